@@ -1,0 +1,48 @@
+# nestsmith. Users: `make demo`, `make test`. Developers: `make ext` (incremental), `make ctest`, `make lint`.
+SHELL := /bin/bash
+ROOT := $(abspath .)
+VENV ?= $(ROOT)/.venv
+PY ?= $(VENV)/bin/python
+BUILD ?= build
+CC ?= cc
+CACHE := $(shell command -v ccache 2>/dev/null)
+WARN := -std=c11 -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror
+SRC := $(sort $(filter-out csrc/py/% csrc/worker/%,$(wildcard csrc/*/*.c)))
+PYSRC := $(sort $(wildcard csrc/py/*.c))
+DEPS_CFLAGS := $(shell pkg-config --cflags libcjson openblas 2>/dev/null)
+DEPS_LIBS := $(shell pkg-config --libs libcjson openblas 2>/dev/null) -ldl -lpthread -lm
+CFLAGS := $(WARN) -O2 -g -fPIC -fvisibility=hidden -D_GNU_SOURCE -Icsrc $(DEPS_CFLAGS)
+OBJ := $(SRC:%.c=$(BUILD)/%.o)
+PYOBJ := $(PYSRC:%.c=$(BUILD)/%.o)
+EXT := python/nestsmith/_core.so
+ifneq ($(MAKECMDGOALS),clean)
+ifeq ($(wildcard $(PY)),)
+PYINC =
+else
+PYINC = $(shell $(PY) -c "import sysconfig,numpy;print('-I'+sysconfig.get_paths()['include'],'-I'+numpy.get_include())")
+endif
+endif
+
+.PHONY: setup ext lib ctest ctest-asan test test-full demo lint docs clean
+ext: $(EXT)
+lib: $(BUILD)/libnestsmith.a
+$(BUILD)/libnestsmith.a: $(OBJ)
+	@rm -f $@; ar rcs $@ $^
+$(BUILD)/csrc/py/%.o: csrc/py/%.c
+	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) $(PYINC) -MMD -c $< -o $@
+$(BUILD)/csrc/%.o: csrc/%.c
+	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) -MMD -c $< -o $@
+$(EXT): $(OBJ) $(PYOBJ)
+	@echo LINK $@; $(CC) -shared -o $@ $^ $(DEPS_LIBS)
+-include $(OBJ:.o=.d) $(PYOBJ:.o=.d)
+
+# C unit tests: tests/c/test_*.c, one program each, linked with cmocka. SAN=1: a separate tree with ASan and UBSan.
+CTESTS := $(sort $(wildcard tests/c/test_*.c))
+ctest: $(CTESTS:tests/c/%.c=$(BUILD)/ctest/%)
+	@set -e; for t in $^; do echo "== $$t"; $$t; done
+$(BUILD)/ctest/%: tests/c/%.c $(BUILD)/libnestsmith.a
+	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
+ctest-asan:
+	$(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all" ctest
+clean:
+	rm -rf build $(EXT)

@@ -1,0 +1,125 @@
+/* base: what every other folder stands on. It knows nothing of tensors.
+ *
+ * Errors.  A failure is raised, not returned: `err_raise` stores a message and jumps to the innermost `err_try`
+ * (the scheme of Lua's protected calls). It works because everything allocated on the way lives in an arena that the
+ * caller of `err_try` resets; opaque long-lived objects (devices, workers) are never created half-way. Faces that are
+ * called from Python or from a thread wrap their body in `err_try`; nothing inside the engine prints, exits or aborts.
+ *
+ * Memory.  Everything that lives as long as a candidate, a task or a session comes from that one's Arena.
+ */
+#ifndef NS_BASE_H
+#define NS_BASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NS_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define NS_NORETURN __attribute__((noreturn))
+#define NS_UNUSED __attribute__((unused))
+#define NS_COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
+
+/* ---- errors (err.c) ---- */
+typedef enum {
+  NS_OK = 0,
+  NS_ERR_VALUE,     /* bad argument or data: Python ValueError */
+  NS_ERR_TYPE,      /* Python TypeError */
+  NS_ERR_MEMORY,    /* out of memory: Python MemoryError */
+  NS_ERR_RUNTIME,   /* device, compiler, driver: Python RuntimeError */
+  NS_ERR_IO,        /* file system: Python OSError */
+  NS_ERR_INTERRUPT, /* Ctrl-C: Python KeyboardInterrupt */
+  NS_ERR_INTERNAL   /* broken invariant: Python RuntimeError, "please report" */
+} ErrCode;
+
+enum { ERR_MSG_MAX = 2048 };
+
+typedef struct Err {
+  jmp_buf *top; /* innermost protected call, NULL outside of any */
+  ErrCode code;
+  char msg[ERR_MSG_MAX];
+  const volatile int *interrupt; /* set by the signal handler; polled by err_poll */
+} Err;
+
+typedef void (*ErrBody)(void *arg);
+
+void err_init(Err *e);
+ErrCode err_try(Err *e, ErrBody body, void *arg); /* runs body(arg); NS_OK, or the code raised inside (message in e->msg) */
+NS_NORETURN void err_raise(Err *e, ErrCode code, const char *fmt, ...) NS_PRINTF(3, 4);
+NS_NORETURN void err_rethrow(Err *e, ErrCode code); /* raise again what a nested err_try on the same Err returned */
+void err_poll(Err *e);                              /* raises NS_ERR_INTERRUPT if the interrupt flag is set */
+#define err_check(e, cond, ...) ((cond) ? (void)0 : err_raise((e), NS_ERR_VALUE, __VA_ARGS__))
+#define err_assert(e, cond) ((cond) ? (void)0 : err_raise((e), NS_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond))
+
+/* ---- arenas (arena.c) ---- */
+typedef struct Arena Arena;
+typedef struct { void *block; size_t used; } ArenaMark;
+
+Arena *arena_new(Err *e);              /* raises NS_ERR_MEMORY; also on every allocation below */
+void arena_free(Arena *a);             /* NULL is allowed */
+void *arena_alloc(Arena *a, size_t n); /* zeroed, aligned to 16; n may be 0 */
+void *arena_copy(Arena *a, const void *src, size_t n);
+char *arena_strdup(Arena *a, const char *s);
+char *arena_printf(Arena *a, const char *fmt, ...) NS_PRINTF(2, 3);
+ArenaMark arena_mark(const Arena *a);
+void arena_release(Arena *a, ArenaMark m); /* frees all that was allocated after the mark */
+size_t arena_bytes(const Arena *a);
+Err *arena_err(const Arena *a);
+#define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
+#define arena_array(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
+
+/* ---- growable arrays: VEC(int) v = {0}; vec_push(a, &v, 3); v.at[0], v.len ---- */
+#define VEC(T) struct { T *at; int32_t len, cap; }
+#define vec_push(a, v, x) (vec_grow((a), (void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof(*(v)->at)), (v)->at[(v)->len++] = (x))
+void vec_grow(Arena *a, void **at, int32_t *cap, int32_t need, size_t elem);
+
+/* ---- text (strbuf.c) ---- */
+typedef struct { Arena *arena; char *at; size_t len, cap; } StrBuf;
+void sb_init(StrBuf *b, Arena *a);
+void sb_putc(StrBuf *b, char c);
+void sb_puts(StrBuf *b, const char *s);
+void sb_write(StrBuf *b, const char *s, size_t n);
+void sb_printf(StrBuf *b, const char *fmt, ...) NS_PRINTF(2, 3);
+void sb_spaces(StrBuf *b, int n);
+char *sb_str(StrBuf *b); /* NUL-terminated; valid as long as the arena */
+
+/* ---- hash maps (map.c): open addressing, keys are 64-bit numbers or strings; values int32 ---- */
+typedef struct { Arena *arena; uint64_t *key; int32_t *val; int32_t len, cap; } MapU64;
+void mapu_init(MapU64 *m, Arena *a);
+int32_t mapu_get(const MapU64 *m, uint64_t key, int32_t missing);
+void mapu_set(MapU64 *m, uint64_t key, int32_t val);
+typedef struct { Arena *arena; const char **key; int32_t *val; int32_t len, cap; } MapStr;
+void maps_init(MapStr *m, Arena *a);
+int32_t maps_get(const MapStr *m, const char *key, int32_t missing);
+void maps_set(MapStr *m, const char *key, int32_t val); /* copies the key */
+uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
+uint64_t hash_str(const char *s);
+void md5_hex(const void *p, size_t n, char out[33]);
+
+/* ---- random numbers (rng.c): xoshiro256**, one per worker, split by splitmix64 ---- */
+typedef struct { uint64_t s[4]; } Rng;
+void rng_seed(Rng *r, uint64_t seed);
+uint64_t rng_next(Rng *r);
+int64_t rng_below(Rng *r, int64_t n); /* uniform in [0, n); n > 0 */
+double rng_unit(Rng *r);              /* uniform in [0, 1) */
+Rng rng_split(Rng *r);                /* an independent stream */
+
+/* ---- threads (pool.c) ---- */
+typedef struct Pool Pool;
+typedef void (*PoolJob)(void *arg, int worker, int64_t item); /* must not raise across threads: wrap in err_try */
+Pool *pool_new(int n_threads, Err *e);                        /* n_threads >= 1 counts the caller */
+void pool_free(Pool *p);
+int pool_size(const Pool *p);
+void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg); /* items are handed out in order; returns when all are done */
+
+/* ---- clock and numbers (util.c) ---- */
+double clock_now(void);                                /* monotonic seconds */
+double clock_unix(void);                               /* seconds since 1970 */
+bool i64_mul(int64_t a, int64_t b, int64_t *out);      /* false on overflow */
+bool i64_add(int64_t a, int64_t b, int64_t *out);
+int64_t i64_floordiv(int64_t a, int64_t b);            /* b != 0 */
+int64_t i64_floormod(int64_t a, int64_t b);
+int64_t i64_gcd(int64_t a, int64_t b);
+int64_t i64_ceildiv(int64_t a, int64_t b);             /* b > 0 */
+#endif

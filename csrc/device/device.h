@@ -1,0 +1,40 @@
+/* device: one vtable over the CPU, CUDA (driver API opened at run time) and OpenCL (ICD loader opened at run time):
+ * memory, modules, launches, timers, properties. It knows nothing of tuning. Spec 05 §1.3, §7.5; 07 §7.5.8.
+ */
+#ifndef NS_DEVICE_H
+#define NS_DEVICE_H
+#include "base/base.h"
+typedef enum { DEV_CPU = 1, DEV_CUDA = 2, DEV_OPENCL = 4 } DevType; /* DLPack codes */
+typedef struct Device Device;
+typedef struct DevModule DevModule; /* loaded code */
+typedef struct {
+  char name[128]; int32_t sm, multiprocessors, warp_size, max_threads_per_block; int64_t max_shared_per_block, max_shared_optin, total_bytes, l2_bytes;
+  int32_t clock_khz, driver_version, max_dims[3];
+} DevInfo;
+bool dev_exists(DevType t, int id, char *why, size_t n); /* never raises; why: what was looked for and where */
+Device *dev_open(Err *e, DevType t, int id);             /* shared per (type, id) inside a process is the caller's business */
+void dev_close(Device *d);
+DevType dev_type(const Device *d);
+int dev_id(const Device *d);
+const DevInfo *dev_info(const Device *d);
+void *dev_alloc(Device *d, size_t bytes);                /* 256-byte aligned; raises NS_ERR_MEMORY with sizes */
+void dev_free(Device *d, void *p);
+void dev_upload(Device *d, void *dst, const void *src, size_t n);
+void dev_download(Device *d, void *dst, const void *src, size_t n); /* waits */
+void dev_copy(Device *d, void *dst, const void *src, size_t n);
+void dev_fill(Device *d, void *dst, int byte, size_t n);
+void dev_sync(Device *d);                                /* raises NS_ERR_RUNTIME with the device's own error name */
+/* binary: cubin (CUDA), OpenCL binary or source (OpenCL), path of a shared object (CPU). manifest: gen_manifest's JSON. */
+DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest);
+void dev_unload(DevModule *m);
+int dev_module_args(const DevModule *m);                 /* number of tensor arguments */
+void dev_run(DevModule *m, void *const *args);           /* asynchronous on GPUs; allocates workspaces at first use */
+double dev_time(DevModule *m, void *const *args, int number, bool flush_l2); /* mean seconds of `number` runs, device timer */
+void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes);
+/* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). */
+typedef struct DevGraph DevGraph;
+int dev_graph_begin(Device *d);
+DevGraph *dev_graph_end(Device *d);
+void dev_graph_launch(DevGraph *g);
+void dev_graph_free(DevGraph *g);
+#endif

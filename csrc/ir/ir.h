@@ -1,0 +1,234 @@
+/* ir: expressions, statements, buffers, and the index algebra on them. It knows nothing of schedules.
+ *
+ * Expressions are immutable and hash-consed: structurally equal expressions of one context have the same ExprId, so
+ * equality is `==`. A context owns tables of expressions, variables, tensors, reducers and buffers; ids index them.
+ * `ir_clone` gives a worker its own copy in which all ids of the original keep their meaning; `ir_mark`/`ir_release`
+ * drop what one candidate added. A DAG built in a context can therefore be shared read-only by all clones.
+ *
+ * Spec: 01 §1 (expressions, folding), 01 §2.1 (text), 07 §7.3 (index algebra), 07 §7.7.2 (this design).
+ */
+#ifndef NS_IR_H
+#define NS_IR_H
+#include "base/base.h"
+
+typedef int32_t ExprId; /* 0 = none */
+typedef int32_t VarId;  /* 0 = none */
+typedef int32_t TensorId;
+typedef int32_t BufferId;
+typedef int32_t ReducerId;
+
+/* ---- types ---- */
+typedef enum { DT_INT, DT_UINT, DT_FLOAT, DT_HANDLE, DT_BFLOAT } DTypeCode; /* bool is DT_UINT with 1 bit */
+typedef struct { uint8_t code, bits; uint16_t lanes; } DType;
+DType dtype(DTypeCode code, int bits);
+extern const DType DT_I32, DT_I64, DT_F32, DT_F16, DT_F64, DT_BOOL, DT_U8, DT_I8;
+bool dtype_eq(DType a, DType b);
+DType dtype_lanes(DType t, int lanes);
+bool dtype_is_bool(DType t);
+int dtype_bytes(DType t);                          /* of all lanes; bool counts 1 byte per lane */
+void dtype_print(StrBuf *b, DType t);              /* "float32", "float32x4", "bool" */
+bool dtype_parse(const char *s, DType *out);       /* false if unknown */
+
+/* ---- expression kinds ---- */
+typedef enum {
+  IR_NONE, IR_INT, IR_FLT, IR_STR, IR_VAR,
+  IR_ADD, IR_SUB, IR_MUL, IR_DIV, IR_MOD,          /* DIV, MOD truncate on integers */
+  IR_FDIV, IR_FMOD, IR_MIN, IR_MAX,
+  IR_EQ, IR_NE, IR_LT, IR_LE, IR_GT, IR_GE, IR_AND, IR_OR, IR_NOT,
+  IR_CAST, IR_SELECT,                              /* SELECT evaluates both sides */
+  IR_CALL,                                         /* sym = intrinsic (Intrin) */
+  IR_LET,                                          /* sym = VarId; kids: value, body */
+  IR_READ,                                         /* tensor element; sym = TensorId, kids = indices */
+  IR_REDUCE,                                       /* sym = ReduceId into ctx reduces table */
+  IR_LOAD,                                         /* buffer element; sym = BufferId, kids = indices (1 after flattening) */
+  IR_RAMP, IR_BCAST,                               /* kids: base, stride / value; lanes in type */
+  IR_KIND_COUNT
+} ExprKind;
+
+typedef struct {
+  uint8_t kind;
+  uint8_t pad;
+  uint16_t n;   /* number of kids */
+  DType type;
+  int32_t sym;  /* by kind, see above */
+  int32_t kid0; /* index of the first kid in the kid table */
+  union { int64_t i; double f; } u; /* INT, FLT; STR: u.i indexes the string table */
+} ExprNode;
+
+/* Intrinsics are a data table (intrin.c): text name, arity, effect, per-target names live in codegen. */
+typedef enum {
+  IN_NONE, IN_EXP, IN_EXP2, IN_EXP10, IN_ERF, IN_TANH, IN_SIGMOID, IN_LOG, IN_LOG2, IN_LOG10, IN_LOG1P, IN_TAN, IN_COS, IN_COSH,
+  IN_SIN, IN_SINH, IN_ASIN, IN_ACOS, IN_ATAN, IN_ASINH, IN_ACOSH, IN_ATANH, IN_SQRT, IN_RSQRT, IN_POPCOUNT, IN_CLZ, IN_POW, IN_FMOD,
+  IN_ATAN2, IN_NEXTAFTER, IN_HYPOT, IN_COPYSIGN, IN_LDEXP, IN_FLOOR, IN_CEIL, IN_ROUND, IN_TRUNC, IN_NEARBYINT, IN_FABS, IN_ISNAN,
+  IN_IF_THEN_ELSE, IN_LIKELY, IN_SHL, IN_SHR, IN_BAND, IN_BOR, IN_BXOR, IN_BNOT, IN_REINTERPRET,
+  /* appear only after lowering */
+  IN_SYNC_SHARED,     /* barrier of a block */
+  IN_ALLREDUCE,       /* thread_allreduce; args in Stmt, see lower.h */
+  IN_SHFL_DOWN, IN_SHFL, IN_COUNT
+} Intrin;
+typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;
+typedef struct { const char *name; int arity; Effect effect; } IntrinInfo;
+const IntrinInfo *intrin_info(Intrin in);
+Intrin intrin_find(const char *name); /* "exp" or "tir.exp"; IN_NONE if unknown */
+
+/* ---- context ---- */
+typedef struct { const char *name; DType type; bool nonneg; } IrVar; /* nonneg: a size variable */
+typedef struct {                /* one output of an operation, as READ sees it */
+  const char *name;             /* printed name: op name, or NAME.v0 ... for several outputs */
+  DType type; int32_t rank; const ExprId *shape;
+  void *op; int32_t out;        /* owner (TeOp *) and output number; opaque here */
+} IrTensor;
+typedef struct {                /* commutative reducer over n values */
+  int32_t n; const VarId *lhs, *rhs; const ExprId *result, *identity;
+} IrReducer;
+typedef struct { VarId var; ExprId min, extent; } IrAxis;
+typedef struct {                /* payload of a REDUCE node: all outputs of one reduction share it but for value_index */
+  ReducerId reducer; int32_t n_src; const ExprId *src; const ExprId *init; /* init NULL: identity */
+  int32_t n_axis; const IrAxis *axis; ExprId cond; int32_t value_index;
+} IrReduce;
+
+typedef enum { SC_AUTO = -1, SC_GLOBAL, SC_SHARED, SC_WARP, SC_LOCAL } ScopeKind; /* storage rank */
+typedef struct {
+  const char *name; DType type; ScopeKind scope; bool external; /* external: an argument of the function */
+  int32_t rank; const ExprId *min, *extent;                    /* realized region; min NULL for external buffers */
+  const ExprId *stride;                                        /* NULL: compact */
+  ExprId size;                                                 /* elements, set by flattening */
+  int32_t align, lanes;                                        /* bytes; declared vector width (1) */
+  int32_t align_factor, align_offset, align_dim;               /* storage_align; factor 0: none */
+  TensorId tensor;                                             /* the tensor it holds, 0 if none */
+  bool double_buffer;
+} IrBuffer;
+
+typedef struct IrCtx IrCtx;
+typedef struct { int32_t exprs, kids, vars, tensors, reducers, reduces, buffers, strs; ArenaMark arena; } IrMark;
+
+IrCtx *ir_new(Err *e);
+IrCtx *ir_clone(const IrCtx *src, Err *e); /* ids of src mean the same in the clone */
+void ir_free(IrCtx *c);
+IrMark ir_mark(const IrCtx *c);
+void ir_release(IrCtx *c, IrMark m);
+Arena *ir_arena(IrCtx *c);                 /* lives until ir_release/ir_free */
+Err *ir_err(IrCtx *c);
+const ExprNode *ir_node(const IrCtx *c, ExprId e);   /* pointer valid until the next node is made */
+const ExprId *ir_kids(const IrCtx *c, ExprId e);     /* likewise */
+ExprId ir_kid(const IrCtx *c, ExprId e, int i);
+static inline ExprKind ir_kind(const IrCtx *c, ExprId e) { return (ExprKind)ir_node(c, e)->kind; }
+DType ir_type(const IrCtx *c, ExprId e);
+int32_t ir_count(const IrCtx *c);                    /* ids are 1 .. count */
+VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg);
+const IrVar *ir_var_info(const IrCtx *c, VarId v);
+TensorId ir_tensor_new(IrCtx *c, IrTensor t);        /* copies name and shape */
+const IrTensor *ir_tensor(const IrCtx *c, TensorId t);
+ReducerId ir_reducer_new(IrCtx *c, IrReducer r);
+const IrReducer *ir_reducer(const IrCtx *c, ReducerId r);
+BufferId ir_buffer_new(IrCtx *c, IrBuffer b);
+IrBuffer *ir_buffer(IrCtx *c, BufferId b);
+
+/* ---- building (expr.c: raw; fold.c: matched and folded as 01 §1.6, §1.7) ----
+ * The ex_ builders match operand types and fold exactly by the table of 01 §1.7, never more. */
+ExprId ex_int(IrCtx *c, DType t, int64_t v);         /* scalar; wraps to the width of t */
+ExprId ex_i32(IrCtx *c, int64_t v);
+ExprId ex_flt(IrCtx *c, DType t, double v);
+ExprId ex_str(IrCtx *c, const char *s);
+ExprId ex_var(IrCtx *c, VarId v);
+ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b); /* ADD .. OR; raises on a type mismatch or division by literal 0 */
+ExprId ex_not(IrCtx *c, ExprId a);
+ExprId ex_cast(IrCtx *c, DType t, ExprId a);
+ExprId ex_select(IrCtx *c, ExprId cond, ExprId t, ExprId f);
+ExprId ex_call(IrCtx *c, Intrin in, DType t, int n, const ExprId *args); /* no checks, no folding */
+ExprId ex_math(IrCtx *c, Intrin in, int n, const ExprId *args);          /* typed, with the rules of 01 §1.5 */
+ExprId ex_if_then_else(IrCtx *c, ExprId cond, ExprId t, ExprId f);
+ExprId ex_let(IrCtx *c, VarId v, ExprId value, ExprId body);
+ExprId ex_read(IrCtx *c, TensorId t, int n, const ExprId *idx);
+ExprId ex_load(IrCtx *c, BufferId b, DType t, int n, const ExprId *idx);
+ExprId ex_reduce(IrCtx *c, IrReduce r);
+const IrReduce *ir_reduce(const IrCtx *c, ExprId e); /* payload of a REDUCE node */
+ExprId ex_ramp(IrCtx *c, ExprId base, ExprId stride, int lanes);
+ExprId ex_bcast(IrCtx *c, ExprId v, int lanes);
+ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids); /* hash-consed, nothing else */
+bool ex_const_int(const IrCtx *c, ExprId e, int64_t *v); /* also through BCAST */
+bool ex_is_int(const IrCtx *c, ExprId e, int64_t v);
+void ex_match(IrCtx *c, ExprId *a, ExprId *b);       /* 01 §1.6 */
+ExprId dtype_min_value(IrCtx *c, DType t);
+ExprId dtype_max_value(IrCtx *c, DType t);
+static inline ExprId ex_add(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_ADD, a, b); }
+static inline ExprId ex_sub(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_SUB, a, b); }
+static inline ExprId ex_mul(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_MUL, a, b); }
+static inline ExprId ex_fdiv(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_FDIV, a, b); }
+static inline ExprId ex_fmod(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_FMOD, a, b); }
+
+/* ---- text (print.c) : 01 §2.1 ---- */
+void ex_print(IrCtx *c, StrBuf *b, ExprId e);
+char *ex_text(IrCtx *c, ExprId e); /* in the context's arena */
+
+/* ---- walking and rewriting (rewrite.c) ---- */
+typedef void (*ExprVisit)(IrCtx *c, ExprId e, void *arg);
+void ex_post_order(IrCtx *c, ExprId e, ExprVisit f, void *arg); /* each shared node once; order of 01 §3.1 */
+typedef struct { VarId var; ExprId value; } VarSub;
+ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub);  /* rebuilds with ex_ builders (folding) */
+typedef ExprId (*ExprMap)(IrCtx *c, ExprId e, void *arg);       /* called post-order on the rebuilt node; returns its replacement */
+ExprId ex_map(IrCtx *c, ExprId e, ExprMap f, void *arg);
+bool ex_uses_var(IrCtx *c, ExprId e, VarId v);
+ExprId ex_import(IrCtx *dst, const IrCtx *src, ExprId e, MapU64 *vars, MapU64 *tensors, MapU64 *memo); /* copy between unrelated contexts */
+
+/* ---- index algebra: bounds.c, canon.c, interval.c, rules.c; 07 §7.3 ---- */
+typedef struct Arith Arith; /* facts about variables plus a stack of known conditions; lives in the context's arena */
+typedef struct { int64_t lo, hi; } Bound; /* BOUND_MIN / BOUND_MAX: unbounded */
+#define BOUND_MIN INT64_MIN
+#define BOUND_MAX INT64_MAX
+typedef struct { int64_t coeff, base; } Residue; /* e ≡ base (mod coeff); coeff 0: constant, 1: nothing known */
+typedef struct { ExprId lo, hi; } Interval;      /* 0: unbounded end */
+
+Arith *ar_new(IrCtx *c);
+void ar_bind_range(Arith *a, VarId v, ExprId min, ExprId extent);
+void ar_bind_value(Arith *a, VarId v, ExprId value);
+void ar_push(Arith *a, ExprId cond); /* nests; ar_pop undoes the last push */
+void ar_pop(Arith *a);
+Bound ar_bound(Arith *a, ExprId e);
+Residue ar_residue(Arith *a, ExprId e);
+ExprId ar_simplify(Arith *a, ExprId e);   /* 07 §7.3.4, §7.3.5; any type of expression, loads and calls included */
+bool ar_prove(Arith *a, ExprId cond);     /* true only if certain */
+bool ar_prove_eq(Arith *a, ExprId x, ExprId y);
+bool ar_prove_lt(Arith *a, ExprId x, ExprId y);
+bool ar_prove_ge0(Arith *a, ExprId x);
+typedef struct { VarId var; Interval set; } VarSet;
+Interval ar_interval(Arith *a, ExprId e, int n, const VarSet *sets); /* variables not listed are points */
+
+/* ---- statements (stmt.c): arena nodes, rewritten by passes ---- */
+typedef enum { ST_SEQ, ST_FOR, ST_IF, ST_LET, ST_ALLOC, ST_STORE, ST_EVAL, ST_ATTR } StmtKind;
+typedef enum { FOR_SERIAL, FOR_UNROLLED, FOR_VECTOR, FOR_PARALLEL, FOR_VTHREAD,
+               FOR_BLOCK_X, FOR_BLOCK_Y, FOR_BLOCK_Z, FOR_THREAD_X, FOR_THREAD_Y, FOR_THREAD_Z } ForKind;
+static inline bool for_is_block(ForKind k) { return k >= FOR_BLOCK_X && k <= FOR_BLOCK_Z; }
+static inline bool for_is_thread(ForKind k) { return k >= FOR_THREAD_X && k <= FOR_THREAD_Z; }
+typedef enum { AT_UNROLL_STEP, AT_UNROLL_EXPLICIT, AT_PRAGMA, AT_STAGE, AT_DOUBLE_WRITE, AT_REDUCE } AttrKind;
+
+typedef struct Stmt Stmt;
+struct Stmt {
+  StmtKind kind;
+  union {
+    struct { int32_t n; Stmt **at; } seq;
+    struct { VarId var; ExprId min, extent; ForKind kind; Stmt *body; int32_t thread_obj; bool pragma_unroll; } loop; /* thread_obj: 7.1.6, same number = same thread-axis object; pragma_unroll: emit #pragma unroll */
+    struct { ExprId cond; bool likely; Stmt *then, *other; } cond;
+    struct { VarId var; ExprId value; Stmt *body; } let;
+    struct { BufferId buf; Stmt *body; } alloc;
+    struct { BufferId buf; int32_t n_idx; ExprId *idx; ExprId value; } store;
+    struct { ExprId e; } eval;
+    struct { AttrKind kind; int64_t value; const char *text; BufferId buf; Stmt *body; } attr;
+  } u;
+};
+Stmt *st_seq(IrCtx *c, int n, Stmt **at); /* flattens nested sequences, drops NULL; may return NULL (empty) or the only child */
+Stmt *st_for(IrCtx *c, VarId v, ExprId min, ExprId extent, ForKind k, Stmt *body);
+Stmt *st_if(IrCtx *c, ExprId cond, bool likely, Stmt *then, Stmt *other);
+Stmt *st_let(IrCtx *c, VarId v, ExprId value, Stmt *body);
+Stmt *st_alloc(IrCtx *c, BufferId b, Stmt *body);
+Stmt *st_store(IrCtx *c, BufferId b, int n, const ExprId *idx, ExprId value);
+Stmt *st_eval(IrCtx *c, ExprId e);
+Stmt *st_attr(IrCtx *c, AttrKind k, int64_t value, const char *text, Stmt *body);
+void st_print(IrCtx *c, StrBuf *b, const Stmt *s, int indent); /* debugging text */
+typedef struct { Stmt *(*stmt)(IrCtx *c, Stmt *s, void *arg);   /* post-order; may return NULL to delete; NULL fn: keep */
+                 ExprId (*expr)(IrCtx *c, ExprId e, void *arg); /* each whole expression; NULL fn: keep */
+                 void *arg; } StmtMap;
+Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m); /* rebuilds changed spines only */
+Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub);
+void ir_verify(IrCtx *c, const Stmt *s, bool flat); /* raises NS_ERR_INTERNAL on a broken invariant, 07 §7.7.4 */
+#endif

@@ -1,0 +1,53 @@
+/* lower: from a bounded State to verified kernel IR. One pass = one file = one public function; pipeline.c lists them in
+ * order. Spec 07 §7.2, §7.4, §7.7.4.
+ */
+#ifndef NS_LOWER_H
+#define NS_LOWER_H
+#include "schedule/schedule.h"
+
+/* A lowered function. Until `flatten` accesses carry index lists; afterwards one flat index. */
+typedef struct {
+  IrCtx *ctx; Target target;
+  Stmt *body;
+  int32_t n_args; BufferId *arg;      /* external buffers, in argument order */
+  int32_t n_vars; VarId *var;         /* free shape variables, if any */
+  bool flat;
+} Func;
+
+typedef struct {                      /* one GPU kernel or one CPU top-level region; 07 §7.5.8 */
+  const char *name;
+  Stmt *body;
+  int32_t n_param; BufferId *param;   /* pointers, in order of first use; workspace buffers included */
+  bool *read_only;                    /* per param */
+  int64_t grid[3], block[3];
+  int64_t shared_bytes, local_bytes;  /* static shared per block; local arrays per thread */
+} Kernel;
+
+typedef struct {
+  Func f;
+  int32_t n_kernels; Kernel *kernel;  /* GPU: in launch order. CPU: one kernel holding everything */
+  int32_t n_work; BufferId *work;     /* global temporaries the host must allocate (bytes: ir_buffer size * type) */
+} Program;
+
+/* ---- faces ---- */
+Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features); /* steps 1-4: multi-dimensional loop program; features: const_matrix stages become 1 */
+Program low_build(Func f, const char *name);   /* steps 4b-15: kernels ready for code generation */
+typedef struct { bool ok; const char *why; int64_t threads, shared_bytes, local_bytes, vthread, vector_bytes; } GpuCheck;
+GpuCheck low_gpu_check(Func f);                /* 07 §7.4.1 on the flattened program; does not change f */
+char *low_primfn(Func f);                      /* 07 §7.6 */
+
+/* ---- passes, in pipeline order; each takes and returns the body of f ---- */
+void pass_simplify(Func *f);
+void pass_flatten(Func *f);
+void pass_unify_threads(Func *f);
+void pass_partition(Func *f);      /* strips `likely` */
+void pass_vectorize(Func *f);
+void pass_vthread(Func *f);
+void pass_double_buffer(Func *f);
+void pass_storage(Func *f);
+void pass_unroll(Func *f);         /* marks loops with pragma_unroll; replicates only where later passes need constants */
+void pass_cleanup(Func *f);        /* no-ops, unsafe selects, hoisting */
+void pass_sync(Func *f);           /* barriers; raises when one would fall inside a divergent condition */
+void pass_allreduce(Func *f);
+void pass_intrinsics(Func *f);     /* floor division, sigmoid, ... */
+#endif

@@ -1,0 +1,37 @@
+/* py: CPython and NumPy bindings, one file per folder above, and module.c. No algorithms here.
+ * Every call into the engine goes through PY_TRY, which turns a raised error into a Python exception.
+ */
+#ifndef NS_PY_H
+#define NS_PY_H
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include "te/te.h"
+#include "schedule/schedule.h"
+
+/* A context with its own error slot: the session's (te expressions of this process) or a DAG's. */
+typedef struct { Err err; IrCtx *ctx; } PyCtx;
+PyCtx *py_session(void);                     /* context in which te objects of this interpreter live; NULL with exception set */
+PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belongs to code; returns NULL */
+
+/* _core.ComputeDAG: owns a context of its own with the DAG in it; immutable. (py_te.c) */
+typedef struct { PyObject_HEAD PyCtx own; TeDag *dag; PyObject *tensors; /* list of the te.Tensor objects it was made from */ } PyDag;
+extern PyTypeObject *PyDag_Type;
+/* te.Tensor / te.Operation / Var objects of the session (py_te.c) */
+TensorId py_tensor_id(PyObject *o);          /* 0 with TypeError set if o is no tensor */
+ExprId py_expr_id(PyObject *o);              /* accepts expressions, variables, Python numbers; 0 with exception set */
+PyObject *py_expr_new(ExprId e);
+PyObject *py_tensor_new(TensorId t);
+
+/* _core.State: a step list replayed in a clone of its DAG's context. (py_schedule.c) */
+typedef struct { PyObject_HEAD PyDag *dag; PyCtx own; State *state; } PyState;
+extern PyTypeObject *PyState_Type;
+
+/* One init function per file; adds types and functions to the module. 0 or -1 with exception set. */
+int py_init_te(PyObject *m);
+int py_init_schedule(PyObject *m);
+int py_init_lower(PyObject *m);   /* lower, codegen, interp */
+int py_init_device(PyObject *m);  /* device, build, measure */
+int py_init_search(PyObject *m);  /* search, tune */
+int py_init_graph(PyObject *m);
+int py_init_model(PyObject *m);
+#endif

@@ -1,0 +1,120 @@
+/* schedule: stages, iterators, the fourteen transform steps, replay, bound inference, text and records.
+ * One list of steps has three faces (te.create_schedule, the auto-scheduler's State, AutoTVM templates); all use the
+ * structures here. A State is a value: a step list plus what replaying it gives. Spec chapter 02; 07 §7.1, §7.2.1-3.
+ *
+ * A stage keeps every axis ever made (root axes first), the relations between them, and the current leaf order. A leaf
+ * is what users call an iterator: it has the state name ("i.0@j.0@") and the schedule name ("i.outer.j.outer.fused").
+ */
+#ifndef NS_SCHEDULE_H
+#define NS_SCHEDULE_H
+#include "ir/target.h"
+#include "te/te.h"
+
+typedef enum { IT_SPACE, IT_REDUCE, IT_MIXED, IT_SPECIAL } IterKind;
+typedef enum { AN_NONE, AN_UNROLL, AN_VECTORIZE, AN_PARALLEL, AN_VTHREAD, AN_BLOCK_X, AN_THREAD_X, AN_BLOCK_Y, AN_THREAD_Y,
+               AN_BLOCK_Z, AN_THREAD_Z, AN_TENSORIZE, AN_COUNT } Annotation;
+extern const char *const AN_WORD[AN_COUNT]; /* "for", "unroll", ... as in the state text */
+
+typedef struct {
+  const char *name;    /* state name, cleaned */
+  const char *sname;   /* schedule name, not cleaned */
+  VarId var;           /* loop variable */
+  uint8_t kind, ann;
+  bool ranged;         /* range known in the state */
+  int64_t smin, sext;  /* state range (constants); sext < 0: known to be symbolic */
+  ExprId min, extent;  /* set by bound inference, for every axis; 0 before */
+  int32_t thread_obj;  /* bound thread-axis object (7.1.6), 0 none; fresh per AN step, shared objects for te.bind */
+  int32_t n_orig; const char **orig; const int32_t *orig_axis; /* fused from (layout rewrite) */
+  int32_t align_factor, align_offset;
+  int32_t pragma_unroll; bool has_pragma_unroll, skip_region, explicit_unroll;
+} Axis;
+
+typedef enum { REL_SPLIT, REL_FUSE, REL_REBASE, REL_SINGLETON } RelKind;
+typedef struct { RelKind kind; int32_t parent, outer, inner; /* axes; FUSE: outer, inner -> parent */
+                 ExprId factor, nparts; } Rel; /* SPLIT: exactly one of factor, nparts is non-zero */
+
+typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
+typedef struct {
+  const TeOp *op; const TeOp *origin;    /* origin: argument identity of rewritten ops */
+  ComputeAt at;
+  int32_t at_stage, at_iter;             /* AT_ITER: the attach map, leaf index */
+  int32_t n_root_data, n_root;           /* root axes: data axes, then reduce axes */
+  VEC(Axis) axes; VEC(Rel) rels; VEC(int32_t) leaf;
+  VEC(int32_t) attached;                 /* (leaf index << 16 | stage) in attach order */
+  ScopeKind scope;                       /* SC_AUTO unless CHR/CHW/set_scope */
+  int32_t auto_unroll, storage_offset;   /* state attributes */
+  bool double_buffer, is_output;
+} Stage;
+
+/* ---- steps: plain data ---- */
+typedef enum { STEP_AN, STEP_FU, STEP_PR, STEP_RE, STEP_SP, STEP_FSP, STEP_FFSP, STEP_SA, STEP_CA, STEP_CI, STEP_CR, STEP_CHR,
+               STEP_CHW, STEP_RF, STEP_KINDS } StepKind;
+#define SIZE_OPEN (-1) /* a split length still to be chosen by the search */
+typedef struct {
+  uint8_t kind, flag;      /* flag: inner_to_outer / factor_or_nparts */
+  int32_t stage, iter;     /* iter: also target stage of CA (then a = target iter) */
+  int32_t a, b;            /* AN: code; FSP: src, n_split; FFSP: level; SA: factor, offset; CA: target iter; RF: factor_iter_id */
+  int64_t extent;          /* SP: recorded extent, 0 unknown */
+  int32_t n; int64_t *list; /* ids, order, lengths, source steps, readers; arena memory, never shared between states for SP */
+  const char *text;        /* PR text, CHR/CHW scope */
+} Step;
+typedef struct { const char *mnemonic; const char *args; } StepInfo; /* args: JSON layout, e.g. "siE[l]f" (record.c) */
+const StepInfo *step_info(StepKind k);
+
+typedef struct {
+  IrCtx *ctx;              /* context of the candidate; a clone of the DAG's */
+  const TeDag *dag0, *dag; /* original, current */
+  VEC(Stage) stage; VEC(Step) step;
+  bool concrete, bounded;  /* bounded: ranges come from bound inference */
+} State;
+
+/* ---- states (state.c) ---- */
+State *state_init(IrCtx *c, const TeDag *d);                       /* initial state in c's arena */
+State *state_copy(IrCtx *c, const State *s);                       /* deep; within one context */
+State *state_replay(IrCtx *c, const TeDag *d, int n, const Step *steps); /* raises with step number and reason */
+void state_apply(State *s, Step step);                             /* validates, appends, applies */
+/* Helpers that build and apply one step; ids as documented in spec 02 §2. */
+void state_split(State *s, int stage, int iter, int n, const int64_t *lengths, bool inner_to_outer);
+void state_follow_split(State *s, int stage, int iter, int src_step, int n_split);
+void state_follow_fused_split(State *s, int stage, int iter, int n, const int64_t *src, int level, bool factor);
+void state_fuse(State *s, int stage, int n, const int64_t *iters);
+void state_reorder(State *s, int stage, int n, const int64_t *order);
+void state_annotate(State *s, int stage, int iter, Annotation a);
+void state_pragma(State *s, int stage, int iter, const char *text);
+void state_storage_align(State *s, int stage, int iter, int factor, int offset);
+void state_compute_at(State *s, int stage, int target, int iter);
+void state_compute_inline(State *s, int stage);
+void state_compute_root(State *s, int stage);
+int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers); /* returns the new stage's id */
+int state_cache_write(State *s, int stage, const char *scope);
+int state_rfactor(State *s, int stage, int iter, int factor_iter);
+int64_t axis_extent(const State *s, int stage, int iter);          /* state range; -1 unknown */
+int step_stage_shift(const Step *step, int stage_id);              /* id of a stage after an inserting step */
+
+/* ---- normalise and infer bounds (bounds.c) : 02 §4, 07 §7.2.1-3 ----
+ * On return every axis of every non-inlined stage has min and extent; leaf ranges of the state are updated. Works in
+ * place on a replayed state. Raises on attachment errors. */
+void state_infer_bounds(State *s);
+/* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). */
+ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
+ExprId axis_value(const State *s, int stage, int axis, ExprId *memo); /* upward index in terms of leaf variables, 07 §7.2.2 */
+
+/* ---- text (text.c) ---- */
+char *state_text(const State *s, bool hide_trivial);               /* 02 §1.6 */
+uint64_t state_hash(const State *s);                               /* of the text */
+char *state_python(const State *s);                                /* 02 §8.3 */
+
+/* ---- records (record.c, with cJSON) : 02 §5-7 ---- */
+typedef struct {
+  const char *workload_key, *target, *target_host; HwParams hw; bool has_hw; int layout_rewrite; int n_inputs; const char **inputs;
+  int n_steps; Step *step;
+  int n_costs; double *cost; int error_no; double all_cost; int64_t timestamp; const char *version;
+} Record;
+Record *record_parse(Arena *a, const char *line);                  /* raises NS_ERR_VALUE naming the place */
+char *record_text(Arena *a, const Record *r);                      /* one line with newline, byte format of 02 §5.7 */
+char *steps_text(Arena *a, int n, const Step *steps);              /* the JSON array of steps */
+Step *steps_parse(Arena *a, const char *json, int *n);
+
+/* ---- layout rewrite (layout.c) : 02 §9 ---- */
+TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);
+#endif
