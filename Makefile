@@ -14,7 +14,7 @@ DEPS_LIBS := $(shell pkg-config --libs libcjson openblas 2>/dev/null) -ldl -lpth
 CFLAGS := $(WARN) -O2 -g -fPIC -fvisibility=hidden -D_GNU_SOURCE -Icsrc $(DEPS_CFLAGS)
 OBJ := $(SRC:%.c=$(BUILD)/%.o)
 PYOBJ := $(PYSRC:%.c=$(BUILD)/%.o)
-EXT := python/nestsmith/_core.so
+EXT = python/nestsmith/_core$(shell $(PY) -c "import sysconfig;print(sysconfig.get_config_var('EXT_SUFFIX'))")
 ifneq ($(MAKECMDGOALS),clean)
 ifeq ($(wildcard $(PY)),)
 PYINC =
@@ -23,8 +23,46 @@ PYINC = $(shell $(PY) -c "import sysconfig,numpy;print('-I'+sysconfig.get_paths(
 endif
 endif
 
+# ---- what users call ----
+PYTHON ?= python3
+PIPGROUPS ?= test
+STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
 .PHONY: setup ext lib ctest ctest-asan test test-full demo lint docs clean
+setup: $(STAMP)
+$(STAMP): pyproject.toml
+	@.ci/packages
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: apt-get install python3-venv"; exit 1; }
+	@$(PY) -m pip install -q --upgrade pip
+	$(PY) -m pip install -q $(PIPGROUPS:%=--group %)
+	@touch $@
+demo:
+	@$(MAKE) --no-print-directory setup PIPGROUPS=demo
+	@$(MAKE) --no-print-directory -s -j2 ext
+	PYTHONPATH=python $(PY) -m nestsmith.demo
+test: setup
+	@$(MAKE) --no-print-directory -s -j2 ext
+	PYTHONPATH=python $(PY) -m pytest -m "not full"
+test-full: setup
+	@$(MAKE) --no-print-directory -s -j2 ext
+	PYTHONPATH=python $(PY) -m pytest
+lint:
+	@clang-format --dry-run -Werror csrc/*/*.[ch] tests/c/*.c
+	@cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,portability --suppress=missingInclude -Icsrc -j2 csrc
+	@$(PY) .ci/check_layers.py
+	@$(PY) -m ruff check python tests benchmarks .ci setup.py
+	@$(PY) -m mypy
+	@echo lint: clean
+docs: setup
+	$(PY) -m sphinx -q -W docs docs/_build
+
+# ---- building ----
 ext: $(EXT)
+ifneq ($(shell pkg-config --exists libcjson openblas 2>/dev/null && echo yes),yes)
+$(OBJ): | need
+need:
+	@echo "cJSON or OpenBLAS is missing: apt-get install libcjson-dev libopenblas-dev pkg-config"; exit 1
+.PHONY: need
+endif
 lib: $(BUILD)/libnestsmith.a
 $(BUILD)/libnestsmith.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
