@@ -40,6 +40,8 @@ typedef struct Err {
   ErrCode code;
   char msg[ERR_MSG_MAX];
   const volatile int *interrupt; /* set by the signal handler; polled by err_poll */
+  int32_t depth;                 /* nesting of the engine's walks (ir); restored by err_try when something is raised */
+  int64_t fail_after;            /* testing: the fail_after-th allocation from now raises NS_ERR_MEMORY; 0: never */
 } Err;
 
 typedef void (*ErrBody)(void *arg);
@@ -51,6 +53,10 @@ NS_NORETURN void err_rethrow(Err *e, ErrCode code); /* raise again what a nested
 void err_poll(Err *e);                              /* raises NS_ERR_INTERRUPT if the interrupt flag is set */
 #define err_check(e, cond, ...) ((cond) ? (void)0 : err_raise((e), NS_ERR_VALUE, __VA_ARGS__))
 #define err_assert(e, cond) ((cond) ? (void)0 : err_raise((e), NS_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond))
+
+/* ---- memory from the system, for tables that outlive an arena mark (arena.c) ---- */
+void *mem_alloc(Err *e, size_t n);           /* zeroed; raises NS_ERR_MEMORY; free() it */
+void *mem_realloc(Err *e, void *p, size_t n); /* not zeroed; raises NS_ERR_MEMORY and leaves p alone */
 
 /* ---- arenas (arena.c) ---- */
 typedef struct Arena Arena;

@@ -39,7 +39,7 @@ typedef enum {
   IR_CALL,                                         /* sym = intrinsic (Intrin) */
   IR_LET,                                          /* sym = VarId; kids: value, body */
   IR_READ,                                         /* tensor element; sym = TensorId, kids = indices */
-  IR_REDUCE,                                       /* sym = ReduceId into ctx reduces table */
+  IR_REDUCE,                                       /* sym = ReduceId into ctx reduces table; kids: min, extent of each axis; sources; inits; cond */
   IR_LOAD,                                         /* buffer element; sym = BufferId, kids = indices (1 after flattening) */
   IR_RAMP, IR_BCAST,                               /* kids: base, stride / value; lanes in type */
   IR_KIND_COUNT
@@ -109,14 +109,15 @@ IrMark ir_mark(const IrCtx *c);
 void ir_release(IrCtx *c, IrMark m);
 Arena *ir_arena(IrCtx *c);                 /* lives until ir_release/ir_free */
 Err *ir_err(IrCtx *c);
-const ExprNode *ir_node(const IrCtx *c, ExprId e);   /* pointer valid until the next node is made */
-const ExprId *ir_kids(const IrCtx *c, ExprId e);     /* likewise */
-ExprId ir_kid(const IrCtx *c, ExprId e, int i);
+typedef struct { ExprNode *node; ExprId *kid; IrVar *var; } IrTables; /* the head of IrCtx, shown for inlining only */
+static inline const ExprNode *ir_node(const IrCtx *c, ExprId e) { return ((const IrTables *)(const void *)c)->node + e; } /* pointer valid until the next node is made */
+static inline const ExprId *ir_kids(const IrCtx *c, ExprId e) { return ((const IrTables *)(const void *)c)->kid + ir_node(c, e)->kid0; } /* likewise */
+static inline ExprId ir_kid(const IrCtx *c, ExprId e, int i) { return ir_kids(c, e)[i]; }
 static inline ExprKind ir_kind(const IrCtx *c, ExprId e) { return (ExprKind)ir_node(c, e)->kind; }
-DType ir_type(const IrCtx *c, ExprId e);
+static inline DType ir_type(const IrCtx *c, ExprId e) { return ir_node(c, e)->type; }
 int32_t ir_count(const IrCtx *c);                    /* ids are 1 .. count */
 VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg);
-const IrVar *ir_var_info(const IrCtx *c, VarId v);
+static inline const IrVar *ir_var_info(const IrCtx *c, VarId v) { return ((const IrTables *)(const void *)c)->var + v; }
 TensorId ir_tensor_new(IrCtx *c, IrTensor t);        /* copies name and shape */
 const IrTensor *ir_tensor(const IrCtx *c, TensorId t);
 ReducerId ir_reducer_new(IrCtx *c, IrReducer r);
@@ -145,6 +146,7 @@ ExprId ex_reduce(IrCtx *c, IrReduce r);
 const IrReduce *ir_reduce(const IrCtx *c, ExprId e); /* payload of a REDUCE node */
 ExprId ex_ramp(IrCtx *c, ExprId base, ExprId stride, int lanes);
 ExprId ex_bcast(IrCtx *c, ExprId v, int lanes);
+ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids); /* e with other kids, through the builders (folding); REDUCE keeps its axis variables */
 ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids); /* hash-consed, nothing else */
 bool ex_const_int(const IrCtx *c, ExprId e, int64_t *v); /* also through BCAST */
 bool ex_is_int(const IrCtx *c, ExprId e, int64_t v);

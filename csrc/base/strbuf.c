@@ -1,0 +1,65 @@
+/* Text that grows: a byte array in an arena, doubled when full. The buffer always keeps one byte free for the NUL, so
+ * sb_str never has to move it. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void sb_init(StrBuf *b, Arena *a) {
+  b->arena = a;
+  b->at = NULL;
+  b->len = b->cap = 0;
+}
+
+static void sb_need(StrBuf *b, size_t n) {
+  if (b->cap - b->len > n) return; /* strictly: room for the NUL */
+  size_t cap = b->cap ? b->cap * 2 : 128;
+  while (cap <= b->len + n) cap *= 2;
+  char *p = arena_alloc(b->arena, cap);
+  if (b->len) memcpy(p, b->at, b->len);
+  b->at = p;
+  b->cap = cap;
+}
+
+void sb_putc(StrBuf *b, char c) {
+  sb_need(b, 1);
+  b->at[b->len++] = c;
+}
+
+void sb_write(StrBuf *b, const char *s, size_t n) {
+  if (!n) return;
+  sb_need(b, n);
+  memcpy(b->at + b->len, s, n);
+  b->len += n;
+}
+
+void sb_puts(StrBuf *b, const char *s) { sb_write(b, s, strlen(s)); }
+
+void sb_printf(StrBuf *b, const char *fmt, ...) {
+  va_list ap, again;
+  va_start(ap, fmt);
+  va_copy(again, ap);
+  sb_need(b, 64);
+  size_t room = b->cap - b->len;
+  int n = vsnprintf(b->at + b->len, room, fmt, ap);
+  va_end(ap);
+  if (n > 0 && (size_t)n >= room) {
+    sb_need(b, (size_t)n);
+    vsnprintf(b->at + b->len, b->cap - b->len, fmt, again);
+  }
+  va_end(again);
+  if (n > 0) b->len += (size_t)n;
+}
+
+void sb_spaces(StrBuf *b, int n) {
+  if (n <= 0) return;
+  sb_need(b, (size_t)n);
+  memset(b->at + b->len, ' ', (size_t)n);
+  b->len += (size_t)n;
+}
+
+char *sb_str(StrBuf *b) {
+  sb_need(b, 0);
+  b->at[b->len] = 0;
+  return b->at;
+}

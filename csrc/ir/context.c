@@ -1,0 +1,375 @@
+/* The context: tables of expressions, variables, tensors, reducers, reductions and buffers, and the hash table that makes
+ * equal expressions the same number. Tables are plain arrays that double; names, shapes and payloads lie in the
+ * context's arena. Marking remembers the lengths, releasing cuts the tables back. Expressions leave the hash table in
+ * the reverse order in which they came, and with linear probing that means that the slot can simply be cleared: the
+ * table is again what it was before the insertion.
+ *
+ * A clone copies the tables and points to the payloads of its source, which must outlive it and stay unreleased. */
+#include "ir/ctx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void grow(Err *e, void *pp, int32_t *cap, int32_t need, size_t elem) {
+  if (need <= *cap) return;
+  int64_t n = *cap ? (int64_t)*cap * 2 : 64;
+  while (n < need) n *= 2;
+  if (n > INT32_MAX) err_raise(e, NS_ERR_MEMORY, "out of memory: a table of more than 2^31 entries");
+  void *p;
+  memcpy(&p, pp, sizeof p);
+  p = mem_realloc(e, p, (size_t)n * elem);
+  memset((char *)p + (size_t)*cap * elem, 0, (size_t)(n - *cap) * elem);
+  memcpy(pp, &p, sizeof p);
+  *cap = (int32_t)n;
+}
+
+static void rehash(IrCtx *c, uint32_t size) {
+  uint64_t *fresh = mem_alloc(c->err, size * sizeof *fresh);
+  uint32_t mask = size - 1;
+  /* Re-insert in the order of ids: releasing relies on it. */
+  uint32_t *hash = c->n_expr > 1 ? mem_alloc(c->err, (size_t)c->n_expr * sizeof *hash) : NULL;
+  for (uint32_t i = 0; hash && c->slot && i <= c->mask; i++)
+    if (c->slot[i]) hash[(uint32_t)c->slot[i]] = (uint32_t)(c->slot[i] >> 32);
+  for (int32_t e = 1; e < c->n_expr; e++) {
+    uint32_t i = hash[e] & mask;
+    while (fresh[i]) i = (i + 1) & mask;
+    fresh[i] = (uint64_t)hash[e] << 32 | (uint32_t)e;
+  }
+  free(hash);
+  free(c->slot);
+  c->slot = fresh;
+  c->mask = mask;
+}
+
+static void grow_exprs(IrCtx *c, int32_t need) {
+  if (need <= c->cap_expr) return;
+  int32_t cap = c->cap_expr;
+  grow(c->err, &c->depth, &cap, need, sizeof *c->depth);
+  cap = c->cap_expr;
+  grow(c->err, &c->t.node, &cap, need, sizeof *c->t.node);
+  if ((int64_t)c->mask + 1 < (int64_t)cap * 2) {
+    uint32_t size = 128;
+    while (size < (uint32_t)cap * 2) size *= 2;
+    rehash(c, size);
+  }
+  c->cap_expr = cap;
+}
+
+static IrCtx *ctx_bare(Err *e) {
+  Arena *arena = arena_new(e);
+  IrCtx *c = calloc(1, sizeof *c);
+  if (!c) {
+    arena_free(arena);
+    err_raise(e, NS_ERR_MEMORY, "out of memory: cannot make a context");
+  }
+  c->err = e;
+  c->arena = arena;
+  c->n_expr = c->n_kid = c->n_var = c->n_tensor = c->n_reducer = c->n_reduce = c->n_buffer = c->n_str = 1;
+  return c;
+}
+
+/* Fills the tables of a bare context under protection, so that nothing leaks when memory ends half-way. */
+static IrCtx *ctx_fill(IrCtx *c, ErrBody fill, void *arg) {
+  Err *e = c->err;
+  ErrCode code = err_try(e, fill, arg);
+  if (code != NS_OK) {
+    ir_free(c);
+    err_rethrow(e, code);
+  }
+  return c;
+}
+
+static void fill_new(void *arg) {
+  IrCtx *c = arg;
+  grow_exprs(c, 256);
+  grow(c->err, &c->t.kid, &c->cap_kid, 512, sizeof *c->t.kid);
+  grow(c->err, &c->t.var, &c->cap_var, 64, sizeof *c->t.var);
+  grow(c->err, &c->tensor, &c->cap_tensor, 8, sizeof *c->tensor);
+  grow(c->err, &c->reducer, &c->cap_reducer, 8, sizeof *c->reducer);
+  grow(c->err, &c->reduce, &c->cap_reduce, 8, sizeof *c->reduce);
+  grow(c->err, &c->buffer, &c->cap_buffer, 8, sizeof *c->buffer);
+  grow(c->err, &c->str, &c->cap_str, 8, sizeof *c->str);
+}
+
+IrCtx *ir_new(Err *e) {
+  IrCtx *c = ctx_bare(e);
+  return ctx_fill(c, fill_new, c);
+}
+
+typedef struct {
+  const IrCtx *src;
+  IrCtx *dst;
+} CloneArg;
+
+static void *copy_table(Err *e, const void *src, int32_t n, int32_t cap, size_t elem) {
+  void *p = mem_alloc(e, (size_t)cap * elem);
+  memcpy(p, src, (size_t)n * elem);
+  return p;
+}
+
+static void fill_clone(void *arg) {
+  const IrCtx *s = ((CloneArg *)arg)->src;
+  IrCtx *d = ((CloneArg *)arg)->dst;
+  Err *e = d->err;
+#define COPY(field, n, cap) (d->field = copy_table(e, s->field, s->n, s->cap, sizeof *d->field), d->n = s->n, d->cap = s->cap)
+  COPY(t.node, n_expr, cap_expr);
+  COPY(depth, n_expr, cap_expr);
+  COPY(t.kid, n_kid, cap_kid);
+  COPY(t.var, n_var, cap_var);
+  COPY(tensor, n_tensor, cap_tensor);
+  COPY(reducer, n_reducer, cap_reducer);
+  COPY(reduce, n_reduce, cap_reduce);
+  COPY(buffer, n_buffer, cap_buffer);
+  COPY(str, n_str, cap_str);
+#undef COPY
+  d->slot = mem_alloc(e, ((size_t)s->mask + 1) * sizeof *d->slot);
+  memcpy(d->slot, s->slot, ((size_t)s->mask + 1) * sizeof *d->slot);
+  d->mask = s->mask;
+}
+
+IrCtx *ir_clone(const IrCtx *src, Err *e) {
+  CloneArg arg = {src, ctx_bare(e)};
+  return ctx_fill(arg.dst, fill_clone, &arg);
+}
+
+void ir_free(IrCtx *c) {
+  if (!c) return;
+  free(c->t.node);
+  free(c->t.kid);
+  free(c->t.var);
+  free(c->depth);
+  free(c->tensor);
+  free(c->reducer);
+  free(c->reduce);
+  free(c->buffer);
+  free(c->str);
+  free(c->slot);
+  free(c->memo);
+  for (int i = 0; i < IR_MAX_WALKS; i++) {
+    free(c->walk[i].stamp);
+    free(c->walk[i].val);
+  }
+  arena_free(c->arena);
+  free(c);
+}
+
+Arena *ir_arena(IrCtx *c) { return c->arena; }
+Err *ir_err(IrCtx *c) { return c->err; }
+int32_t ir_count(const IrCtx *c) { return c->n_expr - 1; }
+
+/* ---- interning ---- */
+static uint32_t node_hash(ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u) {
+  uint64_t h = ((uint64_t)k << 32 | (uint64_t)t.code << 24 | (uint64_t)t.bits << 16 | t.lanes) * 0x9e3779b97f4a7c15u;
+  h = (h ^ (uint32_t)sym ^ (uint64_t)u) * 0xd6e8feb86659fd93u;
+  h ^= h >> 29;
+  for (int i = 0; i < n; i++) {
+    h = (h ^ (uint32_t)kids[i]) * 0xd6e8feb86659fd93u;
+    h ^= h >> 29;
+  }
+  h ^= h >> 32;
+  uint32_t r = (uint32_t)h;
+  return r ? r : 1;
+}
+
+static bool node_same(const IrCtx *c, const ExprNode *p, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u) {
+  if (p->kind != k || p->n != n || p->sym != sym || p->u.i != u || !dtype_eq(p->type, t)) return false;
+  const ExprId *have = c->t.kid + p->kid0;
+  for (int i = 0; i < n; i++)
+    if (have[i] != kids[i]) return false;
+  return true;
+}
+
+ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u) {
+  uint32_t hash = node_hash(k, t, sym, n, kids, u), i = hash & c->mask;
+  for (uint64_t s; (s = c->slot[i]) != 0; i = (i + 1) & c->mask)
+    if ((uint32_t)(s >> 32) == hash && node_same(c, c->t.node + (uint32_t)s, k, t, sym, n, kids, u)) return (ExprId)(uint32_t)s;
+
+  if (n > UINT16_MAX) err_raise(c->err, NS_ERR_VALUE, "an expression may have at most %d operands, got %d", UINT16_MAX, n);
+  uint16_t depth = 0;
+  for (int j = 0; j < n; j++) {
+    if (kids[j] <= 0 || kids[j] >= c->n_expr) err_raise(c->err, NS_ERR_INTERNAL, "operand %d is not an expression of this context (id %d)", j, kids[j]);
+    if (c->depth[kids[j]] > depth) depth = c->depth[kids[j]];
+  }
+  if (depth >= IR_MAX_DEPTH)
+    err_raise(c->err, NS_ERR_VALUE, "expression nested deeper than %d operations; split it over several compute stages", IR_MAX_DEPTH);
+  if (c->n_kid + n > c->cap_kid) {
+    ptrdiff_t at = kids && kids >= c->t.kid && kids < c->t.kid + c->n_kid ? kids - c->t.kid : -1;
+    grow(c->err, &c->t.kid, &c->cap_kid, c->n_kid + n, sizeof *c->t.kid);
+    if (at >= 0) kids = c->t.kid + at;
+  }
+  if (c->n_expr >= c->cap_expr) {
+    grow_exprs(c, c->n_expr + 1);
+    i = hash & c->mask;
+    while (c->slot[i]) i = (i + 1) & c->mask;
+  }
+  ExprId e = c->n_expr++;
+  ExprNode *p = c->t.node + e;
+  p->kind = (uint8_t)k;
+  p->pad = 0;
+  p->n = (uint16_t)n;
+  p->type = t;
+  p->sym = sym;
+  p->kid0 = c->n_kid;
+  p->u.i = u;
+  if (n) memcpy(c->t.kid + c->n_kid, kids, (size_t)n * sizeof *kids);
+  c->n_kid += n;
+  c->depth[e] = (uint16_t)(depth + 1);
+  c->slot[i] = (uint64_t)hash << 32 | (uint32_t)e;
+  return e;
+}
+
+/* ---- marks ---- */
+IrMark ir_mark(const IrCtx *c) {
+  return (IrMark){c->n_expr, c->n_kid, c->n_var, c->n_tensor, c->n_reducer, c->n_reduce, c->n_buffer, c->n_str, arena_mark(c->arena)};
+}
+
+void ir_release(IrCtx *c, IrMark m) {
+  for (ExprId e = c->n_expr - 1; e >= m.exprs; e--) {
+    const ExprNode *p = c->t.node + e;
+    uint32_t i = node_hash((ExprKind)p->kind, p->type, p->sym, p->n, c->t.kid + p->kid0, p->u.i) & c->mask;
+    while ((uint32_t)c->slot[i] != (uint32_t)e) i = (i + 1) & c->mask;
+    c->slot[i] = 0;
+  }
+  int32_t memo_end = c->n_expr < c->cap_memo ? c->n_expr : c->cap_memo;
+  if (m.exprs < memo_end) memset(c->memo + m.exprs, 0, (size_t)(memo_end - m.exprs) * sizeof *c->memo);
+  c->n_expr = m.exprs;
+  c->n_kid = m.kids;
+  c->n_var = m.vars;
+  c->n_tensor = m.tensors;
+  c->n_reducer = m.reducers;
+  c->n_reduce = m.reduces;
+  c->n_buffer = m.buffers;
+  c->n_str = m.strs;
+  arena_release(c->arena, m.arena);
+}
+
+/* ---- the other tables ---- */
+VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg) {
+  grow(c->err, &c->t.var, &c->cap_var, c->n_var + 1, sizeof *c->t.var);
+  c->t.var[c->n_var] = (IrVar){arena_strdup(c->arena, name), t, nonneg};
+  return c->n_var++;
+}
+
+static const ExprId *copy_ids(IrCtx *c, const ExprId *p, int32_t n) { return p ? arena_copy(c->arena, p, (size_t)n * sizeof *p) : NULL; }
+
+TensorId ir_tensor_new(IrCtx *c, IrTensor t) {
+  grow(c->err, &c->tensor, &c->cap_tensor, c->n_tensor + 1, sizeof *c->tensor);
+  t.name = arena_strdup(c->arena, t.name);
+  t.shape = copy_ids(c, t.shape, t.rank);
+  c->tensor[c->n_tensor] = t;
+  return c->n_tensor++;
+}
+
+ReducerId ir_reducer_new(IrCtx *c, IrReducer r) {
+  grow(c->err, &c->reducer, &c->cap_reducer, c->n_reducer + 1, sizeof *c->reducer);
+  r.lhs = copy_ids(c, r.lhs, r.n);
+  r.rhs = copy_ids(c, r.rhs, r.n);
+  r.result = copy_ids(c, r.result, r.n);
+  r.identity = copy_ids(c, r.identity, r.n);
+  c->reducer[c->n_reducer] = r;
+  return c->n_reducer++;
+}
+
+BufferId ir_buffer_new(IrCtx *c, IrBuffer b) {
+  grow(c->err, &c->buffer, &c->cap_buffer, c->n_buffer + 1, sizeof *c->buffer);
+  b.name = arena_strdup(c->arena, b.name);
+  b.min = copy_ids(c, b.min, b.rank);
+  b.extent = copy_ids(c, b.extent, b.rank);
+  b.stride = copy_ids(c, b.stride, b.rank);
+  if (b.lanes == 0) b.lanes = 1;
+  c->buffer[c->n_buffer] = b;
+  return c->n_buffer++;
+}
+
+static void check_id(const IrCtx *c, int32_t id, int32_t n, const char *what) {
+  if (id <= 0 || id >= n) err_raise(c->err, NS_ERR_INTERNAL, "no %s with number %d in this context", what, id);
+}
+
+const IrTensor *ir_tensor(const IrCtx *c, TensorId t) {
+  check_id(c, t, c->n_tensor, "tensor");
+  return c->tensor + t;
+}
+
+const IrReducer *ir_reducer(const IrCtx *c, ReducerId r) {
+  check_id(c, r, c->n_reducer, "reducer");
+  return c->reducer + r;
+}
+
+IrBuffer *ir_buffer(IrCtx *c, BufferId b) {
+  check_id(c, b, c->n_buffer, "buffer");
+  return c->buffer + b;
+}
+
+const IrReduce *ir_reduce(const IrCtx *c, ExprId e) {
+  err_assert(c->err, ir_kind(c, e) == IR_REDUCE);
+  return c->reduce + ir_node(c, e)->sym;
+}
+
+static bool reduce_same(const IrReduce *a, const IrReduce *b) {
+  if (a->reducer != b->reducer || a->n_src != b->n_src || a->n_axis != b->n_axis || a->cond != b->cond || a->value_index != b->value_index || !a->init != !b->init)
+    return false;
+  for (int i = 0; i < a->n_src; i++)
+    if (a->src[i] != b->src[i] || (a->init && a->init[i] != b->init[i])) return false;
+  for (int i = 0; i < a->n_axis; i++)
+    if (a->axis[i].var != b->axis[i].var || a->axis[i].min != b->axis[i].min || a->axis[i].extent != b->axis[i].extent) return false;
+  return true;
+}
+
+ExprId ex_reduce(IrCtx *c, IrReduce r) {
+  check_id(c, r.reducer, c->n_reducer, "reducer");
+  err_check(c->err, r.n_src >= 1 && r.value_index >= 0 && r.value_index < r.n_src, "reduction over %d sources has no value %d", r.n_src, r.value_index);
+  if (!r.cond) r.cond = ex_int(c, DT_BOOL, 1);
+  int32_t id = c->n_reduce - 1; /* few exist, and the equal one is mostly the latest */
+  while (id > 0 && !reduce_same(&c->reduce[id], &r)) id--;
+  if (id == 0) {
+    grow(c->err, &c->reduce, &c->cap_reduce, c->n_reduce + 1, sizeof *c->reduce);
+    r.src = copy_ids(c, r.src, r.n_src);
+    r.init = copy_ids(c, r.init, r.n_src);
+    r.axis = arena_copy(c->arena, r.axis, (size_t)r.n_axis * sizeof *r.axis);
+    c->reduce[c->n_reduce] = r;
+    id = c->n_reduce++;
+  }
+  const IrReduce *q = &c->reduce[id];
+  int n = 2 * q->n_axis + q->n_src * (q->init ? 2 : 1) + 1, k = 0;
+  ExprId *kids = arena_array(c->arena, ExprId, n);
+  for (int i = 0; i < q->n_axis; i++) {
+    kids[k++] = q->axis[i].min;
+    kids[k++] = q->axis[i].extent;
+  }
+  for (int i = 0; i < q->n_src; i++) kids[k++] = q->src[i];
+  for (int i = 0; q->init && i < q->n_src; i++) kids[k++] = q->init[i];
+  kids[k] = q->cond;
+  return ctx_node(c, IR_REDUCE, ir_type(c, q->src[q->value_index]), id, n, kids, 0);
+}
+
+ExprId ex_str(IrCtx *c, const char *s) {
+  int32_t id = c->n_str - 1;
+  while (id > 0 && strcmp(c->str[id], s) != 0) id--;
+  if (id == 0) {
+    grow(c->err, &c->str, &c->cap_str, c->n_str + 1, sizeof *c->str);
+    c->str[c->n_str] = arena_strdup(c->arena, s);
+    id = c->n_str++;
+  }
+  return ctx_node(c, IR_STR, dtype(DT_HANDLE, 64), 0, 0, NULL, id);
+}
+
+/* ---- walks ---- */
+Walk *walk_begin(IrCtx *c) {
+  if (c->err->depth >= IR_MAX_WALKS) err_raise(c->err, NS_ERR_INTERNAL, "walks over expressions nested deeper than %d", IR_MAX_WALKS);
+  Walk *w = &c->walk[c->err->depth];
+  if (w->cap < c->n_expr) {
+    int32_t cap = w->cap;
+    grow(c->err, &w->stamp, &cap, c->n_expr, sizeof *w->stamp);
+    cap = w->cap;
+    grow(c->err, &w->val, &cap, c->n_expr, sizeof *w->val);
+    w->cap = cap;
+  }
+  if (++w->now == 0) { /* wrapped: no old stamp may look new */
+    memset(w->stamp, 0, (size_t)w->cap * sizeof *w->stamp);
+    w->now = 1;
+  }
+  c->err->depth++;
+  return w;
+}
+
+void walk_end(IrCtx *c) { c->err->depth--; }

@@ -1,0 +1,51 @@
+/* The inside of a context, private to this folder. */
+#ifndef NS_IR_CTX_H
+#define NS_IR_CTX_H
+#include "ir/ir.h"
+
+enum { IR_MAX_DEPTH = 4000, IR_MAX_WALKS = 24 };
+
+typedef struct { /* what the index algebra knows of one expression; valid where the stamp equals the analyser's version */
+  uint32_t bound_v, res_v, simp_v;
+  ExprId simp;
+  Bound bound;
+  Residue res;
+} ArMemo;
+
+typedef struct { /* one level of walking: a memo indexed by expression */
+  uint32_t now;
+  int32_t cap;
+  uint32_t *stamp;
+  ExprId *val;
+} Walk;
+
+struct IrCtx {
+  IrTables t; /* must be first, see ir_node; entry 0 of each table is unused */
+  Err *err;
+  Arena *arena;
+  uint16_t *depth; /* nesting of each expression */
+  IrTensor *tensor;
+  IrReducer *reducer;
+  IrReduce *reduce;
+  IrBuffer *buffer;
+  const char **str;
+  int32_t n_expr, n_kid, n_var, n_tensor, n_reducer, n_reduce, n_buffer, n_str; /* entries used, entry 0 included */
+  int32_t cap_expr, cap_kid, cap_var, cap_tensor, cap_reducer, cap_reduce, cap_buffer, cap_str;
+  uint64_t *slot; /* hash table: high half the hash, low half the ExprId; 0: free */
+  uint32_t mask;
+  ArMemo *memo; /* cap_memo entries, made by the first ar_ call */
+  int32_t cap_memo;
+  uint32_t version; /* last version number given to an analyser */
+  Walk walk[IR_MAX_WALKS];
+};
+
+ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u);
+Walk *walk_begin(IrCtx *c); /* walks nest; every begin has its end unless something is raised */
+void walk_end(IrCtx *c);
+static inline bool walk_seen(const Walk *w, ExprId e) { return e < w->cap && w->stamp[e] == w->now; }
+static inline void walk_set(Walk *w, ExprId e, ExprId v) {
+  if (e >= w->cap) return; /* made during the walk: not remembered */
+  w->stamp[e] = w->now;
+  w->val[e] = v;
+}
+#endif

@@ -1,0 +1,69 @@
+/* The intrinsics: name in expressions, number of arguments (-1: any) and effect. What a target calls them is in codegen. */
+#include "ir/ir.h"
+
+#include <string.h>
+
+static const IntrinInfo TABLE[IN_COUNT] = {
+    [IN_NONE] = {"none", 0, EFF_PURE},
+    [IN_EXP] = {"exp", 1, EFF_PURE},
+    [IN_EXP2] = {"exp2", 1, EFF_PURE},
+    [IN_EXP10] = {"exp10", 1, EFF_PURE},
+    [IN_ERF] = {"erf", 1, EFF_PURE},
+    [IN_TANH] = {"tanh", 1, EFF_PURE},
+    [IN_SIGMOID] = {"sigmoid", 1, EFF_PURE},
+    [IN_LOG] = {"log", 1, EFF_PURE},
+    [IN_LOG2] = {"log2", 1, EFF_PURE},
+    [IN_LOG10] = {"log10", 1, EFF_PURE},
+    [IN_LOG1P] = {"log1p", 1, EFF_PURE},
+    [IN_TAN] = {"tan", 1, EFF_PURE},
+    [IN_COS] = {"cos", 1, EFF_PURE},
+    [IN_COSH] = {"cosh", 1, EFF_PURE},
+    [IN_SIN] = {"sin", 1, EFF_PURE},
+    [IN_SINH] = {"sinh", 1, EFF_PURE},
+    [IN_ASIN] = {"asin", 1, EFF_PURE},
+    [IN_ACOS] = {"acos", 1, EFF_PURE},
+    [IN_ATAN] = {"atan", 1, EFF_PURE},
+    [IN_ASINH] = {"asinh", 1, EFF_PURE},
+    [IN_ACOSH] = {"acosh", 1, EFF_PURE},
+    [IN_ATANH] = {"atanh", 1, EFF_PURE},
+    [IN_SQRT] = {"sqrt", 1, EFF_PURE},
+    [IN_RSQRT] = {"rsqrt", 1, EFF_PURE},
+    [IN_POPCOUNT] = {"popcount", 1, EFF_PURE},
+    [IN_CLZ] = {"clz", 1, EFF_PURE},
+    [IN_POW] = {"pow", 2, EFF_PURE},
+    [IN_FMOD] = {"fmod", 2, EFF_PURE},
+    [IN_ATAN2] = {"atan2", 2, EFF_PURE},
+    [IN_NEXTAFTER] = {"nextafter", 2, EFF_PURE},
+    [IN_HYPOT] = {"hypot", 2, EFF_PURE},
+    [IN_COPYSIGN] = {"copysign", 2, EFF_PURE},
+    [IN_LDEXP] = {"ldexp", 2, EFF_PURE},
+    [IN_FLOOR] = {"floor", 1, EFF_PURE},
+    [IN_CEIL] = {"ceil", 1, EFF_PURE},
+    [IN_ROUND] = {"round", 1, EFF_PURE},
+    [IN_TRUNC] = {"trunc", 1, EFF_PURE},
+    [IN_NEARBYINT] = {"nearbyint", 1, EFF_PURE},
+    [IN_FABS] = {"fabs", 1, EFF_PURE},
+    [IN_ISNAN] = {"isnan", 1, EFF_PURE},
+    [IN_IF_THEN_ELSE] = {"if_then_else", 3, EFF_PURE},
+    [IN_LIKELY] = {"likely", 1, EFF_PURE},
+    [IN_SHL] = {"shift_left", 2, EFF_PURE},
+    [IN_SHR] = {"shift_right", 2, EFF_PURE},
+    [IN_BAND] = {"bitwise_and", 2, EFF_PURE},
+    [IN_BOR] = {"bitwise_or", 2, EFF_PURE},
+    [IN_BXOR] = {"bitwise_xor", 2, EFF_PURE},
+    [IN_BNOT] = {"bitwise_not", 1, EFF_PURE},
+    [IN_REINTERPRET] = {"reinterpret", 1, EFF_PURE},
+    [IN_SYNC_SHARED] = {"tvm_storage_sync", -1, EFF_SYNC},
+    [IN_ALLREDUCE] = {"tvm_thread_allreduce", -1, EFF_SYNC},
+    [IN_SHFL_DOWN] = {"tvm_warp_shuffle_down", -1, EFF_SYNC},
+    [IN_SHFL] = {"tvm_warp_shuffle", -1, EFF_SYNC},
+};
+
+const IntrinInfo *intrin_info(Intrin in) { return &TABLE[in]; }
+
+Intrin intrin_find(const char *name) {
+  if (strncmp(name, "tir.", 4) == 0) name += 4;
+  for (int i = 1; i < IN_COUNT; i++)
+    if (strcmp(TABLE[i].name, name) == 0) return (Intrin)i;
+  return IN_NONE;
+}
