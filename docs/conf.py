@@ -1,0 +1,14 @@
+"""Sphinx configuration."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "python"))
+project = "nestsmith"
+author = "the nestsmith maintainers"
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_parser"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+html_theme = "alabaster"
+numpydoc_show_class_members = False
+suppress_warnings = ["myst.header"]
