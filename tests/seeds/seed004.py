@@ -95,7 +95,8 @@ def run_tuning():
 
     tuner = auto_scheduler.TaskScheduler(tasks, task_weights)
     tune_option = auto_scheduler.TuningOptions(
-        num_measure_trials=int(os.environ.get("SEED_TRIALS", "200")),        runner=measure_ctx.runner,
+        num_measure_trials=int(os.environ.get("SEED_TRIALS", "200")),
+        runner=measure_ctx.runner,
         measure_callbacks=[auto_scheduler.RecordToFile(log_file)],
     )
 
@@ -103,8 +104,6 @@ def run_tuning():
 
 
 run_tuning()
-
-# run_tuning()
 
 print("Compile...")
 with auto_scheduler.ApplyHistoryBest(log_file):
