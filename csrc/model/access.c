@@ -1,0 +1,188 @@
+/* Accesses of a store and the regions they touch.
+ *
+ * A region is found by interval arithmetic on plain numbers: every variable has a range, the range of an index
+ * expression follows bottom-up, and the extents of a buffer's region are the hulls over all its index lists. The memo is
+ * indexed by expression and invalidated by a stamp whenever a variable's range changes.
+ */
+#include "model/access.h"
+#include <string.h>
+
+int access_bytes(DType t) { return (t.bits + 7) / 8 * t.lanes; }
+
+/* ---- gathering ---- */
+typedef struct { IrCtx *c; Access *acc; int n, max; } Gather;
+
+static void logical_shape(IrCtx *c, Access *a) {
+  const IrBuffer *b = ir_buffer(c, a->buf);
+  const ExprId *shape = b->tensor ? ir_tensor(c, b->tensor)->shape : b->extent;
+  for (int d = 0; d < a->rank; d++) {
+    a->full[d] = 1;
+    ex_const_int(c, shape[d], &a->full[d]);
+  }
+  a->bytes = access_bytes(b->type);
+}
+
+static void gather_add(Gather *g, BufferId buf, const ExprId *idx, int rank, int type) {
+  for (int i = 0; i < g->n; i++) {
+    Access *a = &g->acc[i];
+    if (a->buf != buf) continue;
+    if (a->type != ACC_READ) a->type = ACC_READ_WRITE; /* an update reads what it writes: the store's index list stands */
+    else if (a->n_lists < ACC_MAX_LISTS) a->list[a->n_lists++] = idx;
+    return;
+  }
+  err_check(ir_err(g->c), g->n < g->max, "a store accesses more than %d buffers", g->max);
+  err_check(ir_err(g->c), rank <= ACC_MAX_RANK, "a buffer has more than %d dimensions", ACC_MAX_RANK);
+  Access *a = &g->acc[g->n++];
+  memset(a, 0, sizeof *a);
+  a->buf = buf, a->type = type, a->rank = rank, a->n_lists = 1, a->list[0] = idx;
+  logical_shape(g->c, a);
+}
+
+static void gather_load(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD) return;
+  int rank = n->n;
+  BufferId buf = n->sym;
+  gather_add(arg, buf, arena_copy(ir_arena(c), ir_kids(c, e), sizeof(ExprId) * (size_t)rank), rank, ACC_READ);
+}
+
+int access_gather(IrCtx *c, const Stmt *store, Access *out, int max) {
+  Gather g = {c, out, 0, max};
+  gather_add(&g, store->u.store.buf, store->u.store.idx, store->u.store.n_idx, ACC_WRITE);
+  ex_post_order(c, store->u.store.value, gather_load, &g);
+  return g.n;
+}
+
+bool access_uses(IrCtx *c, const Access *a, VarId v) {
+  for (int l = 0; l < a->n_lists; l++)
+    for (int d = 0; d < a->rank; d++)
+      if (ex_uses_var(c, a->list[l][d], v)) return true;
+  return false;
+}
+
+/* ---- steps ---- */
+typedef struct { VarId var; bool seen, mul, add; int64_t coef; } Coef;
+
+/* One bottom-up walk, not a solution: the reference's approximation. Exact for sums of products. */
+static void coef_walk(IrCtx *c, ExprId e, Coef *k) {
+  ExprNode n = *ir_node(c, e);
+  if (n.kind == IR_VAR) {
+    if (n.sym == k->var) k->seen = true;
+    return;
+  }
+  for (int i = 0; i < n.n; i++) coef_walk(c, ir_kid(c, e, i), k);
+  if (!k->seen) return;
+  int64_t v;
+  if (n.kind == IR_MUL && !k->add && (ex_const_int(c, ir_kid(c, e, 0), &v) || ex_const_int(c, ir_kid(c, e, 1), &v)))
+    k->mul = true, k->coef = v;
+  else if (n.kind == IR_ADD && !k->mul)
+    k->add = true, k->coef = 1;
+}
+
+int64_t access_step(IrCtx *c, const Access *a, VarId var) {
+  if (a->rank == 0) return 1;
+  int64_t best = INT64_MAX;
+  for (int l = 0; l < a->n_lists; l++) {
+    int64_t later = 1;
+    for (int d = a->rank - 1; d >= 0; later *= a->full[d--]) {
+      if (!ex_uses_var(c, a->list[l][d], var)) continue;
+      Coef k = {.var = var, .coef = 1};
+      coef_walk(c, a->list[l][d], &k);
+      int64_t s = (k.coef < 0 ? -k.coef : k.coef) * later;
+      if (s < best) best = s;
+      break;
+    }
+  }
+  return best == INT64_MAX ? 0 : best;
+}
+
+/* ---- intervals ---- */
+void ranges_init(Ranges *r, IrCtx *c) {
+  Arena *a = ir_arena(c);
+  memset(r, 0, sizeof *r);
+  r->c = c, r->n_vars = ir_mark(c).vars + 1, r->n_exprs = ir_count(c) + 1, r->stamp = 1;
+  r->var_lo = arena_array(a, int64_t, r->n_vars);
+  r->var_hi = arena_array(a, int64_t, r->n_vars);
+  r->lo = arena_array(a, int64_t, r->n_exprs);
+  r->hi = arena_array(a, int64_t, r->n_exprs);
+  r->seen = arena_array(a, int32_t, r->n_exprs);
+}
+
+void ranges_set(Ranges *r, VarId v, int64_t lo, int64_t hi) {
+  r->stamp++;
+  r->var_lo[v] = lo, r->var_hi[v] = hi;
+}
+
+static void product(int64_t al, int64_t ah, int64_t bl, int64_t bh, int64_t *lo, int64_t *hi) {
+  int64_t p[4] = {al * bl, al * bh, ah * bl, ah * bh};
+  *lo = *hi = p[0];
+  for (int i = 1; i < 4; i++) {
+    if (p[i] < *lo) *lo = p[i];
+    if (p[i] > *hi) *hi = p[i];
+  }
+}
+
+static void binary(Ranges *r, ExprKind k, ExprId a, ExprId b, int64_t *lo, int64_t *hi) {
+  int64_t al, ah, bl, bh;
+  ranges_of(r, a, &al, &ah);
+  ranges_of(r, b, &bl, &bh);
+  bool by_const = bl == bh && bl > 0, inside = al >= 0 && ah < bl;
+  *lo = *hi = 0;
+  switch (k) {
+    case IR_ADD: *lo = al + bl, *hi = ah + bh; break;
+    case IR_SUB: *lo = al - bh, *hi = ah - bl; break;
+    case IR_MUL: product(al, ah, bl, bh, lo, hi); break;
+    case IR_MIN: *lo = al < bl ? al : bl, *hi = ah < bh ? ah : bh; break;
+    case IR_MAX: *lo = al > bl ? al : bl, *hi = ah > bh ? ah : bh; break;
+    case IR_DIV: case IR_FDIV:
+      if (by_const) *lo = i64_floordiv(al, bl), *hi = i64_floordiv(ah, bl);
+      break;
+    case IR_MOD: case IR_FMOD:
+      if (by_const) *lo = inside ? al : 0, *hi = inside ? ah : bl - 1;
+      break;
+    default: break;
+  }
+}
+
+void ranges_of(Ranges *r, ExprId e, int64_t *lo, int64_t *hi) {
+  const ExprNode *n = ir_node(r->c, e);
+  ExprKind k = (ExprKind)n->kind;
+  if (k == IR_INT) {
+    *lo = *hi = n->u.i;
+    return;
+  }
+  if (k == IR_VAR) {
+    *lo = r->var_lo[n->sym], *hi = r->var_hi[n->sym];
+    return;
+  }
+  if (r->seen[e] == r->stamp) {
+    *lo = r->lo[e], *hi = r->hi[e];
+    return;
+  }
+  *lo = *hi = 0;
+  if (k == IR_SELECT || (k == IR_CALL && n->sym == IN_IF_THEN_ELSE)) {
+    int64_t l2, h2;
+    ranges_of(r, ir_kid(r->c, e, 1), lo, hi);
+    ranges_of(r, ir_kid(r->c, e, 2), &l2, &h2);
+    if (l2 < *lo) *lo = l2;
+    if (h2 > *hi) *hi = h2;
+  } else if (k == IR_CAST) {
+    ranges_of(r, ir_kid(r->c, e, 0), lo, hi);
+  } else if (n->n == 2 && k != IR_LOAD && k != IR_CALL) {
+    binary(r, k, ir_kid(r->c, e, 0), ir_kid(r->c, e, 1), lo, hi);
+  }
+  r->lo[e] = *lo, r->hi[e] = *hi, r->seen[e] = r->stamp;
+}
+
+void access_region(Ranges *r, const Access *a, double *dims) {
+  for (int d = 0; d < a->rank; d++) {
+    int64_t lo = 0, hi = 0;
+    for (int l = 0; l < a->n_lists; l++) {
+      int64_t l1, h1;
+      ranges_of(r, a->list[l][d], &l1, &h1);
+      if (l == 0 || l1 < lo) lo = l1;
+      if (l == 0 || h1 > hi) hi = h1;
+    }
+    dims[d] = (double)(hi - lo + 1);
+  }
+}
