@@ -42,6 +42,20 @@ void forest_score(const Forest *f, const FeatBatch *b, double *score); /* -INFIN
 void forest_save(Err *e, const Forest *f, const char *path, const char *json); /* json: device, tasks, parameters; written to a temporary name, then renamed */
 Forest *forest_load(Arena *a, const char *path, char **json);  /* raises on a wrong magic, version, rules or checksum */
 
+/* ---- online use (cost.c): records of a run, retraining, scores, fitness; 04 §5.6 ---- */
+typedef struct CostModel CostModel; /* one per session; scoring is safe from several threads while nobody updates */
+CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p);
+void cost_free(CostModel *m);
+void cost_add(CostModel *m, int task, const Features *f, double seconds); /* copies the rows; 1e10: failed */
+bool cost_due(const CostModel *m);                   /* is retraining worth it now? */
+void cost_train(CostModel *m, Pool *pool);           /* also rebuilds the fitness maps */
+bool cost_ready(const CostModel *m);                 /* has been trained */
+double cost_score(const CostModel *m, const Features *f); /* -INFINITY for no rows */
+double cost_fitness(const CostModel *m, int task, double score); /* monotone in score, in [0.001, 1]; 0 for -INFINITY */
+int cost_records(const CostModel *m);
+void cost_set_forest(CostModel *m, const Forest *f); /* a loaded model, until the next training */
+const Forest *cost_forest(const CostModel *m);
+
 /* ---- metrics (metrics.c) : 04 §3.3, mean over tasks ---- */
 typedef struct { double pairwise, top1, top5, a_peak32, recall30; } ModelMetrics;
 ModelMetrics model_metrics(Arena *a, const FeatBatch *b, const double *score);

@@ -1,0 +1,137 @@
+/* Model T at work in a tuning session.
+ *
+ * The session adds the features and the time of every measured state. Training starts from scratch each time it is due:
+ * at every round while there are few records, later when a fifth of them is new. Scores of a rank loss have no unit; the
+ * evolution needs a non-negative fitness, so each training also fits, per task, a monotone map from score to the share of
+ * the best throughput (pool adjacent violators over the measured states).
+ */
+#include "model/model.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVERY_ROUND_BELOW = 2000, MIN_RECORDS = 16, OWN_MAP_FROM = 20 };
+
+typedef struct { double score, y; } Knot;
+typedef struct { int32_t n; Knot *knot; } Curve; /* ascending scores, ascending y */
+
+struct CostModel {
+  Err *err; Arena *keep, *trained[2]; int now; /* keep: records; trained[now]: forest and maps in use */
+  uint64_t seed; TreeParams params;
+  VEC(float) rows; VEC(int32_t) first, task; VEC(double) cost;
+  int32_t trained_on, n_curves, n_feat; Curve *curve, all;
+  const Forest *forest;
+};
+
+CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
+  Arena *a = arena_new(e);
+  CostModel *m = arena_new_of(a, CostModel);
+  *m = (CostModel){.err = e, .keep = a, .seed = seed, .params = p ? *p : tree_params_default(), .n_feat = FEAT_N};
+  m->trained[0] = arena_new(e);
+  m->trained[1] = arena_new(e);
+  vec_push(a, &m->first, 0);
+  return m;
+}
+
+void cost_free(CostModel *m) {
+  if (!m) return;
+  arena_free(m->trained[0]);
+  arena_free(m->trained[1]);
+  arena_free(m->keep);
+}
+
+void cost_add(CostModel *m, int task, const Features *f, double seconds) {
+  for (int r = 0; f && r < f->n_rows; r++)
+    for (int i = 0; i < FEAT_N; i++) vec_push(m->keep, &m->rows, f->row[r][i]);
+  vec_push(m->keep, &m->first, m->rows.len / FEAT_N);
+  vec_push(m->keep, &m->task, task);
+  vec_push(m->keep, &m->cost, seconds);
+}
+
+int cost_records(const CostModel *m) { return m->cost.len; }
+bool cost_ready(const CostModel *m) { return m->forest != NULL; }
+const Forest *cost_forest(const CostModel *m) { return m->forest; }
+void cost_set_forest(CostModel *m, const Forest *f) { m->forest = f; }
+
+bool cost_due(const CostModel *m) {
+  int n = m->cost.len, fresh = n - m->trained_on;
+  if (n < MIN_RECORDS || fresh == 0) return false;
+  return n < EVERY_ROUND_BELOW || fresh * 5 >= m->trained_on;
+}
+
+/* ---- monotone maps ---- */
+static int by_score(const void *p, const void *q) {
+  double a = ((const Knot *)p)->score, b = ((const Knot *)q)->score;
+  return a < b ? -1 : a > b;
+}
+
+/* Pools neighbours until y ascends with the score. */
+static Curve fit_curve(Arena *a, Knot *k, int n) {
+  double *weight = arena_array(a, double, n + 1);
+  int m = 0;
+  qsort(k, (size_t)n, sizeof *k, by_score);
+  for (int i = 0; i < n; i++) {
+    k[m] = k[i], weight[m++] = 1;
+    while (m > 1 && k[m - 2].y >= k[m - 1].y) {
+      double w = weight[m - 2] + weight[m - 1];
+      k[m - 2].y = (k[m - 2].y * weight[m - 2] + k[m - 1].y * weight[m - 1]) / w;
+      k[m - 2].score = (k[m - 2].score * weight[m - 2] + k[m - 1].score * weight[m - 1]) / w;
+      weight[m - 2] = w;
+      m--;
+    }
+  }
+  return (Curve){m, k};
+}
+
+static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b, const double *y) {
+  double *score = arena_array(a, double, b->n_states + 1);
+  Knot *every = arena_array(a, Knot, b->n_states + 1);
+  int n_all = 0, tasks = 0;
+  forest_score(m->forest, b, score);
+  for (int i = 0; i < b->n_states; i++)
+    if (b->task[i] >= tasks) tasks = b->task[i] + 1;
+  m->curve = arena_array(a, Curve, tasks + 1), m->n_curves = tasks;
+  for (int t = 0; t < tasks; t++) {
+    Knot *k = arena_array(a, Knot, b->n_states + 1);
+    int n = 0;
+    for (int i = 0; i < b->n_states; i++)
+      if (b->task[i] == t && isfinite(score[i])) k[n++] = every[n_all++] = (Knot){score[i], y[i]};
+    if (n >= OWN_MAP_FROM) m->curve[t] = fit_curve(a, k, n);
+  }
+  m->all = fit_curve(a, every, n_all);
+}
+
+void cost_train(CostModel *m, Pool *pool) {
+  Arena *a = m->trained[1 - m->now];
+  arena_release(a, (ArenaMark){0});
+  FeatBatch b = {.n_states = m->cost.len, .n_feat = FEAT_N, .first = m->first.at, .rows = m->rows.at, .task = m->task.at, .cost = m->cost.at};
+  m->params.trees = m->params.trees > 0 ? m->params.trees : tree_params_default().trees;
+  Forest *f = forest_train(a, &b, &m->params, m->seed, pool);
+  f->rules = FEAT_RULES_REPAIRED;
+  m->forest = f, m->now = 1 - m->now, m->trained_on = m->cost.len;
+  fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
+}
+
+double cost_score(const CostModel *m, const Features *f) {
+  int32_t first[2] = {0, f->n_rows};
+  FeatBatch b = {.n_states = 1, .n_feat = FEAT_N, .first = first, .rows = (const float *)f->row};
+  double s;
+  forest_score(m->forest, &b, &s);
+  return s;
+}
+
+double cost_fitness(const CostModel *m, int task, double score) {
+  if (!isfinite(score)) return 0;
+  const Curve *c = task < m->n_curves && m->curve[task].n > 0 ? &m->curve[task] : &m->all;
+  if (c->n == 0) return 1;
+  int i = 0;
+  while (i < c->n && c->knot[i].score < score) i++;
+  double y;
+  if (i == 0) y = c->knot[0].y;
+  else if (i == c->n) y = c->knot[c->n - 1].y + (score - c->knot[c->n - 1].score); /* beyond the best: keep ascending */
+  else {
+    const Knot *p = &c->knot[i - 1], *q = &c->knot[i];
+    y = p->y + (q->y - p->y) * (score - p->score) / (q->score - p->score);
+  }
+  return y < 0.001 ? 0.001 : y > 1 ? 1 : y;
+}
