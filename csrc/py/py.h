@@ -12,9 +12,11 @@
 typedef struct { Err err; IrCtx *ctx; } PyCtx;
 PyCtx *py_session(void);                     /* context in which te objects of this interpreter live; NULL with exception set */
 PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belongs to code; returns NULL */
+bool py_guard(PyCtx *c, ErrBody body, void *arg); /* runs body(arg) protected; false with the exception set (py_expr.c) */
 
 /* _core.ComputeDAG: owns a context of its own with the DAG in it; immutable. (py_te.c) */
-typedef struct { PyObject_HEAD PyCtx own; TeDag *dag; PyObject *tensors; /* list of the te.Tensor objects it was made from */ } PyDag;
+typedef struct { PyObject_HEAD PyCtx own; TeDag *dag; PyObject *tensors; /* list of the te.Tensor objects it was made from */
+                 PyObject *ops; /* list of te.Operation of the session, in stage order */ } PyDag;
 extern PyTypeObject *PyDag_Type;
 /* te.Tensor / te.Operation / Var objects of the session (py_te.c) */
 TensorId py_tensor_id(PyObject *o);          /* 0 with TypeError set if o is no tensor */

@@ -1,6 +1,497 @@
-/* Bindings of te. */
-#include "py/py.h"
-int py_init_te(PyObject *m) {
-  (void)m;
+/* Tensors, operations and compute DAGs in Python.
+ *
+ * All te objects of an interpreter live in one session context and are never freed (a network's expressions take a few
+ * megabytes). A ComputeDAG copies what it needs into a context of its own, so that searches on other threads never
+ * touch the session.
+ */
+#include "py/py_te_int.h"
+
+PyTypeObject *PyTensor_Type, *PyTensorSlice_Type, *PyOperation_Type, *PyDag_Type;
+
+/* ---- session ---- */
+
+typedef struct { PyCtx ctx; bool ready; } Session;
+static Session session; /* belongs to the interpreter, like its types */
+
+PyCtx *py_session(void) {
+  if (session.ready) return &session.ctx;
+  err_init(&session.ctx.err);
+  session.ctx.ctx = ir_new(&session.ctx.err);
+  if (!session.ctx.ctx) return (PyCtx *)PyErr_NoMemory();
+  session.ready = true;
+  return &session.ctx;
+}
+
+static TeOp *op_of(TensorId t) { return ir_tensor(SES, t)->op; }
+
+/* ---- tensors ---- */
+
+PyObject *py_tensor_new(TensorId t) {
+  PyTensor *o = (PyTensor *)PyTensor_Type->tp_alloc(PyTensor_Type, 0);
+  if (o) o->id = t;
+  return (PyObject *)o;
+}
+
+TensorId py_tensor_id(PyObject *o) {
+  if (PyObject_TypeCheck(o, PyTensor_Type)) return ((PyTensor *)o)->id;
+  PyErr_Format(PyExc_TypeError, "expected a te.Tensor, not %s", Py_TYPE(o)->tp_name);
   return 0;
+}
+
+static PyObject *operation_new(TeOp *op) {
+  PyOperation *o = (PyOperation *)PyOperation_Type->tp_alloc(PyOperation_Type, 0);
+  if (o) o->op = op;
+  return (PyObject *)o;
+}
+
+PyObject *py_tensor_arith(const char *name, PyObject *a, PyObject *b) {
+  PyObject *mod = PyImport_ImportModule("nestsmith.topi.broadcast");
+  PyObject *r = mod ? PyObject_CallMethod(mod, "tensor_arith", "sOO", name, a, b) : NULL;
+  Py_XDECREF(mod);
+  return r;
+}
+
+typedef struct { TensorId t; int n; const ExprId *idx; ExprId out; } Read;
+static void do_read(void *p) { Read *x = p; x->out = ex_read(SES, x->t, x->n, x->idx); }
+
+/* Indexing: all indices give an element, fewer a slice that waits for the rest. `index` is a tuple. */
+static PyObject *tensor_at(TensorId t, PyObject *index) {
+  Py_ssize_t n = PyTuple_GET_SIZE(index);
+  IrTensor info = *ir_tensor(SES, t);
+  if (n > info.rank)
+    return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", info.name, (int)info.rank, n);
+  if (n < info.rank) {
+    PyTensorSlice *s = (PyTensorSlice *)PyTensorSlice_Type->tp_alloc(PyTensorSlice_Type, 0);
+    if (!s) return NULL;
+    s->id = t, s->index = Py_NewRef(index);
+    return (PyObject *)s;
+  }
+  for (Py_ssize_t i = 0; i < n; i++)
+    if (PySlice_Check(PyTuple_GET_ITEM(index, i)) || PyFloat_Check(PyTuple_GET_ITEM(index, i)))
+      return PyErr_Format(PyExc_TypeError, "index %zd of tensor '%s' must be an integer expression; use topi.strided_slice for ranges", i, info.name);
+  Py_ssize_t k = 0;
+  Read x = {.t = t, .n = (int)n};
+  ExprId *idx = py_expr_list(index, &k, "indices must be a sequence");
+  if (!idx) return NULL;
+  for (Py_ssize_t i = 0; i < n; i++) {
+    DType it = ir_type(SES, idx[i]);
+    if (it.code == DT_INT || it.code == DT_UINT) continue;
+    PyMem_Free(idx);
+    return PyErr_Format(PyExc_TypeError, "index %zd of tensor '%s' is not an integer", i, info.name);
+  }
+  x.idx = idx;
+  PyObject *r = py_guard(py_session(), do_read, &x) ? py_expr_new(x.out) : NULL;
+  PyMem_Free(idx);
+  return r;
+}
+
+static PyObject *as_index(PyObject *k) {
+  if (PyTuple_Check(k)) return Py_NewRef(k);
+  if (PyList_Check(k)) return PyList_AsTuple(k);
+  return PyTuple_Pack(1, k);
+}
+static PyObject *tensor_subscript(PyObject *o, PyObject *k) {
+  PyObject *index = as_index(k);
+  PyObject *r = index ? tensor_at(((PyTensor *)o)->id, index) : NULL;
+  Py_XDECREF(index);
+  return r;
+}
+static PyObject *tensor_call(PyObject *o, PyObject *args, PyObject *kw) {
+  if (kw && PyDict_GET_SIZE(kw)) return PyErr_Format(PyExc_TypeError, "indices take no keywords");
+  PyTensor *t = (PyTensor *)o;
+  if (PyTuple_GET_SIZE(args) != ir_tensor(SES, t->id)->rank)
+    return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", ir_tensor(SES, t->id)->name,
+                        (int)ir_tensor(SES, t->id)->rank, PyTuple_GET_SIZE(args));
+  return tensor_at(t->id, args);
+}
+static PyObject *slice_subscript(PyObject *o, PyObject *k) {
+  PyTensorSlice *s = (PyTensorSlice *)o;
+  PyObject *more = as_index(k);
+  PyObject *index = more ? PySequence_Concat(s->index, more) : NULL;
+  PyObject *r = index ? tensor_at(s->id, index) : NULL;
+  Py_XDECREF(more);
+  Py_XDECREF(index);
+  return r;
+}
+static void slice_dealloc(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  Py_CLEAR(((PyTensorSlice *)o)->index);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+static void plain_dealloc(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+static PyObject *shape_of(TensorId t) {
+  IrTensor x = *ir_tensor(SES, t);
+  PyObject *r = PyTuple_New(x.rank);
+  for (int i = 0; r && i < x.rank; i++) {
+    PyObject *d = py_dim_new(x.shape[i]);
+    if (!d) Py_CLEAR(r);
+    else PyTuple_SET_ITEM(r, i, d);
+  }
+  return r;
+}
+enum { TG_SHAPE, TG_DTYPE, TG_NAME, TG_OP, TG_NDIM, TG_INDEX };
+static PyObject *tensor_get(PyObject *o, void *what) {
+  TensorId t = ((PyTensor *)o)->id;
+  const IrTensor *x = ir_tensor(SES, t);
+  switch ((int)(intptr_t)what) {
+    case TG_SHAPE: return shape_of(t);
+    case TG_DTYPE: return py_dtype_str(x->type);
+    case TG_NAME: return PyUnicode_FromString(op_of(t)->name);
+    case TG_OP: return operation_new(op_of(t));
+    case TG_NDIM: return PyLong_FromLong(x->rank);
+    default: return PyLong_FromLong(x->out);
+  }
+}
+static PyObject *tensor_repr(PyObject *o) {
+  PyTensor *t = (PyTensor *)o;
+  PyObject *shape = shape_of(t->id), *type = py_dtype_str(ir_tensor(SES, t->id)->type);
+  PyObject *r = shape && type ? PyUnicode_FromFormat("Tensor(%s, shape=%S, dtype=%U)", ir_tensor(SES, t->id)->name, shape, type) : NULL;
+  Py_XDECREF(shape);
+  Py_XDECREF(type);
+  return r;
+}
+static PyObject *tensor_compare(PyObject *a, PyObject *b, int op) {
+  if ((op != Py_EQ && op != Py_NE) || !PyObject_TypeCheck(b, PyTensor_Type)) Py_RETURN_NOTIMPLEMENTED;
+  return PyBool_FromLong((((PyTensor *)a)->id == ((PyTensor *)b)->id) == (op == Py_EQ));
+}
+static Py_hash_t tensor_hash(PyObject *o) { return (Py_hash_t)((PyTensor *)o)->id; }
+static PyObject *tensor_add(PyObject *a, PyObject *b) { return py_tensor_arith("add", a, b); }
+static PyObject *tensor_sub(PyObject *a, PyObject *b) { return py_tensor_arith("subtract", a, b); }
+static PyObject *tensor_mul(PyObject *a, PyObject *b) { return py_tensor_arith("multiply", a, b); }
+static PyObject *tensor_div(PyObject *a, PyObject *b) { return py_tensor_arith("divide", a, b); }
+static PyObject *tensor_fdiv(PyObject *a, PyObject *b) { return py_tensor_arith("floor_divide", a, b); }
+static PyObject *tensor_fmod(PyObject *a, PyObject *b) { return py_tensor_arith("floor_mod", a, b); }
+static PyObject *tensor_neg(PyObject *a) { return py_tensor_arith("multiply", a, Py_None); }
+static PyObject *tensor_astype(PyObject *o, PyObject *t) { return py_tensor_arith("astype", o, t); }
+static Py_ssize_t tensor_len(PyObject *o) {
+  const IrTensor *x = ir_tensor(SES, ((PyTensor *)o)->id);
+  int64_t v = 0;
+  if (x->rank > 0 && ex_const_int(SES, x->shape[0], &v)) return (Py_ssize_t)v;
+  PyErr_SetString(PyExc_TypeError, "this tensor has no constant first dimension");
+  return -1;
+}
+
+/* ---- operations ---- */
+
+static PyObject *axes_of(int n, const TeAxis *axis, int kind) {
+  PyObject *l = PyList_New(n);
+  for (int i = 0; l && i < n; i++) {
+    PyObject *v = py_iter_new(axis[i].var, axis[i].min, axis[i].extent, kind, NULL);
+    if (!v) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, v);
+  }
+  return l;
+}
+static PyObject *tensors_list(int n, const TensorId *t) {
+  PyObject *l = PyList_New(n);
+  for (int i = 0; l && i < n; i++) {
+    PyObject *v = py_tensor_new(t[i]);
+    if (!v) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, v);
+  }
+  return l;
+}
+static PyObject *attr_value(const TeAttr *a) {
+  switch (a->kind) {
+    case TA_INT: return PyLong_FromLongLong(a->i);
+    case TA_FLOAT: return PyFloat_FromDouble(a->f);
+    case TA_STR: return PyUnicode_FromString(a->s);
+    case TA_TENSORS: return tensors_list(a->n, a->tensors);
+    default: break;
+  }
+  PyObject *l = PyList_New(a->n);
+  for (int i = 0; l && i < a->n; i++) PyList_SET_ITEM(l, i, PyUnicode_FromString(a->strs[i]));
+  return l;
+}
+static PyObject *attrs_of(const TeOp *op) {
+  PyObject *d = PyDict_New();
+  for (int i = 0; d && i < op->n_attr; i++) {
+    PyObject *v = attr_value(&op->attr[i]);
+    if (!v || PyDict_SetItemString(d, op->attr[i].key, v) < 0) Py_CLEAR(d);
+    Py_XDECREF(v);
+  }
+  return d;
+}
+enum { OG_NAME, OG_TAG, OG_AXIS, OG_REDUCE, OG_BODY, OG_INPUTS, OG_ATTRS, OG_COUNT, OG_SHAPE, OG_DTYPE };
+static PyObject *op_get(PyObject *o, void *what) {
+  PyOperation *p = (PyOperation *)o;
+  const TeOp *op = p->op;
+  switch ((int)(intptr_t)what) {
+    case OG_NAME: return PyUnicode_FromString(op->name);
+    case OG_TAG: return PyUnicode_FromString(op->tag);
+    case OG_AXIS:
+      if (!p->axis) p->axis = axes_of(op->n_axis, op->axis, IV_DATA);
+      return Py_XNewRef(p->axis);
+    case OG_REDUCE:
+      if (!p->reduce_axis) p->reduce_axis = axes_of(op->n_red, op->red, IV_REDUCE);
+      return Py_XNewRef(p->reduce_axis);
+    case OG_INPUTS: return tensors_list(op->n_in, op->in);
+    case OG_ATTRS: return attrs_of(op);
+    case OG_COUNT: return PyLong_FromLong(op->n_out);
+    case OG_SHAPE: return shape_of(op->out[0]);
+    case OG_DTYPE: return py_dtype_str(ir_tensor(SES, op->out[0])->type);
+    default: break;
+  }
+  if (op->kind == TE_PLACEHOLDER) return PyErr_Format(PyExc_AttributeError, "placeholder '%s' has no body", op->name);
+  PyObject *l = PyList_New(op->n_out);
+  for (int i = 0; l && i < op->n_out; i++) PyList_SET_ITEM(l, i, py_expr_new(op->body[i]));
+  return l;
+}
+static PyObject *op_output(PyObject *o, PyObject *k) {
+  const TeOp *op = ((PyOperation *)o)->op;
+  long i = PyLong_AsLong(k);
+  if (i == -1 && PyErr_Occurred()) return NULL;
+  if (i < 0 || i >= op->n_out) return PyErr_Format(PyExc_IndexError, "operation '%s' has %d output(s), not number %ld", op->name, (int)op->n_out, i);
+  return py_tensor_new(op->out[i]);
+}
+static PyObject *op_is_placeholder(PyObject *o, void *u) {
+  (void)u;
+  return PyBool_FromLong(((PyOperation *)o)->op->kind == TE_PLACEHOLDER);
+}
+static PyObject *op_repr(PyObject *o) {
+  const TeOp *op = ((PyOperation *)o)->op;
+  return PyUnicode_FromFormat("%s(%s)", op->kind == TE_PLACEHOLDER ? "placeholder" : "compute", op->name);
+}
+static PyObject *op_compare(PyObject *a, PyObject *b, int op) {
+  if ((op != Py_EQ && op != Py_NE) || !PyObject_TypeCheck(b, PyOperation_Type)) Py_RETURN_NOTIMPLEMENTED;
+  return PyBool_FromLong((((PyOperation *)a)->op == ((PyOperation *)b)->op) == (op == Py_EQ));
+}
+static Py_hash_t op_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)((PyOperation *)o)->op >> 4); }
+static void op_dealloc(PyObject *o) {
+  Py_CLEAR(((PyOperation *)o)->axis);
+  Py_CLEAR(((PyOperation *)o)->reduce_axis);
+  plain_dealloc(o);
+}
+
+/* ---- making operations ---- */
+
+typedef struct { const char *name, *tag; DType t; int n; const ExprId *shape; TeAxis *axis; int n_body; const ExprId *body; int n_attr; TeAttr *attr; TeOp *out; } Make;
+static void do_placeholder(void *p) { Make *x = p; x->out = te_placeholder(SES, x->name, x->t, x->n, x->shape); }
+static void do_compute(void *p) {
+  Make *x = p;
+  x->out = te_compute(SES, x->name, x->tag, x->n, x->axis, x->n_body, x->body, x->n_attr, x->attr);
+}
+
+static PyObject *fn_placeholder(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *shape, *type;
+  Make x = {0};
+  Py_ssize_t n = 0;
+  if (!PyArg_ParseTuple(args, "OOs", &shape, &type, &x.name) || !py_dtype(type, &x.t)) return NULL;
+  ExprId *s = py_expr_list(shape, &n, "a shape must be a sequence");
+  if (!s) return NULL;
+  x.n = (int)n, x.shape = s;
+  PyObject *r = py_guard(py_session(), do_placeholder, &x) ? py_tensor_new(x.out->out[0]) : NULL;
+  PyMem_Free(s);
+  return r;
+}
+
+/* Attribute values: int, float, str, list of str, list of tensors. Temporary memory goes into `keep` (a list of
+ * objects that own it). */
+static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
+  a->key = PyUnicode_AsUTF8(key);
+  if (!a->key) return false;
+  if (PyLong_Check(v)) return a->kind = TA_INT, a->i = PyLong_AsLongLong(v), !PyErr_Occurred();
+  if (PyFloat_Check(v)) return a->kind = TA_FLOAT, a->f = PyFloat_AsDouble(v), true;
+  if (PyUnicode_Check(v)) return a->kind = TA_STR, a->s = PyUnicode_AsUTF8(v), a->s != NULL;
+  PyObject *seq = PyList_Check(v) || PyTuple_Check(v) ? PySequence_Tuple(v) : NULL;
+  if (!seq) return PyErr_Format(PyExc_TypeError, "attribute '%s': %s is not supported; use a number, a string, or a list of strings or tensors", a->key, Py_TYPE(v)->tp_name), false;
+  Py_ssize_t n = PyTuple_GET_SIZE(seq);
+  bool tensors = n > 0 && PyObject_TypeCheck(PyTuple_GET_ITEM(seq, 0), PyTensor_Type);
+  PyObject *mem = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)sizeof(void *) * (n + 1));
+  bool ok = mem && PyList_Append(keep, seq) == 0 && PyList_Append(keep, mem) == 0;
+  if (ok) {
+    a->kind = tensors ? TA_TENSORS : TA_STRS, a->n = (int32_t)n;
+    a->tensors = (TensorId *)(void *)PyByteArray_AS_STRING(mem);
+    a->strs = (const char **)(void *)PyByteArray_AS_STRING(mem);
+    for (Py_ssize_t i = 0; ok && i < n; i++) {
+      PyObject *x = PyTuple_GET_ITEM(seq, i);
+      if (tensors) ok = (a->tensors[i] = py_tensor_id(x)) != 0;
+      else if (!PyUnicode_Check(x)) ok = (PyErr_Format(PyExc_TypeError, "attribute '%s': element %zd is %s, not a string", a->key, i, Py_TYPE(x)->tp_name), false);
+      else ok = (a->strs[i] = PyUnicode_AsUTF8(x)) != NULL;
+    }
+    if (!tensors) a->tensors = NULL;
+    else a->strs = NULL;
+  }
+  Py_DECREF(seq);
+  Py_XDECREF(mem);
+  return ok;
+}
+
+/* compute(name, tag, axes, bodies, attrs) -> tuple of tensors */
+static PyObject *fn_compute(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *axes, *bodies, *attrs, *key, *val, *r = NULL;
+  Make x = {0};
+  Py_ssize_t n = 0, pos = 0;
+  if (!PyArg_ParseTuple(args, "ssO!OO!", &x.name, &x.tag, &PyList_Type, &axes, &bodies, &PyDict_Type, &attrs)) return NULL;
+  x.n = (int)PyList_GET_SIZE(axes);
+  PyObject *keep = PyList_New(0);
+  x.axis = PyMem_Calloc((size_t)x.n + 1, sizeof(TeAxis));
+  x.attr = PyMem_Calloc((size_t)PyDict_GET_SIZE(attrs) + 1, sizeof(TeAttr));
+  ExprId *b = py_expr_list(bodies, &n, "bodies must be a sequence");
+  bool ok = keep && x.axis && x.attr && b;
+  for (int i = 0; ok && i < x.n; i++) {
+    PyIterVar *v = (PyIterVar *)PyList_GET_ITEM(axes, i);
+    ok = PyObject_TypeCheck((PyObject *)v, PyIterVar_Type) && v->extent;
+    if (!ok) PyErr_Format(PyExc_TypeError, "axis %d of compute '%s' is no iterator with a range", i, x.name);
+    else x.axis[i] = (TeAxis){NULL, v->var, v->min, v->extent};
+  }
+  while (ok && PyDict_Next(attrs, &pos, &key, &val)) ok = read_attr(key, val, &x.attr[x.n_attr++], keep);
+  x.body = b, x.n_body = (int)n;
+  if (ok && py_guard(py_session(), do_compute, &x)) {
+    r = PyTuple_New(x.out->n_out);
+    for (int i = 0; r && i < x.out->n_out; i++) PyTuple_SET_ITEM(r, i, py_tensor_new(x.out->out[i]));
+  }
+  PyMem_Free(x.axis);
+  PyMem_Free(x.attr);
+  PyMem_Free(b);
+  Py_XDECREF(keep);
+  return r;
+}
+
+typedef struct { IrReducer r; ReducerId id; IrReduce red; ExprId out; } Reduction;
+static void do_reducer(void *p) { Reduction *x = p; x->id = ir_reducer_new(SES, x->r); }
+static void do_reduce(void *p) { Reduction *x = p; x->out = ex_reduce(SES, x->red); }
+
+/* reducer(lhs vars, rhs vars, results, identities) -> id */
+static PyObject *fn_reducer(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *in[4];
+  ExprId *list[4] = {0};
+  Py_ssize_t n[4] = {0};
+  if (!PyArg_ParseTuple(args, "OOOO", &in[0], &in[1], &in[2], &in[3])) return NULL;
+  bool ok = true;
+  for (int i = 0; ok && i < 4; i++) ok = (list[i] = py_expr_list(in[i], &n[i], "a reducer takes four lists")) != NULL;
+  if (ok && (n[0] < 1 || n[1] != n[0] || n[2] != n[0] || n[3] != n[0])) {
+    ok = false;
+    PyErr_Format(PyExc_ValueError, "a reducer needs as many results (%zd) and identity elements (%zd) as values (%zd)", n[2], n[3], n[0]);
+  }
+  for (int k = 0; ok && k < 2; k++)
+    for (Py_ssize_t i = 0; ok && i < n[0]; i++) {
+      const ExprNode *v = ir_node(SES, list[k][i]);
+      if (v->kind != IR_VAR) ok = (PyErr_SetString(PyExc_TypeError, "the operands of a reducer must be variables"), false);
+      else list[k][i] = v->sym; /* VarId */
+    }
+  Reduction x = {.r = {.n = (int32_t)n[0], .lhs = list[0], .rhs = list[1], .result = list[2], .identity = list[3]}};
+  ok = ok && py_guard(py_session(), do_reducer, &x);
+  for (int i = 0; i < 4; i++) PyMem_Free(list[i]);
+  return ok ? PyLong_FromLong(x.id) : NULL;
+}
+
+/* reduce(reducer, sources, axes, condition, inits or None) -> tuple of expressions, one per value */
+static PyObject *fn_reduce(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *src, *axes, *cond, *init, *r = NULL;
+  Py_ssize_t n = 0, n_init = 0;
+  Reduction x = {0};
+  if (!PyArg_ParseTuple(args, "iOO!OO", &x.red.reducer, &src, &PyList_Type, &axes, &cond, &init)) return NULL;
+  ExprId *s = py_expr_list(src, &n, "sources must be a sequence"), *in = NULL;
+  bool ok = s && (x.red.cond = py_expr_id(cond)) != 0;
+  if (ok && init != Py_None) ok = (in = py_expr_list(init, &n_init, "init must be a sequence")) != NULL;
+  if (ok && in && n_init != n) ok = (PyErr_SetString(PyExc_ValueError, "init must have one element per value"), false);
+  Py_ssize_t na = PyList_GET_SIZE(axes);
+  IrAxis *ax = PyMem_Calloc((size_t)na + 1, sizeof(IrAxis));
+  for (Py_ssize_t i = 0; ok && i < na; i++) {
+    PyIterVar *v = (PyIterVar *)PyList_GET_ITEM(axes, i);
+    ok = PyObject_TypeCheck((PyObject *)v, PyIterVar_Type) && v->kind == IV_REDUCE;
+    if (!ok) PyErr_Format(PyExc_TypeError, "axis %zd of the reduction is no te.reduce_axis", i);
+    else ax[i] = (IrAxis){v->var, v->min, v->extent};
+  }
+  if (ok) ok = (r = PyTuple_New(n)) != NULL;
+  x.red.n_src = (int32_t)n, x.red.src = s, x.red.init = in, x.red.n_axis = (int32_t)na, x.red.axis = ax;
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    x.red.value_index = (int32_t)i;
+    ok = py_guard(py_session(), do_reduce, &x);
+    if (ok) PyTuple_SET_ITEM(r, i, py_expr_new(x.out));
+  }
+  if (!ok) Py_CLEAR(r);
+  PyMem_Free(s);
+  PyMem_Free(in);
+  PyMem_Free(ax);
+  return r;
+}
+
+static PyMethodDef FUNCS[] = {
+    {"te_placeholder", fn_placeholder, METH_VARARGS, "te_placeholder(shape, dtype, name): a tensor."},
+    {"te_compute", fn_compute, METH_VARARGS, "te_compute(name, tag, axes, bodies, attrs): a tuple of tensors."},
+    {"te_reducer", fn_reducer, METH_VARARGS, "te_reducer(lhs, rhs, results, identities): number of a new reducer."},
+    {"te_reduce", fn_reduce, METH_VARARGS, "te_reduce(reducer, sources, axes, condition, inits): a tuple of expressions."},
+    {NULL, NULL, 0, NULL}};
+
+/* ---- types ---- */
+
+static PyGetSetDef TENSOR_GET[] = {{"shape", tensor_get, NULL, "Extents: ints, or expressions where symbolic.", (void *)TG_SHAPE},
+                                   {"dtype", tensor_get, NULL, "Type name.", (void *)TG_DTYPE},
+                                   {"name", tensor_get, NULL, "Name of the operation.", (void *)TG_NAME},
+                                   {"op", tensor_get, NULL, "The operation.", (void *)TG_OP},
+                                   {"ndim", tensor_get, NULL, "Rank.", (void *)TG_NDIM},
+                                   {"value_index", tensor_get, NULL, "Output number.", (void *)TG_INDEX},
+                                   {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef TENSOR_METHODS[] = {{"astype", tensor_astype, METH_O, "astype(dtype): topi.cast of the tensor."}, {NULL, NULL, 0, NULL}};
+static PyType_Slot TENSOR_SLOTS[] = {{Py_tp_doc, "One output of an operation."},
+                                     {Py_tp_dealloc, plain_dealloc},
+                                     {Py_tp_repr, tensor_repr},
+                                     {Py_tp_hash, tensor_hash},
+                                     {Py_tp_richcompare, tensor_compare},
+                                     {Py_tp_call, tensor_call},
+                                     {Py_mp_subscript, tensor_subscript},
+                                     {Py_mp_length, tensor_len},
+                                     {Py_tp_getset, TENSOR_GET},
+                                     {Py_tp_methods, TENSOR_METHODS},
+                                     {Py_nb_add, tensor_add},
+                                     {Py_nb_subtract, tensor_sub},
+                                     {Py_nb_multiply, tensor_mul},
+                                     {Py_nb_true_divide, tensor_div},
+                                     {Py_nb_floor_divide, tensor_fdiv},
+                                     {Py_nb_remainder, tensor_fmod},
+                                     {Py_nb_negative, tensor_neg},
+                                     {0, NULL}};
+static PyType_Spec TENSOR_SPEC = {"nestsmith._core.Tensor", sizeof(PyTensor), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, TENSOR_SLOTS};
+static PyType_Slot SLICE_SLOTS[] = {{Py_tp_doc, "A tensor indexed with fewer indices than it has dimensions."},
+                                    {Py_tp_dealloc, slice_dealloc},
+                                    {Py_mp_subscript, slice_subscript},
+                                    {0, NULL}};
+static PyType_Spec SLICE_SPEC = {"nestsmith._core.TensorSlice", sizeof(PyTensorSlice), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, SLICE_SLOTS};
+static PyGetSetDef OP_GET[] = {{"name", op_get, NULL, "Name.", (void *)OG_NAME},
+                               {"tag", op_get, NULL, "Class of the operation, e.g. 'broadcast'.", (void *)OG_TAG},
+                               {"axis", op_get, NULL, "Spatial iterators.", (void *)OG_AXIS},
+                               {"reduce_axis", op_get, NULL, "Reduction iterators.", (void *)OG_REDUCE},
+                               {"body", op_get, NULL, "One expression per output.", (void *)OG_BODY},
+                               {"input_tensors", op_get, NULL, "Tensors read, in reading order.", (void *)OG_INPUTS},
+                               {"attrs", op_get, NULL, "Attributes.", (void *)OG_ATTRS},
+                               {"num_outputs", op_get, NULL, "Number of outputs.", (void *)OG_COUNT},
+                               {"shape", op_get, NULL, "Shape of the outputs.", (void *)OG_SHAPE},
+                               {"dtype", op_get, NULL, "Type of output 0.", (void *)OG_DTYPE},
+                               {"is_placeholder", op_is_placeholder, NULL, "True for placeholders.", NULL},
+                               {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef OP_METHODS[] = {{"output", op_output, METH_O, "output(i): tensor number i."}, {NULL, NULL, 0, NULL}};
+static PyType_Slot OP_SLOTS[] = {{Py_tp_doc, "An operation: a placeholder or a compute."},
+                                 {Py_tp_dealloc, op_dealloc},
+                                 {Py_tp_repr, op_repr},
+                                 {Py_tp_hash, op_hash},
+                                 {Py_tp_richcompare, op_compare},
+                                 {Py_tp_getset, OP_GET},
+                                 {Py_tp_methods, OP_METHODS},
+                                 {0, NULL}};
+static PyType_Spec OP_SPEC = {"nestsmith._core.Operation", sizeof(PyOperation), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, OP_SLOTS};
+
+int py_init_te(PyObject *m) {
+  if (!py_session() || py_init_expr(m) < 0) return -1;
+  PyTensor_Type = py_type_new(m, &TENSOR_SPEC, NULL);
+  PyTensorSlice_Type = py_type_new(m, &SLICE_SPEC, NULL);
+  PyOperation_Type = py_type_new(m, &OP_SPEC, NULL);
+  if (!PyTensor_Type || !PyTensorSlice_Type || !PyOperation_Type) return -1;
+  if (PyObject_SetAttrString((PyObject *)PyTensor_Type, "__array_ufunc__", Py_None) < 0) return -1;
+  if (py_init_dag(m) < 0) return -1;
+  return PyModule_AddFunctions(m, FUNCS);
 }

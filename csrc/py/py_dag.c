@@ -1,0 +1,202 @@
+/* ComputeDAG in Python: built from te tensors of the session, then copied into a context of its own. */
+#include "py/py_te_int.h"
+
+enum { MAX_LINE = 256, HALF_LINE = 128 };
+
+typedef struct { PyDag *dag; int n; const TensorId *t; TeDag *session_dag; } Build;
+
+static void do_session_dag(void *p) {
+  Build *x = p;
+  x->session_dag = te_dag(SES, x->n, x->t);
+}
+static void do_import(void *p) {
+  Build *x = p;
+  x->dag->dag = te_dag_import(x->dag->own.ctx, SES, x->session_dag);
+}
+
+static PyObject *operation_of(TeOp *op) {
+  PyObject *t = py_tensor_new(op->out[0]);
+  PyObject *o = t ? PyObject_GetAttrString(t, "op") : NULL;
+  Py_XDECREF(t);
+  return o;
+}
+
+static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  PyObject *seq;
+  static char *names[] = {"tensors", NULL};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O", names, &seq)) return NULL;
+  PyObject *list = PySequence_List(seq);
+  if (!list) return NULL;
+  Py_ssize_t n = PyList_GET_SIZE(list);
+  PyDag *d = (PyDag *)type->tp_alloc(type, 0);
+  TensorId *ids = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  bool ok = d && ids;
+  if (d) d->tensors = list;
+  else Py_DECREF(list);
+  for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
+  Build x = {.dag = d, .n = (int)n, .t = ids};
+  if (ok) {
+    IrMark mark = ir_mark(SES); /* what the session's copy needs is dropped again */
+    ok = py_guard(py_session(), do_session_dag, &x);
+    if (ok) {
+      err_init(&d->own.err);
+      d->own.ctx = ir_new(&d->own.err);
+      ok = d->own.ctx != NULL;
+      if (!ok) py_raise(&d->own.err, NS_ERR_MEMORY);
+    }
+    if (ok) ok = py_guard(&d->own, do_import, &x);
+    if (ok) ok = (d->ops = PyList_New(x.session_dag->n_ops)) != NULL;
+    for (int i = 0; ok && i < x.session_dag->n_ops; i++) {
+      PyObject *o = operation_of(x.session_dag->op[i]);
+      ok = o != NULL;
+      if (ok) PyList_SET_ITEM(d->ops, i, o);
+    }
+    ir_release(SES, mark);
+  }
+  PyMem_Free(ids);
+  if (!ok) Py_CLEAR(d);
+  return (PyObject *)d;
+}
+
+static void dag_dealloc(PyObject *o) {
+  PyDag *d = (PyDag *)o;
+  PyTypeObject *t = Py_TYPE(o);
+  if (d->own.ctx) ir_free(d->own.ctx);
+  Py_CLEAR(d->tensors);
+  Py_CLEAR(d->ops);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+/* ---- text and key ----
+ * Text is made in the DAG's context and dropped again by mark and release. */
+typedef struct { PyDag *d; bool simple; const char *hash; char *out; } Text;
+static void do_text(void *p) { Text *x = p; x->out = te_dag_text(x->d->own.ctx, x->d->dag, x->simple); }
+static void do_key(void *p) {
+  Text *x = p;
+  x->out = x->hash ? te_workload_key_of_hash(x->d->own.ctx, x->d->dag, x->hash) : te_workload_key(x->d->own.ctx, x->d->dag);
+}
+static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
+  IrMark mark = ir_mark(d->own.ctx);
+  x->d = d;
+  PyObject *r = py_guard(&d->own, body, x) ? PyUnicode_FromString(x->out) : NULL;
+  ir_release(d->own.ctx, mark);
+  return r;
+}
+
+static PyObject *dag_text(PyObject *o, PyObject *args, PyObject *kw) {
+  static char *names[] = {"simple", NULL};
+  int simple = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", names, &simple)) return NULL;
+  return text_with((PyDag *)o, do_text, &(Text){.simple = simple});
+}
+static PyObject *dag_key(PyObject *o, PyObject *args) {
+  const char *hash = NULL;
+  if (!PyArg_ParseTuple(args, "|z", &hash)) return NULL;
+  return text_with((PyDag *)o, do_key, &(Text){.hash = hash});
+}
+
+/* The listing for people: long lines lose their middle. */
+static PyObject *dag_str(PyObject *o) {
+  PyObject *full = text_with((PyDag *)o, do_text, &(Text){.simple = false});
+  PyObject *nl = PyUnicode_FromString("\n"), *lines = full && nl ? PyUnicode_Split(full, nl, -1) : NULL, *r = NULL;
+  Py_ssize_t n = lines ? PyList_GET_SIZE(lines) : 0;
+  bool ok = lines != NULL;
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    PyObject *line = PyList_GET_ITEM(lines, i);
+    Py_ssize_t len = PyUnicode_GET_LENGTH(line);
+    if (len <= MAX_LINE) continue;
+    PyObject *head = PyUnicode_Substring(line, 0, HALF_LINE), *tail = PyUnicode_Substring(line, len - HALF_LINE, len);
+    PyObject *cut = head && tail ? PyUnicode_FromFormat("%U ..(OMITTED).. %U", head, tail) : NULL;
+    Py_XDECREF(head);
+    Py_XDECREF(tail);
+    ok = cut && PyList_SetItem(lines, i, cut) == 0;
+  }
+  if (ok) r = PyUnicode_Join(nl, lines);
+  Py_XDECREF(full);
+  Py_XDECREF(nl);
+  Py_XDECREF(lines);
+  return r;
+}
+
+/* ---- analysis ---- */
+
+static PyObject *dag_stages(PyObject *o, PyObject *u) {
+  (void)u;
+  const PyDag *p = (PyDag *)o;
+  const TeDag *d = p->dag;
+  PyObject *l = PyList_New(d->n_ops);
+  for (int i = 0; l && i < d->n_ops; i++) {
+    const TeFlags f = d->flags[i];
+    PyObject *outer = PyDict_New();
+    for (int k = 0; outer && k < d->n_edges; k++) {
+      if (d->edge[k].consumer != i) continue;
+      PyObject *key = PyLong_FromLong(d->edge[k].producer), *val = PyLong_FromLong(d->edge[k].common_outer);
+      if (!key || !val || PyDict_SetItem(outer, key, val) < 0) Py_CLEAR(outer);
+      Py_XDECREF(key);
+      Py_XDECREF(val);
+    }
+    PyObject *s = outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", d->op[i]->name, "kind",
+                                        d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
+                                        f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
+                                        f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
+                                        f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
+                                        "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
+                                        f.has_expensive ? Py_True : Py_False, "common_outer_iterators", outer)
+                        : NULL;
+    if (!s) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, s);
+  }
+  return l;
+}
+
+static bool two_stages(PyObject *o, PyObject *args, int *a, int *b) {
+  const TeDag *d = ((PyDag *)o)->dag;
+  if (!PyArg_ParseTuple(args, "ii", a, b)) return false;
+  if (*a >= 0 && *a < d->n_ops && *b >= 0 && *b < d->n_ops) return true;
+  PyErr_Format(PyExc_IndexError, "stage numbers are 0 to %d, not %d and %d", d->n_ops - 1, *a, *b);
+  return false;
+}
+static PyObject *dag_common_outer(PyObject *o, PyObject *args) {
+  int a, b;
+  return two_stages(o, args, &a, &b) ? PyLong_FromLong(te_common_outer(((PyDag *)o)->dag, a, b)) : NULL;
+}
+static PyObject *dag_elementwise(PyObject *o, PyObject *args) {
+  int a, b;
+  const PyDag *d = (PyDag *)o;
+  return two_stages(o, args, &a, &b) ? PyBool_FromLong(te_elementwise_match(d->own.ctx, d->dag, a, b)) : NULL;
+}
+static PyObject *dag_get(PyObject *o, void *what) {
+  const PyDag *d = (PyDag *)o;
+  switch ((int)(intptr_t)what) {
+    case 0: return PyFloat_FromDouble(d->dag->flop);
+    case 1: return PySequence_List(d->tensors);
+    default: return PySequence_List(d->ops);
+  }
+}
+/* A DAG is rebuilt from its tensors' text by no one; copies across processes go through the workload key. */
+
+static PyGetSetDef DAG_GET[] = {{"flop_ct", dag_get, NULL, "Operations of one run, -1.0 if unknown.", (void *)0},
+                                {"tensors", dag_get, NULL, "The tensors it was made from: inputs, then outputs.", (void *)1},
+                                {"ops", dag_get, NULL, "Operations in stage order.", (void *)2},
+                                {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef DAG_METHODS[] = {
+    {"text", (PyCFunction)(void (*)(void))dag_text, METH_VARARGS | METH_KEYWORDS, "text(simple=False): all lines unabridged; simple is the form that is hashed."},
+    {"workload_key", dag_key, METH_VARARGS, "workload_key(hash=None): JSON text of hash (md5 of the simple text) and shapes."},
+    {"stages", dag_stages, METH_NOARGS, "One dict of access-analysis flags per stage."},
+    {"common_outer", dag_common_outer, METH_VARARGS, "common_outer(a, b): common outer iterators from stage a to its remote consumer b."},
+    {"elementwise_match", dag_elementwise, METH_VARARGS, "elementwise_match(a, b): all steps from stage a to b are element-wise."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot DAG_SLOTS[] = {{Py_tp_doc, "ComputeDAG(tensors): the operations a list of tensors stands for, ordered and analysed."},
+                                  {Py_tp_new, dag_new},
+                                  {Py_tp_dealloc, dag_dealloc},
+                                  {Py_tp_str, dag_str},
+                                  {Py_tp_getset, DAG_GET},
+                                  {Py_tp_methods, DAG_METHODS},
+                                  {0, NULL}};
+static PyType_Spec DAG_SPEC = {"nestsmith._core.ComputeDAG", sizeof(PyDag), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, DAG_SLOTS};
+
+int py_init_dag(PyObject *m) {
+  PyDag_Type = py_type_new(m, &DAG_SPEC, NULL);
+  return PyDag_Type ? 0 : -1;
+}

@@ -1,0 +1,238 @@
+/* Access analysis: who reads whom, through which indices, and what follows from it for the search.
+ *
+ * An edge joins a producer to a reader and lists the index tuples of all reads. From the indices alone follow the
+ * flags of a stage: a *simple access* uses each axis plainly (v, v + c, v - c) or a constant; a stage that reads only
+ * simply, in order, without branches and without exp can be inlined for free; a stage that reads two operands which
+ * each miss one of its axes (or one such operand and a reduction) re-uses data and is worth tiling in many levels.
+ * Extents that are no constants count as larger than 1 here and are equal when they are the same expression.
+ */
+#include <string.h>
+
+#include "te/te_int.h"
+
+/* ---- index patterns ---- */
+
+bool te_match_shift(const IrCtx *c, VarId v, ExprId e) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_VAR) return n->sym == v;
+  if (n->kind != IR_ADD && n->kind != IR_SUB) return false;
+  bool is_add = n->kind == IR_ADD;
+  ExprId a = ir_kid(c, e, 0), b = ir_kid(c, e, 1);
+  const ExprNode *na = ir_node(c, a), *nb = ir_node(c, b);
+  if (na->kind == IR_VAR && na->sym == v && nb->kind == IR_INT) return true;
+  return is_add && nb->kind == IR_VAR && nb->sym == v && na->kind == IR_INT;
+}
+
+typedef struct { bool simple, missing, duplicated, ordered; } Access;
+
+static Access classify(const IrCtx *c, const TeOp *op, int rank, const ExprId *index) {
+  Access r = {.simple = true, .ordered = true};
+  int uses[op->n_axis + 1], last = -1;
+  memset(uses, 0, sizeof uses);
+  for (int i = 0; i < rank; i++) {
+    if (ir_kind(c, index[i]) == IR_INT) continue;
+    int at = 0;
+    while (at < op->n_axis && !te_match_shift(c, op->axis[at].var, index[i])) at++;
+    if (at == op->n_axis) return (Access){0};
+    uses[at]++;
+    if (at < last) r.ordered = false;
+    last = at;
+  }
+  for (int i = 0; i < op->n_axis; i++) {
+    if (uses[i] == 0) r.missing = true;
+    if (uses[i] > 1) r.duplicated = true;
+  }
+  return r;
+}
+
+/* ---- collecting edges ---- */
+
+typedef VEC(ExprId *) Tuples;
+typedef struct {
+  int consumer;
+  MapU64 op_of;             /* TeOp pointer -> number */
+  MapU64 slot;              /* producer number -> slot, of the current consumer */
+  VEC(TeEdge) edge;
+  VEC(Tuples) tuples;       /* per edge */
+  MapU64 seen_read;         /* of the current consumer: a READ node counts once however often it is met */
+  bool branch, expensive;
+} Collect;
+
+static void collect_node(IrCtx *c, ExprId e, void *arg) {
+  Collect *s = arg;
+  ExprNode n = *ir_node(c, e);
+  if (n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE)) s->branch = true;
+  if (n.kind == IR_CALL && n.sym == IN_EXP) s->expensive = true;
+  if (n.kind != IR_READ || mapu_get(&s->seen_read, (uint64_t)e, 0)) return;
+  mapu_set(&s->seen_read, (uint64_t)e, 1);
+  Arena *a = ir_arena(c);
+  int p = mapu_get(&s->op_of, (uint64_t)(uintptr_t)ir_tensor(c, (TensorId)n.sym)->op, -1);
+  err_assert(ir_err(c), p >= 0);
+  int at = mapu_get(&s->slot, (uint64_t)p, -1);
+  if (at < 0) {
+    at = s->edge.len;
+    mapu_set(&s->slot, (uint64_t)p, at);
+    vec_push(a, &s->edge, ((TeEdge){.producer = p, .consumer = s->consumer, .rank = n.n}));
+    vec_push(a, &s->tuples, (Tuples){0});
+  }
+  ExprId *index = arena_copy(a, ir_kids(c, e), sizeof(ExprId) * n.n);
+  vec_push(a, &s->tuples.at[at], index);
+}
+
+static void collect_edges(IrCtx *c, TeDag *d) {
+  Arena *a = ir_arena(c);
+  Collect s = {0};
+  mapu_init(&s.op_of, a);
+  for (int i = 0; i < d->n_ops; i++) mapu_set(&s.op_of, (uint64_t)(uintptr_t)d->op[i], i);
+  for (int i = 0; i < d->n_ops; i++) {
+    const TeOp *op = d->op[i];
+    if (op->kind != TE_COMPUTE) continue;
+    s.consumer = i;
+    s.branch = s.expensive = false;
+    mapu_init(&s.slot, a);
+    mapu_init(&s.seen_read, a);
+    for (int k = 0; k < op->n_out; k++) ex_post_order(c, op->body[k], collect_node, &s);
+    d->flags[i].has_branch = s.branch;
+    d->flags[i].has_expensive = s.expensive;
+  }
+  for (int i = 0; i < s.edge.len; i++) {
+    s.edge.at[i].n_access = s.tuples.at[i].len;
+    s.edge.at[i].index = s.tuples.at[i].at;
+  }
+  d->n_edges = s.edge.len;
+  d->edge = s.edge.at;
+}
+
+/* ---- what follows from the edges ---- */
+
+static int common_outer(IrCtx *c, const TeDag *d, const TeEdge *e) {
+  const TeOp *op = d->op[e->consumer];
+  const IrTensor *p = ir_tensor(c, d->op[e->producer]->out[0]);
+  int n = 0;
+  for (; n < op->n_axis && n < p->rank; n++) {
+    if (op->axis[n].extent != p->shape[n]) break;
+    for (int k = 0; k < e->n_access; k++)
+      if (!te_match_shift(c, op->axis[n].var, e->index[k][n])) return n;
+  }
+  return n;
+}
+
+/* Some axis longer than 1 occurs in no index of any access. */
+static bool is_reused(IrCtx *c, const TeDag *d, const TeEdge *e) {
+  const TeOp *op = d->op[e->consumer];
+  for (int i = 0; i < op->n_axis; i++) {
+    int64_t v = 2;
+    ex_const_int(c, op->axis[i].extent, &v);
+    if (v <= 1) continue;
+    bool used = false;
+    for (int k = 0; k < e->n_access && !used; k++)
+      for (int j = 0; j < e->rank && !used; j++) used = ex_uses_var(c, e->index[k][j], op->axis[i].var);
+    if (!used) return true;
+  }
+  return false;
+}
+
+static void derive_flags(IrCtx *c, TeDag *d) {
+  for (int i = 0; i < d->n_ops; i++) {
+    const TeOp *op = d->op[i];
+    TeFlags *f = &d->flags[i];
+    if (op->kind == TE_PLACEHOLDER) {
+      f->simple_access = true;
+      continue;
+    }
+    bool simple = true, inlineable = true, reads = false;
+    int reused = 0;
+    for (int k = 0; k < d->n_edges; k++) {
+      TeEdge *e = &d->edge[k];
+      if (e->consumer != i) continue;
+      reads = true;
+      for (int t = 0; t < e->n_access; t++) {
+        Access acc = classify(c, op, e->rank, e->index[t]);
+        simple &= acc.simple;
+        inlineable &= acc.simple && !acc.duplicated && acc.ordered;
+      }
+      reused += is_reused(c, d, e);
+      e->common_outer = common_outer(c, d, e);
+    }
+    f->simple_access = simple;
+    f->strictly_inlineable = !reads || (inlineable && !f->has_branch && !f->has_expensive);
+    f->needs_tiling = !te_attr(op, "auto_scheduler_simplify_const_tensor_indices") &&
+                      (reused >= 2 || (reused >= 1 && op->n_red > 0));
+    f->is_output = te_consumers(d, i, NULL) == 0;
+  }
+}
+
+void te_analyse(IrCtx *c, TeDag *d) {
+  d->flags = arena_array(ir_arena(c), TeFlags, d->n_ops);
+  collect_edges(c, d);
+  derive_flags(c, d);
+  d->flop = te_count_flop(c, d->n_ops, d->op);
+}
+
+/* ---- queries ---- */
+
+int te_consumers(const TeDag *d, int op, int *out) {
+  int n = 0;
+  for (int k = 0; k < d->n_edges; k++) { /* edges are grouped by consumer in stage order: ascending */
+    if (d->edge[k].producer != op) continue;
+    if (out) out[n] = d->edge[k].consumer;
+    n++;
+  }
+  return n;
+}
+
+int te_producers(const TeDag *d, int op, int *out) {
+  int n = 0;
+  for (int k = 0; k < d->n_edges; k++) {
+    if (d->edge[k].consumer != op) continue;
+    if (out) out[n] = d->edge[k].producer;
+    n++;
+  }
+  return n;
+}
+
+/* done[i]: the smallest number over all edges of all paths from i to `to`, -1 without a path. Stage order puts
+ * producers first, so walking backwards finds every consumer done. */
+int te_common_outer(const TeDag *d, int from, int to) {
+  if (from == to) return d->op[from]->n_axis;
+  int done[d->n_ops + 1];
+  for (int i = d->n_ops - 1; i >= from; i--) {
+    done[i] = i == to ? INT32_MAX : -1;
+    for (int k = 0; k < d->n_edges && i != to; k++) {
+      const TeEdge *e = &d->edge[k];
+      if (e->producer != i || done[e->consumer] < 0) continue;
+      int n = e->common_outer < done[e->consumer] ? e->common_outer : done[e->consumer];
+      if (done[i] < 0 || n < done[i]) done[i] = n;
+    }
+  }
+  return done[from] < 0 ? 0 : done[from];
+}
+
+static bool same_shapes(const IrCtx *c, const TeOp *a, const TeOp *b) {
+  if (a->n_axis != b->n_axis) return false;
+  for (int i = 0; i < a->n_axis; i++) {
+    if (a->axis[i].extent != b->axis[i].extent) return false;
+    if (ir_kind(c, a->axis[i].extent) != IR_INT) return false;
+  }
+  return true;
+}
+
+bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to) {
+  while (from != to) {
+    const TeEdge *only = NULL;
+    for (int k = 0; k < d->n_edges; k++) {
+      if (d->edge[k].producer != from) continue;
+      if (only) return false;
+      only = &d->edge[k];
+    }
+    if (!only) return false;
+    const TeOp *cur = d->op[from], *next = d->op[only->consumer];
+    if (cur->kind != TE_COMPUTE || !same_shapes(c, cur, next)) return false;
+    for (int t = 0; t < only->n_access; t++) {
+      Access acc = classify(c, next, only->rank, only->index[t]);
+      if (!acc.simple || acc.missing || acc.duplicated || !acc.ordered) return false;
+    }
+    from = only->consumer;
+  }
+  return true;
+}

@@ -1,0 +1,43 @@
+/* Rewriting operations: the steps that insert stages (cache read, cache write, rfactor) and the layout rewrite make new
+ * operations from old ones. Operations are immutable, so each helper returns a new operation or expression.
+ */
+#include "te/te.h"
+
+TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body) {
+  err_check(ir_err(c), op->kind == TE_COMPUTE, "placeholder '%s' has no body to replace", op->name);
+  return te_compute(c, op->name, op->tag, op->n_axis, op->axis, op->n_out, body, op->n_attr, op->attr);
+}
+
+typedef struct { TensorId from, to; const TeOp *op; } Replace;
+
+static ExprId replace_read(IrCtx *c, ExprId e, void *arg) {
+  const Replace *r = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_READ || n->sym != r->from) return e;
+  int rank = n->n;
+  ExprId idx[rank + 1];
+  for (int i = 0; i < rank; i++) idx[i] = ir_kid(c, e, i);
+  return ex_read(c, r->to, rank, idx);
+}
+
+ExprId te_replace_tensor(IrCtx *c, ExprId e, TensorId from, TensorId to) {
+  Replace r = {.from = from, .to = to};
+  return ex_map(c, e, replace_read, &r);
+}
+
+static ExprId inline_read(IrCtx *c, ExprId e, void *arg) {
+  const TeOp *op = ((const Replace *)arg)->op;
+  ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_READ || ir_tensor(c, (TensorId)n.sym)->op != (const void *)op) return e;
+  int out = ir_tensor(c, (TensorId)n.sym)->out;
+  VarSub sub[op->n_axis + 1];
+  for (int i = 0; i < op->n_axis; i++) sub[i] = (VarSub){op->axis[i].var, ir_kid(c, e, i)};
+  return ex_subst(c, op->body[out], op->n_axis, sub);
+}
+
+ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op) {
+  err_check(ir_err(c), op->kind == TE_COMPUTE && !te_is_reduction(c, op),
+            "'%s' cannot be inlined: it is a placeholder or a reduction", op->name);
+  Replace r = {.op = op};
+  return ex_map(c, e, inline_read, &r);
+}

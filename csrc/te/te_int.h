@@ -1,0 +1,8 @@
+/* What the files of te share among themselves. */
+#ifndef NS_TE_INT_H
+#define NS_TE_INT_H
+#include "te/te.h"
+
+double te_count_flop(IrCtx *c, int n_ops, TeOp *const *ops); /* flop.c; -1 if unknown */
+void te_analyse(IrCtx *c, TeDag *d);                         /* access.c; fills edges and flags of an ordered DAG */
+#endif

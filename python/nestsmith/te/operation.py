@@ -1,0 +1,93 @@
+"""Placeholders, computes and iterators."""
+
+from __future__ import annotations
+
+import inspect
+
+from .. import _core
+from ..tir.expr import expr_range
+from .tag import current_tag
+
+_DATA, _THREAD, _REDUCE = 0, 1, 2
+
+
+def var(name="tindex", dtype="int32"):
+    """A new scalar variable; as a dimension it stands for an extent that is known only at run time."""
+    return _core.expr_var(name, dtype, False)
+
+
+def size_var(name="size", dtype="int32"):
+    """A new variable that is known not to be negative."""
+    return _core.expr_var(name, dtype, True)
+
+
+def _shape(shape):
+    if isinstance(shape, (int, float, _core.Expr)) or hasattr(shape, "__index__"):
+        shape = (shape,)
+    return [int(s) if isinstance(s, float) else s for s in shape]
+
+
+def placeholder(shape, dtype=None, name="placeholder"):
+    """An input tensor of the given shape (ints or integer expressions) and type (default ``float32``)."""
+    return _core.te_placeholder(_shape(shape), "float32" if dtype is None else dtype, name)
+
+
+def reduce_axis(dom, name="rv", thread_tag="", span=None):
+    """An iterator over ``(begin, end)`` (or a :class:`Range`) to reduce over."""
+    lo, extent = expr_range(dom)
+    return _core.expr_iter_var(name, lo, extent, _REDUCE, thread_tag or None)
+
+
+def thread_axis(dom=None, tag="", name="", span=None):
+    """An iterator that stands for a GPU index, e.g. ``thread_axis("threadIdx.x")`` or
+    ``thread_axis((0, 64), "threadIdx.x")``. Without a range the extent comes from the axis it is bound to."""
+    if isinstance(dom, str):
+        tag, dom = dom, None
+    if not tag:
+        raise ValueError('thread_axis needs a tag such as "blockIdx.x", "threadIdx.x" or "vthread"')
+    lo, extent = (None, None) if dom is None else expr_range(dom)
+    return _core.expr_iter_var(name or tag, lo, extent, _THREAD, tag)
+
+
+def _axis_names(fcompute, rank, varargs_names):
+    """Names of the axes from the parameters of the function; fewer named parameters than dimensions are an error."""
+    spec = inspect.getfullargspec(fcompute)
+    names = list(spec.args)
+    if inspect.ismethod(fcompute):
+        names = names[1:]
+    if spec.kwonlyargs or spec.varkw:
+        raise ValueError("the function given to te.compute must not have keyword parameters")
+    if not names and spec.varargs is None:
+        return [f"i{i}" for i in range(rank)]
+    if spec.varargs is None:
+        return names
+    rest = rank - len(names)
+    if varargs_names is not None:
+        if len(varargs_names) != rest:
+            raise RuntimeError(f"varargs_names has {len(varargs_names)} names for {rest} dimensions")
+        return names + list(varargs_names)
+    return names + [f"i{i}" for i in range(rest)]
+
+
+def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=None):
+    """A tensor of the given shape whose element at ``(i, j, ...)`` is ``fcompute(i, j, ...)``.
+
+    The axes are named after the parameters of ``fcompute``. The function returns an expression, a reduction
+    (``te.sum(...)``), or a tuple of them, which gives a tuple of tensors. ``attrs`` is a dict of hints.
+    """
+    scope = current_tag()
+    if scope is not None:
+        if tag:
+            raise ValueError(f"compute '{name}' has the tag '{tag}' inside tag scope '{scope}'; set only one")
+        tag = scope
+    dims = _shape(shape)
+    names = _axis_names(fcompute, len(dims), varargs_names)
+    if len(names) != len(dims):
+        raise ValueError(
+            f"compute '{name}': the function takes {len(names)} indices, the shape has {len(dims)} dimensions"
+        )
+    axes = [_core.expr_iter_var(n, 0, d, _DATA, None) for n, d in zip(names, dims)]
+    body = fcompute(*[a.var for a in axes])
+    bodies = list(body) if isinstance(body, (list, tuple)) else [body]
+    out = _core.te_compute(name, tag, axes, bodies, dict(attrs or {}))
+    return out[0] if len(out) == 1 else out

@@ -1,0 +1,112 @@
+"""Expression nodes."""
+
+from __future__ import annotations
+
+from .. import _core
+from .._core import EqualOp, Expr, IntImm, IterVar, Var
+
+PrimExpr = Expr
+
+
+class Range:
+    """A half-open range of integers, given by its first value and its number of values."""
+
+    __slots__ = ("min", "extent")
+
+    def __init__(self, begin, end=None):
+        if end is None:
+            begin, end = 0, begin
+        self.min, self.extent = begin, end - begin
+
+    @classmethod
+    def from_min_extent(cls, min_value, extent):
+        r = cls.__new__(cls)
+        r.min, r.extent = min_value, extent
+        return r
+
+    def __repr__(self):
+        return f"range(min={self.min}, ext={self.extent})"
+
+    def __eq__(self, other):
+        return isinstance(other, Range) and bool(self.min == other.min) and bool(self.extent == other.extent)
+
+    def __hash__(self):
+        return hash((self.min, self.extent))
+
+
+_range = Range.from_min_extent
+
+
+def expr_range(dom):
+    """``Range``, ``(begin, end)`` or an extent as a pair (min, extent)."""
+    if isinstance(dom, Range):
+        return dom.min, dom.extent
+    if isinstance(dom, (tuple, list)):
+        if len(dom) != 2:
+            raise ValueError(f"a range is (begin, end), not {dom!r}")
+        begin, end = dom
+        if isinstance(begin, int) and begin == 0:
+            return 0, end
+        return begin, end - begin
+    return 0, dom
+
+
+def const(value, dtype=None):
+    """A literal. Without ``dtype``: integers ``int32`` (``int64`` if too large), reals ``float32``, booleans ``bool``;
+    NumPy scalars keep their type."""
+    return _core.expr_const(value, dtype)
+
+
+def convert(value):
+    """An expression, or a list of expressions, from Python values."""
+    if isinstance(value, (list, tuple)):
+        return [convert(v) for v in value]
+    return value if isinstance(value, (Expr, _core.Tensor)) else const(value)
+
+
+def as_const_int(value, what="the value"):
+    """A Python integer from an int or a literal expression; ``ValueError`` otherwise."""
+    try:
+        return value.__index__()
+    except (TypeError, AttributeError):
+        raise ValueError(f"{what} must be a constant integer, not {value}") from None
+
+
+def SizeVar(name="size", dtype="int32"):
+    """A variable that is known not to be negative."""
+    return _core.expr_var(name, dtype, True)
+
+
+def _binary(kind):
+    def make(a, b):
+        return _core.expr_bin(kind, a, b)
+
+    make.__name__ = make.__qualname__ = kind
+    make.__doc__ = f"The node {kind}(a, b)."
+    return make
+
+
+Add, Sub, Mul, Div, Mod = (_binary(k) for k in ("Add", "Sub", "Mul", "Div", "Mod"))
+FloorDiv, FloorMod, Min, Max = (_binary(k) for k in ("FloorDiv", "FloorMod", "Min", "Max"))
+EQ, NE, LT, LE, GT, GE = (_binary(k) for k in ("EQ", "NE", "LT", "LE", "GT", "GE"))
+And, Or = (_binary(k) for k in ("And", "Or"))
+
+
+def Not(a):
+    """Logical negation."""
+    return _core.expr_not(a)
+
+
+def Select(condition, true_value, false_value):
+    """``condition ? true_value : false_value`` where both sides are evaluated; never folded."""
+    return _core.expr_select(condition, true_value, false_value)
+
+
+def Cast(dtype, value):
+    """``value`` converted to ``dtype``."""
+    return _core.expr_cast(dtype, value)
+
+
+def Let(var, value, body):
+    """``body`` with ``var`` bound to ``value``."""
+    return _core.expr_let(var, value, body)

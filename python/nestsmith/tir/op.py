@@ -1,0 +1,251 @@
+"""Intrinsics, logical operators and reducers."""
+
+from __future__ import annotations
+
+import inspect
+
+from .. import _core
+from .._core import IterVar
+from .expr import EQ, const
+
+_UNARY = (
+    "exp exp2 exp10 erf tanh sigmoid log log2 log10 log1p tan cos cosh sin sinh asin acos atan asinh acosh atanh sqrt "
+    "rsqrt popcount clz floor ceil round trunc nearbyint isnan"
+).split()
+_BINARY = "fmod atan2 nextafter hypot copysign ldexp".split()
+
+
+def _make_unary(name):
+    def f(x):
+        return _core.expr_math(name, (x,))
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"``{name}(x)`` in the type of ``x``."
+    return f
+
+
+def _make_binary(name):
+    def f(x1, x2):
+        return _core.expr_math(name, (x1, x2))
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"``{name}(x1, x2)``."
+    return f
+
+
+globals().update({n: _make_unary(n) for n in _UNARY})
+globals().update({n: _make_binary(n) for n in _BINARY})
+
+
+def power(x, y):
+    """``x`` to the power ``y``; floating point only."""
+    return _core.expr_math("pow", (x, y))
+
+
+pow = power
+
+
+def abs(x):
+    """Absolute value."""
+    return _core.expr_math("fabs", (x,))
+
+
+def isinf(x):
+    """True where ``x`` is positive or negative infinity."""
+    return _core.expr_bin("And", EQ(abs(x), infinity(_dtype(x))), _core.expr_not(_core.expr_math("isnan", (x,))))
+
+
+def isfinite(x):
+    """True where ``x`` is neither infinite nor not-a-number."""
+    return _core.expr_bin("And", _core.expr_not(isinf(x)), _core.expr_not(_core.expr_math("isnan", (x,))))
+
+
+def _dtype(x):
+    return const(x).dtype
+
+
+def if_then_else(cond, t, f):
+    """``cond ? t : f`` where only the chosen side is evaluated; a literal condition folds."""
+    return _core.expr_if_then_else(cond, t, f)
+
+
+def likely(cond):
+    """Marks a condition as usually true."""
+    return _core.expr_math("likely", (cond,))
+
+
+def shift_left(x, y):
+    """``x << y``."""
+    return _core.expr_math("shift_left", (x, y))
+
+
+def shift_right(x, y):
+    """``x >> y``."""
+    return _core.expr_math("shift_right", (x, y))
+
+
+def bitwise_and(x, y):
+    """``x & y``."""
+    return _core.expr_math("bitwise_and", (x, y))
+
+
+def bitwise_or(x, y):
+    """``x | y``."""
+    return _core.expr_math("bitwise_or", (x, y))
+
+
+def bitwise_xor(x, y):
+    """``x ^ y``."""
+    return _core.expr_math("bitwise_xor", (x, y))
+
+
+def bitwise_not(x):
+    """``~x``."""
+    return _core.expr_math("bitwise_not", (x,))
+
+
+def reinterpret(dtype, value):
+    """The bits of ``value`` read as ``dtype``."""
+    return _core.expr_cast(dtype, value, True)
+
+
+def floordiv(a, b):
+    """Integer division rounding down."""
+    return _core.expr_bin("FloorDiv", a, b)
+
+
+def floormod(a, b):
+    """Remainder of :func:`floordiv`."""
+    return _core.expr_bin("FloorMod", a, b)
+
+
+indexdiv, indexmod = floordiv, floormod
+
+
+def truncdiv(a, b):
+    """Integer division rounding toward zero."""
+    return _core.expr_bin("Div", a, b)
+
+
+def truncmod(a, b):
+    """Remainder of :func:`truncdiv`."""
+    return _core.expr_bin("Mod", a, b)
+
+
+def div(a, b):
+    """Division: of reals, or of integers rounding toward zero."""
+    return _core.expr_bin("Div", a, b)
+
+
+def ceildiv(a, b):
+    """Integer division rounding up."""
+    return floordiv(a + (b - 1), b)
+
+
+def _chain(kind, args):
+    if not args:
+        raise ValueError("at least one condition is needed")
+    out = const(args[0])
+    for a in args[1:]:
+        out = _core.expr_bin(kind, out, a)
+    return out
+
+
+def all(*args):
+    """Logical and of all arguments, joined to the left."""
+    return _chain("And", args)
+
+
+def any(*args):
+    """Logical or of all arguments, joined to the left."""
+    return _chain("Or", args)
+
+
+def min_value(dtype):
+    """Lowest finite value of a type."""
+    return _core.expr_limit(dtype, False)
+
+
+def max_value(dtype):
+    """Highest finite value of a type."""
+    return _core.expr_limit(dtype, True)
+
+
+def infinity(dtype, span=None):
+    """Positive infinity."""
+    return const(float("inf"), dtype)
+
+
+# ---- reducers ----
+
+
+def _axes(axis):
+    return list(axis) if isinstance(axis, (list, tuple)) else [axis]
+
+
+def _is_axis(a):
+    return isinstance(a, IterVar) or (isinstance(a, (list, tuple)) and len(a) > 0 and isinstance(a[0], IterVar))
+
+
+class Reducer:
+    """A commutative reducer. ``r(expr, axis, where=None, init=None)`` reduces over axes; ``r(a, b, ...)`` combines scalars.
+
+    ``expr`` is an expression, or a tuple of expressions when the reducer works on tuples; then the result is a tuple,
+    to be returned together by one compute.
+    """
+
+    def __init__(self, fcombine, fidentity, name="reduce"):
+        self.fcombine, self.fidentity, self.__name__ = fcombine, fidentity, name
+        self._made = {}
+
+    def _reducer(self, dtypes):
+        """Number of the engine's reducer for these types; one per reducer object and types."""
+        if dtypes in self._made:
+            return self._made[dtypes]
+        names = list(inspect.signature(self.fcombine).parameters)
+        if len(names) != 2:
+            raise ValueError(f"the combiner of reducer '{self.__name__}' takes two parameters, not {len(names)}")
+        if len(dtypes) == 1:
+            lhs, rhs = ([_core.expr_var(n, dtypes[0], False)] for n in names)
+            result, identity = [self.fcombine(lhs[0], rhs[0])], [self.fidentity(dtypes[0])]
+        else:
+            lhs, rhs = ([_core.expr_var(f"{n}_{i}", t, False) for i, t in enumerate(dtypes)] for n in names)
+            result, identity = list(self.fcombine(lhs, rhs)), list(self.fidentity(*dtypes))
+        identity = [v if isinstance(v, _core.Expr) else const(v, t) for v, t in zip(identity, dtypes)]
+        made = self._made[dtypes] = _core.te_reducer(lhs, rhs, result, identity)
+        return made
+
+    def __call__(self, expr, axis, *args, where=None, init=None):
+        if not _is_axis(axis):
+            out = self.fcombine(expr, axis)
+            for a in args:
+                out = self.fcombine(out, a)
+            return out
+        if args:
+            where = args[0] if where is None else where
+            init = args[1] if len(args) > 1 and init is None else init
+        is_tuple = isinstance(expr, (tuple, list))
+        sources = [const(e) for e in (expr if is_tuple else [expr])]
+        if init is not None:
+            init = [const(v) for v in (init if isinstance(init, (tuple, list)) else [init])]
+        number = self._reducer(tuple(e.dtype for e in sources))
+        cond = const(True) if where is None else where
+        out = _core.te_reduce(number, sources, _axes(axis), cond, init)
+        return out if is_tuple else out[0]
+
+    def __repr__(self):
+        return f"<reducer {self.__name__}>"
+
+
+def comm_reducer(fcombine, fidentity, name="reduce"):
+    """A user-defined commutative reducer.
+
+    ``fcombine(x, y)`` combines two values (or two lists of values and returns as many); ``fidentity(*dtypes)`` gives the
+    identity element(s).
+    """
+    return Reducer(fcombine, fidentity, name)
+
+
+sum = Reducer(lambda x, y: x + y, lambda t: const(0, t), "sum")
+max = Reducer(lambda x, y: _core.expr_bin("Max", x, y), min_value, "max")
+min = Reducer(lambda x, y: _core.expr_bin("Min", x, y), max_value, "min")
