@@ -1,0 +1,45 @@
+/* build_binary: cache lookup around the compiler that belongs to the target. The key is the hash of everything the binary
+ * depends on, so a hit is always right and nothing ever needs to be invalidated. */
+#include "build/internal.h"
+#include <stdio.h>
+#include <string.h>
+
+static char *key_of(Arena *a, const Target *t, const char *source, const BuildOptions *o) {
+  const char *id = t->kind == TG_CUDA ? nvrtc_identity(a, t, source) : cc_identity(a, t, o);
+  StrBuf b;
+  sb_init(&b, a);
+  sb_printf(&b, "1 %s\n", id); /* the format's own version first */
+  sb_puts(&b, source);
+  char hex[33];
+  md5_hex(b.at, b.len, hex);
+  return arena_printf(a, "%s.%s", hex, t->kind == TG_CUDA ? "cubin" : "so");
+}
+
+Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o) {
+  static const BuildOptions DEFAULT = {0, NULL, NULL};
+  if (!o) o = &DEFAULT;
+  double start = clock_now();
+  Binary b = {0};
+  if (t->kind == TG_OPENCL) {
+    b.n = strlen(source);
+    b.data = arena_strdup(a, source);
+    return b;
+  }
+  const char *dir = o->cache_dir ? (*o->cache_dir ? o->cache_dir : NULL) : cache_default_dir(a);
+  char *key = dir ? key_of(a, t, source, o) : NULL;
+  if (!key || !cache_get(a, dir, key, &b)) {
+    b = t->kind == TG_CUDA ? nvrtc_compile(a, t, source) : cc_compile(a, t, source, o);
+    if (key) cache_put(a, dir, key, &b);
+  }
+  b.seconds = clock_now() - start;
+  return b;
+}
+
+bool build_available(const Target *t, char *why, size_t n) {
+  if (n) why[0] = 0;
+  switch (t->kind) {
+    case TG_CUDA: return nvrtc_available(why, n);
+    case TG_CPU: return cc_available(why, n);
+    default: snprintf(why, n, "the driver compiles OpenCL source when it is loaded"); return true;
+  }
+}

@@ -1,0 +1,157 @@
+/* C source -> shared object with the system's compiler, as a subprocess under a deadline. Everything the compiler writes,
+ * its own temporaries included, goes to one directory that is removed in all cases. */
+#include "build/internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+enum { LOG_MAX = 1700, MAX_ARGS = 40 };
+static const char *const FLAGS[] = {"-x", "c", "-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math",
+                                    "-ffp-contract=fast", "-w", "-pipe"};
+
+static const char *compiler(const BuildOptions *o) {
+  const char *cc = o->cc ? o->cc : getenv("CC");
+  return cc && *cc ? cc : "cc";
+}
+
+/* $CC may hold words ("ccache gcc"): split at spaces. */
+static int words(Arena *a, const char *s, char **out, int max) {
+  int n = 0;
+  char *copy = arena_strdup(a, s), *save = NULL;
+  for (char *w = strtok_r(copy, " \t", &save); w && n < max; w = strtok_r(NULL, " \t", &save)) out[n++] = w;
+  return n;
+}
+
+/* The processor decides what -march=native means: its name and flags are part of the key. */
+static uint64_t processor_hash(void) {
+  char line[4096];
+  uint64_t h = 0;
+  FILE *f = fopen("/proc/cpuinfo", "re");
+  if (!f) return 0;
+  while (fgets(line, sizeof line, f) && line[0] != '\n')
+    if (strncmp(line, "model name", 10) == 0 || strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0) h = hash_bytes(line, strlen(line), h);
+  fclose(f);
+  return h;
+}
+
+static void find(Arena *a, const char *name, struct stat *st) {
+  const char *path = getenv("PATH");
+  memset(st, 0, sizeof *st);
+  if (strchr(name, '/')) {
+    if (stat(name, st) != 0) memset(st, 0, sizeof *st);
+    return;
+  }
+  for (const char *p = path ? path : "/usr/bin:/bin"; *p;) {
+    size_t n = strcspn(p, ":");
+    if (stat(arena_printf(a, "%.*s/%s", (int)n, p, name), st) == 0 && S_ISREG(st->st_mode)) return;
+    p += n + (p[n] == ':');
+  }
+  memset(st, 0, sizeof *st);
+}
+
+char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
+  char *w[8];
+  StrBuf b;
+  sb_init(&b, a);
+  int n = words(a, compiler(o), w, 8);
+  for (int i = 0; i < n; i++) {
+    struct stat st;
+    find(a, w[i], &st); /* size and date stand for the version: asking the compiler would cost a process per build */
+    sb_printf(&b, "%s:%lld:%lld ", w[i], (long long)st.st_size, (long long)st.st_mtim.tv_sec);
+  }
+  for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
+  sb_printf(&b, "fast%d cpu%016llx", t->fast_math == BUILD_FAST_MATH_AGGRESSIVE, (unsigned long long)processor_hash());
+  return sb_str(&b);
+}
+
+typedef struct { char text[LOG_MAX]; size_t n; } Log;
+
+/* Reads the child's output to its end, or to the deadline (false). The beginning of a long log is what helps. */
+static bool drain(Err *e, Child *c, Log *log, double end) {
+  char chunk[1024];
+  for (;;) {
+    double left = end - clock_now();
+    if (left <= 0) return false;
+    struct pollfd p = {c->pipe_fd, POLLIN, 0};
+    int r = poll(&p, 1, left > 0.1 ? 100 : (int)(left * 1000) + 1);
+    if (e->interrupt && *e->interrupt) return false;
+    if (r <= 0) continue;
+    ssize_t k = read(c->pipe_fd, chunk, sizeof chunk);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) return true;
+    size_t take = log->n + (size_t)k < LOG_MAX ? (size_t)k : LOG_MAX - 1 - log->n;
+    memcpy(log->text + log->n, chunk, take);
+    log->n += take;
+    log->text[log->n] = 0;
+  }
+}
+
+static char **environment(Arena *a, const char *tmp) {
+  int n = 0, k = 0;
+  while (environ[n]) n++;
+  char **out = arena_array(a, char *, n + 3);
+  for (int i = 0; i < n; i++)
+    if (strncmp(environ[i], "TMPDIR=", 7) != 0 && strncmp(environ[i], "LC_ALL=", 7) != 0) out[k++] = environ[i];
+  out[k++] = arena_printf(a, "TMPDIR=%s", tmp);
+  out[k++] = arena_strdup(a, "LC_ALL=C");
+  return out;
+}
+
+typedef struct { Arena *a; const Target *t; const char *source; const BuildOptions *o; char *tmp; Child child; Binary out; } Job;
+
+static void compile(void *arg) {
+  Job *j = arg;
+  Err *e = arena_err(j->a);
+  char *src = arena_printf(j->a, "%s/program.c", j->tmp), *so = arena_printf(j->a, "%s/program.so", j->tmp);
+  char *argv[MAX_ARGS] = {0};
+  file_write(j->a, src, j->source, strlen(j->source));
+  int n = words(j->a, compiler(j->o), argv, 8);
+  for (int i = 0; i < NS_COUNT(FLAGS); i++) argv[n++] = arena_strdup(j->a, FLAGS[i]);
+  if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) argv[n++] = arena_strdup(j->a, "-ffast-math");
+  const char *const TAIL[] = {"-o", so, src, "-lm"};
+  for (int i = 0; i < NS_COUNT(TAIL); i++) argv[n++] = arena_strdup(j->a, TAIL[i]);
+  double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit;
+  j->child = spawn_child(e, argv, environment(j->a, j->tmp), -1, true, true);
+  Log log = {"", 0};
+  bool ended = drain(e, &j->child, &log, end);
+  err_poll(e);
+  int status = ended ? spawn_wait(&j->child, end - clock_now() > 0.5 ? end - clock_now() : 0.5) : -1;
+  if (!ended || status == -1) err_raise(e, NS_ERR_RUNTIME, "timed out: %s took longer than %g s", argv[0], limit);
+  if (WIFSIGNALED(status)) err_raise(e, NS_ERR_RUNTIME, "%s was ended by signal %d (out of memory?)\n%s", argv[0], WTERMSIG(status), log.text);
+  if (WEXITSTATUS(status) != 0)
+    err_raise(e, strstr(log.text, "No space left") ? NS_ERR_IO : NS_ERR_RUNTIME, "%s failed with status %d\n%s", argv[0], WEXITSTATUS(status), log.text);
+  j->out.data = file_read(j->a, so, &j->out.n);
+  if (!j->out.data) err_raise(e, NS_ERR_IO, "%s wrote no output %s: is the disk full?", argv[0], so);
+}
+
+Binary cc_compile(Arena *a, const Target *t, const char *source, const BuildOptions *o) {
+  Job j = {a, t, source, o, tmpdir_new(a), {0, -1}, {0}};
+  ErrCode c = err_try(arena_err(a), compile, &j);
+  spawn_kill(&j.child);
+  tmpdir_remove(j.tmp);
+  if (c != NS_OK) err_rethrow(arena_err(a), c);
+  return j.out;
+}
+
+bool cc_available(char *why, size_t n) {
+  const char *cc = compiler(&(BuildOptions){0, NULL, NULL});
+  Err e;
+  err_init(&e);
+  struct stat st;
+  char first[256];
+  snprintf(first, sizeof first, "%.*s", (int)strcspn(cc, " \t"), cc);
+  Arena *a = arena_new(&e);
+  find(a, first, &st);
+  arena_free(a);
+  if (st.st_size == 0) snprintf(why, n, "no C compiler: \"%s\" is not in PATH; install gcc (`apt install gcc libc6-dev`) or set CC", first);
+  else snprintf(why, n, "%s", cc);
+  return st.st_size != 0;
+}

@@ -1,0 +1,161 @@
+/* The CPU as a device: host memory, shared objects opened with dlopen, a thread pool, the monotonic clock.
+ *
+ * A program comes as the bytes of a shared object and is opened through an anonymous memory file, so that loading leaves no
+ * file behind whatever happens. The file's descriptor stays open as long as the object is loaded: dlopen recognises
+ * objects by name, and the name is /proc/self/fd/N. A path is accepted as well (libraries that the user exported). */
+#include "device/internal.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct { CpuPool *pool; } Cpu;
+typedef int32_t (*Entry)(void *const *args, void *const *work, int32_t (*par)(void *, void (*)(void *, int64_t, int64_t), void *, int64_t), void *pool);
+typedef struct { void *handle; int fd; Entry entry; } CpuCode;
+
+static void cpu_close(Device *d) {
+  cpool_free(((Cpu *)d->impl)->pool);
+  free(d->impl);
+}
+
+static void *cpu_alloc(Device *d, size_t n) {
+  (void)d;
+  void *p = NULL;
+  return posix_memalign(&p, 256, n) == 0 ? p : NULL;
+}
+
+static void cpu_free(Device *d, void *p) {
+  (void)d;
+  free(p);
+}
+
+static void cpu_copy(Device *d, void *dst, const void *src, size_t n) {
+  (void)d;
+  memmove(dst, src, n);
+}
+
+static void cpu_fill(Device *d, void *dst, int byte, size_t n) {
+  (void)d;
+  memset(dst, byte, n);
+}
+
+static void cpu_sync(Device *d) { (void)d; }
+
+/* ---- modules ---- */
+static int memory_file(Device *d, const void *data, size_t n) {
+  int fd = memfd_create("nestsmith-program", MFD_CLOEXEC);
+  if (fd < 0) err_raise(d->err, NS_ERR_IO, "cannot create a memory file for a program: %s (close other programs' files or raise `ulimit -n`)", strerror(errno));
+  for (size_t done = 0; done < n;) {
+    ssize_t k = write(fd, (const char *)data + done, n - done);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) {
+      int why = errno;
+      close(fd);
+      err_raise(d->err, NS_ERR_IO, "cannot write a program of %zu bytes to a memory file: %s", n, strerror(why));
+    }
+    done += (size_t)k;
+  }
+  return fd;
+}
+
+static void cpu_load(DevModule *m, const void *binary, size_t n) {
+  Err *e = m->dev->err;
+  CpuCode *c = arena_new_of(m->arena, CpuCode);
+  char path[64];
+  const char *name = path;
+  c->fd = -1;
+  if (n >= 4 && memcmp(binary, "\x7f" "ELF", 4) == 0) {
+    c->fd = memory_file(m->dev, binary, n);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", c->fd);
+  } else {
+    char *p = arena_alloc(m->arena, n + 1);
+    memcpy(p, binary, n);
+    name = p;
+  }
+  c->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (c->handle) *(void **)&c->entry = dlsym(c->handle, m->man->entry);
+  if (!c->entry) {
+    const char *why = dlerror();
+    char copy[512];
+    snprintf(copy, sizeof copy, "%s", why ? why : "unknown reason");
+    if (c->handle) dlclose(c->handle);
+    if (c->fd >= 0) close(c->fd);
+    err_raise(e, NS_ERR_RUNTIME, "cannot load program \"%s\": %s", m->man->entry, copy);
+  }
+  m->code = c;
+}
+
+static void cpu_unload(DevModule *m) {
+  CpuCode *c = m->code;
+  dlclose(c->handle);
+  if (c->fd >= 0) close(c->fd);
+}
+
+static void cpu_run(DevModule *m, void *const *args) {
+  Cpu *cpu = m->dev->impl;
+  CpuCode *c = m->code;
+  if (!cpu->pool) {
+    cpu->pool = cpool_new(m->dev->info.multiprocessors);
+    if (!cpu->pool) err_raise(m->dev->err, NS_ERR_MEMORY, "out of memory starting the thread pool");
+  }
+  int32_t rc = c->entry(args, m->work, cpool_run, cpu->pool);
+  if (rc != 0) err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" returned error %d", m->man->entry, rc);
+}
+
+static double cpu_time(DevModule *m, void *const *args, int number, bool flush) {
+  double sum = 0;
+  if (!flush) {
+    double t = clock_now();
+    for (int i = 0; i < number; i++) cpu_run(m, args);
+    return (clock_now() - t) / number;
+  }
+  for (int i = 0; i < number; i++) {
+    memset(m->dev->flush, i, m->dev->flush_bytes);
+    double t = clock_now();
+    cpu_run(m, args);
+    sum += clock_now() - t;
+  }
+  return sum / number;
+}
+
+static const DevOps CPU_OPS = {
+    .close = cpu_close, .alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .download = cpu_copy, .copy = cpu_copy,
+    .fill = cpu_fill, .sync = cpu_sync, .load = cpu_load, .unload = cpu_unload, .run = cpu_run, .time = cpu_time};
+
+static void cpu_name(char *out, size_t n) {
+  char line[512];
+  snprintf(out, n, "CPU");
+  FILE *f = fopen("/proc/cpuinfo", "re");
+  if (!f) return;
+  while (fgets(line, sizeof line, f)) {
+    char *colon = strchr(line, ':');
+    if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+    snprintf(out, n, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+    break;
+  }
+  fclose(f);
+}
+
+bool cpu_probe(int id, char *why, size_t n) {
+  if (id != 0 && n) snprintf(why, n, "there is one CPU device, cpu(0)");
+  return id == 0;
+}
+
+void cpu_open(Device *d) {
+  if (d->id != 0) err_raise(d->err, NS_ERR_VALUE, "cpu(%d): there is one CPU device, cpu(0)", d->id);
+  Cpu *cpu = calloc(1, sizeof *cpu);
+  if (!cpu) err_raise(d->err, NS_ERR_MEMORY, "out of memory opening the CPU");
+  d->ops = &CPU_OPS;
+  d->impl = cpu;
+  cpu_name(d->info.name, sizeof d->info.name);
+  d->info.multiprocessors = cpool_default_threads();
+  d->info.warp_size = 1;
+  d->info.max_threads_per_block = 1;
+  d->info.total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  d->info.l2_bytes = l3 > 0 ? l3 : l2 > 0 ? l2 : 0;
+  d->info.max_dims[0] = d->info.max_dims[1] = d->info.max_dims[2] = 1;
+}

@@ -1,0 +1,165 @@
+/* The thread pool of CPU kernels. A tuned kernel may take ten microseconds, so handing out work must cost about one: a job
+ * is published by one atomic word (the gate), threads spin for a short time before they sleep, and the caller works too.
+ *
+ * The gate holds (epoch << 16) | (threads inside << 1) | open. A thread joins a job by adding 2 to the gate while it is
+ * open; the caller closes the gate when no pieces are left and waits only for threads that are inside. A thread that is
+ * asleep or descheduled is therefore never waited for, and a forked child, which has no threads, simply does all the work
+ * itself. Pieces are handed out dynamically: a disturbed core slows down a piece, not the whole loop. */
+#include "device/internal.h"
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SPIN_PAUSES = 2000, PIECES_PER_THREAD = 4 };
+
+struct CpuPool {
+  int n;                       /* threads, the caller included */
+  pthread_t *thread;
+  atomic_flag busy;            /* a job is running: another caller works alone */
+  _Atomic uint64_t gate;
+  _Atomic int64_t next;
+  void (*body)(void *, int64_t, int64_t);
+  void *env;
+  int64_t total, piece;
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  atomic_int sleepers;
+  atomic_bool stop;
+};
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+static void work(CpuPool *p) {
+  for (;;) {
+    int64_t b = atomic_fetch_add(&p->next, p->piece);
+    if (b >= p->total) return;
+    int64_t e = p->total - b < p->piece ? p->total : b + p->piece;
+    p->body(p->env, b, e);
+  }
+}
+
+static bool joined(CpuPool *p, uint64_t *seen) {
+  uint64_t g = atomic_load(&p->gate);
+  if (!(g & 1) || g >> 16 == *seen) return false;
+  if (!atomic_compare_exchange_strong(&p->gate, &g, g + 2)) return false;
+  *seen = g >> 16;
+  return true;
+}
+
+static bool pending(CpuPool *p, uint64_t seen) {
+  uint64_t g = atomic_load(&p->gate);
+  return (g & 1) && g >> 16 != seen;
+}
+
+static void *thread_main(void *arg) {
+  CpuPool *p = arg;
+  uint64_t seen = 0;
+  int idle = 0;
+  while (!atomic_load(&p->stop)) {
+    if (joined(p, &seen)) {
+      work(p);
+      atomic_fetch_sub(&p->gate, 2);
+      idle = 0;
+    } else if (++idle < SPIN_PAUSES) {
+      relax();
+    } else {
+      pthread_mutex_lock(&p->lock);
+      atomic_fetch_add(&p->sleepers, 1);
+      while (!atomic_load(&p->stop) && !pending(p, seen)) pthread_cond_wait(&p->wake, &p->lock);
+      atomic_fetch_sub(&p->sleepers, 1);
+      pthread_mutex_unlock(&p->lock);
+      idle = 0;
+    }
+  }
+  return NULL;
+}
+
+CpuPool *cpool_new(int n_threads) {
+  CpuPool *p = calloc(1, sizeof *p);
+  if (!p) return NULL;
+  atomic_flag_clear(&p->busy);
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_cond_init(&p->wake, NULL);
+  p->thread = calloc((size_t)n_threads, sizeof *p->thread);
+  p->n = 1;
+  while (p->thread && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0) p->n++;
+  return p;
+}
+
+void cpool_free(CpuPool *p) {
+  if (!p) return;
+  pthread_mutex_lock(&p->lock);
+  atomic_store(&p->stop, true);
+  pthread_cond_broadcast(&p->wake);
+  pthread_mutex_unlock(&p->lock);
+  for (int i = 1; i < p->n; i++) pthread_join(p->thread[i], NULL);
+  pthread_cond_destroy(&p->wake);
+  pthread_mutex_destroy(&p->lock);
+  free(p->thread);
+  free(p);
+}
+
+int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n) {
+  CpuPool *p = pool;
+  if (n <= 0) return 0;
+  if (!p || p->n == 1 || n == 1 || atomic_flag_test_and_set(&p->busy)) {
+    body(env, 0, n);
+    return 0;
+  }
+  int64_t pieces = (int64_t)p->n * PIECES_PER_THREAD;
+  p->body = body;
+  p->env = env;
+  p->total = n;
+  p->piece = n <= p->n ? 1 : i64_ceildiv(n, pieces);
+  atomic_store(&p->next, 0);
+  uint64_t epoch = (atomic_load(&p->gate) >> 16) + 1;
+  atomic_store(&p->gate, epoch << 16 | 1);
+  if (atomic_load(&p->sleepers)) {
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+  }
+  work(p);
+  atomic_fetch_and(&p->gate, ~(uint64_t)1);
+  for (int i = 0; atomic_load(&p->gate) & 0xfffe; i++) {
+    if (i < SPIN_PAUSES) relax();
+    else sched_yield();
+  }
+  atomic_flag_clear(&p->busy);
+  return 0;
+}
+
+/* Threads to use: the environment if it says so, else the cores this process may run on, one thread per physical core. */
+int cpool_default_threads(void) {
+  static const char *const VARS[] = {"NESTSMITH_NUM_THREADS", "TVM_NUM_THREADS", "OMP_NUM_THREADS"};
+  for (int i = 0; i < NS_COUNT(VARS); i++) {
+    const char *s = getenv(VARS[i]);
+    long v = s ? strtol(s, NULL, 10) : 0;
+    if (v >= 1 && v <= 4096) return (int)v;
+  }
+  cpu_set_t set;
+  int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int smt = 0;
+  FILE *f = fopen("/sys/devices/system/cpu/smt/active", "re");
+  if (f) {
+    if (fscanf(f, "%d", &smt) != 1) smt = 0;
+    fclose(f);
+  }
+  long long quota = 0, period = 0;
+  f = fopen("/sys/fs/cgroup/cpu.max", "re"); /* a container's share: threads above it only get in each other's way */
+  if (f) {
+    if (fscanf(f, "%lld %lld", &quota, &period) != 2) quota = 0;
+    fclose(f);
+  }
+  if (smt == 1 && n > 2) n /= 2;
+  if (quota > 0 && period > 0 && quota / period >= 1 && quota / period < n) n = (int)(quota / period);
+  return n < 1 ? 1 : n;
+}

@@ -1,0 +1,371 @@
+/* NVIDIA GPUs through the driver API, opened at run time: nestsmith imports and compiles kernels without a driver.
+ *
+ * Each Device retains the GPU's primary context (shared with PyTorch and others in the process) and owns one non-blocking
+ * stream on which everything happens in order. Every entry makes the context current first, because callers may come from
+ * any thread. Errors fall in two classes (spec 05 §7.6): those of one call, and the sticky ones after which the context
+ * answers nothing but the same error; these set Device.lost, and only a new process helps.
+ *
+ * Timing: two events around the block. Kernels shorter than 20 us are timed as a graph of `number` nodes launched once, so
+ * that the host's launch rate (2-4 us per launch) is not what is measured. */
+#include "device/cuda_api.h"
+#include "device/internal.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { CudaApi api; CUdevice dev; CUcontext ctx; CUstream stream; CUevent begin, end; bool retained; } Cuda;
+typedef struct { CUmodule mod; CUfunction *func; void ***slots; void ***params; } CudaCode;
+typedef struct { CUgraphExec exec; } CudaGraph;
+
+static const CUresult STICKY[] = {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719};
+static const char *const LIBS[] = {"libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"};
+
+static bool load_api(CudaApi *api, char *why, size_t n) {
+  static const struct { size_t at; const char *symbol; } TABLE[] = {
+#define ROW(field, symbol, params) {offsetof(CudaApi, field), symbol},
+      CUDA_FUNCS(ROW)
+#undef ROW
+  };
+  for (int i = 0; i < NS_COUNT(LIBS) && !api->lib; i++) api->lib = dlopen(LIBS[i], RTLD_NOW | RTLD_LOCAL);
+  if (!api->lib) {
+    snprintf(why, n, "the NVIDIA driver is not installed (looked for libcuda.so.1 with dlopen)");
+    return false;
+  }
+  for (int i = 0; i < NS_COUNT(TABLE); i++) {
+    void *f = dlsym(api->lib, TABLE[i].symbol);
+    if (!f) {
+      snprintf(why, n, "the NVIDIA driver is too old: it lacks %s; install driver 535 or newer", TABLE[i].symbol);
+      dlclose(api->lib);
+      api->lib = NULL;
+      return false;
+    }
+    memcpy((char *)api + TABLE[i].at, &f, sizeof f);
+  }
+  return true;
+}
+
+static void describe(const CudaApi *api, CUresult r, char *out, size_t n) {
+  const char *name = NULL, *text = NULL;
+  api->error_name(r, &name);
+  api->error_text(r, &text);
+  snprintf(out, n, "%s (%d): %s", name ? name : "unknown error", r, text ? text : "no description");
+}
+
+static void failed(Device *d, CUresult r, const char *what) {
+  Cuda *c = d->impl;
+  char text[256];
+  for (int i = 0; i < NS_COUNT(STICKY); i++)
+    if (STICKY[i] == r) d->lost = true;
+  describe(&c->api, r, text, sizeof text);
+  err_raise(d->err, r == CU_ERROR_OUT_OF_MEMORY ? NS_ERR_MEMORY : NS_ERR_RUNTIME, "cuda(%d): %s failed: %s%s", d->id, what, text,
+            d->lost ? "; the GPU context of this process is lost" : "");
+}
+
+#define TRY(d, call, what) \
+  do { \
+    CUresult try_r = (call); \
+    if (try_r) failed((d), try_r, (what)); \
+  } while (0)
+
+static Cuda *enter(Device *d) {
+  Cuda *c = d->impl;
+  TRY(d, c->api.ctx_set(c->ctx), "making the context current");
+  return c;
+}
+
+static bool count_devices(CudaApi *api, int *count, char *why, size_t n) {
+  if (!load_api(api, why, n)) return false;
+  CUresult r = api->init(0);
+  if (!r) r = api->device_count(count);
+  if (r) {
+    char text[256];
+    describe(api, r, text, sizeof text);
+    snprintf(why, n, "the NVIDIA driver does not start: %s; check `nvidia-smi`", text);
+    dlclose(api->lib);
+    return false;
+  }
+  return true;
+}
+
+bool cuda_probe(int id, char *why, size_t n) {
+  CudaApi api = {0};
+  int count = 0;
+  if (!count_devices(&api, &count, why, n)) return false;
+  bool ok = id >= 0 && id < count;
+  if (!ok) snprintf(why, n, "cuda(%d) does not exist: the driver sees %d GPU(s); check CUDA_VISIBLE_DEVICES", id, count);
+  return ok; /* the library stays loaded: unloading a started driver is not supported */
+}
+
+/* ---- memory ---- */
+static void *cuda_alloc(Device *d, size_t n) {
+  Cuda *c = enter(d);
+  CUdeviceptr p = 0;
+  CUresult r = c->api.mem_alloc(&p, n);
+  if (r && r != CU_ERROR_OUT_OF_MEMORY) failed(d, r, "allocating memory");
+  return r ? NULL : (void *)(uintptr_t)p;
+}
+
+static void cuda_free(Device *d, void *p) {
+  Cuda *c = d->impl;
+  if (!d->lost && c->api.ctx_set(c->ctx) == 0) c->api.mem_free((CUdeviceptr)(uintptr_t)p);
+}
+
+static void cuda_sync(Device *d) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.stream_sync(c->stream), "waiting for the GPU");
+}
+
+static void cuda_upload(Device *d, void *dst, const void *src, size_t n) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.mem_h2d((CUdeviceptr)(uintptr_t)dst, src, n, c->stream), "copying to the GPU");
+  TRY(d, c->api.stream_sync(c->stream), "copying to the GPU"); /* src may be reused by the caller */
+}
+
+static void cuda_download(Device *d, void *dst, const void *src, size_t n) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.mem_d2h(dst, (CUdeviceptr)(uintptr_t)src, n, c->stream), "copying from the GPU");
+  TRY(d, c->api.stream_sync(c->stream), "copying from the GPU");
+}
+
+static void cuda_copy(Device *d, void *dst, const void *src, size_t n) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.mem_d2d((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, n, c->stream), "copying on the GPU");
+}
+
+static void cuda_fill(Device *d, void *dst, int byte, size_t n) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.mem_set8((CUdeviceptr)(uintptr_t)dst, (unsigned char)byte, n, c->stream), "filling memory");
+}
+
+/* ---- modules ---- */
+static void load_kernels(void *arg) {
+  DevModule *m = arg;
+  Device *d = m->dev;
+  Cuda *c = d->impl;
+  CudaCode *code = m->code;
+  for (int i = 0; i < m->man->n_kernels; i++) {
+    const ManKernel *k = &m->man->kernel[i];
+    TRY(d, c->api.module_func(&code->func[i], code->mod, k->name), k->name);
+    int threads = 0;
+    TRY(d, c->api.func_get(&threads, CU_FN_MAX_THREADS, code->func[i]), "asking for the thread limit");
+    int64_t block = k->block[0] * k->block[1] * k->block[2];
+    if (block > threads)
+      err_raise(d->err, NS_ERR_RUNTIME, "cuda(%d): kernel %s has %lld threads per block, its registers allow %d", d->id, k->name, (long long)block, threads);
+    if (k->dyn_shared_bytes > 0)
+      TRY(d, c->api.func_set(code->func[i], CU_FN_MAX_DYNAMIC_SHARED, (int)k->dyn_shared_bytes), "raising the shared memory limit");
+    code->slots[i] = arena_array(m->arena, void *, k->n_param + 1);
+    code->params[i] = arena_array(m->arena, void *, k->n_param + 1);
+    for (int j = 0; j < k->n_param; j++) code->params[i][j] = &code->slots[i][j];
+  }
+}
+
+static void cuda_load(DevModule *m, const void *binary, size_t n) {
+  Device *d = m->dev;
+  Cuda *c = enter(d);
+  CudaCode *code = arena_new_of(m->arena, CudaCode);
+  void *image = arena_alloc(m->arena, n + 1); /* PTX text must end in NUL */
+  memcpy(image, binary, n);
+  code->func = arena_array(m->arena, CUfunction, m->man->n_kernels + 1);
+  code->slots = arena_array(m->arena, void **, m->man->n_kernels + 1);
+  code->params = arena_array(m->arena, void **, m->man->n_kernels + 1);
+  TRY(d, c->api.module_load(&code->mod, image), "loading a program");
+  m->code = code;
+  ErrCode r = err_try(d->err, load_kernels, m);
+  if (r != NS_OK) { /* do not leave the module loaded */
+    if (!d->lost) c->api.module_free(code->mod);
+    err_rethrow(d->err, r);
+  }
+}
+
+static void cuda_unload(DevModule *m) {
+  Cuda *c = m->dev->impl;
+  CudaCode *code = m->code;
+  if (m->dev->lost || c->api.ctx_set(c->ctx) != 0) return;
+  c->api.stream_sync(c->stream);
+  c->api.module_free(code->mod);
+}
+
+static void launch_all(DevModule *m, Cuda *c, void *const *args) {
+  CudaCode *code = m->code;
+  for (int i = 0; i < m->man->n_kernels; i++) {
+    const ManKernel *k = &m->man->kernel[i];
+    for (int j = 0; j < k->n_param; j++) code->slots[i][j] = k->param[j].work ? m->work[k->param[j].index] : args[k->param[j].index];
+    CUresult r = c->api.launch(code->func[i], (unsigned)k->grid[0], (unsigned)k->grid[1], (unsigned)k->grid[2], (unsigned)k->block[0],
+                               (unsigned)k->block[1], (unsigned)k->block[2], (unsigned)k->dyn_shared_bytes, c->stream, (void **)code->params[i], NULL);
+    if (r) failed(m->dev, r, k->name);
+  }
+}
+
+static void cuda_run(DevModule *m, void *const *args) { launch_all(m, enter(m->dev), args); }
+
+static void cuda_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
+  Cuda *c = enter(m->dev);
+  CUfunction f = ((CudaCode *)m->code)->func[kernel];
+  c->api.func_get(regs, CU_FN_NUM_REGS, f);
+  c->api.func_get(local_bytes, CU_FN_LOCAL_BYTES, f);
+  c->api.func_get(shared_bytes, CU_FN_SHARED_BYTES, f);
+}
+
+/* ---- graphs ---- */
+static int cuda_graph_begin(Device *d) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.capture_begin(c->stream, CU_CAPTURE_RELAXED), "starting a graph capture");
+  return 0;
+}
+
+static CUgraphExec end_capture(Device *d, Cuda *c) {
+  CUgraph g = NULL;
+  CUgraphExec x = NULL;
+  TRY(d, c->api.capture_end(c->stream, &g), "ending a graph capture");
+  CUresult r = c->api.graph_make(&x, g, 0);
+  c->api.graph_free(g);
+  if (r) failed(d, r, "instantiating a graph");
+  return x;
+}
+
+static void *cuda_graph_end(Device *d) {
+  Cuda *c = enter(d);
+  CUgraphExec x = end_capture(d, c);
+  CudaGraph *g = calloc(1, sizeof *g);
+  if (!g) {
+    c->api.graph_exec_free(x);
+    err_raise(d->err, NS_ERR_MEMORY, "out of memory capturing a graph");
+  }
+  g->exec = x;
+  return g;
+}
+
+static void cuda_graph_launch(Device *d, void *g) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.graph_launch(((CudaGraph *)g)->exec, c->stream), "launching a graph");
+}
+
+static void cuda_graph_free(Device *d, void *g) {
+  Cuda *c = d->impl;
+  if (!d->lost && c->api.ctx_set(c->ctx) == 0) {
+    c->api.stream_sync(c->stream);
+    c->api.graph_exec_free(((CudaGraph *)g)->exec);
+  }
+  free(g);
+}
+
+/* ---- timing ---- */
+static double between_events(Device *d, Cuda *c) {
+  float ms = 0;
+  TRY(d, c->api.event_sync(c->end), "waiting for a timed block");
+  TRY(d, c->api.event_ms(&ms, c->begin, c->end), "reading a timer");
+  return (double)ms * 1e-3;
+}
+
+static double time_launches(DevModule *m, Cuda *c, void *const *args, int number) {
+  TRY(m->dev, c->api.event_record(c->begin, c->stream), "starting a timer");
+  for (int i = 0; i < number; i++) launch_all(m, c, args);
+  TRY(m->dev, c->api.event_record(c->end, c->stream), "stopping a timer");
+  return between_events(m->dev, c) / number;
+}
+
+static double time_flushed(DevModule *m, Cuda *c, void *const *args, int number) {
+  double sum = 0;
+  for (int i = 0; i < number; i++) {
+    cuda_fill(m->dev, m->dev->flush, i & 255, m->dev->flush_bytes);
+    sum += time_launches(m, c, args, 1);
+  }
+  return sum / number;
+}
+
+static double time_graph(DevModule *m, Cuda *c, void *const *args, int number) {
+  Device *d = m->dev;
+  TRY(d, c->api.capture_begin(c->stream, CU_CAPTURE_RELAXED), "starting a graph capture");
+  for (int i = 0; i < number; i++) launch_all(m, c, args);
+  CUgraphExec x = end_capture(d, c);
+  CUresult r = c->api.graph_launch(x, c->stream); /* the first launch uploads the graph */
+  if (!r) r = c->api.event_record(c->begin, c->stream);
+  if (!r) r = c->api.graph_launch(x, c->stream);
+  if (!r) r = c->api.event_record(c->end, c->stream);
+  float ms = 0;
+  if (!r) r = c->api.event_sync(c->end);
+  if (!r) r = c->api.event_ms(&ms, c->begin, c->end);
+  c->api.graph_exec_free(x);
+  if (r) failed(d, r, "timing a graph");
+  return (double)ms * 1e-3 / number;
+}
+
+static double cuda_time(DevModule *m, void *const *args, int number, bool flush) {
+  Cuda *c = enter(m->dev);
+  if (flush) return time_flushed(m, c, args, number);
+  double t = time_launches(m, c, args, number < 8 ? number : 8);
+  if (number > 8 && t < 20e-6 && (int64_t)number * m->man->n_kernels <= 20000) return time_graph(m, c, args, number);
+  return number <= 8 ? t : time_launches(m, c, args, number);
+}
+
+/* ---- life ---- */
+static void cuda_close(Device *d) {
+  Cuda *c = d->impl;
+  if (!d->lost && c->ctx && c->api.ctx_set(c->ctx) == 0) {
+    if (c->stream) c->api.stream_sync(c->stream);
+    if (c->begin) c->api.event_free(c->begin);
+    if (c->end) c->api.event_free(c->end);
+    if (c->stream) c->api.stream_free(c->stream);
+  }
+  if (c->retained) c->api.ctx_release(c->dev);
+  free(c);
+}
+
+static const DevOps CUDA_OPS = {
+    .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .upload = cuda_upload, .download = cuda_download, .copy = cuda_copy,
+    .fill = cuda_fill, .sync = cuda_sync, .load = cuda_load, .unload = cuda_unload, .run = cuda_run, .time = cuda_time, .regs = cuda_regs,
+    .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end, .graph_launch = cuda_graph_launch, .graph_free = cuda_graph_free};
+
+static void cuda_facts(Device *d, Cuda *c) {
+  DevInfo *f = &d->info;
+  int major = 0, minor = 0, v = 0;
+  size_t bytes = 0;
+  const struct { int attr; int32_t *out; } FACTS[] = {
+      {CU_ATTR_MULTIPROCESSORS, &f->multiprocessors}, {CU_ATTR_WARP_SIZE, &f->warp_size}, {CU_ATTR_MAX_THREADS_PER_BLOCK, &f->max_threads_per_block},
+      {CU_ATTR_CLOCK_RATE, &f->clock_khz}, {CU_ATTR_MAX_BLOCK_DIM_X, &f->max_dims[0]}, {CU_ATTR_MAX_BLOCK_DIM_X + 1, &f->max_dims[1]},
+      {CU_ATTR_MAX_BLOCK_DIM_X + 2, &f->max_dims[2]}, {CU_ATTR_MAJOR, &major}, {CU_ATTR_MINOR, &minor}};
+  for (int i = 0; i < NS_COUNT(FACTS); i++) c->api.device_attr(FACTS[i].out, FACTS[i].attr, c->dev);
+  f->sm = major * 10 + minor;
+  if (c->api.device_attr(&v, CU_ATTR_MAX_SHARED_PER_BLOCK, c->dev) == 0) f->max_shared_per_block = v;
+  if (c->api.device_attr(&v, CU_ATTR_MAX_SHARED_OPTIN, c->dev) == 0) f->max_shared_optin = v;
+  if (c->api.device_attr(&v, CU_ATTR_L2_CACHE_SIZE, c->dev) == 0) f->l2_bytes = v;
+  if (c->api.device_bytes(&bytes, c->dev) == 0) f->total_bytes = (int64_t)bytes;
+  c->api.device_name(f->name, (int)sizeof f->name, c->dev);
+  c->api.driver_version(&f->driver_version);
+}
+
+static void open_context(void *arg) {
+  Device *d = arg;
+  Cuda *c = d->impl;
+  TRY(d, c->api.device_get(&c->dev, d->id), "finding the GPU");
+  TRY(d, c->api.ctx_retain(&c->ctx, c->dev), "creating a context");
+  c->retained = true;
+  enter(d);
+  TRY(d, c->api.stream_new(&c->stream, CU_STREAM_NON_BLOCKING), "creating a stream");
+  TRY(d, c->api.event_new(&c->begin, CU_EVENT_DEFAULT), "creating a timer");
+  TRY(d, c->api.event_new(&c->end, CU_EVENT_DEFAULT), "creating a timer");
+  cuda_facts(d, c);
+}
+
+void cuda_open(Device *d) {
+  char why[512];
+  int count = 0;
+  Cuda *c = calloc(1, sizeof *c);
+  if (!c) err_raise(d->err, NS_ERR_MEMORY, "out of memory opening a GPU");
+  if (!count_devices(&c->api, &count, why, sizeof why)) {
+    free(c);
+    err_raise(d->err, NS_ERR_RUNTIME, "cuda(%d): %s", d->id, why);
+  }
+  if (d->id >= count) {
+    free(c);
+    err_raise(d->err, NS_ERR_RUNTIME, "cuda(%d) does not exist: the driver sees %d GPU(s); check CUDA_VISIBLE_DEVICES", d->id, count);
+  }
+  d->ops = &CUDA_OPS;
+  d->impl = c;
+  ErrCode r = err_try(d->err, open_context, d);
+  if (r != NS_OK) {
+    cuda_close(d);
+    err_rethrow(d->err, r);
+  }
+}

@@ -1,0 +1,193 @@
+/* The public face of device: argument checks, the life of modules and workspaces, and dispatch to the back end. Nothing
+ * here knows how a device works; nothing in a back end checks what is checked here. */
+#include "device/internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct { DevType type; const char *name; void (*open)(Device *); bool (*probe)(int, char *, size_t); } BACKENDS[] = {
+    {DEV_CPU, "cpu", cpu_open, cpu_probe}, {DEV_CUDA, "cuda", cuda_open, cuda_probe}, {DEV_OPENCL, "opencl", opencl_open, opencl_probe}};
+
+static int backend(DevType t) {
+  for (int i = 0; i < NS_COUNT(BACKENDS); i++)
+    if (BACKENDS[i].type == t) return i;
+  return -1;
+}
+
+bool dev_exists(DevType t, int id, char *why, size_t n) {
+  if (n) why[0] = 0;
+  int b = backend(t);
+  if (b < 0) {
+    snprintf(why, n, "device type %d is none of cpu (1), cuda (2), opencl (4)", (int)t);
+    return false;
+  }
+  return BACKENDS[b].probe(id, why, n);
+}
+
+static void open_body(void *arg) {
+  Device *d = arg;
+  BACKENDS[backend(d->type)].open(d);
+}
+
+Device *dev_open(Err *e, DevType t, int id) {
+  if (backend(t) < 0) err_raise(e, NS_ERR_VALUE, "device type %d is none of cpu (1), cuda (2), opencl (4)", (int)t);
+  if (id < 0) err_raise(e, NS_ERR_VALUE, "device number %d is negative", id);
+  Device *d = calloc(1, sizeof *d);
+  if (!d) err_raise(e, NS_ERR_MEMORY, "out of memory opening a device");
+  d->err = e;
+  d->type = t;
+  d->id = id;
+  ErrCode c = err_try(e, open_body, d);
+  if (c != NS_OK) {
+    free(d);
+    err_rethrow(e, c);
+  }
+  return d;
+}
+
+void dev_close(Device *d) {
+  if (!d) return;
+  if (d->flush && !d->lost) d->ops->free(d, d->flush);
+  d->ops->close(d);
+  free(d);
+}
+
+bool dev_lost(const Device *d) { return d->lost; }
+DevType dev_type(const Device *d) { return d->type; }
+int dev_id(const Device *d) { return d->id; }
+const DevInfo *dev_info(const Device *d) { return &d->info; }
+
+void *dev_alloc(Device *d, size_t bytes) {
+  void *p = d->ops->alloc(d, bytes ? bytes : 1);
+  if (!p)
+    err_raise(d->err, NS_ERR_MEMORY, "%s(%d): cannot allocate %zu bytes (device memory: %lld bytes in all); free arrays or use a smaller shape",
+              BACKENDS[backend(d->type)].name, d->id, bytes, (long long)d->info.total_bytes);
+  return p;
+}
+
+void dev_free(Device *d, void *p) {
+  if (p) d->ops->free(d, p);
+}
+
+void dev_upload(Device *d, void *dst, const void *src, size_t n) {
+  if (n) d->ops->upload(d, dst, src, n);
+}
+
+void dev_download(Device *d, void *dst, const void *src, size_t n) {
+  if (n) d->ops->download(d, dst, src, n);
+}
+
+void dev_copy(Device *d, void *dst, const void *src, size_t n) {
+  if (n) d->ops->copy(d, dst, src, n);
+}
+
+void dev_fill(Device *d, void *dst, int byte, size_t n) {
+  if (n) d->ops->fill(d, dst, byte, n);
+}
+
+void dev_sync(Device *d) { d->ops->sync(d); }
+
+/* ---- modules ---- */
+typedef struct { DevModule *m; const void *binary; size_t n; const char *manifest; } Load;
+
+static void load_body(void *arg) {
+  Load *l = arg;
+  DevModule *m = l->m;
+  static const char *const NAMES[][2] = {{"cpu", "c"}, {"cuda", "cuda"}, {"opencl", "opencl"}};
+  m->man = man_parse(m->arena, l->manifest);
+  const char *want = NAMES[backend(m->dev->type)][1];
+  if (strcmp(m->man->target, want) != 0)
+    err_raise(m->dev->err, NS_ERR_VALUE, "this program was built for target \"%s\" and cannot run on device %s(%d)", m->man->target,
+              NAMES[backend(m->dev->type)][0], m->dev->id);
+  m->dev->ops->load(m, l->binary, l->n);
+}
+
+DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest) {
+  Arena *a = arena_new(d->err);
+  DevModule *m = arena_new_of(a, DevModule);
+  m->dev = d;
+  m->arena = a;
+  Load l = {m, binary, n, manifest};
+  ErrCode c = err_try(d->err, load_body, &l);
+  if (c != NS_OK) {
+    arena_free(a);
+    err_rethrow(d->err, c);
+  }
+  return m;
+}
+
+static void free_work(DevModule *m) {
+  for (int i = 0; m->work && i < m->man->n_work; i++)
+    if (m->work[i]) dev_free(m->dev, m->work[i]);
+  m->work = NULL;
+}
+
+void dev_unload(DevModule *m) {
+  if (!m) return;
+  free_work(m);
+  m->dev->ops->unload(m);
+  arena_free(m->arena);
+}
+
+const Manifest *dev_manifest(const DevModule *m) { return m->man; }
+int dev_module_args(const DevModule *m) { return m->man->n_args; }
+
+static void ready(DevModule *m, void *const *args) {
+  for (int i = 0; i < m->man->n_args; i++)
+    if (!args[i]) err_raise(m->dev->err, NS_ERR_VALUE, "%s: argument %d (%s) is missing", m->man->entry, i, m->man->arg[i].name);
+  if (m->work) return;
+  void **work = arena_array(m->arena, void *, m->man->n_work + 1);
+  for (int i = 0; i < m->man->n_work; i++) {
+    work[i] = m->dev->ops->alloc(m->dev, (size_t)(m->man->work[i].bytes ? m->man->work[i].bytes : 1));
+    if (!work[i]) {
+      while (i-- > 0) dev_free(m->dev, work[i]);
+      err_raise(m->dev->err, NS_ERR_MEMORY, "%s: cannot allocate its workspaces on the device", m->man->entry);
+    }
+  }
+  m->work = work;
+}
+
+void dev_run(DevModule *m, void *const *args) {
+  ready(m, args);
+  m->dev->ops->run(m, args);
+}
+
+double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
+  err_check(m->dev->err, number >= 1, "number is %d, must be at least 1", number);
+  ready(m, args);
+  Device *d = m->dev;
+  if (flush_l2 && !d->flush) {
+    d->flush_bytes = (size_t)(d->info.l2_bytes > 0 ? 2 * d->info.l2_bytes : 64 << 20);
+    d->flush = dev_alloc(d, d->flush_bytes);
+  }
+  return d->ops->time(m, args, number, flush_l2);
+}
+
+void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
+  *regs = *local_bytes = *shared_bytes = 0;
+  if (kernel >= 0 && kernel < m->man->n_kernels && m->dev->ops->regs) m->dev->ops->regs(m, kernel, regs, local_bytes, shared_bytes);
+}
+
+/* ---- graphs ---- */
+int dev_graph_begin(Device *d) { return d->ops->graph_begin ? d->ops->graph_begin(d) : -1; }
+
+DevGraph *dev_graph_end(Device *d) {
+  if (!d->ops->graph_end) err_raise(d->err, NS_ERR_RUNTIME, "%s(%d) cannot capture graphs", BACKENDS[backend(d->type)].name, d->id);
+  void *impl = d->ops->graph_end(d);
+  DevGraph *g = calloc(1, sizeof *g);
+  if (!g) {
+    d->ops->graph_free(d, impl);
+    err_raise(d->err, NS_ERR_MEMORY, "out of memory capturing a graph");
+  }
+  g->dev = d;
+  g->impl = impl;
+  return g;
+}
+
+void dev_graph_launch(DevGraph *g) { g->dev->ops->graph_launch(g->dev, g->impl); }
+
+void dev_graph_free(DevGraph *g) {
+  if (!g) return;
+  g->dev->ops->graph_free(g->dev, g->impl);
+  free(g);
+}
