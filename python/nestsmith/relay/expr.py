@@ -1,0 +1,451 @@
+"""Graph expressions.
+
+A network is a directed acyclic graph of the nodes below; a node used twice is one object with two readers. Nodes are
+immutable except for their cached type. Nothing here recurses on the host stack: graphs of thousands of nodes are walked with
+an explicit one (:func:`post_order`), and passes rebuild them with :func:`rewrite`, which keeps the sharing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .ty import TensorType, Type
+
+__all__ = [
+    "Expr", "Var", "Constant", "Call", "Tuple", "TupleGetItem", "TupleWrapper", "Function", "Let", "If", "GlobalVar", "Attrs",
+    "var", "const", "post_order", "rewrite", "free_vars", "children", "with_children", "count_refs", "bind",
+]
+
+
+class Attrs(dict):
+    """Attributes of a call or a function: a dictionary whose items are also attributes."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no attribute {name!r}; there are {', '.join(self) or 'none'}") from None
+
+    def with_(self, **changes):
+        return Attrs(self, **changes)
+
+
+class Expr:
+    """Base class. Arithmetic operators build calls with NumPy broadcasting."""
+
+    __slots__ = ("_type", "span")
+    _type: Type | None
+
+    def __init__(self):
+        self._type = None
+        self.span = None
+
+    @property
+    def checked_type(self):
+        """The type of this expression, inferred on first use; ValueError if the graph is ill-typed."""
+        if self._type is None:
+            from .infer import infer_type
+
+            infer_type(self)
+            if self._type is None:
+                raise ValueError(f"the type of {self!r} cannot be inferred; give the variable a shape or use it in an operator "
+                                 "that determines it")
+        return self._type
+
+    def astype(self, dtype):
+        from .op import cast
+
+        return cast(self, dtype)
+
+    def _bin(self, name, other, swap=False):
+        from . import op
+
+        if not isinstance(other, Expr):
+            if not isinstance(other, (int, float, bool, np.number)):
+                return NotImplemented
+            t = self.checked_type
+            other = const(other, t.dtype if isinstance(t, TensorType) else None)
+        args = (other, self) if swap else (self, other)
+        return getattr(op, name)(*args)
+
+    def __add__(self, o):
+        return self._bin("add", o)
+
+    def __radd__(self, o):
+        return self._bin("add", o, True)
+
+    def __sub__(self, o):
+        return self._bin("subtract", o)
+
+    def __rsub__(self, o):
+        return self._bin("subtract", o, True)
+
+    def __mul__(self, o):
+        return self._bin("multiply", o)
+
+    def __rmul__(self, o):
+        return self._bin("multiply", o, True)
+
+    def __truediv__(self, o):
+        return self._bin("divide", o)
+
+    def __rtruediv__(self, o):
+        return self._bin("divide", o, True)
+
+    def __neg__(self):
+        from .op import negative
+
+        return negative(self)
+
+    def __lt__(self, o):
+        return self._bin("less", o)
+
+    def __gt__(self, o):
+        return self._bin("greater", o)
+
+    def __le__(self, o):
+        return self._bin("less_equal", o)
+
+    def __ge__(self, o):
+        return self._bin("greater_equal", o)
+
+    def astext(self, show_meta_data=True):
+        from .printer import astext
+
+        return astext(self)
+
+    def __str__(self):
+        return self.astext()
+
+    def __repr__(self):
+        return f"<relay {type(self).__name__}>"
+
+
+class Var(Expr):
+    """A variable. Its identity is the object, not the name."""
+
+    __slots__ = ("name_hint", "type_annotation")
+
+    def __init__(self, name_hint, type_annotation=None):
+        super().__init__()
+        self.name_hint = str(name_hint)
+        self.type_annotation = type_annotation
+        self._type = type_annotation
+
+    @property
+    def vid(self):
+        return self
+
+    def __repr__(self):
+        return f"Var({self.name_hint}, ty={self._type})"
+
+
+class GlobalVar(Expr):
+    """The name of a function of a module. Calling it builds a call."""
+
+    __slots__ = ("name_hint",)
+
+    def __init__(self, name_hint):
+        super().__init__()
+        self.name_hint = str(name_hint)
+
+    def __call__(self, *args):
+        return Call(self, args)
+
+    def __repr__(self):
+        return f"@{self.name_hint}"
+
+
+class Constant(Expr):
+    """A tensor value, kept as a NumPy array (`data`)."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data):
+        super().__init__()
+        if hasattr(data, "numpy") and not isinstance(data, np.ndarray):
+            data = data.numpy()
+        self.data = np.asarray(data)
+        self._type = TensorType(self.data.shape, str(self.data.dtype))
+
+    @property
+    def is_scalar(self):
+        return self.data.ndim == 0
+
+    def __repr__(self):
+        return f"Constant({self._type})"
+
+
+class Call(Expr):
+    """Application of an operator, a function or a global function to arguments."""
+
+    __slots__ = ("op", "args", "attrs", "type_args")
+
+    def __init__(self, op, args, attrs=None, type_args=None, span=None):
+        super().__init__()
+        self.op = op
+        self.args = tuple(args)
+        for i, a in enumerate(self.args):
+            if not isinstance(a, Expr):
+                raise TypeError(f"argument {i} of {getattr(op, 'name', 'the call')} is a {type(a).__name__}; it must be a relay "
+                                "expression (relay.const makes one of a number or array)")
+        self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
+        self.type_args = type_args
+        self.span = span
+
+    @property
+    def op_name(self):
+        """Name of the operator, or None if a function is called."""
+        return getattr(self.op, "name", None)
+
+    def __repr__(self):
+        return f"<relay Call {self.op_name or self.op!r}>"
+
+
+class Tuple(Expr):
+    """Several values as one."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields, span=None):
+        super().__init__()
+        self.fields = tuple(fields)
+        self.span = span
+
+    def __len__(self):
+        return len(self.fields)
+
+    def __getitem__(self, i):
+        return self.fields[i]
+
+
+class TupleGetItem(Expr):
+    """One field of a tuple."""
+
+    __slots__ = ("tuple_value", "index")
+
+    def __init__(self, tuple_value, index, span=None):
+        super().__init__()
+        self.tuple_value = tuple_value
+        self.index = int(index)
+        self.span = span
+
+
+class TupleWrapper:
+    """What a builder with several results returns: indexable and iterable; `astuple()` gives the expression."""
+
+    def __init__(self, tuple_value, size):
+        self.tuple_value = tuple_value
+        self.size = size
+
+    def astuple(self):
+        return self.tuple_value
+
+    def __getitem__(self, i):
+        if not -self.size <= i < self.size:
+            raise IndexError(f"field {i} of a tuple of {self.size}")
+        return TupleGetItem(self.tuple_value, i % self.size)
+
+    def __len__(self):
+        return self.size
+
+    def __iter__(self):
+        return (self[i] for i in range(self.size))
+
+
+class Function(Expr):
+    """A function: parameters (variables), body, optional result type, and attributes such as ``Primitive``."""
+
+    __slots__ = ("params", "body", "ret_type", "type_params", "attrs")
+
+    def __init__(self, params, body, ret_type=None, type_params=None, attrs=None, span=None):
+        super().__init__()
+        if isinstance(body, TupleWrapper):
+            body = body.astuple()
+        self.params = list(params)
+        for p in self.params:
+            if not isinstance(p, Var):
+                raise TypeError(f"a function parameter must be a variable (relay.var), not {type(p).__name__}")
+        if not isinstance(body, Expr):
+            raise TypeError(f"the body of a function must be a relay expression, not {type(body).__name__}")
+        self.body = body
+        self.ret_type = ret_type
+        self.type_params = list(type_params or [])
+        self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
+        self.span = span
+
+    @property
+    def is_primitive(self):
+        return bool(self.attrs.get("Primitive"))
+
+    def with_attr(self, key, value):
+        return Function(self.params, self.body, self.ret_type, self.type_params, self.attrs.with_(**{key: value}), self.span)
+
+    def __call__(self, *args):
+        return Call(self, args)
+
+
+class Let(Expr):
+    """``let var = value; body``"""
+
+    __slots__ = ("var", "value", "body")
+
+    def __init__(self, variable, value, body, span=None):
+        super().__init__()
+        self.var = variable
+        self.value = value
+        self.body = body
+        self.span = span
+
+
+class If(Expr):
+    """``if cond then true_branch else false_branch``; cond is a scalar of type bool."""
+
+    __slots__ = ("cond", "true_branch", "false_branch")
+
+    def __init__(self, cond, true_branch, false_branch, span=None):
+        super().__init__()
+        self.cond = cond
+        self.true_branch = true_branch
+        self.false_branch = false_branch
+        self.span = span
+
+
+def var(name_hint, type_annotation=None, shape=None, dtype="float32", span=None):
+    """A variable. Give a type or a shape; with neither, an operator must determine it (as a convolution does its weight)."""
+    if type_annotation is not None and shape is not None:
+        raise ValueError("give type_annotation or shape, not both")
+    if shape is not None:
+        type_annotation = TensorType(shape, dtype)
+    elif isinstance(type_annotation, str):
+        type_annotation = TensorType((), type_annotation)
+    return Var(name_hint, type_annotation)
+
+
+def const(value, dtype=None, span=None):
+    """A constant of a number, a list or an array. Python floats become float32 and integers int32 unless `dtype` says else."""
+    if isinstance(value, Constant):
+        return value
+    if hasattr(value, "numpy") and not isinstance(value, (np.ndarray, np.generic)):
+        value = value.numpy()
+    data = np.asarray(value)
+    if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
+        dtype = {"float64": "float32", "int64": "int32"}.get(str(data.dtype))
+    if dtype is not None:
+        data = data.astype(dtype)
+    return Constant(data)
+
+
+# ---- walking and rebuilding -------------------------------------------------------------------------------------------------
+
+
+def children(e):
+    """Direct sub-expressions in the order of evaluation. A primitive function called is a leaf of its call."""
+    if isinstance(e, Call):
+        if isinstance(e.op, Expr):
+            return (e.op, *e.args)
+        return e.args
+    if isinstance(e, Tuple):
+        return e.fields
+    if isinstance(e, TupleGetItem):
+        return (e.tuple_value,)
+    if isinstance(e, Function):
+        return () if e.is_primitive else (*e.params, e.body)
+    if isinstance(e, Let):
+        return (e.value, e.var, e.body)
+    if isinstance(e, If):
+        return (e.cond, e.true_branch, e.false_branch)
+    return ()
+
+
+def post_order(expr):
+    """Every node reachable from `expr` once: arguments left to right, then the node. Primitive functions are not entered."""
+    order, seen, stack = [], set(), [(expr, None)]
+    while stack:
+        e, it = stack.pop()
+        if it is None:
+            if id(e) in seen:
+                continue
+            seen.add(id(e))
+            it = iter(children(e))
+        for c in it:
+            if id(c) not in seen:
+                stack.append((e, it))
+                stack.append((c, None))
+                break
+        else:
+            order.append(e)
+    return order
+
+
+def with_children(e, new):
+    """`e` with other children, in the order of :func:`children`; `e` itself if they are the same objects."""
+    old = children(e)
+    if all(a is b for a, b in zip(old, new)):
+        return e
+    if isinstance(e, Call):
+        if isinstance(e.op, Expr):
+            return Call(new[0], new[1:], e.attrs, e.type_args, e.span)
+        return Call(e.op, new, e.attrs, e.type_args, e.span)
+    if isinstance(e, Tuple):
+        return Tuple(new, e.span)
+    if isinstance(e, TupleGetItem):
+        return TupleGetItem(new[0], e.index, e.span)
+    if isinstance(e, Function):
+        return Function(new[:-1], new[-1], None, e.type_params, e.attrs, e.span)
+    if isinstance(e, Let):
+        return Let(new[1], new[0], new[2], e.span)
+    if isinstance(e, If):
+        return If(*new, e.span)
+    return e
+
+
+def rewrite(expr, visit):
+    """Rebuild `expr` bottom-up. ``visit(old, new)`` gets each node and its copy with rebuilt children (`old` itself if nothing
+    below changed) and returns the replacement. Shared nodes are visited once."""
+    memo = {}
+    for e in post_order(expr):
+        new = with_children(e, [memo[id(c)] for c in children(e)])
+        memo[id(e)] = visit(e, new)
+    return memo[id(expr)]
+
+
+def bind(expr, mapping):
+    """`expr` with variables replaced; `mapping` maps Var objects to expressions. Parameters of functions vanish when bound."""
+    table = {id(k): v for k, v in mapping.items()}
+    memo = {}
+    for e in post_order(expr):
+        if isinstance(e, Var):
+            memo[id(e)] = table.get(id(e), e)
+        elif isinstance(e, Function) and not e.is_primitive:
+            body = memo[id(e.body)]
+            params = [p for p in e.params if id(p) not in table]
+            same = body is e.body and len(params) == len(e.params)
+            memo[id(e)] = e if same else Function(params, body, None, e.type_params, e.attrs, e.span)
+        else:
+            memo[id(e)] = with_children(e, [memo[id(c)] for c in children(e)])
+    return memo[id(expr)]
+
+
+def free_vars(expr):
+    """Variables in the order in which the post-order meets them, without the bound ones."""
+    bound, out = set(), []
+    for e in post_order(expr):
+        if isinstance(e, Function):
+            bound.update(map(id, e.params))
+        elif isinstance(e, Let):
+            bound.add(id(e.var))
+        elif isinstance(e, Var):
+            out.append(e)
+    return [v for v in out if id(v) not in bound]
+
+
+def count_refs(expr, order=None):
+    """Number of readers of each node, by id; the root counts once."""
+    refs = {id(expr): 1}
+    for e in order or post_order(expr):
+        for c in children(e):
+            refs[id(c)] = refs.get(id(c), 0) + 1
+    return refs

@@ -1,0 +1,116 @@
+"""From a fused network to tuning tasks: the distinct primitive functions, how often each is called, its name and its tensors."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from .expr import Call, Constant, Function, GlobalVar, Tuple, TupleGetItem, Var, post_order
+from .ty import TupleType
+
+__all__ = ["Kernel", "collect_kernels", "structural_key", "fused_name", "string_hash"]
+
+_M64 = (1 << 64) - 1
+
+
+def string_hash(text):
+    """The 64-bit hash that shortens long function names (spec 08 §4.7)."""
+    data, mul = text.encode(), 0xC6A4A7935BD1E995
+
+    def shift(v):
+        return v ^ (v >> 47)
+
+    h = (0xC70F6907 ^ (len(data) * mul)) & _M64
+    whole = len(data) & ~7
+    for i in range(0, whole, 8):
+        w = int.from_bytes(data[i:i + 8], "little")
+        h = ((h ^ (shift((w * mul) & _M64) * mul & _M64)) * mul) & _M64
+    if whole < len(data):
+        h = ((h ^ int.from_bytes(data[whole:], "little")) * mul) & _M64
+    h = (shift(h) * mul) & _M64
+    return shift(h)
+
+
+def fused_name(func, max_length=80):
+    """``fused`` and the operator names in post-order, shortened with a hash if too long."""
+    name = "fused" + "".join("_" + e.op.name for e in post_order(func.body) if isinstance(e, Call) and e.op_name)
+    if len(name) > max_length:
+        name = f"{name[:max_length]}_{string_hash(name):x}_"
+    return name.replace(".", "_")
+
+
+def structural_key(func):
+    """A text equal for two functions exactly if they are the same up to variable names."""
+    number, parts = {}, []
+    for i, p in enumerate(func.params):
+        number[id(p)] = f"p{i}"
+        parts.append(repr(p.checked_type))
+    for k, e in enumerate(post_order(func.body)):
+        if isinstance(e, Var):
+            number.setdefault(id(e), f"?{e.name_hint}")
+            continue
+        number[id(e)] = f"%{k}"
+        if isinstance(e, Constant):
+            parts.append(f"{e.checked_type}:{hashlib.md5(np.ascontiguousarray(e.data).tobytes()).hexdigest()}")
+        elif isinstance(e, Call):
+            parts.append(f"{e.op_name}({','.join(number[id(a)] for a in e.args)}){sorted(e.attrs.items(), key=lambda kv: kv[0])!r}")
+        elif isinstance(e, Tuple):
+            parts.append("(" + ",".join(number[id(f)] for f in e.fields) + ")")
+        elif isinstance(e, TupleGetItem):
+            parts.append(f"{number[id(e.tuple_value)]}.{e.index}")
+    return ";".join(parts) + f"->{number[id(func.body)]}:{func.body.checked_type}"
+
+
+class Kernel:
+    """A distinct primitive function: `func`, `name` (unique), `count` (calls in the network), `static` (all shapes known)."""
+
+    __slots__ = ("func", "name", "count", "key", "layers")
+
+    def __init__(self, func, name, key):
+        self.func, self.name, self.count, self.key, self.layers = func, name, 0, key, []
+
+    @property
+    def static(self):
+        return all(t.is_static for t in (*(p.checked_type for p in self.func.params), self.func.body.checked_type))
+
+    def output_types(self):
+        t = self.func.body.checked_type
+        return list(t.fields) if isinstance(t, TupleType) else [t]
+
+    def __repr__(self):
+        return f"<kernel {self.name} x{self.count}>"
+
+
+def collect_kernels(mod, prefix=""):
+    """Distinct primitive functions of a fused module in evaluation order, and a map from the id of each call to its kernel."""
+    kernels, by_key, used, calls = [], {}, set(), {}
+    todo, done = ["main"], set()
+    while todo:
+        fname = todo.pop(0)
+        if fname in done or fname not in mod:
+            continue
+        done.add(fname)
+        for e in post_order(mod[fname].body):
+            if isinstance(e, GlobalVar):
+                todo.append(e.name_hint)
+            if not (isinstance(e, Call) and isinstance(e.op, Function) and e.op.is_primitive):
+                continue
+            key = structural_key(e.op)
+            k = by_key.get(key)
+            if k is None:
+                base = name = prefix + fused_name(e.op)
+                n = 0
+                while name in used:
+                    n += 1
+                    name = f"{base}_{n}"
+                used.add(name)
+                k = by_key[key] = Kernel(e.op, name, key)
+                kernels.append(k)
+            k.count += 1
+            if e.span:
+                k.layers.append(str(e.span))
+            calls[id(e)] = k
+    return kernels, calls
+
+

@@ -1,0 +1,84 @@
+"""Type inference: one pass in post-order that caches the type in every node.
+
+It works in both directions. An operator sees the types of its arguments, some of which may be missing because a weight variable
+was made without one; the operator's rule then also says what they must be. That is how test networks get weight shapes.
+"""
+
+from __future__ import annotations
+
+from .expr import Call, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, children
+from .ty import FuncType, TensorType, TupleType
+
+__all__ = ["infer_type"]
+
+
+def _call_type(e):
+    if isinstance(e.op, Function):
+        t = e.op._type
+        return t.ret_type if t is not None else None
+    if isinstance(e.op, (GlobalVar, Var)):
+        t = e.op._type
+        if isinstance(t, FuncType):
+            return t.ret_type
+        raise ValueError(f"call of {e.op!r}, whose type is not known: put the function into a module first")
+    types = [a._type for a in e.args]
+    missing = [i for i, t in enumerate(types) if t is None]
+    where = f" (layer {e.span})" if e.span else ""
+    try:
+        out = e.op.infer(e.attrs, types)
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError, ZeroDivisionError) as err:
+        if any(t is None for t in types):
+            names = ", ".join(repr(e.args[i]) for i in missing)
+            raise ValueError(f"{e.op.name}{where}: the type of {names} is not known") from None
+        raise ValueError(f"{e.op.name}{where}: {err} (argument types: {', '.join(map(str, types))})") from None
+    for i in missing:
+        if types[i] is None:
+            raise ValueError(f"{e.op.name}{where}: the type of {e.args[i]!r} is not known")
+        e.args[i]._type = types[i]
+    return out
+
+
+def _node_type(e):
+    if isinstance(e, Call):
+        return _call_type(e)
+    if isinstance(e, Tuple):
+        return TupleType([f._type for f in e.fields])
+    if isinstance(e, TupleGetItem):
+        t = e.tuple_value._type
+        if not isinstance(t, TupleType) or not 0 <= e.index < len(t.fields):
+            raise ValueError(f"field {e.index} of {t}")
+        return t.fields[e.index]
+    if isinstance(e, Function):
+        return FuncType([p._type or TensorType((), "float32") for p in e.params], e.body._type)
+    if isinstance(e, Let):
+        return e.body._type
+    if isinstance(e, If):
+        a, b = e.true_branch._type, e.false_branch._type
+        if a != b and a.is_static and b.is_static:
+            raise ValueError(f"the branches of an if have different types: {a} and {b}")
+        return a
+    return e._type
+
+
+def infer_type(expr):
+    """Infer and cache the types of `expr` and everything below; returns `expr`. ValueError names the operator at fault."""
+    stack = [(expr, None)]
+    while stack:
+        e, it = stack.pop()
+        if it is None:
+            if e._type is not None and not isinstance(e, Function):
+                continue
+            if isinstance(e, Function) and e._type is not None and e.body._type is not None:
+                continue
+            it = iter((*e.params, e.body) if isinstance(e, Function) else children(e))
+        for c in it:
+            if c._type is None and not (isinstance(c, Var)):
+                stack.append((e, it))
+                stack.append((c, None))
+                break
+            if isinstance(e, Let) and c is e.var and c._type is None:
+                c._type = e.value._type
+        else:
+            if e._type is None:
+                e._type = _node_type(e)
+    return expr

@@ -1,0 +1,139 @@
+"""Reductions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ty import TensorType
+from .registry import REDUCE, call, norm_axis, register, tensor
+
+__all__ = ["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance", "mean_variance", "std", "logsumexp"]
+
+
+def real_axes(attrs, rank):
+    """The axes reduced, sorted, counted from the front."""
+    axis = attrs.get("axis")
+    if axis is None:
+        axes = list(range(rank))
+    else:
+        axes = sorted({norm_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)})
+    if attrs.get("exclude"):
+        axes = [i for i in range(rank) if i not in axes]
+    return axes
+
+
+def _infer(dtype=None):
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        axes = real_axes(attrs, len(t.shape))
+        if attrs.get("keepdims"):
+            shape = [1 if i in axes else d for i, d in enumerate(t.shape)]
+        else:
+            shape = [d for i, d in enumerate(t.shape) if i not in axes]
+        return TensorType(shape, dtype or t.dtype)
+
+    return infer
+
+
+def _ev(fn):
+    def ev(attrs, x, *more):
+        axes = tuple(real_axes(attrs, x.ndim))
+        return np.asarray(fn(x, axes, bool(attrs.get("keepdims")))).astype(x.dtype)
+
+    return ev
+
+
+def _ev_arg(fn):
+    def ev(attrs, x):
+        axes = real_axes(attrs, x.ndim)
+        rest = [i for i in range(x.ndim) if i not in axes]
+        flat = x.transpose(rest + axes).reshape([x.shape[i] for i in rest] + [-1])
+        out = fn(flat, axis=-1).astype("int32")
+        if attrs.get("keepdims"):
+            out = out.reshape([1 if i in axes else d for i, d in enumerate(x.shape)])
+        return out
+
+    return ev
+
+
+def _ev_variance(attrs, x, mean):
+    axes = tuple(real_axes(attrs, x.ndim))
+    if mean.ndim != x.ndim:
+        mean = np.expand_dims(mean, axes)
+    n = int(np.prod([x.shape[i] for i in axes])) - (1 if attrs.get("unbiased") else 0)
+    return (((x - mean) ** 2).sum(axes, keepdims=bool(attrs.get("keepdims"))) / n).astype(x.dtype)
+
+
+_FN = {
+    "sum": lambda x, a, k: np.sum(x, a, keepdims=k), "mean": lambda x, a, k: np.mean(x, a, keepdims=k),
+    "max": lambda x, a, k: np.max(x, a, keepdims=k), "min": lambda x, a, k: np.min(x, a, keepdims=k),
+    "prod": lambda x, a, k: np.prod(x, a, keepdims=k), "all": lambda x, a, k: np.all(x, a, keepdims=k),
+    "any": lambda x, a, k: np.any(x, a, keepdims=k),
+}
+
+
+def _axis(axis):
+    return axis if axis is None or isinstance(axis, int) else tuple(int(a) for a in axis)
+
+
+def _make(name, infer, ev):
+    register(name, REDUCE, infer, ev)
+
+    def build(data, axis=None, keepdims=False, exclude=False):
+        return call(name, [data], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude))
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"``{name}`` over `axis` (None: all; `exclude`: all but these); `keepdims` leaves them with extent 1."
+    return build
+
+
+for _n, _f in _FN.items():
+    globals()[_n] = _make(_n, _infer(), _ev(_f))
+argmax = _make("argmax", _infer("int32"), _ev_arg(np.argmax))
+argmin = _make("argmin", _infer("int32"), _ev_arg(np.argmin))
+register("variance", REDUCE, _infer(), _ev_variance)
+
+
+def _variance(data, mean_, axis, keepdims, exclude, unbiased):
+    return call("variance", [data, mean_], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude), unbiased=bool(unbiased))
+
+
+def variance(data, axis=None, keepdims=False, exclude=False, unbiased=False, with_mean=None):
+    """Variance over `axis`; the mean is computed unless given (with kept dimensions)."""
+    m = with_mean if with_mean is not None else mean(data, axis, True, exclude)  # noqa: F821
+    return _variance(data, m, axis, keepdims, exclude, unbiased)
+
+
+def mean_variance(data, axis=None, keepdims=False, exclude=False, unbiased=False):
+    """(mean, variance) over `axis`."""
+    from ..expr import Tuple, TupleWrapper
+
+    m = mean(data, axis, True, exclude)  # noqa: F821
+    v = _variance(data, m, axis, keepdims, exclude, unbiased)
+    if not keepdims:
+        m = mean(data, axis, False, exclude)  # noqa: F821
+    return TupleWrapper(Tuple([m, v]), 2)
+
+
+def std(data, axis=None, keepdims=False, exclude=False, unbiased=False):
+    """Standard deviation over `axis`."""
+    from .tensor import sqrt
+
+    return sqrt(variance(data, axis, keepdims, exclude, unbiased))
+
+
+def logsumexp(data, axis=None, keepdims=False):
+    """log of the sum of exponentials over `axis`, computed without overflow."""
+    from .tensor import add, exp, log, subtract
+    from .transform import squeeze
+
+    axes = real_axes({"axis": axis}, len(data.checked_type.shape))
+    m = max(data, axes, True)
+    out = add(log(sum(exp(subtract(data, m)), axes, True)), m)
+    return out if keepdims else squeeze(out, axes)
+
+
+def softmax_numpy(x, axis):
+    """Softmax of an array, in its own element type."""
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return (e / e.sum(axis, keepdims=True)).astype(x.dtype)

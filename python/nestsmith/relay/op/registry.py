@@ -1,0 +1,90 @@
+"""The operator table.
+
+An operator is a name, a fusion class, a type rule and (where it is cheap) a NumPy evaluation used by constant folding. What it
+means as loops is not known here: that is the business of ``relay.lowering``.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from ..expr import Call, Expr, TupleWrapper
+from ..ty import TensorType
+
+__all__ = ["Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE", "REDUCE", "ANCHOR", "TUPLE", "OPAQUE"]
+
+# Fusion classes, in the order in which they combine.
+ELEMWISE, BROADCAST, INJECTIVE, REDUCE, ANCHOR, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8
+_TABLE: dict[str, "Op"] = {}
+
+
+class Op:
+    """An operator: `name`, `pattern` (fusion class), ``infer(attrs, types) -> type`` and ``evaluate(attrs, *arrays)``."""
+
+    __slots__ = ("name", "pattern", "infer", "evaluate", "stateful")
+
+    def __init__(self, name, pattern, infer, evaluate=None, stateful=False):
+        self.name, self.pattern, self.infer, self.evaluate, self.stateful = name, pattern, infer, evaluate, stateful
+
+    def __call__(self, *args, **attrs):
+        return Call(self, args, attrs)
+
+    def __repr__(self):
+        return f"Op({self.name})"
+
+    def __reduce__(self):
+        return get, (self.name,)
+
+
+def register(name, pattern, infer, evaluate=None, stateful=False):
+    """Add an operator to the table and return it."""
+    if name in _TABLE:
+        raise ValueError(f"operator {name!r} is already registered")
+    op = _TABLE[name] = Op(name, pattern, infer, evaluate, stateful)
+    return op
+
+
+def get(name):
+    """The operator called `name`, e.g. ``"nn.conv2d"``; ValueError with the nearest names if there is none."""
+    op = _TABLE.get(name)
+    if op is None:
+        near = difflib.get_close_matches(str(name), _TABLE, 3)
+        raise ValueError(f"there is no operator {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    return op
+
+
+def names():
+    """Names of all operators, sorted."""
+    return sorted(_TABLE)
+
+
+def call(name, args, **attrs):
+    """A call of the operator `name`."""
+    return Call(get(name), [a.astuple() if isinstance(a, TupleWrapper) else a for a in args], attrs)
+
+
+def as_expr(x):
+    """`x` as an expression: tuples of results unwrap, lists become tuples."""
+    from ..expr import Tuple, const
+
+    if isinstance(x, TupleWrapper):
+        return x.astuple()
+    if isinstance(x, (list, tuple)):
+        return Tuple([as_expr(f) for f in x])
+    return x if isinstance(x, Expr) else const(x)
+
+
+def tensor(types, i):
+    """The type of argument i, which must be a known tensor type."""
+    t = types[i]
+    if not isinstance(t, TensorType):
+        raise ValueError(f"argument {i} must be a tensor")
+    return t
+
+
+def norm_axis(axis, rank, what="axis"):
+    """`axis` counted from the front; ValueError if it is out of range."""
+    axis = int(axis)
+    if not -rank <= axis < rank:
+        raise ValueError(f"{what} {axis} is out of range for rank {rank}")
+    return axis % rank

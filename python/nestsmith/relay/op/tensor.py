@@ -1,0 +1,218 @@
+"""Element-wise and broadcasting operators, comparisons, constants and casts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..expr import Expr, const
+from ..ty import Any, TensorType
+from .registry import BROADCAST, ELEMWISE, OPAQUE, as_expr, call, register, tensor
+
+__all__ = ["cast", "where", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "clip", "copy", "shape_of"]
+
+
+def broadcast_shape(a, b):
+    """NumPy broadcasting of two shapes; ValueError if they do not fit."""
+    out = []
+    for i in range(max(len(a), len(b))):
+        x = a[len(a) - 1 - i] if i < len(a) else 1
+        y = b[len(b) - 1 - i] if i < len(b) else 1
+        if isinstance(x, Any) or isinstance(y, Any):
+            z = y if isinstance(x, Any) and y != 1 and not isinstance(y, Any) else x
+            out.append(z)
+        elif x == y or y == 1:
+            out.append(x)
+        elif x == 1:
+            out.append(y)
+        else:
+            raise ValueError(f"shapes {tuple(a)} and {tuple(b)} do not broadcast")
+    return tuple(reversed(out))
+
+
+def _binary_infer(result=None):
+    def infer(attrs, types):
+        a, b = tensor(types, 0), tensor(types, 1)
+        if a.dtype != b.dtype:
+            raise ValueError(f"element types differ: {a.dtype} and {b.dtype}; use relay.cast")
+        return TensorType(broadcast_shape(a.shape, b.shape), result or a.dtype)
+
+    return infer
+
+
+def _np_divide(a, b):
+    return a / b if np.issubdtype(a.dtype, np.floating) else np.trunc(a / b).astype(a.dtype)
+
+
+def _np_mod(a, b):
+    return np.fmod(a, b)
+
+
+BINARY = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": _np_divide, "power": np.power,
+    "maximum": np.maximum, "minimum": np.minimum, "floor_divide": np.floor_divide, "mod": _np_mod, "floor_mod": np.mod,
+    "left_shift": np.left_shift, "right_shift": np.right_shift, "logical_and": np.logical_and, "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+}
+COMPARE = {
+    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+
+
+def _same(attrs, types):
+    return tensor(types, 0)
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _np_sigmoid(x):
+    return (1 / (1 + np.exp(-x))).astype(x.dtype)
+
+
+UNARY = {
+    "exp": np.exp, "log": np.log, "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh, "sigmoid": _np_sigmoid, "erf": _erf, "negative": np.negative, "abs": np.abs, "floor": np.floor,
+    "ceil": np.ceil, "round": np.round, "trunc": np.trunc, "sign": np.sign, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "logical_not": np.logical_not, "bitwise_not": np.invert,
+}
+_UNARY_DOC = "``{0}(data)``: element-wise {0}; shape and element type of the argument."
+
+
+def _make_binary(name, fn, result=None):
+    def ev(attrs, a, b):
+        with np.errstate(all="ignore"):
+            return fn(a, b)
+
+    register(name, BROADCAST, _binary_infer(result), ev)
+
+    def build(lhs, rhs):
+        return call(name, [as_expr(lhs), as_expr(rhs)])
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"``{name}(lhs, rhs)`` with NumPy broadcasting; both arguments have one element type."
+    return build
+
+
+def _make_unary(name, fn):
+    def ev(attrs, x):
+        with np.errstate(all="ignore"):
+            return np.asarray(fn(x)).astype(x.dtype)
+
+    register(name, ELEMWISE, _same, ev)
+
+    def build(data):
+        return call(name, [as_expr(data)])
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = _UNARY_DOC.format(name)
+    return build
+
+
+for _n, _f in BINARY.items():
+    globals()[_n] = _make_binary(_n, _f)
+for _n, _f in COMPARE.items():
+    globals()[_n] = _make_binary(_n, _f, "bool")
+for _n, _f in UNARY.items():
+    globals()[_n] = _make_unary(_n, _f)
+__all__ += [*BINARY, *COMPARE, *UNARY]
+for _n, _f in {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}.items():
+    globals()[_n] = _make_unary(_n, _f)
+    __all__.append(_n)
+
+register("copy", ELEMWISE, _same, lambda attrs, x: x.copy())
+register("clip", ELEMWISE, _same, lambda attrs, x: np.clip(x, attrs.a_min, attrs.a_max).astype(x.dtype))
+register("cast", ELEMWISE, lambda attrs, types: TensorType(tensor(types, 0).shape, attrs.dtype), lambda attrs, x: x.astype(attrs.dtype))
+
+
+def copy(data):
+    """A copy of the tensor."""
+    return call("copy", [data])
+
+
+def clip(data, a_min, a_max):
+    """Element-wise ``max(min(data, a_max), a_min)``."""
+    return call("clip", [data], a_min=float(a_min), a_max=float(a_max))
+
+
+def cast(data, dtype):
+    """Converts the element type."""
+    return call("cast", [data], dtype=str(dtype))
+
+
+def _where_infer(attrs, types):
+    c, a, b = (tensor(types, i) for i in range(3))
+    if a.dtype != b.dtype:
+        raise ValueError(f"element types differ: {a.dtype} and {b.dtype}")
+    return TensorType(broadcast_shape(broadcast_shape(a.shape, b.shape), c.shape), a.dtype)
+
+
+register("where", BROADCAST, _where_infer, lambda attrs, c, a, b: np.where(c, a, b))
+
+
+def where(condition, x, y):
+    """`x` where `condition` is true, else `y`, with broadcasting."""
+    return call("where", [condition, x, y])
+
+
+def _full_infer(attrs, types):
+    return TensorType(attrs.shape, attrs.dtype or tensor(types, 0).dtype)
+
+
+register("full", ELEMWISE, _full_infer, lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype))
+register("zeros", ELEMWISE, lambda attrs, types: TensorType(attrs.shape, attrs.dtype), lambda attrs: np.zeros(attrs.shape, attrs.dtype))
+register("ones", ELEMWISE, lambda attrs, types: TensorType(attrs.shape, attrs.dtype), lambda attrs: np.ones(attrs.shape, attrs.dtype))
+register("full_like", ELEMWISE, _same, lambda attrs, x, v: np.full_like(x, v))
+register("zeros_like", ELEMWISE, _same, lambda attrs, x: np.zeros_like(x))
+register("ones_like", ELEMWISE, _same, lambda attrs, x: np.ones_like(x))
+
+
+def _shape(shape):
+    return (int(shape),) if isinstance(shape, int) else tuple(int(d) for d in shape)
+
+
+def full(fill_value, shape=(), dtype=""):
+    """A tensor of `shape` filled with the scalar `fill_value`."""
+    if not isinstance(fill_value, Expr):
+        fill_value = const(fill_value, dtype or None)
+    return call("full", [fill_value], shape=_shape(shape), dtype=dtype)
+
+
+def zeros(shape, dtype):
+    """Zeros of the given shape and element type."""
+    return call("zeros", [], shape=_shape(shape), dtype=dtype)
+
+
+def ones(shape, dtype):
+    """Ones of the given shape and element type."""
+    return call("ones", [], shape=_shape(shape), dtype=dtype)
+
+
+def full_like(data, fill_value):
+    """A tensor like `data` filled with a scalar."""
+    return call("full_like", [data, as_expr(fill_value)])
+
+
+def zeros_like(data):
+    """Zeros like `data`."""
+    return call("zeros_like", [data])
+
+
+def ones_like(data):
+    """Ones like `data`."""
+    return call("ones_like", [data])
+
+
+def _shape_of_infer(attrs, types):
+    return TensorType((len(tensor(types, 0).shape),), attrs.dtype)
+
+
+register("shape_of", OPAQUE, _shape_of_infer)
+
+
+def shape_of(data, dtype="int32"):
+    """The shape of `data` as a rank-1 integer tensor."""
+    return call("shape_of", [data], dtype=dtype)

@@ -1,0 +1,528 @@
+"""Operators that move data: reshape, transpose, concatenate, slices, gathers, layout changes."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from ..expr import Constant, Expr, TupleWrapper, const
+from ..ty import Any, TensorType, TupleType
+from .registry import BROADCAST, INJECTIVE, OPAQUE, as_expr, call, norm_axis, register, tensor
+from .tensor import broadcast_shape
+
+__all__ = [
+    "reshape", "transpose", "concatenate", "split", "strided_slice", "expand_dims", "squeeze", "take", "gather", "gather_nd",
+    "one_hot", "broadcast_to", "broadcast_to_like", "tile", "repeat", "stack", "reverse", "flip", "layout_transform", "arange",
+    "reshape_like", "slice_like", "cumsum", "topk", "argsort",
+]
+
+
+def _ints(v):
+    if isinstance(v, Constant):
+        v = v.data.tolist()
+    if isinstance(v, int):
+        return (v,)
+    return tuple(int(x) for x in v)
+
+
+def reshape_shape(old, new, allowzero=False):
+    """The shape after reshape of `old` with the codes 0 (copy), -1 (infer), -2 (rest), -3 (merge two), -4 (split)."""
+    out, src, infer, i = [], 0, None, 0
+    new = list(new)
+    while i < len(new):
+        d = new[i]
+        if d > 0 or (d == 0 and allowzero):
+            out.append(d)
+            src += 1
+        elif d == 0:
+            if src >= len(old):
+                raise ValueError(f"newshape {tuple(new)}: 0 at position {i}, but the input has rank {len(old)}")
+            out.append(old[src])
+            src += 1
+        elif d == -1:
+            if infer is not None:
+                raise ValueError(f"newshape {tuple(new)} has more than one -1")
+            infer = len(out)
+            out.append(1)
+            src += 1
+        elif d == -2:
+            out.extend(old[src:])
+            src = len(old)
+        elif d == -3:
+            if src + 1 >= len(old):
+                raise ValueError(f"newshape {tuple(new)}: -3 needs two more dimensions of {tuple(old)}")
+            out.append(old[src] * old[src + 1])
+            src += 2
+        elif d == -4:
+            a, b = new[i + 1], new[i + 2]
+            n = old[src]
+            if a == -1:
+                a = n // b
+            elif b == -1:
+                b = n // a
+            if a * b != n:
+                raise ValueError(f"newshape {tuple(new)}: {a} * {b} is not {n}")
+            out += [a, b]
+            src += 1
+            i += 2
+        else:
+            raise ValueError(f"newshape {tuple(new)}: {d} has no meaning")
+        i += 1
+    if any(isinstance(x, Any) for x in (*old, *out)):
+        if infer is not None:
+            out[infer] = Any()
+        return tuple(out)
+    total, have = math.prod(old), math.prod(out)
+    if infer is not None:
+        if have == 0 or total % have:
+            raise ValueError(f"cannot reshape {tuple(old)} to {tuple(new)}")
+        out[infer] = total // have
+    elif total != have:
+        raise ValueError(f"cannot reshape {tuple(old)} ({total} elements) to {tuple(out)} ({have} elements)")
+    return tuple(out)
+
+
+def _reshape_infer(attrs, types):
+    t = tensor(types, 0)
+    return TensorType(reshape_shape(t.shape, attrs.newshape, attrs.get("allowzero", False)), t.dtype)
+
+
+register("reshape", INJECTIVE, _reshape_infer,
+         lambda attrs, x: x.reshape(reshape_shape(x.shape, attrs.newshape, attrs.get("allowzero", False))))
+
+
+def reshape(data, newshape, allowzero=False):
+    """Another shape, same elements. Codes: 0 copy the dimension, -1 infer, -2 copy the rest, -3 merge two, -4 split."""
+    if isinstance(newshape, Expr) and not isinstance(newshape, Constant):
+        raise ValueError("reshape to a shape computed at run time is not supported; give the shape as integers")
+    return call("reshape", [data], newshape=_ints(newshape), allowzero=bool(allowzero))
+
+
+def reshape_like(data, shape_like):
+    """Reshape to the shape of another tensor."""
+    return reshape(data, shape_like.checked_type.concrete_shape)
+
+
+def _perm(attrs, rank):
+    axes = attrs.get("axes")
+    if axes is None:
+        return tuple(reversed(range(rank)))
+    axes = tuple(norm_axis(a, rank) for a in axes)
+    if sorted(axes) != list(range(rank)):
+        raise ValueError(f"axes {axes} are not a permutation of rank {rank}")
+    return axes
+
+
+def _transpose_infer(attrs, types):
+    t = tensor(types, 0)
+    return TensorType([t.shape[a] for a in _perm(attrs, len(t.shape))], t.dtype)
+
+
+register("transpose", INJECTIVE, _transpose_infer, lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim))))
+
+
+def transpose(data, axes=None):
+    """Permutes the axes; None reverses them."""
+    return call("transpose", [data], axes=None if axes is None else _ints(axes))
+
+
+def _fields(types):
+    if not isinstance(types[0], TupleType) or not types[0].fields:
+        raise ValueError("the argument must be a non-empty tuple of tensors")
+    return types[0].fields
+
+
+def _concat_infer(attrs, types):
+    fields = _fields(types)
+    first = fields[0]
+    axis = norm_axis(attrs.axis, len(first.shape))
+    total = 0
+    for f in fields:
+        same = len(f.shape) == len(first.shape) and all(
+            i == axis or a == b or isinstance(a, Any) or isinstance(b, Any) for i, (a, b) in enumerate(zip(f.shape, first.shape)))
+        if not same or f.dtype != first.dtype:
+            raise ValueError(f"{f} does not match {first} beside axis {axis}")
+        d = f.shape[axis]
+        total = d if isinstance(d, Any) or isinstance(total, Any) else total + d
+    shape = list(first.shape)
+    shape[axis] = total
+    return TensorType(shape, first.dtype)
+
+
+register("concatenate", INJECTIVE, _concat_infer, lambda attrs, xs: np.concatenate(xs, attrs.axis))
+
+
+def concatenate(data, axis):
+    """Joins a tuple or list of tensors along `axis`."""
+    return call("concatenate", [as_expr(data)], axis=int(axis))
+
+
+def _stack_infer(attrs, types):
+    fields = _fields(types)
+    axis = norm_axis(attrs.axis, len(fields[0].shape) + 1)
+    shape = list(fields[0].shape)
+    shape.insert(axis, len(fields))
+    return TensorType(shape, fields[0].dtype)
+
+
+register("stack", INJECTIVE, _stack_infer, lambda attrs, xs: np.stack(xs, attrs.axis))
+
+
+def stack(data, axis):
+    """Joins tensors of one shape along a new axis."""
+    return call("stack", [as_expr(data)], axis=int(axis))
+
+
+def split_points(attrs, extent):
+    """Begin of every part and the end of the last."""
+    s = attrs.indices_or_sections
+    if isinstance(s, int):
+        if s <= 0 or extent % s:
+            raise ValueError(f"{s} equal parts of extent {extent}")
+        return [i * (extent // s) for i in range(s + 1)]
+    points = [0, *s, extent]
+    if any(b < a for a, b in zip(points, points[1:])):
+        raise ValueError(f"indices {tuple(s)} do not ascend within extent {extent}")
+    return points
+
+
+def _split_infer(attrs, types):
+    t = tensor(types, 0)
+    axis = norm_axis(attrs.axis, len(t.shape))
+    p = split_points(attrs, t.shape[axis])
+    return TupleType([TensorType(t.shape[:axis] + (b - a,) + t.shape[axis + 1:], t.dtype) for a, b in zip(p, p[1:])])
+
+
+register("split", INJECTIVE, _split_infer, lambda attrs, x: np.split(x, split_points(attrs, x.shape[attrs.axis])[1:-1], attrs.axis))
+
+
+def split(data, indices_or_sections, axis=0):
+    """Cuts along `axis` into equal parts (an int) or at the given indices. Returns several results."""
+    s = indices_or_sections if isinstance(indices_or_sections, int) else _ints(indices_or_sections)
+    return TupleWrapper(call("split", [data], indices_or_sections=s, axis=int(axis)), s if isinstance(s, int) else len(s) + 1)
+
+
+def slice_ranges(attrs, shape):
+    """(begin, end, stride) for every dimension, clamped to the extents."""
+    rank = len(shape)
+    axes = attrs.get("axes")
+    axes = range(len(attrs.begin)) if axes is None else [norm_axis(a, rank) for a in axes]
+    strides = attrs.get("strides") or (1,)
+    out = [(0, d, 1) for d in shape]
+    for k, a in enumerate(axes):
+        n, b, e = shape[a], attrs.begin[k], attrs.end[k] if k < len(attrs.end) else shape[a]
+        st = strides[k] if k < len(strides) else (strides[0] if len(strides) == 1 else 1)
+        if attrs.get("slice_mode", "end") == "size":
+            st, e = 1, n if e < 0 else b + e
+        if st == 0:
+            raise ValueError("a stride must not be 0")
+        lo, hi = (0, n) if st > 0 else (-1, n - 1)
+        b = min(max(b + n if b < 0 else b, lo), hi)
+        e = min(max(e + n if e < 0 and not (st < 0 and e < -n) else e, lo), hi)
+        out[a] = (b, e, st)
+    return out
+
+
+def _extent(r):
+    b, e, s = r
+    return max(0, -((b - e) // s) if s > 0 else -((e - b) // -s))
+
+
+def _strided_slice_infer(attrs, types):
+    t = tensor(types, 0)
+    return TensorType([_extent(r) for r in slice_ranges(attrs, t.concrete_shape)], t.dtype)
+
+
+def _ev_slice(attrs, x):
+    index = [np.arange(b, b + _extent((b, e, s)) * s, s) for b, e, s in slice_ranges(attrs, x.shape)]
+    return x[np.ix_(*index)] if index else x
+
+
+register("strided_slice", INJECTIVE, _strided_slice_infer, _ev_slice)
+
+
+def strided_slice(data, begin, end, strides=None, axes=None, slice_mode="end"):
+    """A slice with strides; negative indices count from the end. ``slice_mode="size"``: `end` holds sizes."""
+    return call("strided_slice", [data], begin=_ints(begin), end=_ints(end), strides=_ints(strides) if strides is not None else (1,),
+                axes=None if axes is None else _ints(axes), slice_mode=slice_mode)
+
+
+def slice_like(data, shape_like, axes=()):
+    """A slice from 0 to the extents of another tensor on `axes` (all if empty)."""
+    t, like = data.checked_type, shape_like.checked_type
+    axes = [norm_axis(a, len(t.shape)) for a in axes] or list(range(min(len(t.shape), len(like.shape))))
+    return strided_slice(data, [0] * len(axes), [like.shape[a] for a in axes], axes=axes)
+
+
+def _expand_infer(attrs, types):
+    t = tensor(types, 0)
+    axis = norm_axis(attrs.axis, len(t.shape) + 1)
+    return TensorType(t.shape[:axis] + (1,) * attrs.num_newaxis + t.shape[axis:], t.dtype)
+
+
+register("expand_dims", BROADCAST, _expand_infer,
+         lambda attrs, x: x.reshape(_expand_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape))
+
+
+def expand_dims(data, axis, num_newaxis=1):
+    """Inserts `num_newaxis` axes of extent 1 at `axis`."""
+    return call("expand_dims", [data], axis=int(axis), num_newaxis=int(num_newaxis))
+
+
+def _squeeze_infer(attrs, types):
+    t = tensor(types, 0)
+    axis = attrs.axis
+    if axis is None:
+        return TensorType([d for d in t.shape if d != 1], t.dtype)
+    axes = {norm_axis(a, len(t.shape)) for a in axis}
+    for a in axes:
+        if t.shape[a] != 1:
+            raise ValueError(f"axis {a} of {t} has not extent 1")
+    return TensorType([d for i, d in enumerate(t.shape) if i not in axes], t.dtype)
+
+
+register("squeeze", INJECTIVE, _squeeze_infer, lambda attrs, x: x.reshape(_squeeze_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape))
+
+
+def squeeze(data, axis=None):
+    """Removes axes of extent 1 (None: all)."""
+    return call("squeeze", [data], axis=None if axis is None else _ints(axis))
+
+
+def _take_infer(attrs, types):
+    t, i = tensor(types, 0), tensor(types, 1)
+    if attrs.axis is None:
+        return TensorType(i.shape, t.dtype)
+    axis = norm_axis(attrs.axis, len(t.shape))
+    b = attrs.get("batch_dims", 0)
+    return TensorType(t.shape[:axis] + i.shape[b:] + t.shape[axis + 1:], t.dtype)
+
+
+def _ev_take(attrs, x, i):
+    if attrs.get("batch_dims", 0):
+        raise NotImplementedError
+    i = i.astype("int64")
+    n = x.size if attrs.axis is None else x.shape[attrs.axis]
+    i = i % n if attrs.mode == "wrap" else np.clip(i, 0, n - 1)
+    return np.take(x, i, attrs.axis)
+
+
+register("take", INJECTIVE, _take_infer, _ev_take)
+
+
+def take(data, indices, axis=None, batch_dims=0, mode="clip"):
+    """Elements of `data` at `indices` along `axis` (None: of the flat array). mode: clip, wrap or fast (no check)."""
+    if mode not in ("clip", "wrap", "fast"):
+        raise ValueError(f"mode {mode!r}; use 'clip', 'wrap' or 'fast'")
+    return call("take", [data, as_expr(indices)], axis=None if axis is None else int(axis), batch_dims=int(batch_dims), mode=mode)
+
+
+register("gather", INJECTIVE, lambda attrs, types: TensorType(tensor(types, 1).shape, tensor(types, 0).dtype),
+         lambda attrs, x, i: np.take_along_axis(x, i.astype("int64"), attrs.axis))
+
+
+def gather(data, axis, indices):
+    """``out[..i..] = data[.., indices[..i..], ..]`` along `axis`."""
+    return call("gather", [data, indices], axis=int(axis))
+
+
+def _gather_nd_infer(attrs, types):
+    t, i = tensor(types, 0), tensor(types, 1)
+    return TensorType(i.shape[1:] + t.shape[i.shape[0]:], t.dtype)
+
+
+register("gather_nd", INJECTIVE, _gather_nd_infer, lambda attrs, x, i: x[tuple(i.astype("int64"))])
+
+
+def gather_nd(data, indices):
+    """Elements at index tuples given along the first axis of `indices`."""
+    return call("gather_nd", [data, indices])
+
+
+def _one_hot_infer(attrs, types):
+    t = tensor(types, 0)
+    shape = list(t.shape)
+    shape.insert(norm_axis(attrs.axis, len(shape) + 1), attrs.depth)
+    return TensorType(shape, attrs.dtype)
+
+
+register("one_hot", 4, _one_hot_infer)
+
+
+def one_hot(indices, on_value, off_value, depth, axis, dtype):
+    """`on_value` at the index, else `off_value`, along a new axis of extent `depth`."""
+    return call("one_hot", [indices, as_expr(on_value), as_expr(off_value)], depth=int(depth), axis=int(axis), dtype=dtype)
+
+
+def _broadcast_to_infer(attrs, types):
+    t = tensor(types, 0)
+    shape = tuple(attrs.shape)
+    if broadcast_shape(t.shape, shape) != shape:
+        raise ValueError(f"{t} does not broadcast to {shape}")
+    return TensorType(shape, t.dtype)
+
+
+register("broadcast_to", BROADCAST, _broadcast_to_infer, lambda attrs, x: np.array(np.broadcast_to(x, attrs.shape)))
+
+
+def broadcast_to(data, shape):
+    """Broadcasts to `shape`."""
+    return call("broadcast_to", [data], shape=_ints(shape))
+
+
+def broadcast_to_like(data, broadcast_type):
+    """Broadcasts to the shape of another tensor."""
+    return broadcast_to(data, broadcast_type.checked_type.concrete_shape)
+
+
+def _tile_infer(attrs, types):
+    t = tensor(types, 0)
+    r = max(len(t.shape), len(attrs.reps))
+    shape = (1,) * (r - len(t.shape)) + t.shape
+    reps = (1,) * (r - len(attrs.reps)) + tuple(attrs.reps)
+    return TensorType([a * b for a, b in zip(shape, reps)], t.dtype)
+
+
+register("tile", BROADCAST, _tile_infer, lambda attrs, x: np.tile(x, attrs.reps))
+
+
+def tile(data, reps):
+    """Repeats the whole tensor `reps` times per axis."""
+    return call("tile", [data], reps=_ints(reps))
+
+
+def _repeat_infer(attrs, types):
+    t = tensor(types, 0)
+    axis = norm_axis(attrs.axis, len(t.shape))
+    return TensorType([d * attrs.repeats if i == axis else d for i, d in enumerate(t.shape)], t.dtype)
+
+
+register("repeat", BROADCAST, _repeat_infer, lambda attrs, x: np.repeat(x, attrs.repeats, attrs.axis))
+
+
+def repeat(data, repeats, axis):
+    """Repeats each element along `axis`."""
+    return call("repeat", [data], repeats=int(repeats), axis=int(axis))
+
+
+register("reverse", INJECTIVE, lambda attrs, types: tensor(types, 0), lambda attrs, x: np.ascontiguousarray(np.flip(x, attrs.axis)))
+
+
+def reverse(data, axis):
+    """Reverses the order along `axis`."""
+    return call("reverse", [data], axis=int(axis))
+
+
+flip = reverse
+
+
+# ---- layouts: capital letters are axes, ``16c`` is a block of axis C ----------------------------------------------------------
+
+
+def parse_layout(text):
+    """A layout such as ``NCHW16c`` as a list of (axis letter, block or 0)."""
+    parts = re.findall(r"([A-Z])|(\d+)([a-z])", text)
+    out = [(a, 0) if a else (c.upper(), int(n)) for a, n, c in parts]
+    if "".join(a if not b else f"{b}{a.lower()}" for a, b in out) != text:
+        raise ValueError(f"layout {text!r} is not understood; examples: NCHW, NHWC, NCHW16c")
+    return out
+
+
+def layout_shape(shape, src, dst):
+    """The shape in layout `dst` of a tensor that has `shape` in layout `src`."""
+    full = {}
+    for (a, b), d in zip(src, shape):
+        full[a] = full.get(a, 1) * d if b or a in full else d
+    blocks = {a: b for a, b in dst if b}
+    out = []
+    for a, b in dst:
+        if a not in full:
+            raise ValueError(f"axis {a} is not in the source layout")
+        if not b and a in blocks and full[a] % blocks[a]:
+            raise ValueError(f"axis {a} of extent {full[a]} has no blocks of {blocks[a]}")
+        out.append(b or full[a] // blocks.get(a, 1))
+    return tuple(out)
+
+
+def _layout_infer(attrs, types):
+    t = tensor(types, 0)
+    return TensorType(layout_shape(t.shape, parse_layout(attrs.src_layout), parse_layout(attrs.dst_layout)), t.dtype)
+
+
+def _ev_layout(attrs, x):
+    src, dst = parse_layout(attrs.src_layout), parse_layout(attrs.dst_layout)
+    order = sorted({a for a, _ in src})
+    major = {a: i for i, (a, b) in enumerate(src) if not b}
+    minor = {a: i for i, (a, b) in enumerate(src) if b}
+    perm, shape = [], []
+    for a in order:
+        perm += [major[a]] + ([minor[a]] if a in minor else [])
+        shape.append(x.shape[major[a]] * (x.shape[minor[a]] if a in minor else 1))
+    x = x.transpose(perm).reshape(shape)
+    blocks = {a: b for a, b in dst if b}
+    split_shape, pos, k = [], {}, 0
+    for a, d in zip(order, shape):
+        if a in blocks:
+            split_shape += [d // blocks[a], blocks[a]]
+            pos[a, 0], pos[a, 1] = k, k + 1
+            k += 2
+        else:
+            split_shape.append(d)
+            pos[a, 0] = k
+            k += 1
+    return np.ascontiguousarray(x.reshape(split_shape).transpose([pos[a, 1 if b else 0] for a, b in dst]))
+
+
+register("layout_transform", INJECTIVE, _layout_infer, _ev_layout)
+
+
+def layout_transform(data, src_layout, dst_layout):
+    """Reorders (and blocks) the axes, e.g. from NCHW to NHWC or NCHW16c."""
+    return call("layout_transform", [data], src_layout=src_layout, dst_layout=dst_layout)
+
+
+def arange(start, stop=None, step=None, dtype="float32"):
+    """Evenly spaced values. All bounds must be numbers (or constants), so the result is a constant."""
+    vals = [start, stop, step]
+    if any(isinstance(v, Expr) and not isinstance(v, Constant) for v in vals):
+        raise ValueError("arange with bounds computed at run time is not supported")
+    start, stop, step = (v.data.item() if isinstance(v, Constant) else v for v in vals)
+    if stop is None:
+        start, stop = 0, start
+    return const(np.arange(start, stop, 1 if step is None else step, dtype=dtype))
+
+
+register("cumsum", OPAQUE, lambda attrs, types: tensor(types, 0), lambda attrs, x: np.cumsum(x, attrs.axis).astype(x.dtype))
+
+
+def cumsum(data, axis=0):
+    """Running sum along `axis`."""
+    return call("cumsum", [data], axis=int(axis))
+
+
+def _topk_infer(attrs, types):
+    t = tensor(types, 0)
+    axis = norm_axis(attrs.axis, len(t.shape))
+    shape = [attrs.k if i == axis else d for i, d in enumerate(t.shape)]
+    out = {"values": [TensorType(shape, t.dtype)], "indices": [TensorType(shape, attrs.dtype)]}
+    fields = out["values"] + out["indices"] if attrs.ret_type == "both" else out[attrs.ret_type]
+    return TupleType(fields) if len(fields) > 1 else fields[0]
+
+
+register("topk", OPAQUE, _topk_infer)
+register("argsort", OPAQUE, lambda attrs, types: TensorType(tensor(types, 0).shape, attrs.dtype))
+
+
+def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int32"):
+    """The k largest (or smallest) elements along `axis`: values, indices or both."""
+    out = call("topk", [data], k=int(k), axis=int(axis), ret_type=ret_type, is_ascend=bool(is_ascend), dtype=dtype)
+    return TupleWrapper(out, 2) if ret_type == "both" else out
+
+
+def argsort(data, axis=-1, is_ascend=True, dtype="int32"):
+    """Indices that sort along `axis`."""
+    return call("argsort", [data], axis=int(axis), is_ascend=bool(is_ascend), dtype=dtype)
+
+

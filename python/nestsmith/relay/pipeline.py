@@ -1,0 +1,44 @@
+"""The graph pipeline: from a network to a module whose `main` calls primitive functions, the same way for extraction and build."""
+
+from __future__ import annotations
+
+from .. import transform as _t
+from ..ir import IRModule
+from . import transform as T
+
+from .transform.basic import bind_params_by_name
+
+__all__ = ["optimize", "fuse_module", "as_module"]
+
+
+def as_module(mod):
+    """A module of a module, a function or an expression."""
+    return mod if isinstance(mod, IRModule) else IRModule.from_expr(mod)
+
+
+def optimize(mod, target, params=None, opt_level=None):
+    """Graph passes up to fusion, exclusive. Returns the new module; `params` (name -> array) become constants of ``main``."""
+    mod = as_module(mod).shallow_copy()
+    if "main" not in mod:
+        raise ValueError("the module has no function 'main'")
+    if params:
+        mod["main"] = bind_params_by_name(mod["main"], params)
+    ctx = _t.PassContext.current()
+    if opt_level is not None and opt_level != ctx.opt_level:
+        ctx = _t.PassContext(opt_level, ctx.required_pass, ctx.disabled_pass, ctx.instruments, ctx.config)
+    layout = ctx.config.get("relay.ext.layout") or None
+    convert = [T.ConvertLayout({"nn.conv2d": [layout, "default"]})] if layout else []
+    with ctx:
+        return _t.Sequential([
+            T.RemoveUnusedFunctions(), T.InferType(), *convert, T.SimplifyInference(), T.EliminateCommonSubexpr(),
+            T.FoldConstant(), T.FoldScaleAxis(), T.SimplifyExpr(), T.CanonicalizeOps(), T.AlterOpLayout(target), T.FoldConstant(),
+        ])(mod)
+
+
+def fuse_module(mod, opt_level=None):
+    """FuseOps on an optimized module."""
+    ctx = _t.PassContext.current()
+    level = ctx.opt_level if opt_level is None else opt_level
+    return T.FuseOps(level)(mod)
+
+

@@ -1,0 +1,29 @@
+"""The Q-network for Atari games."""
+
+from __future__ import annotations
+
+from ..expr import Function, free_vars, var
+from ..op import nn
+from ..ty import TensorType
+from . import layers
+from .init import create_workload
+
+__all__ = ["get_net", "get_workload"]
+
+
+def get_net(batch_size, num_actions=18, image_shape=(4, 84, 84), dtype="float32", layout="NCHW"):
+    """The network as a function; `image_shape` in the order of `layout`."""
+    axis = layout.index("C")
+    y = var("data", TensorType((batch_size, *image_shape), dtype))
+    for k, (channels, size, stride) in enumerate([(32, 8, 4), (64, 4, 2), (64, 3, 1)]):
+        y = layers.conv2d(y, channels=channels, kernel_size=(size, size), strides=(stride, stride), padding=(0, 0), data_layout=layout,
+                          kernel_layout=layers.conv_kernel_layout(layout), name=f"conv{k + 1}")
+        y = nn.relu(nn.bias_add(y, var(f"conv{k + 1}_bias"), axis=axis))
+    y = nn.relu(layers.dense_add_bias(nn.batch_flatten(y), units=512, name="dense1"))
+    y = layers.dense_add_bias(y, units=num_actions, name="dense2")
+    return Function(free_vars(y), y)
+
+
+def get_workload(batch_size, num_actions=18, image_shape=(4, 84, 84), dtype="float32", layout="NCHW"):
+    """(module, parameters) of the Q-network."""
+    return create_workload(get_net(batch_size, num_actions, image_shape, dtype, layout))

@@ -1,0 +1,80 @@
+"""Parameter values of the test networks: reproducible, filled by the end of the parameter's name."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...ir import IRModule
+
+__all__ = ["create_workload", "Initializer", "Xavier", "Constant"]
+
+
+class Initializer:
+    """Fills an array in place by the end of its name: weight, bias, gamma, beta, mean, var."""
+
+    _FILL = {"bias": 0.0, "beta": 0.0, "mean": 0.0, "gamma": 1.0, "var": 1.0}
+
+    def __call__(self, desc, arr):
+        if desc.endswith("weight"):
+            self._init_weight(desc, arr)
+            return
+        for end, value in self._FILL.items():
+            if desc.endswith(end):
+                arr[...] = value
+                return
+        raise ValueError(f"no rule for the parameter {desc!r}: its name must end with weight, bias, gamma, beta, mean or var")
+
+    def _init_weight(self, name, arr):
+        raise NotImplementedError
+
+
+class Xavier(Initializer):
+    """Uniform in (-s, s), s from the mean of fan-in and fan-out, dimensions taken in stored order."""
+
+    def __init__(self, rnd_type="uniform", factor_type="avg", magnitude=3):
+        self.rnd_type, self.factor_type, self.magnitude = rnd_type, factor_type, float(magnitude)
+
+    def _init_weight(self, name, arr):
+        shape = arr.shape
+        if len(shape) < 2:
+            raise ValueError(f"weight {name!r} of shape {shape} needs at least two dimensions")
+        hw = float(np.prod(shape[2:])) if len(shape) > 2 else 1.0
+        fan_in, fan_out = shape[1] * hw, shape[0] * hw
+        factor = hw if "depthwise" in name else {"avg": (fan_in + fan_out) / 2, "in": fan_in, "out": fan_out}[self.factor_type]
+        s = math.sqrt(self.magnitude / factor)
+        arr[...] = np.random.uniform(-s, s, size=shape) if self.rnd_type == "uniform" else np.random.normal(0, s, size=shape)
+
+
+class Constant(Initializer):
+    """Every weight element is 1 / number of elements."""
+
+    def _init_weight(self, name, arr):
+        arr[...] = 1.0 / arr.size
+
+
+def create_workload(net, initializer=None, seed=0):
+    """(module, parameters) of a function: types inferred, parameters (name -> array) filled with NumPy's generator seeded by `seed`."""
+    from ..transform import InferType
+
+    mod = InferType()(IRModule.from_expr(net))
+    np.random.seed(seed)
+    initializer = initializer or Xavier()
+    params = {}
+    for p in mod["main"].params:
+        if p.name_hint == "data":
+            continue
+        t = p.checked_type
+        value = np.zeros(t.concrete_shape, t.dtype)
+        initializer(p.name_hint, value)
+        params[p.name_hint] = _array(value)
+    return mod, params
+
+
+def _array(value):
+    try:
+        from ... import nd
+    except ImportError:
+        return value
+    return nd.array(value)

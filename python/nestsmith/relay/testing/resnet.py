@@ -1,0 +1,85 @@
+"""ResNet, pre-activation form."""
+
+from __future__ import annotations
+
+from ..expr import Function, free_vars, var
+from ..op import add, nn
+from ..ty import TensorType
+from . import layers
+from .init import create_workload
+
+__all__ = ["get_net", "get_workload", "plan"]
+
+_EPS = 2e-5
+_UNITS = {18: [2, 2, 2, 2], 34: [3, 4, 6, 3], 50: [3, 4, 6, 3], 101: [3, 4, 23, 3], 152: [3, 8, 36, 3], 200: [3, 24, 36, 3],
+          269: [3, 30, 48, 8]}
+
+
+def plan(num_layers, height):
+    """(units per stage, filters of the stem and stages, bottleneck) for a depth; ValueError for depths that do not exist."""
+    if height <= 28:
+        if (num_layers - 2) % 9 == 0 and num_layers >= 164:
+            return [(num_layers - 2) // 9] * 3, [16, 64, 128, 256], True
+        if (num_layers - 2) % 6 == 0 and num_layers < 164:
+            return [(num_layers - 2) // 6] * 3, [16, 16, 32, 64], False
+        raise ValueError(f"no experiments done on num_layers {num_layers} for images up to 28; (num_layers - 2) must divide by 6 or 9")
+    if num_layers not in _UNITS:
+        raise ValueError(f"no experiments done on num_layers {num_layers}; use one of {', '.join(map(str, _UNITS))}")
+    if num_layers >= 50:
+        return _UNITS[num_layers], [64, 256, 512, 1024, 2048], True
+    return _UNITS[num_layers], [64, 64, 128, 256, 512], False
+
+
+def _unit(x, filters, stride, first, name, bottleneck, layout):
+    axis, kernel = layout.index("C"), layers.conv_kernel_layout(layout)
+
+    def bn_relu(y, k):
+        return nn.relu(layers.batch_norm_infer(y, f"{name}_bn{k}", epsilon=_EPS, axis=axis))
+
+    def conv(y, f, k, s, label):
+        p = k // 2
+        return layers.conv2d(y, channels=f, kernel_size=(k, k), strides=(s, s), padding=(p, p), name=f"{name}_{label}",
+                             data_layout=layout, kernel_layout=kernel)
+
+    act = bn_relu(x, 1)
+    if bottleneck:
+        y = conv(act, filters // 4, 1, stride, "conv1")
+        y = conv(bn_relu(y, 2), filters // 4, 3, 1, "conv2")
+        y = conv(bn_relu(y, 3), filters, 1, 1, "conv3")
+    else:
+        y = conv(act, filters, 3, stride, "conv1")
+        y = conv(bn_relu(y, 2), filters, 3, 1, "conv2")
+    return add(y, conv(act, filters, 1, stride, "sc") if first else x)
+
+
+def get_net(batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs):
+    """The network as a function of ``data`` and its parameters."""
+    if layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"layout {layout!r}; use NCHW or NHWC")
+    axis, kernel = layout.index("C"), layers.conv_kernel_layout(layout)
+    height = image_shape[layout.index("H") - 1]
+    units, filters, bottleneck = plan(num_layers, height)
+
+    def conv(y, k, s, name):
+        return layers.conv2d(y, channels=filters[0], kernel_size=(k, k), strides=(s, s), padding=(k // 2, k // 2), name=name,
+                             data_layout=layout, kernel_layout=kernel)
+
+    y = layers.batch_norm_infer(var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, axis=axis, scale=False)
+    if height <= 32:
+        y = conv(y, 3, 1, "conv0")
+    else:
+        y = nn.relu(layers.batch_norm_infer(conv(y, 7, 2, "conv0"), "bn0", epsilon=_EPS, axis=axis))
+        y = nn.max_pool2d(y, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
+    for i, n in enumerate(units):
+        for j in range(n):
+            stride = 2 if i > 0 and j == 0 else 1
+            y = _unit(y, filters[i + 1], stride, j == 0, f"stage{i + 1}_unit{j + 1}", bottleneck, layout)
+    y = nn.relu(layers.batch_norm_infer(y, "bn1", epsilon=_EPS, axis=axis))
+    y = nn.batch_flatten(nn.global_avg_pool2d(y, layout=layout))
+    y = nn.softmax(layers.dense_add_bias(y, units=num_classes, name="fc1"))
+    return Function(free_vars(y), y)
+
+
+def get_workload(batch_size=1, num_classes=1000, num_layers=18, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs):
+    """(module, parameters) of a ResNet; `image_shape` in the order of `layout`."""
+    return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs))

@@ -1,0 +1,15 @@
+"""Passes over networks."""
+
+from ...transform import Pass, PassContext, Sequential, function_pass, module_pass
+from .alter_layout import AlterOpLayout
+from .basic import InferType, RemoveUnusedFunctions
+from .fold_constant import FoldConstant
+from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
+from .fuse import DefuseOps, FuseOps
+from .simplify import CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
+
+__all__ = [
+    "Pass", "PassContext", "Sequential", "function_pass", "module_pass", "AlterOpLayout", "InferType", "RemoveUnusedFunctions",
+    "FoldConstant", "BackwardFoldScaleAxis", "FoldScaleAxis", "ForwardFoldScaleAxis", "DefuseOps", "FuseOps", "CanonicalizeOps",
+    "EliminateCommonSubexpr", "SimplifyExpr", "SimplifyInference",
+]

@@ -1,0 +1,77 @@
+"""Small passes: InferType, RemoveUnusedFunctions, binding of parameters."""
+
+from __future__ import annotations
+
+from ... import transform as _t
+from ...ir import IRModule
+from ..expr import Constant, GlobalVar, bind, const, post_order
+from ..infer import infer_type
+
+__all__ = ["InferType", "RemoveUnusedFunctions", "bind_params_by_name", "InferTypeLocal"]
+
+
+@_t.module_pass(opt_level=0, name="InferType")
+def _infer(mod, ctx):
+    single = not isinstance(mod, IRModule)
+    for f in [mod] if single else mod.functions.values():
+        infer_type(f)
+    if not single:
+        for gv, f in mod.functions.items():
+            gv._type = f._type
+    return mod
+
+
+@_t.module_pass(opt_level=1, name="RemoveUnusedFunctions")
+def _remove_unused(mod, ctx):
+    if not isinstance(mod, IRModule):
+        return mod
+    keep, todo = set(), ["main"]
+    while todo:
+        name = todo.pop()
+        if name in keep or name not in mod:
+            continue
+        keep.add(name)
+        todo += [e.name_hint for e in post_order(mod[name].body) if isinstance(e, GlobalVar)]
+    return IRModule({gv: f for gv, f in mod.functions.items() if gv.name_hint in keep})
+
+
+def InferType():
+    """Infers and caches all types."""
+    return _infer
+
+
+def InferTypeLocal(expr):
+    """The type of one expression."""
+    return expr.checked_type
+
+
+def RemoveUnusedFunctions(entry_functions=None):
+    """Drops functions that ``main`` does not reach."""
+    return _remove_unused
+
+
+def bind_params_by_name(func, params):
+    """`func` with the parameters named in `params` (name -> array) replaced by constants.
+
+    Names that are no parameter are ignored; a name shared by two parameters, or an array of another shape, is a ValueError.
+    """
+    by_name: dict = {}
+    for p in func.params:
+        by_name.setdefault(p.name_hint, []).append(p)
+    func.checked_type
+    table = {}
+    for name, value in params.items():
+        targets = by_name.get(name, [])
+        if len(targets) > 1:
+            raise ValueError(f"the function has {len(targets)} parameters called {name!r}; parameters bound by name must be unique")
+        if targets:
+            p, c = targets[0], value if isinstance(value, Constant) else const(value)
+            want = p.checked_type
+            if c.data.shape != want.shape:
+                raise ValueError(f"parameter {name!r} has shape {c.data.shape}, the network wants {want.shape}")
+            if str(c.data.dtype) != want.dtype:
+                c = const(c.data, want.dtype)
+            table[p] = c
+    return bind(func, table) if table else func
+
+

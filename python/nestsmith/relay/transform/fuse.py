@@ -1,0 +1,302 @@
+"""FuseOps: groups operators into primitive functions, one kernel each.
+
+The graph of a function is indexed in post-order. Each node gets its immediate post-dominator and the largest class met on the
+way to it. Three phases then merge a node with everything up to its post-dominator when the classes allow it: first anchors
+(convolutions, pools) with the element-wise operators that follow, then injective operators, then injective producers of tuples.
+Finally every group becomes a function called with the group's external inputs.
+"""
+
+from __future__ import annotations
+
+from ... import transform as _t
+from ..expr import (Call, Constant, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, children, post_order, rewrite, with_children)
+from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
+from ..ty import TensorType
+
+__all__ = ["FuseOps", "DefuseOps"]
+
+_SCALARS = ("int32", "int64", "float32", "float64", "bool")
+_RESHAPES = {"reshape", "squeeze", "expand_dims", "nn.batch_flatten", "contrib_reverse_reshape"}
+
+
+class _Node:
+    """A node of the indexed graph; also its entry of the dominator tree and its group (union-find)."""
+
+    __slots__ = ("index", "expr", "pattern", "extern", "users", "parent", "depth", "dom", "up", "gpattern", "anchor", "count")
+
+    def __init__(self, index, expr):
+        self.index, self.expr, self.pattern, self.extern, self.users = index, expr, OPAQUE, False, []
+        self.parent, self.depth, self.dom = None, 1, OPAQUE  # post-dominator, depth, class of the way there
+        self.up, self.gpattern, self.anchor, self.count = None, OPAQUE, False, 1
+
+    def root(self):
+        n = self
+        while n.up is not None:
+            n = n.up
+        m = self
+        while m.up is not None:
+            m.up, m = n, m.up
+        return n
+
+
+def _pattern(call):
+    if not call.op_name:
+        return OPAQUE
+    t = call.checked_type
+    if isinstance(t, TensorType) and not t.is_static and call.op_name in ("strided_slice", "reshape"):
+        return OPAQUE
+    return call.op.pattern
+
+
+def _index(body, params):
+    nodes = {}
+    order = []
+    for e in post_order(body):
+        n = nodes[id(e)] = _Node(len(order), e)
+        order.append(n)
+
+    def extern(e):
+        if id(e) in nodes:
+            nodes[id(e)].extern = True
+
+    extern(body)
+    for p in params:
+        extern(p)
+    for n in order:
+        e = n.expr
+        if isinstance(e, Call):
+            n.pattern = _pattern(e)
+            if not e.op_name:
+                extern(e.op)
+            rt = e.checked_type
+            for a in e.args:
+                edge = n.pattern
+                at = a.checked_type
+                if edge == BROADCAST and isinstance(at, TensorType) and isinstance(rt, TensorType) and at.shape == rt.shape:
+                    edge = ELEMWISE
+                nodes[id(a)].users.append((n, edge))
+        elif isinstance(e, Tuple):
+            n.pattern = TUPLE
+            for f in e.fields:
+                if isinstance(f.checked_type, TensorType):
+                    nodes[id(f)].users.append((n, INJECTIVE))
+                else:
+                    extern(f)
+        elif isinstance(e, TupleGetItem):
+            if all(isinstance(t, TensorType) for t in e.tuple_value.checked_type.fields):
+                n.pattern = INJECTIVE
+                nodes[id(e.tuple_value)].users.append((n, INJECTIVE))
+            else:
+                extern(e.tuple_value)
+        elif isinstance(e, Constant):
+            n.pattern = ELEMWISE if e.is_scalar and str(e.data.dtype) in _SCALARS else OPAQUE
+        elif isinstance(e, (Let, If, Function)):
+            for c in children(e):
+                extern(c)
+    return order, nodes
+
+
+def _lca(a, b, cls):
+    while a is not b:
+        if a is None or b is None:
+            return None, cls
+        if a.depth < b.depth:
+            cls, b = max(cls, b.dom), b.parent
+        elif b.depth < a.depth:
+            cls, a = max(cls, a.dom), a.parent
+        else:
+            cls, a, b = max(cls, a.dom, b.dom), a.parent, b.parent
+    return a, cls
+
+
+def _post_dominate(order):
+    for n in reversed(order):
+        n.gpattern, n.anchor = n.pattern, n.pattern == ANCHOR
+        if n.extern:
+            continue
+        p, cls = None, ELEMWISE
+        for k, (u, edge) in enumerate(n.users):
+            if k == 0:
+                p = u
+            else:
+                p, cls = _lca(p, u, cls)
+            cls = max(cls, edge)
+        n.parent, n.dom = p, cls
+        n.depth = p.depth + 1 if p else 1
+
+
+def _path_ok(src, sink, cond):
+    seen, stack = set(), [u for u, _ in src.users]
+    while stack:
+        n = stack.pop()
+        if n.index in seen:
+            continue
+        seen.add(n.index)
+        if not cond(n.root().gpattern, n is sink):
+            return False
+        if n is not sink:
+            stack.extend(u for u, _ in n.users)
+    return True
+
+
+def _between(src, sink):
+    """src and every node on a way from it to sink, sink excluded."""
+    seen, out, stack = set(), [], [src]
+    while stack:
+        n = stack.pop()
+        if n is sink or n.index in seen:
+            continue
+        seen.add(n.index)
+        out.append(n)
+        stack.extend(u for u, _ in n.users)
+    return out
+
+
+def _merge(src, sink):
+    for n in _between(src, sink):
+        child, target = n.root(), sink.root()
+        if child is target:
+            continue
+        target.count += child.count
+        child.up = target
+        if child.anchor:
+            target.anchor = True
+            target.gpattern = max(child.gpattern, target.gpattern)
+
+
+def _any_injective(kind, is_sink):
+    return kind <= INJECTIVE
+
+
+def _only_broadcast(kind, is_sink):
+    return kind <= BROADCAST
+
+
+def _into_master(kind, is_sink):
+    return kind <= ANCHOR if is_sink else kind <= INJECTIVE
+
+
+def _try(n, phase, max_depth):
+    if n.gpattern == OPAQUE or n.parent is None:
+        return
+    p = n.parent
+    if p.root().count + sum(m.count for m in _between(n, p)) > max_depth:
+        return
+    if phase == 2:
+        root = p.root()
+        if n.gpattern <= INJECTIVE and root.gpattern <= INJECTIVE and p.gpattern == TUPLE and _path_ok(n, p, _any_injective):
+            _merge(n, p)
+        return
+    if n.root() is p.root() or p.gpattern == TUPLE:
+        return
+    if n.gpattern == ANCHOR:
+        if phase == 0 and n.dom == ELEMWISE and _path_ok(n, p, _only_broadcast):
+            _merge(n, p)
+    elif n.gpattern <= BROADCAST:
+        if (n.dom <= INJECTIVE or n.dom == REDUCE) and _path_ok(n, p, _into_master):
+            _merge(n, p)
+    elif n.gpattern in (INJECTIVE, TUPLE):
+        if phase == 1 and _path_ok(n, p, _any_injective):
+            _merge(n, p)
+
+
+class _Builder:
+    """Turns groups into functions; `out` maps each original node to its expression in the new graph."""
+
+    def __init__(self, nodes, link_params):
+        self.nodes, self.link_params, self.out = nodes, link_params, {}
+
+    def group(self, e):
+        return self.nodes[id(e)].root()
+
+    def make(self, e):
+        """A call of the function made of the group whose last node is `e`."""
+        group, memo, params, args, by_arg = self.group(e), {}, [], [], {}
+
+        def outer(a):
+            new = self.out[id(a)]
+            if isinstance(new, Constant) and self.link_params:
+                return new
+            if id(new) not in by_arg:
+                by_arg[id(new)] = v = Var(f"p{len(params)}", a.checked_type)
+                params.append(v)
+                args.append(new)
+            return by_arg[id(new)]
+
+        def inner(x):
+            if id(x) not in memo:
+                memo[id(x)] = with_children(x, [inner(c) if self.group(c) is group else outer(c) for c in children(x)])
+            return memo[id(x)]
+
+        body = inner(e)
+        calls = [n for n in post_order(body) if isinstance(n, Call)]
+        if not calls:
+            return None
+        attrs = {"Primitive": 1}
+        if all(c.op_name in _RESHAPES for c in calls):
+            attrs["reshape_only"] = 1
+        f = Function(params, body, attrs=attrs)
+        return Call(f, args, span=next((c.span for c in calls if c.span), None))
+
+    def visit(self, n):
+        e = n.expr
+        if isinstance(e, (Var, Constant, GlobalVar)):
+            return e
+        whole = n.root() is n  # the last node of its group
+        if isinstance(e, Call) and e.op_name:
+            return self.make(e) if whole else None
+        if isinstance(e, TupleGetItem):
+            if not whole:
+                return None
+            if self.group(e.tuple_value) is n.root():
+                made = self.make(e)
+                if made is not None:
+                    return made
+        if isinstance(e, Tuple) and not whole:
+            return None
+        return with_children(e, [self.out[id(c)] for c in children(e)])
+
+
+def fuse(func, opt_level, max_depth=256, link_params=False):
+    """`func` with its operators grouped into primitive functions."""
+    func.checked_type
+    order, nodes = _index(func.body, func.params)
+    _post_dominate(order)
+    if opt_level > 0:
+        for phase in range(3):
+            for n in order:
+                _try(n, phase, max_depth)
+    builder = _Builder(nodes, link_params)
+    for n in order:
+        builder.out[id(n.expr)] = builder.visit(n)
+    return Function(func.params, builder.out[id(func.body)], None, func.type_params, func.attrs, func.span)
+
+
+def FuseOps(fuse_opt_level=-1):
+    """The pass; `fuse_opt_level` overrides the context's level."""
+
+    @_t.function_pass(opt_level=0, name="FuseOps")
+    def run(func, mod, ctx):
+        level = fuse_opt_level if fuse_opt_level >= 0 else ctx.opt_level
+        depth = int(ctx.config.get("relay.FuseOps.max_depth", 256))
+        return fuse(func, level, depth, bool(ctx.config.get("relay.FuseOps.link_params", False)))
+
+    return run
+
+
+@_t.function_pass(opt_level=0, name="DefuseOps")
+def _defuse(func, mod, ctx):
+    def visit(old, new):
+        if isinstance(new, Call) and isinstance(new.op, Function) and new.op.is_primitive:
+            table = {id(p): a for p, a in zip(new.op.params, new.args)}
+            return rewrite(new.op.body, lambda o, n: table.get(id(o), n))
+        return new
+
+    return rewrite(func, visit)
+
+
+def DefuseOps():
+    """Inlines primitive functions: the inverse of FuseOps."""
+    return _defuse
+
+

@@ -1,0 +1,228 @@
+"""Passes that replace operators by simpler ones: SimplifyInference, CanonicalizeOps, SimplifyExpr, EliminateCommonSubexpr."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import transform as _t
+from .. import op
+from ..expr import Call, Constant, Function, TupleGetItem, const, post_order, rewrite
+
+from ..ty import TensorType
+
+__all__ = ["SimplifyInference", "CanonicalizeOps", "SimplifyExpr", "EliminateCommonSubexpr"]
+
+
+def expand_to(vec, rank, axis):
+    """A per-channel vector with trailing axes so that it broadcasts along `axis` of a tensor of `rank`."""
+    n = rank - axis % rank - 1
+    return op.expand_dims(vec, 1, n) if n else vec
+
+
+def _batch_norm(call):
+    data, gamma, beta, mean, variance = call.args
+    a = call.attrs
+    t = data.checked_type
+    scale = op.divide(const(1.0, t.dtype), op.sqrt(op.add(variance, const(a.epsilon, t.dtype))))
+    if a.scale:
+        scale = op.multiply(scale, gamma)
+    shift = op.multiply(op.negative(mean), scale)
+    if a.center:
+        shift = op.add(shift, beta)
+    rank = len(t.shape)
+    return op.add(op.multiply(data, expand_to(scale, rank, a.axis)), expand_to(shift, rank, a.axis))
+
+
+def _normalise(x, axes, a, dtype):
+    m = op.mean(x, axes, True)
+    v = op.variance(x, axes, True, with_mean=m)
+    return op.divide(op.subtract(x, m), op.sqrt(op.add(v, const(a.epsilon, dtype))))
+
+
+def _affine(y, gamma, beta, a, rank):
+    if a.scale:
+        y = op.multiply(y, expand_to(gamma, rank, a.axis))
+    if a.center:
+        y = op.add(y, expand_to(beta, rank, a.axis))
+    return y
+
+
+def _layer_norm(call):
+    x, gamma, beta = call.args
+    t = x.checked_type
+    return _affine(_normalise(x, (call.attrs.axis % len(t.shape),), call.attrs, t.dtype), gamma, beta, call.attrs, len(t.shape))
+
+
+def _instance_norm(call):
+    x, gamma, beta = call.args
+    t = x.checked_type
+    rank = len(t.shape)
+    axes = tuple(i for i in range(rank) if i not in (0, call.attrs.axis % rank))
+    return _affine(_normalise(x, axes, call.attrs, t.dtype), gamma, beta, call.attrs, rank)
+
+
+def _group_norm(call):
+    x, gamma, beta = call.args
+    t = x.checked_type
+    axis, g = call.attrs.axis % len(t.shape), call.attrs.num_groups
+    shape = t.concrete_shape
+    if shape[axis] % g:
+        raise ValueError(f"group_norm: {shape[axis]} channels do not divide into {g} groups")
+    grouped = shape[:axis] + (g, shape[axis] // g) + shape[axis + 1:]
+    y = op.reshape(x, grouped)
+    y = _normalise(y, tuple(range(axis + 1, len(grouped))), call.attrs, t.dtype)
+    return _affine(op.reshape(y, shape), gamma, beta, call.attrs, len(shape))
+
+
+def _l2_normalize(call):
+    x = call.args[0]
+    dtype = x.checked_type.dtype
+    total = op.sum(op.multiply(x, x), call.attrs.axis, True)
+    return op.divide(x, op.sqrt(op.maximum(total, const(call.attrs.eps, dtype))))
+
+
+_NORMS = {"nn.layer_norm": _layer_norm, "nn.instance_norm": _instance_norm, "nn.group_norm": _group_norm, "nn.l2_normalize": _l2_normalize}
+
+
+@_t.function_pass(opt_level=0, name="SimplifyInference")
+def _simplify_inference(func, mod, ctx):
+    def visit(old, new):
+        if isinstance(new, TupleGetItem) and new.index == 0 and isinstance(new.tuple_value, Call):
+            name = new.tuple_value.op_name
+            if name == "nn.batch_norm":
+                return _batch_norm(new.tuple_value)
+            if name == "nn.dropout":
+                return new.tuple_value.args[0]
+        if isinstance(new, Call) and new.op_name in _NORMS:
+            return _NORMS[new.op_name](new)
+        return new
+
+    func.checked_type  # every variable needs its type before new operators are made
+    return rewrite(func, visit)
+
+
+@_t.function_pass(opt_level=3, name="CanonicalizeOps")
+def _canonicalize_ops(func, mod, ctx):
+    def visit(old, new):
+        if isinstance(new, Call) and new.op_name == "nn.bias_add":
+            rank = len(new.args[0].checked_type.shape)
+            return op.add(new.args[0], expand_to(new.args[1], rank, new.attrs.axis))
+        return new
+
+    func.checked_type
+    return rewrite(func, visit)
+
+
+# ---- SimplifyExpr -------------------------------------------------------------------------------------------------------------
+
+
+def _scalar_value(e):
+    if isinstance(e, Constant) and e.data.size == 1 and e.data.ndim == 0:
+        return e.data.item()
+    return None
+
+
+_NEUTRAL = {"add": (0, True), "multiply": (1, True), "subtract": (0, False), "divide": (1, False)}
+
+
+def _simplify_call(c):
+    name, args = c.op_name, c.args
+    if name in _NEUTRAL:
+        value, commutes = _NEUTRAL[name]
+        if _scalar_value(args[1]) == value:
+            return args[0]
+        if commutes and _scalar_value(args[0]) == value:
+            return args[1]
+    if name == "divide" and isinstance(args[1], Call) and args[1].op_name == "sqrt":
+        return op.multiply(args[0], op.rsqrt(args[1].args[0]))
+    if name == "add" and isinstance(args[0], Call) and args[0].op_name == "add":
+        c1, c2 = args[0].args[1], args[1]
+        if isinstance(c1, Constant) and isinstance(c2, Constant):
+            return op.add(args[0].args[0], op.add(c1, c2))
+    if name in ("reshape", "nn.batch_flatten", "squeeze", "expand_dims"):
+        t = c.checked_type
+        src = args[0]
+        if name == "reshape" and isinstance(src, Call) and src.op_name == "reshape" and t.is_static:
+            return op.reshape(src.args[0], t.shape)
+    if name == "transpose":
+        src = args[0]
+        if isinstance(src, Call) and src.op_name == "transpose":
+            rank = len(c.checked_type.shape)
+            outer = c.attrs.axes or tuple(reversed(range(rank)))
+            inner = src.attrs.axes or tuple(reversed(range(rank)))
+            axes = tuple(inner[a % rank] % rank for a in outer)
+            return src.args[0] if axes == tuple(range(rank)) else op.transpose(src.args[0], axes)
+    if name == "cast":
+        t = args[0].checked_type
+        if isinstance(t, TensorType) and t.dtype == c.attrs.dtype:
+            return args[0]
+    if name == "layout_transform" and isinstance(args[0], Call) and args[0].op_name == "layout_transform":
+        src = args[0]
+        if src.attrs.dst_layout == c.attrs.src_layout:
+            if src.attrs.src_layout == c.attrs.dst_layout:
+                return src.args[0]
+            return op.layout_transform(src.args[0], src.attrs.src_layout, c.attrs.dst_layout)
+    return c
+
+
+@_t.function_pass(opt_level=0, name="SimplifyExpr")
+def _simplify_expr(func, mod, ctx):
+    func.checked_type
+    return rewrite(func, lambda old, new: _simplify_call(new) if isinstance(new, Call) and new.op_name else new)
+
+
+# ---- common subexpressions ------------------------------------------------------------------------------------------------------
+
+
+def _key_of(e):
+    v = e.data if isinstance(e, Constant) and e.is_scalar else None
+    return id(e) if v is None else (str(v.dtype), v.item())
+
+
+def _hashable(v):
+    if isinstance(v, (list, tuple)):
+        return tuple(map(_hashable, v))
+    return v.tobytes() if isinstance(v, np.ndarray) else v
+
+
+@_t.function_pass(opt_level=3, name="EliminateCommonSubexpr")
+def _cse(func, mod, ctx):
+    seen = {}
+
+    def visit(old, new):
+        if isinstance(new, Call) and new.op_name and new.args and not new.op.stateful:
+            attrs = tuple((k, _hashable(v)) for k, v in new.attrs.items())
+            key = (new.op_name, tuple(map(_key_of, new.args)), attrs)
+        elif isinstance(new, TupleGetItem):
+            key = (id(new.tuple_value), new.index)
+        else:
+            return new
+        keep.append(new)  # ids in keys stay valid while the nodes live
+        return seen.setdefault(key, new)
+
+    keep: list = []
+    if any(isinstance(e, Function) and e is not func and not e.is_primitive for e in post_order(func)):
+        return func  # equal calls in different closures must not merge across them
+    return rewrite(func, visit)
+
+
+def SimplifyInference():
+    """Batch norm becomes multiply and add, dropout vanishes, other norms become arithmetic."""
+    return _simplify_inference
+
+
+def CanonicalizeOps():
+    """bias_add becomes add."""
+    return _canonicalize_ops
+
+
+def SimplifyExpr():
+    """Removes neutral scalars, merges reshapes, transposes and casts, turns division by a root into rsqrt."""
+    return _simplify_expr
+
+
+def EliminateCommonSubexpr():
+    """Equal calls become one."""
+    return _cse
+
+
