@@ -1,0 +1,177 @@
+/* The executor: one buffer per storage id, one prepared argument list per kernel, and `run`, which calls the kernels in
+ * node order without allocating. On CUDA the second run with unchanged pointers is captured into one graph, and later
+ * runs are a single launch; binding other memory drops the capture. */
+#include "graph/graph.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  DevModule *module;
+  void **args;
+  int32_t n_args, node;
+} Step;
+
+struct GraphExec {
+  Err *e;
+  Arena *arena;
+  const Graph *g;
+  Device *d;
+  void **own;  /* per storage */
+  void **data; /* per entry */
+  Step *step;
+  int32_t n_steps;
+  DevGraph *captured;
+  bool replay;
+  int32_t runs; /* since the pointers last changed */
+};
+
+typedef struct {
+  GraphExec *x;
+  GraphFind find;
+  void *env;
+} Init;
+
+static void prepare(GraphExec *x) {
+  const Graph *g = x->g;
+  for (int i = 0; i < x->n_steps; i++) {
+    Step *s = &x->step[i];
+    const GraphNode *n = &g->node[s->node];
+    int k = 0;
+    for (int j = 0; j < n->n_in; j++) s->args[k++] = x->data[n->in[j]];
+    for (int j = 0; j < n->n_out; j++) s->args[k++] = x->data[n->first + j];
+  }
+  if (x->captured) dev_graph_free(x->captured);
+  x->captured = NULL;
+  x->runs = 0;
+}
+
+static void init_step(Init *in, Step *s, int node) {
+  GraphExec *x = in->x;
+  const GraphNode *n = &x->g->node[node];
+  s->node = node;
+  s->module = in->find(in->env, n->func);
+  if (!s->module)
+    err_raise(x->e, NS_ERR_VALUE, "the library has no function %s, which node %s calls", n->func, n->name);
+  s->n_args = n->n_in + n->n_out;
+  if (dev_module_args(s->module) != s->n_args)
+    err_raise(x->e, NS_ERR_VALUE, "node %s passes %d tensors, %s takes %d", n->name, (int)s->n_args, n->func,
+              dev_module_args(s->module));
+  const Manifest *m = dev_manifest(s->module);
+  for (int k = 0; k < s->n_args; k++) {
+    const GraphEntry *en = &x->g->entry[k < n->n_in ? n->in[k] : n->first + k - n->n_in];
+    if (m->arg[k].bytes != en->bytes)
+      err_raise(x->e, NS_ERR_VALUE, "node %s: tensor %d has %lld bytes, %s wants %lld", n->name, k,
+                (long long)en->bytes, n->func, (long long)m->arg[k].bytes);
+  }
+  s->args = arena_array(x->arena, void *, s->n_args);
+}
+
+static void init(void *arg) {
+  Init *in = arg;
+  GraphExec *x = in->x;
+  const Graph *g = x->g;
+  x->arena = arena_new(x->e);
+  x->own = arena_array(x->arena, void *, g->n_storage);
+  x->data = arena_array(x->arena, void *, g->n_entries);
+  x->step = arena_array(x->arena, Step, g->n_nodes);
+  for (int i = 0; i < g->n_nodes; i++)
+    if (g->node[i].kind == GN_CALL) init_step(in, &x->step[x->n_steps++], i);
+  for (int i = 0; i < g->n_storage; i++)
+    x->own[i] = dev_alloc(x->d, g->storage_bytes[i] ? (size_t)g->storage_bytes[i] : 4);
+  for (int i = 0; i < g->n_entries; i++) x->data[i] = x->own[g->entry[i].storage];
+  prepare(x);
+}
+
+GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env) {
+  GraphExec *x = mem_alloc(e, sizeof *x);
+  *x = (GraphExec){.e = e, .g = g, .d = d, .replay = true};
+  ErrCode c = err_try(e, init, &(Init){x, find, env});
+  if (c == NS_OK) return x;
+  graph_exec_free(x);
+  err_rethrow(e, c);
+}
+
+void graph_exec_free(GraphExec *x) {
+  if (!x) return;
+  if (x->captured) dev_graph_free(x->captured);
+  for (int i = 0; x->own && i < x->g->n_storage; i++)
+    if (x->own[i]) dev_free(x->d, x->own[i]);
+  arena_free(x->arena);
+  free(x);
+}
+
+void *graph_exec_data(const GraphExec *x, int entry) {
+  return x->data[entry];
+}
+
+void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
+  int32_t id = x->g->entry[entry].storage;
+  if (!ptr) ptr = x->own[id];
+  for (int i = 0; i < x->g->n_entries; i++)
+    if (x->g->entry[i].storage == id) x->data[i] = ptr;
+  prepare(x);
+}
+
+void graph_exec_replay(GraphExec *x, bool on) {
+  x->replay = on;
+  if (!on && x->captured) {
+    dev_graph_free(x->captured);
+    x->captured = NULL;
+  }
+}
+
+static void launch(void *arg) {
+  GraphExec *x = arg;
+  for (int i = 0; i < x->n_steps; i++) dev_run(x->step[i].module, x->step[i].args);
+}
+
+/* A capture must be ended even when a launch inside it fails. */
+static void capture(GraphExec *x) {
+  if (dev_graph_begin(x->d) != 0) {
+    x->replay = false;
+    return;
+  }
+  ErrCode c = err_try(x->e, launch, x);
+  x->captured = dev_graph_end(x->d);
+  if (c != NS_OK) {
+    dev_graph_free(x->captured);
+    x->captured = NULL;
+    err_rethrow(x->e, c);
+  }
+}
+
+void graph_exec_run(GraphExec *x) {
+  if (!x->captured && x->replay && x->runs >= 1) capture(x);
+  if (x->captured)
+    dev_graph_launch(x->captured);
+  else
+    launch(x);
+  if (x->runs < 2) x->runs++;
+}
+
+double graph_exec_time(GraphExec *x, int number) {
+  dev_sync(x->d);
+  double t = clock_now();
+  for (int i = 0; i < number; i++) {
+    graph_exec_run(x);
+    if (dev_type(x->d) == DEV_CPU) err_poll(x->e);
+  }
+  dev_sync(x->d);
+  return (clock_now() - t) / number;
+}
+
+void graph_exec_node_times(GraphExec *x, int number, double *seconds) {
+  memset(seconds, 0, sizeof *seconds * (size_t)x->g->n_nodes);
+  for (int i = 0; i < x->n_steps; i++)
+    seconds[x->step[i].node] = dev_time(x->step[i].module, x->step[i].args, number, false);
+}
+
+bool graph_exec_captured(const GraphExec *x) {
+  return x->captured != NULL;
+}
+
+int64_t graph_exec_bytes(const GraphExec *x) {
+  int64_t sum = 0;
+  for (int i = 0; i < x->g->n_storage; i++) sum += x->g->storage_bytes[i];
+  return sum;
+}

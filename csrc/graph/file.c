@@ -1,0 +1,170 @@
+/* The graph file: one JSON object with nodes, entries (the values nodes make) and outputs (spec 05 §5.1). Nodes refer
+ * to entries as [node, output, version]; here they become plain entry numbers. The file may come from outside, so every
+ * number is checked here once and the executor can trust it. */
+#include "graph/graph.h"
+#include <cJSON.h>
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+  Arena *a;
+  const char *text;
+  cJSON *root;
+  Graph *g;
+  int32_t *row;
+} Parse;
+
+static const struct {
+  const char *name;
+  int bytes;
+} DTYPES[] = {
+    {"float32", 4}, {"float16", 2}, {"float64", 8}, {"bfloat16", 2}, {"int8", 1},   {"int16", 2}, {"int32", 4},
+    {"int64", 8},   {"uint8", 1},   {"uint16", 2},  {"uint32", 4},   {"uint64", 8}, {"bool", 1},  {"uint1", 1},
+};
+
+static int64_t element_bytes(const char *dtype) {
+  for (int i = 0; i < NS_COUNT(DTYPES); i++)
+    if (strcmp(DTYPES[i].name, dtype) == 0) return DTYPES[i].bytes;
+  return 0;
+}
+
+static NS_NORETURN void bad(const Parse *p, const char *what, int i) {
+  err_raise(arena_err(p->a), NS_ERR_VALUE, "graph file: %s (item %d)", what, i);
+}
+
+static const cJSON *array(const Parse *p, const cJSON *o, const char *field, int32_t *n) {
+  const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, field);
+  if (!cJSON_IsArray(v)) err_raise(arena_err(p->a), NS_ERR_VALUE, "graph file: %s is missing or no list", field);
+  *n = cJSON_GetArraySize(v);
+  return v;
+}
+
+static const char *string(const Parse *p, const cJSON *o, const char *field, int i) {
+  const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, field);
+  if (!cJSON_IsString(v)) bad(p, field, i);
+  return arena_strdup(p->a, v->valuestring);
+}
+
+static int64_t integer(const Parse *p, const cJSON *v, const char *what, int i, int64_t lo, int64_t hi) {
+  if (!cJSON_IsNumber(v) || floor(v->valuedouble) != v->valuedouble || v->valuedouble < (double)lo ||
+      v->valuedouble > (double)hi)
+    bad(p, what, i);
+  return (int64_t)v->valuedouble;
+}
+
+static int32_t entry_of(const Parse *p, const cJSON *ref, int n_nodes, int i) {
+  if (!cJSON_IsArray(ref) || cJSON_GetArraySize(ref) < 2) bad(p, "an entry is not [node, output, version]", i);
+  int64_t node = integer(p, cJSON_GetArrayItem(ref, 0), "node number out of range", i, 0, n_nodes - 1);
+  int64_t out =
+      integer(p, cJSON_GetArrayItem(ref, 1), "output number out of range", i, 0, p->row[node + 1] - p->row[node] - 1);
+  return p->row[node] + (int32_t)out;
+}
+
+static void parse_node(Parse *p, const cJSON *o, int i) {
+  GraphNode *n = &p->g->node[i];
+  const char *op = string(p, o, "op", i);
+  n->name = string(p, o, "name", i);
+  n->first = p->row[i];
+  n->n_out = p->row[i + 1] - p->row[i];
+  if (n->n_out < 1) bad(p, "node_row_ptr does not ascend", i);
+  const cJSON *in = array(p, o, "inputs", &n->n_in), *ref;
+  n->in = arena_array(p->a, int32_t, n->n_in);
+  int k = 0;
+  cJSON_ArrayForEach(ref, in) {
+    n->in[k] = entry_of(p, ref, p->g->n_nodes, i);
+    if (n->in[k++] >= n->first) bad(p, "a node reads a value made later", i);
+  }
+  if (strcmp(op, "null") == 0) {
+    n->kind = GN_NULL;
+    if (n->n_in || n->n_out != 1) bad(p, "an input node has inputs or several outputs", i);
+    return;
+  }
+  if (strcmp(op, "tvm_op") != 0) bad(p, "op is neither null nor tvm_op", i);
+  n->func = string(p, cJSON_GetObjectItemCaseSensitive(o, "attrs"), "func_name", i);
+  n->kind = strcmp(n->func, "__nop") == 0 ? GN_NOP : GN_CALL;
+  if (n->kind == GN_NOP && (n->n_in != 1 || n->n_out != 1)) bad(p, "__nop must have one input and one output", i);
+}
+
+/* attrs.FIELD = [type name, list]; the list has one item per entry */
+static const cJSON *attr_list(const Parse *p, const cJSON *attrs, const char *field) {
+  int32_t n;
+  const cJSON *pair = array(p, attrs, field, &n), *list = cJSON_GetArrayItem(pair, 1);
+  if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != p->g->n_entries)
+    err_raise(arena_err(p->a), NS_ERR_VALUE, "graph file: attrs.%s must hold %d items", field, (int)p->g->n_entries);
+  return list;
+}
+
+static void parse_entries(Parse *p, const cJSON *attrs) {
+  Graph *g = p->g;
+  const cJSON *shapes = attr_list(p, attrs, "shape"), *dtypes = attr_list(p, attrs, "dtype");
+  const cJSON *ids = attr_list(p, attrs, "storage_id"), *s = shapes->child, *t = dtypes->child, *q = ids->child, *d;
+  g->storage_bytes = arena_array(p->a, int64_t, g->n_entries);
+  for (int i = 0; i < g->n_entries; i++, s = s->next, t = t->next, q = q->next) {
+    GraphEntry *en = &g->entry[i];
+    if (!cJSON_IsArray(s) || !cJSON_IsString(t)) bad(p, "attrs.shape or attrs.dtype is wrong", i);
+    en->rank = cJSON_GetArraySize(s);
+    en->shape = arena_array(p->a, int64_t, en->rank);
+    en->dtype = arena_strdup(p->a, t->valuestring);
+    en->bytes = element_bytes(en->dtype);
+    if (!en->bytes) bad(p, "unknown dtype", i);
+    int k = 0;
+    cJSON_ArrayForEach(d, s) {
+      en->shape[k] = integer(p, d, "a dimension is no integer", i, 0, (int64_t)1 << 40);
+      if (!i64_mul(en->bytes, en->shape[k++], &en->bytes)) bad(p, "a value is too large", i);
+    }
+    en->storage = (int32_t)integer(p, q, "storage_id out of range", i, 0, g->n_entries - 1);
+    int64_t padded = (en->bytes + 3) / 4 * 4;
+    if (padded > g->storage_bytes[en->storage]) g->storage_bytes[en->storage] = padded;
+    if (en->storage >= g->n_storage) g->n_storage = en->storage + 1;
+  }
+}
+
+static void parse(void *arg) {
+  Parse *p = arg;
+  Graph *g = p->g = arena_new_of(p->a, Graph);
+  p->root = cJSON_Parse(p->text);
+  if (!cJSON_IsObject(p->root))
+    err_raise(arena_err(p->a), NS_ERR_VALUE, "graph file: not a JSON object: %.60s", p->text);
+  int32_t n_row, i = 0;
+  const cJSON *nodes = array(p, p->root, "nodes", &g->n_nodes), *row = array(p, p->root, "node_row_ptr", &n_row), *o;
+  if (n_row != g->n_nodes + 1) bad(p, "node_row_ptr must have one item more than nodes", n_row);
+  p->row = arena_array(p->a, int32_t, n_row);
+  cJSON_ArrayForEach(o, row) {
+    p->row[i] = (int32_t)integer(p, o, "node_row_ptr out of range", i, i ? p->row[i - 1] : 0, i ? 1 << 28 : 0);
+    i++;
+  }
+  g->n_entries = p->row[g->n_nodes];
+  g->node = arena_array(p->a, GraphNode, g->n_nodes);
+  g->entry = arena_array(p->a, GraphEntry, g->n_entries);
+  i = 0;
+  cJSON_ArrayForEach(o, nodes) parse_node(p, o, i++);
+  parse_entries(p, cJSON_GetObjectItemCaseSensitive(p->root, "attrs"));
+  const cJSON *args = array(p, p->root, "arg_nodes", &g->n_args), *heads = array(p, p->root, "heads", &g->n_heads);
+  g->arg = arena_array(p->a, int32_t, g->n_args);
+  g->head = arena_array(p->a, int32_t, g->n_heads);
+  i = 0;
+  cJSON_ArrayForEach(o, args) {
+    int64_t n = integer(p, o, "arg_nodes out of range", i, 0, g->n_nodes - 1);
+    if (g->node[n].kind != GN_NULL) bad(p, "arg_nodes names a node that is no input", i);
+    g->arg[i++] = p->row[n];
+  }
+  i = 0;
+  cJSON_ArrayForEach(o, heads) {
+    g->head[i] = entry_of(p, o, g->n_nodes, i);
+    i++;
+  }
+}
+
+Graph *graph_parse(Arena *a, const char *json) {
+  Parse p = {a, json, NULL, NULL, NULL};
+  ErrCode c = err_try(arena_err(a), parse, &p);
+  cJSON_Delete(p.root); /* before the error travels on: cJSON's tree is not in the arena */
+  if (c != NS_OK) err_rethrow(arena_err(a), c);
+  return p.g;
+}
+
+int graph_find(const Graph *g, const char *name) {
+  for (int i = 0; i < g->n_nodes; i++)
+    if (g->node[i].kind == GN_NULL && strcmp(g->node[i].name, name) == 0) return g->node[i].first;
+  return -1;
+}

@@ -1,0 +1,75 @@
+/* graph: from a network that is compiled to one that runs: the storage plan, the graph file, the parameter file and the
+ * executor, which replays a CUDA graph of the whole network. It knows nothing of tuning or of loops. Spec 08 §6, 05 §5.
+ */
+#ifndef NS_GRAPH_H
+#define NS_GRAPH_H
+#include "device/device.h"
+
+/* ---- storage plan (plan.c): which values share memory ----
+ * A node makes the entries first .. first + n_out - 1 from the entries `in`. Nodes come in execution order. */
+typedef enum {
+  GN_NULL,
+  GN_CALL,
+  GN_NOP
+} GraphNodeKind; /* input or parameter; kernel; reshape that shares its input's memory */
+typedef struct {
+  GraphNodeKind kind;
+  const char *name, *func; /* func: NULL unless GN_CALL */
+  int32_t n_in, *in;       /* entries */
+  int32_t first, n_out;
+} GraphNode;
+typedef struct {
+  int32_t n_storage;
+  int32_t *id;
+  int64_t *bytes;
+} GraphPlan; /* id per entry, bytes per storage */
+GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, const int64_t *bytes, int n_heads,
+                     const int32_t *heads);
+
+/* ---- graph file (file.c) ---- */
+typedef struct {
+  int32_t rank;
+  int64_t *shape;
+  const char *dtype;
+  int64_t bytes;
+  int32_t storage;
+} GraphEntry;
+typedef struct {
+  int32_t n_nodes;
+  GraphNode *node;
+  int32_t n_entries;
+  GraphEntry *entry;
+  int32_t n_args, *arg;   /* entries of the inputs and parameters, in order */
+  int32_t n_heads, *head; /* entries of the outputs */
+  int32_t n_storage;
+  int64_t *storage_bytes;
+} Graph;
+Graph *graph_parse(Arena *a, const char *json);   /* raises NS_ERR_VALUE naming the field; all memory in a */
+int graph_find(const Graph *g, const char *name); /* entry of the input or parameter of this name; -1 if none */
+
+/* ---- parameter file (params.c) ---- */
+typedef struct {
+  const char *name, *dtype;
+  int32_t rank;
+  const int64_t *shape;
+  int64_t bytes;
+  const void *data;
+} GraphParam;
+void params_write(StrBuf *out, int n, const GraphParam *p);
+GraphParam *params_read(Arena *a, const void *data, size_t size, int *n); /* .data points into `data` */
+
+/* ---- executor (exec.c) ----
+ * Opaque; the graph, the device and the modules must outlive it. All calls raise on the device's Err. */
+typedef struct GraphExec GraphExec;
+typedef DevModule *(*GraphFind)(void *env, const char *func); /* NULL if there is none */
+GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env);
+void graph_exec_free(GraphExec *x);
+void *graph_exec_data(const GraphExec *x, int entry);     /* device pointer */
+void graph_exec_bind(GraphExec *x, int entry, void *ptr); /* caller's memory instead of our own; NULL: ours again */
+void graph_exec_replay(GraphExec *x, bool on);            /* CUDA graph replay, on by default */
+void graph_exec_run(GraphExec *x);                        /* asynchronous on GPUs */
+double graph_exec_time(GraphExec *x, int number); /* mean seconds of `number` runs, device idle before and after */
+void graph_exec_node_times(GraphExec *x, int number, double *seconds); /* per node; 0 for nodes without kernel */
+bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
+int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory of the storages */
+#endif

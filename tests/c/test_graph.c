@@ -1,0 +1,206 @@
+/* graph: storage plan, graph file, parameter file, and a small network run on the CPU. */
+#include "build/build.h"
+#include "graph/graph.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+typedef struct {
+  Err e;
+  Arena *a;
+} Fix;
+
+static int32_t *entries(Arena *a, int n, const int *v) {
+  int32_t *out = arena_array(a, int32_t, n);
+  for (int i = 0; i < n; i++) out[i] = v[i];
+  return out;
+}
+#define IN(...) entries(f->a, NS_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__})
+
+static void plan_body(void *p) {
+  Fix *f = p;
+  /* data, w1, A, w2, B, w3, C: C takes over A's memory */
+  GraphNode n[7] = {{GN_NULL, "data", NULL, 0, NULL, 0, 1}, {GN_NULL, "w1", NULL, 0, NULL, 1, 1},
+                    {GN_CALL, "A", "f", 2, IN(0, 1), 2, 1}, {GN_NULL, "w2", NULL, 0, NULL, 3, 1},
+                    {GN_CALL, "B", "f", 2, IN(2, 3), 4, 1}, {GN_NULL, "w3", NULL, 0, NULL, 5, 1},
+                    {GN_CALL, "C", "f", 2, IN(4, 5), 6, 1}};
+  int64_t bytes[7] = {64, 64, 64, 64, 64, 64, 64};
+  int32_t head = 6;
+  GraphPlan g = graph_plan(f->a, 7, n, 7, bytes, 1, &head);
+  int expect[7] = {0, 1, 2, 3, 4, 5, 2};
+  for (int i = 0; i < 7; i++) assert_int_equal(g.id[i], expect[i]);
+  assert_int_equal(g.n_storage, 6);
+  /* a freed storage grows by at most 16; a reshape shares and keeps its input alive */
+  GraphNode m[5] = {{GN_NULL, "x", NULL, 0, NULL, 0, 1},
+                    {GN_CALL, "A", "f", 1, IN(0), 1, 1},
+                    {GN_NOP, "R", "__nop", 1, IN(1), 2, 1},
+                    {GN_CALL, "B", "f", 1, IN(2), 3, 1},
+                    {GN_CALL, "C", "f", 1, IN(3), 4, 1}};
+  int64_t size[5] = {8, 100, 100, 50, 1000};
+  head = 4;
+  g = graph_plan(f->a, 5, m, 5, size, 1, &head);
+  assert_int_equal(g.id[2], g.id[1]);
+  assert_int_not_equal(g.id[3], g.id[1]);
+  assert_int_equal(g.id[4], g.id[1]);
+  assert_int_equal(g.bytes[g.id[4]], 1000);
+}
+
+static void params_body(void *p) {
+  Fix *f = p;
+  float w[6] = {1, 2, 3, 4, 5, 6};
+  int64_t shape[2] = {2, 3}, idx[1] = {7};
+  GraphParam in[2] = {{"weight", "float32", 2, shape, sizeof w, w}, {"i", "int64", 0, NULL, 8, idx}};
+  StrBuf b;
+  sb_init(&b, f->a);
+  params_write(&b, 2, in);
+  int n = 0;
+  GraphParam *out = params_read(f->a, b.at, b.len, &n);
+  assert_int_equal(n, 2);
+  assert_string_equal(out[0].name, "weight");
+  assert_string_equal(out[1].dtype, "int64");
+  assert_int_equal(out[0].shape[1], 3);
+  assert_memory_equal(out[0].data, w, sizeof w);
+}
+
+typedef struct {
+  Fix *f;
+  const void *data;
+  size_t n;
+} Bytes;
+static void read_body(void *p) {
+  Bytes *b = p;
+  int n;
+  params_read(b->f->a, b->data, b->n, &n);
+}
+
+static void damaged_body(void *p) { /* every truncation is an error, none a crash */
+  Fix *f = p;
+  float w[2] = {1, 2};
+  int64_t shape[1] = {2};
+  GraphParam in = {"w", "float32", 1, shape, sizeof w, w};
+  StrBuf b;
+  sb_init(&b, f->a);
+  params_write(&b, 1, &in);
+  for (size_t n = 0; n < b.len; n++) assert_int_equal(err_try(&f->e, read_body, &(Bytes){f, b.at, n}), NS_ERR_VALUE);
+}
+
+#define GRAPH                                                                                                          \
+  "{\"nodes\":[{\"op\":\"null\",\"name\":\"x\",\"inputs\":[]},{\"op\":\"tvm_op\",\"name\":\"a\",\"attrs\":{\"func_"    \
+  "name\":\"twice\"},"                                                                                                 \
+  "\"inputs\":[[0,0,0]]},{\"op\":\"tvm_op\",\"name\":\"r\",\"attrs\":{\"func_name\":\"__nop\"},\"inputs\":[[1,0,0]]}," \
+  "{\"op\":\"tvm_op\",\"name\":\"b\",\"attrs\":{\"func_name\":\"twice\"},\"inputs\":[[2,0,0]]}],\"arg_nodes\":[0],"    \
+  "\"heads\":[[3,0,0]],\"node_row_ptr\":[0,1,2,3,4],\"attrs\":{\"shape\":[\"list_shape\",[[1000],[1000],[10,100],["    \
+  "1000]]],"                                                                                                           \
+  "\"dtype\":[\"list_str\",[\"float32\",\"float32\",\"float32\",\"float32\"]],\"storage_id\":[\"list_int\",[0,1,1,2]]" \
+  "}}"
+
+static const char *const SOURCE =
+    "#include <stdint.h>\n"
+    "int32_t twice(void *const *args, void *const *work, int32_t (*par)(void*, void (*)(void*, int64_t, int64_t), "
+    "void*, int64_t), void *pool) {\n"
+    "  const float *a = args[0]; float *b = args[1]; for (int i = 0; i < 1000; i++) b[i] = a[i] * 2 + 1; return 0; }\n";
+static const char *const MANIFEST =
+    "{\"format\":1,\"target\":\"c\",\"entry\":\"twice\",\"args\":[{\"name\":\"a\",\"dtype\":\"float32\",\"shape\":["
+    "1000],\"bytes\":4000},"
+    "{\"name\":\"b\",\"dtype\":\"float32\",\"shape\":[1000],\"bytes\":4000}],\"work\":[],\"kernels\":[]}";
+
+static DevModule *find(void *env, const char *func) {
+  return strcmp(func, "twice") == 0 ? env : NULL;
+}
+static DevModule *find_none(void *env, const char *func) {
+  (void)env, (void)func;
+  return NULL;
+}
+typedef struct {
+  Fix *f;
+  Graph *g;
+  Device *d;
+} Missing;
+static void missing_body(void *p) {
+  Missing *m = p;
+  graph_exec_new(&m->f->e, m->g, m->d, find_none, NULL);
+}
+
+static void run_body(void *p) {
+  Fix *f = p;
+  Target t = {.kind = TG_CPU};
+  Binary bin = build_binary(f->a, &t, SOURCE, &(BuildOptions){20, "", NULL});
+  Device *d = dev_open(&f->e, DEV_CPU, 0);
+  DevModule *m = dev_load(d, bin.data, bin.n, MANIFEST);
+  Graph *g = graph_parse(f->a, GRAPH);
+  assert_int_equal(g->n_storage, 3);
+  assert_int_equal(graph_find(g, "x"), 0);
+  assert_int_equal(graph_find(g, "y"), -1);
+  assert_int_equal(err_try(&f->e, missing_body, &(Missing){f, g, d}), NS_ERR_VALUE);
+  assert_non_null(strstr(f->e.msg, "twice"));
+  GraphExec *x = graph_exec_new(&f->e, g, d, find, m);
+  static _Alignas(256) float in[1000], out[1000];
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < 1000; i++) in[i] = (float)(i + round);
+    if (round == 2)
+      graph_exec_bind(x, 0, in);
+    else
+      dev_upload(d, graph_exec_data(x, 0), in, sizeof in);
+    graph_exec_run(x);
+    dev_sync(d);
+    dev_download(d, out, graph_exec_data(x, g->head[0]), sizeof out);
+    for (int i = 0; i < 1000; i++) assert_true(out[i] == ((float)(i + round) * 2 + 1) * 2 + 1);
+  }
+  assert_true(graph_exec_time(x, 5) > 0);
+  double node[4];
+  graph_exec_node_times(x, 3, node);
+  assert_true(node[0] == 0 && node[1] > 0 && node[2] == 0);
+  assert_false(graph_exec_captured(x));
+  graph_exec_free(x);
+  dev_unload(m);
+  dev_close(d);
+}
+
+static void bad_file_body(void *p) {
+  graph_parse(((Fix *)p)->a, "{\"nodes\": 3}");
+}
+static void bad_row_body(void *p) {
+  graph_parse(((Fix *)p)->a, "{\"nodes\":[{\"op\":\"null\",\"name\":\"x\",\"inputs\":[]}],\"node_row_ptr\":[0,-1]}");
+}
+static void bad_order_body(void *p) {
+  graph_parse(((Fix *)p)->a, "{\"nodes\":[{\"op\":\"tvm_op\",\"name\":\"x\",\"attrs\":{\"func_name\":\"f\"},\"inputs\":"
+                             "[[0,0,0]]}],\"node_row_ptr\":[0,1]}");
+}
+
+static void under(ErrBody body, ErrCode want) {
+  Fix f;
+  err_init(&f.e);
+  f.a = arena_new(&f.e);
+  ErrCode c = err_try(&f.e, body, &f);
+  if (c != want) print_message("%s\n", f.e.msg);
+  assert_int_equal(c, want);
+  arena_free(f.a);
+}
+
+static void test_plan(void **s) {
+  (void)s;
+  under(plan_body, NS_OK);
+}
+static void test_params(void **s) {
+  (void)s;
+  under(params_body, NS_OK);
+  under(damaged_body, NS_OK);
+}
+static void test_run(void **s) {
+  (void)s;
+  under(run_body, NS_OK);
+}
+static void test_bad_files(void **s) {
+  (void)s;
+  under(bad_file_body, NS_ERR_VALUE);
+  under(bad_row_body, NS_ERR_VALUE);
+  under(bad_order_body, NS_ERR_VALUE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan), cmocka_unit_test(test_params),
+                                     cmocka_unit_test(test_run), cmocka_unit_test(test_bad_files)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
