@@ -18,16 +18,18 @@ extern const char *const AN_WORD[AN_COUNT]; /* "for", "unroll", ... as in the st
 typedef struct {
   const char *name;    /* state name, cleaned */
   const char *sname;   /* schedule name, not cleaned */
-  VarId var;           /* loop variable */
+  VarId var;           /* root axes: the operation's variable; leaves: the loop's, set by bound inference; bound: the thread's */
   uint8_t kind, ann;
   bool ranged;         /* range known in the state */
   int64_t smin, sext;  /* state range (constants); sext < 0: known to be symbolic */
   ExprId min, extent;  /* set by bound inference, for every axis; 0 before */
-  int32_t thread_obj;  /* bound thread-axis object (7.1.6), 0 none; fresh per AN step, shared objects for te.bind */
-  int32_t n_orig; const char **orig; const int32_t *orig_axis; /* fused from (layout rewrite) */
+  int32_t thread_obj;  /* bound thread-axis object (7.1.6) = its variable, 0 none; fresh per AN step, shared objects for te.bind */
+  int32_t n_orig; const int32_t *orig;  /* fused from these axes of the stage (layout rewrite) */
+  int32_t used_by;     /* 1 + the relation that takes this axis as input; 0: a leaf */
+  int32_t rebase_of;   /* 1 + root axis whose loop this is after normalisation (starts at 0); 0: none */
   int32_t align_factor, align_offset;
   int32_t pragma_unroll; bool has_pragma_unroll, skip_region, explicit_unroll;
-} Axis;
+} Axis;                /* align_*: storage_align, on root data axes only (factor 0: none) */
 
 typedef enum { REL_SPLIT, REL_FUSE, REL_REBASE, REL_SINGLETON } RelKind;
 typedef struct { RelKind kind; int32_t parent, outer, inner; /* axes; FUSE: outer, inner -> parent */
@@ -44,6 +46,7 @@ typedef struct {
   ScopeKind scope;                       /* SC_AUTO unless CHR/CHW/set_scope */
   int32_t auto_unroll, storage_offset;   /* state attributes */
   bool double_buffer, is_output;
+  int32_t n_plain_axes, n_plain_rels;    /* before the rebase relations of bound inference; 0 while not bounded */
 } Stage;
 
 /* ---- steps: plain data ---- */

@@ -1,0 +1,203 @@
+/* Axes, relations and the attach map of stages: the part that transform steps and te primitives share.
+ *
+ * A stage starts with one axis per loop of its operation (data axes, then reduce axes). Splitting or fusing never
+ * removes an axis: it appends new ones and a relation that says how they hang together; `leaf` lists the axes that are
+ * loops now, outermost first. Following the relations forward gives extents, following them backward gives index values.
+ *
+ * Stages that are computed inside a loop of another stage are listed at that other stage as (leaf index, stage id), in
+ * the order in which they were attached; the attached stage holds the same pair the other way round.
+ */
+#include "schedule/internal.h"
+#include <string.h>
+
+char *name_join(Arena *a, const char *x, const char *y) {
+  size_t n = strlen(x), m = strlen(y);
+  char *r = arena_alloc(a, n + m + 1);
+  memcpy(r, x, n);
+  memcpy(r + n, y, m);
+  return r;
+}
+
+static char *name_part(Arena *a, const char *x, const char *y, const char *tail) {
+  size_t n = strlen(x), m = strlen(y), k = strlen(tail);
+  char *r = arena_alloc(a, n + m + k + 2);
+  memcpy(r, x, n);
+  r[n] = '.';
+  memcpy(r + n + 1, y, m);
+  memcpy(r + n + 1 + m, tail, k);
+  return r;
+}
+
+char *name_clean(Arena *a, const char *s) {
+  char *r = arena_strdup(a, s), *w = r;
+  for (char *p = r; *p; p++)
+    if (*p == '.' || *p == '@') *p = '_';
+  for (const char *p = r; *p;) { /* in place: the words only get shorter, and neither replacement can make the other word */
+    if (!strncmp(p, "outer", 5) || !strncmp(p, "inner", 5)) {
+      *w++ = *p;
+      p += 5;
+    } else {
+      *w++ = *p++;
+    }
+  }
+  *w = 0;
+  return r;
+}
+
+int axis_new(IrCtx *c, Stage *st, Axis a) {
+  vec_push(ir_arena(c), &st->axes, a);
+  return st->axes.len - 1;
+}
+
+static int axis_root(IrCtx *c, Stage *st, const TeAxis *t, IterKind kind) {
+  Axis a = {.name = name_clean(ir_arena(c), t->name), .sname = t->name, .var = t->var, .kind = (uint8_t)kind, .ranged = true};
+  if (!ex_const_int(c, t->min, &a.smin)) a.smin = 0;
+  if (!ex_const_int(c, t->extent, &a.sext)) a.sext = -1;
+  a.min = t->min;
+  a.extent = t->extent;
+  return axis_new(c, st, a);
+}
+
+Stage stage_fresh(IrCtx *c, const TeOp *op, const TeOp *origin) {
+  Arena *m = ir_arena(c);
+  Stage st = {.op = op, .origin = origin, .scope = SC_AUTO, .at_stage = -1, .at_iter = -1};
+  if (op->kind == TE_PLACEHOLDER) return st;
+  st.n_root_data = op->n_axis;
+  st.n_root = op->n_axis + op->n_red;
+  int want = st.n_root * 6 + 4;
+  vec_grow(m, (void **)&st.axes.at, &st.axes.cap, want, sizeof(Axis));
+  for (int i = 0; i < op->n_axis; i++) axis_root(c, &st, &op->axis[i], IT_SPACE);
+  for (int i = 0; i < op->n_red; i++) axis_root(c, &st, &op->red[i], IT_REDUCE);
+  for (int i = 0; i < st.n_root; i++) vec_push(m, &st.leaf, i);
+  return st;
+}
+
+Stage *stage_at(State *s, int stage, bool compute) {
+  err_check(S_ERR(s), stage >= 0 && stage < s->stage.len, "stage %d does not exist: the state has stages 0 to %d", stage, s->stage.len - 1);
+  Stage *st = &s->stage.at[stage];
+  err_check(S_ERR(s), !compute || st->op->kind == TE_COMPUTE, "stage %d (%s) is a placeholder: it has no loops to transform", stage,
+            st->op->name);
+  return st;
+}
+
+Axis *leaf_at(State *s, int stage, int iter) {
+  Stage *st = stage_at(s, stage, true);
+  err_check(S_ERR(s), iter >= 0 && iter < st->leaf.len, "iterator %d of stage %d (%s) does not exist: the stage has %d iterators", iter, stage,
+            st->op->name, st->leaf.len);
+  return &st->axes.at[st->leaf.at[iter]];
+}
+
+/* ---- changes of one stage's loops ---- */
+
+static void leaf_replace(Arena *m, Stage *st, int pos, int n_old, int n_new) { /* makes room; the new entries are unset */
+  int tail = st->leaf.len - pos - n_old, len = st->leaf.len - n_old + n_new;
+  vec_grow(m, (void **)&st->leaf.at, &st->leaf.cap, len, sizeof(int32_t));
+  memmove(st->leaf.at + pos + n_new, st->leaf.at + pos + n_old, (size_t)tail * sizeof(int32_t));
+  st->leaf.len = len;
+}
+
+void stage_split2(IrCtx *c, Stage *st, int pos, ExprId factor, ExprId nparts) {
+  Arena *m = ir_arena(c);
+  int parent = st->leaf.at[pos];
+  Axis p = st->axes.at[parent];
+  Axis o = {.sname = name_join(m, p.sname, ".outer"), .kind = p.kind};
+  Axis i = {.sname = name_join(m, p.sname, ".inner"), .kind = p.kind};
+  o.name = o.sname; /* te schedules show schedule names; the SP steps overwrite both */
+  i.name = i.sname;
+  Rel r = {.kind = REL_SPLIT, .parent = parent, .factor = factor, .nparts = nparts};
+  r.outer = axis_new(c, st, o);
+  r.inner = axis_new(c, st, i);
+  vec_push(m, &st->rels, r);
+  st->axes.at[parent].used_by = st->rels.len;
+  leaf_replace(m, st, pos, 1, 2);
+  st->leaf.at[pos] = r.outer;
+  st->leaf.at[pos + 1] = r.inner;
+}
+
+void stage_fuse2(IrCtx *c, Stage *st, int pos) {
+  Arena *m = ir_arena(c);
+  Rel r = {.kind = REL_FUSE, .outer = st->leaf.at[pos], .inner = st->leaf.at[pos + 1]};
+  const Axis *o = &st->axes.at[r.outer], *i = &st->axes.at[r.inner];
+  Axis f = {.sname = name_part(m, o->sname, i->sname, ".fused"), .kind = o->kind == i->kind ? o->kind : (uint8_t)IT_MIXED};
+  f.name = f.sname;
+  r.parent = axis_new(c, st, f);
+  vec_push(m, &st->rels, r);
+  st->axes.at[r.outer].used_by = st->axes.at[r.inner].used_by = st->rels.len;
+  leaf_replace(m, st, pos, 2, 1);
+  st->leaf.at[pos] = r.parent;
+}
+
+void stage_singleton(IrCtx *c, Stage *st) {
+  Arena *m = ir_arena(c);
+  Axis a = {.name = "", .sname = "singleton", .kind = IT_SPECIAL, .ranged = true, .sext = 1};
+  Rel r = {.kind = REL_SINGLETON, .outer = -1, .inner = -1};
+  r.parent = axis_new(c, st, a);
+  vec_push(m, &st->rels, r);
+  leaf_replace(m, st, 0, 0, 1);
+  st->leaf.at[0] = r.parent;
+}
+
+void stage_permute(IrCtx *c, Stage *st, const int64_t *order) {
+  int32_t *old = arena_copy(ir_arena(c), st->leaf.at, sizeof(int32_t) * (size_t)st->leaf.len);
+  for (int i = 0; i < st->leaf.len; i++) st->leaf.at[i] = old[order[i]];
+}
+
+/* ---- the attach map ---- */
+
+bool attach_any(const State *s, int stage, int iter) {
+  const Stage *st = &s->stage.at[stage];
+  for (int i = 0; i < st->attached.len; i++)
+    if (iter < 0 || attach_leaf(st->attached.at[i]) == iter) return true;
+  return false;
+}
+
+void attach_clear(State *s, int stage) {
+  Stage *st = &s->stage.at[stage];
+  if (st->at_stage >= 0) {
+    Stage *t = &s->stage.at[st->at_stage];
+    int w = 0;
+    for (int i = 0; i < t->attached.len; i++)
+      if (attach_stage(t->attached.at[i]) != stage) t->attached.at[w++] = t->attached.at[i];
+    t->attached.len = w;
+  }
+  st->at_stage = st->at_iter = -1;
+}
+
+void attach_set(State *s, int stage, int target, int iter) {
+  attach_clear(s, stage);
+  Stage *st = &s->stage.at[stage], *t = &s->stage.at[target];
+  st->at_stage = target;
+  st->at_iter = iter;
+  vec_push(ir_arena(s->ctx), &t->attached, (int32_t)(iter << 16 | stage));
+}
+
+static void attach_move(State *s, int stage, int i, int leaf) {
+  int32_t *e = &s->stage.at[stage].attached.at[i];
+  *e = (int32_t)(leaf << 16 | attach_stage(*e));
+  s->stage.at[attach_stage(*e)].at_iter = leaf;
+}
+
+void attach_split(State *s, int stage, int pos, int more) {
+  const Stage *st = &s->stage.at[stage];
+  for (int i = 0; i < st->attached.len; i++) {
+    int q = attach_leaf(st->attached.at[i]);
+    if (q >= pos) attach_move(s, stage, i, q + more);
+  }
+}
+
+void attach_fuse(State *s, int stage, int first, int n) {
+  const Stage *st = &s->stage.at[stage];
+  for (int i = 0; i < st->attached.len; i++) {
+    int q = attach_leaf(st->attached.at[i]);
+    if (q > first) attach_move(s, stage, i, q < first + n ? first : q - n + 1);
+  }
+}
+
+void attach_shift(State *s, int from) {
+  for (int k = 0; k < s->stage.len; k++) {
+    Stage *st = &s->stage.at[k];
+    if (st->at_stage >= from) st->at_stage++;
+    for (int i = 0; i < st->attached.len; i++)
+      if (attach_stage(st->attached.at[i]) >= from) st->attached.at[i]++;
+  }
+}

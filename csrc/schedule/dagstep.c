@@ -1,0 +1,310 @@
+/* The three steps that rewrite the DAG: cache read, cache write and rfactor.
+ *
+ * Each one makes one new operation, changes the body of some operations and copies everything downstream, because a
+ * changed operation has new output tensors. The stages of unchanged and copied operations keep their loops; only `op`
+ * is exchanged (axes keep their variables, so loops and bodies still fit together).
+ */
+#include "schedule/internal.h"
+#include <string.h>
+
+ScopeKind scope_parse(Err *e, const char *text) {
+  static const struct { const char *name; ScopeKind scope; } SCOPES[] = {
+      {"global", SC_GLOBAL}, {"shared", SC_SHARED}, {"warp", SC_WARP}, {"local", SC_LOCAL}};
+  for (int i = 0; i < NS_COUNT(SCOPES); i++)
+    if (!strcmp(SCOPES[i].name, text)) return SCOPES[i].scope;
+  err_raise(e, NS_ERR_VALUE, "memory scope '%s' is unknown: use global, shared, warp or local", text);
+}
+
+/* ---- exchanging operations ---- */
+
+typedef struct { VEC(TensorId) from, to; } Swap;
+
+static void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b) {
+  for (int i = 0; i < a->n_out; i++) {
+    vec_push(m, &w->from, a->out[i]);
+    vec_push(m, &w->to, b->out[i]);
+  }
+}
+
+static TeOp *swap_reads(IrCtx *c, const TeOp *op, const Swap *w) { /* op itself if it reads none of them */
+  ExprId *body = NULL;
+  for (int k = 0; k < w->from.len; k++) {
+    bool reads = false;
+    for (int i = 0; i < op->n_in; i++) reads |= op->in[i] == w->from.at[k];
+    if (!reads) continue;
+    if (!body) body = arena_copy(ir_arena(c), op->body, sizeof(ExprId) * (size_t)op->n_out);
+    for (int i = 0; i < op->n_out; i++) body[i] = te_replace_tensor(c, body[i], w->from.at[k], w->to.at[k]);
+  }
+  return body ? te_op_with_body(c, op, body) : (TeOp *)op;
+}
+
+/* Exchanges the operations of stages `from` and later that read anything in w, then rebuilds the DAG. */
+static void swap_downstream(State *s, int from, Swap *w) {
+  Arena *m = ir_arena(s->ctx);
+  TeOp **ops = arena_array(m, TeOp *, s->stage.len);
+  for (int i = 0; i < s->stage.len; i++) {
+    Stage *st = &s->stage.at[i];
+    if (i >= from && st->op->kind == TE_COMPUTE) {
+      TeOp *op = swap_reads(s->ctx, st->op, w);
+      if (op != st->op) {
+        swap_outputs(m, w, st->op, op);
+        st->op = op;
+      }
+    }
+    ops[i] = (TeOp *)st->op;
+  }
+  s->dag = te_dag_rewritten(s->ctx, s->dag, s->stage.len, ops);
+}
+
+static Stage *stage_insert(State *s, int at, Stage st) {
+  attach_shift(s, at);
+  vec_push(ir_arena(s->ctx), &s->stage, st);
+  memmove(s->stage.at + at + 1, s->stage.at + at, sizeof(Stage) * (size_t)(s->stage.len - 1 - at));
+  s->stage.at[at] = st;
+  return &s->stage.at[at];
+}
+
+static Stage *stage_renew(State *s, int i, const TeOp *op) { /* a fresh stage with the identity of the old one */
+  Stage *st = &s->stage.at[i], old = *st;
+  *st = stage_fresh(s->ctx, op, old.origin);
+  st->is_output = old.is_output;
+  st->scope = old.scope;
+  return st;
+}
+
+/* ---- cache read ---- */
+
+static const char *cache_name(State *s, const TeOp *op, const char *scope) {
+  Arena *m = ir_arena(s->ctx);
+  const char *base = ir_tensor(s->ctx, op->out[0])->name, *name = NULL;
+  for (bool taken = true; taken; base = name_join(m, base, ".d")) {
+    name = arena_printf(m, "%s.%s", base, scope);
+    taken = false;
+    for (int i = 0; i < s->stage.len; i++) taken |= !strcmp(s->stage.at[i].op->name, name);
+  }
+  return name;
+}
+
+static TeOp *copy_op(IrCtx *c, const char *name, TensorId t) {
+  const IrTensor x = *ir_tensor(c, t);
+  TeAxis *axis = arena_array(ir_arena(c), TeAxis, x.rank);
+  ExprId *idx = arena_array(ir_arena(c), ExprId, x.rank);
+  for (int i = 0; i < x.rank; i++) {
+    DType type = ir_type(c, x.shape[i]);
+    axis[i] = (TeAxis){.name = arena_printf(ir_arena(c), "ax%d", i), .min = ex_int(c, type, 0), .extent = x.shape[i]};
+    axis[i].var = ir_var_new(c, axis[i].name, type, false);
+    idx[i] = ex_var(c, axis[i].var);
+  }
+  ExprId body = ex_read(c, t, x.rank, idx);
+  return te_compute(c, name, "", x.rank, axis, 1, &body, 0, NULL);
+}
+
+int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text, int n, const int64_t *readers) {
+  IrCtx *c = s->ctx;
+  const TeOp *x = s->stage.at[stage].op;
+  TeOp *y = copy_op(c, cache_name(s, x, scope_text), x->out[0]);
+  Swap w = {0}, cached = {0};
+  vec_push(ir_arena(c), &cached.from, x->out[0]);
+  vec_push(ir_arena(c), &cached.to, y->out[0]);
+  err_check(S_ERR(s), n > 0, "a cache read of %s needs at least one reader", x->name);
+  for (int i = 0; i < n; i++) {
+    Stage *r = &s->stage.at[readers[i]];
+    TeOp *op = swap_reads(c, r->op, &cached);
+    err_check(S_ERR(s), op != r->op, "cache read: stage %lld (%s) does not read %s", (long long)readers[i], r->op->name, x->name);
+    swap_outputs(ir_arena(c), &w, r->op, op);
+    r->op = op;
+  }
+  Stage st = stage_fresh(c, y, y);
+  st.scope = scope;
+  stage_insert(s, stage + 1, st);
+  swap_downstream(s, stage + 2, &w);
+  return stage + 1;
+}
+
+/* ---- cache write ---- */
+
+int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text) {
+  IrCtx *c = s->ctx;
+  Arena *m = ir_arena(c);
+  const TeOp *x = s->stage.at[stage].op;
+  err_check(S_ERR(s), !attach_any(s, stage, -1), "cache write: stage %d (%s) carries attached stages", stage, x->name);
+  TeAxis *axis = arena_array(m, TeAxis, x->n_axis);
+  VarSub *sub = arena_array(m, VarSub, x->n_axis);
+  ExprId *idx = arena_array(m, ExprId, x->n_axis), *body = arena_array(m, ExprId, x->n_out);
+  for (int i = 0; i < x->n_axis; i++) {
+    axis[i] = x->axis[i];
+    axis[i].name = name_join(m, x->axis[i].name, ".c");
+    axis[i].var = ir_var_new(c, axis[i].name, ir_var_info(c, x->axis[i].var)->type, false);
+    sub[i] = (VarSub){x->axis[i].var, ex_var(c, axis[i].var)};
+    idx[i] = ex_var(c, x->axis[i].var);
+  }
+  for (int i = 0; i < x->n_out; i++) body[i] = ex_subst(c, x->body[i], x->n_axis, sub);
+  TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope_text), x->tag, x->n_axis, axis, x->n_out, body, x->n_attr, x->attr);
+  for (int i = 0; i < x->n_out; i++) body[i] = ex_read(c, y->out[i], x->n_axis, idx);
+  TeOp *x2 = te_compute(c, x->name, x->tag, x->n_axis, x->axis, x->n_out, body, x->n_attr, x->attr);
+  Swap w = {0};
+  swap_outputs(m, &w, x, x2);
+  attach_clear(s, stage);
+  stage_renew(s, stage, x2);
+  Stage st = stage_fresh(c, y, y);
+  st.scope = scope;
+  stage_insert(s, stage, st);
+  swap_downstream(s, stage + 2, &w);
+  return stage;
+}
+
+/* ---- rfactor ---- */
+
+/* Marks all axes connected with `axis` through relations. */
+static char *connected(State *s, const Stage *st, int axis) {
+  char *mark = arena_alloc(ir_arena(s->ctx), (size_t)st->axes.len);
+  mark[axis] = 1;
+  for (bool more = true; more;) {
+    more = false;
+    for (int i = 0; i < st->rels.len; i++) {
+      const Rel *r = &st->rels.at[i];
+      if (r->kind == REL_SINGLETON) continue;
+      int a = r->parent, b = r->outer, d = r->inner < 0 ? b : r->inner;
+      if ((mark[a] | mark[b] | mark[d]) && !(mark[a] & mark[b] & mark[d])) mark[a] = mark[b] = mark[d] = 1, more = true;
+    }
+  }
+  return mark;
+}
+
+/* value(p) - min(p) < extent(p) for every split among the marked axes that does not divide. */
+static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, ExprId cond, ExprId *memo) {
+  for (int i = 0; i < st->rels.len; i++) {
+    const Rel *r = &st->rels.at[i];
+    if (r->kind != REL_SPLIT || !mark[r->parent]) continue;
+    const Axis *p = &st->axes.at[r->parent];
+    Arith *ar = ar_new(c);
+    if (ar_prove_eq(ar, p->extent, ex_mul(c, st->axes.at[r->outer].extent, st->axes.at[r->inner].extent))) continue;
+    ExprId v = stage_upward(c, st, r->parent, memo);
+    if (p->min && !ex_is_int(c, p->min, 0)) v = ex_sub(c, v, p->min);
+    ExprId test = ex_bin(c, IR_LT, v, p->extent);
+    test = ex_call(c, IN_LIKELY, DT_BOOL, 1, &test);
+    cond = cond ? ex_bin(c, IR_AND, cond, test) : test;
+  }
+  return cond;
+}
+
+typedef struct {
+  const TeOp *x; Stage *st; int axis, pos; char *mark;
+  ExprId *memo;          /* value of each axis of the old stage in terms of the new axes */
+  VEC(TeAxis) axes; VEC(IrAxis) ired; VEC(VarSub) sub;
+} Factor;
+
+/* Axes of the partial reduction, and what replaces the reduction axes it touches. */
+static void factor_axes(State *s, Factor *f) {
+  IrCtx *c = s->ctx;
+  Arena *m = ir_arena(c);
+  Stage *st = f->st;
+  ExprId *memo = f->memo = arena_array(m, ExprId, st->axes.len);
+  for (int i = 0; i <= f->x->n_axis; i++) {
+    if (i == f->pos) {
+      const Axis *a = &st->axes.at[f->axis];
+      TeAxis t = {.name = a->sname, .min = ex_i32(c, 0), .extent = a->extent, .var = ir_var_new(c, a->sname, ir_type(c, a->extent), false)};
+      memo[f->axis] = ex_var(c, t.var);
+      vec_push(m, &f->axes, t);
+    }
+    if (i < f->x->n_axis) vec_push(m, &f->axes, f->x->axis[i]);
+  }
+  const IrReduce *r = ir_reduce(c, f->x->body[0]);
+  for (int i = 0; i < f->x->n_red; i++)
+    if (!f->mark[st->n_root_data + i]) vec_push(m, &f->ired, r->axis[i]);
+  for (int i = 0; i < st->leaf.len; i++) {
+    int k = st->leaf.at[i];
+    const Axis *a = &st->axes.at[k];
+    if (!f->mark[k] || k == f->axis) continue;
+    IrAxis t = {.min = a->min && k < st->n_root ? a->min : ex_i32(c, 0), .extent = a->extent};
+    t.var = k < st->n_root ? a->var : ir_var_new(c, a->sname, ir_type(c, a->extent), false);
+    memo[k] = ex_var(c, t.var);
+    vec_push(m, &f->ired, t);
+  }
+  for (int i = 0; i < f->x->n_red; i++)
+    if (f->mark[st->n_root_data + i] && st->n_root_data + i != f->axis)
+      vec_push(m, &f->sub, ((VarSub){f->x->red[i].var, stage_upward(c, st, st->n_root_data + i, memo)}));
+    else if (st->n_root_data + i == f->axis)
+      vec_push(m, &f->sub, ((VarSub){f->x->red[i].var, memo[f->axis]}));
+}
+
+static TeOp *factor_op(State *s, Factor *f) {
+  IrCtx *c = s->ctx;
+  Arena *m = ir_arena(c);
+  IrReduce r = *ir_reduce(c, f->x->body[0]);
+  ExprId *src = arena_array(m, ExprId, r.n_src), *body = arena_array(m, ExprId, f->x->n_out);
+  for (int i = 0; i < r.n_src; i++) src[i] = ex_subst(c, r.src[i], f->sub.len, f->sub.at);
+  ExprId cond = r.cond ? ex_subst(c, r.cond, f->sub.len, f->sub.at) : 0;
+  int64_t one;
+  if (cond && ex_const_int(c, cond, &one) && one) cond = 0;
+  cond = split_checks(c, f->st, f->mark, cond, f->memo);
+  r.src = src;
+  r.init = NULL;
+  r.n_axis = f->ired.len;
+  r.axis = f->ired.at;
+  r.cond = cond ? cond : ex_int(c, DT_BOOL, 1);
+  for (int i = 0; i < f->x->n_out; i++) {
+    r.value_index = i;
+    /* without axes left nothing is reduced: the source itself is the partial value */
+    body[i] = r.n_axis ? ex_reduce(c, r) : cond ? ex_select(c, cond, src[i], ir_reducer(c, r.reducer)->identity[i]) : src[i];
+  }
+  return te_compute(c, name_join(m, f->x->name, ".rf"), "", f->axes.len, f->axes.at, f->x->n_out, body, 0, NULL);
+}
+
+/* The final reduction of the partial results over the factored axis. */
+static TeOp *repl_op(State *s, const Factor *f, const TeOp *rf) {
+  IrCtx *c = s->ctx;
+  Arena *m = ir_arena(c);
+  int n = f->x->n_axis, n_out = f->x->n_out;
+  IrReduce r = *ir_reduce(c, f->x->body[0]);
+  TeAxis fa = f->axes.at[f->pos], *axis = arena_array(m, TeAxis, n);
+  IrAxis v = {ir_var_new(c, name_join(m, fa.name, ".v"), ir_var_info(c, fa.var)->type, false), fa.min, fa.extent};
+  ExprId *idx = arena_array(m, ExprId, n + 1), *src = arena_array(m, ExprId, n_out), *body = arena_array(m, ExprId, n_out);
+  for (int i = 0, k = 0; i <= n; i++) {
+    if (i == f->pos) idx[k++] = ex_var(c, v.var);
+    if (i == n) break;
+    axis[i] = f->x->axis[i];
+    axis[i].name = arena_printf(m, "ax%d", i);
+    axis[i].var = ir_var_new(c, axis[i].name, ir_var_info(c, f->x->axis[i].var)->type, false);
+    idx[k++] = ex_var(c, axis[i].var);
+  }
+  for (int i = 0; i < n_out; i++) src[i] = ex_read(c, rf->out[i], n + 1, idx);
+  r.src = src;
+  r.axis = &v;
+  r.n_axis = 1;
+  r.cond = ex_int(c, DT_BOOL, 1);
+  for (int i = 0; i < n_out; i++) {
+    r.value_index = i;
+    body[i] = ex_reduce(c, r);
+  }
+  return te_compute(c, name_join(m, f->x->name, ".repl"), "", n, axis, n_out, body, 0, NULL);
+}
+
+int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
+  Stage *st = &s->stage.at[stage];
+  const TeOp *x = st->op;
+  err_check(S_ERR(s), te_is_reduction(s->ctx, x), "rfactor: stage %d (%s) is not a reduction", stage, x->name);
+  int pos = factor_iter < 0 ? x->n_axis + 1 + factor_iter : factor_iter;
+  err_check(S_ERR(s), pos >= 0 && pos <= x->n_axis, "rfactor: position %d of the factored axis is not in %d to %d", factor_iter,
+            -x->n_axis - 1, x->n_axis);
+  err_check(S_ERR(s), !attach_any(s, stage, -1), "rfactor: stage %d (%s) carries attached stages", stage, x->name);
+  stage_early_extents(s->ctx, st);
+  Factor f = {.x = x, .st = st, .axis = axis, .pos = pos, .mark = connected(s, st, axis)};
+  for (int i = 0; i < st->n_root_data; i++)
+    err_check(S_ERR(s), !f.mark[i], "rfactor: %s derives from the data axis %s", st->axes.at[axis].name, st->axes.at[i].name);
+  err_check(S_ERR(s), axis >= st->n_root || !st->axes.at[axis].min || ex_is_int(s->ctx, st->axes.at[axis].min, 0),
+            "rfactor: the domain of %s must start at 0", st->axes.at[axis].name);
+  factor_axes(s, &f);
+  TeOp *rf = factor_op(s, &f), *repl = repl_op(s, &f, rf);
+  Swap w = {0};
+  swap_outputs(ir_arena(s->ctx), &w, x, repl);
+  ComputeAt at = st->at;
+  int at_stage = st->at_stage, at_iter = st->at_iter;
+  Stage *now = stage_renew(s, stage, repl);
+  now->at = at;
+  now->at_stage = at_stage;
+  now->at_iter = at_iter;
+  stage_insert(s, stage, stage_fresh(s->ctx, rf, rf));
+  swap_downstream(s, stage + 2, &w);
+  return stage;
+}

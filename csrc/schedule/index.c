@@ -1,0 +1,75 @@
+/* Index values: what each axis equals in terms of the loop variables, and bodies with inlined stages substituted.
+ *
+ * Relations are followed backwards. A split p -> (o, i) gives p = i + o*extent(i) + min(p); a fuse (o, i) -> f gives
+ * o = f div extent(i) + min(o) and i = f mod extent(i) + min(i); a rebase p -> r gives p = r + min(p). The extents are
+ * the inferred ones, which can be smaller than the factors asked for.
+ */
+#include "schedule/internal.h"
+#include <string.h>
+
+static bool is_zero(const IrCtx *c, ExprId e) { return !e || ex_is_int(c, e, 0); }
+
+static ExprId plus_min(IrCtx *c, ExprId e, ExprId min) { return is_zero(c, min) ? e : ex_add(c, e, min); }
+
+ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
+  if (memo[axis]) return memo[axis];
+  const Axis *x = &st->axes.at[axis];
+  if (!x->used_by) {
+    err_assert(ir_err(c), x->var != 0);
+    return memo[axis] = ex_var(c, x->var);
+  }
+  const Rel *r = &st->rels.at[x->used_by - 1];
+  const Axis *in = r->inner >= 0 ? &st->axes.at[r->inner] : NULL;
+  ExprId v;
+  if (r->kind == REL_SPLIT) {
+    ExprId o = stage_upward(c, st, r->outer, memo), i = stage_upward(c, st, r->inner, memo);
+    v = plus_min(c, ex_add(c, i, ex_mul(c, o, in->extent)), x->min);
+  } else if (r->kind == REL_FUSE) {
+    ExprId f = stage_upward(c, st, r->parent, memo);
+    v = plus_min(c, ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, f, in->extent), x->min);
+  } else {
+    v = plus_min(c, stage_upward(c, st, r->outer, memo), x->min);
+  }
+  return memo[axis] = v;
+}
+
+ExprId axis_value(const State *s, int stage, int axis, ExprId *memo) {
+  return stage_upward(s->ctx, &s->stage.at[stage], axis, memo);
+}
+
+/* ---- inlining ---- */
+
+typedef struct { TensorId t; ExprId value; } OneRead;
+static ExprId replace_by_value(IrCtx *c, ExprId e, void *arg) {
+  const OneRead *r = arg;
+  const ExprNode *n = ir_node(c, e);
+  return n->kind == IR_READ && n->sym == r->t ? r->value : e;
+}
+
+static ExprId inline_one(IrCtx *c, ExprId body, const TeOp *op, bool as_one) {
+  if (!as_one) return te_inline_reads(c, body, op);
+  DType t = ir_tensor(c, op->out[0])->type;
+  OneRead r = {op->out[0], t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 1) : ex_int(c, t, 1)};
+  return ex_map(c, body, replace_by_value, &r);
+}
+
+ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one) {
+  Arena *m = ir_arena(s->ctx);
+  int n = s->stage.len;
+  ExprId **out = arena_array(m, ExprId *, n);
+  char *reads = arena_alloc(m, (size_t)n * (size_t)n); /* row: producer; kept up to date while bodies change */
+  for (int k = 0; k < s->dag->n_edges; k++) reads[(size_t)s->dag->edge[k].producer * (size_t)n + (size_t)s->dag->edge[k].consumer] = 1;
+  for (int p = n - 1; p >= 0; p--) {
+    const Stage *st = &s->stage.at[p];
+    if (st->at != AT_INLINED) continue;
+    bool one = const_matrix_as_one && te_attr(st->op, "const_matrix");
+    for (int q = p + 1; q < n; q++) {
+      const Stage *r = &s->stage.at[q];
+      if (r->at == AT_INLINED || !reads[(size_t)p * (size_t)n + (size_t)q]) continue;
+      if (!out[q]) out[q] = arena_copy(m, r->op->body, sizeof(ExprId) * (size_t)r->op->n_out);
+      for (int i = 0; i < r->op->n_out; i++) out[q][i] = inline_one(s->ctx, out[q][i], st->op, one);
+      for (int k = 0; k < p; k++) reads[(size_t)k * (size_t)n + (size_t)q] |= reads[(size_t)k * (size_t)n + (size_t)p];
+    }
+  }
+  return out;
+}

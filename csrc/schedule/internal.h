@@ -1,0 +1,44 @@
+/* What the files of this folder share: axes and relations of one stage, the attach map, and the three steps that change
+ * the DAG. Other folders include schedule.h only.
+ */
+#ifndef NS_SCHEDULE_INTERNAL_H
+#define NS_SCHEDULE_INTERNAL_H
+#include "schedule/schedule.h"
+
+/* ---- axis.c: one stage's axes, relations and leaf order ---- */
+Stage stage_fresh(IrCtx *c, const TeOp *op, const TeOp *origin); /* root loops of an operation */
+Stage *stage_at(State *s, int stage, bool compute);              /* checked access; compute: placeholders are refused */
+Axis *leaf_at(State *s, int stage, int iter);                    /* checked access by leaf index */
+int axis_new(IrCtx *c, Stage *st, Axis a);                       /* appends; returns its index */
+/* Two-way split of the axis at leaf position `pos`; factor or nparts is 0; both 0: a length still open. */
+void stage_split2(IrCtx *c, Stage *st, int pos, ExprId factor, ExprId nparts);
+void stage_fuse2(IrCtx *c, Stage *st, int pos);                  /* leaves pos, pos+1 become one */
+void stage_singleton(IrCtx *c, Stage *st);                       /* a leaf of extent 1 at the outermost position */
+void stage_permute(IrCtx *c, Stage *st, const int64_t *order);   /* leaf p := old leaf order[p] */
+char *name_clean(Arena *a, const char *s);                       /* "i.outer@j" -> "i_o_j" */
+char *name_join(Arena *a, const char *x, const char *y);         /* concatenation */
+
+/* ---- attach map (axis.c) ---- */
+void attach_set(State *s, int stage, int target, int iter);
+void attach_clear(State *s, int stage);
+void attach_split(State *s, int stage, int pos, int more);             /* leaf pos became 1 + more leaves */
+void attach_fuse(State *s, int stage, int first, int n);               /* leaves first .. first+n-1 became one */
+void attach_shift(State *s, int from);                                 /* stage ids >= from move up by one */
+bool attach_any(const State *s, int stage, int iter);
+static inline int attach_leaf(int32_t entry) { return entry >> 16; }
+static inline int attach_stage(int32_t entry) { return entry & 0xffff; }
+
+/* ---- dagstep.c: the steps that rewrite the DAG; each returns the id of the new stage ---- */
+int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text, int n, const int64_t *readers);
+int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text);
+int dag_rfactor(State *s, int stage, int axis, int factor_iter);
+ScopeKind scope_parse(Err *e, const char *text);
+
+/* ---- bounds.c ---- */
+void state_unbound(State *s); /* takes the rebased axes of an earlier bound inference away again; keeps the ranges */
+/* Early ranges: extents of all axes of one stage from declared root domains, without tightening (cache_write, rfactor). */
+void stage_early_extents(IrCtx *c, Stage *st);
+ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo);
+
+#define S_ERR(s) ir_err((s)->ctx)
+#endif

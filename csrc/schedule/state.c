@@ -1,0 +1,134 @@
+/* States: making, copying and replaying them, and helpers that build one step and apply it.
+ *
+ * A State is its step list plus what applying the list to the DAG gives. Everything lives in the arena of one context;
+ * a state is carried to another context as its step list and replayed there.
+ */
+#include "schedule/internal.h"
+#include <string.h>
+
+State *state_init(IrCtx *c, const TeDag *d) {
+  State *s = arena_new_of(ir_arena(c), State);
+  s->ctx = c;
+  s->dag0 = s->dag = d;
+  s->concrete = true;
+  err_check(ir_err(c), d->n_ops < 30000, "a DAG of %d operations is too large to schedule", d->n_ops);
+  vec_grow(ir_arena(c), (void **)&s->stage.at, &s->stage.cap, d->n_ops + 8, sizeof(Stage));
+  for (int i = 0; i < d->n_ops; i++) {
+    vec_push(ir_arena(c), &s->stage, stage_fresh(c, d->op[i], d->op[i]));
+    s->stage.at[i].is_output = d->flags && d->flags[i].is_output;
+  }
+  return s;
+}
+
+#define COPY_VEC(m, v) ((v).at = arena_copy((m), (v).at, sizeof(*(v).at) * (size_t)(v).len), (v).cap = (v).len)
+
+State *state_copy(IrCtx *c, const State *src) {
+  Arena *m = ir_arena(c);
+  State *s = arena_copy(m, src, sizeof(State));
+  s->ctx = c;
+  COPY_VEC(m, s->stage);
+  COPY_VEC(m, s->step);
+  for (int i = 0; i < s->stage.len; i++) {
+    Stage *st = &s->stage.at[i];
+    COPY_VEC(m, st->axes);
+    COPY_VEC(m, st->rels);
+    COPY_VEC(m, st->leaf);
+    COPY_VEC(m, st->attached);
+  }
+  for (int i = 0; i < s->step.len; i++) { /* the search fills in split lengths in place */
+    Step *p = &s->step.at[i];
+    if (p->kind == STEP_SP) p->list = arena_copy(m, p->list, sizeof(int64_t) * (size_t)p->n);
+  }
+  return s;
+}
+
+typedef struct { State *s; const Step *step; } ApplyArg;
+static void apply_one(void *arg) {
+  ApplyArg *a = arg;
+  state_apply(a->s, *a->step);
+}
+
+State *state_replay(IrCtx *c, const TeDag *d, int n, const Step *steps) {
+  State *s = state_init(c, d);
+  Err *e = ir_err(c);
+  vec_grow(ir_arena(c), (void **)&s->step.at, &s->step.cap, n, sizeof(Step));
+  for (int i = 0; i < n; i++) {
+    ApplyArg a = {s, &steps[i]};
+    ErrCode code = err_try(e, apply_one, &a);
+    if (code == NS_ERR_VALUE) {
+      char why[1024];
+      strncpy(why, e->msg, sizeof(why) - 1);
+      why[sizeof(why) - 1] = 0;
+      const char *name = steps[i].kind < STEP_KINDS ? step_info((StepKind)steps[i].kind)->mnemonic : "?";
+      err_raise(e, code, "step %d (%s): %s", i, name, why);
+    } else if (code != NS_OK) {
+      err_rethrow(e, code);
+    }
+  }
+  return s;
+}
+
+/* ---- one step each ---- */
+
+int64_t axis_extent(const State *s, int stage, int iter) {
+  const Stage *st = &s->stage.at[stage];
+  const Axis *x = &st->axes.at[st->leaf.at[iter]];
+  return x->ranged ? x->sext : -1;
+}
+
+void state_split(State *s, int stage, int iter, int n, const int64_t *lengths, bool inner_to_outer) {
+  leaf_at(s, stage, iter);
+  int64_t e = axis_extent(s, stage, iter);
+  state_apply(s, (Step){.kind = STEP_SP, .stage = stage, .iter = iter, .extent = e > 0 ? e : 0, .n = n, .list = (int64_t *)lengths,
+                        .flag = inner_to_outer});
+}
+
+void state_follow_split(State *s, int stage, int iter, int src_step, int n_split) {
+  state_apply(s, (Step){.kind = STEP_FSP, .stage = stage, .iter = iter, .a = src_step, .b = n_split});
+}
+
+void state_follow_fused_split(State *s, int stage, int iter, int n, const int64_t *src, int level, bool factor) {
+  state_apply(s, (Step){.kind = STEP_FFSP, .stage = stage, .iter = iter, .n = n, .list = (int64_t *)src, .a = level, .flag = factor});
+}
+
+void state_fuse(State *s, int stage, int n, const int64_t *iters) {
+  state_apply(s, (Step){.kind = STEP_FU, .stage = stage, .n = n, .list = (int64_t *)iters});
+}
+
+void state_reorder(State *s, int stage, int n, const int64_t *order) {
+  state_apply(s, (Step){.kind = STEP_RE, .stage = stage, .n = n, .list = (int64_t *)order});
+}
+
+void state_annotate(State *s, int stage, int iter, Annotation a) {
+  state_apply(s, (Step){.kind = STEP_AN, .stage = stage, .iter = iter, .a = (int32_t)a});
+}
+
+void state_pragma(State *s, int stage, int iter, const char *text) {
+  state_apply(s, (Step){.kind = STEP_PR, .stage = stage, .iter = iter, .text = text});
+}
+
+void state_storage_align(State *s, int stage, int iter, int factor, int offset) {
+  state_apply(s, (Step){.kind = STEP_SA, .stage = stage, .iter = iter, .a = factor, .b = offset});
+}
+
+void state_compute_at(State *s, int stage, int target, int iter) {
+  state_apply(s, (Step){.kind = STEP_CA, .stage = stage, .iter = target, .a = iter});
+}
+
+void state_compute_inline(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CI, .stage = stage}); }
+void state_compute_root(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CR, .stage = stage}); }
+
+int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers) {
+  state_apply(s, (Step){.kind = STEP_CHR, .stage = stage, .text = scope, .n = n, .list = (int64_t *)readers});
+  return stage + 1;
+}
+
+int state_cache_write(State *s, int stage, const char *scope) {
+  state_apply(s, (Step){.kind = STEP_CHW, .stage = stage, .text = scope});
+  return stage;
+}
+
+int state_rfactor(State *s, int stage, int iter, int factor_iter) {
+  state_apply(s, (Step){.kind = STEP_RF, .stage = stage, .iter = iter, .a = factor_iter});
+  return stage;
+}
