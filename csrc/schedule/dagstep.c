@@ -5,6 +5,7 @@
  * is exchanged (axes keep their variables, so loops and bodies still fit together).
  */
 #include "schedule/internal.h"
+#include "schedule/lin.h"
 #include <string.h>
 
 ScopeKind scope_parse(Err *e, const char *text) {
@@ -177,8 +178,10 @@ static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, ExprId c
     const Rel *r = &st->rels.at[i];
     if (r->kind != REL_SPLIT || !mark[r->parent]) continue;
     const Axis *p = &st->axes.at[r->parent];
-    Arith *ar = ar_new(c);
-    if (ar_prove_eq(ar, p->extent, ex_mul(c, st->axes.at[r->outer].extent, st->axes.at[r->inner].extent))) continue;
+    LinCtx L;
+    lin_init(&L, c);
+    Lin parts = lin_mul(&L, lin_of(&L, st->axes.at[r->outer].extent), lin_of(&L, st->axes.at[r->inner].extent));
+    if (lin_eq(lin_of(&L, p->extent), parts)) continue;
     ExprId v = stage_upward(c, st, r->parent, memo);
     if (p->min && !ex_is_int(c, p->min, 0)) v = ex_sub(c, v, p->min);
     ExprId test = ex_bin(c, IR_LT, v, p->extent);

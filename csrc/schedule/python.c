@@ -1,0 +1,175 @@
+/* The Python text of a state: te.create_schedule code that does what the step list does.
+ *
+ * The steps are replayed once more; each prints its lines from the axes before and after it. Loops carry their schedule
+ * names (cleaned), prefixed by the cleaned name of their operation.
+ */
+#include "schedule/internal.h"
+#include <string.h>
+
+typedef struct { State *s; StrBuf *b; Arena *m; } Py;
+typedef struct { int n; const char **at; } Names;
+
+static const char *op_name(Py *p, int stage) { return name_clean(p->m, p->s->stage.at[stage].op->name); }
+
+static const char *leaf_bare(Py *p, int stage, int leaf) {
+  const Stage *st = &p->s->stage.at[stage];
+  return leaf >= 0 && leaf < st->leaf.len ? name_clean(p->m, st->axes.at[st->leaf.at[leaf]].sname) : "?";
+}
+
+static const char *leaf_name(Py *p, int stage, int leaf) {
+  return name_join(p->m, name_join(p->m, op_name(p, stage), "_"), leaf_bare(p, stage, leaf));
+}
+
+static const char **leaf_names(Py *p, int stage, int n, const int64_t *ids) {
+  const char **r = arena_array(p->m, const char *, n);
+  for (int i = 0; i < n; i++) r[i] = leaf_name(p, stage, (int)ids[i]);
+  return r;
+}
+
+/* "X_i, X_j = tuple(X.op.axis) + tuple(X.op.reduce_axis)" */
+static void put_axes(Py *p, int stage, const char *form) {
+  const Stage *st = &p->s->stage.at[stage];
+  for (int i = 0; i < st->leaf.len; i++) {
+    if (i) sb_puts(p->b, ", ");
+    sb_puts(p->b, leaf_name(p, stage, i));
+  }
+  if (st->leaf.len == 1) sb_putc(p->b, ',');
+  sb_printf(p->b, form, op_name(p, stage), op_name(p, stage));
+}
+
+static const char AXES_BOTH[] = " = tuple(%s.op.axis) + tuple(%s.op.reduce_axis)\n";
+static const char AXES_DATA[] = " = tuple(%s.op.axis)\n";
+static const char AXES_SCHED[] = " = tuple(s[%s].op.axis) + tuple(s[%s].op.reduce_axis)\n";
+
+/* ---- one printer per step, called after the step was applied; `old` are the loop names before it ---- */
+
+static void py_an(Py *p, const Step *q, Names old) {
+  const char *op = op_name(p, q->stage);
+  sb_printf(p->b, "s[%s].", op);
+  if (q->a <= AN_PARALLEL) sb_printf(p->b, "%s(%s)\n", AN_WORD[q->a], old.at[q->iter]);
+  else sb_printf(p->b, "bind(%s, te.thread_axis(\"%s\"))\n", old.at[q->iter], AN_WORD[q->a]);
+}
+
+static void py_fu(Py *p, const Step *q, Names old) {
+  const char *op = op_name(p, q->stage);
+  sb_printf(p->b, "%s = s[%s].fuse(", leaf_name(p, q->stage, q->n ? (int)q->list[0] : 0), op);
+  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", old.at[q->list[i]]);
+  sb_puts(p->b, ")\n");
+}
+
+static void py_pr(Py *p, const Step *q, Names old) {
+  const char *op = op_name(p, q->stage);
+  if (q->iter >= old.n) return;
+  if (!strncmp(q->text, "auto_unroll_max_step", 20)) {
+    sb_printf(p->b, "s[%s].pragma(%s, \"auto_unroll_max_step\", %d)\n", op, old.at[q->iter], p->s->stage.at[q->stage].auto_unroll);
+    sb_printf(p->b, "s[%s].pragma(%s, \"unroll_explicit\", True)\n", op, old.at[q->iter]);
+  } else {
+    sb_printf(p->b, "s[%s].pragma(%s, \"%s\")\n", op, old.at[q->iter], q->text);
+  }
+}
+
+static void py_re(Py *p, const Step *q, Names old) {
+  sb_printf(p->b, "s[%s].reorder(", op_name(p, q->stage));
+  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", old.at[q->list[i]]);
+  sb_puts(p->b, ")\n");
+}
+
+static void py_split(Py *p, int stage, int iter, Names old, int n, const int64_t *len, bool inward) {
+  const char *op = op_name(p, stage), *from = old.at[iter];
+  int64_t *ids = arena_array(p->m, int64_t, n + 1);
+  for (int i = 0; i <= n; i++) ids[i] = iter + i;
+  const char **out = leaf_names(p, stage, n + 1, ids);
+  for (int k = 0; k < n; k++) {
+    int i = inward ? n - 1 - k : k; /* the line makes parts i and i+1 */
+    sb_printf(p->b, "%s, %s = s[%s].split(%s, %s=%lld)\n", out[i], out[i + 1], op, from, inward ? "factor" : "nparts", (long long)len[i]);
+    from = out[inward ? i : i + 1];
+  }
+}
+
+/* Lengths of a follow step are those of the parts it made: read back from the relations' factors. */
+static void py_follow(Py *p, const Step *q, Names old) {
+  const Stage *st = &p->s->stage.at[q->stage];
+  int n = q->kind == STEP_FSP ? q->b : 1;
+  bool inward = q->kind == STEP_FSP || q->flag;
+  int64_t *len = arena_array(p->m, int64_t, n);
+  for (int k = 0; k < n; k++) {
+    const Rel *r = &st->rels.at[st->rels.len - n + k];
+    ExprId e = r->factor ? r->factor : r->nparts;
+    if (!e || !ex_const_int(p->s->ctx, e, &len[inward ? n - 1 - k : k])) len[inward ? n - 1 - k : k] = SIZE_OPEN;
+  }
+  py_split(p, q->stage, q->iter, old, n, len, inward);
+}
+
+static void py_sp(Py *p, const Step *q, Names old) { py_split(p, q->stage, q->iter, old, q->n, q->list, q->flag); }
+
+static void py_sa(Py *p, const Step *q, Names old) {
+  sb_printf(p->b, "s[%s].storage_align(%s, %d, %d)\n", op_name(p, q->stage), old.at[q->iter], q->a, q->b);
+}
+
+static void py_ca(Py *p, const Step *q, Names old) {
+  (void)old;
+  const char *a = op_name(p, q->stage), *t = op_name(p, q->iter);
+  sb_printf(p->b, "s[%s].compute_at(s[%s], %s)\n", a, t, leaf_name(p, q->iter, q->a));
+}
+
+static void py_ci(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].compute_inline()\n", op_name(p, q->stage));
+}
+
+static void py_cr(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].compute_root()\n", op_name(p, q->stage));
+}
+
+static void py_chr(Py *p, const Step *q, Names old) {
+  (void)old;
+  int made = q->stage + 1;
+  sb_printf(p->b, "%s = s.cache_read(%s, \"%s\", [", op_name(p, made), op_name(p, q->stage), q->text);
+  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", op_name(p, (int)q->list[i] + (q->list[i] > q->stage)));
+  sb_puts(p->b, "])\n");
+  put_axes(p, made, AXES_DATA);
+}
+
+static void py_chw(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "%s, = s.cache_write([%s], \"%s\")\n", op_name(p, q->stage), op_name(p, q->stage + 1), q->text);
+  put_axes(p, q->stage, AXES_BOTH);
+}
+
+static void py_rf(Py *p, const Step *q, Names old) {
+  const char *repl = op_name(p, q->stage + 1), *dot = strstr(repl, "_repl");
+  size_t n = dot ? (size_t)(dot - repl) : strlen(repl);
+  const char *loop = old.at[q->iter] + n + 1; /* printed without the operation's name */
+  sb_printf(p->b, "%s = s.rfactor(%.*s, %s, %d)\n", op_name(p, q->stage), (int)n, repl, loop, q->a);
+  put_axes(p, q->stage, AXES_BOTH);
+  put_axes(p, q->stage + 1, AXES_SCHED);
+}
+
+typedef void (*PyPrint)(Py *p, const Step *q, Names old);
+static const PyPrint PRINT[STEP_KINDS] = {
+    [STEP_AN] = py_an,      [STEP_FU] = py_fu,     [STEP_PR] = py_pr, [STEP_RE] = py_re, [STEP_SP] = py_sp,
+    [STEP_FSP] = py_follow, [STEP_FFSP] = py_follow, [STEP_SA] = py_sa, [STEP_CA] = py_ca, [STEP_CI] = py_ci,
+    [STEP_CR] = py_cr,      [STEP_CHR] = py_chr,   [STEP_CHW] = py_chw, [STEP_RF] = py_rf};
+
+char *state_python(const State *src) {
+  StrBuf b;
+  sb_init(&b, ir_arena(src->ctx));
+  State *s = state_init(src->ctx, src->dag0);
+  Py p = {s, &b, ir_arena(src->ctx)};
+  for (int i = 0; i < s->stage.len; i++)
+    if (s->stage.at[i].op->kind == TE_COMPUTE) put_axes(&p, i, AXES_BOTH);
+  for (int i = 0; i < src->step.len; i++) {
+    const Step *q = &src->step.at[i];
+    Names old = {0};
+    if (q->stage >= 0 && q->stage < s->stage.len) {
+      old.n = s->stage.at[q->stage].leaf.len;
+      int64_t *ids = arena_array(p.m, int64_t, old.n);
+      for (int k = 0; k < old.n; k++) ids[k] = k;
+      old.at = leaf_names(&p, q->stage, old.n, ids);
+    }
+    state_apply(s, *q);
+    PRINT[q->kind](&p, q, old);
+  }
+  return sb_str(&b);
+}

@@ -1,0 +1,305 @@
+/* Tuning records: one JSON line per measured candidate, log format v0.6, readable back to the first versions.
+ *
+ * Reading goes through cJSON and accepts any JSON spacing; writing prints the exact bytes the reference writes
+ * (", " and ": " between tokens, six significant digits, five string escapes), so a log can be rewritten unchanged.
+ * Errors name the place in the line, e.g. "i[1][1][3][2]: ...".
+ */
+#include "schedule/internal.h"
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- reading ---- */
+
+typedef struct { Arena *m; Err *err; char where[160]; } Reader;
+
+NS_NORETURN static void bad(Reader *r, const char *what) {
+  err_raise(r->err, NS_ERR_VALUE, "malformed record: %s%s%s", r->where, r->where[0] ? ": " : "", what);
+}
+
+static size_t enter(Reader *r, int i) {
+  size_t n = strlen(r->where);
+  if (n + 14 < sizeof(r->where)) snprintf(r->where + n, sizeof(r->where) - n, "[%d]", i);
+  return n;
+}
+static void leave(Reader *r, size_t n) { r->where[n] = 0; }
+
+static const cJSON *item(Reader *r, const cJSON *array, int i) {
+  if (!cJSON_IsArray(array)) bad(r, "an array is expected");
+  const cJSON *x = cJSON_GetArrayItem(array, i);
+  if (!x) bad(r, "the array has too few elements");
+  return x;
+}
+
+static int64_t get_int(Reader *r, const cJSON *x) {
+  if (!cJSON_IsNumber(x) || floor(x->valuedouble) != x->valuedouble || fabs(x->valuedouble) > 9e15) bad(r, "an integer is expected");
+  return (int64_t)x->valuedouble;
+}
+static int32_t get_i32(Reader *r, const cJSON *x) {
+  int64_t v = get_int(r, x);
+  if (v < INT32_MIN || v > INT32_MAX) bad(r, "the integer does not fit 32 bits");
+  return (int32_t)v;
+}
+static const char *get_text(Reader *r, const cJSON *x) {
+  if (!cJSON_IsString(x)) bad(r, "a string is expected");
+  return arena_strdup(r->m, x->valuestring);
+}
+
+static int64_t *get_list(Reader *r, const cJSON *x, int32_t *n) {
+  if (!cJSON_IsArray(x)) bad(r, "an array is expected");
+  *n = cJSON_GetArraySize(x);
+  int64_t *v = arena_array(r->m, int64_t, *n);
+  int i = 0;
+  for (const cJSON *e = x->child; e; e = e->next, i++) {
+    size_t at = enter(r, i);
+    v[i] = get_int(r, e);
+    leave(r, at);
+  }
+  return v;
+}
+
+static Step read_step(Reader *r, const cJSON *x) {
+  const cJSON *name = item(r, x, 0);
+  if (!cJSON_IsString(name)) bad(r, "a step starts with its mnemonic");
+  Step p = {0};
+  while (p.kind < STEP_KINDS && strcmp(step_info((StepKind)p.kind)->mnemonic, name->valuestring)) p.kind++;
+  if (p.kind == STEP_KINDS) bad(r, "unknown step mnemonic");
+  const char *args = step_info((StepKind)p.kind)->args;
+  if (cJSON_GetArraySize(x) != 1 + (int)strlen(args)) bad(r, "wrong number of arguments for this step");
+  const cJSON *e = name->next;
+  for (int i = 0; args[i]; i++, e = e->next) {
+    size_t at = enter(r, i + 1);
+    switch (args[i]) {
+    case 's': p.stage = get_i32(r, e); break;
+    case 'i': p.iter = get_i32(r, e); break;
+    case 'a': p.a = get_i32(r, e); break;
+    case 'b': p.b = get_i32(r, e); break;
+    case 'E': p.extent = get_int(r, e); break;
+    case 'f': {
+      int64_t v = get_int(r, e);
+      if (v != 0 && v != 1) bad(r, "the flag must be 0 or 1");
+      p.flag = (uint8_t)v;
+      break;
+    }
+    case 't': p.text = get_text(r, e); break;
+    default: p.list = get_list(r, e, &p.n); break;
+    }
+    leave(r, at);
+  }
+  for (int i = 0; p.kind == STEP_SP && i < p.n; i++)
+    if (p.list[i] < 1) bad(r, "split lengths must be positive");
+  return p;
+}
+
+static Step *read_steps(Reader *r, const cJSON *x, int *n) {
+  if (!cJSON_IsArray(x)) bad(r, "an array of steps is expected");
+  *n = cJSON_GetArraySize(x);
+  Step *out = arena_array(r->m, Step, *n);
+  int i = 0;
+  for (const cJSON *e = x->child; e; e = e->next, i++) {
+    size_t at = enter(r, i);
+    out[i] = read_step(r, e);
+    leave(r, at);
+  }
+  return out;
+}
+
+static void read_task(Reader *r, const cJSON *x, Record *out) {
+  int n = cJSON_IsArray(x) ? cJSON_GetArraySize(x) : 0;
+  if (n < 2 || n > 6) bad(r, "a task has 2 to 6 elements");
+  out->workload_key = get_text(r, item(r, x, 0));
+  out->target = get_text(r, item(r, x, 1));
+  out->target_host = "";
+  if (n > 2) {
+    int32_t k;
+    size_t at = enter(r, 2);
+    int64_t *v = get_list(r, item(r, x, 2), &k);
+    if (k != 8) bad(r, "hardware parameters have 8 elements");
+    for (int i = 0; i < k; i++)
+      if (i != 3 && i != 4 && (v[i] < INT32_MIN || v[i] > INT32_MAX)) bad(r, "a hardware parameter does not fit 32 bits");
+    leave(r, at);
+    out->has_hw = true;
+    out->hw = (HwParams){.num_cores = (int32_t)v[0], .vector_unit_bytes = (int32_t)v[1], .cache_line_bytes = (int32_t)v[2],
+                         .max_shared_memory_per_block = v[3], .max_local_memory_per_block = v[4], .max_threads_per_block = (int32_t)v[5],
+                         .max_vthread_extent = (int32_t)v[6], .warp_size = (int32_t)v[7]};
+  }
+  if (n > 3) out->target_host = get_text(r, item(r, x, 3));
+  if (n > 4) out->layout_rewrite = get_i32(r, item(r, x, 4));
+  if (n > 5) {
+    const cJSON *l = item(r, x, 5);
+    if (!cJSON_IsArray(l)) bad(r, "task input names are an array");
+    out->n_inputs = cJSON_GetArraySize(l);
+    out->inputs = arena_array(r->m, const char *, out->n_inputs);
+    for (int i = 0; i < out->n_inputs; i++) out->inputs[i] = get_text(r, item(r, l, i));
+  }
+}
+
+static void read_input(Reader *r, const cJSON *x, Record *out) {
+  strcpy(r->where, "i");
+  if (cJSON_GetArraySize(x) != 2) bad(r, "[task, state] is expected");
+  size_t at = enter(r, 0);
+  read_task(r, item(r, x, 0), out);
+  leave(r, at);
+  at = enter(r, 1);
+  const cJSON *state = item(r, x, 1);
+  if (cJSON_GetArraySize(state) != 2) bad(r, "[[], steps] is expected");
+  if (!cJSON_IsArray(state->child) || state->child->child) bad(r, "the list of stages must be empty");
+  size_t in = enter(r, 1);
+  out->step = read_steps(r, item(r, state, 1), &out->n_steps);
+  leave(r, in);
+  leave(r, at);
+}
+
+static void read_result(Reader *r, const cJSON *x, Record *out) {
+  strcpy(r->where, "r");
+  if (cJSON_GetArraySize(x) != 4) bad(r, "[costs, error_no, all_cost, timestamp] is expected");
+  const cJSON *costs = item(r, x, 0);
+  if (!cJSON_IsArray(costs)) bad(r, "costs are an array");
+  out->n_costs = cJSON_GetArraySize(costs);
+  out->cost = arena_array(r->m, double, out->n_costs);
+  int i = 0;
+  for (const cJSON *e = costs->child; e; e = e->next, i++) {
+    if (!cJSON_IsNumber(e)) bad(r, "costs are numbers");
+    out->cost[i] = e->valuedouble;
+  }
+  out->error_no = get_i32(r, item(r, x, 1));
+  if (!cJSON_IsNumber(item(r, x, 2))) bad(r, "all_cost is a number");
+  out->all_cost = item(r, x, 2)->valuedouble;
+  out->timestamp = get_int(r, item(r, x, 3));
+}
+
+typedef struct { Arena *m; const char *text; cJSON *json; Record *record; Step *steps; int n; } Parse;
+
+static void parse_record(void *arg) {
+  Parse *p = arg;
+  Reader r = {.m = p->m, .err = arena_err(p->m)};
+  const cJSON *i = NULL, *res = NULL;
+  p->record = arena_new_of(p->m, Record);
+  if (!cJSON_IsObject(p->json)) bad(&r, "a JSON object with the keys i, r and v is expected");
+  for (const cJSON *e = p->json->child; e; e = e->next) {
+    if (!strcmp(e->string, "i")) i = e;
+    else if (!strcmp(e->string, "r")) res = e;
+    else if (!strcmp(e->string, "v")) p->record->version = get_text(&r, e);
+    else bad(&r, "unknown key; i, r and v are known");
+  }
+  if (!i || !res) bad(&r, "the keys i and r are required");
+  read_input(&r, i, p->record);
+  read_result(&r, res, p->record);
+  if (!p->record->version) p->record->version = "";
+}
+
+static void parse_steps(void *arg) {
+  Parse *p = arg;
+  Reader r = {.m = p->m, .err = arena_err(p->m)};
+  p->steps = read_steps(&r, p->json, &p->n);
+}
+
+/* cJSON's tree is not in an arena: whatever is raised on the way, it is freed here. */
+static void parse_json(Parse *p, ErrBody body) {
+  Err *e = arena_err(p->m);
+  p->json = cJSON_ParseWithOpts(p->text, NULL, 1);
+  err_check(e, p->json, "malformed record: no valid JSON (%.60s%s)", p->text, strlen(p->text) > 60 ? " ..." : "");
+  ErrCode code = err_try(e, body, p);
+  cJSON_Delete(p->json);
+  if (code != NS_OK) err_rethrow(e, code);
+}
+
+Record *record_parse(Arena *a, const char *line) {
+  Parse p = {.m = a, .text = line};
+  parse_json(&p, parse_record);
+  return p.record;
+}
+
+Step *steps_parse(Arena *a, const char *json, int *n) {
+  Parse p = {.m = a, .text = json};
+  parse_json(&p, parse_steps);
+  *n = p.n;
+  return p.steps;
+}
+
+/* ---- writing ---- */
+
+static void put_text(StrBuf *b, const char *s) {
+  sb_putc(b, '"');
+  for (; *s; s++) {
+    switch (*s) {
+    case '"': sb_puts(b, "\\\""); break;
+    case '\\': sb_puts(b, "\\\\"); break;
+    case '\n': sb_puts(b, "\\n"); break;
+    case '\r': sb_puts(b, "\\r"); break;
+    case '\t': sb_puts(b, "\\t"); break;
+    default: sb_putc(b, *s);
+    }
+  }
+  sb_putc(b, '"');
+}
+
+static void put_list(StrBuf *b, int n, const int64_t *v) {
+  sb_putc(b, '[');
+  for (int i = 0; i < n; i++) sb_printf(b, "%s%lld", i ? ", " : "", (long long)v[i]);
+  sb_putc(b, ']');
+}
+
+static void put_steps(StrBuf *b, Err *e, int n, const Step *steps) {
+  sb_putc(b, '[');
+  for (int k = 0; k < n; k++) {
+    const Step *p = &steps[k];
+    const StepInfo *info = step_info((StepKind)p->kind);
+    sb_printf(b, "%s[\"%s\"", k ? ", " : "", info->mnemonic);
+    for (const char *a = info->args; *a; a++) {
+      sb_puts(b, ", ");
+      switch (*a) {
+      case 's': sb_printf(b, "%d", p->stage); break;
+      case 'i': sb_printf(b, "%d", p->iter); break;
+      case 'a': sb_printf(b, "%d", p->a); break;
+      case 'b': sb_printf(b, "%d", p->b); break;
+      case 'E': sb_printf(b, "%lld", (long long)p->extent); break;
+      case 'f': sb_printf(b, "%d", p->flag); break;
+      case 't': put_text(b, p->text); break;
+      default:
+        for (int i = 0; p->kind == STEP_SP && i < p->n; i++)
+          err_check(e, p->list[i] != SIZE_OPEN, "step %d: an open split length cannot be written", k);
+        put_list(b, p->n, p->list);
+      }
+    }
+    sb_putc(b, ']');
+  }
+  sb_putc(b, ']');
+}
+
+char *steps_text(Arena *a, int n, const Step *steps) {
+  StrBuf b;
+  sb_init(&b, a);
+  put_steps(&b, arena_err(a), n, steps);
+  return sb_str(&b);
+}
+
+char *record_text(Arena *a, const Record *r) {
+  StrBuf b;
+  sb_init(&b, a);
+  const HwParams *h = &r->hw;
+  sb_puts(&b, "{\"i\": [[");
+  put_text(&b, r->workload_key);
+  sb_puts(&b, ", ");
+  put_text(&b, r->target);
+  sb_puts(&b, ", ");
+  int64_t hw[8] = {h->num_cores, h->vector_unit_bytes, h->cache_line_bytes, h->max_shared_memory_per_block, h->max_local_memory_per_block,
+                   h->max_threads_per_block, h->max_vthread_extent, h->warp_size};
+  put_list(&b, 8, hw);
+  sb_puts(&b, ", ");
+  put_text(&b, r->target_host ? r->target_host : "");
+  sb_printf(&b, ", %d, [", r->layout_rewrite);
+  for (int i = 0; i < r->n_inputs; i++) {
+    if (i) sb_puts(&b, ", ");
+    put_text(&b, r->inputs[i]);
+  }
+  sb_puts(&b, "]], [[], ");
+  put_steps(&b, arena_err(a), r->n_steps, r->step);
+  sb_puts(&b, "]], \"r\": [[");
+  for (int i = 0; i < r->n_costs; i++) sb_printf(&b, "%s%.6g", i ? ", " : "", r->cost[i]);
+  sb_printf(&b, "], %d, %.6g, %lld], \"v\": ", r->error_no, r->all_cost, (long long)r->timestamp);
+  put_text(&b, r->version && r->version[0] ? r->version : "v0.6");
+  sb_puts(&b, "}\n");
+  return sb_str(&b);
+}
