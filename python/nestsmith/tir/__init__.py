@@ -9,7 +9,7 @@ from .expr import (
     NE, Not, Or, PrimExpr, Range, Select, SizeVar, Sub, Var, _range, as_const_int, const, convert, expr_range,
 )
 from .op import (
-    abs, acos, acosh, all, any, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, ceil,
+    Reducer, abs, acos, acosh, all, any, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, ceil,
     ceildiv, clz, comm_reducer, copysign, cos, cosh, div, erf, exp, exp2, exp10, floor, floordiv, floormod, fmod, hypot,
     if_then_else, indexdiv, indexmod, infinity, isfinite, isinf, isnan, ldexp, likely, log, log1p, log2, log10, max,
     max_value, min, min_value, nearbyint, nextafter, popcount, pow, power, reinterpret, round, rsqrt, shift_left,

@@ -194,15 +194,15 @@ class Reducer:
     to be returned together by one compute.
     """
 
-    def __init__(self, fcombine, fidentity, name="reduce"):
-        self.fcombine, self.fidentity, self.__name__ = fcombine, fidentity, name
+    def __init__(self, fcombine, fidentity, name="reduce", names=None):
+        self.fcombine, self.fidentity, self.__name__, self._names = fcombine, fidentity, name, names
         self._made = {}
 
     def _reducer(self, dtypes):
         """Number of the engine's reducer for these types; one per reducer object and types."""
         if dtypes in self._made:
             return self._made[dtypes]
-        names = list(inspect.signature(self.fcombine).parameters)
+        names = self._names or list(inspect.signature(self.fcombine).parameters)
         if len(names) != 2:
             raise ValueError(f"the combiner of reducer '{self.__name__}' takes two parameters, not {len(names)}")
         if len(dtypes) == 1:

@@ -1,0 +1,174 @@
+"""Broadcasting binary operators.
+
+Signatures (``a``, ``b``: tensors of any rank, or one of them a number or scalar expression)::
+
+    add subtract multiply divide floor_divide mod floor_mod maximum minimum power
+    equal not_equal less less_equal greater greater_equal          -> bool
+    logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift right_shift
+    broadcast_to(x, shape)     where(condition, x, y)     logical_not(x)
+
+Shapes align at the right; extents must be equal or 1. The stage is called ``T_<name>``, its axes ``ax0, ax1, ...``; tag
+``broadcast``, or ``elemwise`` when one operand is a scalar, which is then written into the body.
+"""
+
+from __future__ import annotations
+
+from .. import te, tir
+from .._core import Expr, Tensor
+from .util import BROADCAST, ELEMWISE, c_compute, const_like, get_const_tuple, is_float
+
+
+def broadcast_shape(*shapes):
+    """The common shape; ``ValueError`` naming the dimension if there is none."""
+    n = max((len(s) for s in shapes), default=0)
+    out = []
+    for d in range(n):
+        dims = [s[d - n + len(s)] for s in shapes if d - n + len(s) >= 0]
+        best = dims[0]
+        for x in dims[1:]:
+            if _same(x, best) or _is_one(x):
+                continue
+            if _is_one(best) or (not isinstance(best, int) and isinstance(x, int)):
+                best = x
+            elif isinstance(best, int) and isinstance(x, int):
+                raise ValueError(f"shapes {', '.join(map(str, shapes))} do not broadcast: {best} against {x} in dimension {d}")
+        out.append(best)
+    return tuple(out)
+
+
+def _is_one(x):
+    return isinstance(x, int) and x == 1
+
+
+def _same(x, y):
+    return bool(x == y)
+
+
+def _index(t, ax, shape):
+    """Indices of operand ``t`` for output indices ``ax``: the variable where the extent is the result's, else 0."""
+    skip = len(shape) - len(t.shape)
+    return [i if _same(s, full) or not _is_one(s) else 0 for i, s, full in zip(ax[skip:], t.shape, shape[skip:])]
+
+
+def _floor_div(a, b):
+    return te.floor(a / b) if is_float(_type(a, b)) else te.floordiv(a, b)
+
+
+def _mod(a, b):
+    return te.fmod(a, b) if is_float(_type(a, b)) else te.truncmod(a, b)
+
+
+def _floor_mod(a, b):
+    return a - te.floor(a / b) * b if is_float(_type(a, b)) else te.floormod(a, b)
+
+
+def _divide(a, b):
+    return tir.Div(a, b)
+
+
+def _type(a, b):
+    return (tir.const(a) + tir.const(b)).dtype
+
+
+def _xor(a, b):
+    return tir.NE(a, b) if tir.const(a).dtype == "bool" else tir.bitwise_xor(a, b)
+
+
+_OPS = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": _divide,
+    "floor_divide": _floor_div,
+    "mod": _mod,
+    "floor_mod": _floor_mod,
+    "maximum": tir.Max,
+    "minimum": tir.Min,
+    "power": tir.power,
+    "equal": tir.EQ,
+    "not_equal": tir.NE,
+    "less": tir.LT,
+    "less_equal": tir.LE,
+    "greater": tir.GT,
+    "greater_equal": tir.GE,
+    "logical_and": tir.And,
+    "logical_or": tir.Or,
+    "logical_xor": _xor,
+    "bitwise_and": tir.bitwise_and,
+    "bitwise_or": tir.bitwise_or,
+    "bitwise_xor": tir.bitwise_xor,
+    "left_shift": tir.shift_left,
+    "right_shift": tir.shift_right,
+}
+
+
+def _scalar(x):
+    if isinstance(x, Expr):
+        return x
+    return tir.const(x)
+
+
+def binary(name, a, b):
+    """The operator ``name`` of the table above on tensors and scalars."""
+    op, stage = _OPS[name], f"T_{name}"
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        sa, sb = get_const_tuple(a.shape), get_const_tuple(b.shape)
+        shape = broadcast_shape(sa, sb)
+        return c_compute(shape, lambda *ax: op(a(*_index(a, ax, shape)), b(*_index(b, ax, shape))), stage, BROADCAST)
+    if isinstance(a, Tensor):
+        value = _scalar(b)
+        return c_compute(a.shape, lambda *ax: op(a(*ax), value), stage, ELEMWISE)
+    if isinstance(b, Tensor):
+        value = _scalar(a)
+        return c_compute(b.shape, lambda *ax: op(value, b(*ax)), stage, ELEMWISE)
+    return op(_scalar(a), _scalar(b))
+
+
+def _make(name):
+    def f(a, b):
+        return binary(name, a, b)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"Broadcasting ``{name}``; stage ``T_{name}``."
+    return f
+
+
+globals().update({n: _make(n) for n in _OPS})
+
+
+def tensor_arith(name, a, b):
+    """What operators between whole tensors do (called by the engine's Tensor type)."""
+    if name == "astype":
+        from .elemwise import cast
+
+        return cast(a, b)
+    if b is None:  # unary minus
+        b = tir.const(-1, a.dtype)
+    if not all(isinstance(x, (Tensor, Expr)) or hasattr(x, "__float__") or hasattr(x, "__index__") for x in (a, b)):
+        return NotImplemented
+    return binary(name, a, b)
+
+
+def broadcast_to(x, shape):
+    """``x`` repeated along new leading dimensions and dimensions of extent 1; stage ``T_broadcast_to``."""
+    shape = get_const_tuple(shape)
+    if broadcast_shape(get_const_tuple(x.shape), shape) != shape:
+        raise ValueError(f"shape {tuple(x.shape)} does not broadcast to {shape}")
+    return c_compute(shape, lambda *ax: x(*_index(x, ax, shape)), "T_broadcast_to", BROADCAST)
+
+
+def where(condition, x, y):
+    """``x`` where ``condition`` is non-zero, else ``y``; all three broadcast. Stage ``T_where``."""
+    shape = broadcast_shape(*(get_const_tuple(t.shape) for t in (condition, x, y)))
+
+    def f(*ax):
+        c = condition(*_index(condition, ax, shape))
+        cond = tir.NE(c, const_like(0, c))
+        return tir.Select(cond, x(*_index(x, ax, shape)), y(*_index(y, ax, shape)))
+
+    return c_compute(shape, f, "T_where", BROADCAST)
+
+
+def logical_not(x):
+    """Logical negation of a boolean tensor; stage ``T_logical_not``."""
+    return c_compute(x.shape, lambda *ax: tir.Not(x(*ax)), "T_logical_not", ELEMWISE)

@@ -1,0 +1,107 @@
+"""Direct convolution of any rank and layout: one definition."""
+
+from __future__ import annotations
+
+from ... import te
+from ..util import get_pads, tuple_of
+from .pad import pad
+
+_KERNEL_LAYOUT = {
+    "NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO", "NCDHW": "OIDHW", "NDHWC": "DHWIO", "NCW": "OIW", "NWC": "WIO",
+}
+
+
+def _place(values, where):
+    """Values sorted by their positions."""
+    return [v for _, v in sorted(zip(where, values), key=lambda t: t[0])]
+
+
+def conv(inp, filt, stride, padding, dilation, groups, data_layout, kernel_layout="", out_dtype=None):
+    """Convolution of ``inp`` with ``filt``.
+
+    ``data_layout`` has one letter per dimension: N, C and spatial letters; ``kernel_layout`` has O, I and the same
+    spatial letters (default: the usual partner, e.g. HWIO for NHWC). The output has the data's layout.
+    """
+    dim = len(data_layout) - 2
+    kernel_layout = kernel_layout or _KERNEL_LAYOUT.get(data_layout, "")
+    spatial = [c for c in data_layout if c not in "NC"]
+    if sorted(data_layout) != sorted("NC" + "".join(spatial)) or sorted(kernel_layout) != sorted("OI" + "".join(spatial)):
+        raise ValueError(f"data layout {data_layout!r} and kernel layout {kernel_layout!r} do not belong together")
+    if len(inp.shape) != dim + 2 or len(filt.shape) != dim + 2:
+        raise ValueError(f"layout {data_layout} needs tensors of rank {dim + 2}, not {inp.shape} and {filt.shape}")
+    out_dtype = out_dtype or inp.dtype
+    to = [data_layout.index(c) for c in ["N", "C", *spatial]]
+    kernel_to = [kernel_layout.index(c) for c in ["O", "I", *spatial]]
+    batch, in_ch, *size = [inp.shape[i] for i in to]
+    out_ch, group_in, *window = [filt.shape[i] for i in kernel_to]
+    if isinstance(in_ch, int) and isinstance(group_in, int) and in_ch != group_in * groups:
+        raise ValueError(f"{in_ch} input channels do not match a kernel of {group_in} input channels in {groups} group(s)")
+    if groups > 1 and out_ch % groups:
+        raise ValueError(f"{out_ch} output channels cannot be divided into {groups} groups")
+    strides, dilations = tuple_of(stride, dim, "stride"), tuple_of(dilation, dim, "dilation")
+    dilated = [(k - 1) * d + 1 for k, d in zip(window, dilations)]
+    before, after = get_pads(padding, dilated)
+    out = [(s - k + b + a) // st + 1 for s, k, b, a, st in zip(size, dilated, before, after, strides)]
+    temp = pad(inp, _place([0, 0, *before], to), _place([0, 0, *after], to), name="pad_temp")
+    rc = te.reduce_axis((0, in_ch // groups if groups > 1 else in_ch), "rc")
+    rs = [te.reduce_axis((0, k), "r" + c) for k, c in zip(window, "yxz")]
+
+    def f(*v):
+        nn, ff, *at = [v[i] for i in to]
+        channel = rc if groups == 1 else ff // (out_ch // groups) * (in_ch // groups) + rc
+        index = _place([nn, channel, *[a * s + r * d for a, s, r, d in zip(at, strides, rs, dilations)]], to)
+        x = temp(*index).astype(out_dtype) * filt(*_place([ff, rc, *rs], kernel_to)).astype(out_dtype)
+        return te.sum(x, axis=_place([rc, *rs], to[1:]))
+
+    name = f"{'group_' if groups > 1 else ''}conv{dim}d_{data_layout.lower()}"
+    attrs = {"layout_free_placeholders": [filt]} if name == "conv2d_nhwc" else None
+    axis_names = _place(["nn", "ff", "yy", "xx", "zz"][: dim + 2], to)
+    return te.compute(_place([batch, out_ch, *out], to), f, name=name, tag=name, attrs=attrs, varargs_names=axis_names)
+
+
+def _fixed(layout, doc):
+    def f(data, kernel, stride, padding, dilation, out_dtype=None, **_):
+        return conv(data, kernel, stride, padding, dilation, 1, layout, "", out_dtype)
+
+    f.__doc__ = doc
+    return f
+
+
+conv2d_nchw = _fixed("NCHW", "Convolution of [N, C, H, W] with [O, I, H, W].")
+conv2d_nhwc = _fixed("NHWC", "Convolution of [N, H, W, C] with [H, W, I, O].")
+conv2d_hwcn = _fixed("HWCN", "Convolution of [H, W, C, N] with [H, W, I, O].")
+
+
+def conv2d(data, kernel, strides, padding, dilation, data_layout="NCHW", kernel_layout="", out_dtype=None):
+    """Convolution in a given layout."""
+    return conv(data, kernel, strides, padding, dilation, 1, data_layout, kernel_layout, out_dtype)
+
+
+def group_conv2d_nchw(data, kernel, stride, padding, dilation, groups, out_dtype=None):
+    """Grouped convolution of [N, C, H, W] with [O, I/groups, H, W]."""
+    return conv(data, kernel, stride, padding, dilation, groups, "NCHW", "OIHW", out_dtype)
+
+
+def group_conv2d_nhwc(data, kernel, stride, padding, dilation, groups, out_dtype=None):
+    """Grouped convolution of [N, H, W, C] with [H, W, I/groups, O]."""
+    return conv(data, kernel, stride, padding, dilation, groups, "NHWC", "HWIO", out_dtype)
+
+
+def conv1d_ncw(data, kernel, strides=1, padding="VALID", dilation=1, out_dtype=None):
+    """Convolution of [N, C, W] with [O, I, W]."""
+    return conv(data, kernel, strides, padding, dilation, 1, "NCW", "OIW", out_dtype)
+
+
+def conv1d_nwc(data, kernel, strides=1, padding="VALID", dilation=1, out_dtype=None):
+    """Convolution of [N, W, C] with [W, I, O]."""
+    return conv(data, kernel, strides, padding, dilation, 1, "NWC", "WIO", out_dtype)
+
+
+def conv3d_ncdhw(data, kernel, stride, padding, dilation, groups=1, out_dtype=None):
+    """Convolution of [N, C, D, H, W] with [O, I/groups, D, H, W]."""
+    return conv(data, kernel, stride, padding, dilation, groups, "NCDHW", "OIDHW", out_dtype)
+
+
+def conv3d_ndhwc(data, kernel, stride, padding, dilation, groups=1, out_dtype=None):
+    """Convolution of [N, D, H, W, C] with [D, H, W, I/groups, O]."""
+    return conv(data, kernel, stride, padding, dilation, groups, "NDHWC", "DHWIO", out_dtype)

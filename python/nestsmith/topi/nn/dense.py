@@ -1,0 +1,68 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from ... import te
+
+
+def _same_length(a, b, what):
+    if isinstance(a, int) and isinstance(b, int) and a != b:
+        raise ValueError(f"{what}: the operands have {a} and {b} elements along the summed dimension")
+
+
+def matmul(tensor_a, tensor_b, bias=None, out_dtype=None, transpose_a=False, transpose_b=False):
+    """[M, K] times [K, N] (transposed operands: [K, M], [N, K]), plus ``bias`` [N]."""
+    if len(tensor_a.shape) != 2 or len(tensor_b.shape) != 2:
+        raise ValueError(f"matmul takes two matrices, not shapes {tensor_a.shape} and {tensor_b.shape}")
+    out_dtype = out_dtype or tensor_a.dtype
+    m, ka = reversed(tensor_a.shape) if transpose_a else tensor_a.shape
+    n, kb = tensor_b.shape if transpose_b else reversed(tensor_b.shape)
+    _same_length(ka, kb, "matmul")
+    k = te.reduce_axis((0, ka), "k")
+
+    def f(i, j):
+        a = tensor_a(k, i) if transpose_a else tensor_a(i, k)
+        b = tensor_b(j, k) if transpose_b else tensor_b(k, j)
+        return te.sum(a.astype(out_dtype) * b.astype(out_dtype), axis=k)
+
+    letters = "NT"[bool(transpose_a)] + "NT"[bool(transpose_b)]
+    mat = te.compute(
+        (m, n), f, name=f"T_matmul_{letters}", tag="dense" if letters == "NT" else "matmul",
+        attrs={"layout_free_placeholders": [tensor_b]},
+    )
+    if bias is None:
+        return mat
+    return te.compute((m, n), lambda i, j: mat(i, j) + bias(j).astype(out_dtype), tag="broadcast")
+
+
+def dense(data, weight, bias=None, out_dtype=None, **_):
+    """``data`` [M, K] times the transpose of ``weight`` [N, K], plus ``bias`` [N]."""
+    return matmul(data, weight, bias, out_dtype, False, True)
+
+
+def batch_matmul(tensor_a, tensor_b, oshape=None, out_dtype=None, transpose_a=False, transpose_b=True, **_):
+    """Products of matrices [B, M, K] and [B, N, K] (the default is a transposed second operand). A batch of 1 is used
+    for all. ``oshape`` overrides the shape of the output."""
+    if len(tensor_a.shape) != 3 or len(tensor_b.shape) != 3:
+        raise ValueError(f"batch_matmul takes tensors of rank 3, not shapes {tensor_a.shape} and {tensor_b.shape}")
+    out_dtype = out_dtype or tensor_a.dtype
+    xb, yb = tensor_a.shape[0], tensor_b.shape[0]
+    m, ka = tensor_a.shape[:0:-1] if transpose_a else tensor_a.shape[1:]
+    n, kb = tensor_b.shape[1:] if transpose_b else tensor_b.shape[:0:-1]
+    _same_length(ka, kb, "batch_matmul")
+    one_a, one_b = isinstance(xb, int) and xb == 1, isinstance(yb, int) and yb == 1
+    if not one_a and not one_b and isinstance(xb, int) and isinstance(yb, int) and xb != yb:
+        raise ValueError(f"batch_matmul: the batches {xb} and {yb} differ and none of them is 1")
+    k = te.reduce_axis((0, ka), "k")
+
+    def f(b, i, j):
+        ba, bb = 0 if one_a else b, 0 if one_b else b
+        x = tensor_a(ba, k, i) if transpose_a else tensor_a(ba, i, k)
+        y = tensor_b(bb, j, k) if transpose_b else tensor_b(bb, k, j)
+        return te.sum(x.astype(out_dtype) * y.astype(out_dtype), axis=k)
+
+    letters = "NT"[bool(transpose_a)] + "NT"[bool(transpose_b)]
+    return te.compute(
+        oshape or (yb if one_a else xb, m, n), f, name=f"T_batch_matmul_{letters}", tag="batch_matmul",
+        attrs={"layout_free_placeholders": [tensor_b]},
+    )

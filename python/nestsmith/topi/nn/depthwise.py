@@ -1,0 +1,56 @@
+"""Depthwise convolution: every input channel has its own filters (``M`` of them, the channel multiplier)."""
+
+from __future__ import annotations
+
+from ... import te
+from ..util import get_pads, tuple_of
+from .pad import pad
+
+
+def _plan(size, window, stride, padding, dilation):
+    s, d = tuple_of(stride, 2, "stride"), tuple_of(dilation, 2, "dilation")
+    dilated = [(k - 1) * x + 1 for k, x in zip(window, d)]
+    before, after = get_pads(padding, dilated)
+    out = [(i - k + b + a) // st + 1 for i, k, b, a, st in zip(size, dilated, before, after, s)]
+    axes = te.reduce_axis((0, window[0]), "di"), te.reduce_axis((0, window[1]), "dj")
+    return s, d, before, after, out, axes
+
+
+def depthwise_conv2d_nhwc(data, kernel, stride, padding, dilation=1, kernel_layout="HWOI", out_dtype=None):
+    """Data [N, H, W, C], kernel [kh, kw, C, M] (``HWOI``) or [kh, kw, M, C] (``HWIO``); output [N, H', W', C*M]."""
+    out_dtype = out_dtype or data.dtype
+    n, h, w, c = data.shape
+    if kernel_layout not in ("HWOI", "HWIO"):
+        raise ValueError(f"kernel_layout is HWOI or HWIO, not {kernel_layout!r}")
+    swap = kernel_layout == "HWIO"
+    kh, kw, kc, m = kernel.shape
+    if swap:
+        kc, m = m, kc
+    if kc != c:
+        raise ValueError(f"the kernel has {kc} channels, the data {c}")
+    s, d, before, after, out, (di, dj) = _plan((h, w), (kh, kw), stride, padding, dilation)
+    temp = pad(data, [0, *before, 0], [0, *after, 0], name="PaddedInput")
+
+    def f(b, i, j, c):
+        last = (te.indexdiv(c, m), te.indexmod(c, m))
+        x = temp(b, i * s[0] + di * d[0], j * s[1] + dj * d[1], te.indexdiv(c, m)).astype(out_dtype)
+        return te.sum(x * kernel(di, dj, *(last[::-1] if swap else last)).astype(out_dtype), axis=[di, dj])
+
+    return te.compute((n, *out, c * m), f, name="DepthwiseConv2d", tag="depthwise_conv2d_nhwc")
+
+
+def depthwise_conv2d_nchw(data, kernel, stride, padding, dilation=1, out_dtype=None):
+    """Data [N, C, H, W], kernel [C, M, kh, kw]; output [N, C*M, H', W']."""
+    out_dtype = out_dtype or data.dtype
+    n, c, h, w = data.shape
+    kc, m, kh, kw = kernel.shape
+    if kc != c:
+        raise ValueError(f"the kernel has {kc} channels, the data {c}")
+    s, d, before, after, out, (di, dj) = _plan((h, w), (kh, kw), stride, padding, dilation)
+    temp = pad(data, [0, 0, *before], [0, 0, *after], name="PaddedInput")
+
+    def f(b, c, i, j):
+        x = temp(b, te.indexdiv(c, m), i * s[0] + di * d[0], j * s[1] + dj * d[1]).astype(out_dtype)
+        return te.sum(x * kernel(te.indexdiv(c, m), te.indexmod(c, m), di, dj).astype(out_dtype), axis=[di, dj])
+
+    return te.compute((n, c * m, *out), f, name="DepthwiseConv2d", tag="depthwise_conv2d_nchw")

@@ -1,0 +1,90 @@
+"""Activations in their hand-written form, and small compositions used around convolutions."""
+
+from __future__ import annotations
+
+from ... import te, tir
+from .. import reduction
+from ..broadcast import binary
+from ..elemwise import sqrt
+from ..transform import expand_dims, reshape
+from ..util import ELEMWISE, INJECTIVE, c_compute, normal_axis, prod, unravel
+
+
+@te.tag_scope(ELEMWISE)
+def relu(x):
+    """``max(x, 0)``; stage ``compute``. In networks the stage is ``T_relu`` (:func:`nestsmith.topi.relu`)."""
+    return te.compute(x.shape, lambda *i: te.max(x(*i), tir.const(0, x.dtype)))
+
+
+@te.tag_scope(ELEMWISE)
+def leaky_relu(x, alpha):
+    """``x`` where positive, else ``alpha * x``; stage ``compute``."""
+
+    def f(*i):
+        v = x(*i)
+        return tir.Select(v > tir.const(0, v.dtype), v, v * tir.const(alpha, v.dtype))
+
+    return te.compute(x.shape, f)
+
+
+@te.tag_scope("broadcast")
+def prelu(x, slope, axis=1):
+    """``x`` where positive, else ``slope[channel] * x``; stage ``compute``."""
+    a = normal_axis(axis, len(x.shape))
+    return te.compute(x.shape, lambda *i: tir.Select(x(*i) > tir.const(0, x.dtype), x(*i), x(*i) * slope(i[a])))
+
+
+def flatten(data):
+    """[N, ...] to [N, product of the rest]; stage ``tensor``."""
+    rest = list(data.shape[1:])
+
+    def f(*ax):
+        return data(ax[0], *unravel(ax[1], rest))
+
+    return c_compute([data.shape[0], prod(rest)], f, "tensor", INJECTIVE)
+
+
+def bias_add(data, bias, axis=1):
+    """Adds a vector along a dimension: the vector gets trailing dimensions, then ``T_add``."""
+    n = len(data.shape)
+    a = normal_axis(axis, n)
+    if n - a - 1:
+        bias = expand_dims(bias, 1, n - a - 1)
+    return binary("add", data, bias)
+
+
+@te.tag_scope("broadcast")
+def scale_shift_nchw(x, scale, shift):
+    """``x * scale[channel] + shift[channel]`` for [N, C, H, W]."""
+    return te.compute(x.shape, lambda b, c, i, j: x(b, c, i, j) * scale(c) + shift(c), name="ScaleShift")
+
+
+@te.tag_scope("broadcast")
+def scale_shift_nhwc(x, scale, shift):
+    """``x * scale[channel] + shift[channel]`` for [N, H, W, C]."""
+    return te.compute(x.shape, lambda b, i, j, c: x(b, i, j, c) * scale(c) + shift(c), name="ScaleShift")
+
+
+def _along(v, axis, n):
+    return reshape(v, [v.shape[0] if i == axis else 1 for i in range(n)]) if n > 1 else v
+
+
+def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
+    """Batch normalisation with given statistics: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``; vectors lie along ``axis``."""
+    n = len(data.shape)
+    a = normal_axis(axis, n)
+    out = binary("divide", binary("subtract", data, _along(moving_mean, a, n)),
+                 sqrt(binary("add", _along(moving_var, a, n), tir.const(epsilon, data.dtype))))
+    if scale:
+        out = binary("multiply", out, _along(gamma, a, n))
+    return binary("add", out, _along(beta, a, n)) if center else out
+
+
+def layer_norm(data, gamma, beta, axis=-1, epsilon=1e-5):
+    """Normalisation over the given dimensions, composed of library stages; gamma and beta have those dimensions."""
+    axes = sorted({normal_axis(a, len(data.shape)) for a in (axis if isinstance(axis, (tuple, list)) else [axis])})
+    mean = reduction.mean(data, axes, True)
+    var = reduction.variance(data, mean, axes)
+    top = binary("subtract", data, mean)
+    out = binary("divide", top, sqrt(binary("add", var, tir.const(epsilon, data.dtype))))
+    return binary("add", binary("multiply", out, gamma), beta)

@@ -1,0 +1,43 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from ... import te
+from ..util import normal_axis
+
+
+def _parts(x, axis):
+    n = len(x.shape)
+    a = normal_axis(axis, n)
+    rest = [s for i, s in enumerate(x.shape) if i != a]
+
+    def put(ix, k):
+        return [*ix[:a], k, *ix[a:]]
+
+    def drop(ix):
+        return [*ix[:a], *ix[a + 1 :]]
+
+    return a, rest, put, drop
+
+
+def softmax(x, axis=-1):
+    """``exp(x - max) / sum(exp(x - max))`` along a dimension; four stages ``T_softmax_...``."""
+    a, rest, put, drop = _parts(x, axis)
+    k1 = te.reduce_axis((0, x.shape[a]), "k")
+    k2 = te.reduce_axis((0, x.shape[a]), "k")
+    with te.tag_scope("softmax_output"):
+        most = te.compute(rest, lambda *i: te.max(x(*put(i, k1)), axis=k1), name="T_softmax_maxelem")
+        e = te.compute(x.shape, lambda *i: te.exp(x(*i) - most(*drop(i))), name="T_softmax_exp")
+        total = te.compute(rest, lambda *i: te.sum(e(*put(i, k2)), axis=k2), name="T_softmax_expsum")
+        return te.compute(x.shape, lambda *i: e(*i) / total(*drop(i)), name="T_softmax_norm", attrs={"axis": a})
+
+
+def log_softmax(x, axis=-1):
+    """Logarithm of :func:`softmax`."""
+    a, rest, put, drop = _parts(x, axis)
+    k1 = te.reduce_axis((0, x.shape[a]), "k")
+    k2 = te.reduce_axis((0, x.shape[a]), "k")
+    with te.tag_scope("log_softmax_output"):
+        most = te.compute(rest, lambda *i: te.max(x(*put(i, k1)), axis=k1), name="T_softmax_maxelem")
+        total = te.compute(rest, lambda *i: te.sum(te.exp(x(*put(i, k2)) - most(*i)), axis=k2))
+        return te.compute(x.shape, lambda *i: x(*i) - most(*drop(i)) - te.log(total(*drop(i))), attrs={"axis": a})

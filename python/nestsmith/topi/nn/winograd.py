@@ -1,0 +1,172 @@
+"""Winograd convolution F(m x m, 3 x 3) for NHWC: transform tiles of the data, multiply, transform back.
+
+The three constant matrices come from the Cook-Toom construction with the points 0, -1, 1, 1/2, -2 and infinity. They
+appear in the DAG as stages of nested selects that read nothing, so that schedules can inline and unroll them.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ... import te, tir
+from ..util import as_const_int, get_pad_tuple, prod, tuple_of
+from .pad import pad
+
+_POINTS = (Fraction(0), Fraction(-1), Fraction(1), Fraction(1, 2), Fraction(-2))
+_CONST = "auto_scheduler_simplify_const_tensor_indices"
+
+
+def _float32(x):
+    import struct
+
+    return struct.unpack("f", struct.pack("f", float(x)))[0]
+
+
+def transform_matrices(tile_size, kernel_size=3):
+    """(A, B, G) as lists of rows of fractions."""
+    alpha = tile_size + kernel_size - 1
+    if not 3 <= alpha <= len(_POINTS) + 1:
+        raise ValueError(f"no winograd matrices for tile size {tile_size} and kernel size {kernel_size}")
+    a = _POINTS[: alpha - 1]
+    n = len(a)
+    f = [prod(a[i] - a[k] for k in range(n) if k != i) for i in range(n)]
+    div = [abs(f[0]), *f[1:], Fraction(1)]
+
+    def powers(columns, divide):
+        rows = [[(a[i] ** j) / (div[i] if divide else 1) for j in range(columns)] for i in range(n)]
+        return [*rows, [Fraction(int(j == columns - 1)) for j in range(columns)]]
+
+    lagrange = [[Fraction(0)] * n for _ in range(n)]
+    for i in range(n):
+        poly = [Fraction(1)]
+        for k in range(n):
+            if k != i:
+                poly = [(poly[p - 1] if p else 0) - (a[k] * poly[p] if p < len(poly) else 0) for p in range(len(poly) + 1)]
+        for r in range(n):
+            lagrange[r][i] = poly[r] / f[i]
+    t = [[Fraction(int(i == j)) for j in range(n)] + [-(a[i] ** n)] for i in range(n)]
+    b = [[sum(lagrange[r][i] * t[i][c] for i in range(n)) for c in range(n + 1)] for r in range(n)]
+    b.append([Fraction(int(c == n)) for c in range(n + 1)])
+    return powers(tile_size, False), [[v * div[c] for c, v in enumerate(row)] for row in b], powers(kernel_size, True)
+
+
+def const_matrix(matrix, name, dtype="float32"):
+    """A constant matrix as a stage: one select per element, the last element outermost."""
+    rows, cols = len(matrix), len(matrix[0])
+
+    def f(i, j):
+        now = tir.const(0.0, dtype)
+        for r in range(rows):
+            for c in range(cols):
+                here = tir.And(tir.EQ(te.indexmod(i, rows), r), tir.EQ(te.indexmod(j, cols), c))
+                now = tir.Select(here, tir.const(_float32(matrix[r][c]), dtype), now)
+        return now
+
+    return te.compute((rows, cols), f, name=name)
+
+
+def winograd_tile_size(height):
+    """Output tile size for an input of this height: 4 if it is divisible by 8, else 2."""
+    return 4 if as_const_int(height) % 8 == 0 else 2
+
+
+def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
+    if tuple_of(strides, 2, "strides") != (1, 1) or tuple_of(dilation, 2, "dilation") != (1, 1):
+        raise ValueError(f"winograd convolution needs stride 1 and dilation 1, not {strides} and {dilation}")
+    n, h, w, ci = (as_const_int(s) for s in data.shape)
+    m = winograd_tile_size(h)
+    alpha = m + 2
+    if packed:
+        co, wci, expected = weight.shape[2], weight.shape[3], (alpha, alpha)
+    else:
+        wci, co, expected = weight.shape[2], weight.shape[3], (3, 3)
+    if tuple(weight.shape[:2]) != expected or wci != ci:
+        raise ValueError(f"weight of shape {tuple(weight.shape)} does not fit: it starts with {expected} and has {ci} input channels")
+    pt, pl, pb, pr = get_pad_tuple(padding, (3, 3))
+    oh, ow = h + pt + pb - 2, w + pl + pr - 2
+    nh, nw = -(-oh // m), -(-ow // m)
+    p = n * nh * nw
+    # One amount for both dimensions is part of the definition; where the image is not square it can be too small, and
+    # then every dimension gets what its tiles read.
+    extra = (nw - 1) * m + alpha - (oh + pt + pb)
+    more_h = max(extra, (nh - 1) * m + alpha - (h + pt + pb))
+    more_w = max(extra, (nw - 1) * m + alpha - (w + pl + pr))
+    a, b, g = transform_matrices(m)
+    data_pad = pad(data, (0, pt, pl, 0), (0, pb + more_h, pr + more_w, 0), name="data_pad")
+    input_tile = te.compute(
+        (alpha, alpha, p, ci),
+        lambda eps, nu, p, ci: data_pad[
+            te.indexdiv(p, nh * nw),
+            te.indexmod(te.indexdiv(p, nw), nh) * m + eps,
+            te.indexmod(p, nw) * m + nu,
+            ci,
+        ],
+        name="input_tile",
+    )
+    B = const_matrix(b, "B", data.dtype)
+    r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
+    data_pack = te.compute(
+        (alpha, alpha, p, ci),
+        lambda eps, nu, p, ci: te.sum(input_tile[r_a, r_b, p, ci] * B[r_a, eps] * B[r_b, nu], axis=[r_a, r_b]),
+        name="data_pack",
+        attrs={_CONST: ["eps", "nu", "r_a", "r_b"]},
+    )
+    u = weight if packed else _pack_kernel(weight, g, alpha)
+    r_c = te.reduce_axis((0, ci), "ci")
+    bgemm = te.compute(
+        (alpha, alpha, p, co),
+        lambda eps, nu, p, co: te.sum(data_pack[eps, nu, p, r_c] * u[eps, nu, co, r_c], axis=r_c),
+        name="bgemm",
+        attrs={"layout_free_placeholders": [weight]} if packed else None,
+    )
+    A = const_matrix(a, "A", data.dtype)
+    r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
+    inverse = te.compute(
+        (m, m, p, co),
+        lambda vh, vw, p, co: te.sum(bgemm[r_a, r_b, p, co] * A[r_a, vh] * A[r_b, vw], axis=[r_a, r_b]),
+        name="inverse",
+        attrs={_CONST: ["vh", "vw", "r_a", "r_b"]},
+    )
+    out_dtype = out_dtype or data.dtype
+    return te.compute(
+        (n, oh, ow, co),
+        lambda n, h, w, co: inverse[
+            te.indexmod(h, m), te.indexmod(w, m), n * nh * nw + te.indexdiv(h, m) * nw + te.indexdiv(w, m), co
+        ].astype(out_dtype),
+        name="conv2d_winograd",
+    )
+
+
+def _pack_kernel(weight, g, alpha):
+    G = const_matrix(g, "G", weight.dtype)
+    r_kh, r_kw = te.reduce_axis((0, 3), "r_kh"), te.reduce_axis((0, 3), "r_kw")
+    return te.compute(
+        (alpha, alpha, weight.shape[3], weight.shape[2]),
+        lambda eps, nu, co, ci: te.sum(weight[r_kh, r_kw, ci, co] * G[eps, r_kh] * G[nu, r_kw], axis=[r_kh, r_kw]),
+        name="kernel_pack",
+    )
+
+
+def conv2d_winograd_nhwc(data, weight, strides=1, padding=1, dilation=1, out_dtype=None, pre_computed=False):
+    """3x3 convolution of [N, H, W, CI] with [3, 3, CI, CO] (``pre_computed``: with the transformed weight)."""
+    return _convolution(data, weight, strides, padding, dilation, out_dtype, pre_computed)
+
+
+def conv2d_winograd_nhwc_without_weight_transform(data, weight, strides=1, padding=1, dilation=1, out_dtype=None):
+    """3x3 convolution of [N, H, W, CI] with a weight transformed to [tile+2, tile+2, CO, CI]."""
+    return _convolution(data, weight, strides, padding, dilation, out_dtype, True)
+
+
+def conv2d_winograd_weight_transform(kernel, tile_size):
+    """The weight [CO, CI, 3, 3] transformed to [tile+2, tile+2, CO, CI]."""
+    co, ci, kh, kw = kernel.shape
+    if (kh, kw) != (3, 3):
+        raise ValueError(f"the winograd weight transform takes 3x3 kernels, not {(kh, kw)}")
+    alpha = tile_size + 2
+    G = const_matrix(transform_matrices(tile_size)[2], "G", kernel.dtype)
+    r_kh, r_kw = te.reduce_axis((0, 3), "r_kh"), te.reduce_axis((0, 3), "r_kw")
+    return te.compute(
+        (alpha, alpha, co, ci),
+        lambda eps, nu, co, ci: te.sum(kernel[co, ci, r_kh, r_kw] * G[eps, r_kh] * G[nu, r_kw], axis=[r_kh, r_kw]),
+        name="transform_weight",
+    )

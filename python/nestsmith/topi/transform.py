@@ -1,0 +1,312 @@
+"""Data movement.
+
+Signatures (``x``: tensor; axes may be negative)::
+
+    reshape(x, newshape)           one -1 is derived           T_reshape
+    transpose(x, axes=None)        default: reversed           T_transpose
+    expand_dims(x, axis, num_newaxis=1)                        T_expand_dims
+    squeeze(x, axis=None)                                      T_squeeze
+    concatenate(tensors, axis=0)                               T_concat
+    stack(tensors, axis=0)                                     T_stack
+    split(x, indices_or_sections, axis=0) -> list              T_split / T_split_sections
+    strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", index_dtype="int32")  T_strided_slice
+    take(x, indices, axis=None, mode="clip")                   T_take
+    pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad")    graph form (nn.pad: form used by convolutions)
+    repeat(x, repeats, axis=0), tile(x, reps), flip(x, axis), arange(start, stop=None, step=1, dtype="float32")
+    gather(x, axis, indices), one_hot(indices, on_value, off_value, depth, axis, dtype)
+"""
+
+from __future__ import annotations
+
+from .. import te, tir
+from .util import (
+    BROADCAST, ELEMWISE, INJECTIVE, all_of, as_const_int, c_compute, const_like, get_const_tuple, normal_axis, prod, ravel, tuple_of,
+    unravel,
+)
+
+
+def reshape(x, newshape):
+    """The elements of ``x`` in row-major order in another shape."""
+    shape = list(get_const_tuple(newshape if isinstance(newshape, (tuple, list)) else (newshape,)))
+    old = get_const_tuple(x.shape)
+    if any(isinstance(s, int) and s == -1 for s in shape):
+        rest = prod(s for s in shape if not (isinstance(s, int) and s == -1))
+        known = all(isinstance(s, int) for s in (*shape, *old))
+        if shape.count(-1) != 1 or not known or rest == 0 or prod(old) % rest:
+            raise ValueError(f"cannot derive the -1 of {tuple(newshape)} for shape {old}")
+        shape[shape.index(-1)] = prod(old) // rest
+    if all(isinstance(s, int) for s in (*shape, *old)) and prod(shape) != prod(old):
+        raise ValueError(f"cannot reshape {old} to {tuple(shape)}: the numbers of elements differ")
+
+    def f(*ax):
+        if not old:
+            return x()
+        return x(*unravel(ravel(ax, shape) if ax else 0, old))
+
+    return c_compute(shape, f, "T_reshape", INJECTIVE)
+
+
+def transpose(x, axes=None):
+    """Dimensions in another order."""
+    n = len(x.shape)
+    axes = [normal_axis(a, n) for a in axes] if axes is not None else list(reversed(range(n)))
+    if sorted(axes) != list(range(n)):
+        raise ValueError(f"transpose needs every dimension of {n} once, not {axes}")
+
+    def f(*ax):
+        idx = [None] * n
+        for a, i in zip(axes, ax):
+            idx[a] = i
+        return x(*idx)
+
+    return c_compute([x.shape[a] for a in axes], f, "T_transpose", INJECTIVE)
+
+
+def expand_dims(x, axis, num_newaxis=1):
+    """``num_newaxis`` new dimensions of extent 1 at ``axis``."""
+    n = len(x.shape)
+    a = axis + n + 1 if axis < 0 else axis
+    if not 0 <= a <= n:
+        raise ValueError(f"axis {axis} is out of range for {n} dimension(s)")
+    shape = [*x.shape[:a], *[1] * num_newaxis, *x.shape[a:]]
+    return c_compute(shape, lambda *ax: x(*ax[:a], *ax[a + num_newaxis :]), "T_expand_dims", BROADCAST)
+
+
+def squeeze(x, axis=None):
+    """Without the given dimensions of extent 1 (default: all of them)."""
+    n = len(x.shape)
+    if axis is None:
+        gone = {i for i, s in enumerate(get_const_tuple(x.shape)) if isinstance(s, int) and s == 1}
+    else:
+        gone = {normal_axis(a, n) for a in (axis if isinstance(axis, (tuple, list)) else [axis])}
+    for a in gone:
+        if get_const_tuple(x.shape)[a] != 1:
+            raise ValueError(f"dimension {a} has extent {x.shape[a]}; only extents of 1 can be squeezed")
+
+    def f(*ax):
+        it = iter(ax)
+        return x(*[0 if i in gone else next(it) for i in range(n)])
+
+    return c_compute([s for i, s in enumerate(x.shape) if i not in gone], f, "T_squeeze", INJECTIVE)
+
+
+def concatenate(tensors, axis=0):
+    """Tensors joined along a dimension."""
+    tensors = list(tensors)
+    if not tensors:
+        raise ValueError("concatenate needs at least one tensor")
+    first = get_const_tuple(tensors[0].shape)
+    a = normal_axis(axis, len(first))
+    for t in tensors:
+        s = get_const_tuple(t.shape)
+        if len(s) != len(first) or any(not bool(p == q) for i, (p, q) in enumerate(zip(s, first)) if i != a):
+            raise ValueError(f"concatenate along axis {a}: shapes {first} and {s} differ elsewhere")
+
+    shape = list(first)
+    for t in tensors[1:]:
+        shape[a] = shape[a] + t.shape[a]
+
+    def f(*ax):
+        out, ind = tensors[0](*ax), ax[a]
+        for prev, t in zip(tensors, tensors[1:]):
+            ind = ind - prev.shape[a]
+            out = te.if_then_else(ind >= 0, t(*ax[:a], ind, *ax[a + 1 :]), out)
+        return out
+
+    return c_compute(shape, f, "T_concat", INJECTIVE)
+
+
+def stack(tensors, axis=0):
+    """Tensors of one shape joined along a new dimension."""
+    tensors = list(tensors)
+    if not tensors:
+        raise ValueError("stack needs at least one tensor")
+    n = len(tensors[0].shape)
+    a = axis + n + 1 if axis < 0 else axis
+    shape = [*tensors[0].shape[:a], len(tensors), *tensors[0].shape[a:]]
+
+    def f(*ax):
+        idx, ind = [*ax[:a], *ax[a + 1 :]], ax[a]
+        out = tensors[0](*idx)
+        for k, t in enumerate(tensors[1:], 1):
+            out = te.if_then_else(tir.EQ(ind, k), t(*idx), out)
+        return out
+
+    return c_compute(shape, f, "T_stack", INJECTIVE)
+
+
+def split(x, indices_or_sections, axis=0):
+    """A list of parts: a number of equal sections, or the positions where new parts begin."""
+    a = normal_axis(axis, len(x.shape))
+    size = as_const_int(x.shape[a], "the extent of the split dimension")
+    if isinstance(indices_or_sections, (tuple, list)):
+        begins, name = [0, *(as_const_int(i) for i in indices_or_sections)], "T_split"
+    else:
+        n = as_const_int(indices_or_sections)
+        if n <= 0 or size % n:
+            raise ValueError(f"cannot split extent {size} into {n} equal sections")
+        begins, name = [i * (size // n) for i in range(n)], "T_split_sections"
+    out = []
+    for begin, end in zip(begins, [*begins[1:], size]):
+        if not 0 <= begin <= end <= size:
+            raise ValueError(f"split positions {begins[1:]} are not ascending within extent {size}")
+        shape = [*x.shape[:a], end - begin, *x.shape[a + 1 :]]
+        out.append(
+            c_compute(shape, lambda *ax, b=begin: x(*ax[:a], ax[a] + b, *ax[a + 1 :]), name, INJECTIVE)
+        )
+    return out
+
+
+def _slice_bounds(size, begin, end, step):
+    """Begin and number of elements with the rules of Python's slices."""
+    r = range(*slice(begin, end, step).indices(size))
+    return (r.start if len(r) else 0), len(r)
+
+
+def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", index_dtype="int32"):
+    """``x[begin:end:stride]`` per dimension, with Python's meaning of negative numbers.
+
+    ``slice_mode="size"``: ``end`` holds numbers of elements, -1 for all the rest. ``index_dtype`` is the type of the
+    literals in the index expressions.
+    """
+    n = len(x.shape)
+    axes = [normal_axis(a, n) for a in axes] if axes is not None else list(range(len(begin)))
+    strides = list(strides) if strides else [1] * len(axes)
+    if len(strides) == 1:
+        strides *= len(axes)
+    starts, steps, shape = [0] * n, [1] * n, list(get_const_tuple(x.shape))
+    for k, a in enumerate(axes):
+        size, b, e, step = as_const_int(x.shape[a]), begin[k], end[k] if k < len(end) else None, as_const_int(strides[k])
+        b = None if b is None else as_const_int(b)
+        e = None if e is None else as_const_int(e)
+        if slice_mode == "size":
+            first = (b or 0) % size if (b or 0) < 0 else (b or 0)
+            e, step = (None if e == -1 else first + e), 1
+        if step == 0:
+            raise ValueError("a stride must not be 0")
+        if step < 0 and e is not None and e < -size:
+            e = None
+        starts[a], shape[a] = _slice_bounds(size, b, e, step)
+        steps[a] = step
+
+    def f(*ax):
+        lit = [(tir.const(s, index_dtype), tir.const(b, index_dtype)) for s, b in zip(steps, starts)]
+        return x(*[i * s + b for i, (s, b) in zip(ax, lit)])
+
+    return c_compute(shape, f, "T_strided_slice", INJECTIVE)
+
+
+def take(x, indices, axis=None, batch_dims=0, mode="clip"):
+    """Elements at positions along a dimension (default: of the flattened tensor).
+
+    ``mode``: ``"clip"`` moves positions into range, ``"wrap"`` counts modulo, ``"fast"`` does not check.
+    """
+    if batch_dims:
+        raise ValueError("take: batch_dims other than 0 are not supported; use gather")
+    if mode not in ("clip", "wrap", "fast"):
+        raise ValueError(f'take: mode is "clip", "wrap" or "fast", not {mode!r}')
+    shape, m = get_const_tuple(x.shape), len(indices.shape)
+
+    def position(idx, size):
+        v = indices(*idx)
+        if mode == "fast":
+            return v
+        n = tir.const(size, v.dtype) if isinstance(size, int) else size
+        if mode == "wrap":
+            return te.truncmod(te.truncmod(v, n) + n, n)
+        return tir.Min(tir.Max(const_like(0, v), v), n - 1 if not isinstance(size, int) else tir.const(size - 1, v.dtype))
+
+    if axis is None:
+        return c_compute(indices.shape, lambda *ax: x(*unravel(position(ax, prod(shape)), shape)), "T_take", INJECTIVE)
+    a = normal_axis(axis, len(shape))
+
+    def f(*ax):
+        return x(*ax[:a], position(ax[a : a + m], shape[a]), *ax[a + m :])
+
+    return c_compute([*x.shape[:a], *indices.shape, *x.shape[a + 1 :]], f, "T_take", INJECTIVE)
+
+
+def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad"):
+    """``x`` surrounded by a value; each side is tested only if it is padded. ``pad_value``: number or rank-0 tensor."""
+    n = len(x.shape)
+    before = tuple_of(pad_before, n, "pad_before")
+    after = before if pad_after is None else tuple_of(pad_after, n, "pad_after")
+    shape = [s + b + a for s, b, a in zip(x.shape, before, after)]
+
+    def f(*ax):
+        idx, cond = [], []
+        for i, s, b, a in zip(ax, x.shape, before, after):
+            if b:
+                cond.append(i >= b)
+            idx.append(i - b)
+            if a:
+                cond.append(i < s + b)
+        value = pad_value() if isinstance(pad_value, te.Tensor) else pad_value
+        if not isinstance(value, tir.Expr):
+            value = tir.const(value, x.dtype)
+        return te.if_then_else(all_of(cond), x(*idx), value) if cond else x(*idx)
+
+    return c_compute(shape, f, name, ELEMWISE)
+
+
+def repeat(x, repeats, axis=0):
+    """Every element ``repeats`` times along a dimension; stage ``T_repeat``."""
+    a = normal_axis(axis, len(x.shape))
+    shape = [*x.shape[:a], x.shape[a] * repeats, *x.shape[a + 1 :]]
+    return c_compute(
+        shape, lambda *ax: x(*ax[:a], te.floordiv(ax[a], repeats), *ax[a + 1 :]), "T_repeat", BROADCAST
+    )
+
+
+def tile(x, reps):
+    """The whole tensor repeated along its dimensions; stage ``T_tile``."""
+    reps = [as_const_int(r) for r in (reps if isinstance(reps, (tuple, list)) else [reps])]
+    n = max(len(reps), len(x.shape))
+    full, reps = [1] * (n - len(x.shape)) + list(x.shape), [1] * (n - len(reps)) + reps
+    skip = n - len(x.shape)
+    return c_compute(
+        [s * r for s, r in zip(full, reps)],
+        lambda *ax: x(*[te.floormod(i, s) for i, s in zip(ax[skip:], x.shape)]),
+        "T_tile",
+        BROADCAST,
+    )
+
+
+def flip(x, axis=0):
+    """One dimension reversed; stage ``T_reverse``."""
+    a = normal_axis(axis, len(x.shape))
+    return c_compute(
+        x.shape, lambda *ax: x(*ax[:a], (x.shape[a] - 1) - ax[a], *ax[a + 1 :]), "T_reverse", INJECTIVE
+    )
+
+
+def arange(start, stop=None, step=1, dtype="float32"):
+    """``start, start + step, ...`` below ``stop``; stage ``T_arange``."""
+    if stop is None:
+        start, stop = 0, start
+    n = max(-int(-((stop - start) // step)) if (stop - start) % step == 0 else int((stop - start) // step) + 1, 0)
+    return c_compute(
+        [n], lambda i: (tir.const(start) + i.astype(tir.const(step).dtype) * tir.const(step)).astype(dtype), "T_arange", INJECTIVE
+    )
+
+
+def gather(x, axis, indices):
+    """``x`` read along one dimension at ``indices`` of the same rank; stage ``T_gather``."""
+    a = normal_axis(axis, len(x.shape))
+    if len(indices.shape) != len(x.shape):
+        raise ValueError(f"gather: indices have {len(indices.shape)} dimension(s), the data {len(x.shape)}")
+    return c_compute(
+        indices.shape, lambda *ax: x(*ax[:a], indices(*ax), *ax[a + 1 :]), "T_gather", INJECTIVE
+    )
+
+
+def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
+    """``on_value`` at the position named by the index along a new dimension, else ``off_value``; stage ``T_one_hot``."""
+    n = len(indices.shape)
+    a = n if axis == -1 else axis
+    on, off = tir.const(on_value, dtype), tir.const(off_value, dtype)
+
+    def f(*ax):
+        return tir.Select(tir.EQ(indices(*ax[:a], *ax[a + 1 :]), ax[a]), on, off)
+
+    return c_compute([*indices.shape[:a], depth, *indices.shape[a:]], f, "T_one_hot", INJECTIVE)

@@ -1,0 +1,79 @@
+"""What tests of several rooms share: the tuning tasks of ResNet-18."""
+
+import functools
+
+from nestsmith import _core, te, topi
+
+# (weight, operators) of the 24 tasks of ResNet-18, NHWC, batch 1, in the order of the published tutorial.
+RESNET18 = [
+    (1, "conv", 56, 64, 64, 1, 1, ""), (1, "wino", 28, 128, "RBr"), (1, "conv", 56, 64, 128, 1, 2, ""),
+    (1, "wino", 14, 256, "Br"), (1, "wino", 28, 128, "Br"), (1, "wino", 7, 512, "R"), (2, "wino", 56, 64, "Br"),
+    (1, "wino", 7, 512, "RMBr"), (1, "wino", 14, 256, "RBr"), (1, "softmax",), (1, "gap",), (1, "wino", 7, 512, "Br"),
+    (1, "conv", 28, 128, 256, 1, 2, ""), (1, "conv", 14, 256, 512, 3, 2, "Br"), (1, "wino", 28, 128, "R"),
+    (1, "conv", 28, 128, 256, 3, 2, "Br"), (1, "wino", 56, 64, "RBr"), (1, "conv", 224, 3, 64, 7, 2, "Br"),
+    (1, "wino", 56, 64, "R"), (1, "wino", 14, 256, "R"), (1, "maxpool",), (1, "conv", 14, 256, 512, 1, 2, ""),
+    (1, "dense",), (1, "conv", 56, 64, 128, 3, 2, "Br"),
+]
+
+
+class Params:
+    """Makes the placeholders of one task and remembers them in order."""
+
+    def __init__(self):
+        self.made = []
+
+    def __call__(self, *shape, dtype="float32"):
+        t = te.placeholder(shape, dtype, name=topi.placeholder_name(len(self.made)))
+        self.made.append(t)
+        return t
+
+
+def _tail(p, y, ops):
+    """R adds a residual, M multiplies by and B adds a channel vector, r is relu."""
+    channels = y.shape[3]
+    for o in ops:
+        if o == "R":
+            y = topi.add(y, p(*y.shape))
+        elif o == "M":
+            y = topi.multiply(y, p(1, 1, 1, channels))
+        elif o == "B":
+            y = topi.add(y, p(1, 1, 1, channels))
+        else:
+            y = topi.relu(y)
+    return y
+
+
+def resnet18_tensors(index):
+    """Inputs, then output, of task ``index`` in the current naming."""
+    _, kind, *a = RESNET18[index]
+    p = Params()
+    if kind == "conv":
+        hw, ci, co, k, s, ops = a
+        y = topi.nn.conv2d_nhwc(p(1, hw, hw, ci), p(k, k, ci, co), s, k // 2, 1)
+        y = _tail(p, y, ops)
+    elif kind == "wino":
+        hw, c, ops = a
+        alpha = topi.nn.winograd_tile_size(hw) + 2
+        y = topi.nn.conv2d_winograd_nhwc_without_weight_transform(p(1, hw, hw, c), p(alpha, alpha, c, c), 1, 1, 1)
+        y = _tail(p, y, ops)
+    elif kind == "softmax":
+        y = topi.nn.softmax(p(1, 1000))
+    elif kind == "gap":
+        y = topi.nn.global_pool(p(1, 7, 7, 512), "avg", "NHWC")
+    elif kind == "maxpool":
+        y = _tail(p, topi.nn.pool2d(p(1, 112, 112, 64), 3, 2, 1, 1, "max", layout="NHWC"), "Br")
+    else:
+        y = topi.add(topi.nn.dense(p(1, 512), p(1000, 512)), p(1, 1000))
+    return [*p.made, y]
+
+
+@functools.lru_cache(maxsize=None)
+def resnet18_task(index, placeholders="placeholder", pooling="tensor"):
+    """ComputeDAG of one task. ``placeholders="p", pooling="pool"`` gives the names of current releases."""
+    with topi.naming(placeholders, pooling):
+        return _core.ComputeDAG(resnet18_tensors(index))
+
+
+def resnet18_tasks(placeholders="placeholder", pooling="tensor"):
+    """ComputeDAGs of the 24 tasks, by index."""
+    return [resnet18_task(i, placeholders, pooling) for i in range(len(RESNET18))]
