@@ -1,0 +1,249 @@
+/* The worker process. It waits for requests, runs one candidate at a time and answers; it runs no Python beyond the few lines
+ * that started it. Whatever a candidate does to this process (a crash, an endless loop, a broken GPU context) the tuner
+ * survives: it sees the socket close or the deadline pass, and starts another worker.
+ *
+ * A second thread watches the socket and the parent: when the tuner is gone, for whatever reason, it kills the whole
+ * process group, so that even an endless kernel does not outlive the tuner. */
+#include "measure/protocol.h"
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { GUARD = 4096 }; /* bytes behind each output that a kernel must leave alone */
+typedef struct { bool used; MsgTask desc; char *map; void *buf[MSR_MAX_ARGS]; char error[MSR_MSG]; } Slot;
+typedef struct { Err e; int sock; Device *dev; Slot slot[MSR_SLOTS]; } Session;
+
+typedef struct { int sock; pid_t parent; } Watch;
+
+static void *watch_parent(void *arg) {
+  Watch w = *(Watch *)arg;
+  for (;;) {
+    struct pollfd p = {w.sock, POLLRDHUP, 0};
+    int r = poll(&p, 1, 300);
+    if ((r > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) || getppid() != w.parent) {
+      kill(0, SIGKILL);
+      _exit(1);
+    }
+  }
+  return NULL;
+}
+
+/* ---- task data ---- */
+static void slot_clear(Session *c, Slot *s) {
+  for (int i = 0; s->used && i < s->desc.n_args; i++)
+    if (s->buf[i]) dev_free(c->dev, s->buf[i]);
+  if (s->map) munmap(s->map, s->desc.total ? s->desc.total : 1);
+  memset(s, 0, sizeof *s);
+}
+
+static size_t room(const MsgArg *a) { return (size_t)a->bytes + (a->is_output ? GUARD : 0); }
+
+typedef struct { Session *c; Slot *s; } Fill;
+static void fill_slot(void *arg) {
+  Fill *f = arg;
+  for (int i = 0; i < f->s->desc.n_args; i++) {
+    const MsgArg *a = &f->s->desc.arg[i];
+    if (!f->s->buf[i]) f->s->buf[i] = dev_alloc(f->c->dev, room(a));
+    if (!a->is_output && a->has_data) dev_upload(f->c->dev, f->s->buf[i], f->s->map + a->offset, (size_t)a->bytes);
+    else if (!a->is_output) dev_fill(f->c->dev, f->s->buf[i], 0, room(a));
+  }
+  dev_sync(f->c->dev);
+}
+
+static void take_task(Session *c, const MsgTask *t, int fd) {
+  Slot *s = &c->slot[t->slot];
+  slot_clear(c, s);
+  s->desc = *t;
+  s->used = true;
+  s->map = memfile_map(fd, (size_t)t->total);
+  if (!s->map) {
+    snprintf(s->error, sizeof s->error, "cannot map the task's data (%llu bytes): out of memory", (unsigned long long)t->total);
+    return;
+  }
+  Fill f = {c, s};
+  ErrCode r = err_try(&c->e, fill_slot, &f);
+  if (r == NS_ERR_MEMORY) { /* make room: other tasks' buffers are sent again when they are needed */
+    for (int i = 0; i < MSR_SLOTS; i++)
+      if (i != t->slot && c->slot[i].used) {
+        slot_clear(c, &c->slot[i]);
+        snprintf(c->slot[i].error, sizeof c->slot[i].error, "evicted");
+      }
+    r = err_try(&c->e, fill_slot, &f);
+  }
+  if (r != NS_OK) snprintf(s->error, sizeof s->error, "%.500s", c->e.msg);
+}
+
+/* ---- one candidate ---- */
+typedef struct { Session *c; const MsgRun *q; const char *binary, *manifest; RunResult *r; DevModule *m; Arena *a; double start; MeasureError stage; } Run;
+
+static void check_arguments(Run *x, const Slot *s) {
+  const Manifest *man = dev_manifest(x->m);
+  if (man->n_args != s->desc.n_args) err_raise(&x->c->e, NS_ERR_VALUE, "the program has %d arguments, the task %d", man->n_args, s->desc.n_args);
+  for (int i = 0; i < man->n_args; i++)
+    if ((uint64_t)man->arg[i].bytes != s->desc.arg[i].bytes)
+      err_raise(&x->c->e, NS_ERR_VALUE, "argument %d (%s) has %lld bytes in the program, %llu in the task", i, man->arg[i].name,
+                (long long)man->arg[i].bytes, (unsigned long long)s->desc.arg[i].bytes);
+}
+
+static void wrong(Run *x, const char *fmt, int i, double d) {
+  x->r->error = ME_WRONG_ANSWER;
+  snprintf(x->r->msg, sizeof x->r->msg, fmt, i, dev_manifest(x->m)->arg[i].name, d);
+}
+
+static void check_output(Run *x, Slot *s, int i) {
+  const MsgArg *a = &s->desc.arg[i];
+  char *got = arena_alloc(x->a, room(a));
+  dev_download(x->c->dev, got, s->buf[i], room(a));
+  for (int k = 0; k < GUARD; k++)
+    if ((unsigned char)got[a->bytes + (uint64_t)k] != 0xff) {
+      wrong(x, "the program writes behind the end of argument %d (%s), at byte +%g", i, k);
+      return;
+    }
+  if (!a->has_data) return;
+  double d = outputs_differ(a->dtype, got, s->map + a->offset, (size_t)a->bytes);
+  if (d > x->r->max_error) x->r->max_error = d;
+  if (!(d <= 1)) wrong(x, "output %d (%s) differs from the reference by %.3g times the tolerance", i, d);
+}
+
+static void run_body(void *arg) {
+  Run *x = arg;
+  Slot *s = &x->c->slot[x->q->slot];
+  Device *d = x->c->dev;
+  x->stage = ME_COMPILE_DEVICE;
+  x->m = dev_load(d, x->binary, (size_t)x->q->n_binary, x->manifest);
+  x->stage = ME_RUNTIME_DEVICE;
+  check_arguments(x, s);
+  if (dev_manifest(x->m)->n_kernels > 0) dev_regs(x->m, 0, &x->r->regs, &x->r->local_bytes, &x->r->shared_bytes);
+  for (int i = 0; i < s->desc.n_args; i++)
+    if (s->desc.arg[i].is_output) dev_fill(d, s->buf[i], 0xff, room(&s->desc.arg[i]));
+  dev_run(x->m, s->buf);
+  dev_sync(d);
+  for (int i = 0; x->q->policy.check && x->r->error == ME_OK && i < s->desc.n_args; i++)
+    if (s->desc.arg[i].is_output) check_output(x, s, i);
+  if (x->r->error != ME_OK) return;
+  time_policy(x->m, s->buf, &x->q->policy, x->start + 0.8 * x->q->policy.timeout_s, x->r);
+  dev_sync(d);
+}
+
+static void unload_body(void *m) { dev_unload(m); }
+
+static void answer_run(Session *c, const MsgRun *q, int fd) {
+  MsgResult out = {.dying = 0};
+  Slot *s = &c->slot[q->slot];
+  double start = clock_now();
+  size_t n = (size_t)(q->n_binary + q->n_manifest + 1);
+  char *data = memfile_map(fd, n);
+  Run x = {c, q, data, data ? data + q->n_binary : NULL, &out.r, NULL, NULL, start, ME_RUNTIME_DEVICE};
+  if (!data || s->error[0]) {
+    out.r.error = ME_RUNTIME_DEVICE;
+    snprintf(out.r.msg, sizeof out.r.msg, "%s", data ? s->error : "cannot map the candidate's program: out of memory");
+  } else {
+    x.a = arena_new(&c->e);
+    ErrCode r = err_try(&c->e, run_body, &x);
+    if (r != NS_OK) {
+      out.r.error = x.stage;
+      snprintf(out.r.msg, sizeof out.r.msg, "%.500s", c->e.msg);
+    }
+    if (x.m && err_try(&c->e, unload_body, x.m) != NS_OK) out.dying = 1;
+    arena_free(x.a);
+  }
+  if (data) munmap(data, n);
+  if (out.r.error == ME_RUNTIME_DEVICE && c->dev && dev_lost(c->dev)) out.dying = 1;
+  out.dying |= c->dev && dev_lost(c->dev);
+  snprintf(out.r.cause, sizeof out.r.cause, "%s", cause_of(out.r.error, out.r.msg));
+  out.r.seconds = clock_now() - start;
+  proto_send(c->sock, MSG_RESULT, &out, sizeof out, -1);
+  if (out.dying) _exit(0); /* a lost GPU context can only be left by leaving the process */
+}
+
+typedef struct { Session *c; int type, id; } Open;
+static void open_body(void *arg) {
+  Open *o = arg;
+  o->c->dev = dev_open(&o->c->e, (DevType)o->type, o->id);
+}
+
+static void measure_loop(Session *c, int dev_type, int dev_id) {
+  MsgBody b;
+  int fd = -1;
+  Open o = {c, dev_type, dev_id};
+  MsgReady ready = {.ok = 1};
+  if (err_try(&c->e, open_body, &o) == NS_OK) ready.info = *dev_info(c->dev);
+  else {
+    ready.ok = 0;
+    snprintf(ready.msg, sizeof ready.msg, "%.500s", c->e.msg);
+  }
+  if (!proto_send(c->sock, MSG_READY, &ready, sizeof ready, -1) || !ready.ok) return;
+  MsgType type;
+  while (proto_recv(c->sock, &type, &b, &fd, 1e18, NULL) == RECV_OK) {
+    int32_t slot = type == MSG_TASK ? b.task.slot : b.run.slot;
+    if ((type != MSG_TASK && type != MSG_RUN) || slot < 0 || slot >= MSR_SLOTS) return;
+    if (type == MSG_TASK) take_task(c, &b.task, fd);
+    else answer_run(c, &b.run, fd);
+    if (fd >= 0) close(fd);
+  }
+}
+
+/* ---- compiling ---- */
+typedef struct { Arena *a; const MsgCompile *q; const char *source; Binary out; } Compile;
+static void compile_body(void *arg) {
+  Compile *x = arg;
+  BuildOptions o = {x->q->timeout_s, x->q->default_cache ? NULL : x->q->cache_dir, NULL};
+  x->out = build_binary(x->a, &x->q->target, x->source, &o);
+}
+
+static void answer_compile(Session *c, const MsgCompile *q, int fd) {
+  MsgBinary out = {.code = ME_COMPILE_HOST};
+  size_t n = (size_t)q->n_source + 1;
+  char *source = memfile_map(fd, n);
+  int bin = -1;
+  Compile x = {NULL, q, source, {0}};
+  if (!source) snprintf(out.msg, sizeof out.msg, "cannot map the source: out of memory");
+  else {
+    x.a = arena_new(&c->e);
+    ErrCode r = err_try(&c->e, compile_body, &x);
+    if (r == NS_OK) bin = memfile_new((const void *const *)&x.out.data, &x.out.n, 1);
+    if (bin >= 0) out = (MsgBinary){ME_OK, x.out.cached, x.out.n, x.out.seconds, ""};
+    else snprintf(out.msg, sizeof out.msg, "%.500s", r == NS_OK ? "out of memory passing on a program" : c->e.msg);
+    munmap(source, n);
+  }
+  proto_send(c->sock, MSG_BINARY, &out, sizeof out, bin);
+  if (bin >= 0) close(bin);
+  arena_free(x.a);
+}
+
+static void compile_loop(Session *c) {
+  MsgBody b;
+  MsgType type;
+  int fd = -1;
+  MsgReady ready = {.ok = 1};
+  if (!proto_send(c->sock, MSG_READY, &ready, sizeof ready, -1)) return;
+  while (proto_recv(c->sock, &type, &b, &fd, 1e18, NULL) == RECV_OK && type == MSG_COMPILE) {
+    answer_compile(c, &b.compile, fd);
+    if (fd >= 0) close(fd);
+  }
+}
+
+__attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type, int dev_id) {
+  static Session child; /* the only object of this process */
+  Watch w = {sock, (pid_t)parent};
+  pthread_t t;
+  signal(SIGINT, SIG_IGN); /* the tuner decides what Ctrl-C means */
+  signal(SIGPIPE, SIG_IGN);
+  if (getppid() != w.parent || pthread_create(&t, NULL, watch_parent, &w) != 0) return 1;
+  err_init(&child.e);
+  child.sock = sock;
+  if (kind == 'c') compile_loop(&child);
+  else measure_loop(&child, dev_type, dev_id);
+  _exit(0); /* no destructors: a driver's may hang on a broken context */
+}
+
+int worker_main_if_asked(int argc, char **argv) {
+  if (argc < 7 || strcmp(argv[1], "--nestsmith-worker") != 0) return -1;
+  return nestsmith_worker_main(argv[2][0], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10), (int)strtol(argv[5], NULL, 10),
+                               (int)strtol(argv[6], NULL, 10));
+}

@@ -1,0 +1,362 @@
+/* The tuner's side of the workers: starting, asking, waiting with a deadline, killing, starting again.
+ *
+ * A worker is a fresh process, never a fork of the tuner: the interpreter in isolated mode runs nestsmith/exec/worker.py,
+ * which opens this very library and calls nestsmith_worker_main. The user's script is not imported, whatever it looks
+ * like. It takes about 50 ms (plus the creation of a GPU context), once per run and once per death. */
+#include "measure/protocol.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+enum { START_SECONDS = 60, START_TRIES = 4 };
+
+typedef struct { Err e; Child child; int sock; char kind; int type, id; bool ready; DevInfo info; const volatile int *stop; } Proc;
+
+/* ---- starting ---- */
+static void program_paths(char *self, char *exe, char *script) {
+  Dl_info info;
+  static const char HERE = 0;
+  ssize_t n = readlink("/proc/self/exe", exe, PATH_MAX - 1);
+  exe[n > 0 ? n : 0] = 0;
+  if (!dladdr(&HERE, &info) || !info.dli_fname || !realpath(info.dli_fname, self)) snprintf(self, PATH_MAX, "%s", exe);
+  int dir = (int)(strrchr(self, '/') ? strrchr(self, '/') - self : 0);
+  if (snprintf(script, PATH_MAX, "%.*s/exec/worker.py", dir, self) >= PATH_MAX) script[0] = 0;
+}
+
+static char **child_environment(Arena *a) {
+  int n = 0, k = 0;
+  while (environ[n]) n++;
+  char **out = arena_array(a, char *, n + 2);
+  for (int i = 0; i < n; i++)
+    if (strncmp(environ[i], "OPENBLAS_NUM_THREADS=", 21) != 0) out[k++] = environ[i];
+  out[k++] = arena_strdup(a, "OPENBLAS_NUM_THREADS=1"); /* the worker multiplies no matrices: no threads for it */
+  return out;
+}
+
+typedef struct { Proc *p; int fd[2]; Arena *a; } Start;
+
+static void start_body(void *arg) {
+  Start *s = arg;
+  char self[PATH_MAX], exe[PATH_MAX], script[PATH_MAX];
+  program_paths(self, exe, script);
+  const char *base = strrchr(exe, '/'), *asked = getenv("NESTSMITH_PYTHON");
+  const char *python = asked && *asked ? asked : base && strncmp(base, "/python", 7) == 0 ? exe : "python3";
+  char *kind = arena_printf(s->a, "%c", s->p->kind), *fd = arena_printf(s->a, "%d", s->fd[1]), *parent = arena_printf(s->a, "%d", (int)getpid());
+  char *type = arena_printf(s->a, "%d", s->p->type), *id = arena_printf(s->a, "%d", s->p->id);
+  char *const direct[] = {exe, arena_strdup(s->a, "--nestsmith-worker"), kind, fd, parent, type, id, NULL};
+  char *const module[] = {arena_strdup(s->a, python), arena_strdup(s->a, "-I"), arena_strdup(s->a, "-S"), script, self, kind, fd, parent, type, id, NULL};
+  bool linked_in = strcmp(self, exe) == 0;
+  s->p->child = spawn_child(&s->p->e, linked_in ? direct : module, child_environment(s->a), s->fd[1], false, false);
+}
+
+static bool proc_spawn(Proc *p) {
+  Start s = {p, {-1, -1}, NULL};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s.fd) != 0) {
+    snprintf(p->e.msg, sizeof p->e.msg, "cannot create a socket pair: %s", strerror(errno));
+    return false;
+  }
+  s.a = arena_new(&p->e);
+  ErrCode r = err_try(&p->e, start_body, &s);
+  arena_free(s.a);
+  close(s.fd[1]);
+  p->sock = s.fd[0];
+  p->ready = false;
+  if (r == NS_OK) return true;
+  close(p->sock);
+  p->sock = -1;
+  return false;
+}
+
+static void proc_kill(Proc *p) {
+  if (p->sock >= 0) close(p->sock);
+  p->sock = -1;
+  p->ready = false;
+  if (p->child.pid > 0) spawn_kill(&p->child);
+}
+
+/* Waits for READY; on failure the reason is in e.msg. */
+static RecvStatus proc_ready(Proc *p) {
+  MsgBody b;
+  MsgType type;
+  int fd = -1;
+  if (p->ready) return RECV_OK;
+  if (p->sock < 0 && !proc_spawn(p)) return RECV_CLOSED;
+  RecvStatus s = proto_recv(p->sock, &type, &b, &fd, clock_now() + START_SECONDS, p->stop);
+  if (fd >= 0) close(fd);
+  if (s == RECV_OK && type == MSG_READY && b.ready.ok) {
+    p->info = b.ready.info;
+    p->ready = true;
+    return RECV_OK;
+  }
+  if (s == RECV_OK && type == MSG_READY) snprintf(p->e.msg, sizeof p->e.msg, "%s", b.ready.msg);
+  else
+    snprintf(p->e.msg, sizeof p->e.msg, "the worker process %s", s == RECV_TIMEOUT ? "did not start within a minute" : s == RECV_STOPPED ? "was stopped" : "ended while starting; see `python -m nestsmith.doctor`");
+  proc_kill(p);
+  return s == RECV_OK ? RECV_CLOSED : s;
+}
+
+/* Sends a request and waits for the answer. A worker that dies or does not answer in time is killed; text says how it went. */
+static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, int fd, MsgBody *answer, int *answer_fd, double deadline, char text[MSR_MSG]) {
+  MsgType got = MSG_NONE;
+  *answer_fd = -1;
+  RecvStatus s = proto_send(p->sock, type, body, n, fd) ? proto_recv(p->sock, &got, answer, answer_fd, deadline, p->stop) : RECV_CLOSED;
+  if (s == RECV_OK) return s;
+  if (s == RECV_CLOSED) {
+    int status = p->child.pid > 0 ? spawn_wait(&p->child, 1.0) : 0;
+    if (status > 0 && WIFSIGNALED(status)) snprintf(text, MSR_MSG, "worker died (signal %d, %s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (status >= 0) snprintf(text, MSR_MSG, "worker died (exit status %d)", WEXITSTATUS(status));
+    else snprintf(text, MSR_MSG, "worker died (closed its connection)");
+  } else {
+    snprintf(text, MSR_MSG, s == RECV_STOPPED ? "stopped" : "no answer before the deadline");
+  }
+  proc_kill(p);
+  return s;
+}
+
+static void proc_init(Proc *p, char kind, int type, int id) {
+  memset(p, 0, sizeof *p);
+  err_init(&p->e);
+  p->kind = kind;
+  p->type = type;
+  p->id = id;
+  p->sock = -1;
+  p->child = (Child){0, -1};
+}
+
+/* ---- task data ---- */
+TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output, const char *const *dtype) {
+  err_check(e, n_args >= 1 && n_args <= MSR_MAX_ARGS, "a task has %d arguments, allowed are 1 to %d", n_args, MSR_MAX_ARGS);
+  TaskData *t = calloc(1, sizeof *t);
+  if (!t) err_raise(e, NS_ERR_MEMORY, "out of memory preparing a task");
+  const void *part[2 * MSR_MAX_ARGS];
+  size_t len[2 * MSR_MAX_ARGS], at = 0;
+  static const char ZEROS[64] = {0};
+  int n = 0;
+  t->msg.n_args = n_args;
+  for (int i = 0; i < n_args; i++) {
+    MsgArg *a = &t->msg.arg[i];
+    a->bytes = bytes[i];
+    a->offset = at;
+    a->has_data = data[i] != NULL;
+    a->is_output = is_output[i];
+    snprintf(a->dtype, sizeof a->dtype, "%s", dtype[i]);
+    if (!data[i]) continue;
+    part[n] = data[i];
+    len[n++] = bytes[i];
+    part[n] = ZEROS; /* so that each starts at a multiple of 64 */
+    len[n] = (64 - bytes[i] % 64) % 64;
+    at += bytes[i] + len[n++];
+  }
+  t->msg.total = at;
+  t->fd = memfile_new(part, len, n);
+  if (t->fd < 0) {
+    free(t);
+    err_raise(e, NS_ERR_MEMORY, "cannot create shared memory for a task's data (%zu bytes): %s", at, strerror(errno));
+  }
+  return t;
+}
+
+void task_data_free(TaskData *t) {
+  if (!t) return;
+  close(t->fd);
+  free(t);
+}
+
+/* ---- the measuring worker ---- */
+struct Worker { Proc p; const TaskData *task[MSR_SLOTS]; bool sent[MSR_SLOTS]; int failures; };
+
+Worker *worker_start(Err *e, DevType t, int id) {
+  Worker *w = calloc(1, sizeof *w);
+  if (!w) err_raise(e, NS_ERR_MEMORY, "out of memory starting a worker");
+  proc_init(&w->p, 'm', (int)t, id);
+  if (proc_ready(&w->p) != RECV_OK) {
+    char why[MSR_MSG];
+    snprintf(why, sizeof why, "%.500s", w->p.e.msg);
+    worker_stop(w);
+    err_raise(e, NS_ERR_RUNTIME, "cannot start a measuring worker: %s", why);
+  }
+  return w;
+}
+
+void worker_stop(Worker *w) {
+  if (!w) return;
+  proc_kill(&w->p);
+  free(w);
+}
+
+const DevInfo *worker_info(const Worker *w) { return &w->p.info; }
+int worker_pid(const Worker *w) { return w->p.child.pid; }
+void worker_stop_flag(Worker *w, const volatile int *flag) { w->p.stop = flag; }
+
+void worker_task(Worker *w, int slot, const TaskData *t) {
+  if (slot < 0 || slot >= MSR_SLOTS || w->task[slot] == t) return;
+  w->task[slot] = t;
+  w->sent[slot] = false;
+}
+
+static void nap(Worker *w, double seconds) {
+  for (double end = clock_now() + seconds; clock_now() < end && !(w->p.stop && *w->p.stop);) nanosleep(&(struct timespec){0, 50000000}, NULL);
+}
+
+/* A GPU that was left by a killed process may need a moment: 1, 2, 4 s between tries. */
+static bool ensure_ready(Worker *w) {
+  for (int i = 0; i < START_TRIES; i++) {
+    if (w->p.sock < 0) memset(w->sent, 0, sizeof w->sent);
+    RecvStatus s = proc_ready(&w->p);
+    if (s == RECV_OK) return true;
+    if (s == RECV_STOPPED) return false;
+    if (i + 1 < START_TRIES) nap(w, (double)(1 << i));
+  }
+  return false;
+}
+
+static RunResult failure(MeasureError e, const char *msg, double start) {
+  RunResult r = {.error = e, .seconds = clock_now() - start};
+  snprintf(r.msg, sizeof r.msg, "%.500s", msg);
+  snprintf(r.cause, sizeof r.cause, "%s", cause_of(e, r.msg));
+  return r;
+}
+
+static RunResult try_run(Worker *w, int slot, int fd, const MsgRun *q) {
+  double start = clock_now();
+  char text[MSR_MSG] = "";
+  MsgBody b;
+  int got = -1;
+  if (!ensure_ready(w)) {
+    snprintf(text, sizeof text, "device-lost: %.480s", w->p.e.msg);
+    return failure(ME_UNKNOWN, text, start);
+  }
+  if (!w->sent[slot]) {
+    MsgTask t = w->task[slot]->msg;
+    t.slot = slot;
+    if (!proto_send(w->p.sock, MSG_TASK, &t, sizeof t, w->task[slot]->fd)) {
+      proc_kill(&w->p);
+      return failure(ME_UNKNOWN, "worker died before the candidate was sent", start);
+    }
+    w->sent[slot] = true;
+    start = clock_now();
+  }
+  RecvStatus s = proc_ask(&w->p, MSG_RUN, q, sizeof *q, fd, &b, &got, start + q->policy.timeout_s + 2, text);
+  if (got >= 0) close(got);
+  if (s == RECV_OK) {
+    if (b.result.dying) proc_kill(&w->p);
+    return b.result.r;
+  }
+  if (s == RECV_TIMEOUT) snprintf(text, sizeof text, "the program ran longer than the limit of %g s", q->policy.timeout_s);
+  return failure(s == RECV_TIMEOUT ? ME_RUN_TIMEOUT : s == RECV_STOPPED ? ME_UNKNOWN : ME_RUNTIME_DEVICE, text, start);
+}
+
+RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const char *manifest, const RunPolicy *p) {
+  double start = clock_now();
+  if (slot < 0 || slot >= MSR_SLOTS || !w->task[slot]) return failure(ME_UNKNOWN, "no task was set for this worker", start);
+  MsgRun q = {slot, *p, n, strlen(manifest)};
+  if (!(q.policy.timeout_s > 0)) q.policy.timeout_s = 10;
+  const void *part[3] = {binary, manifest, ""};
+  const size_t len[3] = {n, strlen(manifest), 1};
+  int fd = memfile_new(part, len, 3);
+  if (fd < 0) return failure(ME_RUNTIME_DEVICE, "out of memory passing a program to the worker", start);
+  RunResult r = try_run(w, slot, fd, &q);
+  if (r.error == ME_RUNTIME_DEVICE && strcmp(r.msg, "evicted") == 0) { /* another task needed the memory */
+    w->sent[slot] = false;
+    r = try_run(w, slot, fd, &q);
+  } else if (r.error == ME_UNKNOWN && strstr(r.msg, "before the candidate was sent")) {
+    r = try_run(w, slot, fd, &q);
+  }
+  close(fd);
+  if (w->p.sock < 0 && !(w->p.stop && *w->p.stop)) { /* the next one starts while the tuner goes on */
+    memset(w->sent, 0, sizeof w->sent);
+    proc_spawn(&w->p);
+  }
+  return r;
+}
+
+/* ---- the compile worker ---- */
+struct Compiler { Proc p; };
+
+Compiler *compiler_start(Err *e) {
+  Compiler *c = calloc(1, sizeof *c);
+  if (!c) err_raise(e, NS_ERR_MEMORY, "out of memory starting a compiler");
+  proc_init(&c->p, 'c', 0, 0);
+  return c;
+}
+
+void compiler_stop(Compiler *c) {
+  if (!c) return;
+  proc_kill(&c->p);
+  free(c);
+}
+
+void compiler_stop_flag(Compiler *c, const volatile int *flag) { c->p.stop = flag; }
+
+typedef struct { Arena *a; const Target *t; const char *source; const BuildOptions *o; Binary out; } Here;
+static void build_here(void *arg) {
+  Here *h = arg;
+  h->out = build_binary(h->a, h->t, h->source, h->o);
+}
+
+static MeasureError compile_here(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out, char msg[MSR_MSG]) {
+  Here h = {a, t, source, o, {0}};
+  Err *e = arena_err(a);
+  const volatile int *old = e->interrupt;
+  e->interrupt = c->p.stop;
+  ErrCode r = err_try(e, build_here, &h);
+  e->interrupt = old;
+  *out = h.out;
+  if (r == NS_OK) return ME_OK;
+  snprintf(msg, MSR_MSG, "%.500s", e->msg);
+  return strncmp(msg, "timed out", 9) == 0 ? ME_BUILD_TIMEOUT : ME_COMPILE_HOST;
+}
+
+typedef struct { Arena *a; Binary *out; void *map; size_t n; } Take;
+static void take_binary(void *arg) {
+  Take *t = arg;
+  t->out->data = arena_copy(t->a, t->map, t->n);
+  t->out->n = t->n;
+}
+
+static MeasureError receive(Arena *a, MsgBinary *b, int fd, Binary *out, char msg[MSR_MSG]) {
+  if (b->code != ME_OK) {
+    snprintf(msg, MSR_MSG, "%s", b->msg);
+    return (MeasureError)b->code;
+  }
+  Take t = {a, out, memfile_map(fd, (size_t)b->n), (size_t)b->n};
+  bool ok = t.map && err_try(arena_err(a), take_binary, &t) == NS_OK;
+  if (t.map) munmap(t.map, t.n ? t.n : 1);
+  out->seconds = b->seconds;
+  out->cached = b->cached;
+  if (!ok) snprintf(msg, MSR_MSG, "out of memory receiving a program of %llu bytes", (unsigned long long)b->n);
+  return ok ? ME_OK : ME_COMPILE_HOST;
+}
+
+MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out, char msg[MSR_MSG]) {
+  msg[0] = 0;
+  if (t->kind != TG_CUDA) return compile_here(c, a, t, source, o, out, msg);
+  double limit = o && o->timeout_s > 0 ? o->timeout_s : 3600;
+  MsgCompile q = {.target = *t, .n_source = strlen(source), .timeout_s = limit, .default_cache = !o || !o->cache_dir};
+  if (!q.default_cache) snprintf(q.cache_dir, sizeof q.cache_dir, "%s", o->cache_dir);
+  if (proc_ready(&c->p) != RECV_OK) {
+    snprintf(msg, MSR_MSG, "%.500s", c->p.e.msg);
+    return ME_COMPILE_HOST;
+  }
+  const void *part[1] = {source};
+  const size_t len[1] = {strlen(source) + 1};
+  int fd = memfile_new(part, len, 1), got = -1;
+  MsgBody b;
+  RecvStatus s = fd < 0 ? RECV_CLOSED : proc_ask(&c->p, MSG_COMPILE, &q, sizeof q, fd, &b, &got, clock_now() + limit, msg);
+  if (fd >= 0) close(fd);
+  MeasureError r = s == RECV_OK ? receive(a, &b.binary, got, out, msg) : s == RECV_TIMEOUT ? ME_BUILD_TIMEOUT : ME_COMPILE_HOST;
+  if (s == RECV_TIMEOUT) snprintf(msg, MSR_MSG, "timed out: NVRTC took longer than %g s", limit);
+  if (got >= 0) close(got);
+  return r;
+}

@@ -1,0 +1,1 @@
+"""Programs of the package that run as processes of their own."""

@@ -1,0 +1,21 @@
+"""The start of a worker process: open the engine and hand over to its C loop.
+
+The tuner runs this file by its path in Python's isolated mode (``python -I -S``), without importing the package: a worker
+needs neither NumPy nor the user's script, and starts in a few hundredths of a second.
+"""
+
+import ctypes
+import sys
+
+
+def main(argv: list[str]) -> int:
+    """argv: path of the extension module, kind, socket, parent's process id, device type, device number."""
+    if len(argv) != 6:
+        print("this program is started by nestsmith itself", file=sys.stderr)
+        return 2
+    engine = ctypes.CDLL(argv[0])
+    return int(engine.nestsmith_worker_main(ord(argv[1]), *(int(a) for a in argv[2:])))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
