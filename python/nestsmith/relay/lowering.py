@@ -1,0 +1,364 @@
+"""What operators mean as loops: a primitive function becomes tensor expressions of the operator library.
+
+This is the only place that knows both the graph and the library. Where several definitions exist (direct convolution, depthwise,
+Winograd) the choice depends on the target and the attributes alone, so that extraction and build always agree.
+"""
+
+from __future__ import annotations
+
+from .. import te, topi
+from ..topi.naming import naming, placeholder_name
+from .expr import Call, Constant, Tuple, TupleGetItem, Var, post_order
+from .op.nn import pool_axes
+from .op.reduce import real_axes
+from .op.tensor import BINARY, COMPARE
+from .op.transform import layout_shape, parse_layout, slice_ranges
+from .transform.alter_layout import winograd_tile
+from .ty import TupleType
+
+__all__ = ["lower_function", "Lowered", "NAMINGS", "NotLowerable"]
+
+# (placeholder names, pooling names): the default one first, then that of releases since 0.11.
+NAMINGS = (("placeholder", "tensor"), ("p", "pool"))
+_COMPUTE = {}
+
+
+class NotLowerable(ValueError):
+    """An operator has no definition as loops on this target."""
+
+
+def _rule(*names):
+    def add(f):
+        for n in names:
+            _COMPUTE[n] = f
+        return f
+
+    return add
+
+
+def _simple(table):
+    for name, f in table.items():
+        _COMPUTE[name] = f
+
+
+# Rules take (attrs, inputs, call, target); inputs are tensors, or lists of tensors for tuple arguments.
+
+for _n in (*BINARY, *COMPARE):
+    _COMPUTE[_n] = (lambda f: lambda a, x, c, t: f(x[0], x[1]))(getattr(topi, _n))
+for _n in ("exp log log2 log10 sqrt rsqrt tanh sigmoid erf negative abs floor ceil round trunc sign sin cos tan sinh cosh asin acos "
+           "atan asinh acosh atanh logical_not bitwise_not").split():
+    _COMPUTE[_n] = (lambda f: lambda a, x, c, t: f(x[0]))(getattr(topi, _n))
+for _n in ("exp", "tanh", "erf"):
+    _COMPUTE["fast_" + _n] = _COMPUTE[_n]
+
+_simple({
+    "copy": lambda a, x, c, t: topi.identity(x[0]),
+    "clip": lambda a, x, c, t: topi.clip(x[0], a.a_min, a.a_max),
+    "cast": lambda a, x, c, t: topi.cast(x[0], a.dtype),
+    "where": lambda a, x, c, t: topi.where(*x),
+    "zeros": lambda a, x, c, t: topi.zeros(a.shape, a.dtype),
+    "ones": lambda a, x, c, t: topi.ones(a.shape, a.dtype),
+    "zeros_like": lambda a, x, c, t: topi.full_like(x[0], 0),
+    "ones_like": lambda a, x, c, t: topi.full_like(x[0], 1),
+    "nn.relu": lambda a, x, c, t: topi.relu(x[0]),
+    "nn.leaky_relu": lambda a, x, c, t: topi.leaky_relu(x[0], a.alpha),
+    "reshape": lambda a, x, c, t: topi.reshape(x[0], c.checked_type.shape),
+    "transpose": lambda a, x, c, t: topi.transpose(x[0], a.axes),
+    "squeeze": lambda a, x, c, t: topi.squeeze(x[0], a.axis),
+    "expand_dims": lambda a, x, c, t: topi.expand_dims(x[0], a.axis, a.num_newaxis),
+    "concatenate": lambda a, x, c, t: topi.concatenate(x[0], a.axis),
+    "stack": lambda a, x, c, t: topi.stack(x[0], a.axis),
+    "take": lambda a, x, c, t: topi.take(x[0], x[1], a.axis, a.batch_dims, a.mode),
+    "gather": lambda a, x, c, t: topi.gather(x[0], a.axis, x[1]),
+    "broadcast_to": lambda a, x, c, t: topi.broadcast_to(x[0], a.shape),
+    "tile": lambda a, x, c, t: topi.tile(x[0], a.reps),
+    "repeat": lambda a, x, c, t: topi.repeat(x[0], a.repeats, a.axis),
+    "reverse": lambda a, x, c, t: topi.flip(x[0], a.axis),
+    "nn.softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
+    "nn.fast_softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
+    "nn.log_softmax": lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
+    "nn.matmul": lambda a, x, c, t: topi.nn.matmul(x[0], x[1], transp_a=a.transpose_a, transp_b=a.transpose_b),
+    "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], transp_a=a.transpose_a, transp_b=a.transpose_b),
+})
+
+
+@_rule("full", "full_like")
+def _full(a, x, c, t):
+    value = x[-1]
+    shape = a.shape if "shape" in a else x[0].shape
+    return topi.broadcast_to(topi.cast(value, c.checked_type.dtype), shape)
+
+
+@_rule("split")
+def _split(a, x, c, t):
+    s = a.indices_or_sections
+    return list(topi.split(x[0], s if isinstance(s, int) else list(s), a.axis))
+
+
+@_rule("strided_slice")
+def _strided_slice(a, x, c, t):
+    begin, end, stride = zip(*slice_ranges(a, c.args[0].checked_type.concrete_shape))
+    return topi.strided_slice(x[0], list(begin), [e if e >= 0 else -(2**30) for e in end], list(stride))
+
+
+@_rule("gather_nd")
+def _gather_nd(a, x, c, t):
+    data, idx = x
+    m, rank = c.args[1].checked_type.shape[0], len(c.args[1].checked_type.shape) - 1
+
+    def f(*ax):
+        return data(*[idx(k, *ax[:rank]) for k in range(m)], *ax[rank:])
+
+    return topi.util.c_compute(c.checked_type.shape, f, "T_gather_nd", topi.util.INJECTIVE)
+
+
+@_rule("one_hot")
+def _one_hot(a, x, c, t):
+    on, off = (arg.data.item() for arg in c.args[1:])
+    return topi.one_hot(x[0], on, off, a.depth, a.axis, a.dtype)
+
+
+@_rule("nn.batch_flatten")
+def _flatten(a, x, c, t):
+    return topi.nn.flatten(x[0])
+
+
+@_rule("layout_transform")
+def _layout_transform(a, x, c, t):
+    src, dst = parse_layout(a.src_layout), parse_layout(a.dst_layout)
+    shape = layout_shape(c.args[0].checked_type.shape, src, dst)
+    blocks_out, blocks_in = {k: b for k, b in dst if b}, {k: b for k, b in src if b}
+
+    def f(*ax):
+        major = {k: v for (k, b), v in zip(dst, ax) if not b}
+        minor = {k: v for (k, b), v in zip(dst, ax) if b}
+        full = {k: major[k] * blocks_out[k] + minor[k] if k in minor else major[k] for k in major}
+        idx = []
+        for k, b in src:
+            v = full[k]
+            idx.append(te.floormod(v, b) if b else te.floordiv(v, blocks_in[k]) if k in blocks_in else v)
+        return x[0](*idx)
+
+    return topi.util.c_compute(shape, f, "T_layout_trans", topi.util.INJECTIVE)
+
+
+@_rule("sum", "max", "min", "prod", "all", "any", "mean", "argmax", "argmin")
+def _reduce(a, x, c, t):
+    axes = real_axes(a, len(c.args[0].checked_type.shape))
+    name = c.op_name
+    f = getattr(topi, "prod_" if name == "prod" and hasattr(topi, "prod_") else name)
+    return f(x[0], axes, a.keepdims)
+
+
+@_rule("variance")
+def _variance(a, x, c, t):
+    axes = real_axes(a, len(c.args[0].checked_type.shape))
+    if a.unbiased:
+        raise NotLowerable("variance with unbiased=True")
+    return topi.variance(x[0], x[1], axes, a.keepdims)
+
+
+@_rule("nn.bias_add")
+def _bias_add(a, x, c, t):
+    rank = len(c.checked_type.shape)
+    n = rank - a.axis % rank - 1
+    return topi.add(x[0], topi.expand_dims(x[1], 1, n) if n else x[1])
+
+
+@_rule("nn.prelu")
+def _prelu(a, x, c, t):
+    rank, axis = len(c.checked_type.shape), a.axis % len(c.checked_type.shape)
+    data, alpha = x
+
+    def f(*ax):
+        v = data(*ax)
+        return te.Select(v > topi.util.const_like(0, v), v, v * alpha(ax[axis])) if hasattr(te, "Select") else _select(v, alpha(ax[axis]))
+
+    def _select(v, w):
+        from .. import tir
+
+        return tir.Select(v > topi.util.const_like(0, v), v, v * w)
+
+    assert rank == len(data.shape)
+    return te.compute(data.shape, f, name="compute", tag="broadcast")
+
+
+@_rule("nn.pad")
+def _pad(a, x, c, t):
+    if a.pad_mode != "constant":
+        raise NotLowerable(f"nn.pad with pad_mode={a.pad_mode!r}")
+    before, after = zip(*a.pad_width)
+    return topi.pad(x[0], list(before), list(after), topi.cast(x[1], x[0].dtype))
+
+
+# ---- convolutions ---------------------------------------------------------------------------------------------------------------
+
+
+def _no_out_dtype(a, c):
+    if a.out_dtype and a.out_dtype != c.args[0].checked_type.dtype:
+        return {"out_dtype": a.out_dtype}
+    return {}
+
+
+@_rule("nn.conv2d")
+def _conv2d(a, x, c, target):
+    data, weight = x
+    strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
+    more = _no_out_dtype(a, c)
+    tile = winograd_tile(c, target) if target is not None else None
+    if tile:  # only where the weight is not transformed ahead of time
+        return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, tile_size=tile, **more)
+    w = c.args[1].checked_type.shape
+    channels = c.args[0].checked_type.shape[a.data_layout.index("C")]
+    depthwise = a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
+    if depthwise and (a.data_layout, a.kernel_layout) == ("NCHW", "OIHW"):
+        return topi.nn.depthwise_conv2d_nchw(data, weight, strides, padding, dilation, **more)
+    if depthwise and (a.data_layout, a.kernel_layout) == ("NHWC", "HWOI"):
+        return topi.nn.depthwise_conv2d_nhwc(data, weight, strides, padding, dilation, **more)
+    return topi.nn.conv(data, weight, strides, padding, dilation, a.groups, a.data_layout, a.kernel_layout, **more)
+
+
+@_rule("nn.conv1d", "nn.conv3d")
+def _conv(a, x, c, target):
+    return topi.nn.conv(x[0], x[1], list(a.strides), list(a.padding), list(a.dilation), a.groups, a.data_layout, a.kernel_layout,
+                        **_no_out_dtype(a, c))
+
+
+@_rule("nn.contrib_conv2d_winograd_without_weight_transform")
+def _winograd(a, x, c, target):
+    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(x[0], x[1], list(a.strides), list(a.padding), list(a.dilation),
+                                                                 tile_size=a.tile_size)
+
+
+@_rule("nn.contrib_conv2d_winograd_weight_transform")
+def _winograd_weight(a, x, c, target):
+    return topi.nn.winograd_weight_transform(x[0], a.tile_size)
+
+
+@_rule("nn.conv2d_transpose")
+def _conv2d_transpose(a, x, c, target):
+    if (a.data_layout, a.kernel_layout) != ("NCHW", "IOHW"):
+        raise NotLowerable(f"transposed convolution in {a.data_layout}/{a.kernel_layout}; convert it to NCHW/IOHW")
+    return topi.nn.conv2d_transpose_nchw(x[0], x[1], list(a.strides), list(a.padding), list(a.output_padding), groups=a.groups)
+
+
+@_rule("nn.dense")
+def _dense(a, x, c, target):
+    data, weight = x
+    if len(c.args[0].checked_type.shape) == 2:
+        return topi.nn.dense(data, weight)
+    shape = c.args[0].checked_type.concrete_shape
+    rows = 1
+    for d in shape[:-1]:
+        rows *= d
+    return topi.reshape(topi.nn.dense(topi.reshape(data, (rows, shape[-1])), weight), c.checked_type.shape)
+
+
+# ---- pools ------------------------------------------------------------------------------------------------------------------------
+
+
+@_rule(*(f"nn.{k}_pool{d}d" for k in ("max", "avg") for d in (1, 2, 3)))
+def _pool(a, x, c, target):
+    kind, dims = c.op_name[3:6], int(c.op_name[-2])
+    return topi.nn.pool(x[0], list(a.pool_size), list(a.strides), list(a.dilation), list(a.padding), kind, a.ceil_mode, a.layout,
+                        a.get("count_include_pad", True), dims=dims)
+
+
+@_rule(*(f"nn.adaptive_{k}_pool{d}d" for k in ("max", "avg") for d in (1, 2, 3)), "nn.global_avg_pool2d", "nn.global_max_pool2d")
+def _adaptive(a, x, c, target):
+    dims, kind = int(c.op_name[-2]), "max" if "max" in c.op_name else "avg"
+    shape = c.checked_type.concrete_shape
+    size = [shape[p] for p in pool_axes(a.layout, dims)]
+    return topi.nn.adaptive_pool(x[0], size, kind, a.layout, dims=dims)
+
+
+@_rule("image.resize2d", "nn.upsampling")
+def _resize(a, x, c, target):
+    raise NotLowerable(f"{c.op_name} has no definition as loops yet")
+
+
+# ---- functions --------------------------------------------------------------------------------------------------------------------
+
+
+class Lowered:
+    """A primitive function as tensors.
+
+    `params`: placeholders in the order of the function's parameters (tuples flattened); `outputs`: results; `io`: placeholders in
+    the order in which a walk from the outputs meets them, then the outputs (the tensor list of the DAG).
+    """
+
+    __slots__ = ("params", "outputs", "io")
+
+    def __init__(self, params, outputs):
+        self.params, self.outputs = params, outputs
+        self.io = _inputs_of(outputs) + outputs
+
+
+def _inputs_of(outputs):
+    order, seen = [], set()
+    stack = [(t, None) for t in reversed(outputs)]
+    while stack:
+        t, _ = stack.pop()
+        if t.op in seen:
+            continue
+        seen.add(t.op)
+        inputs = t.op.input_tensors
+        if not inputs:
+            order.append(t)
+        stack.extend((i, None) for i in reversed(list(inputs)))
+    return [t for t in order if not _is_compute(t)]
+
+
+def _is_compute(t):
+    return type(t.op).__name__ == "ComputeOp" or getattr(t.op, "body", None)
+
+
+def _placeholder(t, name):
+    return te.placeholder(t.concrete_shape, t.dtype, name=name)
+
+
+def _lower(func, target):
+    env, params = {}, []
+    for i, p in enumerate(func.params):
+        t = p.checked_type
+        name = placeholder_name(i)
+        if isinstance(t, TupleType):
+            env[id(p)] = [_placeholder(f, name) for f in t.fields]
+            params += env[id(p)]
+        else:
+            env[id(p)] = _placeholder(t, name)
+            params.append(env[id(p)])
+    for e in post_order(func.body):
+        if isinstance(e, Var):
+            continue
+        if isinstance(e, Constant):
+            if e.data.ndim:
+                raise NotLowerable("a tensor constant inside a fused function")
+            env[id(e)] = topi.scalar_const(e.data.item(), str(e.data.dtype))
+        elif isinstance(e, Tuple):
+            env[id(e)] = [env[id(f)] for f in e.fields]
+        elif isinstance(e, TupleGetItem):
+            env[id(e)] = env[id(e.tuple_value)][e.index]
+        elif isinstance(e, Call):
+            rule = _COMPUTE.get(e.op_name)
+            if rule is None:
+                raise NotLowerable(f"operator {e.op_name} has no definition as loops")
+            env[id(e)] = rule(e.attrs, [env[id(a)] for a in e.args], e, target)
+        else:
+            raise NotLowerable(f"a {type(e).__name__} inside a fused function")
+    out = env[id(func.body)]
+    outputs, taken = [], set(params)
+    for t in out if isinstance(out, list) else [out]:
+        if t in taken:
+            t = topi.identity(t)
+        taken.add(t)
+        outputs.append(t)
+    return Lowered(params, outputs)
+
+
+def lower_function(func, target, names=NAMINGS[0]):
+    """The tensors of a primitive function; NotLowerable if an operator has no definition, ValueError on unknown shapes."""
+    with naming(placeholders=names[0], pooling=names[1]):
+        return _lower(func, target)
+
+
