@@ -77,8 +77,8 @@ _simple({
     "nn.softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
     "nn.fast_softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
     "nn.log_softmax": lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
-    "nn.matmul": lambda a, x, c, t: topi.nn.matmul(x[0], x[1], transp_a=a.transpose_a, transp_b=a.transpose_b),
-    "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], transp_a=a.transpose_a, transp_b=a.transpose_b),
+    "nn.matmul": lambda a, x, c, t: topi.nn.matmul(x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b),
+    "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b),
 })
 
 
@@ -145,9 +145,7 @@ def _layout_transform(a, x, c, t):
 @_rule("sum", "max", "min", "prod", "all", "any", "mean", "argmax", "argmin")
 def _reduce(a, x, c, t):
     axes = real_axes(a, len(c.args[0].checked_type.shape))
-    name = c.op_name
-    f = getattr(topi, "prod_" if name == "prod" and hasattr(topi, "prod_") else name)
-    return f(x[0], axes, a.keepdims)
+    return getattr(topi, c.op_name)(x[0], axes, a.keepdims)
 
 
 @_rule("variance")
@@ -167,20 +165,7 @@ def _bias_add(a, x, c, t):
 
 @_rule("nn.prelu")
 def _prelu(a, x, c, t):
-    rank, axis = len(c.checked_type.shape), a.axis % len(c.checked_type.shape)
-    data, alpha = x
-
-    def f(*ax):
-        v = data(*ax)
-        return te.Select(v > topi.util.const_like(0, v), v, v * alpha(ax[axis])) if hasattr(te, "Select") else _select(v, alpha(ax[axis]))
-
-    def _select(v, w):
-        from .. import tir
-
-        return tir.Select(v > topi.util.const_like(0, v), v, v * w)
-
-    assert rank == len(data.shape)
-    return te.compute(data.shape, f, name="compute", tag="broadcast")
+    return topi.nn.prelu(x[0], x[1], a.axis)
 
 
 @_rule("nn.pad")
@@ -207,7 +192,7 @@ def _conv2d(a, x, c, target):
     more = _no_out_dtype(a, c)
     tile = winograd_tile(c, target) if target is not None else None
     if tile:  # only where the weight is not transformed ahead of time
-        return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, tile_size=tile, **more)
+        return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, **more)
     w = c.args[1].checked_type.shape
     channels = c.args[0].checked_type.shape[a.data_layout.index("C")]
     depthwise = a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
@@ -226,20 +211,21 @@ def _conv(a, x, c, target):
 
 @_rule("nn.contrib_conv2d_winograd_without_weight_transform")
 def _winograd(a, x, c, target):
-    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(x[0], x[1], list(a.strides), list(a.padding), list(a.dilation),
-                                                                 tile_size=a.tile_size)
+    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(x[0], x[1], list(a.strides), list(a.padding),
+                                                                 list(a.dilation))
 
 
 @_rule("nn.contrib_conv2d_winograd_weight_transform")
 def _winograd_weight(a, x, c, target):
-    return topi.nn.winograd_weight_transform(x[0], a.tile_size)
+    return topi.nn.conv2d_winograd_weight_transform(x[0], a.tile_size)
 
 
 @_rule("nn.conv2d_transpose")
 def _conv2d_transpose(a, x, c, target):
     if (a.data_layout, a.kernel_layout) != ("NCHW", "IOHW"):
         raise NotLowerable(f"transposed convolution in {a.data_layout}/{a.kernel_layout}; convert it to NCHW/IOHW")
-    return topi.nn.conv2d_transpose_nchw(x[0], x[1], list(a.strides), list(a.padding), list(a.output_padding), groups=a.groups)
+    return topi.nn.group_conv2d_transpose_nchw(x[0], x[1], list(a.strides), list(a.padding), None,
+                                                       list(a.output_padding), a.groups)
 
 
 @_rule("nn.dense")
@@ -256,12 +242,14 @@ def _dense(a, x, c, target):
 
 # ---- pools ------------------------------------------------------------------------------------------------------------------------
 
+_POOL = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}
+_ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
 
 @_rule(*(f"nn.{k}_pool{d}d" for k in ("max", "avg") for d in (1, 2, 3)))
 def _pool(a, x, c, target):
     kind, dims = c.op_name[3:6], int(c.op_name[-2])
-    return topi.nn.pool(x[0], list(a.pool_size), list(a.strides), list(a.dilation), list(a.padding), kind, a.ceil_mode, a.layout,
-                        a.get("count_include_pad", True), dims=dims)
+    return _POOL[dims](x[0], list(a.pool_size), list(a.strides), list(a.dilation), list(a.padding), kind, a.ceil_mode, a.layout,
+                       a.get("count_include_pad", True))
 
 
 @_rule(*(f"nn.adaptive_{k}_pool{d}d" for k in ("max", "avg") for d in (1, 2, 3)), "nn.global_avg_pool2d", "nn.global_max_pool2d")
@@ -269,7 +257,7 @@ def _adaptive(a, x, c, target):
     dims, kind = int(c.op_name[-2]), "max" if "max" in c.op_name else "avg"
     shape = c.checked_type.concrete_shape
     size = [shape[p] for p in pool_axes(a.layout, dims)]
-    return topi.nn.adaptive_pool(x[0], size, kind, a.layout, dims=dims)
+    return _ADAPTIVE[dims](x[0], size, kind, a.layout)
 
 
 @_rule("image.resize2d", "nn.upsampling")
@@ -295,22 +283,17 @@ class Lowered:
 
 
 def _inputs_of(outputs):
-    order, seen = [], set()
-    stack = [(t, None) for t in reversed(outputs)]
+    order, seen, stack = [], set(), list(reversed(outputs))
     while stack:
-        t, _ = stack.pop()
+        t = stack.pop()
         if t.op in seen:
             continue
         seen.add(t.op)
-        inputs = t.op.input_tensors
-        if not inputs:
+        if t.op.is_placeholder:
             order.append(t)
-        stack.extend((i, None) for i in reversed(list(inputs)))
-    return [t for t in order if not _is_compute(t)]
-
-
-def _is_compute(t):
-    return type(t.op).__name__ == "ComputeOp" or getattr(t.op, "body", None)
+        else:
+            stack.extend(reversed(list(t.op.input_tensors)))
+    return order
 
 
 def _placeholder(t, name):

@@ -74,7 +74,7 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
     if tuple_of(strides, 2, "strides") != (1, 1) or tuple_of(dilation, 2, "dilation") != (1, 1):
         raise ValueError(f"winograd convolution needs stride 1 and dilation 1, not {strides} and {dilation}")
     n, h, w, ci = (as_const_int(s) for s in data.shape)
-    m = winograd_tile_size(h)
+    m = as_const_int(weight.shape[0]) - 2 if packed else winograd_tile_size(h)  # the target may prefer another tile (CPU: 4)
     alpha = m + 2
     if packed:
         co, wci, expected = weight.shape[2], weight.shape[3], (alpha, alpha)
