@@ -352,6 +352,8 @@ static Lin of_node(LinCtx *L, ExprId e) {
     DType t = ir_type(c, x);
     if (t.code == DT_INT && t.bits <= n.type.bits) return lin_of(L, x);
   }
+  int64_t cond;
+  if (n.kind == IR_SELECT && ex_const_int(c, ir_kid(c, e, 0), &cond)) return lin_of(L, ir_kid(c, e, cond ? 1 : 2));
   if (n.n != 2 || (n.kind != IR_ADD && n.kind != IR_SUB && n.kind != IR_MUL && n.kind != IR_FDIV && n.kind != IR_FMOD)) return lin_atom(L, e);
   Lin a = lin_of(L, ir_kid(c, e, 0)), b = lin_of(L, ir_kid(c, e, 1));
   switch (n.kind) {
