@@ -299,7 +299,6 @@ char *record_text(Arena *a, const Record *r) {
   sb_puts(&b, "]], \"r\": [[");
   for (int i = 0; i < r->n_costs; i++) sb_printf(&b, "%s%.6g", i ? ", " : "", r->cost[i]);
   sb_printf(&b, "], %d, %.6g, %lld], \"v\": ", r->error_no, r->all_cost, (long long)r->timestamp);
-  put_text(&b, r->version && r->version[0] ? r->version : "v0.6");
-  sb_puts(&b, "}\n");
+  sb_puts(&b, "\"v0.6\"}\n"); /* a record read from an older log is rewritten in the current format */
   return sb_str(&b);
 }
