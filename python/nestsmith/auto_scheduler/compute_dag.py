@@ -1,0 +1,127 @@
+"""The compute DAG of a task, and what can be done with a state of it."""
+
+from __future__ import annotations
+
+import hashlib
+
+from .. import _core, te
+from .workload_registry import workload_key_to_tensors
+
+
+class LayoutRewriteOption:
+    """How a schedule may change the layout of constant inputs."""
+
+    NO_REWRITE = 0
+    INSERT_TRANSFORM_STAGE = 1
+    REWRITE_FOR_PRE_TRANSFORMED = 2
+
+    @staticmethod
+    def get_target_default(target, in_relay_integration=False):
+        """On CPUs and Mali: pre-transformed inside a network, else with a transform stage; elsewhere no rewrite."""
+        kind = getattr(target.kind, "name", target.kind)
+        mali = str(getattr(target, "attrs", {}).get("device", "")) == "mali"
+        if kind in ("llvm", "c") or mali:
+            return (
+                LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
+                if in_relay_integration
+                else LayoutRewriteOption.INSERT_TRANSFORM_STAGE
+            )
+        return LayoutRewriteOption.NO_REWRITE
+
+
+_hash_func = None
+
+
+def register_hash_func(f):
+    """Replaces md5 in workload keys: ``f`` gets the simple text of a DAG and returns a string. None restores md5."""
+    global _hash_func
+    _hash_func = f
+    return f
+
+
+def _tensors_of(source):
+    if isinstance(source, str):
+        return workload_key_to_tensors(source)
+    if isinstance(source, (list, tuple)) and len(source) > 0 and all(isinstance(t, te.Tensor) for t in source):
+        return list(source)
+    if hasattr(source, "stages") and hasattr(source, "outputs"):  # a schedule: placeholders and outputs, in stage order
+        ops = [s.origin_op if hasattr(s, "origin_op") else s.op for s in source.stages]
+        outputs = {(o if isinstance(o, te.Operation) else o.op) for o in source.outputs}
+        return [op.output(i) for op in ops if op.is_placeholder or op in outputs for i in range(op.num_outputs)]
+    raise ValueError(
+        f"ComputeDAG takes a workload key, a non-empty list of tensors or a schedule, not {type(source).__name__}"
+    )
+
+
+class ComputeDAG(_core.ComputeDAG):
+    """The operations of a computation in stage order.
+
+    ``str(dag)`` lists them, one line per body; ``flop_ct`` counts the arithmetic of one run (-1 if unknown).
+
+    Parameters
+    ----------
+    compute_or_sche : str, list of te.Tensor, or schedule
+        A registered workload key, the tensors (inputs, then outputs), or a schedule.
+    """
+
+    def __new__(cls, compute_or_sche):
+        tensors = _tensors_of(compute_or_sche)
+        for t in tensors:
+            if not all(isinstance(s, int) for s in t.shape):
+                raise ValueError(f"{t}: a tuning task needs constant shapes; replace te.var in shapes by integers")
+        return super().__new__(cls, tensors)
+
+    def __init__(self, compute_or_sche):
+        super().__init__()
+        self.workload = compute_or_sche if isinstance(compute_or_sche, str) else None
+
+    def workload_key(self):
+        """JSON text of the hash of the DAG and the shapes of its tensors."""
+        if _hash_func is None:
+            return super().workload_key()
+        return super().workload_key(str(_hash_func(self.text(simple=True))))
+
+    def hash_key(self):
+        """md5 of the simple text."""
+        return hashlib.md5(self.text(simple=True).encode()).hexdigest()
+
+    # ---- states ----
+
+    def wrap_state(self, core_state):
+        """The engine's state as the State that users work with."""
+        from .loop_state import State
+
+        return State(core_state, self)
+
+    def get_init_state(self):
+        """The state without any step."""
+        return self.wrap_state(_core.State(self))
+
+    init_state = property(get_init_state)
+
+    def infer_bound_from_state(self, state):
+        """A new state with the ranges of all iterators."""
+        return self.wrap_state(_core_state(state).infer_bounds())
+
+    def print_python_code_from_state(self, state):
+        """Equivalent code with the schedule primitives of ``te``."""
+        return _core_state(state).python()
+
+    def apply_steps_from_state(self, state, layout_rewrite=LayoutRewriteOption.NO_REWRITE):
+        """(schedule, tensors) for ``lower`` and ``build``."""
+        from ..te.schedule import schedule_from_state
+
+        return schedule_from_state(self, _core_state(state), int(layout_rewrite))
+
+    def rewrite_layout_from_state(self, state):
+        """A DAG whose layout-free inputs are stored in the order in which the state reads them."""
+        return _core.dag_rewrite_layout(self, _core_state(state).steps())
+
+    def __reduce__(self):
+        if self.workload is None:
+            raise TypeError("only a ComputeDAG made from a workload key can be pickled; pickle the key of its task")
+        return type(self), (self.workload,)
+
+
+def _core_state(state):
+    return getattr(state, "state_object", state)
