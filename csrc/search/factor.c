@@ -1,0 +1,78 @@
+/* Ways to split an extent into factors.
+ *
+ * A split with n sizes may use any tuple of n positive integers whose product divides the extent and whose last member is
+ * at most a limit. They are ordered depth first, members ascending, the first member outermost. The tuples are not listed:
+ * a table counts how many tuples follow each choice, so that the tuple with a given number is found in a few steps. The
+ * counts depend only on (extent, n, limit) and are remembered. Spec 03 §3.2.
+ */
+#include "search/space.h"
+
+typedef struct { int64_t x; int32_t n; int64_t *d; } Divisors;
+struct FactorTable {
+  Arena *a;
+  MapU64 div_at, count_at; /* extent -> divisors; (extent, n, limit) -> count */
+  VEC(Divisors) div;
+  VEC(int64_t) count;
+};
+
+FactorTable *factor_new(Arena *a) {
+  FactorTable *f = arena_new_of(a, FactorTable);
+  f->a = a;
+  mapu_init(&f->div_at, a);
+  mapu_init(&f->count_at, a);
+  return f;
+}
+
+int factor_divisors(FactorTable *f, int64_t x, const int64_t **out) {
+  err_check(arena_err(f->a), x > 0, "cannot list the divisors of extent %lld; extents must be positive", (long long)x);
+  int32_t at = mapu_get(&f->div_at, (uint64_t)x, -1);
+  if (at < 0) {
+    Divisors v = {.x = x};
+    for (int64_t k = 1; k * k <= x; k++) v.n += (x % k == 0) * (k * k == x ? 1 : 2);
+    v.d = arena_array(f->a, int64_t, v.n);
+    int32_t low = 0, high = v.n;
+    for (int64_t k = 1; k * k <= x; k++)
+      if (x % k == 0) {
+        v.d[low++] = k;
+        if (k * k != x) v.d[--high] = x / k;
+      }
+    at = f->div.len;
+    vec_push(f->a, &f->div, v);
+    mapu_set(&f->div_at, (uint64_t)x, at);
+  }
+  *out = f->div.at[at].d;
+  return f->div.at[at].n;
+}
+
+int64_t factor_count(FactorTable *f, int64_t extent, int n, int64_t last_max) {
+  if (n == 0) return 1;
+  uint64_t name[3] = {(uint64_t)extent, (uint64_t)n, (uint64_t)last_max};
+  uint64_t key = hash_bytes(name, sizeof name, 1);
+  int32_t at = mapu_get(&f->count_at, key, -1);
+  if (at >= 0) return f->count.at[at];
+  const int64_t *d;
+  int nd = factor_divisors(f, extent, &d);
+  int64_t total = 0;
+  for (int i = 0; i < nd; i++) {
+    if (n > 1) total += factor_count(f, extent / d[i], n - 1, last_max);
+    else total += d[i] <= last_max;
+  }
+  at = f->count.len;
+  vec_push(f->a, &f->count, total);
+  mapu_set(&f->count_at, key, at);
+  return total;
+}
+
+void factor_tuple(FactorTable *f, int64_t extent, int n, int64_t last_max, int64_t index, int64_t *out) {
+  for (int k = 0; k < n; k++) {
+    const int64_t *d;
+    int nd = factor_divisors(f, extent, &d), i = 0;
+    for (; i < nd - 1; i++) {
+      int64_t c = n - k > 1 ? factor_count(f, extent / d[i], n - k - 1, last_max) : d[i] <= last_max;
+      if (index < c) break;
+      index -= c;
+    }
+    out[k] = d[i];
+    extent /= d[i];
+  }
+}

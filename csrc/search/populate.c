@@ -1,0 +1,359 @@
+/* From a sketch to a complete program: the init rules.
+ *
+ * A sketch is drawn, its open sizes are filled with random factorizations, and the rest is decided rule by rule: where the
+ * untiled stages are computed, which loops run in parallel, which are bound to GPU threads, how far code is unrolled and
+ * what is vectorized. Rules look at extents, so bounds are inferred in between. A rule may refuse a candidate (for example
+ * when a thread block would have fewer threads than a warp). Spec 03 §3.2 to §3.7.
+ */
+#include "search/space.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_LOOPS = 128 };
+const int UNROLL_CPU[] = {0, 16, 64, 512}, UNROLL_GPU[] = {0, 16, 64, 512, 1024};
+
+int sp_unroll_choices(const SearchTask *t, const int **out) {
+  *out = t->gpu ? UNROLL_GPU : UNROLL_CPU;
+  return t->gpu ? 5 : 4;
+}
+
+/* ---- sizes ---- */
+
+static bool is_open(const Step *p) {
+  for (int i = 0; i < p->n; i++)
+    if (p->list[i] == SIZE_OPEN) return true;
+  return false;
+}
+
+static bool fill_sizes(MakeEnv *m, Rng *r, int n, Step *steps) {
+  Arena *a = ir_arena(m->ctx);
+  for (int i = 0; i < n; i++) {
+    Step *p = &steps[i];
+    if (p->kind != STEP_SP || !is_open(p)) continue;
+    if (p->extent <= 0) return false;
+    int64_t last = m->par->max_innermost_split_factor, count = factor_count(m->factors, p->extent, p->n, last);
+    p->list = arena_array(a, int64_t, p->n);
+    factor_tuple(m->factors, p->extent, p->n, last, rng_below(r, count), p->list);
+  }
+  return true;
+}
+
+/* Steps that split the spatial axes of a tiled stage, last axis first: the list is walked backwards, and the splits of
+ * the reduction axes, which were made last, are passed over. */
+static int spatial_splits(const State *s, int stage, int64_t *out, int cap) {
+  const TeOp *op = s->stage.at[stage].op;
+  int red = 0, n = 0;
+  for (int i = 0; i < op->n_red; i++) red += !sp_names(s, stage, "auto_scheduler_no_split_at_inner", op->red[i].name);
+  for (int i = s->step.len - 1; i >= 0; i--) {
+    const Step *p = &s->step.at[i];
+    if (p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) {
+      if (stage > p->stage) stage--;
+    } else if (p->kind == STEP_SP && p->stage == stage) {
+      if (red > 0) red--;
+      else if (n < cap) out[n++] = i;
+    }
+  }
+  return n;
+}
+
+static bool tiled_member(const State *s, int stage) {
+  return sp_needs_tiling(s, stage) && s->stage.at[stage].at == AT_ITER;
+}
+
+/* Axis extents of an operation, reductions included. */
+static int64_t op_points(const State *s, int stage) {
+  const TeOp *op = s->stage.at[stage].op;
+  int64_t n = 1;
+  for (int i = 0; i < op->n_axis + op->n_red; i++) {
+    const TeAxis *x = i < op->n_axis ? &op->axis[i] : &op->red[i - op->n_axis];
+    if (!i64_mul(n, te_const(s->ctx, x->extent), &n)) return INT64_MAX;
+  }
+  return n;
+}
+
+/* What thread binding will refuse can be read off the sizes before anything is replayed. */
+static const char *threads_refused(const MakeEnv *m, const State *sketch, const Step *steps) {
+  const HwParams *hw = &m->task->target.hw;
+  for (int i = 0; i < sketch->stage.len; i++) {
+    if (!tiled_member(sketch, i)) continue;
+    int64_t ids[MAX_LOOPS], vthread = 1, thread = 1;
+    int n = spatial_splits(sketch, i, ids, MAX_LOOPS);
+    for (int k = 0; k < n; k++) {
+      const Step *p = &steps[ids[k]];
+      if (p->n < 3) return NULL; /* another tiling structure */
+      if (!i64_mul(vthread, p->list[0], &vthread) || !i64_mul(thread, p->list[1], &thread)) return "vthread";
+    }
+    if (vthread > hw->max_vthread_extent) return "vthread";
+    if (thread < hw->warp_size && op_points(sketch, sketch->stage.at[i].at_stage) > 2 * (int64_t)hw->warp_size) return "few threads";
+    if (thread > hw->max_threads_per_block) return "threads";
+  }
+  return NULL;
+}
+
+/* ---- compute location (CPU) ---- */
+
+static int64_t extent_seen(const State *s, int stage, int iter) { return axis_extent(s, stage, iter); }
+
+int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]) {
+  (void)fresh;
+  int t = sp_single_consumer(s, stage), n = 0;
+  if (t < 0) return 0;
+  bool reduced = false, tiled = pred_is_tiled(s, t), attached = s->stage.at[t].at == AT_ITER;
+  for (int i = 0; i < sp_loops(s, t); i++) {
+    const Axis *x = sp_axis(s, t, i);
+    if (x->kind == IT_REDUCE) {
+      reduced = true;
+      if (!tiled) break;
+    } else if (x->kind == IT_SPACE && reduced) break;
+    if (x->ann == AN_UNROLL) break;
+    if (extent_seen(s, t, i) == 1) continue;
+    if (attached && x->kind == IT_SPACE && sp_ends(x->name, ".0")) continue;
+    if (n < cap) out[n][0] = t, out[n++][1] = i;
+    if (sp_attached_at(s, t, i)) break;
+  }
+  if (!attached) return n;
+  int u = s->stage.at[t].at_stage;
+  for (int i = 0; i < sp_loops(s, u); i++) {
+    const Axis *x = sp_axis(s, u, i);
+    if (x->kind == IT_REDUCE || sp_attached_at(s, u, i) || x->ann == AN_UNROLL) break;
+    if (extent_seen(s, u, i) == 1) continue;
+    if (n < cap) out[n][0] = u, out[n++][1] = i;
+  }
+  return n;
+}
+
+static void choose_locations(MakeEnv *m, Rng *r, State *s) {
+  if (m->par->disable_change_compute_location) return;
+  for (int i = s->stage.len - 1; i >= 0; i--) {
+    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED || pred_is_tiled(s, i) || sp_needs_tiling(s, i)) continue;
+    int cand[MAX_LOOPS][2], n = sp_locations(s, i, true, MAX_LOOPS, cand), c = (int)rng_below(r, n + 2);
+    if (c == 0) {
+      if (!sp_has_reduce(s, i) && s->stage.at[i].at == AT_ITER && s->stage.at[i].attached.len == 0) state_compute_inline(s, i);
+    } else if (c == 1) state_compute_root(s, i);
+    else state_compute_at(s, i, cand[c - 2][0], cand[c - 2][1]);
+  }
+}
+
+/* ---- parallel (CPU) ---- */
+
+static void fuse_range(State *s, int stage, int from, int n) {
+  int64_t ids[MAX_LOOPS];
+  for (int i = 0; i < n; i++) ids[i] = from + i;
+  state_fuse(s, stage, n, ids);
+}
+
+static void make_parallel(const MakeEnv *m, State *s, int stage, int from) {
+  int64_t degree = 1;
+  int n = 0, i = from;
+  for (; i < sp_loops(s, stage) && n < MAX_LOOPS; i++) {
+    const Axis *x = sp_axis(s, stage, i);
+    if (x->kind == IT_REDUCE || x->ann != AN_NONE) break;
+    n++;
+    if (!i64_mul(degree, axis_extent(s, stage, i), &degree)) break;
+    if (degree > 16 * (int64_t)m->task->target.hw.num_cores || sp_attached_at(s, stage, i)) break;
+  }
+  if (degree == 1 && i < sp_loops(s, stage) && sp_attached_at(s, stage, i)) { /* only trivial loops so far: go on inside */
+    const Stage *g = &s->stage.at[stage];
+    int inside[MAX_LOOPS], k = 0;
+    for (int j = 0; j < g->attached.len && k < MAX_LOOPS; j++)
+      if ((g->attached.at[j] >> 16) == i) inside[k++] = g->attached.at[j] & 0xffff;
+    for (int j = 0; j < k; j++) make_parallel(m, s, inside[j], 0);
+    make_parallel(m, s, stage, i + 1);
+  }
+  if (n == 0) return;
+  if (n > 1) fuse_range(s, stage, from, n);
+  state_annotate(s, stage, from, AN_PARALLEL);
+}
+
+bool sp_nested_parallel(const State *s) {
+  for (int i = 0; i < s->stage.len; i++) {
+    int st = i, hops = 0;
+    bool own = false, outer = false;
+    for (int k = 0; k < sp_loops(s, i); k++) {
+      bool p = sp_axis(s, i, k)->ann == AN_PARALLEL;
+      if (p && own) return true;
+      own |= p;
+    }
+    if (!own || s->stage.at[i].at == AT_INLINED) continue;
+    while (s->stage.at[st].at == AT_ITER && hops++ < s->stage.len) {
+      int u = s->stage.at[st].at_stage;
+      for (int k = 0; k <= s->stage.at[st].at_iter && k < sp_loops(s, u); k++) outer |= sp_axis(s, u, k)->ann == AN_PARALLEL;
+      st = u;
+    }
+    if (outer) return true;
+  }
+  return false;
+}
+
+/* ---- unroll ---- */
+
+static void unroll_inner(State *s, int stage) {
+  static const char KEY[] = "auto_scheduler_always_unroll_inner";
+  if (!sp_has_attr(s, stage, KEY)) return;
+  Arena *a = ir_arena(s->ctx);
+  const char *seen[MAX_LOOPS];
+  int n = 0;
+  for (int i = sp_loops(s, stage) - 1; i >= 0; i--) {
+    const char *own[MAX_LOOPS];
+    int m = sp_orig_names(a, sp_axis(s, stage, i)->name, own, MAX_LOOPS), before = n;
+    for (int k = 0; k < m; k++) {
+      int j = 0;
+      while (j < n && strcmp(seen[j], own[k]) != 0) j++;
+      if (j == n && n < MAX_LOOPS) seen[n++] = own[k];
+    }
+    if (n == before) break; /* a second loop of the same axis: outside the innermost tile */
+    if (m == 1 && sp_axis(s, stage, i)->ann == AN_NONE && sp_names(s, stage, KEY, own[0])) state_annotate(s, stage, i, AN_UNROLL);
+  }
+}
+
+static void unroll(MakeEnv *m, Rng *r, State *s) {
+  const int *choice;
+  int n = sp_unroll_choices(m->task, &choice);
+  for (int i = 0; i < s->stage.len; i++) {
+    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED) continue;
+    unroll_inner(s, i);
+    if (!sp_has_reduce(s, i)) continue;
+    state_pragma(s, i, 0, arena_printf(ir_arena(s->ctx), "auto_unroll_max_step$%d", choice[rng_below(r, n)]));
+  }
+}
+
+/* ---- vectorize (CPU, Mali) ---- */
+
+static void vectorize(MakeEnv *m, Rng *r, State *s) {
+  for (int i = 0; i < s->stage.len; i++) {
+    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED) continue;
+    int n = 0, loops = sp_loops(s, i);
+    int64_t lanes = 1;
+    for (; n < loops; n++) {
+      int k = loops - 1 - n;
+      const Axis *x = sp_axis(s, i, k);
+      if (sp_attached_at(s, i, k) || x->kind == IT_REDUCE || x->ann != AN_NONE || (pred_is_tiled(s, i) && n > 0)) break;
+      if (!i64_mul(lanes, axis_extent(s, i, k), &lanes) || lanes > m->par->max_vectorize_size) break;
+    }
+    if (n > 1) n = 1 + (int)rng_below(r, n - 1);
+    if (n > 1) fuse_range(s, i, loops - n, n);
+    if (n > 0) state_annotate(s, i, loops - n, AN_VECTORIZE);
+  }
+}
+
+/* ---- thread binding (GPU) ---- */
+
+/* Fuses the outer loops up to a reduction, an annotation or a loop whose outer neighbour carries a stage. The result is
+ * loop 0; a stage without such loops gets a new loop of extent 1. */
+static void fuse_outer(State *s, int stage) {
+  int n = 0;
+  for (; n < sp_loops(s, stage) && n < MAX_LOOPS; n++) {
+    const Axis *x = sp_axis(s, stage, n);
+    if (x->kind == IT_REDUCE || x->ann != AN_NONE || (n > 0 && sp_attached_at(s, stage, n - 1))) break;
+  }
+  if (n != 1) fuse_range(s, stage, 0, n);
+}
+
+static bool has_thread(const State *s, int stage) {
+  for (int i = 0; i < sp_loops(s, stage); i++)
+    if (sp_axis(s, stage, i)->ann == AN_THREAD_X) return true;
+  return false;
+}
+
+/* Fuses the loops of one tile level that start at loop `at` and binds the result. */
+static const char *bind_level(State *s, int stage, int at, const char *tail, Annotation ann, int64_t least, int64_t most) {
+  int n = 0, n_axis = s->stage.at[stage].op->n_axis;
+  while (n < n_axis && at + n < sp_loops(s, stage) && sp_ends(sp_axis(s, stage, at + n)->name, tail)) n++;
+  if (n == 0) return "tile levels";
+  fuse_range(s, stage, at, n);
+  int64_t ext = axis_extent(s, stage, at);
+  if (ext < least) return "few threads";
+  if (ext > most) return "vthread";
+  state_annotate(s, stage, at, ann);
+  return NULL;
+}
+
+static const char *bind_tiled_root(const MakeEnv *m, State *s, int stage) {
+  const HwParams *hw = &m->task->target.hw;
+  int64_t least = op_points(s, stage) > 2 * (int64_t)hw->warp_size ? hw->warp_size : 0;
+  const char *why = bind_level(s, stage, 0, ".0", AN_BLOCK_X, 0, INT64_MAX);
+  if (!why) why = bind_level(s, stage, 1, ".1", AN_VTHREAD, 0, hw->max_vthread_extent);
+  if (!why) why = bind_level(s, stage, 2, ".2", AN_THREAD_X, least, INT64_MAX);
+  return why;
+}
+
+static void bind_plain_root(const MakeEnv *m, State *s, int stage) {
+  const int64_t warp = m->task->target.hw.warp_size;
+  fuse_outer(s, stage);
+  if (axis_extent(s, stage, 0) <= warp) {
+    state_annotate(s, stage, 0, AN_THREAD_X);
+    return;
+  }
+  state_split(s, stage, 0, 1, &warp, true);
+  state_annotate(s, stage, 0, AN_BLOCK_X);
+  state_annotate(s, stage, 1, AN_THREAD_X);
+}
+
+/* All threads of a block fill the shared tile together: fuse everything, split off a vector loop (of 1, to be mutated) and
+ * then as many threads as the block has. */
+static void bind_shared(State *s, int stage) {
+  int64_t ids[MAX_LOOPS];
+  const int64_t one = 1;
+  int n = spatial_splits(s, s->stage.at[stage].at_stage, ids, MAX_LOOPS);
+  fuse_range(s, stage, 0, sp_loops(s, stage));
+  state_split(s, stage, 0, 1, &one, true);
+  state_annotate(s, stage, 1, AN_VECTORIZE);
+  state_follow_fused_split(s, stage, 0, n, ids, 1, true);
+  state_annotate(s, stage, 1, AN_THREAD_X);
+}
+
+static const char *bind_threads(const MakeEnv *m, State *s) {
+  bool *root = arena_array(ir_arena(s->ctx), bool, s->stage.len);
+  for (int i = 0; i < s->stage.len; i++) {
+    if (!sp_needs_tiling(s, i) || s->stage.at[i].at == AT_INLINED) continue;
+    if (s->stage.at[i].at == AT_ITER) root[s->stage.at[i].at_stage] = true;
+    else if (!pred_cross_thread(s, i)) return "untiled root";
+  }
+  state_infer_bounds(s);
+  for (int i = s->stage.len - 1; i >= 0; i--) {
+    const Stage *g = &s->stage.at[i];
+    if (sp_placeholder(s, i) || g->at == AT_INLINED) continue;
+    if (pred_cross_thread(s, i)) {
+      if (g->at != AT_ROOT) continue;
+      fuse_outer(s, i);
+      state_annotate(s, i, 0, AN_BLOCK_X);
+    } else if (has_thread(s, i)) continue;
+    else if (g->at == AT_ROOT && !root[i]) bind_plain_root(m, s, i);
+    else if (g->at == AT_ROOT) {
+      const char *why = bind_tiled_root(m, s, i);
+      if (why) return why;
+    } else if (sp_ends(g->op->name, ".shared")) bind_shared(s, i);
+  }
+  return NULL;
+}
+
+/* ---- all together ---- */
+
+State *populate(MakeEnv *m, Rng *r, const char **why) {
+  const SearchTask *t = m->task;
+  Arena *a = ir_arena(m->ctx);
+  const State *sketch = m->sketch[rng_below(r, m->n_sketch)];
+  int n = sketch->step.len;
+  Step *steps = sp_steps_copy(a, n, sketch->step.at, false);
+  *why = "unknown extent";
+  if (!fill_sizes(m, r, n, steps)) return NULL;
+  State *s;
+  if (t->gpu) {
+    *why = t->target.mali ? NULL : threads_refused(m, sketch, steps);
+    if (*why) return NULL;
+    s = state_replay(m->ctx, t->dag, n, steps);
+    *why = bind_threads(m, s);
+    if (*why) return NULL;
+  } else {
+    s = state_copy(m->ctx, sketch);
+    for (int i = 0; i < n; i++) s->step.at[i] = steps[i];
+    choose_locations(m, r, s);
+    s = state_replay(m->ctx, t->dag, s->step.len, s->step.at);
+    state_infer_bounds(s);
+    for (int i = 0; i < s->stage.len; i++)
+      if (!sp_placeholder(s, i) && s->stage.at[i].at == AT_ROOT) make_parallel(m, s, i, 0);
+  }
+  unroll(m, r, s);
+  if (!t->gpu || t->target.mali) vectorize(m, r, s);
+  return s;
+}

@@ -1,0 +1,203 @@
+/* What the sketch rules ask about a state. All questions are answered on the state's current DAG, which the inserting
+ * steps (cache read, cache write, rfactor) rewrite; stage i of a state is operation i of that DAG. Consumers and producers
+ * look through inlined stages. Spec 03 §2.3.
+ */
+#include "search/space.h"
+#include <string.h>
+
+enum { NEIGHBOURS = 256 };
+
+bool sp_ends(const char *name, const char *tail) {
+  size_t n = strlen(name), m = strlen(tail);
+  return n >= m && strcmp(name + n - m, tail) == 0;
+}
+
+bool sp_needs_tiling(const State *s, int stage) { return s->dag->flags[stage].needs_tiling; }
+bool sp_is_output(const State *s, int stage) { return s->dag->flags[stage].is_output; }
+bool sp_strictly_inlinable(const State *s, int stage) { return s->dag->flags[stage].strictly_inlineable; }
+bool sp_has_attr(const State *s, int stage, const char *key) { return te_attr(s->stage.at[stage].op, key) != NULL; }
+
+bool sp_attached_at(const State *s, int stage, int iter) {
+  const Stage *g = &s->stage.at[stage];
+  for (int i = 0; i < g->attached.len; i++)
+    if ((g->attached.at[i] >> 16) == iter) return true;
+  return false;
+}
+
+/* Inserts v into the ascending set out[0..n). */
+static int set_add(int *out, int n, int cap, int v) {
+  int i = 0;
+  while (i < n && out[i] < v) i++;
+  if ((i < n && out[i] == v) || n == cap) return n;
+  memmove(out + i + 1, out + i, sizeof(int) * (size_t)(n - i));
+  out[i] = v;
+  return n + 1;
+}
+
+typedef int (*Neighbours)(const TeDag *d, int op, int *out);
+
+static int through_inlined(const State *s, int stage, Neighbours direct, int *out, int n, int cap) {
+  int count = direct(s->dag, stage, NULL);
+  int buf[NEIGHBOURS];
+  if (count > NEIGHBOURS) return n;
+  direct(s->dag, stage, buf);
+  for (int i = 0; i < count; i++)
+    n = s->stage.at[buf[i]].at == AT_INLINED ? through_inlined(s, buf[i], direct, out, n, cap) : set_add(out, n, cap, buf[i]);
+  return n;
+}
+
+int pred_consumers(const State *s, int stage, int *out, int cap) { return through_inlined(s, stage, te_consumers, out, 0, cap); }
+int pred_producers(const State *s, int stage, int *out, int cap) { return through_inlined(s, stage, te_producers, out, 0, cap); }
+
+bool sp_direct_producer(const State *s, int from, int to) {
+  int buf[NEIGHBOURS], n = te_producers(s->dag, to, NULL);
+  if (n > NEIGHBOURS) return false;
+  te_producers(s->dag, to, buf);
+  for (int i = 0; i < n; i++)
+    if (buf[i] == from) return true;
+  return false;
+}
+
+/* A root stage is its own root; an attached one's root is the stage it is attached to. */
+static int root_of(const State *s, int stage) {
+  const Stage *g = &s->stage.at[stage];
+  return g->at == AT_ITER ? g->at_stage : stage;
+}
+
+int sp_single_consumer(const State *s, int stage) {
+  int buf[NEIGHBOURS], n = pred_consumers(s, stage, buf, NEIGHBOURS);
+  if (n == 0) return -1;
+  if (n == 1) return buf[0];
+  int root = root_of(s, buf[0]);
+  for (int i = 1; i < n; i++)
+    if (root_of(s, buf[i]) != root) return -1;
+  return root;
+}
+
+bool sp_has_reduce(const State *s, int stage) {
+  for (int i = 0; i < sp_loops(s, stage); i++)
+    if (sp_axis(s, stage, i)->kind != IT_SPACE) return true;
+  return false;
+}
+
+int sp_matched_consumer(const State *s, int stage) {
+  int buf[NEIGHBOURS], n = pred_consumers(s, stage, buf, NEIGHBOURS);
+  if (n != 1) return -1;
+  int t = buf[0];
+  if (!te_elementwise_match(s->ctx, s->dag, stage, t)) return -1;
+  if (sp_has_reduce(s, stage) && sp_has_reduce(s, t)) return -1;
+  if (sp_ends(s->stage.at[t].op->name, ".shared")) return -1;
+  return t;
+}
+
+bool pred_is_tiled(const State *s, int stage) {
+  const TeOp *op = s->stage.at[stage].op;
+  return op->kind == TE_COMPUTE && sp_loops(s, stage) != op->n_axis + op->n_red;
+}
+
+bool pred_has_step(const State *s, int stage, StepKind k) {
+  for (int i = s->step.len - 1; i >= 0; i--) {
+    const Step *p = &s->step.at[i];
+    if (p->kind == k && p->stage == stage) return true;
+    if ((p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) && stage > p->stage) stage--;
+  }
+  return false;
+}
+
+static bool thread_reduce(const State *s, int stage) {
+  for (int i = 0; i < sp_loops(s, stage); i++) {
+    const Axis *x = sp_axis(s, stage, i);
+    if (x->kind == IT_REDUCE && x->ann == AN_THREAD_X) return true;
+  }
+  return false;
+}
+
+bool pred_cross_thread(const State *s, int stage) {
+  if (thread_reduce(s, stage)) return true;
+  const Stage *g = &s->stage.at[stage];
+  for (int i = 0; i < g->attached.len; i++)
+    if (thread_reduce(s, g->attached.at[i] & 0xffff)) return true;
+  return false;
+}
+
+/* The axes of a cache-write stage are called "x_c" ("x.c" in the operation); attributes name the original "x". */
+bool sp_names(const State *s, int stage, const char *key, const char *name) {
+  const TeOp *op = s->stage.at[stage].op;
+  const TeAttr *at = te_attr(op, key);
+  if (!at || at->kind != TA_STRS) return false;
+  size_t len = strlen(name);
+  bool cached = sp_ends(op->name, ".local") && len > 2 && (name[len - 2] == '_' || name[len - 2] == '.') && name[len - 1] == 'c';
+  for (int i = 0; i < at->n; i++) {
+    if (strcmp(at->strs[i], name) == 0) return true;
+    if (cached && strlen(at->strs[i]) == len - 2 && strncmp(at->strs[i], name, len - 2) == 0) return true;
+  }
+  return false;
+}
+
+int sp_orig_names(Arena *a, const char *name, const char **out, int cap) {
+  int n = 0;
+  const char *p = name;
+  while (*p) {
+    size_t len = strcspn(p, ".@");
+    if (len > 0 && !(p[0] >= '0' && p[0] <= '9')) {
+      int i = 0;
+      while (i < n && !(strlen(out[i]) == len && strncmp(out[i], p, len) == 0)) i++;
+      if (i == n && n < cap) {
+        char *w = arena_copy(a, p, len + 1);
+        w[len] = 0;
+        out[n++] = w;
+      }
+    }
+    p += len;
+    if (*p) p++;
+  }
+  return n;
+}
+
+int64_t sp_len(const State *s, int stage, IterKind k) {
+  int64_t len = 1;
+  for (int i = 0; i < sp_loops(s, stage); i++)
+    if (sp_axis(s, stage, i)->kind == k && !i64_mul(len, axis_extent(s, stage, i), &len)) return INT64_MAX;
+  return len;
+}
+
+int sp_final_stage(int n, const Step *steps, int from, int stage) {
+  for (int i = from + 1; i < n; i++) stage = step_stage_shift(&steps[i], stage);
+  return stage;
+}
+
+Step *sp_steps_copy(Arena *a, int n, const Step *s, bool lists) {
+  Step *out = n ? arena_copy(a, s, sizeof(Step) * (size_t)n) : arena_array(a, Step, 1);
+  if (!lists) return out;
+  for (int i = 0; i < n; i++) {
+    if (out[i].n > 0) out[i].list = arena_copy(a, s[i].list, sizeof(int64_t) * (size_t)s[i].n);
+    if (out[i].text) out[i].text = arena_strdup(a, s[i].text);
+  }
+  return out;
+}
+
+StateList sp_list_new(Arena *a, int cap) {
+  StateList l = {0};
+  l.step = arena_array(a, Step *, cap);
+  l.n_step = arena_array(a, int, cap);
+  l.score = arena_array(a, double, cap);
+  return l;
+}
+
+void sp_list_add(Arena *a, StateList *l, int *cap, int n, const Step *s, double score) {
+  if (l->n == *cap) {
+    int old = *cap;
+    *cap = old < 16 ? 16 : 2 * old;
+    StateList b = sp_list_new(a, *cap);
+    if (l->n) {
+      memcpy(b.step, l->step, sizeof(Step *) * (size_t)l->n);
+      memcpy(b.n_step, l->n_step, sizeof(int) * (size_t)l->n);
+      memcpy(b.score, l->score, sizeof(double) * (size_t)l->n);
+    }
+    b.n = l->n;
+    *l = b;
+  }
+  l->step[l->n] = sp_steps_copy(a, n, s, true);
+  l->n_step[l->n] = n;
+  l->score[l->n++] = score;
+}

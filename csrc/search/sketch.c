@@ -1,0 +1,443 @@
+/* Sketches: loop structures whose tile sizes are still open.
+ *
+ * The derivation starts with the untouched state and works from the last stage to the first. At each stage the rules of
+ * the target are asked in order; each that applies gives new states and the next position to look at. A rule that
+ * "stops" keeps later rules from being asked. The walk is breadth first, so a branch that needs one more step ends later
+ * in the result; that order is part of the contract. Nothing is removed and nothing is random. Spec 03 §2.
+ */
+#include "search/space.h"
+#include <string.h>
+
+typedef enum { PASS, APPLY, APPLY_AND_STOP } Verdict;
+typedef struct { State *s; int pos; } Work;
+typedef struct {
+  const SketchEnv *env;
+  IrCtx *ctx;
+  Arena *a; /* of the context */
+  VEC(Work) next;
+} Derive;
+typedef struct { const char *name; Verdict (*check)(Derive *d, const State *s, int stage); void (*apply)(Derive *d, const State *s, int stage); } Rule;
+
+static const char CONST_ATTR[] = "auto_scheduler_simplify_const_tensor_indices";
+static const char NO_SPLIT[] = "auto_scheduler_no_split_at_inner";
+
+static void emit(Derive *d, State *s, int pos) {
+  Work w = {s, pos};
+  vec_push(d->a, &d->next, w);
+}
+static State *copy(Derive *d, const State *s) { return state_copy(d->ctx, s); }
+static bool is_gpu(const Derive *d) { return d->env->task->gpu; }
+static const HwParams *hw(const Derive *d) { return &d->env->task->target.hw; }
+
+/* ---- always inline, skip ---- */
+
+static bool inlinable(const Derive *d, const State *s, int stage) {
+  return !sp_placeholder(s, stage) && !sp_is_output(s, stage) && !sp_has_reduce(s, stage) &&
+         (is_gpu(d) || sp_strictly_inlinable(s, stage));
+}
+static Verdict inline_check(Derive *d, const State *s, int stage) { return inlinable(d, s, stage) ? APPLY_AND_STOP : PASS; }
+static void inline_apply(Derive *d, const State *s, int stage) {
+  State *n = copy(d, s);
+  state_compute_inline(n, stage);
+  emit(d, n, stage - 1);
+}
+static Verdict skip_check(Derive *d, const State *s, int stage) {
+  (void)d, (void)s, (void)stage;
+  return APPLY;
+}
+static void skip_apply(Derive *d, const State *s, int stage) { emit(d, copy(d, s), stage - 1); }
+
+/* ---- multi-level tiling ---- */
+
+enum { MAX_LEVELS = 16, MAX_LOOPS = 128 };
+typedef struct { int n, iter[MAX_LOOPS]; } Group;
+
+static const char *structure(const Derive *d) { return is_gpu(d) ? d->env->par->gpu_structure : d->env->par->cpu_structure; }
+static bool is_space_letter(char c) { return c == 'S' || c == 's'; }
+
+static void group_add(Derive *d, Group *g, int iter) {
+  err_check(ir_err(d->ctx), g->n < MAX_LOOPS, "a stage has more than %d loops; tiling does not handle so many", MAX_LOOPS);
+  g->iter[g->n++] = iter;
+}
+
+/* Splits every loop of the stage into the levels of its kind and interleaves the levels as the structure says. Returns the
+ * numbers of the spatial split steps in splits. */
+static int tile(Derive *d, State *s, int stage, int64_t *splits) {
+  Err *e = ir_err(d->ctx);
+  const char *fmt = structure(d);
+  int n_level[2] = {0, 0};
+  for (const char *p = fmt; *p; p++) {
+    err_check(e, strchr("SsRr", *p) != NULL, "tiling structure \"%s\": letters are S and R", fmt);
+    n_level[is_space_letter(*p) ? 0 : 1]++;
+  }
+  err_check(e, n_level[0] > 0 && n_level[0] <= MAX_LEVELS && n_level[1] > 0 && n_level[1] <= MAX_LEVELS,
+            "tiling structure \"%s\": needs 1 to %d letters S and R each", fmt, MAX_LEVELS);
+  Group *level[2] = {arena_array(d->a, Group, MAX_LEVELS), arena_array(d->a, Group, MAX_LEVELS)};
+  Group *kept = arena_array(d->a, Group, 2);
+  int n_split = 0, at = 0, loops = sp_loops(s, stage);
+  static const int64_t OPEN[MAX_LEVELS] = {SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN,
+                                           SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN};
+  for (int i = 0; i < loops; i++) {
+    const Axis *x = sp_axis(s, stage, at);
+    int kind = x->kind == IT_SPACE ? 0 : 1, parts = n_level[kind];
+    if (sp_names(s, stage, NO_SPLIT, x->name)) {
+      group_add(d, &kept[kind], at++);
+      continue;
+    }
+    if (parts > 1) {
+      if (kind == 0) splits[n_split++] = s->step.len;
+      state_split(s, stage, at, parts - 1, OPEN, true);
+    }
+    for (int k = 0; k < parts; k++) group_add(d, &level[kind][k], at++);
+  }
+  int64_t order[4 * MAX_LOOPS];
+  int n = 0, seen[2] = {0, 0};
+  for (const char *p = fmt; *p; p++) {
+    int kind = is_space_letter(*p) ? 0 : 1;
+    bool last = seen[kind] == n_level[kind] - 1;
+    for (int k = 0; last && k < kept[kind].n; k++) order[n++] = kept[kind].iter[k];
+    const Group *g = &level[kind][seen[kind]++];
+    for (int k = 0; k < g->n; k++) order[n++] = g->iter[k];
+  }
+  state_reorder(s, stage, n, order);
+  return n_split;
+}
+
+static Verdict tile_check(Derive *d, const State *s, int stage) {
+  (void)d;
+  return sp_needs_tiling(s, stage) ? APPLY_AND_STOP : PASS;
+}
+static void tile_apply(Derive *d, const State *s, int stage) {
+  int64_t splits[MAX_LOOPS];
+  State *n = copy(d, s);
+  tile(d, n, stage, splits);
+  emit(d, n, stage - 1);
+}
+
+/* ---- tiling with fusion into the consumer ---- */
+
+/* Splits the loops of stage t like the first `level` levels of the tiled stage. */
+static void follow_tiling(Derive *d, State *s, int t, const int64_t *splits, int level) {
+  Group *part = arena_array(d->a, Group, MAX_LEVELS + 1), *kept = arena_array(d->a, Group, 1);
+  int at = 0, loops = sp_loops(s, t), k = 0;
+  for (int i = 0; i < loops; i++) {
+    const Axis *x = sp_axis(s, t, at);
+    if (sp_names(s, t, NO_SPLIT, x->name)) {
+      group_add(d, kept, at++);
+      continue;
+    }
+    Annotation ann = (Annotation)x->ann;
+    state_follow_split(s, t, at, (int)splits[k++], level);
+    if (ann == AN_UNROLL || ann == AN_VECTORIZE) state_annotate(s, t, at + level, ann);
+    if (ann == AN_PARALLEL) state_annotate(s, t, at, ann);
+    for (int p = 0; p <= level; p++) group_add(d, &part[p], at++);
+  }
+  int64_t order[4 * MAX_LOOPS];
+  int n = 0;
+  for (int p = 0; p <= level; p++)
+    for (int i = 0; i < part[p].n; i++) order[n++] = part[p].iter[i];
+  for (int i = 0; i < kept->n; i++) order[n++] = kept->iter[i];
+  state_reorder(s, t, n, order);
+}
+
+/* Loops of the stage that tiling would split: those not kept whole by the attribute. */
+static int splittable(const State *s, int stage, bool space) {
+  int n = 0;
+  for (int i = 0; i < sp_loops(s, stage); i++) {
+    const Axis *x = sp_axis(s, stage, i);
+    n += (x->kind == IT_SPACE) == space && !sp_names(s, stage, NO_SPLIT, x->name);
+  }
+  return n;
+}
+
+/* The consumer must be a plain loop nest with as many loops as the stage has spatial splits. */
+static int fuse_target(const State *s, int stage) {
+  int t = sp_matched_consumer(s, stage);
+  if (t < 0 || sp_has_reduce(s, t) || splittable(s, t, true) != splittable(s, stage, true)) return -1;
+  return t;
+}
+static Verdict fuse_check(Derive *d, const State *s, int stage) {
+  if (!sp_needs_tiling(s, stage) || fuse_target(s, stage) < 0) return PASS;
+  return is_gpu(d) || pred_has_step(s, stage, STEP_CHW) ? APPLY_AND_STOP : APPLY;
+}
+static void fuse_apply(Derive *d, const State *s, int stage) {
+  static const int CPU[] = {1, 2}, GPU[] = {3};
+  const int *levels = is_gpu(d) ? GPU : CPU;
+  int n_levels = is_gpu(d) ? 1 : 2, t = fuse_target(s, stage);
+  int64_t splits[MAX_LOOPS];
+  State *base = copy(d, s);
+  int n_split = tile(d, base, stage, splits);
+  for (int i = 0; i < n_levels; i++) {
+    const char *fmt = structure(d);
+    if ((int)strlen(fmt) < levels[i] || !is_space_letter(fmt[levels[i] - 1])) continue;
+    State *n = copy(d, base);
+    follow_tiling(d, n, t, splits, levels[i]);
+    state_compute_at(n, stage, t, levels[i] * n_split - 1);
+    emit(d, n, stage - 1);
+  }
+}
+
+/* ---- cache write ---- */
+
+static Verdict cwrite_check(Derive *d, const State *s, int stage) {
+  if (!sp_needs_tiling(s, stage) || sp_matched_consumer(s, stage) >= 0) return PASS;
+  return is_gpu(d) ? APPLY_AND_STOP : APPLY;
+}
+static void cwrite_apply(Derive *d, const State *s, int stage) {
+  State *n = copy(d, s);
+  state_cache_write(n, stage, "local");
+  emit(d, n, stage);
+}
+
+/* ---- constant-tensor stages (Winograd transforms) ---- */
+
+static Verdict const_check(Derive *d, const State *s, int stage) {
+  (void)d;
+  return sp_has_attr(s, stage, CONST_ATTR) ? APPLY_AND_STOP : PASS;
+}
+static void const_apply(Derive *d, const State *s0, int stage) {
+  State *s = copy(d, s0);
+  Group *g = arena_array(d->a, Group, 3); /* outer parts, inner parts, unrolled */
+  int at = 0, loops = sp_loops(s, stage);
+  const int64_t open = SIZE_OPEN;
+  for (int i = 0; i < loops; i++) {
+    const Axis *x = sp_axis(s, stage, at);
+    if (sp_names(s, stage, CONST_ATTR, x->name)) {
+      state_annotate(s, stage, at, AN_UNROLL);
+      group_add(d, &g[2], at++);
+    } else {
+      err_check(ir_err(d->ctx), x->kind == IT_SPACE, "operation %s: reduction axis %s must be listed in %s", s->stage.at[stage].op->name, x->name, CONST_ATTR);
+      state_split(s, stage, at, 1, &open, true);
+      group_add(d, &g[0], at++);
+      group_add(d, &g[1], at++);
+    }
+  }
+  int64_t order[3 * MAX_LOOPS];
+  int n = 0;
+  for (int k = 0; k < 3; k++)
+    for (int i = 0; i < g[k].n; i++) order[n++] = g[k].iter[i];
+  state_reorder(s, stage, n, order);
+  emit(d, s, stage - 1);
+}
+
+/* ---- reductions: rfactor (CPU, Mali) and cross-thread reduction (GPU) ---- */
+
+static Verdict rfactor_check(Derive *d, const State *s, int stage) {
+  if (sp_placeholder(s, stage) || s->stage.at[stage].op->n_out != 1 || pred_has_step(s, stage, STEP_CHW)) return PASS;
+  int64_t space = sp_len(s, stage, IT_SPACE), red = sp_len(s, stage, IT_REDUCE), cores = hw(d)->num_cores;
+  bool ok = sp_needs_tiling(s, stage) ? space <= red && space <= 16 * cores : red > 1 && red > cores;
+  return ok ? APPLY : PASS;
+}
+
+/* Fuses all reduction loops (if several) and returns the index of the result. */
+static int fuse_reductions(State *s, int stage) {
+  int64_t ids[MAX_LOOPS];
+  int n = 0;
+  for (int i = 0; i < sp_loops(s, stage) && n < MAX_LOOPS; i++)
+    if (sp_axis(s, stage, i)->kind == IT_REDUCE) ids[n++] = i;
+  if (n > 1) state_fuse(s, stage, n, ids);
+  return (int)ids[0];
+}
+
+static void rfactor_apply(Derive *d, const State *s0, int stage) {
+  State *base = copy(d, s0);
+  int n_space = s0->stage.at[stage].op->n_axis;
+  int r = fuse_reductions(base, stage);
+  const int64_t one = 1;
+  state_split(base, stage, r, 1, &one, true);
+  for (int inner = 0; inner <= 1; inner++) {
+    State *s = copy(d, base);
+    Step st = {.kind = STEP_RF, .stage = stage, .iter = r + inner, .a = n_space};
+    state_apply(s, st);
+    if (inner) { /* the new spatial axis becomes the innermost loop, to be vectorized */
+      int64_t order[MAX_LOOPS];
+      int n = 0, loops = sp_loops(s, stage);
+      for (int i = 0; i < loops && n < MAX_LOOPS - 1; i++)
+        if (i != n_space) order[n++] = i;
+      order[n++] = n_space;
+      state_reorder(s, stage, n, order);
+    }
+    emit(d, s, stage - 1);
+  }
+}
+
+static Verdict xthread_check(Derive *d, const State *s, int stage) {
+  if (sp_placeholder(s, stage) || pred_has_step(s, stage, STEP_CHW)) return PASS;
+  int64_t space = sp_len(s, stage, IT_SPACE), red = sp_len(s, stage, IT_REDUCE);
+  bool ok = sp_needs_tiling(s, stage) ? space <= hw(d)->max_threads_per_block && space < red : red > 1 && red > hw(d)->warp_size;
+  return ok ? APPLY : PASS;
+}
+
+/* Numbers of the split steps made on a stage, last first. */
+static int split_steps(const State *s, int stage, int *out, int cap) {
+  int n = 0;
+  for (int i = s->step.len - 1; i >= 0; i--) {
+    const Step *p = &s->step.at[i];
+    if (p->kind == STEP_SP && p->stage == stage && n < cap) out[n++] = i;
+    if ((p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) && stage > p->stage) stage--;
+  }
+  return n;
+}
+
+static void xthread_apply(Derive *d, const State *s0, int stage) {
+  State *s = copy(d, s0);
+  int f = fuse_reductions(s, stage);
+  const int64_t warp = hw(d)->warp_size;
+  int t = sp_single_consumer(s, stage), common = t >= 0 ? te_common_outer(s->dag, stage, t) : 0, src = -1;
+  if (t >= 0 && common > 0 && !sp_needs_tiling(s, t)) {
+    int at[2], n = split_steps(s, t, at, 2);
+    if (n == 1) src = at[0];
+    else if (n == 0 && !sp_has_reduce(s, t) && sp_loops(s, t) > 0) { /* a plain loop nest: give it the thread loop to follow */
+      src = s->step.len;
+      int last = sp_loops(s, t) - 1;
+      state_split(s, t, last, 1, &warp, true);
+      state_annotate(s, t, last + 1, AN_THREAD_X);
+    }
+  }
+  if (src >= 0) {
+    state_follow_split(s, stage, f, src, 1);
+    state_annotate(s, stage, f + 1, AN_THREAD_X);
+    state_compute_at(s, stage, t, common - 1);
+  } else {
+    state_split(s, stage, f, 1, &warp, true);
+    state_annotate(s, stage, f + 1, AN_THREAD_X);
+  }
+  emit(d, s, stage - 1);
+}
+
+/* ---- cache read into shared memory (GPU) ---- */
+
+/* The last loop of the first reduction level: where all splittable reduction axes have been seen. */
+static int shared_position(Derive *d, const State *s, int stage) {
+  const TeOp *op = s->stage.at[stage].op;
+  int n_red = 0, n = 0;
+  for (int i = 0; i < op->n_red; i++) n_red += !sp_names(s, stage, NO_SPLIT, op->red[i].name);
+  const char *seen[MAX_LOOPS];
+  for (int i = 0; i < sp_loops(s, stage); i++) {
+    const Axis *x = sp_axis(s, stage, i);
+    if (x->kind != IT_REDUCE) continue;
+    if (n_red == 0) return i;
+    const char *names[MAX_LOOPS];
+    int m = sp_orig_names(d->a, x->name, names, MAX_LOOPS);
+    for (int k = 0; k < m; k++) {
+      int j = 0;
+      while (j < n && strcmp(seen[j], names[k]) != 0) j++;
+      if (j == n && n < MAX_LOOPS) seen[n++] = names[k];
+    }
+    if (n == n_red) return i;
+  }
+  return -1;
+}
+
+static Verdict cread_check(Derive *d, const State *s, int stage) {
+  int c[MAX_LOOPS], n = pred_consumers(s, stage, c, MAX_LOOPS);
+  if (n == 0) return PASS;
+  for (int i = 0; i < n; i++)
+    if (!sp_needs_tiling(s, c[i]) || pred_cross_thread(s, c[i]) || !sp_direct_producer(s, stage, c[i]) || shared_position(d, s, c[i]) < 0) return PASS;
+  return APPLY_AND_STOP;
+}
+static void cread_apply(Derive *d, const State *s0, int stage) {
+  State *s = copy(d, s0);
+  int c[MAX_LOOPS], n = pred_consumers(s, stage, c, MAX_LOOPS);
+  for (int i = 0; i < n; i++) {
+    int64_t reader = c[i] + i; /* every cache inserted before shifted the readers by one */
+    int added = state_cache_read(s, stage, "shared", 1, &reader);
+    int target = (int)reader + 1;
+    state_compute_at(s, added, target, shared_position(d, s, target));
+  }
+  emit(d, s, stage);
+}
+
+/* ---- a Winograd stage's producer goes outside its unrolled loops (GPU) ---- */
+
+static int first_unrolled(const State *s, int stage) {
+  for (int i = 0; i < sp_loops(s, stage); i++)
+    if (sp_axis(s, stage, i)->ann == AN_UNROLL) return i;
+  return 0;
+}
+static Verdict special_check(Derive *d, const State *s, int stage) {
+  int c[2];
+  if (pred_producers(s, stage, c, 1) == 0 || !inlinable(d, s, stage)) return PASS;
+  if (pred_consumers(s, stage, c, 2) != 1 || !sp_has_attr(s, c[0], CONST_ATTR)) return PASS;
+  return first_unrolled(s, c[0]) > 0 ? APPLY_AND_STOP : PASS;
+}
+static void special_apply(Derive *d, const State *s0, int stage) {
+  State *s = copy(d, s0);
+  int c[1];
+  pred_consumers(s, stage, c, 1);
+  state_compute_at(s, stage, c[0], first_unrolled(s, c[0]) - 1);
+  emit(d, s, stage - 1);
+}
+
+/* ---- the loop over positions ---- */
+
+#define R_CREAD {"add cache read", cread_check, cread_apply}
+#define R_SPECIAL {"special compute location", special_check, special_apply}
+#define R_INLINE {"always inline", inline_check, inline_apply}
+#define R_CONST {"simplify with constant tensor", const_check, const_apply}
+#define R_RFACTOR {"add rfactor", rfactor_check, rfactor_apply}
+#define R_XTHREAD {"cross-thread reduction", xthread_check, xthread_apply}
+#define R_CWRITE {"add cache write", cwrite_check, cwrite_apply}
+#define R_FUSE {"multi-level tiling with fusion", fuse_check, fuse_apply}
+#define R_TILE {"multi-level tiling", tile_check, tile_apply}
+#define R_SKIP {"skip stage", skip_check, skip_apply}
+static const Rule CPU_RULES[] = {R_INLINE, R_CONST, R_RFACTOR, R_CWRITE, R_FUSE, R_TILE, R_SKIP}; /* Mali too */
+static const Rule GPU_RULES[] = {R_CREAD, R_SPECIAL, R_INLINE, R_CONST, R_XTHREAD, R_CWRITE, R_FUSE, R_TILE, R_SKIP};
+
+static bool custom_rules(Derive *d, const State *s, int stage) {
+  for (int i = 0; i < d->env->n_rules; i++) {
+    const CustomRule *r = &d->env->rules[i];
+    int v = r->check(r->self, d->a, s, stage);
+    if (v == PASS) continue;
+    RuleOut out = {0};
+    r->apply(r->self, d->a, s, stage, &out);
+    for (int k = 0; k < out.n; k++)
+      emit(d, state_replay(d->ctx, d->env->task->dag, out.n_step[k], sp_steps_copy(d->a, out.n_step[k], out.step[k], true)), out.pos[k]);
+    if (v != APPLY) return true;
+  }
+  return false;
+}
+
+/* A split made only to be factored was given size 1 so that it could be replayed; now its size becomes open too. */
+static void reopen_rfactor_splits(StateList *l) {
+  for (int i = 0; i < l->n; i++)
+    for (int k = 1; k < l->n_step[i]; k++) {
+      Step *sp = &l->step[i][k - 1];
+      if (l->step[i][k].kind == STEP_RF && sp->kind == STEP_SP)
+        for (int j = 0; j < sp->n; j++) sp->list[j] = SIZE_OPEN;
+    }
+}
+
+StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
+  Derive d = {.env = env, .ctx = c, .a = ir_arena(c)};
+  const SearchTask *t = env->task;
+  bool full_gpu = t->gpu && !t->target.mali;
+  const Rule *rules = full_gpu ? GPU_RULES : CPU_RULES;
+  int n_rules = full_gpu ? NS_COUNT(GPU_RULES) : NS_COUNT(CPU_RULES), cap = 0;
+  StateList out = {0};
+  State *init = state_init(c, t->dag);
+  VEC(Work) layer = {0};
+  Work first = {init, init->stage.len - 1};
+  vec_push(d.a, &layer, first);
+  while (layer.len > 0) {
+    d.next.at = NULL, d.next.len = d.next.cap = 0;
+    for (int i = 0; i < layer.len; i++) {
+      Work w = layer.at[i];
+      if (w.pos < 0) {
+        sp_list_add(a, &out, &cap, w.s->step.len, w.s->step.at, 0);
+        continue;
+      }
+      err_check(ir_err(c), w.pos < w.s->stage.len, "a sketch rule returned position %d; the state has %d stages", w.pos, w.s->stage.len);
+      if (custom_rules(&d, w.s, w.pos)) continue;
+      for (int k = 0; k < n_rules; k++) {
+        Verdict v = rules[k].check(&d, w.s, w.pos);
+        if (v == PASS) continue;
+        rules[k].apply(&d, w.s, w.pos);
+        if (v == APPLY_AND_STOP) break;
+      }
+    }
+    layer.at = d.next.at, layer.len = d.next.len, layer.cap = d.next.cap;
+  }
+  reopen_rfactor_splits(&out);
+  return out;
+}
