@@ -1,6 +1,606 @@
-/* Bindings of search. */
+/* Bindings of search and tune: the type Policy (the search for one task) and the task scheduler's arithmetic.
+ *
+ * States cross into Python as _core.State objects. A long call releases the interpreter lock; callbacks (users' rules,
+ * Python cost models, the progress listener) take it again. cancel() makes a running call end with KeyboardInterrupt. */
 #include "py/py.h"
-int py_init_search(PyObject *m) {
+#include "tune/tune.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+  PyObject_HEAD
+  PyDag *dag;
+  Err err;
+  SearchTask *task;
+  Policy *policy;
+  volatile int stop;
+  int threads, busy;
+  uint64_t seed;
+  PyObject *scorer, *listener, *rules; /* callables; rules: list of (check, apply) */
+} PyPolicy;
+static PyTypeObject *PyPolicy_Type;
+
+/* ---- states ---- */
+
+typedef struct { PyState *s; int n; const Step *step; bool bounds; } NewState;
+static void do_state(void *arg) {
+  NewState *x = arg;
+  Arena *a = ir_arena(x->s->own.ctx);
+  Step *own = x->n ? arena_copy(a, x->step, sizeof(Step) * (size_t)x->n) : NULL;
+  for (int i = 0; i < x->n; i++) {
+    if (own[i].n > 0) own[i].list = arena_copy(a, own[i].list, sizeof(int64_t) * (size_t)own[i].n);
+    if (own[i].text) own[i].text = arena_strdup(a, own[i].text);
+  }
+  x->s->state = state_replay(x->s->own.ctx, x->s->dag->dag, x->n, own);
+  if (x->bounds && x->s->state->concrete) state_infer_bounds(x->s->state);
+}
+static void do_clone(void *arg) {
+  PyState *s = arg;
+  s->own.ctx = ir_clone(s->dag->own.ctx, &s->own.err);
+}
+static PyObject *state_new(PyDag *dag, int n, const Step *step, bool bounds) {
+  PyState *s = (PyState *)PyState_Type->tp_alloc(PyState_Type, 0);
+  if (!s) return NULL;
+  Py_INCREF(dag);
+  s->dag = dag;
+  err_init(&s->own.err);
+  NewState x = {s, n, step, bounds};
+  ErrCode c = err_try(&s->own.err, do_clone, s);
+  if (c == NS_OK) c = err_try(&s->own.err, do_state, &x);
+  if (c != NS_OK) {
+    py_raise(&s->own.err, c);
+    Py_CLEAR(s);
+  }
+  return (PyObject *)s;
+}
+static PyState *as_state(PyObject *o) {
+  if (PyObject_TypeCheck(o, PyState_Type)) return (PyState *)o;
+  PyErr_Format(PyExc_TypeError, "expected a State, got %s", Py_TYPE(o)->tp_name);
+  return NULL;
+}
+
+/* ---- targets and parameters ---- */
+
+static bool get_target(PyObject *o, Target *t) {
+  long long hw[8];
+  int kind, sm, fast, mali;
+  memset(t, 0, sizeof *t);
+  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "i(LLLLLLLL)iip;target: (kind, 8 hardware parameters, sm, fast_math, mali)", &kind, &hw[0], &hw[1],
+                                             &hw[2], &hw[3], &hw[4], &hw[5], &hw[6], &hw[7], &sm, &fast, &mali)) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "target: expected the tuple (kind, hardware parameters, sm, fast_math, mali)");
+    return false;
+  }
+  if (kind < TG_CPU || kind > TG_OPENCL) return PyErr_Format(PyExc_ValueError, "target kind %d is not known", kind), false;
+  for (int i = 0; i < 8; i++)
+    if (hw[i] < (i == 0 ? -1 : 0) || hw[i] > INT32_MAX) return PyErr_Format(PyExc_ValueError, "hardware parameter %d is %lld, out of range", i, hw[i]), false;
+  t->kind = (TargetKind)kind, t->sm = sm, t->fast_math = fast, t->mali = mali;
+  t->hw = (HwParams){(int32_t)hw[0], (int32_t)hw[1], (int32_t)hw[2], hw[3], hw[4], (int32_t)hw[5], (int32_t)hw[6], (int32_t)hw[7]};
+  return true;
+}
+
+static bool get_number(PyObject *d, const char *key, double *out) {
+  PyObject *v = PyDict_GetItemString(d, key);
+  if (!v) return true;
+  *out = PyFloat_AsDouble(v);
+  if (PyErr_Occurred()) return PyErr_Format(PyExc_TypeError, "params[\"%s\"]: expected a number", key), false;
+  return true;
+}
+static bool get_int(PyObject *d, const char *key, int32_t *out) {
+  double v = *out;
+  if (!get_number(d, key, &v)) return false;
+  if (v != floor(v) || fabs(v) > 1e9) return PyErr_Format(PyExc_ValueError, "params[\"%s\"] must be an integer", key), false;
+  *out = (int32_t)v;
+  return true;
+}
+static bool get_text(PyObject *d, const char *key, const char **out) {
+  PyObject *v = PyDict_GetItemString(d, key);
+  if (v) *out = PyUnicode_AsUTF8(v);
+  return *out != NULL;
+}
+static bool get_params(PyObject *d, SearchParams *p) {
+  return get_number(d, "eps_greedy", &p->eps_greedy) && get_number(d, "sample_init_use_measured_ratio", &p->sample_init_use_measured_ratio) &&
+         get_number(d, "evolutionary_search_mutation_prob", &p->mutation_prob) && get_int(d, "retry_search_one_round_on_empty", &p->retry_on_empty) &&
+         get_int(d, "sample_init_min_population", &p->sample_init_min_population) && get_int(d, "evolutionary_search_population", &p->population) &&
+         get_int(d, "evolutionary_search_num_iters", &p->num_iters) && get_int(d, "max_innermost_split_factor", &p->max_innermost_split_factor) &&
+         get_int(d, "max_vectorize_size", &p->max_vectorize_size) && get_int(d, "disable_change_compute_location", &p->disable_change_compute_location) &&
+         get_text(d, "cpu_multi_level_tiling_structure", &p->cpu_structure) && get_text(d, "gpu_multi_level_tiling_structure", &p->gpu_structure);
+}
+
+/* ---- callbacks into Python: all take the interpreter lock themselves ---- */
+
+/* Ends a callback that failed in Python: the message travels as an engine error. */
+static NS_NORETURN void raise_python(Arena *a, PyGILState_STATE g, const char *what) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyObject *text = value ? PyObject_Str(value) : NULL;
+  const char *msg = text ? PyUnicode_AsUTF8(text) : NULL;
+  char *copy = arena_printf(a, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "error", msg ? msg : "");
+  bool stop = type && PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt);
+  Py_XDECREF(text);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  PyErr_Clear();
+  PyGILState_Release(g);
+  err_raise(arena_err(a), stop ? NS_ERR_INTERRUPT : NS_ERR_RUNTIME, "%s", copy);
+}
+
+typedef struct { PyPolicy *p; int at; } RuleRef;
+
+static PyObject *call_rule(PyPolicy *p, int at, int which, const State *s, int stage) {
+  PyObject *rule = PyList_GetItem(p->rules, at), *fn = rule ? PyTuple_GetItem(rule, which) : NULL;
+  PyObject *st = fn ? state_new(p->dag, s->step.len, s->step.at, false) : NULL;
+  PyObject *r = st ? PyObject_CallFunction(fn, "Oi", st, stage) : NULL;
+  Py_XDECREF(st);
+  return r;
+}
+static int rule_check(void *self, Arena *a, const State *s, int stage) {
+  RuleRef *x = self;
+  PyGILState_STATE g = PyGILState_Ensure();
+  PyObject *r = call_rule(x->p, x->at, 0, s, stage);
+  long v = r ? PyLong_AsLong(r) : -1;
+  Py_XDECREF(r);
+  if (PyErr_Occurred()) raise_python(a, g, "custom sketch rule, condition");
+  PyGILState_Release(g);
+  return (int)v;
+}
+static bool rule_result(PyObject *list, Arena *a, RuleOut *out) {
+  PyObject *seq = PySequence_Fast(list, "a custom sketch rule must return a list of [state, next stage id]");
+  if (!seq) return false;
+  int n = (int)PySequence_Fast_GET_SIZE(seq);
+  out->step = arena_array(a, Step *, n);
+  out->n_step = arena_array(a, int, n);
+  out->pos = arena_array(a, int, n);
+  bool ok = true;
+  for (int i = 0; ok && i < n; i++) {
+    PyObject *pair = PySequence_Fast(PySequence_Fast_GET_ITEM(seq, i), "a custom sketch rule must return pairs [state, next stage id]");
+    ok = pair && PySequence_Fast_GET_SIZE(pair) == 2;
+    if (pair && !ok) PyErr_SetString(PyExc_ValueError, "a custom sketch rule must return pairs [state, next stage id]");
+    PyObject *so = ok ? PySequence_Fast_GET_ITEM(pair, 0) : NULL, *inner = NULL;
+    if (so && !PyObject_TypeCheck(so, PyState_Type)) so = inner = PyObject_GetAttrString(so, "state_object"); /* a wrapper */
+    PyState *s = so ? as_state(so) : NULL;
+    ok = s != NULL;
+    if (ok) {
+      out->pos[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(pair, 1));
+      out->n_step[i] = s->state->step.len;
+      out->step[i] = s->state->step.len ? arena_copy(a, s->state->step.at, sizeof(Step) * (size_t)s->state->step.len) : NULL;
+      for (int k = 0; k < s->state->step.len; k++) {
+        Step *p = &out->step[i][k];
+        if (p->n > 0) p->list = arena_copy(a, p->list, sizeof(int64_t) * (size_t)p->n);
+        if (p->text) p->text = arena_strdup(a, p->text);
+      }
+      ok = !PyErr_Occurred();
+    }
+    Py_XDECREF(inner);
+    Py_XDECREF(pair);
+  }
+  Py_DECREF(seq);
+  out->n = n;
+  return ok;
+}
+static void rule_apply(void *self, Arena *a, const State *s, int stage, RuleOut *out) {
+  RuleRef *x = self;
+  PyGILState_STATE g = PyGILState_Ensure();
+  PyObject *r = call_rule(x->p, x->at, 1, s, stage);
+  if (r) rule_result(r, a, out);
+  Py_XDECREF(r);
+  if (PyErr_Occurred()) raise_python(a, g, "custom sketch rule");
+  PyGILState_Release(g);
+}
+
+static void python_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {
+  (void)t;
+  PyPolicy *p = self;
+  PyGILState_STATE g = PyGILState_Ensure();
+  PyObject *list = PyList_New(n), *r = NULL;
+  for (int i = 0; list && i < n; i++) {
+    PyObject *o = state_new(p->dag, s[i]->step.len, s[i]->step.at, true);
+    if (!o) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, o);
+  }
+  if (list) r = PyObject_CallFunctionObjArgs(p->scorer, list, NULL);
+  PyObject *seq = r ? PySequence_Fast(r, "a cost model must return a sequence of numbers") : NULL;
+  for (int i = 0; i < n; i++) {
+    PyObject *v = seq && i < PySequence_Fast_GET_SIZE(seq) ? PySequence_Fast_GET_ITEM(seq, i) : NULL;
+    out[i] = v ? PyFloat_AsDouble(v) : -INFINITY;
+  }
+  Py_XDECREF(seq);
+  Py_XDECREF(r);
+  Py_XDECREF(list);
+  if (PyErr_Occurred()) raise_python(ir_arena(s[0]->ctx), g, "cost model");
+  PyGILState_Release(g);
+}
+
+static void listen(void *self, const PolicyEvent *ev) {
+  PyPolicy *p = self;
+  if (!p->listener || p->listener == Py_None) return;
+  PyGILState_STATE g = PyGILState_Ensure();
+  PyObject *r = PyObject_CallFunction(p->listener, "iiiiddddd", ev->kind, ev->iter, ev->count, ev->failed, ev->best, ev->least, ev->seconds,
+                                      ev->mutated, ev->refused);
+  if (!r) {
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) p->stop = 1;
+    PyErr_Clear();
+  }
+  Py_XDECREF(r);
+  PyGILState_Release(g);
+}
+
+/* ---- Policy ---- */
+
+typedef struct { PyPolicy *p; Target target; SearchParams par; } Make;
+static void do_make(void *arg) {
+  Make *x = arg;
+  x->p->task = task_new(&x->p->err, x->p->dag->own.ctx, x->p->dag->dag, &x->target);
+  x->p->policy = policy_new(&x->p->err, x->p->task, &x->par, x->p->seed, NULL);
+}
+static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"dag", "target", "params", "seed", "threads", NULL};
+  PyObject *dag, *target, *params = NULL;
+  unsigned long long seed = 1;
+  int threads = 1;
+  Make x = {.par = search_params_default()};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|O!Ki", names, PyDag_Type, &dag, &target, &PyDict_Type, &params, &seed, &threads)) return NULL;
+  if (!get_target(target, &x.target) || (params && !get_params(params, &x.par))) return NULL;
+  if (threads < 1 || threads > 1024) return PyErr_Format(PyExc_ValueError, "threads: %d is not in 1..1024", threads);
+  PyPolicy *p = (PyPolicy *)type->tp_alloc(type, 0);
+  if (!p) return NULL;
+  x.p = p;
+  Py_INCREF(dag);
+  p->dag = (PyDag *)dag, p->threads = threads, p->seed = seed;
+  p->rules = PyList_New(0);
+  err_init(&p->err);
+  ErrCode c = p->rules ? err_try(&p->err, do_make, &x) : NS_ERR_MEMORY;
+  if (c != NS_OK) {
+    py_raise(&p->err, c);
+    Py_DECREF(p);
+    return NULL;
+  }
+  policy_set_listener(p->policy, listen, p);
+  return (PyObject *)p;
+}
+static void policy_drop(PyObject *o) {
+  PyPolicy *p = (PyPolicy *)o;
+  PyTypeObject *t = Py_TYPE(o);
+  policy_free(p->policy);
+  task_free(p->task);
+  Py_CLEAR(p->dag);
+  Py_CLEAR(p->scorer);
+  Py_CLEAR(p->listener);
+  Py_CLEAR(p->rules);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+enum { DO_SKETCHES, DO_SAMPLE, DO_EVOLVE, DO_ROUND };
+typedef struct { PyPolicy *p; Err err; Arena *a; Pool *pool; int what, n; StateList in, out; } Op;
+static void do_arena(void *arg) {
+  Op *x = arg;
+  x->a = arena_new(&x->err);
+}
+static void do_op(void *arg) {
+  Op *x = arg;
+  Policy *p = x->p->policy;
+  if (x->p->threads > 1 && x->what != DO_SKETCHES) x->pool = pool_new(x->p->threads, &x->err);
+  policy_set_pool(p, x->pool);
+  switch (x->what) {
+    case DO_SKETCHES: x->out = policy_sketches(p, x->a); break;
+    case DO_SAMPLE: x->out = policy_sample(p, x->a); break;
+    case DO_EVOLVE: x->out = policy_evolve(p, x->a, x->in, x->n); break;
+    default: x->out = policy_round(p, x->a, x->n); break;
+  }
+}
+static bool enter(PyPolicy *p) {
+  if (p->busy) return PyErr_SetString(PyExc_RuntimeError, "this policy is already searching in another thread"), false;
+  return p->busy = 1, true;
+}
+/* Copies the step lists of a list of states while the lock is held. */
+typedef struct { Op *x; PyObject *seq; } Take;
+static void do_take(void *arg) {
+  Take *t = arg;
+  int n = (int)PySequence_Fast_GET_SIZE(t->seq);
+  t->x->in = (StateList){.n = n, .step = arena_array(t->x->a, Step *, n), .n_step = arena_array(t->x->a, int, n), .score = arena_array(t->x->a, double, n)};
+  for (int i = 0; i < n; i++) {
+    State *s = ((PyState *)PySequence_Fast_GET_ITEM(t->seq, i))->state;
+    t->x->in.n_step[i] = s->step.len;
+    t->x->in.step[i] = s->step.len ? arena_copy(t->x->a, s->step.at, sizeof(Step) * (size_t)s->step.len) : NULL;
+    for (int k = 0; k < s->step.len; k++) {
+      Step *p = &t->x->in.step[i][k];
+      if (p->n > 0) p->list = arena_copy(t->x->a, p->list, sizeof(int64_t) * (size_t)p->n);
+      if (p->text) p->text = arena_strdup(t->x->a, p->text);
+    }
+  }
+}
+
+static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
+  Op x = {.p = p, .what = what, .n = n};
+  PyObject *seq = NULL, *out = NULL;
+  if (states && !(seq = PySequence_Fast(states, "states: expected a list of State"))) return NULL;
+  for (Py_ssize_t i = 0; seq && i < PySequence_Fast_GET_SIZE(seq); i++)
+    if (!as_state(PySequence_Fast_GET_ITEM(seq, i))) {
+      Py_DECREF(seq);
+      return NULL;
+    }
+  if (!enter(p)) {
+    Py_XDECREF(seq);
+    return NULL;
+  }
+  err_init(&x.err);
+  p->stop = 0;
+  x.err.interrupt = &p->stop;
+  ErrCode c = err_try(&x.err, do_arena, &x);
+  if (c == NS_OK && seq) c = err_try(&x.err, do_take, &(Take){&x, seq});
+  Py_XDECREF(seq);
+  if (c == NS_OK) {
+    Py_BEGIN_ALLOW_THREADS;
+    c = err_try(&x.err, do_op, &x);
+    policy_set_pool(p->policy, NULL);
+    if (x.pool) pool_free(x.pool);
+    Py_END_ALLOW_THREADS;
+  }
+  p->busy = 0;
+  if (c != NS_OK) py_raise(&x.err, c);
+  else out = PyList_New(x.out.n);
+  for (int i = 0; out && i < x.out.n; i++) {
+    PyObject *s = state_new(p->dag, x.out.n_step[i], x.out.step[i], what != DO_SKETCHES);
+    PyObject *e = s && what == DO_ROUND ? Py_BuildValue("Nd", s, x.out.score[i]) : s;
+    if (!e) Py_CLEAR(out);
+    else PyList_SET_ITEM(out, i, e);
+  }
+  arena_free(x.a);
+  return out;
+}
+
+static PyObject *m_sketches(PyObject *o, PyObject *u) {
+  (void)u;
+  return run_op((PyPolicy *)o, DO_SKETCHES, 0, NULL);
+}
+static PyObject *m_sample(PyObject *o, PyObject *u) {
+  (void)u;
+  return run_op((PyPolicy *)o, DO_SAMPLE, 0, NULL);
+}
+static PyObject *m_evolve(PyObject *o, PyObject *args) {
+  PyObject *states;
+  int n;
+  return PyArg_ParseTuple(args, "Oi", &states, &n) ? run_op((PyPolicy *)o, DO_EVOLVE, n, states) : NULL;
+}
+static PyObject *m_round(PyObject *o, PyObject *args) {
+  int n;
+  return PyArg_ParseTuple(args, "i", &n) ? run_op((PyPolicy *)o, DO_ROUND, n, NULL) : NULL;
+}
+static PyObject *m_report(PyObject *o, PyObject *args) {
+  PyPolicy *p = (PyPolicy *)o;
+  PyObject *so;
+  double seconds;
+  int valid;
+  if (!PyArg_ParseTuple(args, "Odp", &so, &seconds, &valid)) return NULL;
+  PyState *s = as_state(so);
+  if (!s || !enter(p)) return NULL;
+  policy_report(p->policy, s->state->step.len, s->state->step.at, seconds, valid);
+  p->busy = 0;
+  Py_RETURN_NONE;
+}
+static PyObject *m_check(PyObject *o, PyObject *so) {
+  PyPolicy *p = (PyPolicy *)o;
+  PyState *s = as_state(so);
+  if (!s || !enter(p)) return NULL;
+  const char *why = NULL;
+  bool ok = policy_check(p->policy, s->state->step.len, s->state->step.at, &why);
+  p->busy = 0;
+  return Py_BuildValue("Oz", ok ? Py_True : Py_False, why);
+}
+static PyObject *m_cancel(PyObject *o, PyObject *u) {
+  (void)u;
+  ((PyPolicy *)o)->stop = 1;
+  Py_RETURN_NONE;
+}
+static PyObject *m_add_rule(PyObject *o, PyObject *args) {
+  PyPolicy *p = (PyPolicy *)o;
+  PyObject *check, *apply;
+  if (!PyArg_ParseTuple(args, "OO", &check, &apply)) return NULL;
+  PyObject *pair = PyTuple_Pack(2, check, apply);
+  int at = (int)PyList_GET_SIZE(p->rules);
+  PyObject *keep = pair ? PyBytes_FromStringAndSize(NULL, sizeof(RuleRef)) : NULL; /* memory of the reference lives with the list */
+  if (!keep || PyList_Append(p->rules, pair) < 0 || PyList_Append(p->rules, keep) < 0) {
+    Py_XDECREF(pair);
+    Py_XDECREF(keep);
+    return NULL;
+  }
+  RuleRef *ref = (RuleRef *)(void *)PyBytes_AS_STRING(keep);
+  *ref = (RuleRef){p, at};
+  policy_add_rule(p->policy, (CustomRule){"custom", rule_check, rule_apply, ref});
+  Py_DECREF(pair);
+  Py_DECREF(keep);
+  Py_RETURN_NONE;
+}
+static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
+  PyPolicy *p = (PyPolicy *)o;
+  Scorer s = {NULL, NULL};
+  if (PyCapsule_CheckExact(fn)) { /* an engine-side model: a capsule named nestsmith.Scorer, kept alive here */
+    const Scorer *c = PyCapsule_GetPointer(fn, "nestsmith.Scorer");
+    if (!c) return NULL;
+    s = *c;
+  } else if (fn != Py_None) {
+    if (!PyCallable_Check(fn)) return PyErr_SetString(PyExc_TypeError, "scorer: expected a callable, a scorer capsule or None"), NULL;
+    s = (Scorer){python_score, p};
+  }
+  Py_INCREF(fn);
+  Py_XSETREF(p->scorer, fn);
+  policy_set_scorer(p->policy, s);
+  Py_RETURN_NONE;
+}
+static PyObject *m_set_listener(PyObject *o, PyObject *fn) {
+  Py_INCREF(fn);
+  Py_XSETREF(((PyPolicy *)o)->listener, fn);
+  Py_RETURN_NONE;
+}
+
+typedef struct { const SearchTask *t; State *s; StateFacts f; double seconds; } Facts;
+static void do_facts(void *arg) {
+  Facts *x = arg;
+  x->f = state_facts(x->t, x->s);
+  x->seconds = analytic_seconds(x->t, &x->f);
+}
+static PyObject *m_facts(PyObject *o, PyObject *so) {
+  PyState *s = as_state(so);
+  if (!s) return NULL;
+  if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
+  Facts x = {((PyPolicy *)o)->task, s->state, {0}, 0};
+  if (!py_guard(&s->own, do_facts, &x)) return NULL;
+  PyObject *l = PyList_New(x.f.n);
+  for (int i = 0; l && i < x.f.n; i++) {
+    const KernelFacts *k = &x.f.k[i];
+    PyObject *d = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads, "vthreads", k->vthreads,
+                                "shared_bytes", k->shared_bytes, "local_elems", k->local_elems, "ops", k->ops, "global_bytes", k->global_bytes,
+                                "shared_reads", k->shared_reads, "barriers", k->barriers);
+    if (!d) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, d);
+  }
+  return l ? Py_BuildValue("{s:N,s:z,s:d,s:d}", "kernels", l, "invalid", x.f.invalid, "vector_bytes", x.f.max_vector_bytes, "seconds", x.seconds) : NULL;
+}
+
+static PyMethodDef POLICY_METHODS[] = {
+    {"sketches", m_sketches, METH_NOARGS, "sketches(): list of State, sizes still open."},
+    {"sample", m_sample, METH_NOARGS, "sample(): list of distinct valid states; ValueError if none is found in bounded time."},
+    {"evolve", m_evolve, METH_VARARGS, "evolve(states, n): up to n states never picked before, best score first."},
+    {"round", m_round, METH_VARARGS, "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
+    {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
+    {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
+    {"facts", m_facts, METH_O, "facts(state): closed forms per kernel, the broken limit or None, estimated seconds."},
+    {"cancel", m_cancel, METH_NOARGS, "cancel(): a running call ends with KeyboardInterrupt."},
+    {"add_rule", m_add_rule, METH_VARARGS, "add_rule(condition, apply): a sketch rule before the built-in ones."},
+    {"set_scorer", m_set_scorer, METH_O, "set_scorer(f): f(list of State) -> numbers, higher is better; a scorer capsule; None: the analytic estimate."},
+    {"set_listener", m_set_listener, METH_O, "set_listener(f): f(kind, iter, count, failed, best, least, seconds, mutated, refused)."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot POLICY_SLOTS[] = {
+    {Py_tp_doc, "Policy(dag, target, params={}, seed=1, threads=1): the search for one task. target: (kind, hardware parameters, sm, fast_math, mali)."},
+    {Py_tp_new, policy_create},
+    {Py_tp_dealloc, policy_drop},
+    {Py_tp_methods, POLICY_METHODS},
+    {0, NULL}};
+static PyType_Spec POLICY_SPEC = {"nestsmith._core.Policy", sizeof(PyPolicy), 0, Py_TPFLAGS_DEFAULT, POLICY_SLOTS};
+
+/* ---- questions about states ---- */
+
+static PyObject *f_ask(PyObject *m, PyObject *args) {
   (void)m;
-  return 0;
+  const char *what;
+  PyObject *so;
+  int stage, other = -1;
+  if (!PyArg_ParseTuple(args, "sOi|i", &what, &so, &stage, &other)) return NULL;
+  PyState *st = as_state(so);
+  if (!st) return NULL;
+  const State *s = st->state;
+  if (stage < 0 || stage >= s->stage.len || other >= s->stage.len) return PyErr_Format(PyExc_IndexError, "stage %d: the state has %d stages", stage, s->stage.len);
+  if (strcmp(what, "consumers") == 0 || strcmp(what, "producers") == 0) {
+    int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
+    PyObject *l = PyList_New(n);
+    for (int i = 0; l && i < n; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(c[i]));
+    return l;
+  }
+  if (strcmp(what, "tiled") == 0) return PyBool_FromLong(pred_is_tiled(s, stage));
+  if (strcmp(what, "cache_read") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHR));
+  if (strcmp(what, "cache_write") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHW));
+  if (strcmp(what, "rfactor") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_RF));
+  if (strcmp(what, "cross_thread") == 0) return PyBool_FromLong(pred_cross_thread(s, stage));
+  if (strcmp(what, "elementwise") == 0 && other >= 0) return PyBool_FromLong(te_elementwise_match(s->ctx, s->dag, stage, other));
+  return PyErr_Format(PyExc_ValueError, "unknown question %s", what);
+}
+
+static PyObject *f_hw_default(PyObject *m, PyObject *args) {
+  (void)m;
+  int kind, mali, adreno, threads, warp, cores;
+  long long shared;
+  if (!PyArg_ParseTuple(args, "ippLiii", &kind, &mali, &adreno, &shared, &threads, &warp, &cores)) return NULL;
+  HwQuery q = {shared, threads, warp, cores};
+  HwParams h;
+  const char *why;
+  if (!hw_params_default((TargetKind)kind, mali, adreno, &q, &h, &why)) return PyErr_Format(PyExc_ValueError, "%s is not known", why);
+  return Py_BuildValue("iiiLLiii", h.num_cores, h.vector_unit_bytes, h.cache_line_bytes, (long long)h.max_shared_memory_per_block,
+                       (long long)h.max_local_memory_per_block, h.max_threads_per_block, h.max_vthread_extent, h.warp_size);
+}
+
+/* ---- task scheduler ---- */
+
+static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
+  int dead;
+  if (!PyArg_ParseTuple(o, "diOdddp;task: (best, rounds, history, flop, chain, group_flops, dead)", &t->best, &t->rounds, hist, &t->flop, &t->chain,
+                        &t->group_flops, &dead))
+    return false;
+  t->dead = dead;
+  PyObject *seq = PySequence_Fast(*hist, "history: expected a list of seconds");
+  if (!seq) return false;
+  t->n_history = (int32_t)PySequence_Fast_GET_SIZE(seq);
+  double *h = PyMem_Calloc((size_t)t->n_history + 1, sizeof(double));
+  for (int i = 0; h && i < t->n_history; i++) h[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(seq, i));
+  Py_DECREF(seq);
+  t->history = h;
+  return h && !PyErr_Occurred();
+}
+static PyObject *f_sched(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *tasks, *hist;
+  double alpha, beta;
+  int window;
+  unsigned long long seed;
+  if (!PyArg_ParseTuple(args, "O!ddiK", &PyList_Type, &tasks, &alpha, &beta, &window, &seed)) return NULL;
+  int n = (int)PyList_GET_SIZE(tasks);
+  SchedTask *t = PyMem_Calloc((size_t)n + 1, sizeof *t);
+  double *g = PyMem_Calloc((size_t)n + 1, sizeof(double));
+  bool ok = t && g;
+  for (int i = 0; ok && i < n; i++) ok = sched_task(PyList_GET_ITEM(tasks, i), &t[i], &hist);
+  PyObject *list = NULL, *r = NULL;
+  if (ok) {
+    Rng rng;
+    rng_seed(&rng, seed);
+    sched_gradients(n, t, alpha, beta, window, g);
+    int pick = sched_pick(n, t, g, &rng);
+    list = PyList_New(n);
+    for (int i = 0; list && i < n; i++) PyList_SET_ITEM(list, i, PyFloat_FromDouble(g[i]));
+    if (list) r = Py_BuildValue("iN", pick, list);
+  }
+  for (int i = 0; t && i < n; i++) PyMem_Free((void *)(uintptr_t)t[i].history);
+  PyMem_Free(t);
+  PyMem_Free(g);
+  return r;
+}
+
+/* ---- source of a candidate ---- */
+
+typedef struct { Err err; IrCtx *ctx; PyState *s; Target t; int layout; const char *name; TuneSource out; } Source;
+static void do_source(void *arg) {
+  Source *x = arg;
+  x->ctx = ir_clone(x->s->dag->own.ctx, &x->err);
+  x->out = tune_source(x->ctx, x->s->dag->dag, &x->t, x->s->state->step.len, x->s->state->step.at, x->layout, x->name);
+}
+static PyObject *f_source(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *so, *target;
+  Source x = {.layout = 0, .name = "main"};
+  if (!PyArg_ParseTuple(args, "OO|is", &so, &target, &x.layout, &x.name)) return NULL;
+  if (!(x.s = as_state(so)) || !get_target(target, &x.t)) return NULL;
+  err_init(&x.err);
+  ErrCode c;
+  Py_BEGIN_ALLOW_THREADS;
+  c = err_try(&x.err, do_source, &x);
+  Py_END_ALLOW_THREADS;
+  PyObject *r = NULL;
+  if (c != NS_OK) py_raise(&x.err, c);
+  else if (x.out.why) PyErr_Format(PyExc_ValueError, "the program breaks a limit of the device: %s", x.out.why);
+  else r = Py_BuildValue("ss", x.out.source, x.out.manifest);
+  if (x.ctx) ir_free(x.ctx);
+  return r;
+}
+
+static PyMethodDef FUNCTIONS[] = {
+    {"state_ask", f_ask, METH_VARARGS, "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, cross_thread, elementwise."},
+    {"hw_params_default", f_hw_default, METH_VARARGS, "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
+    {"sched_pick", f_sched, METH_VARARGS, "sched_pick(tasks, alpha, beta, window, seed): (task to tune next or -1, gradients)."},
+    {"candidate_source", f_source, METH_VARARGS, "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_search(PyObject *m) {
+  PyPolicy_Type = (PyTypeObject *)PyType_FromSpec(&POLICY_SPEC);
+  if (!PyPolicy_Type || PyModule_AddObjectRef(m, "Policy", (PyObject *)PyPolicy_Type) < 0) return -1;
+  return PyModule_AddFunctions(m, FUNCTIONS);
 }

@@ -130,6 +130,7 @@ void policy_free(Policy *p) {
   arena_free(p->arena);
   free(p);
 }
+void policy_set_pool(Policy *p, Pool *pool) { p->pool = pool; }
 void policy_set_scorer(Policy *p, Scorer s) { p->scorer = s.score ? s : (Scorer){analytic_score, NULL}; }
 void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self) { p->listen = fn, p->listen_self = self; }
 static void tell(Policy *p, PolicyEvent ev) {

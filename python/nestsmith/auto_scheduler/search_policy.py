@@ -1,0 +1,276 @@
+"""Search policies: how candidates of one task are proposed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+
+from nestsmith import _core
+
+from .cost_model import AnalyticModel, CostModel, RandomModel
+
+__all__ = ["SearchPolicy", "SketchPolicy", "EmptyPolicy", "SearchCallback", "PreloadMeasuredStates", "PreloadCustomSketchRule"]
+
+logger = logging.getLogger("auto_scheduler")
+
+
+def title(name):
+    """A title as progress output shows it."""
+    print("-" * 70 + "\n" + "-" * 30 + f"  [ {name} ]\n" + "-" * 70, flush=True)
+
+
+def threads():
+    """Threads that the search may use."""
+    text = os.environ.get("NESTSMITH_SEARCH_THREADS", "")
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class SearchCallback:
+    """Base of callbacks that run once, when a policy is made."""
+
+    def __call__(self, policy):
+        raise NotImplementedError
+
+
+class PreloadMeasuredStates(SearchCallback):
+    """Marks the states of a log as measured, so that they are not measured again, and feeds the good ones back as parents.
+
+    Parameters
+    ----------
+    filename : str
+        Log of an earlier run. Records of the same workload key and the same kind of target count.
+    """
+
+    def __init__(self, filename):
+        self.filename = filename
+
+    def __call__(self, policy):
+        from .measure_record import RecordReader
+
+        task, n, bad = policy.search_task, 0, 0
+        for inp, res in RecordReader(self.filename):
+            if inp.task.workload_key != task.workload_key or inp.task.target.kind.name != task.target.kind.name:
+                continue
+            try:
+                policy.preload(inp, res)
+                n += 1
+            except (ValueError, RuntimeError) as e:
+                bad += 1
+                logger.info("%s: a record does not replay: %s", self.filename, e)
+        if policy.verbose >= 1:
+            if n:
+                print(f"SearchPolicy: Loaded {n} measurement records from {self.filename} for {task.workload_key}" + (f" ({bad} did not replay)" if bad else ""))
+            else:
+                print(f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}")
+
+
+class PreloadCustomSketchRule(SearchCallback):
+    """A user's sketch rule, asked before the built-in ones.
+
+    Parameters
+    ----------
+    meet_condition_func : callable
+        (policy, state, stage_id) -> `PASS`, `APPLY` or `APPLY_AND_SKIP_REST`.
+    apply_func : callable
+        (policy, state, stage_id) -> list of [state, next_stage_id]; -1 ends the derivation.
+    rule_name : str
+    """
+
+    PASS, APPLY, APPLY_AND_SKIP_REST = 0, 1, 2
+
+    def __init__(self, meet_condition_func, apply_func, rule_name="CustomSketchRule"):
+        self.meet_condition_func, self.apply_func, self.rule_name = meet_condition_func, apply_func, rule_name
+
+    def __call__(self, policy):
+        def check(state, stage):
+            v = self.meet_condition_func(policy, _wrap(policy, state), stage)
+            if isinstance(v, bool) or not isinstance(v, int):
+                logger.warning("%s: the condition returned %r instead of a constant; the rule is applied and the rest skipped", self.rule_name, v)
+                return self.APPLY_AND_SKIP_REST
+            return v
+
+        def apply(state, stage):
+            return [(_unwrap(s), int(n)) for s, n in self.apply_func(policy, _wrap(policy, state), stage)]
+
+        policy.engine.add_rule(check, apply)
+
+
+def _unwrap(state):
+    return getattr(state, "state_object", state)
+
+
+def _wrap(policy, state):
+    """States reach users' rules in the form that `ComputeDAG` hands out."""
+    make = getattr(policy.search_task.compute_dag, "wrap_state", None)
+    return make(state) if make else state
+
+
+class SearchPolicy:
+    """Base of policies."""
+
+    def __init__(self, task, init_search_callbacks=None, verbose=1):
+        self.search_task, self.verbose = task, verbose
+        callbacks = list(init_search_callbacks or [])
+        if callbacks and verbose >= 1:
+            title("Call init-search callbacks")
+        for c in callbacks:
+            c(self)
+
+    def set_verbose(self, verbose):
+        self.verbose = verbose
+
+    def preload(self, inp, res):
+        """A record of an earlier run."""
+
+    def propose(self, n):
+        """Up to `n` states to measure next; an empty list when the space is used up."""
+        raise NotImplementedError
+
+    def learn(self, inputs, results):
+        """Results of what was proposed."""
+
+    def cancel(self):
+        """Makes a running `propose` in another thread end soon."""
+
+    def continue_search_one_round(self, num_measure, measurer):
+        """One round: search, measure, learn. Returns (inputs, results), both empty when the space is used up."""
+        from .measure import MeasureInput
+
+        inputs = [MeasureInput(self.search_task, s) for s in self.propose(num_measure)]
+        if not inputs:
+            return [], []
+        results = measurer.measure(self.search_task, self, inputs)
+        self.learn(inputs[:len(results)], results)
+        return inputs[:len(results)], results
+
+
+class EmptyPolicy(SearchPolicy):
+    """Always proposes the program as written, without any schedule. For tests."""
+
+    def __init__(self, task, init_search_callbacks=None):
+        super().__init__(task, init_search_callbacks)
+
+    def propose(self, n):
+        return [self.search_task.compute_dag.get_init_state()]
+
+
+class SketchPolicy(SearchPolicy):
+    """Sketches, random completion, evolution by mutation.
+
+    Parameters
+    ----------
+    task : SearchTask
+    program_cost_model : CostModel, optional
+        Ranks candidates; random by default, as users of the published scripts expect. Tuning uses a learned model.
+    params : dict, optional
+        Overrides of `DEFAULT_PARAMS`; the missing keys are filled in.
+    seed : int, optional
+        Equal seeds give equal searches, whatever the number of threads; random if missing.
+    verbose : int
+    init_search_callbacks : list, optional
+    """
+
+    DEFAULT_PARAMS = {
+        "eps_greedy": 0.05,
+        "retry_search_one_round_on_empty": 1,
+        "sample_init_min_population": 50,
+        "sample_init_use_measured_ratio": 0.2,
+        "evolutionary_search_population": 2048,
+        "evolutionary_search_num_iters": 4,
+        "evolutionary_search_mutation_prob": 0.85,
+        "cpu_multi_level_tiling_structure": "SSRSRS",
+        "gpu_multi_level_tiling_structure": "SSSRRSRS",
+        "max_innermost_split_factor": 64,
+        "max_vectorize_size": 16,
+        "disable_change_compute_location": 0,
+    }
+
+    def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):
+        params = {} if params is None else params
+        for key, value in self.DEFAULT_PARAMS.items():
+            params.setdefault(key, value)
+        model = RandomModel() if program_cost_model is None else program_cost_model
+        if not isinstance(model, CostModel):
+            raise TypeError(f"program_cost_model: expected a CostModel, got {type(model).__name__}")
+        self.params, self.program_cost_model = params, model
+        self.seed = seed or random.randint(1, 1 << 30)
+        engine = dict(params)
+        if isinstance(model, RandomModel):
+            engine["evolutionary_search_num_iters"] = min(2, engine["evolutionary_search_num_iters"])
+        self.engine = _core.Policy(task.compute_dag, task.engine_target(), engine, self.seed, threads())
+        self.engine.set_scorer(model.scorer(task))
+        self.engine.set_listener(self._progress)
+        self._retries = params["retry_search_one_round_on_empty"]
+        self.search_seconds = 0.0
+        super().__init__(task, init_search_callbacks, verbose)
+
+    def _progress(self, kind, it, count, failed, best, least, seconds, mutated, refused):
+        if self.verbose < 1:
+            return
+        if kind == 0:
+            text = f"Generate Sketches\t\t#s: {count}"
+        elif kind == 1:
+            text = f"Sample Iter: {it}\t#Pop: {count}\t#Target: {self.params['sample_init_min_population']}\tfail_ct: {failed}\tTime elapsed: {seconds:.2f}"
+        elif kind == 2:
+            text = f"Sample Initial Population\t#s: {count}\tfail_ct: {failed}\tTime elapsed: {seconds:.2f}"
+        elif kind == 3:
+            text = f"GA Iter: {it}\tMax score: {best:.4f}\tMin score: {least:.4f}\t#Pop: {count}\t#M+: {mutated:.0f}\t#M-: {refused:.0f}"
+        elif kind == 4:
+            text = f"EvolutionarySearch\t\t#s: {count}\tTime elapsed: {seconds:.2f}"
+        else:
+            text = f"#Target has been reduced to {count} due to too many failures or duplications"
+        print(text, flush=True)
+
+    def generate_sketches(self, print_for_debug=False):
+        """All sketches of the task: states whose tile sizes are still open."""
+        out = [_wrap(self, s) for s in self.engine.sketches()]
+        if print_for_debug:
+            for i, s in enumerate(out):
+                print("=" * 20 + f" {i} " + "=" * 20)
+                print(s)
+        return out
+
+    def sample_initial_population(self):
+        """Distinct valid states. Raises `ValueError` if none is found in bounded time."""
+        return [_wrap(self, s) for s in self.engine.sample()]
+
+    def evolutionary_search(self, init_populations, out_size):
+        """Up to `out_size` states bred from the given ones, best first; none that was measured."""
+        return [_wrap(self, s) for s in self.engine.evolve([_unwrap(s) for s in init_populations], out_size)]
+
+    def preload(self, inp, res):
+        from .measure import recover_measure_input
+
+        if inp.task.compute_dag is not self.search_task.compute_dag:
+            inp.task.compute_dag = self.search_task.compute_dag
+        state = recover_measure_input(inp, rebuild_state=True).state
+        costs = [float(c) for c in res.costs]
+        self.engine.report(_unwrap(state), sum(costs) / max(1, len(costs)), res.error_no == 0)
+
+    def propose(self, n):
+        if self.verbose >= 1:
+            title("Search")
+        t0 = time.time()
+        for _ in range(self._retries + 1):
+            out = self.engine.round(n)
+            if out:
+                break
+        self.search_seconds += time.time() - t0
+        return [_wrap(self, s) for s, _score in out]
+
+    def learn(self, inputs, results):
+        for i, r in zip(inputs, results):
+            costs = [float(c) for c in r.costs]
+            self.engine.report(_unwrap(i.state), sum(costs) / max(1, len(costs)), r.error_no == 0)
+        t0 = time.time()
+        self.program_cost_model.update(inputs, results)
+        if self.verbose >= 1 and not isinstance(self.program_cost_model, (RandomModel, AnalyticModel)):
+            title("Train cost model")
+            print(f"Time elapsed for training: {time.time() - t0:.2f} s", flush=True)
+
+    def cancel(self):
+        self.engine.cancel()

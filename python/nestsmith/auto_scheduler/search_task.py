@@ -1,0 +1,394 @@
+"""Tasks: what is tuned, for which machine, with which options."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import numpy as np
+
+from nestsmith import _core
+from nestsmith.target import Target
+
+from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .workload_registry import make_workload_key
+
+__all__ = [
+    "HardwareParams", "SearchTask", "TuningOptions", "create_task", "auto_schedule", "register_task_input_buffer",
+    "get_task_input_buffer", "register_task_input_check_func",
+]
+
+logger = logging.getLogger("auto_scheduler")
+
+FIELDS = (
+    "num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block", "max_local_memory_per_block",
+    "max_threads_per_block", "max_vthread_extent", "warp_size",
+)
+CPU_KINDS = ("llvm", "c", "cpu")
+KIND_NUMBER = {"llvm": 0, "c": 0, "cpu": 0, "cuda": 1, "opencl": 2}
+CUDA_LIMITS = (49152, 1024, 32)  # shared bytes, threads, warp: the same on every GPU that is still supported
+
+
+def cpu_concurrency():
+    """Threads that kernels may use: NESTSMITH_NUM_THREADS, TVM_NUM_THREADS, OMP_NUM_THREADS, or the physical cores."""
+    for name in ("NESTSMITH_NUM_THREADS", "TVM_NUM_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return int(text)
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        with open("/sys/devices/system/cpu/smt/active") as f:
+            smt = f.read().strip() == "1"
+    except OSError:
+        smt = False
+    return max(1, n // 2 if smt else n)
+
+
+def _attr_int(target, *names):
+    for name in names:
+        v = getattr(target, "attrs", {}).get(name)
+        if v is not None and int(v) > 0:
+            return int(v)
+    return 0
+
+
+def _device_limits(kind):
+    """(shared bytes, threads, warp size) of device 0, zeros where nothing is known."""
+    try:
+        import nestsmith
+
+        dev = nestsmith.device(kind, 0)
+        if not dev.exist:
+            return (0, 0, 0)
+        return (dev.max_shared_memory_per_block or 0, dev.max_threads_per_block or 0, dev.warp_size or 0)
+    except (RuntimeError, AttributeError, ImportError, ValueError):
+        return (0, 0, 0)
+
+
+def default_hardware_params(target):
+    """The eight default parameters of a target as a tuple. Raises `RuntimeError` if the target has no defaults."""
+    kind = target.kind.name
+    if kind not in KIND_NUMBER:
+        raise RuntimeError(f"target {kind!r} has no default hardware parameters; pass hardware_params=HardwareParams(...) with all fields")
+    device = str(target.attrs.get("device", ""))
+    if kind in CPU_KINDS:
+        return _core.hw_params_default(0, False, False, 0, 0, 0, _attr_int(target, "num-cores") or cpu_concurrency())
+    if kind == "cuda":
+        asked, fixed = (0, 0, 0), CUDA_LIMITS
+    else:
+        fixed = (0, 0, 0)
+        asked = (0, 0, 0) if device in ("mali", "adreno") else _device_limits(kind)
+    given = (
+        _attr_int(target, "max_shared_memory_per_block") if kind == "cuda" else 0,
+        _attr_int(target, "max_threads_per_block", "max_num_threads"),
+        _attr_int(target, "thread_warp_size"),
+    )
+    if kind == "opencl":
+        env = os.environ.get("NESTSMITH_OPENCL_WARP_SIZE") or os.environ.get("TVM_OPENCL_WARP_SIZE") or ""
+        given = (0, given[1], int(env) if env.isdigit() else given[2])
+        fixed = (32768, 256, 1)
+    shared, threads, warp = (a or g or f for a, g, f in zip(asked, given, fixed))
+    return _core.hw_params_default(KIND_NUMBER[kind], device == "mali", device == "adreno", shared, threads, warp, 0)
+
+
+class HardwareParams:
+    """Eight numbers that describe a machine to the search.
+
+    Fields that are not given take the target's defaults; without a target all must be given.
+
+    Parameters
+    ----------
+    num_cores, vector_unit_bytes, cache_line_bytes, max_shared_memory_per_block, max_local_memory_per_block,
+    max_threads_per_block, max_vthread_extent, warp_size : int, optional
+    target : Target or str, optional
+        Where missing fields come from.
+    target_host : optional
+        Accepted and not used.
+    """
+
+    def __init__(self, num_cores=None, vector_unit_bytes=None, cache_line_bytes=None, max_shared_memory_per_block=None,
+                 max_local_memory_per_block=None, max_threads_per_block=None, max_vthread_extent=None, warp_size=None,
+                 target=None, target_host=None):
+        given = (num_cores, vector_unit_bytes, cache_line_bytes, max_shared_memory_per_block, max_local_memory_per_block,
+                 max_threads_per_block, max_vthread_extent, warp_size)
+        missing = [f for f, v in zip(FIELDS, given) if v is None]
+        if missing:
+            if target is None:
+                raise ValueError(f"HardwareParams without a target needs all fields; missing: {', '.join(missing)}")
+            target = Target(target) if not isinstance(target, Target) else target
+            given = tuple(d if v is None else v for v, d in zip(given, default_hardware_params(target)))
+        for field, v in zip(FIELDS, given):
+            setattr(self, field, int(v))
+
+    def as_tuple(self):
+        """The fields in the order in which records store them."""
+        return tuple(getattr(self, f) for f in FIELDS)
+
+    def __eq__(self, other):
+        return isinstance(other, HardwareParams) and self.as_tuple() == other.as_tuple()
+
+    def __hash__(self):
+        return hash(self.as_tuple())
+
+    def __str__(self):
+        return "HardwareParams:\n" + "\n".join(f"  {f}: {getattr(self, f)}" for f in FIELDS)
+
+    __repr__ = __str__
+
+
+class TuningOptions:
+    """Options of a tuning run.
+
+    Parameters
+    ----------
+    num_measure_trials : int
+        Candidates to measure in all. 0 or 1 with `SearchTask.tune`: search only.
+    early_stopping : int, optional
+        Stop after so many trials without improvement.
+    num_measures_per_round : int
+        Candidates per round.
+    verbose : int
+        0 silent, 1 progress, 2 every result.
+    builder, runner : object or "local"
+        Who compiles and who runs.
+    measure_callbacks : list, optional
+        Called after each measured batch, for example `RecordToFile`.
+    """
+
+    def __init__(self, num_measure_trials=0, early_stopping=None, num_measures_per_round=64, verbose=1, builder="local", runner="local",
+                 measure_callbacks=None):
+        from .measure import LocalBuilder, LocalRunner
+
+        for name, v in (("builder", builder), ("runner", runner)):
+            if isinstance(v, str) and v != "local":
+                raise ValueError(f"{name}={v!r}: the only name is 'local'; pass an object for anything else")
+            if v is None or isinstance(v, (int, float)):
+                raise ValueError(f"{name}={v!r}: expected 'local' or an object such as LocalRunner(...)")
+        if num_measures_per_round <= 0:
+            raise ValueError(f"num_measures_per_round={num_measures_per_round} must be positive")
+        self.num_measure_trials = int(num_measure_trials)
+        self.early_stopping = -1 if early_stopping is None or early_stopping < 0 else int(early_stopping)
+        self.num_measures_per_round = int(num_measures_per_round)
+        self.verbose = verbose
+        self.builder = LocalBuilder() if builder == "local" else builder
+        self.runner = LocalRunner() if runner == "local" else runner
+        self.measure_callbacks = list(measure_callbacks or [])
+
+
+class SearchTask:
+    """A computation to be tuned for a target.
+
+    Parameters
+    ----------
+    func : callable or str, optional
+        A registered workload function or its name; with `args`.
+    args : list, optional
+    compute_dag : ComputeDAG, optional
+        Made from the workload key if missing.
+    workload_key : str, optional
+        Needed if `func` is missing.
+    target : Target or str
+    target_host : optional
+    hardware_params : HardwareParams, optional
+    layout_rewrite_option : LayoutRewriteOption, optional
+    task_inputs : dict of str to NDArray, or list of str, optional
+        Fixed inputs for measuring; a dict registers them.
+    desc : str
+        Shown in tables.
+    """
+
+    def __init__(self, func=None, args=None, compute_dag=None, workload_key=None, target=None, target_host=None, hardware_params=None,
+                 layout_rewrite_option=None, task_inputs=None, task_inputs_overwrite=False, task_inputs_save_to_file=False, desc=""):
+        assert func is not None or workload_key is not None, "Either a workload function or a workload key should be provided"
+        if func is not None:
+            workload_key = make_workload_key(func, args if args is not None else ())
+        assert target is not None, "Must specify a target."
+        self.target, self.target_host = Target.canon_target_and_host(target, target_host)
+        self.workload_key, self.desc = workload_key, desc
+        self.compute_dag = ComputeDAG(workload_key) if compute_dag is None else compute_dag
+        if hardware_params is not None and not isinstance(hardware_params, HardwareParams):
+            raise TypeError(f"hardware_params: expected HardwareParams, got {type(hardware_params).__name__}")
+        self.hardware_params = hardware_params or HardwareParams(target=self.target)
+        self.layout_rewrite_option = LayoutRewriteOption.get_target_default(self.target) if layout_rewrite_option is None else layout_rewrite_option
+        self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
+        self._engine = None
+
+    def _register_inputs(self, inputs, overwrite, save):
+        if inputs is None:
+            return []
+        if isinstance(inputs, dict):
+            for name, data in inputs.items():
+                register_task_input_buffer(self.workload_key, name, data, overwrite, save)
+            return list(inputs)
+        if isinstance(inputs, (list, tuple)) and all(isinstance(i, str) for i in inputs):
+            return list(inputs)
+        raise ValueError("task_inputs should be a dict of name -> NDArray or a list of names.")
+
+    def engine_target(self):
+        """The target as the engine takes it: (kind, hardware parameters, sm, fast_math, mali)."""
+        kind = self.target.kind.name
+        arch = str(self.target.attrs.get("arch", "") or "")
+        digits = "".join(c for c in arch if c.isdigit())
+        mali = str(self.target.attrs.get("device", "")) == "mali"
+        if kind not in KIND_NUMBER:
+            raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(KIND_NUMBER))}")
+        return (KIND_NUMBER[kind], self.hardware_params.as_tuple(), int(digits) if kind == "cuda" and digits else 0, 1, mali)
+
+    def engine_policy(self):
+        """An engine-side search of this task with default parameters; for facts about states."""
+        if self._engine is None:
+            self._engine = _core.Policy(self.compute_dag, self.engine_target())
+        return self._engine
+
+    def tune(self, tuning_options, search_policy=None, adaptive_training=False):
+        """Searches and measures until the trials are used up. Results go to the callbacks, for example a log file."""
+        from .search_policy import SketchPolicy
+        from .session import Measurer, default_model, tune_alone
+
+        if search_policy is None:
+            search_policy = SketchPolicy(self, default_model(adaptive_training=adaptive_training), verbose=tuning_options.verbose)
+        with Measurer(tuning_options) as measurer:
+            return tune_alone(search_policy, tuning_options, measurer)
+
+    def apply_best(self, log_file, include_compatible=False, layout_rewrite_option=None):
+        """The best record of this workload in a log as (schedule, tensors). Raises `RuntimeError` if there is none."""
+        inp = self._best_input(log_file, include_compatible)
+        option = self.layout_rewrite_option if layout_rewrite_option is None else layout_rewrite_option
+        return self.compute_dag.apply_steps_from_state(inp.state, option)
+
+    def print_best(self, log_file, print_mode="schedule"):
+        """Text of the best record: "schedule" (Python), "trace" (steps), or the source: "cuda", "opencl", "c"."""
+        inp = self._best_input(log_file, False)
+        if print_mode == "schedule":
+            return self.compute_dag.print_python_code_from_state(inp.state)
+        if print_mode == "trace":
+            return json.dumps(json.loads(inp.state.steps_text()))
+        if print_mode in ("cuda", "opencl", "c"):
+            kind = self.target.kind.name
+            assert kind == print_mode or (print_mode == "c" and kind in CPU_KINDS), f"print_mode={print_mode!r} needs such a target, not {kind}"
+            return _core.candidate_source(inp.state, self.engine_target(), int(self.layout_rewrite_option))[0]
+        raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl or c")
+
+    def _best_input(self, log_file, include_compatible):
+        from .measure import recover_measure_input
+        from .measure_record import RecordReader, load_best_record
+
+        inp, _ = load_best_record(log_file, self.workload_key, self.target, include_compatible)
+        if inp is None:
+            read = own = failed = 0
+            for i, r in RecordReader(log_file):
+                read += 1
+                if i.task.workload_key == self.workload_key:
+                    own += 1
+                    failed += r.error_no != 0
+            raise RuntimeError(f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
+                               f"{read} records read, {own} of this workload, {failed} of them failed")
+        return recover_measure_input(inp, rebuild_state=True)
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k not in ("_engine", "compute_dag")}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._engine = None
+        self.compute_dag = ComputeDAG(self.workload_key)
+
+    def __repr__(self):
+        return f"SearchTask({self.desc or self.workload_key}, {self.target})"
+
+
+# ---- fixed inputs for measuring ----
+
+_BUFFERS: dict = {"default": {}}
+_CHECK_FUNCS: dict = {}
+
+
+def _buffer_file(name, shape, dtype):
+    return f"{name}.{'_'.join(str(d) for d in shape)}_{dtype}.npy"
+
+
+def _load_buffer(name):
+    for entry in sorted(os.listdir(".")):
+        if not (entry.startswith(name + ".") and entry.endswith(".npy")):
+            continue
+        shape_text, _, dtype = entry[len(name) + 1:-4].rpartition("_")
+        try:
+            shape = tuple(int(d) for d in shape_text.split("_") if d)
+        except ValueError:
+            continue
+        try:
+            return np.load(entry, allow_pickle=False)
+        except ValueError:  # written by older releases: numbers as text
+            return np.loadtxt(entry).astype(dtype).reshape(shape)
+    return None
+
+
+def register_task_input_buffer(workload_key, input_name, input_data, overwrite=False, save_to_file=False):
+    """Registers a fixed input for measuring and returns the array in use."""
+    table = _BUFFERS.setdefault(workload_key, {})
+    if not overwrite:
+        if input_name in table:
+            raise RuntimeError(f"Tensor {input_name} exists already; pass overwrite=True to replace it")
+        found = _load_buffer(input_name)
+        if found is not None:
+            table[input_name] = _as_nd(found)
+            return table[input_name]
+    table[input_name] = input_data
+    if save_to_file:
+        data = input_data.numpy() if hasattr(input_data, "numpy") else np.asarray(input_data)
+        np.save(_buffer_file(input_name, data.shape, data.dtype), data)
+    return input_data
+
+
+def get_task_input_buffer(workload_key, input_name):
+    """A registered input. Looks at the workload, then for a file, then at the "default" table; `ValueError` if missing."""
+    table = _BUFFERS.setdefault(workload_key, {})
+    if input_name not in table:
+        found = _load_buffer(input_name)
+        if found is not None:
+            table[input_name] = _as_nd(found)
+    for t in (table, _BUFFERS["default"]):
+        if input_name in t:
+            return t[input_name]
+    raise ValueError(f"{input_name} not found in the registered inputs of {workload_key}; use register_task_input_buffer")
+
+
+def _as_nd(a):
+    import nestsmith
+
+    return nestsmith.nd.array(a)
+
+
+def register_task_input_check_func(func_name, f=None, override=False):
+    """Registers a function from a list of tensors to {tensor: buffer name}."""
+    if callable(func_name):
+        f, func_name = func_name, func_name.__qualname__
+    if not isinstance(func_name, str):
+        raise ValueError("expect string function name")
+
+    def register(func):
+        if func_name in _CHECK_FUNCS and not override:
+            raise RuntimeError(f"{func_name} has been registered already")
+        _CHECK_FUNCS[func_name] = func
+        return func
+
+    return register(f) if f is not None else register
+
+
+# ---- names of older releases ----
+
+
+def create_task(func, args, target, target_host=None, hardware_params=None):
+    """Older name of `SearchTask(func=..., args=...)`."""
+    return SearchTask(func=func, args=args, target=target, target_host=target_host, hardware_params=hardware_params)
+
+
+def auto_schedule(task, search_policy=None, tuning_options=None):
+    """Older form of `task.tune`: tunes and returns (schedule, tensors) of the best state."""
+    if not isinstance(task, SearchTask):
+        raise ValueError("Invalid task: " + str(task) + " . `auto_scheduler.auto_schedule` expects a SearchTask.")
+    state = task.tune(tuning_options or TuningOptions(), search_policy)
+    if state is None:
+        raise RuntimeError("no valid schedule was found for " + task.workload_key)
+    return task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
