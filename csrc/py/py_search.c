@@ -3,7 +3,7 @@
  * States cross into Python as _core.State objects. A long call releases the interpreter lock; callbacks (users' rules,
  * Python cost models, the progress listener) take it again. cancel() makes a running call end with KeyboardInterrupt. */
 #include "py/py.h"
-#include "tune/tune.h"
+#include "py/py_search.h"
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void do_state(void *arg) {
     if (own[i].n > 0) own[i].list = arena_copy(a, own[i].list, sizeof(int64_t) * (size_t)own[i].n);
     if (own[i].text) own[i].text = arena_strdup(a, own[i].text);
   }
-  x->s->state = state_replay(x->s->own.ctx, x->s->dag->dag, x->n, own);
+  x->s->state = sketch_replay(x->s->own.ctx, x->s->dag->dag, x->n, own);
   if (x->bounds && x->s->state->concrete) state_infer_bounds(x->s->state);
 }
 static void do_clone(void *arg) {
@@ -61,7 +61,7 @@ static PyState *as_state(PyObject *o) {
 
 /* ---- targets and parameters ---- */
 
-static bool get_target(PyObject *o, Target *t) {
+bool py_target(PyObject *o, Target *t) {
   long long hw[8];
   int kind, sm, fast, mali;
   memset(t, 0, sizeof *t);
@@ -241,7 +241,7 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   int threads = 1;
   Make x = {.par = search_params_default()};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|O!Ki", names, PyDag_Type, &dag, &target, &PyDict_Type, &params, &seed, &threads)) return NULL;
-  if (!get_target(target, &x.target) || (params && !get_params(params, &x.par))) return NULL;
+  if (!py_target(target, &x.target) || (params && !get_params(params, &x.par))) return NULL;
   if (threads < 1 || threads > 1024) return PyErr_Format(PyExc_ValueError, "threads: %d is not in 1..1024", threads);
   PyPolicy *p = (PyPolicy *)type->tp_alloc(type, 0);
   if (!p) return NULL;
@@ -578,7 +578,7 @@ static PyObject *f_source(PyObject *m, PyObject *args) {
   PyObject *so, *target;
   Source x = {.layout = 0, .name = "main"};
   if (!PyArg_ParseTuple(args, "OO|is", &so, &target, &x.layout, &x.name)) return NULL;
-  if (!(x.s = as_state(so)) || !get_target(target, &x.t)) return NULL;
+  if (!(x.s = as_state(so)) || !py_target(target, &x.t)) return NULL;
   err_init(&x.err);
   ErrCode c;
   Py_BEGIN_ALLOW_THREADS;
@@ -602,5 +602,5 @@ static PyMethodDef FUNCTIONS[] = {
 int py_init_search(PyObject *m) {
   PyPolicy_Type = (PyTypeObject *)PyType_FromSpec(&POLICY_SPEC);
   if (!PyPolicy_Type || PyModule_AddObjectRef(m, "Policy", (PyObject *)PyPolicy_Type) < 0) return -1;
-  return PyModule_AddFunctions(m, FUNCTIONS);
+  return PyModule_AddFunctions(m, FUNCTIONS) < 0 ? -1 : py_init_tune(m);
 }

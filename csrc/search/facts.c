@@ -23,8 +23,8 @@ typedef struct {
 
 static int64_t axis_ext(const State *s, const Axis *x) {
   int64_t v;
-  if (x->ranged && x->sext > 0) return x->sext;
-  return x->extent && ex_const_int(s->ctx, x->extent, &v) && v > 0 ? v : 1;
+  if (x->extent && ex_const_int(s->ctx, x->extent, &v) && v > 0) return v;
+  return x->ranged && x->sext > 0 ? x->sext : 1;
 }
 
 /* Which root axes each axis of a stage comes from. */

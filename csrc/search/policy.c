@@ -211,7 +211,7 @@ static void worker_open(void *arg) {
   w->env.sketch = arena_array(w->keep, State *, l->n);
   w->env.n_sketch = l->n;
   for (int i = 0; i < l->n; i++)
-    w->env.sketch[i] = state_replay(w->ctx, w->env.task->dag, l->n_step[i], sp_steps_copy(ir_arena(w->ctx), l->n_step[i], l->step[i], true));
+    w->env.sketch[i] = sketch_replay(w->ctx, w->env.task->dag, l->n_step[i], l->step[i]);
   w->base = ir_mark(w->ctx);
 }
 

@@ -56,7 +56,8 @@ void policy_free(Policy *p);
 void policy_add_rule(Policy *p, CustomRule r);                        /* in front of the built-in rules, in order of registration */
 void policy_set_pool(Policy *p, Pool *pool);                          /* NULL: the calling thread alone; between calls only */
 void policy_set_scorer(Policy *p, Scorer s);                          /* .score NULL: the analytic estimate */
-StateList policy_sketches(Policy *p, Arena *a);                       /* 03 §2 */
+StateList policy_sketches(Policy *p, Arena *a);                       /* 03 §2; replay them with sketch_replay */
+State *sketch_replay(IrCtx *c, const TeDag *d, int n, const Step *steps); /* like state_replay; a split made to be factored may be open */
 StateList policy_sample(Policy *p, Arena *a);                         /* 03 §3; raises if nothing valid is found in bounded time */
 StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size); /* 03 §4.4; best first, unmeasured states only */
 StateList policy_round(Policy *p, Arena *a, int batch);               /* 03 §4.6: the states to measure next; marks them as picked; n = 0: exhausted */

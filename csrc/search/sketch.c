@@ -392,7 +392,7 @@ static bool custom_rules(Derive *d, const State *s, int stage) {
     RuleOut out = {0};
     r->apply(r->self, d->a, s, stage, &out);
     for (int k = 0; k < out.n; k++)
-      emit(d, state_replay(d->ctx, d->env->task->dag, out.n_step[k], sp_steps_copy(d->a, out.n_step[k], out.step[k], true)), out.pos[k]);
+      emit(d, sketch_replay(d->ctx, d->env->task->dag, out.n_step[k], out.step[k]), out.pos[k]);
     if (v != APPLY) return true;
   }
   return false;
@@ -406,6 +406,27 @@ static void reopen_rfactor_splits(StateList *l) {
       if (l->step[i][k].kind == STEP_RF && sp->kind == STEP_SP)
         for (int j = 0; j < sp->n; j++) sp->list[j] = SIZE_OPEN;
     }
+}
+
+State *sketch_replay(IrCtx *c, const TeDag *d, int n, const Step *steps) {
+  Arena *a = ir_arena(c);
+  Step *own = sp_steps_copy(a, n, steps, true);
+  bool *open = arena_array(a, bool, n);
+  for (int k = 1; k < n; k++) {
+    Step *sp = &own[k - 1];
+    if (own[k].kind != STEP_RF || sp->kind != STEP_SP) continue;
+    for (int j = 0; j < sp->n; j++)
+      if (sp->list[j] == SIZE_OPEN) sp->list[j] = 1, open[k - 1] = true;
+  }
+  State *s = state_replay(c, d, n, own);
+  for (int k = 0; k < n; k++) {
+    if (!open[k]) continue;
+    Step *sp = &s->step.at[k];
+    sp->list = arena_array(a, int64_t, sp->n);
+    for (int j = 0; j < sp->n; j++) sp->list[j] = SIZE_OPEN;
+    s->concrete = false;
+  }
+  return s;
 }
 
 StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {

@@ -6,6 +6,7 @@
 
 TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name) {
   Step *own = n ? arena_copy(ir_arena(c), steps, sizeof(Step) * (size_t)n) : NULL;
+  const TeDag *plain = d;
   if (layout != 0) d = dag_rewrite_layout(c, d, &n, &own, layout);
   State *s = state_replay(c, d, n, own);
   state_infer_bounds(s);
@@ -15,7 +16,7 @@ TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const S
     if (!g.ok) return (TuneSource){.why = g.why};
   }
   Program p = low_build(f, name);
-  TuneSource out = {.source = gen_source(&p)};
+  TuneSource out = {.source = gen_source(&p), .rewritten = layout == 2 && d != plain};
   out.manifest = gen_manifest(&p);
   return out;
 }

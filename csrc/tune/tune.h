@@ -1,5 +1,7 @@
 /* tune: from a candidate to something that can be built and run, and choosing what to tune next.
  *
+ *   reference.c  inputs of a task and the outputs every candidate must produce
+ *   session.c    lowering threads in front of the measuring pipeline
  *   source.c     a step list becomes source text and a manifest
  *   schedule.c   the task scheduler's arithmetic (gradients)
  *
@@ -9,11 +11,31 @@
 #ifndef NS_TUNE_H
 #define NS_TUNE_H
 #include "codegen/codegen.h"
+#include "measure/pipeline.h"
 #include "search/search.h"
 
-typedef struct { const char *source, *manifest; const char *why; } TuneSource; /* why: the GPU limit that is broken, or NULL */
+typedef struct { const char *source, *manifest, *why; bool rewritten; } TuneSource; /* why: the GPU limit that is broken, or NULL; rewritten: weights are expected in another layout */
 /* In c's arena. layout: 0 none, 1 insert transform stage, 2 pre-transformed. Raises what replaying or lowering raises. */
 TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name);
+
+/* ---- reference (reference.c) ---- */
+/* Fills data[i], one block of memory in a per tensor of the DAG: small integers for inputs (given[i], if not NULL, instead),
+ * what the unscheduled program computes on the CPU for outputs. */
+void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data);
+int64_t tune_bytes(const IrCtx *c, TensorId t);
+
+/* ---- session (session.c): candidates in, measured results out ---- */
+typedef struct Session Session;
+Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, const PipeOptions *o);
+void session_free(Session *s);
+/* A task to measure: the DAG is copied. data as in tune_reference, NULL: uninitialised buffers and no comparison. */
+int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data);
+void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag, const RunPolicy *p); /* lowers in parallel, then queues; tags count up from first_tag */
+int session_poll(Session *s, double wait_s, PipeResult *out, int max);
+int session_pending(Session *s);
+int session_cancel(Session *s);
+void session_stop_above(Session *s, int task, double seconds);
+const DevInfo *session_device(const Session *s);
 
 /* ---- task scheduler (schedule.c): 03 §5.3 ---- */
 typedef struct {

@@ -1,0 +1,8 @@
+/* What py_search.c and py_tune.c share. */
+#ifndef NS_PY_SEARCH_H
+#define NS_PY_SEARCH_H
+#include "py/py.h"
+#include "tune/tune.h"
+bool py_target(PyObject *o, Target *t); /* (kind, hardware parameters, sm, fast_math, mali); false with exception set */
+int py_init_tune(PyObject *m);
+#endif

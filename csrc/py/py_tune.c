@@ -1,0 +1,258 @@
+/* Binding of the measuring session: _core.Session. Arrays are bytes-like objects in the order of the DAG's tensors. */
+#include "py/py.h"
+#include "py/py_search.h"
+#include <string.h>
+
+typedef struct { PyObject_HEAD Err err; Session *session; } PySession;
+
+typedef struct { PySession *p; Target t; DevType d; int id, n_lower; PipeOptions o; } Open;
+static void do_open(void *arg) {
+  Open *x = arg;
+  x->p->session = session_new(&x->p->err, &x->t, x->d, x->id, x->n_lower, &x->o);
+}
+static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"target", "device_type", "device_id", "lower_threads", "compile_threads", "build_timeout", "cache_dir", "cc", NULL};
+  Open x = {.n_lower = 1};
+  PyObject *target;
+  int type_code;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|iiidzz", names, &target, &type_code, &x.id, &x.n_lower, &x.o.n_compile, &x.o.build_timeout_s,
+                                   &x.o.cache_dir, &x.o.cc))
+    return NULL;
+  if (!py_target(target, &x.t)) return NULL;
+  x.d = (DevType)type_code;
+  PySession *p = (PySession *)type->tp_alloc(type, 0);
+  if (!p) return NULL;
+  err_init(&p->err);
+  x.p = p;
+  ErrCode c;
+  Py_BEGIN_ALLOW_THREADS;
+  c = err_try(&p->err, do_open, &x);
+  Py_END_ALLOW_THREADS;
+  if (c == NS_OK) return (PyObject *)p;
+  py_raise(&p->err, c);
+  Py_DECREF(p);
+  return NULL;
+}
+static PyObject *m_close(PyObject *o, PyObject *u) {
+  (void)u;
+  PySession *p = (PySession *)o;
+  Session *s = p->session;
+  p->session = NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  session_free(s);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+static void session_drop(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  session_free(((PySession *)o)->session);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+static Session *open_session(PyObject *o) {
+  Session *s = ((PySession *)o)->session;
+  if (!s) PyErr_SetString(PyExc_ValueError, "the session is closed");
+  return s;
+}
+
+/* ---- tasks ---- */
+
+typedef struct { Session *s; Err err; Arena *a; PyDag *dag; Target t; int layout; bool check; const void *given[MSR_MAX_ARGS]; int out; } Task;
+static void do_task(void *arg) {
+  Task *x = arg;
+  x->a = arena_new(&x->err);
+  void *data[MSR_MAX_ARGS];
+  if (x->check) tune_reference(x->a, x->dag->own.ctx, x->dag->dag, 1, x->given, data);
+  x->out = session_task(x->s, &x->err, x->dag->own.ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL);
+}
+static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
+  static char *names[] = {"dag", "target", "layout", "check", "inputs", NULL};
+  PyObject *dag, *target, *inputs = Py_None;
+  int layout = 0, check = 1;
+  Task x = {.s = open_session(o)};
+  if (!x.s || !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipO", names, PyDag_Type, &dag, &target, &layout, &check, &inputs)) return NULL;
+  x.dag = (PyDag *)dag, x.layout = layout, x.check = check;
+  int n = x.dag->dag->n_tensors;
+  if (!py_target(target, &x.t)) return NULL;
+  if (n > MSR_MAX_ARGS) return PyErr_Format(PyExc_ValueError, "a task with %d tensors cannot be measured; at most %d", n, MSR_MAX_ARGS);
+  Py_buffer view[MSR_MAX_ARGS];
+  int n_view = 0;
+  PyObject *seq = inputs == Py_None ? NULL : PySequence_Fast(inputs, "inputs: expected a list with an array or None per tensor");
+  bool ok = inputs == Py_None || (seq && PySequence_Fast_GET_SIZE(seq) == n);
+  if (seq && !ok) PyErr_Format(PyExc_ValueError, "inputs: expected %d entries, one per tensor", n);
+  for (int i = 0; ok && seq && i < n; i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(seq, i);
+    if (item == Py_None) continue;
+    ok = PyObject_GetBuffer(item, &view[n_view], PyBUF_CONTIG_RO) == 0;
+    if (!ok) break;
+    x.given[i] = view[n_view].buf;
+    int64_t want = tune_bytes(x.dag->own.ctx, x.dag->dag->tensor[i]);
+    if (view[n_view++].len != want)
+      ok = false, PyErr_Format(PyExc_ValueError, "inputs[%d] has %zd bytes, the tensor has %lld", i, view[n_view - 1].len, (long long)want);
+  }
+  PyObject *r = NULL;
+  if (ok) {
+    err_init(&x.err);
+    ErrCode c;
+    Py_BEGIN_ALLOW_THREADS;
+    c = err_try(&x.err, do_task, &x);
+    arena_free(x.a);
+    Py_END_ALLOW_THREADS;
+    r = c == NS_OK ? PyLong_FromLong(x.out) : py_raise(&x.err, c);
+  }
+  for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
+  Py_XDECREF(seq);
+  return r;
+}
+
+/* The expected outputs as bytes, for tests and tools. */
+typedef struct { Err err; Arena *a; PyDag *dag; uint64_t seed; void *data[MSR_MAX_ARGS]; } Ref;
+static void do_reference(void *arg) {
+  Ref *x = arg;
+  x->a = arena_new(&x->err);
+  tune_reference(x->a, x->dag->own.ctx, x->dag->dag, x->seed, NULL, x->data);
+}
+static PyObject *f_reference(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *dag, *l = NULL;
+  unsigned long long seed = 1;
+  if (!PyArg_ParseTuple(args, "O!|K", PyDag_Type, &dag, &seed)) return NULL;
+  Ref *x = PyMem_Calloc(1, sizeof *x);
+  if (!x) return PyErr_NoMemory();
+  x->dag = (PyDag *)dag, x->seed = seed;
+  err_init(&x->err);
+  ErrCode c = err_try(&x->err, do_reference, x);
+  if (c != NS_OK) py_raise(&x->err, c);
+  else l = PyList_New(x->dag->dag->n_tensors);
+  for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
+    PyObject *b = PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)tune_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
+    if (!b) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, b);
+  }
+  arena_free(x->a);
+  PyMem_Free(x);
+  return l;
+}
+
+/* ---- candidates ---- */
+
+typedef struct { Session *s; Err err; int task, n; const Step **steps; int *n_step; int64_t tag; RunPolicy p; } Submit;
+static void do_submit(void *arg) {
+  Submit *x = arg;
+  session_submit(x->s, &x->err, x->task, x->n, x->steps, x->n_step, x->tag, &x->p);
+}
+static PyObject *m_submit(PyObject *o, PyObject *args) {
+  Submit x = {.s = open_session(o)};
+  PyObject *states;
+  long long tag;
+  int flush, check, strict;
+  if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp)", &x.task, &states, &tag, &x.p.number, &x.p.repeat, &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict))
+    return NULL;
+  x.tag = tag, x.p.flush = flush, x.p.check = check, x.p.strict = strict;
+  PyObject *seq = PySequence_Fast(states, "states: expected a list of State");
+  if (!seq) return NULL;
+  x.n = (int)PySequence_Fast_GET_SIZE(seq);
+  x.steps = PyMem_Calloc((size_t)x.n + 1, sizeof *x.steps);
+  x.n_step = PyMem_Calloc((size_t)x.n + 1, sizeof *x.n_step);
+  bool ok = x.steps && x.n_step;
+  for (int i = 0; ok && i < x.n; i++) {
+    PyObject *it = PySequence_Fast_GET_ITEM(seq, i);
+    ok = PyObject_TypeCheck(it, PyState_Type);
+    if (!ok) PyErr_Format(PyExc_TypeError, "states[%d]: expected a State, got %s", i, Py_TYPE(it)->tp_name);
+    else x.steps[i] = ((PyState *)it)->state->step.at, x.n_step[i] = ((PyState *)it)->state->step.len;
+  }
+  PyObject *r = NULL;
+  if (ok) {
+    err_init(&x.err);
+    ErrCode c;
+    Py_BEGIN_ALLOW_THREADS;
+    c = err_try(&x.err, do_submit, &x);
+    Py_END_ALLOW_THREADS;
+    r = c == NS_OK ? PyLong_FromLong(x.n) : py_raise(&x.err, c);
+  }
+  PyMem_Free(x.steps);
+  PyMem_Free(x.n_step);
+  Py_DECREF(seq);
+  return r;
+}
+
+static PyObject *result_new(const PipeResult *r) {
+  PyObject *costs = PyList_New(r->run.n_costs);
+  for (int i = 0; costs && i < r->run.n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->run.cost[i]));
+  if (!costs) return NULL;
+  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s}", "tag", (long long)r->tag, "task", r->task, "error",
+                       (int)r->run.error, "costs", costs, "quick", r->run.quick, "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full",
+                       r->run.full ? Py_True : Py_False, "runs", r->run.runs, "regs", r->run.regs, "local_bytes", r->run.local_bytes, "shared_bytes",
+                       r->run.shared_bytes, "max_error", r->run.max_error, "cached", r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg);
+}
+enum { POLL_MAX = 64 };
+static PyObject *m_poll(PyObject *o, PyObject *args) {
+  Session *s = open_session(o);
+  double wait = 0;
+  if (!s || !PyArg_ParseTuple(args, "|d", &wait)) return NULL;
+  PipeResult *out = PyMem_Calloc(POLL_MAX, sizeof *out);
+  if (!out) return PyErr_NoMemory();
+  int n;
+  Py_BEGIN_ALLOW_THREADS;
+  n = session_poll(s, wait, out, POLL_MAX);
+  Py_END_ALLOW_THREADS;
+  PyObject *l = PyList_New(n);
+  for (int i = 0; l && i < n; i++) {
+    PyObject *d = result_new(&out[i]);
+    if (!d) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, d);
+  }
+  PyMem_Free(out);
+  return l;
+}
+static PyObject *m_pending(PyObject *o, PyObject *u) {
+  (void)u;
+  Session *s = open_session(o);
+  return s ? PyLong_FromLong(session_pending(s)) : NULL;
+}
+static PyObject *m_cancel(PyObject *o, PyObject *u) {
+  (void)u;
+  Session *s = open_session(o);
+  return s ? PyLong_FromLong(session_cancel(s)) : NULL;
+}
+static PyObject *m_stop_above(PyObject *o, PyObject *args) {
+  Session *s = open_session(o);
+  int task;
+  double seconds;
+  if (!s || !PyArg_ParseTuple(args, "id", &task, &seconds)) return NULL;
+  session_stop_above(s, task, seconds);
+  Py_RETURN_NONE;
+}
+static PyObject *m_device(PyObject *o, PyObject *u) {
+  (void)u;
+  Session *s = open_session(o);
+  const DevInfo *d = s ? session_device(s) : NULL;
+  return d ? Py_BuildValue("{s:s,s:i,s:i,s:L}", "name", d->name, "sm", d->sm, "multiprocessors", d->multiprocessors, "shared", (long long)d->max_shared_per_block) : NULL;
+}
+
+static PyMethodDef METHODS[] = {
+    {"task", (PyCFunction)(void (*)(void))m_task, METH_VARARGS | METH_KEYWORDS, "task(dag, target, layout=0, check=True, inputs=None): number of the task; check computes the expected outputs on the CPU."},
+    {"submit", m_submit, METH_VARARGS, "submit(task, states, first_tag, (number, repeat, min_repeat_ms, timeout, flush, check, strict)): queues candidates."},
+    {"poll", m_poll, METH_VARARGS, "poll(wait=0): results that have come out, as dicts; waits up to `wait` seconds for the first."},
+    {"pending", m_pending, METH_NOARGS, "pending(): submitted and not yet polled."},
+    {"cancel", m_cancel, METH_NOARGS, "cancel(): drops what has not started; returns how many."},
+    {"stop_above", m_stop_above, METH_VARARGS, "stop_above(task, seconds): slower candidates are not timed in full."},
+    {"device", m_device, METH_NOARGS, "device(): name and limits of the device."},
+    {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot SLOTS[] = {{Py_tp_doc, "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, cache_dir=None, cc=None): builds and measures candidates."},
+                              {Py_tp_new, session_create},
+                              {Py_tp_dealloc, session_drop},
+                              {Py_tp_methods, METHODS},
+                              {0, NULL}};
+static PyType_Spec SPEC = {"nestsmith._core.Session", sizeof(PySession), 0, Py_TPFLAGS_DEFAULT, SLOTS};
+static PyMethodDef FUNCTIONS[] = {
+    {"reference_data", f_reference, METH_VARARGS, "reference_data(dag, seed=1): bytes per tensor: small integers for inputs, the unscheduled program's outputs."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_tune(PyObject *m) {
+  PyObject *t = PyType_FromSpec(&SPEC);
+  if (!t || PyModule_AddObjectRef(m, "Session", t) < 0) return -1;
+  Py_DECREF(t);
+  return PyModule_AddFunctions(m, FUNCTIONS);
+}

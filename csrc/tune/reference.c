@@ -1,0 +1,117 @@
+/* What a candidate must compute. Inputs are small integers, so that sums come out the same in any order; the expected
+ * outputs are made once per task by the unscheduled program on the CPU. Operations that are undefined for negative or zero
+ * arguments (roots, logarithms, quotients) get positive inputs.
+ */
+#include "tune/tune.h"
+#include <math.h>
+#include <string.h>
+
+int64_t tune_bytes(const IrCtx *c, TensorId t) {
+  const IrTensor *x = ir_tensor(c, t);
+  int64_t n = dtype_bytes(x->type);
+  for (int i = 0; i < x->rank; i++) {
+    int64_t e = 0;
+    if (!ex_const_int(c, x->shape[i], &e) || !i64_mul(n, e, &n)) return -1;
+  }
+  return n;
+}
+
+typedef struct { bool positive; } Scan;
+static void scan(IrCtx *c, ExprId e, void *arg) {
+  ExprNode n = *ir_node(c, e);
+  Scan *s = arg;
+  bool real = n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT;
+  if (n.kind == IR_DIV && real) s->positive = true;
+  if (n.kind == IR_CALL && (n.sym == IN_SQRT || n.sym == IN_RSQRT || n.sym == IN_LOG || n.sym == IN_LOG2 || n.sym == IN_LOG10 || n.sym == IN_LOG1P || n.sym == IN_POW))
+    s->positive = true;
+}
+static bool needs_positive(IrCtx *c, const TeDag *d) {
+  Scan s = {false};
+  for (int i = 0; i < d->n_ops; i++)
+    for (int k = 0; d->op[i]->kind == TE_COMPUTE && k < d->op[i]->n_out; k++) {
+      ExprId b = d->op[i]->body[k];
+      if (ir_kind(c, b) != IR_REDUCE) {
+        ex_post_order(c, b, scan, &s);
+        continue;
+      }
+      const IrReduce *r = ir_reduce(c, b);
+      for (int j = 0; j < r->n_src; j++) ex_post_order(c, r->src[j], scan, &s);
+    }
+  return s.positive;
+}
+
+static uint16_t half_of(int v) { /* small integers only */
+  if (v == 0) return 0;
+  int m = v < 0 ? -v : v, e = 0;
+  while ((m >> e) > 1) e++;
+  return (uint16_t)((v < 0 ? 0x8000 : 0) | ((e + 15) << 10) | ((m << (10 - e)) & 0x3ff));
+}
+static uint16_t bfloat_of(int v) {
+  float f = (float)v;
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return (uint16_t)(u >> 16);
+}
+
+static void fill(Rng *r, DType t, int64_t n, bool positive, void *out) {
+  int lo = positive ? 1 : -3, span = positive ? 3 : 7;
+  for (int64_t i = 0; i < n; i++) {
+    int v = lo + (int)rng_below(r, span);
+    if (t.code == DT_FLOAT && t.bits == 64) ((double *)out)[i] = v;
+    else if (t.code == DT_FLOAT && t.bits == 32) ((float *)out)[i] = (float)v;
+    else if (t.code == DT_FLOAT) ((uint16_t *)out)[i] = half_of(v);
+    else if (t.code == DT_BFLOAT) ((uint16_t *)out)[i] = bfloat_of(v);
+    else {
+      int64_t u = t.code == DT_UINT ? (t.bits == 1 ? v & 1 : v & 3) : v;
+      if (t.bits <= 8) ((int8_t *)out)[i] = (int8_t)u;
+      else if (t.bits == 16) ((int16_t *)out)[i] = (int16_t)u;
+      else if (t.bits == 32) ((int32_t *)out)[i] = (int32_t)u;
+      else ((int64_t *)out)[i] = u;
+    }
+  }
+}
+
+typedef struct { Arena *a; IrCtx *c; const TeDag *d; void **data; Device *dev; DevModule *mod; void *mem[MSR_MAX_ARGS]; } Run;
+
+static void run_body(void *arg) {
+  Run *r = arg;
+  Err *e = arena_err(r->a);
+  Target cpu = {.kind = TG_CPU, .hw = {.num_cores = 1, .vector_unit_bytes = 64, .cache_line_bytes = 64}};
+  TuneSource src = tune_source(r->c, r->d, &cpu, 0, NULL, 0, "reference");
+  Binary b = build_binary(r->a, &cpu, src.source, NULL);
+  r->dev = dev_open(e, DEV_CPU, 0);
+  r->mod = dev_load(r->dev, b.data, b.n, src.manifest);
+  for (int i = 0; i < r->d->n_tensors; i++) {
+    size_t n = (size_t)tune_bytes(r->c, r->d->tensor[i]);
+    r->mem[i] = dev_alloc(r->dev, n);
+    dev_upload(r->dev, r->mem[i], r->data[i], n);
+  }
+  dev_run(r->mod, r->mem);
+  for (int i = 0; i < r->d->n_tensors; i++) dev_download(r->dev, r->data[i], r->mem[i], (size_t)tune_bytes(r->c, r->d->tensor[i]));
+}
+
+void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data) {
+  Err *e = arena_err(a);
+  err_check(e, d->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d", d->n_tensors, MSR_MAX_ARGS);
+  Rng rng;
+  rng_seed(&rng, seed);
+  IrCtx *c = ir_clone(src, e);
+  bool positive = needs_positive(c, d);
+  for (int i = 0; i < d->n_tensors; i++) {
+    const IrTensor *t = ir_tensor(c, d->tensor[i]);
+    int64_t n = tune_bytes(c, d->tensor[i]);
+    data[i] = NULL;
+    if (n < 0) continue;
+    data[i] = arena_alloc(a, (size_t)n);
+    if (given && given[i]) memcpy(data[i], given[i], (size_t)n);
+    else if (((const TeOp *)t->op)->kind == TE_PLACEHOLDER) fill(&rng, t->type, n / dtype_bytes(t->type), positive, data[i]);
+  }
+  Run r = {.a = a, .c = c, .d = d, .data = data};
+  ErrCode code = err_try(e, run_body, &r);
+  for (int i = 0; i < d->n_tensors && r.dev; i++)
+    if (r.mem[i]) dev_free(r.dev, r.mem[i]);
+  if (r.mod) dev_unload(r.mod);
+  if (r.dev) dev_close(r.dev);
+  ir_free(c);
+  if (code != NS_OK) err_rethrow(e, code);
+}

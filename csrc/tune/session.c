@@ -1,0 +1,190 @@
+/* Candidates in, measured results out. Lowering threads turn step lists into source text; the pipeline of the measure room
+ * compiles and runs them. A candidate that cannot be lowered comes out as a failed result like any other, so that every
+ * tag that went in comes out once.
+ */
+#include "tune/tune.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { IrCtx *ctx; TeDag *dag; Target target; int layout, pipe; bool check; } SessionTask;
+struct Session {
+  Err err; /* owns the memory of tasks */
+  Arena *arena;
+  VEC(SessionTask) task;
+  Pipeline *pipe;
+  Pool *pool;
+  pthread_mutex_t lock;
+  VEC(PipeResult) done; /* failed before they reached the pipeline */
+  int next_done;
+};
+
+static void make_arena(void *arg) {
+  Session *s = arg;
+  s->arena = arena_new(&s->err);
+}
+
+typedef struct { Session *s; const Target *t; DevType d; int id, n_lower; const PipeOptions *o; } Open;
+static void open_pipe(void *arg) {
+  Open *x = arg;
+  if (x->n_lower > 1) x->s->pool = pool_new(x->n_lower, &x->s->err);
+  x->s->pipe = pipe_new(&x->s->err, x->t, x->d, x->id, x->o);
+}
+Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, const PipeOptions *o) {
+  Session *s = calloc(1, sizeof *s);
+  if (!s) err_raise(e, NS_ERR_MEMORY, "out of memory opening a measuring session");
+  err_init(&s->err);
+  pthread_mutex_init(&s->lock, NULL);
+  ErrCode c = err_try(&s->err, make_arena, s);
+  Open x = {s, t, d, id, n_lower, o};
+  if (c == NS_OK) c = err_try(&s->err, open_pipe, &x);
+  if (c != NS_OK) {
+    char msg[ERR_MSG_MAX];
+    memcpy(msg, s->err.msg, sizeof msg);
+    session_free(s);
+    err_raise(e, c, "%s", msg);
+  }
+  return s;
+}
+void session_free(Session *s) {
+  if (!s) return;
+  pipe_free(s->pipe);
+  pool_free(s->pool);
+  for (int i = 0; i < s->task.len; i++) ir_free(s->task.at[i].ctx);
+  arena_free(s->arena);
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+typedef struct { Session *s; const IrCtx *src; const TeDag *d; const Target *t; int layout; void *const *data; int out; } AddTask;
+static void add_task(void *arg) {
+  AddTask *x = arg;
+  Session *s = x->s;
+  Err *e = &s->err;
+  SessionTask k = {.target = *x->t, .layout = x->layout, .check = x->data != NULL};
+  k.ctx = ir_new(e);
+  SessionTask *slot;
+  vec_push(s->arena, &s->task, k);
+  slot = &s->task.at[s->task.len - 1];
+  slot->dag = te_dag_import(slot->ctx, x->src, x->d);
+  int n = slot->dag->n_tensors;
+  err_check(e, n <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d", n, MSR_MAX_ARGS);
+  size_t bytes[MSR_MAX_ARGS];
+  const void *data[MSR_MAX_ARGS];
+  bool is_output[MSR_MAX_ARGS];
+  const char *dtype[MSR_MAX_ARGS];
+  for (int i = 0; i < n; i++) {
+    const IrTensor *t = ir_tensor(slot->ctx, slot->dag->tensor[i]);
+    int64_t b = tune_bytes(slot->ctx, slot->dag->tensor[i]);
+    err_check(e, b >= 0, "tensor %s has a symbolic shape and cannot be measured", t->name);
+    bytes[i] = (size_t)b;
+    data[i] = x->data ? x->data[i] : NULL;
+    is_output[i] = ((const TeOp *)t->op)->kind != TE_PLACEHOLDER;
+    StrBuf sb;
+    sb_init(&sb, s->arena);
+    dtype_print(&sb, t->type);
+    dtype[i] = sb_str(&sb);
+  }
+  slot->pipe = pipe_task(s->pipe, task_data_new(e, n, bytes, data, is_output, dtype));
+  x->out = s->task.len - 1;
+}
+int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data) {
+  AddTask x = {s, src, d, t, layout, data, -1};
+  ErrCode c = err_try(&s->err, add_task, &x);
+  if (c != NS_OK) err_raise(e, c, "%s", s->err.msg);
+  return x.out;
+}
+
+typedef struct {
+  Session *s;
+  int task, n;
+  const Step *const *steps;
+  const int *n_step;
+  int64_t tag;
+  const RunPolicy *policy;
+  Err *err; /* one per worker */
+  IrCtx **ctx;
+  IrMark *mark;
+} Submit;
+typedef struct { Submit *x; int worker; int64_t item; } Lower;
+
+static void lower_one(void *arg) {
+  Lower *l = arg;
+  Submit *x = l->x;
+  SessionTask *t = &x->s->task.at[x->task];
+  Err *e = &x->err[l->worker];
+  if (!x->ctx[l->worker]) {
+    x->ctx[l->worker] = ir_clone(t->ctx, e);
+    x->mark[l->worker] = ir_mark(x->ctx[l->worker]);
+  }
+  char name[32];
+  snprintf(name, sizeof name, "task%d", x->task);
+  TuneSource src = tune_source(x->ctx[l->worker], t->dag, &t->target, x->n_step[l->item], x->steps[l->item], t->layout, name);
+  if (src.why) err_raise(e, NS_ERR_VALUE, "the program breaks a limit of the device: %s", src.why);
+  RunPolicy p = *x->policy;
+  p.check = p.check && t->check && !src.rewritten;
+  pipe_submit(x->s->pipe, e, t->pipe, src.source, src.manifest, x->tag + l->item, &p);
+}
+static void push_done(void *arg) {
+  void **x = arg;
+  Session *s = x[0];
+  vec_push(s->arena, &s->done, *(PipeResult *)x[1]);
+}
+static void lower_job(void *arg, int worker, int64_t item) {
+  Submit *x = arg;
+  Lower l = {x, worker, item};
+  ErrCode c = err_try(&x->err[worker], lower_one, &l);
+  if (x->ctx[worker]) ir_release(x->ctx[worker], x->mark[worker]);
+  if (c == NS_OK) return;
+  PipeResult r = {.tag = x->tag + item, .task = x->task};
+  r.run.error = ME_INSTANTIATION;
+  snprintf(r.run.msg, sizeof r.run.msg, "%s", x->err[worker].msg);
+  snprintf(r.run.cause, sizeof r.run.cause, "%s", cause_of(ME_INSTANTIATION, r.run.msg));
+  pthread_mutex_lock(&x->s->lock);
+  void *both[2] = {x->s, &r};
+  err_try(&x->s->err, push_done, both);
+  pthread_mutex_unlock(&x->s->lock);
+}
+
+void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag, const RunPolicy *p) {
+  err_check(e, task >= 0 && task < s->task.len, "task %d is not one of the session's %d tasks", task, s->task.len);
+  int workers = s->pool ? pool_size(s->pool) : 1;
+  Submit x = {.s = s, .task = task, .n = n, .steps = steps, .n_step = n_step, .tag = first_tag, .policy = p};
+  x.err = calloc((size_t)workers, sizeof *x.err);
+  x.ctx = calloc((size_t)workers, sizeof *x.ctx);
+  x.mark = calloc((size_t)workers, sizeof *x.mark);
+  bool ok = x.err && x.ctx && x.mark;
+  for (int i = 0; ok && i < workers; i++) err_init(&x.err[i]);
+  if (ok && s->pool) pool_run(s->pool, n, lower_job, &x);
+  else
+    for (int i = 0; ok && i < n; i++) lower_job(&x, 0, i);
+  for (int i = 0; ok && i < workers; i++)
+    if (x.ctx[i]) ir_free(x.ctx[i]);
+  free(x.err);
+  free(x.ctx);
+  free(x.mark);
+  if (!ok) err_raise(e, NS_ERR_MEMORY, "out of memory submitting %d candidates", n);
+}
+
+int session_poll(Session *s, double wait_s, PipeResult *out, int max) {
+  int n = 0;
+  pthread_mutex_lock(&s->lock);
+  while (n < max && s->next_done < s->done.len) out[n++] = s->done.at[s->next_done++];
+  if (s->next_done == s->done.len) s->next_done = s->done.len = 0;
+  pthread_mutex_unlock(&s->lock);
+  if (n > 0) wait_s = 0;
+  if (n < max && pipe_pending(s->pipe) > 0) n += pipe_poll(s->pipe, wait_s, out + n, max - n);
+  return n;
+}
+int session_pending(Session *s) {
+  pthread_mutex_lock(&s->lock);
+  int n = s->done.len - s->next_done;
+  pthread_mutex_unlock(&s->lock);
+  return n + pipe_pending(s->pipe);
+}
+int session_cancel(Session *s) { return pipe_cancel(s->pipe); }
+void session_stop_above(Session *s, int task, double seconds) {
+  if (task >= 0 && task < s->task.len) pipe_stop_above(s->pipe, s->task.at[task].pipe, seconds);
+}
+const DevInfo *session_device(const Session *s) { return pipe_device(s->pipe); }
