@@ -139,7 +139,7 @@ static void lower_job(void *arg, int worker, int64_t item) {
   if (c == NS_OK) return;
   PipeResult r = {.tag = x->tag + item, .task = x->task};
   r.run.error = ME_INSTANTIATION;
-  snprintf(r.run.msg, sizeof r.run.msg, "%s", x->err[worker].msg);
+  snprintf(r.run.msg, sizeof r.run.msg, "%.500s", x->err[worker].msg);
   snprintf(r.run.cause, sizeof r.run.cause, "%s", cause_of(ME_INSTANTIATION, r.run.msg));
   pthread_mutex_lock(&x->s->lock);
   void *both[2] = {x->s, &r};
