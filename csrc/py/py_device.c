@@ -1,6 +1,449 @@
-/* Bindings of device. */
-#include "py/py.h"
+/* Bindings of device: Device, Buffer, DeviceModule, DLPack. Arrays with shapes are made of Buffers in Python. */
+#include "py/py_device.h"
+#include "measure/measure.h"
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject *PyDevice_Type, *PyBuffer_Type, *PyDevModule_Type;
+
+bool py_dev_call(PyDevice *d, ErrBody body, void *arg) {
+  Err copy;
+  ErrCode c;
+  Py_BEGIN_ALLOW_THREADS;
+  pthread_mutex_lock(&d->lock);
+  c = err_try(&d->err, body, arg);
+  if (c) copy = d->err;
+  pthread_mutex_unlock(&d->lock);
+  Py_END_ALLOW_THREADS;
+  if (c) py_raise(&copy, c);
+  return c == NS_OK;
+}
+
+/* ---- Device ---- */
+typedef struct { PyDevice *d; int type, id; } Open;
+static void open_body(void *arg) {
+  Open *o = arg;
+  o->d->dev = dev_open(&o->d->err, (DevType)o->type, o->id);
+}
+
+static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  Open o = {0};
+  static char *names[] = {"device_type", "device_id", NULL};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "ii", names, &o.type, &o.id)) return NULL;
+  PyDevice *d = (PyDevice *)t->tp_alloc(t, 0);
+  if (!d) return NULL;
+  err_init(&d->err);
+  pthread_mutex_init(&d->lock, NULL);
+  o.d = d;
+  if (!py_dev_call(d, open_body, &o)) {
+    Py_DECREF(d);
+    return NULL;
+  }
+  return (PyObject *)d;
+}
+
+static void device_dealloc(PyObject *o) {
+  PyDevice *d = (PyDevice *)o;
+  PyTypeObject *t = Py_TYPE(o);
+  dev_close(d->dev);
+  pthread_mutex_destroy(&d->lock);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+static PyObject *device_info(PyObject *o, PyObject *none) {
+  (void)none;
+  const DevInfo *f = dev_info(((PyDevice *)o)->dev);
+  return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:i,s:i,s:[iii]}", "name", f->name, "sm", f->sm, "multiprocessors", f->multiprocessors,
+                       "warp_size", f->warp_size, "max_threads_per_block", f->max_threads_per_block, "max_shared_per_block",
+                       (long long)f->max_shared_per_block, "max_shared_optin", (long long)f->max_shared_optin, "total_bytes", (long long)f->total_bytes,
+                       "l2_bytes", (long long)f->l2_bytes, "clock_khz", f->clock_khz, "driver_version", f->driver_version, "max_dims", f->max_dims[0],
+                       f->max_dims[1], f->max_dims[2]);
+}
+
+static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }
+static PyObject *device_sync(PyObject *o, PyObject *none) {
+  (void)none;
+  if (!py_dev_call((PyDevice *)o, sync_body, o)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* ---- Buffer ---- */
+typedef struct { PyBuffer *b, *other; void *host; size_t n; int byte; } Mem;
+static void alloc_body(void *arg) {
+  Mem *x = arg;
+  x->b->ptr = dev_alloc(x->b->dev->dev, x->n);
+}
+
+static PyBuffer *buffer_make(PyDevice *d, size_t n) {
+  PyBuffer *b = (PyBuffer *)PyBuffer_Type->tp_alloc(PyBuffer_Type, 0);
+  if (!b) return NULL;
+  b->dev = (PyDevice *)Py_NewRef((PyObject *)d);
+  b->bytes = n;
+  return b;
+}
+
+static PyObject *device_alloc(PyObject *o, PyObject *arg) {
+  Py_ssize_t n = PyLong_AsSsize_t(arg);
+  if (n == -1 && PyErr_Occurred()) return NULL;
+  if (n < 0) return PyErr_Format(PyExc_ValueError, "cannot allocate %zd bytes", n);
+  PyBuffer *b = buffer_make((PyDevice *)o, (size_t)n);
+  Mem x = {.b = b, .n = (size_t)n};
+  if (b && !py_dev_call(b->dev, alloc_body, &x)) Py_CLEAR(b);
+  return (PyObject *)b;
+}
+
+static void shared_release(void *shared);
+static void buffer_dealloc(PyObject *o) {
+  PyBuffer *b = (PyBuffer *)o;
+  PyTypeObject *t = Py_TYPE(o);
+  if (b->shared) shared_release(b->shared);
+  else if (b->ptr) {
+    pthread_mutex_lock(&b->dev->lock);
+    dev_free(b->dev->dev, b->ptr);
+    pthread_mutex_unlock(&b->dev->lock);
+  }
+  Py_XDECREF(b->dev);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+static void upload_body(void *arg) {
+  Mem *x = arg;
+  dev_upload(x->b->dev->dev, x->b->ptr, x->host, x->n);
+}
+static void download_body(void *arg) {
+  Mem *x = arg;
+  dev_download(x->b->dev->dev, x->host, x->b->ptr, x->n);
+}
+static void copy_body(void *arg) {
+  Mem *x = arg;
+  dev_copy(x->b->dev->dev, x->b->ptr, x->other->ptr, x->n);
+}
+static void fill_body(void *arg) {
+  Mem *x = arg;
+  dev_fill(x->b->dev->dev, x->b->ptr, x->byte, x->n);
+}
+
+static PyObject *transfer(PyObject *o, PyObject *arg, int flags, ErrBody body) {
+  PyBuffer *b = (PyBuffer *)o;
+  Py_buffer v;
+  if (PyObject_GetBuffer(arg, &v, flags) < 0) return NULL;
+  Mem x = {.b = b, .host = v.buf, .n = (size_t)v.len};
+  bool ok = (size_t)v.len == b->bytes;
+  if (!ok) PyErr_Format(PyExc_ValueError, "the host array has %zd bytes, the device buffer %zu", v.len, b->bytes);
+  else ok = py_dev_call(b->dev, body, &x);
+  PyBuffer_Release(&v);
+  if (!ok) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *buffer_upload(PyObject *o, PyObject *arg) { return transfer(o, arg, PyBUF_C_CONTIGUOUS, upload_body); }
+static PyObject *buffer_download(PyObject *o, PyObject *arg) { return transfer(o, arg, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, download_body); }
+
+static PyObject *buffer_copy_from(PyObject *o, PyObject *arg) {
+  PyBuffer *b = (PyBuffer *)o, *s = (PyBuffer *)arg;
+  if (!PyObject_TypeCheck(arg, PyBuffer_Type)) return PyErr_Format(PyExc_TypeError, "expected a Buffer, not %s", Py_TYPE(arg)->tp_name);
+  if (s->bytes != b->bytes || s->dev != b->dev)
+    return PyErr_Format(PyExc_ValueError, "can only copy %zu bytes on the same device, not %zu bytes", b->bytes, s->bytes);
+  Mem x = {.b = b, .other = s, .n = b->bytes};
+  if (!py_dev_call(b->dev, copy_body, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *buffer_fill(PyObject *o, PyObject *arg) {
+  PyBuffer *b = (PyBuffer *)o;
+  Mem x = {.b = b, .n = b->bytes, .byte = (int)PyLong_AsLong(arg)};
+  if (PyErr_Occurred()) return NULL;
+  if (!py_dev_call(b->dev, fill_body, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static int buffer_get(PyObject *o, Py_buffer *v, int flags) {
+  PyBuffer *b = (PyBuffer *)o;
+  if (dev_type(b->dev->dev) != DEV_CPU) {
+    PyErr_SetString(PyExc_BufferError, "memory of a GPU cannot be seen from the host; use download()");
+    return -1;
+  }
+  return PyBuffer_FillInfo(v, o, b->ptr, (Py_ssize_t)b->bytes, 0, flags);
+}
+
+static PyObject *buffer_bytes(PyObject *o, void *none) {
+  (void)none;
+  return PyLong_FromSize_t(((PyBuffer *)o)->bytes);
+}
+static PyObject *buffer_address(PyObject *o, void *none) {
+  (void)none;
+  return PyLong_FromVoidPtr(((PyBuffer *)o)->ptr);
+}
+static PyObject *buffer_device(PyObject *o, void *none) {
+  (void)none;
+  return Py_NewRef((PyObject *)((PyBuffer *)o)->dev);
+}
+
+/* ---- DLPack (the unversioned struct, which every library reads) ---- */
+typedef struct { int32_t device_type, device_id; } DLDevice;
+typedef struct { uint8_t code, bits; uint16_t lanes; } DLDataType;
+typedef struct { void *data; DLDevice device; int32_t ndim; DLDataType dtype; int64_t *shape, *strides; uint64_t byte_offset; } DLTensor;
+typedef struct DLManagedTensor { DLTensor t; void *manager; void (*deleter)(struct DLManagedTensor *); } DLManagedTensor;
+
+static void shared_release(void *shared) {
+  DLManagedTensor *t = shared;
+  if (t->deleter) t->deleter(t);
+}
+
+static void export_delete(DLManagedTensor *t) {
+  PyGILState_STATE s = PyGILState_Ensure();
+  Py_XDECREF((PyObject *)t->manager);
+  PyGILState_Release(s);
+  free(t);
+}
+
+static void capsule_delete(PyObject *c) {
+  if (!PyCapsule_IsValid(c, "dltensor")) return; /* consumed: the consumer calls the deleter */
+  DLManagedTensor *t = PyCapsule_GetPointer(c, "dltensor");
+  t->deleter(t);
+}
+
+static PyObject *buffer_dlpack(PyObject *o, PyObject *args) {
+  PyBuffer *b = (PyBuffer *)o;
+  PyObject *shape;
+  int code, bits;
+  if (!PyArg_ParseTuple(args, "O!ii", &PyTuple_Type, &shape, &code, &bits)) return NULL;
+  Py_ssize_t n = PyTuple_GET_SIZE(shape);
+  DLManagedTensor *t = calloc(1, sizeof *t + (size_t)(2 * n + 1) * sizeof(int64_t));
+  if (!t) return PyErr_NoMemory();
+  t->t.shape = (int64_t *)(t + 1);
+  t->t.strides = t->t.shape + n;
+  for (Py_ssize_t i = 0; i < n; i++) t->t.shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+  int64_t stride = 1;
+  for (Py_ssize_t i = n; i-- > 0; stride *= t->t.shape[i]) t->t.strides[i] = stride;
+  if (PyErr_Occurred()) {
+    free(t);
+    return NULL;
+  }
+  t->t.data = b->ptr;
+  t->t.ndim = (int32_t)n;
+  t->t.device = (DLDevice){(int32_t)dev_type(b->dev->dev), dev_id(b->dev->dev)};
+  t->t.dtype = (DLDataType){(uint8_t)code, (uint8_t)bits, 1};
+  t->manager = Py_NewRef(o);
+  t->deleter = export_delete;
+  PyObject *c = PyCapsule_New(t, "dltensor", capsule_delete);
+  if (!c) export_delete(t);
+  return c;
+}
+
+static bool compact(const DLTensor *t) {
+  int64_t stride = 1;
+  for (int i = t->ndim; t->strides && i-- > 0; stride *= t->shape[i])
+    if (t->shape[i] > 1 && t->strides[i] != stride) return false;
+  return true;
+}
+
+/* from_dlpack(capsule, device): (Buffer, shape, code, bits). The memory is shared. */
+static PyObject *fn_from_dlpack(PyObject *self, PyObject *args) {
+  (void)self;
+  PyObject *cap, *dev;
+  if (!PyArg_ParseTuple(args, "OO!", &cap, PyDevice_Type, &dev)) return NULL;
+  DLManagedTensor *m = PyCapsule_GetPointer(cap, "dltensor");
+  if (!m) return NULL;
+  const DLTensor *t = &m->t;
+  PyDevice *d = (PyDevice *)dev;
+  if (t->device.device_type != (int32_t)dev_type(d->dev) || t->device.device_id != dev_id(d->dev))
+    return PyErr_Format(PyExc_ValueError, "the DLPack tensor lies on device (%d, %d)", t->device.device_type, t->device.device_id);
+  if (!compact(t)) return PyErr_Format(PyExc_ValueError, "the DLPack tensor is not contiguous; make it so first (e.g. .contiguous())");
+  if (t->dtype.lanes != 1 || t->dtype.bits % 8) return PyErr_Format(PyExc_ValueError, "the DLPack tensor has packed elements, which are not supported");
+  if (dev_type(d->dev) == DEV_OPENCL && t->byte_offset) return PyErr_Format(PyExc_ValueError, "an OpenCL tensor with a byte offset cannot be imported");
+  size_t n = t->dtype.bits / 8;
+  PyObject *shape = PyTuple_New(t->ndim);
+  if (!shape) return NULL;
+  for (int i = 0; i < t->ndim; i++) {
+    n *= (size_t)t->shape[i];
+    PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->shape[i]));
+  }
+  PyBuffer *b = buffer_make(d, n);
+  if (!b || PyCapsule_SetName(cap, "used_dltensor") < 0) {
+    Py_XDECREF(b);
+    Py_DECREF(shape);
+    return NULL;
+  }
+  b->ptr = (char *)t->data + t->byte_offset;
+  b->shared = m;
+  return Py_BuildValue("NNii", b, shape, t->dtype.code, t->dtype.bits);
+}
+
+static PyObject *fn_dlpack_device(PyObject *self, PyObject *cap) {
+  (void)self;
+  DLManagedTensor *m = PyCapsule_GetPointer(cap, "dltensor");
+  return m ? Py_BuildValue("ii", m->t.device.device_type, m->t.device.device_id) : NULL;
+}
+
+/* ---- DeviceModule ---- */
+typedef struct { PyDevModule *m; const void *binary; size_t n; const char *manifest; } Load;
+static void load_body(void *arg) {
+  Load *x = arg;
+  x->m->mod = dev_load(x->m->dev->dev, x->binary, x->n, x->manifest);
+}
+
+static PyObject *device_load(PyObject *o, PyObject *args) {
+  Load x = {0};
+  Py_ssize_t n;
+  const char *bin;
+  if (!PyArg_ParseTuple(args, "y#s", &bin, &n, &x.manifest)) return NULL;
+  x.binary = bin;
+  x.n = (size_t)n;
+  x.m = (PyDevModule *)PyDevModule_Type->tp_alloc(PyDevModule_Type, 0);
+  if (!x.m) return NULL;
+  x.m->dev = (PyDevice *)Py_NewRef(o);
+  if (!py_dev_call(x.m->dev, load_body, &x)) {
+    Py_DECREF(x.m);
+    return NULL;
+  }
+  return (PyObject *)x.m;
+}
+
+static void unload_body(void *m) { dev_unload(((PyDevModule *)m)->mod); }
+static void devmodule_dealloc(PyObject *o) {
+  PyDevModule *m = (PyDevModule *)o;
+  PyTypeObject *t = Py_TYPE(o);
+  if (m->mod) {
+    pthread_mutex_lock(&m->dev->lock);
+    err_try(&m->dev->err, unload_body, m);
+    pthread_mutex_unlock(&m->dev->lock);
+  }
+  Py_XDECREF(m->dev);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+enum { MAX_ARGS = 256 };
+typedef struct { DevModule *m; void *arg[MAX_ARGS]; int number, repeat, min_ms, zero_limit, flush; double *cost; int kernel, regs[3]; } Call;
+
+static bool collect(PyDevModule *m, PyObject *list, Call *c) {
+  const Manifest *man = dev_manifest(m->mod);
+  PyObject *seq = PySequence_Fast(list, "arguments must be a sequence of Buffers");
+  if (!seq) return false;
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
+  c->m = m->mod;
+  bool ok = n == man->n_args && n <= MAX_ARGS;
+  if (!ok) PyErr_Format(PyExc_ValueError, "%s takes %d arguments, %zd were given", man->entry, man->n_args, n);
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    PyBuffer *b = (PyBuffer *)PySequence_Fast_GET_ITEM(seq, i);
+    ok = false;
+    if (!PyObject_TypeCheck((PyObject *)b, PyBuffer_Type)) PyErr_Format(PyExc_TypeError, "argument %zd is %s, not a Buffer", i, Py_TYPE(b)->tp_name);
+    else if (b->dev != m->dev) PyErr_Format(PyExc_ValueError, "argument %zd (%s) lies on another device than the program", i, man->arg[i].name);
+    else if (b->bytes < (size_t)man->arg[i].bytes)
+      PyErr_Format(PyExc_ValueError, "argument %zd (%s) has %zu bytes, the program needs %lld", i, man->arg[i].name, b->bytes, (long long)man->arg[i].bytes);
+    else if (dev_type(m->dev->dev) == DEV_CPU && (uintptr_t)b->ptr % 64)
+      PyErr_Format(PyExc_ValueError, "argument %zd (%s) is not aligned to 64 bytes; copy it with nd.array", i, man->arg[i].name);
+    else {
+      c->arg[i] = b->ptr;
+      ok = true;
+    }
+  }
+  Py_DECREF(seq);
+  return ok;
+}
+
+static void run_body(void *arg) {
+  Call *c = arg;
+  dev_run(c->m, c->arg);
+}
+
+static PyObject *devmodule_run(PyObject *o, PyObject *list) {
+  Call c = {0};
+  if (!collect((PyDevModule *)o, list, &c)) return NULL;
+  if (!py_dev_call(((PyDevModule *)o)->dev, run_body, &c)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static void time_body(void *arg) {
+  Call *c = arg;
+  dev_run(c->m, c->arg); /* warm-up */
+  time_repeats(c->m, c->arg, c->number, c->repeat, c->min_ms, c->zero_limit, c->flush, c->cost);
+}
+
+/* time(args, number, repeat, min_repeat_ms, zero_limit, flush): list of seconds, one per repeat, after one warm-up run */
+static PyObject *devmodule_time(PyObject *o, PyObject *args) {
+  Call c = {0};
+  PyObject *list;
+  if (!PyArg_ParseTuple(args, "Oiiiip", &list, &c.number, &c.repeat, &c.min_ms, &c.zero_limit, &c.flush)) return NULL;
+  if (c.number < 1 || c.repeat < 1) return PyErr_Format(PyExc_ValueError, "number (%d) and repeat (%d) must be at least 1", c.number, c.repeat);
+  if (!collect((PyDevModule *)o, list, &c)) return NULL;
+  PyObject *out = NULL;
+  c.cost = PyMem_Calloc((size_t)c.repeat, sizeof(double));
+  if (!c.cost) return PyErr_NoMemory();
+  if (py_dev_call(((PyDevModule *)o)->dev, time_body, &c) && (out = PyList_New(c.repeat)))
+    for (int i = 0; i < c.repeat; i++) PyList_SET_ITEM(out, i, PyFloat_FromDouble(c.cost[i]));
+  PyMem_Free(c.cost);
+  return out;
+}
+
+static void regs_body(void *arg) {
+  Call *c = arg;
+  dev_regs(c->m, c->kernel, &c->regs[0], &c->regs[1], &c->regs[2]);
+}
+
+static PyObject *devmodule_regs(PyObject *o, PyObject *arg) {
+  Call c = {.m = ((PyDevModule *)o)->mod, .kernel = (int)PyLong_AsLong(arg)};
+  if (PyErr_Occurred() || !py_dev_call(((PyDevModule *)o)->dev, regs_body, &c)) return NULL;
+  return Py_BuildValue("iii", c.regs[0], c.regs[1], c.regs[2]);
+}
+
+/* ---- tables ---- */
+static PyMethodDef DEVICE_METHODS[] = {{"info", device_info, METH_NOARGS, "Facts about the device, as a dict."},
+                                       {"sync", device_sync, METH_NOARGS, "Waits until the device has done all it was given."},
+                                       {"alloc", device_alloc, METH_O, "alloc(bytes) -> Buffer, uninitialised."},
+                                       {"load", device_load, METH_VARARGS, "load(binary, manifest) -> DeviceModule."},
+                                       {NULL, NULL, 0, NULL}};
+static PyMethodDef BUFFER_METHODS[] = {{"upload", buffer_upload, METH_O, "Copies a contiguous host array of equal size into the buffer."},
+                                       {"download", buffer_download, METH_O, "Copies the buffer into a writable host array; waits for the device."},
+                                       {"copy_from", buffer_copy_from, METH_O, "Copies another buffer of the same device and size."},
+                                       {"fill", buffer_fill, METH_O, "Sets every byte."},
+                                       {"dlpack", buffer_dlpack, METH_VARARGS, "dlpack(shape, code, bits) -> DLPack capsule that shares the memory."},
+                                       {NULL, NULL, 0, NULL}};
+static PyGetSetDef BUFFER_GET[] = {{"nbytes", buffer_bytes, NULL, "Size in bytes.", NULL},
+                                   {"address", buffer_address, NULL, "Pointer (OpenCL: the cl_mem) as a number.", NULL},
+                                   {"device", buffer_device, NULL, "The Device it lies on.", NULL},
+                                   {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef DEVMODULE_METHODS[] = {{"run", devmodule_run, METH_O, "run(buffers): starts the program; asynchronous on GPUs."},
+                                          {"time", devmodule_time, METH_VARARGS, "time(buffers, number, repeat, min_repeat_ms, zero_limit, flush) -> seconds per run, one value per repeat."},
+                                          {"regs", devmodule_regs, METH_O, "regs(kernel) -> (registers, local bytes, shared bytes)."},
+                                          {NULL, NULL, 0, NULL}};
+
+static PyObject *fn_exists(PyObject *self, PyObject *args) {
+  (void)self;
+  int type, id;
+  char why[512];
+  bool ok;
+  if (!PyArg_ParseTuple(args, "ii", &type, &id)) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  ok = dev_exists((DevType)type, id, why, sizeof why);
+  Py_END_ALLOW_THREADS;
+  return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
+}
+
+static PyMethodDef FUNCTIONS[] = {{"device_exists", fn_exists, METH_VARARGS, "device_exists(type, id) -> (bool, why not). Never raises."},
+                                  {"from_dlpack", fn_from_dlpack, METH_VARARGS, "from_dlpack(capsule, device) -> (Buffer, shape, type code, bits); shares the memory."},
+                                  {"dlpack_device", fn_dlpack_device, METH_O, "dlpack_device(capsule) -> (device type, device id)."},
+                                  {NULL, NULL, 0, NULL}};
+
+#define SLOT(id, f) {id, (void *)(f)}
+static PyType_Slot DEVICE_SLOTS[] = {SLOT(Py_tp_new, device_new), SLOT(Py_tp_dealloc, device_dealloc), SLOT(Py_tp_methods, DEVICE_METHODS),
+                                     {Py_tp_doc, (void *)"Device(device_type, device_id): an open device."}, {0, NULL}};
+static PyType_Slot BUFFER_SLOTS[] = {SLOT(Py_tp_dealloc, buffer_dealloc), SLOT(Py_tp_methods, BUFFER_METHODS), SLOT(Py_tp_getset, BUFFER_GET),
+                                     SLOT(Py_bf_getbuffer, buffer_get), {Py_tp_doc, (void *)"Memory on a device."}, {0, NULL}};
+static PyType_Slot DEVMODULE_SLOTS[] = {SLOT(Py_tp_dealloc, devmodule_dealloc), SLOT(Py_tp_methods, DEVMODULE_METHODS),
+                                        {Py_tp_doc, (void *)"A program loaded on a device."}, {0, NULL}};
+static PyType_Spec SPECS[] = {{"nestsmith._core.Device", sizeof(PyDevice), 0, Py_TPFLAGS_DEFAULT, DEVICE_SLOTS},
+                              {"nestsmith._core.Buffer", sizeof(PyBuffer), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, BUFFER_SLOTS},
+                              {"nestsmith._core.DeviceModule", sizeof(PyDevModule), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, DEVMODULE_SLOTS}};
+
 int py_init_device(PyObject *m) {
-  (void)m;
-  return 0;
+  PyTypeObject **const types[] = {&PyDevice_Type, &PyBuffer_Type, &PyDevModule_Type};
+  for (int i = 0; i < NS_COUNT(SPECS); i++) {
+    *types[i] = (PyTypeObject *)PyType_FromSpec(&SPECS[i]);
+    if (!*types[i] || PyModule_AddType(m, *types[i]) < 0) return -1;
+  }
+  return PyModule_AddFunctions(m, FUNCTIONS) < 0 ? -1 : py_init_measure(m);
 }

@@ -1,0 +1,440 @@
+/* Bindings of build and measure: build, Compiler, Worker, Pipeline. Calls block without the GIL; Python runs the long ones
+ * in threads and ends them with stop(), so that Ctrl-C is noticed at once. */
+#include "py/py_device.h"
+#include "measure/pipeline.h"
+#include <string.h>
+
+static PyTypeObject *Task_Type, *Compiler_Type, *Worker_Type, *Pipeline_Type;
+typedef struct { PyObject_HEAD TaskData *data; } PyTask;
+typedef struct { PyObject_HEAD Compiler *c; volatile int stop; } PyCompiler;
+typedef struct { PyObject_HEAD Err err; Worker *w; PyObject *task[MSR_SLOTS]; volatile int stop; bool busy; } PyWorker;
+typedef struct { PyObject_HEAD Err err; Pipeline *p; int users; } PyPipeline;
+
+static bool protect(Err *e, ErrBody body, void *arg) {
+  ErrCode c;
+  Py_BEGIN_ALLOW_THREADS;
+  c = err_try(e, body, arg);
+  Py_END_ALLOW_THREADS;
+  if (c) py_raise(e, c);
+  return c == NS_OK;
+}
+
+/* (kind, sm, fast_math) */
+static int target_from(PyObject *o, void *out) {
+  Target *t = out;
+  int kind;
+  memset(t, 0, sizeof *t);
+  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iii;target must be (kind, sm, fast_math)", &kind, &t->sm, &t->fast_math)) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "target must be (kind, sm, fast_math)");
+    return 0;
+  }
+  if (kind < TG_CPU || kind > TG_OPENCL) {
+    PyErr_Format(PyExc_ValueError, "target kind %d is none of 0 (CPU), 1 (CUDA), 2 (OpenCL)", kind);
+    return 0;
+  }
+  t->kind = (TargetKind)kind;
+  return 1;
+}
+
+/* (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict) */
+static int policy_from(PyObject *o, void *out) {
+  RunPolicy *p = out;
+  int flush, check, strict;
+  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s, &flush, &check, &p->stop_above, &strict)) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict)");
+    return 0;
+  }
+  p->flush = flush;
+  p->check = check;
+  p->strict = strict;
+  return 1;
+}
+
+static PyObject *result_dict(const RunResult *r) {
+  PyObject *costs = PyList_New(r->n_costs);
+  for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
+  if (!costs) return NULL;
+  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s}", "error_no", (int)r->error, "costs", costs, "quick", r->quick, "seconds", r->seconds,
+                       "full", r->full ? Py_True : Py_False, "runs", r->runs, "regs", r->regs, "local_bytes", r->local_bytes, "shared_bytes",
+                       r->shared_bytes, "max_error", r->max_error, "cause", r->cause, "msg", r->msg);
+}
+
+/* ---- build ---- */
+typedef struct { Arena *a; Err e; Target t; const char *source; BuildOptions o; Binary out; } Build;
+static void build_body(void *arg) {
+  Build *b = arg;
+  b->a = arena_new(&b->e);
+  b->out = build_binary(b->a, &b->t, b->source, &b->o);
+}
+
+static PyObject *fn_build(PyObject *self, PyObject *args) {
+  (void)self;
+  Build b = {0};
+  err_init(&b.e);
+  if (!PyArg_ParseTuple(args, "O&s|dzz", target_from, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc)) return NULL;
+  PyObject *r = protect(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds, b.out.cached ? Py_True : Py_False) : NULL;
+  arena_free(b.a);
+  return r;
+}
+
+static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
+  (void)self;
+  Target t;
+  char why[512];
+  if (!target_from(arg, &t)) return NULL;
+  bool ok = build_available(&t, why, sizeof why);
+  return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
+}
+
+/* ---- task data ---- */
+typedef struct { Err e; int n; size_t bytes[MSR_MAX_ARGS]; const void *data[MSR_MAX_ARGS]; bool is_output[MSR_MAX_ARGS]; const char *dtype[MSR_MAX_ARGS];
+                 Py_buffer view[MSR_MAX_ARGS]; TaskData *out; } TaskArgs;
+static void task_body(void *arg) {
+  TaskArgs *t = arg;
+  t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype);
+}
+
+static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  (void)kw;
+  PyObject *list;
+  if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
+  TaskArgs *t = PyMem_Calloc(1, sizeof *t);
+  if (!t) return PyErr_NoMemory();
+  err_init(&t->e);
+  PyTask *o = NULL;
+  bool ok = PyList_GET_SIZE(list) <= MSR_MAX_ARGS;
+  if (!ok) PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyList_GET_SIZE(list), MSR_MAX_ARGS);
+  for (; ok && t->n < PyList_GET_SIZE(list); t->n++) {
+    PyObject *data;
+    Py_ssize_t bytes;
+    int is_output;
+    ok = PyArg_ParseTuple(PyList_GET_ITEM(list, t->n), "nOps", &bytes, &data, &is_output, &t->dtype[t->n]);
+    if (ok && data != Py_None && PyObject_GetBuffer(data, &t->view[t->n], PyBUF_C_CONTIGUOUS) < 0) ok = false;
+    if (ok && (bytes < 0 || (data != Py_None && t->view[t->n].len != bytes))) {
+      PyErr_Format(PyExc_ValueError, "argument %d: the data has %zd bytes, %zd were announced", t->n, t->view[t->n].len, bytes);
+      t->n++;
+      ok = false;
+      break;
+    }
+    if (!ok) break;
+    t->bytes[t->n] = (size_t)bytes;
+    t->data[t->n] = data == Py_None ? NULL : t->view[t->n].buf;
+    t->is_output[t->n] = is_output;
+  }
+  if (ok && protect(&t->e, task_body, t)) {
+    o = (PyTask *)type->tp_alloc(type, 0);
+    if (o) o->data = t->out;
+    else task_data_free(t->out);
+  }
+  for (int i = 0; i < t->n; i++)
+    if (t->view[i].obj) PyBuffer_Release(&t->view[i]);
+  PyMem_Free(t);
+  return (PyObject *)o;
+}
+
+static void free_object(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+static void task_dealloc(PyObject *o) {
+  task_data_free(((PyTask *)o)->data);
+  free_object(o);
+}
+
+/* ---- Compiler ---- */
+typedef struct { Err e; PyCompiler *c; } NewCompiler;
+static void compiler_body(void *arg) {
+  NewCompiler *n = arg;
+  n->c->c = compiler_start(&n->e);
+}
+
+static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  (void)kw;
+  NewCompiler n = {.c = NULL};
+  if (!PyArg_ParseTuple(args, "")) return NULL;
+  err_init(&n.e);
+  n.c = (PyCompiler *)t->tp_alloc(t, 0);
+  if (!n.c || !protect(&n.e, compiler_body, &n)) {
+    Py_XDECREF(n.c);
+    return NULL;
+  }
+  compiler_stop_flag(n.c->c, &n.c->stop);
+  return (PyObject *)n.c;
+}
+
+static void compiler_dealloc(PyObject *o) {
+  compiler_stop(((PyCompiler *)o)->c);
+  free_object(o);
+}
+
+typedef struct { Arena *a; Err e; } OwnArena;
+static void arena_body(void *arg) {
+  OwnArena *o = arg;
+  o->a = arena_new(&o->e);
+}
+
+/* run(target, source, timeout, cache_dir, cc): (error_no, bytes or None, message, seconds, cached) */
+static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
+  PyCompiler *c = (PyCompiler *)o;
+  Target t;
+  const char *source;
+  char msg[MSR_MSG];
+  BuildOptions b = {0};
+  Binary out = {0};
+  OwnArena own = {0};
+  MeasureError r;
+  if (!PyArg_ParseTuple(args, "O&sdzz", target_from, &t, &source, &b.timeout_s, &b.cache_dir, &b.cc)) return NULL;
+  err_init(&own.e);
+  if (!protect(&own.e, arena_body, &own)) return NULL;
+  double start = clock_now();
+  Py_BEGIN_ALLOW_THREADS;
+  r = compiler_run(c->c, own.a, &t, source, &b, &out, msg);
+  Py_END_ALLOW_THREADS;
+  double seconds = clock_now() - start;
+  PyObject *x = r == ME_OK ? Py_BuildValue("iy#sdO", (int)r, out.data, (Py_ssize_t)out.n, "", seconds, out.cached ? Py_True : Py_False)
+                           : Py_BuildValue("iOsdO", (int)r, Py_None, msg, seconds, Py_False);
+  arena_free(own.a);
+  return x;
+}
+
+static PyObject *compiler_stop_py(PyObject *o, PyObject *none) {
+  (void)none;
+  ((PyCompiler *)o)->stop = 1;
+  Py_RETURN_NONE;
+}
+
+/* ---- Worker ---- */
+typedef struct { PyWorker *w; int type, id; } NewWorker;
+static void worker_body(void *arg) {
+  NewWorker *n = arg;
+  n->w->w = worker_start(&n->w->err, (DevType)n->type, n->id);
+}
+
+static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  (void)kw;
+  NewWorker n = {0};
+  if (!PyArg_ParseTuple(args, "ii", &n.type, &n.id)) return NULL;
+  n.w = (PyWorker *)t->tp_alloc(t, 0);
+  if (!n.w) return NULL;
+  err_init(&n.w->err);
+  if (!protect(&n.w->err, worker_body, &n)) {
+    Py_DECREF(n.w);
+    return NULL;
+  }
+  worker_stop_flag(n.w->w, &n.w->stop);
+  return (PyObject *)n.w;
+}
+
+static void worker_dealloc(PyObject *o) {
+  PyWorker *w = (PyWorker *)o;
+  worker_stop(w->w);
+  for (int i = 0; i < MSR_SLOTS; i++) Py_XDECREF(w->task[i]);
+  free_object(o);
+}
+
+/* run(slot, task, binary, manifest, policy): result dict */
+static PyObject *worker_run_py(PyObject *o, PyObject *args) {
+  PyWorker *w = (PyWorker *)o;
+  int slot;
+  PyObject *task;
+  const char *bin, *manifest;
+  Py_ssize_t n;
+  RunPolicy p;
+  RunResult r;
+  if (!PyArg_ParseTuple(args, "iO!y#sO&", &slot, Task_Type, &task, &bin, &n, &manifest, policy_from, &p)) return NULL;
+  if (!w->w) return PyErr_Format(PyExc_ValueError, "the worker is closed");
+  if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy: it runs one program at a time");
+  if (slot < 0 || slot >= MSR_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %d is not in [0, %d)", slot, MSR_SLOTS);
+  if (w->task[slot] != task) {
+    PyObject *old = w->task[slot];
+    w->task[slot] = Py_NewRef(task);
+    worker_task(w->w, slot, ((PyTask *)task)->data);
+    Py_XDECREF(old);
+  }
+  w->busy = true;
+  Py_BEGIN_ALLOW_THREADS;
+  r = worker_run(w->w, slot, bin, (size_t)n, manifest, &p);
+  Py_END_ALLOW_THREADS;
+  w->busy = false;
+  return result_dict(&r);
+}
+
+static PyObject *worker_stop_py(PyObject *o, PyObject *flag) {
+  ((PyWorker *)o)->stop = PyObject_IsTrue(flag);
+  Py_RETURN_NONE;
+}
+
+static PyObject *worker_close(PyObject *o, PyObject *none) {
+  (void)none;
+  PyWorker *w = (PyWorker *)o;
+  if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy; stop it first");
+  worker_stop(w->w);
+  w->w = NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *worker_pid_py(PyObject *o, void *none) {
+  (void)none;
+  PyWorker *w = (PyWorker *)o;
+  return PyLong_FromLong(w->w ? worker_pid(w->w) : 0);
+}
+
+/* ---- Pipeline ---- */
+typedef struct { PyPipeline *p; Target t; int type, id; PipeOptions o; } NewPipeline;
+static void pipeline_body(void *arg) {
+  NewPipeline *n = arg;
+  n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o);
+}
+
+static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  static char *names[] = {"target", "device_type", "device_id", "n_compile", "build_timeout", "cache_dir", "cc", NULL};
+  NewPipeline n = {0};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzz", names, target_from, &n.t, &n.type, &n.id, &n.o.n_compile, &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc))
+    return NULL;
+  n.p = (PyPipeline *)t->tp_alloc(t, 0);
+  if (!n.p) return NULL;
+  err_init(&n.p->err);
+  if (!protect(&n.p->err, pipeline_body, &n)) {
+    Py_DECREF(n.p);
+    return NULL;
+  }
+  return (PyObject *)n.p;
+}
+
+static bool pipeline_open(PyPipeline *p) {
+  if (!p->p) PyErr_SetString(PyExc_ValueError, "the pipeline is closed");
+  return p->p != NULL;
+}
+
+static PyObject *pipeline_close(PyObject *o, PyObject *none) {
+  (void)none;
+  PyPipeline *p = (PyPipeline *)o;
+  if (p->users) return PyErr_Format(PyExc_RuntimeError, "another thread is waiting in this pipeline");
+  Pipeline *x = p->p;
+  p->p = NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  pipe_free(x);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+static void pipeline_dealloc(PyObject *o) {
+  pipe_free(((PyPipeline *)o)->p);
+  free_object(o);
+}
+
+static PyObject *pipeline_task(PyObject *o, PyObject *arg) {
+  PyPipeline *p = (PyPipeline *)o;
+  if (!pipeline_open(p)) return NULL;
+  if (!PyObject_TypeCheck(arg, Task_Type)) return PyErr_Format(PyExc_TypeError, "expected TaskData, not %s", Py_TYPE(arg)->tp_name);
+  PyTask *t = (PyTask *)arg;
+  if (!t->data) return PyErr_Format(PyExc_ValueError, "this task data belongs to another pipeline already");
+  int k = pipe_task(p->p, t->data);
+  if (k < 0) return PyErr_NoMemory();
+  t->data = NULL; /* the pipeline owns it now */
+  return PyLong_FromLong(k);
+}
+
+typedef struct { PyPipeline *p; int task; const char *source, *manifest; long long tag; RunPolicy policy; } Submit;
+static void submit_body(void *arg) {
+  Submit *s = arg;
+  pipe_submit(s->p->p, &s->p->err, s->task, s->source, s->manifest, s->tag, &s->policy);
+}
+
+static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
+  Submit s = {.p = (PyPipeline *)o};
+  if (!PyArg_ParseTuple(args, "issLO&", &s.task, &s.source, &s.manifest, &s.tag, policy_from, &s.policy) || !pipeline_open(s.p)) return NULL;
+  ErrCode c = err_try(&s.p->err, submit_body, &s);
+  if (c) return py_raise(&s.p->err, c);
+  Py_RETURN_NONE;
+}
+
+static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
+  PyPipeline *p = (PyPipeline *)o;
+  double wait = 0;
+  enum { MAX = 32 };
+  if (!PyArg_ParseTuple(args, "|d", &wait) || !pipeline_open(p)) return NULL;
+  PipeResult *r = PyMem_Calloc(MAX, sizeof *r);
+  if (!r) return PyErr_NoMemory();
+  int n = 0;
+  p->users++;
+  Py_BEGIN_ALLOW_THREADS;
+  n = pipe_poll(p->p, wait > 0.2 ? 0.2 : wait, r, MAX);
+  Py_END_ALLOW_THREADS;
+  p->users--;
+  PyObject *out = PyErr_CheckSignals() < 0 ? NULL : PyList_New(n);
+  for (int i = 0; out && i < n; i++) {
+    PyObject *x = result_dict(&r[i].run);
+    PyObject *row = x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds, r[i].cached ? Py_True : Py_False) : NULL;
+    if (!row) Py_CLEAR(out);
+    else PyList_SET_ITEM(out, i, row);
+  }
+  PyMem_Free(r);
+  return out;
+}
+
+static PyObject *pipeline_pending(PyObject *o, void *none) {
+  (void)none;
+  return pipeline_open((PyPipeline *)o) ? PyLong_FromLong(pipe_pending(((PyPipeline *)o)->p)) : NULL;
+}
+
+static PyObject *pipeline_cancel(PyObject *o, PyObject *none) {
+  (void)none;
+  return pipeline_open((PyPipeline *)o) ? PyLong_FromLong(pipe_cancel(((PyPipeline *)o)->p)) : NULL;
+}
+
+static PyObject *pipeline_stop_above(PyObject *o, PyObject *args) {
+  int task;
+  double seconds;
+  if (!PyArg_ParseTuple(args, "id", &task, &seconds) || !pipeline_open((PyPipeline *)o)) return NULL;
+  pipe_stop_above(((PyPipeline *)o)->p, task, seconds);
+  Py_RETURN_NONE;
+}
+
+/* ---- tables ---- */
+static PyMethodDef COMPILER_METHODS[] = {{"run", compiler_run_py, METH_VARARGS, "run(target, source, timeout, cache_dir, cc) -> (error_no, binary or None, message, seconds, cached)."},
+                                         {"stop", compiler_stop_py, METH_NOARGS, "Ends a running compile from another thread."},
+                                         {NULL, NULL, 0, NULL}};
+static PyMethodDef WORKER_METHODS[] = {{"run", worker_run_py, METH_VARARGS, "run(slot, task, binary, manifest, policy) -> result dict; never raises for what the program does."},
+                                       {"stop", worker_stop_py, METH_O, "stop(flag): true ends the current run from another thread and refuses new ones."},
+                                       {"close", worker_close, METH_NOARGS, "Ends the process."},
+                                       {NULL, NULL, 0, NULL}};
+static PyGetSetDef WORKER_GET[] = {{"pid", worker_pid_py, NULL, "Process id, 0 while there is none.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef PIPELINE_METHODS[] = {{"task", pipeline_task, METH_O, "task(TaskData) -> number of the task; takes the data over."},
+                                         {"submit", pipeline_submit, METH_VARARGS, "submit(task, source, manifest, tag, policy)."},
+                                         {"poll", pipeline_poll, METH_VARARGS, "poll(wait=0) -> list of (tag, task, result dict, build seconds, cached); waits at most 0.2 s."},
+                                         {"cancel", pipeline_cancel, METH_NOARGS, "Drops what has not started; returns how many."},
+                                         {"stop_above", pipeline_stop_above, METH_VARARGS, "stop_above(task, seconds): candidates slower than this are not timed in full."},
+                                         {"close", pipeline_close, METH_NOARGS, "Ends all its processes."},
+                                         {NULL, NULL, 0, NULL}};
+static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef FUNCTIONS[] = {{"build", fn_build, METH_VARARGS, "build((kind, sm, fast_math), source, timeout=0, cache_dir=None, cc=None) -> (binary, seconds, cached)."},
+                                  {"build_available", fn_build_available, METH_O, "build_available((kind, sm, fast_math)) -> (bool, version or what is missing)."},
+                                  {NULL, NULL, 0, NULL}};
+
+#define SLOT(id, f) {id, (void *)(f)}
+#define END {0, NULL}
+static PyType_Slot TASK_SLOTS[] = {SLOT(Py_tp_new, task_new), SLOT(Py_tp_dealloc, task_dealloc),
+                                   {Py_tp_doc, (void *)"TaskData([(bytes, array or None, is_output, dtype), ...]): inputs and expected outputs in shared memory."}, END};
+static PyType_Slot COMPILER_SLOTS[] = {SLOT(Py_tp_new, compiler_new), SLOT(Py_tp_dealloc, compiler_dealloc), SLOT(Py_tp_methods, COMPILER_METHODS),
+                                       {Py_tp_doc, (void *)"Compiler(): compiles under a hard deadline, in a process of its own where needed."}, END};
+static PyType_Slot WORKER_SLOTS[] = {SLOT(Py_tp_new, worker_new), SLOT(Py_tp_dealloc, worker_dealloc), SLOT(Py_tp_methods, WORKER_METHODS),
+                                     SLOT(Py_tp_getset, WORKER_GET), {Py_tp_doc, (void *)"Worker(device_type, device_id): an isolated measuring process."}, END};
+static PyType_Slot PIPELINE_SLOTS[] = {SLOT(Py_tp_new, pipeline_new), SLOT(Py_tp_dealloc, pipeline_dealloc), SLOT(Py_tp_methods, PIPELINE_METHODS),
+                                       SLOT(Py_tp_getset, PIPELINE_GET),
+                                       {Py_tp_doc, (void *)"Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, cc=None): compiles and measures, overlapped."}, END};
+static PyType_Spec SPECS[] = {{"nestsmith._core.TaskData", sizeof(PyTask), 0, Py_TPFLAGS_DEFAULT, TASK_SLOTS},
+                              {"nestsmith._core.Compiler", sizeof(PyCompiler), 0, Py_TPFLAGS_DEFAULT, COMPILER_SLOTS},
+                              {"nestsmith._core.Worker", sizeof(PyWorker), 0, Py_TPFLAGS_DEFAULT, WORKER_SLOTS},
+                              {"nestsmith._core.Pipeline", sizeof(PyPipeline), 0, Py_TPFLAGS_DEFAULT, PIPELINE_SLOTS}};
+
+int py_init_measure(PyObject *m) {
+  PyTypeObject **const types[] = {&Task_Type, &Compiler_Type, &Worker_Type, &Pipeline_Type};
+  for (int i = 0; i < NS_COUNT(SPECS); i++) {
+    *types[i] = (PyTypeObject *)PyType_FromSpec(&SPECS[i]);
+    if (!*types[i] || PyModule_AddType(m, *types[i]) < 0) return -1;
+  }
+  return PyModule_AddFunctions(m, FUNCTIONS);
+}
