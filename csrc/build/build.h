@@ -17,6 +17,8 @@ enum { BUILD_FAST_MATH_PRECISE, BUILD_FAST_MATH_REFERENCE, BUILD_FAST_MATH_AGGRE
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o);
 bool build_available(const Target *t, char *why, size_t n); /* never raises; why: what was looked for and how to install it; else the version */
 
+bool build_sm_range(int *lo, int *hi);                      /* oldest and newest GPU architecture of the installed NVRTC; false: none installed */
+
 /* ---- child processes (spawn.c): one group per child, killed as a whole ---- */
 typedef struct { int pid; int pipe_fd; } Child;
 /* Starts argv[0] (searched in PATH) in a process group of its own; its standard output and error go to pipe_fd (both to

@@ -123,6 +123,17 @@ bool nvrtc_available(char *why, size_t n) {
 /* sm_90a instructions exist only for that exact GPU and need their own architecture name. */
 static bool wants_a(const Target *t, const char *source) { return t->sm >= 90 && (strstr(source, "wgmma") || strstr(source, "setmaxnreg")); }
 
+bool build_sm_range(int *lo, int *hi) {
+  Nvrtc v;
+  char why[512];
+  int n = 0, list[64];
+  *lo = *hi = 0;
+  if (!load(&v, why, sizeof why) || v.arch_count(&n) != 0 || n < 1 || n > 64 || v.archs(list) != 0) return false;
+  *lo = list[0];
+  *hi = list[n - 1]; /* NVRTC lists them in ascending order */
+  return true;
+}
+
 typedef struct { const char *option; bool ptx; } Arch;
 
 static Arch architecture(Arena *a, const Nvrtc *v, const Target *t, const char *source) {

@@ -139,8 +139,20 @@ static void cpu_name(char *out, size_t n) {
   fclose(f);
 }
 
-bool cpu_probe(int id, char *why, size_t n) {
+static void facts(DevInfo *f) {
+  cpu_name(f->name, sizeof f->name);
+  f->multiprocessors = cpool_default_threads();
+  f->warp_size = 1;
+  f->max_threads_per_block = 1;
+  f->total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  f->l2_bytes = l3 > 0 ? l3 : l2 > 0 ? l2 : 0;
+  f->max_dims[0] = f->max_dims[1] = f->max_dims[2] = 1;
+}
+
+bool cpu_probe(int id, char *why, size_t n, DevInfo *info) {
   if (id != 0 && n) snprintf(why, n, "there is one CPU device, cpu(0)");
+  if (id == 0 && info) facts(info);
   return id == 0;
 }
 
@@ -150,12 +162,5 @@ void cpu_open(Device *d) {
   if (!cpu) err_raise(d->err, NS_ERR_MEMORY, "out of memory opening the CPU");
   d->ops = &CPU_OPS;
   d->impl = cpu;
-  cpu_name(d->info.name, sizeof d->info.name);
-  d->info.multiprocessors = cpool_default_threads();
-  d->info.warp_size = 1;
-  d->info.max_threads_per_block = 1;
-  d->info.total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  d->info.l2_bytes = l3 > 0 ? l3 : l2 > 0 ? l2 : 0;
-  d->info.max_dims[0] = d->info.max_dims[1] = d->info.max_dims[2] = 1;
+  facts(&d->info);
 }

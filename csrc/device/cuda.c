@@ -88,12 +88,31 @@ static bool count_devices(CudaApi *api, int *count, char *why, size_t n) {
   return true;
 }
 
-bool cuda_probe(int id, char *why, size_t n) {
+static void cuda_facts(const CudaApi *api, CUdevice dev, DevInfo *f) {
+  int major = 0, minor = 0, v = 0;
+  size_t bytes = 0;
+  const struct { int attr; int32_t *out; } FACTS[] = {
+      {CU_ATTR_MULTIPROCESSORS, &f->multiprocessors}, {CU_ATTR_WARP_SIZE, &f->warp_size}, {CU_ATTR_MAX_THREADS_PER_BLOCK, &f->max_threads_per_block},
+      {CU_ATTR_CLOCK_RATE, &f->clock_khz}, {CU_ATTR_MAX_BLOCK_DIM_X, &f->max_dims[0]}, {CU_ATTR_MAX_BLOCK_DIM_X + 1, &f->max_dims[1]},
+      {CU_ATTR_MAX_BLOCK_DIM_X + 2, &f->max_dims[2]}, {CU_ATTR_MAJOR, &major}, {CU_ATTR_MINOR, &minor}};
+  for (int i = 0; i < NS_COUNT(FACTS); i++) api->device_attr(FACTS[i].out, FACTS[i].attr, dev);
+  f->sm = major * 10 + minor;
+  if (api->device_attr(&v, CU_ATTR_MAX_SHARED_PER_BLOCK, dev) == 0) f->max_shared_per_block = v;
+  if (api->device_attr(&v, CU_ATTR_MAX_SHARED_OPTIN, dev) == 0) f->max_shared_optin = v;
+  if (api->device_attr(&v, CU_ATTR_L2_CACHE_SIZE, dev) == 0) f->l2_bytes = v;
+  if (api->device_bytes(&bytes, dev) == 0) f->total_bytes = (int64_t)bytes;
+  api->device_name(f->name, (int)sizeof f->name, dev);
+  api->driver_version(&f->driver_version);
+}
+
+bool cuda_probe(int id, char *why, size_t n, DevInfo *info) {
   CudaApi api = {0};
   int count = 0;
   if (!count_devices(&api, &count, why, n)) return false;
   bool ok = id >= 0 && id < count;
   if (!ok) snprintf(why, n, "cuda(%d) does not exist: the driver sees %d GPU(s); check CUDA_VISIBLE_DEVICES", id, count);
+  CUdevice dev;
+  if (ok && info && api.device_get(&dev, id) == 0) cuda_facts(&api, dev, info);
   return ok; /* the library stays loaded: unloading a started driver is not supported */
 }
 
@@ -114,6 +133,11 @@ static void cuda_free(Device *d, void *p) {
 static void cuda_sync(Device *d) {
   Cuda *c = enter(d);
   TRY(d, c->api.stream_sync(c->stream), "waiting for the GPU");
+}
+
+static void cuda_sync_all(Device *d) {
+  Cuda *c = enter(d);
+  TRY(d, c->api.ctx_sync(), "waiting for the GPU");
 }
 
 static void cuda_upload(Device *d, void *dst, const void *src, size_t n) {
@@ -314,26 +338,8 @@ static void cuda_close(Device *d) {
 
 static const DevOps CUDA_OPS = {
     .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .upload = cuda_upload, .download = cuda_download, .copy = cuda_copy,
-    .fill = cuda_fill, .sync = cuda_sync, .load = cuda_load, .unload = cuda_unload, .run = cuda_run, .time = cuda_time, .regs = cuda_regs,
+    .fill = cuda_fill, .sync = cuda_sync, .sync_all = cuda_sync_all, .load = cuda_load, .unload = cuda_unload, .run = cuda_run, .time = cuda_time, .regs = cuda_regs,
     .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end, .graph_launch = cuda_graph_launch, .graph_free = cuda_graph_free};
-
-static void cuda_facts(Device *d, Cuda *c) {
-  DevInfo *f = &d->info;
-  int major = 0, minor = 0, v = 0;
-  size_t bytes = 0;
-  const struct { int attr; int32_t *out; } FACTS[] = {
-      {CU_ATTR_MULTIPROCESSORS, &f->multiprocessors}, {CU_ATTR_WARP_SIZE, &f->warp_size}, {CU_ATTR_MAX_THREADS_PER_BLOCK, &f->max_threads_per_block},
-      {CU_ATTR_CLOCK_RATE, &f->clock_khz}, {CU_ATTR_MAX_BLOCK_DIM_X, &f->max_dims[0]}, {CU_ATTR_MAX_BLOCK_DIM_X + 1, &f->max_dims[1]},
-      {CU_ATTR_MAX_BLOCK_DIM_X + 2, &f->max_dims[2]}, {CU_ATTR_MAJOR, &major}, {CU_ATTR_MINOR, &minor}};
-  for (int i = 0; i < NS_COUNT(FACTS); i++) c->api.device_attr(FACTS[i].out, FACTS[i].attr, c->dev);
-  f->sm = major * 10 + minor;
-  if (c->api.device_attr(&v, CU_ATTR_MAX_SHARED_PER_BLOCK, c->dev) == 0) f->max_shared_per_block = v;
-  if (c->api.device_attr(&v, CU_ATTR_MAX_SHARED_OPTIN, c->dev) == 0) f->max_shared_optin = v;
-  if (c->api.device_attr(&v, CU_ATTR_L2_CACHE_SIZE, c->dev) == 0) f->l2_bytes = v;
-  if (c->api.device_bytes(&bytes, c->dev) == 0) f->total_bytes = (int64_t)bytes;
-  c->api.device_name(f->name, (int)sizeof f->name, c->dev);
-  c->api.driver_version(&f->driver_version);
-}
 
 static void open_context(void *arg) {
   Device *d = arg;
@@ -345,7 +351,7 @@ static void open_context(void *arg) {
   TRY(d, c->api.stream_new(&c->stream, CU_STREAM_NON_BLOCKING), "creating a stream");
   TRY(d, c->api.event_new(&c->begin, CU_EVENT_DEFAULT), "creating a timer");
   TRY(d, c->api.event_new(&c->end, CU_EVENT_DEFAULT), "creating a timer");
-  cuda_facts(d, c);
+  cuda_facts(&c->api, c->dev, &d->info);
 }
 
 void cuda_open(Device *d) {

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { DevType type; const char *name; void (*open)(Device *); bool (*probe)(int, char *, size_t); } BACKENDS[] = {
+enum { FLUSH_DEFAULT = 64 << 20, FLUSH_MAX = 128 << 20 };
+
+static const struct { DevType type; const char *name; void (*open)(Device *); bool (*probe)(int, char *, size_t, DevInfo *); } BACKENDS[] = {
     {DEV_CPU, "cpu", cpu_open, cpu_probe}, {DEV_CUDA, "cuda", cuda_open, cuda_probe}, {DEV_OPENCL, "opencl", opencl_open, opencl_probe}};
 
 static int backend(DevType t) {
@@ -21,7 +23,14 @@ bool dev_exists(DevType t, int id, char *why, size_t n) {
     snprintf(why, n, "device type %d is none of cpu (1), cuda (2), opencl (4)", (int)t);
     return false;
   }
-  return BACKENDS[b].probe(id, why, n);
+  return BACKENDS[b].probe(id, why, n, NULL);
+}
+
+bool dev_query(DevType t, int id, DevInfo *out) {
+  char why[512];
+  int b = backend(t);
+  memset(out, 0, sizeof *out);
+  return b >= 0 && BACKENDS[b].probe(id, why, sizeof why, out);
 }
 
 static void open_body(void *arg) {
@@ -86,6 +95,7 @@ void dev_fill(Device *d, void *dst, int byte, size_t n) {
 }
 
 void dev_sync(Device *d) { d->ops->sync(d); }
+void dev_sync_all(Device *d) { (d->ops->sync_all ? d->ops->sync_all : d->ops->sync)(d); }
 
 /* ---- modules ---- */
 typedef struct { DevModule *m; const void *binary; size_t n; const char *manifest; } Load;
@@ -157,7 +167,8 @@ double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
   ready(m, args);
   Device *d = m->dev;
   if (flush_l2 && !d->flush) {
-    d->flush_bytes = (size_t)(d->info.l2_bytes > 0 ? 2 * d->info.l2_bytes : 64 << 20);
+    int64_t want = d->info.l2_bytes > 0 ? 2 * d->info.l2_bytes : FLUSH_DEFAULT;
+    d->flush_bytes = (size_t)(want < FLUSH_MAX ? want : FLUSH_MAX);
     d->flush = dev_alloc(d, d->flush_bytes);
   }
   return d->ops->time(m, args, number, flush_l2);

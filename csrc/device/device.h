@@ -24,6 +24,7 @@ typedef struct {
   int32_t clock_khz, driver_version, max_dims[3];
 } DevInfo;
 bool dev_exists(DevType t, int id, char *why, size_t n); /* never raises; why: what was looked for and where */
+bool dev_query(DevType t, int id, DevInfo *out);         /* facts without opening the device (no GPU context); never raises; false: there is none */
 Device *dev_open(Err *e, DevType t, int id);             /* shared per (type, id) inside a process is the caller's business; e must outlive it */
 void dev_close(Device *d);
 bool dev_lost(const Device *d);                          /* true after an error that this process cannot recover from (CUDA's sticky errors) */
@@ -37,6 +38,7 @@ void dev_download(Device *d, void *dst, const void *src, size_t n); /* waits */
 void dev_copy(Device *d, void *dst, const void *src, size_t n);
 void dev_fill(Device *d, void *dst, int byte, size_t n);
 void dev_sync(Device *d);                                /* raises NS_ERR_RUNTIME with the device's own error name */
+void dev_sync_all(Device *d);                            /* also waits for work that other libraries gave to the same context */
 /* binary: cubin (CUDA), OpenCL binary or source (OpenCL), a shared object's bytes or its path (CPU). manifest: gen_manifest's JSON. */
 DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest);
 const Manifest *dev_manifest(const DevModule *m);

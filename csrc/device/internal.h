@@ -13,6 +13,7 @@ typedef struct {
   void (*copy)(Device *d, void *dst, const void *src, size_t n);
   void (*fill)(Device *d, void *dst, int byte, size_t n);
   void (*sync)(Device *d);
+  void (*sync_all)(Device *d); /* may be NULL: as sync */
   void (*load)(DevModule *m, const void *binary, size_t n); /* sets m->code */
   void (*unload)(DevModule *m);
   void (*run)(DevModule *m, void *const *args);
@@ -50,9 +51,10 @@ struct DevGraph { Device *dev; void *impl; };
 void cpu_open(Device *d);
 void cuda_open(Device *d);
 void opencl_open(Device *d);
-bool cpu_probe(int id, char *why, size_t n);
-bool cuda_probe(int id, char *why, size_t n);
-bool opencl_probe(int id, char *why, size_t n);
+/* Is there such a device? why: the reason if not; info: its facts if so, unless NULL. Nothing is opened or raised. */
+bool cpu_probe(int id, char *why, size_t n, DevInfo *info);
+bool cuda_probe(int id, char *why, size_t n, DevInfo *info);
+bool opencl_probe(int id, char *why, size_t n, DevInfo *info);
 
 /* cpu_pool.c: the thread pool of CPU kernels. Threads that come late to a job are not waited for. */
 typedef struct CpuPool CpuPool;

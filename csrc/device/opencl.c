@@ -68,14 +68,41 @@ static int list_devices(OpenclApi *api, cl_device_id out[MAX_DEVICES]) {
   return (int)total;
 }
 
-bool opencl_probe(int id, char *why, size_t n) {
+static void facts(const OpenclApi *api, cl_device_id dev, DevInfo *f) {
+  cl_uint units = 0, mhz = 0;
+  size_t group = 0, items[8] = {0};
+  cl_ulong global = 0, local = 0, cache = 0;
+  api->device_info(dev, CLD_NAME, sizeof f->name, f->name, NULL);
+  api->device_info(dev, CLD_MAX_COMPUTE_UNITS, sizeof units, &units, NULL);
+  api->device_info(dev, CLD_MAX_CLOCK_FREQUENCY, sizeof mhz, &mhz, NULL);
+  api->device_info(dev, CLD_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL);
+  api->device_info(dev, CLD_MAX_WORK_ITEM_SIZES, sizeof items, items, NULL);
+  api->device_info(dev, CLD_GLOBAL_MEM_SIZE, sizeof global, &global, NULL);
+  api->device_info(dev, CLD_LOCAL_MEM_SIZE, sizeof local, &local, NULL);
+  api->device_info(dev, CLD_GLOBAL_MEM_CACHE_SIZE, sizeof cache, &cache, NULL);
+  f->multiprocessors = (int32_t)units;
+  f->clock_khz = (int32_t)mhz * 1000;
+  f->max_threads_per_block = (int32_t)group;
+  for (int i = 0; i < 3; i++) f->max_dims[i] = (int32_t)items[i];
+  f->total_bytes = (int64_t)global;
+  f->max_shared_per_block = f->max_shared_optin = (int64_t)local;
+  f->l2_bytes = (int64_t)cache;
+  const char *s = getenv("NESTSMITH_OPENCL_WARP_SIZE");
+  if (!s) s = getenv("TVM_OPENCL_WARP_SIZE");
+  long w = s ? strtol(s, NULL, 10) : 1; /* the standard has no query that works without a kernel */
+  f->warp_size = w >= 1 && w <= 1024 ? (int32_t)w : 1;
+}
+
+bool opencl_probe(int id, char *why, size_t n, DevInfo *info) {
   OpenclApi api = {0};
   cl_device_id all[MAX_DEVICES];
   if (!load_api(&api, why, n)) return false;
   int count = list_devices(&api, all);
   if (id < 0 || id >= count)
     snprintf(why, n, "opencl(%d) does not exist: the loader sees %d device(s); `clinfo -l` lists them, the package pocl-opencl-icd adds one that runs on the CPU", id, count);
-  return id >= 0 && id < count;
+  bool ok = id >= 0 && id < count;
+  if (ok && info) facts(&api, all[id], info);
+  return ok;
 }
 
 static void failed(Device *d, cl_int r, const char *what) {
@@ -284,32 +311,6 @@ static const DevOps OPENCL_OPS = {
     .close = cl_close, .alloc = cl_alloc, .free = cl_free, .upload = cl_upload, .download = cl_download, .copy = cl_copy,
     .fill = cl_fill, .sync = cl_sync, .load = cl_load, .unload = cl_unload, .run = cl_run, .time = cl_time, .regs = cl_regs};
 
-static void facts(Device *d, Opencl *c) {
-  DevInfo *f = &d->info;
-  cl_uint units = 0, mhz = 0;
-  size_t group = 0, items[8] = {0};
-  cl_ulong global = 0, local = 0, cache = 0;
-  c->api.device_info(c->dev, CLD_NAME, sizeof f->name, f->name, NULL);
-  c->api.device_info(c->dev, CLD_MAX_COMPUTE_UNITS, sizeof units, &units, NULL);
-  c->api.device_info(c->dev, CLD_MAX_CLOCK_FREQUENCY, sizeof mhz, &mhz, NULL);
-  c->api.device_info(c->dev, CLD_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL);
-  c->api.device_info(c->dev, CLD_MAX_WORK_ITEM_SIZES, sizeof items, items, NULL);
-  c->api.device_info(c->dev, CLD_GLOBAL_MEM_SIZE, sizeof global, &global, NULL);
-  c->api.device_info(c->dev, CLD_LOCAL_MEM_SIZE, sizeof local, &local, NULL);
-  c->api.device_info(c->dev, CLD_GLOBAL_MEM_CACHE_SIZE, sizeof cache, &cache, NULL);
-  f->multiprocessors = (int32_t)units;
-  f->clock_khz = (int32_t)mhz * 1000;
-  f->max_threads_per_block = (int32_t)group;
-  for (int i = 0; i < 3; i++) f->max_dims[i] = (int32_t)items[i];
-  f->total_bytes = (int64_t)global;
-  f->max_shared_per_block = f->max_shared_optin = (int64_t)local;
-  f->l2_bytes = (int64_t)cache;
-  const char *s = getenv("NESTSMITH_OPENCL_WARP_SIZE");
-  if (!s) s = getenv("TVM_OPENCL_WARP_SIZE");
-  long w = s ? strtol(s, NULL, 10) : 1; /* the standard has no query that works without a kernel */
-  f->warp_size = w >= 1 && w <= 1024 ? (int32_t)w : 1;
-}
-
 static void open_context(void *arg) {
   Device *d = arg;
   Opencl *c = d->impl;
@@ -323,7 +324,7 @@ static void open_context(void *arg) {
   if (r) failed(d, r, "creating a context");
   c->queue = c->api.queue_new(c->ctx, c->dev, CL_PROFILING_ENABLE, &r);
   if (r) failed(d, r, "creating a queue");
-  facts(d, c);
+  facts(&c->api, c->dev, &d->info);
 }
 
 void opencl_open(Device *d) {

@@ -51,9 +51,7 @@ static void device_dealloc(PyObject *o) {
   Py_DECREF(t);
 }
 
-static PyObject *device_info(PyObject *o, PyObject *none) {
-  (void)none;
-  const DevInfo *f = dev_info(((PyDevice *)o)->dev);
+static PyObject *info_dict(const DevInfo *f) {
   return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:i,s:i,s:[iii]}", "name", f->name, "sm", f->sm, "multiprocessors", f->multiprocessors,
                        "warp_size", f->warp_size, "max_threads_per_block", f->max_threads_per_block, "max_shared_per_block",
                        (long long)f->max_shared_per_block, "max_shared_optin", (long long)f->max_shared_optin, "total_bytes", (long long)f->total_bytes,
@@ -61,7 +59,26 @@ static PyObject *device_info(PyObject *o, PyObject *none) {
                        f->max_dims[1], f->max_dims[2]);
 }
 
+static PyObject *device_info(PyObject *o, PyObject *none) {
+  (void)none;
+  return info_dict(dev_info(((PyDevice *)o)->dev));
+}
+
+static PyObject *fn_query(PyObject *self, PyObject *args) {
+  (void)self;
+  int type, id;
+  bool ok;
+  DevInfo info;
+  if (!PyArg_ParseTuple(args, "ii", &type, &id)) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  ok = dev_query((DevType)type, id, &info);
+  Py_END_ALLOW_THREADS;
+  if (!ok) Py_RETURN_NONE;
+  return info_dict(&info);
+}
+
 static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }
+static void sync_all_body(void *d) { dev_sync_all(((PyDevice *)d)->dev); }
 static PyObject *device_sync(PyObject *o, PyObject *none) {
   (void)none;
   if (!py_dev_call((PyDevice *)o, sync_body, o)) return NULL;
@@ -261,7 +278,7 @@ static PyObject *fn_from_dlpack(PyObject *self, PyObject *args) {
     n *= (size_t)t->shape[i];
     PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->shape[i]));
   }
-  PyBuffer *b = buffer_make(d, n);
+  PyBuffer *b = py_dev_call(d, sync_all_body, d) ? buffer_make(d, n) : NULL;
   if (!b || PyCapsule_SetName(cap, "used_dltensor") < 0) {
     Py_XDECREF(b);
     Py_DECREF(shape);
@@ -423,7 +440,8 @@ static PyObject *fn_exists(PyObject *self, PyObject *args) {
   return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
 }
 
-static PyMethodDef FUNCTIONS[] = {{"device_exists", fn_exists, METH_VARARGS, "device_exists(type, id) -> (bool, why not). Never raises."},
+static PyMethodDef FUNCTIONS[] = {{"device_query", fn_query, METH_VARARGS, "device_query(type, id) -> dict of facts, None if there is no such device. Opens nothing."},
+                                  {"device_exists", fn_exists, METH_VARARGS, "device_exists(type, id) -> (bool, why not). Never raises."},
                                   {"from_dlpack", fn_from_dlpack, METH_VARARGS, "from_dlpack(capsule, device) -> (Buffer, shape, type code, bits); shares the memory."},
                                   {"dlpack_device", fn_dlpack_device, METH_O, "dlpack_device(capsule) -> (device type, device id)."},
                                   {NULL, NULL, 0, NULL}};

@@ -86,6 +86,13 @@ static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
   return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
 }
 
+static PyObject *fn_sm_range(PyObject *self, PyObject *none) {
+  (void)self, (void)none;
+  int lo, hi;
+  if (!build_sm_range(&lo, &hi)) Py_RETURN_NONE;
+  return Py_BuildValue("ii", lo, hi);
+}
+
 /* ---- task data ---- */
 typedef struct { Err e; int n; size_t bytes[MSR_MAX_ARGS]; const void *data[MSR_MAX_ARGS]; bool is_output[MSR_MAX_ARGS]; const char *dtype[MSR_MAX_ARGS];
                  Py_buffer view[MSR_MAX_ARGS]; TaskData *out; } TaskArgs;
@@ -412,6 +419,7 @@ static PyMethodDef PIPELINE_METHODS[] = {{"task", pipeline_task, METH_O, "task(T
 static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef FUNCTIONS[] = {{"build", fn_build, METH_VARARGS, "build((kind, sm, fast_math), source, timeout=0, cache_dir=None, cc=None) -> (binary, seconds, cached)."},
                                   {"build_available", fn_build_available, METH_O, "build_available((kind, sm, fast_math)) -> (bool, version or what is missing)."},
+                                  {"build_sm_range", fn_sm_range, METH_NOARGS, "build_sm_range() -> (oldest, newest) GPU architecture of the installed NVRTC, or None."},
                                   {NULL, NULL, 0, NULL}};
 
 #define SLOT(id, f) {id, (void *)(f)}
