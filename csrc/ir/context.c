@@ -232,6 +232,7 @@ void ir_release(IrCtx *c, IrMark m) {
   }
   int32_t memo_end = c->n_expr < c->cap_memo ? c->n_expr : c->cap_memo;
   if (m.exprs < memo_end) memset(c->memo + m.exprs, 0, (size_t)(memo_end - m.exprs) * sizeof *c->memo);
+  c->epoch++;
   c->n_expr = m.exprs;
   c->n_kid = m.kids;
   c->n_var = m.vars;

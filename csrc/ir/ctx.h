@@ -5,9 +5,12 @@
 
 enum { IR_MAX_DEPTH = 4000, IR_MAX_WALKS = 24 };
 
-typedef struct { /* what the index algebra knows of one expression; valid where the stamp equals the analyser's version */
-  uint32_t bound_v, res_v, simp_v;
+struct Sum;
+typedef struct { /* what the index algebra knows of one expression, valid for one version of one analyser's facts */
+  uint32_t version;
+  uint32_t have; /* which of the fields below are set */
   ExprId simp;
+  const struct Sum *sum;
   Bound bound;
   Residue res;
 } ArMemo;
@@ -36,6 +39,7 @@ struct IrCtx {
   ArMemo *memo; /* cap_memo entries, made by the first ar_ call */
   int32_t cap_memo;
   uint32_t version; /* last version number given to an analyser */
+  uint32_t epoch;   /* counts releases: what an analyser remembers from before one is void */
   Walk walk[IR_MAX_WALKS];
 };
 
