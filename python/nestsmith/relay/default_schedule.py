@@ -1,0 +1,119 @@
+"""A schedule for every program, without tuning: what a network runs with until there are records.
+
+Everything element-wise is inlined. On a GPU each remaining stage is one kernel: its spatial loops are fused, cut into blocks of
+threads and bound; reductions run serially in a thread. On a CPU the outer spatial loops run in parallel and a divisor of the
+innermost one as vector lanes, with the reduction between the two.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .. import _core
+
+__all__ = ["default_state", "state_from"]
+
+_VECTORIZE, _PARALLEL, _BLOCK_X, _THREAD_X = 2, 3, 5, 6
+_SPACE = 0
+
+
+def _inline(state, dag, gpu):
+    """Inlines what is read element by element; returns the numbers of the stages that stay."""
+    flags, keep = dag.stages(), []
+    for i, op in reversed(list(enumerate(dag.ops))):
+        if op.is_placeholder:
+            continue
+        f = flags[i]
+        constant = not list(op.input_tensors) and len(op.axis) > 0  # matrices of constants: a tiny stage beats a chain of selects
+        costly = f["has_expensive"] or (f["has_branch"] and not gpu)
+        if f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly:
+            keep.append(i)
+        else:
+            state.apply("CI", i)
+    return keep
+
+
+def _axes(state, stage):
+    return state.stages()[stage][3]
+
+
+def _spatial(state, stage):
+    return [k for k, a in enumerate(_axes(state, stage)) if a[1] == _SPACE]
+
+
+def _extent(axis):
+    return axis[4] if isinstance(axis[4], int) else -1  # the extent may depend on outer loops (adaptive pools)
+
+
+def _bind(state, stage, max_threads, multiprocessors):
+    ids = _spatial(state, stage)
+    if not ids:
+        return
+    if len(ids) > 1:
+        state.apply("FU", stage, ids)
+    n = _extent(_axes(state, stage)[0])
+    threads = 32
+    while threads < min(max_threads, 256) and n > 2 * threads * multiprocessors:
+        threads *= 2
+    state.apply("SP", stage, 0, n, [threads], 1)
+    state.apply("AN", stage, 0, _BLOCK_X)
+    state.apply("AN", stage, 1, _THREAD_X)
+
+
+def _lanes(n, most):
+    """The largest divisor of n up to `most`; 1 if there is no useful one."""
+    return max((d for d in range(1, most + 1) if n % d == 0), default=1)
+
+
+def _parallelize(state, stage, lanes):
+    ids = _spatial(state, stage)
+    if not ids:
+        return
+    axes = _axes(state, stage)
+    width = _lanes(_extent(axes[ids[-1]]), lanes) if _extent(axes[ids[-1]]) > 0 else 1
+    if width >= 4:
+        state.apply("SP", stage, ids[-1], _extent(axes[ids[-1]]), [width], 1)
+        n = len(_axes(state, stage))
+        inner = ids[-1] + 1
+        order = [k for k in range(n) if k != inner] + [inner]
+        state.apply("RE", stage, order)
+        state.apply("AN", stage, n - 1, _VECTORIZE)
+    outer = ids
+    if len(outer) > 1:
+        state.apply("FU", stage, outer)
+    if math.prod(max(1, _extent(a)) for a in _axes(state, stage)) > 4096:
+        state.apply("AN", stage, 0, _PARALLEL)
+
+
+def default_state(dag, target):
+    """A valid :class:`State` of `dag` for `target` (a Target): correct on every target, never measured."""
+    gpu = "gpu" in target.keys
+    state = _core.State(dag)
+    keep = _inline(state, dag, gpu)
+    for i in reversed(keep):
+        if gpu:
+            most = int(target.attrs.get("max_num_threads", 256)) if hasattr(target, "attrs") else 256
+            _bind(state, i, most, 64)
+        else:
+            _parallelize(state, i, 16)
+    return state
+
+
+def state_from(dag, found):
+    """The State of what a dispatch context answered: a State, a step list (JSON text or Python list), or None."""
+    import json
+
+    if found is None:
+        return None
+    steps = getattr(found, "transform_steps", None)
+    if isinstance(found, _core.State):
+        steps = found.steps()
+    elif hasattr(found, "state_object"):
+        return state_from(dag, found.state_object)
+    elif steps is None:
+        steps = found
+    if callable(steps):
+        steps = steps()
+    if not isinstance(steps, str):
+        steps = json.dumps(steps)
+    return _core.State(dag, steps)
