@@ -1,6 +1,421 @@
-/* Bindings of graph. */
-#include "py/py.h"
-int py_init_graph(PyObject *m) {
+/* Bindings of graph: GraphExec (a network on a device), the storage plan and the parameter file. */
+#include "py/py_device.h"
+#include "graph/graph.h"
+#include <string.h>
+
+/* modules: dict of function name -> DeviceModule, kept alive; bound: dict of entry -> Buffer bound by the user. */
+typedef struct { PyObject_HEAD PyDevice *dev; Arena *arena; Graph *g; GraphExec *x; PyObject *modules, *bound; } PyExec;
+
+typedef struct {
+  PyExec *o; int entry, number; void *ptr, *host; bool on; double seconds, *each;
+} Call;
+
+/* ---- construction ---- */
+typedef struct { int n; const char **name; DevModule **mod; PyExec *o; const char *json; } Init;
+static DevModule *find(void *env, const char *func) { /* the GIL is not held: look in the table made before */
+  const Init *t = env;
+  for (int i = 0; i < t->n; i++)
+    if (strcmp(t->name[i], func) == 0) return t->mod[i];
+  return NULL;
+}
+static void init_body(void *arg) {
+  Init *in = arg;
+  PyExec *o = in->o;
+  o->arena = arena_new(&o->dev->err);
+  o->g = graph_parse(o->arena, in->json);
+  o->x = graph_exec_new(&o->dev->err, o->g, o->dev->dev, find, in);
+}
+
+static bool fill_table(Init *in, PyObject *modules) {
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(modules, &at, &key, &value)) {
+    if (!PyObject_TypeCheck(value, PyDevModule_Type) || ((PyDevModule *)value)->dev != in->o->dev)
+      return PyErr_Format(PyExc_TypeError, "module %R must be a DeviceModule of the executor's device", key), false;
+    in->name[in->n] = PyUnicode_AsUTF8(key);
+    if (!in->name[in->n]) return false;
+    in->mod[in->n++] = ((PyDevModule *)value)->mod;
+  }
+  return true;
+}
+
+static PyObject *exec_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  static char *names[] = {"device", "graph_json", "modules", NULL};
+  PyObject *dev, *modules;
+  const char *json;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO!", names, PyDevice_Type, &dev, &json, &PyDict_Type, &modules)) return NULL;
+  PyExec *o = (PyExec *)t->tp_alloc(t, 0);
+  if (!o) return NULL;
+  o->dev = (PyDevice *)Py_NewRef(dev);
+  o->modules = PyDict_Copy(modules);
+  o->bound = PyDict_New();
+  size_t n = (size_t)PyDict_Size(modules) + 1;
+  Init in = {0, PyMem_Calloc(n, sizeof(char *)), PyMem_Calloc(n, sizeof(DevModule *)), o, json};
+  bool ok = o->modules && o->bound && in.name && in.mod;
+  if (!ok) PyErr_NoMemory();
+  ok = ok && fill_table(&in, o->modules) && py_dev_call(o->dev, init_body, &in);
+  PyMem_Free(in.name);
+  PyMem_Free(in.mod);
+  if (!ok) Py_CLEAR(o);
+  return (PyObject *)o;
+}
+
+static void free_body(void *arg) {
+  PyExec *o = arg;
+  graph_exec_free(o->x);
+  o->x = NULL;
+}
+static void exec_dealloc(PyObject *self) {
+  PyExec *o = (PyExec *)self;
+  PyTypeObject *t = Py_TYPE(self);
+  if (o->x) {
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    if (!py_dev_call(o->dev, free_body, o)) PyErr_Clear();
+    PyErr_Restore(type, value, tb);
+  }
+  arena_free(o->arena);
+  Py_XDECREF(o->modules);
+  Py_XDECREF(o->bound);
+  Py_XDECREF(o->dev);
+  t->tp_free(self);
+  Py_DECREF(t);
+}
+
+/* ---- what is in it ---- */
+static PyObject *describe(const Graph *g, int entry) {
+  const GraphEntry *e = &g->entry[entry];
+  PyObject *shape = PyTuple_New(e->rank);
+  if (!shape) return NULL;
+  for (int i = 0; i < e->rank; i++) PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(e->shape[i]));
+  return Py_BuildValue("iNs", entry, shape, e->dtype);
+}
+
+static PyObject *exec_inputs(PyObject *self, PyObject *none) {
+  (void)none;
+  const Graph *g = ((PyExec *)self)->g;
+  PyObject *out = PyList_New(0);
+  for (int i = 0; out && i < g->n_args; i++) {
+    const char *name = "";
+    for (int k = 0; k < g->n_nodes; k++)
+      if (g->node[k].kind == GN_NULL && g->node[k].first == g->arg[i]) name = g->node[k].name;
+    PyObject *d = describe(g, g->arg[i]), *item = d ? Py_BuildValue("sN", name, d) : NULL;
+    if (!item || PyList_Append(out, item) < 0) Py_CLEAR(out);
+    Py_XDECREF(item);
+  }
+  return out;
+}
+
+static PyObject *exec_outputs(PyObject *self, PyObject *none) {
+  (void)none;
+  const Graph *g = ((PyExec *)self)->g;
+  PyObject *out = PyList_New(g->n_heads);
+  for (int i = 0; out && i < g->n_heads; i++) {
+    PyObject *d = describe(g, g->head[i]);
+    if (!d) Py_CLEAR(out);
+    else PyList_SET_ITEM(out, i, d);
+  }
+  return out;
+}
+
+static bool entry_ok(const PyExec *o, int entry) {
+  if (entry >= 0 && entry < o->g->n_entries) return true;
+  PyErr_Format(PyExc_IndexError, "entry %d of %d", entry, (int)o->g->n_entries);
+  return false;
+}
+
+/* ---- data in and out ---- */
+static void upload_body(void *arg) {
+  Call *c = arg;
+  dev_upload(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->host, (size_t)c->o->g->entry[c->entry].bytes);
+}
+static void download_body(void *arg) {
+  Call *c = arg;
+  dev_download(c->o->dev->dev, c->host, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes);
+}
+static void copy_in_body(void *arg) {
+  Call *c = arg;
+  dev_copy(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->ptr, (size_t)c->o->g->entry[c->entry].bytes);
+}
+static void copy_out_body(void *arg) {
+  Call *c = arg;
+  dev_copy(c->o->dev->dev, c->ptr, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes);
+}
+static void bind_body(void *arg) {
+  Call *c = arg;
+  graph_exec_bind(c->o->x, c->entry, c->ptr);
+}
+
+static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody device, int flags) {
+  Call c = {.o = (PyExec *)self};
+  PyObject *data;
+  if (!PyArg_ParseTuple(args, "iO", &c.entry, &data) || !entry_ok(c.o, c.entry)) return NULL;
+  int64_t want = c.o->g->entry[c.entry].bytes;
+  bool ok;
+  if (PyObject_TypeCheck(data, PyBuffer_Type) && ((PyBuffer *)data)->dev == c.o->dev) {
+    const PyBuffer *b = (PyBuffer *)data;
+    if ((int64_t)b->bytes < want) return PyErr_Format(PyExc_ValueError, "the buffer has %zu bytes, the value %lld", b->bytes, (long long)want);
+    c.ptr = b->ptr;
+    ok = py_dev_call(c.o->dev, device, &c);
+  } else {
+    Py_buffer v;
+    if (PyObject_GetBuffer(data, &v, flags) < 0) return NULL;
+    c.host = v.buf;
+    ok = v.len == want;
+    if (!ok) PyErr_Format(PyExc_ValueError, "the array has %zd bytes, the value %lld", v.len, (long long)want);
+    ok = ok && py_dev_call(c.o->dev, host, &c);
+    PyBuffer_Release(&v);
+  }
+  if (!ok) return NULL;
+  Py_RETURN_NONE;
+}
+static PyObject *exec_set(PyObject *self, PyObject *args) { return transfer(self, args, upload_body, copy_in_body, PyBUF_C_CONTIGUOUS); }
+static PyObject *exec_get(PyObject *self, PyObject *args) {
+  return transfer(self, args, download_body, copy_out_body, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
+}
+
+static PyObject *exec_bind(PyObject *self, PyObject *args) {
+  Call c = {.o = (PyExec *)self};
+  PyObject *buf;
+  if (!PyArg_ParseTuple(args, "iO", &c.entry, &buf) || !entry_ok(c.o, c.entry)) return NULL;
+  if (buf != Py_None) {
+    const PyBuffer *b = (PyBuffer *)buf;
+    if (!PyObject_TypeCheck(buf, PyBuffer_Type) || b->dev != c.o->dev)
+      return PyErr_Format(PyExc_ValueError, "zero-copy binding needs a Buffer on the executor's device");
+    if ((int64_t)b->bytes < c.o->g->entry[c.entry].bytes || (dev_type(b->dev->dev) != DEV_OPENCL && (uintptr_t)b->ptr % 64))
+      return PyErr_Format(PyExc_ValueError, "zero-copy binding needs %lld bytes aligned to 64; the buffer has %zu at %p",
+                          (long long)c.o->g->entry[c.entry].bytes, b->bytes, b->ptr);
+    c.ptr = b->ptr;
+  }
+  PyObject *key = PyLong_FromLong(c.o->g->entry[c.entry].storage);
+  bool ok = key && py_dev_call(c.o->dev, bind_body, &c) && PyDict_SetItem(c.o->bound, key, buf) == 0;
+  Py_XDECREF(key);
+  if (!ok) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* ---- running ---- */
+static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
+static void time_body(void *arg) {
+  Call *c = arg;
+  c->seconds = graph_exec_time(c->o->x, c->number);
+}
+static void nodes_body(void *arg) {
+  Call *c = arg;
+  graph_exec_node_times(c->o->x, c->number, c->each);
+}
+static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
+
+static PyObject *exec_run(PyObject *self, PyObject *none) {
+  (void)none;
+  Call c = {.o = (PyExec *)self};
+  if (!py_dev_call(c.o->dev, run_body, &c)) return NULL;
+  Py_RETURN_NONE;
+}
+static PyObject *exec_time(PyObject *self, PyObject *arg) {
+  Call c = {.o = (PyExec *)self, .number = (int)PyLong_AsLong(arg)};
+  if (PyErr_Occurred()) return NULL;
+  if (c.number < 1) return PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c.number);
+  return py_dev_call(c.o->dev, time_body, &c) ? PyFloat_FromDouble(c.seconds) : NULL;
+}
+static PyObject *exec_node_times(PyObject *self, PyObject *arg) {
+  PyExec *o = (PyExec *)self;
+  Call c = {.o = o, .number = (int)PyLong_AsLong(arg)};
+  if (PyErr_Occurred()) return NULL;
+  if (c.number < 1) return PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c.number);
+  c.each = PyMem_Calloc((size_t)o->g->n_nodes + 1, sizeof(double));
+  if (!c.each) return PyErr_NoMemory();
+  PyObject *out = py_dev_call(o->dev, nodes_body, &c) ? PyList_New(o->g->n_nodes) : NULL;
+  for (int i = 0; out && i < o->g->n_nodes; i++) PyList_SET_ITEM(out, i, PyFloat_FromDouble(c.each[i]));
+  PyMem_Free(c.each);
+  return out;
+}
+static PyObject *exec_replay(PyObject *self, PyObject *arg) {
+  Call c = {.o = (PyExec *)self, .on = PyObject_IsTrue(arg) == 1};
+  if (PyErr_Occurred() || !py_dev_call(c.o->dev, replay_body, &c)) return NULL;
+  Py_RETURN_NONE;
+}
+static PyObject *exec_get_attr(PyObject *self, void *what) {
+  const PyExec *o = (PyExec *)self;
+  if (!what) return PyBool_FromLong(graph_exec_captured(o->x));
+  return PyLong_FromLongLong(graph_exec_bytes(o->x));
+}
+
+static PyGetSetDef EXEC_GET[] = {{"captured", exec_get_attr, NULL, "True if runs replay a CUDA graph.", NULL},
+                                 {"bytes", exec_get_attr, NULL, "Device memory of all storages.", (void *)1},
+                                 {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef EXEC_METHODS[] = {
+    {"inputs", exec_inputs, METH_NOARGS, "[(name, (entry, shape, dtype)), ...] of inputs and parameters."},
+    {"outputs", exec_outputs, METH_NOARGS, "[(entry, shape, dtype), ...]"},
+    {"set", exec_set, METH_VARARGS, "set(entry, data): copies from a contiguous host array or a Buffer of the device."},
+    {"get", exec_get, METH_VARARGS, "get(entry, data): copies into a writable host array or a Buffer of the device; waits."},
+    {"bind", exec_bind, METH_VARARGS, "bind(entry, buffer): uses the buffer's memory from now on; None: the own memory again."},
+    {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs."},
+    {"time", exec_time, METH_O, "time(number): mean seconds of a run."},
+    {"node_times", exec_node_times, METH_O, "node_times(number): seconds per node, each kernel alone."},
+    {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot EXEC_SLOTS[] = {{Py_tp_doc, "GraphExec(device, graph_json, modules): a network on a device, ready to run."},
+                                   {Py_tp_new, exec_new},
+                                   {Py_tp_dealloc, exec_dealloc},
+                                   {Py_tp_getset, EXEC_GET},
+                                   {Py_tp_methods, EXEC_METHODS},
+                                   {0, NULL}};
+static PyType_Spec EXEC_SPEC = {"nestsmith._core.GraphExec", sizeof(PyExec), 0, Py_TPFLAGS_DEFAULT, EXEC_SLOTS};
+
+/* ---- functions without a device ---- */
+typedef struct { Err err; Arena *a; } Scratch;
+static void scratch_body(void *arg) { ((Scratch *)arg)->a = arena_new(&((Scratch *)arg)->err); }
+static bool scratch_open(Scratch *s) {
+  err_init(&s->err);
+  s->a = NULL;
+  ErrCode c = err_try(&s->err, scratch_body, s);
+  return c == NS_OK || (py_raise(&s->err, c), false);
+}
+static bool scratch_run(Scratch *s, ErrBody body, void *arg) {
+  ErrCode c = err_try(&s->err, body, arg);
+  return c == NS_OK || (py_raise(&s->err, c), false);
+}
+
+/* graph_plan([(kind, [entry, ...], n_out), ...], [bytes of entry, ...], [head, ...]) -> ([storage per entry], [bytes per storage]) */
+typedef struct { Scratch s; PyObject *nodes, *bytes, *heads; int n, n_entries, n_heads; GraphNode *node; int64_t *size; int32_t *head; GraphPlan plan; } Plan;
+
+static void plan_alloc(void *arg) {
+  Plan *p = arg;
+  p->node = arena_array(p->s.a, GraphNode, p->n + 1);
+  p->size = arena_array(p->s.a, int64_t, p->n_entries + 1);
+  p->head = arena_array(p->s.a, int32_t, p->n_heads + 1);
+}
+typedef struct { Plan *p; int n; int32_t *out; } Ints;
+static void ints_alloc(void *arg) { ((Ints *)arg)->out = arena_array(((Ints *)arg)->p->s.a, int32_t, ((Ints *)arg)->n + 1); }
+
+static bool plan_read(Plan *p) {
+  int32_t first = 0;
+  for (int i = 0; i < p->n; i++) {
+    PyObject *in;
+    int kind, n_out;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(p->nodes, i), "iO!i", &kind, &PyList_Type, &in, &n_out)) return false;
+    Ints x = {p, (int)PyList_GET_SIZE(in), NULL};
+    if (!scratch_run(&p->s, ints_alloc, &x)) return false;
+    for (int k = 0; k < x.n; k++) x.out[k] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(in, k));
+    if (kind == GN_NOP && x.n != 1) return PyErr_Format(PyExc_ValueError, "node %d: a reshape has one input", i), false;
+    p->node[i] = (GraphNode){(GraphNodeKind)kind, "", "", x.n, x.out, first, n_out};
+    first += n_out;
+  }
+  for (int i = 0; i < p->n_entries; i++) p->size[i] = PyLong_AsLongLong(PyList_GET_ITEM(p->bytes, i));
+  for (int i = 0; i < p->n_heads; i++) {
+    p->head[i] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(p->heads, i));
+    if (p->head[i] < 0 || p->head[i] >= p->n_entries) return PyErr_Format(PyExc_ValueError, "head %d is out of range", i), false;
+  }
+  if (first != p->n_entries) return PyErr_Format(PyExc_ValueError, "the nodes make %d entries, %d sizes were given", first, p->n_entries), false;
+  return !PyErr_Occurred();
+}
+static void plan_body(void *arg) {
+  Plan *p = arg;
+  p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head);
+}
+
+static PyObject *fn_plan(PyObject *m, PyObject *args) {
   (void)m;
-  return 0;
+  Plan p = {0};
+  if (!PyArg_ParseTuple(args, "O!O!O!", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads) || !scratch_open(&p.s)) return NULL;
+  p.n = (int)PyList_GET_SIZE(p.nodes);
+  p.n_entries = (int)PyList_GET_SIZE(p.bytes);
+  p.n_heads = (int)PyList_GET_SIZE(p.heads);
+  PyObject *out = NULL;
+  if (scratch_run(&p.s, plan_alloc, &p) && plan_read(&p) && scratch_run(&p.s, plan_body, &p)) {
+    PyObject *ids = PyList_New(p.n_entries), *bytes = PyList_New(p.plan.n_storage);
+    for (int i = 0; ids && i < p.n_entries; i++) PyList_SET_ITEM(ids, i, PyLong_FromLong(p.plan.id[i]));
+    for (int i = 0; bytes && i < p.plan.n_storage; i++) PyList_SET_ITEM(bytes, i, PyLong_FromLongLong(p.plan.bytes[i]));
+    out = Py_BuildValue("NN", ids, bytes);
+  }
+  arena_free(p.s.a);
+  return out;
+}
+
+/* params_write([(name, dtype, shape, data), ...]) -> bytes */
+typedef struct { Scratch s; PyObject *list; int n; GraphParam *p; Py_buffer *view; int n_view; StrBuf out; size_t rank; int64_t *shape; } Params;
+static void params_alloc(void *arg) {
+  Params *x = arg;
+  x->p = arena_array(x->s.a, GraphParam, x->n + 1);
+  x->view = arena_array(x->s.a, Py_buffer, x->n + 1);
+  sb_init(&x->out, x->s.a);
+}
+static void shape_alloc(void *arg) { ((Params *)arg)->shape = arena_array(((Params *)arg)->s.a, int64_t, ((Params *)arg)->rank + 1); }
+static void write_body(void *arg) {
+  Params *x = arg;
+  params_write(&x->out, x->n, x->p);
+}
+
+static bool params_fill(Params *x) {
+  for (int i = 0; i < x->n; i++) {
+    PyObject *shape, *data;
+    GraphParam *p = &x->p[i];
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(x->list, i), "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data)) return false;
+    x->rank = (size_t)PyTuple_GET_SIZE(shape);
+    if (!scratch_run(&x->s, shape_alloc, x)) return false;
+    for (size_t k = 0; k < x->rank; k++) x->shape[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, (Py_ssize_t)k));
+    p->rank = (int32_t)x->rank;
+    p->shape = x->shape;
+    if (PyErr_Occurred() || PyObject_GetBuffer(data, &x->view[x->n_view], PyBUF_C_CONTIGUOUS) < 0) return false;
+    p->data = x->view[x->n_view].buf;
+    p->bytes = x->view[x->n_view++].len;
+  }
+  return true;
+}
+
+static PyObject *fn_params_write(PyObject *m, PyObject *list) {
+  (void)m;
+  Params x = {.list = list};
+  if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "expected a list of (name, dtype, shape, data)");
+  if (!scratch_open(&x.s)) return NULL;
+  x.n = (int)PyList_GET_SIZE(list);
+  PyObject *out = NULL;
+  if (scratch_run(&x.s, params_alloc, &x) && params_fill(&x) && scratch_run(&x.s, write_body, &x))
+    out = PyBytes_FromStringAndSize(x.out.at, (Py_ssize_t)x.out.len);
+  for (int i = 0; i < x.n_view; i++) PyBuffer_Release(&x.view[i]);
+  arena_free(x.s.a);
+  return out;
+}
+
+/* params_read(bytes) -> [(name, dtype, shape, offset, bytes), ...] */
+typedef struct { Scratch s; Py_buffer v; int n; GraphParam *p; } Read;
+static void read_body(void *arg) {
+  Read *r = arg;
+  r->p = params_read(r->s.a, r->v.buf, (size_t)r->v.len, &r->n);
+}
+static PyObject *fn_params_read(PyObject *m, PyObject *data) {
+  (void)m;
+  Read r = {0};
+  if (PyObject_GetBuffer(data, &r.v, PyBUF_C_CONTIGUOUS) < 0) return NULL;
+  PyObject *out = NULL;
+  if (scratch_open(&r.s) && scratch_run(&r.s, read_body, &r)) {
+    out = PyList_New(r.n);
+    for (int i = 0; out && i < r.n; i++) {
+      const GraphParam *p = &r.p[i];
+      PyObject *shape = PyTuple_New(p->rank);
+      for (int k = 0; shape && k < p->rank; k++) PyTuple_SET_ITEM(shape, k, PyLong_FromLongLong(p->shape[k]));
+      PyObject *item = shape ? Py_BuildValue("ssNnL", p->name, p->dtype, shape, (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes) : NULL;
+      if (!item) Py_CLEAR(out);
+      else PyList_SET_ITEM(out, i, item);
+    }
+  }
+  PyBuffer_Release(&r.v);
+  arena_free(r.s.a);
+  return out;
+}
+
+static PyMethodDef FUNCS[] = {
+    {"graph_plan", fn_plan, METH_VARARGS, "graph_plan(nodes, bytes, heads): (storage per entry, bytes per storage)."},
+    {"params_write", fn_params_write, METH_O, "params_write([(name, dtype, shape, data), ...]): the bytes of a parameter file."},
+    {"params_read", fn_params_read, METH_O, "params_read(data): [(name, dtype, shape, offset, bytes), ...]."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_graph(PyObject *m) {
+  PyObject *t = PyType_FromSpec(&EXEC_SPEC);
+  if (!t || PyModule_AddObject(m, "GraphExec", t) < 0) {
+    Py_XDECREF(t);
+    return -1;
+  }
+  return PyModule_AddFunctions(m, FUNCS);
 }
