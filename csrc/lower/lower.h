@@ -12,6 +12,8 @@ typedef struct {
   int32_t n_args; BufferId *arg;      /* external buffers, in argument order */
   int32_t n_vars; VarId *var;         /* free shape variables, if any */
   bool flat;
+  bool printing;                      /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
+  bool auto_strides;                  /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
 } Func;
 
 typedef struct {                      /* one GPU kernel or one CPU top-level region; 07 §7.5.8 */

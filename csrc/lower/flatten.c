@@ -1,0 +1,125 @@
+/* flatten: index lists become one flat index (spec 07 §7.2.8).
+ *
+ * A temporary holds only its realized region [min, min+extent): each index is shifted by -min, dimensions are laid out
+ * row-major, with the strides that storage_align asks for. Arguments are row-major over their declared shape; in texts
+ * (f->auto_strides) an argument that has a bare variable among its dimensions gets one stride variable per dimension.
+ * After this pass every access has exactly one simplified index and every buffer knows its size in elements.
+ */
+#include "lower/util.h"
+#include <string.h>
+
+typedef struct { Func *f; IrCtx *c; Arith *ar; } Flat;
+
+static bool bare_var_shape(IrCtx *c, const IrBuffer *b) {
+  for (int i = 0; i < b->rank; i++) if (ir_kind(c, b->extent[i]) == IR_VAR) return true;
+  return false;
+}
+
+/* Strides and size of a buffer; the record in the table is completed. */
+static void layout(Flat *s, BufferId id) {
+  IrCtx *c = s->c;
+  IrBuffer b = *ir_buffer(c, id);
+  if (b.size) return;
+  ExprId *stride = arena_array(ir_arena(c), ExprId, b.rank + 1);
+  if (b.external && s->f->auto_strides && bare_var_shape(c, &b)) {
+    for (int i = 0; i < b.rank; i++) stride[i] = ex_var(c, ir_var_new(c, "stride", DT_I32, false));
+    b.size = ex_i32(c, 0);
+    b.stride = stride;
+  } else {
+    ExprId run = ex_i32(c, 1);
+    for (int i = b.rank - 1; i >= 0; i--) {
+      int64_t k;
+      if (!b.external && b.align_factor && b.align_dim == i && low_const(c, run, &k))
+        run = ex_i32(c, k + i64_floormod(b.align_factor + b.align_offset - k % b.align_factor, b.align_factor));
+      stride[i] = run;
+      run = ar_simplify(s->ar, ex_mul(c, run, b.extent[i]));
+    }
+    b.size = run;
+    b.stride = stride;
+  }
+  ir_buffer(c, id)->stride = b.stride;
+  ir_buffer(c, id)->size = b.size;
+}
+
+static ExprId flat_index(Flat *s, BufferId id, int n, const ExprId *idx) {
+  IrCtx *c = s->c;
+  layout(s, id);
+  IrBuffer b = *ir_buffer(c, id);
+  err_check(ir_err(c), n == b.rank, "buffer %s has rank %d but is accessed with %d indices", b.name, b.rank, n);
+  ExprId sum = ex_i32(c, 0);
+  for (int i = 0; i < n; i++) {
+    ExprId x = b.min ? ex_sub(c, idx[i], b.min[i]) : idx[i];
+    sum = ex_add(c, sum, ex_mul(c, x, b.stride[i]));
+  }
+  return ar_simplify(s->ar, sum);
+}
+static ExprId flat_load(IrCtx *c, ExprId e, void *arg) {
+  Flat *s = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD) return e;
+  ExprId idx[32];
+  int k = n->n;
+  BufferId b = n->sym;
+  DType t = n->type;
+  memcpy(idx, ir_kids(c, e), sizeof(ExprId) * (size_t)k);
+  ExprId i = flat_index(s, b, k, idx);
+  return ex_load(c, b, t, 1, &i);
+}
+static ExprId flat_expr(Flat *s, ExprId e) { return ex_map(s->c, e, flat_load, s); }
+
+static Stmt *flat_stmt(Flat *s, Stmt *st) {
+  if (!st) return NULL;
+  IrCtx *c = s->c;
+  Stmt *r = low_new(c, st);
+  switch (st->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, st->u.seq.n);
+    for (int i = 0; i < st->u.seq.n; i++) r->u.seq.at[i] = flat_stmt(s, st->u.seq.at[i]);
+    return r;
+  case ST_FOR:
+    low_bind_loop(c, s->ar, st);
+    r->u.loop.body = flat_stmt(s, st->u.loop.body);
+    return r;
+  case ST_IF:
+    r->u.cond.cond = flat_expr(s, st->u.cond.cond);
+    ar_push(s->ar, st->u.cond.cond);
+    r->u.cond.then = flat_stmt(s, st->u.cond.then);
+    ar_pop(s->ar);
+    if (st->u.cond.other) {
+      ar_push(s->ar, ex_not(c, st->u.cond.cond));
+      r->u.cond.other = flat_stmt(s, st->u.cond.other);
+      ar_pop(s->ar);
+    }
+    return r;
+  case ST_LET:
+    r->u.let.value = flat_expr(s, st->u.let.value);
+    r->u.let.body = flat_stmt(s, st->u.let.body);
+    return r;
+  case ST_ALLOC: {
+    layout(s, st->u.alloc.buf);
+    const IrBuffer *b = ir_buffer(c, st->u.alloc.buf);
+    int64_t size;
+    err_check(ir_err(c), b->external || b->scope == SC_GLOBAL || low_const(c, b->size, &size),
+              "buffer %s in %s memory has no constant size: %s", b->name, b->scope == SC_SHARED ? "shared" : "local", ex_text(c, b->size));
+    r->u.alloc.body = flat_stmt(s, st->u.alloc.body);
+    return b->external ? r->u.alloc.body : r;
+  }
+  case ST_STORE: {
+    ExprId i = flat_index(s, st->u.store.buf, st->u.store.n_idx, st->u.store.idx);
+    ExprId v = flat_expr(s, st->u.store.value);
+    return st_store(c, st->u.store.buf, 1, &i, v);
+  }
+  case ST_EVAL: r->u.eval.e = flat_expr(s, st->u.eval.e); return r;
+  case ST_ATTR: r->u.attr.body = flat_stmt(s, st->u.attr.body); return r;
+  }
+  return r;
+}
+
+void pass_flatten(Func *f) {
+  if (f->flat) return;
+  Flat s = {.f = f, .c = f->ctx, .ar = ar_new(f->ctx)};
+  for (int i = 0; i < f->n_args; i++) layout(&s, f->arg[i]);
+  f->body = flat_stmt(&s, f->body);
+  f->flat = true;
+  low_verify(f, "flatten");
+}

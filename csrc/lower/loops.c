@@ -1,0 +1,563 @@
+/* loops: from a bounded State to one multi-dimensional loop program (spec 07 §7.2.4-7.2.7).
+ *
+ * Every stage that is not inlined becomes a loop nest over its leaf axes. From the values of the leaves the values of
+ * all other axes follow by going up the split, fuse and rebase relations; substituted into the op's body they give
+ * indices in global coordinates (tiles are not rebased here; that is the work of `flatten`). Innermost come the
+ * predicates: split checks, then checks that the inferred region stays inside the declared domain.
+ *
+ * A stage attached at a leaf is produced at the top of that leaf's loop body, inside the allocation of its buffer, in
+ * the order of stage numbers. A reduction stores its initial value in its own copy of the spatial loops that lie inside the first
+ * reduction loop. If a reduction axis is bound to a thread the partial results are combined across threads.
+ *
+ * What holds afterwards: loops start at 0; every variable is bound once; each READ has become a LOAD with an index list;
+ * each buffer but the function's arguments has one ALLOC around all its accesses. With `features` the computed arguments have an
+ * ALLOC as well, because feature extraction wants one.
+ */
+#include "lower/util.h"
+#include <string.h>
+
+enum { MAX_RANK = 32 };
+
+typedef struct { int32_t obj; VarId var; } Bound1; /* an enclosing thread axis */
+typedef struct {
+  State *s; IrCtx *c; Arena *a; Arith *ar; bool features;
+  MapU64 buf_of;                        /* tensor -> buffer */
+  ExprId **body;                        /* per stage, inlined bodies or NULL */
+  VEC(Bound1) thread;                   /* stack of enclosing thread loops */
+} Loops;
+typedef struct {
+  Loops *l; const Stage *st; int sid;
+  ExprId *val;                          /* per axis: its value in terms of loop variables; 0 not known yet */
+  uint8_t *mark;                        /* per axis: 1 data, 2 reduction, 3 both */
+  bool reduce, cross; int begin;        /* begin: position of the first leaf that belongs to a reduction */
+  BufferId acc[8], red[8];              /* cross: private partial results, results of the combination */
+} Nest;
+
+static Stmt *emit_stage(Loops *l, int sid);
+
+static void fail(Loops *l, const Stage *st, const char *what) {
+  err_raise(ir_err(l->c), NS_ERR_VALUE, "stage %s: %s", st->op->name, what);
+}
+static ForKind loop_kind(const Axis *x) {
+  static const ForKind KIND[AN_COUNT] = {
+      [AN_NONE] = FOR_SERIAL, [AN_UNROLL] = FOR_UNROLLED, [AN_VECTORIZE] = FOR_VECTOR, [AN_PARALLEL] = FOR_PARALLEL,
+      [AN_VTHREAD] = FOR_VTHREAD, [AN_BLOCK_X] = FOR_BLOCK_X, [AN_THREAD_X] = FOR_THREAD_X, [AN_BLOCK_Y] = FOR_BLOCK_Y,
+      [AN_THREAD_Y] = FOR_THREAD_Y, [AN_BLOCK_Z] = FOR_BLOCK_Z, [AN_THREAD_Z] = FOR_THREAD_Z, [AN_TENSORIZE] = FOR_SERIAL};
+  return KIND[x->ann];
+}
+static bool is_bound(const Axis *x) { return loop_kind(x) >= FOR_VTHREAD; }
+
+/* ---- axis values: going up the relations ---- */
+static void pass_up(Loops *l, const Stage *st, ExprId *val) {
+  IrCtx *c = l->c;
+  for (int r = st->rels.len - 1; r >= 0; r--) {
+    const Rel *rel = &st->rels.at[r];
+    const Axis *ax = st->axes.at;
+    switch (rel->kind) {
+    case REL_SPLIT: {
+      ExprId o = val[rel->outer], i = val[rel->inner];
+      if (!o || !i) break;
+      val[rel->parent] = ex_add(c, ex_add(c, i, ex_mul(c, o, ax[rel->inner].extent)), ax[rel->parent].min);
+      break;
+    }
+    case REL_FUSE: {
+      ExprId f = val[rel->parent], e = ax[rel->inner].extent;
+      if (!f) break;
+      val[rel->outer] = ex_add(c, ex_fdiv(c, f, e), ax[rel->outer].min);
+      val[rel->inner] = ex_add(c, ex_fmod(c, f, e), ax[rel->inner].min);
+      break;
+    }
+    case REL_REBASE: {
+      int child = rel->inner ? rel->inner : rel->outer;
+      if (val[child]) val[rel->parent] = ex_add(c, val[child], ax[rel->parent].min);
+      break;
+    }
+    case REL_SINGLETON: break;
+    }
+  }
+}
+
+/* Which axes derive from data axes (1), from reduce axes (2), or from both. */
+static uint8_t *pass_marks(Loops *l, const Stage *st) {
+  uint8_t *m = arena_array(l->a, uint8_t, st->axes.len);
+  for (int i = 0; i < st->n_root; i++) m[i] = i < st->n_root_data ? 1 : 2;
+  for (int r = 0; r < st->rels.len; r++) {
+    const Rel *rel = &st->rels.at[r];
+    switch (rel->kind) {
+    case REL_SPLIT: m[rel->outer] |= m[rel->parent]; m[rel->inner] |= m[rel->parent]; break;
+    case REL_FUSE: m[rel->parent] |= (uint8_t)(m[rel->outer] | m[rel->inner]); break;
+    case REL_REBASE: m[rel->inner ? rel->inner : rel->outer] |= m[rel->parent]; break;
+    case REL_SINGLETON: break;
+    }
+  }
+  return m;
+}
+
+/* ---- predicates ---- */
+typedef VEC(ExprId) Preds;
+static void pred_lt(Loops *l, Preds *p, ExprId w, ExprId e) {
+  ExprId cond = ex_bin(l->c, IR_LT, w, e);
+  if (!ar_prove(l->ar, cond)) vec_push(l->a, p, cond);
+}
+static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_reduce) {
+  Loops *l = n->l;
+  const Stage *st = n->st;
+  const Axis *ax = st->axes.at;
+  IrCtx *c = l->c;
+  Preds p = {0};
+  bool *need = arena_array(l->a, bool, st->axes.len);
+  for (int r = st->rels.len - 1; r >= 0; r--) {
+    const Rel *rel = &st->rels.at[r];
+    if (rel->kind == REL_SPLIT)
+      need[rel->parent] = need[rel->outer] || need[rel->inner] ||
+                          !ar_prove_eq(l->ar, ax[rel->parent].extent, ex_mul(c, ax[rel->outer].extent, ax[rel->inner].extent));
+    else if (rel->kind == REL_FUSE) need[rel->outer] = need[rel->inner] = need[rel->parent];
+    else if (rel->kind == REL_REBASE) need[rel->parent] = need[rel->inner ? rel->inner : rel->outer];
+  }
+  for (int a = 0; a < st->axes.len; a++) {
+    if (!need[a] || !val[a] || (skip_reduce && n->mark[a] == 2)) continue;
+    pred_lt(l, &p, ex_sub(c, val[a], ax[a].min), ax[a].extent);
+  }
+  if (!region) return p;
+  for (int a = 0; a < st->n_root_data; a++) {
+    const TeAxis *decl = &st->op->axis[a];
+    if (decl->min == ax[a].min && decl->extent == ax[a].extent) continue;
+    ExprId w = ex_sub(c, val[a], decl->min);
+    ExprId lo = ex_bin(c, IR_GE, w, ex_int(c, ir_type(c, w), 0));
+    if (!ar_prove(l->ar, lo)) vec_push(l->a, &p, lo);
+    pred_lt(l, &p, w, decl->extent);
+  }
+  return p;
+}
+static Stmt *guard(IrCtx *c, const Preds *p, Stmt *s) {
+  for (int i = p->len - 1; i >= 0; i--) s = st_if(c, p->at[i], true, s, NULL);
+  return s;
+}
+
+/* ---- bodies ---- */
+typedef struct { Loops *l; const Stage *st; } ReadMap;
+static ExprId read_to_load(IrCtx *c, ExprId e, void *arg) {
+  const ReadMap *m = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_READ) return e;
+  int32_t b = mapu_get(&m->l->buf_of, (uint64_t)n->sym, 0);
+  err_check(ir_err(c), b != 0, "stage %s reads tensor %s, which is neither computed nor an argument; add it to the argument list",
+            m->st->op->name, ir_tensor(c, n->sym)->name);
+  ExprId idx[MAX_RANK];
+  int k = n->n;
+  err_check(ir_err(c), k <= MAX_RANK, "tensor %s has rank %d; at most %d is supported", ir_tensor(c, n->sym)->name, k, MAX_RANK);
+  memcpy(idx, ir_kids(c, e), sizeof(ExprId) * (size_t)k);
+  return ex_load(c, b, n->type, k, idx);
+}
+/* An expression of the op's body in terms of loop variables and buffers. */
+static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
+  const Stage *st = n->st;
+  VarSub sub[2 * MAX_RANK];
+  int k = 0;
+  for (int i = 0; i < st->n_root && k < 2 * MAX_RANK; i++) {
+    const TeOp *op = st->op;
+    VarId v = i < st->n_root_data ? op->axis[i].var : op->red[i - st->n_root_data].var;
+    if (val[i]) sub[k++] = (VarSub){v, val[i]};
+  }
+  ReadMap m = {n->l, st};
+  return ex_map(n->l->c, ex_subst(n->l->c, e, k, sub), read_to_load, &m);
+}
+static BufferId out_buffer(Nest *n, int k) { return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0); }
+static const ExprId *stage_body(Nest *n) { return n->l->body && n->l->body[n->sid] ? n->l->body[n->sid] : n->st->op->body; }
+
+/* out[k][idx] = value[k]; several values are computed before the first is stored. */
+static Stmt *store_all(Nest *n, const ExprId *val, int k, const ExprId *value) {
+  IrCtx *c = n->l->c;
+  Stmt **at = arena_array(n->l->a, Stmt *, k);
+  VarId *tmp = arena_array(n->l->a, VarId, k);
+  for (int i = 0; i < k; i++) {
+    ExprId v = value[i];
+    if (k > 1) { tmp[i] = ir_var_new(c, "tmp", ir_type(c, v), false); v = ex_var(c, tmp[i]); }
+    at[i] = st_store(c, out_buffer(n, i), n->st->n_root_data, val, v);
+  }
+  Stmt *s = st_seq(c, k, at);
+  for (int i = k - 1; i >= 0 && k > 1; i--) s = st_let(c, tmp[i], value[i], s);
+  return s;
+}
+/* result[k] of the reducer for current values `lhs` and new values `rhs` */
+static ExprId combine(IrCtx *c, const IrReducer *r, int k, const ExprId *lhs, const ExprId *rhs) {
+  VarSub sub[16];
+  for (int i = 0; i < r->n; i++) { sub[2 * i] = (VarSub){r->lhs[i], lhs[i]}; sub[2 * i + 1] = (VarSub){r->rhs[i], rhs[i]}; }
+  return ex_subst(c, r->result[k], 2 * r->n, sub);
+}
+typedef struct { const IrReduce *red; const IrReducer *op; int k; ExprId src[8], ident[8], cond; } RedBody;
+static RedBody reduce_body(Nest *n, const ExprId *val) {
+  IrCtx *c = n->l->c;
+  RedBody b = {0};
+  b.red = ir_reduce(c, stage_body(n)[0]);
+  b.op = ir_reducer(c, b.red->reducer);
+  b.k = b.op->n;
+  if (b.k > 8 || b.k != n->st->op->n_out) fail(n->l, n->st, "a reduction must store each of its (at most 8) components");
+  IrReduce red = *b.red;
+  IrReducer op = *b.op;
+  for (int i = 0; i < b.k; i++) {
+    b.src[i] = localize(n, val, red.src[i]);
+    b.ident[i] = red.init ? localize(n, val, red.init[i]) : op.identity[i];
+  }
+  b.cond = red.cond ? localize(n, val, red.cond) : 0;
+  if (b.cond && low_is_true(c, b.cond)) b.cond = 0;
+  b.red = arena_copy(n->l->a, &red, sizeof red);
+  b.op = arena_copy(n->l->a, &op, sizeof op);
+  return b;
+}
+
+static Stmt *emit_plain(Nest *n) {
+  pass_up(n->l, n->st, n->val);
+  Preds p = bound_checks(n, n->val, true, false);
+  ExprId v[64];
+  const TeOp *op = n->st->op;
+  if (op->n_out > 64) fail(n->l, n->st, "more than 64 outputs");
+  if (!n->reduce) {
+    const ExprId *body = stage_body(n);
+    for (int i = 0; i < op->n_out; i++) v[i] = localize(n, n->val, body[i]);
+    return guard(n->l->c, &p, store_all(n, n->val, op->n_out, v));
+  }
+  RedBody b = reduce_body(n, n->val);
+  ExprId cur[8];
+  for (int i = 0; i < b.k; i++)
+    cur[i] = ex_load(n->l->c, out_buffer(n, i), ir_type(n->l->c, b.src[i]), n->st->n_root_data, n->val);
+  for (int i = 0; i < b.k; i++) v[i] = combine(n->l->c, b.op, i, cur, b.src);
+  Stmt *s = store_all(n, n->val, b.k, v);
+  if (b.cond) s = st_if(n->l->c, b.cond, false, s, NULL);
+  return guard(n->l->c, &p, s);
+}
+
+/* ---- loops ---- */
+/* Value of a thread-bound leaf whose thread variable is `v` (spec 07 §7.2.4). */
+static ExprId thread_value(Nest *n, const Axis *x, VarId v) {
+  IrCtx *c = n->l->c;
+  ForKind k = loop_kind(x);
+  ExprId var = ex_var(c, v), zero = ex_int(c, ir_var_info(c, x->var)->type, 0);
+  if (k == FOR_VTHREAD) return var;
+  if (ex_is_int(c, x->extent, 1)) return zero;
+  ScopeKind s = n->st->scope;
+  if (s == SC_AUTO) return var;
+  if (s == SC_WARP) return for_is_block(k) || k == FOR_THREAD_X ? var : zero;
+  return (int)s <= (for_is_block(k) ? 0 : 1) ? var : zero;
+}
+static Stmt *pragmas(IrCtx *c, const Axis *x, Stmt *s) {
+  if (is_bound(x)) return s;
+  if (x->skip_region) s = st_attr(c, AT_PRAGMA, 1, "debug_skip_region", s);
+  if (x->has_pragma_unroll) {
+    if (x->explicit_unroll) s = st_attr(c, AT_UNROLL_EXPLICIT, 1, NULL, s);
+    s = st_attr(c, AT_UNROLL_STEP, x->pragma_unroll, NULL, s);
+  } else if (x->explicit_unroll) s = st_attr(c, AT_UNROLL_EXPLICIT, 1, NULL, s);
+  return s;
+}
+/* Wraps body, the inside of leaf x, with what is attached there: allocation, production, rest. */
+static Stmt *with_attached(Nest *n, int pos, Stmt *body) {
+  Loops *l = n->l;
+  for (int sid = l->s->stage.len - 1; sid >= 0; sid--) {
+    const Stage *p = &l->s->stage.at[sid];
+    if (p->at != AT_ITER || p->at_stage != n->sid || p->at_iter != pos || p->op->kind == TE_PLACEHOLDER) continue;
+    Stmt *two[2] = {emit_stage(l, sid), body};
+    body = st_seq(l->c, 2, two);
+    for (int k = p->op->n_out - 1; k >= 0; k--) {
+      BufferId b = mapu_get(&l->buf_of, (uint64_t)p->op->out[k], 0);
+      if (!ir_buffer(l->c, b)->external || l->features) body = st_alloc(l->c, b, body);
+    }
+  }
+  return body;
+}
+static Stmt *emit_leaves(Nest *n, int pos);
+static Stmt *emit_cross(Nest *n);
+static Stmt *emit_init(Nest *n);
+
+static bool skip_in_common(const Nest *n, int axis) { return n->cross && n->mark[axis] == 2 && !is_bound(&n->st->axes.at[axis]); }
+
+/* The loop of the leaf at `pos` around what `inside` makes. */
+static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
+  Loops *l = n->l;
+  IrCtx *c = l->c;
+  int id = n->st->leaf.at[pos];
+  const Axis *x = &n->st->axes.at[id];
+  ForKind kind = loop_kind(x);
+  ExprId zero = ex_int(c, ir_var_info(c, x->var)->type, 0);
+  if (x->ann == AN_TENSORIZE) fail(l, n->st, "tensorize is not supported");
+  if (kind < FOR_VTHREAD) {
+    bool one = ex_is_int(c, x->extent, 1);
+    n->val[id] = one ? x->min : ex_is_int(c, x->min, 0) ? ex_var(c, x->var) : ex_add(c, x->min, ex_var(c, x->var));
+    Stmt *body = with_attached(n, pos, inside(n, pos + 1));
+    return pragmas(c, x, one ? body : st_for(c, x->var, zero, x->extent, kind, body));
+  }
+  if (!ex_is_int(c, x->min, 0)) fail(l, n->st, "a loop bound to a thread must start at 0");
+  VarId v = x->var;
+  bool open = false;
+  for (int i = l->thread.len - 1; i >= 0 && x->thread_obj; i--) if (l->thread.at[i].obj == x->thread_obj) { v = l->thread.at[i].var; open = true; break; }
+  n->val[id] = thread_value(n, x, v);
+  int mark = l->thread.len;
+  if (!open) vec_push(l->a, &l->thread, ((Bound1){x->thread_obj, v}));
+  Stmt *body = with_attached(n, pos, inside(n, pos + 1));
+  l->thread.len = mark;
+  if (open) return body;
+  Stmt *s = st_for(c, v, zero, x->extent, kind, body);
+  s->u.loop.thread_obj = x->thread_obj;
+  return s;
+}
+static Stmt *emit_leaves(Nest *n, int pos) {
+  const Stage *st = n->st;
+  if (n->reduce && !n->cross && pos == n->begin) {
+    int b = n->begin;
+    n->begin = -1;
+    Stmt *two[2] = {NULL, NULL};
+    ExprId *keep = arena_copy(n->l->a, n->val, sizeof(ExprId) * (size_t)st->axes.len);
+    Nest init = *n;
+    init.val = keep; init.begin = b;
+    two[0] = emit_init(&init);
+    two[1] = emit_leaves(n, pos);
+    return st_seq(n->l->c, 2, two);
+  }
+  if (n->cross) while (pos < st->leaf.len && skip_in_common(n, st->leaf.at[pos])) pos++;
+  if (pos >= st->leaf.len) return n->cross ? emit_cross(n) : emit_plain(n);
+  return emit_leaf(n, pos, emit_leaves);
+}
+
+/* The initialisation nest: loops from `begin` on that do not belong to reductions only, with variables of their own. */
+static Stmt *emit_init(Nest *n) {
+  Loops *l = n->l;
+  IrCtx *c = l->c;
+  const Stage *st = n->st;
+  VarId *var = arena_array(l->a, VarId, st->leaf.len);
+  for (int p = n->begin; p < st->leaf.len; p++) {
+    const Axis *x = &st->axes.at[st->leaf.at[p]];
+    if (n->mark[st->leaf.at[p]] == 2) continue;
+    if (is_bound(x)) {
+      VarId v = x->var;
+      for (int i = l->thread.len - 1; i >= 0; i--) if (x->thread_obj && l->thread.at[i].obj == x->thread_obj) { v = l->thread.at[i].var; break; }
+      if (v == x->var) { var[p] = v = ir_var_new(c, ir_var_info(c, x->var)->name, ir_var_info(c, x->var)->type, false); ar_bind_range(l->ar, v, x->min, x->extent); }
+      n->val[st->leaf.at[p]] = thread_value(n, x, v);
+      continue;
+    }
+    if (ex_is_int(c, x->extent, 1)) { n->val[st->leaf.at[p]] = x->min; continue; }
+    const IrVar *info = ir_var_info(c, x->var);
+    var[p] = ir_var_new(c, arena_printf(l->a, "%s.init", info->name), info->type, false);
+    ar_bind_range(l->ar, var[p], ex_int(c, info->type, 0), x->extent);
+    n->val[st->leaf.at[p]] = ex_add(c, ex_var(c, var[p]), x->min);
+  }
+  pass_up(l, st, n->val);
+  RedBody b = reduce_body(n, n->val);
+  Preds p = bound_checks(n, n->val, false, true);
+  Stmt *s = guard(c, &p, store_all(n, n->val, b.k, b.ident));
+  for (int q = st->leaf.len - 1; q >= n->begin; q--) {
+    const Axis *x = &st->axes.at[st->leaf.at[q]];
+    if (n->mark[st->leaf.at[q]] == 2) continue;
+    if (var[q]) {
+      s = st_for(c, var[q], ex_int(c, ir_var_info(c, x->var)->type, 0), x->extent, loop_kind(x), s);
+      s->u.loop.thread_obj = x->thread_obj;
+    }
+    s = pragmas(c, x, s);
+  }
+  return s;
+}
+
+/* ---- reduction across threads: private partial results, thread_allreduce, one store ---- */
+static BufferId scalar_buffer(Loops *l, const char *name, int k, DType t) {
+  ExprId *one = arena_array(l->a, ExprId, 2);
+  one[0] = ex_i32(l->c, 0);
+  one[1] = ex_i32(l->c, 1);
+  IrBuffer b = {.name = arena_printf(l->a, "%s%d", name, k), .type = t, .scope = SC_LOCAL, .rank = 1, .align = 64, .lanes = 1,
+                .min = &one[0], .extent = &one[1]};
+  return ir_buffer_new(l->c, b);
+}
+/* acc[0] = combine(acc[0], source) under all predicates, inside the unbound reduction loops */
+static Stmt *cross_loops(Nest *n, int pos) {
+  Loops *l = n->l;
+  IrCtx *c = l->c;
+  const Stage *st = n->st;
+  while (pos < st->leaf.len && !skip_in_common(n, st->leaf.at[pos])) pos++;
+  if (pos < st->leaf.len) return emit_leaf(n, pos, cross_loops);
+  pass_up(l, st, n->val);
+  RedBody b = reduce_body(n, n->val);
+  ExprId zero = ex_i32(c, 0), cur[8];
+  Stmt *at[8];
+  for (int i = 0; i < b.k; i++) cur[i] = ex_load(c, n->acc[i], ir_type(c, b.src[i]), 1, &zero);
+  VarId tmp[8];
+  for (int i = 0; i < b.k; i++) {
+    ExprId v = combine(c, b.op, i, cur, b.src);
+    tmp[i] = ir_var_new(c, "tmp", ir_type(c, v), false);
+    at[i] = st_store(c, n->acc[i], 1, &zero, b.k > 1 ? ex_var(c, tmp[i]) : v);
+  }
+  Stmt *s = st_seq(c, b.k, at);
+  for (int i = b.k - 1; i >= 0 && b.k > 1; i--) s = st_let(c, tmp[i], combine(c, b.op, i, cur, b.src), s);
+  if (b.cond) s = st_if(c, b.cond, false, s, NULL);
+  Preds p = bound_checks(n, n->val, true, false);
+  return guard(c, &p, s);
+}
+static Stmt *emit_cross(Nest *n) {
+  Loops *l = n->l;
+  IrCtx *c = l->c;
+  const Stage *st = n->st;
+  ExprId zero = ex_i32(c, 0), arg[64], value[8];
+  Stmt *part[12];
+  int n_part = 0, n_arg = 0, k = st->op->n_out;
+  bool loops = false;
+  for (int p = 0; p < st->leaf.len; p++) loops = loops || skip_in_common(n, st->leaf.at[p]);
+  const IrReduce red = *ir_reduce(c, stage_body(n)[0]);
+  const IrReducer op = *ir_reducer(c, red.reducer);
+  if (red.init) fail(l, st, "a reduction across threads cannot have an initial value of its own");
+  if (k > 8 || k != op.n) fail(l, st, "a reduction must store each of its (at most 8) components");
+  if (loops) {
+    for (int i = 0; i < k; i++) {
+      DType t = ir_type(c, red.src[i]);
+      n->acc[i] = scalar_buffer(l, "normal_reduce_temp", i, t);
+      part[n_part++] = st_store(c, n->acc[i], 1, &zero, op.identity[i]);
+      value[i] = ex_load(c, n->acc[i], t, 1, &zero);
+    }
+    part[n_part++] = cross_loops(n, 0);
+  } else {
+    pass_up(l, st, n->val);
+    RedBody b = reduce_body(n, n->val);
+    Preds p = bound_checks(n, n->val, true, false);
+    ExprId ok = b.cond;
+    for (int i = 0; i < p.len; i++) ok = ok ? ex_bin(c, IR_AND, ok, p.at[i]) : p.at[i];
+    for (int i = 0; i < k; i++) value[i] = ok ? ex_if_then_else(c, ok, b.src[i], b.ident[i]) : b.src[i];
+  }
+  arg[n_arg++] = ex_i32(c, red.reducer);
+  arg[n_arg++] = ex_i32(c, k);
+  for (int i = 0; i < k; i++) arg[n_arg++] = value[i];
+  for (int i = 0; i < k; i++) {
+    n->red[i] = scalar_buffer(l, "reduce_temp", i, ir_type(c, value[i]));
+    arg[n_arg++] = value[i] = ex_load(c, n->red[i], ir_type(c, value[i]), 1, &zero);
+  }
+  for (int p = 0; p < st->leaf.len; p++) {
+    int id = st->leaf.at[p];
+    if (!(n->mark[id] & 2) || !is_bound(&st->axes.at[id])) continue;
+    if (!for_is_thread(loop_kind(&st->axes.at[id]))) fail(l, st, "a reduction loop can be bound to threadIdx only");
+    if (ir_kind(c, n->val[id]) == IR_VAR) arg[n_arg++] = n->val[id];
+  }
+  part[n_part++] = st_eval(c, ex_call(c, IN_ALLREDUCE, DT_I32, n_arg, arg));
+  pass_up(l, st, n->val);
+  Preds p = bound_checks(n, n->val, true, true);
+  part[n_part++] = guard(c, &p, store_all(n, n->val, k, value));
+  Stmt *s = st_seq(c, n_part, part);
+  for (int i = k - 1; i >= 0; i--) s = st_alloc(c, n->red[i], s);
+  for (int i = k - 1; i >= 0 && loops; i--) s = st_alloc(c, n->acc[i], s);
+  return s;
+}
+
+/* ---- stages ---- */
+static Stmt *emit_stage(Loops *l, int sid) {
+  Nest n = {.l = l, .st = &l->s->stage.at[sid], .sid = sid, .begin = -1};
+  const Stage *st = n.st;
+  n.val = arena_array(l->a, ExprId, st->axes.len);
+  n.mark = pass_marks(l, st);
+  n.reduce = ir_kind(l->c, stage_body(&n)[0]) == IR_REDUCE;
+  for (int p = 0; n.reduce && p < st->leaf.len; p++) {
+    int id = st->leaf.at[p];
+    if ((n.mark[id] & 2) && is_bound(&st->axes.at[id])) n.cross = true;
+    else if (n.cross && (n.mark[id] & 1)) fail(l, st, "a data axis follows a reduction axis that is bound to a thread; reorder it before");
+    if ((n.mark[id] & 2) && n.begin < 0) n.begin = p;
+  }
+  if (n.reduce && n.begin < 0) n.begin = st->leaf.len;
+  return emit_leaves(&n, 0);
+}
+
+/* Scope of every buffer that has none yet: from the innermost enclosing thread loop (spec 07 §7.2.8). */
+static void infer_scopes(IrCtx *c, Stmt *s, ScopeKind here) {
+  if (!s) return;
+  switch (s->kind) {
+  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) infer_scopes(c, s->u.seq.at[i], here); return;
+  case ST_FOR: infer_scopes(c, s->u.loop.body, for_is_block(s->u.loop.kind) ? SC_SHARED : for_is_thread(s->u.loop.kind) ? SC_LOCAL : here); return;
+  case ST_IF: infer_scopes(c, s->u.cond.then, here); infer_scopes(c, s->u.cond.other, here); return;
+  case ST_LET: infer_scopes(c, s->u.let.body, here); return;
+  case ST_ALLOC: {
+    IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
+    if (b->scope == SC_AUTO) b->scope = b->external ? SC_GLOBAL : here;
+    infer_scopes(c, s->u.alloc.body, here);
+    return;
+  }
+  case ST_ATTR: infer_scopes(c, s->u.attr.body, here); return;
+  case ST_STORE: case ST_EVAL: return;
+  }
+}
+
+static int find_arg(const Stage *st, int k, int n_args, const TensorId *args) {
+  for (int i = 0; i < n_args; i++)
+    if (args[i] == st->op->out[k] || (st->origin && k < st->origin->n_out && args[i] == st->origin->out[k])) return i;
+  return -1;
+}
+static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
+  IrCtx *c = l->c;
+  for (int sid = 0; sid < l->s->stage.len; sid++) {
+    const Stage *st = &l->s->stage.at[sid];
+    const TeOp *op = st->op;
+    for (int k = 0; k < op->n_out; k++) {
+      int arg = find_arg(st, k, n_args, args);
+      if (st->at == AT_INLINED && arg >= 0) fail(l, st, "the stage is inlined but its tensor is an argument");
+      if (st->at == AT_INLINED || (op->kind == TE_PLACEHOLDER && arg < 0)) continue;
+      const IrTensor *t = ir_tensor(c, op->out[k]);
+      IrBuffer b = {.name = t->name, .type = t->type, .scope = arg >= 0 ? SC_GLOBAL : st->scope, .external = arg >= 0, .rank = t->rank,
+                    .extent = t->shape, .align = 64, .lanes = 1, .tensor = op->out[k], .double_buffer = st->double_buffer};
+      if (arg < 0) {
+        ExprId *region = arena_array(l->a, ExprId, 2 * t->rank);
+        for (int i = 0; i < t->rank; i++) {
+          region[i] = ar_simplify(l->ar, st->axes.at[i].min);
+          region[t->rank + i] = ar_simplify(l->ar, st->axes.at[i].extent);
+          if (st->axes.at[i].align_factor) {
+            b.align_factor = st->axes.at[i].align_factor; b.align_offset = st->axes.at[i].align_offset; b.align_dim = i;
+          }
+        }
+        b.min = region;
+        b.extent = region + t->rank;
+      }
+      BufferId id = ir_buffer_new(c, b);
+      mapu_set(&l->buf_of, (uint64_t)op->out[k], id);
+      if (arg >= 0) f->arg[arg] = id;
+      if (st->origin && k < st->origin->n_out && mapu_get(&l->buf_of, (uint64_t)st->origin->out[k], 0) == 0)
+        mapu_set(&l->buf_of, (uint64_t)st->origin->out[k], id);
+    }
+  }
+  for (int i = 0; i < n_args; i++)
+    err_check(ir_err(c), f->arg[i] != 0, "argument %d, tensor %s, is not computed or read by this schedule", i, ir_tensor(c, args[i])->name);
+}
+static void shape_var(IrCtx *c, ExprId e, void *arg) {
+  VarVec *v = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_VAR) return;
+  for (int i = 0; i < v->len; i++) if (v->at[i] == n->sym) return;
+  vec_push(ir_arena(c), v, n->sym);
+}
+
+Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features) {
+  IrCtx *c = s->ctx;
+  err_check(ir_err(c), s->bounded, "the state has no loop bounds yet; infer bounds before lowering");
+  Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features};
+  Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args)};
+  mapu_init(&l.buf_of, l.a);
+  for (int i = 0; i < s->stage.len; i++) {
+    Stage *st = &s->stage.at[i];
+    if (st->at == AT_INLINED || st->op->kind == TE_PLACEHOLDER) continue;
+    for (int p = 0; p < st->leaf.len; p++) {
+      const Axis *x = &st->axes.at[st->leaf.at[p]];
+      ar_bind_range(l.ar, x->var, ex_int(c, ir_var_info(c, x->var)->type, 0), x->extent);
+    }
+  }
+  make_buffers(&l, &f, n_args, args);
+  l.body = state_inlined_bodies(s, features);
+  Stmt *body = NULL;
+  for (int sid = s->stage.len - 1; sid >= 0; sid--) {
+    const Stage *st = &s->stage.at[sid];
+    if (st->at != AT_ROOT || st->op->kind == TE_PLACEHOLDER) continue;
+    Stmt *two[2] = {emit_stage(&l, sid), body};
+    body = st_seq(c, 2, two);
+    for (int k = st->op->n_out - 1; k >= 0; k--) {
+      BufferId b = mapu_get(&l.buf_of, (uint64_t)st->op->out[k], 0);
+      if (!ir_buffer(c, b)->external || features) body = st_alloc(c, b, body);
+    }
+  }
+  infer_scopes(c, body, SC_GLOBAL);
+  f.body = body;
+  VarVec vars = {0};
+  for (int i = 0; i < n_args; i++) {
+    const IrTensor *tn = ir_tensor(c, args[i]);
+    for (int d = 0; d < tn->rank; d++) ex_post_order(c, tn->shape[d], shape_var, &vars);
+  }
+  f.n_vars = vars.len;
+  f.var = vars.at;
+  return f;
+}

@@ -1,0 +1,25 @@
+/* partition: after this pass nothing is marked `likely` any more (spec 07 §7.2.9).
+ *
+ * With static shapes there is nothing to cut: loops have constant extents and the guards that could not be proven depend
+ * on thread variables. The guards themselves stay; `cleanup` moves them outwards.
+ */
+#include "lower/util.h"
+
+static ExprId unwrap(IrCtx *c, ExprId e, void *arg) {
+  (void)arg;
+  const ExprNode *n = ir_node(c, e);
+  return n->kind == IR_CALL && n->sym == IN_LIKELY ? ir_kid(c, e, 0) : e;
+}
+static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, unwrap, arg); }
+static Stmt *unlikely(IrCtx *c, Stmt *s, void *arg) {
+  (void)arg;
+  if (s->kind != ST_IF || !s->u.cond.likely) return s;
+  Stmt *r = low_new(c, s);
+  r->u.cond.likely = false;
+  return r;
+}
+void pass_partition(Func *f) {
+  StmtMap m = {unlikely, unlikely_expr, NULL};
+  f->body = st_map(f->ctx, f->body, &m);
+  low_verify(f, "partition");
+}

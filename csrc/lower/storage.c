@@ -1,0 +1,240 @@
+/* storage: where allocations stand and which of them share memory (spec 07 §7.2.12).
+ *
+ * GPU: inside a kernel all allocations move to its top - shared ones between the block and the thread loops, local ones below the
+ * thread loops - and global temporaries move to the top of the function. CPU: small allocations stay where they are
+ * (registers and stack), large ones outside parallel loops move to the top of the function.
+ * Shared and global buffers whose lives do not overlap share memory. The life of a buffer is counted at the level of its
+ * original allocation: an access inside a loop that lies inside the allocation counts for the whole loop.
+ */
+#include "lower/util.h"
+
+enum { MATCH = 16, CPU_STACK_BYTES = 32 << 10 };
+
+/* ---- the plan ---- */
+typedef struct { int64_t bytes; int32_t owner; bool free; } Slot;
+int64_t low_plan_shared(Arena *a, int n, LiveBuf *b) {
+  Slot *slot = arena_array(a, Slot, n + 1);
+  int32_t *slot_of = arena_array(a, int32_t, n + 1), *order = arena_array(a, int32_t, n + 1);
+  bool *dead = arena_array(a, bool, n + 1);
+  int n_slot = 0;
+  for (int i = 0; i < n; i++) { order[i] = i; b[i].shared_with = -1; }
+  for (int i = 1; i < n; i++) /* by first access, stable */
+    for (int j = i; j > 0 && b[order[j]].first < b[order[j - 1]].first; j--) { int32_t t = order[j]; order[j] = order[j - 1]; order[j - 1] = t; }
+  for (int q = 0; q < n; q++) {
+    LiveBuf *x = &b[order[q]];
+    for (int p = 0; p < q; p++) {
+      LiveBuf *y = &b[order[p]];
+      if (!dead[order[p]] && y->last < x->first) { dead[order[p]] = true; if (y->bytes > 4) slot[slot_of[order[p]]].free = true; }
+    }
+    int best = -1;
+    for (int s = 0; s < n_slot && x->bytes > 4; s++)
+      if (slot[s].free && slot[s].bytes >= x->bytes && slot[s].bytes <= x->bytes * MATCH && (best < 0 || slot[s].bytes < slot[best].bytes)) best = s;
+    for (int s = 0; s < n_slot && best < 0 && x->bytes > 4; s++)
+      if (slot[s].free && slot[s].bytes < x->bytes && slot[s].bytes >= x->bytes / MATCH) best = s;
+    if (best < 0) { best = n_slot++; slot[best] = (Slot){x->bytes, order[q], false}; }
+    else { x->shared_with = slot[best].owner; slot[best].free = false; if (slot[best].bytes < x->bytes) slot[best].bytes = x->bytes; }
+    slot_of[order[q]] = best;
+  }
+  int64_t total = 0;
+  for (int s = 0; s < n_slot; s++) total += slot[s].bytes;
+  return total;
+}
+
+/* ---- lives ---- */
+typedef struct { int32_t start; VEC(int32_t) pending; } Level;
+typedef struct {
+  IrCtx *c; VEC(LiveBuf) live; VEC(int32_t) depth; MapU64 index; VEC(Level) stack; int32_t point;
+} Lives;
+
+static void life_access(Lives *l, BufferId b) {
+  int32_t i = mapu_get(&l->index, (uint64_t)b, -1);
+  if (i < 0) return;
+  LiveBuf *x = &l->live.at[i];
+  int32_t d = l->depth.at[i];
+  int32_t at = d < l->stack.len ? l->stack.at[d].start : l->point;
+  if (x->first < 0 || at < x->first) x->first = at;
+  if (d < l->stack.len) vec_push(ir_arena(l->c), &l->stack.at[d].pending, i);
+  else x->last = l->point;
+}
+static void life_node(IrCtx *c, ExprId e, void *arg) { const ExprNode *n = ir_node(c, e); if (n->kind == IR_LOAD) life_access(arg, n->sym); }
+static void life_expr(Lives *l, ExprId e) { if (e) ex_post_order(l->c, e, life_node, l); }
+static void life_open(Lives *l) { Level v = {.start = ++l->point}; vec_push(ir_arena(l->c), &l->stack, v); }
+static void life_close(Lives *l) {
+  Level v = l->stack.at[--l->stack.len];
+  int32_t end = ++l->point;
+  for (int i = 0; i < v.pending.len; i++) l->live.at[v.pending.at[i]].last = end;
+}
+static void lives(Lives *l, const Stmt *s) {
+  if (!s) return;
+  switch (s->kind) {
+  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) lives(l, s->u.seq.at[i]); return;
+  case ST_FOR:
+    life_open(l);
+    life_expr(l, s->u.loop.extent);
+    lives(l, s->u.loop.body);
+    life_close(l);
+    return;
+  case ST_IF:
+    life_open(l);
+    life_expr(l, s->u.cond.cond);
+    lives(l, s->u.cond.then);
+    lives(l, s->u.cond.other);
+    life_close(l);
+    return;
+  case ST_LET: ++l->point; life_expr(l, s->u.let.value); lives(l, s->u.let.body); return;
+  case ST_ALLOC: {
+    const IrBuffer *b = ir_buffer(l->c, s->u.alloc.buf);
+    int64_t n = 0;
+    if ((b->scope == SC_SHARED || b->scope == SC_GLOBAL) && low_const(l->c, b->size, &n)) {
+      LiveBuf x = {s->u.alloc.buf, n * dtype_bytes(b->type), -1, -1, -1};
+      mapu_set(&l->index, (uint64_t)x.buf, l->live.len);
+      vec_push(ir_arena(l->c), &l->live, x);
+      vec_push(ir_arena(l->c), &l->depth, l->stack.len);
+    }
+    lives(l, s->u.alloc.body);
+    return;
+  }
+  case ST_STORE:
+    ++l->point;
+    life_expr(l, s->u.store.idx[0]);
+    life_expr(l, s->u.store.value);
+    life_access(l, s->u.store.buf);
+    return;
+  case ST_EVAL: ++l->point; life_expr(l, s->u.eval.e); return;
+  case ST_ATTR: lives(l, s->u.attr.body); return;
+  }
+}
+
+/* ---- renaming ---- */
+typedef struct { IrCtx *c; MapU64 to; } Rename;
+static ExprId rename_load(IrCtx *c, ExprId e, void *arg) {
+  Rename *r = arg;
+  ExprNode n = *ir_node(c, e);
+  int32_t b;
+  if (n.kind != IR_LOAD || (b = mapu_get(&r->to, (uint64_t)n.sym, 0)) == 0) return e;
+  ExprId i = ir_kid(c, e, 0);
+  return ex_load(c, b, n.type, 1, &i);
+}
+static ExprId rename_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, rename_load, arg); }
+static Stmt *rename_stmt(IrCtx *c, Stmt *s, void *arg) {
+  Rename *r = arg;
+  int32_t b;
+  if (s->kind != ST_STORE || (b = mapu_get(&r->to, (uint64_t)s->u.store.buf, 0)) == 0) return s;
+  return st_store(c, b, s->u.store.n_idx, s->u.store.idx, s->u.store.value);
+}
+/* Lets buffers of `scope` that were found by `l` share memory; buffers that gave theirs up are mapped in r. */
+static void share(Lives *l, Rename *r, ScopeKind scope) {
+  IrCtx *c = l->c;
+  DType done[8];
+  int n_done = 0;
+  for (int i = 0; i < l->live.len; i++) { /* one plan per element type: no reinterpretation of memory */
+    DType t = ir_buffer(c, l->live.at[i].buf)->type;
+    int k = 0;
+    while (k < n_done && !dtype_eq(done[k], t)) k++;
+    if (k < n_done || n_done == NS_COUNT(done)) continue;
+    done[n_done++] = t;
+    LiveBuf *part = arena_array(ir_arena(c), LiveBuf, l->live.len);
+    int n = 0;
+    for (int j = 0; j < l->live.len; j++) {
+      const IrBuffer *b = ir_buffer(c, l->live.at[j].buf);
+      if (b->scope == scope && dtype_eq(b->type, t) && l->live.at[j].first >= 0) part[n++] = l->live.at[j];
+    }
+    low_plan_shared(ir_arena(c), n, part);
+    for (int j = 0; j < n; j++) {
+      if (part[j].shared_with < 0) continue;
+      BufferId to = part[part[j].shared_with].buf;
+      mapu_set(&r->to, (uint64_t)part[j].buf, to);
+      int64_t a = 0, b = 0;
+      low_const(c, ir_buffer(c, to)->size, &a);
+      low_const(c, ir_buffer(c, part[j].buf)->size, &b);
+      if (b > a) ir_buffer(c, to)->size = ir_buffer(c, part[j].buf)->size;
+    }
+  }
+}
+
+/* ---- moving allocations ---- */
+typedef VEC(BufferId) Bufs;
+typedef struct { IrCtx *c; bool gpu; Bufs global, shared, local; } Move;
+
+static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
+  if (!s) return NULL;
+  IrCtx *c = m->c;
+  Stmt *r = low_new(c, s);
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = take(m, s->u.seq.at[i], in_kernel, in_parallel);
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
+  case ST_FOR: {
+    ForKind k = s->u.loop.kind;
+    bool thread = for_is_block(k) || for_is_thread(k);
+    if (!thread || in_kernel) { r->u.loop.body = take(m, s->u.loop.body, in_kernel, in_parallel || k == FOR_PARALLEL); return r; }
+    Stmt *top[6], *q = s; /* the kernel: block loops, thread loops, body */
+    int n = 0;
+    while (q->kind == ST_FOR && (for_is_block(q->u.loop.kind) || for_is_thread(q->u.loop.kind)) && n < 6) { top[n++] = q; q = q->u.loop.body; }
+    m->shared.len = m->local.len = 0;
+    Stmt *body = take(m, q, 1, false);
+    for (int i = m->local.len - 1; i >= 0; i--) body = st_alloc(c, m->local.at[i], body);
+    bool placed = false;
+    for (int i = n - 1; i >= -1; i--) {
+      if (!placed && (i < 0 || for_is_block(top[i]->u.loop.kind))) {
+        for (int j = m->shared.len - 1; j >= 0; j--) body = st_alloc(c, m->shared.at[j], body);
+        placed = true;
+      }
+      if (i < 0) break;
+      Stmt *x = low_new(c, top[i]);
+      x->u.loop.body = body;
+      body = x;
+    }
+    return body;
+  }
+  case ST_IF:
+    r->u.cond.then = take(m, s->u.cond.then, in_kernel, in_parallel);
+    r->u.cond.other = take(m, s->u.cond.other, in_kernel, in_parallel);
+    return r;
+  case ST_LET: r->u.let.body = take(m, s->u.let.body, in_kernel, in_parallel); return r;
+  case ST_ALLOC: {
+    const IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
+    int64_t n;
+    bool small = low_const(c, b->size, &n) && n * dtype_bytes(b->type) <= CPU_STACK_BYTES;
+    if (m->gpu ? (b->scope != SC_GLOBAL && !in_kernel) : (small || in_parallel)) {
+      err_check(ir_err(c), !m->gpu, "buffer %s in %s memory is used outside of any kernel", b->name, b->scope == SC_SHARED ? "shared" : "local");
+      r->u.alloc.body = take(m, s->u.alloc.body, in_kernel, in_parallel);
+      return r;
+    }
+    Bufs *to = m->gpu && b->scope == SC_SHARED ? &m->shared : m->gpu && b->scope != SC_GLOBAL ? &m->local : &m->global;
+    vec_push(ir_arena(c), to, s->u.alloc.buf);
+    return take(m, s->u.alloc.body, in_kernel, in_parallel);
+  }
+  case ST_ATTR: r->u.attr.body = take(m, s->u.attr.body, in_kernel, in_parallel); return r;
+  case ST_STORE: case ST_EVAL: return s;
+  }
+  return s;
+}
+static Stmt *drop_renamed(IrCtx *c, Stmt *s, void *arg) {
+  Rename *r = arg;
+  if (s->kind == ST_ALLOC && mapu_get(&r->to, (uint64_t)s->u.alloc.buf, 0)) return s->u.alloc.body;
+  return rename_stmt(c, s, arg);
+}
+
+void pass_storage(Func *f) {
+  IrCtx *c = f->ctx;
+  Lives l = {.c = c};
+  Rename r = {.c = c};
+  mapu_init(&l.index, ir_arena(c));
+  mapu_init(&r.to, ir_arena(c));
+  lives(&l, f->body);
+  Move m = {.c = c, .gpu = low_is_gpu(f)};
+  Stmt *body = take(&m, f->body, 0, false);
+  Lives part = l; /* globals: only those that moved to the top may share */
+  share(&l, &r, SC_SHARED);
+  part.live.at = arena_array(ir_arena(c), LiveBuf, l.live.len);
+  part.live.len = 0;
+  for (int i = 0; i < l.live.len; i++)
+    for (int j = 0; j < m.global.len; j++) if (m.global.at[j] == l.live.at[i].buf) part.live.at[part.live.len++] = l.live.at[i];
+  share(&part, &r, SC_GLOBAL);
+  for (int i = m.global.len - 1; i >= 0; i--) body = st_alloc(c, m.global.at[i], body);
+  StmtMap map = {drop_renamed, rename_expr, &r};
+  f->body = r.to.len ? st_map(c, body, &map) : body;
+  low_verify(f, "storage");
+}

@@ -1,0 +1,133 @@
+/* Small tools for passes: questions about statements, substitution and copies with fresh binders.
+ * Every binder (loop, let) of a program binds its own variable exactly once; a pass that duplicates a statement must
+ * therefore rename the binders of the copy, which is what low_copy does.
+ */
+#include "lower/util.h"
+#include <string.h>
+
+bool low_const(const IrCtx *c, ExprId e, int64_t *v) {
+  if (!e || ir_kind(c, e) != IR_INT) return false;
+  *v = ir_node(c, e)->u.i;
+  return true;
+}
+bool low_is_true(const IrCtx *c, ExprId e) { int64_t v; return low_const(c, e, &v) && v != 0; }
+bool low_is_false(const IrCtx *c, ExprId e) { int64_t v; return low_const(c, e, &v) && v == 0; }
+bool low_is_gpu(const Func *f) { return f->target.kind != TG_CPU; }
+
+Stmt *low_new(IrCtx *c, const Stmt *like) { return arena_copy(ir_arena(c), like, sizeof *like); }
+
+const char *low_tag(ForKind k) {
+  static const char *const TAG[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"};
+  return k >= FOR_BLOCK_X ? TAG[k - FOR_BLOCK_X] : k == FOR_VTHREAD ? "vthread" : "";
+}
+
+void low_verify(const Func *f, const char *pass) {
+#ifdef NS_DEBUG_VERIFY
+  if (f->body) ir_verify(f->ctx, f->body, f->flat);
+#endif
+  (void)f; (void)pass;
+}
+
+/* ---- questions ---- */
+bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v) {
+  if (!s) return false;
+  switch (s->kind) {
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) if (low_stmt_uses(c, s->u.seq.at[i], v)) return true;
+    return false;
+  case ST_FOR: return ex_uses_var(c, s->u.loop.min, v) || ex_uses_var(c, s->u.loop.extent, v) || low_stmt_uses(c, s->u.loop.body, v);
+  case ST_IF: return ex_uses_var(c, s->u.cond.cond, v) || low_stmt_uses(c, s->u.cond.then, v) || low_stmt_uses(c, s->u.cond.other, v);
+  case ST_LET: return ex_uses_var(c, s->u.let.value, v) || low_stmt_uses(c, s->u.let.body, v);
+  case ST_ALLOC: return low_stmt_uses(c, s->u.alloc.body, v);
+  case ST_STORE:
+    for (int i = 0; i < s->u.store.n_idx; i++) if (ex_uses_var(c, s->u.store.idx[i], v)) return true;
+    return ex_uses_var(c, s->u.store.value, v);
+  case ST_EVAL: return ex_uses_var(c, s->u.eval.e, v);
+  case ST_ATTR: return low_stmt_uses(c, s->u.attr.body, v);
+  }
+  return false;
+}
+
+typedef struct { bool hit; const MapU64 *vars; } Probe;
+static void probe_load(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_LOAD || n->kind == IR_READ || (n->kind == IR_CALL && intrin_info((Intrin)n->sym)->effect != EFF_PURE)) ((Probe *)arg)->hit = true;
+}
+bool low_expr_loads(IrCtx *c, ExprId e) { Probe p = {0}; ex_post_order(c, e, probe_load, &p); return p.hit; }
+
+static void probe_var(IrCtx *c, ExprId e, void *arg) {
+  Probe *p = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_VAR && mapu_get(p->vars, (uint64_t)n->sym, -1) >= 0) p->hit = true;
+}
+bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars) { Probe p = {.vars = vars}; ex_post_order(c, e, probe_var, &p); return p.hit; }
+
+/* ---- substitution ---- */
+Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value) {
+  VarSub one = {v, value};
+  return s ? st_subst(c, s, 1, &one) : NULL;
+}
+
+typedef struct { IrCtx *c; VEC(VarSub) sub; } Copy;
+static ExprId copy_expr(Copy *k, ExprId e) { return e ? ex_subst(k->c, e, k->sub.len, k->sub.at) : 0; }
+static VarId copy_binder(Copy *k, VarId v) {
+  const IrVar *info = ir_var_info(k->c, v);
+  VarId fresh = ir_var_new(k->c, info->name, info->type, info->nonneg);
+  VarSub one = {v, ex_var(k->c, fresh)};
+  vec_push(ir_arena(k->c), &k->sub, one);
+  return fresh;
+}
+static Stmt *copy_stmt(Copy *k, const Stmt *s) {
+  if (!s) return NULL;
+  Stmt *r = low_new(k->c, s);
+  int mark = k->sub.len;
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(k->c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = copy_stmt(k, s->u.seq.at[i]);
+    break;
+  case ST_FOR:
+    r->u.loop.min = copy_expr(k, s->u.loop.min);
+    r->u.loop.extent = copy_expr(k, s->u.loop.extent);
+    r->u.loop.var = copy_binder(k, s->u.loop.var);
+    r->u.loop.body = copy_stmt(k, s->u.loop.body);
+    break;
+  case ST_IF:
+    r->u.cond.cond = copy_expr(k, s->u.cond.cond);
+    r->u.cond.then = copy_stmt(k, s->u.cond.then);
+    r->u.cond.other = copy_stmt(k, s->u.cond.other);
+    break;
+  case ST_LET:
+    r->u.let.value = copy_expr(k, s->u.let.value);
+    r->u.let.var = copy_binder(k, s->u.let.var);
+    r->u.let.body = copy_stmt(k, s->u.let.body);
+    break;
+  case ST_ALLOC: r->u.alloc.body = copy_stmt(k, s->u.alloc.body); break;
+  case ST_STORE:
+    r->u.store.idx = arena_array(ir_arena(k->c), ExprId, s->u.store.n_idx);
+    for (int i = 0; i < s->u.store.n_idx; i++) r->u.store.idx[i] = copy_expr(k, s->u.store.idx[i]);
+    r->u.store.value = copy_expr(k, s->u.store.value);
+    break;
+  case ST_EVAL: r->u.eval.e = copy_expr(k, s->u.eval.e); break;
+  case ST_ATTR: r->u.attr.body = copy_stmt(k, s->u.attr.body); break;
+  }
+  k->sub.len = mark;
+  return r;
+}
+Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v, ExprId value) {
+  Copy k = {.c = c};
+  if (v) { VarSub one = {v, value}; vec_push(ir_arena(c), &k.sub, one); }
+  return copy_stmt(&k, s);
+}
+
+/* Literal folding beyond what the builders do: a select or conditional with a literal condition is decided. */
+static ExprId fold_node(IrCtx *c, ExprId e, void *arg) {
+  (void)arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_SELECT && !(n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE)) return e;
+  ExprId cond = ir_kid(c, e, 0);
+  int64_t v;
+  if (low_const(c, cond, &v)) return ir_kid(c, e, v ? 1 : 2);
+  return ir_kid(c, e, 1) == ir_kid(c, e, 2) ? ir_kid(c, e, 1) : e;
+}
+ExprId low_fold(IrCtx *c, ExprId e) { return ex_map(c, e, fold_node, NULL); }

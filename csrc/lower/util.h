@@ -1,0 +1,30 @@
+/* Helpers shared by the passes of this folder; not part of its face. */
+#ifndef NS_LOWER_UTIL_H
+#define NS_LOWER_UTIL_H
+#include "lower/lower.h"
+
+typedef VEC(VarId) VarVec;
+
+/* ---- util.c ---- */
+bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v);             /* any expression below s mentions v (binders do not count) */
+bool low_expr_loads(IrCtx *c, ExprId e);                          /* e reads a buffer or calls something impure */
+bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars);   /* e mentions a variable that is a key of vars */
+Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value);        /* one variable, everywhere below s; binders are kept */
+Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v, ExprId value);   /* a copy with fresh binders, v replaced (v 0: nothing) */
+bool low_const(const IrCtx *c, ExprId e, int64_t *v);             /* literal integer */
+bool low_is_true(const IrCtx *c, ExprId e);
+bool low_is_false(const IrCtx *c, ExprId e);
+Stmt *low_new(IrCtx *c, const Stmt *like);                        /* a shallow copy to change */
+bool low_is_gpu(const Func *f);
+ExprId low_fold(IrCtx *c, ExprId e);                              /* folds literals, decided selects included; no range facts */
+const char *low_tag(ForKind k);                                   /* "blockIdx.x" ..., "" for plain loops */
+void low_verify(const Func *f, const char *pass);                 /* ir_verify in debug builds (NS_DEBUG_VERIFY) */
+
+/* ---- simplify.c ---- */
+Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s);                  /* under the facts of a; NULL if nothing is left */
+void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop);         /* tells a the range of a loop variable */
+
+/* ---- storage.c: the sharing plan, also used by the GPU check ---- */
+typedef struct { BufferId buf; int64_t bytes; int32_t first, last; int32_t shared_with; } LiveBuf; /* program points of first and last access */
+int64_t low_plan_shared(Arena *a, int n, LiveBuf *b);             /* total bytes; fills shared_with (index, -1: own storage) */
+#endif
