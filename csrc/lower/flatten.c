@@ -75,7 +75,7 @@ static Stmt *flat_stmt(Flat *s, Stmt *st) {
   case ST_SEQ:
     r->u.seq.at = arena_array(ir_arena(c), Stmt *, st->u.seq.n);
     for (int i = 0; i < st->u.seq.n; i++) r->u.seq.at[i] = flat_stmt(s, st->u.seq.at[i]);
-    return r;
+    return st_seq(c, st->u.seq.n, r->u.seq.at);
   case ST_FOR:
     low_bind_loop(c, s->ar, st);
     r->u.loop.body = flat_stmt(s, st->u.loop.body);

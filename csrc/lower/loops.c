@@ -68,8 +68,7 @@ static void pass_up(Loops *l, const Stage *st, ExprId *val) {
       break;
     }
     case REL_REBASE: {
-      int child = rel->inner ? rel->inner : rel->outer;
-      if (val[child]) val[rel->parent] = ex_add(c, val[child], ax[rel->parent].min);
+      if (val[rel->outer]) val[rel->parent] = ex_add(c, val[rel->outer], ax[rel->parent].min);
       break;
     }
     case REL_SINGLETON: break;
@@ -86,7 +85,7 @@ static uint8_t *pass_marks(Loops *l, const Stage *st) {
     switch (rel->kind) {
     case REL_SPLIT: m[rel->outer] |= m[rel->parent]; m[rel->inner] |= m[rel->parent]; break;
     case REL_FUSE: m[rel->parent] |= (uint8_t)(m[rel->outer] | m[rel->inner]); break;
-    case REL_REBASE: m[rel->inner ? rel->inner : rel->outer] |= m[rel->parent]; break;
+    case REL_REBASE: m[rel->outer] |= m[rel->parent]; break;
     case REL_SINGLETON: break;
     }
   }
@@ -112,7 +111,7 @@ static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_red
       need[rel->parent] = need[rel->outer] || need[rel->inner] ||
                           !ar_prove_eq(l->ar, ax[rel->parent].extent, ex_mul(c, ax[rel->outer].extent, ax[rel->inner].extent));
     else if (rel->kind == REL_FUSE) need[rel->outer] = need[rel->inner] = need[rel->parent];
-    else if (rel->kind == REL_REBASE) need[rel->parent] = need[rel->inner ? rel->inner : rel->outer];
+    else if (rel->kind == REL_REBASE) need[rel->parent] = need[rel->outer];
   }
   for (int a = 0; a < st->axes.len; a++) {
     if (!need[a] || !val[a] || (skip_reduce && n->mark[a] == 2)) continue;
@@ -527,7 +526,7 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool
   IrCtx *c = s->ctx;
   err_check(ir_err(c), s->bounded, "the state has no loop bounds yet; infer bounds before lowering");
   Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features};
-  Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args)};
+  Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args), .features = features};
   mapu_init(&l.buf_of, l.a);
   for (int i = 0; i < s->stage.len; i++) {
     Stage *st = &s->stage.at[i];

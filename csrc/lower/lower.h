@@ -12,6 +12,7 @@ typedef struct {
   int32_t n_args; BufferId *arg;      /* external buffers, in argument order */
   int32_t n_vars; VarId *var;         /* free shape variables, if any */
   bool flat;
+  bool features;                      /* made for feature extraction: computed arguments have an ALLOC, constant matrices are 1 */
   bool printing;                      /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
   bool auto_strides;                  /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
 } Func;
@@ -36,7 +37,12 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool
 Program low_build(Func f, const char *name);   /* steps 4b-15: kernels ready for code generation */
 typedef struct { bool ok; const char *why; int64_t threads, shared_bytes, local_bytes, vthread, vector_bytes; } GpuCheck;
 GpuCheck low_gpu_check(Func f);                /* 07 §7.4.1 on the flattened program; does not change f */
-char *low_primfn(Func f);                      /* 07 §7.6 */
+Func low_printable(Func f);                    /* the passes of a printed program, in place of low_build */
+char *low_primfn(Func f);                      /* 07 §7.6: text of what low_loops made (consumes f) */
+
+/* A cross-thread reduction is EVAL of a call to IN_ALLREDUCE until pass_allreduce: reducer id, number k of components, k values,
+ * k loads [0] of the local buffers that receive the results, the thread variables reduced over. Loops bound to threads are FOR
+ * nodes; after pass_storage a kernel reads BLOCK loops { shared ALLOCs { THREAD loops { local ALLOCs { body } } } }. */
 
 /* ---- passes, in pipeline order; each takes and returns the body of f ---- */
 void pass_simplify(Func *f);

@@ -8,7 +8,7 @@
  */
 #include "lower/util.h"
 
-enum { MATCH = 16, CPU_STACK_BYTES = 32 << 10 };
+enum { MATCH = 16 };
 
 /* ---- the plan ---- */
 typedef struct { int64_t bytes; int32_t owner; bool free; } Slot;
@@ -41,22 +41,35 @@ int64_t low_plan_shared(Arena *a, int n, LiveBuf *b) {
 }
 
 /* ---- lives ---- */
+int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
+  const IrBuffer *b = ir_buffer(c, id);
+  int64_t n = 1, e;
+  if (b->size) return low_const(c, b->size, &n) ? n * dtype_bytes(b->type) : -1;
+  for (int i = b->rank - 1; i >= 0; i--) {
+    if (!low_const(c, b->extent[i], &e)) return -1;
+    if (b->align_factor && b->align_dim == i) n += i64_floormod(b->align_factor + b->align_offset - n % b->align_factor, b->align_factor);
+    if (!i64_mul(n, e, &n)) return -1;
+  }
+  return n * dtype_bytes(b->type);
+}
+
 typedef struct { int32_t start; VEC(int32_t) pending; } Level;
-typedef struct {
-  IrCtx *c; VEC(LiveBuf) live; VEC(int32_t) depth; MapU64 index; VEC(Level) stack; int32_t point;
-} Lives;
+typedef struct { IrCtx *c; VEC(LiveBuf) live; MapU64 index; VEC(Level) stack; int32_t point; } Lives;
 
 static void life_access(Lives *l, BufferId b) {
   int32_t i = mapu_get(&l->index, (uint64_t)b, -1);
   if (i < 0) return;
   LiveBuf *x = &l->live.at[i];
-  int32_t d = l->depth.at[i];
-  int32_t at = d < l->stack.len ? l->stack.at[d].start : l->point;
+  bool inner = x->depth < l->stack.len;
+  int32_t at = inner ? l->stack.at[x->depth].start : l->point;
   if (x->first < 0 || at < x->first) x->first = at;
-  if (d < l->stack.len) vec_push(ir_arena(l->c), &l->stack.at[d].pending, i);
+  if (inner) vec_push(ir_arena(l->c), &l->stack.at[x->depth].pending, i);
   else x->last = l->point;
 }
-static void life_node(IrCtx *c, ExprId e, void *arg) { const ExprNode *n = ir_node(c, e); if (n->kind == IR_LOAD) life_access(arg, n->sym); }
+static void life_node(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_LOAD) life_access(arg, n->sym);
+}
 static void life_expr(Lives *l, ExprId e) { if (e) ex_post_order(l->c, e, life_node, l); }
 static void life_open(Lives *l) { Level v = {.start = ++l->point}; vec_push(ir_arena(l->c), &l->stack, v); }
 static void life_close(Lives *l) {
@@ -68,12 +81,14 @@ static void lives(Lives *l, const Stmt *s) {
   if (!s) return;
   switch (s->kind) {
   case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) lives(l, s->u.seq.at[i]); return;
-  case ST_FOR:
-    life_open(l);
+  case ST_FOR: {
+    bool level = s->u.loop.kind < FOR_VTHREAD; /* thread axes and virtual threads run in lock-step: no level of their own */
+    if (level) life_open(l);
     life_expr(l, s->u.loop.extent);
     lives(l, s->u.loop.body);
-    life_close(l);
+    if (level) life_close(l);
     return;
+  }
   case ST_IF:
     life_open(l);
     life_expr(l, s->u.cond.cond);
@@ -84,25 +99,30 @@ static void lives(Lives *l, const Stmt *s) {
   case ST_LET: ++l->point; life_expr(l, s->u.let.value); lives(l, s->u.let.body); return;
   case ST_ALLOC: {
     const IrBuffer *b = ir_buffer(l->c, s->u.alloc.buf);
-    int64_t n = 0;
-    if ((b->scope == SC_SHARED || b->scope == SC_GLOBAL) && low_const(l->c, b->size, &n)) {
-      LiveBuf x = {s->u.alloc.buf, n * dtype_bytes(b->type), -1, -1, -1};
+    int64_t n = low_buffer_bytes(l->c, s->u.alloc.buf);
+    if (!b->external && (b->scope == SC_SHARED || b->scope == SC_GLOBAL) && n >= 0) {
+      LiveBuf x = {s->u.alloc.buf, n, -1, -1, -1, l->stack.len};
       mapu_set(&l->index, (uint64_t)x.buf, l->live.len);
       vec_push(ir_arena(l->c), &l->live, x);
-      vec_push(ir_arena(l->c), &l->depth, l->stack.len);
     }
     lives(l, s->u.alloc.body);
     return;
   }
   case ST_STORE:
     ++l->point;
-    life_expr(l, s->u.store.idx[0]);
+    for (int i = 0; i < s->u.store.n_idx; i++) life_expr(l, s->u.store.idx[i]);
     life_expr(l, s->u.store.value);
     life_access(l, s->u.store.buf);
     return;
   case ST_EVAL: ++l->point; life_expr(l, s->u.eval.e); return;
   case ST_ATTR: lives(l, s->u.attr.body); return;
   }
+}
+LiveBufs low_lives(IrCtx *c, const Stmt *s) {
+  Lives l = {.c = c};
+  mapu_init(&l.index, ir_arena(c));
+  lives(&l, s);
+  return (LiveBufs){l.live.len, l.live.at};
 }
 
 /* ---- renaming ---- */
@@ -123,21 +143,20 @@ static Stmt *rename_stmt(IrCtx *c, Stmt *s, void *arg) {
   return st_store(c, b, s->u.store.n_idx, s->u.store.idx, s->u.store.value);
 }
 /* Lets buffers of `scope` that were found by `l` share memory; buffers that gave theirs up are mapped in r. */
-static void share(Lives *l, Rename *r, ScopeKind scope) {
-  IrCtx *c = l->c;
+static void share(IrCtx *c, LiveBufs l, Rename *r, ScopeKind scope) {
   DType done[8];
   int n_done = 0;
-  for (int i = 0; i < l->live.len; i++) { /* one plan per element type: no reinterpretation of memory */
-    DType t = ir_buffer(c, l->live.at[i].buf)->type;
+  for (int i = 0; i < l.n; i++) { /* one plan per element type: no reinterpretation of memory */
+    DType t = ir_buffer(c, l.at[i].buf)->type;
     int k = 0;
     while (k < n_done && !dtype_eq(done[k], t)) k++;
     if (k < n_done || n_done == NS_COUNT(done)) continue;
     done[n_done++] = t;
-    LiveBuf *part = arena_array(ir_arena(c), LiveBuf, l->live.len);
+    LiveBuf *part = arena_array(ir_arena(c), LiveBuf, l.n);
     int n = 0;
-    for (int j = 0; j < l->live.len; j++) {
-      const IrBuffer *b = ir_buffer(c, l->live.at[j].buf);
-      if (b->scope == scope && dtype_eq(b->type, t) && l->live.at[j].first >= 0) part[n++] = l->live.at[j];
+    for (int j = 0; j < l.n; j++) {
+      const IrBuffer *b = ir_buffer(c, l.at[j].buf);
+      if (b->scope == scope && dtype_eq(b->type, t) && l.at[j].first >= 0) part[n++] = l.at[j];
     }
     low_plan_shared(ir_arena(c), n, part);
     for (int j = 0; j < n; j++) {
@@ -154,7 +173,7 @@ static void share(Lives *l, Rename *r, ScopeKind scope) {
 
 /* ---- moving allocations ---- */
 typedef VEC(BufferId) Bufs;
-typedef struct { IrCtx *c; bool gpu; Bufs global, shared, local; } Move;
+typedef struct { IrCtx *c; bool gpu, printing; Bufs global, shared, local; } Move;
 
 static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
   if (!s) return NULL;
@@ -169,24 +188,15 @@ static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
     ForKind k = s->u.loop.kind;
     bool thread = for_is_block(k) || for_is_thread(k);
     if (!thread || in_kernel) { r->u.loop.body = take(m, s->u.loop.body, in_kernel, in_parallel || k == FOR_PARALLEL); return r; }
-    Stmt *top[6], *q = s; /* the kernel: block loops, thread loops, body */
-    int n = 0;
-    while (q->kind == ST_FOR && (for_is_block(q->u.loop.kind) || for_is_thread(q->u.loop.kind)) && n < 6) { top[n++] = q; q = q->u.loop.body; }
     m->shared.len = m->local.len = 0;
-    Stmt *body = take(m, q, 1, false);
-    for (int i = m->local.len - 1; i >= 0; i--) body = st_alloc(c, m->local.at[i], body);
-    bool placed = false;
-    for (int i = n - 1; i >= -1; i--) {
-      if (!placed && (i < 0 || for_is_block(top[i]->u.loop.kind))) {
-        for (int j = m->shared.len - 1; j >= 0; j--) body = st_alloc(c, m->shared.at[j], body);
-        placed = true;
-      }
-      if (i < 0) break;
-      Stmt *x = low_new(c, top[i]);
-      x->u.loop.body = body;
-      body = x;
+    if (m->printing) { /* texts: everything below the outermost thread loop, in order of allocation */
+      Stmt *body = take(m, s->u.loop.body, 1, false);
+      for (int i = m->shared.len - 1; i >= 0; i--) body = st_alloc(c, m->shared.at[i], body);
+      r->u.loop.body = body;
+      return r;
     }
-    return body;
+    r->u.loop.body = take(m, s->u.loop.body, 1, false);
+    return low_place(c, r, m->shared.len, m->shared.at, m->local.len, m->local.at);
   }
   case ST_IF:
     r->u.cond.then = take(m, s->u.cond.then, in_kernel, in_parallel);
@@ -196,7 +206,11 @@ static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
   case ST_ALLOC: {
     const IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
     int64_t n;
-    bool small = low_const(c, b->size, &n) && n * dtype_bytes(b->type) <= CPU_STACK_BYTES;
+    if (m->printing && (in_kernel || !in_parallel)) {
+      vec_push(ir_arena(c), in_kernel ? &m->shared : &m->global, s->u.alloc.buf);
+      return take(m, s->u.alloc.body, in_kernel, in_parallel);
+    }
+    bool small = low_const(c, b->size, &n) && n * dtype_bytes(b->type) <= LOW_CPU_STACK_BYTES;
     if (m->gpu ? (b->scope != SC_GLOBAL && !in_kernel) : (small || in_parallel)) {
       err_check(ir_err(c), !m->gpu, "buffer %s in %s memory is used outside of any kernel", b->name, b->scope == SC_SHARED ? "shared" : "local");
       r->u.alloc.body = take(m, s->u.alloc.body, in_kernel, in_parallel);
@@ -217,22 +231,23 @@ static Stmt *drop_renamed(IrCtx *c, Stmt *s, void *arg) {
   return rename_stmt(c, s, arg);
 }
 
+static Stmt *share_in_kernel(IrCtx *c, Stmt *s, void *arg) {
+  share(c, low_lives(c, s), arg, SC_SHARED);
+  return s;
+}
+
 void pass_storage(Func *f) {
   IrCtx *c = f->ctx;
-  Lives l = {.c = c};
   Rename r = {.c = c};
-  mapu_init(&l.index, ir_arena(c));
   mapu_init(&r.to, ir_arena(c));
-  lives(&l, f->body);
-  Move m = {.c = c, .gpu = low_is_gpu(f)};
+  low_each_kernel(c, f->body, share_in_kernel, &r);
+  LiveBufs l = low_lives(c, f->body);
+  Move m = {.c = c, .gpu = low_is_gpu(f), .printing = f->printing};
   Stmt *body = take(&m, f->body, 0, false);
-  Lives part = l; /* globals: only those that moved to the top may share */
-  share(&l, &r, SC_SHARED);
-  part.live.at = arena_array(ir_arena(c), LiveBuf, l.live.len);
-  part.live.len = 0;
-  for (int i = 0; i < l.live.len; i++)
-    for (int j = 0; j < m.global.len; j++) if (m.global.at[j] == l.live.at[i].buf) part.live.at[part.live.len++] = l.live.at[i];
-  share(&part, &r, SC_GLOBAL);
+  LiveBufs top = {0, arena_array(ir_arena(c), LiveBuf, l.n)}; /* globals: only those that moved to the top may share */
+  for (int i = 0; i < l.n; i++)
+    for (int j = 0; j < m.global.len; j++) if (m.global.at[j] == l.at[i].buf) top.at[top.n++] = l.at[i];
+  share(c, top, &r, SC_GLOBAL);
   for (int i = m.global.len - 1; i >= 0; i--) body = st_alloc(c, m.global.at[i], body);
   StmtMap map = {drop_renamed, rename_expr, &r};
   f->body = r.to.len ? st_map(c, body, &map) : body;

@@ -19,7 +19,7 @@ static Stmt *strip(Tags *t, Stmt *s) {
   case ST_SEQ:
     r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
     for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = strip(t, s->u.seq.at[i]);
-    return r;
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
   case ST_FOR: {
     ForKind k = s->u.loop.kind;
     if (!for_is_block(k) && !for_is_thread(k)) { r->u.loop.body = strip(t, s->u.loop.body); return r; }
@@ -62,7 +62,7 @@ static Stmt *outside(IrCtx *c, Stmt *s) {
   case ST_SEQ:
     r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
     for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = outside(c, s->u.seq.at[i]);
-    return r;
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
   case ST_FOR:
     if (s->u.loop.kind >= FOR_VTHREAD) return kernel(c, s);
     r->u.loop.body = outside(c, s->u.loop.body);

@@ -23,7 +23,7 @@ const char *low_tag(ForKind k) {
 
 void low_verify(const Func *f, const char *pass) {
 #ifdef NS_DEBUG_VERIFY
-  if (f->body) ir_verify(f->ctx, f->body, f->flat);
+  if (f->body && !f->features) ir_verify(f->ctx, f->body, f->flat);
 #endif
   (void)f; (void)pass;
 }
@@ -131,3 +131,55 @@ static ExprId fold_node(IrCtx *c, ExprId e, void *arg) {
   return ir_kid(c, e, 1) == ir_kid(c, e, 2) ? ir_kid(c, e, 1) : e;
 }
 ExprId low_fold(IrCtx *c, ExprId e) { return ex_map(c, e, fold_node, NULL); }
+
+/* ---- kernels ---- */
+static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local, const BufferId *local) {
+  if (s->kind == ST_FOR && for_is_block(s->u.loop.kind) && !in_threads) {
+    Stmt *r = low_new(c, s);
+    r->u.loop.body = place(c, s->u.loop.body, false, n_shared, shared, n_local, local);
+    return r;
+  }
+  if (!in_threads) {
+    Stmt *r = place(c, s, true, n_shared, shared, n_local, local);
+    for (int i = n_shared - 1; i >= 0; i--) r = st_alloc(c, shared[i], r);
+    return r;
+  }
+  if (s->kind == ST_FOR && for_is_thread(s->u.loop.kind)) {
+    Stmt *r = low_new(c, s);
+    r->u.loop.body = place(c, s->u.loop.body, true, n_shared, shared, n_local, local);
+    return r;
+  }
+  if (s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->scope == SC_SHARED) {
+    Stmt *r = low_new(c, s);
+    r->u.alloc.body = place(c, s->u.alloc.body, true, n_shared, shared, n_local, local);
+    return r;
+  }
+  for (int i = n_local - 1; i >= 0; i--) s = st_alloc(c, local[i], s);
+  return s;
+}
+Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local) {
+  return place(c, kernel, false, n_shared, shared, n_local, local);
+}
+
+/* Applies f to each outermost loop bound to a block or thread axis. */
+Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *), void *arg) {
+  if (!s) return NULL;
+  if (s->kind == ST_FOR && s->u.loop.kind > FOR_VTHREAD) return f(c, s, arg);
+  Stmt *r = low_new(c, s);
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = low_each_kernel(c, s->u.seq.at[i], f, arg);
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
+  case ST_FOR: r->u.loop.body = low_each_kernel(c, s->u.loop.body, f, arg); return r;
+  case ST_IF:
+    r->u.cond.then = low_each_kernel(c, s->u.cond.then, f, arg);
+    r->u.cond.other = low_each_kernel(c, s->u.cond.other, f, arg);
+    return r;
+  case ST_LET: r->u.let.body = low_each_kernel(c, s->u.let.body, f, arg); return r;
+  case ST_ALLOC: r->u.alloc.body = low_each_kernel(c, s->u.alloc.body, f, arg); return r;
+  case ST_ATTR: r->u.attr.body = low_each_kernel(c, s->u.attr.body, f, arg); return r;
+  case ST_STORE: case ST_EVAL: return s;
+  }
+  return s;
+}

@@ -20,11 +20,19 @@ ExprId low_fold(IrCtx *c, ExprId e);                              /* folds liter
 const char *low_tag(ForKind k);                                   /* "blockIdx.x" ..., "" for plain loops */
 void low_verify(const Func *f, const char *pass);                 /* ir_verify in debug builds (NS_DEBUG_VERIFY) */
 
+/* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
+Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);
+Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *), void *arg); /* f on every outermost thread loop */
+
 /* ---- simplify.c ---- */
 Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s);                  /* under the facts of a; NULL if nothing is left */
 void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop);         /* tells a the range of a loop variable */
 
 /* ---- storage.c: the sharing plan, also used by the GPU check ---- */
-typedef struct { BufferId buf; int64_t bytes; int32_t first, last; int32_t shared_with; } LiveBuf; /* program points of first and last access */
+typedef struct { BufferId buf; int64_t bytes; int32_t first, last; int32_t shared_with, depth; } LiveBuf; /* program points of first and last access */
 int64_t low_plan_shared(Arena *a, int n, LiveBuf *b);             /* total bytes; fills shared_with (index, -1: own storage) */
+enum { LOW_CPU_STACK_BYTES = 32 << 10 };                            /* larger temporaries of a CPU program are workspaces */
+typedef struct { int32_t n; LiveBuf *at; } LiveBufs;
+LiveBufs low_lives(IrCtx *c, const Stmt *s);                      /* shared and global allocations below s with their lives; either form */
+int64_t low_buffer_bytes(IrCtx *c, BufferId b);                   /* of a temporary, either form; -1: not constant */
 #endif

@@ -162,7 +162,7 @@ static Stmt *walk(IrCtx *c, Arith *ar, Stmt *s) {
   case ST_SEQ:
     r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
     for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(c, ar, s->u.seq.at[i]);
-    return r;
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
   case ST_FOR: {
     low_bind_loop(c, ar, s);
     if (s->u.loop.kind != FOR_VECTOR) { r->u.loop.body = walk(c, ar, s->u.loop.body); return r; }

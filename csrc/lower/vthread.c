@@ -106,7 +106,7 @@ static Stmt *inject(VThread *k, Stmt *s, bool inside) {
   case ST_SEQ:
     r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
     for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = inject(k, s->u.seq.at[i], inside);
-    return r;
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
   case ST_FOR:
     if (!inside && (touched(k, s->u.loop.extent) || touched(k, s->u.loop.min))) return around(k, s);
     r->u.loop.min = move_expr(k, s->u.loop.min);

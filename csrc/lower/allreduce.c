@@ -1,0 +1,211 @@
+/* allreduce: reductions across the threads of a block (spec 07 §7.2.16).
+ *
+ * The threads of a kernel form a box; R are the axes reduced over, P the others. r and g are their sizes, ri and gi linear
+ * indices in them (x fastest). Where the r threads of a group are neighbours inside one warp (CUDA) the values are
+ * combined by shuffles; otherwise by a tree in shared memory, every step guarded and followed by a barrier that
+ * all threads execute. In the end each thread holds the result of its group.
+ */
+#include "lower/util.h"
+
+typedef struct {
+  IrCtx *c; const Func *f;
+  VarId var[3]; int64_t extent[3];            /* threadIdx of the kernel, x y z; extent 1 if absent */
+  VEC(BufferId) shared, local;
+} Kern;
+typedef struct {
+  Kern *k; const IrReducer *op; int n;
+  ExprId value[8]; BufferId out[8]; ExprId ri, gi; int64_t r, g, c; /* c: size of the leading reduced axes */
+} Red;
+
+static Arena *mem(Kern *k) { return ir_arena(k->c); }
+static BufferId temp(Kern *k, const char *name, int i, DType t, ScopeKind scope, int64_t size) {
+  ExprId *e = arena_array(mem(k), ExprId, 2);
+  e[0] = ex_i32(k->c, 0);
+  e[1] = ex_i32(k->c, size);
+  IrBuffer b = {.name = arena_printf(mem(k), "%s%d", name, i), .type = t, .scope = scope, .rank = 1, .min = &e[0], .extent = &e[1],
+                .size = e[1], .align = 64, .lanes = 1};
+  BufferId id = ir_buffer_new(k->c, b);
+  if (scope == SC_SHARED) vec_push(mem(k), &k->shared, id); else vec_push(mem(k), &k->local, id);
+  return id;
+}
+static ExprId load(Kern *k, BufferId b, ExprId i) { return ex_load(k->c, b, ir_buffer(k->c, b)->type, 1, &i); }
+static Stmt *store(Kern *k, BufferId b, ExprId i, ExprId v) { return st_store(k->c, b, 1, &i, v); }
+static Stmt *barrier(IrCtx *c) {
+  ExprId arg = ex_str(c, "shared");
+  return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));
+}
+/* to[i] = combine(a, b) for all components; all are computed before the first is stored */
+static Stmt *combine(Red *q, const BufferId *to, ExprId at, const ExprId *a, const ExprId *b) {
+  IrCtx *c = q->k->c;
+  VarSub sub[16];
+  Stmt *st[8];
+  VarId tmp[8];
+  ExprId v[8];
+  for (int i = 0; i < q->n; i++) { sub[2 * i] = (VarSub){q->op->lhs[i], a[i]}; sub[2 * i + 1] = (VarSub){q->op->rhs[i], b[i]}; }
+  for (int i = 0; i < q->n; i++) {
+    v[i] = ex_subst(c, q->op->result[i], 2 * q->n, sub);
+    tmp[i] = ir_var_new(c, "tmp", ir_type(c, v[i]), false);
+    st[i] = store(q->k, to[i], at, q->n > 1 ? ex_var(c, tmp[i]) : v[i]);
+  }
+  Stmt *s = st_seq(c, q->n, st);
+  for (int i = q->n - 1; i >= 0 && q->n > 1; i--) s = st_let(c, tmp[i], v[i], s);
+  return s;
+}
+
+static Stmt *warp_variant(Red *q) {
+  Kern *k = q->k;
+  IrCtx *c = k->c;
+  Stmt *at[64];
+  int n = 0;
+  ExprId zero = ex_i32(c, 0), width = ex_i32(c, 32);
+  BufferId t[8];
+  for (int i = 0; i < q->n; i++) {
+    t[i] = temp(k, "shuffled", i, ir_buffer(c, q->out[i])->type, SC_LOCAL, 1);
+    at[n++] = store(k, q->out[i], zero, q->value[i]);
+  }
+  int64_t off = 1;
+  while (off * 2 < q->r) off *= 2;
+  for (; off >= 1; off /= 2) {
+    ExprId cur[8], got[8];
+    for (int i = 0; i < q->n; i++) {
+      cur[i] = load(k, q->out[i], zero);
+      ExprId arg[3] = {cur[i], ex_i32(c, off), width};
+      at[n++] = store(k, t[i], zero, ex_call(c, IN_SHFL_DOWN, ir_type(c, cur[i]), 3, arg));
+      got[i] = load(k, t[i], zero);
+    }
+    Stmt *s = combine(q, q->out, zero, cur, got);
+    if (2 * off > q->r) s = st_if(c, ex_bin(c, IR_LT, ex_add(c, q->ri, ex_i32(c, off)), ex_i32(c, q->r)), false, s, NULL);
+    at[n++] = s;
+    if (n > 48) { at[0] = st_seq(c, n, at); n = 1; }
+  }
+  ExprId lane = ex_fmod(c, ex_mul(c, q->gi, ex_i32(c, q->r)), width);
+  for (int i = 0; i < q->n; i++) {
+    ExprId arg[3] = {load(k, q->out[i], zero), lane, width};
+    at[n++] = store(k, q->out[i], zero, ex_call(c, IN_SHFL, ir_type(c, arg[0]), 3, arg));
+  }
+  return st_seq(c, n, at);
+}
+
+static Stmt *shared_variant(Red *q) {
+  Kern *k = q->k;
+  IrCtx *c = k->c;
+  VEC(Stmt *) at = {0};
+  BufferId buf[8];
+  ExprId base = ex_mul(c, q->gi, ex_i32(c, q->r)), mine = ex_add(c, base, q->ri), zero = ex_i32(c, 0);
+  vec_push(mem(k), &at, barrier(c));
+  for (int i = 0; i < q->n; i++) {
+    buf[i] = temp(k, "red_buf", i, ir_buffer(c, q->out[i])->type, SC_SHARED, q->r * q->g);
+    vec_push(mem(k), &at, store(k, buf[i], mine, q->value[i]));
+  }
+  vec_push(mem(k), &at, barrier(c));
+  int64_t a = 1;
+  while (a < q->r) a *= 2;
+  for (a /= 2; a >= 1; a /= 2) {
+    int64_t active = 2 * a > q->r ? q->r - a : a; /* only the first step can be ragged */
+    ExprId cur[8], got[8];
+    for (int i = 0; i < q->n; i++) { cur[i] = load(k, buf[i], mine); got[i] = load(k, buf[i], ex_add(c, mine, ex_i32(c, a))); }
+    vec_push(mem(k), &at, st_if(c, ex_bin(c, IR_LT, q->ri, ex_i32(c, active)), false, combine(q, buf, mine, cur, got), NULL));
+    vec_push(mem(k), &at, barrier(c));
+  }
+  for (int i = 0; i < q->n; i++) vec_push(mem(k), &at, store(k, q->out[i], zero, load(k, buf[i], base)));
+  return st_seq(c, at.len, at.at);
+}
+
+static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
+  IrCtx *c = k->c;
+  Red q = {.k = k, .r = 1, .g = 1};
+  int64_t id, n;
+  int total = ir_node(c, call)->n;
+  err_assert(ir_err(c), low_const(c, ir_kid(c, call, 0), &id) && low_const(c, ir_kid(c, call, 1), &n) && n <= 8);
+  IrReducer op = *ir_reducer(c, (ReducerId)id);
+  q.op = &op;
+  q.n = (int)n;
+  for (int i = 0; i < q.n; i++) {
+    q.value[i] = ir_kid(c, call, 2 + i);
+    q.out[i] = ir_node(c, ir_kid(c, call, 2 + q.n + i))->sym;
+  }
+  bool reduced[3] = {false, false, false}, ok = true;
+  for (int i = 2 + 2 * q.n; i < total; i++) {
+    ExprId e = ir_kid(c, call, i);
+    if (ir_kind(c, e) != IR_VAR) continue;
+    int d = 0;
+    while (d < 3 && k->var[d] != ir_node(c, e)->sym) d++;
+    err_check(ir_err(c), d < 3, "a reduction across threads uses %s, which is no threadIdx of its kernel", ir_var_info(c, ir_node(c, e)->sym)->name);
+    reduced[d] = true;
+  }
+  q.ri = q.gi = ex_i32(c, 0);
+  bool cut = false;
+  q.c = 1;
+  for (int d = 0; d < 3; d++) {
+    if (k->extent[d] == 1) continue;
+    ExprId v = ex_var(c, k->var[d]);
+    if (reduced[d]) {
+      q.ri = ex_add(c, q.ri, ex_mul(c, v, ex_i32(c, q.r)));
+      q.r *= k->extent[d];
+      if (!cut) q.c *= k->extent[d];
+    } else {
+      q.gi = ex_add(c, q.gi, ex_mul(c, v, ex_i32(c, q.g)));
+      q.g *= k->extent[d];
+      cut = true;
+    }
+  }
+  ExprId zero = ex_i32(c, 0);
+  if (q.r == 1) {
+    Stmt *at[8];
+    for (int i = 0; i < q.n; i++) at[i] = store(k, q.out[i], zero, q.value[i]);
+    return st_seq(c, q.n, at);
+  }
+  err_check(ir_err(c), !divergent, "a reduction across threads stands inside a condition that is not the same for all threads of a block");
+  for (int i = 0; i < q.n; i++) {
+    DType t = ir_type(c, q.value[i]);
+    ok = ok && t.lanes == 1 && (t.bits == 32 || t.bits == 64);
+  }
+  bool warp = k->f->target.kind == TG_CUDA && ok && q.r == q.c && (32 % q.r == 0 || (q.g == 1 && q.r <= 32));
+  return warp ? warp_variant(&q) : shared_variant(&q);
+}
+
+static bool varies(Kern *k, ExprId e) {
+  for (int d = 0; d < 3; d++) if (k->var[d] && ex_uses_var(k->c, e, k->var[d])) return true;
+  return low_expr_loads(k->c, e);
+}
+static Stmt *walk(Kern *k, Stmt *s, bool divergent) {
+  if (!s) return NULL;
+  IrCtx *c = k->c;
+  Stmt *r = low_new(c, s);
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(mem(k), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(k, s->u.seq.at[i], divergent);
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
+  case ST_FOR:
+    if (for_is_thread(s->u.loop.kind)) {
+      int d = s->u.loop.kind - FOR_THREAD_X;
+      k->var[d] = s->u.loop.var;
+      err_check(ir_err(c), low_const(c, s->u.loop.extent, &k->extent[d]), "%s has no constant extent", low_tag(s->u.loop.kind));
+    }
+    r->u.loop.body = walk(k, s->u.loop.body, divergent || varies(k, s->u.loop.extent));
+    return r;
+  case ST_IF:
+    divergent = divergent || varies(k, s->u.cond.cond);
+    r->u.cond.then = walk(k, s->u.cond.then, divergent);
+    r->u.cond.other = walk(k, s->u.cond.other, divergent);
+    return r;
+  case ST_LET: r->u.let.body = walk(k, s->u.let.body, divergent); return r;
+  case ST_ALLOC: r->u.alloc.body = walk(k, s->u.alloc.body, divergent); return r;
+  case ST_ATTR: r->u.attr.body = walk(k, s->u.attr.body, divergent); return r;
+  case ST_EVAL:
+    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_ALLREDUCE) return lower_one(k, s->u.eval.e, divergent);
+    return s;
+  case ST_STORE: return s;
+  }
+  return s;
+}
+static Stmt *lower_kernel(IrCtx *c, Stmt *s, void *arg) {
+  Kern k = {.c = c, .f = arg, .extent = {1, 1, 1}};
+  Stmt *r = walk(&k, s, false);
+  return low_place(c, r, k.shared.len, k.shared.at, k.local.len, k.local.at);
+}
+void pass_allreduce(Func *f) {
+  if (low_is_gpu(f)) f->body = low_each_kernel(f->ctx, f->body, lower_kernel, f);
+  low_verify(f, "allreduce");
+}

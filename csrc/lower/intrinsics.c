@@ -1,0 +1,87 @@
+/* intrinsics: what no target has becomes something that all have (spec 07 §7.2.19).
+ *
+ * Floor division and remainder become truncating ones where the dividend is provably not negative; otherwise the truncated
+ * results are corrected. Powers of two with unknown sign become an arithmetic shift and a mask. sigmoid and rsqrt are
+ * written out. Afterwards no integer FDIV or FMOD is left.
+ */
+#include "lower/util.h"
+
+typedef struct { IrCtx *c; Arith *ar; } Lower;
+
+static bool power_of_two(int64_t b, int *shift) {
+  if (b <= 0 || (b & (b - 1))) return false;
+  *shift = 0;
+  while ((int64_t)1 << *shift < b) ++*shift;
+  return true;
+}
+static ExprId floor_op(Lower *l, bool div, ExprId a, ExprId b) {
+  IrCtx *c = l->c;
+  DType t = ir_type(c, a);
+  ExprId zero = ex_int(c, dtype_lanes(t, 1), 0), one = ex_int(c, dtype_lanes(t, 1), 1);
+  int64_t k;
+  int shift;
+  if (t.lanes > 1) { zero = ex_bcast(c, zero, t.lanes); one = ex_bcast(c, one, t.lanes); }
+  bool positive = t.lanes == 1 && ar_bound(l->ar, b).lo > 0;
+  if (t.code == DT_UINT || (positive && ar_bound(l->ar, a).lo >= 0)) return ex_bin(c, div ? IR_DIV : IR_MOD, a, b);
+  if (t.lanes == 1 && low_const(c, b, &k) && power_of_two(k, &shift)) {
+    ExprId arg[2] = {a, ex_int(c, t, div ? shift : k - 1)};
+    return ex_call(c, div ? IN_SHR : IN_BAND, t, 2, arg);
+  }
+  ExprId q = ex_bin(c, IR_DIV, a, b), r = ex_bin(c, IR_MOD, a, b), neg;
+  if (positive || (ex_const_int(c, b, &k) && k > 0)) neg = ex_bin(c, IR_LT, r, zero);
+  else neg = ex_bin(c, IR_AND, ex_bin(c, IR_NE, r, zero), ex_bin(c, IR_NE, ex_bin(c, IR_LT, r, zero), ex_bin(c, IR_LT, b, zero)));
+  return div ? ex_select(c, neg, ex_sub(c, q, one), q) : ex_select(c, neg, ex_add(c, r, b), r);
+}
+static ExprId node(IrCtx *c, ExprId e, void *arg) {
+  Lower *l = arg;
+  ExprNode n = *ir_node(c, e);
+  if ((n.kind == IR_FDIV || n.kind == IR_FMOD) && n.type.code != DT_FLOAT) return floor_op(l, n.kind == IR_FDIV, ir_kid(c, e, 0), ir_kid(c, e, 1));
+  if (n.kind != IR_CALL) return e;
+  if (n.sym == IN_LIKELY) return ir_kid(c, e, 0);
+  if (n.sym != IN_SIGMOID && n.sym != IN_RSQRT) return e;
+  ExprId x = ir_kid(c, e, 0), one = ex_flt(c, dtype_lanes(n.type, 1), 1.0), zero = ex_flt(c, dtype_lanes(n.type, 1), 0.0);
+  if (n.type.lanes > 1) { one = ex_bcast(c, one, n.type.lanes); zero = ex_bcast(c, zero, n.type.lanes); }
+  if (n.sym == IN_RSQRT) return ex_bin(c, IR_DIV, one, ex_call(c, IN_SQRT, n.type, 1, &x));
+  ExprId minus = ex_sub(c, zero, x);
+  return ex_bin(c, IR_DIV, one, ex_add(c, one, ex_call(c, IN_EXP, n.type, 1, &minus)));
+}
+static ExprId lower_expr(Lower *l, ExprId e) { return ex_map(l->c, e, node, l); }
+
+static Stmt *walk(Lower *l, Stmt *s) {
+  if (!s) return NULL;
+  IrCtx *c = l->c;
+  Stmt *r = low_new(c, s);
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(l, s->u.seq.at[i]);
+    return r;
+  case ST_FOR:
+    low_bind_loop(c, l->ar, s);
+    r->u.loop.min = lower_expr(l, s->u.loop.min);
+    r->u.loop.extent = lower_expr(l, s->u.loop.extent);
+    r->u.loop.body = walk(l, s->u.loop.body);
+    return r;
+  case ST_IF:
+    r->u.cond.cond = lower_expr(l, s->u.cond.cond);
+    ar_push(l->ar, s->u.cond.cond);
+    r->u.cond.then = walk(l, s->u.cond.then);
+    ar_pop(l->ar);
+    r->u.cond.other = walk(l, s->u.cond.other);
+    return r;
+  case ST_LET: r->u.let.value = lower_expr(l, s->u.let.value); r->u.let.body = walk(l, s->u.let.body); return r;
+  case ST_ALLOC: r->u.alloc.body = walk(l, s->u.alloc.body); return r;
+  case ST_STORE: {
+    ExprId i = lower_expr(l, s->u.store.idx[0]);
+    return st_store(c, s->u.store.buf, 1, &i, lower_expr(l, s->u.store.value));
+  }
+  case ST_EVAL: r->u.eval.e = lower_expr(l, s->u.eval.e); return r;
+  case ST_ATTR: r->u.attr.body = walk(l, s->u.attr.body); return r;
+  }
+  return s;
+}
+void pass_intrinsics(Func *f) {
+  Lower l = {f->ctx, ar_new(f->ctx)};
+  f->body = walk(&l, f->body);
+  low_verify(f, "intrinsics");
+}

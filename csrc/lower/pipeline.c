@@ -1,0 +1,146 @@
+/* pipeline: the passes in order, then kernels are cut out (spec 07 §7.7.4, §7.2.18).
+ *
+ * A top-level thread region is one kernel; its parameters are the buffers in global memory that it touches, in order of first use.
+ * Global temporaries that stand at the top of the function become workspaces of the program. A CPU program is one kernel.
+ */
+#include "lower/util.h"
+
+typedef struct { const char *name; void (*run)(Func *); bool flat; } Pass;
+static const Pass PASSES[] = {
+    {"simplify", pass_simplify, false}, {"flatten", pass_flatten, true}, {"unify threads", pass_unify_threads, true},
+    {"simplify", pass_simplify, true}, {"partition", pass_partition, true}, {"vectorize", pass_vectorize, true},
+    {"vthread", pass_vthread, true}, {"double buffer", pass_double_buffer, true}, {"storage", pass_storage, true},
+    {"unroll", pass_unroll, true}, {"cleanup", pass_cleanup, true}, {"sync", pass_sync, true},
+    {"allreduce", pass_allreduce, true}, {"intrinsics", pass_intrinsics, true}};
+
+/* The passes that a printed program goes through: kernels keep their nested thread loops, guards stay `likely`. */
+static const Pass PRINTING[] = {{"flatten", pass_flatten, true}, {"simplify", pass_simplify, true}, {"vectorize", pass_vectorize, true},
+                                {"vthread", pass_vthread, true}, {"double buffer", pass_double_buffer, true}, {"storage", pass_storage, true},
+                                {"unroll", pass_unroll, true}, {"cleanup", pass_cleanup, true}};
+Func low_printable(Func f) {
+  f.printing = f.auto_strides = true;
+  for (int i = 0; i < NS_COUNT(PRINTING) && f.body; i++) PRINTING[i].run(&f);
+  return f;
+}
+
+/* ---- parameters ---- */
+typedef struct { IrCtx *c; VEC(BufferId) buf; MapU64 at, written; } Params;
+static void use(Params *p, BufferId b) {
+  if (ir_buffer(p->c, b)->scope != SC_GLOBAL && !ir_buffer(p->c, b)->external) return;
+  if (mapu_get(&p->at, (uint64_t)b, -1) >= 0) return;
+  mapu_set(&p->at, (uint64_t)b, p->buf.len);
+  vec_push(ir_arena(p->c), &p->buf, b);
+}
+static void use_node(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_LOAD) use(arg, n->sym);
+}
+static void use_expr(Params *p, ExprId e) { if (e) ex_post_order(p->c, e, use_node, p); }
+typedef struct { int64_t shared, local; } Bytes;
+static void find_params(Params *p, const Stmt *s, Bytes *bytes) {
+  if (!s) return;
+  switch (s->kind) {
+  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) find_params(p, s->u.seq.at[i], bytes); return;
+  case ST_FOR: use_expr(p, s->u.loop.min); use_expr(p, s->u.loop.extent); find_params(p, s->u.loop.body, bytes); return;
+  case ST_IF: use_expr(p, s->u.cond.cond); find_params(p, s->u.cond.then, bytes); find_params(p, s->u.cond.other, bytes); return;
+  case ST_LET: use_expr(p, s->u.let.value); find_params(p, s->u.let.body, bytes); return;
+  case ST_ALLOC: {
+    int64_t n = low_buffer_bytes(p->c, s->u.alloc.buf);
+    ScopeKind scope = ir_buffer(p->c, s->u.alloc.buf)->scope;
+    if (n > 0 && scope == SC_SHARED) bytes->shared += (n + 15) / 16 * 16;
+    if (n > 0 && scope == SC_LOCAL) bytes->local += n;
+    mapu_set(&p->at, (uint64_t)s->u.alloc.buf, 0); /* allocated inside: no parameter */
+    find_params(p, s->u.alloc.body, bytes);
+    return;
+  }
+  case ST_STORE:
+    use_expr(p, s->u.store.idx[0]);
+    use_expr(p, s->u.store.value);
+    use(p, s->u.store.buf);
+    mapu_set(&p->written, (uint64_t)s->u.store.buf, 1);
+    return;
+  case ST_EVAL: use_expr(p, s->u.eval.e); return;
+  case ST_ATTR: find_params(p, s->u.attr.body, bytes); return;
+  }
+}
+
+/* ---- kernels ---- */
+typedef struct { Func *f; const char *name; VEC(Kernel) kernel; } Cut;
+static void add_kernel(Cut *x, Stmt *s, const char *name) {
+  IrCtx *c = x->f->ctx;
+  Arena *a = ir_arena(c);
+  Kernel k = {.name = name, .body = s, .grid = {1, 1, 1}, .block = {1, 1, 1}};
+  Params p = {.c = c};
+  Bytes bytes = {0, 0};
+  mapu_init(&p.at, a);
+  mapu_init(&p.written, a);
+  find_params(&p, s, &bytes);
+  k.shared_bytes = bytes.shared;
+  k.local_bytes = bytes.local;
+  k.n_param = p.buf.len;
+  k.param = p.buf.at;
+  k.read_only = arena_array(a, bool, p.buf.len + 1);
+  for (int i = 0; i < p.buf.len; i++) k.read_only[i] = mapu_get(&p.written, (uint64_t)p.buf.at[i], 0) == 0;
+  for (Stmt *q = s; q && low_is_gpu(x->f); q = q->kind == ST_FOR ? q->u.loop.body : q->u.alloc.body) {
+    if (q->kind != ST_FOR && q->kind != ST_ALLOC) break;
+    if (q->kind != ST_FOR) continue;
+    ForKind kind = q->u.loop.kind;
+    if (kind <= FOR_VTHREAD) break;
+    int64_t e;
+    err_check(ir_err(c), low_const(c, q->u.loop.extent, &e), "%s of kernel %s has no constant extent: %s", low_tag(kind), name, ex_text(c, q->u.loop.extent));
+    if (for_is_block(kind)) k.grid[kind - FOR_BLOCK_X] = e; else k.block[kind - FOR_THREAD_X] = e;
+  }
+  vec_push(a, &x->kernel, k);
+}
+static void cut(Cut *x, Stmt *s) {
+  if (!s) return;
+  IrCtx *c = x->f->ctx;
+  switch (s->kind) {
+  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) cut(x, s->u.seq.at[i]); return;
+  case ST_FOR:
+    if (s->u.loop.kind > FOR_VTHREAD) { add_kernel(x, s, arena_printf(ir_arena(c), "%s_kernel%d", x->name, x->kernel.len)); return; }
+    break;
+  case ST_ALLOC: cut(x, s->u.alloc.body); return;
+  case ST_ATTR: cut(x, s->u.attr.body); return;
+  case ST_STORE:
+    err_raise(ir_err(c), NS_ERR_VALUE, "buffer %s is written outside of any GPU kernel; did you bind the loops of its stage to blockIdx and threadIdx?",
+              ir_buffer(c, s->u.store.buf)->name);
+  case ST_IF: case ST_LET: case ST_EVAL: break;
+  }
+  err_raise(ir_err(c), NS_ERR_VALUE, "a loop or condition stands outside of the GPU kernels; bind the outermost loops of every stage to blockIdx or threadIdx");
+}
+
+/* Takes the large global allocations off the top of the function; they become workspaces. */
+static Stmt *workspaces(Func *f, Stmt *s, Program *p) {
+  IrCtx *c = f->ctx;
+  VEC(BufferId) work = {0};
+  VEC(BufferId) keep = {0};
+  while (s && s->kind == ST_ALLOC) {
+    bool top = ir_buffer(c, s->u.alloc.buf)->scope == SC_GLOBAL && (low_is_gpu(f) || low_buffer_bytes(c, s->u.alloc.buf) > LOW_CPU_STACK_BYTES);
+    if (top) vec_push(ir_arena(c), &work, s->u.alloc.buf); else vec_push(ir_arena(c), &keep, s->u.alloc.buf);
+    s = s->u.alloc.body;
+  }
+  for (int i = keep.len - 1; i >= 0; i--) s = st_alloc(c, keep.at[i], s);
+  p->n_work = work.len;
+  p->work = work.at;
+  return s;
+}
+
+Program low_build(Func f, const char *name) {
+  IrCtx *c = f.ctx;
+  err_check(ir_err(c), !f.features, "a program made for feature extraction cannot be built");
+  err_check(ir_err(c), f.body != NULL, "the program %s computes nothing", name);
+  Program p = {0};
+  for (int i = f.flat ? 2 : 0; i < NS_COUNT(PASSES); i++) {
+    PASSES[i].run(&f);
+    err_check(ir_err(c), f.body != NULL, "nothing is left of the program %s after pass %s", name, PASSES[i].name);
+  }
+  ir_verify(c, f.body, true);
+  f.body = workspaces(&f, f.body, &p);
+  Cut x = {.f = &f, .name = name};
+  if (low_is_gpu(&f)) cut(&x, f.body); else add_kernel(&x, f.body, arena_strdup(ir_arena(c), name));
+  p.f = f;
+  p.n_kernels = x.kernel.len;
+  p.kernel = x.kernel.at;
+  return p;
+}

@@ -1,0 +1,175 @@
+/* unroll: decides which loops are unrolled (spec 07 §7.2.13).
+ *
+ * A loop is unrolled if it is annotated so, or if `auto_unroll_max_step` is set around it, nothing inside was left rolled and
+ * extent times the number of stores stays within the limit. Such a loop is only marked: the device compiler unrolls
+ * loops of constant extent by itself, and the text stays small. Two exceptions:
+ *  - An annotated loop whose variable decides a select (the constant matrices of Winograd) is replicated here,
+ *    from the outermost such loop inwards, because then whole products fold to zero or to a copy.
+ *  - On GPUs loops that index private arrays are marked as well, within a limit: a private array with an index that is
+ *    not constant would live in slow memory.
+ * In texts (f->printing) selected loops are replicated, as the reference does.
+ */
+#include "lower/util.h"
+
+enum { MAX_DEPTH = 8, PRIVATE_STEPS = 1024, MAX_COPIES = 256 };
+
+typedef struct { int64_t steps; int depth, normal; } Count;
+typedef struct { Func *f; IrCtx *c; int64_t max_step; bool explicit_; } Unroll;
+
+/* ---- selects that a loop decides ---- */
+typedef struct { VarId v; bool hit; } Find;
+static void find_select(IrCtx *c, ExprId e, void *arg) {
+  Find *f = arg;
+  ExprKind k = ir_kind(c, e);
+  if (!f->hit && k == IR_SELECT && ex_uses_var(c, ir_kid(c, e, 0), f->v)) f->hit = true;
+}
+static bool decides_select(IrCtx *c, const Stmt *s, VarId v) {
+  if (!s) return false;
+  switch (s->kind) {
+  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) if (decides_select(c, s->u.seq.at[i], v)) return true; return false;
+  case ST_FOR: return decides_select(c, s->u.loop.body, v);
+  case ST_IF: return decides_select(c, s->u.cond.then, v) || decides_select(c, s->u.cond.other, v);
+  case ST_LET: return decides_select(c, s->u.let.body, v);
+  case ST_ALLOC: return decides_select(c, s->u.alloc.body, v);
+  case ST_STORE: { Find f = {v, false}; ex_post_order(c, s->u.store.value, find_select, &f); return f.hit; }
+  case ST_ATTR: return decides_select(c, s->u.attr.body, v);
+  case ST_EVAL: return false;
+  }
+  return false;
+}
+static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) { (void)arg; return low_fold(c, e); }
+static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg) { /* X[i] = X[i] */
+  (void)arg;
+  if (s->kind != ST_STORE) return s;
+  const ExprNode *n = ir_node(c, s->u.store.value);
+  return n->kind == IR_LOAD && n->sym == s->u.store.buf && n->n == 1 && ir_kid(c, s->u.store.value, 0) == s->u.store.idx[0] ? NULL : s;
+}
+static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
+  Stmt **at = arena_array(ir_arena(c), Stmt *, n);
+  DType t = ir_var_info(c, loop->u.loop.var)->type;
+  StmtMap m = {drop_self, fold_expr, NULL};
+  for (int64_t i = 0; i < n; i++) {
+    ExprId v = ex_add(c, loop->u.loop.min, ex_int(c, t, i));
+    Stmt *copy = low_copy(c, loop->u.loop.body, loop->u.loop.var, v);
+    at[i] = copy ? st_map(c, copy, &m) : NULL;
+  }
+  return st_seq(c, (int)n, at);
+}
+static Stmt *constants(IrCtx *c, Stmt *s) { /* outermost first: what folds away early is never copied again */
+  if (!s) return NULL;
+  Stmt *r = low_new(c, s);
+  int64_t n;
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = constants(c, s->u.seq.at[i]);
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
+  case ST_FOR:
+    if (s->u.loop.kind == FOR_UNROLLED && low_const(c, s->u.loop.extent, &n) && n <= MAX_COPIES && decides_select(c, s->u.loop.body, s->u.loop.var))
+      return constants(c, replicate(c, s, n));
+    r->u.loop.body = constants(c, s->u.loop.body);
+    return r->u.loop.body ? r : NULL;
+  case ST_IF:
+    r->u.cond.then = constants(c, s->u.cond.then);
+    r->u.cond.other = constants(c, s->u.cond.other);
+    return r->u.cond.then ? r : r->u.cond.other ? st_if(c, ex_not(c, s->u.cond.cond), s->u.cond.likely, r->u.cond.other, NULL) : NULL;
+  case ST_LET: r->u.let.body = constants(c, s->u.let.body); return r->u.let.body ? r : NULL;
+  case ST_ALLOC: r->u.alloc.body = constants(c, s->u.alloc.body); return r->u.alloc.body ? r : NULL;
+  case ST_ATTR: r->u.attr.body = constants(c, s->u.attr.body); return r->u.attr.body ? r : NULL;
+  case ST_STORE: case ST_EVAL: return s;
+  }
+  return s;
+}
+
+/* ---- private arrays ---- */
+static void find_private(IrCtx *c, ExprId e, void *arg) {
+  Find *f = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (f->hit || n->kind != IR_LOAD || ir_buffer(c, n->sym)->scope != SC_LOCAL) return;
+  f->hit = ex_uses_var(c, ir_kid(c, e, 0), f->v);
+}
+static bool indexes_private(IrCtx *c, const Stmt *s, VarId v) {
+  if (!s) return false;
+  switch (s->kind) {
+  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) if (indexes_private(c, s->u.seq.at[i], v)) return true; return false;
+  case ST_FOR: return indexes_private(c, s->u.loop.body, v);
+  case ST_IF: return indexes_private(c, s->u.cond.then, v) || indexes_private(c, s->u.cond.other, v);
+  case ST_LET: return indexes_private(c, s->u.let.body, v);
+  case ST_ALLOC: return indexes_private(c, s->u.alloc.body, v);
+  case ST_STORE: {
+    Find f = {v, ir_buffer(c, s->u.store.buf)->scope == SC_LOCAL && ex_uses_var(c, s->u.store.idx[0], v)};
+    ex_post_order(c, s->u.store.value, find_private, &f);
+    return f.hit;
+  }
+  case ST_ATTR: return indexes_private(c, s->u.attr.body, v);
+  case ST_EVAL: return false;
+  }
+  return false;
+}
+
+/* ---- the walk ---- */
+static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
+  *out = (Count){0, 0, 0};
+  if (!s) return NULL;
+  IrCtx *c = u->c;
+  Stmt *r = low_new(c, s);
+  Count k;
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) {
+      r->u.seq.at[i] = walk(u, s->u.seq.at[i], &k);
+      out->steps += k.steps;
+      if (k.depth > out->depth) out->depth = k.depth;
+      if (k.normal > out->normal) out->normal = k.normal;
+    }
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
+  case ST_FOR: {
+    r->u.loop.body = walk(u, s->u.loop.body, &k);
+    *out = k;
+    ForKind kind = s->u.loop.kind;
+    if (kind > FOR_VTHREAD) return r;
+    int64_t e = 0;
+    bool fixed = low_const(c, s->u.loop.extent, &e);
+    bool chosen = kind == FOR_SERIAL && fixed && k.normal == 0 && k.depth <= MAX_DEPTH && e * k.steps <= u->max_step;
+    if (kind == FOR_UNROLLED) {
+      err_check(ir_err(c), fixed, "the unrolled loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
+      chosen = true;
+    }
+    if (chosen) { out->steps *= e; out->depth++; } else out->normal++;
+    if (chosen && u->f->printing && u->explicit_ && e <= 4096) return replicate(c, r, e);
+    if (chosen || (low_is_gpu(u->f) && kind == FOR_SERIAL && fixed && e * k.steps <= PRIVATE_STEPS && indexes_private(c, s->u.loop.body, s->u.loop.var))) {
+      r->u.loop.kind = FOR_UNROLLED;
+      r->u.loop.pragma_unroll = true;
+      if (!chosen) out->steps *= e;
+    }
+    return r;
+  }
+  case ST_IF:
+    r->u.cond.then = walk(u, s->u.cond.then, out);
+    r->u.cond.other = walk(u, s->u.cond.other, &k);
+    out->steps += k.steps;
+    if (k.depth > out->depth) out->depth = k.depth;
+    if (k.normal > out->normal) out->normal = k.normal;
+    return r;
+  case ST_LET: r->u.let.body = walk(u, s->u.let.body, out); return r;
+  case ST_ALLOC: r->u.alloc.body = walk(u, s->u.alloc.body, out); return r;
+  case ST_ATTR: {
+    if (s->u.attr.kind != AT_UNROLL_STEP && s->u.attr.kind != AT_UNROLL_EXPLICIT) { r->u.attr.body = walk(u, s->u.attr.body, out); return r; }
+    Unroll in = *u;
+    if (s->u.attr.kind == AT_UNROLL_STEP) in.max_step = s->u.attr.value;
+    else in.explicit_ = s->u.attr.value != 0;
+    return walk(&in, s->u.attr.body, out);
+  }
+  case ST_STORE: case ST_EVAL: out->steps = 1; return s;
+  }
+  return s;
+}
+
+void pass_unroll(Func *f) {
+  Unroll u = {f, f->ctx, 0, true};
+  Count k;
+  if (!f->printing) f->body = constants(f->ctx, f->body);
+  f->body = walk(&u, f->body, &k);
+  low_verify(f, "unroll");
+}
