@@ -41,6 +41,49 @@ static void layout(Flat *s, BufferId id) {
   ir_buffer(c, id)->size = b.size;
 }
 
+/* Fused and unfused again: (g div c)*c*s + (h mod c)*s = g*s where g and h differ by a multiple of c. The simplifier sees
+ * this when g is h; after it has reduced the coefficients of h modulo c, only a proof of the difference helps. */
+enum { MAX_TERMS = 24 };
+typedef struct { ExprId core; int64_t k; } Term;
+static int terms(IrCtx *c, ExprId e, int64_t k, Term *t, int n) {
+  ExprNode x = *ir_node(c, e);
+  int64_t v;
+  if (n >= MAX_TERMS) return MAX_TERMS + 1;
+  if (x.kind == IR_ADD || x.kind == IR_SUB) {
+    n = terms(c, ir_kid(c, e, 0), k, t, n);
+    return n > MAX_TERMS ? n : terms(c, ir_kid(c, e, 1), x.kind == IR_SUB ? -k : k, t, n);
+  }
+  if (x.kind == IR_MUL && low_const(c, ir_kid(c, e, 1), &v)) return terms(c, ir_kid(c, e, 0), k * v, t, n);
+  t[n] = (Term){e, k};
+  return n + 1;
+}
+static ExprId refuse_fused(Arith *ar, IrCtx *c, ExprId e) {
+  Term t[MAX_TERMS + 1];
+  for (int round = 0; round < 4; round++) {
+    int n = terms(c, e, 1, t, 0), a = -1, b = -1;
+    if (n > MAX_TERMS) return e;
+    for (int i = 0; i < n && a < 0; i++) {
+      int64_t div, mod;
+      if (ir_kind(c, t[i].core) != IR_FDIV || !low_const(c, ir_kid(c, t[i].core, 1), &div)) continue;
+      for (int j = 0; j < n && a < 0; j++) {
+        if (ir_kind(c, t[j].core) != IR_FMOD || !low_const(c, ir_kid(c, t[j].core, 1), &mod) || mod != div || t[i].k != t[j].k * div) continue;
+        ExprId d = ex_fmod(c, ex_sub(c, ir_kid(c, t[i].core, 0), ir_kid(c, t[j].core, 0)), ir_kid(c, t[j].core, 1));
+        if (ex_is_int(c, ar_simplify(ar, d), 0)) { a = i; b = j; }
+      }
+    }
+    if (a < 0) return e;
+    t[a] = (Term){ir_kid(c, t[a].core, 0), t[b].k};
+    t[b] = t[n - 1];
+    ExprId sum = 0;
+    for (int i = 0; i < n - 1; i++) {
+      ExprId x = ex_mul(c, t[i].core, ex_int(c, ir_type(c, t[i].core), t[i].k));
+      sum = sum ? ex_add(c, sum, x) : x;
+    }
+    e = ar_simplify(ar, sum);
+  }
+  return e;
+}
+
 static ExprId flat_index(Flat *s, BufferId id, int n, const ExprId *idx) {
   IrCtx *c = s->c;
   layout(s, id);
@@ -51,7 +94,8 @@ static ExprId flat_index(Flat *s, BufferId id, int n, const ExprId *idx) {
     ExprId x = b.min ? ex_sub(c, idx[i], b.min[i]) : idx[i];
     sum = ex_add(c, sum, ex_mul(c, x, b.stride[i]));
   }
-  return ar_simplify(s->ar, sum);
+  sum = ar_simplify(s->ar, sum);
+  return s->f->printing ? sum : refuse_fused(s->ar, c, sum);
 }
 static ExprId flat_load(IrCtx *c, ExprId e, void *arg) {
   Flat *s = arg;

@@ -102,8 +102,10 @@ static void lives(Lives *l, const Stmt *s) {
     int64_t n = low_buffer_bytes(l->c, s->u.alloc.buf);
     if (!b->external && (b->scope == SC_SHARED || b->scope == SC_GLOBAL) && n >= 0) {
       LiveBuf x = {s->u.alloc.buf, n, -1, -1, -1, l->stack.len};
-      mapu_set(&l->index, (uint64_t)x.buf, l->live.len);
-      vec_push(ir_arena(l->c), &l->live, x);
+      if (mapu_get(&l->index, (uint64_t)x.buf, -1) < 0) {
+        mapu_set(&l->index, (uint64_t)x.buf, l->live.len);
+        vec_push(ir_arena(l->c), &l->live, x);
+      } else l->live.at[mapu_get(&l->index, (uint64_t)x.buf, 0)].depth = 0; /* copied allocation: alive at the outermost level */
     }
     lives(l, s->u.alloc.body);
     return;
@@ -175,6 +177,10 @@ static void share(IrCtx *c, LiveBufs l, Rename *r, ScopeKind scope) {
 typedef VEC(BufferId) Bufs;
 typedef struct { IrCtx *c; bool gpu, printing; Bufs global, shared, local; } Move;
 
+static void move(Move *m, Bufs *to, BufferId b) { /* a statement that was copied may allocate the same buffer twice */
+  for (int i = 0; i < to->len; i++) if (to->at[i] == b) return;
+  vec_push(ir_arena(m->c), to, b);
+}
 static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
   if (!s) return NULL;
   IrCtx *c = m->c;
@@ -207,7 +213,7 @@ static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
     const IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
     int64_t n;
     if (m->printing && (in_kernel || !in_parallel)) {
-      vec_push(ir_arena(c), in_kernel ? &m->shared : &m->global, s->u.alloc.buf);
+      move(m, in_kernel ? &m->shared : &m->global, s->u.alloc.buf);
       return take(m, s->u.alloc.body, in_kernel, in_parallel);
     }
     bool small = low_const(c, b->size, &n) && n * dtype_bytes(b->type) <= LOW_CPU_STACK_BYTES;
@@ -217,7 +223,7 @@ static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
       return r;
     }
     Bufs *to = m->gpu && b->scope == SC_SHARED ? &m->shared : m->gpu && b->scope != SC_GLOBAL ? &m->local : &m->global;
-    vec_push(ir_arena(c), to, s->u.alloc.buf);
+    move(m, to, s->u.alloc.buf);
     return take(m, s->u.alloc.body, in_kernel, in_parallel);
   }
   case ST_ATTR: r->u.attr.body = take(m, s->u.attr.body, in_kernel, in_parallel); return r;

@@ -12,34 +12,35 @@
 #include "lower/util.h"
 
 typedef enum { ACC_READ, ACC_WRITE, ACC_SYNC } AccKind;
-typedef struct { AccKind kind; BufferId buf; ExprId idx; } Acc; /* idx 0: not a single point */
+typedef struct { AccKind kind; BufferId buf; ExprId idx; bool other_half; } Acc; /* idx 0: not a single point; other_half: double-buffer write */
 typedef VEC(Acc) Accs;
 typedef struct { const Stmt *s; Accs acc; bool sync; } Entry;   /* sync: a barrier stands before s */
 typedef VEC(Entry) Entries;
-typedef struct { IrCtx *c; MapU64 thread; MapU64 before; int divergent; } Sync; /* before: statements (by address) that get a barrier */
+typedef struct { IrCtx *c; MapU64 thread; MapU64 before; int divergent, double_write; } Sync; /* before: statements (by address) that get a barrier */
 
 static Arena *mem(Sync *k) { return ir_arena(k->c); }
 typedef struct { Sync *k; Accs *out; } Reads;
 static void read_node(IrCtx *c, ExprId e, void *arg) {
   Reads *r = arg;
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_SHARED) vec_push(mem(r->k), r->out, ((Acc){ACC_READ, n->sym, ir_kid(c, e, 0)}));
+  if (n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_SHARED) vec_push(mem(r->k), r->out, ((Acc){ACC_READ, n->sym, ir_kid(c, e, 0), false}));
 }
 static void reads_of(Sync *k, ExprId e, Accs *out) {
   Reads r = {k, out};
   if (e) ex_post_order(k->c, e, read_node, &r);
 }
 
-static bool conflict(const Accs *prev, Acc a, bool carried) {
-  (void)carried;
-  for (int i = 0; i < prev->len; i++)
-    if (prev->at[i].buf == a.buf && !(prev->at[i].idx && prev->at[i].idx == a.idx)) return true;
-  return false;
-}
-/* Carried round a loop over v: an index that moves with v is not the same point in the next iteration. */
-static bool conflict_carried(Sync *k, const Accs *prev, Acc a, VarId v) {
-  for (int i = 0; i < prev->len; i++)
-    if (prev->at[i].buf == a.buf && !(prev->at[i].idx && prev->at[i].idx == a.idx && !(v && ex_uses_var(k->c, a.idx, v)))) return true;
+/* Does access a meet one of prev? Equal points are one thread's own element if the point moves with the thread; a point that is
+ * the same for all threads is met by all of them (every thread wrote the same value: harmless, so such a barrier is
+ * left out where none can stand). Carried round a loop over v, an index that moves with v is another point. */
+static bool conflict(Sync *k, const Accs *prev, Acc a, bool carried, VarId v) {
+  for (int i = 0; i < prev->len; i++) {
+    Acc p = prev->at[i];
+    if (p.buf != a.buf || (!carried && p.other_half)) continue;
+    if (!p.idx || p.idx != a.idx) return true;
+    if (carried && v && ex_uses_var(k->c, a.idx, v)) return true;
+    if (k->divergent == 0 && !low_expr_uses_any(k->c, a.idx, &k->thread) && !carried) return true;
+  }
   return false;
 }
 static bool divergent(Sync *k, ExprId e) { return low_expr_uses_any(k->c, e, &k->thread) || low_expr_loads(k->c, e); }
@@ -56,7 +57,7 @@ static bool step(Sync *k, Entry *e, Accs *r, Accs *w, bool carried, VarId v) {
     Acc a = e->acc.at[i];
     if (a.kind == ACC_SYNC) { r->len = w->len = 0; continue; }
     const Accs *other = a.kind == ACC_READ ? w : r;
-    need = carried ? conflict_carried(k, other, a, v) : conflict(other, a, false);
+    need = conflict(k, other, a, carried, v);
   }
   return need;
 }
@@ -84,7 +85,7 @@ static Accs summarise(Sync *k, Entries *seq, bool loop, VarId v) {
     if (step(k, e, &r, &w, true, v)) { plan_before(k, e); break; }
   }
   int syncs = 0;
-  Acc mark = {ACC_SYNC, 0, 0};
+  Acc mark = {ACC_SYNC, 0, 0, false};
   for (int i = 0; i < seq->len; i++) {
     Entry *e = &seq->at[i];
     if (e->sync) { if (syncs++) tail.len = 0; else vec_push(mem(k), &head, mark); }
@@ -117,8 +118,10 @@ static void scan(Sync *k, const Stmt *s, Entries *seq) {
     k->divergent += d;
     e.acc = scan_body(k, s->u.loop.body, true, s->u.loop.var);
     k->divergent -= d;
-    for (int i = 0; i < e.acc.len; i++)
+    for (int i = 0; i < e.acc.len; i++) {
+      e.acc.at[i].other_half = false;
       if (e.acc.at[i].idx && ex_uses_var(c, e.acc.at[i].idx, s->u.loop.var)) e.acc.at[i].idx = 0;
+    }
     break;
   }
   case ST_IF: {
@@ -140,15 +143,21 @@ static void scan(Sync *k, const Stmt *s, Entries *seq) {
     }
     break;
   case ST_ALLOC: scan(k, s->u.alloc.body, seq); return;
-  case ST_ATTR: scan(k, s->u.attr.body, seq); return;
+  case ST_ATTR: {
+    bool d = s->u.attr.kind == AT_DOUBLE_WRITE;
+    k->double_write += d;
+    scan(k, s->u.attr.body, seq);
+    k->double_write -= d;
+    return;
+  }
   case ST_STORE:
     reads_of(k, s->u.store.idx[0], &e.acc);
     reads_of(k, s->u.store.value, &e.acc);
-    if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED) vec_push(mem(k), &e.acc, ((Acc){ACC_WRITE, s->u.store.buf, s->u.store.idx[0]}));
+    if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED) vec_push(mem(k), &e.acc, ((Acc){ACC_WRITE, s->u.store.buf, s->u.store.idx[0], k->double_write > 0}));
     break;
   case ST_EVAL:
     reads_of(k, s->u.eval.e, &e.acc);
-    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED) { e.acc.len = 0; vec_push(mem(k), &e.acc, ((Acc){ACC_SYNC, 0, 0})); }
+    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED) { e.acc.len = 0; vec_push(mem(k), &e.acc, ((Acc){ACC_SYNC, 0, 0, false})); }
     break;
   }
   vec_push(mem(k), seq, e);

@@ -11,7 +11,7 @@
  */
 #include "lower/util.h"
 
-enum { MAX_DEPTH = 8, PRIVATE_STEPS = 1024, MAX_COPIES = 256 };
+enum { MAX_DEPTH = 8, PRIVATE_STEPS = 1024, MAX_COPIES = 256, MAX_TERMS = 128 };
 
 typedef struct { int64_t steps; int depth, normal; } Count;
 typedef struct { Func *f; IrCtx *c; int64_t max_step; bool explicit_; } Unroll;
@@ -43,6 +43,40 @@ static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg) { /* X[i] = X[i] */
   if (s->kind != ST_STORE) return s;
   const ExprNode *n = ir_node(c, s->u.store.value);
   return n->kind == IR_LOAD && n->sym == s->u.store.buf && n->n == 1 && ir_kid(c, s->u.store.value, 0) == s->u.store.idx[0] ? NULL : s;
+}
+/* Runs of stores to one element become one store: X[i] = a; X[i] = X[i] + b  ->  X[i] = a + b. Same operations, same order. */
+typedef struct { BufferId buf; ExprId idx, value; bool other; } Forward;
+static ExprId forward_load(IrCtx *c, ExprId e, void *arg) {
+  Forward *f = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD || n->sym != f->buf) return e;
+  if (ir_kid(c, e, 0) == f->idx) return f->value;
+  f->other = true;
+  return e;
+}
+static int expr_size(IrCtx *c, ExprId e, int limit) {
+  int n = 1;
+  for (int i = 0; i < ir_node(c, e)->n && n < limit; i++) n += expr_size(c, ir_kid(c, e, i), limit - n);
+  return n;
+}
+static void loads_in(IrCtx *c, ExprId e, void *arg) { if (ir_kind(c, e) == IR_LOAD) ++*(int *)arg; }
+static Stmt *forward_stores(IrCtx *c, Stmt *s, void *arg) {
+  (void)arg;
+  if (s->kind != ST_SEQ) return s;
+  Stmt **at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+  int n = 0;
+  for (int i = 0; i < s->u.seq.n; i++) {
+    Stmt *x = s->u.seq.at[i], *last = n ? at[n - 1] : NULL;
+    if (last && x->kind == ST_STORE && last->kind == ST_STORE && x->u.store.buf == last->u.store.buf && x->u.store.idx[0] == last->u.store.idx[0]) {
+      Forward f = {x->u.store.buf, x->u.store.idx[0], last->u.store.value, false};
+      ExprId v = ex_map(c, x->u.store.value, forward_load, &f);
+      int loads = 0;
+      ex_post_order(c, v, loads_in, &loads);
+      if (!f.other && loads <= MAX_TERMS && expr_size(c, v, 16 * MAX_TERMS) < 16 * MAX_TERMS) { at[n - 1] = st_store(c, f.buf, 1, &f.idx, v); continue; }
+    }
+    at[n++] = x;
+  }
+  return st_seq(c, n, at);
 }
 static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
   Stmt **at = arena_array(ir_arena(c), Stmt *, n);
@@ -169,7 +203,11 @@ static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
 void pass_unroll(Func *f) {
   Unroll u = {f, f->ctx, 0, true};
   Count k;
-  if (!f->printing) f->body = constants(f->ctx, f->body);
+  if (!f->printing) {
+    StmtMap m = {forward_stores, NULL, NULL};
+    f->body = constants(f->ctx, f->body);
+    f->body = f->body ? st_map(f->ctx, f->body, &m) : NULL;
+  }
   f->body = walk(&u, f->body, &k);
   low_verify(f, "unroll");
 }

@@ -1,6 +1,170 @@
-/* Bindings of lower. */
+/* Bindings of lower: texts of lowered programs, the GPU check, and a benchmark of the path that the search takes for every
+ * candidate. Every call works in a clone of the State's context and leaves the State as it was.
+ */
+#include <string.h>
+#include "lower/lower.h"
 #include "py/py.h"
-int py_init_lower(PyObject *m) {
-  (void)m;
-  return 0;
+
+typedef struct {
+  PyState *o; PyDag *dag; IrCtx *c; Target t;
+  int n_args; const char **name;             /* argument names; NULL: the tensors of the DAG */
+  int what; long n; const char *json;
+  char *text; GpuCheck check;
+} Job;
+
+static bool target_from(const char *kind, const HwParams *hw, Target *t) {
+  static const struct { const char *name; TargetKind kind; } KIND[] = {
+      {"c", TG_CPU}, {"llvm", TG_CPU}, {"cpu", TG_CPU}, {"cuda", TG_CUDA}, {"opencl", TG_OPENCL}};
+  for (int i = 0; i < NS_COUNT(KIND); i++) {
+    if (strcmp(KIND[i].name, kind)) continue;
+    *t = (Target){.kind = KIND[i].kind, .hw = *hw, .sm = 90};
+    return true;
+  }
+  return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"", kind), false;
 }
+static const HwParams GPU_DEFAULT = {-1, 16, 64, 49152, 2147483647, 1024, 8, 32};
+
+/* ---- work in the engine ---- */
+static TensorId tensor_named(IrCtx *c, const TeDag *d, const char *name) {
+  for (int i = 0; i < d->n_ops; i++)
+    for (int k = 0; k < d->op[i]->n_out; k++)
+      if (!strcmp(ir_tensor(c, d->op[i]->out[k])->name, name)) return d->op[i]->out[k];
+  err_raise(ir_err(c), NS_ERR_VALUE, "the schedule has no tensor named %s", name);
+}
+static Func loops_of(Job *j, State *s, bool features) {
+  if (!s->bounded) state_infer_bounds(s);
+  if (!j->name) return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, features);
+  TensorId *args = arena_array(ir_arena(j->c), TensorId, j->n_args + 1);
+  for (int i = 0; i < j->n_args; i++) args[i] = tensor_named(j->c, s->dag0, j->name[i]);
+  return low_loops(s, &j->t, j->n_args, args, features);
+}
+static void kernels_text(Job *j, Func f) {
+  StrBuf b;
+  sb_init(&b, ir_arena(j->c));
+  Program p = low_build(f, "main");
+  for (int i = 0; i < p.n_kernels; i++) {
+    const Kernel *k = &p.kernel[i];
+    sb_printf(&b, "kernel %s grid %lld %lld %lld block %lld %lld %lld shared %lld local %lld\n", k->name, (long long)k->grid[0], (long long)k->grid[1],
+              (long long)k->grid[2], (long long)k->block[0], (long long)k->block[1], (long long)k->block[2], (long long)k->shared_bytes, (long long)k->local_bytes);
+    st_print(j->c, &b, k->body, 1);
+  }
+  j->text = sb_str(&b);
+}
+enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS };
+static void do_text(void *arg) {
+  Job *j = arg;
+  State *s = state_copy(j->c, j->o->state);
+  Func f = loops_of(j, s, j->what == TEXT_FEATURES);
+  if (j->what == TEXT_PRIMFN) { j->text = low_primfn(f); return; }
+  if (j->what == TEXT_KERNELS) { kernels_text(j, f); return; }
+  pass_simplify(&f);
+  StrBuf b;
+  sb_init(&b, ir_arena(j->c));
+  st_print(j->c, &b, f.body, 0);
+  j->text = sb_str(&b);
+}
+static void do_check(void *arg) {
+  Job *j = arg;
+  State *s = state_copy(j->c, j->o->state);
+  j->check = low_gpu_check(loops_of(j, s, j->what == TEXT_FEATURES));
+}
+static void do_speed(void *arg) {
+  Job *j = arg;
+  int n_steps;
+  Step *steps = steps_parse(ir_arena(j->c), j->json, &n_steps);
+  for (long i = 0; i < j->n; i++) {
+    IrMark mark = ir_mark(j->c);
+    State *s = state_replay(j->c, j->dag->dag, n_steps, steps);
+    state_infer_bounds(s);
+    Func f = low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, true);
+    if (j->what > 0) pass_simplify(&f);
+    if (j->what > 1) low_gpu_check(f);
+    ir_release(j->c, mark);
+  }
+}
+static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
+  PyCtx mine;
+  err_init(&mine.err);
+  mine.ctx = j->c = ir_clone(own->ctx, &mine.err);
+  if (!mine.ctx) return PyErr_NoMemory(), false;
+  return py_guard(&mine, body, j);
+}
+
+/* ---- functions ---- */
+static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
+  (void)m;
+  static char *names[] = {"state", "what", "target", "args", NULL};
+  static const char *const WHAT[] = {"primfn", "loops", "features", "kernels"};
+  PyObject *state, *list = Py_None;
+  const char *what, *kind = "c";
+  Job j = {0};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!s|sO", names, PyState_Type, &state, &what, &kind, &list)) return NULL;
+  while (j.what < NS_COUNT(WHAT) && strcmp(WHAT[j.what], what)) j.what++;
+  if (j.what == NS_COUNT(WHAT)) return PyErr_Format(PyExc_ValueError, "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
+  if (!target_from(kind, &GPU_DEFAULT, &j.t)) return NULL;
+  j.o = (PyState *)state;
+  PyObject *seq = list == Py_None ? NULL : PySequence_Fast(list, "args must be a sequence of tensor names");
+  if (list != Py_None && !seq) return NULL;
+  bool ok = true;
+  if (seq) {
+    j.n_args = (int)PySequence_Fast_GET_SIZE(seq);
+    j.name = PyMem_Calloc((size_t)j.n_args + 1, sizeof(char *));
+    ok = j.name != NULL;
+    for (int i = 0; ok && i < j.n_args; i++) ok = (j.name[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(seq, i))) != NULL;
+  }
+  PyObject *r = NULL;
+  if (ok && with_clone(&j, &j.o->own, do_text)) r = PyUnicode_FromString(j.text);
+  if (j.c) ir_free(j.c);
+  PyMem_Free(j.name);
+  Py_XDECREF(seq);
+  return r;
+}
+static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
+  (void)m;
+  static char *names[] = {"state", "target", "hw", NULL};
+  PyObject *state;
+  const char *kind = "cuda";
+  HwParams h = GPU_DEFAULT;
+  long long shared = h.max_shared_memory_per_block, local = h.max_local_memory_per_block;
+  Job j = {0};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|s(iiiLLiii)", names, PyState_Type, &state, &kind, &h.num_cores, &h.vector_unit_bytes, &h.cache_line_bytes,
+                                   &shared, &local, &h.max_threads_per_block, &h.max_vthread_extent, &h.warp_size))
+    return NULL;
+  h.max_shared_memory_per_block = shared;
+  h.max_local_memory_per_block = local;
+  if (!target_from(kind, &h, &j.t)) return NULL;
+  j.o = (PyState *)state;
+  PyObject *r = NULL;
+  if (with_clone(&j, &j.o->own, do_check)) {
+    const GpuCheck *k = &j.check;
+    r = Py_BuildValue("{s:O,s:s,s:L,s:L,s:L,s:L,s:L}", "ok", k->ok ? Py_True : Py_False, "why", k->ok ? "" : k->why, "threads", (long long)k->threads,
+                      "shared_bytes", (long long)k->shared_bytes, "local_bytes", (long long)k->local_bytes, "vthread", (long long)k->vthread,
+                      "vector_bytes", (long long)k->vector_bytes);
+  }
+  if (j.c) ir_free(j.c);
+  return r;
+}
+static PyObject *fn_speed(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *dag;
+  const char *kind;
+  Job j = {0};
+  if (!PyArg_ParseTuple(args, "O!sli|s", PyDag_Type, &dag, &j.json, &j.n, &j.what, &kind)) return NULL;
+  if (!target_from(PyTuple_GET_SIZE(args) > 4 ? kind : "cuda", &GPU_DEFAULT, &j.t)) return NULL;
+  j.dag = (PyDag *)dag;
+  double t = clock_now();
+  bool ok = with_clone(&j, &j.dag->own, do_speed);
+  t = clock_now() - t;
+  if (j.c) ir_free(j.c);
+  return ok ? PyFloat_FromDouble(t) : NULL;
+}
+static PyMethodDef FUNCS[] = {
+    {"lower_text", (PyCFunction)(void (*)(void))fn_text, METH_VARARGS | METH_KEYWORDS,
+     "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' (multi-dimensional loop program), or "
+     "'kernels' (verified kernel IR). args: names of the argument tensors, in order; default the tensors of the DAG."},
+    {"gpu_check", (PyCFunction)(void (*)(void))fn_check, METH_VARARGS | METH_KEYWORDS,
+     "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): dict with ok, why and the quantities checked."},
+    {"lower_speed", fn_speed, METH_VARARGS, "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: + check)."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_lower(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

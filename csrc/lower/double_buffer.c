@@ -1,0 +1,91 @@
+/* double buffer: the tile of the next iteration is filled while the current one is used (spec 07 §7.2.11).
+ *
+ *   for v in E { alloc b { fill(b, v); use(b, v) } }
+ * becomes, with b twice as large and `h` selecting a half,
+ *   alloc b { fill(b.h0, 0); for v in E-1 { fill(b.h[(v+1) mod 2], v+1); use(b.h[v mod 2], v) }; use(b.h[(E-1) mod 2], E-1) }
+ * The fill inside the loop is marked: the barrier planner knows that it does not meet the reads of the same iteration.
+ */
+#include "lower/util.h"
+
+typedef struct { IrCtx *c; MapU64 buf; ExprId half; } Half; /* buffers that are doubled; which half to address */
+
+static ExprId half_load(IrCtx *c, ExprId e, void *arg) {
+  Half *h = arg;
+  ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_LOAD || mapu_get(&h->buf, (uint64_t)n.sym, -1) < 0) return e;
+  ExprId off = ex_mul(c, h->half, ex_i32(c, mapu_get(&h->buf, (uint64_t)n.sym, 0))), i = ir_kid(c, e, 0);
+  ExprNode k = *ir_node(c, i);
+  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes) : ex_add(c, off, i);
+  return ex_load(c, n.sym, n.type, 1, &i);
+}
+static ExprId half_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, half_load, arg); }
+static Stmt *half_stmt(IrCtx *c, Stmt *s, void *arg) {
+  Half *h = arg;
+  if (s->kind != ST_STORE || mapu_get(&h->buf, (uint64_t)s->u.store.buf, -1) < 0) return s;
+  ExprId i = s->u.store.idx[0], off = ex_mul(c, h->half, ex_i32(c, mapu_get(&h->buf, (uint64_t)s->u.store.buf, 0)));
+  ExprNode k = *ir_node(c, i);
+  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes) : ex_add(c, off, i);
+  return st_store(c, s->u.store.buf, 1, &i, s->u.store.value);
+}
+/* A copy of s for iteration `value` of v, working on half `half`. */
+static Stmt *version(Half *h, const Stmt *s, VarId v, ExprId value, ExprId half) {
+  StmtMap m = {half_stmt, half_expr, h};
+  h->half = half;
+  return st_map(h->c, low_copy(h->c, s, v, value), &m);
+}
+
+/* Takes marked allocations off the top of a loop body: their fills go to `fill`, the rest is returned. */
+static Stmt *peel(IrCtx *c, Stmt *s, Half *h, Stmt **fill, int *n, BufferId *bufs) {
+  if (s->kind == ST_ALLOC) {
+    BufferId b = s->u.alloc.buf;
+    Stmt *in = s->u.alloc.body;
+    int64_t size;
+    bool doubled = ir_buffer(c, b)->double_buffer && in->kind == ST_SEQ && low_const(c, ir_buffer(c, b)->size, &size) && size <= INT32_MAX / 2 && *n < 16;
+    if (doubled) {
+      fill[*n] = in->u.seq.at[0];
+      bufs[(*n)++] = b;
+      mapu_set(&h->buf, (uint64_t)b, (int32_t)size);
+      return peel(c, st_seq(c, in->u.seq.n - 1, in->u.seq.at + 1), h, fill, n, bufs);
+    }
+    Stmt *r = low_new(c, s);
+    r->u.alloc.body = peel(c, in, h, fill, n, bufs);
+    return r;
+  }
+  return s;
+}
+static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg) {
+  (void)arg;
+  int64_t e;
+  if (s->kind != ST_FOR || s->u.loop.kind != FOR_SERIAL || !low_const(c, s->u.loop.extent, &e) || e < 2) return s;
+  Half h = {.c = c};
+  mapu_init(&h.buf, ir_arena(c));
+  Stmt *fill[16], *at[64];
+  BufferId buf[16];
+  int n = 0, k = 0;
+  Stmt *rest = peel(c, s->u.loop.body, &h, fill, &n, buf);
+  if (!n) return s;
+  VarId v = s->u.loop.var;
+  DType t = ir_var_info(c, v)->type;
+  VarId w = ir_var_new(c, arena_printf(ir_arena(c), "%s.outer", ir_var_info(c, v)->name), t, false);
+  ExprId two = ex_int(c, t, 2), one = ex_int(c, t, 1), now = ex_var(c, w), next = ex_add(c, now, one), last = ex_int(c, t, e - 1), zero = ex_int(c, t, 0);
+  for (int i = 0; i < n; i++) at[k++] = version(&h, fill[i], v, zero, zero);
+  Stmt *in[32];
+  for (int i = 0; i < n; i++) in[i] = st_attr(c, AT_DOUBLE_WRITE, 1, NULL, version(&h, fill[i], v, next, ex_fmod(c, next, two)));
+  in[n] = version(&h, rest, v, now, ex_fmod(c, now, two));
+  at[k++] = st_for(c, w, zero, last, FOR_SERIAL, st_seq(c, n + 1, in));
+  at[k++] = version(&h, rest, v, last, ex_fmod(c, last, two));
+  Stmt *r = st_seq(c, k, at);
+  for (int i = n - 1; i >= 0; i--) {
+    IrBuffer *b = ir_buffer(c, buf[i]);
+    b->double_buffer = false;
+    ExprId size = ex_mul(c, b->size, ex_i32(c, 2));
+    ir_buffer(c, buf[i])->size = size;
+    r = st_alloc(c, buf[i], r);
+  }
+  return r;
+}
+void pass_double_buffer(Func *f) {
+  StmtMap m = {double_loop, NULL, NULL};
+  f->body = st_map(f->ctx, f->body, &m);
+  low_verify(f, "double buffer");
+}
