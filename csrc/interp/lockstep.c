@@ -1,0 +1,343 @@
+/* GPU kernels. Blocks run one after the other. Within a block, whatever contains a barrier (or a shuffle, or a reduction
+ * across threads) is walked once for all threads together, with a mask of those that take part; everything below runs
+ * thread by thread from one barrier to the next. A barrier that not all threads reach is a finding. No coroutines are needed,
+ * because the place where threads wait is known from the text of the program.
+ */
+#include <string.h>
+#include "interp/run.h"
+
+int expr_flags(Run *r, ExprId e) {
+  if (r->expr_flags[e]) return r->expr_flags[e];
+  const ExprNode *n = r->node + e;
+  int f = EXPR_KNOWN;
+  if (n->kind == IR_LOAD && ir_buffer(r->c, n->sym)->scope == SC_SHARED) f |= EXPR_SHARED;
+  if (n->kind == IR_CALL && (n->sym == IN_SHFL || n->sym == IN_SHFL_DOWN)) f |= EXPR_SHFL;
+  for (int i = 0; i < n->n; i++) f |= expr_flags(r, r->kid[n->kid0 + i]);
+  r->expr_flags[e] = (uint8_t)f;
+  return f;
+}
+
+static bool is_call(const Run *r, ExprId e, Intrin in) { return r->node[e].kind == IR_CALL && r->node[e].sym == (int32_t)in; }
+
+static bool expr_waits(Run *r, ExprId e) { return expr_flags(r, e) & (r->implied ? EXPR_SHFL | EXPR_SHARED : EXPR_SHFL); }
+
+static bool waits(Run *r, const Stmt *s) {
+  switch (s->kind) {
+    case ST_SEQ:
+      for (int i = 0; i < s->u.seq.n; i++)
+        if (in_lockstep(r, s->u.seq.at[i])) return true;
+      return false;
+    case ST_FOR: return in_lockstep(r, s->u.loop.body);
+    case ST_IF: return expr_waits(r, s->u.cond.cond) || in_lockstep(r, s->u.cond.then) || in_lockstep(r, s->u.cond.other);
+    case ST_LET: return expr_waits(r, s->u.let.value) || in_lockstep(r, s->u.let.body);
+    case ST_ALLOC: return ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED || in_lockstep(r, s->u.alloc.body);
+    case ST_STORE:
+      if (r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
+      for (int i = 0; i < s->u.store.n_idx; i++)
+        if (expr_waits(r, s->u.store.idx[i])) return true;
+      return expr_waits(r, s->u.store.value);
+    case ST_EVAL: return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || is_call(r, s->u.eval.e, IN_ALLREDUCE) || expr_waits(r, s->u.eval.e);
+    case ST_ATTR: return in_lockstep(r, s->u.attr.body);
+  }
+  return false;
+}
+
+bool in_lockstep(Run *r, const Stmt *s) {
+  if (!s) return false;
+  uint64_t key = (uint64_t)(uintptr_t)s;
+  int32_t known = mapu_get(&r->sync, key, -1);
+  if (known < 0) {
+    known = waits(r, s);
+    mapu_set(&r->sync, key, known);
+  }
+  return known;
+}
+
+bool uses_barriers(Run *r, const Stmt *s) {
+  if (!s) return false;
+  switch (s->kind) {
+    case ST_SEQ:
+      for (int i = 0; i < s->u.seq.n; i++)
+        if (uses_barriers(r, s->u.seq.at[i])) return true;
+      return false;
+    case ST_FOR: return uses_barriers(r, s->u.loop.body);
+    case ST_IF: return uses_barriers(r, s->u.cond.then) || uses_barriers(r, s->u.cond.other);
+    case ST_LET: return (expr_flags(r, s->u.let.value) & EXPR_SHFL) || uses_barriers(r, s->u.let.body);
+    case ST_ALLOC: return uses_barriers(r, s->u.alloc.body);
+    case ST_ATTR: return uses_barriers(r, s->u.attr.body);
+    case ST_STORE: return expr_flags(r, s->u.store.value) & EXPR_SHFL;
+    case ST_EVAL: return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || (expr_flags(r, s->u.eval.e) & EXPR_SHFL);
+  }
+  return false;
+}
+
+static void each(Run *r, const Stmt *s, const bool *on, void (*f)(Run *, const Stmt *)) {
+  for (int t = 0; t < r->threads; t++)
+    if (on[t]) {
+      set_thread(r, t);
+      f(r, s);
+    }
+}
+
+static bool all_on(const Run *r, const bool *on) {
+  for (int t = 0; t < r->threads; t++)
+    if (!on[t]) return false;
+  return true;
+}
+
+/* ---- shuffles: all values are taken before any thread goes on ---- */
+static void take_shuffles(Run *r, ExprId e, const bool *on) {
+  if (!(expr_flags(r, e) & EXPR_SHFL)) return;
+  const ExprNode *n = r->node + e;
+  const ExprId *k = r->kid + n->kid0;
+  for (int i = 0; i < n->n; i++) take_shuffles(r, k[i], on);
+  if (!is_call(r, e, IN_SHFL) && !is_call(r, e, IN_SHFL_DOWN)) return;
+  if (n->n < 3 || n->n > 4) err_raise(r->err, NS_ERR_INTERNAL, "a warp shuffle needs (mask,) value, lane and width");
+  int32_t at = r->shfl.len;
+  if (at >= 8) err_raise(r->err, NS_ERR_INTERNAL, "more than 8 warp shuffles in one statement");
+  int first = n->n == 4;
+  Val *value = arena_array(r->a, Val, r->threads), *out = r->shfl_val + (size_t)at * MAX_THREADS;
+  int64_t *lane = arena_array(r->a, int64_t, r->threads), width = 32;
+  for (int t = 0; t < r->threads; t++) {
+    if (!on[t]) continue;
+    set_thread(r, t);
+    value[t] = ev(r, k[first], 0);
+    lane[t] = ev_int(r, k[first + 1], "lane of a shuffle");
+    width = ev_int(r, k[first + 2], "width of a shuffle");
+  }
+  for (int t = 0; t < r->threads; t++) {
+    int64_t group = t - t % width, in_group = t % width;
+    int64_t from = n->sym == IN_SHFL ? group + i64_floormod(lane[t], width) : in_group + lane[t] < width ? t + lane[t] : t;
+    if (from < r->threads && on[from]) out[t] = value[from];
+    else out[t] = (Val){.bad = true}; /* undefined */
+  }
+  mapu_set(&r->shfl, (uint64_t)e, at);
+}
+
+static void leaf(Run *r, const Stmt *s, const bool *on) {
+  bool shfl = false;
+  ExprId e = s->kind == ST_STORE ? s->u.store.value : s->kind == ST_LET ? s->u.let.value : s->kind == ST_EVAL ? s->u.eval.e : 0;
+  if (e && (expr_flags(r, e) & EXPR_SHFL)) {
+    shfl = true;
+    mapu_init(&r->shfl, r->keep);
+    if (!r->shfl_val) r->shfl_val = arena_array(r->keep, Val, 8 * MAX_THREADS);
+    take_shuffles(r, e, on);
+  }
+  each(r, s, on, exec_leaf);
+  if (shfl) mapu_init(&r->shfl, r->keep);
+  if (r->implied && s->kind != ST_LET) r->epoch++;
+}
+
+/* ---- reductions across threads: (reducer, k, k values, k destinations, thread variables) ---- */
+typedef struct { int k; ExprId value[8], dest[8]; bool dim[3]; ReducerId op; } AllReduce;
+
+static AllReduce parse_allreduce(Run *r, ExprId e) {
+  const ExprNode *n = r->node + e;
+  const ExprId *k = r->kid + n->kid0;
+  AllReduce a = {.op = (ReducerId)r->node[k[0]].u.i, .k = (int)r->node[k[1]].u.i};
+  if (a.k < 1 || a.k > 8 || n->n < 2 + 2 * a.k) err_raise(r->err, NS_ERR_INTERNAL, "a malformed reduction across threads");
+  for (int i = 0; i < a.k; i++) a.value[i] = k[2 + i], a.dest[i] = k[2 + a.k + i];
+  for (int i = 2 + 2 * a.k; i < n->n; i++) {
+    if (r->node[k[i]].kind != IR_VAR) continue; /* an axis of extent 1 */
+    int d = r->dim_of[r->node[k[i]].sym];
+    if (d >= 0) a.dim[d] = true;
+  }
+  return a;
+}
+
+/* Threads with the same key share a result: their indices along axes that are not reduced. */
+static int group_of(const Run *r, const AllReduce *a, int t) {
+  int64_t x = r->block_dim[0], y = r->block_dim[1], i[3] = {t % x, t / x % y, t / x / y};
+  return (int)((a->dim[0] ? 0 : i[0]) + x * ((a->dim[1] ? 0 : i[1]) + y * (a->dim[2] ? 0 : i[2])));
+}
+
+static void allreduce(Run *r, const Stmt *s, const bool *on) {
+  AllReduce a = parse_allreduce(r, s->u.eval.e);
+  if (!all_on(r, on)) finding(r, FD_BARRIER, 1, "a reduction across threads is not reached by all threads of the block");
+  const IrReducer *op = ir_reducer(r->c, a.op);
+  Val *acc = arena_array(r->a, Val, r->threads * a.k);
+  bool *seen = arena_array(r->a, bool, r->threads);
+  for (int t = 0; t < r->threads; t++) {
+    if (!on[t]) continue;
+    set_thread(r, t);
+    step(r);
+    Val v[8], out[8];
+    int g = group_of(r, &a, t);
+    for (int i = 0; i < a.k; i++) v[i] = ev(r, a.value[i], 0);
+    for (int i = 0; i < a.k; i++) {
+      set_var(r, op->lhs[i], acc[g * a.k + i]);
+      set_var(r, op->rhs[i], v[i]);
+    }
+    for (int i = 0; i < a.k; i++) out[i] = seen[g] ? ev(r, op->result[i], 0) : v[i];
+    for (int i = 0; i < a.k; i++) acc[g * a.k + i] = out[i];
+    seen[g] = true;
+  }
+  for (int t = 0; t < r->threads; t++)
+    for (int i = 0; i < a.k && on[t]; i++) {
+      set_thread(r, t);
+      const ExprNode *d = r->node + a.dest[i];
+      mem_store(r, d->sym, d->n, r->kid + d->kid0, 0, acc[group_of(r, &a, t) * a.k + i]);
+    }
+  r->epoch++;
+}
+
+/* ---- structure ---- */
+static void loop_all(Run *r, const Stmt *s, const bool *on) {
+  ForKind k = s->u.loop.kind;
+  int64_t min[MAX_THREADS], n[MAX_THREADS], most = 0;
+  bool go[MAX_THREADS], hw = for_is_block(k) || for_is_thread(k);
+  memcpy(go, on, (size_t)r->threads);
+  for (int t = 0; t < r->threads; t++) {
+    if (!on[t]) continue;
+    set_thread(r, t);
+    min[t] = ev_int(r, s->u.loop.min, "loop minimum");
+    n[t] = ev_int(r, s->u.loop.extent, "loop extent");
+    if (n[t] > most) most = n[t];
+  }
+  if (hw) {
+    int dim = (int)k - (int)(for_is_block(k) ? FOR_BLOCK_X : FOR_THREAD_X);
+    int64_t x = r->block_dim[0], y = r->block_dim[1];
+    if (for_is_thread(k)) r->dim_of[s->u.loop.var] = (int8_t)dim;
+    for (int t = 0; t < r->threads; t++) {
+      if (!on[t]) continue;
+      int64_t i = for_is_block(k) ? r->block_id[dim] : dim == 0 ? t % x : dim == 1 ? t / x % y : t / x / y;
+      set_thread(r, t);
+      set_var(r, s->u.loop.var, (Val){.u.i = min[t] + i});
+      go[t] = i < n[t];
+      if (!go[t]) finding(r, FD_LAUNCH, s->u.loop.var, "loop '%s' has extent %lld, but its thread axis is launched with more", ir_var_info(r->c, s->u.loop.var)->name, (long long)n[t]);
+    }
+    exec_all(r, s->u.loop.body, go);
+    return;
+  }
+  for (int64_t i = 0; i < most; i++) {
+    for (int t = 0; t < r->threads; t++) {
+      go[t] = on[t] && i < n[t];
+      if (!go[t]) continue;
+      set_thread(r, t);
+      set_var(r, s->u.loop.var, (Val){.u.i = min[t] + i});
+    }
+    exec_all(r, s->u.loop.body, go);
+  }
+}
+
+static void cond_all(Run *r, const Stmt *s, const bool *on) {
+  bool yes[MAX_THREADS], no[MAX_THREADS], any_yes = false, any_no = false;
+  for (int t = 0; t < r->threads; t++) {
+    yes[t] = no[t] = false;
+    if (!on[t]) continue;
+    set_thread(r, t);
+    bool c = ev_cond(r, s->u.cond.cond);
+    yes[t] = c;
+    no[t] = !c;
+    any_yes |= c;
+    any_no |= !c;
+  }
+  if (any_yes) exec_all(r, s->u.cond.then, yes);
+  if (any_no) exec_all(r, s->u.cond.other, no);
+}
+
+static void alloc_all(Run *r, const Stmt *s, const bool *on) {
+  BufferId b = s->u.alloc.buf;
+  ArenaMark mark = arena_mark(r->a);
+  Mem **own = r->own[b], *old = r->mem[b];
+  if (ir_buffer(r->c, b)->scope == SC_LOCAL) {
+    r->own[b] = arena_array(r->a, Mem *, r->threads);
+    for (int t = 0; t < r->threads; t++)
+      if (on[t]) {
+        set_thread(r, t);
+        alloc_one(r, b);
+      }
+  } else {
+    for (int t = r->threads - 1; t >= 0; t--)
+      if (on[t]) set_thread(r, t);
+    alloc_one(r, b);
+  }
+  exec_all(r, s->u.alloc.body, on);
+  r->own[b] = own;
+  r->mem[b] = old;
+  arena_release(r->a, mark);
+}
+
+void exec_all(Run *r, const Stmt *s, const bool *on) {
+  if (!s) return;
+  if (!in_lockstep(r, s)) {
+    each(r, s, on, exec_one);
+    return;
+  }
+  switch (s->kind) {
+    case ST_SEQ:
+      for (int i = 0; i < s->u.seq.n; i++) exec_all(r, s->u.seq.at[i], on);
+      return;
+    case ST_FOR: loop_all(r, s, on); return;
+    case ST_IF: cond_all(r, s, on); return;
+    case ST_LET: leaf(r, s, on); exec_all(r, s->u.let.body, on); return;
+    case ST_ALLOC: alloc_all(r, s, on); return;
+    case ST_ATTR: exec_all(r, s->u.attr.body, on); return;
+    case ST_STORE: leaf(r, s, on); return;
+    case ST_EVAL:
+      if (is_call(r, s->u.eval.e, IN_ALLREDUCE)) allreduce(r, s, on);
+      else if (is_call(r, s->u.eval.e, IN_SYNC_SHARED)) {
+        if (!all_on(r, on)) finding(r, FD_BARRIER, 0, "a barrier is not reached by all threads of the block");
+        r->epoch++;
+      } else leaf(r, s, on);
+      return;
+  }
+}
+
+/* ---- launches ---- */
+static void scan_dims(Run *r, const Stmt *s, int64_t grid[3], int64_t block[3]) {
+  if (!s) return;
+  switch (s->kind) {
+    case ST_SEQ:
+      for (int i = 0; i < s->u.seq.n; i++) scan_dims(r, s->u.seq.at[i], grid, block);
+      return;
+    case ST_FOR: {
+      ForKind k = s->u.loop.kind;
+      if (for_is_block(k) || for_is_thread(k)) {
+        int64_t n = ev_int(r, s->u.loop.extent, "launch extent"), *d = for_is_block(k) ? &grid[k - FOR_BLOCK_X] : &block[k - FOR_THREAD_X];
+        if (n > *d) *d = n;
+      }
+      scan_dims(r, s->u.loop.body, grid, block);
+      return;
+    }
+    case ST_IF: scan_dims(r, s->u.cond.then, grid, block); scan_dims(r, s->u.cond.other, grid, block); return;
+    case ST_LET: scan_dims(r, s->u.let.body, grid, block); return;
+    case ST_ALLOC: scan_dims(r, s->u.alloc.body, grid, block); return;
+    case ST_ATTR: scan_dims(r, s->u.attr.body, grid, block); return;
+    default: return;
+  }
+}
+
+/* Variables of the host that the kernel may use are copied to every thread. */
+void run_launch(Run *r, const Stmt *s) {
+  for (int i = 0; i < 3; i++) r->grid_dim[i] = r->block_dim[i] = 1;
+  scan_dims(r, s, r->grid_dim, r->block_dim);
+  int64_t threads = r->block_dim[0] * r->block_dim[1] * r->block_dim[2];
+  if (threads > MAX_THREADS) err_raise(r->err, NS_ERR_VALUE, "a block of %lld threads; at most %d are supported", (long long)threads, MAX_THREADS);
+  ArenaMark mark = arena_mark(r->a);
+  Val *host = r->env_all, *host_env = r->env;
+  r->threads = (int)threads;
+  r->env_all = arena_array(r->a, Val, threads * r->max_slots);
+  for (int t = 0; t < r->threads; t++) memcpy(r->env_all + (size_t)t * (size_t)r->max_slots, host_env, (size_t)r->max_slots * sizeof(Val));
+  r->in_kernel = true;
+  r->kernel_epoch = ++r->epoch;
+  bool on[MAX_THREADS];
+  memset(on, 1, sizeof on);
+  int32_t serial = 0;
+  for (int64_t z = 0; z < r->grid_dim[2]; z++)
+    for (int64_t y = 0; y < r->grid_dim[1]; y++)
+      for (int64_t x = 0; x < r->grid_dim[0]; x++) {
+        r->block_id[0] = x, r->block_id[1] = y, r->block_id[2] = z;
+        r->block_serial = serial++;
+        r->epoch++;
+        set_thread(r, 0);
+        exec_all(r, s, on);
+      }
+  r->in_kernel = false;
+  r->block_serial = 0;
+  r->kernel_epoch = ++r->epoch;
+  r->threads = 1;
+  r->env_all = host;
+  set_thread(r, 0);
+  arena_release(r->a, mark);
+}

@@ -1,0 +1,92 @@
+/* Private to interp: the state of one execution. */
+#ifndef NS_INTERP_RUN_H
+#define NS_INTERP_RUN_H
+#include "interp/interp.h"
+
+/* A scalar value. `bad`: it depends on memory that was never written. */
+typedef struct { union { int64_t i; double f; } u; bool bad; } Val;
+
+typedef struct { /* per element, for the race check */
+  int32_t writer, write_epoch;  /* thread + 1, 0: none */
+  int32_t reader[2], read_epoch[2];
+  bool init;
+} Shadow;
+
+typedef struct {
+  BufferId id;
+  DType type;                  /* of one element */
+  int32_t size, rank;
+  bool fixed_block;            /* global memory: threads of different blocks conflict too */
+  uint8_t *data;
+  Shadow *shadow;
+  int64_t n, *min, *extent;    /* the realized region; multi-dimensional form only */
+} Mem;
+
+typedef struct {
+  IrCtx *c;
+  Err *err;
+  Arena *keep, *a;             /* what lasts as long as the run; memory of the program (released in nests) */
+  const ExprNode *node;        /* tables of the context; nothing is added while running */
+  const ExprId *kid;
+  bool flat, implied;          /* implied: barriers stand between statements that touch shared memory */
+  bool strict;                 /* a program ready for code generation: both sides of a select are evaluated */
+  Mem **mem;                   /* by BufferId: memory seen by all threads, or NULL */
+  Mem ***own;                  /* by BufferId: per thread */
+  int32_t n_buffers, n_vars, n_exprs;
+  int threads, t;              /* of a block; running now */
+  int32_t *slot, n_slots, max_slots; /* VarId -> place in env, 0: none yet */
+  int8_t *dim_of;              /* VarId -> 0..2 for threadIdx.x..z, -1 */
+  Val *env_all, *env;          /* variables: [thread][slot] */
+  uint8_t *expr_flags;         /* by ExprId, see EXPR_... */
+  Mem **tensor;                /* by TensorId: reference evaluation of a DAG */
+  int64_t block_dim[3], grid_dim[3], block_id[3];
+  int32_t block_serial;        /* number of the block in its launch */
+  bool in_kernel, in_parallel;
+  int32_t epoch, kernel_epoch;
+  int32_t quiet;               /* > 0: the value is discarded, no findings */
+  int32_t index_depth;
+  MapU64 sync;                 /* Stmt address -> executes in lock-step */
+  MapU64 shfl;                 /* ExprId of a shuffle -> its values per thread in shfl_val */
+  Val *shfl_val;
+  VEC(const char *) found;
+  MapU64 found_keys;
+  int64_t steps, max_steps, misaligned;
+} Run;
+
+enum { EXPR_KNOWN = 1, EXPR_SHARED = 2, EXPR_SHFL = 4, MAX_THREADS = 1024 };
+
+/* value.c */
+Val val_bin(Run *r, ExprKind k, DType t, Val a, Val b);
+Val val_cast(Run *r, DType to, DType from, Val a);
+Val val_math(Run *r, Intrin in, DType t, int n, const Val *a, DType from);
+double val_round(DType t, double x);
+int64_t val_wrap(DType t, int64_t x);
+Val mem_get(DType t, const uint8_t *p);
+void mem_put(DType t, uint8_t *p, Val v);
+
+/* memory.c */
+Mem *mem_of(Run *r, BufferId b);
+Mem *mem_new(Run *r, BufferId b, void *data); /* data NULL: fresh, not initialised */
+Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane);
+void mem_store(Run *r, BufferId b, int n, const ExprId *idx, int lane, Val v);
+typedef enum { FD_BOUNDS, FD_RACE, FD_DOUBLE, FD_UNINIT, FD_BARRIER, FD_OVERFLOW, FD_LAUNCH } FindingKind;
+void finding(Run *r, FindingKind k, int32_t subject, const char *fmt, ...) NS_PRINTF(4, 5);
+
+/* eval.c */
+Val ev(Run *r, ExprId e, int lane);
+int64_t ev_int(Run *r, ExprId e, const char *what);
+bool ev_cond(Run *r, ExprId e);
+
+/* exec.c: one thread; lockstep.c: all threads of a block */
+void exec_one(Run *r, const Stmt *s);
+void exec_all(Run *r, const Stmt *s, const bool *on);
+void exec_leaf(Run *r, const Stmt *s);
+void run_launch(Run *r, const Stmt *s);
+bool in_lockstep(Run *r, const Stmt *s);
+bool uses_barriers(Run *r, const Stmt *s);
+int expr_flags(Run *r, ExprId e);
+void set_thread(Run *r, int t);
+void set_var(Run *r, VarId v, Val x);
+void alloc_one(Run *r, BufferId b); /* fresh memory for this thread, or for all */
+void step(Run *r);
+#endif
