@@ -1,0 +1,49 @@
+/* The GPU targets: kernel heads, shared memory and the tables of CUDA C and OpenCL C. */
+#include "codegen/gen.h"
+
+const GenTarget GEN_CUDA = {.kind = TG_CUDA, .block = {"blockIdx.x", "blockIdx.y", "blockIdx.z"}, .thread = {"threadIdx.x", "threadIdx.y", "threadIdx.z"},
+                            .barrier = "__syncthreads()", .unroll = "#pragma unroll", .shared = "__shared__ __align__(16) ", .local_align = "__align__(16) ",
+                            .global = "", .max_vector_bytes = 16};
+const GenTarget GEN_OPENCL = {.kind = TG_OPENCL, .block = {"get_group_id(0)", "get_group_id(1)", "get_group_id(2)"},
+                              .thread = {"get_local_id(0)", "get_local_id(1)", "get_local_id(2)"}, .barrier = "barrier(CLK_LOCAL_MEM_FENCE)",
+                              .unroll = "#pragma unroll", .shared = "__local __attribute__((aligned(16))) ", .local_align = "__attribute__((aligned(16))) ",
+                              .global = "__global ", .max_vector_bytes = 16};
+
+typedef struct { bool dynamic; int64_t offset; } Shared;
+
+static void shared_array(Gen *g, const Stmt *s, void *arg) {
+  Shared *sh = arg;
+  if (s->kind != ST_ALLOC || ir_buffer(g->c, s->u.alloc.buf)->scope != SC_SHARED) return;
+  BufferId b = s->u.alloc.buf;
+  DType t = dtype_lanes(ir_buffer(g->c, b)->type, 1);
+  int64_t n = gen_const(g, ir_buffer(g->c, b)->size, "size of a shared array");
+  const char *ty = gen_storage(g, t);
+  gen_line(g);
+  if (sh->dynamic) sb_printf(g->o, "%s *%s = (%s *)(ns_shared + %lld);\n", ty, gen_buf(g, b), ty, (long long)sh->offset);
+  else sb_printf(g->o, "%s%s %s[%lld];\n", g->t->shared, ty, gen_buf(g, b), (long long)n);
+  sh->offset += (n * dtype_bytes(t) + 15) / 16 * 16;
+}
+
+void gen_gpu_kernel(Gen *g) {
+  const Kernel *k = g->k;
+  int64_t threads = k->block[0] * k->block[1] * k->block[2];
+  if (g->t->kind == TG_CUDA) {
+    sb_puts(g->o, "extern \"C\" __global__ void ");
+    if (threads > 1) sb_printf(g->o, "__launch_bounds__(%lld) ", (long long)threads);
+  } else sb_printf(g->o, "__kernel __attribute__((reqd_work_group_size(%lld, %lld, %lld))) void ", (long long)k->block[0], (long long)k->block[1], (long long)k->block[2]);
+  sb_printf(g->o, "%s(", k->name);
+  for (int i = 0; i < k->n_param; i++) {
+    BufferId b = k->param[i];
+    sb_printf(g->o, "%s%s%s%s *%s %s", i ? ", " : "", g->t->global, k->read_only && k->read_only[i] ? "const " : "",
+              gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), g->t->kind == TG_CUDA ? " __restrict__" : " restrict", gen_buf(g, b));
+  }
+  sb_puts(g->o, ") {\n");
+  g->indent = 1;
+  Shared sh = {.dynamic = gen_dynamic_shared(g->p, k) > 0};
+  if (sh.dynamic) sb_puts(g->o, "  extern __shared__ __align__(128) unsigned char ns_shared[];\n");
+  gen_walk(g, k->body, NULL, shared_array, &sh);
+  g->hoist_pending = true;
+  gen_stmt(g, k->body);
+  g->hoist_pending = false;
+  sb_puts(g->o, "}\n");
+}
