@@ -67,7 +67,7 @@ def resnet18_tensors(index):
     return [*p.made, y]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def resnet18_task(index, placeholders="placeholder", pooling="tensor"):
     """ComputeDAG of one task. ``placeholders="p", pooling="pool"`` gives the names of current releases."""
     with topi.naming(placeholders, pooling):

@@ -3,7 +3,12 @@
 
 enum { MAX_LINE = 256, HALF_LINE = 128 };
 
-typedef struct { PyDag *dag; int n; const TensorId *t; TeDag *session_dag; } Build;
+typedef struct {
+  PyDag *dag;
+  int n;
+  const TensorId *t;
+  TeDag *session_dag;
+} Build;
 
 static void do_session_dag(void *p) {
   Build *x = p;
@@ -31,8 +36,10 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyDag *d = (PyDag *)type->tp_alloc(type, 0);
   TensorId *ids = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
   bool ok = d && ids;
-  if (d) d->tensors = list;
-  else Py_DECREF(list);
+  if (d)
+    d->tensors = list;
+  else
+    Py_DECREF(list);
   for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
   Build x = {.dag = d, .n = (int)n, .t = ids};
   if (ok) {
@@ -70,11 +77,20 @@ static void dag_dealloc(PyObject *o) {
 
 /* ---- text and key ----
  * Text is made in the DAG's context and dropped again by mark and release. */
-typedef struct { PyDag *d; bool simple; const char *hash; char *out; } Text;
-static void do_text(void *p) { Text *x = p; x->out = te_dag_text(x->d->own.ctx, x->d->dag, x->simple); }
+typedef struct {
+  PyDag *d;
+  bool simple;
+  const char *hash;
+  char *out;
+} Text;
+static void do_text(void *p) {
+  Text *x = p;
+  x->out = te_dag_text(x->d->own.ctx, x->d->dag, x->simple);
+}
 static void do_key(void *p) {
   Text *x = p;
-  x->out = x->hash ? te_workload_key_of_hash(x->d->own.ctx, x->d->dag, x->hash) : te_workload_key(x->d->own.ctx, x->d->dag);
+  x->out =
+      x->hash ? te_workload_key_of_hash(x->d->own.ctx, x->d->dag, x->hash) : te_workload_key(x->d->own.ctx, x->d->dag);
 }
 static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
   IrMark mark = ir_mark(d->own.ctx);
@@ -136,16 +152,19 @@ static PyObject *dag_stages(PyObject *o, PyObject *u) {
       Py_XDECREF(key);
       Py_XDECREF(val);
     }
-    PyObject *s = outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", d->op[i]->name, "kind",
-                                        d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
-                                        f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
-                                        f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
-                                        f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
-                                        "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
-                                        f.has_expensive ? Py_True : Py_False, "common_outer_iterators", outer)
-                        : NULL;
-    if (!s) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, s);
+    PyObject *s =
+        outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", d->op[i]->name, "kind",
+                              d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
+                              f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
+                              f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
+                              f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
+                              "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
+                              f.has_expensive ? Py_True : Py_False, "common_outer_iterators", outer)
+              : NULL;
+    if (!s)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, s);
   }
   return l;
 }
@@ -169,32 +188,39 @@ static PyObject *dag_elementwise(PyObject *o, PyObject *args) {
 static PyObject *dag_get(PyObject *o, void *what) {
   const PyDag *d = (PyDag *)o;
   switch ((int)(intptr_t)what) {
-    case 0: return PyFloat_FromDouble(d->dag->flop);
-    case 1: return PySequence_List(d->tensors);
-    default: return PySequence_List(d->ops);
+  case 0: return PyFloat_FromDouble(d->dag->flop);
+  case 1: return PySequence_List(d->tensors);
+  default: return PySequence_List(d->ops);
   }
 }
 /* A DAG is rebuilt from its tensors' text by no one; copies across processes go through the workload key. */
 
-static PyGetSetDef DAG_GET[] = {{"flop_ct", dag_get, NULL, "Operations of one run, -1.0 if unknown.", (void *)0},
-                                {"tensors", dag_get, NULL, "The tensors it was made from: inputs, then outputs.", (void *)1},
-                                {"ops", dag_get, NULL, "Operations in stage order.", (void *)2},
-                                {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef DAG_GET[] = {
+    {"flop_ct", dag_get, NULL, "Operations of one run, -1.0 if unknown.", (void *)0},
+    {"tensors", dag_get, NULL, "The tensors it was made from: inputs, then outputs.", (void *)1},
+    {"ops", dag_get, NULL, "Operations in stage order.", (void *)2},
+    {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef DAG_METHODS[] = {
-    {"text", (PyCFunction)(void (*)(void))dag_text, METH_VARARGS | METH_KEYWORDS, "text(simple=False): all lines unabridged; simple is the form that is hashed."},
-    {"workload_key", dag_key, METH_VARARGS, "workload_key(hash=None): JSON text of hash (md5 of the simple text) and shapes."},
+    {"text", (PyCFunction)(void (*)(void))dag_text, METH_VARARGS | METH_KEYWORDS,
+     "text(simple=False): all lines unabridged; simple is the form that is hashed."},
+    {"workload_key", dag_key, METH_VARARGS,
+     "workload_key(hash=None): JSON text of hash (md5 of the simple text) and shapes."},
     {"stages", dag_stages, METH_NOARGS, "One dict of access-analysis flags per stage."},
-    {"common_outer", dag_common_outer, METH_VARARGS, "common_outer(a, b): common outer iterators from stage a to its remote consumer b."},
-    {"elementwise_match", dag_elementwise, METH_VARARGS, "elementwise_match(a, b): all steps from stage a to b are element-wise."},
+    {"common_outer", dag_common_outer, METH_VARARGS,
+     "common_outer(a, b): common outer iterators from stage a to its remote consumer b."},
+    {"elementwise_match", dag_elementwise, METH_VARARGS,
+     "elementwise_match(a, b): all steps from stage a to b are element-wise."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot DAG_SLOTS[] = {{Py_tp_doc, "ComputeDAG(tensors): the operations a list of tensors stands for, ordered and analysed."},
-                                  {Py_tp_new, dag_new},
-                                  {Py_tp_dealloc, dag_dealloc},
-                                  {Py_tp_str, dag_str},
-                                  {Py_tp_getset, DAG_GET},
-                                  {Py_tp_methods, DAG_METHODS},
-                                  {0, NULL}};
-static PyType_Spec DAG_SPEC = {"nestsmith._core.ComputeDAG", sizeof(PyDag), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, DAG_SLOTS};
+static PyType_Slot DAG_SLOTS[] = {
+    {Py_tp_doc, "ComputeDAG(tensors): the operations a list of tensors stands for, ordered and analysed."},
+    {Py_tp_new, dag_new},
+    {Py_tp_dealloc, dag_dealloc},
+    {Py_tp_str, dag_str},
+    {Py_tp_getset, DAG_GET},
+    {Py_tp_methods, DAG_METHODS},
+    {0, NULL}};
+static PyType_Spec DAG_SPEC = {"nestsmith._core.ComputeDAG", sizeof(PyDag), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                               DAG_SLOTS};
 
 int py_init_dag(PyObject *m) {
   PyDag_Type = py_type_new(m, &DAG_SPEC, NULL);

@@ -9,15 +9,15 @@
 
 PyTypeObject *PyExpr_Type, *PyVar_Type, *PyIterVar_Type, *PyDeferred_Type, *PyIntImm_Type;
 
-static const char *const KIND_NAME[IR_KIND_COUNT] = {
-    [IR_NONE] = "None",     [IR_INT] = "IntImm",     [IR_FLT] = "FloatImm",     [IR_STR] = "StringImm",
-    [IR_VAR] = "Var",       [IR_ADD] = "Add",        [IR_SUB] = "Sub",          [IR_MUL] = "Mul",
-    [IR_DIV] = "Div",       [IR_MOD] = "Mod",        [IR_FDIV] = "FloorDiv",    [IR_FMOD] = "FloorMod",
-    [IR_MIN] = "Min",       [IR_MAX] = "Max",        [IR_EQ] = "EQ",            [IR_NE] = "NE",
-    [IR_LT] = "LT",         [IR_LE] = "LE",          [IR_GT] = "GT",            [IR_GE] = "GE",
-    [IR_AND] = "And",       [IR_OR] = "Or",          [IR_NOT] = "Not",          [IR_CAST] = "Cast",
-    [IR_SELECT] = "Select", [IR_CALL] = "Call",      [IR_LET] = "Let",          [IR_READ] = "ProducerLoad",
-    [IR_REDUCE] = "Reduce", [IR_LOAD] = "BufferLoad", [IR_RAMP] = "Ramp",       [IR_BCAST] = "Broadcast"};
+const char *const PY_KIND_NAME[IR_KIND_COUNT] = {
+    [IR_NONE] = "None",     [IR_INT] = "IntImm",      [IR_FLT] = "FloatImm",  [IR_STR] = "StringImm",
+    [IR_VAR] = "Var",       [IR_ADD] = "Add",         [IR_SUB] = "Sub",       [IR_MUL] = "Mul",
+    [IR_DIV] = "Div",       [IR_MOD] = "Mod",         [IR_FDIV] = "FloorDiv", [IR_FMOD] = "FloorMod",
+    [IR_MIN] = "Min",       [IR_MAX] = "Max",         [IR_EQ] = "EQ",         [IR_NE] = "NE",
+    [IR_LT] = "LT",         [IR_LE] = "LE",           [IR_GT] = "GT",         [IR_GE] = "GE",
+    [IR_AND] = "And",       [IR_OR] = "Or",           [IR_NOT] = "Not",       [IR_CAST] = "Cast",
+    [IR_SELECT] = "Select", [IR_CALL] = "Call",       [IR_LET] = "Let",       [IR_READ] = "ProducerLoad",
+    [IR_REDUCE] = "Reduce", [IR_LOAD] = "BufferLoad", [IR_RAMP] = "Ramp",     [IR_BCAST] = "Broadcast"};
 
 /* ---- calling the engine ---- */
 
@@ -28,35 +28,39 @@ bool py_guard(PyCtx *c, ErrBody body, void *arg) {
   return false;
 }
 
-typedef struct { ExprKind kind; Intrin in; DType t; int n; const ExprId *a; int64_t i; double f; const char *s; VarId v; ExprId out; } Call;
-
-static void do_bin(void *p) { Call *x = p; x->out = ex_bin(SES, x->kind, x->a[0], x->a[1]); }
-static void do_not(void *p) { Call *x = p; x->out = ex_not(SES, x->a[0]); }
-static void do_cast(void *p) { Call *x = p; x->out = ex_cast(SES, x->t, x->a[0]); }
-static void do_select(void *p) { Call *x = p; x->out = ex_select(SES, x->a[0], x->a[1], x->a[2]); }
-static void do_ite(void *p) { Call *x = p; x->out = ex_if_then_else(SES, x->a[0], x->a[1], x->a[2]); }
-static void do_math(void *p) { Call *x = p; x->out = ex_math(SES, x->in, x->n, x->a); }
-static void do_int(void *p) { Call *x = p; x->out = ex_int(SES, x->t, x->i); }
-static void do_flt(void *p) { Call *x = p; x->out = ex_flt(SES, x->t, x->f); }
-static void do_str(void *p) { Call *x = p; x->out = ex_str(SES, x->s); }
-static void do_let(void *p) { Call *x = p; x->out = ex_let(SES, x->v, x->a[0], x->a[1]); }
-static void do_min(void *p) { Call *x = p; x->out = dtype_min_value(SES, x->t); }
-static void do_max(void *p) { Call *x = p; x->out = dtype_max_value(SES, x->t); }
-static void do_reint(void *p) { Call *x = p; x->out = ex_call(SES, IN_REINTERPRET, x->t, 1, x->a); }
-static void do_var(void *p) {
-  Call *x = p;
-  x->v = ir_var_new(SES, x->s, x->t, x->i != 0);
-  x->out = ex_var(SES, x->v);
+void py_do_bin(void *p) {
+  PyCall *x = p;
+  x->out = ex_bin(SES, x->kind, x->a[0], x->a[1]);
+}
+void py_do_cast(void *p) {
+  PyCall *x = p;
+  x->out = ex_cast(SES, x->t, x->a[0]);
+}
+void py_do_math(void *p) {
+  PyCall *x = p;
+  x->out = ex_math(SES, x->in, x->n, x->a);
+}
+static void do_int(void *p) {
+  PyCall *x = p;
+  x->out = ex_int(SES, x->t, x->i);
+}
+static void do_flt(void *p) {
+  PyCall *x = p;
+  x->out = ex_flt(SES, x->t, x->f);
+}
+static void do_str(void *p) {
+  PyCall *x = p;
+  x->out = ex_str(SES, x->s);
 }
 
-static ExprId engine(ErrBody body, Call *x) {
+ExprId py_engine(ErrBody body, PyCall *x) {
   PyCtx *c = py_session();
   if (!c || !py_guard(c, body, x)) return 0;
   return x->out;
 }
 
-static PyObject *engine_expr(ErrBody body, Call *x) {
-  ExprId e = engine(body, x);
+PyObject *py_engine_expr(ErrBody body, PyCall *x) {
+  ExprId e = py_engine(body, x);
   return e ? py_expr_new(e) : NULL;
 }
 
@@ -91,7 +95,8 @@ bool py_dtype(PyObject *o, DType *out) {
   PyObject *s = PyUnicode_Check(o) ? Py_NewRef(o) : PyObject_Str(o);
   const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
   bool ok = text && dtype_parse(text, out);
-  if (text && !ok) PyErr_Format(PyExc_ValueError, "unknown dtype '%s'; use a name such as \"float32\" or \"int8\"", text);
+  if (text && !ok)
+    PyErr_Format(PyExc_ValueError, "unknown dtype '%s'; use a name such as \"float32\" or \"int8\"", text);
   Py_XDECREF(s);
   return ok;
 }
@@ -106,7 +111,7 @@ PyObject *py_dtype_str(DType t) {
   return t.lanes > 1 ? PyUnicode_FromFormat("%sx%d", buf, (int)t.lanes) : PyUnicode_FromString(buf);
 }
 
-static ExprId from_int(PyObject *o, DType t, bool typed) {
+ExprId py_from_int(PyObject *o, DType t, bool typed) {
   int overflow = 0;
   long long v = PyLong_AsLongLongAndOverflow(o, &overflow);
   if (v == -1 && PyErr_Occurred()) return 0;
@@ -114,12 +119,12 @@ static ExprId from_int(PyObject *o, DType t, bool typed) {
     PyErr_Format(PyExc_OverflowError, "the number %S does not fit 64 bits", o);
     return 0;
   }
-  if (typed && t.code != DT_INT && t.code != DT_UINT) return engine(do_flt, &(Call){.t = t, .f = (double)v});
+  if (typed && t.code != DT_INT && t.code != DT_UINT) return py_engine(do_flt, &(PyCall){.t = t, .f = (double)v});
   if (!typed) t = v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64;
-  return engine(do_int, &(Call){.t = t, .i = v});
+  return py_engine(do_int, &(PyCall){.t = t, .i = v});
 }
 
-static ExprId from_float(PyObject *o, DType t, bool typed) {
+ExprId py_from_float(PyObject *o, DType t, bool typed) {
   double v = PyFloat_AsDouble(o);
   if (v == -1.0 && PyErr_Occurred()) return 0;
   if (typed && (t.code == DT_INT || t.code == DT_UINT)) {
@@ -127,9 +132,9 @@ static ExprId from_float(PyObject *o, DType t, bool typed) {
       PyErr_Format(PyExc_ValueError, "%R is no integer value", o);
       return 0;
     }
-    return engine(do_int, &(Call){.t = t, .i = (int64_t)v});
+    return py_engine(do_int, &(PyCall){.t = t, .i = (int64_t)v});
   }
-  return engine(do_flt, &(Call){.t = typed ? t : DT_F32, .f = v});
+  return py_engine(do_flt, &(PyCall){.t = typed ? t : DT_F32, .f = v});
 }
 
 /* NumPy scalars keep their type; recognised by a dtype attribute with a known name. */
@@ -151,7 +156,7 @@ static bool numpy_type(PyObject *o, DType *t) {
 static ExprId from_deferred(PyDeferred *d) {
   ExprId ab[2] = {py_expr_id(d->a), 0};
   if (!ab[0] || !(ab[1] = py_expr_id(d->b))) return 0;
-  return engine(do_bin, &(Call){.kind = (ExprKind)d->kind, .a = ab});
+  return py_engine(py_do_bin, &(PyCall){.kind = (ExprKind)d->kind, .a = ab});
 }
 
 static bool is_number(PyObject *o) {
@@ -159,26 +164,28 @@ static bool is_number(PyObject *o) {
   return PyLong_Check(o) || PyFloat_Check(o) || (Py_TYPE(o)->tp_as_number && numpy_type(o, &t));
 }
 
-static bool is_exprlike(PyObject *o) { return PyObject_TypeCheck(o, PyExpr_Type) || is_number(o); }
+static bool is_exprlike(PyObject *o) {
+  return PyObject_TypeCheck(o, PyExpr_Type) || is_number(o);
+}
 
 ExprId py_expr_id(PyObject *o) {
   if (!py_session()) return 0;
   if (PyObject_TypeCheck(o, PyDeferred_Type)) return from_deferred((PyDeferred *)o);
   if (PyObject_TypeCheck(o, PyExpr_Type)) return ((PyExpr *)o)->id;
-  if (PyBool_Check(o)) return engine(do_int, &(Call){.t = DT_BOOL, .i = o == Py_True});
-  if (PyLong_Check(o)) return from_int(o, DT_I32, false);
+  if (PyBool_Check(o)) return py_engine(do_int, &(PyCall){.t = DT_BOOL, .i = o == Py_True});
+  if (PyLong_Check(o)) return py_from_int(o, DT_I32, false);
   DType t;
   if (!PyFloat_CheckExact(o) && !PyUnicode_Check(o) && !PyObject_TypeCheck(o, PyTensor_Type) && numpy_type(o, &t)) {
     PyObject *v = PyObject_CallMethod(o, "item", NULL);
     if (!v) return 0;
-    ExprId e = PyFloat_Check(v) ? from_float(v, t, true) : PyLong_Check(v) ? from_int(v, t, true) : 0;
+    ExprId e = PyFloat_Check(v) ? py_from_float(v, t, true) : PyLong_Check(v) ? py_from_int(v, t, true) : 0;
     Py_DECREF(v);
     if (e || PyErr_Occurred()) return e;
   }
-  if (PyFloat_Check(o)) return from_float(o, DT_F32, false);
+  if (PyFloat_Check(o)) return py_from_float(o, DT_F32, false);
   if (PyUnicode_Check(o)) {
     const char *s = PyUnicode_AsUTF8(o);
-    return s ? engine(do_str, &(Call){.s = s}) : 0;
+    return s ? py_engine(do_str, &(PyCall){.s = s}) : 0;
   }
   if (PyObject_TypeCheck(o, PyTensor_Type) || PyObject_TypeCheck(o, PyTensorSlice_Type)) {
     PyErr_SetString(PyExc_TypeError, "a tensor is used where a scalar is needed; index it with all its dimensions");
@@ -207,7 +214,11 @@ ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what) {
 
 /* ---- text ---- */
 
-typedef struct { Arena *a; StrBuf b; ExprId e; } Text;
+typedef struct {
+  Arena *a;
+  StrBuf b;
+  ExprId e;
+} Text;
 static void do_text(void *p) {
   Text *x = p;
   x->a = arena_new(ir_err(SES));
@@ -231,13 +242,15 @@ static PyObject *expr_str(PyObject *o) {
 
 /* ---- operators ---- */
 
-static bool is_tensor(PyObject *o) { return PyObject_TypeCheck(o, PyTensor_Type); }
+static bool is_tensor(PyObject *o) {
+  return PyObject_TypeCheck(o, PyTensor_Type);
+}
 
 static PyObject *binary(ExprKind k, PyObject *a, PyObject *b) {
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
   ExprId ab[2] = {py_expr_id(a), 0};
   if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
-  return engine_expr(do_bin, &(Call){.kind = k, .a = ab});
+  return py_engine_expr(py_do_bin, &(PyCall){.kind = k, .a = ab});
 }
 
 static PyObject *arith(ExprKind k, const char *topi, PyObject *a, PyObject *b) {
@@ -245,13 +258,23 @@ static PyObject *arith(ExprKind k, const char *topi, PyObject *a, PyObject *b) {
   return binary(k, a, b);
 }
 
-static PyObject *expr_add(PyObject *a, PyObject *b) { return arith(IR_ADD, "add", a, b); }
-static PyObject *expr_sub(PyObject *a, PyObject *b) { return arith(IR_SUB, "subtract", a, b); }
-static PyObject *expr_mul(PyObject *a, PyObject *b) { return arith(IR_MUL, "multiply", a, b); }
-static PyObject *expr_fdiv(PyObject *a, PyObject *b) { return arith(IR_FDIV, "floor_divide", a, b); }
-static PyObject *expr_fmod(PyObject *a, PyObject *b) { return arith(IR_FMOD, "floor_mod", a, b); }
+static PyObject *expr_add(PyObject *a, PyObject *b) {
+  return arith(IR_ADD, "add", a, b);
+}
+static PyObject *expr_sub(PyObject *a, PyObject *b) {
+  return arith(IR_SUB, "subtract", a, b);
+}
+static PyObject *expr_mul(PyObject *a, PyObject *b) {
+  return arith(IR_MUL, "multiply", a, b);
+}
+static PyObject *expr_fdiv(PyObject *a, PyObject *b) {
+  return arith(IR_FDIV, "floor_divide", a, b);
+}
+static PyObject *expr_fmod(PyObject *a, PyObject *b) {
+  return arith(IR_FMOD, "floor_mod", a, b);
+}
 
-static bool is_integer(ExprId e) {
+bool py_is_integer(ExprId e) {
   DType t = ir_type(SES, e);
   return t.code == DT_INT || t.code == DT_UINT;
 }
@@ -261,43 +284,55 @@ static PyObject *expr_div(PyObject *a, PyObject *b) {
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
   ExprId ab[2] = {py_expr_id(a), 0};
   if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
-  if (is_integer(ab[0]) && is_integer(ab[1])) {
-    PyErr_SetString(PyExc_RuntimeError, "a / b of two integers is ambiguous; use te.indexdiv or te.floordiv to round down, "
-                                        "te.truncdiv to round toward zero");
+  if (py_is_integer(ab[0]) && py_is_integer(ab[1])) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "a / b of two integers is ambiguous; use te.indexdiv or te.floordiv to round down, "
+                    "te.truncdiv to round toward zero");
     return NULL;
   }
-  return engine_expr(do_bin, &(Call){.kind = IR_DIV, .a = ab});
+  return py_engine_expr(py_do_bin, &(PyCall){.kind = IR_DIV, .a = ab});
 }
 
 static PyObject *bitop(Intrin in, PyObject *a, PyObject *b) {
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
   ExprId ab[2] = {py_expr_id(a), 0};
   if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
-  return engine_expr(do_math, &(Call){.in = in, .n = 2, .a = ab});
+  return py_engine_expr(py_do_math, &(PyCall){.in = in, .n = 2, .a = ab});
 }
-static PyObject *expr_shl(PyObject *a, PyObject *b) { return bitop(IN_SHL, a, b); }
-static PyObject *expr_shr(PyObject *a, PyObject *b) { return bitop(IN_SHR, a, b); }
-static PyObject *expr_and(PyObject *a, PyObject *b) { return bitop(IN_BAND, a, b); }
-static PyObject *expr_or(PyObject *a, PyObject *b) { return bitop(IN_BOR, a, b); }
-static PyObject *expr_xor(PyObject *a, PyObject *b) { return bitop(IN_BXOR, a, b); }
+static PyObject *expr_shl(PyObject *a, PyObject *b) {
+  return bitop(IN_SHL, a, b);
+}
+static PyObject *expr_shr(PyObject *a, PyObject *b) {
+  return bitop(IN_SHR, a, b);
+}
+static PyObject *expr_and(PyObject *a, PyObject *b) {
+  return bitop(IN_BAND, a, b);
+}
+static PyObject *expr_or(PyObject *a, PyObject *b) {
+  return bitop(IN_BOR, a, b);
+}
+static PyObject *expr_xor(PyObject *a, PyObject *b) {
+  return bitop(IN_BXOR, a, b);
+}
 
 static PyObject *expr_neg(PyObject *a) { /* a * -1, the literal in the type of a */
   ExprId ab[2] = {py_expr_id(a), 0};
   if (!ab[0]) return NULL;
   DType t = ir_type(SES, ab[0]);
   t.lanes = 1;
-  ab[1] = is_integer(ab[0]) ? engine(do_int, &(Call){.t = t, .i = -1}) : engine(do_flt, &(Call){.t = t, .f = -1});
-  return ab[1] ? engine_expr(do_bin, &(Call){.kind = IR_MUL, .a = ab}) : NULL;
+  ab[1] = py_is_integer(ab[0]) ? py_engine(do_int, &(PyCall){.t = t, .i = -1})
+                               : py_engine(do_flt, &(PyCall){.t = t, .f = -1});
+  return ab[1] ? py_engine_expr(py_do_bin, &(PyCall){.kind = IR_MUL, .a = ab}) : NULL;
 }
 
 static PyObject *expr_invert(PyObject *a) {
   ExprId e = py_expr_id(a);
-  return e ? engine_expr(do_math, &(Call){.in = IN_BNOT, .n = 1, .a = &e}) : NULL;
+  return e ? py_engine_expr(py_do_math, &(PyCall){.in = IN_BNOT, .n = 1, .a = &e}) : NULL;
 }
 
 static PyObject *expr_abs(PyObject *a) {
   ExprId e = py_expr_id(a);
-  return e ? engine_expr(do_math, &(Call){.in = IN_FABS, .n = 1, .a = &e}) : NULL;
+  return e ? py_engine_expr(py_do_math, &(PyCall){.in = IN_FABS, .n = 1, .a = &e}) : NULL;
 }
 
 static int expr_bool(PyObject *o) {
@@ -308,8 +343,9 @@ static int expr_bool(PyObject *o) {
     bool same = a && a == b;
     return d->kind == IR_EQ ? same : !same;
   }
-  PyErr_SetString(PyExc_ValueError, "an expression has no truth value; use te.all, te.any or te.if_then_else instead of "
-                                    "and, or, not and if");
+  PyErr_SetString(PyExc_ValueError,
+                  "an expression has no truth value; use te.all, te.any or te.if_then_else instead of "
+                  "and, or, not and if");
   return -1;
 }
 
@@ -322,8 +358,12 @@ static PyObject *constant(PyObject *o, bool want_float) {
   PyErr_Format(PyExc_TypeError, "%S is not a constant", o);
   return NULL;
 }
-static PyObject *expr_int(PyObject *o) { return constant(o, false); }
-static PyObject *expr_float(PyObject *o) { return constant(o, true); }
+static PyObject *expr_int(PyObject *o) {
+  return constant(o, false);
+}
+static PyObject *expr_float(PyObject *o) {
+  return constant(o, true);
+}
 static PyObject *expr_index(PyObject *o) {
   ExprId e = py_expr_id(o);
   if (e && ir_kind(SES, e) == IR_INT) return PyLong_FromLongLong(ir_node(SES, e)->u.i);
@@ -332,7 +372,8 @@ static PyObject *expr_index(PyObject *o) {
 }
 
 static PyObject *expr_compare(PyObject *a, PyObject *b, int op) {
-  static const ExprKind KIND[] = {[Py_LT] = IR_LT, [Py_LE] = IR_LE, [Py_EQ] = IR_EQ, [Py_NE] = IR_NE, [Py_GT] = IR_GT, [Py_GE] = IR_GE};
+  static const ExprKind KIND[] = {
+      [Py_LT] = IR_LT, [Py_LE] = IR_LE, [Py_EQ] = IR_EQ, [Py_NE] = IR_NE, [Py_GT] = IR_GT, [Py_GE] = IR_GE};
   if (op != Py_EQ && op != Py_NE) return binary(KIND[op], a, b);
   PyDeferred *d = (PyDeferred *)alloc_expr(PyDeferred_Type, 0);
   if (!d) return NULL;
@@ -370,7 +411,7 @@ static PyObject *get_dtype(PyObject *o, void *u) {
 static PyObject *get_kind(PyObject *o, void *u) {
   (void)u;
   ExprId e = py_expr_id(o);
-  return e ? PyUnicode_FromString(KIND_NAME[ir_kind(SES, e)]) : NULL;
+  return e ? PyUnicode_FromString(PY_KIND_NAME[ir_kind(SES, e)]) : NULL;
 }
 static PyObject *get_value(PyObject *o, void *u) {
   (void)u;
@@ -379,7 +420,7 @@ static PyObject *get_value(PyObject *o, void *u) {
   const ExprNode *n = ir_node(SES, e);
   if (n->kind == IR_INT || n->kind == IR_FLT) return constant(o, n->kind == IR_FLT);
   if (n->kind == IR_CAST) return py_expr_new(ir_kid(SES, e, 0));
-  PyErr_Format(PyExc_AttributeError, "%s has no attribute 'value'; it is not a literal", KIND_NAME[n->kind]);
+  PyErr_Format(PyExc_AttributeError, "%s has no attribute 'value'; it is not a literal", PY_KIND_NAME[n->kind]);
   return NULL;
 }
 static PyObject *get_args(PyObject *o, void *u) {
@@ -390,8 +431,10 @@ static PyObject *get_args(PyObject *o, void *u) {
   PyObject *t = PyTuple_New(n);
   for (int i = 0; t && i < n; i++) {
     PyObject *k = py_expr_new(ir_kid(SES, e, i));
-    if (!k) Py_CLEAR(t);
-    else PyTuple_SET_ITEM(t, i, k);
+    if (!k)
+      Py_CLEAR(t);
+    else
+      PyTuple_SET_ITEM(t, i, k);
   }
   return t;
 }
@@ -401,7 +444,7 @@ static PyObject *get_operand(PyObject *o, void *u) {
   int i = (int)(intptr_t)u;
   ExprKind k = ir_kind(SES, e);
   if ((k >= IR_ADD && k <= IR_OR) || (k == IR_NOT && i == 0)) return py_expr_new(ir_kid(SES, e, i));
-  PyErr_Format(PyExc_AttributeError, "%s has no attribute '%s'", KIND_NAME[k], i ? "b" : "a");
+  PyErr_Format(PyExc_AttributeError, "%s has no attribute '%s'", PY_KIND_NAME[k], i ? "b" : "a");
   return NULL;
 }
 static PyObject *get_name(PyObject *o, void *u) {
@@ -409,14 +452,53 @@ static PyObject *get_name(PyObject *o, void *u) {
   return PyUnicode_FromString(ir_var_info(SES, ir_node(SES, ((PyExpr *)o)->id)->sym)->name);
 }
 
+/* What a load, a call or a reduction refers to; for tools that walk expressions. */
+static PyObject *get_symbol(PyObject *o, void *u) {
+  (void)u;
+  ExprId e = py_expr_id(o);
+  if (!e) return NULL;
+  const ExprNode n = *ir_node(SES, e);
+  if (n.kind == IR_READ) return py_tensor_new(n.sym);
+  if (n.kind == IR_CALL) return PyUnicode_FromString(intrin_info((Intrin)n.sym)->name);
+  if (n.kind != IR_REDUCE)
+    return PyErr_Format(PyExc_AttributeError, "%s has no attribute 'symbol'", PY_KIND_NAME[n.kind]);
+  IrReduce r = *ir_reduce(SES, e);
+  IrReducer c = *ir_reducer(SES, r.reducer);
+  PyObject *axes = PyList_New(0), *src = PyList_New(0), *comb = PyList_New(0), *cond = py_expr_new(r.cond);
+  bool ok = axes && src && comb && cond;
+  for (int i = 0; ok && i < r.n_axis; i++) {
+    PyObject *v = py_iter_new(r.axis[i].var, r.axis[i].min, r.axis[i].extent, IV_REDUCE, NULL);
+    ok = v && PyList_Append(axes, v) == 0;
+    Py_XDECREF(v);
+  }
+  for (int i = 0; ok && i < r.n_src; i++) {
+    PyObject *v = py_expr_new(r.src[i]);
+    PyObject *t = Py_BuildValue("(NNNN)", py_expr_new(ex_var(SES, c.lhs[i])), py_expr_new(ex_var(SES, c.rhs[i])),
+                                py_expr_new(c.result[i]), py_expr_new(c.identity[i]));
+    ok = v && t && PyList_Append(src, v) == 0 && PyList_Append(comb, t) == 0;
+    Py_XDECREF(v);
+    Py_XDECREF(t);
+  }
+  PyObject *out = ok ? Py_BuildValue("{s:O,s:O,s:O,s:O,s:i}", "axis", axes, "source", src, "combiner", comb,
+                                     "condition", cond, "value_index", (int)r.value_index)
+                     : NULL;
+  Py_XDECREF(axes);
+  Py_XDECREF(src);
+  Py_XDECREF(comb);
+  Py_XDECREF(cond);
+  return out;
+}
+
 static PyObject *expr_astype(PyObject *o, PyObject *arg) {
-  Call x = {0};
+  PyCall x = {0};
   ExprId e = py_expr_id(o);
   if (!e || !py_dtype(arg, &x.t)) return NULL;
   x.a = &e;
-  return engine_expr(do_cast, &x);
+  return py_engine_expr(py_do_cast, &x);
 }
-static PyObject *expr_equal(PyObject *a, PyObject *b) { return binary(IR_EQ, a, b); }
+static PyObject *expr_equal(PyObject *a, PyObject *b) {
+  return binary(IR_EQ, a, b);
+}
 static PyObject *expr_same(PyObject *a, PyObject *b) {
   if (!PyObject_TypeCheck(b, PyExpr_Type)) Py_RETURN_FALSE;
   ExprId x = py_expr_id(a), y = x ? py_expr_id(b) : 0;
@@ -431,11 +513,11 @@ static PyObject *expr_asobject(PyObject *o, PyObject *u) {
 static PyObject *iter_get(PyObject *o, void *u) {
   PyIterVar *v = (PyIterVar *)o;
   switch ((int)(intptr_t)u) {
-    case 0: return py_expr_new(v->base.id);
-    case 1: return v->min ? py_dim_new(v->min) : Py_NewRef(Py_None);
-    case 2: return v->extent ? py_dim_new(v->extent) : Py_NewRef(Py_None);
-    case 3: return PyLong_FromLong(v->kind);
-    default: return Py_NewRef(v->tag);
+  case 0: return py_expr_new(v->base.id);
+  case 1: return v->min ? py_dim_new(v->min) : Py_NewRef(Py_None);
+  case 2: return v->extent ? py_dim_new(v->extent) : Py_NewRef(Py_None);
+  case 3: return PyLong_FromLong(v->kind);
+  default: return Py_NewRef(v->tag);
   }
 }
 static PyObject *iter_dom(PyObject *o, void *u) {
@@ -464,165 +546,40 @@ static PyObject *iter_repr(PyObject *o) {
 }
 
 /* IntImm: the int subclass of constant extents, so that shapes are plain integers with the attributes of a literal. */
-static PyObject *imm_value(PyObject *o, void *u) { (void)u; return PyLong_FromLongLong(PyLong_AsLongLong(o)); }
+static PyObject *imm_value(PyObject *o, void *u) {
+  (void)u;
+  return PyLong_FromLongLong(PyLong_AsLongLong(o));
+}
 static PyObject *imm_dtype(PyObject *o, void *u) {
   (void)u;
   long long v = PyLong_AsLongLong(o);
   return PyUnicode_FromString(v >= INT32_MIN && v <= INT32_MAX ? "int32" : "int64");
 }
 static PyObject *imm_astype(PyObject *o, PyObject *arg) {
-  Call x = {0};
+  PyCall x = {0};
   ExprId e = py_expr_id(o);
   if (!e || !py_dtype(arg, &x.t)) return NULL;
   x.a = &e;
-  return engine_expr(do_cast, &x);
+  return py_engine_expr(py_do_cast, &x);
 }
-
-/* ---- module functions ---- */
-
-static PyObject *fn_bin(PyObject *m, PyObject *args) {
-  (void)m;
-  const char *name;
-  PyObject *a, *b;
-  if (!PyArg_ParseTuple(args, "sOO", &name, &a, &b)) return NULL;
-  for (int k = IR_ADD; k <= IR_OR; k++) {
-    if (strcmp(KIND_NAME[k], name) != 0) continue;
-    ExprId ab[2] = {py_expr_id(a), 0};
-    if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
-    return engine_expr(do_bin, &(Call){.kind = (ExprKind)k, .a = ab});
-  }
-  return PyErr_Format(PyExc_ValueError, "unknown binary node '%s'", name);
-}
-static PyObject *fn_not(PyObject *m, PyObject *o) {
-  (void)m;
-  ExprId e = py_expr_id(o);
-  return e ? engine_expr(do_not, &(Call){.a = &e}) : NULL;
-}
-static PyObject *three(PyObject *args, ErrBody body) {
-  PyObject *c, *t, *f;
-  ExprId a[3];
-  if (!PyArg_ParseTuple(args, "OOO", &c, &t, &f)) return NULL;
-  if (!(a[0] = py_expr_id(c)) || !(a[1] = py_expr_id(t)) || !(a[2] = py_expr_id(f))) return NULL;
-  return engine_expr(body, &(Call){.a = a});
-}
-static PyObject *fn_select(PyObject *m, PyObject *args) { (void)m; return three(args, do_select); }
-static PyObject *fn_ite(PyObject *m, PyObject *args) { (void)m; return three(args, do_ite); }
-static PyObject *fn_math(PyObject *m, PyObject *args) {
-  (void)m;
-  const char *name;
-  PyObject *seq;
-  Py_ssize_t n = 0;
-  if (!PyArg_ParseTuple(args, "sO", &name, &seq)) return NULL;
-  Call x = {.in = intrin_find(name)};
-  if (x.in == IN_NONE) return PyErr_Format(PyExc_ValueError, "unknown intrinsic '%s'", name);
-  ExprId *a = py_expr_list(seq, &n, "the arguments of an intrinsic must be a sequence");
-  if (!a) return NULL;
-  PyObject *r = NULL;
-  x.n = (int)n, x.a = a;
-  if (n != intrin_info(x.in)->arity) {
-    PyErr_Format(PyExc_TypeError, "%s takes %d argument(s), not %zd", name, intrin_info(x.in)->arity, n);
-  } else {
-    r = engine_expr(do_math, &x);
-  }
-  PyMem_Free(a);
-  return r;
-}
-static PyObject *fn_const(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *v, *t = Py_None;
-  if (!PyArg_ParseTuple(args, "O|O", &v, &t)) return NULL;
-  Call x = {0};
-  ExprId e = py_expr_id(v);
-  if (!e) return NULL;
-  if (t == Py_None) return py_expr_new(e);
-  if (!py_dtype(t, &x.t)) return NULL;
-  if (PyLong_Check(v)) e = from_int(v, x.t, true);
-  else if (PyFloat_Check(v)) e = from_float(v, x.t, true);
-  else e = (x.a = &e, engine(do_cast, &x));
-  return e ? py_expr_new(e) : NULL;
-}
-static PyObject *fn_var(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *t;
-  int nonneg = 0;
-  Call x = {0};
-  if (!PyArg_ParseTuple(args, "sOp", &x.s, &t, &nonneg) || !py_dtype(t, &x.t)) return NULL;
-  x.i = nonneg;
-  return engine_expr(do_var, &x);
-}
-/* iter_var(name, min, extent, kind, tag): min and extent None for a thread axis without range. */
-static PyObject *fn_iter_var(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *lo, *ext, *tag;
-  int kind;
-  Call x = {.t = DT_I32};
-  if (!PyArg_ParseTuple(args, "sOOiO", &x.s, &lo, &ext, &kind, &tag)) return NULL;
-  ExprId min = 0, extent = 0;
-  if (ext != Py_None) {
-    if (!(min = py_expr_id(lo)) || !(extent = py_expr_id(ext))) return NULL;
-    if (!is_integer(extent) || !is_integer(min)) return PyErr_Format(PyExc_TypeError, "the range of iterator '%s' must be integer", x.s);
-    x.t = ir_type(SES, extent);
-  }
-  return engine(do_var, &x) ? py_iter_new(x.v, min, extent, kind, tag) : NULL;
-}
-static PyObject *fn_let(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *v, *value, *body;
-  ExprId a[2];
-  if (!PyArg_ParseTuple(args, "O!OO", PyVar_Type, &v, &value, &body)) return NULL;
-  if (!(a[0] = py_expr_id(value)) || !(a[1] = py_expr_id(body))) return NULL;
-  return engine_expr(do_let, &(Call){.v = ir_node(SES, ((PyExpr *)v)->id)->sym, .a = a});
-}
-static PyObject *fn_limits(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *t;
-  int max;
-  Call x = {0};
-  if (!PyArg_ParseTuple(args, "Op", &t, &max) || !py_dtype(t, &x.t)) return NULL;
-  return engine_expr(max ? do_max : do_min, &x);
-}
-static PyObject *fn_cast(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *t, *v;
-  int bits = 0;
-  Call x = {0};
-  if (!PyArg_ParseTuple(args, "OO|p", &t, &v, &bits) || !py_dtype(t, &x.t)) return NULL;
-  ExprId e = py_expr_id(v);
-  if (!e) return NULL;
-  x.a = &e;
-  if (bits && dtype_bytes(x.t) != dtype_bytes(ir_type(SES, e)))
-    return PyErr_Format(PyExc_ValueError, "reinterpret needs two types of the same size");
-  return engine_expr(bits ? do_reint : do_cast, &x);
-}
-
-static PyMethodDef FUNCS[] = {
-    {"expr_bin", fn_bin, METH_VARARGS, "expr_bin(kind, a, b): a binary node by its name, e.g. 'FloorDiv'."},
-    {"expr_not", fn_not, METH_O, "expr_not(a): logical negation."},
-    {"expr_select", fn_select, METH_VARARGS, "expr_select(cond, t, f): both sides are evaluated."},
-    {"expr_if_then_else", fn_ite, METH_VARARGS, "expr_if_then_else(cond, t, f): only the chosen side is evaluated."},
-    {"expr_math", fn_math, METH_VARARGS, "expr_math(name, args): an intrinsic by its name."},
-    {"expr_const", fn_const, METH_VARARGS, "expr_const(value, dtype=None): a literal."},
-    {"expr_var", fn_var, METH_VARARGS, "expr_var(name, dtype, nonneg): a new variable."},
-    {"expr_iter_var", fn_iter_var, METH_VARARGS, "expr_iter_var(name, min, extent, kind, tag): a new iterator."},
-    {"expr_let", fn_let, METH_VARARGS, "expr_let(var, value, body)."},
-    {"expr_limit", fn_limits, METH_VARARGS, "expr_limit(dtype, is_max): lowest or highest finite value."},
-    {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
-    {NULL, NULL, 0, NULL}};
 
 /* ---- types ---- */
 
-static PyGetSetDef EXPR_GET[] = {{"dtype", get_dtype, NULL, "Type name, e.g. 'float32'.", NULL},
-                                 {"kind", get_kind, NULL, "Node name, e.g. 'Add'.", NULL},
-                                 {"value", get_value, NULL, "Number of a literal, operand of a cast.", NULL},
-                                 {"args", get_args, NULL, "Operands.", NULL},
-                                 {"a", get_operand, NULL, "Left operand of a binary node.", (void *)0},
-                                 {"b", get_operand, NULL, "Right operand of a binary node.", (void *)1},
-                                 {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef EXPR_METHODS[] = {{"astype", expr_astype, METH_O, "astype(dtype): cast."},
-                                     {"equal", expr_equal, METH_O, "equal(other): the comparison as an expression."},
-                                     {"same_as", expr_same, METH_O, "same_as(other): True if both are the same expression."},
-                                     {"asobject", expr_asobject, METH_NOARGS, "The expression itself."},
-                                     {NULL, NULL, 0, NULL}};
+static PyGetSetDef EXPR_GET[] = {
+    {"dtype", get_dtype, NULL, "Type name, e.g. 'float32'.", NULL},
+    {"kind", get_kind, NULL, "Node name, e.g. 'Add'.", NULL},
+    {"value", get_value, NULL, "Number of a literal, operand of a cast.", NULL},
+    {"args", get_args, NULL, "Operands.", NULL},
+    {"symbol", get_symbol, NULL, "Tensor of a load, name of a call, parts of a reduction.", NULL},
+    {"a", get_operand, NULL, "Left operand of a binary node.", (void *)0},
+    {"b", get_operand, NULL, "Right operand of a binary node.", (void *)1},
+    {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef EXPR_METHODS[] = {
+    {"astype", expr_astype, METH_O, "astype(dtype): cast."},
+    {"equal", expr_equal, METH_O, "equal(other): the comparison as an expression."},
+    {"same_as", expr_same, METH_O, "same_as(other): True if both are the same expression."},
+    {"asobject", expr_asobject, METH_NOARGS, "The expression itself."},
+    {NULL, NULL, 0, NULL}};
 static PyType_Slot EXPR_SLOTS[] = {{Py_tp_doc, "A scalar expression."},
                                    {Py_tp_dealloc, expr_dealloc},
                                    {Py_tp_str, expr_str},
@@ -651,16 +608,16 @@ static PyType_Slot EXPR_SLOTS[] = {{Py_tp_doc, "A scalar expression."},
                                    {Py_nb_index, expr_index},
                                    {0, NULL}};
 static PyType_Spec EXPR_SPEC = {"nestsmith._core.Expr", sizeof(PyExpr), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, EXPR_SLOTS};
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                EXPR_SLOTS};
 
 static PyGetSetDef VAR_GET[] = {{"name", get_name, NULL, "Name.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot VAR_SLOTS[] = {{Py_tp_doc, "A variable."}, {Py_tp_getset, VAR_GET}, {0, NULL}};
 static PyType_Spec VAR_SPEC = {"nestsmith._core.Var", sizeof(PyExpr), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, VAR_SLOTS};
 
-static PyType_Slot DEFERRED_SLOTS[] = {{Py_tp_doc, "A comparison a == b or a != b, built when it is used."},
-                                       {Py_tp_dealloc, deferred_dealloc},
-                                       {0, NULL}};
+static PyType_Slot DEFERRED_SLOTS[] = {
+    {Py_tp_doc, "A comparison a == b or a != b, built when it is used."}, {Py_tp_dealloc, deferred_dealloc}, {0, NULL}};
 static PyType_Spec DEFERRED_SPEC = {"nestsmith._core.EqualOp", sizeof(PyDeferred), 0,
                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, DEFERRED_SLOTS};
 
@@ -683,7 +640,8 @@ static PyType_Spec ITER_SPEC = {"nestsmith._core.IterVar", sizeof(PyIterVar), 0,
 static PyGetSetDef IMM_GET[] = {{"value", imm_value, NULL, "The number.", NULL},
                                 {"dtype", imm_dtype, NULL, "Type name.", NULL},
                                 {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef IMM_METHODS[] = {{"astype", imm_astype, METH_O, "astype(dtype): a literal expression."}, {NULL, NULL, 0, NULL}};
+static PyMethodDef IMM_METHODS[] = {{"astype", imm_astype, METH_O, "astype(dtype): a literal expression."},
+                                    {NULL, NULL, 0, NULL}};
 static PyType_Slot IMM_SLOTS[] = {{Py_tp_doc, "A constant extent: an int with the attributes of a literal."},
                                   {Py_tp_getset, IMM_GET},
                                   {Py_tp_methods, IMM_METHODS},
@@ -706,5 +664,5 @@ int py_init_expr(PyObject *m) {
   PyIterVar_Type = py_type_new(m, &ITER_SPEC, PyExpr_Type);
   PyIntImm_Type = py_type_new(m, &IMM_SPEC, &PyLong_Type);
   if (!PyVar_Type || !PyDeferred_Type || !PyIterVar_Type || !PyIntImm_Type) return -1;
-  return PyModule_AddFunctions(m, FUNCS);
+  return py_init_expr_functions(m);
 }

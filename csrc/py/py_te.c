@@ -10,7 +10,10 @@ PyTypeObject *PyTensor_Type, *PyTensorSlice_Type, *PyOperation_Type, *PyDag_Type
 
 /* ---- session ---- */
 
-typedef struct { PyCtx ctx; bool ready; } Session;
+typedef struct {
+  PyCtx ctx;
+  bool ready;
+} Session;
 static Session session; /* belongs to the interpreter, like its types */
 
 PyCtx *py_session(void) {
@@ -22,7 +25,9 @@ PyCtx *py_session(void) {
   return &session.ctx;
 }
 
-static TeOp *op_of(TensorId t) { return ir_tensor(SES, t)->op; }
+static TeOp *op_of(TensorId t) {
+  return ir_tensor(SES, t)->op;
+}
 
 /* ---- tensors ---- */
 
@@ -51,15 +56,24 @@ PyObject *py_tensor_arith(const char *name, PyObject *a, PyObject *b) {
   return r;
 }
 
-typedef struct { TensorId t; int n; const ExprId *idx; ExprId out; } Read;
-static void do_read(void *p) { Read *x = p; x->out = ex_read(SES, x->t, x->n, x->idx); }
+typedef struct {
+  TensorId t;
+  int n;
+  const ExprId *idx;
+  ExprId out;
+} Read;
+static void do_read(void *p) {
+  Read *x = p;
+  x->out = ex_read(SES, x->t, x->n, x->idx);
+}
 
 /* Indexing: all indices give an element, fewer a slice that waits for the rest. `index` is a tuple. */
 static PyObject *tensor_at(TensorId t, PyObject *index) {
   Py_ssize_t n = PyTuple_GET_SIZE(index);
   IrTensor info = *ir_tensor(SES, t);
   if (n > info.rank)
-    return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", info.name, (int)info.rank, n);
+    return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", info.name,
+                        (int)info.rank, n);
   if (n < info.rank) {
     PyTensorSlice *s = (PyTensorSlice *)PyTensorSlice_Type->tp_alloc(PyTensorSlice_Type, 0);
     if (!s) return NULL;
@@ -68,7 +82,9 @@ static PyObject *tensor_at(TensorId t, PyObject *index) {
   }
   for (Py_ssize_t i = 0; i < n; i++)
     if (PySlice_Check(PyTuple_GET_ITEM(index, i)) || PyFloat_Check(PyTuple_GET_ITEM(index, i)))
-      return PyErr_Format(PyExc_TypeError, "index %zd of tensor '%s' must be an integer expression; use topi.strided_slice for ranges", i, info.name);
+      return PyErr_Format(PyExc_TypeError,
+                          "index %zd of tensor '%s' must be an integer expression; use topi.strided_slice for ranges",
+                          i, info.name);
   Py_ssize_t k = 0;
   Read x = {.t = t, .n = (int)n};
   ExprId *idx = py_expr_list(index, &k, "indices must be a sequence");
@@ -100,8 +116,8 @@ static PyObject *tensor_call(PyObject *o, PyObject *args, PyObject *kw) {
   if (kw && PyDict_GET_SIZE(kw)) return PyErr_Format(PyExc_TypeError, "indices take no keywords");
   PyTensor *t = (PyTensor *)o;
   if (PyTuple_GET_SIZE(args) != ir_tensor(SES, t->id)->rank)
-    return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", ir_tensor(SES, t->id)->name,
-                        (int)ir_tensor(SES, t->id)->rank, PyTuple_GET_SIZE(args));
+    return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices",
+                        ir_tensor(SES, t->id)->name, (int)ir_tensor(SES, t->id)->rank, PyTuple_GET_SIZE(args));
   return tensor_at(t->id, args);
 }
 static PyObject *slice_subscript(PyObject *o, PyObject *k) {
@@ -130,8 +146,10 @@ static PyObject *shape_of(TensorId t) {
   PyObject *r = PyTuple_New(x.rank);
   for (int i = 0; r && i < x.rank; i++) {
     PyObject *d = py_dim_new(x.shape[i]);
-    if (!d) Py_CLEAR(r);
-    else PyTuple_SET_ITEM(r, i, d);
+    if (!d)
+      Py_CLEAR(r);
+    else
+      PyTuple_SET_ITEM(r, i, d);
   }
   return r;
 }
@@ -140,18 +158,20 @@ static PyObject *tensor_get(PyObject *o, void *what) {
   TensorId t = ((PyTensor *)o)->id;
   const IrTensor *x = ir_tensor(SES, t);
   switch ((int)(intptr_t)what) {
-    case TG_SHAPE: return shape_of(t);
-    case TG_DTYPE: return py_dtype_str(x->type);
-    case TG_NAME: return PyUnicode_FromString(op_of(t)->name);
-    case TG_OP: return operation_new(op_of(t));
-    case TG_NDIM: return PyLong_FromLong(x->rank);
-    default: return PyLong_FromLong(x->out);
+  case TG_SHAPE: return shape_of(t);
+  case TG_DTYPE: return py_dtype_str(x->type);
+  case TG_NAME: return PyUnicode_FromString(op_of(t)->name);
+  case TG_OP: return operation_new(op_of(t));
+  case TG_NDIM: return PyLong_FromLong(x->rank);
+  default: return PyLong_FromLong(x->out);
   }
 }
 static PyObject *tensor_repr(PyObject *o) {
   PyTensor *t = (PyTensor *)o;
   PyObject *shape = shape_of(t->id), *type = py_dtype_str(ir_tensor(SES, t->id)->type);
-  PyObject *r = shape && type ? PyUnicode_FromFormat("Tensor(%s, shape=%S, dtype=%U)", ir_tensor(SES, t->id)->name, shape, type) : NULL;
+  PyObject *r = shape && type
+                    ? PyUnicode_FromFormat("Tensor(%s, shape=%S, dtype=%U)", ir_tensor(SES, t->id)->name, shape, type)
+                    : NULL;
   Py_XDECREF(shape);
   Py_XDECREF(type);
   return r;
@@ -160,15 +180,33 @@ static PyObject *tensor_compare(PyObject *a, PyObject *b, int op) {
   if ((op != Py_EQ && op != Py_NE) || !PyObject_TypeCheck(b, PyTensor_Type)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((((PyTensor *)a)->id == ((PyTensor *)b)->id) == (op == Py_EQ));
 }
-static Py_hash_t tensor_hash(PyObject *o) { return (Py_hash_t)((PyTensor *)o)->id; }
-static PyObject *tensor_add(PyObject *a, PyObject *b) { return py_tensor_arith("add", a, b); }
-static PyObject *tensor_sub(PyObject *a, PyObject *b) { return py_tensor_arith("subtract", a, b); }
-static PyObject *tensor_mul(PyObject *a, PyObject *b) { return py_tensor_arith("multiply", a, b); }
-static PyObject *tensor_div(PyObject *a, PyObject *b) { return py_tensor_arith("divide", a, b); }
-static PyObject *tensor_fdiv(PyObject *a, PyObject *b) { return py_tensor_arith("floor_divide", a, b); }
-static PyObject *tensor_fmod(PyObject *a, PyObject *b) { return py_tensor_arith("floor_mod", a, b); }
-static PyObject *tensor_neg(PyObject *a) { return py_tensor_arith("multiply", a, Py_None); }
-static PyObject *tensor_astype(PyObject *o, PyObject *t) { return py_tensor_arith("astype", o, t); }
+static Py_hash_t tensor_hash(PyObject *o) {
+  return (Py_hash_t)((PyTensor *)o)->id;
+}
+static PyObject *tensor_add(PyObject *a, PyObject *b) {
+  return py_tensor_arith("add", a, b);
+}
+static PyObject *tensor_sub(PyObject *a, PyObject *b) {
+  return py_tensor_arith("subtract", a, b);
+}
+static PyObject *tensor_mul(PyObject *a, PyObject *b) {
+  return py_tensor_arith("multiply", a, b);
+}
+static PyObject *tensor_div(PyObject *a, PyObject *b) {
+  return py_tensor_arith("divide", a, b);
+}
+static PyObject *tensor_fdiv(PyObject *a, PyObject *b) {
+  return py_tensor_arith("floor_divide", a, b);
+}
+static PyObject *tensor_fmod(PyObject *a, PyObject *b) {
+  return py_tensor_arith("floor_mod", a, b);
+}
+static PyObject *tensor_neg(PyObject *a) {
+  return py_tensor_arith("multiply", a, Py_None);
+}
+static PyObject *tensor_astype(PyObject *o, PyObject *t) {
+  return py_tensor_arith("astype", o, t);
+}
 static Py_ssize_t tensor_len(PyObject *o) {
   const IrTensor *x = ir_tensor(SES, ((PyTensor *)o)->id);
   int64_t v = 0;
@@ -183,8 +221,10 @@ static PyObject *axes_of(int n, const TeAxis *axis, int kind) {
   PyObject *l = PyList_New(n);
   for (int i = 0; l && i < n; i++) {
     PyObject *v = py_iter_new(axis[i].var, axis[i].min, axis[i].extent, kind, NULL);
-    if (!v) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, v);
+    if (!v)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, v);
   }
   return l;
 }
@@ -192,18 +232,20 @@ static PyObject *tensors_list(int n, const TensorId *t) {
   PyObject *l = PyList_New(n);
   for (int i = 0; l && i < n; i++) {
     PyObject *v = py_tensor_new(t[i]);
-    if (!v) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, v);
+    if (!v)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, v);
   }
   return l;
 }
 static PyObject *attr_value(const TeAttr *a) {
   switch (a->kind) {
-    case TA_INT: return PyLong_FromLongLong(a->i);
-    case TA_FLOAT: return PyFloat_FromDouble(a->f);
-    case TA_STR: return PyUnicode_FromString(a->s);
-    case TA_TENSORS: return tensors_list(a->n, a->tensors);
-    default: break;
+  case TA_INT: return PyLong_FromLongLong(a->i);
+  case TA_FLOAT: return PyFloat_FromDouble(a->f);
+  case TA_STR: return PyUnicode_FromString(a->s);
+  case TA_TENSORS: return tensors_list(a->n, a->tensors);
+  default: break;
   }
   PyObject *l = PyList_New(a->n);
   for (int i = 0; l && i < a->n; i++) PyList_SET_ITEM(l, i, PyUnicode_FromString(a->strs[i]));
@@ -223,20 +265,20 @@ static PyObject *op_get(PyObject *o, void *what) {
   PyOperation *p = (PyOperation *)o;
   const TeOp *op = p->op;
   switch ((int)(intptr_t)what) {
-    case OG_NAME: return PyUnicode_FromString(op->name);
-    case OG_TAG: return PyUnicode_FromString(op->tag);
-    case OG_AXIS:
-      if (!p->axis) p->axis = axes_of(op->n_axis, op->axis, IV_DATA);
-      return Py_XNewRef(p->axis);
-    case OG_REDUCE:
-      if (!p->reduce_axis) p->reduce_axis = axes_of(op->n_red, op->red, IV_REDUCE);
-      return Py_XNewRef(p->reduce_axis);
-    case OG_INPUTS: return tensors_list(op->n_in, op->in);
-    case OG_ATTRS: return attrs_of(op);
-    case OG_COUNT: return PyLong_FromLong(op->n_out);
-    case OG_SHAPE: return shape_of(op->out[0]);
-    case OG_DTYPE: return py_dtype_str(ir_tensor(SES, op->out[0])->type);
-    default: break;
+  case OG_NAME: return PyUnicode_FromString(op->name);
+  case OG_TAG: return PyUnicode_FromString(op->tag);
+  case OG_AXIS:
+    if (!p->axis) p->axis = axes_of(op->n_axis, op->axis, IV_DATA);
+    return Py_XNewRef(p->axis);
+  case OG_REDUCE:
+    if (!p->reduce_axis) p->reduce_axis = axes_of(op->n_red, op->red, IV_REDUCE);
+    return Py_XNewRef(p->reduce_axis);
+  case OG_INPUTS: return tensors_list(op->n_in, op->in);
+  case OG_ATTRS: return attrs_of(op);
+  case OG_COUNT: return PyLong_FromLong(op->n_out);
+  case OG_SHAPE: return shape_of(op->out[0]);
+  case OG_DTYPE: return py_dtype_str(ir_tensor(SES, op->out[0])->type);
+  default: break;
   }
   if (op->kind == TE_PLACEHOLDER) return PyErr_Format(PyExc_AttributeError, "placeholder '%s' has no body", op->name);
   PyObject *l = PyList_New(op->n_out);
@@ -247,7 +289,9 @@ static PyObject *op_output(PyObject *o, PyObject *k) {
   const TeOp *op = ((PyOperation *)o)->op;
   long i = PyLong_AsLong(k);
   if (i == -1 && PyErr_Occurred()) return NULL;
-  if (i < 0 || i >= op->n_out) return PyErr_Format(PyExc_IndexError, "operation '%s' has %d output(s), not number %ld", op->name, (int)op->n_out, i);
+  if (i < 0 || i >= op->n_out)
+    return PyErr_Format(PyExc_IndexError, "operation '%s' has %d output(s), not number %ld", op->name, (int)op->n_out,
+                        i);
   return py_tensor_new(op->out[i]);
 }
 static PyObject *op_is_placeholder(PyObject *o, void *u) {
@@ -262,7 +306,9 @@ static PyObject *op_compare(PyObject *a, PyObject *b, int op) {
   if ((op != Py_EQ && op != Py_NE) || !PyObject_TypeCheck(b, PyOperation_Type)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((((PyOperation *)a)->op == ((PyOperation *)b)->op) == (op == Py_EQ));
 }
-static Py_hash_t op_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)((PyOperation *)o)->op >> 4); }
+static Py_hash_t op_hash(PyObject *o) {
+  return (Py_hash_t)((uintptr_t)((PyOperation *)o)->op >> 4);
+}
 static void op_dealloc(PyObject *o) {
   Py_CLEAR(((PyOperation *)o)->axis);
   Py_CLEAR(((PyOperation *)o)->reduce_axis);
@@ -271,8 +317,22 @@ static void op_dealloc(PyObject *o) {
 
 /* ---- making operations ---- */
 
-typedef struct { const char *name, *tag; DType t; int n; const ExprId *shape; TeAxis *axis; int n_body; const ExprId *body; int n_attr; TeAttr *attr; TeOp *out; } Make;
-static void do_placeholder(void *p) { Make *x = p; x->out = te_placeholder(SES, x->name, x->t, x->n, x->shape); }
+typedef struct {
+  const char *name, *tag;
+  DType t;
+  int n;
+  const ExprId *shape;
+  TeAxis *axis;
+  int n_body;
+  const ExprId *body;
+  int n_attr;
+  TeAttr *attr;
+  TeOp *out;
+} Make;
+static void do_placeholder(void *p) {
+  Make *x = p;
+  x->out = te_placeholder(SES, x->name, x->t, x->n, x->shape);
+}
 static void do_compute(void *p) {
   Make *x = p;
   x->out = te_compute(SES, x->name, x->tag, x->n, x->axis, x->n_body, x->body, x->n_attr, x->attr);
@@ -301,7 +361,11 @@ static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
   if (PyFloat_Check(v)) return a->kind = TA_FLOAT, a->f = PyFloat_AsDouble(v), true;
   if (PyUnicode_Check(v)) return a->kind = TA_STR, a->s = PyUnicode_AsUTF8(v), a->s != NULL;
   PyObject *seq = PyList_Check(v) || PyTuple_Check(v) ? PySequence_Tuple(v) : NULL;
-  if (!seq) return PyErr_Format(PyExc_TypeError, "attribute '%s': %s is not supported; use a number, a string, or a list of strings or tensors", a->key, Py_TYPE(v)->tp_name), false;
+  if (!seq)
+    return PyErr_Format(PyExc_TypeError,
+                        "attribute '%s': %s is not supported; use a number, a string, or a list of strings or tensors",
+                        a->key, Py_TYPE(v)->tp_name),
+           false;
   Py_ssize_t n = PyTuple_GET_SIZE(seq);
   bool tensors = n > 0 && PyObject_TypeCheck(PyTuple_GET_ITEM(seq, 0), PyTensor_Type);
   PyObject *mem = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)sizeof(void *) * (n + 1));
@@ -312,12 +376,19 @@ static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
     a->strs = (const char **)(void *)PyByteArray_AS_STRING(mem);
     for (Py_ssize_t i = 0; ok && i < n; i++) {
       PyObject *x = PyTuple_GET_ITEM(seq, i);
-      if (tensors) ok = (a->tensors[i] = py_tensor_id(x)) != 0;
-      else if (!PyUnicode_Check(x)) ok = (PyErr_Format(PyExc_TypeError, "attribute '%s': element %zd is %s, not a string", a->key, i, Py_TYPE(x)->tp_name), false);
-      else ok = (a->strs[i] = PyUnicode_AsUTF8(x)) != NULL;
+      if (tensors)
+        ok = (a->tensors[i] = py_tensor_id(x)) != 0;
+      else if (!PyUnicode_Check(x))
+        ok = (PyErr_Format(PyExc_TypeError, "attribute '%s': element %zd is %s, not a string", a->key, i,
+                           Py_TYPE(x)->tp_name),
+              false);
+      else
+        ok = (a->strs[i] = PyUnicode_AsUTF8(x)) != NULL;
     }
-    if (!tensors) a->tensors = NULL;
-    else a->strs = NULL;
+    if (!tensors)
+      a->tensors = NULL;
+    else
+      a->strs = NULL;
   }
   Py_DECREF(seq);
   Py_XDECREF(mem);
@@ -330,7 +401,8 @@ static PyObject *fn_compute(PyObject *m, PyObject *args) {
   PyObject *axes, *bodies, *attrs, *key, *val, *r = NULL;
   Make x = {0};
   Py_ssize_t n = 0, pos = 0;
-  if (!PyArg_ParseTuple(args, "ssO!OO!", &x.name, &x.tag, &PyList_Type, &axes, &bodies, &PyDict_Type, &attrs)) return NULL;
+  if (!PyArg_ParseTuple(args, "ssO!OO!", &x.name, &x.tag, &PyList_Type, &axes, &bodies, &PyDict_Type, &attrs))
+    return NULL;
   x.n = (int)PyList_GET_SIZE(axes);
   PyObject *keep = PyList_New(0);
   x.axis = PyMem_Calloc((size_t)x.n + 1, sizeof(TeAxis));
@@ -340,8 +412,10 @@ static PyObject *fn_compute(PyObject *m, PyObject *args) {
   for (int i = 0; ok && i < x.n; i++) {
     PyIterVar *v = (PyIterVar *)PyList_GET_ITEM(axes, i);
     ok = PyObject_TypeCheck((PyObject *)v, PyIterVar_Type) && v->extent;
-    if (!ok) PyErr_Format(PyExc_TypeError, "axis %d of compute '%s' is no iterator with a range", i, x.name);
-    else x.axis[i] = (TeAxis){NULL, v->var, v->min, v->extent};
+    if (!ok)
+      PyErr_Format(PyExc_TypeError, "axis %d of compute '%s' is no iterator with a range", i, x.name);
+    else
+      x.axis[i] = (TeAxis){NULL, v->var, v->min, v->extent};
   }
   while (ok && PyDict_Next(attrs, &pos, &key, &val)) ok = read_attr(key, val, &x.attr[x.n_attr++], keep);
   x.body = b, x.n_body = (int)n;
@@ -356,9 +430,20 @@ static PyObject *fn_compute(PyObject *m, PyObject *args) {
   return r;
 }
 
-typedef struct { IrReducer r; ReducerId id; IrReduce red; ExprId out; } Reduction;
-static void do_reducer(void *p) { Reduction *x = p; x->id = ir_reducer_new(SES, x->r); }
-static void do_reduce(void *p) { Reduction *x = p; x->out = ex_reduce(SES, x->red); }
+typedef struct {
+  IrReducer r;
+  ReducerId id;
+  IrReduce red;
+  ExprId out;
+} Reduction;
+static void do_reducer(void *p) {
+  Reduction *x = p;
+  x->id = ir_reducer_new(SES, x->r);
+}
+static void do_reduce(void *p) {
+  Reduction *x = p;
+  x->out = ex_reduce(SES, x->red);
+}
 
 /* reducer(lhs vars, rhs vars, results, identities) -> id */
 static PyObject *fn_reducer(PyObject *m, PyObject *args) {
@@ -371,13 +456,16 @@ static PyObject *fn_reducer(PyObject *m, PyObject *args) {
   for (int i = 0; ok && i < 4; i++) ok = (list[i] = py_expr_list(in[i], &n[i], "a reducer takes four lists")) != NULL;
   if (ok && (n[0] < 1 || n[1] != n[0] || n[2] != n[0] || n[3] != n[0])) {
     ok = false;
-    PyErr_Format(PyExc_ValueError, "a reducer needs as many results (%zd) and identity elements (%zd) as values (%zd)", n[2], n[3], n[0]);
+    PyErr_Format(PyExc_ValueError, "a reducer needs as many results (%zd) and identity elements (%zd) as values (%zd)",
+                 n[2], n[3], n[0]);
   }
   for (int k = 0; ok && k < 2; k++)
     for (Py_ssize_t i = 0; ok && i < n[0]; i++) {
       const ExprNode *v = ir_node(SES, list[k][i]);
-      if (v->kind != IR_VAR) ok = (PyErr_SetString(PyExc_TypeError, "the operands of a reducer must be variables"), false);
-      else list[k][i] = v->sym; /* VarId */
+      if (v->kind != IR_VAR)
+        ok = (PyErr_SetString(PyExc_TypeError, "the operands of a reducer must be variables"), false);
+      else
+        list[k][i] = v->sym; /* VarId */
     }
   Reduction x = {.r = {.n = (int32_t)n[0], .lhs = list[0], .rhs = list[1], .result = list[2], .identity = list[3]}};
   ok = ok && py_guard(py_session(), do_reducer, &x);
@@ -401,8 +489,10 @@ static PyObject *fn_reduce(PyObject *m, PyObject *args) {
   for (Py_ssize_t i = 0; ok && i < na; i++) {
     PyIterVar *v = (PyIterVar *)PyList_GET_ITEM(axes, i);
     ok = PyObject_TypeCheck((PyObject *)v, PyIterVar_Type) && v->kind == IV_REDUCE;
-    if (!ok) PyErr_Format(PyExc_TypeError, "axis %zd of the reduction is no te.reduce_axis", i);
-    else ax[i] = (IrAxis){v->var, v->min, v->extent};
+    if (!ok)
+      PyErr_Format(PyExc_TypeError, "axis %zd of the reduction is no te.reduce_axis", i);
+    else
+      ax[i] = (IrAxis){v->var, v->min, v->extent};
   }
   if (ok) ok = (r = PyTuple_New(n)) != NULL;
   x.red.n_src = (int32_t)n, x.red.src = s, x.red.init = in, x.red.n_axis = (int32_t)na, x.red.axis = ax;
@@ -422,19 +512,22 @@ static PyMethodDef FUNCS[] = {
     {"te_placeholder", fn_placeholder, METH_VARARGS, "te_placeholder(shape, dtype, name): a tensor."},
     {"te_compute", fn_compute, METH_VARARGS, "te_compute(name, tag, axes, bodies, attrs): a tuple of tensors."},
     {"te_reducer", fn_reducer, METH_VARARGS, "te_reducer(lhs, rhs, results, identities): number of a new reducer."},
-    {"te_reduce", fn_reduce, METH_VARARGS, "te_reduce(reducer, sources, axes, condition, inits): a tuple of expressions."},
+    {"te_reduce", fn_reduce, METH_VARARGS,
+     "te_reduce(reducer, sources, axes, condition, inits): a tuple of expressions."},
     {NULL, NULL, 0, NULL}};
 
 /* ---- types ---- */
 
-static PyGetSetDef TENSOR_GET[] = {{"shape", tensor_get, NULL, "Extents: ints, or expressions where symbolic.", (void *)TG_SHAPE},
-                                   {"dtype", tensor_get, NULL, "Type name.", (void *)TG_DTYPE},
-                                   {"name", tensor_get, NULL, "Name of the operation.", (void *)TG_NAME},
-                                   {"op", tensor_get, NULL, "The operation.", (void *)TG_OP},
-                                   {"ndim", tensor_get, NULL, "Rank.", (void *)TG_NDIM},
-                                   {"value_index", tensor_get, NULL, "Output number.", (void *)TG_INDEX},
-                                   {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef TENSOR_METHODS[] = {{"astype", tensor_astype, METH_O, "astype(dtype): topi.cast of the tensor."}, {NULL, NULL, 0, NULL}};
+static PyGetSetDef TENSOR_GET[] = {
+    {"shape", tensor_get, NULL, "Extents: ints, or expressions where symbolic.", (void *)TG_SHAPE},
+    {"dtype", tensor_get, NULL, "Type name.", (void *)TG_DTYPE},
+    {"name", tensor_get, NULL, "Name of the operation.", (void *)TG_NAME},
+    {"op", tensor_get, NULL, "The operation.", (void *)TG_OP},
+    {"ndim", tensor_get, NULL, "Rank.", (void *)TG_NDIM},
+    {"value_index", tensor_get, NULL, "Output number.", (void *)TG_INDEX},
+    {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef TENSOR_METHODS[] = {{"astype", tensor_astype, METH_O, "astype(dtype): topi.cast of the tensor."},
+                                       {NULL, NULL, 0, NULL}};
 static PyType_Slot TENSOR_SLOTS[] = {{Py_tp_doc, "One output of an operation."},
                                      {Py_tp_dealloc, plain_dealloc},
                                      {Py_tp_repr, tensor_repr},

@@ -3,13 +3,33 @@
 #define NS_PY_TE_INT_H
 #include "py/py.h"
 
-typedef struct { PyObject_HEAD ExprId id; } PyExpr;                          /* id 0: a deferred comparison */
-typedef struct { PyExpr base; int kind; PyObject *a, *b; } PyDeferred;      /* a == b, a != b */
-typedef struct { PyExpr base; VarId var; ExprId min, extent; int kind; PyObject *tag; } PyIterVar;
+typedef struct {
+  PyObject_HEAD ExprId id;
+} PyExpr; /* id 0: a deferred comparison */
+typedef struct {
+  PyExpr base;
+  int kind;
+  PyObject *a, *b;
+} PyDeferred; /* a == b, a != b */
+typedef struct {
+  PyExpr base;
+  VarId var;
+  ExprId min, extent;
+  int kind;
+  PyObject *tag;
+} PyIterVar;
 enum { IV_DATA = 0, IV_THREAD = 1, IV_REDUCE = 2 };
-typedef struct { PyObject_HEAD TensorId id; } PyTensor;
-typedef struct { PyObject_HEAD TensorId id; PyObject *index; } PyTensorSlice;     /* A[i] of a tensor of higher rank */
-typedef struct { PyObject_HEAD TeOp *op; PyObject *axis, *reduce_axis; } PyOperation;
+typedef struct {
+  PyObject_HEAD TensorId id;
+} PyTensor;
+typedef struct {
+  PyObject_HEAD TensorId id;
+  PyObject *index;
+} PyTensorSlice; /* A[i] of a tensor of higher rank */
+typedef struct {
+  PyObject_HEAD TeOp *op;
+  PyObject *axis, *reduce_axis;
+} PyOperation;
 
 extern PyTypeObject *PyExpr_Type, *PyVar_Type, *PyIterVar_Type, *PyDeferred_Type, *PyIntImm_Type;
 extern PyTypeObject *PyTensor_Type, *PyTensorSlice_Type, *PyOperation_Type;
@@ -17,12 +37,36 @@ extern PyTypeObject *PyTensor_Type, *PyTensorSlice_Type, *PyOperation_Type;
 int py_init_expr(PyObject *m);
 int py_init_dag(PyObject *m);
 PyObject *py_iter_new(VarId var, ExprId min, ExprId extent, int kind, PyObject *tag); /* tag may be NULL */
-PyObject *py_dim_new(ExprId e);                       /* an extent: int (IntImm) if constant, else an expression */
-bool py_dtype(PyObject *o, DType *out);               /* "float32"; false with exception set */
+PyObject *py_dim_new(ExprId e);         /* an extent: int (IntImm) if constant, else an expression */
+bool py_dtype(PyObject *o, DType *out); /* "float32"; false with exception set */
 PyObject *py_dtype_str(DType t);
 PyObject *py_tensor_arith(const char *name, PyObject *a, PyObject *b); /* whole-tensor arithmetic, done by topi */
 PyObject *py_expr_text(ExprId e);
 PyTypeObject *py_type_new(PyObject *m, PyType_Spec *spec, PyTypeObject *base); /* borrowed by the static pointers */
 ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what); /* PyMem_Malloc'ed; NULL with exception set */
+
+/* One call into the engine's builders: arguments and result. */
+typedef struct {
+  ExprKind kind;
+  Intrin in;
+  DType t;
+  int n;
+  const ExprId *a;
+  int64_t i;
+  double f;
+  const char *s;
+  VarId v;
+  ExprId out;
+} PyCall;
+ExprId py_engine(ErrBody body, PyCall *x);         /* 0 with exception set */
+PyObject *py_engine_expr(ErrBody body, PyCall *x); /* the result as an object */
+void py_do_bin(void *p);
+void py_do_cast(void *p);
+void py_do_math(void *p);
+ExprId py_from_int(PyObject *o, DType t, bool typed);
+ExprId py_from_float(PyObject *o, DType t, bool typed);
+bool py_is_integer(ExprId e);
+extern const char *const PY_KIND_NAME[IR_KIND_COUNT];
+int py_init_expr_functions(PyObject *m);
 #define SES (py_session()->ctx)
 #endif

@@ -23,7 +23,9 @@ bool te_match_shift(const IrCtx *c, VarId v, ExprId e) {
   return is_add && nb->kind == IR_VAR && nb->sym == v && na->kind == IR_INT;
 }
 
-typedef struct { bool simple, missing, duplicated, ordered; } Access;
+typedef struct {
+  bool simple, missing, duplicated, ordered;
+} Access;
 
 static Access classify(const IrCtx *c, const TeOp *op, int rank, const ExprId *index) {
   Access r = {.simple = true, .ordered = true};
@@ -50,11 +52,11 @@ static Access classify(const IrCtx *c, const TeOp *op, int rank, const ExprId *i
 typedef VEC(ExprId *) Tuples;
 typedef struct {
   int consumer;
-  MapU64 op_of;             /* TeOp pointer -> number */
-  MapU64 slot;              /* producer number -> slot, of the current consumer */
+  MapU64 op_of; /* TeOp pointer -> number */
+  MapU64 slot;  /* producer number -> slot, of the current consumer */
   VEC(TeEdge) edge;
-  VEC(Tuples) tuples;       /* per edge */
-  MapU64 seen_read;         /* of the current consumer: a READ node counts once however often it is met */
+  VEC(Tuples) tuples; /* per edge */
+  MapU64 seen_read;   /* of the current consumer: a READ node counts once however often it is met */
   bool branch, expensive;
 } Collect;
 
@@ -156,8 +158,8 @@ static void derive_flags(IrCtx *c, TeDag *d) {
     }
     f->simple_access = simple;
     f->strictly_inlineable = !reads || (inlineable && !f->has_branch && !f->has_expensive);
-    f->needs_tiling = !te_attr(op, "auto_scheduler_simplify_const_tensor_indices") &&
-                      (reused >= 2 || (reused >= 1 && op->n_red > 0));
+    f->needs_tiling =
+        !te_attr(op, "auto_scheduler_simplify_const_tensor_indices") && (reused >= 2 || (reused >= 1 && op->n_red > 0));
     f->is_output = te_consumers(d, i, NULL) == 0;
   }
 }

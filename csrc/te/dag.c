@@ -9,11 +9,17 @@
 
 #include "te/te_int.h"
 
-typedef struct { TeOp *op; int priority, degree; bool read; VEC(int32_t) to; } Node; /* to: readers, one per input tensor */
 typedef struct {
-  IrCtx *c; Arena *a;
-  MapU64 of;             /* TeOp pointer -> node */
-  VEC(Node) node;        /* in order of priority */
+  TeOp *op;
+  int priority, degree;
+  bool read;
+  VEC(int32_t) to;
+} Node; /* to: readers, one per input tensor */
+typedef struct {
+  IrCtx *c;
+  Arena *a;
+  MapU64 of;      /* TeOp pointer -> node */
+  VEC(Node) node; /* in order of priority */
 } Graph;
 
 static TeOp *op_of(IrCtx *c, TensorId t) {
@@ -25,7 +31,10 @@ static TeOp *op_of(IrCtx *c, TensorId t) {
 /* Numbers all reachable operations with a stack; an operation popped later has the higher priority. */
 static void number_ops(Graph *g, int n, const TensorId *tensors) {
   VEC(TeOp *) stack = {0};
-  typedef struct { TeOp *from; int32_t to; } Edge;
+  typedef struct {
+    TeOp *from;
+    int32_t to;
+  } Edge;
   VEC(Edge) edges = {0};
   for (int i = 0; i < n; i++) vec_push(g->a, &stack, op_of(g->c, tensors[i]));
   while (stack.len) {
@@ -69,7 +78,10 @@ static TeOp **ordered_outputs(Graph *g, int *n_out) {
 
 /* Depth-first post-order without recursion: networks given as one DAG can be deep. */
 static void stage_order(Graph *g, TeDag *d, int n_out, TeOp **outs) {
-  typedef struct { TeOp *op; int next; } Frame;
+  typedef struct {
+    TeOp *op;
+    int next;
+  } Frame;
   VEC(Frame) stack = {0};
   MapU64 seen;
   mapu_init(&seen, g->a);
@@ -101,7 +113,8 @@ static void check_names(IrCtx *c, const TeOp *op) {
       const char *y = j < op->n_axis ? op->axis[j].name : op->red[j - op->n_axis].name;
       err_check(ir_err(c), strcmp(x, y) != 0,
                 "operation '%s' has two iterators named '%s'; give the axes and reduce axes of one operation distinct "
-                "names", op->name, x);
+                "names",
+                op->name, x);
     }
   }
 }
@@ -146,11 +159,17 @@ int te_dag_find(const TeDag *d, const TeOp *op) {
   return -1;
 }
 
-int te_dag_op_of(const IrCtx *c, const TeDag *d, TensorId t) { return te_dag_find(d, te_op_of(c, t)); }
+int te_dag_op_of(const IrCtx *c, const TeDag *d, TensorId t) {
+  return te_dag_find(d, te_op_of(c, t));
+}
 
 /* ---- copying a DAG into another context ---- */
 
-typedef struct { IrCtx *dst; const IrCtx *src; MapU64 vars, tensors, memo; } Import;
+typedef struct {
+  IrCtx *dst;
+  const IrCtx *src;
+  MapU64 vars, tensors, memo;
+} Import;
 
 static ExprId import_expr(Import *m, ExprId e) {
   return e ? ex_import(m->dst, m->src, e, &m->vars, &m->tensors, &m->memo) : 0;
@@ -219,7 +238,8 @@ TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d) {
   n->n_tensors = d->n_tensors;
   n->tensor = arena_array(a, TensorId, d->n_tensors);
   for (int i = 0; i < d->n_tensors; i++) {
-    if (!mapu_get(&m.tensors, (uint64_t)d->tensor[i], 0)) import_op(&m, te_op_of(src, d->tensor[i])); /* listed, unread */
+    if (!mapu_get(&m.tensors, (uint64_t)d->tensor[i], 0))
+      import_op(&m, te_op_of(src, d->tensor[i])); /* listed, unread */
     n->tensor[i] = mapu_get(&m.tensors, (uint64_t)d->tensor[i], 0);
   }
   te_analyse(dst, n);

@@ -7,7 +7,13 @@
  */
 #include "te/te_int.h"
 
-typedef struct { IrCtx *c; uint8_t code; bool fail; MapU64 memo; VEC(double) val; } Count;
+typedef struct {
+  IrCtx *c;
+  uint8_t code;
+  bool fail;
+  MapU64 memo;
+  VEC(double) val;
+} Count;
 
 static double count(Count *s, ExprId e);
 

@@ -21,7 +21,9 @@ int64_t te_const(const IrCtx *c, ExprId e) {
   return v;
 }
 
-const TeOp *te_op_of(const IrCtx *c, TensorId t) { return (const TeOp *)ir_tensor(c, t)->op; }
+const TeOp *te_op_of(const IrCtx *c, TensorId t) {
+  return (const TeOp *)ir_tensor(c, t)->op;
+}
 
 bool te_is_reduction(const IrCtx *c, const TeOp *op) {
   return op->kind == TE_COMPUTE && ir_kind(c, op->body[0]) == IR_REDUCE;
@@ -72,7 +74,13 @@ TeOp *te_placeholder(IrCtx *c, const char *name, DType t, int rank, const ExprId
 
 /* ---- computes ---- */
 
-typedef struct { IrCtx *c; MapU64 seen; VEC(TensorId) in; ExprId root; const char *name; } Scan;
+typedef struct {
+  IrCtx *c;
+  MapU64 seen;
+  VEC(TensorId) in;
+  ExprId root;
+  const char *name;
+} Scan;
 
 /* Collects the tensors that are read, in the order of the first read, and rejects nested reductions. */
 static void scan_node(IrCtx *c, ExprId e, void *arg) {

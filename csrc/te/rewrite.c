@@ -8,7 +8,10 @@ TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body) {
   return te_compute(c, op->name, op->tag, op->n_axis, op->axis, op->n_out, body, op->n_attr, op->attr);
 }
 
-typedef struct { TensorId from, to; const TeOp *op; } Replace;
+typedef struct {
+  TensorId from, to;
+  const TeOp *op;
+} Replace;
 
 static ExprId replace_read(IrCtx *c, ExprId e, void *arg) {
   const Replace *r = arg;

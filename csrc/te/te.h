@@ -6,62 +6,91 @@
 #include "ir/ir.h"
 
 typedef enum { TE_PLACEHOLDER, TE_COMPUTE } TeKind;
-typedef struct { const char *name; VarId var; ExprId min, extent; } TeAxis;
+typedef struct {
+  const char *name;
+  VarId var;
+  ExprId min, extent;
+} TeAxis;
 typedef enum { TA_INT, TA_FLOAT, TA_STR, TA_STRS, TA_TENSORS } TeAttrKind;
-typedef struct { const char *key; TeAttrKind kind; int64_t i; double f; const char *s; int32_t n; const char **strs; TensorId *tensors; } TeAttr;
+typedef struct {
+  const char *key;
+  TeAttrKind kind;
+  int64_t i;
+  double f;
+  const char *s;
+  int32_t n;
+  const char **strs;
+  TensorId *tensors;
+} TeAttr;
 
 typedef struct TeOp {
   TeKind kind;
   const char *name, *tag;
-  int32_t n_out; TensorId *out;          /* all outputs share one shape */
-  int32_t n_axis; TeAxis *axis;          /* spatial; one per dimension (also for placeholders: unnamed, none) */
-  int32_t n_red; TeAxis *red;            /* reduce axes */
-  ExprId *body;                          /* n_out bodies; NULL for a placeholder */
-  int32_t n_attr; TeAttr *attr;
-  int32_t n_in; TensorId *in;            /* input tensors in the order of 01 §3.1 */
+  int32_t n_out;
+  TensorId *out; /* all outputs share one shape */
+  int32_t n_axis;
+  TeAxis *axis; /* spatial; one per dimension (also for placeholders: unnamed, none) */
+  int32_t n_red;
+  TeAxis *red;  /* reduce axes */
+  ExprId *body; /* n_out bodies; NULL for a placeholder */
+  int32_t n_attr;
+  TeAttr *attr;
+  int32_t n_in;
+  TensorId *in; /* input tensors in the order of 01 §3.1 */
 } TeOp;
 
 /* ---- operations (op.c); memory: the context's arena ---- */
 TeOp *te_placeholder(IrCtx *c, const char *name, DType t, int rank, const ExprId *shape);
-TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const TeAxis *axis, int n_body, const ExprId *body,
-                 int n_attr, const TeAttr *attr);             /* derives reduce axes, inputs, output tensors; raises on misuse */
+TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const TeAxis *axis, int n_body,
+                 const ExprId *body, int n_attr,
+                 const TeAttr *attr); /* derives reduce axes, inputs, output tensors; raises on misuse */
 const TeOp *te_op_of(const IrCtx *c, TensorId t);
 bool te_is_reduction(const IrCtx *c, const TeOp *op);
-const TeAttr *te_attr(const TeOp *op, const char *key);       /* NULL if absent */
-int64_t te_const(const IrCtx *c, ExprId e);                   /* value of a literal; raises otherwise, naming the remedy */
+const TeAttr *te_attr(const TeOp *op, const char *key); /* NULL if absent */
+int64_t te_const(const IrCtx *c, ExprId e);             /* value of a literal; raises otherwise, naming the remedy */
 
 /* ---- DAG (dag.c) ---- */
-typedef struct {                 /* 01 §3.6, per operation */
+typedef struct { /* 01 §3.6, per operation */
   bool simple_access, strictly_inlineable, needs_tiling, is_output, has_branch, has_expensive;
 } TeFlags;
-typedef struct { int32_t producer, consumer, n_access; ExprId **index; int32_t rank; int32_t common_outer; } TeEdge; /* op numbers */
+typedef struct {
+  int32_t producer, consumer, n_access;
+  ExprId **index;
+  int32_t rank;
+  int32_t common_outer;
+} TeEdge; /* op numbers */
 
 typedef struct TeDag {
-  int32_t n_ops; TeOp **op;            /* stage order */
-  int32_t n_tensors; TensorId *tensor; /* the list it was made from: inputs, then outputs */
-  int32_t n_edges; TeEdge *edge;       /* grouped by consumer, in reading order */
+  int32_t n_ops;
+  TeOp **op; /* stage order */
+  int32_t n_tensors;
+  TensorId *tensor; /* the list it was made from: inputs, then outputs */
+  int32_t n_edges;
+  TeEdge *edge; /* grouped by consumer, in reading order */
   TeFlags *flags;
-  double flop;                         /* -1 if unknown */
+  double flop; /* -1 if unknown */
 } TeDag;
 
-TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors);      /* orders, checks names, analyses; in c's arena */
-TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base, int n_ops, TeOp **ops); /* given order (after CHR/CHW/RF); re-analysed */
+TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors); /* orders, checks names, analyses; in c's arena */
+TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base, int n_ops,
+                        TeOp **ops); /* given order (after CHR/CHW/RF); re-analysed */
 TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d);
 int te_dag_find(const TeDag *d, const TeOp *op);              /* op number or -1 */
 int te_dag_op_of(const IrCtx *c, const TeDag *d, TensorId t); /* number of the op that makes t */
-int te_consumers(const TeDag *d, int op, int *out);           /* direct readers, ascending; returns their number; out may be NULL */
-int te_producers(const TeDag *d, int op, int *out);           /* direct, in reading order */
-int te_common_outer(const TeDag *d, int from, int to);        /* over all paths */
+int te_consumers(const TeDag *d, int op,
+                 int *out); /* direct readers, ascending; returns their number; out may be NULL */
+int te_producers(const TeDag *d, int op, int *out);    /* direct, in reading order */
+int te_common_outer(const TeDag *d, int from, int to); /* over all paths */
 bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to);
-bool te_match_shift(const IrCtx *c, VarId v, ExprId e);       /* v, v+c, c+v, v-c */
+bool te_match_shift(const IrCtx *c, VarId v, ExprId e); /* v, v+c, c+v, v-c */
 
 /* ---- text and key (text.c) ---- */
-char *te_dag_text(IrCtx *c, const TeDag *d, bool simple);     /* 01 §2.2; unabridged */
+char *te_dag_text(IrCtx *c, const TeDag *d, bool simple);                  /* 01 §2.2; unabridged */
 char *te_workload_key_of_hash(IrCtx *c, const TeDag *d, const char *hash); /* same, with the hash of another function */
-char *te_workload_key(IrCtx *c, const TeDag *d);              /* 01 §3.3 */
+char *te_workload_key(IrCtx *c, const TeDag *d);                           /* 01 §3.3 */
 
 /* ---- rewriting operations (used by CHR/CHW/RF/inline/layout rewrite) ---- */
-TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body);          /* same name, axes, tag, attrs; new tensors */
+TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body); /* same name, axes, tag, attrs; new tensors */
 ExprId te_replace_tensor(IrCtx *c, ExprId e, TensorId from, TensorId to);
-ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op);                   /* each read of op's tensor becomes its body */
+ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op); /* each read of op's tensor becomes its body */
 #endif

@@ -25,25 +25,25 @@ static void print_reduce(IrCtx *c, StrBuf *b, const IrReduce *r) {
   ExprId res = ir_reducer(c, r->reducer)->result[r->value_index];
   const char *op = NULL;
   switch (ir_kind(c, res)) {
-    case IR_ADD: op = " += "; break;
-    case IR_MAX: op = " max= "; break;
-    case IR_MIN: op = " min= "; break;
-    case IR_SELECT:
-      sb_puts(b, " select(");
-      for (int i = 0; i < 3; i++) {
-        if (i) sb_puts(b, ", ");
-        ex_print(c, b, ir_kid(c, res, i));
-      }
-      sb_puts(b, ")= (");
-      ex_print(c, b, r->src[0]);
-      sb_putc(b, ',');
-      ex_print(c, b, r->src[r->n_src > 1 ? 1 : 0]);
-      sb_putc(b, ')');
-      return;
-    default:
-      sb_puts(b, "reduce");
-      ex_print(c, b, res);
-      return;
+  case IR_ADD: op = " += "; break;
+  case IR_MAX: op = " max= "; break;
+  case IR_MIN: op = " min= "; break;
+  case IR_SELECT:
+    sb_puts(b, " select(");
+    for (int i = 0; i < 3; i++) {
+      if (i) sb_puts(b, ", ");
+      ex_print(c, b, ir_kid(c, res, i));
+    }
+    sb_puts(b, ")= (");
+    ex_print(c, b, r->src[0]);
+    sb_putc(b, ',');
+    ex_print(c, b, r->src[r->n_src > 1 ? 1 : 0]);
+    sb_putc(b, ')');
+    return;
+  default:
+    sb_puts(b, "reduce");
+    ex_print(c, b, res);
+    return;
   }
   sb_puts(b, op);
   ex_print(c, b, r->src[0]);

@@ -76,7 +76,9 @@ TREES = st.recursive(
     st.one_of(st.integers(-20, 20), st.sampled_from(["x", "y", "z"])),
     lambda kid: st.one_of(
         st.tuples(st.sampled_from([o for o in INT_OPS if o not in ("EQ", "NE", "LT", "LE", "GT", "GE")]), kid, kid),
-        st.tuples(st.sampled_from(["Select", "If"]), st.tuples(st.sampled_from(["LT", "EQ", "GE"]), kid, kid), kid, kid),
+        st.tuples(
+            st.sampled_from(["Select", "If"]), st.tuples(st.sampled_from(["LT", "EQ", "GE"]), kid, kid), kid, kid
+        ),
     ),
     max_leaves=12,
 )

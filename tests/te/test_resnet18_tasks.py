@@ -4,8 +4,9 @@ import gzip
 import json
 import pathlib
 
-import helpers
 import pytest
+
+import helpers
 
 DATA = json.loads(gzip.open(pathlib.Path(__file__).parents[1] / "data" / "dags.json.gz").read())
 NAMES = {"tasks": (), "tasks_v014": ("p", "pool")}

@@ -1,7 +1,8 @@
 """Workloads: from a key, the text by which logs name a task, back to the tensors it stands for.
 
-A key is JSON. For a user's function it is ``["name", argument, ...]`` and the function is called again with the arguments;
-for a subgraph of a network it is ``["hash", shape, ...]`` and the tensors themselves are registered under the whole key.
+A key is JSON. For a user's function it is ``["name", argument, ...]`` and the function is called again with the
+arguments; for a subgraph of a network it is ``["hash", shape, ...]`` and the tensors are registered under the whole
+key.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def register_workload(func_name=None, f=None, override=False):
     Parameters
     ----------
     func_name : callable or str
-        The function, or the name to register ``f`` under. ``@register_workload`` and ``@register_workload("name")`` work.
+        The function, or the name to register ``f`` under. ``@register_workload`` and ``@register_workload("name")``
+        work.
     f : callable, optional
     override : bool
         Allow replacing an earlier registration.
@@ -88,16 +90,15 @@ def _serialize(a):
     if isinstance(a, numbers.Real):
         return float(a)
     raise ValueError(
-        f"argument {a!r} of type {type(a).__name__} cannot be part of a workload key; use numbers, strings, None, tuples "
-        "of them, or tensors"
+        f"argument {a!r} of type {type(a).__name__} cannot be part of a workload key; use numbers, strings, None, "
+        "tuples of them, or tensors"
     )
 
 
 def deserialize_args(args):
     """The inverse of :func:`serialize_args`; tensors become new placeholders."""
-    return [
-        te.placeholder(a[1], dtype=a[2]) if isinstance(a, list) and len(a) == 3 and a[0] == "TENSOR" else a for a in args
-    ]
+    is_tensor = [isinstance(a, list) and len(a) == 3 and a[0] == "TENSOR" for a in args]
+    return [te.placeholder(a[1], dtype=a[2]) if t else a for a, t in zip(args, is_tensor)]
 
 
 def make_workload_key(func, args):
@@ -112,7 +113,9 @@ def make_workload_key(func, args):
     if name is None:
         raise ValueError(f"make_workload_key takes a function or its name, not {type(func).__name__}")
     if name not in _functions:
-        raise ValueError(f"workload '{name}' is not registered; decorate the function with @auto_scheduler.register_workload")
+        raise ValueError(
+            f"workload '{name}' is not registered; decorate the function with @auto_scheduler.register_workload"
+        )
     return json.dumps([name, *serialize_args(args)])
 
 
@@ -122,11 +125,11 @@ def decode_workload_key_to_func_args(workload_key):
         decoded = json.loads(workload_key)
         name = decoded[0]
     except (ValueError, LookupError, TypeError):
-        raise ValueError(f"{workload_key!r} is no workload key: it is not a JSON list that begins with a name") from None
+        raise ValueError(f"{workload_key!r} is no workload key: not a JSON list that begins with a name") from None
     if not isinstance(name, str) or name not in _functions:
         raise ValueError(
-            f"workload {workload_key} is not registered; register its function with register_workload, or extract the "
-            "tasks of the network it belongs to first"
+            f"workload {workload_key} is not registered; register its function with register_workload, or extract "
+            "the tasks of the network it belongs to first"
         )
     return name, deserialize_args(decoded[1:])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _core
-from .._core import EqualOp, Expr, IntImm, IterVar, Var
+from .._core import Expr
 
 PrimExpr = Expr
 

@@ -8,12 +8,6 @@ from .. import _core
 from .._core import IterVar
 from .expr import EQ, const
 
-_UNARY = (
-    "exp exp2 exp10 erf tanh sigmoid log log2 log10 log1p tan cos cosh sin sinh asin acos atan asinh acosh atanh sqrt "
-    "rsqrt popcount clz floor ceil round trunc nearbyint isnan"
-).split()
-_BINARY = "fmod atan2 nextafter hypot copysign ldexp".split()
-
 
 def _make_unary(name):
     def f(x):
@@ -33,8 +27,43 @@ def _make_binary(name):
     return f
 
 
-globals().update({n: _make_unary(n) for n in _UNARY})
-globals().update({n: _make_binary(n) for n in _BINARY})
+exp = _make_unary("exp")
+exp2 = _make_unary("exp2")
+exp10 = _make_unary("exp10")
+erf = _make_unary("erf")
+tanh = _make_unary("tanh")
+sigmoid = _make_unary("sigmoid")
+log = _make_unary("log")
+log2 = _make_unary("log2")
+log10 = _make_unary("log10")
+log1p = _make_unary("log1p")
+tan = _make_unary("tan")
+cos = _make_unary("cos")
+cosh = _make_unary("cosh")
+sin = _make_unary("sin")
+sinh = _make_unary("sinh")
+asin = _make_unary("asin")
+acos = _make_unary("acos")
+atan = _make_unary("atan")
+asinh = _make_unary("asinh")
+acosh = _make_unary("acosh")
+atanh = _make_unary("atanh")
+sqrt = _make_unary("sqrt")
+rsqrt = _make_unary("rsqrt")
+popcount = _make_unary("popcount")
+clz = _make_unary("clz")
+floor = _make_unary("floor")
+ceil = _make_unary("ceil")
+round = _make_unary("round")
+trunc = _make_unary("trunc")
+nearbyint = _make_unary("nearbyint")
+isnan = _make_unary("isnan")
+fmod = _make_binary("fmod")
+atan2 = _make_binary("atan2")
+nextafter = _make_binary("nextafter")
+hypot = _make_binary("hypot")
+copysign = _make_binary("copysign")
+ldexp = _make_binary("ldexp")
 
 
 def power(x, y):
@@ -188,7 +217,9 @@ def _is_axis(a):
 
 
 class Reducer:
-    """A commutative reducer. ``r(expr, axis, where=None, init=None)`` reduces over axes; ``r(a, b, ...)`` combines scalars.
+    """A commutative reducer.
+
+    ``r(expr, axis, where=None, init=None)`` reduces over axes; ``r(a, b, ...)`` combines scalars.
 
     ``expr`` is an expression, or a tuple of expressions when the reducer works on tuples; then the result is a tuple,
     to be returned together by one compute.
@@ -240,8 +271,8 @@ class Reducer:
 def comm_reducer(fcombine, fidentity, name="reduce"):
     """A user-defined commutative reducer.
 
-    ``fcombine(x, y)`` combines two values (or two lists of values and returns as many); ``fidentity(*dtypes)`` gives the
-    identity element(s).
+    ``fcombine(x, y)`` combines two values (or two lists of values and returns as many); ``fidentity(*dtypes)`` gives
+    the identity element(s).
     """
     return Reducer(fcombine, fidentity, name)
 

@@ -31,7 +31,8 @@ def broadcast_shape(*shapes):
             if _is_one(best) or (not isinstance(best, int) and isinstance(x, int)):
                 best = x
             elif isinstance(best, int) and isinstance(x, int):
-                raise ValueError(f"shapes {', '.join(map(str, shapes))} do not broadcast: {best} against {x} in dimension {d}")
+                names = ", ".join(map(str, shapes))
+                raise ValueError(f"shapes {names} do not broadcast: {best} against {x} in dimension {d}")
         out.append(best)
     return tuple(out)
 
@@ -133,7 +134,30 @@ def _make(name):
     return f
 
 
-globals().update({n: _make(n) for n in _OPS})
+add = _make("add")
+subtract = _make("subtract")
+multiply = _make("multiply")
+divide = _make("divide")
+floor_divide = _make("floor_divide")
+mod = _make("mod")
+floor_mod = _make("floor_mod")
+maximum = _make("maximum")
+minimum = _make("minimum")
+power = _make("power")
+equal = _make("equal")
+not_equal = _make("not_equal")
+less = _make("less")
+less_equal = _make("less_equal")
+greater = _make("greater")
+greater_equal = _make("greater_equal")
+logical_and = _make("logical_and")
+logical_or = _make("logical_or")
+logical_xor = _make("logical_xor")
+bitwise_and = _make("bitwise_and")
+bitwise_or = _make("bitwise_or")
+bitwise_xor = _make("bitwise_xor")
+left_shift = _make("left_shift")
+right_shift = _make("right_shift")
 
 
 def tensor_arith(name, a, b):

@@ -4,7 +4,7 @@ Signatures (``x``: tensor of any rank and, unless said, float type)::
 
     exp log sqrt tanh erf sigmoid sin cos tan ... floor ceil round trunc abs negative sign    T_<name>
     rsqrt(x)                                                          stage ``tensor``
-    relu(x), leaky_relu(x, alpha)                                     graph forms T_relu, T_leaky_relu (nn.relu: hand-written form)
+    relu(x), leaky_relu(x, alpha)              graph forms T_relu, T_leaky_relu (nn.relu: hand-written form)
     clip(x, a_min, a_max)                                             stage ``compute``, axes i0...
     cast(x, dtype)  identity(x)  full(shape, dtype, value)  zeros  ones  full_like(x, value)
     scalar_const(value, dtype)                                        rank-0 stage ``compile_engine_const``
@@ -14,11 +14,6 @@ from __future__ import annotations
 
 from .. import te, tir
 from .util import BROADCAST, ELEMWISE, c_compute, const_like, is_float
-
-_UNARY = (
-    "exp exp2 exp10 erf tanh sigmoid log log2 log10 log1p tan cos cosh sin sinh asin acos atan asinh acosh atanh sqrt floor "
-    "ceil round trunc isnan"
-).split()
 
 
 def _elemwise(x, f, name):
@@ -36,7 +31,33 @@ def _make(name):
     return f
 
 
-globals().update({n: _make(n) for n in _UNARY})
+exp = _make("exp")
+exp2 = _make("exp2")
+exp10 = _make("exp10")
+erf = _make("erf")
+tanh = _make("tanh")
+sigmoid = _make("sigmoid")
+log = _make("log")
+log2 = _make("log2")
+log10 = _make("log10")
+log1p = _make("log1p")
+tan = _make("tan")
+cos = _make("cos")
+cosh = _make("cosh")
+sin = _make("sin")
+sinh = _make("sinh")
+asin = _make("asin")
+acos = _make("acos")
+atan = _make("atan")
+asinh = _make("asinh")
+acosh = _make("acosh")
+atanh = _make("atanh")
+sqrt = _make("sqrt")
+floor = _make("floor")
+ceil = _make("ceil")
+round = _make("round")
+trunc = _make("trunc")
+isnan = _make("isnan")
 
 
 def abs(x):

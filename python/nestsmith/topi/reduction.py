@@ -1,7 +1,8 @@
 """Reductions.
 
 Signatures: ``sum max min prod all any mean argmax argmin (x, axis=None, keepdims=False)``, ``variance(x, mean, axis)``.
-``axis``: a dimension or several; None means all. The stage is called ``<input operation>_red``, its reduce axes ``k<dimension>``.
+``axis``: a dimension or several; None means all. The stage is called ``<input operation>_red``, its reduce axes
+``k<dimension>``.
 Positions found by argmax and argmin are ``int32``; several axes count as flattened.
 """
 

@@ -20,7 +20,18 @@ from __future__ import annotations
 
 from .. import te, tir
 from .util import (
-    BROADCAST, ELEMWISE, INJECTIVE, all_of, as_const_int, c_compute, const_like, get_const_tuple, normal_axis, prod, ravel, tuple_of,
+    BROADCAST,
+    ELEMWISE,
+    INJECTIVE,
+    all_of,
+    as_const_int,
+    c_compute,
+    const_like,
+    get_const_tuple,
+    normal_axis,
+    prod,
+    ravel,
+    tuple_of,
     unravel,
 )
 
@@ -176,7 +187,8 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
         strides *= len(axes)
     starts, steps, shape = [0] * n, [1] * n, list(get_const_tuple(x.shape))
     for k, a in enumerate(axes):
-        size, b, e, step = as_const_int(x.shape[a]), begin[k], end[k] if k < len(end) else None, as_const_int(strides[k])
+        size, step = as_const_int(x.shape[a]), as_const_int(strides[k])
+        b, e = begin[k], end[k] if k < len(end) else None
         b = None if b is None else as_const_int(b)
         e = None if e is None else as_const_int(e)
         if slice_mode == "size":
@@ -214,7 +226,8 @@ def take(x, indices, axis=None, batch_dims=0, mode="clip"):
         n = tir.const(size, v.dtype) if isinstance(size, int) else size
         if mode == "wrap":
             return te.truncmod(te.truncmod(v, n) + n, n)
-        return tir.Min(tir.Max(const_like(0, v), v), n - 1 if not isinstance(size, int) else tir.const(size - 1, v.dtype))
+        last = tir.const(size - 1, v.dtype) if isinstance(size, int) else n - 1
+        return tir.Min(tir.Max(const_like(0, v), v), last)
 
     if axis is None:
         return c_compute(indices.shape, lambda *ax: x(*unravel(position(ax, prod(shape)), shape)), "T_take", INJECTIVE)
@@ -285,9 +298,8 @@ def arange(start, stop=None, step=1, dtype="float32"):
     if stop is None:
         start, stop = 0, start
     n = max(-int(-((stop - start) // step)) if (stop - start) % step == 0 else int((stop - start) // step) + 1, 0)
-    return c_compute(
-        [n], lambda i: (tir.const(start) + i.astype(tir.const(step).dtype) * tir.const(step)).astype(dtype), "T_arange", INJECTIVE
-    )
+    first, step = tir.const(start), tir.const(step)
+    return c_compute([n], lambda i: (first + i.astype(step.dtype) * step).astype(dtype), "T_arange", INJECTIVE)
 
 
 def gather(x, axis, indices):
@@ -301,7 +313,7 @@ def gather(x, axis, indices):
 
 
 def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
-    """``on_value`` at the position named by the index along a new dimension, else ``off_value``; stage ``T_one_hot``."""
+    """``on_value`` where the position along a new dimension is the index, else ``off_value``; stage ``T_one_hot``."""
     n = len(indices.shape)
     a = n if axis == -1 else axis
     on, off = tir.const(on_value, dtype), tir.const(off_value, dtype)

@@ -1,5 +1,7 @@
-"""Neural-network operators. Signatures (tensors first; a window is an int or one int per spatial dimension; a padding is
-``"SAME"``, ``"VALID"``, an int, one int per spatial dimension, or all amounts before and then all amounts after)::
+"""Neural-network operators.
+
+Signatures (tensors first; a window is an int or one int per spatial dimension; a padding is ``"SAME"``, ``"VALID"``, an
+int, one int per spatial dimension, or all amounts before and then all amounts after)::
 
     conv2d(data, kernel, strides, padding, dilation, data_layout="NCHW", kernel_layout="", out_dtype=None)
     conv2d_nhwc / conv2d_nchw / conv2d_hwcn(data, kernel, stride, padding, dilation, out_dtype=None)
@@ -18,31 +20,57 @@
     dense(data, weight, bias=None, out_dtype=None)             weight [N, K]
     matmul(a, b, bias=None, out_dtype=None, transpose_a=False, transpose_b=False)
     batch_matmul(a, b, oshape=None, out_dtype=None, transpose_a=False, transpose_b=True)
-    pool1d / pool2d / pool3d(data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout, count_include_pad=True)
+    pool1d / pool2d / pool3d(data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout,
+                             count_include_pad=True)
     global_pool(data, pool_type, layout="NCHW")   adaptive_pool(data, output_size, pool_type, layout="NCHW")
     softmax(x, axis=-1)   log_softmax(x, axis=-1)
-    relu(x), leaky_relu(x, alpha), prelu(x, slope, axis)       hand-written forms (networks use topi.relu, topi.leaky_relu)
+    relu(x), leaky_relu(x, alpha), prelu(x, slope, axis)       hand-written forms (networks: topi.relu, topi.leaky_relu)
     pad(data, pad_before, pad_after=None, pad_value=0.0, name="PadInput")
     flatten(x)   bias_add(x, bias, axis=1)   scale_shift_nchw / scale_shift_nhwc(x, scale, shift)
     batch_norm(x, gamma, beta, mean, var, axis=1, epsilon=1e-5)   layer_norm(x, gamma, beta, axis=-1, epsilon=1e-5)
 """
 
 from .conv import (
-    conv, conv1d_ncw, conv1d_nwc, conv2d, conv2d_hwcn, conv2d_nchw, conv2d_nhwc, conv3d_ncdhw, conv3d_ndhwc,
-    group_conv2d_nchw, group_conv2d_nhwc,
+    conv,
+    conv1d_ncw,
+    conv1d_nwc,
+    conv2d,
+    conv2d_hwcn,
+    conv2d_nchw,
+    conv2d_nhwc,
+    conv3d_ncdhw,
+    conv3d_ndhwc,
+    group_conv2d_nchw,
+    group_conv2d_nhwc,
 )
 from .dense import batch_matmul, dense, matmul
 from .depthwise import depthwise_conv2d_nchw, depthwise_conv2d_nhwc
 from .elemwise import (
-    batch_norm, bias_add, flatten, layer_norm, leaky_relu, prelu, relu, scale_shift_nchw, scale_shift_nhwc,
+    batch_norm,
+    bias_add,
+    flatten,
+    layer_norm,
+    leaky_relu,
+    prelu,
+    relu,
+    scale_shift_nchw,
+    scale_shift_nhwc,
 )
 from .pad import pad
 from .pooling import (
-    adaptive_pool, adaptive_pool1d, adaptive_pool3d, global_pool, pool1d, pool2d, pool3d,
+    adaptive_pool,
+    adaptive_pool1d,
+    adaptive_pool3d,
+    global_pool,
+    pool1d,
+    pool2d,
+    pool3d,
 )
 from .softmax import log_softmax, softmax
 from .transposed import conv2d_transpose_nchw, group_conv2d_transpose_nchw
 from .winograd import (
-    conv2d_winograd_nhwc, conv2d_winograd_nhwc_without_weight_transform, conv2d_winograd_weight_transform,
+    conv2d_winograd_nhwc,
+    conv2d_winograd_nhwc_without_weight_transform,
+    conv2d_winograd_weight_transform,
     winograd_tile_size,
 )

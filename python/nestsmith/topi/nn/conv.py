@@ -25,7 +25,7 @@ def conv(inp, filt, stride, padding, dilation, groups, data_layout, kernel_layou
     dim = len(data_layout) - 2
     kernel_layout = kernel_layout or _KERNEL_LAYOUT.get(data_layout, "")
     spatial = [c for c in data_layout if c not in "NC"]
-    if sorted(data_layout) != sorted("NC" + "".join(spatial)) or sorted(kernel_layout) != sorted("OI" + "".join(spatial)):
+    if sorted(data_layout) != sorted(["N", "C", *spatial]) or sorted(kernel_layout) != sorted(["O", "I", *spatial]):
         raise ValueError(f"data layout {data_layout!r} and kernel layout {kernel_layout!r} do not belong together")
     if len(inp.shape) != dim + 2 or len(filt.shape) != dim + 2:
         raise ValueError(f"layout {data_layout} needs tensors of rank {dim + 2}, not {inp.shape} and {filt.shape}")
@@ -35,7 +35,7 @@ def conv(inp, filt, stride, padding, dilation, groups, data_layout, kernel_layou
     batch, in_ch, *size = [inp.shape[i] for i in to]
     out_ch, group_in, *window = [filt.shape[i] for i in kernel_to]
     if isinstance(in_ch, int) and isinstance(group_in, int) and in_ch != group_in * groups:
-        raise ValueError(f"{in_ch} input channels do not match a kernel of {group_in} input channels in {groups} group(s)")
+        raise ValueError(f"{in_ch} input channels do not match a kernel of {group_in} channels in {groups} group(s)")
     if groups > 1 and out_ch % groups:
         raise ValueError(f"{out_ch} output channels cannot be divided into {groups} groups")
     strides, dilations = tuple_of(stride, dim, "stride"), tuple_of(dilation, dim, "dilation")

@@ -70,7 +70,7 @@ def _along(v, axis, n):
 
 
 def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
-    """Batch normalisation with given statistics: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``; vectors lie along ``axis``."""
+    """``(x - mean) / sqrt(var + epsilon) * gamma + beta`` with given statistics; the vectors lie along ``axis``."""
     n = len(data.shape)
     a = normal_axis(axis, n)
     out = binary("divide", binary("subtract", data, _along(moving_mean, a, n)),

@@ -56,7 +56,8 @@ def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, c
                 jump = tir.Max(te.truncdiv(d[i] - 1 - start, d[i]), 0)
                 end = tir.Min(end, data.shape[a] - 1)
                 start = start + jump * d[i]
-            count = (te.truncdiv(end - start, d[i]) + 1) * count if i == 0 else count * (te.truncdiv(end - start, d[i]) + 1)
+            inside = te.truncdiv(end - start, d[i]) + 1
+            count = inside if i == 0 else count * inside
         if not count_include_pad:
             count = tir.Max(count, 1)
         return tir.Div(total(*ax), tir.Cast(data.dtype, count))

@@ -41,7 +41,8 @@ def transform_matrices(tile_size, kernel_size=3):
         poly = [Fraction(1)]
         for k in range(n):
             if k != i:
-                poly = [(poly[p - 1] if p else 0) - (a[k] * poly[p] if p < len(poly) else 0) for p in range(len(poly) + 1)]
+                up, same = [Fraction(0), *poly], [*poly, Fraction(0)]
+                poly = [u - a[k] * s for u, s in zip(up, same)]
         for r in range(n):
             lagrange[r][i] = poly[r] / f[i]
     t = [[Fraction(int(i == j)) for j in range(n)] + [-(a[i] ** n)] for i in range(n)]
@@ -74,14 +75,18 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
     if tuple_of(strides, 2, "strides") != (1, 1) or tuple_of(dilation, 2, "dilation") != (1, 1):
         raise ValueError(f"winograd convolution needs stride 1 and dilation 1, not {strides} and {dilation}")
     n, h, w, ci = (as_const_int(s) for s in data.shape)
-    m = as_const_int(weight.shape[0]) - 2 if packed else winograd_tile_size(h)  # the target may prefer another tile (CPU: 4)
+    # With a packed weight the target may have preferred another tile (CPU: 4).
+    m = as_const_int(weight.shape[0]) - 2 if packed else winograd_tile_size(h)
     alpha = m + 2
     if packed:
         co, wci, expected = weight.shape[2], weight.shape[3], (alpha, alpha)
     else:
         wci, co, expected = weight.shape[2], weight.shape[3], (3, 3)
     if tuple(weight.shape[:2]) != expected or wci != ci:
-        raise ValueError(f"weight of shape {tuple(weight.shape)} does not fit: it starts with {expected} and has {ci} input channels")
+        raise ValueError(
+            f"weight of shape {tuple(weight.shape)} does not fit: it must start with {expected} and have {ci} input "
+            "channels"
+        )
     pt, pl, pb, pr = get_pad_tuple(padding, (3, 3))
     oh, ow = h + pt + pb - 2, w + pl + pr - 2
     nh, nw = -(-oh // m), -(-ow // m)

@@ -1,0 +1,179 @@
+/* Module functions that build expressions: nodes by name, intrinsics, literals, variables and iterators. */
+#include "py/py_te_int.h"
+
+static void do_ite(void *p) {
+  PyCall *x = p;
+  x->out = ex_if_then_else(SES, x->a[0], x->a[1], x->a[2]);
+}
+static void do_let(void *p) {
+  PyCall *x = p;
+  x->out = ex_let(SES, x->v, x->a[0], x->a[1]);
+}
+static void do_max(void *p) {
+  PyCall *x = p;
+  x->out = dtype_max_value(SES, x->t);
+}
+static void do_min(void *p) {
+  PyCall *x = p;
+  x->out = dtype_min_value(SES, x->t);
+}
+static void do_not(void *p) {
+  PyCall *x = p;
+  x->out = ex_not(SES, x->a[0]);
+}
+static void do_reint(void *p) {
+  PyCall *x = p;
+  x->out = ex_call(SES, IN_REINTERPRET, x->t, 1, x->a);
+}
+static void do_select(void *p) {
+  PyCall *x = p;
+  x->out = ex_select(SES, x->a[0], x->a[1], x->a[2]);
+}
+static void do_var(void *p) {
+  PyCall *x = p;
+  x->v = ir_var_new(SES, x->s, x->t, x->i != 0);
+  x->out = ex_var(SES, x->v);
+}
+
+static PyObject *fn_bin(PyObject *m, PyObject *args) {
+  (void)m;
+  const char *name;
+  PyObject *a, *b;
+  if (!PyArg_ParseTuple(args, "sOO", &name, &a, &b)) return NULL;
+  for (int k = IR_ADD; k <= IR_OR; k++) {
+    if (strcmp(PY_KIND_NAME[k], name) != 0) continue;
+    ExprId ab[2] = {py_expr_id(a), 0};
+    if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
+    return py_engine_expr(py_do_bin, &(PyCall){.kind = (ExprKind)k, .a = ab});
+  }
+  return PyErr_Format(PyExc_ValueError, "unknown binary node '%s'", name);
+}
+static PyObject *fn_not(PyObject *m, PyObject *o) {
+  (void)m;
+  ExprId e = py_expr_id(o);
+  return e ? py_engine_expr(do_not, &(PyCall){.a = &e}) : NULL;
+}
+static PyObject *three(PyObject *args, ErrBody body) {
+  PyObject *c, *t, *f;
+  ExprId a[3];
+  if (!PyArg_ParseTuple(args, "OOO", &c, &t, &f)) return NULL;
+  if (!(a[0] = py_expr_id(c)) || !(a[1] = py_expr_id(t)) || !(a[2] = py_expr_id(f))) return NULL;
+  return py_engine_expr(body, &(PyCall){.a = a});
+}
+static PyObject *fn_select(PyObject *m, PyObject *args) {
+  (void)m;
+  return three(args, do_select);
+}
+static PyObject *fn_ite(PyObject *m, PyObject *args) {
+  (void)m;
+  return three(args, do_ite);
+}
+static PyObject *fn_math(PyObject *m, PyObject *args) {
+  (void)m;
+  const char *name;
+  PyObject *seq;
+  Py_ssize_t n = 0;
+  if (!PyArg_ParseTuple(args, "sO", &name, &seq)) return NULL;
+  PyCall x = {.in = intrin_find(name)};
+  if (x.in == IN_NONE) return PyErr_Format(PyExc_ValueError, "unknown intrinsic '%s'", name);
+  ExprId *a = py_expr_list(seq, &n, "the arguments of an intrinsic must be a sequence");
+  if (!a) return NULL;
+  PyObject *r = NULL;
+  x.n = (int)n, x.a = a;
+  if (n != intrin_info(x.in)->arity) {
+    PyErr_Format(PyExc_TypeError, "%s takes %d argument(s), not %zd", name, intrin_info(x.in)->arity, n);
+  } else {
+    r = py_engine_expr(py_do_math, &x);
+  }
+  PyMem_Free(a);
+  return r;
+}
+static PyObject *fn_const(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *v, *t = Py_None;
+  if (!PyArg_ParseTuple(args, "O|O", &v, &t)) return NULL;
+  PyCall x = {0};
+  ExprId e = py_expr_id(v);
+  if (!e) return NULL;
+  if (t == Py_None) return py_expr_new(e);
+  if (!py_dtype(t, &x.t)) return NULL;
+  if (PyLong_Check(v))
+    e = py_from_int(v, x.t, true);
+  else if (PyFloat_Check(v))
+    e = py_from_float(v, x.t, true);
+  else
+    e = (x.a = &e, py_engine(py_do_cast, &x));
+  return e ? py_expr_new(e) : NULL;
+}
+static PyObject *fn_var(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *t;
+  int nonneg = 0;
+  PyCall x = {0};
+  if (!PyArg_ParseTuple(args, "sOp", &x.s, &t, &nonneg) || !py_dtype(t, &x.t)) return NULL;
+  x.i = nonneg;
+  return py_engine_expr(do_var, &x);
+}
+/* iter_var(name, min, extent, kind, tag): min and extent None for a thread axis without range. */
+static PyObject *fn_iter_var(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *lo, *ext, *tag;
+  int kind;
+  PyCall x = {.t = DT_I32};
+  if (!PyArg_ParseTuple(args, "sOOiO", &x.s, &lo, &ext, &kind, &tag)) return NULL;
+  ExprId min = 0, extent = 0;
+  if (ext != Py_None) {
+    if (!(min = py_expr_id(lo)) || !(extent = py_expr_id(ext))) return NULL;
+    if (!py_is_integer(extent) || !py_is_integer(min))
+      return PyErr_Format(PyExc_TypeError, "the range of iterator '%s' must be integer", x.s);
+    x.t = ir_type(SES, extent);
+  }
+  return py_engine(do_var, &x) ? py_iter_new(x.v, min, extent, kind, tag) : NULL;
+}
+static PyObject *fn_let(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *v, *value, *body;
+  ExprId a[2];
+  if (!PyArg_ParseTuple(args, "O!OO", PyVar_Type, &v, &value, &body)) return NULL;
+  if (!(a[0] = py_expr_id(value)) || !(a[1] = py_expr_id(body))) return NULL;
+  return py_engine_expr(do_let, &(PyCall){.v = ir_node(SES, ((PyExpr *)v)->id)->sym, .a = a});
+}
+static PyObject *fn_limits(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *t;
+  int max;
+  PyCall x = {0};
+  if (!PyArg_ParseTuple(args, "Op", &t, &max) || !py_dtype(t, &x.t)) return NULL;
+  return py_engine_expr(max ? do_max : do_min, &x);
+}
+static PyObject *fn_cast(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *t, *v;
+  int bits = 0;
+  PyCall x = {0};
+  if (!PyArg_ParseTuple(args, "OO|p", &t, &v, &bits) || !py_dtype(t, &x.t)) return NULL;
+  ExprId e = py_expr_id(v);
+  if (!e) return NULL;
+  x.a = &e;
+  if (bits && dtype_bytes(x.t) != dtype_bytes(ir_type(SES, e)))
+    return PyErr_Format(PyExc_ValueError, "reinterpret needs two types of the same size");
+  return py_engine_expr(bits ? do_reint : py_do_cast, &x);
+}
+
+static PyMethodDef FUNCS[] = {
+    {"expr_bin", fn_bin, METH_VARARGS, "expr_bin(kind, a, b): a binary node by its name, e.g. 'FloorDiv'."},
+    {"expr_not", fn_not, METH_O, "expr_not(a): logical negation."},
+    {"expr_select", fn_select, METH_VARARGS, "expr_select(cond, t, f): both sides are evaluated."},
+    {"expr_if_then_else", fn_ite, METH_VARARGS, "expr_if_then_else(cond, t, f): only the chosen side is evaluated."},
+    {"expr_math", fn_math, METH_VARARGS, "expr_math(name, args): an intrinsic by its name."},
+    {"expr_const", fn_const, METH_VARARGS, "expr_const(value, dtype=None): a literal."},
+    {"expr_var", fn_var, METH_VARARGS, "expr_var(name, dtype, nonneg): a new variable."},
+    {"expr_iter_var", fn_iter_var, METH_VARARGS, "expr_iter_var(name, min, extent, kind, tag): a new iterator."},
+    {"expr_let", fn_let, METH_VARARGS, "expr_let(var, value, body)."},
+    {"expr_limit", fn_limits, METH_VARARGS, "expr_limit(dtype, is_max): lowest or highest finite value."},
+    {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_expr_functions(PyObject *m) {
+  return PyModule_AddFunctions(m, FUNCS);
+}
