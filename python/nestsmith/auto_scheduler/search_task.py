@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 
@@ -263,11 +262,11 @@ class SearchTask:
         if print_mode == "schedule":
             return self.compute_dag.print_python_code_from_state(inp.state)
         if print_mode == "trace":
-            return json.dumps(json.loads(inp.state.steps_text()))
+            return getattr(inp.state, "state_object", inp.state).steps()
         if print_mode in ("cuda", "opencl", "c"):
             kind = self.target.kind.name
             assert kind == print_mode or (print_mode == "c" and kind in CPU_KINDS), f"print_mode={print_mode!r} needs such a target, not {kind}"
-            return _core.candidate_source(inp.state, self.engine_target(), int(self.layout_rewrite_option))[0]
+            return _core.candidate_source(getattr(inp.state, "state_object", inp.state), self.engine_target(), int(self.layout_rewrite_option))[0]
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl or c")
 
     def _best_input(self, log_file, include_compatible):

@@ -1,0 +1,425 @@
+"""Measuring: candidates in, results out, with compiling and running overlapped by the engine.
+
+A `Measurer` serves a whole tuning run. `submit` queues a batch and returns at once; `wait` collects it. Results reach the
+callbacks as they come out, so that a log is complete up to the last finished candidate whatever happens.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import sys
+import time
+import traceback
+from collections import Counter
+
+from nestsmith import _core
+
+__all__ = ["Measurer", "StopTuning", "tune_alone", "default_model"]
+
+logger = logging.getLogger("auto_scheduler")
+
+FAILED = 1e10  # seconds: stands for "no valid result"
+DEVICE_CODE = {"llvm": 1, "c": 1, "cpu": 1, "cuda": 2, "opencl": 4}
+MAX_FAILURES_IN_A_ROW = 150
+
+
+class StopTuning(Exception):
+    """Raised by a callback to end the run in good order."""
+
+
+def mean(costs):
+    """Mean of a list of seconds."""
+    costs = [float(c) for c in costs]
+    return sum(costs) / len(costs) if costs else FAILED
+
+
+def default_model(adaptive_training=False, model_file=None, num_warmup_sample=100):
+    """The model that tuning uses when the user names none."""
+    from .learned_model import XGBModel
+
+    return XGBModel(num_warmup_sample=num_warmup_sample, model_file=model_file, adaptive_training=adaptive_training)
+
+
+class _Batch:
+    __slots__ = ("task", "policy", "inputs", "results", "left", "future", "first_tag", "started", "ended")
+
+    def __init__(self, task, policy, inputs):
+        self.task, self.policy, self.inputs = task, policy, list(inputs)
+        self.results = [None] * len(self.inputs)
+        self.left = len(self.inputs)
+        self.future, self.first_tag, self.started, self.ended = None, 0, time.time(), 0.0
+
+
+class Measurer:
+    """Builds and runs candidates for all tasks of a run.
+
+    Parameters
+    ----------
+    options : TuningOptions
+        Builder, runner, callbacks and verbosity.
+    progress : Progress, optional
+        Told about every result.
+    check : bool
+        Compare every candidate's output with the unscheduled program's.
+    """
+
+    def __init__(self, options, progress=None, check=True):
+        self.options, self.check, self.verbose = options, check, options.verbose
+        self.progress = progress or Progress(options.num_measure_trials, 0)
+        self.trials = self.valid = 0
+        self.causes = Counter()
+        self.best = {}
+        self.failures_in_a_row = {}
+        self._sessions, self._tasks, self._tags, self._next_tag = {}, {}, {}, 0
+        self._pool = None
+        self._diagnosed = set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def close(self):
+        """Ends all threads and processes."""
+        for s in self._sessions.values():
+            s.close()
+        self._sessions.clear()
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    # ---- submitting ----
+
+    def _local(self):
+        from . import measure
+
+        return type(self.options.builder) is measure.LocalBuilder and type(self.options.runner) is measure.LocalRunner
+
+    def _session(self, task):
+        kind, runner = task.target.kind.name, self.options.runner
+        key = (kind, task.engine_target()[2])
+        if key not in self._sessions:
+            builder = self.options.builder
+            jobs = max(1, int(getattr(builder, "n_parallel", 0) or 0))
+            self._sessions[key] = _core.Session(task.engine_target(), DEVICE_CODE[kind], int(getattr(runner, "device", 0) or 0), jobs, jobs,
+                                                float(getattr(builder, "timeout", 15)))
+        return key, self._sessions[key]
+
+    def _session_task(self, task):
+        key, session = self._session(task)
+        slot = (key, id(task))
+        if slot not in self._tasks:
+            layout = int(task.layout_rewrite_option or 0)
+            inputs = self._fixed_inputs(task)
+            try:
+                number = session.task(task.compute_dag, task.engine_target(), layout, self.check, inputs)
+            except RuntimeError as e:
+                if not self.check:
+                    raise
+                logger.warning("results of %s cannot be checked, the reference program does not build: %s", task, str(e).splitlines()[0])
+                number = session.task(task.compute_dag, task.engine_target(), layout, False, inputs)
+            self._tasks[slot] = (number, task)
+        return session, self._tasks[slot][0]
+
+    def _fixed_inputs(self, task):
+        if not task.task_input_names:
+            return None
+        from .search_task import get_task_input_buffer
+
+        by_name = {n: get_task_input_buffer(task.workload_key, n) for n in task.task_input_names}
+        out = []
+        for t in task.compute_dag.tensors:
+            a = by_name.get(t.op.name)
+            out.append(None if a is None else (a.numpy() if hasattr(a, "numpy") else a))
+        return out
+
+    def submit(self, task, policy, inputs):
+        """Queues candidates; returns a handle for `wait`."""
+        batch = _Batch(task, policy, inputs)
+        if not batch.inputs:
+            return batch
+        if not self._local():
+            if self._pool is None:
+                self._pool = concurrent.futures.ThreadPoolExecutor(1)
+            batch.future = self._pool.submit(self._foreign, batch)
+            return batch
+        session, number = self._session_task(task)
+        r = self.options.runner
+        batch.first_tag = self._next_tag
+        self._next_tag += len(batch.inputs)
+        for i in range(len(batch.inputs)):
+            self._tags[batch.first_tag + i] = (batch, i)
+        states = [getattr(i.state, "state_object", i.state) for i in batch.inputs]
+        policy_tuple = (int(r.number), int(r.repeat), int(r.min_repeat_ms), float(r.timeout), bool(getattr(r, "enable_cpu_cache_flush", False)),
+                        self.check, bool(getattr(r, "strict", False)))
+        best = self.best.get(task.workload_key)
+        if best is not None:
+            session.stop_above(number, best * 1.25)
+        session.submit(number, states, batch.first_tag, policy_tuple)
+        return batch
+
+    def _foreign(self, batch):
+        """A user's own builder and runner: groups are built, then run."""
+        size = 2 * max(1, int(getattr(self.options.builder, "n_parallel", 1) or 1))
+        out = []
+        for k in range(0, len(batch.inputs), size):
+            group = batch.inputs[k:k + size]
+            out += self.options.runner.run(group, self.options.builder.build(group, self.verbose), self.verbose)
+        return out
+
+    # ---- collecting ----
+
+    def wait(self, batch):
+        """Results of a batch in the order of its inputs. On Ctrl-C: what runs is finished and recorded, the rest dropped."""
+        try:
+            while batch.left > 0:
+                self._collect(batch, 0.2)
+        except KeyboardInterrupt:
+            self._drain()
+            raise
+        batch.ended = time.time()
+        self._diagnose(batch)
+        return batch.results
+
+    def measure(self, task, policy, inputs):
+        """Submits and waits."""
+        return self.wait(self.submit(task, policy, inputs))
+
+    def poll(self):
+        """Takes in what has come out, without waiting."""
+        self._take_session_results(0.0)
+
+    def _collect(self, batch, wait):
+        if batch.future is None:
+            self._take_session_results(wait)
+            return
+        try:
+            results = batch.future.result(timeout=wait)
+        except concurrent.futures.TimeoutError:
+            return
+        for i, r in enumerate(results):
+            batch.results[i] = r
+        batch.left = 0
+        self._account([(batch, i, r, "") for i, r in enumerate(results)])
+
+    def _take_session_results(self, wait):
+        from .measure import MeasureResult
+
+        out = []
+        for s in self._sessions.values():
+            for d in s.poll(wait if len(self._sessions) == 1 else 0.02):
+                batch, i = self._tags.pop(d["tag"])
+                ok = d["error"] == 0
+                res = MeasureResult(d["costs"] if ok and d["costs"] else [FAILED], d["error"], d["msg"], d["build_seconds"] + d["run_seconds"], time.time())
+                try:
+                    res.extra = {k: d[k] for k in ("cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error")}
+                except AttributeError:
+                    pass
+                batch.results[i] = res
+                batch.left -= 1
+                out.append((batch, i, res, d["cause"]))
+        if out:
+            self._account(out)
+
+    def _account(self, items):
+        groups = {}
+        for batch, i, res, cause in items:
+            self.trials += 1
+            key = batch.task.workload_key
+            if res.error_no == 0:
+                self.valid += 1
+                self.failures_in_a_row[key] = ("", 0)
+                self.best[key] = min(self.best.get(key, FAILED), mean(res.costs))
+            else:
+                cause = cause or f"error {res.error_no}"
+                self.causes[cause] += 1
+                last, n = self.failures_in_a_row.get(key, ("", 0))
+                self.failures_in_a_row[key] = (cause, n + 1 if cause == last or n == 0 else 1)
+            self.progress.result(batch, res)
+            groups.setdefault(id(batch), (batch, []))[1].append((batch.inputs[i], res))
+        for batch, pairs in groups.values():
+            self._call_back(batch.policy, [p[0] for p in pairs], [p[1] for p in pairs])
+
+    def _call_back(self, policy, inputs, results):
+        for cb in self.options.measure_callbacks:
+            try:
+                (cb.callback if hasattr(cb, "callback") else cb)(policy, inputs, results)
+            except (KeyboardInterrupt, StopTuning):
+                raise
+            except Exception:  # a broken callback must not end a run of hours
+                logger.error("measure callback %s failed:\n%s", type(cb).__name__, traceback.format_exc())
+
+    def _drain(self):
+        """After Ctrl-C: nothing new starts; the running candidates come out and are recorded."""
+        try:
+            for s in self._sessions.values():
+                s.cancel()
+            limit = time.time() + float(getattr(self.options.runner, "timeout", 10)) + 1
+            while time.time() < limit and any(s.pending() for s in self._sessions.values()):
+                self._take_session_results(0.2)
+        except KeyboardInterrupt:
+            logger.warning("interrupted again: ending the workers now")
+        finally:
+            self.close()
+
+    def hopeless(self, task):
+        """The cause if this task has failed too often in a row for one reason, else None."""
+        cause, n = self.failures_in_a_row.get(task.workload_key, ("", 0))
+        return cause if n >= MAX_FAILURES_IN_A_ROW else None
+
+    def _diagnose(self, batch):
+        key = batch.task.workload_key
+        done = [r for r in batch.results if r is not None]
+        if not done or key in self._diagnosed or key in self.best or any(r.error_no == 0 for r in done):
+            return
+        self._diagnosed.add(key)
+        seen = Counter()
+        text = {}
+        for r in done:
+            cause = (getattr(r, "extra", None) or {}).get("cause") or f"error {r.error_no}"
+            seen[cause] += 1
+            text.setdefault(cause, str(r.error_msg).strip().splitlines()[0][:160] if str(r.error_msg).strip() else "")
+        lines = [f"No candidate of {batch.task.desc or key} has run successfully ({len(done)} tried)."]
+        lines += [f"  {n} x {c}   {text[c]}" for c, n in seen.most_common(5)]
+        self.progress.say("\n".join(lines))
+
+
+class Progress:
+    """One live line on a terminal, one line per round elsewhere.
+
+    Parameters
+    ----------
+    total : int
+        Trials of the whole run.
+    verbose : int
+        0 shows nothing.
+    """
+
+    def __init__(self, total, verbose=1):
+        self.total, self.verbose, self.done, self.errors = total, verbose, 0, 0
+        self.started, self.label, self.estimate = time.time(), "", None
+        self.bar = None
+        if verbose >= 1 and total > 0 and (sys.stderr.isatty() or "IPython" in sys.modules):
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(total=total, unit="trial", smoothing=0.1, mininterval=0.2, dynamic_ncols=True)
+
+    def task(self, label):
+        """The task being searched or measured."""
+        self.label = label
+        self._show()
+
+    def result(self, batch, res):
+        """One measured candidate."""
+        self.done += 1
+        self.errors += res.error_no != 0
+        if self.bar is not None:
+            self.bar.update(1)
+            self._show()
+
+    def set_estimate(self, seconds):
+        """The objective so far in seconds, None while some task has no valid result."""
+        self.estimate = seconds
+        self._show()
+
+    def _parts(self):
+        best = "-" if self.estimate is None else f"{self.estimate * 1e3:.3f} ms"
+        return best, f"{self.errors}/{self.done}"
+
+    def _show(self):
+        if self.bar is not None:
+            best, err = self._parts()
+            self.bar.set_description_str(self.label[:40], refresh=False)
+            self.bar.set_postfix_str(f"best {best}, failed {err}", refresh=False)
+
+    def round_line(self):
+        """The line for output that is not a terminal."""
+        if self.verbose < 1 or self.bar is not None or self.done == 0:
+            return
+        best, err = self._parts()
+        per = (time.time() - self.started) / self.done
+        eta = max(0.0, (self.total - self.done) * per)
+        print(f"[{self.label}]  trials {self.done}/{self.total}  best {best}  failed {err}  {per:.2f} s/trial  ETA {eta / 60:.1f} min", flush=True)
+
+    def say(self, text):
+        """Text above the live line."""
+        if self.verbose < 1:
+            return
+        if self.bar is not None:
+            self.bar.write(text)
+        else:
+            print(text, flush=True)
+
+    def close(self):
+        """Ends the live line."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def search_in_thread(pool, policy, n):
+    """`policy.propose(n)` in another thread, so that Ctrl-C is heard while the engine searches."""
+    return pool.submit(policy.propose, n)
+
+
+def result_of(future, policy, meanwhile=None):
+    """The future's result; calls `meanwhile()` a few times a second. Ctrl-C cancels the search."""
+    while True:
+        try:
+            return future.result(timeout=0.2)
+        except concurrent.futures.TimeoutError:
+            try:
+                if meanwhile:
+                    meanwhile()
+            except KeyboardInterrupt:
+                policy.cancel()
+                raise
+        except KeyboardInterrupt:
+            policy.cancel()
+            raise
+
+
+def tune_alone(policy, options, measurer):
+    """Tunes one task; returns the best state, or the search's first choice if nothing is to be measured."""
+    from .measure import MeasureInput
+
+    task, total, count = policy.search_task, options.num_measure_trials, 0
+    best, best_cost, best_count = None, FAILED, 0
+    measurer.progress = Progress(total, options.verbose)
+    measurer.progress.task(task.desc or "task")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        if total <= 1:
+            states = result_of(search_in_thread(pool, policy, 1), policy)
+            return states[0] if states else None
+        try:
+            while count < total:
+                n = min(options.num_measures_per_round, total - count)
+                states = result_of(search_in_thread(pool, policy, n), policy)
+                if not states:
+                    measurer.progress.say("It seems all candidates in the search space have been measured.")
+                    break
+                inputs = [MeasureInput(task, s) for s in states]
+                results = measurer.measure(task, policy, inputs)
+                policy.learn(inputs, results)
+                for i, r in zip(inputs, results):
+                    count += 1
+                    if r.error_no == 0 and mean(r.costs) < best_cost:
+                        best, best_cost, best_count = i.state, mean(r.costs), count
+                measurer.progress.set_estimate(None if best is None else best_cost)
+                measurer.progress.round_line()
+                if measurer.hopeless(task):
+                    raise RuntimeError(f"{MAX_FAILURES_IN_A_ROW} candidates in a row failed: {measurer.hopeless(task)}")
+                if options.early_stopping >= 0 and count - best_count > options.early_stopping and best is not None:
+                    measurer.progress.say(f"Stop early since no performance improvement in the last {options.early_stopping} measurements trials.")
+                    break
+        except StopTuning:
+            pass
+        finally:
+            measurer.progress.close()
+    if options.verbose >= 1:
+        from .search_policy import title
+
+        title("Done")
+    return best

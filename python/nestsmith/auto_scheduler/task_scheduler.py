@@ -1,0 +1,455 @@
+"""The task scheduler: shares measuring time among the tasks of a network."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import math
+import os
+import random
+import time
+
+from nestsmith import _core
+
+from .cost_model import AnalyticModel, CostModel, RandomModel
+from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy, title
+from .session import FAILED, Measurer, Progress, StopTuning, default_model, mean, result_of, search_in_thread
+
+__all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
+
+logger = logging.getLogger("auto_scheduler")
+
+
+def derive_similarity_tag(dag, log_base=1.618):
+    """Tag of tasks that should reach similar throughput; "" if the operators carry none."""
+    tag = ""
+    for op in dag.ops:
+        value = dict(getattr(op, "attrs", None) or {}).get("auto_scheduler_task_scheduler_tag")
+        if value:
+            tag += f"{value}_"
+    return tag + str(int(math.log(dag.flop_ct + 1) / math.log(log_base))) if tag else ""
+
+
+def make_search_policies(search_policy, search_policy_params, tasks, num_measures_per_round, verbose, load_model_file=None, load_log_file=None,
+                         adaptive_training=False):
+    """One policy per task. A list of policies is taken as it is."""
+    if search_policy == "default":
+        search_policy = "sketch.xgb"
+    if not isinstance(search_policy, str):
+        assert len(search_policy) == len(tasks), f"{len(search_policy)} policies for {len(tasks)} tasks"
+        return list(search_policy)
+    kind, _, model_name = search_policy.partition(".")
+    if kind != "sketch":
+        raise ValueError("Invalid search policy: " + search_policy)
+    if model_name in ("xgb", "learned"):
+        model = default_model(adaptive_training, load_model_file, len(tasks) * num_measures_per_round)
+        if load_model_file and os.path.isfile(load_model_file):
+            logger.info("load the cost model from %s", load_model_file)
+            model.load(load_model_file)
+        elif load_log_file:
+            logger.info("train the cost model on %s", load_log_file)
+            model.update_from_file(load_log_file)
+    elif model_name == "random":
+        model = RandomModel()
+    elif model_name == "analytic":
+        model = AnalyticModel()
+    else:
+        raise ValueError("Invalid search policy: " + search_policy)
+    callbacks = [PreloadMeasuredStates(load_log_file)] if load_log_file else []
+    return [SketchPolicy(t, model, params=dict(search_policy_params or {}), verbose=verbose, init_search_callbacks=callbacks) for t in tasks]
+
+
+class TaskScheduler:
+    """Tunes several tasks at once, always the one that promises most for the objective.
+
+    Parameters
+    ----------
+    tasks : list of SearchTask
+    task_weights : list of int, optional
+        How often each task occurs; the objective is then the weighted sum of costs.
+    objective_func : callable, optional
+        (list of seconds) -> float, to be minimised; the weighted sum by default.
+    strategy : "gradient" or "round-robin"
+    load_model_file : str, optional
+        The cost model is loaded from here if it exists, and saved here after each training.
+    load_log_file : str, optional
+        Log of an earlier run to go on from.
+    alpha, beta, backward_window_size :
+        Of the gradient: share of the recent progress, trust in similar tasks, length of "recent".
+    gamma : float
+        Accepted and not used.
+    callbacks : list of TaskSchedulerCallback, optional
+        `PrintTableInfo` and `LogEstimatedLatency("total_latency.tsv")` by default.
+    """
+
+    def __init__(self, tasks, task_weights=None, objective_func=None, strategy="gradient", load_model_file=None, load_log_file=None, alpha=0.2,
+                 beta=2, gamma=0.5, backward_window_size=3, callbacks=None):
+        self.tasks = list(tasks)
+        assert len(self.tasks) != 0, "No tasks"
+        assert strategy in ("gradient", "round-robin"), f"strategy={strategy!r}: expected 'gradient' or 'round-robin'"
+        if task_weights is not None and len(task_weights) != len(self.tasks):
+            raise ValueError(f"{len(task_weights)} task weights for {len(self.tasks)} tasks")
+        self.task_weights = task_weights
+        if objective_func is not None:
+            self.objective_func = objective_func
+        elif task_weights:
+            self.objective_func = lambda costs: sum(c * w for c, w in zip(costs, task_weights))
+        else:
+            self.objective_func = sum
+        self.strategy, self.load_model_file, self.load_log_file = strategy, load_model_file, load_log_file
+        self.alpha, self.beta, self.gamma, self.backward_window_size = alpha, beta, gamma, backward_window_size
+        self.callbacks = callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
+        n = len(self.tasks)
+        self.task_cts = [0] * n
+        self.task_trials = [0] * n
+        self.task_best_cts = [0] * n
+        self.task_costs_history = [[] for _ in range(n)]
+        self.best_costs = FAILED * _ones(n)
+        self.cur_score = self._compute_score(self.best_costs)
+        self.tune_option = self.measurer = self.search_policies = None
+        self.ct, self.best_ct, self.best_score = 0, 0, None
+        self.tic, self.num_measures_per_round = None, None
+        self.dead_tasks = set()
+        self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
+        self._last = n - 1
+        self._rand = random.Random(0)
+        self._make_groups()
+
+    def _make_groups(self):
+        self.task_tags = [derive_similarity_tag(t.compute_dag) for t in self.tasks]
+        self.flop_cts = [max(0.0, t.compute_dag.flop_ct) for t in self.tasks]
+        self.tag_to_group_id, self.group_task_ids = {}, []
+        for i, tag in enumerate(self.task_tags):
+            if not tag:
+                continue
+            if tag not in self.tag_to_group_id:
+                self.tag_to_group_id[tag] = len(self.group_task_ids)
+                self.group_task_ids.append([])
+            self.group_task_ids[self.tag_to_group_id[tag]].append(i)
+
+    # ---- the run ----
+
+    def tune(self, tune_option, search_policy="default", search_policy_params=None, adaptive_training=False, per_task_early_stopping=None):
+        """Tunes until the trials are used up, nothing is left to try, or early stopping says so.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer trials than tasks.
+        RuntimeError
+            If every task ended without a single valid result.
+        """
+        self.tune_option = tune_option
+        self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping
+        self.early_stopping_task = 1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
+        total = tune_option.num_measure_trials
+        self.num_measures_per_round = min(tune_option.num_measures_per_round, total // len(self.tasks))
+        if self.num_measures_per_round <= 0:
+            raise ValueError(f"num_measure_trials is too small. Please set it to a higher value. It should be at least {len(self.tasks)} for this model.")
+        self.ct = self.best_ct = 0
+        self.tic = time.time()
+        if self.load_log_file:
+            self._restore_status(self.load_log_file, self.num_measures_per_round)
+        self.search_policies = make_search_policies(search_policy, search_policy_params, self.tasks, self.num_measures_per_round, tune_option.verbose,
+                                                    self.load_model_file, self.load_log_file, adaptive_training)
+        for cb in self.callbacks:
+            if hasattr(cb, "start"):
+                cb.start(self)
+        progress = Progress(total, tune_option.verbose)
+        with Measurer(tune_option, progress) as self.measurer, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            try:
+                self._loop(pool, total)
+            except StopTuning:
+                pass
+            except KeyboardInterrupt:
+                self._interrupted()
+                raise
+            finally:
+                progress.close()
+        if all(c >= 1e9 for c in self.best_costs) and len(self.dead_tasks) == len(self.tasks):
+            raise RuntimeError("no task has a valid result; failures: " + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled"))
+        if tune_option.verbose >= 1:
+            self._summary()
+
+    def _overlap(self):
+        """While a GPU measures, the CPU may search. A CPU that is being timed must be left alone."""
+        return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks)
+
+    def _loop(self, pool, total):
+        first = [i for i in range(len(self.tasks)) if self.task_cts[i] == 0]
+        flying, planned, overlap = None, 0, self._overlap()
+        while True:
+            if flying is not None and not (overlap and len(self.dead_tasks) + 1 < len(self.tasks)):
+                self._land(*flying)  # nothing else may be searched meanwhile
+                flying = None
+            done = planned >= total or len(self.dead_tasks) == len(self.tasks) or (not first and self._stale())
+            if done:
+                break
+            task = self._next_task(first, flying[0] if flying else None)
+            if task is None:
+                break
+            self._call("pre_tune", task)
+            n = min(self.num_measures_per_round, total - planned)
+            inputs = self._search(pool, task, n)
+            if flying is not None:
+                self._land(*flying)
+                flying = None
+            if not inputs:
+                self.dead_tasks.add(task)
+                self._count(task, [], [])
+                continue
+            planned += len(inputs)
+            flying = (task, self.measurer.submit(self.tasks[task], self.search_policies[task], inputs))
+        if flying is not None:
+            self._land(*flying)
+
+    def _next_task(self, first, busy):
+        while first and first[0] in self.dead_tasks:
+            first.pop(0)
+        if first:
+            return first.pop(0)
+        if self.strategy == "round-robin":
+            for k in range(1, len(self.tasks) + 1):
+                i = (self._last + k) % len(self.tasks)
+                if i not in self.dead_tasks:
+                    self._last = i
+                    return i
+            return None
+        pick = self._pick_by_gradient(busy)
+        return pick if pick >= 0 else None
+
+    def _search(self, pool, task, n):
+        from .measure import MeasureInput
+
+        self.measurer.progress.task(f"{task + 1}/{len(self.tasks)} {self.tasks[task].desc}")
+        policy = self.search_policies[task]
+        try:
+            if type(policy).continue_search_one_round is not SearchPolicy.continue_search_one_round:
+                return []  # a policy that measures by itself is run by _land's caller
+            states = result_of(search_in_thread(pool, policy, n), policy, self.measurer.poll)
+        except ValueError as e:
+            self.measurer.progress.say(f"task {task} ({self.tasks[task].desc}) is given up: {e}")
+            return []
+        return [MeasureInput(self.tasks[task], s) for s in states]
+
+    def _land(self, task, batch):
+        """Waits for a batch and accounts for it."""
+        results = self.measurer.wait(batch)
+        self.search_policies[task].learn(batch.inputs, results)
+        self._count(task, batch.inputs, results)
+
+    def _count(self, task, inputs, results):
+        self.task_cts[task] += 1
+        self.task_trials[task] += len(inputs)
+        for r in results:
+            cost = mean(r.costs) if r.error_no == 0 else FAILED
+            if cost < self.best_costs[task]:
+                self.task_best_cts[task] = self.task_cts[task]
+                self.best_costs[task] = cost
+        if (self.task_cts[task] - self.task_best_cts[task]) * self.num_measures_per_round > self.early_stopping_task:
+            self.dead_tasks.add(task)
+        cause = self.measurer.hopeless(self.tasks[task])
+        if cause:
+            self.measurer.progress.say(f"task {task} ({self.tasks[task].desc}) is given up: too many failures in a row ({cause})")
+            self.dead_tasks.add(task)
+        self.task_costs_history[task].append(self.best_costs[task])
+        self.ct += len(inputs)
+        self.cur_score = self._compute_score(self.best_costs)
+        if self.cur_score < (self.best_score if self.best_score is not None else math.inf):
+            self.best_score, self.best_ct = self.cur_score, self.ct
+        self._adjust_similarity_group(task)
+        self.measurer.progress.set_estimate(self.cur_score if all(c < 1e9 for c in self.best_costs) else None)
+        self.measurer.progress.round_line()
+        self._call("post_tune", task)
+
+    def _stale(self):
+        if self.ct - self.best_ct >= self.early_stopping_all and all(c < 1e9 for c in self.best_costs):
+            if self.tune_option.verbose >= 1:
+                self.measurer.progress.say(f"Stop early since no performance improvement in the last {self.early_stopping_all} measurement trials.")
+            return True
+        return False
+
+    def _call(self, what, task):
+        for cb in self.callbacks:
+            getattr(cb, what)(self, task)
+
+    # ---- choosing ----
+
+    def _compute_score(self, costs):
+        return self.objective_func(list(costs))
+
+    def _chain(self, i):
+        """How much the objective falls per second saved in task i."""
+        cost = self.best_costs[i]
+        step = cost * 1e-3 if cost < 1e9 else cost * 0.5
+        less = list(self.best_costs)
+        less[i] = cost - step
+        return (self._compute_score(self.best_costs) - self._compute_score(less)) / step
+
+    def _sched_rows(self, busy=None):
+        rows = []
+        for i in range(len(self.tasks)):
+            group = self.group_task_ids[self.tag_to_group_id[self.task_tags[i]]] if self.task_tags[i] else []
+            best = max((self.flop_cts[j] / self.best_costs[j] for j in group), default=0.0) if len(group) > 1 else 0.0
+            dead = i in self.dead_tasks or i == busy
+            rows.append((float(self.best_costs[i]), self.task_cts[i], [float(c) for c in self.task_costs_history[i]], self.flop_cts[i],
+                         self._chain(i) if not dead else 0.0, best, dead))
+        return rows
+
+    def _pick_by_gradient(self, busy=None):
+        """The live task with the steepest forecast; a task without any valid result is tried at most three rounds ahead of the others."""
+        rows = self._sched_rows(busy)
+        ready = [r for r in rows if not r[6] and r[0] < 1e9]
+        if ready:
+            rows = [r[:6] + (True,) if r[0] >= 1e9 and r[1] > 3 and self._rand.random() < 0.9 else r for r in rows]
+        return _core.sched_pick(rows, self.alpha, self.beta, self.backward_window_size, self._rand.getrandbits(60))[0]
+
+    def _adjust_similarity_group(self, i):
+        if not self.task_tags[i]:
+            return
+        group = self.group_task_ids[self.tag_to_group_id[self.task_tags[i]]]
+        if i not in group or len(group) <= 1:
+            return
+        best = max(self.flop_cts[j] / self.best_costs[j] for j in group)
+        now = self.flop_cts[i] / self.best_costs[i]
+        rounds = max([self.task_cts[j] for j in group if j != i] or [0])
+        if now < best / self.beta and self.task_cts[i] > 5 + rounds:
+            group.remove(i)
+            self.task_tags[i] = ""
+
+    # ---- resuming, ending ----
+
+    def _restore_status(self, log_file, num_measures_per_round):
+        """Takes rounds, best costs and history from a log."""
+        from .measure_record import RecordReader
+
+        by_key = {t.workload_key: i for i, t in enumerate(self.tasks)}
+        kind, arch = self.tasks[0].target.kind.name, str(self.tasks[0].target.attrs.get("arch", ""))
+        n, used, best_at = 0, 0, [0] * len(self.tasks)
+        per_round = [[] for _ in self.tasks]
+        for inp, res in RecordReader(log_file):
+            n += 1
+            t = inp.task.target
+            if t.kind.name != kind or str(t.attrs.get("arch", "")) != arch or inp.task.workload_key not in by_key:
+                continue
+            i = by_key[inp.task.workload_key]
+            used += 1
+            self.task_trials[i] += 1
+            if res.error_no == 0 and mean(res.costs) < self.best_costs[i]:
+                self.best_costs[i] = mean(res.costs)
+                best_at[i] = self.task_trials[i]
+            per_round[i].append(self.best_costs[i])
+        for i in range(len(self.tasks)):
+            self.task_cts[i] = int(self.task_trials[i] / num_measures_per_round + 0.5)
+            self.task_best_cts[i] = int(best_at[i] / num_measures_per_round + 0.5)
+            if self.task_trials[i] - best_at[i] > self.early_stopping_task:
+                self.dead_tasks.add(i)
+            ends = [min((k + 1) * num_measures_per_round, len(per_round[i])) - 1 for k in range(self.task_cts[i])]
+            self.task_costs_history[i] = [per_round[i][e] for e in ends if e >= 0]
+        self.cur_score = self._compute_score(self.best_costs)
+        if self.tune_option.verbose >= 1:
+            known = sum(1 for c in self.task_trials if c)
+            print(f"TaskScheduler: Loaded {used} of {n} records from {log_file}, {known} of {len(self.tasks)} tasks have some", flush=True)
+        logger.info("TaskScheduler: Loaded %d measurement records from %s", used, log_file)
+
+    def _log_file(self):
+        for cb in self.tune_option.measure_callbacks:
+            name = getattr(cb, "filename", None)
+            if name:
+                return str(name)
+        return None
+
+    def _interrupted(self):
+        if self.tune_option.verbose < 1:
+            return
+        self.measurer.progress.close()
+        for cb in self.callbacks:
+            if isinstance(cb, PrintTableInfo):
+                cb.pre_tune(self, -1)
+        log = self._log_file()
+        print("Interrupted." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""), flush=True)
+
+    def _summary(self):
+        missing = [i for i, c in enumerate(self.best_costs) if c >= 1e9]
+        m = self.measurer
+        failed = ", ".join(f"{c} {n}" for c, n in m.causes.most_common(4))
+        per = (time.time() - self.tic) / max(1, self.ct)
+        print(f"Valid: {m.valid}/{m.trials}  Failed: {m.trials - m.valid}{' (' + failed + ')' if failed else ''}  s/trial: {per:.2f}"
+              + (f"  Saved: {self._log_file()}" if self._log_file() else ""), flush=True)
+        for i in missing:
+            print(f"Warning: task {i} ({self.tasks[i].desc}) has no valid result; its default schedule will be used", flush=True)
+
+
+class _ones(list):
+    """A list of ones that can be scaled once: FAILED * _ones(n)."""
+
+    def __init__(self, n):
+        super().__init__([1.0] * n)
+
+    def __rmul__(self, x):
+        return [x * v for v in self]
+
+
+class TaskSchedulerCallback:
+    """Called around each round of a task."""
+
+    def pre_tune(self, task_scheduler, task_id):
+        """Before a round of task `task_id`."""
+
+    def post_tune(self, task_scheduler, task_id):
+        """After a round of task `task_id`."""
+
+
+class PrintTableInfo(TaskSchedulerCallback):
+    """Prints the table of all tasks before each round."""
+
+    def pre_tune(self, task_scheduler, task_id):
+        s = task_scheduler
+        if s.tune_option is not None and s.tune_option.verbose < 1:
+            return
+        text = self.table(s, task_id)
+        say = s.measurer.progress.say if s.measurer is not None else print
+        say(text)
+
+    @staticmethod
+    def table(s, task_id):
+        """The table as text."""
+        rule, wide = "-" * 113, 61
+        out = ["-" * 70, "-" * 30 + "  [ Task Scheduler ]", "-" * 70]
+        out.append("|  ID  |                       Task Description                        | Latency (ms) | Speed (GFLOPS) | Trials |")
+        out.append(rule)
+        for i, task in enumerate(s.tasks):
+            cost = s.best_costs[i]
+            latency = f"{1e3 * cost:.3f}" if cost < 1e9 else "-"
+            flop = task.compute_dag.flop_ct
+            speed = f"{flop / cost / 1e9:.2f}" if cost < 1e9 and flop > 0 else "-"
+            desc = task.desc if len(task.desc) <= wide else task.desc[: wide - 2] + ".."
+            out.append(f"| {i:4d} | {desc:>{wide}} | {latency:>12} | {speed:>14} | {s.task_trials[i]:6d} |")
+        out.append(rule)
+        total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.best_costs) else "-"
+        out.append(f"Estimated total latency: {total} ms\tTrials: {s.ct}\tUsed time : {time.time() - s.tic:.0f} s\tNext ID: {task_id if task_id >= 0 else '-'}\t")
+        return "\n".join(out)
+
+
+class LogEstimatedLatency(TaskSchedulerCallback):
+    """Appends one line per round to a file: elapsed seconds, estimated latency, trials.
+
+    Parameters
+    ----------
+    log_file : str
+        Started anew by each run that does not go on from a log.
+    """
+
+    def __init__(self, log_file):
+        self.log_file = log_file
+
+    def start(self, task_scheduler):
+        """Before the first round."""
+        if not task_scheduler.load_log_file and os.path.exists(self.log_file):
+            os.remove(self.log_file)
+
+    def post_tune(self, task_scheduler, task_id):
+        s = task_scheduler
+        total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.best_costs) else "N/A"
+        with open(self.log_file, "a", encoding="utf-8") as f:
+            f.write(f"ElapsedTime(s)\t{time.time() - s.tic:.0f}\tEstimatedLatency(ms)\t{total}\tTrials\t{s.ct}\n")
