@@ -2,10 +2,6 @@
 #ifndef NS_SEARCH_PENDING_H
 #define NS_SEARCH_PENDING_H
 #include "schedule/schedule.h"
-#pragma weak low_loops
-#pragma weak low_build
-#pragma weak low_gpu_check
-#pragma weak gen_source
-#pragma weak gen_manifest
+
 #pragma weak dag_rewrite_layout
 #endif
