@@ -30,7 +30,7 @@ def optimize(mod, target, params=None, opt_level=None):
     convert = [T.ConvertLayout({"nn.conv2d": [layout, "default"]})] if layout else []
     with ctx:
         return _t.Sequential([
-            T.RemoveUnusedFunctions(), T.InferType(), *convert, T.SimplifyInference(), T.EliminateCommonSubexpr(),
+            T.RemoveUnusedFunctions(), T.InferType(), T.Inline(), *convert, T.SimplifyInference(), T.EliminateCommonSubexpr(),
             T.FoldConstant(), T.FoldScaleAxis(), T.SimplifyExpr(), T.CanonicalizeOps(), T.AlterOpLayout(target), T.FoldConstant(),
         ])(mod)
 

@@ -6,10 +6,11 @@ from .basic import InferType, RemoveUnusedFunctions
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
+from .inline import Inline
 from .simplify import CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 
 __all__ = [
     "Pass", "PassContext", "Sequential", "function_pass", "module_pass", "AlterOpLayout", "InferType", "RemoveUnusedFunctions",
     "FoldConstant", "BackwardFoldScaleAxis", "FoldScaleAxis", "ForwardFoldScaleAxis", "DefuseOps", "FuseOps", "CanonicalizeOps",
-    "EliminateCommonSubexpr", "SimplifyExpr", "SimplifyInference",
+    "EliminateCommonSubexpr", "Inline", "SimplifyExpr", "SimplifyInference",
 ]

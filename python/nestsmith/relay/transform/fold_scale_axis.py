@@ -13,6 +13,7 @@ from ... import transform as _t
 from .. import op
 from ..expr import Call, Constant, Function, children, count_refs, post_order, with_children
 from ..op.nn import conv_axes
+from ..ty import TensorType
 
 __all__ = ["BackwardFoldScaleAxis", "ForwardFoldScaleAxis", "FoldScaleAxis"]
 
@@ -33,9 +34,28 @@ def fits(big, small, axes):
     return all(d == 1 for i, d in enumerate(small.shape) if i + off not in axes)
 
 
+def _small(scale):
+    """Whether the scale is a constant or comes from tensors no larger than itself, such as batch-norm vectors. A gate computed
+    from the data must not be folded: the weight would have to be scaled anew in every run."""
+    if isinstance(scale, Constant):
+        return True
+    most = scale.checked_type.size
+    stack, seen = [scale], set()
+    while stack:
+        e = stack.pop()
+        if id(e) in seen:
+            continue
+        seen.add(id(e))
+        t = e.checked_type
+        if not isinstance(t, TensorType) or not t.is_static or t.size > most or len(seen) > 64:
+            return False
+        stack.extend(children(e))
+    return True
+
+
 def _usable(message, scale, big):
     axes, positive = message
-    if not axes or not fits(big, scale.checked_type, axes):
+    if not axes or not fits(big, scale.checked_type, axes) or not _small(scale):
         return False
     if positive:
         return isinstance(scale, Constant) and str(scale.data.dtype) in _POSITIVE_DTYPES and bool(np.all(scale.data >= 0))

@@ -1,0 +1,124 @@
+"""From a fused module to the graph file: nodes in the order of execution, storage ids, constants taken out as parameters."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from .. import _core
+from .expr import Call, Constant, Function, If, Tuple, TupleGetItem, Var, post_order
+from .ty import TupleType
+
+__all__ = ["GraphCode", "generate"]
+
+_NULL, _CALL, _NOP = 0, 1, 2
+
+
+class GraphCode:
+    """The result: `json` (the graph file), `params` (name -> NumPy array), `bytes` (planned memory), `input_names`."""
+
+    def __init__(self, text, params, nbytes, input_names):
+        self.json, self.params, self.bytes, self.input_names = text, params, nbytes, input_names
+
+
+class _Generator:
+    def __init__(self, programs):
+        self.programs = programs  # id of call -> (program or None for a reshape, kernel)
+        self.nodes, self.types, self.row, self.plan = [], [], [0], []
+        self.entries, self.params, self.used = {}, {}, set()
+
+    def add(self, node, kind, inputs, types):
+        """Appends a node; returns its entries."""
+        node["inputs"] = [[self.node_of[i], i - self.row[self.node_of[i]], 0] for i in inputs]
+        first = self.row[-1]
+        self.nodes.append(node)
+        self.plan.append((kind, list(inputs), len(types)))
+        self.types += types
+        self.row.append(first + len(types))
+        out = list(range(first, first + len(types)))
+        for i in out:
+            self.node_of[i] = len(self.nodes) - 1
+        return out
+
+    def unique(self, name):
+        base, k = name, 0
+        while name in self.used:
+            k += 1
+            name = f"{base}_{k}"
+        self.used.add(name)
+        return name
+
+    def null(self, name, t):
+        if isinstance(t, TupleType):
+            raise ValueError(f"parameter {name!r} is a tuple; a compiled network takes tensors")
+        return self.add({"op": "null", "name": self.unique(name)}, _NULL, [], [t])
+
+    def call(self, e):
+        program = self.programs.get(id(e))
+        if program is None:
+            raise ValueError(f"a call of {e.op!r} is left in the network; only fused functions can be compiled")
+        flat = [i for a in e.args for i in self.entries[id(a)]]
+        t = e.checked_type
+        types = list(t.fields) if isinstance(t, TupleType) else [t]
+        name = self.unique(program.name)
+        if program.reshape:
+            attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
+            return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, flat, types)
+        inputs = [flat[k] for k in program.arg_index]
+        attrs = {"func_name": program.name, "flatten_data": "0", "num_inputs": str(len(inputs)), "num_outputs": str(len(types))}
+        return self.add({"op": "tvm_op", "name": name, "attrs": attrs}, _CALL, inputs, types)
+
+    def run(self, func):
+        self.node_of = {}
+        for p in func.params:
+            self.entries[id(p)] = self.null(p.name_hint, p.checked_type)
+        inputs = [n["name"] for n in self.nodes]
+        for e in post_order(func.body):
+            if isinstance(e, Var):
+                if id(e) not in self.entries:
+                    raise ValueError(f"variable {e.name_hint!r} is no parameter of the network")
+            elif isinstance(e, Constant):
+                name = f"p{len(self.params)}"
+                self.entries[id(e)] = self.null(name, e.checked_type)
+                self.params[self.nodes[-1]["name"]] = np.ascontiguousarray(e.data)
+            elif isinstance(e, Tuple):
+                self.entries[id(e)] = [i for f in e.fields for i in self.entries[id(f)]]
+            elif isinstance(e, TupleGetItem):
+                self.entries[id(e)] = self.field(e)
+            elif isinstance(e, Call):
+                self.entries[id(e)] = self.call(e)
+            elif isinstance(e, If):
+                raise ValueError("the network branches on data (if); the graph executor runs straight-line networks only")
+            elif not isinstance(e, Function):
+                raise ValueError(f"a {type(e).__name__} cannot be compiled")
+        return inputs
+
+    def field(self, e):
+        def width(t):
+            return sum(map(width, t.fields)) if isinstance(t, TupleType) else 1
+
+        widths = [width(t) for t in e.tuple_value.checked_type.fields]
+        begin = sum(widths[: e.index])
+        return self.entries[id(e.tuple_value)][begin: begin + widths[e.index]]
+
+
+def generate(func, programs, device_type):
+    """The graph of `func` (the fused ``main``); `programs` maps the id of every call to its program."""
+    g = _Generator(programs)
+    inputs = g.run(func)
+    heads = g.entries[id(func.body)]
+    storage, sizes = _core.graph_plan(g.plan, [t.nbytes for t in g.types], heads)
+    text = json.dumps({
+        "nodes": g.nodes,
+        "arg_nodes": [i for i, n in enumerate(g.nodes) if n["op"] == "null"],
+        "heads": [[g.node_of[h], h - g.row[g.node_of[h]], 0] for h in heads],
+        "attrs": {
+            "dltype": ["list_str", [t.dtype for t in g.types]],
+            "device_index": ["list_int", [device_type] * len(g.types)],
+            "storage_id": ["list_int", storage],
+            "shape": ["list_shape", [list(t.shape) for t in g.types]],
+        },
+        "node_row_ptr": g.row,
+    })
+    return GraphCode(text, g.params, sum(sizes), inputs)
