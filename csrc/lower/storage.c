@@ -54,7 +54,7 @@ int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
 }
 
 typedef struct { int32_t start; VEC(int32_t) pending; } Level;
-typedef struct { IrCtx *c; VEC(LiveBuf) live; MapU64 index; VEC(Level) stack; int32_t point; } Lives;
+typedef struct { IrCtx *c; VEC(LiveBuf) live; MapU64 index; VEC(Level) stack; int32_t point; bool in_kernel; } Lives;
 
 static void life_access(Lives *l, BufferId b) {
   int32_t i = mapu_get(&l->index, (uint64_t)b, -1);
@@ -82,10 +82,15 @@ static void lives(Lives *l, const Stmt *s) {
   switch (s->kind) {
   case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) lives(l, s->u.seq.at[i]); return;
   case ST_FOR: {
-    bool level = s->u.loop.kind < FOR_VTHREAD; /* thread axes and virtual threads run in lock-step: no level of their own */
+    /* Thread axes and virtual threads run in lock-step: no level of their own. But seen from outside a kernel is one
+     * statement: its blocks run in any order, so what one of them still reads another must not overwrite. */
+    bool hw = for_is_block(s->u.loop.kind) || for_is_thread(s->u.loop.kind), launch = hw && !l->in_kernel;
+    bool level = s->u.loop.kind < FOR_VTHREAD || launch;
     if (level) life_open(l);
+    if (launch) l->in_kernel = true;
     life_expr(l, s->u.loop.extent);
     lives(l, s->u.loop.body);
+    if (launch) l->in_kernel = false;
     if (level) life_close(l);
     return;
   }
