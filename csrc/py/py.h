@@ -31,7 +31,8 @@ extern PyTypeObject *PyState_Type;
 /* One init function per file; adds types and functions to the module. 0 or -1 with exception set. */
 int py_init_te(PyObject *m);
 int py_init_schedule(PyObject *m);
-int py_init_lower(PyObject *m);   /* lower, codegen, interp */
+int py_init_lower(PyObject *m);
+int py_init_codegen(PyObject *m); /* codegen, interp */
 int py_init_device(PyObject *m);  /* device, build, measure */
 int py_init_search(PyObject *m);  /* search, tune */
 int py_init_graph(PyObject *m);

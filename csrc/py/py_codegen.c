@@ -1,0 +1,256 @@
+/* Bindings of codegen and interp: source text and manifest of a State's program, and its execution by the interpreter on
+ * NumPy arrays. Every call works in a clone of the State's context and leaves the State as it was; the GIL is released.
+ */
+#include <string.h>
+#include "codegen/codegen.h"
+#include "interp/interp.h"
+#include "py/py.h"
+
+/* ---- targets ---- */
+typedef struct { const char *name; TargetKind kind; } TargetName;
+static const TargetName TARGETS[] = {{"c", TG_CPU}, {"llvm", TG_CPU}, {"cpu", TG_CPU}, {"cuda", TG_CUDA}, {"nvidia", TG_CUDA}, {"opencl", TG_OPENCL}};
+
+static bool hw_field(PyObject *seq, int i, int64_t *out) {
+  *out = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(seq, i));
+  return !(*out == -1 && PyErr_Occurred());
+}
+
+static bool target_from(const char *kind, PyObject *hw, int sm, int fast_math, int mali, Target *out) {
+  static const int64_t DEFAULTS[2][8] = {{1, 64, 64, 0, 0, 0, 0, 0}, {-1, 16, 64, 49152, 2147483647, 1024, 8, 32}};
+  *out = (Target){.sm = sm, .fast_math = fast_math, .mali = mali != 0};
+  int at = -1;
+  for (int i = 0; i < NS_COUNT(TARGETS) && at < 0; i++)
+    if (!strcmp(TARGETS[i].name, kind)) at = i;
+  if (at < 0) return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"", kind), false;
+  out->kind = TARGETS[at].kind;
+  int64_t v[8];
+  memcpy(v, DEFAULTS[out->kind != TG_CPU], sizeof v);
+  if (hw && hw != Py_None) {
+    PyObject *seq = PySequence_Fast(hw, "hw must be a sequence of 8 integers");
+    if (!seq) return false;
+    bool ok = PySequence_Fast_GET_SIZE(seq) == 8;
+    if (!ok) PyErr_Format(PyExc_ValueError, "hw must have 8 integers (cores, vector bytes, cache line bytes, shared bytes, local bytes, threads, vthreads, warp size), not %zd",
+                          PySequence_Fast_GET_SIZE(seq));
+    for (int i = 0; i < 8 && ok; i++) ok = hw_field(seq, i, &v[i]);
+    Py_DECREF(seq);
+    if (!ok) return false;
+  }
+  out->hw = (HwParams){(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], v[3], v[4], (int32_t)v[5], (int32_t)v[6], (int32_t)v[7]};
+  return true;
+}
+
+/* ---- arrays ---- */
+static bool format_matches(DType t, const char *fmt, Py_ssize_t itemsize) {
+  if (itemsize != dtype_bytes(t)) return false;
+  if (!fmt) return t.bits == 8;
+  char f = fmt[0] == '<' || fmt[0] == '=' || fmt[0] == '@' ? fmt[1] : fmt[0];
+  if (dtype_is_bool(t)) return strchr("?bB", f) != NULL;
+  if (t.code == DT_FLOAT) return strchr("efd", f) != NULL;
+  if (t.code == DT_BFLOAT) return true;
+  if (t.code == DT_INT) return strchr("bhilq", f) != NULL;
+  return strchr("BHILQ", f) != NULL;
+}
+
+typedef struct { Py_buffer at[64]; void *data[64]; int n; } Arrays;
+
+static void arrays_release(Arrays *a) {
+  for (int i = 0; i < a->n; i++) PyBuffer_Release(&a->at[i]);
+  a->n = 0;
+}
+
+/* One C-contiguous array per tensor of the DAG, of its dtype and number of elements. */
+static bool arrays_get(PyObject *list, const IrCtx *c, const TeDag *d, Arrays *a) {
+  a->n = 0;
+  PyObject *seq = PySequence_Fast(list, "arrays must be a sequence");
+  if (!seq) return false;
+  if (PySequence_Fast_GET_SIZE(seq) != d->n_tensors || d->n_tensors > 64) {
+    PyErr_Format(PyExc_ValueError, "%d arrays are needed, one per tensor of the DAG (inputs and outputs), but %zd were given", d->n_tensors, PySequence_Fast_GET_SIZE(seq));
+    Py_DECREF(seq);
+    return false;
+  }
+  for (int i = 0; i < d->n_tensors; i++) {
+    const IrTensor *t = ir_tensor(c, d->tensor[i]);
+    bool out = te_op_of(c, d->tensor[i])->kind == TE_COMPUTE;
+    if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(seq, i), &a->at[i], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (out ? PyBUF_WRITABLE : 0)) < 0) goto fail;
+    a->n = i + 1;
+    a->data[i] = a->at[i].buf;
+    int64_t n = 1, v = 0;
+    bool fixed = true;
+    for (int k = 0; k < t->rank && fixed; k++) fixed = ex_const_int(c, t->shape[k], &v) && i64_mul(n, v, &n);
+    if (!fixed) {
+      PyErr_Format(PyExc_ValueError, "tensor '%s' has a symbolic shape; arrays need constants", t->name);
+      goto fail;
+    }
+    if (!format_matches(t->type, a->at[i].format, a->at[i].itemsize) || a->at[i].len != n * a->at[i].itemsize) {
+      PyErr_Format(PyExc_ValueError, "array %d (tensor '%s') has %zd bytes of format '%s'; %lld elements of %d bytes in the tensor's dtype are needed", i, t->name, a->at[i].len,
+                   a->at[i].format ? a->at[i].format : "B", (long long)n, dtype_bytes(t->type));
+      goto fail;
+    }
+  }
+  Py_DECREF(seq);
+  return true;
+fail:
+  Py_DECREF(seq);
+  arrays_release(a);
+  return false;
+}
+
+/* ---- programs ---- */
+typedef struct {
+  PyState *o;
+  Target t;
+  const char *name;
+  bool loops;
+  void *const *data;
+  int64_t max_steps;
+  IrCtx *c;
+  char *source, *manifest;
+  InterpReport report;
+} Job;
+
+static Func loops_of(Job *j) {
+  State *s = state_copy(j->c, j->o->state);
+  if (!s->bounded) state_infer_bounds(s);
+  return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, false);
+}
+
+static void do_source(void *arg) {
+  Job *j = arg;
+  Program p = low_build(loops_of(j), j->name);
+  j->source = gen_source(&p);
+  j->manifest = gen_manifest(&p);
+}
+
+static void do_interp(void *arg) {
+  Job *j = arg;
+  Func f = loops_of(j);
+  if (j->loops) j->report = interp_run(&f, j->data, j->max_steps);
+  else {
+    Program p = low_build(f, j->name);
+    j->report = interp_run_program(&p, j->data, j->max_steps);
+  }
+}
+
+/* Runs body in a clone of the State's context, without the GIL. The caller frees j->c. */
+static bool run_job(Job *j, Err *err, ErrBody body) {
+  err_init(err);
+  j->c = ir_clone(j->o->own.ctx, err);
+  if (!j->c) return PyErr_NoMemory(), false;
+  ErrCode code;
+  Py_BEGIN_ALLOW_THREADS
+  code = err_try(err, body, j);
+  Py_END_ALLOW_THREADS
+  if (code == NS_OK) return true;
+  py_raise(err, code);
+  ir_free(j->c);
+  return false;
+}
+
+static const char *const SOURCE_DOC =
+    "gen_source(state, target, *, hw=None, sm=90, fast_math=1, mali=False, name=\"default_function\")\n--\n\n"
+    "Source text and manifest of the program that a State describes.\n\n"
+    "target: \"c\" (or \"llvm\"), \"cuda\" or \"opencl\"; hw: the eight hardware parameters, None for defaults.\n"
+    "Returns (source, manifest), both str; the manifest is JSON. Raises ValueError if the State is no valid program.";
+
+static PyObject *py_gen_source(PyObject *m, PyObject *args, PyObject *kw) {
+  static char *names[] = {"state", "target", "hw", "sm", "fast_math", "mali", "name", NULL};
+  PyObject *state, *hw = NULL, *out;
+  const char *kind, *name = "default_function";
+  int sm = 90, fast_math = 1, mali = 0;
+  (void)m;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!s|$Oiips", names, PyState_Type, &state, &kind, &hw, &sm, &fast_math, &mali, &name)) return NULL;
+  Job j = {.o = (PyState *)state, .name = name};
+  Err err;
+  if (!target_from(kind, hw, sm, fast_math, mali, &j.t) || !run_job(&j, &err, do_source)) return NULL;
+  out = Py_BuildValue("(ss)", j.source, j.manifest);
+  ir_free(j.c);
+  return out;
+}
+
+static PyObject *report_dict(const InterpReport *r) {
+  PyObject *list = PyList_New(r->n);
+  for (int i = 0; list && i < r->n; i++) {
+    PyObject *s = PyUnicode_DecodeUTF8(r->finding[i], (Py_ssize_t)strlen(r->finding[i]), "replace");
+    if (!s) {
+      Py_DECREF(list);
+      return NULL;
+    }
+    PyList_SET_ITEM(list, i, s);
+  }
+  return list ? Py_BuildValue("{s:N,s:L,s:L}", "findings", list, "steps", (long long)r->steps, "misaligned", (long long)r->misaligned) : NULL;
+}
+
+static const char *const INTERP_DOC =
+    "interp(state, target, arrays, *, stage=\"program\", hw=None, sm=90, fast_math=1, mali=False, max_steps=100000000)\n--\n\n"
+    "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
+    "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
+    "multi-dimensional loop program) or \"program\" (the kernels that code is generated from). Returns a dict: findings\n"
+    "(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is exceeded.";
+
+static PyObject *py_interp(PyObject *m, PyObject *args, PyObject *kw) {
+  static char *names[] = {"state", "target", "arrays", "stage", "hw", "sm", "fast_math", "mali", "max_steps", NULL};
+  PyObject *state, *hw = NULL, *list, *out = NULL;
+  const char *kind, *stage = "program";
+  int sm = 90, fast_math = 1, mali = 0;
+  long long max_steps = 100000000;
+  (void)m;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO|$sOiipL", names, PyState_Type, &state, &kind, &list, &stage, &hw, &sm, &fast_math, &mali, &max_steps)) return NULL;
+  Job j = {.o = (PyState *)state, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
+  if (!j.loops && strcmp(stage, "program")) return PyErr_Format(PyExc_ValueError, "stage must be \"loops\" or \"program\", not '%s'", stage);
+  Arrays a;
+  Err err;
+  if (!target_from(kind, hw, sm, fast_math, mali, &j.t) || !arrays_get(list, j.o->own.ctx, j.o->state->dag0, &a)) return NULL;
+  j.data = a.data;
+  if (run_job(&j, &err, do_interp)) {
+    out = report_dict(&j.report);
+    ir_free(j.c);
+  }
+  arrays_release(&a);
+  return out;
+}
+
+/* ---- DAGs ---- */
+typedef struct { IrCtx *c; const TeDag *d; void *const *data; } DagJob;
+static void do_dag(void *arg) {
+  DagJob *j = arg;
+  interp_dag(j->c, j->d, j->data);
+}
+
+static const char *const DAG_DOC =
+    "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any schedule.\n\n"
+    "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written in place. Returns None.";
+
+static PyObject *py_interp_dag(PyObject *m, PyObject *args) {
+  PyObject *dag, *list;
+  (void)m;
+  if (!PyArg_ParseTuple(args, "O!O", PyDag_Type, &dag, &list)) return NULL;
+  PyDag *d = (PyDag *)dag;
+  Arrays a;
+  if (!arrays_get(list, d->own.ctx, d->dag, &a)) return NULL;
+  Err err;
+  err_init(&err);
+  DagJob j = {.c = ir_clone(d->own.ctx, &err), .d = d->dag, .data = a.data};
+  if (!j.c) {
+    arrays_release(&a);
+    return PyErr_NoMemory();
+  }
+  ErrCode code;
+  Py_BEGIN_ALLOW_THREADS
+  code = err_try(&err, do_dag, &j);
+  Py_END_ALLOW_THREADS
+  ir_free(j.c);
+  arrays_release(&a);
+  if (code != NS_OK) return py_raise(&err, code);
+  Py_RETURN_NONE;
+}
+
+int py_init_codegen(PyObject *m) {
+  static PyMethodDef METHODS[] = {{"gen_source", (PyCFunction)(void (*)(void))py_gen_source, METH_VARARGS | METH_KEYWORDS, NULL},
+                                  {"interp", (PyCFunction)(void (*)(void))py_interp, METH_VARARGS | METH_KEYWORDS, NULL},
+                                  {"interp_dag", py_interp_dag, METH_VARARGS, NULL},
+                                  {NULL, NULL, 0, NULL}};
+  METHODS[0].ml_doc = SOURCE_DOC;
+  METHODS[1].ml_doc = INTERP_DOC;
+  METHODS[2].ml_doc = DAG_DOC;
+  return PyModule_AddFunctions(m, METHODS);
+}
