@@ -3,6 +3,7 @@
  *   reference.c  inputs of a task and the outputs every candidate must produce
  *   session.c    lowering threads in front of the measuring pipeline
  *   source.c     a step list becomes source text and a manifest
+ *   learner.c    the learned scorer: measured states rank proposed ones
  *   schedule.c   the task scheduler's arithmetic (gradients)
  *
  * The session itself (search, build and run overlapping, callbacks, progress) is driven from Python, which only moves
@@ -12,6 +13,7 @@
 #define NS_TUNE_H
 #include "codegen/codegen.h"
 #include "measure/pipeline.h"
+#include "model/model.h"
 #include "search/search.h"
 
 typedef struct { const char *source, *manifest, *why; bool rewritten; } TuneSource; /* why: the GPU limit that is broken, or NULL; rewritten: weights are expected in another layout */
@@ -36,6 +38,17 @@ int session_pending(Session *s);
 int session_cancel(Session *s);
 void session_stop_above(Session *s, int task, double seconds);
 const DevInfo *session_device(const Session *s);
+
+/* ---- learned scorer (learner.c): one per session, shared by its tasks; add and train while no search runs ---- */
+typedef struct Learner Learner;
+typedef struct LearnerTask LearnerTask; /* lives as long as the Learner */
+Learner *learner_new(Err *e, uint64_t seed);
+void learner_free(Learner *l);
+LearnerTask *learner_task(Learner *l, const SearchTask *t); /* t must outlive the learner */
+void learner_add(LearnerTask *x, int n, const Step *steps, double seconds); /* 1e10: failed */
+bool learner_train(Learner *l, Pool *pool); /* trains if that is due; says whether it did */
+Scorer learner_scorer(LearnerTask *x);      /* the analytic estimate until the first training */
+CostModel *learner_model(const Learner *l);
 
 /* ---- task scheduler (schedule.c): 03 §5.3 ---- */
 typedef struct {

@@ -1,0 +1,99 @@
+/* The learned scorer: what a session has measured ranks what its searches propose.
+ *
+ * Every measured state is replayed once more to extract its features; a forest is trained when that is due. A candidate is
+ * scored in two steps: the closed-form facts refuse what breaks a limit of the device, then the forest scores the features
+ * of the loop program. The forest's score becomes a fitness in (0, 1] by the session's monotone map, plus a vanishing share
+ * of the raw score, so that order survives where the map is flat. Until the forest has seen enough, the analytic estimate
+ * speaks.
+ */
+#include "tune/tune.h"
+#include <math.h>
+
+struct Learner { Err *err; Arena *arena; CostModel *model; VEC(LearnerTask *) task; int failed; };
+struct LearnerTask { Learner *owner; const SearchTask *task; int number; };
+
+Learner *learner_new(Err *e, uint64_t seed) {
+  Arena *a = arena_new(e);
+  Learner *l = arena_new_of(a, Learner);
+  *l = (Learner){.err = e, .arena = a};
+  l->model = cost_new(e, seed, NULL);
+  return l;
+}
+
+void learner_free(Learner *l) {
+  if (!l) return;
+  cost_free(l->model);
+  arena_free(l->arena);
+}
+
+LearnerTask *learner_task(Learner *l, const SearchTask *t) {
+  LearnerTask *x = arena_new_of(l->arena, LearnerTask);
+  *x = (LearnerTask){l, t, l->task.len};
+  vec_push(l->arena, &l->task, x);
+  return x;
+}
+
+CostModel *learner_model(const Learner *l) { return l->model; }
+
+static Features features_of(State *s, const Target *t, const TeDag *d) {
+  Func f = low_loops(s, t, d->n_tensors, d->tensor, true);
+  return feat_extract(&f, FEAT_RULES_REPAIRED, true);
+}
+
+/* ---- learning ---- */
+typedef struct { LearnerTask *x; int n; const Step *steps; double seconds; } Add;
+
+static void add_body(void *arg) {
+  Add *a = arg;
+  const SearchTask *t = a->x->task;
+  IrCtx *c = ir_clone(task_ctx(t), a->x->owner->err);
+  State *s = state_replay(c, task_dag(t), a->n, a->steps);
+  state_infer_bounds(s);
+  Features f = features_of(s, task_target(t), task_dag(t));
+  cost_add(a->x->owner->model, a->x->number, &f, a->seconds);
+  ir_free(c);
+}
+
+void learner_add(LearnerTask *x, int n, const Step *steps, double seconds) {
+  Add a = {x, n, steps, seconds};
+  ErrCode code = err_try(x->owner->err, add_body, &a);
+  if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(x->owner->err, code);
+  if (code != NS_OK) x->owner->failed++; /* a state that cannot be lowered teaches nothing */
+}
+
+bool learner_train(Learner *l, Pool *pool) {
+  if (!cost_due(l->model)) return false;
+  cost_train(l->model, pool);
+  return true;
+}
+
+/* ---- scoring ---- */
+typedef struct { const LearnerTask *x; State *s; double out; } Score;
+
+static void score_body(void *arg) {
+  Score *c = arg;
+  const SearchTask *t = c->x->task;
+  StateFacts facts = state_facts(t, c->s);
+  if (facts.invalid) return;
+  Features f = features_of(c->s, task_target(t), task_dag(t));
+  double raw = cost_score(c->x->owner->model, &f);
+  if (!isfinite(raw)) return;
+  c->out = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
+}
+
+static void learned_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {
+  const LearnerTask *x = self;
+  if (!cost_ready(x->owner->model)) {
+    analytic_score(NULL, t, n, s, out);
+    return;
+  }
+  for (int i = 0; i < n; i++) {
+    Score c = {x, s[i], -INFINITY};
+    Err *e = ir_err(s[i]->ctx);
+    ErrCode code = err_try(e, score_body, &c);
+    if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(e, code);
+    out[i] = code == NS_OK ? c.out : -INFINITY;
+  }
+}
+
+Scorer learner_scorer(LearnerTask *x) { return (Scorer){learned_score, x}; }
