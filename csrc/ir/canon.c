@@ -312,6 +312,14 @@ static void cut_upper(Arith *a, DType type, const Term *t, int64_t cut, ExprId *
   }
 }
 
+/* Not an atom, but a sum that stayed together under a division. */
+static bool is_sum(Arith *a, ExprId x) {
+  ExprKind k = ir_kind(a->c, x);
+  if (k != IR_ADD && k != IR_SUB && k != IR_MUL && k != IR_FDIV && k != IR_FMOD) return false;
+  const Sum *s = canon(a, x);
+  return s->n != 1 || s->at[0].x != x;
+}
+
 const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
   if (k == 1) return s;
   SumBuf q, r;
@@ -334,11 +342,11 @@ const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
     ExprId x;
     int64_t upper;
     cut_upper(a, s->type, t, v, &x, &upper);
-    if (x != t->x) {
-      const Sum *inner = canon(a, x); /* x mod U, as written */
-      if (inner->n != 1 || inner->at[0].x != t->x) return NULL;
-    }
-    if (!upper || v < upper) sum_term(&q, x, v, upper, 1);
+    if (!upper && x == t->x && is_sum(a, x)) { /* a longer division of the whole sum may find more */
+      const Sum *d = sum_div(a, canon(a, x), v);
+      if (!d) return NULL;
+      sum_add(&q, d, 1);
+    } else if (!upper || v < upper) sum_term(&q, x, v, upper, 1);
   } else if (split_low(a, rest, k, &g, &high, &low)) {
     const Sum *d = sum_div(a, high, k / g);
     if (!d) return NULL;
@@ -369,7 +377,15 @@ const Sum *sum_mod(Arith *a, const Sum *s, int64_t k) {
     int64_t upper;
     cut_upper(a, s->type, t, v, &x, &upper);
     if (upper && divides(upper, v) && upper <= v) return rest;
-    if (!upper || divides(v, upper)) return single(a, s->type, x, t->lower, v, t->scale);
+    if (!upper || divides(v, upper)) {
+      if (x != t->x || !is_sum(a, x)) return single(a, s->type, x, t->lower, v, t->scale);
+      const Sum *m = sum_mod(a, canon(a, x), v);
+      if (m) m = sum_div(a, m, t->lower);
+      if (!m) return NULL;
+      sum_start(&r, a, s->type);
+      sum_add(&r, m, t->scale);
+      return sum_done(&r);
+    }
   } else if (split_low(a, rest, k, &g, &high, &low)) {
     const Sum *m = sum_mod(a, high, k / g);
     if (!m) return NULL;

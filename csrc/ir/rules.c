@@ -81,6 +81,8 @@ static ExprId build(Arith *a, ExprKind k, const Sum *l, const Sum *r) {
 }
 
 static ExprId compare_sums(Arith *a, ExprKind k, const Sum *p, const Sum *q);
+static ExprId compare(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y);
+static ExprId negation(Arith *a, ExprId e);
 
 /* floor(x / c) ? k and k ? floor(x / c), without the division; 0: not of this form */
 static ExprId undivide(Arith *a, ExprKind k, const Sum *l, const Sum *r) {
@@ -98,29 +100,6 @@ static ExprId undivide(Arith *a, ExprKind k, const Sum *l, const Sum *r) {
   b.base = w;
   const Sum *x = canon(a, t->x), *bound = sum_done(&b);
   return left ? compare_sums(a, IR_LT, x, bound) : compare_sums(a, k, bound, x);
-}
-
-static void divide_terms(SumBuf *b, int64_t g) {
-  for (int i = 0; i < b->n; i++) b->at[i].scale /= g;
-}
-
-static ExprId finish_sides(Arith *a, ExprKind k, Sides *s) {
-  SumBuf *l = &s->left, *r = &s->right;
-  int64_t g = 0;
-  for (int i = 0; i < l->n; i++) g = i64_gcd(g, l->at[i].scale);
-  for (int i = 0; i < r->n; i++) g = i64_gcd(g, r->at[i].scale);
-  if (k == IR_EQ && g > 1 && s->k % g) return boolean(a, false);
-  if (g > 1 && l->n + r->n <= 2) {
-    divide_terms(l, g);
-    divide_terms(r, g);
-    s->k = k == IR_LT ? -i64_floordiv(-s->k, g) : i64_floordiv(s->k, g);
-  }
-  if (l->n == 0) l->base = -s->k; /* a constant alone */
-  else r->base = s->k;
-  const Sum *ls = sum_done(l), *rs = sum_done(r);
-  if (!ls || !rs) return 0;
-  ExprId e = undivide(a, k, ls, rs);
-  return e ? e : build(a, k, ls, rs);
 }
 
 /* min(x, y) < z: x < z or y < z; the other three likewise */
@@ -144,20 +123,40 @@ static ExprId split_extreme(Arith *a, ExprKind k, const Sum *p, const Sum *q, bo
   return simp(a, ex_bin(a->c, (kind == IR_MIN) == left ? IR_OR : IR_AND, e[0], e[1]));
 }
 
+static void divide_terms(SumBuf *b, int64_t g) {
+  for (int i = 0; i < b->n; i++) b->at[i].scale /= g;
+}
+
+static ExprId finish_sides(Arith *a, ExprKind k, Sides *s) {
+  SumBuf *l = &s->left, *r = &s->right;
+  int64_t g = 0;
+  for (int i = 0; i < l->n; i++) g = i64_gcd(g, l->at[i].scale);
+  for (int i = 0; i < r->n; i++) g = i64_gcd(g, r->at[i].scale);
+  if (k == IR_EQ && g > 1 && s->k % g) return boolean(a, false);
+  if (g > 1 && l->n + r->n <= 2) {
+    divide_terms(l, g);
+    divide_terms(r, g);
+    s->k = k == IR_LT ? -i64_floordiv(-s->k, g) : i64_floordiv(s->k, g);
+  }
+  if (l->n == 0) l->base = -s->k; /* a constant alone */
+  else r->base = s->k;
+  const Sum *ls = sum_done(l), *rs = sum_done(r);
+  if (!ls || !rs) return 0;
+  ExprId e = undivide(a, k, ls, rs);
+  if (!e) e = split_extreme(a, k, ls, rs, true);
+  if (!e) e = split_extreme(a, k, ls, rs, false);
+  return e ? e : build(a, k, ls, rs);
+}
+
 static ExprId compare_sums(Arith *a, ExprKind k, const Sum *p, const Sum *q) { /* LT, LE, EQ */
   const Sum *d = sum_diff(a, p, q);
   if (!d) return build(a, k, p, q);
   int v = decide(a, d, k == IR_LT ? CMP_LT : k == IR_LE ? CMP_LE : CMP_EQ);
   if (v >= 0) return boolean(a, v);
-  ExprId e = split_extreme(a, k, p, q, true);
-  if (!e) e = split_extreme(a, k, p, q, false);
-  if (e) return e;
   Sides s;
-  if (take_sides(a, &s, p, q, k == IR_EQ) && (e = finish_sides(a, k, &s)) != 0) return e;
-  return build(a, k, p, q);
+  ExprId e = take_sides(a, &s, p, q, k == IR_EQ) ? finish_sides(a, k, &s) : 0;
+  return e ? e : build(a, k, p, q);
 }
-
-static ExprId negation(Arith *a, ExprId e);
 
 static ExprId compare(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
   IrCtx *c = a->c;
@@ -199,8 +198,9 @@ static ExprId negation(Arith *a, ExprId e) {
     DTypeCode code = (DTypeCode)ir_type(c, x).code;
     if (k == IR_EQ || k == IR_NE) return ex_bin(c, k == IR_EQ ? IR_NE : IR_EQ, x, y);
     if (code == DT_INT || code == DT_UINT) { /* not for floats: not-a-number */
-      if (k == IR_LT || k == IR_LE) return ex_bin(c, k == IR_LT ? IR_LE : IR_LT, y, x);
-      return ex_bin(c, k == IR_GT ? IR_LE : IR_LT, x, y);
+      if (k == IR_GT || k == IR_GE) return compare(a, k == IR_GT ? IR_LE : IR_LT, ex_bin(c, k == IR_GT ? IR_LE : IR_LT, x, y), x, y);
+      k = k == IR_LT ? IR_LE : IR_LT;
+      return compare(a, k, ex_bin(c, k, y, x), y, x);
     }
   }
   return ex_not(c, e);

@@ -222,6 +222,7 @@ static int64_t value(ExprId e) {
       if (*VARS[i] == p->sym) return val[i];
     abort();
   }
+  if (p->kind == IR_CALL) return value(ir_kid(c, e, value(ir_kid(c, e, 0)) ? 1 : 2)); /* if_then_else: one side only */
   int64_t k[3] = {0};
   for (int i = 0; i < p->n; i++) k[i] = value(ir_kid(c, e, i));
   switch ((ExprKind)p->kind) {
@@ -243,8 +244,7 @@ static int64_t value(ExprId e) {
     case IR_AND: return k[0] && k[1];
     case IR_OR: return k[0] || k[1];
     case IR_NOT: return !k[0];
-    case IR_SELECT:
-    case IR_CALL: return k[0] ? k[1] : k[2];
+    case IR_SELECT: return k[0] ? k[1] : k[2];
     default: abort();
   }
 }
@@ -254,7 +254,9 @@ static void draw(Rng *r) {
   for (int i = 0; i < NV; i++) val[i] = LIM[i] ? rng_below(r, LIM[i]) : i == NV - 1 ? rng_below(r, 100) : rng_below(r, 201) - 100;
 }
 
+static bool runs(ExprId e);
 static void check_same(ExprId e, ExprId f, int round) {
+  if (!runs(f)) fail_msg("round %d: %s can be evaluated, %s cannot", round, ex_text(c, e), ex_text(c, f));
   int64_t p = value(e), q = value(f);
   if (p != q) {
     fprintf(stderr, "round %d x %ld y %ld z %ld t %ld u %ld v %ld s %ld n %ld\n", round, (long)val[0], (long)val[1], (long)val[2], (long)val[3], (long)val[4], (long)val[5], (long)val[6], (long)val[7]);
@@ -264,6 +266,7 @@ static void check_same(ExprId e, ExprId f, int round) {
 
 static bool runs(ExprId e) { /* no division by zero anywhere */
   const ExprNode *p = ir_node(c, e);
+  if (p->kind == IR_CALL) return runs(ir_kid(c, e, 0)) && runs(ir_kid(c, e, value(ir_kid(c, e, 0)) ? 1 : 2));
   for (int i = 0; i < p->n; i++)
     if (!runs(ir_kid(c, e, i))) return false;
   return p->kind < IR_DIV || p->kind > IR_FMOD || value(ir_kid(c, e, 1)) != 0;
@@ -272,7 +275,7 @@ static bool runs(ExprId e) { /* no division by zero anywhere */
 static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) {
   Rng r;
   rng_seed(&r, seed);
-  long kept = 0, before = 0, after = 0;
+  long kept = 0, before = 0, after = 0, stable = 0;
   for (int i = 0; i < rounds; i++) {
     IrMark m = ir_mark(c);
     Arith *old = a;
@@ -284,7 +287,13 @@ static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) 
     ExprId f = ar_simplify(a, e);
     Bound b = ar_bound(a, e);
     Residue res = ar_residue(a, e);
-    assert_int_equal(ar_simplify(a, f) > 0, 1);
+    if (!fact) { /* a fresh look at the result finds nothing more to do, mostly */
+      Arith *again = ar_new(c);
+      ar_bind_range(again, tv, in(0), in(256)), ar_bind_range(again, uv, in(0), in(8)), ar_bind_range(again, vv, in(0), in(4)), ar_bind_range(again, sv, in(0), in(7));
+      ExprId g = ar_simplify(again, f);
+      stable += g == f;
+      if (g != f && getenv("NS_SHOW")) print_message("%s\n  -> %s\n  -> %s\n", ex_text(c, e), ex_text(c, f), ex_text(c, g));
+    }
     before += (long)strlen(ex_text(c, e)), after += (long)strlen(ex_text(c, f));
     for (int k = 0; k < 40; k++) {
       draw(&r);
@@ -299,7 +308,7 @@ static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) 
     a = old;
     ir_release(c, m);
   }
-  print_message("%d expressions, %ld evaluations, %ld characters became %ld\n", rounds, kept, before, after);
+  print_message("%d expressions, %ld evaluations, %ld characters became %ld, %ld fixed points\n", rounds, kept, before, after, stable);
 }
 
 static int rounds_of(int n_rounds) { /* NS_ROUNDS multiplies the effort */
