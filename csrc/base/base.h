@@ -122,10 +122,17 @@ void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg); /* items are ha
 /* ---- clock and numbers (util.c) ---- */
 double clock_now(void);                                /* monotonic seconds */
 double clock_unix(void);                               /* seconds since 1970 */
-bool i64_mul(int64_t a, int64_t b, int64_t *out);      /* false on overflow */
-bool i64_add(int64_t a, int64_t b, int64_t *out);
-int64_t i64_floordiv(int64_t a, int64_t b);            /* b != 0 */
-int64_t i64_floormod(int64_t a, int64_t b);
+static inline bool i64_mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); } /* false on overflow */
+static inline bool i64_add(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
+static inline int64_t i64_floordiv(int64_t a, int64_t b) { /* b != 0 */
+  if (b == -1) return (int64_t)(0 - (uint64_t)a);
+  return a / b - ((a % b != 0) & ((a < 0) != (b < 0)));
+}
+static inline int64_t i64_floormod(int64_t a, int64_t b) { /* b != 0 */
+  if (b == -1) return 0;
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
 int64_t i64_gcd(int64_t a, int64_t b);
 int64_t i64_ceildiv(int64_t a, int64_t b);             /* b > 0 */
 #endif

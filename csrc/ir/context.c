@@ -26,16 +26,11 @@ static void grow(Err *e, void *pp, int32_t *cap, int32_t need, size_t elem) {
 static void rehash(IrCtx *c, uint32_t size) {
   uint64_t *fresh = mem_alloc(c->err, size * sizeof *fresh);
   uint32_t mask = size - 1;
-  /* Re-insert in the order of ids: releasing relies on it. */
-  uint32_t *hash = c->n_expr > 1 ? mem_alloc(c->err, (size_t)c->n_expr * sizeof *hash) : NULL;
-  for (uint32_t i = 0; hash && c->slot && i <= c->mask; i++)
-    if (c->slot[i]) hash[(uint32_t)c->slot[i]] = (uint32_t)(c->slot[i] >> 32);
-  for (int32_t e = 1; e < c->n_expr; e++) {
-    uint32_t i = hash[e] & mask;
+  for (int32_t e = 1; e < c->n_expr; e++) { /* in the order of ids: releasing relies on it */
+    uint32_t i = c->hash[e] & mask;
     while (fresh[i]) i = (i + 1) & mask;
-    fresh[i] = (uint64_t)hash[e] << 32 | (uint32_t)e;
+    fresh[i] = (uint64_t)c->hash[e] << 32 | (uint32_t)e;
   }
-  free(hash);
   free(c->slot);
   c->slot = fresh;
   c->mask = mask;
@@ -45,6 +40,8 @@ static void grow_exprs(IrCtx *c, int32_t need) {
   if (need <= c->cap_expr) return;
   int32_t cap = c->cap_expr;
   grow(c->err, &c->depth, &cap, need, sizeof *c->depth);
+  cap = c->cap_expr;
+  grow(c->err, &c->hash, &cap, need, sizeof *c->hash);
   cap = c->cap_expr;
   grow(c->err, &c->t.node, &cap, need, sizeof *c->t.node);
   if ((int64_t)c->mask + 1 < (int64_t)cap * 2) {
@@ -114,6 +111,7 @@ static void fill_clone(void *arg) {
 #define COPY(field, n, cap) (d->field = copy_table(e, s->field, s->n, s->cap, sizeof *d->field), d->n = s->n, d->cap = s->cap)
   COPY(t.node, n_expr, cap_expr);
   COPY(depth, n_expr, cap_expr);
+  COPY(hash, n_expr, cap_expr);
   COPY(t.kid, n_kid, cap_kid);
   COPY(t.var, n_var, cap_var);
   COPY(tensor, n_tensor, cap_tensor);
@@ -138,6 +136,7 @@ void ir_free(IrCtx *c) {
   free(c->t.kid);
   free(c->t.var);
   free(c->depth);
+  free(c->hash);
   free(c->tensor);
   free(c->reducer);
   free(c->reduce);
@@ -214,6 +213,7 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
   if (n) memcpy(c->t.kid + c->n_kid, kids, (size_t)n * sizeof *kids);
   c->n_kid += n;
   c->depth[e] = (uint16_t)(depth + 1);
+  c->hash[e] = hash;
   c->slot[i] = (uint64_t)hash << 32 | (uint32_t)e;
   return e;
 }
@@ -225,8 +225,7 @@ IrMark ir_mark(const IrCtx *c) {
 
 void ir_release(IrCtx *c, IrMark m) {
   for (ExprId e = c->n_expr - 1; e >= m.exprs; e--) {
-    const ExprNode *p = c->t.node + e;
-    uint32_t i = node_hash((ExprKind)p->kind, p->type, p->sym, p->n, c->t.kid + p->kid0, p->u.i) & c->mask;
+    uint32_t i = c->hash[e] & c->mask;
     while ((uint32_t)c->slot[i] != (uint32_t)e) i = (i + 1) & c->mask;
     c->slot[i] = 0;
   }

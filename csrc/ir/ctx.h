@@ -27,6 +27,7 @@ struct IrCtx {
   Err *err;
   Arena *arena;
   uint16_t *depth; /* nesting of each expression */
+  uint32_t *hash;  /* of each expression, never 0 */
   IrTensor *tensor;
   IrReducer *reducer;
   IrReduce *reduce;

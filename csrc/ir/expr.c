@@ -10,7 +10,6 @@ const DType DT_I32 = {DT_INT, 32, 1}, DT_I64 = {DT_INT, 64, 1}, DT_F32 = {DT_FLO
 const DType DT_BOOL = {DT_UINT, 1, 1}, DT_U8 = {DT_UINT, 8, 1}, DT_I8 = {DT_INT, 8, 1};
 
 DType dtype(DTypeCode code, int bits) { return (DType){(uint8_t)code, (uint8_t)bits, 1}; }
-bool dtype_eq(DType a, DType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 DType dtype_lanes(DType t, int lanes) { return (DType){t.code, t.bits, (uint16_t)lanes}; }
 bool dtype_is_bool(DType t) { return t.code == DT_UINT && t.bits == 1; }
 int dtype_bytes(DType t) { return (t.bits + 7) / 8 * t.lanes; }

@@ -22,7 +22,7 @@ typedef enum { DT_INT, DT_UINT, DT_FLOAT, DT_HANDLE, DT_BFLOAT } DTypeCode; /* b
 typedef struct { uint8_t code, bits; uint16_t lanes; } DType;
 DType dtype(DTypeCode code, int bits);
 extern const DType DT_I32, DT_I64, DT_F32, DT_F16, DT_F64, DT_BOOL, DT_U8, DT_I8;
-bool dtype_eq(DType a, DType b);
+static inline bool dtype_eq(DType a, DType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 DType dtype_lanes(DType t, int lanes);
 bool dtype_is_bool(DType t);
 int dtype_bytes(DType t);                          /* of all lanes; bool counts 1 byte per lane */

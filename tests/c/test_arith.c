@@ -355,7 +355,7 @@ static void random_intervals(void **st) {
 static void speed(void **st) {
   (void)st;
   double t0 = clock_now();
-  int rounds = 2000;
+  int rounds = getenv("NS_ROUNDS") ? 200000 : 2000;
   ExprId io, ii, f;
   var("io", &io, 14), var("ii", &ii, 16), var("f", &f, 3136);
   IrMark m = ir_mark(c);

@@ -1,0 +1,206 @@
+/* Base: errors, arenas, text, maps, md5, random numbers, threads, numbers; and running out of memory everywhere in ir. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ir/ir.h"
+
+static Err err;
+static int setup(void **st) { (void)st; err_init(&err); return 0; }
+
+/* ---- errors ---- */
+static void fail_seven(void *arg) { err_raise(&err, NS_ERR_VALUE, "seven is %d", *(int *)arg); }
+static void nested(void *arg) {
+  ErrCode code = err_try(&err, fail_seven, arg);
+  assert_int_equal(code, NS_ERR_VALUE);
+  err_rethrow(&err, code);
+}
+static void reuse_message(void *arg) { (void)arg; err_raise(&err, NS_ERR_IO, "again: %s", err.msg); }
+static void poll(void *arg) { (void)arg; err_poll(&err); }
+
+static void errors(void **st) {
+  (void)st;
+  int seven = 7;
+  assert_int_equal(err_try(&err, nested, &seven), NS_ERR_VALUE);
+  assert_string_equal(err.msg, "seven is 7");
+  assert_null(err.top);
+  assert_int_equal(err_try(&err, reuse_message, NULL), NS_ERR_IO);
+  assert_string_equal(err.msg, "again: seven is 7");
+  volatile int flag = 0;
+  err.interrupt = &flag;
+  assert_int_equal(err_try(&err, poll, NULL), NS_OK);
+  flag = 1;
+  assert_int_equal(err_try(&err, poll, NULL), NS_ERR_INTERRUPT);
+}
+
+/* ---- arenas ---- */
+static void huge(void *arg) { arena_alloc(arg, SIZE_MAX / 2); }
+
+static void arenas(void **st) {
+  (void)st;
+  Arena *a = arena_new(&err);
+  char *p = arena_printf(a, "%s-%d", "x", 12);
+  ArenaMark m = arena_mark(a);
+  size_t before = arena_bytes(a);
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < 2000; i++) {
+      unsigned char *q = arena_alloc(a, (size_t)i);
+      assert_int_equal((uintptr_t)q % 16, 0);
+      for (int j = 0; j < i; j += 97) assert_int_equal(q[j], 0);
+      memset(q, 255, (size_t)i);
+    }
+    assert_true(arena_bytes(a) > 1900000);
+    arena_release(a, m);
+    assert_int_equal(arena_bytes(a), before);
+  }
+  assert_string_equal(p, "x-12");
+  arena_alloc(a, 50 << 20);
+  assert_int_equal(err_try(&err, huge, a), NS_ERR_MEMORY);
+  VEC(int) v = {0};
+  for (int i = 0; i < 1000; i++) vec_push(a, &v, i);
+  for (int i = 0; i < 1000; i++) assert_int_equal(v.at[i], i);
+  StrBuf b;
+  sb_init(&b, a);
+  assert_string_equal(sb_str(&b), "");
+  for (int i = 0; i < 500; i++) sb_printf(&b, "%d,", i);
+  sb_spaces(&b, 3);
+  sb_putc(&b, '.');
+  assert_int_equal(b.len, 10 * 2 + 90 * 3 + 400 * 4 + 4);
+  assert_int_equal(strlen(sb_str(&b)), b.len);
+  char big[5000];
+  memset(big, 'z', sizeof big);
+  big[4999] = 0;
+  sb_printf(&b, "%s", big);
+  assert_string_equal(sb_str(&b) + b.len - 4999, big);
+  arena_free(a);
+  arena_free(NULL);
+}
+
+static void maps(void **st) {
+  (void)st;
+  Arena *a = arena_new(&err);
+  MapU64 m;
+  mapu_init(&m, a);
+  assert_int_equal(mapu_get(&m, 5, -1), -1);
+  for (uint64_t i = 0; i < 5000; i++) mapu_set(&m, i * i * 0x100000001u, (int32_t)i);
+  mapu_set(&m, 0, 77);
+  assert_int_equal(m.len, 5000);
+  for (uint64_t i = 1; i < 5000; i++) assert_int_equal(mapu_get(&m, i * i * 0x100000001u, -1), i);
+  assert_int_equal(mapu_get(&m, 0, -1), 77);
+  assert_int_equal(mapu_get(&m, UINT64_MAX, -1), -1);
+  MapStr s;
+  maps_init(&s, a);
+  for (int i = 0; i < 3000; i++) maps_set(&s, arena_printf(a, "key%d", i), i);
+  for (int i = 0; i < 3000; i++) assert_int_equal(maps_get(&s, arena_printf(a, "key%d", i), -1), i);
+  assert_int_equal(maps_get(&s, "", -1), -1);
+  char hex[33];
+  static const struct { const char *text, *md5; } MD5[] = {/* RFC 1321, A.5 */
+      {"", "d41d8cd98f00b204e9800998ecf8427e"}, {"a", "0cc175b9c0f1b6a831c399e269772661"}, {"message digest", "f96b697d7cb7938d525a2f31aaf161d0"},
+      {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "d174ab98d277d9f5a5611c2c9f419d9f"},
+      {"12345678901234567890123456789012345678901234567890123456789012345678901234567890", "57edf4a22be3c955ac49da2e2107b67a"}};
+  for (int i = 0; i < NS_COUNT(MD5); i++) {
+    md5_hex(MD5[i].text, strlen(MD5[i].text), hex);
+    assert_string_equal(hex, MD5[i].md5);
+  }
+  arena_free(a);
+}
+
+static void numbers(void **st) {
+  (void)st;
+  int64_t v;
+  assert_false(i64_mul(INT64_MAX, 2, &v));
+  assert_false(i64_add(INT64_MIN, -1, &v));
+  for (int64_t x = -20; x <= 20; x++)
+    for (int64_t y = -7; y <= 7; y++) {
+      if (y == 0) continue;
+      int64_t q = i64_floordiv(x, y), r = i64_floormod(x, y);
+      assert_int_equal(q * y + r, x);
+      assert_true(r == 0 || (r < 0) == (y < 0));
+      if (y > 0) assert_int_equal(i64_ceildiv(x, y), -i64_floordiv(-x, y));
+    }
+  assert_int_equal(i64_gcd(-12, 18), 6);
+  assert_int_equal(i64_gcd(0, 0), 0);
+  assert_int_equal(i64_floordiv(INT64_MIN, -1), INT64_MIN);
+  Rng r, s;
+  rng_seed(&r, 42), rng_seed(&s, 42);
+  int count[6] = {0};
+  for (int i = 0; i < 60000; i++) {
+    int64_t k = rng_below(&r, 6);
+    assert_int_equal(k, rng_below(&s, 6));
+    count[k]++;
+  }
+  for (int i = 0; i < 6; i++) assert_true(count[i] > 9500 && count[i] < 10500);
+  Rng t = rng_split(&r);
+  assert_true(rng_next(&t) != rng_next(&r));
+  for (int i = 0; i < 1000; i++) {
+    double u = rng_unit(&r);
+    assert_true(u >= 0 && u < 1);
+  }
+  assert_true(clock_now() > 0 && clock_unix() > 1.6e9);
+}
+
+typedef struct { atomic_int seen[10000]; atomic_int workers[8]; } Count;
+static void count_job(void *arg, int worker, int64_t item) {
+  Count *c = arg;
+  atomic_fetch_add(&c->seen[item], 1);
+  atomic_fetch_add(&c->workers[worker], 1);
+}
+static void no_threads(void *arg) { (void)arg; pool_new(0, &err); }
+
+static void pools(void **st) {
+  (void)st;
+  static Count c;
+  for (int n = 1; n <= 4; n += 3) {
+    Pool *p = pool_new(n, &err);
+    assert_int_equal(pool_size(p), n);
+    memset(&c, 0, sizeof c);
+    for (int round = 0; round < 20; round++) pool_run(p, round % 2 ? 10000 : 3, count_job, &c);
+    for (int i = 0; i < 10000; i++) assert_int_equal(c.seen[i], i < 3 ? 20 : 10);
+    pool_run(p, 0, count_job, &c);
+    pool_free(p);
+  }
+  assert_int_equal(err_try(&err, no_threads, NULL), NS_ERR_VALUE);
+}
+
+/* ---- out of memory: the n-th allocation fails, for every n until the work succeeds ---- */
+static void work(void *arg) {
+  IrCtx *c = ir_new(&err);
+  *(IrCtx **)arg = c;
+  VarId v = ir_var_new(c, "v", DT_I32, false), w = ir_var_new(c, "w", DT_I32, false);
+  ExprId e = ex_var(c, v), shape = ex_i32(c, 64);
+  TensorId t = ir_tensor_new(c, (IrTensor){"T", DT_F32, 1, &shape, NULL, 0});
+  for (int i = 0; i < 300; i++) e = ex_add(c, ex_mul(c, ex_fmod(c, e, ex_i32(c, 3 + i)), ex_i32(c, i + 2)), ex_var(c, i & 1 ? v : w));
+  Arith *a = ar_new(c);
+  ar_bind_range(a, w, ex_i32(c, 0), ex_i32(c, 16));
+  ar_push(a, ex_bin(c, IR_LT, ex_var(c, v), ex_i32(c, 100)));
+  ExprId f = ar_simplify(a, e);
+  ar_interval(a, f, 1, &(VarSet){w, {ex_i32(c, 0), ex_i32(c, 3)}});
+  ex_text(c, ex_read(c, t, 1, &f));
+  ir_free(ir_clone(c, &err));
+  ar_pop(a);
+}
+
+static void out_of_memory(void **st) {
+  (void)st;
+  ErrCode code = NS_ERR_MEMORY;
+  int n = 1;
+  for (; code != NS_OK; n += n < 200 ? 1 : 37) {
+    IrCtx *c = NULL;
+    err.fail_after = n;
+    code = err_try(&err, work, &c);
+    err.fail_after = 0;
+    assert_true(code == NS_OK || code == NS_ERR_MEMORY);
+    ir_free(c);
+  }
+  assert_true(n > 200);
+}
+
+int main(void) {
+#define T(f) cmocka_unit_test_setup(f, setup)
+  const struct CMUnitTest tests[] = {T(errors), T(arenas), T(maps), T(numbers), T(pools), T(out_of_memory)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
