@@ -27,10 +27,14 @@ PyObject *py_tensor_new(TensorId t);
 /* _core.State: a step list replayed in a clone of its DAG's context. (py_schedule.c) */
 typedef struct { PyObject_HEAD PyDag *dag; PyCtx own; State *state; } PyState;
 extern PyTypeObject *PyState_Type;
+/* _core.Schedule: a te schedule, a State in the session's context; never bounded: lower a state_copy. (py_sched.c) */
+typedef struct { PyObject_HEAD State *state; } PySchedule;
+extern PyTypeObject *PySchedule_Type;
 
 /* One init function per file; adds types and functions to the module. 0 or -1 with exception set. */
 int py_init_te(PyObject *m);
-int py_init_schedule(PyObject *m);
+int py_init_schedule(PyObject *m); /* schedule, and py_init_sched: te schedules */
+int py_init_sched(PyObject *m);
 int py_init_lower(PyObject *m);
 int py_init_codegen(PyObject *m); /* codegen, interp */
 int py_init_device(PyObject *m);  /* device, build, measure */

@@ -246,6 +246,7 @@ static PyMethodDef STATE_METHODS[] = {
     {"copy", state_copy_py, METH_NOARGS, "An independent state."},
     {"text", (PyCFunction)(void (*)(void))state_text_py, METH_VARARGS | METH_KEYWORDS, "text(hide_trivial=True): the loops."},
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
+    {"steps_text", state_steps_py, METH_NOARGS, "Same as steps()."},
     {"steps", state_steps_py, METH_NOARGS, "The steps as JSON text."},
     {"stages", state_stages, METH_NOARGS, "Per stage (name, is_compute, compute_at, [(name, kind, annotation, min, extent)], target stage, target iterator)."},
     {NULL, NULL, 0, NULL}};
@@ -406,6 +407,6 @@ static PyMethodDef FUNCS[] = {
 
 int py_init_schedule(PyObject *m) {
   PyState_Type = py_type_new(m, &STATE_SPEC, NULL);
-  if (!PyState_Type) return -1;
+  if (!PyState_Type || py_init_sched(m) < 0) return -1;
   return PyModule_AddFunctions(m, FUNCS);
 }

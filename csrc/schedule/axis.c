@@ -50,7 +50,7 @@ int axis_new(IrCtx *c, Stage *st, Axis a) {
 }
 
 static int axis_root(IrCtx *c, Stage *st, const TeAxis *t, IterKind kind) {
-  Axis a = {.name = name_clean(ir_arena(c), t->name), .sname = t->name, .var = t->var, .kind = (uint8_t)kind, .ranged = true};
+  Axis a = {.name = name_clean(ir_arena(c), t->name), .sname = t->name, .var = t->var, .handle = t->var, .kind = (uint8_t)kind, .ranged = true};
   if (!ex_const_int(c, t->min, &a.smin)) a.smin = 0;
   if (!ex_const_int(c, t->extent, &a.sext)) a.sext = -1;
   a.min = t->min;

@@ -38,7 +38,7 @@ static void rebase(State *s, Stage *st) {
     if (pos == st->leaf.len) continue;
     Axis a = st->axes.at[i];
     a.rebase_of = i + 1;
-    a.var = 0;
+    a.var = a.handle = 0;
     int k = axis_new(s->ctx, st, a);
     vec_push(ir_arena(s->ctx), &st->rels, ((Rel){.kind = REL_REBASE, .parent = i, .outer = k, .inner = -1}));
     st->axes.at[i].used_by = st->rels.len;
@@ -493,6 +493,7 @@ void state_infer_bounds(State *s) {
   s->bounded = true;
   for (int i = 0; i < n; i++) {
     Stage *st = &s->stage.at[i];
+    err_check(S_ERR(s), !st->is_output || st->at != AT_INLINED, "stage %d (%s) is an output: it cannot be inlined", i, st->op->name);
     if (st->op->kind != TE_COMPUTE || st->at == AT_INLINED) continue;
     rebase(s, st);
     name_loops(s->ctx, st);

@@ -5,7 +5,6 @@
  * is exchanged (axes keep their variables, so loops and bodies still fit together).
  */
 #include "schedule/internal.h"
-#include "schedule/lin.h"
 #include <string.h>
 
 ScopeKind scope_parse(Err *e, const char *text) {
@@ -124,24 +123,61 @@ int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text,
 
 /* ---- cache write ---- */
 
+/* Value checks of the data axes' splits that do not divide; 0 if there are none. */
+static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hint, ExprId cond, ExprId *memo);
+
+typedef struct { VEC(TeAxis) axis; VEC(VarSub) sub; VEC(ExprId) idx; ExprId check; } Layout;
+
+/* The cache has one dimension per data loop of the stage, in loop order: a split or reordered stage gives the cache
+ * another layout than the tensor has. */
+static Layout cache_layout(State *s, Stage *st) {
+  IrCtx *c = s->ctx;
+  Arena *m = ir_arena(c);
+  Layout l = {0};
+  stage_early_extents(c, st);
+  ExprId *up = arena_array(m, ExprId, st->axes.len), *down = arena_array(m, ExprId, st->axes.len);
+  char *mark = arena_alloc(m, (size_t)st->axes.len);
+  for (int i = 0; i < st->n_root_data; i++) down[i] = ex_var(c, st->op->axis[i].var);
+  for (int i = 0; i < st->axes.len; i++) mark[i] = st->axes.at[i].kind == IT_SPACE;
+  for (int i = 0; i < st->leaf.len; i++) {
+    int k = st->leaf.at[i];
+    const Axis *a = &st->axes.at[k];
+    if (a->kind == IT_REDUCE) continue;
+    err_check(S_ERR(s), a->kind == IT_SPACE, "cache write of %s: loop %s mixes data and reduction axes", st->op->name, a->sname);
+    TeAxis t = {.name = name_join(m, a->sname, ".c"), .min = ex_i32(c, 0), .extent = a->extent};
+    if (k < st->n_root_data) t.min = st->op->axis[k].min;
+    t.var = ir_var_new(c, t.name, ir_type(c, a->extent), false);
+    up[k] = ex_var(c, t.var);
+    vec_push(m, &l.axis, t);
+    vec_push(m, &l.idx, stage_downward(c, st, k, down));
+  }
+  for (int i = 0; i < st->n_root_data; i++) vec_push(m, &l.sub, ((VarSub){st->op->axis[i].var, stage_upward(c, st, i, up)}));
+  l.check = split_checks(c, st, mark, false, 0, up);
+  return l;
+}
+
+static ExprId cached_body(IrCtx *c, ExprId body, const Layout *l) {
+  ExprId e = ex_subst(c, body, l->sub.len, l->sub.at);
+  if (!l->check) return e;
+  if (ir_kind(c, e) != IR_REDUCE) {
+    DType t = ir_type(c, e);
+    return ex_select(c, l->check, e, t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 0) : ex_int(c, t, 0));
+  }
+  IrReduce r = *ir_reduce(c, e);
+  r.cond = r.cond ? ex_bin(c, IR_AND, r.cond, l->check) : l->check;
+  return ex_reduce(c, r);
+}
+
 int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text) {
   IrCtx *c = s->ctx;
   Arena *m = ir_arena(c);
   const TeOp *x = s->stage.at[stage].op;
   err_check(S_ERR(s), !attach_any(s, stage, -1), "cache write: stage %d (%s) carries attached stages", stage, x->name);
-  TeAxis *axis = arena_array(m, TeAxis, x->n_axis);
-  VarSub *sub = arena_array(m, VarSub, x->n_axis);
-  ExprId *idx = arena_array(m, ExprId, x->n_axis), *body = arena_array(m, ExprId, x->n_out);
-  for (int i = 0; i < x->n_axis; i++) {
-    axis[i] = x->axis[i];
-    axis[i].name = name_join(m, x->axis[i].name, ".c");
-    axis[i].var = ir_var_new(c, axis[i].name, ir_var_info(c, x->axis[i].var)->type, false);
-    sub[i] = (VarSub){x->axis[i].var, ex_var(c, axis[i].var)};
-    idx[i] = ex_var(c, x->axis[i].var);
-  }
-  for (int i = 0; i < x->n_out; i++) body[i] = ex_subst(c, x->body[i], x->n_axis, sub);
-  TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope_text), x->tag, x->n_axis, axis, x->n_out, body, x->n_attr, x->attr);
-  for (int i = 0; i < x->n_out; i++) body[i] = ex_read(c, y->out[i], x->n_axis, idx);
+  Layout l = cache_layout(s, &s->stage.at[stage]);
+  ExprId *body = arena_array(m, ExprId, x->n_out);
+  for (int i = 0; i < x->n_out; i++) body[i] = cached_body(c, x->body[i], &l);
+  TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope_text), x->tag, l.axis.len, l.axis.at, x->n_out, body, x->n_attr, x->attr);
+  for (int i = 0; i < x->n_out; i++) body[i] = ex_read(c, y->out[i], l.idx.len, l.idx.at);
   TeOp *x2 = te_compute(c, x->name, x->tag, x->n_axis, x->axis, x->n_out, body, x->n_attr, x->attr);
   Swap w = {0};
   swap_outputs(m, &w, x, x2);
@@ -173,19 +209,16 @@ static char *connected(State *s, const Stage *st, int axis) {
 }
 
 /* value(p) - min(p) < extent(p) for every split among the marked axes that does not divide. */
-static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, ExprId cond, ExprId *memo) {
+static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hint, ExprId cond, ExprId *memo) {
   for (int i = 0; i < st->rels.len; i++) {
     const Rel *r = &st->rels.at[i];
     if (r->kind != REL_SPLIT || !mark[r->parent]) continue;
     const Axis *p = &st->axes.at[r->parent];
-    LinCtx L;
-    lin_init(&L, c);
-    Lin parts = lin_mul(&L, lin_of(&L, st->axes.at[r->outer].extent), lin_of(&L, st->axes.at[r->inner].extent));
-    if (lin_eq(lin_of(&L, p->extent), parts)) continue;
+    if (stage_split_exact(c, st, r)) continue;
     ExprId v = stage_upward(c, st, r->parent, memo);
     if (p->min && !ex_is_int(c, p->min, 0)) v = ex_sub(c, v, p->min);
     ExprId test = ex_bin(c, IR_LT, v, p->extent);
-    test = ex_call(c, IN_LIKELY, DT_BOOL, 1, &test);
+    if (hint) test = ex_call(c, IN_LIKELY, DT_BOOL, 1, &test);
     cond = cond ? ex_bin(c, IR_AND, cond, test) : test;
   }
   return cond;
@@ -240,7 +273,7 @@ static TeOp *factor_op(State *s, Factor *f) {
   ExprId cond = r.cond ? ex_subst(c, r.cond, f->sub.len, f->sub.at) : 0;
   int64_t one;
   if (cond && ex_const_int(c, cond, &one) && one) cond = 0;
-  cond = split_checks(c, f->st, f->mark, cond, f->memo);
+  cond = split_checks(c, f->st, f->mark, true, cond, f->memo);
   r.src = src;
   r.init = NULL;
   r.n_axis = f->ired.len;

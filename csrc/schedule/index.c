@@ -5,6 +5,7 @@
  * the inferred ones, which can be smaller than the factors asked for.
  */
 #include "schedule/internal.h"
+#include "schedule/lin.h"
 #include <string.h>
 
 static bool is_zero(const IrCtx *c, ExprId e) { return !e || ex_is_int(c, e, 0); }
@@ -35,6 +36,40 @@ ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
 
 ExprId axis_value(const State *s, int stage, int axis, ExprId *memo) {
   return stage_upward(s->ctx, &s->stage.at[stage], axis, memo);
+}
+
+/* The relation that made an axis, if any: it is the part of a split or the result of a fuse. */
+static const Rel *made_by(const Stage *st, int axis) {
+  for (int i = 0; i < st->rels.len; i++) {
+    const Rel *r = &st->rels.at[i];
+    if (r->kind == REL_FUSE || r->kind == REL_SINGLETON ? r->parent == axis : r->outer == axis || r->inner == axis) return r;
+  }
+  return NULL;
+}
+
+ExprId stage_downward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
+  if (memo[axis]) return memo[axis];
+  const Rel *r = made_by(st, axis);
+  err_assert(ir_err(c), r != NULL);
+  ExprId v = 0;
+  switch (r->kind) {
+  case REL_SPLIT:
+    v = ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, stage_downward(c, st, r->parent, memo), st->axes.at[r->inner].extent);
+    break;
+  case REL_FUSE:
+    v = ex_add(c, ex_mul(c, stage_downward(c, st, r->outer, memo), st->axes.at[r->inner].extent), stage_downward(c, st, r->inner, memo));
+    break;
+  case REL_REBASE: v = stage_downward(c, st, r->parent, memo); break;
+  case REL_SINGLETON: v = ex_i32(c, 0); break;
+  }
+  return memo[axis] = v;
+}
+
+bool stage_split_exact(IrCtx *c, const Stage *st, const Rel *r) {
+  LinCtx L;
+  lin_init(&L, c);
+  Lin parts = lin_mul(&L, lin_of(&L, st->axes.at[r->outer].extent), lin_of(&L, st->axes.at[r->inner].extent));
+  return lin_eq(lin_of(&L, st->axes.at[r->parent].extent), parts);
 }
 
 /* ---- inlining ---- */

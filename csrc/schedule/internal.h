@@ -38,6 +38,8 @@ ScopeKind scope_parse(Err *e, const char *text);
 void state_unbound(State *s); /* takes the rebased axes of an earlier bound inference away again; keeps the ranges */
 /* Early ranges: extents of all axes of one stage from declared root domains, without tightening (cache_write, rfactor). */
 void stage_early_extents(IrCtx *c, Stage *st);
+ExprId stage_downward(IrCtx *c, const Stage *st, int axis, ExprId *memo); /* the other way: from root axes, minima 0 (index.c) */
+bool stage_split_exact(IrCtx *c, const Stage *st, const Rel *r);          /* the parts' extents multiply to the parent's */
 ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo);
 
 #define S_ERR(s) ir_err((s)->ctx)

@@ -19,6 +19,7 @@ typedef struct {
   const char *name;    /* state name, cleaned */
   const char *sname;   /* schedule name, not cleaned */
   VarId var;           /* root axes: the operation's variable; leaves: the loop's, set by bound inference; bound: the thread's */
+  VarId handle;        /* identity in te schedules (IterVar.var); 0 for loops made by steps */
   uint8_t kind, ann;
   bool ranged;         /* range known in the state */
   int64_t smin, sext;  /* state range (constants); sext < 0: known to be symbolic */
@@ -46,6 +47,7 @@ typedef struct {
   ScopeKind scope;                       /* SC_AUTO unless CHR/CHW/set_scope */
   int32_t auto_unroll, storage_offset;   /* state attributes */
   bool double_buffer, is_output;
+  ExprId store_predicate;                /* extra guard of the final store, 0: none */
   int32_t n_plain_axes, n_plain_rels;    /* before the rebase relations of bound inference; 0 while not bounded */
 } Stage;
 
@@ -117,6 +119,27 @@ Record *record_parse(Arena *a, const char *line);                  /* raises NS_
 char *record_text(Arena *a, const Record *r);                      /* one line with newline, byte format of 02 §5.7 */
 char *steps_text(Arena *a, int n, const Step *steps);              /* the JSON array of steps */
 Step *steps_parse(Arena *a, const char *json, int *n);
+
+/* ---- te schedules (te_sched.c) : 07 §7.1. A State without steps; factors may be symbolic. Axes are named by handle. ---- */
+State *sched_new(IrCtx *c, int n, const TeOp *const *outputs);
+int sched_stage(const State *s, const TeOp *op);                   /* by current or original operation; -1 if absent */
+int sched_axis(State *s, int stage, VarId handle);                 /* leaf position; raises, telling "already split" from "not of this stage" */
+void sched_handles(State *s);                                      /* gives every loop of a replayed state a handle */
+void sched_split(State *s, int stage, int leaf, ExprId factor, ExprId nparts); /* results at leaf, leaf + 1 */
+void sched_fuse(State *s, int stage, int leaf);                    /* leaf and leaf + 1; result at leaf */
+void sched_singleton(State *s, int stage);                         /* result at 0 */
+void sched_reorder(State *s, int stage, int n, const int *leaves); /* permuted among the positions they occupy */
+void sched_bind(State *s, int stage, int leaf, VarId thread, Annotation kind);
+void sched_annotate(State *s, int stage, int leaf, Annotation a);  /* AN_NONE .. AN_PARALLEL; replaces */
+void sched_pragma(State *s, int stage, int leaf, const char *key, int64_t value);
+void sched_compute_at(State *s, int stage, int target, int leaf);
+void sched_compute_inline(State *s, int stage);
+void sched_compute_root(State *s, int stage);
+void sched_storage_align(State *s, int stage, VarId handle, int factor, int offset);
+int sched_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers); /* id of the new stage */
+int sched_cache_write(State *s, int stage, const char *scope);
+int sched_rfactor(State *s, int stage, int leaf, int factor_axis);
+void sched_scope(State *s, int stage, const char *scope);
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
 TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);

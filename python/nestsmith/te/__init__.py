@@ -80,4 +80,5 @@ from ..tir import (
     truncmod,
 )
 from .operation import compute, placeholder, reduce_axis, size_var, thread_axis, var
+from .schedule import InferBound, Schedule, Stage, create_schedule
 from .tag import tag_scope

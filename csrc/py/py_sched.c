@@ -1,0 +1,460 @@
+/* te schedules in Python: `_core.Schedule`, a State in the session's context. te.schedule wraps it.
+ *
+ * Stages are numbers here, loops are te IterVar objects whose variable is the loop's handle.
+ */
+#include "py/py_te_int.h"
+#include <string.h>
+
+PyTypeObject *PySchedule_Type;
+
+static State *state_of(PyObject *o) { return ((PySchedule *)o)->state; }
+
+typedef struct {
+  State *s; int stage, target, leaf, leaf2, n, offset, kind; VarId var; ExprId a, b; const char *text; int64_t value;
+  const int *list; const int64_t *ids; const TeOp *const *ops; int out; bool more; StrBuf buf;
+} Call;
+static bool run(ErrBody body, Call *x) { return py_guard(py_session(), body, x); }
+
+/* ---- loops as IterVar objects ---- */
+
+static PyObject *axis_obj(const Axis *a) {
+  bool reduce = a->kind == IT_REDUCE || a->kind == IT_MIXED;
+  bool root = a->min && a->extent && !a->rebase_of;
+  return py_iter_new(a->handle, root ? a->min : 0, root ? a->extent : 0, reduce ? IV_REDUCE : IV_DATA, NULL);
+}
+
+static void do_find(void *p) { Call *x = p; x->leaf = sched_axis(x->s, x->stage, x->var); }
+
+static bool leaf_of(Call *x, PyObject *iv) {
+  if (!PyObject_TypeCheck(iv, PyIterVar_Type)) return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", Py_TYPE(iv)->tp_name), false;
+  x->var = ((PyIterVar *)iv)->var;
+  return run(do_find, x);
+}
+
+static PyObject *leaf_obj(const Call *x, int leaf) {
+  const Stage *st = &x->s->stage.at[x->stage];
+  return axis_obj(&st->axes.at[st->leaf.at[leaf]]);
+}
+
+static bool stage_ok(const State *s, int i) {
+  if (i >= 0 && i < s->stage.len) return true;
+  PyErr_Format(PyExc_IndexError, "stage %d does not exist; there are %d", i, s->stage.len);
+  return false;
+}
+
+/* ---- making ---- */
+
+static void do_new(void *p) { Call *x = p; x->s = sched_new(SES, x->n, x->ops); }
+
+static PyObject *sched_obj(PyTypeObject *type, State *s) {
+  PySchedule *o = (PySchedule *)type->tp_alloc(type, 0);
+  if (o) o->state = s;
+  return (PyObject *)o;
+}
+
+static PyObject *sched_py_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"outputs", NULL};
+  PyObject *list;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!", names, &PyList_Type, &list)) return NULL;
+  Py_ssize_t n = PyList_GET_SIZE(list);
+  const TeOp **ops = PyMem_Calloc((size_t)n + 1, sizeof(TeOp *));
+  bool ok = ops != NULL;
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    PyObject *o = PyList_GET_ITEM(list, i);
+    ok = PyObject_TypeCheck(o, PyOperation_Type);
+    if (ok) ops[i] = ((PyOperation *)o)->op;
+    else PyErr_Format(PyExc_TypeError, "output %zd is no te.Operation but %s", i, Py_TYPE(o)->tp_name);
+  }
+  Call x = {.n = (int)n, .ops = ops};
+  PyObject *r = ok && run(do_new, &x) ? sched_obj(type, x.s) : NULL;
+  PyMem_Free(ops);
+  return r;
+}
+
+typedef struct { const char *json; int n, option; const TensorId *t; TeDag *dag; State *s; bool layout_only; } Replay;
+static void do_replay(void *p) {
+  Replay *x = p;
+  int n = 0;
+  Step *steps = steps_parse(ir_arena(SES), x->json, &n);
+  x->dag = te_dag(SES, x->n, x->t);
+  if (x->option) x->dag = dag_rewrite_layout(SES, x->dag, &n, &steps, x->option);
+  if (x->layout_only) return;
+  x->s = state_replay(SES, x->dag, n, steps);
+  sched_handles(x->s);
+}
+
+static bool replay(PyObject *dag, Replay *x) {
+  PyObject *list = ((PyDag *)dag)->tensors;
+  Py_ssize_t n = PyList_GET_SIZE(list);
+  TensorId *t = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  bool ok = t != NULL;
+  for (Py_ssize_t i = 0; ok && i < n; i++) ok = (t[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
+  x->n = (int)n;
+  x->t = t;
+  ok = ok && py_guard(py_session(), do_replay, x);
+  PyMem_Free(t);
+  return ok;
+}
+
+static PyObject *tensor_list(int n, const TensorId *t) {
+  PyObject *l = PyList_New(n);
+  for (int i = 0; l && i < n; i++) {
+    PyObject *x = py_tensor_new(t[i]);
+    if (!x) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, x);
+  }
+  return l;
+}
+
+/* schedule_from_steps(dag, steps, layout_rewrite) -> (Schedule, tensors) */
+static PyObject *fn_from_steps(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *dag;
+  Replay x = {0};
+  if (!PyArg_ParseTuple(args, "O!si", PyDag_Type, &dag, &x.json, &x.option) || !replay(dag, &x)) return NULL;
+  PyObject *s = sched_obj(PySchedule_Type, x.s), *t = tensor_list(x.dag->n_tensors, x.dag->tensor);
+  if (s && t) return Py_BuildValue("(NN)", s, t);
+  Py_XDECREF(s);
+  Py_XDECREF(t);
+  return NULL;
+}
+
+static PyObject *fn_rewrite_layout(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *dag;
+  Replay x = {.option = 2, .layout_only = true};
+  if (!PyArg_ParseTuple(args, "O!s|i", PyDag_Type, &dag, &x.json, &x.option) || !replay(dag, &x)) return NULL;
+  PyObject *t = tensor_list(x.dag->n_tensors, x.dag->tensor);
+  PyObject *r = t ? PyObject_CallFunctionObjArgs((PyObject *)Py_TYPE(dag), t, NULL) : NULL;
+  Py_XDECREF(t);
+  return r;
+}
+
+/* ---- looking at it ---- */
+
+static PyObject *operation_of(const TeOp *op) {
+  PyObject *t = py_tensor_new(op->out[0]), *o = t ? PyObject_GetAttrString(t, "op") : NULL;
+  Py_XDECREF(t);
+  return o;
+}
+
+static PyObject *m_find(PyObject *o, PyObject *key) {
+  if (!PyObject_TypeCheck(key, PyOperation_Type)) return PyErr_Format(PyExc_TypeError, "expected a te.Operation, not %s", Py_TYPE(key)->tp_name);
+  return PyLong_FromLong(sched_stage(state_of(o), ((PyOperation *)key)->op));
+}
+
+static PyObject *axes_list(const Stage *st, bool leaves) {
+  int n = leaves ? st->leaf.len : st->axes.len;
+  PyObject *l = PyList_New(n);
+  for (int i = 0; l && i < n; i++) {
+    PyObject *x = axis_obj(&st->axes.at[leaves ? st->leaf.at[i] : i]);
+    if (!x) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, x);
+  }
+  return l;
+}
+
+enum { Q_OP, Q_ORIGIN, Q_LEAVES, Q_AXES, Q_OUTPUT, Q_ATTACH, Q_TARGET };
+static PyObject *m_stage(PyObject *o, PyObject *args) {
+  int i, what;
+  if (!PyArg_ParseTuple(args, "ii", &i, &what) || !stage_ok(state_of(o), i)) return NULL;
+  const Stage *st = &state_of(o)->stage.at[i];
+  switch (what) {
+  case Q_OP: return operation_of(st->op);
+  case Q_ORIGIN: return operation_of(st->origin);
+  case Q_LEAVES: return axes_list(st, true);
+  case Q_AXES: return axes_list(st, false);
+  case Q_OUTPUT: return PyBool_FromLong(st->is_output);
+  case Q_ATTACH: return PyLong_FromLong(st->at);
+  default: return PyLong_FromLong(st->at_stage);
+  }
+}
+
+static void do_print(void *p) {
+  Call *x = p;
+  x->text = state_text(x->s, x->more);
+}
+static PyObject *m_text(PyObject *o, PyObject *u) {
+  (void)u;
+  Call x = {.s = state_of(o), .more = true};
+  return run(do_print, &x) ? PyUnicode_FromString(x.text) : NULL;
+}
+
+static void do_bounds(void *p) {
+  Call *x = p;
+  x->s = state_copy(SES, x->s);
+  state_infer_bounds(x->s);
+}
+static void do_same(void *p) { Call *x = p; x->s = state_copy(SES, x->s); }
+
+/* bounds() -> per stage a list of (IterVar, min, extent) */
+static PyObject *m_bounds(PyObject *o, PyObject *u) {
+  (void)u;
+  Call x = {.s = state_of(o)};
+  if (!run(do_bounds, &x)) return NULL;
+  PyObject *l = PyList_New(x.s->stage.len);
+  for (int i = 0; l && i < x.s->stage.len; i++) {
+    const Stage *st = &x.s->stage.at[i];
+    PyObject *row = PyList_New(0);
+    for (int k = 0; row && st->n_plain_axes && k < st->n_plain_axes; k++) {
+      const Axis *a = &st->axes.at[k];
+      PyObject *t = Py_BuildValue("(NNN)", axis_obj(a), py_dim_new(a->min), py_dim_new(a->extent));
+      if (!t || PyList_Append(row, t) < 0) Py_CLEAR(row);
+      Py_XDECREF(t);
+    }
+    if (!row) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, row);
+  }
+  return l;
+}
+
+static PyObject *m_copy(PyObject *o, PyObject *u) {
+  (void)u;
+  Call x = {.s = state_of(o)};
+  return run(do_same, &x) ? sched_obj(Py_TYPE(o), x.s) : NULL;
+}
+
+/* ---- primitives ---- */
+
+static void do_split(void *p) { Call *x = p; sched_split(x->s, x->stage, x->leaf, x->a, x->b); }
+static PyObject *m_split(PyObject *o, PyObject *args) {
+  PyObject *iv, *factor, *nparts;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iOOO", &x.stage, &iv, &factor, &nparts) || !leaf_of(&x, iv)) return NULL;
+  if (factor != Py_None && !(x.a = py_expr_id(factor))) return NULL;
+  if (nparts != Py_None && !(x.b = py_expr_id(nparts))) return NULL;
+  if (!run(do_split, &x)) return NULL;
+  PyObject *a = leaf_obj(&x, x.leaf), *b = leaf_obj(&x, x.leaf + 1);
+  if (a && b) return Py_BuildValue("(NN)", a, b);
+  Py_XDECREF(a);
+  Py_XDECREF(b);
+  return NULL;
+}
+
+static void do_fuse(void *p) { Call *x = p; sched_fuse(x->s, x->stage, x->leaf); }
+static void do_singleton(void *p) { Call *x = p; sched_singleton(x->s, x->stage); }
+static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
+  PyObject *a = NULL, *b = NULL;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "i|OO", &x.stage, &a, &b)) return NULL;
+  if (!a) return run(do_singleton, &x) ? leaf_obj(&x, 0) : NULL;
+  if (!leaf_of(&x, a)) return NULL;
+  int first = x.leaf;
+  if (!b) return Py_NewRef(a);
+  if (!leaf_of(&x, b)) return NULL;
+  if (x.leaf - first != 1 && first - x.leaf != 1)
+    return PyErr_Format(PyExc_ValueError, "fuse: the axes are not adjacent (positions %d and %d); reorder them first", first, x.leaf);
+  if (first < x.leaf) x.leaf = first; /* given in reverse order they are swapped silently */
+  return run(do_fuse, &x) ? leaf_obj(&x, x.leaf) : NULL;
+}
+
+static void do_reorder(void *p) { Call *x = p; sched_reorder(x->s, x->stage, x->n, x->list); }
+static PyObject *m_reorder(PyObject *o, PyObject *args) {
+  PyObject *l;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iO!", &x.stage, &PyList_Type, &l)) return NULL;
+  Py_ssize_t n = PyList_GET_SIZE(l);
+  int *leaf = PyMem_Calloc((size_t)n + 1, sizeof(int));
+  bool ok = leaf != NULL;
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    ok = leaf_of(&x, PyList_GET_ITEM(l, i));
+    if (ok) leaf[i] = x.leaf;
+  }
+  x.n = (int)n;
+  x.list = leaf;
+  ok = ok && run(do_reorder, &x);
+  PyMem_Free(leaf);
+  if (!ok) return NULL;
+  Py_RETURN_NONE;
+}
+
+static bool thread_kind(PyObject *tag, int *kind) {
+  const char *t = PyUnicode_Check(tag) ? PyUnicode_AsUTF8(tag) : NULL;
+  *kind = AN_NONE;
+  if (t && (!strncmp(t, "vthread", 7) || !strcmp(t, "cthread"))) *kind = AN_VTHREAD;
+  for (int i = AN_BLOCK_X; t && i <= AN_THREAD_Z; i++)
+    if (!strcmp(t, AN_WORD[i])) *kind = i;
+  if (*kind == AN_NONE && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "thread axis tag %R is not known", tag);
+  return *kind != AN_NONE;
+}
+
+static void do_bind(void *p) { Call *x = p; sched_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind); }
+static PyObject *m_bind(PyObject *o, PyObject *args) {
+  PyObject *iv, *thread;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iOO", &x.stage, &iv, &thread)) return NULL;
+  if (!PyObject_TypeCheck(thread, PyIterVar_Type) || ((PyIterVar *)thread)->kind != IV_THREAD)
+    return PyErr_Format(PyExc_ValueError, "bind needs a te.thread_axis as its second axis");
+  if (!leaf_of(&x, iv) || !thread_kind(((PyIterVar *)thread)->tag, &x.kind)) return NULL;
+  x.var = ((PyIterVar *)thread)->var;
+  if (!run(do_bind, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static void do_annotate(void *p) { Call *x = p; sched_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind); }
+static PyObject *m_annotate(PyObject *o, PyObject *args) {
+  PyObject *iv;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.kind) || !leaf_of(&x, iv)) return NULL;
+  if (x.kind < 0 || x.kind > AN_PARALLEL) return PyErr_Format(PyExc_ValueError, "annotation %d is not one of 0 to 3", x.kind);
+  if (!run(do_annotate, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static void do_pragma(void *p) { Call *x = p; sched_pragma(x->s, x->stage, x->leaf, x->text, x->value); }
+static PyObject *m_pragma(PyObject *o, PyObject *args) {
+  PyObject *iv;
+  long long v;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iOsL", &x.stage, &iv, &x.text, &v) || !leaf_of(&x, iv)) return NULL;
+  x.value = v;
+  if (!run(do_pragma, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static void do_compute_at(void *p) { Call *x = p; sched_compute_at(x->s, x->stage, x->target, x->leaf); }
+static PyObject *m_compute_at(PyObject *o, PyObject *args) {
+  PyObject *iv;
+  int stage;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iiO", &stage, &x.target, &iv)) return NULL;
+  x.stage = x.target;
+  if (!leaf_of(&x, iv)) return NULL;
+  x.stage = stage;
+  if (!run(do_compute_at, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+enum { S_INLINE, S_ROOT, S_DOUBLE };
+static void do_simple(void *p) {
+  Call *x = p;
+  if (x->kind == S_INLINE) sched_compute_inline(x->s, x->stage);
+  else if (x->kind == S_ROOT) sched_compute_root(x->s, x->stage);
+  else x->s->stage.at[x->stage].double_buffer = true;
+}
+static PyObject *m_simple(PyObject *o, PyObject *args) {
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "ii", &x.stage, &x.kind) || !stage_ok(x.s, x.stage) || !run(do_simple, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static void do_align(void *p) { Call *x = p; sched_storage_align(x->s, x->stage, x->var, x->n, x->offset); }
+static PyObject *m_align(PyObject *o, PyObject *args) {
+  PyObject *iv;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iO!ii", &x.stage, PyIterVar_Type, &iv, &x.n, &x.offset)) return NULL;
+  x.var = ((PyIterVar *)iv)->var;
+  if (!run(do_align, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static void do_scope(void *p) { Call *x = p; sched_scope(x->s, x->stage, x->text); }
+static PyObject *m_scope(PyObject *o, PyObject *args) {
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text) || !run(do_scope, &x)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *m_predicate(PyObject *o, PyObject *args) {
+  int stage;
+  PyObject *cond;
+  if (!PyArg_ParseTuple(args, "iO", &stage, &cond) || !stage_ok(state_of(o), stage)) return NULL;
+  ExprId e = py_expr_id(cond);
+  if (!e) return NULL;
+  state_of(o)->stage.at[stage].store_predicate = e;
+  Py_RETURN_NONE;
+}
+
+/* ---- data flow ---- */
+
+static void do_cache_read(void *p) { Call *x = p; x->out = sched_cache_read(x->s, x->stage, x->text, x->n, x->ids); }
+static void do_cache_write(void *p) { Call *x = p; x->out = sched_cache_write(x->s, x->stage, x->text); }
+static void do_rfactor(void *p) { Call *x = p; x->out = sched_rfactor(x->s, x->stage, x->leaf, x->n); }
+
+static PyObject *outputs_of(const Call *x) {
+  const TeOp *op = x->s->stage.at[x->out].op;
+  return tensor_list(op->n_out, op->out);
+}
+
+static PyObject *m_cache_read(PyObject *o, PyObject *args) {
+  PyObject *l;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "isO!", &x.stage, &x.text, &PyList_Type, &l)) return NULL;
+  Py_ssize_t n = PyList_GET_SIZE(l);
+  int64_t *ids = PyMem_Calloc((size_t)n + 1, sizeof(int64_t));
+  bool ok = ids != NULL;
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    ids[i] = PyLong_AsLongLong(PyList_GET_ITEM(l, i));
+    ok = !PyErr_Occurred() && stage_ok(x.s, (int)ids[i]);
+    if (ok && x.s->stage.at[ids[i]].op->kind != TE_COMPUTE) PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;
+  }
+  x.n = (int)n;
+  x.ids = ids;
+  PyObject *r = ok && run(do_cache_read, &x) ? outputs_of(&x) : NULL;
+  PyMem_Free(ids);
+  return r;
+}
+
+static PyObject *m_cache_write(PyObject *o, PyObject *args) {
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text)) return NULL;
+  return run(do_cache_write, &x) ? outputs_of(&x) : NULL;
+}
+
+static PyObject *m_rfactor(PyObject *o, PyObject *args) {
+  PyObject *iv;
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.n) || !leaf_of(&x, iv)) return NULL;
+  return run(do_rfactor, &x) ? outputs_of(&x) : NULL;
+}
+
+static PyObject *sched_len(PyObject *o, void *u) {
+  (void)u;
+  return PyLong_FromLong(state_of(o)->stage.len);
+}
+
+static void sched_dealloc(PyObject *o) { /* the state lives in the session */
+  PyTypeObject *t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+static PyGetSetDef SCHED_GET[] = {{"num_stages", sched_len, NULL, "Number of stages.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef SCHED_METHODS[] = {
+    {"find", m_find, METH_O, "find(op): stage number, -1 if the schedule does not hold it."},
+    {"stage", m_stage, METH_VARARGS, "stage(i, what): 0 op, 1 origin op, 2 leaves, 3 all axes, 4 is output, 5 attach kind, 6 attach stage."},
+    {"text", m_text, METH_NOARGS, "The loops, as of a state."},
+    {"bounds", m_bounds, METH_NOARGS, "Per stage a list of (axis, min, extent) after bound inference."},
+    {"copy", m_copy, METH_NOARGS, "An independent schedule."},
+    {"split", m_split, METH_VARARGS, "split(stage, axis, factor, nparts): (outer, inner)."},
+    {"fuse", m_fuse, METH_VARARGS, "fuse(stage[, a, b]): the fused axis."},
+    {"reorder", m_reorder, METH_VARARGS, "reorder(stage, axes)."},
+    {"bind", m_bind, METH_VARARGS, "bind(stage, axis, thread_axis)."},
+    {"annotate", m_annotate, METH_VARARGS, "annotate(stage, axis, code)."},
+    {"pragma", m_pragma, METH_VARARGS, "pragma(stage, axis, key, value)."},
+    {"compute_at", m_compute_at, METH_VARARGS, "compute_at(stage, target, axis)."},
+    {"simple", m_simple, METH_VARARGS, "simple(stage, what): 0 inline, 1 root, 2 double buffer."},
+    {"storage_align", m_align, METH_VARARGS, "storage_align(stage, axis, factor, offset)."},
+    {"set_scope", m_scope, METH_VARARGS, "set_scope(stage, scope)."},
+    {"set_store_predicate", m_predicate, METH_VARARGS, "set_store_predicate(stage, condition)."},
+    {"cache_read", m_cache_read, METH_VARARGS, "cache_read(stage, scope, readers): the new stage's tensors."},
+    {"cache_write", m_cache_write, METH_VARARGS, "cache_write(stage, scope): the new stage's tensors."},
+    {"rfactor", m_rfactor, METH_VARARGS, "rfactor(stage, axis, factor_axis): the new stage's tensors."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot SCHED_SLOTS[] = {{Py_tp_doc, "Schedule(outputs): stages of all operations that the outputs (te.Operation) need."},
+                                    {Py_tp_new, sched_py_new},
+                                    {Py_tp_dealloc, sched_dealloc},
+                                    {Py_tp_getset, SCHED_GET},
+                                    {Py_tp_methods, SCHED_METHODS},
+                                    {0, NULL}};
+static PyType_Spec SCHED_SPEC = {"nestsmith._core.Schedule", sizeof(PySchedule), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, SCHED_SLOTS};
+static PyMethodDef FUNCS[] = {
+    {"schedule_from_steps", fn_from_steps, METH_VARARGS, "schedule_from_steps(dag, steps, layout_rewrite): (Schedule, tensors)."},
+    {"dag_rewrite_layout", fn_rewrite_layout, METH_VARARGS, "dag_rewrite_layout(dag, steps, option=2): the DAG with constant inputs re-laid out."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_sched(PyObject *m) {
+  PySchedule_Type = py_type_new(m, &SCHED_SPEC, NULL);
+  if (!PySchedule_Type) return -1;
+  return PyModule_AddFunctions(m, FUNCS);
+}

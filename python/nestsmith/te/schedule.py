@@ -1,0 +1,276 @@
+"""Schedules: how the loops of a computation are arranged.
+
+>>> s = te.create_schedule(C.op)
+>>> xo, xi = s[C].split(C.op.axis[0], factor=32)
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from .. import _core
+from ..tir.expr import Range
+
+_OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)
+_INLINE, _ROOT, _DOUBLE = range(3)
+_UNROLL, _VECTORIZE, _PARALLEL = 1, 2, 3
+
+
+def _op_of(x, what="a tensor or an operation"):
+    if isinstance(x, _core.Tensor):
+        return x.op
+    if isinstance(x, _core.Operation):
+        return x
+    raise TypeError(f"expected {what}, not {type(x).__name__}")
+
+
+def create_schedule(ops):
+    """The schedule in which every stage runs its plain loops at root.
+
+    Parameters
+    ----------
+    ops : te.Operation or te.Tensor, or a list of them
+        The outputs; everything they read becomes a stage, producers first.
+    """
+    if not isinstance(ops, (list, tuple)):
+        ops = [ops]
+    return Schedule(_core.Schedule([_op_of(o) for o in ops]), [_op_of(o) for o in ops])
+
+
+def schedule_from_state(dag, state, layout_rewrite=0):
+    """(schedule, tensors) of a state of the auto-scheduler; ``tensors`` are the arguments of the function."""
+    core, tensors = _core.schedule_from_steps(dag, state.steps(), layout_rewrite)
+    sch = Schedule(core, [])
+    sch.outputs = [s.origin_op for s in sch.stages if s.is_output]
+    return sch, tensors
+
+
+class Schedule:
+    """Stages of a computation. ``s[T]`` is the stage of tensor (or operation) T.
+
+    Attributes
+    ----------
+    stages : list of Stage
+        In order of computation.
+    outputs : list of te.Operation
+    """
+
+    def __init__(self, core, outputs):
+        self._core, self.outputs = core, list(outputs)
+
+    @property
+    def stages(self):
+        return [Stage(self, self._core.stage(i, _ORIGIN)) for i in range(self._core.num_stages)]
+
+    @property
+    def stage_map(self):
+        return {s.origin_op: s for s in self.stages}
+
+    def _find(self, x):
+        i = self._core.find(_op_of(x))
+        if i < 0:
+            raise ValueError(f"the schedule has no stage of {x}; was it made from other tensors?")
+        return i
+
+    def __getitem__(self, x):
+        if isinstance(x, Stage):
+            return x
+        return Stage(self, self._core.stage(self._find(x), _ORIGIN))
+
+    def __str__(self):
+        return self._core.text()
+
+    def __repr__(self):
+        return f"Schedule({', '.join(s.op.name for s in self.stages)})"
+
+    def copy(self):
+        """An independent schedule with the same stages, axes and tensors."""
+        return Schedule(self._core.copy(), self.outputs)
+
+    def normalize(self):
+        """A copy; the engine normalises a schedule when it lowers it."""
+        return self.copy()
+
+    def cache_read(self, tensor, scope, readers):
+        """A copy of ``tensor`` in memory ``scope`` that the stages of ``readers`` read instead; returns it."""
+        if not isinstance(readers, (list, tuple)):
+            readers = [readers]
+        i = self._find(tensor)
+        out = self._core.cache_read(i, scope, [self._find(getattr(r, "origin_op", r)) for r in readers])
+        return out[0]
+
+    def cache_write(self, tensor, scope):
+        """Computes ``tensor`` (or all outputs of one operation, as a list) in a cache of memory ``scope`` first.
+
+        Returns the cache tensor (a list for a list). The stage of ``tensor`` then copies from the cache, and its axes
+        are the plain ones again.
+        """
+        many = isinstance(tensor, (list, tuple))
+        tensors = list(tensor) if many else [tensor]
+        ops = {_op_of(t) for t in tensors}
+        if len(ops) != 1:
+            raise ValueError("cache_write takes the outputs of one operation")
+        op = ops.pop()
+        if len(tensors) != op.num_outputs:
+            raise ValueError(f"cache_write: all {op.num_outputs} outputs of {op.name} must be given together")
+        out = self._core.cache_write(self._find(op), scope)
+        return out if many else out[0]
+
+    def rfactor(self, tensor, axis, factor_axis=0):
+        """Splits the reduction of ``tensor`` along ``axis`` into independent partial results.
+
+        Returns the tensor of partial results, with ``axis`` as data axis number ``factor_axis`` (negative: from the
+        end). Fetch the axes of ``tensor`` again afterwards.
+        """
+        out = self._core.rfactor(self._find(tensor), axis, factor_axis)
+        return out[0] if len(out) == 1 else out
+
+    def create_group(self, outputs, inputs, include_inputs=False):
+        """Not supported: attach the stages one by one."""
+        raise NotImplementedError("create_group is not supported; use compute_at on the single stages")
+
+
+class Stage:
+    """The loops of one operation. All primitives change the schedule in place."""
+
+    def __init__(self, schedule, origin):
+        self._s, self._origin = schedule, origin
+
+    @property
+    def _core(self):
+        return self._s._core
+
+    @property
+    def _id(self):
+        return self._s._core.find(self._origin)
+
+    def _get(self, what):
+        return self._core.stage(self._id, what)
+
+    op = property(lambda self: self._get(_OP), doc="The operation as it is now, after cache_write and rfactor.")
+    origin_op = property(lambda self: self._origin, doc="The operation as it was first.")
+    leaf_iter_vars = property(lambda self: self._get(_LEAVES), doc="The loops, outermost first.")
+    all_iter_vars = property(lambda self: self._get(_AXES), doc="Every axis ever made, in order of making.")
+    is_output = property(lambda self: self._get(_OUTPUT), doc="True for the outputs of the schedule.")
+    attach_type = property(lambda self: (1, 2, 4)[self._get(_ATTACH)], doc="1 root, 2 inlined, 4 at a loop.")
+
+    @property
+    def attach_stage(self):
+        """The stage at a loop of which this one is computed, or None."""
+        i = self._get(_TARGET)
+        return None if i < 0 else Stage(self._s, self._core.stage(i, _ORIGIN))
+
+    def __repr__(self):
+        return f"stage({self.op.name})"
+
+    def __eq__(self, other):
+        return isinstance(other, Stage) and self._s is other._s and self._origin == other._origin
+
+    def __hash__(self):
+        return hash(self._origin)
+
+    # ---- loops ----
+
+    def split(self, parent, factor=None, nparts=None):
+        """(outer, inner) of ``parent``: ``factor`` gives the inner extent or ``nparts`` the outer one."""
+        if (factor is None) == (nparts is None):
+            raise ValueError("split needs either factor or nparts")
+        return self._core.split(self._id, parent, factor, nparts)
+
+    def tile(self, x_parent, y_parent, x_factor, y_factor):
+        """Splits two axes and orders them (x outer, y outer, x inner, y inner); returns them in this order."""
+        xo, xi = self.split(x_parent, factor=x_factor)
+        yo, yi = self.split(y_parent, factor=y_factor)
+        self.reorder(xo, yo, xi, yi)
+        return xo, yo, xi, yi
+
+    def fuse(self, *args):
+        """One axis out of several adjacent ones, outermost first; without arguments an axis of extent 1."""
+        if not args:
+            return self._core.fuse(self._id)
+        fused = args[0]
+        for a in args[1:]:
+            fused = self._core.fuse(self._id, fused, a)
+        return fused
+
+    def reorder(self, *args):
+        """The given axes take, in this order, the positions they hold now; all others stay."""
+        self._core.reorder(self._id, list(args))
+
+    def bind(self, ivar, thread_ivar):
+        """Loop ``ivar`` becomes the hardware (or virtual) thread axis ``thread_ivar``."""
+        self._core.bind(self._id, ivar, thread_ivar)
+
+    def unroll(self, var):
+        """Unrolls the loop fully."""
+        self._core.annotate(self._id, var, _UNROLL)
+
+    def vectorize(self, var):
+        """Makes the loop one vector operation; a reduction axis is an error."""
+        self._core.annotate(self._id, var, _VECTORIZE)
+
+    def parallel(self, var):
+        """Spreads the loop over CPU threads."""
+        self._core.annotate(self._id, var, _PARALLEL)
+
+    def pragma(self, var, pragma_type, pragma_value=None):
+        """Attaches a hint to the loop, e.g. ``("auto_unroll_max_step", 64)``; unknown hints are ignored."""
+        value = pragma_value
+        self._core.pragma(self._id, var, pragma_type, int(value) if isinstance(value, (int, bool)) else 1)
+
+    def storage_align(self, axis, factor, offset):
+        """The stride of the dimension of ``axis`` becomes ``offset`` modulo ``factor`` (against bank conflicts)."""
+        self._core.storage_align(self._id, axis, factor, offset)
+
+    # ---- placement ----
+
+    def compute_at(self, parent, scope):
+        """Computes this stage inside loop ``scope`` of stage ``parent``."""
+        parent = self._s[parent]
+        self._core.compute_at(self._id, parent._id, scope)
+
+    def compute_inline(self):
+        """Puts the expression into all readers; the stage disappears."""
+        self._core.simple(self._id, _INLINE)
+
+    def compute_root(self):
+        """Computes the stage as a whole, before its readers."""
+        self._core.simple(self._id, _ROOT)
+
+    def set_scope(self, scope):
+        """Memory of the stage's buffer: ``global``, ``shared``, ``local`` or ``warp``."""
+        self._core.set_scope(self._id, scope)
+
+    def double_buffer(self):
+        """Two copies of the buffer, so that one is filled while the other is read."""
+        if self.is_output:
+            raise ValueError("an output stage cannot be double buffered")
+        self._core.simple(self._id, _DOUBLE)
+
+    def set_store_predicate(self, predicate):
+        """Stores the result only where ``predicate`` holds; it may use thread variables."""
+        self._core.set_store_predicate(self._id, predicate)
+
+    # ---- not supported ----
+
+    def tensorize(self, var, tensor_intrin):
+        """Not supported."""
+        raise NotImplementedError("tensorize is not supported; leave the loops to the code generator")
+
+    def prefetch(self, tensor, var, offset):
+        """A hint this compiler has no use for."""
+        warnings.warn("prefetch has no effect", stacklevel=2)
+
+    def rolling_buffer(self):
+        """Not supported."""
+        raise NotImplementedError("rolling_buffer is not supported; use compute_at")
+
+    def env_threads(self, threads):
+        """Not supported: there are no scan operations."""
+        raise NotImplementedError("env_threads belongs to scan operations, which are not supported")
+
+
+def InferBound(sch):  # noqa: N802 (name of the established interface)
+    """Ranges of all axes: a dict from axis to :class:`Range`. Raises ValueError if a stage is attached wrongly."""
+    rows = sch._core.bounds()
+    return {axis: Range.from_min_extent(lo, extent) for row in rows for axis, lo, extent in row}
