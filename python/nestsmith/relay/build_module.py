@@ -1,0 +1,220 @@
+"""``relay.build``: graph passes, one program per distinct fused function, storage plan, library.
+
+Every program gets its schedule from the dispatch context (:class:`auto_scheduler.ApplyHistoryBest`) or, if there is no record, a
+default one. Programs are compiled in parallel and through the on-disk cache.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+from .. import _core
+from ..ir import IRModule
+
+from . import extract, lowering
+from .default_schedule import default_state, state_from
+from .expr import Expr
+from .factory import GraphExecutorFactoryModule
+from .graph_codegen import generate
+from .pipeline import as_module, fuse_module
+from .pipeline import optimize as _optimize
+
+__all__ = ["build", "optimize", "Program"]
+
+logger = logging.getLogger("nestsmith")
+
+
+class Program:
+    """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is), `origin`
+    ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `why` (why a found schedule was not used)."""
+
+    __slots__ = ("name", "kernel", "reshape", "arg_index", "dag", "key", "origin", "why", "source", "manifest", "binary", "cached")
+
+    def __init__(self, kernel):
+        self.kernel, self.name = kernel, kernel.name
+        self.reshape = bool(kernel.func.attrs.get("reshape_only"))
+        self.arg_index, self.dag, self.key, self.origin, self.why = [], None, "", "reshape" if self.reshape else "default", ""
+        self.source = self.manifest = self.binary = None
+        self.cached = False
+
+
+def _engine_target(target):
+    from ..auto_scheduler.search_task import HardwareParams
+
+    kind, sm, fast_math = target.engine()
+    return kind, HardwareParams(target=target).as_tuple(), sm, fast_math, target.device_name == "mali"
+
+
+def _query(target, program, func):
+    """What the dispatch context knows about a program: a State, steps or None. Tries every naming of the workload."""
+    from ..auto_scheduler.compute_dag import ComputeDAG
+    from ..auto_scheduler.dispatcher import DispatchContext
+    from ..auto_scheduler.relay_integration import has_reduction
+
+    context, complex_op = DispatchContext.current, has_reduction(program.dag)
+    for names in lowering.NAMINGS[1:]:
+        other = ComputeDAG(lowering.lower_function(func, target, names).io)
+        found = _ask(context, target, other.workload_key())
+        if found is not None:
+            return found
+    return context.query(target, program.key, complex_op, program.dag, program.name)
+
+
+def _ask(context, target, key):
+    """The answer of the contexts for a key, without the warnings that a miss of the outermost one gives."""
+    while context is not None:
+        inside = getattr(context, "_query_inside", None)
+        found = inside(target, key) if inside is not None else None
+        if found is not None:
+            return found
+        context = getattr(context, "_old_ctx", None)
+    return None
+
+
+def _prepare(kernel, target, tuned):
+    """A program with its DAG, and the schedule that the dispatch context has for it (None: none)."""
+    from ..auto_scheduler.compute_dag import ComputeDAG
+
+    p = Program(kernel)
+    if p.reshape:
+        return p, None
+    if not kernel.static:
+        raise ValueError(f"{kernel.name}: a dimension is known only at run time; give all shapes before building")
+    low = lowering.lower_function(kernel.func, target)
+    where = {t: i for i, t in enumerate(low.params)}
+    p.arg_index = [where[t] for t in low.io[: len(low.io) - len(low.outputs)]]
+    p.dag = ComputeDAG(low.io)
+    p.key = p.dag.workload_key()
+    return p, _query(target, p, kernel.func) if tuned else None
+
+
+def _compile(p, found, target, engine, timeout):
+    """Fills in source, manifest and binary; runs in a worker thread."""
+    if found is not None:
+        try:
+            state = state_from(p.dag, found)
+            p.source, p.manifest = _core.candidate_source(state, engine, 0, p.name)
+            p.origin = "tuned"
+        except (ValueError, RuntimeError) as err:
+            p.why = f"steps did not replay: {err}"
+    if p.source is None:
+        p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, p.name)
+    p.binary, _, p.cached = _core.build(target.engine(), p.source, timeout)
+    return p
+
+
+def _tuning_on():
+    from ..auto_scheduler.relay_integration import is_auto_scheduler_enabled
+
+    try:
+        from ..auto_scheduler.dispatcher import DispatchContext, FallbackContext
+    except ImportError:
+        return False
+    return is_auto_scheduler_enabled() or not isinstance(DispatchContext.current, (FallbackContext, type(None)))
+
+
+def compile_module(mod, target):
+    """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
+    fused = fuse_module(mod)
+    kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
+    tuned, engine = _tuning_on(), _engine_target(target)
+    prepared = [_prepare(k, target, tuned) for k in kernels]
+    jobs = [(p, found) for p, found in prepared if not p.reshape]
+    timeout = float(os.environ.get("NESTSMITH_BUILD_TIMEOUT", 120))
+    with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1))) as pool:
+        for done in [pool.submit(_compile, p, found, target, engine, timeout) for p, found in jobs]:
+            done.result()
+    programs = [p for p, _ in prepared]
+    by_kernel = {id(p.kernel): p for p in programs}
+    return fused, {call: by_kernel[id(k)] for call, k in calls.items()}, programs
+
+
+def _report(programs, nbytes):
+    real = [p for p in programs if not p.reshape]
+    tuned = [p for p in real if p.origin == "tuned"]
+    logger.info("schedules: %d tuned, %d default; planned memory: %.1f MiB", len(tuned), len(real) - len(tuned), nbytes / 2**20)
+    for p in real:
+        if p.why:
+            logger.warning("%s: %s; the default schedule is used", p.name, p.why)
+
+
+def _arguments(args, kwargs):
+    """target, target_host, params and mod_name from any of the argument orders of past releases."""
+    out = {"target": None, "target_host": None, "params": None, "mod_name": "default"}
+    ignored = {"executor", "runtime", "workspace_memory_pools", "constant_memory_pools"}
+    for name, value in zip(("target", "target_host"), args[:2]):
+        out[name] = value
+    for value in args[2:]:
+        if isinstance(value, dict):
+            out["params"] = value
+        elif isinstance(value, str):
+            out["mod_name"] = value
+    if isinstance(out["target_host"], dict):  # build(mod, target, params)
+        out["params"], out["target_host"] = out["target_host"], None
+    for name, value in kwargs.items():
+        if name not in out and name not in ignored:
+            raise TypeError(f"relay.build has no argument {name!r}; it takes target, target_host, params and mod_name")
+        if name in out:
+            out[name] = value
+    return out
+
+
+def build(ir_mod, *args, **kwargs):
+    """Compiles a network.
+
+    Parameters
+    ----------
+    ir_mod : IRModule or relay.Function
+    target : Target or str, optional
+        Default: the target of the enclosing ``with Target(...)``.
+    target_host : Target or str, optional
+        Deprecated; write ``Target(target, host=...)``.
+    params : dict of str to array, optional
+        Values of parameters of ``main``; they become constants.
+    mod_name : str
+        Key under which the factory gives the executor.
+
+    Returns
+    -------
+    GraphExecutorFactoryModule
+        ``lib["default"](device)`` gives what :class:`contrib.graph_executor.GraphModule` takes.
+    """
+    from ..target import Target
+
+    a = _arguments(args, kwargs)
+    if not isinstance(ir_mod, IRModule):
+        if not isinstance(ir_mod, Expr):
+            raise TypeError(f"relay.build takes an IRModule, not {type(ir_mod).__name__}")
+        warnings.warn("relay.build of a bare function is deprecated; wrap it with IRModule.from_expr", DeprecationWarning, stacklevel=2)
+    if a["target_host"] is not None:
+        warnings.warn("target_host is deprecated; write Target(target, host=...)", DeprecationWarning, stacklevel=2)
+    target = a["target"]
+    if isinstance(target, dict) and "kind" not in target and len(target) == 1:
+        target = next(iter(target.values()))
+    target = Target.current() if target is None else target
+    if target is None:
+        raise ValueError("relay.build needs a target, for example target='cuda', or an enclosing `with Target(...)`")
+    target, _ = Target.canon_target_and_host(target, a["target_host"])
+    mod = as_module(ir_mod)
+    names = [p.name_hint for p in mod["main"].params]
+    mod = _optimize(mod, target, a["params"])
+    fused, calls, programs = compile_module(mod, target)
+    code = generate(fused["main"], calls, target.kind.device_type)
+    _report(programs, code.bytes)
+    kernels = {p.name: p for p in programs if not p.reshape}
+    return GraphExecutorFactoryModule(code.json, kernels, code.params, a["mod_name"], target, names)
+
+
+def optimize(mod, target=None, params=None):
+    """Graph passes up to fusion, exclusive: (module, params that are still used)."""
+    from ..target import Target
+
+    target = Target.current() if target is None else Target.canon_target(target)
+    if target is None:
+        raise ValueError("relay.optimize needs a target")
+    return _optimize(mod, target, params), {}
+
+

@@ -1,0 +1,396 @@
+"""What ``relay.build`` returns: the graph, the programs and the parameters, ready to be put on a device or into a file.
+
+File format, version 1: the line ``nestsmith library 1``, a line with the length and the SHA-256 of what follows, then JSON with
+sizes, then the raw sections (graph file, parameter file, and of every program source, manifest and binary). A binary that does not
+fit the machine where the file is loaded is compiled again from its source, once, through the on-disk cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import warnings
+
+import numpy as np
+
+from .. import _core
+from .params import load_param_dict, save_param_dict
+
+__all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "load_library", "MAGIC"]
+
+MAGIC = b"nestsmith library 1\n"
+
+
+class LibModule:
+    """The compiled functions of a network, by name. ``imported_modules[0].get_source()`` is the device code."""
+
+    def __init__(self, kernels, target):
+        self.kernels, self.target = kernels, target
+        self.type_key = target.kind.name
+        self._loaded, self._lock = {}, threading.Lock()
+
+    @property
+    def imported_modules(self):
+        return [self]
+
+    def get_source(self, fmt=""):
+        """The source text of all functions, or of the one called `fmt`."""
+        if fmt in self.kernels:
+            return self.kernels[fmt].source
+        return "\n".join(k.source for k in self.kernels.values())
+
+    def get_lib(self):
+        return self
+
+    def load(self, handle):
+        """Functions loaded on an engine device: name -> DeviceModule."""
+        with self._lock:
+            key = id(handle)
+            if key not in self._loaded:
+                self._loaded[key] = handle, {n: self._load_one(handle, k) for n, k in self.kernels.items()}
+            return self._loaded[key][1]
+
+    def _load_one(self, handle, kernel):
+        if kernel.binary is not None:
+            try:
+                return handle.load(kernel.binary, kernel.manifest)
+            except RuntimeError:
+                pass  # made for another machine
+        engine = self.target.engine()
+        info = handle.info() if hasattr(handle, "info") else {}
+        if engine[0] == 1 and info.get("sm"):
+            engine = (engine[0], info["sm"], engine[2])
+        kernel.binary = _core.build(engine, kernel.source)[0]
+        return handle.load(kernel.binary, kernel.manifest)
+
+    def __getitem__(self, name):
+        from ..runtime import OperatorModule  # noqa: F401  (single functions are run by the runtime's modules)
+
+        if name not in self.kernels:
+            raise AttributeError(f"the library has no function {name!r}")
+        return self.kernels[name]
+
+    def export_library(self, file_name, fcompile=None, **kwargs):
+        raise ValueError("export the factory that relay.build returned, not its library part")
+
+
+class GraphRuntime:
+    """A network on a device. Functions are reached by name (``rt["run"]``) or as methods; users wrap it in a GraphModule."""
+
+    _FUNCTIONS = ("set_input", "set_input_zero_copy", "set_output_zero_copy", "run", "get_output", "get_input", "get_num_outputs",
+                  "get_num_inputs", "get_input_index", "get_input_info", "load_params", "share_params", "run_from_inputs")
+
+    def __init__(self, graph_json, lib, params, device, original_names=()):
+        self.device, self.lib, self.graph_json = device, lib, graph_json
+        self.core = _core.GraphExec(device.handle(), graph_json, lib.load(device.handle()))
+        self._inputs = self.core.inputs()
+        self._index = {name: i for i, (name, _) in enumerate(self._inputs)}
+        self._outputs = self.core.outputs()
+        self._params = set()
+        self._original = set(original_names)
+        if os.environ.get("NESTSMITH_CUDA_GRAPH", "1") == "0":
+            self.core.replay(False)
+        for name, value in (params or {}).items():
+            self._upload(self._index[name], value)
+            self._params.add(name)
+
+    # ---- values in and out ----
+    def _where(self, key):
+        if isinstance(key, str):
+            if key not in self._index:
+                import difflib
+
+                near = difflib.get_close_matches(key, self._index, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                if key in self._original:
+                    hint = "; it was a parameter of the network, but its value has become part of the compiled constants"
+                raise RuntimeError(f"Could not find {key!r} in the graph's inputs{hint}")
+            return self._index[key]
+        if not 0 <= int(key) < len(self._inputs):
+            raise IndexError(f"input {key} of {len(self._inputs)}")
+        return int(key)
+
+    def _upload(self, index, value):
+        name, (entry, shape, dtype) = self._inputs[index]
+        if tuple(value.shape) != tuple(shape):
+            raise ValueError(f"input {name!r} has shape {tuple(shape)}, the array has shape {tuple(value.shape)}")
+        buffer = getattr(value, "buffer", None)
+        if buffer is not None and str(value.dtype) == dtype and value.device == self.device:
+            self.core.set(entry, buffer)
+            return
+        host = value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else np.asarray(value)
+        self.core.set(entry, np.ascontiguousarray(host if dtype == "bfloat16" else host.astype(dtype, copy=False)))
+
+    def set_input(self, key, value):
+        """Copies `value` (array of the input's shape) into an input by name or index."""
+        if not hasattr(value, "shape"):
+            value = np.asarray(value)
+        self._upload(self._where(key), value)
+
+    def set_input_zero_copy(self, key, value):
+        """Uses the memory of `value`, an NDArray on this device, as the input from now on."""
+        self._bind(self._inputs[self._where(key)][1], value)
+
+    def set_output_zero_copy(self, key, value):
+        """Writes an output into the memory of `value`, an NDArray on this device, from now on."""
+        index = int(str(key).rsplit(":", 1)[-1])
+        self._bind(self._outputs[self._output(index)], value)
+
+    def _bind(self, described, value):
+        entry, shape, dtype = described
+        if value is None:
+            self.core.bind(entry, None)
+            return
+        if tuple(value.shape) != tuple(shape) or str(value.dtype) != dtype:
+            raise ValueError(f"expected shape {tuple(shape)} and dtype {dtype}, got {tuple(value.shape)} and {value.dtype}")
+        if value.device != self.device:
+            raise ValueError(f"the array lies on {value.device}, the network on {self.device}")
+        self.core.bind(entry, value.buffer)
+
+    def _output(self, index):
+        if not 0 <= int(index) < len(self._outputs):
+            raise IndexError(f"output {index} of {len(self._outputs)}")
+        return int(index)
+
+    def _fetch(self, described, out):
+        from .. import nd
+
+        entry, shape, dtype = described
+        if out is None:
+            out = nd.empty(shape, dtype, self.device)
+        if tuple(out.shape) != tuple(shape) or str(out.dtype) != dtype:
+            raise ValueError(f"out has shape {tuple(out.shape)} and dtype {out.dtype}; expected {tuple(shape)} and {dtype}")
+        if out.device == self.device:
+            self.core.get(entry, out.buffer)
+            return out
+        host = np.empty(shape, "uint16" if dtype == "bfloat16" else dtype)
+        self.core.get(entry, host)
+        out.copyfrom(host)
+        return out
+
+    def get_output(self, index, out=None):
+        """Output number `index` as an NDArray on the device (or in `out`)."""
+        return self._fetch(self._outputs[self._output(index)], out)
+
+    def get_input(self, key, out=None):
+        """The present value of an input or parameter."""
+        return self._fetch(self._inputs[self._where(key)][1], out)
+
+    def get_num_outputs(self):
+        return len(self._outputs)
+
+    def get_num_inputs(self):
+        """Number of inputs, parameters included."""
+        return len(self._inputs)
+
+    def get_input_index(self, name):
+        """Index of an input; -1 if there is none of this name."""
+        return self._index.get(name, -1)
+
+    def get_input_info(self):
+        """(shapes, dtypes) by name of the inputs that are no parameters."""
+        real = [(n, d) for n, d in self._inputs if n not in self._params]
+        return {n: tuple(d[1]) for n, d in real}, {n: d[2] for n, d in real}
+
+    def load_params(self, data):
+        """Sets parameters from the bytes of a parameter file; unknown names are ignored."""
+        for name, value in load_param_dict(bytes(data)).items():
+            if name in self._index:
+                self._upload(self._index[name], value)
+                self._params.add(name)
+
+    def share_params(self, other, data):
+        """Uses the parameters of another executor on the same device for every name in the parameter file."""
+        for name in load_param_dict(bytes(data)):
+            if name in self._index and name in other._index:
+                self._upload(self._index[name], other.get_input(name))
+
+    # ---- running ----
+    def run(self):
+        """Runs the network; asynchronous on GPUs."""
+        self.core.run()
+
+    def run_from_inputs(self, *inputs):
+        """Copies inputs in, runs, and copies all outputs to the host."""
+        for i, value in enumerate(inputs):
+            self._upload(i, value)
+        self.core.run()
+        return [self.get_output(i).numpy() for i in range(len(self._outputs))]
+
+    @property
+    def mode(self):
+        """How the last run was executed: "cuda graph" or "kernels"."""
+        return "cuda graph" if self.core.captured else "kernels"
+
+    def time_evaluator(self, func_name, dev=None, number=10, repeat=1, min_repeat_ms=0, limit_zero_time_iterations=100,
+                       cooldown_interval_ms=0, repeats_to_cooldown=1, cache_flush_bytes=0, f_preproc=""):
+        """A function that times ``run`` and returns a BenchmarkResult."""
+        import time
+
+        from ..runtime import BenchmarkResult
+
+        if func_name not in ("run", "run_from_inputs"):
+            raise ValueError(f"cannot time {func_name!r}; use 'run'")
+
+        def once(n, args):
+            if func_name == "run":
+                return self.core.time(n)
+            begin = time.perf_counter()
+            for _ in range(n):
+                self.run_from_inputs(*args)
+            return (time.perf_counter() - begin) / n
+
+        def evaluate(*args):
+            self.core.time(2)  # warm up, and capture where runs are replayed
+            results, n = [], max(1, int(number))
+            for r in range(int(repeat)):
+                seconds = once(n, args)
+                while min_repeat_ms and seconds * n * 1e3 < min_repeat_ms and n < 1 << 24:
+                    n = int(max(min_repeat_ms / 1e3 / max(seconds, 1e-9) + 1, n * 1.618)) + 1
+                    seconds = once(n, args)
+                results.append(seconds)
+                if cooldown_interval_ms and (r + 1) % repeats_to_cooldown == 0:
+                    time.sleep(cooldown_interval_ms / 1e3)
+            out = BenchmarkResult(results)
+            try:
+                out.mode = self.mode
+            except AttributeError:
+                pass
+            return out
+
+        return evaluate
+
+    def get_function(self, name, query_imports=False):
+        if name not in self._FUNCTIONS:
+            raise AttributeError(f"the graph executor has no function {name!r}; it has {', '.join(self._FUNCTIONS)}")
+        return getattr(self, name)
+
+    __getitem__ = get_function
+
+
+class GraphExecutorFactoryModule:
+    """The compiled network. ``lib["default"](device)`` puts it on a device; unpacks as (graph JSON, library, params)."""
+
+    def __init__(self, graph_json_str, kernels, params, libmod_name, target, original_names=()):
+        self.graph_json_str, self.params, self.libmod_name, self.target = graph_json_str, params, libmod_name, target
+        self.kernels, self.original_names = kernels, list(original_names)
+        self.lib = LibModule(kernels, target)
+
+    @property
+    def graph_json(self):
+        return self.graph_json_str
+
+    def get_graph_json(self):
+        return self.graph_json_str
+
+    def get_executor_config(self):
+        return self.graph_json_str
+
+    def get_params(self):
+        return self.params
+
+    def get_lib(self):
+        return self.lib
+
+    @property
+    def module(self):
+        return self
+
+    def _create(self, *devices):
+        if not devices:
+            raise ValueError("give the device the network shall run on, for example lib['default'](nestsmith.cuda(0))")
+        dev = devices[0]
+        if dev.device_type != self.target.kind.device_type:
+            raise ValueError(f"the network was compiled for {self.target.kind.name}, it cannot run on {dev}")
+        return GraphRuntime(self.graph_json_str, self.lib, self.params, dev, self.original_names)
+
+    def get_function(self, name, query_imports=False):
+        table = {
+            self.libmod_name: self._create, "cuda_graph_create": self._create, "debug_create": lambda _name, *d: self._create(*d),
+            "get_graph_json": self.get_graph_json, "get_graph_params": self.get_params, "remove_params": self._without_params,
+        }
+        if not isinstance(name, str):
+            raise ValueError(f"functions are named by strings, not {type(name).__name__}")
+        if name not in table:
+            raise AttributeError(f"the library has no function {name!r}; it has {', '.join(table)}")
+        return table[name]
+
+    __getitem__ = get_function
+
+    def implements_function(self, name):
+        return name in (self.libmod_name, "cuda_graph_create", "debug_create", "get_graph_json", "get_graph_params", "remove_params")
+
+    def _without_params(self):
+        return GraphExecutorFactoryModule(self.graph_json_str, self.kernels, {}, self.libmod_name, self.target, self.original_names)
+
+    def __iter__(self):
+        warnings.warn("unpacking (graph, lib, params) is deprecated; use the returned factory", DeprecationWarning, stacklevel=2)
+        return iter((self.graph_json_str, self.lib, self.params))
+
+    # ---- files ----
+    def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, **kwargs):
+        """Writes one file with everything needed to run the network; ``runtime.load_module`` reads it."""
+        file_name = str(file_name)
+        sections = [self.graph_json_str.encode(), save_param_dict(self.params)]
+        table = []
+        for name, k in self.kernels.items():
+            parts = [k.source.encode(), k.manifest.encode(), k.binary or b""]
+            sections += parts
+            table.append([name, *map(len, parts)])
+        head = {"name": self.libmod_name, "target": str(self.target), "graph": len(sections[0]), "params": len(sections[1]),
+                "kernels": table, "inputs": self.original_names}
+        text = json.dumps(head).encode()
+        payload = len(text).to_bytes(8, "little") + text + b"".join(sections)
+        temp = f"{file_name}.{os.getpid()}.tmp"
+        with open(temp, "wb") as f:
+            f.write(MAGIC + f"{len(payload)} {hashlib.sha256(payload).hexdigest()}\n".encode() + payload)
+        os.replace(temp, file_name)
+        return file_name
+
+    save = export_library
+
+
+class _Stored:
+    """A program read from a file."""
+
+    __slots__ = ("name", "source", "manifest", "binary")
+
+    def __init__(self, name, source, manifest, binary):
+        self.name, self.source, self.manifest, self.binary = name, source, manifest, binary
+
+
+def load_library(path):
+    """The factory stored by ``export_library``. ValueError if the file is missing, damaged or something else."""
+    from ..target import Target
+
+    path = str(path)
+    if not os.path.exists(path):
+        raise ValueError(f"there is no file {path!r}")
+    with open(path, "rb") as f:
+        data = f.read()
+    if not data.startswith(MAGIC):
+        raise ValueError(f"{path!r} is no library of this package (or of another version)")
+    line, _, payload = data[len(MAGIC):].partition(b"\n")
+    try:
+        size, digest = line.split()
+        ok = int(size) == len(payload) and hashlib.sha256(payload).hexdigest() == digest.decode()
+    except ValueError:
+        ok = False
+    if not ok:
+        raise ValueError(f"{path!r} is damaged: its checksum is wrong")
+    n = int.from_bytes(payload[:8], "little")
+    head, at = json.loads(payload[8: 8 + n]), 8 + n
+
+    def take(size):
+        nonlocal at
+        at += size
+        return payload[at - size: at]
+
+    graph, params = take(head["graph"]).decode(), load_param_dict(take(head["params"]))
+    kernels = {}
+    for name, a, b, c in head["kernels"]:
+        source, manifest, binary = take(a).decode(), take(b).decode(), take(c)
+        kernels[name] = _Stored(name, source, manifest, binary or None)
+    return GraphExecutorFactoryModule(graph, kernels, params, head["name"], Target(head["target"]), head["inputs"])
