@@ -376,11 +376,10 @@ static PyObject *devmodule_run(PyObject *o, PyObject *list) {
 
 static void time_body(void *arg) {
   Call *c = arg;
-  dev_run(c->m, c->arg); /* warm-up */
   time_repeats(c->m, c->arg, c->number, c->repeat, c->min_ms, c->zero_limit, c->flush, c->cost);
 }
 
-/* time(args, number, repeat, min_repeat_ms, zero_limit, flush): list of seconds, one per repeat, after one warm-up run */
+/* time(args, number, repeat, min_repeat_ms, zero_limit, flush): list of seconds, one per repeat */
 static PyObject *devmodule_time(PyObject *o, PyObject *args) {
   Call c = {0};
   PyObject *list;

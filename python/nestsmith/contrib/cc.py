@@ -1,0 +1,105 @@
+"""The system's C compiler: compiling, linking, cross compiling."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+
+__all__ = ["create_shared", "create_executable", "cross_compiler", "get_cc", "compile_object", "compiler_for"]
+
+
+def get_cc():
+    """The C compiler's command: $CC, else cc, gcc or clang, whichever is installed; None if there is none."""
+    named = os.environ.get("CC")
+    if named:
+        return named
+    return next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+
+
+def _run(command):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
+    except FileNotFoundError:
+        raise RuntimeError(f"program {command[0]!r} is not installed; the command was: {shlex.join(command)}") from None
+    if done.returncode != 0:
+        raise RuntimeError(f"command failed with status {done.returncode}: {shlex.join(command)}\n{done.stdout.decode(errors='replace')}")
+
+
+def _words(cc):
+    cc = cc or get_cc()
+    if not cc:
+        raise RuntimeError("no C compiler was found; install gcc (`apt install gcc libc6-dev`) or set CC")
+    return shlex.split(cc)
+
+
+def _link(output, objects, options, cc, flags):
+    objects = [objects] if isinstance(objects, str) else list(objects)
+    _run([*_words(cc), *flags, "-o", os.fspath(output), *map(os.fspath, objects), *(options or [])])
+
+
+def create_shared(output, objects, options=None, cc=None):
+    """Links objects (or compiles C sources) into a shared library.
+
+    Raises `RuntimeError` with the compiler's output and the exact command.
+    """
+    _link(output, objects, options, cc, ["-shared", "-fPIC", "-O2"])
+
+
+create_shared.output_format = "so"
+
+
+def create_executable(output, objects, options=None, cc=None):
+    """Links objects into a program."""
+    _link(output, objects, options, cc, [])
+
+
+def compile_object(output, source, options=None, cc=None):
+    """Compiles one C file into an object file."""
+    _run([*_words(cc), "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-w", "-c", "-o", os.fspath(output), os.fspath(source), *(options or [])])
+
+
+def cross_compiler(compile_func, options=None, output_format=None, get_target_triple=None, add_files=None):
+    """A link function for `export_library` that uses another compiler.
+
+    Parameters
+    ----------
+    compile_func : str or callable
+        The compiler's command (``"aarch64-linux-gnu-gcc"``), or a function like `create_shared`.
+    options, add_files : list of str, optional
+        Added to every call.
+    output_format : str, optional
+        "so" or "tar".
+    """
+    given = list(options or []) + list(add_files or [])
+    name = compile_func if isinstance(compile_func, str) else None
+
+    def link(output, objects, options=None, **kwargs):
+        if name is not None:
+            create_shared(output, objects, given + list(options or []), cc=name)
+        else:
+            compile_func(output, objects, options=given + list(options or []), **kwargs)
+
+    link.output_format = output_format or getattr(compile_func, "output_format", "so")
+    link.compiler = name or getattr(compile_func, "compiler", None)
+    link.get_target_triple = get_target_triple
+    return link
+
+
+def compiler_for(target, fcompile):
+    """The command that compiles C for a target; None when only `fcompile` itself can (it then gets the C file)."""
+    named = getattr(fcompile, "compiler", None)
+    if callable(named):
+        named = named()
+    if named:
+        return named
+    triple = ""
+    for word in str(target).split():
+        if word.startswith("-mtriple="):
+            triple = word.split("=", 1)[1]
+    if not triple or triple.split("-")[0] == os.uname().machine:
+        return get_cc()
+    if shutil.which(f"{triple}-gcc"):
+        return f"{triple}-gcc"
+    return f"clang --target={triple}" if shutil.which("clang") else None

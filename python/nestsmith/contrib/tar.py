@@ -1,0 +1,32 @@
+"""Archives of object files."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+
+__all__ = ["tar", "untar"]
+
+
+def tar(output, files, options=None):
+    """Packs files into an archive, without their directories. Raises `ValueError` if two have the same name."""
+    files = [files] if isinstance(files, str) else list(files)
+    names = [os.path.basename(f) for f in files]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise ValueError(f"two files have the same name {twice[0]!r}; an archive holds each name once")
+    with tarfile.open(output, "w") as archive:
+        for path, name in zip(files, names):
+            archive.add(path, arcname=name)
+
+
+tar.output_format = "tar"
+
+
+def untar(tar_file, directory):
+    """Unpacks an archive; names that lead out of `directory` are refused."""
+    with tarfile.open(tar_file) as archive:
+        for member in archive.getmembers():
+            if not member.isfile() or os.path.basename(member.name) != member.name:
+                raise ValueError(f"{tar_file}: entry {member.name!r} is not a plain file name")
+        archive.extractall(directory, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(directory)

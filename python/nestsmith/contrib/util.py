@@ -1,0 +1,3 @@
+"""Old name of `nestsmith.contrib.utils`."""
+
+from .utils import TempDirectory, tempdir  # noqa: F401

@@ -1,0 +1,374 @@
+"""Modules: compiled programs, their functions, timing, saving and loading."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import pathlib
+import time
+
+import numpy as np
+
+from nestsmith import _core
+
+from .device import Device
+from .device import device as _device
+from .ndarray import NDArray
+
+__all__ = ["Module", "OperatorModule", "SourceModule", "BenchmarkResult", "load_module", "system_lib", "enabled", "register_loader"]
+
+_DEVICE_OF_KIND = {"c": 1, "cuda": 2, "opencl": 4}
+
+
+class BenchmarkResult:
+    """Result of a timing: `results` holds one mean time in seconds per repeat; `mean`, `median`, `min`, `max`, `std` are over them."""
+
+    def __init__(self, results):
+        self.results = tuple(float(r) for r in results)
+        values = np.array(self.results) if self.results else np.array([np.nan])
+        self.mean, self.std = float(values.mean()), float(values.std())
+        self.median, self.min, self.max = float(np.median(values)), float(values.min()), float(values.max())
+
+    def __repr__(self):
+        return (f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, std={self.std}, "
+                f"results={self.results})")
+
+    def __str__(self):
+        head = " ".join(f"{t:^12}" for t in ("mean (ms)", "median (ms)", "max (ms)", "min (ms)", "std (ms)"))
+        row = " ".join(f"{1e3 * v:^12.4f}" for v in (self.mean, self.median, self.max, self.min, self.std))
+        return f"Execution time summary:\n{head}\n{row}" + " " * 15
+
+
+def _check_int(name, value, least):
+    if int(value) != value or value < least:
+        raise ValueError(f"{name} is {value!r}, must be an integer of at least {least}")
+    return int(value)
+
+
+def _time_calls(call, device, number, min_repeat_ms, zero_limit):
+    """Seconds per call: blocks of `number` calls are added up until `min_repeat_ms`."""
+    total, runs, zeros, goal = 0.0, 0, 0, min_repeat_ms * 1e-3
+    while True:
+        device.sync()
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        device.sync()
+        block = time.perf_counter() - start
+        total, runs, zeros = total + block, runs + number, zeros + (block <= 0)
+        if total >= goal or zeros >= zero_limit:
+            return total / runs
+        if block > 0:
+            number = int(min(max((goal - total) / (block / number) + 1, number), 1e6))
+
+
+class Module:
+    """A set of functions, with the modules that it uses below it (device code).
+
+    Parameters
+    ----------
+    type_key : str
+        What it holds: "c", "cuda", "opencl", "graph", ...
+    functions : dict, optional
+        From name to callable.
+    entry : str, optional
+        Name of the function that `module(...)` calls.
+    """
+
+    entry_name = "__nestsmith_main__"
+
+    def __init__(self, type_key="c", functions=None, entry=None):
+        self.type_key = type_key
+        self.imported_modules = []
+        self._functions = dict(functions or {})
+        self._entry = entry
+
+    @property
+    def format(self):
+        """Extension of files of this kind."""
+        return {"cuda": "cu", "opencl": "cl", "c": "c"}.get(self.type_key, "")
+
+    def get_function(self, name, query_imports=False):
+        """The function of this name; `AttributeError` if there is none."""
+        if not isinstance(name, str):
+            raise ValueError(f"functions are named by strings, not {type(name).__name__}")
+        key = self._entry if name in (self.entry_name, "__tvm_main__") and self._entry else name
+        if key in self._functions:
+            return self._functions[key]
+        for m in self.imported_modules if query_imports else ():
+            if m.implements_function(name, True):
+                return m.get_function(name, True)
+        raise AttributeError(f"module has no function {name!r}; it has {', '.join(sorted(self._functions)) or 'none'}")
+
+    def implements_function(self, name, query_imports=False):
+        """Whether `get_function` would find it."""
+        try:
+            self.get_function(name, query_imports)
+        except AttributeError:
+            return False
+        return True
+
+    def __getitem__(self, name):
+        return self.get_function(name)
+
+    @property
+    def entry_func(self):
+        """The function that `module(...)` calls."""
+        return self.get_function(self.entry_name)
+
+    def __call__(self, *args):
+        return self.entry_func(*args)
+
+    def import_module(self, module):
+        """Hangs `module` below this one."""
+        self.imported_modules.append(module)
+
+    def get_source(self, fmt=""):
+        """Source text, "" where there is none."""
+        return ""
+
+    def save(self, file_name, fmt=""):
+        """Writes the source text to a file."""
+        text = self.get_source(fmt)
+        if not text:
+            raise RuntimeError(f"a {self.type_key!r} module has no source to save; use export_library")
+        pathlib.Path(file_name).write_text(text)
+
+    def time_evaluator(self, func_name, dev, number=10, repeat=1, min_repeat_ms=0, limit_zero_time_iterations=100, cooldown_interval_ms=0,
+                       repeats_to_cooldown=1, cache_flush_bytes=0, f_preproc=""):
+        """A callable that times a function.
+
+        Called with the function's arguments it runs it once, then measures `repeat` times: blocks of `number` runs are added
+        up until `min_repeat_ms` have passed. Nothing is thrown away, so a long `min_repeat_ms` costs what it says.
+
+        Parameters
+        ----------
+        func_name : str
+            Function of this module.
+        dev : Device
+            Where the arguments are.
+        cache_flush_bytes : int
+            Not 0: caches are flushed before each run. `f_preproc="cache_flush_cpu_non_first_arg"` does the same.
+
+        Returns
+        -------
+        callable returning a `BenchmarkResult`
+        """
+        number, repeat = _check_int("number", number, 1), _check_int("repeat", repeat, 1)
+        func = self.get_function(func_name, True)
+        dev = _device(dev)
+        flush = bool(cache_flush_bytes) or f_preproc == "cache_flush_cpu_non_first_arg"
+        if f_preproc not in ("", None, "cache_flush_cpu_non_first_arg"):
+            raise ValueError(f"f_preproc {f_preproc!r} is unknown; there is \"cache_flush_cpu_non_first_arg\"")
+
+        def evaluate(*args):
+            results = []
+            func(*args)  # warm-up; also reports wrong arguments before anything is timed
+            dev.sync()
+            for i in range(repeat):
+                if hasattr(func, "timed"):  # the engine's own loop and the device's timer
+                    results.append(func.timed(args, number, min_repeat_ms, limit_zero_time_iterations, flush))
+                else:
+                    results.append(_time_calls(lambda: func(*args), dev, number, min_repeat_ms, limit_zero_time_iterations))
+                if cooldown_interval_ms > 0 and i % repeats_to_cooldown == 0:
+                    time.sleep(cooldown_interval_ms * 1e-3)
+            return BenchmarkResult(results)
+
+        return evaluate
+
+    def export_library(self, file_name, fcompile=None, *, addons=None, workspace_dir=None, **kwargs):
+        """Writes the module to a library that `load_module` reads; see `OperatorModule.export_library`."""
+        raise RuntimeError(f"a {self.type_key!r} module cannot be exported on its own; export the module it belongs to")
+
+    def __repr__(self):
+        return f"Module({self.type_key}, {', '.join(sorted(self._functions))})"
+
+
+class SourceModule(Module):
+    """Device code below a host module."""
+
+    def __init__(self, type_key, source):
+        super().__init__(type_key)
+        self._source = source
+
+    def get_source(self, fmt=""):
+        """The source text in the device's language."""
+        return self._source
+
+
+class _Operator:
+    """A compiled operator as a function of NDArrays: inputs and outputs in the order in which they were given to build."""
+
+    def __init__(self, manifest, binary):
+        self._text = manifest
+        self.manifest = json.loads(manifest)
+        self._binary = binary
+        self._loaded = {}
+        self.__name__ = self.manifest["entry"]
+
+    def load(self, dev):
+        """The program on a device."""
+        if dev.device_type != _DEVICE_OF_KIND[self.manifest["target"]]:
+            raise ValueError(f"{self.__name__} was built for {self.manifest['target']!r} and cannot run on {dev}")
+        if dev not in self._loaded:
+            self._loaded[dev] = dev.handle().load(self._binary, self._text)
+        return self._loaded[dev]
+
+    def prepare(self, args):
+        """Checks shapes and types; returns (program, buffers)."""
+        want = self.manifest["args"]
+        if len(args) != len(want):
+            raise ValueError(f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} were given")
+        for i, (a, w) in enumerate(zip(args, want)):
+            if not isinstance(a, NDArray):
+                raise TypeError(f"argument {i} ({w['name']}) of {self.__name__} is {type(a).__name__}; make it an array with nd.array")
+            if a.dtype != w["dtype"]:
+                raise ValueError(f"argument {i} ({w['name']}) of {self.__name__} has dtype {a.dtype}, expected {w['dtype']}")
+            shape = tuple(w.get("shape", a.shape))
+            if a.shape != shape:
+                raise ValueError(f"argument {i} ({w['name']}) of {self.__name__} has shape {a.shape}, expected {shape}")
+        if not args:
+            raise ValueError(f"{self.__name__} has no arguments")
+        return self.load(args[0].device), [a.buffer for a in args]
+
+    def __call__(self, *args):
+        program, buffers = self.prepare(args)
+        program.run(buffers)
+
+    def timed(self, args, number, min_repeat_ms, zero_limit, flush):
+        """Seconds per run."""
+        program, buffers = self.prepare(args)
+        return program.time(buffers, number, 1, min_repeat_ms, zero_limit, flush)[0]
+
+
+class OperatorModule(Module):
+    """One compiled operator. `source` is C, CUDA C or OpenCL C; `manifest` says how to run `binary`."""
+
+    def __init__(self, source, manifest, binary, target=""):
+        func = _Operator(manifest, binary)
+        kind = func.manifest["target"]
+        super().__init__("c", {func.__name__: func}, func.__name__)
+        self.source, self.manifest, self.binary, self.target = source, manifest, binary, str(target)
+        if kind != "c":
+            self.import_module(SourceModule(kind, source))
+
+    def get_source(self, fmt=""):
+        """C text on a CPU; for GPUs the text is in ``imported_modules[0]``."""
+        return "" if self.imported_modules else self.source
+
+    def export_library(self, file_name, fcompile=None, *, addons=None, workspace_dir=None, **kwargs):
+        """Writes a library (``.so``) or an archive of objects (``.tar``) that `load_module` reads.
+
+        Parameters
+        ----------
+        file_name : str or path
+        fcompile : callable, optional
+            ``fcompile(output, objects, **kwargs)`` that links, e.g. ``contrib.cc.create_shared`` or ``contrib.ndk.create_shared``.
+            Its attribute `output_format` ("so" or "tar") decides the format.
+        addons : list of str, optional
+            More object files to link in.
+        workspace_dir : str, optional
+            Where intermediate files are kept; a temporary directory otherwise.
+        """
+        blob = {"type": "operator", "manifest": self.manifest, "source": self.source, "target": self.target}
+        if self.imported_modules:
+            blob["binary"] = base64.b64encode(self.binary).decode()
+        source = "" if self.imported_modules else self.source
+        export_blob(file_name, blob, source, self.target, fcompile, addons, workspace_dir, **kwargs)
+
+
+# ---- libraries: a shared object with the symbols nestsmith_blob and nestsmith_blob_size, JSON text that says what is inside ----
+_LOADERS = {}
+
+
+def register_loader(type_name, load):
+    """`load(blob, path)` makes a module of a library whose blob has this "type"."""
+    _LOADERS[type_name] = load
+
+
+def export_blob(file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, **kwargs):
+    """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see `OperatorModule.export_library`."""
+    from nestsmith.contrib import cc, tar, utils
+
+    file_name = os.fspath(file_name)
+    if fcompile is None:
+        fcompile = tar.tar if file_name.endswith(".tar") else cc.create_shared
+    form = getattr(fcompile, "output_format", "so")
+    work = utils.tempdir() if workspace_dir is None else utils.tempdir(workspace_dir, keep_for_debug=True)
+    data = json.dumps(blob).encode() + b"\0"
+    rows = "\n".join(",".join(map(str, data[i:i + 32])) + "," for i in range(0, len(data), 32))
+    text = f"{source}\n#include <stdint.h>\nconst uint64_t nestsmith_blob_size = {len(data) - 1}u;\nconst unsigned char nestsmith_blob[] = {{\n{rows}\n}};\n"
+    c_file, obj = work.relpath("nestsmith_lib.c"), work.relpath("nestsmith_lib.o")
+    pathlib.Path(c_file).write_text(text)
+    compiler = cc.compiler_for(target, fcompile)
+    objects = [c_file]
+    if compiler is not None:
+        cc.compile_object(obj, c_file, cc=compiler)
+        objects = [obj]
+    out = file_name if not file_name.endswith(".tar") or form == "tar" else file_name[:-4]
+    fcompile(out, objects + list(addons or []), **kwargs)
+
+
+def _read_blob(path):
+    lib = ctypes.CDLL(os.path.abspath(path))
+    try:
+        size = ctypes.c_uint64.in_dll(lib, "nestsmith_blob_size").value
+        return json.loads(bytes((ctypes.c_char * size).in_dll(lib, "nestsmith_blob")))
+    except ValueError:
+        raise ValueError(f"{path} was not written by export_library: it has no symbol nestsmith_blob") from None
+
+
+def _load_operator(blob, path):
+    binary = base64.b64decode(blob["binary"]) if "binary" in blob else os.path.abspath(path).encode()
+    return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""))
+
+
+register_loader("operator", _load_operator)
+
+
+def load_module(path, fmt=""):
+    """The module of a file written by `export_library`. Objects (``.o``) and archives (``.tar``) are linked to `path + ".so"` first.
+
+    Raises `ValueError` if the file is missing or is something else.
+    """
+    from nestsmith.contrib import cc, tar, utils
+
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise ValueError(f"cannot load {path!r}: there is no such file")
+    if path.endswith(".o") or fmt == "o":
+        cc.create_shared(path + ".so", [path])
+        path += ".so"
+    elif path.endswith(".tar") or fmt == "tar":
+        work = utils.tempdir()
+        tar.untar(path, work.temp_dir)
+        cc.create_shared(path + ".so", [work.relpath(f) for f in sorted(work.listdir())])
+        path += ".so"
+    try:
+        blob = _read_blob(path)
+    except OSError as e:
+        raise ValueError(f"cannot load {path!r}: {e}") from None
+    if blob.get("type") not in _LOADERS:
+        raise ValueError(f"{path!r} holds a {blob.get('type')!r}, which this version cannot load")
+    return _LOADERS[blob["type"]](blob, path)
+
+
+def system_lib(symbol_prefix=""):
+    """Modules linked into the program itself; there are none."""
+    raise RuntimeError("no module is linked into this program; use load_module(path)")
+
+
+def enabled(target):
+    """Whether programs for a kind of target can be compiled here."""
+    kind = {"cuda": 1, "nvptx": 1, "gpu": 1, "opencl": 2, "cl": 2, "llvm": 0, "c": 0, "cpu": 0}.get(str(target).split()[0])
+    return kind is not None and bool(_core.build_available((kind, 0, 0))[0])
+
+
+def array_device(args):
+    """The device of the first array among `args`."""
+    for a in args:
+        if isinstance(a, NDArray):
+            return a.device
+    return Device(1, 0)

@@ -1,0 +1,469 @@
+"""Targets: what a program is made for, written as text (``"cuda -arch=sm_80"``), as a dict, or as a tag."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+import threading
+
+from nestsmith import _core
+
+__all__ = ["Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu", "intel_graphics", "llvm", "create", "list_tags"]
+
+logger = logging.getLogger("nestsmith")
+
+_COMMON = {"keys": list, "device": str, "model": str, "libs": list, "host": object, "tag": str, "system-lib": int, "runtime": str,
+           "fast_math": str, "from_device": int}
+_GPU = {"max_num_threads": int, "thread_warp_size": int, "max_threads_per_block": int, "max_shared_memory_per_block": int,
+        "registers_per_block": int, "max_block_size_x": int, "max_block_size_y": int, "max_block_size_z": int}
+_CPU = {"mcpu": str, "march": str, "mattr": list, "mtriple": str, "mfloat-abi": str, "mabi": str, "num-cores": int, "opt-level": int,
+        "fast-math": int, "fast-math-nnan": int, "fast-math-ninf": int, "fast-math-nsz": int, "fast-math-arcp": int,
+        "fast-math-contract": int, "fast-math-reassoc": int, "unpacked-api": int, "interface-api": str, "link-params": int,
+        "workspace-byte-alignment": int, "constants-byte-alignment": int, "vector-width": int}
+# kind: (device type, default keys, options, defaults)
+_KINDS = {
+    "cuda": (2, ("cuda", "gpu"), {**_GPU, "arch": str, "mcpu": str, "l2_cache_size_bytes": int}, {"max_num_threads": 1024, "thread_warp_size": 32}),
+    "opencl": (4, ("opencl", "gpu"), {**_GPU, "max_function_args": int, "texture_spatial_limit": int, "texture_depth_limit": int},
+               {"max_num_threads": 256, "max_threads_per_block": 256, "max_shared_memory_per_block": 16384, "thread_warp_size": 1,
+                "max_function_args": 128, "texture_spatial_limit": 16384}),
+    "llvm": (1, ("cpu",), _CPU, {}),
+    "c": (1, ("cpu",), _CPU, {}),
+}
+_QUIET_DEFAULTS = {"max_threads_per_block", "max_shared_memory_per_block", "max_function_args", "texture_spatial_limit"}  # OpenCL's, not printed
+_FAST_MATH = {"precise": 0, "reference": 1, "aggressive": 2}
+
+_GPU_TAGS = {
+    "sm_60": ("tesla-p100",), "sm_61": ("tesla-p40", "tesla-p4", "geforce-gtx-1080-ti", "geforce-gtx-1080", "geforce-gtx-1070", "geforce-gtx-1060"),
+    "sm_70": ("tesla-v100", "nvidia-v100"),
+    "sm_72": ("jetson-agx-xavier",), "sm_75": ("tesla-t4", "nvidia-t4", "geforce-rtx-2080-ti", "geforce-rtx-2080", "geforce-rtx-2070", "geforce-rtx-2060"),
+    "sm_80": ("nvidia-a100", "nvidia-a30"),
+    "sm_86": ("geforce-rtx-3090", "geforce-rtx-3080", "geforce-rtx-3070", "geforce-rtx-3060", "nvidia-a40", "nvidia-a10", "nvidia-a10g"),
+    "sm_87": ("jetson-agx-orin-64gb", "jetson-agx-orin-32gb"),
+    "sm_89": ("geforce-rtx-4090", "geforce-rtx-4080", "geforce-rtx-4070", "nvidia-l4", "nvidia-l40", "nvidia-l40s"),
+    "sm_90": ("nvidia-h100", "nvidia-h200"), "sm_100": ("nvidia-b200",), "sm_120": ("geforce-rtx-5090", "geforce-rtx-5080"),
+}
+_TAGS = {f"nvidia/{name}": {"kind": "cuda", "keys": ["cuda", "gpu"], "arch": arch, "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024,
+                            "thread_warp_size": 32, "registers_per_block": 65536} for arch, names in _GPU_TAGS.items() for name in names}
+_TAGS["raspberry-pi/4b-aarch64"] = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "mattr": ["+neon"], "num-cores": 4}
+
+
+def list_tags():
+    """The registered tags: a dict from name to the options it stands for."""
+    return {k: dict(v) for k, v in _TAGS.items()}
+
+
+class TargetKind:
+    """The kind of a target: `name` ("cuda", "opencl", "llvm", "c"), `device_type` (DLPack's number), `default_keys`."""
+
+    def __init__(self, name):
+        self.name = name
+        self.device_type, keys, self.options, self.defaults = _KINDS[name]
+        self.default_keys = list(keys)
+
+    def __str__(self):
+        return self.name
+
+    def __repr__(self):
+        return f"TargetKind({self.name!r})"
+
+    def __eq__(self, other):
+        return isinstance(other, TargetKind) and other.name == self.name
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+def _closest(name, valid):
+    near = difflib.get_close_matches(name, list(valid), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _split(text):
+    """Words of a target string. Quotes hold spaces together, a backslash takes the next character as it is."""
+    words, word, quote, used = [], [], False, False
+    i = 0
+    while i < len(text):
+        c = text[i]
+        if c == "\\" and i + 1 < len(text):
+            i += 1
+            word.append(text[i])
+            used = True
+        elif c == "'":
+            quote = not quote
+            used = True
+        elif c.isspace() and not quote:
+            if used:
+                words.append("".join(word))
+            word, used = [], False
+        else:
+            word.append(c)
+            used = True
+        i += 1
+    if quote:
+        raise ValueError(f"target {text!r} has a quote that is not closed")
+    if used:
+        words.append("".join(word))
+    return words
+
+
+def _value(kind, name, value, type_):
+    if type_ is list:
+        items = value if isinstance(value, (list, tuple)) else str(value).split(",")
+        return [str(v).strip() for v in items if str(v).strip()]
+    if type_ is int:
+        text = str(value).strip()
+        if text.lower() in ("true", "false"):
+            return int(text.lower() == "true")
+        if not re.fullmatch(r"[+-]?\d+", text):
+            raise ValueError(f"target option {name!r} of {kind!r} must be an integer, not {value!r}")
+        return int(text)
+    return str(value)
+
+
+def _parse(text):
+    """Options of a target string, as a dict with "kind"."""
+    words = _split(text)
+    if not words:
+        raise ValueError("the target is empty; write for example \"cuda\" or \"llvm\"")
+    if words[0].startswith("-"):
+        raise ValueError(f"target {text!r} starts with an option; the kind comes first, for example \"cuda -arch=sm_80\"")
+    out = {"kind": words[0]}
+    i = 1
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if not word.startswith("-") or not word.strip("-"):
+            raise ValueError(f"target {text!r}: {word!r} is not an option; options start with \"-\"")
+        name = word[2:] if word.startswith("--") else word[1:]
+        if "=" in name:
+            name, value = name.split("=", 1)
+        elif i < len(words) and not words[i].startswith("-"):
+            value = words[i]
+            i += 1
+        else:
+            value = "1"
+        if name in out:
+            raise ValueError(f"target {text!r} gives option {name!r} twice")
+        out[name] = value
+    return out
+
+
+class Target:
+    """What a program is made for.
+
+    Parameters
+    ----------
+    target : str, dict or Target
+        Text such as ``"cuda -arch=sm_80"`` or ``"llvm -mcpu=skylake"``, a tag (``"nvidia/geforce-rtx-3070"``), a dict with
+        a ``"kind"``, or JSON text of such a dict. ``"llvm"`` and ``"c"`` both mean the C compiler of this machine.
+    host : the same, optional
+        For what the host part is compiled.
+
+    Raises
+    ------
+    ValueError
+        For an unknown kind, tag or option; the message lists the valid names.
+    """
+
+    _scopes = threading.local()
+
+    def __init__(self, target, host=None):
+        tag = ""
+        if isinstance(target, Target):
+            options, tag = {"kind": target.kind.name, **target._given}, target.tag
+            host = host if host is not None else target.host
+        elif isinstance(target, dict):
+            options = dict(target)
+        elif isinstance(target, str):
+            text = target.strip()
+            if text.startswith("{"):
+                try:
+                    options = json.loads(text)
+                except json.JSONDecodeError as e:
+                    raise ValueError(f"target {target!r} is not valid JSON: {e}") from None
+            elif text in _TAGS:
+                options, tag = dict(_TAGS[text]), text
+            else:
+                options = _parse(text)
+        else:
+            raise TypeError(f"a target is a str, a dict or a Target, not {type(target).__name__}")
+        if "kind" not in options and options.get("tag") in _TAGS:
+            options = {**_TAGS[options["tag"]], **options}
+        self._setup(options, tag)
+        host = host if host is not None else options.get("host")
+        self.host = None if host is None else host if isinstance(host, Target) else Target(host)
+
+    def _setup(self, options, tag):
+        name = options.get("kind")
+        if name in ("cpu", "cl"):
+            name = {"cpu": "llvm", "cl": "opencl"}[name]
+        if name not in _KINDS:
+            known = sorted(_KINDS) + sorted(_TAGS)
+            raise ValueError(f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see target.list_tags(){_closest(str(name), known)}")
+        self.kind = TargetKind(name)
+        valid = {**_COMMON, **self.kind.options}
+        given = {}
+        for key, value in options.items():
+            if key == "kind":
+                continue
+            if key not in valid:
+                raise ValueError(f"target {name!r} has no option {key!r}{_closest(key, valid)}; options are {', '.join(sorted(valid))}")
+            if key not in ("host", "tag"):
+                given[key] = _value(name, key, value, valid[key])
+        self.tag = tag or str(options.get("tag", ""))
+        if "from_device" in given:
+            given = {**self._limits(given.pop("from_device")), **given}
+        self._given = given
+        self.keys = self._keys(given)
+        self.attrs = {**self.kind.defaults, **{k: v for k, v in given.items() if k != "keys"}}
+        if self.attrs.get("fast_math", "reference") not in _FAST_MATH:
+            raise ValueError(f"target option 'fast_math' is {self.attrs['fast_math']!r}; allowed are {', '.join(_FAST_MATH)}")
+        if name == "cuda" and "arch" not in self.attrs:
+            self.attrs["arch"] = self._find_arch()
+        arch = self.attrs.get("arch")
+        if arch is not None and not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+            raise ValueError(f"target option 'arch' is {arch!r}; write for example sm_90")
+
+    def _keys(self, given):
+        keys = list(given.get("keys", ()))
+        if given.get("device"):
+            keys.append(given["device"])
+        if not given.get("keys"):
+            keys += self.kind.default_keys
+        return list(dict.fromkeys(keys))
+
+    def _limits(self, device_id):
+        facts = _core.device_query(self.kind.device_type, device_id)
+        if facts is None:
+            raise ValueError(f"option from_device={device_id}: {_core.device_exists(self.kind.device_type, device_id)[1]}")
+        if self.kind.device_type == 1:
+            return {}
+        out = {"max_num_threads": facts["max_threads_per_block"], "max_threads_per_block": facts["max_threads_per_block"],
+               "max_shared_memory_per_block": facts["max_shared_per_block"], "thread_warp_size": facts["warp_size"]}
+        if self.kind.name == "cuda":
+            out["arch"] = f"sm_{facts['sm']}"
+        return out
+
+    @staticmethod
+    def _find_arch():
+        facts = _core.device_query(2, 0)
+        if facts is not None:
+            return f"sm_{facts['sm']}"
+        known = _core.build_sm_range()
+        arch = f"sm_{known[0]}" if known else "sm_75"
+        if not getattr(Target._scopes, "warned", False):
+            Target._scopes.warned = True
+            logger.warning("no CUDA device was found, so programs are made for %s; name another with \"cuda -arch=sm_XX\"", arch)
+        return arch
+
+    # ---- what it says ----
+    @property
+    def model(self):
+        """The option `model`, "unknown" if not given."""
+        return self.attrs.get("model", "unknown")
+
+    @property
+    def arch(self):
+        """CUDA: "sm_90" and the like; else None."""
+        return self.attrs.get("arch")
+
+    @property
+    def mcpu(self):
+        """The option `mcpu`, "" if not given."""
+        return self.attrs.get("mcpu", "")
+
+    @property
+    def mattr(self):
+        """The option `mattr`, a list."""
+        return list(self.attrs.get("mattr", []))
+
+    @property
+    def libs(self):
+        """The option `libs`, a list."""
+        return list(self.attrs.get("libs", []))
+
+    @property
+    def device_name(self):
+        """The option `device` ("mali", ...), "" if not given."""
+        return self.attrs.get("device", "")
+
+    @property
+    def max_num_threads(self):
+        """Threads per block that schedules may use."""
+        return self.attrs.get("max_num_threads", 1)
+
+    @property
+    def max_block_size_x(self):
+        """Threads of a block along x that schedules may use."""
+        return self.attrs.get("max_block_size_x", self.max_num_threads)
+
+    @property
+    def thread_warp_size(self):
+        """Threads that run in lock step."""
+        return self.attrs.get("thread_warp_size", 1)
+
+    @property
+    def max_shared_memory_per_block(self):
+        """Bytes of shared memory per block, or None where only the device knows."""
+        return self.attrs.get("max_shared_memory_per_block")
+
+    @property
+    def target_device_type(self):
+        """DLPack's number of the device type: 1 CPU, 2 CUDA, 4 OpenCL."""
+        return self.kind.device_type
+
+    def get_target_device_type(self):
+        """Same as `target_device_type`."""
+        return self.kind.device_type
+
+    def engine(self):
+        """(kind, sm, fast_math): the numbers by which the engine names this target."""
+        kind = {"cuda": 1, "opencl": 2}.get(self.kind.name, 0)
+        digits = re.search(r"\d+", self.attrs.get("arch", "") if kind == 1 else "")
+        return kind, int(digits.group()) if digits else 0, _FAST_MATH[self.attrs.get("fast_math", "reference")]
+
+    def __str__(self):
+        words = [self.kind.name, "-keys=" + ",".join(self.keys)]
+        shown = {k: v for k, v in self.attrs.items() if not (k in _QUIET_DEFAULTS and k not in self._given)}
+        for key in sorted(shown):
+            value = ",".join(shown[key]) if isinstance(shown[key], list) else str(shown[key])
+            if " " in value or "'" in value or not value:
+                value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            words.append(f"-{key}={value}")
+        return " ".join(words)
+
+    def __repr__(self):
+        return str(self)
+
+    def export(self):
+        """The target as a dict that `Target` accepts again; a host is included."""
+        out = {"kind": self.kind.name, "keys": list(self.keys), **self.attrs, "tag": self.tag}
+        if self.host is not None:
+            out["host"] = self.host.export()
+        return out
+
+    def __eq__(self, other):
+        return isinstance(other, Target) and str(self) == str(other) and str(self.host) == str(other.host)
+
+    def __hash__(self):
+        return hash(str(self))
+
+    def __reduce__(self):
+        return Target, (self.export(),)
+
+    def with_host(self, host):
+        """The same target with another host."""
+        return Target(self, host)
+
+    # ---- scopes ----
+    def __enter__(self):
+        stack = getattr(Target._scopes, "stack", None)
+        if stack is None:
+            stack = Target._scopes.stack = []
+        stack.append(self)
+        return self
+
+    def __exit__(self, *exc):
+        Target._scopes.stack.pop()
+
+    @staticmethod
+    def current(allow_none=True):
+        """The target of the innermost ``with target:``; None without one, or `ValueError` if `allow_none` is false."""
+        stack = getattr(Target._scopes, "stack", None)
+        if stack:
+            return stack[-1]
+        if not allow_none:
+            raise ValueError("no target is set; pass one or write `with Target(...):`")
+        return None
+
+    # ---- helpers ----
+    @staticmethod
+    def canon_target(target):
+        """`target` as a Target; None stays None."""
+        return target if target is None or isinstance(target, Target) else Target(target)
+
+    @staticmethod
+    def canon_target_and_host(target, host=None, target_is_dict_key=True):
+        """(target, host) as Targets, the host taken from the target where it is not given; None stays None."""
+        target = Target.canon_target(target)
+        host = Target.canon_target(host)
+        if target is None:
+            return None, host
+        if host is None:
+            host = target.host
+        elif target.host is None or str(target.host) != str(host):
+            target = target.with_host(host)
+        return target, host
+
+    @staticmethod
+    def canon_multi_target_and_host(target, target_host=None):
+        """A list with the one target given."""
+        one = target[0] if isinstance(target, (list, tuple)) else next(iter(target.values())) if isinstance(target, dict) and "kind" not in target else target
+        return [Target.canon_target_and_host(one, target_host)[0]]
+
+    @staticmethod
+    def from_device(device):
+        """The target of a device that is present, with its limits filled in."""
+        from nestsmith.runtime import device as make
+
+        dev = make(device) if isinstance(device, str) else device
+        kind = {1: "llvm", 2: "cuda", 4: "opencl"}.get(dev.device_type)
+        if kind is None:
+            raise ValueError(f"there is no target for {dev}")
+        return Target({"kind": kind} if kind == "llvm" else {"kind": kind, "from_device": dev.device_id})
+
+    @staticmethod
+    def list_kinds():
+        """Names of all kinds."""
+        return sorted(_KINDS)
+
+
+def create(target):
+    """Same as ``Target(target)``."""
+    return Target(target)
+
+
+def cuda(model="unknown", arch=None, options=None):
+    """A CUDA target for a model name and, if given, an architecture such as "sm_80"."""
+    text = f"cuda -model={model}" + (f" -arch={arch}" if arch else "")
+    return Target(" ".join([text, *_options(options)]))
+
+
+def _options(options):
+    return [options] if isinstance(options, str) else list(options or ())
+
+
+def mali(model="unknown", options=None):
+    """An OpenCL target for ARM Mali GPUs."""
+    return Target(" ".join([f"opencl -device=mali -model={model}", *_options(options)]))
+
+
+def adreno(model="unknown", options=None):
+    """An OpenCL target for Qualcomm Adreno GPUs."""
+    return Target(" ".join([f"opencl -device=adreno -model={model}", *_options(options)]))
+
+
+def intel_graphics(model="unknown", options=None):
+    """An OpenCL target for Intel GPUs."""
+    return Target(" ".join([f"opencl -device=intel_graphics -model={model} -thread_warp_size=16", *_options(options)]))
+
+
+_ARM_BOARDS = {
+    "pixel2": ("aarch64-linux-android", "+neon"), "mate10": ("aarch64-linux-android", "+neon"), "mate10pro": ("aarch64-linux-android", "+neon"),
+    "p20": ("aarch64-linux-android", "+neon"), "p20pro": ("aarch64-linux-android", "+neon"), "rk3399": ("aarch64-linux-gnu", "+neon"),
+    "rasp3b": ("armv7l-linux-gnueabihf", "+neon"), "rasp4b": ("armv8l-linux-gnueabihf", "+neon"), "rasp4b64": ("aarch64-linux-gnu", "+neon"),
+}
+
+
+def arm_cpu(model="unknown", options=None):
+    """A CPU target for ARM boards; known models (rk3399, rasp4b64, ...) bring their compiler triple along."""
+    board = _ARM_BOARDS.get(model)
+    words = [f"llvm -keys=arm_cpu,cpu -device=arm_cpu -model={model}"] + ([f"-mtriple={board[0]} -mattr={board[1]}"] if board else [])
+    return Target(" ".join(words + _options(options)))
+
+
+def llvm(options=None):
+    """A CPU target."""
+    return Target(" ".join(["llvm", *_options(options)]))
