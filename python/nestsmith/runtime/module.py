@@ -201,8 +201,9 @@ class SourceModule(Module):
 class _Operator:
     """A compiled operator as a function of NDArrays: inputs and outputs in the order in which they were given to build."""
 
-    def __init__(self, manifest, binary):
+    def __init__(self, manifest, binary, order=None):
         self._text = manifest
+        self._order = order  # place of each of the program's arguments among the caller's
         self.manifest = json.loads(manifest)
         self._binary = binary
         self._loaded = {}
@@ -219,6 +220,8 @@ class _Operator:
     def prepare(self, args):
         """Checks shapes and types; returns (program, buffers)."""
         want = self.manifest["args"]
+        if self._order is not None and len(args) == len(want):
+            args = [args[i] for i in self._order]
         if len(args) != len(want):
             raise ValueError(f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} were given")
         for i, (a, w) in enumerate(zip(args, want)):
@@ -246,11 +249,11 @@ class _Operator:
 class OperatorModule(Module):
     """One compiled operator. `source` is C, CUDA C or OpenCL C; `manifest` says how to run `binary`."""
 
-    def __init__(self, source, manifest, binary, target=""):
-        func = _Operator(manifest, binary)
+    def __init__(self, source, manifest, binary, target="", order=None):
+        func = _Operator(manifest, binary, order)
         kind = func.manifest["target"]
         super().__init__("c", {func.__name__: func}, func.__name__)
-        self.source, self.manifest, self.binary, self.target = source, manifest, binary, str(target)
+        self.source, self.manifest, self.binary, self.target, self.order = source, manifest, binary, str(target), order
         if kind != "c":
             self.import_module(SourceModule(kind, source))
 
@@ -272,7 +275,7 @@ class OperatorModule(Module):
         workspace_dir : str, optional
             Where intermediate files are kept; a temporary directory otherwise.
         """
-        blob = {"type": "operator", "manifest": self.manifest, "source": self.source, "target": self.target}
+        blob = {"type": "operator", "manifest": self.manifest, "source": self.source, "target": self.target, "order": self.order}
         if self.imported_modules:
             blob["binary"] = base64.b64encode(self.binary).decode()
         source = "" if self.imported_modules else self.source
@@ -322,7 +325,7 @@ def _read_blob(path):
 
 def _load_operator(blob, path):
     binary = base64.b64decode(blob["binary"]) if "binary" in blob else os.path.abspath(path).encode()
-    return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""))
+    return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""), blob.get("order"))
 
 
 register_loader("operator", _load_operator)
