@@ -435,6 +435,24 @@ static PyObject *m_set_listener(PyObject *o, PyObject *fn) {
   Py_RETURN_NONE;
 }
 
+static PyObject *m_shares(PyObject *o, PyObject *args) {
+  PyPolicy *p = (PyPolicy *)o;
+  int n, count[16];
+  const char *name[16];
+  if (!PyArg_ParseTuple(args, "i", &n)) return NULL;
+  if (n <= 0) return PyErr_Format(PyExc_ValueError, "sample_shares: %d samples", n);
+  if (!enter(p)) return NULL;
+  int k = policy_sample_shares(p->policy, n, 16, name, count);
+  p->busy = 0;
+  PyObject *d = PyDict_New();
+  for (int i = 0; d && i < k; i++) {
+    PyObject *v = PyFloat_FromDouble((double)count[i] / n);
+    if (!v || PyDict_SetItemString(d, name[i], v) < 0) Py_CLEAR(d);
+    Py_XDECREF(v);
+  }
+  return d;
+}
+
 typedef struct { const SearchTask *t; State *s; StateFacts f; double seconds; } Facts;
 static void do_facts(void *arg) {
   Facts *x = arg;
@@ -467,6 +485,7 @@ static PyMethodDef POLICY_METHODS[] = {
     {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
     {"facts", m_facts, METH_O, "facts(state): closed forms per kernel, the broken limit or None, estimated seconds."},
+    {"sample_shares", m_shares, METH_VARARGS, "sample_shares(n): what became of n samples, as shares: 'ok' or the reason of refusal."},
     {"cancel", m_cancel, METH_NOARGS, "cancel(): a running call ends with KeyboardInterrupt."},
     {"add_rule", m_add_rule, METH_VARARGS, "add_rule(condition, apply): a sketch rule before the built-in ones."},
     {"set_scorer", m_set_scorer, METH_O, "set_scorer(f): f(list of State) -> numbers, higher is better; a scorer capsule; None: the analytic estimate."},
@@ -518,6 +537,30 @@ static PyObject *f_hw_default(PyObject *m, PyObject *args) {
   if (!hw_params_default((TargetKind)kind, mali, adreno, &q, &h, &why)) return PyErr_Format(PyExc_ValueError, "%s is not known", why);
   return Py_BuildValue("iiiLLiii", h.num_cores, h.vector_unit_bytes, h.cache_line_bytes, (long long)h.max_shared_memory_per_block,
                        (long long)h.max_local_memory_per_block, h.max_threads_per_block, h.max_vthread_extent, h.warp_size);
+}
+
+typedef struct { Err err; Arena *a; long long extent, last; int n; int64_t count, *out; } Factors;
+static void do_factors(void *arg) {
+  Factors *x = arg;
+  x->a = arena_new(&x->err);
+  x->count = factor_list(x->a, x->extent, x->n, x->last, &x->out);
+}
+static PyObject *f_factors(PyObject *m, PyObject *args) {
+  (void)m;
+  Factors x = {.a = NULL};
+  if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
+  if (x.extent < 1 || x.n < 1 || x.n > 8) return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
+  err_init(&x.err);
+  ErrCode c = err_try(&x.err, do_factors, &x);
+  PyObject *l = c == NS_OK ? PyList_New((Py_ssize_t)x.count) : py_raise(&x.err, c);
+  for (int64_t i = 0; l && i < x.count; i++) {
+    PyObject *t = PyTuple_New(x.n);
+    for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
+    if (!t) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, t);
+  }
+  arena_free(x.a);
+  return l;
 }
 
 /* ---- task scheduler ---- */
@@ -595,6 +638,7 @@ static PyObject *f_source(PyObject *m, PyObject *args) {
 static PyMethodDef FUNCTIONS[] = {
     {"state_ask", f_ask, METH_VARARGS, "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, cross_thread, elementwise."},
     {"hw_params_default", f_hw_default, METH_VARARGS, "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
+    {"factor_tuples", f_factors, METH_VARARGS, "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
     {"sched_pick", f_sched, METH_VARARGS, "sched_pick(tasks, alpha, beta, window, seed): (task to tune next or -1, gradients)."},
     {"candidate_source", f_source, METH_VARARGS, "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
     {NULL, NULL, 0, NULL}};

@@ -38,8 +38,9 @@ static const char *fused_name(State *s, const Stage *st, int first, int n) {
 static void do_fu(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   if (p->n == 0) {
-    err_check(S_ERR(s), st->leaf.len == 0, "an empty fuse needs a stage without iterators; stage %d (%s) has %d", p->stage, st->op->name,
-              st->leaf.len);
+    bool space = attach_any(s, p->stage, -1); /* reduction iterators of a rank-0 stage stay, behind the new one */
+    for (int i = 0; i < st->leaf.len; i++) space |= st->axes.at[st->leaf.at[i]].kind != IT_REDUCE;
+    err_check(S_ERR(s), !space, "an empty fuse needs a stage without spatial iterators; stage %d (%s) has some", p->stage, st->op->name);
     stage_singleton(s->ctx, st);
     return;
   }

@@ -413,6 +413,38 @@ StateList policy_sample(Policy *p, Arena *a) {
   return c.out;
 }
 
+typedef struct { Policy *p; int n, cap, n_name; const char **name; int *count; } Shares;
+static void shares_body(void *arg) {
+  Shares *x = arg;
+  Policy *p = x->p;
+  workers_open(p);
+  Worker *w = &p->worker[0];
+  for (int i = 0; i < x->n; i++) {
+    Rng r = rng_split(&p->rng);
+    Cand slot = {0};
+    const char *why = NULL;
+    Job j = {.p = p, .w = w, .n = 1, .rng = &r, .slot = &slot, .why = &why};
+    if (err_try(&w->err, make_sample, &j) != NS_OK) why = "bounds";
+    else if (!why && j.n_state > 0) {
+      StateFacts f = state_facts(p->task, j.state[0]);
+      why = f.invalid ? f.invalid : "ok";
+    }
+    ir_release(w->ctx, w->base);
+    if (!why) why = "nested parallel";
+    int k = 0;
+    while (k < x->n_name && strcmp(x->name[k], why) != 0) k++;
+    if (k == x->cap) continue;
+    if (k == x->n_name) x->name[x->n_name] = why, x->count[x->n_name++] = 0;
+    x->count[k]++;
+  }
+}
+int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count) {
+  Shares x = {p, n, cap, 0, name, count};
+  err_try(&p->err, shares_body, &x);
+  workers_close(p);
+  return x.n_name;
+}
+
 /* ---- evolution ---- */
 
 /* The best unmeasured states so far: a binary heap with the worst at the root. */

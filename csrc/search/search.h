@@ -64,6 +64,9 @@ StateList policy_round(Policy *p, Arena *a, int batch);               /* 03 §4.
 void policy_report(Policy *p, int n_step, const Step *s, double seconds, bool valid); /* result of a measurement, also from a log; raises on the task's error slot never */
 bool policy_check(Policy *p, int n_step, const Step *s, const char **why); /* replays, infers bounds, lowers, verifies */
 
+/* Samples n times and counts what became of it: name[i], count[i]; returns the number of names. For tests and tools. */
+int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count);
+
 /* One generation's figures, for progress lines. */
 typedef struct { int kind, iter, count, failed; double best, least, seconds, mutated, refused; } PolicyEvent; /* kind: 0 sketches, 1 sample pass, 2 sampled, 3 generation, 4 evolved, 5 target halved */
 void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self);
@@ -74,6 +77,9 @@ int pred_producers(const State *s, int stage, int *out, int cap);
 bool pred_is_tiled(const State *s, int stage);
 bool pred_has_step(const State *s, int stage, StepKind k);            /* CHW, CHR or RF made on the stage */
 bool pred_cross_thread(const State *s, int stage);
+
+/* All tuples of n factors whose product divides the extent, last <= last_max, in sampling order; *out: count * n numbers in a. */
+int64_t factor_list(Arena *a, int64_t extent, int n, int64_t last_max, int64_t **out);
 
 /* ---- closed forms over a bounded, complete state (facts.c) ---- */
 enum { FACT_KERNELS = 16, FACT_READS = 12 };
