@@ -44,6 +44,9 @@ char *low_primfn(Func f);                      /* 07 §7.6: text of what low_loo
  * k loads [0] of the local buffers that receive the results, the thread variables reduced over. Loops bound to threads are FOR
  * nodes; after pass_storage a kernel reads BLOCK loops { shared ALLOCs { THREAD loops { local ALLOCs { body } } } }. */
 
+typedef struct { const char *name; void (*run)(Func *); } LowPass;
+const LowPass *low_passes(int *n);             /* what low_build runs, in order; for tests that look at every step */
+
 /* ---- passes, in pipeline order; each takes and returns the body of f ---- */
 void pass_simplify(Func *f);
 void pass_flatten(Func *f);

@@ -5,18 +5,16 @@
  */
 #include "lower/util.h"
 
-typedef struct { const char *name; void (*run)(Func *); bool flat; } Pass;
-static const Pass PASSES[] = {
-    {"simplify", pass_simplify, false}, {"flatten", pass_flatten, true}, {"unify threads", pass_unify_threads, true},
-    {"simplify", pass_simplify, true}, {"partition", pass_partition, true}, {"vectorize", pass_vectorize, true},
-    {"vthread", pass_vthread, true}, {"double buffer", pass_double_buffer, true}, {"storage", pass_storage, true},
-    {"unroll", pass_unroll, true}, {"cleanup", pass_cleanup, true}, {"sync", pass_sync, true},
-    {"allreduce", pass_allreduce, true}, {"intrinsics", pass_intrinsics, true}};
+static const LowPass PASSES[] = {
+    {"simplify", pass_simplify}, {"flatten", pass_flatten}, {"unify threads", pass_unify_threads}, {"simplify flat", pass_simplify},
+    {"partition", pass_partition}, {"vectorize", pass_vectorize}, {"vthread", pass_vthread}, {"double buffer", pass_double_buffer},
+    {"storage", pass_storage}, {"unroll", pass_unroll}, {"cleanup", pass_cleanup}, {"sync", pass_sync}, {"allreduce", pass_allreduce},
+    {"intrinsics", pass_intrinsics}};
+const LowPass *low_passes(int *n) { *n = NS_COUNT(PASSES); return PASSES; }
 
 /* The passes that a printed program goes through: kernels keep their nested thread loops, guards stay `likely`. */
-static const Pass PRINTING[] = {{"flatten", pass_flatten, true}, {"simplify", pass_simplify, true}, {"vectorize", pass_vectorize, true},
-                                {"vthread", pass_vthread, true}, {"double buffer", pass_double_buffer, true}, {"storage", pass_storage, true},
-                                {"unroll", pass_unroll, true}, {"cleanup", pass_cleanup, true}};
+static const LowPass PRINTING[] = {{"flatten", pass_flatten}, {"simplify", pass_simplify}, {"vectorize", pass_vectorize}, {"vthread", pass_vthread},
+                                   {"double buffer", pass_double_buffer}, {"storage", pass_storage}, {"unroll", pass_unroll}, {"cleanup", pass_cleanup}};
 Func low_printable(Func f) {
   f.printing = f.auto_strides = true;
   for (int i = 0; i < NS_COUNT(PRINTING) && f.body; i++) PRINTING[i].run(&f);

@@ -2,6 +2,7 @@
  * candidate. Every call works in a clone of the State's context and leaves the State as it was.
  */
 #include <string.h>
+#include "interp/interp.h"
 #include "lower/lower.h"
 #include "py/py.h"
 
@@ -158,12 +159,85 @@ static PyObject *fn_speed(PyObject *m, PyObject *args) {
   if (j.c) ir_free(j.c);
   return ok ? PyFloat_FromDouble(t) : NULL;
 }
+/* ---- every pass against the reference evaluation ---- */
+typedef struct { Job j; PyObject *arrays; Py_buffer in[32]; int n; void *ref[32], *got[32]; VEC(const char *) found; int64_t max_steps; } Verify;
+static void found(Verify *v, const char *pass, const char *what) { vec_push(ir_arena(v->j.c), &v->found, arena_printf(ir_arena(v->j.c), "%s: %s", pass, what)); }
+static void compare(Verify *v, const char *pass, const Func *f, const Program *p) {
+  const TeDag *d = v->j.dag->dag;
+  Arena *a = ir_arena(v->j.c);
+  for (int i = 0; i < v->n; i++) {
+    memcpy(v->got[i], v->in[i].buf, (size_t)v->in[i].len);
+    if (te_op_of(v->j.c, d->tensor[i])->kind == TE_COMPUTE) memset(v->got[i], 0x7b, (size_t)v->in[i].len);
+  }
+  InterpReport r = p ? interp_run_program(p, v->got, v->max_steps) : interp_run(f, v->got, v->max_steps);
+  for (int i = 0; i < r.n && i < 4; i++) found(v, pass, r.finding[i]);
+  for (int i = 0; i < v->n; i++)
+    if (memcmp(v->got[i], v->ref[i], (size_t)v->in[i].len)) found(v, pass, arena_printf(a, "the result in %s differs from the reference", ir_tensor(v->j.c, d->tensor[i])->name));
+}
+static void do_verify(void *arg) {
+  Verify *v = arg;
+  IrCtx *c = v->j.c;
+  const TeDag *d = v->j.dag->dag;
+  for (int i = 0; i < v->n; i++) {
+    v->ref[i] = arena_copy(ir_arena(c), v->in[i].buf, (size_t)v->in[i].len);
+    v->got[i] = arena_alloc(ir_arena(c), (size_t)v->in[i].len);
+  }
+  interp_dag(c, d, v->ref);
+  State *s = state_copy(c, v->j.o->state);
+  Func f = loops_of(&v->j, s, false);
+  ir_verify(c, f.body, false);
+  compare(v, "loops", &f, NULL);
+  int n;
+  const LowPass *pass = low_passes(&n);
+  for (int i = 0; i < n; i++) {
+    pass[i].run(&f);
+    err_check(ir_err(c), f.body != NULL, "nothing is left of the program after pass %s", pass[i].name);
+    ir_verify(c, f.body, f.flat);
+    compare(v, pass[i].name, &f, NULL);
+  }
+  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.o->state), false), "main");
+  compare(v, "program", NULL, &p);
+}
+static PyObject *fn_verify(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *state, *list;
+  const char *kind;
+  Verify v = {.max_steps = 50000000};
+  if (!PyArg_ParseTuple(args, "O!sO!", PyState_Type, &state, &kind, &PyList_Type, &list)) return NULL;
+  if (!target_from(kind, &GPU_DEFAULT, &v.j.t)) return NULL;
+  v.j.o = (PyState *)state;
+  v.j.dag = v.j.o->dag;
+  const TeDag *d = v.j.dag->dag;
+  if (PyList_GET_SIZE(list) != d->n_tensors || d->n_tensors > 32) return PyErr_Format(PyExc_ValueError, "%d arrays are needed, one per tensor of the DAG", d->n_tensors);
+  bool ok = true;
+  for (int i = 0; ok && i < d->n_tensors; i++) {
+    ok = PyObject_GetBuffer(PyList_GET_ITEM(list, i), &v.in[i], PyBUF_C_CONTIGUOUS) == 0;
+    if (!ok) break;
+    v.n = i + 1;
+    const IrTensor *t = ir_tensor(v.j.o->own.ctx, d->tensor[i]);
+    int64_t size = dtype_bytes(t->type), e = 0;
+    for (int k = 0; ok && k < t->rank; k++) ok = ex_const_int(v.j.o->own.ctx, t->shape[k], &e) && i64_mul(size, e, &size);
+    ok = ok && size == v.in[i].len;
+    if (!ok) PyErr_Format(PyExc_ValueError, "array %d does not have the size of tensor %s", i, t->name);
+  }
+  PyObject *r = NULL;
+  if (ok && with_clone(&v.j, &v.j.o->own, do_verify)) {
+    r = PyList_New(v.found.len);
+    for (int i = 0; r && i < v.found.len; i++) PyList_SET_ITEM(r, i, PyUnicode_FromString(v.found.at[i]));
+  }
+  for (int i = 0; i < v.n; i++) PyBuffer_Release(&v.in[i]);
+  if (v.j.c) ir_free(v.j.c);
+  return r;
+}
 static PyMethodDef FUNCS[] = {
     {"lower_text", (PyCFunction)(void (*)(void))fn_text, METH_VARARGS | METH_KEYWORDS,
      "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' (multi-dimensional loop program), or "
      "'kernels' (verified kernel IR). args: names of the argument tensors, in order; default the tensors of the DAG."},
     {"gpu_check", (PyCFunction)(void (*)(void))fn_check, METH_VARARGS | METH_KEYWORDS,
      "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): dict with ok, why and the quantities checked."},
+    {"lower_verify", fn_verify, METH_VARARGS,
+     "lower_verify(state, target, arrays): runs the program after every pass in the checking interpreter and compares with the unscheduled evaluation of the "
+     "DAG, bit by bit. arrays: one per tensor of the DAG. Returns the list of findings; empty means correct."},
     {"lower_speed", fn_speed, METH_VARARGS, "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: + check)."},
     {NULL, NULL, 0, NULL}};
 
