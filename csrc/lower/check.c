@@ -212,7 +212,7 @@ static void kernel(Check *k, const Stmt *s) {
   if (!o->ok) return;
   int64_t threads = 1;
   for (int i = 3; i < 6; i++) if (k->thread[i]) threads *= k->thread[i];
-  LiveBufs l = low_lives(k->c, s);
+  LiveBufs l = low_lives(k->c, s, SC_SHARED);
   LiveBuf *sh = arena_array(ir_arena(k->c), LiveBuf, l.n + 1);
   int n = 0;
   for (int i = 0; i < l.n; i++) {

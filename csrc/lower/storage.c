@@ -54,7 +54,7 @@ int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
 }
 
 typedef struct { int32_t start; VEC(int32_t) pending; } Level;
-typedef struct { IrCtx *c; VEC(LiveBuf) live; MapU64 index; VEC(Level) stack; int32_t point; bool in_kernel; } Lives;
+typedef struct { IrCtx *c; bool kernels; ScopeKind scope; VEC(LiveBuf) live; MapU64 index; VEC(Level) stack; int32_t point; } Lives;
 
 static void life_access(Lives *l, BufferId b) {
   int32_t i = mapu_get(&l->index, (uint64_t)b, -1);
@@ -82,15 +82,11 @@ static void lives(Lives *l, const Stmt *s) {
   switch (s->kind) {
   case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) lives(l, s->u.seq.at[i]); return;
   case ST_FOR: {
-    /* Thread axes and virtual threads run in lock-step: no level of their own. But seen from outside a kernel is one
-     * statement: its blocks run in any order, so what one of them still reads another must not overwrite. */
-    bool hw = for_is_block(s->u.loop.kind) || for_is_thread(s->u.loop.kind), launch = hw && !l->in_kernel;
-    bool level = s->u.loop.kind < FOR_VTHREAD || launch;
+    ForKind kind = s->u.loop.kind; /* inside a kernel threads run in lock-step; seen from outside a kernel is one step */
+    bool level = kind < FOR_VTHREAD || (l->kernels && kind > FOR_VTHREAD);
     if (level) life_open(l);
-    if (launch) l->in_kernel = true;
     life_expr(l, s->u.loop.extent);
     lives(l, s->u.loop.body);
-    if (launch) l->in_kernel = false;
     if (level) life_close(l);
     return;
   }
@@ -105,7 +101,7 @@ static void lives(Lives *l, const Stmt *s) {
   case ST_ALLOC: {
     const IrBuffer *b = ir_buffer(l->c, s->u.alloc.buf);
     int64_t n = low_buffer_bytes(l->c, s->u.alloc.buf);
-    if (!b->external && (b->scope == SC_SHARED || b->scope == SC_GLOBAL) && n >= 0) {
+    if (!b->external && b->scope == l->scope && n >= 0) {
       LiveBuf x = {s->u.alloc.buf, n, -1, -1, -1, l->stack.len};
       if (mapu_get(&l->index, (uint64_t)x.buf, -1) < 0) {
         mapu_set(&l->index, (uint64_t)x.buf, l->live.len);
@@ -125,8 +121,8 @@ static void lives(Lives *l, const Stmt *s) {
   case ST_ATTR: lives(l, s->u.attr.body); return;
   }
 }
-LiveBufs low_lives(IrCtx *c, const Stmt *s) {
-  Lives l = {.c = c};
+LiveBufs low_lives(IrCtx *c, const Stmt *s, ScopeKind scope) {
+  Lives l = {.c = c, .scope = scope, .kernels = scope == SC_GLOBAL};
   mapu_init(&l.index, ir_arena(c));
   lives(&l, s);
   return (LiveBufs){l.live.len, l.live.at};
@@ -243,7 +239,7 @@ static Stmt *drop_renamed(IrCtx *c, Stmt *s, void *arg) {
 }
 
 static Stmt *share_in_kernel(IrCtx *c, Stmt *s, void *arg) {
-  share(c, low_lives(c, s), arg, SC_SHARED);
+  share(c, low_lives(c, s, SC_SHARED), arg, SC_SHARED);
   return s;
 }
 
@@ -252,7 +248,7 @@ void pass_storage(Func *f) {
   Rename r = {.c = c};
   mapu_init(&r.to, ir_arena(c));
   low_each_kernel(c, f->body, share_in_kernel, &r);
-  LiveBufs l = low_lives(c, f->body);
+  LiveBufs l = low_lives(c, f->body, SC_GLOBAL);
   Move m = {.c = c, .gpu = low_is_gpu(f), .printing = f->printing};
   Stmt *body = take(&m, f->body, 0, false);
   LiveBufs top = {0, arena_array(ir_arena(c), LiveBuf, l.n)}; /* globals: only those that moved to the top may share */

@@ -33,6 +33,6 @@ typedef struct { BufferId buf; int64_t bytes; int32_t first, last; int32_t share
 int64_t low_plan_shared(Arena *a, int n, LiveBuf *b);             /* total bytes; fills shared_with (index, -1: own storage) */
 enum { LOW_CPU_STACK_BYTES = 32 << 10 };                            /* larger temporaries of a CPU program are workspaces */
 typedef struct { int32_t n; LiveBuf *at; } LiveBufs;
-LiveBufs low_lives(IrCtx *c, const Stmt *s);                      /* shared and global allocations below s with their lives; either form */
+LiveBufs low_lives(IrCtx *c, const Stmt *s, ScopeKind scope);     /* allocations of that scope below s with their lives; either form. SHARED: s is a kernel */
 int64_t low_buffer_bytes(IrCtx *c, BufferId b);                   /* of a temporary, either form; -1: not constant */
 #endif

@@ -160,8 +160,21 @@ static PyObject *fn_speed(PyObject *m, PyObject *args) {
   return ok ? PyFloat_FromDouble(t) : NULL;
 }
 /* ---- every pass against the reference evaluation ---- */
-typedef struct { Job j; PyObject *arrays; Py_buffer in[32]; int n; void *ref[32], *got[32]; VEC(const char *) found; int64_t max_steps; } Verify;
+typedef struct { Job j; PyObject *arrays; Py_buffer in[32]; int n; void *ref[32], *got[32]; VEC(const char *) found; int64_t max_steps; double tolerance; } Verify;
 static void found(Verify *v, const char *pass, const char *what) { vec_push(ir_arena(v->j.c), &v->found, arena_printf(ir_arena(v->j.c), "%s: %s", pass, what)); }
+/* With a tolerance, float32 results may differ by it, relative to the largest magnitude: sums in another order. */
+static bool close_enough(const Verify *v, int i) {
+  if (v->tolerance <= 0 || !dtype_eq(ir_tensor(v->j.c, v->j.dag->dag->tensor[i])->type, DT_F32)) return false;
+  const float *a = v->got[i], *b = v->ref[i];
+  int64_t n = (int64_t)(v->in[i].len / 4);
+  double scale = 0, worst = 0;
+  for (int64_t k = 0; k < n; k++) {
+    double d = a[k] > b[k] ? (double)a[k] - b[k] : (double)b[k] - a[k], m = b[k] < 0 ? -(double)b[k] : b[k];
+    if (!(d <= worst)) worst = d;
+    if (m > scale) scale = m;
+  }
+  return worst <= v->tolerance * scale;
+}
 static void compare(Verify *v, const char *pass, const Func *f, const Program *p) {
   const TeDag *d = v->j.dag->dag;
   Arena *a = ir_arena(v->j.c);
@@ -172,7 +185,7 @@ static void compare(Verify *v, const char *pass, const Func *f, const Program *p
   InterpReport r = p ? interp_run_program(p, v->got, v->max_steps) : interp_run(f, v->got, v->max_steps);
   for (int i = 0; i < r.n && i < 4; i++) found(v, pass, r.finding[i]);
   for (int i = 0; i < v->n; i++)
-    if (memcmp(v->got[i], v->ref[i], (size_t)v->in[i].len)) found(v, pass, arena_printf(a, "the result in %s differs from the reference", ir_tensor(v->j.c, d->tensor[i])->name));
+    if (memcmp(v->got[i], v->ref[i], (size_t)v->in[i].len) && !close_enough(v, i)) found(v, pass, arena_printf(a, "the result in %s differs from the reference", ir_tensor(v->j.c, d->tensor[i])->name));
 }
 static void do_verify(void *arg) {
   Verify *v = arg;
@@ -203,7 +216,7 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
   PyObject *state, *list;
   const char *kind;
   Verify v = {.max_steps = 50000000};
-  if (!PyArg_ParseTuple(args, "O!sO!", PyState_Type, &state, &kind, &PyList_Type, &list)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!sO!|d", PyState_Type, &state, &kind, &PyList_Type, &list, &v.tolerance)) return NULL;
   if (!target_from(kind, &GPU_DEFAULT, &v.j.t)) return NULL;
   v.j.o = (PyState *)state;
   v.j.dag = v.j.o->dag;
@@ -236,8 +249,8 @@ static PyMethodDef FUNCS[] = {
     {"gpu_check", (PyCFunction)(void (*)(void))fn_check, METH_VARARGS | METH_KEYWORDS,
      "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): dict with ok, why and the quantities checked."},
     {"lower_verify", fn_verify, METH_VARARGS,
-     "lower_verify(state, target, arrays): runs the program after every pass in the checking interpreter and compares with the unscheduled evaluation of the "
-     "DAG, bit by bit. arrays: one per tensor of the DAG. Returns the list of findings; empty means correct."},
+     "lower_verify(state, target, arrays, tolerance=0): runs the program after every pass in the checking interpreter and compares with the unscheduled evaluation of the "
+     "DAG, bit by bit unless a relative tolerance is given. arrays: one per tensor of the DAG. Returns the list of findings; empty means correct."},
     {"lower_speed", fn_speed, METH_VARARGS, "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: + check)."},
     {NULL, NULL, 0, NULL}};
 
