@@ -4,6 +4,7 @@
  * a state is carried to another context as its step list and replayed there.
  */
 #include "schedule/internal.h"
+#include <stdio.h>
 #include <string.h>
 
 State *state_init(IrCtx *c, const TeDag *d) {
@@ -57,8 +58,7 @@ State *state_replay(IrCtx *c, const TeDag *d, int n, const Step *steps) {
     ErrCode code = err_try(e, apply_one, &a);
     if (code == NS_ERR_VALUE) {
       char why[1024];
-      strncpy(why, e->msg, sizeof(why) - 1);
-      why[sizeof(why) - 1] = 0;
+      snprintf(why, sizeof why, "%.1000s", e->msg);
       const char *name = steps[i].kind < STEP_KINDS ? step_info((StepKind)steps[i].kind)->mnemonic : "?";
       err_raise(e, code, "step %d (%s): %s", i, name, why);
     } else if (code != NS_OK) {
