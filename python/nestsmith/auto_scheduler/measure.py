@@ -1,0 +1,472 @@
+"""Measuring: what candidates are built and run with, and what comes out.
+
+Candidates run in an isolated process per device. Whatever one does there (crash, endless loop, broken GPU context) costs that
+candidate; the next one gets a fresh process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import logging
+import os
+import threading
+import time
+import weakref
+
+import numpy as np
+
+from nestsmith import _core
+
+__all__ = [
+    "MeasureInput", "MeasureResult", "MeasureErrorNo", "BuildResult", "ProgramBuilder", "ProgramRunner", "LocalBuilder", "LocalRunner",
+    "LocalRPCMeasureContext", "ProgramMeasurer", "MeasureCallback", "PythonBasedMeasureCallback", "recover_measure_input",
+]
+
+logger = logging.getLogger("auto_scheduler")
+
+MAX_ERROR_MSG_LEN = 512
+FAILED = 1e10  # seconds: stands for "no valid result"
+
+
+class MeasureErrorNo:
+    """Numbers of what can go wrong."""
+
+    NO_ERROR = 0
+    INSTANTIATION_ERROR = 1
+    COMPILE_HOST = 2
+    COMPILE_DEVICE = 3
+    RUNTIME_DEVICE = 4
+    WRONG_ANSWER = 5
+    BUILD_TIMEOUT = 6
+    RUN_TIMEOUT = 7
+    UNKNOWN_ERROR = 8
+
+
+_ERROR_NAMES = ("NoError", "InstantiationError", "CompileHostError", "CompileDeviceError", "RuntimeDeviceError", "WrongAnswerError",
+                "BuildTimeoutError", "RunTimeoutError", "UnknownError")
+
+
+def shorten(text):
+    """An error text cut to its first and last 256 characters."""
+    text = str(text)
+    half = MAX_ERROR_MSG_LEN // 2
+    return text if len(text) <= MAX_ERROR_MSG_LEN else text[:half] + "\n...\n" + text[-half:]
+
+
+class MeasureInput:
+    """A candidate: a task and a state of its DAG."""
+
+    def __init__(self, task, state):
+        self.task = task
+        self.state = state
+
+    @property
+    def engine_state(self):
+        """The engine's State."""
+        return getattr(self.state, "state_object", self.state)
+
+    def serialize(self):
+        """Something that pickles, with which `deserialize` makes the input again."""
+        return [self.task, self.engine_state.steps()]
+
+    @staticmethod
+    def deserialize(data):
+        """The input of what `serialize` returned."""
+        task, steps = data
+        return MeasureInput(task, _core.State(task.compute_dag, steps))
+
+    def __reduce__(self):
+        return MeasureInput.deserialize, (self.serialize(),)
+
+
+class BuildResult:
+    """A built candidate: `program` is (source, manifest, binary), None if building failed.
+
+    `filename` is "" (programs are kept in memory), `args` the tensors of the DAG, `time_cost` seconds.
+    """
+
+    def __init__(self, filename=None, args=None, error_no=0, error_msg=None, time_cost=0.0, program=None):
+        self.filename = filename or ""
+        self.args = list(args or [])
+        self.error_no = int(error_no)
+        self.error_msg = error_msg or ""
+        self.time_cost = float(time_cost)
+        self.program = program
+
+    def __repr__(self):
+        if self.error_no == 0:
+            return f"BuildResult(error_no:0, time_cost:{self.time_cost:.4g})"
+        return f"BuildResult(error_type:{_ERROR_NAMES[self.error_no]}, error_msg:{self.error_msg}, time_cost:{self.time_cost:.4g})"
+
+
+class MeasureResult:
+    """Result of one candidate: `costs` in seconds (one per repeat, `[1e10]` if it failed), `error_no`, `error_msg`,
+    `all_cost` (seconds spent on building and running it), `timestamp`. `extra` holds details such as the cause of a failure."""
+
+    def __init__(self, costs, error_no, error_msg, all_cost, timestamp, extra=None):
+        self.costs = [float(getattr(c, "value", c)) for c in costs]
+        self.error_no = int(error_no)
+        self.error_msg = error_msg or ""
+        self.all_cost = float(all_cost)
+        self.timestamp = float(timestamp)
+        self.extra = dict(extra or {})
+
+    def __repr__(self):
+        if self.error_no == 0:
+            costs = ",".join(f"{c:.4g}" for c in self.costs)
+            return f"MeasureResult(cost:[{costs}], error_no:0, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
+        name = _ERROR_NAMES[self.error_no] if 0 <= self.error_no < len(_ERROR_NAMES) else self.error_no
+        return f"MeasureResult(error_type:{name}, error_msg:{self.error_msg}, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
+
+
+class MeasureCallback:
+    """Called after each measured batch, in list order, in the main process."""
+
+    def callback(self, policy, inputs, results):
+        """`inputs` and `results` are lists of equal length."""
+        raise NotImplementedError
+
+
+class PythonBasedMeasureCallback(MeasureCallback):
+    """Base of callbacks that users write."""
+
+
+class ProgramBuilder:
+    """Base of builders: `build(inputs, verbose)` returns one `BuildResult` per input."""
+
+    n_parallel = 1
+    timeout = 15
+
+    def build(self, measure_inputs, verbose=1):
+        """Builds candidates. Never raises for what a candidate does."""
+        raise NotImplementedError
+
+
+class ProgramRunner:
+    """Base of runners: `run(inputs, build_results, verbose)` returns one `MeasureResult` per input."""
+
+    timeout = 10
+    number = 3
+    repeat = 1
+    min_repeat_ms = 100
+    cooldown_interval = 0.0
+    enable_cpu_cache_flush = False
+    device = 0
+
+    def run(self, measure_inputs, build_results, verbose=1):
+        """Runs built candidates. Never raises for what a candidate does."""
+        raise NotImplementedError
+
+
+def _mark(verbose, text, end=""):
+    if verbose >= 1:
+        print(text, end=end, flush=True)
+
+
+def _wait(future, on_interrupt):
+    """The future's result; Ctrl-C is heard while waiting."""
+    try:
+        while True:
+            try:
+                return future.result(timeout=0.2)
+            except concurrent.futures.TimeoutError:
+                continue
+    except KeyboardInterrupt:
+        on_interrupt()
+        raise
+
+
+class LocalBuilder(ProgramBuilder):
+    """Compiles candidates on this machine.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds per candidate; compilers that take longer are killed.
+    n_parallel : int, optional
+        Candidates compiled at the same time; default one per core.
+    build_func : "default" or callable
+        "default"; "ndk" and callables are accepted for links made by `export_library` and do not matter for measuring here.
+    """
+
+    def __init__(self, timeout=15, n_parallel=None, build_func="default"):
+        if not (build_func in ("default", "ndk") or callable(build_func)):
+            raise ValueError(f"build_func is {build_func!r}; allowed are \"default\", \"ndk\" or a function")
+        if timeout <= 0:
+            raise ValueError(f"timeout is {timeout} s, must be positive")
+        self.timeout = timeout
+        self.n_parallel = int(n_parallel) if n_parallel else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.build_func = build_func
+        self._local = threading.local()
+        self._compilers = []
+        self._pool = None
+
+    def __getstate__(self):
+        return {"timeout": self.timeout, "n_parallel": self.n_parallel, "build_func": self.build_func}
+
+    def __setstate__(self, state):
+        self.__init__(**state)
+
+    def _compiler(self):
+        if not hasattr(self._local, "compiler"):
+            self._local.compiler = _core.Compiler()
+            self._compilers.append(self._local.compiler)
+        return self._local.compiler
+
+    def _build_one(self, inp):
+        start = time.time()
+        tensors = list(getattr(inp.task.compute_dag, "tensors", []))
+        try:
+            target = inp.task.engine_target()
+            source, manifest = _core.candidate_source(inp.engine_state, target, int(getattr(inp.task, "layout_rewrite_option", 0) or 0))
+        except Exception as e:  # noqa: BLE001 - an illegal schedule is a result, not an error of the tuner
+            return BuildResult("", tensors, MeasureErrorNo.INSTANTIATION_ERROR, shorten(e), time.time() - start)
+        error, binary, message, _, _ = self._compiler().run((target[0], target[2], target[3]), source, float(self.timeout), None, None)
+        if error:
+            return BuildResult("", tensors, error, shorten(message), self.timeout if error == MeasureErrorNo.BUILD_TIMEOUT else time.time() - start)
+        return BuildResult("", tensors, 0, "", time.time() - start, (source, manifest, binary))
+
+    def _stop(self):
+        for c in self._compilers:
+            c.stop()
+        self.close()
+
+    def close(self):
+        """Ends the compile threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool, self._compilers, self._local = None, [], threading.local()
+
+    def build(self, measure_inputs, verbose=1):
+        """Builds candidates in parallel; prints one mark each (``.`` built, ``.E`` failed, ``.T`` timed out)."""
+        if self._pool is None:
+            self._pool = concurrent.futures.ThreadPoolExecutor(self.n_parallel)
+        futures = [self._pool.submit(self._build_one, i) for i in measure_inputs]
+        results = []
+        for f in futures:
+            r = _wait(f, self._stop)
+            _mark(verbose, {0: ".", MeasureErrorNo.BUILD_TIMEOUT: ".T"}.get(r.error_no, ".E"))
+            results.append(r)
+        return results
+
+
+_live_workers: weakref.WeakSet = weakref.WeakSet()
+
+
+@atexit.register
+def _end_workers():
+    for runner in list(_live_workers):
+        runner.close()
+
+
+class LocalRunner(ProgramRunner):
+    """Runs candidates in an isolated process on this machine.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds per candidate, loading and checking included.
+    number, repeat, min_repeat_ms : int
+        `repeat` costs; each over blocks of at least `number` runs that last at least `min_repeat_ms` together.
+    cooldown_interval : float
+        Seconds to wait between candidates.
+    enable_cpu_cache_flush : bool
+        Flush the caches before every run; `number` becomes 1 and `min_repeat_ms` 0.
+    device : int
+        Which device of the task's kind.
+    mode : "auto" or "strict"
+        "strict": every candidate is timed for `min_repeat_ms` x `repeat`. "auto": candidates that cannot become the best are
+        cut short.
+    """
+
+    def __init__(self, timeout=10, number=3, repeat=1, min_repeat_ms=100, cooldown_interval=0.0, enable_cpu_cache_flush=False, device=0, mode="auto"):
+        if enable_cpu_cache_flush:
+            number, min_repeat_ms = 1, 0
+        if mode not in ("auto", "strict"):
+            raise ValueError(f"mode is {mode!r}; allowed are \"auto\" and \"strict\"")
+        for name, value, least in (("timeout", timeout, 0), ("number", number, 1), ("repeat", repeat, 1), ("min_repeat_ms", min_repeat_ms, 0)):
+            if value < least or (name == "timeout" and value <= 0):
+                raise ValueError(f"{name} is {value}, must be {'positive' if name == 'timeout' else f'at least {least}'}")
+        self.timeout, self.number, self.repeat, self.min_repeat_ms = timeout, int(number), int(repeat), int(min_repeat_ms)
+        self.cooldown_interval, self.enable_cpu_cache_flush, self.device, self.mode = cooldown_interval, bool(enable_cpu_cache_flush), int(device), mode
+        self._workers, self._data = {}, {}
+        self._pool = None
+
+    @property
+    def strict(self):
+        """Whether every candidate is timed in full."""
+        return self.mode == "strict"
+
+    def __getstate__(self):
+        return {k: getattr(self, k) for k in ("timeout", "number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush", "device", "mode")}
+
+    def __setstate__(self, state):
+        self.__init__(**state)
+
+    def _task_data(self, task):
+        key = (task.workload_key, id(task.compute_dag))
+        if key not in self._data:
+            arrays = _core.reference_data(task.compute_dag)
+            rows = [(len(a), a, not t.op.is_placeholder, t.dtype) for a, t in zip(arrays, task.compute_dag.tensors)]
+            self._data = {key: _core.TaskData(rows)}
+        return self._data[key]
+
+    def _worker(self, task):
+        kind = task.target.kind.device_type
+        if kind not in self._workers:
+            self._workers[kind] = _core.Worker(kind, self.device)
+            _live_workers.add(self)
+        return self._workers[kind]
+
+    def _run_one(self, inp, built):
+        start = time.time()
+        if built.error_no:
+            return MeasureResult([FAILED], built.error_no, built.error_msg, built.time_cost, start)
+        check = int(getattr(inp.task, "layout_rewrite_option", 0) or 0) != 2  # there the program wants its weights in another layout
+        policy = (self.number, self.repeat, self.min_repeat_ms, float(self.timeout), self.enable_cpu_cache_flush, check, 0.0, self.strict)
+        try:
+            worker = self._worker(inp.task)
+            r = worker.run(0, self._task_data(inp.task), built.program[2], built.program[1], policy)
+        except Exception as e:  # noqa: BLE001 - a missing device or no memory: the candidate failed, the tuner goes on
+            return MeasureResult([FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e), built.time_cost + time.time() - start, time.time())
+        ok = r["error_no"] == 0
+        extra = {k: r[k] for k in ("cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error")}
+        return MeasureResult(r["costs"] if ok else [FAILED], r["error_no"], shorten(r["msg"]), built.time_cost + time.time() - start, time.time(), extra)
+
+    def _stop(self):
+        for w in self._workers.values():
+            w.stop(True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self.close()
+
+    def close(self):
+        """Ends the worker processes; they start again when needed."""
+        for w in self._workers.values():
+            try:
+                w.close()
+            except RuntimeError:
+                w.stop(True)
+        self._workers = {}
+
+    def run(self, measure_inputs, build_results, verbose=1):
+        """Runs candidates one after the other; prints one mark each (``*`` run, ``*E`` failed, ``*W`` wrong output, ``*T`` timed out)."""
+        if self._pool is None:
+            self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        marks = {0: "*", MeasureErrorNo.WRONG_ANSWER: "*W", MeasureErrorNo.RUN_TIMEOUT: "*T"}
+        results = []
+        for inp, built in zip(measure_inputs, build_results):
+            r = _wait(self._pool.submit(self._run_one, inp, built), self._stop)
+            if not built.error_no:
+                _mark(verbose, marks.get(r.error_no, "*E"))
+            results.append(r)
+            if self.cooldown_interval > 0:
+                time.sleep(self.cooldown_interval)
+        _mark(verbose, "", "\n")
+        return results
+
+
+class _NoServer:
+    """Stands for the tracker and server of older releases: measuring uses no network."""
+
+    port = 0
+    host = "127.0.0.1"
+
+    def terminate(self):
+        """Nothing to end."""
+
+
+class LocalRPCMeasureContext:
+    """A runner that isolates candidates from this process; kept under its old name.
+
+    `runner` is a `LocalRunner` with the given options. There is no server and no open port. `close()`, ``with`` and the
+    end of the program stop its processes.
+    """
+
+    def __init__(self, priority=1, n_parallel=1, timeout=10, number=3, repeat=1, min_repeat_ms=0, cooldown_interval=0.0,
+                 enable_cpu_cache_flush=False, device=0, mode="auto"):
+        self.tracker = self.server = _NoServer()
+        self.runner = LocalRunner(timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode)
+
+    def close(self):
+        """Stops the worker."""
+        self.runner.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def __del__(self):
+        if hasattr(self, "runner"):
+            self.runner.close()
+
+
+class ProgramMeasurer:
+    """Builds and runs candidates, keeps the best per workload, and tells the callbacks.
+
+    Parameters
+    ----------
+    builder, runner : ProgramBuilder, ProgramRunner
+    callbacks : list
+    verbose : int
+    max_continuous_error : int, optional
+        Failures in a row after which everything is printed; default 150.
+    """
+
+    def __init__(self, builder, runner, callbacks=None, verbose=1, max_continuous_error=None):
+        self.builder, self.runner, self.callbacks, self.verbose = builder, runner, list(callbacks or []), verbose
+        self.max_continuous_error = 150 if max_continuous_error is None or max_continuous_error < 0 else max_continuous_error
+        self.reset()
+
+    def reset(self):
+        """Forgets all results."""
+        self.ct, self.error_ct = 0, 0
+        self.best_cost, self.best_state, self.best_ct, self.has_valid = {}, {}, {}, set()
+
+    def measure(self, task, policy, inputs, batch_size=-1):
+        """Measures a list of inputs; returns their results."""
+        size = batch_size if batch_size > 0 else 2 * max(1, self.builder.n_parallel)
+        _mark(self.verbose, f"Get {len(inputs)} programs to measure:", "\n")
+        start, out = time.time(), []
+        for k in range(0, len(inputs), size):
+            group = inputs[k:k + size]
+            results = self.runner.run(group, self.builder.build(group, self.verbose), self.verbose)
+            for inp, res in zip(group, results):
+                self._account(inp, res)
+            for callback in self.callbacks:
+                (callback.callback if hasattr(callback, "callback") else callback)(policy, group, results)
+            out += results
+        _mark(self.verbose, f"Time elapsed for measurement: {time.time() - start:.2f} s", "\n")
+        return out
+
+    def _account(self, inp, res):
+        self.ct += 1
+        key = inp.task.workload_key
+        if res.error_no != 0:
+            self.error_ct += 1
+            if self.error_ct == self.max_continuous_error + 1:
+                logger.warning("%d candidates in a row failed; the last one: %s", self.error_ct, res)
+            return
+        self.error_ct = 0
+        self.has_valid.add(key)
+        cost = float(np.mean(res.costs))
+        if cost < self.best_cost.get(key, FAILED):
+            self.best_cost[key], self.best_state[key], self.best_ct[key] = cost, inp.state, self.ct
+
+
+def recover_measure_input(inp, rebuild_state=False):
+    """The input with the DAG that reading a log leaves out; with `rebuild_state` also the state's stages."""
+    from .search_task import SearchTask
+
+    task = inp.task
+    if getattr(task, "compute_dag", None) is None:
+        task = SearchTask(workload_key=task.workload_key, target=task.target, target_host=task.target_host, hardware_params=task.hardware_params,
+                          layout_rewrite_option=task.layout_rewrite_option, task_inputs=list(task.task_input_names))
+    state = inp.state
+    if rebuild_state and not isinstance(state, _core.State):
+        state = _core.State(task.compute_dag, getattr(state, "transform_steps", state))
+    return MeasureInput(task, state)
