@@ -159,14 +159,16 @@ int32_t ir_count(const IrCtx *c) { return c->n_expr - 1; }
 /* ---- interning ---- */
 static uint32_t node_hash(ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u) {
   uint64_t h = ((uint64_t)k << 32 | (uint64_t)t.code << 24 | (uint64_t)t.bits << 16 | t.lanes) * 0x9e3779b97f4a7c15u;
-  h = (h ^ (uint32_t)sym ^ (uint64_t)u) * 0xd6e8feb86659fd93u;
-  h ^= h >> 29;
-  for (int i = 0; i < n; i++) {
-    h = (h ^ (uint32_t)kids[i]) * 0xd6e8feb86659fd93u;
-    h ^= h >> 29;
+  h ^= (uint32_t)sym * 0xc2b2ae3d27d4eb4fu ^ (uint64_t)u * 0x165667b19e3779f9u;
+  if (n > 0) h += (uint32_t)kids[0] * 0xd6e8feb86659fd93u; /* products side by side: most nodes have one or two kids */
+  if (n > 1) h += (uint32_t)kids[1] * 0xa0761d6478bd642fu;
+  for (int i = 2; i < n; i++) {
+    h ^= h >> 32;
+    h = h * 0xe7037ed1a0b428dbu + (uint32_t)kids[i];
   }
   h ^= h >> 32;
-  uint32_t r = (uint32_t)h;
+  h *= 0xd6e8feb86659fd93u;
+  uint32_t r = (uint32_t)(h >> 32);
   return r ? r : 1;
 }
 

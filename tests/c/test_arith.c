@@ -175,7 +175,7 @@ static void more(void **st) {
 /* ---- random expressions ---- */
 enum { NV = 8 };
 static const VarId *const VARS[NV] = {&xv, &yv, &zv, &tv, &uv, &vv, &sv, &nv};
-static int64_t val[NV];
+static int64_t val[NV], lane; /* where expressions are evaluated */
 
 static ExprId rnd(Rng *r, int depth);
 static ExprId rnd_cond(Rng *r, int depth) {
@@ -203,7 +203,9 @@ static ExprId rnd(Rng *r, int depth) {
     case 13: return ex_select(c, rnd_cond(r, depth - 1), p, rnd(r, depth - 1));
     case 14: return ex_if_then_else(c, rnd_cond(r, depth - 1), p, rnd(r, depth - 1));
     default: {
-      int w = (int)rng_below(r, 5);
+      int w = (int)rng_below(r, 7);
+      if (w == 5) return ex_cast(c, DT_I32, ex_add(c, ex_cast(c, DT_I64, p), ex_cast(c, DT_I64, rnd(r, depth - 1))));
+      if (w == 6) return ex_cast(c, DT_I32, bin(rng_below(r, 2) ? IR_FDIV : IR_FMOD, ex_cast(c, DT_I64, p), ex_int(c, DT_I64, DIV[rng_below(r, NS_COUNT(DIV))])));
       if (w == 0) return ex_mul(c, p, rnd(r, depth - 1));
       if (w == 1) return add(mul(divi(p, 4), 4), mod(p, 4));
       if (w == 2) return bin(IR_DIV, p, in(DIV[rng_below(r, NS_COUNT(DIV))]));
@@ -223,6 +225,7 @@ static int64_t value(ExprId e) {
     abort();
   }
   if (p->kind == IR_CALL) return value(ir_kid(c, e, value(ir_kid(c, e, 0)) ? 1 : 2)); /* if_then_else: one side only */
+  if (p->kind == IR_RAMP) return value(ir_kid(c, e, 0)) + lane * value(ir_kid(c, e, 1));
   int64_t k[3] = {0};
   for (int i = 0; i < p->n; i++) k[i] = value(ir_kid(c, e, i));
   switch ((ExprKind)p->kind) {
@@ -244,6 +247,8 @@ static int64_t value(ExprId e) {
     case IR_AND: return k[0] && k[1];
     case IR_OR: return k[0] || k[1];
     case IR_NOT: return !k[0];
+    case IR_CAST:
+    case IR_BCAST: return k[0];
     case IR_SELECT: return k[0] ? k[1] : k[2];
     default: abort();
   }
@@ -270,6 +275,14 @@ static bool runs(ExprId e) { /* no division by zero anywhere */
   for (int i = 0; i < p->n; i++)
     if (!runs(ir_kid(c, e, i))) return false;
   return p->kind < IR_DIV || p->kind > IR_FMOD || value(ir_kid(c, e, 1)) != 0;
+}
+
+static ExprId rnd_vec(Rng *r, int depth) {
+  static const ExprKind OPS[] = {IR_ADD, IR_ADD, IR_SUB, IR_MUL, IR_FDIV, IR_FMOD, IR_FDIV, IR_FMOD, IR_MIN, IR_MAX};
+  if (depth == 0) return rng_below(r, 2) ? ex_ramp(c, rng_below(r, 2) ? mul(rnd(r, 1), 8) : rnd(r, 1), in(rng_below(r, 9) - 2), 4) : ex_bcast(c, rnd(r, 1), 4);
+  ExprKind k = OPS[rng_below(r, NS_COUNT(OPS))];
+  ExprId p = rnd_vec(r, depth - 1);
+  return bin(k, p, k == IR_FDIV || k == IR_FMOD ? ex_bcast(c, in(1 + rng_below(r, 8)), 4) : rnd_vec(r, depth - 1));
 }
 
 static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) {
@@ -352,6 +365,32 @@ static void random_intervals(void **st) {
   print_message("%d of %d intervals bounded\n", bounded, rounds_of(3000));
 }
 
+static void random_vectors(void **st) {
+  (void)st;
+  Rng r;
+  rng_seed(&r, seed_of() + 4);
+  int lifted = 0;
+  for (int i = 0; i < rounds_of(2000); i++) {
+    IrMark m = ir_mark(c);
+    Arith *old = a;
+    a = ar_new(c);
+    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)), ar_bind_range(a, sv, in(0), in(7));
+    ExprId e = rnd_vec(&r, 2);
+    if (rng_below(&r, 3) == 0) e = bin((ExprKind)(IR_EQ + rng_below(&r, 6)), e, rnd_vec(&r, 1));
+    ExprId f = ar_simplify(a, e);
+    lifted += ir_kind(c, f) == IR_RAMP || ir_kind(c, f) == IR_BCAST;
+    for (int k = 0; k < 30; k++) {
+      draw(&r);
+      lane = k % 4;
+      if (runs(e)) check_same(e, f, i);
+    }
+    lane = 0;
+    a = old;
+    ir_release(c, m);
+  }
+  print_message("%d of %d vectors became ramps or broadcasts\n", lifted, rounds_of(2000));
+}
+
 static void speed(void **st) {
   (void)st;
   double t0 = clock_now();
@@ -372,6 +411,6 @@ static void speed(void **st) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(acceptance), T(more), T(random_small), T(random_large), T(random_facts), T(random_intervals), T(speed)};
+  const struct CMUnitTest tests[] = {T(acceptance), T(more), T(random_small), T(random_large), T(random_facts), T(random_intervals), T(random_vectors), T(speed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,8 +189,38 @@ static void statements(void **st) {
   assert_string_equal(sb_str(&sb), "parallel (i, 1, 5) {\n  B[(i + 1)] = B[i]\n}\n");
 }
 
+typedef struct { Stmt *s; bool flat; } VerifyArg;
+static void verify_body(void *p) { ir_verify(c, ((VerifyArg *)p)->s, ((VerifyArg *)p)->flat); }
+static void broken(Stmt *s, bool flat, const char *part) {
+  VerifyArg v = {s, flat};
+  assert_int_equal(err_try(&err, verify_body, &v), part ? NS_ERR_INTERNAL : NS_OK);
+  if (part && !strstr(err.msg, part)) fail_msg("'%s' does not say '%s'", err.msg, part);
+}
+
+static void verifier(void **st) {
+  (void)st;
+  VarId i = ir_var_new(c, "i", DT_I32, false);
+  ExprId four = in(4), ie = ex_var(c, i), two[2] = {ie, ie}, zero = ex_flt(c, DT_F32, 0);
+  BufferId b = ir_buffer_new(c, (IrBuffer){.name = "B", .type = DT_F32, .rank = 1, .extent = &four, .external = true});
+  BufferId l = ir_buffer_new(c, (IrBuffer){.name = "L", .type = DT_F32, .rank = 1, .extent = &four});
+  Stmt *store = st_store(c, b, 1, &ie, zero), *local = st_store(c, l, 1, &ie, zero);
+  broken(st_for(c, i, in(0), four, FOR_SERIAL, store), true, NULL);
+  broken(st_for(c, i, in(0), four, FOR_SERIAL, st_for(c, i, in(0), four, FOR_SERIAL, store)), false, "bound twice");
+  broken(st_seq(c, 2, (Stmt *[]){st_for(c, i, in(0), four, FOR_SERIAL, store), store}), false, "outside of the node that binds it");
+  broken(local, false, "outside of its allocation");
+  broken(st_alloc(c, l, local), false, NULL);
+  broken(st_alloc(c, l, st_alloc(c, l, local)), false, "allocated twice");
+  broken(st_store(c, b, 2, two, zero), false, "dimensions");
+  broken(st_store(c, b, 1, &ie, ie), false, "another type");
+  broken(st_if(c, ie, false, store, NULL), false, "not bool");
+  ExprId ramp = ex_ramp(c, ie, in(1), 4);
+  broken(st_store(c, b, 1, &ramp, zero), true, "lanes");
+  broken(st_store(c, b, 1, &ramp, ex_bcast(c, zero, 4)), true, NULL);
+  broken(st_store(c, b, 1, &ie, ex_raw(c, IR_ADD, DT_F32, 0, 2, (ExprId[]){zero, ie})), true, "types differ");
+}
+
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(folding), T(matching), T(errors), T(sharing), T(rewriting), T(reductions), T(statements)};
+  const struct CMUnitTest tests[] = {T(folding), T(matching), T(errors), T(sharing), T(rewriting), T(reductions), T(statements), T(verifier)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
