@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+enum { MERGE_MAX = 64 }; /* longer sums are no indices: only equal terms are added up */
+
 /* ---- building sums ---- */
 void sum_start(SumBuf *b, Arith *a, DType t) {
   b->a = a;
@@ -23,6 +25,15 @@ void sum_start(SumBuf *b, Arith *a, DType t) {
   b->at = b->few;
 }
 
+static void sum_room(SumBuf *b, int n) {
+  if (n <= b->cap) return;
+  int cap = b->cap * 2 > n ? b->cap * 2 : n;
+  Term *p = arena_array(b->a->c->arena, Term, cap);
+  memcpy(p, b->at, sizeof *p * (size_t)b->n);
+  b->at = p;
+  b->cap = cap;
+}
+
 void sum_term(SumBuf *b, ExprId x, int64_t lower, int64_t upper, int64_t scale) {
   if (scale == 0) return;
   for (int i = 0; i < b->n; i++) {
@@ -31,12 +42,7 @@ void sum_term(SumBuf *b, ExprId x, int64_t lower, int64_t upper, int64_t scale) 
     if (!i64_add(t->scale, scale, &t->scale)) b->bad = true;
     return;
   }
-  if (b->n == b->cap) {
-    Term *p = arena_array(b->a->c->arena, Term, b->cap * 2);
-    memcpy(p, b->at, sizeof *p * (size_t)b->n);
-    b->at = p;
-    b->cap *= 2;
-  }
+  sum_room(b, b->n + 1);
   b->at[b->n++] = (Term){x, lower, upper, scale};
 }
 
@@ -46,6 +52,13 @@ static void sum_base(SumBuf *b, int64_t v, int64_t k) {
 }
 
 void sum_add(SumBuf *b, const Sum *s, int64_t k) {
+  if (b->n == 0 && k == 1) { /* nothing to merge with */
+    sum_room(b, s->n);
+    memcpy(b->at, s->at, sizeof *b->at * (size_t)s->n);
+    b->n = s->n;
+    sum_base(b, s->base, k);
+    return;
+  }
   for (int i = 0; i < s->n; i++) {
     int64_t scale;
     if (!i64_mul(s->at[i].scale, k, &scale)) b->bad = true;
@@ -173,7 +186,7 @@ static bool fits(const SumBuf *b, int64_t v) { return b->wide || b->type.bits >=
 
 const Sum *sum_done(SumBuf *b) {
   drop_zeros(b);
-  while (!b->raw && !b->bad && b->n > 1 && (merge_once(b) || merge_products(b) || merge_extreme(b))) drop_zeros(b);
+  while (!b->raw && !b->bad && b->n > 1 && b->n <= MERGE_MAX && (merge_once(b) || merge_products(b) || merge_extreme(b))) drop_zeros(b);
   bool ok = !b->bad && fits(b, b->base);
   for (int i = 0; i < b->n; i++) ok = ok && fits(b, b->at[i].scale) && fits(b, b->at[i].lower) && fits(b, b->at[i].upper) && b->at[i].scale != INT64_MIN;
   if (!ok) return NULL;
@@ -546,7 +559,8 @@ static const Sum *canon_cast(Arith *a, DType t, ExprId e) {
   sum_start(&b, a, t);
   for (int i = 0; i < s->n; i++) {
     ExprId x = s->at[i].x;
-    if (ir_kind(a->c, x) == IR_CAST && dtype_eq(ir_type(a->c, ir_kid(a->c, x, 0)), t) && t.bits < s->type.bits) x = ir_kid(a->c, x, 0);
+    if (is_sum(a, x)) x = sum_expr(a, canon(a, ctx_node(a->c, IR_CAST, t, 0, 1, &x, 0)));
+    else if (ir_kind(a->c, x) == IR_CAST && dtype_eq(ir_type(a->c, ir_kid(a->c, x, 0)), t) && t.bits < s->type.bits) x = ir_kid(a->c, x, 0);
     else x = ex_cast(a->c, t, x);
     sum_term(&b, x, s->at[i].lower, s->at[i].upper, s->at[i].scale);
   }

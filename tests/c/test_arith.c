@@ -391,6 +391,22 @@ static void random_vectors(void **st) {
   print_message("%d of %d vectors became ramps or broadcasts\n", lifted, rounds_of(2000));
 }
 
+static void deep(void **st) { /* as deep as expressions can be, and as long */
+  (void)st;
+  ExprId e = x, f = ex_flt(c, DT_F32, 1), g = x, h = x;
+  for (int i = 0; i < 3900; i++) {
+    e = bin(i % 2 ? IR_MAX : IR_MIN, e, ex_mul(c, y, in(i + 2)));
+    f = ex_add(c, f, ex_cast(c, DT_F32, y));
+    if (i < 3000) g = add(g, ex_mul(c, ex_var(c, ir_var_new(c, "w", DT_I32, false)), in(3)));
+    if (i < 1900) h = divi(add(h, y), 3);
+  }
+  double t0 = clock_now();
+  assert_true(ar_simplify(a, e) && ar_simplify(a, f) && ar_simplify(a, g) && ar_simplify(a, h));
+  VarSet set = {yv, {in(0), in(7)}};
+  ar_interval(a, g, 1, &set);
+  print_message("%.0f ms\n", 1e3 * (clock_now() - t0));
+}
+
 static void speed(void **st) {
   (void)st;
   double t0 = clock_now();
@@ -411,6 +427,6 @@ static void speed(void **st) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(acceptance), T(more), T(random_small), T(random_large), T(random_facts), T(random_intervals), T(random_vectors), T(speed)};
+  const struct CMUnitTest tests[] = {T(acceptance), T(more), T(random_small), T(random_large), T(random_facts), T(random_intervals), T(random_vectors), T(deep), T(speed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
