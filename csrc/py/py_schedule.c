@@ -236,6 +236,50 @@ static PyObject *state_get(PyObject *self, void *what) {
   }
 }
 
+static PyObject *list_obj(const Step *p) {
+  PyObject *l = PyList_New(p->n);
+  for (int i = 0; l && i < p->n; i++) {
+    bool open = p->kind == STEP_SP && p->list[i] == SIZE_OPEN;
+    PyObject *x = open ? Py_NewRef(Py_None) : PyLong_FromLongLong(p->list[i]);
+    if (!x) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, x);
+  }
+  return l;
+}
+
+static PyObject *arg_obj(const Step *p, char kind) {
+  switch (kind) {
+  case 's': return PyLong_FromLong(p->stage);
+  case 'i': return PyLong_FromLong(p->iter);
+  case 'a': return PyLong_FromLong(p->a);
+  case 'b': return PyLong_FromLong(p->b);
+  case 'E': return PyLong_FromLongLong(p->extent);
+  case 'f': return PyLong_FromLong(p->flag);
+  case 't': return PyUnicode_FromString(p->text);
+  default: return list_obj(p);
+  }
+}
+
+static PyObject *state_step_tuples(PyObject *self, PyObject *u) {
+  (void)u;
+  const State *s = ((PyState *)self)->state;
+  PyObject *l = PyList_New(s->step.len);
+  for (int i = 0; l && i < s->step.len; i++) {
+    const Step *p = &s->step.at[i];
+    const StepInfo *info = step_info((StepKind)p->kind);
+    Py_ssize_t n = (Py_ssize_t)strlen(info->args);
+    PyObject *t = PyTuple_New(n + 1), *x = PyUnicode_FromString(info->mnemonic);
+    for (Py_ssize_t k = 0; t && x && k <= n; k++) {
+      PyTuple_SET_ITEM(t, k, x);
+      x = k < n ? arg_obj(p, info->args[k]) : NULL;
+      if (!x && k < n) Py_CLEAR(t);
+    }
+    if (!t) Py_CLEAR(l);
+    else PyList_SET_ITEM(l, i, t);
+  }
+  return l;
+}
+
 static PyGetSetDef STATE_GET[] = {{"concrete", state_get, NULL, "False while a split length is open.", (void *)0},
                                   {"bounded", state_get, NULL, "True if the ranges come from bound inference.", (void *)1},
                                   {"dag", state_get, NULL, "The ComputeDAG the steps start from.", (void *)2},
@@ -248,6 +292,7 @@ static PyMethodDef STATE_METHODS[] = {
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
     {"steps_text", state_steps_py, METH_NOARGS, "Same as steps()."},
     {"steps", state_steps_py, METH_NOARGS, "The steps as JSON text."},
+    {"step_tuples", state_step_tuples, METH_NOARGS, "The steps as tuples (mnemonic, *arguments); an open split length is None."},
     {"stages", state_stages, METH_NOARGS, "Per stage (name, is_compute, compute_at, [(name, kind, annotation, min, extent)], target stage, target iterator)."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot STATE_SLOTS[] = {{Py_tp_doc, "State(dag, steps=None): a step list (JSON text) replayed on a ComputeDAG."},

@@ -22,7 +22,7 @@ def _tail(y, stages, params):
     return y
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def dag_of(key, stages):
     """The DAG with this key and these stage names (a tuple); asserts that the key comes out again."""
     *shapes, out = json.loads(key)[1:]
@@ -51,7 +51,7 @@ def dag_of(key, stages):
     return dag
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def peer_tasks():
     with gzip.open(DATA / "peer-states.json.gz") as f:
         return json.load(f)

@@ -4,10 +4,10 @@ import gzip
 import json
 from pathlib import Path
 
-import helpers
 import pytest
-from nestsmith import _core, te, topi
 
+import helpers
+from nestsmith import _core, te, topi
 
 DATA = Path(__file__).parent.parent / "data"
 

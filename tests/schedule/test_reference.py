@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from nestsmith import _core
-
 from peer import dag_of, peer_tasks
+
+from nestsmith import _core
 
 NETWORKS = sorted({t["network"] for t in peer_tasks()})
 

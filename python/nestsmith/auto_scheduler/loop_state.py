@@ -1,0 +1,328 @@
+"""Loop states: what a list of transform steps makes of a compute DAG.
+
+>>> s = dag.get_init_state()
+>>> its = s.split(C, s[C].iters[0], [8, 4])
+>>> s.parallel(C, its[0])
+"""
+
+from __future__ import annotations
+
+from .. import _core, te
+
+# Codes of annotations, as in the state text and in records.
+ANNOTATION_TABLE = {
+    "none": 0, "unroll": 1, "vectorize": 2, "parallel": 3, "vthread": 4, "blockIdx.x": 5, "threadIdx.x": 6, "blockIdx.y": 7,
+    "threadIdx.y": 8, "blockIdx.z": 9, "threadIdx.z": 10, "tensorize": 11,
+}
+
+
+class Range:
+    """Half-open range; ``min`` or ``extent`` is the text of an expression where it is symbolic."""
+
+    __slots__ = ("min", "extent")
+
+    def __init__(self, lo, extent):
+        self.min, self.extent = lo, extent
+
+    def __repr__(self):
+        return f"range(min={self.min}, ext={self.extent})"
+
+    def __eq__(self, other):
+        return isinstance(other, Range) and (self.min, self.extent) == (other.min, other.extent)
+
+    def __hash__(self):
+        return hash((self.min, self.extent))
+
+
+class Iterator:
+    """One loop: ``name``, ``range`` (None if unknown), ``iter_kind`` (0 spatial, 1 reduction, 2 mixed, 3 special),
+    ``annotation`` (a code of :data:`State.ANNOTATION_TRANS_TABLE`)."""
+
+    __slots__ = ("name", "range", "iter_kind", "annotation")
+
+    def __init__(self, name, kind, annotation, lo, extent):
+        self.name, self.iter_kind, self.annotation = name, kind, annotation
+        self.range = None if lo is None else Range(lo, extent)
+
+    def __repr__(self):
+        return f"{self.name} ({self.range.min},{self.range.extent})" if self.range else f"{self.name} (None)"
+
+
+class StageOp:
+    """An operation that a step made (a cache or a partial reduction); it serves as a key for its stage."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"compute({self.name})"
+
+    def __eq__(self, other):
+        return isinstance(other, StageOp) and self.name == other.name
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+class StateStage:
+    """One stage: ``op``, ``iters``, ``op_type`` (0 placeholder, 1 compute), ``compute_at``."""
+
+    COMPUTE_AT_TRANS_TABLE = {"root": 0, "inlined": 1, "iter": 2}
+
+    def __init__(self, op, iters, op_type, compute_at):
+        self.op, self.iters, self.op_type, self.compute_at = op, iters, op_type, compute_at
+
+    def __repr__(self):
+        return f"StateStage({self.op.name}, {self.iters})"
+
+
+Stage = StateStage
+
+
+class Step(tuple):
+    """One transform step: the tuple of a record, e.g. ``("SP", 2, 0, 64, [4, 8], 1)``."""
+
+    @property
+    def mnemonic(self):
+        return self[0]
+
+    @property
+    def stage_id(self):
+        return self[1]
+
+
+class State:
+    """A step list, the loops it makes, and methods that append one step each and change the state in place.
+
+    A stage is given by its number, its operation, or a tensor of it; a loop by the Iterator object found in
+    ``state[stage].iters`` or returned by a method. Invalid steps raise ``ValueError`` and change nothing.
+    """
+
+    ANNOTATION_TRANS_TABLE = ANNOTATION_TABLE
+
+    def __init__(self, state_object, dag):
+        self.state_object, self.compute_dag = state_object, dag
+        self._ids = {}
+        self._ops = []
+        self._stages = None
+        self._rebuild_ops()
+
+    # ---- looking at it ----
+
+    def _rebuild_ops(self):
+        """Operations by stage: those of the DAG in order, with a StageOp for every stage that a step inserted."""
+        self._ops = list(self.compute_dag.ops)
+        for step in self.transform_steps:
+            self._insert_op(step)
+        names = [s[0] for s in self.state_object.stages()]
+        self._ops = [StageOp(n) if o is None else o for o, n in zip(self._ops, names)]
+        self._ids = {o: i for i, o in enumerate(self._ops)}
+
+    def _insert_op(self, step):
+        if step[0] in ("CHW", "RF"):
+            self._ops.insert(step[1], None)
+        elif step[0] == "CHR":
+            self._ops.insert(step[1] + 1, None)
+
+    @property
+    def stages(self):
+        """All stages, in order of computation."""
+        if self._stages is None:
+            rows = self.state_object.stages()
+            self._stages = [
+                StateStage(op, [Iterator(*it) for it in its], kind, at)
+                for op, (_, kind, at, its, _, _) in zip(self._ops, rows)
+            ]
+        return self._stages
+
+    @property
+    def stage_ops(self):
+        """The operations of the stages."""
+        return list(self._ops)
+
+    @property
+    def transform_steps(self):
+        """The steps so far, as tuples laid out like in a record."""
+        return [Step(s) for s in self.state_object.step_tuples()]
+
+    @property
+    def concrete(self):
+        """False while a split length is open."""
+        return self.state_object.concrete
+
+    def __getitem__(self, stage):
+        return self.stages[self._stage(stage)]
+
+    def __str__(self):
+        return str(self.state_object)
+
+    def __repr__(self):
+        return str(self)
+
+    def __eq__(self, other):
+        return isinstance(other, State) and str(self) == str(other)
+
+    def __hash__(self):
+        return hash(str(self))
+
+    def copy(self):
+        """An independent state; operations and iterators of this one are valid there too."""
+        new = State(self.state_object.copy(), self.compute_dag)
+        new._stages = [StateStage(s.op, list(s.iters), s.op_type, s.compute_at) for s in self.stages]
+        return new
+
+    def _stage(self, x):
+        if isinstance(x, int) and not isinstance(x, bool):
+            if not 0 <= x < len(self._ops):
+                raise ValueError(f"stage {x} does not exist: the state has stages 0 to {len(self._ops) - 1}")
+            return x
+        op = x.op if isinstance(x, te.Tensor) else x
+        if op not in self._ids:
+            raise ValueError(f"the state has no stage of {x!r}")
+        return self._ids[op]
+
+    def _iter(self, stage, it):
+        for i, x in enumerate(self.stages[stage].iters):
+            if x is it:
+                return i
+        raise ValueError(
+            f"{it!r} is not an iterator of stage {stage} ({self._ops[stage].name}) any more; it has {self.stages[stage].iters}"
+        )
+
+    # ---- changing it ----
+
+    def _apply(self, *step):
+        """Appends one step; iterators of other stages and unchanged ones of this stage stay the same objects."""
+        before = self.stages
+        self.state_object.apply(*step)
+        self._insert_op(step)
+        self._stages = None
+        if step[0] in ("CHR", "CHW", "RF"):
+            self._stage_inserted(step, before)
+            return
+        after = self.stages
+        for i, (old, new) in enumerate(zip(before, after)):
+            if i != step[1]:
+                new.iters = old.iters
+        keep = {(repr(x), x.annotation): x for x in before[step[1]].iters}
+        after[step[1]].iters = [keep.get((repr(x), x.annotation), x) for x in after[step[1]].iters]
+
+    def _stage_inserted(self, step, before):
+        """Stages behind the new one moved up by one; all but the cached or factored stage keep their iterators."""
+        names = [s[0] for s in self.state_object.stages()]
+        self._ops = [StageOp(n) if o is None else o for o, n in zip(self._ops, names)]
+        self._ids = {o: i for i, o in enumerate(self._ops)}
+        at = step[1] + (step[0] == "CHR")
+        for i, old in enumerate(before):
+            if step[0] == "CHR" or i != step[1]:
+                self.stages[i + (i >= at)].iters = old.iters
+
+    def _annotate(self, stage, it, code):
+        stage = self._stage(stage)
+        i = self._iter(stage, it)
+        self._apply("AN", stage, i, code)
+        return self.stages[stage].iters[i]
+
+    def bind(self, stage, iterator, thread_name):
+        """Binds the loop to ``vthread``, ``blockIdx.x``, ``threadIdx.x``, ...; returns the new iterator."""
+        code = ANNOTATION_TABLE.get(thread_name, 0)
+        if not 4 <= code <= 10:
+            names = ", ".join(k for k, v in ANNOTATION_TABLE.items() if 4 <= v <= 10)
+            raise ValueError(f"thread name {thread_name!r} is not one of {names}")
+        return self._annotate(stage, iterator, code)
+
+    def parallel(self, stage, iterator):
+        """Spreads the loop over CPU threads; returns the new iterator."""
+        return self._annotate(stage, iterator, 3)
+
+    def unroll(self, stage, iterator, max_unroll=None):
+        """Unrolls the loop, unless its known extent exceeds ``max_unroll``; returns the (new) iterator."""
+        extent = iterator.range.extent if iterator.range else None
+        if max_unroll is not None and isinstance(extent, int) and extent > max_unroll:
+            return iterator
+        return self._annotate(stage, iterator, 1)
+
+    def vectorize(self, stage, iterator):
+        """Makes the loop one vector operation; returns the new iterator."""
+        return self._annotate(stage, iterator, 2)
+
+    def fuse(self, stage, iters):
+        """One loop out of consecutive ones; returns it."""
+        stage = self._stage(stage)
+        ids = [self._iter(stage, it) for it in iters]
+        self._apply("FU", stage, ids)
+        return self.stages[stage].iters[ids[0] if ids else 0]
+
+    def pragma(self, stage, iterator, pragma_type):
+        """``auto_unroll_max_step$N`` or ``debug_skip_region`` on a loop."""
+        stage = self._stage(stage)
+        self._apply("PR", stage, self._iter(stage, iterator), pragma_type)
+
+    def reorder(self, stage, order):
+        """New order of all loops of the stage, outermost first."""
+        stage = self._stage(stage)
+        self._apply("RE", stage, [self._iter(stage, it) for it in order])
+
+    def split(self, stage, iterator, lengths, inner_to_outer=True):
+        """Splits a loop; ``lengths`` from outer to inner without the outermost (``inner_to_outer``) or innermost one.
+
+        A length may be None (left to the search). Returns the new iterators, outermost first.
+        """
+        stage = self._stage(stage)
+        i = self._iter(stage, iterator)
+        extent = iterator.range.extent if iterator.range and isinstance(iterator.range.extent, int) else 0
+        self._apply("SP", stage, i, extent, list(lengths), int(inner_to_outer))
+        return self.stages[stage].iters[i : i + len(lengths) + 1]
+
+    def follow_split(self, stage, iterator, src_step_id, n_split):
+        """Splits a loop like an earlier split step; returns ``n_split + 1`` iterators."""
+        stage = self._stage(stage)
+        i = self._iter(stage, iterator)
+        self._apply("FSP", stage, i, src_step_id, n_split)
+        return self.stages[stage].iters[i : i + n_split + 1]
+
+    def follow_fused_split(self, stage, iterator, src_step_ids, level, factor_or_nparts):
+        """Splits a loop by the product of one level of several split steps; returns two iterators."""
+        stage = self._stage(stage)
+        i = self._iter(stage, iterator)
+        self._apply("FFSP", stage, i, list(src_step_ids), level, int(factor_or_nparts))
+        return self.stages[stage].iters[i : i + 2]
+
+    def storage_align(self, stage, iterator, factor, offset):
+        """The stride of the loop's dimension becomes ``offset`` modulo ``factor``."""
+        stage = self._stage(stage)
+        self._apply("SA", stage, self._iter(stage, iterator), factor, offset)
+
+    def compute_at(self, stage, target_stage, target_iter):
+        """Computes the stage inside a loop of another one."""
+        target = self._stage(target_stage)
+        self._apply("CA", self._stage(stage), target, self._iter(target, target_iter))
+
+    def compute_inline(self, stage):
+        """Puts the stage's expression into its readers."""
+        self._apply("CI", self._stage(stage))
+
+    def compute_root(self, stage):
+        """Computes the stage as a whole, before its readers."""
+        self._apply("CR", self._stage(stage))
+
+    def cache_read(self, stage, scope_name, reader_stages):
+        """A copy of the stage's result in memory ``scope_name`` for the given readers; returns the new operation."""
+        stage = self._stage(stage)
+        self._apply("CHR", stage, scope_name, [self._stage(r) for r in reader_stages])
+        return self._ops[stage + 1]
+
+    def cache_write(self, stage, scope_name):
+        """Computes the stage in memory ``scope_name`` first; returns the new operation."""
+        stage = self._stage(stage)
+        self._apply("CHW", stage, scope_name)
+        return self._ops[stage]
+
+    def rfactor(self, stage, iterator, factor_iter_id):
+        """Partial results along a reduction loop; returns the new operation."""
+        stage = self._stage(stage)
+        self._apply("RF", stage, self._iter(stage, iterator), factor_iter_id)
+        return self._ops[stage]
+
+
+StateObject = _core.State

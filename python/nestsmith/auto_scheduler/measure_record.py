@@ -1,0 +1,358 @@
+"""Tuning logs: one JSON line per measured program.
+
+Logs of all releases of the established format (v0.2 to v0.6) are read; v0.6 is written.
+
+``python -m nestsmith.auto_scheduler.measure_record --mode distill -i in.json`` keeps the best record of every workload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+
+from .. import _core
+
+__all__ = [
+    "RecordReader", "RecordToFile", "load_records", "save_records", "load_best_record", "load_record_from_string",
+    "dump_record_to_string", "distill_record_file", "decode_workload_key", "calc_workload_dis_factor",
+]
+
+logger = logging.getLogger("auto_scheduler")
+_FIELDS = (
+    "num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block", "max_local_memory_per_block",
+    "max_threads_per_block", "max_vthread_extent", "warp_size",
+)
+
+
+class RecordState:
+    """The state of a record as it was read: steps, no stages. Rebuild it with ``recover_measure_input``."""
+
+    stages = ()
+    concrete = True
+
+    def __init__(self, text):
+        self._text = text
+
+    def steps(self):
+        """The steps as JSON text."""
+        return self._text
+
+    steps_text = steps
+
+    @property
+    def transform_steps(self):
+        """The steps as tuples."""
+        return [tuple(s) for s in json.loads(self._text)]
+
+    def __eq__(self, other):
+        return isinstance(other, RecordState) and self._text == other._text
+
+    def __hash__(self):
+        return hash(self._text)
+
+    def __repr__(self):
+        return f"RecordState({len(self.transform_steps)} steps)"
+
+
+class RecordTask:
+    """The task of a record as it was read: everything but the DAG, which ``recover_measure_input`` looks up."""
+
+    compute_dag = None
+    desc = ""
+
+    def __init__(self, workload_key, target, hardware, host, layout_rewrite, inputs):
+        self.workload_key, self.target_text, self.host_text = workload_key, target, host
+        self.layout_rewrite_option, self.task_input_names = layout_rewrite, list(inputs)
+        self._hardware = hardware
+        self._target = None
+
+    @property
+    def target_kind(self):
+        """First word of the target: ``cuda``, ``llvm``, ..."""
+        return self.target_text.split(None, 1)[0] if self.target_text.strip() else ""
+
+    @property
+    def target(self):
+        """The target; parsed when it is first asked for."""
+        if self._target is None:
+            from ..target import Target
+
+            self._target = Target(self.target_text, self.host_text or None)
+        return self._target
+
+    @property
+    def target_host(self):
+        """Text of the host target, or None."""
+        return self.host_text or None
+
+    @property
+    def hardware_params(self):
+        """Recorded hardware parameters; this machine's defaults where an old record has none."""
+        from .search_task import HardwareParams
+
+        if self._hardware is None:
+            return HardwareParams(target=self.target)
+        return HardwareParams(**dict(zip(_FIELDS, self._hardware)))
+
+    def __repr__(self):
+        return f"RecordTask({self.workload_key}, {self.target_text})"
+
+
+def _pair(fields):
+    """(MeasureInput, MeasureResult) of the tuple that the engine's parser gives."""
+    from .measure import MeasureInput, MeasureResult
+
+    key, target, hw, host, layout, inputs, steps, costs, error_no, all_cost, timestamp, _ = fields
+    task = RecordTask(key, target, hw, host, layout, inputs)
+    return MeasureInput(task, RecordState(steps)), MeasureResult(costs, error_no, "", all_cost, timestamp)
+
+
+def _steps_of(state):
+    state = getattr(state, "state_object", state)
+    return state.steps()
+
+
+def _task_fields(task):
+    if isinstance(task, RecordTask):
+        hw = task._hardware or task.hardware_params.as_tuple()
+        target, host = task.target_text, task.host_text
+    else:
+        hw = task.hardware_params
+        hw = hw.as_tuple() if hasattr(hw, "as_tuple") else tuple(getattr(hw, f) for f in _FIELDS)
+        host = getattr(task, "target_host", None) or getattr(task.target, "host", None)
+        target, host = str(task.target), str(host) if host else ""
+    inputs = getattr(task, "task_input_names", None) or []
+    return task.workload_key, target, tuple(int(v) for v in hw), host, int(task.layout_rewrite_option), list(inputs)
+
+
+def dump_record_to_string(inp, res):
+    """The line of a log (with its newline) for one MeasureInput and MeasureResult."""
+    key, target, hw, host, layout, inputs = _task_fields(inp.task)
+    return _core.record_text(
+        key, target, hw, host, layout, inputs, _steps_of(inp.state), [float(c) for c in res.costs], int(res.error_no),
+        float(res.all_cost), int(res.timestamp), "v0.6",
+    )
+
+
+def load_record_from_string(record):
+    """(MeasureInput, MeasureResult) of one line of a log. Raises ValueError that names the broken place."""
+    return _pair(_core.record_parse(record))
+
+
+class RecordReader:
+    """Reads a log file; iterating gives (MeasureInput, MeasureResult) pairs.
+
+    Comments (lines that start with ``#`` or a space) and empty lines are skipped.
+    """
+
+    def __init__(self, filename):
+        self.filename = os.fspath(filename)
+
+    def _fields(self):
+        with open(self.filename, encoding="utf-8") as f:
+            for number, line in enumerate(f, 1):
+                if not line.strip() or line[0] in "# ":
+                    continue
+                try:
+                    yield _core.record_parse(line)
+                except ValueError as e:
+                    raise ValueError(f"{self.filename}, line {number}: {e}") from None
+
+    def __iter__(self):
+        return (_pair(x) for x in self._fields())
+
+    def check_workload_key(self, inputs):
+        """Warns about keys without shapes, which logs older than January 2021 carry."""
+        for inp in inputs:
+            if not decode_workload_key(inp.task.workload_key)[1]:
+                logger.warning("%s: workload key %s has no shapes", self.filename, inp.task.workload_key)
+                return
+
+    def read_lines(self, max_lines=None, skip_lines=0):
+        """(inputs, results) of at most ``max_lines`` records (None or <= 0: all) after ``skip_lines`` records."""
+        inputs, results = [], []
+        for i, x in enumerate(self._fields()):
+            if i < (skip_lines or 0):
+                continue
+            if max_lines and 0 < max_lines <= len(inputs):
+                break
+            inp, res = _pair(x)
+            inputs.append(inp)
+            results.append(res)
+        self.check_workload_key(inputs[:1])
+        return inputs, results
+
+
+def load_records(filename):
+    """An iterator over the (MeasureInput, MeasureResult) pairs of a log."""
+    return iter(RecordReader(filename))
+
+
+def save_records(filename, inputs, results):
+    """Appends records to a log; makes its directory if needed."""
+    filename = os.fspath(filename)
+    text = "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
+    folder = os.path.dirname(os.path.abspath(filename))
+    os.makedirs(folder, exist_ok=True)
+    with open(filename, "a", encoding="utf-8") as f:
+        f.write(text)
+
+
+class RecordToFile:
+    """Measure callback that appends every measured batch to a file.
+
+    Parameters
+    ----------
+    filename : str
+        Made, with its directory, when the first batch arrives.
+    """
+
+    def __init__(self, filename):
+        self.filename = os.fspath(filename)
+
+    def callback(self, policy, inputs, results):
+        """Appends one batch."""
+        save_records(self.filename, inputs, results)
+
+    __call__ = callback
+
+
+# ---- keys ----
+
+
+def _scalars(x):
+    for e in x:
+        if isinstance(e, (list, tuple)):
+            yield from _scalars(e)
+        else:
+            yield e
+
+
+def decode_workload_key(key):
+    """(hash or name, tuple of all scalars) of a key; nested and flat lists of shapes give the same tuple."""
+    try:
+        parts = json.loads(key)
+    except (TypeError, ValueError):
+        return key, None
+    if isinstance(parts, list) and parts:
+        return parts[0], tuple(_scalars(parts[1:]))
+    return key, None
+
+
+def calc_workload_dis_factor(wanted, recorded):
+    """How much larger the wanted workload is than a recorded one of the same computation; infinite if unrelated.
+
+    Both are pairs as :func:`decode_workload_key` gives them. The factor is 1 for equal workloads.
+    """
+    inf = float("inf")
+    (name, args), (name2, args2) = wanted, recorded
+    if name != name2 or (args is None) != (args2 is None):
+        return inf
+    if args is None:
+        return 1.0
+    if len(args) != len(args2):
+        return inf
+    factor = 1.0
+    for w, r in zip(args, args2):
+        if isinstance(w, int) and not isinstance(w, bool) and isinstance(r, int) and w != 0 and r != 0:
+            if w % r:
+                return inf
+            factor *= w / r
+        elif w != r:
+            return inf
+    return factor
+
+
+def _mean(costs):
+    return sum(costs) / len(costs) if costs else 1e30
+
+
+def load_best_record(filename, workload_key=None, target=None, include_compatible=False):
+    """(input, result) of the fastest record without error, or (None, None).
+
+    Parameters
+    ----------
+    filename : str
+    workload_key : str, optional
+        Only records of this workload.
+    target : Target or str, optional
+        Only records of this kind of target.
+    include_compatible : bool
+        Also records of the same computation whose sizes divide the wanted ones; their time is scaled up.
+    """
+    kind = None
+    if target is not None:
+        kind = target.split(None, 1)[0] if isinstance(target, str) else getattr(target.kind, "name", str(target.kind))
+    wanted = decode_workload_key(workload_key) if workload_key else None
+    best, lowest = None, 1e30
+    for fields in RecordReader(filename)._fields():
+        costs, error_no = fields[7], fields[8]
+        if error_no != 0 or (kind is not None and fields[1].split(None, 1)[0] != kind):
+            continue
+        cost = _mean(costs)
+        if wanted is not None:
+            factor = calc_workload_dis_factor(wanted, decode_workload_key(fields[0]))
+            if factor == float("inf") or (factor != 1 and not include_compatible):
+                continue
+            cost *= factor
+        if cost < lowest:
+            best, lowest = fields, cost
+    return (None, None) if best is None else _pair(best)
+
+
+# ---- distilling ----
+
+
+def _target_keys(text):
+    from ..target import Target
+
+    return list(Target(text).keys)
+
+
+def distill_record_file(in_file, out_file):
+    """Keeps, for every target key and workload, the fastest record of ``in_file`` and of ``out_file`` if it exists."""
+    best, order = {}, []
+    for name in (in_file, out_file):
+        if name == out_file and not os.path.isfile(out_file):
+            continue
+        for fields in RecordReader(name)._fields():
+            if fields[8] != 0:
+                continue
+            workload, args = decode_workload_key(fields[0])
+            for key in _target_keys(fields[1]):
+                slot = (key, workload, args)
+                if slot not in best:
+                    order.append(slot)
+                if slot not in best or _mean(fields[7]) < _mean(best[slot][7]):
+                    best[slot] = fields
+    rank = {}
+    for key, workload, args in order:  # groups in order of first appearance
+        rank.setdefault(key, len(rank))
+        rank.setdefault((key, workload), len(rank))
+    seen, lines = set(), []
+    for slot in sorted(order, key=lambda s: (rank[s[0]], rank[s[:2]])):
+        inp, res = _pair(best[slot])
+        identity = (best[slot][0], best[slot][1], best[slot][6])
+        if identity not in seen:
+            seen.add(identity)
+            lines.append(dump_record_to_string(inp, res))
+    with open(out_file, "w", encoding="utf-8") as f:
+        f.writelines(lines)
+    logger.info("%d records kept in %s", len(lines), out_file)
+
+
+def main(argv=None):
+    """Command line of this module."""
+    p = argparse.ArgumentParser(description="Tuning logs")
+    p.add_argument("--mode", choices=["distill"], default="distill")
+    p.add_argument("-i", "--input", required=True, help="log to read")
+    p.add_argument("-o", "--output", help="log to write (default: INPUT.best.json)")
+    args = p.parse_args(argv)
+    logging.basicConfig(level=logging.INFO)
+    distill_record_file(args.input, args.output or args.input + ".best.json")
+
+
+if __name__ == "__main__":
+    main()
