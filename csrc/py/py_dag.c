@@ -80,7 +80,6 @@ static void dag_dealloc(PyObject *o) {
 typedef struct {
   PyDag *d;
   bool simple;
-  const char *hash;
   char *out;
 } Text;
 static void do_text(void *p) {
@@ -89,8 +88,7 @@ static void do_text(void *p) {
 }
 static void do_key(void *p) {
   Text *x = p;
-  x->out =
-      x->hash ? te_workload_key_of_hash(x->d->own.ctx, x->d->dag, x->hash) : te_workload_key(x->d->own.ctx, x->d->dag);
+  x->out = te_workload_key(x->d->own.ctx, x->d->dag);
 }
 static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
   IrMark mark = ir_mark(d->own.ctx);
@@ -106,10 +104,9 @@ static PyObject *dag_text(PyObject *o, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", names, &simple)) return NULL;
   return text_with((PyDag *)o, do_text, &(Text){.simple = simple});
 }
-static PyObject *dag_key(PyObject *o, PyObject *args) {
-  const char *hash = NULL;
-  if (!PyArg_ParseTuple(args, "|z", &hash)) return NULL;
-  return text_with((PyDag *)o, do_key, &(Text){.hash = hash});
+static PyObject *dag_key(PyObject *o, PyObject *u) {
+  (void)u;
+  return text_with((PyDag *)o, do_key, &(Text){.simple = true});
 }
 
 /* The listing for people: long lines lose their middle. */
@@ -203,8 +200,7 @@ static PyGetSetDef DAG_GET[] = {
 static PyMethodDef DAG_METHODS[] = {
     {"text", (PyCFunction)(void (*)(void))dag_text, METH_VARARGS | METH_KEYWORDS,
      "text(simple=False): all lines unabridged; simple is the form that is hashed."},
-    {"workload_key", dag_key, METH_VARARGS,
-     "workload_key(hash=None): JSON text of hash (md5 of the simple text) and shapes."},
+    {"workload_key", dag_key, METH_NOARGS, "JSON text of hash (md5 of the simple text) and shapes."},
     {"stages", dag_stages, METH_NOARGS, "One dict of access-analysis flags per stage."},
     {"common_outer", dag_common_outer, METH_VARARGS,
      "common_outer(a, b): common outer iterators from stage a to its remote consumer b."},

@@ -7,6 +7,7 @@
 #include "py/py_te_int.h"
 
 PyTypeObject *PyTensor_Type, *PyTensorSlice_Type, *PyOperation_Type, *PyDag_Type;
+static PyTypeObject *placeholder_type, *compute_type; /* kinds of Operation */
 
 /* ---- session ---- */
 
@@ -44,7 +45,8 @@ TensorId py_tensor_id(PyObject *o) {
 }
 
 static PyObject *operation_new(TeOp *op) {
-  PyOperation *o = (PyOperation *)PyOperation_Type->tp_alloc(PyOperation_Type, 0);
+  PyTypeObject *type = op->kind == TE_PLACEHOLDER ? placeholder_type : compute_type;
+  PyOperation *o = (PyOperation *)type->tp_alloc(type, 0);
   if (o) o->op = op;
   return (PyObject *)o;
 }
@@ -576,7 +578,13 @@ static PyType_Slot OP_SLOTS[] = {{Py_tp_doc, "An operation: a placeholder or a c
                                  {Py_tp_methods, OP_METHODS},
                                  {0, NULL}};
 static PyType_Spec OP_SPEC = {"nestsmith._core.Operation", sizeof(PyOperation), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, OP_SLOTS};
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, OP_SLOTS};
+
+static PyType_Slot KIND_SLOTS[] = {{0, NULL}};
+static PyType_Spec PLACEHOLDER_SPEC = {"nestsmith._core.PlaceholderOp", sizeof(PyOperation), 0,
+                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, KIND_SLOTS};
+static PyType_Spec COMPUTE_SPEC = {"nestsmith._core.ComputeOp", sizeof(PyOperation), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, KIND_SLOTS};
 
 int py_init_te(PyObject *m) {
   if (!py_session() || py_init_expr(m) < 0) return -1;
@@ -584,6 +592,9 @@ int py_init_te(PyObject *m) {
   PyTensorSlice_Type = py_type_new(m, &SLICE_SPEC, NULL);
   PyOperation_Type = py_type_new(m, &OP_SPEC, NULL);
   if (!PyTensor_Type || !PyTensorSlice_Type || !PyOperation_Type) return -1;
+  placeholder_type = py_type_new(m, &PLACEHOLDER_SPEC, PyOperation_Type);
+  compute_type = py_type_new(m, &COMPUTE_SPEC, PyOperation_Type);
+  if (!placeholder_type || !compute_type) return -1;
   if (PyObject_SetAttrString((PyObject *)PyTensor_Type, "__array_ufunc__", Py_None) < 0) return -1;
   if (py_init_dag(m) < 0) return -1;
   return PyModule_AddFunctions(m, FUNCS);

@@ -86,7 +86,6 @@ bool te_match_shift(const IrCtx *c, VarId v, ExprId e); /* v, v+c, c+v, v-c */
 
 /* ---- text and key (text.c) ---- */
 char *te_dag_text(IrCtx *c, const TeDag *d, bool simple);                  /* 01 §2.2; unabridged */
-char *te_workload_key_of_hash(IrCtx *c, const TeDag *d, const char *hash); /* same, with the hash of another function */
 char *te_workload_key(IrCtx *c, const TeDag *d);                           /* 01 §3.3 */
 
 /* ---- rewriting operations (used by CHR/CHW/RF/inline/layout rewrite) ---- */

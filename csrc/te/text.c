@@ -82,7 +82,10 @@ char *te_dag_text(IrCtx *c, const TeDag *d, bool simple) {
   return sb_str(&b);
 }
 
-char *te_workload_key_of_hash(IrCtx *c, const TeDag *d, const char *hash) {
+char *te_workload_key(IrCtx *c, const TeDag *d) {
+  char hash[33];
+  const char *text = te_dag_text(c, d, true);
+  md5_hex(text, strlen(text), hash);
   StrBuf b;
   sb_init(&b, ir_arena(c));
   sb_printf(&b, "[\"%s\"", hash);
@@ -94,11 +97,4 @@ char *te_workload_key_of_hash(IrCtx *c, const TeDag *d, const char *hash) {
   }
   sb_putc(&b, ']');
   return sb_str(&b);
-}
-
-char *te_workload_key(IrCtx *c, const TeDag *d) {
-  char hash[33];
-  const char *text = te_dag_text(c, d, true);
-  md5_hex(text, strlen(text), hash);
-  return te_workload_key_of_hash(c, d, hash);
 }

@@ -1,12 +1,11 @@
 """Tensors, computes, reductions, DAGs and workload keys."""
 
-import json
 import pickle
 
 import pytest
 
 from nestsmith import _core, te, tir, topi
-from nestsmith.auto_scheduler.compute_dag import ComputeDAG, register_hash_func
+from nestsmith.auto_scheduler.compute_dag import HASH_FUNC, ComputeDAG
 from nestsmith.auto_scheduler.workload_registry import (
     flatten_workload_key,
     make_workload_key,
@@ -14,6 +13,7 @@ from nestsmith.auto_scheduler.workload_registry import (
     register_workload_tensors,
     workload_key_to_tensors,
 )
+from nestsmith.registry import get_global_func, register_func, remove_global_func
 
 
 def test_axis_names():
@@ -23,6 +23,7 @@ def test_axis_names():
     assert names(te.compute(a.shape, lambda n, *ix: a(n, *ix))) == ["n", "i0", "i1"]
     assert names(te.compute(a.shape, lambda *ix: a(*ix), varargs_names=["x", "y", "z"])) == ["x", "y", "z"]
     assert te.compute((), lambda: tir.const(0.5)).shape == ()
+    assert isinstance(a.op, te.PlaceholderOp) and isinstance(te.compute((1,), lambda i: i).op, te.ComputeOp)
     with pytest.raises(ValueError, match="2 indices"):
         te.compute(a.shape, lambda i, j: a[i, j, 0])
 
@@ -185,8 +186,12 @@ def test_workload_errors():
 
 
 def test_hash_function_can_be_replaced():
-    register_hash_func(lambda text: "h" + str(len(text)))
+    register_func(HASH_FUNC, lambda text: len(text))
     try:
-        assert json.loads(ComputeDAG('["te_tests.matmul", 2, 2, 2]').workload_key())[0][0] == "h"
+        assert ComputeDAG('["te_tests.matmul", 2, 2, 2]').workload_key() == "[65, [2, 2], [2, 2], [2, 2]]"
+        with pytest.raises(ValueError, match="override"):
+            register_func(HASH_FUNC, lambda text: 1)
     finally:
-        register_hash_func(None)
+        remove_global_func(HASH_FUNC)
+    with pytest.raises(ValueError, match="register_func"):
+        get_global_func(HASH_FUNC)

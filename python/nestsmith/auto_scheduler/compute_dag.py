@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 from .. import _core, te
+from ..registry import get_global_func
 from .workload_registry import workload_key_to_tensors
 
 
@@ -29,14 +31,7 @@ class LayoutRewriteOption:
         return LayoutRewriteOption.NO_REWRITE
 
 
-_hash_func = None
-
-
-def register_hash_func(f):
-    """Replaces md5 in workload keys: ``f`` gets the simple text of a DAG and returns a string. None restores md5."""
-    global _hash_func
-    _hash_func = f
-    return f
+HASH_FUNC = "auto_scheduler.compute_dag.hash_func"  # global function: simple text -> string or number, in place of md5
 
 
 def _tensors_of(source):
@@ -77,9 +72,10 @@ class ComputeDAG(_core.ComputeDAG):
 
     def workload_key(self):
         """JSON text of the hash of the DAG and the shapes of its tensors."""
-        if _hash_func is None:
+        hash_func = get_global_func(HASH_FUNC, allow_missing=True)
+        if hash_func is None:
             return super().workload_key()
-        return super().workload_key(str(_hash_func(self.text(simple=True))))
+        return json.dumps([hash_func(self.text(simple=True)), *(list(t.shape) for t in self.tensors)])
 
     def hash_key(self):
         """md5 of the simple text."""

@@ -6,7 +6,7 @@
 """
 
 from .._core import ComputeDAG as _ComputeDAG  # noqa: F401  (the engine's DAG; see auto_scheduler.ComputeDAG)
-from .._core import Operation, Tensor, TensorSlice
+from .._core import ComputeOp, Operation, PlaceholderOp, Tensor, TensorSlice
 from ..tir import (
     IterVar,
     Range,
