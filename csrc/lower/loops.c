@@ -487,8 +487,7 @@ static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
     const TeOp *op = st->op;
     for (int k = 0; k < op->n_out; k++) {
       int arg = find_arg(st, k, n_args, args);
-      if (st->at == AT_INLINED && arg >= 0) fail(l, st, "the stage is inlined but its tensor is an argument");
-      if (st->at == AT_INLINED || (op->kind == TE_PLACEHOLDER && arg < 0)) continue;
+      if (arg < 0 && (st->at == AT_INLINED || op->kind == TE_PLACEHOLDER)) continue;
       const IrTensor *t = ir_tensor(c, op->out[k]);
       IrBuffer b = {.name = t->name, .type = t->type, .scope = arg >= 0 ? SC_GLOBAL : st->scope, .external = arg >= 0, .rank = t->rank,
                     .extent = t->shape, .align = 64, .lanes = 1, .tensor = op->out[k], .double_buffer = st->double_buffer};

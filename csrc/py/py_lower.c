@@ -7,8 +7,9 @@
 #include "py/py.h"
 
 typedef struct {
-  PyState *o; PyDag *dag; IrCtx *c; Target t;
+  const State *s; PyDag *dag; IrCtx *c; Target t;
   int n_args; const char **name;             /* argument names; NULL: the tensors of the DAG */
+  TensorId *id;                              /* or the argument tensors themselves (te schedules) */
   int what; long n; const char *json;
   char *text; GpuCheck check;
 } Job;
@@ -34,6 +35,7 @@ static TensorId tensor_named(IrCtx *c, const TeDag *d, const char *name) {
 }
 static Func loops_of(Job *j, State *s, bool features) {
   if (!s->bounded) state_infer_bounds(s);
+  if (j->id) return low_loops(s, &j->t, j->n_args, j->id, features);
   if (!j->name) return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, features);
   TensorId *args = arena_array(ir_arena(j->c), TensorId, j->n_args + 1);
   for (int i = 0; i < j->n_args; i++) args[i] = tensor_named(j->c, s->dag0, j->name[i]);
@@ -54,7 +56,7 @@ static void kernels_text(Job *j, Func f) {
 enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS };
 static void do_text(void *arg) {
   Job *j = arg;
-  State *s = state_copy(j->c, j->o->state);
+  State *s = state_copy(j->c, j->s);
   Func f = loops_of(j, s, j->what == TEXT_FEATURES);
   if (j->what == TEXT_PRIMFN) { j->text = low_primfn(f); return; }
   if (j->what == TEXT_KERNELS) { kernels_text(j, f); return; }
@@ -66,7 +68,7 @@ static void do_text(void *arg) {
 }
 static void do_check(void *arg) {
   Job *j = arg;
-  State *s = state_copy(j->c, j->o->state);
+  State *s = state_copy(j->c, j->s);
   j->check = low_gpu_check(loops_of(j, s, j->what == TEXT_FEATURES));
 }
 static void do_speed(void *arg) {
@@ -92,6 +94,23 @@ static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
 }
 
 /* ---- functions ---- */
+static bool text_args(Job *j, PyObject *list, bool schedule) {
+  PyObject *seq = PySequence_Fast(list, schedule ? "args must be a sequence of tensors" : "args must be a sequence of tensor names");
+  if (!seq) return false;
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
+  j->n_args = (int)n;
+  if (schedule) j->id = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  else j->name = PyMem_Calloc((size_t)n + 1, sizeof(char *));
+  bool ok = j->id || j->name;
+  if (!ok) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    PyObject *x = PySequence_Fast_GET_ITEM(seq, i);
+    if (schedule) ok = (j->id[i] = py_tensor_id(x)) != 0;
+    else ok = (j->name[i] = PyUnicode_AsUTF8(x)) != NULL; /* lives as long as the caller's list */
+  }
+  Py_DECREF(seq);
+  return ok;
+}
 static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
   (void)m;
   static char *names[] = {"state", "what", "target", "args", NULL};
@@ -99,25 +118,20 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
   PyObject *state, *list = Py_None;
   const char *what, *kind = "c";
   Job j = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!s|sO", names, PyState_Type, &state, &what, &kind, &list)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|sO", names, &state, &what, &kind, &list)) return NULL;
+  bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
+  if (!schedule && !PyObject_TypeCheck(state, PyState_Type)) return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
   while (j.what < NS_COUNT(WHAT) && strcmp(WHAT[j.what], what)) j.what++;
   if (j.what == NS_COUNT(WHAT)) return PyErr_Format(PyExc_ValueError, "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
+  if (schedule && list == Py_None) return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
   if (!target_from(kind, &GPU_DEFAULT, &j.t)) return NULL;
-  j.o = (PyState *)state;
-  PyObject *seq = list == Py_None ? NULL : PySequence_Fast(list, "args must be a sequence of tensor names");
-  if (list != Py_None && !seq) return NULL;
-  bool ok = true;
-  if (seq) {
-    j.n_args = (int)PySequence_Fast_GET_SIZE(seq);
-    j.name = PyMem_Calloc((size_t)j.n_args + 1, sizeof(char *));
-    ok = j.name != NULL;
-    for (int i = 0; ok && i < j.n_args; i++) ok = (j.name[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(seq, i))) != NULL;
-  }
+  PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
+  j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
   PyObject *r = NULL;
-  if (ok && with_clone(&j, &j.o->own, do_text)) r = PyUnicode_FromString(j.text);
+  if (own && (list == Py_None || text_args(&j, list, schedule)) && with_clone(&j, own, do_text)) r = PyUnicode_FromString(j.text);
   if (j.c) ir_free(j.c);
   PyMem_Free(j.name);
-  Py_XDECREF(seq);
+  PyMem_Free(j.id);
   return r;
 }
 static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
@@ -134,9 +148,9 @@ static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
   h.max_shared_memory_per_block = shared;
   h.max_local_memory_per_block = local;
   if (!target_from(kind, &h, &j.t)) return NULL;
-  j.o = (PyState *)state;
   PyObject *r = NULL;
-  if (with_clone(&j, &j.o->own, do_check)) {
+  j.s = ((PyState *)state)->state;
+  if (with_clone(&j, &((PyState *)state)->own, do_check)) {
     const GpuCheck *k = &j.check;
     r = Py_BuildValue("{s:O,s:s,s:L,s:L,s:L,s:L,s:L}", "ok", k->ok ? Py_True : Py_False, "why", k->ok ? "" : k->why, "threads", (long long)k->threads,
                       "shared_bytes", (long long)k->shared_bytes, "local_bytes", (long long)k->local_bytes, "vthread", (long long)k->vthread,
@@ -160,11 +174,11 @@ static PyObject *fn_speed(PyObject *m, PyObject *args) {
   return ok ? PyFloat_FromDouble(t) : NULL;
 }
 /* ---- every pass against the reference evaluation ---- */
-typedef struct { Job j; PyObject *arrays; Py_buffer in[32]; int n; void *ref[32], *got[32]; VEC(const char *) found; int64_t max_steps; double tolerance; } Verify;
+typedef struct { Job j; const TeDag *dag; Py_buffer in[32]; int n; void *ref[32], *got[32]; VEC(const char *) found; int64_t max_steps; double tolerance; } Verify;
 static void found(Verify *v, const char *pass, const char *what) { vec_push(ir_arena(v->j.c), &v->found, arena_printf(ir_arena(v->j.c), "%s: %s", pass, what)); }
 /* With a tolerance, float32 results may differ by it, relative to the largest magnitude: sums in another order. */
 static bool close_enough(const Verify *v, int i) {
-  if (v->tolerance <= 0 || !dtype_eq(ir_tensor(v->j.c, v->j.dag->dag->tensor[i])->type, DT_F32)) return false;
+  if (v->tolerance <= 0 || !dtype_eq(ir_tensor(v->j.c, v->dag->tensor[i])->type, DT_F32)) return false;
   const float *a = v->got[i], *b = v->ref[i];
   int64_t n = (int64_t)(v->in[i].len / 4);
   double scale = 0, worst = 0;
@@ -176,7 +190,7 @@ static bool close_enough(const Verify *v, int i) {
   return worst <= v->tolerance * scale;
 }
 static void compare(Verify *v, const char *pass, const Func *f, const Program *p) {
-  const TeDag *d = v->j.dag->dag;
+  const TeDag *d = v->dag;
   Arena *a = ir_arena(v->j.c);
   for (int i = 0; i < v->n; i++) {
     memcpy(v->got[i], v->in[i].buf, (size_t)v->in[i].len);
@@ -187,16 +201,27 @@ static void compare(Verify *v, const char *pass, const Func *f, const Program *p
   for (int i = 0; i < v->n; i++)
     if (memcmp(v->got[i], v->ref[i], (size_t)v->in[i].len) && !close_enough(v, i)) found(v, pass, arena_printf(a, "the result in %s differs from the reference", ir_tensor(v->j.c, d->tensor[i])->name));
 }
+static int64_t tensor_bytes(IrCtx *c, TensorId id) {
+  const IrTensor *t = ir_tensor(c, id);
+  int64_t size = dtype_bytes(t->type), e = 0;
+  for (int k = 0; k < t->rank; k++)
+    err_check(ir_err(c), ex_const_int(c, t->shape[k], &e) && i64_mul(size, e, &size), "tensor %s has no constant shape", t->name);
+  return size;
+}
 static void do_verify(void *arg) {
   Verify *v = arg;
   IrCtx *c = v->j.c;
-  const TeDag *d = v->j.dag->dag;
+  if (v->j.id) v->dag = te_dag(c, v->j.n_args, v->j.id);
+  const TeDag *d = v->dag;
   for (int i = 0; i < v->n; i++) {
+    int64_t size = tensor_bytes(c, d->tensor[i]);
+    err_check(ir_err(c), size == v->in[i].len, "array %d has %lld bytes, tensor %s needs %lld", i, (long long)v->in[i].len,
+              ir_tensor(c, d->tensor[i])->name, (long long)size);
     v->ref[i] = arena_copy(ir_arena(c), v->in[i].buf, (size_t)v->in[i].len);
     v->got[i] = arena_alloc(ir_arena(c), (size_t)v->in[i].len);
   }
   interp_dag(c, d, v->ref);
-  State *s = state_copy(c, v->j.o->state);
+  State *s = state_copy(c, v->j.s);
   Func f = loops_of(&v->j, s, false);
   ir_verify(c, f.body, false);
   compare(v, "loops", &f, NULL);
@@ -208,49 +233,48 @@ static void do_verify(void *arg) {
     ir_verify(c, f.body, f.flat);
     compare(v, pass[i].name, &f, NULL);
   }
-  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.o->state), false), "main");
+  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.s), false), "main");
   compare(v, "program", NULL, &p);
 }
 static PyObject *fn_verify(PyObject *m, PyObject *args) {
   (void)m;
-  PyObject *state, *list;
+  PyObject *state, *list, *tensors = Py_None;
   const char *kind;
   Verify v = {.max_steps = 50000000};
-  if (!PyArg_ParseTuple(args, "O!sO!|d", PyState_Type, &state, &kind, &PyList_Type, &list, &v.tolerance)) return NULL;
+  if (!PyArg_ParseTuple(args, "OsO!|dO", &state, &kind, &PyList_Type, &list, &v.tolerance, &tensors)) return NULL;
+  bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
+  if (!schedule && !PyObject_TypeCheck(state, PyState_Type)) return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
+  if (schedule && tensors == Py_None) return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
   if (!target_from(kind, &GPU_DEFAULT, &v.j.t)) return NULL;
-  v.j.o = (PyState *)state;
-  v.j.dag = v.j.o->dag;
-  const TeDag *d = v.j.dag->dag;
-  if (PyList_GET_SIZE(list) != d->n_tensors || d->n_tensors > 32) return PyErr_Format(PyExc_ValueError, "%d arrays are needed, one per tensor of the DAG", d->n_tensors);
-  bool ok = true;
-  for (int i = 0; ok && i < d->n_tensors; i++) {
+  PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
+  v.j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
+  v.dag = schedule ? NULL : ((PyState *)state)->dag->dag;
+  bool ok = own && (!schedule || text_args(&v.j, tensors, true));
+  Py_ssize_t want = !ok ? 0 : schedule ? v.j.n_args : v.dag->n_tensors;
+  if (ok && (PyList_GET_SIZE(list) != want || want > 32)) ok = PyErr_Format(PyExc_ValueError, "%zd arrays are needed, one per tensor (at most 32)", want) != NULL;
+  for (Py_ssize_t i = 0; ok && i < want; i++) {
     ok = PyObject_GetBuffer(PyList_GET_ITEM(list, i), &v.in[i], PyBUF_C_CONTIGUOUS) == 0;
-    if (!ok) break;
-    v.n = i + 1;
-    const IrTensor *t = ir_tensor(v.j.o->own.ctx, d->tensor[i]);
-    int64_t size = dtype_bytes(t->type), e = 0;
-    for (int k = 0; ok && k < t->rank; k++) ok = ex_const_int(v.j.o->own.ctx, t->shape[k], &e) && i64_mul(size, e, &size);
-    ok = ok && size == v.in[i].len;
-    if (!ok) PyErr_Format(PyExc_ValueError, "array %d does not have the size of tensor %s", i, t->name);
+    if (ok) v.n = (int)i + 1;
   }
   PyObject *r = NULL;
-  if (ok && with_clone(&v.j, &v.j.o->own, do_verify)) {
+  if (ok && with_clone(&v.j, own, do_verify)) {
     r = PyList_New(v.found.len);
     for (int i = 0; r && i < v.found.len; i++) PyList_SET_ITEM(r, i, PyUnicode_FromString(v.found.at[i]));
   }
   for (int i = 0; i < v.n; i++) PyBuffer_Release(&v.in[i]);
   if (v.j.c) ir_free(v.j.c);
+  PyMem_Free(v.j.id);
   return r;
 }
 static PyMethodDef FUNCS[] = {
     {"lower_text", (PyCFunction)(void (*)(void))fn_text, METH_VARARGS | METH_KEYWORDS,
      "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' (multi-dimensional loop program), or "
-     "'kernels' (verified kernel IR). args: names of the argument tensors, in order; default the tensors of the DAG."},
+     "'kernels' (verified kernel IR). args: for a State the names of the argument tensors, in order, default the tensors of the DAG; for a te Schedule the tensors."},
     {"gpu_check", (PyCFunction)(void (*)(void))fn_check, METH_VARARGS | METH_KEYWORDS,
      "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): dict with ok, why and the quantities checked."},
     {"lower_verify", fn_verify, METH_VARARGS,
-     "lower_verify(state, target, arrays, tolerance=0): runs the program after every pass in the checking interpreter and compares with the unscheduled evaluation of the "
-     "DAG, bit by bit unless a relative tolerance is given. arrays: one per tensor of the DAG. Returns the list of findings; empty means correct."},
+     "lower_verify(state, target, arrays, tolerance=0, tensors=None): runs the program after every pass in the checking interpreter and compares with the unscheduled evaluation of the "
+     "DAG, bit by bit unless a relative tolerance is given. arrays: one per tensor of the DAG (of a te Schedule: per argument tensor). Returns the list of findings; empty means correct."},
     {"lower_speed", fn_speed, METH_VARARGS, "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: + check)."},
     {NULL, NULL, 0, NULL}};
 
