@@ -234,6 +234,12 @@ static int implied(Arith *a, ExprId e, ExprId y, bool negated, ExprKind chain) {
   return is_bool_lit(a, r, true) ? 1 : is_bool_lit(a, r, false) ? 0 : -1;
 }
 
+/* x is the negation of y, as written */
+static bool opposite(const IrCtx *c, ExprId x, ExprId y) {
+  if (ir_kind(c, x) == IR_NOT) return ir_kid(c, x, 0) == y;
+  return ir_kind(c, x) == IR_NE && ir_kind(c, y) == IR_EQ && ir_kid(c, x, 0) == ir_kid(c, y, 0) && ir_kid(c, x, 1) == ir_kid(c, y, 1);
+}
+
 static ExprId logic(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
   bool or = k == IR_OR;
   if (ir_type(a->c, e).lanes != 1) return e;
@@ -241,8 +247,7 @@ static ExprId logic(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
   if (v == (or ? 0 : 1)) return x; /* y adds nothing */
   if (v == (or ? 1 : 0)) return boolean(a, or);
   if (implied(a, y, x, or, k) == (or ? 0 : 1)) return y;
-  if (negation(a, x) == y) return boolean(a, or);
-  return e;
+  return opposite(a->c, x, y) || opposite(a->c, y, x) ? boolean(a, or) : e;
 }
 
 /* ---- minima and maxima of index expressions ---- */
@@ -347,7 +352,7 @@ static ExprId choice(Arith *a, ExprId e) { /* if_then_else */
   int64_t v;
   if (ex_const_int(c, cond, &v)) return simp(a, v ? t : f);
   t = under(a, cond, t);
-  f = under(a, negation(a, cond), f);
+  f = ir_node(c, f)->n ? under(a, negation(a, cond), f) : simp(a, f);
   if (t == f) return t;
   if (is_ite(c, t)) {
     ExprId c2 = ir_kid(c, t, 0), t2 = ir_kid(c, t, 1), f2 = ir_kid(c, t, 2);
@@ -370,6 +375,28 @@ static ExprId let(Arith *a, ExprId e) {
     return simp(a, ex_subst(c, body, 1, &s));
   }
   return ex_let(c, v, value, simp(a, body));
+}
+
+/* Reduce axes of one iteration disappear; without axes nothing is left to reduce. */
+static ExprId reduction(Arith *a, ExprId e) {
+  IrCtx *c = a->c;
+  IrReduce r = *ir_reduce(c, e);
+  IrAxis *axis = arena_array(c->arena, IrAxis, r.n_axis);
+  VarSub *sub = arena_array(c->arena, VarSub, r.n_axis);
+  int kept = 0, gone = 0;
+  for (int i = 0; i < r.n_axis; i++) {
+    if (ex_is_int(c, r.axis[i].extent, 1)) sub[gone++] = (VarSub){r.axis[i].var, r.axis[i].min};
+    else axis[kept++] = r.axis[i];
+  }
+  if (gone == 0 || (kept == 0 && (r.init || !ex_is_int(c, r.cond, 1)))) return e;
+  ExprId *src = arena_array(c->arena, ExprId, r.n_src);
+  for (int i = 0; i < r.n_src; i++) src[i] = ex_subst(c, r.src[i], gone, sub);
+  if (kept == 0) return simp(a, src[r.value_index]);
+  r.src = src;
+  r.cond = ex_subst(c, r.cond, gone, sub);
+  r.axis = axis;
+  r.n_axis = kept;
+  return simp(a, ex_reduce(c, r));
 }
 
 /* ---- vectors: operations on ramps and broadcasts become operations on scalars ---- */
@@ -465,6 +492,7 @@ ExprId simp_atom(Arith *a, ExprId e) {
       if (p->sym == IN_LIKELY && ex_const_int(c, x, &v)) return x;
       if (p->sym == IN_LIKELY && ir_kind(c, x) == IR_CALL && ir_node(c, x)->sym == IN_LIKELY) return x;
       return e;
+    case IR_REDUCE: return reduction(a, e);
     case IR_CAST:
       if (ir_kind(c, x) == IR_BCAST && t.lanes > 1) return ex_bcast(c, simp(a, ex_cast(c, dtype_lanes(t, 1), ir_kid(c, x, 0))), t.lanes);
       return e;

@@ -153,6 +153,18 @@ static void more(void **st) {
   is(132, ex_not(c, bin(IR_LT, f, g)), "!(f < g)");
   TensorId T = ir_tensor_new(c, (IrTensor){"T", DT_F32, 1, &n, NULL, 0});
   is(133, ex_mul(c, ex_read(c, T, 1, &(ExprId){divi(add(mul(x, 4), v), 4)}), f), "(T[x]*f)");
+  ExprId stride = ex_var(c, ir_var_new(c, "stride", DT_I32, false));
+  is(134, ex_mul(c, add(mul(io, 8), ii), stride), "(((i.outer*8) + i.inner)*stride)");
+  is(135, bin(IR_LT, add(mul(io, 10), divi(t, 5)), m), "(((i.outer*10) + floordiv(t, 5)) < m)");
+  is(136, bin(IR_AND, ex_var(c, ir_var_new(c, "p", DT_BOOL, false)), bin(IR_LT, u, in(9))), "p");
+  VarId k0 = ir_var_new(c, "k0", DT_I32, false), k1 = ir_var_new(c, "k1", DT_I32, false), l = ir_var_new(c, "l", DT_F32, false);
+  ExprId id = ex_flt(c, DT_F32, 0), res = ex_add(c, ex_var(c, l), ex_var(c, l)), src = ex_read(c, T, 1, &(ExprId){add(mul(ex_var(c, k0), 4), ex_var(c, k1))});
+  ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &l, &res, &id});
+  IrAxis axes[2] = {{k0, in(2), in(1)}, {k1, in(0), in(4)}};
+  ExprId sum = ar_simplify(a, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 2, axes, 0, 0}));
+  assert_int_equal(ir_reduce(c, sum)->n_axis, 1);
+  assert_string_equal(ex_text(c, ir_reduce(c, sum)->src[0]), "T[(k1 + 8)]");
+  is(137, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, axes, 0, 0}), "T[(k1 + 8)]");
   /* symbolic ranges */
   VarId i = ir_var_new(c, "i", DT_I32, false);
   ar_bind_range(a, i, in(0), n);
