@@ -8,7 +8,7 @@
 static const LowPass PASSES[] = {
     {"simplify", pass_simplify}, {"flatten", pass_flatten}, {"unify threads", pass_unify_threads}, {"simplify flat", pass_simplify},
     {"partition", pass_partition}, {"vectorize", pass_vectorize}, {"vthread", pass_vthread}, {"double buffer", pass_double_buffer},
-    {"storage", pass_storage}, {"unroll", pass_unroll}, {"cleanup", pass_cleanup}, {"sync", pass_sync}, {"allreduce", pass_allreduce},
+    {"storage", pass_storage}, {"unroll", pass_unroll}, {"cleanup", pass_cleanup}, {"peel", pass_peel}, {"sync", pass_sync}, {"allreduce", pass_allreduce},
     {"intrinsics", pass_intrinsics}};
 const LowPass *low_passes(int *n) { *n = NS_COUNT(PASSES); return PASSES; }
 

@@ -2,16 +2,17 @@
  *
  * A loop is unrolled if it is annotated so, or if `auto_unroll_max_step` is set around it, nothing inside was left rolled and
  * extent times the number of stores stays within the limit. Such a loop is only marked: the device compiler unrolls
- * loops of constant extent by itself, and the text stays small. Two exceptions:
+ * loops of constant extent by itself, and the text stays small. Three exceptions:
  *  - An annotated loop whose variable decides a select (the constant matrices of Winograd) is replicated here,
  *    from the outermost such loop inwards, because then whole products fold to zero or to a copy.
  *  - On GPUs loops that index private arrays are marked as well, within a limit: a private array with an index that is
  *    not constant would live in slow memory.
+ *  - So are loops that only fill shared memory: their loads are independent and should be in flight together.
  * In texts (f->printing) selected loops are replicated, as the reference does.
  */
 #include "lower/util.h"
 
-enum { MAX_DEPTH = 8, PRIVATE_STEPS = 1024, MAX_COPIES = 256, MAX_TERMS = 128 };
+enum { MAX_DEPTH = 8, PRIVATE_STEPS = 1024, COPY_STEPS = 128, MAX_COPIES = 256, MAX_TERMS = 128 };
 
 typedef struct { int64_t steps; int depth, normal; } Count;
 typedef struct { Func *f; IrCtx *c; int64_t max_step; bool explicit_; } Unroll;
@@ -141,6 +142,27 @@ static bool indexes_private(IrCtx *c, const Stmt *s, VarId v) {
   return false;
 }
 
+/* ---- copies into shared memory ---- */
+static bool only_fills_shared(IrCtx *c, const Stmt *s) {
+  if (!s) return true;
+  switch (s->kind) {
+  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) if (!only_fills_shared(c, s->u.seq.at[i])) return false; return true;
+  case ST_FOR: return only_fills_shared(c, s->u.loop.body);
+  case ST_IF: return only_fills_shared(c, s->u.cond.then) && only_fills_shared(c, s->u.cond.other);
+  case ST_LET: return only_fills_shared(c, s->u.let.body);
+  case ST_STORE: return ir_buffer(c, s->u.store.buf)->scope == SC_SHARED;
+  case ST_ALLOC: case ST_ATTR: case ST_EVAL: return false;
+  }
+  return false;
+}
+
+/* Loops that are unrolled on a GPU although nobody asked for it. */
+static bool wants_unrolling(const Unroll *u, const Stmt *s, int64_t steps) {
+  if (!low_is_gpu(u->f) || u->f->printing || s->u.loop.kind != FOR_SERIAL) return false;
+  if (steps <= PRIVATE_STEPS && indexes_private(u->c, s->u.loop.body, s->u.loop.var)) return true;
+  return steps <= COPY_STEPS && only_fills_shared(u->c, s->u.loop.body);
+}
+
 /* ---- the walk ---- */
 static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
   *out = (Count){0, 0, 0};
@@ -172,7 +194,7 @@ static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
     }
     if (chosen) { out->steps *= e; out->depth++; } else out->normal++;
     if (chosen && u->f->printing && u->explicit_ && e <= 4096) return replicate(c, r, e);
-    if (chosen || (low_is_gpu(u->f) && kind == FOR_SERIAL && fixed && e * k.steps <= PRIVATE_STEPS && indexes_private(c, s->u.loop.body, s->u.loop.var))) {
+    if (chosen || (fixed && wants_unrolling(u, s, e * k.steps))) {
       r->u.loop.kind = FOR_UNROLLED;
       r->u.loop.pragma_unroll = true;
       if (!chosen) out->steps *= e;
