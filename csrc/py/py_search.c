@@ -499,6 +499,12 @@ static PyType_Slot POLICY_SLOTS[] = {
     {0, NULL}};
 static PyType_Spec POLICY_SPEC = {"nestsmith._core.Policy", sizeof(PyPolicy), 0, Py_TPFLAGS_DEFAULT, POLICY_SLOTS};
 
+const SearchTask *py_policy_task(PyObject *o) {
+  if (PyObject_TypeCheck(o, PyPolicy_Type)) return ((PyPolicy *)o)->task;
+  PyErr_Format(PyExc_TypeError, "expected a Policy, got %s", Py_TYPE(o)->tp_name);
+  return NULL;
+}
+
 /* ---- questions about states ---- */
 
 static PyObject *f_ask(PyObject *m, PyObject *args) {

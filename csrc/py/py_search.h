@@ -4,5 +4,7 @@
 #include "py/py.h"
 #include "tune/tune.h"
 bool py_target(PyObject *o, Target *t); /* (kind, hardware parameters, sm, fast_math, mali); false with exception set */
+const SearchTask *py_policy_task(PyObject *policy); /* NULL with exception set if it is no Policy */
 int py_init_tune(PyObject *m);
+int py_init_learner(PyObject *m);
 #endif

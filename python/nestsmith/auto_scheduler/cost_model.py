@@ -16,8 +16,8 @@ __all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel"]
 class CostModel:
     """Base of all cost models."""
 
-    def scorer(self, task):
-        """What the engine uses to score states of `task`; ``None`` stands for the analytic estimate."""
+    def scorer(self, task, engine=None):
+        """What the engine-side search `engine` of `task` calls to score states; ``None`` stands for the analytic estimate."""
         return None
 
     def update(self, inputs, results):
@@ -53,8 +53,8 @@ class RandomModel(CostModel):
     def __init__(self, seed=None):
         self._random = random.Random(seed)
 
-    def scorer(self, task):
-        policy, rnd = task.engine_policy(), self._random
+    def scorer(self, task, engine=None):
+        policy, rnd = engine or task.engine_policy(), self._random
 
         def score(states):
             return [rnd.random() if policy.facts(s)["invalid"] is None else -math.inf for s in states]
@@ -68,7 +68,7 @@ class RandomModel(CostModel):
 class PythonBasedModel(CostModel):
     """Base of models written by users: implement `update` and `predict`."""
 
-    def scorer(self, task):
+    def scorer(self, task, engine=None):
         def score(states):
             values = [float(v) for v in self.predict(task, states)]
             if len(values) != len(states):

@@ -202,7 +202,7 @@ class SketchPolicy(SearchPolicy):
         if isinstance(model, RandomModel):
             engine["evolutionary_search_num_iters"] = min(2, engine["evolutionary_search_num_iters"])
         self.engine = _core.Policy(task.compute_dag, task.engine_target(), engine, self.seed, threads())
-        self.engine.set_scorer(model.scorer(task))
+        self.engine.set_scorer(model.scorer(task, self.engine))
         self.engine.set_listener(self._progress)
         self._retries = params["retry_search_one_round_on_empty"]
         self.search_seconds = 0.0

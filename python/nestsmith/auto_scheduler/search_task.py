@@ -227,12 +227,10 @@ class SearchTask:
     def engine_target(self):
         """The target as the engine takes it: (kind, hardware parameters, sm, fast_math, mali)."""
         kind = self.target.kind.name
-        arch = str(self.target.attrs.get("arch", "") or "")
-        digits = "".join(c for c in arch if c.isdigit())
-        mali = str(self.target.attrs.get("device", "")) == "mali"
         if kind not in KIND_NUMBER:
             raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(KIND_NUMBER))}")
-        return (KIND_NUMBER[kind], self.hardware_params.as_tuple(), int(digits) if kind == "cuda" and digits else 0, 1, mali)
+        number, sm, fast_math = self.target.engine()
+        return (number, self.hardware_params.as_tuple(), sm, fast_math, str(self.target.attrs.get("device", "")) == "mali")
 
     def engine_policy(self):
         """An engine-side search of this task with default parameters; for facts about states."""

@@ -1,0 +1,211 @@
+/* Binding of the learned scorer: _core.Learner. A task of it is made from a Policy, whose engine-side task it uses. */
+#include "py/py.h"
+#include "py/py_search.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct { LearnerTask *task; Scorer scorer; } Slot;
+typedef struct {
+  PyObject_HEAD
+  Err err;
+  Learner *learner;
+  Arena *loaded; /* memory of a model read from a file */
+  PyObject *keep; /* the Policy objects whose tasks are used */
+  Slot **slot;
+  int n_slot, cap;
+} PyLearner;
+
+typedef struct { PyLearner *p; uint64_t seed; const SearchTask *t; LearnerTask *out; } New;
+static void do_new(void *arg) {
+  New *x = arg;
+  x->p->learner = learner_new(&x->p->err, x->seed);
+}
+static void do_task(void *arg) {
+  New *x = arg;
+  x->out = learner_task(x->p->learner, x->t);
+}
+
+static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"seed", NULL};
+  unsigned long long seed = 1;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "|K", names, &seed)) return NULL;
+  PyLearner *p = (PyLearner *)type->tp_alloc(type, 0);
+  if (!p) return NULL;
+  err_init(&p->err);
+  New x = {.p = p, .seed = seed};
+  p->keep = PyList_New(0);
+  ErrCode c = p->keep ? err_try(&p->err, do_new, &x) : NS_ERR_MEMORY;
+  if (c == NS_OK) return (PyObject *)p;
+  py_raise(&p->err, c);
+  Py_DECREF(p);
+  return NULL;
+}
+static void learner_drop(PyObject *o) {
+  PyLearner *p = (PyLearner *)o;
+  PyTypeObject *t = Py_TYPE(o);
+  learner_free(p->learner);
+  arena_free(p->loaded);
+  for (int i = 0; i < p->n_slot; i++) PyMem_Free(p->slot[i]);
+  PyMem_Free(p->slot);
+  Py_CLEAR(p->keep);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+static PyObject *m_task(PyObject *o, PyObject *policy) {
+  PyLearner *p = (PyLearner *)o;
+  New x = {.p = p, .t = py_policy_task(policy)};
+  if (!x.t) return NULL;
+  if (p->n_slot == p->cap) {
+    int cap = p->cap ? 2 * p->cap : 16;
+    Slot **more = PyMem_Realloc(p->slot, sizeof *more * (size_t)cap);
+    if (!more) return PyErr_NoMemory();
+    p->slot = more, p->cap = cap;
+  }
+  Slot *s = PyMem_Calloc(1, sizeof *s);
+  if (!s || PyList_Append(p->keep, policy) < 0) {
+    PyMem_Free(s);
+    return s ? NULL : PyErr_NoMemory();
+  }
+  ErrCode c = err_try(&p->err, do_task, &x);
+  if (c != NS_OK) {
+    PyMem_Free(s);
+    return py_raise(&p->err, c);
+  }
+  *s = (Slot){x.out, learner_scorer(x.out)};
+  p->slot[p->n_slot] = s;
+  return PyLong_FromLong(p->n_slot++);
+}
+
+static Slot *slot_of(PyLearner *p, int i) {
+  if (i >= 0 && i < p->n_slot) return p->slot[i];
+  PyErr_Format(PyExc_IndexError, "task %d: the learner has %d tasks", i, p->n_slot);
+  return NULL;
+}
+
+static PyObject *m_scorer(PyObject *o, PyObject *args) {
+  int i;
+  if (!PyArg_ParseTuple(args, "i", &i)) return NULL;
+  Slot *s = slot_of((PyLearner *)o, i);
+  return s ? PyCapsule_New(&s->scorer, "nestsmith.Scorer", NULL) : NULL;
+}
+
+typedef struct { LearnerTask *t; State *s; double seconds; } Add;
+static void do_add(void *arg) {
+  Add *x = arg;
+  learner_add(x->t, x->s->step.len, x->s->step.at, x->seconds);
+}
+static PyObject *m_add(PyObject *o, PyObject *args) {
+  PyLearner *p = (PyLearner *)o;
+  PyObject *so;
+  int i;
+  Add x;
+  if (!PyArg_ParseTuple(args, "iO!d", &i, PyState_Type, &so, &x.seconds)) return NULL;
+  Slot *s = slot_of(p, i);
+  if (!s) return NULL;
+  x.t = s->task, x.s = ((PyState *)so)->state;
+  ErrCode c = err_try(&p->err, do_add, &x);
+  if (c != NS_OK) return py_raise(&p->err, c);
+  Py_RETURN_NONE;
+}
+
+typedef struct { PyLearner *p; Pool *pool; int threads; bool trained; } Train;
+static void do_train(void *arg) {
+  Train *x = arg;
+  if (x->threads > 1) x->pool = pool_new(x->threads, &x->p->err);
+  x->trained = learner_train(x->p->learner, x->pool);
+}
+static PyObject *m_train(PyObject *o, PyObject *args) {
+  Train x = {.p = (PyLearner *)o, .threads = 1};
+  if (!PyArg_ParseTuple(args, "|i", &x.threads)) return NULL;
+  ErrCode c;
+  Py_BEGIN_ALLOW_THREADS;
+  c = err_try(&x.p->err, do_train, &x);
+  pool_free(x.pool);
+  Py_END_ALLOW_THREADS;
+  if (c != NS_OK) return py_raise(&x.p->err, c);
+  return PyBool_FromLong(x.trained);
+}
+
+typedef struct { Slot *slot; const SearchTask *t; State *s; double out; } Score;
+static void do_score(void *arg) {
+  Score *x = arg;
+  State *const one[1] = {x->s};
+  x->slot->scorer.score(x->slot->scorer.self, x->t, 1, one, &x->out);
+}
+static PyObject *m_score(PyObject *o, PyObject *args) {
+  PyLearner *p = (PyLearner *)o;
+  PyObject *so;
+  int i;
+  if (!PyArg_ParseTuple(args, "iO!", &i, PyState_Type, &so)) return NULL;
+  PyState *st = (PyState *)so;
+  Slot *s = slot_of(p, i);
+  if (!s) return NULL;
+  if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
+  Score x = {s, py_policy_task(PyList_GET_ITEM(p->keep, i)), st->state, -INFINITY};
+  IrMark mark = ir_mark(st->own.ctx);
+  bool ok = py_guard(&st->own, do_score, &x);
+  ir_release(st->own.ctx, mark);
+  return ok ? PyFloat_FromDouble(x.out) : NULL;
+}
+
+typedef struct { PyLearner *p; const char *path, *json; } File;
+static void do_save(void *arg) {
+  File *x = arg;
+  const Forest *f = cost_forest(learner_model(x->p->learner));
+  if (!f) err_raise(&x->p->err, NS_ERR_RUNTIME, "the model has not been trained yet: there is nothing to save");
+  forest_save(&x->p->err, f, x->path, x->json);
+}
+static PyObject *m_save(PyObject *o, PyObject *args) {
+  File x = {.p = (PyLearner *)o};
+  if (!PyArg_ParseTuple(args, "ss", &x.path, &x.json)) return NULL;
+  ErrCode c = err_try(&x.p->err, do_save, &x);
+  if (c != NS_OK) return py_raise(&x.p->err, c);
+  Py_RETURN_NONE;
+}
+static void do_load(void *arg) {
+  File *x = arg;
+  char *json;
+  if (!x->p->loaded) x->p->loaded = arena_new(&x->p->err);
+  cost_set_forest(learner_model(x->p->learner), forest_load(x->p->loaded, x->path, &json));
+}
+static PyObject *m_load(PyObject *o, PyObject *args) {
+  File x = {.p = (PyLearner *)o};
+  if (!PyArg_ParseTuple(args, "s", &x.path)) return NULL;
+  ErrCode c = err_try(&x.p->err, do_load, &x);
+  if (c != NS_OK) return py_raise(&x.p->err, c);
+  Py_RETURN_NONE;
+}
+static PyObject *m_records(PyObject *o, PyObject *u) {
+  (void)u;
+  return PyLong_FromLong(cost_records(learner_model(((PyLearner *)o)->learner)));
+}
+static PyObject *m_ready(PyObject *o, PyObject *u) {
+  (void)u;
+  return PyBool_FromLong(cost_ready(learner_model(((PyLearner *)o)->learner)));
+}
+
+static PyMethodDef METHODS[] = {
+    {"task", m_task, METH_O, "task(policy): number of a new task; the policy stays alive as long as the learner."},
+    {"scorer", m_scorer, METH_VARARGS, "scorer(task): capsule for Policy.set_scorer; valid as long as the learner."},
+    {"add", m_add, METH_VARARGS, "add(task, state, seconds): a measurement; 1e10 for a failed one."},
+    {"train", m_train, METH_VARARGS, "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},
+    {"score", m_score, METH_VARARGS, "score(task, state): score of a bounded state."},
+    {"save", m_save, METH_VARARGS, "save(path, json): writes the trained forest."},
+    {"load", m_load, METH_VARARGS, "load(path): uses a saved forest until the next training."},
+    {"records", m_records, METH_NOARGS, "records(): measurements added."},
+    {"ready", m_ready, METH_NOARGS, "ready(): trained or loaded."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot SLOTS[] = {{Py_tp_doc, "Learner(seed=1): the cost model of a session, shared by its tasks."},
+                              {Py_tp_new, learner_create},
+                              {Py_tp_dealloc, learner_drop},
+                              {Py_tp_methods, METHODS},
+                              {0, NULL}};
+static PyType_Spec SPEC = {"nestsmith._core.Learner", sizeof(PyLearner), 0, Py_TPFLAGS_DEFAULT, SLOTS};
+
+int py_init_learner(PyObject *m) {
+  PyObject *t = PyType_FromSpec(&SPEC);
+  if (!t || PyModule_AddObjectRef(m, "Learner", t) < 0) return -1;
+  Py_DECREF(t);
+  return 0;
+}

@@ -1,0 +1,31 @@
+"""The auto-scheduler: finds fast loop programs for computations by searching and measuring."""
+
+from . import (compute_dag, cost_model, dispatcher, learned_model, loop_state, measure, measure_record, relay_integration, search_policy,
+               search_task, session, task_scheduler, workload_registry)
+from .compute_dag import ComputeDAG, LayoutRewriteOption, register_hash_func
+from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel
+from .dispatcher import ApplyHistoryBest, ApplyHistoryBestOrSample, DispatchContext, FallbackContext
+from .learned_model import XGBModel
+from .loop_state import State
+from .measure import (BuildResult, LocalBuilder, LocalRPCMeasureContext, LocalRunner, MeasureCallback, MeasureErrorNo, MeasureInput,
+                      MeasureResult, ProgramBuilder, ProgramMeasurer, ProgramRunner, PythonBasedMeasureCallback, recover_measure_input)
+from .measure_record import RecordReader, RecordToFile, load_best_record, load_records, save_records
+from .relay_integration import extract_tasks, is_auto_scheduler_enabled
+from .search_policy import EmptyPolicy, PreloadCustomSketchRule, PreloadMeasuredStates, SearchPolicy, SketchPolicy
+from .search_task import (HardwareParams, SearchTask, TuningOptions, auto_schedule, create_task, get_task_input_buffer,
+                          register_task_input_buffer, register_task_input_check_func)
+from .session import StopTuning
+from .task_scheduler import LogEstimatedLatency, PrintTableInfo, TaskScheduler, TaskSchedulerCallback
+from .workload_registry import make_workload_key, register_workload
+
+__all__ = [
+    "AnalyticModel", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "BuildResult", "ComputeDAG", "CostModel", "DispatchContext", "EmptyPolicy",
+    "FallbackContext", "HardwareParams", "LayoutRewriteOption", "LocalBuilder", "LocalRPCMeasureContext", "LocalRunner", "LogEstimatedLatency",
+    "MeasureCallback", "MeasureErrorNo", "MeasureInput", "MeasureResult", "PreloadCustomSketchRule", "PreloadMeasuredStates", "PrintTableInfo",
+    "ProgramBuilder", "ProgramMeasurer", "ProgramRunner", "PythonBasedMeasureCallback", "PythonBasedModel", "RandomModel", "RecordReader",
+    "RecordToFile", "SearchPolicy", "SearchTask", "SketchPolicy", "State", "StopTuning", "TaskScheduler", "TaskSchedulerCallback", "TuningOptions",
+    "XGBModel", "auto_schedule", "compute_dag", "cost_model", "create_task", "dispatcher", "extract_tasks", "get_task_input_buffer",
+    "is_auto_scheduler_enabled", "learned_model", "load_best_record", "load_records", "loop_state", "make_workload_key", "measure",
+    "measure_record", "recover_measure_input", "register_hash_func", "register_task_input_buffer", "register_task_input_check_func",
+    "register_workload", "relay_integration", "save_records", "search_policy", "search_task", "session", "task_scheduler", "workload_registry",
+]

@@ -1,0 +1,329 @@
+"""Which schedule a program gets: a stack of contexts, the innermost asked first.
+
+`ApplyHistoryBest` answers from tuning records. The outermost context is `FallbackContext`: it has no schedule for anything
+and says so once per workload.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import pathlib
+
+from .workload_registry import flatten_workload_key
+
+__all__ = ["DispatchContext", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "FallbackContext"]
+
+logger = logging.getLogger("auto_scheduler")
+
+
+def decode_workload_key(workload_key):
+    """(name, flat tuple of arguments) of a key; (text, None) for a key without arguments."""
+    try:
+        flat = flatten_workload_key(workload_key)
+    except (ValueError, TypeError):
+        return workload_key, None
+    return (flat[0], flat[1:]) if flat else (workload_key, None)
+
+
+def calc_workload_dis_factor(target_workload, record_workload):
+    """Factor by which the wanted workload is larger than the recorded one; infinite if the record does not fit.
+
+    Both are pairs (name, flat tuple of arguments). Integers of the record must divide the wanted ones.
+    """
+    (name, args), (rec_name, rec_args) = target_workload, record_workload
+    if name != rec_name or (args is None) != (rec_args is None):
+        return math.inf
+    if args is None:
+        return 1.0
+    if len(args) != len(rec_args):
+        return math.inf
+    factor = 1.0
+    for w, r in zip(args, rec_args):
+        if isinstance(w, int) and not isinstance(w, bool):
+            if not isinstance(r, int) or w == 0 or r == 0:
+                if w != r:
+                    return math.inf
+            elif w % r != 0:
+                return math.inf
+            else:
+                factor *= w / r
+        elif w != r:
+            return math.inf
+    return factor
+
+
+def _arch(target):
+    return str(target.attrs.get("arch") or target.attrs.get("mcpu") or ""), str(target.attrs.get("device") or "")
+
+
+class DispatchContext:
+    """Base of contexts; `DispatchContext.current` is the innermost one."""
+
+    current = None
+
+    def __init__(self):
+        self._old_ctx = DispatchContext.current
+
+    def query(self, target, workload_key, has_complex_op, dag, func_name):
+        """The schedule for a workload, from this context or an outer one; None if there is none.
+
+        Parameters
+        ----------
+        target : Target
+        workload_key : str
+        has_complex_op : bool
+            The program reduces; a miss is then worth a warning.
+        dag : ComputeDAG
+        func_name : str
+        """
+        found = self._query_inside(target, workload_key, func_name)
+        if found is None and self._old_ctx is not None:
+            found = self._old_ctx.query(target, workload_key, has_complex_op, dag, func_name)
+        return found
+
+    def update(self, target, workload_key, state):
+        """Makes `state` the answer for a workload."""
+        raise NotImplementedError
+
+    def _query_inside(self, target, workload_key, func_name=""):
+        raise NotImplementedError
+
+    def __enter__(self):
+        self._old_ctx = DispatchContext.current
+        DispatchContext.current = self
+        return self
+
+    def __exit__(self, ptype, value, trace):
+        DispatchContext.current = self._old_ctx
+
+
+class _Entry:
+    __slots__ = ("arch", "model", "cost", "full", "state")
+
+    def __init__(self, arch, model, cost, full, state):
+        self.arch, self.model, self.cost, self.full, self.state = arch, model, cost, full, state
+
+
+class ApplyHistoryBest(DispatchContext):
+    """Answers with the fastest recorded schedule.
+
+    A record counts for the kind of target it was measured on. Records of the same architecture and model win over
+    others of the same kind.
+
+    Parameters
+    ----------
+    records : str, pathlib.Path, list, or iterable of (MeasureInput, MeasureResult)
+        Log files (names and pairs may be mixed), or None.
+    n_lines : int, optional
+        Read at most so many records of each source.
+    include_compatible : bool
+        Also take a schedule of the same computation whose sizes divide the wanted ones.
+    strict : bool
+        A missing file is an error instead of a warning.
+    allow_cross_kind : bool
+        Also take records of another kind of target.
+    """
+
+    def __init__(self, records, n_lines=None, include_compatible=False, strict=False, allow_cross_kind=False):
+        super().__init__()
+        self.include_compatible, self.strict, self.allow_cross_kind = include_compatible, strict, allow_cross_kind
+        self.best = {}  # kind -> name -> arguments -> [entries]
+        self._user = {}  # (kind, name, arguments) -> state
+        self._failed = {}  # (name, arguments) -> failed records
+        self._asked = {}
+        self._told_arch = False
+        self.load(records, n_lines)
+
+    def load(self, records, n_lines=None):
+        """Adds records. See the constructor."""
+        for pairs in self._sources(records):
+            for k, (inp, res) in enumerate(pairs):
+                if n_lines is not None and k >= n_lines:
+                    break
+                self._add(inp, res)
+        logger.debug("ApplyHistoryBest: %d workloads", sum(len(a) for names in self.best.values() for a in names.values()))
+
+    def _sources(self, records):
+        from .measure_record import RecordReader
+
+        if records is None:
+            return
+        if isinstance(records, (str, pathlib.Path)):
+            if not os.path.isfile(records):
+                if self.strict:
+                    raise FileNotFoundError(f"no tuning log {records}")
+                logger.warning("tuning log %s does not exist; default schedules will be used", records)
+                return
+            yield RecordReader(str(records))
+            return
+        loose = []
+        for r in records:
+            if isinstance(r, (str, pathlib.Path)):
+                yield from self._sources(r)
+            elif r is not None:
+                loose.append(r)
+        if loose:
+            yield loose
+
+    def _add(self, inp, res):
+        name, args = decode_workload_key(inp.task.workload_key)
+        if res.error_no != 0:
+            self._failed[(name, args)] = self._failed.get((name, args), 0) + 1
+            return
+        extra = getattr(res, "extra", None) or {}
+        if extra.get("ok") is False:
+            return
+        costs = [float(c) for c in res.costs]
+        target = inp.task.target
+        e = _Entry(_arch(target), str(target.model), sum(costs) / len(costs), extra.get("stage", "full") != "quick", inp.state)
+        entries = self.best.setdefault(target.kind.name, {}).setdefault(name, {}).setdefault(args, [])
+        for k, old in enumerate(entries):
+            if (old.arch, old.model) == (e.arch, e.model):
+                if (e.full, -e.cost) > (old.full, -old.cost):
+                    entries[k] = e
+                return
+        entries.append(e)
+
+    def _rank(self, target, entry, factor):
+        return (entry.arch != _arch(target), entry.model != str(target.model), not entry.full, entry.cost * factor)
+
+    def _look(self, target, kind, name, args):
+        by_args = self.best.get(kind, {}).get(name, {})
+        if args in by_args:
+            found = min(by_args[args], key=lambda e: self._rank(target, e, 1.0))
+            return found, 1.0
+        if not self.include_compatible:
+            return None, math.inf
+        best, at = None, math.inf
+        for rec_args, entries in by_args.items():
+            factor = calc_workload_dis_factor((name, args), (name, rec_args))
+            if math.isinf(factor):
+                continue
+            e = min(entries, key=lambda x: self._rank(target, x, factor))
+            if e.cost * factor < at:
+                best, at = e, e.cost * factor
+        return best, at
+
+    def _query_inside(self, target, workload_key, func_name=""):
+        if target is None:
+            raise RuntimeError("Need a target context to find the history best. Hint: if your target is llvm, use `with nestsmith.target.Target(...):`")
+        name, args = decode_workload_key(workload_key)
+        kind = target.kind.name
+        if (kind, name, args) in self._user:
+            return self._user[(kind, name, args)]
+        kinds = [kind] + ([k for k in self.best if k != kind] if self.allow_cross_kind else [])
+        for k in kinds:
+            entry, _ = self._look(target, k, name, args)
+            if entry is None:
+                continue
+            if entry.arch != _arch(target) and not self._told_arch:
+                self._told_arch = True
+                logger.info("schedules for %s come from records of %s", target, "/".join(a for a in entry.arch if a) or "an unnamed architecture")
+            self._asked[workload_key] = "exact"
+            return entry.state
+        self._asked.setdefault(workload_key, self._reason(kind, name, args))
+        return None
+
+    def _reason(self, kind, name, args):
+        if self._failed.get((name, args)):
+            return f"only failed trials ({self._failed[(name, args)]})"
+        other = [k for k in self.best if k != kind and args in self.best[k].get(name, {})]
+        return f"only records for {', '.join(other)}" if other else "no record for this workload"
+
+    def report(self):
+        """What was asked for and why what is missing is missing: {workload key: "exact" or the reason}."""
+        return dict(self._asked)
+
+    def update(self, target, workload_key, state):
+        name, args = decode_workload_key(workload_key)
+        self._user[(target.kind.name, name, args)] = state
+
+
+class ApplyHistoryBestOrSample(ApplyHistoryBest):
+    """Like `ApplyHistoryBest` with compatible records; a miss is filled by the search's first choice.
+
+    Parameters
+    ----------
+    records : see `ApplyHistoryBest`
+    sample_simple_workloads : bool
+        Also for workloads without a reduction.
+    cost_model_file : str, optional
+        Model that ranks the samples; the analytic estimate if missing.
+    num_measure : int
+        Candidates to measure; -1: none.
+    """
+
+    def __init__(self, records, sample_simple_workloads=False, cost_model_file=None, num_measure=-1):
+        self.sample_simple_workloads, self.num_measure, self.cost_model_file = sample_simple_workloads, num_measure, cost_model_file
+        super().__init__(records, include_compatible=True)
+
+    def query(self, target, workload_key, has_complex_op, dag, func_name):
+        if has_complex_op or self.sample_simple_workloads:
+            found = self._query_inside(target, workload_key, func_name)
+            if found is None:
+                found = self._sample(target, workload_key, dag)
+                if found is not None:
+                    self.update(target, workload_key, found)
+            if found is not None:
+                return found
+        return super().query(target, workload_key, has_complex_op, dag, func_name)
+
+    def _sample(self, target, workload_key, dag):
+        from .cost_model import AnalyticModel
+        from .search_policy import SketchPolicy
+        from .search_task import SearchTask, TuningOptions
+        from .session import default_model
+
+        task = SearchTask(compute_dag=dag, workload_key=workload_key, target=target)
+        for _ in range(3):
+            model = AnalyticModel()
+            if self.cost_model_file:
+                model = default_model()
+                model.load(self.cost_model_file)
+            policy = SketchPolicy(task, model, {"eps_greedy": 0.01, "evolutionary_search_num_iters": 0}, verbose=0)
+            try:
+                state = task.tune(TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0), search_policy=policy)
+            except (ValueError, RuntimeError) as e:
+                logger.info("no sample for %s: %s", workload_key, e)
+                return None
+            if state is not None:
+                return state
+        return None
+
+
+class FallbackContext(DispatchContext):
+    """The outermost context: no schedule for anything. `verbose`: 0 silent, 1 warns for reductions, 2 for all."""
+
+    def __init__(self, verbose=1):
+        super().__init__()
+        self.memory, self.verbose = {}, verbose
+        self.messages = set()
+
+    def query(self, target, workload_key, has_complex_op, dag, func_name):
+        key = (str(target), workload_key)
+        if key in self.memory:
+            return self.memory[key]
+        if self.verbose == 2 or (has_complex_op and self.verbose == 1):
+            msg = (f"-----------------------------------\n{func_name}\nCannot find tuned schedules for target={target}, workload_key={workload_key}. "
+                   f"A fallback schedule is used, which may bring great performance regression. "
+                   f"Compute DAG info:\n{dag}")
+            if msg not in self.messages:
+                self.messages.add(msg)
+                logger.warning(msg)
+        self.memory[key] = None
+        return None
+
+    def _query_inside(self, target, workload_key, func_name=""):
+        return self.memory.get((str(target), workload_key))
+
+    def update(self, target, workload_key, state):
+        self.memory[(str(target), workload_key)] = state
+
+    def clear_cache(self, target, workload_key):
+        """Forgets the answer for a workload, so that a miss is reported again."""
+        self.memory.pop((str(target), workload_key), None)
+
+
+DispatchContext.current = FallbackContext()

@@ -1,0 +1,100 @@
+"""The learned cost model: boosted trees over features of the loop program, trained on what has been measured."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+
+from nestsmith import _core
+
+from .cost_model import CostModel
+
+__all__ = ["XGBModel"]
+
+logger = logging.getLogger("auto_scheduler")
+
+
+class XGBModel(CostModel):
+    """Boosted trees inside the engine; the name is the one that users' scripts know.
+
+    One model serves all tasks of a run. It is retrained after a round when enough of its records are new. Until the first
+    training the analytic estimate ranks candidates.
+
+    Parameters
+    ----------
+    verbose_eval : int
+        Accepted and not used.
+    num_warmup_sample : int
+        Accepted and not used: training starts with the first records.
+    seed : int, optional
+    model_file : str, optional
+        The model is saved here after each training.
+    adaptive_training : bool
+        Accepted; retraining is always as sparse as that option asks for.
+    """
+
+    def __init__(self, verbose_eval=25, num_warmup_sample=100, seed=None, model_file=None, adaptive_training=False):
+        self.num_warmup_sample, self.verbose_eval, self.adaptive_training = num_warmup_sample, verbose_eval, adaptive_training
+        self.model_file = model_file
+        self.engine = _core.Learner(seed or random.randint(1, 1 << 30))
+        self._number, self._keep = {}, []
+
+    def _task(self, task, engine=None):
+        """The learner's number of a task; the first search to ask lends its engine-side task."""
+        if task.workload_key not in self._number:
+            self._number[task.workload_key] = self.engine.task(engine or task.engine_policy())
+        return self._number[task.workload_key]
+
+    def scorer(self, task, engine=None):
+        number = self.engine.task(engine) if engine is not None else self._task(task)
+        self._number[task.workload_key] = number
+        return self.engine.scorer(number)
+
+    def update(self, inputs, results):
+        """Adds measurements and trains if that is due."""
+        self._add(inputs, results)
+        if self.engine.train(_threads()) and self.model_file:
+            self.save(self.model_file)
+
+    def _add(self, inputs, results):
+        for i, r in zip(inputs, results):
+            costs = [float(c) for c in r.costs]
+            seconds = sum(costs) / len(costs) if r.error_no == 0 and costs else 1e10
+            self.engine.add(self._task(i.task), getattr(i.state, "state_object", i.state), seconds)
+
+    def predict(self, task, states):
+        number = self._task(task)
+        return [self.engine.score(number, task.compute_dag.infer_bound_from_state(s).state_object) for s in states]
+
+    def update_from_file(self, file_name, n_lines=None):
+        """Trains on a log: all records whose workloads are known in this process."""
+        from .measure import recover_measure_input
+        from .measure_record import RecordReader
+
+        used = skipped = 0
+        for k, (inp, res) in enumerate(RecordReader(file_name)):
+            if n_lines is not None and k >= n_lines:
+                break
+            try:
+                self._add([recover_measure_input(inp, rebuild_state=True)], [res])
+                used += 1
+            except (ValueError, RuntimeError):
+                skipped += 1
+        self.engine.train(_threads())
+        logger.info("XGBModel: trained on %d records of %s, %d skipped", used, file_name, skipped)
+
+    def save(self, file_name):
+        """Writes the trained model. Raises `RuntimeError` before the first training."""
+        self.engine.save(str(file_name), json.dumps({"records": self.engine.records()}))
+
+    def load(self, file_name):
+        """Reads a model written by `save`; it ranks candidates until the next training."""
+        if not os.path.isfile(file_name):
+            raise FileNotFoundError(f"no cost model file {file_name}")
+        self.engine.load(str(file_name))
+
+
+def _threads():
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
