@@ -7,7 +7,6 @@
  * as its step list, its hash and its score are known. Spec 03 §3.1, §4.
  */
 #include "search/space.h"
-#include "search/pending.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * to run it.
  */
 #include "tune/tune.h"
-#include "search/pending.h"
 
 TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name) {
   Step *own = n ? arena_copy(ir_arena(c), steps, sizeof(Step) * (size_t)n) : NULL;

@@ -2,7 +2,7 @@
 
 from . import (compute_dag, cost_model, dispatcher, learned_model, loop_state, measure, measure_record, relay_integration, search_policy,
                search_task, session, task_scheduler, workload_registry)
-from .compute_dag import ComputeDAG, LayoutRewriteOption, register_hash_func
+from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel
 from .dispatcher import ApplyHistoryBest, ApplyHistoryBestOrSample, DispatchContext, FallbackContext
 from .learned_model import XGBModel
@@ -26,6 +26,6 @@ __all__ = [
     "RecordToFile", "SearchPolicy", "SearchTask", "SketchPolicy", "State", "StopTuning", "TaskScheduler", "TaskSchedulerCallback", "TuningOptions",
     "XGBModel", "auto_schedule", "compute_dag", "cost_model", "create_task", "dispatcher", "extract_tasks", "get_task_input_buffer",
     "is_auto_scheduler_enabled", "learned_model", "load_best_record", "load_records", "loop_state", "make_workload_key", "measure",
-    "measure_record", "recover_measure_input", "register_hash_func", "register_task_input_buffer", "register_task_input_check_func",
+    "measure_record", "recover_measure_input", "register_task_input_buffer", "register_task_input_check_func",
     "register_workload", "relay_integration", "save_records", "search_policy", "search_task", "session", "task_scheduler", "workload_registry",
 ]

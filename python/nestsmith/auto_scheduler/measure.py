@@ -466,7 +466,9 @@ def recover_measure_input(inp, rebuild_state=False):
     if getattr(task, "compute_dag", None) is None:
         task = SearchTask(workload_key=task.workload_key, target=task.target, target_host=task.target_host, hardware_params=task.hardware_params,
                           layout_rewrite_option=task.layout_rewrite_option, task_inputs=list(task.task_input_names))
-    state = inp.state
+    state = getattr(inp.state, "state_object", inp.state)
     if rebuild_state and not isinstance(state, _core.State):
-        state = _core.State(task.compute_dag, getattr(state, "transform_steps", state))
+        state = _core.State(task.compute_dag, state.steps())
+    if isinstance(state, _core.State):
+        state = task.compute_dag.wrap_state(state.infer_bounds() if rebuild_state else state)
     return MeasureInput(task, state)

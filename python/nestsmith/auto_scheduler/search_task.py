@@ -268,20 +268,23 @@ class SearchTask:
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl or c")
 
     def _best_input(self, log_file, include_compatible):
-        from .measure import recover_measure_input
+        """The best record as a MeasureInput on this task's own DAG."""
+        from .measure import MeasureInput
         from .measure_record import RecordReader, load_best_record
 
-        inp, _ = load_best_record(log_file, self.workload_key, self.target, include_compatible)
-        if inp is None:
-            read = own = failed = 0
-            for i, r in RecordReader(log_file):
-                read += 1
-                if i.task.workload_key == self.workload_key:
-                    own += 1
-                    failed += r.error_no != 0
-            raise RuntimeError(f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
-                               f"{read} records read, {own} of this workload, {failed} of them failed")
-        return recover_measure_input(inp, rebuild_state=True)
+        for key in (self.workload_key, *getattr(self, "alt_keys", ())):
+            inp, _ = load_best_record(log_file, key, self.target, include_compatible)
+            if inp is not None:
+                state = _core.State(self.compute_dag, getattr(inp.state, "state_object", inp.state).steps())
+                return MeasureInput(self, self.compute_dag.wrap_state(state.infer_bounds()))
+        read = own = failed = 0
+        for i, r in RecordReader(log_file):
+            read += 1
+            if i.task.workload_key == self.workload_key:
+                own += 1
+                failed += r.error_no != 0
+        raise RuntimeError(f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
+                           f"{read} records read, {own} of this workload, {failed} of them failed")
 
     def __getstate__(self):
         return {k: v for k, v in self.__dict__.items() if k not in ("_engine", "compute_dag")}
