@@ -198,6 +198,7 @@ int te_producers(const TeDag *d, int op, int *out) {
 int te_common_outer(const TeDag *d, int from, int to) {
   if (from == to) return d->op[from]->n_axis;
   int done[d->n_ops + 1];
+  done[from] = -1;
   for (int i = d->n_ops - 1; i >= from; i--) {
     done[i] = i == to ? INT32_MAX : -1;
     for (int k = 0; k < d->n_edges && i != to; k++) {

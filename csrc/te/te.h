@@ -85,8 +85,8 @@ bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to);
 bool te_match_shift(const IrCtx *c, VarId v, ExprId e); /* v, v+c, c+v, v-c */
 
 /* ---- text and key (text.c) ---- */
-char *te_dag_text(IrCtx *c, const TeDag *d, bool simple);                  /* 01 §2.2; unabridged */
-char *te_workload_key(IrCtx *c, const TeDag *d);                           /* 01 §3.3 */
+char *te_dag_text(IrCtx *c, const TeDag *d, bool simple); /* 01 §2.2; unabridged */
+char *te_workload_key(IrCtx *c, const TeDag *d);          /* 01 §3.3 */
 
 /* ---- rewriting operations (used by CHR/CHW/RF/inline/layout rewrite) ---- */
 TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body); /* same name, axes, tag, attrs; new tensors */

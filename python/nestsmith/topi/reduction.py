@@ -81,14 +81,16 @@ def any(x, axis=None, keepdims=False):
     return _reduce(x, axis, keepdims, _any)
 
 
-def _count(x, axes):
-    return prod(get_const_tuple(x.shape)[a] for a in axes)
+def _count(x, axis):
+    """Number of reduced elements as a literal, or as a cast where an extent is symbolic."""
+    n = prod(get_const_tuple(x.shape)[a] for a in _real_axes(axis, len(x.shape)))
+    return tir.const(float(n), x.dtype) if isinstance(n, int) else tir.Cast(x.dtype, n)
 
 
 def mean(x, axis=None, keepdims=False):
     """Sum divided by the number of elements; stages ``<input>_red`` and ``T_divide``."""
     total = sum(x, axis, keepdims)
-    n = tir.const(float(_count(x, _real_axes(axis, len(x.shape)))), x.dtype)
+    n = _count(x, axis)
     return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
 
 
@@ -97,7 +99,7 @@ def variance(x, mean, axis=None, keepdims=True):
     d = binary("subtract", x, mean)
     q = binary("multiply", d, d)
     total = sum(q, axis, keepdims)
-    n = tir.const(float(_count(x, _real_axes(axis, len(x.shape)))), x.dtype)
+    n = _count(x, axis)
     return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
 
 
