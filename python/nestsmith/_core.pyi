@@ -7,8 +7,6 @@ def __getattr__(name: str) -> Any: ...
 
 # ---- expressions (csrc/py/py_expr.c) ----
 
-_Scalar = Expr | int | float | bool
-
 class Expr:
     dtype: str
     kind: str
@@ -52,6 +50,8 @@ class Expr:
     def __int__(self) -> int: ...
     def __float__(self) -> float: ...
     def __index__(self) -> int: ...
+
+_Scalar = Expr | int | float | bool
 
 class Var(Expr):
     name: str
