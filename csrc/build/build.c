@@ -1,5 +1,5 @@
-/* build_binary: cache lookup around the compiler that belongs to the target. The key is the hash of everything the binary
- * depends on, so a hit is always right and nothing ever needs to be invalidated. */
+/* build_binary: cache lookup around the compiler that belongs to the target. The key is the hash of everything the
+ * binary depends on, so a hit is always right and nothing ever needs to be invalidated. */
 #include "build/internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -38,8 +38,8 @@ Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOp
 bool build_available(const Target *t, char *why, size_t n) {
   if (n) why[0] = 0;
   switch (t->kind) {
-    case TG_CUDA: return nvrtc_available(why, n);
-    case TG_CPU: return cc_available(why, n);
-    default: snprintf(why, n, "the driver compiles OpenCL source when it is loaded"); return true;
+  case TG_CUDA: return nvrtc_available(why, n);
+  case TG_CPU: return cc_available(why, n);
+  default: snprintf(why, n, "the driver compiles OpenCL source when it is loaded"); return true;
   }
 }

@@ -7,26 +7,46 @@
 #include "base/base.h"
 /* CPU: the bytes of a shared object. CUDA: a cubin (PTX text if the GPU is newer than the installed NVRTC). OpenCL: the
  * source itself; the driver compiles it when it is loaded, which measuring does in a worker under a deadline. */
-typedef struct { void *data; size_t n; double seconds; bool cached; } Binary;
-/* timeout_s <= 0: none. It ends a C compiler; NVRTC runs inside the process and is only ended by ending that (measure does so).
- * cache_dir NULL: $NESTSMITH_CACHE_DIR or ~/.cache/nestsmith, "": none. cc NULL: $CC or cc. */
-typedef struct { double timeout_s; const char *cache_dir; const char *cc; } BuildOptions;
-enum { BUILD_FAST_MATH_PRECISE, BUILD_FAST_MATH_REFERENCE, BUILD_FAST_MATH_AGGRESSIVE }; /* Target.fast_math; only the last changes compiler flags */
-/* Raises NS_ERR_RUNTIME with the compiler's log; "timed out" begins the message of a timeout; NS_ERR_IO when the disk is full.
- * May be called from several threads at once, each with its own arena. o may be NULL. */
+typedef struct {
+  void *data;
+  size_t n;
+  double seconds;
+  bool cached;
+} Binary;
+/* timeout_s <= 0: none. It ends a C compiler; NVRTC runs inside the process and is only ended by ending that (measure
+ * does so). cache_dir NULL: $NESTSMITH_CACHE_DIR or ~/.cache/nestsmith, "": none. cc NULL: $CC or cc. */
+typedef struct {
+  double timeout_s;
+  const char *cache_dir;
+  const char *cc;
+} BuildOptions;
+enum {
+  BUILD_FAST_MATH_PRECISE,
+  BUILD_FAST_MATH_REFERENCE,
+  BUILD_FAST_MATH_AGGRESSIVE
+}; /* Target.fast_math; only the last changes compiler flags */
+/* Raises NS_ERR_RUNTIME with the compiler's log; "timed out" begins the message of a timeout; NS_ERR_IO when the disk
+ * is full. May be called from several threads at once, each with its own arena. o may be NULL. */
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o);
-bool build_available(const Target *t, char *why, size_t n); /* never raises; why: what was looked for and how to install it; else the version */
+bool build_available(const Target *t, char *why,
+                     size_t n); /* never raises; why: what was looked for and how to install it; else the version */
 
-bool build_sm_range(int *lo, int *hi);                      /* oldest and newest GPU architecture of the installed NVRTC; false: none installed */
+bool build_sm_range(int *lo,
+                    int *hi); /* oldest and newest GPU architecture of the installed NVRTC; false: none installed */
 
 /* ---- child processes (spawn.c): one group per child, killed as a whole ---- */
-typedef struct { int pid; int pipe_fd; } Child;
+typedef struct {
+  int pid;
+  int pipe_fd;
+} Child;
 /* Starts argv[0] (searched in PATH) in a process group of its own; its standard output and error go to pipe_fd (both to
- * /dev/null if want_output is false, then pipe_fd is -1). keep_fd >= 0 stays open in the child. die_with_parent: killed when the calling thread ends. */
+ * /dev/null if want_output is false, then pipe_fd is -1). keep_fd >= 0 stays open in the child. die_with_parent: killed
+ * when the calling thread ends. */
 Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent);
 int spawn_wait(Child *c, double timeout_s); /* wait status, or -1 when still running after timeout_s */
 void spawn_kill(Child *c);                  /* SIGKILL to the group and reap */
-/* ---- temporary directories (tempdir.c): <tmp>/nestsmith-<uid>/<pid>-XXXXXX; those of dead processes are swept away ---- */
+/* ---- temporary directories (tempdir.c): <tmp>/nestsmith-<uid>/<pid>-XXXXXX; those of dead processes are swept away
+ * ---- */
 char *tmpdir_new(Arena *a);
 void tmpdir_remove(const char *path);
 #endif

@@ -1,7 +1,7 @@
 /* The cache of compiled programs. An entry's file name is the hash of everything the binary depends on: source text,
- * target, compiler version and flags. Entries are written to a temporary name and renamed, so readers and parallel writers
- * never see half a file; a checksum at the end catches what a crash of the machine left. When the cache outgrows its limit
- * (2 GiB, $NESTSMITH_CACHE_MB) the entries that were not used for the longest time go. */
+ * target, compiler version and flags. Entries are written to a temporary name and renamed, so readers and parallel
+ * writers never see half a file; a checksum at the end catches what a crash of the machine left. When the cache
+ * outgrows its limit (2 GiB, $NESTSMITH_CACHE_MB) the entries that were not used for the longest time go. */
 #include "build/internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct { char magic[8]; uint64_t n, hash; } Trailer;
+typedef struct {
+  char magic[8];
+  uint64_t n, hash;
+} Trailer;
 static const char MAGIC[8] = "NSCACHE1";
 enum { SWEEP_EVERY = 64 };
 
@@ -93,7 +96,8 @@ bool cache_get(Arena *a, const char *dir, const char *key, Binary *out) {
   bool ok = n >= sizeof t;
   if (ok) {
     memcpy(&t, data + n - sizeof t, sizeof t);
-    ok = memcmp(t.magic, MAGIC, sizeof MAGIC) == 0 && t.n == n - sizeof t && t.hash == hash_bytes(data, n - sizeof t, 0);
+    ok =
+        memcmp(t.magic, MAGIC, sizeof MAGIC) == 0 && t.n == n - sizeof t && t.hash == hash_bytes(data, n - sizeof t, 0);
   }
   if (!ok) {
     unlink(path);
@@ -107,7 +111,10 @@ bool cache_get(Arena *a, const char *dir, const char *key, Binary *out) {
   return true;
 }
 
-typedef struct { char name[40]; int64_t bytes, when; } Entry;
+typedef struct {
+  char name[40];
+  int64_t bytes, when;
+} Entry;
 static int older(const void *x, const void *y) {
   int64_t a = ((const Entry *)x)->when, b = ((const Entry *)y)->when;
   return a < b ? -1 : a > b;
@@ -123,7 +130,9 @@ static void shrink(Arena *a, const char *dir) {
   for (struct dirent *e; (e = readdir(d));) {
     struct stat st;
     Entry x = {{0}, 0, 0};
-    if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof x.name || fstatat(dirfd(d), e->d_name, &st, 0) != 0 || !S_ISREG(st.st_mode)) continue;
+    if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof x.name || fstatat(dirfd(d), e->d_name, &st, 0) != 0 ||
+        !S_ISREG(st.st_mode))
+      continue;
     strcpy(x.name, e->d_name);
     x.bytes = st.st_size;
     x.when = st.st_mtim.tv_sec;

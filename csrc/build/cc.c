@@ -1,5 +1,5 @@
-/* C source -> shared object with the system's compiler, as a subprocess under a deadline. Everything the compiler writes,
- * its own temporaries included, goes to one directory that is removed in all cases. */
+/* C source -> shared object with the system's compiler, as a subprocess under a deadline. Everything the compiler
+ * writes, its own temporaries included, goes to one directory that is removed in all cases. */
 #include "build/internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,18 @@
 
 extern char **environ;
 enum { LOG_MAX = 1700, MAX_ARGS = 40 };
-static const char *const FLAGS[] = {"-x", "c", "-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math",
-                                    "-ffp-contract=fast", "-w", "-pipe"};
+static const char *const FLAGS[] = {"-x",
+                                    "c",
+                                    "-std=gnu11",
+                                    "-O3",
+                                    "-march=native",
+                                    "-fPIC",
+                                    "-shared",
+                                    "-fno-math-errno",
+                                    "-fno-trapping-math",
+                                    "-ffp-contract=fast",
+                                    "-w",
+                                    "-pipe"};
 
 static const char *compiler(const BuildOptions *o) {
   const char *cc = o->cc ? o->cc : getenv("CC");
@@ -37,7 +47,8 @@ static uint64_t processor_hash(void) {
   FILE *f = fopen("/proc/cpuinfo", "re");
   if (!f) return 0;
   while (fgets(line, sizeof line, f) && line[0] != '\n')
-    if (strncmp(line, "model name", 10) == 0 || strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0) h = hash_bytes(line, strlen(line), h);
+    if (strncmp(line, "model name", 10) == 0 || strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0)
+      h = hash_bytes(line, strlen(line), h);
   fclose(f);
   return h;
 }
@@ -72,7 +83,10 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   return sb_str(&b);
 }
 
-typedef struct { char text[LOG_MAX]; size_t n; } Log;
+typedef struct {
+  char text[LOG_MAX];
+  size_t n;
+} Log;
 
 /* Reads the child's output to its end, or to the deadline (false). The beginning of a long log is what helps. */
 static bool drain(Err *e, Child *c, Log *log, double end) {
@@ -105,7 +119,15 @@ static char **environment(Arena *a, const char *tmp) {
   return out;
 }
 
-typedef struct { Arena *a; const Target *t; const char *source; const BuildOptions *o; char *tmp; Child child; Binary out; } Job;
+typedef struct {
+  Arena *a;
+  const Target *t;
+  const char *source;
+  const BuildOptions *o;
+  char *tmp;
+  Child child;
+  Binary out;
+} Job;
 
 static void compile(void *arg) {
   Job *j = arg;
@@ -125,9 +147,11 @@ static void compile(void *arg) {
   err_poll(e);
   int status = ended ? spawn_wait(&j->child, end - clock_now() > 0.5 ? end - clock_now() : 0.5) : -1;
   if (!ended || status == -1) err_raise(e, NS_ERR_RUNTIME, "timed out: %s took longer than %g s", argv[0], limit);
-  if (WIFSIGNALED(status)) err_raise(e, NS_ERR_RUNTIME, "%s was ended by signal %d (out of memory?)\n%s", argv[0], WTERMSIG(status), log.text);
+  if (WIFSIGNALED(status))
+    err_raise(e, NS_ERR_RUNTIME, "%s was ended by signal %d (out of memory?)\n%s", argv[0], WTERMSIG(status), log.text);
   if (WEXITSTATUS(status) != 0)
-    err_raise(e, strstr(log.text, "No space left") ? NS_ERR_IO : NS_ERR_RUNTIME, "%s failed with status %d\n%s", argv[0], WEXITSTATUS(status), log.text);
+    err_raise(e, strstr(log.text, "No space left") ? NS_ERR_IO : NS_ERR_RUNTIME, "%s failed with status %d\n%s",
+              argv[0], WEXITSTATUS(status), log.text);
   j->out.data = file_read(j->a, so, &j->out.n);
   if (!j->out.data) err_raise(e, NS_ERR_IO, "%s wrote no output %s: is the disk full?", argv[0], so);
 }
@@ -151,7 +175,10 @@ bool cc_available(char *why, size_t n) {
   Arena *a = arena_new(&e);
   find(a, first, &st);
   arena_free(a);
-  if (st.st_size == 0) snprintf(why, n, "no C compiler: \"%s\" is not in PATH; install gcc (`apt install gcc libc6-dev`) or set CC", first);
-  else snprintf(why, n, "%s", cc);
+  if (st.st_size == 0)
+    snprintf(why, n, "no C compiler: \"%s\" is not in PATH; install gcc (`apt install gcc libc6-dev`) or set CC",
+             first);
+  else
+    snprintf(why, n, "%s", cc);
   return st.st_size != 0;
 }

@@ -15,6 +15,8 @@ bool nvrtc_available(char *why, size_t n);
 const char *cache_default_dir(Arena *a); /* NULL when there is no home directory */
 bool cache_get(Arena *a, const char *dir, const char *key, Binary *out);
 void cache_put(Arena *a, const char *dir, const char *key, const Binary *b);
-void *file_read(Arena *a, const char *path, size_t *n); /* NULL when it cannot be read; one NUL is added after the data */
-void file_write(Arena *a, const char *path, const void *data, size_t n); /* raises NS_ERR_IO; leaves no partial file behind */
+void *file_read(Arena *a, const char *path,
+                size_t *n); /* NULL when it cannot be read; one NUL is added after the data */
+void file_write(Arena *a, const char *path, const void *data,
+                size_t n); /* raises NS_ERR_IO; leaves no partial file behind */
 #endif

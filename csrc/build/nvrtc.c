@@ -1,6 +1,6 @@
 /* CUDA C source -> cubin with NVRTC, opened at run time. It is looked for in $NESTSMITH_NVRTC, the toolkit named by
- * $CUDA_HOME or $CUDA_PATH, the loader's path, /usr/local/cuda, and the nvidia-cuda-nvrtc wheel beside this package or in
- * $VIRTUAL_ENV. NVRTC needs no GPU and may be called from several threads. */
+ * $CUDA_HOME or $CUDA_PATH, the loader's path, /usr/local/cuda, and the nvidia-cuda-nvrtc wheel beside this package or
+ * in $VIRTUAL_ENV. NVRTC needs no GPU and may be called from several threads. */
 #include "build/internal.h"
 #include <dlfcn.h>
 #include <glob.h>
@@ -11,18 +11,19 @@
 #include <unistd.h>
 
 typedef struct Program_st *Prog;
-#define NVRTC_FUNCS(F) \
-  F(version, "nvrtcVersion", (int *major, int *minor)) \
-  F(arch_count, "nvrtcGetNumSupportedArchs", (int *n)) \
-  F(archs, "nvrtcGetSupportedArchs", (int *list)) \
-  F(create, "nvrtcCreateProgram", (Prog * p, const char *src, const char *name, int n, const char *const *headers, const char *const *names)) \
-  F(destroy, "nvrtcDestroyProgram", (Prog * p)) \
-  F(compile, "nvrtcCompileProgram", (Prog p, int n, const char *const *options)) \
-  F(log_size, "nvrtcGetProgramLogSize", (Prog p, size_t *n)) \
-  F(log, "nvrtcGetProgramLog", (Prog p, char *out)) \
-  F(cubin_size, "nvrtcGetCUBINSize", (Prog p, size_t *n)) \
-  F(cubin, "nvrtcGetCUBIN", (Prog p, char *out)) \
-  F(ptx_size, "nvrtcGetPTXSize", (Prog p, size_t *n)) \
+#define NVRTC_FUNCS(F)                                                                                                 \
+  F(version, "nvrtcVersion", (int *major, int *minor))                                                                 \
+  F(arch_count, "nvrtcGetNumSupportedArchs", (int *n))                                                                 \
+  F(archs, "nvrtcGetSupportedArchs", (int *list))                                                                      \
+  F(create, "nvrtcCreateProgram",                                                                                      \
+    (Prog * p, const char *src, const char *name, int n, const char *const *headers, const char *const *names))        \
+  F(destroy, "nvrtcDestroyProgram", (Prog * p))                                                                        \
+  F(compile, "nvrtcCompileProgram", (Prog p, int n, const char *const *options))                                       \
+  F(log_size, "nvrtcGetProgramLogSize", (Prog p, size_t * n))                                                          \
+  F(log, "nvrtcGetProgramLog", (Prog p, char *out))                                                                    \
+  F(cubin_size, "nvrtcGetCUBINSize", (Prog p, size_t * n))                                                             \
+  F(cubin, "nvrtcGetCUBIN", (Prog p, char *out))                                                                       \
+  F(ptx_size, "nvrtcGetPTXSize", (Prog p, size_t * n))                                                                 \
   F(ptx, "nvrtcGetPTX", (Prog p, char *out))
 
 typedef struct {
@@ -54,7 +55,8 @@ static void *try_root(const char *root, const char *const *suffix, int n) {
 }
 
 static void *find_library(void) {
-  static const char *const TOOLKIT[] = {"lib64/libnvrtc.so.1[123]*", "targets/*/lib/libnvrtc.so.1[123]*", "lib/libnvrtc.so.1[123]*"};
+  static const char *const TOOLKIT[] = {"lib64/libnvrtc.so.1[123]*", "targets/*/lib/libnvrtc.so.1[123]*",
+                                        "lib/libnvrtc.so.1[123]*"};
   static const char *const WHEEL[] = {"nvidia/*/lib/libnvrtc.so.1[123]*"};
   static const char *const VENV[] = {"lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.1[123]*"};
   const char *s = getenv("NESTSMITH_NVRTC");
@@ -79,21 +81,28 @@ static void *find_library(void) {
 }
 
 static bool load(Nvrtc *v, char *why, size_t n) {
-  static const struct { size_t at; const char *symbol; } TABLE[] = {
+  static const struct {
+    size_t at;
+    const char *symbol;
+  } TABLE[] = {
 #define ROW(field, symbol, params) {offsetof(Nvrtc, field), symbol},
       NVRTC_FUNCS(ROW)
 #undef ROW
   };
   v->lib = find_library();
   if (!v->lib) {
-    snprintf(why, n, "NVRTC not found (looked in $NESTSMITH_NVRTC, $CUDA_HOME, the loader's path, /usr/local/cuda and the nvidia wheels); "
-                     "install it with `pip install nvidia-cuda-nvrtc-cu12`");
+    snprintf(why, n,
+             "NVRTC not found (looked in $NESTSMITH_NVRTC, $CUDA_HOME, the loader's path, /usr/local/cuda and the "
+             "nvidia wheels); "
+             "install it with `pip install nvidia-cuda-nvrtc-cu12`");
     return false;
   }
   for (int i = 0; i < NS_COUNT(TABLE); i++) {
     void *f = dlsym(v->lib, TABLE[i].symbol);
     if (!f) {
-      snprintf(why, n, "the NVRTC found lacks %s: version 11.2 or newer is needed; `pip install nvidia-cuda-nvrtc-cu12`", TABLE[i].symbol);
+      snprintf(why, n,
+               "the NVRTC found lacks %s: version 11.2 or newer is needed; `pip install nvidia-cuda-nvrtc-cu12`",
+               TABLE[i].symbol);
       return false;
     }
     memcpy((char *)v + TABLE[i].at, &f, sizeof f);
@@ -121,7 +130,9 @@ bool nvrtc_available(char *why, size_t n) {
 }
 
 /* sm_90a instructions exist only for that exact GPU and need their own architecture name. */
-static bool wants_a(const Target *t, const char *source) { return t->sm >= 90 && (strstr(source, "wgmma") || strstr(source, "setmaxnreg")); }
+static bool wants_a(const Target *t, const char *source) {
+  return t->sm >= 90 && (strstr(source, "wgmma") || strstr(source, "setmaxnreg"));
+}
 
 bool build_sm_range(int *lo, int *hi) {
   Nvrtc v;
@@ -134,7 +145,10 @@ bool build_sm_range(int *lo, int *hi) {
   return true;
 }
 
-typedef struct { const char *option; bool ptx; } Arch;
+typedef struct {
+  const char *option;
+  bool ptx;
+} Arch;
 
 static Arch architecture(Arena *a, const Nvrtc *v, const Target *t, const char *source) {
   int n = 0, list[64], lo = INT_MAX, hi = 0;
@@ -148,7 +162,8 @@ static Arch architecture(Arena *a, const Nvrtc *v, const Target *t, const char *
   }
   if (known) return (Arch){arena_printf(a, "--gpu-architecture=sm_%d%s", t->sm, wants_a(t, source) ? "a" : ""), false};
   if (t->sm > hi) return (Arch){arena_printf(a, "--gpu-architecture=compute_%d", hi), true};
-  err_raise(arena_err(a), NS_ERR_VALUE, "NVRTC %d.%d cannot compile for sm_%d; it knows sm_%d to sm_%d", v->major, v->minor, t->sm, lo, hi);
+  err_raise(arena_err(a), NS_ERR_VALUE, "NVRTC %d.%d cannot compile for sm_%d; it knows sm_%d to sm_%d", v->major,
+            v->minor, t->sm, lo, hi);
 }
 
 static int include_options(Arena *a, const Nvrtc *v, const char *source, const char **out) {
@@ -167,10 +182,18 @@ static int include_options(Arena *a, const Nvrtc *v, const char *source, const c
 char *nvrtc_identity(Arena *a, const Target *t, const char *source) {
   Nvrtc v;
   need(a, &v);
-  return arena_printf(a, "nvrtc %d.%d %s fast%d", v.major, v.minor, architecture(a, &v, t, source).option, t->fast_math == BUILD_FAST_MATH_AGGRESSIVE);
+  return arena_printf(a, "nvrtc %d.%d %s fast%d", v.major, v.minor, architecture(a, &v, t, source).option,
+                      t->fast_math == BUILD_FAST_MATH_AGGRESSIVE);
 }
 
-typedef struct { Arena *a; Nvrtc *v; Prog p; const char *source; const Target *t; Binary out; } Job;
+typedef struct {
+  Arena *a;
+  Nvrtc *v;
+  Prog p;
+  const char *source;
+  const Target *t;
+  Binary out;
+} Job;
 
 static void run(void *arg) {
   Job *j = arg;
@@ -184,7 +207,8 @@ static void run(void *arg) {
   opt[n++] = "--disable-warnings";
   if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) opt[n++] = "--use_fast_math";
   n += include_options(j->a, v, j->source, opt + n);
-  if (v->create(&j->p, j->source, "program.cu", 0, NULL, NULL) != 0) err_raise(e, NS_ERR_RUNTIME, "NVRTC cannot create a program");
+  if (v->create(&j->p, j->source, "program.cu", 0, NULL, NULL) != 0)
+    err_raise(e, NS_ERR_RUNTIME, "NVRTC cannot create a program");
   int r = v->compile(j->p, n, opt);
   size_t len = 0;
   if (r != 0) {

@@ -1,6 +1,6 @@
-/* Child processes that can be ended for sure. A child leads its own process group, so that killing the group also ends the
- * compiler's own children, and a terminal's Ctrl-C does not reach it. vfork keeps the cost independent of how much memory
- * the parent (a Python with a large network) has mapped; between vfork and exec only system calls are made. */
+/* Child processes that can be ended for sure. A child leads its own process group, so that killing the group also ends
+ * the compiler's own children, and a terminal's Ctrl-C does not reach it. vfork keeps the cost independent of how much
+ * memory the parent (a Python with a large network) has mapped; between vfork and exec only system calls are made. */
 #include "build/build.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,14 @@ static char *find_program(Arena *a, const char *name) {
   return NULL;
 }
 
-typedef struct { const char *path; char *const *argv, *const *envp; int out, keep; bool die; pid_t parent; sigset_t mask; } Exec;
+typedef struct {
+  const char *path;
+  char *const *argv, *const *envp;
+  int out, keep;
+  bool die;
+  pid_t parent;
+  sigset_t mask;
+} Exec;
 
 static NS_NORETURN void in_child(const Exec *x) {
   setpgid(0, 0);
@@ -71,7 +78,8 @@ Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, b
   Exec x = {path, argv, envp ? envp : environ, fd[1], keep_fd, die_with_parent, getpid(), {{0}}};
   sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &x.mask); /* no handler of the parent may run in the child, which shares its memory */
+  pthread_sigmask(SIG_SETMASK, &all,
+                  &x.mask); /* no handler of the parent may run in the child, which shares its memory */
   pid_t pid = vfork_exec(&x);
   int why = errno;
   pthread_sigmask(SIG_SETMASK, &x.mask, NULL);

@@ -1,5 +1,6 @@
-/* Temporary directories that do not pile up. All live in one directory per user and carry the process id in their names, so
- * that whatever a killed process left behind is recognised and removed by the next one that needs a directory. */
+/* Temporary directories that do not pile up. All live in one directory per user and carry the process id in their
+ * names, so that whatever a killed process left behind is recognised and removed by the next one that needs a
+ * directory. */
 #include "build/build.h"
 #include <dirent.h>
 #include <errno.h>
@@ -48,11 +49,13 @@ char *tmpdir_new(Arena *a) {
   char *base = arena_printf(a, "%s/nestsmith-%ld", root, (long)getuid());
   struct stat st;
   if (mkdir(base, 0700) != 0 && errno != EEXIST)
-    err_raise(arena_err(a), NS_ERR_IO, "cannot create temporary directory %s: %s; set TMPDIR to a writable directory", base, strerror(errno));
+    err_raise(arena_err(a), NS_ERR_IO, "cannot create temporary directory %s: %s; set TMPDIR to a writable directory",
+              base, strerror(errno));
   if (lstat(base, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid())
     err_raise(arena_err(a), NS_ERR_IO, "%s exists but is not a directory of this user; remove it or set TMPDIR", base);
   sweep(base);
   char *path = arena_printf(a, "%s/%ld-XXXXXX", base, (long)getpid());
-  if (!mkdtemp(path)) err_raise(arena_err(a), NS_ERR_IO, "cannot create a temporary directory in %s: %s", base, strerror(errno));
+  if (!mkdtemp(path))
+    err_raise(arena_err(a), NS_ERR_IO, "cannot create a temporary directory in %s: %s", base, strerror(errno));
   return path;
 }

@@ -1,8 +1,9 @@
 /* The CPU as a device: host memory, shared objects opened with dlopen, a thread pool, the monotonic clock.
  *
- * A program comes as the bytes of a shared object and is opened through an anonymous memory file, so that loading leaves no
- * file behind whatever happens. The file's descriptor stays open as long as the object is loaded: dlopen recognises
- * objects by name, and the name is /proc/self/fd/N. A path is accepted as well (libraries that the user exported). */
+ * A program comes as the bytes of a shared object and is opened through an anonymous memory file, so that loading
+ * leaves no file behind whatever happens. The file's descriptor stays open as long as the object is loaded: dlopen
+ * recognises objects by name, and the name is /proc/self/fd/N. A path is accepted as well (libraries that the user
+ * exported). */
 #include "device/internal.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,9 +13,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef struct { CpuPool *pool; } Cpu;
-typedef int32_t (*Entry)(void *const *args, void *const *work, int32_t (*par)(void *, void (*)(void *, int64_t, int64_t), void *, int64_t), void *pool);
-typedef struct { void *handle; int fd; Entry entry; } CpuCode;
+typedef struct {
+  CpuPool *pool;
+} Cpu;
+typedef int32_t (*Entry)(void *const *args, void *const *work,
+                         int32_t (*par)(void *, void (*)(void *, int64_t, int64_t), void *, int64_t), void *pool);
+typedef struct {
+  void *handle;
+  int fd;
+  Entry entry;
+} CpuCode;
 
 static void cpu_close(Device *d) {
   cpool_free(((Cpu *)d->impl)->pool);
@@ -42,12 +50,17 @@ static void cpu_fill(Device *d, void *dst, int byte, size_t n) {
   memset(dst, byte, n);
 }
 
-static void cpu_sync(Device *d) { (void)d; }
+static void cpu_sync(Device *d) {
+  (void)d;
+}
 
 /* ---- modules ---- */
 static int memory_file(Device *d, const void *data, size_t n) {
   int fd = memfd_create("nestsmith-program", MFD_CLOEXEC);
-  if (fd < 0) err_raise(d->err, NS_ERR_IO, "cannot create a memory file for a program: %s (close other programs' files or raise `ulimit -n`)", strerror(errno));
+  if (fd < 0)
+    err_raise(d->err, NS_ERR_IO,
+              "cannot create a memory file for a program: %s (close other programs' files or raise `ulimit -n`)",
+              strerror(errno));
   for (size_t done = 0; done < n;) {
     ssize_t k = write(fd, (const char *)data + done, n - done);
     if (k < 0 && errno == EINTR) continue;
@@ -67,7 +80,10 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
   char path[64];
   const char *name = path;
   c->fd = -1;
-  if (n >= 4 && memcmp(binary, "\x7f" "ELF", 4) == 0) {
+  if (n >= 4 && memcmp(binary,
+                       "\x7f"
+                       "ELF",
+                       4) == 0) {
     c->fd = memory_file(m->dev, binary, n);
     snprintf(path, sizeof path, "/proc/self/fd/%d", c->fd);
   } else {
@@ -121,9 +137,18 @@ static double cpu_time(DevModule *m, void *const *args, int number, bool flush) 
   return sum / number;
 }
 
-static const DevOps CPU_OPS = {
-    .close = cpu_close, .alloc = cpu_alloc, .free = cpu_free, .upload = cpu_copy, .download = cpu_copy, .copy = cpu_copy,
-    .fill = cpu_fill, .sync = cpu_sync, .load = cpu_load, .unload = cpu_unload, .run = cpu_run, .time = cpu_time};
+static const DevOps CPU_OPS = {.close = cpu_close,
+                               .alloc = cpu_alloc,
+                               .free = cpu_free,
+                               .upload = cpu_copy,
+                               .download = cpu_copy,
+                               .copy = cpu_copy,
+                               .fill = cpu_fill,
+                               .sync = cpu_sync,
+                               .load = cpu_load,
+                               .unload = cpu_unload,
+                               .run = cpu_run,
+                               .time = cpu_time};
 
 static void cpu_name(char *out, size_t n) {
   char line[512];

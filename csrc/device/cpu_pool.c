@@ -1,10 +1,11 @@
-/* The thread pool of CPU kernels. A tuned kernel may take ten microseconds, so handing out work must cost about one: a job
- * is published by one atomic word (the gate), threads spin for a short time before they sleep, and the caller works too.
+/* The thread pool of CPU kernels. A tuned kernel may take ten microseconds, so handing out work must cost about one: a
+ * job is published by one atomic word (the gate), threads spin for a short time before they sleep, and the caller works
+ * too.
  *
  * The gate holds (epoch << 16) | (threads inside << 1) | open. A thread joins a job by adding 2 to the gate while it is
  * open; the caller closes the gate when no pieces are left and waits only for threads that are inside. A thread that is
- * asleep or descheduled is therefore never waited for, and a forked child, which has no threads, simply does all the work
- * itself. Pieces are handed out dynamically: a disturbed core slows down a piece, not the whole loop. */
+ * asleep or descheduled is therefore never waited for, and a forked child, which has no threads, simply does all the
+ * work itself. Pieces are handed out dynamically: a disturbed core slows down a piece, not the whole loop. */
 #include "device/internal.h"
 #include <pthread.h>
 #include <sched.h>
@@ -15,9 +16,9 @@
 enum { SPIN_PAUSES = 2000, PIECES_PER_THREAD = 4 };
 
 struct CpuPool {
-  int n;                       /* threads, the caller included */
+  int n; /* threads, the caller included */
   pthread_t *thread;
-  atomic_flag busy;            /* a job is running: another caller works alone */
+  atomic_flag busy; /* a job is running: another caller works alone */
   _Atomic uint64_t gate;
   _Atomic int64_t next;
   void (*body)(void *, int64_t, int64_t);
@@ -130,14 +131,17 @@ int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env,
   work(p);
   atomic_fetch_and(&p->gate, ~(uint64_t)1);
   for (int i = 0; atomic_load(&p->gate) & 0xfffe; i++) {
-    if (i < SPIN_PAUSES) relax();
-    else sched_yield();
+    if (i < SPIN_PAUSES)
+      relax();
+    else
+      sched_yield();
   }
   atomic_flag_clear(&p->busy);
   return 0;
 }
 
-/* Threads to use: the environment if it says so, else the cores this process may run on, one thread per physical core. */
+/* Threads to use: the environment if it says so, else the cores this process may run on, one thread per physical core.
+ */
 int cpool_default_threads(void) {
   static const char *const VARS[] = {"NESTSMITH_NUM_THREADS", "TVM_NUM_THREADS", "OMP_NUM_THREADS"};
   for (int i = 0; i < NS_COUNT(VARS); i++) {

@@ -7,8 +7,14 @@
 
 enum { FLUSH_DEFAULT = 64 << 20, FLUSH_MAX = 128 << 20 };
 
-static const struct { DevType type; const char *name; void (*open)(Device *); bool (*probe)(int, char *, size_t, DevInfo *); } BACKENDS[] = {
-    {DEV_CPU, "cpu", cpu_open, cpu_probe}, {DEV_CUDA, "cuda", cuda_open, cuda_probe}, {DEV_OPENCL, "opencl", opencl_open, opencl_probe}};
+static const struct {
+  DevType type;
+  const char *name;
+  void (*open)(Device *);
+  bool (*probe)(int, char *, size_t, DevInfo *);
+} BACKENDS[] = {{DEV_CPU, "cpu", cpu_open, cpu_probe},
+                {DEV_CUDA, "cuda", cuda_open, cuda_probe},
+                {DEV_OPENCL, "opencl", opencl_open, opencl_probe}};
 
 static int backend(DevType t) {
   for (int i = 0; i < NS_COUNT(BACKENDS); i++)
@@ -61,16 +67,26 @@ void dev_close(Device *d) {
   free(d);
 }
 
-bool dev_lost(const Device *d) { return d->lost; }
-DevType dev_type(const Device *d) { return d->type; }
-int dev_id(const Device *d) { return d->id; }
-const DevInfo *dev_info(const Device *d) { return &d->info; }
+bool dev_lost(const Device *d) {
+  return d->lost;
+}
+DevType dev_type(const Device *d) {
+  return d->type;
+}
+int dev_id(const Device *d) {
+  return d->id;
+}
+const DevInfo *dev_info(const Device *d) {
+  return &d->info;
+}
 
 void *dev_alloc(Device *d, size_t bytes) {
   void *p = d->ops->alloc(d, bytes ? bytes : 1);
   if (!p)
-    err_raise(d->err, NS_ERR_MEMORY, "%s(%d): cannot allocate %zu bytes (device memory: %lld bytes in all); free arrays or use a smaller shape",
-              BACKENDS[backend(d->type)].name, d->id, bytes, (long long)d->info.total_bytes);
+    err_raise(
+        d->err, NS_ERR_MEMORY,
+        "%s(%d): cannot allocate %zu bytes (device memory: %lld bytes in all); free arrays or use a smaller shape",
+        BACKENDS[backend(d->type)].name, d->id, bytes, (long long)d->info.total_bytes);
   return p;
 }
 
@@ -94,11 +110,20 @@ void dev_fill(Device *d, void *dst, int byte, size_t n) {
   if (n) d->ops->fill(d, dst, byte, n);
 }
 
-void dev_sync(Device *d) { d->ops->sync(d); }
-void dev_sync_all(Device *d) { (d->ops->sync_all ? d->ops->sync_all : d->ops->sync)(d); }
+void dev_sync(Device *d) {
+  d->ops->sync(d);
+}
+void dev_sync_all(Device *d) {
+  (d->ops->sync_all ? d->ops->sync_all : d->ops->sync)(d);
+}
 
 /* ---- modules ---- */
-typedef struct { DevModule *m; const void *binary; size_t n; const char *manifest; } Load;
+typedef struct {
+  DevModule *m;
+  const void *binary;
+  size_t n;
+  const char *manifest;
+} Load;
 
 static void load_body(void *arg) {
   Load *l = arg;
@@ -107,8 +132,8 @@ static void load_body(void *arg) {
   m->man = man_parse(m->arena, l->manifest);
   const char *want = NAMES[backend(m->dev->type)][1];
   if (strcmp(m->man->target, want) != 0)
-    err_raise(m->dev->err, NS_ERR_VALUE, "this program was built for target \"%s\" and cannot run on device %s(%d)", m->man->target,
-              NAMES[backend(m->dev->type)][0], m->dev->id);
+    err_raise(m->dev->err, NS_ERR_VALUE, "this program was built for target \"%s\" and cannot run on device %s(%d)",
+              m->man->target, NAMES[backend(m->dev->type)][0], m->dev->id);
   m->dev->ops->load(m, l->binary, l->n);
 }
 
@@ -139,12 +164,17 @@ void dev_unload(DevModule *m) {
   arena_free(m->arena);
 }
 
-const Manifest *dev_manifest(const DevModule *m) { return m->man; }
-int dev_module_args(const DevModule *m) { return m->man->n_args; }
+const Manifest *dev_manifest(const DevModule *m) {
+  return m->man;
+}
+int dev_module_args(const DevModule *m) {
+  return m->man->n_args;
+}
 
 static void ready(DevModule *m, void *const *args) {
   for (int i = 0; i < m->man->n_args; i++)
-    if (!args[i]) err_raise(m->dev->err, NS_ERR_VALUE, "%s: argument %d (%s) is missing", m->man->entry, i, m->man->arg[i].name);
+    if (!args[i])
+      err_raise(m->dev->err, NS_ERR_VALUE, "%s: argument %d (%s) is missing", m->man->entry, i, m->man->arg[i].name);
   if (m->work) return;
   void **work = arena_array(m->arena, void *, m->man->n_work + 1);
   for (int i = 0; i < m->man->n_work; i++) {
@@ -176,14 +206,18 @@ double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
 
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
   *regs = *local_bytes = *shared_bytes = 0;
-  if (kernel >= 0 && kernel < m->man->n_kernels && m->dev->ops->regs) m->dev->ops->regs(m, kernel, regs, local_bytes, shared_bytes);
+  if (kernel >= 0 && kernel < m->man->n_kernels && m->dev->ops->regs)
+    m->dev->ops->regs(m, kernel, regs, local_bytes, shared_bytes);
 }
 
 /* ---- graphs ---- */
-int dev_graph_begin(Device *d) { return d->ops->graph_begin ? d->ops->graph_begin(d) : -1; }
+int dev_graph_begin(Device *d) {
+  return d->ops->graph_begin ? d->ops->graph_begin(d) : -1;
+}
 
 DevGraph *dev_graph_end(Device *d) {
-  if (!d->ops->graph_end) err_raise(d->err, NS_ERR_RUNTIME, "%s(%d) cannot capture graphs", BACKENDS[backend(d->type)].name, d->id);
+  if (!d->ops->graph_end)
+    err_raise(d->err, NS_ERR_RUNTIME, "%s(%d) cannot capture graphs", BACKENDS[backend(d->type)].name, d->id);
   void *impl = d->ops->graph_end(d);
   DevGraph *g = calloc(1, sizeof *g);
   if (!g) {
@@ -195,7 +229,9 @@ DevGraph *dev_graph_end(Device *d) {
   return g;
 }
 
-void dev_graph_launch(DevGraph *g) { g->dev->ops->graph_launch(g->dev, g->impl); }
+void dev_graph_launch(DevGraph *g) {
+  g->dev->ops->graph_launch(g->dev, g->impl);
+}
 
 void dev_graph_free(DevGraph *g) {
   if (!g) return;

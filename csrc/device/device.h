@@ -5,13 +5,35 @@
 #define NS_DEVICE_H
 #include "base/base.h"
 
-/* ---- manifest (manifest.c): what a binary needs to be run, parsed from the JSON that codegen writes (codegen.h) ---- */
-typedef struct { const char *name, *dtype; int32_t ndim; int64_t *shape; int64_t bytes; bool read_only; } ManBuffer;
-typedef struct { bool work; int32_t index; bool read_only; } ManParam; /* index counts in work or in args */
-typedef struct { const char *name; int32_t n_param; ManParam *param; int64_t grid[3], block[3], shared_bytes, dyn_shared_bytes, local_bytes; } ManKernel;
+/* ---- manifest (manifest.c): what a binary needs to be run, parsed from the JSON that codegen writes (codegen.h) ----
+ */
 typedef struct {
-  const char *target, *entry; int32_t sm;
-  int32_t n_args; ManBuffer *arg; int32_t n_work; ManBuffer *work; int32_t n_kernels; ManKernel *kernel;
+  const char *name, *dtype;
+  int32_t ndim;
+  int64_t *shape;
+  int64_t bytes;
+  bool read_only;
+} ManBuffer;
+typedef struct {
+  bool work;
+  int32_t index;
+  bool read_only;
+} ManParam; /* index counts in work or in args */
+typedef struct {
+  const char *name;
+  int32_t n_param;
+  ManParam *param;
+  int64_t grid[3], block[3], shared_bytes, dyn_shared_bytes, local_bytes;
+} ManKernel;
+typedef struct {
+  const char *target, *entry;
+  int32_t sm;
+  int32_t n_args;
+  ManBuffer *arg;
+  int32_t n_work;
+  ManBuffer *work;
+  int32_t n_kernels;
+  ManKernel *kernel;
 } Manifest;
 const Manifest *man_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */
 
@@ -20,32 +42,39 @@ typedef enum { DEV_CPU = 1, DEV_CUDA = 2, DEV_OPENCL = 4 } DevType; /* DLPack co
 typedef struct Device Device;
 typedef struct DevModule DevModule; /* loaded code */
 typedef struct {
-  char name[128]; int32_t sm, multiprocessors, warp_size, max_threads_per_block; int64_t max_shared_per_block, max_shared_optin, total_bytes, l2_bytes;
+  char name[128];
+  int32_t sm, multiprocessors, warp_size, max_threads_per_block;
+  int64_t max_shared_per_block, max_shared_optin, total_bytes, l2_bytes;
   int32_t clock_khz, driver_version, max_dims[3];
 } DevInfo;
 bool dev_exists(DevType t, int id, char *why, size_t n); /* never raises; why: what was looked for and where */
-bool dev_query(DevType t, int id, DevInfo *out);         /* facts without opening the device (no GPU context); never raises; false: there is none */
-Device *dev_open(Err *e, DevType t, int id);             /* shared per (type, id) inside a process is the caller's business; e must outlive it */
+bool dev_query(
+    DevType t, int id,
+    DevInfo *out); /* facts without opening the device (no GPU context); never raises; false: there is none */
+Device *dev_open(Err *e, DevType t,
+                 int id); /* shared per (type, id) inside a process is the caller's business; e must outlive it */
 void dev_close(Device *d);
-bool dev_lost(const Device *d);                          /* true after an error that this process cannot recover from (CUDA's sticky errors) */
+bool dev_lost(const Device *d); /* true after an error that this process cannot recover from (CUDA's sticky errors) */
 DevType dev_type(const Device *d);
 int dev_id(const Device *d);
 const DevInfo *dev_info(const Device *d);
-void *dev_alloc(Device *d, size_t bytes);                /* 256-byte aligned; raises NS_ERR_MEMORY with sizes */
+void *dev_alloc(Device *d, size_t bytes); /* 256-byte aligned; raises NS_ERR_MEMORY with sizes */
 void dev_free(Device *d, void *p);
 void dev_upload(Device *d, void *dst, const void *src, size_t n);
 void dev_download(Device *d, void *dst, const void *src, size_t n); /* waits */
 void dev_copy(Device *d, void *dst, const void *src, size_t n);
 void dev_fill(Device *d, void *dst, int byte, size_t n);
-void dev_sync(Device *d);                                /* raises NS_ERR_RUNTIME with the device's own error name */
-void dev_sync_all(Device *d);                            /* also waits for work that other libraries gave to the same context */
-/* binary: cubin (CUDA), OpenCL binary or source (OpenCL), a shared object's bytes or its path (CPU). manifest: gen_manifest's JSON. */
+void dev_sync(Device *d);     /* raises NS_ERR_RUNTIME with the device's own error name */
+void dev_sync_all(Device *d); /* also waits for work that other libraries gave to the same context */
+/* binary: cubin (CUDA), OpenCL binary or source (OpenCL), a shared object's bytes or its path (CPU). manifest:
+ * gen_manifest's JSON. */
 DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest);
 const Manifest *dev_manifest(const DevModule *m);
 void dev_unload(DevModule *m);
-int dev_module_args(const DevModule *m);                 /* number of tensor arguments */
-void dev_run(DevModule *m, void *const *args);           /* asynchronous on GPUs; allocates workspaces at first use */
-double dev_time(DevModule *m, void *const *args, int number, bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
+int dev_module_args(const DevModule *m);       /* number of tensor arguments */
+void dev_run(DevModule *m, void *const *args); /* asynchronous on GPUs; allocates workspaces at first use */
+double dev_time(DevModule *m, void *const *args, int number,
+                bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes);
 /* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). */
 typedef struct DevGraph DevGraph;

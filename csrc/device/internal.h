@@ -13,13 +13,13 @@ typedef struct {
   void (*copy)(Device *d, void *dst, const void *src, size_t n);
   void (*fill)(Device *d, void *dst, int byte, size_t n);
   void (*sync)(Device *d);
-  void (*sync_all)(Device *d); /* may be NULL: as sync */
+  void (*sync_all)(Device *d);                              /* may be NULL: as sync */
   void (*load)(DevModule *m, const void *binary, size_t n); /* sets m->code */
   void (*unload)(DevModule *m);
   void (*run)(DevModule *m, void *const *args);
   double (*time)(DevModule *m, void *const *args, int number, bool flush_l2);
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */
-  int (*graph_begin)(Device *d);        /* the four graph entries may be NULL */
+  int (*graph_begin)(Device *d); /* the four graph entries may be NULL */
   void *(*graph_end)(Device *d);
   void (*graph_launch)(Device *d, void *g);
   void (*graph_free)(Device *d, void *g);
@@ -32,20 +32,23 @@ struct Device {
   int id;
   bool lost;
   DevInfo info;
-  void *impl;      /* the back end's own data */
-  void *flush;     /* buffer written to evict caches, allocated at first use */
+  void *impl;  /* the back end's own data */
+  void *flush; /* buffer written to evict caches, allocated at first use */
   size_t flush_bytes;
 };
 
 struct DevModule {
   Device *dev;
-  Arena *arena;          /* owns the manifest and everything the back end keeps per module */
+  Arena *arena; /* owns the manifest and everything the back end keeps per module */
   const Manifest *man;
-  void **work;           /* workspaces, allocated at first run */
+  void **work; /* workspaces, allocated at first run */
   void *code;
 };
 
-struct DevGraph { Device *dev; void *impl; };
+struct DevGraph {
+  Device *dev;
+  void *impl;
+};
 
 /* Each raises if the library or the device is missing. */
 void cpu_open(Device *d);
@@ -58,8 +61,8 @@ bool opencl_probe(int id, char *why, size_t n, DevInfo *info);
 
 /* cpu_pool.c: the thread pool of CPU kernels. Threads that come late to a job are not waited for. */
 typedef struct CpuPool CpuPool;
-CpuPool *cpool_new(int n_threads);                                                             /* NULL when out of memory */
+CpuPool *cpool_new(int n_threads); /* NULL when out of memory */
 void cpool_free(CpuPool *p);
-int cpool_default_threads(void);                                                               /* environment, affinity, SMT */
-int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n);   /* NsParallel */
+int cpool_default_threads(void); /* environment, affinity, SMT */
+int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n); /* NsParallel */
 #endif

@@ -1,13 +1,18 @@
 /* The manifest: one JSON object that travels with a binary and says how to run it: arguments with type, shape and size,
  * workspaces, and the kernels in launch order with their parameters and launch sizes. The format belongs to codegen
- * (codegen.h, "format 1"); this file only reads it, because device stands below codegen's syntax. Every number is checked
- * here once, so that the back ends can trust it: a manifest may come from a file that someone edited. */
+ * (codegen.h, "format 1"); this file only reads it, because device stands below codegen's syntax. Every number is
+ * checked here once, so that the back ends can trust it: a manifest may come from a file that someone edited. */
 #include "device/device.h"
 #include <cJSON.h>
 #include <math.h>
 #include <string.h>
 
-typedef struct { Arena *a; const char *text; cJSON *root; Manifest *out; } Parse;
+typedef struct {
+  Arena *a;
+  const char *text;
+  cJSON *root;
+  Manifest *out;
+} Parse;
 
 static NS_NORETURN void bad(const Parse *p, const char *where, const char *field, const char *what) {
   err_raise(arena_err(p->a), NS_ERR_VALUE, "manifest: %s.%s %s", where, field, what);
@@ -20,7 +25,8 @@ static const cJSON *get(const Parse *p, const cJSON *o, const char *where, const
 }
 
 static int64_t integer(const Parse *p, const cJSON *v, const char *where, const char *field, int64_t lo, int64_t hi) {
-  if (!cJSON_IsNumber(v) || floor(v->valuedouble) != v->valuedouble || v->valuedouble < (double)lo || v->valuedouble > (double)hi)
+  if (!cJSON_IsNumber(v) || floor(v->valuedouble) != v->valuedouble || v->valuedouble < (double)lo ||
+      v->valuedouble > (double)hi)
     bad(p, where, field, "is not an integer in range");
   return (int64_t)v->valuedouble;
 }
@@ -47,7 +53,9 @@ static const cJSON *get_array(const Parse *p, const cJSON *o, const char *where,
   return v;
 }
 
-static bool get_bool(const cJSON *o, const char *field) { return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, field)); }
+static bool get_bool(const cJSON *o, const char *field) {
+  return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, field));
+}
 
 static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
   const cJSON *list = get_array(p, p->root, "manifest", field, n), *o;
@@ -93,7 +101,8 @@ static void parse(void *arg) {
   Parse *p = arg;
   p->root = cJSON_Parse(p->text);
   if (!cJSON_IsObject(p->root)) err_raise(arena_err(p->a), NS_ERR_VALUE, "manifest: not a JSON object: %.60s", p->text);
-  if (get_int(p, p->root, "manifest", "format", 0, 1000) != 1) bad(p, "manifest", "format", "is not 1: written by a newer version?");
+  if (get_int(p, p->root, "manifest", "format", 0, 1000) != 1)
+    bad(p, "manifest", "format", "is not 1: written by a newer version?");
   Manifest *m = p->out = arena_new_of(p->a, Manifest);
   m->target = get_str(p, p->root, "manifest", "target");
   m->entry = get_str(p, p->root, "manifest", "entry");

@@ -1,8 +1,8 @@
 /* OpenCL devices through the ICD loader, opened at run time. Devices are numbered over all platforms, GPUs first, then
  * accelerators, then CPUs (PoCL). Device memory is a cl_mem handed around as a pointer: it cannot be offset.
  *
- * The queue always records profiling times. A timed block is the span from the start of its first kernel to the end of its
- * last one, so that gaps between launches count as they do on CUDA. */
+ * The queue always records profiling times. A timed block is the span from the start of its first kernel to the end of
+ * its last one, so that gaps between launches count as they do on CUDA. */
 #include "device/internal.h"
 #include "device/opencl_api.h"
 #include <dlfcn.h>
@@ -11,17 +11,45 @@
 #include <string.h>
 
 enum { MAX_DEVICES = 64 };
-typedef struct { OpenclApi api; cl_device_id dev; cl_context ctx; cl_command_queue queue; } Opencl;
-typedef struct { cl_program prog; cl_kernel *kernel; } OpenclCode;
+typedef struct {
+  OpenclApi api;
+  cl_device_id dev;
+  cl_context ctx;
+  cl_command_queue queue;
+} Opencl;
+typedef struct {
+  cl_program prog;
+  cl_kernel *kernel;
+} OpenclCode;
 
-static const struct { cl_int code; const char *name; } ERRORS[] = {
-    {-1, "CL_DEVICE_NOT_FOUND"}, {-2, "CL_DEVICE_NOT_AVAILABLE"}, {-3, "CL_COMPILER_NOT_AVAILABLE"}, {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"},
-    {-5, "CL_OUT_OF_RESOURCES"}, {-6, "CL_OUT_OF_HOST_MEMORY"}, {-7, "CL_PROFILING_INFO_NOT_AVAILABLE"}, {-11, "CL_BUILD_PROGRAM_FAILURE"},
-    {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"}, {-30, "CL_INVALID_VALUE"}, {-33, "CL_INVALID_DEVICE"}, {-34, "CL_INVALID_CONTEXT"},
-    {-38, "CL_INVALID_MEM_OBJECT"}, {-42, "CL_INVALID_BINARY"}, {-45, "CL_INVALID_PROGRAM_EXECUTABLE"}, {-46, "CL_INVALID_KERNEL_NAME"},
-    {-48, "CL_INVALID_KERNEL"}, {-49, "CL_INVALID_ARG_INDEX"}, {-51, "CL_INVALID_ARG_SIZE"}, {-52, "CL_INVALID_KERNEL_ARGS"},
-    {-54, "CL_INVALID_WORK_GROUP_SIZE"}, {-55, "CL_INVALID_WORK_ITEM_SIZE"}, {-61, "CL_INVALID_BUFFER_SIZE"}, {-63, "CL_INVALID_GLOBAL_WORK_SIZE"},
-    {-1001, "no OpenCL platform installed"}};
+static const struct {
+  cl_int code;
+  const char *name;
+} ERRORS[] = {{-1, "CL_DEVICE_NOT_FOUND"},
+              {-2, "CL_DEVICE_NOT_AVAILABLE"},
+              {-3, "CL_COMPILER_NOT_AVAILABLE"},
+              {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"},
+              {-5, "CL_OUT_OF_RESOURCES"},
+              {-6, "CL_OUT_OF_HOST_MEMORY"},
+              {-7, "CL_PROFILING_INFO_NOT_AVAILABLE"},
+              {-11, "CL_BUILD_PROGRAM_FAILURE"},
+              {-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"},
+              {-30, "CL_INVALID_VALUE"},
+              {-33, "CL_INVALID_DEVICE"},
+              {-34, "CL_INVALID_CONTEXT"},
+              {-38, "CL_INVALID_MEM_OBJECT"},
+              {-42, "CL_INVALID_BINARY"},
+              {-45, "CL_INVALID_PROGRAM_EXECUTABLE"},
+              {-46, "CL_INVALID_KERNEL_NAME"},
+              {-48, "CL_INVALID_KERNEL"},
+              {-49, "CL_INVALID_ARG_INDEX"},
+              {-51, "CL_INVALID_ARG_SIZE"},
+              {-52, "CL_INVALID_KERNEL_ARGS"},
+              {-54, "CL_INVALID_WORK_GROUP_SIZE"},
+              {-55, "CL_INVALID_WORK_ITEM_SIZE"},
+              {-61, "CL_INVALID_BUFFER_SIZE"},
+              {-63, "CL_INVALID_GLOBAL_WORK_SIZE"},
+              {-1001, "no OpenCL platform installed"}};
 
 static const char *error_name(cl_int r) {
   for (int i = 0; i < NS_COUNT(ERRORS); i++)
@@ -30,7 +58,10 @@ static const char *error_name(cl_int r) {
 }
 
 static bool load_api(OpenclApi *api, char *why, size_t n) {
-  static const struct { size_t at; const char *symbol; } TABLE[] = {
+  static const struct {
+    size_t at;
+    const char *symbol;
+  } TABLE[] = {
 #define ROW(ret, field, symbol, params) {offsetof(OpenclApi, field), symbol},
       OPENCL_FUNCS(ROW)
 #undef ROW
@@ -99,7 +130,10 @@ bool opencl_probe(int id, char *why, size_t n, DevInfo *info) {
   if (!load_api(&api, why, n)) return false;
   int count = list_devices(&api, all);
   if (id < 0 || id >= count)
-    snprintf(why, n, "opencl(%d) does not exist: the loader sees %d device(s); `clinfo -l` lists them, the package pocl-opencl-icd adds one that runs on the CPU", id, count);
+    snprintf(why, n,
+             "opencl(%d) does not exist: the loader sees %d device(s); `clinfo -l` lists them, the package "
+             "pocl-opencl-icd adds one that runs on the CPU",
+             id, count);
   bool ok = id >= 0 && id < count;
   if (ok && info) facts(&api, all[id], info);
   return ok;
@@ -107,13 +141,14 @@ bool opencl_probe(int id, char *why, size_t n, DevInfo *info) {
 
 static void failed(Device *d, cl_int r, const char *what) {
   if (r == -2 || r == -34) d->lost = true;
-  err_raise(d->err, r == -4 || r == -6 ? NS_ERR_MEMORY : NS_ERR_RUNTIME, "opencl(%d): %s failed: %s (%d)", d->id, what, error_name(r), r);
+  err_raise(d->err, r == -4 || r == -6 ? NS_ERR_MEMORY : NS_ERR_RUNTIME, "opencl(%d): %s failed: %s (%d)", d->id, what,
+            error_name(r), r);
 }
 
-#define TRY(d, call, what) \
-  do { \
-    cl_int try_r = (call); \
-    if (try_r) failed((d), try_r, (what)); \
+#define TRY(d, call, what)                                                                                             \
+  do {                                                                                                                 \
+    cl_int try_r = (call);                                                                                             \
+    if (try_r) failed((d), try_r, (what));                                                                             \
   } while (0)
 
 /* ---- memory ---- */
@@ -142,13 +177,19 @@ static void cl_upload(Device *d, void *dst, const void *src, size_t n) {
 
 static void cl_download(Device *d, void *dst, const void *src, size_t n) {
   Opencl *c = d->impl;
-  union { const void *in; cl_mem out; } u = {src};
+  union {
+    const void *in;
+    cl_mem out;
+  } u = {src};
   TRY(d, c->api.read(c->queue, u.out, CL_YES, 0, n, dst, 0, NULL, NULL), "copying from the device");
 }
 
 static void cl_copy(Device *d, void *dst, const void *src, size_t n) {
   Opencl *c = d->impl;
-  union { const void *in; cl_mem out; } u = {src};
+  union {
+    const void *in;
+    cl_mem out;
+  } u = {src};
   TRY(d, c->api.copy(c->queue, u.out, dst, 0, 0, n, 0, NULL, NULL), "copying on the device");
 }
 
@@ -170,7 +211,8 @@ static void build_program(Device *d, Opencl *c, cl_program prog) {
     snprintf(log, sizeof log, "%s", full);
     free(full);
   }
-  err_raise(d->err, NS_ERR_RUNTIME, "opencl(%d): the driver's compiler failed: %s (%d)\n%s", d->id, error_name(r), r, log);
+  err_raise(d->err, NS_ERR_RUNTIME, "opencl(%d): the driver's compiler failed: %s (%d)\n%s", d->id, error_name(r), r,
+            log);
 }
 
 static void release(Opencl *c, DevModule *m) {
@@ -241,7 +283,8 @@ static void launch_all(DevModule *m, void *const *args, cl_event *first, cl_even
       void *const p = k->param[j].work ? m->work[k->param[j].index] : args[k->param[j].index];
       TRY(m->dev, c->api.kernel_arg(code->kernel[i], n++, sizeof p, &p), k->name);
     }
-    if (k->dyn_shared_bytes > 0) TRY(m->dev, c->api.kernel_arg(code->kernel[i], n++, (size_t)k->dyn_shared_bytes, NULL), k->name);
+    if (k->dyn_shared_bytes > 0)
+      TRY(m->dev, c->api.kernel_arg(code->kernel[i], n++, (size_t)k->dyn_shared_bytes, NULL), k->name);
     cl_event *e = i == 0 && first ? first : i == m->man->n_kernels - 1 && last ? last : NULL;
     TRY(m->dev, c->api.launch(c->queue, code->kernel[i], 3, NULL, global, local, 0, NULL, e), k->name);
   }
@@ -266,7 +309,8 @@ static void cl_regs(const DevModule *m, int kernel, int *regs, int *local_bytes,
 /* ---- timing ---- */
 static double span(Opencl *c, cl_event first, cl_event last, double wall) {
   cl_ulong b = 0, e = 0;
-  bool ok = c->api.event_info(first, CLE_START, sizeof b, &b, NULL) == 0 && c->api.event_info(last, CLE_END, sizeof e, &e, NULL) == 0 && e > b;
+  bool ok = c->api.event_info(first, CLE_START, sizeof b, &b, NULL) == 0 &&
+            c->api.event_info(last, CLE_END, sizeof e, &e, NULL) == 0 && e > b;
   return ok ? (double)(e - b) * 1e-9 : wall;
 }
 
@@ -277,8 +321,10 @@ static double time_block(DevModule *m, void *const *args, int number) {
   double t = clock_now();
   for (int i = 0; i < number; i++) {
     bool want_last = i == number - 1 && (kernels > 1 || number > 1);
-    if (kernels == 1) launch_all(m, args, i == 0 ? &first : want_last ? &last : NULL, NULL);
-    else launch_all(m, args, i == 0 ? &first : NULL, want_last ? &last : NULL);
+    if (kernels == 1)
+      launch_all(m, args, i == 0 ? &first : want_last ? &last : NULL, NULL);
+    else
+      launch_all(m, args, i == 0 ? &first : NULL, want_last ? &last : NULL);
   }
   cl_int r = c->api.finish(c->queue);
   t = clock_now() - t;
@@ -307,9 +353,19 @@ static void cl_close(Device *d) {
   free(c);
 }
 
-static const DevOps OPENCL_OPS = {
-    .close = cl_close, .alloc = cl_alloc, .free = cl_free, .upload = cl_upload, .download = cl_download, .copy = cl_copy,
-    .fill = cl_fill, .sync = cl_sync, .load = cl_load, .unload = cl_unload, .run = cl_run, .time = cl_time, .regs = cl_regs};
+static const DevOps OPENCL_OPS = {.close = cl_close,
+                                  .alloc = cl_alloc,
+                                  .free = cl_free,
+                                  .upload = cl_upload,
+                                  .download = cl_download,
+                                  .copy = cl_copy,
+                                  .fill = cl_fill,
+                                  .sync = cl_sync,
+                                  .load = cl_load,
+                                  .unload = cl_unload,
+                                  .run = cl_run,
+                                  .time = cl_time,
+                                  .regs = cl_regs};
 
 static void open_context(void *arg) {
   Device *d = arg;
@@ -318,7 +374,8 @@ static void open_context(void *arg) {
   cl_int r = 0;
   int n = list_devices(&c->api, all);
   if (d->id >= n)
-    err_raise(d->err, NS_ERR_RUNTIME, "opencl(%d) does not exist: the loader sees %d device(s); `clinfo -l` lists them", d->id, n);
+    err_raise(d->err, NS_ERR_RUNTIME, "opencl(%d) does not exist: the loader sees %d device(s); `clinfo -l` lists them",
+              d->id, n);
   c->dev = all[d->id];
   c->ctx = c->api.context_new(NULL, 1, &c->dev, NULL, NULL, &r);
   if (r) failed(d, r, "creating a context");

@@ -1,6 +1,6 @@
-/* The worker process. It waits for requests, runs one candidate at a time and answers; it runs no Python beyond the few lines
- * that started it. Whatever a candidate does to this process (a crash, an endless loop, a broken GPU context) the tuner
- * survives: it sees the socket close or the deadline pass, and starts another worker.
+/* The worker process. It waits for requests, runs one candidate at a time and answers; it runs no Python beyond the few
+ * lines that started it. Whatever a candidate does to this process (a crash, an endless loop, a broken GPU context) the
+ * tuner survives: it sees the socket close or the deadline pass, and starts another worker.
  *
  * A second thread watches the socket and the parent: when the tuner is gone, for whatever reason, it kills the whole
  * process group, so that even an endless kernel does not outlive the tuner. */
@@ -15,10 +15,24 @@
 #include <unistd.h>
 
 enum { GUARD = 4096 }; /* bytes behind each output that a kernel must leave alone */
-typedef struct { bool used; MsgTask desc; char *map; void *buf[MSR_MAX_ARGS]; char error[MSR_MSG]; } Slot;
-typedef struct { Err e; int sock; Device *dev; Slot slot[MSR_SLOTS]; } Session;
+typedef struct {
+  bool used;
+  MsgTask desc;
+  char *map;
+  void *buf[MSR_MAX_ARGS];
+  char error[MSR_MSG];
+} Slot;
+typedef struct {
+  Err e;
+  int sock;
+  Device *dev;
+  Slot slot[MSR_SLOTS];
+} Session;
 
-typedef struct { int sock; pid_t parent; } Watch;
+typedef struct {
+  int sock;
+  pid_t parent;
+} Watch;
 
 static void *watch_parent(void *arg) {
   Watch w = *(Watch *)arg;
@@ -41,16 +55,23 @@ static void slot_clear(Session *c, Slot *s) {
   memset(s, 0, sizeof *s);
 }
 
-static size_t room(const MsgArg *a) { return (size_t)a->bytes + (a->is_output ? GUARD : 0); }
+static size_t room(const MsgArg *a) {
+  return (size_t)a->bytes + (a->is_output ? GUARD : 0);
+}
 
-typedef struct { Session *c; Slot *s; } Fill;
+typedef struct {
+  Session *c;
+  Slot *s;
+} Fill;
 static void fill_slot(void *arg) {
   Fill *f = arg;
   for (int i = 0; i < f->s->desc.n_args; i++) {
     const MsgArg *a = &f->s->desc.arg[i];
     if (!f->s->buf[i]) f->s->buf[i] = dev_alloc(f->c->dev, room(a));
-    if (!a->is_output && a->has_data) dev_upload(f->c->dev, f->s->buf[i], f->s->map + a->offset, (size_t)a->bytes);
-    else if (!a->is_output) dev_fill(f->c->dev, f->s->buf[i], 0, room(a));
+    if (!a->is_output && a->has_data)
+      dev_upload(f->c->dev, f->s->buf[i], f->s->map + a->offset, (size_t)a->bytes);
+    else if (!a->is_output)
+      dev_fill(f->c->dev, f->s->buf[i], 0, room(a));
   }
   dev_sync(f->c->dev);
 }
@@ -62,7 +83,8 @@ static void take_task(Session *c, const MsgTask *t, int fd) {
   s->used = true;
   s->map = memfile_map(fd, (size_t)t->total);
   if (!s->map) {
-    snprintf(s->error, sizeof s->error, "cannot map the task's data (%llu bytes): out of memory", (unsigned long long)t->total);
+    snprintf(s->error, sizeof s->error, "cannot map the task's data (%llu bytes): out of memory",
+             (unsigned long long)t->total);
     return;
   }
   Fill f = {c, s};
@@ -79,15 +101,25 @@ static void take_task(Session *c, const MsgTask *t, int fd) {
 }
 
 /* ---- one candidate ---- */
-typedef struct { Session *c; const MsgRun *q; const char *binary, *manifest; RunResult *r; DevModule *m; Arena *a; double start; MeasureError stage; } Run;
+typedef struct {
+  Session *c;
+  const MsgRun *q;
+  const char *binary, *manifest;
+  RunResult *r;
+  DevModule *m;
+  Arena *a;
+  double start;
+  MeasureError stage;
+} Run;
 
 static void check_arguments(Run *x, const Slot *s) {
   const Manifest *man = dev_manifest(x->m);
-  if (man->n_args != s->desc.n_args) err_raise(&x->c->e, NS_ERR_VALUE, "the program has %d arguments, the task %d", man->n_args, s->desc.n_args);
+  if (man->n_args != s->desc.n_args)
+    err_raise(&x->c->e, NS_ERR_VALUE, "the program has %d arguments, the task %d", man->n_args, s->desc.n_args);
   for (int i = 0; i < man->n_args; i++)
     if ((uint64_t)man->arg[i].bytes != s->desc.arg[i].bytes)
-      err_raise(&x->c->e, NS_ERR_VALUE, "argument %d (%s) has %lld bytes in the program, %llu in the task", i, man->arg[i].name,
-                (long long)man->arg[i].bytes, (unsigned long long)s->desc.arg[i].bytes);
+      err_raise(&x->c->e, NS_ERR_VALUE, "argument %d (%s) has %lld bytes in the program, %llu in the task", i,
+                man->arg[i].name, (long long)man->arg[i].bytes, (unsigned long long)s->desc.arg[i].bytes);
 }
 
 static void wrong(Run *x, const char *fmt, int i, double d) {
@@ -130,7 +162,9 @@ static void run_body(void *arg) {
   dev_sync(d);
 }
 
-static void unload_body(void *m) { dev_unload(m); }
+static void unload_body(void *m) {
+  dev_unload(m);
+}
 
 static void answer_run(Session *c, const MsgRun *q, int fd) {
   MsgResult out = {.dying = 0};
@@ -161,7 +195,10 @@ static void answer_run(Session *c, const MsgRun *q, int fd) {
   if (out.dying) _exit(0); /* a lost GPU context can only be left by leaving the process */
 }
 
-typedef struct { Session *c; int type, id; } Open;
+typedef struct {
+  Session *c;
+  int type, id;
+} Open;
 static void open_body(void *arg) {
   Open *o = arg;
   o->c->dev = dev_open(&o->c->e, (DevType)o->type, o->id);
@@ -172,7 +209,8 @@ static void measure_loop(Session *c, int dev_type, int dev_id) {
   int fd = -1;
   Open o = {c, dev_type, dev_id};
   MsgReady ready = {.ok = 1};
-  if (err_try(&c->e, open_body, &o) == NS_OK) ready.info = *dev_info(c->dev);
+  if (err_try(&c->e, open_body, &o) == NS_OK)
+    ready.info = *dev_info(c->dev);
   else {
     ready.ok = 0;
     snprintf(ready.msg, sizeof ready.msg, "%.500s", c->e.msg);
@@ -182,14 +220,21 @@ static void measure_loop(Session *c, int dev_type, int dev_id) {
   while (proto_recv(c->sock, &type, &b, &fd, 1e18, NULL) == RECV_OK) {
     int32_t slot = type == MSG_TASK ? b.task.slot : b.run.slot;
     if ((type != MSG_TASK && type != MSG_RUN) || slot < 0 || slot >= MSR_SLOTS) return;
-    if (type == MSG_TASK) take_task(c, &b.task, fd);
-    else answer_run(c, &b.run, fd);
+    if (type == MSG_TASK)
+      take_task(c, &b.task, fd);
+    else
+      answer_run(c, &b.run, fd);
     if (fd >= 0) close(fd);
   }
 }
 
 /* ---- compiling ---- */
-typedef struct { Arena *a; const MsgCompile *q; const char *source; Binary out; } Compile;
+typedef struct {
+  Arena *a;
+  const MsgCompile *q;
+  const char *source;
+  Binary out;
+} Compile;
 static void compile_body(void *arg) {
   Compile *x = arg;
   BuildOptions o = {x->q->timeout_s, x->q->default_cache ? NULL : x->q->cache_dir, NULL};
@@ -202,13 +247,16 @@ static void answer_compile(Session *c, const MsgCompile *q, int fd) {
   char *source = memfile_map(fd, n);
   int bin = -1;
   Compile x = {NULL, q, source, {0}};
-  if (!source) snprintf(out.msg, sizeof out.msg, "cannot map the source: out of memory");
+  if (!source)
+    snprintf(out.msg, sizeof out.msg, "cannot map the source: out of memory");
   else {
     x.a = arena_new(&c->e);
     ErrCode r = err_try(&c->e, compile_body, &x);
     if (r == NS_OK) bin = memfile_new((const void *const *)&x.out.data, &x.out.n, 1);
-    if (bin >= 0) out = (MsgBinary){ME_OK, x.out.cached, x.out.n, x.out.seconds, ""};
-    else snprintf(out.msg, sizeof out.msg, "%.500s", r == NS_OK ? "out of memory passing on a program" : c->e.msg);
+    if (bin >= 0)
+      out = (MsgBinary){ME_OK, x.out.cached, x.out.n, x.out.seconds, ""};
+    else
+      snprintf(out.msg, sizeof out.msg, "%.500s", r == NS_OK ? "out of memory passing on a program" : c->e.msg);
     munmap(source, n);
   }
   proto_send(c->sock, MSG_BINARY, &out, sizeof out, bin);
@@ -228,7 +276,8 @@ static void compile_loop(Session *c) {
   }
 }
 
-__attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type, int dev_id) {
+__attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type,
+                                                                 int dev_id) {
   static Session child; /* the only object of this process */
   Watch w = {sock, (pid_t)parent};
   pthread_t t;
@@ -237,13 +286,15 @@ __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int s
   if (getppid() != w.parent || pthread_create(&t, NULL, watch_parent, &w) != 0) return 1;
   err_init(&child.e);
   child.sock = sock;
-  if (kind == 'c') compile_loop(&child);
-  else measure_loop(&child, dev_type, dev_id);
+  if (kind == 'c')
+    compile_loop(&child);
+  else
+    measure_loop(&child, dev_type, dev_id);
   _exit(0); /* no destructors: a driver's may hang on a broken context */
 }
 
 int worker_main_if_asked(int argc, char **argv) {
   if (argc < 7 || strcmp(argv[1], "--nestsmith-worker") != 0) return -1;
-  return nestsmith_worker_main(argv[2][0], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10), (int)strtol(argv[5], NULL, 10),
-                               (int)strtol(argv[6], NULL, 10));
+  return nestsmith_worker_main(argv[2][0], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10),
+                               (int)strtol(argv[5], NULL, 10), (int)strtol(argv[6], NULL, 10));
 }

@@ -1,7 +1,7 @@
-/* Is an output right? A schedule reorders sums, so floating-point outputs differ from the reference by rounding. The allowed
- * difference of an element is tolerance(dtype) * (|want| + rms(want)): the second term covers elements that are small
- * because large terms cancelled. A missing or doubled term moves an element by about rms / sqrt(length of the sum), far
- * above the tolerance for sums up to a hundred thousand terms. Integers have to be equal. */
+/* Is an output right? A schedule reorders sums, so floating-point outputs differ from the reference by rounding. The
+ * allowed difference of an element is tolerance(dtype) * (|want| + rms(want)): the second term covers elements that are
+ * small because large terms cancelled. A missing or doubled term moves an element by about rms / sqrt(length of the
+ * sum), far above the tolerance for sums up to a hundred thousand terms. Integers have to be equal. */
 #include "measure/measure.h"
 #include <float.h>
 #include <math.h>
@@ -19,9 +19,15 @@ static float half_to_float(uint16_t h) {
   return f;
 }
 
-static double at_f32(const void *p, size_t i) { return (double)((const float *)p)[i]; }
-static double at_f64(const void *p, size_t i) { return ((const double *)p)[i]; }
-static double at_f16(const void *p, size_t i) { return (double)half_to_float(((const uint16_t *)p)[i]); }
+static double at_f32(const void *p, size_t i) {
+  return (double)((const float *)p)[i];
+}
+static double at_f64(const void *p, size_t i) {
+  return ((const double *)p)[i];
+}
+static double at_f16(const void *p, size_t i) {
+  return (double)half_to_float(((const uint16_t *)p)[i]);
+}
 static double at_bf16(const void *p, size_t i) {
   uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
   float f;
@@ -29,8 +35,15 @@ static double at_bf16(const void *p, size_t i) {
   return (double)f;
 }
 
-static const struct { const char *dtype; size_t size; double tolerance; double (*at)(const void *, size_t); } FLOATS[] = {
-    {"float32", 4, 1e-3, at_f32}, {"float64", 8, 1e-9, at_f64}, {"float16", 2, 2e-2, at_f16}, {"bfloat16", 2, 6e-2, at_bf16}};
+static const struct {
+  const char *dtype;
+  size_t size;
+  double tolerance;
+  double (*at)(const void *, size_t);
+} FLOATS[] = {{"float32", 4, 1e-3, at_f32},
+              {"float64", 8, 1e-9, at_f64},
+              {"float16", 2, 2e-2, at_f16},
+              {"bfloat16", 2, 6e-2, at_bf16}};
 
 double outputs_differ(const char *dtype, const void *got, const void *want, size_t bytes) {
   int k = 0;

@@ -6,61 +6,94 @@
 #define NS_MEASURE_H
 #include "build/build.h"
 #include "device/device.h"
-typedef enum { ME_OK, ME_INSTANTIATION, ME_COMPILE_HOST, ME_COMPILE_DEVICE, ME_RUNTIME_DEVICE, ME_WRONG_ANSWER, ME_BUILD_TIMEOUT,
-               ME_RUN_TIMEOUT, ME_UNKNOWN } MeasureError; /* 02 §5.7 */
+typedef enum {
+  ME_OK,
+  ME_INSTANTIATION,
+  ME_COMPILE_HOST,
+  ME_COMPILE_DEVICE,
+  ME_RUNTIME_DEVICE,
+  ME_WRONG_ANSWER,
+  ME_BUILD_TIMEOUT,
+  ME_RUN_TIMEOUT,
+  ME_UNKNOWN
+} MeasureError; /* 02 §5.7 */
 enum { MSR_MAX_COSTS = 32, MSR_MSG = 512, MSR_MAX_ARGS = 48, MSR_SLOTS = 4 };
 
 /* ---- timing policy (timing.c) ---- */
 typedef struct {
-  int number, repeat, min_repeat_ms; double timeout_s; bool flush; bool check; /* check: compare with the reference output */
+  int number, repeat, min_repeat_ms;
+  double timeout_s;
+  bool flush;
+  bool check;        /* check: compare with the reference output */
   double stop_above; /* seconds; a candidate whose quick time is above this is not timed in full. 0: every one is */
-  bool strict;       /* no quick stage: for each of `repeat` costs blocks of `number` runs are added up until min_repeat_ms */
+  bool strict; /* no quick stage: for each of `repeat` costs blocks of `number` runs are added up until min_repeat_ms */
 } RunPolicy;
 typedef struct {
-  MeasureError error; int n_costs; double cost[MSR_MAX_COSTS]; double quick; /* quick: median of the quick stage; 0 if there was none */
-  double seconds; bool full; int runs, regs, local_bytes, shared_bytes; double max_error; /* largest difference to the reference, scaled */
+  MeasureError error;
+  int n_costs;
+  double cost[MSR_MAX_COSTS];
+  double quick; /* quick: median of the quick stage; 0 if there was none */
+  double seconds;
+  bool full;
+  int runs, regs, local_bytes, shared_bytes;
+  double max_error;             /* largest difference to the reference, scaled */
   char cause[24], msg[MSR_MSG]; /* cause: one of the fixed list in cause.c; "" when all is well */
 } RunResult;
-/* Warm-up, then the policy's stages on the loaded module; fills costs, quick, full, runs. Raises what the device raises. */
+/* Warm-up, then the policy's stages on the loaded module; fills costs, quick, full, runs. Raises what the device
+ * raises. */
 void time_policy(DevModule *m, void *const *args, const RunPolicy *p, double deadline, RunResult *out);
-/* One cost per repeat, as time_evaluator: blocks are added up until min_repeat_ms. zero_limit: give up after that many blocks of zero time. */
-void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit, bool flush, double *costs);
+/* One cost per repeat, as time_evaluator: blocks are added up until min_repeat_ms. zero_limit: give up after that many
+ * blocks of zero time. */
+void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit,
+                  bool flush, double *costs);
 
 /* ---- comparing outputs (compare.c) ---- */
-/* Largest |got - want| / (tolerance of dtype * (|want| + rms(want))); <= 1 is equal. Integers must be equal. NaN equals NaN only. */
+/* Largest |got - want| / (tolerance of dtype * (|want| + rms(want))); <= 1 is equal. Integers must be equal. NaN equals
+ * NaN only. */
 double outputs_differ(const char *dtype, const void *got, const void *want, size_t bytes);
 
 /* ---- what went wrong (cause.c) ---- */
-const char *cause_of(MeasureError e, const char *msg); /* spec 05 §2.8: shared-memory-limit, compiler-error, illegal-address, ... */
-const char *measure_error_name(MeasureError e);        /* NoError, InstantiationError, ... */
+const char *cause_of(MeasureError e,
+                     const char *msg); /* spec 05 §2.8: shared-memory-limit, compiler-error, illegal-address, ... */
+const char *measure_error_name(MeasureError e); /* NoError, InstantiationError, ... */
 
 /* ---- the data of a task: inputs as the host made them, expected outputs; in shared memory, made once ---- */
 typedef struct TaskData TaskData;
 /* data[i] == NULL: uninitialised input, or an output that is not compared. dtype: float32, int8, ... */
-TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output, const char *const *dtype);
+TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output,
+                        const char *const *dtype);
 void task_data_free(TaskData *t);
 
 /* ---- the measuring worker (worker.c) ---- */
 typedef struct Worker Worker;
-Worker *worker_start(Err *e, DevType t, int id);     /* starts the process and waits until it has the device; raises if the device is missing */
-void worker_stop(Worker *w);                         /* never leaves a process behind; NULL is allowed */
+Worker *
+worker_start(Err *e, DevType t,
+             int id);        /* starts the process and waits until it has the device; raises if the device is missing */
+void worker_stop(Worker *w); /* never leaves a process behind; NULL is allowed */
 const DevInfo *worker_info(const Worker *w);
-int worker_pid(const Worker *w);                     /* 0 while there is none */
-void worker_stop_flag(Worker *w, const volatile int *flag);                 /* nonzero ends a worker_run within 0.1 s */
-void worker_task(Worker *w, int slot, const TaskData *t); /* slot < MSR_SLOTS; t must live as long as it is in the slot; sent on demand */
-RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const char *manifest, const RunPolicy *p); /* never raises */
+int worker_pid(const Worker *w);                            /* 0 while there is none */
+void worker_stop_flag(Worker *w, const volatile int *flag); /* nonzero ends a worker_run within 0.1 s */
+void worker_task(Worker *w, int slot,
+                 const TaskData *t); /* slot < MSR_SLOTS; t must live as long as it is in the slot; sent on demand */
+RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const char *manifest,
+                     const RunPolicy *p); /* never raises */
 
 /* ---- the compile worker: NVRTC under a hard deadline (worker.c) ---- */
 typedef struct Compiler Compiler;
-Compiler *compiler_start(Err *e);                    /* the process starts at the first job */
+Compiler *compiler_start(Err *e); /* the process starts at the first job */
 void compiler_stop(Compiler *c);
 void compiler_stop_flag(Compiler *c, const volatile int *flag);
-/* ME_OK and *out (memory in a), or ME_COMPILE_HOST, ME_BUILD_TIMEOUT with msg. CPU targets compile in the calling thread. Never raises. */
-MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out, char msg[MSR_MSG]);
+/* ME_OK and *out (memory in a), or ME_COMPILE_HOST, ME_BUILD_TIMEOUT with msg. CPU targets compile in the calling
+ * thread. Never raises. */
+MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o,
+                          Binary *out, char msg[MSR_MSG]);
 
 /* ---- the child's side (child.c) ---- */
-/* Entry of the worker process: kind 'm' measures, 'c' compiles. Returns when the parent is gone. Exported from the extension
- * module and called through ctypes by nestsmith/exec/worker.py, so that a worker runs no Python of the user. */
+/* Entry of the worker process: kind 'm' measures, 'c' compiles. Returns when the parent is gone. Exported from the
+ * extension module and called through ctypes by nestsmith/exec/worker.py, so that a worker runs no Python of the user.
+ */
 int nestsmith_worker_main(int kind, int sock, int parent, int dev_type, int dev_id);
-int worker_main_if_asked(int argc, char **argv);     /* for statically linked programs: -1, or the exit status of the worker that argv asks for */
+int worker_main_if_asked(
+    int argc,
+    char **argv); /* for statically linked programs: -1, or the exit status of the worker that argv asks for */
 #endif

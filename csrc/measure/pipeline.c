@@ -1,7 +1,8 @@
-/* Three queues (to compile, to run, done) under one lock, compile threads and one measuring thread. Threads never raise: each
- * has its own Err, and every failure becomes the result of its candidate.
+/* Three queues (to compile, to run, done) under one lock, compile threads and one measuring thread. Threads never
+ * raise: each has its own Err, and every failure becomes the result of its candidate.
  *
- * On a CPU target compiling would disturb measuring, so the measuring thread waits until no compile is queued or running. */
+ * On a CPU target compiling would disturb measuring, so the measuring thread waits until no compile is queued or
+ * running. */
 #include "measure/pipeline.h"
 #include <errno.h>
 #include <pthread.h>
@@ -19,9 +20,22 @@ typedef struct Job {
   RunPolicy policy;
   PipeResult res;
 } Job;
-typedef struct { Job *head, *tail; int n; } Queue;
-typedef struct { TaskData *data; double stop_above; } Task;
-typedef struct { Pipeline *p; Compiler *c; Err e; Arena *a; pthread_t thread; bool started; } Lane;
+typedef struct {
+  Job *head, *tail;
+  int n;
+} Queue;
+typedef struct {
+  TaskData *data;
+  double stop_above;
+} Task;
+typedef struct {
+  Pipeline *p;
+  Compiler *c;
+  Err e;
+  Arena *a;
+  pthread_t thread;
+  bool started;
+} Lane;
 
 struct Pipeline {
   pthread_mutex_t lock;
@@ -34,7 +48,7 @@ struct Pipeline {
   char *cache_dir, *cc;
   Task *task;
   int n_tasks, cap_tasks;
-  int slot_task[MSR_SLOTS];   /* which task is in which slot of the worker, and when it was used */
+  int slot_task[MSR_SLOTS]; /* which task is in which slot of the worker, and when it was used */
   int64_t slot_used[MSR_SLOTS], tick;
   Worker *worker;
   pthread_t runner;
@@ -45,8 +59,10 @@ struct Pipeline {
 
 static void put(Queue *q, Job *j) {
   j->next = NULL;
-  if (q->tail) q->tail->next = j;
-  else q->head = j;
+  if (q->tail)
+    q->tail->next = j;
+  else
+    q->head = j;
   q->tail = j;
   q->n++;
 }
@@ -135,7 +151,9 @@ static int slot_of(Pipeline *p, int task) {
   return best;
 }
 
-static bool quiet(const Pipeline *p) { return p->target.kind != TG_CPU || (p->to_compile.n == 0 && p->compiling == 0); }
+static bool quiet(const Pipeline *p) {
+  return p->target.kind != TG_CPU || (p->to_compile.n == 0 && p->compiling == 0);
+}
 
 static void *runner_main(void *arg) {
   Pipeline *p = arg;
@@ -161,9 +179,17 @@ static void *runner_main(void *arg) {
 }
 
 /* ---- face ---- */
-static char *copy_text(const char *s) { return s ? strdup(s) : NULL; }
+static char *copy_text(const char *s) {
+  return s ? strdup(s) : NULL;
+}
 
-typedef struct { Pipeline *p; Err *e; DevType d; int id; const PipeOptions *o; } New;
+typedef struct {
+  Pipeline *p;
+  Err *e;
+  DevType d;
+  int id;
+  const PipeOptions *o;
+} New;
 
 static void lane_body(void *arg) {
   Lane *l = arg;
@@ -185,7 +211,8 @@ static void new_body(void *arg) {
   }
   bool ok = pthread_create(&p->runner, NULL, runner_main, p) == 0;
   p->runner_started = ok;
-  for (int i = 0; ok && i < p->n_lanes; i++) ok = p->lane[i].started = pthread_create(&p->lane[i].thread, NULL, lane_main, &p->lane[i]) == 0;
+  for (int i = 0; ok && i < p->n_lanes; i++)
+    ok = p->lane[i].started = pthread_create(&p->lane[i].thread, NULL, lane_main, &p->lane[i]) == 0;
   if (!ok) err_raise(n->e, NS_ERR_RUNTIME, "cannot start the pipeline's threads: raise `ulimit -u`");
 }
 
@@ -273,8 +300,10 @@ void pipe_stop_above(Pipeline *p, int task, double seconds) {
   pthread_mutex_unlock(&p->lock);
 }
 
-void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag, const RunPolicy *policy) {
-  if (task < 0 || task >= p->n_tasks) err_raise(e, NS_ERR_VALUE, "task %d is not known to this pipeline (it has %d)", task, p->n_tasks);
+void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
+                 const RunPolicy *policy) {
+  if (task < 0 || task >= p->n_tasks)
+    err_raise(e, NS_ERR_VALUE, "task %d is not known to this pipeline (it has %d)", task, p->n_tasks);
   Job *j = calloc(1, sizeof *j);
   if (j) {
     j->source = strdup(source);
@@ -326,4 +355,6 @@ int pipe_cancel(Pipeline *p) {
   return n;
 }
 
-const DevInfo *pipe_device(const Pipeline *p) { return worker_info(p->worker); }
+const DevInfo *pipe_device(const Pipeline *p) {
+  return worker_info(p->worker);
+}

@@ -1,27 +1,38 @@
-/* pipeline: sources go in, measured results come out; compiling and measuring overlap. Compile threads (each with a compile
- * worker of its own for CUDA, a C compiler process for the CPU) feed one measuring worker. Every submitted candidate comes
- * out again exactly once, whatever happens to it, unless it is cancelled. Spec 05 §7.4-7.5, §7.10.
+/* pipeline: sources go in, measured results come out; compiling and measuring overlap. Compile threads (each with a
+ * compile worker of its own for CUDA, a C compiler process for the CPU) feed one measuring worker. Every submitted
+ * candidate comes out again exactly once, whatever happens to it, unless it is cancelled. Spec 05 §7.4-7.5, §7.10.
  */
 #ifndef NS_PIPELINE_H
 #define NS_PIPELINE_H
 #include "measure/measure.h"
 typedef struct Pipeline Pipeline;
 typedef struct {
-  int n_compile;               /* compile threads; 0: cores - 1, at least 1 */
-  double build_timeout_s;      /* 0: 15 */
-  const char *cache_dir, *cc;  /* as in BuildOptions */
+  int n_compile;              /* compile threads; 0: cores - 1, at least 1 */
+  double build_timeout_s;     /* 0: 15 */
+  const char *cache_dir, *cc; /* as in BuildOptions */
 } PipeOptions;
 /* error, costs and cause are in run, also when the compiler failed (run.seconds is then 0). */
-typedef struct { int64_t tag; int task; RunResult run; double build_seconds; bool cached; } PipeResult;
+typedef struct {
+  int64_t tag;
+  int task;
+  RunResult run;
+  double build_seconds;
+  bool cached;
+} PipeResult;
 
-Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions *o); /* o may be NULL; waits for the worker; raises if the device is missing */
-void pipe_free(Pipeline *p);                          /* ends all processes and threads, within about 0.2 s; NULL is allowed */
-int pipe_task(Pipeline *p, TaskData *t);              /* takes t over; returns the task's number */
-void pipe_stop_above(Pipeline *p, int task, double seconds); /* from now on: RunPolicy.stop_above of this task's candidates (the incumbent's quick time and a margin) */
-/* Copies everything; policy is applied as it is, except stop_above if pipe_stop_above was called for the task. Raises only when out of memory. */
-void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag, const RunPolicy *policy);
-int pipe_poll(Pipeline *p, double wait_s, PipeResult *out, int max); /* waits up to wait_s for the first; returns how many were stored, in order of completion */
-int pipe_pending(Pipeline *p);                        /* submitted and not yet returned by pipe_poll */
-int pipe_cancel(Pipeline *p);                         /* drops what has not started, returns how many; the running ones still come out */
+Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id,
+                   const PipeOptions *o); /* o may be NULL; waits for the worker; raises if the device is missing */
+void pipe_free(Pipeline *p);              /* ends all processes and threads, within about 0.2 s; NULL is allowed */
+int pipe_task(Pipeline *p, TaskData *t);  /* takes t over; returns the task's number */
+void pipe_stop_above(Pipeline *p, int task, double seconds); /* from now on: RunPolicy.stop_above of this task's
+                                                                candidates (the incumbent's quick time and a margin) */
+/* Copies everything; policy is applied as it is, except stop_above if pipe_stop_above was called for the task. Raises
+ * only when out of memory. */
+void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
+                 const RunPolicy *policy);
+int pipe_poll(Pipeline *p, double wait_s, PipeResult *out,
+              int max); /* waits up to wait_s for the first; returns how many were stored, in order of completion */
+int pipe_pending(Pipeline *p); /* submitted and not yet returned by pipe_poll */
+int pipe_cancel(Pipeline *p);  /* drops what has not started, returns how many; the running ones still come out */
 const DevInfo *pipe_device(const Pipeline *p);
 #endif

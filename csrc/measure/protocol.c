@@ -9,11 +9,17 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-typedef union { struct cmsghdr h; char space[CMSG_SPACE(sizeof(int))]; } FdNote;
+typedef union {
+  struct cmsghdr h;
+  char space[CMSG_SPACE(sizeof(int))];
+} FdNote;
 
 bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd) {
   MsgHead head = {(uint16_t)type, PROTO_VERSION, (uint32_t)n};
-  union { const void *in; void *out; } u = {body};
+  union {
+    const void *in;
+    void *out;
+  } u = {body};
   struct iovec io[2] = {{&head, sizeof head}, {u.out, n}};
   struct msghdr m = {.msg_iov = io, .msg_iovlen = 2};
   FdNote note;
@@ -44,7 +50,8 @@ static RecvStatus wait_readable(int sock, double deadline, const volatile int *s
   }
 }
 
-static const size_t SIZES[] = {0, sizeof(MsgReady), sizeof(MsgTask), sizeof(MsgRun), sizeof(MsgResult), sizeof(MsgCompile), sizeof(MsgBinary)};
+static const size_t SIZES[] = {
+    0, sizeof(MsgReady), sizeof(MsgTask), sizeof(MsgRun), sizeof(MsgResult), sizeof(MsgCompile), sizeof(MsgBinary)};
 
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop) {
   MsgHead head = {0};
@@ -60,8 +67,8 @@ RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double de
   if (k <= 0) return RECV_CLOSED;
   for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
     if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) memcpy(fd, CMSG_DATA(c), sizeof *fd);
-  bool good = k >= (ssize_t)sizeof head && head.version == PROTO_VERSION && head.type < NS_COUNT(SIZES) && head.len == SIZES[head.type] &&
-              (size_t)k == sizeof head + head.len;
+  bool good = k >= (ssize_t)sizeof head && head.version == PROTO_VERSION && head.type < NS_COUNT(SIZES) &&
+              head.len == SIZES[head.type] && (size_t)k == sizeof head + head.len;
   *type = good ? (MsgType)head.type : MSG_NONE;
   if (!good) {
     if (*fd >= 0) close(*fd);

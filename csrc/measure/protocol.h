@@ -1,29 +1,74 @@
-/* The wire between tuner and worker: one SOCK_SEQPACKET message per request and reply, fixed structs, bulk data through a
- * memory file passed along with the message. Both ends are the same binary, so there is nothing to negotiate; the version
- * only guards against a worker started from another installation. */
+/* The wire between tuner and worker: one SOCK_SEQPACKET message per request and reply, fixed structs, bulk data through
+ * a memory file passed along with the message. Both ends are the same binary, so there is nothing to negotiate; the
+ * version only guards against a worker started from another installation. */
 #ifndef NS_PROTOCOL_H
 #define NS_PROTOCOL_H
 #include "measure/measure.h"
 
 enum { PROTO_VERSION = 1 };
 typedef enum { MSG_NONE, MSG_READY, MSG_TASK, MSG_RUN, MSG_RESULT, MSG_COMPILE, MSG_BINARY } MsgType;
-typedef struct { uint16_t type, version; uint32_t len; } MsgHead;
-typedef struct { int32_t ok; char msg[MSR_MSG]; DevInfo info; } MsgReady;
-typedef struct { uint64_t bytes, offset; int32_t has_data, is_output; char dtype[16]; } MsgArg;
-typedef struct { int32_t slot, n_args; uint64_t total; MsgArg arg[MSR_MAX_ARGS]; } MsgTask;
-typedef struct { int32_t slot; RunPolicy policy; uint64_t n_binary, n_manifest; } MsgRun;
-typedef struct { RunResult r; int32_t dying; } MsgResult; /* dying: the worker ends after this message */
-typedef struct { Target target; uint64_t n_source; double timeout_s; char cache_dir[1024]; int32_t default_cache; } MsgCompile;
-typedef struct { int32_t code; int32_t cached; uint64_t n; double seconds; char msg[MSR_MSG]; } MsgBinary;
-typedef union { MsgReady ready; MsgTask task; MsgRun run; MsgResult result; MsgCompile compile; MsgBinary binary; } MsgBody;
+typedef struct {
+  uint16_t type, version;
+  uint32_t len;
+} MsgHead;
+typedef struct {
+  int32_t ok;
+  char msg[MSR_MSG];
+  DevInfo info;
+} MsgReady;
+typedef struct {
+  uint64_t bytes, offset;
+  int32_t has_data, is_output;
+  char dtype[16];
+} MsgArg;
+typedef struct {
+  int32_t slot, n_args;
+  uint64_t total;
+  MsgArg arg[MSR_MAX_ARGS];
+} MsgTask;
+typedef struct {
+  int32_t slot;
+  RunPolicy policy;
+  uint64_t n_binary, n_manifest;
+} MsgRun;
+typedef struct {
+  RunResult r;
+  int32_t dying;
+} MsgResult; /* dying: the worker ends after this message */
+typedef struct {
+  Target target;
+  uint64_t n_source;
+  double timeout_s;
+  char cache_dir[1024];
+  int32_t default_cache;
+} MsgCompile;
+typedef struct {
+  int32_t code;
+  int32_t cached;
+  uint64_t n;
+  double seconds;
+  char msg[MSR_MSG];
+} MsgBinary;
+typedef union {
+  MsgReady ready;
+  MsgTask task;
+  MsgRun run;
+  MsgResult result;
+  MsgCompile compile;
+  MsgBinary binary;
+} MsgBody;
 
-struct TaskData { MsgTask msg; int fd; };
+struct TaskData {
+  MsgTask msg;
+  int fd;
+};
 
 /* protocol.c */
-bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd);   /* false: the other side is gone */
+bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd); /* false: the other side is gone */
 typedef enum { RECV_OK, RECV_CLOSED, RECV_TIMEOUT, RECV_STOPPED } RecvStatus;
 /* *type: what came; *fd: -1 if none came. A message of the wrong size or version counts as a closed connection. */
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop);
-int memfile_new(const void *const *part, const size_t *n, int count);          /* descriptor of a memory file holding the parts, or -1 */
-void *memfile_map(int fd, size_t n);                                          /* private mapping, or NULL; munmap it */
+int memfile_new(const void *const *part, const size_t *n,
+                int count);          /* descriptor of a memory file holding the parts, or -1 */
+void *memfile_map(int fd, size_t n); /* private mapping, or NULL; munmap it */
 #endif

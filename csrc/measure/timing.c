@@ -1,16 +1,25 @@
-/* How long does it take? Three stages (spec 05 §7.5). PROBE: one timed run. QUICK: blocks of at least a millisecond until
- * three agree within 2 % or 20 ms are spent; a candidate whose fastest block is above `stop_above` is hopeless, because
- * disturbance only adds time. FULL: `repeat` costs, each over at least min_repeat_ms of blocks. Blocks are added up, never
- * thrown away. A cost of the full stage is the median of its blocks; with `strict` it is total time / total runs. */
+/* How long does it take? Three stages (spec 05 §7.5). PROBE: one timed run. QUICK: blocks of at least a millisecond
+ * until three agree within 2 % or 20 ms are spent; a candidate whose fastest block is above `stop_above` is hopeless,
+ * because disturbance only adds time. FULL: `repeat` costs, each over at least min_repeat_ms of blocks. Blocks are
+ * added up, never thrown away. A cost of the full stage is the median of its blocks; with `strict` it is total time /
+ * total runs. */
 #include "measure/measure.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_BLOCKS = 512 };
-static const double QUICK_BUDGET = 20e-3, AGREE = 0.02, PROBE_HOPELESS = 20, BLOCK_GPU = 1e-3, BLOCK_CPU = 2e-3, FULL_BLOCK = 10e-3;
+static const double QUICK_BUDGET = 20e-3, AGREE = 0.02, PROBE_HOPELESS = 20, BLOCK_GPU = 1e-3, BLOCK_CPU = 2e-3,
+                    FULL_BLOCK = 10e-3;
 
-typedef struct { DevModule *m; void *const *args; const RunPolicy *p; double deadline; RunResult *out; double block; } Timing;
+typedef struct {
+  DevModule *m;
+  void *const *args;
+  const RunPolicy *p;
+  double deadline;
+  RunResult *out;
+  double block;
+} Timing;
 
 static int ascending(const void *x, const void *y) {
   double a = *(const double *)x, b = *(const double *)y;
@@ -44,7 +53,7 @@ static bool quick(Timing *t, double probe) {
     t->out->quick = probe;
     return false;
   }
-  for (; n < 64; ) {
+  for (; n < 64;) {
     double v = timed(t, m);
     x[n++] = v;
     spent += v * m;
@@ -61,7 +70,11 @@ static bool quick(Timing *t, double probe) {
 static double one_cost(Timing *t, double each) {
   double x[MAX_BLOCKS], total = 0, goal = t->p->min_repeat_ms * 1e-3;
   int64_t runs = 0;
-  int n = 0, m = t->p->strict ? t->p->number : launches(t, each, goal > FULL_BLOCK ? FULL_BLOCK : goal > t->block ? goal : t->block);
+  int n = 0, m = t->p->strict ? t->p->number
+                              : launches(t, each,
+                                         goal > FULL_BLOCK ? FULL_BLOCK
+                                         : goal > t->block ? goal
+                                                           : t->block);
   do {
     double v = timed(t, m);
     total += v * m;
@@ -96,7 +109,8 @@ void time_policy(DevModule *m, void *const *args, const RunPolicy *p, double dea
   out->full = true;
 }
 
-void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit, bool flush, double *costs) {
+void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit,
+                  bool flush, double *costs) {
   double goal = min_repeat_ms * 1e-3;
   for (int i = 0; i < repeat; i++) {
     double total = 0;
@@ -106,8 +120,10 @@ void time_repeats(DevModule *m, void *const *args, int number, int repeat, int m
       double v = dev_time(m, args, n, flush);
       total += v * n;
       runs += n;
-      if (v <= 0) zeros++;
-      else if (total < goal) n = (int)fmin(fmax((goal - total) / v + 1, number), 1e6);
+      if (v <= 0)
+        zeros++;
+      else if (total < goal)
+        n = (int)fmin(fmax((goal - total) / v + 1, number), 1e6);
     } while (total < goal && zeros < zero_limit);
     costs[i] = total / (double)runs;
   }

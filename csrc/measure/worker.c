@@ -1,8 +1,9 @@
 /* The tuner's side of the workers: starting, asking, waiting with a deadline, killing, starting again.
  *
- * A worker is a fresh process, never a fork of the tuner: the interpreter in isolated mode runs nestsmith/exec/worker.py,
- * which opens this very library and calls nestsmith_worker_main. The user's script is not imported, whatever it looks
- * like. It takes about 50 ms (plus the creation of a GPU context), once per run and once per death. */
+ * A worker is a fresh process, never a fork of the tuner: the interpreter in isolated mode runs
+ * nestsmith/exec/worker.py, which opens this very library and calls nestsmith_worker_main. The user's script is not
+ * imported, whatever it looks like. It takes about 50 ms (plus the creation of a GPU context), once per run and once
+ * per death. */
 #include "measure/protocol.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,7 +22,16 @@
 extern char **environ;
 enum { START_SECONDS = 60, START_TRIES = 4 };
 
-typedef struct { Err e; Child child; int sock; char kind; int type, id; bool ready; DevInfo info; const volatile int *stop; } Proc;
+typedef struct {
+  Err e;
+  Child child;
+  int sock;
+  char kind;
+  int type, id;
+  bool ready;
+  DevInfo info;
+  const volatile int *stop;
+} Proc;
 
 /* ---- starting ---- */
 static void program_paths(char *self, char *exe, char *script) {
@@ -44,7 +54,11 @@ static char **child_environment(Arena *a) {
   return out;
 }
 
-typedef struct { Proc *p; int fd[2]; Arena *a; } Start;
+typedef struct {
+  Proc *p;
+  int fd[2];
+  Arena *a;
+} Start;
 
 static void start_body(void *arg) {
   Start *s = arg;
@@ -52,10 +66,21 @@ static void start_body(void *arg) {
   program_paths(self, exe, script);
   const char *base = strrchr(exe, '/'), *asked = getenv("NESTSMITH_PYTHON");
   const char *python = asked && *asked ? asked : base && strncmp(base, "/python", 7) == 0 ? exe : "python3";
-  char *kind = arena_printf(s->a, "%c", s->p->kind), *fd = arena_printf(s->a, "%d", s->fd[1]), *parent = arena_printf(s->a, "%d", (int)getpid());
+  char *kind = arena_printf(s->a, "%c", s->p->kind), *fd = arena_printf(s->a, "%d", s->fd[1]),
+       *parent = arena_printf(s->a, "%d", (int)getpid());
   char *type = arena_printf(s->a, "%d", s->p->type), *id = arena_printf(s->a, "%d", s->p->id);
   char *const direct[] = {exe, arena_strdup(s->a, "--nestsmith-worker"), kind, fd, parent, type, id, NULL};
-  char *const module[] = {arena_strdup(s->a, python), arena_strdup(s->a, "-I"), arena_strdup(s->a, "-S"), script, self, kind, fd, parent, type, id, NULL};
+  char *const module[] = {arena_strdup(s->a, python),
+                          arena_strdup(s->a, "-I"),
+                          arena_strdup(s->a, "-S"),
+                          script,
+                          self,
+                          kind,
+                          fd,
+                          parent,
+                          type,
+                          id,
+                          NULL};
   bool linked_in = strcmp(self, exe) == 0;
   s->p->child = spawn_child(&s->p->e, linked_in ? direct : module, child_environment(s->a), s->fd[1], false, false);
 }
@@ -99,24 +124,35 @@ static RecvStatus proc_ready(Proc *p) {
     p->ready = true;
     return RECV_OK;
   }
-  if (s == RECV_OK && type == MSG_READY) snprintf(p->e.msg, sizeof p->e.msg, "%s", b.ready.msg);
+  if (s == RECV_OK && type == MSG_READY)
+    snprintf(p->e.msg, sizeof p->e.msg, "%s", b.ready.msg);
   else
-    snprintf(p->e.msg, sizeof p->e.msg, "the worker process %s", s == RECV_TIMEOUT ? "did not start within a minute" : s == RECV_STOPPED ? "was stopped" : "ended while starting; see `python -m nestsmith.doctor`");
+    snprintf(p->e.msg, sizeof p->e.msg, "the worker process %s",
+             s == RECV_TIMEOUT   ? "did not start within a minute"
+             : s == RECV_STOPPED ? "was stopped"
+                                 : "ended while starting; see `python -m nestsmith.doctor`");
   proc_kill(p);
   return s == RECV_OK ? RECV_CLOSED : s;
 }
 
-/* Sends a request and waits for the answer. A worker that dies or does not answer in time is killed; text says how it went. */
-static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, int fd, MsgBody *answer, int *answer_fd, double deadline, char text[MSR_MSG]) {
+/* Sends a request and waits for the answer. A worker that dies or does not answer in time is killed; text says how it
+ * went. */
+static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, int fd, MsgBody *answer, int *answer_fd,
+                           double deadline, char text[MSR_MSG]) {
   MsgType got = MSG_NONE;
   *answer_fd = -1;
-  RecvStatus s = proto_send(p->sock, type, body, n, fd) ? proto_recv(p->sock, &got, answer, answer_fd, deadline, p->stop) : RECV_CLOSED;
+  RecvStatus s = proto_send(p->sock, type, body, n, fd)
+                     ? proto_recv(p->sock, &got, answer, answer_fd, deadline, p->stop)
+                     : RECV_CLOSED;
   if (s == RECV_OK) return s;
   if (s == RECV_CLOSED) {
     int status = p->child.pid > 0 ? spawn_wait(&p->child, 1.0) : 0;
-    if (status > 0 && WIFSIGNALED(status)) snprintf(text, MSR_MSG, "worker died (signal %d, %s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else if (status >= 0) snprintf(text, MSR_MSG, "worker died (exit status %d)", WEXITSTATUS(status));
-    else snprintf(text, MSR_MSG, "worker died (closed its connection)");
+    if (status > 0 && WIFSIGNALED(status))
+      snprintf(text, MSR_MSG, "worker died (signal %d, %s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (status >= 0)
+      snprintf(text, MSR_MSG, "worker died (exit status %d)", WEXITSTATUS(status));
+    else
+      snprintf(text, MSR_MSG, "worker died (closed its connection)");
   } else {
     snprintf(text, MSR_MSG, s == RECV_STOPPED ? "stopped" : "no answer before the deadline");
   }
@@ -135,8 +171,10 @@ static void proc_init(Proc *p, char kind, int type, int id) {
 }
 
 /* ---- task data ---- */
-TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output, const char *const *dtype) {
-  err_check(e, n_args >= 1 && n_args <= MSR_MAX_ARGS, "a task has %d arguments, allowed are 1 to %d", n_args, MSR_MAX_ARGS);
+TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output,
+                        const char *const *dtype) {
+  err_check(e, n_args >= 1 && n_args <= MSR_MAX_ARGS, "a task has %d arguments, allowed are 1 to %d", n_args,
+            MSR_MAX_ARGS);
   TaskData *t = calloc(1, sizeof *t);
   if (!t) err_raise(e, NS_ERR_MEMORY, "out of memory preparing a task");
   const void *part[2 * MSR_MAX_ARGS];
@@ -174,7 +212,12 @@ void task_data_free(TaskData *t) {
 }
 
 /* ---- the measuring worker ---- */
-struct Worker { Proc p; const TaskData *task[MSR_SLOTS]; bool sent[MSR_SLOTS]; int failures; };
+struct Worker {
+  Proc p;
+  const TaskData *task[MSR_SLOTS];
+  bool sent[MSR_SLOTS];
+  int failures;
+};
 
 Worker *worker_start(Err *e, DevType t, int id) {
   Worker *w = calloc(1, sizeof *w);
@@ -195,9 +238,15 @@ void worker_stop(Worker *w) {
   free(w);
 }
 
-const DevInfo *worker_info(const Worker *w) { return &w->p.info; }
-int worker_pid(const Worker *w) { return w->p.child.pid; }
-void worker_stop_flag(Worker *w, const volatile int *flag) { w->p.stop = flag; }
+const DevInfo *worker_info(const Worker *w) {
+  return &w->p.info;
+}
+int worker_pid(const Worker *w) {
+  return w->p.child.pid;
+}
+void worker_stop_flag(Worker *w, const volatile int *flag) {
+  w->p.stop = flag;
+}
 
 void worker_task(Worker *w, int slot, const TaskData *t) {
   if (slot < 0 || slot >= MSR_SLOTS || w->task[slot] == t) return;
@@ -206,7 +255,8 @@ void worker_task(Worker *w, int slot, const TaskData *t) {
 }
 
 static void nap(Worker *w, double seconds) {
-  for (double end = clock_now() + seconds; clock_now() < end && !(w->p.stop && *w->p.stop);) nanosleep(&(struct timespec){0, 50000000}, NULL);
+  for (double end = clock_now() + seconds; clock_now() < end && !(w->p.stop && *w->p.stop);)
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
 }
 
 /* A GPU that was left by a killed process may need a moment: 1, 2, 4 s between tries. */
@@ -253,13 +303,15 @@ static RunResult try_run(Worker *w, int slot, int fd, const MsgRun *q) {
     if (b.result.dying) proc_kill(&w->p);
     return b.result.r;
   }
-  if (s == RECV_TIMEOUT) snprintf(text, sizeof text, "the program ran longer than the limit of %g s", q->policy.timeout_s);
+  if (s == RECV_TIMEOUT)
+    snprintf(text, sizeof text, "the program ran longer than the limit of %g s", q->policy.timeout_s);
   return failure(s == RECV_TIMEOUT ? ME_RUN_TIMEOUT : s == RECV_STOPPED ? ME_UNKNOWN : ME_RUNTIME_DEVICE, text, start);
 }
 
 RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const char *manifest, const RunPolicy *p) {
   double start = clock_now();
-  if (slot < 0 || slot >= MSR_SLOTS || !w->task[slot]) return failure(ME_UNKNOWN, "no task was set for this worker", start);
+  if (slot < 0 || slot >= MSR_SLOTS || !w->task[slot])
+    return failure(ME_UNKNOWN, "no task was set for this worker", start);
   MsgRun q = {slot, *p, n, strlen(manifest)};
   if (!(q.policy.timeout_s > 0)) q.policy.timeout_s = 10;
   const void *part[3] = {binary, manifest, ""};
@@ -282,7 +334,9 @@ RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const ch
 }
 
 /* ---- the compile worker ---- */
-struct Compiler { Proc p; };
+struct Compiler {
+  Proc p;
+};
 
 Compiler *compiler_start(Err *e) {
   Compiler *c = calloc(1, sizeof *c);
@@ -297,15 +351,24 @@ void compiler_stop(Compiler *c) {
   free(c);
 }
 
-void compiler_stop_flag(Compiler *c, const volatile int *flag) { c->p.stop = flag; }
+void compiler_stop_flag(Compiler *c, const volatile int *flag) {
+  c->p.stop = flag;
+}
 
-typedef struct { Arena *a; const Target *t; const char *source; const BuildOptions *o; Binary out; } Here;
+typedef struct {
+  Arena *a;
+  const Target *t;
+  const char *source;
+  const BuildOptions *o;
+  Binary out;
+} Here;
 static void build_here(void *arg) {
   Here *h = arg;
   h->out = build_binary(h->a, h->t, h->source, h->o);
 }
 
-static MeasureError compile_here(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out, char msg[MSR_MSG]) {
+static MeasureError compile_here(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o,
+                                 Binary *out, char msg[MSR_MSG]) {
   Here h = {a, t, source, o, {0}};
   Err *e = arena_err(a);
   const volatile int *old = e->interrupt;
@@ -318,7 +381,12 @@ static MeasureError compile_here(Compiler *c, Arena *a, const Target *t, const c
   return strncmp(msg, "timed out", 9) == 0 ? ME_BUILD_TIMEOUT : ME_COMPILE_HOST;
 }
 
-typedef struct { Arena *a; Binary *out; void *map; size_t n; } Take;
+typedef struct {
+  Arena *a;
+  Binary *out;
+  void *map;
+  size_t n;
+} Take;
 static void take_binary(void *arg) {
   Take *t = arg;
   t->out->data = arena_copy(t->a, t->map, t->n);
@@ -339,7 +407,8 @@ static MeasureError receive(Arena *a, MsgBinary *b, int fd, Binary *out, char ms
   return ok ? ME_OK : ME_COMPILE_HOST;
 }
 
-MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out, char msg[MSR_MSG]) {
+MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o,
+                          Binary *out, char msg[MSR_MSG]) {
   msg[0] = 0;
   if (t->kind != TG_CUDA) return compile_here(c, a, t, source, o, out, msg);
   double limit = o && o->timeout_s > 0 ? o->timeout_s : 3600;
@@ -353,9 +422,12 @@ MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *so
   const size_t len[1] = {strlen(source) + 1};
   int fd = memfile_new(part, len, 1), got = -1;
   MsgBody b;
-  RecvStatus s = fd < 0 ? RECV_CLOSED : proc_ask(&c->p, MSG_COMPILE, &q, sizeof q, fd, &b, &got, clock_now() + limit, msg);
+  RecvStatus s =
+      fd < 0 ? RECV_CLOSED : proc_ask(&c->p, MSG_COMPILE, &q, sizeof q, fd, &b, &got, clock_now() + limit, msg);
   if (fd >= 0) close(fd);
-  MeasureError r = s == RECV_OK ? receive(a, &b.binary, got, out, msg) : s == RECV_TIMEOUT ? ME_BUILD_TIMEOUT : ME_COMPILE_HOST;
+  MeasureError r = s == RECV_OK        ? receive(a, &b.binary, got, out, msg)
+                   : s == RECV_TIMEOUT ? ME_BUILD_TIMEOUT
+                                       : ME_COMPILE_HOST;
   if (s == RECV_TIMEOUT) snprintf(msg, MSR_MSG, "timed out: NVRTC took longer than %g s", limit);
   if (got >= 0) close(got);
   return r;

@@ -20,7 +20,10 @@ bool py_dev_call(PyDevice *d, ErrBody body, void *arg) {
 }
 
 /* ---- Device ---- */
-typedef struct { PyDevice *d; int type, id; } Open;
+typedef struct {
+  PyDevice *d;
+  int type, id;
+} Open;
 static void open_body(void *arg) {
   Open *o = arg;
   o->d->dev = dev_open(&o->d->err, (DevType)o->type, o->id);
@@ -52,11 +55,12 @@ static void device_dealloc(PyObject *o) {
 }
 
 static PyObject *info_dict(const DevInfo *f) {
-  return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:i,s:i,s:[iii]}", "name", f->name, "sm", f->sm, "multiprocessors", f->multiprocessors,
-                       "warp_size", f->warp_size, "max_threads_per_block", f->max_threads_per_block, "max_shared_per_block",
-                       (long long)f->max_shared_per_block, "max_shared_optin", (long long)f->max_shared_optin, "total_bytes", (long long)f->total_bytes,
-                       "l2_bytes", (long long)f->l2_bytes, "clock_khz", f->clock_khz, "driver_version", f->driver_version, "max_dims", f->max_dims[0],
-                       f->max_dims[1], f->max_dims[2]);
+  return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:i,s:i,s:[iii]}", "name", f->name, "sm", f->sm,
+                       "multiprocessors", f->multiprocessors, "warp_size", f->warp_size, "max_threads_per_block",
+                       f->max_threads_per_block, "max_shared_per_block", (long long)f->max_shared_per_block,
+                       "max_shared_optin", (long long)f->max_shared_optin, "total_bytes", (long long)f->total_bytes,
+                       "l2_bytes", (long long)f->l2_bytes, "clock_khz", f->clock_khz, "driver_version",
+                       f->driver_version, "max_dims", f->max_dims[0], f->max_dims[1], f->max_dims[2]);
 }
 
 static PyObject *device_info(PyObject *o, PyObject *none) {
@@ -77,8 +81,12 @@ static PyObject *fn_query(PyObject *self, PyObject *args) {
   return info_dict(&info);
 }
 
-static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }
-static void sync_all_body(void *d) { dev_sync_all(((PyDevice *)d)->dev); }
+static void sync_body(void *d) {
+  dev_sync(((PyDevice *)d)->dev);
+}
+static void sync_all_body(void *d) {
+  dev_sync_all(((PyDevice *)d)->dev);
+}
 static PyObject *device_sync(PyObject *o, PyObject *none) {
   (void)none;
   if (!py_dev_call((PyDevice *)o, sync_body, o)) return NULL;
@@ -86,7 +94,12 @@ static PyObject *device_sync(PyObject *o, PyObject *none) {
 }
 
 /* ---- Buffer ---- */
-typedef struct { PyBuffer *b, *other; void *host; size_t n; int byte; } Mem;
+typedef struct {
+  PyBuffer *b, *other;
+  void *host;
+  size_t n;
+  int byte;
+} Mem;
 static void alloc_body(void *arg) {
   Mem *x = arg;
   x->b->ptr = dev_alloc(x->b->dev->dev, x->n);
@@ -114,7 +127,8 @@ static void shared_release(void *shared);
 static void buffer_dealloc(PyObject *o) {
   PyBuffer *b = (PyBuffer *)o;
   PyTypeObject *t = Py_TYPE(o);
-  if (b->shared) shared_release(b->shared);
+  if (b->shared)
+    shared_release(b->shared);
   else if (b->ptr) {
     pthread_mutex_lock(&b->dev->lock);
     dev_free(b->dev->dev, b->ptr);
@@ -148,21 +162,29 @@ static PyObject *transfer(PyObject *o, PyObject *arg, int flags, ErrBody body) {
   if (PyObject_GetBuffer(arg, &v, flags) < 0) return NULL;
   Mem x = {.b = b, .host = v.buf, .n = (size_t)v.len};
   bool ok = (size_t)v.len == b->bytes;
-  if (!ok) PyErr_Format(PyExc_ValueError, "the host array has %zd bytes, the device buffer %zu", v.len, b->bytes);
-  else ok = py_dev_call(b->dev, body, &x);
+  if (!ok)
+    PyErr_Format(PyExc_ValueError, "the host array has %zd bytes, the device buffer %zu", v.len, b->bytes);
+  else
+    ok = py_dev_call(b->dev, body, &x);
   PyBuffer_Release(&v);
   if (!ok) return NULL;
   Py_RETURN_NONE;
 }
 
-static PyObject *buffer_upload(PyObject *o, PyObject *arg) { return transfer(o, arg, PyBUF_C_CONTIGUOUS, upload_body); }
-static PyObject *buffer_download(PyObject *o, PyObject *arg) { return transfer(o, arg, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, download_body); }
+static PyObject *buffer_upload(PyObject *o, PyObject *arg) {
+  return transfer(o, arg, PyBUF_C_CONTIGUOUS, upload_body);
+}
+static PyObject *buffer_download(PyObject *o, PyObject *arg) {
+  return transfer(o, arg, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, download_body);
+}
 
 static PyObject *buffer_copy_from(PyObject *o, PyObject *arg) {
   PyBuffer *b = (PyBuffer *)o, *s = (PyBuffer *)arg;
-  if (!PyObject_TypeCheck(arg, PyBuffer_Type)) return PyErr_Format(PyExc_TypeError, "expected a Buffer, not %s", Py_TYPE(arg)->tp_name);
+  if (!PyObject_TypeCheck(arg, PyBuffer_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a Buffer, not %s", Py_TYPE(arg)->tp_name);
   if (s->bytes != b->bytes || s->dev != b->dev)
-    return PyErr_Format(PyExc_ValueError, "can only copy %zu bytes on the same device, not %zu bytes", b->bytes, s->bytes);
+    return PyErr_Format(PyExc_ValueError, "can only copy %zu bytes on the same device, not %zu bytes", b->bytes,
+                        s->bytes);
   Mem x = {.b = b, .other = s, .n = b->bytes};
   if (!py_dev_call(b->dev, copy_body, &x)) return NULL;
   Py_RETURN_NONE;
@@ -199,10 +221,26 @@ static PyObject *buffer_device(PyObject *o, void *none) {
 }
 
 /* ---- DLPack (the unversioned struct, which every library reads) ---- */
-typedef struct { int32_t device_type, device_id; } DLDevice;
-typedef struct { uint8_t code, bits; uint16_t lanes; } DLDataType;
-typedef struct { void *data; DLDevice device; int32_t ndim; DLDataType dtype; int64_t *shape, *strides; uint64_t byte_offset; } DLTensor;
-typedef struct DLManagedTensor { DLTensor t; void *manager; void (*deleter)(struct DLManagedTensor *); } DLManagedTensor;
+typedef struct {
+  int32_t device_type, device_id;
+} DLDevice;
+typedef struct {
+  uint8_t code, bits;
+  uint16_t lanes;
+} DLDataType;
+typedef struct {
+  void *data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} DLTensor;
+typedef struct DLManagedTensor {
+  DLTensor t;
+  void *manager;
+  void (*deleter)(struct DLManagedTensor *);
+} DLManagedTensor;
 
 static void shared_release(void *shared) {
   DLManagedTensor *t = shared;
@@ -267,10 +305,14 @@ static PyObject *fn_from_dlpack(PyObject *self, PyObject *args) {
   const DLTensor *t = &m->t;
   PyDevice *d = (PyDevice *)dev;
   if (t->device.device_type != (int32_t)dev_type(d->dev) || t->device.device_id != dev_id(d->dev))
-    return PyErr_Format(PyExc_ValueError, "the DLPack tensor lies on device (%d, %d)", t->device.device_type, t->device.device_id);
-  if (!compact(t)) return PyErr_Format(PyExc_ValueError, "the DLPack tensor is not contiguous; make it so first (e.g. .contiguous())");
-  if (t->dtype.lanes != 1 || t->dtype.bits % 8) return PyErr_Format(PyExc_ValueError, "the DLPack tensor has packed elements, which are not supported");
-  if (dev_type(d->dev) == DEV_OPENCL && t->byte_offset) return PyErr_Format(PyExc_ValueError, "an OpenCL tensor with a byte offset cannot be imported");
+    return PyErr_Format(PyExc_ValueError, "the DLPack tensor lies on device (%d, %d)", t->device.device_type,
+                        t->device.device_id);
+  if (!compact(t))
+    return PyErr_Format(PyExc_ValueError, "the DLPack tensor is not contiguous; make it so first (e.g. .contiguous())");
+  if (t->dtype.lanes != 1 || t->dtype.bits % 8)
+    return PyErr_Format(PyExc_ValueError, "the DLPack tensor has packed elements, which are not supported");
+  if (dev_type(d->dev) == DEV_OPENCL && t->byte_offset)
+    return PyErr_Format(PyExc_ValueError, "an OpenCL tensor with a byte offset cannot be imported");
   size_t n = t->dtype.bits / 8;
   PyObject *shape = PyTuple_New(t->ndim);
   if (!shape) return NULL;
@@ -296,7 +338,12 @@ static PyObject *fn_dlpack_device(PyObject *self, PyObject *cap) {
 }
 
 /* ---- DeviceModule ---- */
-typedef struct { PyDevModule *m; const void *binary; size_t n; const char *manifest; } Load;
+typedef struct {
+  PyDevModule *m;
+  const void *binary;
+  size_t n;
+  const char *manifest;
+} Load;
 static void load_body(void *arg) {
   Load *x = arg;
   x->m->mod = dev_load(x->m->dev->dev, x->binary, x->n, x->manifest);
@@ -319,7 +366,9 @@ static PyObject *device_load(PyObject *o, PyObject *args) {
   return (PyObject *)x.m;
 }
 
-static void unload_body(void *m) { dev_unload(((PyDevModule *)m)->mod); }
+static void unload_body(void *m) {
+  dev_unload(((PyDevModule *)m)->mod);
+}
 static void devmodule_dealloc(PyObject *o) {
   PyDevModule *m = (PyDevModule *)o;
   PyTypeObject *t = Py_TYPE(o);
@@ -334,7 +383,13 @@ static void devmodule_dealloc(PyObject *o) {
 }
 
 enum { MAX_ARGS = 256 };
-typedef struct { DevModule *m; void *arg[MAX_ARGS]; int number, repeat, min_ms, zero_limit, flush; double *cost; int kernel, regs[3]; } Call;
+typedef struct {
+  DevModule *m;
+  void *arg[MAX_ARGS];
+  int number, repeat, min_ms, zero_limit, flush;
+  double *cost;
+  int kernel, regs[3];
+} Call;
 
 static bool collect(PyDevModule *m, PyObject *list, Call *c) {
   const Manifest *man = dev_manifest(m->mod);
@@ -347,12 +402,16 @@ static bool collect(PyDevModule *m, PyObject *list, Call *c) {
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     PyBuffer *b = (PyBuffer *)PySequence_Fast_GET_ITEM(seq, i);
     ok = false;
-    if (!PyObject_TypeCheck((PyObject *)b, PyBuffer_Type)) PyErr_Format(PyExc_TypeError, "argument %zd is %s, not a Buffer", i, Py_TYPE(b)->tp_name);
-    else if (b->dev != m->dev) PyErr_Format(PyExc_ValueError, "argument %zd (%s) lies on another device than the program", i, man->arg[i].name);
+    if (!PyObject_TypeCheck((PyObject *)b, PyBuffer_Type))
+      PyErr_Format(PyExc_TypeError, "argument %zd is %s, not a Buffer", i, Py_TYPE(b)->tp_name);
+    else if (b->dev != m->dev)
+      PyErr_Format(PyExc_ValueError, "argument %zd (%s) lies on another device than the program", i, man->arg[i].name);
     else if (b->bytes < (size_t)man->arg[i].bytes)
-      PyErr_Format(PyExc_ValueError, "argument %zd (%s) has %zu bytes, the program needs %lld", i, man->arg[i].name, b->bytes, (long long)man->arg[i].bytes);
+      PyErr_Format(PyExc_ValueError, "argument %zd (%s) has %zu bytes, the program needs %lld", i, man->arg[i].name,
+                   b->bytes, (long long)man->arg[i].bytes);
     else if (dev_type(m->dev->dev) == DEV_CPU && (uintptr_t)b->ptr % 64)
-      PyErr_Format(PyExc_ValueError, "argument %zd (%s) is not aligned to 64 bytes; copy it with nd.array", i, man->arg[i].name);
+      PyErr_Format(PyExc_ValueError, "argument %zd (%s) is not aligned to 64 bytes; copy it with nd.array", i,
+                   man->arg[i].name);
     else {
       c->arg[i] = b->ptr;
       ok = true;
@@ -384,7 +443,8 @@ static PyObject *devmodule_time(PyObject *o, PyObject *args) {
   Call c = {0};
   PyObject *list;
   if (!PyArg_ParseTuple(args, "Oiiiip", &list, &c.number, &c.repeat, &c.min_ms, &c.zero_limit, &c.flush)) return NULL;
-  if (c.number < 1 || c.repeat < 1) return PyErr_Format(PyExc_ValueError, "number (%d) and repeat (%d) must be at least 1", c.number, c.repeat);
+  if (c.number < 1 || c.repeat < 1)
+    return PyErr_Format(PyExc_ValueError, "number (%d) and repeat (%d) must be at least 1", c.number, c.repeat);
   if (!collect((PyDevModule *)o, list, &c)) return NULL;
   PyObject *out = NULL;
   c.cost = PyMem_Calloc((size_t)c.repeat, sizeof(double));
@@ -407,25 +467,29 @@ static PyObject *devmodule_regs(PyObject *o, PyObject *arg) {
 }
 
 /* ---- tables ---- */
-static PyMethodDef DEVICE_METHODS[] = {{"info", device_info, METH_NOARGS, "Facts about the device, as a dict."},
-                                       {"sync", device_sync, METH_NOARGS, "Waits until the device has done all it was given."},
-                                       {"alloc", device_alloc, METH_O, "alloc(bytes) -> Buffer, uninitialised."},
-                                       {"load", device_load, METH_VARARGS, "load(binary, manifest) -> DeviceModule."},
-                                       {NULL, NULL, 0, NULL}};
-static PyMethodDef BUFFER_METHODS[] = {{"upload", buffer_upload, METH_O, "Copies a contiguous host array of equal size into the buffer."},
-                                       {"download", buffer_download, METH_O, "Copies the buffer into a writable host array; waits for the device."},
-                                       {"copy_from", buffer_copy_from, METH_O, "Copies another buffer of the same device and size."},
-                                       {"fill", buffer_fill, METH_O, "Sets every byte."},
-                                       {"dlpack", buffer_dlpack, METH_VARARGS, "dlpack(shape, code, bits) -> DLPack capsule that shares the memory."},
-                                       {NULL, NULL, 0, NULL}};
+static PyMethodDef DEVICE_METHODS[] = {
+    {"info", device_info, METH_NOARGS, "Facts about the device, as a dict."},
+    {"sync", device_sync, METH_NOARGS, "Waits until the device has done all it was given."},
+    {"alloc", device_alloc, METH_O, "alloc(bytes) -> Buffer, uninitialised."},
+    {"load", device_load, METH_VARARGS, "load(binary, manifest) -> DeviceModule."},
+    {NULL, NULL, 0, NULL}};
+static PyMethodDef BUFFER_METHODS[] = {
+    {"upload", buffer_upload, METH_O, "Copies a contiguous host array of equal size into the buffer."},
+    {"download", buffer_download, METH_O, "Copies the buffer into a writable host array; waits for the device."},
+    {"copy_from", buffer_copy_from, METH_O, "Copies another buffer of the same device and size."},
+    {"fill", buffer_fill, METH_O, "Sets every byte."},
+    {"dlpack", buffer_dlpack, METH_VARARGS, "dlpack(shape, code, bits) -> DLPack capsule that shares the memory."},
+    {NULL, NULL, 0, NULL}};
 static PyGetSetDef BUFFER_GET[] = {{"nbytes", buffer_bytes, NULL, "Size in bytes.", NULL},
                                    {"address", buffer_address, NULL, "Pointer (OpenCL: the cl_mem) as a number.", NULL},
                                    {"device", buffer_device, NULL, "The Device it lies on.", NULL},
                                    {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef DEVMODULE_METHODS[] = {{"run", devmodule_run, METH_O, "run(buffers): starts the program; asynchronous on GPUs."},
-                                          {"time", devmodule_time, METH_VARARGS, "time(buffers, number, repeat, min_repeat_ms, zero_limit, flush) -> seconds per run, one value per repeat."},
-                                          {"regs", devmodule_regs, METH_O, "regs(kernel) -> (registers, local bytes, shared bytes)."},
-                                          {NULL, NULL, 0, NULL}};
+static PyMethodDef DEVMODULE_METHODS[] = {
+    {"run", devmodule_run, METH_O, "run(buffers): starts the program; asynchronous on GPUs."},
+    {"time", devmodule_time, METH_VARARGS,
+     "time(buffers, number, repeat, min_repeat_ms, zero_limit, flush) -> seconds per run, one value per repeat."},
+    {"regs", devmodule_regs, METH_O, "regs(kernel) -> (registers, local bytes, shared bytes)."},
+    {NULL, NULL, 0, NULL}};
 
 static PyObject *fn_exists(PyObject *self, PyObject *args) {
   (void)self;
@@ -439,22 +503,34 @@ static PyObject *fn_exists(PyObject *self, PyObject *args) {
   return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
 }
 
-static PyMethodDef FUNCTIONS[] = {{"device_query", fn_query, METH_VARARGS, "device_query(type, id) -> dict of facts, None if there is no such device. Opens nothing."},
-                                  {"device_exists", fn_exists, METH_VARARGS, "device_exists(type, id) -> (bool, why not). Never raises."},
-                                  {"from_dlpack", fn_from_dlpack, METH_VARARGS, "from_dlpack(capsule, device) -> (Buffer, shape, type code, bits); shares the memory."},
-                                  {"dlpack_device", fn_dlpack_device, METH_O, "dlpack_device(capsule) -> (device type, device id)."},
-                                  {NULL, NULL, 0, NULL}};
+static PyMethodDef FUNCTIONS[] = {
+    {"device_query", fn_query, METH_VARARGS,
+     "device_query(type, id) -> dict of facts, None if there is no such device. Opens nothing."},
+    {"device_exists", fn_exists, METH_VARARGS, "device_exists(type, id) -> (bool, why not). Never raises."},
+    {"from_dlpack", fn_from_dlpack, METH_VARARGS,
+     "from_dlpack(capsule, device) -> (Buffer, shape, type code, bits); shares the memory."},
+    {"dlpack_device", fn_dlpack_device, METH_O, "dlpack_device(capsule) -> (device type, device id)."},
+    {NULL, NULL, 0, NULL}};
 
-#define SLOT(id, f) {id, (void *)(f)}
-static PyType_Slot DEVICE_SLOTS[] = {SLOT(Py_tp_new, device_new), SLOT(Py_tp_dealloc, device_dealloc), SLOT(Py_tp_methods, DEVICE_METHODS),
-                                     {Py_tp_doc, (void *)"Device(device_type, device_id): an open device."}, {0, NULL}};
-static PyType_Slot BUFFER_SLOTS[] = {SLOT(Py_tp_dealloc, buffer_dealloc), SLOT(Py_tp_methods, BUFFER_METHODS), SLOT(Py_tp_getset, BUFFER_GET),
-                                     SLOT(Py_bf_getbuffer, buffer_get), {Py_tp_doc, (void *)"Memory on a device."}, {0, NULL}};
-static PyType_Slot DEVMODULE_SLOTS[] = {SLOT(Py_tp_dealloc, devmodule_dealloc), SLOT(Py_tp_methods, DEVMODULE_METHODS),
-                                        {Py_tp_doc, (void *)"A program loaded on a device."}, {0, NULL}};
+#define SLOT(id, f)                                                                                                    \
+  { id, (void *)(f) }
+static PyType_Slot DEVICE_SLOTS[] = {SLOT(Py_tp_new, device_new),
+                                     SLOT(Py_tp_dealloc, device_dealloc),
+                                     SLOT(Py_tp_methods, DEVICE_METHODS),
+                                     {Py_tp_doc, (void *)"Device(device_type, device_id): an open device."},
+                                     {0, NULL}};
+static PyType_Slot BUFFER_SLOTS[] = {
+    SLOT(Py_tp_dealloc, buffer_dealloc), SLOT(Py_tp_methods, BUFFER_METHODS),        SLOT(Py_tp_getset, BUFFER_GET),
+    SLOT(Py_bf_getbuffer, buffer_get),   {Py_tp_doc, (void *)"Memory on a device."}, {0, NULL}};
+static PyType_Slot DEVMODULE_SLOTS[] = {SLOT(Py_tp_dealloc, devmodule_dealloc),
+                                        SLOT(Py_tp_methods, DEVMODULE_METHODS),
+                                        {Py_tp_doc, (void *)"A program loaded on a device."},
+                                        {0, NULL}};
 static PyType_Spec SPECS[] = {{"nestsmith._core.Device", sizeof(PyDevice), 0, Py_TPFLAGS_DEFAULT, DEVICE_SLOTS},
-                              {"nestsmith._core.Buffer", sizeof(PyBuffer), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, BUFFER_SLOTS},
-                              {"nestsmith._core.DeviceModule", sizeof(PyDevModule), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, DEVMODULE_SLOTS}};
+                              {"nestsmith._core.Buffer", sizeof(PyBuffer), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, BUFFER_SLOTS},
+                              {"nestsmith._core.DeviceModule", sizeof(PyDevModule), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, DEVMODULE_SLOTS}};
 
 int py_init_device(PyObject *m) {
   PyTypeObject **const types[] = {&PyDevice_Type, &PyBuffer_Type, &PyDevModule_Type};

@@ -6,12 +6,25 @@
 #include "ir/target.h"
 #include <pthread.h>
 
-/* _core.Device: calls into it hold `lock`, because they run without the GIL and the engine's devices are not reentrant. */
-typedef struct { PyObject_HEAD Err err; Device *dev; pthread_mutex_t lock; } PyDevice;
+/* _core.Device: calls into it hold `lock`, because they run without the GIL and the engine's devices are not reentrant.
+ */
+typedef struct {
+  PyObject_HEAD Err err;
+  Device *dev;
+  pthread_mutex_t lock;
+} PyDevice;
 /* _core.Buffer: memory on a device. shared != NULL: memory of another library, handed back when the buffer dies. */
-typedef struct { PyObject_HEAD PyDevice *dev; void *ptr; size_t bytes; void *shared; } PyBuffer;
+typedef struct {
+  PyObject_HEAD PyDevice *dev;
+  void *ptr;
+  size_t bytes;
+  void *shared;
+} PyBuffer;
 /* _core.DeviceModule: loaded code. */
-typedef struct { PyObject_HEAD PyDevice *dev; DevModule *mod; } PyDevModule;
+typedef struct {
+  PyObject_HEAD PyDevice *dev;
+  DevModule *mod;
+} PyDevModule;
 extern PyTypeObject *PyDevice_Type, *PyBuffer_Type, *PyDevModule_Type;
 
 /* Runs body(arg) without the GIL, holding the device's lock; false with the exception set. */

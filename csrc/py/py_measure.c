@@ -1,14 +1,29 @@
-/* Bindings of build and measure: build, Compiler, Worker, Pipeline. Calls block without the GIL; Python runs the long ones
- * in threads and ends them with stop(), so that Ctrl-C is noticed at once. */
+/* Bindings of build and measure: build, Compiler, Worker, Pipeline. Calls block without the GIL; Python runs the long
+ * ones in threads and ends them with stop(), so that Ctrl-C is noticed at once. */
 #include "py/py_device.h"
 #include "measure/pipeline.h"
 #include <string.h>
 
 static PyTypeObject *Task_Type, *Compiler_Type, *Worker_Type, *Pipeline_Type;
-typedef struct { PyObject_HEAD TaskData *data; } PyTask;
-typedef struct { PyObject_HEAD Compiler *c; volatile int stop; } PyCompiler;
-typedef struct { PyObject_HEAD Err err; Worker *w; PyObject *task[MSR_SLOTS]; volatile int stop; bool busy; } PyWorker;
-typedef struct { PyObject_HEAD Err err; Pipeline *p; int users; } PyPipeline;
+typedef struct {
+  PyObject_HEAD TaskData *data;
+} PyTask;
+typedef struct {
+  PyObject_HEAD Compiler *c;
+  volatile int stop;
+} PyCompiler;
+typedef struct {
+  PyObject_HEAD Err err;
+  Worker *w;
+  PyObject *task[MSR_SLOTS];
+  volatile int stop;
+  bool busy;
+} PyWorker;
+typedef struct {
+  PyObject_HEAD Err err;
+  Pipeline *p;
+  int users;
+} PyPipeline;
 
 static bool protect(Err *e, ErrBody body, void *arg) {
   ErrCode c;
@@ -24,7 +39,8 @@ static int target_from(PyObject *o, void *out) {
   Target *t = out;
   int kind;
   memset(t, 0, sizeof *t);
-  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iii;target must be (kind, sm, fast_math)", &kind, &t->sm, &t->fast_math)) {
+  if (!PyTuple_Check(o) ||
+      !PyArg_ParseTuple(o, "iii;target must be (kind, sm, fast_math)", &kind, &t->sm, &t->fast_math)) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "target must be (kind, sm, fast_math)");
     return 0;
   }
@@ -40,8 +56,11 @@ static int target_from(PyObject *o, void *out) {
 static int policy_from(PyObject *o, void *out) {
   RunPolicy *p = out;
   int flush, check, strict;
-  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s, &flush, &check, &p->stop_above, &strict)) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict)");
+  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s,
+                                             &flush, &check, &p->stop_above, &strict)) {
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_TypeError,
+                      "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict)");
     return 0;
   }
   p->flush = flush;
@@ -54,13 +73,21 @@ static PyObject *result_dict(const RunResult *r) {
   PyObject *costs = PyList_New(r->n_costs);
   for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
   if (!costs) return NULL;
-  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s}", "error_no", (int)r->error, "costs", costs, "quick", r->quick, "seconds", r->seconds,
-                       "full", r->full ? Py_True : Py_False, "runs", r->runs, "regs", r->regs, "local_bytes", r->local_bytes, "shared_bytes",
-                       r->shared_bytes, "max_error", r->max_error, "cause", r->cause, "msg", r->msg);
+  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s}", "error_no", (int)r->error, "costs", costs,
+                       "quick", r->quick, "seconds", r->seconds, "full", r->full ? Py_True : Py_False, "runs", r->runs,
+                       "regs", r->regs, "local_bytes", r->local_bytes, "shared_bytes", r->shared_bytes, "max_error",
+                       r->max_error, "cause", r->cause, "msg", r->msg);
 }
 
 /* ---- build ---- */
-typedef struct { Arena *a; Err e; Target t; const char *source; BuildOptions o; Binary out; } Build;
+typedef struct {
+  Arena *a;
+  Err e;
+  Target t;
+  const char *source;
+  BuildOptions o;
+  Binary out;
+} Build;
 static void build_body(void *arg) {
   Build *b = arg;
   b->a = arena_new(&b->e);
@@ -71,8 +98,11 @@ static PyObject *fn_build(PyObject *self, PyObject *args) {
   (void)self;
   Build b = {0};
   err_init(&b.e);
-  if (!PyArg_ParseTuple(args, "O&s|dzz", target_from, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc)) return NULL;
-  PyObject *r = protect(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds, b.out.cached ? Py_True : Py_False) : NULL;
+  if (!PyArg_ParseTuple(args, "O&s|dzz", target_from, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc))
+    return NULL;
+  PyObject *r = protect(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds,
+                                                              b.out.cached ? Py_True : Py_False)
+                                              : NULL;
   arena_free(b.a);
   return r;
 }
@@ -94,8 +124,16 @@ static PyObject *fn_sm_range(PyObject *self, PyObject *none) {
 }
 
 /* ---- task data ---- */
-typedef struct { Err e; int n; size_t bytes[MSR_MAX_ARGS]; const void *data[MSR_MAX_ARGS]; bool is_output[MSR_MAX_ARGS]; const char *dtype[MSR_MAX_ARGS];
-                 Py_buffer view[MSR_MAX_ARGS]; TaskData *out; } TaskArgs;
+typedef struct {
+  Err e;
+  int n;
+  size_t bytes[MSR_MAX_ARGS];
+  const void *data[MSR_MAX_ARGS];
+  bool is_output[MSR_MAX_ARGS];
+  const char *dtype[MSR_MAX_ARGS];
+  Py_buffer view[MSR_MAX_ARGS];
+  TaskData *out;
+} TaskArgs;
 static void task_body(void *arg) {
   TaskArgs *t = arg;
   t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype);
@@ -110,7 +148,9 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   err_init(&t->e);
   PyTask *o = NULL;
   bool ok = PyList_GET_SIZE(list) <= MSR_MAX_ARGS;
-  if (!ok) PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyList_GET_SIZE(list), MSR_MAX_ARGS);
+  if (!ok)
+    PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyList_GET_SIZE(list),
+                 MSR_MAX_ARGS);
   for (; ok && t->n < PyList_GET_SIZE(list); t->n++) {
     PyObject *data;
     Py_ssize_t bytes;
@@ -118,7 +158,8 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     ok = PyArg_ParseTuple(PyList_GET_ITEM(list, t->n), "nOps", &bytes, &data, &is_output, &t->dtype[t->n]);
     if (ok && data != Py_None && PyObject_GetBuffer(data, &t->view[t->n], PyBUF_C_CONTIGUOUS) < 0) ok = false;
     if (ok && (bytes < 0 || (data != Py_None && t->view[t->n].len != bytes))) {
-      PyErr_Format(PyExc_ValueError, "argument %d: the data has %zd bytes, %zd were announced", t->n, t->view[t->n].len, bytes);
+      PyErr_Format(PyExc_ValueError, "argument %d: the data has %zd bytes, %zd were announced", t->n, t->view[t->n].len,
+                   bytes);
       t->n++;
       ok = false;
       break;
@@ -130,8 +171,10 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   }
   if (ok && protect(&t->e, task_body, t)) {
     o = (PyTask *)type->tp_alloc(type, 0);
-    if (o) o->data = t->out;
-    else task_data_free(t->out);
+    if (o)
+      o->data = t->out;
+    else
+      task_data_free(t->out);
   }
   for (int i = 0; i < t->n; i++)
     if (t->view[i].obj) PyBuffer_Release(&t->view[i]);
@@ -151,7 +194,10 @@ static void task_dealloc(PyObject *o) {
 }
 
 /* ---- Compiler ---- */
-typedef struct { Err e; PyCompiler *c; } NewCompiler;
+typedef struct {
+  Err e;
+  PyCompiler *c;
+} NewCompiler;
 static void compiler_body(void *arg) {
   NewCompiler *n = arg;
   n->c->c = compiler_start(&n->e);
@@ -176,7 +222,10 @@ static void compiler_dealloc(PyObject *o) {
   free_object(o);
 }
 
-typedef struct { Arena *a; Err e; } OwnArena;
+typedef struct {
+  Arena *a;
+  Err e;
+} OwnArena;
 static void arena_body(void *arg) {
   OwnArena *o = arg;
   o->a = arena_new(&o->e);
@@ -200,7 +249,8 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   r = compiler_run(c->c, own.a, &t, source, &b, &out, msg);
   Py_END_ALLOW_THREADS;
   double seconds = clock_now() - start;
-  PyObject *x = r == ME_OK ? Py_BuildValue("iy#sdO", (int)r, out.data, (Py_ssize_t)out.n, "", seconds, out.cached ? Py_True : Py_False)
+  PyObject *x = r == ME_OK ? Py_BuildValue("iy#sdO", (int)r, out.data, (Py_ssize_t)out.n, "", seconds,
+                                           out.cached ? Py_True : Py_False)
                            : Py_BuildValue("iOsdO", (int)r, Py_None, msg, seconds, Py_False);
   arena_free(own.a);
   return x;
@@ -213,7 +263,10 @@ static PyObject *compiler_stop_py(PyObject *o, PyObject *none) {
 }
 
 /* ---- Worker ---- */
-typedef struct { PyWorker *w; int type, id; } NewWorker;
+typedef struct {
+  PyWorker *w;
+  int type, id;
+} NewWorker;
 static void worker_body(void *arg) {
   NewWorker *n = arg;
   n->w->w = worker_start(&n->w->err, (DevType)n->type, n->id);
@@ -253,7 +306,8 @@ static PyObject *worker_run_py(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iO!y#sO&", &slot, Task_Type, &task, &bin, &n, &manifest, policy_from, &p)) return NULL;
   if (!w->w) return PyErr_Format(PyExc_ValueError, "the worker is closed");
   if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy: it runs one program at a time");
-  if (slot < 0 || slot >= MSR_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %d is not in [0, %d)", slot, MSR_SLOTS);
+  if (slot < 0 || slot >= MSR_SLOTS)
+    return PyErr_Format(PyExc_ValueError, "slot %d is not in [0, %d)", slot, MSR_SLOTS);
   if (w->task[slot] != task) {
     PyObject *old = w->task[slot];
     w->task[slot] = Py_NewRef(task);
@@ -289,7 +343,12 @@ static PyObject *worker_pid_py(PyObject *o, void *none) {
 }
 
 /* ---- Pipeline ---- */
-typedef struct { PyPipeline *p; Target t; int type, id; PipeOptions o; } NewPipeline;
+typedef struct {
+  PyPipeline *p;
+  Target t;
+  int type, id;
+  PipeOptions o;
+} NewPipeline;
 static void pipeline_body(void *arg) {
   NewPipeline *n = arg;
   n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o);
@@ -298,7 +357,8 @@ static void pipeline_body(void *arg) {
 static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   static char *names[] = {"target", "device_type", "device_id", "n_compile", "build_timeout", "cache_dir", "cc", NULL};
   NewPipeline n = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzz", names, target_from, &n.t, &n.type, &n.id, &n.o.n_compile, &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzz", names, target_from, &n.t, &n.type, &n.id, &n.o.n_compile,
+                                   &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc))
     return NULL;
   n.p = (PyPipeline *)t->tp_alloc(t, 0);
   if (!n.p) return NULL;
@@ -335,7 +395,8 @@ static void pipeline_dealloc(PyObject *o) {
 static PyObject *pipeline_task(PyObject *o, PyObject *arg) {
   PyPipeline *p = (PyPipeline *)o;
   if (!pipeline_open(p)) return NULL;
-  if (!PyObject_TypeCheck(arg, Task_Type)) return PyErr_Format(PyExc_TypeError, "expected TaskData, not %s", Py_TYPE(arg)->tp_name);
+  if (!PyObject_TypeCheck(arg, Task_Type))
+    return PyErr_Format(PyExc_TypeError, "expected TaskData, not %s", Py_TYPE(arg)->tp_name);
   PyTask *t = (PyTask *)arg;
   if (!t->data) return PyErr_Format(PyExc_ValueError, "this task data belongs to another pipeline already");
   int k = pipe_task(p->p, t->data);
@@ -344,7 +405,13 @@ static PyObject *pipeline_task(PyObject *o, PyObject *arg) {
   return PyLong_FromLong(k);
 }
 
-typedef struct { PyPipeline *p; int task; const char *source, *manifest; long long tag; RunPolicy policy; } Submit;
+typedef struct {
+  PyPipeline *p;
+  int task;
+  const char *source, *manifest;
+  long long tag;
+  RunPolicy policy;
+} Submit;
 static void submit_body(void *arg) {
   Submit *s = arg;
   pipe_submit(s->p->p, &s->p->err, s->task, s->source, s->manifest, s->tag, &s->policy);
@@ -352,7 +419,9 @@ static void submit_body(void *arg) {
 
 static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};
-  if (!PyArg_ParseTuple(args, "issLO&", &s.task, &s.source, &s.manifest, &s.tag, policy_from, &s.policy) || !pipeline_open(s.p)) return NULL;
+  if (!PyArg_ParseTuple(args, "issLO&", &s.task, &s.source, &s.manifest, &s.tag, policy_from, &s.policy) ||
+      !pipeline_open(s.p))
+    return NULL;
   ErrCode c = err_try(&s.p->err, submit_body, &s);
   if (c) return py_raise(&s.p->err, c);
   Py_RETURN_NONE;
@@ -374,9 +443,13 @@ static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
   PyObject *out = PyErr_CheckSignals() < 0 ? NULL : PyList_New(n);
   for (int i = 0; out && i < n; i++) {
     PyObject *x = result_dict(&r[i].run);
-    PyObject *row = x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds, r[i].cached ? Py_True : Py_False) : NULL;
-    if (!row) Py_CLEAR(out);
-    else PyList_SET_ITEM(out, i, row);
+    PyObject *row = x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds,
+                                      r[i].cached ? Py_True : Py_False)
+                      : NULL;
+    if (!row)
+      Py_CLEAR(out);
+    else
+      PyList_SET_ITEM(out, i, row);
   }
   PyMem_Free(r);
   return out;
@@ -401,38 +474,72 @@ static PyObject *pipeline_stop_above(PyObject *o, PyObject *args) {
 }
 
 /* ---- tables ---- */
-static PyMethodDef COMPILER_METHODS[] = {{"run", compiler_run_py, METH_VARARGS, "run(target, source, timeout, cache_dir, cc) -> (error_no, binary or None, message, seconds, cached)."},
-                                         {"stop", compiler_stop_py, METH_NOARGS, "Ends a running compile from another thread."},
-                                         {NULL, NULL, 0, NULL}};
-static PyMethodDef WORKER_METHODS[] = {{"run", worker_run_py, METH_VARARGS, "run(slot, task, binary, manifest, policy) -> result dict; never raises for what the program does."},
-                                       {"stop", worker_stop_py, METH_O, "stop(flag): true ends the current run from another thread and refuses new ones."},
-                                       {"close", worker_close, METH_NOARGS, "Ends the process."},
-                                       {NULL, NULL, 0, NULL}};
-static PyGetSetDef WORKER_GET[] = {{"pid", worker_pid_py, NULL, "Process id, 0 while there is none.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef PIPELINE_METHODS[] = {{"task", pipeline_task, METH_O, "task(TaskData) -> number of the task; takes the data over."},
-                                         {"submit", pipeline_submit, METH_VARARGS, "submit(task, source, manifest, tag, policy)."},
-                                         {"poll", pipeline_poll, METH_VARARGS, "poll(wait=0) -> list of (tag, task, result dict, build seconds, cached); waits at most 0.2 s."},
-                                         {"cancel", pipeline_cancel, METH_NOARGS, "Drops what has not started; returns how many."},
-                                         {"stop_above", pipeline_stop_above, METH_VARARGS, "stop_above(task, seconds): candidates slower than this are not timed in full."},
-                                         {"close", pipeline_close, METH_NOARGS, "Ends all its processes."},
-                                         {NULL, NULL, 0, NULL}};
-static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef FUNCTIONS[] = {{"build", fn_build, METH_VARARGS, "build((kind, sm, fast_math), source, timeout=0, cache_dir=None, cc=None) -> (binary, seconds, cached)."},
-                                  {"build_available", fn_build_available, METH_O, "build_available((kind, sm, fast_math)) -> (bool, version or what is missing)."},
-                                  {"build_sm_range", fn_sm_range, METH_NOARGS, "build_sm_range() -> (oldest, newest) GPU architecture of the installed NVRTC, or None."},
-                                  {NULL, NULL, 0, NULL}};
+static PyMethodDef COMPILER_METHODS[] = {
+    {"run", compiler_run_py, METH_VARARGS,
+     "run(target, source, timeout, cache_dir, cc) -> (error_no, binary or None, message, seconds, cached)."},
+    {"stop", compiler_stop_py, METH_NOARGS, "Ends a running compile from another thread."},
+    {NULL, NULL, 0, NULL}};
+static PyMethodDef WORKER_METHODS[] = {
+    {"run", worker_run_py, METH_VARARGS,
+     "run(slot, task, binary, manifest, policy) -> result dict; never raises for what the program does."},
+    {"stop", worker_stop_py, METH_O, "stop(flag): true ends the current run from another thread and refuses new ones."},
+    {"close", worker_close, METH_NOARGS, "Ends the process."},
+    {NULL, NULL, 0, NULL}};
+static PyGetSetDef WORKER_GET[] = {{"pid", worker_pid_py, NULL, "Process id, 0 while there is none.", NULL},
+                                   {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef PIPELINE_METHODS[] = {
+    {"task", pipeline_task, METH_O, "task(TaskData) -> number of the task; takes the data over."},
+    {"submit", pipeline_submit, METH_VARARGS, "submit(task, source, manifest, tag, policy)."},
+    {"poll", pipeline_poll, METH_VARARGS,
+     "poll(wait=0) -> list of (tag, task, result dict, build seconds, cached); waits at most 0.2 s."},
+    {"cancel", pipeline_cancel, METH_NOARGS, "Drops what has not started; returns how many."},
+    {"stop_above", pipeline_stop_above, METH_VARARGS,
+     "stop_above(task, seconds): candidates slower than this are not timed in full."},
+    {"close", pipeline_close, METH_NOARGS, "Ends all its processes."},
+    {NULL, NULL, 0, NULL}};
+static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL},
+                                     {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef FUNCTIONS[] = {
+    {"build", fn_build, METH_VARARGS,
+     "build((kind, sm, fast_math), source, timeout=0, cache_dir=None, cc=None) -> (binary, seconds, cached)."},
+    {"build_available", fn_build_available, METH_O,
+     "build_available((kind, sm, fast_math)) -> (bool, version or what is missing)."},
+    {"build_sm_range", fn_sm_range, METH_NOARGS,
+     "build_sm_range() -> (oldest, newest) GPU architecture of the installed NVRTC, or None."},
+    {NULL, NULL, 0, NULL}};
 
-#define SLOT(id, f) {id, (void *)(f)}
-#define END {0, NULL}
-static PyType_Slot TASK_SLOTS[] = {SLOT(Py_tp_new, task_new), SLOT(Py_tp_dealloc, task_dealloc),
-                                   {Py_tp_doc, (void *)"TaskData([(bytes, array or None, is_output, dtype), ...]): inputs and expected outputs in shared memory."}, END};
-static PyType_Slot COMPILER_SLOTS[] = {SLOT(Py_tp_new, compiler_new), SLOT(Py_tp_dealloc, compiler_dealloc), SLOT(Py_tp_methods, COMPILER_METHODS),
-                                       {Py_tp_doc, (void *)"Compiler(): compiles under a hard deadline, in a process of its own where needed."}, END};
-static PyType_Slot WORKER_SLOTS[] = {SLOT(Py_tp_new, worker_new), SLOT(Py_tp_dealloc, worker_dealloc), SLOT(Py_tp_methods, WORKER_METHODS),
-                                     SLOT(Py_tp_getset, WORKER_GET), {Py_tp_doc, (void *)"Worker(device_type, device_id): an isolated measuring process."}, END};
-static PyType_Slot PIPELINE_SLOTS[] = {SLOT(Py_tp_new, pipeline_new), SLOT(Py_tp_dealloc, pipeline_dealloc), SLOT(Py_tp_methods, PIPELINE_METHODS),
-                                       SLOT(Py_tp_getset, PIPELINE_GET),
-                                       {Py_tp_doc, (void *)"Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, cc=None): compiles and measures, overlapped."}, END};
+#define SLOT(id, f)                                                                                                    \
+  { id, (void *)(f) }
+#define END                                                                                                            \
+  { 0, NULL }
+static PyType_Slot TASK_SLOTS[] = {
+    SLOT(Py_tp_new, task_new),
+    SLOT(Py_tp_dealloc, task_dealloc),
+    {Py_tp_doc,
+     (void
+          *)"TaskData([(bytes, array or None, is_output, dtype), ...]): inputs and expected outputs in shared memory."},
+    END};
+static PyType_Slot COMPILER_SLOTS[] = {
+    SLOT(Py_tp_new, compiler_new),
+    SLOT(Py_tp_dealloc, compiler_dealloc),
+    SLOT(Py_tp_methods, COMPILER_METHODS),
+    {Py_tp_doc, (void *)"Compiler(): compiles under a hard deadline, in a process of its own where needed."},
+    END};
+static PyType_Slot WORKER_SLOTS[] = {
+    SLOT(Py_tp_new, worker_new),
+    SLOT(Py_tp_dealloc, worker_dealloc),
+    SLOT(Py_tp_methods, WORKER_METHODS),
+    SLOT(Py_tp_getset, WORKER_GET),
+    {Py_tp_doc, (void *)"Worker(device_type, device_id): an isolated measuring process."},
+    END};
+static PyType_Slot PIPELINE_SLOTS[] = {
+    SLOT(Py_tp_new, pipeline_new),
+    SLOT(Py_tp_dealloc, pipeline_dealloc),
+    SLOT(Py_tp_methods, PIPELINE_METHODS),
+    SLOT(Py_tp_getset, PIPELINE_GET),
+    {Py_tp_doc, (void *)"Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, "
+                        "cc=None): compiles and measures, overlapped."},
+    END};
 static PyType_Spec SPECS[] = {{"nestsmith._core.TaskData", sizeof(PyTask), 0, Py_TPFLAGS_DEFAULT, TASK_SLOTS},
                               {"nestsmith._core.Compiler", sizeof(PyCompiler), 0, Py_TPFLAGS_DEFAULT, COMPILER_SLOTS},
                               {"nestsmith._core.Worker", sizeof(PyWorker), 0, Py_TPFLAGS_DEFAULT, WORKER_SLOTS},

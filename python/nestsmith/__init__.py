@@ -7,9 +7,39 @@ from .driver import build
 from .runtime import cl, context, cpu, cuda, device, gpu, num_threads, opencl
 from .runtime.ndarray import NDArray
 
-__all__ = ["NDArray", "build", "cl", "context", "cpu", "cuda", "device", "gpu", "nd", "num_threads", "opencl", "runtime", "target"]
+__all__ = [
+    "NDArray",
+    "build",
+    "cl",
+    "context",
+    "cpu",
+    "cuda",
+    "device",
+    "gpu",
+    "nd",
+    "num_threads",
+    "opencl",
+    "runtime",
+    "target",
+]
 
-_SUBMODULES = {"te", "tir", "topi", "relay", "auto_scheduler", "autotvm", "contrib", "transform", "ir", "rpc", "error", "tag", "demo", "doctor", "driver"}
+_SUBMODULES = {
+    "te",
+    "tir",
+    "topi",
+    "relay",
+    "auto_scheduler",
+    "autotvm",
+    "contrib",
+    "transform",
+    "ir",
+    "rpc",
+    "error",
+    "tag",
+    "demo",
+    "doctor",
+    "driver",
+}
 _ELSEWHERE = {"register_func": "registry", "get_global_func": "registry", "IRModule": "ir", "lower": "lowering"}
 
 

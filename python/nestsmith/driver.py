@@ -22,21 +22,27 @@ def _state_of(sch):
             return seen
         inner = next((getattr(seen, a) for a in ("state_object", "state", "_state") if hasattr(seen, a)), None)
         seen = inner() if callable(inner) and not isinstance(inner, _core.State) else inner
-    raise TypeError(f"cannot build {type(sch).__name__}; expected a schedule made with te.create_schedule or by the auto-scheduler")
+    raise TypeError(
+        f"cannot build {type(sch).__name__}; expected a schedule made with te.create_schedule or by the auto-scheduler"
+    )
 
 
 def _order(args, manifest):
     """For each argument of the program its place in the caller's `args`; None if they agree."""
     names = [a["name"] for a in manifest["args"]]
     if len(args) != len(names):
-        raise ValueError(f"the program has {len(names)} arguments ({', '.join(names)}), args lists {len(args)}; list every input and output once")
+        raise ValueError(
+            f"the program has {len(names)} arguments ({', '.join(names)}), args lists {len(args)}; list every input and output once"
+        )
     given = [getattr(getattr(t, "op", t), "name", None) for t in args]
     if given == names or len(set(given)) != len(given) or set(given) != set(names):
         return None
     return [given.index(n) for n in names]
 
 
-def build(inputs, args=None, target=None, target_host=None, runtime=None, name="default_function", binds=None, cache_dir=None):
+def build(
+    inputs, args=None, target=None, target_host=None, runtime=None, name="default_function", binds=None, cache_dir=None
+):
     """Lowers and compiles one operator.
 
     Parameters
@@ -70,7 +76,9 @@ def build(inputs, args=None, target=None, target_host=None, runtime=None, name="
         raise ValueError(f"name {name!r} is not an identifier")
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
     kind, sm, fast_math = engine = target.engine()
-    source, manifest = _core.gen_source(_state_of(inputs), _KIND_NAMES[kind], sm=sm, fast_math=fast_math, mali=target.device_name == "mali", name=name)
+    source, manifest = _core.gen_source(
+        _state_of(inputs), _KIND_NAMES[kind], sm=sm, fast_math=fast_math, mali=target.device_name == "mali", name=name
+    )
     order = _order(list(args), json.loads(manifest)) if args is not None else None
     binary, _, _ = _core.build(engine, source, 0, cache_dir)
     return OperatorModule(source, manifest, binary, target, order)

@@ -14,39 +14,139 @@ __all__ = ["Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu", "intel_g
 
 logger = logging.getLogger("nestsmith")
 
-_COMMON = {"keys": list, "device": str, "model": str, "libs": list, "host": object, "tag": str, "system-lib": int, "runtime": str,
-           "fast_math": str, "from_device": int}
-_GPU = {"max_num_threads": int, "thread_warp_size": int, "max_threads_per_block": int, "max_shared_memory_per_block": int,
-        "registers_per_block": int, "max_block_size_x": int, "max_block_size_y": int, "max_block_size_z": int}
-_CPU = {"mcpu": str, "march": str, "mattr": list, "mtriple": str, "mfloat-abi": str, "mabi": str, "num-cores": int, "opt-level": int,
-        "fast-math": int, "fast-math-nnan": int, "fast-math-ninf": int, "fast-math-nsz": int, "fast-math-arcp": int,
-        "fast-math-contract": int, "fast-math-reassoc": int, "unpacked-api": int, "interface-api": str, "link-params": int,
-        "workspace-byte-alignment": int, "constants-byte-alignment": int, "vector-width": int}
+_COMMON = {
+    "keys": list,
+    "device": str,
+    "model": str,
+    "libs": list,
+    "host": object,
+    "tag": str,
+    "system-lib": int,
+    "runtime": str,
+    "fast_math": str,
+    "from_device": int,
+}
+_GPU = {
+    "max_num_threads": int,
+    "thread_warp_size": int,
+    "max_threads_per_block": int,
+    "max_shared_memory_per_block": int,
+    "registers_per_block": int,
+    "max_block_size_x": int,
+    "max_block_size_y": int,
+    "max_block_size_z": int,
+}
+_CPU = {
+    "mcpu": str,
+    "march": str,
+    "mattr": list,
+    "mtriple": str,
+    "mfloat-abi": str,
+    "mabi": str,
+    "num-cores": int,
+    "opt-level": int,
+    "fast-math": int,
+    "fast-math-nnan": int,
+    "fast-math-ninf": int,
+    "fast-math-nsz": int,
+    "fast-math-arcp": int,
+    "fast-math-contract": int,
+    "fast-math-reassoc": int,
+    "unpacked-api": int,
+    "interface-api": str,
+    "link-params": int,
+    "workspace-byte-alignment": int,
+    "constants-byte-alignment": int,
+    "vector-width": int,
+}
 # kind: (device type, default keys, options, defaults)
 _KINDS = {
-    "cuda": (2, ("cuda", "gpu"), {**_GPU, "arch": str, "mcpu": str, "l2_cache_size_bytes": int}, {"max_num_threads": 1024, "thread_warp_size": 32}),
-    "opencl": (4, ("opencl", "gpu"), {**_GPU, "max_function_args": int, "texture_spatial_limit": int, "texture_depth_limit": int},
-               {"max_num_threads": 256, "max_threads_per_block": 256, "max_shared_memory_per_block": 16384, "thread_warp_size": 1,
-                "max_function_args": 128, "texture_spatial_limit": 16384}),
+    "cuda": (
+        2,
+        ("cuda", "gpu"),
+        {**_GPU, "arch": str, "mcpu": str, "l2_cache_size_bytes": int},
+        {"max_num_threads": 1024, "thread_warp_size": 32},
+    ),
+    "opencl": (
+        4,
+        ("opencl", "gpu"),
+        {**_GPU, "max_function_args": int, "texture_spatial_limit": int, "texture_depth_limit": int},
+        {
+            "max_num_threads": 256,
+            "max_threads_per_block": 256,
+            "max_shared_memory_per_block": 16384,
+            "thread_warp_size": 1,
+            "max_function_args": 128,
+            "texture_spatial_limit": 16384,
+        },
+    ),
     "llvm": (1, ("cpu",), _CPU, {}),
     "c": (1, ("cpu",), _CPU, {}),
 }
-_QUIET_DEFAULTS = {"max_threads_per_block", "max_shared_memory_per_block", "max_function_args", "texture_spatial_limit"}  # OpenCL's, not printed
+_QUIET_DEFAULTS = {
+    "max_threads_per_block",
+    "max_shared_memory_per_block",
+    "max_function_args",
+    "texture_spatial_limit",
+}  # OpenCL's, not printed
 _FAST_MATH = {"precise": 0, "reference": 1, "aggressive": 2}
 
 _GPU_TAGS = {
-    "sm_60": ("tesla-p100",), "sm_61": ("tesla-p40", "tesla-p4", "geforce-gtx-1080-ti", "geforce-gtx-1080", "geforce-gtx-1070", "geforce-gtx-1060"),
+    "sm_60": ("tesla-p100",),
+    "sm_61": (
+        "tesla-p40",
+        "tesla-p4",
+        "geforce-gtx-1080-ti",
+        "geforce-gtx-1080",
+        "geforce-gtx-1070",
+        "geforce-gtx-1060",
+    ),
     "sm_70": ("tesla-v100", "nvidia-v100"),
-    "sm_72": ("jetson-agx-xavier",), "sm_75": ("tesla-t4", "nvidia-t4", "geforce-rtx-2080-ti", "geforce-rtx-2080", "geforce-rtx-2070", "geforce-rtx-2060"),
+    "sm_72": ("jetson-agx-xavier",),
+    "sm_75": (
+        "tesla-t4",
+        "nvidia-t4",
+        "geforce-rtx-2080-ti",
+        "geforce-rtx-2080",
+        "geforce-rtx-2070",
+        "geforce-rtx-2060",
+    ),
     "sm_80": ("nvidia-a100", "nvidia-a30"),
-    "sm_86": ("geforce-rtx-3090", "geforce-rtx-3080", "geforce-rtx-3070", "geforce-rtx-3060", "nvidia-a40", "nvidia-a10", "nvidia-a10g"),
+    "sm_86": (
+        "geforce-rtx-3090",
+        "geforce-rtx-3080",
+        "geforce-rtx-3070",
+        "geforce-rtx-3060",
+        "nvidia-a40",
+        "nvidia-a10",
+        "nvidia-a10g",
+    ),
     "sm_87": ("jetson-agx-orin-64gb", "jetson-agx-orin-32gb"),
     "sm_89": ("geforce-rtx-4090", "geforce-rtx-4080", "geforce-rtx-4070", "nvidia-l4", "nvidia-l40", "nvidia-l40s"),
-    "sm_90": ("nvidia-h100", "nvidia-h200"), "sm_100": ("nvidia-b200",), "sm_120": ("geforce-rtx-5090", "geforce-rtx-5080"),
+    "sm_90": ("nvidia-h100", "nvidia-h200"),
+    "sm_100": ("nvidia-b200",),
+    "sm_120": ("geforce-rtx-5090", "geforce-rtx-5080"),
 }
-_TAGS = {f"nvidia/{name}": {"kind": "cuda", "keys": ["cuda", "gpu"], "arch": arch, "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024,
-                            "thread_warp_size": 32, "registers_per_block": 65536} for arch, names in _GPU_TAGS.items() for name in names}
-_TAGS["raspberry-pi/4b-aarch64"] = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "mattr": ["+neon"], "num-cores": 4}
+_TAGS = {
+    f"nvidia/{name}": {
+        "kind": "cuda",
+        "keys": ["cuda", "gpu"],
+        "arch": arch,
+        "max_shared_memory_per_block": 49152,
+        "max_threads_per_block": 1024,
+        "thread_warp_size": 32,
+        "registers_per_block": 65536,
+    }
+    for arch, names in _GPU_TAGS.items()
+    for name in names
+}
+_TAGS["raspberry-pi/4b-aarch64"] = {
+    "kind": "llvm",
+    "mtriple": "aarch64-linux-gnu",
+    "mcpu": "cortex-a72",
+    "mattr": ["+neon"],
+    "num-cores": 4,
+}
 
 
 def list_tags():
@@ -126,16 +226,16 @@ def _parse(text):
     """Options of a target string, as a dict with "kind"."""
     words = _split(text)
     if not words:
-        raise ValueError("the target is empty; write for example \"cuda\" or \"llvm\"")
+        raise ValueError('the target is empty; write for example "cuda" or "llvm"')
     if words[0].startswith("-"):
-        raise ValueError(f"target {text!r} starts with an option; the kind comes first, for example \"cuda -arch=sm_80\"")
+        raise ValueError(f'target {text!r} starts with an option; the kind comes first, for example "cuda -arch=sm_80"')
     out = {"kind": words[0]}
     i = 1
     while i < len(words):
         word = words[i]
         i += 1
         if not word.startswith("-") or not word.strip("-"):
-            raise ValueError(f"target {text!r}: {word!r} is not an option; options start with \"-\"")
+            raise ValueError(f'target {text!r}: {word!r} is not an option; options start with "-"')
         name = word[2:] if word.startswith("--") else word[1:]
         if "=" in name:
             name, value = name.split("=", 1)
@@ -201,7 +301,9 @@ class Target:
             name = {"cpu": "llvm", "cl": "opencl"}[name]
         if name not in _KINDS:
             known = sorted(_KINDS) + sorted(_TAGS)
-            raise ValueError(f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see target.list_tags(){_closest(str(name), known)}")
+            raise ValueError(
+                f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see target.list_tags(){_closest(str(name), known)}"
+            )
         self.kind = TargetKind(name)
         valid = {**_COMMON, **self.kind.options}
         given = {}
@@ -209,7 +311,9 @@ class Target:
             if key == "kind":
                 continue
             if key not in valid:
-                raise ValueError(f"target {name!r} has no option {key!r}{_closest(key, valid)}; options are {', '.join(sorted(valid))}")
+                raise ValueError(
+                    f"target {name!r} has no option {key!r}{_closest(key, valid)}; options are {', '.join(sorted(valid))}"
+                )
             if key not in ("host", "tag"):
                 given[key] = _value(name, key, value, valid[key])
         self.tag = tag or str(options.get("tag", ""))
@@ -219,7 +323,9 @@ class Target:
         self.keys = self._keys(given)
         self.attrs = {**self.kind.defaults, **{k: v for k, v in given.items() if k != "keys"}}
         if self.attrs.get("fast_math", "reference") not in _FAST_MATH:
-            raise ValueError(f"target option 'fast_math' is {self.attrs['fast_math']!r}; allowed are {', '.join(_FAST_MATH)}")
+            raise ValueError(
+                f"target option 'fast_math' is {self.attrs['fast_math']!r}; allowed are {', '.join(_FAST_MATH)}"
+            )
         if name == "cuda" and "arch" not in self.attrs:
             self.attrs["arch"] = self._find_arch()
         arch = self.attrs.get("arch")
@@ -237,11 +343,17 @@ class Target:
     def _limits(self, device_id):
         facts = _core.device_query(self.kind.device_type, device_id)
         if facts is None:
-            raise ValueError(f"option from_device={device_id}: {_core.device_exists(self.kind.device_type, device_id)[1]}")
+            raise ValueError(
+                f"option from_device={device_id}: {_core.device_exists(self.kind.device_type, device_id)[1]}"
+            )
         if self.kind.device_type == 1:
             return {}
-        out = {"max_num_threads": facts["max_threads_per_block"], "max_threads_per_block": facts["max_threads_per_block"],
-               "max_shared_memory_per_block": facts["max_shared_per_block"], "thread_warp_size": facts["warp_size"]}
+        out = {
+            "max_num_threads": facts["max_threads_per_block"],
+            "max_threads_per_block": facts["max_threads_per_block"],
+            "max_shared_memory_per_block": facts["max_shared_per_block"],
+            "thread_warp_size": facts["warp_size"],
+        }
         if self.kind.name == "cuda":
             out["arch"] = f"sm_{facts['sm']}"
         return out
@@ -255,7 +367,9 @@ class Target:
         arch = f"sm_{known[0]}" if known else "sm_75"
         if not getattr(Target._scopes, "warned", False):
             Target._scopes.warned = True
-            logger.warning("no CUDA device was found, so programs are made for %s; name another with \"cuda -arch=sm_XX\"", arch)
+            logger.warning(
+                'no CUDA device was found, so programs are made for %s; name another with "cuda -arch=sm_XX"', arch
+            )
         return arch
 
     # ---- what it says ----
@@ -326,7 +440,7 @@ class Target:
 
     def __str__(self):
         words = [self.kind.name, "-keys=" + ",".join(self.keys)]
-        shown = {k: v for k, v in self.attrs.items() if not (k in _QUIET_DEFAULTS and k not in self._given)}
+        shown = {k: v for k, v in self.attrs.items() if not (k in _QUIET_DEFAULTS and self.kind.defaults.get(k) == v)}
         for key in sorted(shown):
             value = ",".join(shown[key]) if isinstance(shown[key], list) else str(shown[key])
             if " " in value or "'" in value or not value:
@@ -400,7 +514,13 @@ class Target:
     @staticmethod
     def canon_multi_target_and_host(target, target_host=None):
         """A list with the one target given."""
-        one = target[0] if isinstance(target, (list, tuple)) else next(iter(target.values())) if isinstance(target, dict) and "kind" not in target else target
+        one = (
+            target[0]
+            if isinstance(target, (list, tuple))
+            else next(iter(target.values()))
+            if isinstance(target, dict) and "kind" not in target
+            else target
+        )
         return [Target.canon_target_and_host(one, target_host)[0]]
 
     @staticmethod
@@ -451,16 +571,24 @@ def intel_graphics(model="unknown", options=None):
 
 
 _ARM_BOARDS = {
-    "pixel2": ("aarch64-linux-android", "+neon"), "mate10": ("aarch64-linux-android", "+neon"), "mate10pro": ("aarch64-linux-android", "+neon"),
-    "p20": ("aarch64-linux-android", "+neon"), "p20pro": ("aarch64-linux-android", "+neon"), "rk3399": ("aarch64-linux-gnu", "+neon"),
-    "rasp3b": ("armv7l-linux-gnueabihf", "+neon"), "rasp4b": ("armv8l-linux-gnueabihf", "+neon"), "rasp4b64": ("aarch64-linux-gnu", "+neon"),
+    "pixel2": ("aarch64-linux-android", "+neon"),
+    "mate10": ("aarch64-linux-android", "+neon"),
+    "mate10pro": ("aarch64-linux-android", "+neon"),
+    "p20": ("aarch64-linux-android", "+neon"),
+    "p20pro": ("aarch64-linux-android", "+neon"),
+    "rk3399": ("aarch64-linux-gnu", "+neon"),
+    "rasp3b": ("armv7l-linux-gnueabihf", "+neon"),
+    "rasp4b": ("armv8l-linux-gnueabihf", "+neon"),
+    "rasp4b64": ("aarch64-linux-gnu", "+neon"),
 }
 
 
 def arm_cpu(model="unknown", options=None):
     """A CPU target for ARM boards; known models (rk3399, rasp4b64, ...) bring their compiler triple along."""
     board = _ARM_BOARDS.get(model)
-    words = [f"llvm -keys=arm_cpu,cpu -device=arm_cpu -model={model}"] + ([f"-mtriple={board[0]} -mattr={board[1]}"] if board else [])
+    words = [f"llvm -keys=arm_cpu,cpu -device=arm_cpu -model={model}"] + (
+        [f"-mtriple={board[0]} -mattr={board[1]}"] if board else []
+    )
     return Target(" ".join(words + _options(options)))
 
 

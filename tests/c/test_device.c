@@ -12,20 +12,26 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-typedef struct { Err e; Arena *a; Device *d; } Fixture;
+typedef struct {
+  Err e;
+  Arena *a;
+  Device *d;
+} Fixture;
 static const Target CPU = {.kind = TG_CPU}, CUDA = {.kind = TG_CUDA, .sm = 90};
 
 #define BUF "{\"name\":\"x\",\"dtype\":\"float32\",\"shape\":[1000],\"bytes\":4000,\"align\":64,\"read_only\":false}"
 #define PAR "{\"kind\":\"arg\",\"index\":0,\"read_only\":true},{\"kind\":\"arg\",\"index\":1,\"read_only\":false}"
-#define MANIFEST(target, entry, grid, block) \
-  "{\"format\":1,\"target\":\"" target "\",\"entry\":\"" entry "\",\"sm\":90,\"args\":[" BUF "," BUF "],\"work\":[" BUF "]," \
+#define MANIFEST(target, entry, grid, block)                                                                           \
+  "{\"format\":1,\"target\":\"" target "\",\"entry\":\"" entry "\",\"sm\":90,\"args\":[" BUF "," BUF                   \
+  "],\"work\":[" BUF "],"                                                                                              \
   "\"kernels\":[{\"name\":\"" entry "\",\"params\":[" PAR "],\"grid\":[" grid ",1,1],\"block\":[" block ",1,1]}]}"
 
 static const char *const C_SOURCE =
     "#include <stdint.h>\n"
     "typedef int32_t (*Par)(void*, void (*)(void*, int64_t, int64_t), void*, int64_t);\n"
     "typedef struct { const float *a; float *b, *w; } Env;\n"
-    "static void body(void *p, int64_t lo, int64_t hi) { Env *e = p; for (int64_t i = lo; i < hi; i++) { e->w[i] = e->a[i] * 2; e->b[i] = e->w[i] + 1; } }\n"
+    "static void body(void *p, int64_t lo, int64_t hi) { Env *e = p; for (int64_t i = lo; i < hi; i++) { e->w[i] = "
+    "e->a[i] * 2; e->b[i] = e->w[i] + 1; } }\n"
     "int32_t twice(void *const *args, void *const *work, Par par, void *pool) {\n"
     "  Env e = {args[0], args[1], work[0]};\n"
     "  return par ? par(pool, body, &e, 1000) : (body(&e, 0, 1000), 0); }\n";
@@ -78,7 +84,8 @@ static void cpu_body(void *p) {
 
 static void cl_body(void *p) {
   Fixture *f = p;
-  const char *src = "__kernel void twice(__global const float *a, __global float *b) { int i = get_global_id(0); b[i] = a[i] * 2 + 1; }";
+  const char *src = "__kernel void twice(__global const float *a, __global float *b) { int i = get_global_id(0); b[i] "
+                    "= a[i] * 2 + 1; }";
   run_twice(f, src, strlen(src), MANIFEST("opencl", "twice", "10", "100"));
 }
 
@@ -102,10 +109,23 @@ static void with_device(DevType t, ErrBody body) {
   arena_free(f.a);
 }
 
-static void test_cpu(void **s) { (void)s; with_device(DEV_CPU, cpu_body); }
-static void test_opencl(void **s) { (void)s; with_device(DEV_OPENCL, cl_body); }
+static void test_cpu(void **s) {
+  (void)s;
+  with_device(DEV_CPU, cpu_body);
+}
+static void test_opencl(void **s) {
+  (void)s;
+  with_device(DEV_OPENCL, cl_body);
+}
 
-typedef struct { Fixture *f; const Target *t; const char *src; double timeout; const char *cc; Binary out; } Compile;
+typedef struct {
+  Fixture *f;
+  const Target *t;
+  const char *src;
+  double timeout;
+  const char *cc;
+  Binary out;
+} Compile;
 static void compile_body(void *p) {
   Compile *c = p;
   c->out = build_binary(c->f->a, c->t, c->src, &(BuildOptions){c->timeout, "", c->cc});
@@ -123,7 +143,8 @@ static void test_compilers(void **s) {
   Compile none = {&f, &CPU, "int x;", 10, "no-such-compiler", {0}};
   assert_int_equal(err_try(&f.e, compile_body, &none), NS_ERR_RUNTIME);
   assert_non_null(strstr(f.e.msg, "not installed"));
-  Compile slow = {&f, &CPU, "int x;", 0.3, "sh -c sleep$IFS'30'", {0}}; /* $CC is split at spaces; the shell puts one back */
+  Compile slow = {&f, &CPU, "int x;", 0.3, "sh -c sleep$IFS'30'",
+                  {0}}; /* $CC is split at spaces; the shell puts one back */
   double t = clock_now();
   ErrCode r = err_try(&f.e, compile_body, &slow);
   assert_int_equal(r, NS_ERR_RUNTIME);
@@ -131,13 +152,19 @@ static void test_compilers(void **s) {
   if (build_available(&CUDA, why, sizeof why)) {
     Compile ok = {&f, &CUDA, "extern \"C\" __global__ void k(float *x) { x[threadIdx.x] = 1; }", 0, NULL, {0}};
     assert_int_equal(err_try(&f.e, compile_body, &ok), NS_OK);
-    assert_memory_equal(ok.out.data, "\x7f" "ELF", 4);
-    Compile half = {&f, &CUDA, "#include <cuda_fp16.h>\nextern \"C\" __global__ void k(half *x) { x[0] = __hadd(x[1], x[2]); }", 0, NULL, {0}};
+    assert_memory_equal(ok.out.data,
+                        "\x7f"
+                        "ELF",
+                        4);
+    Compile half = {
+        &f, &CUDA, "#include <cuda_fp16.h>\nextern \"C\" __global__ void k(half *x) { x[0] = __hadd(x[1], x[2]); }",
+        0,  NULL,  {0}};
     assert_int_equal(err_try(&f.e, compile_body, &half), NS_OK);
     Compile err = {&f, &CUDA, "extern \"C\" __global__ void k(float *x) { x[0] = y; }", 0, NULL, {0}};
     assert_int_equal(err_try(&f.e, compile_body, &err), NS_ERR_RUNTIME);
     assert_non_null(strstr(f.e.msg, "\"y\" is undefined"));
-  } else print_message("no NVRTC: %s\n", why);
+  } else
+    print_message("no NVRTC: %s\n", why);
   arena_free(f.a);
 }
 
@@ -149,9 +176,17 @@ static void load_body(void *p) {
 static void test_bad_manifests(void **s) {
   (void)s;
   static const char *const BAD[] = {
-      "", "[]", "{}", "{\"format\":2}", "{\"format\":1,\"target\":\"c\"}", MANIFEST("cuda", "k", "1", "1"), MANIFEST("c", "k", "0", "1"),
-      MANIFEST("c", "k", "1.5", "1"), "{\"format\":1,\"target\":\"c\",\"entry\":\"e\",\"args\":[1],\"work\":[],\"kernels\":[]}",
-      "{\"format\":1,\"target\":\"c\",\"entry\":\"e\",\"args\":[],\"work\":[],\"kernels\":[{\"name\":\"k\",\"params\":[" PAR "],\"grid\":[1,1,1],\"block\":[1,1,1]}]}",
+      "",
+      "[]",
+      "{}",
+      "{\"format\":2}",
+      "{\"format\":1,\"target\":\"c\"}",
+      MANIFEST("cuda", "k", "1", "1"),
+      MANIFEST("c", "k", "0", "1"),
+      MANIFEST("c", "k", "1.5", "1"),
+      "{\"format\":1,\"target\":\"c\",\"entry\":\"e\",\"args\":[1],\"work\":[],\"kernels\":[]}",
+      "{\"format\":1,\"target\":\"c\",\"entry\":\"e\",\"args\":[],\"work\":[],\"kernels\":[{\"name\":\"k\",\"params\":"
+      "[" PAR "],\"grid\":[1,1,1],\"block\":[1,1,1]}]}",
       MANIFEST("c", "no_such_file", "1", "1")};
   Err e;
   err_init(&e);
@@ -169,7 +204,7 @@ static void test_bad_manifests(void **s) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_opencl), cmocka_unit_test(test_compilers),
-                                     cmocka_unit_test(test_bad_manifests)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_opencl),
+                                     cmocka_unit_test(test_compilers), cmocka_unit_test(test_bad_manifests)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,13 +14,22 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define BUF(name) "{\"name\":\"" name "\",\"dtype\":\"float32\",\"shape\":[1024],\"bytes\":4096,\"align\":64,\"read_only\":false}"
-#define MANIFEST "{\"format\":1,\"target\":\"c\",\"entry\":\"k\",\"args\":[" BUF("x") "," BUF("y") "],\"work\":[],\"kernels\":[" \
-                 "{\"name\":\"k\",\"params\":[],\"grid\":[1,1,1],\"block\":[1,1,1]}]}"
-#define BODY(s) "#include <stdint.h>\nint32_t k(void *const *args, void *const *work, void *par, void *pool) { const float *x = args[0]; float *y = args[1]; " s " return 0; }\n"
+#define BUF(name)                                                                                                      \
+  "{\"name\":\"" name "\",\"dtype\":\"float32\",\"shape\":[1024],\"bytes\":4096,\"align\":64,\"read_only\":false}"
+#define MANIFEST                                                                                                       \
+  "{\"format\":1,\"target\":\"c\",\"entry\":\"k\",\"args\":[" BUF("x") "," BUF(                                        \
+      "y") "],\"work\":[],\"kernels\":["                                                                               \
+           "{\"name\":\"k\",\"params\":[],\"grid\":[1,1,1],\"block\":[1,1,1]}]}"
+#define BODY(s)                                                                                                        \
+  "#include <stdint.h>\nint32_t k(void *const *args, void *const *work, void *par, void *pool) { const float *x = "    \
+  "args[0]; float *y = args[1]; " s " return 0; }\n"
 static const char *const GOOD = BODY("for (int i = 0; i < 1024; i++) y[i] = x[i] + 1;");
 
-static const struct { const char *name, *source; MeasureError error; const char *cause; } CASES[] = {
+static const struct {
+  const char *name, *source;
+  MeasureError error;
+  const char *cause;
+} CASES[] = {
     {"good", BODY("for (int i = 0; i < 1024; i++) y[i] = x[i] + 1;"), ME_OK, ""},
     {"wrong", BODY("for (int i = 0; i < 1024; i++) y[i] = x[i] + (i != 77);"), ME_WRONG_ANSWER, "wrong-answer"},
     {"partial", BODY("for (int i = 0; i < 1023; i++) y[i] = x[i] + 1;"), ME_WRONG_ANSWER, "wrong-answer"},
@@ -89,7 +98,8 @@ static void body_pipeline(void *arg) {
   }
   assert_int_equal(n, NS_COUNT(CASES));
   for (int i = 0; i < n; i++) assert_int_equal(seen[i], 1);
-  pipe_submit(p, e, t, CASES[7].source, MANIFEST, 7, &(RunPolicy){.number = 1, .repeat = 1, .timeout_s = 100}); /* left running */
+  pipe_submit(p, e, t, CASES[7].source, MANIFEST, 7,
+              &(RunPolicy){.number = 1, .repeat = 1, .timeout_s = 100}); /* left running */
   for (int i = 0; i < 5; i++) pipe_submit(p, e, t, GOOD, MANIFEST, 0, &POLICY);
   PipeResult r[1];
   pipe_poll(p, 0.5, r, 1);
@@ -116,7 +126,9 @@ static void body_worker(void *arg) {
   assert_int_equal(worker_run(w, 1, b.data, b.n, MANIFEST, &POLICY).error, ME_OK);
   assert_true(worker_pid(w) != pid);
   kill(worker_pid(w), SIGSTOP); /* frozen: found by the deadline */
-  assert_int_equal(worker_run(w, 0, b.data, b.n, MANIFEST, &(RunPolicy){.number = 1, .repeat = 1, .timeout_s = 0.2}).error, ME_RUN_TIMEOUT);
+  assert_int_equal(
+      worker_run(w, 0, b.data, b.n, MANIFEST, &(RunPolicy){.number = 1, .repeat = 1, .timeout_s = 0.2}).error,
+      ME_RUN_TIMEOUT);
   RunPolicy hopeless = POLICY;
   hopeless.stop_above = 1e-9;
   hopeless.min_repeat_ms = 2000;
@@ -145,18 +157,27 @@ static void body_compiler(void *arg) {
   Compiler *c = compiler_start(e);
   Binary b;
   BuildOptions o = {20, "", NULL};
-  assert_int_equal(compiler_run(c, a, &cuda, "extern \"C\" __global__ void k(float *x) { x[threadIdx.x] = 1; }", &o, &b, msg), ME_OK);
-  assert_memory_equal(b.data, "\x7f" "ELF", 4);
+  assert_int_equal(
+      compiler_run(c, a, &cuda, "extern \"C\" __global__ void k(float *x) { x[threadIdx.x] = 1; }", &o, &b, msg),
+      ME_OK);
+  assert_memory_equal(b.data,
+                      "\x7f"
+                      "ELF",
+                      4);
   assert_int_equal(compiler_run(c, a, &cuda, "nonsense", &o, &b, msg), ME_COMPILE_HOST);
   assert_non_null(strstr(msg, "nonsense"));
   o.timeout_s = 0.3; /* a program that NVRTC chews on for long */
-  assert_int_equal(compiler_run(c, a, &cuda,
-                                "template <int A, int B> struct F { static constexpr int v = F<A - 1, B>::v + F<A - 1, B + A>::v; };"
-                                "template <int B> struct F<0, B> { static constexpr int v = B; };"
-                                "extern \"C\" __global__ void k(int *x) { *x = F<120, 0>::v; }", &o, &b, msg), ME_BUILD_TIMEOUT);
+  assert_int_equal(
+      compiler_run(c, a, &cuda,
+                   "template <int A, int B> struct F { static constexpr int v = F<A - 1, B>::v + F<A - 1, B + A>::v; };"
+                   "template <int B> struct F<0, B> { static constexpr int v = B; };"
+                   "extern \"C\" __global__ void k(int *x) { *x = F<120, 0>::v; }",
+                   &o, &b, msg),
+      ME_BUILD_TIMEOUT);
   assert_non_null(strstr(msg, "timed out"));
   o.timeout_s = 20;
-  assert_int_equal(compiler_run(c, a, &cuda, "extern \"C\" __global__ void k(float *x) { x[0] = 1; }", &o, &b, msg), ME_OK);
+  assert_int_equal(compiler_run(c, a, &cuda, "extern \"C\" __global__ void k(float *x) { x[0] = 1; }", &o, &b, msg),
+                   ME_OK);
   compiler_stop(c);
   arena_free(a);
   assert_int_equal(children(), 0);
@@ -169,9 +190,18 @@ static void run(ErrBody body) {
   if (c) fail_msg("%s", e.msg);
 }
 
-static void test_pipeline(void **s) { (void)s; run(body_pipeline); }
-static void test_worker(void **s) { (void)s; run(body_worker); }
-static void test_compiler(void **s) { (void)s; run(body_compiler); }
+static void test_pipeline(void **s) {
+  (void)s;
+  run(body_pipeline);
+}
+static void test_worker(void **s) {
+  (void)s;
+  run(body_worker);
+}
+static void test_compiler(void **s) {
+  (void)s;
+  run(body_compiler);
+}
 
 static void test_compare(void **s) {
   (void)s;
@@ -189,6 +219,7 @@ static void test_compare(void **s) {
 int main(int argc, char **argv) {
   int r = worker_main_if_asked(argc, argv);
   if (r >= 0) return r;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare), cmocka_unit_test(test_worker), cmocka_unit_test(test_pipeline), cmocka_unit_test(test_compiler)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare), cmocka_unit_test(test_worker),
+                                     cmocka_unit_test(test_pipeline), cmocka_unit_test(test_compiler)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Builder and runner on the CPU: results, errors, timeouts, interrupts; nothing is left behind."""
 
 import os
@@ -53,7 +54,10 @@ def children():
             stat = open(f"/proc/{pid}/stat").read()
         except OSError:
             continue
-        if int(stat.rsplit(")", 1)[1].split()[1]) == os.getpid() and "resource_tracker" not in open(f"/proc/{pid}/cmdline").read():
+        if (
+            int(stat.rsplit(")", 1)[1].split()[1]) == os.getpid()
+            and "resource_tracker" not in open(f"/proc/{pid}/cmdline").read()
+        ):
             out.append(int(pid))
     return out
 
@@ -88,12 +92,15 @@ def test_good_candidate(task, capsys):
     assert children() == []
 
 
-@pytest.mark.parametrize("body, error, cause", [
-    ("*(volatile int *)8 = 1;", MeasureErrorNo.RUNTIME_DEVICE, "worker-died"),
-    ("return 3;", MeasureErrorNo.RUNTIME_DEVICE, "launch-failure"),
-    ("for (volatile int i = 0;;) i++;", MeasureErrorNo.RUN_TIMEOUT, "run-timeout"),
-    ("((float *)args[2])[0] = 0;", MeasureErrorNo.WRONG_ANSWER, "wrong-answer"),
-])
+@pytest.mark.parametrize(
+    "body, error, cause",
+    [
+        ("*(volatile int *)8 = 1;", MeasureErrorNo.RUNTIME_DEVICE, "worker-died"),
+        ("return 3;", MeasureErrorNo.RUNTIME_DEVICE, "launch-failure"),
+        ("for (volatile int i = 0;;) i++;", MeasureErrorNo.RUN_TIMEOUT, "run-timeout"),
+        ("((float *)args[2])[0] = 0;", MeasureErrorNo.WRONG_ANSWER, "wrong-answer"),
+    ],
+)
 def test_bad_programs(task, body, error, cause):
     runner = LocalRunner(timeout=1, min_repeat_ms=1)
     inp = MeasureInput(task, _core.State(task.compute_dag))
@@ -136,7 +143,13 @@ def test_disk_full(tmp_path):
         except (OSError, RuntimeError) as e:
             print("refused", e)
     """)
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=True,
+    ).stdout
     assert out.startswith("refused")
     assert [os.listdir(tmp_path / d) for d in os.listdir(tmp_path)] == [[]]
 
@@ -200,8 +213,14 @@ def test_context_and_options():
 
 
 def test_texts():
-    assert repr(MeasureResult([1.23456e-3], 0, "", 0.5, 12.0)) == "MeasureResult(cost:[0.001235], error_no:0, all_cost:0.5, Tstamp:12.00)"
-    assert repr(MeasureResult([1e10], 7, "late", 0.5, 12.0)) == "MeasureResult(error_type:RunTimeoutError, error_msg:late, all_cost:0.5, Tstamp:12.00)"
+    assert (
+        repr(MeasureResult([1.23456e-3], 0, "", 0.5, 12.0))
+        == "MeasureResult(cost:[0.001235], error_no:0, all_cost:0.5, Tstamp:12.00)"
+    )
+    assert (
+        repr(MeasureResult([1e10], 7, "late", 0.5, 12.0))
+        == "MeasureResult(error_type:RunTimeoutError, error_msg:late, all_cost:0.5, Tstamp:12.00)"
+    )
     assert len(shorten("x" * 10000)) == 512 + 5 and shorten("short") == "short"
 
 
@@ -209,13 +228,20 @@ def test_opencl_candidate(task):
     if not _core.device_exists(4, 0)[0]:
         pytest.skip("no OpenCL device")
     t = Task("opencl")
-    source = ("__kernel void k(__global const float *A, __global const float *B, __global float *C) { int i = get_global_id(0) / 40, j = get_global_id(0) % 40;"
-              " float s = 0; for (int k = 0; k < 24; k++) s += A[i * 24 + k] * B[k * 40 + j]; C[i * 40 + j] = s; }")
+    source = (
+        "__kernel void k(__global const float *A, __global const float *B, __global float *C) { int i = get_global_id(0) / 40, j = get_global_id(0) % 40;"
+        " float s = 0; for (int k = 0; k < 24; k++) s += A[i * 24 + k] * B[k * 40 + j]; C[i * 40 + j] = s; }"
+    )
     rows = [("A", 768, True), ("B", 960, True), ("C", 1280, False)]
-    args = ",".join(f'{{"name":"{n}","dtype":"float32","shape":[{k}],"bytes":{4 * k},"align":64,"read_only":{str(ro).lower()}}}' for n, k, ro in rows)
+    args = ",".join(
+        f'{{"name":"{n}","dtype":"float32","shape":[{k}],"bytes":{4 * k},"align":64,"read_only":{str(ro).lower()}}}'
+        for n, k, ro in rows
+    )
     params = ",".join(f'{{"kind":"arg","index":{i},"read_only":{str(r[2]).lower()}}}' for i, r in enumerate(rows))
-    manifest = (f'{{"format":1,"target":"opencl","entry":"k","args":[{args}],"work":[],'
-                f'"kernels":[{{"name":"k","params":[{params}],"grid":[20,1,1],"block":[64,1,1]}}]}}')
+    manifest = (
+        f'{{"format":1,"target":"opencl","entry":"k","args":[{args}],"work":[],'
+        f'"kernels":[{{"name":"k","params":[{params}],"grid":[20,1,1],"block":[64,1,1]}}]}}'
+    )
     runner = LocalRunner(timeout=20, min_repeat_ms=5)
     inp = MeasureInput(t, _core.State(t.compute_dag))
     wrong = source.replace("k < 24", "k < 23")

@@ -19,8 +19,19 @@ import numpy as np
 from nestsmith import _core
 
 __all__ = [
-    "MeasureInput", "MeasureResult", "MeasureErrorNo", "BuildResult", "ProgramBuilder", "ProgramRunner", "LocalBuilder", "LocalRunner",
-    "LocalRPCMeasureContext", "ProgramMeasurer", "MeasureCallback", "PythonBasedMeasureCallback", "recover_measure_input",
+    "MeasureInput",
+    "MeasureResult",
+    "MeasureErrorNo",
+    "BuildResult",
+    "ProgramBuilder",
+    "ProgramRunner",
+    "LocalBuilder",
+    "LocalRunner",
+    "LocalRPCMeasureContext",
+    "ProgramMeasurer",
+    "MeasureCallback",
+    "PythonBasedMeasureCallback",
+    "recover_measure_input",
 ]
 
 logger = logging.getLogger("auto_scheduler")
@@ -43,8 +54,17 @@ class MeasureErrorNo:
     UNKNOWN_ERROR = 8
 
 
-_ERROR_NAMES = ("NoError", "InstantiationError", "CompileHostError", "CompileDeviceError", "RuntimeDeviceError", "WrongAnswerError",
-                "BuildTimeoutError", "RunTimeoutError", "UnknownError")
+_ERROR_NAMES = (
+    "NoError",
+    "InstantiationError",
+    "CompileHostError",
+    "CompileDeviceError",
+    "RuntimeDeviceError",
+    "WrongAnswerError",
+    "BuildTimeoutError",
+    "RunTimeoutError",
+    "UnknownError",
+)
 
 
 def shorten(text):
@@ -115,7 +135,9 @@ class MeasureResult:
     def __repr__(self):
         if self.error_no == 0:
             costs = ",".join(f"{c:.4g}" for c in self.costs)
-            return f"MeasureResult(cost:[{costs}], error_no:0, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
+            return (
+                f"MeasureResult(cost:[{costs}], error_no:0, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
+            )
         name = _ERROR_NAMES[self.error_no] if 0 <= self.error_no < len(_ERROR_NAMES) else self.error_no
         return f"MeasureResult(error_type:{name}, error_msg:{self.error_msg}, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
 
@@ -192,11 +214,17 @@ class LocalBuilder(ProgramBuilder):
 
     def __init__(self, timeout=15, n_parallel=None, build_func="default"):
         if not (build_func in ("default", "ndk") or callable(build_func)):
-            raise ValueError(f"build_func is {build_func!r}; allowed are \"default\", \"ndk\" or a function")
+            raise ValueError(f'build_func is {build_func!r}; allowed are "default", "ndk" or a function')
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout} s, must be positive")
         self.timeout = timeout
-        self.n_parallel = int(n_parallel) if n_parallel else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.n_parallel = (
+            int(n_parallel)
+            if n_parallel
+            else len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
         self.build_func = build_func
         self._local = threading.local()
         self._compilers = []
@@ -219,12 +247,22 @@ class LocalBuilder(ProgramBuilder):
         tensors = list(getattr(inp.task.compute_dag, "tensors", []))
         try:
             target = inp.task.engine_target()
-            source, manifest = _core.candidate_source(inp.engine_state, target, int(getattr(inp.task, "layout_rewrite_option", 0) or 0))
+            source, manifest = _core.candidate_source(
+                inp.engine_state, target, int(getattr(inp.task, "layout_rewrite_option", 0) or 0)
+            )
         except Exception as e:  # noqa: BLE001 - an illegal schedule is a result, not an error of the tuner
             return BuildResult("", tensors, MeasureErrorNo.INSTANTIATION_ERROR, shorten(e), time.time() - start)
-        error, binary, message, _, _ = self._compiler().run((target[0], target[2], target[3]), source, float(self.timeout), None, None)
+        error, binary, message, _, _ = self._compiler().run(
+            (target[0], target[2], target[3]), source, float(self.timeout), None, None
+        )
         if error:
-            return BuildResult("", tensors, error, shorten(message), self.timeout if error == MeasureErrorNo.BUILD_TIMEOUT else time.time() - start)
+            return BuildResult(
+                "",
+                tensors,
+                error,
+                shorten(message),
+                self.timeout if error == MeasureErrorNo.BUILD_TIMEOUT else time.time() - start,
+            )
         return BuildResult("", tensors, 0, "", time.time() - start, (source, manifest, binary))
 
     def _stop(self):
@@ -280,16 +318,43 @@ class LocalRunner(ProgramRunner):
         cut short.
     """
 
-    def __init__(self, timeout=10, number=3, repeat=1, min_repeat_ms=100, cooldown_interval=0.0, enable_cpu_cache_flush=False, device=0, mode="auto"):
+    def __init__(
+        self,
+        timeout=10,
+        number=3,
+        repeat=1,
+        min_repeat_ms=100,
+        cooldown_interval=0.0,
+        enable_cpu_cache_flush=False,
+        device=0,
+        mode="auto",
+    ):
         if enable_cpu_cache_flush:
             number, min_repeat_ms = 1, 0
         if mode not in ("auto", "strict"):
-            raise ValueError(f"mode is {mode!r}; allowed are \"auto\" and \"strict\"")
-        for name, value, least in (("timeout", timeout, 0), ("number", number, 1), ("repeat", repeat, 1), ("min_repeat_ms", min_repeat_ms, 0)):
+            raise ValueError(f'mode is {mode!r}; allowed are "auto" and "strict"')
+        for name, value, least in (
+            ("timeout", timeout, 0),
+            ("number", number, 1),
+            ("repeat", repeat, 1),
+            ("min_repeat_ms", min_repeat_ms, 0),
+        ):
             if value < least or (name == "timeout" and value <= 0):
-                raise ValueError(f"{name} is {value}, must be {'positive' if name == 'timeout' else f'at least {least}'}")
-        self.timeout, self.number, self.repeat, self.min_repeat_ms = timeout, int(number), int(repeat), int(min_repeat_ms)
-        self.cooldown_interval, self.enable_cpu_cache_flush, self.device, self.mode = cooldown_interval, bool(enable_cpu_cache_flush), int(device), mode
+                raise ValueError(
+                    f"{name} is {value}, must be {'positive' if name == 'timeout' else f'at least {least}'}"
+                )
+        self.timeout, self.number, self.repeat, self.min_repeat_ms = (
+            timeout,
+            int(number),
+            int(repeat),
+            int(min_repeat_ms),
+        )
+        self.cooldown_interval, self.enable_cpu_cache_flush, self.device, self.mode = (
+            cooldown_interval,
+            bool(enable_cpu_cache_flush),
+            int(device),
+            mode,
+        )
         self._workers, self._data = {}, {}
         self._pool = None
 
@@ -299,7 +364,19 @@ class LocalRunner(ProgramRunner):
         return self.mode == "strict"
 
     def __getstate__(self):
-        return {k: getattr(self, k) for k in ("timeout", "number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush", "device", "mode")}
+        return {
+            k: getattr(self, k)
+            for k in (
+                "timeout",
+                "number",
+                "repeat",
+                "min_repeat_ms",
+                "cooldown_interval",
+                "enable_cpu_cache_flush",
+                "device",
+                "mode",
+            )
+        }
 
     def __setstate__(self, state):
         self.__init__(**state)
@@ -323,16 +400,36 @@ class LocalRunner(ProgramRunner):
         start = time.time()
         if built.error_no:
             return MeasureResult([FAILED], built.error_no, built.error_msg, built.time_cost, start)
-        check = int(getattr(inp.task, "layout_rewrite_option", 0) or 0) != 2  # there the program wants its weights in another layout
-        policy = (self.number, self.repeat, self.min_repeat_ms, float(self.timeout), self.enable_cpu_cache_flush, check, 0.0, self.strict)
+        check = (
+            int(getattr(inp.task, "layout_rewrite_option", 0) or 0) != 2
+        )  # there the program wants its weights in another layout
+        policy = (
+            self.number,
+            self.repeat,
+            self.min_repeat_ms,
+            float(self.timeout),
+            self.enable_cpu_cache_flush,
+            check,
+            0.0,
+            self.strict,
+        )
         try:
             worker = self._worker(inp.task)
             r = worker.run(0, self._task_data(inp.task), built.program[2], built.program[1], policy)
         except Exception as e:  # noqa: BLE001 - a missing device or no memory: the candidate failed, the tuner goes on
-            return MeasureResult([FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e), built.time_cost + time.time() - start, time.time())
+            return MeasureResult(
+                [FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e), built.time_cost + time.time() - start, time.time()
+            )
         ok = r["error_no"] == 0
         extra = {k: r[k] for k in ("cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error")}
-        return MeasureResult(r["costs"] if ok else [FAILED], r["error_no"], shorten(r["msg"]), built.time_cost + time.time() - start, time.time(), extra)
+        return MeasureResult(
+            r["costs"] if ok else [FAILED],
+            r["error_no"],
+            shorten(r["msg"]),
+            built.time_cost + time.time() - start,
+            time.time(),
+            extra,
+        )
 
     def _stop(self):
         for w in self._workers.values():
@@ -385,10 +482,23 @@ class LocalRPCMeasureContext:
     end of the program stop its processes.
     """
 
-    def __init__(self, priority=1, n_parallel=1, timeout=10, number=3, repeat=1, min_repeat_ms=0, cooldown_interval=0.0,
-                 enable_cpu_cache_flush=False, device=0, mode="auto"):
+    def __init__(
+        self,
+        priority=1,
+        n_parallel=1,
+        timeout=10,
+        number=3,
+        repeat=1,
+        min_repeat_ms=0,
+        cooldown_interval=0.0,
+        enable_cpu_cache_flush=False,
+        device=0,
+        mode="auto",
+    ):
         self.tracker = self.server = _NoServer()
-        self.runner = LocalRunner(timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode)
+        self.runner = LocalRunner(
+            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode
+        )
 
     def close(self):
         """Stops the worker."""
@@ -419,7 +529,9 @@ class ProgramMeasurer:
 
     def __init__(self, builder, runner, callbacks=None, verbose=1, max_continuous_error=None):
         self.builder, self.runner, self.callbacks, self.verbose = builder, runner, list(callbacks or []), verbose
-        self.max_continuous_error = 150 if max_continuous_error is None or max_continuous_error < 0 else max_continuous_error
+        self.max_continuous_error = (
+            150 if max_continuous_error is None or max_continuous_error < 0 else max_continuous_error
+        )
         self.reset()
 
     def reset(self):
@@ -433,7 +545,7 @@ class ProgramMeasurer:
         _mark(self.verbose, f"Get {len(inputs)} programs to measure:", "\n")
         start, out = time.time(), []
         for k in range(0, len(inputs), size):
-            group = inputs[k:k + size]
+            group = inputs[k : k + size]
             results = self.runner.run(group, self.builder.build(group, self.verbose), self.verbose)
             for inp, res in zip(group, results):
                 self._account(inp, res)
@@ -464,8 +576,14 @@ def recover_measure_input(inp, rebuild_state=False):
 
     task = inp.task
     if getattr(task, "compute_dag", None) is None:
-        task = SearchTask(workload_key=task.workload_key, target=task.target, target_host=task.target_host, hardware_params=task.hardware_params,
-                          layout_rewrite_option=task.layout_rewrite_option, task_inputs=list(task.task_input_names))
+        task = SearchTask(
+            workload_key=task.workload_key,
+            target=task.target,
+            target_host=task.target_host,
+            hardware_params=task.hardware_params,
+            layout_rewrite_option=task.layout_rewrite_option,
+            task_inputs=list(task.task_input_names),
+        )
     state = getattr(inp.state, "state_object", inp.state)
     if rebuild_state and not isinstance(state, _core.State):
         state = _core.State(task.compute_dag, state.steps())

@@ -20,11 +20,15 @@ def get_cc():
 
 def _run(command):
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+        )
     except FileNotFoundError:
         raise RuntimeError(f"program {command[0]!r} is not installed; the command was: {shlex.join(command)}") from None
     if done.returncode != 0:
-        raise RuntimeError(f"command failed with status {done.returncode}: {shlex.join(command)}\n{done.stdout.decode(errors='replace')}")
+        raise RuntimeError(
+            f"command failed with status {done.returncode}: {shlex.join(command)}\n{done.stdout.decode(errors='replace')}"
+        )
 
 
 def _words(cc):
@@ -57,7 +61,21 @@ def create_executable(output, objects, options=None, cc=None):
 
 def compile_object(output, source, options=None, cc=None):
     """Compiles one C file into an object file."""
-    _run([*_words(cc), "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-w", "-c", "-o", os.fspath(output), os.fspath(source), *(options or [])])
+    _run(
+        [
+            *_words(cc),
+            "-O3",
+            "-fPIC",
+            "-fno-math-errno",
+            "-fno-trapping-math",
+            "-w",
+            "-c",
+            "-o",
+            os.fspath(output),
+            os.fspath(source),
+            *(options or []),
+        ]
+    )
 
 
 def cross_compiler(compile_func, options=None, output_format=None, get_target_triple=None, add_files=None):

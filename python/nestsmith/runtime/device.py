@@ -9,8 +9,26 @@ from nestsmith import _core
 
 __all__ = ["Device", "device", "context", "cpu", "cuda", "gpu", "opencl", "cl", "num_threads"]
 
-_TYPES = {"llvm": 1, "c": 1, "cpu": 1, "stackvm": 1, "ext_dev": 1, "hybrid": 1, "composite": 1, "cuda": 2, "nvptx": 2, "gpu": 2, "cl": 4, "opencl": 4,
-          "sdaccel": 4, "aocl": 4, "vulkan": 7, "metal": 8, "vpi": 9, "rocm": 10}
+_TYPES = {
+    "llvm": 1,
+    "c": 1,
+    "cpu": 1,
+    "stackvm": 1,
+    "ext_dev": 1,
+    "hybrid": 1,
+    "composite": 1,
+    "cuda": 2,
+    "nvptx": 2,
+    "gpu": 2,
+    "cl": 4,
+    "opencl": 4,
+    "sdaccel": 4,
+    "aocl": 4,
+    "vulkan": 7,
+    "metal": 8,
+    "vpi": 9,
+    "rocm": 10,
+}
 _NAMES = {1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 9: "vpi", 10: "rocm"}
 _open: dict[tuple[int, int], _core.Device] = {}
 _lock = threading.Lock()
@@ -36,7 +54,9 @@ class Device:
         with _lock:
             if key not in _open:
                 if self.device_type not in (1, 2, 4):
-                    raise RuntimeError(f"{self}: {_NAMES.get(self.device_type, 'this')} devices are not supported; supported are cpu, cuda and opencl")
+                    raise RuntimeError(
+                        f"{self}: {_NAMES.get(self.device_type, 'this')} devices are not supported; supported are cpu, cuda and opencl"
+                    )
                 _open[key] = _core.Device(*key)
             return _open[key]
 
@@ -142,11 +162,11 @@ def device(dev_type, dev_id=0):
     if hasattr(dev_type, "kind"):
         return Device(dev_type.kind.device_type, dev_id)
     if not isinstance(dev_type, str) or not dev_type.strip():
-        raise ValueError(f"a device is named by a string such as \"cuda\" or \"cpu\", not {dev_type!r}")
+        raise ValueError(f'a device is named by a string such as "cuda" or "cpu", not {dev_type!r}')
     name, *number = dev_type.split()[0].split(":")
     if number:
         if len(number) > 1 or not number[0].isdigit():
-            raise ValueError(f"{dev_type!r} is not a device; write for example \"cuda:1\"")
+            raise ValueError(f'{dev_type!r} is not a device; write for example "cuda:1"')
         dev_id = int(number[0])
     if name not in _TYPES:
         raise ValueError(f"unknown device {name!r}; names are {', '.join(sorted(_TYPES))}")

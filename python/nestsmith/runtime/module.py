@@ -17,7 +17,16 @@ from .device import Device
 from .device import device as _device
 from .ndarray import NDArray
 
-__all__ = ["Module", "OperatorModule", "SourceModule", "BenchmarkResult", "load_module", "system_lib", "enabled", "register_loader"]
+__all__ = [
+    "Module",
+    "OperatorModule",
+    "SourceModule",
+    "BenchmarkResult",
+    "load_module",
+    "system_lib",
+    "enabled",
+    "register_loader",
+]
 
 _DEVICE_OF_KIND = {"c": 1, "cuda": 2, "opencl": 4}
 
@@ -32,8 +41,10 @@ class BenchmarkResult:
         self.median, self.min, self.max = float(np.median(values)), float(values.min()), float(values.max())
 
     def __repr__(self):
-        return (f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, std={self.std}, "
-                f"results={self.results})")
+        return (
+            f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, std={self.std}, "
+            f"results={self.results})"
+        )
 
     def __str__(self):
         head = " ".join(f"{t:^12}" for t in ("mean (ms)", "median (ms)", "max (ms)", "min (ms)", "std (ms)"))
@@ -136,8 +147,19 @@ class Module:
             raise RuntimeError(f"a {self.type_key!r} module has no source to save; use export_library")
         pathlib.Path(file_name).write_text(text)
 
-    def time_evaluator(self, func_name, dev, number=10, repeat=1, min_repeat_ms=0, limit_zero_time_iterations=100, cooldown_interval_ms=0,
-                       repeats_to_cooldown=1, cache_flush_bytes=0, f_preproc=""):
+    def time_evaluator(
+        self,
+        func_name,
+        dev,
+        number=10,
+        repeat=1,
+        min_repeat_ms=0,
+        limit_zero_time_iterations=100,
+        cooldown_interval_ms=0,
+        repeats_to_cooldown=1,
+        cache_flush_bytes=0,
+        f_preproc="",
+    ):
         """A callable that times a function.
 
         Called with the function's arguments it runs it once, then measures `repeat` times: blocks of `number` runs are added
@@ -161,7 +183,7 @@ class Module:
         dev = _device(dev)
         flush = bool(cache_flush_bytes) or f_preproc == "cache_flush_cpu_non_first_arg"
         if f_preproc not in ("", None, "cache_flush_cpu_non_first_arg"):
-            raise ValueError(f"f_preproc {f_preproc!r} is unknown; there is \"cache_flush_cpu_non_first_arg\"")
+            raise ValueError(f'f_preproc {f_preproc!r} is unknown; there is "cache_flush_cpu_non_first_arg"')
 
         def evaluate(*args):
             results = []
@@ -171,7 +193,9 @@ class Module:
                 if hasattr(func, "timed"):  # the engine's own loop and the device's timer
                     results.append(func.timed(args, number, min_repeat_ms, limit_zero_time_iterations, flush))
                 else:
-                    results.append(_time_calls(lambda: func(*args), dev, number, min_repeat_ms, limit_zero_time_iterations))
+                    results.append(
+                        _time_calls(lambda: func(*args), dev, number, min_repeat_ms, limit_zero_time_iterations)
+                    )
                 if cooldown_interval_ms > 0 and i % repeats_to_cooldown == 0:
                     time.sleep(cooldown_interval_ms * 1e-3)
             return BenchmarkResult(results)
@@ -223,12 +247,18 @@ class _Operator:
         if self._order is not None and len(args) == len(want):
             args = [args[i] for i in self._order]
         if len(args) != len(want):
-            raise ValueError(f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} were given")
+            raise ValueError(
+                f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} were given"
+            )
         for i, (a, w) in enumerate(zip(args, want)):
             if not isinstance(a, NDArray):
-                raise TypeError(f"argument {i} ({w['name']}) of {self.__name__} is {type(a).__name__}; make it an array with nd.array")
+                raise TypeError(
+                    f"argument {i} ({w['name']}) of {self.__name__} is {type(a).__name__}; make it an array with nd.array"
+                )
             if a.dtype != w["dtype"]:
-                raise ValueError(f"argument {i} ({w['name']}) of {self.__name__} has dtype {a.dtype}, expected {w['dtype']}")
+                raise ValueError(
+                    f"argument {i} ({w['name']}) of {self.__name__} has dtype {a.dtype}, expected {w['dtype']}"
+                )
             shape = tuple(w.get("shape", a.shape))
             if a.shape != shape:
                 raise ValueError(f"argument {i} ({w['name']}) of {self.__name__} has shape {a.shape}, expected {shape}")
@@ -275,7 +305,13 @@ class OperatorModule(Module):
         workspace_dir : str, optional
             Where intermediate files are kept; a temporary directory otherwise.
         """
-        blob = {"type": "operator", "manifest": self.manifest, "source": self.source, "target": self.target, "order": self.order}
+        blob = {
+            "type": "operator",
+            "manifest": self.manifest,
+            "source": self.source,
+            "target": self.target,
+            "order": self.order,
+        }
         if self.imported_modules:
             blob["binary"] = base64.b64encode(self.binary).decode()
         source = "" if self.imported_modules else self.source
@@ -301,7 +337,7 @@ def export_blob(file_name, blob, source="", target="", fcompile=None, addons=Non
     form = getattr(fcompile, "output_format", "so")
     work = utils.tempdir() if workspace_dir is None else utils.tempdir(workspace_dir, keep_for_debug=True)
     data = json.dumps(blob).encode() + b"\0"
-    rows = "\n".join(",".join(map(str, data[i:i + 32])) + "," for i in range(0, len(data), 32))
+    rows = "\n".join(",".join(map(str, data[i : i + 32])) + "," for i in range(0, len(data), 32))
     text = f"{source}\n#include <stdint.h>\nconst uint64_t nestsmith_blob_size = {len(data) - 1}u;\nconst unsigned char nestsmith_blob[] = {{\n{rows}\n}};\n"
     c_file, obj = work.relpath("nestsmith_lib.c"), work.relpath("nestsmith_lib.o")
     pathlib.Path(c_file).write_text(text)
@@ -365,7 +401,9 @@ def system_lib(symbol_prefix=""):
 
 def enabled(target):
     """Whether programs for a kind of target can be compiled here."""
-    kind = {"cuda": 1, "nvptx": 1, "gpu": 1, "opencl": 2, "cl": 2, "llvm": 0, "c": 0, "cpu": 0}.get(str(target).split()[0])
+    kind = {"cuda": 1, "nvptx": 1, "gpu": 1, "opencl": 2, "cl": 2, "llvm": 0, "c": 0, "cpu": 0}.get(
+        str(target).split()[0]
+    )
     return kind is not None and bool(_core.build_available((kind, 0, 0))[0])
 
 

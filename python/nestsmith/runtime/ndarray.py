@@ -9,7 +9,19 @@ from nestsmith import _core
 from .device import Device, cpu
 from .device import device as _device
 
-__all__ = ["NDArray", "array", "empty", "from_dlpack", "numpyasarray", "device", "context", "cpu", "cuda", "gpu", "opencl"]
+__all__ = [
+    "NDArray",
+    "array",
+    "empty",
+    "from_dlpack",
+    "numpyasarray",
+    "device",
+    "context",
+    "cpu",
+    "cuda",
+    "gpu",
+    "opencl",
+]
 
 from .device import context, cuda, gpu, opencl  # noqa: E402
 
@@ -132,7 +144,9 @@ class NDArray:
 
     def __setitem__(self, index, value):
         if not (isinstance(index, slice) and index == slice(None)):
-            raise ValueError("only the whole array can be assigned, as in x[:] = value; copy with numpy() to change a part")
+            raise ValueError(
+                "only the whole array can be assigned, as in x[:] = value; copy with numpy() to change a part"
+            )
         if isinstance(value, (int, float, bool, np.generic)):
             value = np.full(self.shape, value)
         self.copyfrom(value)
@@ -191,7 +205,9 @@ def array(arr, device=None, mem_scope=None):
     device = cpu(0) if device is None else _device(device)
     if isinstance(arr, NDArray):
         return arr.copyto(empty(arr.shape, arr.dtype, device))
-    if hasattr(arr, "detach") and hasattr(arr, "cpu"):  # a torch tensor, which may need both before NumPy may look at it
+    if hasattr(arr, "detach") and hasattr(
+        arr, "cpu"
+    ):  # a torch tensor, which may need both before NumPy may look at it
         arr = arr.detach().cpu()
     data = np.asarray(arr)
     if data.dtype.name not in _DTYPES:
