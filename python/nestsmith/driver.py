@@ -32,7 +32,8 @@ def _order(args, manifest):
     names = [a["name"] for a in manifest["args"]]
     if len(args) != len(names):
         raise ValueError(
-            f"the program has {len(names)} arguments ({', '.join(names)}), args lists {len(args)}; list every input and output once"
+            f"the program has {len(names)} arguments ({', '.join(names)}), args lists {len(args)}; list every "
+            "input and output once"
         )
     given = [getattr(getattr(t, "op", t), "name", None) for t in args]
     if given == names or len(set(given)) != len(given) or set(given) != set(names):

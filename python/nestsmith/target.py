@@ -256,7 +256,8 @@ class Target:
     Parameters
     ----------
     target : str, dict or Target
-        Text such as ``"cuda -arch=sm_80"`` or ``"llvm -mcpu=skylake"``, a tag (``"nvidia/geforce-rtx-3070"``), a dict with
+        Text such as ``"cuda -arch=sm_80"`` or ``"llvm -mcpu=skylake"``, a tag (``"nvidia/geforce-rtx-3070"``), a dict
+        with
         a ``"kind"``, or JSON text of such a dict. ``"llvm"`` and ``"c"`` both mean the C compiler of this machine.
     host : the same, optional
         For what the host part is compiled.
@@ -302,7 +303,8 @@ class Target:
         if name not in _KINDS:
             known = sorted(_KINDS) + sorted(_TAGS)
             raise ValueError(
-                f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see target.list_tags(){_closest(str(name), known)}"
+                f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see "
+                f"target.list_tags(){_closest(str(name), known)}"
             )
         self.kind = TargetKind(name)
         valid = {**_COMMON, **self.kind.options}
@@ -312,7 +314,8 @@ class Target:
                 continue
             if key not in valid:
                 raise ValueError(
-                    f"target {name!r} has no option {key!r}{_closest(key, valid)}; options are {', '.join(sorted(valid))}"
+                    f"target {name!r} has no option {key!r}{_closest(key, valid)}; options are "
+                    f"{', '.join(sorted(valid))}"
                 )
             if key not in ("host", "tag"):
                 given[key] = _value(name, key, value, valid[key])

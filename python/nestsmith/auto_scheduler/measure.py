@@ -1,6 +1,7 @@
 """Measuring: what candidates are built and run with, and what comes out.
 
-Candidates run in an isolated process per device. Whatever one does there (crash, endless loop, broken GPU context) costs that
+Candidates run in an isolated process per device. Whatever one does there (crash, endless loop, broken GPU context)
+costs that
 candidate; the next one gets a fresh process.
 """
 
@@ -117,12 +118,16 @@ class BuildResult:
     def __repr__(self):
         if self.error_no == 0:
             return f"BuildResult(error_no:0, time_cost:{self.time_cost:.4g})"
-        return f"BuildResult(error_type:{_ERROR_NAMES[self.error_no]}, error_msg:{self.error_msg}, time_cost:{self.time_cost:.4g})"
+        return (
+            f"BuildResult(error_type:{_ERROR_NAMES[self.error_no]}, error_msg:{self.error_msg}, "
+            f"time_cost:{self.time_cost:.4g})"
+        )
 
 
 class MeasureResult:
     """Result of one candidate: `costs` in seconds (one per repeat, `[1e10]` if it failed), `error_no`, `error_msg`,
-    `all_cost` (seconds spent on building and running it), `timestamp`. `extra` holds details such as the cause of a failure."""
+    `all_cost` (seconds spent on building and running it), `timestamp`. `extra` holds details such as the cause of a
+    failure."""
 
     def __init__(self, costs, error_no, error_msg, all_cost, timestamp, extra=None):
         self.costs = [float(getattr(c, "value", c)) for c in costs]
@@ -139,7 +144,10 @@ class MeasureResult:
                 f"MeasureResult(cost:[{costs}], error_no:0, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
             )
         name = _ERROR_NAMES[self.error_no] if 0 <= self.error_no < len(_ERROR_NAMES) else self.error_no
-        return f"MeasureResult(error_type:{name}, error_msg:{self.error_msg}, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
+        return (
+            f"MeasureResult(error_type:{name}, error_msg:{self.error_msg}, all_cost:{self.all_cost:.4g}, "
+            f"Tstamp:{self.timestamp:.2f})"
+        )
 
 
 class MeasureCallback:
@@ -209,7 +217,8 @@ class LocalBuilder(ProgramBuilder):
     n_parallel : int, optional
         Candidates compiled at the same time; default one per core.
     build_func : "default" or callable
-        "default"; "ndk" and callables are accepted for links made by `export_library` and do not matter for measuring here.
+        "default"; "ndk" and callables are accepted for links made by `export_library` and do not matter for measuring
+        here.
     """
 
     def __init__(self, timeout=15, n_parallel=None, build_func="default"):
@@ -314,7 +323,8 @@ class LocalRunner(ProgramRunner):
     device : int
         Which device of the task's kind.
     mode : "auto" or "strict"
-        "strict": every candidate is timed for `min_repeat_ms` x `repeat`. "auto": candidates that cannot become the best are
+        "strict": every candidate is timed for `min_repeat_ms` x `repeat`. "auto": candidates that cannot become the
+        best are
         cut short.
     """
 
@@ -449,7 +459,8 @@ class LocalRunner(ProgramRunner):
         self._workers = {}
 
     def run(self, measure_inputs, build_results, verbose=1):
-        """Runs candidates one after the other; prints one mark each (``*`` run, ``*E`` failed, ``*W`` wrong output, ``*T`` timed out)."""
+        """Runs candidates one after the other; prints one mark each (``*`` run, ``*E`` failed, ``*W`` wrong output,
+        ``*T`` timed out)."""
         if self._pool is None:
             self._pool = concurrent.futures.ThreadPoolExecutor(1)
         marks = {0: "*", MeasureErrorNo.WRONG_ANSWER: "*W", MeasureErrorNo.RUN_TIMEOUT: "*T"}

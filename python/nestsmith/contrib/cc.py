@@ -27,7 +27,8 @@ def _run(command):
         raise RuntimeError(f"program {command[0]!r} is not installed; the command was: {shlex.join(command)}") from None
     if done.returncode != 0:
         raise RuntimeError(
-            f"command failed with status {done.returncode}: {shlex.join(command)}\n{done.stdout.decode(errors='replace')}"
+            f"command failed with status {done.returncode}: "
+            f"{shlex.join(command)}\n{done.stdout.decode(errors='replace')}"
         )
 
 

@@ -14,12 +14,14 @@ def _compiler():
         if os.environ.get(name):
             return os.environ[name]
     raise RuntimeError(
-        "set NESTSMITH_NDK_CC to the NDK's compiler, e.g. .../toolchains/llvm/prebuilt/linux-x86_64/bin/aarch64-linux-android28-clang"
+        "set NESTSMITH_NDK_CC to the NDK's compiler, e.g. "
+        ".../toolchains/llvm/prebuilt/linux-x86_64/bin/aarch64-linux-android28-clang"
     )
 
 
 def create_shared(output, objects, options=None):
-    """Links objects into a shared library for Android. Raises `RuntimeError` if NESTSMITH_NDK_CC (or TVM_NDK_CC) is not set."""
+    """Links objects into a shared library for Android. Raises `RuntimeError` if NESTSMITH_NDK_CC (or TVM_NDK_CC) is
+    not set."""
     cc.create_shared(output, objects, options, cc=_compiler())
 
 

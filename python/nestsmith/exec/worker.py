@@ -1,6 +1,7 @@
 """The start of a worker process: open the engine and hand over to its C loop.
 
-The tuner runs this file by its path in Python's isolated mode (``python -I -S``), without importing the package: a worker
+The tuner runs this file by its path in Python's isolated mode (``python -I -S``), without importing the package: a
+worker
 needs neither NumPy nor the user's script, and starts in a few hundredths of a second.
 """
 

@@ -35,7 +35,8 @@ _lock = threading.Lock()
 
 
 class Device:
-    """A device by type and number. Made with `device`, `cpu`, `cuda` or `opencl`; the device itself is opened when needed.
+    """A device by type and number. Made with `device`, `cpu`, `cuda` or `opencl`; the device itself is opened when
+    needed.
 
     Properties are read live and are None where the driver cannot say.
     """
@@ -55,7 +56,8 @@ class Device:
             if key not in _open:
                 if self.device_type not in (1, 2, 4):
                     raise RuntimeError(
-                        f"{self}: {_NAMES.get(self.device_type, 'this')} devices are not supported; supported are cpu, cuda and opencl"
+                        f"{self}: {_NAMES.get(self.device_type, 'this')} devices are not supported; supported are "
+                        "cpu, cuda and opencl"
                     )
                 _open[key] = _core.Device(*key)
             return _open[key]
@@ -151,7 +153,8 @@ class Device:
 
 
 def device(dev_type, dev_id=0):
-    """The device of a name ("cuda", "cpu", "opencl", ...), "cuda:1", or a whole target string, of which the first word counts.
+    """The device of a name ("cuda", "cpu", "opencl", ...), "cuda:1", or a whole target string, of which the first
+    word counts.
 
     Raises `ValueError` for an unknown name or a malformed number.
     """

@@ -32,7 +32,8 @@ _DEVICE_OF_KIND = {"c": 1, "cuda": 2, "opencl": 4}
 
 
 class BenchmarkResult:
-    """Result of a timing: `results` holds one mean time in seconds per repeat; `mean`, `median`, `min`, `max`, `std` are over them."""
+    """Result of a timing: `results` holds one mean time in seconds per repeat; `mean`, `median`, `min`, `max`, `std`
+    are over them."""
 
     def __init__(self, results):
         self.results = tuple(float(r) for r in results)
@@ -162,7 +163,8 @@ class Module:
     ):
         """A callable that times a function.
 
-        Called with the function's arguments it runs it once, then measures `repeat` times: blocks of `number` runs are added
+        Called with the function's arguments it runs it once, then measures `repeat` times: blocks of `number` runs
+        are added
         up until `min_repeat_ms` have passed. Nothing is thrown away, so a long `min_repeat_ms` costs what it says.
 
         Parameters
@@ -223,7 +225,8 @@ class SourceModule(Module):
 
 
 class _Operator:
-    """A compiled operator as a function of NDArrays: inputs and outputs in the order in which they were given to build."""
+    """A compiled operator as a function of NDArrays: inputs and outputs in the order in which they were given to
+    build."""
 
     def __init__(self, manifest, binary, order=None):
         self._text = manifest
@@ -248,12 +251,14 @@ class _Operator:
             args = [args[i] for i in self._order]
         if len(args) != len(want):
             raise ValueError(
-                f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} were given"
+                f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} "
+                "were given"
             )
         for i, (a, w) in enumerate(zip(args, want)):
             if not isinstance(a, NDArray):
                 raise TypeError(
-                    f"argument {i} ({w['name']}) of {self.__name__} is {type(a).__name__}; make it an array with nd.array"
+                    f"argument {i} ({w['name']}) of {self.__name__} is {type(a).__name__}; make it an array with "
+                    "nd.array"
                 )
             if a.dtype != w["dtype"]:
                 raise ValueError(
@@ -298,7 +303,8 @@ class OperatorModule(Module):
         ----------
         file_name : str or path
         fcompile : callable, optional
-            ``fcompile(output, objects, **kwargs)`` that links, e.g. ``contrib.cc.create_shared`` or ``contrib.ndk.create_shared``.
+            ``fcompile(output, objects, **kwargs)`` that links, e.g. ``contrib.cc.create_shared`` or
+            ``contrib.ndk.create_shared``.
             Its attribute `output_format` ("so" or "tar") decides the format.
         addons : list of str, optional
             More object files to link in.
@@ -318,7 +324,8 @@ class OperatorModule(Module):
         export_blob(file_name, blob, source, self.target, fcompile, addons, workspace_dir, **kwargs)
 
 
-# ---- libraries: a shared object with the symbols nestsmith_blob and nestsmith_blob_size, JSON text that says what is inside ----
+# ---- libraries: a shared object with the symbols nestsmith_blob and nestsmith_blob_size, JSON text that says what
+# is inside ----
 _LOADERS = {}
 
 
@@ -328,7 +335,8 @@ def register_loader(type_name, load):
 
 
 def export_blob(file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, **kwargs):
-    """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see `OperatorModule.export_library`."""
+    """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see
+    `OperatorModule.export_library`."""
     from nestsmith.contrib import cc, tar, utils
 
     file_name = os.fspath(file_name)
@@ -338,7 +346,10 @@ def export_blob(file_name, blob, source="", target="", fcompile=None, addons=Non
     work = utils.tempdir() if workspace_dir is None else utils.tempdir(workspace_dir, keep_for_debug=True)
     data = json.dumps(blob).encode() + b"\0"
     rows = "\n".join(",".join(map(str, data[i : i + 32])) + "," for i in range(0, len(data), 32))
-    text = f"{source}\n#include <stdint.h>\nconst uint64_t nestsmith_blob_size = {len(data) - 1}u;\nconst unsigned char nestsmith_blob[] = {{\n{rows}\n}};\n"
+    text = (
+        f"{source}\n#include <stdint.h>\nconst uint64_t nestsmith_blob_size = {len(data) - 1}u;\nconst unsigned "
+        f"char nestsmith_blob[] = {{\n{rows}\n}};\n"
+    )
     c_file, obj = work.relpath("nestsmith_lib.c"), work.relpath("nestsmith_lib.o")
     pathlib.Path(c_file).write_text(text)
     compiler = cc.compiler_for(target, fcompile)
@@ -368,7 +379,8 @@ register_loader("operator", _load_operator)
 
 
 def load_module(path, fmt=""):
-    """The module of a file written by `export_library`. Objects (``.o``) and archives (``.tar``) are linked to `path + ".so"` first.
+    """The module of a file written by `export_library`. Objects (``.o``) and archives (``.tar``) are linked to `path
+    + ".so"` first.
 
     Raises `ValueError` if the file is missing or is something else.
     """
