@@ -11,8 +11,8 @@ from .. import _core, te
 
 # Codes of annotations, as in the state text and in records.
 ANNOTATION_TABLE = {
-    "none": 0, "unroll": 1, "vectorize": 2, "parallel": 3, "vthread": 4, "blockIdx.x": 5, "threadIdx.x": 6, "blockIdx.y": 7,
-    "threadIdx.y": 8, "blockIdx.z": 9, "threadIdx.z": 10, "tensorize": 11,
+    "none": 0, "unroll": 1, "vectorize": 2, "parallel": 3, "vthread": 4, "blockIdx.x": 5, "threadIdx.x": 6,
+    "blockIdx.y": 7, "threadIdx.y": 8, "blockIdx.z": 9, "threadIdx.z": 10, "tensorize": 11,
 }
 
 
@@ -186,7 +186,8 @@ class State:
             if x is it:
                 return i
         raise ValueError(
-            f"{it!r} is not an iterator of stage {stage} ({self._ops[stage].name}) any more; it has {self.stages[stage].iters}"
+            f"{it!r} is not an iterator of stage {stage} ({self._ops[stage].name}) any more; "
+            f"it has {self.stages[stage].iters}"
         )
 
     # ---- changing it ----

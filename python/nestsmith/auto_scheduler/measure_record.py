@@ -328,7 +328,7 @@ def distill_record_file(in_file, out_file):
                 if slot not in best or _mean(fields[7]) < _mean(best[slot][7]):
                     best[slot] = fields
     rank = {}
-    for key, workload, args in order:  # groups in order of first appearance
+    for key, workload, _ in order:  # groups in order of first appearance
         rank.setdefault(key, len(rank))
         rank.setdefault((key, workload), len(rank))
     seen, lines = set(), []

@@ -1,0 +1,144 @@
+/* States, bound inference, records and layout rewrite from C: a tiled GPU matrix product, and broken input. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "schedule/schedule.h"
+
+typedef struct { Err err; IrCtx *c; TeDag *d; TensorId a, b; } Fix;
+
+static ExprId read2(IrCtx *c, TensorId t, ExprId i, ExprId j) { return ex_read(c, t, 2, (ExprId[]){i, j}); }
+
+static void build(void *arg) { /* C(i, j) += A[i, k] * B[k, j], 64 x 128 x 32 */
+  Fix *f = arg;
+  IrCtx *c = f->c;
+  ExprId n = ex_i32(c, 64), m = ex_i32(c, 128), kk = ex_i32(c, 32), zero = ex_i32(c, 0);
+  f->a = te_placeholder(c, "A", DT_F32, 2, (ExprId[]){n, kk})->out[0];
+  f->b = te_placeholder(c, "B", DT_F32, 2, (ExprId[]){kk, m})->out[0];
+  VarId x = ir_var_new(c, "x", DT_F32, false), y = ir_var_new(c, "y", DT_F32, false);
+  ExprId sum = ex_add(c, ex_var(c, x), ex_var(c, y)), none = ex_flt(c, DT_F32, 0);
+  ReducerId r = ir_reducer_new(c, (IrReducer){.n = 1, .lhs = &x, .rhs = &y, .result = &sum, .identity = &none});
+  TeAxis ax[2] = {{"i", ir_var_new(c, "i", DT_I32, false), zero, n}, {"j", ir_var_new(c, "j", DT_I32, false), zero, m}};
+  IrAxis k = {ir_var_new(c, "k", DT_I32, false), zero, kk};
+  ExprId i = ex_var(c, ax[0].var), j = ex_var(c, ax[1].var), kv = ex_var(c, k.var);
+  ExprId src = ex_mul(c, read2(c, f->a, i, kv), read2(c, f->b, kv, j));
+  ExprId body = ex_reduce(c, (IrReduce){.reducer = r, .n_src = 1, .src = &src, .n_axis = 1, .axis = &k, .cond = ex_int(c, DT_BOOL, 1)});
+  TeAttr attr = {.key = "layout_free_placeholders", .kind = TA_TENSORS, .n = 1, .tensors = &f->b};
+  TeOp *op = te_compute(c, "C", "", 2, ax, 1, &body, 1, &attr);
+  f->d = te_dag(c, 3, (TensorId[]){f->a, f->b, op->out[0]});
+}
+
+static int setup(void **state) {
+  static Fix f;
+  err_init(&f.err);
+  f.c = ir_new(&f.err);
+  assert_int_equal(err_try(&f.err, build, &f), NS_OK);
+  *state = &f;
+  return 0;
+}
+static int teardown(void **state) {
+  ir_free(((Fix *)*state)->c);
+  return 0;
+}
+
+static const char GPU[] =
+    "[[\"CHW\",2,\"local\"],[\"SP\",2,0,64,[1,8,2,1],1],[\"SP\",2,5,128,[2,8,1,2],1],[\"SP\",2,10,32,[4,1],1],"
+    "[\"RE\",2,[0,5,1,6,2,7,10,11,3,8,12,4,9]],[\"FSP\",3,0,1,3],[\"FSP\",3,4,2,3],[\"RE\",3,[0,4,1,5,2,6,3,7]],[\"CA\",2,3,5],"
+    "[\"CHR\",1,\"shared\",[2]],[\"CA\",2,3,6],[\"CHR\",0,\"shared\",[3]],[\"CA\",1,4,6],[\"FU\",5,[0,1]],[\"AN\",5,0,5],"
+    "[\"FU\",5,[1,2]],[\"AN\",5,1,4],[\"FU\",5,[2,3]],[\"AN\",5,2,6],[\"FU\",3,[0,1]],[\"SP\",3,0,8,[2],1],[\"AN\",3,1,2],"
+    "[\"FFSP\",3,0,[1,2],1,1],[\"AN\",3,1,6],[\"FU\",1,[0,1]],[\"SP\",1,0,8,[1],1],[\"AN\",1,1,2],[\"FFSP\",1,0,[1,2],1,1],"
+    "[\"AN\",1,1,6],[\"PR\",4,0,\"auto_unroll_max_step$16\"]]";
+
+static void replay_body(void *arg) {
+  Fix *f = arg;
+  int n;
+  Step *steps = steps_parse(ir_arena(f->c), GPU, &n);
+  assert_int_equal(n, 30);
+  uint64_t first = 0;
+  for (int round = 0; round < 3; round++) { /* the same after a release */
+    IrMark mark = ir_mark(f->c);
+    State *s = state_replay(f->c, f->d, n, steps);
+    state_infer_bounds(s);
+    uint64_t h = state_hash(s);
+    if (!round) first = h;
+    assert_true(h == first);
+    assert_int_equal(axis_extent(s, 5, 0), 16);
+    State *t = state_copy(f->c, s);
+    state_infer_bounds(t);
+    assert_true(state_hash(t) == first);
+    assert_non_null(strstr(state_python(t), "s.cache_write([C], \"local\")"));
+    for (int i = 0; i < s->stage.len; i++) { /* every axis has a value in terms of loop variables */
+      Stage *st = &s->stage.at[i];
+      ExprId *memo = arena_array(ir_arena(f->c), ExprId, st->axes.len);
+      for (int k = 0; k < st->axes.len; k++) assert_true(axis_value(s, i, k, memo) != 0);
+    }
+    ExprId **bodies = state_inlined_bodies(s, false);
+    for (int i = 0; i < s->stage.len; i++) assert_null(bodies[i]);
+    ir_release(f->c, mark);
+  }
+}
+
+static void rewrite_body(void *arg) {
+  Fix *f = arg;
+  for (int option = 0; option <= 2; option++) {
+    int n;
+    Step *steps = steps_parse(ir_arena(f->c), "[[\"SP\",2,1,128,[16],1],[\"RE\",2,[0,1,3,2]]]", &n);
+    TeDag *d = dag_rewrite_layout(f->c, f->d, &n, &steps, option);
+    assert_int_equal(n, option == 1 ? 4 : 2);
+    assert_int_equal(d->n_ops, option == 1 ? 4 : 3);
+    State *s = state_replay(f->c, d, n, steps);
+    state_infer_bounds(s);
+    const IrTensor *b = ir_tensor(f->c, d->tensor[1]);
+    assert_int_equal(b->rank, option == 2 ? 3 : 2);
+  }
+}
+
+static void test_replay(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, replay_body, *state), NS_OK); }
+static void test_rewrite(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, rewrite_body, *state), NS_OK); }
+
+typedef struct { Fix *f; const char *text; } Bad;
+static void bad_body(void *arg) {
+  Bad *b = arg;
+  int n;
+  Step *s = steps_parse(ir_arena(b->f->c), b->text, &n);
+  state_infer_bounds(state_replay(b->f->c, b->f->d, n, s));
+}
+static void bad_record(void *arg) {
+  Bad *b = arg;
+  record_parse(ir_arena(b->f->c), b->text);
+}
+
+static void test_broken_input(void **state) {
+  static const char *const STEPS[] = {"", "[", "{}", "[[]]", "[[1]]", "[[\"AN\"]]", "[[\"AN\",2,0,1,1]]", "[[\"AN\",1e99,0,1]]",
+      "[[\"AN\",-1,0,1]]", "[[\"AN\",2,-1,1]]", "[[\"FU\",2,[-1,0]]]", "[[\"FU\",2,[2,3]]]", "[[\"SP\",2,0,64,[],1]]",
+      "[[\"SP\",2,0,64,[2147483648],1]]", "[[\"RE\",2,[0,1,99]]]", "[[\"FFSP\",2,0,[-5],0,1]]", "[[\"FSP\",2,0,0,1]]",
+      "[[\"CHR\",2,\"local\",[]]]", "[[\"CHR\",0,\"local\",[-1]]]", "[[\"CHW\",0,\"local\"]]", "[[\"RF\",2,2,0]]",
+      "[[\"SP\",2,2,32,[4],1],[\"RF\",2,3,9]]", "[[\"PR\",2,0,\"auto_unroll_max_step\"]]", "[[\"CI\",2]]", "[[\"CA\",2,0,0]]"};
+  Fix *f = *state;
+  for (int i = 0; i < NS_COUNT(STEPS); i++) {
+    Bad b = {f, STEPS[i]};
+    assert_int_equal(err_try(&f->err, bad_body, &b), NS_ERR_VALUE);
+    b.text = STEPS[i];
+    assert_int_equal(err_try(&f->err, bad_record, &b), NS_ERR_VALUE);
+  }
+  /* a valid line cut anywhere is no record */
+  static const char LINE[] = "{\"i\": [[\"[\\\"k\\\"]\", \"llvm\"], [[], [[\"AN\", 2, 0, 1]]]], \"r\": [[1e-5], 0, 0.3, 17], \"v\": \"v0.2\"}";
+  char cut[sizeof(LINE)];
+  for (size_t n = 0; n < sizeof(LINE) - 1; n++) {
+    memcpy(cut, LINE, n);
+    cut[n] = 0;
+    Bad b = {f, cut};
+    assert_int_equal(err_try(&f->err, bad_record, &b), NS_ERR_VALUE);
+  }
+  Bad b = {f, LINE};
+  assert_int_equal(err_try(&f->err, bad_record, &b), NS_OK);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_replay, setup, teardown),
+                                     cmocka_unit_test_setup_teardown(test_rewrite, setup, teardown),
+                                     cmocka_unit_test_setup_teardown(test_broken_input, setup, teardown)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
