@@ -17,7 +17,8 @@ static void do_an(State *s, const Step *p) {
   Axis *x = leaf_at(s, p->stage, p->iter);
   err_check(S_ERR(s), p->a >= 0 && p->a < AN_COUNT, "annotation code %d is not one of 0 to %d", p->a, AN_COUNT - 1);
   err_check(S_ERR(s), x->ann == AN_NONE, "iterator %s already carries the annotation %s", x->name, AN_WORD[x->ann]);
-  err_check(S_ERR(s), p->a != AN_VECTORIZE || x->kind != IT_REDUCE, "iterator %s is a reduction: it cannot be vectorized", x->name);
+  err_check(S_ERR(s), p->a != AN_VECTORIZE || (x->kind != IT_REDUCE && x->kind != IT_MIXED), "iterator %s is a reduction: it cannot be vectorized",
+            x->name);
   x->ann = (uint8_t)p->a;
   if (p->a >= AN_VTHREAD && p->a <= AN_THREAD_Z) { /* a thread axis of its own, also its variable */
     x->var = ir_var_new(s->ctx, AN_WORD[p->a], DT_I32, false);
