@@ -380,10 +380,10 @@ Residue ar_residue(Arith *a, ExprId e) {
 void ar_bind_value(Arith *a, VarId v, ExprId value) {
   arith_enter(a);
   value = simp(a, value);
-  if (ex_uses_var(a->c, value, v)) return; /* says nothing, and could not be resolved */
+  bool circular = ex_uses_var(a->c, value, v); /* says nothing: all that is left is a variable without facts */
   VarFact *f = arith_var(a, v);
   bool seen = f->seen;
-  *f = (VarFact){.seen = true, .value = value};
+  *f = (VarFact){.seen = true, .value = circular ? 0 : value};
   if (seen) changed(a);
 }
 

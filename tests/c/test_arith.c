@@ -165,6 +165,14 @@ static void more(void **st) {
   assert_int_equal(ir_reduce(c, sum)->n_axis, 1);
   assert_string_equal(ex_text(c, ir_reduce(c, sum)->src[0]), "T[(k1 + 8)]");
   is(137, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, axes, 0, 0}), "T[(k1 + 8)]");
+  VarId q = ir_var_new(c, "q", DT_I32, false);
+  ExprId qe = ex_var(c, q);
+  ar_bind_range(a, q, in(0), in(4));
+  is(138, divi(qe, 4), "0");
+  ar_bind_value(a, q, add(qe, in(9)));
+  is(139, divi(qe, 4), "floordiv(q, 4)");
+  ar_bind_value(a, q, in(9));
+  is(140, divi(qe, 4), "2");
   /* symbolic ranges */
   VarId i = ir_var_new(c, "i", DT_I32, false);
   ar_bind_range(a, i, in(0), n);
