@@ -67,9 +67,9 @@ lib: $(BUILD)/libnestsmith.a
 $(BUILD)/libnestsmith.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $(BUILD)/csrc/py/%.o: csrc/py/%.c
-	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) $(PYINC) -MMD -MP -c $< -o $@
+	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) $(PYINC) -MMD -MP -MP -c $< -o $@
 $(BUILD)/csrc/%.o: csrc/%.c
-	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) -MMD -MP -c $< -o $@
+	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) -MMD -MP -MP -c $< -o $@
 $(EXT): $(OBJ) $(PYOBJ)
 	@echo LINK $@; $(CC) -shared -o $@ $^ $(DEPS_LIBS)
 -include $(OBJ:.o=.d) $(PYOBJ:.o=.d)

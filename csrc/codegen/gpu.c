@@ -24,12 +24,25 @@ static void shared_array(Gen *g, const Stmt *s, void *arg) {
   sh->offset += (n * dtype_bytes(t) + 15) / 16 * 16;
 }
 
+/* How many blocks one multiprocessor must hold at a time: no more than the grid gives it. ptxas otherwise saves registers
+ * for an occupancy that a small grid never reaches, and batch-1 kernels lose the overlap of their loads. */
+static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
+  static const struct { int sm, count, threads, blocks; } TABLE[] = {
+      {70, 80, 2048, 32}, {75, 40, 1024, 16}, {80, 108, 2048, 32}, {86, 72, 1536, 16}, {89, 128, 1536, 24}, {90, 132, 2048, 32}};
+  int at = 0;
+  while (at + 1 < NS_COUNT(TABLE) && TABLE[at].sm < g->p->f.target.sm) at++;
+  int64_t n = i64_ceildiv(k->grid[0] * k->grid[1] * k->grid[2], TABLE[at].count), most = TABLE[at].threads / threads;
+  if (n > most) n = most;
+  if (n > TABLE[at].blocks) n = TABLE[at].blocks;
+  return n < 1 ? 1 : n;
+}
+
 void gen_gpu_kernel(Gen *g) {
   const Kernel *k = g->k;
   int64_t threads = k->block[0] * k->block[1] * k->block[2];
   if (g->t->kind == TG_CUDA) {
     sb_puts(g->o, "extern \"C\" __global__ void ");
-    if (threads > 1) sb_printf(g->o, "__launch_bounds__(%lld) ", (long long)threads);
+    if (threads > 1) sb_printf(g->o, "__launch_bounds__(%lld, %lld) ", (long long)threads, (long long)blocks_per_sm(g, k, threads));
   } else sb_printf(g->o, "__kernel __attribute__((reqd_work_group_size(%lld, %lld, %lld))) void ", (long long)k->block[0], (long long)k->block[1], (long long)k->block[2]);
   sb_printf(g->o, "%s(", k->name);
   for (int i = 0; i < k->n_param; i++) {

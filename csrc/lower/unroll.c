@@ -12,7 +12,7 @@
  */
 #include "lower/util.h"
 
-enum { MAX_DEPTH = 8, PRIVATE_STEPS = 1024, COPY_STEPS = 128, MAX_COPIES = 256, MAX_TERMS = 128 };
+enum { MAX_DEPTH = 8, PRIVATE_STEPS = 1024, COPY_STEPS = 512, MAX_COPIES = 256, MAX_TERMS = 128 };
 
 typedef struct { int64_t steps; int depth, normal; } Count;
 typedef struct { Func *f; IrCtx *c; int64_t max_step; bool explicit_; } Unroll;
