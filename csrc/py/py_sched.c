@@ -214,6 +214,41 @@ static PyObject *m_copy(PyObject *o, PyObject *u) {
   return run(do_same, &x) ? sched_obj(Py_TYPE(o), x.s) : NULL;
 }
 
+/* ---- as a State, for code generation ---- */
+
+typedef struct { IrCtx *c; const State *from; State *s; int n; const TensorId *args; } AsState;
+static void do_as_state(void *p) {
+  AsState *x = p;
+  TeDag *d = arena_copy(ir_arena(x->c), x->from->dag0, sizeof(TeDag));
+  d->n_tensors = x->n;
+  d->tensor = arena_copy(ir_arena(x->c), x->args, sizeof(TensorId) * (size_t)x->n);
+  x->s = state_copy(x->c, x->from);
+  x->s->dag0 = d;
+}
+
+/* state(args): a _core.State in a clone of the session, whose arguments are the given tensors. It has no steps and no DAG
+ * object: it can be lowered, built and printed. */
+static PyObject *m_state(PyObject *o, PyObject *list) {
+  PyObject *seq = PySequence_Fast(list, "args must be a sequence of tensors");
+  if (!seq) return NULL;
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
+  TensorId *ids = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  bool ok = ids != NULL;
+  for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PySequence_Fast_GET_ITEM(seq, i))) != 0;
+  PyState *r = ok ? (PyState *)PyState_Type->tp_alloc(PyState_Type, 0) : NULL;
+  if (r) {
+    err_init(&r->own.err);
+    r->own.ctx = ir_clone(SES, &r->own.err);
+    AsState x = {.c = r->own.ctx, .from = state_of(o), .n = (int)n, .args = ids};
+    if (!r->own.ctx) PyErr_NoMemory();
+    if (!r->own.ctx || !py_guard(&r->own, do_as_state, &x)) Py_CLEAR(r);
+    else r->state = x.s;
+  }
+  PyMem_Free(ids);
+  Py_DECREF(seq);
+  return (PyObject *)r;
+}
+
 /* ---- primitives ---- */
 
 static void do_split(void *p) { Call *x = p; sched_split(x->s, x->stage, x->leaf, x->a, x->b); }
@@ -425,6 +460,7 @@ static PyMethodDef SCHED_METHODS[] = {
     {"stage", m_stage, METH_VARARGS, "stage(i, what): 0 op, 1 origin op, 2 leaves, 3 all axes, 4 is output, 5 attach kind, 6 attach stage."},
     {"text", m_text, METH_NOARGS, "The loops, as of a state."},
     {"bounds", m_bounds, METH_NOARGS, "Per stage a list of (axis, min, extent) after bound inference."},
+    {"state", m_state, METH_O, "state(args): a State for code generation, with these tensors as arguments."},
     {"copy", m_copy, METH_NOARGS, "An independent schedule."},
     {"split", m_split, METH_VARARGS, "split(stage, axis, factor, nparts): (outer, inner)."},
     {"fuse", m_fuse, METH_VARARGS, "fuse(stage[, a, b]): the fused axis."},

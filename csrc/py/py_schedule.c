@@ -88,6 +88,7 @@ static void do_make(void *arg) {
 }
 
 static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, const State *from) {
+  if (!dag) return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule: it has no steps to replay"), NULL;
   PyState *o = (PyState *)type->tp_alloc(type, 0);
   if (!o) return NULL;
   o->dag = (PyDag *)Py_NewRef(dag);
@@ -184,7 +185,10 @@ static PyObject *state_text_py(PyObject *self, PyObject *args, PyObject *kw) {
   return with_text((PyState *)self, do_text, hide);
 }
 static PyObject *state_str(PyObject *self) { return with_text((PyState *)self, do_text, true); }
-static PyObject *state_python_py(PyObject *self, PyObject *u) { (void)u; return with_text((PyState *)self, do_python, false); }
+static PyObject *state_python_py(PyObject *self, PyObject *u) {
+  (void)u;
+  return with_text((PyState *)self, do_python, false);
+}
 static PyObject *state_steps_py(PyObject *self, PyObject *u) { (void)u; return with_text((PyState *)self, do_steps, false); }
 
 /* ---- what a state consists of ---- */
@@ -232,7 +236,7 @@ static PyObject *state_get(PyObject *self, void *what) {
   switch ((int)(intptr_t)what) {
   case 0: return PyBool_FromLong(o->state->concrete);
   case 1: return PyBool_FromLong(o->state->bounded);
-  default: return Py_NewRef((PyObject *)o->dag);
+  default: return Py_NewRef(o->dag ? (PyObject *)o->dag : Py_None);
   }
 }
 

@@ -14,8 +14,12 @@ __all__ = ["build"]
 _KIND_NAMES = ("c", "cuda", "opencl")
 
 
-def _state_of(sch):
-    """The engine's State of a schedule, a state of the auto-scheduler, or itself."""
+def _state_of(sch, args=None):
+    """The engine's State of a schedule (with its arguments), a state of the auto-scheduler, or itself."""
+    if isinstance(getattr(sch, "_core", None), _core.Schedule):
+        if args is None:
+            raise ValueError("the argument tensors of the function are needed: build(schedule, [inputs..., outputs...])")
+        return sch._core.state(list(args))
     seen = sch
     for _ in range(3):
         if isinstance(seen, _core.State):
@@ -78,7 +82,7 @@ def build(
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
     kind, sm, fast_math = engine = target.engine()
     source, manifest = _core.gen_source(
-        _state_of(inputs), _KIND_NAMES[kind], sm=sm, fast_math=fast_math, mali=target.device_name == "mali", name=name
+        _state_of(inputs, args), _KIND_NAMES[kind], sm=sm, fast_math=fast_math, mali=target.device_name == "mali", name=name
     )
     order = _order(list(args), json.loads(manifest)) if args is not None else None
     binary, _, _ = _core.build(engine, source, 0, cache_dir)
