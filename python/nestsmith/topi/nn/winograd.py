@@ -63,7 +63,7 @@ def const_matrix(matrix, name, dtype="float32"):
                 now = tir.Select(here, tir.const(_float32(matrix[r][c]), dtype), now)
         return now
 
-    return te.compute((rows, cols), f, name=name)
+    return te.compute((rows, cols), f, name=name, attrs={"const_matrix": 1})
 
 
 def winograd_tile_size(height):
