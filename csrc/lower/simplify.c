@@ -102,7 +102,22 @@ Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s) {
   return s;
 }
 
+/* Feature extraction counts a division by a literal as the multiplication that the reference turns it into. Programs that run
+ * keep the division: the product with the rounded reciprocal is another number. */
+static ExprId reciprocal(IrCtx *c, ExprId e, void *arg) {
+  (void)arg;
+  if (ir_kind(c, e) != IR_DIV || ir_type(c, e).code != DT_FLOAT) return e;
+  ExprId a = ir_kid(c, e, 0), b = ir_kid(c, e, 1);
+  if (ir_kind(c, b) != IR_FLT || ir_node(c, b)->u.f == 0) return e;
+  return ex_mul(c, a, ex_flt(c, ir_type(c, b), 1.0 / ir_node(c, b)->u.f));
+}
+static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, reciprocal, arg); }
+
 void pass_simplify(Func *f) {
+  if (f->features) {
+    StmtMap m = {NULL, reciprocals, NULL};
+    f->body = st_map(f->ctx, f->body, &m);
+  }
   f->body = low_simplify(f->ctx, ar_new(f->ctx), f->body);
   low_verify(f, "simplify");
 }
