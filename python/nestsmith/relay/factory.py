@@ -1,6 +1,6 @@
 """What ``relay.build`` returns: the graph, the programs and the parameters, ready to be put on a device or into a file.
 
-File format, version 1: the line ``nestsmith library 1``, a line with the length and the SHA-256 of what follows, then JSON with
+Stored form, version 1 (inside a shared library as the symbol ``nestsmith_graph``): the line ``nestsmith library 1``, a line with the length and the SHA-256 of what follows, then JSON with
 sizes, then the raw sections (graph file, parameter file, and of every program source, manifest and binary). A binary that does not
 fit the machine where the file is loaded is compiled again from its source, once, through the on-disk cache.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 import threading
 import warnings
 
@@ -18,7 +19,7 @@ import numpy as np
 from .. import _core
 from .params import load_param_dict, save_param_dict
 
-__all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "load_library", "MAGIC"]
+__all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library", "MAGIC"]
 
 MAGIC = b"nestsmith library 1\n"
 
@@ -330,9 +331,8 @@ class GraphExecutorFactoryModule:
         return iter((self.graph_json_str, self.lib, self.params))
 
     # ---- files ----
-    def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, **kwargs):
-        """Writes one file with everything needed to run the network; ``runtime.load_module`` reads it."""
-        file_name = str(file_name)
+    def to_bytes(self):
+        """Everything needed to run the network, as bytes (see the top of this file)."""
         sections = [self.graph_json_str.encode(), save_param_dict(self.params)]
         table = []
         for name, k in self.kernels.items():
@@ -343,13 +343,33 @@ class GraphExecutorFactoryModule:
                 "kernels": table, "inputs": self.original_names}
         text = json.dumps(head).encode()
         payload = len(text).to_bytes(8, "little") + text + b"".join(sections)
-        temp = f"{file_name}.{os.getpid()}.tmp"
-        with open(temp, "wb") as f:
-            f.write(MAGIC + f"{len(payload)} {hashlib.sha256(payload).hexdigest()}\n".encode() + payload)
-        os.replace(temp, file_name)
-        return file_name
+        return MAGIC + f"{len(payload)} {hashlib.sha256(payload).hexdigest()}\n".encode() + payload
+
+    def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, **kwargs):
+        """Writes one shared library (``.tar``: objects for linking elsewhere) that ``runtime.load_module`` turns into the factory
+        again. `fcompile` links it, for example ``contrib.ndk.create_shared``."""
+        from ..runtime import module as runtime_module
+
+        data = self.to_bytes()
+        with tempfile.TemporaryDirectory() as folder:
+            part = os.path.join(folder, "network.bin")
+            with open(part, "wb") as f:
+                f.write(data)
+            text = _INCLUDE.replace("FILE", part.replace("\\", "/")).replace("SIZE", str(len(data)))
+            runtime_module.export_blob(str(file_name), {"type": "graph"}, text, str(self.target if self.target.kind.device_type == 1 else self.target.host or ""),
+                                       fcompile, addons, workspace_dir, **kwargs)
+        return str(file_name)
 
     save = export_library
+
+
+_INCLUDE = """
+#include <stdint.h>
+__asm__(".section .rodata\\n.balign 64\\n.global nestsmith_graph_data\\nnestsmith_graph_data:\\n.incbin \\"FILE\\"\\n.byte 0\\n.previous\\n");
+extern const unsigned char nestsmith_graph_data[];
+const unsigned char *const nestsmith_graph = nestsmith_graph_data;
+const uint64_t nestsmith_graph_size = SIZEu;
+"""
 
 
 class _Stored:
@@ -361,17 +381,12 @@ class _Stored:
         self.name, self.source, self.manifest, self.binary = name, source, manifest, binary
 
 
-def load_library(path):
-    """The factory stored by ``export_library``. ValueError if the file is missing, damaged or something else."""
+def from_bytes(data, what="the library"):
+    """The factory stored by ``to_bytes``; ValueError if the bytes are damaged or something else."""
     from ..target import Target
 
-    path = str(path)
-    if not os.path.exists(path):
-        raise ValueError(f"there is no file {path!r}")
-    with open(path, "rb") as f:
-        data = f.read()
     if not data.startswith(MAGIC):
-        raise ValueError(f"{path!r} is no library of this package (or of another version)")
+        raise ValueError(f"{what} holds no network of this version of the package")
     line, _, payload = data[len(MAGIC):].partition(b"\n")
     try:
         size, digest = line.split()
@@ -379,7 +394,7 @@ def load_library(path):
     except ValueError:
         ok = False
     if not ok:
-        raise ValueError(f"{path!r} is damaged: its checksum is wrong")
+        raise ValueError(f"{what} is damaged: its checksum is wrong")
     n = int.from_bytes(payload[:8], "little")
     head, at = json.loads(payload[8: 8 + n]), 8 + n
 
@@ -394,3 +409,13 @@ def load_library(path):
         source, manifest, binary = take(a).decode(), take(b).decode(), take(c)
         kernels[name] = _Stored(name, source, manifest, binary or None)
     return GraphExecutorFactoryModule(graph, kernels, params, head["name"], Target(head["target"]), head["inputs"])
+
+
+def load_library(path):
+    """The factory stored by ``export_library`` as a shared library."""
+    import ctypes
+
+    lib = ctypes.CDLL(os.path.abspath(str(path)))
+    size = ctypes.c_uint64.in_dll(lib, "nestsmith_graph_size").value
+    address = ctypes.c_void_p.in_dll(lib, "nestsmith_graph").value
+    return from_bytes(ctypes.string_at(address, size), repr(str(path)))

@@ -375,7 +375,14 @@ def _load_operator(blob, path):
     return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""), blob.get("order"))
 
 
+def _load_graph(blob, path):
+    from nestsmith.relay.factory import load_library
+
+    return load_library(path)
+
+
 register_loader("operator", _load_operator)
+register_loader("graph", _load_graph)
 
 
 def load_module(path, fmt=""):
