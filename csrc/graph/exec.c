@@ -104,11 +104,19 @@ void *graph_exec_data(const GraphExec *x, int entry) {
   return x->data[entry];
 }
 
+/* Other values that share the entry's storage at other times keep the own memory: only the value itself moves, with the
+ * reshapes that are the same bytes. */
 void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
-  int32_t id = x->g->entry[entry].storage;
-  if (!ptr) ptr = x->own[id];
-  for (int i = 0; i < x->g->n_entries; i++)
-    if (x->g->entry[i].storage == id) x->data[i] = ptr;
+  const Graph *g = x->g;
+  bool *same = arena_array(x->arena, bool, g->n_entries);
+  same[entry] = true;
+  for (int pass = 0; pass < 2; pass++) /* forward from the value and, once its source is known, forward from that */
+    for (int k = 0; k < g->n_nodes; k++) {
+      const GraphNode *n = &g->node[pass ? k : g->n_nodes - 1 - k];
+      if (n->kind == GN_NOP && (same[n->in[0]] || (!pass && same[n->first]))) same[n->in[0]] = same[n->first] = true;
+    }
+  for (int i = 0; i < g->n_entries; i++)
+    if (same[i]) x->data[i] = ptr ? ptr : x->own[g->entry[i].storage];
   prepare(x);
 }
 

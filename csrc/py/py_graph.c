@@ -187,7 +187,7 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
                           (long long)c.o->g->entry[c.entry].bytes, b->bytes, b->ptr);
     c.ptr = b->ptr;
   }
-  PyObject *key = PyLong_FromLong(c.o->g->entry[c.entry].storage);
+  PyObject *key = PyLong_FromLong(c.entry);
   bool ok = key && py_dev_call(c.o->dev, bind_body, &c) && PyDict_SetItem(c.o->bound, key, buf) == 0;
   Py_XDECREF(key);
   if (!ok) return NULL;

@@ -175,8 +175,10 @@ def _wino_weight_infer(attrs, types):
 
 
 def _wino_weight_numpy(attrs, w):
-    g = winograd_matrices(attrs.tile_size, w.shape[2])[2].astype(w.dtype)
-    return np.einsum("ea,ocab,nb->enoc", g, w, g, optimize=True).astype(w.dtype)
+    g = winograd_matrices(attrs.tile_size, w.shape[2])[2]
+    n, (o, i) = g.shape[0], w.shape[:2]
+    both = np.kron(g, g).astype(w.dtype)  # G w G^T as one matrix product
+    return np.ascontiguousarray((both @ w.reshape(o * i, -1).T).reshape(n, n, o, i).astype(w.dtype))
 
 
 def winograd_matrices(m, r):

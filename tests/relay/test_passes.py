@@ -1,0 +1,235 @@
+"""Passes: what they leave in the graph, and that they do not change what it computes."""
+
+import numpy as np
+import pytest
+from networks import SMALL, numpy_params
+from reference import evaluate, relative_error
+
+from nestsmith import relay, transform
+from nestsmith.relay import extract
+from nestsmith.relay.expr import Call, Function, post_order
+from nestsmith.relay.pipeline import fuse_module, optimize
+from nestsmith.relay.transform.fuse import fuse
+from nestsmith.target import Target
+
+nn = relay.nn
+
+
+def ops(f):
+    return [e.op_name for e in post_order(f.body) if isinstance(e, Call) and e.op_name]
+
+
+def groups(f, level=3):
+    """Operators of each fused function, in order."""
+    fused = fuse(f, level)
+    return [[c.op_name.removeprefix("nn.") for c in post_order(e.op.body) if isinstance(c, Call)]
+            for e in post_order(fused.body) if isinstance(e, Call) and isinstance(e.op, Function)]
+
+
+def func(body):
+    return relay.Function(relay.expr.free_vars(body), body)
+
+
+def X(*shape):
+    return relay.var("x", shape=shape)
+
+
+def conv(x, name="w", channels=8, k=3):
+    return nn.conv2d(x, relay.var(name), channels=channels, kernel_size=(k, k), padding=k // 2)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "llvm"])
+def test_passes_keep_the_function(name, target):
+    mod, params = SMALL[name]()
+    f, p = mod["main"], numpy_params(params)
+    x = np.random.default_rng(0).uniform(-1, 1, f.params[0].checked_type.shape).astype("float32")
+    want = evaluate(f, {"data": x, **p})
+    out = fuse_module(optimize(mod, Target(target), params, 3), 3)["main"]
+    assert [v.name_hint for v in out.params] == ["data"]
+    assert relative_error(evaluate(out, {"data": x}), want) < 1e-4
+
+
+def test_variables_as_parameters_work_too():
+    mod, params = SMALL["mlp"]()
+    out = fuse_module(optimize(mod, Target("llvm"), None, 3), 3)["main"]
+    x = np.ones((1, 1, 28, 28), "float32")
+    inputs = {"data": x, **numpy_params(params)}
+    assert relative_error(evaluate(out, inputs), evaluate(mod["main"], inputs)) < 1e-5
+
+
+def test_batch_norm_disappears_into_the_convolution():
+    mod, params = SMALL["resnet18-NCHW"]()
+    names = ops(optimize(mod, Target("cuda -arch=sm_80"), params, 3)["main"])
+    assert names.count("multiply") == 1 and "nn.batch_norm" not in names and "nn.bias_add" not in names and "expand_dims" not in names
+
+
+def test_low_levels_do_less():
+    mod, params = SMALL["resnet18-NHWC"]()
+    target = Target("cuda -arch=sm_80")
+    names = ops(optimize(mod, target, params, 2)["main"])
+    assert "nn.bias_add" in names and names.count("multiply") > 10 and not any("winograd" in n for n in names)
+    assert all(len(g) == 1 for g in groups(optimize(mod, target, params, 0)["main"], 0))
+
+
+def test_winograd_depends_on_the_target():
+    mod, params = SMALL["resnet18-NHWC"]()
+
+    def count(target):
+        return sum("without_weight_transform" in n for n in ops(optimize(mod, Target(target), params, 3)["main"]))
+
+    assert count("cuda -arch=sm_80") == 13 and count("llvm") == 6 and count("opencl") == 0
+
+
+def test_winograd_can_be_switched_off():
+    mod, params = SMALL["resnet18-NHWC"]()
+    with transform.PassContext(opt_level=3, config={"relay.winograd": "never"}):
+        assert not any("winograd" in n for n in ops(optimize(mod, Target("cuda -arch=sm_80"), params)["main"]))
+
+
+def test_a_scale_in_front_of_a_residual_addition_stays():
+    x = X(1, 8, 6, 6)
+    s = relay.const(np.full((8, 1, 1), 2, "float32"))
+    y = relay.multiply(nn.relu(x), s)
+    with transform.PassContext(opt_level=3):
+        both = func(relay.add(conv(y), conv(y, "v")))
+        one = func(relay.add(conv(y), y))
+        assert "multiply" in ops(relay.transform.ForwardFoldScaleAxis()(one))
+        folded = relay.transform.ForwardFoldScaleAxis()(both)
+        assert [n for n in ops(folded) if n == "nn.conv2d"] == ["nn.conv2d"] * 2
+        assert not any(e.op_name == "multiply" and e.checked_type.shape == (1, 8, 6, 6) for e in post_order(folded.body) if isinstance(e, Call))
+
+
+def test_negative_scales_do_not_pass_a_relu():
+    w = relay.const(np.ones((8, 8, 3, 3), "float32"))
+    for value, stays in ((2.0, False), (-2.0, True)):
+        s = relay.const(np.full((8, 1, 1), value, "float32"))
+        y = relay.multiply(nn.relu(nn.conv2d(X(1, 8, 6, 6), w, padding=1)), s)
+        with transform.PassContext(opt_level=3):
+            out = relay.transform.FoldScaleAxis()(func(nn.max_pool2d(y)))
+        assert ("multiply" in ops(out)) == stays
+
+
+def test_gates_are_not_folded():
+    x = X(1, 8, 6, 6)
+    gate = relay.sigmoid(conv(nn.global_avg_pool2d(x), "g", 8, 1))
+    with transform.PassContext(opt_level=3):
+        out = relay.transform.FoldScaleAxis()(func(conv(relay.multiply(x, gate))))
+    weights = [e.args[1] for e in post_order(out.body) if isinstance(e, Call) and e.op_name == "nn.conv2d"]
+    assert all(isinstance(w, relay.Var) for w in weights)
+
+
+def test_common_subexpressions():
+    x = X(4, 4)
+    f = func(relay.add(relay.exp(relay.add(x, relay.const(1.0))), relay.exp(relay.add(x, relay.const(1.0)))))
+    with transform.PassContext(opt_level=3):
+        assert ops(relay.transform.EliminateCommonSubexpr()(f)) == ["add", "exp", "add"]
+
+
+def test_simplify():
+    x = X(2, 3, 4)
+    cases = [
+        (relay.reshape(relay.reshape(x, (6, 4)), (24,)), ["reshape"]), (relay.transpose(relay.transpose(x, (2, 0, 1)), (1, 2, 0)), []),
+        (relay.cast(x, "float32"), []), (relay.divide(x, relay.sqrt(relay.exp(x))), ["exp", "rsqrt", "multiply"]),
+        (relay.add(x, relay.const(0.0)), []), (relay.multiply(x, relay.const(1.0)), []),
+    ]
+    for body, want in cases:
+        assert ops(relay.transform.SimplifyExpr()(relay.Function([x], relay.nn.relu(body)))) == want + ["nn.relu"]
+
+
+def test_norms_are_decomposed():
+    rng = np.random.default_rng(0)
+    x = X(2, 8, 5)
+    g, b = relay.var("g", shape=(8,)), relay.var("b", shape=(8,))
+    values = {"x": rng.normal(size=(2, 8, 5)).astype("float32"), "g": rng.normal(size=8).astype("float32"), "b": rng.normal(size=8).astype("float32")}
+    for body in (nn.layer_norm(x, g, b, axis=1), nn.instance_norm(x, g, b)):
+        f = relay.Function([x, g, b], body)
+        out = relay.transform.SimplifyInference()(f)
+        assert "nn.layer_norm" not in ops(out) and relative_error(evaluate(out, values), evaluate(f, values)) < 1e-5
+    f = relay.Function([x, g, b], nn.group_norm(x, g, b, num_groups=8))
+    inst = relay.Function([x, g, b], nn.instance_norm(x, g, b))
+    assert relative_error(evaluate(relay.transform.SimplifyInference()(f), values), evaluate(inst, values)) < 1e-5
+
+
+def test_constants_are_folded_in_their_type():
+    a = relay.const(np.array([1, 2, 3], "int8"))
+    f = relay.Function([x := X(3)], relay.add(x, relay.cast(relay.add(a, a), "float32")))
+    with transform.PassContext(opt_level=3):
+        assert ops(relay.transform.FoldConstant()(f)) == ["add"]
+
+
+# ---- fusion -----------------------------------------------------------------------------------------------------------------------
+
+x4 = (1, 8, 6, 6)
+FUSION = [
+    ("element-wise before a convolution stays alone", lambda: conv(nn.relu(X(*x4))), [["relu"], ["conv2d"]]),
+    ("relu + mean", lambda: relay.mean(nn.relu(X(*x4)), (2, 3)), [["relu", "mean"]]),
+    ("epilogue", lambda: nn.relu(relay.add(conv(X(*x4)), relay.var("r", shape=x4))), [["conv2d", "add", "relu"]]),
+    ("reshape after a convolution", lambda: relay.reshape(conv(X(*x4)), (8, 36)), [["conv2d"], ["reshape"]]),
+    ("two convolutions added", lambda: relay.add(conv(x := X(*x4)), conv(x, "v")), [["conv2d"], ["conv2d", "add"]]),
+    ("pool after convolution", lambda: nn.softmax(nn.max_pool2d(conv(X(*x4)))), [["conv2d"], ["max_pool2d"], ["softmax"]]),
+    ("concatenation of convolutions", lambda: relay.concatenate([conv(x := X(*x4)), conv(x, "v")], 1), [["conv2d"], ["conv2d"], ["concatenate"]]),
+    ("producers of an injective tuple", lambda: relay.concatenate([relay.exp(x := X(*x4)), relay.tanh(x)], 1), [["exp", "tanh", "concatenate"]]),
+    ("diamond", lambda: relay.add(relay.exp(y := nn.relu(conv(X(*x4)))), relay.tanh(y)), [["conv2d", "relu", "exp", "tanh", "add"]]),
+    ("gate", lambda: relay.multiply(y := nn.relu(X(*x4)), relay.sigmoid(conv(nn.global_avg_pool2d(y), "g", 8, 1))),
+     [["relu"], ["global_avg_pool2d"], ["conv2d", "sigmoid"], ["multiply"]]),
+    ("dense, reshape, bias", lambda: nn.relu(relay.add(relay.reshape(nn.dense(X(4, 8), relay.var("w"), units=6), (2, 2, 6)), relay.var("b", shape=(6,)))),
+     [["dense"], ["reshape", "add", "relu"]]),
+    ("opaque", lambda: relay.exp(relay.cumsum(relay.exp(X(4, 4)))), [["exp"], ["cumsum"], ["exp"]]),
+    ("split", lambda: relay.add(relay.exp((s := relay.split(X(4, 4), 2))[0]), s[1]), [["split", "exp", "add"]]),
+]
+
+
+@pytest.mark.parametrize("build,want", [c[1:] for c in FUSION], ids=[c[0] for c in FUSION])
+def test_fusion(build, want):
+    got = groups(func(build()))
+    assert sorted(map(sorted, got)) == sorted(map(sorted, want))
+
+
+def test_fused_parameters_are_in_walking_order():
+    r, x = relay.var("r", shape=x4), X(*x4)
+    e = fuse(func(relay.add(r, nn.relu(conv(x)))), 3).body
+    assert [a.name_hint for a in e.args] == ["r", "x", "w"] and [p.name_hint for p in e.op.params] == ["p0", "p1", "p2"]
+
+
+def test_reshape_only_functions_are_marked():
+    x = X(2, 3)
+    e = fuse(func(relay.squeeze(relay.reshape(relay.expand_dims(x, 0), (1, 6)))), 3).body
+    assert e.op.attrs["reshape_only"] == 1 and "reshape_only" not in fuse(func(relay.transpose(x)), 3).body.op.attrs
+
+
+def test_max_depth():
+    e = X(4)
+    for _ in range(10):
+        e = relay.exp(e)
+    f = func(e)
+    assert len(groups(f)) == 1 and max(map(len, [[c for c in post_order(g.op.body) if isinstance(c, Call)] for g in post_order(fuse(f, 3, 4).body)
+                                                if isinstance(g, Call)])) <= 4
+
+
+def test_defuse_is_the_inverse():
+    mod, params = SMALL["mlp"]()
+    main = optimize(mod, Target("llvm"), params, 3)["main"]
+    assert ops(relay.transform.DefuseOps()(fuse(main, 3))) == ops(main)
+
+
+def test_names():
+    assert f"{extract.string_hash(''):x}" == "553e93901e462a6e" and f"{extract.string_hash('a'):x}" == "454ddee488c1ed6b"
+    assert f"{extract.string_hash('vm_mod_fused_nn_softmax'):x}" == "e41d3e6589ef747d"
+    assert f"{extract.string_hash('vm_mod_fused_nn_dense_add'):x}" == "376639c3810ea430"
+
+
+def test_pass_context():
+    with pytest.raises(ValueError, match="use_auto_scheduler"):
+        transform.PassContext(config={"relay.backend.use_auto_schedule": True})
+    with transform.PassContext(opt_level=1, disabled_pass=["FuseOps"]) as outer:
+        assert transform.PassContext.current() is outer
+        with transform.PassContext(opt_level=3) as inner:
+            assert transform.PassContext.current() is inner and inner.disabled_pass == []
+    assert transform.PassContext.current().opt_level == 2
+
+
+def test_lstm_is_inlined():
+    mod, params = relay.testing.lstm.get_workload(3, 8)
+    kernels, _ = extract.collect_kernels(fuse_module(optimize(mod, Target("llvm"), params, 3), 3))
+    assert sum(k.count for k in kernels if "dense" in k.name) == 5  # the first hidden state is zero and folded away
