@@ -281,8 +281,14 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   if (kind < FOR_VTHREAD) {
     bool one = ex_is_int(c, x->extent, 1);
     n->val[id] = one ? x->min : ex_is_int(c, x->min, 0) ? ex_var(c, x->var) : ex_add(c, x->min, ex_var(c, x->var));
+    ExprId extent = x->extent;
+    int64_t literal;
+    if (!ex_const_int(c, extent, &literal)) { /* a window that depends on data axes, as in adaptive pools */
+      pass_up(l, n->st, n->val);
+      extent = localize(n, n->val, extent);
+    }
     Stmt *body = with_attached(n, pos, inside(n, pos + 1));
-    return pragmas(c, x, one ? body : st_for(c, x->var, zero, x->extent, kind, body));
+    return pragmas(c, x, one ? body : st_for(c, x->var, zero, extent, kind, body));
   }
   if (!ex_is_int(c, x->min, 0)) fail(l, n->st, "a loop bound to a thread must start at 0");
   VarId v = x->var;

@@ -17,7 +17,9 @@ FULL = {
 }
 # small inputs: every operator and pass of the full network at a fraction of the work
 SMALL = {
-    "resnet18-NHWC": lambda: T.resnet.get_workload(num_layers=18, layout="NHWC", image_shape=(64, 64, 3), num_classes=10),
+    "resnet18-NHWC": lambda: T.resnet.get_workload(
+        num_layers=18, layout="NHWC", image_shape=(64, 64, 3), num_classes=10
+    ),
     "resnet18-NCHW": lambda: T.resnet.get_workload(num_layers=18, image_shape=(3, 64, 64), num_classes=10),
     "resnet3d-NCDHW": lambda: T.resnet_3d.get_workload(image_shape=(3, 4, 40, 40), num_classes=10),
     "mobilenet-NHWC": lambda: T.mobilenet.get_workload(layout="NHWC", image_shape=(64, 64, 3), num_classes=10),

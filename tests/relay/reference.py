@@ -37,7 +37,15 @@ def _conv(a, x, w, dims, transposed=False):
         fn = F.conv_transpose2d
         h, v = a.padding[:2], a.padding[2:]
         assert tuple(h) == tuple(v)
-        y = fn(x, _t(w), stride=a.strides, padding=tuple(h), output_padding=a.output_padding, groups=a.groups, dilation=a.dilation)
+        y = fn(
+            x,
+            _t(w),
+            stride=a.strides,
+            padding=tuple(h),
+            output_padding=a.output_padding,
+            groups=a.groups,
+            dilation=a.dilation,
+        )
     else:
         fn = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[dims]
         y = fn(_pad(x, a.padding, dims), _t(w), stride=a.strides, dilation=a.dilation, groups=a.groups)
@@ -58,13 +66,15 @@ def _pool(a, x, dims, kind):
     rest = [i for i in range(x.ndim) if i not in pos]
     y = _t(x.transpose(rest + pos))
     lead = y.shape[: len(rest)]
-    y = y.reshape(1, -1, *y.shape[len(rest):]) if len(rest) != 2 else y
+    y = y.reshape(1, -1, *y.shape[len(rest) :]) if len(rest) != 2 else y
     if kind == "max":
         fn = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[dims]
         y = fn(_pad(y, a.padding, dims, -np.inf), a.pool_size, a.strides, dilation=a.dilation, ceil_mode=a.ceil_mode)
     else:
         fn = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dims]
-        y = fn(y, a.pool_size, a.strides, a.padding[:dims], ceil_mode=a.ceil_mode, count_include_pad=a.count_include_pad)
+        y = fn(
+            y, a.pool_size, a.strides, a.padding[:dims], ceil_mode=a.ceil_mode, count_include_pad=a.count_include_pad
+        )
     y = y.reshape(*lead, *y.shape[-dims:]).numpy()
     return y.transpose(np.argsort(rest + pos))
 

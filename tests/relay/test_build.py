@@ -31,7 +31,13 @@ def mlp():
     return mod, params, build(mod, params)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in ("resnet18-NHWC", "mobilenet-NHWC", "dcgan") else pytest.mark.full) for n in SMALL])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[] if n in ("resnet18-NHWC", "mobilenet-NHWC", "dcgan") else pytest.mark.full)
+        for n in SMALL
+    ],
+)
 def test_networks(name):
     mod, params = SMALL[name]()
     f = mod["main"]
@@ -75,22 +81,40 @@ OPERATORS = {
     "take": lambda: relay.take(X(5, 4), relay.const([[0, 9], [-3, 2]]), axis=0),
     "pad": lambda: nn.pad(X(2, 3), ((1, 0), (0, 2)), 3.0),
     "layout": lambda: relay.layout_transform(X(1, 8, 3, 3), "NCHW", "NHWC"),
-    "blocked layout": lambda: relay.layout_transform(relay.layout_transform(X(1, 8, 3, 3), "NCHW", "NCHW4c"), "NCHW4c", "NHWC"),
-    "reductions": lambda: relay.expr.Tuple([relay.sum(X(3, 4, 5), (0, 2)), relay.max(X(3, 4, 5), 1, True), relay.prod(X(3, 4, 5), -1)]),
+    "blocked layout": lambda: relay.layout_transform(
+        relay.layout_transform(X(1, 8, 3, 3), "NCHW", "NCHW4c"), "NCHW4c", "NHWC"
+    ),
+    "reductions": lambda: relay.expr.Tuple(
+        [relay.sum(X(3, 4, 5), (0, 2)), relay.max(X(3, 4, 5), 1, True), relay.prod(X(3, 4, 5), -1)]
+    ),
     "argmax": lambda: relay.argmax(X(6, 9), 1),
     "mean and variance": lambda: relay.variance(X(4, 8), -1, True),
     "stack, repeat, tile": lambda: relay.tile(relay.repeat(relay.stack([X(2, 3), X(2, 3)], 1), 2, 0), (1, 2)),
-    "where and compare": lambda: relay.where(relay.greater(X(5, 5), relay.const(0.0)), X(5, 5), relay.negative(X(5, 5))),
+    "where and compare": lambda: relay.where(
+        relay.greater(X(5, 5), relay.const(0.0)), X(5, 5), relay.negative(X(5, 5))
+    ),
     "batch_matmul": lambda: nn.batch_matmul(X(2, 3, 4), relay.reshape(X(2, 3, 4), (2, 3, 4))),
     "matmul": lambda: nn.matmul(X(3, 4), X(3, 4), transpose_b=True),
     "dense of rank 3": lambda: nn.dense(X(2, 3, 4), relay.const(np.arange(20, dtype="float32").reshape(5, 4))),
     "one output is an input": lambda: relay.expr.Tuple([X(3, 3), relay.exp(X(3, 3))]),
     "squeeze of a slice": lambda: relay.squeeze(relay.strided_slice(X(3, 4), (1, 0), (2, 4)), 0),
-    "pools": lambda: relay.expr.Tuple([nn.avg_pool2d(X(1, 2, 7, 7), 3, 2, padding=1), nn.avg_pool2d(X(1, 2, 7, 7), 3, 2, padding=1, count_include_pad=True),
-                                       nn.adaptive_avg_pool2d(X(1, 2, 7, 7), (3, 2)), nn.max_pool2d(X(1, 2, 7, 7), 2, 2, ceil_mode=True)]),
-    "grouped convolution": lambda: nn.conv2d(X(1, 8, 6, 6), relay.const(np.ones((4, 4, 3, 3), "float32")), groups=2, padding=1),
-    "dilated convolution": lambda: nn.conv2d(X(1, 4, 9, 8), relay.const(np.ones((2, 4, 3, 3), "float32")), dilation=2, padding=(1, 2, 0, 3)),
-    "transposed convolution": lambda: nn.conv2d_transpose(X(1, 3, 4, 5), relay.const(np.ones((3, 2, 3, 3), "float32")), strides=2, padding=1, output_padding=1),
+    "pools": lambda: relay.expr.Tuple(
+        [
+            nn.avg_pool2d(X(1, 2, 7, 7), 3, 2, padding=1),
+            nn.avg_pool2d(X(1, 2, 7, 7), 3, 2, padding=1, count_include_pad=True),
+            nn.adaptive_avg_pool2d(X(1, 2, 7, 7), (3, 2)),
+            nn.max_pool2d(X(1, 2, 7, 7), 2, 2, ceil_mode=True),
+        ]
+    ),
+    "grouped convolution": lambda: nn.conv2d(
+        X(1, 8, 6, 6), relay.const(np.ones((4, 4, 3, 3), "float32")), groups=2, padding=1
+    ),
+    "dilated convolution": lambda: nn.conv2d(
+        X(1, 4, 9, 8), relay.const(np.ones((2, 4, 3, 3), "float32")), dilation=2, padding=(1, 2, 0, 3)
+    ),
+    "transposed convolution": lambda: nn.conv2d_transpose(
+        X(1, 3, 4, 5), relay.const(np.ones((3, 2, 3, 3), "float32")), strides=2, padding=1, output_padding=1
+    ),
     "rank 0": lambda: relay.add(relay.sum(X(3, 4)), relay.const(1.0)),
 }
 
@@ -162,7 +186,10 @@ def test_inputs_and_outputs(mlp):
 
 def test_zero_copy(mlp):
     m = graph_executor.GraphModule(mlp[2]["default"](CPU))
-    x, y = nd.array(np.random.default_rng(0).normal(size=(1, 1, 28, 28)).astype("float32")), nd.empty((1, 10), "float32")
+    x, y = (
+        nd.array(np.random.default_rng(0).normal(size=(1, 1, 28, 28)).astype("float32")),
+        nd.empty((1, 10), "float32"),
+    )
     m.set_input_zero_copy("data", x)
     m.set_output_zero_copy(0, y)
     m.run()
@@ -229,7 +256,11 @@ def test_argument_orders():
     want = run(build(mod, params), data=x)[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        libs = [relay.build(mod, "llvm", None, params), relay.build(mod["main"], "llvm", params), relay.build_module.build(mod, target="llvm", target_host="llvm", params=params)]
+        libs = [
+            relay.build(mod, "llvm", None, params),
+            relay.build(mod["main"], "llvm", params),
+            relay.build_module.build(mod, target="llvm", target_host="llvm", params=params),
+        ]
         with ns.target.Target("llvm"):
             libs.append(relay.build(mod, params=params))
     for lib in libs:

@@ -27,30 +27,54 @@ def test_batch_norm_types():
     assert shape_of(out[0]) == (1, 4, 5, 6) and all(shape_of(p) == (6,) for p in v)
 
 
-@pytest.mark.parametrize("build,want", [
-    (lambda x: relay.reshape(x, (0, -1)), (2, 60)), (lambda x: relay.reshape(x, (-3, -2)), (6, 4, 5)), (lambda x: relay.transpose(x), (5, 4, 3, 2)),
-    (lambda x: relay.reshape(x, (-4, 1, 2, -2)), (1, 2, 3, 4, 5)), (lambda x: relay.expand_dims(x, -1, 2), (2, 3, 4, 5, 1, 1)),
-    (lambda x: relay.sum(x, axis=(1, -1), keepdims=True), (2, 1, 4, 1)), (lambda x: relay.mean(x, axis=1, exclude=True), (3,)),
-    (lambda x: relay.split(x, 2, axis=2)[1], (2, 3, 2, 5)), (lambda x: relay.split(x, (1, 3), axis=3)[1], (2, 3, 4, 2)),
-    (lambda x: relay.strided_slice(x, (0, -2), (1, 3), axes=(0, 1)), (1, 2, 4, 5)),
-    (lambda x: relay.strided_slice(x, (3,), (-5,), (-1,), axes=(2,)), (2, 3, 4, 5)),
-    (lambda x: relay.nn.max_pool2d(x, 3, 2, padding=1), (2, 3, 2, 3)), (lambda x: relay.nn.max_pool2d(x, 2, 2, ceil_mode=True), (2, 3, 2, 3)),
-    (lambda x: relay.nn.adaptive_avg_pool2d(x, (2, 3)), (2, 3, 2, 3)), (lambda x: relay.concatenate([x, x], 1), (2, 6, 4, 5)),
-    (lambda x: relay.take(x, relay.const([[0, 1]]), axis=1), (2, 1, 2, 4, 5)), (lambda x: relay.nn.pad(x, ((0, 0), (0, 0), (1, 2), (3, 0))), (2, 3, 7, 8)),
-    (lambda x: relay.layout_transform(relay.nn.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))), "NCHW", "NCHW4c"), (2, 1, 4, 5, 4)),
-    (lambda x: relay.squeeze(relay.sum(x, 0, True)), (3, 4, 5)), (lambda x: relay.stack([x, x], -1), (2, 3, 4, 5, 2)),
-])
+@pytest.mark.parametrize(
+    "build,want",
+    [
+        (lambda x: relay.reshape(x, (0, -1)), (2, 60)),
+        (lambda x: relay.reshape(x, (-3, -2)), (6, 4, 5)),
+        (lambda x: relay.transpose(x), (5, 4, 3, 2)),
+        (lambda x: relay.reshape(x, (-4, 1, 2, -2)), (1, 2, 3, 4, 5)),
+        (lambda x: relay.expand_dims(x, -1, 2), (2, 3, 4, 5, 1, 1)),
+        (lambda x: relay.sum(x, axis=(1, -1), keepdims=True), (2, 1, 4, 1)),
+        (lambda x: relay.mean(x, axis=1, exclude=True), (3,)),
+        (lambda x: relay.split(x, 2, axis=2)[1], (2, 3, 2, 5)),
+        (lambda x: relay.split(x, (1, 3), axis=3)[1], (2, 3, 4, 2)),
+        (lambda x: relay.strided_slice(x, (0, -2), (1, 3), axes=(0, 1)), (1, 2, 4, 5)),
+        (lambda x: relay.strided_slice(x, (3,), (-5,), (-1,), axes=(2,)), (2, 3, 4, 5)),
+        (lambda x: relay.nn.max_pool2d(x, 3, 2, padding=1), (2, 3, 2, 3)),
+        (lambda x: relay.nn.max_pool2d(x, 2, 2, ceil_mode=True), (2, 3, 2, 3)),
+        (lambda x: relay.nn.adaptive_avg_pool2d(x, (2, 3)), (2, 3, 2, 3)),
+        (lambda x: relay.concatenate([x, x], 1), (2, 6, 4, 5)),
+        (lambda x: relay.take(x, relay.const([[0, 1]]), axis=1), (2, 1, 2, 4, 5)),
+        (lambda x: relay.nn.pad(x, ((0, 0), (0, 0), (1, 2), (3, 0))), (2, 3, 7, 8)),
+        (
+            lambda x: relay.layout_transform(relay.nn.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))), "NCHW", "NCHW4c"),
+            (2, 1, 4, 5, 4),
+        ),
+        (lambda x: relay.squeeze(relay.sum(x, 0, True)), (3, 4, 5)),
+        (lambda x: relay.stack([x, x], -1), (2, 3, 4, 5, 2)),
+    ],
+)
 def test_shapes(build, want):
     assert shape_of(build(relay.var("x", shape=(2, 3, 4, 5)))) == want
 
 
-@pytest.mark.parametrize("build", [
-    lambda x: relay.reshape(x, (7, -1)), lambda x: relay.concatenate([x, relay.nn.relu(relay.sum(x, 0))], 1),
-    lambda x: relay.nn.conv2d(x, relay.var("w", shape=(4, 2, 3, 3))), lambda x: relay.nn.conv2d(x, relay.var("w")),
-    lambda x: relay.nn.dense(relay.nn.batch_flatten(x), relay.var("w", shape=(4, 5))), lambda x: relay.transpose(x, (0, 0, 1, 2)),
-    lambda x: relay.add(x, relay.var("y", shape=(2,))), lambda x: relay.sum(x, axis=7), lambda x: relay.nn.max_pool2d(x, 9),
-    lambda x: relay.add(x, relay.var("y", shape=(2, 3, 4, 5), dtype="int32")), lambda x: relay.split(x, 5, axis=0)[0],
-])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: relay.reshape(x, (7, -1)),
+        lambda x: relay.concatenate([x, relay.nn.relu(relay.sum(x, 0))], 1),
+        lambda x: relay.nn.conv2d(x, relay.var("w", shape=(4, 2, 3, 3))),
+        lambda x: relay.nn.conv2d(x, relay.var("w")),
+        lambda x: relay.nn.dense(relay.nn.batch_flatten(x), relay.var("w", shape=(4, 5))),
+        lambda x: relay.transpose(x, (0, 0, 1, 2)),
+        lambda x: relay.add(x, relay.var("y", shape=(2,))),
+        lambda x: relay.sum(x, axis=7),
+        lambda x: relay.nn.max_pool2d(x, 9),
+        lambda x: relay.add(x, relay.var("y", shape=(2, 3, 4, 5), dtype="int32")),
+        lambda x: relay.split(x, 5, axis=0)[0],
+    ],
+)
 def test_wrong_shapes_are_named(build):
     with pytest.raises(ValueError):
         build(relay.var("x", shape=(2, 3, 4, 5))).checked_type
@@ -71,14 +95,21 @@ def test_argument_checks():
 
 def test_constant_dtypes():
     assert relay.const(1.5).checked_type.dtype == "float32" and relay.const(1).checked_type.dtype == "int32"
-    assert relay.const(np.float64(1)).checked_type.dtype == "float64" and relay.const([1, 2], "int64").checked_type.dtype == "int64"
+    assert (
+        relay.const(np.float64(1)).checked_type.dtype == "float64"
+        and relay.const([1, 2], "int64").checked_type.dtype == "int64"
+    )
 
 
 def test_operators_on_expressions():
     x = relay.var("x", shape=(2,), dtype="float16")
     y = 1 / ((x + 1) * x - 2)
     assert y.checked_type.dtype == "float16" and [e.op_name for e in post_order(y) if hasattr(e, "op_name")] == [
-        "add", "multiply", "subtract", "divide"]
+        "add",
+        "multiply",
+        "subtract",
+        "divide",
+    ]
 
 
 def test_deep_graphs_do_not_recurse():

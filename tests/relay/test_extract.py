@@ -47,11 +47,22 @@ def test_order_of_the_first_tutorials():
     mod, params = FULL["resnet-18-NHWC"]()
     tasks, weights = extract(mod, params, order="graph-2020")
     shapes = [json.loads(t.workload_key)[1:] for t in tasks]
-    assert shapes[0] == [[1, 1000], [1, 1000]] and shapes[1][0] == [1, 512] and shapes[2] == [[1, 7, 7, 512], [1, 1, 1, 512]]
-    assert weights.index(2) == 16 and [s[1] for s in shapes[20:]] == [[1, 1, 64, 64], [1, 1, 64, 128], [1, 1, 128, 256], [1, 1, 256, 512]]
+    assert (
+        shapes[0] == [[1, 1000], [1, 1000]]
+        and shapes[1][0] == [1, 512]
+        and shapes[2] == [[1, 7, 7, 512], [1, 1, 1, 512]]
+    )
+    assert weights.index(2) == 16 and [s[1] for s in shapes[20:]] == [
+        [1, 1, 64, 64],
+        [1, 1, 64, 128],
+        [1, 1, 128, 256],
+        [1, 1, 256, 512],
+    ]
 
 
-@pytest.mark.parametrize("net,count,total", [("mobilenet-NCHW", 22, 30), ("resnet3d-NCDHW", 23, 24), ("resnet3d-NDHWC", 23, 24)])
+@pytest.mark.parametrize(
+    "net,count,total", [("mobilenet-NCHW", 22, 30), ("resnet3d-NCDHW", 23, 24), ("resnet3d-NDHWC", 23, 24)]
+)
 def test_counts(net, count, total):
     mod, params = FULL[net]()
     tasks, weights = extract(mod, params)
@@ -62,7 +73,11 @@ def test_task_fields():
     mod, params = SMALL["mlp"]()
     tasks, _ = extract(mod, params, "llvm")
     t = next(t for t in tasks if "relu" in t.desc)
-    assert isinstance(t, auto_scheduler.search_task.SearchTask) and t.target == Target("llvm") and t.layout_rewrite_option == 2
+    assert (
+        isinstance(t, auto_scheduler.search_task.SearchTask)
+        and t.target == Target("llvm")
+        and t.layout_rewrite_option == 2
+    )
     again = auto_scheduler.search_task.SearchTask(workload_key=t.workload_key, target="llvm")
     assert str(again.compute_dag) == str(t.compute_dag)
 
@@ -95,7 +110,11 @@ def test_variables_and_primitive_functions():
 
 
 def test_branches():
-    x, w, c = relay.var("x", shape=(1, 8, 9, 9)), relay.var("w", shape=(8, 8, 3, 3)), relay.var("c", shape=(), dtype="bool")
+    x, w, c = (
+        relay.var("x", shape=(1, 8, 9, 9)),
+        relay.var("w", shape=(8, 8, 3, 3)),
+        relay.var("c", shape=(), dtype="bool"),
+    )
     y = nn.conv2d(nn.conv2d(x, w, padding=1), w, padding=1)
     f = relay.Function([x, w, c], relay.erf(relay.If(c, relay.zeros((1, 8, 9, 9), "float32"), y)))
     _, weights = extract(f, None, "llvm")

@@ -7,12 +7,20 @@ from nestsmith import relay
 from nestsmith.relay import testing as T
 
 COUNTS = [
-    ("resnet", {"num_layers": 18}, 99, 11699892), ("resnet", {"num_layers": 34}, 179, 21815476),
-    ("resnet", {"num_layers": 50}, 259, 25595060), ("resnet_3d", {}, 99, 33689652), ("mobilenet", {}, 137, 4253864),
-    ("mobilenet", {"layout": "NHWC", "image_shape": (224, 224, 3)}, 137, 4254184), ("squeezenet", {}, 52, 1248424),
-    ("squeezenet", {"version": "1.1"}, 52, 1235496), ("inception_v3", {}, 472, 23869000), ("densenet", {}, 606, 3568808),
-    ("densenet", {"densenet_size": 161}, 806, 10848136), ("dcgan", {"batch_size": 1}, 17, 12658176),
-    ("dqn", {"batch_size": 1}, 10, 1693362), ("mlp", {"batch_size": 1}, 6, 109386),
+    ("resnet", {"num_layers": 18}, 99, 11699892),
+    ("resnet", {"num_layers": 34}, 179, 21815476),
+    ("resnet", {"num_layers": 50}, 259, 25595060),
+    ("resnet_3d", {}, 99, 33689652),
+    ("mobilenet", {}, 137, 4253864),
+    ("mobilenet", {"layout": "NHWC", "image_shape": (224, 224, 3)}, 137, 4254184),
+    ("squeezenet", {}, 52, 1248424),
+    ("squeezenet", {"version": "1.1"}, 52, 1235496),
+    ("inception_v3", {}, 472, 23869000),
+    ("densenet", {}, 606, 3568808),
+    ("densenet", {"densenet_size": 161}, 806, 10848136),
+    ("dcgan", {"batch_size": 1}, 17, 12658176),
+    ("dqn", {"batch_size": 1}, 10, 1693362),
+    ("mlp", {"batch_size": 1}, 6, 109386),
 ]
 
 
@@ -37,7 +45,15 @@ def test_first_weights():
 
 def test_parameter_order():
     names = [p.name_hint for p in T.resnet.get_net(1, 10, 18).params]
-    assert names[:7] == ["data", "bn_data_gamma", "bn_data_beta", "bn_data_moving_mean", "bn_data_moving_var", "conv0_weight", "bn0_gamma"]
+    assert names[:7] == [
+        "data",
+        "bn_data_gamma",
+        "bn_data_beta",
+        "bn_data_moving_mean",
+        "bn_data_moving_var",
+        "conv0_weight",
+        "bn0_gamma",
+    ]
     assert names[-2:] == ["fc1_weight", "fc1_bias"]
     i = names.index("stage1_unit1_sc_weight")
     assert names[i - 1] == "stage1_unit1_conv2_weight" and names[i + 1] == "stage1_unit2_bn1_gamma"
@@ -50,12 +66,15 @@ def test_small_images_choose_three_stages():
         T.resnet.get_net(1, 10, 19, (3, 28, 28))
 
 
-@pytest.mark.parametrize("call,what", [
-    (lambda: T.resnet.get_workload(num_layers=17), "num_layers 17"),
-    (lambda: T.resnet.get_workload(layout="HWCN"), "HWCN"),
-    (lambda: T.vgg.get_workload(1, num_layers=12), "12"),
-    (lambda: T.densenet.get_workload(100), "100"),
-])
+@pytest.mark.parametrize(
+    "call,what",
+    [
+        (lambda: T.resnet.get_workload(num_layers=17), "num_layers 17"),
+        (lambda: T.resnet.get_workload(layout="HWCN"), "HWCN"),
+        (lambda: T.vgg.get_workload(1, num_layers=12), "12"),
+        (lambda: T.densenet.get_workload(100), "100"),
+    ],
+)
 def test_wrong_arguments(call, what):
     with pytest.raises(ValueError, match=what):
         call()
@@ -77,4 +96,4 @@ def test_depthwise_factor():
     np.random.seed(0)
     T.Xavier()("a_depthwise_weight", w)
     np.random.seed(0)
-    assert np.array_equal(w, np.random.uniform(-(3 / 9) ** 0.5, (3 / 9) ** 0.5, w.shape).astype("float32"))
+    assert np.array_equal(w, np.random.uniform(-((3 / 9) ** 0.5), (3 / 9) ** 0.5, w.shape).astype("float32"))

@@ -22,8 +22,11 @@ def ops(f):
 def groups(f, level=3):
     """Operators of each fused function, in order."""
     fused = fuse(f, level)
-    return [[c.op_name.removeprefix("nn.") for c in post_order(e.op.body) if isinstance(c, Call)]
-            for e in post_order(fused.body) if isinstance(e, Call) and isinstance(e.op, Function)]
+    return [
+        [c.op_name.removeprefix("nn.") for c in post_order(e.op.body) if isinstance(c, Call)]
+        for e in post_order(fused.body)
+        if isinstance(e, Call) and isinstance(e.op, Function)
+    ]
 
 
 def func(body):
@@ -61,7 +64,12 @@ def test_variables_as_parameters_work_too():
 def test_batch_norm_disappears_into_the_convolution():
     mod, params = SMALL["resnet18-NCHW"]()
     names = ops(optimize(mod, Target("cuda -arch=sm_80"), params, 3)["main"])
-    assert names.count("multiply") == 1 and "nn.batch_norm" not in names and "nn.bias_add" not in names and "expand_dims" not in names
+    assert (
+        names.count("multiply") == 1
+        and "nn.batch_norm" not in names
+        and "nn.bias_add" not in names
+        and "expand_dims" not in names
+    )
 
 
 def test_low_levels_do_less():
@@ -97,7 +105,11 @@ def test_a_scale_in_front_of_a_residual_addition_stays():
         assert "multiply" in ops(relay.transform.ForwardFoldScaleAxis()(one))
         folded = relay.transform.ForwardFoldScaleAxis()(both)
         assert [n for n in ops(folded) if n == "nn.conv2d"] == ["nn.conv2d"] * 2
-        assert not any(e.op_name == "multiply" and e.checked_type.shape == (1, 8, 6, 6) for e in post_order(folded.body) if isinstance(e, Call))
+        assert not any(
+            e.op_name == "multiply" and e.checked_type.shape == (1, 8, 6, 6)
+            for e in post_order(folded.body)
+            if isinstance(e, Call)
+        )
 
 
 def test_negative_scales_do_not_pass_a_relu():
@@ -129,9 +141,12 @@ def test_common_subexpressions():
 def test_simplify():
     x = X(2, 3, 4)
     cases = [
-        (relay.reshape(relay.reshape(x, (6, 4)), (24,)), ["reshape"]), (relay.transpose(relay.transpose(x, (2, 0, 1)), (1, 2, 0)), []),
-        (relay.cast(x, "float32"), []), (relay.divide(x, relay.sqrt(relay.exp(x))), ["exp", "rsqrt", "multiply"]),
-        (relay.add(x, relay.const(0.0)), []), (relay.multiply(x, relay.const(1.0)), []),
+        (relay.reshape(relay.reshape(x, (6, 4)), (24,)), ["reshape"]),
+        (relay.transpose(relay.transpose(x, (2, 0, 1)), (1, 2, 0)), []),
+        (relay.cast(x, "float32"), []),
+        (relay.divide(x, relay.sqrt(relay.exp(x))), ["exp", "rsqrt", "multiply"]),
+        (relay.add(x, relay.const(0.0)), []),
+        (relay.multiply(x, relay.const(1.0)), []),
     ]
     for body, want in cases:
         assert ops(relay.transform.SimplifyExpr()(relay.Function([x], relay.nn.relu(body)))) == want + ["nn.relu"]
@@ -141,7 +156,11 @@ def test_norms_are_decomposed():
     rng = np.random.default_rng(0)
     x = X(2, 8, 5)
     g, b = relay.var("g", shape=(8,)), relay.var("b", shape=(8,))
-    values = {"x": rng.normal(size=(2, 8, 5)).astype("float32"), "g": rng.normal(size=8).astype("float32"), "b": rng.normal(size=8).astype("float32")}
+    values = {
+        "x": rng.normal(size=(2, 8, 5)).astype("float32"),
+        "g": rng.normal(size=8).astype("float32"),
+        "b": rng.normal(size=8).astype("float32"),
+    }
     for body in (nn.layer_norm(x, g, b, axis=1), nn.instance_norm(x, g, b)):
         f = relay.Function([x, g, b], body)
         out = relay.transform.SimplifyInference()(f)
@@ -167,14 +186,38 @@ FUSION = [
     ("epilogue", lambda: nn.relu(relay.add(conv(X(*x4)), relay.var("r", shape=x4))), [["conv2d", "add", "relu"]]),
     ("reshape after a convolution", lambda: relay.reshape(conv(X(*x4)), (8, 36)), [["conv2d"], ["reshape"]]),
     ("two convolutions added", lambda: relay.add(conv(x := X(*x4)), conv(x, "v")), [["conv2d"], ["conv2d", "add"]]),
-    ("pool after convolution", lambda: nn.softmax(nn.max_pool2d(conv(X(*x4)))), [["conv2d"], ["max_pool2d"], ["softmax"]]),
-    ("concatenation of convolutions", lambda: relay.concatenate([conv(x := X(*x4)), conv(x, "v")], 1), [["conv2d"], ["conv2d"], ["concatenate"]]),
-    ("producers of an injective tuple", lambda: relay.concatenate([relay.exp(x := X(*x4)), relay.tanh(x)], 1), [["exp", "tanh", "concatenate"]]),
-    ("diamond", lambda: relay.add(relay.exp(y := nn.relu(conv(X(*x4)))), relay.tanh(y)), [["conv2d", "relu", "exp", "tanh", "add"]]),
-    ("gate", lambda: relay.multiply(y := nn.relu(X(*x4)), relay.sigmoid(conv(nn.global_avg_pool2d(y), "g", 8, 1))),
-     [["relu"], ["global_avg_pool2d"], ["conv2d", "sigmoid"], ["multiply"]]),
-    ("dense, reshape, bias", lambda: nn.relu(relay.add(relay.reshape(nn.dense(X(4, 8), relay.var("w"), units=6), (2, 2, 6)), relay.var("b", shape=(6,)))),
-     [["dense"], ["reshape", "add", "relu"]]),
+    (
+        "pool after convolution",
+        lambda: nn.softmax(nn.max_pool2d(conv(X(*x4)))),
+        [["conv2d"], ["max_pool2d"], ["softmax"]],
+    ),
+    (
+        "concatenation of convolutions",
+        lambda: relay.concatenate([conv(x := X(*x4)), conv(x, "v")], 1),
+        [["conv2d"], ["conv2d"], ["concatenate"]],
+    ),
+    (
+        "producers of an injective tuple",
+        lambda: relay.concatenate([relay.exp(x := X(*x4)), relay.tanh(x)], 1),
+        [["exp", "tanh", "concatenate"]],
+    ),
+    (
+        "diamond",
+        lambda: relay.add(relay.exp(y := nn.relu(conv(X(*x4)))), relay.tanh(y)),
+        [["conv2d", "relu", "exp", "tanh", "add"]],
+    ),
+    (
+        "gate",
+        lambda: relay.multiply(y := nn.relu(X(*x4)), relay.sigmoid(conv(nn.global_avg_pool2d(y), "g", 8, 1))),
+        [["relu"], ["global_avg_pool2d"], ["conv2d", "sigmoid"], ["multiply"]],
+    ),
+    (
+        "dense, reshape, bias",
+        lambda: nn.relu(
+            relay.add(relay.reshape(nn.dense(X(4, 8), relay.var("w"), units=6), (2, 2, 6)), relay.var("b", shape=(6,)))
+        ),
+        [["dense"], ["reshape", "add", "relu"]],
+    ),
     ("opaque", lambda: relay.exp(relay.cumsum(relay.exp(X(4, 4)))), [["exp"], ["cumsum"], ["exp"]]),
     ("split", lambda: relay.add(relay.exp((s := relay.split(X(4, 4), 2))[0]), s[1]), [["split", "exp", "add"]]),
 ]
@@ -203,8 +246,20 @@ def test_max_depth():
     for _ in range(10):
         e = relay.exp(e)
     f = func(e)
-    assert len(groups(f)) == 1 and max(map(len, [[c for c in post_order(g.op.body) if isinstance(c, Call)] for g in post_order(fuse(f, 3, 4).body)
-                                                if isinstance(g, Call)])) <= 4
+    assert (
+        len(groups(f)) == 1
+        and max(
+            map(
+                len,
+                [
+                    [c for c in post_order(g.op.body) if isinstance(c, Call)]
+                    for g in post_order(fuse(f, 3, 4).body)
+                    if isinstance(g, Call)
+                ],
+            )
+        )
+        <= 4
+    )
 
 
 def test_defuse_is_the_inverse():
@@ -214,7 +269,9 @@ def test_defuse_is_the_inverse():
 
 
 def test_names():
-    assert f"{extract.string_hash(''):x}" == "553e93901e462a6e" and f"{extract.string_hash('a'):x}" == "454ddee488c1ed6b"
+    assert (
+        f"{extract.string_hash(''):x}" == "553e93901e462a6e" and f"{extract.string_hash('a'):x}" == "454ddee488c1ed6b"
+    )
     assert f"{extract.string_hash('vm_mod_fused_nn_softmax'):x}" == "e41d3e6589ef747d"
     assert f"{extract.string_hash('vm_mod_fused_nn_dense_add'):x}" == "376639c3810ea430"
 

@@ -51,8 +51,19 @@ def _graph_2020_order(mod, kernels, calls):
     return order + [k for k in kernels if k not in order]
 
 
-def extract_tasks(mod, params, target, target_host=None, hardware_params=None, include_simple_tasks=False,
-                  dump_workload_to_dag_log=None, opt_level=3, other_targets=None, order="evaluation", layout=None):
+def extract_tasks(
+    mod,
+    params,
+    target,
+    target_host=None,
+    hardware_params=None,
+    include_simple_tasks=False,
+    dump_workload_to_dag_log=None,
+    opt_level=3,
+    other_targets=None,
+    order="evaluation",
+    layout=None,
+):
     """Cuts a network into tuning tasks.
 
     Parameters
@@ -117,8 +128,15 @@ def extract_tasks(mod, params, target, target_host=None, hardware_params=None, i
             found[key]["weight"] += k.count
             found[key]["names"].append(k.name)
             continue
-        found[key] = {"dag": dag, "tensors": tensors, "weight": k.count, "names": [k.name], "layers": k.layers,
-                      "alt_keys": [ComputeDAG(t).workload_key() for t in others], "alt_tensors": others}
+        found[key] = {
+            "dag": dag,
+            "tensors": tensors,
+            "weight": k.count,
+            "names": [k.name],
+            "layers": k.layers,
+            "alt_keys": [ComputeDAG(t).workload_key() for t in others],
+            "alt_tensors": others,
+        }
     for name, why in skipped:
         logger.info("extract_tasks: no task for %s: %s", name, why)
     tasks, weights = [], []
@@ -127,8 +145,15 @@ def extract_tasks(mod, params, target, target_host=None, hardware_params=None, i
         register_workload_tensors(key, f["tensors"])
         for alt, tensors in zip(f["alt_keys"], f["alt_tensors"]):
             register_workload_tensors(alt, tensors)
-        task = SearchTask(compute_dag=ComputeDAG(key), workload_key=key, target=target, target_host=target_host,
-                          hardware_params=hardware_params, layout_rewrite_option=option, desc=",".join(f["names"]))
+        task = SearchTask(
+            compute_dag=ComputeDAG(key),
+            workload_key=key,
+            target=target,
+            target_host=target_host,
+            hardware_params=hardware_params,
+            layout_rewrite_option=option,
+            desc=",".join(f["names"]),
+        )
         task.alt_keys = f["alt_keys"]
         task.layers = f["layers"]
         tasks.append(task)

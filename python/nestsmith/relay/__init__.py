@@ -1,12 +1,11 @@
 """Networks: expressions, operators, passes, test networks and the build."""
 
-from . import expr, op, ty
+from . import expr, op, testing, transform, ty
 from .expr import *  # noqa: F401,F403
-from .op import image, nn
 from .op import *  # noqa: F401,F403
+from .op import image, nn
 from .params import load_param_dict, save_param_dict
 from .ty import Any, FuncType, TensorType, TupleType, scalar_type
-from . import testing, transform
 
 
 def __getattr__(name):

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
 from ..ir import IRModule
-
 from . import extract, lowering
 from .default_schedule import default_state, state_from
 from .expr import Expr
@@ -31,12 +30,31 @@ class Program:
     """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is), `origin`
     ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `why` (why a found schedule was not used)."""
 
-    __slots__ = ("name", "kernel", "reshape", "arg_index", "dag", "key", "origin", "why", "source", "manifest", "binary", "cached")
+    __slots__ = (
+        "name",
+        "kernel",
+        "reshape",
+        "arg_index",
+        "dag",
+        "key",
+        "origin",
+        "why",
+        "source",
+        "manifest",
+        "binary",
+        "cached",
+    )
 
     def __init__(self, kernel):
         self.kernel, self.name = kernel, kernel.name
         self.reshape = bool(kernel.func.attrs.get("reshape_only"))
-        self.arg_index, self.dag, self.key, self.origin, self.why = [], None, "", "reshape" if self.reshape else "default", ""
+        self.arg_index, self.dag, self.key, self.origin, self.why = (
+            [],
+            None,
+            "",
+            "reshape" if self.reshape else "default",
+            "",
+        )
         self.source = self.manifest = self.binary = None
         self.cached = False
 
@@ -135,7 +153,9 @@ def compile_module(mod, target):
 def _report(programs, nbytes):
     real = [p for p in programs if not p.reshape]
     tuned = [p for p in real if p.origin == "tuned"]
-    logger.info("schedules: %d tuned, %d default; planned memory: %.1f MiB", len(tuned), len(real) - len(tuned), nbytes / 2**20)
+    logger.info(
+        "schedules: %d tuned, %d default; planned memory: %.1f MiB", len(tuned), len(real) - len(tuned), nbytes / 2**20
+    )
     for p in real:
         if p.why:
             logger.warning("%s: %s; the default schedule is used", p.name, p.why)
@@ -188,7 +208,11 @@ def build(ir_mod, *args, **kwargs):
     if not isinstance(ir_mod, IRModule):
         if not isinstance(ir_mod, Expr):
             raise TypeError(f"relay.build takes an IRModule, not {type(ir_mod).__name__}")
-        warnings.warn("relay.build of a bare function is deprecated; wrap it with IRModule.from_expr", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "relay.build of a bare function is deprecated; wrap it with IRModule.from_expr",
+            DeprecationWarning,
+            stacklevel=2,
+        )
     if a["target_host"] is not None:
         warnings.warn("target_host is deprecated; write Target(target, host=...)", DeprecationWarning, stacklevel=2)
     target = a["target"]
@@ -216,5 +240,3 @@ def optimize(mod, target=None, params=None):
     if target is None:
         raise ValueError("relay.optimize needs a target")
     return _optimize(mod, target, params), {}
-
-

@@ -24,7 +24,9 @@ def _inline(state, dag, gpu):
         if op.is_placeholder:
             continue
         f = flags[i]
-        constant = not list(op.input_tensors) and len(op.axis) > 0  # matrices of constants: a tiny stage beats a chain of selects
+        constant = (
+            not list(op.input_tensors) and len(op.axis) > 0
+        )  # matrices of constants: a tiny stage beats a chain of selects
         costly = f["has_expensive"] or (f["has_branch"] and not gpu)
         if f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly:
             keep.append(i)
@@ -60,23 +62,6 @@ def _bind(state, stage, max_threads, multiprocessors):
     state.apply("AN", stage, 1, _THREAD_X)
 
 
-def _ragged(state, stage):
-    """Whether the extent of a reduction depends on spatial loops (windows of adaptive pools): those must stay as they are."""
-    return any(a[1] != _SPACE and _extent(a) < 0 for a in _axes(state, stage)) and any(_extent(a) > 1 for a in _axes(state, stage)[2:])
-
-
-def _bind_whole(state, stage, max_threads):
-    """Binds whole axes: the largest that fits to threads, the next to blocks."""
-    axes = _axes(state, stage)
-    ids = sorted(_spatial(state, stage), key=lambda k: -_extent(axes[k]))
-    threads = next((k for k in ids if _extent(axes[k]) <= max_threads), None)
-    blocks = next((k for k in ids if k != threads), None)
-    if blocks is not None:
-        state.apply("AN", stage, blocks, _BLOCK_X)
-    if threads is not None:
-        state.apply("AN", stage, threads, _THREAD_X)
-
-
 def _lanes(n, most):
     """The largest divisor of n up to `most`; 1 if there is no useful one."""
     return max((d for d in range(1, most + 1) if n % d == 0), default=1)
@@ -109,13 +94,8 @@ def default_state(dag, target):
     keep = _inline(state, dag, gpu)
     most = int(target.attrs.get("max_num_threads", 256)) if gpu else 0
     for i in reversed(keep):
-        ragged = _ragged(state, i)
-        if gpu and ragged:
-            _bind_whole(state, i, most)
-        elif gpu:
+        if gpu:
             _bind(state, i, most, 64)
-        elif ragged:
-            state.apply("AN", i, 1, _PARALLEL)
         else:
             _parallelize(state, i, 16)
     return state

@@ -12,8 +12,27 @@ import numpy as np
 from .ty import TensorType, Type
 
 __all__ = [
-    "Expr", "Var", "Constant", "Call", "Tuple", "TupleGetItem", "TupleWrapper", "Function", "Let", "If", "GlobalVar", "Attrs",
-    "var", "const", "post_order", "rewrite", "free_vars", "children", "with_children", "count_refs", "bind",
+    "Expr",
+    "Var",
+    "Constant",
+    "Call",
+    "Tuple",
+    "TupleGetItem",
+    "TupleWrapper",
+    "Function",
+    "Let",
+    "If",
+    "GlobalVar",
+    "Attrs",
+    "var",
+    "const",
+    "post_order",
+    "rewrite",
+    "free_vars",
+    "children",
+    "with_children",
+    "count_refs",
+    "bind",
 ]
 
 
@@ -50,8 +69,10 @@ class Expr:
 
             infer_type(self)
             if self._type is None:
-                raise ValueError(f"the type of {self!r} cannot be inferred; give the variable a shape or use it in an operator "
-                                 "that determines it")
+                raise ValueError(
+                    f"the type of {self!r} cannot be inferred; give the variable a shape or use it in an operator "
+                    "that determines it"
+                )
         return self._type
 
     def astype(self, dtype):
@@ -189,8 +210,10 @@ class Call(Expr):
         self.args = tuple(args)
         for i, a in enumerate(self.args):
             if not isinstance(a, Expr):
-                raise TypeError(f"argument {i} of {getattr(op, 'name', 'the call')} is a {type(a).__name__}; it must be a relay "
-                                "expression (relay.const makes one of a number or array)")
+                raise TypeError(
+                    f"argument {i} of {getattr(op, 'name', 'the call')} is a {type(a).__name__}; it must be a relay "
+                    "expression (relay.const makes one of a number or array)"
+                )
         self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
         self.type_args = type_args
         self.span = span
@@ -281,7 +304,9 @@ class Function(Expr):
         return bool(self.attrs.get("Primitive"))
 
     def with_attr(self, key, value):
-        return Function(self.params, self.body, self.ret_type, self.type_params, self.attrs.with_(**{key: value}), self.span)
+        return Function(
+            self.params, self.body, self.ret_type, self.type_params, self.attrs.with_(**{key: value}), self.span
+        )
 
     def __call__(self, *args):
         return Call(self, args)

@@ -24,7 +24,7 @@ def string_hash(text):
     h = (0xC70F6907 ^ (len(data) * mul)) & _M64
     whole = len(data) & ~7
     for i in range(0, whole, 8):
-        w = int.from_bytes(data[i:i + 8], "little")
+        w = int.from_bytes(data[i : i + 8], "little")
         h = ((h ^ (shift((w * mul) & _M64) * mul & _M64)) * mul) & _M64
     if whole < len(data):
         h = ((h ^ int.from_bytes(data[whole:], "little")) * mul) & _M64
@@ -54,7 +54,9 @@ def structural_key(func):
         if isinstance(e, Constant):
             parts.append(f"{e.checked_type}:{hashlib.md5(np.ascontiguousarray(e.data).tobytes()).hexdigest()}")
         elif isinstance(e, Call):
-            parts.append(f"{e.op_name}({','.join(number[id(a)] for a in e.args)}){sorted(e.attrs.items(), key=lambda kv: kv[0])!r}")
+            parts.append(
+                f"{e.op_name}({','.join(number[id(a)] for a in e.args)}){sorted(e.attrs.items(), key=lambda kv: kv[0])!r}"
+            )
         elif isinstance(e, Tuple):
             parts.append("(" + ",".join(number[id(f)] for f in e.fields) + ")")
         elif isinstance(e, TupleGetItem):
@@ -112,5 +114,3 @@ def collect_kernels(mod, prefix=""):
                 k.layers.append(str(e.span))
             calls[id(e)] = k
     return kernels, calls
-
-

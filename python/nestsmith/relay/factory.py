@@ -80,8 +80,21 @@ class LibModule:
 class GraphRuntime:
     """A network on a device. Functions are reached by name (``rt["run"]``) or as methods; users wrap it in a GraphModule."""
 
-    _FUNCTIONS = ("set_input", "set_input_zero_copy", "set_output_zero_copy", "run", "get_output", "get_input", "get_num_outputs",
-                  "get_num_inputs", "get_input_index", "get_input_info", "load_params", "share_params", "run_from_inputs")
+    _FUNCTIONS = (
+        "set_input",
+        "set_input_zero_copy",
+        "set_output_zero_copy",
+        "run",
+        "get_output",
+        "get_input",
+        "get_num_outputs",
+        "get_num_inputs",
+        "get_input_index",
+        "get_input_info",
+        "load_params",
+        "share_params",
+        "run_from_inputs",
+    )
 
     def __init__(self, graph_json, lib, params, device, original_names=()):
         self.device, self.lib, self.graph_json = device, lib, graph_json
@@ -106,7 +119,9 @@ class GraphRuntime:
                 near = difflib.get_close_matches(key, self._index, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 if key in self._original:
-                    hint = "; it was a parameter of the network, but its value has become part of the compiled constants"
+                    hint = (
+                        "; it was a parameter of the network, but its value has become part of the compiled constants"
+                    )
                 raise RuntimeError(f"Could not find {key!r} in the graph's inputs{hint}")
             return self._index[key]
         if not 0 <= int(key) < len(self._inputs):
@@ -145,7 +160,9 @@ class GraphRuntime:
             self.core.bind(entry, None)
             return
         if tuple(value.shape) != tuple(shape) or str(value.dtype) != dtype:
-            raise ValueError(f"expected shape {tuple(shape)} and dtype {dtype}, got {tuple(value.shape)} and {value.dtype}")
+            raise ValueError(
+                f"expected shape {tuple(shape)} and dtype {dtype}, got {tuple(value.shape)} and {value.dtype}"
+            )
         if value.device != self.device:
             raise ValueError(f"the array lies on {value.device}, the network on {self.device}")
         self.core.bind(entry, value.buffer)
@@ -162,7 +179,9 @@ class GraphRuntime:
         if out is None:
             out = nd.empty(shape, dtype, self.device)
         if tuple(out.shape) != tuple(shape) or str(out.dtype) != dtype:
-            raise ValueError(f"out has shape {tuple(out.shape)} and dtype {out.dtype}; expected {tuple(shape)} and {dtype}")
+            raise ValueError(
+                f"out has shape {tuple(out.shape)} and dtype {out.dtype}; expected {tuple(shape)} and {dtype}"
+            )
         if out.device == self.device:
             self.core.get(entry, out.buffer)
             return out
@@ -225,8 +244,19 @@ class GraphRuntime:
         """How the last run was executed: "cuda graph" or "kernels"."""
         return "cuda graph" if self.core.captured else "kernels"
 
-    def time_evaluator(self, func_name, dev=None, number=10, repeat=1, min_repeat_ms=0, limit_zero_time_iterations=100,
-                       cooldown_interval_ms=0, repeats_to_cooldown=1, cache_flush_bytes=0, f_preproc=""):
+    def time_evaluator(
+        self,
+        func_name,
+        dev=None,
+        number=10,
+        repeat=1,
+        min_repeat_ms=0,
+        limit_zero_time_iterations=100,
+        cooldown_interval_ms=0,
+        repeats_to_cooldown=1,
+        cache_flush_bytes=0,
+        f_preproc="",
+    ):
         """A function that times ``run`` and returns a BenchmarkResult."""
         import time
 
@@ -309,8 +339,12 @@ class GraphExecutorFactoryModule:
 
     def get_function(self, name, query_imports=False):
         table = {
-            self.libmod_name: self._create, "cuda_graph_create": self._create, "debug_create": lambda _name, *d: self._create(*d),
-            "get_graph_json": self.get_graph_json, "get_graph_params": self.get_params, "remove_params": self._without_params,
+            self.libmod_name: self._create,
+            "cuda_graph_create": self._create,
+            "debug_create": lambda _name, *d: self._create(*d),
+            "get_graph_json": self.get_graph_json,
+            "get_graph_params": self.get_params,
+            "remove_params": self._without_params,
         }
         if not isinstance(name, str):
             raise ValueError(f"functions are named by strings, not {type(name).__name__}")
@@ -321,13 +355,24 @@ class GraphExecutorFactoryModule:
     __getitem__ = get_function
 
     def implements_function(self, name):
-        return name in (self.libmod_name, "cuda_graph_create", "debug_create", "get_graph_json", "get_graph_params", "remove_params")
+        return name in (
+            self.libmod_name,
+            "cuda_graph_create",
+            "debug_create",
+            "get_graph_json",
+            "get_graph_params",
+            "remove_params",
+        )
 
     def _without_params(self):
-        return GraphExecutorFactoryModule(self.graph_json_str, self.kernels, {}, self.libmod_name, self.target, self.original_names)
+        return GraphExecutorFactoryModule(
+            self.graph_json_str, self.kernels, {}, self.libmod_name, self.target, self.original_names
+        )
 
     def __iter__(self):
-        warnings.warn("unpacking (graph, lib, params) is deprecated; use the returned factory", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "unpacking (graph, lib, params) is deprecated; use the returned factory", DeprecationWarning, stacklevel=2
+        )
         return iter((self.graph_json_str, self.lib, self.params))
 
     # ---- files ----
@@ -339,8 +384,14 @@ class GraphExecutorFactoryModule:
             parts = [k.source.encode(), k.manifest.encode(), k.binary or b""]
             sections += parts
             table.append([name, *map(len, parts)])
-        head = {"name": self.libmod_name, "target": str(self.target), "graph": len(sections[0]), "params": len(sections[1]),
-                "kernels": table, "inputs": self.original_names}
+        head = {
+            "name": self.libmod_name,
+            "target": str(self.target),
+            "graph": len(sections[0]),
+            "params": len(sections[1]),
+            "kernels": table,
+            "inputs": self.original_names,
+        }
         text = json.dumps(head).encode()
         payload = len(text).to_bytes(8, "little") + text + b"".join(sections)
         return MAGIC + f"{len(payload)} {hashlib.sha256(payload).hexdigest()}\n".encode() + payload
@@ -356,8 +407,16 @@ class GraphExecutorFactoryModule:
             with open(part, "wb") as f:
                 f.write(data)
             text = _INCLUDE.replace("FILE", part.replace("\\", "/")).replace("SIZE", str(len(data)))
-            runtime_module.export_blob(str(file_name), {"type": "graph"}, text, str(self.target if self.target.kind.device_type == 1 else self.target.host or ""),
-                                       fcompile, addons, workspace_dir, **kwargs)
+            runtime_module.export_blob(
+                str(file_name),
+                {"type": "graph"},
+                text,
+                str(self.target if self.target.kind.device_type == 1 else self.target.host or ""),
+                fcompile,
+                addons,
+                workspace_dir,
+                **kwargs,
+            )
         return str(file_name)
 
     save = export_library
@@ -387,7 +446,7 @@ def from_bytes(data, what="the library"):
 
     if not data.startswith(MAGIC):
         raise ValueError(f"{what} holds no network of this version of the package")
-    line, _, payload = data[len(MAGIC):].partition(b"\n")
+    line, _, payload = data[len(MAGIC) :].partition(b"\n")
     try:
         size, digest = line.split()
         ok = int(size) == len(payload) and hashlib.sha256(payload).hexdigest() == digest.decode()
@@ -396,12 +455,12 @@ def from_bytes(data, what="the library"):
     if not ok:
         raise ValueError(f"{what} is damaged: its checksum is wrong")
     n = int.from_bytes(payload[:8], "little")
-    head, at = json.loads(payload[8: 8 + n]), 8 + n
+    head, at = json.loads(payload[8 : 8 + n]), 8 + n
 
     def take(size):
         nonlocal at
         at += size
-        return payload[at - size: at]
+        return payload[at - size : at]
 
     graph, params = take(head["graph"]).decode(), load_param_dict(take(head["params"]))
     kernels = {}

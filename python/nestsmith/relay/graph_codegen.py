@@ -66,7 +66,12 @@ class _Generator:
             attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
             return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, flat, types)
         inputs = [flat[k] for k in program.arg_index]
-        attrs = {"func_name": program.name, "flatten_data": "0", "num_inputs": str(len(inputs)), "num_outputs": str(len(types))}
+        attrs = {
+            "func_name": program.name,
+            "flatten_data": "0",
+            "num_inputs": str(len(inputs)),
+            "num_outputs": str(len(types)),
+        }
         return self.add({"op": "tvm_op", "name": name, "attrs": attrs}, _CALL, inputs, types)
 
     def run(self, func):
@@ -89,7 +94,9 @@ class _Generator:
             elif isinstance(e, Call):
                 self.entries[id(e)] = self.call(e)
             elif isinstance(e, If):
-                raise ValueError("the network branches on data (if); the graph executor runs straight-line networks only")
+                raise ValueError(
+                    "the network branches on data (if); the graph executor runs straight-line networks only"
+                )
             elif not isinstance(e, Function):
                 raise ValueError(f"a {type(e).__name__} cannot be compiled")
         return inputs
@@ -100,7 +107,7 @@ class _Generator:
 
         widths = [width(t) for t in e.tuple_value.checked_type.fields]
         begin = sum(widths[: e.index])
-        return self.entries[id(e.tuple_value)][begin: begin + widths[e.index]]
+        return self.entries[id(e.tuple_value)][begin : begin + widths[e.index]]
 
 
 def generate(func, programs, device_type):
@@ -109,16 +116,18 @@ def generate(func, programs, device_type):
     inputs = g.run(func)
     heads = g.entries[id(func.body)]
     storage, sizes = _core.graph_plan(g.plan, [t.nbytes for t in g.types], heads)
-    text = json.dumps({
-        "nodes": g.nodes,
-        "arg_nodes": [i for i, n in enumerate(g.nodes) if n["op"] == "null"],
-        "heads": [[g.node_of[h], h - g.row[g.node_of[h]], 0] for h in heads],
-        "attrs": {
-            "dltype": ["list_str", [t.dtype for t in g.types]],
-            "device_index": ["list_int", [device_type] * len(g.types)],
-            "storage_id": ["list_int", storage],
-            "shape": ["list_shape", [list(t.shape) for t in g.types]],
-        },
-        "node_row_ptr": g.row,
-    })
+    text = json.dumps(
+        {
+            "nodes": g.nodes,
+            "arg_nodes": [i for i, n in enumerate(g.nodes) if n["op"] == "null"],
+            "heads": [[g.node_of[h], h - g.row[g.node_of[h]], 0] for h in heads],
+            "attrs": {
+                "dltype": ["list_str", [t.dtype for t in g.types]],
+                "device_index": ["list_int", [device_type] * len(g.types)],
+                "storage_id": ["list_int", storage],
+                "shape": ["list_shape", [list(t.shape) for t in g.types]],
+            },
+            "node_row_ptr": g.row,
+        }
+    )
     return GraphCode(text, g.params, sum(sizes), inputs)

@@ -45,41 +45,49 @@ def _simple(table):
 
 for _n in (*BINARY, *COMPARE):
     _COMPUTE[_n] = (lambda f: lambda a, x, c, t: f(x[0], x[1]))(getattr(topi, _n))
-for _n in ("exp log log2 log10 sqrt rsqrt tanh sigmoid erf negative abs floor ceil round trunc sign sin cos tan sinh cosh asin acos "
-           "atan asinh acosh atanh logical_not bitwise_not").split():
+for _n in (
+    "exp log log2 log10 sqrt rsqrt tanh sigmoid erf negative abs floor ceil round trunc sign sin cos tan sinh cosh asin acos "
+    "atan asinh acosh atanh logical_not bitwise_not"
+).split():
     _COMPUTE[_n] = (lambda f: lambda a, x, c, t: f(x[0]))(getattr(topi, _n))
 for _n in ("exp", "tanh", "erf"):
     _COMPUTE["fast_" + _n] = _COMPUTE[_n]
 
-_simple({
-    "copy": lambda a, x, c, t: topi.identity(x[0]),
-    "clip": lambda a, x, c, t: topi.clip(x[0], a.a_min, a.a_max),
-    "cast": lambda a, x, c, t: topi.cast(x[0], a.dtype),
-    "where": lambda a, x, c, t: topi.where(*x),
-    "zeros": lambda a, x, c, t: topi.zeros(a.shape, a.dtype),
-    "ones": lambda a, x, c, t: topi.ones(a.shape, a.dtype),
-    "zeros_like": lambda a, x, c, t: topi.full_like(x[0], 0),
-    "ones_like": lambda a, x, c, t: topi.full_like(x[0], 1),
-    "nn.relu": lambda a, x, c, t: topi.relu(x[0]),
-    "nn.leaky_relu": lambda a, x, c, t: topi.leaky_relu(x[0], a.alpha),
-    "reshape": lambda a, x, c, t: topi.reshape(x[0], c.checked_type.shape),
-    "transpose": lambda a, x, c, t: topi.transpose(x[0], a.axes),
-    "squeeze": lambda a, x, c, t: topi.squeeze(x[0], a.axis),
-    "expand_dims": lambda a, x, c, t: topi.expand_dims(x[0], a.axis, a.num_newaxis),
-    "concatenate": lambda a, x, c, t: topi.concatenate(x[0], a.axis),
-    "stack": lambda a, x, c, t: topi.stack(x[0], a.axis),
-    "take": lambda a, x, c, t: topi.take(x[0], x[1], a.axis, a.batch_dims, a.mode),
-    "gather": lambda a, x, c, t: topi.gather(x[0], a.axis, x[1]),
-    "broadcast_to": lambda a, x, c, t: topi.broadcast_to(x[0], a.shape),
-    "tile": lambda a, x, c, t: topi.tile(x[0], a.reps),
-    "repeat": lambda a, x, c, t: topi.repeat(x[0], a.repeats, a.axis),
-    "reverse": lambda a, x, c, t: topi.flip(x[0], a.axis),
-    "nn.softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
-    "nn.fast_softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
-    "nn.log_softmax": lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
-    "nn.matmul": lambda a, x, c, t: topi.nn.matmul(x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b),
-    "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b),
-})
+_simple(
+    {
+        "copy": lambda a, x, c, t: topi.identity(x[0]),
+        "clip": lambda a, x, c, t: topi.clip(x[0], a.a_min, a.a_max),
+        "cast": lambda a, x, c, t: topi.cast(x[0], a.dtype),
+        "where": lambda a, x, c, t: topi.where(*x),
+        "zeros": lambda a, x, c, t: topi.zeros(a.shape, a.dtype),
+        "ones": lambda a, x, c, t: topi.ones(a.shape, a.dtype),
+        "zeros_like": lambda a, x, c, t: topi.full_like(x[0], 0),
+        "ones_like": lambda a, x, c, t: topi.full_like(x[0], 1),
+        "nn.relu": lambda a, x, c, t: topi.relu(x[0]),
+        "nn.leaky_relu": lambda a, x, c, t: topi.leaky_relu(x[0], a.alpha),
+        "reshape": lambda a, x, c, t: topi.reshape(x[0], c.checked_type.shape),
+        "transpose": lambda a, x, c, t: topi.transpose(x[0], a.axes),
+        "squeeze": lambda a, x, c, t: topi.squeeze(x[0], a.axis),
+        "expand_dims": lambda a, x, c, t: topi.expand_dims(x[0], a.axis, a.num_newaxis),
+        "concatenate": lambda a, x, c, t: topi.concatenate(x[0], a.axis),
+        "stack": lambda a, x, c, t: topi.stack(x[0], a.axis),
+        "take": lambda a, x, c, t: topi.take(x[0], x[1], a.axis, a.batch_dims, a.mode),
+        "gather": lambda a, x, c, t: topi.gather(x[0], a.axis, x[1]),
+        "broadcast_to": lambda a, x, c, t: topi.broadcast_to(x[0], a.shape),
+        "tile": lambda a, x, c, t: topi.tile(x[0], a.reps),
+        "repeat": lambda a, x, c, t: topi.repeat(x[0], a.repeats, a.axis),
+        "reverse": lambda a, x, c, t: topi.flip(x[0], a.axis),
+        "nn.softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
+        "nn.fast_softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
+        "nn.log_softmax": lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
+        "nn.matmul": lambda a, x, c, t: topi.nn.matmul(
+            x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b
+        ),
+        "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(
+            x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b
+        ),
+    }
+)
 
 
 @_rule("full", "full_like")
@@ -205,14 +213,24 @@ def _conv2d(a, x, c, target):
 
 @_rule("nn.conv1d", "nn.conv3d")
 def _conv(a, x, c, target):
-    return topi.nn.conv(x[0], x[1], list(a.strides), list(a.padding), list(a.dilation), a.groups, a.data_layout, a.kernel_layout,
-                        **_no_out_dtype(a, c))
+    return topi.nn.conv(
+        x[0],
+        x[1],
+        list(a.strides),
+        list(a.padding),
+        list(a.dilation),
+        a.groups,
+        a.data_layout,
+        a.kernel_layout,
+        **_no_out_dtype(a, c),
+    )
 
 
 @_rule("nn.contrib_conv2d_winograd_without_weight_transform")
 def _winograd(a, x, c, target):
-    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(x[0], x[1], list(a.strides), list(a.padding),
-                                                                 list(a.dilation))
+    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(
+        x[0], x[1], list(a.strides), list(a.padding), list(a.dilation)
+    )
 
 
 @_rule("nn.contrib_conv2d_winograd_weight_transform")
@@ -224,8 +242,9 @@ def _winograd_weight(a, x, c, target):
 def _conv2d_transpose(a, x, c, target):
     if (a.data_layout, a.kernel_layout) != ("NCHW", "IOHW"):
         raise NotLowerable(f"transposed convolution in {a.data_layout}/{a.kernel_layout}; convert it to NCHW/IOHW")
-    return topi.nn.group_conv2d_transpose_nchw(x[0], x[1], list(a.strides), list(a.padding), None,
-                                                       list(a.output_padding), a.groups)
+    return topi.nn.group_conv2d_transpose_nchw(
+        x[0], x[1], list(a.strides), list(a.padding), None, list(a.output_padding), a.groups
+    )
 
 
 @_rule("nn.dense")
@@ -245,14 +264,28 @@ def _dense(a, x, c, target):
 _POOL = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}
 _ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
 
+
 @_rule(*(f"nn.{k}_pool{d}d" for k in ("max", "avg") for d in (1, 2, 3)))
 def _pool(a, x, c, target):
     kind, dims = c.op_name[3:6], int(c.op_name[-2])
-    return _POOL[dims](x[0], list(a.pool_size), list(a.strides), list(a.dilation), list(a.padding), kind, a.ceil_mode, a.layout,
-                       a.get("count_include_pad", True))
+    return _POOL[dims](
+        x[0],
+        list(a.pool_size),
+        list(a.strides),
+        list(a.dilation),
+        list(a.padding),
+        kind,
+        a.ceil_mode,
+        a.layout,
+        a.get("count_include_pad", True),
+    )
 
 
-@_rule(*(f"nn.adaptive_{k}_pool{d}d" for k in ("max", "avg") for d in (1, 2, 3)), "nn.global_avg_pool2d", "nn.global_max_pool2d")
+@_rule(
+    *(f"nn.adaptive_{k}_pool{d}d" for k in ("max", "avg") for d in (1, 2, 3)),
+    "nn.global_avg_pool2d",
+    "nn.global_max_pool2d",
+)
 def _adaptive(a, x, c, target):
     dims, kind = int(c.op_name[-2]), "max" if "max" in c.op_name else "avg"
     shape = c.checked_type.concrete_shape
@@ -343,5 +376,3 @@ def lower_function(func, target, names=NAMINGS[0]):
     """The tensors of a primitive function; NotLowerable if an operator has no definition, ValueError on unknown shapes."""
     with naming(placeholders=names[0], pooling=names[1]):
         return _lower(func, target)
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 from .. import transform as _t
 from ..ir import IRModule
 from . import transform as T
-
 from .transform.basic import bind_params_by_name
 
 __all__ = ["optimize", "fuse_module", "as_module"]
@@ -29,10 +28,22 @@ def optimize(mod, target, params=None, opt_level=None):
     layout = ctx.config.get("relay.ext.layout") or None
     convert = [T.ConvertLayout({"nn.conv2d": [layout, "default"]})] if layout else []
     with ctx:
-        return _t.Sequential([
-            T.RemoveUnusedFunctions(), T.InferType(), T.Inline(), *convert, T.SimplifyInference(), T.EliminateCommonSubexpr(),
-            T.FoldConstant(), T.FoldScaleAxis(), T.SimplifyExpr(), T.CanonicalizeOps(), T.AlterOpLayout(target), T.FoldConstant(),
-        ])(mod)
+        return _t.Sequential(
+            [
+                T.RemoveUnusedFunctions(),
+                T.InferType(),
+                T.Inline(),
+                *convert,
+                T.SimplifyInference(),
+                T.EliminateCommonSubexpr(),
+                T.FoldConstant(),
+                T.FoldScaleAxis(),
+                T.SimplifyExpr(),
+                T.CanonicalizeOps(),
+                T.AlterOpLayout(target),
+                T.FoldConstant(),
+            ]
+        )(mod)
 
 
 def fuse_module(mod, opt_level=None):
@@ -40,5 +51,3 @@ def fuse_module(mod, opt_level=None):
     ctx = _t.PassContext.current()
     level = ctx.opt_level if opt_level is None else opt_level
     return T.FuseOps(level)(mod)
-
-

@@ -91,7 +91,11 @@ class _Printer:
                 self.lines.append(f"{indent}let {self.var(n.var)} = {self.ref(n.value)};")
                 self.names[id(n)] = self.ref(n.body)
             elif isinstance(n, If):
-                self.temp(n, f"if ({self.ref(n.cond)}) {{ {self.ref(n.true_branch)} }} else {{ {self.ref(n.false_branch)} }}", indent)
+                self.temp(
+                    n,
+                    f"if ({self.ref(n.cond)}) {{ {self.ref(n.true_branch)} }} else {{ {self.ref(n.false_branch)} }}",
+                    indent,
+                )
         self.lines.append(indent + self.ref(e))
 
 

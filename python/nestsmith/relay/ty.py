@@ -8,9 +8,7 @@ from __future__ import annotations
 
 __all__ = ["Any", "Type", "TensorType", "TupleType", "FuncType", "DTYPES", "dtype_bytes", "scalar_type"]
 
-DTYPES = (
-    "float32 float16 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
-)
+DTYPES = "float32 float16 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
 _BITS = {"bool": 8, "bfloat16": 16}
 
 
@@ -54,7 +52,9 @@ class TensorType(Type):
                 continue
             d = int(d)
             if d < 0:
-                raise ValueError(f"shape {tuple(shape)}: a dimension must not be negative (use relay.Any() for an unknown one)")
+                raise ValueError(
+                    f"shape {tuple(shape)}: a dimension must not be negative (use relay.Any() for an unknown one)"
+                )
             dims.append(d)
         dtype = str(dtype)
         if dtype not in DTYPES:

@@ -14,12 +14,48 @@ from .reduce import softmax_numpy
 from .registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, as_expr, call, norm_axis, register, tensor
 
 __all__ = [
-    "conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "matmul", "batch_matmul", "bias_add", "batch_norm", "layer_norm",
-    "instance_norm", "group_norm", "l2_normalize", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d",
-    "avg_pool3d", "global_avg_pool2d", "global_max_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "softmax", "log_softmax", "relu", "leaky_relu", "prelu",
-    "dropout", "batch_flatten", "pad", "upsampling", "depth_to_space", "space_to_depth", "lrn", "fast_softmax",
-    "contrib_conv2d_winograd_weight_transform", "contrib_conv2d_winograd_without_weight_transform",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv2d_transpose",
+    "dense",
+    "matmul",
+    "batch_matmul",
+    "bias_add",
+    "batch_norm",
+    "layer_norm",
+    "instance_norm",
+    "group_norm",
+    "l2_normalize",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "global_avg_pool2d",
+    "global_max_pool2d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "softmax",
+    "log_softmax",
+    "relu",
+    "leaky_relu",
+    "prelu",
+    "dropout",
+    "batch_flatten",
+    "pad",
+    "upsampling",
+    "depth_to_space",
+    "space_to_depth",
+    "lrn",
+    "fast_softmax",
+    "contrib_conv2d_winograd_weight_transform",
+    "contrib_conv2d_winograd_without_weight_transform",
 ]
 
 
@@ -104,15 +140,19 @@ def _conv_infer(dims, transposed=False):
         else:
             co, ci = o, i * groups
         if not isinstance(c, Any) and ci != c:
-            raise ValueError(f"the weight {w} (layout {attrs.kernel_layout}) is for {ci} input channels, the data has {c}")
+            raise ValueError(
+                f"the weight {w} (layout {attrs.kernel_layout}) is for {ci} input channels, the data has {c}"
+            )
         if attrs.channels is not None and attrs.channels != co:
             raise ValueError(f"channels={attrs.channels}, but the weight gives {co}")
         if attrs.kernel_size is not None and tuple(attrs.kernel_size) != tuple(ks):
             raise ValueError(f"kernel_size={tuple(attrs.kernel_size)}, but the weight has {tuple(ks)}")
         pads = [attrs.padding[k] + attrs.padding[k + dims] for k in range(dims)]
         if transposed:
-            osp = [(x - 1) * s + d * (k - 1) + 1 - p + op for x, s, d, k, p, op in
-                   zip(sp, attrs.strides, attrs.dilation, ks, pads, attrs.output_padding)]
+            osp = [
+                (x - 1) * s + d * (k - 1) + 1 - p + op
+                for x, s, d, k, p, op in zip(sp, attrs.strides, attrs.dilation, ks, pads, attrs.output_padding)
+            ]
         else:
             osp = [conv_out(x, k, s, d, p) for x, k, s, d, p in zip(sp, ks, attrs.strides, attrs.dilation, pads)]
         shape = [0] * (dims + 2)
@@ -124,12 +164,39 @@ def _conv_infer(dims, transposed=False):
     return infer
 
 
-def _conv(dims, name, data, weight, strides, padding, dilation, groups, channels, kernel_size, data_layout, kernel_layout,
-          out_layout, out_dtype, **more):
+def _conv(
+    dims,
+    name,
+    data,
+    weight,
+    strides,
+    padding,
+    dilation,
+    groups,
+    channels,
+    kernel_size,
+    data_layout,
+    kernel_layout,
+    out_layout,
+    out_dtype,
+    **more,
+):
     ks = None if kernel_size is None else _tuple(kernel_size, dims, "kernel_size")
-    return call(name, [data, weight], strides=_tuple(strides, dims, "strides"), padding=_padding(padding, dims),
-                dilation=_tuple(dilation, dims, "dilation"), groups=int(groups), channels=None if channels is None else int(channels),
-                kernel_size=ks, data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout, out_dtype=out_dtype, **more)
+    return call(
+        name,
+        [data, weight],
+        strides=_tuple(strides, dims, "strides"),
+        padding=_padding(padding, dims),
+        dilation=_tuple(dilation, dims, "dilation"),
+        groups=int(groups),
+        channels=None if channels is None else int(channels),
+        kernel_size=ks,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_layout=out_layout,
+        out_dtype=out_dtype,
+        **more,
+    )
 
 
 for _d in (1, 2, 3):
@@ -137,32 +204,138 @@ for _d in (1, 2, 3):
 register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True))
 
 
-def conv1d(data, weight, strides=1, padding=0, dilation=1, groups=1, channels=None, kernel_size=None, data_layout="NCW",
-           kernel_layout="OIW", out_layout="", out_dtype=""):
+def conv1d(
+    data,
+    weight,
+    strides=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    channels=None,
+    kernel_size=None,
+    data_layout="NCW",
+    kernel_layout="OIW",
+    out_layout="",
+    out_dtype="",
+):
     """1-D convolution."""
-    return _conv(1, "nn.conv1d", data, weight, strides, padding, dilation, groups, channels, kernel_size, data_layout,
-                 kernel_layout, out_layout, out_dtype)
+    return _conv(
+        1,
+        "nn.conv1d",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    )
 
 
-def conv2d(data, weight, strides=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, channels=None, kernel_size=None,
-           data_layout="NCHW", kernel_layout="OIHW", out_layout="", out_dtype=""):
+def conv2d(
+    data,
+    weight,
+    strides=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    groups=1,
+    channels=None,
+    kernel_size=None,
+    data_layout="NCHW",
+    kernel_layout="OIHW",
+    out_layout="",
+    out_dtype="",
+):
     """2-D convolution. With `channels` and `kernel_size` an untyped weight variable gets its shape from here."""
-    return _conv(2, "nn.conv2d", data, weight, strides, padding, dilation, groups, channels, kernel_size, data_layout,
-                 kernel_layout, out_layout, out_dtype)
+    return _conv(
+        2,
+        "nn.conv2d",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    )
 
 
-def conv3d(data, weight, strides=(1, 1, 1), padding=(0, 0, 0), dilation=(1, 1, 1), groups=1, channels=None, kernel_size=None,
-           data_layout="NCDHW", kernel_layout="OIDHW", out_layout="", out_dtype=""):
+def conv3d(
+    data,
+    weight,
+    strides=(1, 1, 1),
+    padding=(0, 0, 0),
+    dilation=(1, 1, 1),
+    groups=1,
+    channels=None,
+    kernel_size=None,
+    data_layout="NCDHW",
+    kernel_layout="OIDHW",
+    out_layout="",
+    out_dtype="",
+):
     """3-D convolution."""
-    return _conv(3, "nn.conv3d", data, weight, strides, padding, dilation, groups, channels, kernel_size, data_layout,
-                 kernel_layout, out_layout, out_dtype)
+    return _conv(
+        3,
+        "nn.conv3d",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    )
 
 
-def conv2d_transpose(data, weight, strides=(1, 1), padding=(0, 0), dilation=(1, 1), channels=None, kernel_size=None, groups=1,
-                     data_layout="NCHW", kernel_layout="IOHW", out_layout="", output_padding=(0, 0), out_dtype=""):
+def conv2d_transpose(
+    data,
+    weight,
+    strides=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    channels=None,
+    kernel_size=None,
+    groups=1,
+    data_layout="NCHW",
+    kernel_layout="IOHW",
+    out_layout="",
+    output_padding=(0, 0),
+    out_dtype="",
+):
     """2-D transposed convolution."""
-    return _conv(2, "nn.conv2d_transpose", data, weight, strides, padding, dilation, groups, channels, kernel_size, data_layout,
-                 kernel_layout, out_layout, out_dtype, output_padding=_tuple(output_padding, 2, "output_padding"))
+    return _conv(
+        2,
+        "nn.conv2d_transpose",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+        output_padding=_tuple(output_padding, 2, "output_padding"),
+    )
 
 
 # ---- Winograd: the convolution split into a transform of the weight and the rest ----------------------------------------------
@@ -227,7 +400,9 @@ def contrib_conv2d_winograd_weight_transform(weight, tile_size):
 
 def contrib_conv2d_winograd_without_weight_transform(data, weight, tile_size, **attrs):
     """Winograd convolution whose weight is already transformed; other attributes as conv2d."""
-    return call("nn.contrib_conv2d_winograd_without_weight_transform", [data, weight], tile_size=int(tile_size), **attrs)
+    return call(
+        "nn.contrib_conv2d_winograd_without_weight_transform", [data, weight], tile_size=int(tile_size), **attrs
+    )
 
 
 # ---- matrix products ------------------------------------------------------------------------------------------------------------
@@ -277,8 +452,14 @@ register("nn.matmul", ANCHOR, _matmul_infer, _np_matmul)
 
 def matmul(tensor_a, tensor_b, units=None, out_dtype="", transpose_a=False, transpose_b=False):
     """Matrix product with optional transposes."""
-    return call("nn.matmul", [tensor_a, tensor_b], units=None if units is None else int(units), out_dtype=out_dtype,
-                transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+    return call(
+        "nn.matmul",
+        [tensor_a, tensor_b],
+        units=None if units is None else int(units),
+        out_dtype=out_dtype,
+        transpose_a=bool(transpose_a),
+        transpose_b=bool(transpose_b),
+    )
 
 
 def _batch_matmul_infer(attrs, types):
@@ -300,7 +481,13 @@ register("nn.batch_matmul", ANCHOR, _batch_matmul_infer, _np_matmul)
 
 def batch_matmul(tensor_a, tensor_b, out_dtype="", transpose_a=False, transpose_b=True):
     """Product of batches of matrices; by default the second operand is transposed."""
-    return call("nn.batch_matmul", [tensor_a, tensor_b], out_dtype=out_dtype, transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))
+    return call(
+        "nn.batch_matmul",
+        [tensor_a, tensor_b],
+        out_dtype=out_dtype,
+        transpose_a=bool(transpose_a),
+        transpose_b=bool(transpose_b),
+    )
 
 
 # ---- bias and normalisation -----------------------------------------------------------------------------------------------------
@@ -354,25 +541,52 @@ register("nn.l2_normalize", OPAQUE, lambda attrs, types: tensor(types, 0))
 
 def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
     """Batch normalisation; three results (data, mean, variance). Rewritten to multiply and add for inference."""
-    out = call("nn.batch_norm", [data, gamma, beta, moving_mean, moving_var], axis=int(axis), epsilon=float(epsilon),
-               center=bool(center), scale=bool(scale))
+    out = call(
+        "nn.batch_norm",
+        [data, gamma, beta, moving_mean, moving_var],
+        axis=int(axis),
+        epsilon=float(epsilon),
+        center=bool(center),
+        scale=bool(scale),
+    )
     return TupleWrapper(out, 3)
 
 
 def layer_norm(data, gamma, beta, axis=-1, epsilon=1e-5, center=True, scale=True):
     """Normalises over one axis."""
-    return call("nn.layer_norm", [data, gamma, beta], axis=int(axis), epsilon=float(epsilon), center=bool(center), scale=bool(scale))
+    return call(
+        "nn.layer_norm",
+        [data, gamma, beta],
+        axis=int(axis),
+        epsilon=float(epsilon),
+        center=bool(center),
+        scale=bool(scale),
+    )
 
 
 def instance_norm(data, gamma, beta, axis=1, epsilon=1e-5, center=True, scale=True):
     """Normalises over all axes except batch and channel."""
-    return call("nn.instance_norm", [data, gamma, beta], axis=int(axis), epsilon=float(epsilon), center=bool(center), scale=bool(scale))
+    return call(
+        "nn.instance_norm",
+        [data, gamma, beta],
+        axis=int(axis),
+        epsilon=float(epsilon),
+        center=bool(center),
+        scale=bool(scale),
+    )
 
 
 def group_norm(data, gamma, beta, num_groups, axis=1, epsilon=1e-5, center=True, scale=True):
     """Normalises over groups of channels."""
-    return call("nn.group_norm", [data, gamma, beta], num_groups=int(num_groups), axis=int(axis), epsilon=float(epsilon),
-                center=bool(center), scale=bool(scale))
+    return call(
+        "nn.group_norm",
+        [data, gamma, beta],
+        num_groups=int(num_groups),
+        axis=int(axis),
+        epsilon=float(epsilon),
+        center=bool(center),
+        scale=bool(scale),
+    )
 
 
 def l2_normalize(data, eps, axis=None):
@@ -423,12 +637,30 @@ def _make_pool(kind, dims):
     name = f"nn.{kind}_pool{dims}d"
     register(name, ANCHOR, _pool_infer(dims))
 
-    def build(data, pool_size=(1,) * dims, strides=(1,) * dims, dilation=(1,) * dims, padding=(0,) * dims, layout=_LAYOUT[dims],
-              out_layout="", ceil_mode=False, count_include_pad=False):
+    def build(
+        data,
+        pool_size=(1,) * dims,
+        strides=(1,) * dims,
+        dilation=(1,) * dims,
+        padding=(0,) * dims,
+        layout=_LAYOUT[dims],
+        out_layout="",
+        ceil_mode=False,
+        count_include_pad=False,
+    ):
         more = {"count_include_pad": bool(count_include_pad)} if kind == "avg" else {}
-        return call(name, [data], pool_size=_tuple(pool_size, dims, "pool_size"), strides=_tuple(strides, dims, "strides"),
-                    dilation=_tuple(dilation, dims, "dilation"), padding=_padding(padding, dims), layout=layout,
-                    out_layout=out_layout, ceil_mode=bool(ceil_mode), **more)
+        return call(
+            name,
+            [data],
+            pool_size=_tuple(pool_size, dims, "pool_size"),
+            strides=_tuple(strides, dims, "strides"),
+            dilation=_tuple(dilation, dims, "dilation"),
+            padding=_padding(padding, dims),
+            layout=layout,
+            out_layout=out_layout,
+            ceil_mode=bool(ceil_mode),
+            **more,
+        )
 
     build.__name__ = build.__qualname__ = f"{kind}_pool{dims}d"
     build.__doc__ = f"{'Largest element' if kind == 'max' else 'Mean'} of each window of a {dims}-D map."
@@ -440,7 +672,13 @@ def _make_adaptive(kind, dims):
     register(name, ANCHOR, _adaptive_infer(dims))
 
     def build(data, output_size=None, layout=_LAYOUT[dims], out_layout=""):
-        size = (1,) * dims if output_size is None else (output_size,) * dims if isinstance(output_size, int) else tuple(output_size)
+        size = (
+            (1,) * dims
+            if output_size is None
+            else (output_size,) * dims
+            if isinstance(output_size, int)
+            else tuple(output_size)
+        )
         return call(name, [data], output_size=size, layout=layout, out_layout=out_layout)
 
     build.__name__ = build.__qualname__ = f"adaptive_{kind}_pool{dims}d"
@@ -512,7 +750,9 @@ def _prelu_infer(attrs, types):
     return _bias_infer(attrs, types)
 
 
-register("nn.prelu", BROADCAST, _prelu_infer, lambda attrs, x, a: np.where(x > 0, x, x * channel(a, x.ndim, attrs.axis)))
+register(
+    "nn.prelu", BROADCAST, _prelu_infer, lambda attrs, x, a: np.where(x > 0, x, x * channel(a, x.ndim, attrs.axis))
+)
 
 
 def prelu(data, alpha, axis=1):
@@ -552,7 +792,11 @@ def _pad_infer(attrs, types):
 
 
 def _np_pad(attrs, x, v):
-    mode = {"constant": {"mode": "constant", "constant_values": v}, "edge": {"mode": "edge"}, "reflect": {"mode": "reflect"}}
+    mode = {
+        "constant": {"mode": "constant", "constant_values": v},
+        "edge": {"mode": "edge"},
+        "reflect": {"mode": "reflect"},
+    }
     return np.pad(x, attrs.pad_width, **mode[attrs.pad_mode])
 
 
@@ -564,8 +808,12 @@ def pad(data, pad_width, pad_value=0, pad_mode="constant"):
     if pad_mode not in ("constant", "edge", "reflect"):
         raise ValueError(f"pad_mode {pad_mode!r}; use 'constant', 'edge' or 'reflect'")
     width = tuple((int(a), int(b)) for a, b in pad_width)
-    return call("nn.pad", [data, as_expr(pad_value) if not isinstance(pad_value, (int, float)) else const(float(pad_value))],
-                pad_width=width, pad_mode=pad_mode)
+    return call(
+        "nn.pad",
+        [data, as_expr(pad_value) if not isinstance(pad_value, (int, float)) else const(float(pad_value))],
+        pad_width=width,
+        pad_mode=pad_mode,
+    )
 
 
 def _upsampling_infer(attrs, types):
@@ -581,7 +829,15 @@ register("nn.upsampling", INJECTIVE, _upsampling_infer)
 
 def upsampling(data, scale_h=1, scale_w=1, layout="NCHW", method="nearest_neighbor", align_corners=False):
     """Enlarges a map by factors."""
-    return call("nn.upsampling", [data], scale_h=scale_h, scale_w=scale_w, layout=layout, method=method, align_corners=bool(align_corners))
+    return call(
+        "nn.upsampling",
+        [data],
+        scale_h=scale_h,
+        scale_w=scale_w,
+        layout=layout,
+        method=method,
+        align_corners=bool(align_corners),
+    )
 
 
 def _d2s(sign):
@@ -617,4 +873,6 @@ register("nn.lrn", OPAQUE, lambda attrs, types: tensor(types, 0))
 
 def lrn(data, size=5, axis=1, bias=2.0, alpha=1e-5, beta=0.75):
     """Local response normalisation."""
-    return call("nn.lrn", [data], size=int(size), axis=int(axis), bias=float(bias), alpha=float(alpha), beta=float(beta))
+    return call(
+        "nn.lrn", [data], size=int(size), axis=int(axis), bias=float(bias), alpha=float(alpha), beta=float(beta)
+    )

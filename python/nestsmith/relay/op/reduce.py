@@ -7,7 +7,21 @@ import numpy as np
 from ..ty import TensorType
 from .registry import REDUCE, call, norm_axis, register, tensor
 
-__all__ = ["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance", "mean_variance", "std", "logsumexp"]
+__all__ = [
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "prod",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "variance",
+    "mean_variance",
+    "std",
+    "logsumexp",
+]
 
 
 def real_axes(attrs, rank):
@@ -65,9 +79,12 @@ def _ev_variance(attrs, x, mean):
 
 
 _FN = {
-    "sum": lambda x, a, k: np.sum(x, a, keepdims=k), "mean": lambda x, a, k: np.mean(x, a, keepdims=k),
-    "max": lambda x, a, k: np.max(x, a, keepdims=k), "min": lambda x, a, k: np.min(x, a, keepdims=k),
-    "prod": lambda x, a, k: np.prod(x, a, keepdims=k), "all": lambda x, a, k: np.all(x, a, keepdims=k),
+    "sum": lambda x, a, k: np.sum(x, a, keepdims=k),
+    "mean": lambda x, a, k: np.mean(x, a, keepdims=k),
+    "max": lambda x, a, k: np.max(x, a, keepdims=k),
+    "min": lambda x, a, k: np.min(x, a, keepdims=k),
+    "prod": lambda x, a, k: np.prod(x, a, keepdims=k),
+    "all": lambda x, a, k: np.all(x, a, keepdims=k),
     "any": lambda x, a, k: np.any(x, a, keepdims=k),
 }
 
@@ -83,7 +100,9 @@ def _make(name, infer, ev):
         return call(name, [data], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude))
 
     build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"``{name}`` over `axis` (None: all; `exclude`: all but these); `keepdims` leaves them with extent 1."
+    build.__doc__ = (
+        f"``{name}`` over `axis` (None: all; `exclude`: all but these); `keepdims` leaves them with extent 1."
+    )
     return build
 
 
@@ -95,7 +114,14 @@ register("variance", REDUCE, _infer(), _ev_variance)
 
 
 def _variance(data, mean_, axis, keepdims, exclude, unbiased):
-    return call("variance", [data, mean_], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude), unbiased=bool(unbiased))
+    return call(
+        "variance",
+        [data, mean_],
+        axis=_axis(axis),
+        keepdims=bool(keepdims),
+        exclude=bool(exclude),
+        unbiased=bool(unbiased),
+    )
 
 
 def variance(data, axis=None, keepdims=False, exclude=False, unbiased=False, with_mean=None):

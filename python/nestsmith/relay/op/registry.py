@@ -15,7 +15,7 @@ __all__ = ["Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE"
 
 # Fusion classes, in the order in which they combine.
 ELEMWISE, BROADCAST, INJECTIVE, REDUCE, ANCHOR, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8
-_TABLE: dict[str, "Op"] = {}
+_TABLE: dict[str, Op] = {}
 
 
 class Op:

@@ -50,13 +50,31 @@ def _np_mod(a, b):
 
 
 BINARY = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": _np_divide, "power": np.power,
-    "maximum": np.maximum, "minimum": np.minimum, "floor_divide": np.floor_divide, "mod": _np_mod, "floor_mod": np.mod,
-    "left_shift": np.left_shift, "right_shift": np.right_shift, "logical_and": np.logical_and, "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": _np_divide,
+    "power": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "floor_divide": np.floor_divide,
+    "mod": _np_mod,
+    "floor_mod": np.mod,
+    "left_shift": np.left_shift,
+    "right_shift": np.right_shift,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
 }
 COMPARE = {
-    "equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
     "greater_equal": np.greater_equal,
 }
 
@@ -73,11 +91,35 @@ def _np_sigmoid(x):
 
 
 UNARY = {
-    "exp": np.exp, "log": np.log, "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh, "sigmoid": _np_sigmoid, "erf": _erf, "negative": np.negative, "abs": np.abs, "floor": np.floor,
-    "ceil": np.ceil, "round": np.round, "trunc": np.trunc, "sign": np.sign, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh,
-    "acosh": np.arccosh, "atanh": np.arctanh, "logical_not": np.logical_not, "bitwise_not": np.invert,
+    "exp": np.exp,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh,
+    "sigmoid": _np_sigmoid,
+    "erf": _erf,
+    "negative": np.negative,
+    "abs": np.abs,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "trunc": np.trunc,
+    "sign": np.sign,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "logical_not": np.logical_not,
+    "bitwise_not": np.invert,
 }
 _UNARY_DOC = "``{0}(data)``: element-wise {0}; shape and element type of the argument."
 
@@ -125,7 +167,12 @@ for _n, _f in {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}.items
 
 register("copy", ELEMWISE, _same, lambda attrs, x: x.copy())
 register("clip", ELEMWISE, _same, lambda attrs, x: np.clip(x, attrs.a_min, attrs.a_max).astype(x.dtype))
-register("cast", ELEMWISE, lambda attrs, types: TensorType(tensor(types, 0).shape, attrs.dtype), lambda attrs, x: x.astype(attrs.dtype))
+register(
+    "cast",
+    ELEMWISE,
+    lambda attrs, types: TensorType(tensor(types, 0).shape, attrs.dtype),
+    lambda attrs, x: x.astype(attrs.dtype),
+)
 
 
 def copy(data):
@@ -163,8 +210,18 @@ def _full_infer(attrs, types):
 
 
 register("full", ELEMWISE, _full_infer, lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype))
-register("zeros", ELEMWISE, lambda attrs, types: TensorType(attrs.shape, attrs.dtype), lambda attrs: np.zeros(attrs.shape, attrs.dtype))
-register("ones", ELEMWISE, lambda attrs, types: TensorType(attrs.shape, attrs.dtype), lambda attrs: np.ones(attrs.shape, attrs.dtype))
+register(
+    "zeros",
+    ELEMWISE,
+    lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
+    lambda attrs: np.zeros(attrs.shape, attrs.dtype),
+)
+register(
+    "ones",
+    ELEMWISE,
+    lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
+    lambda attrs: np.ones(attrs.shape, attrs.dtype),
+)
 register("full_like", ELEMWISE, _same, lambda attrs, x, v: np.full_like(x, v))
 register("zeros_like", ELEMWISE, _same, lambda attrs, x: np.zeros_like(x))
 register("ones_like", ELEMWISE, _same, lambda attrs, x: np.ones_like(x))

@@ -13,9 +13,31 @@ from .registry import BROADCAST, INJECTIVE, OPAQUE, as_expr, call, norm_axis, re
 from .tensor import broadcast_shape
 
 __all__ = [
-    "reshape", "transpose", "concatenate", "split", "strided_slice", "expand_dims", "squeeze", "take", "gather", "gather_nd",
-    "one_hot", "broadcast_to", "broadcast_to_like", "tile", "repeat", "stack", "reverse", "flip", "layout_transform", "arange",
-    "reshape_like", "slice_like", "cumsum", "topk", "argsort",
+    "reshape",
+    "transpose",
+    "concatenate",
+    "split",
+    "strided_slice",
+    "expand_dims",
+    "squeeze",
+    "take",
+    "gather",
+    "gather_nd",
+    "one_hot",
+    "broadcast_to",
+    "broadcast_to_like",
+    "tile",
+    "repeat",
+    "stack",
+    "reverse",
+    "flip",
+    "layout_transform",
+    "arange",
+    "reshape_like",
+    "slice_like",
+    "cumsum",
+    "topk",
+    "argsort",
 ]
 
 
@@ -89,8 +111,12 @@ def _reshape_infer(attrs, types):
     return TensorType(reshape_shape(t.shape, attrs.newshape, attrs.get("allowzero", False)), t.dtype)
 
 
-register("reshape", INJECTIVE, _reshape_infer,
-         lambda attrs, x: x.reshape(reshape_shape(x.shape, attrs.newshape, attrs.get("allowzero", False))))
+register(
+    "reshape",
+    INJECTIVE,
+    _reshape_infer,
+    lambda attrs, x: x.reshape(reshape_shape(x.shape, attrs.newshape, attrs.get("allowzero", False))),
+)
 
 
 def reshape(data, newshape, allowzero=False):
@@ -120,7 +146,9 @@ def _transpose_infer(attrs, types):
     return TensorType([t.shape[a] for a in _perm(attrs, len(t.shape))], t.dtype)
 
 
-register("transpose", INJECTIVE, _transpose_infer, lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim))))
+register(
+    "transpose", INJECTIVE, _transpose_infer, lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim)))
+)
 
 
 def transpose(data, axes=None):
@@ -141,7 +169,9 @@ def _concat_infer(attrs, types):
     total = 0
     for f in fields:
         same = len(f.shape) == len(first.shape) and all(
-            i == axis or a == b or isinstance(a, Any) or isinstance(b, Any) for i, (a, b) in enumerate(zip(f.shape, first.shape)))
+            i == axis or a == b or isinstance(a, Any) or isinstance(b, Any)
+            for i, (a, b) in enumerate(zip(f.shape, first.shape))
+        )
         if not same or f.dtype != first.dtype:
             raise ValueError(f"{f} does not match {first} beside axis {axis}")
         d = f.shape[axis]
@@ -192,16 +222,23 @@ def _split_infer(attrs, types):
     t = tensor(types, 0)
     axis = norm_axis(attrs.axis, len(t.shape))
     p = split_points(attrs, t.shape[axis])
-    return TupleType([TensorType(t.shape[:axis] + (b - a,) + t.shape[axis + 1:], t.dtype) for a, b in zip(p, p[1:])])
+    return TupleType([TensorType(t.shape[:axis] + (b - a,) + t.shape[axis + 1 :], t.dtype) for a, b in zip(p, p[1:])])
 
 
-register("split", INJECTIVE, _split_infer, lambda attrs, x: np.split(x, split_points(attrs, x.shape[attrs.axis])[1:-1], attrs.axis))
+register(
+    "split",
+    INJECTIVE,
+    _split_infer,
+    lambda attrs, x: np.split(x, split_points(attrs, x.shape[attrs.axis])[1:-1], attrs.axis),
+)
 
 
 def split(data, indices_or_sections, axis=0):
     """Cuts along `axis` into equal parts (an int) or at the given indices. Returns several results."""
     s = indices_or_sections if isinstance(indices_or_sections, int) else _ints(indices_or_sections)
-    return TupleWrapper(call("split", [data], indices_or_sections=s, axis=int(axis)), s if isinstance(s, int) else len(s) + 1)
+    return TupleWrapper(
+        call("split", [data], indices_or_sections=s, axis=int(axis)), s if isinstance(s, int) else len(s) + 1
+    )
 
 
 def slice_ranges(attrs, shape):
@@ -245,8 +282,15 @@ register("strided_slice", INJECTIVE, _strided_slice_infer, _ev_slice)
 
 def strided_slice(data, begin, end, strides=None, axes=None, slice_mode="end"):
     """A slice with strides; negative indices count from the end. ``slice_mode="size"``: `end` holds sizes."""
-    return call("strided_slice", [data], begin=_ints(begin), end=_ints(end), strides=_ints(strides) if strides is not None else (1,),
-                axes=None if axes is None else _ints(axes), slice_mode=slice_mode)
+    return call(
+        "strided_slice",
+        [data],
+        begin=_ints(begin),
+        end=_ints(end),
+        strides=_ints(strides) if strides is not None else (1,),
+        axes=None if axes is None else _ints(axes),
+        slice_mode=slice_mode,
+    )
 
 
 def slice_like(data, shape_like, axes=()):
@@ -262,8 +306,12 @@ def _expand_infer(attrs, types):
     return TensorType(t.shape[:axis] + (1,) * attrs.num_newaxis + t.shape[axis:], t.dtype)
 
 
-register("expand_dims", BROADCAST, _expand_infer,
-         lambda attrs, x: x.reshape(_expand_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape))
+register(
+    "expand_dims",
+    BROADCAST,
+    _expand_infer,
+    lambda attrs, x: x.reshape(_expand_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
+)
 
 
 def expand_dims(data, axis, num_newaxis=1):
@@ -283,7 +331,12 @@ def _squeeze_infer(attrs, types):
     return TensorType([d for i, d in enumerate(t.shape) if i not in axes], t.dtype)
 
 
-register("squeeze", INJECTIVE, _squeeze_infer, lambda attrs, x: x.reshape(_squeeze_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape))
+register(
+    "squeeze",
+    INJECTIVE,
+    _squeeze_infer,
+    lambda attrs, x: x.reshape(_squeeze_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
+)
 
 
 def squeeze(data, axis=None):
@@ -297,7 +350,7 @@ def _take_infer(attrs, types):
         return TensorType(i.shape, t.dtype)
     axis = norm_axis(attrs.axis, len(t.shape))
     b = attrs.get("batch_dims", 0)
-    return TensorType(t.shape[:axis] + i.shape[b:] + t.shape[axis + 1:], t.dtype)
+    return TensorType(t.shape[:axis] + i.shape[b:] + t.shape[axis + 1 :], t.dtype)
 
 
 def _ev_take(attrs, x, i):
@@ -316,11 +369,21 @@ def take(data, indices, axis=None, batch_dims=0, mode="clip"):
     """Elements of `data` at `indices` along `axis` (None: of the flat array). mode: clip, wrap or fast (no check)."""
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f"mode {mode!r}; use 'clip', 'wrap' or 'fast'")
-    return call("take", [data, as_expr(indices)], axis=None if axis is None else int(axis), batch_dims=int(batch_dims), mode=mode)
+    return call(
+        "take",
+        [data, as_expr(indices)],
+        axis=None if axis is None else int(axis),
+        batch_dims=int(batch_dims),
+        mode=mode,
+    )
 
 
-register("gather", INJECTIVE, lambda attrs, types: TensorType(tensor(types, 1).shape, tensor(types, 0).dtype),
-         lambda attrs, x, i: np.take_along_axis(x, i.astype("int64"), attrs.axis))
+register(
+    "gather",
+    INJECTIVE,
+    lambda attrs, types: TensorType(tensor(types, 1).shape, tensor(types, 0).dtype),
+    lambda attrs, x, i: np.take_along_axis(x, i.astype("int64"), attrs.axis),
+)
 
 
 def gather(data, axis, indices):
@@ -330,7 +393,7 @@ def gather(data, axis, indices):
 
 def _gather_nd_infer(attrs, types):
     t, i = tensor(types, 0), tensor(types, 1)
-    return TensorType(i.shape[1:] + t.shape[i.shape[0]:], t.dtype)
+    return TensorType(i.shape[1:] + t.shape[i.shape[0] :], t.dtype)
 
 
 register("gather_nd", INJECTIVE, _gather_nd_infer, lambda attrs, x, i: x[tuple(i.astype("int64"))])
@@ -353,7 +416,9 @@ register("one_hot", 4, _one_hot_infer)
 
 def one_hot(indices, on_value, off_value, depth, axis, dtype):
     """`on_value` at the index, else `off_value`, along a new axis of extent `depth`."""
-    return call("one_hot", [indices, as_expr(on_value), as_expr(off_value)], depth=int(depth), axis=int(axis), dtype=dtype)
+    return call(
+        "one_hot", [indices, as_expr(on_value), as_expr(off_value)], depth=int(depth), axis=int(axis), dtype=dtype
+    )
 
 
 def _broadcast_to_infer(attrs, types):
@@ -407,7 +472,12 @@ def repeat(data, repeats, axis):
     return call("repeat", [data], repeats=int(repeats), axis=int(axis))
 
 
-register("reverse", INJECTIVE, lambda attrs, types: tensor(types, 0), lambda attrs, x: np.ascontiguousarray(np.flip(x, attrs.axis)))
+register(
+    "reverse",
+    INJECTIVE,
+    lambda attrs, types: tensor(types, 0),
+    lambda attrs, x: np.ascontiguousarray(np.flip(x, attrs.axis)),
+)
 
 
 def reverse(data, axis):
@@ -494,7 +564,9 @@ def arange(start, stop=None, step=None, dtype="float32"):
     return const(np.arange(start, stop, 1 if step is None else step, dtype=dtype))
 
 
-register("cumsum", OPAQUE, lambda attrs, types: tensor(types, 0), lambda attrs, x: np.cumsum(x, attrs.axis).astype(x.dtype))
+register(
+    "cumsum", OPAQUE, lambda attrs, types: tensor(types, 0), lambda attrs, x: np.cumsum(x, attrs.axis).astype(x.dtype)
+)
 
 
 def cumsum(data, axis=0):
@@ -524,5 +596,3 @@ def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int32"):
 def argsort(data, axis=-1, is_ascend=True, dtype="int32"):
     """Indices that sort along `axis`."""
     return call("argsort", [data], axis=int(axis), is_ascend=bool(is_ascend), dtype=dtype)
-
-

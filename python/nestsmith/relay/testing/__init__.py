@@ -1,9 +1,23 @@
 """Test networks: each module has ``get_net`` (a function) and ``get_workload`` (module and parameters)."""
 
-from . import densenet, dcgan, dqn, inception_v3, layers, lstm, mlp, mobilenet, resnet, resnet_3d, squeezenet, vgg
+from . import dcgan, densenet, dqn, inception_v3, layers, lstm, mlp, mobilenet, resnet, resnet_3d, squeezenet, vgg
 from .init import Constant, Initializer, Xavier, create_workload
 
 __all__ = [
-    "densenet", "dcgan", "dqn", "inception_v3", "layers", "lstm", "mlp", "mobilenet", "resnet", "resnet_3d", "squeezenet", "vgg",
-    "Constant", "Initializer", "Xavier", "create_workload",
+    "densenet",
+    "dcgan",
+    "dqn",
+    "inception_v3",
+    "layers",
+    "lstm",
+    "mlp",
+    "mobilenet",
+    "resnet",
+    "resnet_3d",
+    "squeezenet",
+    "vgg",
+    "Constant",
+    "Initializer",
+    "Xavier",
+    "create_workload",
 ]

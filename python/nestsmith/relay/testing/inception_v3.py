@@ -30,44 +30,78 @@ def _chain(x, name, steps):
 
 
 def _a(x, name, n1, r5, n5, r3, a, b, pool):
-    return concatenate((
-        _c(x, n1, name=name, suffix="_conv"),
-        _chain(x, name + "_tower", [("_conv", r5, 1, 1, 0), ("_conv_1", n5, 5, 1, 2)]),
-        _chain(x, name + "_tower_1", [("_conv", r3, 1, 1, 0), ("_conv_1", a, 3, 1, 1), ("_conv_2", b, 3, 1, 1)]),
-        _c(_pool(x, "avg", 1, 1), pool, name=name, suffix="_tower_2_conv")), axis=1)
+    return concatenate(
+        (
+            _c(x, n1, name=name, suffix="_conv"),
+            _chain(x, name + "_tower", [("_conv", r5, 1, 1, 0), ("_conv_1", n5, 5, 1, 2)]),
+            _chain(x, name + "_tower_1", [("_conv", r3, 1, 1, 0), ("_conv_1", a, 3, 1, 1), ("_conv_2", b, 3, 1, 1)]),
+            _c(_pool(x, "avg", 1, 1), pool, name=name, suffix="_tower_2_conv"),
+        ),
+        axis=1,
+    )
 
 
 def _b(x, name, n, r, a, b):
-    return concatenate((
-        _c(x, n, 3, 2, name=name, suffix="_conv"),
-        _chain(x, name + "_tower", [("_conv", r, 1, 1, 0), ("_conv_1", a, 3, 1, 1), ("_conv_2", b, 3, 2, 0)]),
-        _pool(x, "max", 2)), axis=1)
+    return concatenate(
+        (
+            _c(x, n, 3, 2, name=name, suffix="_conv"),
+            _chain(x, name + "_tower", [("_conv", r, 1, 1, 0), ("_conv_1", a, 3, 1, 1), ("_conv_2", b, 3, 2, 0)]),
+            _pool(x, "max", 2),
+        ),
+        axis=1,
+    )
 
 
 def _cblock(x, name, n1, r, a, b, q, q1, q2, q3, q4, pool):
     h, v = ((1, 7), (0, 3)), ((7, 1), (3, 0))
     t = [("_conv", r, 1, 1, 0), ("_conv_1", a, h[0], 1, h[1]), ("_conv_2", b, v[0], 1, v[1])]
-    t1 = [("_conv", q, 1, 1, 0)] + [(f"_conv_{i + 1}", n, kp[0], 1, kp[1]) for i, (n, kp) in enumerate(zip((q1, q2, q3, q4), (v, h, v, h)))]
-    return concatenate((
-        _c(x, n1, name=name, suffix="_conv"), _chain(x, name + "_tower", t), _chain(x, name + "_tower_1", t1),
-        _c(_pool(x, "avg", 1, 1), pool, name=name, suffix="_tower_2_conv")), axis=1)
+    t1 = [("_conv", q, 1, 1, 0)] + [
+        (f"_conv_{i + 1}", n, kp[0], 1, kp[1]) for i, (n, kp) in enumerate(zip((q1, q2, q3, q4), (v, h, v, h)))
+    ]
+    return concatenate(
+        (
+            _c(x, n1, name=name, suffix="_conv"),
+            _chain(x, name + "_tower", t),
+            _chain(x, name + "_tower_1", t1),
+            _c(_pool(x, "avg", 1, 1), pool, name=name, suffix="_tower_2_conv"),
+        ),
+        axis=1,
+    )
 
 
 def _d(x, name, r, n, q, a, b, d):
-    return concatenate((
-        _chain(x, name + "_tower", [("_conv", r, 1, 1, 0), ("_conv_1", n, 3, 2, 0)]),
-        _chain(x, name + "_tower_1", [("_conv", q, 1, 1, 0), ("_conv_1", a, (1, 7), 1, (0, 3)), ("_conv_2", b, (7, 1), 1, (3, 0)),
-                                      ("_conv_3", d, 3, 2, 0)]),
-        _pool(x, "max", 2)), axis=1)
+    return concatenate(
+        (
+            _chain(x, name + "_tower", [("_conv", r, 1, 1, 0), ("_conv_1", n, 3, 2, 0)]),
+            _chain(
+                x,
+                name + "_tower_1",
+                [
+                    ("_conv", q, 1, 1, 0),
+                    ("_conv_1", a, (1, 7), 1, (0, 3)),
+                    ("_conv_2", b, (7, 1), 1, (3, 0)),
+                    ("_conv_3", d, 3, 2, 0),
+                ],
+            ),
+            _pool(x, "max", 2),
+        ),
+        axis=1,
+    )
 
 
 def _e(x, name, pool_kind, n1, r, a, b, q, m, e, f, pool):
     t = _c(x, r, name=name, suffix="_tower_conv")
-    branches = [_c(x, n1, name=name, suffix="_conv"), _c(t, a, (1, 3), 1, (0, 1), name, "_tower_mixed_conv"),
-                _c(t, b, (3, 1), 1, (1, 0), name, "_tower_mixed_conv_1")]
+    branches = [
+        _c(x, n1, name=name, suffix="_conv"),
+        _c(t, a, (1, 3), 1, (0, 1), name, "_tower_mixed_conv"),
+        _c(t, b, (3, 1), 1, (1, 0), name, "_tower_mixed_conv_1"),
+    ]
     u = _chain(x, name + "_tower_1", [("_conv", q, 1, 1, 0), ("_conv_1", m, 3, 1, 1)])
-    branches += [_c(u, e, (1, 3), 1, (0, 1), name, "_tower_1_mixed_conv"), _c(u, f, (3, 1), 1, (1, 0), name, "_tower_1_mixed_conv_1"),
-                 _c(_pool(x, pool_kind, 1, 1), pool, name=name, suffix="_tower_2_conv")]
+    branches += [
+        _c(u, e, (1, 3), 1, (0, 1), name, "_tower_1_mixed_conv"),
+        _c(u, f, (3, 1), 1, (1, 0), name, "_tower_1_mixed_conv_1"),
+        _c(_pool(x, pool_kind, 1, 1), pool, name=name, suffix="_tower_2_conv"),
+    ]
     return concatenate(branches, axis=1)
 
 

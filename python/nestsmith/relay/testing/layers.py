@@ -45,5 +45,3 @@ def dense_add_bias(data, units, name, weight=None, bias=None):
     """Dense layer with bias: ``name_weight``, ``name_bias``."""
     out = nn.dense(data, weight or var(name + "_weight"), units=units)
     return nn.bias_add(out, bias or var(name + "_bias"), axis=-1)
-
-

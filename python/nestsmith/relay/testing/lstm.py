@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..expr import Call, Function, Let, Tuple, TupleGetItem, Var, free_vars, var
-from ..op import add, multiply, nn, sigmoid, split, tanh, zeros
+from ..op import add, multiply, sigmoid, split, tanh, zeros
 from ..ty import TensorType, TupleType
 from . import layers
 from .init import create_workload
@@ -34,8 +34,10 @@ def get_net(iterations, num_hidden, batch_size=1, dtype="float32"):
     for i in range(iterations):
         args = [var("data", t), state]
         for side in ("i2h", "h2h"):
-            args += [var(f"{side}_{i}_weight", shape=(4 * num_hidden, num_hidden), dtype=dtype),
-                     var(f"{side}_{i}_bias", shape=(4 * num_hidden,), dtype=dtype)]
+            args += [
+                var(f"{side}_{i}_weight", shape=(4 * num_hidden, num_hidden), dtype=dtype),
+                var(f"{side}_{i}_bias", shape=(4 * num_hidden,), dtype=dtype),
+            ]
         call = Var(f"call_{i}")
         bindings.append((call, Call(cell, args)))
         state, h = Var(f"state_{i}"), Var(f"out_{i}")

@@ -11,8 +11,15 @@ from .init import create_workload
 __all__ = ["get_net", "get_workload", "plan"]
 
 _EPS = 2e-5
-_UNITS = {18: [2, 2, 2, 2], 34: [3, 4, 6, 3], 50: [3, 4, 6, 3], 101: [3, 4, 23, 3], 152: [3, 8, 36, 3], 200: [3, 24, 36, 3],
-          269: [3, 30, 48, 8]}
+_UNITS = {
+    18: [2, 2, 2, 2],
+    34: [3, 4, 6, 3],
+    50: [3, 4, 6, 3],
+    101: [3, 4, 23, 3],
+    152: [3, 8, 36, 3],
+    200: [3, 24, 36, 3],
+    269: [3, 30, 48, 8],
+}
 
 
 def plan(num_layers, height):
@@ -22,7 +29,9 @@ def plan(num_layers, height):
             return [(num_layers - 2) // 9] * 3, [16, 64, 128, 256], True
         if (num_layers - 2) % 6 == 0 and num_layers < 164:
             return [(num_layers - 2) // 6] * 3, [16, 16, 32, 64], False
-        raise ValueError(f"no experiments done on num_layers {num_layers} for images up to 28; (num_layers - 2) must divide by 6 or 9")
+        raise ValueError(
+            f"no experiments done on num_layers {num_layers} for images up to 28; (num_layers - 2) must divide by 6 or 9"
+        )
     if num_layers not in _UNITS:
         raise ValueError(f"no experiments done on num_layers {num_layers}; use one of {', '.join(map(str, _UNITS))}")
     if num_layers >= 50:
@@ -38,8 +47,16 @@ def _unit(x, filters, stride, first, name, bottleneck, layout):
 
     def conv(y, f, k, s, label):
         p = k // 2
-        return layers.conv2d(y, channels=f, kernel_size=(k, k), strides=(s, s), padding=(p, p), name=f"{name}_{label}",
-                             data_layout=layout, kernel_layout=kernel)
+        return layers.conv2d(
+            y,
+            channels=f,
+            kernel_size=(k, k),
+            strides=(s, s),
+            padding=(p, p),
+            name=f"{name}_{label}",
+            data_layout=layout,
+            kernel_layout=kernel,
+        )
 
     act = bn_relu(x, 1)
     if bottleneck:
@@ -52,7 +69,9 @@ def _unit(x, filters, stride, first, name, bottleneck, layout):
     return add(y, conv(act, filters, 1, stride, "sc") if first else x)
 
 
-def get_net(batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs):
+def get_net(
+    batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs
+):
     """The network as a function of ``data`` and its parameters."""
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout {layout!r}; use NCHW or NHWC")
@@ -61,10 +80,20 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), l
     units, filters, bottleneck = plan(num_layers, height)
 
     def conv(y, k, s, name):
-        return layers.conv2d(y, channels=filters[0], kernel_size=(k, k), strides=(s, s), padding=(k // 2, k // 2), name=name,
-                             data_layout=layout, kernel_layout=kernel)
+        return layers.conv2d(
+            y,
+            channels=filters[0],
+            kernel_size=(k, k),
+            strides=(s, s),
+            padding=(k // 2, k // 2),
+            name=name,
+            data_layout=layout,
+            kernel_layout=kernel,
+        )
 
-    y = layers.batch_norm_infer(var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, axis=axis, scale=False)
+    y = layers.batch_norm_infer(
+        var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, axis=axis, scale=False
+    )
     if height <= 32:
         y = conv(y, 3, 1, "conv0")
     else:
@@ -80,6 +109,8 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), l
     return Function(free_vars(y), y)
 
 
-def get_workload(batch_size=1, num_classes=1000, num_layers=18, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs):
+def get_workload(
+    batch_size=1, num_classes=1000, num_layers=18, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs
+):
     """(module, parameters) of a ResNet; `image_shape` in the order of `layout`."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs))

@@ -24,8 +24,16 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=None, layout="NC
 
     def conv(y, f, k, s, name, pad=None):
         k, s = ((k,) * 3 if isinstance(k, int) else k), ((s,) * 3 if isinstance(s, int) else s)
-        return layers.conv3d(y, channels=f, kernel_size=k, strides=s, padding=pad or tuple(x // 2 for x in k), name=name,
-                             data_layout=layout, kernel_layout=kernel)
+        return layers.conv3d(
+            y,
+            channels=f,
+            kernel_size=k,
+            strides=s,
+            padding=pad or tuple(x // 2 for x in k),
+            name=name,
+            data_layout=layout,
+            kernel_layout=kernel,
+        )
 
     def bn_relu(y, name):
         return nn.relu(layers.batch_norm_infer(y, name, epsilon=_EPS))
@@ -41,7 +49,9 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=None, layout="NC
             y = conv(bn_relu(y, name + "_bn2"), f, 3, 1, name + "_conv2")
         return add(y, conv(act, f, 1, s, name + "_sc") if first else x)
 
-    y = layers.batch_norm_infer(var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, scale=False)
+    y = layers.batch_norm_infer(
+        var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, scale=False
+    )
     if height <= 32:
         y = conv(y, filters[0], 3, 1, "conv0")
     else:
@@ -54,6 +64,8 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=None, layout="NC
     return Function(free_vars(y), y)
 
 
-def get_workload(batch_size=1, num_classes=1000, num_layers=18, image_shape=None, layout="NCDHW", dtype="float32", **kwargs):
+def get_workload(
+    batch_size=1, num_classes=1000, num_layers=18, image_shape=None, layout="NCDHW", dtype="float32", **kwargs
+):
     """(module, parameters) of a 3-D ResNet."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs))

@@ -10,7 +10,23 @@ from .inline import Inline
 from .simplify import CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 
 __all__ = [
-    "Pass", "PassContext", "Sequential", "function_pass", "module_pass", "AlterOpLayout", "InferType", "RemoveUnusedFunctions",
-    "FoldConstant", "BackwardFoldScaleAxis", "FoldScaleAxis", "ForwardFoldScaleAxis", "DefuseOps", "FuseOps", "CanonicalizeOps",
-    "EliminateCommonSubexpr", "Inline", "SimplifyExpr", "SimplifyInference",
+    "Pass",
+    "PassContext",
+    "Sequential",
+    "function_pass",
+    "module_pass",
+    "AlterOpLayout",
+    "InferType",
+    "RemoveUnusedFunctions",
+    "FoldConstant",
+    "BackwardFoldScaleAxis",
+    "FoldScaleAxis",
+    "ForwardFoldScaleAxis",
+    "DefuseOps",
+    "FuseOps",
+    "CanonicalizeOps",
+    "EliminateCommonSubexpr",
+    "Inline",
+    "SimplifyExpr",
+    "SimplifyInference",
 ]

@@ -17,13 +17,40 @@ from ..ty import Any
 __all__ = ["AlterOpLayout", "winograd_tile"]
 
 _SOURCES = {
-    "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose", "nn.contrib_conv2d_winograd_without_weight_transform", "nn.dense",
-    "nn.upsampling", "image.resize2d", "nn.batch_norm", "layout_transform",
-    *(f"nn.{k}_pool{d}d" for k in ("max", "avg", "adaptive_max", "adaptive_avg", "global_max", "global_avg") for d in (1, 2, 3)),
+    "nn.conv1d",
+    "nn.conv2d",
+    "nn.conv3d",
+    "nn.conv2d_transpose",
+    "nn.contrib_conv2d_winograd_without_weight_transform",
+    "nn.dense",
+    "nn.upsampling",
+    "image.resize2d",
+    "nn.batch_norm",
+    "layout_transform",
+    *(
+        f"nn.{k}_pool{d}d"
+        for k in ("max", "avg", "adaptive_max", "adaptive_avg", "global_max", "global_avg")
+        for d in (1, 2, 3)
+    ),
 }
 _UNKNOWN = {
-    "reshape", "nn.batch_flatten", "nn.softmax", "nn.log_softmax", "take", "gather", "gather_nd", "expand_dims", "nn.matmul",
-    "nn.batch_matmul", "full", "zeros", "ones", "one_hot", "shape_of", "stack", "nn.fast_softmax",
+    "reshape",
+    "nn.batch_flatten",
+    "nn.softmax",
+    "nn.log_softmax",
+    "take",
+    "gather",
+    "gather_nd",
+    "expand_dims",
+    "nn.matmul",
+    "nn.batch_matmul",
+    "full",
+    "zeros",
+    "ones",
+    "one_hot",
+    "shape_of",
+    "stack",
+    "nn.fast_softmax",
 }
 _BROADCAST = {*BINARY, *COMPARE}
 
@@ -45,7 +72,13 @@ def is_mali(target):
 def winograd_tile(call, target, mode="auto"):
     """The output tile of the Winograd form of a convolution call, or None if the direct form is used (spec 08 §5.4)."""
     a = call.attrs
-    if mode == "never" or call.op_name != "nn.conv2d" or a.groups != 1 or a.data_layout != "NHWC" or a.kernel_layout != "HWIO":
+    if (
+        mode == "never"
+        or call.op_name != "nn.conv2d"
+        or a.groups != 1
+        or a.data_layout != "NHWC"
+        or a.kernel_layout != "HWIO"
+    ):
         return None
     data, weight = (x.checked_type for x in call.args)
     kh, kw, _, co = weight.shape
@@ -74,7 +107,8 @@ def _winograd(call, tile):
     weight = op.transpose(call.args[1], (3, 2, 0, 1))
     a = dict(call.attrs, out_layout=call.attrs.out_layout or "NHWC")
     return nn.contrib_conv2d_winograd_without_weight_transform(
-        call.args[0], nn.contrib_conv2d_winograd_weight_transform(weight, tile), tile, **a)
+        call.args[0], nn.contrib_conv2d_winograd_weight_transform(weight, tile), tile, **a
+    )
 
 
 def expand_ranks(func):
@@ -132,5 +166,3 @@ def AlterOpLayout(target):
         return expand_ranks(rewrite(func, visit))
 
     return run
-
-

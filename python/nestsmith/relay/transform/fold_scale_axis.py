@@ -58,7 +58,9 @@ def _usable(message, scale, big):
     if not axes or not fits(big, scale.checked_type, axes) or not _small(scale):
         return False
     if positive:
-        return isinstance(scale, Constant) and str(scale.data.dtype) in _POSITIVE_DTYPES and bool(np.all(scale.data >= 0))
+        return (
+            isinstance(scale, Constant) and str(scale.data.dtype) in _POSITIVE_DTYPES and bool(np.all(scale.data >= 0))
+        )
     return True
 
 

@@ -9,7 +9,21 @@ Finally every group becomes a function called with the group's external inputs.
 from __future__ import annotations
 
 from ... import transform as _t
-from ..expr import (Call, Constant, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, children, post_order, rewrite, with_children)
+from ..expr import (
+    Call,
+    Constant,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    children,
+    post_order,
+    rewrite,
+    with_children,
+)
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
 
@@ -22,7 +36,20 @@ _RESHAPES = {"reshape", "squeeze", "expand_dims", "nn.batch_flatten", "contrib_r
 class _Node:
     """A node of the indexed graph; also its entry of the dominator tree and its group (union-find)."""
 
-    __slots__ = ("index", "expr", "pattern", "extern", "users", "parent", "depth", "dom", "up", "gpattern", "anchor", "count")
+    __slots__ = (
+        "index",
+        "expr",
+        "pattern",
+        "extern",
+        "users",
+        "parent",
+        "depth",
+        "dom",
+        "up",
+        "gpattern",
+        "anchor",
+        "count",
+    )
 
     def __init__(self, index, expr):
         self.index, self.expr, self.pattern, self.extern, self.users = index, expr, OPAQUE, False, []
@@ -72,7 +99,12 @@ def _index(body, params):
             for a in e.args:
                 edge = n.pattern
                 at = a.checked_type
-                if edge == BROADCAST and isinstance(at, TensorType) and isinstance(rt, TensorType) and at.shape == rt.shape:
+                if (
+                    edge == BROADCAST
+                    and isinstance(at, TensorType)
+                    and isinstance(rt, TensorType)
+                    and at.shape == rt.shape
+                ):
                     edge = ELEMWISE
                 nodes[id(a)].users.append((n, edge))
         elif isinstance(e, Tuple):
@@ -184,7 +216,12 @@ def _try(n, phase, max_depth):
         return
     if phase == 2:
         root = p.root()
-        if n.gpattern <= INJECTIVE and root.gpattern <= INJECTIVE and p.gpattern == TUPLE and _path_ok(n, p, _any_injective):
+        if (
+            n.gpattern <= INJECTIVE
+            and root.gpattern <= INJECTIVE
+            and p.gpattern == TUPLE
+            and _path_ok(n, p, _any_injective)
+        ):
             _merge(n, p)
         return
     if n.root() is p.root() or p.gpattern == TUPLE:
@@ -298,5 +335,3 @@ def _defuse(func, mod, ctx):
 def DefuseOps():
     """Inlines primitive functions: the inverse of FuseOps."""
     return _defuse
-
-

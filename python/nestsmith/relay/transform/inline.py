@@ -15,7 +15,13 @@ def _expand(body, mod, depth):
     memo = {}
     for e in post_order(body):
         if isinstance(e, Call) and not e.op_name:
-            f = e.op if isinstance(e.op, Function) else mod[e.op] if isinstance(e.op, GlobalVar) and e.op in mod else None
+            f = (
+                e.op
+                if isinstance(e.op, Function)
+                else mod[e.op]
+                if isinstance(e.op, GlobalVar) and e.op in mod
+                else None
+            )
             if f is not None and not f.is_primitive:
                 args = [memo[id(a)] for a in e.args]
                 memo[id(e)] = _expand(_no_lets(bind(f.body, dict(zip(f.params, args)))), mod, depth + 1)
@@ -33,8 +39,10 @@ def _no_lets(body):
 
 
 def _needs(body):
-    return any(isinstance(e, Let) or (isinstance(e, Call) and not e.op_name and not getattr(e.op, "is_primitive", False))
-               for e in post_order(body))
+    return any(
+        isinstance(e, Let) or (isinstance(e, Call) and not e.op_name and not getattr(e.op, "is_primitive", False))
+        for e in post_order(body)
+    )
 
 
 @_t.function_pass(opt_level=0, name="Inline")
@@ -76,5 +84,3 @@ def _substitute(body, table):
 def Inline():
     """Removes let-bindings and calls of functions that are not primitive."""
     return _inline
-
-

@@ -7,7 +7,6 @@ import numpy as np
 from ... import transform as _t
 from .. import op
 from ..expr import Call, Constant, Function, TupleGetItem, const, post_order, rewrite
-
 from ..ty import TensorType
 
 __all__ = ["SimplifyInference", "CanonicalizeOps", "SimplifyExpr", "EliminateCommonSubexpr"]
@@ -50,7 +49,9 @@ def _affine(y, gamma, beta, a, rank):
 def _layer_norm(call):
     x, gamma, beta = call.args
     t = x.checked_type
-    return _affine(_normalise(x, (call.attrs.axis % len(t.shape),), call.attrs, t.dtype), gamma, beta, call.attrs, len(t.shape))
+    return _affine(
+        _normalise(x, (call.attrs.axis % len(t.shape),), call.attrs, t.dtype), gamma, beta, call.attrs, len(t.shape)
+    )
 
 
 def _instance_norm(call):
@@ -68,7 +69,7 @@ def _group_norm(call):
     shape = t.concrete_shape
     if shape[axis] % g:
         raise ValueError(f"group_norm: {shape[axis]} channels do not divide into {g} groups")
-    grouped = shape[:axis] + (g, shape[axis] // g) + shape[axis + 1:]
+    grouped = shape[:axis] + (g, shape[axis] // g) + shape[axis + 1 :]
     y = op.reshape(x, grouped)
     y = _normalise(y, tuple(range(axis + 1, len(grouped))), call.attrs, t.dtype)
     return _affine(op.reshape(y, shape), gamma, beta, call.attrs, len(shape))
@@ -81,7 +82,12 @@ def _l2_normalize(call):
     return op.divide(x, op.sqrt(op.maximum(total, const(call.attrs.eps, dtype))))
 
 
-_NORMS = {"nn.layer_norm": _layer_norm, "nn.instance_norm": _instance_norm, "nn.group_norm": _group_norm, "nn.l2_normalize": _l2_normalize}
+_NORMS = {
+    "nn.layer_norm": _layer_norm,
+    "nn.instance_norm": _instance_norm,
+    "nn.group_norm": _group_norm,
+    "nn.l2_normalize": _l2_normalize,
+}
 
 
 @_t.function_pass(opt_level=0, name="SimplifyInference")
@@ -224,5 +230,3 @@ def SimplifyExpr():
 def EliminateCommonSubexpr():
     """Equal calls become one."""
     return _cse
-
-
