@@ -30,4 +30,5 @@ extern PyTypeObject *PyDevice_Type, *PyBuffer_Type, *PyDevModule_Type;
 /* Runs body(arg) without the GIL, holding the device's lock; false with the exception set. */
 bool py_dev_call(PyDevice *d, ErrBody body, void *arg);
 int py_init_measure(PyObject *m); /* build, workers, pipeline (py_measure.c); called by py_init_device */
+int py_init_build(PyObject *m);   /* schedule -> source text (py_build.c); called by py_init_device */
 #endif

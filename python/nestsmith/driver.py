@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-import json
-
 from nestsmith import _core
 
+from .runtime.device import num_threads
 from .runtime.module import Module, OperatorModule
 from .target import Target
 
 __all__ = ["build"]
 
-_KIND_NAMES = ("c", "cuda", "opencl")
 
-
-def _state_of(sch, args=None):
-    """The engine's State of a schedule (with its arguments), a state of the auto-scheduler, or itself."""
-    if isinstance(getattr(sch, "_core", None), _core.Schedule):
-        if args is None:
-            raise ValueError("the argument tensors of the function are needed: build(schedule, [inputs..., outputs...])")
-        return sch._core.state(list(args))
-    seen = sch
-    for _ in range(3):
-        if isinstance(seen, _core.State):
-            return seen
-        inner = next((getattr(seen, a) for a in ("state_object", "state", "_state") if hasattr(seen, a)), None)
-        seen = inner() if callable(inner) and not isinstance(inner, _core.State) else inner
+def _state_of(sch):
+    """The engine's Schedule or State behind a schedule, a state of the auto-scheduler, or itself."""
+    for name in ("_core", "state_object", "state"):
+        inner = getattr(sch, name, None)
+        if isinstance(inner, (_core.Schedule, _core.State)):
+            return inner
+    if isinstance(sch, (_core.Schedule, _core.State)):
+        return sch
     raise TypeError(
         f"cannot build {type(sch).__name__}; expected a schedule made with te.create_schedule or by the auto-scheduler"
     )
 
 
-def _order(args, manifest):
-    """For each argument of the program its place in the caller's `args`; None if they agree."""
-    names = [a["name"] for a in manifest["args"]]
-    if len(args) != len(names):
-        raise ValueError(
-            f"the program has {len(names)} arguments ({', '.join(names)}), args lists {len(args)}; list every "
-            "input and output once"
-        )
-    given = [getattr(getattr(t, "op", t), "name", None) for t in args]
-    if given == names or len(set(given)) != len(given) or set(given) != set(names):
-        return None
-    return [given.index(n) for n in names]
+def _hardware(target):
+    """The eight hardware parameters as far as they limit a schedule that is already made."""
+    if target.kind.device_type == 1:
+        return num_threads(), 64, 64, 0, 0, 0, 0, 0
+    facts = _core.device_query(4, 0) if target.kind.name == "opencl" else None
+    shared = (facts and facts["max_shared_per_block"]) or target.max_shared_memory_per_block or 49152
+    threads = (facts and facts["max_threads_per_block"]) or target.max_num_threads
+    return (
+        -1,
+        16,
+        64,
+        int(shared),
+        2**31 - 1,
+        int(threads),
+        max(1, target.thread_warp_size // 4),
+        int(target.thread_warp_size),
+    )
 
 
 def build(
@@ -81,9 +79,7 @@ def build(
         raise ValueError(f"name {name!r} is not an identifier")
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
     kind, sm, fast_math = engine = target.engine()
-    source, manifest = _core.gen_source(
-        _state_of(inputs, args), _KIND_NAMES[kind], sm=sm, fast_math=fast_math, mali=target.device_name == "mali", name=name
-    )
-    order = _order(list(args), json.loads(manifest)) if args is not None else None
+    engine_target = (kind, _hardware(target), sm, fast_math, target.device_name == "mali")
+    source, manifest = _core.program(_state_of(inputs), None if args is None else list(args), engine_target, name)
     binary, _, _ = _core.build(engine, source, 0, cache_dir)
-    return OperatorModule(source, manifest, binary, target, order)
+    return OperatorModule(source, manifest, binary, target)

@@ -148,6 +148,34 @@ def test_build_run_time():
     assert (x[2].numpy() == want).all()
 
 
+@pytest.mark.parametrize("dev", DEVICES, ids=str)
+def test_te_schedule(dev):
+    _, (a, b, c) = matmul()
+    s = te.create_schedule(c.op)
+    i, j = c.op.axis
+    if dev.device_type == 1:
+        io, ii = s[c].split(i, factor=8)
+        s[c].parallel(io)
+        s[c].vectorize(j)
+        target = "llvm"
+    else:
+        s[c].bind(i, te.thread_axis("blockIdx.x"))
+        s[c].bind(j, te.thread_axis("threadIdx.x"))
+        target = "cuda" if dev.device_type == 2 else "opencl"
+    mod = ns.build(s, [b, c, a], target, name="mm")
+    want, x = arrays(dev)
+    mod(x[1], x[2], x[0])
+    assert (x[2].numpy() == want).all()
+    assert mod.time_evaluator("mm", dev, number=2)(x[1], x[2], x[0]).mean > 0
+    if dev.device_type != 1:
+        assert "mm" in mod.imported_modules[0].get_source() and mod.get_source() == ""
+        with pytest.raises(ValueError, match="threads"):
+            wide = te.create_schedule(c.op)
+            f = wide[c].fuse(*wide[c].op.axis)
+            wide[c].bind(f, te.thread_axis("threadIdx.x"))
+            ns.build(wide, [a, b, c], Target("cuda -arch=sm_90"))
+
+
 @pytest.mark.parametrize("name", ["lib.so", "lib.tar"])
 def test_export_and_load(tmp_path, name):
     state, args = matmul()

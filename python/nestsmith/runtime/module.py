@@ -228,9 +228,8 @@ class _Operator:
     """A compiled operator as a function of NDArrays: inputs and outputs in the order in which they were given to
     build."""
 
-    def __init__(self, manifest, binary, order=None):
+    def __init__(self, manifest, binary):
         self._text = manifest
-        self._order = order  # place of each of the program's arguments among the caller's
         self.manifest = json.loads(manifest)
         self._binary = binary
         self._loaded = {}
@@ -247,8 +246,6 @@ class _Operator:
     def prepare(self, args):
         """Checks shapes and types; returns (program, buffers)."""
         want = self.manifest["args"]
-        if self._order is not None and len(args) == len(want):
-            args = [args[i] for i in self._order]
         if len(args) != len(want):
             raise ValueError(
                 f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} "
@@ -284,11 +281,11 @@ class _Operator:
 class OperatorModule(Module):
     """One compiled operator. `source` is C, CUDA C or OpenCL C; `manifest` says how to run `binary`."""
 
-    def __init__(self, source, manifest, binary, target="", order=None):
-        func = _Operator(manifest, binary, order)
+    def __init__(self, source, manifest, binary, target=""):
+        func = _Operator(manifest, binary)
         kind = func.manifest["target"]
         super().__init__("c", {func.__name__: func}, func.__name__)
-        self.source, self.manifest, self.binary, self.target, self.order = source, manifest, binary, str(target), order
+        self.source, self.manifest, self.binary, self.target = source, manifest, binary, str(target)
         if kind != "c":
             self.import_module(SourceModule(kind, source))
 
@@ -316,7 +313,6 @@ class OperatorModule(Module):
             "manifest": self.manifest,
             "source": self.source,
             "target": self.target,
-            "order": self.order,
         }
         if self.imported_modules:
             blob["binary"] = base64.b64encode(self.binary).decode()
@@ -372,7 +368,7 @@ def _read_blob(path):
 
 def _load_operator(blob, path):
     binary = base64.b64decode(blob["binary"]) if "binary" in blob else os.path.abspath(path).encode()
-    return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""), blob.get("order"))
+    return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""))
 
 
 def _load_graph(blob, path):
