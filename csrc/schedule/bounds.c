@@ -391,7 +391,10 @@ static void extents_downwards(LinCtx *L, const Stage *st, Dom *d, const char *th
 
 static char *thread_marks(Infer *f, const Stage *st) { /* axes with a thread-bound loop below them */
   char *mark = arena_alloc(f->m, (size_t)st->axes.len);
-  for (int i = 0; i < st->axes.len; i++) mark[i] = is_block(st->axes.at[i].ann) || is_thread(st->axes.at[i].ann);
+  for (int i = 0; i < st->leaf.len; i++) {
+    const Axis *x = &st->axes.at[st->leaf.at[i]];
+    mark[st->leaf.at[i]] = is_block(x->ann) || is_thread(x->ann);
+  }
   for (int i = st->rels.len - 1; i >= 0; i--) {
     const Rel *r = &st->rels.at[i];
     if (r->kind == REL_SPLIT) mark[r->parent] |= (char)(mark[r->outer] | mark[r->inner]);

@@ -29,6 +29,7 @@ static const char **leaf_names(Py *p, int stage, int n, const int64_t *ids) {
 /* "X_i, X_j = tuple(X.op.axis) + tuple(X.op.reduce_axis)" */
 static void put_axes(Py *p, int stage, const char *form) {
   const Stage *st = &p->s->stage.at[stage];
+  if (!st->leaf.len) return;
   for (int i = 0; i < st->leaf.len; i++) {
     if (i) sb_puts(p->b, ", ");
     sb_puts(p->b, leaf_name(p, stage, i));

@@ -102,7 +102,9 @@ int step_stage_shift(const Step *step, int stage_id);              /* id of a st
 void state_infer_bounds(State *s);
 /* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). */
 ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
-ExprId axis_value(const State *s, int stage, int axis, ExprId *memo); /* upward index in terms of leaf variables, 07 §7.2.2 */
+/* Upward index in terms of leaf variables, 07 §7.2.2. memo: one slot per axis of the stage, 0 or a value given beforehand
+ * (e.g. what a thread-bound leaf stands for); filled on the way. After state_infer_bounds. */
+ExprId axis_value(const State *s, int stage, int axis, ExprId *memo);
 
 /* ---- text (text.c) ---- */
 char *state_text(const State *s, bool hide_trivial);               /* 02 §1.6 */

@@ -69,7 +69,12 @@ static void do_fu(State *s, const Step *p) {
   f.var = x->var; /* a fuse of one keeps the axis */
   f.min = x->min;
   f.extent = x->extent;
-  if (p->n == 1) f.thread_obj = x->thread_obj, f.align_factor = x->align_factor, f.align_offset = x->align_offset;
+  if (p->n == 1) { /* still the same axis: a root axis keeps its identity */
+    f.handle = x->handle;
+    f.used_by = x->used_by;
+    f.align_factor = x->align_factor;
+    f.align_offset = x->align_offset;
+  }
   *x = f;
   attach_fuse(s, p->stage, first, p->n);
 }

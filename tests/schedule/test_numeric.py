@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nestsmith
-from nestsmith import _core, te
+from nestsmith import _core, te, topi
 from nestsmith.auto_scheduler.compute_dag import ComputeDAG
 
 
@@ -43,7 +43,9 @@ def test_cache_write_in_the_layout_of_uneven_loops():
     check_product(s, args)
 
 
-@pytest.mark.parametrize(("how", "pick", "pos"), [({"factor": 4}, 0, 1), ({"nparts": 4}, 1, -1), ({"factor": 19}, 0, 0)])
+@pytest.mark.parametrize(
+    ("how", "pick", "pos"), [({"factor": 4}, 0, 1), ({"nparts": 4}, 1, -1), ({"factor": 19}, 0, 0)]
+)
 def test_rfactor(how, pick, pos):
     args, c, s = matmul(13, 17, 19)
     k = s[c].split(c.op.reduce_axis[0], **how)[pick]
@@ -201,3 +203,42 @@ def test_a_built_schedule_runs():
     out = nestsmith.nd.array(np.zeros((33, 20), "int32"))
     f(nestsmith.nd.array(a), nestsmith.nd.array(b), out)
     assert np.array_equal(out.numpy(), a @ b)
+
+
+@pytest.mark.parametrize("what", ["plain", "cache_write", "rfactor", "compute_at", "cross-thread"])
+def test_reductions_over_pairs(what):
+    x = te.placeholder((7, 33), "int32", name="x")
+    y = topi.argmax(x, axis=1)
+    s = te.create_schedule(y.op)
+    t = y.op.input_tensors[0]
+    (i,), (k,) = s[t].op.axis, s[t].op.reduce_axis
+    if what == "cache_write":
+        with pytest.raises(ValueError, match="all 2 outputs"):
+            s.cache_write(t, "local")
+        cache = s.cache_write([t.op.output(0), t.op.output(1)], "local")
+        s[cache[0]].compute_at(s[t], s[t].op.axis[0])
+    elif what == "rfactor":
+        assert len(s.rfactor(t, s[t].split(k, 8)[0], 0)) == 2
+    elif what == "compute_at":
+        s[t].compute_at(s[y], y.op.axis[0])
+    elif what == "cross-thread":
+        s[t].bind(s[t].split(k, 8)[1], te.thread_axis("threadIdx.x"))
+        s[t].bind(i, te.thread_axis("blockIdx.x"))
+        s[y].bind(y.op.axis[0], te.thread_axis("blockIdx.x"))
+    (xv,), out = execute(s, [x, y], "cuda" if what == "cross-thread" else "c")
+    assert np.array_equal(out, xv.argmax(1))
+
+
+def test_stages_without_loops():
+    z = te.placeholder((5,), "int32", name="z")
+    k = te.reduce_axis((0, 5), name="k")
+    w = te.compute((), lambda: te.sum(z[k], axis=k), name="w")
+    v = te.compute((), lambda: w() * 2, name="v")
+    dag = ComputeDAG([z, v])
+    st = dag.get_init_state()
+    st.parallel(v, st.fuse(v, []))
+    assert str(dag.infer_bound_from_state(st)) == "Placeholder: z\nfor k (0,5)\n  w = ...\nv = ...\n"
+    assert "s[v].fuse()" in dag.print_python_code_from_state(st)
+    s, tensors = dag.apply_steps_from_state(st)
+    (zv,), out = execute(s, tensors)
+    assert out == 2 * zv.sum()

@@ -63,7 +63,8 @@ def test_a_broken_line_is_named(tmp_path):
 def test_best_record(tmp_path):
     f = write(
         tmp_path, line(1e10, error_no=4), line([3.0, 5.0], steps='[["CI", 1]]'), line(4.0),
-        line(1.0, target="llvm -keys=cpu"), line(0.5, key='["k", [2, 8]]'), line(0.1, key='["k", [3, 8]]'), line(0.1, key='["other", [4, 8]]'),
+        line(1.0, target="llvm -keys=cpu"), line(0.5, key='["k", [2, 8]]'), line(0.1, key='["k", [3, 8]]'),
+        line(0.1, key='["other", [4, 8]]'),
     )
     inp, res = asch.load_best_record(f, '["k", 4, 8]', "cuda")
     assert sum(res.costs) / len(res.costs) == 4.0
