@@ -162,3 +162,12 @@ def test_extraction_is_fast():
     begin = time.perf_counter()
     extract(mod, params, "llvm")
     assert time.perf_counter() - begin < 8  # 0.3 s on an idle core
+
+
+def test_layout_option_gives_the_tasks_of_the_other_layout():
+    nchw, nhwc = FULL["resnet-18-NCHW"](), FULL["resnet-18-NHWC"]()
+    tasks, weights = extract(*nchw, layout="NHWC")
+    other, other_weights = extract(*nhwc)
+    assert {t.workload_key: w for t, w in zip(tasks, weights)} == {
+        t.workload_key: w for t, w in zip(other, other_weights)
+    }

@@ -290,3 +290,64 @@ def test_lstm_is_inlined():
     mod, params = relay.testing.lstm.get_workload(3, 8)
     kernels, _ = extract.collect_kernels(fuse_module(optimize(mod, Target("llvm"), params, 3), 3))
     assert sum(k.count for k in kernels if "dense" in k.name) == 5  # the first hidden state is zero and folded away
+
+
+# ---- layouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet18-NCHW", "mobilenet-NCHW", "squeezenet", "dqn"])
+def test_convert_layout(name):
+    mod, params = SMALL[name]()
+    f, p = mod["main"], numpy_params(params)
+    x = np.random.default_rng(0).uniform(-1, 1, f.params[0].checked_type.shape).astype("float32")
+    with transform.PassContext(opt_level=3):
+        out = relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]})(mod)["main"]
+    layouts = {e.attrs.data_layout for e in post_order(out.body) if isinstance(e, Call) and e.op_name == "nn.conv2d"}
+    moved = [
+        e
+        for e in post_order(out.body)
+        if isinstance(e, Call) and e.op_name == "layout_transform" and e.attrs.src_layout in ("NCHW", "NHWC")
+    ]
+    assert (
+        layouts == {"NHWC"}
+        and sum(len(e.args[0].checked_type.shape) == 4 and e.checked_type.size > 5000 for e in moved) <= 1
+    )
+    assert relative_error(evaluate(out, {"data": x, **p}), evaluate(f, {"data": x, **p})) < 1e-5
+
+
+def test_convert_layout_brings_old_layouts_back():
+    x = X(1, 8, 6, 4)
+    y = nn.relu(conv(x))
+    bodies = [
+        relay.reshape(y, (8, 24)),
+        nn.softmax(y, 1),
+        relay.mean(y, (2, 3)),
+        relay.sum(y, 1),
+        relay.max(y, (1,), True),
+        relay.transpose(y),
+        relay.concatenate([y, relay.exp(x)], 1),
+        nn.pad(y, ((0, 0), (1, 0), (0, 2), (3, 0))),
+        relay.add(y, relay.const(np.arange(4, dtype="float32"))),
+        relay.add(relay.const(np.ones((6, 1), "float32")), y),
+        nn.adaptive_avg_pool2d(y, (3, 2)),
+        relay.multiply(y, relay.const(2.0)),
+    ]
+    rng = np.random.default_rng(0)
+    values = {
+        "x": rng.normal(size=(1, 8, 6, 4)).astype("float32"),
+        "w": rng.normal(size=(8, 8, 3, 3)).astype("float32"),
+    }
+    for body in bodies:
+        f = func(body)
+        with transform.PassContext(opt_level=3):
+            out = relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]})(f)
+        assert relative_error(evaluate(out, values), evaluate(f, values)) < 1e-5
+
+
+def test_convert_layout_errors():
+    with pytest.raises(ValueError, match="NHWC"):
+        relay.transform.ConvertLayout({"nn.conv2d": "NHWC"})
+    with pytest.raises(ValueError, match="nn.conv2d"):
+        relay.transform.ConvertLayout({"nn.conv2": ["NHWC"]})
+    with transform.PassContext(opt_level=3), pytest.raises(ValueError, match="default"):
+        relay.transform.ConvertLayout({"nn.conv2d": ["default", "default"]})(func(conv(X(1, 8, 6, 6))))

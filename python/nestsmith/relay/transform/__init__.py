@@ -3,6 +3,7 @@
 from ...transform import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
 from .basic import InferType, RemoveUnusedFunctions
+from .convert_layout import ConvertLayout
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
@@ -25,6 +26,7 @@ __all__ = [
     "DefuseOps",
     "FuseOps",
     "CanonicalizeOps",
+    "ConvertLayout",
     "EliminateCommonSubexpr",
     "Inline",
     "SimplifyExpr",
