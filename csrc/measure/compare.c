@@ -46,9 +46,10 @@ static const struct {
               {"bfloat16", 2, 6e-2, at_bf16}};
 
 double outputs_differ(const char *dtype, const void *got, const void *want, size_t bytes) {
+  if (memcmp(got, want, bytes) == 0) return 0; /* sums of small integers are exact in any order: the common case */
   int k = 0;
   while (k < NS_COUNT(FLOATS) && strcmp(FLOATS[k].dtype, dtype) != 0) k++;
-  if (k == NS_COUNT(FLOATS)) return memcmp(got, want, bytes) == 0 ? 0 : 1e30;
+  if (k == NS_COUNT(FLOATS)) return 1e30;
   size_t n = bytes / FLOATS[k].size, finite = 0;
   double sum = 0, worst = 0;
   for (size_t i = 0; i < n; i++) {

@@ -9,8 +9,9 @@
 #include <string.h>
 
 enum { MAX_BLOCKS = 512 };
-static const double QUICK_BUDGET = 20e-3, AGREE = 0.02, PROBE_HOPELESS = 20, BLOCK_GPU = 1e-3, BLOCK_CPU = 2e-3,
-                    FULL_BLOCK = 10e-3;
+static const double QUICK_BUDGET = 20e-3, AGREE = 0.02, PROBE_HOPELESS = 20, PROBE_DOUBTFUL = 3,
+                    PROBE_SURE = 100e-6, /* below, a single run is mostly the cost of starting and stopping the timer */
+    BLOCK_GPU = 1e-3, BLOCK_CPU = 2e-3, FULL_BLOCK = 10e-3;
 
 typedef struct {
   DevModule *m;
@@ -48,7 +49,8 @@ static bool quick(Timing *t, double probe) {
   double x[64], lo = 1e30, hi = 0, spent = 0, stop = t->p->stop_above;
   int n = 0, m = launches(t, probe, t->block);
   bool slow = probe > t->p->timeout_s / 20;
-  if (slow) m = 1;
+  bool doubtful = stop > 0 && probe > PROBE_DOUBTFUL * stop && probe > PROBE_SURE;
+  if (slow || doubtful) m = 1; /* two single runs settle it */
   if (stop > 0 && probe > PROBE_HOPELESS * stop) {
     t->out->quick = probe;
     return false;

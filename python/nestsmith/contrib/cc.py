@@ -52,7 +52,7 @@ def create_shared(output, objects, options=None, cc=None):
     _link(output, objects, options, cc, ["-shared", "-fPIC", "-O2"])
 
 
-create_shared.output_format = "so"
+create_shared.output_format = "so"  # type: ignore[attr-defined]
 
 
 def create_executable(output, objects, options=None, cc=None):

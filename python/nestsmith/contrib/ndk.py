@@ -25,5 +25,5 @@ def create_shared(output, objects, options=None):
     cc.create_shared(output, objects, options, cc=_compiler())
 
 
-create_shared.output_format = "so"
-create_shared.compiler = _compiler
+create_shared.output_format = "so"  # type: ignore[attr-defined]
+create_shared.compiler = _compiler  # type: ignore[attr-defined]

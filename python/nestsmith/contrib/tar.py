@@ -20,7 +20,7 @@ def tar(output, files, options=None):
             archive.add(path, arcname=name)
 
 
-tar.output_format = "tar"
+tar.output_format = "tar"  # type: ignore[attr-defined]
 
 
 def untar(tar_file, directory):

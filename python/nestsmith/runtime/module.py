@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -322,7 +323,7 @@ class OperatorModule(Module):
 
 # ---- libraries: a shared object with the symbols nestsmith_blob and nestsmith_blob_size, JSON text that says what
 # is inside ----
-_LOADERS = {}
+_LOADERS: dict[str, Callable] = {}
 
 
 def register_loader(type_name, load):
