@@ -7,13 +7,27 @@
 
 PyTypeObject *PySchedule_Type;
 
-static State *state_of(PyObject *o) { return ((PySchedule *)o)->state; }
+static State *state_of(PyObject *o) {
+  return ((PySchedule *)o)->state;
+}
 
 typedef struct {
-  State *s; int stage, target, leaf, leaf2, n, offset, kind; VarId var; ExprId a, b; const char *text; int64_t value;
-  const int *list; const int64_t *ids; const TeOp *const *ops; int out; bool more; StrBuf buf;
+  State *s;
+  int stage, target, leaf, leaf2, n, offset, kind;
+  VarId var;
+  ExprId a, b;
+  const char *text;
+  int64_t value;
+  const int *list;
+  const int64_t *ids;
+  const TeOp *const *ops;
+  int out;
+  bool more;
+  StrBuf buf;
 } Call;
-static bool run(ErrBody body, Call *x) { return py_guard(py_session(), body, x); }
+static bool run(ErrBody body, Call *x) {
+  return py_guard(py_session(), body, x);
+}
 
 /* ---- loops as IterVar objects ---- */
 
@@ -23,10 +37,14 @@ static PyObject *axis_obj(const Axis *a) {
   return py_iter_new(a->handle, root ? a->min : 0, root ? a->extent : 0, reduce ? IV_REDUCE : IV_DATA, NULL);
 }
 
-static void do_find(void *p) { Call *x = p; x->leaf = sched_axis(x->s, x->stage, x->var); }
+static void do_find(void *p) {
+  Call *x = p;
+  x->leaf = sched_axis(x->s, x->stage, x->var);
+}
 
 static bool leaf_of(Call *x, PyObject *iv) {
-  if (!PyObject_TypeCheck(iv, PyIterVar_Type)) return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", Py_TYPE(iv)->tp_name), false;
+  if (!PyObject_TypeCheck(iv, PyIterVar_Type))
+    return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", Py_TYPE(iv)->tp_name), false;
   x->var = ((PyIterVar *)iv)->var;
   return run(do_find, x);
 }
@@ -44,7 +62,10 @@ static bool stage_ok(const State *s, int i) {
 
 /* ---- making ---- */
 
-static void do_new(void *p) { Call *x = p; x->s = sched_new(SES, x->n, x->ops); }
+static void do_new(void *p) {
+  Call *x = p;
+  x->s = sched_new(SES, x->n, x->ops);
+}
 
 static PyObject *sched_obj(PyTypeObject *type, State *s) {
   PySchedule *o = (PySchedule *)type->tp_alloc(type, 0);
@@ -62,8 +83,10 @@ static PyObject *sched_py_new(PyTypeObject *type, PyObject *args, PyObject *kw) 
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     PyObject *o = PyList_GET_ITEM(list, i);
     ok = PyObject_TypeCheck(o, PyOperation_Type);
-    if (ok) ops[i] = ((PyOperation *)o)->op;
-    else PyErr_Format(PyExc_TypeError, "output %zd is no te.Operation but %s", i, Py_TYPE(o)->tp_name);
+    if (ok)
+      ops[i] = ((PyOperation *)o)->op;
+    else
+      PyErr_Format(PyExc_TypeError, "output %zd is no te.Operation but %s", i, Py_TYPE(o)->tp_name);
   }
   Call x = {.n = (int)n, .ops = ops};
   PyObject *r = ok && run(do_new, &x) ? sched_obj(type, x.s) : NULL;
@@ -71,7 +94,14 @@ static PyObject *sched_py_new(PyTypeObject *type, PyObject *args, PyObject *kw) 
   return r;
 }
 
-typedef struct { const char *json; int n, option; const TensorId *t; TeDag *dag; State *s; bool layout_only; } Replay;
+typedef struct {
+  const char *json;
+  int n, option;
+  const TensorId *t;
+  TeDag *dag;
+  State *s;
+  bool layout_only;
+} Replay;
 static void do_replay(void *p) {
   Replay *x = p;
   int n = 0;
@@ -100,8 +130,10 @@ static PyObject *tensor_list(int n, const TensorId *t) {
   PyObject *l = PyList_New(n);
   for (int i = 0; l && i < n; i++) {
     PyObject *x = py_tensor_new(t[i]);
-    if (!x) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, x);
+    if (!x)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, x);
   }
   return l;
 }
@@ -139,7 +171,8 @@ static PyObject *operation_of(const TeOp *op) {
 }
 
 static PyObject *m_find(PyObject *o, PyObject *key) {
-  if (!PyObject_TypeCheck(key, PyOperation_Type)) return PyErr_Format(PyExc_TypeError, "expected a te.Operation, not %s", Py_TYPE(key)->tp_name);
+  if (!PyObject_TypeCheck(key, PyOperation_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a te.Operation, not %s", Py_TYPE(key)->tp_name);
   return PyLong_FromLong(sched_stage(state_of(o), ((PyOperation *)key)->op));
 }
 
@@ -148,8 +181,10 @@ static PyObject *axes_list(const Stage *st, bool leaves) {
   PyObject *l = PyList_New(n);
   for (int i = 0; l && i < n; i++) {
     PyObject *x = axis_obj(&st->axes.at[leaves ? st->leaf.at[i] : i]);
-    if (!x) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, x);
+    if (!x)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, x);
   }
   return l;
 }
@@ -185,7 +220,10 @@ static void do_bounds(void *p) {
   x->s = state_copy(SES, x->s);
   state_infer_bounds(x->s);
 }
-static void do_same(void *p) { Call *x = p; x->s = state_copy(SES, x->s); }
+static void do_same(void *p) {
+  Call *x = p;
+  x->s = state_copy(SES, x->s);
+}
 
 /* bounds() -> per stage a list of (IterVar, min, extent) */
 static PyObject *m_bounds(PyObject *o, PyObject *u) {
@@ -202,8 +240,10 @@ static PyObject *m_bounds(PyObject *o, PyObject *u) {
       if (!t || PyList_Append(row, t) < 0) Py_CLEAR(row);
       Py_XDECREF(t);
     }
-    if (!row) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, row);
+    if (!row)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, row);
   }
   return l;
 }
@@ -216,7 +256,13 @@ static PyObject *m_copy(PyObject *o, PyObject *u) {
 
 /* ---- as a State, for code generation ---- */
 
-typedef struct { IrCtx *c; const State *from; State *s; int n; const TensorId *args; } AsState;
+typedef struct {
+  IrCtx *c;
+  const State *from;
+  State *s;
+  int n;
+  const TensorId *args;
+} AsState;
 static void do_as_state(void *p) {
   AsState *x = p;
   TeDag *d = arena_copy(ir_arena(x->c), x->from->dag0, sizeof(TeDag));
@@ -226,8 +272,8 @@ static void do_as_state(void *p) {
   x->s->dag0 = d;
 }
 
-/* state(args): a _core.State in a clone of the session, whose arguments are the given tensors. It has no steps and no DAG
- * object: it can be lowered, built and printed. */
+/* state(args): a _core.State in a clone of the session, whose arguments are the given tensors. It has no steps and no
+ * DAG object: it can be lowered, built and printed. */
 static PyObject *m_state(PyObject *o, PyObject *list) {
   PyObject *seq = PySequence_Fast(list, "args must be a sequence of tensors");
   if (!seq) return NULL;
@@ -241,8 +287,10 @@ static PyObject *m_state(PyObject *o, PyObject *list) {
     r->own.ctx = ir_clone(SES, &r->own.err);
     AsState x = {.c = r->own.ctx, .from = state_of(o), .n = (int)n, .args = ids};
     if (!r->own.ctx) PyErr_NoMemory();
-    if (!r->own.ctx || !py_guard(&r->own, do_as_state, &x)) Py_CLEAR(r);
-    else r->state = x.s;
+    if (!r->own.ctx || !py_guard(&r->own, do_as_state, &x))
+      Py_CLEAR(r);
+    else
+      r->state = x.s;
   }
   PyMem_Free(ids);
   Py_DECREF(seq);
@@ -251,7 +299,10 @@ static PyObject *m_state(PyObject *o, PyObject *list) {
 
 /* ---- primitives ---- */
 
-static void do_split(void *p) { Call *x = p; sched_split(x->s, x->stage, x->leaf, x->a, x->b); }
+static void do_split(void *p) {
+  Call *x = p;
+  sched_split(x->s, x->stage, x->leaf, x->a, x->b);
+}
 static PyObject *m_split(PyObject *o, PyObject *args) {
   PyObject *iv, *factor, *nparts;
   Call x = {.s = state_of(o)};
@@ -266,8 +317,14 @@ static PyObject *m_split(PyObject *o, PyObject *args) {
   return NULL;
 }
 
-static void do_fuse(void *p) { Call *x = p; sched_fuse(x->s, x->stage, x->leaf); }
-static void do_singleton(void *p) { Call *x = p; sched_singleton(x->s, x->stage); }
+static void do_fuse(void *p) {
+  Call *x = p;
+  sched_fuse(x->s, x->stage, x->leaf);
+}
+static void do_singleton(void *p) {
+  Call *x = p;
+  sched_singleton(x->s, x->stage);
+}
 static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   PyObject *a = NULL, *b = NULL;
   Call x = {.s = state_of(o)};
@@ -278,12 +335,16 @@ static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   if (!b) return Py_NewRef(a);
   if (!leaf_of(&x, b)) return NULL;
   if (x.leaf - first != 1 && first - x.leaf != 1)
-    return PyErr_Format(PyExc_ValueError, "fuse: the axes are not adjacent (positions %d and %d); reorder them first", first, x.leaf);
+    return PyErr_Format(PyExc_ValueError, "fuse: the axes are not adjacent (positions %d and %d); reorder them first",
+                        first, x.leaf);
   if (first < x.leaf) x.leaf = first; /* given in reverse order they are swapped silently */
   return run(do_fuse, &x) ? leaf_obj(&x, x.leaf) : NULL;
 }
 
-static void do_reorder(void *p) { Call *x = p; sched_reorder(x->s, x->stage, x->n, x->list); }
+static void do_reorder(void *p) {
+  Call *x = p;
+  sched_reorder(x->s, x->stage, x->n, x->list);
+}
 static PyObject *m_reorder(PyObject *o, PyObject *args) {
   PyObject *l;
   Call x = {.s = state_of(o)};
@@ -313,7 +374,10 @@ static bool thread_kind(PyObject *tag, int *kind) {
   return *kind != AN_NONE;
 }
 
-static void do_bind(void *p) { Call *x = p; sched_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind); }
+static void do_bind(void *p) {
+  Call *x = p;
+  sched_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind);
+}
 static PyObject *m_bind(PyObject *o, PyObject *args) {
   PyObject *iv, *thread;
   Call x = {.s = state_of(o)};
@@ -326,17 +390,24 @@ static PyObject *m_bind(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static void do_annotate(void *p) { Call *x = p; sched_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind); }
+static void do_annotate(void *p) {
+  Call *x = p;
+  sched_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind);
+}
 static PyObject *m_annotate(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.kind) || !leaf_of(&x, iv)) return NULL;
-  if (x.kind < 0 || x.kind > AN_PARALLEL) return PyErr_Format(PyExc_ValueError, "annotation %d is not one of 0 to 3", x.kind);
+  if (x.kind < 0 || x.kind > AN_PARALLEL)
+    return PyErr_Format(PyExc_ValueError, "annotation %d is not one of 0 to 3", x.kind);
   if (!run(do_annotate, &x)) return NULL;
   Py_RETURN_NONE;
 }
 
-static void do_pragma(void *p) { Call *x = p; sched_pragma(x->s, x->stage, x->leaf, x->text, x->value); }
+static void do_pragma(void *p) {
+  Call *x = p;
+  sched_pragma(x->s, x->stage, x->leaf, x->text, x->value);
+}
 static PyObject *m_pragma(PyObject *o, PyObject *args) {
   PyObject *iv;
   long long v;
@@ -347,7 +418,10 @@ static PyObject *m_pragma(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static void do_compute_at(void *p) { Call *x = p; sched_compute_at(x->s, x->stage, x->target, x->leaf); }
+static void do_compute_at(void *p) {
+  Call *x = p;
+  sched_compute_at(x->s, x->stage, x->target, x->leaf);
+}
 static PyObject *m_compute_at(PyObject *o, PyObject *args) {
   PyObject *iv;
   int stage;
@@ -363,9 +437,12 @@ static PyObject *m_compute_at(PyObject *o, PyObject *args) {
 enum { S_INLINE, S_ROOT, S_DOUBLE };
 static void do_simple(void *p) {
   Call *x = p;
-  if (x->kind == S_INLINE) sched_compute_inline(x->s, x->stage);
-  else if (x->kind == S_ROOT) sched_compute_root(x->s, x->stage);
-  else x->s->stage.at[x->stage].double_buffer = true;
+  if (x->kind == S_INLINE)
+    sched_compute_inline(x->s, x->stage);
+  else if (x->kind == S_ROOT)
+    sched_compute_root(x->s, x->stage);
+  else
+    x->s->stage.at[x->stage].double_buffer = true;
 }
 static PyObject *m_simple(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
@@ -373,7 +450,10 @@ static PyObject *m_simple(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static void do_align(void *p) { Call *x = p; sched_storage_align(x->s, x->stage, x->var, x->n, x->offset); }
+static void do_align(void *p) {
+  Call *x = p;
+  sched_storage_align(x->s, x->stage, x->var, x->n, x->offset);
+}
 static PyObject *m_align(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
@@ -383,7 +463,10 @@ static PyObject *m_align(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static void do_scope(void *p) { Call *x = p; sched_scope(x->s, x->stage, x->text); }
+static void do_scope(void *p) {
+  Call *x = p;
+  sched_scope(x->s, x->stage, x->text);
+}
 static PyObject *m_scope(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text) || !run(do_scope, &x)) return NULL;
@@ -402,9 +485,18 @@ static PyObject *m_predicate(PyObject *o, PyObject *args) {
 
 /* ---- data flow ---- */
 
-static void do_cache_read(void *p) { Call *x = p; x->out = sched_cache_read(x->s, x->stage, x->text, x->n, x->ids); }
-static void do_cache_write(void *p) { Call *x = p; x->out = sched_cache_write(x->s, x->stage, x->text); }
-static void do_rfactor(void *p) { Call *x = p; x->out = sched_rfactor(x->s, x->stage, x->leaf, x->n); }
+static void do_cache_read(void *p) {
+  Call *x = p;
+  x->out = sched_cache_read(x->s, x->stage, x->text, x->n, x->ids);
+}
+static void do_cache_write(void *p) {
+  Call *x = p;
+  x->out = sched_cache_write(x->s, x->stage, x->text);
+}
+static void do_rfactor(void *p) {
+  Call *x = p;
+  x->out = sched_rfactor(x->s, x->stage, x->leaf, x->n);
+}
 
 static PyObject *outputs_of(const Call *x) {
   const TeOp *op = x->s->stage.at[x->out].op;
@@ -421,7 +513,8 @@ static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     ids[i] = PyLong_AsLongLong(PyList_GET_ITEM(l, i));
     ok = !PyErr_Occurred() && stage_ok(x.s, (int)ids[i]);
-    if (ok && x.s->stage.at[ids[i]].op->kind != TE_COMPUTE) PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;
+    if (ok && x.s->stage.at[ids[i]].op->kind != TE_COMPUTE)
+      PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;
   }
   x.n = (int)n;
   x.ids = ids;
@@ -454,10 +547,12 @@ static void sched_dealloc(PyObject *o) { /* the state lives in the session */
   Py_DECREF(t);
 }
 
-static PyGetSetDef SCHED_GET[] = {{"num_stages", sched_len, NULL, "Number of stages.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef SCHED_GET[] = {{"num_stages", sched_len, NULL, "Number of stages.", NULL},
+                                  {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef SCHED_METHODS[] = {
     {"find", m_find, METH_O, "find(op): stage number, -1 if the schedule does not hold it."},
-    {"stage", m_stage, METH_VARARGS, "stage(i, what): 0 op, 1 origin op, 2 leaves, 3 all axes, 4 is output, 5 attach kind, 6 attach stage."},
+    {"stage", m_stage, METH_VARARGS,
+     "stage(i, what): 0 op, 1 origin op, 2 leaves, 3 all axes, 4 is output, 5 attach kind, 6 attach stage."},
     {"text", m_text, METH_NOARGS, "The loops, as of a state."},
     {"bounds", m_bounds, METH_NOARGS, "Per stage a list of (axis, min, extent) after bound inference."},
     {"state", m_state, METH_O, "state(args): a State for code generation, with these tensors as arguments."},
@@ -477,17 +572,20 @@ static PyMethodDef SCHED_METHODS[] = {
     {"cache_write", m_cache_write, METH_VARARGS, "cache_write(stage, scope): the new stage's tensors."},
     {"rfactor", m_rfactor, METH_VARARGS, "rfactor(stage, axis, factor_axis): the new stage's tensors."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SCHED_SLOTS[] = {{Py_tp_doc, "Schedule(outputs): stages of all operations that the outputs (te.Operation) need."},
-                                    {Py_tp_new, sched_py_new},
-                                    {Py_tp_dealloc, sched_dealloc},
-                                    {Py_tp_getset, SCHED_GET},
-                                    {Py_tp_methods, SCHED_METHODS},
-                                    {0, NULL}};
-static PyType_Spec SCHED_SPEC = {"nestsmith._core.Schedule", sizeof(PySchedule), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, SCHED_SLOTS};
-static PyMethodDef FUNCS[] = {
-    {"schedule_from_steps", fn_from_steps, METH_VARARGS, "schedule_from_steps(dag, steps, layout_rewrite): (Schedule, tensors)."},
-    {"dag_rewrite_layout", fn_rewrite_layout, METH_VARARGS, "dag_rewrite_layout(dag, steps, option=2): the DAG with constant inputs re-laid out."},
-    {NULL, NULL, 0, NULL}};
+static PyType_Slot SCHED_SLOTS[] = {
+    {Py_tp_doc, "Schedule(outputs): stages of all operations that the outputs (te.Operation) need."},
+    {Py_tp_new, sched_py_new},
+    {Py_tp_dealloc, sched_dealloc},
+    {Py_tp_getset, SCHED_GET},
+    {Py_tp_methods, SCHED_METHODS},
+    {0, NULL}};
+static PyType_Spec SCHED_SPEC = {"nestsmith._core.Schedule", sizeof(PySchedule), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, SCHED_SLOTS};
+static PyMethodDef FUNCS[] = {{"schedule_from_steps", fn_from_steps, METH_VARARGS,
+                               "schedule_from_steps(dag, steps, layout_rewrite): (Schedule, tensors)."},
+                              {"dag_rewrite_layout", fn_rewrite_layout, METH_VARARGS,
+                               "dag_rewrite_layout(dag, steps, option=2): the DAG with constant inputs re-laid out."},
+                              {NULL, NULL, 0, NULL}};
 
 int py_init_sched(PyObject *m) {
   PySchedule_Type = py_type_new(m, &SCHED_SPEC, NULL);

@@ -18,7 +18,8 @@ static bool py_i64(PyObject *o, int64_t *v) {
 static bool py_i32(PyObject *o, int32_t *v) {
   int64_t x = PyLong_AsLongLong(o);
   if (PyErr_Occurred()) return false;
-  if (x < INT32_MIN || x > INT32_MAX) return PyErr_Format(PyExc_ValueError, "%lld does not fit 32 bits", (long long)x), false;
+  if (x < INT32_MIN || x > INT32_MAX)
+    return PyErr_Format(PyExc_ValueError, "%lld does not fit 32 bits", (long long)x), false;
   *v = (int32_t)x;
   return true;
 }
@@ -47,10 +48,12 @@ static bool step_arg(Step *p, char kind, PyObject *o) {
   if (!ok) PyErr_NoMemory();
   for (int i = 0; ok && i < p->n; i++) {
     PyObject *x = PySequence_Fast_GET_ITEM(l, i);
-    if (x == Py_None && p->kind != STEP_SP) PyErr_SetString(PyExc_TypeError, "only split lengths may be None"), ok = false;
+    if (x == Py_None && p->kind != STEP_SP)
+      PyErr_SetString(PyExc_TypeError, "only split lengths may be None"), ok = false;
     else if (x != Py_None && PyLong_Check(x) && p->kind == STEP_SP && PyLong_AsLongLong(x) < 1)
       PyErr_Format(PyExc_ValueError, "split length %R is not positive", x), ok = false;
-    else ok = py_i64(x, &p->list[i]);
+    else
+      ok = py_i64(x, &p->list[i]);
   }
   Py_DECREF(l);
   return ok;
@@ -68,7 +71,8 @@ static bool step_from(PyObject *args, Step *p) {
   const char *layout = step_info((StepKind)p->kind)->args;
   Py_ssize_t n = (Py_ssize_t)strlen(layout);
   if (PyTuple_GET_SIZE(args) != n + 1)
-    return PyErr_Format(PyExc_TypeError, "step %s takes %zd arguments, not %zd", name, n, PyTuple_GET_SIZE(args) - 1), false;
+    return PyErr_Format(PyExc_TypeError, "step %s takes %zd arguments, not %zd", name, n, PyTuple_GET_SIZE(args) - 1),
+           false;
   for (Py_ssize_t i = 0; i < n; i++)
     if (!step_arg(p, layout[i], PyTuple_GET_ITEM(args, i + 1))) return false;
   return true;
@@ -76,7 +80,14 @@ static bool step_from(PyObject *args, Step *p) {
 
 /* ---- the object ---- */
 
-typedef struct { PyState *o; const char *json; const State *from; Step step; bool flag; char *text; } Call;
+typedef struct {
+  PyState *o;
+  const char *json;
+  const State *from;
+  Step step;
+  bool flag;
+  char *text;
+} Call;
 
 static void do_make(void *arg) {
   Call *x = arg;
@@ -88,7 +99,8 @@ static void do_make(void *arg) {
 }
 
 static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, const State *from) {
-  if (!dag) return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule: it has no steps to replay"), NULL;
+  if (!dag)
+    return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule: it has no steps to replay"), NULL;
   PyState *o = (PyState *)type->tp_alloc(type, 0);
   if (!o) return NULL;
   o->dag = (PyDag *)Py_NewRef(dag);
@@ -184,12 +196,17 @@ static PyObject *state_text_py(PyObject *self, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", names, &hide)) return NULL;
   return with_text((PyState *)self, do_text, hide);
 }
-static PyObject *state_str(PyObject *self) { return with_text((PyState *)self, do_text, true); }
+static PyObject *state_str(PyObject *self) {
+  return with_text((PyState *)self, do_text, true);
+}
 static PyObject *state_python_py(PyObject *self, PyObject *u) {
   (void)u;
   return with_text((PyState *)self, do_python, false);
 }
-static PyObject *state_steps_py(PyObject *self, PyObject *u) { (void)u; return with_text((PyState *)self, do_steps, false); }
+static PyObject *state_steps_py(PyObject *self, PyObject *u) {
+  (void)u;
+  return with_text((PyState *)self, do_steps, false);
+}
 
 /* ---- what a state consists of ---- */
 
@@ -221,12 +238,18 @@ static PyObject *state_stages(PyObject *self, PyObject *u) {
     PyObject *it = PyList_New(st->leaf.len);
     for (int k = 0; it && k < st->leaf.len; k++) {
       PyObject *x = iter_tuple(o, st, &st->axes.at[st->leaf.at[k]]);
-      if (!x) Py_CLEAR(it);
-      else PyList_SET_ITEM(it, k, x);
+      if (!x)
+        Py_CLEAR(it);
+      else
+        PyList_SET_ITEM(it, k, x);
     }
-    PyObject *t = it ? Py_BuildValue("(siiNii)", st->op->name, st->op->kind == TE_COMPUTE, st->at, it, st->at_stage, st->at_iter) : NULL;
-    if (!t) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, t);
+    PyObject *t =
+        it ? Py_BuildValue("(siiNii)", st->op->name, st->op->kind == TE_COMPUTE, st->at, it, st->at_stage, st->at_iter)
+           : NULL;
+    if (!t)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, t);
   }
   return l;
 }
@@ -245,8 +268,10 @@ static PyObject *list_obj(const Step *p) {
   for (int i = 0; l && i < p->n; i++) {
     bool open = p->kind == STEP_SP && p->list[i] == SIZE_OPEN;
     PyObject *x = open ? Py_NewRef(Py_None) : PyLong_FromLongLong(p->list[i]);
-    if (!x) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, x);
+    if (!x)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, x);
   }
   return l;
 }
@@ -278,42 +303,67 @@ static PyObject *state_step_tuples(PyObject *self, PyObject *u) {
       x = k < n ? arg_obj(p, info->args[k]) : NULL;
       if (!x && k < n) Py_CLEAR(t);
     }
-    if (!t) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, t);
+    if (!t)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, t);
   }
   return l;
 }
 
-static PyGetSetDef STATE_GET[] = {{"concrete", state_get, NULL, "False while a split length is open.", (void *)0},
-                                  {"bounded", state_get, NULL, "True if the ranges come from bound inference.", (void *)1},
-                                  {"dag", state_get, NULL, "The ComputeDAG the steps start from.", (void *)2},
-                                  {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef STATE_GET[] = {
+    {"concrete", state_get, NULL, "False while a split length is open.", (void *)0},
+    {"bounded", state_get, NULL, "True if the ranges come from bound inference.", (void *)1},
+    {"dag", state_get, NULL, "The ComputeDAG the steps start from.", (void *)2},
+    {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef STATE_METHODS[] = {
     {"apply", state_apply_py, METH_VARARGS, "apply(mnemonic, *arguments): appends one step, laid out as in a record."},
     {"infer_bounds", state_infer_py, METH_NOARGS, "A new state with all ranges inferred."},
     {"copy", state_copy_py, METH_NOARGS, "An independent state."},
-    {"text", (PyCFunction)(void (*)(void))state_text_py, METH_VARARGS | METH_KEYWORDS, "text(hide_trivial=True): the loops."},
+    {"text", (PyCFunction)(void (*)(void))state_text_py, METH_VARARGS | METH_KEYWORDS,
+     "text(hide_trivial=True): the loops."},
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
     {"steps_text", state_steps_py, METH_NOARGS, "Same as steps()."},
     {"steps", state_steps_py, METH_NOARGS, "The steps as JSON text."},
-    {"step_tuples", state_step_tuples, METH_NOARGS, "The steps as tuples (mnemonic, *arguments); an open split length is None."},
-    {"stages", state_stages, METH_NOARGS, "Per stage (name, is_compute, compute_at, [(name, kind, annotation, min, extent)], target stage, target iterator)."},
+    {"step_tuples", state_step_tuples, METH_NOARGS,
+     "The steps as tuples (mnemonic, *arguments); an open split length is None."},
+    {"stages", state_stages, METH_NOARGS,
+     "Per stage (name, is_compute, compute_at, [(name, kind, annotation, min, extent)], target stage, target "
+     "iterator)."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot STATE_SLOTS[] = {{Py_tp_doc, "State(dag, steps=None): a step list (JSON text) replayed on a ComputeDAG."},
-                                    {Py_tp_new, state_new},
-                                    {Py_tp_dealloc, state_dealloc},
-                                    {Py_tp_str, state_str},
-                                    {Py_tp_getset, STATE_GET},
-                                    {Py_tp_methods, STATE_METHODS},
-                                    {0, NULL}};
+static PyType_Slot STATE_SLOTS[] = {
+    {Py_tp_doc, "State(dag, steps=None): a step list (JSON text) replayed on a ComputeDAG."},
+    {Py_tp_new, state_new},
+    {Py_tp_dealloc, state_dealloc},
+    {Py_tp_str, state_str},
+    {Py_tp_getset, STATE_GET},
+    {Py_tp_methods, STATE_METHODS},
+    {0, NULL}};
 static PyType_Spec STATE_SPEC = {"nestsmith._core.State", sizeof(PyState), 0, Py_TPFLAGS_DEFAULT, STATE_SLOTS};
 
 /* ---- records ---- */
 
-typedef struct { Err err; Arena *a; const char *in; Record *record; PyObject *tuple; Record out; char *text; } Rec;
-static void do_arena(void *p) { Rec *x = p; x->a = arena_new(&x->err); }
-static void do_parse(void *p) { Rec *x = p; x->record = record_parse(x->a, x->in); }
-static void do_write(void *p) { Rec *x = p; x->text = record_text(x->a, &x->out); }
+typedef struct {
+  Err err;
+  Arena *a;
+  const char *in;
+  Record *record;
+  PyObject *tuple;
+  Record out;
+  char *text;
+} Rec;
+static void do_arena(void *p) {
+  Rec *x = p;
+  x->a = arena_new(&x->err);
+}
+static void do_parse(void *p) {
+  Rec *x = p;
+  x->record = record_parse(x->a, x->in);
+}
+static void do_write(void *p) {
+  Rec *x = p;
+  x->text = record_text(x->a, &x->out);
+}
 static void do_canonical(void *p) {
   Rec *x = p;
   int n;
@@ -333,8 +383,9 @@ static bool rec_open(Rec *x) {
 static PyObject *hw_list(const Record *r) {
   if (!r->has_hw) return Py_NewRef(Py_None);
   const HwParams *h = &r->hw;
-  return Py_BuildValue("[iiiLLiii]", h->num_cores, h->vector_unit_bytes, h->cache_line_bytes, (long long)h->max_shared_memory_per_block,
-                       (long long)h->max_local_memory_per_block, h->max_threads_per_block, h->max_vthread_extent, h->warp_size);
+  return Py_BuildValue("[iiiLLiii]", h->num_cores, h->vector_unit_bytes, h->cache_line_bytes,
+                       (long long)h->max_shared_memory_per_block, (long long)h->max_local_memory_per_block,
+                       h->max_threads_per_block, h->max_vthread_extent, h->warp_size);
 }
 
 static PyObject *record_tuple(Rec *x) {
@@ -343,17 +394,22 @@ static PyObject *record_tuple(Rec *x) {
   bool ok = inputs && costs;
   for (int i = 0; ok && i < r->n_inputs; i++) {
     PyObject *s = PyUnicode_FromString(r->inputs[i]);
-    if (!s) ok = false;
-    else PyList_SET_ITEM(inputs, i, s);
+    if (!s)
+      ok = false;
+    else
+      PyList_SET_ITEM(inputs, i, s);
   }
   for (int i = 0; ok && i < r->n_costs; i++) {
     PyObject *f = PyFloat_FromDouble(r->cost[i]);
-    if (!f) ok = false;
-    else PyList_SET_ITEM(costs, i, f);
+    if (!f)
+      ok = false;
+    else
+      PyList_SET_ITEM(costs, i, f);
   }
   char *steps = steps_text(x->a, r->n_steps, r->step);
-  if (ok) return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite, inputs, steps, costs,
-                               r->error_no, r->all_cost, (long long)r->timestamp, r->version);
+  if (ok)
+    return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite,
+                         inputs, steps, costs, r->error_no, r->all_cost, (long long)r->timestamp, r->version);
   Py_XDECREF(inputs);
   Py_XDECREF(costs);
   return NULL;
@@ -380,9 +436,10 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   PyObject *inputs, *costs;
   long long shared, local, stamp;
   HwParams *h = &r->hw;
-  if (!PyArg_ParseTuple(args, "ss(iiiLLiii)siO!sO!idLs", &r->workload_key, &r->target, &h->num_cores, &h->vector_unit_bytes, &h->cache_line_bytes,
-                        &shared, &local, &h->max_threads_per_block, &h->max_vthread_extent, &h->warp_size, &r->target_host, &r->layout_rewrite,
-                        &PyList_Type, &inputs, &x.in, &PyList_Type, &costs, &r->error_no, &r->all_cost, &stamp, &r->version))
+  if (!PyArg_ParseTuple(args, "ss(iiiLLiii)siO!sO!idLs", &r->workload_key, &r->target, &h->num_cores,
+                        &h->vector_unit_bytes, &h->cache_line_bytes, &shared, &local, &h->max_threads_per_block,
+                        &h->max_vthread_extent, &h->warp_size, &r->target_host, &r->layout_rewrite, &PyList_Type,
+                        &inputs, &x.in, &PyList_Type, &costs, &r->error_no, &r->all_cost, &stamp, &r->version))
     return NULL;
   h->max_shared_memory_per_block = shared;
   h->max_local_memory_per_block = local;
@@ -417,7 +474,14 @@ static PyObject *fn_steps_canonical(PyObject *m, PyObject *arg) {
 }
 
 /* replay_speed(dag, steps, n): seconds for n times replay and bound inference in one context; for benchmarks. */
-typedef struct { PyDag *dag; PyCtx ctx; const char *json; Step *steps; int n_steps; long n; } Speed;
+typedef struct {
+  PyDag *dag;
+  PyCtx ctx;
+  const char *json;
+  Step *steps;
+  int n_steps;
+  long n;
+} Speed;
 static void do_speed_parse(void *p) {
   Speed *x = p;
   x->steps = steps_parse(ir_arena(x->ctx.ctx), x->json, &x->n_steps);
@@ -448,10 +512,14 @@ static PyObject *fn_replay_speed(PyObject *m, PyObject *args) {
 }
 
 static PyMethodDef FUNCS[] = {
-    {"record_parse", fn_record_parse, METH_O, "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, error_no, all_cost, timestamp, version)."},
+    {"record_parse", fn_record_parse, METH_O,
+     "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, "
+     "error_no, all_cost, timestamp, version)."},
     {"record_text", fn_record_text, METH_VARARGS, "record_text(*fields of record_parse): one line of a log."},
-    {"steps_canonical", fn_steps_canonical, METH_O, "steps_canonical(json): the step list in the byte format of a record."},
-    {"replay_speed", fn_replay_speed, METH_VARARGS, "replay_speed(dag, steps, n): seconds for n replays with bound inference."},
+    {"steps_canonical", fn_steps_canonical, METH_O,
+     "steps_canonical(json): the step list in the byte format of a record."},
+    {"replay_speed", fn_replay_speed, METH_VARARGS,
+     "replay_speed(dag, steps, n): seconds for n replays with bound inference."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_schedule(PyObject *m) {

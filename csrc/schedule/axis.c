@@ -2,7 +2,8 @@
  *
  * A stage starts with one axis per loop of its operation (data axes, then reduce axes). Splitting or fusing never
  * removes an axis: it appends new ones and a relation that says how they hang together; `leaf` lists the axes that are
- * loops now, outermost first. Following the relations forward gives extents, following them backward gives index values.
+ * loops now, outermost first. Following the relations forward gives extents, following them backward gives index
+ * values.
  *
  * Stages that are computed inside a loop of another stage are listed at that other stage as (leaf index, stage id), in
  * the order in which they were attached; the attached stage holds the same pair the other way round.
@@ -32,7 +33,8 @@ char *name_clean(Arena *a, const char *s) {
   char *r = arena_strdup(a, s), *w = r;
   for (char *p = r; *p; p++)
     if (*p == '.' || *p == '@') *p = '_';
-  for (const char *p = r; *p;) { /* in place: the words only get shorter, and neither replacement can make the other word */
+  for (const char *p = r;
+       *p;) { /* in place: the words only get shorter, and neither replacement can make the other word */
     if (!strncmp(p, "outer", 5) || !strncmp(p, "inner", 5)) {
       *w++ = *p;
       p += 5;
@@ -50,7 +52,12 @@ int axis_new(IrCtx *c, Stage *st, Axis a) {
 }
 
 static int axis_root(IrCtx *c, Stage *st, const TeAxis *t, IterKind kind) {
-  Axis a = {.name = name_clean(ir_arena(c), t->name), .sname = t->name, .var = t->var, .handle = t->var, .kind = (uint8_t)kind, .ranged = true};
+  Axis a = {.name = name_clean(ir_arena(c), t->name),
+            .sname = t->name,
+            .var = t->var,
+            .handle = t->var,
+            .kind = (uint8_t)kind,
+            .ranged = true};
   if (!ex_const_int(c, t->min, &a.smin)) a.smin = 0;
   if (!ex_const_int(c, t->extent, &a.sext)) a.sext = -1;
   a.min = t->min;
@@ -73,23 +80,26 @@ Stage stage_fresh(IrCtx *c, const TeOp *op, const TeOp *origin) {
 }
 
 Stage *stage_at(State *s, int stage, bool compute) {
-  err_check(S_ERR(s), stage >= 0 && stage < s->stage.len, "stage %d does not exist: the state has stages 0 to %d", stage, s->stage.len - 1);
+  err_check(S_ERR(s), stage >= 0 && stage < s->stage.len, "stage %d does not exist: the state has stages 0 to %d",
+            stage, s->stage.len - 1);
   Stage *st = &s->stage.at[stage];
-  err_check(S_ERR(s), !compute || st->op->kind == TE_COMPUTE, "stage %d (%s) is a placeholder: it has no loops to transform", stage,
-            st->op->name);
+  err_check(S_ERR(s), !compute || st->op->kind == TE_COMPUTE,
+            "stage %d (%s) is a placeholder: it has no loops to transform", stage, st->op->name);
   return st;
 }
 
 Axis *leaf_at(State *s, int stage, int iter) {
   Stage *st = stage_at(s, stage, true);
-  err_check(S_ERR(s), iter >= 0 && iter < st->leaf.len, "iterator %d of stage %d (%s) does not exist: the stage has %d iterators", iter, stage,
-            st->op->name, st->leaf.len);
+  err_check(S_ERR(s), iter >= 0 && iter < st->leaf.len,
+            "iterator %d of stage %d (%s) does not exist: the stage has %d iterators", iter, stage, st->op->name,
+            st->leaf.len);
   return &st->axes.at[st->leaf.at[iter]];
 }
 
 /* ---- changes of one stage's loops ---- */
 
-static void leaf_replace(Arena *m, Stage *st, int pos, int n_old, int n_new) { /* makes room; the new entries are unset */
+static void leaf_replace(Arena *m, Stage *st, int pos, int n_old,
+                         int n_new) { /* makes room; the new entries are unset */
   int tail = st->leaf.len - pos - n_old, len = st->leaf.len - n_old + n_new;
   vec_grow(m, (void **)&st->leaf.at, &st->leaf.cap, len, sizeof(int32_t));
   memmove(st->leaf.at + pos + n_new, st->leaf.at + pos + n_old, (size_t)tail * sizeof(int32_t));
@@ -118,7 +128,8 @@ void stage_fuse2(IrCtx *c, Stage *st, int pos) {
   Arena *m = ir_arena(c);
   Rel r = {.kind = REL_FUSE, .outer = st->leaf.at[pos], .inner = st->leaf.at[pos + 1]};
   const Axis *o = &st->axes.at[r.outer], *i = &st->axes.at[r.inner];
-  Axis f = {.sname = name_part(m, o->sname, i->sname, ".fused"), .kind = o->kind == i->kind ? o->kind : (uint8_t)IT_MIXED};
+  Axis f = {.sname = name_part(m, o->sname, i->sname, ".fused"),
+            .kind = o->kind == i->kind ? o->kind : (uint8_t)IT_MIXED};
   f.name = f.sname;
   r.parent = axis_new(c, st, f);
   vec_push(m, &st->rels, r);

@@ -13,17 +13,29 @@
 #include "schedule/lin.h"
 #include <string.h>
 
-typedef struct { Lin lo, hi; bool inf; } Span; /* lo <= hi; inf: nothing is known */
-typedef struct { Lin min, ext; } Dom;
-typedef struct { int32_t stage, leaf; } PathLoop;
 typedef struct {
-  State *s; IrCtx *c; Arena *m; LinCtx L;
-  Dom **dom;                              /* per stage, per axis */
-  PathLoop **path; int *n_path;           /* loops around each stage, innermost first */
+  Lin lo, hi;
+  bool inf;
+} Span; /* lo <= hi; inf: nothing is known */
+typedef struct {
+  Lin min, ext;
+} Dom;
+typedef struct {
+  int32_t stage, leaf;
+} PathLoop;
+typedef struct {
+  State *s;
+  IrCtx *c;
+  Arena *m;
+  LinCtx L;
+  Dom **dom; /* per stage, per axis */
+  PathLoop **path;
+  int *n_path; /* loops around each stage, innermost first */
   ScopeKind *scope;
-  char *done, *leads;                     /* leads: row p, column k: inlined stage k reads p, maybe through others */
-  MapU64 env; VEC(Span) spans;            /* what variables stand for: variable -> span */
-  int *first_edge;                        /* per stage: first edge of the DAG in which it consumes */
+  char *done, *leads; /* leads: row p, column k: inlined stage k reads p, maybe through others */
+  MapU64 env;
+  VEC(Span) spans; /* what variables stand for: variable -> span */
+  int *first_edge; /* per stage: first edge of the DAG in which it consumes */
 } Infer;
 
 /* ---- normalisation ---- */
@@ -91,10 +103,12 @@ static void attach_path(Infer *f, int stage) {
     err_check(S_ERR(s), hops <= s->stage.len && t != stage, "cycle: stage %d (%s) is computed inside itself", stage,
               s->stage.at[stage].op->name);
     const Stage *target = &s->stage.at[t];
-    err_check(S_ERR(s), target->at != AT_INLINED, "stage %d (%s) is computed at a loop of stage %d (%s), which is inlined", at, st->op->name, t,
+    err_check(S_ERR(s), target->at != AT_INLINED,
+              "stage %d (%s) is computed at a loop of stage %d (%s), which is inlined", at, st->op->name, t,
               target->op->name);
     err_check(S_ERR(s), st->at_iter >= 0 && st->at_iter < target->leaf.len,
-              "stage %d (%s) is computed at a loop of stage %d (%s) that no longer exists", at, st->op->name, t, target->op->name);
+              "stage %d (%s) is computed at a loop of stage %d (%s) that no longer exists", at, st->op->name, t,
+              target->op->name);
     for (int k = st->at_iter; k >= 0; k--) vec_push(f->m, &v, ((PathLoop){t, k}));
     at = t;
   }
@@ -107,8 +121,12 @@ static const Axis *path_axis(const Infer *f, PathLoop p) {
   return &st->axes.at[st->leaf.at[p.leaf]];
 }
 
-static bool is_block(int ann) { return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z; }
-static bool is_thread(int ann) { return ann == AN_VTHREAD || ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z; }
+static bool is_block(int ann) {
+  return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z;
+}
+static bool is_thread(int ann) {
+  return ann == AN_VTHREAD || ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z;
+}
 
 static ScopeKind scope_of(const Infer *f, int stage) {
   if (f->s->stage.at[stage].scope != SC_AUTO) return f->s->stage.at[stage].scope;
@@ -130,14 +148,20 @@ static bool relaxed(const Axis *x, bool inside, ScopeKind scope) {
 
 /* ---- interval evaluation ---- */
 
-static Span point(Lin x) { return (Span){x, x, false}; }
-static Span full(Infer *f, Dom d) { return (Span){d.min, lin_addc(&f->L, lin_add(&f->L, d.min, d.ext), -1), false}; }
+static Span point(Lin x) {
+  return (Span){x, x, false};
+}
+static Span full(Infer *f, Dom d) {
+  return (Span){d.min, lin_addc(&f->L, lin_add(&f->L, d.min, d.ext), -1), false};
+}
 static bool covers(Infer *f, Span x, Dom d) {
   if (x.inf) return false;
   Span w = full(f, d);
   return lin_eq(x.lo, w.lo) && lin_eq(x.hi, w.hi);
 }
-static bool is_point(Span x) { return !x.inf && lin_eq(x.lo, x.hi); }
+static bool is_point(Span x) {
+  return !x.inf && lin_eq(x.lo, x.hi);
+}
 static const Span NOTHING = {.inf = true};
 
 static void bind(Infer *f, VarId v, Span x) {
@@ -174,7 +198,9 @@ static Span span_union(Infer *f, Span a, Span b) {
   return (Span){lin_min(&f->L, a.lo, b.lo), lin_max(&f->L, a.hi, b.hi), false};
 }
 
-static bool nonneg(Infer *f, Span a) { return !a.inf && lin_bound(&f->L, a.lo).lo >= 0; }
+static bool nonneg(Infer *f, Span a) {
+  return !a.inf && lin_bound(&f->L, a.lo).lo >= 0;
+}
 
 static Span eval(Infer *f, ExprId e);
 
@@ -199,10 +225,19 @@ static Span eval(Infer *f, ExprId e) {
     int i = mapu_get(&f->env, (uint64_t)n.sym, -1);
     return i >= 0 ? f->spans.at[i] : point(lin_atom(&f->L, e));
   }
-  case IR_ADD: case IR_SUB: case IR_MUL: case IR_DIV: case IR_MOD: case IR_FDIV: case IR_FMOD: case IR_MIN: case IR_MAX:
-    return eval2(f, e, (ExprKind)n.kind);
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+  case IR_DIV:
+  case IR_MOD:
+  case IR_FDIV:
+  case IR_FMOD:
+  case IR_MIN:
+  case IR_MAX: return eval2(f, e, (ExprKind)n.kind);
   case IR_SELECT: return span_union(f, eval(f, ir_kid(f->c, e, 1)), eval(f, ir_kid(f->c, e, 2)));
-  case IR_CAST: return n.type.code == DT_INT && ir_type(f->c, ir_kid(f->c, e, 0)).code == DT_INT ? eval(f, ir_kid(f->c, e, 0)) : NOTHING;
+  case IR_CAST:
+    return n.type.code == DT_INT && ir_type(f->c, ir_kid(f->c, e, 0)).code == DT_INT ? eval(f, ir_kid(f->c, e, 0))
+                                                                                     : NOTHING;
   case IR_CALL:
     if (n.sym == IN_IF_THEN_ELSE) return span_union(f, eval(f, ir_kid(f->c, e, 1)), eval(f, ir_kid(f->c, e, 2)));
     return NOTHING;
@@ -218,7 +253,8 @@ static Span up_split(Infer *f, const Dom *d, const Rel *r, const Span *up) {
   if (covers(f, o, d[r->outer]) && covers(f, i, d[r->inner])) return full(f, d[r->parent]);
   Span p = span_scale(f, o, d[r->inner].ext);
   if (p.inf || i.inf) return NOTHING;
-  return (Span){lin_add(L, lin_add(L, p.lo, i.lo), d[r->parent].min), lin_add(L, lin_add(L, p.hi, i.hi), d[r->parent].min), false};
+  return (Span){lin_add(L, lin_add(L, p.lo, i.lo), d[r->parent].min),
+                lin_add(L, lin_add(L, p.hi, i.hi), d[r->parent].min), false};
 }
 
 static void up_fuse(Infer *f, const Dom *d, const Rel *r, Span *up) {
@@ -230,21 +266,28 @@ static void up_fuse(Infer *f, const Dom *d, const Rel *r, Span *up) {
     up[r->inner] = full(f, id);
     return;
   }
-  up[r->outer] = (Span){lin_add(L, lin_fdiv(L, x.lo, id.ext), od.min), lin_add(L, lin_fdiv(L, x.hi, id.ext), od.min), false};
+  up[r->outer] =
+      (Span){lin_add(L, lin_fdiv(L, x.lo, id.ext), od.min), lin_add(L, lin_fdiv(L, x.hi, id.ext), od.min), false};
   Lin len = lin_addc(L, lin_sub(L, x.hi, x.lo), 1);
   bool in_row = is_point(x) || (lin_is(lin_fmod(L, id.ext, len), 0) && lin_is(lin_fmod(L, x.lo, len), 0));
-  up[r->inner] = in_row ? (Span){lin_add(L, lin_fmod(L, x.lo, id.ext), id.min), lin_add(L, lin_fmod(L, x.hi, id.ext), id.min), false} : full(f, id);
+  up[r->inner] = in_row ? (Span){lin_add(L, lin_fmod(L, x.lo, id.ext), id.min),
+                                 lin_add(L, lin_fmod(L, x.hi, id.ext), id.min), false}
+                        : full(f, id);
 }
 
 static void sets_upwards(Infer *f, const Stage *st, const Dom *d, Span *up) {
   for (int i = st->rels.len - 1; i >= 0; i--) {
     const Rel *r = &st->rels.at[i];
-    if (r->kind == REL_SPLIT) up[r->parent] = up_split(f, d, r, up);
-    else if (r->kind == REL_FUSE) up_fuse(f, d, r, up);
+    if (r->kind == REL_SPLIT)
+      up[r->parent] = up_split(f, d, r, up);
+    else if (r->kind == REL_FUSE)
+      up_fuse(f, d, r, up);
     else if (r->kind == REL_REBASE) {
       Span x = up[r->outer];
-      if (!x.inf && !covers(f, x, d[r->outer])) x = (Span){lin_add(&f->L, x.lo, d[r->parent].min), lin_add(&f->L, x.hi, d[r->parent].min), false};
-      else x = full(f, d[r->parent]);
+      if (!x.inf && !covers(f, x, d[r->outer]))
+        x = (Span){lin_add(&f->L, x.lo, d[r->parent].min), lin_add(&f->L, x.hi, d[r->parent].min), false};
+      else
+        x = full(f, d[r->parent]);
       up[r->parent] = x;
     }
   }
@@ -260,9 +303,12 @@ static void reader_sets(Infer *f, int p, int q) {
   for (int i = st->leaf.len - 1; i >= 0; i--) {
     int k = st->leaf.at[i];
     if (at.stage == q && at.leaf == i) inside = false;
-    if (lin_is(d[k].ext, 1)) up[k] = point(d[k].min);
-    else if (relaxed(&st->axes.at[k], inside, f->scope[p])) up[k] = full(f, d[k]);
-    else up[k] = point(lin_atom(&f->L, ex_var(f->c, st->axes.at[k].var)));
+    if (lin_is(d[k].ext, 1))
+      up[k] = point(d[k].min);
+    else if (relaxed(&st->axes.at[k], inside, f->scope[p]))
+      up[k] = full(f, d[k]);
+    else
+      up[k] = point(lin_atom(&f->L, ex_var(f->c, st->axes.at[k].var)));
   }
   f->spans.len = 0;
   mapu_init(&f->env, f->m);
@@ -270,13 +316,16 @@ static void reader_sets(Infer *f, int p, int q) {
     PathLoop l = f->path[q][i];
     if (at.stage == l.stage && at.leaf == l.leaf) inside = false;
     const Axis *x = path_axis(f, l);
-    err_check(S_ERR(f->s), f->done[l.stage], "stage %d (%s) is computed inside stage %d (%s), which does not come after it", q, st->op->name, l.stage,
+    err_check(S_ERR(f->s), f->done[l.stage],
+              "stage %d (%s) is computed inside stage %d (%s), which does not come after it", q, st->op->name, l.stage,
               f->s->stage.at[l.stage].op->name);
     Dom ld = f->dom[l.stage][f->s->stage.at[l.stage].leaf.at[l.leaf]];
     if (relaxed(x, inside, f->scope[p]) && !lin_is(ld.ext, 1)) bind(f, x->var, full(f, ld)), any = true;
   }
-  err_check(S_ERR(f->s), at.stage < 0 || !inside, "stage %d (%s) is computed at loop %s of stage %d (%s), which does not enclose its reader, stage %d (%s)",
-            p, f->s->stage.at[p].op->name, path_axis(f, at)->name, at.stage, f->s->stage.at[at.stage].op->name, q, st->op->name);
+  err_check(S_ERR(f->s), at.stage < 0 || !inside,
+            "stage %d (%s) is computed at loop %s of stage %d (%s), which does not enclose its reader, stage %d (%s)",
+            p, f->s->stage.at[p].op->name, path_axis(f, at)->name, at.stage, f->s->stage.at[at.stage].op->name, q,
+            st->op->name);
   sets_upwards(f, st, d, up);
   Span *root = arena_array(f->m, Span, st->n_root);
   for (int i = 0; i < st->n_root; i++) {
@@ -307,13 +356,15 @@ static void touched(Infer *f, int p, int q, Span *region, bool *any) {
       Span idx[e->rank + 1];
       for (int i = 0; i < e->rank; i++) idx[i] = eval(f, e->index[a][i]);
       if (through) {
-        for (int i = 0; i < e->rank; i++) bind(f, op->axis[i].var, idx[i].inf ? full(f, (Dom){lin_const(0), lin_of(&f->L, t->shape[i])}) : idx[i]);
+        for (int i = 0; i < e->rank; i++)
+          bind(f, op->axis[i].var, idx[i].inf ? full(f, (Dom){lin_const(0), lin_of(&f->L, t->shape[i])}) : idx[i]);
         touched(f, p, e->producer, region, any);
         continue;
       }
       for (int i = 0; i < e->rank; i++) {
         Lin last = lin_addc(&f->L, lin_of(&f->L, t->shape[i]), -1);
-        if (idx[i].inf || (lin_bound(&f->L, idx[i].lo).hi <= 0 && lin_le(&f->L, last, idx[i].hi))) idx[i] = (Span){lin_const(0), last, false};
+        if (idx[i].inf || (lin_bound(&f->L, idx[i].lo).hi <= 0 && lin_le(&f->L, last, idx[i].hi)))
+          idx[i] = (Span){lin_const(0), last, false};
         region[i] = *any ? span_union(f, region[i], idx[i]) : idx[i];
       }
       *any = true;
@@ -344,15 +395,16 @@ static void root_domains(Infer *f, int p) {
     if (s->stage.at[q].at == AT_INLINED) continue;
     bool reads = false;
     for (int k = f->first_edge[q]; k < s->dag->n_edges && s->dag->edge[k].consumer == q; k++)
-      reads |= s->dag->edge[k].producer == p || f->leads[(size_t)p * (size_t)s->stage.len + (size_t)s->dag->edge[k].producer];
+      reads |= s->dag->edge[k].producer == p ||
+               f->leads[(size_t)p * (size_t)s->stage.len + (size_t)s->dag->edge[k].producer];
     if (!reads) continue;
     read = true;
     if (st->is_output) continue;
     reader_sets(f, p, q);
     touched(f, p, q, region, &any);
   }
-  err_check(S_ERR(s), !(st->is_output || !read) || st->at != AT_ITER, "stage %d (%s) is an output: it cannot be computed inside another stage", p,
-            st->op->name);
+  err_check(S_ERR(s), !(st->is_output || !read) || st->at != AT_ITER,
+            "stage %d (%s) is an output: it cannot be computed inside another stage", p, st->op->name);
   for (int i = 0; any && i < st->n_root_data; i++)
     if (!region[i].inf) d[i] = region_dom(f, region[i]);
 }
@@ -377,7 +429,8 @@ static void extents_downwards(LinCtx *L, const Stage *st, Dom *d, const char *th
     case REL_SPLIT: {
       Lin p = d[r->parent].ext, by = lin_of(L, r->factor ? r->factor : r->nparts);
       int given = r->factor ? r->inner : r->outer, rest = r->factor ? r->outer : r->inner;
-      err_check(L->err, by.n || by.c > 0, "a split of %s by %lld parts or elements is not possible", st->axes.at[r->parent].name, (long long)by.c);
+      err_check(L->err, by.n || by.c > 0, "a split of %s by %lld parts or elements is not possible",
+                st->axes.at[r->parent].name, (long long)by.c);
       d[given] = (Dom){lin_const(0), tight(L, p, by, early || threads[given])};
       d[rest] = (Dom){lin_const(0), cdiv(L, p, by)};
       break;
@@ -416,7 +469,8 @@ static void finish_stage(Infer *f, int p) {
   for (int i = 0; i < st->leaf.len; i++) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];
     Dom ld = d[st->leaf.at[i]];
-    if (x->rebase_of || st->leaf.at[i] >= st->n_root || lin_is(ld.min, 0)) lin_bind(&f->L, x->var, loop_bound(f, ld.ext));
+    if (x->rebase_of || st->leaf.at[i] >= st->n_root || lin_is(ld.min, 0))
+      lin_bind(&f->L, x->var, loop_bound(f, ld.ext));
   }
   f->done[p] = 1;
 }
@@ -496,7 +550,8 @@ void state_infer_bounds(State *s) {
   s->bounded = true;
   for (int i = 0; i < n; i++) {
     Stage *st = &s->stage.at[i];
-    err_check(S_ERR(s), !st->is_output || st->at != AT_INLINED, "stage %d (%s) is an output: it cannot be inlined", i, st->op->name);
+    err_check(S_ERR(s), !st->is_output || st->at != AT_INLINED, "stage %d (%s) is an output: it cannot be inlined", i,
+              st->op->name);
     if (st->op->kind != TE_COMPUTE || st->at == AT_INLINED) continue;
     rebase(s, st);
     name_loops(s->ctx, st);
@@ -526,7 +581,8 @@ void stage_early_extents(IrCtx *c, Stage *st) {
   }
   for (int i = 0; i < st->rels.len; i++) {
     const Rel *r = &st->rels.at[i];
-    err_check(ir_err(c), r->kind != REL_SPLIT || r->factor || r->nparts, "a split length of stage %s is still open", st->op->name);
+    err_check(ir_err(c), r->kind != REL_SPLIT || r->factor || r->nparts, "a split length of stage %s is still open",
+              st->op->name);
   }
   extents_downwards(&L, st, d, NULL, true);
   for (int i = 0; i < st->axes.len; i++) {

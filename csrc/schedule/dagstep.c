@@ -8,8 +8,10 @@
 #include <string.h>
 
 ScopeKind scope_parse(Err *e, const char *text) {
-  static const struct { const char *name; ScopeKind scope; } SCOPES[] = {
-      {"global", SC_GLOBAL}, {"shared", SC_SHARED}, {"warp", SC_WARP}, {"local", SC_LOCAL}};
+  static const struct {
+    const char *name;
+    ScopeKind scope;
+  } SCOPES[] = {{"global", SC_GLOBAL}, {"shared", SC_SHARED}, {"warp", SC_WARP}, {"local", SC_LOCAL}};
   for (int i = 0; i < NS_COUNT(SCOPES); i++)
     if (!strcmp(SCOPES[i].name, text)) return SCOPES[i].scope;
   err_raise(e, NS_ERR_VALUE, "memory scope '%s' is unknown: use global, shared, warp or local", text);
@@ -17,7 +19,9 @@ ScopeKind scope_parse(Err *e, const char *text) {
 
 /* ---- exchanging operations ---- */
 
-typedef struct { VEC(TensorId) from, to; } Swap;
+typedef struct {
+  VEC(TensorId) from, to;
+} Swap;
 
 static void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b) {
   for (int i = 0; i < a->n_out; i++) {
@@ -110,7 +114,8 @@ int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text,
   for (int i = 0; i < n; i++) {
     Stage *r = &s->stage.at[readers[i]];
     TeOp *op = swap_reads(c, r->op, &cached);
-    err_check(S_ERR(s), op != r->op, "cache read: stage %lld (%s) does not read %s", (long long)readers[i], r->op->name, x->name);
+    err_check(S_ERR(s), op != r->op, "cache read: stage %lld (%s) does not read %s", (long long)readers[i], r->op->name,
+              x->name);
     swap_outputs(ir_arena(c), &w, r->op, op);
     r->op = op;
   }
@@ -126,7 +131,12 @@ int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text,
 /* Value checks of the data axes' splits that do not divide; 0 if there are none. */
 static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hint, ExprId cond, ExprId *memo);
 
-typedef struct { VEC(TeAxis) axis; VEC(VarSub) sub; VEC(ExprId) idx; ExprId check; } Layout;
+typedef struct {
+  VEC(TeAxis) axis;
+  VEC(VarSub) sub;
+  VEC(ExprId) idx;
+  ExprId check;
+} Layout;
 
 /* The cache has one dimension per data loop of the stage, in loop order: a split or reordered stage gives the cache
  * another layout than the tensor has. */
@@ -143,7 +153,8 @@ static Layout cache_layout(State *s, Stage *st) {
     int k = st->leaf.at[i];
     const Axis *a = &st->axes.at[k];
     if (a->kind == IT_REDUCE) continue;
-    err_check(S_ERR(s), a->kind == IT_SPACE, "cache write of %s: loop %s mixes data and reduction axes", st->op->name, a->sname);
+    err_check(S_ERR(s), a->kind == IT_SPACE, "cache write of %s: loop %s mixes data and reduction axes", st->op->name,
+              a->sname);
     TeAxis t = {.name = name_join(m, a->sname, ".c"), .min = ex_i32(c, 0), .extent = a->extent};
     if (k < st->n_root_data) t.min = st->op->axis[k].min;
     t.var = ir_var_new(c, t.name, ir_type(c, a->extent), false);
@@ -151,7 +162,8 @@ static Layout cache_layout(State *s, Stage *st) {
     vec_push(m, &l.axis, t);
     vec_push(m, &l.idx, stage_downward(c, st, k, down));
   }
-  for (int i = 0; i < st->n_root_data; i++) vec_push(m, &l.sub, ((VarSub){st->op->axis[i].var, stage_upward(c, st, i, up)}));
+  for (int i = 0; i < st->n_root_data; i++)
+    vec_push(m, &l.sub, ((VarSub){st->op->axis[i].var, stage_upward(c, st, i, up)}));
   l.check = split_checks(c, st, mark, false, 0, up);
   return l;
 }
@@ -176,7 +188,8 @@ int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text
   Layout l = cache_layout(s, &s->stage.at[stage]);
   ExprId *body = arena_array(m, ExprId, x->n_out);
   for (int i = 0; i < x->n_out; i++) body[i] = cached_body(c, x->body[i], &l);
-  TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope_text), x->tag, l.axis.len, l.axis.at, x->n_out, body, x->n_attr, x->attr);
+  TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope_text), x->tag, l.axis.len, l.axis.at, x->n_out, body,
+                       x->n_attr, x->attr);
   for (int i = 0; i < x->n_out; i++) body[i] = ex_read(c, y->out[i], l.idx.len, l.idx.at);
   TeOp *x2 = te_compute(c, x->name, x->tag, x->n_axis, x->axis, x->n_out, body, x->n_attr, x->attr);
   Swap w = {0};
@@ -225,9 +238,14 @@ static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hin
 }
 
 typedef struct {
-  const TeOp *x; Stage *st; int axis, pos; char *mark;
-  ExprId *memo;          /* value of each axis of the old stage in terms of the new axes */
-  VEC(TeAxis) axes; VEC(IrAxis) ired; VEC(VarSub) sub;
+  const TeOp *x;
+  Stage *st;
+  int axis, pos;
+  char *mark;
+  ExprId *memo; /* value of each axis of the old stage in terms of the new axes */
+  VEC(TeAxis) axes;
+  VEC(IrAxis) ired;
+  VEC(VarSub) sub;
 } Factor;
 
 /* Axes of the partial reduction, and what replaces the reduction axes it touches. */
@@ -239,7 +257,10 @@ static void factor_axes(State *s, Factor *f) {
   for (int i = 0; i <= f->x->n_axis; i++) {
     if (i == f->pos) {
       const Axis *a = &st->axes.at[f->axis];
-      TeAxis t = {.name = a->sname, .min = ex_i32(c, 0), .extent = a->extent, .var = ir_var_new(c, a->sname, ir_type(c, a->extent), false)};
+      TeAxis t = {.name = a->sname,
+                  .min = ex_i32(c, 0),
+                  .extent = a->extent,
+                  .var = ir_var_new(c, a->sname, ir_type(c, a->extent), false)};
       memo[f->axis] = ex_var(c, t.var);
       vec_push(m, &f->axes, t);
     }
@@ -282,7 +303,9 @@ static TeOp *factor_op(State *s, Factor *f) {
   for (int i = 0; i < f->x->n_out; i++) {
     r.value_index = i;
     /* without axes left nothing is reduced: the source itself is the partial value */
-    body[i] = r.n_axis ? ex_reduce(c, r) : cond ? ex_select(c, cond, src[i], ir_reducer(c, r.reducer)->identity[i]) : src[i];
+    body[i] = r.n_axis ? ex_reduce(c, r)
+              : cond   ? ex_select(c, cond, src[i], ir_reducer(c, r.reducer)->identity[i])
+                       : src[i];
   }
   return te_compute(c, name_join(m, f->x->name, ".rf"), "", f->axes.len, f->axes.at, f->x->n_out, body, 0, NULL);
 }
@@ -295,7 +318,8 @@ static TeOp *repl_op(State *s, const Factor *f, const TeOp *rf) {
   IrReduce r = *ir_reduce(c, f->x->body[0]);
   TeAxis fa = f->axes.at[f->pos], *axis = arena_array(m, TeAxis, n);
   IrAxis v = {ir_var_new(c, name_join(m, fa.name, ".v"), ir_var_info(c, fa.var)->type, false), fa.min, fa.extent};
-  ExprId *idx = arena_array(m, ExprId, n + 1), *src = arena_array(m, ExprId, n_out), *body = arena_array(m, ExprId, n_out);
+  ExprId *idx = arena_array(m, ExprId, n + 1), *src = arena_array(m, ExprId, n_out),
+         *body = arena_array(m, ExprId, n_out);
   for (int i = 0, k = 0; i <= n; i++) {
     if (i == f->pos) idx[k++] = ex_var(c, v.var);
     if (i == n) break;
@@ -321,13 +345,14 @@ int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
   const TeOp *x = st->op;
   err_check(S_ERR(s), te_is_reduction(s->ctx, x), "rfactor: stage %d (%s) is not a reduction", stage, x->name);
   int pos = factor_iter < 0 ? x->n_axis + 1 + factor_iter : factor_iter;
-  err_check(S_ERR(s), pos >= 0 && pos <= x->n_axis, "rfactor: position %d of the factored axis is not in %d to %d", factor_iter,
-            -x->n_axis - 1, x->n_axis);
+  err_check(S_ERR(s), pos >= 0 && pos <= x->n_axis, "rfactor: position %d of the factored axis is not in %d to %d",
+            factor_iter, -x->n_axis - 1, x->n_axis);
   err_check(S_ERR(s), !attach_any(s, stage, -1), "rfactor: stage %d (%s) carries attached stages", stage, x->name);
   stage_early_extents(s->ctx, st);
   Factor f = {.x = x, .st = st, .axis = axis, .pos = pos, .mark = connected(s, st, axis)};
   for (int i = 0; i < st->n_root_data; i++)
-    err_check(S_ERR(s), !f.mark[i], "rfactor: %s derives from the data axis %s", st->axes.at[axis].name, st->axes.at[i].name);
+    err_check(S_ERR(s), !f.mark[i], "rfactor: %s derives from the data axis %s", st->axes.at[axis].name,
+              st->axes.at[i].name);
   err_check(S_ERR(s), axis >= st->n_root || !st->axes.at[axis].min || ex_is_int(s->ctx, st->axes.at[axis].min, 0),
             "rfactor: the domain of %s must start at 0", st->axes.at[axis].name);
   factor_axes(s, &f);

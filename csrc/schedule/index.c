@@ -8,9 +8,13 @@
 #include "schedule/lin.h"
 #include <string.h>
 
-static bool is_zero(const IrCtx *c, ExprId e) { return !e || ex_is_int(c, e, 0); }
+static bool is_zero(const IrCtx *c, ExprId e) {
+  return !e || ex_is_int(c, e, 0);
+}
 
-static ExprId plus_min(IrCtx *c, ExprId e, ExprId min) { return is_zero(c, min) ? e : ex_add(c, e, min); }
+static ExprId plus_min(IrCtx *c, ExprId e, ExprId min) {
+  return is_zero(c, min) ? e : ex_add(c, e, min);
+}
 
 ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
   if (memo[axis]) return memo[axis];
@@ -42,7 +46,8 @@ ExprId axis_value(const State *s, int stage, int axis, ExprId *memo) {
 static const Rel *made_by(const Stage *st, int axis) {
   for (int i = 0; i < st->rels.len; i++) {
     const Rel *r = &st->rels.at[i];
-    if (r->kind == REL_FUSE || r->kind == REL_SINGLETON ? r->parent == axis : r->outer == axis || r->inner == axis) return r;
+    if (r->kind == REL_FUSE || r->kind == REL_SINGLETON ? r->parent == axis : r->outer == axis || r->inner == axis)
+      return r;
   }
   return NULL;
 }
@@ -54,10 +59,12 @@ ExprId stage_downward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
   ExprId v = 0;
   switch (r->kind) {
   case REL_SPLIT:
-    v = ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, stage_downward(c, st, r->parent, memo), st->axes.at[r->inner].extent);
+    v = ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, stage_downward(c, st, r->parent, memo),
+               st->axes.at[r->inner].extent);
     break;
   case REL_FUSE:
-    v = ex_add(c, ex_mul(c, stage_downward(c, st, r->outer, memo), st->axes.at[r->inner].extent), stage_downward(c, st, r->inner, memo));
+    v = ex_add(c, ex_mul(c, stage_downward(c, st, r->outer, memo), st->axes.at[r->inner].extent),
+               stage_downward(c, st, r->inner, memo));
     break;
   case REL_REBASE: v = stage_downward(c, st, r->parent, memo); break;
   case REL_SINGLETON: v = ex_i32(c, 0); break;
@@ -74,7 +81,10 @@ bool stage_split_exact(IrCtx *c, const Stage *st, const Rel *r) {
 
 /* ---- inlining ---- */
 
-typedef struct { TensorId t; ExprId value; } OneRead;
+typedef struct {
+  TensorId t;
+  ExprId value;
+} OneRead;
 static ExprId replace_by_value(IrCtx *c, ExprId e, void *arg) {
   const OneRead *r = arg;
   const ExprNode *n = ir_node(c, e);
@@ -93,7 +103,8 @@ ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one) {
   int n = s->stage.len;
   ExprId **out = arena_array(m, ExprId *, n);
   char *reads = arena_alloc(m, (size_t)n * (size_t)n); /* row: producer; kept up to date while bodies change */
-  for (int k = 0; k < s->dag->n_edges; k++) reads[(size_t)s->dag->edge[k].producer * (size_t)n + (size_t)s->dag->edge[k].consumer] = 1;
+  for (int k = 0; k < s->dag->n_edges; k++)
+    reads[(size_t)s->dag->edge[k].producer * (size_t)n + (size_t)s->dag->edge[k].consumer] = 1;
   for (int p = n - 1; p >= 0; p--) {
     const Stage *st = &s->stage.at[p];
     if (st->at != AT_INLINED) continue;

@@ -12,21 +12,25 @@ Axis *leaf_at(State *s, int stage, int iter);                    /* checked acce
 int axis_new(IrCtx *c, Stage *st, Axis a);                       /* appends; returns its index */
 /* Two-way split of the axis at leaf position `pos`; factor or nparts is 0; both 0: a length still open. */
 void stage_split2(IrCtx *c, Stage *st, int pos, ExprId factor, ExprId nparts);
-void stage_fuse2(IrCtx *c, Stage *st, int pos);                  /* leaves pos, pos+1 become one */
-void stage_singleton(IrCtx *c, Stage *st);                       /* a leaf of extent 1 at the outermost position */
-void stage_permute(IrCtx *c, Stage *st, const int64_t *order);   /* leaf p := old leaf order[p] */
-char *name_clean(Arena *a, const char *s);                       /* "i.outer@j" -> "i_o_j" */
-char *name_join(Arena *a, const char *x, const char *y);         /* concatenation */
+void stage_fuse2(IrCtx *c, Stage *st, int pos);                /* leaves pos, pos+1 become one */
+void stage_singleton(IrCtx *c, Stage *st);                     /* a leaf of extent 1 at the outermost position */
+void stage_permute(IrCtx *c, Stage *st, const int64_t *order); /* leaf p := old leaf order[p] */
+char *name_clean(Arena *a, const char *s);                     /* "i.outer@j" -> "i_o_j" */
+char *name_join(Arena *a, const char *x, const char *y);       /* concatenation */
 
 /* ---- attach map (axis.c) ---- */
 void attach_set(State *s, int stage, int target, int iter);
 void attach_clear(State *s, int stage);
-void attach_split(State *s, int stage, int pos, int more);             /* leaf pos became 1 + more leaves */
-void attach_fuse(State *s, int stage, int first, int n);               /* leaves first .. first+n-1 became one */
-void attach_shift(State *s, int from);                                 /* stage ids >= from move up by one */
+void attach_split(State *s, int stage, int pos, int more); /* leaf pos became 1 + more leaves */
+void attach_fuse(State *s, int stage, int first, int n);   /* leaves first .. first+n-1 became one */
+void attach_shift(State *s, int from);                     /* stage ids >= from move up by one */
 bool attach_any(const State *s, int stage, int iter);
-static inline int attach_leaf(int32_t entry) { return entry >> 16; }
-static inline int attach_stage(int32_t entry) { return entry & 0xffff; }
+static inline int attach_leaf(int32_t entry) {
+  return entry >> 16;
+}
+static inline int attach_stage(int32_t entry) {
+  return entry & 0xffff;
+}
 
 /* ---- dagstep.c: the steps that rewrite the DAG; each returns the id of the new stage ---- */
 int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text, int n, const int64_t *readers);
@@ -36,10 +40,12 @@ ScopeKind scope_parse(Err *e, const char *text);
 
 /* ---- bounds.c ---- */
 void state_unbound(State *s); /* takes the rebased axes of an earlier bound inference away again; keeps the ranges */
-/* Early ranges: extents of all axes of one stage from declared root domains, without tightening (cache_write, rfactor). */
+/* Early ranges: extents of all axes of one stage from declared root domains, without tightening (cache_write, rfactor).
+ */
 void stage_early_extents(IrCtx *c, Stage *st);
-ExprId stage_downward(IrCtx *c, const Stage *st, int axis, ExprId *memo); /* the other way: from root axes, minima 0 (index.c) */
-bool stage_split_exact(IrCtx *c, const Stage *st, const Rel *r);          /* the parts' extents multiply to the parent's */
+ExprId stage_downward(IrCtx *c, const Stage *st, int axis,
+                      ExprId *memo);                             /* the other way: from root axes, minima 0 (index.c) */
+bool stage_split_exact(IrCtx *c, const Stage *st, const Rel *r); /* the parts' extents multiply to the parent's */
 ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo);
 
 #define S_ERR(s) ir_err((s)->ctx)

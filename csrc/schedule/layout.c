@@ -9,13 +9,21 @@
 #include "schedule/internal.h"
 #include <string.h>
 
-typedef struct { int axis; int64_t size; } NewDim;         /* axis: dimension of the old layout */
 typedef struct {
-  TensorId w; int rank;
-  const char **name;                                       /* of the old dimensions; "IntImm" where the index is 0 */
-  int64_t *dim; VEC(NewDim) to;
+  int axis;
+  int64_t size;
+} NewDim; /* axis: dimension of the old layout */
+typedef struct {
+  TensorId w;
+  int rank;
+  const char **name; /* of the old dimensions; "IntImm" where the index is 0 */
+  int64_t *dim;
+  VEC(NewDim) to;
 } Rewrite;
-typedef struct { const char *name; int64_t extent; } Entry; /* one loop around the reader */
+typedef struct {
+  const char *name;
+  int64_t extent;
+} Entry; /* one loop around the reader */
 
 static const char *base_name(Arena *m, const char *name) {
   char *s = name_clean(m, name), *cut = strrchr(s, '_');
@@ -23,7 +31,8 @@ static const char *base_name(Arena *m, const char *name) {
   return s;
 }
 
-/* The single axis name a loop goes back to: pieces between '.' and '@' that do not start with a digit; NULL if several. */
+/* The single axis name a loop goes back to: pieces between '.' and '@' that do not start with a digit; NULL if several.
+ */
 static const char *original_name(Arena *m, const char *name) {
   const char *found = NULL;
   size_t len = 0;
@@ -54,9 +63,12 @@ static bool old_layout(IrCtx *c, const TeDag *d, int producer, int consumer, Rew
   for (int i = 0; i < t.rank; i++) {
     ExprId x = e->index[0][i];
     if (!ex_const_int(c, t.shape[i], &r->dim[i])) return false;
-    if (ir_kind(c, x) == IR_VAR) r->name[i] = base_name(m, ir_var_info(c, (VarId)ir_node(c, x)->sym)->name);
-    else if (ex_is_int(c, x, 0) && r->dim[i] == 1) r->name[i] = "IntImm";
-    else return false;
+    if (ir_kind(c, x) == IR_VAR)
+      r->name[i] = base_name(m, ir_var_info(c, (VarId)ir_node(c, x)->sym)->name);
+    else if (ex_is_int(c, x, 0) && r->dim[i] == 1)
+      r->name[i] = "IntImm";
+    else
+      return false;
     for (int k = 0; k < i; k++)
       if (!strcmp(r->name[i], r->name[k])) return false;
   }
@@ -134,7 +146,10 @@ static char *layout_text(Arena *m, const Rewrite *r, bool old) {
   return sb_str(&b);
 }
 
-typedef struct { const Rewrite *r; TensorId to; } Reindex;
+typedef struct {
+  const Rewrite *r;
+  TensorId to;
+} Reindex;
 static ExprId reindex(IrCtx *c, ExprId e, void *arg) {
   const Reindex *x = arg;
   const ExprNode *n = ir_node(c, e);
@@ -174,7 +189,8 @@ static TeOp *transform_op(IrCtx *c, const Rewrite *r) {
     if (stride[i] <= r->dim[i]) continue;
     ExprId inside = ex_bin(c, IR_LT, old[i], ex_i32(c, r->dim[i]));
     DType t = ir_type(c, body);
-    body = ex_if_then_else(c, inside, body, t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 0) : ex_int(c, t, 0));
+    body =
+        ex_if_then_else(c, inside, body, t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 0) : ex_int(c, t, 0));
   }
   return te_compute(c, "auto_scheduler_layout_transform", "", n, axis, 1, &body, 0, NULL);
 }
@@ -187,8 +203,10 @@ static TeOp *reader_op(IrCtx *c, const TeOp *op, const Rewrite *r, TensorId to, 
   TeAttr *attr = arena_array(m, TeAttr, op->n_attr + 2);
   int n = 0;
   for (int i = 0; i < op->n_attr; i++) {
-    if (strcmp(op->attr[i].key, "ori_placeholder_layout") && strcmp(op->attr[i].key, "new_placeholder_layout")) attr[n++] = op->attr[i];
-    else continue;
+    if (strcmp(op->attr[i].key, "ori_placeholder_layout") && strcmp(op->attr[i].key, "new_placeholder_layout"))
+      attr[n++] = op->attr[i];
+    else
+      continue;
     TeAttr *a = &attr[n - 1];
     if (a->kind != TA_TENSORS || !replaced) continue;
     a->tensors = arena_copy(m, a->tensors, sizeof(TensorId) * (size_t)a->n);
@@ -261,7 +279,9 @@ static Step *adapt_steps(Arena *m, int at, int rank, int *n, const Step *steps) 
   }
   static const int64_t FIRST[3] = {0, 1, 2};
   int fused = rank >= 5 ? 3 : rank >= 3 ? 2 : 0;
-  if (fused) out[(*n)++] = (Step){.kind = STEP_FU, .stage = at, .n = fused, .list = arena_copy(m, FIRST, sizeof(int64_t) * (size_t)fused)};
+  if (fused)
+    out[(*n)++] =
+        (Step){.kind = STEP_FU, .stage = at, .n = fused, .list = arena_copy(m, FIRST, sizeof(int64_t) * (size_t)fused)};
   out[(*n)++] = (Step){.kind = STEP_AN, .stage = at, .iter = 0, .a = AN_PARALLEL};
   return out;
 }

@@ -8,7 +8,9 @@
 #include "schedule/lin.h"
 #include <string.h>
 
-ExprId ex_index(IrCtx *c, int64_t v) { return ex_int(c, v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64, v); }
+ExprId ex_index(IrCtx *c, int64_t v) {
+  return ex_int(c, v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64, v);
+}
 
 void lin_init(LinCtx *L, IrCtx *c) {
   memset(L, 0, sizeof(*L));
@@ -53,7 +55,10 @@ bool lin_eq(Lin a, Lin b) {
 
 /* ---- digits: (x mod u) div l; u 0: no remainder is taken ---- */
 
-typedef struct { ExprId x; int64_t u, l; } Digit;
+typedef struct {
+  ExprId x;
+  int64_t u, l;
+} Digit;
 
 static bool digit_of(LinCtx *L, ExprId atom, Digit *d) {
   const IrCtx *c = L->ctx;
@@ -62,7 +67,8 @@ static bool digit_of(LinCtx *L, ExprId atom, Digit *d) {
   if ((k != IR_FDIV && k != IR_FMOD) || !ex_const_int(c, ir_kid(c, atom, 1), &v)) return false;
   ExprId x = ir_kid(c, atom, 0);
   *d = k == IR_FMOD ? (Digit){x, v, 1} : (Digit){x, 0, v};
-  if (k == IR_FDIV && ir_kind(c, x) == IR_FMOD && ex_const_int(c, ir_kid(c, x, 1), &v)) d->u = v, d->x = ir_kid(c, x, 0);
+  if (k == IR_FDIV && ir_kind(c, x) == IR_FMOD && ex_const_int(c, ir_kid(c, x, 1), &v))
+    d->u = v, d->x = ir_kid(c, x, 0);
   return true;
 }
 
@@ -96,9 +102,12 @@ static Lin combine(LinCtx *L, Lin a, Lin b, int64_t kb) { /* a + kb*b */
   int i = 0, j = 0, digits = 0;
   while (i < a.n || j < b.n) {
     LinTerm x;
-    if (j == b.n || (i < a.n && a.t[i].atom < b.t[j].atom)) x = a.t[i++];
-    else if (i == a.n || b.t[j].atom < a.t[i].atom) x = (LinTerm){b.t[j].atom, cmul(L, b.t[j].k, kb)}, j++;
-    else x = (LinTerm){a.t[i].atom, cadd(L, a.t[i].k, cmul(L, b.t[j].k, kb))}, i++, j++;
+    if (j == b.n || (i < a.n && a.t[i].atom < b.t[j].atom))
+      x = a.t[i++];
+    else if (i == a.n || b.t[j].atom < a.t[i].atom)
+      x = (LinTerm){b.t[j].atom, cmul(L, b.t[j].k, kb)}, j++;
+    else
+      x = (LinTerm){a.t[i].atom, cadd(L, a.t[i].k, cmul(L, b.t[j].k, kb))}, i++, j++;
     if (!x.k) continue;
     ExprKind k = ir_kind(L->ctx, x.atom);
     digits += k == IR_FDIV || k == IR_FMOD;
@@ -108,9 +117,15 @@ static Lin combine(LinCtx *L, Lin a, Lin b, int64_t kb) { /* a + kb*b */
   return digits > 1 ? merge_digits(L, r) : r;
 }
 
-Lin lin_add(LinCtx *L, Lin a, Lin b) { return combine(L, a, b, 1); }
-Lin lin_sub(LinCtx *L, Lin a, Lin b) { return combine(L, a, b, -1); }
-Lin lin_addc(LinCtx *L, Lin a, int64_t c) { return (Lin){cadd(L, a.c, c), a.n, a.t}; }
+Lin lin_add(LinCtx *L, Lin a, Lin b) {
+  return combine(L, a, b, 1);
+}
+Lin lin_sub(LinCtx *L, Lin a, Lin b) {
+  return combine(L, a, b, -1);
+}
+Lin lin_addc(LinCtx *L, Lin a, int64_t c) {
+  return (Lin){cadd(L, a.c, c), a.n, a.t};
+}
 
 Lin lin_scale(LinCtx *L, Lin a, int64_t k) {
   if (k == 1) return a;
@@ -168,7 +183,8 @@ static Bound bound_calc(LinCtx *L, ExprId e) {
   if ((k == IR_FDIV || k == IR_FMOD) && ex_const_int(c, ir_kid(c, e, 1), &d) && d > 0) {
     Bound b = lin_bound(L, lin_of(L, ir_kid(c, e, 0)));
     if (k == IR_FDIV)
-      return (Bound){b.lo == BOUND_MIN ? b.lo : i64_floordiv(b.lo, d), b.hi == BOUND_MAX ? b.hi : i64_floordiv(b.hi, d)};
+      return (Bound){b.lo == BOUND_MIN ? b.lo : i64_floordiv(b.lo, d),
+                     b.hi == BOUND_MAX ? b.hi : i64_floordiv(b.hi, d)};
     return b.lo >= 0 && b.hi < d ? b : (Bound){0, b.lo >= 0 && b.hi < d ? b.hi : d - 1};
   }
   if (k == IR_MIN || k == IR_MAX) {
@@ -202,21 +218,29 @@ Bound lin_bound(LinCtx *L, Lin a) {
   for (int i = 0; i < a.n; i++) {
     Bound b = atom_bound(L, a.t[i].atom);
     int64_t k = a.t[i].k, lo = k > 0 ? b.lo : b.hi, hi = k > 0 ? b.hi : b.lo;
-    if (r.lo != BOUND_MIN && (lo == BOUND_MIN || lo == BOUND_MAX || !i64_mul(lo, k, &lo) || !i64_add(r.lo, lo, &r.lo))) r.lo = BOUND_MIN;
-    if (r.hi != BOUND_MAX && (hi == BOUND_MIN || hi == BOUND_MAX || !i64_mul(hi, k, &hi) || !i64_add(r.hi, hi, &r.hi))) r.hi = BOUND_MAX;
+    if (r.lo != BOUND_MIN && (lo == BOUND_MIN || lo == BOUND_MAX || !i64_mul(lo, k, &lo) || !i64_add(r.lo, lo, &r.lo)))
+      r.lo = BOUND_MIN;
+    if (r.hi != BOUND_MAX && (hi == BOUND_MIN || hi == BOUND_MAX || !i64_mul(hi, k, &hi) || !i64_add(r.hi, hi, &r.hi)))
+      r.hi = BOUND_MAX;
   }
   return r;
 }
 
-bool lin_le(LinCtx *L, Lin a, Lin b) { return lin_bound(L, lin_sub(L, b, a)).lo >= 0; }
+bool lin_le(LinCtx *L, Lin a, Lin b) {
+  return lin_bound(L, lin_sub(L, b, a)).lo >= 0;
+}
 
 static Lin pick(LinCtx *L, Lin a, Lin b, ExprKind k) {
   if (lin_le(L, a, b)) return k == IR_MIN ? a : b;
   if (lin_le(L, b, a)) return k == IR_MIN ? b : a;
   return lin_of(L, ex_bin(L->ctx, k, lin_expr(L, a), lin_expr(L, b)));
 }
-Lin lin_min(LinCtx *L, Lin a, Lin b) { return pick(L, a, b, IR_MIN); }
-Lin lin_max(LinCtx *L, Lin a, Lin b) { return pick(L, a, b, IR_MAX); }
+Lin lin_min(LinCtx *L, Lin a, Lin b) {
+  return pick(L, a, b, IR_MIN);
+}
+Lin lin_max(LinCtx *L, Lin a, Lin b) {
+  return pick(L, a, b, IR_MAX);
+}
 
 /* ---- division ---- */
 
@@ -234,8 +258,10 @@ static void part(LinCtx *L, Lin a, int64_t g, Lin *big, Lin *low) {
   *big = (Lin){i64_floordiv(a.c, g), 0, tb};
   *low = (Lin){i64_floormod(a.c, g), 0, tl};
   for (int i = 0; i < a.n; i++)
-    if (a.t[i].k % g == 0) tb[big->n++] = (LinTerm){a.t[i].atom, a.t[i].k / g};
-    else tl[low->n++] = a.t[i];
+    if (a.t[i].k % g == 0)
+      tb[big->n++] = (LinTerm){a.t[i].atom, a.t[i].k / g};
+    else
+      tl[low->n++] = a.t[i];
 }
 
 /* The largest proper divisor g of d such that all of a but multiples of g stays within [0, g); 1 if there is none. */
@@ -260,7 +286,9 @@ static bool one_quotient(Bound b, int64_t d, int64_t *q) {
   return *q == i64_floordiv(b.hi, d);
 }
 
-static bool plain_atom(Lin a) { return a.n == 1 && a.c == 0 && a.t[0].k == 1; }
+static bool plain_atom(Lin a) {
+  return a.n == 1 && a.c == 0 && a.t[0].k == 1;
+}
 
 static Lin fdiv_const(LinCtx *L, Lin a, int64_t d) {
   if (d == 1) return a;
@@ -271,7 +299,8 @@ static Lin fdiv_const(LinCtx *L, Lin a, int64_t d) {
   if (one_quotient(lin_bound(L, r), d, &m)) return lin_addc(L, q, m);
   int64_t g = common_part(L, r, d, &big, &low);
   if (g > 1) return lin_add(L, q, fdiv_const(L, big, d / g));
-  if (plain_atom(r) && ir_kind(L->ctx, r.t[0].atom) == IR_FDIV && ex_const_int(L->ctx, ir_kid(L->ctx, r.t[0].atom, 1), &inner) && inner > 0)
+  if (plain_atom(r) && ir_kind(L->ctx, r.t[0].atom) == IR_FDIV &&
+      ex_const_int(L->ctx, ir_kid(L->ctx, r.t[0].atom, 1), &inner) && inner > 0)
     return lin_add(L, q, fdiv_const(L, lin_of(L, ir_kid(L->ctx, r.t[0].atom, 0)), cmul(L, inner, d)));
   return lin_add(L, q, opaque(L, IR_FDIV, r, lin_const(d)));
 }
@@ -313,8 +342,10 @@ static Lin multiples(LinCtx *L, Lin a, Lin b, Lin *rest) {
           break;
         }
     Lin t = {0, 1, &a.t[i]};
-    if (left || a.t[i].k % b.t[0].k) *rest = lin_add(L, *rest, t);
-    else q = combine(L, q, na ? lin_atom(L, product_of(L->ctx, fa, na)) : lin_const(1), a.t[i].k / b.t[0].k);
+    if (left || a.t[i].k % b.t[0].k)
+      *rest = lin_add(L, *rest, t);
+    else
+      q = combine(L, q, na ? lin_atom(L, product_of(L->ctx, fa, na)) : lin_const(1), a.t[i].k / b.t[0].k);
   }
   return q;
 }
@@ -354,7 +385,8 @@ static Lin of_node(LinCtx *L, ExprId e) {
   }
   int64_t cond;
   if (n.kind == IR_SELECT && ex_const_int(c, ir_kid(c, e, 0), &cond)) return lin_of(L, ir_kid(c, e, cond ? 1 : 2));
-  if (n.n != 2 || (n.kind != IR_ADD && n.kind != IR_SUB && n.kind != IR_MUL && n.kind != IR_FDIV && n.kind != IR_FMOD)) return lin_atom(L, e);
+  if (n.n != 2 || (n.kind != IR_ADD && n.kind != IR_SUB && n.kind != IR_MUL && n.kind != IR_FDIV && n.kind != IR_FMOD))
+    return lin_atom(L, e);
   Lin a = lin_of(L, ir_kid(c, e, 0)), b = lin_of(L, ir_kid(c, e, 1));
   switch (n.kind) {
   case IR_ADD: return lin_add(L, a, b);
@@ -389,9 +421,12 @@ ExprId lin_expr(LinCtx *L, Lin a) {
   ExprId e = 0;
   for (int i = 0; i < a.n; i++) {
     int64_t k = t[i].k;
-    if (!e) e = ex_mul(c, t[i].atom, ex_index(c, k));
-    else if (k < 0 && k != INT64_MIN) e = ex_sub(c, e, ex_mul(c, t[i].atom, ex_index(c, -k)));
-    else e = ex_add(c, e, ex_mul(c, t[i].atom, ex_index(c, k)));
+    if (!e)
+      e = ex_mul(c, t[i].atom, ex_index(c, k));
+    else if (k < 0 && k != INT64_MIN)
+      e = ex_sub(c, e, ex_mul(c, t[i].atom, ex_index(c, -k)));
+    else
+      e = ex_add(c, e, ex_mul(c, t[i].atom, ex_index(c, k)));
   }
   if (a.c > 0) e = ex_add(c, e, ex_index(c, a.c));
   if (a.c < 0) e = a.c == INT64_MIN ? ex_add(c, e, ex_index(c, a.c)) : ex_sub(c, e, ex_index(c, -a.c));

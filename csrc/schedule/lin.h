@@ -6,33 +6,47 @@
 #define NS_SCHEDULE_LIN_H
 #include "ir/ir.h"
 
-typedef struct { ExprId atom; int64_t k; } LinTerm;
-typedef struct { int64_t c; int32_t n; const LinTerm *t; } Lin; /* terms sorted by atom; no zero coefficients */
 typedef struct {
-  IrCtx *ctx; Arena *m; Err *err;
-  MapU64 form;    /* expression -> index in forms: what an opaque atom's operand or an imported expression is */
-  MapU64 range;   /* atom -> index in ranges */
-  VEC(Lin) forms; VEC(Bound) ranges;
+  ExprId atom;
+  int64_t k;
+} LinTerm;
+typedef struct {
+  int64_t c;
+  int32_t n;
+  const LinTerm *t;
+} Lin; /* terms sorted by atom; no zero coefficients */
+typedef struct {
+  IrCtx *ctx;
+  Arena *m;
+  Err *err;
+  MapU64 form;  /* expression -> index in forms: what an opaque atom's operand or an imported expression is */
+  MapU64 range; /* atom -> index in ranges */
+  VEC(Lin) forms;
+  VEC(Bound) ranges;
 } LinCtx;
 
 void lin_init(LinCtx *L, IrCtx *c);
 void lin_bind(LinCtx *L, VarId v, Bound b); /* the values a variable takes */
-static inline Lin lin_const(int64_t c) { return (Lin){.c = c}; }
-static inline bool lin_is(Lin a, int64_t c) { return a.n == 0 && a.c == c; }
+static inline Lin lin_const(int64_t c) {
+  return (Lin){.c = c};
+}
+static inline bool lin_is(Lin a, int64_t c) {
+  return a.n == 0 && a.c == c;
+}
 Lin lin_atom(LinCtx *L, ExprId atom);
-Lin lin_of(LinCtx *L, ExprId e);             /* any integer expression */
+Lin lin_of(LinCtx *L, ExprId e); /* any integer expression */
 ExprId lin_expr(LinCtx *L, Lin a);
 Lin lin_add(LinCtx *L, Lin a, Lin b);
 Lin lin_sub(LinCtx *L, Lin a, Lin b);
 Lin lin_addc(LinCtx *L, Lin a, int64_t c);
 Lin lin_scale(LinCtx *L, Lin a, int64_t k);
 Lin lin_mul(LinCtx *L, Lin a, Lin b);
-Lin lin_fdiv(LinCtx *L, Lin a, Lin b);       /* b > 0 is taken for granted when it is symbolic */
+Lin lin_fdiv(LinCtx *L, Lin a, Lin b); /* b > 0 is taken for granted when it is symbolic */
 Lin lin_fmod(LinCtx *L, Lin a, Lin b);
 Lin lin_min(LinCtx *L, Lin a, Lin b);
 Lin lin_max(LinCtx *L, Lin a, Lin b);
 bool lin_eq(Lin a, Lin b);
-bool lin_le(LinCtx *L, Lin a, Lin b);        /* provably a <= b */
+bool lin_le(LinCtx *L, Lin a, Lin b); /* provably a <= b */
 Bound lin_bound(LinCtx *L, Lin a);
-ExprId ex_index(IrCtx *c, int64_t v);        /* literal: int32 where it fits, else int64 */
+ExprId ex_index(IrCtx *c, int64_t v); /* literal: int32 where it fits, else int64 */
 #endif

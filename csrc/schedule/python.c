@@ -6,10 +6,19 @@
 #include "schedule/internal.h"
 #include <string.h>
 
-typedef struct { State *s; StrBuf *b; Arena *m; } Py;
-typedef struct { int n; const char **at; } Names;
+typedef struct {
+  State *s;
+  StrBuf *b;
+  Arena *m;
+} Py;
+typedef struct {
+  int n;
+  const char **at;
+} Names;
 
-static const char *op_name(Py *p, int stage) { return name_clean(p->m, p->s->stage.at[stage].op->name); }
+static const char *op_name(Py *p, int stage) {
+  return name_clean(p->m, p->s->stage.at[stage].op->name);
+}
 
 static const char *leaf_bare(Py *p, int stage, int leaf) {
   const Stage *st = &p->s->stage.at[stage];
@@ -47,8 +56,10 @@ static const char AXES_SCHED[] = " = tuple(s[%s].op.axis) + tuple(s[%s].op.reduc
 static void py_an(Py *p, const Step *q, Names old) {
   const char *op = op_name(p, q->stage);
   sb_printf(p->b, "s[%s].", op);
-  if (q->a <= AN_PARALLEL) sb_printf(p->b, "%s(%s)\n", AN_WORD[q->a], old.at[q->iter]);
-  else sb_printf(p->b, "bind(%s, te.thread_axis(\"%s\"))\n", old.at[q->iter], AN_WORD[q->a]);
+  if (q->a <= AN_PARALLEL)
+    sb_printf(p->b, "%s(%s)\n", AN_WORD[q->a], old.at[q->iter]);
+  else
+    sb_printf(p->b, "bind(%s, te.thread_axis(\"%s\"))\n", old.at[q->iter], AN_WORD[q->a]);
 }
 
 static void py_fu(Py *p, const Step *q, Names old) {
@@ -62,7 +73,8 @@ static void py_pr(Py *p, const Step *q, Names old) {
   const char *op = op_name(p, q->stage);
   if (q->iter >= old.n) return;
   if (!strncmp(q->text, "auto_unroll_max_step", 20)) {
-    sb_printf(p->b, "s[%s].pragma(%s, \"auto_unroll_max_step\", %d)\n", op, old.at[q->iter], p->s->stage.at[q->stage].auto_unroll);
+    sb_printf(p->b, "s[%s].pragma(%s, \"auto_unroll_max_step\", %d)\n", op, old.at[q->iter],
+              p->s->stage.at[q->stage].auto_unroll);
     sb_printf(p->b, "s[%s].pragma(%s, \"unroll_explicit\", True)\n", op, old.at[q->iter]);
   } else {
     sb_printf(p->b, "s[%s].pragma(%s, \"%s\")\n", op, old.at[q->iter], q->text);
@@ -82,7 +94,8 @@ static void py_split(Py *p, int stage, int iter, Names old, int n, const int64_t
   const char **out = leaf_names(p, stage, n + 1, ids);
   for (int k = 0; k < n; k++) {
     int i = inward ? n - 1 - k : k; /* the line makes parts i and i+1 */
-    sb_printf(p->b, "%s, %s = s[%s].split(%s, %s=%lld)\n", out[i], out[i + 1], op, from, inward ? "factor" : "nparts", (long long)len[i]);
+    sb_printf(p->b, "%s, %s = s[%s].split(%s, %s=%lld)\n", out[i], out[i + 1], op, from, inward ? "factor" : "nparts",
+              (long long)len[i]);
     from = out[inward ? i : i + 1];
   }
 }
@@ -101,7 +114,9 @@ static void py_follow(Py *p, const Step *q, Names old) {
   py_split(p, q->stage, q->iter, old, n, len, inward);
 }
 
-static void py_sp(Py *p, const Step *q, Names old) { py_split(p, q->stage, q->iter, old, q->n, q->list, q->flag); }
+static void py_sp(Py *p, const Step *q, Names old) {
+  py_split(p, q->stage, q->iter, old, q->n, q->list, q->flag);
+}
 
 static void py_sa(Py *p, const Step *q, Names old) {
   sb_printf(p->b, "s[%s].storage_align(%s, %d, %d)\n", op_name(p, q->stage), old.at[q->iter], q->a, q->b);
@@ -127,7 +142,8 @@ static void py_chr(Py *p, const Step *q, Names old) {
   (void)old;
   int made = q->stage + 1;
   sb_printf(p->b, "%s = s.cache_read(%s, \"%s\", [", op_name(p, made), op_name(p, q->stage), q->text);
-  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", op_name(p, (int)q->list[i] + (q->list[i] > q->stage)));
+  for (int i = 0; i < q->n; i++)
+    sb_printf(p->b, "%s%s", i ? ", " : "", op_name(p, (int)q->list[i] + (q->list[i] > q->stage)));
   sb_puts(p->b, "])\n");
   put_axes(p, made, AXES_DATA);
 }
@@ -149,9 +165,9 @@ static void py_rf(Py *p, const Step *q, Names old) {
 
 typedef void (*PyPrint)(Py *p, const Step *q, Names old);
 static const PyPrint PRINT[STEP_KINDS] = {
-    [STEP_AN] = py_an,      [STEP_FU] = py_fu,     [STEP_PR] = py_pr, [STEP_RE] = py_re, [STEP_SP] = py_sp,
-    [STEP_FSP] = py_follow, [STEP_FFSP] = py_follow, [STEP_SA] = py_sa, [STEP_CA] = py_ca, [STEP_CI] = py_ci,
-    [STEP_CR] = py_cr,      [STEP_CHR] = py_chr,   [STEP_CHW] = py_chw, [STEP_RF] = py_rf};
+    [STEP_AN] = py_an,      [STEP_FU] = py_fu,       [STEP_PR] = py_pr,   [STEP_RE] = py_re, [STEP_SP] = py_sp,
+    [STEP_FSP] = py_follow, [STEP_FFSP] = py_follow, [STEP_SA] = py_sa,   [STEP_CA] = py_ca, [STEP_CI] = py_ci,
+    [STEP_CR] = py_cr,      [STEP_CHR] = py_chr,     [STEP_CHW] = py_chw, [STEP_RF] = py_rf};
 
 char *state_python(const State *src) {
   StrBuf b;

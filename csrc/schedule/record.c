@@ -12,7 +12,11 @@
 
 /* ---- reading ---- */
 
-typedef struct { Arena *m; Err *err; char where[160]; } Reader;
+typedef struct {
+  Arena *m;
+  Err *err;
+  char where[160];
+} Reader;
 
 NS_NORETURN static void bad(Reader *r, const char *what) {
   err_raise(r->err, NS_ERR_VALUE, "malformed record: %s%s%s", r->where, r->where[0] ? ": " : "", what);
@@ -23,7 +27,9 @@ static size_t enter(Reader *r, int i) {
   if (n + 14 < sizeof(r->where)) snprintf(r->where + n, sizeof(r->where) - n, "[%d]", i);
   return n;
 }
-static void leave(Reader *r, size_t n) { r->where[n] = 0; }
+static void leave(Reader *r, size_t n) {
+  r->where[n] = 0;
+}
 
 static const cJSON *item(Reader *r, const cJSON *array, int i) {
   if (!cJSON_IsArray(array)) bad(r, "an array is expected");
@@ -33,7 +39,8 @@ static const cJSON *item(Reader *r, const cJSON *array, int i) {
 }
 
 static int64_t get_int(Reader *r, const cJSON *x) {
-  if (!cJSON_IsNumber(x) || floor(x->valuedouble) != x->valuedouble || fabs(x->valuedouble) > 9e15) bad(r, "an integer is expected");
+  if (!cJSON_IsNumber(x) || floor(x->valuedouble) != x->valuedouble || fabs(x->valuedouble) > 9e15)
+    bad(r, "an integer is expected");
   return (int64_t)x->valuedouble;
 }
 static int32_t get_i32(Reader *r, const cJSON *x) {
@@ -117,12 +124,18 @@ static void read_task(Reader *r, const cJSON *x, Record *out) {
     int64_t *v = get_list(r, item(r, x, 2), &k);
     if (k != 8) bad(r, "hardware parameters have 8 elements");
     for (int i = 0; i < k; i++)
-      if (i != 3 && i != 4 && (v[i] < INT32_MIN || v[i] > INT32_MAX)) bad(r, "a hardware parameter does not fit 32 bits");
+      if (i != 3 && i != 4 && (v[i] < INT32_MIN || v[i] > INT32_MAX))
+        bad(r, "a hardware parameter does not fit 32 bits");
     leave(r, at);
     out->has_hw = true;
-    out->hw = (HwParams){.num_cores = (int32_t)v[0], .vector_unit_bytes = (int32_t)v[1], .cache_line_bytes = (int32_t)v[2],
-                         .max_shared_memory_per_block = v[3], .max_local_memory_per_block = v[4], .max_threads_per_block = (int32_t)v[5],
-                         .max_vthread_extent = (int32_t)v[6], .warp_size = (int32_t)v[7]};
+    out->hw = (HwParams){.num_cores = (int32_t)v[0],
+                         .vector_unit_bytes = (int32_t)v[1],
+                         .cache_line_bytes = (int32_t)v[2],
+                         .max_shared_memory_per_block = v[3],
+                         .max_local_memory_per_block = v[4],
+                         .max_threads_per_block = (int32_t)v[5],
+                         .max_vthread_extent = (int32_t)v[6],
+                         .warp_size = (int32_t)v[7]};
   }
   if (n > 3) out->target_host = get_text(r, item(r, x, 3));
   if (n > 4) out->layout_rewrite = get_i32(r, item(r, x, 4));
@@ -169,7 +182,14 @@ static void read_result(Reader *r, const cJSON *x, Record *out) {
   out->timestamp = get_int(r, item(r, x, 3));
 }
 
-typedef struct { Arena *m; const char *text; cJSON *json; Record *record; Step *steps; int n; } Parse;
+typedef struct {
+  Arena *m;
+  const char *text;
+  cJSON *json;
+  Record *record;
+  Step *steps;
+  int n;
+} Parse;
 
 static void parse_record(void *arg) {
   Parse *p = arg;
@@ -178,10 +198,14 @@ static void parse_record(void *arg) {
   p->record = arena_new_of(p->m, Record);
   if (!cJSON_IsObject(p->json)) bad(&r, "a JSON object with the keys i, r and v is expected");
   for (const cJSON *e = p->json->child; e; e = e->next) {
-    if (!strcmp(e->string, "i")) i = e;
-    else if (!strcmp(e->string, "r")) res = e;
-    else if (!strcmp(e->string, "v")) p->record->version = get_text(&r, e);
-    else bad(&r, "unknown key; i, r and v are known");
+    if (!strcmp(e->string, "i"))
+      i = e;
+    else if (!strcmp(e->string, "r"))
+      res = e;
+    else if (!strcmp(e->string, "v"))
+      p->record->version = get_text(&r, e);
+    else
+      bad(&r, "unknown key; i, r and v are known");
   }
   if (!i || !res) bad(&r, "the keys i and r are required");
   read_input(&r, i, p->record);
@@ -284,8 +308,14 @@ char *record_text(Arena *a, const Record *r) {
   sb_puts(&b, ", ");
   put_text(&b, r->target);
   sb_puts(&b, ", ");
-  int64_t hw[8] = {h->num_cores, h->vector_unit_bytes, h->cache_line_bytes, h->max_shared_memory_per_block, h->max_local_memory_per_block,
-                   h->max_threads_per_block, h->max_vthread_extent, h->warp_size};
+  int64_t hw[8] = {h->num_cores,
+                   h->vector_unit_bytes,
+                   h->cache_line_bytes,
+                   h->max_shared_memory_per_block,
+                   h->max_local_memory_per_block,
+                   h->max_threads_per_block,
+                   h->max_vthread_extent,
+                   h->warp_size};
   put_list(&b, 8, hw);
   sb_puts(&b, ", ");
   put_text(&b, r->target_host ? r->target_host : "");

@@ -43,7 +43,10 @@ State *state_copy(IrCtx *c, const State *src) {
   return s;
 }
 
-typedef struct { State *s; const Step *step; } ApplyArg;
+typedef struct {
+  State *s;
+  const Step *step;
+} ApplyArg;
 static void apply_one(void *arg) {
   ApplyArg *a = arg;
   state_apply(a->s, *a->step);
@@ -79,7 +82,12 @@ int64_t axis_extent(const State *s, int stage, int iter) {
 void state_split(State *s, int stage, int iter, int n, const int64_t *lengths, bool inner_to_outer) {
   leaf_at(s, stage, iter);
   int64_t e = axis_extent(s, stage, iter);
-  state_apply(s, (Step){.kind = STEP_SP, .stage = stage, .iter = iter, .extent = e > 0 ? e : 0, .n = n, .list = (int64_t *)lengths,
+  state_apply(s, (Step){.kind = STEP_SP,
+                        .stage = stage,
+                        .iter = iter,
+                        .extent = e > 0 ? e : 0,
+                        .n = n,
+                        .list = (int64_t *)lengths,
                         .flag = inner_to_outer});
 }
 
@@ -88,7 +96,10 @@ void state_follow_split(State *s, int stage, int iter, int src_step, int n_split
 }
 
 void state_follow_fused_split(State *s, int stage, int iter, int n, const int64_t *src, int level, bool factor) {
-  state_apply(s, (Step){.kind = STEP_FFSP, .stage = stage, .iter = iter, .n = n, .list = (int64_t *)src, .a = level, .flag = factor});
+  state_apply(
+      s,
+      (Step){
+          .kind = STEP_FFSP, .stage = stage, .iter = iter, .n = n, .list = (int64_t *)src, .a = level, .flag = factor});
 }
 
 void state_fuse(State *s, int stage, int n, const int64_t *iters) {
@@ -115,8 +126,12 @@ void state_compute_at(State *s, int stage, int target, int iter) {
   state_apply(s, (Step){.kind = STEP_CA, .stage = stage, .iter = target, .a = iter});
 }
 
-void state_compute_inline(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CI, .stage = stage}); }
-void state_compute_root(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CR, .stage = stage}); }
+void state_compute_inline(State *s, int stage) {
+  state_apply(s, (Step){.kind = STEP_CI, .stage = stage});
+}
+void state_compute_root(State *s, int stage) {
+  state_apply(s, (Step){.kind = STEP_CR, .stage = stage});
+}
 
 int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers) {
   state_apply(s, (Step){.kind = STEP_CHR, .stage = stage, .text = scope, .n = n, .list = (int64_t *)readers});

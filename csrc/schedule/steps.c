@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const AN_WORD[AN_COUNT] = {"for",        "unroll",      "vectorize",  "parallel",    "vthread",    "blockIdx.x",
-                                       "threadIdx.x", "blockIdx.y", "threadIdx.y", "blockIdx.z", "threadIdx.z", "tensorize"};
+const char *const AN_WORD[AN_COUNT] = {"for",         "unroll",     "vectorize",   "parallel",
+                                       "vthread",     "blockIdx.x", "threadIdx.x", "blockIdx.y",
+                                       "threadIdx.y", "blockIdx.z", "threadIdx.z", "tensorize"};
 
 /* ---- loops ---- */
 
@@ -17,8 +18,8 @@ static void do_an(State *s, const Step *p) {
   Axis *x = leaf_at(s, p->stage, p->iter);
   err_check(S_ERR(s), p->a >= 0 && p->a < AN_COUNT, "annotation code %d is not one of 0 to %d", p->a, AN_COUNT - 1);
   err_check(S_ERR(s), x->ann == AN_NONE, "iterator %s already carries the annotation %s", x->name, AN_WORD[x->ann]);
-  err_check(S_ERR(s), p->a != AN_VECTORIZE || (x->kind != IT_REDUCE && x->kind != IT_MIXED), "iterator %s is a reduction: it cannot be vectorized",
-            x->name);
+  err_check(S_ERR(s), p->a != AN_VECTORIZE || (x->kind != IT_REDUCE && x->kind != IT_MIXED),
+            "iterator %s is a reduction: it cannot be vectorized", x->name);
   x->ann = (uint8_t)p->a;
   if (p->a >= AN_VTHREAD && p->a <= AN_THREAD_Z) { /* a thread axis of its own, also its variable */
     x->var = ir_var_new(s->ctx, AN_WORD[p->a], DT_I32, false);
@@ -41,7 +42,8 @@ static void do_fu(State *s, const Step *p) {
   if (p->n == 0) {
     bool space = attach_any(s, p->stage, -1); /* reduction iterators of a rank-0 stage stay, behind the new one */
     for (int i = 0; i < st->leaf.len; i++) space |= st->axes.at[st->leaf.at[i]].kind != IT_REDUCE;
-    err_check(S_ERR(s), !space, "an empty fuse needs a stage without spatial iterators; stage %d (%s) has some", p->stage, st->op->name);
+    err_check(S_ERR(s), !space, "an empty fuse needs a stage without spatial iterators; stage %d (%s) has some",
+              p->stage, st->op->name);
     stage_singleton(s->ctx, st);
     return;
   }
@@ -53,15 +55,18 @@ static void do_fu(State *s, const Step *p) {
               "a stage is attached at iterator %d (%s): only the last of the fused iterators may carry one", first + i,
               st->axes.at[st->leaf.at[first + i]].name);
   }
-  Axis f = {.name = fused_name(s, st, first, p->n), .ranged = true, .sext = 1, .kind = st->axes.at[st->leaf.at[first]].kind};
+  Axis f = {
+      .name = fused_name(s, st, first, p->n), .ranged = true, .sext = 1, .kind = st->axes.at[st->leaf.at[first]].kind};
   f.n_orig = p->n;
   f.orig = arena_copy(ir_arena(s->ctx), st->leaf.at + first, sizeof(int32_t) * (size_t)p->n);
   for (int i = 0; i < p->n; i++) {
     const Axis *x = &st->axes.at[f.orig[i]];
     f.ranged &= x->ranged;
     if (x->kind != f.kind) f.kind = IT_MIXED;
-    if (x->sext < 0 || f.sext < 0) f.sext = -1;
-    else err_check(S_ERR(s), !x->ranged || i64_mul(f.sext, x->sext, &f.sext), "the extent of %s overflows", f.name);
+    if (x->sext < 0 || f.sext < 0)
+      f.sext = -1;
+    else
+      err_check(S_ERR(s), !x->ranged || i64_mul(f.sext, x->sext, &f.sext), "the extent of %s overflows", f.name);
   }
   for (int i = 1; i < p->n; i++) stage_fuse2(s->ctx, st, first);
   Axis *x = &st->axes.at[st->leaf.at[first]];
@@ -95,20 +100,22 @@ static void do_pr(State *s, const Step *p) {
     attach_clear(s, p->stage);
     if (st->at == AT_ITER) st->at = AT_ROOT;
   } else {
-    err_raise(S_ERR(s), NS_ERR_VALUE, "unknown pragma '%s': auto_unroll_max_step$N and debug_skip_region are known", p->text);
+    err_raise(S_ERR(s), NS_ERR_VALUE, "unknown pragma '%s': auto_unroll_max_step$N and debug_skip_region are known",
+              p->text);
   }
 }
 
 static void do_re(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   int n = st->leaf.len;
-  err_check(S_ERR(s), p->n == n, "reorder must list all %d iterators of stage %d (%s) once; %d are given", n, p->stage, st->op->name, p->n);
-  err_check(S_ERR(s), !attach_any(s, p->stage, -1), "stage %d (%s) carries attached stages: it can no longer be reordered", p->stage,
-            st->op->name);
+  err_check(S_ERR(s), p->n == n, "reorder must list all %d iterators of stage %d (%s) once; %d are given", n, p->stage,
+            st->op->name, p->n);
+  err_check(S_ERR(s), !attach_any(s, p->stage, -1),
+            "stage %d (%s) carries attached stages: it can no longer be reordered", p->stage, st->op->name);
   char *seen = arena_alloc(ir_arena(s->ctx), (size_t)n);
   for (int i = 0; i < n; i++) {
-    err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] < n && !seen[p->list[i]], "reorder of stage %d: %lld is not an iterator or is listed twice",
-              p->stage, (long long)p->list[i]);
+    err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] < n && !seen[p->list[i]],
+              "reorder of stage %d: %lld is not an iterator or is listed twice", p->stage, (long long)p->list[i]);
     seen[p->list[i]] = 1;
   }
   stage_permute(s->ctx, st, p->list);
@@ -119,8 +126,10 @@ static const char *part_name(State *s, const char *parent, int k) {
   char *r = arena_alloc(ir_arena(s->ctx), n + 6);
   memcpy(r, parent, n);
   r[n] = '.';
-  if (k < 10) r[n + 1] = (char)('0' + k);
-  else r[n + 1] = (char)('0' + k / 10), r[n + 2] = (char)('0' + k % 10);
+  if (k < 10)
+    r[n + 1] = (char)('0' + k);
+  else
+    r[n + 1] = (char)('0' + k / 10), r[n + 2] = (char)('0' + k % 10);
   return r;
 }
 
@@ -151,8 +160,8 @@ static void split(State *s, int stage, int iter, int n, const int64_t *len, bool
   Axis parent = *leaf_at(s, stage, iter);
   err_check(S_ERR(s), n >= 1 && n < 100, "a split needs 1 to 99 lengths, not %d", n);
   for (int k = 0; k < n; k++)
-    err_check(S_ERR(s), len[k] == SIZE_OPEN || (len[k] >= 1 && len[k] <= INT32_MAX), "split of %s: length %lld is not a positive 32-bit number",
-              parent.name, (long long)len[k]);
+    err_check(S_ERR(s), len[k] == SIZE_OPEN || (len[k] >= 1 && len[k] <= INT32_MAX),
+              "split of %s: length %lld is not a positive 32-bit number", parent.name, (long long)len[k]);
   for (int k = 0; k < n; k++) {
     int64_t l = len[inward ? n - 1 - k : k];
     ExprId e = l == SIZE_OPEN ? 0 : ex_i32(c, l);
@@ -163,12 +172,15 @@ static void split(State *s, int stage, int iter, int n, const int64_t *len, bool
   attach_split(s, stage, iter, n);
 }
 
-static void do_sp(State *s, const Step *p) { split(s, p->stage, p->iter, p->n, p->list, p->flag); }
+static void do_sp(State *s, const Step *p) {
+  split(s, p->stage, p->iter, p->n, p->list, p->flag);
+}
 
 static const Step *source_split(State *s, int64_t id) {
   err_check(S_ERR(s), id >= 0 && id < s->step.len - 1, "source step %lld does not precede this step", (long long)id);
   const Step *src = &s->step.at[id];
-  err_check(S_ERR(s), src->kind == STEP_SP, "source step %lld is %s, not SP", (long long)id, step_info((StepKind)src->kind)->mnemonic);
+  err_check(S_ERR(s), src->kind == STEP_SP, "source step %lld is %s, not SP", (long long)id,
+            step_info((StepKind)src->kind)->mnemonic);
   return src;
 }
 
@@ -184,7 +196,8 @@ static int64_t product(State *s, int n, const int64_t *v) {
 static void do_fsp(State *s, const Step *p) {
   const Step *src = source_split(s, p->a);
   int n = p->b;
-  err_check(S_ERR(s), n >= 1 && n <= src->n + 1, "n_split %d is not in 1 to %d (the source step has %d lengths)", n, src->n + 1, src->n);
+  err_check(S_ERR(s), n >= 1 && n <= src->n + 1, "n_split %d is not in 1 to %d (the source step has %d lengths)", n,
+            src->n + 1, src->n);
   int64_t *len = arena_array(ir_arena(s->ctx), int64_t, n);
   for (int i = 0; i < n - 1; i++) len[i] = src->list[i];
   len[n - 1] = product(s, src->n - (n - 1), src->list + n - 1);
@@ -196,8 +209,8 @@ static void do_ffsp(State *s, const Step *p) {
   int64_t *l = arena_array(ir_arena(s->ctx), int64_t, p->n);
   for (int i = 0; i < p->n; i++) {
     const Step *src = source_split(s, p->list[i]);
-    err_check(S_ERR(s), p->a >= 0 && p->a < src->n, "level %d does not exist in source step %lld, which has %d lengths", p->a,
-              (long long)p->list[i], src->n);
+    err_check(S_ERR(s), p->a >= 0 && p->a < src->n, "level %d does not exist in source step %lld, which has %d lengths",
+              p->a, (long long)p->list[i], src->n);
     l[i] = src->list[p->a];
   }
   int64_t f = product(s, p->n, l);
@@ -233,9 +246,11 @@ static void do_ca(State *s, const Step *p) {
 
 static void do_ci(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
-  err_check(S_ERR(s), !attach_any(s, p->stage, -1), "stage %d (%s) carries attached stages: it cannot be inlined", p->stage, st->op->name);
-  err_check(S_ERR(s), st->op->n_out == 1 && !st->op->n_red, "stage %d (%s) has %s: only plain single-output stages can be inlined", p->stage,
-            st->op->name, st->op->n_red ? "a reduction" : "several outputs");
+  err_check(S_ERR(s), !attach_any(s, p->stage, -1), "stage %d (%s) carries attached stages: it cannot be inlined",
+            p->stage, st->op->name);
+  err_check(S_ERR(s), st->op->n_out == 1 && !st->op->n_red,
+            "stage %d (%s) has %s: only plain single-output stages can be inlined", p->stage, st->op->name,
+            st->op->n_red ? "a reduction" : "several outputs");
   st->at = AT_INLINED;
   attach_clear(s, p->stage);
 }
@@ -250,7 +265,8 @@ static void do_cr(State *s, const Step *p) {
 static void do_chr(State *s, const Step *p) {
   stage_at(s, p->stage, false);
   for (int i = 0; i < p->n; i++) {
-    err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] < s->stage.len, "cache read: reader stage %lld does not exist", (long long)p->list[i]);
+    err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] < s->stage.len, "cache read: reader stage %lld does not exist",
+              (long long)p->list[i]);
     stage_at(s, (int)p->list[i], true);
   }
   dag_cache_read(s, p->stage, scope_parse(S_ERR(s), p->text), p->text, p->n, p->list);
@@ -258,7 +274,8 @@ static void do_chr(State *s, const Step *p) {
 
 static void do_chw(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
-  err_check(S_ERR(s), st->rels.len == 0, "cache write must be the first step on stage %d (%s): it has been split or fused already", p->stage,
+  err_check(S_ERR(s), st->rels.len == 0,
+            "cache write must be the first step on stage %d (%s): it has been split or fused already", p->stage,
             st->op->name);
   dag_cache_write(s, p->stage, scope_parse(S_ERR(s), p->text), p->text);
 }
@@ -266,7 +283,8 @@ static void do_chw(State *s, const Step *p) {
 static void do_rf(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   const Axis *x = leaf_at(s, p->stage, p->iter);
-  err_check(S_ERR(s), x->kind == IT_REDUCE, "rfactor: iterator %s of stage %d (%s) is not a reduction", x->name, p->stage, st->op->name);
+  err_check(S_ERR(s), x->kind == IT_REDUCE, "rfactor: iterator %s of stage %d (%s) is not a reduction", x->name,
+            p->stage, st->op->name);
   int last = s->step.len - 2;
   err_check(S_ERR(s), last >= 0 && s->step.at[last].kind == STEP_SP && s->step.at[last].stage == p->stage,
             "rfactor of stage %d (%s) must directly follow the split that made its iterator", p->stage, st->op->name);
@@ -275,15 +293,22 @@ static void do_rf(State *s, const Step *p) {
 
 /* ---- the table ---- */
 
-typedef struct { StepInfo info; void (*apply)(State *, const Step *); } StepDef;
+typedef struct {
+  StepInfo info;
+  void (*apply)(State *, const Step *);
+} StepDef;
 static const StepDef STEPS[STEP_KINDS] = {
-    [STEP_AN] = {{"AN", "sia"}, do_an},       [STEP_FU] = {{"FU", "sl"}, do_fu},        [STEP_PR] = {{"PR", "sit"}, do_pr},
-    [STEP_RE] = {{"RE", "sl"}, do_re},        [STEP_SP] = {{"SP", "siElf"}, do_sp},     [STEP_FSP] = {{"FSP", "siab"}, do_fsp},
-    [STEP_FFSP] = {{"FFSP", "silaf"}, do_ffsp}, [STEP_SA] = {{"SA", "siab"}, do_sa},      [STEP_CA] = {{"CA", "sia"}, do_ca},
-    [STEP_CI] = {{"CI", "s"}, do_ci},         [STEP_CR] = {{"CR", "s"}, do_cr},         [STEP_CHR] = {{"CHR", "stl"}, do_chr},
-    [STEP_CHW] = {{"CHW", "st"}, do_chw},     [STEP_RF] = {{"RF", "sia"}, do_rf}};
+    [STEP_AN] = {{"AN", "sia"}, do_an},         [STEP_FU] = {{"FU", "sl"}, do_fu},
+    [STEP_PR] = {{"PR", "sit"}, do_pr},         [STEP_RE] = {{"RE", "sl"}, do_re},
+    [STEP_SP] = {{"SP", "siElf"}, do_sp},       [STEP_FSP] = {{"FSP", "siab"}, do_fsp},
+    [STEP_FFSP] = {{"FFSP", "silaf"}, do_ffsp}, [STEP_SA] = {{"SA", "siab"}, do_sa},
+    [STEP_CA] = {{"CA", "sia"}, do_ca},         [STEP_CI] = {{"CI", "s"}, do_ci},
+    [STEP_CR] = {{"CR", "s"}, do_cr},           [STEP_CHR] = {{"CHR", "stl"}, do_chr},
+    [STEP_CHW] = {{"CHW", "st"}, do_chw},       [STEP_RF] = {{"RF", "sia"}, do_rf}};
 
-const StepInfo *step_info(StepKind k) { return &STEPS[k].info; }
+const StepInfo *step_info(StepKind k) {
+  return &STEPS[k].info;
+}
 
 int step_stage_shift(const Step *p, int stage_id) {
   switch (p->kind) {
@@ -299,7 +324,8 @@ void state_apply(State *s, Step p) {
   err_check(S_ERR(s), p.kind < STEP_KINDS, "step kind %d does not exist", p.kind);
   err_check(S_ERR(s), p.text || !strchr(step_info((StepKind)p.kind)->args, 't'), "step %s lacks its text argument",
             step_info((StepKind)p.kind)->mnemonic);
-  err_check(S_ERR(s), p.n >= 0 && (p.list || !p.n), "step %s lacks its list argument", step_info((StepKind)p.kind)->mnemonic);
+  err_check(S_ERR(s), p.n >= 0 && (p.list || !p.n), "step %s lacks its list argument",
+            step_info((StepKind)p.kind)->mnemonic);
   state_unbound(s);
   p.list = p.n ? arena_copy(m, p.list, sizeof(int64_t) * (size_t)p.n) : NULL;
   if (p.text) p.text = arena_strdup(m, p.text);

@@ -9,11 +9,19 @@
 
 /* ---- making ---- */
 
-typedef struct { IrCtx *c; MapU64 seen; VEC(TeOp *) ops; } Order;
+typedef struct {
+  IrCtx *c;
+  MapU64 seen;
+  VEC(TeOp *) ops;
+} Order;
 
-static void visit(Order *o, TeOp *root) { /* depth-first post-order, inputs in reading order; no recursion: graphs are deep */
+static void visit(Order *o,
+                  TeOp *root) { /* depth-first post-order, inputs in reading order; no recursion: graphs are deep */
   Arena *m = ir_arena(o->c);
-  typedef struct { TeOp *op; int next; } Frame;
+  typedef struct {
+    TeOp *op;
+    int next;
+  } Frame;
   VEC(Frame) stack = {0};
   vec_push(m, &stack, ((Frame){root, 0}));
   while (stack.len) {
@@ -51,7 +59,8 @@ int sched_stage(const State *s, const TeOp *op) {
 }
 
 static void give_handle(State *s, const Stage *st, Axis *x) {
-  DType t = st->n_root ? ir_var_info(s->ctx, st->axes.at[0].var ? st->axes.at[0].var : st->axes.at[0].handle)->type : DT_I32;
+  DType t =
+      st->n_root ? ir_var_info(s->ctx, st->axes.at[0].var ? st->axes.at[0].var : st->axes.at[0].handle)->type : DT_I32;
   x->handle = ir_var_new(s->ctx, x->sname, t, false);
   if (!x->var) x->var = x->handle;
 }
@@ -69,9 +78,11 @@ int sched_axis(State *s, int stage, VarId handle) {
   for (int k = 0; k < st->leaf.len; k++)
     if (st->axes.at[st->leaf.at[k]].handle == handle) return k;
   for (int k = 0; k < st->axes.len; k++)
-    err_check(S_ERR(s), st->axes.at[k].handle != handle, "axis %s of stage %s has already been split or fused; use the resulting axes",
-              st->axes.at[k].sname, st->op->name);
-  err_raise(S_ERR(s), NS_ERR_VALUE, "axis %s is not part of stage %s; fetch axes again after cache_write and rfactor (s[T].op.axis)",
+    err_check(S_ERR(s), st->axes.at[k].handle != handle,
+              "axis %s of stage %s has already been split or fused; use the resulting axes", st->axes.at[k].sname,
+              st->op->name);
+  err_raise(S_ERR(s), NS_ERR_VALUE,
+            "axis %s is not part of stage %s; fetch axes again after cache_write and rfactor (s[T].op.axis)",
             ir_var_info(s->ctx, handle)->name, st->op->name);
 }
 
@@ -83,10 +94,11 @@ void sched_split(State *s, int stage, int leaf, ExprId factor, ExprId nparts) {
   int64_t v;
   ExprId by = factor ? factor : nparts;
   err_check(S_ERR(s), (factor != 0) != (nparts != 0), "split of %s: give either factor or nparts", x->sname);
-  err_check(S_ERR(s), !ex_const_int(s->ctx, by, &v) || v > 0, "split of %s: %s %lld is not positive", x->sname, factor ? "factor" : "nparts", (long long)v);
+  err_check(S_ERR(s), !ex_const_int(s->ctx, by, &v) || v > 0, "split of %s: %s %lld is not positive", x->sname,
+            factor ? "factor" : "nparts", (long long)v);
   DType t = ir_type(s->ctx, by);
-  err_check(S_ERR(s), (t.code == DT_INT || t.code == DT_UINT) && t.lanes == 1, "split of %s: the %s must be an integer", x->sname,
-            factor ? "factor" : "nparts");
+  err_check(S_ERR(s), (t.code == DT_INT || t.code == DT_UINT) && t.lanes == 1, "split of %s: the %s must be an integer",
+            x->sname, factor ? "factor" : "nparts");
   err_check(S_ERR(s), !x->thread_obj, "split of %s: the axis is bound to a thread already", x->sname);
   stage_split2(s->ctx, st, leaf, factor, nparts);
   give_handle(s, st, &st->axes.at[st->leaf.at[leaf]]);
@@ -99,8 +111,10 @@ static void detach_outer(State *s, Stage *st, int leaf) {
   int w = 0;
   for (int i = 0; i < st->attached.len; i++) {
     int32_t e = st->attached.at[i];
-    if (attach_leaf(e) == leaf) s->stage.at[attach_stage(e)].at_iter = -1;
-    else st->attached.at[w++] = e;
+    if (attach_leaf(e) == leaf)
+      s->stage.at[attach_stage(e)].at_iter = -1;
+    else
+      st->attached.at[w++] = e;
   }
   st->attached.len = w;
 }
@@ -154,18 +168,24 @@ void sched_bind(State *s, int stage, int leaf, VarId thread, Annotation kind) {
 
 void sched_annotate(State *s, int stage, int leaf, Annotation a) {
   Axis *x = leaf_at(s, stage, leaf);
-  err_check(S_ERR(s), a != AN_VECTORIZE || x->kind == IT_SPACE, "axis %s is a reduction: it cannot be vectorized", x->sname);
+  err_check(S_ERR(s), a != AN_VECTORIZE || x->kind == IT_SPACE, "axis %s is a reduction: it cannot be vectorized",
+            x->sname);
   err_check(S_ERR(s), !x->thread_obj, "axis %s is bound to %s already", x->sname, AN_WORD[x->ann]);
   x->ann = (uint8_t)a;
 }
 
 void sched_pragma(State *s, int stage, int leaf, const char *key, int64_t value) {
   Axis *x = leaf_at(s, stage, leaf);
-  if (!strcmp(key, "unroll")) sched_annotate(s, stage, leaf, AN_UNROLL);
-  else if (!strcmp(key, "vectorize")) sched_annotate(s, stage, leaf, AN_VECTORIZE);
-  else if (!strcmp(key, "auto_unroll_max_step")) x->pragma_unroll = (int32_t)value, x->has_pragma_unroll = true;
-  else if (!strcmp(key, "unroll_explicit")) x->explicit_unroll = value != 0;
-  else if (!strcmp(key, "debug_skip_region")) x->skip_region = true; /* other keys mean nothing to this compiler */
+  if (!strcmp(key, "unroll"))
+    sched_annotate(s, stage, leaf, AN_UNROLL);
+  else if (!strcmp(key, "vectorize"))
+    sched_annotate(s, stage, leaf, AN_VECTORIZE);
+  else if (!strcmp(key, "auto_unroll_max_step"))
+    x->pragma_unroll = (int32_t)value, x->has_pragma_unroll = true;
+  else if (!strcmp(key, "unroll_explicit"))
+    x->explicit_unroll = value != 0;
+  else if (!strcmp(key, "debug_skip_region"))
+    x->skip_region = true; /* other keys mean nothing to this compiler */
 }
 
 /* ---- placement ---- */
@@ -196,13 +216,16 @@ void sched_storage_align(State *s, int stage, VarId handle, int factor, int offs
   for (int k = 0; k < st->axes.len; k++) {
     Axis *x = &st->axes.at[k];
     if (x->handle != handle) continue;
-    if (k < st->n_root_data) x->align_factor = factor, x->align_offset = offset; /* only dimensions of the tensor have strides */
+    if (k < st->n_root_data)
+      x->align_factor = factor, x->align_offset = offset; /* only dimensions of the tensor have strides */
     return;
   }
   sched_axis(s, stage, handle); /* raises */
 }
 
-void sched_scope(State *s, int stage, const char *scope) { stage_at(s, stage, true)->scope = scope[0] ? scope_parse(S_ERR(s), scope) : SC_AUTO; }
+void sched_scope(State *s, int stage, const char *scope) {
+  stage_at(s, stage, true)->scope = scope[0] ? scope_parse(S_ERR(s), scope) : SC_AUTO;
+}
 
 /* ---- data flow ---- */
 

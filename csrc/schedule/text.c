@@ -1,7 +1,11 @@
 /* The text of a state: its loops, indented, with the stages attached at them. States are equal when their texts are. */
 #include "schedule/internal.h"
 
-typedef struct { const State *s; StrBuf *b; bool hide; } Printer;
+typedef struct {
+  const State *s;
+  StrBuf *b;
+  bool hide;
+} Printer;
 
 static void put_i64(StrBuf *b, int64_t v) {
   char t[24];
@@ -21,12 +25,17 @@ static void put_range(const Printer *p, const Stage *st, const Axis *x) {
   const Axis *root = x->rebase_of ? &st->axes.at[x->rebase_of - 1] : x;
   int64_t v;
   sb_puts(p->b, " (");
-  if (p->s->bounded && root->min && !ex_const_int(p->s->ctx, root->min, &v)) ex_print(p->s->ctx, p->b, root->min);
-  else put_i64(p->b, x->smin);
+  if (p->s->bounded && root->min && !ex_const_int(p->s->ctx, root->min, &v))
+    ex_print(p->s->ctx, p->b, root->min);
+  else
+    put_i64(p->b, x->smin);
   sb_putc(p->b, ',');
-  if (x->sext >= 0) put_i64(p->b, x->sext);
-  else if (root->extent) ex_print(p->s->ctx, p->b, root->extent);
-  else sb_putc(p->b, '?');
+  if (x->sext >= 0)
+    put_i64(p->b, x->sext);
+  else if (root->extent)
+    ex_print(p->s->ctx, p->b, root->extent);
+  else
+    sb_putc(p->b, '?');
   sb_puts(p->b, ")\n");
 }
 
@@ -77,4 +86,6 @@ char *state_text(const State *s, bool hide_trivial) {
   return sb_str(&b);
 }
 
-uint64_t state_hash(const State *s) { return hash_str(state_text(s, true)); }
+uint64_t state_hash(const State *s) {
+  return hash_str(state_text(s, true));
+}

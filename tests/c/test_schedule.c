@@ -7,9 +7,16 @@
 #include <cmocka.h>
 #include "schedule/schedule.h"
 
-typedef struct { Err err; IrCtx *c; TeDag *d; TensorId a, b; } Fix;
+typedef struct {
+  Err err;
+  IrCtx *c;
+  TeDag *d;
+  TensorId a, b;
+} Fix;
 
-static ExprId read2(IrCtx *c, TensorId t, ExprId i, ExprId j) { return ex_read(c, t, 2, (ExprId[]){i, j}); }
+static ExprId read2(IrCtx *c, TensorId t, ExprId i, ExprId j) {
+  return ex_read(c, t, 2, (ExprId[]){i, j});
+}
 
 static void build(void *arg) { /* C(i, j) += A[i, k] * B[k, j], 64 x 128 x 32 */
   Fix *f = arg;
@@ -24,7 +31,8 @@ static void build(void *arg) { /* C(i, j) += A[i, k] * B[k, j], 64 x 128 x 32 */
   IrAxis k = {ir_var_new(c, "k", DT_I32, false), zero, kk};
   ExprId i = ex_var(c, ax[0].var), j = ex_var(c, ax[1].var), kv = ex_var(c, k.var);
   ExprId src = ex_mul(c, read2(c, f->a, i, kv), read2(c, f->b, kv, j));
-  ExprId body = ex_reduce(c, (IrReduce){.reducer = r, .n_src = 1, .src = &src, .n_axis = 1, .axis = &k, .cond = ex_int(c, DT_BOOL, 1)});
+  ExprId body = ex_reduce(
+      c, (IrReduce){.reducer = r, .n_src = 1, .src = &src, .n_axis = 1, .axis = &k, .cond = ex_int(c, DT_BOOL, 1)});
   TeAttr attr = {.key = "layout_free_placeholders", .kind = TA_TENSORS, .n = 1, .tensors = &f->b};
   TeOp *op = te_compute(c, "C", "", 2, ax, 1, &body, 1, &attr);
   f->d = te_dag(c, 3, (TensorId[]){f->a, f->b, op->out[0]});
@@ -45,10 +53,14 @@ static int teardown(void **state) {
 
 static const char GPU[] =
     "[[\"CHW\",2,\"local\"],[\"SP\",2,0,64,[1,8,2,1],1],[\"SP\",2,5,128,[2,8,1,2],1],[\"SP\",2,10,32,[4,1],1],"
-    "[\"RE\",2,[0,5,1,6,2,7,10,11,3,8,12,4,9]],[\"FSP\",3,0,1,3],[\"FSP\",3,4,2,3],[\"RE\",3,[0,4,1,5,2,6,3,7]],[\"CA\",2,3,5],"
-    "[\"CHR\",1,\"shared\",[2]],[\"CA\",2,3,6],[\"CHR\",0,\"shared\",[3]],[\"CA\",1,4,6],[\"FU\",5,[0,1]],[\"AN\",5,0,5],"
-    "[\"FU\",5,[1,2]],[\"AN\",5,1,4],[\"FU\",5,[2,3]],[\"AN\",5,2,6],[\"FU\",3,[0,1]],[\"SP\",3,0,8,[2],1],[\"AN\",3,1,2],"
-    "[\"FFSP\",3,0,[1,2],1,1],[\"AN\",3,1,6],[\"FU\",1,[0,1]],[\"SP\",1,0,8,[1],1],[\"AN\",1,1,2],[\"FFSP\",1,0,[1,2],1,1],"
+    "[\"RE\",2,[0,5,1,6,2,7,10,11,3,8,12,4,9]],[\"FSP\",3,0,1,3],[\"FSP\",3,4,2,3],[\"RE\",3,[0,4,1,5,2,6,3,7]],["
+    "\"CA\",2,3,5],"
+    "[\"CHR\",1,\"shared\",[2]],[\"CA\",2,3,6],[\"CHR\",0,\"shared\",[3]],[\"CA\",1,4,6],[\"FU\",5,[0,1]],[\"AN\",5,0,"
+    "5],"
+    "[\"FU\",5,[1,2]],[\"AN\",5,1,4],[\"FU\",5,[2,3]],[\"AN\",5,2,6],[\"FU\",3,[0,1]],[\"SP\",3,0,8,[2],1],[\"AN\",3,1,"
+    "2],"
+    "[\"FFSP\",3,0,[1,2],1,1],[\"AN\",3,1,6],[\"FU\",1,[0,1]],[\"SP\",1,0,8,[1],1],[\"AN\",1,1,2],[\"FFSP\",1,0,[1,2],"
+    "1,1],"
     "[\"AN\",1,1,6],[\"PR\",4,0,\"auto_unroll_max_step$16\"]]";
 
 static void replay_body(void *arg) {
@@ -95,10 +107,17 @@ static void rewrite_body(void *arg) {
   }
 }
 
-static void test_replay(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, replay_body, *state), NS_OK); }
-static void test_rewrite(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, rewrite_body, *state), NS_OK); }
+static void test_replay(void **state) {
+  assert_int_equal(err_try(&((Fix *)*state)->err, replay_body, *state), NS_OK);
+}
+static void test_rewrite(void **state) {
+  assert_int_equal(err_try(&((Fix *)*state)->err, rewrite_body, *state), NS_OK);
+}
 
-typedef struct { Fix *f; const char *text; } Bad;
+typedef struct {
+  Fix *f;
+  const char *text;
+} Bad;
 static void bad_body(void *arg) {
   Bad *b = arg;
   int n;
@@ -111,11 +130,31 @@ static void bad_record(void *arg) {
 }
 
 static void test_broken_input(void **state) {
-  static const char *const STEPS[] = {"", "[", "{}", "[[]]", "[[1]]", "[[\"AN\"]]", "[[\"AN\",2,0,1,1]]", "[[\"AN\",1e99,0,1]]",
-      "[[\"AN\",-1,0,1]]", "[[\"AN\",2,-1,1]]", "[[\"FU\",2,[-1,0]]]", "[[\"FU\",2,[2,3]]]", "[[\"SP\",2,0,64,[],1]]",
-      "[[\"SP\",2,0,64,[2147483648],1]]", "[[\"RE\",2,[0,1,99]]]", "[[\"FFSP\",2,0,[-5],0,1]]", "[[\"FSP\",2,0,0,1]]",
-      "[[\"CHR\",2,\"local\",[]]]", "[[\"CHR\",0,\"local\",[-1]]]", "[[\"CHW\",0,\"local\"]]", "[[\"RF\",2,2,0]]",
-      "[[\"SP\",2,2,32,[4],1],[\"RF\",2,3,9]]", "[[\"PR\",2,0,\"auto_unroll_max_step\"]]", "[[\"CI\",2]]", "[[\"CA\",2,0,0]]"};
+  static const char *const STEPS[] = {"",
+                                      "[",
+                                      "{}",
+                                      "[[]]",
+                                      "[[1]]",
+                                      "[[\"AN\"]]",
+                                      "[[\"AN\",2,0,1,1]]",
+                                      "[[\"AN\",1e99,0,1]]",
+                                      "[[\"AN\",-1,0,1]]",
+                                      "[[\"AN\",2,-1,1]]",
+                                      "[[\"FU\",2,[-1,0]]]",
+                                      "[[\"FU\",2,[2,3]]]",
+                                      "[[\"SP\",2,0,64,[],1]]",
+                                      "[[\"SP\",2,0,64,[2147483648],1]]",
+                                      "[[\"RE\",2,[0,1,99]]]",
+                                      "[[\"FFSP\",2,0,[-5],0,1]]",
+                                      "[[\"FSP\",2,0,0,1]]",
+                                      "[[\"CHR\",2,\"local\",[]]]",
+                                      "[[\"CHR\",0,\"local\",[-1]]]",
+                                      "[[\"CHW\",0,\"local\"]]",
+                                      "[[\"RF\",2,2,0]]",
+                                      "[[\"SP\",2,2,32,[4],1],[\"RF\",2,3,9]]",
+                                      "[[\"PR\",2,0,\"auto_unroll_max_step\"]]",
+                                      "[[\"CI\",2]]",
+                                      "[[\"CA\",2,0,0]]"};
   Fix *f = *state;
   for (int i = 0; i < NS_COUNT(STEPS); i++) {
     Bad b = {f, STEPS[i]};
@@ -124,7 +163,8 @@ static void test_broken_input(void **state) {
     assert_int_equal(err_try(&f->err, bad_record, &b), NS_ERR_VALUE);
   }
   /* a valid line cut anywhere is no record */
-  static const char LINE[] = "{\"i\": [[\"[\\\"k\\\"]\", \"llvm\"], [[], [[\"AN\", 2, 0, 1]]]], \"r\": [[1e-5], 0, 0.3, 17], \"v\": \"v0.2\"}";
+  static const char LINE[] =
+      "{\"i\": [[\"[\\\"k\\\"]\", \"llvm\"], [[], [[\"AN\", 2, 0, 1]]]], \"r\": [[1e-5], 0, 0.3, 17], \"v\": \"v0.2\"}";
   char cut[sizeof(LINE)];
   for (size_t n = 0; n < sizeof(LINE) - 1; n++) {
     memcpy(cut, LINE, n);
