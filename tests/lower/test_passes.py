@@ -2,11 +2,17 @@
 bounds, no barrier under a divergent condition. Schedules come from the sampler and from te primitives.
 """
 
+import gzip
 import json
+import pathlib
+import sys
 
 import numpy as np
 import pytest
 from nestsmith import _core, te, tir, topi
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "search"))
+from util import peer_dag  # noqa: E402
 
 CPU = (0, (4, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
 CUDA = (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 1, False)
@@ -228,3 +234,25 @@ def test_gpu_check_refuses_with_a_reason():
                                          ["AN", 2, 2, 7], ["AN", 2, 3, 8]]))
     got = _core.gpu_check(state)
     assert not got["ok"] and "threads" in got["why"] and got["threads"] == 4096
+
+
+# ---- the reference's verdicts ----
+
+def verdict_tasks():
+    path = pathlib.Path(__file__).parent.parent / "data" / "peer-verdicts.json.gz"
+    for task in json.loads(gzip.decompress(path.read_bytes())):
+        try:
+            dag = peer_dag(task["key"], task["stages"])
+        except (AssertionError, ValueError, IndexError):
+            continue  # operators that peer_dag does not rebuild
+        yield dag, task["states"]
+
+
+def test_gpu_check_gives_the_verdicts_of_the_reference():
+    seen = {True: 0, False: 0}
+    for dag, states in verdict_tasks():
+        for steps, accepted in states:
+            got = _core.gpu_check(_core.State(dag, json.dumps(steps)))
+            assert got["ok"] == accepted, (got, steps)
+            seen[accepted] += 1
+    assert seen[True] > 80 and seen[False] > 130
