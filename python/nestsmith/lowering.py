@@ -54,8 +54,8 @@ def lower(sch, args, name="main", binds=None, simple_mode=False):
     Raises
     ------
     ValueError
-        If the schedule is illegal, e.g. an attach point does not enclose all readers, or a tensor that is read is neither
-        computed nor an argument.
+        If the schedule is illegal, e.g. an attach point does not enclose all readers, or a tensor that is read is
+        neither computed nor an argument.
     """
     if binds:
         raise ValueError("binds is not supported: buffers are laid out row by row")
@@ -63,5 +63,6 @@ def lower(sch, args, name="main", binds=None, simple_mode=False):
     if isinstance(core, _core.Schedule):
         text = _core.lower_text(core, "primfn", args=list(args))
     else:
-        text = _core.lower_text(_state_of(sch), "primfn", args=[t.name if isinstance(t, _core.Tensor) else t for t in args])
+        names = [t.name if isinstance(t, _core.Tensor) else t for t in args]
+        text = _core.lower_text(_state_of(sch), "primfn", args=names)
     return LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1))

@@ -1,5 +1,5 @@
-"""Every pass, on small shapes, against the unscheduled evaluation: bit-equal results on small integers, no race, no access out of
-bounds, no barrier under a divergent condition. Schedules come from the sampler and from te primitives.
+"""Every pass, on small shapes, against the unscheduled evaluation: bit-equal results on small integers, no race, no
+access out of bounds, no barrier under a divergent condition. Schedules come from the sampler and te primitives.
 """
 
 import gzip
@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from nestsmith import _core, te, tir, topi
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "search"))
@@ -177,7 +178,8 @@ def test_two_extents_of_one_thread_axis_are_refused():
 # ---- states of the sampler ----
 
 def conv():
-    x, w, b = te.placeholder((1, 8, 8, 4), name="X"), te.placeholder((3, 3, 4, 8), name="W"), te.placeholder((1, 1, 1, 8), name="Bi")
+    x, w = te.placeholder((1, 8, 8, 4), name="X"), te.placeholder((3, 3, 4, 8), name="W")
+    b = te.placeholder((1, 1, 1, 8), name="Bi")
     return [x, w, b, topi.relu(topi.add(topi.nn.conv2d_nhwc(x, w, 2, 1, 1), b))]
 
 
@@ -221,7 +223,8 @@ def test_gpu_check_agrees_with_the_kernels(task):
     dag = _core.ComputeDAG(task())
     for s in _core.Policy(dag, CUDA, {}, 3, 1).sample()[:12]:
         got = _core.gpu_check(s)
-        heads = [line.split() for line in _core.lower_text(s, "kernels", "cuda").splitlines() if line.startswith("kernel ")]
+        lines = _core.lower_text(s, "kernels", "cuda").splitlines()
+        heads = [line.split() for line in lines if line.startswith("kernel ")]
         threads = max(int(h[7]) * int(h[8]) * int(h[9]) for h in heads)
         shared = max(int(h[11]) for h in heads)
         assert got["ok"] and got["threads"] == threads
@@ -230,8 +233,8 @@ def test_gpu_check_agrees_with_the_kernels(task):
 
 def test_gpu_check_refuses_with_a_reason():
     dag = _core.ComputeDAG(list(matmul(64, 64, 64)))
-    state = _core.State(dag, json.dumps([["SP", 2, 0, 64, [64], 1], ["SP", 2, 2, 64, [64], 1], ["AN", 2, 0, 5], ["AN", 2, 1, 6],
-                                         ["AN", 2, 2, 7], ["AN", 2, 3, 8]]))
+    steps = [["SP", 2, 0, 64, [64], 1], ["SP", 2, 2, 64, [64], 1], *[["AN", 2, i, 5 + i] for i in range(4)]]
+    state = _core.State(dag, json.dumps(steps))
     got = _core.gpu_check(state)
     assert not got["ok"] and "threads" in got["why"] and got["threads"] == 4096
 
