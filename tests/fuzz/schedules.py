@@ -42,9 +42,17 @@ def conv(r):
         lambda y, x, c: te.if_then_else(te.all(y >= 1, y < h + 1, x >= 1, x < h + 1), a[y - 1, x - 1, c], zero()),
         name="pad",
     )
-    ry, rx, rc = te.reduce_axis((0, 3), name="ry"), te.reduce_axis((0, 3), name="rx"), te.reduce_axis((0, ci), name="rc")
+    ry, rx, rc = (
+        te.reduce_axis((0, 3), name="ry"),
+        te.reduce_axis((0, 3), name="rx"),
+        te.reduce_axis((0, ci), name="rc"),
+    )
     o = (h - 1) // s + 1
-    c = te.compute((o, o, co), lambda y, x, f: te.sum(pad[y * s + ry, x * s + rx, rc] * w[ry, rx, rc, f], axis=[ry, rx, rc]), name="conv")
+    c = te.compute(
+        (o, o, co),
+        lambda y, x, f: te.sum(pad[y * s + ry, x * s + rx, rc] * w[ry, rx, rc, f], axis=[ry, rx, rc]),
+        name="conv",
+    )
     return [a, w, relu_of(c) if r.random() < 0.5 else c]
 
 
@@ -62,7 +70,10 @@ def pool(r):
     h, c = r.choice([(6, 4), (7, 3)])
     a = te.placeholder((h, h, c), name="A")
     ry, rx = te.reduce_axis((0, 2), name="ry"), te.reduce_axis((0, 2), name="rx")
-    return [a, te.compute((h // 2, h // 2, c), lambda y, x, f: te.max(a[y * 2 + ry, x * 2 + rx, f], axis=[ry, rx]), name="P")]
+    return [
+        a,
+        te.compute((h // 2, h // 2, c), lambda y, x, f: te.max(a[y * 2 + ry, x * 2 + rx, f], axis=[ry, rx]), name="P"),
+    ]
 
 
 DAGS = {"chain": chain, "matmul": matmul, "conv": conv, "rowsum": rowsum, "pool": pool}
@@ -121,7 +132,24 @@ class Builder:
                 continue
             it = r.randrange(len(its))
             kind = its[it][1]
-            what = r.choice(["split", "split", "fuse", "reorder", "at", "at", "inline", "unroll", "vector", "parallel", "pragma", "cache", "write", "rf"])
+            what = r.choice(
+                [
+                    "split",
+                    "split",
+                    "fuse",
+                    "reorder",
+                    "at",
+                    "at",
+                    "inline",
+                    "unroll",
+                    "vector",
+                    "parallel",
+                    "pragma",
+                    "cache",
+                    "write",
+                    "rf",
+                ]
+            )
             if what == "split":
                 self.split(stage, it, r.randint(2, 3))
             elif what == "fuse" and it + 1 < len(its) and its[it + 1][1] == kind:

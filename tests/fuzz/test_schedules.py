@@ -1,4 +1,4 @@
-"""Random schedules through lowering and the interpreter: no finding, and results bit-equal to the definition of the DAG.
+"""Random schedules through lowering and the interpreter: no finding, results bit-equal to the definition of the DAG.
 
 A drawn schedule may be no valid program (say, a barrier under a condition that differs between threads); such a draw is
 counted and must say why. ``NESTSMITH_FUZZ=n`` runs n draws per target instead of the fixed sample.
@@ -8,8 +8,9 @@ import os
 
 import numpy as np
 import pytest
-from nestsmith import _core
 from schedules import draw
+
+from nestsmith import _core
 
 SAMPLE = int(os.environ.get("NESTSMITH_FUZZ", "260"))
 CHUNKS = 4
