@@ -3,14 +3,15 @@
  * Every measured state is replayed once more to extract its features; a forest is trained when that is due. A candidate is
  * scored in two steps: the closed-form facts refuse what breaks a limit of the device, then the forest scores the features
  * of the loop program. The forest's score becomes a fitness in (0, 1] by the session's monotone map, plus a vanishing share
- * of the raw score, so that order survives where the map is flat. Until the forest has seen enough, the analytic estimate
- * speaks.
+ * of the raw score, so that order survives where the map is flat. A forest that has seen little of a task guesses wildly
+ * there, so the analytic estimate speaks alone before the first training and fades with the task's number of records.
  */
 #include "tune/tune.h"
 #include <math.h>
 
 struct Learner { Err *err; Arena *arena; CostModel *model; VEC(LearnerTask *) task; int failed; };
-struct LearnerTask { Learner *owner; const SearchTask *task; int number; };
+enum { TRUST = 32 }; /* records of a task at which model and estimate count the same */
+struct LearnerTask { Learner *owner; const SearchTask *task; int number, records; };
 
 Learner *learner_new(Err *e, uint64_t seed) {
   Arena *a = arena_new(e);
@@ -28,7 +29,7 @@ void learner_free(Learner *l) {
 
 LearnerTask *learner_task(Learner *l, const SearchTask *t) {
   LearnerTask *x = arena_new_of(l->arena, LearnerTask);
-  *x = (LearnerTask){l, t, l->task.len};
+  *x = (LearnerTask){.owner = l, .task = t, .number = l->task.len};
   vec_push(l->arena, &l->task, x);
   return x;
 }
@@ -58,6 +59,7 @@ void learner_add(LearnerTask *x, int n, const Step *steps, double seconds) {
   Add a = {x, n, steps, seconds};
   ErrCode code = err_try(x->owner->err, add_body, &a);
   if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(x->owner->err, code);
+  x->records++;
   if (code != NS_OK) x->owner->failed++; /* a state that cannot be lowered teaches nothing */
 }
 
@@ -78,7 +80,9 @@ static void score_body(void *arg) {
   Features f = features_of(c->s, task_target(t), task_dag(t));
   double raw = cost_score(c->x->owner->model, &f);
   if (!isfinite(raw)) return;
-  c->out = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
+  double learned = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
+  double share = (double)c->x->records / (c->x->records + TRUST), seconds = analytic_seconds(t, &facts);
+  c->out = seconds > 0 && isfinite(seconds) ? pow(learned, share) * pow(1e-6 / seconds, 1 - share) : -INFINITY;
 }
 
 static void learned_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {

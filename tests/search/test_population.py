@@ -97,7 +97,7 @@ def test_equal_seed_equal_search(target):
 
 
 def test_rounds_never_repeat_and_end():
-    p = policy(matmul(4, 4, 4), CPU4, seed=2)
+    p = policy(row_sum(2, 2), CPU4, seed=2, evolutionary_search_population=128)
     seen, empty = set(), 0
     for _ in range(400):
         r = p.round(64)

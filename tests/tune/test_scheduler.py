@@ -1,0 +1,279 @@
+"""Task scheduler: worked numbers, order of tasks, table and latency log, resuming, stopping, interrupts."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import nestsmith as ns
+from nestsmith import _core, auto_scheduler, te
+
+
+@auto_scheduler.register_workload
+def tune_matmul(n, m, k):
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    r = te.reduce_axis((0, k), name="k")
+    return [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=[r]), name="C")]
+
+
+@auto_scheduler.register_workload
+def tune_plus_one():
+    a = te.placeholder((4,), name="A")
+    return [a, te.compute((4,), lambda i: a[i] + 1.0, name="B")]
+
+
+def tasks_of(*sizes):
+    target = ns.target.Target("llvm")
+    return [auto_scheduler.SearchTask(func=tune_matmul, args=(n, n, n), target=target, desc=f"matmul_{n}") for n in sizes]
+
+
+def options(trials, batch=64, log=None, **more):
+    runner = auto_scheduler.LocalRunner(number=1, repeat=1, min_repeat_ms=0, timeout=20)
+    callbacks = [auto_scheduler.RecordToFile(str(log))] if log else []
+    more.setdefault("verbose", 0)
+    return auto_scheduler.TuningOptions(num_measure_trials=trials, num_measures_per_round=batch, runner=runner, measure_callbacks=callbacks, **more)
+
+
+def small(**more):
+    return {"evolutionary_search_population": 64, "sample_init_min_population": 8, "evolutionary_search_num_iters": 1, **more}
+
+
+def records(log):
+    return list(auto_scheduler.RecordReader(str(log)))
+
+
+# ---- arithmetic ----
+
+
+def test_worked_gradients():
+    """Weights 1 and 4, costs 2.0 and 0.4 ms, 5 and 2 rounds: forecasts -0.4 and -0.2 ms, gradients -0.32 and -0.64 ms."""
+    rows = [(2.0e-3, 5, [], 1e9, 1.0, 0.0, False), (0.4e-3, 2, [], 1e9, 4.0, 0.0, False)]
+    pick, g = _core.sched_pick(rows, 0.2, 2.0, 3, 1)
+    assert pick == 1
+    assert g == pytest.approx([-0.32e-3, -0.64e-3], rel=1e-9)
+
+
+def test_backward_window_and_groups():
+    history = [9e-3, 8e-3, 6e-3, 5e-3, 3e-3]
+    (_, g) = _core.sched_pick([(3e-3, 5, history, 1e9, 1.0, 0.0, False)], 0.2, 2.0, 3, 1)
+    assert g[0] == pytest.approx(0.2 * (3e-3 - 8e-3) / 3 + 0.8 * (-3e-3 / 5), rel=1e-9)
+    (_, g) = _core.sched_pick([(3e-3, 5, [], 1e9, 1.0, 1e13, False)], 0.2, 2.0, 3, 1)
+    assert g[0] == pytest.approx(0.8 * (2.0 * 1e9 / 1e13 - 3e-3), rel=1e-9)
+
+
+def test_dead_tasks_are_never_picked():
+    rows = [(1e-3, 1, [], 1e9, 1.0, 0.0, True), (1e-3, 1, [], 1e9, 0.0, 0.0, False), (1e-3, 1, [], 1e9, 0.0, 0.0, True)]
+    assert {_core.sched_pick(rows, 0.2, 2.0, 3, s)[0] for s in range(20)} == {1}
+    assert _core.sched_pick([r[:6] + (True,) for r in rows], 0.2, 2.0, 3, 1)[0] == -1
+    free = [r[:6] + (False,) for r in rows]
+    assert {_core.sched_pick([(1e-3, 1, [], 1e9, 0.0, 0.0, False)] * 3, 0.2, 2.0, 3, s)[0] for s in range(40)} == {0, 1, 2}
+    assert _core.sched_pick(free, 0.2, 2.0, 3, 1)[0] == 0
+
+
+# ---- runs ----
+
+
+def test_round_robin_and_resume(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "log.json"
+    tasks = tasks_of(32, 16, 8)
+    tuner = auto_scheduler.TaskScheduler(tasks, objective_func=sum, strategy="round-robin", callbacks=[])
+    tuner.tune(options(6, 1, log), search_policy="sketch.random", search_policy_params=small())
+    count = {}
+    for inp, res in records(log):
+        assert res.error_no == 0
+        count[inp.task.workload_key] = count.get(inp.task.workload_key, 0) + 1
+    assert count == {t.workload_key: 2 for t in tasks}
+    again = auto_scheduler.TaskScheduler(tasks, strategy="round-robin", load_log_file=str(log), callbacks=[])
+    again.tune(options(3, 1, log), search_policy="sketch.random", search_policy_params=small())
+    assert again.task_cts == [3, 3, 3] and len(records(log)) == 9
+    texts = [json.dumps([i.task.workload_key, i.state.steps()]) for i, _ in records(log)]
+    assert len(set(texts)) == 9, "a state of the log was measured again"
+
+
+def test_gradient_prefers_the_costly_task(tmp_path):
+    log = tmp_path / "log.json"
+    tasks = tasks_of(32, 16)
+
+    class Forced(auto_scheduler.TaskScheduler):
+        def _count(self, *args):
+            super()._count(*args)
+            self.best_costs = [1e2, 1e-8]
+
+    tuner = Forced(tasks, objective_func=lambda costs: costs[0] * 1e5, callbacks=[])
+    tuner.tune(options(5, 1, log), search_policy="sketch.random", search_policy_params=small())
+    keys = [i.task.workload_key for i, _ in records(log)]
+    assert [keys.count(t.workload_key) for t in tasks] == [4, 1]
+
+
+def test_table_and_latency_log(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tasks = tasks_of(16, 8)
+    tuner = auto_scheduler.TaskScheduler(tasks, task_weights=[2, 3])
+    tuner.tune(options(4, 2, verbose=1), search_policy="sketch.random", search_policy_params=small())
+    out = capsys.readouterr().out
+    head = "|  ID  |                       Task Description                        | Latency (ms) | Speed (GFLOPS) | Trials |"
+    assert head in out and "-" * 113 in out and "-" * 30 + "  [ Task Scheduler ]" in out
+    assert re.search(r"^\|    0 \| +matmul_16 \| +[\d.]+ \| +[\d.]+ \| +2 \|$", out, re.M)
+    assert re.search(r"^Estimated total latency: - ms\tTrials: 0\tUsed time : \d+ s\tNext ID: 0\t$", out, re.M)
+    lines = (tmp_path / "total_latency.tsv").read_text().splitlines()
+    assert len(lines) == 2 and re.fullmatch(r"ElapsedTime\(s\)\t\d+\tEstimatedLatency\(ms\)\tN/A\tTrials\t2", lines[0])
+    m = re.fullmatch(r"ElapsedTime\(s\)\t\d+\tEstimatedLatency\(ms\)\t([\d.]+)\tTrials\t4", lines[1])
+    assert m and float(m[1]) == pytest.approx((2 * tuner.best_costs[0] + 3 * tuner.best_costs[1]) * 1e3, abs=2e-3)
+
+
+def test_bad_arguments(tmp_path):
+    tasks = tasks_of(8, 16)
+    with pytest.raises(AssertionError):
+        auto_scheduler.TaskScheduler([])
+    with pytest.raises(AssertionError):
+        auto_scheduler.TaskScheduler(tasks, strategy="best")
+    with pytest.raises(ValueError, match="should be at least 2"):
+        auto_scheduler.TaskScheduler(tasks, callbacks=[]).tune(options(1))
+    with pytest.raises(ValueError, match="Invalid search policy"):
+        auto_scheduler.TaskScheduler(tasks, callbacks=[]).tune(options(4), search_policy="sketch.magic")
+    with pytest.raises(ValueError):
+        auto_scheduler.TuningOptions(builder="remote")
+    with pytest.raises(AssertionError):
+        auto_scheduler.SearchTask(target="llvm")
+
+
+def test_small_space_kills_its_task(tmp_path):
+    """A task whose space is used up is dropped; the other goes on; the trials are never exceeded."""
+    log = tmp_path / "log.json"
+    target = ns.target.Target("llvm")
+    tasks = [auto_scheduler.SearchTask(func=tune_plus_one, args=(), target=target), *tasks_of(16)]
+    tuner = auto_scheduler.TaskScheduler(tasks, strategy="round-robin", callbacks=[])
+    tuner.tune(options(24, 4, log), search_policy="sketch.random", search_policy_params=small())
+    assert 0 in tuner.dead_tasks and tuner.ct == len(records(log)) <= 24
+
+
+def test_early_stopping(tmp_path):
+    """With users' runners, so that times are given: the first is the best."""
+
+    class Builder(auto_scheduler.ProgramBuilder):
+        n_parallel = 8
+
+        def build(self, measure_inputs, verbose=1):
+            return [auto_scheduler.BuildResult() for _ in measure_inputs]
+
+    class Runner(auto_scheduler.ProgramRunner):
+        timeout, n = 1, 0
+
+        def run(self, measure_inputs, build_results, verbose=1):
+            self.n += 1
+            return [auto_scheduler.MeasureResult([1e-3 * self.n], 0, "", 0.1, 0) for _ in measure_inputs]
+
+    def opt(**more):
+        return auto_scheduler.TuningOptions(400, num_measures_per_round=8, verbose=0, builder=Builder(), runner=Runner(), **more)
+
+    tuner = auto_scheduler.TaskScheduler(tasks_of(32), callbacks=[])
+    tuner.tune(opt(early_stopping=16), search_policy="sketch.random", search_policy_params=small())
+    assert tuner.ct == 24
+    tuner = auto_scheduler.TaskScheduler(tasks_of(32, 16), callbacks=[])
+    tuner.tune(opt(), search_policy="sketch.random", search_policy_params=small(), per_task_early_stopping=8)
+    assert tuner.dead_tasks == {0, 1} and tuner.ct < 80
+    (task,) = tasks_of(64)
+    policy = auto_scheduler.SketchPolicy(task, params=small(), verbose=0)
+    task.tune(opt(early_stopping=16), policy)
+    assert len(policy.generate_sketches()) == 3
+
+
+def test_callback_errors_do_not_end_the_run(tmp_path):
+    def broken(policy, inputs, results):
+        raise KeyError("x")
+
+    opt = options(4, 2)
+    opt.measure_callbacks.append(broken)
+    tuner = auto_scheduler.TaskScheduler(tasks_of(8), callbacks=[])
+    tuner.tune(opt, search_policy="sketch.random", search_policy_params=small())
+    assert tuner.ct == 4
+
+    def stop(policy, inputs, results):
+        raise auto_scheduler.StopTuning
+
+    opt = options(64, 4)
+    opt.measure_callbacks.append(stop)
+    tuner = auto_scheduler.TaskScheduler(tasks_of(16), callbacks=[])
+    tuner.tune(opt, search_policy="sketch.random", search_policy_params=small())
+    assert tuner.ct <= 4
+
+
+def test_users_builder_and_runner(tmp_path):
+    """Objects of users are called with whole groups; results are taken as they are."""
+    seen = []
+
+    class Builder(auto_scheduler.ProgramBuilder):
+        n_parallel = 2
+
+        def build(self, measure_inputs, verbose=1):
+            return [auto_scheduler.BuildResult("", [], 0, "", 0.0) for _ in measure_inputs]
+
+    class Runner(auto_scheduler.ProgramRunner):
+        timeout = 1
+
+        def run(self, measure_inputs, build_results, verbose=1):
+            seen.append(len(measure_inputs))
+            return [auto_scheduler.MeasureResult([1e-3 * (k + 1)], 0, "", 0.1, 0) for k, _ in enumerate(measure_inputs)]
+
+    opt = auto_scheduler.TuningOptions(num_measure_trials=10, num_measures_per_round=10, verbose=0, builder=Builder(), runner=Runner())
+    tuner = auto_scheduler.TaskScheduler(tasks_of(32), callbacks=[])
+    tuner.tune(opt, search_policy="sketch.random", search_policy_params=small())
+    assert seen == [4, 4, 2] and tuner.best_costs == [1e-3]
+
+
+@pytest.mark.parametrize("how", ["single", "scheduler"])
+def test_interrupt(tmp_path, how):
+    """Ctrl-C ends a run with what is measured on disk and no process left behind."""
+    script = textwrap.dedent(f"""
+        import os, signal, threading, sys
+        sys.path[:0] = [{os.path.dirname(__file__)!r}, {os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))!r}]
+        from test_scheduler import tasks_of, options, small
+        from nestsmith import auto_scheduler
+        class Later:
+            def callback(self, policy, inputs, results):
+                if not getattr(self, "sent", False):
+                    self.sent = True
+                    os.kill(os.getpid(), signal.SIGINT)
+        opt = options(4000, 64, "log.json")
+        opt.measure_callbacks.append(Later())
+        try:
+            if {how!r} == "single":
+                t = tasks_of(64)[0]
+                t.tune(opt, auto_scheduler.SketchPolicy(t, params=small(), verbose=0))
+            else:
+                auto_scheduler.TaskScheduler(tasks_of(64, 32), callbacks=[]).tune(opt, search_policy="sketch.random", search_policy_params=small())
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    r = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=dict(os.environ))
+    assert r.stdout.strip().endswith("interrupted"), r.stderr[-2000:]
+    n = len(records(tmp_path / "log.json"))
+    assert 0 < n < 200
+    assert signal.SIGINT
+
+
+def test_single_task(tmp_path):
+    log = tmp_path / "log.json"
+    (task,) = tasks_of(32)
+    task.tune(options(12, 4, log), auto_scheduler.SketchPolicy(task, params=small(), verbose=0, seed=3))
+    assert len(records(log)) == 12
+    schedule = task.print_best(str(log))
+    assert isinstance(schedule, str) and "split" in schedule
+    assert "{" in task.print_best(str(log), print_mode="c")
+    with pytest.raises(ValueError, match="print_mode"):
+        task.print_best(str(log), print_mode="x")
+    with pytest.raises(RuntimeError, match="12 records read, 0 of this workload"):
+        tasks_of(48)[0].apply_best(str(log))
+
+
+def test_search_without_measuring():
+    (task,) = tasks_of(32)
+    assert task.tune(options(0), auto_scheduler.SketchPolicy(task, params=small(), verbose=0)) is not None
+    state = task.tune(options(1), auto_scheduler.EmptyPolicy(task))
+    assert len(state.transform_steps) == 0
