@@ -240,7 +240,7 @@ def test_interrupt(tmp_path, how):
                 if not getattr(self, "sent", False):
                     self.sent = True
                     os.kill(os.getpid(), signal.SIGINT)
-        opt = options(4000, 64, "log.json")
+        opt = options(4000, 6, "log.json")
         opt.measure_callbacks.append(Later())
         try:
             if {how!r} == "single":
