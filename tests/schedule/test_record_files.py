@@ -54,10 +54,16 @@ def test_reading_and_appending(log, tmp_path):
     assert mr.dump_record_to_string(*mr.load_record_from_string(text)) == text
 
 
-def test_a_broken_line_is_named(tmp_path):
-    f = write(tmp_path, line(1.0), "{}\n")
-    with pytest.raises(ValueError, match=r"log\.json, line 2: malformed record"):
-        list(asch.load_records(f))
+def test_broken_lines_are_skipped_and_named(tmp_path, caplog):
+    f = write(tmp_path, line(1.0), "{}\n", line(2.0), line(3.0)[:-30])
+    with caplog.at_level("INFO", "auto_scheduler"):
+        costs = [r.costs[0] for _, r in asch.load_records(f)]
+    assert costs == [1.0, 2.0]
+    assert "1 broken lines were skipped (line 2): malformed record" in caplog.text and "last line is incomplete" in caplog.text
+    asch.save_records(f, *map(list, zip(*asch.load_records(f))))
+    assert [r.costs[0] for _, r in asch.load_records(f)] == [1.0, 2.0, 1.0, 2.0], "appending ends the cut-off line first"
+    caplog.clear()
+    assert list(asch.RecordReader(str(tmp_path / "none.json"))) == [] and "does not exist" in caplog.text
 
 
 def test_best_record(tmp_path):

@@ -11,47 +11,11 @@ import math
 import os
 import pathlib
 
-from .workload_registry import flatten_workload_key
+from .measure_record import RecordReader, calc_workload_dis_factor, decode_workload_key
 
 __all__ = ["DispatchContext", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "FallbackContext"]
 
 logger = logging.getLogger("auto_scheduler")
-
-
-def decode_workload_key(workload_key):
-    """(name, flat tuple of arguments) of a key; (text, None) for a key without arguments."""
-    try:
-        flat = flatten_workload_key(workload_key)
-    except (ValueError, TypeError):
-        return workload_key, None
-    return (flat[0], flat[1:]) if flat else (workload_key, None)
-
-
-def calc_workload_dis_factor(target_workload, record_workload):
-    """Factor by which the wanted workload is larger than the recorded one; infinite if the record does not fit.
-
-    Both are pairs (name, flat tuple of arguments). Integers of the record must divide the wanted ones.
-    """
-    (name, args), (rec_name, rec_args) = target_workload, record_workload
-    if name != rec_name or (args is None) != (rec_args is None):
-        return math.inf
-    if args is None:
-        return 1.0
-    if len(args) != len(rec_args):
-        return math.inf
-    factor = 1.0
-    for w, r in zip(args, rec_args):
-        if isinstance(w, int) and not isinstance(w, bool):
-            if not isinstance(r, int) or w == 0 or r == 0:
-                if w != r:
-                    return math.inf
-            elif w % r != 0:
-                return math.inf
-            else:
-                factor *= w / r
-        elif w != r:
-            return math.inf
-    return factor
 
 
 def _arch(target):
@@ -146,8 +110,6 @@ class ApplyHistoryBest(DispatchContext):
         logger.debug("ApplyHistoryBest: %d workloads", sum(len(a) for names in self.best.values() for a in names.values()))
 
     def _sources(self, records):
-        from .measure_record import RecordReader
-
         if records is None:
             return
         if isinstance(records, (str, pathlib.Path)):

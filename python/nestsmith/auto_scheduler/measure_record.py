@@ -12,6 +12,11 @@ import json
 import logging
 import os
 
+try:
+    import fcntl
+except ImportError:  # not on this system: records are still written in one piece
+    fcntl = None
+
 from .. import _core
 
 __all__ = [
@@ -144,21 +149,33 @@ def load_record_from_string(record):
 class RecordReader:
     """Reads a log file; iterating gives (MeasureInput, MeasureResult) pairs.
 
-    Comments (lines that start with ``#`` or a space) and empty lines are skipped.
+    Comments (lines that start with ``#`` or a space) and empty lines are skipped. A last line that was cut off while it was
+    written is dropped; other broken lines are skipped and reported once. A missing file counts as empty, with a warning.
     """
 
     def __init__(self, filename):
         self.filename = os.fspath(filename)
 
     def _fields(self):
-        with open(self.filename, encoding="utf-8") as f:
+        if not os.path.isfile(self.filename):
+            logger.warning("log file %s does not exist", self.filename)
+            return
+        broken, first = [], ""
+        with open(self.filename, encoding="utf-8", errors="replace") as f:
             for number, line in enumerate(f, 1):
                 if not line.strip() or line[0] in "# ":
                     continue
                 try:
                     yield _core.record_parse(line)
                 except ValueError as e:
-                    raise ValueError(f"{self.filename}, line {number}: {e}") from None
+                    if not line.endswith("\n"):
+                        logger.info("%s: the last line is incomplete and was dropped", self.filename)
+                    else:
+                        first = first or str(e)
+                        broken.append(number)
+        if broken:
+            logger.warning("%s: %d broken lines were skipped (line %s%s): %s", self.filename, len(broken), ", ".join(map(str, broken[:10])),
+                           ", ..." if len(broken) > 10 else "", first)
 
     def __iter__(self):
         return (_pair(x) for x in self._fields())
@@ -190,14 +207,29 @@ def load_records(filename):
     return iter(RecordReader(filename))
 
 
+def append_text(filename, text):
+    """Appends to a file with one write under a lock, so that several processes may share a log. An unfinished last line is ended first."""
+    data = text.encode()
+    fd = os.open(filename, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        if fcntl is not None:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        size = os.fstat(fd).st_size
+        if size > 0 and os.pread(fd, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        while data:
+            data = data[os.write(fd, data):]
+    finally:
+        os.close(fd)
+
+
 def save_records(filename, inputs, results):
     """Appends records to a log; makes its directory if needed."""
     filename = os.fspath(filename)
     text = "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
     folder = os.path.dirname(os.path.abspath(filename))
     os.makedirs(folder, exist_ok=True)
-    with open(filename, "a", encoding="utf-8") as f:
-        f.write(text)
+    append_text(filename, text)
 
 
 class RecordToFile:
