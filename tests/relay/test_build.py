@@ -309,3 +309,49 @@ def test_networks_on_a_gpu(name):
         m.run()
         assert relative_error(m.get_output(0).numpy(), want) < 1e-4
     assert m.module.mode == "cuda graph"
+
+
+# ---- schedules from records -------------------------------------------------------------------------------------------
+
+
+def programs(mod, params, context, target="llvm"):
+    from nestsmith.relay import build_module
+    from nestsmith.relay.pipeline import optimize
+
+    target = ns.target.Target(target)
+    with transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}), context:
+        return build_module.compile_module(optimize(mod, target, params), target)[2]
+
+
+@pytest.mark.parametrize("newer_names", [False, True])
+def test_records_are_used_under_either_naming(newer_names, tmp_path):
+    from nestsmith import auto_scheduler
+    from nestsmith.relay.default_schedule import default_state
+
+    mod, params = SMALL["mlp"]()
+    target = ns.target.Target("llvm")
+    tasks, _ = auto_scheduler.extract_tasks(mod, params, target)
+    history = auto_scheduler.ApplyHistoryBest(None)
+    for t in tasks:
+        history.update(
+            target, t.alt_keys[0] if newer_names else t.workload_key, default_state(t.compute_dag, target).steps()
+        )
+    made = programs(mod, params, history)
+    assert {p.origin for p in made if not p.reshape} == {"tuned"}
+    with transform.PassContext(opt_level=3), history:
+        lib = relay.build(mod, target=target, params=params)
+    x = np.ones((1, 1, 28, 28), "float32")
+    assert np.array_equal(run(lib, data=x)[0], run(build(mod, params), data=x)[0])
+
+
+def test_steps_that_do_not_replay_fall_back(caplog):
+    from nestsmith import auto_scheduler
+
+    mod, params = SMALL["mlp"]()
+    target = ns.target.Target("llvm")
+    tasks, _ = auto_scheduler.extract_tasks(mod, params, target)
+    history = auto_scheduler.ApplyHistoryBest(None)
+    history.update(target, tasks[0].workload_key, '[["CI", 99]]')
+    made = programs(mod, params, history)
+    bad = [p for p in made if p.why]
+    assert len(bad) == 1 and bad[0].origin == "default" and "did not replay" in bad[0].why

@@ -67,27 +67,33 @@ def _engine_target(target):
 
 
 def _query(target, program, func):
-    """What the dispatch context knows about a program: a State, steps or None. Tries every naming of the workload."""
+    """What the dispatch context knows about a program: a State, steps or None. A log may use either naming of the workload."""
     from ..auto_scheduler.compute_dag import ComputeDAG
     from ..auto_scheduler.dispatcher import DispatchContext
     from ..auto_scheduler.relay_integration import has_reduction
+    from ..auto_scheduler.workload_registry import register_workload_tensors
 
-    context, complex_op = DispatchContext.current, has_reduction(program.dag)
-    for names in lowering.NAMINGS[1:]:
-        other = ComputeDAG(lowering.lower_function(func, target, names).io)
-        found = _ask(context, target, other.workload_key())
+    context = DispatchContext.current
+    others = [
+        ComputeDAG(lowering.lower_function(func, target, names).io).workload_key() for names in lowering.NAMINGS[1:]
+    ]
+    for key in [program.key, *others]:
+        found = _ask(context, target, key)
         if found is not None:
             return found
-    return context.query(target, program.key, complex_op, program.dag, program.name)
+    register_workload_tensors(program.key, list(program.dag.tensors))
+    return context.query(target, program.key, has_reduction(program.dag), program.dag, program.name)
 
 
 def _ask(context, target, key):
-    """The answer of the contexts for a key, without the warnings that a miss of the outermost one gives."""
+    """The recorded answer of the contexts for a key: without sampling, and without the warning that a miss gives."""
+    from ..auto_scheduler.dispatcher import ApplyHistoryBest
+
     while context is not None:
-        inside = getattr(context, "_query_inside", None)
-        found = inside(target, key) if inside is not None else None
-        if found is not None:
-            return found
+        if isinstance(context, ApplyHistoryBest):
+            found = ApplyHistoryBest._query_inside(context, target, key)
+            if found is not None:
+                return found
         context = getattr(context, "_old_ctx", None)
     return None
 

@@ -107,15 +107,8 @@ def state_from(dag, found):
 
     if found is None:
         return None
-    steps = getattr(found, "transform_steps", None)
-    if isinstance(found, _core.State):
-        steps = found.steps()
-    elif hasattr(found, "state_object"):
-        return state_from(dag, found.state_object)
-    elif steps is None:
-        steps = found
-    if callable(steps):
-        steps = steps()
+    found = getattr(found, "state_object", found)
+    steps = found.steps() if callable(getattr(found, "steps", None)) else getattr(found, "transform_steps", found)
     if not isinstance(steps, str):
         steps = json.dumps(steps)
     return _core.State(dag, steps)
