@@ -76,6 +76,7 @@ static void *find_library(void) {
     }
     lib = try_root(dir, WHEEL, NS_COUNT(WHEEL));
   }
+  if (!lib) lib = try_root(getenv("NESTSMITH_SITE"), WHEEL, NS_COUNT(WHEEL)); /* set by the Python package */
   if (!lib) lib = try_root(getenv("VIRTUAL_ENV"), VENV, NS_COUNT(VENV));
   return lib;
 }

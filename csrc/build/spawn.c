@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 extern char **environ;
+enum { REAP_SECONDS = 30 };
 
 static char *find_program(Arena *a, const char *name) {
   if (strchr(name, '/')) return access(name, X_OK) == 0 ? arena_strdup(a, name) : NULL;
@@ -110,7 +111,7 @@ void spawn_kill(Child *c) {
   if (c->pid > 0) {
     kill(-c->pid, SIGKILL);
     kill(c->pid, SIGKILL);
-    while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {}
+    spawn_wait(c, REAP_SECONDS); /* a process that hangs in a driver may never go: do not wait for it forever */
     c->pid = 0;
   }
   if (c->pipe_fd >= 0) close(c->pipe_fd);

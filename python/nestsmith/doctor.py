@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 import time
@@ -50,6 +51,23 @@ def _nvrtc():
             "broken",
             "NVRTC",
             f"{text} does not compile: {str(e).splitlines()[0]}; reinstall it (`pip install nvidia-cuda-nvrtc-cu12`)",
+        )
+    facts = _core.device_query(2, 0)
+    version = re.search(r"NVRTC (\d+)", text)
+    if facts and version and facts["driver_version"] // 1000 < int(version.group(1)):
+        driver = f"{facts['driver_version'] // 1000}.{facts['driver_version'] % 1000 // 10}"
+        return (
+            "low",
+            "NVRTC",
+            f"{text} is newer than the driver's CUDA {driver}, which may refuse its programs; update the driver or "
+            f"`pip install nvidia-cuda-nvrtc-cu{driver.split('.')[0]}` and unset CUDA_HOME",
+        )
+    if facts and facts["sm"] > hi:
+        return (
+            "low",
+            "NVRTC",
+            f"{text} knows up to sm_{hi}, the GPU is sm_{facts['sm']}: programs are made by the "
+            "driver; install a newer NVRTC",
         )
     return "ok", "NVRTC", f"{text}, sm_{lo} to sm_{hi}, {time.time() - start:.2f} s for a small kernel"
 
@@ -148,7 +166,7 @@ def main(argv=None):
             ("CUDA", ("NVRTC", "worker on cuda")),
             ("OpenCL", ("worker on opencl",)),
         )
-        if all(state.get(p) == "ok" for p in parts)
+        if all(state.get(p) in ("ok", "low") for p in parts)
     ]
     print("\nready for: " + (", ".join(usable) or "nothing yet; see the lines above"))
     return 0 if "CPU" in usable else 1

@@ -84,6 +84,8 @@ def test_array_rules():
     assert y.dtype == "int64" and (y.numpy() == np.arange(3)).all()
     with pytest.raises(MemoryError):
         ns.nd.empty((1 << 50,))
+    with pytest.raises(MemoryError):
+        ns.nd.empty((1 << 62, 8))
 
 
 def test_dlpack():

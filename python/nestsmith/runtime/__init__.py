@@ -1,5 +1,8 @@
 """Running programs: devices, arrays, modules, timing."""
 
+import os
+import sys
+
 from .device import Device, cl, context, cpu, cuda, device, gpu, num_threads, opencl
 from .module import BenchmarkResult, Module, OperatorModule, enabled, load_module, system_lib
 from .ndarray import NDArray
@@ -24,3 +27,8 @@ __all__ = [
 ]
 
 TVMContext = Device
+
+# Where pip put NVIDIA's wheels: the engine looks there for NVRTC, in worker processes too.
+for _path in sys.path:
+    if "NESTSMITH_SITE" not in os.environ and os.path.isdir(os.path.join(_path, "nvidia")):
+        os.environ["NESTSMITH_SITE"] = os.path.abspath(_path)

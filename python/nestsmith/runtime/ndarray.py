@@ -197,6 +197,8 @@ def empty(shape, dtype="float32", device=None, mem_scope=None):
     device = cpu(0) if device is None else _device(device)
     shape, dtype = _check_shape(shape), _check_dtype(dtype)
     nbytes = int(np.prod(shape, dtype=object)) * _DTYPES[dtype][0].itemsize
+    if nbytes >= 2**62:
+        raise MemoryError(f"an array of shape {shape} and dtype {dtype} does not fit into any memory")
     return NDArray(device.handle().alloc(nbytes), shape, dtype, device)
 
 
