@@ -60,7 +60,7 @@ static bool get_bool(const cJSON *o, const char *field) {
 static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
   const cJSON *list = get_array(p, p->root, "manifest", field, n), *o;
   ManBuffer *out = arena_array(p->a, ManBuffer, *n), *b = out;
-  cJSON_ArrayForEach(o, list) {
+  for (o = list->child; o; o = o->next) {
     if (!cJSON_IsObject(o)) bad(p, field, "[]", "holds something that is not an object");
     b->name = get_str(p, o, field, "name");
     b->dtype = get_str(p, o, field, "dtype");
@@ -70,7 +70,7 @@ static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
       const cJSON *shape = get_array(p, o, field, "shape", &b->ndim), *d;
       b->shape = arena_array(p->a, int64_t, b->ndim);
       int i = 0;
-      cJSON_ArrayForEach(d, shape) b->shape[i++] = integer(p, d, field, "shape", 0, (int64_t)1 << 50);
+      for (d = shape->child; d; d = d->next) b->shape[i++] = integer(p, d, field, "shape", 0, (int64_t)1 << 50);
     }
     b++;
   }
@@ -81,13 +81,13 @@ static void sizes(const Parse *p, const cJSON *o, const char *field, int64_t out
   int32_t n = 0, i = 0;
   const cJSON *list = get_array(p, o, "kernels", field, &n), *d;
   if (n != 3) bad(p, "kernels", field, "does not have three numbers");
-  cJSON_ArrayForEach(d, list) out[i++] = integer(p, d, "kernels", field, 1, INT32_MAX);
+  for (d = list->child; d; d = d->next) out[i++] = integer(p, d, "kernels", field, 1, INT32_MAX);
 }
 
 static void params(const Parse *p, const cJSON *o, ManKernel *k) {
   const cJSON *list = get_array(p, o, "kernels", "params", &k->n_param), *e;
   ManParam *q = k->param = arena_array(p->a, ManParam, k->n_param);
-  cJSON_ArrayForEach(e, list) {
+  for (e = list->child; e; e = e->next) {
     const char *kind = get_str(p, e, "params", "kind");
     q->work = strcmp(kind, "work") == 0;
     if (!q->work && strcmp(kind, "arg") != 0) bad(p, "params", "kind", "is neither \"arg\" nor \"work\"");
@@ -111,7 +111,7 @@ static void parse(void *arg) {
   m->work = buffers(p, "work", &m->n_work);
   const cJSON *list = get_array(p, p->root, "manifest", "kernels", &m->n_kernels), *o;
   ManKernel *k = m->kernel = arena_array(p->a, ManKernel, m->n_kernels);
-  cJSON_ArrayForEach(o, list) {
+  for (o = list->child; o; o = o->next) {
     k->name = get_str(p, o, "kernels", "name");
     params(p, o, k);
     sizes(p, o, "grid", k->grid);

@@ -77,7 +77,7 @@ static PyObject *fn_query(PyObject *self, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   ok = dev_query((DevType)type, id, &info);
   Py_END_ALLOW_THREADS;
-  if (!ok) Py_RETURN_NONE;
+  if (!ok) return Py_NewRef(Py_None);
   return info_dict(&info);
 }
 
@@ -90,7 +90,7 @@ static void sync_all_body(void *d) {
 static PyObject *device_sync(PyObject *o, PyObject *none) {
   (void)none;
   if (!py_dev_call((PyDevice *)o, sync_body, o)) return NULL;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 /* ---- Buffer ---- */
@@ -168,7 +168,7 @@ static PyObject *transfer(PyObject *o, PyObject *arg, int flags, ErrBody body) {
     ok = py_dev_call(b->dev, body, &x);
   PyBuffer_Release(&v);
   if (!ok) return NULL;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static PyObject *buffer_upload(PyObject *o, PyObject *arg) {
@@ -187,7 +187,7 @@ static PyObject *buffer_copy_from(PyObject *o, PyObject *arg) {
                         s->bytes);
   Mem x = {.b = b, .other = s, .n = b->bytes};
   if (!py_dev_call(b->dev, copy_body, &x)) return NULL;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static PyObject *buffer_fill(PyObject *o, PyObject *arg) {
@@ -195,7 +195,7 @@ static PyObject *buffer_fill(PyObject *o, PyObject *arg) {
   Mem x = {.b = b, .n = b->bytes, .byte = (int)PyLong_AsLong(arg)};
   if (PyErr_Occurred()) return NULL;
   if (!py_dev_call(b->dev, fill_body, &x)) return NULL;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static int buffer_get(PyObject *o, Py_buffer *v, int flags) {
@@ -430,7 +430,7 @@ static PyObject *devmodule_run(PyObject *o, PyObject *list) {
   Call c = {0};
   if (!collect((PyDevModule *)o, list, &c)) return NULL;
   if (!py_dev_call(((PyDevModule *)o)->dev, run_body, &c)) return NULL;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static void time_body(void *arg) {

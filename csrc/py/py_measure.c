@@ -119,7 +119,7 @@ static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
 static PyObject *fn_sm_range(PyObject *self, PyObject *none) {
   (void)self, (void)none;
   int lo, hi;
-  if (!build_sm_range(&lo, &hi)) Py_RETURN_NONE;
+  if (!build_sm_range(&lo, &hi)) return Py_NewRef(Py_None);
   return Py_BuildValue("ii", lo, hi);
 }
 
@@ -259,7 +259,7 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
 static PyObject *compiler_stop_py(PyObject *o, PyObject *none) {
   (void)none;
   ((PyCompiler *)o)->stop = 1;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 /* ---- Worker ---- */
@@ -324,7 +324,7 @@ static PyObject *worker_run_py(PyObject *o, PyObject *args) {
 
 static PyObject *worker_stop_py(PyObject *o, PyObject *flag) {
   ((PyWorker *)o)->stop = PyObject_IsTrue(flag);
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static PyObject *worker_close(PyObject *o, PyObject *none) {
@@ -333,7 +333,7 @@ static PyObject *worker_close(PyObject *o, PyObject *none) {
   if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy; stop it first");
   worker_stop(w->w);
   w->w = NULL;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static PyObject *worker_pid_py(PyObject *o, void *none) {
@@ -384,7 +384,7 @@ static PyObject *pipeline_close(PyObject *o, PyObject *none) {
   Py_BEGIN_ALLOW_THREADS;
   pipe_free(x);
   Py_END_ALLOW_THREADS;
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static void pipeline_dealloc(PyObject *o) {
@@ -424,7 +424,7 @@ static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
     return NULL;
   ErrCode c = err_try(&s.p->err, submit_body, &s);
   if (c) return py_raise(&s.p->err, c);
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
@@ -470,7 +470,7 @@ static PyObject *pipeline_stop_above(PyObject *o, PyObject *args) {
   double seconds;
   if (!PyArg_ParseTuple(args, "id", &task, &seconds) || !pipeline_open((PyPipeline *)o)) return NULL;
   pipe_stop_above(((PyPipeline *)o)->p, task, seconds);
-  Py_RETURN_NONE;
+  return Py_NewRef(Py_None);
 }
 
 /* ---- tables ---- */
