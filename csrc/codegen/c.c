@@ -1,12 +1,18 @@
-/* The C target: one exported function per program. A parallel loop becomes a static function over a range of iterations plus
- * a struct with everything it uses from outside (pointers, outer indices); the host's thread pool runs it. Temporaries live
- * on the stack up to a limit, in workspaces if the lowering made them such, else on the heap.
+/* The C target: one exported function per program. A parallel loop becomes a static function over a range of iterations
+ * plus a struct with everything it uses from outside (pointers, outer indices); the host's thread pool runs it.
+ * Temporaries live on the stack up to a limit, in workspaces if the lowering made them such, else on the heap.
  */
 #include <string.h>
 #include "codegen/gen.h"
 
 enum { STACK_LIMIT = 128 * 1024 };
-const GenTarget GEN_C = {.kind = TG_CPU, .barrier = "", .unroll = "NS_UNROLL", .shared = "", .local_align = "", .global = "", .max_vector_bytes = 64};
+const GenTarget GEN_C = {.kind = TG_CPU,
+                         .barrier = "",
+                         .unroll = "NS_UNROLL",
+                         .shared = "",
+                         .local_align = "",
+                         .global = "",
+                         .max_vector_bytes = 64};
 
 static bool read_only(const Gen *g, BufferId b) {
   for (int i = 0; i < g->k->n_param; i++)
@@ -18,11 +24,17 @@ static bool read_only(const Gen *g, BufferId b) {
 static void pointer(Gen *g, BufferId b, const char *from) {
   const char *ty = gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), *cv = read_only(g, b) ? "const " : "";
   gen_line(g);
-  sb_printf(g->o, "%s%s *restrict %s = (%s%s *)__builtin_assume_aligned(%s, %d);\n", cv, ty, gen_buf(g, b), cv, ty, from, GEN_ALIGN);
+  sb_printf(g->o, "%s%s *restrict %s = (%s%s *)__builtin_assume_aligned(%s, %d);\n", cv, ty, gen_buf(g, b), cv, ty,
+            from, GEN_ALIGN);
 }
 
 /* ---- parallel loops ---- */
-typedef struct { Gen *g; MapU64 var, buf; VEC(VarId) vars; VEC(BufferId) bufs; } Capture;
+typedef struct {
+  Gen *g;
+  MapU64 var, buf;
+  VEC(VarId) vars;
+  VEC(BufferId) bufs;
+} Capture;
 
 static void capture_buf(Capture *k, BufferId b) {
   Gen *g = k->g;
@@ -50,8 +62,10 @@ static void capture_var(Capture *k, VarId v) {
 
 static void capture_expr(IrCtx *c, ExprId e, void *arg) {
   ExprNode n = *ir_node(c, e);
-  if (n.kind == IR_VAR) capture_var(arg, n.sym);
-  else if (n.kind == IR_LOAD) capture_buf(arg, n.sym);
+  if (n.kind == IR_VAR)
+    capture_var(arg, n.sym);
+  else if (n.kind == IR_LOAD)
+    capture_buf(arg, n.sym);
 }
 
 static void capture_stmt(Gen *g, const Stmt *s, void *arg) {
@@ -63,9 +77,11 @@ static void env_struct(Gen *g, const Capture *k, int id) {
   sb_printf(g->o, "struct %s_env%d {", g->p->kernel[0].name, id);
   for (int i = 0; i < k->bufs.len; i++) {
     BufferId b = k->bufs.at[i];
-    sb_printf(g->o, " %s%s *%s;", read_only(g, b) ? "const " : "", gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), gen_buf(g, b));
+    sb_printf(g->o, " %s%s *%s;", read_only(g, b) ? "const " : "",
+              gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), gen_buf(g, b));
   }
-  for (int i = 0; i < k->vars.len; i++) sb_printf(g->o, " %s %s;", gen_type(g, ir_var_info(g->c, k->vars.at[i])->type), gen_var(g, k->vars.at[i]));
+  for (int i = 0; i < k->vars.len; i++)
+    sb_printf(g->o, " %s %s;", gen_type(g, ir_var_info(g->c, k->vars.at[i])->type), gen_var(g, k->vars.at[i]));
   sb_puts(g->o, " int32_t failed; };\n");
 }
 
@@ -80,7 +96,8 @@ static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
   sb_printf(g->o, "static void %s_par%d(void *ns_env, int64_t ns_begin, int64_t ns_end) {\n", name, id);
   gen_line(g);
   sb_printf(g->o, "struct %s_env%d *env = (struct %s_env%d *)ns_env;\n", name, id, name, id);
-  for (int i = 0; i < k->bufs.len; i++) pointer(g, k->bufs.at[i], arena_printf(g->a, "env->%s", gen_buf(g, k->bufs.at[i])));
+  for (int i = 0; i < k->bufs.len; i++)
+    pointer(g, k->bufs.at[i], arena_printf(g->a, "env->%s", gen_buf(g, k->bufs.at[i])));
   for (int i = 0; i < k->vars.len; i++) {
     const char *v = gen_var(g, k->vars.at[i]);
     gen_line(g);
@@ -159,8 +176,10 @@ const char *gen_c_alloc(Gen *g, BufferId b, bool work) {
   gx(g, info->size);
   sb_printf(g->o, " * sizeof(%s) + 63) / 64 * 64);\n", ty);
   gen_line(g);
-  if (g->in_parallel) sb_printf(g->o, "if (!%s) { env->failed = 1; return; }\n", name);
-  else sb_printf(g->o, "if (!%s) return -1;\n", name);
+  if (g->in_parallel)
+    sb_printf(g->o, "if (!%s) { env->failed = 1; return; }\n", name);
+  else
+    sb_printf(g->o, "if (!%s) return -1;\n", name);
   return name;
 }
 
@@ -168,7 +187,10 @@ const char *gen_c_alloc(Gen *g, BufferId b, bool work) {
 void gen_c_kernel(Gen *g) {
   const Kernel *k = g->k;
   const Program *p = g->p;
-  sb_printf(g->o, "__attribute__((visibility(\"default\"))) int32_t %s(void *const *args, void *const *work, NsParallel par, void *pool) {\n", k->name);
+  sb_printf(g->o,
+            "__attribute__((visibility(\"default\"))) int32_t %s(void *const *args, void *const *work, NsParallel par, "
+            "void *pool) {\n",
+            k->name);
   g->indent = 1;
   gen_line(g);
   sb_puts(g->o, "(void)args; (void)work; (void)par; (void)pool;\n");

@@ -14,12 +14,11 @@
  *    "target": "c" | "cuda" | "opencl",
  *    "entry": "matmul",                    name of the program; for "c" the exported symbol
  *    "sm": 90, "fast_math": 0,             as in Target (sm: 0 unless cuda)
- *    "args": [{"name": "A", "dtype": "float32", "shape": [64, 64], "bytes": 16384, "align": 64, "read_only": true}, ...],
- *    "work": [{"name": "C.rf", "dtype": "float32", "bytes": 65536, "align": 64}, ...],
- *    "kernels": [{"name": "matmul_kernel0",
- *                 "params": [{"kind": "arg", "index": 0, "read_only": true}, {"kind": "work", "index": 0, "read_only": false}],
- *                 "grid": [2, 2, 1], "block": [8, 8, 1],     x, y, z; always >= 1; OpenCL global size = grid * block
- *                 "shared_bytes": 2048,                      static shared memory (declared in the text; informative)
+ *    "args": [{"name": "A", "dtype": "float32", "shape": [64, 64], "bytes": 16384, "align": 64, "read_only": true},
+ * ...], "work": [{"name": "C.rf", "dtype": "float32", "bytes": 65536, "align": 64}, ...], "kernels": [{"name":
+ * "matmul_kernel0", "params": [{"kind": "arg", "index": 0, "read_only": true}, {"kind": "work", "index": 0,
+ * "read_only": false}], "grid": [2, 2, 1], "block": [8, 8, 1],     x, y, z; always >= 1; OpenCL global size = grid *
+ * block "shared_bytes": 2048,                      static shared memory (declared in the text; informative)
  *                 "dyn_shared_bytes": 0,                     to be passed at launch
  *                 "local_bytes": 64}, ...]}                  local arrays per thread (informative)
  * Order of "args" is the order of the program's arguments, of "kernels" the launch order; "index" counts in "args" or
@@ -32,8 +31,9 @@
 #include "lower/lower.h"
 typedef void (*NsParallelBody)(void *env, int64_t begin, int64_t end);
 typedef int32_t (*NsParallel)(void *pool, NsParallelBody body, void *env, int64_t n); /* the host's thread pool */
-typedef int32_t (*NsEntry)(void *const *args, void *const *work, NsParallel par, void *pool); /* type of the C text's function */
-enum { GEN_ALIGN = 64 };                         /* bytes; assumed of every argument and workspace pointer */
-char *gen_source(const Program *p);              /* text for p->f.target; in the context's arena */
-char *gen_manifest(const Program *p);            /* JSON as above; in the context's arena */
+typedef int32_t (*NsEntry)(void *const *args, void *const *work, NsParallel par,
+                           void *pool); /* type of the C text's function */
+enum { GEN_ALIGN = 64 };                /* bytes; assumed of every argument and workspace pointer */
+char *gen_source(const Program *p);     /* text for p->f.target; in the context's arena */
+char *gen_manifest(const Program *p);   /* JSON as above; in the context's arena */
 #endif

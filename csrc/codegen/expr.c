@@ -2,18 +2,20 @@
  * expression per lane (vector.c), so every rule below is written once.
  *
  * Integer divisions: index arithmetic divides by positive constants. Where both operands are provably not negative the
- * division is printed as an unsigned one, which needs no sign correction - but on CUDA only if it depends on block and thread
- * indices alone. With a loop variable in it a signed division is better: only signed sums may be assumed not to wrap, and the
- * compiler's strength reduction rests on that (a 1x1 convolution on an H100: 15 us signed, 36 us unsigned). Floor divisions
- * that could not be proven go through a helper function.
+ * division is printed as an unsigned one, which needs no sign correction - but on CUDA only if it depends on block and
+ * thread indices alone. With a loop variable in it a signed division is better: only signed sums may be assumed not to
+ * wrap, and the compiler's strength reduction rests on that (a 1x1 convolution on an H100: 15 us signed, 36 us
+ * unsigned). Floor divisions that could not be proven go through a helper function.
  */
 #include "codegen/gen.h"
 
 static const char *const OPS[IR_KIND_COUNT] = {
-    [IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/", [IR_MOD] = "%", [IR_EQ] = "==", [IR_NE] = "!=",
-    [IR_LT] = "<", [IR_LE] = "<=", [IR_GT] = ">", [IR_GE] = ">=", [IR_AND] = "&&", [IR_OR] = "||"};
+    [IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/", [IR_MOD] = "%",  [IR_EQ] = "==", [IR_NE] = "!=",
+    [IR_LT] = "<",  [IR_LE] = "<=", [IR_GT] = ">",  [IR_GE] = ">=", [IR_AND] = "&&", [IR_OR] = "||"};
 
-static const char *helper_head(const Gen *g) { return g->t->kind == TG_CUDA ? "static __device__ __forceinline__" : "static inline"; }
+static const char *helper_head(const Gen *g) {
+  return g->t->kind == TG_CUDA ? "static __device__ __forceinline__" : "static inline";
+}
 
 static void binary(Gen *g, ExprId e, const char *op) {
   sb_putc(g->o, '(');
@@ -50,8 +52,10 @@ static bool shift_or_mask(Gen *g, ExprId a, ExprId b, bool divides) {
   if (!ex_const_int(g->c, b, &k) || k < 1 || (k & (k - 1))) return false;
   sb_putc(g->o, '(');
   gx(g, a);
-  if (divides) sb_printf(g->o, " >> %d)", __builtin_ctzll((unsigned long long)k));
-  else sb_printf(g->o, " & %lld)", (long long)k - 1);
+  if (divides)
+    sb_printf(g->o, " >> %d)", __builtin_ctzll((unsigned long long)k));
+  else
+    sb_printf(g->o, " & %lld)", (long long)k - 1);
   return true;
 }
 
@@ -61,17 +65,18 @@ static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   bool plain = t.code == DT_INT && t.bits >= 32 && ar_bound(g->ar, a).lo >= 0 && ar_bound(g->ar, b).lo > 0;
   if (plain && g->t->kind == TG_CUDA) {
     if (!shift_or_mask(g, a, b, divides)) binary(g, e, divides ? "/" : "%");
-  }
-  else if (plain) {
+  } else if (plain) {
     sb_printf(g->o, "((%s)(", gen_type(g, t));
     unsigned_operand(g, a, t);
     sb_puts(g->o, divides ? " / " : " % ");
     unsigned_operand(g, b, t);
     sb_puts(g->o, "))");
   } else if (is_floor && t.code == DT_INT) {
-    const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_floor%s_%s", divides ? "div" : "mod", gen_suffix(g, t));
-    const char *text = divides ? "%s %s %s(%s a, %s b) { %s q = a / b; return q - ((a %% b != 0) & ((a %% b < 0) != (b < 0))); }\n"
-                               : "%s %s %s(%s a, %s b) { %s r = a %% b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }\n";
+    const char *ty = gen_type(g, t),
+               *name = arena_printf(g->a, "ns_floor%s_%s", divides ? "div" : "mod", gen_suffix(g, t));
+    const char *text =
+        divides ? "%s %s %s(%s a, %s b) { %s q = a / b; return q - ((a %% b != 0) & ((a %% b < 0) != (b < 0))); }\n"
+                : "%s %s %s(%s a, %s b) { %s r = a %% b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }\n";
     StrBuf h;
     sb_init(&h, g->a);
 #pragma GCC diagnostic push
@@ -79,20 +84,25 @@ static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
     sb_printf(&h, text, helper_head(g), ty, name, ty, ty, ty);
 #pragma GCC diagnostic pop
     call2(g, gen_helper(g, name, sb_str(&h)), e);
-  } else binary(g, e, divides ? "/" : "%");
+  } else
+    binary(g, e, divides ? "/" : "%");
 }
 
 static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   const char *sf = t.bits <= 32 && g->t->kind != TG_OPENCL ? "f" : "";
-  if (kind == IR_DIV) binary(g, e, "/");
-  else if (kind == IR_MOD) call2(g, arena_printf(g->a, "fmod%s", sf), e);
+  if (kind == IR_DIV)
+    binary(g, e, "/");
+  else if (kind == IR_MOD)
+    call2(g, arena_printf(g->a, "fmod%s", sf), e);
   else if (kind == IR_FDIV) {
     sb_printf(g->o, "floor%s(", sf);
     binary(g, e, "/");
     sb_putc(g->o, ')');
   } else {
     const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_floormod_%s", gen_suffix(g, t));
-    gen_helper(g, name, arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", helper_head(g), ty, name, ty, ty, sf));
+    gen_helper(g, name,
+               arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", helper_head(g), ty, name,
+                            ty, ty, sf));
     call2(g, name, e);
   }
 }
@@ -101,7 +111,9 @@ static void min_max(Gen *g, ExprId e, ExprKind kind, DType t) {
   const char *word = kind == IR_MIN ? "min" : "max";
   if (g->t->kind == TG_CPU) {
     const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_%s_%s", word, gen_suffix(g, t));
-    gen_helper(g, name, arena_printf(g->a, "static inline %s %s(%s a, %s b) { return a %s b ? a : b; }\n", ty, name, ty, ty, kind == IR_MIN ? "<" : ">"));
+    gen_helper(g, name,
+               arena_printf(g->a, "static inline %s %s(%s a, %s b) { return a %s b ? a : b; }\n", ty, name, ty, ty,
+                            kind == IR_MIN ? "<" : ">"));
     call2(g, name, e);
   } else if (t.bits < 32 && !gen_is_small_float(t)) { /* overloads are ambiguous for narrow integers */
     const char *ty = gen_type(g, t);
@@ -110,7 +122,8 @@ static void min_max(Gen *g, ExprId e, ExprKind kind, DType t) {
     sb_puts(g->o, ", (int)");
     gx(g, ir_kid(g->c, e, 1));
     sb_puts(g->o, "))");
-  } else call2(g, word, e);
+  } else
+    call2(g, word, e);
 }
 
 static void cast(Gen *g, ExprId e, DType t) {
@@ -138,8 +151,10 @@ static void ternary(Gen *g, ExprId e) {
 
 static void variable(Gen *g, VarId v) {
   int32_t value = mapu_get(&g->let_inline, (uint64_t)v, 0);
-  if (value) gx(g, (ExprId)value);
-  else sb_puts(g->o, gen_var(g, v));
+  if (value)
+    gx(g, (ExprId)value);
+  else
+    sb_puts(g->o, gen_var(g, v));
 }
 
 void gx(Gen *g, ExprId e) {
@@ -153,24 +168,34 @@ void gx(Gen *g, ExprId e) {
     }
   }
   switch ((ExprKind)n.kind) {
-    case IR_INT: gen_int(g, n.type, n.u.i); return;
-    case IR_FLT: gen_flt(g, n.type, n.u.f); return;
-    case IR_VAR: variable(g, n.sym); return;
-    case IR_DIV: case IR_MOD: case IR_FDIV: case IR_FMOD: (is_int ? int_division : float_division)(g, e, (ExprKind)n.kind, n.type); return;
-    case IR_MIN: case IR_MAX: min_max(g, e, (ExprKind)n.kind, n.type); return;
-    case IR_NOT: sb_puts(g->o, "(!"); gx(g, ir_kid(g->c, e, 0)); sb_putc(g->o, ')'); return;
-    case IR_CAST: cast(g, e, n.type); return;
-    case IR_SELECT: ternary(g, e); return;
-    case IR_CALL: gen_call(g, e); return;
-    case IR_LET:
-      mapu_set(&g->let_inline, (uint64_t)n.sym, ir_kid(g->c, e, 0));
-      gx(g, ir_kid(g->c, e, 1));
-      return;
-    case IR_LOAD:
-      if (n.n != 1) err_raise(g->err, NS_ERR_INTERNAL, "code generation needs the flat form: access to '%s' has %d indices", ir_buffer(g->c, n.sym)->name, n.n);
-      gen_load(g, n.sym, ir_kid(g->c, e, 0));
-      return;
-    default: break;
+  case IR_INT: gen_int(g, n.type, n.u.i); return;
+  case IR_FLT: gen_flt(g, n.type, n.u.f); return;
+  case IR_VAR: variable(g, n.sym); return;
+  case IR_DIV:
+  case IR_MOD:
+  case IR_FDIV:
+  case IR_FMOD: (is_int ? int_division : float_division)(g, e, (ExprKind)n.kind, n.type); return;
+  case IR_MIN:
+  case IR_MAX: min_max(g, e, (ExprKind)n.kind, n.type); return;
+  case IR_NOT:
+    sb_puts(g->o, "(!");
+    gx(g, ir_kid(g->c, e, 0));
+    sb_putc(g->o, ')');
+    return;
+  case IR_CAST: cast(g, e, n.type); return;
+  case IR_SELECT: ternary(g, e); return;
+  case IR_CALL: gen_call(g, e); return;
+  case IR_LET:
+    mapu_set(&g->let_inline, (uint64_t)n.sym, ir_kid(g->c, e, 0));
+    gx(g, ir_kid(g->c, e, 1));
+    return;
+  case IR_LOAD:
+    if (n.n != 1)
+      err_raise(g->err, NS_ERR_INTERNAL, "code generation needs the flat form: access to '%s' has %d indices",
+                ir_buffer(g->c, n.sym)->name, n.n);
+    gen_load(g, n.sym, ir_kid(g->c, e, 0));
+    return;
+  default: break;
   }
   if (!OPS[n.kind]) err_raise(g->err, NS_ERR_INTERNAL, "expression kind %d cannot be printed as code", (int)n.kind);
   binary(g, e, OPS[n.kind]);
@@ -191,8 +216,10 @@ void gx_top(Gen *g, ExprId e) {
     depth += (s[i] == '(') - (s[i] == ')');
     if (depth == 0) strip = false;
   }
-  if (strip) sb_write(o, s + 1, n - 2);
-  else sb_write(o, s, n);
+  if (strip)
+    sb_write(o, s + 1, n - 2);
+  else
+    sb_write(o, s, n);
 }
 
 /* ---- memory ---- */
@@ -215,19 +242,44 @@ static const char *small_float(Gen *g, DType t, bool store) {
   const char *name = arena_printf(g->a, "ns_%s_%s_float", bf ? "bf16" : "f16", store ? "from" : "to");
   const char *text;
   if (bf) {
-    const char *get = cl ? "as_uint(x)" : cuda ? "__float_as_uint(x)" : "u.i", *put = cl ? "as_float((uint)x << 16)" : cuda ? "__uint_as_float((unsigned int)x << 16)" : "u.f";
-    const char *un = cl || cuda ? "" : store ? "union { float f; uint32_t i; } u; u.f = x; " : "union { float f; uint32_t i; } u; u.i = (uint32_t)x << 16; ";
-    text = store ? arena_printf(g->a, "%s %s %s(float x) { %s%s i = %s; return (%s)(x != x ? 0x7fc0u : (i + 0x7fffu + ((i >> 16) & 1u)) >> 16); }\n", head, u16, name, un, u32, get, u16)
+    const char *get = cl     ? "as_uint(x)"
+                      : cuda ? "__float_as_uint(x)"
+                             : "u.i",
+               *put = cl     ? "as_float((uint)x << 16)"
+                      : cuda ? "__uint_as_float((unsigned int)x << 16)"
+                             : "u.f";
+    const char *un = cl || cuda ? ""
+                     : store    ? "union { float f; uint32_t i; } u; u.f = x; "
+                                : "union { float f; uint32_t i; } u; u.i = (uint32_t)x << 16; ";
+    text = store ? arena_printf(g->a,
+                                "%s %s %s(float x) { %s%s i = %s; return (%s)(x != x ? 0x7fc0u : (i + 0x7fffu + ((i >> "
+                                "16) & 1u)) >> 16); }\n",
+                                head, u16, name, un, u32, get, u16)
                  : arena_printf(g->a, "%s float %s(%s x) { %sreturn %s; }\n", head, name, u16, un, put);
   } else if (cuda) {
-    text = store ? arena_printf(g->a, "%s %s %s(float x) { %s r; asm(\"cvt.rn.f16.f32 %%0, %%1;\" : \"=h\"(r) : \"f\"(x)); return r; }\n", head, u16, name, u16)
-                 : arena_printf(g->a, "%s float %s(%s x) { float r; asm(\"cvt.f32.f16 %%0, %%1;\" : \"=f\"(r) : \"h\"(x)); return r; }\n", head, name, u16);
+    text =
+        store ? arena_printf(
+                    g->a,
+                    "%s %s %s(float x) { %s r; asm(\"cvt.rn.f16.f32 %%0, %%1;\" : \"=h\"(r) : \"f\"(x)); return r; }\n",
+                    head, u16, name, u16)
+              : arena_printf(
+                    g->a,
+                    "%s float %s(%s x) { float r; asm(\"cvt.f32.f16 %%0, %%1;\" : \"=f\"(r) : \"h\"(x)); return r; }\n",
+                    head, name, u16);
   } else if (cl) {
-    text = store ? arena_printf(g->a, "%s %s %s(float x) { ushort r; vstore_half(x, 0, (__private half *)&r); return r; }\n", head, u16, name)
-                 : arena_printf(g->a, "%s float %s(%s x) { return vload_half(0, (const __private half *)&x); }\n", head, name, u16);
+    text = store ? arena_printf(g->a,
+                                "%s %s %s(float x) { ushort r; vstore_half(x, 0, (__private half *)&r); return r; }\n",
+                                head, u16, name)
+                 : arena_printf(g->a, "%s float %s(%s x) { return vload_half(0, (const __private half *)&x); }\n", head,
+                                name, u16);
   } else {
-    text = store ? arena_printf(g->a, "%s %s %s(float x) { union { _Float16 h; uint16_t i; } u; u.h = (_Float16)x; return u.i; }\n", head, u16, name)
-                 : arena_printf(g->a, "%s float %s(%s x) { union { _Float16 h; uint16_t i; } u; u.i = x; return (float)u.h; }\n", head, name, u16);
+    text =
+        store ? arena_printf(
+                    g->a, "%s %s %s(float x) { union { _Float16 h; uint16_t i; } u; u.h = (_Float16)x; return u.i; }\n",
+                    head, u16, name)
+              : arena_printf(g->a,
+                             "%s float %s(%s x) { union { _Float16 h; uint16_t i; } u; u.i = x; return (float)u.h; }\n",
+                             head, name, u16);
   }
   return gen_helper(g, name, text);
 }
@@ -250,7 +302,8 @@ void gen_to_storage(Gen *g, DType t, ExprId value) {
   } else if (dtype_is_bool(t)) {
     gx(g, value);
     sb_puts(g->o, " ? 1 : 0");
-  } else gx_top(g, value);
+  } else
+    gx_top(g, value);
 }
 
 const char *gen_from_storage(Gen *g, DType t, const char *text) {

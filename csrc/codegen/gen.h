@@ -13,34 +13,37 @@ typedef struct {
   int max_vector_bytes;             /* widest memory access; 0: vectors are printed as lane loops */
 } GenTarget;
 
-typedef struct { uint64_t key; int32_t first; } LaneEntry; /* ExprId, or VarId << 32 of a vector let; first of its lanes in lane_var */
+typedef struct {
+  uint64_t key;
+  int32_t first;
+} LaneEntry; /* ExprId, or VarId << 32 of a vector let; first of its lanes in lane_var */
 
 typedef struct {
   const Program *p;
-  const Kernel *k;                  /* being printed */
+  const Kernel *k; /* being printed */
   IrCtx *c;
   Arena *a;
   Err *err;
   const GenTarget *t;
   Arith *ar;
-  StrBuf *o;                        /* where text goes now */
-  StrBuf *top;                      /* functions printed before the current one (outlined parallel loops) */
+  StrBuf *o;   /* where text goes now */
+  StrBuf *top; /* functions printed before the current one (outlined parallel loops) */
   int indent;
-  MapU64 var_name, buf_name;        /* VarId, BufferId -> index into names */
+  MapU64 var_name, buf_name; /* VarId, BufferId -> index into names */
   VEC(const char *) names;
-  MapStr used;                      /* identifiers taken */
-  MapU64 hoisted;                   /* ExprId -> VarId of a constant at kernel entry */
-  MapU64 let_inline;                /* VarId -> ExprId: expression lets, printed in place */
-  VEC(LaneEntry) lanes;             /* a stack: vector expressions whose lanes are in variables */
+  MapStr used;          /* identifiers taken */
+  MapU64 hoisted;       /* ExprId -> VarId of a constant at kernel entry */
+  MapU64 let_inline;    /* VarId -> ExprId: expression lets, printed in place */
+  VEC(LaneEntry) lanes; /* a stack: vector expressions whose lanes are in variables */
   VEC(VarId) lane_var;
-  MapU64 buf_of_var;                /* C: VarId of a vector let -> the array that holds it */
-  VEC(VarId) live_var;              /* C: what an outlined loop can capture */
+  MapU64 buf_of_var;   /* C: VarId of a vector let -> the array that holds it */
+  VEC(VarId) live_var; /* C: what an outlined loop can capture */
   VEC(BufferId) live_buf;
-  MapStr helper_set;                /* helper functions the text needs, in order of first use */
+  MapStr helper_set; /* helper functions the text needs, in order of first use */
   VEC(const char *) helper;
   int n_par, in_parallel, n_tmp;
   bool heap_used;
-  bool hoist_pending;               /* GPU: the first statement below the thread loops is still to come */
+  bool hoist_pending; /* GPU: the first statement below the thread loops is still to come */
 } Gen;
 
 /* names.c */
@@ -50,29 +53,30 @@ const char *gen_buf(Gen *g, BufferId b);
 void gen_var_as(Gen *g, VarId v, const char *text); /* v prints as text */
 
 /* types.c */
-const char *gen_type(Gen *g, DType t);             /* of a value in registers */
-const char *gen_storage(Gen *g, DType t);          /* of an element in memory */
+const char *gen_type(Gen *g, DType t);                                                  /* of a value in registers */
+const char *gen_storage(Gen *g, DType t);                                               /* of an element in memory */
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access); /* NULL: no such vector */
-bool gen_is_small_float(DType t);                  /* 16-bit floats: stored as such, computed in float32 */
+bool gen_is_small_float(DType t); /* 16-bit floats: stored as such, computed in float32 */
 void gen_int(Gen *g, DType t, int64_t v);
 void gen_flt(Gen *g, DType t, double v);
 
 /* math.c */
-const char *gen_helper(Gen *g, const char *name, const char *text); /* the program will start with FN text; returns name */
-const char *gen_suffix(Gen *g, DType t);           /* "f32", "i8" */
+const char *gen_helper(Gen *g, const char *name,
+                       const char *text); /* the program will start with FN text; returns name */
+const char *gen_suffix(Gen *g, DType t);  /* "f32", "i8" */
 void gen_call(Gen *g, ExprId e);
 
 /* expr.c: scalars only */
 void gx(Gen *g, ExprId e);
-void gx_top(Gen *g, ExprId e);                     /* without outer parentheses */
-void gen_element(Gen *g, BufferId b, ExprId index);/* lvalue text b[index] */
-void gen_load(Gen *g, BufferId b, ExprId index);   /* element converted to its value type */
-void gen_to_storage(Gen *g, DType t, ExprId value);/* value converted to what an element of type t holds */
-const char *gen_from_storage(Gen *g, DType t, const char *text); /* the reverse, around text */
+void gx_top(Gen *g, ExprId e);                      /* without outer parentheses */
+void gen_element(Gen *g, BufferId b, ExprId index); /* lvalue text b[index] */
+void gen_load(Gen *g, BufferId b, ExprId index);    /* element converted to its value type */
+void gen_to_storage(Gen *g, DType t, ExprId value); /* value converted to what an element of type t holds */
+const char *gen_from_storage(Gen *g, DType t, const char *text);                   /* the reverse, around text */
 void gen_vec_ptr(Gen *g, BufferId b, ExprId base, const char *vec, bool constant); /* *(vec *)(b + base) */
 
 /* vector.c */
-ExprId gen_lane(Gen *g, ExprId e, ExprId lane);    /* the scalar expression of one lane */
+ExprId gen_lane(Gen *g, ExprId e, ExprId lane); /* the scalar expression of one lane */
 void gen_vector_store(Gen *g, const Stmt *s);
 void gen_vector_let(Gen *g, const Stmt *s);
 bool gen_aligned_ramp(Gen *g, BufferId b, ExprId index, ExprId *base);
@@ -81,15 +85,17 @@ bool gen_gnu_store(Gen *g, const Stmt *s);
 
 /* stmt.c */
 void gen_stmt(Gen *g, const Stmt *s);
-void gen_line(Gen *g);                             /* starts a line */
-void gen_hoist(Gen *g, const Stmt *s);             /* hoist.c */
+void gen_line(Gen *g);                 /* starts a line */
+void gen_hoist(Gen *g, const Stmt *s); /* hoist.c */
 int64_t gen_const(Gen *g, ExprId e, const char *what);
-void gen_walk(Gen *g, const Stmt *s, ExprVisit f, void (*stmt)(Gen *, const Stmt *, void *), void *arg); /* each expression (post-order), each statement */
+void gen_walk(Gen *g, const Stmt *s, ExprVisit f, void (*stmt)(Gen *, const Stmt *, void *),
+              void *arg); /* each expression (post-order), each statement */
 
 /* c.c, gpu.c */
 void gen_c_kernel(Gen *g);
-void gen_c_parallel(Gen *g, const Stmt *s);        /* an outlined function and its call */
-const char *gen_c_alloc(Gen *g, BufferId b, bool work); /* declares; returns the name of a heap array to be freed, or NULL */
+void gen_c_parallel(Gen *g, const Stmt *s); /* an outlined function and its call */
+const char *gen_c_alloc(Gen *g, BufferId b,
+                        bool work); /* declares; returns the name of a heap array to be freed, or NULL */
 void gen_gpu_kernel(Gen *g);
 int64_t gen_dynamic_shared(const Program *p, const Kernel *k); /* bytes to be passed at launch; 0: all static */
 extern const GenTarget GEN_C, GEN_CUDA, GEN_OPENCL;

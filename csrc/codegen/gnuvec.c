@@ -1,7 +1,7 @@
 /* C only: a vector statement whose operations GNU C has for vector types is printed in pieces of 32 bytes (one AVX
- * register; wider types would live in memory on machines without wider registers). Unlike a loop over the lanes, pieces at
- * constant positions of a local array become registers: that is what makes an accumulator tile fast. Everything else is
- * left to the lane loop.
+ * register; wider types would live in memory on machines without wider registers). Unlike a loop over the lanes, pieces
+ * at constant positions of a local array become registers: that is what makes an accumulator tile fast. Everything else
+ * is left to the lane loop.
  */
 #include "codegen/gen.h"
 
@@ -14,7 +14,8 @@ static ExprId slice(Gen *g, ExprId e, int64_t start, int w) {
   if (n.type.lanes == w && start == 0) return e;
   if (n.kind == IR_RAMP) {
     ExprId base = ir_kid(g->c, e, 0), stride = ir_kid(g->c, e, 1);
-    return ex_ramp(g->c, ex_add(g->c, base, ex_mul(g->c, stride, ex_int(g->c, ir_type(g->c, stride), start))), stride, w);
+    return ex_ramp(g->c, ex_add(g->c, base, ex_mul(g->c, stride, ex_int(g->c, ir_type(g->c, stride), start))), stride,
+                   w);
   }
   if (n.kind == IR_BCAST) return ex_bcast(g->c, ir_kid(g->c, e, 0), w);
   ExprId *kid = arena_array(g->a, ExprId, n.n);
@@ -22,39 +23,47 @@ static ExprId slice(Gen *g, ExprId e, int64_t start, int w) {
   return ex_raw(g->c, (ExprKind)n.kind, dtype_lanes(n.type, w), n.sym, n.n, kid);
 }
 
-static bool good_type(DType t) { return (t.code == DT_FLOAT && (t.bits == 32 || t.bits == 64)) || (t.code == DT_INT && (t.bits == 32 || t.bits == 64)); }
+static bool good_type(DType t) {
+  return (t.code == DT_FLOAT && (t.bits == 32 || t.bits == 64)) || (t.code == DT_INT && (t.bits == 32 || t.bits == 64));
+}
 
 static bool printable(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   if (n.type.lanes == 1) return true;
   if (!good_type(n.type)) return false;
   switch ((ExprKind)n.kind) {
-    case IR_BCAST: return true;
-    case IR_LOAD: {
-      DType t = ir_buffer(g->c, n.sym)->type;
-      ExprKind k = ir_kind(g->c, ir_kid(g->c, e, 0));
-      return n.n == 1 && t.code == n.type.code && t.bits == n.type.bits && (k == IR_RAMP || k == IR_BCAST);
-    }
-    case IR_ADD: case IR_SUB: case IR_MUL: case IR_MIN: case IR_MAX: break;
-    case IR_DIV:
-      if (n.type.code != DT_FLOAT) return false;
-      break;
-    case IR_CAST: break;
-    case IR_CALL:
-      if (n.sym != IN_IF_THEN_ELSE || ir_type(g->c, ir_kid(g->c, e, 0)).lanes > 1) return false;
-      return printable(g, ir_kid(g->c, e, 1)) && printable(g, ir_kid(g->c, e, 2));
-    default: return false;
+  case IR_BCAST: return true;
+  case IR_LOAD: {
+    DType t = ir_buffer(g->c, n.sym)->type;
+    ExprKind k = ir_kind(g->c, ir_kid(g->c, e, 0));
+    return n.n == 1 && t.code == n.type.code && t.bits == n.type.bits && (k == IR_RAMP || k == IR_BCAST);
+  }
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+  case IR_MIN:
+  case IR_MAX: break;
+  case IR_DIV:
+    if (n.type.code != DT_FLOAT) return false;
+    break;
+  case IR_CAST: break;
+  case IR_CALL:
+    if (n.sym != IN_IF_THEN_ELSE || ir_type(g->c, ir_kid(g->c, e, 0)).lanes > 1) return false;
+    return printable(g, ir_kid(g->c, e, 1)) && printable(g, ir_kid(g->c, e, 2));
+  default: return false;
   }
   for (int i = 0; i < n.n; i++)
     if (!printable(g, ir_kid(g->c, e, i))) return false;
   return true;
 }
 
-/* Name of the vector type of w elements, declared on first use; aligned like an element so that any address is legal. */
+/* Name of the vector type of w elements, declared on first use; aligned like an element so that any address is legal.
+ */
 static const char *vector_type(Gen *g, DType t, int w) {
   const char *name = arena_printf(g->a, "ns_%sx%d", gen_suffix(g, t), w);
-  return gen_helper(g, name, arena_printf(g->a, "typedef %s %s __attribute__((vector_size(%d), aligned(%d), may_alias));\n", gen_storage(g, dtype_lanes(t, 1)), name,
-                                          w * t.bits / 8, t.bits / 8));
+  return gen_helper(g, name,
+                    arena_printf(g->a, "typedef %s %s __attribute__((vector_size(%d), aligned(%d), may_alias));\n",
+                                 gen_storage(g, dtype_lanes(t, 1)), name, w * t.bits / 8, t.bits / 8));
 }
 
 static void broadcast(Gen *g, DType t, ExprId value) {
@@ -92,9 +101,13 @@ static void load(Gen *g, ExprId e, ExprNode n) {
 static void min_max(Gen *g, ExprId e, ExprNode n) {
   const char *vt = vector_type(g, n.type, n.type.lanes), *word = n.kind == IR_MIN ? "min" : "max";
   DType mask = dtype(DT_INT, n.type.bits);
-  const char *mt = vector_type(g, mask, n.type.lanes), *name = arena_printf(g->a, "ns_%s_%sx%d", word, gen_suffix(g, n.type), n.type.lanes);
-  gen_helper(g, name, arena_printf(g->a, "static inline %s %s(%s a, %s b) { %s m = (%s)(a %s b); return (%s)((m & (%s)a) | (~m & (%s)b)); }\n", vt, name, vt, vt, mt, mt,
-                                   n.kind == IR_MIN ? "<" : ">", vt, mt, mt));
+  const char *mt = vector_type(g, mask, n.type.lanes),
+             *name = arena_printf(g->a, "ns_%s_%sx%d", word, gen_suffix(g, n.type), n.type.lanes);
+  gen_helper(g, name,
+             arena_printf(
+                 g->a,
+                 "static inline %s %s(%s a, %s b) { %s m = (%s)(a %s b); return (%s)((m & (%s)a) | (~m & (%s)b)); }\n",
+                 vt, name, vt, vt, mt, mt, n.kind == IR_MIN ? "<" : ">", vt, mt, mt));
   sb_printf(g->o, "%s(", name);
   vx(g, ir_kid(g->c, e, 0));
   sb_puts(g->o, ", ");
@@ -106,30 +119,31 @@ static void vx(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   static const char *const OPS[IR_KIND_COUNT] = {[IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/"};
   switch ((ExprKind)n.kind) {
-    case IR_BCAST: broadcast(g, n.type, ir_kid(g->c, e, 0)); return;
-    case IR_LOAD: load(g, e, n); return;
-    case IR_MIN: case IR_MAX: min_max(g, e, n); return;
-    case IR_CAST:
-      sb_puts(g->o, "__builtin_convertvector(");
-      vx(g, ir_kid(g->c, e, 0));
-      sb_printf(g->o, ", %s)", vector_type(g, n.type, n.type.lanes));
-      return;
-    case IR_CALL:
-      sb_putc(g->o, '(');
-      gx(g, ir_kid(g->c, e, 0));
-      sb_puts(g->o, " ? ");
-      vx(g, ir_kid(g->c, e, 1));
-      sb_puts(g->o, " : ");
-      vx(g, ir_kid(g->c, e, 2));
-      sb_putc(g->o, ')');
-      return;
-    default:
-      sb_putc(g->o, '(');
-      vx(g, ir_kid(g->c, e, 0));
-      sb_printf(g->o, " %s ", OPS[n.kind]);
-      vx(g, ir_kid(g->c, e, 1));
-      sb_putc(g->o, ')');
-      return;
+  case IR_BCAST: broadcast(g, n.type, ir_kid(g->c, e, 0)); return;
+  case IR_LOAD: load(g, e, n); return;
+  case IR_MIN:
+  case IR_MAX: min_max(g, e, n); return;
+  case IR_CAST:
+    sb_puts(g->o, "__builtin_convertvector(");
+    vx(g, ir_kid(g->c, e, 0));
+    sb_printf(g->o, ", %s)", vector_type(g, n.type, n.type.lanes));
+    return;
+  case IR_CALL:
+    sb_putc(g->o, '(');
+    gx(g, ir_kid(g->c, e, 0));
+    sb_puts(g->o, " ? ");
+    vx(g, ir_kid(g->c, e, 1));
+    sb_puts(g->o, " : ");
+    vx(g, ir_kid(g->c, e, 2));
+    sb_putc(g->o, ')');
+    return;
+  default:
+    sb_putc(g->o, '(');
+    vx(g, ir_kid(g->c, e, 0));
+    sb_printf(g->o, " %s ", OPS[n.kind]);
+    vx(g, ir_kid(g->c, e, 1));
+    sb_putc(g->o, ')');
+    return;
   }
 }
 
@@ -137,7 +151,9 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
   BufferId b = s->u.store.buf;
   ExprId value = s->u.store.value, index = s->u.store.idx[0];
   DType t = ir_type(g->c, value), elem = ir_buffer(g->c, b)->type;
-  if (ir_kind(g->c, index) != IR_RAMP || !ex_is_int(g->c, ir_kid(g->c, index, 1), 1) || elem.code != t.code || elem.bits != t.bits || !printable(g, value)) return false;
+  if (ir_kind(g->c, index) != IR_RAMP || !ex_is_int(g->c, ir_kid(g->c, index, 1), 1) || elem.code != t.code ||
+      elem.bits != t.bits || !printable(g, value))
+    return false;
   int w = PIECE_BYTES * 8 / t.bits;
   while (w > 1 && t.lanes % w) w /= 2;
   if (w == 1 || t.lanes / w > MAX_PIECES) return false;

@@ -1,15 +1,29 @@
 /* The GPU targets: kernel heads, shared memory and the tables of CUDA C and OpenCL C. */
 #include "codegen/gen.h"
 
-const GenTarget GEN_CUDA = {.kind = TG_CUDA, .block = {"blockIdx.x", "blockIdx.y", "blockIdx.z"}, .thread = {"threadIdx.x", "threadIdx.y", "threadIdx.z"},
-                            .barrier = "__syncthreads()", .unroll = "#pragma unroll", .shared = "__shared__ __align__(16) ", .local_align = "__align__(16) ",
-                            .global = "", .max_vector_bytes = 16};
-const GenTarget GEN_OPENCL = {.kind = TG_OPENCL, .block = {"get_group_id(0)", "get_group_id(1)", "get_group_id(2)"},
-                              .thread = {"get_local_id(0)", "get_local_id(1)", "get_local_id(2)"}, .barrier = "barrier(CLK_LOCAL_MEM_FENCE)",
-                              .unroll = "#pragma unroll", .shared = "__local __attribute__((aligned(16))) ", .local_align = "__attribute__((aligned(16))) ",
-                              .global = "__global ", .max_vector_bytes = 16};
+const GenTarget GEN_CUDA = {.kind = TG_CUDA,
+                            .block = {"blockIdx.x", "blockIdx.y", "blockIdx.z"},
+                            .thread = {"threadIdx.x", "threadIdx.y", "threadIdx.z"},
+                            .barrier = "__syncthreads()",
+                            .unroll = "#pragma unroll",
+                            .shared = "__shared__ __align__(16) ",
+                            .local_align = "__align__(16) ",
+                            .global = "",
+                            .max_vector_bytes = 16};
+const GenTarget GEN_OPENCL = {.kind = TG_OPENCL,
+                              .block = {"get_group_id(0)", "get_group_id(1)", "get_group_id(2)"},
+                              .thread = {"get_local_id(0)", "get_local_id(1)", "get_local_id(2)"},
+                              .barrier = "barrier(CLK_LOCAL_MEM_FENCE)",
+                              .unroll = "#pragma unroll",
+                              .shared = "__local __attribute__((aligned(16))) ",
+                              .local_align = "__attribute__((aligned(16))) ",
+                              .global = "__global ",
+                              .max_vector_bytes = 16};
 
-typedef struct { bool dynamic; int64_t offset; } Shared;
+typedef struct {
+  bool dynamic;
+  int64_t offset;
+} Shared;
 
 static void shared_array(Gen *g, const Stmt *s, void *arg) {
   Shared *sh = arg;
@@ -19,16 +33,20 @@ static void shared_array(Gen *g, const Stmt *s, void *arg) {
   int64_t n = gen_const(g, ir_buffer(g->c, b)->size, "size of a shared array");
   const char *ty = gen_storage(g, t);
   gen_line(g);
-  if (sh->dynamic) sb_printf(g->o, "%s *%s = (%s *)(ns_shared + %lld);\n", ty, gen_buf(g, b), ty, (long long)sh->offset);
-  else sb_printf(g->o, "%s%s %s[%lld];\n", g->t->shared, ty, gen_buf(g, b), (long long)n);
+  if (sh->dynamic)
+    sb_printf(g->o, "%s *%s = (%s *)(ns_shared + %lld);\n", ty, gen_buf(g, b), ty, (long long)sh->offset);
+  else
+    sb_printf(g->o, "%s%s %s[%lld];\n", g->t->shared, ty, gen_buf(g, b), (long long)n);
   sh->offset += (n * dtype_bytes(t) + 15) / 16 * 16;
 }
 
-/* How many blocks one multiprocessor must hold at a time: no more than the grid gives it. ptxas otherwise saves registers
- * for an occupancy that a small grid never reaches, and batch-1 kernels lose the overlap of their loads. */
+/* How many blocks one multiprocessor must hold at a time: no more than the grid gives it. ptxas otherwise saves
+ * registers for an occupancy that a small grid never reaches, and batch-1 kernels lose the overlap of their loads. */
 static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
-  static const struct { int sm, count, threads, blocks; } TABLE[] = {
-      {70, 80, 2048, 32}, {75, 40, 1024, 16}, {80, 108, 2048, 32}, {86, 72, 1536, 16}, {89, 128, 1536, 24}, {90, 132, 2048, 32}};
+  static const struct {
+    int sm, count, threads, blocks;
+  } TABLE[] = {{70, 80, 2048, 32}, {75, 40, 1024, 16},  {80, 108, 2048, 32},
+               {86, 72, 1536, 16}, {89, 128, 1536, 24}, {90, 132, 2048, 32}};
   int at = 0;
   while (at + 1 < NS_COUNT(TABLE) && TABLE[at].sm < g->p->f.target.sm) at++;
   int64_t n = i64_ceildiv(k->grid[0] * k->grid[1] * k->grid[2], TABLE[at].count), most = TABLE[at].threads / threads;
@@ -42,13 +60,17 @@ void gen_gpu_kernel(Gen *g) {
   int64_t threads = k->block[0] * k->block[1] * k->block[2];
   if (g->t->kind == TG_CUDA) {
     sb_puts(g->o, "extern \"C\" __global__ void ");
-    if (threads > 1) sb_printf(g->o, "__launch_bounds__(%lld, %lld) ", (long long)threads, (long long)blocks_per_sm(g, k, threads));
-  } else sb_printf(g->o, "__kernel __attribute__((reqd_work_group_size(%lld, %lld, %lld))) void ", (long long)k->block[0], (long long)k->block[1], (long long)k->block[2]);
+    if (threads > 1)
+      sb_printf(g->o, "__launch_bounds__(%lld, %lld) ", (long long)threads, (long long)blocks_per_sm(g, k, threads));
+  } else
+    sb_printf(g->o, "__kernel __attribute__((reqd_work_group_size(%lld, %lld, %lld))) void ", (long long)k->block[0],
+              (long long)k->block[1], (long long)k->block[2]);
   sb_printf(g->o, "%s(", k->name);
   for (int i = 0; i < k->n_param; i++) {
     BufferId b = k->param[i];
     sb_printf(g->o, "%s%s%s%s *%s %s", i ? ", " : "", g->t->global, k->read_only && k->read_only[i] ? "const " : "",
-              gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), g->t->kind == TG_CUDA ? " __restrict__" : " restrict", gen_buf(g, b));
+              gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)),
+              g->t->kind == TG_CUDA ? " __restrict__" : " restrict", gen_buf(g, b));
   }
   sb_puts(g->o, ") {\n");
   g->indent = 1;

@@ -1,5 +1,5 @@
-/* gen_manifest: the JSON that goes with a binary. The format is documented in codegen.h; readers are the device modules and
- * exported libraries, so a change of meaning needs a new format number.
+/* gen_manifest: the JSON that goes with a binary. The format is documented in codegen.h; readers are the device modules
+ * and exported libraries, so a change of meaning needs a new format number.
  */
 #include <cjson/cJSON.h>
 #include <string.h>
@@ -25,9 +25,12 @@ static int64_t buffer_bytes(IrCtx *c, BufferId b) {
   int64_t n = 1, bytes;
   if (info->external || !info->size) {
     for (int d = 0; d < info->rank; d++)
-      if (!i64_mul(n, fixed(c, info->extent[d], "the shape", info->name), &n)) err_raise(ir_err(c), NS_ERR_VALUE, "buffer '%s' is too large", info->name);
-  } else n = fixed(c, info->size, "the size", info->name);
-  if (!i64_mul(n, dtype_bytes(dtype_lanes(info->type, 1)), &bytes)) err_raise(ir_err(c), NS_ERR_VALUE, "buffer '%s' is too large", info->name);
+      if (!i64_mul(n, fixed(c, info->extent[d], "the shape", info->name), &n))
+        err_raise(ir_err(c), NS_ERR_VALUE, "buffer '%s' is too large", info->name);
+  } else
+    n = fixed(c, info->size, "the size", info->name);
+  if (!i64_mul(n, dtype_bytes(dtype_lanes(info->type, 1)), &bytes))
+    err_raise(ir_err(c), NS_ERR_VALUE, "buffer '%s' is too large", info->name);
   return bytes;
 }
 
@@ -38,7 +41,8 @@ static cJSON *buffer(IrCtx *c, BufferId b) {
   cJSON_AddStringToObject(o, "dtype", dtype_text(c, info->type));
   if (info->external) {
     cJSON *shape = cJSON_AddArrayToObject(o, "shape");
-    for (int d = 0; d < info->rank; d++) cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)fixed(c, info->extent[d], "the shape", info->name)));
+    for (int d = 0; d < info->rank; d++)
+      cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)fixed(c, info->extent[d], "the shape", info->name)));
   }
   cJSON_AddNumberToObject(o, "bytes", (double)buffer_bytes(c, b));
   cJSON_AddNumberToObject(o, "align", GEN_ALIGN);
@@ -68,7 +72,10 @@ static cJSON *kernel(const Program *p, const Kernel *k) {
       if (p->f.arg[j] == k->param[i]) at = j;
     for (int j = 0; j < p->n_work && at < 0; j++)
       if (p->work[j] == k->param[i]) at = j, work = true;
-    if (at < 0) err_raise(ir_err(p->f.ctx), NS_ERR_INTERNAL, "parameter '%s' of kernel '%s' is neither an argument nor a workspace", ir_buffer(p->f.ctx, k->param[i])->name, k->name);
+    if (at < 0)
+      err_raise(ir_err(p->f.ctx), NS_ERR_INTERNAL,
+                "parameter '%s' of kernel '%s' is neither an argument nor a workspace",
+                ir_buffer(p->f.ctx, k->param[i])->name, k->name);
     cJSON *q = cJSON_CreateObject();
     cJSON_AddStringToObject(q, "kind", work ? "work" : "arg");
     cJSON_AddNumberToObject(q, "index", at);
@@ -93,7 +100,10 @@ static const char *entry_name(const Program *p) {
 }
 
 /* cJSON's memory is not the arena's: it must be freed whatever is raised on the way. */
-typedef struct { const Program *p; cJSON *root; } Job;
+typedef struct {
+  const Program *p;
+  cJSON *root;
+} Job;
 static void fill(void *arg) {
   Job *job = arg;
   const Program *p = job->p;
@@ -106,7 +116,8 @@ static void fill(void *arg) {
   cJSON_AddStringToObject(o, "entry", entry_name(p));
   cJSON_AddNumberToObject(o, "sm", t->kind == TG_CUDA ? t->sm : 0);
   cJSON_AddNumberToObject(o, "fast_math", t->fast_math);
-  cJSON *args = cJSON_AddArrayToObject(o, "args"), *work = cJSON_AddArrayToObject(o, "work"), *kernels = cJSON_AddArrayToObject(o, "kernels");
+  cJSON *args = cJSON_AddArrayToObject(o, "args"), *work = cJSON_AddArrayToObject(o, "work"),
+        *kernels = cJSON_AddArrayToObject(o, "kernels");
   for (int i = 0; i < p->f.n_args; i++) {
     cJSON *b = buffer(c, p->f.arg[i]);
     cJSON_AddBoolToObject(b, "read_only", arg_read_only(p, p->f.arg[i]));

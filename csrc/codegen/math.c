@@ -5,22 +5,51 @@
 #include <string.h>
 #include "codegen/gen.h"
 
-typedef struct { Intrin in; const char *stem, *cuda_fast, *opencl; } MathRow; /* opencl NULL: the stem */
+typedef struct {
+  Intrin in;
+  const char *stem, *cuda_fast, *opencl;
+} MathRow; /* opencl NULL: the stem */
 static const MathRow MATH[] = {
-    {IN_EXP, "exp", "__expf", NULL},       {IN_EXP2, "exp2", NULL, NULL},         {IN_EXP10, "exp10", "__exp10f", NULL},
-    {IN_ERF, "erf", NULL, NULL},           {IN_TANH, "tanh", NULL, NULL},         {IN_LOG, "log", "__logf", NULL},
-    {IN_LOG2, "log2", "__log2f", NULL},    {IN_LOG10, "log10", "__log10f", NULL}, {IN_LOG1P, "log1p", NULL, NULL},
-    {IN_TAN, "tan", NULL, NULL},           {IN_COS, "cos", "__cosf", NULL},       {IN_COSH, "cosh", NULL, NULL},
-    {IN_SIN, "sin", "__sinf", NULL},       {IN_SINH, "sinh", NULL, NULL},         {IN_ASIN, "asin", NULL, NULL},
-    {IN_ACOS, "acos", NULL, NULL},         {IN_ATAN, "atan", NULL, NULL},         {IN_ASINH, "asinh", NULL, NULL},
-    {IN_ACOSH, "acosh", NULL, NULL},       {IN_ATANH, "atanh", NULL, NULL},       {IN_SQRT, "sqrt", NULL, NULL},
-    {IN_POW, "pow", NULL, NULL},           {IN_FMOD, "fmod", NULL, NULL},         {IN_ATAN2, "atan2", NULL, NULL},
-    {IN_NEXTAFTER, "nextafter", NULL, NULL}, {IN_HYPOT, "hypot", NULL, NULL},     {IN_COPYSIGN, "copysign", NULL, NULL},
-    {IN_LDEXP, "ldexp", NULL, NULL},       {IN_FLOOR, "floor", NULL, NULL},       {IN_CEIL, "ceil", NULL, NULL},
-    {IN_ROUND, "round", NULL, NULL},       {IN_TRUNC, "trunc", NULL, NULL},       {IN_NEARBYINT, "nearbyint", NULL, "rint"},
-    {IN_FABS, "fabs", NULL, NULL},         {IN_RSQRT, "rsqrt", NULL, NULL},
+    {IN_EXP, "exp", "__expf", NULL},
+    {IN_EXP2, "exp2", NULL, NULL},
+    {IN_EXP10, "exp10", "__exp10f", NULL},
+    {IN_ERF, "erf", NULL, NULL},
+    {IN_TANH, "tanh", NULL, NULL},
+    {IN_LOG, "log", "__logf", NULL},
+    {IN_LOG2, "log2", "__log2f", NULL},
+    {IN_LOG10, "log10", "__log10f", NULL},
+    {IN_LOG1P, "log1p", NULL, NULL},
+    {IN_TAN, "tan", NULL, NULL},
+    {IN_COS, "cos", "__cosf", NULL},
+    {IN_COSH, "cosh", NULL, NULL},
+    {IN_SIN, "sin", "__sinf", NULL},
+    {IN_SINH, "sinh", NULL, NULL},
+    {IN_ASIN, "asin", NULL, NULL},
+    {IN_ACOS, "acos", NULL, NULL},
+    {IN_ATAN, "atan", NULL, NULL},
+    {IN_ASINH, "asinh", NULL, NULL},
+    {IN_ACOSH, "acosh", NULL, NULL},
+    {IN_ATANH, "atanh", NULL, NULL},
+    {IN_SQRT, "sqrt", NULL, NULL},
+    {IN_POW, "pow", NULL, NULL},
+    {IN_FMOD, "fmod", NULL, NULL},
+    {IN_ATAN2, "atan2", NULL, NULL},
+    {IN_NEXTAFTER, "nextafter", NULL, NULL},
+    {IN_HYPOT, "hypot", NULL, NULL},
+    {IN_COPYSIGN, "copysign", NULL, NULL},
+    {IN_LDEXP, "ldexp", NULL, NULL},
+    {IN_FLOOR, "floor", NULL, NULL},
+    {IN_CEIL, "ceil", NULL, NULL},
+    {IN_ROUND, "round", NULL, NULL},
+    {IN_TRUNC, "trunc", NULL, NULL},
+    {IN_NEARBYINT, "nearbyint", NULL, "rint"},
+    {IN_FABS, "fabs", NULL, NULL},
+    {IN_RSQRT, "rsqrt", NULL, NULL},
 };
-typedef struct { Intrin in; const char *op; } OpRow;
+typedef struct {
+  Intrin in;
+  const char *op;
+} OpRow;
 static const OpRow BITS[] = {{IN_SHL, "<<"}, {IN_SHR, ">>"}, {IN_BAND, "&"}, {IN_BOR, "|"}, {IN_BXOR, "^"}};
 
 const char *gen_suffix(Gen *g, DType t) {
@@ -53,14 +82,21 @@ static bool math_call(Gen *g, ExprId e, Intrin in, DType t) {
     if (m->in != in) continue;
     bool f32 = t.bits <= 32;
     const char *ty = gen_type(g, t), *sf = f32 ? "f" : "", *name;
-    if (g->t->kind == TG_OPENCL) name = m->opencl ? m->opencl : m->stem;
-    else if (g->t->kind == TG_CUDA && f32 && m->cuda_fast && g->p->f.target.fast_math) name = m->cuda_fast;
-    else name = arena_printf(g->a, "%s%s", m->stem, sf);
+    if (g->t->kind == TG_OPENCL)
+      name = m->opencl ? m->opencl : m->stem;
+    else if (g->t->kind == TG_CUDA && f32 && m->cuda_fast && g->p->f.target.fast_math)
+      name = m->cuda_fast;
+    else
+      name = arena_printf(g->a, "%s%s", m->stem, sf);
     if (g->t->kind == TG_CPU && in == IN_EXP10)
-      name = gen_helper(g, arena_printf(g->a, "ns_exp10%s", sf), arena_printf(g->a, "static inline %s ns_exp10%s(%s x) { return pow%s(10, x); }\n", ty, sf, ty, sf));
+      name = gen_helper(
+          g, arena_printf(g->a, "ns_exp10%s", sf),
+          arena_printf(g->a, "static inline %s ns_exp10%s(%s x) { return pow%s(10, x); }\n", ty, sf, ty, sf));
     if (in == IN_RSQRT && (g->t->kind == TG_CPU || (g->t->kind == TG_CUDA && !g->p->f.target.fast_math)))
       name = gen_helper(g, arena_printf(g->a, "ns_rsqrt%s", sf),
-                        arena_printf(g->a, "%s %s ns_rsqrt%s(%s x) { return 1 / sqrt%s(x); }\n", g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__", ty, sf, ty, sf));
+                        arena_printf(g->a, "%s %s ns_rsqrt%s(%s x) { return 1 / sqrt%s(x); }\n",
+                                     g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__", ty,
+                                     sf, ty, sf));
     sb_puts(g->o, name);
     args(g, e, 0);
     return true;
@@ -79,19 +115,24 @@ static void sigmoid(Gen *g, ExprId e, DType t) {
 
 static void reinterpret(Gen *g, ExprId e, DType to) {
   DType from = ir_type(g->c, ir_kid(g->c, e, 0));
-  if (to.bits != from.bits || to.bits < 32) err_raise(g->err, NS_ERR_TYPE, "reinterpret needs two types of the same width of 32 or 64 bits");
-  if (g->t->kind == TG_OPENCL) sb_printf(g->o, "as_%s", gen_type(g, to));
+  if (to.bits != from.bits || to.bits < 32)
+    err_raise(g->err, NS_ERR_TYPE, "reinterpret needs two types of the same width of 32 or 64 bits");
+  if (g->t->kind == TG_OPENCL)
+    sb_printf(g->o, "as_%s", gen_type(g, to));
   else {
     const char *name = arena_printf(g->a, "ns_%s_as_%s", gen_suffix(g, from), gen_suffix(g, to));
-    sb_puts(g->o, gen_helper(g, name, arena_printf(g->a, "%s %s %s(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n",
-                                                   g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__", gen_type(g, to), name, gen_type(g, from),
-                                                   gen_type(g, from), gen_type(g, to))));
+    sb_puts(g->o,
+            gen_helper(g, name,
+                       arena_printf(g->a, "%s %s %s(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n",
+                                    g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__",
+                                    gen_type(g, to), name, gen_type(g, from), gen_type(g, from), gen_type(g, to))));
   }
   args(g, e, 0);
 }
 
 static void shuffle(Gen *g, ExprId e, Intrin in) {
-  if (g->t->kind != TG_CUDA) err_raise(g->err, NS_ERR_INTERNAL, "warp shuffles exist on CUDA only; use the shared-memory reduction");
+  if (g->t->kind != TG_CUDA)
+    err_raise(g->err, NS_ERR_INTERNAL, "warp shuffles exist on CUDA only; use the shared-memory reduction");
   sb_puts(g->o, in == IN_SHFL_DOWN ? "__shfl_down_sync" : "__shfl_sync");
   if (ir_node(g->c, e)->n == 4) {
     sb_putc(g->o, '(');
@@ -114,9 +155,10 @@ static void shuffle(Gen *g, ExprId e, Intrin in) {
 
 static void bit_count(Gen *g, ExprId e, Intrin in) {
   bool wide = ir_type(g->c, ir_kid(g->c, e, 0)).bits == 64, count = in == IN_POPCOUNT;
-  static const char *const NAME[3][2][2] = {{{"__builtin_clz", "__builtin_clzll"}, {"__builtin_popcount", "__builtin_popcountll"}},
-                                            {{"__clz", "__clzll"}, {"__popc", "__popcll"}},
-                                            {{"clz", "clz"}, {"popcount", "popcount"}}};
+  static const char *const NAME[3][2][2] = {
+      {{"__builtin_clz", "__builtin_clzll"}, {"__builtin_popcount", "__builtin_popcountll"}},
+      {{"__clz", "__clzll"}, {"__popc", "__popcll"}},
+      {{"clz", "clz"}, {"popcount", "popcount"}}};
   sb_printf(g->o, "((%s)%s", gen_type(g, ir_type(g->c, e)), NAME[g->t->kind][count][wide]);
   args(g, e, 0);
   sb_putc(g->o, ')');
@@ -126,24 +168,33 @@ void gen_call(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   Intrin in = (Intrin)n.sym;
   switch (in) {
-    case IN_LIKELY: gx(g, ir_kid(g->c, e, 0)); return;
-    case IN_IF_THEN_ELSE:
-      sb_putc(g->o, '(');
-      gx(g, ir_kid(g->c, e, 0));
-      sb_puts(g->o, " ? ");
-      gx(g, ir_kid(g->c, e, 1));
-      sb_puts(g->o, " : ");
-      gx(g, ir_kid(g->c, e, 2));
-      sb_putc(g->o, ')');
-      return;
-    case IN_SIGMOID: sigmoid(g, e, n.type); return;
-    case IN_REINTERPRET: reinterpret(g, e, n.type); return;
-    case IN_SHFL: case IN_SHFL_DOWN: shuffle(g, e, in); return;
-    case IN_POPCOUNT: case IN_CLZ: bit_count(g, e, in); return;
-    case IN_ISNAN: sb_puts(g->o, "isnan"); args(g, e, 0); return;
-    case IN_BNOT: sb_puts(g->o, "(~"); gx(g, ir_kid(g->c, e, 0)); sb_putc(g->o, ')'); return;
-    case IN_SYNC_SHARED: sb_puts(g->o, g->t->barrier); return;
-    default: break;
+  case IN_LIKELY: gx(g, ir_kid(g->c, e, 0)); return;
+  case IN_IF_THEN_ELSE:
+    sb_putc(g->o, '(');
+    gx(g, ir_kid(g->c, e, 0));
+    sb_puts(g->o, " ? ");
+    gx(g, ir_kid(g->c, e, 1));
+    sb_puts(g->o, " : ");
+    gx(g, ir_kid(g->c, e, 2));
+    sb_putc(g->o, ')');
+    return;
+  case IN_SIGMOID: sigmoid(g, e, n.type); return;
+  case IN_REINTERPRET: reinterpret(g, e, n.type); return;
+  case IN_SHFL:
+  case IN_SHFL_DOWN: shuffle(g, e, in); return;
+  case IN_POPCOUNT:
+  case IN_CLZ: bit_count(g, e, in); return;
+  case IN_ISNAN:
+    sb_puts(g->o, "isnan");
+    args(g, e, 0);
+    return;
+  case IN_BNOT:
+    sb_puts(g->o, "(~");
+    gx(g, ir_kid(g->c, e, 0));
+    sb_putc(g->o, ')');
+    return;
+  case IN_SYNC_SHARED: sb_puts(g->o, g->t->barrier); return;
+  default: break;
   }
   for (int i = 0; i < NS_COUNT(BITS); i++)
     if (BITS[i].in == in) {

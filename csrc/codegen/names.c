@@ -1,23 +1,29 @@
-/* Identifiers. IR names are for people and need not be unique or legal in C. Every variable and buffer gets its text once:
- * characters outside [A-Za-z0-9_] become '_', words of the three languages and names of ours are avoided, and clashes
- * get a number. The same program always gets the same names.
+/* Identifiers. IR names are for people and need not be unique or legal in C. Every variable and buffer gets its text
+ * once: characters outside [A-Za-z0-9_] become '_', words of the three languages and names of ours are avoided, and
+ * clashes get a number. The same program always gets the same names.
  */
 #include <ctype.h>
 #include <string.h>
 #include "codegen/gen.h"
 
 static const char *const RESERVED[] = {
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for",
-    "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct",
-    "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "bool", "half", "true", "false", "asm", "typeof",
-    "alignas", "alignof", "and", "or", "not", "xor", "bitand", "bitor", "catch", "class", "constexpr", "delete", "explicit",
-    "export", "friend", "mutable", "namespace", "new", "noexcept", "nullptr", "operator", "private", "protected", "public",
-    "template", "this", "throw", "try", "typeid", "typename", "using", "virtual", "wchar_t", "min", "max", "abs", "exp", "log",
-    "pow", "sqrt", "sin", "cos", "tan", "tanh", "erf", "floor", "ceil", "round", "trunc", "fabs", "fmod", "printf", "memcpy",
-    "memset", "main", "uint", "uchar", "ushort", "ulong", "kernel", "global", "local", "constant", "event_t", "sampler_t",
-    "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "select", "clamp", "mix", "step", "sign", "dot", "cross",
-    "length", "distance", "normalize", "any", "all", "args", "work", "par", "pool", "env", "rc", "isnan", "signbit", "index",
-    "y0", "y1", "yn", "j0", "j1", "jn", "gamma", "unix", "linux", "I", "NULL", "INFINITY", "NAN", "M_PI", "NsParallel"};
+    "auto",    "break",     "case",      "char",     "const",    "continue",  "default",   "do",       "double",
+    "else",    "enum",      "extern",    "float",    "for",      "goto",      "if",        "inline",   "int",
+    "long",    "register",  "restrict",  "return",   "short",    "signed",    "sizeof",    "static",   "struct",
+    "switch",  "typedef",   "union",     "unsigned", "void",     "volatile",  "while",     "bool",     "half",
+    "true",    "false",     "asm",       "typeof",   "alignas",  "alignof",   "and",       "or",       "not",
+    "xor",     "bitand",    "bitor",     "catch",    "class",    "constexpr", "delete",    "explicit", "export",
+    "friend",  "mutable",   "namespace", "new",      "noexcept", "nullptr",   "operator",  "private",  "protected",
+    "public",  "template",  "this",      "throw",    "try",      "typeid",    "typename",  "using",    "virtual",
+    "wchar_t", "min",       "max",       "abs",      "exp",      "log",       "pow",       "sqrt",     "sin",
+    "cos",     "tan",       "tanh",      "erf",      "floor",    "ceil",      "round",     "trunc",    "fabs",
+    "fmod",    "printf",    "memcpy",    "memset",   "main",     "uint",      "uchar",     "ushort",   "ulong",
+    "kernel",  "global",    "local",     "constant", "event_t",  "sampler_t", "threadIdx", "blockIdx", "blockDim",
+    "gridDim", "warpSize",  "select",    "clamp",    "mix",      "step",      "sign",      "dot",      "cross",
+    "length",  "distance",  "normalize", "any",      "all",      "args",      "work",      "par",      "pool",
+    "env",     "rc",        "isnan",     "signbit",  "index",    "y0",        "y1",        "yn",       "j0",
+    "j1",      "jn",        "gamma",     "unix",     "linux",    "I",         "NULL",      "INFINITY", "NAN",
+    "M_PI",    "NsParallel"};
 
 const char *gen_fresh(Gen *g, const char *base) {
   StrBuf b;

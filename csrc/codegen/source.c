@@ -20,9 +20,11 @@ int64_t gen_dynamic_shared(const Program *p, const Kernel *k) {
 
 static bool uses_double(const Program *p) {
   for (int i = 0; i < p->f.n_args; i++)
-    if (ir_buffer(p->f.ctx, p->f.arg[i])->type.code == DT_FLOAT && ir_buffer(p->f.ctx, p->f.arg[i])->type.bits == 64) return true;
+    if (ir_buffer(p->f.ctx, p->f.arg[i])->type.code == DT_FLOAT && ir_buffer(p->f.ctx, p->f.arg[i])->type.bits == 64)
+      return true;
   for (int i = 0; i < p->n_work; i++)
-    if (ir_buffer(p->f.ctx, p->work[i])->type.code == DT_FLOAT && ir_buffer(p->f.ctx, p->work[i])->type.bits == 64) return true;
+    if (ir_buffer(p->f.ctx, p->work[i])->type.code == DT_FLOAT && ir_buffer(p->f.ctx, p->work[i])->type.bits == 64)
+      return true;
   return false;
 }
 
@@ -46,14 +48,23 @@ char *gen_source(const Program *p) {
   sb_init(&body, a);
   sb_init(&top, a);
   sb_init(&all, a);
-  Gen g = {.p = p, .c = c, .a = a, .err = ir_err(c), .t = TARGETS[p->f.target.kind], .ar = ar_new(c), .top = &top, .o = &body};
+  Gen g = {.p = p,
+           .c = c,
+           .a = a,
+           .err = ir_err(c),
+           .t = TARGETS[p->f.target.kind],
+           .ar = ar_new(c),
+           .top = &top,
+           .o = &body};
   maps_init(&g.helper_set, a);
   for (int i = 0; i < p->n_kernels; i++) {
     g.k = &p->kernel[i];
     forget_kernel(&g);
     if (i) sb_putc(&body, '\n');
-    if (g.t->kind == TG_CPU) gen_c_kernel(&g);
-    else gen_gpu_kernel(&g);
+    if (g.t->kind == TG_CPU)
+      gen_c_kernel(&g);
+    else
+      gen_gpu_kernel(&g);
   }
   if (g.t->kind == TG_CPU) sb_puts(&all, C_PRELUDE);
   if (g.heap_used) sb_puts(&all, "#include <stdlib.h>\n");

@@ -1,9 +1,11 @@
-/* The statement printer, shared by all targets. Loops start at their minimum with unit step; while it walks it keeps the
- * ranges of variables and the conditions that hold, so that the expression printer can prove signs and alignments.
+/* The statement printer, shared by all targets. Loops start at their minimum with unit step; while it walks it keeps
+ * the ranges of variables and the conditions that hold, so that the expression printer can prove signs and alignments.
  */
 #include "codegen/gen.h"
 
-void gen_line(Gen *g) { sb_spaces(g->o, 2 * g->indent); }
+void gen_line(Gen *g) {
+  sb_spaces(g->o, 2 * g->indent);
+}
 
 static void open_block(Gen *g) {
   sb_puts(g->o, "{\n");
@@ -18,23 +20,24 @@ static void close_block(Gen *g, const char *after) {
 int64_t gen_const(Gen *g, ExprId e, const char *what) {
   int64_t v;
   if (e && ex_const_int(g->c, e, &v)) return v;
-  err_raise(g->err, NS_ERR_INTERNAL, "code generation needs a constant %s, not %s", what, e ? ex_text(g->c, e) : "none");
+  err_raise(g->err, NS_ERR_INTERNAL, "code generation needs a constant %s, not %s", what,
+            e ? ex_text(g->c, e) : "none");
 }
 
 static bool stmt_has_sync(Gen *g, const Stmt *s) {
   if (!s) return false;
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++)
-        if (stmt_has_sync(g, s->u.seq.at[i])) return true;
-      return false;
-    case ST_FOR: return stmt_has_sync(g, s->u.loop.body);
-    case ST_IF: return stmt_has_sync(g, s->u.cond.then) || stmt_has_sync(g, s->u.cond.other);
-    case ST_LET: return stmt_has_sync(g, s->u.let.body);
-    case ST_ALLOC: return stmt_has_sync(g, s->u.alloc.body);
-    case ST_ATTR: return stmt_has_sync(g, s->u.attr.body);
-    case ST_EVAL: return ir_kind(g->c, s->u.eval.e) == IR_CALL && ir_node(g->c, s->u.eval.e)->sym == IN_SYNC_SHARED;
-    case ST_STORE: return false;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (stmt_has_sync(g, s->u.seq.at[i])) return true;
+    return false;
+  case ST_FOR: return stmt_has_sync(g, s->u.loop.body);
+  case ST_IF: return stmt_has_sync(g, s->u.cond.then) || stmt_has_sync(g, s->u.cond.other);
+  case ST_LET: return stmt_has_sync(g, s->u.let.body);
+  case ST_ALLOC: return stmt_has_sync(g, s->u.alloc.body);
+  case ST_ATTR: return stmt_has_sync(g, s->u.attr.body);
+  case ST_EVAL: return ir_kind(g->c, s->u.eval.e) == IR_CALL && ir_node(g->c, s->u.eval.e)->sym == IN_SYNC_SHARED;
+  case ST_STORE: return false;
   }
   return false;
 }
@@ -43,7 +46,8 @@ static bool stmt_has_sync(Gen *g, const Stmt *s) {
 static void thread_loop(Gen *g, const Stmt *s) {
   bool block = for_is_block(s->u.loop.kind);
   int dim = (int)s->u.loop.kind - (int)(block ? FOR_BLOCK_X : FOR_THREAD_X);
-  int64_t extent = gen_const(g, s->u.loop.extent, "launch extent"), launched = block ? g->k->grid[dim] : g->k->block[dim];
+  int64_t extent = gen_const(g, s->u.loop.extent, "launch extent"),
+          launched = block ? g->k->grid[dim] : g->k->block[dim];
   VarId v = s->u.loop.var;
   ar_bind_range(g->ar, v, s->u.loop.min, s->u.loop.extent);
   const char *ty = gen_type(g, ir_var_info(g->c, v)->type);
@@ -55,12 +59,15 @@ static void thread_loop(Gen *g, const Stmt *s) {
   }
   sb_puts(g->o, ";\n");
   vec_push(g->a, &g->live_var, v);
-  if (extent > launched) err_raise(g->err, NS_ERR_INTERNAL, "kernel '%s' is launched with extent %lld but a loop needs %lld", g->k->name, (long long)launched, (long long)extent);
+  if (extent > launched)
+    err_raise(g->err, NS_ERR_INTERNAL, "kernel '%s' is launched with extent %lld but a loop needs %lld", g->k->name,
+              (long long)launched, (long long)extent);
   if (extent == launched) {
     gen_stmt(g, s->u.loop.body);
     return;
   }
-  if (stmt_has_sync(g, s->u.loop.body)) err_raise(g->err, NS_ERR_INTERNAL, "kernel '%s' has a barrier inside a narrower thread loop", g->k->name);
+  if (stmt_has_sync(g, s->u.loop.body))
+    err_raise(g->err, NS_ERR_INTERNAL, "kernel '%s' has a barrier inside a narrower thread loop", g->k->name);
   gen_line(g);
   sb_printf(g->o, "if (%s < %lld) ", gen_var(g, v), (long long)extent);
   open_block(g);
@@ -79,7 +86,8 @@ static void loop_body(Gen *g, const Stmt *s) {
 static void loop(Gen *g, const Stmt *s) {
   ForKind kind = s->u.loop.kind;
   if (for_is_block(kind) || for_is_thread(kind)) {
-    if (g->t->kind == TG_CPU) err_raise(g->err, NS_ERR_VALUE, "a loop of this program is bound to a GPU thread axis, but the target is a CPU");
+    if (g->t->kind == TG_CPU)
+      err_raise(g->err, NS_ERR_VALUE, "a loop of this program is bound to a GPU thread axis, but the target is a CPU");
     thread_loop(g, s);
     return;
   }
@@ -91,7 +99,8 @@ static void loop(Gen *g, const Stmt *s) {
   }
   const char *name = gen_var(g, v), *ty = gen_type(g, ir_var_info(g->c, v)->type);
   int64_t extent, min;
-  bool fixed = ex_const_int(g->c, s->u.loop.extent, &extent), zero = ex_const_int(g->c, s->u.loop.min, &min) && min == 0;
+  bool fixed = ex_const_int(g->c, s->u.loop.extent, &extent),
+       zero = ex_const_int(g->c, s->u.loop.min, &min) && min == 0;
   if (fixed && extent == 1) {
     gen_line(g);
     open_block(g);
@@ -100,7 +109,8 @@ static void loop(Gen *g, const Stmt *s) {
     gx_top(g, s->u.loop.min);
     sb_puts(g->o, ";\n");
   } else {
-    bool unroll = fixed && (kind == FOR_UNROLLED || kind == FOR_VTHREAD || s->u.loop.pragma_unroll || (kind == FOR_VECTOR && g->t->kind != TG_CPU));
+    bool unroll = fixed && (kind == FOR_UNROLLED || kind == FOR_VTHREAD || s->u.loop.pragma_unroll ||
+                            (kind == FOR_VECTOR && g->t->kind != TG_CPU));
     if (unroll) {
       gen_line(g);
       sb_puts(g->o, g->t->unroll);
@@ -114,8 +124,10 @@ static void loop(Gen *g, const Stmt *s) {
     sb_printf(g->o, "for (%s %s = ", ty, name);
     gx_top(g, s->u.loop.min);
     sb_printf(g->o, "; %s < ", name);
-    if (zero) gx(g, s->u.loop.extent);
-    else gx(g, ex_add(g->c, s->u.loop.min, s->u.loop.extent));
+    if (zero)
+      gx(g, s->u.loop.extent);
+    else
+      gx(g, ex_add(g->c, s->u.loop.min, s->u.loop.extent));
     sb_printf(g->o, "; ++%s) ", name);
     open_block(g);
   }
@@ -159,7 +171,8 @@ static void let(Gen *g, const Stmt *s) {
   DType t = ir_type(g->c, s->u.let.value);
   if (t.code == DT_INT) {
     Bound b = ar_bound(g->ar, s->u.let.value);
-    if (b.lo > INT32_MIN && b.hi < INT32_MAX && b.hi >= b.lo) ar_bind_range(g->ar, v, ex_int(g->c, t, b.lo), ex_int(g->c, t, b.hi - b.lo + 1));
+    if (b.lo > INT32_MIN && b.hi < INT32_MAX && b.hi >= b.lo)
+      ar_bind_range(g->ar, v, ex_int(g->c, t, b.lo), ex_int(g->c, t, b.hi - b.lo + 1));
   }
   vec_push(g->a, &g->live_var, v);
   gen_stmt(g, s->u.let.body);
@@ -171,11 +184,13 @@ static void alloc(Gen *g, const Stmt *s) {
   bool work = false;
   const char *heap = NULL;
   for (int i = 0; i < g->p->n_work; i++) work |= g->p->work[i] == b;
-  if (g->t->kind == TG_CPU) heap = gen_c_alloc(g, b, work);
+  if (g->t->kind == TG_CPU)
+    heap = gen_c_alloc(g, b, work);
   else if (info->scope == SC_LOCAL) {
     gen_line(g);
     int64_t n = gen_const(g, info->size, "size of a local array");
-    sb_printf(g->o, "%s%s %s[%lld];\n", n >= 2 ? g->t->local_align : "", gen_storage(g, dtype_lanes(info->type, 1)), gen_buf(g, b), (long long)n);
+    sb_printf(g->o, "%s%s %s[%lld];\n", n >= 2 ? g->t->local_align : "", gen_storage(g, dtype_lanes(info->type, 1)),
+              gen_buf(g, b), (long long)n);
   } else if (info->scope != SC_SHARED && !work)
     err_raise(g->err, NS_ERR_INTERNAL, "buffer '%s' of a kernel is neither shared, local nor a workspace", info->name);
   vec_push(g->a, &g->live_buf, b);
@@ -187,7 +202,9 @@ static void alloc(Gen *g, const Stmt *s) {
 }
 
 static void store(Gen *g, const Stmt *s) {
-  if (s->u.store.n_idx != 1) err_raise(g->err, NS_ERR_INTERNAL, "code generation needs the flat form: store to '%s' has %d indices", ir_buffer(g->c, s->u.store.buf)->name, s->u.store.n_idx);
+  if (s->u.store.n_idx != 1)
+    err_raise(g->err, NS_ERR_INTERNAL, "code generation needs the flat form: store to '%s' has %d indices",
+              ir_buffer(g->c, s->u.store.buf)->name, s->u.store.n_idx);
   if (ir_type(g->c, s->u.store.value).lanes > 1) {
     gen_vector_store(g, s);
     return;
@@ -202,25 +219,26 @@ static void store(Gen *g, const Stmt *s) {
 void gen_stmt(Gen *g, const Stmt *s) {
   if (!s) return;
   err_poll(g->err);
-  if (g->hoist_pending && s->kind != ST_ALLOC && s->kind != ST_ATTR && !(s->kind == ST_FOR && (for_is_block(s->u.loop.kind) || for_is_thread(s->u.loop.kind)))) {
+  if (g->hoist_pending && s->kind != ST_ALLOC && s->kind != ST_ATTR &&
+      !(s->kind == ST_FOR && (for_is_block(s->u.loop.kind) || for_is_thread(s->u.loop.kind)))) {
     g->hoist_pending = false;
     gen_hoist(g, s);
   }
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) gen_stmt(g, s->u.seq.at[i]);
-      return;
-    case ST_FOR: loop(g, s); return;
-    case ST_IF: condition(g, s); return;
-    case ST_LET: let(g, s); return;
-    case ST_ALLOC: alloc(g, s); return;
-    case ST_STORE: store(g, s); return;
-    case ST_ATTR: gen_stmt(g, s->u.attr.body); return;
-    case ST_EVAL:
-      gen_line(g);
-      gx_top(g, s->u.eval.e);
-      sb_puts(g->o, ";\n");
-      return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) gen_stmt(g, s->u.seq.at[i]);
+    return;
+  case ST_FOR: loop(g, s); return;
+  case ST_IF: condition(g, s); return;
+  case ST_LET: let(g, s); return;
+  case ST_ALLOC: alloc(g, s); return;
+  case ST_STORE: store(g, s); return;
+  case ST_ATTR: gen_stmt(g, s->u.attr.body); return;
+  case ST_EVAL:
+    gen_line(g);
+    gx_top(g, s->u.eval.e);
+    sb_puts(g->o, ";\n");
+    return;
   }
 }
 
@@ -228,30 +246,30 @@ void gen_walk(Gen *g, const Stmt *s, ExprVisit f, void (*stmt)(Gen *, const Stmt
   if (!s) return;
   if (stmt) stmt(g, s, arg);
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) gen_walk(g, s->u.seq.at[i], f, stmt, arg);
-      return;
-    case ST_FOR:
-      if (f) ex_post_order(g->c, s->u.loop.min, f, arg), ex_post_order(g->c, s->u.loop.extent, f, arg);
-      gen_walk(g, s->u.loop.body, f, stmt, arg);
-      return;
-    case ST_IF:
-      if (f) ex_post_order(g->c, s->u.cond.cond, f, arg);
-      gen_walk(g, s->u.cond.then, f, stmt, arg);
-      gen_walk(g, s->u.cond.other, f, stmt, arg);
-      return;
-    case ST_LET:
-      if (f) ex_post_order(g->c, s->u.let.value, f, arg);
-      gen_walk(g, s->u.let.body, f, stmt, arg);
-      return;
-    case ST_ALLOC: gen_walk(g, s->u.alloc.body, f, stmt, arg); return;
-    case ST_STORE:
-      for (int i = 0; f && i < s->u.store.n_idx; i++) ex_post_order(g->c, s->u.store.idx[i], f, arg);
-      if (f) ex_post_order(g->c, s->u.store.value, f, arg);
-      return;
-    case ST_EVAL:
-      if (f) ex_post_order(g->c, s->u.eval.e, f, arg);
-      return;
-    case ST_ATTR: gen_walk(g, s->u.attr.body, f, stmt, arg); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) gen_walk(g, s->u.seq.at[i], f, stmt, arg);
+    return;
+  case ST_FOR:
+    if (f) ex_post_order(g->c, s->u.loop.min, f, arg), ex_post_order(g->c, s->u.loop.extent, f, arg);
+    gen_walk(g, s->u.loop.body, f, stmt, arg);
+    return;
+  case ST_IF:
+    if (f) ex_post_order(g->c, s->u.cond.cond, f, arg);
+    gen_walk(g, s->u.cond.then, f, stmt, arg);
+    gen_walk(g, s->u.cond.other, f, stmt, arg);
+    return;
+  case ST_LET:
+    if (f) ex_post_order(g->c, s->u.let.value, f, arg);
+    gen_walk(g, s->u.let.body, f, stmt, arg);
+    return;
+  case ST_ALLOC: gen_walk(g, s->u.alloc.body, f, stmt, arg); return;
+  case ST_STORE:
+    for (int i = 0; f && i < s->u.store.n_idx; i++) ex_post_order(g->c, s->u.store.idx[i], f, arg);
+    if (f) ex_post_order(g->c, s->u.store.value, f, arg);
+    return;
+  case ST_EVAL:
+    if (f) ex_post_order(g->c, s->u.eval.e, f, arg);
+    return;
+  case ST_ATTR: gen_walk(g, s->u.attr.body, f, stmt, arg); return;
   }
 }

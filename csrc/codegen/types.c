@@ -1,6 +1,6 @@
-/* Types and literals per target (spec 07 §7.5.1, §7.5.3). A type has two faces: what a value is in a register and what an
- * element is in memory. They differ for bool (one byte in memory) and for the 16-bit floats, which are kept as 16 bits in
- * memory and computed in float32: more exact than 16-bit arithmetic, and no vendor header is needed.
+/* Types and literals per target (spec 07 §7.5.1, §7.5.3). A type has two faces: what a value is in a register and what
+ * an element is in memory. They differ for bool (one byte in memory) and for the 16-bit floats, which are kept as 16
+ * bits in memory and computed in float32: more exact than 16-bit arithmetic, and no vendor header is needed.
  */
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,10 @@
 #include <string.h>
 #include "codegen/gen.h"
 
-typedef struct { uint8_t code, bits; const char *value[3], *storage[3], *vec[2]; } TypeRow; /* by TargetKind; vec: CUDA, OpenCL stem */
+typedef struct {
+  uint8_t code, bits;
+  const char *value[3], *storage[3], *vec[2];
+} TypeRow; /* by TargetKind; vec: CUDA, OpenCL stem */
 static const TypeRow TYPES[] = {
     {DT_UINT, 1, {"int", "bool", "int"}, {"uint8_t", "unsigned char", "uchar"}, {"uchar", "uchar"}},
     {DT_INT, 8, {"int8_t", "signed char", "char"}, {"int8_t", "signed char", "char"}, {"char", "char"}},
@@ -16,9 +19,17 @@ static const TypeRow TYPES[] = {
     {DT_INT, 32, {"int32_t", "int", "int"}, {"int32_t", "int", "int"}, {"int", "int"}},
     {DT_INT, 64, {"int64_t", "long long", "long"}, {"int64_t", "long long", "long"}, {"longlong", "long"}},
     {DT_UINT, 8, {"uint8_t", "unsigned char", "uchar"}, {"uint8_t", "unsigned char", "uchar"}, {"uchar", "uchar"}},
-    {DT_UINT, 16, {"uint16_t", "unsigned short", "ushort"}, {"uint16_t", "unsigned short", "ushort"}, {"ushort", "ushort"}},
+    {DT_UINT,
+     16,
+     {"uint16_t", "unsigned short", "ushort"},
+     {"uint16_t", "unsigned short", "ushort"},
+     {"ushort", "ushort"}},
     {DT_UINT, 32, {"uint32_t", "unsigned int", "uint"}, {"uint32_t", "unsigned int", "uint"}, {"uint", "uint"}},
-    {DT_UINT, 64, {"uint64_t", "unsigned long long", "ulong"}, {"uint64_t", "unsigned long long", "ulong"}, {"ulonglong", "ulong"}},
+    {DT_UINT,
+     64,
+     {"uint64_t", "unsigned long long", "ulong"},
+     {"uint64_t", "unsigned long long", "ulong"},
+     {"ulonglong", "ulong"}},
     {DT_FLOAT, 16, {"float", "float", "float"}, {"uint16_t", "unsigned short", "ushort"}, {"ushort", "ushort"}},
     {DT_BFLOAT, 16, {"float", "float", "float"}, {"uint16_t", "unsigned short", "ushort"}, {"ushort", "ushort"}},
     {DT_FLOAT, 32, {"float", "float", "float"}, {"float", "float", "float"}, {"float", "float"}},
@@ -31,12 +42,20 @@ static const TypeRow *row(Gen *g, DType t) {
   StrBuf b;
   sb_init(&b, g->a);
   dtype_print(&b, t);
-  err_raise(g->err, NS_ERR_TYPE, "no code can be generated for the type %s; use a float, int, uint or bool type of 8 to 64 bits", sb_str(&b));
+  err_raise(g->err, NS_ERR_TYPE,
+            "no code can be generated for the type %s; use a float, int, uint or bool type of 8 to 64 bits",
+            sb_str(&b));
 }
 
-const char *gen_type(Gen *g, DType t) { return row(g, t)->value[g->t->kind]; }
-const char *gen_storage(Gen *g, DType t) { return row(g, t)->storage[g->t->kind]; }
-bool gen_is_small_float(DType t) { return t.bits == 16 && (t.code == DT_FLOAT || t.code == DT_BFLOAT); }
+const char *gen_type(Gen *g, DType t) {
+  return row(g, t)->value[g->t->kind];
+}
+const char *gen_storage(Gen *g, DType t) {
+  return row(g, t)->storage[g->t->kind];
+}
+bool gen_is_small_float(DType t) {
+  return t.bits == 16 && (t.code == DT_FLOAT || t.code == DT_BFLOAT);
+}
 
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access) {
   static const char *const XYZW[] = {".x", ".y", ".z", ".w"};
@@ -44,8 +63,10 @@ const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **a
   if (g->t->kind == TG_CPU || bytes > g->t->max_vector_bytes || (lanes & (lanes - 1)) || lanes < 2) return NULL;
   bool cuda = g->t->kind == TG_CUDA;
   if (cuda && lanes > 4) return NULL;
-  if (lanes <= 4) *access = XYZW[lane];
-  else *access = arena_printf(g->a, ".s%x", (unsigned)lane);
+  if (lanes <= 4)
+    *access = XYZW[lane];
+  else
+    *access = arena_printf(g->a, ".s%x", (unsigned)lane);
   return arena_printf(g->a, "%s%d", row(g, t)->vec[cuda ? 0 : 1], lanes);
 }
 
@@ -57,18 +78,25 @@ void gen_int(Gen *g, DType t, int64_t v) {
   }
   if (t.bits == 64) {
     const char *suffix = t.code == DT_UINT ? (k == TG_OPENCL ? "UL" : "ULL") : (k == TG_OPENCL ? "L" : "LL");
-    if (t.code == DT_INT && v == INT64_MIN) sb_printf(g->o, "(-9223372036854775807%s - 1)", suffix);
-    else if (t.code == DT_UINT) sb_printf(g->o, "((%s)%llu%s)", gen_type(g, t), (unsigned long long)v, suffix);
-    else sb_printf(g->o, "((%s)%lld%s)", gen_type(g, t), (long long)v, suffix);
+    if (t.code == DT_INT && v == INT64_MIN)
+      sb_printf(g->o, "(-9223372036854775807%s - 1)", suffix);
+    else if (t.code == DT_UINT)
+      sb_printf(g->o, "((%s)%llu%s)", gen_type(g, t), (unsigned long long)v, suffix);
+    else
+      sb_printf(g->o, "((%s)%lld%s)", gen_type(g, t), (long long)v, suffix);
     return;
   }
   if (t.code == DT_INT && t.bits == 32) {
-    if (v == INT32_MIN) sb_puts(g->o, "(-2147483647 - 1)");
-    else sb_printf(g->o, v < 0 ? "(%lld)" : "%lld", (long long)v);
+    if (v == INT32_MIN)
+      sb_puts(g->o, "(-2147483647 - 1)");
+    else
+      sb_printf(g->o, v < 0 ? "(%lld)" : "%lld", (long long)v);
     return;
   }
-  if (t.code == DT_UINT) sb_printf(g->o, "((%s)%lluu)", gen_type(g, t), (unsigned long long)v);
-  else sb_printf(g->o, "((%s)%lld)", gen_type(g, t), (long long)v);
+  if (t.code == DT_UINT)
+    sb_printf(g->o, "((%s)%lluu)", gen_type(g, t), (unsigned long long)v);
+  else
+    sb_printf(g->o, "((%s)%lld)", gen_type(g, t), (long long)v);
 }
 
 /* The shortest of 6, 9 and 17 significant digits that reads back as the same number. */
@@ -87,9 +115,13 @@ static void decimal(Gen *g, double v, bool f32) {
 
 void gen_flt(Gen *g, DType t, double v) {
   bool f32 = t.bits <= 32, cuda = g->t->kind == TG_CUDA;
-  if (isnan(v)) sb_puts(g->o, cuda ? (f32 ? "__int_as_float(0x7fffffff)" : "__longlong_as_double(0x7fffffffffffffffLL)") : (f32 ? "((float)NAN)" : "((double)NAN)"));
+  if (isnan(v))
+    sb_puts(g->o, cuda ? (f32 ? "__int_as_float(0x7fffffff)" : "__longlong_as_double(0x7fffffffffffffffLL)")
+                       : (f32 ? "((float)NAN)" : "((double)NAN)"));
   else if (isinf(f32 ? (double)(float)v : v)) {
-    const char *inf = cuda ? (f32 ? "__int_as_float(0x7f800000)" : "__longlong_as_double(0x7ff0000000000000LL)") : (f32 ? "((float)INFINITY)" : "((double)INFINITY)");
+    const char *inf = cuda ? (f32 ? "__int_as_float(0x7f800000)" : "__longlong_as_double(0x7ff0000000000000LL)")
+                           : (f32 ? "((float)INFINITY)" : "((double)INFINITY)");
     sb_printf(g->o, v < 0 ? "(-%s)" : "%s", inf);
-  } else decimal(g, f32 ? (double)(float)v : v, f32);
+  } else
+    decimal(g, f32 ? (double)(float)v : v, f32);
 }

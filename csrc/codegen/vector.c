@@ -1,11 +1,14 @@
-/* Vector statements. Arithmetic is printed lane by lane (CUDA has no vector arithmetic, and compilers put scalars together
- * where the machine has some); what matters is memory: an access to n consecutive elements becomes one wide access where the
- * index is a unit ramp whose base is provably a multiple of n and the buffer is aligned (spec 07 §7.5.4), for loads and for
- * stores. Wide loads and lazy conditions become temporaries before the statement, so evaluation order is explicit.
+/* Vector statements. Arithmetic is printed lane by lane (CUDA has no vector arithmetic, and compilers put scalars
+ * together where the machine has some); what matters is memory: an access to n consecutive elements becomes one wide
+ * access where the index is a unit ramp whose base is provably a multiple of n and the buffer is aligned (spec 07
+ * §7.5.4), for loads and for stores. Wide loads and lazy conditions become temporaries before the statement, so
+ * evaluation order is explicit.
  */
 #include "codegen/gen.h"
 
-static int lanes_of(Gen *g, ExprId e) { return ir_type(g->c, e).lanes; }
+static int lanes_of(Gen *g, ExprId e) {
+  return ir_type(g->c, e).lanes;
+}
 
 static int32_t find_lanes(const Gen *g, uint64_t key) {
   for (int32_t i = g->lanes.len - 1; i >= 0; i--)
@@ -131,7 +134,8 @@ static void lazy_condition(Gen *g, ExprId e) {
       sb_puts(g->o, "if (");
       gx_top(g, ir_kid(g->c, e, 0));
       sb_puts(g->o, ") {\n");
-    } else sb_puts(g->o, "} else {\n");
+    } else
+      sb_puts(g->o, "} else {\n");
     assign_lanes(g, ir_kid(g->c, e, side), lanes, text);
     g->lanes.len = outer;
   }
@@ -163,8 +167,10 @@ static void store_lanes(Gen *g, const Stmt *s, int lanes) {
   if (vec && gen_aligned_ramp(g, b, index, &base)) {
     gen_line(g);
     gen_vec_ptr(g, b, base, vec, false);
-    if (g->t->kind == TG_CUDA) sb_printf(g->o, " = make_%s(", vec);
-    else sb_printf(g->o, " = (%s)(", vec);
+    if (g->t->kind == TG_CUDA)
+      sb_printf(g->o, " = make_%s(", vec);
+    else
+      sb_printf(g->o, " = (%s)(", vec);
     for (int i = 0; i < lanes; i++) {
       if (i) sb_puts(g->o, ", ");
       sb_printf(g->o, g->t->kind == TG_OPENCL ? "(%s)(" : "", gen_storage(g, t));
@@ -198,7 +204,9 @@ static void store_lanes(Gen *g, const Stmt *s, int lanes) {
 
 void gen_vector_store(Gen *g, const Stmt *s) {
   int lanes = lanes_of(g, s->u.store.value);
-  if (lanes_of(g, s->u.store.idx[0]) != lanes) err_raise(g->err, NS_ERR_INTERNAL, "store to '%s': index and value differ in lanes", ir_buffer(g->c, s->u.store.buf)->name);
+  if (lanes_of(g, s->u.store.idx[0]) != lanes)
+    err_raise(g->err, NS_ERR_INTERNAL, "store to '%s': index and value differ in lanes",
+              ir_buffer(g->c, s->u.store.buf)->name);
   if (g->t->kind == TG_CPU) {
     if (!gen_gnu_store(g, s)) lane_loop(g, s, lanes);
     return;
@@ -222,7 +230,14 @@ void gen_vector_let(Gen *g, const Stmt *s) {
   if (g->t->kind == TG_CPU) {
     ExprId size = ex_i32(g->c, t.lanes), *extent = arena_array(g->a, ExprId, 1);
     extent[0] = size;
-    BufferId b = ir_buffer_new(g->c, (IrBuffer){.name = base, .type = scalar, .scope = SC_LOCAL, .rank = 1, .extent = extent, .size = size, .align = 64, .lanes = 1});
+    BufferId b = ir_buffer_new(g->c, (IrBuffer){.name = base,
+                                                .type = scalar,
+                                                .scope = SC_LOCAL,
+                                                .rank = 1,
+                                                .extent = extent,
+                                                .size = size,
+                                                .align = 64,
+                                                .lanes = 1});
     ExprId idx = ex_ramp(g->c, ex_i32(g->c, 0), ex_i32(g->c, 1), t.lanes);
     gen_line(g);
     sb_printf(g->o, "%s %s[%d] __attribute__((aligned(64)));\n", gen_storage(g, scalar), gen_buf(g, b), t.lanes);

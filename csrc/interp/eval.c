@@ -1,5 +1,6 @@
-/* Evaluation of expressions, one lane at a time: a vector expression is evaluated once per lane, so ramps and broadcasts are
- * the only places that look at the lane number. READ and REDUCE occur in reference evaluation only (dag.c).
+/* Evaluation of expressions, one lane at a time: a vector expression is evaluated once per lane, so ramps and
+ * broadcasts are the only places that look at the lane number. READ and REDUCE occur in reference evaluation only
+ * (dag.c).
  */
 #include "interp/run.h"
 
@@ -10,17 +11,23 @@ void set_thread(Run *r, int t) {
 
 static int32_t slot_of(Run *r, VarId v) {
   if (!r->slot[v]) {
-    if (r->n_slots + 1 >= r->max_slots) err_raise(r->err, NS_ERR_INTERNAL, "the interpreter has no place left for variable '%s'", ir_var_info(r->c, v)->name);
+    if (r->n_slots + 1 >= r->max_slots)
+      err_raise(r->err, NS_ERR_INTERNAL, "the interpreter has no place left for variable '%s'",
+                ir_var_info(r->c, v)->name);
     r->slot[v] = ++r->n_slots;
   }
   return r->slot[v];
 }
 
-void set_var(Run *r, VarId v, Val x) { r->env[slot_of(r, v)] = x; }
+void set_var(Run *r, VarId v, Val x) {
+  r->env[slot_of(r, v)] = x;
+}
 
 static Val variable(Run *r, const ExprNode *n, int lane) {
   int32_t s = r->slot[n->sym];
-  if (!s) err_raise(r->err, NS_ERR_VALUE, "variable '%s' has no value; the interpreter needs static shapes", ir_var_info(r->c, n->sym)->name);
+  if (!s)
+    err_raise(r->err, NS_ERR_VALUE, "variable '%s' has no value; the interpreter needs static shapes",
+              ir_var_info(r->c, n->sym)->name);
   Val v = r->env[s];
   return n->type.lanes > 1 ? ((const Val *)(intptr_t)v.u.i)[lane] : v;
 }
@@ -48,11 +55,14 @@ static Val call(Run *r, const ExprNode *n, ExprId e, int lane) {
   }
   if (in == IN_SHFL || in == IN_SHFL_DOWN) {
     int32_t at = mapu_get(&r->shfl, (uint64_t)e, -1);
-    if (at < 0) err_raise(r->err, NS_ERR_INTERNAL, "a warp shuffle in a place where the interpreter does not expect one");
+    if (at < 0)
+      err_raise(r->err, NS_ERR_INTERNAL, "a warp shuffle in a place where the interpreter does not expect one");
     return r->shfl_val[(size_t)at * MAX_THREADS + (size_t)r->t];
   }
   Val a[4];
-  if (n->n < 1 || n->n > 4) err_raise(r->err, NS_ERR_VALUE, "the interpreter does not know '%s' with %d arguments", intrin_info(in)->name, n->n);
+  if (n->n < 1 || n->n > 4)
+    err_raise(r->err, NS_ERR_VALUE, "the interpreter does not know '%s' with %d arguments", intrin_info(in)->name,
+              n->n);
   for (int i = 0; i < n->n; i++) a[i] = ev(r, k[i], lane);
   return val_math(r, in, n->type, n->n, a, r->node[k[0]].type);
 }
@@ -65,13 +75,18 @@ static Val read_tensor(Run *r, const ExprNode *n, int lane) {
   for (int d = 0; d < n->n; d++) {
     Val v = ev(r, k[d], lane);
     if (v.u.i < 0 || v.u.i >= m->extent[d])
-      err_raise(r->err, NS_ERR_VALUE, "'%s' is read at index %lld of dimension %d, its extent is %lld", ir_tensor(r->c, n->sym)->name, (long long)v.u.i, d, (long long)m->extent[d]);
+      err_raise(r->err, NS_ERR_VALUE, "'%s' is read at index %lld of dimension %d, its extent is %lld",
+                ir_tensor(r->c, n->sym)->name, (long long)v.u.i, d, (long long)m->extent[d]);
     at = at * m->extent[d] + v.u.i;
   }
   return mem_get(m->type, m->data + at * m->size);
 }
 
-typedef struct { const IrReduce *red; const IrReducer *op; Val acc[8]; } Reduction;
+typedef struct {
+  const IrReduce *red;
+  const IrReducer *op;
+  Val acc[8];
+} Reduction;
 
 static void reduce_axis(Run *r, Reduction *d, int axis) {
   if (axis < d->red->n_axis) {
@@ -115,39 +130,51 @@ Val ev(Run *r, ExprId e, int lane) {
   const ExprNode *n = r->node + e;
   const ExprId *k = r->kid + n->kid0;
   switch ((ExprKind)n->kind) {
-    case IR_INT: return (Val){.u.i = n->u.i};
-    case IR_FLT: return (Val){.u.f = val_round(n->type, n->u.f)};
-    case IR_VAR: return variable(r, n, lane);
-    case IR_ADD: case IR_SUB: case IR_MUL: case IR_DIV: case IR_MOD: case IR_FDIV: case IR_FMOD: case IR_MIN: case IR_MAX:
-    case IR_EQ: case IR_NE: case IR_LT: case IR_LE: case IR_GT: case IR_GE: {
-      Val a = ev(r, k[0], lane), b = ev(r, k[1], lane);
-      return val_bin(r, (ExprKind)n->kind, r->node[k[0]].type, a, b);
-    }
-    case IR_AND: case IR_OR: return logic(r, n, lane);
-    case IR_NOT: {
-      Val a = ev(r, k[0], lane);
-      a.u.i = !a.u.i;
-      return a;
-    }
-    case IR_CAST: return val_cast(r, n->type, r->node[k[0]].type, ev(r, k[0], lane));
-    case IR_SELECT: {
-      Val c = ev(r, k[0], lane);
-      if (c.bad) return c;
-      if (r->strict) ev(r, k[c.u.i ? 2 : 1], lane);
-      return ev(r, k[c.u.i ? 1 : 2], lane);
-    }
-    case IR_CALL: return call(r, n, e, lane);
-    case IR_LET:
-      set_var(r, n->sym, ev(r, k[0], lane));
-      return ev(r, k[1], lane);
-    case IR_LOAD: return mem_load(r, n->sym, n->n, k, lane);
-    case IR_RAMP: {
-      Val base = ev(r, k[0], 0), stride = ev(r, k[1], 0);
-      return (Val){.u.i = base.u.i + stride.u.i * lane, .bad = base.bad || stride.bad};
-    }
-    case IR_BCAST: return ev(r, k[0], 0);
-    case IR_READ: return read_tensor(r, n, lane);
-    case IR_REDUCE: return reduce(r, e);
-    default: err_raise(r->err, NS_ERR_INTERNAL, "the interpreter met expression kind %d", (int)n->kind);
+  case IR_INT: return (Val){.u.i = n->u.i};
+  case IR_FLT: return (Val){.u.f = val_round(n->type, n->u.f)};
+  case IR_VAR: return variable(r, n, lane);
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+  case IR_DIV:
+  case IR_MOD:
+  case IR_FDIV:
+  case IR_FMOD:
+  case IR_MIN:
+  case IR_MAX:
+  case IR_EQ:
+  case IR_NE:
+  case IR_LT:
+  case IR_LE:
+  case IR_GT:
+  case IR_GE: {
+    Val a = ev(r, k[0], lane), b = ev(r, k[1], lane);
+    return val_bin(r, (ExprKind)n->kind, r->node[k[0]].type, a, b);
+  }
+  case IR_AND:
+  case IR_OR: return logic(r, n, lane);
+  case IR_NOT: {
+    Val a = ev(r, k[0], lane);
+    a.u.i = !a.u.i;
+    return a;
+  }
+  case IR_CAST: return val_cast(r, n->type, r->node[k[0]].type, ev(r, k[0], lane));
+  case IR_SELECT: {
+    Val c = ev(r, k[0], lane);
+    if (c.bad) return c;
+    if (r->strict) ev(r, k[c.u.i ? 2 : 1], lane);
+    return ev(r, k[c.u.i ? 1 : 2], lane);
+  }
+  case IR_CALL: return call(r, n, e, lane);
+  case IR_LET: set_var(r, n->sym, ev(r, k[0], lane)); return ev(r, k[1], lane);
+  case IR_LOAD: return mem_load(r, n->sym, n->n, k, lane);
+  case IR_RAMP: {
+    Val base = ev(r, k[0], 0), stride = ev(r, k[1], 0);
+    return (Val){.u.i = base.u.i + stride.u.i * lane, .bad = base.bad || stride.bad};
+  }
+  case IR_BCAST: return ev(r, k[0], 0);
+  case IR_READ: return read_tensor(r, n, lane);
+  case IR_REDUCE: return reduce(r, e);
+  default: err_raise(r->err, NS_ERR_INTERNAL, "the interpreter met expression kind %d", (int)n->kind);
   }
 }

@@ -1,17 +1,21 @@
-/* Statements, run by one thread from start to end: host code, iterations of CPU loops, and those parts of a GPU kernel in
- * which threads need not wait for each other.
+/* Statements, run by one thread from start to end: host code, iterations of CPU loops, and those parts of a GPU kernel
+ * in which threads need not wait for each other.
  */
 #include "interp/run.h"
 
 void step(Run *r) {
   if ((++r->steps & 1023) == 0) err_poll(r->err);
   if (r->max_steps > 0 && r->steps > r->max_steps)
-    err_raise(r->err, NS_ERR_VALUE, "the interpreter stopped after %lld statements; use smaller shapes or raise the limit", (long long)r->max_steps);
+    err_raise(r->err, NS_ERR_VALUE,
+              "the interpreter stopped after %lld statements; use smaller shapes or raise the limit",
+              (long long)r->max_steps);
 }
 
 static void note_alignment(Run *r, BufferId b, int n, const ExprId *idx) {
   const ExprNode *x = r->node + idx[0];
-  if (n != 1 || !r->flat || x->kind != IR_RAMP || r->node[r->kid[x->kid0 + 1]].kind != IR_INT || r->node[r->kid[x->kid0 + 1]].u.i != 1) return;
+  if (n != 1 || !r->flat || x->kind != IR_RAMP || r->node[r->kid[x->kid0 + 1]].kind != IR_INT ||
+      r->node[r->kid[x->kid0 + 1]].u.i != 1)
+    return;
   (void)b;
   if (ev(r, r->kid[x->kid0], 0).u.i % x->type.lanes) r->misaligned++;
 }
@@ -42,11 +46,13 @@ static void store(Run *r, const Stmt *s) {
 /* STORE, EVAL; the value of a LET. */
 void exec_leaf(Run *r, const Stmt *s) {
   step(r);
-  if (s->kind == ST_STORE) store(r, s);
+  if (s->kind == ST_STORE)
+    store(r, s);
   else if (s->kind == ST_LET) {
     int lanes = r->node[s->u.let.value].type.lanes;
     Val v = {.bad = false};
-    if (lanes == 1) v = ev(r, s->u.let.value, 0);
+    if (lanes == 1)
+      v = ev(r, s->u.let.value, 0);
     else {
       Val *all = arena_array(r->a, Val, lanes);
       for (int i = 0; i < lanes; i++) all[i] = ev(r, s->u.let.value, i);
@@ -90,7 +96,8 @@ static void loop(Run *r, const Stmt *s) {
     int64_t i = for_is_block(k) ? r->block_id[dim] : dim == 0 ? t % x : dim == 1 ? t / x % y : t / x / y;
     if (for_is_thread(k)) r->dim_of[s->u.loop.var] = (int8_t)dim;
     if (i >= n) {
-      finding(r, FD_LAUNCH, s->u.loop.var, "loop '%s' has extent %lld, but its thread axis is launched with more", ir_var_info(r->c, s->u.loop.var)->name, (long long)n);
+      finding(r, FD_LAUNCH, s->u.loop.var, "loop '%s' has extent %lld, but its thread axis is launched with more",
+              ir_var_info(r->c, s->u.loop.var)->name, (long long)n);
       return;
     }
     set_var(r, s->u.loop.var, (Val){.u.i = min + i});
@@ -110,8 +117,10 @@ static void loop(Run *r, const Stmt *s) {
 void alloc_one(Run *r, BufferId b) {
   Mem *m = mem_new(r, b, NULL);
   m->fixed_block = !r->in_kernel && !r->in_parallel;
-  if (r->own[b]) r->own[b][r->t] = m;
-  else r->mem[b] = m;
+  if (r->own[b])
+    r->own[b][r->t] = m;
+  else
+    r->mem[b] = m;
 }
 
 static void alloc(Run *r, const Stmt *s) {
@@ -121,7 +130,8 @@ static void alloc(Run *r, const Stmt *s) {
   if (r->in_kernel && !own) r->own[b] = arena_array(r->a, Mem *, r->threads); /* private to the thread that runs */
   alloc_one(r, b);
   exec_one(r, s->u.alloc.body);
-  if (own) own[r->t] = old;
+  if (own)
+    own[r->t] = old;
   else {
     r->own[b] = NULL;
     r->mem[b] = old;
@@ -132,17 +142,21 @@ static void alloc(Run *r, const Stmt *s) {
 void exec_one(Run *r, const Stmt *s) {
   if (!s) return;
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) exec_one(r, s->u.seq.at[i]);
-      return;
-    case ST_FOR: loop(r, s); return;
-    case ST_IF:
-      step(r);
-      exec_one(r, ev_cond(r, s->u.cond.cond) ? s->u.cond.then : s->u.cond.other);
-      return;
-    case ST_LET: exec_leaf(r, s); exec_one(r, s->u.let.body); return;
-    case ST_ALLOC: alloc(r, s); return;
-    case ST_STORE: case ST_EVAL: exec_leaf(r, s); return;
-    case ST_ATTR: exec_one(r, s->u.attr.body); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) exec_one(r, s->u.seq.at[i]);
+    return;
+  case ST_FOR: loop(r, s); return;
+  case ST_IF:
+    step(r);
+    exec_one(r, ev_cond(r, s->u.cond.cond) ? s->u.cond.then : s->u.cond.other);
+    return;
+  case ST_LET:
+    exec_leaf(r, s);
+    exec_one(r, s->u.let.body);
+    return;
+  case ST_ALLOC: alloc(r, s); return;
+  case ST_STORE:
+  case ST_EVAL: exec_leaf(r, s); return;
+  case ST_ATTR: exec_one(r, s->u.attr.body); return;
   }
 }

@@ -1,20 +1,35 @@
 /* The faces of the interpreter: they set up a run, protect it, and copy what it found. */
 #include "interp/run.h"
 
-typedef struct { Run *r; const Func *f; const Program *p; const TeDag *dag; void *const *args; } Job;
+typedef struct {
+  Run *r;
+  const Func *f;
+  const Program *p;
+  const TeDag *dag;
+  void *const *args;
+} Job;
 
 static void count_binders(Run *r, const Stmt *s) {
   if (!s) return;
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) count_binders(r, s->u.seq.at[i]);
-      return;
-    case ST_FOR: r->max_slots++; count_binders(r, s->u.loop.body); return;
-    case ST_IF: count_binders(r, s->u.cond.then); count_binders(r, s->u.cond.other); return;
-    case ST_LET: r->max_slots++; count_binders(r, s->u.let.body); return;
-    case ST_ALLOC: count_binders(r, s->u.alloc.body); return;
-    case ST_ATTR: count_binders(r, s->u.attr.body); return;
-    default: return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) count_binders(r, s->u.seq.at[i]);
+    return;
+  case ST_FOR:
+    r->max_slots++;
+    count_binders(r, s->u.loop.body);
+    return;
+  case ST_IF:
+    count_binders(r, s->u.cond.then);
+    count_binders(r, s->u.cond.other);
+    return;
+  case ST_LET:
+    r->max_slots++;
+    count_binders(r, s->u.let.body);
+    return;
+  case ST_ALLOC: count_binders(r, s->u.alloc.body); return;
+  case ST_ATTR: count_binders(r, s->u.attr.body); return;
+  default: return;
   }
 }
 
@@ -72,15 +87,19 @@ static void run_func(void *arg) {
 static void check_launch(Run *r, const Kernel *k) {
   for (int i = 0; i < 3; i++)
     if ((k->grid[i] > 1 || r->grid_dim[i] > 1) && (k->grid[i] != r->grid_dim[i]))
-      finding(r, FD_LAUNCH, -1 - i, "kernel '%s' is launched with %lld blocks in dimension %d, its loops have %lld", k->name, (long long)k->grid[i], i, (long long)r->grid_dim[i]);
+      finding(r, FD_LAUNCH, -1 - i, "kernel '%s' is launched with %lld blocks in dimension %d, its loops have %lld",
+              k->name, (long long)k->grid[i], i, (long long)r->grid_dim[i]);
   for (int i = 0; i < 3; i++)
     if ((k->block[i] > 1 || r->block_dim[i] > 1) && (k->block[i] != r->block_dim[i]))
-      finding(r, FD_LAUNCH, -4 - i, "kernel '%s' is launched with %lld threads in dimension %d, its loops have %lld", k->name, (long long)k->block[i], i, (long long)r->block_dim[i]);
+      finding(r, FD_LAUNCH, -4 - i, "kernel '%s' is launched with %lld threads in dimension %d, its loops have %lld",
+              k->name, (long long)k->block[i], i, (long long)r->block_dim[i]);
 }
 
 static void check_params(Run *r, const Program *p, const Kernel *k) {
   for (int i = 0; i < k->n_param; i++)
-    if (!r->mem[k->param[i]]) err_raise(r->err, NS_ERR_INTERNAL, "parameter '%s' of kernel '%s' is neither an argument nor a workspace", ir_buffer(r->c, k->param[i])->name, k->name);
+    if (!r->mem[k->param[i]])
+      err_raise(r->err, NS_ERR_INTERNAL, "parameter '%s' of kernel '%s' is neither an argument nor a workspace",
+                ir_buffer(r->c, k->param[i])->name, k->name);
   (void)p;
 }
 
@@ -103,7 +122,8 @@ static void run_program(void *arg) {
   for (int i = 0; i < p->n_kernels; i++) {
     const Kernel *k = &p->kernel[i];
     check_params(r, p, k);
-    if (p->f.target.kind == TG_CPU) exec_one(r, k->body);
+    if (p->f.target.kind == TG_CPU)
+      exec_one(r, k->body);
     else {
       run_launch(r, k->body);
       check_launch(r, k);
@@ -113,15 +133,18 @@ static void run_program(void *arg) {
 
 /* Runs body with an arena for the run and one for the program's memory; both are freed whatever happens. */
 static InterpReport protected_run(IrCtx *c, ErrBody body, Job *j, int64_t max_steps) {
-  Run r = {.max_steps = max_steps};
-  r.keep = arena_new(ir_err(c));
-  r.a = arena_new(ir_err(c));
-  j->r = &r;
+  Arena *keep = arena_new(ir_err(c));
+  Run *r = arena_new_of(keep, Run);
+  r->keep = keep;
+  r->a = arena_new(ir_err(c));
+  r->max_steps = max_steps;
+  j->r = r;
   ErrCode code = err_try(ir_err(c), body, j);
-  InterpReport rep = {.n = r.found.len, .steps = r.steps, .misaligned = r.misaligned};
-  rep.finding = arena_copy(ir_arena(c), r.found.at, (size_t)r.found.len * sizeof *r.found.at);
-  arena_free(r.a);
-  arena_free(r.keep);
+  InterpReport rep = {.n = r->found.len, .steps = r->steps, .misaligned = r->misaligned};
+  if (code == NS_OK) rep.finding = arena_copy(ir_arena(c), r->found.at, (size_t)r->found.len * sizeof *r->found.at);
+  j->r = NULL;
+  arena_free(r->a);
+  arena_free(keep);
   if (code != NS_OK) err_rethrow(ir_err(c), code);
   return rep;
 }
@@ -183,7 +206,8 @@ static void run_dag(void *arg) {
     for (int o = 0; o < d->op[i]->n_out; o++) {
       TensorId t = d->op[i]->out[o];
       if (r->tensor[t]) continue;
-      if (d->op[i]->kind == TE_PLACEHOLDER) err_raise(r->err, NS_ERR_VALUE, "placeholder '%s' is not among the tensors of the DAG", d->op[i]->name);
+      if (d->op[i]->kind == TE_PLACEHOLDER)
+        err_raise(r->err, NS_ERR_VALUE, "placeholder '%s' is not among the tensors of the DAG", d->op[i]->name);
       r->tensor[t] = tensor_mem(r, t, NULL);
     }
   for (int i = 0; i < d->n_ops; i++)

@@ -1,7 +1,7 @@
-/* GPU kernels. Blocks run one after the other. Within a block, whatever contains a barrier (or a shuffle, or a reduction
- * across threads) is walked once for all threads together, with a mask of those that take part; everything below runs
- * thread by thread from one barrier to the next. A barrier that not all threads reach is a finding. No coroutines are needed,
- * because the place where threads wait is known from the text of the program.
+/* GPU kernels. Blocks run one after the other. Within a block, whatever contains a barrier (or a shuffle, or a
+ * reduction across threads) is walked once for all threads together, with a mask of those that take part; everything
+ * below runs thread by thread from one barrier to the next. A barrier that not all threads reach is a finding. No
+ * coroutines are needed, because the place where threads wait is known from the text of the program.
  */
 #include <string.h>
 #include "interp/run.h"
@@ -17,27 +17,33 @@ int expr_flags(Run *r, ExprId e) {
   return f;
 }
 
-static bool is_call(const Run *r, ExprId e, Intrin in) { return r->node[e].kind == IR_CALL && r->node[e].sym == (int32_t)in; }
+static bool is_call(const Run *r, ExprId e, Intrin in) {
+  return r->node[e].kind == IR_CALL && r->node[e].sym == (int32_t)in;
+}
 
-static bool expr_waits(Run *r, ExprId e) { return expr_flags(r, e) & (r->implied ? EXPR_SHFL | EXPR_SHARED : EXPR_SHFL); }
+static bool expr_waits(Run *r, ExprId e) {
+  return expr_flags(r, e) & (r->implied ? EXPR_SHFL | EXPR_SHARED : EXPR_SHFL);
+}
 
 static bool waits(Run *r, const Stmt *s) {
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++)
-        if (in_lockstep(r, s->u.seq.at[i])) return true;
-      return false;
-    case ST_FOR: return in_lockstep(r, s->u.loop.body);
-    case ST_IF: return expr_waits(r, s->u.cond.cond) || in_lockstep(r, s->u.cond.then) || in_lockstep(r, s->u.cond.other);
-    case ST_LET: return expr_waits(r, s->u.let.value) || in_lockstep(r, s->u.let.body);
-    case ST_ALLOC: return ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED || in_lockstep(r, s->u.alloc.body);
-    case ST_STORE:
-      if (r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
-      for (int i = 0; i < s->u.store.n_idx; i++)
-        if (expr_waits(r, s->u.store.idx[i])) return true;
-      return expr_waits(r, s->u.store.value);
-    case ST_EVAL: return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || is_call(r, s->u.eval.e, IN_ALLREDUCE) || expr_waits(r, s->u.eval.e);
-    case ST_ATTR: return in_lockstep(r, s->u.attr.body);
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (in_lockstep(r, s->u.seq.at[i])) return true;
+    return false;
+  case ST_FOR: return in_lockstep(r, s->u.loop.body);
+  case ST_IF: return expr_waits(r, s->u.cond.cond) || in_lockstep(r, s->u.cond.then) || in_lockstep(r, s->u.cond.other);
+  case ST_LET: return expr_waits(r, s->u.let.value) || in_lockstep(r, s->u.let.body);
+  case ST_ALLOC: return ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED || in_lockstep(r, s->u.alloc.body);
+  case ST_STORE:
+    if (r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
+    for (int i = 0; i < s->u.store.n_idx; i++)
+      if (expr_waits(r, s->u.store.idx[i])) return true;
+    return expr_waits(r, s->u.store.value);
+  case ST_EVAL:
+    return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || is_call(r, s->u.eval.e, IN_ALLREDUCE) ||
+           expr_waits(r, s->u.eval.e);
+  case ST_ATTR: return in_lockstep(r, s->u.attr.body);
   }
   return false;
 }
@@ -56,17 +62,17 @@ bool in_lockstep(Run *r, const Stmt *s) {
 bool uses_barriers(Run *r, const Stmt *s) {
   if (!s) return false;
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++)
-        if (uses_barriers(r, s->u.seq.at[i])) return true;
-      return false;
-    case ST_FOR: return uses_barriers(r, s->u.loop.body);
-    case ST_IF: return uses_barriers(r, s->u.cond.then) || uses_barriers(r, s->u.cond.other);
-    case ST_LET: return (expr_flags(r, s->u.let.value) & EXPR_SHFL) || uses_barriers(r, s->u.let.body);
-    case ST_ALLOC: return uses_barriers(r, s->u.alloc.body);
-    case ST_ATTR: return uses_barriers(r, s->u.attr.body);
-    case ST_STORE: return expr_flags(r, s->u.store.value) & EXPR_SHFL;
-    case ST_EVAL: return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || (expr_flags(r, s->u.eval.e) & EXPR_SHFL);
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (uses_barriers(r, s->u.seq.at[i])) return true;
+    return false;
+  case ST_FOR: return uses_barriers(r, s->u.loop.body);
+  case ST_IF: return uses_barriers(r, s->u.cond.then) || uses_barriers(r, s->u.cond.other);
+  case ST_LET: return (expr_flags(r, s->u.let.value) & EXPR_SHFL) || uses_barriers(r, s->u.let.body);
+  case ST_ALLOC: return uses_barriers(r, s->u.alloc.body);
+  case ST_ATTR: return uses_barriers(r, s->u.attr.body);
+  case ST_STORE: return expr_flags(r, s->u.store.value) & EXPR_SHFL;
+  case ST_EVAL: return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || (expr_flags(r, s->u.eval.e) & EXPR_SHFL);
   }
   return false;
 }
@@ -107,16 +113,23 @@ static void take_shuffles(Run *r, ExprId e, const bool *on) {
   }
   for (int t = 0; t < r->threads; t++) {
     int64_t group = t - t % width, in_group = t % width;
-    int64_t from = n->sym == IN_SHFL ? group + i64_floormod(lane[t], width) : in_group + lane[t] < width ? t + lane[t] : t;
-    if (from < r->threads && on[from]) out[t] = value[from];
-    else out[t] = (Val){.bad = true}; /* undefined */
+    int64_t from = n->sym == IN_SHFL            ? group + i64_floormod(lane[t], width)
+                   : in_group + lane[t] < width ? t + lane[t]
+                                                : t;
+    if (from < r->threads && on[from])
+      out[t] = value[from];
+    else
+      out[t] = (Val){.bad = true}; /* undefined */
   }
   mapu_set(&r->shfl, (uint64_t)e, at);
 }
 
 static void leaf(Run *r, const Stmt *s, const bool *on) {
   bool shfl = false;
-  ExprId e = s->kind == ST_STORE ? s->u.store.value : s->kind == ST_LET ? s->u.let.value : s->kind == ST_EVAL ? s->u.eval.e : 0;
+  ExprId e = s->kind == ST_STORE  ? s->u.store.value
+             : s->kind == ST_LET  ? s->u.let.value
+             : s->kind == ST_EVAL ? s->u.eval.e
+                                  : 0;
   if (e && (expr_flags(r, e) & EXPR_SHFL)) {
     shfl = true;
     mapu_init(&r->shfl, r->keep);
@@ -129,13 +142,19 @@ static void leaf(Run *r, const Stmt *s, const bool *on) {
 }
 
 /* ---- reductions across threads: (reducer, k, k values, k destinations, thread variables) ---- */
-typedef struct { int k; ExprId value[8], dest[8]; bool dim[3]; ReducerId op; } AllReduce;
+typedef struct {
+  int k;
+  ExprId value[8], dest[8];
+  bool dim[3];
+  ReducerId op;
+} AllReduce;
 
 static AllReduce parse_allreduce(Run *r, ExprId e) {
   const ExprNode *n = r->node + e;
   const ExprId *k = r->kid + n->kid0;
   AllReduce a = {.op = (ReducerId)r->node[k[0]].u.i, .k = (int)r->node[k[1]].u.i};
-  if (a.k < 1 || a.k > 8 || n->n < 2 + 2 * a.k) err_raise(r->err, NS_ERR_INTERNAL, "a malformed reduction across threads");
+  if (a.k < 1 || a.k > 8 || n->n < 2 + 2 * a.k)
+    err_raise(r->err, NS_ERR_INTERNAL, "a malformed reduction across threads");
   for (int i = 0; i < a.k; i++) a.value[i] = k[2 + i], a.dest[i] = k[2 + a.k + i];
   for (int i = 2 + 2 * a.k; i < n->n; i++) {
     if (r->node[k[i]].kind != IR_VAR) continue; /* an axis of extent 1 */
@@ -153,7 +172,8 @@ static int group_of(const Run *r, const AllReduce *a, int t) {
 
 static void allreduce(Run *r, const Stmt *s, const bool *on) {
   AllReduce a = parse_allreduce(r, s->u.eval.e);
-  if (!all_on(r, on)) finding(r, FD_BARRIER, 1, "a reduction across threads is not reached by all threads of the block");
+  if (!all_on(r, on))
+    finding(r, FD_BARRIER, 1, "a reduction across threads is not reached by all threads of the block");
   const IrReducer *op = ir_reducer(r->c, a.op);
   Val *acc = arena_array(r->a, Val, r->threads * a.k);
   bool *seen = arena_array(r->a, bool, r->threads);
@@ -204,7 +224,9 @@ static void loop_all(Run *r, const Stmt *s, const bool *on) {
       set_thread(r, t);
       set_var(r, s->u.loop.var, (Val){.u.i = min[t] + i});
       go[t] = i < n[t];
-      if (!go[t]) finding(r, FD_LAUNCH, s->u.loop.var, "loop '%s' has extent %lld, but its thread axis is launched with more", ir_var_info(r->c, s->u.loop.var)->name, (long long)n[t]);
+      if (!go[t])
+        finding(r, FD_LAUNCH, s->u.loop.var, "loop '%s' has extent %lld, but its thread axis is launched with more",
+                ir_var_info(r->c, s->u.loop.var)->name, (long long)n[t]);
     }
     exec_all(r, s->u.loop.body, go);
     return;
@@ -265,22 +287,27 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     return;
   }
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) exec_all(r, s->u.seq.at[i], on);
-      return;
-    case ST_FOR: loop_all(r, s, on); return;
-    case ST_IF: cond_all(r, s, on); return;
-    case ST_LET: leaf(r, s, on); exec_all(r, s->u.let.body, on); return;
-    case ST_ALLOC: alloc_all(r, s, on); return;
-    case ST_ATTR: exec_all(r, s->u.attr.body, on); return;
-    case ST_STORE: leaf(r, s, on); return;
-    case ST_EVAL:
-      if (is_call(r, s->u.eval.e, IN_ALLREDUCE)) allreduce(r, s, on);
-      else if (is_call(r, s->u.eval.e, IN_SYNC_SHARED)) {
-        if (!all_on(r, on)) finding(r, FD_BARRIER, 0, "a barrier is not reached by all threads of the block");
-        r->epoch++;
-      } else leaf(r, s, on);
-      return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) exec_all(r, s->u.seq.at[i], on);
+    return;
+  case ST_FOR: loop_all(r, s, on); return;
+  case ST_IF: cond_all(r, s, on); return;
+  case ST_LET:
+    leaf(r, s, on);
+    exec_all(r, s->u.let.body, on);
+    return;
+  case ST_ALLOC: alloc_all(r, s, on); return;
+  case ST_ATTR: exec_all(r, s->u.attr.body, on); return;
+  case ST_STORE: leaf(r, s, on); return;
+  case ST_EVAL:
+    if (is_call(r, s->u.eval.e, IN_ALLREDUCE))
+      allreduce(r, s, on);
+    else if (is_call(r, s->u.eval.e, IN_SYNC_SHARED)) {
+      if (!all_on(r, on)) finding(r, FD_BARRIER, 0, "a barrier is not reached by all threads of the block");
+      r->epoch++;
+    } else
+      leaf(r, s, on);
+    return;
   }
 }
 
@@ -288,23 +315,27 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
 static void scan_dims(Run *r, const Stmt *s, int64_t grid[3], int64_t block[3]) {
   if (!s) return;
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) scan_dims(r, s->u.seq.at[i], grid, block);
-      return;
-    case ST_FOR: {
-      ForKind k = s->u.loop.kind;
-      if (for_is_block(k) || for_is_thread(k)) {
-        int64_t n = ev_int(r, s->u.loop.extent, "launch extent"), *d = for_is_block(k) ? &grid[k - FOR_BLOCK_X] : &block[k - FOR_THREAD_X];
-        if (n > *d) *d = n;
-      }
-      scan_dims(r, s->u.loop.body, grid, block);
-      return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) scan_dims(r, s->u.seq.at[i], grid, block);
+    return;
+  case ST_FOR: {
+    ForKind k = s->u.loop.kind;
+    if (for_is_block(k) || for_is_thread(k)) {
+      int64_t n = ev_int(r, s->u.loop.extent, "launch extent"),
+              *d = for_is_block(k) ? &grid[k - FOR_BLOCK_X] : &block[k - FOR_THREAD_X];
+      if (n > *d) *d = n;
     }
-    case ST_IF: scan_dims(r, s->u.cond.then, grid, block); scan_dims(r, s->u.cond.other, grid, block); return;
-    case ST_LET: scan_dims(r, s->u.let.body, grid, block); return;
-    case ST_ALLOC: scan_dims(r, s->u.alloc.body, grid, block); return;
-    case ST_ATTR: scan_dims(r, s->u.attr.body, grid, block); return;
-    default: return;
+    scan_dims(r, s->u.loop.body, grid, block);
+    return;
+  }
+  case ST_IF:
+    scan_dims(r, s->u.cond.then, grid, block);
+    scan_dims(r, s->u.cond.other, grid, block);
+    return;
+  case ST_LET: scan_dims(r, s->u.let.body, grid, block); return;
+  case ST_ALLOC: scan_dims(r, s->u.alloc.body, grid, block); return;
+  case ST_ATTR: scan_dims(r, s->u.attr.body, grid, block); return;
+  default: return;
   }
 }
 
@@ -313,12 +344,15 @@ void run_launch(Run *r, const Stmt *s) {
   for (int i = 0; i < 3; i++) r->grid_dim[i] = r->block_dim[i] = 1;
   scan_dims(r, s, r->grid_dim, r->block_dim);
   int64_t threads = r->block_dim[0] * r->block_dim[1] * r->block_dim[2];
-  if (threads > MAX_THREADS) err_raise(r->err, NS_ERR_VALUE, "a block of %lld threads; at most %d are supported", (long long)threads, MAX_THREADS);
+  if (threads > MAX_THREADS)
+    err_raise(r->err, NS_ERR_VALUE, "a block of %lld threads; at most %d are supported", (long long)threads,
+              MAX_THREADS);
   ArenaMark mark = arena_mark(r->a);
   Val *host = r->env_all, *host_env = r->env;
   r->threads = (int)threads;
   r->env_all = arena_array(r->a, Val, threads * r->max_slots);
-  for (int t = 0; t < r->threads; t++) memcpy(r->env_all + (size_t)t * (size_t)r->max_slots, host_env, (size_t)r->max_slots * sizeof(Val));
+  for (int t = 0; t < r->threads; t++)
+    memcpy(r->env_all + (size_t)t * (size_t)r->max_slots, host_env, (size_t)r->max_slots * sizeof(Val));
   r->in_kernel = true;
   r->kernel_epoch = ++r->epoch;
   bool on[MAX_THREADS];

@@ -1,6 +1,6 @@
-/* Memory with shadow data. Each element remembers who wrote it and who read it last, and in which epoch; an epoch is the
- * time between two barriers. Two accesses of different threads in one epoch, one of them a write that changes the value,
- * are a race. In global memory threads of different blocks of one launch conflict whatever the epoch.
+/* Memory with shadow data. Each element remembers who wrote it and who read it last, and in which epoch; an epoch is
+ * the time between two barriers. Two accesses of different threads in one epoch, one of them a write that changes the
+ * value, are a race. In global memory threads of different blocks of one launch conflict whatever the epoch.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,14 +38,17 @@ Mem *mem_new(Run *r, BufferId b, void *data) {
   m->n = 1;
   m->min = arena_array(r->a, int64_t, m->rank);
   m->extent = arena_array(r->a, int64_t, m->rank);
-  if (r->flat && info->size && !info->external) m->n = ev_int(r, info->size, "buffer size");
+  if (r->flat && info->size && !info->external)
+    m->n = ev_int(r, info->size, "buffer size");
   else
     for (int d = 0; d < m->rank; d++) {
       m->min[d] = info->min ? ev_int(r, info->min[d], "buffer minimum") : 0;
       m->extent[d] = ev_int(r, info->extent[d], "buffer extent");
       if (!i64_mul(m->n, m->extent[d], &m->n)) m->n = -1;
     }
-  if (m->n < 0 || m->n > (int64_t)1 << 28) err_raise(r->err, NS_ERR_VALUE, "buffer '%s' is too large to be interpreted (%lld elements)", info->name, (long long)m->n);
+  if (m->n < 0 || m->n > (int64_t)1 << 28)
+    err_raise(r->err, NS_ERR_VALUE, "buffer '%s' is too large to be interpreted (%lld elements)", info->name,
+              (long long)m->n);
   m->data = data ? data : arena_alloc(r->a, (size_t)(m->n * m->size));
   m->shadow = arena_array(r->a, Shadow, m->n);
   for (int64_t i = 0; i < m->n && data; i++) m->shadow[i].init = true;
@@ -54,8 +57,11 @@ Mem *mem_new(Run *r, BufferId b, void *data) {
 
 static const char *who(Run *r, char *text, size_t n, int32_t thread) {
   int64_t t = (thread - 1) % r->threads, x = r->block_dim[0], y = r->block_dim[1];
-  if (!r->in_kernel) snprintf(text, n, "iteration %d", thread - 1);
-  else snprintf(text, n, "thread (%lld,%lld,%lld) of block %d", (long long)(t % x), (long long)(t / x % y), (long long)(t / x / y), (thread - 1) / r->threads);
+  if (!r->in_kernel)
+    snprintf(text, n, "iteration %d", thread - 1);
+  else
+    snprintf(text, n, "thread (%lld,%lld,%lld) of block %d", (long long)(t % x), (long long)(t / x % y),
+             (long long)(t / x / y), (thread - 1) / r->threads);
   return text;
 }
 
@@ -65,7 +71,9 @@ static bool concurrent(Run *r, const Mem *m, int32_t other, int32_t epoch, int32
   return epoch == r->epoch || (m->fixed_block && (other - 1) / r->threads != (me - 1) / r->threads);
 }
 
-static int32_t self(const Run *r) { return r->block_serial * r->threads + r->t + 1; }
+static int32_t self(const Run *r) {
+  return r->block_serial * r->threads + r->t + 1;
+}
 
 /* Element number of an access, or -1 if out of bounds. bad: an index came from memory never written. */
 static int64_t locate(Run *r, const Mem *m, int n, const ExprId *idx, int lane, const char *verb, bool *bad) {
@@ -82,8 +90,10 @@ static int64_t locate(Run *r, const Mem *m, int n, const ExprId *idx, int lane, 
     if (!r->flat) lo = m->min[d], ext = m->extent[d];
     if (i < lo || i - lo >= ext) {
       char by[64];
-      finding(r, FD_BOUNDS, m->id, "out of bounds: %s of '%s' at index %lld of dimension %d, allowed [%lld, %lld), by %s", verb, ir_buffer(r->c, m->id)->name,
-              (long long)i, d, (long long)lo, (long long)(lo + ext), who(r, by, sizeof by, self(r)));
+      finding(r, FD_BOUNDS, m->id,
+              "out of bounds: %s of '%s' at index %lld of dimension %d, allowed [%lld, %lld), by %s", verb,
+              ir_buffer(r->c, m->id)->name, (long long)i, d, (long long)lo, (long long)(lo + ext),
+              who(r, by, sizeof by, self(r)));
       r->index_depth--;
       return -1;
     }
@@ -95,7 +105,8 @@ static int64_t locate(Run *r, const Mem *m, int n, const ExprId *idx, int lane, 
 
 static void check_rank(Run *r, const Mem *m, int n) {
   if (n != (r->flat ? 1 : m->rank))
-    err_raise(r->err, NS_ERR_INTERNAL, "access to '%s' has %d indices, the form of the program needs %d", ir_buffer(r->c, m->id)->name, n, r->flat ? 1 : m->rank);
+    err_raise(r->err, NS_ERR_INTERNAL, "access to '%s' has %d indices, the form of the program needs %d",
+              ir_buffer(r->c, m->id)->name, n, r->flat ? 1 : m->rank);
 }
 
 Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane) {
@@ -104,15 +115,17 @@ Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane) {
   bool bad = false;
   int64_t at = locate(r, m, n, idx, lane, "read", &bad);
   if (at < 0) {
-    if (bad) finding(r, FD_UNINIT, b, "an index of a read of '%s' depends on memory that was never written", ir_buffer(r->c, b)->name);
+    if (bad)
+      finding(r, FD_UNINIT, b, "an index of a read of '%s' depends on memory that was never written",
+              ir_buffer(r->c, b)->name);
     return (Val){.bad = true};
   }
   Shadow *s = &m->shadow[at];
   int32_t me = self(r);
   if (concurrent(r, m, s->writer, s->write_epoch, me) && !r->quiet) {
     char x[64], y[64];
-    finding(r, FD_RACE, b, "race on '%s' element %lld: read by %s, written by %s, no barrier between", ir_buffer(r->c, b)->name, (long long)at,
-            who(r, x, sizeof x, me), who(r, y, sizeof y, s->writer));
+    finding(r, FD_RACE, b, "race on '%s' element %lld: read by %s, written by %s, no barrier between",
+            ir_buffer(r->c, b)->name, (long long)at, who(r, x, sizeof x, me), who(r, y, sizeof y, s->writer));
   }
   if (s->reader[0] != me) {
     s->reader[1] = s->reader[0];
@@ -131,11 +144,15 @@ void mem_store(Run *r, BufferId b, int n, const ExprId *idx, int lane, Val v) {
   bool bad = false;
   int64_t at = locate(r, m, n, idx, lane, "write", &bad);
   if (at < 0) {
-    if (bad) finding(r, FD_UNINIT, b, "an index of a write to '%s' depends on memory that was never written", ir_buffer(r->c, b)->name);
+    if (bad)
+      finding(r, FD_UNINIT, b, "an index of a write to '%s' depends on memory that was never written",
+              ir_buffer(r->c, b)->name);
     return;
   }
   const char *name = ir_buffer(r->c, b)->name;
-  if (v.bad && ir_buffer(r->c, b)->external) finding(r, FD_UNINIT, b, "'%s' element %lld gets a value that depends on memory that was never written", name, (long long)at);
+  if (v.bad && ir_buffer(r->c, b)->external)
+    finding(r, FD_UNINIT, b, "'%s' element %lld gets a value that depends on memory that was never written", name,
+            (long long)at);
   Shadow *s = &m->shadow[at];
   int32_t me = self(r);
   uint8_t raw[8], *p = m->data + at * m->size;
@@ -144,11 +161,12 @@ void mem_store(Run *r, BufferId b, int n, const ExprId *idx, int lane, Val v) {
   if (!same) {
     char x[64], y[64];
     if (concurrent(r, m, s->writer, s->write_epoch, me))
-      finding(r, FD_DOUBLE, b, "double write of '%s' element %lld: by %s and by %s with different values", name, (long long)at, who(r, x, sizeof x, s->writer), who(r, y, sizeof y, me));
+      finding(r, FD_DOUBLE, b, "double write of '%s' element %lld: by %s and by %s with different values", name,
+              (long long)at, who(r, x, sizeof x, s->writer), who(r, y, sizeof y, me));
     for (int i = 0; i < 2; i++)
       if (concurrent(r, m, s->reader[i], s->read_epoch[i], me))
-        finding(r, FD_RACE, b, "race on '%s' element %lld: written by %s, read by %s, no barrier between", name, (long long)at, who(r, x, sizeof x, me),
-                who(r, y, sizeof y, s->reader[i]));
+        finding(r, FD_RACE, b, "race on '%s' element %lld: written by %s, read by %s, no barrier between", name,
+                (long long)at, who(r, x, sizeof x, me), who(r, y, sizeof y, s->reader[i]));
   }
   s->writer = me;
   s->write_epoch = r->epoch;

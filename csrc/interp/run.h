@@ -4,49 +4,55 @@
 #include "interp/interp.h"
 
 /* A scalar value. `bad`: it depends on memory that was never written. */
-typedef struct { union { int64_t i; double f; } u; bool bad; } Val;
+typedef struct {
+  union {
+    int64_t i;
+    double f;
+  } u;
+  bool bad;
+} Val;
 
-typedef struct { /* per element, for the race check */
-  int32_t writer, write_epoch;  /* thread + 1, 0: none */
+typedef struct {               /* per element, for the race check */
+  int32_t writer, write_epoch; /* thread + 1, 0: none */
   int32_t reader[2], read_epoch[2];
   bool init;
 } Shadow;
 
 typedef struct {
   BufferId id;
-  DType type;                  /* of one element */
+  DType type; /* of one element */
   int32_t size, rank;
-  bool fixed_block;            /* global memory: threads of different blocks conflict too */
+  bool fixed_block; /* global memory: threads of different blocks conflict too */
   uint8_t *data;
   Shadow *shadow;
-  int64_t n, *min, *extent;    /* the realized region; multi-dimensional form only */
+  int64_t n, *min, *extent; /* the realized region; multi-dimensional form only */
 } Mem;
 
 typedef struct {
   IrCtx *c;
   Err *err;
-  Arena *keep, *a;             /* what lasts as long as the run; memory of the program (released in nests) */
-  const ExprNode *node;        /* tables of the context; nothing is added while running */
+  Arena *keep, *a;      /* what lasts as long as the run; memory of the program (released in nests) */
+  const ExprNode *node; /* tables of the context; nothing is added while running */
   const ExprId *kid;
-  bool flat, implied;          /* implied: barriers stand between statements that touch shared memory */
-  bool strict;                 /* a program ready for code generation: both sides of a select are evaluated */
-  Mem **mem;                   /* by BufferId: memory seen by all threads, or NULL */
-  Mem ***own;                  /* by BufferId: per thread */
+  bool flat, implied; /* implied: barriers stand between statements that touch shared memory */
+  bool strict;        /* a program ready for code generation: both sides of a select are evaluated */
+  Mem **mem;          /* by BufferId: memory seen by all threads, or NULL */
+  Mem ***own;         /* by BufferId: per thread */
   int32_t n_buffers, n_vars, n_exprs;
-  int threads, t;              /* of a block; running now */
+  int threads, t;                    /* of a block; running now */
   int32_t *slot, n_slots, max_slots; /* VarId -> place in env, 0: none yet */
-  int8_t *dim_of;              /* VarId -> 0..2 for threadIdx.x..z, -1 */
-  Val *env_all, *env;          /* variables: [thread][slot] */
-  uint8_t *expr_flags;         /* by ExprId, see EXPR_... */
-  Mem **tensor;                /* by TensorId: reference evaluation of a DAG */
+  int8_t *dim_of;                    /* VarId -> 0..2 for threadIdx.x..z, -1 */
+  Val *env_all, *env;                /* variables: [thread][slot] */
+  uint8_t *expr_flags;               /* by ExprId, see EXPR_... */
+  Mem **tensor;                      /* by TensorId: reference evaluation of a DAG */
   int64_t block_dim[3], grid_dim[3], block_id[3];
-  int32_t block_serial;        /* number of the block in its launch */
+  int32_t block_serial; /* number of the block in its launch */
   bool in_kernel, in_parallel;
   int32_t epoch, kernel_epoch;
-  int32_t quiet;               /* > 0: the value is discarded, no findings */
+  int32_t quiet; /* > 0: the value is discarded, no findings */
   int32_t index_depth;
-  MapU64 sync;                 /* Stmt address -> executes in lock-step */
-  MapU64 shfl;                 /* ExprId of a shuffle -> its values per thread in shfl_val */
+  MapU64 sync; /* Stmt address -> executes in lock-step */
+  MapU64 shfl; /* ExprId of a shuffle -> its values per thread in shfl_val */
   Val *shfl_val;
   VEC(const char *) found;
   MapU64 found_keys;

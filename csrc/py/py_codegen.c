@@ -1,5 +1,6 @@
-/* Bindings of codegen and interp: source text and manifest of a State's program, and its execution by the interpreter on
- * NumPy arrays. Every call works in a clone of the State's context and leaves the State as it was; the GIL is released.
+/* Bindings of codegen and interp: source text and manifest of a State's program, and its execution by the interpreter
+ * on NumPy arrays. Every call works in a clone of the State's context and leaves the State as it was; the GIL is
+ * released.
  */
 #include <string.h>
 #include "codegen/codegen.h"
@@ -7,8 +8,12 @@
 #include "py/py.h"
 
 /* ---- targets ---- */
-typedef struct { const char *name; TargetKind kind; } TargetName;
-static const TargetName TARGETS[] = {{"c", TG_CPU}, {"llvm", TG_CPU}, {"cpu", TG_CPU}, {"cuda", TG_CUDA}, {"nvidia", TG_CUDA}, {"opencl", TG_OPENCL}};
+typedef struct {
+  const char *name;
+  TargetKind kind;
+} TargetName;
+static const TargetName TARGETS[] = {{"c", TG_CPU},     {"llvm", TG_CPU},    {"cpu", TG_CPU},
+                                     {"cuda", TG_CUDA}, {"nvidia", TG_CUDA}, {"opencl", TG_OPENCL}};
 
 static bool hw_field(PyObject *seq, int i, int64_t *out) {
   *out = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(seq, i));
@@ -21,7 +26,10 @@ static bool target_from(const char *kind, PyObject *hw, int sm, int fast_math, i
   int at = -1;
   for (int i = 0; i < NS_COUNT(TARGETS) && at < 0; i++)
     if (!strcmp(TARGETS[i].name, kind)) at = i;
-  if (at < 0) return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"", kind), false;
+  if (at < 0)
+    return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"",
+                        kind),
+           false;
   out->kind = TARGETS[at].kind;
   int64_t v[8];
   memcpy(v, DEFAULTS[out->kind != TG_CPU], sizeof v);
@@ -29,13 +37,17 @@ static bool target_from(const char *kind, PyObject *hw, int sm, int fast_math, i
     PyObject *seq = PySequence_Fast(hw, "hw must be a sequence of 8 integers");
     if (!seq) return false;
     bool ok = PySequence_Fast_GET_SIZE(seq) == 8;
-    if (!ok) PyErr_Format(PyExc_ValueError, "hw must have 8 integers (cores, vector bytes, cache line bytes, shared bytes, local bytes, threads, vthreads, warp size), not %zd",
-                          PySequence_Fast_GET_SIZE(seq));
+    if (!ok)
+      PyErr_Format(PyExc_ValueError,
+                   "hw must have 8 integers (cores, vector bytes, cache line bytes, shared bytes, local bytes, "
+                   "threads, vthreads, warp size), not %zd",
+                   PySequence_Fast_GET_SIZE(seq));
     for (int i = 0; i < 8 && ok; i++) ok = hw_field(seq, i, &v[i]);
     Py_DECREF(seq);
     if (!ok) return false;
   }
-  out->hw = (HwParams){(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], v[3], v[4], (int32_t)v[5], (int32_t)v[6], (int32_t)v[7]};
+  out->hw =
+      (HwParams){(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], v[3], v[4], (int32_t)v[5], (int32_t)v[6], (int32_t)v[7]};
   return true;
 }
 
@@ -51,7 +63,11 @@ static bool format_matches(DType t, const char *fmt, Py_ssize_t itemsize) {
   return strchr("BHILQ", f) != NULL;
 }
 
-typedef struct { Py_buffer at[64]; void *data[64]; int n; } Arrays;
+typedef struct {
+  Py_buffer at[64];
+  void *data[64];
+  int n;
+} Arrays;
 
 static void arrays_release(Arrays *a) {
   for (int i = 0; i < a->n; i++) PyBuffer_Release(&a->at[i]);
@@ -64,14 +80,18 @@ static bool arrays_get(PyObject *list, const IrCtx *c, const TeDag *d, Arrays *a
   PyObject *seq = PySequence_Fast(list, "arrays must be a sequence");
   if (!seq) return false;
   if (PySequence_Fast_GET_SIZE(seq) != d->n_tensors || d->n_tensors > 64) {
-    PyErr_Format(PyExc_ValueError, "%d arrays are needed, one per tensor of the DAG (inputs and outputs), but %zd were given", d->n_tensors, PySequence_Fast_GET_SIZE(seq));
+    PyErr_Format(PyExc_ValueError,
+                 "%d arrays are needed, one per tensor of the DAG (inputs and outputs), but %zd were given",
+                 d->n_tensors, PySequence_Fast_GET_SIZE(seq));
     Py_DECREF(seq);
     return false;
   }
   for (int i = 0; i < d->n_tensors; i++) {
     const IrTensor *t = ir_tensor(c, d->tensor[i]);
     bool out = te_op_of(c, d->tensor[i])->kind == TE_COMPUTE;
-    if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(seq, i), &a->at[i], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (out ? PyBUF_WRITABLE : 0)) < 0) goto fail;
+    if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(seq, i), &a->at[i],
+                           PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (out ? PyBUF_WRITABLE : 0)) < 0)
+      goto fail;
     a->n = i + 1;
     a->data[i] = a->at[i].buf;
     int64_t n = 1, v = 0;
@@ -82,8 +102,11 @@ static bool arrays_get(PyObject *list, const IrCtx *c, const TeDag *d, Arrays *a
       goto fail;
     }
     if (!format_matches(t->type, a->at[i].format, a->at[i].itemsize) || a->at[i].len != n * a->at[i].itemsize) {
-      PyErr_Format(PyExc_ValueError, "array %d (tensor '%s') has %zd bytes of format '%s'; %lld elements of %d bytes in the tensor's dtype are needed", i, t->name, a->at[i].len,
-                   a->at[i].format ? a->at[i].format : "B", (long long)n, dtype_bytes(t->type));
+      PyErr_Format(PyExc_ValueError,
+                   "array %d (tensor '%s') has %zd bytes of format '%s'; %lld elements of %d bytes in the tensor's "
+                   "dtype are needed",
+                   i, t->name, a->at[i].len, a->at[i].format ? a->at[i].format : "B", (long long)n,
+                   dtype_bytes(t->type));
       goto fail;
     }
   }
@@ -124,7 +147,8 @@ static void do_source(void *arg) {
 static void do_interp(void *arg) {
   Job *j = arg;
   Func f = loops_of(j);
-  if (j->loops) j->report = interp_run(&f, j->data, j->max_steps);
+  if (j->loops)
+    j->report = interp_run(&f, j->data, j->max_steps);
   else {
     Program p = low_build(f, j->name);
     j->report = interp_run_program(&p, j->data, j->max_steps);
@@ -137,10 +161,8 @@ static bool run_job(Job *j, Err *err, ErrBody body) {
   j->c = ir_clone(j->o->own.ctx, err);
   if (!j->c) return PyErr_NoMemory(), false;
   ErrCode code;
-  Py_BEGIN_ALLOW_THREADS
-  code = err_try(err, body, j);
-  Py_END_ALLOW_THREADS
-  if (code == NS_OK) return true;
+  Py_BEGIN_ALLOW_THREADS code = err_try(err, body, j);
+  Py_END_ALLOW_THREADS if (code == NS_OK) return true;
   py_raise(err, code);
   ir_free(j->c);
   return false;
@@ -158,7 +180,9 @@ static PyObject *py_gen_source(PyObject *m, PyObject *args, PyObject *kw) {
   const char *kind, *name = "default_function";
   int sm = 90, fast_math = 1, mali = 0;
   (void)m;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!s|$Oiips", names, PyState_Type, &state, &kind, &hw, &sm, &fast_math, &mali, &name)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!s|$Oiips", names, PyState_Type, &state, &kind, &hw, &sm, &fast_math,
+                                   &mali, &name))
+    return NULL;
   Job j = {.o = (PyState *)state, .name = name};
   Err err;
   if (!target_from(kind, hw, sm, fast_math, mali, &j.t) || !run_job(&j, &err, do_source)) return NULL;
@@ -177,15 +201,20 @@ static PyObject *report_dict(const InterpReport *r) {
     }
     PyList_SET_ITEM(list, i, s);
   }
-  return list ? Py_BuildValue("{s:N,s:L,s:L}", "findings", list, "steps", (long long)r->steps, "misaligned", (long long)r->misaligned) : NULL;
+  return list ? Py_BuildValue("{s:N,s:L,s:L}", "findings", list, "steps", (long long)r->steps, "misaligned",
+                              (long long)r->misaligned)
+              : NULL;
 }
 
 static const char *const INTERP_DOC =
-    "interp(state, target, arrays, *, stage=\"program\", hw=None, sm=90, fast_math=1, mali=False, max_steps=100000000)\n--\n\n"
+    "interp(state, target, arrays, *, stage=\"program\", hw=None, sm=90, fast_math=1, mali=False, "
+    "max_steps=100000000)\n--\n\n"
     "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
     "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
-    "multi-dimensional loop program) or \"program\" (the kernels that code is generated from). Returns a dict: findings\n"
-    "(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is exceeded.";
+    "multi-dimensional loop program) or \"program\" (the kernels that code is generated from). Returns a dict: "
+    "findings\n"
+    "(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
+    "exceeded.";
 
 static PyObject *py_interp(PyObject *m, PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", "arrays", "stage", "hw", "sm", "fast_math", "mali", "max_steps", NULL};
@@ -194,12 +223,16 @@ static PyObject *py_interp(PyObject *m, PyObject *args, PyObject *kw) {
   int sm = 90, fast_math = 1, mali = 0;
   long long max_steps = 100000000;
   (void)m;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO|$sOiipL", names, PyState_Type, &state, &kind, &list, &stage, &hw, &sm, &fast_math, &mali, &max_steps)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO|$sOiipL", names, PyState_Type, &state, &kind, &list, &stage, &hw,
+                                   &sm, &fast_math, &mali, &max_steps))
+    return NULL;
   Job j = {.o = (PyState *)state, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
-  if (!j.loops && strcmp(stage, "program")) return PyErr_Format(PyExc_ValueError, "stage must be \"loops\" or \"program\", not '%s'", stage);
+  if (!j.loops && strcmp(stage, "program"))
+    return PyErr_Format(PyExc_ValueError, "stage must be \"loops\" or \"program\", not '%s'", stage);
   Arrays a;
   Err err;
-  if (!target_from(kind, hw, sm, fast_math, mali, &j.t) || !arrays_get(list, j.o->own.ctx, j.o->state->dag0, &a)) return NULL;
+  if (!target_from(kind, hw, sm, fast_math, mali, &j.t) || !arrays_get(list, j.o->own.ctx, j.o->state->dag0, &a))
+    return NULL;
   j.data = a.data;
   if (run_job(&j, &err, do_interp)) {
     out = report_dict(&j.report);
@@ -210,14 +243,19 @@ static PyObject *py_interp(PyObject *m, PyObject *args, PyObject *kw) {
 }
 
 /* ---- DAGs ---- */
-typedef struct { IrCtx *c; const TeDag *d; void *const *data; } DagJob;
+typedef struct {
+  IrCtx *c;
+  const TeDag *d;
+  void *const *data;
+} DagJob;
 static void do_dag(void *arg) {
   DagJob *j = arg;
   interp_dag(j->c, j->d, j->data);
 }
 
 static const char *const DAG_DOC =
-    "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any schedule.\n\n"
+    "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any "
+    "schedule.\n\n"
     "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written in place. Returns None.";
 
 static PyObject *py_interp_dag(PyObject *m, PyObject *args) {
@@ -235,20 +273,18 @@ static PyObject *py_interp_dag(PyObject *m, PyObject *args) {
     return PyErr_NoMemory();
   }
   ErrCode code;
-  Py_BEGIN_ALLOW_THREADS
-  code = err_try(&err, do_dag, &j);
-  Py_END_ALLOW_THREADS
-  ir_free(j.c);
+  Py_BEGIN_ALLOW_THREADS code = err_try(&err, do_dag, &j);
+  Py_END_ALLOW_THREADS ir_free(j.c);
   arrays_release(&a);
-  if (code != NS_OK) return py_raise(&err, code);
-  Py_RETURN_NONE;
+  return code == NS_OK ? Py_NewRef(Py_None) : py_raise(&err, code);
 }
 
 int py_init_codegen(PyObject *m) {
-  static PyMethodDef METHODS[] = {{"gen_source", (PyCFunction)(void (*)(void))py_gen_source, METH_VARARGS | METH_KEYWORDS, NULL},
-                                  {"interp", (PyCFunction)(void (*)(void))py_interp, METH_VARARGS | METH_KEYWORDS, NULL},
-                                  {"interp_dag", py_interp_dag, METH_VARARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
+  static PyMethodDef METHODS[] = {
+      {"gen_source", (PyCFunction)(void (*)(void))py_gen_source, METH_VARARGS | METH_KEYWORDS, NULL},
+      {"interp", (PyCFunction)(void (*)(void))py_interp, METH_VARARGS | METH_KEYWORDS, NULL},
+      {"interp_dag", py_interp_dag, METH_VARARGS, NULL},
+      {NULL, NULL, 0, NULL}};
   METHODS[0].ml_doc = SOURCE_DOC;
   METHODS[1].ml_doc = INTERP_DOC;
   METHODS[2].ml_doc = DAG_DOC;

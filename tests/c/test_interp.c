@@ -9,26 +9,50 @@
 #include <string.h>
 #include <cmocka.h>
 
-typedef struct { Err e; IrCtx *c; } Fixture;
+typedef struct {
+  Err e;
+  IrCtx *c;
+} Fixture;
 
 static BufferId buffer(IrCtx *c, const char *name, ScopeKind scope, bool external, int64_t n) {
   ExprId *dims = arena_array(ir_arena(c), ExprId, 2);
   dims[0] = ex_i32(c, 0);
   dims[1] = ex_i32(c, n);
-  return ir_buffer_new(c, (IrBuffer){.name = name, .type = DT_F32, .scope = scope, .external = external, .rank = 1, .min = external ? NULL : dims,
-                                     .extent = dims + 1, .size = dims[1], .align = 64, .lanes = 1});
+  return ir_buffer_new(c, (IrBuffer){.name = name,
+                                     .type = DT_F32,
+                                     .scope = scope,
+                                     .external = external,
+                                     .rank = 1,
+                                     .min = external ? NULL : dims,
+                                     .extent = dims + 1,
+                                     .size = dims[1],
+                                     .align = 64,
+                                     .lanes = 1});
 }
-static ExprId load(IrCtx *c, BufferId b, ExprId i) { return ex_load(c, b, DT_F32, 1, &i); }
-static Stmt *store(IrCtx *c, BufferId b, ExprId i, ExprId v) { return st_store(c, b, 1, &i, v); }
-static Stmt *loop(IrCtx *c, VarId v, int64_t n, ForKind k, Stmt *body) { return st_for(c, v, ex_i32(c, 0), ex_i32(c, n), k, body); }
-static VarId var(IrCtx *c, const char *name) { return ir_var_new(c, name, DT_I32, false); }
-static Stmt *seq(IrCtx *c, Stmt *a, Stmt *b) { return st_seq(c, 2, (Stmt *[]){a, b}); }
-static Stmt *barrier(IrCtx *c) { return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 0, NULL)); }
+static ExprId load(IrCtx *c, BufferId b, ExprId i) {
+  return ex_load(c, b, DT_F32, 1, &i);
+}
+static Stmt *store(IrCtx *c, BufferId b, ExprId i, ExprId v) {
+  return st_store(c, b, 1, &i, v);
+}
+static Stmt *loop(IrCtx *c, VarId v, int64_t n, ForKind k, Stmt *body) {
+  return st_for(c, v, ex_i32(c, 0), ex_i32(c, n), k, body);
+}
+static VarId var(IrCtx *c, const char *name) {
+  return ir_var_new(c, name, DT_I32, false);
+}
+static Stmt *seq(IrCtx *c, Stmt *a, Stmt *b) {
+  return st_seq(c, 2, (Stmt *[]){a, b});
+}
+static Stmt *barrier(IrCtx *c) {
+  return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 0, NULL));
+}
 
 /* B[i] = shared[15 - i] after shared[i] = A[i], with or without a barrier */
 static InterpReport reverse(Fixture *f, Stmt *between, int64_t size, float *out) {
   IrCtx *c = f->c;
-  BufferId a = buffer(c, "A", SC_GLOBAL, true, 16), b = buffer(c, "B", SC_GLOBAL, true, 16), s = buffer(c, "S", SC_SHARED, false, size);
+  BufferId a = buffer(c, "A", SC_GLOBAL, true, 16), b = buffer(c, "B", SC_GLOBAL, true, 16),
+           s = buffer(c, "S", SC_SHARED, false, size);
   VarId t = var(c, "t");
   ExprId tx = ex_var(c, t);
   Stmt *fill = store(c, s, tx, load(c, a, tx)), *use = store(c, b, tx, load(c, s, ex_sub(c, ex_i32(c, 15), tx)));
@@ -38,7 +62,9 @@ static InterpReport reverse(Fixture *f, Stmt *between, int64_t size, float *out)
   for (int i = 0; i < 16; i++) in[i] = (float)i;
   BufferId args[2] = {a, b}, *copy = arena_copy(ir_arena(c), args, sizeof args);
   Kernel kernel = {.name = "k", .body = k, .n_param = 2, .param = copy, .grid = {1, 1, 1}, .block = {16, 1, 1}};
-  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 2, .arg = copy, .flat = true}, .n_kernels = 1, .kernel = &kernel};
+  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 2, .arg = copy, .flat = true},
+               .n_kernels = 1,
+               .kernel = &kernel};
   return interp_run_program(&p, (void *[]){in, out}, 0);
 }
 
@@ -75,7 +101,8 @@ static void double_write(void **state) {
   float out[4];
   BufferId b = buffer(c, "B", SC_GLOBAL, true, 4);
   VarId t = var(c, "t");
-  Stmt *k = loop(c, t, 8, FOR_BLOCK_X, store(c, b, ex_bin(c, IR_DIV, ex_var(c, t), ex_i32(c, 2)), ex_cast(c, DT_F32, ex_var(c, t))));
+  Stmt *k = loop(c, t, 8, FOR_BLOCK_X,
+                 store(c, b, ex_bin(c, IR_DIV, ex_var(c, t), ex_i32(c, 2)), ex_cast(c, DT_F32, ex_var(c, t))));
   Func fn = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 1, .arg = &b, .flat = true};
   InterpReport r = interp_run(&fn, (void *[]){out}, 0);
   assert_true(r.n == 1 && strstr(r.finding[0], "double write"));
@@ -92,7 +119,8 @@ static void uninitialised(void **state) {
   Fixture *f = *state;
   IrCtx *c = f->c;
   float out[4];
-  BufferId b = buffer(c, "B", SC_GLOBAL, true, 4), l = buffer(c, "L", SC_LOCAL, false, 4), m = buffer(c, "M", SC_LOCAL, false, 4);
+  BufferId b = buffer(c, "B", SC_GLOBAL, true, 4), l = buffer(c, "L", SC_LOCAL, false, 4),
+           m = buffer(c, "M", SC_LOCAL, false, 4);
   VarId i = var(c, "i"), j = var(c, "j"), k = var(c, "k");
   ExprId vi = ex_var(c, i), vj = ex_var(c, j), vk = ex_var(c, k);
   Stmt *fill = loop(c, i, 3, FOR_SERIAL, store(c, l, vi, ex_flt(c, DT_F32, 2)));
@@ -116,7 +144,8 @@ static void vectors_and_types(void **state) {
   DType v4 = dtype_lanes(DT_F32, 4);
   VarId i = var(c, "i");
   ExprId ramp = ex_ramp(c, ex_mul(c, ex_var(c, i), ex_i32(c, 4)), ex_i32(c, 1), 4);
-  ExprId value = ex_raw(c, IR_MUL, v4, 0, 2, (ExprId[]){ex_load(c, arg[0], v4, 1, &ramp), ex_bcast(c, ex_flt(c, DT_F32, 0.1), 4)});
+  ExprId value =
+      ex_raw(c, IR_MUL, v4, 0, 2, (ExprId[]){ex_load(c, arg[0], v4, 1, &ramp), ex_bcast(c, ex_flt(c, DT_F32, 0.1), 4)});
   Stmt *s = loop(c, i, 2, FOR_SERIAL, st_store(c, arg[1], 1, &ramp, value));
   Func fn = {.ctx = c, .target = {.kind = TG_CPU}, .body = s, .n_args = 2, .arg = arg, .flat = true};
   InterpReport r = interp_run(&fn, (void *[]){in, out}, 0);
@@ -156,6 +185,7 @@ static int teardown(void **state) {
 }
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-  const struct CMUnitTest tests[] = {T(barriers), T(divergent), T(double_write), T(uninitialised), T(vectors_and_types), T(step_limit)};
+  const struct CMUnitTest tests[] = {T(barriers),      T(divergent),         T(double_write),
+                                     T(uninitialised), T(vectors_and_types), T(step_limit)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
