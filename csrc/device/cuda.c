@@ -35,7 +35,7 @@ typedef struct {
   CUgraphExec exec;
 } CudaGraph;
 
-enum { FEW = 8, MAX_NODES = 20000 };
+enum { FEW = 8, MAX_NODES = 20000, PAD = 4096 };
 static const double SHORT = 20e-6;
 static const CUresult STICKY[] = {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719};
 static const char *const LIBS[] = {"libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"};
@@ -104,7 +104,6 @@ static bool count_devices(CudaApi *api, int *count, char *why, size_t n) {
     char text[256];
     describe(api, r, text, sizeof text);
     snprintf(why, n, "the NVIDIA driver does not start: %s; check `nvidia-smi`", text);
-    dlclose(api->lib);
     return false;
   }
   return true;
@@ -221,7 +220,7 @@ static void cuda_load(DevModule *m, const void *binary, size_t n) {
   Device *d = m->dev;
   Cuda *c = enter(d);
   CudaCode *code = arena_new_of(m->arena, CudaCode);
-  void *image = arena_alloc(m->arena, n + 1); /* PTX text must end in NUL */
+  void *image = arena_alloc(m->arena, n + PAD); /* PTX text must end in NUL; a cut-off cubin must not be read past */
   memcpy(image, binary, n);
   code->func = arena_array(m->arena, CUfunction, m->man->n_kernels + 1);
   code->slots = arena_array(m->arena, void **, m->man->n_kernels + 1);
