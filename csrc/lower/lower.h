@@ -33,7 +33,7 @@ typedef struct {
 } Program;
 
 /* ---- faces ---- */
-Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features); /* steps 1-4: multi-dimensional loop program; features: const_matrix stages become 1 */
+Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features); /* steps 1-4: multi-dimensional loop program. features: const_matrix stages become 1; run pass_simplify once, then extract */
 Program low_build(Func f, const char *name);   /* steps 4b-15: kernels ready for code generation */
 typedef struct { bool ok; const char *why; int64_t threads, shared_bytes, local_bytes, vthread, vector_bytes; } GpuCheck;
 GpuCheck low_gpu_check(Func f);                /* 07 §7.4.1 on the flattened program; does not change f */
