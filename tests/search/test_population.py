@@ -3,19 +3,29 @@
 import math
 
 import pytest
+from util import CPU4, CUDA, MALI, conv_bn_relu, matmul, policy, row_sum, scalar_sum, softmax, steps, winograd
 
 from nestsmith import _core
-from util import CPU4, CUDA, MALI, conv_bn_relu, matmul, policy, row_sum, scalar_sum, softmax, steps, winograd
 
 
 def splits(state):
     return [s for s in steps(state) if s[0] == "SP"]
 
 
-@pytest.mark.parametrize("make, target", [(lambda: matmul(512, 512, 512), CPU4), (lambda: matmul(512, 512, 512), CUDA), (winograd, CUDA),
-                                          (lambda: conv_bn_relu(1, 14, 14, 64, 64), CUDA), (lambda: softmax(64, 1024), CUDA),
-                                          (lambda: row_sum(128, 4096), CUDA), (lambda: scalar_sum(128), CUDA), (lambda: scalar_sum(128), CPU4),
-                                          (lambda: matmul(64, 64, 64), MALI)])
+@pytest.mark.parametrize(
+    "make, target",
+    [
+        (lambda: matmul(512, 512, 512), CPU4),
+        (lambda: matmul(512, 512, 512), CUDA),
+        (winograd, CUDA),
+        (lambda: conv_bn_relu(1, 14, 14, 64, 64), CUDA),
+        (lambda: softmax(64, 1024), CUDA),
+        (lambda: row_sum(128, 4096), CUDA),
+        (lambda: scalar_sum(128), CUDA),
+        (lambda: scalar_sum(128), CPU4),
+        (lambda: matmul(64, 64, 64), MALI),
+    ],
+)
 def test_sampled_states_are_valid(make, target):
     p = policy(make(), target, seed=3)
     states = p.sample()
@@ -163,7 +173,7 @@ def test_bad_arguments():
 
 
 def test_sampler_statistics():
-    """Shares of refused samples of a 512-cubed matrix product (reference simulation: 46.6, 31.2 and 1.2 per cent, 7.9 valid)."""
+    """Shares of a 512-cubed matrix product (reference simulation: 46.6, 31.2 and 1.2 per cent, 7.9 valid)."""
     p = policy(matmul(512, 512, 512), CUDA, seed=9)
     shares = p.sample_shares(40000)
     assert abs(shares["vthread"] - 0.466) < 0.01

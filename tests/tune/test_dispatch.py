@@ -15,8 +15,16 @@ HW = [-1, 16, 64, 49152, 2147483647, 1024, 8, 32]
 
 
 def line(key, cost, target="cuda -keys=cuda,gpu -arch=sm_90", error=0, tag=0):
-    return json.dumps({"i": [[json.dumps(key), target, HW, "", 0, []], [[], [["SP", 2, 0, 512, [tag or 1, 1], 1]]]],
-                       "r": [[cost], error, 1.0, 1700000000], "v": "v0.6"}) + "\n"
+    return (
+        json.dumps(
+            {
+                "i": [[json.dumps(key), target, HW, "", 0, []], [[], [["SP", 2, 0, 512, [tag or 1, 1], 1]]]],
+                "r": [[cost], error, 1.0, 1700000000],
+                "v": "v0.6",
+            }
+        )
+        + "\n"
+    )
 
 
 def ask(ctx, key, target="cuda -arch=sm_90"):
@@ -27,9 +35,14 @@ def ask(ctx, key, target="cuda -arch=sm_90"):
 @pytest.fixture
 def log(tmp_path):
     f = tmp_path / "log.json"
-    f.write_text(line(["h", [8, 8], [4]], 2e-3, tag=2) + line(["h", [8, 8], [4]], 1e-3, tag=3) + line(["h", [8, 8], [4]], 1e-4, error=4, tag=4)
-                 + line(["h", [8, 8], [4]], 5e-4, "cuda -keys=cuda,gpu -arch=sm_86", tag=5) + line(["h", [4, 8], [4]], 4e-4, tag=6)
-                 + line(["g", [8]], 1e-5, "opencl -keys=mali,opencl,gpu -device=mali", tag=7))
+    f.write_text(
+        line(["h", [8, 8], [4]], 2e-3, tag=2)
+        + line(["h", [8, 8], [4]], 1e-3, tag=3)
+        + line(["h", [8, 8], [4]], 1e-4, error=4, tag=4)
+        + line(["h", [8, 8], [4]], 5e-4, "cuda -keys=cuda,gpu -arch=sm_86", tag=5)
+        + line(["h", [4, 8], [4]], 4e-4, tag=6)
+        + line(["g", [8]], 1e-5, "opencl -keys=mali,opencl,gpu -device=mali", tag=7)
+    )
     return f
 
 
@@ -71,7 +84,9 @@ def test_distance():
     assert math.isinf(d(["dense", 512, 512], ["dense", 100, 512]))
     assert math.isinf(d(["dense", 512], ["conv", 512])) and math.isinf(d(["dense", 512], ["dense", 512, 1]))
     assert d(["dense", 0], ["dense", 0]) == 1 and math.isinf(d(["dense", 4], ["dense", 0]))
-    assert d(["dense", "float32"], ["dense", "float32"]) == 1 and math.isinf(d(["dense", "float32"], ["dense", "float16"]))
+    assert d(["dense", "float32"], ["dense", "float32"]) == 1 and math.isinf(
+        d(["dense", "float32"], ["dense", "float16"])
+    )
 
 
 def test_contexts_nest(log):
@@ -101,7 +116,16 @@ def test_hardware_params():
     hw = auto_scheduler.HardwareParams(target="cuda -arch=sm_90")
     assert hw.as_tuple() == tuple(HW)
     assert str(hw).splitlines()[0] == "HardwareParams:" and "  warp_size: 32" in str(hw)
-    assert auto_scheduler.HardwareParams(target="opencl -device=mali").as_tuple() == (-1, 16, 64, 32768, 2147483647, 256, 1, 1)
+    assert auto_scheduler.HardwareParams(target="opencl -device=mali").as_tuple() == (
+        -1,
+        16,
+        64,
+        32768,
+        2147483647,
+        256,
+        1,
+        1,
+    )
     cpu = auto_scheduler.HardwareParams(target="llvm")
     assert cpu.as_tuple()[1:] == (64, 64, 0, 0, 0, 0, 0) and cpu.num_cores >= 1
     assert auto_scheduler.HardwareParams(num_cores=7, target="llvm").num_cores == 7

@@ -17,14 +17,14 @@ class CostModel:
     """Base of all cost models."""
 
     def scorer(self, task, engine=None):
-        """What the engine-side search `engine` of `task` calls to score states; ``None`` stands for the analytic estimate."""
+        """What the engine-side search `engine` of `task` calls to score states; ``None``: the analytic estimate."""
         return None
 
     def update(self, inputs, results):
         """Learns from measurements: equally long lists of `MeasureInput` and `MeasureResult`."""
 
     def predict(self, task, states):
-        """Scores of a list of states of one task: floats, higher is better, ``-inf`` for a state that cannot be built."""
+        """Scores of states of one task: floats, higher is better, ``-inf`` for a state that cannot be built."""
         raise NotImplementedError
 
 
@@ -72,7 +72,9 @@ class PythonBasedModel(CostModel):
         def score(states):
             values = [float(v) for v in self.predict(task, states)]
             if len(values) != len(states):
-                raise ValueError(f"{type(self).__name__}.predict returned {len(values)} scores for {len(states)} states")
+                raise ValueError(
+                    f"{type(self).__name__}.predict returned {len(values)} scores for {len(states)} states"
+                )
             return values
 
         return score

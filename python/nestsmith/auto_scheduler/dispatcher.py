@@ -1,6 +1,6 @@
 """Which schedule a program gets: a stack of contexts, the innermost asked first.
 
-`ApplyHistoryBest` answers from tuning records. The outermost context is `FallbackContext`: it has no schedule for anything
+`ApplyHistoryBest` answers from tuning records. The outermost context is `FallbackContext`: it has no schedule
 and says so once per workload.
 """
 
@@ -25,7 +25,7 @@ def _arch(target):
 class DispatchContext:
     """Base of contexts; `DispatchContext.current` is the innermost one."""
 
-    current = None
+    current: DispatchContext | None = None
 
     def __init__(self):
         self._old_ctx = DispatchContext.current
@@ -107,7 +107,9 @@ class ApplyHistoryBest(DispatchContext):
                 if n_lines is not None and k >= n_lines:
                     break
                 self._add(inp, res)
-        logger.debug("ApplyHistoryBest: %d workloads", sum(len(a) for names in self.best.values() for a in names.values()))
+        logger.debug(
+            "ApplyHistoryBest: %d workloads", sum(len(a) for names in self.best.values() for a in names.values())
+        )
 
     def _sources(self, records):
         if records is None:
@@ -139,7 +141,9 @@ class ApplyHistoryBest(DispatchContext):
             return
         costs = [float(c) for c in res.costs]
         target = inp.task.target
-        e = _Entry(_arch(target), str(target.model), sum(costs) / len(costs), extra.get("stage", "full") != "quick", inp.state)
+        e = _Entry(
+            _arch(target), str(target.model), sum(costs) / len(costs), extra.get("stage", "full") != "quick", inp.state
+        )
         entries = self.best.setdefault(target.kind.name, {}).setdefault(name, {}).setdefault(args, [])
         for k, old in enumerate(entries):
             if (old.arch, old.model) == (e.arch, e.model):
@@ -170,7 +174,10 @@ class ApplyHistoryBest(DispatchContext):
 
     def _query_inside(self, target, workload_key, func_name=""):
         if target is None:
-            raise RuntimeError("Need a target context to find the history best. Hint: if your target is llvm, use `with nestsmith.target.Target(...):`")
+            raise RuntimeError(
+                "Need a target context to find the history best. "
+                "Hint: if your target is llvm, use `with nestsmith.target.Target(...):`"
+            )
         name, args = decode_workload_key(workload_key)
         kind = target.kind.name
         if (kind, name, args) in self._user:
@@ -182,7 +189,11 @@ class ApplyHistoryBest(DispatchContext):
                 continue
             if entry.arch != _arch(target) and not self._told_arch:
                 self._told_arch = True
-                logger.info("schedules for %s come from records of %s", target, "/".join(a for a in entry.arch if a) or "an unnamed architecture")
+                logger.info(
+                    "schedules for %s come from records of %s",
+                    target,
+                    "/".join(a for a in entry.arch if a) or "an unnamed architecture",
+                )
             self._asked[workload_key] = "exact"
             return entry.state
         self._asked.setdefault(workload_key, self._reason(kind, name, args))
@@ -218,7 +229,11 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
     """
 
     def __init__(self, records, sample_simple_workloads=False, cost_model_file=None, num_measure=-1):
-        self.sample_simple_workloads, self.num_measure, self.cost_model_file = sample_simple_workloads, num_measure, cost_model_file
+        self.sample_simple_workloads, self.num_measure, self.cost_model_file = (
+            sample_simple_workloads,
+            num_measure,
+            cost_model_file,
+        )
         super().__init__(records, include_compatible=True)
 
     def query(self, target, workload_key, has_complex_op, dag, func_name):
@@ -246,7 +261,9 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
                 model.load(self.cost_model_file)
             policy = SketchPolicy(task, model, {"eps_greedy": 0.01, "evolutionary_search_num_iters": 0}, verbose=0)
             try:
-                state = task.tune(TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0), search_policy=policy)
+                state = task.tune(
+                    TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0), search_policy=policy
+                )
             except (ValueError, RuntimeError) as e:
                 logger.info("no sample for %s: %s", workload_key, e)
                 return None
@@ -268,9 +285,12 @@ class FallbackContext(DispatchContext):
         if key in self.memory:
             return self.memory[key]
         if self.verbose == 2 or (has_complex_op and self.verbose == 1):
-            msg = (f"-----------------------------------\n{func_name}\nCannot find tuned schedules for target={target}, workload_key={workload_key}. "
-                   f"A fallback schedule is used, which may bring great performance regression. "
-                   f"Compute DAG info:\n{dag}")
+            msg = (
+                f"-----------------------------------\n{func_name}\n"
+                f"Cannot find tuned schedules for target={target}, workload_key={workload_key}. "
+                f"A fallback schedule is used, which may bring great performance regression. "
+                f"Compute DAG info:\n{dag}"
+            )
             if msg not in self.messages:
                 self.messages.add(msg)
                 logger.warning(msg)

@@ -19,7 +19,7 @@ logger = logging.getLogger("auto_scheduler")
 class XGBModel(CostModel):
     """Boosted trees inside the engine; the name is the one that users' scripts know.
 
-    One model serves all tasks of a run. It is retrained after a round when enough of its records are new. Until the first
+    One model serves all tasks of a run. It is retrained after a round when enough of its records are new; before the
     training the analytic estimate ranks candidates.
 
     Parameters
@@ -36,7 +36,11 @@ class XGBModel(CostModel):
     """
 
     def __init__(self, verbose_eval=25, num_warmup_sample=100, seed=None, model_file=None, adaptive_training=False):
-        self.num_warmup_sample, self.verbose_eval, self.adaptive_training = num_warmup_sample, verbose_eval, adaptive_training
+        self.num_warmup_sample, self.verbose_eval, self.adaptive_training = (
+            num_warmup_sample,
+            verbose_eval,
+            adaptive_training,
+        )
         self.model_file = model_file
         self.engine = _core.Learner(seed or random.randint(1, 1 << 30))
         self._number, self._keep = {}, []

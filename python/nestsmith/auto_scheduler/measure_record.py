@@ -15,7 +15,7 @@ import os
 try:
     import fcntl
 except ImportError:  # not on this system: records are still written in one piece
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 from .. import _core
 
@@ -149,8 +149,9 @@ def load_record_from_string(record):
 class RecordReader:
     """Reads a log file; iterating gives (MeasureInput, MeasureResult) pairs.
 
-    Comments (lines that start with ``#`` or a space) and empty lines are skipped. A last line that was cut off while it was
-    written is dropped; other broken lines are skipped and reported once. A missing file counts as empty, with a warning.
+    Comments (lines that start with ``#`` or a space) and empty lines are skipped. A last line that was cut off while
+    it was written is dropped; other broken lines are skipped and reported once. A missing file counts as empty, with
+    a warning.
     """
 
     def __init__(self, filename):
@@ -174,8 +175,8 @@ class RecordReader:
                         first = first or str(e)
                         broken.append(number)
         if broken:
-            logger.warning("%s: %d broken lines were skipped (line %s%s): %s", self.filename, len(broken), ", ".join(map(str, broken[:10])),
-                           ", ..." if len(broken) > 10 else "", first)
+            where = ", ".join(map(str, broken[:10])) + (", ..." if len(broken) > 10 else "")
+            logger.warning("%s: %d broken lines were skipped (line %s): %s", self.filename, len(broken), where, first)
 
     def __iter__(self):
         return (_pair(x) for x in self._fields())
@@ -208,7 +209,7 @@ def load_records(filename):
 
 
 def append_text(filename, text):
-    """Appends to a file with one write under a lock, so that several processes may share a log. An unfinished last line is ended first."""
+    """Appends with one write under a lock, so that processes may share a log; ends an unfinished last line first."""
     data = text.encode()
     fd = os.open(filename, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:

@@ -11,7 +11,14 @@ from nestsmith import _core
 
 from .cost_model import AnalyticModel, CostModel, RandomModel
 
-__all__ = ["SearchPolicy", "SketchPolicy", "EmptyPolicy", "SearchCallback", "PreloadMeasuredStates", "PreloadCustomSketchRule"]
+__all__ = [
+    "SearchPolicy",
+    "SketchPolicy",
+    "EmptyPolicy",
+    "SearchCallback",
+    "PreloadMeasuredStates",
+    "PreloadCustomSketchRule",
+]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -37,7 +44,7 @@ class SearchCallback:
 
 
 class PreloadMeasuredStates(SearchCallback):
-    """Marks the states of a log as measured, so that they are not measured again, and feeds the good ones back as parents.
+    """Marks the states of a log as measured: they are not measured again, and the good ones come back as parents.
 
     Parameters
     ----------
@@ -63,7 +70,10 @@ class PreloadMeasuredStates(SearchCallback):
                 logger.info("%s: a record does not replay: %s", self.filename, e)
         if policy.verbose >= 1:
             if n:
-                print(f"SearchPolicy: Loaded {n} measurement records from {self.filename} for {task.workload_key}" + (f" ({bad} did not replay)" if bad else ""))
+                print(
+                    f"SearchPolicy: Loaded {n} measurement records from {self.filename} for {task.workload_key}"
+                    + (f" ({bad} did not replay)" if bad else "")
+                )
             else:
                 print(f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}")
 
@@ -89,7 +99,11 @@ class PreloadCustomSketchRule(SearchCallback):
         def check(state, stage):
             v = self.meet_condition_func(policy, _wrap(policy, state), stage)
             if isinstance(v, bool) or not isinstance(v, int):
-                logger.warning("%s: the condition returned %r instead of a constant; the rule is applied and the rest skipped", self.rule_name, v)
+                logger.warning(
+                    "%s: the condition returned %r instead of a constant; the rule is applied and the rest skipped",
+                    self.rule_name,
+                    v,
+                )
                 return self.APPLY_AND_SKIP_REST
             return v
 
@@ -144,8 +158,8 @@ class SearchPolicy:
         if not inputs:
             return [], []
         results = measurer.measure(self.search_task, self, inputs)
-        self.learn(inputs[:len(results)], results)
-        return inputs[:len(results)], results
+        self.learn(inputs[: len(results)], results)
+        return inputs[: len(results)], results
 
 
 class EmptyPolicy(SearchPolicy):
@@ -214,11 +228,13 @@ class SketchPolicy(SearchPolicy):
         if kind == 0:
             text = f"Generate Sketches\t\t#s: {count}"
         elif kind == 1:
-            text = f"Sample Iter: {it}\t#Pop: {count}\t#Target: {self.params['sample_init_min_population']}\tfail_ct: {failed}\tTime elapsed: {seconds:.2f}"
+            goal = self.params["sample_init_min_population"]
+            text = f"Sample Iter: {it}\t#Pop: {count}\t#Target: {goal}\tfail_ct: {failed}\tTime elapsed: {seconds:.2f}"
         elif kind == 2:
             text = f"Sample Initial Population\t#s: {count}\tfail_ct: {failed}\tTime elapsed: {seconds:.2f}"
         elif kind == 3:
-            text = f"GA Iter: {it}\tMax score: {best:.4f}\tMin score: {least:.4f}\t#Pop: {count}\t#M+: {mutated:.0f}\t#M-: {refused:.0f}"
+            text = f"GA Iter: {it}\tMax score: {best:.4f}\tMin score: {least:.4f}\t#Pop: {count}\t"
+            text += f"#M+: {mutated:.0f}\t#M-: {refused:.0f}"
         elif kind == 4:
             text = f"EvolutionarySearch\t\t#s: {count}\tTime elapsed: {seconds:.2f}"
         else:

@@ -14,15 +14,27 @@ from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .workload_registry import make_workload_key
 
 __all__ = [
-    "HardwareParams", "SearchTask", "TuningOptions", "create_task", "auto_schedule", "register_task_input_buffer",
-    "get_task_input_buffer", "register_task_input_check_func",
+    "HardwareParams",
+    "SearchTask",
+    "TuningOptions",
+    "create_task",
+    "auto_schedule",
+    "register_task_input_buffer",
+    "get_task_input_buffer",
+    "register_task_input_check_func",
 ]
 
 logger = logging.getLogger("auto_scheduler")
 
 FIELDS = (
-    "num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block", "max_local_memory_per_block",
-    "max_threads_per_block", "max_vthread_extent", "warp_size",
+    "num_cores",
+    "vector_unit_bytes",
+    "cache_line_bytes",
+    "max_shared_memory_per_block",
+    "max_local_memory_per_block",
+    "max_threads_per_block",
+    "max_vthread_extent",
+    "warp_size",
 )
 CPU_KINDS = ("llvm", "c", "cpu")
 KIND_NUMBER = {"llvm": 0, "c": 0, "cpu": 0, "cuda": 1, "opencl": 2}
@@ -69,7 +81,9 @@ def default_hardware_params(target):
     """The eight default parameters of a target as a tuple. Raises `RuntimeError` if the target has no defaults."""
     kind = target.kind.name
     if kind not in KIND_NUMBER:
-        raise RuntimeError(f"target {kind!r} has no default hardware parameters; pass hardware_params=HardwareParams(...) with all fields")
+        raise RuntimeError(
+            f"target {kind!r} has no default hardware parameters; give hardware_params=HardwareParams(...) all fields"
+        )
     device = str(target.attrs.get("device", ""))
     if kind in CPU_KINDS:
         return _core.hw_params_default(0, False, False, 0, 0, 0, _attr_int(target, "num-cores") or cpu_concurrency())
@@ -106,11 +120,29 @@ class HardwareParams:
         Accepted and not used.
     """
 
-    def __init__(self, num_cores=None, vector_unit_bytes=None, cache_line_bytes=None, max_shared_memory_per_block=None,
-                 max_local_memory_per_block=None, max_threads_per_block=None, max_vthread_extent=None, warp_size=None,
-                 target=None, target_host=None):
-        given = (num_cores, vector_unit_bytes, cache_line_bytes, max_shared_memory_per_block, max_local_memory_per_block,
-                 max_threads_per_block, max_vthread_extent, warp_size)
+    def __init__(
+        self,
+        num_cores=None,
+        vector_unit_bytes=None,
+        cache_line_bytes=None,
+        max_shared_memory_per_block=None,
+        max_local_memory_per_block=None,
+        max_threads_per_block=None,
+        max_vthread_extent=None,
+        warp_size=None,
+        target=None,
+        target_host=None,
+    ):
+        given = (
+            num_cores,
+            vector_unit_bytes,
+            cache_line_bytes,
+            max_shared_memory_per_block,
+            max_local_memory_per_block,
+            max_threads_per_block,
+            max_vthread_extent,
+            warp_size,
+        )
         missing = [f for f, v in zip(FIELDS, given) if v is None]
         if missing:
             if target is None:
@@ -155,8 +187,16 @@ class TuningOptions:
         Called after each measured batch, for example `RecordToFile`.
     """
 
-    def __init__(self, num_measure_trials=0, early_stopping=None, num_measures_per_round=64, verbose=1, builder="local", runner="local",
-                 measure_callbacks=None):
+    def __init__(
+        self,
+        num_measure_trials=0,
+        early_stopping=None,
+        num_measures_per_round=64,
+        verbose=1,
+        builder="local",
+        runner="local",
+        measure_callbacks=None,
+    ):
         from .measure import LocalBuilder, LocalRunner
 
         for name, v in (("builder", builder), ("runner", runner)):
@@ -197,9 +237,24 @@ class SearchTask:
         Shown in tables.
     """
 
-    def __init__(self, func=None, args=None, compute_dag=None, workload_key=None, target=None, target_host=None, hardware_params=None,
-                 layout_rewrite_option=None, task_inputs=None, task_inputs_overwrite=False, task_inputs_save_to_file=False, desc=""):
-        assert func is not None or workload_key is not None, "Either a workload function or a workload key should be provided"
+    def __init__(
+        self,
+        func=None,
+        args=None,
+        compute_dag=None,
+        workload_key=None,
+        target=None,
+        target_host=None,
+        hardware_params=None,
+        layout_rewrite_option=None,
+        task_inputs=None,
+        task_inputs_overwrite=False,
+        task_inputs_save_to_file=False,
+        desc="",
+    ):
+        assert func is not None or workload_key is not None, (
+            "Either a workload function or a workload key should be provided"
+        )
         if func is not None:
             workload_key = make_workload_key(func, args if args is not None else ())
         assert target is not None, "Must specify a target."
@@ -209,7 +264,11 @@ class SearchTask:
         if hardware_params is not None and not isinstance(hardware_params, HardwareParams):
             raise TypeError(f"hardware_params: expected HardwareParams, got {type(hardware_params).__name__}")
         self.hardware_params = hardware_params or HardwareParams(target=self.target)
-        self.layout_rewrite_option = LayoutRewriteOption.get_target_default(self.target) if layout_rewrite_option is None else layout_rewrite_option
+        self.layout_rewrite_option = (
+            LayoutRewriteOption.get_target_default(self.target)
+            if layout_rewrite_option is None
+            else layout_rewrite_option
+        )
         self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
         self._engine = None
 
@@ -230,7 +289,13 @@ class SearchTask:
         if kind not in KIND_NUMBER:
             raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(KIND_NUMBER))}")
         number, sm, fast_math = self.target.engine()
-        return (number, self.hardware_params.as_tuple(), sm, fast_math, str(self.target.attrs.get("device", "")) == "mali")
+        return (
+            number,
+            self.hardware_params.as_tuple(),
+            sm,
+            fast_math,
+            str(self.target.attrs.get("device", "")) == "mali",
+        )
 
     def engine_policy(self):
         """An engine-side search of this task with default parameters; for facts about states."""
@@ -244,7 +309,9 @@ class SearchTask:
         from .session import Measurer, default_model, tune_alone
 
         if search_policy is None:
-            search_policy = SketchPolicy(self, default_model(adaptive_training=adaptive_training), verbose=tuning_options.verbose)
+            search_policy = SketchPolicy(
+                self, default_model(adaptive_training=adaptive_training), verbose=tuning_options.verbose
+            )
         with Measurer(tuning_options) as measurer:
             return tune_alone(search_policy, tuning_options, measurer)
 
@@ -263,8 +330,12 @@ class SearchTask:
             return getattr(inp.state, "state_object", inp.state).steps()
         if print_mode in ("cuda", "opencl", "c"):
             kind = self.target.kind.name
-            assert kind == print_mode or (print_mode == "c" and kind in CPU_KINDS), f"print_mode={print_mode!r} needs such a target, not {kind}"
-            return _core.candidate_source(getattr(inp.state, "state_object", inp.state), self.engine_target(), int(self.layout_rewrite_option))[0]
+            assert kind == print_mode or (print_mode == "c" and kind in CPU_KINDS), (
+                f"print_mode={print_mode!r} needs such a target, not {kind}"
+            )
+            return _core.candidate_source(
+                getattr(inp.state, "state_object", inp.state), self.engine_target(), int(self.layout_rewrite_option)
+            )[0]
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl or c")
 
     def _best_input(self, log_file, include_compatible):
@@ -283,8 +354,10 @@ class SearchTask:
             if i.task.workload_key == self.workload_key:
                 own += 1
                 failed += r.error_no != 0
-        raise RuntimeError(f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
-                           f"{read} records read, {own} of this workload, {failed} of them failed")
+        raise RuntimeError(
+            f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
+            f"{read} records read, {own} of this workload, {failed} of them failed"
+        )
 
     def __getstate__(self):
         return {k: v for k, v in self.__dict__.items() if k not in ("_engine", "compute_dag")}
@@ -312,7 +385,7 @@ def _load_buffer(name):
     for entry in sorted(os.listdir(".")):
         if not (entry.startswith(name + ".") and entry.endswith(".npy")):
             continue
-        shape_text, _, dtype = entry[len(name) + 1:-4].rpartition("_")
+        shape_text, _, dtype = entry[len(name) + 1 : -4].rpartition("_")
         try:
             shape = tuple(int(d) for d in shape_text.split("_") if d)
         except ValueError:
@@ -342,7 +415,7 @@ def register_task_input_buffer(workload_key, input_name, input_data, overwrite=F
 
 
 def get_task_input_buffer(workload_key, input_name):
-    """A registered input. Looks at the workload, then for a file, then at the "default" table; `ValueError` if missing."""
+    """A registered input: of this workload, from a file, or of the "default" table; `ValueError` if missing."""
     table = _BUFFERS.setdefault(workload_key, {})
     if input_name not in table:
         found = _load_buffer(input_name)
@@ -351,7 +424,9 @@ def get_task_input_buffer(workload_key, input_name):
     for t in (table, _BUFFERS["default"]):
         if input_name in t:
             return t[input_name]
-    raise ValueError(f"{input_name} not found in the registered inputs of {workload_key}; use register_task_input_buffer")
+    raise ValueError(
+        f"{input_name} not found in the registered inputs of {workload_key}; use register_task_input_buffer"
+    )
 
 
 def _as_nd(a):

@@ -1,6 +1,6 @@
 """Measuring: candidates in, results out, with compiling and running overlapped by the engine.
 
-A `Measurer` serves a whole tuning run. `submit` queues a batch and returns at once; `wait` collects it. Results reach the
+A `Measurer` serves a whole tuning run. `submit` queues a batch and returns at once; `wait` collects it. Results reach
 callbacks as they come out, so that a log is complete up to the last finished candidate whatever happens.
 """
 
@@ -103,8 +103,14 @@ class Measurer:
         if key not in self._sessions:
             builder = self.options.builder
             jobs = max(1, int(getattr(builder, "n_parallel", 0) or 0))
-            self._sessions[key] = _core.Session(task.engine_target(), DEVICE_CODE[kind], int(getattr(runner, "device", 0) or 0), jobs, jobs,
-                                                float(getattr(builder, "timeout", 15)))
+            self._sessions[key] = _core.Session(
+                task.engine_target(),
+                DEVICE_CODE[kind],
+                int(getattr(runner, "device", 0) or 0),
+                jobs,
+                jobs,
+                float(getattr(builder, "timeout", 15)),
+            )
         return key, self._sessions[key]
 
     def _session_task(self, task):
@@ -118,7 +124,11 @@ class Measurer:
             except RuntimeError as e:
                 if not self.check:
                     raise
-                logger.warning("results of %s cannot be checked, the reference program does not build: %s", task, str(e).splitlines()[0])
+                logger.warning(
+                    "results of %s cannot be checked, the reference program does not build: %s",
+                    task,
+                    str(e).splitlines()[0],
+                )
                 number = session.task(task.compute_dag, task.engine_target(), layout, False, inputs)
             self._tasks[slot] = (number, task)
         return session, self._tasks[slot][0]
@@ -152,8 +162,15 @@ class Measurer:
         for i in range(len(batch.inputs)):
             self._tags[batch.first_tag + i] = (batch, i)
         states = [getattr(i.state, "state_object", i.state) for i in batch.inputs]
-        policy_tuple = (int(r.number), int(r.repeat), int(r.min_repeat_ms), float(r.timeout), bool(getattr(r, "enable_cpu_cache_flush", False)),
-                        self.check, bool(getattr(r, "strict", False)))
+        policy_tuple = (
+            int(r.number),
+            int(r.repeat),
+            int(r.min_repeat_ms),
+            float(r.timeout),
+            bool(getattr(r, "enable_cpu_cache_flush", False)),
+            self.check,
+            bool(getattr(r, "strict", False)),
+        )
         best = self.best.get(task.workload_key)
         if best is not None:
             session.stop_above(number, best * 1.25)
@@ -165,14 +182,14 @@ class Measurer:
         size = 2 * max(1, int(getattr(self.options.builder, "n_parallel", 1) or 1))
         out = []
         for k in range(0, len(batch.inputs), size):
-            group = batch.inputs[k:k + size]
+            group = batch.inputs[k : k + size]
             out += self.options.runner.run(group, self.options.builder.build(group, self.verbose), self.verbose)
         return out
 
     # ---- collecting ----
 
     def wait(self, batch):
-        """Results of a batch in the order of its inputs. On Ctrl-C: what runs is finished and recorded, the rest dropped."""
+        """Results of a batch in the order of its inputs. On Ctrl-C what runs is finished and recorded."""
         try:
             while batch.left > 0:
                 self._collect(batch, 0.2)
@@ -212,9 +229,17 @@ class Measurer:
             for d in s.poll(wait if len(self._sessions) == 1 else 0.02):
                 batch, i = self._tags.pop(d["tag"])
                 ok = d["error"] == 0
-                res = MeasureResult(d["costs"] if ok and d["costs"] else [FAILED], d["error"], d["msg"], d["build_seconds"] + d["run_seconds"], time.time())
+                res = MeasureResult(
+                    d["costs"] if ok and d["costs"] else [FAILED],
+                    d["error"],
+                    d["msg"],
+                    d["build_seconds"] + d["run_seconds"],
+                    time.time(),
+                )
                 try:
-                    res.extra = {k: d[k] for k in ("cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error")}
+                    res.extra = {
+                        k: d[k] for k in ("cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error")
+                    }
                 except AttributeError:
                     pass
                 batch.results[i] = res
@@ -341,7 +366,11 @@ class Progress:
         best, err = self._parts()
         per = (time.time() - self.started) / self.done
         eta = max(0.0, (self.total - self.done) * per)
-        print(f"[{self.label}]  trials {self.done}/{self.total}  best {best}  failed {err}  {per:.2f} s/trial  ETA {eta / 60:.1f} min", flush=True)
+        print(
+            f"[{self.label}]  trials {self.done}/{self.total}  best {best}  failed {err}  "
+            f"{per:.2f} s/trial  ETA {eta / 60:.1f} min",
+            flush=True,
+        )
 
     def say(self, text):
         """Text above the live line."""
@@ -412,7 +441,10 @@ def tune_alone(policy, options, measurer):
                 if measurer.hopeless(task):
                     raise RuntimeError(f"{MAX_FAILURES_IN_A_ROW} candidates in a row failed: {measurer.hopeless(task)}")
                 if options.early_stopping >= 0 and count - best_count > options.early_stopping and best is not None:
-                    measurer.progress.say(f"Stop early since no performance improvement in the last {options.early_stopping} measurements trials.")
+                    measurer.progress.say(
+                        "Stop early since no performance improvement in the last "
+                        f"{options.early_stopping} measurements trials."
+                    )
                     break
         except StopTuning:
             pass

@@ -11,8 +11,8 @@ import time
 
 from nestsmith import _core
 
-from .cost_model import AnalyticModel, CostModel, RandomModel
-from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy, title
+from .cost_model import AnalyticModel, RandomModel
+from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .session import FAILED, Measurer, Progress, StopTuning, default_model, mean, result_of, search_in_thread
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
@@ -30,8 +30,16 @@ def derive_similarity_tag(dag, log_base=1.618):
     return tag + str(int(math.log(dag.flop_ct + 1) / math.log(log_base))) if tag else ""
 
 
-def make_search_policies(search_policy, search_policy_params, tasks, num_measures_per_round, verbose, load_model_file=None, load_log_file=None,
-                         adaptive_training=False):
+def make_search_policies(
+    search_policy,
+    search_policy_params,
+    tasks,
+    num_measures_per_round,
+    verbose,
+    load_model_file=None,
+    load_log_file=None,
+    adaptive_training=False,
+):
     """One policy per task. A list of policies is taken as it is."""
     if search_policy == "default":
         search_policy = "sketch.xgb"
@@ -56,7 +64,12 @@ def make_search_policies(search_policy, search_policy_params, tasks, num_measure
     else:
         raise ValueError("Invalid search policy: " + search_policy)
     callbacks = [PreloadMeasuredStates(load_log_file)] if load_log_file else []
-    return [SketchPolicy(t, model, params=dict(search_policy_params or {}), verbose=verbose, init_search_callbacks=callbacks) for t in tasks]
+    return [
+        SketchPolicy(
+            t, model, params=dict(search_policy_params or {}), verbose=verbose, init_search_callbacks=callbacks
+        )
+        for t in tasks
+    ]
 
 
 class TaskScheduler:
@@ -82,8 +95,20 @@ class TaskScheduler:
         `PrintTableInfo` and `LogEstimatedLatency("total_latency.tsv")` by default.
     """
 
-    def __init__(self, tasks, task_weights=None, objective_func=None, strategy="gradient", load_model_file=None, load_log_file=None, alpha=0.2,
-                 beta=2, gamma=0.5, backward_window_size=3, callbacks=None):
+    def __init__(
+        self,
+        tasks,
+        task_weights=None,
+        objective_func=None,
+        strategy="gradient",
+        load_model_file=None,
+        load_log_file=None,
+        alpha=0.2,
+        beta=2,
+        gamma=0.5,
+        backward_window_size=3,
+        callbacks=None,
+    ):
         self.tasks = list(tasks)
         assert len(self.tasks) != 0, "No tasks"
         assert strategy in ("gradient", "round-robin"), f"strategy={strategy!r}: expected 'gradient' or 'round-robin'"
@@ -98,7 +123,9 @@ class TaskScheduler:
             self.objective_func = sum
         self.strategy, self.load_model_file, self.load_log_file = strategy, load_model_file, load_log_file
         self.alpha, self.beta, self.gamma, self.backward_window_size = alpha, beta, gamma, backward_window_size
-        self.callbacks = callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
+        self.callbacks = (
+            callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
+        )
         n = len(self.tasks)
         self.task_cts = [0] * n
         self.task_trials = [0] * n
@@ -129,7 +156,14 @@ class TaskScheduler:
 
     # ---- the run ----
 
-    def tune(self, tune_option, search_policy="default", search_policy_params=None, adaptive_training=False, per_task_early_stopping=None):
+    def tune(
+        self,
+        tune_option,
+        search_policy="default",
+        search_policy_params=None,
+        adaptive_training=False,
+        per_task_early_stopping=None,
+    ):
         """Tunes until the trials are used up, nothing is left to try, or early stopping says so.
 
         Raises
@@ -141,17 +175,30 @@ class TaskScheduler:
         """
         self.tune_option = tune_option
         self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping
-        self.early_stopping_task = 1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
+        self.early_stopping_task = (
+            1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
+        )
         total = tune_option.num_measure_trials
         self.num_measures_per_round = min(tune_option.num_measures_per_round, total // len(self.tasks))
         if self.num_measures_per_round <= 0:
-            raise ValueError(f"num_measure_trials is too small. Please set it to a higher value. It should be at least {len(self.tasks)} for this model.")
+            raise ValueError(
+                "num_measure_trials is too small. Please set it to a higher value. "
+                f"It should be at least {len(self.tasks)} for this model."
+            )
         self.ct = self.best_ct = 0
         self.tic = time.time()
         if self.load_log_file:
             self._restore_status(self.load_log_file, self.num_measures_per_round)
-        self.search_policies = make_search_policies(search_policy, search_policy_params, self.tasks, self.num_measures_per_round, tune_option.verbose,
-                                                    self.load_model_file, self.load_log_file, adaptive_training)
+        self.search_policies = make_search_policies(
+            search_policy,
+            search_policy_params,
+            self.tasks,
+            self.num_measures_per_round,
+            tune_option.verbose,
+            self.load_model_file,
+            self.load_log_file,
+            adaptive_training,
+        )
         for cb in self.callbacks:
             if hasattr(cb, "start"):
                 cb.start(self)
@@ -167,7 +214,10 @@ class TaskScheduler:
             finally:
                 progress.close()
         if all(c >= 1e9 for c in self.best_costs) and len(self.dead_tasks) == len(self.tasks):
-            raise RuntimeError("no task has a valid result; failures: " + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled"))
+            raise RuntimeError(
+                "no task has a valid result; failures: "
+                + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")
+            )
         if tune_option.verbose >= 1:
             self._summary()
 
@@ -250,7 +300,9 @@ class TaskScheduler:
             self.dead_tasks.add(task)
         cause = self.measurer.hopeless(self.tasks[task])
         if cause:
-            self.measurer.progress.say(f"task {task} ({self.tasks[task].desc}) is given up: too many failures in a row ({cause})")
+            self.measurer.progress.say(
+                f"task {task} ({self.tasks[task].desc}) is given up: too many failures in a row ({cause})"
+            )
             self.dead_tasks.add(task)
         self.task_costs_history[task].append(self.best_costs[task])
         self.ct += len(inputs)
@@ -265,7 +317,10 @@ class TaskScheduler:
     def _stale(self):
         if self.ct - self.best_ct >= self.early_stopping_all and all(c < 1e9 for c in self.best_costs):
             if self.tune_option.verbose >= 1:
-                self.measurer.progress.say(f"Stop early since no performance improvement in the last {self.early_stopping_all} measurement trials.")
+                self.measurer.progress.say(
+                    "Stop early since no performance improvement in the last "
+                    f"{self.early_stopping_all} measurement trials."
+                )
             return True
         return False
 
@@ -292,12 +347,21 @@ class TaskScheduler:
             group = self.group_task_ids[self.tag_to_group_id[self.task_tags[i]]] if self.task_tags[i] else []
             best = max((self.flop_cts[j] / self.best_costs[j] for j in group), default=0.0) if len(group) > 1 else 0.0
             dead = i in self.dead_tasks or i == busy
-            rows.append((float(self.best_costs[i]), self.task_cts[i], [float(c) for c in self.task_costs_history[i]], self.flop_cts[i],
-                         self._chain(i) if not dead else 0.0, best, dead))
+            rows.append(
+                (
+                    float(self.best_costs[i]),
+                    self.task_cts[i],
+                    [float(c) for c in self.task_costs_history[i]],
+                    self.flop_cts[i],
+                    self._chain(i) if not dead else 0.0,
+                    best,
+                    dead,
+                )
+            )
         return rows
 
     def _pick_by_gradient(self, busy=None):
-        """The live task with the steepest forecast; a task without any valid result is tried at most three rounds ahead of the others."""
+        """The live task with the steepest forecast; without a valid result few rounds follow the third."""
         rows = self._sched_rows(busy)
         ready = [r for r in rows if not r[6] and r[0] < 1e9]
         if ready:
@@ -349,7 +413,11 @@ class TaskScheduler:
         self.cur_score = self._compute_score(self.best_costs)
         if self.tune_option.verbose >= 1:
             known = sum(1 for c in self.task_trials if c)
-            print(f"TaskScheduler: Loaded {used} of {n} records from {log_file}, {known} of {len(self.tasks)} tasks have some", flush=True)
+            print(
+                f"TaskScheduler: Loaded {used} of {n} records from {log_file}, "
+                f"{known} of {len(self.tasks)} tasks have some",
+                flush=True,
+            )
         logger.info("TaskScheduler: Loaded %d measurement records from %s", used, log_file)
 
     def _log_file(self):
@@ -367,17 +435,26 @@ class TaskScheduler:
             if isinstance(cb, PrintTableInfo):
                 cb.pre_tune(self, -1)
         log = self._log_file()
-        print("Interrupted." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""), flush=True)
+        print(
+            "Interrupted." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""),
+            flush=True,
+        )
 
     def _summary(self):
         missing = [i for i, c in enumerate(self.best_costs) if c >= 1e9]
         m = self.measurer
         failed = ", ".join(f"{c} {n}" for c, n in m.causes.most_common(4))
         per = (time.time() - self.tic) / max(1, self.ct)
-        print(f"Valid: {m.valid}/{m.trials}  Failed: {m.trials - m.valid}{' (' + failed + ')' if failed else ''}  s/trial: {per:.2f}"
-              + (f"  Saved: {self._log_file()}" if self._log_file() else ""), flush=True)
+        print(
+            f"Valid: {m.valid}/{m.trials}  Failed: {m.trials - m.valid}{' (' + failed + ')' if failed else ''}  "
+            f"s/trial: {per:.2f}" + (f"  Saved: {self._log_file()}" if self._log_file() else ""),
+            flush=True,
+        )
         for i in missing:
-            print(f"Warning: task {i} ({self.tasks[i].desc}) has no valid result; its default schedule will be used", flush=True)
+            print(
+                f"Warning: task {i} ({self.tasks[i].desc}) has no valid result; its default schedule will be used",
+                flush=True,
+            )
 
 
 class _ones(list):
@@ -416,7 +493,7 @@ class PrintTableInfo(TaskSchedulerCallback):
         """The table as text."""
         rule, wide = "-" * 113, 61
         out = ["-" * 70, "-" * 30 + "  [ Task Scheduler ]", "-" * 70]
-        out.append("|  ID  |                       Task Description                        | Latency (ms) | Speed (GFLOPS) | Trials |")
+        out.append(f"|  ID  |{'Task Description':^{wide + 2}}| Latency (ms) | Speed (GFLOPS) | Trials |")
         out.append(rule)
         for i, task in enumerate(s.tasks):
             cost = s.best_costs[i]
@@ -427,7 +504,10 @@ class PrintTableInfo(TaskSchedulerCallback):
             out.append(f"| {i:4d} | {desc:>{wide}} | {latency:>12} | {speed:>14} | {s.task_trials[i]:6d} |")
         out.append(rule)
         total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.best_costs) else "-"
-        out.append(f"Estimated total latency: {total} ms\tTrials: {s.ct}\tUsed time : {time.time() - s.tic:.0f} s\tNext ID: {task_id if task_id >= 0 else '-'}\t")
+        out.append(
+            f"Estimated total latency: {total} ms\tTrials: {s.ct}\tUsed time : {time.time() - s.tic:.0f} s\t"
+            f"Next ID: {task_id if task_id >= 0 else '-'}\t"
+        )
         return "\n".join(out)
 
 
