@@ -1,35 +1,58 @@
 /* allreduce: reductions across the threads of a block (spec 07 §7.2.16).
  *
- * The threads of a kernel form a box; R are the axes reduced over, P the others. r and g are their sizes, ri and gi linear
- * indices in them (x fastest). Where the r threads of a group are neighbours inside one warp (CUDA) the values are
- * combined by shuffles; otherwise by a tree in shared memory, every step guarded and followed by a barrier that
- * all threads execute. In the end each thread holds the result of its group.
+ * The threads of a kernel form a box; R are the axes reduced over, P the others. r and g are their sizes, ri and gi
+ * linear indices in them (x fastest). Where the r threads of a group are neighbours inside one warp (CUDA) the values
+ * are combined by shuffles; otherwise by a tree in shared memory, every step guarded and followed by a barrier that all
+ * threads execute. In the end each thread holds the result of its group.
  */
 #include "lower/util.h"
 
 typedef struct {
-  IrCtx *c; const Func *f;
-  VarId var[3]; int64_t extent[3];            /* threadIdx of the kernel, x y z; extent 1 if absent */
+  IrCtx *c;
+  const Func *f;
+  VarId var[3];
+  int64_t extent[3]; /* threadIdx of the kernel, x y z; extent 1 if absent */
   VEC(BufferId) shared, local;
 } Kern;
 typedef struct {
-  Kern *k; const IrReducer *op; int n;
-  ExprId value[8]; BufferId out[8]; ExprId ri, gi; int64_t r, g, c; /* c: size of the leading reduced axes */
+  Kern *k;
+  const IrReducer *op;
+  int n;
+  ExprId value[8];
+  BufferId out[8];
+  ExprId ri, gi;
+  int64_t r, g, c; /* c: size of the leading reduced axes */
 } Red;
 
-static Arena *mem(Kern *k) { return ir_arena(k->c); }
+static Arena *mem(Kern *k) {
+  return ir_arena(k->c);
+}
 static BufferId temp(Kern *k, const char *name, int i, DType t, ScopeKind scope, int64_t size) {
   ExprId *e = arena_array(mem(k), ExprId, 2);
   e[0] = ex_i32(k->c, 0);
   e[1] = ex_i32(k->c, size);
-  IrBuffer b = {.name = arena_printf(mem(k), "%s%d", name, i), .type = t, .scope = scope, .rank = 1, .min = &e[0], .extent = &e[1],
-                .size = e[1], .align = 64, .lanes = 1};
+  IrBuffer b = {.name = arena_printf(mem(k), "%s%d", name, i),
+                .type = t,
+                .scope = scope,
+                .rank = 1,
+                .min = &e[0],
+                .extent = &e[1],
+                .size = e[1],
+                .align = 64,
+                .lanes = 1};
   BufferId id = ir_buffer_new(k->c, b);
-  if (scope == SC_SHARED) vec_push(mem(k), &k->shared, id); else vec_push(mem(k), &k->local, id);
+  if (scope == SC_SHARED)
+    vec_push(mem(k), &k->shared, id);
+  else
+    vec_push(mem(k), &k->local, id);
   return id;
 }
-static ExprId load(Kern *k, BufferId b, ExprId i) { return ex_load(k->c, b, ir_buffer(k->c, b)->type, 1, &i); }
-static Stmt *store(Kern *k, BufferId b, ExprId i, ExprId v) { return st_store(k->c, b, 1, &i, v); }
+static ExprId load(Kern *k, BufferId b, ExprId i) {
+  return ex_load(k->c, b, ir_buffer(k->c, b)->type, 1, &i);
+}
+static Stmt *store(Kern *k, BufferId b, ExprId i, ExprId v) {
+  return st_store(k->c, b, 1, &i, v);
+}
 static Stmt *barrier(IrCtx *c) {
   ExprId arg = ex_str(c, "shared");
   return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));
@@ -41,7 +64,10 @@ static Stmt *combine(Red *q, const BufferId *to, ExprId at, const ExprId *a, con
   Stmt *st[8];
   VarId tmp[8];
   ExprId v[8];
-  for (int i = 0; i < q->n; i++) { sub[2 * i] = (VarSub){q->op->lhs[i], a[i]}; sub[2 * i + 1] = (VarSub){q->op->rhs[i], b[i]}; }
+  for (int i = 0; i < q->n; i++) {
+    sub[2 * i] = (VarSub){q->op->lhs[i], a[i]};
+    sub[2 * i + 1] = (VarSub){q->op->rhs[i], b[i]};
+  }
   for (int i = 0; i < q->n; i++) {
     v[i] = ex_subst(c, q->op->result[i], 2 * q->n, sub);
     tmp[i] = ir_var_new(c, "tmp", ir_type(c, v[i]), false);
@@ -74,9 +100,13 @@ static Stmt *warp_variant(Red *q) {
       got[i] = load(k, t[i], zero);
     }
     Stmt *s = combine(q, q->out, zero, cur, got);
-    if (2 * off > q->r) s = st_if(c, ex_bin(c, IR_LT, ex_add(c, q->ri, ex_i32(c, off)), ex_i32(c, q->r)), false, s, NULL);
+    if (2 * off > q->r)
+      s = st_if(c, ex_bin(c, IR_LT, ex_add(c, q->ri, ex_i32(c, off)), ex_i32(c, q->r)), false, s, NULL);
     at[n++] = s;
-    if (n > 48) { at[0] = st_seq(c, n, at); n = 1; }
+    if (n > 48) {
+      at[0] = st_seq(c, n, at);
+      n = 1;
+    }
   }
   ExprId lane = ex_fmod(c, ex_mul(c, q->gi, ex_i32(c, q->r)), width);
   for (int i = 0; i < q->n; i++) {
@@ -103,8 +133,12 @@ static Stmt *shared_variant(Red *q) {
   for (a /= 2; a >= 1; a /= 2) {
     int64_t active = 2 * a > q->r ? q->r - a : a; /* only the first step can be ragged */
     ExprId cur[8], got[8];
-    for (int i = 0; i < q->n; i++) { cur[i] = load(k, buf[i], mine); got[i] = load(k, buf[i], ex_add(c, mine, ex_i32(c, a))); }
-    vec_push(mem(k), &at, st_if(c, ex_bin(c, IR_LT, q->ri, ex_i32(c, active)), false, combine(q, buf, mine, cur, got), NULL));
+    for (int i = 0; i < q->n; i++) {
+      cur[i] = load(k, buf[i], mine);
+      got[i] = load(k, buf[i], ex_add(c, mine, ex_i32(c, a)));
+    }
+    vec_push(mem(k), &at,
+             st_if(c, ex_bin(c, IR_LT, q->ri, ex_i32(c, active)), false, combine(q, buf, mine, cur, got), NULL));
     vec_push(mem(k), &at, barrier(c));
   }
   for (int i = 0; i < q->n; i++) vec_push(mem(k), &at, store(k, q->out[i], zero, load(k, buf[i], base)));
@@ -130,7 +164,8 @@ static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
     if (ir_kind(c, e) != IR_VAR) continue;
     int d = 0;
     while (d < 3 && k->var[d] != ir_node(c, e)->sym) d++;
-    err_check(ir_err(c), d < 3, "a reduction across threads uses %s, which is no threadIdx of its kernel", ir_var_info(c, ir_node(c, e)->sym)->name);
+    err_check(ir_err(c), d < 3, "a reduction across threads uses %s, which is no threadIdx of its kernel",
+              ir_var_info(c, ir_node(c, e)->sym)->name);
     reduced[d] = true;
   }
   q.ri = q.gi = ex_i32(c, 0);
@@ -155,7 +190,8 @@ static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
     for (int i = 0; i < q.n; i++) at[i] = store(k, q.out[i], zero, q.value[i]);
     return st_seq(c, q.n, at);
   }
-  err_check(ir_err(c), !divergent, "a reduction across threads stands inside a condition that is not the same for all threads of a block");
+  err_check(ir_err(c), !divergent,
+            "a reduction across threads stands inside a condition that is not the same for all threads of a block");
   for (int i = 0; i < q.n; i++) {
     DType t = ir_type(c, q.value[i]);
     ok = ok && t.lanes == 1 && (t.bits == 32 || t.bits == 64);
@@ -165,7 +201,8 @@ static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
 }
 
 static bool varies(Kern *k, ExprId e) {
-  for (int d = 0; d < 3; d++) if (k->var[d] && ex_uses_var(k->c, e, k->var[d])) return true;
+  for (int d = 0; d < 3; d++)
+    if (k->var[d] && ex_uses_var(k->c, e, k->var[d])) return true;
   return low_expr_loads(k->c, e);
 }
 static Stmt *walk(Kern *k, Stmt *s, bool divergent) {
@@ -181,7 +218,8 @@ static Stmt *walk(Kern *k, Stmt *s, bool divergent) {
     if (for_is_thread(s->u.loop.kind)) {
       int d = s->u.loop.kind - FOR_THREAD_X;
       k->var[d] = s->u.loop.var;
-      err_check(ir_err(c), low_const(c, s->u.loop.extent, &k->extent[d]), "%s has no constant extent", low_tag(s->u.loop.kind));
+      err_check(ir_err(c), low_const(c, s->u.loop.extent, &k->extent[d]), "%s has no constant extent",
+                low_tag(s->u.loop.kind));
     }
     r->u.loop.body = walk(k, s->u.loop.body, divergent || varies(k, s->u.loop.extent));
     return r;
@@ -194,7 +232,8 @@ static Stmt *walk(Kern *k, Stmt *s, bool divergent) {
   case ST_ALLOC: r->u.alloc.body = walk(k, s->u.alloc.body, divergent); return r;
   case ST_ATTR: r->u.attr.body = walk(k, s->u.attr.body, divergent); return r;
   case ST_EVAL:
-    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_ALLREDUCE) return lower_one(k, s->u.eval.e, divergent);
+    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_ALLREDUCE)
+      return lower_one(k, s->u.eval.e, divergent);
     return s;
   case ST_STORE: return s;
   }

@@ -1,20 +1,27 @@
 /* check: would the device accept this program? (spec 07 §7.4.1)
  *
  * The rules are stated for the flattened, vectorised program after virtual threads and storage sharing. All quantities
- * can be read off the loop program as well, which saves the search those passes: sizes are products of realized regions,
- * times the extents of the virtual threads that touch the buffer; shared memory is planned by the same planner that
- * `storage` uses; vector widths are those of the vector loops whose statements can be widened.
- * A kernel begins at an outermost thread or virtual thread loop; counters restart there.
+ * can be read off the loop program as well, which saves the search those passes: sizes are products of realized
+ * regions, times the extents of the virtual threads that touch the buffer; shared memory is planned by the same planner
+ * that `storage` uses; vector widths are those of the vector loops whose statements can be widened. A kernel begins at
+ * an outermost thread or virtual thread loop; counters restart there.
  */
 #include "lower/util.h"
 
 enum { MAX_VT = 16, REPLICATED = 16 };
-typedef struct { VarId v; int64_t n; } VLoop;
 typedef struct {
-  IrCtx *c; const HwParams *hw; GpuCheck *out; bool flat;
-  int64_t thread[6];                     /* extents by tag; 0: not seen in this kernel */
-  VLoop vec[MAX_VT]; int n_vec;          /* vector loops around */
-  MapU64 copies;                         /* buffer -> factor of its shared or local size */
+  VarId v;
+  int64_t n;
+} VLoop;
+typedef struct {
+  IrCtx *c;
+  const HwParams *hw;
+  GpuCheck *out;
+  bool flat;
+  int64_t thread[6]; /* extents by tag; 0: not seen in this kernel */
+  VLoop vec[MAX_VT];
+  int n_vec;     /* vector loops around */
+  MapU64 copies; /* buffer -> factor of its shared or local size */
   int64_t local;
 } Check;
 
@@ -24,7 +31,12 @@ static void refuse(Check *k, const char *why) {
 }
 
 /* ---- virtual threads: which buffers hold values that depend on them ---- */
-typedef struct { Check *k; VarId t; MapU64 var, buf; bool grew, hit; } Touch;
+typedef struct {
+  Check *k;
+  VarId t;
+  MapU64 var, buf;
+  bool grew, hit;
+} Touch;
 static void touch_node(IrCtx *c, ExprId e, void *arg) {
   Touch *t = arg;
   const ExprNode *n = ir_node(c, e);
@@ -55,7 +67,9 @@ static bool place_touched(Touch *t, const Stmt *s, Arith *ar) {
 static void closure(Touch *t, const Stmt *s, bool under, Arith *ar) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) closure(t, s->u.seq.at[i], under, ar); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) closure(t, s->u.seq.at[i], under, ar);
+    return;
   case ST_FOR: {
     bool x = touched(t, s->u.loop.extent);
     if (x) grow(t, &t->var, s->u.loop.var);
@@ -93,35 +107,55 @@ static void closure(Touch *t, const Stmt *s, bool under, Arith *ar) {
 static void multiply_allocs(Touch *t, const Stmt *s, int64_t n) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) multiply_allocs(t, s->u.seq.at[i], n); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) multiply_allocs(t, s->u.seq.at[i], n);
+    return;
   case ST_FOR: multiply_allocs(t, s->u.loop.body, n); return;
-  case ST_IF: multiply_allocs(t, s->u.cond.then, n); multiply_allocs(t, s->u.cond.other, n); return;
+  case ST_IF:
+    multiply_allocs(t, s->u.cond.then, n);
+    multiply_allocs(t, s->u.cond.other, n);
+    return;
   case ST_LET: multiply_allocs(t, s->u.let.body, n); return;
   case ST_ALLOC:
     if (mapu_get(&t->buf, (uint64_t)s->u.alloc.buf, 0))
-      mapu_set(&t->k->copies, (uint64_t)s->u.alloc.buf, (int32_t)(mapu_get(&t->k->copies, (uint64_t)s->u.alloc.buf, 1) * n));
+      mapu_set(&t->k->copies, (uint64_t)s->u.alloc.buf,
+               (int32_t)(mapu_get(&t->k->copies, (uint64_t)s->u.alloc.buf, 1) * n));
     multiply_allocs(t, s->u.alloc.body, n);
     return;
   case ST_ATTR: multiply_allocs(t, s->u.attr.body, n); return;
-  case ST_STORE: case ST_EVAL: return;
+  case ST_STORE:
+  case ST_EVAL: return;
   }
 }
 static void virtual_thread(Check *k, const Stmt *s) {
   int64_t n;
-  if (!low_const(k->c, s->u.loop.extent, &n)) { refuse(k, "a virtual thread loop has no constant extent"); return; }
+  if (!low_const(k->c, s->u.loop.extent, &n)) {
+    refuse(k, "a virtual thread loop has no constant extent");
+    return;
+  }
   if (n > k->out->vthread) k->out->vthread = n;
-  if (n >= REPLICATED && n > k->hw->max_vthread_extent) refuse(k, "the extent of a virtual thread loop exceeds the limit");
+  if (n >= REPLICATED && n > k->hw->max_vthread_extent)
+    refuse(k, "the extent of a virtual thread loop exceeds the limit");
   if (n <= 1) return;
   Touch t = {.k = k, .t = s->u.loop.var};
   mapu_init(&t.var, ir_arena(k->c));
   mapu_init(&t.buf, ir_arena(k->c));
   Arith *ar = ar_new(k->c);
-  do { t.grew = false; closure(&t, s->u.loop.body, false, ar); } while (t.grew);
+  do {
+    t.grew = false;
+    closure(&t, s->u.loop.body, false, ar);
+  } while (t.grew);
   multiply_allocs(&t, s->u.loop.body, n);
 }
 
 /* ---- vectors ---- */
-typedef struct { Check *k; VarId v; int64_t n; bool lazy; int64_t bytes; } Width;
+typedef struct {
+  Check *k;
+  VarId v;
+  int64_t n;
+  bool lazy;
+  int64_t bytes;
+} Width;
 static void width_node(IrCtx *c, ExprId e, void *arg) {
   Width *w = arg;
   const ExprNode *n = ir_node(c, e);
@@ -129,7 +163,8 @@ static void width_node(IrCtx *c, ExprId e, void *arg) {
   if (n->kind != IR_LOAD) return;
   for (int i = 0; i < n->n; i++) {
     if (!ex_uses_var(c, ir_kid(c, e, i), w->v)) continue;
-    int64_t b = w->n * dtype_bytes(n->type), strided = i < n->n - 1 ? w->n * 4 : 0; /* a strided index is a vector of 32-bit numbers */
+    int64_t b = w->n * dtype_bytes(n->type),
+            strided = i < n->n - 1 ? w->n * 4 : 0; /* a strided index is a vector of 32-bit numbers */
     if (b > w->bytes) w->bytes = b;
     if (strided > w->bytes) w->bytes = strided;
     return;
@@ -146,7 +181,10 @@ static void vector_store(Check *k, const Stmt *s) {
     moves = true;
     if (i < s->u.store.n_idx - 1 && w.n * 4 > w.bytes) w.bytes = w.n * 4;
   }
-  if (moves) { int64_t b = w.n * dtype_bytes(ir_buffer(k->c, s->u.store.buf)->type); if (b > w.bytes) w.bytes = b; }
+  if (moves) {
+    int64_t b = w.n * dtype_bytes(ir_buffer(k->c, s->u.store.buf)->type);
+    if (b > w.bytes) w.bytes = b;
+  }
   if (w.lazy) return; /* stays scalar */
   if (w.bytes > k->out->vector_bytes) k->out->vector_bytes = w.bytes;
   if (w.bytes > k->hw->vector_unit_bytes) refuse(k, "a vector access is wider than the limit");
@@ -156,15 +194,19 @@ static void vector_store(Check *k, const Stmt *s) {
 static void walk(Check *k, const Stmt *s) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) walk(k, s->u.seq.at[i]); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) walk(k, s->u.seq.at[i]);
+    return;
   case ST_FOR: {
     ForKind kind = s->u.loop.kind;
     int64_t e = 0;
     bool fixed = low_const(k->c, s->u.loop.extent, &e);
     if (kind > FOR_VTHREAD) {
       int64_t *seen = &k->thread[kind - FOR_BLOCK_X];
-      if (!fixed && for_is_thread(kind)) refuse(k, "the extent of a thread axis is not constant");
-      else if (fixed && *seen && *seen != e) refuse(k, "two loops bound to the same thread axis have different extents");
+      if (!fixed && for_is_thread(kind))
+        refuse(k, "the extent of a thread axis is not constant");
+      else if (fixed && *seen && *seen != e)
+        refuse(k, "two loops bound to the same thread axis have different extents");
       if (fixed && !*seen) *seen = e;
     }
     if (kind == FOR_VTHREAD) virtual_thread(k, s);
@@ -188,9 +230,15 @@ static void walk(Check *k, const Stmt *s) {
     const IrBuffer *b = ir_buffer(k->c, s->u.alloc.buf);
     if (b->scope != SC_GLOBAL && !b->external) {
       int64_t n = low_buffer_bytes(k->c, s->u.alloc.buf);
-      if (n < 0) { refuse(k, "an on-chip buffer has no constant size"); return; }
+      if (n < 0) {
+        refuse(k, "an on-chip buffer has no constant size");
+        return;
+      }
       int64_t times = mapu_get(&k->copies, (uint64_t)s->u.alloc.buf, 1);
-      if (k->n_vec) { times *= k->vec[0].n; mapu_set(&k->copies, (uint64_t)s->u.alloc.buf, (int32_t)times); }
+      if (k->n_vec) {
+        times *= k->vec[0].n;
+        mapu_set(&k->copies, (uint64_t)s->u.alloc.buf, (int32_t)times);
+      }
       if (b->scope == SC_LOCAL) k->local += n * times;
     }
     walk(k, s->u.alloc.body);
@@ -211,7 +259,8 @@ static void kernel(Check *k, const Stmt *s) {
   GpuCheck *o = k->out;
   if (!o->ok) return;
   int64_t threads = 1;
-  for (int i = 3; i < 6; i++) if (k->thread[i]) threads *= k->thread[i];
+  for (int i = 3; i < 6; i++)
+    if (k->thread[i]) threads *= k->thread[i];
   LiveBufs l = low_lives(k->c, s, SC_SHARED);
   LiveBuf *sh = arena_array(ir_arena(k->c), LiveBuf, l.n + 1);
   int n = 0;
@@ -231,13 +280,24 @@ static void kernel(Check *k, const Stmt *s) {
 static void kernels(Check *k, const Stmt *s) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) kernels(k, s->u.seq.at[i]); return;
-  case ST_FOR: if (s->u.loop.kind >= FOR_VTHREAD) kernel(k, s); else kernels(k, s->u.loop.body); return;
-  case ST_IF: kernels(k, s->u.cond.then); kernels(k, s->u.cond.other); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) kernels(k, s->u.seq.at[i]);
+    return;
+  case ST_FOR:
+    if (s->u.loop.kind >= FOR_VTHREAD)
+      kernel(k, s);
+    else
+      kernels(k, s->u.loop.body);
+    return;
+  case ST_IF:
+    kernels(k, s->u.cond.then);
+    kernels(k, s->u.cond.other);
+    return;
   case ST_LET: kernels(k, s->u.let.body); return;
   case ST_ALLOC: kernels(k, s->u.alloc.body); return;
   case ST_ATTR: kernels(k, s->u.attr.body); return;
-  case ST_STORE: case ST_EVAL: return;
+  case ST_STORE:
+  case ST_EVAL: return;
   }
 }
 

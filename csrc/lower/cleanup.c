@@ -2,9 +2,9 @@
  *
  *  - Regions under `debug_skip_region` go; pragmas that nobody reads go.
  *  - A select whose branches read memory becomes a lazy if_then_else: padding must not read outside.
- *  - A condition moves out of the loops whose variable it does not use, as long as it is alone in their bodies. It stays below
- *    thread loops; a condition on thread variables stays inside a loop that both writes and reads shared memory,
- *    because the barrier this loop needs must not end up under the condition.
+ *  - A condition moves out of the loops whose variable it does not use, as long as it is alone in their bodies. It
+ * stays below thread loops; a condition on thread variables stays inside a loop that both writes and reads shared
+ * memory, because the barrier this loop needs must not end up under the condition.
  *  - Everything is simplified once more, which removes what became empty or decided.
  */
 #include "lower/util.h"
@@ -16,11 +16,19 @@ static ExprId lazy_select(IrCtx *c, ExprId e, void *arg) {
   if (ir_type(c, k[0]).lanes != 1 || !(low_expr_loads(c, k[1]) || low_expr_loads(c, k[2]))) return e;
   return ex_call(c, IN_IF_THEN_ELSE, ir_type(c, e), 3, k);
 }
-static ExprId lazy_selects(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, lazy_select, arg); }
+static ExprId lazy_selects(IrCtx *c, ExprId e, void *arg) {
+  return ex_map(c, e, lazy_select, arg);
+}
 
 /* ---- moving conditions out ---- */
-typedef struct { IrCtx *c; MapU64 thread; bool printing; } Hoist;
-typedef struct { bool reads, writes; } Shared;
+typedef struct {
+  IrCtx *c;
+  MapU64 thread;
+  bool printing;
+} Hoist;
+typedef struct {
+  bool reads, writes;
+} Shared;
 static void shared_read(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_SHARED) ((Shared *)arg)->reads = true;
@@ -29,10 +37,18 @@ static void shared_read(IrCtx *c, ExprId e, void *arg) {
 static void shared_use(IrCtx *c, const Stmt *s, Shared *u) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) shared_use(c, s->u.seq.at[i], u); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) shared_use(c, s->u.seq.at[i], u);
+    return;
   case ST_FOR: shared_use(c, s->u.loop.body, u); return;
-  case ST_IF: shared_use(c, s->u.cond.then, u); shared_use(c, s->u.cond.other, u); return;
-  case ST_LET: ex_post_order(c, s->u.let.value, shared_read, u); shared_use(c, s->u.let.body, u); return;
+  case ST_IF:
+    shared_use(c, s->u.cond.then, u);
+    shared_use(c, s->u.cond.other, u);
+    return;
+  case ST_LET:
+    ex_post_order(c, s->u.let.value, shared_read, u);
+    shared_use(c, s->u.let.body, u);
+    return;
   case ST_ALLOC: shared_use(c, s->u.alloc.body, u); return;
   case ST_STORE:
     if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED) u->writes = true;
@@ -67,8 +83,10 @@ static Stmt *hoist(Hoist *h, Stmt *s) {
     Stmt *out[64], *keep[64], *in = r->u.loop.body; /* the chain of ifs that is the whole body */
     int n_out = 0, n_keep = 0;
     while (in->kind == ST_IF && !in->u.cond.other && n_out < 64 && n_keep < 64) {
-      if (may_leave(h, in->u.cond.cond, s, in->u.cond.then)) out[n_out++] = in;
-      else keep[n_keep++] = in;
+      if (may_leave(h, in->u.cond.cond, s, in->u.cond.then))
+        out[n_out++] = in;
+      else
+        keep[n_keep++] = in;
       in = in->u.cond.then;
     }
     if (!n_out) return r;
@@ -77,17 +95,22 @@ static Stmt *hoist(Hoist *h, Stmt *s) {
     for (int i = n_out - 1; i >= 0; i--) r = st_if(c, out[i]->u.cond.cond, out[i]->u.cond.likely, r, NULL);
     return r;
   }
-  case ST_IF: r->u.cond.then = hoist(h, s->u.cond.then); r->u.cond.other = hoist(h, s->u.cond.other); return r;
+  case ST_IF:
+    r->u.cond.then = hoist(h, s->u.cond.then);
+    r->u.cond.other = hoist(h, s->u.cond.other);
+    return r;
   case ST_LET: r->u.let.body = hoist(h, s->u.let.body); return r;
   case ST_ALLOC: r->u.alloc.body = hoist(h, s->u.alloc.body); return r;
   case ST_ATTR: r->u.attr.body = hoist(h, s->u.attr.body); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }
 
 static Stmt *drop_pragmas(IrCtx *c, Stmt *s, void *arg) {
-  (void)c; (void)arg;
+  (void)c;
+  (void)arg;
   if (s->kind != ST_ATTR || s->u.attr.kind != AT_PRAGMA) return s;
   return s->u.attr.text && __builtin_strcmp(s->u.attr.text, "debug_skip_region") == 0 ? NULL : s->u.attr.body;
 }

@@ -2,12 +2,17 @@
  *
  *   for v in E { alloc b { fill(b, v); use(b, v) } }
  * becomes, with b twice as large and `h` selecting a half,
- *   alloc b { fill(b.h0, 0); for v in E-1 { fill(b.h[(v+1) mod 2], v+1); use(b.h[v mod 2], v) }; use(b.h[(E-1) mod 2], E-1) }
- * The fill inside the loop is marked: the barrier planner knows that it does not meet the reads of the same iteration.
+ *   alloc b { fill(b.h0, 0); for v in E-1 { fill(b.h[(v+1) mod 2], v+1); use(b.h[v mod 2], v) }; use(b.h[(E-1) mod 2],
+ * E-1) } The fill inside the loop is marked: the barrier planner knows that it does not meet the reads of the same
+ * iteration.
  */
 #include "lower/util.h"
 
-typedef struct { IrCtx *c; MapU64 buf; ExprId half; } Half; /* buffers that are doubled; which half to address */
+typedef struct {
+  IrCtx *c;
+  MapU64 buf;
+  ExprId half;
+} Half; /* buffers that are doubled; which half to address */
 
 static ExprId half_load(IrCtx *c, ExprId e, void *arg) {
   Half *h = arg;
@@ -15,16 +20,20 @@ static ExprId half_load(IrCtx *c, ExprId e, void *arg) {
   if (n.kind != IR_LOAD || mapu_get(&h->buf, (uint64_t)n.sym, -1) < 0) return e;
   ExprId off = ex_mul(c, h->half, ex_i32(c, mapu_get(&h->buf, (uint64_t)n.sym, 0))), i = ir_kid(c, e, 0);
   ExprNode k = *ir_node(c, i);
-  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes) : ex_add(c, off, i);
+  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes)
+                        : ex_add(c, off, i);
   return ex_load(c, n.sym, n.type, 1, &i);
 }
-static ExprId half_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, half_load, arg); }
+static ExprId half_expr(IrCtx *c, ExprId e, void *arg) {
+  return ex_map(c, e, half_load, arg);
+}
 static Stmt *half_stmt(IrCtx *c, Stmt *s, void *arg) {
   Half *h = arg;
   if (s->kind != ST_STORE || mapu_get(&h->buf, (uint64_t)s->u.store.buf, -1) < 0) return s;
   ExprId i = s->u.store.idx[0], off = ex_mul(c, h->half, ex_i32(c, mapu_get(&h->buf, (uint64_t)s->u.store.buf, 0)));
   ExprNode k = *ir_node(c, i);
-  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes) : ex_add(c, off, i);
+  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes)
+                        : ex_add(c, off, i);
   return st_store(c, s->u.store.buf, 1, &i, s->u.store.value);
 }
 /* A copy of s for iteration `value` of v, working on half `half`. */
@@ -40,7 +49,8 @@ static Stmt *peel(IrCtx *c, Stmt *s, Half *h, Stmt **fill, int *n, BufferId *buf
     BufferId b = s->u.alloc.buf;
     Stmt *in = s->u.alloc.body;
     int64_t size;
-    bool doubled = ir_buffer(c, b)->double_buffer && in->kind == ST_SEQ && low_const(c, ir_buffer(c, b)->size, &size) && size <= INT32_MAX / 2 && *n < 16;
+    bool doubled = ir_buffer(c, b)->double_buffer && in->kind == ST_SEQ && low_const(c, ir_buffer(c, b)->size, &size) &&
+                   size <= INT32_MAX / 2 && *n < 16;
     if (doubled) {
       fill[*n] = in->u.seq.at[0];
       bufs[(*n)++] = b;
@@ -67,10 +77,12 @@ static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg) {
   VarId v = s->u.loop.var;
   DType t = ir_var_info(c, v)->type;
   VarId w = ir_var_new(c, arena_printf(ir_arena(c), "%s.outer", ir_var_info(c, v)->name), t, false);
-  ExprId two = ex_int(c, t, 2), one = ex_int(c, t, 1), now = ex_var(c, w), next = ex_add(c, now, one), last = ex_int(c, t, e - 1), zero = ex_int(c, t, 0);
+  ExprId two = ex_int(c, t, 2), one = ex_int(c, t, 1), now = ex_var(c, w), next = ex_add(c, now, one),
+         last = ex_int(c, t, e - 1), zero = ex_int(c, t, 0);
   for (int i = 0; i < n; i++) at[k++] = version(&h, fill[i], v, zero, zero);
   Stmt *in[32];
-  for (int i = 0; i < n; i++) in[i] = st_attr(c, AT_DOUBLE_WRITE, 1, NULL, version(&h, fill[i], v, next, ex_fmod(c, next, two)));
+  for (int i = 0; i < n; i++)
+    in[i] = st_attr(c, AT_DOUBLE_WRITE, 1, NULL, version(&h, fill[i], v, next, ex_fmod(c, next, two)));
   in[n] = version(&h, rest, v, now, ex_fmod(c, now, two));
   at[k++] = st_for(c, w, zero, last, FOR_SERIAL, st_seq(c, n + 1, in));
   at[k++] = version(&h, rest, v, last, ex_fmod(c, last, two));

@@ -8,10 +8,15 @@
 #include "lower/util.h"
 #include <string.h>
 
-typedef struct { Func *f; IrCtx *c; Arith *ar; } Flat;
+typedef struct {
+  Func *f;
+  IrCtx *c;
+  Arith *ar;
+} Flat;
 
 static bool bare_var_shape(IrCtx *c, const IrBuffer *b) {
-  for (int i = 0; i < b->rank; i++) if (ir_kind(c, b->extent[i]) == IR_VAR) return true;
+  for (int i = 0; i < b->rank; i++)
+    if (ir_kind(c, b->extent[i]) == IR_VAR) return true;
   return false;
 }
 
@@ -41,10 +46,13 @@ static void layout(Flat *s, BufferId id) {
   ir_buffer(c, id)->size = b.size;
 }
 
-/* Fused and unfused again: (g div c)*c*s + (h mod c)*s = g*s where g and h differ by a multiple of c. The simplifier sees
- * this when g is h; after it has reduced the coefficients of h modulo c, only a proof of the difference helps. */
+/* Fused and unfused again: (g div c)*c*s + (h mod c)*s = g*s where g and h differ by a multiple of c. The simplifier
+ * sees this when g is h; after it has reduced the coefficients of h modulo c, only a proof of the difference helps. */
 enum { MAX_TERMS = 24 };
-typedef struct { ExprId core; int64_t k; } Term;
+typedef struct {
+  ExprId core;
+  int64_t k;
+} Term;
 static int terms(IrCtx *c, ExprId e, int64_t k, Term *t, int n) {
   ExprNode x = *ir_node(c, e);
   int64_t v;
@@ -66,9 +74,14 @@ static ExprId refuse_fused(Arith *ar, IrCtx *c, ExprId e) {
       int64_t div, mod;
       if (ir_kind(c, t[i].core) != IR_FDIV || !low_const(c, ir_kid(c, t[i].core, 1), &div)) continue;
       for (int j = 0; j < n && a < 0; j++) {
-        if (ir_kind(c, t[j].core) != IR_FMOD || !low_const(c, ir_kid(c, t[j].core, 1), &mod) || mod != div || t[i].k != t[j].k * div) continue;
+        if (ir_kind(c, t[j].core) != IR_FMOD || !low_const(c, ir_kid(c, t[j].core, 1), &mod) || mod != div ||
+            t[i].k != t[j].k * div)
+          continue;
         ExprId d = ex_fmod(c, ex_sub(c, ir_kid(c, t[i].core, 0), ir_kid(c, t[j].core, 0)), ir_kid(c, t[j].core, 1));
-        if (ex_is_int(c, ar_simplify(ar, d), 0)) { a = i; b = j; }
+        if (ex_is_int(c, ar_simplify(ar, d), 0)) {
+          a = i;
+          b = j;
+        }
       }
     }
     if (a < 0) return e;
@@ -109,7 +122,9 @@ static ExprId flat_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = flat_index(s, b, k, idx);
   return ex_load(c, b, t, 1, &i);
 }
-static ExprId flat_expr(Flat *s, ExprId e) { return ex_map(s->c, e, flat_load, s); }
+static ExprId flat_expr(Flat *s, ExprId e) {
+  return ex_map(s->c, e, flat_load, s);
+}
 
 static Stmt *flat_stmt(Flat *s, Stmt *st) {
   if (!st) return NULL;
@@ -144,7 +159,8 @@ static Stmt *flat_stmt(Flat *s, Stmt *st) {
     const IrBuffer *b = ir_buffer(c, st->u.alloc.buf);
     int64_t size;
     err_check(ir_err(c), b->external || b->scope == SC_GLOBAL || low_const(c, b->size, &size),
-              "buffer %s in %s memory has no constant size: %s", b->name, b->scope == SC_SHARED ? "shared" : "local", ex_text(c, b->size));
+              "buffer %s in %s memory has no constant size: %s", b->name, b->scope == SC_SHARED ? "shared" : "local",
+              ex_text(c, b->size));
     r->u.alloc.body = flat_stmt(s, st->u.alloc.body);
     return b->external ? r->u.alloc.body : r;
   }

@@ -1,12 +1,15 @@
 /* intrinsics: what no target has becomes something that all have (spec 07 §7.2.19).
  *
- * Floor division and remainder become truncating ones where the dividend is provably not negative; otherwise the truncated
- * results are corrected. Powers of two with unknown sign become an arithmetic shift and a mask. sigmoid and rsqrt are
- * written out. Afterwards no integer FDIV or FMOD is left.
+ * Floor division and remainder become truncating ones where the dividend is provably not negative; otherwise the
+ * truncated results are corrected. Powers of two with unknown sign become an arithmetic shift and a mask. sigmoid and
+ * rsqrt are written out. Afterwards no integer FDIV or FMOD is left.
  */
 #include "lower/util.h"
 
-typedef struct { IrCtx *c; Arith *ar; } Lower;
+typedef struct {
+  IrCtx *c;
+  Arith *ar;
+} Lower;
 
 static bool power_of_two(int64_t b, int *shift) {
   if (b <= 0 || (b & (b - 1))) return false;
@@ -20,7 +23,10 @@ static ExprId floor_op(Lower *l, bool div, ExprId a, ExprId b) {
   ExprId zero = ex_int(c, dtype_lanes(t, 1), 0), one = ex_int(c, dtype_lanes(t, 1), 1);
   int64_t k;
   int shift;
-  if (t.lanes > 1) { zero = ex_bcast(c, zero, t.lanes); one = ex_bcast(c, one, t.lanes); }
+  if (t.lanes > 1) {
+    zero = ex_bcast(c, zero, t.lanes);
+    one = ex_bcast(c, one, t.lanes);
+  }
   bool positive = t.lanes == 1 && ar_bound(l->ar, b).lo > 0;
   if (t.code == DT_UINT || (positive && ar_bound(l->ar, a).lo >= 0)) return ex_bin(c, div ? IR_DIV : IR_MOD, a, b);
   if (t.lanes == 1 && low_const(c, b, &k) && power_of_two(k, &shift)) {
@@ -28,24 +34,34 @@ static ExprId floor_op(Lower *l, bool div, ExprId a, ExprId b) {
     return ex_call(c, div ? IN_SHR : IN_BAND, t, 2, arg);
   }
   ExprId q = ex_bin(c, IR_DIV, a, b), r = ex_bin(c, IR_MOD, a, b), neg;
-  if (positive || (ex_const_int(c, b, &k) && k > 0)) neg = ex_bin(c, IR_LT, r, zero);
-  else neg = ex_bin(c, IR_AND, ex_bin(c, IR_NE, r, zero), ex_bin(c, IR_NE, ex_bin(c, IR_LT, r, zero), ex_bin(c, IR_LT, b, zero)));
+  if (positive || (ex_const_int(c, b, &k) && k > 0))
+    neg = ex_bin(c, IR_LT, r, zero);
+  else
+    neg = ex_bin(c, IR_AND, ex_bin(c, IR_NE, r, zero),
+                 ex_bin(c, IR_NE, ex_bin(c, IR_LT, r, zero), ex_bin(c, IR_LT, b, zero)));
   return div ? ex_select(c, neg, ex_sub(c, q, one), q) : ex_select(c, neg, ex_add(c, r, b), r);
 }
 static ExprId node(IrCtx *c, ExprId e, void *arg) {
   Lower *l = arg;
   ExprNode n = *ir_node(c, e);
-  if ((n.kind == IR_FDIV || n.kind == IR_FMOD) && n.type.code != DT_FLOAT) return floor_op(l, n.kind == IR_FDIV, ir_kid(c, e, 0), ir_kid(c, e, 1));
+  if ((n.kind == IR_FDIV || n.kind == IR_FMOD) && n.type.code != DT_FLOAT)
+    return floor_op(l, n.kind == IR_FDIV, ir_kid(c, e, 0), ir_kid(c, e, 1));
   if (n.kind != IR_CALL) return e;
   if (n.sym == IN_LIKELY) return ir_kid(c, e, 0);
   if (n.sym != IN_SIGMOID && n.sym != IN_RSQRT) return e;
-  ExprId x = ir_kid(c, e, 0), one = ex_flt(c, dtype_lanes(n.type, 1), 1.0), zero = ex_flt(c, dtype_lanes(n.type, 1), 0.0);
-  if (n.type.lanes > 1) { one = ex_bcast(c, one, n.type.lanes); zero = ex_bcast(c, zero, n.type.lanes); }
+  ExprId x = ir_kid(c, e, 0), one = ex_flt(c, dtype_lanes(n.type, 1), 1.0),
+         zero = ex_flt(c, dtype_lanes(n.type, 1), 0.0);
+  if (n.type.lanes > 1) {
+    one = ex_bcast(c, one, n.type.lanes);
+    zero = ex_bcast(c, zero, n.type.lanes);
+  }
   if (n.sym == IN_RSQRT) return ex_bin(c, IR_DIV, one, ex_call(c, IN_SQRT, n.type, 1, &x));
   ExprId minus = ex_sub(c, zero, x);
   return ex_bin(c, IR_DIV, one, ex_add(c, one, ex_call(c, IN_EXP, n.type, 1, &minus)));
 }
-static ExprId lower_expr(Lower *l, ExprId e) { return ex_map(l->c, e, node, l); }
+static ExprId lower_expr(Lower *l, ExprId e) {
+  return ex_map(l->c, e, node, l);
+}
 
 static Stmt *walk(Lower *l, Stmt *s) {
   if (!s) return NULL;
@@ -69,7 +85,10 @@ static Stmt *walk(Lower *l, Stmt *s) {
     ar_pop(l->ar);
     r->u.cond.other = walk(l, s->u.cond.other);
     return r;
-  case ST_LET: r->u.let.value = lower_expr(l, s->u.let.value); r->u.let.body = walk(l, s->u.let.body); return r;
+  case ST_LET:
+    r->u.let.value = lower_expr(l, s->u.let.value);
+    r->u.let.body = walk(l, s->u.let.body);
+    return r;
   case ST_ALLOC: r->u.alloc.body = walk(l, s->u.alloc.body); return r;
   case ST_STORE: {
     ExprId i = lower_expr(l, s->u.store.idx[0]);

@@ -6,31 +6,41 @@
  * predicates: split checks, then checks that the inferred region stays inside the declared domain.
  *
  * A stage attached at a leaf is produced at the top of that leaf's loop body, inside the allocation of its buffer, in
- * the order of stage numbers. A reduction stores its initial value in its own copy of the spatial loops that lie inside the first
- * reduction loop. If a reduction axis is bound to a thread the partial results are combined across threads.
+ * the order of stage numbers. A reduction stores its initial value in its own copy of the spatial loops that lie inside
+ * the first reduction loop. If a reduction axis is bound to a thread the partial results are combined across threads.
  *
- * What holds afterwards: loops start at 0; every variable is bound once; each READ has become a LOAD with an index list;
- * each buffer but the function's arguments has one ALLOC around all its accesses. With `features` the computed arguments have an
- * ALLOC as well, because feature extraction wants one.
+ * What holds afterwards: loops start at 0; every variable is bound once; each READ has become a LOAD with an index
+ * list; each buffer but the function's arguments has one ALLOC around all its accesses. With `features` the computed
+ * arguments have an ALLOC as well, because feature extraction wants one.
  */
 #include "lower/util.h"
 #include <string.h>
 
 enum { MAX_RANK = 32 };
 
-typedef struct { int32_t obj; VarId var; } Bound1; /* an enclosing thread axis */
 typedef struct {
-  State *s; IrCtx *c; Arena *a; Arith *ar; bool features;
-  MapU64 buf_of;                        /* tensor -> buffer */
-  ExprId **body;                        /* per stage, inlined bodies or NULL */
-  VEC(Bound1) thread;                   /* stack of enclosing thread loops */
+  int32_t obj;
+  VarId var;
+} Bound1; /* an enclosing thread axis */
+typedef struct {
+  State *s;
+  IrCtx *c;
+  Arena *a;
+  Arith *ar;
+  bool features;
+  MapU64 buf_of;      /* tensor -> buffer */
+  ExprId **body;      /* per stage, inlined bodies or NULL */
+  VEC(Bound1) thread; /* stack of enclosing thread loops */
 } Loops;
 typedef struct {
-  Loops *l; const Stage *st; int sid;
-  ExprId *val;                          /* per axis: its value in terms of loop variables; 0 not known yet */
-  uint8_t *mark;                        /* per axis: 1 data, 2 reduction, 3 both */
-  bool reduce, cross; int begin;        /* begin: position of the first leaf that belongs to a reduction */
-  BufferId acc[8], red[8];              /* cross: private partial results, results of the combination */
+  Loops *l;
+  const Stage *st;
+  int sid;
+  ExprId *val;   /* per axis: its value in terms of loop variables; 0 not known yet */
+  uint8_t *mark; /* per axis: 1 data, 2 reduction, 3 both */
+  bool reduce, cross;
+  int begin;               /* begin: position of the first leaf that belongs to a reduction */
+  BufferId acc[8], red[8]; /* cross: private partial results, results of the combination */
 } Nest;
 
 static Stmt *emit_stage(Loops *l, int sid);
@@ -40,12 +50,15 @@ static void fail(Loops *l, const Stage *st, const char *what) {
 }
 static ForKind loop_kind(const Axis *x) {
   static const ForKind KIND[AN_COUNT] = {
-      [AN_NONE] = FOR_SERIAL, [AN_UNROLL] = FOR_UNROLLED, [AN_VECTORIZE] = FOR_VECTOR, [AN_PARALLEL] = FOR_PARALLEL,
-      [AN_VTHREAD] = FOR_VTHREAD, [AN_BLOCK_X] = FOR_BLOCK_X, [AN_THREAD_X] = FOR_THREAD_X, [AN_BLOCK_Y] = FOR_BLOCK_Y,
-      [AN_THREAD_Y] = FOR_THREAD_Y, [AN_BLOCK_Z] = FOR_BLOCK_Z, [AN_THREAD_Z] = FOR_THREAD_Z, [AN_TENSORIZE] = FOR_SERIAL};
+      [AN_NONE] = FOR_SERIAL,       [AN_UNROLL] = FOR_UNROLLED,   [AN_VECTORIZE] = FOR_VECTOR,
+      [AN_PARALLEL] = FOR_PARALLEL, [AN_VTHREAD] = FOR_VTHREAD,   [AN_BLOCK_X] = FOR_BLOCK_X,
+      [AN_THREAD_X] = FOR_THREAD_X, [AN_BLOCK_Y] = FOR_BLOCK_Y,   [AN_THREAD_Y] = FOR_THREAD_Y,
+      [AN_BLOCK_Z] = FOR_BLOCK_Z,   [AN_THREAD_Z] = FOR_THREAD_Z, [AN_TENSORIZE] = FOR_SERIAL};
   return KIND[x->ann];
 }
-static bool is_bound(const Axis *x) { return loop_kind(x) >= FOR_VTHREAD; }
+static bool is_bound(const Axis *x) {
+  return loop_kind(x) >= FOR_VTHREAD;
+}
 
 /* ---- axis values: going up the relations ---- */
 static void pass_up(Loops *l, const Stage *st, ExprId *val) {
@@ -83,7 +96,10 @@ static uint8_t *pass_marks(Loops *l, const Stage *st) {
   for (int r = 0; r < st->rels.len; r++) {
     const Rel *rel = &st->rels.at[r];
     switch (rel->kind) {
-    case REL_SPLIT: m[rel->outer] |= m[rel->parent]; m[rel->inner] |= m[rel->parent]; break;
+    case REL_SPLIT:
+      m[rel->outer] |= m[rel->parent];
+      m[rel->inner] |= m[rel->parent];
+      break;
     case REL_FUSE: m[rel->parent] |= (uint8_t)(m[rel->outer] | m[rel->inner]); break;
     case REL_REBASE: m[rel->outer] |= m[rel->parent]; break;
     case REL_SINGLETON: break;
@@ -108,10 +124,13 @@ static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_red
   for (int r = st->rels.len - 1; r >= 0; r--) {
     const Rel *rel = &st->rels.at[r];
     if (rel->kind == REL_SPLIT)
-      need[rel->parent] = need[rel->outer] || need[rel->inner] ||
-                          !ar_prove_eq(l->ar, ax[rel->parent].extent, ex_mul(c, ax[rel->outer].extent, ax[rel->inner].extent));
-    else if (rel->kind == REL_FUSE) need[rel->outer] = need[rel->inner] = need[rel->parent];
-    else if (rel->kind == REL_REBASE) need[rel->parent] = need[rel->outer];
+      need[rel->parent] =
+          need[rel->outer] || need[rel->inner] ||
+          !ar_prove_eq(l->ar, ax[rel->parent].extent, ex_mul(c, ax[rel->outer].extent, ax[rel->inner].extent));
+    else if (rel->kind == REL_FUSE)
+      need[rel->outer] = need[rel->inner] = need[rel->parent];
+    else if (rel->kind == REL_REBASE)
+      need[rel->parent] = need[rel->outer];
   }
   for (int a = 0; a < st->axes.len; a++) {
     if (!need[a] || !val[a] || (skip_reduce && n->mark[a] == 2)) continue;
@@ -134,17 +153,22 @@ static Stmt *guard(IrCtx *c, const Preds *p, Stmt *s) {
 }
 
 /* ---- bodies ---- */
-typedef struct { Loops *l; const Stage *st; } ReadMap;
+typedef struct {
+  Loops *l;
+  const Stage *st;
+} ReadMap;
 static ExprId read_to_load(IrCtx *c, ExprId e, void *arg) {
   const ReadMap *m = arg;
   const ExprNode *n = ir_node(c, e);
   if (n->kind != IR_READ) return e;
   int32_t b = mapu_get(&m->l->buf_of, (uint64_t)n->sym, 0);
-  err_check(ir_err(c), b != 0, "stage %s reads tensor %s, which is neither computed nor an argument; add it to the argument list",
+  err_check(ir_err(c), b != 0,
+            "stage %s reads tensor %s, which is neither computed nor an argument; add it to the argument list",
             m->st->op->name, ir_tensor(c, n->sym)->name);
   ExprId idx[MAX_RANK];
   int k = n->n;
-  err_check(ir_err(c), k <= MAX_RANK, "tensor %s has rank %d; at most %d is supported", ir_tensor(c, n->sym)->name, k, MAX_RANK);
+  err_check(ir_err(c), k <= MAX_RANK, "tensor %s has rank %d; at most %d is supported", ir_tensor(c, n->sym)->name, k,
+            MAX_RANK);
   memcpy(idx, ir_kids(c, e), sizeof(ExprId) * (size_t)k);
   return ex_load(c, b, n->type, k, idx);
 }
@@ -161,8 +185,12 @@ static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
   ReadMap m = {n->l, st};
   return ex_map(n->l->c, ex_subst(n->l->c, e, k, sub), read_to_load, &m);
 }
-static BufferId out_buffer(Nest *n, int k) { return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0); }
-static const ExprId *stage_body(Nest *n) { return n->l->body && n->l->body[n->sid] ? n->l->body[n->sid] : n->st->op->body; }
+static BufferId out_buffer(Nest *n, int k) {
+  return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0);
+}
+static const ExprId *stage_body(Nest *n) {
+  return n->l->body && n->l->body[n->sid] ? n->l->body[n->sid] : n->st->op->body;
+}
 
 /* out[k][idx] = value[k]; several values are computed before the first is stored. */
 static Stmt *store_all(Nest *n, const ExprId *val, int k, const ExprId *value) {
@@ -171,7 +199,10 @@ static Stmt *store_all(Nest *n, const ExprId *val, int k, const ExprId *value) {
   VarId *tmp = arena_array(n->l->a, VarId, k);
   for (int i = 0; i < k; i++) {
     ExprId v = value[i];
-    if (k > 1) { tmp[i] = ir_var_new(c, "tmp", ir_type(c, v), false); v = ex_var(c, tmp[i]); }
+    if (k > 1) {
+      tmp[i] = ir_var_new(c, "tmp", ir_type(c, v), false);
+      v = ex_var(c, tmp[i]);
+    }
     at[i] = st_store(c, out_buffer(n, i), n->st->n_root_data, val, v);
   }
   Stmt *s = st_seq(c, k, at);
@@ -181,17 +212,26 @@ static Stmt *store_all(Nest *n, const ExprId *val, int k, const ExprId *value) {
 /* result[k] of the reducer for current values `lhs` and new values `rhs` */
 static ExprId combine(IrCtx *c, const IrReducer *r, int k, const ExprId *lhs, const ExprId *rhs) {
   VarSub sub[16];
-  for (int i = 0; i < r->n; i++) { sub[2 * i] = (VarSub){r->lhs[i], lhs[i]}; sub[2 * i + 1] = (VarSub){r->rhs[i], rhs[i]}; }
+  for (int i = 0; i < r->n; i++) {
+    sub[2 * i] = (VarSub){r->lhs[i], lhs[i]};
+    sub[2 * i + 1] = (VarSub){r->rhs[i], rhs[i]};
+  }
   return ex_subst(c, r->result[k], 2 * r->n, sub);
 }
-typedef struct { const IrReduce *red; const IrReducer *op; int k; ExprId src[8], ident[8], cond; } RedBody;
+typedef struct {
+  const IrReduce *red;
+  const IrReducer *op;
+  int k;
+  ExprId src[8], ident[8], cond;
+} RedBody;
 static RedBody reduce_body(Nest *n, const ExprId *val) {
   IrCtx *c = n->l->c;
   RedBody b = {0};
   b.red = ir_reduce(c, stage_body(n)[0]);
   b.op = ir_reducer(c, b.red->reducer);
   b.k = b.op->n;
-  if (b.k > 8 || b.k != n->st->op->n_out) fail(n->l, n->st, "a reduction must store each of its (at most 8) components");
+  if (b.k > 8 || b.k != n->st->op->n_out)
+    fail(n->l, n->st, "a reduction must store each of its (at most 8) components");
   IrReduce red = *b.red;
   IrReducer op = *b.op;
   for (int i = 0; i < b.k; i++) {
@@ -245,7 +285,8 @@ static Stmt *pragmas(IrCtx *c, const Axis *x, Stmt *s) {
   if (x->has_pragma_unroll) {
     if (x->explicit_unroll) s = st_attr(c, AT_UNROLL_EXPLICIT, 1, NULL, s);
     s = st_attr(c, AT_UNROLL_STEP, x->pragma_unroll, NULL, s);
-  } else if (x->explicit_unroll) s = st_attr(c, AT_UNROLL_EXPLICIT, 1, NULL, s);
+  } else if (x->explicit_unroll)
+    s = st_attr(c, AT_UNROLL_EXPLICIT, 1, NULL, s);
   return s;
 }
 /* Wraps body, the inside of leaf x, with what is attached there: allocation, production, rest. */
@@ -267,7 +308,9 @@ static Stmt *emit_leaves(Nest *n, int pos);
 static Stmt *emit_cross(Nest *n);
 static Stmt *emit_init(Nest *n);
 
-static bool skip_in_common(const Nest *n, int axis) { return n->cross && n->mark[axis] == 2 && !is_bound(&n->st->axes.at[axis]); }
+static bool skip_in_common(const Nest *n, int axis) {
+  return n->cross && n->mark[axis] == 2 && !is_bound(&n->st->axes.at[axis]);
+}
 
 /* The loop of the leaf at `pos` around what `inside` makes. */
 static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
@@ -293,7 +336,12 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   if (!ex_is_int(c, x->min, 0)) fail(l, n->st, "a loop bound to a thread must start at 0");
   VarId v = x->var;
   bool open = false;
-  for (int i = l->thread.len - 1; i >= 0 && x->thread_obj; i--) if (l->thread.at[i].obj == x->thread_obj) { v = l->thread.at[i].var; open = true; break; }
+  for (int i = l->thread.len - 1; i >= 0 && x->thread_obj; i--)
+    if (l->thread.at[i].obj == x->thread_obj) {
+      v = l->thread.at[i].var;
+      open = true;
+      break;
+    }
   n->val[id] = thread_value(n, x, v);
   int mark = l->thread.len;
   if (!open) vec_push(l->a, &l->thread, ((Bound1){x->thread_obj, v}));
@@ -312,12 +360,14 @@ static Stmt *emit_leaves(Nest *n, int pos) {
     Stmt *two[2] = {NULL, NULL};
     ExprId *keep = arena_copy(n->l->a, n->val, sizeof(ExprId) * (size_t)st->axes.len);
     Nest init = *n;
-    init.val = keep; init.begin = b;
+    init.val = keep;
+    init.begin = b;
     two[0] = emit_init(&init);
     two[1] = emit_leaves(n, pos);
     return st_seq(n->l->c, 2, two);
   }
-  if (n->cross) while (pos < st->leaf.len && skip_in_common(n, st->leaf.at[pos])) pos++;
+  if (n->cross)
+    while (pos < st->leaf.len && skip_in_common(n, st->leaf.at[pos])) pos++;
   if (pos >= st->leaf.len) return n->cross ? emit_cross(n) : emit_plain(n);
   return emit_leaf(n, pos, emit_leaves);
 }
@@ -333,12 +383,22 @@ static Stmt *emit_init(Nest *n) {
     if (n->mark[st->leaf.at[p]] == 2) continue;
     if (is_bound(x)) {
       VarId v = x->var;
-      for (int i = l->thread.len - 1; i >= 0; i--) if (x->thread_obj && l->thread.at[i].obj == x->thread_obj) { v = l->thread.at[i].var; break; }
-      if (v == x->var) { var[p] = v = ir_var_new(c, ir_var_info(c, x->var)->name, ir_var_info(c, x->var)->type, false); ar_bind_range(l->ar, v, x->min, x->extent); }
+      for (int i = l->thread.len - 1; i >= 0; i--)
+        if (x->thread_obj && l->thread.at[i].obj == x->thread_obj) {
+          v = l->thread.at[i].var;
+          break;
+        }
+      if (v == x->var) {
+        var[p] = v = ir_var_new(c, ir_var_info(c, x->var)->name, ir_var_info(c, x->var)->type, false);
+        ar_bind_range(l->ar, v, x->min, x->extent);
+      }
       n->val[st->leaf.at[p]] = thread_value(n, x, v);
       continue;
     }
-    if (ex_is_int(c, x->extent, 1)) { n->val[st->leaf.at[p]] = x->min; continue; }
+    if (ex_is_int(c, x->extent, 1)) {
+      n->val[st->leaf.at[p]] = x->min;
+      continue;
+    }
     const IrVar *info = ir_var_info(c, x->var);
     var[p] = ir_var_new(c, arena_printf(l->a, "%s.init", info->name), info->type, false);
     ar_bind_range(l->ar, var[p], ex_int(c, info->type, 0), x->extent);
@@ -365,8 +425,14 @@ static BufferId scalar_buffer(Loops *l, const char *name, int k, DType t) {
   ExprId *one = arena_array(l->a, ExprId, 2);
   one[0] = ex_i32(l->c, 0);
   one[1] = ex_i32(l->c, 1);
-  IrBuffer b = {.name = arena_printf(l->a, "%s%d", name, k), .type = t, .scope = SC_LOCAL, .rank = 1, .align = 64, .lanes = 1,
-                .min = &one[0], .extent = &one[1]};
+  IrBuffer b = {.name = arena_printf(l->a, "%s%d", name, k),
+                .type = t,
+                .scope = SC_LOCAL,
+                .rank = 1,
+                .align = 64,
+                .lanes = 1,
+                .min = &one[0],
+                .extent = &one[1]};
   return ir_buffer_new(l->c, b);
 }
 /* acc[0] = combine(acc[0], source) under all predicates, inside the unbound reduction loops */
@@ -454,8 +520,10 @@ static Stmt *emit_stage(Loops *l, int sid) {
   n.reduce = ir_kind(l->c, stage_body(&n)[0]) == IR_REDUCE;
   for (int p = 0; n.reduce && p < st->leaf.len; p++) {
     int id = st->leaf.at[p];
-    if ((n.mark[id] & 2) && is_bound(&st->axes.at[id])) n.cross = true;
-    else if (n.cross && (n.mark[id] & 1)) fail(l, st, "a data axis follows a reduction axis that is bound to a thread; reorder it before");
+    if ((n.mark[id] & 2) && is_bound(&st->axes.at[id]))
+      n.cross = true;
+    else if (n.cross && (n.mark[id] & 1))
+      fail(l, st, "a data axis follows a reduction axis that is bound to a thread; reorder it before");
     if ((n.mark[id] & 2) && n.begin < 0) n.begin = p;
   }
   if (n.reduce && n.begin < 0) n.begin = st->leaf.len;
@@ -466,9 +534,19 @@ static Stmt *emit_stage(Loops *l, int sid) {
 static void infer_scopes(IrCtx *c, Stmt *s, ScopeKind here) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) infer_scopes(c, s->u.seq.at[i], here); return;
-  case ST_FOR: infer_scopes(c, s->u.loop.body, for_is_block(s->u.loop.kind) ? SC_SHARED : for_is_thread(s->u.loop.kind) ? SC_LOCAL : here); return;
-  case ST_IF: infer_scopes(c, s->u.cond.then, here); infer_scopes(c, s->u.cond.other, here); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) infer_scopes(c, s->u.seq.at[i], here);
+    return;
+  case ST_FOR:
+    infer_scopes(c, s->u.loop.body,
+                 for_is_block(s->u.loop.kind)    ? SC_SHARED
+                 : for_is_thread(s->u.loop.kind) ? SC_LOCAL
+                                                 : here);
+    return;
+  case ST_IF:
+    infer_scopes(c, s->u.cond.then, here);
+    infer_scopes(c, s->u.cond.other, here);
+    return;
   case ST_LET: infer_scopes(c, s->u.let.body, here); return;
   case ST_ALLOC: {
     IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
@@ -477,7 +555,8 @@ static void infer_scopes(IrCtx *c, Stmt *s, ScopeKind here) {
     return;
   }
   case ST_ATTR: infer_scopes(c, s->u.attr.body, here); return;
-  case ST_STORE: case ST_EVAL: return;
+  case ST_STORE:
+  case ST_EVAL: return;
   }
 }
 
@@ -495,15 +574,25 @@ static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
       int arg = find_arg(st, k, n_args, args);
       if (arg < 0 && (st->at == AT_INLINED || op->kind == TE_PLACEHOLDER)) continue;
       const IrTensor *t = ir_tensor(c, op->out[k]);
-      IrBuffer b = {.name = t->name, .type = t->type, .scope = arg >= 0 ? SC_GLOBAL : st->scope, .external = arg >= 0, .rank = t->rank,
-                    .extent = t->shape, .align = 64, .lanes = 1, .tensor = op->out[k], .double_buffer = st->double_buffer};
+      IrBuffer b = {.name = t->name,
+                    .type = t->type,
+                    .scope = arg >= 0 ? SC_GLOBAL : st->scope,
+                    .external = arg >= 0,
+                    .rank = t->rank,
+                    .extent = t->shape,
+                    .align = 64,
+                    .lanes = 1,
+                    .tensor = op->out[k],
+                    .double_buffer = st->double_buffer};
       if (arg < 0) {
         ExprId *region = arena_array(l->a, ExprId, 2 * t->rank);
         for (int i = 0; i < t->rank; i++) {
           region[i] = ar_simplify(l->ar, st->axes.at[i].min);
           region[t->rank + i] = ar_simplify(l->ar, st->axes.at[i].extent);
           if (st->axes.at[i].align_factor) {
-            b.align_factor = st->axes.at[i].align_factor; b.align_offset = st->axes.at[i].align_offset; b.align_dim = i;
+            b.align_factor = st->axes.at[i].align_factor;
+            b.align_offset = st->axes.at[i].align_offset;
+            b.align_dim = i;
           }
         }
         b.min = region;
@@ -517,13 +606,15 @@ static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
     }
   }
   for (int i = 0; i < n_args; i++)
-    err_check(ir_err(c), f->arg[i] != 0, "argument %d, tensor %s, is not computed or read by this schedule", i, ir_tensor(c, args[i])->name);
+    err_check(ir_err(c), f->arg[i] != 0, "argument %d, tensor %s, is not computed or read by this schedule", i,
+              ir_tensor(c, args[i])->name);
 }
 static void shape_var(IrCtx *c, ExprId e, void *arg) {
   VarVec *v = arg;
   const ExprNode *n = ir_node(c, e);
   if (n->kind != IR_VAR) return;
-  for (int i = 0; i < v->len; i++) if (v->at[i] == n->sym) return;
+  for (int i = 0; i < v->len; i++)
+    if (v->at[i] == n->sym) return;
   vec_push(ir_arena(c), v, n->sym);
 }
 

@@ -1,5 +1,5 @@
-/* lower: from a bounded State to verified kernel IR. One pass = one file = one public function; pipeline.c lists them in
- * order. Spec 07 §7.2, §7.4, §7.7.4.
+/* lower: from a bounded State to verified kernel IR. One pass = one file = one public function; pipeline.c lists them
+ * in order. Spec 07 §7.2, §7.4, §7.7.4.
  */
 #ifndef NS_LOWER_H
 #define NS_LOWER_H
@@ -7,59 +7,75 @@
 
 /* A lowered function. Until `flatten` accesses carry index lists; afterwards one flat index. */
 typedef struct {
-  IrCtx *ctx; Target target;
+  IrCtx *ctx;
+  Target target;
   Stmt *body;
-  int32_t n_args; BufferId *arg;      /* external buffers, in argument order */
-  int32_t n_vars; VarId *var;         /* free shape variables, if any */
+  int32_t n_args;
+  BufferId *arg; /* external buffers, in argument order */
+  int32_t n_vars;
+  VarId *var; /* free shape variables, if any */
   bool flat;
-  bool features;                      /* made for feature extraction: computed arguments have an ALLOC, constant matrices are 1 */
-  bool printing;                      /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
-  bool auto_strides;                  /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
+  bool features;     /* made for feature extraction: computed arguments have an ALLOC, constant matrices are 1 */
+  bool printing;     /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
+  bool auto_strides; /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
 } Func;
 
-typedef struct {                      /* one GPU kernel or one CPU top-level region; 07 §7.5.8 */
+typedef struct { /* one GPU kernel or one CPU top-level region; 07 §7.5.8 */
   const char *name;
   Stmt *body;
-  int32_t n_param; BufferId *param;   /* pointers, in order of first use; workspace buffers included */
-  bool *read_only;                    /* per param */
+  int32_t n_param;
+  BufferId *param; /* pointers, in order of first use; workspace buffers included */
+  bool *read_only; /* per param */
   int64_t grid[3], block[3];
-  int64_t shared_bytes, local_bytes;  /* static shared per block; local arrays per thread */
+  int64_t shared_bytes, local_bytes; /* static shared per block; local arrays per thread */
 } Kernel;
 
 typedef struct {
   Func f;
-  int32_t n_kernels; Kernel *kernel;  /* GPU: in launch order. CPU: one kernel holding everything */
-  int32_t n_work; BufferId *work;     /* global temporaries the host must allocate (bytes: ir_buffer size * type) */
+  int32_t n_kernels;
+  Kernel *kernel; /* GPU: in launch order. CPU: one kernel holding everything */
+  int32_t n_work;
+  BufferId *work; /* global temporaries the host must allocate (bytes: ir_buffer size * type) */
 } Program;
 
 /* ---- faces ---- */
-Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features); /* steps 1-4: multi-dimensional loop program. features: const_matrix stages become 1; run pass_simplify once, then extract */
-Program low_build(Func f, const char *name);   /* steps 4b-15: kernels ready for code generation */
-typedef struct { bool ok; const char *why; int64_t threads, shared_bytes, local_bytes, vthread, vector_bytes; } GpuCheck;
-GpuCheck low_gpu_check(Func f);                /* 07 §7.4.1 on the flattened program; does not change f */
-Func low_printable(Func f);                    /* the passes of a printed program, in place of low_build */
-char *low_primfn(Func f);                      /* 07 §7.6: text of what low_loops made (consumes f) */
+Func low_loops(State *s, const Target *t, int n_args, const TensorId *args,
+               bool features); /* steps 1-4: multi-dimensional loop program. features: const_matrix stages become 1; run
+                                  pass_simplify once, then extract */
+Program low_build(Func f, const char *name); /* steps 4b-15: kernels ready for code generation */
+typedef struct {
+  bool ok;
+  const char *why;
+  int64_t threads, shared_bytes, local_bytes, vthread, vector_bytes;
+} GpuCheck;
+GpuCheck low_gpu_check(Func f); /* 07 §7.4.1 on the flattened program; does not change f */
+Func low_printable(Func f);     /* the passes of a printed program, in place of low_build */
+char *low_primfn(Func f);       /* 07 §7.6: text of what low_loops made (consumes f) */
 
-/* A cross-thread reduction is EVAL of a call to IN_ALLREDUCE until pass_allreduce: reducer id, number k of components, k values,
- * k loads [0] of the local buffers that receive the results, the thread variables reduced over. Loops bound to threads are FOR
- * nodes; after pass_storage a kernel reads BLOCK loops { shared ALLOCs { THREAD loops { local ALLOCs { body } } } }. */
+/* A cross-thread reduction is EVAL of a call to IN_ALLREDUCE until pass_allreduce: reducer id, number k of components,
+ * k values, k loads [0] of the local buffers that receive the results, the thread variables reduced over. Loops bound
+ * to threads are FOR nodes; after pass_storage a kernel reads BLOCK loops { shared ALLOCs { THREAD loops { local ALLOCs
+ * { body } } } }. */
 
-typedef struct { const char *name; void (*run)(Func *); } LowPass;
-const LowPass *low_passes(int *n);             /* what low_build runs, in order; for tests that look at every step */
+typedef struct {
+  const char *name;
+  void (*run)(Func *);
+} LowPass;
+const LowPass *low_passes(int *n); /* what low_build runs, in order; for tests that look at every step */
 
 /* ---- passes, in pipeline order; each takes and returns the body of f ---- */
 void pass_simplify(Func *f);
 void pass_flatten(Func *f);
 void pass_unify_threads(Func *f);
-void pass_partition(Func *f);      /* strips `likely` */
+void pass_partition(Func *f); /* strips `likely` */
 void pass_vectorize(Func *f);
 void pass_vthread(Func *f);
 void pass_double_buffer(Func *f);
 void pass_storage(Func *f);
-void pass_unroll(Func *f);         /* marks loops with pragma_unroll; replicates only where later passes need constants */
-void pass_cleanup(Func *f);        /* no-ops, unsafe selects, hoisting */
-void pass_peel(Func *f);          /* guards that only the last iterations need */
-void pass_sync(Func *f);           /* barriers; raises when one would fall inside a divergent condition */
+void pass_unroll(Func *f);  /* marks loops with pragma_unroll; replicates only where later passes need constants */
+void pass_cleanup(Func *f); /* no-ops, unsafe selects, hoisting */
+void pass_peel(Func *f);    /* guards that only the last iterations need */
+void pass_sync(Func *f);    /* barriers; raises when one would fall inside a divergent condition */
 void pass_allreduce(Func *f);
-void pass_intrinsics(Func *f);     /* floor division, sigmoid, ... */
+void pass_intrinsics(Func *f); /* floor division, sigmoid, ... */
 #endif

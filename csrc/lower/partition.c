@@ -1,7 +1,7 @@
 /* partition: after this pass nothing is marked `likely` any more (spec 07 §7.2.9).
  *
- * With static shapes there is nothing to cut: loops have constant extents and the guards that could not be proven depend
- * on thread variables. The guards themselves stay; `cleanup` moves them outwards.
+ * With static shapes there is nothing to cut: loops have constant extents and the guards that could not be proven
+ * depend on thread variables. The guards themselves stay; `cleanup` moves them outwards.
  */
 #include "lower/util.h"
 
@@ -10,7 +10,9 @@ static ExprId unwrap(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   return n->kind == IR_CALL && n->sym == IN_LIKELY ? ir_kid(c, e, 0) : e;
 }
-static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, unwrap, arg); }
+static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) {
+  return ex_map(c, e, unwrap, arg);
+}
 static Stmt *unlikely(IrCtx *c, Stmt *s, void *arg) {
   (void)arg;
   if (s->kind != ST_IF || !s->u.cond.likely) return s;

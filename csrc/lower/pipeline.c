@@ -1,20 +1,40 @@
 /* pipeline: the passes in order, then kernels are cut out (spec 07 §7.7.4, §7.2.18).
  *
- * A top-level thread region is one kernel; its parameters are the buffers in global memory that it touches, in order of first use.
- * Global temporaries that stand at the top of the function become workspaces of the program. A CPU program is one kernel.
+ * A top-level thread region is one kernel; its parameters are the buffers in global memory that it touches, in order of
+ * first use. Global temporaries that stand at the top of the function become workspaces of the program. A CPU program
+ * is one kernel.
  */
 #include "lower/util.h"
 
-static const LowPass PASSES[] = {
-    {"simplify", pass_simplify}, {"flatten", pass_flatten}, {"unify threads", pass_unify_threads}, {"simplify flat", pass_simplify},
-    {"partition", pass_partition}, {"vectorize", pass_vectorize}, {"vthread", pass_vthread}, {"double buffer", pass_double_buffer},
-    {"storage", pass_storage}, {"unroll", pass_unroll}, {"cleanup", pass_cleanup}, {"peel", pass_peel}, {"sync", pass_sync}, {"allreduce", pass_allreduce},
-    {"intrinsics", pass_intrinsics}};
-const LowPass *low_passes(int *n) { *n = NS_COUNT(PASSES); return PASSES; }
+static const LowPass PASSES[] = {{"simplify", pass_simplify},
+                                 {"flatten", pass_flatten},
+                                 {"unify threads", pass_unify_threads},
+                                 {"simplify flat", pass_simplify},
+                                 {"partition", pass_partition},
+                                 {"vectorize", pass_vectorize},
+                                 {"vthread", pass_vthread},
+                                 {"double buffer", pass_double_buffer},
+                                 {"storage", pass_storage},
+                                 {"unroll", pass_unroll},
+                                 {"cleanup", pass_cleanup},
+                                 {"peel", pass_peel},
+                                 {"sync", pass_sync},
+                                 {"allreduce", pass_allreduce},
+                                 {"intrinsics", pass_intrinsics}};
+const LowPass *low_passes(int *n) {
+  *n = NS_COUNT(PASSES);
+  return PASSES;
+}
 
 /* The passes that a printed program goes through: kernels keep their nested thread loops, guards stay `likely`. */
-static const LowPass PRINTING[] = {{"flatten", pass_flatten}, {"simplify", pass_simplify}, {"vectorize", pass_vectorize}, {"vthread", pass_vthread},
-                                   {"double buffer", pass_double_buffer}, {"storage", pass_storage}, {"unroll", pass_unroll}, {"cleanup", pass_cleanup}};
+static const LowPass PRINTING[] = {{"flatten", pass_flatten},
+                                   {"simplify", pass_simplify},
+                                   {"vectorize", pass_vectorize},
+                                   {"vthread", pass_vthread},
+                                   {"double buffer", pass_double_buffer},
+                                   {"storage", pass_storage},
+                                   {"unroll", pass_unroll},
+                                   {"cleanup", pass_cleanup}};
 Func low_printable(Func f) {
   f.printing = f.auto_strides = true;
   for (int i = 0; i < NS_COUNT(PRINTING) && f.body; i++) PRINTING[i].run(&f);
@@ -22,7 +42,11 @@ Func low_printable(Func f) {
 }
 
 /* ---- parameters ---- */
-typedef struct { IrCtx *c; VEC(BufferId) buf; MapU64 at, written; } Params;
+typedef struct {
+  IrCtx *c;
+  VEC(BufferId) buf;
+  MapU64 at, written;
+} Params;
 static void use(Params *p, BufferId b) {
   if (ir_buffer(p->c, b)->scope != SC_GLOBAL && !ir_buffer(p->c, b)->external) return;
   if (mapu_get(&p->at, (uint64_t)b, -1) >= 0) return;
@@ -33,15 +57,32 @@ static void use_node(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_LOAD) use(arg, n->sym);
 }
-static void use_expr(Params *p, ExprId e) { if (e) ex_post_order(p->c, e, use_node, p); }
-typedef struct { int64_t shared, local; } Bytes;
+static void use_expr(Params *p, ExprId e) {
+  if (e) ex_post_order(p->c, e, use_node, p);
+}
+typedef struct {
+  int64_t shared, local;
+} Bytes;
 static void find_params(Params *p, const Stmt *s, Bytes *bytes) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) find_params(p, s->u.seq.at[i], bytes); return;
-  case ST_FOR: use_expr(p, s->u.loop.min); use_expr(p, s->u.loop.extent); find_params(p, s->u.loop.body, bytes); return;
-  case ST_IF: use_expr(p, s->u.cond.cond); find_params(p, s->u.cond.then, bytes); find_params(p, s->u.cond.other, bytes); return;
-  case ST_LET: use_expr(p, s->u.let.value); find_params(p, s->u.let.body, bytes); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) find_params(p, s->u.seq.at[i], bytes);
+    return;
+  case ST_FOR:
+    use_expr(p, s->u.loop.min);
+    use_expr(p, s->u.loop.extent);
+    find_params(p, s->u.loop.body, bytes);
+    return;
+  case ST_IF:
+    use_expr(p, s->u.cond.cond);
+    find_params(p, s->u.cond.then, bytes);
+    find_params(p, s->u.cond.other, bytes);
+    return;
+  case ST_LET:
+    use_expr(p, s->u.let.value);
+    find_params(p, s->u.let.body, bytes);
+    return;
   case ST_ALLOC: {
     int64_t n = low_buffer_bytes(p->c, s->u.alloc.buf);
     ScopeKind scope = ir_buffer(p->c, s->u.alloc.buf)->scope;
@@ -63,7 +104,11 @@ static void find_params(Params *p, const Stmt *s, Bytes *bytes) {
 }
 
 /* ---- kernels ---- */
-typedef struct { Func *f; const char *name; VEC(Kernel) kernel; } Cut;
+typedef struct {
+  Func *f;
+  const char *name;
+  VEC(Kernel) kernel;
+} Cut;
 static void add_kernel(Cut *x, Stmt *s, const char *name) {
   IrCtx *c = x->f->ctx;
   Arena *a = ir_arena(c);
@@ -85,8 +130,12 @@ static void add_kernel(Cut *x, Stmt *s, const char *name) {
     ForKind kind = q->u.loop.kind;
     if (kind <= FOR_VTHREAD) break;
     int64_t e;
-    err_check(ir_err(c), low_const(c, q->u.loop.extent, &e), "%s of kernel %s has no constant extent: %s", low_tag(kind), name, ex_text(c, q->u.loop.extent));
-    if (for_is_block(kind)) k.grid[kind - FOR_BLOCK_X] = e; else k.block[kind - FOR_THREAD_X] = e;
+    err_check(ir_err(c), low_const(c, q->u.loop.extent, &e), "%s of kernel %s has no constant extent: %s",
+              low_tag(kind), name, ex_text(c, q->u.loop.extent));
+    if (for_is_block(kind))
+      k.grid[kind - FOR_BLOCK_X] = e;
+    else
+      k.block[kind - FOR_THREAD_X] = e;
   }
   vec_push(a, &x->kernel, k);
 }
@@ -94,18 +143,29 @@ static void cut(Cut *x, Stmt *s) {
   if (!s) return;
   IrCtx *c = x->f->ctx;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) cut(x, s->u.seq.at[i]); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) cut(x, s->u.seq.at[i]);
+    return;
   case ST_FOR:
-    if (s->u.loop.kind > FOR_VTHREAD) { add_kernel(x, s, arena_printf(ir_arena(c), "%s_kernel%d", x->name, x->kernel.len)); return; }
+    if (s->u.loop.kind > FOR_VTHREAD) {
+      add_kernel(x, s, arena_printf(ir_arena(c), "%s_kernel%d", x->name, x->kernel.len));
+      return;
+    }
     break;
   case ST_ALLOC: cut(x, s->u.alloc.body); return;
   case ST_ATTR: cut(x, s->u.attr.body); return;
   case ST_STORE:
-    err_raise(ir_err(c), NS_ERR_VALUE, "buffer %s is written outside of any GPU kernel; did you bind the loops of its stage to blockIdx and threadIdx?",
+    err_raise(ir_err(c), NS_ERR_VALUE,
+              "buffer %s is written outside of any GPU kernel; did you bind the loops of its stage to blockIdx and "
+              "threadIdx?",
               ir_buffer(c, s->u.store.buf)->name);
-  case ST_IF: case ST_LET: case ST_EVAL: break;
+  case ST_IF:
+  case ST_LET:
+  case ST_EVAL: break;
   }
-  err_raise(ir_err(c), NS_ERR_VALUE, "a loop or condition stands outside of the GPU kernels; bind the outermost loops of every stage to blockIdx or threadIdx");
+  err_raise(ir_err(c), NS_ERR_VALUE,
+            "a loop or condition stands outside of the GPU kernels; bind the outermost loops of every stage to "
+            "blockIdx or threadIdx");
 }
 
 /* Takes the large global allocations off the top of the function; they become workspaces. */
@@ -114,8 +174,12 @@ static Stmt *workspaces(Func *f, Stmt *s, Program *p) {
   VEC(BufferId) work = {0};
   VEC(BufferId) keep = {0};
   while (s && s->kind == ST_ALLOC) {
-    bool top = ir_buffer(c, s->u.alloc.buf)->scope == SC_GLOBAL && (low_is_gpu(f) || low_buffer_bytes(c, s->u.alloc.buf) > LOW_CPU_STACK_BYTES);
-    if (top) vec_push(ir_arena(c), &work, s->u.alloc.buf); else vec_push(ir_arena(c), &keep, s->u.alloc.buf);
+    bool top = ir_buffer(c, s->u.alloc.buf)->scope == SC_GLOBAL &&
+               (low_is_gpu(f) || low_buffer_bytes(c, s->u.alloc.buf) > LOW_CPU_STACK_BYTES);
+    if (top)
+      vec_push(ir_arena(c), &work, s->u.alloc.buf);
+    else
+      vec_push(ir_arena(c), &keep, s->u.alloc.buf);
     s = s->u.alloc.body;
   }
   for (int i = keep.len - 1; i >= 0; i--) s = st_alloc(c, keep.at[i], s);
@@ -136,7 +200,10 @@ Program low_build(Func f, const char *name) {
   ir_verify(c, f.body, true);
   f.body = workspaces(&f, f.body, &p);
   Cut x = {.f = &f, .name = name};
-  if (low_is_gpu(&f)) cut(&x, f.body); else add_kernel(&x, f.body, arena_strdup(ir_arena(c), name));
+  if (low_is_gpu(&f))
+    cut(&x, f.body);
+  else
+    add_kernel(&x, f.body, arena_strdup(ir_arena(c), name));
   p.f = f;
   p.n_kernels = x.kernel.len;
   p.kernel = x.kernel.at;

@@ -8,9 +8,12 @@
 #include <string.h>
 
 typedef struct {
-  IrCtx *c; StrBuf *b; const Func *f;
-  MapStr used;                           /* name -> counter of its prefix */
-  MapU64 var, buf; VEC(const char *) name;
+  IrCtx *c;
+  StrBuf *b;
+  const Func *f;
+  MapStr used; /* name -> counter of its prefix */
+  MapU64 var, buf;
+  VEC(const char *) name;
 } Text;
 
 static const char *unique(Text *t, const char *prefix) {
@@ -18,13 +21,16 @@ static const char *unique(Text *t, const char *prefix) {
   int32_t k = maps_get(&t->used, prefix, -1);
   const char *s = prefix;
   if (k >= 0) {
-    do s = arena_printf(a, "%s_%d", prefix, ++k); while (maps_get(&t->used, s, -1) >= 0);
+    do s = arena_printf(a, "%s_%d", prefix, ++k);
+    while (maps_get(&t->used, s, -1) >= 0);
     maps_set(&t->used, prefix, k);
   }
   maps_set(&t->used, s, 0);
   return s;
 }
-static bool letter(char x) { return (x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z'); }
+static bool letter(char x) {
+  return (x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z');
+}
 static const char *prefixed(Text *t, const char *name, const char *if_no_letter) {
   return letter(name[0]) ? name : arena_printf(ir_arena(t->c), "%s%s", if_no_letter, name);
 }
@@ -34,16 +40,24 @@ static void keep(Text *t, MapU64 *m, int32_t id, const char *name) {
 }
 static void var_named(Text *t, VarId v, const char *prefix) {
   int32_t i = mapu_get(&t->var, (uint64_t)v, -1);
-  if (i >= 0) { sb_puts(t->b, t->name.at[i]); return; }
+  if (i >= 0) {
+    sb_puts(t->b, t->name.at[i]);
+    return;
+  }
   const char *s = unique(t, prefixed(t, prefix, "v"));
   keep(t, &t->var, v, s);
   sb_printf(t->b, "%s: ", s);
   dtype_print(t->b, ir_var_info(t->c, v)->type);
 }
-static void var(Text *t, VarId v) { var_named(t, v, ir_var_info(t->c, v)->name); }
+static void var(Text *t, VarId v) {
+  var_named(t, v, ir_var_info(t->c, v)->name);
+}
 static void pointer(Text *t, BufferId id) {
   int32_t i = mapu_get(&t->buf, (uint64_t)id, -1);
-  if (i >= 0) { sb_puts(t->b, t->name.at[i]); return; }
+  if (i >= 0) {
+    sb_puts(t->b, t->name.at[i]);
+    return;
+  }
   const IrBuffer *b = ir_buffer(t->c, id);
   const char *s = unique(t, prefixed(t, b->name, "buf_"));
   keep(t, &t->buf, id, s);
@@ -56,7 +70,10 @@ static void pointer(Text *t, BufferId id) {
 static void expr(Text *t, ExprId e);
 static void list(Text *t, ExprId e, int from) {
   int n = ir_node(t->c, e)->n;
-  for (int i = from; i < n; i++) { if (i > from) sb_puts(t->b, ", "); expr(t, ir_kid(t->c, e, i)); }
+  for (int i = from; i < n; i++) {
+    if (i > from) sb_puts(t->b, ", ");
+    expr(t, ir_kid(t->c, e, i));
+  }
 }
 static void suffix(Text *t, DType d) {
   static const char CODE[] = {[DT_INT] = 'i', [DT_UINT] = 'u', [DT_FLOAT] = 'f', [DT_HANDLE] = 'h', [DT_BFLOAT] = 'b'};
@@ -64,12 +81,14 @@ static void suffix(Text *t, DType d) {
 }
 static const char *infix(ExprKind k) {
   static const char *const OP[IR_KIND_COUNT] = {
-      [IR_ADD] = " + ", [IR_SUB] = " - ", [IR_MUL] = "*", [IR_DIV] = " / ", [IR_MOD] = " % ", [IR_EQ] = " == ", [IR_NE] = " != ",
-      [IR_LT] = " < ", [IR_LE] = " <= ", [IR_GT] = " > ", [IR_GE] = " >= ", [IR_AND] = " && ", [IR_OR] = " || "};
+      [IR_ADD] = " + ", [IR_SUB] = " - ",  [IR_MUL] = "*",  [IR_DIV] = " / ", [IR_MOD] = " % ",
+      [IR_EQ] = " == ", [IR_NE] = " != ",  [IR_LT] = " < ", [IR_LE] = " <= ", [IR_GT] = " > ",
+      [IR_GE] = " >= ", [IR_AND] = " && ", [IR_OR] = " || "};
   return OP[k];
 }
 static const char *function(ExprKind k) {
-  static const char *const FN[IR_KIND_COUNT] = {[IR_FDIV] = "floordiv", [IR_FMOD] = "floormod", [IR_MIN] = "min", [IR_MAX] = "max", [IR_SELECT] = "select"};
+  static const char *const FN[IR_KIND_COUNT] = {
+      [IR_FDIV] = "floordiv", [IR_FMOD] = "floormod", [IR_MIN] = "min", [IR_MAX] = "max", [IR_SELECT] = "select"};
   return FN[k];
 }
 static void expr(Text *t, ExprId e) {
@@ -85,17 +104,31 @@ static void expr(Text *t, ExprId e) {
     sb_putc(b, ')');
     return;
   }
-  if (fn) { sb_printf(b, "%s(", fn); list(t, e, 0); sb_putc(b, ')'); return; }
+  if (fn) {
+    sb_printf(b, "%s(", fn);
+    list(t, e, 0);
+    sb_putc(b, ')');
+    return;
+  }
   switch ((ExprKind)n.kind) {
   case IR_INT:
-    if (dtype_is_bool(n.type)) { sb_puts(b, n.u.i ? "True" : "False"); return; }
+    if (dtype_is_bool(n.type)) {
+      sb_puts(b, n.u.i ? "True" : "False");
+      return;
+    }
     sb_printf(b, "%lld", (long long)n.u.i);
     if (!dtype_eq(n.type, DT_I32)) suffix(t, n.type);
     return;
-  case IR_FLT: sb_printf(b, "%g", n.u.f); suffix(t, n.type); return;
+  case IR_FLT:
+    sb_printf(b, "%g", n.u.f);
+    suffix(t, n.type);
+    return;
   case IR_STR: ex_print(c, b, e); return;
   case IR_VAR: var(t, n.sym); return;
-  case IR_NOT: sb_putc(b, '!'); expr(t, ir_kid(c, e, 0)); return;
+  case IR_NOT:
+    sb_putc(b, '!');
+    expr(t, ir_kid(c, e, 0));
+    return;
   case IR_CAST:
     sb_puts(b, "cast(");
     dtype_print(b, n.type);
@@ -112,7 +145,8 @@ static void expr(Text *t, ExprId e) {
     list(t, e, 0);
     sb_putc(b, ']');
     return;
-  case IR_RAMP: case IR_BCAST:
+  case IR_RAMP:
+  case IR_BCAST:
     sb_puts(b, n.kind == IR_RAMP ? "ramp(" : "broadcast(");
     list(t, e, 0);
     sb_printf(b, ", %d)", n.type.lanes);
@@ -138,7 +172,9 @@ static void expr(Text *t, ExprId e) {
 
 /* ---- statements ---- */
 static void stmt(Text *t, const Stmt *s, int indent);
-static void line(Text *t, int indent) { sb_spaces(t->b, indent); }
+static void line(Text *t, int indent) {
+  sb_spaces(t->b, indent);
+}
 static void body(Text *t, const Stmt *s, int indent) { /* " {" statements "}" without a final newline */
   sb_puts(t->b, " {\n");
   stmt(t, s, indent + 2);
@@ -146,19 +182,27 @@ static void body(Text *t, const Stmt *s, int indent) { /* " {" statements "}" wi
   sb_putc(t->b, '}');
 }
 static void tail(Text *t, const Stmt *s, int indent) {
-  if (s->kind == ST_SEQ) { body(t, s, indent); sb_putc(t->b, '\n'); return; }
+  if (s->kind == ST_SEQ) {
+    body(t, s, indent);
+    sb_putc(t->b, '\n');
+    return;
+  }
   sb_puts(t->b, ";\n");
   stmt(t, s, indent);
 }
 
 static void loop(Text *t, const Stmt *s, int indent) {
-  static const char *const WORD[] = {[FOR_SERIAL] = "", [FOR_UNROLLED] = " \"unroll\"", [FOR_VECTOR] = " \"vectorized\"", [FOR_PARALLEL] = " \"parallel\""};
+  static const char *const WORD[] = {[FOR_SERIAL] = "",
+                                     [FOR_UNROLLED] = " \"unroll\"",
+                                     [FOR_VECTOR] = " \"vectorized\"",
+                                     [FOR_PARALLEL] = " \"parallel\""};
   ForKind k = s->u.loop.kind;
   line(t, indent);
   if (k >= FOR_VTHREAD) {
     sb_puts(t->b, "attr [IterVar(");
     var_named(t, s->u.loop.var, low_tag(k));
-    sb_printf(t->b, ", (nullptr), \"ThreadIndex\", \"%s\")] \"%s\" = ", low_tag(k), k == FOR_VTHREAD ? "virtual_thread" : "thread_extent");
+    sb_printf(t->b, ", (nullptr), \"ThreadIndex\", \"%s\")] \"%s\" = ", low_tag(k),
+              k == FOR_VTHREAD ? "virtual_thread" : "thread_extent");
     expr(t, s->u.loop.extent);
     tail(t, s->u.loop.body, indent);
     return;
@@ -176,9 +220,12 @@ static void loop(Text *t, const Stmt *s, int indent) {
 static void stmt(Text *t, const Stmt *s, int indent) {
   if (!s) return;
   StrBuf *b = t->b;
-  static const char *const SCOPE[] = {[SC_GLOBAL] = "global", [SC_SHARED] = "shared", [SC_WARP] = "warp", [SC_LOCAL] = "local"};
+  static const char *const SCOPE[] = {
+      [SC_GLOBAL] = "global", [SC_SHARED] = "shared", [SC_WARP] = "warp", [SC_LOCAL] = "local"};
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) stmt(t, s->u.seq.at[i], indent); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) stmt(t, s->u.seq.at[i], indent);
+    return;
   case ST_FOR: loop(t, s, indent); return;
   case ST_IF:
     line(t, indent);
@@ -186,7 +233,10 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     expr(t, s->u.cond.cond);
     if (s->u.cond.likely) sb_puts(b, ", dtype=bool)");
     body(t, s->u.cond.then, indent);
-    if (s->u.cond.other) { sb_puts(b, " else"); body(t, s->u.cond.other, indent); }
+    if (s->u.cond.other) {
+      sb_puts(b, " else");
+      body(t, s->u.cond.other, indent);
+    }
     sb_putc(b, '\n');
     return;
   case ST_LET:
@@ -224,7 +274,11 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     expr(t, s->u.store.value);
     sb_putc(b, '\n');
     return;
-  case ST_EVAL: line(t, indent); expr(t, s->u.eval.e); sb_putc(b, '\n'); return;
+  case ST_EVAL:
+    line(t, indent);
+    expr(t, s->u.eval.e);
+    sb_putc(b, '\n');
+    return;
   case ST_ATTR:
     line(t, indent);
     sb_printf(b, "attr [0] \"%s\" = %lld", s->u.attr.text ? s->u.attr.text : "pragma", (long long)s->u.attr.value);
@@ -236,7 +290,10 @@ static void stmt(Text *t, const Stmt *s, int indent) {
 /* ---- header ---- */
 static void shape(Text *t, int n, const ExprId *e) {
   sb_putc(t->b, '[');
-  for (int i = 0; i < n; i++) { if (i) sb_puts(t->b, ", "); expr(t, e[i]); }
+  for (int i = 0; i < n; i++) {
+    if (i) sb_puts(t->b, ", ");
+    expr(t, e[i]);
+  }
   sb_putc(t->b, ']');
 }
 static void buffer(Text *t, BufferId id, const char *name) {
@@ -263,7 +320,8 @@ char *low_primfn(Func f) {
   maps_init(&t.used, a);
   mapu_init(&t.var, a);
   mapu_init(&t.buf, a);
-  const char **external = arena_array(a, const char *, f.n_args + 1), **param = arena_array(a, const char *, f.n_args + 1);
+  const char **external = arena_array(a, const char *, f.n_args + 1),
+             **param = arena_array(a, const char *, f.n_args + 1);
   for (int i = 0; i < f.n_args; i++) external[i] = unique(&t, prefixed(&t, ir_buffer(f.ctx, f.arg[i])->name, "buf_"));
   for (int i = 0; i < f.n_args; i++) param[i] = unique(&t, prefixed(&t, ir_buffer(f.ctx, f.arg[i])->name, "v"));
   sb_puts(&b, "primfn(");

@@ -22,12 +22,15 @@ static Stmt *simp_for(IrCtx *c, Arith *a, Stmt *s) {
   int64_t n;
   bool known = low_const(c, extent, &n);
   if (known && n <= 0) return NULL;
-  if (known && n == 1 && negligible_extent(s)) return low_simplify(c, a, low_subst(c, s->u.loop.body, s->u.loop.var, min));
+  if (known && n == 1 && negligible_extent(s))
+    return low_simplify(c, a, low_subst(c, s->u.loop.body, s->u.loop.var, min));
   ar_bind_range(a, s->u.loop.var, min, extent);
   Stmt *body = low_simplify(c, a, s->u.loop.body);
   if (!body) return NULL;
   Stmt *r = low_new(c, s);
-  r->u.loop.min = min; r->u.loop.extent = extent; r->u.loop.body = body;
+  r->u.loop.min = min;
+  r->u.loop.extent = extent;
+  r->u.loop.body = body;
   return r;
 }
 
@@ -44,7 +47,11 @@ static Stmt *simp_if(IrCtx *c, Arith *a, Stmt *s) {
     ar_pop(a);
   }
   if (!then && !other) return NULL;
-  if (!then) { then = other; other = NULL; cond = ar_simplify(a, ex_not(c, cond)); }
+  if (!then) {
+    then = other;
+    other = NULL;
+    cond = ar_simplify(a, ex_not(c, cond));
+  }
   return st_if(c, cond, s->u.cond.likely, then, other);
 }
 
@@ -53,7 +60,10 @@ static Stmt *simp_store(IrCtx *c, Arith *a, Stmt *s) {
   int n = s->u.store.n_idx;
   err_check(ir_err(c), n <= 32, "a tensor of rank %d is too deep; at most 32 dimensions are supported", n);
   bool same = true;
-  for (int i = 0; i < n; i++) { idx[i] = ar_simplify(a, s->u.store.idx[i]); same = same && idx[i] == s->u.store.idx[i]; }
+  for (int i = 0; i < n; i++) {
+    idx[i] = ar_simplify(a, s->u.store.idx[i]);
+    same = same && idx[i] == s->u.store.idx[i];
+  }
   ExprId v = ar_simplify(a, s->u.store.value);
   const ExprNode *vn = ir_node(c, v);
   if (vn->kind == IR_LOAD && vn->sym == s->u.store.buf && vn->n == n) {
@@ -78,7 +88,8 @@ Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s) {
   case ST_LET: {
     ExprId v = ar_simplify(a, s->u.let.value);
     DType t = ir_type(c, v);
-    if (t.code == DT_INT && t.lanes == 1 && !low_expr_loads(c, v)) return low_simplify(c, a, low_subst(c, s->u.let.body, s->u.let.var, v));
+    if (t.code == DT_INT && t.lanes == 1 && !low_expr_loads(c, v))
+      return low_simplify(c, a, low_subst(c, s->u.let.body, s->u.let.var, v));
     Stmt *body = low_simplify(c, a, s->u.let.body);
     return body ? st_let(c, s->u.let.var, v, body) : NULL;
   }
@@ -102,8 +113,8 @@ Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s) {
   return s;
 }
 
-/* Feature extraction counts a division by a literal as the multiplication that the reference turns it into. Programs that run
- * keep the division: the product with the rounded reciprocal is another number. */
+/* Feature extraction counts a division by a literal as the multiplication that the reference turns it into. Programs
+ * that run keep the division: the product with the rounded reciprocal is another number. */
 static ExprId reciprocal(IrCtx *c, ExprId e, void *arg) {
   (void)arg;
   if (ir_kind(c, e) != IR_DIV || ir_type(c, e).code != DT_FLOAT) return e;
@@ -111,7 +122,9 @@ static ExprId reciprocal(IrCtx *c, ExprId e, void *arg) {
   if (ir_kind(c, b) != IR_FLT || ir_node(c, b)->u.f == 0) return e;
   return ex_mul(c, a, ex_flt(c, ir_type(c, b), 1.0 / ir_node(c, b)->u.f));
 }
-static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, reciprocal, arg); }
+static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) {
+  return ex_map(c, e, reciprocal, arg);
+}
 
 void pass_simplify(Func *f) {
   f->body = low_simplify(f->ctx, ar_new(f->ctx), f->body);

@@ -1,38 +1,60 @@
 /* storage: where allocations stand and which of them share memory (spec 07 §7.2.12).
  *
- * GPU: inside a kernel all allocations move to its top - shared ones between the block and the thread loops, local ones below the
- * thread loops - and global temporaries move to the top of the function. CPU: small allocations stay where they are
- * (registers and stack), large ones outside parallel loops move to the top of the function.
- * Shared and global buffers whose lives do not overlap share memory. The life of a buffer is counted at the level of its
- * original allocation: an access inside a loop that lies inside the allocation counts for the whole loop.
+ * GPU: inside a kernel all allocations move to its top - shared ones between the block and the thread loops, local ones
+ * below the thread loops - and global temporaries move to the top of the function. CPU: small allocations stay where
+ * they are (registers and stack), large ones outside parallel loops move to the top of the function. Shared and global
+ * buffers whose lives do not overlap share memory. The life of a buffer is counted at the level of its original
+ * allocation: an access inside a loop that lies inside the allocation counts for the whole loop.
  */
 #include "lower/util.h"
 
 enum { MATCH = 16 };
 
 /* ---- the plan ---- */
-typedef struct { int64_t bytes; int32_t owner; bool free; } Slot;
+typedef struct {
+  int64_t bytes;
+  int32_t owner;
+  bool free;
+} Slot;
 int64_t low_plan_shared(Arena *a, int n, LiveBuf *b) {
   Slot *slot = arena_array(a, Slot, n + 1);
   int32_t *slot_of = arena_array(a, int32_t, n + 1), *order = arena_array(a, int32_t, n + 1);
   bool *dead = arena_array(a, bool, n + 1);
   int n_slot = 0;
-  for (int i = 0; i < n; i++) { order[i] = i; b[i].shared_with = -1; }
+  for (int i = 0; i < n; i++) {
+    order[i] = i;
+    b[i].shared_with = -1;
+  }
   for (int i = 1; i < n; i++) /* by first access, stable */
-    for (int j = i; j > 0 && b[order[j]].first < b[order[j - 1]].first; j--) { int32_t t = order[j]; order[j] = order[j - 1]; order[j - 1] = t; }
+    for (int j = i; j > 0 && b[order[j]].first < b[order[j - 1]].first; j--) {
+      int32_t t = order[j];
+      order[j] = order[j - 1];
+      order[j - 1] = t;
+    }
   for (int q = 0; q < n; q++) {
     LiveBuf *x = &b[order[q]];
     for (int p = 0; p < q; p++) {
       LiveBuf *y = &b[order[p]];
-      if (!dead[order[p]] && y->last < x->first) { dead[order[p]] = true; if (y->bytes > 4) slot[slot_of[order[p]]].free = true; }
+      if (!dead[order[p]] && y->last < x->first) {
+        dead[order[p]] = true;
+        if (y->bytes > 4) slot[slot_of[order[p]]].free = true;
+      }
     }
     int best = -1;
     for (int s = 0; s < n_slot && x->bytes > 4; s++)
-      if (slot[s].free && slot[s].bytes >= x->bytes && slot[s].bytes <= x->bytes * MATCH && (best < 0 || slot[s].bytes < slot[best].bytes)) best = s;
+      if (slot[s].free && slot[s].bytes >= x->bytes && slot[s].bytes <= x->bytes * MATCH &&
+          (best < 0 || slot[s].bytes < slot[best].bytes))
+        best = s;
     for (int s = 0; s < n_slot && best < 0 && x->bytes > 4; s++)
       if (slot[s].free && slot[s].bytes < x->bytes && slot[s].bytes >= x->bytes / MATCH) best = s;
-    if (best < 0) { best = n_slot++; slot[best] = (Slot){x->bytes, order[q], false}; }
-    else { x->shared_with = slot[best].owner; slot[best].free = false; if (slot[best].bytes < x->bytes) slot[best].bytes = x->bytes; }
+    if (best < 0) {
+      best = n_slot++;
+      slot[best] = (Slot){x->bytes, order[q], false};
+    } else {
+      x->shared_with = slot[best].owner;
+      slot[best].free = false;
+      if (slot[best].bytes < x->bytes) slot[best].bytes = x->bytes;
+    }
     slot_of[order[q]] = best;
   }
   int64_t total = 0;
@@ -47,14 +69,26 @@ int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
   if (b->size) return low_const(c, b->size, &n) ? n * dtype_bytes(b->type) : -1;
   for (int i = b->rank - 1; i >= 0; i--) {
     if (!low_const(c, b->extent[i], &e)) return -1;
-    if (b->align_factor && b->align_dim == i) n += i64_floormod(b->align_factor + b->align_offset - n % b->align_factor, b->align_factor);
+    if (b->align_factor && b->align_dim == i)
+      n += i64_floormod(b->align_factor + b->align_offset - n % b->align_factor, b->align_factor);
     if (!i64_mul(n, e, &n)) return -1;
   }
   return n * dtype_bytes(b->type);
 }
 
-typedef struct { int32_t start; VEC(int32_t) pending; } Level;
-typedef struct { IrCtx *c; bool kernels; ScopeKind scope; VEC(LiveBuf) live; MapU64 index; VEC(Level) stack; int32_t point; } Lives;
+typedef struct {
+  int32_t start;
+  VEC(int32_t) pending;
+} Level;
+typedef struct {
+  IrCtx *c;
+  bool kernels;
+  ScopeKind scope;
+  VEC(LiveBuf) live;
+  MapU64 index;
+  VEC(Level) stack;
+  int32_t point;
+} Lives;
 
 static void life_access(Lives *l, BufferId b) {
   int32_t i = mapu_get(&l->index, (uint64_t)b, -1);
@@ -63,15 +97,22 @@ static void life_access(Lives *l, BufferId b) {
   bool inner = x->depth < l->stack.len;
   int32_t at = inner ? l->stack.at[x->depth].start : l->point;
   if (x->first < 0 || at < x->first) x->first = at;
-  if (inner) vec_push(ir_arena(l->c), &l->stack.at[x->depth].pending, i);
-  else x->last = l->point;
+  if (inner)
+    vec_push(ir_arena(l->c), &l->stack.at[x->depth].pending, i);
+  else
+    x->last = l->point;
 }
 static void life_node(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_LOAD) life_access(arg, n->sym);
 }
-static void life_expr(Lives *l, ExprId e) { if (e) ex_post_order(l->c, e, life_node, l); }
-static void life_open(Lives *l) { Level v = {.start = ++l->point}; vec_push(ir_arena(l->c), &l->stack, v); }
+static void life_expr(Lives *l, ExprId e) {
+  if (e) ex_post_order(l->c, e, life_node, l);
+}
+static void life_open(Lives *l) {
+  Level v = {.start = ++l->point};
+  vec_push(ir_arena(l->c), &l->stack, v);
+}
 static void life_close(Lives *l) {
   Level v = l->stack.at[--l->stack.len];
   int32_t end = ++l->point;
@@ -80,9 +121,12 @@ static void life_close(Lives *l) {
 static void lives(Lives *l, const Stmt *s) {
   if (!s) return;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) lives(l, s->u.seq.at[i]); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) lives(l, s->u.seq.at[i]);
+    return;
   case ST_FOR: {
-    ForKind kind = s->u.loop.kind; /* inside a kernel threads run in lock-step; seen from outside a kernel is one step */
+    ForKind kind =
+        s->u.loop.kind; /* inside a kernel threads run in lock-step; seen from outside a kernel is one step */
     bool level = kind < FOR_VTHREAD || (l->kernels && kind > FOR_VTHREAD);
     if (level) life_open(l);
     life_expr(l, s->u.loop.extent);
@@ -97,7 +141,11 @@ static void lives(Lives *l, const Stmt *s) {
     lives(l, s->u.cond.other);
     life_close(l);
     return;
-  case ST_LET: ++l->point; life_expr(l, s->u.let.value); lives(l, s->u.let.body); return;
+  case ST_LET:
+    ++l->point;
+    life_expr(l, s->u.let.value);
+    lives(l, s->u.let.body);
+    return;
   case ST_ALLOC: {
     const IrBuffer *b = ir_buffer(l->c, s->u.alloc.buf);
     int64_t n = low_buffer_bytes(l->c, s->u.alloc.buf);
@@ -106,7 +154,9 @@ static void lives(Lives *l, const Stmt *s) {
       if (mapu_get(&l->index, (uint64_t)x.buf, -1) < 0) {
         mapu_set(&l->index, (uint64_t)x.buf, l->live.len);
         vec_push(ir_arena(l->c), &l->live, x);
-      } else l->live.at[mapu_get(&l->index, (uint64_t)x.buf, 0)].depth = 0; /* copied allocation: alive at the outermost level */
+      } else
+        l->live.at[mapu_get(&l->index, (uint64_t)x.buf, 0)].depth =
+            0; /* copied allocation: alive at the outermost level */
     }
     lives(l, s->u.alloc.body);
     return;
@@ -117,7 +167,10 @@ static void lives(Lives *l, const Stmt *s) {
     life_expr(l, s->u.store.value);
     life_access(l, s->u.store.buf);
     return;
-  case ST_EVAL: ++l->point; life_expr(l, s->u.eval.e); return;
+  case ST_EVAL:
+    ++l->point;
+    life_expr(l, s->u.eval.e);
+    return;
   case ST_ATTR: lives(l, s->u.attr.body); return;
   }
 }
@@ -129,7 +182,10 @@ LiveBufs low_lives(IrCtx *c, const Stmt *s, ScopeKind scope) {
 }
 
 /* ---- renaming ---- */
-typedef struct { IrCtx *c; MapU64 to; } Rename;
+typedef struct {
+  IrCtx *c;
+  MapU64 to;
+} Rename;
 static ExprId rename_load(IrCtx *c, ExprId e, void *arg) {
   Rename *r = arg;
   ExprNode n = *ir_node(c, e);
@@ -138,7 +194,9 @@ static ExprId rename_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = ir_kid(c, e, 0);
   return ex_load(c, b, n.type, 1, &i);
 }
-static ExprId rename_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, rename_load, arg); }
+static ExprId rename_expr(IrCtx *c, ExprId e, void *arg) {
+  return ex_map(c, e, rename_load, arg);
+}
 static Stmt *rename_stmt(IrCtx *c, Stmt *s, void *arg) {
   Rename *r = arg;
   int32_t b;
@@ -176,10 +234,15 @@ static void share(IrCtx *c, LiveBufs l, Rename *r, ScopeKind scope) {
 
 /* ---- moving allocations ---- */
 typedef VEC(BufferId) Bufs;
-typedef struct { IrCtx *c; bool gpu, printing; Bufs global, shared, local; } Move;
+typedef struct {
+  IrCtx *c;
+  bool gpu, printing;
+  Bufs global, shared, local;
+} Move;
 
 static void move(Move *m, Bufs *to, BufferId b) { /* a statement that was copied may allocate the same buffer twice */
-  for (int i = 0; i < to->len; i++) if (to->at[i] == b) return;
+  for (int i = 0; i < to->len; i++)
+    if (to->at[i] == b) return;
   vec_push(ir_arena(m->c), to, b);
 }
 static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
@@ -194,7 +257,10 @@ static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
   case ST_FOR: {
     ForKind k = s->u.loop.kind;
     bool thread = for_is_block(k) || for_is_thread(k);
-    if (!thread || in_kernel) { r->u.loop.body = take(m, s->u.loop.body, in_kernel, in_parallel || k == FOR_PARALLEL); return r; }
+    if (!thread || in_kernel) {
+      r->u.loop.body = take(m, s->u.loop.body, in_kernel, in_parallel || k == FOR_PARALLEL);
+      return r;
+    }
     m->shared.len = m->local.len = 0;
     if (m->printing) { /* texts: everything below the outermost thread loop, in order of allocation */
       Stmt *body = take(m, s->u.loop.body, 1, false);
@@ -219,7 +285,8 @@ static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
     }
     bool small = low_const(c, b->size, &n) && n * dtype_bytes(b->type) <= LOW_CPU_STACK_BYTES;
     if (m->gpu ? (b->scope != SC_GLOBAL && !in_kernel) : (small || in_parallel)) {
-      err_check(ir_err(c), !m->gpu, "buffer %s in %s memory is used outside of any kernel", b->name, b->scope == SC_SHARED ? "shared" : "local");
+      err_check(ir_err(c), !m->gpu, "buffer %s in %s memory is used outside of any kernel", b->name,
+                b->scope == SC_SHARED ? "shared" : "local");
       r->u.alloc.body = take(m, s->u.alloc.body, in_kernel, in_parallel);
       return r;
     }
@@ -228,7 +295,8 @@ static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
     return take(m, s->u.alloc.body, in_kernel, in_parallel);
   }
   case ST_ATTR: r->u.attr.body = take(m, s->u.attr.body, in_kernel, in_parallel); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }
@@ -253,7 +321,8 @@ void pass_storage(Func *f) {
   Stmt *body = take(&m, f->body, 0, false);
   LiveBufs top = {0, arena_array(ir_arena(c), LiveBuf, l.n)}; /* globals: only those that moved to the top may share */
   for (int i = 0; i < l.n; i++)
-    for (int j = 0; j < m.global.len; j++) if (m.global.at[j] == l.at[i].buf) top.at[top.n++] = l.at[i];
+    for (int j = 0; j < m.global.len; j++)
+      if (m.global.at[j] == l.at[i].buf) top.at[top.n++] = l.at[i];
   share(c, top, &r, SC_GLOBAL);
   for (int i = m.global.len - 1; i >= 0; i--) body = st_alloc(c, m.global.at[i], body);
   StmtMap map = {drop_renamed, rename_expr, &r};

@@ -1,38 +1,59 @@
 /* sync: barriers for shared memory (spec 07 §7.2.15).
  *
- * Between a write of one thread and a conflicting access of another thread of the block stands a barrier that all threads
- * execute. Statements are summarised bottom-up: in a sequence, a read that meets an unsynchronised write (or a write that
- * meets an unsynchronised read) of the same buffer gets a barrier before its statement; a loop is looked at a second time
- * with what its end leaves over. Two accesses do not conflict when both are the same single point: then each thread
- * meets its own element. A compound statement is seen from outside through the accesses before its first and after its
- * last barrier.
+ * Between a write of one thread and a conflicting access of another thread of the block stands a barrier that all
+ * threads execute. Statements are summarised bottom-up: in a sequence, a read that meets an unsynchronised write (or a
+ * write that meets an unsynchronised read) of the same buffer gets a barrier before its statement; a loop is looked at
+ * a second time with what its end leaves over. Two accesses do not conflict when both are the same single point: then
+ * each thread meets its own element. A compound statement is seen from outside through the accesses before its first
+ * and after its last barrier.
  *
  * A barrier under a condition that may differ between the threads of a block is impossible; such programs are refused.
  */
 #include "lower/util.h"
 
 typedef enum { ACC_READ, ACC_WRITE, ACC_SYNC } AccKind;
-typedef struct { AccKind kind; BufferId buf; ExprId idx; bool other_half; } Acc; /* idx 0: not a single point; other_half: double-buffer write */
+typedef struct {
+  AccKind kind;
+  BufferId buf;
+  ExprId idx;
+  bool other_half;
+} Acc; /* idx 0: not a single point; other_half: double-buffer write */
 typedef VEC(Acc) Accs;
-typedef struct { const Stmt *s; Accs acc; bool sync; } Entry;   /* sync: a barrier stands before s */
+typedef struct {
+  const Stmt *s;
+  Accs acc;
+  bool sync;
+} Entry; /* sync: a barrier stands before s */
 typedef VEC(Entry) Entries;
-typedef struct { IrCtx *c; MapU64 thread; MapU64 before; int divergent, double_write; } Sync; /* before: statements (by address) that get a barrier */
+typedef struct {
+  IrCtx *c;
+  MapU64 thread;
+  MapU64 before;
+  int divergent, double_write;
+} Sync; /* before: statements (by address) that get a barrier */
 
-static Arena *mem(Sync *k) { return ir_arena(k->c); }
-typedef struct { Sync *k; Accs *out; } Reads;
+static Arena *mem(Sync *k) {
+  return ir_arena(k->c);
+}
+typedef struct {
+  Sync *k;
+  Accs *out;
+} Reads;
 static void read_node(IrCtx *c, ExprId e, void *arg) {
   Reads *r = arg;
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_SHARED) vec_push(mem(r->k), r->out, ((Acc){ACC_READ, n->sym, ir_kid(c, e, 0), false}));
+  if (n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_SHARED)
+    vec_push(mem(r->k), r->out, ((Acc){ACC_READ, n->sym, ir_kid(c, e, 0), false}));
 }
 static void reads_of(Sync *k, ExprId e, Accs *out) {
   Reads r = {k, out};
   if (e) ex_post_order(k->c, e, read_node, &r);
 }
 
-/* Does access a meet one of prev? Equal points are one thread's own element if the point moves with the thread; a point that is
- * the same for all threads is met by all of them (every thread wrote the same value: harmless, so such a barrier is
- * left out where none can stand). Carried round a loop over v, an index that moves with v is another point. */
+/* Does access a meet one of prev? Equal points are one thread's own element if the point moves with the thread; a point
+ * that is the same for all threads is met by all of them (every thread wrote the same value: harmless, so such a
+ * barrier is left out where none can stand). Carried round a loop over v, an index that moves with v is another point.
+ */
 static bool conflict(Sync *k, const Accs *prev, Acc a, bool carried, VarId v) {
   for (int i = 0; i < prev->len; i++) {
     Acc p = prev->at[i];
@@ -43,10 +64,13 @@ static bool conflict(Sync *k, const Accs *prev, Acc a, bool carried, VarId v) {
   }
   return false;
 }
-static bool divergent(Sync *k, ExprId e) { return low_expr_uses_any(k->c, e, &k->thread) || low_expr_loads(k->c, e); }
+static bool divergent(Sync *k, ExprId e) {
+  return low_expr_uses_any(k->c, e, &k->thread) || low_expr_loads(k->c, e);
+}
 
 static void plan_before(Sync *k, Entry *e) {
-  err_check(ir_err(k->c), k->divergent == 0, "a barrier would be needed inside a condition that is not the same for all threads of a block");
+  err_check(ir_err(k->c), k->divergent == 0,
+            "a barrier would be needed inside a condition that is not the same for all threads of a block");
   e->sync = true;
   mapu_set(&k->before, (uint64_t)(uintptr_t)e->s, 1);
 }
@@ -55,7 +79,10 @@ static bool step(Sync *k, Entry *e, Accs *r, Accs *w, bool carried, VarId v) {
   if (need) r->len = w->len = 0;
   for (int i = 0; i < e->acc.len && !need; i++) {
     Acc a = e->acc.at[i];
-    if (a.kind == ACC_SYNC) { r->len = w->len = 0; continue; }
+    if (a.kind == ACC_SYNC) {
+      r->len = w->len = 0;
+      continue;
+    }
     const Accs *other = a.kind == ACC_READ ? w : r;
     need = conflict(k, other, a, carried, v);
   }
@@ -64,8 +91,10 @@ static bool step(Sync *k, Entry *e, Accs *r, Accs *w, bool carried, VarId v) {
 static void push_access(Sync *k, const Entry *e, Accs *r, Accs *w) {
   for (int i = 0; i < e->acc.len; i++) {
     Acc a = e->acc.at[i];
-    if (a.kind == ACC_SYNC) r->len = w->len = 0;
-    else vec_push(mem(k), a.kind == ACC_READ ? r : w, a);
+    if (a.kind == ACC_SYNC)
+      r->len = w->len = 0;
+    else
+      vec_push(mem(k), a.kind == ACC_READ ? r : w, a);
   }
 }
 static Accs summarise(Sync *k, Entries *seq, bool loop, VarId v) {
@@ -82,16 +111,29 @@ static Accs summarise(Sync *k, Entries *seq, bool loop, VarId v) {
   for (int i = 0; loop && i < seq->len; i++) {
     Entry *e = &seq->at[i];
     if (e->sync || (r.len == 0 && w.len == 0)) break;
-    if (step(k, e, &r, &w, true, v)) { plan_before(k, e); break; }
+    if (step(k, e, &r, &w, true, v)) {
+      plan_before(k, e);
+      break;
+    }
   }
   int syncs = 0;
   Acc mark = {ACC_SYNC, 0, 0, false};
   for (int i = 0; i < seq->len; i++) {
     Entry *e = &seq->at[i];
-    if (e->sync) { if (syncs++) tail.len = 0; else vec_push(mem(k), &head, mark); }
+    if (e->sync) {
+      if (syncs++)
+        tail.len = 0;
+      else
+        vec_push(mem(k), &head, mark);
+    }
     for (int j = 0; j < e->acc.len; j++) {
-      if (e->acc.at[j].kind == ACC_SYNC) { if (syncs++) tail.len = 0; else vec_push(mem(k), &head, mark); }
-      else vec_push(mem(k), syncs ? &tail : &head, e->acc.at[j]);
+      if (e->acc.at[j].kind == ACC_SYNC) {
+        if (syncs++)
+          tail.len = 0;
+        else
+          vec_push(mem(k), &head, mark);
+      } else
+        vec_push(mem(k), syncs ? &tail : &head, e->acc.at[j]);
     }
   }
   for (int i = 0; i < tail.len; i++) vec_push(mem(k), &head, tail.at[i]);
@@ -109,11 +151,16 @@ static void scan(Sync *k, const Stmt *s, Entries *seq) {
   IrCtx *c = k->c;
   Entry e = {.s = s};
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) scan(k, s->u.seq.at[i], seq); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) scan(k, s->u.seq.at[i], seq);
+    return;
   case ST_FOR: {
     ForKind kind = s->u.loop.kind;
     if (for_is_thread(kind)) mapu_set(&k->thread, (uint64_t)s->u.loop.var, 1);
-    if (kind > FOR_VTHREAD) { scan(k, s->u.loop.body, seq); return; }
+    if (kind > FOR_VTHREAD) {
+      scan(k, s->u.loop.body, seq);
+      return;
+    }
     bool d = divergent(k, s->u.loop.extent);
     k->divergent += d;
     e.acc = scan_body(k, s->u.loop.body, true, s->u.loop.var);
@@ -130,8 +177,11 @@ static void scan(Sync *k, const Stmt *s, Entries *seq) {
     k->divergent += d;
     Accs a = scan_body(k, s->u.cond.then, false, 0), b = scan_body(k, s->u.cond.other, false, 0);
     k->divergent -= d;
-    for (int i = 0; i < a.len; i++) if (a.at[i].kind != ACC_SYNC) vec_push(mem(k), &e.acc, a.at[i]); /* the branch may not be taken: its barriers do not count */
-    for (int i = 0; i < b.len; i++) if (b.at[i].kind != ACC_SYNC) vec_push(mem(k), &e.acc, b.at[i]);
+    for (int i = 0; i < a.len; i++)
+      if (a.at[i].kind != ACC_SYNC)
+        vec_push(mem(k), &e.acc, a.at[i]); /* the branch may not be taken: its barriers do not count */
+    for (int i = 0; i < b.len; i++)
+      if (b.at[i].kind != ACC_SYNC) vec_push(mem(k), &e.acc, b.at[i]);
     break;
   }
   case ST_LET:
@@ -153,11 +203,15 @@ static void scan(Sync *k, const Stmt *s, Entries *seq) {
   case ST_STORE:
     reads_of(k, s->u.store.idx[0], &e.acc);
     reads_of(k, s->u.store.value, &e.acc);
-    if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED) vec_push(mem(k), &e.acc, ((Acc){ACC_WRITE, s->u.store.buf, s->u.store.idx[0], k->double_write > 0}));
+    if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED)
+      vec_push(mem(k), &e.acc, ((Acc){ACC_WRITE, s->u.store.buf, s->u.store.idx[0], k->double_write > 0}));
     break;
   case ST_EVAL:
     reads_of(k, s->u.eval.e, &e.acc);
-    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED) { e.acc.len = 0; vec_push(mem(k), &e.acc, ((Acc){ACC_SYNC, 0, 0, false})); }
+    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED) {
+      e.acc.len = 0;
+      vec_push(mem(k), &e.acc, ((Acc){ACC_SYNC, 0, 0, false}));
+    }
     break;
   }
   vec_push(mem(k), seq, e);
@@ -179,11 +233,15 @@ static Stmt *insert(Sync *k, Stmt *s) {
     r = st_seq(c, s->u.seq.n, r->u.seq.at);
     break;
   case ST_FOR: r->u.loop.body = insert(k, s->u.loop.body); break;
-  case ST_IF: r->u.cond.then = insert(k, s->u.cond.then); r->u.cond.other = insert(k, s->u.cond.other); break;
+  case ST_IF:
+    r->u.cond.then = insert(k, s->u.cond.then);
+    r->u.cond.other = insert(k, s->u.cond.other);
+    break;
   case ST_LET: r->u.let.body = insert(k, s->u.let.body); break;
   case ST_ALLOC: r->u.alloc.body = insert(k, s->u.alloc.body); break;
   case ST_ATTR: r->u.attr.body = insert(k, s->u.attr.body); break;
-  case ST_STORE: case ST_EVAL: r = s; break;
+  case ST_STORE:
+  case ST_EVAL: r = s; break;
   }
   if (mapu_get(&k->before, (uint64_t)(uintptr_t)s, 0) == 0) return r;
   Stmt *two[2] = {barrier(c), r};

@@ -1,15 +1,20 @@
 /* unify threads: one variable per thread tag and kernel (spec 07 §7.1.6, §7.2.18).
  *
- * A kernel is an outermost thread (or virtual thread) loop. Inside, attached stages may bind `threadIdx.x` again; all these
- * loops mean the same hardware index. Afterwards a kernel reads
- *     block loops { thread loops { body without block or thread loops } }
- * in the order x, y, z of first appearance. An axis that only an attached stage binds is a launch dimension of the
- * whole kernel as well. Extents of one tag must agree. Virtual thread loops stay where they are.
+ * A kernel is an outermost thread (or virtual thread) loop. Inside, attached stages may bind `threadIdx.x` again; all
+ * these loops mean the same hardware index. Afterwards a kernel reads block loops { thread loops { body without block
+ * or thread loops } } in the order x, y, z of first appearance. An axis that only an attached stage binds is a launch
+ * dimension of the whole kernel as well. Extents of one tag must agree. Virtual thread loops stay where they are.
  */
 #include "lower/util.h"
 
 enum { N_TAG = 6 };
-typedef struct { IrCtx *c; VarId var[N_TAG]; ExprId extent[N_TAG]; ForKind order[N_TAG]; int n; } Tags;
+typedef struct {
+  IrCtx *c;
+  VarId var[N_TAG];
+  ExprId extent[N_TAG];
+  ForKind order[N_TAG];
+  int n;
+} Tags;
 
 static Stmt *strip(Tags *t, Stmt *s) {
   if (!s) return NULL;
@@ -22,7 +27,10 @@ static Stmt *strip(Tags *t, Stmt *s) {
     return st_seq(c, s->u.seq.n, r->u.seq.at);
   case ST_FOR: {
     ForKind k = s->u.loop.kind;
-    if (!for_is_block(k) && !for_is_thread(k)) { r->u.loop.body = strip(t, s->u.loop.body); return r; }
+    if (!for_is_block(k) && !for_is_thread(k)) {
+      r->u.loop.body = strip(t, s->u.loop.body);
+      return r;
+    }
     int i = k - FOR_BLOCK_X;
     if (!t->extent[i]) {
       t->extent[i] = s->u.loop.extent;
@@ -30,15 +38,20 @@ static Stmt *strip(Tags *t, Stmt *s) {
       t->order[t->n++] = k;
       return strip(t, s->u.loop.body);
     }
-    err_check(ir_err(c), t->extent[i] == s->u.loop.extent, "two loops bound to %s in one kernel have different extents, %s and %s",
-              low_tag(k), ex_text(c, t->extent[i]), ex_text(c, s->u.loop.extent));
+    err_check(ir_err(c), t->extent[i] == s->u.loop.extent,
+              "two loops bound to %s in one kernel have different extents, %s and %s", low_tag(k),
+              ex_text(c, t->extent[i]), ex_text(c, s->u.loop.extent));
     return strip(t, low_subst(c, s->u.loop.body, s->u.loop.var, ex_var(c, t->var[i])));
   }
-  case ST_IF: r->u.cond.then = strip(t, s->u.cond.then); r->u.cond.other = strip(t, s->u.cond.other); return r;
+  case ST_IF:
+    r->u.cond.then = strip(t, s->u.cond.then);
+    r->u.cond.other = strip(t, s->u.cond.other);
+    return r;
   case ST_LET: r->u.let.body = strip(t, s->u.let.body); return r;
   case ST_ALLOC: r->u.alloc.body = strip(t, s->u.alloc.body); return r;
   case ST_ATTR: r->u.attr.body = strip(t, s->u.attr.body); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }
@@ -67,11 +80,15 @@ static Stmt *outside(IrCtx *c, Stmt *s) {
     if (s->u.loop.kind >= FOR_VTHREAD) return kernel(c, s);
     r->u.loop.body = outside(c, s->u.loop.body);
     return r;
-  case ST_IF: r->u.cond.then = outside(c, s->u.cond.then); r->u.cond.other = outside(c, s->u.cond.other); return r;
+  case ST_IF:
+    r->u.cond.then = outside(c, s->u.cond.then);
+    r->u.cond.other = outside(c, s->u.cond.other);
+    return r;
   case ST_LET: r->u.let.body = outside(c, s->u.let.body); return r;
   case ST_ALLOC: r->u.alloc.body = outside(c, s->u.alloc.body); return r;
   case ST_ATTR: r->u.attr.body = outside(c, s->u.attr.body); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }

@@ -10,14 +10,25 @@ bool low_const(const IrCtx *c, ExprId e, int64_t *v) {
   *v = ir_node(c, e)->u.i;
   return true;
 }
-bool low_is_true(const IrCtx *c, ExprId e) { int64_t v; return low_const(c, e, &v) && v != 0; }
-bool low_is_false(const IrCtx *c, ExprId e) { int64_t v; return low_const(c, e, &v) && v == 0; }
-bool low_is_gpu(const Func *f) { return f->target.kind != TG_CPU; }
+bool low_is_true(const IrCtx *c, ExprId e) {
+  int64_t v;
+  return low_const(c, e, &v) && v != 0;
+}
+bool low_is_false(const IrCtx *c, ExprId e) {
+  int64_t v;
+  return low_const(c, e, &v) && v == 0;
+}
+bool low_is_gpu(const Func *f) {
+  return f->target.kind != TG_CPU;
+}
 
-Stmt *low_new(IrCtx *c, const Stmt *like) { return arena_copy(ir_arena(c), like, sizeof *like); }
+Stmt *low_new(IrCtx *c, const Stmt *like) {
+  return arena_copy(ir_arena(c), like, sizeof *like);
+}
 
 const char *low_tag(ForKind k) {
-  static const char *const TAG[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"};
+  static const char *const TAG[] = {"blockIdx.x",  "blockIdx.y",  "blockIdx.z",
+                                    "threadIdx.x", "threadIdx.y", "threadIdx.z"};
   return k >= FOR_BLOCK_X ? TAG[k - FOR_BLOCK_X] : k == FOR_VTHREAD ? "vthread" : "";
 }
 
@@ -25,7 +36,8 @@ void low_verify(const Func *f, const char *pass) {
 #ifdef NS_DEBUG_VERIFY
   if (f->body && !f->features) ir_verify(f->ctx, f->body, f->flat);
 #endif
-  (void)f; (void)pass;
+  (void)f;
+  (void)pass;
 }
 
 /* ---- questions ---- */
@@ -33,14 +45,20 @@ bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v) {
   if (!s) return false;
   switch (s->kind) {
   case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) if (low_stmt_uses(c, s->u.seq.at[i], v)) return true;
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (low_stmt_uses(c, s->u.seq.at[i], v)) return true;
     return false;
-  case ST_FOR: return ex_uses_var(c, s->u.loop.min, v) || ex_uses_var(c, s->u.loop.extent, v) || low_stmt_uses(c, s->u.loop.body, v);
-  case ST_IF: return ex_uses_var(c, s->u.cond.cond, v) || low_stmt_uses(c, s->u.cond.then, v) || low_stmt_uses(c, s->u.cond.other, v);
+  case ST_FOR:
+    return ex_uses_var(c, s->u.loop.min, v) || ex_uses_var(c, s->u.loop.extent, v) ||
+           low_stmt_uses(c, s->u.loop.body, v);
+  case ST_IF:
+    return ex_uses_var(c, s->u.cond.cond, v) || low_stmt_uses(c, s->u.cond.then, v) ||
+           low_stmt_uses(c, s->u.cond.other, v);
   case ST_LET: return ex_uses_var(c, s->u.let.value, v) || low_stmt_uses(c, s->u.let.body, v);
   case ST_ALLOC: return low_stmt_uses(c, s->u.alloc.body, v);
   case ST_STORE:
-    for (int i = 0; i < s->u.store.n_idx; i++) if (ex_uses_var(c, s->u.store.idx[i], v)) return true;
+    for (int i = 0; i < s->u.store.n_idx; i++)
+      if (ex_uses_var(c, s->u.store.idx[i], v)) return true;
     return ex_uses_var(c, s->u.store.value, v);
   case ST_EVAL: return ex_uses_var(c, s->u.eval.e, v);
   case ST_ATTR: return low_stmt_uses(c, s->u.attr.body, v);
@@ -48,19 +66,32 @@ bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v) {
   return false;
 }
 
-typedef struct { bool hit; const MapU64 *vars; } Probe;
+typedef struct {
+  bool hit;
+  const MapU64 *vars;
+} Probe;
 static void probe_load(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_LOAD || n->kind == IR_READ || (n->kind == IR_CALL && intrin_info((Intrin)n->sym)->effect != EFF_PURE)) ((Probe *)arg)->hit = true;
+  if (n->kind == IR_LOAD || n->kind == IR_READ ||
+      (n->kind == IR_CALL && intrin_info((Intrin)n->sym)->effect != EFF_PURE))
+    ((Probe *)arg)->hit = true;
 }
-bool low_expr_loads(IrCtx *c, ExprId e) { Probe p = {0}; ex_post_order(c, e, probe_load, &p); return p.hit; }
+bool low_expr_loads(IrCtx *c, ExprId e) {
+  Probe p = {0};
+  ex_post_order(c, e, probe_load, &p);
+  return p.hit;
+}
 
 static void probe_var(IrCtx *c, ExprId e, void *arg) {
   Probe *p = arg;
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_VAR && mapu_get(p->vars, (uint64_t)n->sym, -1) >= 0) p->hit = true;
 }
-bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars) { Probe p = {.vars = vars}; ex_post_order(c, e, probe_var, &p); return p.hit; }
+bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars) {
+  Probe p = {.vars = vars};
+  ex_post_order(c, e, probe_var, &p);
+  return p.hit;
+}
 
 /* ---- substitution ---- */
 Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value) {
@@ -68,8 +99,13 @@ Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value) {
   return s ? st_subst(c, s, 1, &one) : NULL;
 }
 
-typedef struct { IrCtx *c; VEC(VarSub) sub; } Copy;
-static ExprId copy_expr(Copy *k, ExprId e) { return e ? ex_subst(k->c, e, k->sub.len, k->sub.at) : 0; }
+typedef struct {
+  IrCtx *c;
+  VEC(VarSub) sub;
+} Copy;
+static ExprId copy_expr(Copy *k, ExprId e) {
+  return e ? ex_subst(k->c, e, k->sub.len, k->sub.at) : 0;
+}
 static VarId copy_binder(Copy *k, VarId v) {
   const IrVar *info = ir_var_info(k->c, v);
   VarId fresh = ir_var_new(k->c, info->name, info->type, info->nonneg);
@@ -116,7 +152,10 @@ static Stmt *copy_stmt(Copy *k, const Stmt *s) {
 }
 Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v, ExprId value) {
   Copy k = {.c = c};
-  if (v) { VarSub one = {v, value}; vec_push(ir_arena(c), &k.sub, one); }
+  if (v) {
+    VarSub one = {v, value};
+    vec_push(ir_arena(c), &k.sub, one);
+  }
   return copy_stmt(&k, s);
 }
 
@@ -130,10 +169,13 @@ static ExprId fold_node(IrCtx *c, ExprId e, void *arg) {
   if (low_const(c, cond, &v)) return ir_kid(c, e, v ? 1 : 2);
   return ir_kid(c, e, 1) == ir_kid(c, e, 2) ? ir_kid(c, e, 1) : e;
 }
-ExprId low_fold(IrCtx *c, ExprId e) { return ex_map(c, e, fold_node, NULL); }
+ExprId low_fold(IrCtx *c, ExprId e) {
+  return ex_map(c, e, fold_node, NULL);
+}
 
 /* ---- kernels ---- */
-static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local, const BufferId *local) {
+static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local,
+                   const BufferId *local) {
   if (s->kind == ST_FOR && for_is_block(s->u.loop.kind) && !in_threads) {
     Stmt *r = low_new(c, s);
     r->u.loop.body = place(c, s->u.loop.body, false, n_shared, shared, n_local, local);
@@ -179,7 +221,8 @@ Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *), vo
   case ST_LET: r->u.let.body = low_each_kernel(c, s->u.let.body, f, arg); return r;
   case ST_ALLOC: r->u.alloc.body = low_each_kernel(c, s->u.alloc.body, f, arg); return r;
   case ST_ATTR: r->u.attr.body = low_each_kernel(c, s->u.attr.body, f, arg); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }

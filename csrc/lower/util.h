@@ -6,33 +6,45 @@
 typedef VEC(VarId) VarVec;
 
 /* ---- util.c ---- */
-bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v);             /* any expression below s mentions v (binders do not count) */
-bool low_expr_loads(IrCtx *c, ExprId e);                          /* e reads a buffer or calls something impure */
-bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars);   /* e mentions a variable that is a key of vars */
-Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value);        /* one variable, everywhere below s; binders are kept */
-Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v, ExprId value);   /* a copy with fresh binders, v replaced (v 0: nothing) */
-bool low_const(const IrCtx *c, ExprId e, int64_t *v);             /* literal integer */
+bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v); /* any expression below s mentions v (binders do not count) */
+bool low_expr_loads(IrCtx *c, ExprId e);              /* e reads a buffer or calls something impure */
+bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars); /* e mentions a variable that is a key of vars */
+Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value);      /* one variable, everywhere below s; binders are kept */
+Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v,
+               ExprId value);                         /* a copy with fresh binders, v replaced (v 0: nothing) */
+bool low_const(const IrCtx *c, ExprId e, int64_t *v); /* literal integer */
 bool low_is_true(const IrCtx *c, ExprId e);
 bool low_is_false(const IrCtx *c, ExprId e);
-Stmt *low_new(IrCtx *c, const Stmt *like);                        /* a shallow copy to change */
+Stmt *low_new(IrCtx *c, const Stmt *like); /* a shallow copy to change */
 bool low_is_gpu(const Func *f);
-ExprId low_fold(IrCtx *c, ExprId e);                              /* folds literals, decided selects included; no range facts */
-const char *low_tag(ForKind k);                                   /* "blockIdx.x" ..., "" for plain loops */
-void low_verify(const Func *f, const char *pass);                 /* ir_verify in debug builds (NS_DEBUG_VERIFY) */
+ExprId low_fold(IrCtx *c, ExprId e);              /* folds literals, decided selects included; no range facts */
+const char *low_tag(ForKind k);                   /* "blockIdx.x" ..., "" for plain loops */
+void low_verify(const Func *f, const char *pass); /* ir_verify in debug builds (NS_DEBUG_VERIFY) */
 
 /* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);
-Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *), void *arg); /* f on every outermost thread loop */
+Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *),
+                      void *arg); /* f on every outermost thread loop */
 
 /* ---- simplify.c ---- */
-Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s);                  /* under the facts of a; NULL if nothing is left */
-void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop);         /* tells a the range of a loop variable */
+Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s);          /* under the facts of a; NULL if nothing is left */
+void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop); /* tells a the range of a loop variable */
 
 /* ---- storage.c: the sharing plan, also used by the GPU check ---- */
-typedef struct { BufferId buf; int64_t bytes; int32_t first, last; int32_t shared_with, depth; } LiveBuf; /* program points of first and last access */
-int64_t low_plan_shared(Arena *a, int n, LiveBuf *b);             /* total bytes; fills shared_with (index, -1: own storage) */
-enum { LOW_CPU_STACK_BYTES = 32 << 10 };                            /* larger temporaries of a CPU program are workspaces */
-typedef struct { int32_t n; LiveBuf *at; } LiveBufs;
-LiveBufs low_lives(IrCtx *c, const Stmt *s, ScopeKind scope);     /* allocations of that scope below s with their lives; either form. SHARED: s is a kernel */
-int64_t low_buffer_bytes(IrCtx *c, BufferId b);                   /* of a temporary, either form; -1: not constant */
+typedef struct {
+  BufferId buf;
+  int64_t bytes;
+  int32_t first, last;
+  int32_t shared_with, depth;
+} LiveBuf;                                            /* program points of first and last access */
+int64_t low_plan_shared(Arena *a, int n, LiveBuf *b); /* total bytes; fills shared_with (index, -1: own storage) */
+enum { LOW_CPU_STACK_BYTES = 32 << 10 };              /* larger temporaries of a CPU program are workspaces */
+typedef struct {
+  int32_t n;
+  LiveBuf *at;
+} LiveBufs;
+LiveBufs
+low_lives(IrCtx *c, const Stmt *s,
+          ScopeKind scope); /* allocations of that scope below s with their lives; either form. SHARED: s is a kernel */
+int64_t low_buffer_bytes(IrCtx *c, BufferId b); /* of a temporary, either form; -1: not constant */
 #endif

@@ -1,14 +1,20 @@
 /* vectorize: on GPUs a vector loop becomes vector loads and stores (spec 07 §7.2.9, §7.5.4).
  *
- * A statement under `vectorized v in [0,n)` is widened when each access is either independent of v or affine in v, when every
- * contiguous access is provably aligned to n elements, and when no condition changes inside the vector. Then v becomes
- * ramp(0,1,n) in indices, and values are computed lane-wise. Any other statement keeps its scalar form in an
+ * A statement under `vectorized v in [0,n)` is widened when each access is either independent of v or affine in v, when
+ * every contiguous access is provably aligned to n elements, and when no condition changes inside the vector. Then v
+ * becomes ramp(0,1,n) in indices, and values are computed lane-wise. Any other statement keeps its scalar form in an
  * unrolled loop. On CPUs a vector loop is left as it is: the C compiler vectorises marked loops well.
  * Afterwards (GPU) there are no vector loops, and every stride-1 ramp index is aligned.
  */
 #include "lower/util.h"
 
-typedef struct { IrCtx *c; Arith *ar; VarId v; int n; bool fail; } Vec;
+typedef struct {
+  IrCtx *c;
+  Arith *ar;
+  VarId v;
+  int n;
+  bool fail;
+} Vec;
 
 static ExprId at_value(Vec *k, ExprId e, int64_t value) {
   VarSub one = {k->v, ex_int(k->c, ir_var_info(k->c, k->v)->type, value)};
@@ -21,7 +27,8 @@ static bool affine(Vec *k, ExprId e, ExprId *base, int64_t *stride) {
   ExprId d = ar_simplify(k->ar, ex_sub(c, ex_subst(c, e, 1, &next), e));
   *base = at_value(k, e, 0);
   if (low_const(c, d, stride)) return true;
-  ExprId first = at_value(k, e, 1), zero = *base; /* the step may be constant only inside the vector: compare lane by lane */
+  ExprId first = at_value(k, e, 1),
+         zero = *base; /* the step may be constant only inside the vector: compare lane by lane */
   if (!low_const(c, ar_simplify(k->ar, ex_sub(c, first, zero)), stride)) return false;
   for (int i = 2; i < k->n; i++) {
     int64_t s;
@@ -35,7 +42,10 @@ static bool same_sign(Vec *k, ExprId d) {
   int64_t s;
   if (!affine(k, d, &base, &s)) return false;
   if (s == 0) return true;
-  if (s < 0) { base = at_value(k, d, k->n - 1); s = -s; }
+  if (s < 0) {
+    base = at_value(k, d, k->n - 1);
+    s = -s;
+  }
   Residue r = ar_residue(k->ar, base);
   int64_t m = s * k->n;
   return r.coeff % m == 0 && i64_floormod(r.base, m) < s;
@@ -46,9 +56,13 @@ static bool uniform(Vec *k, ExprId cond) {
   ExprKind kind = ir_kind(c, cond);
   ExprId a = ir_node(c, cond)->n > 0 ? ir_kid(c, cond, 0) : 0, b = ir_node(c, cond)->n > 1 ? ir_kid(c, cond, 1) : 0;
   switch (kind) {
-  case IR_AND: case IR_OR: return uniform(k, a) && uniform(k, b);
+  case IR_AND:
+  case IR_OR: return uniform(k, a) && uniform(k, b);
   case IR_NOT: return uniform(k, a);
-  case IR_LT: case IR_GE: case IR_GT: case IR_LE: break;
+  case IR_LT:
+  case IR_GE:
+  case IR_GT:
+  case IR_LE: break;
   default: return false;
   }
   if (ir_type(c, a).code != DT_INT || low_expr_loads(c, cond)) return false;
@@ -56,13 +70,18 @@ static bool uniform(Vec *k, ExprId cond) {
   return same_sign(k, d);
 }
 
-static ExprId wide(Vec *k, ExprId e) { return ir_type(k->c, e).lanes == k->n ? e : ex_bcast(k->c, e, k->n); }
+static ExprId wide(Vec *k, ExprId e) {
+  return ir_type(k->c, e).lanes == k->n ? e : ex_bcast(k->c, e, k->n);
+}
 
 static ExprId vec_index(Vec *k, ExprId e, int elem_bytes) {
   ExprId base;
   int64_t s;
   if (!ex_uses_var(k->c, e, k->v)) return e;
-  if (!affine(k, e, &base, &s)) { k->fail = true; return e; }
+  if (!affine(k, e, &base, &s)) {
+    k->fail = true;
+    return e;
+  }
   if (s == 0) return base;
   if (s == 1) {
     Residue r = ar_residue(k->ar, base);
@@ -75,7 +94,10 @@ static ExprId vec_expr(Vec *k, ExprId e) {
   IrCtx *c = k->c;
   if (k->fail || !ex_uses_var(c, e, k->v)) return e;
   ExprNode n = *ir_node(c, e);
-  if (n.type.lanes != 1) { k->fail = true; return e; }
+  if (n.type.lanes != 1) {
+    k->fail = true;
+    return e;
+  }
   switch ((ExprKind)n.kind) {
   case IR_VAR: return ex_ramp(c, ex_int(c, n.type, 0), ex_int(c, n.type, 1), k->n);
   case IR_LOAD: {
@@ -86,7 +108,12 @@ static ExprId vec_expr(Vec *k, ExprId e) {
     ExprId a = vec_expr(k, ir_kid(c, e, 0));
     return ex_cast(c, dtype_lanes(n.type, k->n), wide(k, a));
   }
-  case IR_ADD: case IR_SUB: case IR_MUL: case IR_DIV: case IR_MIN: case IR_MAX: {
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+  case IR_DIV:
+  case IR_MIN:
+  case IR_MAX: {
     if (n.kind == IR_DIV && n.type.code == DT_INT) break;
     ExprId a = vec_expr(k, ir_kid(c, e, 0)), b = vec_expr(k, ir_kid(c, e, 1));
     return k->fail ? e : ex_bin(c, (ExprKind)n.kind, wide(k, a), wide(k, b));
@@ -101,7 +128,8 @@ static ExprId vec_expr(Vec *k, ExprId e) {
       if (!uniform(k, ir_kid(c, e, 0))) break;
       ExprId a[3] = {at_value(k, ir_kid(c, e, 0), 0), vec_expr(k, ir_kid(c, e, 1)), vec_expr(k, ir_kid(c, e, 2))};
       if (k->fail) return e;
-      a[1] = wide(k, a[1]); a[2] = wide(k, a[2]);
+      a[1] = wide(k, a[1]);
+      a[2] = wide(k, a[2]);
       return ex_call(c, IN_IF_THEN_ELSE, ir_type(c, a[1]), 3, a);
     }
     if (intrin_info((Intrin)n.sym)->effect != EFF_PURE || n.n > 4 || n.sym == IN_LIKELY) break;
@@ -119,7 +147,8 @@ static Stmt *scalarise(Vec *k, Stmt *s) {
   IrCtx *c = k->c;
   const IrVar *info = ir_var_info(c, k->v);
   VarId fresh = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info->name), info->type, false);
-  Stmt *r = st_for(c, fresh, ex_int(c, info->type, 0), ex_int(c, info->type, k->n), FOR_UNROLLED, low_subst(c, s, k->v, ex_var(c, fresh)));
+  Stmt *r = st_for(c, fresh, ex_int(c, info->type, 0), ex_int(c, info->type, k->n), FOR_UNROLLED,
+                   low_subst(c, s, k->v, ex_var(c, fresh)));
   return r;
 }
 static Stmt *vec_stmt(Vec *k, Stmt *s) {
@@ -135,7 +164,8 @@ static Stmt *vec_stmt(Vec *k, Stmt *s) {
     return st_if(c, at_value(k, s->u.cond.cond, 0), s->u.cond.likely, vec_stmt(k, s->u.cond.then),
                  s->u.cond.other ? vec_stmt(k, s->u.cond.other) : NULL);
   case ST_FOR: {
-    if (ex_uses_var(c, s->u.loop.min, k->v) || ex_uses_var(c, s->u.loop.extent, k->v) || s->u.loop.kind >= FOR_VTHREAD) return scalarise(k, s);
+    if (ex_uses_var(c, s->u.loop.min, k->v) || ex_uses_var(c, s->u.loop.extent, k->v) || s->u.loop.kind >= FOR_VTHREAD)
+      return scalarise(k, s);
     low_bind_loop(c, k->ar, s);
     Stmt *r = low_new(c, s);
     r->u.loop.body = vec_stmt(k, s->u.loop.body);
@@ -146,9 +176,15 @@ static Stmt *vec_stmt(Vec *k, Stmt *s) {
     k->fail = false;
     int bytes = dtype_bytes(ir_buffer(c, s->u.store.buf)->type);
     ExprId i = vec_index(k, s->u.store.idx[0], bytes);
-    if (k->fail || ir_type(c, i).lanes == 1) { k->fail = false; return scalarise(k, s); }
+    if (k->fail || ir_type(c, i).lanes == 1) {
+      k->fail = false;
+      return scalarise(k, s);
+    }
     ExprId v = vec_expr(k, s->u.store.value);
-    if (k->fail) { k->fail = false; return scalarise(k, s); }
+    if (k->fail) {
+      k->fail = false;
+      return scalarise(k, s);
+    }
     return st_store(c, s->u.store.buf, 1, &i, wide(k, v));
   }
   default: return scalarise(k, s);
@@ -165,10 +201,18 @@ static Stmt *walk(IrCtx *c, Arith *ar, Stmt *s) {
     return st_seq(c, s->u.seq.n, r->u.seq.at);
   case ST_FOR: {
     low_bind_loop(c, ar, s);
-    if (s->u.loop.kind != FOR_VECTOR) { r->u.loop.body = walk(c, ar, s->u.loop.body); return r; }
+    if (s->u.loop.kind != FOR_VECTOR) {
+      r->u.loop.body = walk(c, ar, s->u.loop.body);
+      return r;
+    }
     int64_t n;
-    err_check(ir_err(c), low_const(c, s->u.loop.extent, &n), "the vectorized loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
-    if (n < 2 || n > 16 || (n & (n - 1))) { r->u.loop.kind = FOR_UNROLLED; r->u.loop.body = walk(c, ar, s->u.loop.body); return r; }
+    err_check(ir_err(c), low_const(c, s->u.loop.extent, &n), "the vectorized loop %s has no constant extent",
+              ir_var_info(c, s->u.loop.var)->name);
+    if (n < 2 || n > 16 || (n & (n - 1))) {
+      r->u.loop.kind = FOR_UNROLLED;
+      r->u.loop.body = walk(c, ar, s->u.loop.body);
+      return r;
+    }
     Vec k = {c, ar, s->u.loop.var, (int)n, false};
     return vec_stmt(&k, s->u.loop.body);
   }
@@ -181,7 +225,8 @@ static Stmt *walk(IrCtx *c, Arith *ar, Stmt *s) {
   case ST_LET: r->u.let.body = walk(c, ar, s->u.let.body); return r;
   case ST_ALLOC: r->u.alloc.body = walk(c, ar, s->u.alloc.body); return r;
   case ST_ATTR: r->u.attr.body = walk(c, ar, s->u.attr.body); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }

@@ -1,21 +1,26 @@
 /* vthread: one hardware thread runs all iterations of a virtual thread loop, statement by statement (spec 07 §7.2.10).
  *
  * First the touched set: what may depend on the virtual thread variable t - t itself, lets and loops with touched
- * values, buffers into which something touched is stored (closed over reads). Every allocation inside the region whose buffer
- * is touched gets N copies, addressed by t on the slowest dimension; untouched buffers (a shared tile that is the same
- * for all t) are filled once. Then an unrolled loop over t is put around the smallest statement that mentions
+ * values, buffers into which something touched is stored (closed over reads). Every allocation inside the region whose
+ * buffer is touched gets N copies, addressed by t on the slowest dimension; untouched buffers (a shared tile that is
+ * the same for all t) are filled once. Then an unrolled loop over t is put around the smallest statement that mentions
  * something touched. So the virtual threads run in lock-step and their accumulators are independent.
  */
 #include "lower/util.h"
 
 typedef struct {
-  IrCtx *c; VarId t; int64_t n;
-  MapU64 var, buf;                      /* touched */
-  MapU64 alloc;                         /* buffers allocated in the region */
+  IrCtx *c;
+  VarId t;
+  int64_t n;
+  MapU64 var, buf; /* touched */
+  MapU64 alloc;    /* buffers allocated in the region */
   bool grew;
 } VThread;
 
-typedef struct { VThread *k; bool hit; } Touch;
+typedef struct {
+  VThread *k;
+  bool hit;
+} Touch;
 static void touch_node(IrCtx *c, ExprId e, void *arg) {
   Touch *t = arg;
   const ExprNode *n = ir_node(c, e);
@@ -37,7 +42,9 @@ static void collect(VThread *k, const Stmt *s, bool under) {
   if (!s) return;
   IrCtx *c = k->c;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) collect(k, s->u.seq.at[i], under); return;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) collect(k, s->u.seq.at[i], under);
+    return;
   case ST_FOR: {
     bool t = touched(k, s->u.loop.extent) || touched(k, s->u.loop.min);
     if (t) add(k, &k->var, s->u.loop.var);
@@ -54,7 +61,10 @@ static void collect(VThread *k, const Stmt *s, bool under) {
     if (touched(k, s->u.let.value)) add(k, &k->var, s->u.let.var);
     collect(k, s->u.let.body, under);
     return;
-  case ST_ALLOC: mapu_set(&k->alloc, (uint64_t)s->u.alloc.buf, 1); collect(k, s->u.alloc.body, under); return;
+  case ST_ALLOC:
+    mapu_set(&k->alloc, (uint64_t)s->u.alloc.buf, 1);
+    collect(k, s->u.alloc.body, under);
+    return;
   case ST_STORE:
     if (under || touched(k, s->u.store.value) || touched(k, s->u.store.idx[0])) add(k, &k->buf, s->u.store.buf);
     return;
@@ -71,7 +81,9 @@ static void collect(VThread *k, const Stmt *s, bool under) {
   }
 }
 
-static bool expanded(VThread *k, BufferId b) { return mapu_get(&k->buf, (uint64_t)b, -1) >= 0 && mapu_get(&k->alloc, (uint64_t)b, -1) >= 0; }
+static bool expanded(VThread *k, BufferId b) {
+  return mapu_get(&k->buf, (uint64_t)b, -1) >= 0 && mapu_get(&k->alloc, (uint64_t)b, -1) >= 0;
+}
 /* old index of an expanded buffer -> index of this virtual thread's copy; vectors shift as a whole */
 static ExprId shifted(VThread *k, BufferId b, ExprId idx) {
   IrCtx *c = k->c;
@@ -87,7 +99,9 @@ static ExprId move_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = shifted(k, n.sym, ir_kid(c, e, 0));
   return ex_load(c, n.sym, n.type, 1, &i);
 }
-static ExprId move_expr(VThread *k, ExprId e) { return ex_map(k->c, e, move_load, k); }
+static ExprId move_expr(VThread *k, ExprId e) {
+  return ex_map(k->c, e, move_load, k);
+}
 
 /* Rewrites accesses everywhere; puts a loop over t around the smallest touched statements unless already inside one. */
 static Stmt *inject(VThread *k, Stmt *s, bool inside);
@@ -126,7 +140,8 @@ static Stmt *inject(VThread *k, Stmt *s, bool inside) {
     return r;
   case ST_ALLOC: r->u.alloc.body = inject(k, s->u.alloc.body, inside); return r;
   case ST_STORE: {
-    if (!inside && (touched(k, s->u.store.value) || touched(k, s->u.store.idx[0]) || expanded(k, s->u.store.buf))) return around(k, s);
+    if (!inside && (touched(k, s->u.store.value) || touched(k, s->u.store.idx[0]) || expanded(k, s->u.store.buf)))
+      return around(k, s);
     ExprId i = move_expr(k, s->u.store.idx[0]);
     if (expanded(k, s->u.store.buf)) i = shifted(k, s->u.store.buf, i);
     return st_store(c, s->u.store.buf, 1, &i, move_expr(k, s->u.store.value));
@@ -144,13 +159,17 @@ static Stmt *expand(IrCtx *c, Stmt *s, void *arg) { /* post-order: inner virtual
   (void)arg;
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_VTHREAD) return s;
   VThread k = {.c = c, .t = s->u.loop.var};
-  err_check(ir_err(c), low_const(c, s->u.loop.extent, &k.n) && k.n > 0, "the virtual thread loop %s has no constant extent", ir_var_info(c, k.t)->name);
+  err_check(ir_err(c), low_const(c, s->u.loop.extent, &k.n) && k.n > 0,
+            "the virtual thread loop %s has no constant extent", ir_var_info(c, k.t)->name);
   if (k.n == 1) return low_subst(c, s->u.loop.body, k.t, s->u.loop.min);
   mapu_init(&k.var, ir_arena(c));
   mapu_init(&k.buf, ir_arena(c));
   mapu_init(&k.alloc, ir_arena(c));
   add(&k, &k.var, k.t);
-  do { k.grew = false; collect(&k, s->u.loop.body, false); } while (k.grew);
+  do {
+    k.grew = false;
+    collect(&k, s->u.loop.body, false);
+  } while (k.grew);
   Stmt *r = inject(&k, s->u.loop.body, false);
   for (BufferId b = 1; k.alloc.len > 0; b++) { /* sizes grow after the accesses were moved */
     if (mapu_get(&k.alloc, (uint64_t)b, -1) < 0) continue;

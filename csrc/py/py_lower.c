@@ -1,5 +1,5 @@
-/* Bindings of lower: texts of lowered programs, the GPU check, and a benchmark of the path that the search takes for every
- * candidate. Every call works in a clone of the State's context and leaves the State as it was.
+/* Bindings of lower: texts of lowered programs, the GPU check, and a benchmark of the path that the search takes for
+ * every candidate. Every call works in a clone of the State's context and leaves the State as it was.
  */
 #include <string.h>
 #include "interp/interp.h"
@@ -7,22 +7,33 @@
 #include "py/py.h"
 
 typedef struct {
-  const State *s; PyDag *dag; IrCtx *c; Target t;
-  int n_args; const char **name;             /* argument names; NULL: the tensors of the DAG */
-  TensorId *id;                              /* or the argument tensors themselves (te schedules) */
-  int what; long n; const char *json;
-  char *text; GpuCheck check;
+  const State *s;
+  PyDag *dag;
+  IrCtx *c;
+  Target t;
+  int n_args;
+  const char **name; /* argument names; NULL: the tensors of the DAG */
+  TensorId *id;      /* or the argument tensors themselves (te schedules) */
+  int what;
+  long n;
+  const char *json;
+  char *text;
+  GpuCheck check;
 } Job;
 
 static bool target_from(const char *kind, const HwParams *hw, Target *t) {
-  static const struct { const char *name; TargetKind kind; } KIND[] = {
-      {"c", TG_CPU}, {"llvm", TG_CPU}, {"cpu", TG_CPU}, {"cuda", TG_CUDA}, {"opencl", TG_OPENCL}};
+  static const struct {
+    const char *name;
+    TargetKind kind;
+  } KIND[] = {{"c", TG_CPU}, {"llvm", TG_CPU}, {"cpu", TG_CPU}, {"cuda", TG_CUDA}, {"opencl", TG_OPENCL}};
   for (int i = 0; i < NS_COUNT(KIND); i++) {
     if (strcmp(KIND[i].name, kind)) continue;
     *t = (Target){.kind = KIND[i].kind, .hw = *hw, .sm = 90};
     return true;
   }
-  return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"", kind), false;
+  return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"",
+                      kind),
+         false;
 }
 static const HwParams GPU_DEFAULT = {-1, 16, 64, 49152, 2147483647, 1024, 8, 32};
 
@@ -47,8 +58,9 @@ static void kernels_text(Job *j, Func f) {
   Program p = low_build(f, "main");
   for (int i = 0; i < p.n_kernels; i++) {
     const Kernel *k = &p.kernel[i];
-    sb_printf(&b, "kernel %s grid %lld %lld %lld block %lld %lld %lld shared %lld local %lld\n", k->name, (long long)k->grid[0], (long long)k->grid[1],
-              (long long)k->grid[2], (long long)k->block[0], (long long)k->block[1], (long long)k->block[2], (long long)k->shared_bytes, (long long)k->local_bytes);
+    sb_printf(&b, "kernel %s grid %lld %lld %lld block %lld %lld %lld shared %lld local %lld\n", k->name,
+              (long long)k->grid[0], (long long)k->grid[1], (long long)k->grid[2], (long long)k->block[0],
+              (long long)k->block[1], (long long)k->block[2], (long long)k->shared_bytes, (long long)k->local_bytes);
     st_print(j->c, &b, k->body, 1);
   }
   j->text = sb_str(&b);
@@ -58,8 +70,14 @@ static void do_text(void *arg) {
   Job *j = arg;
   State *s = state_copy(j->c, j->s);
   Func f = loops_of(j, s, j->what == TEXT_FEATURES);
-  if (j->what == TEXT_PRIMFN) { j->text = low_primfn(f); return; }
-  if (j->what == TEXT_KERNELS) { kernels_text(j, f); return; }
+  if (j->what == TEXT_PRIMFN) {
+    j->text = low_primfn(f);
+    return;
+  }
+  if (j->what == TEXT_KERNELS) {
+    kernels_text(j, f);
+    return;
+  }
   pass_simplify(&f);
   StrBuf b;
   sb_init(&b, ir_arena(j->c));
@@ -95,18 +113,23 @@ static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
 
 /* ---- functions ---- */
 static bool text_args(Job *j, PyObject *list, bool schedule) {
-  PyObject *seq = PySequence_Fast(list, schedule ? "args must be a sequence of tensors" : "args must be a sequence of tensor names");
+  PyObject *seq = PySequence_Fast(list, schedule ? "args must be a sequence of tensors"
+                                                 : "args must be a sequence of tensor names");
   if (!seq) return false;
   Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
   j->n_args = (int)n;
-  if (schedule) j->id = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
-  else j->name = PyMem_Calloc((size_t)n + 1, sizeof(char *));
+  if (schedule)
+    j->id = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  else
+    j->name = PyMem_Calloc((size_t)n + 1, sizeof(char *));
   bool ok = j->id || j->name;
   if (!ok) PyErr_NoMemory();
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     PyObject *x = PySequence_Fast_GET_ITEM(seq, i);
-    if (schedule) ok = (j->id[i] = py_tensor_id(x)) != 0;
-    else ok = (j->name[i] = PyUnicode_AsUTF8(x)) != NULL; /* lives as long as the caller's list */
+    if (schedule)
+      ok = (j->id[i] = py_tensor_id(x)) != 0;
+    else
+      ok = (j->name[i] = PyUnicode_AsUTF8(x)) != NULL; /* lives as long as the caller's list */
   }
   Py_DECREF(seq);
   return ok;
@@ -120,15 +143,20 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
   Job j = {0};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|sO", names, &state, &what, &kind, &list)) return NULL;
   bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
-  if (!schedule && !PyObject_TypeCheck(state, PyState_Type)) return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
+  if (!schedule && !PyObject_TypeCheck(state, PyState_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
   while (j.what < NS_COUNT(WHAT) && strcmp(WHAT[j.what], what)) j.what++;
-  if (j.what == NS_COUNT(WHAT)) return PyErr_Format(PyExc_ValueError, "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
-  if (schedule && list == Py_None) return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
+  if (j.what == NS_COUNT(WHAT))
+    return PyErr_Format(PyExc_ValueError,
+                        "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
+  if (schedule && list == Py_None)
+    return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
   if (!target_from(kind, &GPU_DEFAULT, &j.t)) return NULL;
   PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
   j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
   PyObject *r = NULL;
-  if (own && (list == Py_None || text_args(&j, list, schedule)) && with_clone(&j, own, do_text)) r = PyUnicode_FromString(j.text);
+  if (own && (list == Py_None || text_args(&j, list, schedule)) && with_clone(&j, own, do_text))
+    r = PyUnicode_FromString(j.text);
   if (j.c) ir_free(j.c);
   PyMem_Free(j.name);
   PyMem_Free(j.id);
@@ -142,8 +170,9 @@ static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
   HwParams h = GPU_DEFAULT;
   long long shared = h.max_shared_memory_per_block, local = h.max_local_memory_per_block;
   Job j = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|s(iiiLLiii)", names, PyState_Type, &state, &kind, &h.num_cores, &h.vector_unit_bytes, &h.cache_line_bytes,
-                                   &shared, &local, &h.max_threads_per_block, &h.max_vthread_extent, &h.warp_size))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|s(iiiLLiii)", names, PyState_Type, &state, &kind, &h.num_cores,
+                                   &h.vector_unit_bytes, &h.cache_line_bytes, &shared, &local, &h.max_threads_per_block,
+                                   &h.max_vthread_extent, &h.warp_size))
     return NULL;
   h.max_shared_memory_per_block = shared;
   h.max_local_memory_per_block = local;
@@ -152,9 +181,10 @@ static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
   j.s = ((PyState *)state)->state;
   if (with_clone(&j, &((PyState *)state)->own, do_check)) {
     const GpuCheck *k = &j.check;
-    r = Py_BuildValue("{s:O,s:s,s:L,s:L,s:L,s:L,s:L}", "ok", k->ok ? Py_True : Py_False, "why", k->ok ? "" : k->why, "threads", (long long)k->threads,
-                      "shared_bytes", (long long)k->shared_bytes, "local_bytes", (long long)k->local_bytes, "vthread", (long long)k->vthread,
-                      "vector_bytes", (long long)k->vector_bytes);
+    r = Py_BuildValue("{s:O,s:s,s:L,s:L,s:L,s:L,s:L}", "ok", k->ok ? Py_True : Py_False, "why", k->ok ? "" : k->why,
+                      "threads", (long long)k->threads, "shared_bytes", (long long)k->shared_bytes, "local_bytes",
+                      (long long)k->local_bytes, "vthread", (long long)k->vthread, "vector_bytes",
+                      (long long)k->vector_bytes);
   }
   if (j.c) ir_free(j.c);
   return r;
@@ -174,8 +204,19 @@ static PyObject *fn_speed(PyObject *m, PyObject *args) {
   return ok ? PyFloat_FromDouble(t) : NULL;
 }
 /* ---- every pass against the reference evaluation ---- */
-typedef struct { Job j; const TeDag *dag; Py_buffer in[32]; int n; void *ref[32], *got[32]; VEC(const char *) found; int64_t max_steps; double tolerance; } Verify;
-static void found(Verify *v, const char *pass, const char *what) { vec_push(ir_arena(v->j.c), &v->found, arena_printf(ir_arena(v->j.c), "%s: %s", pass, what)); }
+typedef struct {
+  Job j;
+  const TeDag *dag;
+  Py_buffer in[32];
+  int n;
+  void *ref[32], *got[32];
+  VEC(const char *) found;
+  int64_t max_steps;
+  double tolerance;
+} Verify;
+static void found(Verify *v, const char *pass, const char *what) {
+  vec_push(ir_arena(v->j.c), &v->found, arena_printf(ir_arena(v->j.c), "%s: %s", pass, what));
+}
 /* With a tolerance, float32 results may differ by it, relative to the largest magnitude: sums in another order. */
 static bool close_enough(const Verify *v, int i) {
   if (v->tolerance <= 0 || !dtype_eq(ir_tensor(v->j.c, v->dag->tensor[i])->type, DT_F32)) return false;
@@ -199,13 +240,16 @@ static void compare(Verify *v, const char *pass, const Func *f, const Program *p
   InterpReport r = p ? interp_run_program(p, v->got, v->max_steps) : interp_run(f, v->got, v->max_steps);
   for (int i = 0; i < r.n && i < 4; i++) found(v, pass, r.finding[i]);
   for (int i = 0; i < v->n; i++)
-    if (memcmp(v->got[i], v->ref[i], (size_t)v->in[i].len) && !close_enough(v, i)) found(v, pass, arena_printf(a, "the result in %s differs from the reference", ir_tensor(v->j.c, d->tensor[i])->name));
+    if (memcmp(v->got[i], v->ref[i], (size_t)v->in[i].len) && !close_enough(v, i))
+      found(v, pass,
+            arena_printf(a, "the result in %s differs from the reference", ir_tensor(v->j.c, d->tensor[i])->name));
 }
 static int64_t tensor_bytes(IrCtx *c, TensorId id) {
   const IrTensor *t = ir_tensor(c, id);
   int64_t size = dtype_bytes(t->type), e = 0;
   for (int k = 0; k < t->rank; k++)
-    err_check(ir_err(c), ex_const_int(c, t->shape[k], &e) && i64_mul(size, e, &size), "tensor %s has no constant shape", t->name);
+    err_check(ir_err(c), ex_const_int(c, t->shape[k], &e) && i64_mul(size, e, &size), "tensor %s has no constant shape",
+              t->name);
   return size;
 }
 static void do_verify(void *arg) {
@@ -215,8 +259,8 @@ static void do_verify(void *arg) {
   const TeDag *d = v->dag;
   for (int i = 0; i < v->n; i++) {
     int64_t size = tensor_bytes(c, d->tensor[i]);
-    err_check(ir_err(c), size == v->in[i].len, "array %d has %lld bytes, tensor %s needs %lld", i, (long long)v->in[i].len,
-              ir_tensor(c, d->tensor[i])->name, (long long)size);
+    err_check(ir_err(c), size == v->in[i].len, "array %d has %lld bytes, tensor %s needs %lld", i,
+              (long long)v->in[i].len, ir_tensor(c, d->tensor[i])->name, (long long)size);
     v->ref[i] = arena_copy(ir_arena(c), v->in[i].buf, (size_t)v->in[i].len);
     v->got[i] = arena_alloc(ir_arena(c), (size_t)v->in[i].len);
   }
@@ -243,15 +287,18 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
   Verify v = {.max_steps = 50000000};
   if (!PyArg_ParseTuple(args, "OsO!|dO", &state, &kind, &PyList_Type, &list, &v.tolerance, &tensors)) return NULL;
   bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
-  if (!schedule && !PyObject_TypeCheck(state, PyState_Type)) return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
-  if (schedule && tensors == Py_None) return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
+  if (!schedule && !PyObject_TypeCheck(state, PyState_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
+  if (schedule && tensors == Py_None)
+    return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
   if (!target_from(kind, &GPU_DEFAULT, &v.j.t)) return NULL;
   PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
   v.j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
   v.dag = schedule ? NULL : ((PyState *)state)->dag->dag;
   bool ok = own && (!schedule || text_args(&v.j, tensors, true));
   Py_ssize_t want = !ok ? 0 : schedule ? v.j.n_args : v.dag->n_tensors;
-  if (ok && (PyList_GET_SIZE(list) != want || want > 32)) ok = PyErr_Format(PyExc_ValueError, "%zd arrays are needed, one per tensor (at most 32)", want) != NULL;
+  if (ok && (PyList_GET_SIZE(list) != want || want > 32))
+    ok = PyErr_Format(PyExc_ValueError, "%zd arrays are needed, one per tensor (at most 32)", want) != NULL;
   for (Py_ssize_t i = 0; ok && i < want; i++) {
     ok = PyObject_GetBuffer(PyList_GET_ITEM(list, i), &v.in[i], PyBUF_C_CONTIGUOUS) == 0;
     if (ok) v.n = (int)i + 1;
@@ -268,14 +315,23 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
 }
 static PyMethodDef FUNCS[] = {
     {"lower_text", (PyCFunction)(void (*)(void))fn_text, METH_VARARGS | METH_KEYWORDS,
-     "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' (multi-dimensional loop program), or "
-     "'kernels' (verified kernel IR). args: for a State the names of the argument tensors, in order, default the tensors of the DAG; for a te Schedule the tensors."},
+     "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' "
+     "(multi-dimensional loop program), or "
+     "'kernels' (verified kernel IR). args: for a State the names of the argument tensors, in order, default the "
+     "tensors of the DAG; for a te Schedule the tensors."},
     {"gpu_check", (PyCFunction)(void (*)(void))fn_check, METH_VARARGS | METH_KEYWORDS,
-     "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): dict with ok, why and the quantities checked."},
+     "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): "
+     "dict with ok, why and the quantities checked."},
     {"lower_verify", fn_verify, METH_VARARGS,
-     "lower_verify(state, target, arrays, tolerance=0, tensors=None): runs the program after every pass in the checking interpreter and compares with the unscheduled evaluation of the "
-     "DAG, bit by bit unless a relative tolerance is given. arrays: one per tensor of the DAG (of a te Schedule: per argument tensor). Returns the list of findings; empty means correct."},
-    {"lower_speed", fn_speed, METH_VARARGS, "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: + check)."},
+     "lower_verify(state, target, arrays, tolerance=0, tensors=None): runs the program after every pass in the "
+     "checking interpreter and compares with the unscheduled evaluation of the "
+     "DAG, bit by bit unless a relative tolerance is given. arrays: one per tensor of the DAG (of a te Schedule: per "
+     "argument tensor). Returns the list of findings; empty means correct."},
+    {"lower_speed", fn_speed, METH_VARARGS,
+     "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: "
+     "+ check)."},
     {NULL, NULL, 0, NULL}};
 
-int py_init_lower(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }
+int py_init_lower(PyObject *m) {
+  return PyModule_AddFunctions(m, FUNCS);
+}
