@@ -8,7 +8,8 @@ __all__ = ["IRModule"]
 class IRModule:
     """Maps names to graph functions; ``main`` is the entry.
 
-    ``mod["main"]`` gives a function, ``mod["main"] = f`` replaces it; ``mod.functions`` maps global variables to functions.
+    ``mod["main"]`` gives a function, ``mod["main"] = f`` replaces it; ``mod.functions`` maps global variables to
+    functions.
     """
 
     def __init__(self, functions=None, type_defs=None):
@@ -22,7 +23,8 @@ class IRModule:
 
     @classmethod
     def from_expr(cls, expr, functions=None, type_defs=None):
-        """A module whose ``main`` is `expr`: a function as it is, anything else as a function over its free variables."""
+        """A module whose ``main`` is `expr`: a function as it is, anything else as a function over its free
+        variables."""
         from .relay.expr import Function, free_vars
 
         if isinstance(expr, cls):

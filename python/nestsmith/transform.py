@@ -1,6 +1,7 @@
 """Passes over modules and the context that configures them.
 
-A pass maps a module to a module. It runs only if the context's ``opt_level`` is at least the pass's own level (or the pass is
+A pass maps a module to a module. It runs only if the context's ``opt_level`` is at least the pass's own level (or
+the pass is
 required) and it is not disabled. Contexts nest; the inner one replaces the outer, it does not merge with it.
 """
 

@@ -1,4 +1,5 @@
-"""An evaluator of relay graphs that shares nothing with the compiler: convolutions and pools are PyTorch's, the rest NumPy."""
+"""An evaluator of relay graphs that shares nothing with the compiler: convolutions and pools are PyTorch's, the rest
+NumPy."""
 
 import numpy as np
 import torch

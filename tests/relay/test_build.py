@@ -1,4 +1,5 @@
-"""Networks compiled for the CPU with default schedules: output against PyTorch and NumPy, and the executor's interface."""
+"""Networks compiled for the CPU with default schedules: output against PyTorch and NumPy, and the executor's
+interface."""
 
 import warnings
 
@@ -311,7 +312,7 @@ def test_networks_on_a_gpu(name):
     assert m.module.mode == "cuda graph"
 
 
-# ---- schedules from records -------------------------------------------------------------------------------------------
+# ---- schedules from records ----------------------------------------------------------------------------------------
 
 
 def programs(mod, params, context, target="llvm"):

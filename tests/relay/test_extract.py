@@ -1,4 +1,5 @@
-"""Task extraction against what the reference extracts: keys in both namings, weights, operation counts, names, texts."""
+"""Task extraction against what the reference extracts: keys in both namings, weights, operation counts, names,
+texts."""
 
 import gzip
 import json

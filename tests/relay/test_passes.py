@@ -177,7 +177,7 @@ def test_constants_are_folded_in_their_type():
         assert ops(relay.transform.FoldConstant()(f)) == ["add"]
 
 
-# ---- fusion -----------------------------------------------------------------------------------------------------------------------
+# ---- fusion --------------------------------------------------------------------------------------------------------
 
 x4 = (1, 8, 6, 6)
 FUSION = [
@@ -292,7 +292,7 @@ def test_lstm_is_inlined():
     assert sum(k.count for k in kernels if "dense" in k.name) == 5  # the first hidden state is zero and folded away
 
 
-# ---- layouts ----------------------------------------------------------------------------------------------------------
+# ---- layouts -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["resnet18-NCHW", "mobilenet-NCHW", "squeezenet", "dqn"])

@@ -34,7 +34,8 @@ def task_tensors(func, target):
 
 
 def _graph_2020_order(mod, kernels, calls):
-    """Kernels in the order of the first tutorials: a function before its arguments, from the output on, left to right."""
+    """Kernels in the order of the first tutorials: a function before its arguments, from the output on, left to
+    right."""
     from ..relay.expr import Call
 
     order, seen, stack = [], set(), [mod["main"].body]

@@ -33,7 +33,8 @@ class GraphModule:
         self.module = module
 
     def set_input(self, key=None, value=None, **params):
-        """Copies values into inputs: one by name or index, or several by keyword. Keywords that are no input (weights that
+        """Copies values into inputs: one by name or index, or several by keyword. Keywords that are no input
+        (weights that
         became constants) are skipped; a `key` that is none raises RuntimeError, a wrong shape ValueError."""
         if key is not None:
             self.module.set_input(key, value)

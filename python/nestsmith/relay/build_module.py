@@ -1,7 +1,7 @@
 """``relay.build``: graph passes, one program per distinct fused function, storage plan, library.
 
-Every program gets its schedule from the dispatch context (:class:`auto_scheduler.ApplyHistoryBest`) or, if there is no record, a
-default one. Programs are compiled in parallel and through the on-disk cache.
+Every program gets its schedule from the dispatch context (:class:`auto_scheduler.ApplyHistoryBest`) or, if there is
+no record, a default one. Programs are compiled in parallel and through the on-disk cache.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ logger = logging.getLogger("nestsmith")
 
 
 class Program:
-    """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is), `origin`
-    ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `why` (why a found schedule was not used)."""
+    """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is),
+    `origin`
+    ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `why` (why a found schedule was not
+    used)."""
 
     __slots__ = (
         "name",
@@ -67,7 +69,8 @@ def _engine_target(target):
 
 
 def _query(target, program, func):
-    """What the dispatch context knows about a program: a State, steps or None. A log may use either naming of the workload."""
+    """What the dispatch context knows about a program: a State, steps or None. A log may use either naming of the
+    workload."""
     from ..auto_scheduler.compute_dag import ComputeDAG
     from ..auto_scheduler.dispatcher import DispatchContext
     from ..auto_scheduler.relay_integration import has_reduction

@@ -1,7 +1,8 @@
 """Graph expressions.
 
 A network is a directed acyclic graph of the nodes below; a node used twice is one object with two readers. Nodes are
-immutable except for their cached type. Nothing here recurses on the host stack: graphs of thousands of nodes are walked with
+immutable except for their cached type. Nothing here recurses on the host stack: graphs of thousands of nodes are
+walked with
 an explicit one (:func:`post_order`), and passes rebuild them with :func:`rewrite`, which keeps the sharing.
 """
 
@@ -339,7 +340,8 @@ class If(Expr):
 
 
 def var(name_hint, type_annotation=None, shape=None, dtype="float32", span=None):
-    """A variable. Give a type or a shape; with neither, an operator must determine it (as a convolution does its weight)."""
+    """A variable. Give a type or a shape; with neither, an operator must determine it (as a convolution does its
+    weight)."""
     if type_annotation is not None and shape is not None:
         raise ValueError("give type_annotation or shape, not both")
     if shape is not None:
@@ -350,7 +352,8 @@ def var(name_hint, type_annotation=None, shape=None, dtype="float32", span=None)
 
 
 def const(value, dtype=None, span=None):
-    """A constant of a number, a list or an array. Python floats become float32 and integers int32 unless `dtype` says else."""
+    """A constant of a number, a list or an array. Python floats become float32 and integers int32 unless `dtype`
+    says else."""
     if isinstance(value, Constant):
         return value
     if hasattr(value, "numpy") and not isinstance(value, (np.ndarray, np.generic)):
@@ -363,7 +366,7 @@ def const(value, dtype=None, span=None):
     return Constant(data)
 
 
-# ---- walking and rebuilding -------------------------------------------------------------------------------------------------
+# ---- walking and rebuilding ----------------------------------------------------------------------------------------
 
 
 def children(e):
@@ -386,7 +389,8 @@ def children(e):
 
 
 def post_order(expr):
-    """Every node reachable from `expr` once: arguments left to right, then the node. Primitive functions are not entered."""
+    """Every node reachable from `expr` once: arguments left to right, then the node. Primitive functions are not
+    entered."""
     order, seen, stack = [], set(), [(expr, None)]
     while stack:
         e, it = stack.pop()
@@ -428,8 +432,8 @@ def with_children(e, new):
 
 
 def rewrite(expr, visit):
-    """Rebuild `expr` bottom-up. ``visit(old, new)`` gets each node and its copy with rebuilt children (`old` itself if nothing
-    below changed) and returns the replacement. Shared nodes are visited once."""
+    """Rebuild `expr` bottom-up. ``visit(old, new)`` gets each node and its copy with rebuilt children (`old` itself
+    if nothing below changed) and returns the replacement. Shared nodes are visited once."""
     memo = {}
     for e in post_order(expr):
         new = with_children(e, [memo[id(c)] for c in children(e)])
@@ -438,7 +442,8 @@ def rewrite(expr, visit):
 
 
 def bind(expr, mapping):
-    """`expr` with variables replaced; `mapping` maps Var objects to expressions. Parameters of functions vanish when bound."""
+    """`expr` with variables replaced; `mapping` maps Var objects to expressions. Parameters of functions vanish when
+    bound."""
     table = {id(k): v for k, v in mapping.items()}
     memo = {}
     for e in post_order(expr):

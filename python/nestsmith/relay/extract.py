@@ -1,4 +1,5 @@
-"""From a fused network to tuning tasks: the distinct primitive functions, how often each is called, its name and its tensors."""
+"""From a fused network to tuning tasks: the distinct primitive functions, how often each is called, its name and its
+tensors."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def structural_key(func):
             parts.append(f"{e.checked_type}:{hashlib.md5(np.ascontiguousarray(e.data).tobytes()).hexdigest()}")
         elif isinstance(e, Call):
             parts.append(
-                f"{e.op_name}({','.join(number[id(a)] for a in e.args)}){sorted(e.attrs.items(), key=lambda kv: kv[0])!r}"
+                f"{e.op_name}({','.join(number[id(a)] for a in e.args)}){sorted(e.attrs.items())!r}"
             )
         elif isinstance(e, Tuple):
             parts.append("(" + ",".join(number[id(f)] for f in e.fields) + ")")
@@ -65,7 +66,8 @@ def structural_key(func):
 
 
 class Kernel:
-    """A distinct primitive function: `func`, `name` (unique), `count` (calls in the network), `static` (all shapes known)."""
+    """A distinct primitive function: `func`, `name` (unique), `count` (calls in the network), `static` (all shapes
+    known)."""
 
     __slots__ = ("func", "name", "count", "key", "layers")
 
@@ -85,7 +87,8 @@ class Kernel:
 
 
 def collect_kernels(mod, prefix=""):
-    """Distinct primitive functions of a fused module in evaluation order, and a map from the id of each call to its kernel."""
+    """Distinct primitive functions of a fused module in evaluation order, and a map from the id of each call to its
+    kernel."""
     kernels, by_key, used, calls = [], {}, set(), {}
     todo, done = ["main"], set()
     while todo:

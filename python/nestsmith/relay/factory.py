@@ -1,7 +1,9 @@
 """What ``relay.build`` returns: the graph, the programs and the parameters, ready to be put on a device or into a file.
 
-Stored form, version 1 (inside a shared library as the symbol ``nestsmith_graph``): the line ``nestsmith library 1``, a line with the length and the SHA-256 of what follows, then JSON with
-sizes, then the raw sections (graph file, parameter file, and of every program source, manifest and binary). A binary that does not
+Stored form, version 1 (inside a shared library as the symbol ``nestsmith_graph``): the line ``nestsmith library 1``,
+a line with the length and the SHA-256 of what follows, then JSON with
+sizes, then the raw sections (graph file, parameter file, and of every program source, manifest and binary). A binary
+that does not
 fit the machine where the file is loaded is compiled again from its source, once, through the on-disk cache.
 """
 
@@ -78,7 +80,8 @@ class LibModule:
 
 
 class GraphRuntime:
-    """A network on a device. Functions are reached by name (``rt["run"]``) or as methods; users wrap it in a GraphModule."""
+    """A network on a device. Functions are reached by name (``rt["run"]``) or as methods; users wrap it in a
+    GraphModule."""
 
     _FUNCTIONS = (
         "set_input",
@@ -302,7 +305,8 @@ class GraphRuntime:
 
 
 class GraphExecutorFactoryModule:
-    """The compiled network. ``lib["default"](device)`` puts it on a device; unpacks as (graph JSON, library, params)."""
+    """The compiled network. ``lib["default"](device)`` puts it on a device; unpacks as (graph JSON, library,
+    params)."""
 
     def __init__(self, graph_json_str, kernels, params, libmod_name, target, original_names=()):
         self.graph_json_str, self.params, self.libmod_name, self.target = graph_json_str, params, libmod_name, target
@@ -397,8 +401,8 @@ class GraphExecutorFactoryModule:
         return MAGIC + f"{len(payload)} {hashlib.sha256(payload).hexdigest()}\n".encode() + payload
 
     def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, **kwargs):
-        """Writes one shared library (``.tar``: objects for linking elsewhere) that ``runtime.load_module`` turns into the factory
-        again. `fcompile` links it, for example ``contrib.ndk.create_shared``."""
+        """Writes one shared library (``.tar``: objects for linking elsewhere) that ``runtime.load_module`` turns
+        into the factory again. `fcompile` links it, for example ``contrib.ndk.create_shared``."""
         from ..runtime import module as runtime_module
 
         data = self.to_bytes()
@@ -422,9 +426,10 @@ class GraphExecutorFactoryModule:
     save = export_library
 
 
-_INCLUDE = """
+_INCLUDE = r"""
 #include <stdint.h>
-__asm__(".section .rodata\\n.balign 64\\n.global nestsmith_graph_data\\nnestsmith_graph_data:\\n.incbin \\"FILE\\"\\n.byte 0\\n.previous\\n");
+__asm__(".section .rodata\n.balign 64\n.global nestsmith_graph_data\nnestsmith_graph_data:\n"
+        ".incbin \"FILE\"\n.byte 0\n.previous\n");
 extern const unsigned char nestsmith_graph_data[];
 const unsigned char *const nestsmith_graph = nestsmith_graph_data;
 const uint64_t nestsmith_graph_size = SIZEu;

@@ -1,4 +1,5 @@
-"""From a fused module to the graph file: nodes in the order of execution, storage ids, constants taken out as parameters."""
+"""From a fused module to the graph file: nodes in the order of execution, storage ids, constants taken out as
+parameters."""
 
 from __future__ import annotations
 

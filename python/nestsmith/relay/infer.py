@@ -1,6 +1,7 @@
 """Type inference: one pass in post-order that caches the type in every node.
 
-It works in both directions. An operator sees the types of its arguments, some of which may be missing because a weight variable
+It works in both directions. An operator sees the types of its arguments, some of which may be missing because a
+weight variable
 was made without one; the operator's rule then also says what they must be. That is how test networks get weight shapes.
 """
 
@@ -61,7 +62,8 @@ def _node_type(e):
 
 
 def infer_type(expr):
-    """Infer and cache the types of `expr` and everything below; returns `expr`. ValueError names the operator at fault."""
+    """Infer and cache the types of `expr` and everything below; returns `expr`. ValueError names the operator at
+    fault."""
     stack = [(expr, None)]
     while stack:
         e, it = stack.pop()

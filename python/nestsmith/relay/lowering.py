@@ -1,6 +1,7 @@
 """What operators mean as loops: a primitive function becomes tensor expressions of the operator library.
 
-This is the only place that knows both the graph and the library. Where several definitions exist (direct convolution, depthwise,
+This is the only place that knows both the graph and the library. Where several definitions exist (direct
+convolution, depthwise,
 Winograd) the choice depends on the target and the attributes alone, so that extraction and build always agree.
 """
 
@@ -46,7 +47,8 @@ def _simple(table):
 for _n in (*BINARY, *COMPARE):
     _COMPUTE[_n] = (lambda f: lambda a, x, c, t: f(x[0], x[1]))(getattr(topi, _n))
 for _n in (
-    "exp log log2 log10 sqrt rsqrt tanh sigmoid erf negative abs floor ceil round trunc sign sin cos tan sinh cosh asin acos "
+    "exp log log2 log10 sqrt rsqrt tanh sigmoid erf negative abs floor ceil round trunc sign sin cos "
+    "tan sinh cosh asin acos "
     "atan asinh acosh atanh logical_not bitwise_not"
 ).split():
     _COMPUTE[_n] = (lambda f: lambda a, x, c, t: f(x[0]))(getattr(topi, _n))
@@ -184,7 +186,7 @@ def _pad(a, x, c, t):
     return topi.pad(x[0], list(before), list(after), topi.cast(x[1], x[0].dtype))
 
 
-# ---- convolutions ---------------------------------------------------------------------------------------------------------------
+# ---- convolutions --------------------------------------------------------------------------------------------------
 
 
 def _no_out_dtype(a, c):
@@ -259,7 +261,7 @@ def _dense(a, x, c, target):
     return topi.reshape(topi.nn.dense(topi.reshape(data, (rows, shape[-1])), weight), c.checked_type.shape)
 
 
-# ---- pools ------------------------------------------------------------------------------------------------------------------------
+# ---- pools ---------------------------------------------------------------------------------------------------------
 
 _POOL = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}
 _ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
@@ -298,13 +300,14 @@ def _resize(a, x, c, target):
     raise NotLowerable(f"{c.op_name} has no definition as loops yet")
 
 
-# ---- functions --------------------------------------------------------------------------------------------------------------------
+# ---- functions -----------------------------------------------------------------------------------------------------
 
 
 class Lowered:
     """A primitive function as tensors.
 
-    `params`: placeholders in the order of the function's parameters (tuples flattened); `outputs`: results; `io`: placeholders in
+    `params`: placeholders in the order of the function's parameters (tuples flattened); `outputs`: results; `io`:
+    placeholders in
     the order in which a walk from the outputs meets them, then the outputs (the tensor list of the DAG).
     """
 
@@ -373,6 +376,7 @@ def _lower(func, target):
 
 
 def lower_function(func, target, names=NAMINGS[0]):
-    """The tensors of a primitive function; NotLowerable if an operator has no definition, ValueError on unknown shapes."""
+    """The tensors of a primitive function; NotLowerable if an operator has no definition, ValueError on unknown
+    shapes."""
     with naming(placeholders=names[0], pooling=names[1]):
         return _lower(func, target)

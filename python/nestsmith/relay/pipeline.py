@@ -1,4 +1,5 @@
-"""The graph pipeline: from a network to a module whose `main` calls primitive functions, the same way for extraction and build."""
+"""The graph pipeline: from a network to a module whose `main` calls primitive functions, the same way for extraction
+and build."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def as_module(mod):
 
 
 def optimize(mod, target, params=None, opt_level=None):
-    """Graph passes up to fusion, exclusive. Returns the new module; `params` (name -> array) become constants of ``main``."""
+    """Graph passes up to fusion, exclusive. Returns the new module; `params` (name -> array) become constants of
+    ``main``."""
     mod = as_module(mod).shallow_copy()
     if "main" not in mod:
         raise ValueError("the module has no function 'main'")

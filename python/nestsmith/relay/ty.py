@@ -1,7 +1,7 @@
 """Types of graph expressions: tensors, tuples and functions.
 
-A tensor type is a shape and an element type. A dimension is a non-negative ``int`` or :class:`Any`, which stands for an extent
-known only at run time.
+A tensor type is a shape and an element type. A dimension is a non-negative ``int`` or :class:`Any`, which stands for
+an extent known only at run time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,16 @@
 """Operator builders; the table itself is in :mod:`.registry`."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import image, nn, reduce, tensor, transform
 from .reduce import *  # noqa: F401,F403
 from .registry import Op, get, names
 from .tensor import *  # noqa: F401,F403
 from .transform import *  # noqa: F401,F403
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...  # builders are made from tables
+
 
 __all__ = ["Op", "get", "names", "nn", "image", *tensor.__all__, *transform.__all__, *reduce.__all__]

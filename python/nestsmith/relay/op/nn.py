@@ -1,7 +1,7 @@
 """Neural-network operators: convolutions, matrix products, pools, normalisations, activations.
 
-Paddings are stored with two values per spatial axis, all begin values first, then all end values (2-D: top, left, bottom,
-right); builders accept one number, one per axis, or both.
+Paddings are stored with two values per spatial axis, all begin values first, then all end values (2-D: top, left,
+bottom, right); builders accept one number, one per axis, or both.
 """
 
 from __future__ import annotations
@@ -27,20 +27,8 @@ __all__ = [
     "instance_norm",
     "group_norm",
     "l2_normalize",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
     "global_avg_pool2d",
     "global_max_pool2d",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
     "softmax",
     "log_softmax",
     "relu",
@@ -338,7 +326,7 @@ def conv2d_transpose(
     )
 
 
-# ---- Winograd: the convolution split into a transform of the weight and the rest ----------------------------------------------
+# ---- Winograd: the convolution split into a transform of the weight and the rest -----------------------------------
 
 
 def _wino_weight_infer(attrs, types):
@@ -355,7 +343,8 @@ def _wino_weight_numpy(attrs, w):
 
 
 def winograd_matrices(m, r):
-    """(A, B, G) of the Cook-Toom construction with m outputs and r taps: shapes (a, m), (a, a), (a, r), a = m + r - 1."""
+    """(A, B, G) of the Cook-Toom construction with m outputs and r taps: shapes (a, m), (a, a), (a, r), a = m + r -
+    1."""
     points = [0.0, -1.0, 1.0, 0.5, -2.0, -0.5, 2.0, 0.25, -4.0]
     n = m + r - 1
     if n - 1 > len(points):
@@ -405,7 +394,7 @@ def contrib_conv2d_winograd_without_weight_transform(data, weight, tile_size, **
     )
 
 
-# ---- matrix products ------------------------------------------------------------------------------------------------------------
+# ---- matrix products -----------------------------------------------------------------------------------------------
 
 
 def _dense_infer(attrs, types):
@@ -490,7 +479,7 @@ def batch_matmul(tensor_a, tensor_b, out_dtype="", transpose_a=False, transpose_
     )
 
 
-# ---- bias and normalisation -----------------------------------------------------------------------------------------------------
+# ---- bias and normalisation ----------------------------------------------------------------------------------------
 
 
 def _bias_infer(attrs, types):
@@ -594,7 +583,7 @@ def l2_normalize(data, eps, axis=None):
     return call("nn.l2_normalize", [data], eps=float(eps), axis=None if axis is None else tuple(axis))
 
 
-# ---- pools ------------------------------------------------------------------------------------------------------------------------
+# ---- pools ---------------------------------------------------------------------------------------------------------
 
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
@@ -690,6 +679,7 @@ for _d in (1, 2, 3):
     for _k in ("max", "avg"):
         globals()[f"{_k}_pool{_d}d"] = _make_pool(_k, _d)
         globals()[f"adaptive_{_k}_pool{_d}d"] = _make_adaptive(_k, _d)
+        __all__ += [f"{_k}_pool{_d}d", f"adaptive_{_k}_pool{_d}d"]
 register("nn.global_avg_pool2d", ANCHOR, _adaptive_infer(2))
 register("nn.global_max_pool2d", ANCHOR, _adaptive_infer(2))
 
@@ -704,7 +694,7 @@ def global_max_pool2d(data, layout="NCHW", out_layout=""):
     return call("nn.global_max_pool2d", [data], layout=layout, out_layout=out_layout)
 
 
-# ---- activations ----------------------------------------------------------------------------------------------------------------
+# ---- activations ---------------------------------------------------------------------------------------------------
 
 
 def _same(attrs, types):

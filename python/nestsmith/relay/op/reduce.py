@@ -8,13 +8,6 @@ from ..ty import TensorType
 from .registry import REDUCE, call, norm_axis, register, tensor
 
 __all__ = [
-    "sum",
-    "mean",
-    "max",
-    "min",
-    "prod",
-    "all",
-    "any",
     "argmax",
     "argmin",
     "variance",
@@ -108,6 +101,7 @@ def _make(name, infer, ev):
 
 for _n, _f in _FN.items():
     globals()[_n] = _make(_n, _infer(), _ev(_f))
+    __all__.append(_n)
 argmax = _make("argmax", _infer("int32"), _ev_arg(np.argmax))
 argmin = _make("argmin", _infer("int32"), _ev_arg(np.argmin))
 register("variance", REDUCE, _infer(), _ev_variance)

@@ -1,7 +1,7 @@
 """The operator table.
 
-An operator is a name, a fusion class, a type rule and (where it is cheap) a NumPy evaluation used by constant folding. What it
-means as loops is not known here: that is the business of ``relay.lowering``.
+An operator is a name, a fusion class, a type rule and (where it is cheap) a NumPy evaluation used by constant
+folding. What it means as loops is not known here: that is the business of ``relay.lowering``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _TABLE: dict[str, Op] = {}
 
 
 class Op:
-    """An operator: `name`, `pattern` (fusion class), ``infer(attrs, types) -> type`` and ``evaluate(attrs, *arrays)``."""
+    """An operator: `name`, `pattern` (fusion class), ``infer(attrs, types) -> type`` and ``evaluate(attrs,
+    *arrays)``."""
 
     __slots__ = ("name", "pattern", "infer", "evaluate", "stateful")
 

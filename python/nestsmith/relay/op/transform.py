@@ -488,7 +488,7 @@ def reverse(data, axis):
 flip = reverse
 
 
-# ---- layouts: capital letters are axes, ``16c`` is a block of axis C ----------------------------------------------------------
+# ---- layouts: capital letters are axes, ``16c`` is a block of axis C -----------------------------------------------
 
 
 def parse_layout(text):

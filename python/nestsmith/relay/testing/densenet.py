@@ -1,4 +1,5 @@
-"""DenseNet (NCHW), as the reference has it: the layers of a block are chained and the block's input is not concatenated."""
+"""DenseNet (NCHW), as the reference has it: the layers of a block are chained and the block's input is not
+concatenated."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class Constant(Initializer):
 
 
 def create_workload(net, initializer=None, seed=0):
-    """(module, parameters) of a function: types inferred, parameters (name -> array) filled with NumPy's generator seeded by `seed`."""
+    """(module, parameters) of a function: types inferred, parameters (name -> array) filled with NumPy's generator
+    seeded by `seed`."""
     from ..transform import InferType
 
     mod = InferType()(IRModule.from_expr(net))

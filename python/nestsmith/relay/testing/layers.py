@@ -36,7 +36,8 @@ def conv2d_transpose(data, weight=None, **kwargs):
 
 
 def batch_norm_infer(data, name, **kwargs):
-    """The data result of a batch normalisation with variables ``name_gamma``, ``_beta``, ``_moving_mean``, ``_moving_var``."""
+    """The data result of a batch normalisation with variables ``name_gamma``, ``_beta``, ``_moving_mean``,
+    ``_moving_var``."""
     args = [var(f"{name}_{s}") for s in ("gamma", "beta", "moving_mean", "moving_var")]
     return nn.batch_norm(data, *args, **kwargs)[0]
 

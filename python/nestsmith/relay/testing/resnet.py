@@ -23,14 +23,16 @@ _UNITS = {
 
 
 def plan(num_layers, height):
-    """(units per stage, filters of the stem and stages, bottleneck) for a depth; ValueError for depths that do not exist."""
+    """(units per stage, filters of the stem and stages, bottleneck) for a depth; ValueError for depths that do not
+    exist."""
     if height <= 28:
         if (num_layers - 2) % 9 == 0 and num_layers >= 164:
             return [(num_layers - 2) // 9] * 3, [16, 64, 128, 256], True
         if (num_layers - 2) % 6 == 0 and num_layers < 164:
             return [(num_layers - 2) // 6] * 3, [16, 16, 32, 64], False
         raise ValueError(
-            f"no experiments done on num_layers {num_layers} for images up to 28; (num_layers - 2) must divide by 6 or 9"
+            f"no experiments done on num_layers {num_layers} for images up to 28; "
+            "(num_layers - 2) must divide by 6 or 9"
         )
     if num_layers not in _UNITS:
         raise ValueError(f"no experiments done on num_layers {num_layers}; use one of {', '.join(map(str, _UNITS))}")

@@ -1,8 +1,9 @@
 """AlterOpLayout: replaces convolutions by the form the target wants and gives per-channel constants full rank.
 
-The one replacement is Winograd for 3x3, stride-1 convolutions in NHWC. Afterwards every value has a layout that is known (it
-comes from a convolution, a pool, ...) or not. Where a broadcasting operator meets a value of known layout and one of lower rank,
-the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
+The one replacement is Winograd for 3x3, stride-1 convolutions in NHWC. Afterwards every value has a layout that is
+known (it
+comes from a convolution, a pool, ...) or not. Where a broadcasting operator meets a value of known layout and one of
+lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from ... import transform as _t
 from .. import op
 from ..expr import Call, Tuple, TupleGetItem, rewrite, with_children
+from ..infer import infer_type
 from ..op import nn
 from ..op.tensor import BINARY, COMPARE
 from ..ty import Any
@@ -99,7 +101,8 @@ def winograd_tile(call, target, mode="auto"):
 
 
 def transforms_weight(target):
-    """Whether the Winograd weight is transformed ahead of time on this target (elsewhere the task contains the transform)."""
+    """Whether the Winograd weight is transformed ahead of time on this target (elsewhere the task contains the
+    transform)."""
     return not is_gpu(target) or is_mali(target) or _kind(target) in ("cuda", "rocm", "vulkan")
 
 
@@ -144,7 +147,7 @@ def expand_ranks(func):
         return new
 
     keep: list = []
-    func.checked_type
+    infer_type(func)
     return rewrite(func, visit)
 
 
@@ -154,7 +157,7 @@ def AlterOpLayout(target):
     @_t.function_pass(opt_level=3, name="AlterOpLayout")
     def run(func, mod, ctx):
         mode = ctx.config.get("relay.winograd", "auto")
-        func.checked_type
+        infer_type(func)
 
         def visit(old, new):
             if isinstance(new, Call) and transforms_weight(target):

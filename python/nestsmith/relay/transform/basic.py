@@ -53,12 +53,13 @@ def RemoveUnusedFunctions(entry_functions=None):
 def bind_params_by_name(func, params):
     """`func` with the parameters named in `params` (name -> array) replaced by constants.
 
-    Names that are no parameter are ignored; a name shared by two parameters, or an array of another shape, is a ValueError.
+    Names that are no parameter are ignored; a name shared by two parameters, or an array of another shape, is a
+    ValueError.
     """
     by_name: dict = {}
     for p in func.params:
         by_name.setdefault(p.name_hint, []).append(p)
-    func.checked_type
+    infer_type(func)
     table = {}
     for name, value in params.items():
         targets = by_name.get(name, [])

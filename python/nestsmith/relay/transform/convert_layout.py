@@ -1,8 +1,9 @@
 """ConvertLayout: convolutions get the layout asked for, and what lies between them follows.
 
-Every value is in its old layout or in a new one, a permutation of it. An operator that can follow takes its input as it comes and
-remaps its axes; one that cannot gets its arguments back in the old layout. So transforms stay at the borders only; those of
-constant weights are folded away later.
+Every value is in its old layout or in a new one, a permutation of it. An operator that can follow takes its input as
+it comes and
+remaps its axes; one that cannot gets its arguments back in the old layout. So transforms stay at the borders only;
+those of constant weights are folded away later.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from ... import transform as _t
 from .. import op
 from ..expr import Call, Function, Tuple, TupleGetItem, Var, children, post_order, with_children
+from ..infer import infer_type
 from ..op.registry import ELEMWISE
 from ..op.tensor import BINARY, COMPARE
 from .simplify import CanonicalizeOps
@@ -229,9 +231,9 @@ def ConvertLayout(desired_layouts):
 
     @_t.function_pass(opt_level=3, name="ConvertLayout")
     def run(func, mod, ctx):
-        func.checked_type
+        infer_type(func)
         func = CanonicalizeOps()(func)
-        func.checked_type
+        infer_type(func)
         if any(isinstance(e, Function) for e in post_order(func.body)):
             return func
         c = _Converter(desired_layouts)

@@ -1,4 +1,5 @@
-"""FoldConstant: operator calls whose arguments are all constants are evaluated with NumPy, in the graph's element type."""
+"""FoldConstant: operator calls whose arguments are all constants are evaluated with NumPy, in the graph's element
+type."""
 
 from __future__ import annotations
 

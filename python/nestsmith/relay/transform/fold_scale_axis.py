@@ -1,8 +1,10 @@
-"""FoldScaleAxis: a multiplication by one constant per channel moves into the weight of a neighbouring convolution or dense layer.
+"""FoldScaleAxis: a multiplication by one constant per channel moves into the weight of a neighbouring convolution or
+dense layer.
 
-*Backward*: the scale follows the layer; *forward*: it precedes it. Both work with messages. A message at a value says: a scale
-over these axes could be absorbed here, if it is not negative (needed when a relu lies between). The first walk computes the
-messages, the second rebuilds the graph and drops the multiplications.
+*Backward*: the scale follows the layer; *forward*: it precedes it. Both work with messages. A message at a value
+says: a scale
+over these axes could be absorbed here, if it is not negative (needed when a relu lies between). The first walk
+computes the messages, the second rebuilds the graph and drops the multiplications.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import numpy as np
 from ... import transform as _t
 from .. import op
 from ..expr import Call, Constant, Function, children, count_refs, post_order, with_children
+from ..infer import infer_type
 from ..op.nn import conv_axes
 from ..ty import TensorType
 
@@ -23,7 +26,8 @@ _POSITIVE_DTYPES = ("float32", "float64", "int8", "uint8", "int32", "uint32")
 
 
 def fits(big, small, axes):
-    """Whether a tensor of type `small` is one value per index of `axes` of a tensor of type `big`, aligned at the right."""
+    """Whether a tensor of type `small` is one value per index of `axes` of a tensor of type `big`, aligned at the
+    right."""
     nb, ns = len(big.shape), len(small.shape)
     if ns > nb:
         return False
@@ -35,8 +39,8 @@ def fits(big, small, axes):
 
 
 def _small(scale):
-    """Whether the scale is a constant or comes from tensors no larger than itself, such as batch-norm vectors. A gate computed
-    from the data must not be folded: the weight would have to be scaled anew in every run."""
+    """Whether the scale is a constant or comes from tensors no larger than itself, such as batch-norm vectors. A
+    gate computed from the data must not be folded: the weight would have to be scaled anew in every run."""
     if isinstance(scale, Constant):
         return True
     most = scale.checked_type.size
@@ -65,7 +69,8 @@ def _usable(message, scale, big):
 
 
 def _conv_positions(call):
-    """(data C axis, output C axis, weight O axis, weight I axis, depthwise), or None if the convolution cannot take a scale."""
+    """(data C axis, output C axis, weight O axis, weight I axis, depthwise), or None if the convolution cannot take
+    a scale."""
     dims = _CONV.get(call.op_name)
     if dims is None:
         return None
@@ -106,7 +111,7 @@ def _is_op(e, *names):
     return isinstance(e, Call) and e.op_name in names
 
 
-# ---- backward -----------------------------------------------------------------------------------------------------------------
+# ---- backward ------------------------------------------------------------------------------------------------------
 
 
 def _backward_messages(body):
@@ -175,7 +180,7 @@ def _backward(body):
     return memo[id(body)]
 
 
-# ---- forward ------------------------------------------------------------------------------------------------------------------
+# ---- forward -------------------------------------------------------------------------------------------------------
 
 
 def _forward_messages(body):
@@ -248,7 +253,7 @@ def _forward(body):
 def _pass(name, fn):
     @_t.function_pass(opt_level=3, name=name)
     def run(func, mod, ctx):
-        func.checked_type
+        infer_type(func)
         if any(isinstance(e, Function) for e in post_order(func.body)):
             return func
         body = fn(func.body)

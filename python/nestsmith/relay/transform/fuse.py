@@ -1,9 +1,11 @@
 """FuseOps: groups operators into primitive functions, one kernel each.
 
-The graph of a function is indexed in post-order. Each node gets its immediate post-dominator and the largest class met on the
-way to it. Three phases then merge a node with everything up to its post-dominator when the classes allow it: first anchors
-(convolutions, pools) with the element-wise operators that follow, then injective operators, then injective producers of tuples.
-Finally every group becomes a function called with the group's external inputs.
+The graph of a function is indexed in post-order. Each node gets its immediate post-dominator and the largest class
+met on the
+way to it. Three phases then merge a node with everything up to its post-dominator when the classes allow it: first
+anchors
+(convolutions, pools) with the element-wise operators that follow, then injective operators, then injective producers
+of tuples. Finally every group becomes a function called with the group's external inputs.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ..expr import (
     rewrite,
     with_children,
 )
+from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
 
@@ -296,7 +299,7 @@ class _Builder:
 
 def fuse(func, opt_level, max_depth=256, link_params=False):
     """`func` with its operators grouped into primitive functions."""
-    func.checked_type
+    infer_type(func)
     order, nodes = _index(func.body, func.params)
     _post_dominate(order)
     if opt_level > 0:

@@ -1,9 +1,11 @@
-"""Inline: let-bindings and calls of functions of the network disappear, so that what follows sees one graph of operators."""
+"""Inline: let-bindings and calls of functions of the network disappear, so that what follows sees one graph of
+operators."""
 
 from __future__ import annotations
 
 from ... import transform as _t
 from ..expr import Call, Function, GlobalVar, Let, Tuple, TupleGetItem, bind, children, post_order, with_children
+from ..infer import infer_type
 
 __all__ = ["Inline"]
 
@@ -49,7 +51,7 @@ def _needs(body):
 def _inline(func, mod, ctx):
     if not _needs(func.body):
         return func
-    func.checked_type
+    infer_type(func)
     return Function(func.params, _expand(_no_lets(func.body), mod, 0), None, func.type_params, func.attrs, func.span)
 
 

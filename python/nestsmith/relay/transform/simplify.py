@@ -1,4 +1,5 @@
-"""Passes that replace operators by simpler ones: SimplifyInference, CanonicalizeOps, SimplifyExpr, EliminateCommonSubexpr."""
+"""Passes that replace operators by simpler ones: SimplifyInference, CanonicalizeOps, SimplifyExpr,
+EliminateCommonSubexpr."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import numpy as np
 from ... import transform as _t
 from .. import op
 from ..expr import Call, Constant, Function, TupleGetItem, const, post_order, rewrite
+from ..infer import infer_type
 from ..ty import TensorType
 
 __all__ = ["SimplifyInference", "CanonicalizeOps", "SimplifyExpr", "EliminateCommonSubexpr"]
@@ -103,7 +105,7 @@ def _simplify_inference(func, mod, ctx):
             return _NORMS[new.op_name](new)
         return new
 
-    func.checked_type  # every variable needs its type before new operators are made
+    infer_type(func)  # every variable needs its type before new operators are made
     return rewrite(func, visit)
 
 
@@ -115,11 +117,11 @@ def _canonicalize_ops(func, mod, ctx):
             return op.add(new.args[0], expand_to(new.args[1], rank, new.attrs.axis))
         return new
 
-    func.checked_type
+    infer_type(func)
     return rewrite(func, visit)
 
 
-# ---- SimplifyExpr -------------------------------------------------------------------------------------------------------------
+# ---- SimplifyExpr --------------------------------------------------------------------------------------------------
 
 
 def _scalar_value(e):
@@ -173,11 +175,11 @@ def _simplify_call(c):
 
 @_t.function_pass(opt_level=0, name="SimplifyExpr")
 def _simplify_expr(func, mod, ctx):
-    func.checked_type
+    infer_type(func)
     return rewrite(func, lambda old, new: _simplify_call(new) if isinstance(new, Call) and new.op_name else new)
 
 
-# ---- common subexpressions ------------------------------------------------------------------------------------------------------
+# ---- common subexpressions -----------------------------------------------------------------------------------------
 
 
 def _key_of(e):
