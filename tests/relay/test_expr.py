@@ -159,3 +159,13 @@ def test_unknown_dimensions():
     x = relay.var("x", relay.TensorType((relay.Any(), 32)))
     y = relay.max(relay.nn.relu(x))
     assert not relay.nn.relu(x).checked_type.is_static and shape_of(y) == ()
+
+
+def test_text_of_blocks():
+    text = relay.testing.lstm.get_net(2, 4).astext()
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines.index("let %init = (%0, %1);") < lines.index("let %call_0 = %18;") < lines.index("let %call_1 = %19;")
+    assert sum("nn.dense" in line for line in lines) == 2 and lines[-2] == "%out_1" and "(%17, (%17, %15))" in text
+    c, x = relay.var("c", shape=(), dtype="bool"), relay.var("x", shape=(2,))
+    text = relay.Function([c, x], relay.If(c, relay.exp(x), x)).astext()
+    assert "if (%c) {" in text and "} else {" in text and "exp(%x)" in text

@@ -68,12 +68,16 @@ class LibModule:
         kernel.binary = _core.build(engine, kernel.source)[0]
         return handle.load(kernel.binary, kernel.manifest)
 
-    def __getitem__(self, name):
-        from ..runtime import OperatorModule  # noqa: F401  (single functions are run by the runtime's modules)
+    def get_function(self, name, query_imports=False):
+        """One function of the network as a callable on arrays: inputs, then outputs."""
+        from ..runtime import OperatorModule
 
         if name not in self.kernels:
-            raise AttributeError(f"the library has no function {name!r}")
-        return self.kernels[name]
+            raise AttributeError(f"the library has no function {name!r}; it has {', '.join(self.kernels)}")
+        k = self.kernels[name]
+        return OperatorModule(k.source, k.manifest, k.binary, self.target)[name]
+
+    __getitem__ = get_function
 
     def export_library(self, file_name, fcompile=None, **kwargs):
         raise ValueError("export the factory that relay.build returned, not its library part")

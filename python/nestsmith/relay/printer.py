@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, post_order
+from .expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, children
 
 __all__ = ["astext"]
 
@@ -26,6 +26,7 @@ def _attrs(attrs):
 class _Printer:
     def __init__(self):
         self.names, self.used, self.lines, self.count = {}, set(), [], 0
+        self.constants = 0
 
     def var(self, v):
         if id(v) not in self.names:
@@ -56,47 +57,79 @@ class _Printer:
         self.body(f.body, indent + "  ")
         self.lines.append(indent + "}")
 
+    def inside(self, e):
+        """What must be printed before `e`: bodies of functions and branches have blocks of their own."""
+        if isinstance(e, Function):
+            return ()
+        if isinstance(e, If):
+            return (e.cond,)
+        if isinstance(e, Let):
+            return (e.value,)
+        if isinstance(e, Call) and isinstance(e.op, Function):
+            return (e.op, *e.args)
+        return children(e)
+
     def body(self, e, indent):
-        for n in post_order(e):
-            if id(n) in self.names:
-                continue
-            if isinstance(n, Var):
-                self.var(n)
-            elif isinstance(n, GlobalVar):
-                self.names[id(n)] = f"@{n.name_hint}"
-            elif isinstance(n, Constant):
-                if n.is_scalar:
-                    self.names[id(n)] = f"{n.data.item():g}{'f' if n.data.dtype.kind == 'f' else ''}"
-                else:
-                    t = n._type
-                    self.names[id(n)] = f"meta[relay.Constant][{self.count}] /* ty={t} */"
-                    self.count += 0
-            elif isinstance(n, Call):
-                op = n.op.name if n.op_name else self.ref(n.op)
-                sep = ", ".join(self.ref(a) for a in n.args)
-                attrs = _attrs(n.attrs)
-                self.temp(n, f"{op}({sep}{attrs if sep else attrs[2:]})", indent)
-            elif isinstance(n, Tuple):
-                inner = ", ".join(map(self.ref, n.fields))
-                self.names[id(n)] = f"({inner}{',' if len(n.fields) == 1 else ''})"
-            elif isinstance(n, TupleGetItem):
-                self.names[id(n)] = f"{self.ref(n.tuple_value)}.{n.index}"
-            elif isinstance(n, Function):
-                name = f"%{self.count}"
-                self.count += 1
-                self.function(n, f"{name} = fn ", indent)
-                self.lines[-1] += ";"
-                self.names[id(n)] = name
-            elif isinstance(n, Let):
-                self.lines.append(f"{indent}let {self.var(n.var)} = {self.ref(n.value)};")
-                self.names[id(n)] = self.ref(n.body)
-            elif isinstance(n, If):
-                self.temp(
-                    n,
-                    f"if ({self.ref(n.cond)}) {{ {self.ref(n.true_branch)} }} else {{ {self.ref(n.false_branch)} }}",
-                    indent,
-                )
+        """The lines of a block whose value is `e`."""
+        while isinstance(e, Let):
+            self.values(e.value, indent)
+            self.lines.append(f"{indent}let {self.var(e.var)} = {self.ref(e.value)};")
+            e = e.body
+        self.values(e, indent)
         self.lines.append(indent + self.ref(e))
+
+    def values(self, root, indent):
+        """A line for everything that `root` needs and that has no name yet."""
+        stack = [(root, False)]
+        while stack:
+            e, ready = stack.pop()
+            if id(e) in self.names:
+                continue
+            if ready:
+                self.value(e, indent)
+            else:
+                stack.append((e, True))
+                stack.extend((c, False) for c in reversed(self.inside(e)))
+
+    def value(self, n, indent):
+        if isinstance(n, Var):
+            self.var(n)
+        elif isinstance(n, GlobalVar):
+            self.names[id(n)] = f"@{n.name_hint}"
+        elif isinstance(n, Constant):
+            if n.is_scalar:
+                self.names[id(n)] = f"{n.data.item():g}{'f' if n.data.dtype.kind == 'f' else ''}"
+            else:
+                self.names[id(n)] = f"meta[relay.Constant][{self.constants}] /* ty={n._type} */"
+                self.constants += 1
+        elif isinstance(n, Call):
+            name = n.op.name if n.op_name else self.ref(n.op)
+            args = ", ".join(self.ref(a) for a in n.args)
+            attrs = _attrs(n.attrs)
+            self.temp(n, f"{name}({args}{attrs if args else attrs[2:]})", indent)
+        elif isinstance(n, Tuple):
+            inner = ", ".join(map(self.ref, n.fields))
+            self.names[id(n)] = f"({inner}{',' if len(n.fields) == 1 else ''})"
+        elif isinstance(n, TupleGetItem):
+            self.names[id(n)] = f"{self.ref(n.tuple_value)}.{n.index}"
+        elif isinstance(n, Function):
+            name = f"%{self.count}"
+            self.count += 1
+            self.function(n, f"{name} = fn ", indent)
+            self.lines[-1] += ";"
+            self.names[id(n)] = name
+        elif isinstance(n, Let):
+            self.body(n, indent)
+            self.names[id(n)] = self.lines.pop().strip()
+        elif isinstance(n, If):
+            name = f"%{self.count}"
+            self.count += 1
+            self.lines.append(f"{indent}{name} = if ({self.ref(n.cond)}) {{")
+            self.body(n.true_branch, indent + "  ")
+            self.lines.append(indent + "} else {")
+            self.body(n.false_branch, indent + "  ")
+            self.lines.append(indent + "};")
+            self.names[id(n)] = name
 
 
 def astext(obj):

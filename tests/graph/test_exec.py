@@ -1,0 +1,208 @@
+"""The executor's engine part: storage plan, parameter file, graph file and a network put together by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import _core, relay, te, topi
+from nestsmith.relay.default_schedule import default_state
+from nestsmith.target import Target
+
+NULL, CALL, NOP = 0, 1, 2
+
+
+def test_plan_example():
+    nodes = [
+        (NULL, [], 1),
+        (NULL, [], 1),
+        (CALL, [0, 1], 1),
+        (NULL, [], 1),
+        (CALL, [2, 3], 1),
+        (NULL, [], 1),
+        (CALL, [4, 5], 1),
+    ]
+    assert _core.graph_plan(nodes, [64] * 7, [6])[0] == [0, 1, 2, 3, 4, 5, 2]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_plan_never_overwrites_what_is_still_read(seed):
+    rng = np.random.default_rng(seed)
+    nodes, sizes, made = [(NULL, [], 1)], [int(rng.integers(1, 4000))], 1
+    for _ in range(40):
+        kind = NOP if rng.random() < 0.2 else CALL
+        count = 1 if kind == NOP else int(rng.integers(1, 3))
+        reads = [
+            int(rng.integers(max(0, made - 6), made)) for _ in range(1 if kind == NOP else int(rng.integers(1, 4)))
+        ]
+        nodes.append((kind, reads, count))
+        sizes += [sizes[reads[0]]] if kind == NOP else [int(rng.integers(1, 4000)) for _ in range(count)]
+        made += count
+    heads = [made - 1, int(rng.integers(0, made))]
+    ids, total = _core.graph_plan(nodes, sizes, heads)
+    assert all(total[i] >= s for i, s in zip(ids, sizes))
+    held = {}  # storage -> value whose bytes it holds; reshapes are the value of their input
+    value, entry = {}, 0
+    for kind, reads, count in nodes:
+        for r in reads:
+            assert held[ids[r]] == value[r], f"value {r} was overwritten before it was read"
+        outs = range(entry, entry + count)
+        if kind == CALL:
+            assert not {ids[o] for o in outs} & {ids[r] for r in reads} and len({ids[o] for o in outs}) == count
+        for o in outs:
+            value[o] = value[reads[0]] if kind == NOP else o
+            held[ids[o]] = value[o]
+        entry += count
+    for h in heads:
+        assert held[ids[h]] == value[h]
+
+
+@pytest.mark.parametrize(
+    "nodes,sizes,heads",
+    [
+        ([(CALL, [0], 1)], [4], [0]),
+        ([(NULL, [], 1)], [4, 4], [0]),
+        ([(NULL, [], 1)], [4], [1]),
+        ([(NULL, [], 1), (NOP, [0, 0], 1)], [4, 4], [1]),
+        ([(NULL, [], -1)], [4], [0]),
+        ([(CALL, [-1], 1)], [4], [0]),
+    ],
+)
+def test_plan_refuses_nonsense(nodes, sizes, heads):
+    with pytest.raises(ValueError):
+        _core.graph_plan(nodes, sizes, heads)
+
+
+DTYPES = "float32 float16 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
+
+
+def test_parameter_file():
+    rng = np.random.default_rng(0)
+    params = {f"w_{d}": rng.integers(0, 2, (3, 2)).astype(d) for d in DTYPES}
+    params.update(scalar=np.float32(2.5), empty=np.zeros((0, 4), "float32"), nd=ns.nd.array(np.ones((2, 2), "float32")))
+    data = relay.save_param_dict(params)
+    assert data[:8] == bytes.fromhex("b79c04054f8de5f7") and int.from_bytes(data[16:24], "little") == len(params)
+    back = relay.load_param_dict(data)
+    assert list(back) == list(params)
+    for name, value in params.items():
+        want = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        assert back[name].dtype == want.dtype and back[name].shape == want.shape and np.array_equal(back[name], want)
+
+
+def test_damaged_parameter_files():
+    data = relay.save_param_dict({"w": np.arange(6, dtype="float32")})
+    for n in range(0, len(data), 3):
+        with pytest.raises(ValueError):
+            relay.load_param_dict(data[:n])
+    for i in range(0, len(data) - 24, 2):
+        broken = bytearray(data)
+        broken[i] ^= 0xFF
+        try:
+            relay.load_param_dict(bytes(broken))
+        except (ValueError, MemoryError, UnicodeDecodeError):
+            pass
+
+
+def twice(name="twice", shape=(4, 8)):
+    x = te.placeholder(shape, name="x")
+    dag = _core.ComputeDAG([x, topi.add(topi.multiply(x, 2.0), 1.0)])
+    target = Target("llvm")
+    from nestsmith.relay.build_module import _engine_target
+
+    source, manifest = _core.candidate_source(default_state(dag, target), _engine_target(target), 0, name)
+    device = ns.cpu(0).handle()
+    return device.load(_core.build(target.engine(), source)[0], manifest)
+
+
+def graph(**changes):
+    g = {
+        "nodes": [
+            {"op": "null", "name": "x", "inputs": []},
+            {"op": "tvm_op", "name": "a", "attrs": {"func_name": "twice"}, "inputs": [[0, 0, 0]]},
+            {"op": "tvm_op", "name": "b", "attrs": {"func_name": "twice"}, "inputs": [[1, 0, 0]]},
+        ],
+        "arg_nodes": [0],
+        "heads": [[2, 0, 0]],
+        "node_row_ptr": [0, 1, 2, 3],
+        "attrs": {
+            "shape": ["list_shape", [[4, 8]] * 3],
+            "dltype": ["list_str", ["float32"] * 3],
+            "storage_id": ["list_int", [0, 1, 2]],
+        },
+    }
+    g.update(changes)
+    return json.dumps(g)
+
+
+def test_a_graph_put_together_by_hand():
+    x = _core.GraphExec(ns.cpu(0).handle(), graph(), {"twice": twice()})
+    assert x.inputs() == [("x", (0, (4, 8), "float32"))] and x.outputs() == [(2, (4, 8), "float32")]
+    data, out = np.arange(32, dtype="float32").reshape(4, 8), np.empty((4, 8), "float32")
+    x.set(0, data)
+    x.run()
+    x.get(2, out)
+    assert np.array_equal(out, (data * 2 + 1) * 2 + 1)
+    assert (
+        x.time(3) > 0
+        and [t > 0 for t in x.node_times(3)] == [False, True, True]
+        and not x.captured
+        and x.bytes == 3 * 128
+    )
+    for bad in (lambda: x.set(9, data), lambda: x.get(-1, out)):
+        with pytest.raises(IndexError):
+            bad()
+    for bad in (lambda: x.set(0, data[:2]), lambda: x.set(0, data[:, ::2]), lambda: x.time(0), lambda: x.bind(0, data)):
+        with pytest.raises((ValueError, BufferError)):
+            bad()
+    with pytest.raises(TypeError):
+        x.set(0, "text")
+
+
+@pytest.mark.parametrize(
+    "changes,what",
+    [
+        ({"nodes": 3}, "nodes"),
+        ({"heads": [[7, 0, 0]]}, "node number"),
+        ({"heads": [[2, 1, 0]]}, "output number"),
+        ({"arg_nodes": [1]}, "no input"),
+        ({"node_row_ptr": [0, 1, 2]}, "node_row_ptr"),
+        ({"node_row_ptr": [0, 1, 1, 3]}, "ascend"),
+        ({"attrs": {}}, "shape"),
+        (
+            {"attrs": {"shape": ["", [[4, 8]] * 3], "dltype": ["", ["float33"] * 3], "storage_id": ["", [0, 1, 2]]}},
+            "dtype",
+        ),
+        (
+            {"attrs": {"shape": ["", [[4, 9]] * 3], "dltype": ["", ["float32"] * 3], "storage_id": ["", [0, 1, 2]]}},
+            "bytes",
+        ),
+        (
+            {
+                "attrs": {
+                    "shape": ["", [[1 << 40, 1 << 40]] * 3],
+                    "dltype": ["", ["float32"] * 3],
+                    "storage_id": ["", [0, 1, 2]],
+                }
+            },
+            "large",
+        ),
+        (
+            {"attrs": {"shape": ["", [[4, 8]] * 3], "dltype": ["", ["float32"] * 3], "storage_id": ["", [0, 1, -2]]}},
+            "storage_id",
+        ),
+    ],
+)
+def test_broken_graph_files(changes, what):
+    with pytest.raises(ValueError, match=what):
+        _core.GraphExec(ns.cpu(0).handle(), graph(**changes), {"twice": twice()})
+
+
+def test_missing_and_wrong_functions():
+    device = ns.cpu(0).handle()
+    with pytest.raises(ValueError, match="twice"):
+        _core.GraphExec(device, graph(), {})
+    with pytest.raises(TypeError):
+        _core.GraphExec(device, graph(), {"twice": 3})
+    with pytest.raises(ValueError, match="JSON"):
+        _core.GraphExec(device, "no json", {})
