@@ -1,7 +1,7 @@
 """ResNet on one GPU: nestsmith with the schedules of one or several logs, beside PyTorch in the same run.
 
 PyTorch runs the same network (pre-activation ResNet, batch 1, float32, TF32 off) as cuDNN kernels replayed from a CUDA graph,
-and compiled by Inductor (max-autotune-no-cudagraphs, then captured the same way). Each figure is the median of 20 repeats of
+and compiled by Inductor (captured the same way). Each figure is the median of 20 repeats of
 at least 50 ms; sides alternate.
 
     python benchmarks/network.py [--log FILE ...] [--layers 18] [--no-torch]
@@ -95,7 +95,7 @@ def captured(net, x):
     return run
 
 
-def torch_sides(layers):
+def torch_sides(layers, mode):
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -108,7 +108,7 @@ def torch_sides(layers):
         name = "channels_last" if last else "NCHW"
         sides[f"cuDNN, CUDA graph, {name}"] = captured(torch_resnet(layers, last), x)
     try:
-        net = torch.compile(torch_resnet(layers), mode="max-autotune-no-cudagraphs")
+        net = torch.compile(torch_resnet(layers), mode=mode)
         x = torch.rand(1, 3, 224, 224, device="cuda").contiguous(memory_format=torch.channels_last)
         begin = time.time()
         with torch.no_grad():
@@ -125,6 +125,7 @@ def main():
     parser.add_argument("--log", action="append", default=[])
     parser.add_argument("--layers", type=int, default=18)
     parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--inductor", default="default", help="torch.compile mode; max-autotune-no-cudagraphs takes minutes")
     parser.add_argument("--default", action="store_true", help="also without any log")
     args = parser.parse_args()
     target = ns.target.Target("cuda")
@@ -144,7 +145,7 @@ def main():
     for o in outputs[1:]:
         assert np.allclose(o, outputs[0], rtol=1e-4, atol=1e-7), "the outputs of two builds differ"
     if not args.no_torch:
-        sides.update(torch_sides(args.layers))
+        sides.update(torch_sides(args.layers, args.inductor))
     numbers = {k: max(5, int(0.05 / max(run(5), 1e-6))) for k, run in sides.items()}
     got = {k: [] for k in sides}
     for _ in range(20):

@@ -19,7 +19,6 @@ import numpy as np
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import helpers  # noqa: E402
-
 from nestsmith import _core  # noqa: E402
 
 HARDWARE = (-1, 16, 64, 49152, 2147483647, 1024, 8, 32)
