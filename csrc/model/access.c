@@ -1,16 +1,22 @@
 /* Accesses of a store and the regions they touch.
  *
  * A region is found by interval arithmetic on plain numbers: every variable has a range, the range of an index
- * expression follows bottom-up, and the extents of a buffer's region are the hulls over all its index lists. The memo is
- * indexed by expression and invalidated by a stamp whenever a variable's range changes.
+ * expression follows bottom-up, and the extents of a buffer's region are the hulls over all its index lists. The memo
+ * is indexed by expression and invalidated by a stamp whenever a variable's range changes.
  */
 #include "model/access.h"
 #include <string.h>
 
-int access_bytes(DType t) { return (t.bits + 7) / 8 * t.lanes; }
+int access_bytes(DType t) {
+  return (t.bits + 7) / 8 * t.lanes;
+}
 
 /* ---- gathering ---- */
-typedef struct { IrCtx *c; Access *acc; int n, max; } Gather;
+typedef struct {
+  IrCtx *c;
+  Access *acc;
+  int n, max;
+} Gather;
 
 static void logical_shape(IrCtx *c, Access *a) {
   const IrBuffer *b = ir_buffer(c, a->buf);
@@ -26,8 +32,10 @@ static void gather_add(Gather *g, BufferId buf, const ExprId *idx, int rank, int
   for (int i = 0; i < g->n; i++) {
     Access *a = &g->acc[i];
     if (a->buf != buf) continue;
-    if (a->type != ACC_READ) a->type = ACC_READ_WRITE; /* an update reads what it writes: the store's index list stands */
-    else if (a->n_lists < ACC_MAX_LISTS) a->list[a->n_lists++] = idx;
+    if (a->type != ACC_READ)
+      a->type = ACC_READ_WRITE; /* an update reads what it writes: the store's index list stands */
+    else if (a->n_lists < ACC_MAX_LISTS)
+      a->list[a->n_lists++] = idx;
     return;
   }
   err_check(ir_err(g->c), g->n < g->max, "a store accesses more than %d buffers", g->max);
@@ -61,7 +69,11 @@ bool access_uses(IrCtx *c, const Access *a, VarId v) {
 }
 
 /* ---- steps ---- */
-typedef struct { VarId var; bool seen, mul, add; int64_t coef; } Coef;
+typedef struct {
+  VarId var;
+  bool seen, mul, add;
+  int64_t coef;
+} Coef;
 
 /* One bottom-up walk, not a solution: the reference's approximation. Exact for sums of products. */
 static void coef_walk(IrCtx *c, ExprId e, Coef *k) {
@@ -129,18 +141,20 @@ static void binary(Ranges *r, ExprKind k, ExprId a, ExprId b, int64_t *lo, int64
   bool by_const = bl == bh && bl > 0, inside = al >= 0 && ah < bl;
   *lo = *hi = 0;
   switch (k) {
-    case IR_ADD: *lo = al + bl, *hi = ah + bh; break;
-    case IR_SUB: *lo = al - bh, *hi = ah - bl; break;
-    case IR_MUL: product(al, ah, bl, bh, lo, hi); break;
-    case IR_MIN: *lo = al < bl ? al : bl, *hi = ah < bh ? ah : bh; break;
-    case IR_MAX: *lo = al > bl ? al : bl, *hi = ah > bh ? ah : bh; break;
-    case IR_DIV: case IR_FDIV:
-      if (by_const) *lo = i64_floordiv(al, bl), *hi = i64_floordiv(ah, bl);
-      break;
-    case IR_MOD: case IR_FMOD:
-      if (by_const) *lo = inside ? al : 0, *hi = inside ? ah : bl - 1;
-      break;
-    default: break;
+  case IR_ADD: *lo = al + bl, *hi = ah + bh; break;
+  case IR_SUB: *lo = al - bh, *hi = ah - bl; break;
+  case IR_MUL: product(al, ah, bl, bh, lo, hi); break;
+  case IR_MIN: *lo = al < bl ? al : bl, *hi = ah < bh ? ah : bh; break;
+  case IR_MAX: *lo = al > bl ? al : bl, *hi = ah > bh ? ah : bh; break;
+  case IR_DIV:
+  case IR_FDIV:
+    if (by_const) *lo = i64_floordiv(al, bl), *hi = i64_floordiv(ah, bl);
+    break;
+  case IR_MOD:
+  case IR_FMOD:
+    if (by_const) *lo = inside ? al : 0, *hi = inside ? ah : bl - 1;
+    break;
+  default: break;
   }
 }
 

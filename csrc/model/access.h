@@ -8,16 +8,17 @@ enum { ACC_MAX_RANK = 16, ACC_MAX_LISTS = 16 };
 
 typedef struct {
   BufferId buf;
-  int type, bytes;                         /* bytes of one element */
+  int type, bytes; /* bytes of one element */
   int32_t rank, n_lists;
-  const ExprId *list[ACC_MAX_LISTS];       /* index lists */
-  int64_t full[ACC_MAX_RANK];              /* logical extents of the buffer: accesses are in global coordinates */
+  const ExprId *list[ACC_MAX_LISTS]; /* index lists */
+  int64_t full[ACC_MAX_RANK];        /* logical extents of the buffer: accesses are in global coordinates */
 } Access;
 
 /* All accesses of a store: the stored buffer first, then the buffers read in visiting order, merged per buffer. */
 int access_gather(IrCtx *c, const Stmt *store, Access *out, int max);
 bool access_uses(IrCtx *c, const Access *a, VarId v);
-int64_t access_step(IrCtx *c, const Access *a, VarId v); /* elements that one step of v moves the access; 0: v does not occur */
+int64_t access_step(IrCtx *c, const Access *a,
+                    VarId v); /* elements that one step of v moves the access; 0: v does not occur */
 int access_bytes(DType t);
 
 /* Ranges of variables, and intervals of index expressions under them. */
@@ -27,7 +28,7 @@ typedef struct {
   int64_t *var_lo, *var_hi, *lo, *hi;
   int32_t *seen;
 } Ranges;
-void ranges_init(Ranges *r, IrCtx *c);     /* no variable or expression may be made in c while r is in use */
+void ranges_init(Ranges *r, IrCtx *c); /* no variable or expression may be made in c while r is in use */
 void ranges_set(Ranges *r, VarId v, int64_t lo, int64_t hi);
 void ranges_of(Ranges *r, ExprId e, int64_t *lo, int64_t *hi);
 void access_region(Ranges *r, const Access *a, double *dims); /* extent of the touched region per dimension */

@@ -1,9 +1,9 @@
 /* Model T at work in a tuning session.
  *
  * The session adds the features and the time of every measured state. Training starts from scratch each time it is due:
- * at every round while there are few records, later when a fifth of them is new. Scores of a rank loss have no unit; the
- * evolution needs a non-negative fitness, so each training also fits, per task, a monotone map from score to the share of
- * the best throughput (pool adjacent violators over the measured states).
+ * at every round while there are few records, later when a fifth of them is new. Scores of a rank loss have no unit;
+ * the evolution needs a non-negative fitness, so each training also fits, per task, a monotone map from score to the
+ * share of the best throughput (pool adjacent violators over the measured states).
  */
 #include "model/model.h"
 #include <math.h>
@@ -12,14 +12,25 @@
 
 enum { EVERY_ROUND_BELOW = 2000, MIN_RECORDS = 16, OWN_MAP_FROM = 20 };
 
-typedef struct { double score, y; } Knot;
-typedef struct { int32_t n; Knot *knot; } Curve; /* ascending scores, ascending y */
+typedef struct {
+  double score, y;
+} Knot;
+typedef struct {
+  int32_t n;
+  Knot *knot;
+} Curve; /* ascending scores, ascending y */
 
 struct CostModel {
-  Err *err; Arena *keep, *trained[2]; int now; /* keep: records; trained[now]: forest and maps in use */
-  uint64_t seed; TreeParams params;
-  VEC(float) rows; VEC(int32_t) first, task; VEC(double) cost;
-  int32_t trained_on, n_curves, n_feat; Curve *curve, all;
+  Err *err;
+  Arena *keep, *trained[2];
+  int now; /* keep: records; trained[now]: forest and maps in use */
+  uint64_t seed;
+  TreeParams params;
+  VEC(float) rows;
+  VEC(int32_t) first, task;
+  VEC(double) cost;
+  int32_t trained_on, n_curves, n_feat;
+  Curve *curve, all;
   const Forest *forest;
 };
 
@@ -48,10 +59,18 @@ void cost_add(CostModel *m, int task, const Features *f, double seconds) {
   vec_push(m->keep, &m->cost, seconds);
 }
 
-int cost_records(const CostModel *m) { return m->cost.len; }
-bool cost_ready(const CostModel *m) { return m->forest != NULL; }
-const Forest *cost_forest(const CostModel *m) { return m->forest; }
-void cost_set_forest(CostModel *m, const Forest *f) { m->forest = f; }
+int cost_records(const CostModel *m) {
+  return m->cost.len;
+}
+bool cost_ready(const CostModel *m) {
+  return m->forest != NULL;
+}
+const Forest *cost_forest(const CostModel *m) {
+  return m->forest;
+}
+void cost_set_forest(CostModel *m, const Forest *f) {
+  m->forest = f;
+}
 
 bool cost_due(const CostModel *m) {
   int n = m->cost.len, fresh = n - m->trained_on;
@@ -104,7 +123,12 @@ static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b, const double 
 void cost_train(CostModel *m, Pool *pool) {
   Arena *a = m->trained[1 - m->now];
   arena_release(a, (ArenaMark){0});
-  FeatBatch b = {.n_states = m->cost.len, .n_feat = FEAT_N, .first = m->first.at, .rows = m->rows.at, .task = m->task.at, .cost = m->cost.at};
+  FeatBatch b = {.n_states = m->cost.len,
+                 .n_feat = FEAT_N,
+                 .first = m->first.at,
+                 .rows = m->rows.at,
+                 .task = m->task.at,
+                 .cost = m->cost.at};
   m->params.trees = m->params.trees > 0 ? m->params.trees : tree_params_default().trees;
   Forest *f = forest_train(a, &b, &m->params, m->seed, pool);
   f->rules = FEAT_RULES_REPAIRED;
@@ -127,8 +151,10 @@ double cost_fitness(const CostModel *m, int task, double score) {
   int i = 0;
   while (i < c->n && c->knot[i].score < score) i++;
   double y;
-  if (i == 0) y = c->knot[0].y;
-  else if (i == c->n) y = c->knot[c->n - 1].y + (score - c->knot[c->n - 1].score); /* beyond the best: keep ascending */
+  if (i == 0)
+    y = c->knot[0].y;
+  else if (i == c->n)
+    y = c->knot[c->n - 1].y + (score - c->knot[c->n - 1].score); /* beyond the best: keep ascending */
   else {
     const Knot *p = &c->knot[i - 1], *q = &c->knot[i];
     y = p->y + (q->y - p->y) * (score - p->score) / (q->score - p->score);

@@ -1,9 +1,9 @@
 /* The per-store feature vector of the reference auto-scheduler: 164 numbers for each buffer that a program stores to.
  *
  * The extractor walks a loop program (multi-dimensional accesses, thread scopes still loops, unroll pragmas still
- * annotations). At every store it knows the stack of enclosing loops. For each loop it asks what the store touches while
- * that loop runs: loops outside it stand at their minimum, loops inside run through their range, and interval arithmetic
- * on the index expressions gives the region. From the regions come unique bytes, reuse distances and the
+ * annotations). At every store it knows the stack of enclosing loops. For each loop it asks what the store touches
+ * while that loop runs: loops outside it stand at their minimum, loops inside run through their range, and interval
+ * arithmetic on the index expressions gives the region. From the regions come unique bytes, reuse distances and the
  * arithmetic-intensity curve; from the loop extents the counts.
  *
  * Two rule sets share the code: FEAT_RULES_REFERENCE reproduces the published behaviour with its oddities (marked O1 to
@@ -17,37 +17,74 @@
 enum { MAX_LOOPS = 128, MAX_ACCESS = 64 };
 enum { REUSE_LOOP, REUSE_SERIAL, REUSE_NONE };
 
-typedef struct { int32_t next; BufferId buf; double size; int bytes; } Pair; /* a touch: region size of one store */
-typedef struct { VarId var; int64_t extent, min; ForKind kind; int32_t first, last; } Loop; /* first, last: its touch book */
-typedef struct { BufferId buf; double count[16]; double raw[FEAT_N]; } Row;
+typedef struct {
+  int32_t next;
+  BufferId buf;
+  double size;
+  int bytes;
+} Pair; /* a touch: region size of one store */
+typedef struct {
+  VarId var;
+  int64_t extent, min;
+  ForKind kind;
+  int32_t first, last;
+} Loop; /* first, last: its touch book */
+typedef struct {
+  BufferId buf;
+  double count[16];
+  double raw[FEAT_N];
+} Row;
 
 typedef struct {
-  IrCtx *c; FeatRules rules; Arena *arena;
-  int n_loops; Loop loop[MAX_LOOPS];
-  VEC(Pair) pairs;                          /* all touch books; chained per loop */
-  VEC(Row *) rows; MapU64 row_of;           /* buffer -> row number */
-  bool gpu; int unroll, line;               /* line: cache line bytes */
-  double region[MAX_ACCESS][MAX_LOOPS];     /* region size of access a under loop l */
-  double dims[MAX_ACCESS][ACC_MAX_RANK];    /* per dimension region extents under the outermost loop */
+  IrCtx *c;
+  FeatRules rules;
+  Arena *arena;
+  int n_loops;
+  Loop loop[MAX_LOOPS];
+  VEC(Pair) pairs; /* all touch books; chained per loop */
+  VEC(Row *) rows;
+  MapU64 row_of; /* buffer -> row number */
+  bool gpu;
+  int unroll, line;                     /* line: cache line bytes */
+  VEC(Loop) closed;                     /* O9: thread scopes that are closed; the next one inherits the newest's book */
+  double region[MAX_ACCESS][MAX_LOOPS]; /* region size of access a under loop l */
+  double dims[MAX_ACCESS][ACC_MAX_RANK]; /* per dimension region extents under the outermost loop */
   Ranges ranges;
 } Ext;
 
 /* ---- operation counts: entries 0 to 15 ---- */
-static bool is_float(DType t) { return t.code == DT_FLOAT || t.code == DT_BFLOAT; }
+static bool is_float(DType t) {
+  return t.code == DT_FLOAT || t.code == DT_BFLOAT;
+}
 
 static void count_ops(IrCtx *c, ExprId e, double *cnt) {
   ExprNode n = *ir_node(c, e);
   int at = -1;
   bool flt = n.n > 0 && is_float(n.kind == IR_CALL ? n.type : ir_type(c, ir_kid(c, e, 0)));
   switch ((ExprKind)n.kind) {
-    case IR_ADD: case IR_SUB: at = flt ? 1 : 8; break;
-    case IR_MUL: at = flt ? 2 : 9; break;
-    case IR_DIV: case IR_MOD: case IR_FDIV: case IR_FMOD: at = flt ? 3 : 10; break;
-    case IR_MIN: case IR_MAX: case IR_EQ: case IR_NE: case IR_LT: case IR_LE: case IR_GT: case IR_GE: at = flt ? 4 : 11; break;
-    case IR_AND: case IR_OR: case IR_NOT: at = 14; break;
-    case IR_SELECT: at = 15; break;
-    case IR_CALL: at = (flt ? 5 : 12) + (intrin_info((Intrin)n.sym)->effect == EFF_PURE ? 0 : 1); break;
-    default: break;
+  case IR_ADD:
+  case IR_SUB: at = flt ? 1 : 8; break;
+  case IR_MUL: at = flt ? 2 : 9; break;
+  case IR_DIV: /* dividing by a literal is multiplying by its inverse */
+    at = flt ? ir_kind(c, ir_kid(c, e, 1)) == IR_FLT ? 2 : 3 : 10;
+    break;
+  case IR_MOD:
+  case IR_FDIV:
+  case IR_FMOD: at = flt ? 3 : 10; break;
+  case IR_MIN:
+  case IR_MAX:
+  case IR_EQ:
+  case IR_NE:
+  case IR_LT:
+  case IR_LE:
+  case IR_GT:
+  case IR_GE: at = flt ? 4 : 11; break;
+  case IR_AND:
+  case IR_OR:
+  case IR_NOT: at = 14; break;
+  case IR_SELECT: at = 15; break;
+  case IR_CALL: at = (flt ? 5 : 12) + (intrin_info((Intrin)n.sym)->effect == EFF_PURE ? 0 : 1); break;
+  default: break;
   }
   if (at >= 0) cnt[at] += n.type.lanes > 1 ? n.type.lanes : 1;
   for (int i = 0; i < n.n; i++) count_ops(c, ir_kid(c, e, i), cnt);
@@ -57,8 +94,10 @@ static void count_ops(IrCtx *c, ExprId e, double *cnt) {
 static void book_add(Ext *x, Loop *l, BufferId buf, double size, int bytes) {
   vec_push(x->arena, &x->pairs, ((Pair){.next = -1, .buf = buf, .size = size, .bytes = bytes}));
   int32_t id = x->pairs.len - 1;
-  if (l->first < 0) l->first = id;
-  else x->pairs.at[l->last].next = id;
+  if (l->first < 0)
+    l->first = id;
+  else
+    x->pairs.at[l->last].next = id;
   l->last = id;
 }
 
@@ -75,7 +114,8 @@ static double capped(Ext *x, const Access *a, const double *dims) {
   return size > 0 ? size : 0;
 }
 
-/* Region sizes of every access under every loop, innermost first; fills the books. mem[l]: bytes touched under loop l. */
+/* Region sizes of every access under every loop, innermost first; fills the books. mem[l]: bytes touched under loop l.
+ */
 static void touch(Ext *x, int n_acc, const Access *acc, double *mem) {
   for (int i = 0; i < x->n_loops; i++) ranges_set(&x->ranges, x->loop[i].var, x->loop[i].min, x->loop[i].min);
   for (int i = x->n_loops - 1; i >= 0; i--) {
@@ -107,7 +147,10 @@ static double book_elem_bytes(const Ext *x, const Loop *l) {
   return sum;
 }
 
-typedef struct { int type; double iter, bytes, count; } Reuse;
+typedef struct {
+  int type;
+  double iter, bytes, count;
+} Reuse;
 
 static Reuse reuse_of(Ext *x, const Access *a) {
   double dist = 1, bytes = -1;
@@ -133,7 +176,11 @@ static Reuse reuse_of(Ext *x, const Access *a) {
 }
 
 /* ---- one buffer slot: 18 numbers ---- */
-typedef struct { const Access *a; int index; double v[FEAT_SLOT_N]; } Slot;
+typedef struct {
+  const Access *a;
+  int index;
+  double v[FEAT_SLOT_N];
+} Slot;
 
 static double lines_of(Ext *x, const Access *a, double p, double *stride) {
   double rho = 1, s = 0;
@@ -147,10 +194,11 @@ static double lines_of(Ext *x, const Access *a, double p, double *stride) {
   return fmax(1, p / rho * fmin(1, s * a->bytes / x->line));
 }
 
-/* Length in bytes of the contiguous run that the region of an access covers. */
-static double run_of(const Ext *x, const Access *a, const double *dims) {
+/* Length in bytes of the contiguous run that a region of an access covers. O4: the reference takes the region of the
+ * buffer that its hash table lists last, as a rule the stored one; its n dimensions need not be those of the access. */
+static double run_of(const Ext *x, const Access *a, int n, const double *dims) {
   double q = a->bytes;
-  for (int d = a->rank - 1; d >= 0; d--) {
+  for (int d = (a->rank < n ? a->rank : n) - 1; d >= 0; d--) {
     bool full = dims[d] == (double)a->full[d];
     if (x->rules == FEAT_RULES_REFERENCE) { /* O4 */
       if (!full) continue;
@@ -169,7 +217,7 @@ static double first_in_book(const Ext *x, const Loop *l, BufferId b, double miss
   return missing;
 }
 
-static void fill_slot(Ext *x, Slot *s, double p, int last, const Access *acc) {
+static void fill_slot(Ext *x, Slot *s, double p, const Access *acc) {
   const Access *a = s->a;
   double *v = s->v, unique = a->bytes, lines = 1, ulines = 1, stride = 0;
   v[a->type] = 1;
@@ -178,8 +226,8 @@ static void fill_slot(Ext *x, Slot *s, double p, int last, const Access *acc) {
     double region = x->region[s->index][0];
     unique = a->bytes * (ref ? first_in_book(x, &x->loop[0], a->buf, region) : region); /* O5 */
     lines = lines_of(x, a, p, &stride);
-    int of = ref ? last : s->index;
-    ulines = fmax(1, unique / fmin(run_of(x, &acc[of], x->dims[of]), x->line));
+    int of = ref ? 0 : s->index;
+    ulines = fmax(1, unique / fmin(run_of(x, a, acc[of].rank, x->dims[of]), x->line));
   }
   Reuse r = reuse_of(x, a);
   double part = r.count > 0.5 ? 1 / r.count : 2;
@@ -201,7 +249,7 @@ static void fill_slots(Ext *x, int n, const Access *acc, double p, double *v) {
   memset(slot, 0, sizeof slot[0] * (size_t)n);
   for (int i = 0; i < n; i++) {
     slot[i].a = &acc[i], slot[i].index = i;
-    fill_slot(x, &slot[i], p, n - 1, acc);
+    fill_slot(x, &slot[i], p, acc);
   }
   memset(v, 0, sizeof *v * FEAT_SLOTS * FEAT_SLOT_N);
   for (int k = 0; k < FEAT_SLOTS && k < n; k++) {
@@ -246,8 +294,11 @@ static void annotated(const Ext *x, ForKind kind, double *v) {
 }
 
 static void thread_extents(const Ext *x, double *v) {
-  static const struct { ForKind kind; int at; } AXES[] = {{FOR_BLOCK_X, 50},  {FOR_BLOCK_Y, 51},  {FOR_BLOCK_Z, 52},
-                                                          {FOR_THREAD_X, 53}, {FOR_THREAD_Y, 54}, {FOR_THREAD_Z, 55}};
+  static const struct {
+    ForKind kind;
+    int at;
+  } AXES[] = {{FOR_BLOCK_X, 50},  {FOR_BLOCK_Y, 51},  {FOR_BLOCK_Z, 52},
+              {FOR_THREAD_X, 53}, {FOR_THREAD_Y, 54}, {FOR_THREAD_Z, 55}};
   v[49] = x->gpu;
   for (int i = 50; i <= 56; i++) v[i] = 1;
   for (int i = 0; i < x->n_loops; i++) {
@@ -278,7 +329,7 @@ static Row *row_for(Ext *x, BufferId b) {
   int at = mapu_get(&x->row_of, (uint64_t)b, -1);
   if (at >= 0) return x->rows.at[at];
   Row *r = arena_new_of(x->arena, Row);
-  r->buf = b;
+  r->buf = b, r->raw[19] = r->raw[30] = r->raw[41] = 1; /* no annotated loops, should no store follow */
   mapu_set(&x->row_of, (uint64_t)b, x->rows.len);
   vec_push(x->arena, &x->rows, r);
   return r;
@@ -320,16 +371,22 @@ static void walk_loop(Ext *x, const Stmt *s) {
   if (s->u.loop.min) ex_const_int(x->c, s->u.loop.min, &min);
   ForKind k = s->u.loop.kind;
   x->gpu |= for_is_block(k) || for_is_thread(k) || k == FOR_VTHREAD;
-  x->loop[x->n_loops++] = (Loop){s->u.loop.var, ext, min, k, -1, -1};
+  bool scope = x->rules == FEAT_RULES_REFERENCE && (for_is_block(k) || for_is_thread(k) || k == FOR_VTHREAD);
+  Loop l = {s->u.loop.var, ext, min, k, -1, -1};
+  if (scope && x->closed.len > 0) { /* O9 */
+    const Loop *old = &x->closed.at[--x->closed.len];
+    l.first = old->first, l.last = old->last;
+  }
+  x->loop[x->n_loops++] = l;
   walk(x, s->u.loop.body);
   x->n_loops--;
+  if (scope) vec_push(x->arena, &x->closed, x->loop[x->n_loops]);
 }
 
 /* An allocation's numbers are set when its scope closes: the stores inside are known then. */
 static void close_alloc(Ext *x, BufferId b) {
-  int at = mapu_get(&x->row_of, (uint64_t)b, -1);
-  if (at < 0) return;
-  double *v = x->rows.at[at]->raw, out = 1, elems = 1;
+  if (x->rules == FEAT_RULES_REPAIRED && mapu_get(&x->row_of, (uint64_t)b, -1) < 0) return; /* nothing was stored */
+  double *v = row_for(x, b)->raw, out = 1, elems = 1;
   const IrBuffer *buf = ir_buffer(x->c, b);
   for (int i = 0; i < x->n_loops; i++) out *= (double)x->loop[i].extent;
   for (int d = 0; d < buf->rank; d++) {
@@ -343,32 +400,34 @@ static void close_alloc(Ext *x, BufferId b) {
 static void walk(Ext *x, const Stmt *s) {
   if (!s) return;
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) walk(x, s->u.seq.at[i]);
-      break;
-    case ST_FOR: walk_loop(x, s); break;
-    case ST_IF:
-      walk(x, s->u.cond.then);
-      walk(x, s->u.cond.other);
-      break;
-    case ST_LET: walk(x, s->u.let.body); break;
-    case ST_ALLOC:
-      walk(x, s->u.alloc.body);
-      close_alloc(x, s->u.alloc.buf);
-      break;
-    case ST_STORE: on_store(x, s); break;
-    case ST_EVAL: break;
-    case ST_ATTR: {
-      int old = x->unroll;
-      if (s->u.attr.kind == AT_UNROLL_STEP) x->unroll = (int16_t)s->u.attr.value;
-      walk(x, s->u.attr.body);
-      x->unroll = old;
-      break;
-    }
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) walk(x, s->u.seq.at[i]);
+    break;
+  case ST_FOR: walk_loop(x, s); break;
+  case ST_IF:
+    walk(x, s->u.cond.then);
+    walk(x, s->u.cond.other);
+    break;
+  case ST_LET: walk(x, s->u.let.body); break;
+  case ST_ALLOC:
+    walk(x, s->u.alloc.body);
+    close_alloc(x, s->u.alloc.buf);
+    break;
+  case ST_STORE: on_store(x, s); break;
+  case ST_EVAL: break;
+  case ST_ATTR: {
+    int old = x->unroll;
+    if (s->u.attr.kind == AT_UNROLL_STEP) x->unroll = (int16_t)s->u.attr.value;
+    walk(x, s->u.attr.body);
+    x->unroll = old;
+    break;
+  }
   }
 }
 
-static double slog(double v) { return v >= 0 ? log2(v + 1) : -log2(1 - v); }
+static double slog(double v) {
+  return v >= 0 ? log2(v + 1) : -log2(1 - v);
+}
 
 /* Entries that are flags: never passed through slog. */
 static bool is_flag(int i) {
@@ -398,4 +457,11 @@ Features feat_extract(const Func *loops, FeatRules rules, bool log) {
     }
   }
   return f;
+}
+
+Features feat_of_state(State *s, const Target *t, FeatRules rules, bool log, bool check) {
+  Func f = low_loops(s, t, s->dag0->n_tensors, s->dag0->tensor, true);
+  if (check && t->kind != TG_CPU && !low_gpu_check(f).ok) return (Features){0};
+  pass_simplify(&f);
+  return feat_extract(&f, rules, log);
 }

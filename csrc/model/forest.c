@@ -25,7 +25,8 @@ static double row_score(const Forest *f, const float *row) {
 void forest_score(const Forest *f, const FeatBatch *b, double *score) {
   for (int i = 0; i < b->n_states; i++) {
     score[i] = b->first[i + 1] > b->first[i] ? 0 : -INFINITY;
-    for (int r = b->first[i]; r < b->first[i + 1]; r++) score[i] += row_score(f, b->rows + (size_t)r * (size_t)b->n_feat);
+    for (int r = b->first[i]; r < b->first[i + 1]; r++)
+      score[i] += row_score(f, b->rows + (size_t)r * (size_t)b->n_feat);
   }
 }
 
@@ -42,8 +43,13 @@ void forest_save(Err *e, const Forest *f, const char *path, const char *json) {
   Arena *a = arena_new(e);
   StrBuf b;
   sb_init(&b, a);
-  uint32_t head[HEAD_WORDS] = {VERSION, KIND_TREES, (uint32_t)f->rules, (uint32_t)f->n_feat, (uint32_t)f->n_trees,
-                               (uint32_t)f->n_nodes, (uint32_t)strlen(json)};
+  uint32_t head[HEAD_WORDS] = {VERSION,
+                               KIND_TREES,
+                               (uint32_t)f->rules,
+                               (uint32_t)f->n_feat,
+                               (uint32_t)f->n_trees,
+                               (uint32_t)f->n_nodes,
+                               (uint32_t)strlen(json)};
   sb_write(&b, "ACM1", 4);
   sb_write(&b, (const char *)head, sizeof head);
   sb_puts(&b, json);
@@ -93,10 +99,12 @@ Forest *forest_load(Arena *a, const char *path, char **json) {
   err_check(e, n >= head + 4 && memcmp(p, "ACM1", 4) == 0, "'%s' is not a nestsmith model file", path);
   memcpy(h, p + 4, sizeof h);
   memcpy(&crc, p + n - 4, 4);
-  err_check(e, h[0] == VERSION && h[1] == KIND_TREES, "'%s': model file of version %u, kind %u; this release reads version %d, kind %d", path,
-            h[0], h[1], VERSION, KIND_TREES);
+  err_check(e, h[0] == VERSION && h[1] == KIND_TREES,
+            "'%s': model file of version %u, kind %u; this release reads version %d, kind %d", path, h[0], h[1],
+            VERSION, KIND_TREES);
   uint64_t want = head + h[6] + 4 * (uint64_t)h[4] + sizeof(TreeNode) * (uint64_t)h[5] + 4;
-  err_check(e, want == n && crc == crc32_of(p, n - 4), "'%s' is damaged (checksum or length does not match); train or fetch it again", path);
+  err_check(e, want == n && crc == crc32_of(p, n - 4),
+            "'%s' is damaged (checksum or length does not match); train or fetch it again", path);
   Forest *f = arena_new_of(a, Forest);
   f->rules = (int32_t)h[2], f->n_feat = (int32_t)h[3], f->n_trees = (int32_t)h[4], f->n_nodes = (int32_t)h[5];
   uint8_t *at = p + head;

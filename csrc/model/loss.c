@@ -2,9 +2,9 @@
  *
  * Only states of the same task are compared. The label of a state is y = best / cost, the share of the best throughput
  * known for its task. For every pair with y_a > y_b the model should score a above b; a wrong order costs
- * w * log(1 + exp(s_b - s_a)) with w = (y_a - y_b) * y_a (top-weighted) or y_a - y_b (pairwise). Gradients are normalised
- * per task, so a task with many records does not drown the others. Failed states take part with y = 0, at most as many as
- * there are valid ones, the newest first.
+ * w * log(1 + exp(s_b - s_a)) with w = (y_a - y_b) * y_a (top-weighted) or y_a - y_b (pairwise). Gradients are
+ * normalised per task, so a task with many records does not drown the others. Failed states take part with y = 0, at
+ * most as many as there are valid ones, the newest first.
  *
  * In a large task each state meets a few random others and the currently best-scored ones instead of everybody.
  */
@@ -15,10 +15,21 @@
 enum { ALL_PAIRS_UP_TO = 256, RANDOM_MATES = 32, TOP_MATES = 16 };
 #define FAILED_COST 1e9
 
-typedef struct { int32_t n; int32_t *state; } Group;
-struct RankLoss { Arena *arena; LossKind kind; int32_t n_states, n_groups; Group *group; double *y; };
+typedef struct {
+  int32_t n;
+  int32_t *state;
+} Group;
+struct RankLoss {
+  Arena *arena;
+  LossKind kind;
+  int32_t n_states, n_groups;
+  Group *group;
+  double *y;
+};
 
-const double *loss_labels(const RankLoss *l) { return l->y; }
+const double *loss_labels(const RankLoss *l) {
+  return l->y;
+}
 
 static int32_t count_tasks(const FeatBatch *b) {
   int32_t n = 0;
@@ -53,7 +64,9 @@ RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind) {
   return l;
 }
 
-typedef struct { double w, rho; } PairTerm;
+typedef struct {
+  double w, rho;
+} PairTerm;
 
 static double pair_weight(const RankLoss *l, int a, int b) {
   double d = l->y[a] - l->y[b];
@@ -73,7 +86,10 @@ static double add_pair(const RankLoss *l, int i, int j, const double *s, double 
   return w;
 }
 
-typedef struct { double s; int32_t i; } Ranked;
+typedef struct {
+  double s;
+  int32_t i;
+} Ranked;
 static int by_score(const void *p, const void *q) {
   const Ranked *a = p, *b = q;
   if (a->s != b->s) return a->s > b->s ? -1 : 1;
@@ -99,7 +115,8 @@ void loss_gradient(const RankLoss *l, const double *score, Rng *r, double *g, do
   for (int t = 0; t < l->n_groups; t++) {
     const Group *gr = &l->group[t];
     double sum = 0;
-    if (gr->n > ALL_PAIRS_UP_TO) sum = add_sampled(l, gr, score, r, g, h);
+    if (gr->n > ALL_PAIRS_UP_TO)
+      sum = add_sampled(l, gr, score, r, g, h);
     else
       for (int i = 0; i < gr->n; i++)
         for (int j = i + 1; j < gr->n; j++) sum += add_pair(l, gr->state[i], gr->state[j], score, g, h);

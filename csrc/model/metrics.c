@@ -3,7 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct { double y, s; } Item;
+typedef struct {
+  double y, s;
+} Item;
 
 static int by_s(const void *p, const void *q) {
   double a = ((const Item *)p)->s, b = ((const Item *)q)->s;

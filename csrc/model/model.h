@@ -10,53 +10,73 @@ enum { FEAT_N = 164, FEAT_SLOTS = 5, FEAT_SLOT_N = 18 };
 typedef enum { FEAT_RULES_REFERENCE = 1, FEAT_RULES_REPAIRED = 2 } FeatRules; /* 04 §1.9 */
 typedef struct {
   int32_t n_rows;
-  float (*row)[FEAT_N];         /* one row per stored buffer, in the order of first stores */
-  const char **name;            /* buffer of each row */
+  float (*row)[FEAT_N]; /* one row per stored buffer, in the order of first stores */
+  const char **name;    /* buffer of each row */
 } Features;
-/* Features of the loop program that low_loops(…, features = true) makes. log: apply slog (04 §1.8). Memory: the context's arena. */
+/* Features of the loop program that low_loops(…, features = true) makes. log: apply slog (04 §1.8). Memory: the
+ * context's arena. */
 Features feat_extract(const Func *loops, FeatRules rules, bool log);
+/* Loop program of a bounded state, simplified, and its features. check: no rows if a limit of a GPU target is broken.
+ */
+Features feat_of_state(State *s, const Target *t, FeatRules rules, bool log, bool check);
 
 /* ---- training data: states as runs of rows ---- */
 typedef struct {
   int32_t n_states, n_feat;
-  const int32_t *first;         /* n_states + 1 offsets into rows; an empty run is a state that could not be lowered */
-  const float *rows;            /* first[n_states] x n_feat */
-  const int32_t *task;          /* task number of each state */
-  const double *cost;           /* seconds; 1e10 or more: failed. NULL when only predicting */
+  const int32_t *first; /* n_states + 1 offsets into rows; an empty run is a state that could not be lowered */
+  const float *rows;    /* first[n_states] x n_feat */
+  const int32_t *task;  /* task number of each state */
+  const double *cost;   /* seconds; 1e10 or more: failed. NULL when only predicting */
 } FeatBatch;
 
 /* ---- labels and rank losses (loss.c) : 04 §5.4 ---- */
 typedef enum { LOSS_TOP_WEIGHTED, LOSS_PAIRWISE } LossKind;
 typedef struct RankLoss RankLoss; /* labels and groups of one batch */
 RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind);
-const double *loss_labels(const RankLoss *l);                  /* best / cost in the task; 0 for failed states */
+const double *loss_labels(const RankLoss *l); /* best / cost in the task; 0 for failed states */
 void loss_gradient(const RankLoss *l, const double *score, Rng *r, double *g, double *h); /* per state; h > 0 */
 
 /* ---- model T: boosted trees with a packed sum (trees.c, forest.c) : 04 §5.3, §5.10 ---- */
-typedef struct { int32_t trees, depth, bins; double eta, lambda, gamma, min_child_weight; LossKind loss; } TreeParams;
+typedef struct {
+  int32_t trees, depth, bins;
+  double eta, lambda, gamma, min_child_weight;
+  LossKind loss;
+} TreeParams;
 TreeParams tree_params_default(void);
-typedef struct { int32_t entry; float value; int32_t left; } TreeNode; /* entry -1: leaf with value; else value is the threshold, right = left + 1 */
-typedef struct { int32_t n_trees, n_feat, n_nodes, rules; int32_t *root; TreeNode *node; } Forest;
-Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed, Pool *pool); /* same bytes for every pool size */
+typedef struct {
+  int32_t entry;
+  float value;
+  int32_t left;
+} TreeNode; /* entry -1: leaf with value; else value is the threshold, right = left + 1 */
+typedef struct {
+  int32_t n_trees, n_feat, n_nodes, rules;
+  int32_t *root;
+  TreeNode *node;
+} Forest;
+Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed,
+                     Pool *pool);                                      /* same bytes for every pool size */
 void forest_score(const Forest *f, const FeatBatch *b, double *score); /* -INFINITY for a state without rows */
-void forest_save(Err *e, const Forest *f, const char *path, const char *json); /* json: device, tasks, parameters; written to a temporary name, then renamed */
-Forest *forest_load(Arena *a, const char *path, char **json);  /* raises on a wrong magic, version, rules or checksum */
+void forest_save(Err *e, const Forest *f, const char *path,
+                 const char *json); /* json: device, tasks, parameters; written to a temporary name, then renamed */
+Forest *forest_load(Arena *a, const char *path, char **json); /* raises on a wrong magic, version, rules or checksum */
 
 /* ---- online use (cost.c): records of a run, retraining, scores, fitness; 04 §5.6 ---- */
 typedef struct CostModel CostModel; /* one per session; scoring is safe from several threads while nobody updates */
 CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p);
 void cost_free(CostModel *m);
 void cost_add(CostModel *m, int task, const Features *f, double seconds); /* copies the rows; 1e10: failed */
-bool cost_due(const CostModel *m);                   /* is retraining worth it now? */
-void cost_train(CostModel *m, Pool *pool);           /* also rebuilds the fitness maps */
-bool cost_ready(const CostModel *m);                 /* has been trained */
-double cost_score(const CostModel *m, const Features *f); /* -INFINITY for no rows */
+bool cost_due(const CostModel *m);                                        /* is retraining worth it now? */
+void cost_train(CostModel *m, Pool *pool);                                /* also rebuilds the fitness maps */
+bool cost_ready(const CostModel *m);                                      /* has been trained */
+double cost_score(const CostModel *m, const Features *f);                 /* -INFINITY for no rows */
 double cost_fitness(const CostModel *m, int task, double score); /* monotone in score, in [0.001, 1]; 0 for -INFINITY */
 int cost_records(const CostModel *m);
 void cost_set_forest(CostModel *m, const Forest *f); /* a loaded model, until the next training */
 const Forest *cost_forest(const CostModel *m);
 
 /* ---- metrics (metrics.c) : 04 §3.3, mean over tasks ---- */
-typedef struct { double pairwise, top1, top5, a_peak32, recall30; } ModelMetrics;
+typedef struct {
+  double pairwise, top1, top5, a_peak32, recall30;
+} ModelMetrics;
 ModelMetrics model_metrics(Arena *a, const FeatBatch *b, const double *score);
 #endif

@@ -1,9 +1,9 @@
 /* Training of model T: histogram boosted trees whose outputs are summed over the rows of a state.
  *
- * Entries are quantised once to at most `bins` bins. Each round takes the gradient of a rank loss at the current scores,
- * gives every row of a state the state's gradient g and the bound n·h of its curvature (n rows of one state may move
- * together; the bound keeps boosting from diverging), and grows one tree depth-first. A node's histogram holds Σg and Σh
- * per entry and bin; the smaller child's is built from its rows, the larger one's by subtraction.
+ * Entries are quantised once to at most `bins` bins. Each round takes the gradient of a rank loss at the current
+ * scores, gives every row of a state the state's gradient g and the bound n·h of its curvature (n rows of one state may
+ * move together; the bound keeps boosting from diverging), and grows one tree depth-first. A node's histogram holds Σg
+ * and Σh per entry and bin; the smaller child's is built from its rows, the larger one's by subtraction.
  *
  * One thread owns an entry's histogram, so sums run in a fixed order and the forest is the same for every thread count.
  */
@@ -14,23 +14,36 @@
 
 enum { MAX_BINS = 64, MAX_DEPTH = 12 };
 
-typedef struct { float g, h; } Cell;
-typedef struct { int32_t entry, n_bins; float edge[MAX_BINS]; } Column; /* edge[b]: a value <= edge[b] falls into bin <= b */
+typedef struct {
+  float g, h;
+} Cell;
+typedef struct {
+  int32_t entry, n_bins;
+  float edge[MAX_BINS];
+} Column; /* edge[b]: a value <= edge[b] falls into bin <= b */
 
 typedef struct {
-  Arena *arena; const FeatBatch *b; const TreeParams *p; Pool *pool;
-  int32_t n_rows, n_cols; Column *col; uint8_t *code; /* column-major codes */
-  int32_t *state_of;                                  /* state of each row */
-  float *rg, *rh;                                     /* gradient and curvature per row */
-  int32_t *order;                                     /* rows, partitioned by node */
-  Cell *hist[MAX_DEPTH + 2];                          /* one per level: n_cols x MAX_BINS */
+  Arena *arena;
+  const FeatBatch *b;
+  const TreeParams *p;
+  Pool *pool;
+  int32_t n_rows, n_cols;
+  Column *col;
+  uint8_t *code;             /* column-major codes */
+  int32_t *state_of;         /* state of each row */
+  float *rg, *rh;            /* gradient and curvature per row */
+  int32_t *order;            /* rows, partitioned by node */
+  Cell *hist[MAX_DEPTH + 2]; /* one per level: n_cols x MAX_BINS */
   VEC(TreeNode) node;
-  double *row_out;                                    /* output of the newest tree per row */
-  const int32_t *work_rows; int32_t work_n; Cell *work_hist; /* arguments of the histogram job */
+  double *row_out; /* output of the newest tree per row */
+  const int32_t *work_rows;
+  int32_t work_n;
+  Cell *work_hist; /* arguments of the histogram job */
 } Grow;
 
 TreeParams tree_params_default(void) {
-  return (TreeParams){.trees = 200, .depth = 6, .bins = MAX_BINS, .eta = 0.1, .lambda = 1, .gamma = 0.001, .min_child_weight = 0};
+  return (TreeParams){
+      .trees = 200, .depth = 6, .bins = MAX_BINS, .eta = 0.1, .lambda = 1, .gamma = 0.001, .min_child_weight = 0};
 }
 
 /* ---- quantisation ---- */
@@ -61,8 +74,10 @@ static uint8_t code_of(const Column *c, float v) {
   int lo = 0, hi = c->n_bins - 1;
   while (lo < hi) {
     int mid = (lo + hi) / 2;
-    if (v <= c->edge[mid]) hi = mid;
-    else lo = mid + 1;
+    if (v <= c->edge[mid])
+      hi = mid;
+    else
+      lo = mid + 1;
   }
   return (uint8_t)lo;
 }
@@ -95,15 +110,21 @@ static void hist_job(void *arg, int worker, int64_t c) {
 
 static void build_hist(Grow *w, const int32_t *rows, int32_t n, Cell *hist) {
   w->work_rows = rows, w->work_n = n, w->work_hist = hist;
-  if (w->pool && (int64_t)n * w->n_cols > 20000) pool_run(w->pool, w->n_cols, hist_job, w);
+  if (w->pool && (int64_t)n * w->n_cols > 20000)
+    pool_run(w->pool, w->n_cols, hist_job, w);
   else
     for (int c = 0; c < w->n_cols; c++) hist_job(w, 0, c);
 }
 
 /* ---- growing ---- */
-typedef struct { int32_t col, bin; double gain; } Split;
+typedef struct {
+  int32_t col, bin;
+  double gain;
+} Split;
 
-static double leaf_gain(double g, double h, double lambda) { return g * g / (h + lambda); }
+static double leaf_gain(double g, double h, double lambda) {
+  return g * g / (h + lambda);
+}
 
 static Split best_split(const Grow *w, const Cell *hist, double g, double h) {
   Split best = {-1, 0, w->p->gamma};
@@ -127,8 +148,10 @@ static int32_t partition(Grow *w, int32_t *rows, int32_t n, Split s) {
   int32_t *right = arena_array(w->arena, int32_t, n), nl = 0, nr = 0;
   const uint8_t *code = w->code + (size_t)s.col * (size_t)w->n_rows;
   for (int k = 0; k < n; k++) {
-    if (code[rows[k]] <= s.bin) rows[nl++] = rows[k];
-    else right[nr++] = rows[k];
+    if (code[rows[k]] <= s.bin)
+      rows[nl++] = rows[k];
+    else
+      right[nr++] = rows[k];
   }
   memcpy(rows + nl, right, sizeof *right * (size_t)nr);
   arena_release(w->arena, m);
@@ -189,7 +212,8 @@ static void check(Arena *a, const FeatBatch *b, const TreeParams *p) {
   err_check(e, p->trees >= 0, "number of trees %d is negative", p->trees);
   int64_t n = (int64_t)b->first[b->n_states] * b->n_feat;
   for (int64_t i = 0; i < n; i++)
-    err_check(e, isfinite(b->rows[i]), "row %lld, entry %lld: feature is not finite", (long long)(i / b->n_feat), (long long)(i % b->n_feat));
+    err_check(e, isfinite(b->rows[i]), "row %lld, entry %lld: feature is not finite", (long long)(i / b->n_feat),
+              (long long)(i % b->n_feat));
 }
 
 Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed, Pool *pool) {

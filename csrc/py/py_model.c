@@ -1,15 +1,24 @@
-/* Bindings of model: the type Forest (boosted trees) and the metrics. Arrays are NumPy: rows float32 [n, entries],
- * first int32 [states + 1], task int32 [states], cost float64 [states] in seconds. */
+/* Bindings of model: features of states, the type Forest (boosted trees) and the metrics. Arrays are NumPy: rows
+ * float32 [n, entries], first int32 [states + 1], task int32 [states], cost float64 [states] in seconds. */
 #include "py/py.h"
+#include "py/py_search.h"
 #include "model/model.h"
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL nestsmith_model_ARRAY_API
 #include <numpy/arrayobject.h>
 
-typedef struct { PyObject_HEAD Err err; Arena *arena; Forest *forest; PyObject *info; } PyForest;
+typedef struct {
+  PyObject_HEAD Err err;
+  Arena *arena;
+  Forest *forest;
+  PyObject *info;
+} PyForest;
 
 /* ---- arguments ---- */
-typedef struct { PyArrayObject *rows, *first, *task, *cost; FeatBatch b; } Batch;
+typedef struct {
+  PyArrayObject *rows, *first, *task, *cost;
+  FeatBatch b;
+} Batch;
 
 static PyArrayObject *as_array(PyObject *o, int type, int nd, const char *name) {
   PyArrayObject *a = (PyArrayObject *)PyArray_FROMANY(o, type, nd, nd, NPY_ARRAY_CARRAY_RO);
@@ -32,35 +41,54 @@ static bool batch_check(Batch *x) {
   npy_intp n_rows = PyArray_DIM(x->rows, 0);
   if (b->n_states < 0) return PyErr_SetString(PyExc_ValueError, "first: needs at least one element (0)"), false;
   if (b->first[0] != 0 || b->first[b->n_states] != n_rows)
-    return PyErr_Format(PyExc_ValueError, "first: must run from 0 to the number of rows (%zd)", (Py_ssize_t)n_rows), false;
+    return PyErr_Format(PyExc_ValueError, "first: must run from 0 to the number of rows (%zd)", (Py_ssize_t)n_rows),
+           false;
   for (int i = 0; i < b->n_states; i++)
     if (b->first[i + 1] < b->first[i]) return PyErr_Format(PyExc_ValueError, "first: decreases at state %d", i), false;
   if (x->task && PyArray_DIM(x->task, 0) != b->n_states)
-    return PyErr_Format(PyExc_ValueError, "task: has %zd elements, first describes %d states", (Py_ssize_t)PyArray_DIM(x->task, 0), b->n_states), false;
+    return PyErr_Format(PyExc_ValueError, "task: has %zd elements, first describes %d states",
+                        (Py_ssize_t)PyArray_DIM(x->task, 0), b->n_states),
+           false;
   if (x->cost && PyArray_DIM(x->cost, 0) != b->n_states)
-    return PyErr_Format(PyExc_ValueError, "cost: has %zd elements, first describes %d states", (Py_ssize_t)PyArray_DIM(x->cost, 0), b->n_states), false;
+    return PyErr_Format(PyExc_ValueError, "cost: has %zd elements, first describes %d states",
+                        (Py_ssize_t)PyArray_DIM(x->cost, 0), b->n_states),
+           false;
   for (int i = 0; x->task && i < b->n_states; i++)
-    if (b->task[i] < 0 || b->task[i] >= 1 << 20) return PyErr_Format(PyExc_ValueError, "task: number %d of state %d is not in 0..2^20", b->task[i], i), false;
+    if (b->task[i] < 0 || b->task[i] >= 1 << 20)
+      return PyErr_Format(PyExc_ValueError, "task: number %d of state %d is not in 0..2^20", b->task[i], i), false;
   return true;
 }
 
 static bool batch_from(Batch *x, PyObject *rows, PyObject *first, PyObject *task, PyObject *cost) {
   memset(x, 0, sizeof *x);
   if (!(x->rows = as_array(rows, NPY_FLOAT32, 2, "rows")) || !(x->first = as_array(first, NPY_INT32, 1, "first")) ||
-      (task && !(x->task = as_array(task, NPY_INT32, 1, "task"))) || (cost && !(x->cost = as_array(cost, NPY_FLOAT64, 1, "cost")))) {
+      (task && !(x->task = as_array(task, NPY_INT32, 1, "task"))) ||
+      (cost && !(x->cost = as_array(cost, NPY_FLOAT64, 1, "cost")))) {
     batch_drop(x);
     return false;
   }
-  x->b = (FeatBatch){.n_states = (int32_t)PyArray_DIM(x->first, 0) - 1, .n_feat = (int32_t)PyArray_DIM(x->rows, 1),
-                     .first = PyArray_DATA(x->first), .rows = PyArray_DATA(x->rows),
-                     .task = x->task ? PyArray_DATA(x->task) : NULL, .cost = x->cost ? PyArray_DATA(x->cost) : NULL};
+  x->b = (FeatBatch){.n_states = (int32_t)PyArray_DIM(x->first, 0) - 1,
+                     .n_feat = (int32_t)PyArray_DIM(x->rows, 1),
+                     .first = PyArray_DATA(x->first),
+                     .rows = PyArray_DATA(x->rows),
+                     .task = x->task ? PyArray_DATA(x->task) : NULL,
+                     .cost = x->cost ? PyArray_DATA(x->cost) : NULL};
   if (batch_check(x)) return true;
   batch_drop(x);
   return false;
 }
 
 /* ---- Forest ---- */
-typedef struct { PyForest *self; const FeatBatch *b; TreeParams p; uint64_t seed; int threads; const char *path, *json; char *json_out; double *score; } Call;
+typedef struct {
+  PyForest *self;
+  const FeatBatch *b;
+  TreeParams p;
+  uint64_t seed;
+  int threads;
+  const char *path, *json;
+  char *json_out;
+  double *score;
+} Call;
 
 static void do_train(void *arg) {
   Call *c = arg;
@@ -99,7 +127,9 @@ static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
   const char *loss = "top";
   unsigned long long seed = 0;
   int threads = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKi", names, &rows, &first, &task, &cost, &p.trees, &p.depth, &p.eta, &loss, &seed, &threads)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKi", names, &rows, &first, &task, &cost, &p.trees, &p.depth,
+                                   &p.eta, &loss, &seed, &threads))
+    return NULL;
   if (strcmp(loss, "top") != 0 && strcmp(loss, "pairwise") != 0)
     return PyErr_Format(PyExc_ValueError, "loss: '%s' is neither 'top' nor 'pairwise'", loss);
   p.loss = loss[0] == 't' ? LOSS_TOP_WEIGHTED : LOSS_PAIRWISE;
@@ -127,7 +157,8 @@ static PyObject *forest_score_py(PyForest *self, PyObject *args) {
   if (!batch_from(&x, rows, first, NULL, NULL)) return NULL;
   PyObject *out = NULL;
   if (x.b.n_feat != self->forest->n_feat)
-    PyErr_Format(PyExc_ValueError, "rows: has %d entries, the model was trained on %d", x.b.n_feat, self->forest->n_feat);
+    PyErr_Format(PyExc_ValueError, "rows: has %d entries, the model was trained on %d", x.b.n_feat,
+                 self->forest->n_feat);
   else {
     npy_intp n = x.b.n_states;
     out = PyArray_SimpleNew(1, &n, NPY_FLOAT64);
@@ -178,19 +209,30 @@ static void forest_dealloc(PyForest *self) {
 static PyMethodDef FOREST_METHODS[] = {
     {"train", (PyCFunction)(void (*)(void))forest_train_py, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
      "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1) -> Forest"},
-    {"score", (PyCFunction)forest_score_py, METH_VARARGS, "score(rows, first) -> float64 [states]; -inf for a state without rows"},
+    {"score", (PyCFunction)forest_score_py, METH_VARARGS,
+     "score(rows, first) -> float64 [states]; -inf for a state without rows"},
     {"save", (PyCFunction)forest_save_py, METH_VARARGS, "save(path, info='{}'); info is stored as it is"},
     {"load", (PyCFunction)forest_load_py, METH_CLASS | METH_VARARGS, "load(path) -> Forest"},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef FOREST_GETSET[] = {{"info", (getter)forest_get_info, NULL, "text stored with the model", NULL},
                                       {"n_trees", (getter)forest_get_trees, NULL, "number of trees", NULL},
                                       {NULL, NULL, NULL, NULL, NULL}};
-static PyType_Slot FOREST_SLOTS[] = {{Py_tp_dealloc, (void *)forest_dealloc}, {Py_tp_methods, FOREST_METHODS}, {Py_tp_getset, FOREST_GETSET},
-                                     {Py_tp_doc, (void *)"Boosted trees whose outputs are summed over the rows of a state."}, {0, NULL}};
-static PyType_Spec FOREST_SPEC = {"nestsmith._core.Forest", sizeof(PyForest), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, FOREST_SLOTS};
+static PyType_Slot FOREST_SLOTS[] = {
+    {Py_tp_dealloc, (void *)forest_dealloc},
+    {Py_tp_methods, FOREST_METHODS},
+    {Py_tp_getset, FOREST_GETSET},
+    {Py_tp_doc, (void *)"Boosted trees whose outputs are summed over the rows of a state."},
+    {0, NULL}};
+static PyType_Spec FOREST_SPEC = {"nestsmith._core.Forest", sizeof(PyForest), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, FOREST_SLOTS};
 
 /* ---- metrics ---- */
-typedef struct { Err err; const FeatBatch *b; const double *score; ModelMetrics m; } MetricCall;
+typedef struct {
+  Err err;
+  const FeatBatch *b;
+  const double *score;
+  ModelMetrics m;
+} MetricCall;
 static void do_metrics(void *arg) {
   MetricCall *c = arg;
   Arena *a = arena_new(&c->err);
@@ -211,8 +253,8 @@ static PyObject *metrics_py(PyObject *m, PyObject *args) {
     err_init(&c.err);
     ErrCode code = err_try(&c.err, do_metrics, &c);
     out = code != NS_OK ? py_raise(&c.err, code)
-                        : Py_BuildValue("{s:d,s:d,s:d,s:d,s:d}", "pairwise", c.m.pairwise, "top1", c.m.top1, "top5", c.m.top5, "a_peak32",
-                                        c.m.a_peak32, "recall30", c.m.recall30);
+                        : Py_BuildValue("{s:d,s:d,s:d,s:d,s:d}", "pairwise", c.m.pairwise, "top1", c.m.top1, "top5",
+                                        c.m.top5, "a_peak32", c.m.a_peak32, "recall30", c.m.recall30);
   } else if (s)
     PyErr_SetString(PyExc_ValueError, "score: must have one element per state");
   Py_XDECREF(s);
@@ -220,7 +262,228 @@ static PyObject *metrics_py(PyObject *m, PyObject *args) {
   return out;
 }
 
-static PyMethodDef FUNCTIONS[] = {{"model_metrics", metrics_py, METH_VARARGS, "model_metrics(rows, first, task, cost, score) -> dict; means over tasks"},
+/* ---- features ---- */
+typedef struct {
+  IrCtx *c;
+  const State *s;
+  Target t;
+  int rules, log, check;
+  Features f;
+} FeatCall;
+static void do_features(void *arg) {
+  FeatCall *k = arg;
+  State *s = state_copy(k->c, k->s);
+  if (!s->bounded) state_infer_bounds(s);
+  k->f = feat_of_state(s, &k->t, (FeatRules)k->rules, k->log, k->check);
+}
+
+static PyObject *features_result(const Features *f) {
+  npy_intp dim[2] = {f->n_rows, FEAT_N};
+  PyObject *names = PyTuple_New(f->n_rows), *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32);
+  for (int i = 0; names && i < f->n_rows; i++) {
+    PyObject *n = PyUnicode_FromString(f->name[i]);
+    if (!n)
+      Py_CLEAR(names);
+    else
+      PyTuple_SET_ITEM(names, i, n);
+  }
+  if (names && rows) {
+    if (f->n_rows) memcpy(PyArray_DATA((PyArrayObject *)rows), f->row, sizeof *f->row * (size_t)f->n_rows);
+    return Py_BuildValue("NN", names, rows);
+  }
+  Py_XDECREF(names);
+  Py_XDECREF(rows);
+  return NULL;
+}
+
+static PyObject *features_py(PyObject *m, PyObject *args, PyObject *kw) {
+  (void)m;
+  static char *names[] = {"state", "target", "rules", "log", "check", NULL};
+  PyObject *state, *target;
+  FeatCall k = {.rules = FEAT_RULES_REPAIRED, .log = 1};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipp", names, PyState_Type, &state, &target, &k.rules, &k.log,
+                                   &k.check) ||
+      !py_target(target, &k.t))
+    return NULL;
+  if (k.rules != FEAT_RULES_REFERENCE && k.rules != FEAT_RULES_REPAIRED)
+    return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", k.rules);
+  k.s = ((PyState *)state)->state;
+  PyCtx mine;
+  err_init(&mine.err);
+  mine.ctx = k.c = ir_clone(((PyState *)state)->own.ctx, &mine.err);
+  if (!k.c) return PyErr_NoMemory();
+  PyObject *r = py_guard(&mine, do_features, &k) ? features_result(&k.f) : NULL;
+  ir_free(k.c);
+  return r;
+}
+
+/* Many states, on several threads; a state that cannot be lowered has no rows. */
+typedef struct {
+  Err err;
+  PyState *state;
+  IrCtx *c;
+  float *rows;
+  int32_t n;
+  ErrCode code;
+  const struct StateBatchTag *all;
+} OneState;
+typedef struct StateBatchTag {
+  OneState *at;
+  Target t;
+  int rules, log, check;
+} StateBatch;
+static void do_clone_state(void *arg) {
+  OneState *o = arg;
+  o->c = ir_clone(o->state->own.ctx, &o->err);
+}
+static void do_one_state(void *arg) {
+  OneState *o = arg;
+  FeatCall k = {.c = o->c,
+                .s = o->state->state,
+                .t = o->all->t,
+                .rules = o->all->rules,
+                .log = o->all->log,
+                .check = o->all->check};
+  do_features(&k);
+  o->rows = k.f.n_rows ? malloc(sizeof *k.f.row * (size_t)k.f.n_rows) : NULL;
+  if (!o->rows) return;
+  memcpy(o->rows, k.f.row, sizeof *k.f.row * (size_t)k.f.n_rows);
+  o->n = k.f.n_rows;
+}
+static void state_job(void *arg, int worker, int64_t i) {
+  (void)worker;
+  OneState *o = &((StateBatch *)arg)->at[i];
+  o->code = err_try(&o->err, do_clone_state, o);
+  if (o->code == NS_OK) o->code = err_try(&o->err, do_one_state, o);
+  if (o->c) ir_free(o->c);
+}
+typedef struct {
+  Err err;
+  StateBatch *b;
+  int64_t n;
+  int threads;
+  Pool *pool;
+} BatchRun;
+static void do_pool(void *arg) {
+  BatchRun *r = arg;
+  r->pool = pool_new(r->threads, &r->err);
+}
+
+static PyObject *batch_result(const StateBatch *b, npy_intp n) {
+  npy_intp dim[2] = {0, FEAT_N}, n1 = n + 1;
+  for (npy_intp i = 0; i < n; i++) dim[0] += b->at[i].n;
+  PyObject *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32), *first = PyArray_SimpleNew(1, &n1, NPY_INT32);
+  if (!rows || !first) {
+    Py_XDECREF(rows);
+    Py_XDECREF(first);
+    return NULL;
+  }
+  float *to = PyArray_DATA((PyArrayObject *)rows);
+  int32_t *f = PyArray_DATA((PyArrayObject *)first);
+  f[0] = 0;
+  for (npy_intp i = 0; i < n; i++) {
+    if (b->at[i].n) memcpy(to + (size_t)f[i] * FEAT_N, b->at[i].rows, sizeof(float) * FEAT_N * (size_t)b->at[i].n);
+    f[i + 1] = f[i] + b->at[i].n;
+  }
+  return Py_BuildValue("NN", rows, first);
+}
+
+static PyObject *feature_batch_py(PyObject *m, PyObject *args, PyObject *kw) {
+  (void)m;
+  static char *names[] = {"states", "target", "rules", "log", "check", "threads", NULL};
+  PyObject *list, *target, *out = NULL;
+  StateBatch b = {.rules = FEAT_RULES_REPAIRED, .log = 1, .check = 1};
+  BatchRun r = {.b = &b, .threads = 1};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|ippi", names, &list, &target, &b.rules, &b.log, &b.check,
+                                   &r.threads) ||
+      !py_target(target, &b.t))
+    return NULL;
+  if (b.rules != FEAT_RULES_REFERENCE && b.rules != FEAT_RULES_REPAIRED)
+    return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", b.rules);
+  PyObject *seq = PySequence_Tuple(list); /* owns its items while the lock is released */
+  if (!seq) return NULL;
+  r.n = PyTuple_GET_SIZE(seq);
+  b.at = PyMem_Calloc((size_t)r.n + 1, sizeof *b.at);
+  bool ok = b.at || !PyErr_NoMemory();
+  for (int64_t i = 0; ok && i < r.n; i++) {
+    PyObject *s = PyTuple_GET_ITEM(seq, i);
+    ok = PyObject_TypeCheck(s, PyState_Type);
+    if (!ok) PyErr_Format(PyExc_TypeError, "states[%lld]: expected a State, got %s", (long long)i, Py_TYPE(s)->tp_name);
+    b.at[i].state = (PyState *)s, b.at[i].all = &b;
+    err_init(&b.at[i].err);
+  }
+  if (ok) {
+    Py_BEGIN_ALLOW_THREADS;
+    err_init(&r.err);
+    if (r.threads < 2 || err_try(&r.err, do_pool, &r) != NS_OK) r.pool = NULL;
+    if (r.pool)
+      pool_run(r.pool, r.n, state_job, &b);
+    else
+      for (int64_t i = 0; i < r.n; i++) state_job(&b, 0, i);
+    pool_free(r.pool);
+    Py_END_ALLOW_THREADS;
+    out = batch_result(&b, (npy_intp)r.n);
+  }
+  for (int64_t i = 0; b.at && i < r.n; i++) free(b.at[i].rows);
+  PyMem_Free(b.at);
+  Py_DECREF(seq);
+  return out;
+}
+
+typedef struct {
+  IrCtx *c;
+  PyDag *dag;
+  Target t;
+  const char *json;
+  long n;
+  int what;
+} SpeedCall;
+static void do_feature_speed(void *arg) {
+  SpeedCall *k = arg;
+  int n_steps;
+  Step *steps = steps_parse(ir_arena(k->c), k->json, &n_steps);
+  for (long i = 0; i < k->n; i++) {
+    IrMark mark = ir_mark(k->c);
+    State *s = state_replay(k->c, k->dag->dag, n_steps, steps);
+    state_infer_bounds(s);
+    if (k->what > 0) {
+      Func f = low_loops(s, &k->t, s->dag0->n_tensors, s->dag0->tensor, true);
+      if (k->what > 1) pass_simplify(&f);
+      if (k->what > 2) feat_extract(&f, FEAT_RULES_REPAIRED, true);
+    }
+    ir_release(k->c, mark);
+  }
+}
+/* Repeats the path that the search takes for every candidate. */
+static PyObject *feature_speed_py(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *dag, *target;
+  SpeedCall k = {.what = 3};
+  if (!PyArg_ParseTuple(args, "O!Osl|i", PyDag_Type, &dag, &target, &k.json, &k.n, &k.what) || !py_target(target, &k.t))
+    return NULL;
+  k.dag = (PyDag *)dag;
+  PyCtx mine;
+  err_init(&mine.err);
+  mine.ctx = k.c = ir_clone(k.dag->own.ctx, &mine.err);
+  if (!k.c) return PyErr_NoMemory();
+  bool ok = py_guard(&mine, do_feature_speed, &k);
+  ir_free(k.c);
+  if (!ok) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef FUNCTIONS[] = {{"features", (PyCFunction)(void (*)(void))features_py, METH_VARARGS | METH_KEYWORDS,
+                                   "features(state, target, rules=2, log=True, check=False) -> (names, float32 [rows, "
+                                   "164]); check: no rows if a GPU limit is broken"},
+                                  {"feature_batch", (PyCFunction)(void (*)(void))feature_batch_py,
+                                   METH_VARARGS | METH_KEYWORDS,
+                                   "feature_batch(states, target, rules=2, log=True, check=True, threads=1) -> "
+                                   "(float32 [rows, 164], int32 first [states + 1])"},
+                                  {"feature_speed", feature_speed_py, METH_VARARGS,
+                                   "feature_speed(dag, target, steps, n, what=3): n times replay and bounds; what > 0: "
+                                   "loops, > 1: simplify, > 2: features"},
+                                  {"model_metrics", metrics_py, METH_VARARGS,
+                                   "model_metrics(rows, first, task, cost, score) -> dict; means over tasks"},
                                   {NULL, NULL, 0, NULL}};
 
 int py_init_model(PyObject *m) {

@@ -1,17 +1,28 @@
 /* The learned scorer: what a session has measured ranks what its searches propose.
  *
- * Every measured state is replayed once more to extract its features; a forest is trained when that is due. A candidate is
- * scored in two steps: the closed-form facts refuse what breaks a limit of the device, then the forest scores the features
- * of the loop program. The forest's score becomes a fitness in (0, 1] by the session's monotone map, plus a vanishing share
- * of the raw score, so that order survives where the map is flat. A forest that has seen little of a task guesses wildly
- * there, so the analytic estimate speaks alone before the first training and fades with the task's number of records.
+ * Every measured state is replayed once more to extract its features; a forest is trained when that is due. A candidate
+ * is scored in two steps: the closed-form facts refuse what breaks a limit of the device, then the forest scores the
+ * features of the loop program. The forest's score becomes a fitness in (0, 1] by the session's monotone map, plus a
+ * vanishing share of the raw score, so that order survives where the map is flat. A forest that has seen little of a
+ * task guesses wildly there, so the analytic estimate speaks alone before the first training and fades with the task's
+ * number of records.
  */
 #include "tune/tune.h"
 #include <math.h>
 
-struct Learner { Err *err; Arena *arena; CostModel *model; VEC(LearnerTask *) task; int failed; };
+struct Learner {
+  Err *err;
+  Arena *arena;
+  CostModel *model;
+  VEC(LearnerTask *) task;
+  int failed;
+};
 enum { TRUST = 32 }; /* records of a task at which model and estimate count the same */
-struct LearnerTask { Learner *owner; const SearchTask *task; int number, records; };
+struct LearnerTask {
+  Learner *owner;
+  const SearchTask *task;
+  int number, records;
+};
 
 Learner *learner_new(Err *e, uint64_t seed) {
   Arena *a = arena_new(e);
@@ -34,15 +45,21 @@ LearnerTask *learner_task(Learner *l, const SearchTask *t) {
   return x;
 }
 
-CostModel *learner_model(const Learner *l) { return l->model; }
+CostModel *learner_model(const Learner *l) {
+  return l->model;
+}
 
-static Features features_of(State *s, const Target *t, const TeDag *d) {
-  Func f = low_loops(s, t, d->n_tensors, d->tensor, true);
-  return feat_extract(&f, FEAT_RULES_REPAIRED, true);
+static Features features_of(State *s, const Target *t) {
+  return feat_of_state(s, t, FEAT_RULES_REPAIRED, true, false);
 }
 
 /* ---- learning ---- */
-typedef struct { LearnerTask *x; int n; const Step *steps; double seconds; } Add;
+typedef struct {
+  LearnerTask *x;
+  int n;
+  const Step *steps;
+  double seconds;
+} Add;
 
 static void add_body(void *arg) {
   Add *a = arg;
@@ -50,7 +67,7 @@ static void add_body(void *arg) {
   IrCtx *c = ir_clone(task_ctx(t), a->x->owner->err);
   State *s = state_replay(c, task_dag(t), a->n, a->steps);
   state_infer_bounds(s);
-  Features f = features_of(s, task_target(t), task_dag(t));
+  Features f = features_of(s, task_target(t));
   cost_add(a->x->owner->model, a->x->number, &f, a->seconds);
   ir_free(c);
 }
@@ -70,14 +87,18 @@ bool learner_train(Learner *l, Pool *pool) {
 }
 
 /* ---- scoring ---- */
-typedef struct { const LearnerTask *x; State *s; double out; } Score;
+typedef struct {
+  const LearnerTask *x;
+  State *s;
+  double out;
+} Score;
 
 static void score_body(void *arg) {
   Score *c = arg;
   const SearchTask *t = c->x->task;
   StateFacts facts = state_facts(t, c->s);
   if (facts.invalid) return;
-  Features f = features_of(c->s, task_target(t), task_dag(t));
+  Features f = features_of(c->s, task_target(t));
   double raw = cost_score(c->x->owner->model, &f);
   if (!isfinite(raw)) return;
   double learned = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
@@ -100,4 +121,6 @@ static void learned_score(void *self, const SearchTask *t, int n, State *const *
   }
 }
 
-Scorer learner_scorer(LearnerTask *x) { return (Scorer){learned_score, x}; }
+Scorer learner_scorer(LearnerTask *x) {
+  return (Scorer){learned_score, x};
+}
