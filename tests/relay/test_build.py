@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from networks import SMALL, numpy_params
+from networks import SMALL, logits, numpy_params
 from reference import evaluate, relative_error
 
 import nestsmith as ns
@@ -41,6 +41,7 @@ def mlp():
 )
 def test_networks(name):
     mod, params = SMALL[name]()
+    mod = logits(mod)
     f = mod["main"]
     x = np.random.default_rng(0).uniform(-1, 1, f.params[0].checked_type.shape).astype("float32")
     want = evaluate(f, {"data": x, **numpy_params(params)})
@@ -301,6 +302,7 @@ def test_networks_on_a_gpu(name):
     if not dev.exist:
         pytest.skip(dev.why_not)
     mod, params = SMALL[name]()
+    mod = logits(mod)
     f = mod["main"]
     x = np.random.default_rng(0).uniform(-1, 1, f.params[0].checked_type.shape).astype("float32")
     want = evaluate(f, {"data": x, **numpy_params(params)})

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from networks import SMALL, numpy_params
+from networks import SMALL, logits, numpy_params
 from reference import evaluate, relative_error
 
 from nestsmith import relay, transform
@@ -45,6 +45,7 @@ def conv(x, name="w", channels=8, k=3):
 @pytest.mark.parametrize("target", ["cuda -arch=sm_80", "llvm"])
 def test_passes_keep_the_function(name, target):
     mod, params = SMALL[name]()
+    mod = logits(mod)
     f, p = mod["main"], numpy_params(params)
     x = np.random.default_rng(0).uniform(-1, 1, f.params[0].checked_type.shape).astype("float32")
     want = evaluate(f, {"data": x, **p})
@@ -298,6 +299,7 @@ def test_lstm_is_inlined():
 @pytest.mark.parametrize("name", ["resnet18-NCHW", "mobilenet-NCHW", "squeezenet", "dqn"])
 def test_convert_layout(name):
     mod, params = SMALL[name]()
+    mod = logits(mod)
     f, p = mod["main"], numpy_params(params)
     x = np.random.default_rng(0).uniform(-1, 1, f.params[0].checked_type.shape).astype("float32")
     with transform.PassContext(opt_level=3):
