@@ -468,9 +468,9 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
   PyObject *l = PyList_New(x.f.n);
   for (int i = 0; l && i < x.f.n; i++) {
     const KernelFacts *k = &x.f.k[i];
-    PyObject *d = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads, "vthreads", k->vthreads,
+    PyObject *d = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads, "vthreads", k->vthreads,
                                 "shared_bytes", k->shared_bytes, "local_elems", k->local_elems, "ops", k->ops, "global_bytes", k->global_bytes,
-                                "shared_reads", k->shared_reads, "barriers", k->barriers);
+                                "shared_reads", k->shared_reads, "barriers", k->barriers, "shared_degree", k->shared_degree);
     if (!d) Py_CLEAR(l);
     else PyList_SET_ITEM(l, i, d);
   }
