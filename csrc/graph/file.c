@@ -96,7 +96,8 @@ static const cJSON *attr_list(const Parse *p, const cJSON *attrs, const char *fi
 
 static void parse_entries(Parse *p, const cJSON *attrs) {
   Graph *g = p->g;
-  const cJSON *shapes = attr_list(p, attrs, "shape"), *dtypes = attr_list(p, attrs, cJSON_HasObjectItem(attrs, "dltype") ? "dltype" : "dtype");
+  const cJSON *shapes = attr_list(p, attrs, "shape"),
+              *dtypes = attr_list(p, attrs, cJSON_HasObjectItem(attrs, "dltype") ? "dltype" : "dtype");
   const cJSON *ids = attr_list(p, attrs, "storage_id"), *s = shapes->child, *t = dtypes->child, *q = ids->child, *d;
   g->storage_bytes = arena_array(p->a, int64_t, g->n_entries);
   for (int i = 0; i < g->n_entries; i++, s = s->next, t = t->next, q = q->next) {

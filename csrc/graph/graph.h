@@ -64,10 +64,11 @@ typedef struct GraphExec GraphExec;
 typedef DevModule *(*GraphFind)(void *env, const char *func); /* NULL if there is none */
 GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env);
 void graph_exec_free(GraphExec *x);
-void *graph_exec_data(const GraphExec *x, int entry);     /* device pointer */
-void graph_exec_bind(GraphExec *x, int entry, void *ptr); /* memory of the caller instead of our own; NULL: ours again */
-void graph_exec_replay(GraphExec *x, bool on);            /* CUDA graph replay, on by default */
-void graph_exec_run(GraphExec *x);                        /* asynchronous on GPUs */
+void *graph_exec_data(const GraphExec *x, int entry); /* device pointer */
+void graph_exec_bind(GraphExec *x, int entry,
+                     void *ptr);                  /* memory of the caller instead of our own; NULL: ours again */
+void graph_exec_replay(GraphExec *x, bool on);    /* CUDA graph replay, on by default */
+void graph_exec_run(GraphExec *x);                /* asynchronous on GPUs */
 double graph_exec_time(GraphExec *x, int number); /* mean seconds of `number` runs, device idle before and after */
 void graph_exec_node_times(GraphExec *x, int number, double *seconds); /* per node; 0 for nodes without kernel */
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */

@@ -4,14 +4,30 @@
 #include <string.h>
 
 /* modules: dict of function name -> DeviceModule, kept alive; bound: dict of entry -> Buffer bound by the user. */
-typedef struct { PyObject_HEAD PyDevice *dev; Arena *arena; Graph *g; GraphExec *x; PyObject *modules, *bound; } PyExec;
+typedef struct {
+  PyObject_HEAD PyDevice *dev;
+  Arena *arena;
+  Graph *g;
+  GraphExec *x;
+  PyObject *modules, *bound;
+} PyExec;
 
 typedef struct {
-  PyExec *o; int entry, number; void *ptr, *host; bool on; double seconds, *each;
+  PyExec *o;
+  int entry, number;
+  void *ptr, *host;
+  bool on;
+  double seconds, *each;
 } Call;
 
 /* ---- construction ---- */
-typedef struct { int n; const char **name; DevModule **mod; PyExec *o; const char *json; } Init;
+typedef struct {
+  int n;
+  const char **name;
+  DevModule **mod;
+  PyExec *o;
+  const char *json;
+} Init;
 static DevModule *find(void *env, const char *func) { /* the GIL is not held: look in the table made before */
   const Init *t = env;
   for (int i = 0; i < t->n; i++)
@@ -43,7 +59,8 @@ static PyObject *exec_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   static char *names[] = {"device", "graph_json", "modules", NULL};
   PyObject *dev, *modules;
   const char *json;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO!", names, PyDevice_Type, &dev, &json, &PyDict_Type, &modules)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO!", names, PyDevice_Type, &dev, &json, &PyDict_Type, &modules))
+    return NULL;
   PyExec *o = (PyExec *)t->tp_alloc(t, 0);
   if (!o) return NULL;
   o->dev = (PyDevice *)Py_NewRef(dev);
@@ -112,8 +129,10 @@ static PyObject *exec_outputs(PyObject *self, PyObject *none) {
   PyObject *out = PyList_New(g->n_heads);
   for (int i = 0; out && i < g->n_heads; i++) {
     PyObject *d = describe(g, g->head[i]);
-    if (!d) Py_CLEAR(out);
-    else PyList_SET_ITEM(out, i, d);
+    if (!d)
+      Py_CLEAR(out);
+    else
+      PyList_SET_ITEM(out, i, d);
   }
   return out;
 }
@@ -154,7 +173,8 @@ static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody 
   bool ok;
   if (PyObject_TypeCheck(data, PyBuffer_Type) && ((PyBuffer *)data)->dev == c.o->dev) {
     const PyBuffer *b = (PyBuffer *)data;
-    if ((int64_t)b->bytes < want) return PyErr_Format(PyExc_ValueError, "the buffer has %zu bytes, the value %lld", b->bytes, (long long)want);
+    if ((int64_t)b->bytes < want)
+      return PyErr_Format(PyExc_ValueError, "the buffer has %zu bytes, the value %lld", b->bytes, (long long)want);
     c.ptr = b->ptr;
     ok = py_dev_call(c.o->dev, device, &c);
   } else {
@@ -169,7 +189,9 @@ static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody 
   if (!ok) return NULL;
   Py_RETURN_NONE;
 }
-static PyObject *exec_set(PyObject *self, PyObject *args) { return transfer(self, args, upload_body, copy_in_body, PyBUF_C_CONTIGUOUS); }
+static PyObject *exec_set(PyObject *self, PyObject *args) {
+  return transfer(self, args, upload_body, copy_in_body, PyBUF_C_CONTIGUOUS);
+}
 static PyObject *exec_get(PyObject *self, PyObject *args) {
   return transfer(self, args, download_body, copy_out_body, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
 }
@@ -182,8 +204,10 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
     const PyBuffer *b = (PyBuffer *)buf;
     if (!PyObject_TypeCheck(buf, PyBuffer_Type) || b->dev != c.o->dev)
       return PyErr_Format(PyExc_ValueError, "zero-copy binding needs a Buffer on the executor's device");
-    if ((int64_t)b->bytes < c.o->g->entry[c.entry].bytes || (dev_type(b->dev->dev) != DEV_OPENCL && (uintptr_t)b->ptr % 64))
-      return PyErr_Format(PyExc_ValueError, "zero-copy binding needs %lld bytes aligned to 64; the buffer has %zu at %p",
+    if ((int64_t)b->bytes < c.o->g->entry[c.entry].bytes ||
+        (dev_type(b->dev->dev) != DEV_OPENCL && (uintptr_t)b->ptr % 64))
+      return PyErr_Format(PyExc_ValueError,
+                          "zero-copy binding needs %lld bytes aligned to 64; the buffer has %zu at %p",
                           (long long)c.o->g->entry[c.entry].bytes, b->bytes, b->ptr);
     c.ptr = b->ptr;
   }
@@ -195,7 +219,9 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
 }
 
 /* ---- running ---- */
-static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
+static void run_body(void *arg) {
+  graph_exec_run(((Call *)arg)->o->x);
+}
 static void time_body(void *arg) {
   Call *c = arg;
   c->seconds = graph_exec_time(c->o->x, c->number);
@@ -204,7 +230,9 @@ static void nodes_body(void *arg) {
   Call *c = arg;
   graph_exec_node_times(c->o->x, c->number, c->each);
 }
-static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
+static void replay_body(void *arg) {
+  graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on);
+}
 
 static PyObject *exec_run(PyObject *self, PyObject *none) {
   (void)none;
@@ -248,24 +276,32 @@ static PyMethodDef EXEC_METHODS[] = {
     {"inputs", exec_inputs, METH_NOARGS, "[(name, (entry, shape, dtype)), ...] of inputs and parameters."},
     {"outputs", exec_outputs, METH_NOARGS, "[(entry, shape, dtype), ...]"},
     {"set", exec_set, METH_VARARGS, "set(entry, data): copies from a contiguous host array or a Buffer of the device."},
-    {"get", exec_get, METH_VARARGS, "get(entry, data): copies into a writable host array or a Buffer of the device; waits."},
-    {"bind", exec_bind, METH_VARARGS, "bind(entry, buffer): uses the buffer's memory from now on; None: the own memory again."},
+    {"get", exec_get, METH_VARARGS,
+     "get(entry, data): copies into a writable host array or a Buffer of the device; waits."},
+    {"bind", exec_bind, METH_VARARGS,
+     "bind(entry, buffer): uses the buffer's memory from now on; None: the own memory again."},
     {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs."},
     {"time", exec_time, METH_O, "time(number): mean seconds of a run."},
     {"node_times", exec_node_times, METH_O, "node_times(number): seconds per node, each kernel alone."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot EXEC_SLOTS[] = {{Py_tp_doc, "GraphExec(device, graph_json, modules): a network on a device, ready to run."},
-                                   {Py_tp_new, exec_new},
-                                   {Py_tp_dealloc, exec_dealloc},
-                                   {Py_tp_getset, EXEC_GET},
-                                   {Py_tp_methods, EXEC_METHODS},
-                                   {0, NULL}};
+static PyType_Slot EXEC_SLOTS[] = {
+    {Py_tp_doc, "GraphExec(device, graph_json, modules): a network on a device, ready to run."},
+    {Py_tp_new, exec_new},
+    {Py_tp_dealloc, exec_dealloc},
+    {Py_tp_getset, EXEC_GET},
+    {Py_tp_methods, EXEC_METHODS},
+    {0, NULL}};
 static PyType_Spec EXEC_SPEC = {"nestsmith._core.GraphExec", sizeof(PyExec), 0, Py_TPFLAGS_DEFAULT, EXEC_SLOTS};
 
 /* ---- functions without a device ---- */
-typedef struct { Err err; Arena *a; } Scratch;
-static void scratch_body(void *arg) { ((Scratch *)arg)->a = arena_new(&((Scratch *)arg)->err); }
+typedef struct {
+  Err err;
+  Arena *a;
+} Scratch;
+static void scratch_body(void *arg) {
+  ((Scratch *)arg)->a = arena_new(&((Scratch *)arg)->err);
+}
 static bool scratch_open(Scratch *s) {
   err_init(&s->err);
   s->a = NULL;
@@ -277,8 +313,17 @@ static bool scratch_run(Scratch *s, ErrBody body, void *arg) {
   return c == NS_OK || (py_raise(&s->err, c), false);
 }
 
-/* graph_plan([(kind, [entry, ...], n_out), ...], [bytes of entry, ...], [head, ...]) -> ([storage per entry], [bytes per storage]) */
-typedef struct { Scratch s; PyObject *nodes, *bytes, *heads; int n, n_entries, n_heads; GraphNode *node; int64_t *size; int32_t *head; GraphPlan plan; } Plan;
+/* graph_plan([(kind, [entry, ...], n_out), ...], [bytes of entry, ...], [head, ...]) -> ([storage per entry], [bytes
+ * per storage]) */
+typedef struct {
+  Scratch s;
+  PyObject *nodes, *bytes, *heads;
+  int n, n_entries, n_heads;
+  GraphNode *node;
+  int64_t *size;
+  int32_t *head;
+  GraphPlan plan;
+} Plan;
 
 static void plan_alloc(void *arg) {
   Plan *p = arg;
@@ -286,8 +331,14 @@ static void plan_alloc(void *arg) {
   p->size = arena_array(p->s.a, int64_t, p->n_entries + 1);
   p->head = arena_array(p->s.a, int32_t, p->n_heads + 1);
 }
-typedef struct { Plan *p; int n; int32_t *out; } Ints;
-static void ints_alloc(void *arg) { ((Ints *)arg)->out = arena_array(((Ints *)arg)->p->s.a, int32_t, ((Ints *)arg)->n + 1); }
+typedef struct {
+  Plan *p;
+  int n;
+  int32_t *out;
+} Ints;
+static void ints_alloc(void *arg) {
+  ((Ints *)arg)->out = arena_array(((Ints *)arg)->p->s.a, int32_t, ((Ints *)arg)->n + 1);
+}
 
 static bool plan_read(Plan *p) {
   int32_t first = 0;
@@ -305,9 +356,11 @@ static bool plan_read(Plan *p) {
   for (int i = 0; i < p->n_entries; i++) p->size[i] = PyLong_AsLongLong(PyList_GET_ITEM(p->bytes, i));
   for (int i = 0; i < p->n_heads; i++) {
     p->head[i] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(p->heads, i));
-    if (p->head[i] < 0 || p->head[i] >= p->n_entries) return PyErr_Format(PyExc_ValueError, "head %d is out of range", i), false;
+    if (p->head[i] < 0 || p->head[i] >= p->n_entries)
+      return PyErr_Format(PyExc_ValueError, "head %d is out of range", i), false;
   }
-  if (first != p->n_entries) return PyErr_Format(PyExc_ValueError, "the nodes make %d entries, %d sizes were given", first, p->n_entries), false;
+  if (first != p->n_entries)
+    return PyErr_Format(PyExc_ValueError, "the nodes make %d entries, %d sizes were given", first, p->n_entries), false;
   return !PyErr_Occurred();
 }
 static void plan_body(void *arg) {
@@ -318,7 +371,9 @@ static void plan_body(void *arg) {
 static PyObject *fn_plan(PyObject *m, PyObject *args) {
   (void)m;
   Plan p = {0};
-  if (!PyArg_ParseTuple(args, "O!O!O!", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads) || !scratch_open(&p.s)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!O!O!", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads) ||
+      !scratch_open(&p.s))
+    return NULL;
   p.n = (int)PyList_GET_SIZE(p.nodes);
   p.n_entries = (int)PyList_GET_SIZE(p.bytes);
   p.n_heads = (int)PyList_GET_SIZE(p.heads);
@@ -334,14 +389,26 @@ static PyObject *fn_plan(PyObject *m, PyObject *args) {
 }
 
 /* params_write([(name, dtype, shape, data), ...]) -> bytes */
-typedef struct { Scratch s; PyObject *list; int n; GraphParam *p; Py_buffer *view; int n_view; StrBuf out; size_t rank; int64_t *shape; } Params;
+typedef struct {
+  Scratch s;
+  PyObject *list;
+  int n;
+  GraphParam *p;
+  Py_buffer *view;
+  int n_view;
+  StrBuf out;
+  size_t rank;
+  int64_t *shape;
+} Params;
 static void params_alloc(void *arg) {
   Params *x = arg;
   x->p = arena_array(x->s.a, GraphParam, x->n + 1);
   x->view = arena_array(x->s.a, Py_buffer, x->n + 1);
   sb_init(&x->out, x->s.a);
 }
-static void shape_alloc(void *arg) { ((Params *)arg)->shape = arena_array(((Params *)arg)->s.a, int64_t, ((Params *)arg)->rank + 1); }
+static void shape_alloc(void *arg) {
+  ((Params *)arg)->shape = arena_array(((Params *)arg)->s.a, int64_t, ((Params *)arg)->rank + 1);
+}
 static void write_body(void *arg) {
   Params *x = arg;
   params_write(&x->out, x->n, x->p);
@@ -351,7 +418,8 @@ static bool params_fill(Params *x) {
   for (int i = 0; i < x->n; i++) {
     PyObject *shape, *data;
     GraphParam *p = &x->p[i];
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(x->list, i), "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data)) return false;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(x->list, i), "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data))
+      return false;
     x->rank = (size_t)PyTuple_GET_SIZE(shape);
     if (!scratch_run(&x->s, shape_alloc, x)) return false;
     for (size_t k = 0; k < x->rank; k++) x->shape[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, (Py_ssize_t)k));
@@ -379,7 +447,12 @@ static PyObject *fn_params_write(PyObject *m, PyObject *list) {
 }
 
 /* params_read(bytes) -> [(name, dtype, shape, offset, bytes), ...] */
-typedef struct { Scratch s; Py_buffer v; int n; GraphParam *p; } Read;
+typedef struct {
+  Scratch s;
+  Py_buffer v;
+  int n;
+  GraphParam *p;
+} Read;
 static void read_body(void *arg) {
   Read *r = arg;
   r->p = params_read(r->s.a, r->v.buf, (size_t)r->v.len, &r->n);
@@ -395,9 +468,14 @@ static PyObject *fn_params_read(PyObject *m, PyObject *data) {
       const GraphParam *p = &r.p[i];
       PyObject *shape = PyTuple_New(p->rank);
       for (int k = 0; shape && k < p->rank; k++) PyTuple_SET_ITEM(shape, k, PyLong_FromLongLong(p->shape[k]));
-      PyObject *item = shape ? Py_BuildValue("ssNnL", p->name, p->dtype, shape, (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes) : NULL;
-      if (!item) Py_CLEAR(out);
-      else PyList_SET_ITEM(out, i, item);
+      PyObject *item =
+          shape ? Py_BuildValue("ssNnL", p->name, p->dtype, shape,
+                                (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes)
+                : NULL;
+      if (!item)
+        Py_CLEAR(out);
+      else
+        PyList_SET_ITEM(out, i, item);
     }
   }
   PyBuffer_Release(&r.v);
@@ -407,7 +485,8 @@ static PyObject *fn_params_read(PyObject *m, PyObject *data) {
 
 static PyMethodDef FUNCS[] = {
     {"graph_plan", fn_plan, METH_VARARGS, "graph_plan(nodes, bytes, heads): (storage per entry, bytes per storage)."},
-    {"params_write", fn_params_write, METH_O, "params_write([(name, dtype, shape, data), ...]): the bytes of a parameter file."},
+    {"params_write", fn_params_write, METH_O,
+     "params_write([(name, dtype, shape, data), ...]): the bytes of a parameter file."},
     {"params_read", fn_params_read, METH_O, "params_read(data): [(name, dtype, shape, offset, bytes), ...]."},
     {NULL, NULL, 0, NULL}};
 
