@@ -40,7 +40,7 @@ static const struct {
   size_t size;
   double tolerance;
   double (*at)(const void *, size_t);
-} FLOATS[] = {{"float32", 4, 1e-3, at_f32},
+} FLOATS[] = {{"float32", 4, 1e-4, at_f32},
               {"float64", 8, 1e-9, at_f64},
               {"float16", 2, 2e-2, at_f16},
               {"bfloat16", 2, 6e-2, at_bf16}};
