@@ -28,6 +28,8 @@
  * "work". Kernels run one after the other (each sees all writes of the earlier ones). For "c" there is one kernel of
  * the entry's name with grid and block 1, whose "params" are informative: call the entry with all args and work.
  * "align" is what the text assumes of the pointer, in bytes. Workspaces hold no data between runs.
+ * An argument with "from_shape" and "axis" wants its data in another layout than the task has it: see Relayout in
+ * schedule.h ("shape" is the new shape, "axis" names for each of its dimensions the original one).
  */
 #ifndef NS_CODEGEN_H
 #define NS_CODEGEN_H

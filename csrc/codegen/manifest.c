@@ -49,6 +49,12 @@ static cJSON *buffer(IrCtx *c, BufferId b) {
   return o;
 }
 
+static void layout(cJSON *o, const Relayout *r) {
+  cJSON *from = cJSON_AddArrayToObject(o, "from_shape"), *axis = cJSON_AddArrayToObject(o, "axis");
+  for (int i = 0; i < r->n_from; i++) cJSON_AddItemToArray(from, cJSON_CreateNumber((double)r->from[i]));
+  for (int i = 0; i < r->n; i++) cJSON_AddItemToArray(axis, cJSON_CreateNumber(r->axis[i]));
+}
+
 static bool arg_read_only(const Program *p, BufferId b) {
   for (int i = 0; i < p->n_kernels; i++)
     for (int j = 0; j < p->kernel[i].n_param; j++)
@@ -121,6 +127,8 @@ static void fill(void *arg) {
   for (int i = 0; i < p->f.n_args; i++) {
     cJSON *b = buffer(c, p->f.arg[i]);
     cJSON_AddBoolToObject(b, "read_only", arg_read_only(p, p->f.arg[i]));
+    for (int k = 0; k < p->n_relayout; k++)
+      if (p->relayout[k].tensor == i) layout(b, &p->relayout[k]);
     cJSON_AddItemToArray(args, b);
   }
   for (int i = 0; i < p->n_work; i++) cJSON_AddItemToArray(work, buffer(c, p->work[i]));

@@ -13,6 +13,9 @@ typedef struct {
   int64_t *shape;
   int64_t bytes;
   bool read_only;
+  int32_t n_from;        /* > 0: the data of shape from_shape must first be brought into another layout: */
+  int64_t *from_shape;   /* dimension k counts within dimension axis[k] of the original, outer parts first */
+  int32_t *axis;
 } ManBuffer;
 typedef struct {
   bool work;
@@ -36,6 +39,8 @@ typedef struct {
   ManKernel *kernel;
 } Manifest;
 const Manifest *man_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */
+/* Writes b->bytes of elements of elem bytes to `to`: `from` (of b->from_shape) in the layout of b; zeros outside. */
+void man_relayout(const ManBuffer *b, int64_t elem, const void *from, void *to);
 
 /* ---- devices ---- */
 typedef enum { DEV_CPU = 1, DEV_CUDA = 2, DEV_OPENCL = 4 } DevType; /* DLPack codes */

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+enum { MAN_MAX_DIMS = 32 };
 typedef struct {
   Arena *a;
   const char *text;
@@ -57,6 +58,17 @@ static bool get_bool(const cJSON *o, const char *field) {
   return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, field));
 }
 
+static void relayout(const Parse *p, const cJSON *o, const char *field, ManBuffer *b) {
+  int32_t n = 0, i = 0;
+  const cJSON *from = get_array(p, o, field, "from_shape", &b->n_from), *axis = get_array(p, o, field, "axis", &n), *d;
+  if (n != b->ndim || n > MAN_MAX_DIMS || b->n_from < 1 || b->n_from > MAN_MAX_DIMS)
+    bad(p, field, "axis", "does not fit the shape");
+  b->from_shape = arena_array(p->a, int64_t, b->n_from);
+  b->axis = arena_array(p->a, int32_t, n);
+  for (d = from->child; d; d = d->next) b->from_shape[i++] = integer(p, d, field, "from_shape", 1, (int64_t)1 << 50);
+  for (d = axis->child, i = 0; d; d = d->next) b->axis[i++] = (int32_t)integer(p, d, field, "axis", 0, b->n_from - 1);
+}
+
 static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
   const cJSON *list = get_array(p, p->root, "manifest", field, n), *o;
   ManBuffer *out = arena_array(p->a, ManBuffer, *n), *b = out;
@@ -72,9 +84,42 @@ static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
       int i = 0;
       for (d = shape->child; d; d = d->next) b->shape[i++] = integer(p, d, field, "shape", 0, (int64_t)1 << 50);
     }
+    if (cJSON_GetObjectItemCaseSensitive(o, "axis")) relayout(p, o, field, b);
     b++;
   }
   return out;
+}
+
+/* Runs over the elements in the new layout like an odometer; step[k] is how far dimension k moves in the original's
+ * dimension axis[k]. */
+void man_relayout(const ManBuffer *b, int64_t elem, const void *from, void *to) {
+  int64_t step[MAN_MAX_DIMS], made[MAN_MAX_DIMS], at[MAN_MAX_DIMS] = {0}, old[MAN_MAX_DIMS] = {0}, total = 1;
+  for (int i = 0; i < b->n_from; i++) made[i] = 1;
+  for (int k = b->ndim - 1; k >= 0; k--) {
+    step[k] = made[b->axis[k]];
+    made[b->axis[k]] *= b->shape[k];
+    total *= b->shape[k];
+  }
+  const char *src = from;
+  char *dst = to;
+  for (int64_t n = 0; n < total; n++, dst += elem) {
+    int64_t flat = 0;
+    bool inside = true;
+    for (int i = 0; i < b->n_from; i++) {
+      flat = flat * b->from_shape[i] + old[i];
+      inside &= old[i] < b->from_shape[i];
+    }
+    if (inside)
+      memcpy(dst, src + flat * elem, (size_t)elem);
+    else
+      memset(dst, 0, (size_t)elem);
+    for (int k = b->ndim - 1; k >= 0; k--) {
+      old[b->axis[k]] += step[k];
+      if (++at[k] < b->shape[k]) break;
+      old[b->axis[k]] -= step[k] * b->shape[k];
+      at[k] = 0;
+    }
+  }
 }
 
 static void sizes(const Parse *p, const cJSON *o, const char *field, int64_t out[3]) {

@@ -36,6 +36,8 @@ typedef struct {
   Kernel *kernel; /* GPU: in launch order. CPU: one kernel holding everything */
   int32_t n_work;
   BufferId *work; /* global temporaries the host must allocate (bytes: ir_buffer size * type) */
+  int32_t n_relayout;
+  const Relayout *relayout; /* arguments that the caller must bring into another layout first */
 } Program;
 
 /* ---- faces ---- */

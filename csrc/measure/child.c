@@ -20,6 +20,7 @@ typedef struct {
   MsgTask desc;
   char *map;
   void *buf[MSR_MAX_ARGS];
+  bool relaid[MSR_MAX_ARGS]; /* holds the data in the layout of the last program */
   char error[MSR_MSG];
 } Slot;
 typedef struct {
@@ -122,6 +123,30 @@ static void check_arguments(Run *x, const Slot *s) {
                 man->arg[i].name, (long long)man->arg[i].bytes, (unsigned long long)s->desc.arg[i].bytes);
 }
 
+/* Constant inputs in the layout that this program wants them in; what an earlier program wanted is undone. */
+static void lay_out_inputs(Run *x, Slot *s) {
+  const Manifest *man = dev_manifest(x->m);
+  for (int i = 0; i < man->n_args; i++) {
+    const MsgArg *a = &s->desc.arg[i];
+    const ManBuffer *b = &man->arg[i];
+    if (a->is_output || !a->has_data || (b->n_from == 0 && !s->relaid[i])) continue;
+    const void *data = s->map + a->offset;
+    if (b->n_from > 0) {
+      int64_t old = 1, now = 1;
+      for (int k = 0; k < b->n_from; k++) old *= b->from_shape[k];
+      for (int k = 0; k < b->ndim; k++) now *= b->shape[k];
+      if (old <= 0 || old != now || (int64_t)a->bytes % old)
+        err_raise(&x->c->e, NS_ERR_VALUE, "argument %d (%s): the layout does not fit the task's data", i, b->name);
+      void *made = arena_alloc(x->a, (size_t)a->bytes);
+      man_relayout(b, (int64_t)a->bytes / old, data, made);
+      data = made;
+    }
+    dev_upload(x->c->dev, s->buf[i], data, (size_t)a->bytes);
+    dev_sync(x->c->dev);
+    s->relaid[i] = b->n_from > 0;
+  }
+}
+
 static void wrong(Run *x, const char *fmt, int i, double d) {
   x->r->error = ME_WRONG_ANSWER;
   snprintf(x->r->msg, sizeof x->r->msg, fmt, i, dev_manifest(x->m)->arg[i].name, d);
@@ -150,6 +175,7 @@ static void run_body(void *arg) {
   x->m = dev_load(d, x->binary, (size_t)x->q->n_binary, x->manifest);
   x->stage = ME_RUNTIME_DEVICE;
   check_arguments(x, s);
+  if (x->q->policy.check) lay_out_inputs(x, s);
   if (dev_manifest(x->m)->n_kernels > 0) dev_regs(x->m, 0, &x->r->regs, &x->r->local_bytes, &x->r->shared_bytes);
   for (int i = 0; i < s->desc.n_args; i++)
     if (s->desc.arg[i].is_output) dev_fill(d, s->buf[i], 0xff, room(&s->desc.arg[i]));

@@ -286,10 +286,28 @@ static Step *adapt_steps(Arena *m, int at, int rank, int *n, const Step *steps) 
   return out;
 }
 
+static Relayout relayout_of(Arena *m, const TeDag *d, const Rewrite *r) {
+  int64_t *size = arena_array(m, int64_t, r->to.len);
+  int32_t *axis = arena_array(m, int32_t, r->to.len);
+  for (int i = 0; i < r->to.len; i++) size[i] = r->to.at[i].size, axis[i] = r->to.at[i].axis;
+  Relayout out = {.tensor = -1, .n_from = r->rank, .n = r->to.len, .from = r->dim, .size = size, .axis = axis};
+  for (int i = 0; i < d->n_tensors; i++)
+    if (d->tensor[i] == r->w) out.tensor = i;
+  return out;
+}
+
 TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option) {
+  int n;
+  Relayout *made;
+  return dag_pre_transform(c, d, n_steps, steps, option, &n, &made);
+}
+
+TeDag *dag_pre_transform(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option, int *n_made,
+                         Relayout **made) {
   err_check(ir_err(c), option >= 0 && option <= 2, "layout rewrite option %d is not 0, 1 or 2", option);
   const TeDag *now = d;
   Tensors handled = {0};
+  VEC(Relayout) list = {0};
   bool any = false;
   for (int i = 0; i < d->n_ops; i++) any |= te_attr(d->op[i], "layout_free_placeholders") != NULL;
   while (option && any && *n_steps) {
@@ -298,8 +316,11 @@ TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, 
     Rewrite r;
     if (!next_rewrite(s, &handled, &r)) break;
     int at;
+    if (option == 2) vec_push(ir_arena(c), &list, relayout_of(ir_arena(c), now, &r));
     now = rewrite_dag(c, now, &r, option == 1, &handled, &at);
     if (option == 1) *steps = adapt_steps(ir_arena(c), at, r.to.len, n_steps, *steps);
   }
+  *n_made = list.len;
+  *made = list.at;
   return (TeDag *)now;
 }

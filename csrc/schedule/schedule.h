@@ -145,4 +145,14 @@ void sched_scope(State *s, int stage, const char *scope);
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
 TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);
+/* How a pre-transformed input (option 2) is made from the original one: new dimension k has size[k] and counts within
+ * dimension axis[k] of the original, outer parts first; what lies outside the original is zero. */
+typedef struct {
+  int32_t tensor; /* position in the DAG's tensor list */
+  int32_t n_from, n;
+  const int64_t *from, *size; /* shape of the original, new shape */
+  const int32_t *axis;        /* per new dimension */
+} Relayout;
+/* As dag_rewrite_layout; *made lists what the caller has to transform. */
+TeDag *dag_pre_transform(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option, int *n_made, Relayout **made);
 #endif

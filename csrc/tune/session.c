@@ -123,7 +123,7 @@ static void lower_one(void *arg) {
   TuneSource src = tune_source(x->ctx[l->worker], t->dag, &t->target, x->n_step[l->item], x->steps[l->item], t->layout, name);
   if (src.why) err_raise(e, NS_ERR_VALUE, "the program breaks a limit of the device: %s", src.why);
   RunPolicy p = *x->policy;
-  p.check = p.check && t->check && !src.rewritten;
+  p.check = p.check && t->check;
   pipe_submit(x->s->pipe, e, t->pipe, src.source, src.manifest, x->tag + l->item, &p);
 }
 static void push_done(void *arg) {

@@ -6,8 +6,9 @@
 
 TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name) {
   Step *own = n ? arena_copy(ir_arena(c), steps, sizeof(Step) * (size_t)n) : NULL;
-  const TeDag *plain = d;
-  if (layout != 0) d = dag_rewrite_layout(c, d, &n, &own, layout);
+  int n_made = 0;
+  Relayout *made = NULL;
+  if (layout != 0) d = dag_pre_transform(c, d, &n, &own, layout, &n_made, &made);
   State *s = state_replay(c, d, n, own);
   state_infer_bounds(s);
   Func f = low_loops(s, t, d->n_tensors, d->tensor, false);
@@ -16,7 +17,9 @@ TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const S
     if (!g.ok) return (TuneSource){.why = g.why};
   }
   Program p = low_build(f, name);
-  TuneSource out = {.source = gen_source(&p), .rewritten = layout == 2 && d != plain};
+  p.n_relayout = n_made;
+  p.relayout = made;
+  TuneSource out = {.source = gen_source(&p)};
   out.manifest = gen_manifest(&p);
   return out;
 }

@@ -16,7 +16,7 @@
 #include "model/model.h"
 #include "search/search.h"
 
-typedef struct { const char *source, *manifest, *why; bool rewritten; } TuneSource; /* why: the GPU limit that is broken, or NULL; rewritten: weights are expected in another layout */
+typedef struct { const char *source, *manifest, *why; } TuneSource; /* why: the GPU limit that is broken, or NULL */
 /* In c's arena. layout: 0 none, 1 insert transform stage, 2 pre-transformed. Raises what replaying or lowering raises. */
 TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name);
 

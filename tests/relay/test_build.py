@@ -344,7 +344,44 @@ def test_records_are_used_under_either_naming(newer_names, tmp_path):
     with transform.PassContext(opt_level=3), history:
         lib = relay.build(mod, target=target, params=params)
     x = np.ones((1, 1, 28, 28), "float32")
-    assert np.array_equal(run(lib, data=x)[0], run(build(mod, params), data=x)[0])
+    assert relative_error(run(lib, data=x)[0], run(build(mod, params), data=x)[0]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("new", "axes"), [([2, 6, 3, 2], [1, 0, 1, 0]), ([4, 2, 3, 3], [0, 1, 0, 1]), ([6, 12], [1, 0])]
+)
+def test_constants_in_another_layout(new, axes):
+    from nestsmith.relay.graph_codegen import relayout
+
+    old = np.arange(12 * 6, dtype="float32").reshape(12, 6)
+    got = relayout(old, (12, 6), new, axes)
+    assert got.shape == tuple(new)
+    for at in np.ndindex(*new):
+        where = [0, 0]
+        for k, a in enumerate(axes):
+            where[a] = where[a] * new[k] + at[k]
+        assert got[at] == old[tuple(where)]
+    assert relayout(old[:11], (11, 6), [6, 12], [1, 0])[2, 11] == 0  # rounded up with zeros
+
+
+def test_tuned_kernels_read_their_weights_in_the_measured_layout():
+    from nestsmith import auto_scheduler
+
+    mod, params = SMALL["mlp"]()
+    target = ns.target.Target("llvm")
+    tasks, _ = auto_scheduler.extract_tasks(mod, params, target)
+    history = auto_scheduler.ApplyHistoryBest(None)
+    for t in tasks:
+        policy = auto_scheduler.SketchPolicy(t, auto_scheduler.RandomModel(), seed=1, verbose=0)
+        history.update(target, t.workload_key, policy.sample_initial_population()[0])
+    with transform.PassContext(opt_level=3), history:
+        lib, plain = relay.build(mod, target=target, params=params), relay.build(mod, target=target)
+    assert sum('"from_shape"' in p.manifest for p in lib.kernels.values()) == 3
+    assert not any('"from_shape"' in p.manifest for p in plain.kernels.values())  # weights stay inputs
+    x = np.random.default_rng(0).normal(size=(1, 1, 28, 28)).astype("float32")
+    want = run(build(mod, params), data=x)[0]
+    assert relative_error(run(lib, data=x)[0], want) < 1e-5
+    assert relative_error(run(plain, data=x, **params)[0], want) < 1e-5
 
 
 def test_steps_that_do_not_replay_fall_back(caplog):

@@ -410,16 +410,13 @@ class LocalRunner(ProgramRunner):
         start = time.time()
         if built.error_no:
             return MeasureResult([FAILED], built.error_no, built.error_msg, built.time_cost, start)
-        check = (
-            int(getattr(inp.task, "layout_rewrite_option", 0) or 0) != 2
-        )  # there the program wants its weights in another layout
         policy = (
             self.number,
             self.repeat,
             self.min_repeat_ms,
             float(self.timeout),
             self.enable_cpu_cache_flush,
-            check,
+            True,
             0.0,
             self.strict,
         )

@@ -6,6 +6,7 @@ no record, a default one. Programs are compiled in parallel and through the on-d
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import warnings
@@ -15,7 +16,7 @@ from .. import _core
 from ..ir import IRModule
 from . import extract, lowering
 from .default_schedule import default_state, state_from
-from .expr import Expr
+from .expr import Constant, Expr, post_order
 from .factory import GraphExecutorFactoryModule
 from .graph_codegen import generate
 from .pipeline import as_module, fuse_module
@@ -30,7 +31,8 @@ class Program:
     """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is),
     `origin`
     ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `why` (why a found schedule was not
-    used)."""
+    used), `constant` (parameters that are constants in every call), `relaid` (input -> old shape, new shape, axes:
+    inputs whose data must be brought into another layout)."""
 
     __slots__ = (
         "name",
@@ -45,6 +47,8 @@ class Program:
         "manifest",
         "binary",
         "cached",
+        "constant",
+        "relaid",
     )
 
     def __init__(self, kernel):
@@ -59,6 +63,7 @@ class Program:
         )
         self.source = self.manifest = self.binary = None
         self.cached = False
+        self.constant, self.relaid = frozenset(), {}
 
 
 def _engine_target(target):
@@ -118,12 +123,26 @@ def _prepare(kernel, target, tuned):
     return p, _query(target, p, kernel.func) if tuned else None
 
 
+def _tuned_source(p, state, target, engine):
+    """(source, manifest) with the weights in the layout in which they were measured, if they all are constants."""
+    from ..auto_scheduler.compute_dag import LayoutRewriteOption
+
+    option = LayoutRewriteOption.get_target_default(target, True)
+    source, manifest = _core.candidate_source(state, engine, option, p.name)
+    if option != LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
+        return source, manifest
+    relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
+    if all(p.arg_index[k] in p.constant for k in relaid):
+        p.relaid = {k: (a["from_shape"], a["shape"], a["axis"]) for k, a in relaid.items()}
+        return source, manifest
+    return _core.candidate_source(state, engine, LayoutRewriteOption.NO_REWRITE, p.name)
+
+
 def _compile(p, found, target, engine, timeout):
     """Fills in source, manifest and binary; runs in a worker thread."""
     if found is not None:
         try:
-            state = state_from(p.dag, found)
-            p.source, p.manifest = _core.candidate_source(state, engine, 0, p.name)
+            p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), target, engine)
             p.origin = "tuned"
         except (ValueError, RuntimeError) as err:
             p.why = f"steps did not replay: {err}"
@@ -143,12 +162,26 @@ def _tuning_on():
     return is_auto_scheduler_enabled() or not isinstance(DispatchContext.current, (FallbackContext, type(None)))
 
 
+def _constants(fused, calls):
+    """Positions of parameters that are constants in every call, by id of the kernel."""
+    out = {}
+    for e in post_order(fused["main"].body):
+        if id(e) in calls:
+            here = frozenset(i for i, a in enumerate(e.args) if isinstance(a, Constant))
+            key = id(calls[id(e)])
+            out[key] = out.get(key, here) & here
+    return out
+
+
 def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
     tuned, engine = _tuning_on(), _engine_target(target)
     prepared = [_prepare(k, target, tuned) for k in kernels]
+    constant = _constants(fused, calls)
+    for p, _ in prepared:
+        p.constant = constant.get(id(p.kernel), frozenset())
     jobs = [(p, found) for p, found in prepared if not p.reshape]
     timeout = float(os.environ.get("NESTSMITH_BUILD_TIMEOUT", 120))
     with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1))) as pool:

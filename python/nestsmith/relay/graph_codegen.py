@@ -9,11 +9,22 @@ import numpy as np
 
 from .. import _core
 from .expr import Call, Constant, Function, If, Tuple, TupleGetItem, Var, post_order
-from .ty import TupleType
+from .ty import TensorType, TupleType
 
 __all__ = ["GraphCode", "generate"]
 
 _NULL, _CALL, _NOP = 0, 1, 2
+
+
+def relayout(data, old, new, axes):
+    """`data` of shape `old` as a tuned kernel reads it: dimension k of shape `new` counts within dimension `axes[k]` of
+    the original, outer parts first. Where the parts cover more than the original there are zeros."""
+    axes = list(axes)
+    parts = [[k for k, a in enumerate(axes) if a == d] for d in range(len(old))]
+    full = [int(np.prod([new[k] for k in p])) for p in parts]
+    data = np.pad(data, [(0, f - n) for f, n in zip(full, old)])
+    order = [k for p in parts for k in p]
+    return np.ascontiguousarray(data.reshape([new[k] for k in order]).transpose(np.argsort(order)))
 
 
 class GraphCode:
@@ -27,7 +38,7 @@ class _Generator:
     def __init__(self, programs):
         self.programs = programs  # id of call -> (program or None for a reshape, kernel)
         self.nodes, self.types, self.row, self.plan = [], [], [0], []
-        self.entries, self.params, self.used = {}, {}, set()
+        self.entries, self.params, self.used, self.constants = {}, {}, set(), {}
 
     def add(self, node, kind, inputs, types):
         """Appends a node; returns its entries."""
@@ -50,6 +61,22 @@ class _Generator:
         self.used.add(name)
         return name
 
+    def constant(self, e, layout=None):
+        """The entries of a constant, brought into another layout if `layout` (old shape, new shape, axes) says so."""
+        key = (id(e), repr(layout))
+        if key not in self.constants:
+            data, t = np.ascontiguousarray(e.data), e.checked_type
+            if layout is not None:
+                data = relayout(data, *layout)
+                t = TensorType(data.shape, t.dtype)
+            self.constants[key] = self.null(f"p{len(self.params)}", t)
+            self.params[self.nodes[-1]["name"]] = data
+        return self.constants[key]
+
+    def entry(self, e):
+        """The entries of an expression; constants get their node when they are first used."""
+        return self.constant(e) if isinstance(e, Constant) else self.entries[id(e)]
+
     def null(self, name, t):
         if isinstance(t, TupleType):
             raise ValueError(f"parameter {name!r} is a tuple; a compiled network takes tensors")
@@ -59,7 +86,7 @@ class _Generator:
         program = self.programs.get(id(e))
         if program is None:
             raise ValueError(f"a call of {e.op!r} is left in the network; only fused functions can be compiled")
-        flat = [i for a in e.args for i in self.entries[id(a)]]
+        flat = [i for a in e.args for i in self.entry(a)]
         t = e.checked_type
         types = list(t.fields) if isinstance(t, TupleType) else [t]
         name = self.unique(program.name)
@@ -67,6 +94,8 @@ class _Generator:
             attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
             return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, flat, types)
         inputs = [flat[k] for k in program.arg_index]
+        for k, layout in program.relaid.items():
+            inputs[k] = self.constant(e.args[program.arg_index[k]], layout)[0]
         attrs = {
             "func_name": program.name,
             "flatten_data": "0",
@@ -85,11 +114,9 @@ class _Generator:
                 if id(e) not in self.entries:
                     raise ValueError(f"variable {e.name_hint!r} is no parameter of the network")
             elif isinstance(e, Constant):
-                name = f"p{len(self.params)}"
-                self.entries[id(e)] = self.null(name, e.checked_type)
-                self.params[self.nodes[-1]["name"]] = np.ascontiguousarray(e.data)
+                continue
             elif isinstance(e, Tuple):
-                self.entries[id(e)] = [i for f in e.fields for i in self.entries[id(f)]]
+                self.entries[id(e)] = [i for f in e.fields for i in self.entry(f)]
             elif isinstance(e, TupleGetItem):
                 self.entries[id(e)] = self.field(e)
             elif isinstance(e, Call):
@@ -108,14 +135,14 @@ class _Generator:
 
         widths = [width(t) for t in e.tuple_value.checked_type.fields]
         begin = sum(widths[: e.index])
-        return self.entries[id(e.tuple_value)][begin : begin + widths[e.index]]
+        return self.entry(e.tuple_value)[begin : begin + widths[e.index]]
 
 
 def generate(func, programs, device_type):
     """The graph of `func` (the fused ``main``); `programs` maps the id of every call to its program."""
     g = _Generator(programs)
     inputs = g.run(func)
-    heads = g.entries[id(func.body)]
+    heads = g.entry(func.body)
     storage, sizes = _core.graph_plan(g.plan, [t.nbytes for t in g.types], heads)
     text = json.dumps(
         {
