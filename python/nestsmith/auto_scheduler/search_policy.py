@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import sys
 import time
 
 from nestsmith import _core
@@ -23,9 +24,18 @@ __all__ = [
 logger = logging.getLogger("auto_scheduler")
 
 
+def emit(text):
+    """Prints text, above the live progress line if there is one."""
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if getattr(tqdm, "_instances", None):
+        tqdm.write(text)
+    else:
+        print(text, flush=True)
+
+
 def title(name):
     """A title as progress output shows it."""
-    print("-" * 70 + "\n" + "-" * 30 + f"  [ {name} ]\n" + "-" * 70, flush=True)
+    emit("-" * 70 + "\n" + "-" * 30 + f"  [ {name} ]\n" + "-" * 70)
 
 
 def threads():
@@ -239,7 +249,7 @@ class SketchPolicy(SearchPolicy):
             text = f"EvolutionarySearch\t\t#s: {count}\tTime elapsed: {seconds:.2f}"
         else:
             text = f"#Target has been reduced to {count} due to too many failures or duplications"
-        print(text, flush=True)
+        emit(text)
 
     def generate_sketches(self, print_for_debug=False):
         """All sketches of the task: states whose tile sizes are still open."""
@@ -286,7 +296,7 @@ class SketchPolicy(SearchPolicy):
         self.program_cost_model.update(inputs, results)
         if self.verbose >= 1 and not isinstance(self.program_cost_model, (RandomModel, AnalyticModel)):
             title("Train cost model")
-            print(f"Time elapsed for training: {time.time() - t0:.2f} s", flush=True)
+            emit(f"Time elapsed for training: {time.time() - t0:.2f} s")
 
     def cancel(self):
         self.engine.cancel()
