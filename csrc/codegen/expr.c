@@ -229,7 +229,51 @@ static const char *space_of(const Gen *g, BufferId b) {
   return s == SC_SHARED ? "__local " : s == SC_LOCAL ? "__private " : "__global ";
 }
 
+/* A sum without its constant terms, which are added to *k; 0 if nothing else is left. */
+static ExprId strip_constants(Gen *g, ExprId e, int64_t *k) {
+  int64_t v;
+  if (ex_const_int(g->c, e, &v)) {
+    *k += v;
+    return 0;
+  }
+  if (ir_kind(g->c, e) != IR_ADD) return e;
+  ExprId a = ir_kid(g->c, e, 0), b = ir_kid(g->c, e, 1), x = strip_constants(g, a, k), y = strip_constants(g, b, k);
+  return x == a && y == b ? e : !x ? y : !y ? x : ex_add(g->c, x, y);
+}
+/* C: the constant terms of an index are added to the pointer. Accesses that differ in them alone then share one address, and the
+ * constant becomes part of the instruction. */
+static bool constant_offset(Gen *g, ExprId index, ExprId *base, int64_t *offset) {
+  *offset = 0;
+  if (g->t->kind != TG_CPU || ir_kind(g->c, index) != IR_ADD || ir_type(g->c, index).lanes > 1) return false;
+  *base = strip_constants(g, index, offset);
+  if (*offset == 0 || *base == 0) return false;
+  return *offset > 0 || ar_bound(g->ar, *base).hi < INT32_MAX;
+}
+static void address(Gen *g, BufferId b, ExprId index) {
+  ExprId base;
+  int64_t offset;
+  sb_printf(g->o, "%s + ", gen_buf(g, b));
+  if (!constant_offset(g, index, &base, &offset)) {
+    gx(g, index);
+    return;
+  }
+  gx(g, base);
+  sb_printf(g->o, " + %lld", (long long)offset);
+}
+
 void gen_element(Gen *g, BufferId b, ExprId index) {
+  ExprId base;
+  int64_t offset;
+  if (ir_buffer(g->c, b)->registers) {
+    sb_puts(g->o, gen_piece(g, b, index));
+    return;
+  }
+  if (constant_offset(g, index, &base, &offset)) {
+    sb_printf(g->o, "(%s + ", gen_buf(g, b));
+    gx(g, base);
+    sb_printf(g->o, ")[%lld]", (long long)offset);
+    return;
+  }
   sb_printf(g->o, "%s[", gen_buf(g, b));
   gx_top(g, index);
   sb_putc(g->o, ']');
@@ -313,7 +357,11 @@ const char *gen_from_storage(Gen *g, DType t, const char *text) {
 }
 
 void gen_vec_ptr(Gen *g, BufferId b, ExprId base, const char *vec, bool constant) {
-  sb_printf(g->o, "*(%s%s%s *)(%s + ", constant ? "const " : "", space_of(g, b), vec, gen_buf(g, b));
-  gx(g, base);
+  if (ir_buffer(g->c, b)->registers) {
+    sb_puts(g->o, gen_piece(g, b, base));
+    return;
+  }
+  sb_printf(g->o, "*(%s%s%s *)(", constant ? "const " : "", space_of(g, b), vec);
+  address(g, b, base);
   sb_putc(g->o, ')');
 }

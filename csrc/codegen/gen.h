@@ -32,6 +32,7 @@ typedef struct {
   MapU64 var_name, buf_name; /* VarId, BufferId -> index into names */
   VEC(const char *) names;
   MapStr used;          /* identifiers taken */
+  MapU64 piece_name;    /* C: buffer << 32 | offset of a piece of a buffer in registers -> index into names */
   MapU64 hoisted;       /* ExprId -> VarId of a constant at kernel entry */
   MapU64 let_inline;    /* VarId -> ExprId: expression lets, printed in place */
   VEC(LaneEntry) lanes; /* a stack: vector expressions whose lanes are in variables */
@@ -82,6 +83,8 @@ void gen_vector_let(Gen *g, const Stmt *s);
 bool gen_aligned_ramp(Gen *g, BufferId b, ExprId index, ExprId *base);
 /* gnuvec.c: C only; true if the statement was printed with GNU vectors */
 bool gen_gnu_store(Gen *g, const Stmt *s);
+void gen_registers(Gen *g, BufferId b, const Stmt *body);      /* declares the pieces of b that body uses */
+const char *gen_piece(Gen *g, BufferId b, ExprId at);          /* name of the piece of b at a constant position */
 
 /* stmt.c */
 void gen_stmt(Gen *g, const Stmt *s);

@@ -5,7 +5,7 @@
  */
 #include "codegen/gen.h"
 
-enum { PIECE_BYTES = 32, MAX_PIECES = 16 };
+enum { PIECE_BYTES = 32, MAX_PIECES = 16, MAX_VECTOR_BYTES = 64 };
 
 /* The w lanes of e from `start` on. */
 static ExprId slice(Gen *g, ExprId e, int64_t start, int w) {
@@ -24,7 +24,8 @@ static ExprId slice(Gen *g, ExprId e, int64_t start, int w) {
 }
 
 static bool good_type(DType t) {
-  return (t.code == DT_FLOAT && (t.bits == 32 || t.bits == 64)) || (t.code == DT_INT && (t.bits == 32 || t.bits == 64));
+  if (t.code == DT_FLOAT) return t.bits == 32 || t.bits == 64;
+  return t.code == DT_INT ? t.bits >= 8 && t.bits <= 64 : t.code == DT_UINT && (t.bits == 8 || t.bits == 16);
 }
 
 static bool printable(Gen *g, ExprId e) {
@@ -47,8 +48,9 @@ static bool printable(Gen *g, ExprId e) {
     if (n.type.code != DT_FLOAT) return false;
     break;
   case IR_CAST: break;
+  case IR_SELECT:
   case IR_CALL:
-    if (n.sym != IN_IF_THEN_ELSE || ir_type(g->c, ir_kid(g->c, e, 0)).lanes > 1) return false;
+    if ((n.kind == IR_CALL && n.sym != IN_IF_THEN_ELSE) || ir_type(g->c, ir_kid(g->c, e, 0)).lanes > 1) return false;
     return printable(g, ir_kid(g->c, e, 1)) && printable(g, ir_kid(g->c, e, 2));
   default: return false;
   }
@@ -61,6 +63,7 @@ static bool printable(Gen *g, ExprId e) {
  */
 static const char *vector_type(Gen *g, DType t, int w) {
   const char *name = arena_printf(g->a, "ns_%sx%d", gen_suffix(g, t), w);
+  gen_helper(g, "#psabi", "#pragma GCC diagnostic ignored \"-Wpsabi\"\n"); /* helpers are inline: no call passes a vector */
   return gen_helper(g, name,
                     arena_printf(g->a, "typedef %s %s __attribute__((vector_size(%d), aligned(%d), may_alias));\n",
                                  gen_storage(g, dtype_lanes(t, 1)), name, w * t.bits / 8, t.bits / 8));
@@ -128,6 +131,7 @@ static void vx(Gen *g, ExprId e) {
     vx(g, ir_kid(g->c, e, 0));
     sb_printf(g->o, ", %s)", vector_type(g, n.type, n.type.lanes));
     return;
+  case IR_SELECT:
   case IR_CALL:
     sb_putc(g->o, '(');
     gx(g, ir_kid(g->c, e, 0));
@@ -156,6 +160,7 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
     return false;
   int w = PIECE_BYTES * 8 / t.bits;
   while (w > 1 && t.lanes % w) w /= 2;
+  if (t.lanes * t.bits / 8 <= MAX_VECTOR_BYTES && !(t.lanes & (t.lanes - 1))) w = t.lanes;
   if (w == 1 || t.lanes / w > MAX_PIECES) return false;
   for (int64_t at = 0; at < t.lanes; at += w) {
     ExprId i = slice(g, index, at, w), v = slice(g, value, at, w);
@@ -166,4 +171,47 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
     sb_puts(g->o, ";\n");
   }
   return true;
+}
+
+/* ---- buffers in registers ---- */
+typedef struct {
+  Gen *g;
+  BufferId b;
+} Pieces;
+
+static void declare(Pieces *p, ExprId index) {
+  Gen *g = p->g;
+  IrCtx *c = g->c;
+  DType t = dtype_lanes(ir_buffer(c, p->b)->type, 1);
+  bool ramp = ir_kind(c, index) == IR_RAMP;
+  int64_t at = gen_const(g, ramp ? ir_kid(c, index, 0) : index, "position in a register buffer");
+  uint64_t key = (uint64_t)p->b << 32 | (uint64_t)at;
+  if (mapu_get(&g->piece_name, key, -1) >= 0) return;
+  const char *name = gen_fresh(g, arena_printf(g->a, "%s_%lld", ir_buffer(c, p->b)->name, (long long)at));
+  mapu_set(&g->piece_name, key, g->names.len);
+  vec_push(g->a, &g->names, name);
+  gen_line(g);
+  sb_printf(g->o, "%s %s;\n", ramp ? vector_type(g, t, ir_type(c, index).lanes) : gen_storage(g, t), name);
+}
+static void declare_load(IrCtx *c, ExprId e, void *arg) {
+  Pieces *p = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_LOAD && n->sym == p->b) declare(p, ir_kid(c, e, 0));
+}
+static void declare_store(Gen *g, const Stmt *s, void *arg) {
+  Pieces *p = arg;
+  (void)g;
+  if (s->kind == ST_STORE && s->u.store.buf == p->b) declare(p, s->u.store.idx[0]);
+}
+
+void gen_registers(Gen *g, BufferId b, const Stmt *body) {
+  Pieces p = {g, b};
+  gen_walk(g, body, declare_load, declare_store, &p);
+}
+
+const char *gen_piece(Gen *g, BufferId b, ExprId at) {
+  int64_t v = gen_const(g, at, "position in a register buffer");
+  int32_t i = mapu_get(&g->piece_name, (uint64_t)b << 32 | (uint64_t)v, -1);
+  if (i < 0) err_raise(g->err, NS_ERR_INTERNAL, "register buffer '%s' has no piece at %lld", ir_buffer(g->c, b)->name, (long long)v);
+  return g->names.at[i];
 }

@@ -32,6 +32,7 @@ static void forget_kernel(Gen *g) {
   mapu_init(&g->var_name, g->a);
   mapu_init(&g->buf_name, g->a);
   mapu_init(&g->hoisted, g->a);
+  mapu_init(&g->piece_name, g->a);
   mapu_init(&g->let_inline, g->a);
   mapu_init(&g->buf_of_var, g->a);
   maps_init(&g->used, g->a);

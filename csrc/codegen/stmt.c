@@ -183,6 +183,11 @@ static void alloc(Gen *g, const Stmt *s) {
   const IrBuffer *info = ir_buffer(g->c, b);
   bool work = false;
   const char *heap = NULL;
+  if (g->t->kind == TG_CPU && info->registers) {
+    gen_registers(g, b, s->u.alloc.body);
+    gen_stmt(g, s->u.alloc.body);
+    return;
+  }
   for (int i = 0; i < g->p->n_work; i++) work |= g->p->work[i] == b;
   if (g->t->kind == TG_CPU)
     heap = gen_c_alloc(g, b, work);

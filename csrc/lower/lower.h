@@ -77,6 +77,7 @@ void pass_storage(Func *f);
 void pass_unroll(Func *f);  /* marks loops with pragma_unroll; replicates only where later passes need constants */
 void pass_cleanup(Func *f); /* no-ops, unsafe selects, hoisting */
 void pass_peel(Func *f);    /* guards that only the last iterations need */
+void pass_registers(Func *f); /* CPU: vector statements, accumulators in registers */
 void pass_sync(Func *f);    /* barriers; raises when one would fall inside a divergent condition */
 void pass_allreduce(Func *f);
 void pass_intrinsics(Func *f); /* floor division, sigmoid, ... */

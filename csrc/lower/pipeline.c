@@ -18,6 +18,7 @@ static const LowPass PASSES[] = {{"simplify", pass_simplify},
                                  {"unroll", pass_unroll},
                                  {"cleanup", pass_cleanup},
                                  {"peel", pass_peel},
+                                 {"registers", pass_registers},
                                  {"sync", pass_sync},
                                  {"allreduce", pass_allreduce},
                                  {"intrinsics", pass_intrinsics}};

@@ -30,6 +30,17 @@ Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *),
 Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s);          /* under the facts of a; NULL if nothing is left */
 void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop); /* tells a the range of a loop variable */
 
+/* ---- vectorize.c: expressions over the lanes of one vector, for CPUs ---- */
+typedef struct {
+  IrCtx *c;
+  Arith *ar;
+  VarId lane; /* in [0, lanes), bound in ar */
+  int lanes;
+  bool fail, gathers; /* fail: e is no vector expression; gathers: it has an access that is neither contiguous nor uniform */
+} LowWiden;
+ExprId low_widen_index(LowWiden *w, ExprId e); /* a ramp, or a scalar if the lane does not matter */
+ExprId low_widen_value(LowWiden *w, ExprId e); /* has w->lanes lanes unless w->fail */
+
 /* ---- storage.c: the sharing plan, also used by the GPU check ---- */
 typedef struct {
   BufferId buf;

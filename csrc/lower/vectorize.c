@@ -3,7 +3,8 @@
  * A statement under `vectorized v in [0,n)` is widened when each access is either independent of v or affine in v, when
  * every contiguous access is provably aligned to n elements, and when no condition changes inside the vector. Then v
  * becomes ramp(0,1,n) in indices, and values are computed lane-wise. Any other statement keeps its scalar form in an
- * unrolled loop. On CPUs a vector loop is left as it is: the C compiler vectorises marked loops well.
+ * unrolled loop. On CPUs a vector loop is left as it is until pass_registers, which uses the two functions at the end of the
+ * first part.
  * Afterwards (GPU) there are no vector loops, and every stride-1 ramp index is aligned.
  */
 #include "lower/util.h"
@@ -14,6 +15,7 @@ typedef struct {
   VarId v;
   int n;
   bool fail;
+  bool any_address, gathers; /* CPU: unit ramps need no alignment; a load with another stride was met */
 } Vec;
 
 static ExprId at_value(Vec *k, ExprId e, int64_t value) {
@@ -83,7 +85,9 @@ static ExprId vec_index(Vec *k, ExprId e, int elem_bytes) {
     return e;
   }
   if (s == 0) return base;
-  if (s == 1) {
+  if (k->any_address)
+    k->gathers |= s != 1;
+  else if (s == 1) {
     Residue r = ar_residue(k->ar, base);
     if (r.coeff % k->n != 0 || i64_floormod(r.base, k->n) != 0 || elem_bytes * k->n > 16) k->fail = true;
   }
@@ -141,6 +145,23 @@ static ExprId vec_expr(Vec *k, ExprId e) {
   }
   k->fail = true;
   return e;
+}
+
+/* ---- for pass_registers ---- */
+ExprId low_widen_index(LowWiden *w, ExprId e) {
+  Vec k = {w->c, w->ar, w->lane, w->lanes, w->fail, true, w->gathers};
+  ExprId r = vec_index(&k, e, 1);
+  w->fail = k.fail;
+  w->gathers = k.gathers;
+  return r;
+}
+ExprId low_widen_value(LowWiden *w, ExprId e) {
+  Vec k = {w->c, w->ar, w->lane, w->lanes, w->fail, true, w->gathers};
+  ExprId r = vec_expr(&k, e);
+  if (!k.fail) r = wide(&k, ex_uses_var(w->c, e, w->lane) ? r : ar_simplify(w->ar, e));
+  w->fail = k.fail;
+  w->gathers = k.gathers;
+  return r;
 }
 
 static Stmt *scalarise(Vec *k, Stmt *s) {
@@ -213,7 +234,7 @@ static Stmt *walk(IrCtx *c, Arith *ar, Stmt *s) {
       r->u.loop.body = walk(c, ar, s->u.loop.body);
       return r;
     }
-    Vec k = {c, ar, s->u.loop.var, (int)n, false};
+    Vec k = {c, ar, s->u.loop.var, (int)n, false, false, false};
     return vec_stmt(&k, s->u.loop.body);
   }
   case ST_IF:

@@ -1,0 +1,433 @@
+/* registers: on CPUs vector loops become vector statements and accumulators move into registers (spec 07 §7.2.9, §7.5.2).
+ *
+ *   for k: for i in [0,4): vectorized j in [0,32): C[i*512 + j + ..] += A[..k] * B[..k, j]
+ *
+ * becomes
+ *
+ *   acc[0:16] = C[ramp ..]; ...                 one piece per vector of the tile, all at constant positions
+ *   for k: acc[0:16] = acc[0:16] + bcast(A[..]) * B[ramp ..]; ...
+ *   C[ramp ..] = acc[0:16]; ...
+ *
+ * The array acc is marked `registers`; code generation makes a variable of each piece. The order of additions to an element does
+ * not change, so results are the same bits. Spatial loops that do not fit into the registers move out of the reduction, whole or
+ * in part; but when the reduction loops within them are long enough to pay for loads and stores of the tile, they stay (the outer
+ * reduction loop is then a cache tile of the schedule) and only the inner part is kept in registers.
+ * Pieces have the width of the machine's vectors as long as every access of a piece is contiguous or the same for all lanes;
+ * else narrower ones are tried. What cannot be widened stays a marked loop, and the C compiler does what it can.
+ */
+#include <string.h>
+#include "lower/util.h"
+
+enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4 };
+typedef struct { IrCtx *c; Arith *ar; int vector_bytes, registers; } Regs;
+typedef struct { int64_t first; int lanes; } Piece;
+
+/* ---- the machine this program will be compiled for (-march=native) ---- */
+static void machine(Regs *g) {
+  g->vector_bytes = 16;
+  g->registers = 12;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) { g->vector_bytes = 64; g->registers = 28; }
+  else if (__builtin_cpu_supports("avx2")) g->vector_bytes = 32;
+#elif defined(__aarch64__)
+  g->registers = 26;
+#endif
+}
+
+/* ---- questions ---- */
+static bool wide_type(DType t) { return (t.code == DT_FLOAT || t.code == DT_INT) && (t.bits == 32 || t.bits == 64); }
+
+/* Can a vector expression be printed with GNU C vectors? Scalars always can. */
+static bool has_vector_code(IrCtx *c, ExprId e) {
+  ExprNode n = *ir_node(c, e);
+  if (n.type.lanes == 1) return true;
+  bool narrow = (n.type.code == DT_INT || n.type.code == DT_UINT) && (n.type.bits == 8 || n.type.bits == 16);
+  switch ((ExprKind)n.kind) {
+  case IR_BCAST: return wide_type(n.type) || narrow;
+  case IR_LOAD: return (wide_type(n.type) || narrow) && ir_buffer(c, n.sym)->type.bits == n.type.bits;
+  case IR_DIV: if (n.type.code != DT_FLOAT) return false; break;
+  case IR_ADD: case IR_SUB: case IR_MUL: case IR_MIN: case IR_MAX: break;
+  case IR_CAST: if (ir_type(c, ir_kid(c, e, 0)).code == DT_BFLOAT || (ir_type(c, ir_kid(c, e, 0)).code == DT_FLOAT && n.type.code != DT_FLOAT)) return false; break;
+  case IR_SELECT: if (ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
+    return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
+  case IR_CALL: if (n.sym != IN_IF_THEN_ELSE || ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
+    return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
+  default: return false;
+  }
+  if (!wide_type(n.type)) return false;
+  for (int i = 0; i < n.n; i++)
+    if (!has_vector_code(c, ir_kid(c, e, i))) return false;
+  return true;
+}
+
+typedef struct { BufferId buf; ExprId idx; bool same, other; } SelfRead;
+static void self_read(IrCtx *c, ExprId e, void *arg) {
+  SelfRead *r = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD || n->sym != r->buf) return;
+  if (n->n == 1 && ir_kid(c, e, 0) == r->idx) r->same = true;
+  else r->other = true;
+}
+
+/* The widest element that the value computes with or reads in a lane: it decides how many lanes a register has. */
+typedef struct { int bytes; } Widest;
+static void widest(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_LOAD && n->type.bits / 8 > ((Widest *)arg)->bytes) ((Widest *)arg)->bytes = n->type.bits / 8;
+}
+
+/* ---- widening one store ---- */
+
+/* Store S with v = first + lane, lane in [0, lanes), as one vector statement; NULL if that is not possible. strict: every access
+ * must be contiguous or uniform. */
+static Stmt *widen(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, bool strict) {
+  IrCtx *c = g->c;
+  DType t = ir_var_info(c, v)->type;
+  VarId lane = ir_var_new(c, "lane", t, false);
+  ar_bind_range(g->ar, lane, ex_int(c, t, 0), ex_int(c, t, lanes));
+  VarSub sub = {v, ex_add(c, first, ex_var(c, lane))};
+  ExprId idx = ar_simplify(g->ar, ex_subst(c, s->u.store.idx[0], 1, &sub)), value = ex_subst(c, s->u.store.value, 1, &sub);
+  LowWiden w = {c, g->ar, lane, lanes, false, false};
+  idx = low_widen_index(&w, idx);
+  if (w.fail || ir_kind(c, idx) != IR_RAMP || !ex_is_int(c, ir_kid(c, idx, 1), 1)) return NULL;
+  value = low_widen_value(&w, value);
+  if (w.fail || (strict && w.gathers) || !has_vector_code(c, value)) return NULL;
+  return st_store(c, s->u.store.buf, 1, &idx, value);
+}
+
+static int lanes_at_most(const Regs *g, const Stmt *s) {
+  Widest w = {dtype_bytes(dtype_lanes(ir_buffer(g->c, s->u.store.buf)->type, 1))};
+  ex_post_order(g->c, s->u.store.value, widest, &w);
+  return g->vector_bytes / w.bytes;
+}
+
+static bool supported_store(const Regs *g, const Stmt *s) {
+  DType t = ir_buffer(g->c, s->u.store.buf)->type;
+  return s->u.store.n_idx == 1 && ir_type(g->c, s->u.store.value).lanes == 1 && wide_type(t) && dtype_eq(t, ir_type(g->c, s->u.store.value));
+}
+
+/* Cuts [0, n) of loop variable v into pieces for all the stores; 0: cannot. Remainders get narrower pieces, at last single elements. */
+static int cut(Regs *g, int n_store, Stmt *const *store, VarId v, ExprId base, int64_t n, Piece *out, int max) {
+  IrCtx *c = g->c;
+  DType t = ir_var_info(c, v)->type;
+  int widest_lanes = 64, k = 0;
+  for (int i = 0; i < n_store; i++) {
+    int l = lanes_at_most(g, store[i]);
+    if (l < widest_lanes) widest_lanes = l;
+  }
+  for (int64_t at = 0; at < n;) {
+    if (k == max) return 0;
+    int found = 0;
+    for (int strict = 1; strict >= 0 && !found; strict--)
+      for (int w = widest_lanes; w >= (strict ? 2 : MIN_LANES) && !found; w /= 2) {
+        if (w > n - at) continue;
+        bool ok = true;
+        for (int i = 0; i < n_store && ok; i++) ok = widen(g, store[i], v, ar_simplify(g->ar, ex_add(c, base, ex_int(c, t, at))), w, strict) != NULL;
+        if (ok) found = w;
+      }
+    if (!found && n - at >= MIN_LANES) return 0; /* not a remainder: this loop does not widen */
+    if (!found) found = 1;
+    out[k++] = (Piece){at, found};
+    at += found;
+  }
+  return k;
+}
+
+/* ---- vector loops without a reduction ---- */
+static Stmt *piece_of(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes) {
+  IrCtx *c = g->c;
+  if (lanes > 1) {
+    Stmt *r = widen(g, s, v, first, lanes, true);
+    return r ? r : widen(g, s, v, first, lanes, false);
+  }
+  VarSub sub = {v, first};
+  ExprId i = ar_simplify(g->ar, ex_subst(c, s->u.store.idx[0], 1, &sub));
+  return st_store(c, s->u.store.buf, 1, &i, ar_simplify(g->ar, ex_subst(c, s->u.store.value, 1, &sub)));
+}
+
+static Stmt *vector_loop(Regs *g, const Stmt *s) {
+  IrCtx *c = g->c;
+  Stmt *one[1] = {s->u.loop.body}, **store = one, *out[MAX_PIECES * 4];
+  int n_store = 1, k = 0;
+  int64_t n, min;
+  if (s->u.loop.body->kind == ST_SEQ) { store = s->u.loop.body->u.seq.at; n_store = s->u.loop.body->u.seq.n; }
+  for (int i = 0; i < n_store; i++)
+    if (store[i]->kind != ST_STORE || !supported_store(g, store[i])) return NULL;
+  if (n_store > 4 || !low_const(c, s->u.loop.extent, &n) || !low_const(c, s->u.loop.min, &min) || n < 2) return NULL;
+  VarId v = s->u.loop.var;
+  DType t = ir_var_info(c, v)->type;
+  Piece piece[MAX_PIECES];
+  int lanes = lanes_at_most(g, store[0]);
+  if (n <= (int64_t)lanes * 8) {
+    int pieces = cut(g, n_store, store, v, s->u.loop.min, n, piece, MAX_PIECES);
+    if (!pieces) return NULL;
+    for (int p = 0; p < pieces; p++)
+      for (int i = 0; i < n_store; i++) out[k++] = piece_of(g, store[i], v, ex_int(c, t, min + piece[p].first), piece[p].lanes);
+    return st_seq(c, k, out);
+  }
+  for (int i = 0; i < n_store; i++)
+    if (lanes_at_most(g, store[i]) < lanes) lanes = lanes_at_most(g, store[i]);
+  while (lanes >= MIN_LANES && n % lanes) lanes /= 2;
+  if (lanes < MIN_LANES) return NULL;
+  VarId o = ir_var_new(c, ir_var_info(c, v)->name, t, false);
+  ar_bind_range(g->ar, o, ex_int(c, t, 0), ex_int(c, t, n / lanes));
+  ExprId first = ex_add(c, s->u.loop.min, ex_mul(c, ex_var(c, o), ex_int(c, t, lanes)));
+  for (int i = 0; i < n_store; i++)
+    if (!(out[k++] = widen(g, store[i], v, first, lanes, true))) return NULL;
+  return st_for(c, o, ex_int(c, t, 0), ex_int(c, t, n / lanes), FOR_SERIAL, st_seq(c, k, out));
+}
+
+/* ---- reductions ---- */
+typedef struct { const Stmt *loop; bool spatial; int64_t min, extent, inner; VarId outer; } Level; /* inner: iterations kept in registers; the others: a loop over `outer` */
+typedef struct { Level at[MAX_NEST]; int n, vec; const Stmt *store; } Nest;
+
+static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
+  IrCtx *c = g->c;
+  x->n = 0;
+  x->vec = -1;
+  for (; s->kind == ST_FOR; s = s->u.loop.body) {
+    ForKind k = s->u.loop.kind;
+    if (x->n == MAX_NEST || (k != FOR_SERIAL && k != FOR_UNROLLED && k != FOR_VECTOR)) return false;
+    x->at[x->n++] = (Level){.loop = s};
+    low_bind_loop(c, g->ar, s);
+  }
+  if (s->kind != ST_STORE || !supported_store(g, s)) return false;
+  x->store = s;
+  SelfRead self = {s->u.store.buf, s->u.store.idx[0], false, false};
+  ex_post_order(c, s->u.store.value, self_read, &self);
+  if (!self.same || self.other) return false;
+  for (int i = 0; i < x->n; i++) {
+    Level *l = &x->at[i];
+    l->spatial = ex_uses_var(c, s->u.store.idx[0], l->loop->u.loop.var);
+    if (!l->spatial) {
+      if (l->loop->u.loop.kind == FOR_VECTOR) return false;
+      continue;
+    }
+    if (!low_const(c, l->loop->u.loop.min, &l->min) || !low_const(c, l->loop->u.loop.extent, &l->extent)) return false;
+    l->inner = l->extent;
+    for (int j = i + 1; j < x->n; j++)
+      if (ex_uses_var(c, x->at[j].loop->u.loop.min, l->loop->u.loop.var) || ex_uses_var(c, x->at[j].loop->u.loop.extent, l->loop->u.loop.var)) return false;
+    if (l->loop->u.loop.kind == FOR_VECTOR) {
+      if (x->vec >= 0) return false;
+      x->vec = i;
+    }
+  }
+  for (int i = x->n - 1; i >= 0 && x->vec < 0; i--) /* no loop is marked: the innermost one, if it widens */
+    if (x->at[i].spatial) {
+      x->vec = x->at[i].extent >= MIN_LANES ? i : -1;
+      break;
+    }
+  return x->n > 0 && !x->at[0].spatial;
+}
+
+static int64_t divisor_at_most(int64_t n, int64_t limit) {
+  for (int64_t d = limit < n ? limit : n; d > 1; d--)
+    if (n % d == 0) return d;
+  return 1;
+}
+
+/* How many iterations of reduction loops lie inside level i. */
+static int64_t reduction_within(Regs *g, const Nest *x, int i) {
+  int64_t n = 1, e;
+  for (int j = i + 1; j < x->n; j++)
+    if (!x->at[j].spatial) n *= low_const(g->c, x->at[j].loop->u.loop.extent, &e) ? e : LONG_REDUCTION;
+  return n;
+}
+
+/* Decides what stays in registers. false: leave this loop, an inner one will do better. */
+static bool fit(Regs *g, Nest *x, int lanes) {
+  int64_t tile = 1;
+  for (int i = 0; i < x->n; i++)
+    if (x->at[i].spatial) tile *= i == x->vec ? i64_ceildiv(x->at[i].extent, lanes) : x->at[i].extent;
+  for (int i = 0; i < x->n && tile > g->registers; i++) {
+    Level *l = &x->at[i];
+    if (!l->spatial || l->extent == 1 || i == x->vec) continue;
+    if (reduction_within(g, x, i) >= LONG_REDUCTION) return false;
+    l->inner = divisor_at_most(l->extent, g->registers / (tile / l->extent));
+    tile = tile / l->extent * l->inner;
+  }
+  if (tile <= g->registers) return true;
+  if (x->vec < 0) return false;
+  Level *l = &x->at[x->vec];
+  if (reduction_within(g, x, x->vec) >= LONG_REDUCTION || l->extent % lanes) return false;
+  l->inner = divisor_at_most(l->extent / lanes, g->registers) * lanes;
+  return true;
+}
+
+typedef struct { BufferId from, to; ExprId idx; } Redirect;
+static ExprId redirect(IrCtx *c, ExprId e, void *arg) {
+  const Redirect *r = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD || n->sym != r->from) return e;
+  ExprId idx = r->idx;
+  return ex_load(c, r->to, ir_type(c, e), 1, &idx);
+}
+
+typedef struct { Stmt *in, *body, *out; } Parts;
+
+/* One piece of the tile: spatial variables have the values of `sub`, the vector variable is sub's last entry. */
+static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int n_sub, const VarSub *sub, int lanes, Parts *p) {
+  IrCtx *c = g->c;
+  const Stmt *s = x->store;
+  BufferId buf = s->u.store.buf;
+  VarId v = x->vec >= 0 ? x->at[x->vec].loop->u.loop.var : 0;
+  DType it = v ? ir_var_info(c, v)->type : DT_I32;
+  VarId lane = ir_var_new(c, "lane", it, false);
+  ExprId at = ex_int(c, it, offset), first = lanes > 1 ? sub[n_sub - 1].value : 0;
+  if (lanes > 1) at = ex_add(c, ex_var(c, lane), at);
+  ExprId idx = ex_subst(c, s->u.store.idx[0], lanes > 1 ? n_sub - 1 : n_sub, sub), value = ex_subst(c, s->u.store.value, lanes > 1 ? n_sub - 1 : n_sub, sub);
+  if (lanes > 1) {
+    VarSub one = {v, ex_add(c, first, ex_var(c, lane))};
+    idx = ex_subst(c, idx, 1, &one);
+    value = ex_subst(c, value, 1, &one);
+  }
+  DType t = ir_buffer(c, buf)->type;
+  Redirect r = {buf, acc, at};
+  value = ex_map(c, value, redirect, &r);
+  Stmt *in = st_store(c, acc, 1, &at, ex_load(c, buf, t, 1, &idx)), *out = st_store(c, buf, 1, &idx, ex_load(c, acc, t, 1, &at)), *body = st_store(c, acc, 1, &at, value);
+  ExprId zero = ex_int(c, it, 0);
+  if (lanes == 1) {
+    p->in = piece_of(g, in, lane, zero, 1);
+    p->body = piece_of(g, body, lane, zero, 1);
+    p->out = piece_of(g, out, lane, zero, 1);
+  } else {
+    p->in = widen(g, in, lane, zero, lanes, true);
+    p->body = piece_of(g, body, lane, zero, lanes);
+    p->out = widen(g, out, lane, zero, lanes, true);
+  }
+  return p->in && p->body && p->out;
+}
+
+static Stmt *loops_around(Regs *g, const Nest *x, Stmt *body, Stmt *in, Stmt *out, int pieces) {
+  IrCtx *c = g->c;
+  int64_t e, copies = pieces;
+  for (int i = x->n - 1; i >= 0; i--) {
+    if (x->at[i].spatial) continue;
+    Stmt *r = low_new(c, x->at[i].loop);
+    r->u.loop.body = body;
+    copies *= low_const(c, r->u.loop.extent, &e) ? e : MAX_UNROLLED;
+    if (copies > MAX_UNROLLED) {
+      r->u.loop.kind = FOR_SERIAL;
+      r->u.loop.pragma_unroll = false;
+    }
+    body = r;
+  }
+  Stmt *all[3] = {in, body, out};
+  return st_seq(c, 3, all);
+}
+
+static Stmt *reduction(Regs *g, const Stmt *s) {
+  IrCtx *c = g->c;
+  Nest x;
+  if (!gather_nest(g, s, &x)) return NULL;
+  Piece piece[MAX_PIECES] = {{0, 1}};
+  int lanes = lanes_at_most(g, x.store), n_piece = 1;
+  if (x.vec >= 0) { /* is it worth cutting? the first vector tells */
+    const Level *l = &x.at[x.vec];
+    Stmt *st = low_new(c, x.store);
+    int64_t n = l->extent < (int64_t)lanes * g->registers ? l->extent : (int64_t)lanes * g->registers;
+    n_piece = cut(g, 1, &st, l->loop->u.loop.var, ex_int(c, ir_var_info(c, l->loop->u.loop.var)->type, l->min), n, piece, MAX_PIECES);
+    if (!n_piece && l->loop->u.loop.kind == FOR_VECTOR) return NULL;
+    if (!n_piece) {
+      x.vec = -1;
+      n_piece = 1;
+      piece[0] = (Piece){0, 1};
+    } else if (piece[0].lanes < lanes)
+      lanes = piece[0].lanes;
+  }
+  if (!fit(g, &x, lanes)) return NULL;
+  int order[MAX_NEST], n_order = 0;
+  int64_t rows = 1;
+  for (int i = 0; i < x.n; i++) {
+    Level *l = &x.at[i];
+    if (!l->spatial) continue;
+    if (l->inner < l->extent) {
+      DType t = ir_var_info(c, l->loop->u.loop.var)->type;
+      l->outer = ir_var_new(c, ir_var_info(c, l->loop->u.loop.var)->name, t, false);
+      ar_bind_range(g->ar, l->outer, ex_int(c, t, 0), ex_int(c, t, l->extent / l->inner));
+    }
+    if (i != x.vec) {
+      order[n_order++] = i;
+      rows *= l->inner;
+    }
+  }
+  if (x.vec >= 0 && x.at[x.vec].inner < x.at[x.vec].extent) {
+    n_piece = (int)(x.at[x.vec].inner / lanes);
+    for (int i = 0; i < n_piece; i++) piece[i] = (Piece){(int64_t)i * lanes, lanes};
+  }
+  int64_t total = rows * n_piece;
+  if (total > 2 * g->registers || total < 1) return NULL; /* narrow remainders may take more than planned */
+  const IrBuffer *like = ir_buffer(c, x.store->u.store.buf);
+  ExprId size = ex_i32(c, total * lanes), *extent = arena_array(ir_arena(c), ExprId, 1);
+  extent[0] = size;
+  BufferId acc = ir_buffer_new(c, (IrBuffer){.name = "acc", .type = like->type, .scope = SC_LOCAL, .rank = 1, .extent = extent, .size = size, .align = 64, .lanes = 1, .registers = true});
+  Stmt **in = arena_array(ir_arena(c), Stmt *, total), **body = arena_array(ir_arena(c), Stmt *, total), **out = arena_array(ir_arena(c), Stmt *, total);
+  /* The operand that is reused by neighbouring statements stays in registers: let the smaller side vary fastest. */
+  bool rows_inner = rows < n_piece;
+  for (int64_t q = 0; q < total; q++) {
+    int64_t row = rows_inner ? q % rows : q / n_piece, pc = rows_inner ? q / rows : q % n_piece;
+    VarSub sub[MAX_NEST];
+    int k = 0;
+    for (int j = n_order - 1; j >= -1; j--) {
+      if (j < 0 && x.vec < 0) break;
+      const Level *l = &x.at[j < 0 ? x.vec : order[j]];
+      DType t = ir_var_info(c, l->loop->u.loop.var)->type;
+      int64_t i = j < 0 ? piece[pc].first : row % l->inner;
+      if (j >= 0) row /= l->inner;
+      ExprId value = ex_int(c, t, l->min + i);
+      if (l->outer) value = ex_add(c, ex_mul(c, ex_var(c, l->outer), ex_int(c, t, l->inner)), value);
+      sub[k++] = (VarSub){l->loop->u.loop.var, value};
+    }
+    Parts p;
+    if (!emit_piece(g, &x, acc, q * lanes, k, sub, piece[pc].lanes, &p)) return NULL;
+    in[q] = p.in;
+    body[q] = p.body;
+    out[q] = p.out;
+  }
+  Stmt *r = loops_around(g, &x, st_seq(c, (int)total, body), st_seq(c, (int)total, in), st_seq(c, (int)total, out), (int)total);
+  r = st_alloc(c, acc, r);
+  for (int i = x.n - 1; i >= 0; i--) {
+    const Level *l = &x.at[i];
+    DType t = l->outer ? ir_var_info(c, l->outer)->type : DT_I32;
+    if (l->outer) r = st_for(c, l->outer, ex_int(c, t, 0), ex_int(c, t, l->extent / l->inner), FOR_SERIAL, r);
+  }
+  return r;
+}
+
+/* ---- the walk ---- */
+static Stmt *walk(Regs *g, Stmt *s) {
+  if (!s) return NULL;
+  IrCtx *c = g->c;
+  Stmt *r = low_new(c, s), *x;
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(g, s->u.seq.at[i]);
+    return st_seq(c, s->u.seq.n, r->u.seq.at);
+  case ST_FOR:
+    if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
+    low_bind_loop(c, g->ar, s);
+    if (s->u.loop.kind == FOR_VECTOR && (x = vector_loop(g, s))) return x;
+    r->u.loop.body = walk(g, s->u.loop.body);
+    return r;
+  case ST_IF:
+    ar_push(g->ar, s->u.cond.cond);
+    r->u.cond.then = walk(g, s->u.cond.then);
+    ar_pop(g->ar);
+    r->u.cond.other = walk(g, s->u.cond.other);
+    return r;
+  case ST_LET: r->u.let.body = walk(g, s->u.let.body); return r;
+  case ST_ALLOC: r->u.alloc.body = walk(g, s->u.alloc.body); return r;
+  case ST_ATTR: r->u.attr.body = walk(g, s->u.attr.body); return r;
+  case ST_STORE: case ST_EVAL: return s;
+  }
+  return s;
+}
+
+void pass_registers(Func *f) {
+  if (low_is_gpu(f) || f->printing || f->features) return;
+  Regs g = {.c = f->ctx, .ar = ar_new(f->ctx)};
+  machine(&g);
+  f->body = walk(&g, f->body);
+  low_verify(f, "registers");
+}
