@@ -1,4 +1,4 @@
-/* Model T at work in a tuning session.
+/* A model at work in a tuning session: trees, or a network if asked for.
  *
  * The session adds the features and the time of every measured state. Training starts from scratch each time it is due:
  * at every round while there are few records, later when a fifth of them is new. Scores of a rank loss have no unit;
@@ -31,7 +31,11 @@ struct CostModel {
   VEC(double) cost;
   int32_t trained_on, n_curves, n_feat;
   Curve *curve, all;
-  const Forest *forest;
+  ModelKind kind;
+  int32_t scratch_at;   /* records when a network was last trained from scratch */
+  const Forest *forest; /* one of them scores */
+  const Mlp *net;
+  Arena *loaded; /* memory of a model that was read from a file */
 };
 
 CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
@@ -46,6 +50,7 @@ CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
 
 void cost_free(CostModel *m) {
   if (!m) return;
+  arena_free(m->loaded);
   arena_free(m->trained[0]);
   arena_free(m->trained[1]);
   arena_free(m->keep);
@@ -63,13 +68,41 @@ int cost_records(const CostModel *m) {
   return m->cost.len;
 }
 bool cost_ready(const CostModel *m) {
-  return m->forest != NULL;
+  return m->forest != NULL || m->net != NULL;
 }
-const Forest *cost_forest(const CostModel *m) {
-  return m->forest;
+void cost_use(CostModel *m, ModelKind kind) {
+  m->kind = kind;
 }
-void cost_set_forest(CostModel *m, const Forest *f) {
-  m->forest = f;
+
+static void score_batch(const CostModel *m, const FeatBatch *b, double *score) {
+  if (m->net)
+    mlp_score(m->net, b, score);
+  else
+    forest_score(m->forest, b, score);
+}
+
+/* ---- files ---- */
+void cost_save(const CostModel *m, const char *path, const char *json) {
+  if (!cost_ready(m)) err_raise(m->err, NS_ERR_RUNTIME, "the model has not been trained yet: there is nothing to save");
+  Arena *a = arena_new(m->err);
+  if (m->net)
+    mlp_save(a, m->net, path, json);
+  else
+    forest_save(a, m->forest, path, json);
+  arena_free(a);
+}
+
+void cost_load(CostModel *m, const char *path) {
+  const char *json;
+  if (!m->loaded) m->loaded = arena_new(m->err);
+  bool net = model_file_kind(m->loaded, path) == MODEL_NETWORK;
+  Mlp *n = net ? mlp_load(m->loaded, path, &json) : NULL;
+  Forest *f = net ? NULL : forest_load(m->loaded, path, &json);
+  int rules = net ? mlp_rules(n) : f->rules, entries = net ? mlp_entries(n) : f->n_feat;
+  err_check(m->err, rules == FEAT_RULES_REPAIRED && entries == FEAT_N,
+            "'%s' was trained on rows of %d entries by rules %d; the search makes %d entries by rules %d", path,
+            entries, rules, FEAT_N, FEAT_RULES_REPAIRED);
+  m->net = n, m->forest = f;
 }
 
 bool cost_due(const CostModel *m) {
@@ -106,7 +139,7 @@ static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b, const double 
   double *score = arena_array(a, double, b->n_states + 1);
   Knot *every = arena_array(a, Knot, b->n_states + 1);
   int n_all = 0, tasks = 0;
-  forest_score(m->forest, b, score);
+  score_batch(m, b, score);
   for (int i = 0; i < b->n_states; i++)
     if (b->task[i] >= tasks) tasks = b->task[i] + 1;
   m->curve = arena_array(a, Curve, tasks + 1), m->n_curves = tasks;
@@ -120,6 +153,16 @@ static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b, const double 
   m->all = fit_curve(a, every, n_all);
 }
 
+/* From scratch when the records have doubled since the last time, else a few steps from where the network stands. */
+static void train_network(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool) {
+  bool update = m->net && b->n_states < 2 * m->scratch_at;
+  MlpParams p = mlp_params_default(update);
+  p.loss = m->params.loss, p.threads = pool ? pool_size(pool) : 1;
+  if (!update) m->scratch_at = b->n_states;
+  m->net = mlp_train(a, b, &p, m->seed, update ? m->net : NULL);
+  m->forest = NULL;
+}
+
 void cost_train(CostModel *m, Pool *pool) {
   Arena *a = m->trained[1 - m->now];
   arena_release(a, (ArenaMark){0});
@@ -130,9 +173,11 @@ void cost_train(CostModel *m, Pool *pool) {
                  .task = m->task.at,
                  .cost = m->cost.at};
   m->params.trees = m->params.trees > 0 ? m->params.trees : tree_params_default().trees;
-  Forest *f = forest_train(a, &b, &m->params, m->seed, pool);
-  f->rules = FEAT_RULES_REPAIRED;
-  m->forest = f, m->now = 1 - m->now, m->trained_on = m->cost.len;
+  if (m->kind == MODEL_NETWORK)
+    train_network(m, a, &b, pool);
+  else
+    m->forest = forest_train(a, &b, &m->params, m->seed, pool), m->net = NULL;
+  m->now = 1 - m->now, m->trained_on = m->cost.len;
   fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
 }
 
@@ -140,7 +185,7 @@ double cost_score(const CostModel *m, const Features *f) {
   int32_t first[2] = {0, f->n_rows};
   FeatBatch b = {.n_states = 1, .n_feat = FEAT_N, .first = first, .rows = (const float *)f->row};
   double s;
-  forest_score(m->forest, &b, &s);
+  score_batch(m, &b, &s);
   return s;
 }
 

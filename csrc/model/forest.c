@@ -1,16 +1,10 @@
 /* A trained forest: scoring, and its file.
  *
- * File: "ACM1", then little-endian u32 version, kind (1: trees), rules, entries, trees, nodes, bytes of JSON; the JSON;
- * i32 roots; nodes as {i32 entry or -1, f32 threshold or leaf value, i32 left child}; u32 CRC-32 of all that precedes.
+ * After the head that all model files share: f32 base score (0), u32 trees; per tree u32 nodes and nodes as {i32 entry
+ * or -1, f32 threshold or leaf value, u32 left child, counted from the tree's first node}.
  */
-#include "model/model.h"
-#include <errno.h>
+#include "model/file.h"
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-enum { VERSION = 1, KIND_TREES = 1, HEAD_WORDS = 7 };
 
 static double row_score(const Forest *f, const float *row) {
   double s = 0;
@@ -30,54 +24,44 @@ void forest_score(const Forest *f, const FeatBatch *b, double *score) {
   }
 }
 
-static uint32_t crc32_of(const uint8_t *p, size_t n) {
-  uint32_t c = 0xffffffffu;
-  for (size_t i = 0; i < n; i++) {
-    c ^= p[i];
-    for (int k = 0; k < 8; k++) c = (c >> 1) ^ (0xedb88320u & (0u - (c & 1u)));
+/* Entries that some node looks at. */
+static int32_t used_entries(Arena *a, const Forest *f, int32_t **out) {
+  bool *used = arena_array(a, bool, f->n_feat + 1);
+  int32_t n = 0;
+  for (int i = 0; i < f->n_nodes; i++)
+    if (f->node[i].entry >= 0) used[f->node[i].entry] = true;
+  *out = arena_array(a, int32_t, f->n_feat + 1);
+  for (int i = 0; i < f->n_feat; i++)
+    if (used[i]) (*out)[n++] = i;
+  return n;
+}
+
+static void write_forest(const Forest *f, StrBuf *b) {
+  float base = 0;
+  model_put(b, &base, sizeof base);
+  model_put_u32(b, f->n_trees);
+  for (int t = 0; t < f->n_trees; t++) {
+    int32_t from = f->root[t], to = t + 1 < f->n_trees ? f->root[t + 1] : f->n_nodes;
+    model_put_u32(b, to - from);
+    for (int i = from; i < to; i++) {
+      TreeNode n = f->node[i];
+      if (n.entry >= 0) n.left -= from;
+      model_put(b, &n, sizeof n);
+    }
   }
-  return ~c;
 }
 
-void forest_save(Err *e, const Forest *f, const char *path, const char *json) {
-  Arena *a = arena_new(e);
+void forest_save(Arena *a, const Forest *f, const char *path, const char *json) {
+  ArenaMark m = arena_mark(a);
+  int32_t *kept, n = used_entries(a, f, &kept);
   StrBuf b;
-  sb_init(&b, a);
-  uint32_t head[HEAD_WORDS] = {VERSION,
-                               KIND_TREES,
-                               (uint32_t)f->rules,
-                               (uint32_t)f->n_feat,
-                               (uint32_t)f->n_trees,
-                               (uint32_t)f->n_nodes,
-                               (uint32_t)strlen(json)};
-  sb_write(&b, "ACM1", 4);
-  sb_write(&b, (const char *)head, sizeof head);
-  sb_puts(&b, json);
-  sb_write(&b, (const char *)f->root, sizeof *f->root * (size_t)f->n_trees);
-  sb_write(&b, (const char *)f->node, sizeof *f->node * (size_t)f->n_nodes);
-  uint32_t crc = crc32_of((const uint8_t *)b.at, b.len);
-  sb_write(&b, (const char *)&crc, sizeof crc);
-  char *tmp = arena_printf(a, "%s.%d.tmp", path, (int)getpid());
-  FILE *out = fopen(tmp, "wb");
-  bool ok = out && fwrite(b.at, 1, b.len, out) == b.len;
-  if (out) ok = fclose(out) == 0 && ok;
-  ok = ok && rename(tmp, path) == 0;
-  int why = errno;
-  if (!ok) remove(tmp);
-  arena_free(a);
-  if (!ok) err_raise(e, NS_ERR_IO, "cannot write the model file '%s': %s", path, strerror(why));
-}
-
-static uint8_t *read_file(Arena *a, const char *path, size_t *n) {
-  FILE *in = fopen(path, "rb");
-  if (!in) err_raise(arena_err(a), NS_ERR_IO, "cannot read the model file '%s': %s", path, strerror(errno));
-  StrBuf b;
-  sb_init(&b, a);
-  char buf[4096];
-  for (size_t k; (k = fread(buf, 1, sizeof buf, in)) > 0;) sb_write(&b, buf, k);
-  fclose(in);
-  *n = b.len;
-  return (uint8_t *)sb_str(&b);
+  model_file_begin(
+      &b, a,
+      &(ModelHead){
+          .kind = MODEL_TREES, .rules = f->rules, .n_feat = f->n_feat, .n_kept = n, .kept = kept, .json = json});
+  write_forest(f, &b);
+  model_file_end(&b, path);
+  arena_release(a, m);
 }
 
 /* Every child lies behind its parent and inside the file, so that walking a tree ends. */
@@ -91,29 +75,31 @@ static bool sound(const Forest *f) {
   return true;
 }
 
-Forest *forest_load(Arena *a, const char *path, char **json) {
+Forest *forest_load(Arena *a, const char *path, const char **json) {
   Err *e = arena_err(a);
-  size_t n, head = 4 + 4 * HEAD_WORDS;
-  uint8_t *p = read_file(a, path, &n);
-  uint32_t h[HEAD_WORDS], crc;
-  err_check(e, n >= head + 4 && memcmp(p, "ACM1", 4) == 0, "'%s' is not a nestsmith model file", path);
-  memcpy(h, p + 4, sizeof h);
-  memcpy(&crc, p + n - 4, 4);
-  err_check(e, h[0] == VERSION && h[1] == KIND_TREES,
-            "'%s': model file of version %u, kind %u; this release reads version %d, kind %d", path, h[0], h[1],
-            VERSION, KIND_TREES);
-  uint64_t want = head + h[6] + 4 * (uint64_t)h[4] + sizeof(TreeNode) * (uint64_t)h[5] + 4;
-  err_check(e, want == n && crc == crc32_of(p, n - 4),
-            "'%s' is damaged (checksum or length does not match); train or fetch it again", path);
+  ModelReader r;
+  ModelHead h = model_file_open(&r, a, path);
+  err_check(e, h.kind == MODEL_TREES, "'%s' holds a model of kind %d, not trees; load it as what it is", path,
+            (int)h.kind);
   Forest *f = arena_new_of(a, Forest);
-  f->rules = (int32_t)h[2], f->n_feat = (int32_t)h[3], f->n_trees = (int32_t)h[4], f->n_nodes = (int32_t)h[5];
-  uint8_t *at = p + head;
-  if (json) {
-    *json = arena_alloc(a, h[6] + 1);
-    memcpy(*json, at, h[6]);
+  VEC(TreeNode) node = {0};
+  float base;
+  model_get(&r, &base, sizeof base);
+  f->rules = h.rules, f->n_feat = h.n_feat, f->n_trees = model_get_count(&r, 4);
+  f->root = arena_array(a, int32_t, f->n_trees + 1);
+  for (int t = 0; t < f->n_trees; t++) {
+    int32_t n = model_get_count(&r, sizeof(TreeNode)), from = f->root[t] = node.len;
+    for (int i = 0; i < n; i++) {
+      TreeNode x;
+      model_get(&r, &x, sizeof x);
+      bool inner = x.entry >= 0;
+      err_check(e, !inner || (x.left >= 0 && x.left < n), "'%s': the trees in the file are not well-formed", path);
+      if (inner) x.left += from;
+      vec_push(a, &node, x);
+    }
   }
-  f->root = arena_copy(a, at + h[6], 4 * (size_t)h[4]);
-  f->node = arena_copy(a, at + h[6] + 4 * (size_t)h[4], sizeof(TreeNode) * (size_t)h[5]);
+  f->node = node.at, f->n_nodes = node.len;
   err_check(e, sound(f), "'%s': the trees in the file are not well-formed", path);
+  *json = h.json;
   return f;
 }

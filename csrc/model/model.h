@@ -36,6 +36,8 @@ RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind);
 const double *loss_labels(const RankLoss *l); /* best / cost in the task; 0 for failed states */
 void loss_gradient(const RankLoss *l, const double *score, Rng *r, double *g, double *h); /* per state; h > 0 */
 
+typedef enum { MODEL_TREES = 1, MODEL_NETWORK = 2 } ModelKind; /* numbers of the model file */
+
 /* ---- model T: boosted trees with a packed sum (trees.c, forest.c) : 04 §5.3, §5.10 ---- */
 typedef struct {
   int32_t trees, depth, bins;
@@ -56,9 +58,29 @@ typedef struct {
 Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed,
                      Pool *pool);                                      /* same bytes for every pool size */
 void forest_score(const Forest *f, const FeatBatch *b, double *score); /* -INFINITY for a state without rows */
-void forest_save(Err *e, const Forest *f, const char *path,
-                 const char *json); /* json: device, tasks, parameters; written to a temporary name, then renamed */
-Forest *forest_load(Arena *a, const char *path, char **json); /* raises on a wrong magic, version, rules or checksum */
+void forest_save(Arena *a, const Forest *f, const char *path,
+                 const char *json); /* json: device, tasks, parameters; the arena is left as it was */
+Forest *forest_load(Arena *a, const char *path,
+                    const char **json); /* raises on a wrong magic, version, kind or checksum */
+
+/* ---- model N: a network per row, a sum over the rows of a state, a head (mlp.c) : 04 §5.2, §5.6 ---- */
+typedef struct Mlp Mlp;
+typedef struct {
+  int32_t hidden, steps, batch, threads; /* threads: of BLAS; 1 gives the same bytes on every run */
+  double rate, decay, clip;
+  LossKind loss;
+} MlpParams;
+MlpParams mlp_params_default(bool update); /* from scratch: 600 steps; update of a trained network: 60 short ones */
+Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed,
+               const Mlp *start); /* start: NULL, or what to go on from */
+void mlp_score(const Mlp *m, const FeatBatch *b,
+               double *score); /* -INFINITY for a state without rows; safe from several threads */
+int mlp_entries(const Mlp *m); /* of a row */
+int mlp_rules(const Mlp *m);
+void mlp_set_rules(Mlp *m, int rules);
+void mlp_save(Arena *a, const Mlp *m, const char *path, const char *json);
+Mlp *mlp_load(Arena *a, const char *path, const char **json);
+ModelKind model_file_kind(Arena *a, const char *path); /* raises like the loaders */
 
 /* ---- online use (cost.c): records of a run, retraining, scores, fitness; 04 §5.6 ---- */
 typedef struct CostModel CostModel; /* one per session; scoring is safe from several threads while nobody updates */
@@ -71,8 +93,10 @@ bool cost_ready(const CostModel *m);                                      /* has
 double cost_score(const CostModel *m, const Features *f);                 /* -INFINITY for no rows */
 double cost_fitness(const CostModel *m, int task, double score); /* monotone in score, in [0.001, 1]; 0 for -INFINITY */
 int cost_records(const CostModel *m);
-void cost_set_forest(CostModel *m, const Forest *f); /* a loaded model, until the next training */
-const Forest *cost_forest(const CostModel *m);
+void cost_use(CostModel *m, ModelKind kind); /* what the next training makes; trees by default */
+void cost_save(const CostModel *m, const char *path, const char *json); /* raises before the first training */
+void cost_load(CostModel *m,
+               const char *path); /* either kind; scores until the next training, networks start from it */
 
 /* ---- metrics (metrics.c) : 04 §3.3, mean over tasks ---- */
 typedef struct {

@@ -226,7 +226,7 @@ Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t
   int32_t n = b->n_states;
   double *score = arena_array(a, double, n + 1), *g = arena_array(a, double, n + 1), *h = arena_array(a, double, n + 1);
   Forest *f = arena_new_of(a, Forest);
-  f->n_feat = b->n_feat, f->root = arena_array(a, int32_t, p->trees + 1);
+  f->rules = FEAT_RULES_REPAIRED, f->n_feat = b->n_feat, f->root = arena_array(a, int32_t, p->trees + 1);
   for (int t = 0; t < p->trees && w.n_rows > 0; t++) {
     loss_gradient(loss, score, &rng, g, h);
     int32_t used = 0;

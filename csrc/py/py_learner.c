@@ -4,21 +4,29 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct { LearnerTask *task; Scorer scorer; } Slot;
 typedef struct {
-  PyObject_HEAD
-  Err err;
+  LearnerTask *task;
+  Scorer scorer;
+} Slot;
+typedef struct {
+  PyObject_HEAD Err err;
   Learner *learner;
-  Arena *loaded; /* memory of a model read from a file */
   PyObject *keep; /* the Policy objects whose tasks are used */
   Slot **slot;
   int n_slot, cap;
 } PyLearner;
 
-typedef struct { PyLearner *p; uint64_t seed; const SearchTask *t; LearnerTask *out; } New;
+typedef struct {
+  PyLearner *p;
+  uint64_t seed;
+  bool net;
+  const SearchTask *t;
+  LearnerTask *out;
+} New;
 static void do_new(void *arg) {
   New *x = arg;
   x->p->learner = learner_new(&x->p->err, x->seed);
+  if (x->net) cost_use(learner_model(x->p->learner), MODEL_NETWORK);
 }
 static void do_task(void *arg) {
   New *x = arg;
@@ -26,13 +34,17 @@ static void do_task(void *arg) {
 }
 
 static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"seed", NULL};
+  static char *names[] = {"seed", "kind", NULL};
+  const char *kind = "trees";
   unsigned long long seed = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "|K", names, &seed)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ks", names, &seed, &kind)) return NULL;
+  bool net = strcmp(kind, "mlp") == 0;
+  if (!net && strcmp(kind, "trees") != 0)
+    return PyErr_Format(PyExc_ValueError, "kind: '%s' is neither 'trees' nor 'mlp'", kind);
   PyLearner *p = (PyLearner *)type->tp_alloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
-  New x = {.p = p, .seed = seed};
+  New x = {.p = p, .seed = seed, .net = net};
   p->keep = PyList_New(0);
   ErrCode c = p->keep ? err_try(&p->err, do_new, &x) : NS_ERR_MEMORY;
   if (c == NS_OK) return (PyObject *)p;
@@ -44,7 +56,6 @@ static void learner_drop(PyObject *o) {
   PyLearner *p = (PyLearner *)o;
   PyTypeObject *t = Py_TYPE(o);
   learner_free(p->learner);
-  arena_free(p->loaded);
   for (int i = 0; i < p->n_slot; i++) PyMem_Free(p->slot[i]);
   PyMem_Free(p->slot);
   Py_CLEAR(p->keep);
@@ -90,7 +101,11 @@ static PyObject *m_scorer(PyObject *o, PyObject *args) {
   return s ? PyCapsule_New(&s->scorer, "nestsmith.Scorer", NULL) : NULL;
 }
 
-typedef struct { LearnerTask *t; State *s; double seconds; } Add;
+typedef struct {
+  LearnerTask *t;
+  State *s;
+  double seconds;
+} Add;
 static void do_add(void *arg) {
   Add *x = arg;
   learner_add(x->t, x->s->step.len, x->s->step.at, x->seconds);
@@ -109,7 +124,12 @@ static PyObject *m_add(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-typedef struct { PyLearner *p; Pool *pool; int threads; bool trained; } Train;
+typedef struct {
+  PyLearner *p;
+  Pool *pool;
+  int threads;
+  bool trained;
+} Train;
 static void do_train(void *arg) {
   Train *x = arg;
   if (x->threads > 1) x->pool = pool_new(x->threads, &x->p->err);
@@ -127,7 +147,12 @@ static PyObject *m_train(PyObject *o, PyObject *args) {
   return PyBool_FromLong(x.trained);
 }
 
-typedef struct { Slot *slot; const SearchTask *t; State *s; double out; } Score;
+typedef struct {
+  Slot *slot;
+  const SearchTask *t;
+  State *s;
+  double out;
+} Score;
 static void do_score(void *arg) {
   Score *x = arg;
   State *const one[1] = {x->s};
@@ -149,12 +174,13 @@ static PyObject *m_score(PyObject *o, PyObject *args) {
   return ok ? PyFloat_FromDouble(x.out) : NULL;
 }
 
-typedef struct { PyLearner *p; const char *path, *json; } File;
+typedef struct {
+  PyLearner *p;
+  const char *path, *json;
+} File;
 static void do_save(void *arg) {
   File *x = arg;
-  const Forest *f = cost_forest(learner_model(x->p->learner));
-  if (!f) err_raise(&x->p->err, NS_ERR_RUNTIME, "the model has not been trained yet: there is nothing to save");
-  forest_save(&x->p->err, f, x->path, x->json);
+  cost_save(learner_model(x->p->learner), x->path, x->json);
 }
 static PyObject *m_save(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
@@ -165,9 +191,7 @@ static PyObject *m_save(PyObject *o, PyObject *args) {
 }
 static void do_load(void *arg) {
   File *x = arg;
-  char *json;
-  if (!x->p->loaded) x->p->loaded = arena_new(&x->p->err);
-  cost_set_forest(learner_model(x->p->learner), forest_load(x->p->loaded, x->path, &json));
+  cost_load(learner_model(x->p->learner), x->path);
 }
 static PyObject *m_load(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
@@ -189,7 +213,8 @@ static PyMethodDef METHODS[] = {
     {"task", m_task, METH_O, "task(policy): number of a new task; the policy stays alive as long as the learner."},
     {"scorer", m_scorer, METH_VARARGS, "scorer(task): capsule for Policy.set_scorer; valid as long as the learner."},
     {"add", m_add, METH_VARARGS, "add(task, state, seconds): a measurement; 1e10 for a failed one."},
-    {"train", m_train, METH_VARARGS, "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},
+    {"train", m_train, METH_VARARGS,
+     "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},
     {"score", m_score, METH_VARARGS, "score(task, state): score of a bounded state."},
     {"save", m_save, METH_VARARGS, "save(path, json): writes the trained forest."},
     {"load", m_load, METH_VARARGS, "load(path): uses a saved forest until the next training."},

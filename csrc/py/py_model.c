@@ -1,5 +1,5 @@
-/* Bindings of model: features of states, the type Forest (boosted trees) and the metrics. Arrays are NumPy: rows
- * float32 [n, entries], first int32 [states + 1], task int32 [states], cost float64 [states] in seconds. */
+/* Bindings of model: features of states, the types Forest (boosted trees) and Network, and the metrics. Arrays are
+ * NumPy: rows float32 [n, entries], first int32 [states + 1], task int32 [states], cost float64 [states] in seconds. */
 #include "py/py.h"
 #include "py/py_search.h"
 #include "model/model.h"
@@ -10,9 +10,11 @@
 typedef struct {
   PyObject_HEAD Err err;
   Arena *arena;
-  Forest *forest;
+  Forest *forest; /* one of them */
+  Mlp *net;
+  bool is_net;
   PyObject *info;
-} PyForest;
+} PyTrained;
 
 /* ---- arguments ---- */
 typedef struct {
@@ -78,41 +80,55 @@ static bool batch_from(Batch *x, PyObject *rows, PyObject *first, PyObject *task
   return false;
 }
 
-/* ---- Forest ---- */
+/* ---- trained models: Forest and Network share one struct and all methods but train ---- */
 typedef struct {
-  PyForest *self;
+  PyTrained *self;
   const FeatBatch *b;
   TreeParams p;
+  MlpParams np;
+  const Mlp *start;
   uint64_t seed;
-  int threads;
-  const char *path, *json;
-  char *json_out;
-  double *score;
+  int threads, rules;
+  const char *path, *json, *json_out;
 } Call;
 
 static void do_train(void *arg) {
   Call *c = arg;
   Pool *pool = c->threads > 1 ? pool_new(c->threads, &c->self->err) : NULL;
   c->self->forest = forest_train(c->self->arena, c->b, &c->p, c->seed, pool);
+  c->self->forest->rules = c->rules;
   pool_free(pool);
+}
+static void do_train_net(void *arg) {
+  Call *c = arg;
+  c->self->net = mlp_train(c->self->arena, c->b, &c->np, c->seed, c->start);
+  mlp_set_rules(c->self->net, c->rules);
 }
 static void do_save(void *arg) {
   Call *c = arg;
-  forest_save(&c->self->err, c->self->forest, c->path, c->json);
+  if (c->self->net)
+    mlp_save(c->self->arena, c->self->net, c->path, c->json);
+  else
+    forest_save(c->self->arena, c->self->forest, c->path, c->json);
 }
 static void do_load(void *arg) {
   Call *c = arg;
-  c->self->forest = forest_load(c->self->arena, c->path, &c->json_out);
+  if (c->self->is_net)
+    c->self->net = mlp_load(c->self->arena, c->path, &c->json_out);
+  else
+    c->self->forest = forest_load(c->self->arena, c->path, &c->json_out);
 }
 static void do_arena(void *arg) {
-  PyForest *f = arg;
+  PyTrained *f = arg;
   f->arena = arena_new(&f->err);
 }
 
-static PyForest *forest_empty(PyTypeObject *type) {
-  PyForest *f = (PyForest *)type->tp_alloc(type, 0);
+static PyTypeObject *PyNetwork_Type;
+static PyTrained *trained_empty(PyTypeObject *type) {
+  PyTrained *f = (PyTrained *)type->tp_alloc(type, 0);
   if (!f) return NULL;
   err_init(&f->err);
+  f->is_net = type == PyNetwork_Type;
   ErrCode code = err_try(&f->err, do_arena, f);
   if (code == NS_OK) return f;
   py_raise(&f->err, code);
@@ -120,27 +136,23 @@ static PyForest *forest_empty(PyTypeObject *type) {
   return NULL;
 }
 
-static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"rows", "first", "task", "cost", "trees", "depth", "eta", "loss", "seed", "threads", NULL};
-  PyObject *rows, *first, *task, *cost;
-  TreeParams p = tree_params_default();
-  const char *loss = "top";
-  unsigned long long seed = 0;
-  int threads = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKi", names, &rows, &first, &task, &cost, &p.trees, &p.depth,
-                                   &p.eta, &loss, &seed, &threads))
-    return NULL;
+static bool loss_from(const char *loss, LossKind *out) {
   if (strcmp(loss, "top") != 0 && strcmp(loss, "pairwise") != 0)
-    return PyErr_Format(PyExc_ValueError, "loss: '%s' is neither 'top' nor 'pairwise'", loss);
-  p.loss = loss[0] == 't' ? LOSS_TOP_WEIGHTED : LOSS_PAIRWISE;
+    return PyErr_Format(PyExc_ValueError, "loss: '%s' is neither 'top' nor 'pairwise'", loss), false;
+  *out = loss[0] == 't' ? LOSS_TOP_WEIGHTED : LOSS_PAIRWISE;
+  return true;
+}
+
+static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows, PyObject *first, PyObject *task,
+                           PyObject *cost) {
   Batch x;
   if (!batch_from(&x, rows, first, task, cost)) return NULL;
-  PyForest *f = forest_empty((PyTypeObject *)type);
+  PyTrained *f = trained_empty((PyTypeObject *)type);
   ErrCode code = NS_OK;
   if (f) {
-    Call c = {.self = f, .b = &x.b, .p = p, .seed = seed, .threads = threads};
+    c->self = f, c->b = &x.b;
     Py_BEGIN_ALLOW_THREADS;
-    code = err_try(&f->err, do_train, &c);
+    code = err_try(&f->err, body, c);
     Py_END_ALLOW_THREADS;
   }
   batch_drop(&x);
@@ -150,25 +162,73 @@ static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
   return NULL;
 }
 
-static PyObject *forest_score_py(PyForest *self, PyObject *args) {
+static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"rows", "first", "task", "cost",    "trees", "depth",
+                          "eta",  "loss",  "seed", "threads", "rules", NULL};
+  PyObject *rows, *first, *task, *cost;
+  const char *loss = "top";
+  unsigned long long seed = 0;
+  Call c = {.p = tree_params_default(), .threads = 1, .rules = FEAT_RULES_REPAIRED};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKii", names, &rows, &first, &task, &cost, &c.p.trees, &c.p.depth,
+                                   &c.p.eta, &loss, &seed, &c.threads, &c.rules) ||
+      !loss_from(loss, &c.p.loss))
+    return NULL;
+  c.seed = seed;
+  return train_new(type, &c, do_train, rows, first, task, cost);
+}
+
+static PyObject *network_train_py(PyObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"rows", "first", "task",    "cost",  "hidden", "steps", "rate",
+                          "loss", "seed",  "threads", "start", "rules",  NULL};
+  PyObject *rows, *first, *task, *cost, *start = Py_None;
+  const char *loss = "top";
+  unsigned long long seed = 0;
+  Call c = {.np = mlp_params_default(false), .rules = FEAT_RULES_REPAIRED};
+  int steps = -1;
+  double rate = -1;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiOi", names, &rows, &first, &task, &cost, &c.np.hidden, &steps,
+                                   &rate, &loss, &seed, &c.np.threads, &start, &c.rules) ||
+      !loss_from(loss, &c.np.loss))
+    return NULL;
+  if (start != Py_None) {
+    if (!PyObject_TypeCheck(start, PyNetwork_Type))
+      return PyErr_Format(PyExc_TypeError, "start: expected a Network, got %s", Py_TYPE(start)->tp_name);
+    MlpParams u = mlp_params_default(true);
+    c.start = ((PyTrained *)start)->net, c.np.steps = u.steps, c.np.rate = u.rate;
+  }
+  if (steps >= 0) c.np.steps = steps;
+  if (rate >= 0) c.np.rate = rate;
+  c.seed = seed;
+  return train_new(type, &c, do_train_net, rows, first, task, cost);
+}
+
+static PyObject *trained_score(PyTrained *self, PyObject *args) {
   PyObject *rows, *first;
   if (!PyArg_ParseTuple(args, "OO", &rows, &first)) return NULL;
   Batch x;
   if (!batch_from(&x, rows, first, NULL, NULL)) return NULL;
   PyObject *out = NULL;
-  if (x.b.n_feat != self->forest->n_feat)
-    PyErr_Format(PyExc_ValueError, "rows: has %d entries, the model was trained on %d", x.b.n_feat,
-                 self->forest->n_feat);
+  int entries = self->net ? mlp_entries(self->net) : self->forest->n_feat;
+  if (x.b.n_feat != entries)
+    PyErr_Format(PyExc_ValueError, "rows: has %d entries, the model was trained on %d", x.b.n_feat, entries);
   else {
     npy_intp n = x.b.n_states;
     out = PyArray_SimpleNew(1, &n, NPY_FLOAT64);
-    if (out) forest_score(self->forest, &x.b, PyArray_DATA((PyArrayObject *)out));
+    double *to = out ? PyArray_DATA((PyArrayObject *)out) : NULL;
+    if (out) {
+      Py_BEGIN_ALLOW_THREADS;
+      if (self->net)
+        mlp_score(self->net, &x.b, to);
+      else
+        forest_score(self->forest, &x.b, to);
+      Py_END_ALLOW_THREADS;
+    }
   }
   batch_drop(&x);
   return out;
 }
 
-static PyObject *forest_save_py(PyForest *self, PyObject *args) {
+static PyObject *trained_save(PyTrained *self, PyObject *args) {
   Call c = {.self = self, .json = "{}"};
   if (!PyArg_ParseTuple(args, "s|s", &c.path, &c.json)) return NULL;
   ErrCode code = err_try(&self->err, do_save, &c);
@@ -176,10 +236,10 @@ static PyObject *forest_save_py(PyForest *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static PyObject *forest_load_py(PyObject *type, PyObject *args) {
+static PyObject *trained_load(PyObject *type, PyObject *args) {
   Call c = {0};
   if (!PyArg_ParseTuple(args, "s", &c.path)) return NULL;
-  if (!(c.self = forest_empty((PyTypeObject *)type))) return NULL;
+  if (!(c.self = trained_empty((PyTypeObject *)type))) return NULL;
   ErrCode code = err_try(&c.self->err, do_load, &c);
   if (code != NS_OK) {
     py_raise(&c.self->err, code);
@@ -190,15 +250,19 @@ static PyObject *forest_load_py(PyObject *type, PyObject *args) {
   return (PyObject *)c.self;
 }
 
-static PyObject *forest_get_info(PyForest *self, void *closure) {
+static PyObject *trained_info(PyTrained *self, void *closure) {
   (void)closure;
   return self->info ? Py_NewRef(self->info) : PyUnicode_FromString("{}");
 }
-static PyObject *forest_get_trees(PyForest *self, void *closure) {
+static PyObject *trained_rules(PyTrained *self, void *closure) {
+  (void)closure;
+  return PyLong_FromLong(self->net ? mlp_rules(self->net) : self->forest ? self->forest->rules : 0);
+}
+static PyObject *forest_get_trees(PyTrained *self, void *closure) {
   (void)closure;
   return PyLong_FromLong(self->forest ? self->forest->n_trees : 0);
 }
-static void forest_dealloc(PyForest *self) {
+static void trained_dealloc(PyTrained *self) {
   PyTypeObject *type = Py_TYPE(self);
   arena_free(self->arena);
   Py_CLEAR(self->info);
@@ -206,25 +270,47 @@ static void forest_dealloc(PyForest *self) {
   Py_DECREF(type);
 }
 
+#define TRAINED_METHODS                                                                                                \
+  {"score", (PyCFunction)trained_score, METH_VARARGS,                                                                  \
+   "score(rows, first) -> float64 [states]; -inf for a state without rows"},                                           \
+      {"save", (PyCFunction)trained_save, METH_VARARGS, "save(path, info='{}'); info is stored as it is"}, {           \
+    "load", (PyCFunction)trained_load, METH_CLASS | METH_VARARGS, "load(path): a model of this class"                  \
+  }
 static PyMethodDef FOREST_METHODS[] = {
     {"train", (PyCFunction)(void (*)(void))forest_train_py, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
-     "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1) -> Forest"},
-    {"score", (PyCFunction)forest_score_py, METH_VARARGS,
-     "score(rows, first) -> float64 [states]; -inf for a state without rows"},
-    {"save", (PyCFunction)forest_save_py, METH_VARARGS, "save(path, info='{}'); info is stored as it is"},
-    {"load", (PyCFunction)forest_load_py, METH_CLASS | METH_VARARGS, "load(path) -> Forest"},
+     "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1, rules=2) -> Forest"},
+    TRAINED_METHODS,
     {NULL, NULL, 0, NULL}};
-static PyGetSetDef FOREST_GETSET[] = {{"info", (getter)forest_get_info, NULL, "text stored with the model", NULL},
+static PyMethodDef NETWORK_METHODS[] = {{"train", (PyCFunction)(void (*)(void))network_train_py,
+                                         METH_CLASS | METH_VARARGS | METH_KEYWORDS,
+                                         "train(rows, first, task, cost, hidden=128, steps=600, rate=1.5e-3, "
+                                         "loss='top', seed=0, threads=1, start=None, rules=2) "
+                                         "-> Network; start: go on from it, by default 60 steps at 5e-4"},
+                                        TRAINED_METHODS,
+                                        {NULL, NULL, 0, NULL}};
+static PyGetSetDef FOREST_GETSET[] = {{"info", (getter)trained_info, NULL, "text stored with the model", NULL},
+                                      {"rules", (getter)trained_rules, NULL, "rule set of its rows", NULL},
                                       {"n_trees", (getter)forest_get_trees, NULL, "number of trees", NULL},
                                       {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef NETWORK_GETSET[] = {{"info", (getter)trained_info, NULL, "text stored with the model", NULL},
+                                       {"rules", (getter)trained_rules, NULL, "rule set of its rows", NULL},
+                                       {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot FOREST_SLOTS[] = {
-    {Py_tp_dealloc, (void *)forest_dealloc},
+    {Py_tp_dealloc, (void *)trained_dealloc},
     {Py_tp_methods, FOREST_METHODS},
     {Py_tp_getset, FOREST_GETSET},
     {Py_tp_doc, (void *)"Boosted trees whose outputs are summed over the rows of a state."},
     {0, NULL}};
-static PyType_Spec FOREST_SPEC = {"nestsmith._core.Forest", sizeof(PyForest), 0,
+static PyType_Slot NETWORK_SLOTS[] = {
+    {Py_tp_dealloc, (void *)trained_dealloc},
+    {Py_tp_methods, NETWORK_METHODS},
+    {Py_tp_getset, NETWORK_GETSET},
+    {Py_tp_doc, (void *)"A network per row, a sum over the rows of a state, and a head."},
+    {0, NULL}};
+static PyType_Spec FOREST_SPEC = {"nestsmith._core.Forest", sizeof(PyTrained), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, FOREST_SLOTS};
+static PyType_Spec NETWORK_SPEC = {"nestsmith._core.Network", sizeof(PyTrained), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, NETWORK_SLOTS};
 
 /* ---- metrics ---- */
 typedef struct {
@@ -491,5 +577,7 @@ int py_init_model(PyObject *m) {
   PyObject *type = PyType_FromSpec(&FOREST_SPEC);
   if (!type || PyModule_AddObjectRef(m, "Forest", type) < 0) return -1;
   Py_DECREF(type);
+  PyNetwork_Type = (PyTypeObject *)PyType_FromSpec(&NETWORK_SPEC);
+  if (!PyNetwork_Type || PyModule_AddObjectRef(m, "Network", (PyObject *)PyNetwork_Type) < 0) return -1;
   return PyModule_AddFunctions(m, FUNCTIONS);
 }

@@ -1,4 +1,4 @@
-"""Model T on real timings: tests/data/pilot_cpu_matmul.bin.gz holds 4,800 measured CPU matrix products with features."""
+"""Model T on real timings: tests/data/pilot_cpu_matmul.bin.gz holds 4,800 measured CPU products with features."""
 
 import gzip
 import pathlib

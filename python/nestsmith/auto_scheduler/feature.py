@@ -1,8 +1,8 @@
 """Features of candidates: 164 numbers for each buffer that a lowered program stores to.
 
 A state is described by a matrix of float32 with one row per stored buffer; ``get_per_store_feature_names`` names the
-columns. Sizes and counts pass through ``slog(x) = log2(x + 1)``, flags stay 0 or 1. A state that cannot be lowered, or that
-breaks a limit of its GPU, is one row of zeros.
+columns. Sizes and counts pass through ``slog(x) = log2(x + 1)``, flags stay 0 or 1. A state that cannot be lowered, or
+that breaks a limit of its GPU, is one row of zeros.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def get_per_store_features_from_measure_pairs(
     """Features, labels and task numbers of measured candidates.
 
     The features of the first `skip_first_n_feature_extraction` records are not extracted (None in the result).
-    Returns (ndarray of object, float32 ndarray of throughputs relative to each task's best, int32 ndarray of task numbers).
+    Returns (ndarray of object, float32 ndarray of throughputs relative to each task's best, int32 ndarray of task
+    numbers).
     """
     from .measure import recover_measure_input
 
@@ -178,7 +179,7 @@ def get_per_store_features_from_measure_pairs(
 
 
 def get_per_store_features_from_file(filename, max_lines, max_n_bufs=None, rules=REFERENCE, log=True):
-    """The same for the first `max_lines` records of a tuning log whose workloads are known in this process (-1: all)."""
+    """The same for the first `max_lines` records (-1: all) of a log whose workloads are known in this process."""
     from .measure_record import RecordReader
 
     inputs, results = RecordReader(str(filename)).read_lines(
@@ -190,11 +191,11 @@ def get_per_store_features_from_file(filename, max_lines, max_n_bufs=None, rules
 class FeatureFile:
     """Features and times of measured candidates in a file to which records are appended.
 
-    Little-endian: a header ``"AFD1"``, u32 version, u32 entries of a row, u32 entries of a state vector, u32 rules, u32 bytes
-    of names, names in entry order separated by newlines; then blocks: 4-byte tag, u32 bytes, payload, u32 CRC-32 of tag,
-    length and payload. A ``TASK`` block holds a u32 task number and JSON text; a ``RECS`` block u32 count and for each record
-    u32 task, u32 status, u16 rows, u16 repeats, f32 seconds of each repeat, the state vector, the rows, u64 hash of the steps.
-    Unknown tags are skipped.
+    Little-endian: a header ``"AFD1"``, u32 version, u32 entries of a row, u32 entries of a state vector, u32 rules, u32
+    bytes of names, names in entry order separated by newlines; then blocks: 4-byte tag, u32 bytes, payload, u32 CRC-32
+    of tag, length and payload. A ``TASK`` block holds a u32 task number and JSON text; a ``RECS`` block u32 count and
+    for each record u32 task, u32 status, u16 rows, u16 repeats, f32 seconds of each repeat, the state vector, the rows,
+    u64 hash of the steps. Unknown tags are skipped.
 
     Parameters
     ----------
@@ -289,7 +290,8 @@ class FeatureFile:
         self._append(b"RECS", b"".join(out))
 
     def read(self):
-        """All records as a dict of arrays: rows, first, costs (mean seconds, 1e10 failed), task, status, hash; tasks: list of dicts.
+        """All records as a dict of arrays: rows, first, costs (mean seconds, 1e10 failed), task, status, hash, state;
+        and tasks, a dict of descriptions by number.
 
         Raises ValueError at the first block that is cut off or damaged."""
         with open(self.path, "rb") as f:

@@ -1,0 +1,59 @@
+"""Speed of feature extraction: replay, bounds, loop program, simplification and features of one state, on one core.
+
+The states are those that the reference tuner sampled for ResNet-18 (tests/data). Prints, per kind of task, states per second
+of each prefix of the path, the analytic estimate for comparison, and what the targets are.
+
+    PYTHONPATH=python python benchmarks/features_speed.py [repeats]
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "schedule")]
+from peer import dag_of, peer_tasks
+
+from nestsmith import _core
+
+TARGETS = {
+    "cuda": (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 0, False),
+    "llvm": (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 0, False),
+}
+KINDS = {"conv2d": "conv2d_nhwc", "winograd": "conv2d_winograd"}
+GOAL = {"conv2d": 2000, "winograd": 1000}
+
+
+def main(repeats=20):
+    print(
+        f"{'task':9} {'target':6} {'replay+bounds':>14} {'+loops':>9} {'+simplify':>10} {'+features':>10} {'goal':>6} {'draft':>9}"
+    )
+    for kind, stage in KINDS.items():
+        for name, target in TARGETS.items():
+            total, draft, n = [0.0] * 4, 0.0, 0
+            for t in peer_tasks():
+                if t["network"] != f"resnet-18-NHWC-{name}" or stage not in t["stages"]:
+                    continue
+                dag = dag_of(t["key"], tuple(t["stages"]))
+                policy = _core.Policy(dag, target)
+                for s in t["states"][:3]:
+                    steps = json.dumps(s["steps"])
+                    for what in range(4):
+                        start = time.process_time()
+                        _core.feature_speed(dag, target, steps, repeats, what)
+                        total[what] += time.process_time() - start
+                    state = _core.State(dag, steps).infer_bounds()
+                    start = time.process_time()
+                    for _ in range(repeats):
+                        policy.facts(state)
+                    draft += time.process_time() - start
+                    n += repeats
+            rates = [n / x for x in total]
+            print(
+                f"{kind:9} {name:6} {rates[0]:14.0f} {rates[1]:9.0f} {rates[2]:10.0f} {rates[3]:10.0f} {GOAL[kind]:6} {n / draft:9.0f}"
+            )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
