@@ -42,7 +42,7 @@ def plain(text):
     return re.sub(r"(rv\d) \(0,.*\)$", r"\1 (0,?)", text, flags=re.M)
 
 
-@pytest.mark.parametrize("network", sorted(PEER))
+@pytest.mark.parametrize("network", sorted(n for n in PEER if n.startswith("resnet")))
 def test_texts_equal_the_reference(network):
     target = CUDA if network.endswith("cuda") else CPU2
     for task in PEER[network]:

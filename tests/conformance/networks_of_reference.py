@@ -1,0 +1,41 @@
+"""The tasks of a reference network, cut out by our own extraction, under the keys of the reference."""
+
+import functools
+
+from nestsmith import _core, auto_scheduler
+from nestsmith.relay import testing
+
+TARGET = {"cuda": "cuda -arch=sm_90 -max_shared_memory_per_block=49152 -max_threads_per_block=1024", "llvm": "llvm"}
+ENGINE = {
+    "cuda": (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 1, False),
+    "llvm": (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False),
+}
+
+
+def workload(name):
+    """(module, parameters) of "resnet-18-NHWC" and the like, batch 1."""
+    net, layout = name.rsplit("-", 1)
+    image = (224, 224, 3) if layout == "NHWC" else (3, 224, 224)
+    if net.startswith("resnet-"):
+        return testing.resnet.get_workload(num_layers=int(net[7:]), layout=layout, image_shape=image)
+    if net == "mobilenet":
+        return testing.mobilenet.get_workload(layout=layout, image_shape=image)
+    if net == "squeezenet_v1.1":
+        return testing.squeezenet.get_workload(version="1.1")
+    if net == "dqn":
+        return testing.dqn.get_workload(1, image_shape=(84, 84, 4), layout=layout)
+    return getattr(testing, net).get_workload(1)
+
+
+@functools.cache
+def extracted(name):
+    """{key with the names of current releases: (DAG with these names, task, weight)} of a network and target pair."""
+    network, kind = name.rsplit("-", 1)
+    mod, params = workload(network)
+    tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, TARGET[kind])
+    return {t.alt_keys[0]: (auto_scheduler.ComputeDAG(t.alt_keys[0]), t, w) for t, w in zip(tasks, weights)}
+
+
+def sketches(dag, kind):
+    """All sketches of a DAG, in order."""
+    return _core.Policy(dag, ENGINE[kind], {}, 1, 1).sketches()
