@@ -1,5 +1,5 @@
-"""Candidates from their steps to their outputs: replayed, lowered, compiled and run at full shapes on the reference data of
-the task, the way the tuner does it."""
+"""Candidates from their steps to their outputs: replayed, lowered, compiled and run at full shapes on the reference
+data of the task, the way the tuner does it."""
 
 import functools
 import gzip

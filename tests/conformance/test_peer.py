@@ -1,4 +1,4 @@
-"""What the reference makes of ten network and target pairs, and what we make of them: tasks, sketches, sampled states."""
+"""What the reference makes of ten network and target pairs, and what we make of them: tasks, sketches, states."""
 
 import gzip
 import json
@@ -48,7 +48,9 @@ def test_every_sketch_in_order(name):
         dag = extracted(name)[task["key"]][0]
         assert str(dag) == task["text"]
         got = sketches(dag, kind)
-        assert [without_windows(s.text()) for s in got] == [without_windows(s[1]) for s in task["sketches"]], task["index"]
+        assert [without_windows(s.text()) for s in got] == [without_windows(s[1]) for s in task["sketches"]], task[
+            "index"
+        ]
 
 
 @pytest.mark.parametrize("name", sorted({t["network"] for t in STATES}))

@@ -1,13 +1,14 @@
 """Public tuning logs: every record replays, is lowered within the limits of the device and compiles."""
 
+import gzip
 import json
 
 import pytest
-from candidates import lines
-from networks_of_reference import ENGINE, extracted
+from candidates import DATA, lines
+from networks_of_reference import ENGINE, extracted, workload
 
 import helpers
-from nestsmith import _core, te, topi
+from nestsmith import _core, auto_scheduler, te, topi
 
 CUDA = lines("tvm-resnet-18-NHWC-B1-cuda.json.gz")
 LLVM = lines("tvm-resnet-50-NHWC-B1-llvm.json.gz")
@@ -52,7 +53,9 @@ def conv(x, w, stride, pad):
     o = (h - k + 2 * pad) // stride + 1
     return te.compute(
         (n, o, o, co),
-        lambda nn, yy, xx, ff: te.sum(temp[nn, yy * stride + ry, xx * stride + rx, rc] * w[ry, rx, rc, ff], axis=[ry, rx, rc]),
+        lambda nn, yy, xx, ff: te.sum(
+            temp[nn, yy * stride + ry, xx * stride + rx, rc] * w[ry, rx, rc, ff], axis=[ry, rx, rc]
+        ),
         name="Conv2dOutput",
         attrs={"layout_free_placeholders": [w]},
     )
@@ -88,4 +91,20 @@ def test_llvm_records_compile_as_c(number):
     target = (0, tuple(record[2] or ENGINE["llvm"][1]), 0, 1, False)
     manifest = compile_record(dag, record, target, record[4])
     weighty = any(op.name in ("Conv2dOutput", "T_dense") for op in dag.ops)
-    assert any("axis" in a for a in manifest["args"]) == (weighty and record[4] == 2), [a["shape"] for a in manifest["args"]]
+    assert any("axis" in a for a in manifest["args"]) == (weighty and record[4] == 2), [
+        a["shape"] for a in manifest["args"]
+    ]
+
+
+def test_a_run_goes_on_from_a_log_with_the_newer_names(tmp_path):
+    """Tasks carry both names of their workload; a log may use either."""
+    path = tmp_path / "log.json"
+    path.write_bytes(gzip.decompress((DATA / "tvm-resnet-18-NHWC-B1-cuda.json.gz").read_bytes()))
+    mod, params = workload("resnet-18-NHWC")
+    tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, "cuda -arch=sm_86")
+    tuner = auto_scheduler.TaskScheduler(tasks, weights, load_log_file=str(path), callbacks=[])
+    tuner.tune_option, tuner.early_stopping_task = auto_scheduler.TuningOptions(24, verbose=0), 1e20
+    tuner._restore_status(str(path), 1)
+    assert tuner.task_cts == [1] * 24 and all(c < 1 for c in tuner.best_costs)
+    texts = {t.print_best(str(path)) for t in tasks}
+    assert len(texts) == 24 and all("threadIdx.x" in t for t in texts)

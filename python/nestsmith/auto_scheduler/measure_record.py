@@ -218,18 +218,24 @@ def append_text(filename, text):
         size = os.fstat(fd).st_size
         if size > 0 and os.pread(fd, 1, size - 1) != b"\n":
             data = b"\n" + data
-        while data:
-            data = data[os.write(fd, data):]
+        try:
+            while data:
+                data = data[os.write(fd, data):]
+        except OSError:  # the disk is full: no half lines
+            if os.path.isfile(filename):
+                os.ftruncate(fd, size)
+            raise
     finally:
         os.close(fd)
 
 
 def save_records(filename, inputs, results):
     """Appends records to a log; makes its directory if needed."""
-    filename = os.fspath(filename)
-    text = "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
-    folder = os.path.dirname(os.path.abspath(filename))
-    os.makedirs(folder, exist_ok=True)
+    _append(os.fspath(filename), "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results)))
+
+
+def _append(filename, text):
+    os.makedirs(os.path.dirname(os.path.abspath(filename)), exist_ok=True)
     append_text(filename, text)
 
 
@@ -244,10 +250,23 @@ class RecordToFile:
 
     def __init__(self, filename):
         self.filename = os.fspath(filename)
+        self._unwritten = ""  # what did not fit on the disk; goes first when there is room again
 
     def callback(self, policy, inputs, results):
-        """Appends one batch."""
-        save_records(self.filename, inputs, results)
+        """Appends one batch. Raises OSError if it cannot be written; it is kept and written with the next one."""
+        self._unwritten += "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
+        self.flush()
+
+    def flush(self):
+        """Writes what could not be written before."""
+        text, self._unwritten = self._unwritten, ""
+        try:
+            if text:
+                _append(self.filename, text)
+        except OSError as e:
+            self._unwritten = text
+            lines = text.count("\n")
+            raise OSError(e.errno, f"{lines} records are not written yet, {e.strerror}", self.filename) from None
 
     __call__ = callback
 

@@ -69,8 +69,9 @@ class PreloadMeasuredStates(SearchCallback):
         from .measure_record import RecordReader
 
         task, n, bad = policy.search_task, 0, 0
+        keys = {task.workload_key, *getattr(task, "alt_keys", ())}
         for inp, res in RecordReader(self.filename):
-            if inp.task.workload_key != task.workload_key or inp.task.target.kind.name != task.target.kind.name:
+            if inp.task.workload_key not in keys or inp.task.target.kind.name != task.target.kind.name:
                 continue
             try:
                 policy.preload(inp, res)

@@ -82,7 +82,12 @@ class Measurer:
         self.close()
 
     def close(self):
-        """Ends all threads and processes."""
+        """Ends all threads and processes; logs that could not be written before are tried once more."""
+        for cb in self.options.measure_callbacks:
+            try:
+                getattr(cb, "flush", bool)()
+            except OSError as e:
+                logger.error("measure callback %s: records are lost: %s", type(cb).__name__, e)
         for s in self._sessions.values():
             s.close()
         self._sessions.clear()

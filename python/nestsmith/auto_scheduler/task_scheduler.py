@@ -387,7 +387,7 @@ class TaskScheduler:
         """Takes rounds, best costs and history from a log."""
         from .measure_record import RecordReader
 
-        by_key = {t.workload_key: i for i, t in enumerate(self.tasks)}
+        by_key = {k: i for i, t in enumerate(self.tasks) for k in (t.workload_key, *getattr(t, "alt_keys", ()))}
         kind, arch = self.tasks[0].target.kind.name, str(self.tasks[0].target.attrs.get("arch", ""))
         n, used, best_at = 0, 0, [0] * len(self.tasks)
         per_round = [[] for _ in self.tasks]
