@@ -54,7 +54,7 @@ static bool old_layout(IrCtx *c, const TeDag *d, int producer, int consumer, Rew
   const TeEdge *e = NULL;
   for (int k = 0; k < d->n_edges; k++)
     if (d->edge[k].producer == producer && d->edge[k].consumer == consumer) e = &d->edge[k];
-  if (!e || e->n_access != 1) return false;
+  if (!e || e->n_access != 1 || te_op_of(c, r->w)->kind != TE_PLACEHOLDER) return false;
   Arena *m = ir_arena(c);
   const IrTensor t = *ir_tensor(c, r->w);
   r->rank = t.rank;

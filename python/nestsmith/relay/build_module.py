@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
 from ..ir import IRModule
+from ..transform import PassContext
 from . import extract, lowering
 from .default_schedule import default_state, state_from
 from .expr import Constant, Expr, post_order
@@ -21,6 +22,7 @@ from .factory import GraphExecutorFactoryModule
 from .graph_codegen import generate
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
+from .ty import TupleType
 
 __all__ = ["build", "optimize", "Program"]
 
@@ -123,11 +125,19 @@ def _prepare(kernel, target, tuned):
     return p, _query(target, p, kernel.func) if tuned else None
 
 
-def _tuned_source(p, state, target, engine):
+def _layout_option(target):
+    """How tuned programs of a network get their weights; the pass of this name can be disabled."""
+    from ..auto_scheduler.compute_dag import LayoutRewriteOption
+
+    if "AutoSchedulerLayoutRewrite" in PassContext.current().disabled_pass:
+        return LayoutRewriteOption.NO_REWRITE
+    return LayoutRewriteOption.get_target_default(target, True)
+
+
+def _tuned_source(p, state, option, engine):
     """(source, manifest) with the weights in the layout in which they were measured, if they all are constants."""
     from ..auto_scheduler.compute_dag import LayoutRewriteOption
 
-    option = LayoutRewriteOption.get_target_default(target, True)
     source, manifest = _core.candidate_source(state, engine, option, p.name)
     if option != LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
         return source, manifest
@@ -138,11 +148,11 @@ def _tuned_source(p, state, target, engine):
     return _core.candidate_source(state, engine, LayoutRewriteOption.NO_REWRITE, p.name)
 
 
-def _compile(p, found, target, engine, timeout):
+def _compile(p, found, target, engine, option, timeout):
     """Fills in source, manifest and binary; runs in a worker thread."""
     if found is not None:
         try:
-            p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), target, engine)
+            p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), option, engine)
             p.origin = "tuned"
         except (ValueError, RuntimeError) as err:
             p.why = f"steps did not replay: {err}"
@@ -163,21 +173,25 @@ def _tuning_on():
 
 
 def _constants(fused, calls):
-    """Positions of parameters that are constants in every call, by id of the kernel."""
+    """Positions of parameters (tuples flattened) that are constants in every call, by id of the kernel."""
     out = {}
     for e in post_order(fused["main"].body):
         if id(e) in calls:
-            here = frozenset(i for i, a in enumerate(e.args) if isinstance(a, Constant))
+            here, at = set(), 0
+            for a in e.args:
+                if isinstance(a, Constant):
+                    here.add(at)
+                at += len(a.checked_type.fields) if isinstance(a.checked_type, TupleType) else 1
             key = id(calls[id(e)])
             out[key] = out.get(key, here) & here
-    return out
+    return {key: frozenset(v) for key, v in out.items()}
 
 
 def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
-    tuned, engine = _tuning_on(), _engine_target(target)
+    tuned, engine, option = _tuning_on(), _engine_target(target), _layout_option(target)
     prepared = [_prepare(k, target, tuned) for k in kernels]
     constant = _constants(fused, calls)
     for p, _ in prepared:
@@ -185,7 +199,7 @@ def compile_module(mod, target):
     jobs = [(p, found) for p, found in prepared if not p.reshape]
     timeout = float(os.environ.get("NESTSMITH_BUILD_TIMEOUT", 120))
     with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1))) as pool:
-        for done in [pool.submit(_compile, p, found, target, engine, timeout) for p, found in jobs]:
+        for done in [pool.submit(_compile, p, found, target, engine, option, timeout) for p, found in jobs]:
             done.result()
     programs = [p for p, _ in prepared]
     by_kernel = {id(p.kernel): p for p in programs}

@@ -86,16 +86,18 @@ class _Generator:
         program = self.programs.get(id(e))
         if program is None:
             raise ValueError(f"a call of {e.op!r} is left in the network; only fused functions can be compiled")
-        flat = [i for a in e.args for i in self.entry(a)]
         t = e.checked_type
         types = list(t.fields) if isinstance(t, TupleType) else [t]
         name = self.unique(program.name)
         if program.reshape:
             attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
+            flat = [i for a in e.args for i in self.entry(a)]
             return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, flat, types)
+        layouts = {program.arg_index[k]: layout for k, layout in program.relaid.items()}
+        flat = []
+        for a in e.args:
+            flat += self.constant(a, layouts[len(flat)]) if len(flat) in layouts else self.entry(a)
         inputs = [flat[k] for k in program.arg_index]
-        for k, layout in program.relaid.items():
-            inputs[k] = self.constant(e.args[program.arg_index[k]], layout)[0]
         attrs = {
             "func_name": program.name,
             "flatten_data": "0",
