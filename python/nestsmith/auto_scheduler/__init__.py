@@ -17,9 +17,9 @@ from . import (
     workload_registry,
 )
 from .compute_dag import ComputeDAG, LayoutRewriteOption
-from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel
+from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel, make_cost_model
 from .dispatcher import ApplyHistoryBest, ApplyHistoryBestOrSample, DispatchContext, FallbackContext
-from .learned_model import XGBModel
+from .learned_model import NetworkModel, XGBModel
 from .loop_state import State
 from .measure import (
     BuildResult,
@@ -73,6 +73,7 @@ __all__ = [
     "MeasureErrorNo",
     "MeasureInput",
     "MeasureResult",
+    "NetworkModel",
     "PreloadCustomSketchRule",
     "PreloadMeasuredStates",
     "PrintTableInfo",
@@ -106,6 +107,7 @@ __all__ = [
     "load_best_record",
     "load_records",
     "loop_state",
+    "make_cost_model",
     "make_workload_key",
     "measure",
     "measure_record",

@@ -3,6 +3,9 @@
 A model is attached to the search of a task with `scorer(task)`, which gives what the engine calls for each batch of
 states: ``None`` (the engine's own analytic estimate), a capsule (a model inside the engine) or a Python callable that
 takes a list of states and returns one number per state, higher is better.
+
+Wherever a model is asked for (``cost_model=`` of tuning, ``program_cost_model=`` of a policy) an object or a name is
+taken: "auto" (what is best by default: trees), "trees", "mlp", "analytic", "random"; "xgb" stands for "trees".
 """
 
 from __future__ import annotations
@@ -10,28 +13,91 @@ from __future__ import annotations
 import math
 import random
 
-__all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel"]
+import numpy as np
+
+from nestsmith import _core
+
+__all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel", "make_cost_model"]
+
+NAMES = ("auto", "trees", "xgb", "mlp", "analytic", "random")
 
 
 class CostModel:
-    """Base of all cost models."""
+    """Base of all cost models, users' own included: those implement `predict`, and `update` if they learn."""
+
+    failure = None  # exception of the last call from a search
 
     def scorer(self, task, engine=None):
-        """What the engine-side search `engine` of `task` calls to score states; ``None``: the analytic estimate."""
-        return None
+        """What the engine-side search `engine` of `task` calls to score states: by default a call of `predict`."""
+
+        def score(states):
+            try:
+                values = [float(v) for v in self.predict(task, [_wrapped(task, s) for s in states])]
+                if len(values) != len(states):
+                    raise ValueError(
+                        f"{type(self).__name__}.predict returned {len(values)} scores for {len(states)} states"
+                    )
+            except BaseException as e:
+                self.failure = (
+                    e  # the engine goes on without these states; the policy raises this at the end of the call
+                )
+                raise
+            return values
+
+        return score
 
     def update(self, inputs, results):
         """Learns from measurements: equally long lists of `MeasureInput` and `MeasureResult`."""
 
     def predict(self, task, states):
         """Scores of states of one task: floats, higher is better, ``-inf`` for a state that cannot be built."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement predict(task, states)")
+
+    def predict_stages(self, task, states):
+        """Scores per stage; optional."""
+        raise NotImplementedError(f"{type(self).__name__} does not score stages")
+
+    def save(self, file_name):
+        """Writes what was learnt to a file."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be saved")
+
+    def load(self, file_name):
+        """Reads what `save` wrote."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be loaded")
+
+    def evaluate(self, inputs, results):
+        """How well the model orders measured candidates.
+
+        Returns a dict of means over tasks: ``pairwise`` (share of pairs in the right order; pairs closer than 2 % are
+        left out), ``top1``, ``top5`` (best throughput among the first, relative to the best), ``a_peak32``, ``recall30``.
+        """
+        from .measure import recover_measure_input
+
+        number, states, costs, task_of = {}, {}, [], []
+        for k, (inp, res) in enumerate(zip(inputs, results)):
+            inp = recover_measure_input(inp, rebuild_state=True)
+            key = (inp.task.workload_key, str(inp.task.target))
+            task_of.append(number.setdefault(key, len(number)))
+            states.setdefault(key, (inp.task, []))[1].append((k, inp.state))
+            values = [float(c) for c in res.costs]
+            costs.append(sum(values) / len(values) if res.error_no == 0 and values else 1e10)
+        scores = np.zeros(len(costs))
+        for task, items in states.values():
+            scores[[k for k, _ in items]] = self.predict(task, [s for _, s in items])
+        n = len(costs)
+        rows, first = np.zeros((n, 1), np.float32), np.arange(n + 1, dtype=np.int32)
+        return _core.model_metrics(rows, first, np.array(task_of, np.int32), np.array(costs), scores)
 
 
 class AnalyticModel(CostModel):
     """The engine's closed-form estimate (a roofline with corrections). Needs no data and does not learn."""
 
+    def scorer(self, task, engine=None):
+        """None: the engine's own estimate."""
+        return None
+
     def predict(self, task, states):
+        """Millions of runs per second by the estimate."""
         policy = task.engine_policy()
         out = []
         for s in states:
@@ -66,23 +132,52 @@ class RandomModel(CostModel):
 
 
 class PythonBasedModel(CostModel):
-    """Base of models written by users: implement `update` and `predict`."""
+    """Base of models written by users, under the name that published scripts know: implement `update` and `predict`."""
 
-    def scorer(self, task, engine=None):
-        def score(states):
-            values = [float(v) for v in self.predict(task, states)]
-            if len(values) != len(states):
-                raise ValueError(
-                    f"{type(self).__name__}.predict returned {len(values)} scores for {len(states)} states"
-                )
-            return values
 
-        return score
+def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=100, adaptive_training=False):
+    """The cost model of a name; an object is returned as it is.
 
-    def predict_stages(self, task, states):
-        """Scores per stage; optional."""
-        raise NotImplementedError
+    Parameters
+    ----------
+    model : CostModel or str
+        "auto" or "trees": boosted trees; "mlp": a network; "analytic": no learning; "random"; "xgb": the trees.
+    seed : int, optional
+    model_file : str, optional
+        Where a learning model is saved after each training.
+    num_warmup_sample, adaptive_training :
+        Accepted for compatibility.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+    TypeError
+        For anything that is neither a name nor a `CostModel`.
+    """
+    from .learned_model import NetworkModel, XGBModel
+
+    if isinstance(model, CostModel):
+        return model
+    if not isinstance(model, str):
+        raise TypeError(f"cost model: expected a CostModel or one of {', '.join(NAMES)}, got {type(model).__name__}")
+    if model == "analytic":
+        return AnalyticModel()
+    if model == "random":
+        return RandomModel(seed)
+    if model not in NAMES:
+        raise ValueError(f"cost model {model!r} is unknown; the names are {', '.join(NAMES)}")
+    cls = NetworkModel if model == "mlp" else XGBModel
+    return cls(
+        num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file, adaptive_training=adaptive_training
+    )
+
+
+def _wrapped(task, state):
+    """The form of a state that users work with."""
+    return task.compute_dag.wrap_state(state) if isinstance(state, _core.State) else state
 
 
 def _bounded(task, state):
-    return task.compute_dag.infer_bound_from_state(state)
+    """The engine's state with the ranges of all loops."""
+    return getattr(state, "state_object", state).infer_bounds()

@@ -1,4 +1,4 @@
-"""The learned cost model: boosted trees over features of the loop program, trained on what has been measured."""
+"""The learned cost models: trees or a network over features of the loop program, trained on what was measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nestsmith import _core
 
 from .cost_model import CostModel
 
-__all__ = ["XGBModel"]
+__all__ = ["XGBModel", "NetworkModel"]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -35,6 +35,8 @@ class XGBModel(CostModel):
         Accepted; retraining is always as sparse as that option asks for.
     """
 
+    _kind = "trees"
+
     def __init__(self, verbose_eval=25, num_warmup_sample=100, seed=None, model_file=None, adaptive_training=False):
         self.num_warmup_sample, self.verbose_eval, self.adaptive_training = (
             num_warmup_sample,
@@ -42,7 +44,7 @@ class XGBModel(CostModel):
             adaptive_training,
         )
         self.model_file = model_file
-        self.engine = _core.Learner(seed or random.randint(1, 1 << 30))
+        self.engine = _core.Learner(seed or random.randint(1, 1 << 30), self._kind)
         self._number, self._keep = {}, []
 
     def _task(self, task, engine=None):
@@ -98,6 +100,12 @@ class XGBModel(CostModel):
         if not os.path.isfile(file_name):
             raise FileNotFoundError(f"no cost model file {file_name}")
         self.engine.load(str(file_name))
+
+
+class NetworkModel(XGBModel):
+    """A network over the same features, with the same methods: for many records, and to go on from a saved model."""
+
+    _kind = "mlp"
 
 
 def _threads():

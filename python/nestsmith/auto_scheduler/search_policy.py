@@ -10,7 +10,7 @@ import time
 
 from nestsmith import _core
 
-from .cost_model import AnalyticModel, CostModel, RandomModel
+from .cost_model import AnalyticModel, RandomModel, make_cost_model
 
 __all__ = [
     "SearchPolicy",
@@ -189,7 +189,7 @@ class SketchPolicy(SearchPolicy):
     Parameters
     ----------
     task : SearchTask
-    program_cost_model : CostModel, optional
+    program_cost_model : CostModel or str, optional
         Ranks candidates; random by default, as users of the published scripts expect. Tuning uses a learned model.
     params : dict, optional
         Overrides of `DEFAULT_PARAMS`; the missing keys are filled in.
@@ -218,9 +218,7 @@ class SketchPolicy(SearchPolicy):
         params = {} if params is None else params
         for key, value in self.DEFAULT_PARAMS.items():
             params.setdefault(key, value)
-        model = RandomModel() if program_cost_model is None else program_cost_model
-        if not isinstance(model, CostModel):
-            raise TypeError(f"program_cost_model: expected a CostModel, got {type(model).__name__}")
+        model = make_cost_model("random" if program_cost_model is None else program_cost_model)
         self.params, self.program_cost_model = params, model
         self.seed = seed or random.randint(1, 1 << 30)
         engine = dict(params)
@@ -261,13 +259,27 @@ class SketchPolicy(SearchPolicy):
                 print(s)
         return out
 
+    def _engine_call(self, fn, *args):
+        """An engine call; an exception inside the cost model's `predict` is raised as it is."""
+        model = self.program_cost_model
+        model.failure = None
+        try:
+            return fn(*args)
+        finally:
+            failure, model.failure = model.failure, None
+            if failure is not None:
+                raise failure
+
     def sample_initial_population(self):
         """Distinct valid states. Raises `ValueError` if none is found in bounded time."""
-        return [_wrap(self, s) for s in self.engine.sample()]
+        return [_wrap(self, s) for s in self._engine_call(self.engine.sample)]
 
     def evolutionary_search(self, init_populations, out_size):
         """Up to `out_size` states bred from the given ones, best first; none that was measured."""
-        return [_wrap(self, s) for s in self.engine.evolve([_unwrap(s) for s in init_populations], out_size)]
+        return [
+            _wrap(self, s)
+            for s in self._engine_call(self.engine.evolve, [_unwrap(s) for s in init_populations], out_size)
+        ]
 
     def preload(self, inp, res):
         from .measure import recover_measure_input
@@ -283,7 +295,7 @@ class SketchPolicy(SearchPolicy):
             title("Search")
         t0 = time.time()
         for _ in range(self._retries + 1):
-            out = self.engine.round(n)
+            out = self._engine_call(self.engine.round, n)
             if out:
                 break
         self.search_seconds += time.time() - t0

@@ -303,15 +303,18 @@ class SearchTask:
             self._engine = _core.Policy(self.compute_dag, self.engine_target())
         return self._engine
 
-    def tune(self, tuning_options, search_policy=None, adaptive_training=False):
-        """Searches and measures until the trials are used up. Results go to the callbacks, for example a log file."""
+    def tune(self, tuning_options, search_policy=None, adaptive_training=False, cost_model="auto"):
+        """Searches and measures until the trials are used up. Results go to the callbacks, for example a log file.
+
+        `cost_model`, a name or a `CostModel`, ranks candidates where no `search_policy` is given.
+        """
+        from .cost_model import make_cost_model
         from .search_policy import SketchPolicy
-        from .session import Measurer, default_model, tune_alone
+        from .session import Measurer, tune_alone
 
         if search_policy is None:
-            search_policy = SketchPolicy(
-                self, default_model(adaptive_training=adaptive_training), verbose=tuning_options.verbose
-            )
+            model = make_cost_model(cost_model, adaptive_training=adaptive_training)
+            search_policy = SketchPolicy(self, model, verbose=tuning_options.verbose)
         with Measurer(tuning_options) as measurer:
             return tune_alone(search_policy, tuning_options, measurer)
 

@@ -36,9 +36,9 @@ def mean(costs):
 
 def default_model(adaptive_training=False, model_file=None, num_warmup_sample=100):
     """The model that tuning uses when the user names none."""
-    from .learned_model import XGBModel
+    from .cost_model import make_cost_model
 
-    return XGBModel(num_warmup_sample=num_warmup_sample, model_file=model_file, adaptive_training=adaptive_training)
+    return make_cost_model("auto", None, model_file, num_warmup_sample, adaptive_training)
 
 
 class _Batch:

@@ -11,9 +11,10 @@ import time
 
 from nestsmith import _core
 
-from .cost_model import AnalyticModel, RandomModel
+from .cost_model import NAMES, make_cost_model
+from .learned_model import XGBModel
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
-from .session import FAILED, Measurer, Progress, StopTuning, default_model, mean, result_of, search_in_thread
+from .session import FAILED, Measurer, Progress, StopTuning, mean, result_of, search_in_thread
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 
@@ -39,6 +40,7 @@ def make_search_policies(
     load_model_file=None,
     load_log_file=None,
     adaptive_training=False,
+    cost_model=None,
 ):
     """One policy per task. A list of policies is taken as it is."""
     if search_policy == "default":
@@ -47,22 +49,19 @@ def make_search_policies(
         assert len(search_policy) == len(tasks), f"{len(search_policy)} policies for {len(tasks)} tasks"
         return list(search_policy)
     kind, _, model_name = search_policy.partition(".")
-    if kind != "sketch":
+    if kind != "sketch" or model_name not in (*NAMES, "learned"):
         raise ValueError("Invalid search policy: " + search_policy)
-    if model_name in ("xgb", "learned"):
-        model = default_model(adaptive_training, load_model_file, len(tasks) * num_measures_per_round)
+    chosen = cost_model if cost_model is not None else "auto" if model_name == "learned" else model_name
+    model = make_cost_model(
+        chosen, None, load_model_file, len(tasks) * num_measures_per_round, adaptive_training=adaptive_training
+    )
+    if isinstance(model, XGBModel) and model is not cost_model:
         if load_model_file and os.path.isfile(load_model_file):
             logger.info("load the cost model from %s", load_model_file)
             model.load(load_model_file)
         elif load_log_file:
             logger.info("train the cost model on %s", load_log_file)
             model.update_from_file(load_log_file)
-    elif model_name == "random":
-        model = RandomModel()
-    elif model_name == "analytic":
-        model = AnalyticModel()
-    else:
-        raise ValueError("Invalid search policy: " + search_policy)
     callbacks = [PreloadMeasuredStates(load_log_file)] if load_log_file else []
     return [
         SketchPolicy(
@@ -163,8 +162,12 @@ class TaskScheduler:
         search_policy_params=None,
         adaptive_training=False,
         per_task_early_stopping=None,
+        cost_model=None,
     ):
         """Tunes until the trials are used up, nothing is left to try, or early stopping says so.
+
+        `cost_model`, a name ("auto", "trees", "mlp", "analytic", "random") or a `CostModel`, overrides the one that
+        `search_policy` names.
 
         Raises
         ------
@@ -198,6 +201,7 @@ class TaskScheduler:
             self.load_model_file,
             self.load_log_file,
             adaptive_training,
+            cost_model,
         )
         for cb in self.callbacks:
             if hasattr(cb, "start"):
