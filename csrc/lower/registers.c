@@ -12,6 +12,7 @@
  * not change, so results are the same bits. Spatial loops that do not fit into the registers move out of the reduction, whole or
  * in part; but when the reduction loops within them are long enough to pay for loads and stores of the tile, they stay (the outer
  * reduction loop is then a cache tile of the schedule) and only the inner part is kept in registers.
+ * A loop around straight code with private arrays (the transforms of Winograd) becomes the same code on vectors.
  * Pieces have the width of the machine's vectors as long as every access of a piece is contiguous or the same for all lanes;
  * else narrower ones are tried. What cannot be widened stays a marked loop, and the C compiler does what it can.
  */
@@ -175,6 +176,157 @@ static Stmt *vector_loop(Regs *g, const Stmt *s) {
   for (int i = 0; i < n_store; i++)
     if (!(out[k++] = widen(g, store[i], v, first, lanes, true))) return NULL;
   return st_for(c, o, ex_int(c, t, 0), ex_int(c, t, n / lanes), FOR_SERIAL, st_seq(c, k, out));
+}
+
+/* ---- loops around straight code: every scalar of the body becomes a vector ---- */
+typedef struct { BufferId from, to; } Private;
+typedef struct {
+  Regs *g;
+  VarId v, lane;
+  ExprId at; /* value of v */
+  int lanes, n_priv, n_written, n_store;
+  Private priv[8];
+  BufferId written[16];
+  bool fail;
+} Body;
+enum { MAX_BODY = 512 };
+
+static int widest_lanes_of(const Regs *g, const Stmt *s) { /* lanes that all stores below s can have; 0: something else than loops and stores is there */
+  int best = 64;
+  switch (s->kind) {
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n && best; i++) {
+      int l = widest_lanes_of(g, s->u.seq.at[i]);
+      if (l < best) best = l;
+    }
+    return best;
+  case ST_FOR: return s->u.loop.kind <= FOR_UNROLLED ? widest_lanes_of(g, s->u.loop.body) : 0;
+  case ST_ALLOC: return ir_buffer(g->c, s->u.alloc.buf)->registers ? 0 : widest_lanes_of(g, s->u.alloc.body);
+  case ST_STORE: return supported_store(g, s) ? lanes_at_most(g, s) : 0;
+  default: return 0;
+  }
+}
+
+static ExprId private_load(IrCtx *c, ExprId e, void *arg) {
+  const Body *b = arg;
+  ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_LOAD) return e;
+  for (int i = 0; i < b->n_priv; i++)
+    if (b->priv[i].from == n.sym) {
+      ExprId idx = ir_kid(c, e, 0);
+      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)), ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
+      return ex_load(c, b->priv[i].to, n.type, 1, &idx);
+    }
+  return e;
+}
+
+static Stmt *widen_body(Body *b, const Stmt *s) {
+  IrCtx *c = b->g->c;
+  Stmt *r = low_new(c, s);
+  if (b->fail) return NULL;
+  switch (s->kind) {
+  case ST_SEQ:
+    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+    for (int i = 0; i < s->u.seq.n && !b->fail; i++) r->u.seq.at[i] = widen_body(b, s->u.seq.at[i]);
+    return b->fail ? NULL : r;
+  case ST_FOR:
+    b->fail |= ex_uses_var(c, s->u.loop.min, b->v) || ex_uses_var(c, s->u.loop.extent, b->v);
+    if (b->fail) return NULL;
+    low_bind_loop(c, b->g->ar, s);
+    r->u.loop.body = widen_body(b, s->u.loop.body);
+    return r;
+  case ST_ALLOC: {
+    IrBuffer info = *ir_buffer(c, s->u.alloc.buf);
+    int64_t n;
+    b->fail |= b->n_priv == NS_COUNT(b->priv) || !low_const(c, info.size, &n) || n * b->lanes * dtype_bytes(info.type) > LOW_CPU_STACK_BYTES;
+    if (b->fail) return NULL;
+    ExprId *extent = arena_array(ir_arena(c), ExprId, 1);
+    extent[0] = info.size = ex_i32(c, n * b->lanes);
+    info.extent = extent;
+    info.rank = 1;
+    info.min = info.stride = NULL;
+    Private *p = &b->priv[b->n_priv++];
+    *p = (Private){s->u.alloc.buf, ir_buffer_new(c, info)};
+    return st_alloc(c, p->to, widen_body(b, s->u.alloc.body));
+  }
+  case ST_STORE: {
+    VarSub sub = {b->v, b->at};
+    ExprId idx = s->u.store.idx[0], value;
+    BufferId buf = s->u.store.buf, to = buf;
+    if (++b->n_store > MAX_BODY) b->fail = true;
+    for (int i = 0; i < b->n_priv; i++)
+      if (b->priv[i].from == buf) to = b->priv[i].to;
+    if (to == buf) { /* other iterations must not see what this one writes */
+      SelfRead self = {buf, idx, false, false};
+      ex_post_order(c, s->u.store.value, self_read, &self);
+      b->fail |= self.other || b->n_written == NS_COUNT(b->written);
+      int i = 0;
+      while (i < b->n_written && b->written[i] != buf) i++;
+      if (i == b->n_written && !b->fail) b->written[b->n_written++] = buf;
+    } else
+      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)), ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
+    if (b->fail) return NULL;
+    idx = ex_subst(c, idx, 1, &sub);
+    value = ex_subst(c, ex_map(c, s->u.store.value, private_load, b), 1, &sub);
+    Stmt *w = widen(b->g, st_store(c, to, 1, &idx, value), b->lane, ex_int(c, ir_var_info(c, b->lane)->type, 0), b->lanes, true);
+    b->fail |= w == NULL;
+    return w;
+  }
+  default: b->fail = true; return NULL;
+  }
+}
+
+typedef struct { const Body *b; bool hit; } ReadsWritten;
+static void reads_written(IrCtx *c, ExprId e, void *arg) {
+  ReadsWritten *r = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD) return;
+  for (int i = 0; i < r->b->n_written; i++) r->hit |= r->b->written[i] == n->sym;
+}
+/* Is a buffer read by another statement than the one that accumulates into it? */
+static bool crosses(const Body *b, const Stmt *s) {
+  IrCtx *c = b->g->c;
+  switch (s->kind) {
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (crosses(b, s->u.seq.at[i])) return true;
+    return false;
+  case ST_FOR: return crosses(b, s->u.loop.body);
+  case ST_ALLOC: return crosses(b, s->u.alloc.body);
+  case ST_STORE: {
+    SelfRead self = {s->u.store.buf, s->u.store.idx[0], false, false};
+    ex_post_order(c, s->u.store.value, self_read, &self);
+    if (self.same && b->n_written == 1) return self.other;
+    ReadsWritten r = {b, false};
+    ex_post_order(c, s->u.store.value, reads_written, &r);
+    return r.hit;
+  }
+  default: return true;
+  }
+}
+
+static bool single_store(const Stmt *s) {
+  return s->kind == ST_STORE || (s->kind == ST_FOR && single_store(s->u.loop.body));
+}
+
+static Stmt *wide_loop(Regs *g, const Stmt *s) {
+  IrCtx *c = g->c;
+  int64_t n, min;
+  if (!low_const(c, s->u.loop.extent, &n) || !low_const(c, s->u.loop.min, &min) || n < MIN_LANES) return NULL;
+  if (s->u.loop.kind != FOR_VECTOR && single_store(s->u.loop.body)) return NULL; /* the C compiler is good at those */
+  int lanes = widest_lanes_of(g, s->u.loop.body);
+  while (lanes >= MIN_LANES && n % lanes) lanes /= 2;
+  if (lanes < MIN_LANES) return NULL;
+  DType t = ir_var_info(c, s->u.loop.var)->type;
+  VarId o = ir_var_new(c, ir_var_info(c, s->u.loop.var)->name, t, false);
+  Body b = {.g = g, .v = s->u.loop.var, .lane = ir_var_new(c, "lane", t, false), .lanes = lanes};
+  ar_bind_range(g->ar, o, ex_int(c, t, 0), ex_int(c, t, n / lanes));
+  ExprId first = ex_int(c, t, min);
+  if (n > lanes) first = ex_add(c, ex_mul(c, ex_var(c, o), ex_int(c, t, lanes)), first);
+  b.at = ex_add(c, first, ex_var(c, b.lane));
+  Stmt *body = widen_body(&b, s->u.loop.body);
+  if (b.fail || !body || crosses(&b, s->u.loop.body)) return NULL;
+  return n == lanes ? body : st_for(c, o, ex_int(c, t, 0), ex_int(c, t, n / lanes), FOR_SERIAL, body);
 }
 
 /* ---- reductions ---- */
@@ -408,6 +560,7 @@ static Stmt *walk(Regs *g, Stmt *s) {
     if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
     low_bind_loop(c, g->ar, s);
     if (s->u.loop.kind == FOR_VECTOR && (x = vector_loop(g, s))) return x;
+    if (s->u.loop.kind <= FOR_VECTOR && (x = wide_loop(g, s))) return x;
     r->u.loop.body = walk(g, s->u.loop.body);
     return r;
   case ST_IF:
