@@ -1,7 +1,7 @@
 """Speed of feature extraction: replay, bounds, loop program, simplification and features of one state, on one core.
 
-The states are those that the reference tuner sampled for ResNet-18 (tests/data). Prints, per kind of task, states per second
-of each prefix of the path, the analytic estimate for comparison, and what the targets are.
+The states are those that the reference tuner sampled for ResNet-18 (tests/data). Prints, per kind of task, states per
+second of each prefix of the path, the analytic estimate ("draft") for comparison, and the targets.
 
     PYTHONPATH=python python benchmarks/features_speed.py [repeats]
 """
@@ -13,9 +13,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "schedule")]
-from peer import dag_of, peer_tasks
+from peer import dag_of, peer_tasks  # noqa: E402
 
-from nestsmith import _core
+from nestsmith import _core  # noqa: E402
 
 TARGETS = {
     "cuda": (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 0, False),
@@ -26,9 +26,8 @@ GOAL = {"conv2d": 2000, "winograd": 1000}
 
 
 def main(repeats=20):
-    print(
-        f"{'task':9} {'target':6} {'replay+bounds':>14} {'+loops':>9} {'+simplify':>10} {'+features':>10} {'goal':>6} {'draft':>9}"
-    )
+    heads = ("replay+bounds", "+loops", "+simplify", "+features", "goal", "draft")
+    print(f"{'task':9} {'target':6}" + "".join(f"{h:>14}" for h in heads))
     for kind, stage in KINDS.items():
         for name, target in TARGETS.items():
             total, draft, n = [0.0] * 4, 0.0, 0
@@ -49,10 +48,8 @@ def main(repeats=20):
                         policy.facts(state)
                     draft += time.process_time() - start
                     n += repeats
-            rates = [n / x for x in total]
-            print(
-                f"{kind:9} {name:6} {rates[0]:14.0f} {rates[1]:9.0f} {rates[2]:10.0f} {rates[3]:10.0f} {GOAL[kind]:6} {n / draft:9.0f}"
-            )
+            cells = [*(n / x for x in total), GOAL[kind], n / draft]
+            print(f"{kind:9} {name:6}" + "".join(f"{x:14.0f}" for x in cells))
 
 
 if __name__ == "__main__":

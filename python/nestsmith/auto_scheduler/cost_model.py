@@ -69,7 +69,8 @@ class CostModel:
         """How well the model orders measured candidates.
 
         Returns a dict of means over tasks: ``pairwise`` (share of pairs in the right order; pairs closer than 2 % are
-        left out), ``top1``, ``top5`` (best throughput among the first, relative to the best), ``a_peak32``, ``recall30``.
+        left out), ``top1``, ``top5`` (best throughput among the first, relative to the best), ``a_peak32``,
+        ``recall30``.
         """
         from .measure import recover_measure_input
 

@@ -1,0 +1,184 @@
+"""How well the cost models order candidates: hold-out by task, online replay, ablations, and a check for leaks.
+
+Part 1 uses 4,800 timings of CPU matrix products (tests/data/pilot_cpu_matmul.bin.gz, two rows per state): train on
+six tasks, test on the two others, means over all four foldings. Part 2 walks through tuning logs given on the command
+line (log format v0.6, tasks of tests/data/peer-states.json.gz) in rounds: train on what was known before a round, test
+on the round; then it holds out one task after the other. Random scores have a pairwise accuracy of 0.5.
+
+    PYTHONPATH=python python benchmarks/cost_model.py [--quick] [log.json ...]
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "schedule"), str(ROOT / "tests" / "model")]
+from peer import dag_of, peer_tasks  # noqa: E402
+from test_forest import load_pilot, pick  # noqa: E402
+
+from nestsmith import _core  # noqa: E402
+
+COLUMNS = ("pairwise", "top1", "top5", "a_peak32", "recall30")
+FAILED = 1e10
+
+
+def unit(score):
+    """Scores with unit deviation, so that two models can be added."""
+    ok = np.isfinite(score)
+    return (score - score[ok].mean()) / max(score[ok].std(), 1e-12)
+
+
+def trees(loss="top", **kw):
+    return lambda part: _core.Forest.train(*part, loss=loss, **kw).score
+
+
+def network(loss="top", **kw):
+    return lambda part: _core.Network.train(*part, loss=loss, **kw).score
+
+
+def both(loss="pairwise"):
+    def train(part):
+        a, b = trees(loss)(part), network(loss)(part)
+        return lambda rows, first: unit(a(rows, first)) + unit(b(rows, first))
+
+    return train
+
+
+def chance(part):
+    rng = np.random.default_rng(1)
+    return lambda rows, first: rng.random(len(first) - 1)
+
+
+def shuffled(part):
+    """Labels shuffled inside tasks: nothing can be learnt, unless something leaks."""
+    rows, first, task, cost = part
+    rng, cost = np.random.default_rng(2), cost.copy()
+    for t in np.unique(task):
+        at = np.flatnonzero(task == t)
+        cost[at] = cost[rng.permutation(at)]
+    return _core.Forest.train(rows, first, task, cost).score
+
+
+def line(name, got, seconds):
+    cells = "".join(f"{np.mean([g[c] for g in got]):9.3f}" for c in COLUMNS)
+    print(f"  {name:34}{cells}{seconds:9.2f}", flush=True)
+
+
+def title(text):
+    print(f"\n{text}\n  {'model':34}" + "".join(f"{c:>9}" for c in COLUMNS) + "  train s", flush=True)
+
+
+def hold_out(quick):
+    data = load_pilot()
+    title("hold-out by task, pilot timings: 3,600 records train, 1,200 test, four foldings")
+    models = {"random": chance, "trees, top-weighted (default)": trees(), "trees, pairwise": trees("pairwise"),
+              "network, top-weighted": network(), "network, pairwise": network("pairwise"),
+              "trees + network, pairwise": both(), "leak check: shuffled labels": shuffled}  # fmt: skip
+    for name, train in models.items():
+        got, seconds = [], 0.0
+        for fold in range(1 if quick else 4):
+            held = np.isin(data[2], [2 * fold, 2 * fold + 1])
+            start = time.time()
+            score = train(pick(data, np.flatnonzero(~held)))
+            seconds += time.time() - start
+            test = pick(data, np.flatnonzero(held))
+            got.append(_core.model_metrics(*test, score(test[0], test[1])))
+        line(name, got, seconds / len(got))
+
+
+# ---- logs ----
+KINDS = {"llvm": 0, "c": 0, "cuda": 1, "opencl": 2}
+
+
+def read_log(path):
+    """Records of known tasks in order: rows of both rule sets, cost, task number, estimate."""
+    stages = {t["key"]: tuple(t["stages"]) for t in peer_tasks()}
+    number, out = {}, []
+    for text in open(path):
+        rec = json.loads(text)
+        (key, target, hw, *_), (_, steps, *_) = rec["i"]
+        if key not in stages:
+            continue
+        costs, error = rec["r"][0], rec["r"][1]
+        sm = int(target.split("-arch=sm_")[1].split()[0]) if "-arch=sm_" in target else 0
+        engine = (KINDS[target.split()[0]], tuple(hw), sm, 0, False)
+        dag = dag_of(key, stages[key])
+        state = _core.State(dag, json.dumps(steps)).infer_bounds()
+        facts = _core.Policy(dag, engine).facts(state)
+        seconds = facts["seconds"] if facts["invalid"] is None else math.inf
+        out.append({
+            "task": number.setdefault(key, len(number)), "cost": float(np.mean(costs)) if error == 0 else FAILED,
+            1: _core.features(state, engine, rules=1)[1], 2: _core.features(state, engine, rules=2)[1],
+            "estimate": -math.log(seconds) if 0 < seconds < math.inf else -1e3,
+        })  # fmt: skip
+    return out
+
+
+def batch(records, rules=2):
+    rows = [r[rules] for r in records]
+    first = np.cumsum([0] + [len(x) for x in rows]).astype(np.int32)
+    return (np.concatenate(rows), first, np.array([r["task"] for r in records], np.int32),
+            np.array([r["cost"] for r in records]))  # fmt: skip
+
+
+def replay(path, records, size):
+    """Train on the records before each round, test on the round; then leave-one-task-out."""
+    tasks = len({r["task"] for r in records})
+    failed = sum(r["cost"] >= FAILED for r in records)
+    models = {
+        "random": (chance, 2, True), "estimate (no learning)": (None, 2, True),
+        "trees, top-weighted": (trees(), 2, True),
+        "trees, pairwise": (trees("pairwise"), 2, True), "network, top-weighted": (network(), 2, True),
+        "ablation: rules 1": (trees(), 1, True), "ablation: without failed records": (trees(), 2, False),
+    }  # fmt: skip
+
+    def run(name, splits):
+        train, rules, use_failed = models[name]
+        got, seconds = [], 0.0
+        for known, test in splits:
+            if not use_failed:
+                known = [r for r in known if r["cost"] < FAILED]
+            t = batch(test, rules)
+            start = time.time()
+            if train is None:
+                score = np.array([r["estimate"] for r in test])
+            else:
+                score = train(batch(known, rules))(t[0], t[1])
+            seconds += time.time() - start
+            got.append(_core.model_metrics(*t, score))
+        line(name, got, seconds / len(got))
+
+    title(f"{path}: online replay in rounds of {size}; {len(records)} records, {failed} failed, {tasks} tasks")
+    splits = [(records[:i], records[i : i + size]) for i in range(size, len(records), size)]
+    for name in models:
+        run(name, splits)
+    title(f"{path}: hold-out by task")
+    splits = [([r for r in records if r["task"] != t], [r for r in records if r["task"] == t]) for t in range(tasks)]
+    splits = [s for s in splits if len(s[0]) > 1 and sum(r["cost"] < FAILED for r in s[1]) > 1]
+    for name in models:
+        run(name, splits)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one folding instead of four")
+    parser.add_argument("--round", type=int, default=64, help="records per round of the replay")
+    parser.add_argument("logs", nargs="*")
+    args = parser.parse_args()
+    hold_out(args.quick)
+    for path in args.logs:
+        records = read_log(path)
+        if len(records) > args.round:
+            replay(pathlib.Path(path).name, records, args.round)
+        else:
+            print(f"{path}: only {len(records)} records of known tasks")
+
+
+if __name__ == "__main__":
+    main()
