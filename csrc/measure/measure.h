@@ -17,7 +17,7 @@ typedef enum {
   ME_RUN_TIMEOUT,
   ME_UNKNOWN
 } MeasureError; /* 02 §5.7 */
-enum { MSR_MAX_COSTS = 32, MSR_MSG = 512, MSR_MAX_ARGS = 48, MSR_SLOTS = 4 };
+enum { MSR_MAX_COSTS = 32, MSR_MSG = 512, MSR_MAX_ARGS = 48, MSR_SLOTS = 8 };
 
 /* ---- timing policy (timing.c) ---- */
 typedef struct {
@@ -25,7 +25,9 @@ typedef struct {
   double timeout_s;
   bool flush;
   bool check;        /* check: compare with the reference output */
-  double stop_above; /* seconds; a candidate whose quick time is above this is not timed in full. 0: every one is */
+  double stop_above; /* seconds; a candidate whose quick blocks are all above this is hopeless and cut short. 0: none */
+  double full_below; /* seconds; the full stage is for candidates whose quick time is at most this. 0: stop_above */
+  bool race; /* the pipeline sets the two limits from the best of the candidate's task so far */
   bool strict; /* no quick stage: for each of `repeat` costs blocks of `number` runs are added up until min_repeat_ms */
 } RunPolicy;
 typedef struct {

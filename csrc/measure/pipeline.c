@@ -1,8 +1,11 @@
 /* Three queues (to compile, to run, done) under one lock, compile threads and one measuring thread. Threads never
  * raise: each has its own Err, and every failure becomes the result of its candidate.
  *
- * On a CPU target compiling would disturb measuring, so the measuring thread waits until no compile is queued or
- * running. */
+ * On a CPU target compiling would disturb measuring, so the two take turns: a few candidates are compiled on all cores,
+ * then these are measured while the compilers rest.
+ *
+ * Candidates of one task race (RunPolicy.race): the best result of the full stage so far is the incumbent; its quick
+ * time decides who is hopeless and who deserves the full stage (spec 05 §7.5, §7.7). */
 #include "measure/pipeline.h"
 #include <errno.h>
 #include <pthread.h>
@@ -11,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { EARLY = 192, CHUNK = 4 };       /* candidates of a task that count as its first rounds; compiled per lane and turn */
+static const double HOPELESS = 1.30, HOPELESS_EARLY = 2.00, FINALIST = 1.03, MINUTE = 60;
 
 typedef struct Job {
   struct Job *next;
@@ -27,6 +33,8 @@ typedef struct {
 typedef struct {
   TaskData *data;
   double stop_above;
+  double best, best_quick; /* of the incumbent; 0: none yet */
+  int ran;
 } Task;
 typedef struct {
   Pipeline *p;
@@ -42,6 +50,9 @@ struct Pipeline {
   pthread_cond_t change;
   Queue to_compile, to_run, done;
   int compiling, running;
+  bool run_turn; /* CPU targets: the runner's turn, not the compilers' */
+  double first, run_since;
+  PipeStats stats;
   volatile int stop;
   Target target;
   BuildOptions build;
@@ -64,6 +75,19 @@ static void put(Queue *q, Job *j) {
   else
     q->head = j;
   q->tail = j;
+  q->n++;
+}
+
+/* In the order of tags: lowering threads finish in any order, but the most promising candidate is to come out first. */
+static void put_in_order(Queue *q, Job *j) {
+  if (!q->tail || q->tail->res.tag < j->res.tag) {
+    put(q, j);
+    return;
+  }
+  Job **at = &q->head;
+  while ((*at)->res.tag < j->res.tag) at = &(*at)->next;
+  j->next = *at;
+  *at = j;
   q->n++;
 }
 
@@ -95,6 +119,24 @@ static void fail(Job *j, MeasureError e, const char *msg) {
   snprintf(j->res.run.cause, sizeof j->res.run.cause, "%s", cause_of(e, j->res.run.msg));
 }
 
+/* ---- taking turns on a CPU ---- */
+static bool may_compile(const Pipeline *p) {
+  return p->target.kind != TG_CPU || (!p->run_turn && p->compiling + p->to_run.n < CHUNK * p->n_lanes);
+}
+
+static bool may_run(const Pipeline *p) {
+  return p->target.kind != TG_CPU || p->run_turn;
+}
+
+/* After every change of the queues; wakes all threads. */
+static void changed(Pipeline *p) {
+  if (p->run_turn)
+    p->run_turn = p->to_run.n > 0 || p->running;
+  else
+    p->run_turn = p->compiling == 0 && p->to_run.n > 0 && (p->to_run.n >= CHUNK * p->n_lanes || p->to_compile.n == 0);
+  pthread_cond_broadcast(&p->change);
+}
+
 /* ---- compiling ---- */
 static bool compile_one(Lane *l, Job *j) {
   char msg[MSR_MSG] = "";
@@ -122,15 +164,18 @@ static void *lane_main(void *arg) {
   pthread_mutex_lock(&p->lock);
   for (;;) {
     Job *j = NULL;
-    while (!p->stop && !(j = take(&p->to_compile))) pthread_cond_wait(&p->change, &p->lock);
+    while (!p->stop && !(may_compile(p) && (j = take(&p->to_compile)))) pthread_cond_wait(&p->change, &p->lock);
     if (!j) break;
     p->compiling++;
     pthread_mutex_unlock(&p->lock);
     bool ok = compile_one(l, j);
     pthread_mutex_lock(&p->lock);
     p->compiling--;
+    p->stats.compile_s += j->res.build_seconds;
+    p->stats.compiled++;
+    p->stats.cached += j->res.cached;
     put(ok ? &p->to_run : &p->done, j);
-    pthread_cond_broadcast(&p->change);
+    changed(p);
   }
   pthread_mutex_unlock(&p->lock);
   return NULL;
@@ -151,28 +196,59 @@ static int slot_of(Pipeline *p, int task) {
   return best;
 }
 
-static bool quiet(const Pipeline *p) {
-  return p->target.kind != TG_CPU || (p->to_compile.n == 0 && p->compiling == 0);
+static void set_limits(const Task *t, RunPolicy *p) {
+  if (t->stop_above > 0) p->stop_above = t->stop_above;
+  if (!p->race || p->strict || !(t->best_quick > 0)) return;
+  p->stop_above = t->best_quick * (t->ran < EARLY ? HOPELESS_EARLY : HOPELESS);
+  p->full_below = t->best_quick * FINALIST;
+}
+
+static double middle_cost(const RunResult *r) {
+  double sum = 0;
+  for (int i = 0; i < r->n_costs; i++) sum += r->cost[i];
+  return sum / r->n_costs;
+}
+
+/* A racing candidate that was timed in full and is faster is the new incumbent. */
+static void take_in(Task *t, const RunResult *r) {
+  t->ran++;
+  if (r->error != ME_OK || !r->full || r->n_costs < 1) return;
+  double cost = middle_cost(r);
+  if (t->best > 0 && cost >= t->best) return;
+  t->best = cost;
+  t->best_quick = r->quick > 0 ? r->quick : cost;
+}
+
+/* Device time, with the part after the first minute apart. */
+static void count_run(PipeStats *s, double first, double from, double to) {
+  double late = first + MINUTE;
+  s->run_s += to - from;
+  if (to > late) s->late_run_s += to - (from > late ? from : late);
 }
 
 static void *runner_main(void *arg) {
   Pipeline *p = arg;
   pthread_mutex_lock(&p->lock);
   for (;;) {
-    while (!p->stop && !(p->to_run.n > 0 && quiet(p))) pthread_cond_wait(&p->change, &p->lock);
+    while (!p->stop && !(p->to_run.n > 0 && may_run(p))) pthread_cond_wait(&p->change, &p->lock);
     if (p->stop) break;
     Job *j = take(&p->to_run);
     Task t = p->task[j->res.task];
     int slot = slot_of(p, j->res.task);
-    if (t.stop_above > 0) j->policy.stop_above = t.stop_above;
+    set_limits(&t, &j->policy);
     p->running = 1;
+    p->run_since = clock_now();
     pthread_mutex_unlock(&p->lock);
     worker_task(p->worker, slot, t.data);
     j->res.run = worker_run(p->worker, slot, j->binary, j->n_binary, j->manifest, &j->policy);
     pthread_mutex_lock(&p->lock);
     p->running = 0;
+    count_run(&p->stats, p->first, p->run_since, clock_now());
+    p->stats.ran++;
+    p->stats.full += j->res.run.full;
+    if (j->policy.race) take_in(&p->task[j->res.task], &j->res.run);
     put(&p->done, j);
-    pthread_cond_broadcast(&p->change);
+    changed(p);
   }
   pthread_mutex_unlock(&p->lock);
   return NULL;
@@ -288,7 +364,7 @@ int pipe_task(Pipeline *p, TaskData *t) {
   }
   if (p->n_tasks < p->cap_tasks) {
     k = p->n_tasks++;
-    p->task[k] = (Task){t, 0};
+    p->task[k] = (Task){.data = t};
   }
   pthread_mutex_unlock(&p->lock);
   return k;
@@ -300,10 +376,19 @@ void pipe_stop_above(Pipeline *p, int task, double seconds) {
   pthread_mutex_unlock(&p->lock);
 }
 
+void pipe_incumbent(Pipeline *p, int task, double seconds) {
+  pthread_mutex_lock(&p->lock);
+  if (task >= 0 && task < p->n_tasks && seconds > 0) p->task[task].best = p->task[task].best_quick = seconds;
+  pthread_mutex_unlock(&p->lock);
+}
+
 void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
                  const RunPolicy *policy) {
-  if (task < 0 || task >= p->n_tasks)
-    err_raise(e, NS_ERR_VALUE, "task %d is not known to this pipeline (it has %d)", task, p->n_tasks);
+  pthread_mutex_lock(&p->lock);
+  int n_tasks = p->n_tasks;
+  pthread_mutex_unlock(&p->lock);
+  if (task < 0 || task >= n_tasks)
+    err_raise(e, NS_ERR_VALUE, "task %d is not known to this pipeline (it has %d)", task, n_tasks);
   Job *j = calloc(1, sizeof *j);
   if (j) {
     j->source = strdup(source);
@@ -317,8 +402,9 @@ void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *
     err_raise(e, NS_ERR_MEMORY, "out of memory queueing a candidate");
   }
   pthread_mutex_lock(&p->lock);
-  put(&p->to_compile, j);
-  pthread_cond_broadcast(&p->change);
+  if (!(p->first > 0)) p->first = clock_now();
+  put_in_order(&p->to_compile, j);
+  changed(p);
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -350,9 +436,21 @@ int pipe_pending(Pipeline *p) {
 int pipe_cancel(Pipeline *p) {
   pthread_mutex_lock(&p->lock);
   int n = drop_all(&p->to_compile) + drop_all(&p->to_run);
-  pthread_cond_broadcast(&p->change);
+  changed(p);
   pthread_mutex_unlock(&p->lock);
   return n;
+}
+
+PipeStats pipe_stats(Pipeline *p) {
+  pthread_mutex_lock(&p->lock);
+  PipeStats s = p->stats;
+  double now = clock_now();
+  s.elapsed = p->first > 0 ? now - p->first : 0;
+  s.late_elapsed = s.elapsed > MINUTE ? s.elapsed - MINUTE : 0;
+  s.lanes = p->n_lanes;
+  if (p->running) count_run(&s, p->first, p->run_since, now);
+  pthread_mutex_unlock(&p->lock);
+  return s;
 }
 
 const DevInfo *pipe_device(const Pipeline *p) {

@@ -25,14 +25,22 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id,
 void pipe_free(Pipeline *p);              /* ends all processes and threads, within about 0.2 s; NULL is allowed */
 int pipe_task(Pipeline *p, TaskData *t);  /* takes t over; returns the task's number */
 void pipe_stop_above(Pipeline *p, int task, double seconds); /* from now on: RunPolicy.stop_above of this task's
-                                                                candidates (the incumbent's quick time and a margin) */
-/* Copies everything; policy is applied as it is, except stop_above if pipe_stop_above was called for the task. Raises
- * only when out of memory. */
+                                                                candidates */
+void pipe_incumbent(Pipeline *p, int task, double seconds); /* what this task's racing candidates have to beat, until
+                                                               one of them does */
+/* Copies everything; policy is applied as it is, except stop_above if pipe_stop_above was called for the task, and both
+ * limits if policy.race is set. Jobs are compiled in the order of their tags. Raises only when out of memory. */
 void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
                  const RunPolicy *policy);
 int pipe_poll(Pipeline *p, double wait_s, PipeResult *out,
               int max); /* waits up to wait_s for the first; returns how many were stored, in order of completion */
 int pipe_pending(Pipeline *p); /* submitted and not yet returned by pipe_poll */
 int pipe_cancel(Pipeline *p);  /* drops what has not started, returns how many; the running ones still come out */
+/* Where the time went since the first candidate came in. Shares are of `elapsed`; late: after the first minute. */
+typedef struct {
+  double elapsed, compile_s, run_s, late_elapsed, late_run_s; /* compile_s: summed over lanes */
+  int lanes, compiled, cached, ran, full;
+} PipeStats;
+PipeStats pipe_stats(Pipeline *p);
 const DevInfo *pipe_device(const Pipeline *p);
 #endif

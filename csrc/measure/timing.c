@@ -1,6 +1,6 @@
 /* How long does it take? Three stages (spec 05 §7.5). PROBE: one timed run. QUICK: blocks of at least a millisecond
  * until three agree within 2 % or 20 ms are spent; a candidate whose fastest block is above `stop_above` is hopeless,
- * because disturbance only adds time. FULL: `repeat` costs, each over at least min_repeat_ms of blocks. Blocks are
+ * because disturbance only adds time; one above `full_below` cannot become the best and keeps its quick time. FULL: `repeat` costs, each over at least min_repeat_ms of blocks. Blocks are
  * added up, never thrown away. A cost of the full stage is the median of its blocks; with `strict` it is total time /
  * total runs. */
 #include "measure/measure.h"
@@ -66,7 +66,8 @@ static bool quick(Timing *t, double probe) {
     if ((n >= 3 && spent >= QUICK_BUDGET) || (slow && n >= 2) || clock_now() > t->deadline) break;
   }
   t->out->quick = median(x, n);
-  return !(stop > 0) || t->out->quick <= stop;
+  double limit = t->p->full_below > 0 ? t->p->full_below : stop;
+  return !(limit > 0) || t->out->quick <= limit;
 }
 
 static double one_cost(Timing *t, double each) {

@@ -56,6 +56,7 @@ static int target_from(PyObject *o, void *out) {
 static int policy_from(PyObject *o, void *out) {
   RunPolicy *p = out;
   int flush, check, strict;
+  *p = (RunPolicy){0};
   if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s,
                                              &flush, &check, &p->stop_above, &strict)) {
     if (!PyErr_Occurred())

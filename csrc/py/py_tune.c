@@ -148,7 +148,7 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   int flush, check, strict;
   if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp)", &x.task, &states, &tag, &x.p.number, &x.p.repeat, &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict))
     return NULL;
-  x.tag = tag, x.p.flush = flush, x.p.check = check, x.p.strict = strict;
+  x.tag = tag, x.p.flush = flush, x.p.check = check, x.p.strict = strict, x.p.race = !strict;
   PyObject *seq = PySequence_Fast(states, "states: expected a list of State");
   if (!seq) return NULL;
   x.n = (int)PySequence_Fast_GET_SIZE(seq);
@@ -223,6 +223,22 @@ static PyObject *m_stop_above(PyObject *o, PyObject *args) {
   session_stop_above(s, task, seconds);
   Py_RETURN_NONE;
 }
+static PyObject *m_incumbent(PyObject *o, PyObject *args) {
+  Session *s = open_session(o);
+  int task;
+  double seconds;
+  if (!s || !PyArg_ParseTuple(args, "id", &task, &seconds)) return NULL;
+  session_incumbent(s, task, seconds);
+  Py_RETURN_NONE;
+}
+static PyObject *m_stats(PyObject *o, PyObject *u) {
+  (void)u;
+  Session *s = open_session(o);
+  if (!s) return NULL;
+  PipeStats t = session_stats(s);
+  return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:i,s:i,s:i,s:i,s:i}", "elapsed", t.elapsed, "compile_s", t.compile_s, "run_s", t.run_s, "late_elapsed", t.late_elapsed,
+                       "late_run_s", t.late_run_s, "lanes", t.lanes, "compiled", t.compiled, "cached", t.cached, "ran", t.ran, "full", t.full);
+}
 static PyObject *m_device(PyObject *o, PyObject *u) {
   (void)u;
   Session *s = open_session(o);
@@ -237,6 +253,8 @@ static PyMethodDef METHODS[] = {
     {"pending", m_pending, METH_NOARGS, "pending(): submitted and not yet polled."},
     {"cancel", m_cancel, METH_NOARGS, "cancel(): drops what has not started; returns how many."},
     {"stop_above", m_stop_above, METH_VARARGS, "stop_above(task, seconds): slower candidates are not timed in full."},
+    {"incumbent", m_incumbent, METH_VARARGS, "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
+    {"stats", m_stats, METH_NOARGS, "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts."},
     {"device", m_device, METH_NOARGS, "device(): name and limits of the device."},
     {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
     {NULL, NULL, 0, NULL}};

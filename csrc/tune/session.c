@@ -12,7 +12,7 @@ typedef struct { IrCtx *ctx; TeDag *dag; Target target; int layout, pipe; bool c
 struct Session {
   Err err; /* owns the memory of tasks */
   Arena *arena;
-  VEC(SessionTask) task;
+  VEC(SessionTask *) task;
   Pipeline *pipe;
   Pool *pool;
   pthread_mutex_t lock;
@@ -51,7 +51,7 @@ void session_free(Session *s) {
   if (!s) return;
   pipe_free(s->pipe);
   pool_free(s->pool);
-  for (int i = 0; i < s->task.len; i++) ir_free(s->task.at[i].ctx);
+  for (int i = 0; i < s->task.len; i++) ir_free(s->task.at[i]->ctx);
   arena_free(s->arena);
   pthread_mutex_destroy(&s->lock);
   free(s);
@@ -62,11 +62,10 @@ static void add_task(void *arg) {
   AddTask *x = arg;
   Session *s = x->s;
   Err *e = &s->err;
-  SessionTask k = {.target = *x->t, .layout = x->layout, .check = x->data != NULL};
-  k.ctx = ir_new(e);
-  SessionTask *slot;
-  vec_push(s->arena, &s->task, k);
-  slot = &s->task.at[s->task.len - 1];
+  SessionTask *slot = arena_new_of(s->arena, SessionTask);
+  *slot = (SessionTask){.target = *x->t, .layout = x->layout, .check = x->data != NULL};
+  slot->ctx = ir_new(e);
+  vec_push(s->arena, &s->task, slot);
   slot->dag = te_dag_import(slot->ctx, x->src, x->d);
   int n = slot->dag->n_tensors;
   err_check(e, n <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d", n, MSR_MAX_ARGS);
@@ -91,13 +90,18 @@ static void add_task(void *arg) {
 }
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data) {
   AddTask x = {s, src, d, t, layout, data, -1};
+  char msg[ERR_MSG_MAX];
+  pthread_mutex_lock(&s->lock); /* other threads submit and poll meanwhile */
   ErrCode c = err_try(&s->err, add_task, &x);
-  if (c != NS_OK) err_raise(e, c, "%s", s->err.msg);
+  if (c != NS_OK) memcpy(msg, s->err.msg, sizeof msg);
+  pthread_mutex_unlock(&s->lock);
+  if (c != NS_OK) err_raise(e, c, "%s", msg);
   return x.out;
 }
 
 typedef struct {
   Session *s;
+  SessionTask *t;
   int task, n;
   const Step *const *steps;
   const int *n_step;
@@ -112,7 +116,7 @@ typedef struct { Submit *x; int worker; int64_t item; } Lower;
 static void lower_one(void *arg) {
   Lower *l = arg;
   Submit *x = l->x;
-  SessionTask *t = &x->s->task.at[x->task];
+  SessionTask *t = x->t;
   Err *e = &x->err[l->worker];
   if (!x->ctx[l->worker]) {
     x->ctx[l->worker] = ir_clone(t->ctx, e);
@@ -148,9 +152,13 @@ static void lower_job(void *arg, int worker, int64_t item) {
 }
 
 void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag, const RunPolicy *p) {
-  err_check(e, task >= 0 && task < s->task.len, "task %d is not one of the session's %d tasks", task, s->task.len);
+  pthread_mutex_lock(&s->lock);
+  int known = s->task.len;
+  SessionTask *own = task >= 0 && task < known ? s->task.at[task] : NULL;
+  pthread_mutex_unlock(&s->lock);
+  err_check(e, own, "task %d is not one of the session's %d tasks", task, known);
   int workers = s->pool ? pool_size(s->pool) : 1;
-  Submit x = {.s = s, .task = task, .n = n, .steps = steps, .n_step = n_step, .tag = first_tag, .policy = p};
+  Submit x = {.s = s, .t = own, .task = task, .n = n, .steps = steps, .n_step = n_step, .tag = first_tag, .policy = p};
   x.err = calloc((size_t)workers, sizeof *x.err);
   x.ctx = calloc((size_t)workers, sizeof *x.ctx);
   x.mark = calloc((size_t)workers, sizeof *x.mark);
@@ -185,6 +193,14 @@ int session_pending(Session *s) {
 }
 int session_cancel(Session *s) { return pipe_cancel(s->pipe); }
 void session_stop_above(Session *s, int task, double seconds) {
-  if (task >= 0 && task < s->task.len) pipe_stop_above(s->pipe, s->task.at[task].pipe, seconds);
+  pthread_mutex_lock(&s->lock);
+  if (task >= 0 && task < s->task.len) pipe_stop_above(s->pipe, s->task.at[task]->pipe, seconds);
+  pthread_mutex_unlock(&s->lock);
 }
+void session_incumbent(Session *s, int task, double seconds) {
+  pthread_mutex_lock(&s->lock);
+  if (task >= 0 && task < s->task.len) pipe_incumbent(s->pipe, s->task.at[task]->pipe, seconds);
+  pthread_mutex_unlock(&s->lock);
+}
+PipeStats session_stats(const Session *s) { return pipe_stats(s->pipe); }
 const DevInfo *session_device(const Session *s) { return pipe_device(s->pipe); }

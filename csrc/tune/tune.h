@@ -37,6 +37,8 @@ int session_poll(Session *s, double wait_s, PipeResult *out, int max);
 int session_pending(Session *s);
 int session_cancel(Session *s);
 void session_stop_above(Session *s, int task, double seconds);
+void session_incumbent(Session *s, int task, double seconds); /* as pipe_incumbent */
+PipeStats session_stats(const Session *s);
 const DevInfo *session_device(const Session *s);
 
 /* ---- learned scorer (learner.c): one per session, shared by its tasks; add and train while no search runs ---- */

@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -72,8 +73,11 @@ class Measurer:
         self.best = {}
         self.failures_in_a_row = {}
         self._sessions, self._tasks, self._tags, self._next_tag = {}, {}, {}, 0
-        self._pool = None
+        self._pool = self._helpers = None
+        self._ready = {}
+        self._lock = threading.RLock()  # submit may run in another thread than poll and close
         self._diagnosed = set()
+        self.split = TimeSplit()
 
     def __enter__(self):
         return self
@@ -88,9 +92,14 @@ class Measurer:
                 getattr(cb, "flush", bool)()
             except OSError as e:
                 logger.error("measure callback %s: records are lost: %s", type(cb).__name__, e)
-        for s in self._sessions.values():
-            s.close()
-        self._sessions.clear()
+        if self._helpers:
+            self._helpers.shutdown(wait=True, cancel_futures=True)
+            self._helpers = None
+        with self._lock:
+            for s in self._sessions.values():
+                self.split.take(s.stats())
+                s.close()
+            self._sessions.clear()
         if self._pool:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
@@ -118,8 +127,23 @@ class Measurer:
             )
         return key, self._sessions[key]
 
+    def prepare(self, tasks):
+        """Starts making the inputs and expected outputs of all tasks in other threads."""
+        if not self._local():
+            return
+        self._helpers = concurrent.futures.ThreadPoolExecutor(4)
+        for t in tasks:
+            self._session(t)
+        for t in tasks:
+            self._ready[id(t)] = self._helpers.submit(self._make_task, t)
+
     def _session_task(self, task):
-        key, session = self._session(task)
+        ready = self._ready.get(id(task))
+        return ready.result() if ready else self._make_task(task)
+
+    def _make_task(self, task):
+        with self._lock:
+            key, session = self._session(task)
         slot = (key, id(task))
         if slot not in self._tasks:
             layout = int(task.layout_rewrite_option or 0)
@@ -136,6 +160,8 @@ class Measurer:
                 )
                 number = session.task(task.compute_dag, task.engine_target(), layout, False, inputs)
             self._tasks[slot] = (number, task)
+            if task.workload_key in self.best:  # of an earlier run
+                session.incumbent(number, self.best[task.workload_key])
         return session, self._tasks[slot][0]
 
     def _fixed_inputs(self, task):
@@ -176,10 +202,8 @@ class Measurer:
             self.check,
             bool(getattr(r, "strict", False)),
         )
-        best = self.best.get(task.workload_key)
-        if best is not None:
-            session.stop_above(number, best * 1.25)
-        session.submit(number, states, batch.first_tag, policy_tuple)
+        with self._lock:
+            session.submit(number, states, batch.first_tag, policy_tuple)
         return batch
 
     def _foreign(self, batch):
@@ -199,19 +223,29 @@ class Measurer:
             while batch.left > 0:
                 self._collect(batch, 0.2)
         except KeyboardInterrupt:
-            self._drain()
+            self.drain()
             raise
-        batch.ended = time.time()
-        self._diagnose(batch)
-        return batch.results
+        return self.finish(batch)
 
     def measure(self, task, policy, inputs):
         """Submits and waits."""
         return self.wait(self.submit(task, policy, inputs))
 
-    def poll(self):
-        """Takes in what has come out, without waiting."""
-        self._take_session_results(0.0)
+    def poll(self, batches=(), wait=0.0):
+        """Takes in what has come out; waits up to `wait` seconds for the first."""
+        foreign = [b for b in batches if b.future is not None and b.left > 0]
+        for b in foreign:
+            self._collect(b, wait)
+        if self._sessions:
+            self._take_session_results(0.0 if foreign else wait)
+        elif wait and not foreign:
+            time.sleep(wait)
+
+    def finish(self, batch):
+        """After the last result of a batch has come out."""
+        batch.ended = time.time()
+        self._diagnose(batch)
+        return batch.results
 
     def _collect(self, batch, wait):
         if batch.future is None:
@@ -230,8 +264,12 @@ class Measurer:
         from .measure import MeasureResult
 
         out = []
-        for s in self._sessions.values():
-            for d in s.poll(wait if len(self._sessions) == 1 else 0.02):
+        sessions = list(self._sessions.values())
+        pending = [s for s in sessions if s.pending()]
+        if wait and not pending:
+            time.sleep(wait)
+        for s in pending:
+            for d in s.poll(wait if len(pending) == 1 else min(wait, 0.02)):
                 batch, i = self._tags.pop(d["tag"])
                 ok = d["error"] == 0
                 res = MeasureResult(
@@ -281,7 +319,7 @@ class Measurer:
             except Exception:  # a broken callback must not end a run of hours
                 logger.error("measure callback %s failed:\n%s", type(cb).__name__, traceback.format_exc())
 
-    def _drain(self):
+    def drain(self):
         """After Ctrl-C: nothing new starts; the running candidates come out and are recorded."""
         try:
             for s in self._sessions.values():
@@ -314,6 +352,37 @@ class Measurer:
         lines = [f"No candidate of {batch.task.desc or key} has run successfully ({len(done)} tried)."]
         lines += [f"  {n} x {c}   {text[c]}" for c, n in seen.most_common(5)]
         self.progress.say("\n".join(lines))
+
+
+class TimeSplit:
+    """Where the time of a run went: search and training in this process, compile workers, the device."""
+
+    KEYS = ("elapsed", "compile_s", "run_s", "late_elapsed", "late_run_s", "lanes", "compiled", "cached", "ran", "full")
+
+    def __init__(self):
+        self.search = self.train = 0.0
+        for k in self.KEYS:
+            setattr(self, k, 0)
+
+    def take(self, stats):
+        """Adds the figures of one session of the engine."""
+        for k in self.KEYS:
+            setattr(self, k, getattr(self, k) + stats[k])
+
+    def text(self):
+        """Two lines for the summary, "" if nothing was measured here."""
+        if not self.elapsed or not self.ran:
+            return ""
+        e, lanes = self.elapsed, max(1, self.lanes)
+        late = 1 - self.late_run_s / self.late_elapsed if self.late_elapsed > 0 else None
+        return (
+            f"Time: {e:.1f} s; search {self.search:.1f} s, training {self.train:.1f} s, "
+            f"compiling {self.compile_s:.1f} s in {lanes} lanes ({self.compiled} programs, {self.cached} from the cache), "
+            f"device {self.run_s:.1f} s ({self.full} of {self.ran} timed in full)\n"
+            f"Idle: device {100 * (1 - self.run_s / e):.0f} %"
+            + (f" (after the first minute {100 * late:.0f} %)" if late is not None else "")
+            + f", compile lanes {100 * max(0.0, 1 - self.compile_s / (e * lanes)):.0f} %"
+        )
 
 
 class Progress:

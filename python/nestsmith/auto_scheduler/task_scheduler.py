@@ -14,7 +14,7 @@ from nestsmith import _core
 from .cost_model import NAMES, make_cost_model
 from .learned_model import XGBModel
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
-from .session import FAILED, Measurer, Progress, StopTuning, mean, result_of, search_in_thread
+from .session import FAILED, Measurer, Progress, StopTuning, mean
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 
@@ -92,7 +92,13 @@ class TaskScheduler:
         Accepted and not used.
     callbacks : list of TaskSchedulerCallback, optional
         `PrintTableInfo` and `LogEstimatedLatency("total_latency.tsv")` by default.
+    seed : int, optional
+        Deterministic mode: equal seeds and equal measured times give equal candidates in equal order. A run with a
+        `load_log_file` then repeats its searches and takes results from the log as far as it reaches, so that an
+        interrupted run ends as the uninterrupted one would have.
     """
+
+    DEPTH = 3  # rounds in flight: one is searched while one compiles and one is measured
 
     def __init__(
         self,
@@ -107,8 +113,10 @@ class TaskScheduler:
         gamma=0.5,
         backward_window_size=3,
         callbacks=None,
+        seed=None,
     ):
         self.tasks = list(tasks)
+        self.seed, self._learning = seed, []
         assert len(self.tasks) != 0, "No tasks"
         assert strategy in ("gradient", "round-robin"), f"strategy={strategy!r}: expected 'gradient' or 'round-robin'"
         if task_weights is not None and len(task_weights) != len(self.tasks):
@@ -138,7 +146,7 @@ class TaskScheduler:
         self.dead_tasks = set()
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
         self._last = n - 1
-        self._rand = random.Random(0)
+        self._rand = random.Random(0 if seed is None else seed)
         self._make_groups()
 
     def _make_groups(self):
@@ -230,32 +238,74 @@ class TaskScheduler:
         return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks)
 
     def _loop(self, pool, total):
+        """Search and training run in one other thread; up to `_depth` rounds of different tasks compile and run meanwhile."""
         first = [i for i in range(len(self.tasks)) if self.task_cts[i] == 0]
-        flying, planned, overlap = None, 0, self._overlap()
-        while True:
-            if flying is not None and not (overlap and len(self.dead_tasks) + 1 < len(self.tasks)):
-                self._land(*flying)  # nothing else may be searched meanwhile
-                flying = None
-            done = planned >= total or len(self.dead_tasks) == len(self.tasks) or (not first and self._stale())
-            if done:
-                break
-            task = self._next_task(first, flying[0] if flying else None)
-            if task is None:
-                break
-            self._call("pre_tune", task)
-            n = min(self.num_measures_per_round, total - planned)
-            inputs = self._search(pool, task, n)
-            if flying is not None:
-                self._land(*flying)
-                flying = None
-            if not inputs:
-                self.dead_tasks.add(task)
-                self._count(task, [], [])
-                continue
-            planned += len(inputs)
-            flying = (task, self.measurer.submit(self.tasks[task], self.search_policies[task], inputs))
-        if flying is not None:
-            self._land(*flying)
+        m, flying, job, planned = self.measurer, [], None, 0
+        overlap = self._overlap()
+        if overlap:
+            m.prepare(self.tasks)
+        try:
+            while True:
+                self._land_some(pool, flying, job, overlap, planned >= total)
+                if job is None and self._may_search(flying, overlap, planned, total, first):
+                    busy = {task for task, _ in flying}
+                    task = self._next_task(first, busy)
+                    if task is not None:
+                        self._call("pre_tune", task)
+                        n = min(self.num_measures_per_round, total - planned)
+                        planned += n
+                        m.progress.task(f"{task + 1}/{len(self.tasks)} {self.tasks[task].desc}")
+                        job = (task, n, pool.submit(self._search, task, n))
+                if job is None and not flying:
+                    for f in self._learning:
+                        f.result()
+                    return
+                m.poll([b for _, b in flying], 0.02)
+                if job is not None and job[2].done():
+                    task, n, future = job
+                    job, batch = None, future.result()
+                    if isinstance(batch, str) and batch:
+                        m.progress.say(f"task {task} ({self.tasks[task].desc}) is given up: {batch}")
+                    if isinstance(batch, str) or not batch.inputs:
+                        planned -= n
+                        self.dead_tasks.add(task)
+                        self._count(task, [], [])
+                        continue
+                    planned += len(batch.inputs) - n
+                    flying.append((task, batch))
+        except KeyboardInterrupt:
+            if job is not None:
+                self.search_policies[job[0]].cancel()
+                concurrent.futures.wait([job[2]], timeout=10)
+            m.drain()
+            raise
+
+    def _may_search(self, flying, overlap, planned, total, first):
+        """Queues are bounded: little waits to be measured, and at most a few tasks are in flight."""
+        live = len(self.tasks) - len(self.dead_tasks)
+        if planned >= total or live == 0 or (not first and self._stale()):
+            return False
+        if not overlap:
+            return not flying
+        if len({t for t, _ in flying} - self.dead_tasks) >= live:
+            return False
+        if self.seed is not None:
+            return len(flying) < self.DEPTH
+        waiting = sum(b.left for _, b in flying)
+        return len(flying) < 2 * self.DEPTH and waiting < (self.DEPTH - 1) * self.num_measures_per_round
+
+    def _land_some(self, pool, flying, job, overlap, ending):
+        """Accounts for finished rounds. With a seed in the order of their start and only when there is need, so that what
+        a search knows does not depend on timing."""
+        if self.seed is not None:
+            full = len(flying) >= (self.DEPTH if overlap else 1)
+            blocked = len({t for t, _ in flying} | self.dead_tasks) >= len(self.tasks)
+            while job is None and flying and flying[0][1].left == 0 and (full or ending or blocked):
+                self._land(pool, *flying.pop(0))
+                full = blocked = False
+            return
+        for k in [k for k, (_, b) in enumerate(flying) if b.left == 0][::-1]:
+            self._land(pool, *flying.pop(k))
 
     def _next_task(self, first, busy):
         while first and first[0] in self.dead_tasks:
@@ -265,31 +315,40 @@ class TaskScheduler:
         if self.strategy == "round-robin":
             for k in range(1, len(self.tasks) + 1):
                 i = (self._last + k) % len(self.tasks)
-                if i not in self.dead_tasks:
+                if i not in self.dead_tasks and i not in busy:
                     self._last = i
                     return i
             return None
         pick = self._pick_by_gradient(busy)
         return pick if pick >= 0 else None
 
-    def _search(self, pool, task, n):
+    def _search(self, task, n):
+        """In the search thread: proposes and submits. Returns the batch, or why there is none."""
         from .measure import MeasureInput
 
-        self.measurer.progress.task(f"{task + 1}/{len(self.tasks)} {self.tasks[task].desc}")
         policy = self.search_policies[task]
+        begin = time.time()
         try:
             if type(policy).continue_search_one_round is not SearchPolicy.continue_search_one_round:
-                return []  # a policy that measures by itself is run by _land's caller
-            states = result_of(search_in_thread(pool, policy, n), policy, self.measurer.poll)
+                return "the policy measures by itself"
+            states = policy.propose(n)
         except ValueError as e:
-            self.measurer.progress.say(f"task {task} ({self.tasks[task].desc}) is given up: {e}")
-            return []
-        return [MeasureInput(self.tasks[task], s) for s in states]
+            return str(e)
+        finally:
+            self.measurer.split.search += time.time() - begin
+        return self.measurer.submit(self.tasks[task], policy, [MeasureInput(self.tasks[task], s) for s in states])
 
-    def _land(self, task, batch):
-        """Waits for a batch and accounts for it."""
-        results = self.measurer.wait(batch)
-        self.search_policies[task].learn(batch.inputs, results)
+    def _learn(self, task, inputs, results):
+        """In the search thread: the next search knows these results."""
+        begin = time.time()
+        self.search_policies[task].learn(inputs, results)
+        self.measurer.split.train += time.time() - begin
+
+    def _land(self, pool, task, batch):
+        """Accounts for a finished round."""
+        results = self.measurer.finish(batch)
+        self._learning = [f for f in self._learning if not _done(f)]
+        self._learning.append(pool.submit(self._learn, task, batch.inputs, results))
         self._count(task, batch.inputs, results)
 
     def _count(self, task, inputs, results):
@@ -345,12 +404,12 @@ class TaskScheduler:
         less[i] = cost - step
         return (self._compute_score(self.best_costs) - self._compute_score(less)) / step
 
-    def _sched_rows(self, busy=None):
+    def _sched_rows(self, busy=()):
         rows = []
         for i in range(len(self.tasks)):
             group = self.group_task_ids[self.tag_to_group_id[self.task_tags[i]]] if self.task_tags[i] else []
             best = max((self.flop_cts[j] / self.best_costs[j] for j in group), default=0.0) if len(group) > 1 else 0.0
-            dead = i in self.dead_tasks or i == busy
+            dead = i in self.dead_tasks or i in busy
             rows.append(
                 (
                     float(self.best_costs[i]),
@@ -364,7 +423,7 @@ class TaskScheduler:
             )
         return rows
 
-    def _pick_by_gradient(self, busy=None):
+    def _pick_by_gradient(self, busy=()):
         """The live task with the steepest forecast; without a valid result few rounds follow the third."""
         rows = self._sched_rows(busy)
         ready = [r for r in rows if not r[6] and r[0] < 1e9]
@@ -451,14 +510,21 @@ class TaskScheduler:
         per = (time.time() - self.tic) / max(1, self.ct)
         print(
             f"Valid: {m.valid}/{m.trials}  Failed: {m.trials - m.valid}{' (' + failed + ')' if failed else ''}  "
-            f"s/trial: {per:.2f}" + (f"  Saved: {self._log_file()}" if self._log_file() else ""),
+            f"s/trial: {per:.3f}" + (f"  Saved: {self._log_file()}" if self._log_file() else ""),
             flush=True,
         )
+        if m.split.text():
+            print(m.split.text(), flush=True)
         for i in missing:
             print(
                 f"Warning: task {i} ({self.tasks[i].desc}) has no valid result; its default schedule will be used",
                 flush=True,
             )
+
+
+def _done(future):
+    """Whether a background job has ended; raises what it raised."""
+    return future.done() and (future.result() or True)
 
 
 class _ones(list):
