@@ -43,12 +43,12 @@ def default_model(adaptive_training=False, model_file=None, num_warmup_sample=10
 
 
 class _Batch:
-    __slots__ = ("task", "policy", "inputs", "results", "left", "future", "first_tag", "started", "ended")
+    __slots__ = ("task", "policy", "inputs", "results", "left", "future", "first_tag", "started", "ended", "recalled")
 
     def __init__(self, task, policy, inputs):
         self.task, self.policy, self.inputs = task, policy, list(inputs)
         self.results = [None] * len(self.inputs)
-        self.left = len(self.inputs)
+        self.left, self.recalled = len(self.inputs), []
         self.future, self.first_tag, self.started, self.ended = None, 0, time.time(), 0.0
 
 
@@ -71,6 +71,7 @@ class Measurer:
         self.trials = self.valid = 0
         self.causes = Counter()
         self.best = {}
+        self.known = {}  # results of an earlier run by (workload key, steps): not measured again
         self.failures_in_a_row = {}
         self._sessions, self._tasks, self._tags, self._next_tag = {}, {}, {}, 0
         self._pool = self._helpers = None
@@ -179,20 +180,21 @@ class Measurer:
     def submit(self, task, policy, inputs):
         """Queues candidates; returns a handle for `wait`."""
         batch = _Batch(task, policy, inputs)
-        if not batch.inputs:
+        todo = self._recall(batch)
+        if not todo:
             return batch
         if not self._local():
             if self._pool is None:
                 self._pool = concurrent.futures.ThreadPoolExecutor(1)
-            batch.future = self._pool.submit(self._foreign, batch)
+            batch.future = self._pool.submit(self._foreign, batch, todo)
             return batch
         session, number = self._session_task(task)
         r = self.options.runner
         batch.first_tag = self._next_tag
-        self._next_tag += len(batch.inputs)
-        for i in range(len(batch.inputs)):
-            self._tags[batch.first_tag + i] = (batch, i)
-        states = [getattr(i.state, "state_object", i.state) for i in batch.inputs]
+        self._next_tag += len(todo)
+        for k, i in enumerate(todo):
+            self._tags[batch.first_tag + k] = (batch, i)
+        states = [getattr(batch.inputs[i].state, "state_object", batch.inputs[i].state) for i in todo]
         policy_tuple = (
             int(r.number),
             int(r.repeat),
@@ -206,14 +208,38 @@ class Measurer:
             session.submit(number, states, batch.first_tag, policy_tuple)
         return batch
 
-    def _foreign(self, batch):
+    def recall_from(self, log_file):
+        """Takes the results of a log as those of the same candidates of this run. Returns how many there are."""
+        from .measure_record import RecordReader
+
+        for inp, res in RecordReader(log_file):
+            self.known.setdefault((inp.task.workload_key, inp.state.steps()), res)
+        return len(self.known)
+
+    def _recall(self, batch):
+        """Fills in what an earlier run has measured; returns the indices of the rest."""
+        todo = []
+        for i, inp in enumerate(batch.inputs):
+            res = None
+            if self.known:
+                state = getattr(inp.state, "state_object", inp.state)
+                res = self.known.get((batch.task.workload_key, state.steps()))
+            if res is None:
+                todo.append(i)
+            else:
+                batch.results[i] = res
+                batch.left -= 1
+                batch.recalled.append((i, res))
+        return todo
+
+    def _foreign(self, batch, todo):
         """A user's own builder and runner: groups are built, then run."""
         size = 2 * max(1, int(getattr(self.options.builder, "n_parallel", 1) or 1))
         out = []
-        for k in range(0, len(batch.inputs), size):
-            group = batch.inputs[k : k + size]
+        for k in range(0, len(todo), size):
+            group = [batch.inputs[i] for i in todo[k : k + size]]
             out += self.options.runner.run(group, self.options.builder.build(group, self.verbose), self.verbose)
-        return out
+        return list(zip(todo, out))
 
     # ---- collecting ----
 
@@ -244,6 +270,7 @@ class Measurer:
     def finish(self, batch):
         """After the last result of a batch has come out."""
         batch.ended = time.time()
+        self._account([(batch, i, r, "") for i, r in batch.recalled], call_back=False)  # these are in the log already
         self._diagnose(batch)
         return batch.results
 
@@ -255,10 +282,10 @@ class Measurer:
             results = batch.future.result(timeout=wait)
         except concurrent.futures.TimeoutError:
             return
-        for i, r in enumerate(results):
+        for i, r in results:
             batch.results[i] = r
         batch.left = 0
-        self._account([(batch, i, r, "") for i, r in enumerate(results)])
+        self._account([(batch, i, r, "") for i, r in results])
 
     def _take_session_results(self, wait):
         from .measure import MeasureResult
@@ -291,10 +318,11 @@ class Measurer:
         if out:
             self._account(out)
 
-    def _account(self, items):
+    def _account(self, items, call_back=True):
         groups = {}
         for batch, i, res, cause in items:
             self.trials += 1
+            res.costs = [float(f"{c:.6g}") for c in res.costs]  # as in the log, so that a resumed run knows the same
             key = batch.task.workload_key
             if res.error_no == 0:
                 self.valid += 1
@@ -307,7 +335,7 @@ class Measurer:
                 self.failures_in_a_row[key] = (cause, n + 1 if cause == last or n == 0 else 1)
             self.progress.result(batch, res)
             groups.setdefault(id(batch), (batch, []))[1].append((batch.inputs[i], res))
-        for batch, pairs in groups.values():
+        for batch, pairs in groups.values() if call_back else ():
             self._call_back(batch.policy, [p[0] for p in pairs], [p[1] for p in pairs])
 
     def _call_back(self, policy, inputs, results):
@@ -377,7 +405,8 @@ class TimeSplit:
         late = 1 - self.late_run_s / self.late_elapsed if self.late_elapsed > 0 else None
         return (
             f"Time: {e:.1f} s; search {self.search:.1f} s, training {self.train:.1f} s, "
-            f"compiling {self.compile_s:.1f} s in {lanes} lanes ({self.compiled} programs, {self.cached} from the cache), "
+            f"compiling {self.compile_s:.1f} s in {lanes} lanes ({self.compiled} programs, "
+            f"{self.cached} from the cache), "
             f"device {self.run_s:.1f} s ({self.full} of {self.ran} timed in full)\n"
             f"Idle: device {100 * (1 - self.run_s / e):.0f} %"
             + (f" (after the first minute {100 * late:.0f} %)" if late is not None else "")

@@ -41,8 +41,12 @@ def make_search_policies(
     load_log_file=None,
     adaptive_training=False,
     cost_model=None,
+    seed=None,
 ):
-    """One policy per task. A list of policies is taken as it is."""
+    """One policy per task. A list of policies is taken as it is. With a seed a log is not preloaded: the scheduler
+    repeats the run that wrote it."""
+    if seed is not None:
+        load_log_file = None
     if search_policy == "default":
         search_policy = "sketch.xgb"
     if not isinstance(search_policy, str):
@@ -53,7 +57,7 @@ def make_search_policies(
         raise ValueError("Invalid search policy: " + search_policy)
     chosen = cost_model if cost_model is not None else "auto" if model_name == "learned" else model_name
     model = make_cost_model(
-        chosen, None, load_model_file, len(tasks) * num_measures_per_round, adaptive_training=adaptive_training
+        chosen, None if seed is None else seed + 1, load_model_file, len(tasks) * num_measures_per_round, adaptive_training=adaptive_training
     )
     if isinstance(model, XGBModel) and model is not cost_model:
         if load_model_file and os.path.isfile(load_model_file):
@@ -65,9 +69,14 @@ def make_search_policies(
     callbacks = [PreloadMeasuredStates(load_log_file)] if load_log_file else []
     return [
         SketchPolicy(
-            t, model, params=dict(search_policy_params or {}), verbose=verbose, init_search_callbacks=callbacks
+            t,
+            model,
+            params=dict(search_policy_params or {}),
+            seed=None if seed is None else seed + 1 + i,
+            verbose=verbose,
+            init_search_callbacks=callbacks,
         )
-        for t in tasks
+        for i, t in enumerate(tasks)
     ]
 
 
@@ -198,7 +207,7 @@ class TaskScheduler:
             )
         self.ct = self.best_ct = 0
         self.tic = time.time()
-        if self.load_log_file:
+        if self.load_log_file and self.seed is None:
             self._restore_status(self.load_log_file, self.num_measures_per_round)
         self.search_policies = make_search_policies(
             search_policy,
@@ -210,12 +219,18 @@ class TaskScheduler:
             self.load_log_file,
             adaptive_training,
             cost_model,
+            self.seed,
         )
         for cb in self.callbacks:
             if hasattr(cb, "start"):
                 cb.start(self)
         progress = Progress(total, tune_option.verbose)
         with Measurer(tune_option, progress) as self.measurer, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            if self.load_log_file and self.seed is not None:
+                n = self.measurer.recall_from(self.load_log_file)
+                progress.say(f"TaskScheduler: {n} results of {self.load_log_file} are taken as they come up again")
+            elif self.load_log_file:
+                self.measurer.best = {t.workload_key: c for t, c in zip(self.tasks, self.best_costs) if c < 1e9}
             try:
                 self._loop(pool, total)
             except StopTuning:
@@ -238,7 +253,7 @@ class TaskScheduler:
         return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks)
 
     def _loop(self, pool, total):
-        """Search and training run in one other thread; up to `_depth` rounds of different tasks compile and run meanwhile."""
+        """Search and training run in one other thread; up to `DEPTH` rounds of other tasks are in flight."""
         first = [i for i in range(len(self.tasks)) if self.task_cts[i] == 0]
         m, flying, job, planned = self.measurer, [], None, 0
         overlap = self._overlap()
@@ -295,8 +310,8 @@ class TaskScheduler:
         return len(flying) < 2 * self.DEPTH and waiting < (self.DEPTH - 1) * self.num_measures_per_round
 
     def _land_some(self, pool, flying, job, overlap, ending):
-        """Accounts for finished rounds. With a seed in the order of their start and only when there is need, so that what
-        a search knows does not depend on timing."""
+        """Accounts for finished rounds. With a seed in the order of their start and only when there is need, so that
+        what a search knows does not depend on timing."""
         if self.seed is not None:
             full = len(flying) >= (self.DEPTH if overlap else 1)
             blocked = len({t for t, _ in flying} | self.dead_tasks) >= len(self.tasks)
