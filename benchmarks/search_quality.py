@@ -1,0 +1,166 @@
+"""Which cost model finds faster programs with equal trials? ResNet-18 (24 tasks), several seeds, winners re-measured together.
+
+Arms: random (R), analytic (A), trees (T, trained while tuning; the default). Every arm gets the same trials, the same round
+size, the same measuring options; only what ranks the candidates differs. After each round the weighted estimate is noted; at the
+end the network is built from every log and all builds are timed in turn.
+
+    python benchmarks/search_quality.py --trials 1000 --seeds 1,2,3 --out DIR       # on a GPU; writes DIR/quality.json and logs
+    python benchmarks/search_quality.py --plot DIR/quality.json curve.png
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
+
+
+def make_model(arm, seed):
+    from nestsmith.auto_scheduler import cost_model, learned_model
+
+    return {
+        "random": lambda: cost_model.RandomModel(seed),
+        "analytic": cost_model.AnalyticModel,
+        "trees": lambda: learned_model.XGBModel(seed=seed),
+    }[arm]()
+
+
+class Curve:
+    """Callback of the task scheduler: (trials, seconds, weighted estimate in ms) after each round."""
+
+    def __init__(self):
+        self.points = []
+        self.begin = time.time()
+
+    def pre_tune(self, scheduler, task_id):
+        pass
+
+    def post_tune(self, scheduler, task_id):
+        self.points.append((scheduler.ct, time.time() - self.begin, scheduler.cur_score * 1e3))
+
+
+def run_arm(arm, seed, tasks, weights, args, log):
+    from nestsmith import auto_scheduler
+
+    model, curve = make_model(arm, seed), Curve()
+    policies = [auto_scheduler.SketchPolicy(t, model, verbose=0, seed=seed * 1000 + i) for i, t in enumerate(tasks)]
+    context = auto_scheduler.LocalRPCMeasureContext(repeat=1, min_repeat_ms=args.min_repeat_ms, timeout=10)
+    tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[curve])
+    tuner.tune(
+        auto_scheduler.TuningOptions(
+            num_measure_trials=args.trials,
+            num_measures_per_round=args.round,
+            runner=context.runner,
+            measure_callbacks=[auto_scheduler.RecordToFile(str(log))],
+            verbose=0,
+        ),
+        search_policy=policies,
+    )
+    return {"arm": arm, "seed": seed, "curve": curve.points, "seconds": curve.points[-1][1], "log": log.name}
+
+
+def remeasure(runs, out, target, mod, params, layers_data):
+    """Network time of every run's log: median of 10 turns, all runs in turn."""
+    import network
+
+    import nestsmith as ns
+
+    modules = []
+    for r in runs:
+        m = network.build(mod, params, target, str(out / r["log"]))
+        m.set_input("data", layers_data)
+        m.run()
+        modules.append(m.module.time_evaluator("run", ns.device(str(target), 0), number=20, repeat=1))
+    got = [[] for _ in runs]
+    for _ in range(10):
+        for g, timer in zip(got, modules):
+            g.append(timer().mean * 1e3)
+    for r, g in zip(runs, got):
+        r["network_ms"] = statistics.median(g)
+
+
+def at(curve, trials):
+    """The estimate after the last round that ended within `trials`."""
+    known = [e for t, _, e in curve if t <= trials and e < 1e6]
+    return known[-1] if known else float("nan")
+
+
+def table(runs, trials):
+    marks = [m for m in (400, 500, 600, 800, trials) if m <= trials]
+    print("estimate in ms (mean, min to max over seeds) after so many trials; re-measured network\n")
+    print(f"{'arm':10s}" + "".join(f"{m:>24d}" for m in marks) + f"{'network ms':>24s}{'s/trial':>9s}")
+    for arm in dict.fromkeys(r["arm"] for r in runs):
+        mine = [r for r in runs if r["arm"] == arm]
+        cells = [[at(r["curve"], m) for r in mine] for m in marks] + [[r.get("network_ms", float("nan")) for r in mine]]
+        text = "".join(f"{statistics.mean(c):8.3f} ({min(c):.3f}-{max(c):.3f})" for c in cells)
+        print(f"{arm:10s}{text}{statistics.mean(r['seconds'] for r in mine) / trials:9.3f}")
+
+
+def plot(path, png):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    runs = json.loads(pathlib.Path(path).read_text())["runs"]
+    colors = dict(zip(dict.fromkeys(r["arm"] for r in runs), ("tab:gray", "tab:orange", "tab:blue", "tab:green")))
+    for r in runs:
+        pts = [(t, e) for t, _, e in r["curve"] if e < 1e6]
+        label = r["arm"] if r["seed"] == runs[0]["seed"] else None
+        plt.plot([p[0] for p in pts], [p[1] for p in pts], color=colors[r["arm"]], label=label, linewidth=1)
+    plt.xlabel("trials")
+    plt.ylabel("weighted estimate of ResNet-18 (ms)")
+    plt.legend()
+    plt.tight_layout()
+    plt.savefig(png, dpi=120)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--round", type=int, default=16)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--arms", default="random,analytic,trees")
+    parser.add_argument("--target", default="cuda")
+    parser.add_argument("--min-repeat-ms", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no further run after so many seconds")
+    parser.add_argument("--out", default=".")
+    parser.add_argument("--plot", nargs=2, metavar=("JSON", "PNG"))
+    args = parser.parse_args()
+    if args.plot:
+        return plot(*args.plot)
+    import numpy as np
+
+    import nestsmith as ns
+    from nestsmith import auto_scheduler, relay
+
+    out, begin = pathlib.Path(args.out), time.time()
+    target = ns.target.Target(args.target)
+    mod, params = relay.testing.resnet.get_workload(
+        num_layers=18, batch_size=1, layout="NHWC", image_shape=(224, 224, 3), dtype="float32"
+    )
+    tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, target)
+    runs = []
+    for seed in map(int, args.seeds.split(",")):
+        for arm in args.arms.split(","):
+            if time.time() - begin > args.seconds:
+                print(f"out of time before {arm}, seed {seed}")
+                continue
+            log = out / f"quality-{arm}-{seed}.json"
+            log.unlink(missing_ok=True)
+            r = run_arm(arm, seed, tasks, weights, args, log)
+            runs.append(r)
+            print(f"{arm} seed {seed}: {at(r['curve'], args.trials):.4f} ms after {args.trials} trials, {r['seconds']:.0f} s", flush=True)
+            (out / "quality.json").write_text(json.dumps({"trials": args.trials, "round": args.round, "runs": runs}))
+    data = np.random.default_rng(0).uniform(size=(1, 224, 224, 3)).astype("float32")
+    remeasure(runs, out, target, mod, params, data)
+    (out / "quality.json").write_text(json.dumps({"trials": args.trials, "round": args.round, "runs": runs}))
+    table(runs, args.trials)
+
+
+if __name__ == "__main__":
+    main()
