@@ -35,7 +35,7 @@ static void origins(const Stage *g, uint64_t *mask) {
     const Rel *r = &g->rels.at[i];
     if (r->kind == REL_SPLIT) mask[r->outer] |= mask[r->parent], mask[r->inner] |= mask[r->parent];
     if (r->kind == REL_FUSE) mask[r->parent] = mask[r->outer] | mask[r->inner];
-    if (r->kind == REL_REBASE) mask[r->inner] |= mask[r->parent];
+    if (r->kind == REL_REBASE) mask[r->outer] |= mask[r->parent]; /* inner is not used */
   }
 }
 
