@@ -92,5 +92,25 @@ $(BUILD)/ctest/%: tests/c/%.c $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
 ctest-asan:
 	$(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all" ctest
+
+# Fuzz targets (clang, libFuzzer, ASan and UBSan): each runs for FUZZ_SECONDS from its corpus in tests/fuzz/corpus; what it
+# finds new is kept under build. `make fuzz FUZZ_SECONDS=600`; a failing input is written to build/fuzz/crash-...
+FUZZ_SECONDS ?= 20
+FUZZ_CC ?= clang
+FUZZ := $(BUILD)/fuzz
+FUZZ_OBJ := $(patsubst %.c,$(FUZZ)/%.o,$(filter csrc/base/% csrc/ir/% csrc/te/% csrc/schedule/% csrc/device/manifest.c,$(SRC)))
+FUZZ_FLAGS := $(CFLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all
+fuzz: $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ)/%,$(wildcard tests/fuzz/fuzz_*.c))
+	@set -e; for f in $^; do n=$${f##*/}; mkdir -p $(FUZZ)/found/$$n; echo "== $$n"; \
+	$$f -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 -dict=tests/fuzz/log.dict \
+	-artifact_prefix=$(FUZZ)/ $(FUZZ)/found/$$n tests/fuzz/corpus/$$n 2>&1 | tee $(FUZZ)/$$n.log | grep -E "executed_units|ERROR|SUMMARY|Test unit" || true; \
+	grep -q "executed_units" $(FUZZ)/$$n.log && ! grep -qE "ERROR|SUMMARY" $(FUZZ)/$$n.log; done
+$(FUZZ)/%.o: %.c
+	@mkdir -p $(@D); echo CC $< for fuzzing; $(CACHE) $(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+$(FUZZ)/%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h $(FUZZ_OBJ)
+	@$(FUZZ_CC) $(FUZZ_FLAGS) -Wno-conversion -fsanitize=fuzzer -o $@ $< $(FUZZ_OBJ) -Wl,--as-needed $(DEPS_LIBS)
+-include $(FUZZ_OBJ:.o=.d)
+.PHONY: fuzz
+.SECONDARY: $(FUZZ_OBJ)
 clean:
 	rm -rf build $(EXT)

@@ -38,6 +38,10 @@ static const cJSON *item(Reader *r, const cJSON *array, int i) {
   return x;
 }
 
+static double get_number(Reader *r, const cJSON *x, const char *what) {
+  if (!cJSON_IsNumber(x) || !isfinite(x->valuedouble)) bad(r, what);
+  return x->valuedouble;
+}
 static int64_t get_int(Reader *r, const cJSON *x) {
   if (!cJSON_IsNumber(x) || floor(x->valuedouble) != x->valuedouble || fabs(x->valuedouble) > 9e15)
     bad(r, "an integer is expected");
@@ -172,13 +176,9 @@ static void read_result(Reader *r, const cJSON *x, Record *out) {
   out->n_costs = cJSON_GetArraySize(costs);
   out->cost = arena_array(r->m, double, out->n_costs);
   int i = 0;
-  for (const cJSON *e = costs->child; e; e = e->next, i++) {
-    if (!cJSON_IsNumber(e)) bad(r, "costs are numbers");
-    out->cost[i] = e->valuedouble;
-  }
+  for (const cJSON *e = costs->child; e; e = e->next, i++) out->cost[i] = get_number(r, e, "costs are finite numbers");
   out->error_no = get_i32(r, item(r, x, 1));
-  if (!cJSON_IsNumber(item(r, x, 2))) bad(r, "all_cost is a number");
-  out->all_cost = item(r, x, 2)->valuedouble;
+  out->all_cost = get_number(r, item(r, x, 2), "all_cost is a finite number");
   out->timestamp = get_int(r, item(r, x, 3));
 }
 
