@@ -197,15 +197,13 @@ static void parse_record(void *arg) {
   const cJSON *i = NULL, *res = NULL;
   p->record = arena_new_of(p->m, Record);
   if (!cJSON_IsObject(p->json)) bad(&r, "a JSON object with the keys i, r and v is expected");
-  for (const cJSON *e = p->json->child; e; e = e->next) {
+  for (const cJSON *e = p->json->child; e; e = e->next) { /* other keys are extensions, for readers that know them */
     if (!strcmp(e->string, "i"))
       i = e;
     else if (!strcmp(e->string, "r"))
       res = e;
     else if (!strcmp(e->string, "v"))
       p->record->version = get_text(&r, e);
-    else
-      bad(&r, "unknown key; i, r and v are known");
   }
   if (!i || !res) bad(&r, "the keys i and r are required");
   read_input(&r, i, p->record);

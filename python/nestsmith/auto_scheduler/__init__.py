@@ -6,9 +6,12 @@ from . import (
     dispatcher,
     feature,
     learned_model,
+    log_tools,
     loop_state,
     measure,
     measure_record,
+    notebook,
+    plot,
     relay_integration,
     search_policy,
     search_task,
@@ -37,6 +40,7 @@ from .measure import (
     recover_measure_input,
 )
 from .measure_record import RecordReader, RecordToFile, load_best_record, load_records, save_records
+from .plot import plot_latency, plot_log
 from .relay_integration import extract_tasks, is_auto_scheduler_enabled
 from .search_policy import EmptyPolicy, PreloadCustomSketchRule, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import (
@@ -106,11 +110,16 @@ __all__ = [
     "learned_model",
     "load_best_record",
     "load_records",
+    "log_tools",
     "loop_state",
     "make_cost_model",
     "make_workload_key",
     "measure",
     "measure_record",
+    "notebook",
+    "plot",
+    "plot_latency",
+    "plot_log",
     "recover_measure_input",
     "register_task_input_buffer",
     "register_task_input_check_func",

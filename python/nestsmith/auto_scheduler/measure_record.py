@@ -2,15 +2,19 @@
 
 Logs of all releases of the established format (v0.2 to v0.6) are read; v0.6 is written.
 
-``python -m nestsmith.auto_scheduler.measure_record --mode distill -i in.json`` keeps the best record of every workload.
+``python -m nestsmith.auto_scheduler.measure_record --mode distill -i in.json`` keeps the best record of every workload;
+the other modes are in `log_tools`.
 """
 
 from __future__ import annotations
 
-import argparse
+import atexit
+import contextlib
 import json
 import logging
 import os
+import time
+import weakref
 
 try:
     import fcntl
@@ -158,6 +162,10 @@ class RecordReader:
         self.filename = os.fspath(filename)
 
     def _fields(self):
+        return (fields for _, fields in self.lines())
+
+    def lines(self):
+        """Pairs of a line's text and the tuple the engine's parser gives for it."""
         if not os.path.isfile(self.filename):
             logger.warning("log file %s does not exist", self.filename)
             return
@@ -167,7 +175,7 @@ class RecordReader:
                 if not line.strip() or line[0] in "# ":
                     continue
                 try:
-                    yield _core.record_parse(line)
+                    yield line, _core.record_parse(line)
                 except ValueError as e:
                     if not line.endswith("\n"):
                         logger.info("%s: the last line is incomplete and was dropped", self.filename)
@@ -208,8 +216,22 @@ def load_records(filename):
     return iter(RecordReader(filename))
 
 
-def append_text(filename, text):
-    """Appends with one write under a lock, so that processes may share a log; ends an unfinished last line first."""
+def append_text(filename, text, sync=False):
+    """Appends all of ``text`` or nothing, under a lock, so that processes may share a log.
+
+    It is one ``write`` on a descriptor opened for appending. A line that a killed process left unfinished is ended
+    first. If the disk fills up in the middle, what was written is taken back, so that the log stays whole.
+
+    Parameters
+    ----------
+    sync : bool
+        Wait until the disk has it.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened or written; nothing was appended then.
+    """
     data = text.encode()
     fd = os.open(filename, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
@@ -221,20 +243,20 @@ def append_text(filename, text):
         try:
             while data:
                 data = data[os.write(fd, data):]
-        except OSError:  # the disk is full: no half lines
-            if os.path.isfile(filename):
+        except OSError:
+            with contextlib.suppress(OSError):
                 os.ftruncate(fd, size)
             raise
+        if sync:
+            os.fsync(fd)
     finally:
         os.close(fd)
 
 
 def save_records(filename, inputs, results):
     """Appends records to a log; makes its directory if needed."""
-    _append(os.fspath(filename), "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results)))
-
-
-def _append(filename, text):
+    filename = os.fspath(filename)
+    text = "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
     os.makedirs(os.path.dirname(os.path.abspath(filename)), exist_ok=True)
     append_text(filename, text)
 
@@ -242,33 +264,67 @@ def _append(filename, text):
 class RecordToFile:
     """Measure callback that appends every measured batch to a file.
 
+    A batch is one write. The disk is asked to keep it (``fsync``) at most every five seconds and at the end of the
+    process. While the file cannot be written (full disk, lost network drive) tuning goes on: the records are kept in
+    memory, a warning tells so, and they are written as soon as it is possible.
+
     Parameters
     ----------
     filename : str
         Made, with its directory, when the first batch arrives.
+
+    Raises
+    ------
+    PermissionError
+        If the file or its directory exists and may not be written.
     """
+
+    SYNC_SECONDS = 5.0
 
     def __init__(self, filename):
         self.filename = os.fspath(filename)
-        self._unwritten = ""  # what did not fit on the disk; goes first when there is room again
+        self._waiting, self._synced, self._dirty = "", time.monotonic(), False
+        there = self.filename if os.path.exists(self.filename) else os.path.dirname(os.path.abspath(self.filename))
+        if os.path.exists(there) and not os.access(there, os.W_OK):
+            raise PermissionError(f"{there} may not be written; give RecordToFile another file or change its owner")
+        weak = weakref.ref(self)
+        atexit.register(lambda: weak() and weak().close())
 
     def callback(self, policy, inputs, results):
-        """Appends one batch. Raises OSError if it cannot be written; it is kept and written with the next one."""
-        self._unwritten += "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
-        self.flush()
-
-    def flush(self):
-        """Writes what could not be written before."""
-        text, self._unwritten = self._unwritten, ""
-        try:
-            if text:
-                _append(self.filename, text)
-        except OSError as e:
-            self._unwritten = text
-            lines = text.count("\n")
-            raise OSError(e.errno, f"{lines} records are not written yet, {e.strerror}", self.filename) from None
+        """Appends one batch."""
+        self._waiting += "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
+        self._write(time.monotonic() - self._synced >= self.SYNC_SECONDS)
 
     __call__ = callback
+
+    def _write(self, sync):
+        if not self._waiting and not (sync and self._dirty):
+            return True
+        held = self._waiting.count("\n")
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(self.filename)), exist_ok=True)
+            append_text(self.filename, self._waiting, sync)
+        except OSError as e:
+            logger.warning(
+                "%s cannot be written (%s): %d records are kept in memory and written as soon as it can be; "
+                "free some space with `rm` or `df -h %s` to see what is full",
+                self.filename, e.strerror or e, held, os.path.dirname(os.path.abspath(self.filename)),
+            )
+            return False
+        self._waiting, self._dirty = "", not sync
+        if sync:
+            self._synced = time.monotonic()
+        return True
+
+    def flush(self):
+        """Writes what is waiting and has the disk keep it. Raises OSError if it cannot be written."""
+        if not self._write(True):
+            raise OSError(f"{self._waiting.count(chr(10))} records could not be written to {self.filename}")
+
+    def close(self):
+        """Writes what is waiting and has the disk keep it; called at the end of the process."""
+        if not self._write(True):
+            logger.error("%d records could not be written to %s", self._waiting.count("\n"), self.filename)
 
 
 # ---- keys ----
@@ -354,57 +410,22 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
     return (None, None) if best is None else _pair(best)
 
 
-# ---- distilling ----
-
-
-def _target_keys(text):
-    from ..target import Target
-
-    return list(Target(text).keys)
+# ---- tools ----
 
 
 def distill_record_file(in_file, out_file):
     """Keeps, for every target key and workload, the fastest record of ``in_file`` and of ``out_file`` if it exists."""
-    best, order = {}, []
-    for name in (in_file, out_file):
-        if name == out_file and not os.path.isfile(out_file):
-            continue
-        for fields in RecordReader(name)._fields():
-            if fields[8] != 0:
-                continue
-            workload, args = decode_workload_key(fields[0])
-            for key in _target_keys(fields[1]):
-                slot = (key, workload, args)
-                if slot not in best:
-                    order.append(slot)
-                if slot not in best or _mean(fields[7]) < _mean(best[slot][7]):
-                    best[slot] = fields
-    rank = {}
-    for key, workload, _ in order:  # groups in order of first appearance
-        rank.setdefault(key, len(rank))
-        rank.setdefault((key, workload), len(rank))
-    seen, lines = set(), []
-    for slot in sorted(order, key=lambda s: (rank[s[0]], rank[s[:2]])):
-        inp, res = _pair(best[slot])
-        identity = (best[slot][0], best[slot][1], best[slot][6])
-        if identity not in seen:
-            seen.add(identity)
-            lines.append(dump_record_to_string(inp, res))
-    with open(out_file, "w", encoding="utf-8") as f:
-        f.writelines(lines)
-    logger.info("%d records kept in %s", len(lines), out_file)
+    from . import log_tools
+
+    log_tools.distill(in_file, out_file)
 
 
 def main(argv=None):
-    """Command line of this module."""
-    p = argparse.ArgumentParser(description="Tuning logs")
-    p.add_argument("--mode", choices=["distill"], default="distill")
-    p.add_argument("-i", "--input", required=True, help="log to read")
-    p.add_argument("-o", "--output", help="log to write (default: INPUT.best.json)")
-    args = p.parse_args(argv)
-    logging.basicConfig(level=logging.INFO)
-    distill_record_file(args.input, args.output or args.input + ".best.json")
+    """Command line of this module; returns the exit status."""
+    from . import log_tools
+
+    return log_tools.main(argv)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

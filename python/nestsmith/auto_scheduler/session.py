@@ -16,6 +16,8 @@ from collections import Counter
 
 from nestsmith import _core
 
+from . import notebook
+
 __all__ = ["Measurer", "StopTuning", "tune_alone", "default_model"]
 
 logger = logging.getLogger("auto_scheduler")
@@ -428,8 +430,10 @@ class Progress:
     def __init__(self, total, verbose=1):
         self.total, self.verbose, self.done, self.errors = total, verbose, 0, 0
         self.started, self.label, self.estimate = time.time(), "", None
-        self.bar = None
-        if verbose >= 1 and total > 0 and (sys.stderr.isatty() or "IPython" in sys.modules):
+        self.bar, self.view, self.causes = None, None, Counter()
+        if verbose >= 1 and total > 0 and notebook.in_notebook():
+            self.view = notebook.NotebookView()
+        elif verbose >= 1 and total > 0 and sys.stderr.isatty():
             from tqdm.auto import tqdm
 
             self.bar = tqdm(total=total, unit="trial", smoothing=0.1, mininterval=0.2, dynamic_ncols=True)
@@ -442,10 +446,12 @@ class Progress:
     def result(self, batch, res):
         """One measured candidate."""
         self.done += 1
-        self.errors += res.error_no != 0
+        if res.error_no != 0:
+            self.errors += 1
+            self.causes[(getattr(res, "extra", None) or {}).get("cause") or f"error {res.error_no}"] += 1
         if self.bar is not None:
             self.bar.update(1)
-            self._show()
+        self._show()
 
     def set_estimate(self, seconds):
         """The objective so far in seconds, None while some task has no valid result."""
@@ -454,9 +460,12 @@ class Progress:
 
     def _parts(self):
         best = "-" if self.estimate is None else f"{self.estimate * 1e3:.3f} ms"
-        return best, f"{self.errors}/{self.done}"
+        kinds = ", ".join(f"{cause} {n}" for cause, n in self.causes.most_common(2))
+        return best, f"{self.errors}/{self.done}" + (f" ({kinds})" if kinds else "")
 
     def _show(self):
+        if self.view is not None:
+            self.view.update(self.done, self.estimate, self._line())
         if self.bar is not None:
             best, err = self._parts()
             self.bar.set_description_str(self.label[:40], refresh=False)
@@ -464,15 +473,16 @@ class Progress:
 
     def round_line(self):
         """The line for output that is not a terminal."""
-        if self.verbose < 1 or self.bar is not None or self.done == 0:
-            return
+        if self.verbose >= 1 and self.bar is None and self.view is None and self.done > 0:
+            print(self._line(), flush=True)
+
+    def _line(self):
         best, err = self._parts()
-        per = (time.time() - self.started) / self.done
+        per = (time.time() - self.started) / max(1, self.done)
         eta = max(0.0, (self.total - self.done) * per)
-        print(
+        return (
             f"[{self.label}]  trials {self.done}/{self.total}  best {best}  failed {err}  "
-            f"{per:.2f} s/trial  ETA {eta / 60:.1f} min",
-            flush=True,
+            f"{per:.2f} s/trial  ETA {eta / 60:.1f} min"
         )
 
     def say(self, text):
@@ -481,11 +491,15 @@ class Progress:
             return
         if self.bar is not None:
             self.bar.write(text)
+        elif self.view is not None:
+            self.view.say(text)
         else:
             print(text, flush=True)
 
     def close(self):
         """Ends the live line."""
+        if self.view is not None:
+            self.view.update(self.done, self.estimate, self._line(), final=True)
         if self.bar is not None:
             self.bar.close()
             self.bar = None

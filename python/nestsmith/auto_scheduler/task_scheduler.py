@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import random
+import shlex
 import time
 
 from nestsmith import _core
@@ -532,7 +533,15 @@ class TaskScheduler:
             print(m.split.text(), flush=True)
         for i in missing:
             print(
-                f"Warning: task {i} ({self.tasks[i].desc}) has no valid result; its default schedule will be used",
+                f"Warning: task {i} ({self.tasks[i].desc}) has no valid result; its default schedule will be used. "
+                "Tune it alone with more trials: auto_scheduler.TaskScheduler([tasks[" + str(i) + "]])",
+                flush=True,
+            )
+        log = self._log_file()
+        if log:
+            print(
+                f"To go on later: auto_scheduler.TaskScheduler(tasks, task_weights, load_log_file={log!r})\n"
+                f"To keep the best only: python -m nestsmith.log --mode distill -i {shlex.quote(log)}",
                 flush=True,
             )
 

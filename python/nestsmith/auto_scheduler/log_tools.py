@@ -1,0 +1,379 @@
+"""Tools for tuning logs, on the command line: ``python -m nestsmith.log --mode MODE -i LOG [-o OUT]``.
+
+========  ==============================================================================================
+distill   the fastest record of every workload, together with what OUT already holds (default LOG.best.json)
+best      the fastest record of every task, printed or written to OUT
+merge     several logs in one, without repetitions
+top       the ``-k`` fastest records of every task
+stats     per task: trials, failures by kind, best time, how the best time fell
+strip     without comments and extensions, for exchange
+to-tvm    plain v0.6 records under the keys of TVM since 0.11
+from-tvm  logs of any age (v0.2 to v0.6) as v0.6, under the keys of this package
+plot      best time over trials, as SVG
+========  ==============================================================================================
+
+``to-tvm`` and ``from-tvm`` know the names of tasks from a network (``--network resnet-18 --layout NHWC``) or from a
+``--mapping`` file, JSON of the form ``{"old key": "new key"}``. Files are written beside OUT and renamed, so that an
+interrupted tool leaves OUT as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections import Counter
+
+from .. import _core
+from .measure_record import RecordReader, decode_workload_key
+
+__all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
+
+logger = logging.getLogger("auto_scheduler")
+KEY, TARGET, STEPS, COSTS, ERROR, TIME = 0, 1, 6, 7, 8, 10  # places in the tuple that the engine's parser gives
+ERRORS = (
+    "no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
+    "wrong answer", "build timeout", "run timeout", "unknown error",
+)
+
+
+def mean(costs):
+    """Seconds of a record."""
+    return sum(costs) / len(costs) if costs else 1e30
+
+
+def text_of(fields):
+    """The line of a log, in the current format, of a parsed record."""
+    from .measure_record import _pair, dump_record_to_string
+
+    return dump_record_to_string(*_pair(fields))
+
+
+def write_whole(path, lines):
+    """Writes a file beside ``path`` and renames it; raises OSError that says what to do."""
+    path = os.path.abspath(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    fd, name = tempfile.mkstemp(prefix=".log-", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as f:
+            f.writelines(lines)
+            f.flush()
+            os.fsync(f.fileno())
+        os.umask(mask := os.umask(0))
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException as e:
+        if os.path.exists(name):
+            os.unlink(name)
+        if isinstance(e, OSError):
+            raise OSError(e.errno, f"{path} was not changed: {e.strerror}; free some space (`df -h`) and repeat") from e
+        raise
+
+
+def _records(names):
+    for name in [names] if isinstance(names, (str, os.PathLike)) else names:
+        if not os.path.isfile(name):
+            raise FileNotFoundError(f"log file {name} does not exist")
+        yield from RecordReader(name)._fields()
+
+
+def _by_task(names):
+    """Records grouped by (workload, target text) in order of appearance."""
+    groups = {}
+    for f in _records(names):
+        groups.setdefault((decode_workload_key(f[KEY]), f[TARGET]), []).append(f)
+    return groups
+
+
+# ---- choosing ----
+
+
+def _target_keys(text):
+    from ..target import Target
+
+    return list(Target(text).keys)
+
+
+def distill(in_file, out_file):
+    """Keeps, for every target key and workload, the fastest record of ``in_file`` and of ``out_file`` if it exists."""
+    kept, order = {}, []
+    for fields in _records([in_file] + ([out_file] if os.path.isfile(out_file) else [])):
+        if fields[ERROR] != 0:
+            continue
+        workload, args = decode_workload_key(fields[KEY])
+        for key in _target_keys(fields[TARGET]):
+            slot = (key, workload, args)
+            if slot not in kept:
+                order.append(slot)
+            if slot not in kept or mean(fields[COSTS]) < mean(kept[slot][COSTS]):
+                kept[slot] = fields
+    rank = {}
+    for key, workload, _ in order:  # groups in order of first appearance
+        rank.setdefault(key, len(rank))
+        rank.setdefault((key, workload), len(rank))
+    seen, lines = set(), []
+    for slot in sorted(order, key=lambda s: (rank[s[0]], rank[s[:2]])):
+        identity = tuple(kept[slot][i] for i in (KEY, TARGET, STEPS))
+        if identity not in seen:
+            seen.add(identity)
+            lines.append(text_of(kept[slot]))
+    write_whole(out_file, lines)
+    logger.info("%d records kept in %s", len(lines), out_file)
+
+
+def top(names, k=1):
+    """The ``k`` fastest valid records of every task and target, as lines."""
+    out = []
+    for group in _by_task(names).values():
+        good = sorted((f for f in group if f[ERROR] == 0), key=lambda f: mean(f[COSTS]))
+        out += [text_of(f) for f in good[:k]]
+    return out
+
+
+def best(names):
+    """The fastest valid record of every task and target, as lines."""
+    return top(names, 1)
+
+
+def merge(names):
+    """All records of several logs, each (task, steps, result) once, as lines."""
+    return list(dict.fromkeys(text_of(f) for f in _records(names)))
+
+
+# ---- looking ----
+
+
+def stats(names):
+    """Per task a dict: key, target, trials, valid, failures (Counter by kind), best (seconds or None), best_at (trial),
+    first and last (times), curve (list of (trial, seconds) at which the best time fell)."""
+    out = []
+    for (_, target), group in _by_task(names).items():
+        row = {"key": group[0][KEY], "target": target, "trials": len(group), "failures": Counter(), "curve": []}
+        lowest = None
+        for n, f in enumerate(group, 1):
+            if f[ERROR] != 0:
+                row["failures"][ERRORS[f[ERROR]] if 0 < f[ERROR] < len(ERRORS) else f"error {f[ERROR]}"] += 1
+            elif lowest is None or mean(f[COSTS]) < lowest:
+                lowest = mean(f[COSTS])
+                row["curve"].append((n, lowest))
+        row["valid"] = len(group) - sum(row["failures"].values())
+        row["best"], row["best_at"] = lowest, row["curve"][-1][0] if row["curve"] else 0
+        times = [f[TIME] for f in group if f[TIME] > 0]
+        row["first"], row["last"] = (min(times), max(times)) if times else (0, 0)
+        out.append(row)
+    return out
+
+
+def stats_text(rows):
+    """The table of :func:`stats`."""
+    lines = [f"{'task':44} {'trials':>7} {'failed':>7} {'best (ms)':>10} {'at':>6}  best so far at 25, 50, 75 % (ms)"]
+    failures = Counter()
+    for r in rows:
+        quarter = []
+        for q in (0.25, 0.5, 0.75):
+            seen = [c for n, c in r["curve"] if n <= max(1, r["trials"] * q)]
+            quarter.append(f"{seen[-1] * 1e3:.4g}" if seen else "-")
+        name, args = decode_workload_key(r["key"])
+        label = f"{str(name)[:12]} {' '.join(map(str, args or ()))}"
+        shown = f"{r['best'] * 1e3:.4g}" if r["best"] is not None else "-"
+        failures.update(r["failures"])
+        failed = r["trials"] - r["valid"]
+        lines.append(
+            f"{label if len(label) <= 44 else label[:42] + '..':44} {r['trials']:7d} {failed:7d} {shown:>10} "
+            f"{r['best_at']:6d}  {', '.join(quarter)}"
+        )
+    trials, valid = sum(r["trials"] for r in rows), sum(r["valid"] for r in rows)
+    lines.append(f"{len(rows)} tasks, {trials} trials, {valid} valid, {trials - valid} failed")
+    lines += [f"  {n:6d} x {cause}" for cause, n in failures.most_common()]
+    targets = Counter(r["target"] for r in rows)
+    lines += [f"target {t}: {n} tasks" for t, n in targets.items()]
+    none = sum(r["best"] is None for r in rows)
+    if none:
+        lines.append(f"{none} tasks have no valid record: their default schedule will be used; tune them longer")
+    return "\n".join(lines)
+
+
+# ---- other names ----
+
+
+def get_network(name, layout=None, batch=1, dtype="float32", image=None):
+    """(module, parameters) of a test network: resnet-N, mobilenet, squeezenet_v1.0, squeezenet_v1.1, vgg-N, dqn, dcgan,
+    densenet-N, inception_v3, mlp."""
+    from ..relay import testing as t
+
+    kind, _, size = name.partition("-")
+    shape = (224, 224, 3) if layout == "NHWC" else (3, 224, 224)
+    more = {"image_shape": image or shape, "layout": layout} if layout else {"image_shape": image} if image else {}
+    fixed = {k: v for k, v in more.items() if k != "layout"}
+    makers = {
+        "resnet": lambda: t.resnet.get_workload(num_layers=int(size), batch_size=batch, dtype=dtype, **more),
+        "resnet3d": lambda: t.resnet_3d.get_workload(num_layers=int(size), batch_size=batch, dtype=dtype, **more),
+        "mobilenet": lambda: t.mobilenet.get_workload(batch_size=batch, dtype=dtype, **more),
+        "squeezenet_v1.0": lambda: t.squeezenet.get_workload(batch_size=batch, dtype=dtype, version="1.0", **fixed),
+        "squeezenet_v1.1": lambda: t.squeezenet.get_workload(batch_size=batch, dtype=dtype, version="1.1", **fixed),
+        "vgg": lambda: t.vgg.get_workload(batch, num_layers=int(size), dtype=dtype, **fixed),
+        "densenet": lambda: t.densenet.get_workload(int(size), batch_size=batch, dtype=dtype, **fixed),
+        "inception_v3": lambda: t.inception_v3.get_workload(batch_size=batch, dtype=dtype),
+        "dqn": lambda: t.dqn.get_workload(
+            batch, dtype=dtype, **({"layout": layout, "image_shape": (84, 84, 4)} if layout == "NHWC" else {})
+        ),
+        "dcgan": lambda: t.dcgan.get_workload(batch, dtype=dtype, **({"layout": layout} if layout else {})),
+        "mlp": lambda: t.mlp.get_workload(batch, dtype=dtype),
+    }
+    if kind not in makers:
+        raise ValueError(f"network {name!r} is not known; use one of {', '.join(makers)}, with -LAYERS if it has any")
+    if kind in ("resnet", "resnet3d", "vgg", "densenet") and not size.isdigit():
+        raise ValueError(f"network {name!r}: say how many layers, for example {kind}-18")
+    return makers[kind]()
+
+
+def network_keys(target, **network):
+    """Tasks of a network (arguments of :func:`get_network`) for a target text as (key here, keys elsewhere, task)."""
+    from .relay_integration import extract_tasks
+
+    mod, params = get_network(**network)
+    tasks, _ = extract_tasks(mod["main"], params, target, include_simple_tasks=True)
+    return [(t.workload_key, list(t.alt_keys), t) for t in tasks]
+
+
+def convert(names, to_tvm, mapping=None, network=None):
+    """Records under other keys, in the current format and without extensions.
+
+    Parameters
+    ----------
+    to_tvm : bool
+        True: from this package's keys to those of TVM since 0.11. False: from any known ones to this package's.
+    mapping : dict of str to str, optional
+        From old to new keys.
+    network : dict, optional
+        Arguments of :func:`get_network`; its tasks are extracted for each target in the log. The steps of each record
+        are replayed on the task; those that do not replay are left out.
+
+    Returns
+    -------
+    lines : list of str
+    counts : Counter
+        "renamed", "kept", "unknown key", "steps do not replay".
+    """
+    known = {decode_workload_key(k): v for k, v in (mapping or {}).items()}
+    tables, lines, counts = {}, [], Counter()
+    for f in _records(names):
+        fields, workload = list(f), decode_workload_key(f[KEY])
+        if network and f[TARGET] not in tables:
+            tables[f[TARGET]] = {}
+            for key, others, task in network_keys(f[TARGET], **network):
+                new = others[0] if to_tvm and others else key
+                for k in (key, *others):
+                    tables[f[TARGET]].setdefault(decode_workload_key(k), (new, task))
+        new, task = known.get(workload), None
+        if new is None and network:
+            new, task = tables[f[TARGET]].get(workload, (None, None))
+        if task is not None and f[ERROR] == 0:
+            try:
+                _core.State(task.compute_dag, f[STEPS])
+            except ValueError as e:
+                logger.info("left out: %s", e)
+                counts["steps do not replay"] += 1
+                continue
+        if new is None and (known or network):
+            counts["unknown key"] += 1
+        elif new is None or new == f[KEY]:
+            counts["kept"] += 1
+        else:
+            counts["renamed"] += 1
+        fields[KEY] = new or f[KEY]
+        lines.append(text_of(fields))
+    return lines, counts
+
+
+# ---- command line ----
+
+MODES = ("distill", "best", "merge", "top", "stats", "info", "strip", "to-tvm", "from-tvm", "convert", "plot")
+
+
+def _parser():
+    p = argparse.ArgumentParser(
+        prog="python -m nestsmith.log", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument("--mode", choices=MODES, default="distill")
+    p.add_argument("-i", "--i", "--input", dest="input", action="append", required=True, metavar="LOG",
+                   help="log to read; may be given several times")
+    p.add_argument("-o", "--o", "--output", dest="output", metavar="OUT", help="file to write")
+    p.add_argument("-k", type=int, default=10, metavar="N", help="records per task for top")
+    p.add_argument("--mapping", metavar="JSON", help="file with old and new keys")
+    p.add_argument("--network", metavar="NAME", help="network whose tasks the log holds, for example resnet-18")
+    p.add_argument("--layout", metavar="NHWC", help="its layout")
+    p.add_argument("--batch", type=int, default=1, metavar="N", help="its batch size")
+    p.add_argument("--dtype", default="float32", help="its data type")
+    return p
+
+
+def _out(args, lines, what):
+    if args.output:
+        write_whole(args.output, lines)
+        print(f"{len(lines)} {what} in {args.output}")
+    else:
+        sys.stdout.writelines(lines)
+
+
+def _convert(args):
+    mapping = None
+    if args.mapping:
+        with open(args.mapping, encoding="utf-8") as f:
+            mapping = json.load(f)
+        if not isinstance(mapping, dict) or not all(isinstance(v, str) for v in mapping.values()):
+            raise ValueError(f"{args.mapping} is not of the form {{\"old key\": \"new key\"}}")
+    network = None
+    if args.network:
+        network = {"name": args.network, "layout": args.layout, "batch": args.batch, "dtype": args.dtype}
+    lines, counts = convert(args.input, args.mode == "to-tvm", mapping, network)
+    _out(args, lines, "records (" + ", ".join(f"{n} {what}" for what, n in counts.items()) + ")")
+    if mapping is None and network is None and args.mode != "convert":
+        logger.warning(
+            "keys are as they were; name the network (--network resnet-18 --layout NHWC) or a --mapping to rename them"
+        )
+
+
+def _run(args):
+    mode = args.mode
+    if mode == "distill":
+        if len(args.input) != 1:
+            raise ValueError("distill reads one log; use --mode merge first for several")
+        distill(args.input[0], args.output or args.input[0] + ".best.json")
+    elif mode in ("stats", "info"):
+        print(stats_text(stats(args.input)))
+    elif mode == "plot":
+        from .plot import plot_log
+
+        out = args.output or args.input[0] + ".svg"
+        plot_log(args.input).savefig(out)
+        print(out)
+    elif mode in ("to-tvm", "from-tvm", "convert"):
+        _convert(args)
+    else:
+        tools = {
+            "best": best,
+            "merge": merge,
+            "top": lambda names: top(names, args.k),
+            "strip": lambda names: [text_of(f) for f in _records(names)],
+        }
+        _out(args, tools[mode](args.input), "records")
+
+
+def main(argv=None):
+    """The command line; returns 0, or 1 after a message about a file or an argument."""
+    args = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        _run(args)
+    except (OSError, ValueError) as e:
+        print(f"nestsmith.log: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

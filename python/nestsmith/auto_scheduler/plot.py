@@ -1,0 +1,170 @@
+"""Curves of tuning runs: best time over trials and over time, as SVG without a plotting library.
+
+``auto_scheduler.plot_log("log.json")`` in a notebook shows itself; ``plot_log("log.json").savefig("curve.svg")`` writes
+a file. `Plot.figure` gives the same as a matplotlib figure.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import os
+
+__all__ = ["Plot", "plot_log", "plot_latency"]
+
+_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf", "#7f7f7f")
+_LEFT, _TOP, _WIDTH, _HEIGHT, _LEGEND = 62, 14, 560, 300, 190
+
+
+class Plot:
+    """Curves with a logarithmic axis of milliseconds.
+
+    Parameters
+    ----------
+    curves : list of (label, [(x, milliseconds), ...])
+        Best times so far: each point holds until the next one.
+    xlabel : str
+    """
+
+    def __init__(self, curves, xlabel):
+        self.curves = [(label, [(float(x), float(y)) for x, y in points if y > 0]) for label, points in curves]
+        self.curves = [c for c in self.curves if c[1]]
+        self.xlabel = xlabel
+
+    def _axes(self):
+        xs = [x for _, c in self.curves for x, _ in c] or [1.0]
+        ys = [y for _, c in self.curves for _, y in c] or [1.0]
+        low, high = math.log10(min(ys)) - 0.05, math.log10(max(ys)) + 0.05
+        return max(max(xs), 1e-9), low, high
+
+    def svg(self):
+        """The picture as text."""
+        right, low, high = self._axes()
+
+        def px(x):
+            return _LEFT + _WIDTH * x / right
+
+        def py(y):
+            return _TOP + _HEIGHT * (high - math.log10(y)) / (high - low)
+
+        out = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + _LEGEND}" height="{_TOP + _HEIGHT + 44}"'
+            ' font-family="sans-serif" font-size="11">',
+            f'<rect width="100%" height="100%" fill="white"/><rect x="{_LEFT}" y="{_TOP}" width="{_WIDTH}" '
+            f'height="{_HEIGHT}" fill="none" stroke="#888"/>',
+        ]
+        for y in _ticks_log(low, high):
+            out.append(
+                f'<path d="M{_LEFT} {py(y):.1f}h{_WIDTH}" stroke="#ddd"/>'
+                f'<text x="{_LEFT - 5}" y="{py(y) + 4:.1f}" text-anchor="end">{y:g}</text>'
+            )
+        for k in range(6):
+            x = right * k / 5
+            out.append(f'<text x="{px(x):.1f}" y="{_TOP + _HEIGHT + 16}" text-anchor="middle">{x:.4g}</text>')
+        out.append(
+            f'<text x="{_LEFT + _WIDTH / 2}" y="{_TOP + _HEIGHT + 34}" text-anchor="middle">{html.escape(self.xlabel)}'
+            f'</text><text x="13" y="{_TOP + _HEIGHT / 2}" text-anchor="middle" '
+            f'transform="rotate(-90 13 {_TOP + _HEIGHT / 2})">best latency (ms)</text>'
+        )
+        for n, (label, points) in enumerate(self.curves):
+            colour = _COLOURS[n % len(_COLOURS)]
+            path = f"M{px(points[0][0]):.1f} {py(points[0][1]):.1f}"
+            for x, y in points[1:]:
+                path += f"H{px(x):.1f}V{py(y):.1f}"
+            out.append(f'<path d="{path}H{px(right):.1f}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+            if n < 20:
+                at = _TOP + 10 + 15 * n
+                out.append(
+                    f'<text x="{_LEFT + _WIDTH + 8}" y="{at}" fill="{colour}">{html.escape(label[:26])} '
+                    f"{points[-1][1]:.4g}</text>"
+                )
+        return "\n".join(out) + "\n</svg>\n"
+
+    _repr_svg_ = svg
+
+    def figure(self):
+        """A matplotlib figure of the same curves. Raises ImportError that names the package to install."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise ImportError("this needs matplotlib: pip install matplotlib; .svg files need nothing") from None
+        figure = Figure(figsize=(9, 4.5))
+        axes = figure.add_subplot()
+        right = self._axes()[0]
+        for label, points in self.curves:
+            xs, ys = zip(*points, (right, points[-1][1]))
+            axes.step(xs, ys, where="post", label=label)
+        axes.set(xlabel=self.xlabel, ylabel="best latency (ms)", yscale="log")
+        if self.curves:
+            axes.legend(fontsize="x-small")
+        return figure
+
+    def savefig(self, path):
+        """Writes ``.svg`` directly, other formats through matplotlib."""
+        if os.fspath(path).lower().endswith(".svg"):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(self.svg())
+        else:
+            self.figure().savefig(path)
+
+
+def _ticks_log(low, high):
+    ticks = [m * 10.0**e for e in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+    ticks = [t for t in ticks if low <= math.log10(t) <= high]
+    return ticks or [float(f"{10 ** ((low + high) / 2):.2g}")]
+
+
+def plot_log(log, by="trials", weights=None):
+    """Best time so far of every task of a log, and their weighted sum once all have a result.
+
+    Parameters
+    ----------
+    log : str, pathlib.Path or list of them
+    by : "trials" or "time"
+        What the horizontal axis counts: records of the log, or seconds since its first one.
+    weights : dict of str to number, optional
+        How often the network runs each workload key; all count once by default.
+
+    Returns
+    -------
+    Plot
+        Shows itself in a notebook; ``.savefig(path)`` writes it.
+    """
+    from .log_tools import COSTS, ERROR, KEY, TIME, _records, mean
+    from .measure_record import decode_workload_key
+
+    if by not in ("trials", "time"):
+        raise ValueError(f"by={by!r}: expected 'trials' or 'time'")
+    weight = {decode_workload_key(k): float(w) for k, w in (weights or {}).items()}
+    fields = list(_records(log))
+    start = min((f[TIME] for f in fields if f[TIME] > 0), default=0)
+    tasks = dict.fromkeys(decode_workload_key(f[KEY]) for f in fields)
+    lowest, curves, total = {}, {t: [] for t in tasks}, []
+    for n, f in enumerate(fields, 1):
+        task, cost = decode_workload_key(f[KEY]), mean(f[COSTS])
+        if f[ERROR] != 0 or cost >= lowest.get(task, math.inf):
+            continue
+        x = n if by == "trials" else max(0, f[TIME] - start)
+        lowest[task] = cost
+        curves[task].append((x, cost * 1e3))
+        if len(lowest) == len(tasks):
+            total.append((x, sum(c * weight.get(t, 1.0) for t, c in lowest.items()) * 1e3))
+    named = [(f"{str(t[0])[:10]} {' '.join(map(str, t[1] or ()))}", c) for t, c in curves.items()]
+    named.sort(key=lambda c: -c[1][-1][1] if c[1] else 0)
+    what = "weighted sum" if weights else "sum"
+    return Plot([(what, total), *named] if len(tasks) > 1 else named, "trials" if by == "trials" else "seconds")
+
+
+def plot_latency(tsv="total_latency.tsv", by="trials"):
+    """The estimated total latency that `LogEstimatedLatency` wrote, over trials or time."""
+    points = []
+    with open(tsv, encoding="utf-8") as f:
+        for line in f:
+            part = line.rstrip("\n").split("\t")
+            row = dict(zip(part[::2], part[1::2]))
+            try:
+                points.append((int(row["Trials"]) if by == "trials" else float(row["ElapsedTime(s)"]),
+                               float(row["EstimatedLatency(ms)"])))
+            except (KeyError, ValueError):
+                continue  # no estimate yet, or an unfinished line
+    return Plot([("estimated total", points)], "trials" if by == "trials" else "seconds")

@@ -1,0 +1,202 @@
+"""Logs: tools on the command line, writing together, full disks, curves, the notebook's view."""
+
+import gzip
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import nestsmith as ns
+from nestsmith import auto_scheduler
+from nestsmith.auto_scheduler import log_tools, measure_record, notebook
+
+DATA = Path(__file__).parent.parent / "data"
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
+
+
+def run(code, *args):
+    env = dict(os.environ, PYTHONPATH=PACKAGE)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)], capture_output=True, text=True, env=env
+    )
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "resnet.json"
+    path.write_bytes(gzip.decompress((DATA / "tvm-resnet-18-NHWC-B1-cuda.json.gz").read_bytes()))
+    return path
+
+
+def line(key, cost, error=0, time=1700000000, **more):
+    task = [json.dumps([key, [1, 4]]), "llvm -keys=cpu", [2, 64, 64, 0, 0, 0, 0, 0], "", 0, []]
+    result = [[1e10 if error else cost], error, 0.5, time]
+    return json.dumps({"i": [task, [[], []]], "r": result, "v": "v0.6", **more}) + "\n"
+
+
+def costs(path):
+    return [r.costs[0] for _, r in auto_scheduler.load_records(path)]
+
+
+def test_modes(tmp_path, capsys):
+    a, b, out = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "deep" / "out.json"
+    a.write_text("# note\n" + line("k", 3.0, x={"cause": "none"}) + line("k", 0, error=4) + line("m", 5.0))
+    b.write_text(line("k", 2.0) + line("m", 5.0) + line("z", 0, error=6))
+    assert log_tools.main(["--mode", "merge", "--i", str(a), "-i", str(b), "--o", str(out)]) == 0
+    assert len(costs(out)) == 5, "the repetition is dropped, failures stay"
+    assert log_tools.main(["--mode", "best", "-i", str(out), "-o", str(out)]) == 0 and costs(out) == [2.0, 5.0]
+    capsys.readouterr()
+    assert log_tools.main(["--mode", "top", "-k", "5", "-i", str(a), "-i", str(b)]) == 0
+    assert [json.loads(x)["r"][0][0] for x in capsys.readouterr().out.splitlines()] == [2.0, 3.0, 5.0, 5.0]
+    assert log_tools.main(["--mode", "strip", "-i", str(a), "-o", str(out)]) == 0
+    assert "#" not in out.read_text() and '"x"' not in out.read_text() and len(costs(out)) == 3
+    assert log_tools.main(["--mode", "stats", "-i", str(a), "-i", str(b)]) == 0
+    text = capsys.readouterr().out
+    assert "3 tasks, 6 trials, 4 valid, 2 failed" in text
+    assert "1 x run error" in text and "1 x build timeout" in text and "1 tasks have no valid record" in text
+    rows = {json.loads(r["key"])[0]: r for r in log_tools.stats([a, b])}
+    assert rows["k"]["curve"] == [(1, 3.0), (3, 2.0)] and rows["k"]["best_at"] == 3 and rows["z"]["best"] is None
+    assert log_tools.main(["--mode", "stats", "-i", str(tmp_path / "none")]) == 1
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_command_line(log, tmp_path):
+    for module in ("nestsmith.log", "nestsmith.auto_scheduler.measure_record"):
+        r = subprocess.run(
+            [sys.executable, "-m", module, "--mode", "distill", "-i", str(log), "-o", str(tmp_path / module)],
+            capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=PACKAGE),
+        )
+        assert r.returncode == 0 and "24 records kept" in r.stderr, r.stderr
+        assert len(costs(tmp_path / module)) == 24
+
+
+def test_keys_of_another_release(log, tmp_path):
+    """A log of release 0.14 gets this package's keys, its steps replay, and it goes back unchanged."""
+    network = {"name": "resnet-18", "layout": "NHWC"}
+    here, counts = log_tools.convert(log, False, network=network)
+    assert counts == {"renamed": 24}
+    own = tmp_path / "own.json"
+    own.write_text("".join(here))
+    back, counts = log_tools.convert(own, True, network=network)
+    assert counts == {"renamed": 24}
+    assert back == [x for x in log.read_text().splitlines(keepends=True) if x.startswith("{")]
+    keys = [json.loads(json.loads(x)["i"][0][0])[0] for x in here]
+    mapping = {json.loads(x)["i"][0][0]: json.dumps(["new", n]) for n, x in enumerate(here[:3])}
+    (tmp_path / "map.json").write_text(json.dumps(mapping))
+    assert log_tools.main(["--mode", "to-tvm", "-i", str(own), "-o", str(tmp_path / "m.json"),
+                           "--mapping", str(tmp_path / "map.json")]) == 0
+    renamed = [json.loads(i.task.workload_key)[0] for i, _ in auto_scheduler.load_records(tmp_path / "m.json")]
+    assert renamed == ["new"] * 3 + keys[3:]
+
+
+def test_old_logs_become_new_ones(tmp_path):
+    lines, counts = log_tools.convert(DATA / "tvm-old-formats.json", False)
+    assert counts["kept"] == len(lines) >= 2
+    assert all(json.loads(x)["v"] == "v0.6" and len(json.loads(x)["i"][0]) == 6 for x in lines)
+
+
+def test_two_writers(tmp_path):
+    out = tmp_path / "log.json"
+    code = """
+    import sys
+    from nestsmith.auto_scheduler.measure_record import append_text
+    for _ in range(200):
+        append_text(sys.argv[1], sys.argv[2] * 7)
+    """
+    env = dict(os.environ, PYTHONPATH=PACKAGE)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(out), line(k, 1.0)], env=env) for k in "ab"
+    ]
+    assert [w.wait() for w in writers] == [0, 0]
+    lines = out.read_text().splitlines()
+    assert len(lines) == 2800
+    owners = [json.loads(json.loads(x)["i"][0][0])[0] for x in lines]
+    assert all(len(set(owners[k : k + 7])) == 1 for k in range(0, 2800, 7)), "batches stay together"
+
+
+def test_full_disk(tmp_path):
+    """With no room left the earlier records stay whole, tuning goes on, and what waited is written later."""
+    r = run(
+        """
+        import resource, sys
+        from nestsmith.auto_scheduler import RecordToFile, measure_record
+        out, text = sys.argv[1:]
+        pair = measure_record.load_record_from_string(text)
+        text = measure_record.dump_record_to_string(*pair)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(len(text) * 5.5), resource.RLIM_INFINITY))
+        log = RecordToFile(out)
+        for _ in range(4):
+            log([None], [pair[0]] * 2, [pair[1]] * 2)
+        print(len(open(out).read()) / len(text))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        log([None], *[[x] for x in pair])
+        print(len(open(out).read()) / len(text))
+        """,
+        tmp_path / "log.json", line("k", 1.0),
+    )
+    assert r.returncode == 0, r.stderr
+    assert [float(x) for x in r.stdout.split()] == [4.0, 9.0]
+    assert "cannot be written (File too large): 2 records are kept" in r.stderr and "4 records are kept" in r.stderr
+    assert len(costs(tmp_path / "log.json")) == 9
+
+
+def test_torn_line(tmp_path, caplog):
+    out = tmp_path / "log.json"
+    out.write_text(line("k", 1.0) + line("k", 2.0)[:50])
+    with caplog.at_level(logging.INFO):
+        assert costs(out) == [1.0] and "incomplete" in caplog.text
+    measure_record.append_text(out, line("k", 3.0))
+    caplog.clear()
+    assert costs(out) == [1.0, 3.0] and "1 broken lines were skipped (line 2)" in caplog.text
+
+
+def test_a_tool_that_fails_leaves_its_output(tmp_path):
+    out = tmp_path / "out.json"
+    out.write_text(line("k", 1.0))
+    r = run(
+        """
+        import resource, sys
+        from nestsmith.auto_scheduler import log_tools
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        sys.exit(log_tools.main(["--mode", "strip", "-i", sys.argv[1], "-o", sys.argv[1]]))
+        """,
+        out,
+    )
+    assert r.returncode == 1 and "was not changed: File too large; free some space" in r.stderr
+    assert out.read_text() == line("k", 1.0) and os.listdir(tmp_path) == ["out.json"]
+
+
+def test_curves(log, tmp_path):
+    own = tmp_path / "log.json"
+    own.write_text(line("k", 0.003) + line("m", 0.004, time=1700000005) + line("k", 0.001, time=1700000009))
+    key = json.loads(line("k", 1))["i"][0][0]
+    for by, xs in (("trials", [2, 3]), ("time", [5, 9])):
+        plot = auto_scheduler.plot_log(own, by, weights={key: 2})
+        assert plot.curves[0] == ("weighted sum", [(xs[0], 10.0), (xs[1], 6.0)])
+    assert auto_scheduler.plot_log(log).svg().count("<path") > 24
+    assert log_tools.main(["--mode", "plot", "-i", str(own), "-o", str(tmp_path / "c.svg")]) == 0
+    assert (tmp_path / "c.svg").read_text().endswith("</svg>\n")
+    tsv = tmp_path / "total.tsv"
+    row = "ElapsedTime(s)\t{}\tEstimatedLatency(ms)\t{}\tTrials\t{}\n"
+    tsv.write_text(row.format(3, "N/A", 64) + row.format(9, "2.500", 128) + "ElapsedTime(s)\t12")
+    assert auto_scheduler.plot_latency(tsv).curves == [("estimated total", [(128, 2.5)])]
+    assert auto_scheduler.plot.Plot([], "trials").svg().endswith("</svg>\n")
+    with pytest.raises(ValueError, match="by='x'"):
+        auto_scheduler.plot_log(own, "x")
+
+
+def test_notebook_view():
+    shown = []
+    view = notebook.NotebookView(shown.append)
+    view.update(1, None, "[1/2 <conv>]  trials 1/9")
+    assert "&lt;conv&gt;" in shown[-1] and "<svg" not in shown[-1]
+    view.say("task 3 is given up")
+    view.update(2, 0.002, "second", final=True)
+    view.update(3, 0.001, "third", final=True)
+    assert len(view.points) == 2 and shown[-1].count("<svg") == 2 and "given up" in shown[-1]
+    assert not notebook.in_notebook()
