@@ -248,7 +248,8 @@ def append_text(filename, text, sync=False):
                 os.ftruncate(fd, size)
             raise
         if sync:
-            os.fsync(fd)
+            with contextlib.suppress(OSError):  # the text is written; not every file system can promise more
+                os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -307,7 +308,7 @@ class RecordToFile:
         except OSError as e:
             logger.warning(
                 "%s cannot be written (%s): %d records are kept in memory and written as soon as it can be; "
-                "free some space with `rm` or `df -h %s` to see what is full",
+                "`df -h %s` shows what is full, free some space there",
                 self.filename, e.strerror or e, held, os.path.dirname(os.path.abspath(self.filename)),
             )
             return False
