@@ -148,6 +148,8 @@ static void compile(void *arg) {
   const char *const TAIL[] = {"-o", so, src, "-lm"};
   for (int i = 0; i < NS_COUNT(TAIL); i++) argv[n++] = arena_strdup(j->a, TAIL[i]);
   double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit;
+  char why[512];
+  if (!j->o->cc && !cc_available(why, sizeof why)) err_raise(e, NS_ERR_RUNTIME, "%s", why);
   j->child = spawn_child(e, argv, environment(j->a, j->tmp), -1, true, true);
   Log log = {"", 0};
   bool ended = drain(e, &j->child, &log, end);

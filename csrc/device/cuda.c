@@ -51,7 +51,7 @@ static bool load_api(CudaApi *api, char *why, size_t n) {
   };
   for (int i = 0; i < NS_COUNT(LIBS) && !api->lib; i++) api->lib = dlopen(LIBS[i], RTLD_NOW | RTLD_LOCAL);
   if (!api->lib) {
-    snprintf(why, n, "the NVIDIA driver is not installed (looked for libcuda.so.1 with dlopen)");
+    snprintf(why, n, "the NVIDIA driver is not installed (looked for libcuda.so.1 with dlopen); install it, or use target \"llvm\"");
     return false;
   }
   for (int i = 0; i < NS_COUNT(TABLE); i++) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import threading
 
+from . import check
 from .ir import IRModule
 
 __all__ = ["PassContext", "Pass", "Sequential", "module_pass", "function_pass"]
@@ -42,7 +43,7 @@ class PassContext:
     """
 
     def __init__(self, opt_level=2, required_pass=None, disabled_pass=None, instruments=None, config=None):
-        self.opt_level = int(opt_level)
+        self.opt_level = check.integer("opt_level", opt_level, 0)
         self.required_pass = list(required_pass or [])
         self.disabled_pass = list(disabled_pass or [])
         self.instruments = list(instruments or [])
@@ -52,6 +53,8 @@ class PassContext:
                 near = difflib.get_close_matches(key, _CONFIGS, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(_CONFIGS)}"
                 raise ValueError(f"unknown configuration key {key!r}{hint}")
+            if _CONFIGS[key].startswith("bool:") and self.config[key] not in (True, False):
+                raise ValueError(f"configuration key {key!r} is {self.config[key]!r}; it must be True or False")
 
     def __enter__(self):
         stack = _stack()

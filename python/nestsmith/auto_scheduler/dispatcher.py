@@ -85,7 +85,7 @@ class ApplyHistoryBest(DispatchContext):
     include_compatible : bool
         Also take a schedule of the same computation whose sizes divide the wanted ones.
     strict : bool
-        A missing file is an error instead of a warning.
+        A missing file, or a workload with a reduction but without a schedule, is an error instead of a warning.
     allow_cross_kind : bool
         Also take records of another kind of target.
     """
@@ -199,6 +199,12 @@ class ApplyHistoryBest(DispatchContext):
         self._asked.setdefault(workload_key, self._reason(kind, name, args))
         return None
 
+    def query(self, target, workload_key, has_complex_op, dag, func_name):
+        found = super().query(target, workload_key, has_complex_op, dag, func_name)
+        if found is None and self.strict and has_complex_op:
+            raise RuntimeError(f"{func_name}: no schedule for {workload_key}: {self._asked.get(workload_key)}")
+        return found
+
     def _reason(self, kind, name, args):
         if self._failed.get((name, args)):
             return f"only failed trials ({self._failed[(name, args)]})"
@@ -289,13 +295,24 @@ class FallbackContext(DispatchContext):
                 f"-----------------------------------\n{func_name}\n"
                 f"Cannot find tuned schedules for target={target}, workload_key={workload_key}. "
                 f"A fallback schedule is used, which may bring great performance regression. "
-                f"Compute DAG info:\n{dag}"
+                f"{self._why(workload_key)}Compute DAG info:\n{dag}"
             )
             if msg not in self.messages:
                 self.messages.add(msg)
                 logger.warning(msg)
         self.memory[key] = None
         return None
+
+    @staticmethod
+    def _why(workload_key):
+        """What the contexts with records say about a miss, where it is more than that there is none."""
+        context = DispatchContext.current
+        while context is not None:
+            why = getattr(context, "_asked", {}).get(workload_key, "")
+            if why.startswith("only"):
+                return f"Reason: {why}. "
+            context = getattr(context, "_old_ctx", None)
+        return ""
 
     def _query_inside(self, target, workload_key, func_name=""):
         return self.memory.get((str(target), workload_key))

@@ -17,7 +17,7 @@ import weakref
 
 import numpy as np
 
-from nestsmith import _core
+from nestsmith import _core, check
 
 __all__ = [
     "MeasureInput",
@@ -224,8 +224,9 @@ class LocalBuilder(ProgramBuilder):
     def __init__(self, timeout=15, n_parallel=None, build_func="default"):
         if not (build_func in ("default", "ndk") or callable(build_func)):
             raise ValueError(f'build_func is {build_func!r}; allowed are "default", "ndk" or a function')
-        if timeout <= 0:
-            raise ValueError(f"timeout is {timeout} s, must be positive")
+        check.number("timeout", timeout, above=0)
+        if n_parallel is not None:
+            check.integer("n_parallel", n_parallel, 0)
         self.timeout = timeout
         self.n_parallel = (
             int(n_parallel)

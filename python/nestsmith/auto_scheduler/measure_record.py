@@ -155,7 +155,7 @@ class RecordReader:
 
     Comments (lines that start with ``#`` or a space) and empty lines are skipped. A last line that was cut off while
     it was written is dropped; other broken lines are skipped and reported once. A missing file counts as empty, with
-    a warning.
+    a warning; a file without a single record, though it holds something, raises ValueError.
     """
 
     def __init__(self, filename):
@@ -169,19 +169,24 @@ class RecordReader:
         if not os.path.isfile(self.filename):
             logger.warning("log file %s does not exist", self.filename)
             return
-        broken, first = [], ""
+        broken, first, good = [], "", 0
         with open(self.filename, encoding="utf-8", errors="replace") as f:
             for number, line in enumerate(f, 1):
                 if not line.strip() or line[0] in "# ":
                     continue
                 try:
-                    yield line, _core.record_parse(line)
+                    record = _core.record_parse(line)
                 except ValueError as e:
                     if not line.endswith("\n"):
                         logger.info("%s: the last line is incomplete and was dropped", self.filename)
                     else:
-                        first = first or str(e)
+                        first = first or " ".join(str(e).split())
                         broken.append(number)
+                    continue
+                good += 1
+                yield line, record
+        if broken and not good:
+            raise ValueError(f"{self.filename} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
         if broken:
             where = ", ".join(map(str, broken[:10])) + (", ..." if len(broken) > 10 else "")
             logger.warning("%s: %d broken lines were skipped (line %s): %s", self.filename, len(broken), where, first)

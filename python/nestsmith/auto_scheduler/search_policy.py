@@ -8,7 +8,7 @@ import random
 import sys
 import time
 
-from nestsmith import _core
+from nestsmith import _core, check
 
 from .cost_model import AnalyticModel, RandomModel, make_cost_model
 
@@ -216,6 +216,8 @@ class SketchPolicy(SearchPolicy):
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):
         params = {} if params is None else params
+        for key in params:
+            check.one_of_names("search parameter", key, self.DEFAULT_PARAMS)
         for key, value in self.DEFAULT_PARAMS.items():
             params.setdefault(key, value)
         model = make_cost_model("random" if program_cost_model is None else program_cost_model)

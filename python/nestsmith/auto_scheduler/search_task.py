@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from nestsmith import _core
+from nestsmith import _core, check
 from nestsmith.target import Target
 
 from .compute_dag import ComputeDAG, LayoutRewriteOption
@@ -150,7 +150,7 @@ class HardwareParams:
             target = Target(target) if not isinstance(target, Target) else target
             given = tuple(d if v is None else v for v, d in zip(given, default_hardware_params(target)))
         for field, v in zip(FIELDS, given):
-            setattr(self, field, int(v))
+            setattr(self, field, check.integer(field, v, -1))
 
     def as_tuple(self):
         """The fields in the order in which records store them."""
@@ -204,14 +204,17 @@ class TuningOptions:
                 raise ValueError(f"{name}={v!r}: the only name is 'local'; pass an object for anything else")
             if v is None or isinstance(v, (int, float)):
                 raise ValueError(f"{name}={v!r}: expected 'local' or an object such as LocalRunner(...)")
-        if num_measures_per_round <= 0:
-            raise ValueError(f"num_measures_per_round={num_measures_per_round} must be positive")
-        self.num_measure_trials = int(num_measure_trials)
-        self.early_stopping = -1 if early_stopping is None or early_stopping < 0 else int(early_stopping)
-        self.num_measures_per_round = int(num_measures_per_round)
+        self.num_measure_trials = check.integer("num_measure_trials", num_measure_trials, 0)
+        self.early_stopping = max(-1, check.integer("early_stopping", -1 if early_stopping is None else early_stopping))
+        self.num_measures_per_round = check.integer("num_measures_per_round", num_measures_per_round, 1)
         self.verbose = verbose
         self.builder = LocalBuilder() if builder == "local" else builder
         self.runner = LocalRunner() if runner == "local" else runner
+        if not isinstance(measure_callbacks, (list, tuple, type(None))):
+            raise TypeError(f"measure_callbacks is a {type(measure_callbacks).__name__}; it must be a list")
+        for c in measure_callbacks or []:
+            if not (callable(c) or hasattr(c, "callback")):
+                raise TypeError(f"measure_callbacks holds {c!r}; write for example RecordToFile('log.json')")
         self.measure_callbacks = list(measure_callbacks or [])
 
 
@@ -310,8 +313,10 @@ class SearchTask:
         """
         from .cost_model import make_cost_model
         from .search_policy import SketchPolicy
-        from .session import Measurer, tune_alone
+        from .session import Measurer, check_compilers, tune_alone
 
+        if tuning_options.num_measure_trials > 1:
+            check_compilers(tuning_options, [self])
         if search_policy is None:
             model = make_cost_model(cost_model, adaptive_training=adaptive_training)
             search_policy = SketchPolicy(self, model, verbose=tuning_options.verbose)

@@ -44,6 +44,19 @@ def default_model(adaptive_training=False, model_file=None, num_warmup_sample=10
     return make_cost_model("auto", None, model_file, num_warmup_sample, adaptive_training)
 
 
+def check_compilers(options, tasks):
+    """RuntimeError if a compiler is missing here: better now than as the result of every candidate."""
+    from .measure import LocalBuilder
+
+    if type(options.builder) is not LocalBuilder:
+        return
+    for t in tasks:
+        kind, _, sm, fast_math, _ = t.engine_target()
+        there, why = _core.build_available((kind, sm, fast_math))
+        if not there:
+            raise RuntimeError(f"candidates for {t.target.kind.name} cannot be compiled: {why}")
+
+
 class _Batch:
     __slots__ = ("task", "policy", "inputs", "results", "left", "future", "first_tag", "started", "ended", "recalled")
 

@@ -15,7 +15,8 @@ from nestsmith import _core
 from .cost_model import NAMES, make_cost_model
 from .learned_model import XGBModel
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
-from .session import FAILED, Measurer, Progress, StopTuning, mean
+from .search_task import SearchTask
+from .session import FAILED, Measurer, Progress, StopTuning, check_compilers, mean
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 
@@ -55,7 +56,8 @@ def make_search_policies(
         return list(search_policy)
     kind, _, model_name = search_policy.partition(".")
     if kind != "sketch" or model_name not in (*NAMES, "learned"):
-        raise ValueError("Invalid search policy: " + search_policy)
+        names = ", ".join(f"sketch.{n}" for n in NAMES)
+        raise ValueError(f"Invalid search policy: {search_policy}; use default, {names} or a list of policies")
     chosen = cost_model if cost_model is not None else "auto" if model_name == "learned" else model_name
     model = make_cost_model(
         chosen, None if seed is None else seed + 1, load_model_file, len(tasks) * num_measures_per_round, adaptive_training=adaptive_training
@@ -127,6 +129,9 @@ class TaskScheduler:
     ):
         self.tasks = list(tasks)
         self.seed, self._learning = seed, []
+        for t in self.tasks:
+            if not isinstance(t, SearchTask):
+                raise TypeError(f"tasks holds {t!r}; it must be a list of SearchTask, as extract_tasks returns")
         assert len(self.tasks) != 0, "No tasks"
         assert strategy in ("gradient", "round-robin"), f"strategy={strategy!r}: expected 'gradient' or 'round-robin'"
         if task_weights is not None and len(task_weights) != len(self.tasks):
@@ -225,6 +230,7 @@ class TaskScheduler:
         for cb in self.callbacks:
             if hasattr(cb, "start"):
                 cb.start(self)
+        check_compilers(tune_option, self.tasks)
         progress = Progress(total, tune_option.verbose)
         with Measurer(tune_option, progress) as self.measurer, concurrent.futures.ThreadPoolExecutor(1) as pool:
             if self.load_log_file and self.seed is not None:
@@ -241,7 +247,7 @@ class TaskScheduler:
                 raise
             finally:
                 progress.close()
-        if all(c >= 1e9 for c in self.best_costs) and len(self.dead_tasks) == len(self.tasks):
+        if all(c >= 1e9 for c in self.best_costs):
             raise RuntimeError(
                 "no task has a valid result; failures: "
                 + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")

@@ -30,6 +30,8 @@ class GraphModule:
     """
 
     def __init__(self, module):
+        if not hasattr(module, "set_input"):
+            raise TypeError(f'module is {module!r}; give what lib["default"](device) returns')
         self.module = module
 
     def set_input(self, key=None, value=None, **params):

@@ -18,7 +18,7 @@ import warnings
 
 import numpy as np
 
-from .. import _core
+from .. import _core, check
 from .params import load_param_dict, save_param_dict
 
 __all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library", "MAGIC"]
@@ -132,13 +132,16 @@ class GraphRuntime:
                 raise RuntimeError(f"Could not find {key!r} in the graph's inputs{hint}")
             return self._index[key]
         if not 0 <= int(key) < len(self._inputs):
-            raise IndexError(f"input {key} of {len(self._inputs)}")
+            raise IndexError(f"there is no input {key}; the network has {len(self._inputs)}, counted from 0")
         return int(key)
 
     def _upload(self, index, value):
         name, (entry, shape, dtype) = self._inputs[index]
         if tuple(value.shape) != tuple(shape):
             raise ValueError(f"input {name!r} has shape {tuple(shape)}, the array has shape {tuple(value.shape)}")
+        kind = getattr(value.dtype, "kind", "f")
+        if kind not in "biufV":
+            raise TypeError(f"input {name!r} is {dtype}, the array is {value.dtype}; it must hold real numbers")
         buffer = getattr(value, "buffer", None)
         if buffer is not None and str(value.dtype) == dtype and value.device == self.device:
             self.core.set(entry, buffer)
@@ -175,9 +178,10 @@ class GraphRuntime:
         self.core.bind(entry, value.buffer)
 
     def _output(self, index):
-        if not 0 <= int(index) < len(self._outputs):
-            raise IndexError(f"output {index} of {len(self._outputs)}")
-        return int(index)
+        n = check.integer("output", index)
+        if not 0 <= n < len(self._outputs):
+            raise IndexError(f"there is no output {n}; the network has {len(self._outputs)}, counted from 0")
+        return n
 
     def _fetch(self, described, out):
         from .. import nd
@@ -271,6 +275,9 @@ class GraphRuntime:
 
         if func_name not in ("run", "run_from_inputs"):
             raise ValueError(f"cannot time {func_name!r}; use 'run'")
+        number, repeat = check.integer("number", number, 1), check.integer("repeat", repeat, 1)
+        if dev is not None and dev != self.device:
+            raise ValueError(f"the network is on {self.device}, it cannot be timed on {dev}")
 
         def once(n, args):
             if func_name == "run":

@@ -50,6 +50,8 @@ class TensorType(Type):
             if isinstance(d, Any):
                 dims.append(d)
                 continue
+            if isinstance(d, (str, bytes)):
+                raise TypeError(f"shape {tuple(shape)}: {d!r} is not an integer")
             d = int(d)
             if d < 0:
                 raise ValueError(

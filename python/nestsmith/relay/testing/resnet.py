@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ... import check
 from ..expr import Function, free_vars, var
 from ..op import add, nn
 from ..ty import TensorType
@@ -78,6 +79,12 @@ def get_net(
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout {layout!r}; use NCHW or NHWC")
     axis, kernel = layout.index("C"), layers.conv_kernel_layout(layout)
+    check.integer("batch_size", batch_size, 1)
+    if len(image_shape) != 3 or min(image_shape) < 1:
+        raise ValueError(f"image_shape is {tuple(image_shape)}; it must be three positive sizes, {layout[1:]}")
+    if image_shape[axis - 1] > 4 and 3 in image_shape:
+        channels = image_shape[axis - 1]
+        raise ValueError(f"image_shape is {tuple(image_shape)}, that is {channels} channels in layout {layout}")
     height = image_shape[layout.index("H") - 1]
     units, filters, bottleneck = plan(num_layers, height)
 

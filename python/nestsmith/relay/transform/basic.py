@@ -56,6 +56,8 @@ def bind_params_by_name(func, params):
     Names that are no parameter are ignored; a name shared by two parameters, or an array of another shape, is a
     ValueError.
     """
+    if not hasattr(params, "items"):
+        raise TypeError(f"params is a {type(params).__name__}; it must be a dictionary from names to arrays")
     by_name: dict = {}
     for p in func.params:
         by_name.setdefault(p.name_hint, []).append(p)

@@ -9,6 +9,8 @@ from ..util import normal_axis
 def _parts(x, axis):
     n = len(x.shape)
     a = normal_axis(axis, n)
+    if not x.dtype.startswith(("float", "bfloat")):
+        raise ValueError(f"softmax of {x.dtype}: it is defined for floating-point types; cast the data first")
     rest = [s for i, s in enumerate(x.shape) if i != a]
 
     def put(ix, k):

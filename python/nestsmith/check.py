@@ -1,0 +1,39 @@
+"""Checks of arguments that users give; every message names the argument, the value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+
+__all__ = ["integer", "number", "one_of_names"]
+
+
+def integer(name, value, least=None):
+    """`value` as an int of at least `least`; TypeError or ValueError otherwise."""
+    try:
+        n = operator.index(value) if not isinstance(value, float) or value != int(value) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name} is {value!r}; it must be an integer") from None
+    if least is not None and n < least:
+        raise ValueError(f"{name} is {n}; it must be at least {least}")
+    return n
+
+
+def number(name, value, above=None):
+    """`value` as a float greater than `above`; TypeError or ValueError otherwise."""
+    try:
+        x = float(value) if not isinstance(value, str) else float("x")
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}; it must be a number") from None
+    if above is not None and not x > above:
+        raise ValueError(f"{name} is {value}; it must be greater than {above}")
+    return x
+
+
+def one_of_names(what, name, known):
+    """Raises ValueError with the nearest name if `name` is not among `known`."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{what} {name!r} is unknown{hint}; known are {', '.join(map(str, known))}")

@@ -1,0 +1,260 @@
+"""What users get wrong: each mistake raises one exception that names the argument, the value and what to do."""
+
+import gzip
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import _core, auto_scheduler, relay, te, transform
+from nestsmith.contrib import graph_executor
+from nestsmith.relay import testing
+from nestsmith.target import Target
+
+DATA = pathlib.Path(__file__).parent / "data"
+FOREIGN = '["1097323f3970e5c881ad3a0028ca79cb", [1, 14, 14, 256], [4, 4, 256, 256], [1, 1, 1, 256], [1, 14, 14, 257]]'
+
+
+@pytest.fixture(scope="module")
+def mlp():
+    return testing.mlp.get_workload(1)
+
+
+@pytest.fixture(scope="module")
+def tasks(mlp):
+    return auto_scheduler.extract_tasks(mlp[0]["main"], mlp[1], "llvm")
+
+
+@pytest.fixture(scope="module")
+def module(mlp):
+    return graph_executor.GraphModule(relay.build(mlp[0], "llvm", params=mlp[1])["default"](ns.cpu(0)))
+
+
+def conv(**attrs):
+    x, w = relay.var("x", shape=(1, 3, 8, 8)), relay.var("w", shape=(4, 3, 3, 3))
+    return relay.Function([x, w], relay.nn.conv2d(x, w, **attrs))
+
+
+def refuses(call, error, *words):
+    with pytest.raises(error) as caught:
+        call()
+    text = str(caught.value)
+    assert all(w in text for w in words), text
+    assert len(text) < 800 and "\n" not in text.strip(), text
+
+
+NETWORKS = [
+    (lambda: testing.resnet.get_workload(layout="NCWH"), "layout 'NCWH'", "NHWC"),
+    (lambda: testing.resnet.get_workload(num_layers=17), "num_layers 17", "18, 34, 50"),
+    (lambda: testing.resnet.get_workload(dtype="float31"), "'float31'", "float32"),
+    (lambda: testing.resnet.get_workload(dtype="complex64"), "'complex64'", "float32"),
+    (lambda: testing.resnet.get_workload(layout="NHWC", image_shape=(3, 224, 224)), "(3, 224, 224)", "NHWC"),
+    (lambda: testing.resnet.get_workload(image_shape=(224, 224)), "image_shape", "CHW"),
+    (lambda: testing.resnet.get_workload(batch_size=0), "batch_size is 0", "at least 1"),
+    (lambda: relay.build(ns.IRModule.from_expr(conv(data_layout="NHCW")), "llvm"), "nn.conv2d", "OIHW"),
+    (lambda: te.placeholder((3,), "floot32"), "'floot32'", "float32"),
+    (lambda: te.placeholder((-3,)), "-3", "negative"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), [(n[0], n[1:]) for n in NETWORKS])
+def test_networks(call, words):
+    refuses(call, ValueError, *words)
+
+
+def test_operators_that_a_type_does_not_have():
+    mod, params = testing.mlp.get_workload(1, dtype="int8")
+    refuses(lambda: relay.build(mod, "llvm", params=params), ValueError, "softmax", "int8", "cast")
+    with pytest.raises(AttributeError, match="resnext"):
+        testing.resnext.get_workload()
+
+
+TARGETS = [
+    ("cudaa", "'cudaa'", "did you mean 'cuda'"),
+    ("cuda -archh=sm_90", "'archh'", "did you mean 'arch'"),
+    ("cuda -arch=90", "'90'", "sm_90"),
+    ("cuda -max_threads_per_block=many", "max_threads_per_block", "'many'", "integer"),
+    ("", "empty", "cuda"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), [(t[0], t[1:]) for t in TARGETS])
+def test_targets(text, words, mlp):
+    refuses(lambda: Target(text), ValueError, *words)
+    refuses(lambda: auto_scheduler.extract_tasks(mlp[0]["main"], mlp[1], text), ValueError, *words)
+
+
+def test_devices():
+    refuses(lambda: ns.device("foo", 0), ValueError, "'foo'", "cuda")
+    refuses(lambda: ns.cpu(-1), ValueError, "-1")
+
+
+def test_parameters(mlp):
+    extract = auto_scheduler.extract_tasks
+    refuses(lambda: extract("resnet", None, "llvm"), TypeError, "str")
+    refuses(lambda: extract(mlp[0], [1, 2], "llvm"), TypeError, "params", "list", "dictionary")
+    wrong = {"fc1_weight": np.zeros((3, 3), "float32")}
+    refuses(lambda: extract(mlp[0], wrong, "llvm"), ValueError, "fc1_weight", "(3, 3)", "(128, 784)")
+    refuses(lambda: extract(mlp[0], mlp[1], None), ValueError, "target")
+    refuses(lambda: relay.build(mlp[0], params=mlp[1]), ValueError, "target")
+
+
+def test_keys(tasks):
+    task = auto_scheduler.SearchTask
+    refuses(lambda: task(workload_key=FOREIGN, target="llvm"), ValueError, "257", "not registered", "extract")
+    refuses(lambda: task(workload_key="hello", target="llvm"), ValueError, "'hello'", "workload key")
+    refuses(lambda: task(func="nothing", args=(), target="llvm"), ValueError, "'nothing'", "register_workload")
+    refuses(lambda: task(workload_key=tasks[0][0].workload_key), AssertionError, "target")
+    hardware = auto_scheduler.HardwareParams
+    refuses(lambda: hardware(num_cores=4), ValueError, "vector_unit_bytes")
+    refuses(lambda: hardware(num_cores="four", target="llvm"), TypeError, "num_cores", "'four'")
+    refuses(
+        lambda: task(workload_key=tasks[0][0].workload_key, target="llvm", hardware_params=(1, 2)),
+        TypeError,
+        "HardwareParams",
+        "tuple",
+    )
+
+
+OPTIONS = [
+    ({"num_measure_trials": -5}, ValueError, "num_measure_trials is -5"),
+    ({"num_measure_trials": "many"}, TypeError, "num_measure_trials is 'many'"),
+    ({"num_measures_per_round": 0}, ValueError, "num_measures_per_round is 0"),
+    ({"early_stopping": "x"}, TypeError, "early_stopping is 'x'"),
+    ({"builder": "rpc"}, ValueError, "'rpc'", "local"),
+    ({"runner": 5}, ValueError, "runner=5"),
+    ({"measure_callbacks": "log.json"}, TypeError, "measure_callbacks", "list"),
+    ({"measure_callbacks": ["log.json"]}, TypeError, "'log.json'", "RecordToFile"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "words"), [(o[0], o[1], o[2:]) for o in OPTIONS])
+def test_tuning_options(given, error, words):
+    refuses(lambda: auto_scheduler.TuningOptions(**given), error, *words)
+
+
+def test_scheduler_and_policies(tasks):
+    scheduler, options = auto_scheduler.TaskScheduler, auto_scheduler.TuningOptions
+    refuses(lambda: scheduler(["a"]), TypeError, "'a'", "extract_tasks")
+    refuses(lambda: scheduler(tasks[0], [1]), ValueError, "1 task weights", str(len(tasks[0])))
+    refuses(lambda: scheduler(tasks[0], strategy="greedy"), AssertionError, "'greedy'", "round-robin")
+    tuner = scheduler(tasks[0], callbacks=[])
+    refuses(lambda: tuner.tune(options(2)), ValueError, f"at least {len(tasks[0])}")
+    refuses(lambda: tuner.tune(options(64), search_policy="sketch.magic"), ValueError, "sketch.magic", "sketch.random")
+    policy = auto_scheduler.SketchPolicy
+    refuses(lambda: policy(tasks[0][0], params={"eps_gredy": 0.1}), ValueError, "'eps_gredy'", "eps_greedy")
+    refuses(lambda: policy(tasks[0][0], params={"eps_greedy": "x"}), TypeError, "eps_greedy")
+
+
+def test_builders_and_runners():
+    refuses(lambda: auto_scheduler.LocalRunner(repeat=-1), ValueError, "repeat is -1")
+    refuses(lambda: auto_scheduler.LocalRPCMeasureContext(timeout=0), ValueError, "timeout is 0")
+    refuses(lambda: auto_scheduler.LocalBuilder(n_parallel=-2), ValueError, "n_parallel is -2")
+    refuses(lambda: auto_scheduler.LocalBuilder(timeout="x"), TypeError, "timeout is 'x'")
+
+
+# ---- records ----
+
+
+def public_log(folder):
+    path = folder / "public.json"
+    path.write_bytes(gzip.decompress((DATA / "tvm-resnet-18-NHWC-B1-cuda.json.gz").read_bytes()))
+    return path
+
+
+def test_records(tasks, tmp_path, caplog):
+    log = public_log(tmp_path)
+    line = log.read_text().splitlines()[0]
+    refuses(lambda: _core.record_parse(line.replace('"SP"', '"XX"')), ValueError, "i[1][1]", "unknown step")
+    refuses(lambda: _core.record_parse(line[:-30]), ValueError, "malformed record")
+    other = tmp_path / "notes.txt"
+    other.write_text("hello\nworld\n")
+    refuses(lambda: list(auto_scheduler.load_records(str(other))), ValueError, "notes.txt", "line 1", "tuning log")
+    refuses(lambda: auto_scheduler.ApplyHistoryBest(str(other)), ValueError, "notes.txt", "tuning log")
+    missing = str(tmp_path / "missing.json")
+    refuses(lambda: auto_scheduler.ApplyHistoryBest(missing, strict=True), FileNotFoundError, "missing.json")
+    refuses(lambda: tasks[0][0].apply_best(str(log)), RuntimeError, "24 records read, 0 of this workload")
+    auto_scheduler.ApplyHistoryBest(missing)
+    assert "missing.json does not exist; default schedules will be used" in caplog.text
+
+
+def test_records_of_another_target_or_task(tmp_path, caplog):
+    """A log for a GPU does not help a CPU build: default schedules, and one warning that says why."""
+    mod, params = testing.mlp.get_workload(1)
+    gpu, _ = auto_scheduler.extract_tasks(mod["main"], params, "cuda -arch=sm_90")
+    log = tmp_path / "gpu.json"
+    inputs = [auto_scheduler.MeasureInput(t, t.compute_dag.get_init_state()) for t in gpu]
+    auto_scheduler.save_records(str(log), inputs, [auto_scheduler.MeasureResult([1e-3], 0, "", 1, 1)] * len(gpu))
+    with auto_scheduler.ApplyHistoryBest(str(log)), transform.PassContext(opt_level=3):
+        relay.build(mod, target="llvm", params=params)
+    assert caplog.text.count("Reason: only records for cuda") == 4
+    with auto_scheduler.ApplyHistoryBest(str(log), strict=True), transform.PassContext(opt_level=3):
+        refuses(lambda: relay.build(mod, target="llvm", params=params), RuntimeError, "only records for cuda")
+    steps = json.dumps([["SP", 99, 0, 7, [7], 1]])
+    refuses(lambda: _core.State(gpu[0].compute_dag, steps), ValueError, "99")
+
+
+# ---- what is missing on this machine ----
+
+
+def test_no_compiler(tasks, mlp, monkeypatch):
+    monkeypatch.setenv("CC", "/nonexistent")
+    monkeypatch.setenv("NESTSMITH_CACHE_DIR", "")
+    words = ("/nonexistent", "apt install gcc", "CC")
+    refuses(lambda: relay.build(mlp[0], "llvm", params=mlp[1]), RuntimeError, *words)
+    tuner = auto_scheduler.TaskScheduler(tasks[0], callbacks=[])
+    refuses(lambda: tuner.tune(auto_scheduler.TuningOptions(64, verbose=0)), RuntimeError, "llvm", *words)
+    refuses(lambda: tasks[0][0].tune(auto_scheduler.TuningOptions(8, verbose=0)), RuntimeError, *words)
+
+
+def test_no_driver(mlp):
+    if ns.cuda(0).exist:
+        pytest.skip("there is an NVIDIA driver")
+    words = ("cuda(0)", "driver")
+    refuses(lambda: ns.nd.array(np.zeros(3, "float32"), ns.cuda(0)), RuntimeError, *words)
+    tasks, _ = auto_scheduler.extract_tasks(mlp[0]["main"], mlp[1], "cuda -arch=sm_90")
+    tuner = auto_scheduler.TaskScheduler(tasks, callbacks=[])
+    if _core.build_available((1, 90, 1))[0]:
+        lib = relay.build(mlp[0], "cuda -arch=sm_90", params=mlp[1])
+        refuses(lambda: lib["default"](ns.cuda(0)), RuntimeError, *words)
+        refuses(lambda: tuner.tune(auto_scheduler.TuningOptions(64, verbose=0)), RuntimeError, *words)
+    else:
+        refuses(lambda: tuner.tune(auto_scheduler.TuningOptions(64, verbose=0)), RuntimeError, "NVRTC")
+
+
+# ---- the executor ----
+
+
+def test_inputs_and_outputs(module):
+    good = np.zeros((1, 1, 28, 28), "float32")
+    refuses(lambda: module.set_input("dta", good), RuntimeError, "'dta'", "did you mean 'data'")
+    refuses(lambda: module.set_input("data", good[0]), ValueError, "'data'", "(1, 1, 28, 28)", "(1, 28, 28)")
+    refuses(lambda: module.set_input("data", good.astype("complex64")), TypeError, "'data'", "complex64")
+    refuses(lambda: module.set_input(99, good), IndexError, "99")
+    refuses(lambda: module.run(x=good), RuntimeError, "'x'")
+    refuses(lambda: module.get_output(3), IndexError, "no output 3")
+    refuses(lambda: module.get_output("x"), TypeError, "'x'")
+    refuses(lambda: graph_executor.GraphModule(3), TypeError, "lib[")
+
+
+def test_timing(module):
+    refuses(lambda: module.benchmark(ns.cpu(0), repeat=0), ValueError, "repeat is 0")
+    refuses(lambda: module.benchmark(ns.cpu(0), number=-1), ValueError, "number is -1")
+    refuses(lambda: module.benchmark(ns.cuda(0)), ValueError, "cpu(0)", "cuda(0)")
+
+
+def test_contexts():
+    refuses(lambda: transform.PassContext(opt_level="x"), TypeError, "opt_level is 'x'")
+    key = "relay.backend.use_auto_scheduler"
+    refuses(lambda: transform.PassContext(config={key[:-1]: True}), ValueError, "did you mean", key)
+    refuses(lambda: transform.PassContext(config={key: "maybe"}), ValueError, "'maybe'", "True or False")
+
+
+def test_files_and_arrays(tmp_path):
+    missing = os.fspath(tmp_path / "missing.so")
+    refuses(lambda: ns.runtime.load_module(missing), ValueError, "missing.so", "no such file")
+    refuses(lambda: ns.nd.array("x"), ValueError, "float32")
+    refuses(lambda: ns.nd.array(np.zeros(3)).copyto(ns.nd.array(np.zeros(4))), ValueError, "(3,)", "(4,)")
