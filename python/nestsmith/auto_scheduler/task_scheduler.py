@@ -247,7 +247,8 @@ class TaskScheduler:
                 raise
             finally:
                 progress.close()
-        if all(c >= 1e9 for c in self.best_costs):
+        nothing = len(self.dead_tasks) == len(self.tasks) or (self.measurer.trials > 0 and self.measurer.valid == 0)
+        if all(c >= 1e9 for c in self.best_costs) and nothing:
             raise RuntimeError(
                 "no task has a valid result; failures: "
                 + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")
