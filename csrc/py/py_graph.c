@@ -282,7 +282,7 @@ static PyMethodDef EXEC_METHODS[] = {
      "bind(entry, buffer): uses the buffer's memory from now on; None: the own memory again."},
     {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs."},
     {"time", exec_time, METH_O, "time(number): mean seconds of a run."},
-    {"node_times", exec_node_times, METH_O, "node_times(number): seconds per node, each kernel alone."},
+    {"node_times", exec_node_times, METH_O, "node_times(number): seconds per node; on a GPU each kernel alone, on a CPU within the run."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot EXEC_SLOTS[] = {
