@@ -80,6 +80,9 @@ int dev_module_args(const DevModule *m);       /* number of tensor arguments */
 void dev_run(DevModule *m, void *const *args); /* asynchronous on GPUs; allocates workspaces at first use */
 double dev_time(DevModule *m, void *const *args, int number,
                 bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
+/* On a CPU: as dev_time, but the arguments with a bit in `cold` move through `bytes` bytes of memory from run to run, as
+ * the weights of a network of that size do; they hold arbitrary numbers. Elsewhere: dev_time. */
+double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes);
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes);
 /* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). */
 typedef struct DevGraph DevGraph;

@@ -35,6 +35,8 @@ struct Device {
   void *impl;  /* the back end's own data */
   void *flush; /* buffer written to evict caches, allocated at first use */
   size_t flush_bytes;
+  char *cold; /* memory through which cold arguments move, allocated at first use */
+  size_t cold_bytes, cold_at;
 };
 
 struct DevModule {

@@ -28,6 +28,8 @@ typedef struct {
   double stop_above; /* seconds; a candidate whose quick blocks are all above this is hopeless and cut short. 0: none */
   double full_below; /* seconds; the full stage is for candidates whose quick time is at most this. 0: stop_above */
   bool race; /* the pipeline sets the two limits from the best of the candidate's task so far */
+  uint64_t cold_args; /* arguments (bits) that are weights of a network: on a CPU they move through cold_bytes of memory */
+  int64_t cold_bytes; /* what all weights of the network take; 0: every run uses the same memory */
   bool strict; /* no quick stage: for each of `repeat` costs blocks of `number` runs are added up until min_repeat_ms */
 } RunPolicy;
 typedef struct {

@@ -41,6 +41,8 @@ static int launches(const Timing *t, double each, double block) {
 
 static double timed(Timing *t, int number) {
   t->out->runs += number;
+  if (t->p->cold_args && t->p->cold_bytes > 0 && !t->p->flush)
+    return dev_time_cold(t->m, t->args, number, t->p->cold_args, t->p->cold_bytes);
   return dev_time(t->m, t->args, number, t->p->flush);
 }
 

@@ -239,6 +239,19 @@ static PyObject *m_stats(PyObject *o, PyObject *u) {
   return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:i,s:i,s:i,s:i,s:i}", "elapsed", t.elapsed, "compile_s", t.compile_s, "run_s", t.run_s, "late_elapsed", t.late_elapsed,
                        "late_run_s", t.late_run_s, "lanes", t.lanes, "compiled", t.compiled, "cached", t.cached, "ran", t.ran, "full", t.full);
 }
+typedef struct { Session *s; Err err; int task; unsigned long long args; long long bytes; } Cold;
+static void do_cold(void *arg) {
+  Cold *x = arg;
+  session_cold(x->s, &x->err, x->task, x->args, x->bytes);
+}
+static PyObject *m_cold(PyObject *o, PyObject *args) {
+  Cold x = {.s = open_session(o)};
+  if (!x.s || !PyArg_ParseTuple(args, "iKL", &x.task, &x.args, &x.bytes)) return NULL;
+  err_init(&x.err);
+  ErrCode c = err_try(&x.err, do_cold, &x);
+  if (c != NS_OK) return py_raise(&x.err, c);
+  Py_RETURN_NONE;
+}
 static PyObject *m_device(PyObject *o, PyObject *u) {
   (void)u;
   Session *s = open_session(o);
@@ -255,6 +268,7 @@ static PyMethodDef METHODS[] = {
     {"stop_above", m_stop_above, METH_VARARGS, "stop_above(task, seconds): slower candidates are not timed in full."},
     {"incumbent", m_incumbent, METH_VARARGS, "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
     {"stats", m_stats, METH_NOARGS, "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts."},
+    {"cold", m_cold, METH_VARARGS, "cold(task, args, bytes): the inputs with a bit in args are weights of a network of so many bytes of weights: as cold in the cache as there (CPU)."},
     {"device", m_device, METH_NOARGS, "device(): name and limits of the device."},
     {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
     {NULL, NULL, 0, NULL}};

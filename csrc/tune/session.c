@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { IrCtx *ctx; TeDag *dag; Target target; int layout, pipe; bool check; } SessionTask;
+typedef struct { IrCtx *ctx; TeDag *dag; Target target; int layout, pipe; bool check; uint64_t cold_args; int64_t cold_bytes; } SessionTask;
 struct Session {
   Err err; /* owns the memory of tasks */
   Arena *arena;
@@ -99,6 +99,15 @@ int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Tar
   return x.out;
 }
 
+void session_cold(Session *s, Err *e, int task, uint64_t args, int64_t bytes) {
+  pthread_mutex_lock(&s->lock);
+  int n = s->task.len;
+  SessionTask *t = task >= 0 && task < n ? s->task.at[task] : NULL;
+  if (t) t->cold_args = args, t->cold_bytes = bytes;
+  pthread_mutex_unlock(&s->lock);
+  err_check(e, t != NULL, "task %d is not one of the session's %d tasks", task, n);
+}
+
 typedef struct {
   Session *s;
   SessionTask *t;
@@ -128,6 +137,8 @@ static void lower_one(void *arg) {
   if (src.why) err_raise(e, NS_ERR_VALUE, "the program breaks a limit of the device: %s", src.why);
   RunPolicy p = *x->policy;
   p.check = p.check && t->check;
+  p.cold_args = t->cold_args;
+  p.cold_bytes = t->cold_bytes;
   pipe_submit(x->s->pipe, e, t->pipe, src.source, src.manifest, x->tag + l->item, &p);
 }
 static void push_done(void *arg) {

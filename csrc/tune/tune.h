@@ -32,6 +32,9 @@ Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, co
 void session_free(Session *s);
 /* A task to measure: the DAG is copied. data as in tune_reference, NULL: uninitialised buffers and no comparison. */
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data);
+/* The task's inputs with a bit in args are weights of a network whose weights take so many bytes: on a CPU they are as cold
+ * as in the network's runs. For candidates submitted from now on. */
+void session_cold(Session *s, Err *e, int task, uint64_t args, int64_t bytes);
 void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag, const RunPolicy *p); /* lowers in parallel, then queues; tags count up from first_tag */
 int session_poll(Session *s, double wait_s, PipeResult *out, int max);
 int session_pending(Session *s);

@@ -332,3 +332,37 @@ def test_transform_stage_of_a_stand_alone_task(make, seed):
         if option == 1:
             assert "auto_scheduler_layout_transform" in f.get_source() or len(s.stages) > len(dag.ops)
     assert np.array_equal(got[0], got[1]) and np.array_equal(got[0], got[2])
+
+
+# ---- measuring as in the network ----------------------------------------------------------------------------------------
+
+
+def test_weights_of_a_network_are_measured_cold():
+    """Tasks know which inputs are weights and how much memory all weights of the network take."""
+    mod = module(block())
+    tasks = tasks_of(mod)
+    nbytes = 4 * (3 * 3 * 8 * 16 + 16 + 16 * 16 + 8 * 16)
+    assert all(t.constant_bytes == nbytes and 1 in t.constant_inputs for t in tasks)
+    x, w = relay.var("x", shape=(6, 48)), relay.var("w", shape=(40, 48))
+    assert tasks_of(module(relay.nn.dense(x, w)))[0].constant_inputs == ()
+
+
+def test_cold_arguments_of_a_session():
+    import time
+
+    dag = ComputeDAG(te_dense())
+    task = auto_scheduler.SearchTask(compute_dag=dag, workload_key=dag.workload_key(), target=LLVM)
+    session = _core.Session(task.engine_target(), 1, 0, 1, 1, 60.0)
+    number = session.task(dag, task.engine_target(), 2, True, None)
+    policy = (3, 1, 1, 10.0, False, True, False)
+    for tag, (mask, nbytes) in enumerate([(0, 0), (2, 1 << 20), (2, 1), (6, 1 << 18), (1 << 63, 1 << 20)]):
+        session.cold(number, mask, nbytes)
+        session.submit(number, [_core.State(dag)], tag, policy)
+        results, end = [], time.time() + 60
+        while not results and time.time() < end:
+            results = session.poll(1.0)
+        (r,) = results
+        assert (r["tag"], r["error"], r["msg"]) == (tag, 0, "") and 0 < r["costs"][0] < 1
+    with pytest.raises((ValueError, RuntimeError), match="task 7"):
+        session.cold(7, 1, 1)
+    session.close()

@@ -11,7 +11,7 @@ from ..transform import PassContext
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .workload_registry import register_workload_tensors
 
-__all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction", "task_tensors"]
+__all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction"]
 
 logger = logging.getLogger("auto_scheduler")
 _ORDERS = ("evaluation", "graph-2020")
@@ -27,10 +27,10 @@ def has_reduction(dag):
     return any(not op.is_placeholder and len(op.reduce_axis) > 0 for op in dag.ops)
 
 
-def task_tensors(func, target):
-    """(tensors, alternative tensor lists) of a primitive function in the default naming and in the others."""
-    first = lowering.lower_function(func, target, lowering.NAMINGS[0]).io
-    return first, [lowering.lower_function(func, target, n).io for n in lowering.NAMINGS[1:]]
+def _constant_inputs(low, constant):
+    """Positions in the tensor list of the inputs that come from the constant parameters `constant`."""
+    where = {t: i for i, t in enumerate(low.params)}
+    return tuple(k for k, t in enumerate(low.io[: len(low.io) - len(low.outputs)]) if where[t] in constant)
 
 
 def _graph_2020_order(mod, kernels, calls):
@@ -111,14 +111,16 @@ def extract_tasks(
     kernels, calls = extract.collect_kernels(fused, "vm_mod_")
     if order == "graph-2020":
         kernels = _graph_2020_order(fused, kernels, calls)
+    constant, nbytes = extract.constants_of(fused, calls)
     found, skipped = {}, []
     for k in kernels:
         if not k.static:
             skipped.append((k.name, "a dimension is known only at run time"))
             continue
         try:
-            tensors, others = task_tensors(k.func, target)
-            dag = ComputeDAG(tensors)
+            low = lowering.lower_function(k.func, target, lowering.NAMINGS[0])
+            tensors, dag = low.io, ComputeDAG(low.io)
+            others = [lowering.lower_function(k.func, target, n).io for n in lowering.NAMINGS[1:]]
         except (lowering.NotLowerable, ValueError) as err:
             skipped.append((k.name, str(err)))
             continue
@@ -137,6 +139,7 @@ def extract_tasks(
             "layers": k.layers,
             "alt_keys": [ComputeDAG(t).workload_key() for t in others],
             "alt_tensors": others,
+            "constant": _constant_inputs(low, constant.get(id(k), frozenset())),
         }
     for name, why in skipped:
         logger.info("extract_tasks: no task for %s: %s", name, why)
@@ -156,6 +159,7 @@ def extract_tasks(
             desc=",".join(f["names"]),
         )
         task.alt_keys = f["alt_keys"]
+        task.constant_inputs, task.constant_bytes = f["constant"], nbytes
         task.layers = f["layers"]
         tasks.append(task)
         weights.append(f["weight"])

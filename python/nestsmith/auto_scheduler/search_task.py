@@ -272,6 +272,7 @@ class SearchTask:
             if layout_rewrite_option is None
             else layout_rewrite_option
         )
+        self.constant_inputs, self.constant_bytes = (), 0  # weights of a network, and what all its weights take
         self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
         self._engine = None
 

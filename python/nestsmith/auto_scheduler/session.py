@@ -175,6 +175,8 @@ class Measurer:
                     str(e).splitlines()[0],
                 )
                 number = session.task(task.compute_dag, task.engine_target(), layout, False, inputs)
+            if task.constant_inputs:
+                session.cold(number, sum(1 << i for i in task.constant_inputs), int(task.constant_bytes))
             self._tasks[slot] = (number, task)
             if task.workload_key in self.best:  # of an earlier run
                 session.incumbent(number, self.best[task.workload_key])

@@ -17,12 +17,11 @@ from ..ir import IRModule
 from ..transform import PassContext
 from . import extract, lowering
 from .default_schedule import default_state, state_from
-from .expr import Constant, Expr, post_order
+from .expr import Expr
 from .factory import GraphExecutorFactoryModule
 from .graph_codegen import generate
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
-from .ty import TupleType
 
 __all__ = ["build", "optimize", "Program"]
 
@@ -172,28 +171,13 @@ def _tuning_on():
     return is_auto_scheduler_enabled() or not isinstance(DispatchContext.current, (FallbackContext, type(None)))
 
 
-def _constants(fused, calls):
-    """Positions of parameters (tuples flattened) that are constants in every call, by id of the kernel."""
-    out = {}
-    for e in post_order(fused["main"].body):
-        if id(e) in calls:
-            here, at = set(), 0
-            for a in e.args:
-                if isinstance(a, Constant):
-                    here.add(at)
-                at += len(a.checked_type.fields) if isinstance(a.checked_type, TupleType) else 1
-            key = id(calls[id(e)])
-            out[key] = out.get(key, here) & here
-    return {key: frozenset(v) for key, v in out.items()}
-
-
 def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
     tuned, engine, option = _tuning_on(), _engine_target(target), _layout_option(target)
     prepared = [_prepare(k, target, tuned) for k in kernels]
-    constant = _constants(fused, calls)
+    constant, _ = extract.constants_of(fused, calls)
     for p, _ in prepared:
         p.constant = constant.get(id(p.kernel), frozenset())
     jobs = [(p, found) for p, found in prepared if not p.reshape]

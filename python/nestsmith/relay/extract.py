@@ -10,7 +10,7 @@ import numpy as np
 from .expr import Call, Constant, Function, GlobalVar, Tuple, TupleGetItem, Var, post_order
 from .ty import TupleType
 
-__all__ = ["Kernel", "collect_kernels", "structural_key", "fused_name", "string_hash"]
+__all__ = ["Kernel", "collect_kernels", "constants_of", "structural_key", "fused_name", "string_hash"]
 
 _M64 = (1 << 64) - 1
 
@@ -55,9 +55,7 @@ def structural_key(func):
         if isinstance(e, Constant):
             parts.append(f"{e.checked_type}:{hashlib.md5(np.ascontiguousarray(e.data).tobytes()).hexdigest()}")
         elif isinstance(e, Call):
-            parts.append(
-                f"{e.op_name}({','.join(number[id(a)] for a in e.args)}){sorted(e.attrs.items())!r}"
-            )
+            parts.append(f"{e.op_name}({','.join(number[id(a)] for a in e.args)}){sorted(e.attrs.items())!r}")
         elif isinstance(e, Tuple):
             parts.append("(" + ",".join(number[id(f)] for f in e.fields) + ")")
         elif isinstance(e, TupleGetItem):
@@ -117,3 +115,21 @@ def collect_kernels(mod, prefix=""):
                 k.layers.append(str(e.span))
             calls[id(e)] = k
     return kernels, calls
+
+
+def constants_of(mod, calls):
+    """({id of kernel: positions of its parameters, tuples taken apart, that are constants in every call}, bytes of all
+    these constants) of a fused module and the calls that `collect_kernels` found in it."""
+    positions, nbytes = {}, {}
+    for e in post_order(mod["main"].body):
+        if id(e) not in calls:
+            continue
+        here, at = set(), 0
+        for a in e.args:
+            if isinstance(a, Constant):
+                here.add(at)
+                nbytes[id(a)] = a.data.nbytes
+            at += len(a.checked_type.fields) if isinstance(a.checked_type, TupleType) else 1
+        key = id(calls[id(e)])
+        positions[key] = positions.get(key, here) & here
+    return {key: frozenset(v) for key, v in positions.items()}, sum(nbytes.values())
