@@ -91,7 +91,7 @@ ctest: $(CTESTS:tests/c/%.c=$(BUILD)/ctest/%)
 $(BUILD)/ctest/%: tests/c/%.c $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
 ctest-asan:
-	$(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all" ctest
+	$(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all -DIR_MOVE_TABLES" ctest
 
 # Fuzz targets (clang, libFuzzer, ASan and UBSan): each runs for FUZZ_SECONDS from its corpus in tests/fuzz/corpus; what it
 # finds new is kept under build. `make fuzz FUZZ_SECONDS=600`; a failing input is written to build/fuzz/crash-...

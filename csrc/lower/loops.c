@@ -399,9 +399,9 @@ static Stmt *emit_init(Nest *n) {
       n->val[st->leaf.at[p]] = x->min;
       continue;
     }
-    const IrVar *info = ir_var_info(c, x->var);
-    var[p] = ir_var_new(c, arena_printf(l->a, "%s.init", info->name), info->type, false);
-    ar_bind_range(l->ar, var[p], ex_int(c, info->type, 0), x->extent);
+    const IrVar info = *ir_var_info(c, x->var);
+    var[p] = ir_var_new(c, arena_printf(l->a, "%s.init", info.name), info.type, false);
+    ar_bind_range(l->ar, var[p], ex_int(c, info.type, 0), x->extent);
     n->val[st->leaf.at[p]] = ex_add(c, ex_var(c, var[p]), x->min);
   }
   pass_up(l, st, n->val);

@@ -166,9 +166,9 @@ ExprId low_widen_value(LowWiden *w, ExprId e) {
 
 static Stmt *scalarise(Vec *k, Stmt *s) {
   IrCtx *c = k->c;
-  const IrVar *info = ir_var_info(c, k->v);
-  VarId fresh = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info->name), info->type, false);
-  Stmt *r = st_for(c, fresh, ex_int(c, info->type, 0), ex_int(c, info->type, k->n), FOR_UNROLLED,
+  const IrVar info = *ir_var_info(c, k->v);
+  VarId fresh = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info.name), info.type, false);
+  Stmt *r = st_for(c, fresh, ex_int(c, info.type, 0), ex_int(c, info.type, k->n), FOR_UNROLLED,
                    low_subst(c, s, k->v, ex_var(c, fresh)));
   return r;
 }

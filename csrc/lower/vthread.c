@@ -107,10 +107,10 @@ static ExprId move_expr(VThread *k, ExprId e) {
 static Stmt *inject(VThread *k, Stmt *s, bool inside);
 static Stmt *around(VThread *k, Stmt *s) {
   IrCtx *c = k->c;
-  const IrVar *info = ir_var_info(c, k->t);
-  VarId v = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info->name), info->type, false);
+  const IrVar info = *ir_var_info(c, k->t);
+  VarId v = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info.name), info.type, false);
   Stmt *body = low_subst(c, inject(k, s, true), k->t, ex_var(c, v));
-  return st_for(c, v, ex_int(c, info->type, 0), ex_int(c, info->type, k->n), FOR_UNROLLED, body);
+  return st_for(c, v, ex_int(c, info.type, 0), ex_int(c, info.type, k->n), FOR_UNROLLED, body);
 }
 static Stmt *inject(VThread *k, Stmt *s, bool inside) {
   if (!s) return NULL;

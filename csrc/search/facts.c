@@ -62,8 +62,8 @@ static void walk_expr(IrCtx *c, ExprId e, void *arg) {
   if (n.kind == IR_CALL && n.type.code == DT_FLOAT && n.sym != IN_IF_THEN_ELSE && n.sym != IN_LIKELY) w->ops += 8;
   if (n.kind == IR_SELECT) w->ops += 1;
   if (n.kind != IR_READ) return;
-  const IrTensor *t = ir_tensor(c, n.sym);
-  const TeOp *from = t->op;
+  const IrTensor t = *ir_tensor(c, n.sym);
+  const TeOp *from = t.op;
   int stage = te_dag_op_of(c, w->v->s->dag, n.sym);
   Access a = {.tensor = n.sym, .rank = n.n < MAX_DIMS ? n.n : MAX_DIMS};
   for (int d = 0; d < a.rank; d++) {
@@ -72,7 +72,7 @@ static void walk_expr(IrCtx *c, ExprId e, void *arg) {
     a.linear[d] = u.linear;
     for (int i = 0; i < MAX_AXES && u.mask >> i; i++)
       if (u.mask >> i & 1) a.mask[d] |= w->map[i];
-    if (!ex_const_int(c, t->shape[d], &a.dim[d])) a.dim[d] = 1;
+    if (!ex_const_int(c, t.shape[d], &a.dim[d])) a.dim[d] = 1;
   }
   if (stage >= 0 && w->v->s->stage.at[stage].at == AT_INLINED && w->depth < 8) {
     uint64_t map[MAX_AXES] = {0};
