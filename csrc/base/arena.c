@@ -108,11 +108,11 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
   va_list ap, again;
   va_start(ap, fmt);
   va_copy(again, ap);
-  int n = vsnprintf(NULL, 0, fmt, ap);
+  int n = text_vprint(NULL, 0, fmt, ap);
   va_end(ap);
   if (n < 0) n = 0;
   char *p = arena_alloc(a, (size_t)n + 1);
-  vsnprintf(p, (size_t)n + 1, fmt, again);
+  text_vprint(p, (size_t)n + 1, fmt, again);
   va_end(again);
   return p;
 }

@@ -2,8 +2,22 @@
  * sb_str never has to move it. */
 #include "base/base.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Records, manifests and sources are read by programs: a German user's "0,5" would not be a number there. */
+int text_vprint(char *to, size_t n, const char *fmt, va_list ap) {
+  if (strcmp(nl_langinfo(RADIXCHAR), ".") == 0) return vsnprintf(to, n, fmt, ap);
+  locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0), old = plain ? uselocale(plain) : (locale_t)0;
+  int k = vsnprintf(to, n, fmt, ap);
+  if (plain) {
+    uselocale(old);
+    freelocale(plain);
+  }
+  return k;
+}
 
 void sb_init(StrBuf *b, Arena *a) {
   b->arena = a;
@@ -41,11 +55,11 @@ void sb_printf(StrBuf *b, const char *fmt, ...) {
   va_copy(again, ap);
   sb_need(b, 64);
   size_t room = b->cap - b->len;
-  int n = vsnprintf(b->at + b->len, room, fmt, ap);
+  int n = text_vprint(b->at + b->len, room, fmt, ap);
   va_end(ap);
   if (n > 0 && (size_t)n >= room) {
     sb_need(b, (size_t)n);
-    vsnprintf(b->at + b->len, b->cap - b->len, fmt, again);
+    text_vprint(b->at + b->len, b->cap - b->len, fmt, again);
   }
   va_end(again);
   if (n > 0) b->len += (size_t)n;

@@ -126,7 +126,8 @@ static void sizes(const Parse *p, const cJSON *o, const char *field, int64_t out
   int32_t n = 0, i = 0;
   const cJSON *list = get_array(p, o, "kernels", field, &n), *d;
   if (n != 3) bad(p, "kernels", field, "does not have three numbers");
-  for (d = list->child; d; d = d->next) out[i++] = integer(p, d, "kernels", field, 1, INT32_MAX);
+  for (d = list->child; d; d = d->next)
+    out[i++] = integer(p, d, "kernels", field, 1, strcmp(field, "block") == 0 ? 1 << 16 : INT32_MAX);
 }
 
 static void params(const Parse *p, const cJSON *o, ManKernel *k) {

@@ -108,6 +108,7 @@ void *graph_exec_data(const GraphExec *x, int entry) {
  * reshapes that are the same bytes. */
 void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
   const Graph *g = x->g;
+  ArenaMark mark = arena_mark(x->arena);
   bool *same = arena_array(x->arena, bool, g->n_entries);
   same[entry] = true;
   for (int pass = 0; pass < 2; pass++) /* forward from the value and, once its source is known, forward from that */
@@ -117,6 +118,7 @@ void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
     }
   for (int i = 0; i < g->n_entries; i++)
     if (same[i]) x->data[i] = ptr ? ptr : x->own[g->entry[i].storage];
+  arena_release(x->arena, mark);
   prepare(x);
 }
 

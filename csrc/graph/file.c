@@ -111,7 +111,8 @@ static void parse_entries(Parse *p, const cJSON *attrs) {
     int k = 0;
     cJSON_ArrayForEach(d, s) {
       en->shape[k] = integer(p, d, "a dimension is no integer", i, 0, (int64_t)1 << 40);
-      if (!i64_mul(en->bytes, en->shape[k++], &en->bytes)) bad(p, "a value is too large", i);
+      if (!i64_mul(en->bytes, en->shape[k++], &en->bytes) || en->bytes > (int64_t)1 << 60)
+        bad(p, "a value is too large", i);
     }
     en->storage = (int32_t)integer(p, q, "storage_id out of range", i, 0, g->n_entries - 1);
     int64_t padded = (en->bytes + 3) / 4 * 4;
@@ -130,8 +131,10 @@ static void parse(void *arg) {
   const cJSON *nodes = array(p, p->root, "nodes", &g->n_nodes), *row = array(p, p->root, "node_row_ptr", &n_row), *o;
   if (n_row != g->n_nodes + 1) bad(p, "node_row_ptr must have one item more than nodes", n_row);
   p->row = arena_array(p->a, int32_t, n_row);
+  size_t len = strlen(p->text);
+  int64_t most = len < 1 << 28 ? (int64_t)len : 1 << 28; /* each entry is described in the text */
   cJSON_ArrayForEach(o, row) {
-    p->row[i] = (int32_t)integer(p, o, "node_row_ptr out of range", i, i ? p->row[i - 1] : 0, i ? 1 << 28 : 0);
+    p->row[i] = (int32_t)integer(p, o, "node_row_ptr out of range", i, i ? p->row[i - 1] : 0, i ? most : 0);
     i++;
   }
   g->n_entries = p->row[g->n_nodes];

@@ -47,7 +47,7 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
              arena_array(a, bool, n_entries)};
   for (int i = 0; i < n_nodes; i++) {
     const GraphNode *n = &nodes[i];
-    err_check(e, n->first >= 0 && n->n_out >= 1 && n->first + n->n_out <= n_entries,
+    err_check(e, n->first >= 0 && n->n_out >= 1 && n->n_out <= n_entries - n->first,
               "graph: node %d has entries out of range", i);
     for (int k = 0; k < n->n_in; k++) {
       err_check(e, n->in[k] >= 0 && n->in[k] < n->first, "graph: node %d reads an entry that is not made yet", i);

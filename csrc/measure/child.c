@@ -133,9 +133,10 @@ static void lay_out_inputs(Run *x, Slot *s) {
     const void *data = s->map + a->offset;
     if (b->n_from > 0) {
       int64_t old = 1, now = 1;
-      for (int k = 0; k < b->n_from; k++) old *= b->from_shape[k];
-      for (int k = 0; k < b->ndim; k++) now *= b->shape[k];
-      if (old <= 0 || old != now || (int64_t)a->bytes % old)
+      bool fits = true;
+      for (int k = 0; k < b->n_from; k++) fits = fits && i64_mul(old, b->from_shape[k], &old);
+      for (int k = 0; k < b->ndim; k++) fits = fits && i64_mul(now, b->shape[k], &now);
+      if (!fits || old <= 0 || old != now || (int64_t)a->bytes % old)
         err_raise(&x->c->e, NS_ERR_VALUE, "argument %d (%s): the layout does not fit the task's data", i, b->name);
       void *made = arena_alloc(x->a, (size_t)a->bytes);
       man_relayout(b, (int64_t)a->bytes / old, data, made);

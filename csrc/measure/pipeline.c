@@ -411,7 +411,9 @@ void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *
 int pipe_poll(Pipeline *p, double wait_s, PipeResult *out, int max) {
   struct timespec end;
   clock_gettime(CLOCK_MONOTONIC, &end);
-  int64_t ns = end.tv_nsec + (int64_t)((wait_s > 0 ? wait_s : 0) * 1e9);
+  if (!(wait_s > 0)) wait_s = 0; /* NaN too */
+  if (wait_s > 1e6) wait_s = 1e6;
+  int64_t ns = end.tv_nsec + (int64_t)(wait_s * 1e9);
   end.tv_sec += ns / 1000000000;
   end.tv_nsec = ns % 1000000000;
   int n = 0;

@@ -271,8 +271,13 @@ static PyObject *buffer_dlpack(PyObject *o, PyObject *args) {
   t->t.shape = (int64_t *)(t + 1);
   t->t.strides = t->t.shape + n;
   for (Py_ssize_t i = 0; i < n; i++) t->t.shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
-  int64_t stride = 1;
-  for (Py_ssize_t i = n; i-- > 0; stride *= t->t.shape[i]) t->t.strides[i] = stride;
+  int64_t stride = 1, total = 0;
+  bool fits = bits > 0 && bits <= 64;
+  for (Py_ssize_t i = n; fits && i-- > 0; fits = t->t.shape[i] >= 0 && i64_mul(stride, t->t.shape[i], &stride))
+    t->t.strides[i] = stride;
+  fits = fits && i64_mul(stride, (bits + 7) / 8, &total) && (uint64_t)total <= b->bytes;
+  if (!fits && !PyErr_Occurred())
+    PyErr_Format(PyExc_ValueError, "shape %R of %d bits does not fit the buffer's %zu bytes", shape, bits, b->bytes);
   if (PyErr_Occurred()) {
     free(t);
     return NULL;
@@ -313,14 +318,14 @@ static PyObject *fn_from_dlpack(PyObject *self, PyObject *args) {
     return PyErr_Format(PyExc_ValueError, "the DLPack tensor has packed elements, which are not supported");
   if (dev_type(d->dev) == DEV_OPENCL && t->byte_offset)
     return PyErr_Format(PyExc_ValueError, "an OpenCL tensor with a byte offset cannot be imported");
-  size_t n = t->dtype.bits / 8;
+  int64_t n = t->dtype.bits / 8;
+  for (int i = 0; i < t->ndim; i++)
+    if (t->shape[i] < 0 || !i64_mul(n, t->shape[i], &n))
+      return PyErr_Format(PyExc_ValueError, "the DLPack tensor's shape is negative or overflows");
   PyObject *shape = PyTuple_New(t->ndim);
   if (!shape) return NULL;
-  for (int i = 0; i < t->ndim; i++) {
-    n *= (size_t)t->shape[i];
-    PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->shape[i]));
-  }
-  PyBuffer *b = py_dev_call(d, sync_all_body, d) ? buffer_make(d, n) : NULL;
+  for (int i = 0; i < t->ndim; i++) { PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->shape[i])); }
+  PyBuffer *b = py_dev_call(d, sync_all_body, d) ? buffer_make(d, (size_t)n) : NULL;
   if (!b || PyCapsule_SetName(cap, "used_dltensor") < 0) {
     Py_XDECREF(b);
     Py_DECREF(shape);

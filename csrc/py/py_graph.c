@@ -349,6 +349,9 @@ static bool plan_read(Plan *p) {
     Ints x = {p, (int)PyList_GET_SIZE(in), NULL};
     if (!scratch_run(&p->s, ints_alloc, &x)) return false;
     for (int k = 0; k < x.n; k++) x.out[k] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(in, k));
+    if (n_out < 1 || n_out > p->n_entries - first)
+      return PyErr_Format(PyExc_ValueError, "node %d makes %d entries, %d are left", i, n_out, p->n_entries - first),
+             false;
     if (kind == GN_NOP && x.n != 1) return PyErr_Format(PyExc_ValueError, "node %d: a reshape has one input", i), false;
     p->node[i] = (GraphNode){(GraphNodeKind)kind, "", "", x.n, x.out, first, n_out};
     first += n_out;

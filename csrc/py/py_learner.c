@@ -10,6 +10,7 @@ typedef struct {
 } Slot;
 typedef struct {
   PyObject_HEAD Err err;
+  int busy; /* train runs without the interpreter lock: nothing else may use the learner meanwhile */
   Learner *learner;
   PyObject *keep; /* the Policy objects whose tasks are used */
   Slot **slot;
@@ -63,10 +64,15 @@ static void learner_drop(PyObject *o) {
   Py_DECREF(t);
 }
 
+static bool idle(const PyLearner *p) {
+  if (p->busy) PyErr_SetString(PyExc_RuntimeError, "the learner is training in another thread");
+  return !p->busy;
+}
+
 static PyObject *m_task(PyObject *o, PyObject *policy) {
   PyLearner *p = (PyLearner *)o;
   New x = {.p = p, .t = py_policy_task(policy)};
-  if (!x.t) return NULL;
+  if (!x.t || !idle(p)) return NULL;
   if (p->n_slot == p->cap) {
     int cap = p->cap ? 2 * p->cap : 16;
     Slot **more = PyMem_Realloc(p->slot, sizeof *more * (size_t)cap);
@@ -74,14 +80,12 @@ static PyObject *m_task(PyObject *o, PyObject *policy) {
     p->slot = more, p->cap = cap;
   }
   Slot *s = PyMem_Calloc(1, sizeof *s);
-  if (!s || PyList_Append(p->keep, policy) < 0) {
-    PyMem_Free(s);
-    return s ? NULL : PyErr_NoMemory();
-  }
+  if (!s) return PyErr_NoMemory();
   ErrCode c = err_try(&p->err, do_task, &x);
-  if (c != NS_OK) {
+  if (c != NS_OK) py_raise(&p->err, c);
+  if (c != NS_OK || PyList_Append(p->keep, policy) < 0) {
     PyMem_Free(s);
-    return py_raise(&p->err, c);
+    return NULL;
   }
   *s = (Slot){x.out, learner_scorer(x.out)};
   p->slot[p->n_slot] = s;
@@ -117,7 +121,7 @@ static PyObject *m_add(PyObject *o, PyObject *args) {
   Add x;
   if (!PyArg_ParseTuple(args, "iO!d", &i, PyState_Type, &so, &x.seconds)) return NULL;
   Slot *s = slot_of(p, i);
-  if (!s) return NULL;
+  if (!s || !idle(p)) return NULL;
   x.t = s->task, x.s = ((PyState *)so)->state;
   ErrCode c = err_try(&p->err, do_add, &x);
   if (c != NS_OK) return py_raise(&p->err, c);
@@ -138,11 +142,14 @@ static void do_train(void *arg) {
 static PyObject *m_train(PyObject *o, PyObject *args) {
   Train x = {.p = (PyLearner *)o, .threads = 1};
   if (!PyArg_ParseTuple(args, "|i", &x.threads)) return NULL;
+  if (!idle(x.p)) return NULL;
   ErrCode c;
+  x.p->busy = 1;
   Py_BEGIN_ALLOW_THREADS;
   c = err_try(&x.p->err, do_train, &x);
   pool_free(x.pool);
   Py_END_ALLOW_THREADS;
+  x.p->busy = 0;
   if (c != NS_OK) return py_raise(&x.p->err, c);
   return PyBool_FromLong(x.trained);
 }
@@ -165,7 +172,7 @@ static PyObject *m_score(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iO!", &i, PyState_Type, &so)) return NULL;
   PyState *st = (PyState *)so;
   Slot *s = slot_of(p, i);
-  if (!s) return NULL;
+  if (!s || !idle(p)) return NULL;
   if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
   Score x = {s, py_policy_task(PyList_GET_ITEM(p->keep, i)), st->state, -INFINITY};
   IrMark mark = ir_mark(st->own.ctx);
@@ -184,7 +191,7 @@ static void do_save(void *arg) {
 }
 static PyObject *m_save(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
-  if (!PyArg_ParseTuple(args, "ss", &x.path, &x.json)) return NULL;
+  if (!PyArg_ParseTuple(args, "ss", &x.path, &x.json) || !idle(x.p)) return NULL;
   ErrCode c = err_try(&x.p->err, do_save, &x);
   if (c != NS_OK) return py_raise(&x.p->err, c);
   Py_RETURN_NONE;
@@ -195,7 +202,7 @@ static void do_load(void *arg) {
 }
 static PyObject *m_load(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
-  if (!PyArg_ParseTuple(args, "s", &x.path)) return NULL;
+  if (!PyArg_ParseTuple(args, "s", &x.path) || !idle(x.p)) return NULL;
   ErrCode c = err_try(&x.p->err, do_load, &x);
   if (c != NS_OK) return py_raise(&x.p->err, c);
   Py_RETURN_NONE;

@@ -291,6 +291,8 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
     return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
   if (schedule && tensors == Py_None)
     return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
+  if (!schedule && !((PyState *)state)->dag)
+    return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule; pass the schedule and its tensors");
   if (!target_from(kind, &GPU_DEFAULT, &v.j.t)) return NULL;
   PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
   v.j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;

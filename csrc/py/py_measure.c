@@ -11,6 +11,7 @@ typedef struct {
 typedef struct {
   PyObject_HEAD Compiler *c;
   volatile int stop;
+  bool busy;
 } PyCompiler;
 typedef struct {
   PyObject_HEAD Err err;
@@ -243,12 +244,15 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   OwnArena own = {0};
   MeasureError r;
   if (!PyArg_ParseTuple(args, "O&sdzz", target_from, &t, &source, &b.timeout_s, &b.cache_dir, &b.cc)) return NULL;
+  if (c->busy) return PyErr_Format(PyExc_RuntimeError, "the compiler is busy: it compiles one program at a time");
   err_init(&own.e);
   if (!protect(&own.e, arena_body, &own)) return NULL;
   double start = clock_now();
+  c->busy = true;
   Py_BEGIN_ALLOW_THREADS;
   r = compiler_run(c->c, own.a, &t, source, &b, &out, msg);
   Py_END_ALLOW_THREADS;
+  c->busy = false;
   double seconds = clock_now() - start;
   PyObject *x = r == ME_OK ? Py_BuildValue("iy#sdO", (int)r, out.data, (Py_ssize_t)out.n, "", seconds,
                                            out.cached ? Py_True : Py_False)

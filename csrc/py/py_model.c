@@ -90,14 +90,14 @@ typedef struct {
   uint64_t seed;
   int threads, rules;
   const char *path, *json, *json_out;
+  Pool *pool;
 } Call;
 
 static void do_train(void *arg) {
   Call *c = arg;
-  Pool *pool = c->threads > 1 ? pool_new(c->threads, &c->self->err) : NULL;
-  c->self->forest = forest_train(c->self->arena, c->b, &c->p, c->seed, pool);
+  if (c->threads > 1) c->pool = pool_new(c->threads, &c->self->err);
+  c->self->forest = forest_train(c->self->arena, c->b, &c->p, c->seed, c->pool);
   c->self->forest->rules = c->rules;
-  pool_free(pool);
 }
 static void do_train_net(void *arg) {
   Call *c = arg;
@@ -153,6 +153,7 @@ static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows
     c->self = f, c->b = &x.b;
     Py_BEGIN_ALLOW_THREADS;
     code = err_try(&f->err, body, c);
+    pool_free(c->pool);
     Py_END_ALLOW_THREADS;
   }
   batch_drop(&x);

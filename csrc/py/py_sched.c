@@ -512,6 +512,7 @@ static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   bool ok = ids != NULL;
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     ids[i] = PyLong_AsLongLong(PyList_GET_ITEM(l, i));
+    if (ids[i] < 0 || ids[i] > INT32_MAX) ids[i] = -1; /* is no stage either way */
     ok = !PyErr_Occurred() && stage_ok(x.s, (int)ids[i]);
     if (ok && x.s->stage.at[ids[i]].op->kind != TE_COMPUTE)
       PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;

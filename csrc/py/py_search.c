@@ -199,7 +199,9 @@ static void python_score(void *self, const SearchTask *t, int n, State *const *s
     if (!o) Py_CLEAR(list);
     else PyList_SET_ITEM(list, i, o);
   }
-  if (list) r = PyObject_CallFunctionObjArgs(p->scorer, list, NULL);
+  PyObject *scorer = Py_NewRef(p->scorer); /* it may replace itself */
+  if (list) r = PyObject_CallFunctionObjArgs(scorer, list, NULL);
+  Py_DECREF(scorer);
   PyObject *seq = r ? PySequence_Fast(r, "a cost model must return a sequence of numbers") : NULL;
   for (int i = 0; i < n; i++) {
     PyObject *v = seq && i < PySequence_Fast_GET_SIZE(seq) ? PySequence_Fast_GET_ITEM(seq, i) : NULL;
@@ -208,16 +210,22 @@ static void python_score(void *self, const SearchTask *t, int n, State *const *s
   Py_XDECREF(seq);
   Py_XDECREF(r);
   Py_XDECREF(list);
-  if (PyErr_Occurred()) raise_python(ir_arena(s[0]->ctx), g, "cost model");
+  if (n > 0 && PyErr_Occurred()) raise_python(ir_arena(s[0]->ctx), g, "cost model");
   PyGILState_Release(g);
 }
 
 static void listen(void *self, const PolicyEvent *ev) {
   PyPolicy *p = self;
-  if (!p->listener || p->listener == Py_None) return;
   PyGILState_STATE g = PyGILState_Ensure();
-  PyObject *r = PyObject_CallFunction(p->listener, "iiiiddddd", ev->kind, ev->iter, ev->count, ev->failed, ev->best, ev->least, ev->seconds,
-                                      ev->mutated, ev->refused);
+  PyObject *fn = p->listener ? Py_NewRef(p->listener) : NULL; /* it may replace itself */
+  if (!fn || fn == Py_None) {
+    Py_XDECREF(fn);
+    PyGILState_Release(g);
+    return;
+  }
+  PyObject *r = PyObject_CallFunction(fn, "iiiiddddd", ev->kind, ev->iter, ev->count, ev->failed, ev->best, ev->least, ev->seconds, ev->mutated,
+                                      ev->refused);
+  Py_DECREF(fn);
   if (!r) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) p->stop = 1;
     PyErr_Clear();
@@ -289,6 +297,10 @@ static void do_op(void *arg) {
     case DO_EVOLVE: x->out = policy_evolve(p, x->a, x->in, x->n); break;
     default: x->out = policy_round(p, x->a, x->n); break;
   }
+}
+static bool idle(const PyPolicy *p) {
+  if (p->busy) PyErr_SetString(PyExc_RuntimeError, "this policy is searching; change it between calls");
+  return !p->busy;
 }
 static bool enter(PyPolicy *p) {
   if (p->busy) return PyErr_SetString(PyExc_RuntimeError, "this policy is already searching in another thread"), false;
@@ -397,7 +409,8 @@ static PyObject *m_cancel(PyObject *o, PyObject *u) {
 static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
   PyObject *check, *apply;
-  if (!PyArg_ParseTuple(args, "OO", &check, &apply)) return NULL;
+  if (!PyArg_ParseTuple(args, "OO", &check, &apply) || !idle(p)) return NULL;
+  if (!PyCallable_Check(check) || !PyCallable_Check(apply)) return PyErr_SetString(PyExc_TypeError, "a sketch rule is two callables"), NULL;
   PyObject *pair = PyTuple_Pack(2, check, apply);
   int at = (int)PyList_GET_SIZE(p->rules);
   PyObject *keep = pair ? PyBytes_FromStringAndSize(NULL, sizeof(RuleRef)) : NULL; /* memory of the reference lives with the list */
@@ -416,6 +429,7 @@ static PyObject *m_add_rule(PyObject *o, PyObject *args) {
 static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
   PyPolicy *p = (PyPolicy *)o;
   Scorer s = {NULL, NULL};
+  if (!idle(p)) return NULL;
   if (PyCapsule_CheckExact(fn)) { /* an engine-side model: a capsule named nestsmith.Scorer, kept alive here */
     const Scorer *c = PyCapsule_GetPointer(fn, "nestsmith.Scorer");
     if (!c) return NULL;
@@ -628,6 +642,7 @@ static PyObject *f_source(PyObject *m, PyObject *args) {
   Source x = {.layout = 0, .name = "main"};
   if (!PyArg_ParseTuple(args, "OO|is", &so, &target, &x.layout, &x.name)) return NULL;
   if (!(x.s = as_state(so)) || !py_target(target, &x.t)) return NULL;
+  if (!x.s->dag) return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
   err_init(&x.err);
   ErrCode c;
   Py_BEGIN_ALLOW_THREADS;

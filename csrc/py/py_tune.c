@@ -2,8 +2,9 @@
 #include "py/py.h"
 #include "py/py_search.h"
 #include <string.h>
+#include <time.h>
 
-typedef struct { PyObject_HEAD Err err; Session *session; } PySession;
+typedef struct { PyObject_HEAD Err err; Session *session; int users; } PySession; /* users: calls that run without the interpreter lock */
 
 typedef struct { PySession *p; Target t; DevType d; int id, n_lower; PipeOptions o; } Open;
 static void do_open(void *arg) {
@@ -37,7 +38,12 @@ static PyObject *m_close(PyObject *o, PyObject *u) {
   (void)u;
   PySession *p = (PySession *)o;
   Session *s = p->session;
-  p->session = NULL;
+  p->session = NULL; /* new calls are refused; those of other threads come to their end first */
+  while (p->users) {
+    Py_BEGIN_ALLOW_THREADS;
+    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    Py_END_ALLOW_THREADS;
+  }
   Py_BEGIN_ALLOW_THREADS;
   session_free(s);
   Py_END_ALLOW_THREADS;
@@ -94,10 +100,12 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   if (ok) {
     err_init(&x.err);
     ErrCode c;
+    ((PySession *)o)->users++;
     Py_BEGIN_ALLOW_THREADS;
     c = err_try(&x.err, do_task, &x);
     arena_free(x.a);
     Py_END_ALLOW_THREADS;
+    ((PySession *)o)->users--;
     r = c == NS_OK ? PyLong_FromLong(x.out) : py_raise(&x.err, c);
   }
   for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
@@ -149,7 +157,7 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp)", &x.task, &states, &tag, &x.p.number, &x.p.repeat, &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict))
     return NULL;
   x.tag = tag, x.p.flush = flush, x.p.check = check, x.p.strict = strict, x.p.race = !strict;
-  PyObject *seq = PySequence_Fast(states, "states: expected a list of State");
+  PyObject *seq = PySequence_Tuple(states); /* owns its items while the lock is released */
   if (!seq) return NULL;
   x.n = (int)PySequence_Fast_GET_SIZE(seq);
   x.steps = PyMem_Calloc((size_t)x.n + 1, sizeof *x.steps);
@@ -165,9 +173,11 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   if (ok) {
     err_init(&x.err);
     ErrCode c;
+    ((PySession *)o)->users++;
     Py_BEGIN_ALLOW_THREADS;
     c = err_try(&x.err, do_submit, &x);
     Py_END_ALLOW_THREADS;
+    ((PySession *)o)->users--;
     r = c == NS_OK ? PyLong_FromLong(x.n) : py_raise(&x.err, c);
   }
   PyMem_Free(x.steps);
@@ -193,10 +203,16 @@ static PyObject *m_poll(PyObject *o, PyObject *args) {
   PipeResult *out = PyMem_Calloc(POLL_MAX, sizeof *out);
   if (!out) return PyErr_NoMemory();
   int n;
-  Py_BEGIN_ALLOW_THREADS;
-  n = session_poll(s, wait, out, POLL_MAX);
-  Py_END_ALLOW_THREADS;
-  PyObject *l = PyList_New(n);
+  double end = clock_now() + wait;
+  do { /* in short pieces, so that Ctrl-C is heard; a signal handler may close the session */
+    double left = end - clock_now();
+    ((PySession *)o)->users++;
+    Py_BEGIN_ALLOW_THREADS;
+    n = session_poll(s, left < 0.2 ? left : 0.2, out, POLL_MAX);
+    Py_END_ALLOW_THREADS;
+    ((PySession *)o)->users--;
+  } while (n == 0 && PyErr_CheckSignals() == 0 && ((PySession *)o)->session == s && clock_now() < end && session_pending(s) > 0);
+  PyObject *l = PyErr_Occurred() ? NULL : PyList_New(n);
   for (int i = 0; l && i < n; i++) {
     PyObject *d = result_new(&out[i]);
     if (!d) Py_CLEAR(l);

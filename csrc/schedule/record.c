@@ -325,6 +325,10 @@ char *record_text(Arena *a, const Record *r) {
   sb_puts(&b, "]], [[], ");
   put_steps(&b, arena_err(a), r->n_steps, r->step);
   sb_puts(&b, "]], \"r\": [[");
+  for (int i = 0; i < r->n_costs; i++)
+    err_check(arena_err(a), isfinite(r->cost[i]), "cost %d is %g: JSON has no such number; write 1e10 for a failure", i,
+              r->cost[i]);
+  err_check(arena_err(a), isfinite(r->all_cost), "all_cost is %g: JSON has no such number", r->all_cost);
   for (int i = 0; i < r->n_costs; i++) sb_printf(&b, "%s%.6g", i ? ", " : "", r->cost[i]);
   sb_printf(&b, "], %d, %.6g, %lld], \"v\": ", r->error_no, r->all_cost, (long long)r->timestamp);
   sb_puts(&b, "\"v0.6\"}\n"); /* a record read from an older log is rewritten in the current format */

@@ -23,6 +23,8 @@ typedef struct {
   IrMark base;
   MakeEnv env;
   int64_t mutated, refused, failed;
+  ErrCode score_code; /* what a cost model raised, to be raised again by the caller's thread */
+  char score_msg[ERR_MSG_MAX];
 } Worker;
 
 struct Policy {
@@ -233,6 +235,8 @@ static void run(Policy *p, int64_t items, PoolJob job, void *arg) {
   if (p->pool && pool_size(p->pool) > 1) pool_run(p->pool, items, job, arg);
   else
     for (int64_t i = 0; i < items; i++) job(arg, 0, i);
+  for (int i = 0; i < p->n_worker; i++)
+    if (p->worker[i].score_code != NS_OK) err_raise(&p->err, p->worker[i].score_code, "%s", p->worker[i].score_msg);
 }
 
 /* ---- evaluating: from a step list to hash and score ---- */
@@ -282,7 +286,11 @@ static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
   int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
   for (j.at = (int)item * CHUNK; j.at < end; j.at++)
     if (err_try(&j.w->err, make, &j) != NS_OK) j.w->failed++;
-  if (j.n_state > 0) err_try(&j.w->err, score_states, &j);
+  ErrCode c = j.n_state > 0 ? err_try(&j.w->err, score_states, &j) : NS_OK;
+  if ((c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) && j.w->score_code == NS_OK) {
+    j.w->score_code = c;
+    memcpy(j.w->score_msg, j.w->err.msg, sizeof j.w->score_msg);
+  }
   ir_release(j.w->ctx, j.w->base);
 }
 

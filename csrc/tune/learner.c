@@ -59,22 +59,23 @@ typedef struct {
   int n;
   const Step *steps;
   double seconds;
+  IrCtx *c;
 } Add;
 
 static void add_body(void *arg) {
   Add *a = arg;
   const SearchTask *t = a->x->task;
-  IrCtx *c = ir_clone(task_ctx(t), a->x->owner->err);
-  State *s = state_replay(c, task_dag(t), a->n, a->steps);
+  a->c = ir_clone(task_ctx(t), a->x->owner->err);
+  State *s = state_replay(a->c, task_dag(t), a->n, a->steps);
   state_infer_bounds(s);
   Features f = features_of(s, task_target(t));
   cost_add(a->x->owner->model, a->x->number, &f, a->seconds);
-  ir_free(c);
 }
 
 void learner_add(LearnerTask *x, int n, const Step *steps, double seconds) {
-  Add a = {x, n, steps, seconds};
+  Add a = {x, n, steps, seconds, NULL};
   ErrCode code = err_try(x->owner->err, add_body, &a);
+  ir_free(a.c);
   if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(x->owner->err, code);
   x->records++;
   if (code != NS_OK) x->owner->failed++; /* a state that cannot be lowered teaches nothing */

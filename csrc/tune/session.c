@@ -63,7 +63,7 @@ static void add_task(void *arg) {
   Session *s = x->s;
   Err *e = &s->err;
   SessionTask *slot = arena_new_of(s->arena, SessionTask);
-  *slot = (SessionTask){.target = *x->t, .layout = x->layout, .check = x->data != NULL};
+  *slot = (SessionTask){.target = *x->t, .layout = x->layout, .check = x->data != NULL, .pipe = -1};
   slot->ctx = ir_new(e);
   vec_push(s->arena, &s->task, slot);
   slot->dag = te_dag_import(slot->ctx, x->src, x->d);
@@ -85,7 +85,12 @@ static void add_task(void *arg) {
     dtype_print(&sb, t->type);
     dtype[i] = sb_str(&sb);
   }
-  slot->pipe = pipe_task(s->pipe, task_data_new(e, n, bytes, data, is_output, dtype));
+  TaskData *made = task_data_new(e, n, bytes, data, is_output, dtype);
+  slot->pipe = pipe_task(s->pipe, made);
+  if (slot->pipe < 0) {
+    task_data_free(made);
+    err_raise(e, NS_ERR_MEMORY, "out of memory adding a task");
+  }
   x->out = s->task.len - 1;
 }
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data) {
@@ -167,7 +172,7 @@ void session_submit(Session *s, Err *e, int task, int n, const Step *const *step
   int known = s->task.len;
   SessionTask *own = task >= 0 && task < known ? s->task.at[task] : NULL;
   pthread_mutex_unlock(&s->lock);
-  err_check(e, own, "task %d is not one of the session's %d tasks", task, known);
+  err_check(e, own && own->pipe >= 0, "task %d is not one of the session's %d tasks", task, known);
   int workers = s->pool ? pool_size(s->pool) : 1;
   Submit x = {.s = s, .t = own, .task = task, .n = n, .steps = steps, .n_step = n_step, .tag = first_tag, .policy = p};
   x.err = calloc((size_t)workers, sizeof *x.err);
