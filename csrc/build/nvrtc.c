@@ -60,8 +60,8 @@ static void *find_library(void) {
   static const char *const WHEEL[] = {"nvidia/*/lib/libnvrtc.so.1[123]*"};
   static const char *const VENV[] = {"lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.1[123]*"};
   const char *s = getenv("NESTSMITH_NVRTC");
-  void *lib = s && *s ? dlopen(s, RTLD_NOW | RTLD_LOCAL) : NULL;
-  if (!lib) lib = try_root(getenv("CUDA_HOME"), TOOLKIT, NS_COUNT(TOOLKIT));
+  if (s && *s) return dlopen(s, RTLD_NOW | RTLD_LOCAL); /* who names a library means this one */
+  void *lib = try_root(getenv("CUDA_HOME"), TOOLKIT, NS_COUNT(TOOLKIT));
   if (!lib) lib = try_root(getenv("CUDA_PATH"), TOOLKIT, NS_COUNT(TOOLKIT));
   for (int i = 0; i < NS_COUNT(NAMES) && !lib; i++) lib = dlopen(NAMES[i], RTLD_NOW | RTLD_LOCAL);
   if (!lib) lib = try_root("/usr/local/cuda", TOOLKIT, NS_COUNT(TOOLKIT));
@@ -92,10 +92,14 @@ static bool load(Nvrtc *v, char *why, size_t n) {
   };
   v->lib = find_library();
   if (!v->lib) {
-    snprintf(why, n,
-             "NVRTC not found (looked in $NESTSMITH_NVRTC, $CUDA_HOME, the loader's path, /usr/local/cuda and the "
-             "nvidia wheels); "
-             "install it with `pip install nvidia-cuda-nvrtc-cu12`");
+    const char *s = getenv("NESTSMITH_NVRTC");
+    if (s && *s)
+      snprintf(why, n, "NESTSMITH_NVRTC=%s cannot be loaded; unset it or name a libnvrtc.so", s);
+    else
+      snprintf(why, n,
+               "NVRTC not found (looked in $CUDA_HOME, the loader's path, /usr/local/cuda and the "
+               "nvidia wheels); "
+               "install it with `pip install nvidia-cuda-nvrtc-cu12`");
     return false;
   }
   for (int i = 0; i < NS_COUNT(TABLE); i++) {

@@ -49,7 +49,14 @@ static bool load_api(CudaApi *api, char *why, size_t n) {
       CUDA_FUNCS(ROW)
 #undef ROW
   };
-  for (int i = 0; i < NS_COUNT(LIBS) && !api->lib; i++) api->lib = dlopen(LIBS[i], RTLD_NOW | RTLD_LOCAL);
+  const char *named = getenv("NESTSMITH_LIBCUDA");
+  if (named && *named) api->lib = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+  for (int i = 0; i < NS_COUNT(LIBS) && !api->lib && !(named && *named); i++)
+    api->lib = dlopen(LIBS[i], RTLD_NOW | RTLD_LOCAL);
+  if (!api->lib && named && *named) {
+    snprintf(why, n, "NESTSMITH_LIBCUDA=%s cannot be loaded; unset it or name a libcuda.so.1", named);
+    return false;
+  }
   if (!api->lib) {
     snprintf(why, n, "the NVIDIA driver is not installed (looked for libcuda.so.1 with dlopen); install it, or use target \"llvm\"");
     return false;
@@ -67,6 +74,25 @@ static bool load_api(CudaApi *api, char *why, size_t n) {
   return true;
 }
 
+/* What a user can do about an error that is not the program's fault. */
+static const char *remedy(CUresult r) {
+  static const struct {
+    int code;
+    const char *text;
+  } ROWS[] = {
+      {2, "; other processes may hold the memory: `nvidia-smi` lists them"},
+      {35, "; the driver is too old for this GPU program: update it"},
+      {46, "; another process uses the GPU exclusively: `nvidia-smi` lists it; stop it or choose another GPU with "
+           "CUDA_VISIBLE_DEVICES"},
+      {100, "; no GPU is visible: check `nvidia-smi` and CUDA_VISIBLE_DEVICES"},
+      {222, "; the driver is older than the compiler: update it or install the NVRTC that fits it"},
+      {803, "; driver and kernel module differ in version: restart the machine"},
+  };
+  for (int i = 0; i < NS_COUNT(ROWS); i++)
+    if (ROWS[i].code == (int)r) return ROWS[i].text;
+  return "";
+}
+
 static void describe(const CudaApi *api, CUresult r, char *out, size_t n) {
   const char *name = NULL, *text = NULL;
   api->error_name(r, &name);
@@ -80,8 +106,8 @@ static void failed(Device *d, CUresult r, const char *what) {
   for (int i = 0; i < NS_COUNT(STICKY); i++)
     if (STICKY[i] == r) d->lost = true;
   describe(&c->api, r, text, sizeof text);
-  err_raise(d->err, r == CU_ERROR_OUT_OF_MEMORY ? NS_ERR_MEMORY : NS_ERR_RUNTIME, "cuda(%d): %s failed: %s%s", d->id,
-            what, text, d->lost ? "; the GPU context of this process is lost" : "");
+  err_raise(d->err, r == CU_ERROR_OUT_OF_MEMORY ? NS_ERR_MEMORY : NS_ERR_RUNTIME, "cuda(%d): %s failed: %s%s%s", d->id,
+            what, text, remedy(r), d->lost ? "; the GPU context of this process is lost" : "");
 }
 
 #define TRY(d, call, what)                                                                                             \
@@ -103,7 +129,7 @@ static bool count_devices(CudaApi *api, int *count, char *why, size_t n) {
   if (r) {
     char text[256];
     describe(api, r, text, sizeof text);
-    snprintf(why, n, "the NVIDIA driver does not start: %s; check `nvidia-smi`", text);
+    snprintf(why, n, "the NVIDIA driver does not start: %s%s; check `nvidia-smi`", text, remedy(r));
     return false;
   }
   return true;
@@ -257,9 +283,7 @@ static void launch_all(DevModule *m, Cuda *c, void *const *args) {
   }
 }
 
-static void cuda_run(DevModule *m, void *const *args) {
-  launch_all(m, enter(m->dev), args);
-}
+static void cuda_run(DevModule *m, void *const *args) { launch_all(m, enter(m->dev), args); }
 
 static void cuda_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
   Cuda *c = enter(m->dev);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import time
 
@@ -134,6 +136,65 @@ def _cache():
     return "ok", "cache", f"{path}, {_gib(free)} free"
 
 
+def _users():
+    """Processes that use a GPU, as the driver's own tool tells them."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None or _core.device_query(2, 0) is None:
+        return
+    try:
+        text = subprocess.run(
+            [tool, "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=20,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return
+    rows = [r for r in text.splitlines() if r.strip() and r.split(",")[0].strip() != str(os.getpid())]
+    if rows:
+        yield (
+            "low",
+            "GPU in use",
+            f"by {'; '.join(r.strip() for r in rows[:4])}: timings are noisy and memory may run out; stop it, wait, "
+            "or choose another GPU with CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _folder():
+    free = shutil.disk_usage(".").free
+    if not os.access(".", os.W_OK):
+        return "low", "folder", f"{os.getcwd()} may not be written: give RecordToFile a path of yours"
+    if free < 2**28:
+        return "low", "folder", f"{os.getcwd()}: {_gib(free)} free; logs need room: see `df -h .` and delete something"
+    return "ok", "folder", f"{os.getcwd()}, {_gib(free)} free"
+
+
+def log_findings(path):
+    """Whether a tuning log fits the devices of this machine; rows as in :func:`findings`."""
+    from collections import Counter
+
+    from nestsmith.auto_scheduler.measure_record import RecordReader
+    from nestsmith.target import Target
+
+    if not os.path.isfile(path):
+        return [("missing", "log", f"{path} does not exist; tune first, or check the path")]
+    targets = Counter(fields[1] for fields in RecordReader(path)._fields() if fields[8] == 0)
+    if not targets:
+        return [("low", "log", f"{path} holds no valid record; tune longer")]
+    facts, rows = _core.device_query(2, 0), []
+    for text, n in targets.items():
+        target = Target(text)
+        arch, here = str(target.attrs.get("arch") or ""), f"sm_{facts['sm']}" if facts else ""
+        if target.kind.name != "cuda":
+            rows.append(("ok", "log", f"{n} valid records for {text}"))
+        elif not here:
+            rows.append(("low", "log", f"{n} valid records for {text}, but there is no such GPU here"))
+        elif arch and arch != here:
+            rows.append(("low", "log", f"{n} valid records for {arch}, the GPU here is {here}: they run, slowly; "
+                         "tune here with another log file"))
+        else:
+            rows.append(("ok", "log", f"{n} valid records for {text}"))
+    return rows
+
+
 def findings():
     """All findings as (status, subject, text); status is "ok", "missing", "broken" or "low"."""
     facts = _core.device_query(1, 0)
@@ -149,13 +210,19 @@ def findings():
     )
     rows += _devices(4, "opencl", "")
     rows += list(_workers())
+    rows += list(_users())
     rows.append(_cache())
+    rows.append(_folder())
     return rows
 
 
 def main(argv=None):
     """Prints the findings. Returns 0 if programs can be compiled and run on the CPU at least, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m nestsmith.doctor", description=__doc__)
+    parser.add_argument("--log", action="append", default=[], help="also look whether this tuning log fits the devices")
     rows = findings()
+    for path in parser.parse_args(argv).log:
+        rows += log_findings(path)
     for status, subject, text in rows:
         print(f"{status:8s} {subject:18s} {text}")
     state = {subject: status for status, subject, _ in rows}

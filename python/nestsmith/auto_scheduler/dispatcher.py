@@ -189,8 +189,9 @@ class ApplyHistoryBest(DispatchContext):
                 continue
             if entry.arch != _arch(target) and not self._told_arch:
                 self._told_arch = True
-                logger.info(
-                    "schedules for %s come from records of %s",
+                logger.warning(
+                    "schedules for %s come from records of %s: they run, but may be far from the best here; "
+                    "tune on this device and give that log",
                     target,
                     "/".join(a for a in entry.arch if a) or "an unnamed architecture",
                 )
