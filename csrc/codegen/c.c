@@ -190,7 +190,7 @@ void gen_c_kernel(Gen *g) {
   sb_printf(g->o,
             "__attribute__((visibility(\"default\"))) int32_t %s(void *const *args, void *const *work, NsParallel par, "
             "void *pool) {\n",
-            k->name);
+            gen_entry(g->a, k->name));
   g->indent = 1;
   gen_line(g);
   sb_puts(g->o, "(void)args; (void)work; (void)par; (void)pool;\n");

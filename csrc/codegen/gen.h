@@ -49,6 +49,7 @@ typedef struct {
 
 /* names.c */
 const char *gen_fresh(Gen *g, const char *base);
+const char *gen_entry(Arena *a, const char *name); /* a CPU program's function: its name, or a legal one close to it */
 const char *gen_var(Gen *g, VarId v);
 const char *gen_buf(Gen *g, BufferId b);
 void gen_var_as(Gen *g, VarId v, const char *text); /* v prints as text */

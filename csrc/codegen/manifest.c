@@ -102,6 +102,7 @@ static const char *entry_name(const Program *p) {
   if (!p->n_kernels) return "empty";
   const char *name = p->kernel[0].name, *end = p->f.target.kind == TG_CPU ? NULL : strstr(name, "_kernel");
   for (const char *next = end; next; next = strstr(next + 1, "_kernel")) end = next;
+  if (p->f.target.kind == TG_CPU) return gen_entry(ir_arena(p->f.ctx), name);
   return end ? arena_printf(ir_arena(p->f.ctx), "%.*s", (int)(end - name), name) : name;
 }
 
@@ -119,7 +120,10 @@ static void fill(void *arg) {
   cJSON *o = job->root;
   cJSON_AddNumberToObject(o, "format", MANIFEST_FORMAT);
   cJSON_AddStringToObject(o, "target", NAME[t->kind]);
-  cJSON_AddStringToObject(o, "entry", entry_name(p));
+  const char *entry = entry_name(p);
+  cJSON_AddStringToObject(o, "entry", entry);
+  if (p->n_kernels && t->kind == TG_CPU && strcmp(entry, p->kernel[0].name) != 0)
+    cJSON_AddStringToObject(o, "name", p->kernel[0].name); /* what the user calls it */
   cJSON_AddNumberToObject(o, "sm", t->kind == TG_CUDA ? t->sm : 0);
   cJSON_AddNumberToObject(o, "fast_math", t->fast_math);
   cJSON *args = cJSON_AddArrayToObject(o, "args"), *work = cJSON_AddArrayToObject(o, "work"),

@@ -25,14 +25,23 @@ static const char *const RESERVED[] = {
     "j1",      "jn",        "gamma",     "unix",     "linux",    "I",         "NULL",      "INFINITY", "NAN",
     "M_PI",    "NsParallel"};
 
+static bool reserved(const char *name) {
+  for (int i = 0; i < NS_COUNT(RESERVED); i++)
+    if (!strcmp(name, RESERVED[i])) return true;
+  return false;
+}
+
+const char *gen_entry(Arena *a, const char *name) {
+  return reserved(name) && strcmp(name, "main") != 0 ? arena_printf(a, "fn_%s", name) : name;
+}
+
 const char *gen_fresh(Gen *g, const char *base) {
   StrBuf b;
   sb_init(&b, g->a);
   if (!base[0] || isdigit((unsigned char)base[0]) || base[0] == '_' || !strncmp(base, "ns_", 3)) sb_puts(&b, "v_");
   for (const char *s = base; *s; s++) sb_putc(&b, isalnum((unsigned char)*s) && (unsigned char)*s < 128 ? *s : '_');
   const char *name = sb_str(&b);
-  bool clash = maps_get(&g->used, name, 0) != 0;
-  for (int i = 0; i < NS_COUNT(RESERVED) && !clash; i++) clash = !strcmp(name, RESERVED[i]);
+  bool clash = maps_get(&g->used, name, 0) != 0 || reserved(name);
   for (int n = 1; clash; n++) {
     const char *next = arena_printf(g->a, "%s_%d", name, n);
     if (!maps_get(&g->used, next, 0)) {

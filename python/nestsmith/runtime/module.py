@@ -234,7 +234,7 @@ class _Operator:
         self.manifest = json.loads(manifest)
         self._binary = binary
         self._loaded = {}
-        self.__name__ = self.manifest["entry"]
+        self.__name__ = self.manifest.get("name", self.manifest["entry"])
 
     def load(self, dev):
         """The program on a device."""
