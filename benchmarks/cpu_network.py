@@ -52,7 +52,10 @@ def main():
         begin, cpu = time.time(), sum(os.times()[:4])
         tuner.tune(options)
         wall, cpu = time.time() - begin, sum(os.times()[:4]) - cpu
-        print(f"{len(tasks)} tasks, {args.trials} trials: {wall / args.trials:.3f} s per trial ({cpu / args.trials:.3f} s of CPU time)", flush=True)
+        print(
+            f"{len(tasks)} tasks, {args.trials} trials: {wall / args.trials:.3f} s per trial ({cpu / args.trials:.3f} s of CPU time)",
+            flush=True,
+        )
 
     data = np.random.default_rng(0).uniform(size=(1, args.image, args.image, 3)).astype("float32")
     sides, outputs = {}, {}

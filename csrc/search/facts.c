@@ -315,6 +315,20 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   int tile = v->n_loop;
   while (tile > 0 && v->loop[tile - 1].own && v->loop[tile - 1].kind == IT_SPACE) inner *= (double)v->loop[--tile].ext;
   double vectors = inner / lanes, spill = vectors > 24 ? 1 + (vectors - 24) / 24 : 1, latency = sp_has_reduce(s, stage) ? fmax(1, 8 / fmax(1, vectors)) : 1;
+  double unrolled = 1;
+  int64_t row = 1;
+  for (int i = 0; i < v->n_loop; i++) {
+    const Loop *l = &v->loop[i];
+    if (l->own && l->ann == AN_UNROLL) unrolled *= (double)l->ext;
+    else if (l->own && l->kind == IT_SPACE) row = l->ext; /* the innermost loop around the unrolled ones */
+  }
+  if (unrolled > 16 && vec == 1) { /* constant matrices: half of the products vanish, loops around straight code become vectors */
+    int64_t w = 64 / bytes;
+    while (w > 1 && row % w) w /= 2;
+    k->ops += execs * 0.6 / (w >= 4 ? (double)w : 1);
+    k->global_bytes += region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 2);
+    return;
+  }
   double cost = execs * fmax(v->ops, 1) / lanes * fmin(spill, 3) * fmin(latency, 4);
   for (int i = 0; i < v->n_access; i++) {
     const Access *a = &v->access[i];

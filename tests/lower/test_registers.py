@@ -1,0 +1,210 @@
+"""CPU programs: vector statements and accumulators in registers give the numbers of NumPy, bit for bit, on small integers."""
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import te
+
+
+def run(s, args, arrays):
+    """Builds, runs and returns (last argument, source)."""
+    f = ns.build(s, args, "llvm", name="prog")
+    last = args[-1]
+    out = ns.nd.array(np.full([int(x) for x in last.shape], 77).astype(last.dtype), ns.cpu(0))
+    f(*[ns.nd.array(a, ns.cpu(0)) for a in arrays], out)
+    return out.numpy(), f.get_source()
+
+
+def ints(rng, shape, dtype="float32"):
+    return rng.integers(-4, 5, size=shape).astype(dtype)
+
+
+def matmul(n, m, k, dtype="float32", acc=None, transposed=False):
+    a = te.placeholder((n, k), name="A", dtype=dtype)
+    b = te.placeholder((m, k) if transposed else (k, m), name="B", dtype=dtype)
+    r = te.reduce_axis((0, k), name="k")
+
+    def point(i, j):
+        x, y = a[i, r], (b[j, r] if transposed else b[r, j])
+        return te.sum(x.astype(acc) * y.astype(acc) if acc else x * y, axis=r)
+
+    return a, b, te.compute((n, m), point, name="C")
+
+
+@pytest.mark.parametrize(
+    "dtype,acc",
+    [
+        ("float32", None),
+        ("float64", None),
+        ("int32", None),
+        ("int64", None),
+        ("int8", "int32"),
+        ("uint8", "int32"),
+        ("int16", "int32"),
+        ("float16", "float32"),
+        ("int32", "float32"),
+    ],
+)
+@pytest.mark.parametrize(
+    "n,m,k,ti,tj,tk",
+    [
+        (16, 64, 24, 4, 32, 8),
+        (12, 49, 20, 3, 7, 5),
+        (6, 26, 9, 2, 13, 3),
+        (5, 30, 16, 5, 30, 16),
+        (8, 96, 32, 8, 96, 4),
+    ],
+)
+def test_matmul_tiles(dtype, acc, n, m, k, ti, tj, tk):
+    a, b, c = matmul(n, m, k, dtype, acc)
+    s = te.create_schedule(c.op)
+    (i, j), (r,) = c.op.axis, c.op.reduce_axis
+    io, ii = s[c].split(i, ti)
+    jo, ji = s[c].split(j, tj)
+    ro, ri = s[c].split(r, tk)
+    s[c].reorder(io, jo, ro, ri, ii, ji)
+    s[c].vectorize(ji)
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0 if dtype[0] == "u" else -4, 5, size=t).astype(dtype) for t in ((n, k), (k, m)))
+    got, src = run(s, [a, b, c], [x, y])
+    assert np.array_equal(got, (x.astype("float64") @ y.astype("float64")).astype(acc or dtype))
+    if dtype in ("float32", "float64"):
+        assert "acc_0" in src and "vector_size" in src
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("order", ["ijr", "irj", "rij", "jri"])
+def test_plain_loop_orders(order, transposed):
+    a, b, c = matmul(9, 40, 17, transposed=transposed)
+    s = te.create_schedule(c.op)
+    axes = dict(zip("ijr", [*c.op.axis, *c.op.reduce_axis]))
+    s[c].reorder(*[axes[x] for x in order])
+    rng = np.random.default_rng(1)
+    x, y = ints(rng, (9, 17)), ints(rng, (40, 17) if transposed else (17, 40))
+    got, _ = run(s, [a, b, c], [x, y])
+    assert np.array_equal(got, x @ (y.T if transposed else y))
+
+
+def test_tiles_larger_than_the_registers():
+    a, b, c = matmul(64, 512, 4)
+    s = te.create_schedule(c.op)
+    (i, j), (r,) = c.op.axis, c.op.reduce_axis
+    s[c].reorder(r, i, j)
+    s[c].vectorize(j)
+    rng = np.random.default_rng(2)
+    x, y = ints(rng, (64, 4)), ints(rng, (4, 512))
+    got, src = run(s, [a, b, c], [x, y])
+    assert np.array_equal(got, x @ y) and src.count(" acc_") < 400
+
+
+ACCESSES = {
+    "contiguous": (lambda x, i, j: x[i, j], lambda x: x[:, :30]),
+    "unaligned": (lambda x, i, j: x[i, j + 1], lambda x: x[:, 1:31]),
+    "strided": (lambda x, i, j: x[i, j * 2 + 1], lambda x: x[:, 1:61:2]),
+    "broadcast": (lambda x, i, j: x[i, 3], lambda x: np.broadcast_to(x[:, 3:4], (x.shape[0], 30))),
+    "column": (lambda x, i, j: x[j % 8, i], lambda x: np.stack([x[j % 8, : x.shape[0]] for j in range(30)], 1)),
+    "reversed": (lambda x, i, j: x[i, 29 - j], lambda x: x[:, 29::-1]),
+    "divided": (lambda x, i, j: x[i, j // 4], lambda x: x[:, np.arange(30) // 4]),
+    "select": (
+        lambda x, i, j: te.if_then_else(te.all(j >= 2, j < 20), x[i, j - 2], 0.0),
+        lambda x: np.concatenate([np.zeros((x.shape[0], 2)), x[:, :18], np.zeros((x.shape[0], 10))], 1),
+    ),
+    "row padding": (
+        lambda x, i, j: te.if_then_else(i >= 1, x[i - 1, j], 1.0),
+        lambda x: np.concatenate([np.ones((1, 30)), x[:-1, :30]]),
+    ),
+    "condition on values": (
+        lambda x, i, j: te.if_then_else(x[i, j] > 0.0, x[i, j], 0.0),
+        lambda x: np.maximum(x[:, :30], 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+@pytest.mark.parametrize("factor", [30, 15, 10, 6, 2])
+@pytest.mark.parametrize("reduce", [False, True])
+def test_accesses(name, factor, reduce):
+    point, expect = ACCESSES[name]
+    n = 8
+    x = te.placeholder((n, 64), name="X")
+    if reduce:
+        w = te.placeholder((5,), name="W")
+        r = te.reduce_axis((0, 5), name="r")
+        y = te.compute((n, 30), lambda i, j: te.sum(point(x, i, j) * w[r], axis=r), name="Y")
+    else:
+        y = te.compute((n, 30), lambda i, j: point(x, i, j) * 2.0 + 1.0, name="Y")
+    s = te.create_schedule(y.op)
+    jo, ji = s[y].split(y.op.axis[1], factor)
+    if reduce:
+        s[y].reorder(y.op.axis[0], jo, *y.op.reduce_axis, ji)
+    s[y].vectorize(ji)
+    rng = np.random.default_rng(3)
+    a, b = ints(rng, (n, 64)), ints(rng, (5,))
+    got, _ = run(s, [x, w, y] if reduce else [x, y], [a, b] if reduce else [a])
+    want = expect(a) * b.sum() if reduce else expect(a) * 2 + 1
+    assert np.array_equal(got, want.astype("float32"))
+
+
+@pytest.mark.parametrize(
+    "h,co,ci,stride,tile", [(7, 20, 8, 1, (7, 1, 20)), (14, 32, 3, 2, (1, 7, 32)), (9, 48, 4, 1, (3, 3, 16))]
+)
+def test_convolution_with_fused_vectors(h, co, ci, stride, tile):
+    x = te.placeholder((h, h, ci), name="X")
+    w = te.placeholder((3, 3, ci, co), name="W")
+    p = te.compute(
+        (h + 2, h + 2, ci),
+        lambda y, z, c: te.if_then_else(te.all(y >= 1, y <= h, z >= 1, z <= h), x[y - 1, z - 1, c], 0.0),
+        name="P",
+    )
+    ry, rx, rc = (te.reduce_axis((0, n), name=m) for n, m in ((3, "ry"), (3, "rx"), (ci, "rc")))
+    o = (h - 1) // stride + 1
+    y = te.compute(
+        (o, o, co),
+        lambda i, j, c: te.sum(p[i * stride + ry, j * stride + rx, rc] * w[ry, rx, rc, c], axis=[ry, rx, rc]),
+        name="Y",
+    )
+    s = te.create_schedule(y.op)
+    outer, inner = zip(*[s[y].split(a, f) for a, f in zip(y.op.axis, tile)])
+    s[y].reorder(*outer, ry, rx, rc, *inner)
+    s[y].vectorize(s[y].fuse(*inner[1:]))
+    s[p].compute_at(s[y], outer[0])
+    s[p].vectorize(s[p].op.axis[2])
+    rng = np.random.default_rng(4)
+    a, b = ints(rng, (h, h, ci)), ints(rng, (3, 3, ci, co))
+    got, _ = run(s, [x, w, y], [a, b])
+    q = np.pad(a, ((1, 1), (1, 1), (0, 0)))
+    want = sum(
+        np.einsum(
+            "ijc,cd->ijd", q[i : i + stride * (o - 1) + 1 : stride, j : j + stride * (o - 1) + 1 : stride], b[i, j]
+        )
+        for i in range(3)
+        for j in range(3)
+    )
+    assert np.array_equal(got, want)
+
+
+def test_straight_code_with_private_arrays_becomes_vectors():
+    x = te.placeholder((4, 32), name="X")
+    t = te.compute((4, 32), lambda i, c: x[i, c] * 2.0, name="T")
+    y = te.compute((4, 32), lambda i, c: t[i, c] + t[3 - i, c], name="Y")
+    s = te.create_schedule(y.op)
+    i, c = y.op.axis
+    s[y].reorder(c, i)
+    s[y].unroll(i)
+    s[t].compute_at(s[y], c)
+    s[t].unroll(t.op.axis[0])
+    a = ints(np.random.default_rng(5), (4, 32))
+    got, src = run(s, [x, y], [a])
+    assert np.array_equal(got, a * 2 + a[::-1] * 2) and "vector_size" in src
+
+
+def test_iterations_that_depend_on_each_other_stay_scalar():
+    """A reduction along the would-be lanes and a max over an axis keep their order."""
+    x = te.placeholder((6, 64), name="X")
+    r = te.reduce_axis((0, 64), name="r")
+    y = te.compute((6,), lambda i: te.max(x[i, r], axis=r), name="Y")
+    s = te.create_schedule(y.op)
+    a = ints(np.random.default_rng(6), (6, 64))
+    got, _ = run(s, [x, y], [a])
+    assert np.array_equal(got, a.max(1))
