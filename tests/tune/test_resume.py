@@ -36,7 +36,9 @@ class Once(auto_scheduler.LocalRunner):
 def tune(runner, log, resume=False):
     target = ns.target.Target("llvm")
     tasks = [auto_scheduler.SearchTask(func=resume_matmul, args=(n,), target=target) for n in (8, 16)]
-    tuner = auto_scheduler.TaskScheduler(tasks, [1, 3], callbacks=[], seed=5, load_log_file=str(log) if resume else None)
+    tuner = auto_scheduler.TaskScheduler(
+        tasks, [1, 3], callbacks=[], seed=5, load_log_file=str(log) if resume else None
+    )
     small = {"evolutionary_search_population": 32, "sample_init_min_population": 8, "evolutionary_search_num_iters": 2}
     opt = auto_scheduler.TuningOptions(
         20,

@@ -60,7 +60,11 @@ def make_search_policies(
         raise ValueError(f"Invalid search policy: {search_policy}; use default, {names} or a list of policies")
     chosen = cost_model if cost_model is not None else "auto" if model_name == "learned" else model_name
     model = make_cost_model(
-        chosen, None if seed is None else seed + 1, load_model_file, len(tasks) * num_measures_per_round, adaptive_training=adaptive_training
+        chosen,
+        None if seed is None else seed + 1,
+        load_model_file,
+        len(tasks) * num_measures_per_round,
+        adaptive_training=adaptive_training,
     )
     if isinstance(model, XGBModel) and model is not cost_model:
         if load_model_file and os.path.isfile(load_model_file):
