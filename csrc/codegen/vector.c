@@ -173,7 +173,7 @@ static void store_lanes(Gen *g, const Stmt *s, int lanes) {
       sb_printf(g->o, " = (%s)(", vec);
     for (int i = 0; i < lanes; i++) {
       if (i) sb_puts(g->o, ", ");
-      sb_printf(g->o, g->t->kind == TG_OPENCL ? "(%s)(" : "", gen_storage(g, t));
+      if (g->t->kind == TG_OPENCL) sb_printf(g->o, "(%s)(", gen_storage(g, t));
       gen_to_storage(g, t, gen_lane(g, value, ex_i32(g->c, i)));
       if (g->t->kind == TG_OPENCL) sb_putc(g->o, ')');
     }
