@@ -20,6 +20,15 @@ static bool bare_var_shape(IrCtx *c, const IrBuffer *b) {
   return false;
 }
 
+/* CPU: rows of a temporary that are a multiple of 4 KiB apart fall into the same set of the first-level cache, and a register tile
+ * reads a dozen of them in turn; 64 bytes between rows avoid that. */
+enum { ALIAS_BYTES = 4096, ALIAS_ROWS = 4 };
+static bool pads_rows(const Flat *s, const IrBuffer *b, int dim) {
+  int64_t n;
+  return !low_is_gpu(s->f) && !s->f->printing && !s->f->features && !b->external && !b->align_factor && dim < b->rank - 1 &&
+         low_const(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
+}
+
 /* Strides and size of a buffer; the record in the table is completed. */
 static void layout(Flat *s, BufferId id) {
   IrCtx *c = s->c;
@@ -36,6 +45,7 @@ static void layout(Flat *s, BufferId id) {
       int64_t k;
       if (!b.external && b.align_factor && b.align_dim == i && low_const(c, run, &k))
         run = ex_i32(c, k + i64_floormod(b.align_factor + b.align_offset - k % b.align_factor, b.align_factor));
+      if (pads_rows(s, &b, i) && low_const(c, run, &k) && k * dtype_bytes(b.type) % ALIAS_BYTES == 0) run = ex_i32(c, k + 64 / dtype_bytes(b.type));
       stride[i] = run;
       run = ar_simplify(s->ar, ex_mul(c, run, b.extent[i]));
     }
