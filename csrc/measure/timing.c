@@ -87,7 +87,7 @@ static double one_cost(Timing *t, double each) {
     if (n < MAX_BLOCKS) x[n++] = v;
     double left = goal - total;
     if (t->p->strict && v > 0 && n == 1) { /* one size for the rest: a GPU's launch graph is then made once */
-      double block = left < FULL_BLOCK ? left : FULL_BLOCK;
+      double block = fmin(left, fmax(FULL_BLOCK, goal / 256));
       m = (int)fmin(fmax(block / v + 1, m), 1e5);
     }
   } while (total < goal && !t->p->flush && clock_now() < t->deadline && n < MAX_BLOCKS);
