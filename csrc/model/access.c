@@ -7,9 +7,7 @@
 #include "model/access.h"
 #include <string.h>
 
-int access_bytes(DType t) {
-  return (t.bits + 7) / 8 * t.lanes;
-}
+int access_bytes(DType t) { return (t.bits + 7) / 8 * t.lanes; }
 
 /* ---- gathering ---- */
 typedef struct {

@@ -41,7 +41,7 @@ struct CostModel {
 CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
   Arena *a = arena_new(e);
   CostModel *m = arena_new_of(a, CostModel);
-  *m = (CostModel){.err = e, .keep = a, .seed = seed, .params = p ? *p : tree_params_default(), .n_feat = FEAT_N};
+  *m = (CostModel){.err = e, .keep = a, .seed = seed, .params = p ? *p : tree_params_default(), .n_feat = ROW_N};
   m->trained[0] = arena_new(e);
   m->trained[1] = arena_new(e);
   vec_push(a, &m->first, 0);
@@ -56,23 +56,34 @@ void cost_free(CostModel *m) {
   arena_free(m->keep);
 }
 
-void cost_add(CostModel *m, int task, const Features *f, double seconds) {
-  for (int r = 0; f && r < f->n_rows; r++)
-    for (int i = 0; i < FEAT_N; i++) vec_push(m->keep, &m->rows, f->row[r][i]);
-  vec_push(m->keep, &m->first, m->rows.len / FEAT_N);
+/* The rows of a state as the model sees them; their number. */
+static int pack(const Features *f, const float *state, float (*out)[ROW_N]) {
+  int n = f ? f->n_rows : 0;
+  for (int r = 0; r < n; r++) {
+    memcpy(out[r], f->row[r], sizeof *f->row);
+    memset(out[r] + FEAT_N, 0, sizeof(float) * STATE_N);
+  }
+  if (n == 0 || !state) return n;
+  memset(out[n], 0, sizeof(float) * FEAT_N);
+  memcpy(out[n] + FEAT_N, state, sizeof(float) * STATE_N);
+  return n + 1;
+}
+
+void cost_add(CostModel *m, int task, const Features *f, const float *state, double seconds) {
+  ArenaMark mark = arena_mark(m->trained[1 - m->now]); /* the arena of the next training serves as scratch */
+  float(*rows)[ROW_N] = arena_alloc(m->trained[1 - m->now], sizeof *rows * (size_t)((f ? f->n_rows : 0) + 1));
+  int n = pack(f, state, rows);
+  for (int r = 0; r < n; r++)
+    for (int i = 0; i < ROW_N; i++) vec_push(m->keep, &m->rows, rows[r][i]);
+  arena_release(m->trained[1 - m->now], mark);
+  vec_push(m->keep, &m->first, m->rows.len / ROW_N);
   vec_push(m->keep, &m->task, task);
   vec_push(m->keep, &m->cost, seconds);
 }
 
-int cost_records(const CostModel *m) {
-  return m->cost.len;
-}
-bool cost_ready(const CostModel *m) {
-  return m->forest != NULL || m->net != NULL;
-}
-void cost_use(CostModel *m, ModelKind kind) {
-  m->kind = kind;
-}
+int cost_records(const CostModel *m) { return m->cost.len; }
+bool cost_ready(const CostModel *m) { return m->forest != NULL || m->net != NULL; }
+void cost_use(CostModel *m, ModelKind kind) { m->kind = kind; }
 
 static void score_batch(const CostModel *m, const FeatBatch *b, double *score) {
   if (m->net)
@@ -99,9 +110,9 @@ void cost_load(CostModel *m, const char *path) {
   Mlp *n = net ? mlp_load(m->loaded, path, &json) : NULL;
   Forest *f = net ? NULL : forest_load(m->loaded, path, &json);
   int rules = net ? mlp_rules(n) : f->rules, entries = net ? mlp_entries(n) : f->n_feat;
-  err_check(m->err, rules == FEAT_RULES_REPAIRED && entries == FEAT_N,
+  err_check(m->err, rules == FEAT_RULES_REPAIRED && entries == ROW_N,
             "'%s' was trained on rows of %d entries by rules %d; the search makes %d entries by rules %d", path,
-            entries, rules, FEAT_N, FEAT_RULES_REPAIRED);
+            entries, rules, ROW_N, FEAT_RULES_REPAIRED);
   m->net = n, m->forest = f;
 }
 
@@ -167,7 +178,7 @@ void cost_train(CostModel *m, Pool *pool) {
   Arena *a = m->trained[1 - m->now];
   arena_release(a, (ArenaMark){0});
   FeatBatch b = {.n_states = m->cost.len,
-                 .n_feat = FEAT_N,
+                 .n_feat = ROW_N,
                  .first = m->first.at,
                  .rows = m->rows.at,
                  .task = m->task.at,
@@ -181,11 +192,14 @@ void cost_train(CostModel *m, Pool *pool) {
   fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
 }
 
-double cost_score(const CostModel *m, const Features *f) {
-  int32_t first[2] = {0, f->n_rows};
-  FeatBatch b = {.n_states = 1, .n_feat = FEAT_N, .first = first, .rows = (const float *)f->row};
+double cost_score(const CostModel *m, const Features *f, const float *state) {
+  float(*rows)[ROW_N] = malloc(sizeof *rows * (size_t)(f->n_rows + 1));
+  if (!rows) return -INFINITY;
+  int32_t first[2] = {0, pack(f, state, rows)};
+  FeatBatch b = {.n_states = 1, .n_feat = ROW_N, .first = first, .rows = rows[0]};
   double s;
   score_batch(m, &b, &s);
+  free(rows);
   return s;
 }
 

@@ -53,9 +53,7 @@ typedef struct {
 } Ext;
 
 /* ---- operation counts: entries 0 to 15 ---- */
-static bool is_float(DType t) {
-  return t.code == DT_FLOAT || t.code == DT_BFLOAT;
-}
+static bool is_float(DType t) { return t.code == DT_FLOAT || t.code == DT_BFLOAT; }
 
 static void count_ops(IrCtx *c, ExprId e, double *cnt) {
   ExprNode n = *ir_node(c, e);
@@ -425,9 +423,7 @@ static void walk(Ext *x, const Stmt *s) {
   }
 }
 
-static double slog(double v) {
-  return v >= 0 ? log2(v + 1) : -log2(1 - v);
-}
+static double slog(double v) { return v >= 0 ? log2(v + 1) : -log2(1 - v); }
 
 /* Entries that are flags: never passed through slog. */
 static bool is_flag(int i) {

@@ -23,9 +23,7 @@ static uint32_t crc32_of(const uint8_t *p, size_t n) {
 }
 
 /* ---- writing ---- */
-void model_put(StrBuf *b, const void *p, size_t n) {
-  sb_write(b, p, n);
-}
+void model_put(StrBuf *b, const void *p, size_t n) { sb_write(b, p, n); }
 void model_put_u32(StrBuf *b, int64_t v) {
   uint32_t u = (uint32_t)v;
   sb_write(b, (const char *)&u, sizeof u);

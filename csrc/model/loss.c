@@ -27,9 +27,7 @@ struct RankLoss {
   double *y;
 };
 
-const double *loss_labels(const RankLoss *l) {
-  return l->y;
-}
+const double *loss_labels(const RankLoss *l) { return l->y; }
 
 static int32_t count_tasks(const FeatBatch *b) {
   int32_t n = 0;

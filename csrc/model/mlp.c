@@ -45,15 +45,9 @@ MlpParams mlp_params_default(bool update) {
   if (update) p.steps = 60, p.rate = 5e-4;
   return p;
 }
-int mlp_entries(const Mlp *m) {
-  return m->n_feat;
-}
-int mlp_rules(const Mlp *m) {
-  return m->rules;
-}
-void mlp_set_rules(Mlp *m, int rules) {
-  m->rules = rules;
-}
+int mlp_entries(const Mlp *m) { return m->n_feat; }
+int mlp_rules(const Mlp *m) { return m->rules; }
+void mlp_set_rules(Mlp *m, int rules) { m->rules = rules; }
 
 /* ---- layers ---- */
 static void make_layers(Mlp *m) {

@@ -21,6 +21,9 @@ Features feat_extract(const Func *loops, FeatRules rules, bool log);
 Features feat_of_state(State *s, const Target *t, FeatRules rules, bool log, bool check);
 
 /* ---- training data: states as runs of rows ---- */
+/* A row of the built-in models: the 164 entries, then those of the state. GPU states have one more row, in which only the
+ * latter are set (gpu.h); they are 0 in all others. */
+enum { STATE_N = 48, ROW_N = FEAT_N + STATE_N };
 typedef struct {
   int32_t n_states, n_feat;
   const int32_t *first; /* n_states + 1 offsets into rows; an empty run is a state that could not be lowered */
@@ -86,11 +89,12 @@ ModelKind model_file_kind(Arena *a, const char *path); /* raises like the loader
 typedef struct CostModel CostModel; /* one per session; scoring is safe from several threads while nobody updates */
 CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p);
 void cost_free(CostModel *m);
-void cost_add(CostModel *m, int task, const Features *f, double seconds); /* copies the rows; 1e10: failed */
-bool cost_due(const CostModel *m);                                        /* is retraining worth it now? */
-void cost_train(CostModel *m, Pool *pool);                                /* also rebuilds the fitness maps */
-bool cost_ready(const CostModel *m);                                      /* has been trained */
-double cost_score(const CostModel *m, const Features *f);                 /* -INFINITY for no rows */
+void cost_add(CostModel *m, int task, const Features *f, const float *state,
+              double seconds);             /* copies the rows; state: STATE_N entries or NULL; 1e10 seconds: failed */
+bool cost_due(const CostModel *m);         /* is retraining worth it now? */
+void cost_train(CostModel *m, Pool *pool); /* also rebuilds the fitness maps */
+bool cost_ready(const CostModel *m);       /* has been trained */
+double cost_score(const CostModel *m, const Features *f, const float *state); /* -INFINITY for no rows */
 double cost_fitness(const CostModel *m, int task, double score); /* monotone in score, in [0.001, 1]; 0 for -INFINITY */
 int cost_records(const CostModel *m);
 void cost_use(CostModel *m, ModelKind kind); /* what the next training makes; trees by default */

@@ -122,9 +122,7 @@ typedef struct {
   double gain;
 } Split;
 
-static double leaf_gain(double g, double h, double lambda) {
-  return g * g / (h + lambda);
-}
+static double leaf_gain(double g, double h, double lambda) { return g * g / (h + lambda); }
 
 static Split best_split(const Grow *w, const Cell *hist, double g, double h) {
   Split best = {-1, 0, w->p->gamma};

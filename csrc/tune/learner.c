@@ -8,6 +8,7 @@
  * number of records.
  */
 #include "tune/tune.h"
+#include "model/gpu.h"
 #include <math.h>
 
 struct Learner {
@@ -45,12 +46,23 @@ LearnerTask *learner_task(Learner *l, const SearchTask *t) {
   return x;
 }
 
-CostModel *learner_model(const Learner *l) {
-  return l->model;
-}
+CostModel *learner_model(const Learner *l) { return l->model; }
 
-static Features features_of(State *s, const Target *t) {
-  return feat_of_state(s, t, FEAT_RULES_REPAIRED, true, false);
+static Features features_of(State *s, const Target *t) { return feat_of_state(s, t, FEAT_RULES_REPAIRED, true, false); }
+
+/* The closed forms of a GPU state as a vector for the model; NULL on a CPU. */
+static const float *state_vector(const SearchTask *t, const StateFacts *f, float *out) {
+  const Target *g = task_target(t);
+  if (g->kind == TG_CPU) return NULL;
+  GpuKernel k[FACT_KERNELS];
+  for (int i = 0; i < f->n; i++) {
+    const KernelFacts *q = &f->k[i];
+    k[i] = (GpuKernel){q->blocks,       q->threads,      q->vthreads,     q->shared_bytes,  q->local_elems, q->ops,
+                       q->global_bytes, q->unique_bytes, q->shared_reads, q->shared_degree, q->barriers};
+  }
+  double seconds = analytic_seconds(t, f);
+  gpu_state_vector(gpu_machine(g->kind == TG_CUDA ? g->sm : 75), f->n, k, isfinite(seconds) ? seconds : 1, out);
+  return out;
 }
 
 /* ---- learning ---- */
@@ -68,8 +80,11 @@ static void add_body(void *arg) {
   a->c = ir_clone(task_ctx(t), a->x->owner->err);
   State *s = state_replay(a->c, task_dag(t), a->n, a->steps);
   state_infer_bounds(s);
+  StateFacts facts = state_facts(t, s);
+  float vec[STATE_N];
+  const float *state = state_vector(t, &facts, vec);
   Features f = features_of(s, task_target(t));
-  cost_add(a->x->owner->model, a->x->number, &f, a->seconds);
+  cost_add(a->x->owner->model, a->x->number, &f, state, a->seconds);
 }
 
 void learner_add(LearnerTask *x, int n, const Step *steps, double seconds) {
@@ -100,7 +115,8 @@ static void score_body(void *arg) {
   StateFacts facts = state_facts(t, c->s);
   if (facts.invalid) return;
   Features f = features_of(c->s, task_target(t));
-  double raw = cost_score(c->x->owner->model, &f);
+  float vec[STATE_N];
+  double raw = cost_score(c->x->owner->model, &f, state_vector(t, &facts, vec));
   if (!isfinite(raw)) return;
   double learned = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
   double share = (double)c->x->records / (c->x->records + TRUST), seconds = analytic_seconds(t, &facts);
@@ -122,6 +138,4 @@ static void learned_score(void *self, const SearchTask *t, int n, State *const *
   }
 }
 
-Scorer learner_scorer(LearnerTask *x) {
-  return (Scorer){learned_score, x};
-}
+Scorer learner_scorer(LearnerTask *x) { return (Scorer){learned_score, x}; }

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nestsmith import auto_scheduler, te
+from nestsmith import _core, auto_scheduler, te
 from nestsmith.auto_scheduler import feature, make_cost_model
 
 
@@ -23,6 +23,10 @@ def task():
 
 @pytest.fixture(scope="module")
 def measured(task):
+    return timed(task)
+
+
+def timed(task):
     """States with made-up times: the closed-form estimate decides, so that there is something to learn."""
     policy = auto_scheduler.SketchPolicy(task, seed=3, verbose=0)
     states = policy.sample_initial_population()[:60]
@@ -53,6 +57,27 @@ def test_names(task, measured, name, tmp_path):
     again.load(str(tmp_path / "m"))
     # the share of the estimate differs (the new model has seen no record), the order stays useful
     assert again.evaluate(inputs, results)["pairwise"] > 0.7
+
+
+@pytest.mark.parametrize("name", ["trees", "mlp"])
+def test_on_gpu_states(name, tmp_path):
+    task = auto_scheduler.SearchTask(func=cost_model_matmul, args=(128, 128, 128), target="cuda -arch=sm_90")
+    inputs, results = timed(task)
+    model = make_cost_model(name, seed=1)
+    model.update(inputs, results)
+    assert model.evaluate(inputs, results)["pairwise"] > 0.9
+    scores = model.predict(task, [i.state for i in inputs])
+    model.save(str(tmp_path / "m"))
+    model.load(str(tmp_path / "m"))
+    assert model.predict(task, [i.state for i in inputs]) == scores
+
+
+def test_models_for_other_rows_are_refused(tmp_path):
+    rows = np.random.default_rng(1).random((40, 164), np.float32)
+    forest = _core.Forest.train(rows, np.arange(41, dtype=np.int32), np.zeros(40, np.int32), np.arange(1, 41) / 1e3)
+    forest.save(str(tmp_path / "m"))
+    with pytest.raises(ValueError, match="rows of 164 entries by rules 2; the search makes 212"):
+        make_cost_model("trees").load(str(tmp_path / "m"))
 
 
 def test_unknown_names():

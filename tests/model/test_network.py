@@ -1,7 +1,12 @@
 """Model N, the network, on the same real timings as the trees."""
 
+import pathlib
+import sys
+
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from test_forest import load_pilot, metrics, pick
 
 from nestsmith import _core
