@@ -1,4 +1,4 @@
-"""CPU programs: vector statements and accumulators in registers give NumPy's numbers, bit for bit, on small integers."""
+"""CPU programs: vector statements and register accumulators give NumPy's numbers, bit for bit, on small integers."""
 
 import numpy as np
 import pytest
