@@ -3,6 +3,7 @@
 #include "build/internal.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,9 +22,7 @@ static const char *const FLAGS[] = {"-x",
                                     "-std=gnu11",
                                     "-O2",
                                     "-ftree-vectorize",
-                                    "-fvect-cost-model=dynamic",
                                     "-funswitch-loops",
-                                    "-fno-predictive-commoning",
                                     "-fno-tree-slp-vectorize",
                                     "-march=native",
                                     "-fPIC",
@@ -33,6 +32,8 @@ static const char *const FLAGS[] = {"-x",
                                     "-ffp-contract=fast",
                                     "-w",
                                     "-pipe"};
+
+static const char *const GCC_FLAGS[] = {"-fvect-cost-model=dynamic", "-fno-predictive-commoning"}; /* clang refuses them */
 
 static const char *compiler(const BuildOptions *o) {
   const char *cc = o->cc ? o->cc : getenv("CC");
@@ -75,6 +76,28 @@ static void find(Arena *a, const char *name, struct stat *st) {
   memset(st, 0, sizeof *st);
 }
 
+/* Is the compiler clang under its own or another name? Links are followed: cc is usually one. */
+static bool is_clang(Arena *a, char *const *word, int n) {
+#ifdef __APPLE__
+  return true;
+#endif
+  const char *path = getenv("PATH");
+  char real[PATH_MAX];
+  for (int i = 0; i < n; i++) {
+    if (strstr(word[i], "clang")) return true;
+    if (strchr(word[i], '/') && realpath(word[i], real) && strstr(real, "clang")) return true;
+    for (const char *p = path ? path : "/usr/bin:/bin"; *p && !strchr(word[i], '/');) {
+      size_t k = strcspn(p, ":");
+      if (realpath(arena_printf(a, "%.*s/%s", (int)k, p, word[i]), real)) {
+        if (strstr(real, "clang")) return true;
+        break;
+      }
+      p += k + (p[k] == ':');
+    }
+  }
+  return false;
+}
+
 char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   char *w[8];
   StrBuf b;
@@ -86,6 +109,7 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
     sb_printf(&b, "%s:%lld:%lld ", w[i], (long long)st.st_size, (long long)st.st_mtim.tv_sec);
   }
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
+  for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
   sb_printf(&b, "fast%d cpu%016llx", t->fast_math == BUILD_FAST_MATH_AGGRESSIVE, (unsigned long long)processor_hash());
   return sb_str(&b);
 }
@@ -143,7 +167,9 @@ static void compile(void *arg) {
   char *argv[MAX_ARGS] = {0};
   file_write(j->a, src, j->source, strlen(j->source));
   int n = words(j->a, compiler(j->o), argv, 8);
+  bool gcc = !is_clang(j->a, argv, n);
   for (int i = 0; i < NS_COUNT(FLAGS); i++) argv[n++] = arena_strdup(j->a, FLAGS[i]);
+  for (int i = 0; i < NS_COUNT(GCC_FLAGS) && gcc; i++) argv[n++] = arena_strdup(j->a, GCC_FLAGS[i]);
   if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) argv[n++] = arena_strdup(j->a, "-ffast-math");
   const char *const TAIL[] = {"-o", so, src, "-lm"};
   for (int i = 0; i < NS_COUNT(TAIL); i++) argv[n++] = arena_strdup(j->a, TAIL[i]);
