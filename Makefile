@@ -48,7 +48,7 @@ test-full: setup
 # missingReturn: the compilers check it, and cppcheck does not see Python.h (Py_RETURN_NONE and the like)
 CPPCHECK := cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,portability --suppress=missingInclude \
   --suppress=missingReturn '-DcJSON_ArrayForEach(e,a)=for(e=(a)->child;e;e=e->next)' -Icsrc -j2
-lint:
+lint: format-check
 	@$(CPPCHECK) csrc
 	@$(PY) .ci/check_layers.py
 	@$(PY) -m ruff check python tests benchmarks .ci setup.py

@@ -63,7 +63,8 @@ static bool printable(Gen *g, ExprId e) {
  */
 static const char *vector_type(Gen *g, DType t, int w) {
   const char *name = arena_printf(g->a, "ns_%sx%d", gen_suffix(g, t), w);
-  gen_helper(g, "#psabi", "#pragma GCC diagnostic ignored \"-Wpsabi\"\n"); /* helpers are inline: no call passes a vector */
+  gen_helper(g, "#psabi",
+             "#pragma GCC diagnostic ignored \"-Wpsabi\"\n"); /* helpers are inline: no call passes a vector */
   return gen_helper(g, name,
                     arena_printf(g->a, "typedef %s %s __attribute__((vector_size(%d), aligned(%d), may_alias));\n",
                                  gen_storage(g, dtype_lanes(t, 1)), name, w * t.bits / 8, t.bits / 8));
@@ -212,6 +213,8 @@ void gen_registers(Gen *g, BufferId b, const Stmt *body) {
 const char *gen_piece(Gen *g, BufferId b, ExprId at) {
   int64_t v = gen_const(g, at, "position in a register buffer");
   int32_t i = mapu_get(&g->piece_name, (uint64_t)b << 32 | (uint64_t)v, -1);
-  if (i < 0) err_raise(g->err, NS_ERR_INTERNAL, "register buffer '%s' has no piece at %lld", ir_buffer(g->c, b)->name, (long long)v);
+  if (i < 0)
+    err_raise(g->err, NS_ERR_INTERNAL, "register buffer '%s' has no piece at %lld", ir_buffer(g->c, b)->name,
+              (long long)v);
   return g->names.at[i];
 }

@@ -3,9 +3,7 @@
  */
 #include "codegen/gen.h"
 
-void gen_line(Gen *g) {
-  sb_spaces(g->o, 2 * g->indent);
-}
+void gen_line(Gen *g) { sb_spaces(g->o, 2 * g->indent); }
 
 static void open_block(Gen *g) {
   sb_puts(g->o, "{\n");

@@ -47,15 +47,9 @@ static const TypeRow *row(Gen *g, DType t) {
             sb_str(&b));
 }
 
-const char *gen_type(Gen *g, DType t) {
-  return row(g, t)->value[g->t->kind];
-}
-const char *gen_storage(Gen *g, DType t) {
-  return row(g, t)->storage[g->t->kind];
-}
-bool gen_is_small_float(DType t) {
-  return t.bits == 16 && (t.code == DT_FLOAT || t.code == DT_BFLOAT);
-}
+const char *gen_type(Gen *g, DType t) { return row(g, t)->value[g->t->kind]; }
+const char *gen_storage(Gen *g, DType t) { return row(g, t)->storage[g->t->kind]; }
+bool gen_is_small_float(DType t) { return t.bits == 16 && (t.code == DT_FLOAT || t.code == DT_BFLOAT); }
 
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access) {
   static const char *const XYZW[] = {".x", ".y", ".z", ".w"};

@@ -6,9 +6,7 @@
  */
 #include "codegen/gen.h"
 
-static int lanes_of(Gen *g, ExprId e) {
-  return ir_type(g->c, e).lanes;
-}
+static int lanes_of(Gen *g, ExprId e) { return ir_type(g->c, e).lanes; }
 
 static int32_t find_lanes(const Gen *g, uint64_t key) {
   for (int32_t i = g->lanes.len - 1; i >= 0; i--)

@@ -50,9 +50,7 @@ static void cpu_fill(Device *d, void *dst, int byte, size_t n) {
   memset(dst, byte, n);
 }
 
-static void cpu_sync(Device *d) {
-  (void)d;
-}
+static void cpu_sync(Device *d) { (void)d; }
 
 /* ---- modules ---- */
 static int memory_file(Device *d, const void *data, size_t n) {

@@ -58,7 +58,9 @@ static bool load_api(CudaApi *api, char *why, size_t n) {
     return false;
   }
   if (!api->lib) {
-    snprintf(why, n, "the NVIDIA driver is not installed (looked for libcuda.so.1 with dlopen); install it, or use target \"llvm\"");
+    snprintf(
+        why, n,
+        "the NVIDIA driver is not installed (looked for libcuda.so.1 with dlopen); install it, or use target \"llvm\"");
     return false;
   }
   for (int i = 0; i < NS_COUNT(TABLE); i++) {

@@ -68,18 +68,10 @@ void dev_close(Device *d) {
   free(d);
 }
 
-bool dev_lost(const Device *d) {
-  return d->lost;
-}
-DevType dev_type(const Device *d) {
-  return d->type;
-}
-int dev_id(const Device *d) {
-  return d->id;
-}
-const DevInfo *dev_info(const Device *d) {
-  return &d->info;
-}
+bool dev_lost(const Device *d) { return d->lost; }
+DevType dev_type(const Device *d) { return d->type; }
+int dev_id(const Device *d) { return d->id; }
+const DevInfo *dev_info(const Device *d) { return &d->info; }
 
 void *dev_alloc(Device *d, size_t bytes) {
   void *p = d->ops->alloc(d, bytes ? bytes : 1);
@@ -111,12 +103,8 @@ void dev_fill(Device *d, void *dst, int byte, size_t n) {
   if (n) d->ops->fill(d, dst, byte, n);
 }
 
-void dev_sync(Device *d) {
-  d->ops->sync(d);
-}
-void dev_sync_all(Device *d) {
-  (d->ops->sync_all ? d->ops->sync_all : d->ops->sync)(d);
-}
+void dev_sync(Device *d) { d->ops->sync(d); }
+void dev_sync_all(Device *d) { (d->ops->sync_all ? d->ops->sync_all : d->ops->sync)(d); }
 
 /* ---- modules ---- */
 typedef struct {
@@ -165,12 +153,8 @@ void dev_unload(DevModule *m) {
   arena_free(m->arena);
 }
 
-const Manifest *dev_manifest(const DevModule *m) {
-  return m->man;
-}
-int dev_module_args(const DevModule *m) {
-  return m->man->n_args;
-}
+const Manifest *dev_manifest(const DevModule *m) { return m->man; }
+int dev_module_args(const DevModule *m) { return m->man->n_args; }
 
 static void ready(DevModule *m, void *const *args) {
   for (int i = 0; i < m->man->n_args; i++)
@@ -209,9 +193,7 @@ double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
 enum { COLD_ALIGN = 256 };
 static const int64_t COLD_MAX = (int64_t)1 << 29;
 
-static size_t cold_size(const ManBuffer *b) {
-  return ((size_t)b->bytes + COLD_ALIGN - 1) / COLD_ALIGN * COLD_ALIGN;
-}
+static size_t cold_size(const ManBuffer *b) { return ((size_t)b->bytes + COLD_ALIGN - 1) / COLD_ALIGN * COLD_ALIGN; }
 
 static void cold_room(Device *d, size_t want) {
   if (d->cold_bytes >= want) return;
@@ -230,7 +212,8 @@ double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold,
   size_t each = 0;
   for (int i = 0; i < man->n_args && i < 64; i++)
     if (cold >> i & 1) each += cold_size(&man->arg[i]);
-  if (d->type != DEV_CPU || each == 0 || bytes <= 0 || (int64_t)each > COLD_MAX) return dev_time(m, args, number, false);
+  if (d->type != DEV_CPU || each == 0 || bytes <= 0 || (int64_t)each > COLD_MAX)
+    return dev_time(m, args, number, false);
   err_check(d->err, number >= 1, "number is %d, must be at least 1", number);
   ready(m, args);
   size_t limit = (size_t)(bytes < COLD_MAX ? bytes : COLD_MAX);
@@ -258,9 +241,7 @@ void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *
 }
 
 /* ---- graphs ---- */
-int dev_graph_begin(Device *d) {
-  return d->ops->graph_begin ? d->ops->graph_begin(d) : -1;
-}
+int dev_graph_begin(Device *d) { return d->ops->graph_begin ? d->ops->graph_begin(d) : -1; }
 
 DevGraph *dev_graph_end(Device *d) {
   if (!d->ops->graph_end)
@@ -276,9 +257,7 @@ DevGraph *dev_graph_end(Device *d) {
   return g;
 }
 
-void dev_graph_launch(DevGraph *g) {
-  g->dev->ops->graph_launch(g->dev, g->impl);
-}
+void dev_graph_launch(DevGraph *g) { g->dev->ops->graph_launch(g->dev, g->impl); }
 
 void dev_graph_free(DevGraph *g) {
   if (!g) return;

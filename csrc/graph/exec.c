@@ -100,9 +100,7 @@ void graph_exec_free(GraphExec *x) {
   free(x);
 }
 
-void *graph_exec_data(const GraphExec *x, int entry) {
-  return x->data[entry];
-}
+void *graph_exec_data(const GraphExec *x, int entry) { return x->data[entry]; }
 
 /* Other values that share the entry's storage at other times keep the own memory: only the value itself moves, with the
  * reshapes that are the same bytes. */
@@ -187,9 +185,7 @@ void graph_exec_node_times(GraphExec *x, int number, double *seconds) {
     }
 }
 
-bool graph_exec_captured(const GraphExec *x) {
-  return x->captured != NULL;
-}
+bool graph_exec_captured(const GraphExec *x) { return x->captured != NULL; }
 
 int64_t graph_exec_bytes(const GraphExec *x) {
   int64_t sum = 0;

@@ -19,9 +19,7 @@ static int32_t slot_of(Run *r, VarId v) {
   return r->slot[v];
 }
 
-void set_var(Run *r, VarId v, Val x) {
-  r->env[slot_of(r, v)] = x;
-}
+void set_var(Run *r, VarId v, Val x) { r->env[slot_of(r, v)] = x; }
 
 static Val variable(Run *r, const ExprNode *n, int lane) {
   int32_t s = r->slot[n->sym];

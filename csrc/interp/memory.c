@@ -71,9 +71,7 @@ static bool concurrent(Run *r, const Mem *m, int32_t other, int32_t epoch, int32
   return epoch == r->epoch || (m->fixed_block && (other - 1) / r->threads != (me - 1) / r->threads);
 }
 
-static int32_t self(const Run *r) {
-  return r->block_serial * r->threads + r->t + 1;
-}
+static int32_t self(const Run *r) { return r->block_serial * r->threads + r->t + 1; }
 
 /* Element number of an access, or -1 if out of bounds. bad: an index came from memory never written. */
 static int64_t locate(Run *r, const Mem *m, int n, const ExprId *idx, int lane, const char *verb, bool *bad) {

@@ -56,9 +56,7 @@ int64_t val_wrap(DType t, int64_t x) {
   return t.bits == 64 ? x : t.bits == 32 ? (int32_t)x : t.bits == 16 ? (int16_t)x : (int8_t)x;
 }
 
-static bool is_float(DType t) {
-  return t.code == DT_FLOAT || t.code == DT_BFLOAT;
-}
+static bool is_float(DType t) { return t.code == DT_FLOAT || t.code == DT_BFLOAT; }
 
 Val mem_get(DType t, const uint8_t *p) {
   Val v = {.bad = false};

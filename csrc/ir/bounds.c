@@ -130,7 +130,8 @@ static Bound bound_truncmod(Bound x, Bound y) {
 }
 
 static Bound bound_type(DType t) {
-  if (t.code == DT_UINT) return t.bits >= 63 ? (Bound){t.bits == 64 ? BOUND_MIN : 0, BOUND_MAX} : (Bound){0, ((int64_t)1 << t.bits) - 1};
+  if (t.code == DT_UINT)
+    return t.bits >= 63 ? (Bound){t.bits == 64 ? BOUND_MIN : 0, BOUND_MAX} : (Bound){0, ((int64_t)1 << t.bits) - 1};
   if (t.code != DT_INT || t.bits >= 64) return EVERYTHING;
   int64_t hi = ((int64_t)1 << (t.bits - 1)) - 1;
   return (Bound){-hi - 1, hi};
@@ -150,25 +151,25 @@ static Bound bound_call(Arith *a, const ExprNode *p, const ExprId *k) {
   Bound t = bound_type(p->type), x, y;
   ExprId k0 = p->n > 0 ? k[0] : 0, k1 = p->n > 1 ? k[1] : 0, k2 = p->n > 2 ? k[2] : 0;
   switch ((Intrin)p->sym) {
-    case IN_IF_THEN_ELSE: x = bound_of(a, k1); return bound_meet(hull(x, bound_of(a, k2)), t);
-    case IN_LIKELY: return bound_of(a, k0);
-    case IN_BAND:
-      x = bound_of(a, k0), y = bound_of(a, k1);
-      if (x.lo >= 0 && y.lo >= 0) return (Bound){0, min64(x.hi, y.hi)};
-      if (x.lo >= 0) return (Bound){0, x.hi};
-      return y.lo >= 0 ? (Bound){0, y.hi} : t;
-    case IN_SHR:
-      x = bound_of(a, k0), y = bound_of(a, k1);
-      if (y.lo == y.hi && y.lo >= 0 && y.lo < 62) return bound_div(x, (Bound){(int64_t)1 << y.lo, (int64_t)1 << y.lo});
-      return x.lo >= 0 ? (Bound){0, x.hi} : t;
-    case IN_SHL:
-      x = bound_of(a, k0), y = bound_of(a, k1);
-      if (y.lo == y.hi && y.lo >= 0 && y.lo < 31) {
-        Bound r = bound_scale(x, (int64_t)1 << y.lo);
-        return r.lo >= t.lo && r.hi <= t.hi ? r : t;
-      }
-      return t;
-    default: return t;
+  case IN_IF_THEN_ELSE: x = bound_of(a, k1); return bound_meet(hull(x, bound_of(a, k2)), t);
+  case IN_LIKELY: return bound_of(a, k0);
+  case IN_BAND:
+    x = bound_of(a, k0), y = bound_of(a, k1);
+    if (x.lo >= 0 && y.lo >= 0) return (Bound){0, min64(x.hi, y.hi)};
+    if (x.lo >= 0) return (Bound){0, x.hi};
+    return y.lo >= 0 ? (Bound){0, y.hi} : t;
+  case IN_SHR:
+    x = bound_of(a, k0), y = bound_of(a, k1);
+    if (y.lo == y.hi && y.lo >= 0 && y.lo < 62) return bound_div(x, (Bound){(int64_t)1 << y.lo, (int64_t)1 << y.lo});
+    return x.lo >= 0 ? (Bound){0, x.hi} : t;
+  case IN_SHL:
+    x = bound_of(a, k0), y = bound_of(a, k1);
+    if (y.lo == y.hi && y.lo >= 0 && y.lo < 31) {
+      Bound r = bound_scale(x, (int64_t)1 << y.lo);
+      return r.lo >= t.lo && r.hi <= t.hi ? r : t;
+    }
+    return t;
+  default: return t;
   }
 }
 
@@ -200,20 +201,22 @@ static Bound bound_node(Arith *a, ExprId e) {
   x = bound_of(a, k[0]), y = bound_of(a, k1);
   Bound r = t;
   switch (kind) {
-    case IR_ADD: r = bound_add(x, y); break;
-    case IR_SUB: r = bound_add(x, bound_scale(y, -1)); break;
-    case IR_MUL: r = corners(x, y, sat_mul); break;
-    case IR_DIV:
-      if (x.lo >= 0 && y.lo >= 0) r = bound_div(x, y);
-      else if (!inf(x.lo) && !inf(x.hi)) r = (Bound){-max64(-x.lo, max64(x.hi, 0)), max64(max64(-x.lo, 0), x.hi)};
-      if (r.lo > r.hi) r = t;
-      break;
-    case IR_FDIV: r = bound_div(x, y); break;
-    case IR_FMOD: r = bound_mod(x, y); break;
-    case IR_MOD: r = bound_truncmod(x, y); break;
-    case IR_MIN: return (Bound){min64(x.lo, y.lo), min64(x.hi, y.hi)};
-    case IR_MAX: return (Bound){max64(x.lo, y.lo), max64(x.hi, y.hi)};
-    default: return t;
+  case IR_ADD: r = bound_add(x, y); break;
+  case IR_SUB: r = bound_add(x, bound_scale(y, -1)); break;
+  case IR_MUL: r = corners(x, y, sat_mul); break;
+  case IR_DIV:
+    if (x.lo >= 0 && y.lo >= 0)
+      r = bound_div(x, y);
+    else if (!inf(x.lo) && !inf(x.hi))
+      r = (Bound){-max64(-x.lo, max64(x.hi, 0)), max64(max64(-x.lo, 0), x.hi)};
+    if (r.lo > r.hi) r = t;
+    break;
+  case IR_FDIV: r = bound_div(x, y); break;
+  case IR_FMOD: r = bound_mod(x, y); break;
+  case IR_MOD: r = bound_truncmod(x, y); break;
+  case IR_MIN: return (Bound){min64(x.lo, y.lo), min64(x.hi, y.hi)};
+  case IR_MAX: return (Bound){max64(x.lo, y.lo), max64(x.hi, y.hi)};
+  default: return t;
   }
   if (type.code == DT_UINT || type.bits < 32) return r.lo >= t.lo && r.hi <= t.hi ? r : t; /* may wrap */
   return r;
@@ -223,7 +226,8 @@ Bound bound_of(Arith *a, ExprId e) {
   ArMemo *m = arith_memo(a, e);
   if (m->have & HAVE_BOUND) return m->bound;
   Bound b;
-  if (!arith_is_index(ir_type(a->c, e)) || ir_node(a->c, e)->kind == IR_INT) b = bound_node(a, e);
+  if (!arith_is_index(ir_type(a->c, e)) || ir_node(a->c, e)->kind == IR_INT)
+    b = bound_node(a, e);
   else {
     const Sum *s = canon(a, e);
     if (s->n == 1 && s->at[0].x == e) { /* an atom: else this would never end */
@@ -299,13 +303,16 @@ static Residue res_add(Residue x, Residue y) {
 
 static Residue res_mul(Residue x, Residue y) {
   int64_t p, q, r, b;
-  if (!i64_mul(x.coeff, y.coeff, &p) || !i64_mul(x.coeff, y.base, &q) || !i64_mul(x.base, y.coeff, &r) || !i64_mul(x.base, y.base, &b)) return ANY;
+  if (!i64_mul(x.coeff, y.coeff, &p) || !i64_mul(x.coeff, y.base, &q) || !i64_mul(x.base, y.coeff, &r) ||
+      !i64_mul(x.base, y.base, &b))
+    return ANY;
   return res_norm(i64_gcd(i64_gcd(p, q), r), b);
 }
 
 static Residue res_term(Arith *a, const Term *t) {
   Residue r = residue_of(a, t->x);
-  if (t->upper) r = r.coeff == 0 ? (Residue){0, i64_floormod(r.base, t->upper)} : res_norm(i64_gcd(r.coeff, t->upper), r.base);
+  if (t->upper)
+    r = r.coeff == 0 ? (Residue){0, i64_floormod(r.base, t->upper)} : res_norm(i64_gcd(r.coeff, t->upper), r.base);
   if (t->lower > 1) r = r.coeff % t->lower == 0 ? res_norm(r.coeff / t->lower, i64_floordiv(r.base, t->lower)) : ANY;
   return res_mul(r, (Residue){0, t->scale});
 }
@@ -321,7 +328,8 @@ static Residue res_meet(Residue x, Residue y) {
   if (x.coeff == 0) return x;
   if (y.coeff == 0) return y;
   int64_t m;
-  if (!i64_mul(x.coeff / i64_gcd(x.coeff, y.coeff), y.coeff, &m) || y.coeff / i64_gcd(x.coeff, y.coeff) > 4096) return x.coeff >= y.coeff ? x : y;
+  if (!i64_mul(x.coeff / i64_gcd(x.coeff, y.coeff), y.coeff, &m) || y.coeff / i64_gcd(x.coeff, y.coeff) > 4096)
+    return x.coeff >= y.coeff ? x : y;
   for (int64_t v = x.base; v < m; v += x.coeff)
     if (v % y.coeff == y.base) return (Residue){m, v};
   return x;
@@ -333,26 +341,35 @@ static Residue res_node(Arith *a, ExprId e) {
   ExprId k0 = p->n > 0 ? k[0] : 0, k1 = p->n > 1 ? k[1] : 0, k2 = p->n > 2 ? k[2] : 0;
   Residue r = ANY;
   switch ((ExprKind)p->kind) {
-    case IR_INT: return (Residue){0, p->u.i};
-    case IR_VAR: {
-      VarFact *f = arith_var(a, p->sym);
-      f->seen = true;
-      if (f->value) return residue_of(a, f->value);
-      if (f->ranged && f->range.lo == f->range.hi) return (Residue){0, f->range.lo};
-      break;
-    }
-    case IR_MUL: r = residue_of(a, k0); r = res_mul(r, residue_of(a, k1)); break;
-    case IR_MIN:
-    case IR_MAX: r = residue_of(a, k0); r = res_union(r, residue_of(a, k1)); break;
-    case IR_SELECT: r = residue_of(a, k1); r = res_union(r, residue_of(a, k2)); break;
-    case IR_CAST:
-      if (arith_is_index(ir_type(a->c, k0)) && arith_is_index(p->type)) r = residue_of(a, k0);
-      break;
-    case IR_CALL:
-      if (p->sym == IN_LIKELY) return residue_of(a, k0);
-      if (p->sym == IN_IF_THEN_ELSE) r = residue_of(a, k1), r = res_union(r, residue_of(a, k2));
-      break;
-    default: break;
+  case IR_INT: return (Residue){0, p->u.i};
+  case IR_VAR: {
+    VarFact *f = arith_var(a, p->sym);
+    f->seen = true;
+    if (f->value) return residue_of(a, f->value);
+    if (f->ranged && f->range.lo == f->range.hi) return (Residue){0, f->range.lo};
+    break;
+  }
+  case IR_MUL:
+    r = residue_of(a, k0);
+    r = res_mul(r, residue_of(a, k1));
+    break;
+  case IR_MIN:
+  case IR_MAX:
+    r = residue_of(a, k0);
+    r = res_union(r, residue_of(a, k1));
+    break;
+  case IR_SELECT:
+    r = residue_of(a, k1);
+    r = res_union(r, residue_of(a, k2));
+    break;
+  case IR_CAST:
+    if (arith_is_index(ir_type(a->c, k0)) && arith_is_index(p->type)) r = residue_of(a, k0);
+    break;
+  case IR_CALL:
+    if (p->sym == IN_LIKELY) return residue_of(a, k0);
+    if (p->sym == IN_IF_THEN_ELSE) r = residue_of(a, k1), r = res_union(r, residue_of(a, k2));
+    break;
+  default: break;
   }
   for (int i = 0; i < a->res.len; i++)
     if (a->res.at[i].x == e) r = res_meet(r, a->res.at[i].r);
@@ -427,9 +444,12 @@ static void know_sum(Arith *a, const Sum *d, bool equal) {
   for (int i = 0; i < key->n; i++) key->at[i].scale = flip ? -(key->at[i].scale / g) : key->at[i].scale / g;
   int64_t k = -d->base; /* g * (+-key) <= k */
   Bound b = {BOUND_MIN, BOUND_MAX};
-  if (equal && k % g == 0) b.lo = b.hi = flip ? -(k / g) : k / g;
-  else if (flip) b.lo = -i64_floordiv(k, g);
-  else b.hi = i64_floordiv(k, g);
+  if (equal && k % g == 0)
+    b.lo = b.hi = flip ? -(k / g) : k / g;
+  else if (flip)
+    b.lo = -i64_floordiv(k, g);
+  else
+    b.hi = i64_floordiv(k, g);
   SumFact f = {key, b};
   vec_push(a->c->arena, &a->sum, f);
   if (equal && d->n == 1 && d->at[0].upper && d->at[0].lower == 1 && b.lo >= 0 && b.lo < d->at[0].upper) {
@@ -454,9 +474,14 @@ static void know(Arith *a, ExprId cond) {
   if (k < IR_EQ || k > IR_GE) return;
   static const ExprKind OPPOSITE[] = {IR_NE, IR_EQ, IR_GE, IR_GT, IR_LE, IR_LT};
   ExprKind o = OPPOSITE[k - IR_EQ]; /* as the rules write it: LT and LE only */
-  know_literal(a, o == IR_GE ? ex_bin(c, IR_LE, y, x) : o == IR_GT ? ex_bin(c, IR_LT, y, x) : ex_bin(c, o, x, y), false);
+  know_literal(a,
+               o == IR_GE   ? ex_bin(c, IR_LE, y, x)
+               : o == IR_GT ? ex_bin(c, IR_LT, y, x)
+                            : ex_bin(c, o, x, y),
+               false);
   if (!arith_is_index(ir_type(c, x)) || k == IR_NE) return;
-  const Sum *p0 = canon(a, x), *q0 = canon(a, y), *d = k == IR_GT || k == IR_GE ? sum_diff(a, q0, p0) : sum_diff(a, p0, q0);
+  const Sum *p0 = canon(a, x), *q0 = canon(a, y),
+            *d = k == IR_GT || k == IR_GE ? sum_diff(a, q0, p0) : sum_diff(a, p0, q0);
   if (!d) return;
   if (k == IR_LT || k == IR_GT) { /* d < 0 is d + 1 <= 0 */
     Sum *e = arena_copy(c->arena, d, sizeof *d + sizeof(Term) * (size_t)d->n);

@@ -61,8 +61,10 @@ void sum_add(SumBuf *b, const Sum *s, int64_t k) {
   }
   for (int i = 0; i < s->n; i++) {
     int64_t scale;
-    if (!i64_mul(s->at[i].scale, k, &scale)) b->bad = true;
-    else sum_term(b, s->at[i].x, s->at[i].lower, s->at[i].upper, scale);
+    if (!i64_mul(s->at[i].scale, k, &scale))
+      b->bad = true;
+    else
+      sum_term(b, s->at[i].x, s->at[i].lower, s->at[i].upper, scale);
   }
   sum_base(b, s->base, k);
 }
@@ -79,8 +81,8 @@ static bool merge_terms(Term *p, const Term *q) {
     return true;
   }
   /* all digits less the low ones: x - x mod s */
-  if (p->lower == q->lower && p->scale == -q->scale && q->upper && p->upper != q->upper && divides(q->upper, p->upper) &&
-      i64_mul(p->scale, q->upper / q->lower, &u)) {
+  if (p->lower == q->lower && p->scale == -q->scale && q->upper && p->upper != q->upper &&
+      divides(q->upper, p->upper) && i64_mul(p->scale, q->upper / q->lower, &u)) {
     *p = (Term){p->x, q->upper, p->upper, u};
     return true;
   }
@@ -110,8 +112,10 @@ static bool merge_once(SumBuf *b) {
       drop_term(b, j);
       drop_term(b, i);
       const Sum *whole = t.lower == 1 && !t.upper ? canon(b->a, t.x) : NULL; /* a whole sum again, perhaps */
-      if (whole) sum_add(b, whole, t.scale);
-      else sum_term(b, t.x, t.lower, t.upper, t.scale);
+      if (whole)
+        sum_add(b, whole, t.scale);
+      else
+        sum_term(b, t.x, t.lower, t.upper, t.scale);
       return true;
     }
   return false;
@@ -123,7 +127,9 @@ static bool merge_products(SumBuf *b) {
   for (int i = 0; i < b->n; i++) {
     if (b->at[i].lower != 1 || b->at[i].upper || ir_kind(c, b->at[i].x) != IR_MUL) continue;
     for (int j = i + 1; j < b->n; j++) {
-      if (b->at[j].scale != -b->at[i].scale || b->at[j].lower != 1 || b->at[j].upper || ir_kind(c, b->at[j].x) != IR_MUL) continue;
+      if (b->at[j].scale != -b->at[i].scale || b->at[j].lower != 1 || b->at[j].upper ||
+          ir_kind(c, b->at[j].x) != IR_MUL)
+        continue;
       for (int side = 0; side < 4; side++) {
         ExprId z = ir_kid(c, b->at[i].x, side & 1), w = ir_kid(c, b->at[j].x, side >> 1);
         if (z != w) continue;
@@ -153,7 +159,9 @@ static bool merge_extreme(SumBuf *b) {
       for (int j = 0; j < b->n; j++)
         for (int l = 0; l < s->n; l++) {
           Term t = b->at[j];
-          if (j == i || s->at[l].x != t.x || s->at[l].lower != t.lower || s->at[l].upper != t.upper || t.scale % m.scale || s->at[l].scale != -(t.scale / m.scale)) continue;
+          if (j == i || s->at[l].x != t.x || s->at[l].lower != t.lower || s->at[l].upper != t.upper ||
+              t.scale % m.scale || s->at[l].scale != -(t.scale / m.scale))
+            continue;
           ExprId kids[2];
           for (int n = 0; n < 2; n++) {
             SumBuf in;
@@ -182,13 +190,19 @@ static void drop_zeros(SumBuf *b) {
   b->n = n;
 }
 
-static bool fits(const SumBuf *b, int64_t v) { return b->wide || b->type.bits >= 64 || (v >= INT32_MIN && v <= INT32_MAX); }
+static bool fits(const SumBuf *b, int64_t v) {
+  return b->wide || b->type.bits >= 64 || (v >= INT32_MIN && v <= INT32_MAX);
+}
 
 const Sum *sum_done(SumBuf *b) {
   drop_zeros(b);
-  while (!b->raw && !b->bad && b->n > 1 && b->n <= MERGE_MAX && (merge_once(b) || merge_products(b) || merge_extreme(b))) drop_zeros(b);
+  while (!b->raw && !b->bad && b->n > 1 && b->n <= MERGE_MAX &&
+         (merge_once(b) || merge_products(b) || merge_extreme(b)))
+    drop_zeros(b);
   bool ok = !b->bad && fits(b, b->base);
-  for (int i = 0; i < b->n; i++) ok = ok && fits(b, b->at[i].scale) && fits(b, b->at[i].lower) && fits(b, b->at[i].upper) && b->at[i].scale != INT64_MIN;
+  for (int i = 0; i < b->n; i++)
+    ok = ok && fits(b, b->at[i].scale) && fits(b, b->at[i].lower) && fits(b, b->at[i].upper) &&
+         b->at[i].scale != INT64_MIN;
   if (!ok) return NULL;
   Sum *s = arena_alloc(b->a->c->arena, sizeof *s + sizeof(Term) * (size_t)b->n);
   s->n = b->n;
@@ -221,7 +235,9 @@ const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y) {
   return sum_done(&b);
 }
 
-bool term_same(const Term *x, const Term *y) { return x->x == y->x && x->lower == y->lower && x->upper == y->upper && x->scale == y->scale; }
+bool term_same(const Term *x, const Term *y) {
+  return x->x == y->x && x->lower == y->lower && x->upper == y->upper && x->scale == y->scale;
+}
 
 bool sum_same(const Sum *x, const Sum *y) {
   if (x->n != y->n || x->base != y->base) return false;
@@ -265,7 +281,9 @@ ExprId sum_expr(Arith *a, const Sum *s) {
   bool base_first = !e && s->base < 0 && i < s->n; /* -3 - x, not 0 - x - 3 */
   if (!e) e = ex_int(c, t, base_first ? s->base : 0);
   for (; i < s->n; i++) e = ex_sub(c, e, ex_mul(c, term_expr(a, t, &at[i]), ex_int(c, t, -at[i].scale)));
-  if (s->base < 0 && !base_first) e = s->base == INT32_MIN || s->base == INT64_MIN ? ex_add(c, e, ex_int(c, t, s->base)) : ex_sub(c, e, ex_int(c, t, -s->base));
+  if (s->base < 0 && !base_first)
+    e = s->base == INT32_MIN || s->base == INT64_MIN ? ex_add(c, e, ex_int(c, t, s->base))
+                                                     : ex_sub(c, e, ex_int(c, t, -s->base));
   return e;
 }
 
@@ -292,8 +310,10 @@ static bool split_low(Arith *a, const Sum *s, int64_t k, int64_t *g, const Sum *
     sum_start(&r, a, s->type);
     for (int i = 0; i < s->n; i++) {
       const Term *t = &s->at[i];
-      if (t->scale % best == 0) sum_term(&h, t->x, t->lower, t->upper, t->scale / best);
-      else sum_term(&r, t->x, t->lower, t->upper, t->scale);
+      if (t->scale % best == 0)
+        sum_term(&h, t->x, t->lower, t->upper, t->scale / best);
+      else
+        sum_term(&r, t->x, t->lower, t->upper, t->scale);
     }
     h.base = i64_floordiv(s->base, best);
     r.base = i64_floormod(s->base, best);
@@ -340,8 +360,10 @@ const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
   sum_start(&r, a, s->type);
   for (int i = 0; i < s->n; i++) {
     const Term *t = &s->at[i];
-    if (t->scale % k == 0) sum_term(&q, t->x, t->lower, t->upper, t->scale / k);
-    else sum_term(&r, t->x, t->lower, t->upper, t->scale);
+    if (t->scale % k == 0)
+      sum_term(&q, t->x, t->lower, t->upper, t->scale / k);
+    else
+      sum_term(&r, t->x, t->lower, t->upper, t->scale);
   }
   q.base = s->base / k; /* towards zero: what is left keeps its sign */
   r.base = s->base % k;
@@ -349,9 +371,12 @@ const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
   if (!rest) return NULL;
   int64_t v, g;
   const Term *t = rest->at;
-  if (rest->n == 0) sum_base(&q, i64_floordiv(rest->base, k), 1);
-  else if (same_quotient(bound_sum(a, rest), k, &v)) sum_base(&q, v, 1);
-  else if (rest->n == 1 && rest->base == 0 && t->scale > 0 && k % t->scale == 0 && i64_mul(t->lower, k / t->scale, &v)) {
+  if (rest->n == 0)
+    sum_base(&q, i64_floordiv(rest->base, k), 1);
+  else if (same_quotient(bound_sum(a, rest), k, &v))
+    sum_base(&q, v, 1);
+  else if (rest->n == 1 && rest->base == 0 && t->scale > 0 && k % t->scale == 0 &&
+           i64_mul(t->lower, k / t->scale, &v)) {
     ExprId x;
     int64_t upper;
     cut_upper(a, s->type, t, v, &x, &upper);
@@ -359,12 +384,14 @@ const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
       const Sum *d = sum_div(a, canon(a, x), v);
       if (!d) return NULL;
       sum_add(&q, d, 1);
-    } else if (!upper || v < upper) sum_term(&q, x, v, upper, 1);
+    } else if (!upper || v < upper)
+      sum_term(&q, x, v, upper, 1);
   } else if (split_low(a, rest, k, &g, &high, &low)) {
     const Sum *d = sum_div(a, high, k / g);
     if (!d) return NULL;
     sum_add(&q, d, 1);
-  } else sum_term(&q, sum_expr(a, rest), k, 0, 1);
+  } else
+    sum_term(&q, sum_expr(a, rest), k, 0, 1);
   return sum_done(&q);
 }
 
@@ -372,7 +399,8 @@ const Sum *sum_mod(Arith *a, const Sum *s, int64_t k) {
   if (k == 1) return constant(a, s->type, 0);
   SumBuf r;
   sum_start(&r, a, s->type);
-  for (int i = 0; i < s->n; i++) { /* scales stay whole, as in sum_div: quotient and remainder must name the same sum to merge again */
+  for (int i = 0; i < s->n;
+       i++) { /* scales stay whole, as in sum_div: quotient and remainder must name the same sum to merge again */
     const Term *t = &s->at[i];
     if (t->scale % k != 0) sum_term(&r, t->x, t->lower, t->upper, t->scale);
   }
@@ -437,8 +465,10 @@ static int64_t pull_scale(Arith *a, const Sum *s, ExprId *x) {
 static const Sum *canon_mul(Arith *a, const Sum *p, const Sum *q) {
   SumBuf b;
   sum_start(&b, a, p->type);
-  if (q->n == 0) sum_add(&b, p, q->base);
-  else if (p->n == 0) sum_add(&b, q, p->base);
+  if (q->n == 0)
+    sum_add(&b, p, q->base);
+  else if (p->n == 0)
+    sum_add(&b, q, p->base);
   else {
     ExprId kids[2];
     int64_t s = pull_scale(a, p, &kids[0]), t = pull_scale(a, q, &kids[1]), k;
@@ -459,14 +489,17 @@ static bool divide_symbolic(Arith *a, const Sum *p, const Sum *q, const Sum **wh
   for (int i = 0; i < p->n; i++) {
     const Term *t = &p->at[i];
     ExprId f = t->scale % k == 0 ? without_factor(a->c, term_expr(a, p->type, t), z) : 0;
-    if (f) sum_add(&w, canon(a, f), t->scale / k);
-    else sum_term(&r, t->x, t->lower, t->upper, t->scale);
+    if (f)
+      sum_add(&w, canon(a, f), t->scale / k);
+    else
+      sum_term(&r, t->x, t->lower, t->upper, t->scale);
   }
   r.base = p->base;
   /* a divisor that is a sum: p may hold all of its terms */
   if (w.n == 0 && w.base == 0 && q->n + (q->base != 0) > 1) {
     for (int i = 0; i < p->n; i++)
-      if (p->at[i].x == q->at[0].x && p->at[i].lower == q->at[0].lower && p->at[i].upper == q->at[0].upper && p->at[i].scale % q->at[0].scale == 0) {
+      if (p->at[i].x == q->at[0].x && p->at[i].lower == q->at[0].lower && p->at[i].upper == q->at[0].upper &&
+          p->at[i].scale % q->at[0].scale == 0) {
         int64_t m = p->at[i].scale / q->at[0].scale;
         SumBuf d;
         sum_start(&d, a, p->type);
@@ -505,7 +538,8 @@ static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   if (q->n == 0) {
     if (q->base > 0) return mod ? sum_mod(a, p, q->base) : sum_div(a, p, q->base);
     if (q->base == -1 && !mod) return canon_mul(a, p, q);
-    if (p->n == 0 && q->base) return constant(a, p->type, mod ? i64_floormod(p->base, q->base) : i64_floordiv(p->base, q->base));
+    if (p->n == 0 && q->base)
+      return constant(a, p->type, mod ? i64_floormod(p->base, q->base) : i64_floordiv(p->base, q->base));
     return atom_of(a, k, p, q);
   }
   const Sum *whole, *rest;
@@ -530,7 +564,8 @@ static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
 /* Truncating division of numbers that are certainly not negative is floor division. */
 static const Sum *canon_trunc(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   if (bound_sum(a, p).lo >= 0 && bound_sum(a, q).lo > 0) return canon_div(a, k == IR_DIV ? IR_FDIV : IR_FMOD, p, q);
-  if (p->n == 0 && q->n == 0 && q->base && q->base != -1) return constant(a, p->type, k == IR_DIV ? p->base / q->base : p->base % q->base);
+  if (p->n == 0 && q->n == 0 && q->base && q->base != -1)
+    return constant(a, p->type, k == IR_DIV ? p->base / q->base : p->base % q->base);
   if (q->n == 0 && q->base == 1) return k == IR_DIV ? p : constant(a, p->type, 0);
   return atom_of(a, k, p, q);
 }
@@ -549,8 +584,8 @@ static const Sum *canon_cast(Arith *a, DType t, ExprId e) {
       Bound b = bound_term(a, m);
       Bound part = bound_scale(b, m->scale);
       total = bound_add(total, part);
-      ok = in_type(t, bound_of(a, m->x)) && in_type(t, b) && in_type(t, part) && in_type(t, total) && in_type(t, (Bound){m->lower, m->upper}) &&
-           in_type(t, (Bound){m->scale, m->scale});
+      ok = in_type(t, bound_of(a, m->x)) && in_type(t, b) && in_type(t, part) && in_type(t, total) &&
+           in_type(t, (Bound){m->lower, m->upper}) && in_type(t, (Bound){m->scale, m->scale});
     }
     ok = ok && in_type(t, bound_sum(a, s));
   }
@@ -562,9 +597,12 @@ static const Sum *canon_cast(Arith *a, DType t, ExprId e) {
   sum_start(&b, a, t);
   for (int i = 0; i < s->n; i++) {
     ExprId x = s->at[i].x;
-    if (is_sum(a, x)) x = sum_expr(a, canon(a, ctx_node(a->c, IR_CAST, t, 0, 1, &x, 0)));
-    else if (ir_kind(a->c, x) == IR_CAST && dtype_eq(ir_type(a->c, ir_kid(a->c, x, 0)), t) && t.bits < s->type.bits) x = ir_kid(a->c, x, 0);
-    else x = ex_cast(a->c, t, x);
+    if (is_sum(a, x))
+      x = sum_expr(a, canon(a, ctx_node(a->c, IR_CAST, t, 0, 1, &x, 0)));
+    else if (ir_kind(a->c, x) == IR_CAST && dtype_eq(ir_type(a->c, ir_kid(a->c, x, 0)), t) && t.bits < s->type.bits)
+      x = ir_kid(a->c, x, 0);
+    else
+      x = ex_cast(a->c, t, x);
     sum_term(&b, x, s->at[i].lower, s->at[i].upper, s->at[i].scale);
   }
   b.base = s->base;
@@ -581,9 +619,12 @@ static const Sum *canon_var(Arith *a, ExprId e, const ExprNode *p) {
 
 static const Sum *canon_arith(Arith *a, ExprKind k, ExprId x, ExprId y) {
   const Sum *p = canon(a, x), *q = canon(a, y), *r;
-  if (k == IR_MUL) r = canon_mul(a, p, q);
-  else if (k == IR_FDIV || k == IR_FMOD) r = canon_div(a, k, p, q);
-  else if (k == IR_DIV || k == IR_MOD) r = canon_trunc(a, k, p, q);
+  if (k == IR_MUL)
+    r = canon_mul(a, p, q);
+  else if (k == IR_FDIV || k == IR_FMOD)
+    r = canon_div(a, k, p, q);
+  else if (k == IR_DIV || k == IR_MOD)
+    r = canon_trunc(a, k, p, q);
   else {
     SumBuf b;
     sum_start(&b, a, p->type);
@@ -609,10 +650,14 @@ const Sum *canon(Arith *a, ExprId e) {
   const ExprNode *p = ir_node(c, e);
   ExprKind k = (ExprKind)p->kind;
   const Sum *s;
-  if (k == IR_INT) s = constant(a, p->type, p->u.i);
-  else if (k == IR_VAR) s = canon_var(a, e, p);
-  else if (k >= IR_ADD && k <= IR_FMOD) s = canon_arith(a, k, ir_kid(c, e, 0), ir_kid(c, e, 1));
-  else if (k == IR_CAST && arith_is_index(ir_type(c, ir_kid(c, e, 0)))) s = canon_cast(a, p->type, ir_kid(c, e, 0));
+  if (k == IR_INT)
+    s = constant(a, p->type, p->u.i);
+  else if (k == IR_VAR)
+    s = canon_var(a, e, p);
+  else if (k >= IR_ADD && k <= IR_FMOD)
+    s = canon_arith(a, k, ir_kid(c, e, 0), ir_kid(c, e, 1));
+  else if (k == IR_CAST && arith_is_index(ir_type(c, ir_kid(c, e, 0))))
+    s = canon_cast(a, p->type, ir_kid(c, e, 0));
   else {
     DType t = p->type;
     ExprId r = simp_atom(a, e);
@@ -623,7 +668,8 @@ const Sum *canon(Arith *a, ExprId e) {
   }
   if (!s) s = single(a, ir_type(c, e), e, 1, 0, 1);
   /* what is left as an atom must be one when it comes again */
-  if (s->n == 1 && s->base == 0 && s->at[0].scale == 1 && s->at[0].lower == 1 && !s->at[0].upper && s->at[0].x != e) remember(a, s->at[0].x, s);
+  if (s->n == 1 && s->base == 0 && s->at[0].scale == 1 && s->at[0].lower == 1 && !s->at[0].upper && s->at[0].x != e)
+    remember(a, s->at[0].x, s);
   remember(a, e, s);
   return s;
 }

@@ -111,7 +111,8 @@ static void fill_clone(void *arg) {
   const IrCtx *s = ((CloneArg *)arg)->src;
   IrCtx *d = ((CloneArg *)arg)->dst;
   Err *e = d->err;
-#define COPY(field, n, cap) (d->field = copy_table(e, s->field, s->n, s->cap, sizeof *d->field), d->n = s->n, d->cap = s->cap)
+#define COPY(field, n, cap)                                                                                            \
+  (d->field = copy_table(e, s->field, s->n, s->cap, sizeof *d->field), d->n = s->n, d->cap = s->cap)
   COPY(t.node, n_expr, cap_expr);
   COPY(depth, n_expr, cap_expr);
   COPY(hash, n_expr, cap_expr);
@@ -175,7 +176,8 @@ static uint32_t node_hash(ExprKind k, DType t, int32_t sym, int n, const ExprId 
   return r ? r : 1;
 }
 
-static bool node_same(const IrCtx *c, const ExprNode *p, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u) {
+static bool node_same(const IrCtx *c, const ExprNode *p, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids,
+                      int64_t u) {
   if (p->kind != k || p->n != n || p->sym != sym || p->u.i != u || !dtype_eq(p->type, t)) return false;
   const ExprId *have = c->t.kid + p->kid0;
   for (int i = 0; i < n; i++)
@@ -186,16 +188,20 @@ static bool node_same(const IrCtx *c, const ExprNode *p, ExprKind k, DType t, in
 ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u) {
   uint32_t hash = node_hash(k, t, sym, n, kids, u), i = hash & c->mask;
   for (uint64_t s; (s = c->slot[i]) != 0; i = (i + 1) & c->mask)
-    if ((uint32_t)(s >> 32) == hash && node_same(c, c->t.node + (uint32_t)s, k, t, sym, n, kids, u)) return (ExprId)(uint32_t)s;
+    if ((uint32_t)(s >> 32) == hash && node_same(c, c->t.node + (uint32_t)s, k, t, sym, n, kids, u))
+      return (ExprId)(uint32_t)s;
 
-  if (n > UINT16_MAX) err_raise(c->err, NS_ERR_VALUE, "an expression may have at most %d operands, got %d", UINT16_MAX, n);
+  if (n > UINT16_MAX)
+    err_raise(c->err, NS_ERR_VALUE, "an expression may have at most %d operands, got %d", UINT16_MAX, n);
   uint16_t depth = 0;
   for (int j = 0; j < n; j++) {
-    if (kids[j] <= 0 || kids[j] >= c->n_expr) err_raise(c->err, NS_ERR_INTERNAL, "operand %d is not an expression of this context (id %d)", j, kids[j]);
+    if (kids[j] <= 0 || kids[j] >= c->n_expr)
+      err_raise(c->err, NS_ERR_INTERNAL, "operand %d is not an expression of this context (id %d)", j, kids[j]);
     if (c->depth[kids[j]] > depth) depth = c->depth[kids[j]];
   }
   if (depth >= IR_MAX_DEPTH)
-    err_raise(c->err, NS_ERR_VALUE, "expression nested deeper than %d operations; split it over several compute stages", IR_MAX_DEPTH);
+    err_raise(c->err, NS_ERR_VALUE, "expression nested deeper than %d operations; split it over several compute stages",
+              IR_MAX_DEPTH);
   if (c->n_kid + n > c->cap_kid) {
     ptrdiff_t at = kids && kids >= c->t.kid && kids < c->t.kid + c->n_kid ? kids - c->t.kid : -1;
     grow(c->err, &c->t.kid, &c->cap_kid, c->n_kid + n, sizeof *c->t.kid);
@@ -225,7 +231,8 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
 
 /* ---- marks ---- */
 IrMark ir_mark(const IrCtx *c) {
-  return (IrMark){c->n_expr, c->n_kid, c->n_var, c->n_tensor, c->n_reducer, c->n_reduce, c->n_buffer, c->n_str, arena_mark(c->arena)};
+  return (IrMark){c->n_expr,   c->n_kid,    c->n_var, c->n_tensor,         c->n_reducer,
+                  c->n_reduce, c->n_buffer, c->n_str, arena_mark(c->arena)};
 }
 
 void ir_release(IrCtx *c, IrMark m) {
@@ -255,7 +262,9 @@ VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg) {
   return c->n_var++;
 }
 
-static const ExprId *copy_ids(IrCtx *c, const ExprId *p, int32_t n) { return p ? arena_copy(c->arena, p, (size_t)n * sizeof *p) : NULL; }
+static const ExprId *copy_ids(IrCtx *c, const ExprId *p, int32_t n) {
+  return p ? arena_copy(c->arena, p, (size_t)n * sizeof *p) : NULL;
+}
 
 TensorId ir_tensor_new(IrCtx *c, IrTensor t) {
   grow(c->err, &c->tensor, &c->cap_tensor, c->n_tensor + 1, sizeof *c->tensor);
@@ -311,18 +320,21 @@ const IrReduce *ir_reduce(const IrCtx *c, ExprId e) {
 }
 
 static bool reduce_same(const IrReduce *a, const IrReduce *b) {
-  if (a->reducer != b->reducer || a->n_src != b->n_src || a->n_axis != b->n_axis || a->cond != b->cond || a->value_index != b->value_index || !a->init != !b->init)
+  if (a->reducer != b->reducer || a->n_src != b->n_src || a->n_axis != b->n_axis || a->cond != b->cond ||
+      a->value_index != b->value_index || !a->init != !b->init)
     return false;
   for (int i = 0; i < a->n_src; i++)
     if (a->src[i] != b->src[i] || (a->init && a->init[i] != b->init[i])) return false;
   for (int i = 0; i < a->n_axis; i++)
-    if (a->axis[i].var != b->axis[i].var || a->axis[i].min != b->axis[i].min || a->axis[i].extent != b->axis[i].extent) return false;
+    if (a->axis[i].var != b->axis[i].var || a->axis[i].min != b->axis[i].min || a->axis[i].extent != b->axis[i].extent)
+      return false;
   return true;
 }
 
 ExprId ex_reduce(IrCtx *c, IrReduce r) {
   check_id(c, r.reducer, c->n_reducer, "reducer");
-  err_check(c->err, r.n_src >= 1 && r.value_index >= 0 && r.value_index < r.n_src, "reduction over %d sources has no value %d", r.n_src, r.value_index);
+  err_check(c->err, r.n_src >= 1 && r.value_index >= 0 && r.value_index < r.n_src,
+            "reduction over %d sources has no value %d", r.n_src, r.value_index);
   if (!r.cond) r.cond = ex_int(c, DT_BOOL, 1);
   int32_t id = c->n_reduce - 1; /* few exist, and the equal one is mostly the latest */
   while (id > 0 && !reduce_same(&c->reduce[id], &r)) id--;
@@ -360,7 +372,8 @@ ExprId ex_str(IrCtx *c, const char *s) {
 
 /* ---- walks ---- */
 Walk *walk_begin(IrCtx *c) {
-  if (c->err->depth >= IR_MAX_WALKS) err_raise(c->err, NS_ERR_INTERNAL, "walks over expressions nested deeper than %d", IR_MAX_WALKS);
+  if (c->err->depth >= IR_MAX_WALKS)
+    err_raise(c->err, NS_ERR_INTERNAL, "walks over expressions nested deeper than %d", IR_MAX_WALKS);
   Walk *w = &c->walk[c->err->depth];
   if (w->cap < c->n_expr) {
     int32_t cap = w->cap;

@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* ---- types ---- */
-const DType DT_I32 = {DT_INT, 32, 1}, DT_I64 = {DT_INT, 64, 1}, DT_F32 = {DT_FLOAT, 32, 1}, DT_F16 = {DT_FLOAT, 16, 1}, DT_F64 = {DT_FLOAT, 64, 1};
+const DType DT_I32 = {DT_INT, 32, 1}, DT_I64 = {DT_INT, 64, 1}, DT_F32 = {DT_FLOAT, 32, 1}, DT_F16 = {DT_FLOAT, 16, 1},
+            DT_F64 = {DT_FLOAT, 64, 1};
 const DType DT_BOOL = {DT_UINT, 1, 1}, DT_U8 = {DT_UINT, 8, 1}, DT_I8 = {DT_INT, 8, 1};
 
 DType dtype(DTypeCode code, int bits) { return (DType){(uint8_t)code, (uint8_t)bits, 1}; }
@@ -14,19 +15,26 @@ DType dtype_lanes(DType t, int lanes) { return (DType){t.code, t.bits, (uint16_t
 bool dtype_is_bool(DType t) { return t.code == DT_UINT && t.bits == 1; }
 int dtype_bytes(DType t) { return (t.bits + 7) / 8 * t.lanes; }
 
-static const char *const CODE_NAME[] = {[DT_INT] = "int", [DT_UINT] = "uint", [DT_FLOAT] = "float", [DT_HANDLE] = "handle", [DT_BFLOAT] = "bfloat"};
+static const char *const CODE_NAME[] = {
+    [DT_INT] = "int", [DT_UINT] = "uint", [DT_FLOAT] = "float", [DT_HANDLE] = "handle", [DT_BFLOAT] = "bfloat"};
 
 void dtype_print(StrBuf *b, DType t) {
-  if (dtype_is_bool(t)) sb_puts(b, "bool");
-  else if (t.code == DT_HANDLE) sb_puts(b, t.bits ? "handle" : "void");
-  else sb_printf(b, "%s%d", CODE_NAME[t.code], t.bits);
+  if (dtype_is_bool(t))
+    sb_puts(b, "bool");
+  else if (t.code == DT_HANDLE)
+    sb_puts(b, t.bits ? "handle" : "void");
+  else
+    sb_printf(b, "%s%d", CODE_NAME[t.code], t.bits);
   if (t.lanes > 1) sb_printf(b, "x%d", t.lanes);
 }
 
 bool dtype_parse(const char *s, DType *out) {
-  static const struct { const char *name; uint8_t code, bits; } PREFIX[] = {/* longest first where one is the head of another */
-      {"bool", DT_UINT, 1}, {"handle", DT_HANDLE, 64}, {"void", DT_HANDLE, 0}, {"uint", DT_UINT, 32}, {"int", DT_INT, 32},
-      {"bfloat", DT_BFLOAT, 16}, {"float", DT_FLOAT, 32}};
+  static const struct {
+    const char *name;
+    uint8_t code, bits;
+  } PREFIX[] = {/* longest first where one is the head of another */
+                {"bool", DT_UINT, 1}, {"handle", DT_HANDLE, 64}, {"void", DT_HANDLE, 0}, {"uint", DT_UINT, 32},
+                {"int", DT_INT, 32},  {"bfloat", DT_BFLOAT, 16}, {"float", DT_FLOAT, 32}};
   for (int i = 0; i < NS_COUNT(PREFIX); i++) {
     size_t n = strlen(PREFIX[i].name);
     if (strncmp(s, PREFIX[i].name, n) != 0) continue;
@@ -35,7 +43,9 @@ bool dtype_parse(const char *s, DType *out) {
     if (*p >= '1' && *p <= '9' && i >= 3) {
       char *end;
       long v = strtol(p, &end, 10);
-      bool ok = PREFIX[i].code == DT_FLOAT ? v == 16 || v == 32 || v == 64 : PREFIX[i].code == DT_BFLOAT ? v == 16 : v == 1 || v == 4 || v == 8 || v == 16 || v == 32 || v == 64;
+      bool ok = PREFIX[i].code == DT_FLOAT    ? v == 16 || v == 32 || v == 64
+                : PREFIX[i].code == DT_BFLOAT ? v == 16
+                                              : v == 1 || v == 4 || v == 8 || v == 16 || v == 32 || v == 64;
       if (!ok) return false;
       bits = (int)v;
       p = end;
@@ -95,7 +105,10 @@ bool ex_is_int(const IrCtx *c, ExprId e, int64_t v) {
 
 static ExprId limit_value(IrCtx *c, DType t, bool max) {
   if (t.code == DT_FLOAT || t.code == DT_BFLOAT) {
-    double v = t.code == DT_BFLOAT ? 3.3895313892515355e38 : t.bits == 64 ? 1.7976931348623157e308 : t.bits == 32 ? 3.4028234663852886e38 : 65504.0;
+    double v = t.code == DT_BFLOAT ? 3.3895313892515355e38
+               : t.bits == 64      ? 1.7976931348623157e308
+               : t.bits == 32      ? 3.4028234663852886e38
+                                   : 65504.0;
     return ex_flt(c, t, max ? v : -v);
   }
   if (t.code == DT_HANDLE) err_raise(c->err, NS_ERR_TYPE, "type handle has no smallest or largest value");
@@ -108,14 +121,18 @@ ExprId dtype_min_value(IrCtx *c, DType t) { return limit_value(c, t, false); }
 ExprId dtype_max_value(IrCtx *c, DType t) { return limit_value(c, t, true); }
 
 /* ---- plain nodes ---- */
-ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids) { return ctx_node(c, k, t, sym, n, kids, 0); }
+ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids) {
+  return ctx_node(c, k, t, sym, n, kids, 0);
+}
 
 ExprId ex_var(IrCtx *c, VarId v) {
   if (v <= 0 || v >= c->n_var) err_raise(c->err, NS_ERR_INTERNAL, "no variable with number %d in this context", v);
   return ctx_node(c, IR_VAR, c->t.var[v].type, v, 0, NULL, 0);
 }
 
-ExprId ex_call(IrCtx *c, Intrin in, DType t, int n, const ExprId *args) { return ctx_node(c, IR_CALL, t, (int32_t)in, n, args, 0); }
+ExprId ex_call(IrCtx *c, Intrin in, DType t, int n, const ExprId *args) {
+  return ctx_node(c, IR_CALL, t, (int32_t)in, n, args, 0);
+}
 
 ExprId ex_let(IrCtx *c, VarId v, ExprId value, ExprId body) {
   ExprId kids[2] = {value, body};
@@ -124,11 +141,14 @@ ExprId ex_let(IrCtx *c, VarId v, ExprId value, ExprId body) {
 
 ExprId ex_read(IrCtx *c, TensorId t, int n, const ExprId *idx) {
   const IrTensor *tensor = ir_tensor(c, t);
-  if (n != tensor->rank) err_raise(c->err, NS_ERR_VALUE, "tensor %s has %d dimensions, got %d indices", tensor->name, tensor->rank, n);
+  if (n != tensor->rank)
+    err_raise(c->err, NS_ERR_VALUE, "tensor %s has %d dimensions, got %d indices", tensor->name, tensor->rank, n);
   return ctx_node(c, IR_READ, tensor->type, t, n, idx, 0);
 }
 
-ExprId ex_load(IrCtx *c, BufferId b, DType t, int n, const ExprId *idx) { return ctx_node(c, IR_LOAD, t, b, n, idx, 0); }
+ExprId ex_load(IrCtx *c, BufferId b, DType t, int n, const ExprId *idx) {
+  return ctx_node(c, IR_LOAD, t, b, n, idx, 0);
+}
 
 ExprId ex_ramp(IrCtx *c, ExprId base, ExprId stride, int lanes) {
   if (lanes == 1) return base;

@@ -24,20 +24,30 @@ void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
   DType s = ir_type(c, *a), t = ir_type(c, *b);
   if (dtype_eq(s, t)) return;
   if (s.lanes != t.lanes) {
-    if (s.lanes == 1) *a = ex_bcast(c, *a, t.lanes);
-    else if (t.lanes == 1) *b = ex_bcast(c, *b, s.lanes);
-    else bad_types(c, "combination", s, t);
+    if (s.lanes == 1)
+      *a = ex_bcast(c, *a, t.lanes);
+    else if (t.lanes == 1)
+      *b = ex_bcast(c, *b, s.lanes);
+    else
+      bad_types(c, "combination", s, t);
     s = ir_type(c, *a), t = ir_type(c, *b);
     if (dtype_eq(s, t)) return;
   }
   bool to_b; /* cast a to b's type */
-  if (s.code == DT_FLOAT && t.code == DT_FLOAT) to_b = s.bits < t.bits;
-  else if (is_float(s) && is_int(t)) to_b = false;
-  else if (is_int(s) && is_float(t)) to_b = true;
-  else if (is_int(s) && is_int(t)) to_b = s.bits < t.bits || (s.bits == t.bits && s.code == DT_INT);
-  else bad_types(c, "combination", s, t);
-  if (to_b) *a = ex_cast(c, t, *a);
-  else *b = ex_cast(c, s, *b);
+  if (s.code == DT_FLOAT && t.code == DT_FLOAT)
+    to_b = s.bits < t.bits;
+  else if (is_float(s) && is_int(t))
+    to_b = false;
+  else if (is_int(s) && is_float(t))
+    to_b = true;
+  else if (is_int(s) && is_int(t))
+    to_b = s.bits < t.bits || (s.bits == t.bits && s.code == DT_INT);
+  else
+    bad_types(c, "combination", s, t);
+  if (to_b)
+    *a = ex_cast(c, t, *a);
+  else
+    *b = ex_cast(c, s, *b);
 }
 
 static double flt_value(const IrCtx *c, ExprId e) { return ir_node(c, e)->u.f; }
@@ -47,47 +57,47 @@ static ExprId fold_int(IrCtx *c, ExprKind k, DType t, int64_t a, int64_t b) {
   bool u64 = t.code == DT_UINT && t.bits == 64;
   uint64_t x = (uint64_t)a, y = (uint64_t)b;
   switch (k) {
-    case IR_ADD: return ex_int(c, t, (int64_t)(x + y));
-    case IR_SUB: return ex_int(c, t, (int64_t)(x - y));
-    case IR_MUL: return ex_int(c, t, (int64_t)(x * y));
-    case IR_DIV: return ex_int(c, t, u64 ? (int64_t)(x / y) : b == -1 ? (int64_t)(0 - x) : a / b);
-    case IR_MOD: return ex_int(c, t, u64 ? (int64_t)(x % y) : b == -1 ? 0 : a % b);
-    case IR_FDIV: return ex_int(c, t, u64 ? (int64_t)(x / y) : i64_floordiv(a, b));
-    case IR_FMOD: return ex_int(c, t, u64 ? (int64_t)(x % y) : i64_floormod(a, b));
-    case IR_MIN: return ex_int(c, t, (u64 ? x < y : a < b) ? a : b);
-    case IR_MAX: return ex_int(c, t, (u64 ? x > y : a > b) ? a : b);
-    case IR_EQ: return ex_int(c, DT_BOOL, a == b);
-    case IR_NE: return ex_int(c, DT_BOOL, a != b);
-    case IR_LT: return ex_int(c, DT_BOOL, u64 ? x < y : a < b);
-    case IR_LE: return ex_int(c, DT_BOOL, u64 ? x <= y : a <= b);
-    case IR_GT: return ex_int(c, DT_BOOL, u64 ? x > y : a > b);
-    case IR_GE: return ex_int(c, DT_BOOL, u64 ? x >= y : a >= b);
-    default: return 0;
+  case IR_ADD: return ex_int(c, t, (int64_t)(x + y));
+  case IR_SUB: return ex_int(c, t, (int64_t)(x - y));
+  case IR_MUL: return ex_int(c, t, (int64_t)(x * y));
+  case IR_DIV: return ex_int(c, t, u64 ? (int64_t)(x / y) : b == -1 ? (int64_t)(0 - x) : a / b);
+  case IR_MOD: return ex_int(c, t, u64 ? (int64_t)(x % y) : b == -1 ? 0 : a % b);
+  case IR_FDIV: return ex_int(c, t, u64 ? (int64_t)(x / y) : i64_floordiv(a, b));
+  case IR_FMOD: return ex_int(c, t, u64 ? (int64_t)(x % y) : i64_floormod(a, b));
+  case IR_MIN: return ex_int(c, t, (u64 ? x < y : a < b) ? a : b);
+  case IR_MAX: return ex_int(c, t, (u64 ? x > y : a > b) ? a : b);
+  case IR_EQ: return ex_int(c, DT_BOOL, a == b);
+  case IR_NE: return ex_int(c, DT_BOOL, a != b);
+  case IR_LT: return ex_int(c, DT_BOOL, u64 ? x < y : a < b);
+  case IR_LE: return ex_int(c, DT_BOOL, u64 ? x <= y : a <= b);
+  case IR_GT: return ex_int(c, DT_BOOL, u64 ? x > y : a > b);
+  case IR_GE: return ex_int(c, DT_BOOL, u64 ? x >= y : a >= b);
+  default: return 0;
   }
 }
 
 static ExprId fold_flt(IrCtx *c, ExprKind k, DType t, double a, double b) {
   switch (k) {
-    case IR_EQ: return ex_int(c, DT_BOOL, a == b);
-    case IR_NE: return ex_int(c, DT_BOOL, a != b);
-    case IR_LT: return ex_int(c, DT_BOOL, a < b);
-    case IR_LE: return ex_int(c, DT_BOOL, a <= b);
-    case IR_GT: return ex_int(c, DT_BOOL, a > b);
-    case IR_GE: return ex_int(c, DT_BOOL, a >= b);
-    case IR_MIN: return ex_flt(c, t, a < b ? a : b);
-    case IR_MAX: return ex_flt(c, t, a > b ? a : b);
-    default: break;
+  case IR_EQ: return ex_int(c, DT_BOOL, a == b);
+  case IR_NE: return ex_int(c, DT_BOOL, a != b);
+  case IR_LT: return ex_int(c, DT_BOOL, a < b);
+  case IR_LE: return ex_int(c, DT_BOOL, a <= b);
+  case IR_GT: return ex_int(c, DT_BOOL, a > b);
+  case IR_GE: return ex_int(c, DT_BOOL, a >= b);
+  case IR_MIN: return ex_flt(c, t, a < b ? a : b);
+  case IR_MAX: return ex_flt(c, t, a > b ? a : b);
+  default: break;
   }
   if (t.code != DT_FLOAT || t.bits < 32) return 0;
   bool single = t.bits == 32;
   float x = (float)a, y = (float)b;
   switch (k) {
-    case IR_ADD: return ex_flt(c, t, single ? (double)(x + y) : a + b);
-    case IR_SUB: return ex_flt(c, t, single ? (double)(x - y) : a - b);
-    case IR_MUL: return ex_flt(c, t, single ? (double)(x * y) : a * b);
-    case IR_DIV: return ex_flt(c, t, single ? (double)(x / y) : a / b);
-    case IR_FDIV: return ex_flt(c, t, single ? (double)floorf(x / y) : floor(a / b));
-    default: return 0;
+  case IR_ADD: return ex_flt(c, t, single ? (double)(x + y) : a + b);
+  case IR_SUB: return ex_flt(c, t, single ? (double)(x - y) : a - b);
+  case IR_MUL: return ex_flt(c, t, single ? (double)(x * y) : a * b);
+  case IR_DIV: return ex_flt(c, t, single ? (double)(x / y) : a / b);
+  case IR_FDIV: return ex_flt(c, t, single ? (double)floorf(x / y) : floor(a / b));
+  default: return 0;
   }
 }
 
@@ -102,16 +112,16 @@ static int literal01(const IrCtx *c, ExprId e) {
 static ExprId fold_identity(IrCtx *c, ExprKind k, DType t, ExprId a, ExprId b) {
   int p = literal01(c, a), q = literal01(c, b);
   switch (k) {
-    case IR_ADD: return p == 0 ? b : q == 0 ? a : 0;
-    case IR_SUB: return q == 0 ? a : 0;
-    case IR_MUL: return p == 1 ? b : p == 0 ? a : q == 1 ? a : q == 0 ? b : 0;
-    case IR_DIV:
-    case IR_FDIV: return p == 0 ? a : q == 1 ? a : 0;
-    case IR_MOD:
-    case IR_FMOD: return !is_index(t) ? 0 : p == 0 ? a : q == 1 ? ex_int(c, t, 0) : 0;
-    case IR_MIN:
-    case IR_MAX: return a == b ? a : 0;
-    default: return 0;
+  case IR_ADD: return p == 0 ? b : q == 0 ? a : 0;
+  case IR_SUB: return q == 0 ? a : 0;
+  case IR_MUL: return p == 1 ? b : p == 0 ? a : q == 1 ? a : q == 0 ? b : 0;
+  case IR_DIV:
+  case IR_FDIV: return p == 0 ? a : q == 1 ? a : 0;
+  case IR_MOD:
+  case IR_FMOD: return !is_index(t) ? 0 : p == 0 ? a : q == 1 ? ex_int(c, t, 0) : 0;
+  case IR_MIN:
+  case IR_MAX: return a == b ? a : 0;
+  default: return 0;
   }
 }
 
@@ -141,8 +151,10 @@ ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
   int p = literal01(c, a);
   if (p >= 0 && q >= 0) {
     bool modulo = k == IR_MOD || k == IR_FMOD;
-    if (is_int(t) && (!modulo || is_index(t))) f = fold_int(c, k, t, ir_node(c, a)->u.i, ir_node(c, b)->u.i);
-    else if (is_float(t)) f = fold_flt(c, k, t, flt_value(c, a), flt_value(c, b));
+    if (is_int(t) && (!modulo || is_index(t)))
+      f = fold_int(c, k, t, ir_node(c, a)->u.i, ir_node(c, b)->u.i);
+    else if (is_float(t))
+      f = fold_flt(c, k, t, flt_value(c, a), flt_value(c, b));
     if (f) return f;
   }
   if ((p >= 0 || q >= 0 || a == b) && (f = fold_identity(c, k, t, a, b)) != 0) return f;
@@ -218,11 +230,11 @@ static ExprId math_abs(IrCtx *c, ExprId x) {
 
 static double round_flt(Intrin in, double v) {
   switch (in) {
-    case IN_FLOOR: return floor(v);
-    case IN_CEIL: return ceil(v);
-    case IN_TRUNC: return trunc(v);
-    case IN_ROUND: /* half to even, as nearbyint in the default mode */
-    default: return nearbyint(v);
+  case IN_FLOOR: return floor(v);
+  case IN_CEIL: return ceil(v);
+  case IN_TRUNC: return trunc(v);
+  case IN_ROUND: /* half to even, as nearbyint in the default mode */
+  default: return nearbyint(v);
   }
 }
 
@@ -242,14 +254,15 @@ static ExprId math_bits(IrCtx *c, Intrin in, ExprId a, ExprId b) {
     y = ir_node(c, b)->u.i;
     bool shift = in == IN_SHL || in == IN_SHR;
     if (shift && y == 0) return a;
-    if (shift && (y < 0 || y >= t.bits)) err_raise(c->err, NS_ERR_VALUE, "shift of a %d-bit integer by %lld", t.bits, (long long)y);
+    if (shift && (y < 0 || y >= t.bits))
+      err_raise(c->err, NS_ERR_VALUE, "shift of a %d-bit integer by %lld", t.bits, (long long)y);
     if (ex_const_int(c, a, &x)) {
       switch (in) {
-        case IN_SHL: v = (int64_t)((uint64_t)x << y); break;
-        case IN_SHR: v = x >> y; break;
-        case IN_BAND: v = x & y; break;
-        case IN_BOR: v = x | y; break;
-        default: v = x ^ y; break;
+      case IN_SHL: v = (int64_t)((uint64_t)x << y); break;
+      case IN_SHR: v = x >> y; break;
+      case IN_BAND: v = x & y; break;
+      case IN_BOR: v = x | y; break;
+      default: v = x ^ y; break;
       }
       return ex_int(c, t, v);
     }
@@ -268,22 +281,36 @@ static ExprId math_isnan(IrCtx *c, ExprId x) {
 
 ExprId ex_math(IrCtx *c, Intrin in, int n, const ExprId *args) {
   const IntrinInfo *info = intrin_info(in);
-  if (info->arity >= 0 && n != info->arity) err_raise(c->err, NS_ERR_TYPE, "%s takes %d arguments, got %d", info->name, info->arity, n);
+  if (info->arity >= 0 && n != info->arity)
+    err_raise(c->err, NS_ERR_TYPE, "%s takes %d arguments, got %d", info->name, info->arity, n);
   switch (in) {
-    case IN_FLOOR: case IN_CEIL: case IN_ROUND: case IN_TRUNC: case IN_NEARBYINT: return math_round(c, in, args[0]);
-    case IN_FABS: return math_abs(c, args[0]);
-    case IN_ISNAN: return math_isnan(c, args[0]);
-    case IN_IF_THEN_ELSE: return ex_if_then_else(c, args[0], args[1], args[2]);
-    case IN_LIKELY: return literal01(c, args[0]) >= 0 ? args[0] : ex_call(c, in, ir_type(c, args[0]), 1, args);
-    case IN_SHL: case IN_SHR: case IN_BAND: case IN_BOR: case IN_BXOR: return math_bits(c, in, args[0], args[1]);
-    case IN_POW: case IN_FMOD: case IN_ATAN2: case IN_NEXTAFTER: case IN_HYPOT: case IN_COPYSIGN: {
-      ExprId kids[2] = {args[0], args[1]};
-      ex_match(c, &kids[0], &kids[1]);
-      DType t = ir_type(c, kids[0]);
-      if (!is_float(t)) bad_types(c, info->name, ir_type(c, args[0]), ir_type(c, args[1]));
-      return ex_call(c, in, t, 2, kids);
-    }
-    default: break;
+  case IN_FLOOR:
+  case IN_CEIL:
+  case IN_ROUND:
+  case IN_TRUNC:
+  case IN_NEARBYINT: return math_round(c, in, args[0]);
+  case IN_FABS: return math_abs(c, args[0]);
+  case IN_ISNAN: return math_isnan(c, args[0]);
+  case IN_IF_THEN_ELSE: return ex_if_then_else(c, args[0], args[1], args[2]);
+  case IN_LIKELY: return literal01(c, args[0]) >= 0 ? args[0] : ex_call(c, in, ir_type(c, args[0]), 1, args);
+  case IN_SHL:
+  case IN_SHR:
+  case IN_BAND:
+  case IN_BOR:
+  case IN_BXOR: return math_bits(c, in, args[0], args[1]);
+  case IN_POW:
+  case IN_FMOD:
+  case IN_ATAN2:
+  case IN_NEXTAFTER:
+  case IN_HYPOT:
+  case IN_COPYSIGN: {
+    ExprId kids[2] = {args[0], args[1]};
+    ex_match(c, &kids[0], &kids[1]);
+    DType t = ir_type(c, kids[0]);
+    if (!is_float(t)) bad_types(c, info->name, ir_type(c, args[0]), ir_type(c, args[1]));
+    return ex_call(c, in, t, 2, kids);
+  }
+  default: break;
   }
   DType t = n > 0 ? ir_type(c, args[0]) : DT_I32;
   if (in == IN_BNOT && !is_int(t)) bad_types(c, info->name, t, t);
@@ -297,35 +324,35 @@ ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids) {
   ExprKind k = (ExprKind)p->kind;
   if (k >= IR_ADD && k <= IR_OR) return ex_bin(c, k, kids[0], kids[1]);
   switch (k) {
-    case IR_NOT: return ex_not(c, kids[0]);
-    case IR_CAST: return ex_cast(c, p->type, kids[0]);
-    case IR_SELECT: return ex_select(c, kids[0], kids[1], kids[2]);
-    case IR_LET: return ex_let(c, p->sym, kids[0], kids[1]);
-    case IR_RAMP: return ex_ramp(c, kids[0], kids[1], p->type.lanes);
-    case IR_BCAST: return ex_bcast(c, kids[0], p->type.lanes);
-    case IR_CALL:
-      if (p->sym == IN_IF_THEN_ELSE) return ex_if_then_else(c, kids[0], kids[1], kids[2]);
-      if (p->sym == IN_LIKELY) return ex_math(c, IN_LIKELY, 1, kids);
-      return ctx_node(c, k, p->type, p->sym, p->n, kids, 0);
-    case IR_REDUCE: {
-      IrReduce r = *ir_reduce(c, e);
-      ExprId *own = arena_copy(c->arena, kids, sizeof *kids * p->n);
-      IrAxis *axis = arena_copy(c->arena, r.axis, sizeof *axis * (size_t)r.n_axis);
-      int j = 0;
-      for (int i = 0; i < r.n_axis; i++) {
-        axis[i].min = own[j++];
-        axis[i].extent = own[j++];
-      }
-      r.axis = axis;
-      r.src = own + j;
-      j += r.n_src;
-      if (r.init) {
-        r.init = own + j;
-        j += r.n_src;
-      }
-      r.cond = own[j];
-      return ex_reduce(c, r);
+  case IR_NOT: return ex_not(c, kids[0]);
+  case IR_CAST: return ex_cast(c, p->type, kids[0]);
+  case IR_SELECT: return ex_select(c, kids[0], kids[1], kids[2]);
+  case IR_LET: return ex_let(c, p->sym, kids[0], kids[1]);
+  case IR_RAMP: return ex_ramp(c, kids[0], kids[1], p->type.lanes);
+  case IR_BCAST: return ex_bcast(c, kids[0], p->type.lanes);
+  case IR_CALL:
+    if (p->sym == IN_IF_THEN_ELSE) return ex_if_then_else(c, kids[0], kids[1], kids[2]);
+    if (p->sym == IN_LIKELY) return ex_math(c, IN_LIKELY, 1, kids);
+    return ctx_node(c, k, p->type, p->sym, p->n, kids, 0);
+  case IR_REDUCE: {
+    IrReduce r = *ir_reduce(c, e);
+    ExprId *own = arena_copy(c->arena, kids, sizeof *kids * p->n);
+    IrAxis *axis = arena_copy(c->arena, r.axis, sizeof *axis * (size_t)r.n_axis);
+    int j = 0;
+    for (int i = 0; i < r.n_axis; i++) {
+      axis[i].min = own[j++];
+      axis[i].extent = own[j++];
     }
-    default: return ctx_node(c, k, p->type, p->sym, p->n, kids, p->u.i);
+    r.axis = axis;
+    r.src = own + j;
+    j += r.n_src;
+    if (r.init) {
+      r.init = own + j;
+      j += r.n_src;
+    }
+    r.cond = own[j];
+    return ex_reduce(c, r);
+  }
+  default: return ctx_node(c, k, p->type, p->sym, p->n, kids, p->u.i);
   }
 }

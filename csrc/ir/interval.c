@@ -7,8 +7,8 @@ typedef struct {
   Arith *a;
   int n, depth;
   const VarSet *set;
-  Walk *w;                /* memo: index into done */
-  Walk *used;             /* memo: does the expression use a variable that has a set? */
+  Walk *w;    /* memo: index into done */
+  Walk *used; /* memo: does the expression use a variable that has a set? */
   VEC(Interval) done;
 } Eval;
 
@@ -114,26 +114,27 @@ static Interval hull(Eval *v, Interval x, Interval y) {
 
 static Interval eval_call(Eval *v, ExprId e) {
   IrCtx *c = v->a->c;
-  ExprId x = ir_kid(c, e, 0), y = ir_node(c, e)->n > 1 ? ir_kid(c, e, 1) : 0, z = ir_node(c, e)->n > 2 ? ir_kid(c, e, 2) : 0;
+  ExprId x = ir_kid(c, e, 0), y = ir_node(c, e)->n > 1 ? ir_kid(c, e, 1) : 0,
+         z = ir_node(c, e)->n > 2 ? ir_kid(c, e, 2) : 0;
   Intrin in = (Intrin)ir_node(c, e)->sym;
   int64_t k;
   switch (in) {
-    case IN_LIKELY: return eval(v, x);
-    case IN_IF_THEN_ELSE: {
-      Interval p = eval(v, y);
-      return hull(v, p, eval(v, z));
+  case IN_LIKELY: return eval(v, x);
+  case IN_IF_THEN_ELSE: {
+    Interval p = eval(v, y);
+    return hull(v, p, eval(v, z));
+  }
+  case IN_SHL:
+  case IN_SHR:
+    if (ex_const_int(c, y, &k)) {
+      Interval p = eval(v, x);
+      if (p.lo) p.lo = ex_math(c, in, 2, (ExprId[]){p.lo, y});
+      if (p.hi) p.hi = ex_math(c, in, 2, (ExprId[]){p.hi, y});
+      return p;
     }
-    case IN_SHL:
-    case IN_SHR:
-      if (ex_const_int(c, y, &k)) {
-        Interval p = eval(v, x);
-        if (p.lo) p.lo = ex_math(c, in, 2, (ExprId[]){p.lo, y});
-        if (p.hi) p.hi = ex_math(c, in, 2, (ExprId[]){p.hi, y});
-        return p;
-      }
-      return ALL;
-    case IN_BAND: return ex_const_int(c, y, &k) && k >= 0 ? (Interval){ex_int(c, ir_type(c, y), 0), y} : ALL;
-    default: return ALL;
+    return ALL;
+  case IN_BAND: return ex_const_int(c, y, &k) && k >= 0 ? (Interval){ex_int(c, ir_type(c, y), 0), y} : ALL;
+  default: return ALL;
   }
 }
 
@@ -162,27 +163,29 @@ static Interval eval_node(Eval *v, ExprId e) {
   if (t.code != DT_INT && t.code != DT_UINT) return ALL;
   Interval x, y;
   switch (k) {
-    case IR_SELECT: x = eval(v, a1); return hull(v, x, eval(v, a2));
-    case IR_CAST:
-      if (ir_type(c, a0).code != DT_INT && ir_type(c, a0).code != DT_UINT) return ALL;
-      x = eval(v, a0);
-      return (Interval){x.lo ? ex_cast(c, dtype_lanes(t, 1), x.lo) : 0, x.hi ? ex_cast(c, dtype_lanes(t, 1), x.hi) : 0};
-    case IR_CALL: return eval_call(v, e);
-    case IR_RAMP: return eval_ramp(v, e);
-    case IR_BCAST: return eval(v, a0);
-    case IR_LET: return eval(v, ex_subst(c, a1, 1, &(VarSub){let, a0}));
-    default: break;
+  case IR_SELECT: x = eval(v, a1); return hull(v, x, eval(v, a2));
+  case IR_CAST:
+    if (ir_type(c, a0).code != DT_INT && ir_type(c, a0).code != DT_UINT) return ALL;
+    x = eval(v, a0);
+    return (Interval){x.lo ? ex_cast(c, dtype_lanes(t, 1), x.lo) : 0, x.hi ? ex_cast(c, dtype_lanes(t, 1), x.hi) : 0};
+  case IR_CALL: return eval_call(v, e);
+  case IR_RAMP: return eval_ramp(v, e);
+  case IR_BCAST: return eval(v, a0);
+  case IR_LET: return eval(v, ex_subst(c, a1, 1, &(VarSub){let, a0}));
+  default: break;
   }
   if (k < IR_ADD || k > IR_MAX) return ALL;
   x = eval(v, a0);
   y = eval(v, a1);
   switch (k) {
-    case IR_ADD: return (Interval){op(v, k, x.lo, y.lo), op(v, k, x.hi, y.hi)};
-    case IR_SUB: return (Interval){op(v, k, x.lo, y.hi), op(v, k, x.hi, y.lo)};
-    case IR_MUL: return eval_mul(v, x, y);
-    case IR_DIV: case IR_FDIV: return eval_div(v, k, x, y);
-    case IR_MOD: case IR_FMOD: return eval_mod(v, k, x, y);
-    default: return eval_extreme(v, k, x, y);
+  case IR_ADD: return (Interval){op(v, k, x.lo, y.lo), op(v, k, x.hi, y.hi)};
+  case IR_SUB: return (Interval){op(v, k, x.lo, y.hi), op(v, k, x.hi, y.lo)};
+  case IR_MUL: return eval_mul(v, x, y);
+  case IR_DIV:
+  case IR_FDIV: return eval_div(v, k, x, y);
+  case IR_MOD:
+  case IR_FMOD: return eval_mod(v, k, x, y);
+  default: return eval_extreme(v, k, x, y);
   }
 }
 

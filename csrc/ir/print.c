@@ -5,13 +5,16 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct { const char *open, *mid, *close; } Shape;
+typedef struct {
+  const char *open, *mid, *close;
+} Shape;
 static const Shape BINARY[IR_KIND_COUNT] = {
-    [IR_ADD] = {"(", " + ", ")"}, [IR_SUB] = {"(", " - ", ")"}, [IR_MUL] = {"(", "*", ")"}, [IR_DIV] = {"(", "/", ")"},
-    [IR_MOD] = {"(", " % ", ")"}, [IR_FDIV] = {"floordiv(", ", ", ")"}, [IR_FMOD] = {"floormod(", ", ", ")"},
-    [IR_MIN] = {"min(", ", ", ")"}, [IR_MAX] = {"max(", ", ", ")"}, [IR_EQ] = {"(", " == ", ")"}, [IR_NE] = {"(", " != ", ")"},
-    [IR_LT] = {"(", " < ", ")"}, [IR_LE] = {"(", " <= ", ")"}, [IR_GT] = {"(", " > ", ")"}, [IR_GE] = {"(", " >= ", ")"},
-    [IR_AND] = {"(", " && ", ")"}, [IR_OR] = {"(", " || ", ")"}};
+    [IR_ADD] = {"(", " + ", ")"},         [IR_SUB] = {"(", " - ", ")"},   [IR_MUL] = {"(", "*", ")"},
+    [IR_DIV] = {"(", "/", ")"},           [IR_MOD] = {"(", " % ", ")"},   [IR_FDIV] = {"floordiv(", ", ", ")"},
+    [IR_FMOD] = {"floormod(", ", ", ")"}, [IR_MIN] = {"min(", ", ", ")"}, [IR_MAX] = {"max(", ", ", ")"},
+    [IR_EQ] = {"(", " == ", ")"},         [IR_NE] = {"(", " != ", ")"},   [IR_LT] = {"(", " < ", ")"},
+    [IR_LE] = {"(", " <= ", ")"},         [IR_GT] = {"(", " > ", ")"},    [IR_GE] = {"(", " >= ", ")"},
+    [IR_AND] = {"(", " && ", ")"},        [IR_OR] = {"(", " || ", ")"}};
 
 static void print_list(IrCtx *c, StrBuf *b, int n, const ExprId *e) {
   for (int i = 0; i < n; i++) {
@@ -22,8 +25,10 @@ static void print_list(IrCtx *c, StrBuf *b, int n, const ExprId *e) {
 
 static void print_var(IrCtx *c, StrBuf *b, VarId v) {
   const IrVar *var = ir_var_info(c, v);
-  if (var->nonneg) sb_printf(b, "{%s|%s>=0}", var->name, var->name);
-  else sb_puts(b, var->name);
+  if (var->nonneg)
+    sb_printf(b, "{%s|%s>=0}", var->name, var->name);
+  else
+    sb_puts(b, var->name);
 }
 
 static void print_int(StrBuf *b, DType t, int64_t v) {
@@ -32,13 +37,17 @@ static void print_int(StrBuf *b, DType t, int64_t v) {
     dtype_print(b, t);
     sb_putc(b, ')');
   }
-  if (t.code == DT_UINT) sb_printf(b, "%llu", (unsigned long long)v);
-  else sb_printf(b, "%lld", (long long)v);
+  if (t.code == DT_UINT)
+    sb_printf(b, "%llu", (unsigned long long)v);
+  else
+    sb_printf(b, "%lld", (long long)v);
 }
 
 static void print_flt(StrBuf *b, DType t, double v) {
-  if (isnan(v)) sb_puts(b, "nan"); /* never -nan */
-  else sb_printf(b, "%g", v);
+  if (isnan(v))
+    sb_puts(b, "nan"); /* never -nan */
+  else
+    sb_printf(b, "%g", v);
   if (t.bits == 32) sb_putc(b, 'f');
   if (t.bits == 16) sb_putc(b, 'h');
 }
@@ -48,9 +57,12 @@ static void print_str(StrBuf *b, const char *s) {
   sb_putc(b, '"');
   for (; *s; s++) {
     const char *p = strchr(FROM, *s);
-    if (p) sb_putc(b, '\\'), sb_putc(b, TO[p - FROM]);
-    else if ((unsigned char)*s < 32 || *s == 127) sb_printf(b, "\\x%02x", (unsigned char)*s);
-    else sb_putc(b, *s);
+    if (p)
+      sb_putc(b, '\\'), sb_putc(b, TO[p - FROM]);
+    else if ((unsigned char)*s < 32 || *s == 127)
+      sb_printf(b, "\\x%02x", (unsigned char)*s);
+    else
+      sb_putc(b, *s);
   }
   sb_putc(b, '"');
 }
@@ -109,46 +121,46 @@ void ex_print(IrCtx *c, StrBuf *b, ExprId e) {
     return;
   }
   switch ((ExprKind)p->kind) {
-    case IR_INT: print_int(b, p->type, p->u.i); break;
-    case IR_FLT: print_flt(b, p->type, p->u.f); break;
-    case IR_STR: print_str(b, c->str[p->u.i]); break;
-    case IR_VAR: print_var(c, b, p->sym); break;
-    case IR_NOT:
-      sb_putc(b, '!');
-      ex_print(c, b, kid[0]);
-      break;
-    case IR_CAST:
-      dtype_print(b, p->type);
-      print_call(c, b, "", e, "(", ")");
-      break;
-    case IR_SELECT: print_call(c, b, "select", e, "(", ")"); break;
-    case IR_CALL:
-      sb_puts(b, "tir.");
-      print_call(c, b, intrin_info((Intrin)p->sym)->name, e, "(", ")");
-      break;
-    case IR_LET:
-      sb_puts(b, "(let ");
-      print_var(c, b, p->sym);
-      sb_puts(b, " = ");
-      ex_print(c, b, kid[0]);
-      sb_puts(b, " in ");
-      ex_print(c, b, kid[1]);
-      sb_putc(b, ')');
-      break;
-    case IR_READ: print_call(c, b, ir_tensor(c, p->sym)->name, e, "[", "]"); break;
-    case IR_LOAD: print_call(c, b, ir_buffer(c, p->sym)->name, e, "[", "]"); break;
-    case IR_REDUCE: print_reduce(c, b, e); break;
-    case IR_RAMP:
-      sb_puts(b, "ramp(");
-      print_list(c, b, 2, kid);
-      sb_printf(b, ", %d)", p->type.lanes);
-      break;
-    case IR_BCAST:
-      sb_printf(b, "x%d(", p->type.lanes);
-      ex_print(c, b, kid[0]);
-      sb_putc(b, ')');
-      break;
-    default: err_raise(c->err, NS_ERR_INTERNAL, "cannot print an expression of kind %d", p->kind);
+  case IR_INT: print_int(b, p->type, p->u.i); break;
+  case IR_FLT: print_flt(b, p->type, p->u.f); break;
+  case IR_STR: print_str(b, c->str[p->u.i]); break;
+  case IR_VAR: print_var(c, b, p->sym); break;
+  case IR_NOT:
+    sb_putc(b, '!');
+    ex_print(c, b, kid[0]);
+    break;
+  case IR_CAST:
+    dtype_print(b, p->type);
+    print_call(c, b, "", e, "(", ")");
+    break;
+  case IR_SELECT: print_call(c, b, "select", e, "(", ")"); break;
+  case IR_CALL:
+    sb_puts(b, "tir.");
+    print_call(c, b, intrin_info((Intrin)p->sym)->name, e, "(", ")");
+    break;
+  case IR_LET:
+    sb_puts(b, "(let ");
+    print_var(c, b, p->sym);
+    sb_puts(b, " = ");
+    ex_print(c, b, kid[0]);
+    sb_puts(b, " in ");
+    ex_print(c, b, kid[1]);
+    sb_putc(b, ')');
+    break;
+  case IR_READ: print_call(c, b, ir_tensor(c, p->sym)->name, e, "[", "]"); break;
+  case IR_LOAD: print_call(c, b, ir_buffer(c, p->sym)->name, e, "[", "]"); break;
+  case IR_REDUCE: print_reduce(c, b, e); break;
+  case IR_RAMP:
+    sb_puts(b, "ramp(");
+    print_list(c, b, 2, kid);
+    sb_printf(b, ", %d)", p->type.lanes);
+    break;
+  case IR_BCAST:
+    sb_printf(b, "x%d(", p->type.lanes);
+    ex_print(c, b, kid[0]);
+    sb_putc(b, ')');
+    break;
+  default: err_raise(c->err, NS_ERR_INTERNAL, "cannot print an expression of kind %d", p->kind);
   }
 }
 

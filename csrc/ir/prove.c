@@ -5,9 +5,9 @@
 
 static int verdict(Bound b, Cmp op) {
   switch (op) {
-    case CMP_LT: return b.hi < 0 ? 1 : b.lo >= 0 ? 0 : -1;
-    case CMP_LE: return b.hi <= 0 ? 1 : b.lo > 0 ? 0 : -1;
-    default: return b.lo == 0 && b.hi == 0 ? 1 : b.lo > 0 || b.hi < 0 ? 0 : -1;
+  case CMP_LT: return b.hi < 0 ? 1 : b.lo >= 0 ? 0 : -1;
+  case CMP_LE: return b.hi <= 0 ? 1 : b.lo > 0 ? 0 : -1;
+  default: return b.lo == 0 && b.hi == 0 ? 1 : b.lo > 0 || b.hi < 0 ? 0 : -1;
   }
 }
 
@@ -26,8 +26,10 @@ static bool expand_div(SumBuf *b, const Term *t) {
   sum_term(b, t->x, t->lower, t->upper, -t->scale);
   const Sum *x = canon(a, t->x), *m = sum_mod(a, x, t->lower);
   if (!m) return false;
-  if (t->upper) sum_term(b, t->x, 1, t->upper, k);
-  else sum_add(b, x, k);
+  if (t->upper)
+    sum_term(b, t->x, 1, t->upper, k);
+  else
+    sum_add(b, x, k);
   sum_add(b, m, -k);
   return true;
 }

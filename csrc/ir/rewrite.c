@@ -15,7 +15,11 @@ static const ExprId *hold_kids(IrCtx *c, ExprId e, ExprId few[FEW]) {
 }
 
 /* ---- visiting ---- */
-typedef struct { Walk *w; ExprVisit f; void *arg; } Visit;
+typedef struct {
+  Walk *w;
+  ExprVisit f;
+  void *arg;
+} Visit;
 
 static void visit(IrCtx *c, ExprId e, const Visit *v) {
   if (walk_seen(v->w, e)) return;
@@ -48,7 +52,11 @@ bool ex_uses_var(IrCtx *c, ExprId e, VarId v) {
 }
 
 /* ---- mapping ---- */
-typedef struct { Walk *w; ExprMap f; void *arg; } Map;
+typedef struct {
+  Walk *w;
+  ExprMap f;
+  void *arg;
+} Map;
 
 static ExprId map(IrCtx *c, ExprId e, const Map *m) {
   if (walk_seen(m->w, e)) return m->w->val[e];
@@ -109,7 +117,11 @@ ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub) {
 }
 
 /* ---- copying between contexts ---- */
-typedef struct { IrCtx *dst; const IrCtx *src; MapU64 *vars, *tensors, *memo; } Import;
+typedef struct {
+  IrCtx *dst;
+  const IrCtx *src;
+  MapU64 *vars, *tensors, *memo;
+} Import;
 
 static ExprId import(const Import *m, ExprId e);
 
@@ -180,14 +192,15 @@ static ExprId import(const Import *m, ExprId e) {
   const ExprNode *p = ir_node(m->src, e);
   int32_t sym = p->sym;
   switch ((ExprKind)p->kind) {
-    case IR_REDUCE: r = import_reduce(m, e); break;
-    case IR_STR: r = ex_str(m->dst, m->src->str[p->u.i]); break;
-    case IR_VAR: r = ex_var(m->dst, import_var(m, sym)); break;
-    case IR_LOAD: err_raise(m->dst->err, NS_ERR_INTERNAL, "a buffer access cannot be copied to another context");
-    default:
-      if (p->kind == IR_LET) sym = import_var(m, sym);
-      if (p->kind == IR_READ) sym = import_tensor(m, sym);
-      r = ctx_node(m->dst, (ExprKind)p->kind, p->type, sym, p->n, p->n ? import_list(m, ir_kids(m->src, e), p->n) : NULL, p->u.i);
+  case IR_REDUCE: r = import_reduce(m, e); break;
+  case IR_STR: r = ex_str(m->dst, m->src->str[p->u.i]); break;
+  case IR_VAR: r = ex_var(m->dst, import_var(m, sym)); break;
+  case IR_LOAD: err_raise(m->dst->err, NS_ERR_INTERNAL, "a buffer access cannot be copied to another context");
+  default:
+    if (p->kind == IR_LET) sym = import_var(m, sym);
+    if (p->kind == IR_READ) sym = import_tensor(m, sym);
+    r = ctx_node(m->dst, (ExprKind)p->kind, p->type, sym, p->n, p->n ? import_list(m, ir_kids(m->src, e), p->n) : NULL,
+                 p->u.i);
   }
   mapu_set(m->memo, (uint64_t)e, r);
   return r;

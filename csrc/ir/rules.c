@@ -23,7 +23,10 @@ static void negate(SumBuf *b) {
 }
 
 /* left ? right + k, equal terms cancelled, no constant on the left unless it stands alone there */
-typedef struct { SumBuf left, right; int64_t k; } Sides;
+typedef struct {
+  SumBuf left, right;
+  int64_t k;
+} Sides;
 
 static void swap_sides(Sides *s) { /* l < r + k  is  -r < -l + k */
   SumBuf t = s->left;
@@ -51,17 +54,21 @@ static bool take_sides(Arith *a, Sides *s, const Sum *p, const Sum *q, bool equa
   for (int j = 0; j < q->n; j++) {
     const Term *t = &q->at[j];
     bool both = false;
-    for (int i = 0; i < p->n; i++) both = both || (p->at[i].x == t->x && p->at[i].lower == t->lower && p->at[i].upper == t->upper);
+    for (int i = 0; i < p->n; i++)
+      both = both || (p->at[i].x == t->x && p->at[i].lower == t->lower && p->at[i].upper == t->upper);
     if (!both) sum_term(&s->right, t->x, t->lower, t->upper, t->scale);
   }
   if (all_negative(&s->right)) { /* x < k - y: x + y < k */
-    for (int i = 0; i < s->right.n; i++) sum_term(&s->left, s->right.at[i].x, s->right.at[i].lower, s->right.at[i].upper, -s->right.at[i].scale);
+    for (int i = 0; i < s->right.n; i++)
+      sum_term(&s->left, s->right.at[i].x, s->right.at[i].lower, s->right.at[i].upper, -s->right.at[i].scale);
     s->right.n = 0;
   }
   if (all_negative(&s->left)) {
-    if (s->right.n == 0) swap_sides(s);
+    if (s->right.n == 0)
+      swap_sides(s);
     else {
-      for (int i = 0; i < s->left.n; i++) sum_term(&s->right, s->left.at[i].x, s->left.at[i].lower, s->left.at[i].upper, -s->left.at[i].scale);
+      for (int i = 0; i < s->left.n; i++)
+        sum_term(&s->right, s->left.at[i].x, s->left.at[i].lower, s->left.at[i].upper, -s->left.at[i].scale);
       s->left.n = 0;
     }
   }
@@ -91,8 +98,8 @@ static ExprId undivide(Arith *a, ExprKind k, const Sum *l, const Sum *r) {
   const Term *t = left ? l->at : r->at;
   if (t->scale != 1 || t->upper || t->lower == 1) return 0;
   int64_t c = t->lower, v = left ? r->base : l->base, w;
-  if (left && k == IR_LE && !i64_add(v, 1, &v)) return 0;    /* x div c <= k: x < (k + 1)*c */
-  if (right && k == IR_LT && !i64_add(v, 1, &v)) return 0;   /* k < x div c: (k + 1)*c - 1 < x */
+  if (left && k == IR_LE && !i64_add(v, 1, &v)) return 0;  /* x div c <= k: x < (k + 1)*c */
+  if (right && k == IR_LT && !i64_add(v, 1, &v)) return 0; /* k < x div c: (k + 1)*c - 1 < x */
   if (!i64_mul(v, c, &w) || w > INT32_MAX || w < INT32_MIN + 1) return 0;
   if (right && k == IR_LT) w--;
   SumBuf b;
@@ -138,8 +145,10 @@ static ExprId finish_sides(Arith *a, ExprKind k, Sides *s) {
     divide_terms(r, g);
     s->k = k == IR_LT ? -i64_floordiv(-s->k, g) : i64_floordiv(s->k, g);
   }
-  if (l->n == 0) l->base = -s->k; /* a constant alone */
-  else r->base = s->k;
+  if (l->n == 0)
+    l->base = -s->k; /* a constant alone */
+  else
+    r->base = s->k;
   const Sum *ls = sum_done(l), *rs = sum_done(r);
   if (!ls || !rs) return 0;
   ExprId e = undivide(a, k, ls, rs);
@@ -173,8 +182,9 @@ static ExprId compare(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
   if (t.lanes != 1 || (t.code != DT_INT && t.code != DT_UINT) || t.bits > 32) return e;
   if (x == y) return boolean(a, k == IR_EQ || k == IR_LE || k == IR_GE);
   Bound p = bound_of(a, x), q = bound_of(a, y);
-  bool below = p.hi < q.lo, above = p.lo > q.hi;
-  if (below || above) return boolean(a, k == IR_NE || ((k == IR_LT || k == IR_LE) && below) || ((k == IR_GT || k == IR_GE) && above));
+  bool below = p.hi<q.lo, above = p.lo> q.hi;
+  if (below || above)
+    return boolean(a, k == IR_NE || ((k == IR_LT || k == IR_LE) && below) || ((k == IR_GT || k == IR_GE) && above));
   if (k == IR_LE && p.hi <= q.lo) return boolean(a, true);
   if (k == IR_GE && p.lo >= q.hi) return boolean(a, true);
   if (k == IR_LT && p.lo >= q.hi) return boolean(a, false);
@@ -198,7 +208,8 @@ static ExprId negation(Arith *a, ExprId e) {
     DTypeCode code = (DTypeCode)ir_type(c, x).code;
     if (k == IR_EQ || k == IR_NE) return ex_bin(c, k == IR_EQ ? IR_NE : IR_EQ, x, y);
     if (code == DT_INT || code == DT_UINT) { /* not for floats: not-a-number */
-      if (k == IR_GT || k == IR_GE) return compare(a, k == IR_GT ? IR_LE : IR_LT, ex_bin(c, k == IR_GT ? IR_LE : IR_LT, x, y), x, y);
+      if (k == IR_GT || k == IR_GE)
+        return compare(a, k == IR_GT ? IR_LE : IR_LT, ex_bin(c, k == IR_GT ? IR_LE : IR_LT, x, y), x, y);
       k = k == IR_LT ? IR_LE : IR_LT;
       return compare(a, k, ex_bin(c, k, y, x), y, x);
     }
@@ -237,7 +248,8 @@ static int implied(Arith *a, ExprId e, ExprId y, bool negated, ExprKind chain) {
 /* x is the negation of y, as written */
 static bool opposite(const IrCtx *c, ExprId x, ExprId y) {
   if (ir_kind(c, x) == IR_NOT) return ir_kid(c, x, 0) == y;
-  return ir_kind(c, x) == IR_NE && ir_kind(c, y) == IR_EQ && ir_kid(c, x, 0) == ir_kid(c, y, 0) && ir_kid(c, x, 1) == ir_kid(c, y, 1);
+  return ir_kind(c, x) == IR_NE && ir_kind(c, y) == IR_EQ && ir_kid(c, x, 0) == ir_kid(c, y, 0) &&
+         ir_kid(c, x, 1) == ir_kid(c, y, 1);
 }
 
 static ExprId logic(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
@@ -258,8 +270,10 @@ static ExprId nested_extreme(Arith *a, ExprKind k, ExprId x, ExprId y) {
   ExprId u = ir_kid(c, x, 0), v = ir_kid(c, x, 1);
   if (u == y || v == y) return kx == k ? x : y; /* min(min(u, y), y), min(max(u, y), y) */
   int64_t p, q;
-  if (kx == k && ex_const_int(c, v, &p) && ex_const_int(c, y, &q)) return ex_bin(c, k, u, (p < q) == (k == IR_MIN) ? v : y);
-  if (kx == k && ex_const_int(c, u, &p) && ex_const_int(c, y, &q)) return ex_bin(c, k, v, (p < q) == (k == IR_MIN) ? u : y);
+  if (kx == k && ex_const_int(c, v, &p) && ex_const_int(c, y, &q))
+    return ex_bin(c, k, u, (p < q) == (k == IR_MIN) ? v : y);
+  if (kx == k && ex_const_int(c, u, &p) && ex_const_int(c, y, &q))
+    return ex_bin(c, k, v, (p < q) == (k == IR_MIN) ? u : y);
   return 0;
 }
 
@@ -303,7 +317,8 @@ static ExprId common_out(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
       q = sum_done(&in[1]);
       if (!p || !q) return 0;
     }
-    if (p->n && q->n && p->at[0].lower > 1 && p->at[0].lower == q->at[0].lower && p->at[0].scale == 1 && q->at[0].scale == 1 && !p->at[0].upper && !q->at[0].upper) {
+    if (p->n && q->n && p->at[0].lower > 1 && p->at[0].lower == q->at[0].lower && p->at[0].scale == 1 &&
+        q->at[0].scale == 1 && !p->at[0].upper && !q->at[0].upper) {
       lower = p->at[0].lower; /* floor division by a positive constant keeps order */
       moved = true;
       p = canon(a, p->at[0].x);
@@ -343,7 +358,9 @@ static ExprId under(Arith *a, ExprId cond, ExprId e) {
   return r;
 }
 
-static bool is_ite(const IrCtx *c, ExprId e) { return ir_kind(c, e) == IR_CALL && ir_node(c, e)->sym == IN_IF_THEN_ELSE; }
+static bool is_ite(const IrCtx *c, ExprId e) {
+  return ir_kind(c, e) == IR_CALL && ir_node(c, e)->sym == IN_IF_THEN_ELSE;
+}
 
 static ExprId choice(Arith *a, ExprId e) { /* if_then_else */
   IrCtx *c = a->c;
@@ -385,8 +402,10 @@ static ExprId reduction(Arith *a, ExprId e) {
   VarSub *sub = arena_array(c->arena, VarSub, r.n_axis);
   int kept = 0, gone = 0;
   for (int i = 0; i < r.n_axis; i++) {
-    if (ex_is_int(c, r.axis[i].extent, 1)) sub[gone++] = (VarSub){r.axis[i].var, r.axis[i].min};
-    else axis[kept++] = r.axis[i];
+    if (ex_is_int(c, r.axis[i].extent, 1))
+      sub[gone++] = (VarSub){r.axis[i].var, r.axis[i].min};
+    else
+      axis[kept++] = r.axis[i];
   }
   if (gone == 0 || (kept == 0 && (r.init || !ex_is_int(c, r.cond, 1)))) return e;
   ExprId *src = arena_array(c->arena, ExprId, r.n_src);
@@ -479,24 +498,32 @@ ExprId simp_atom(Arith *a, ExprId e) {
   int64_t v;
   if (k >= IR_ADD && k <= IR_OR && t.lanes > 1) return vector_bin(a, k, e, x, y);
   switch (k) {
-    case IR_EQ: case IR_NE: case IR_LT: case IR_LE: case IR_GT: case IR_GE: return compare(a, k, e, x, y);
-    case IR_AND: case IR_OR: return logic(a, k, e, x, y);
-    case IR_NOT:
-      if (t.lanes > 1) return ir_kind(c, x) == IR_BCAST ? ex_bcast(c, negation(a, ir_kid(c, x, 0)), t.lanes) : e;
-      return negation(a, x);
-    case IR_MIN: case IR_MAX: return arith_is_index(t) ? extreme(a, k, e, x, y) : e;
-    case IR_SELECT:
-      if (ex_const_int(c, x, &v)) return v ? y : z;
-      return y == z ? y : e;
-    case IR_CALL:
-      if (p->sym == IN_LIKELY && ex_const_int(c, x, &v)) return x;
-      if (p->sym == IN_LIKELY && ir_kind(c, x) == IR_CALL && ir_node(c, x)->sym == IN_LIKELY) return x;
-      return e;
-    case IR_REDUCE: return reduction(a, e);
-    case IR_CAST:
-      if (ir_kind(c, x) == IR_BCAST && t.lanes > 1) return ex_bcast(c, simp(a, ex_cast(c, dtype_lanes(t, 1), ir_kid(c, x, 0))), t.lanes);
-      return e;
-    default: return e;
+  case IR_EQ:
+  case IR_NE:
+  case IR_LT:
+  case IR_LE:
+  case IR_GT:
+  case IR_GE: return compare(a, k, e, x, y);
+  case IR_AND:
+  case IR_OR: return logic(a, k, e, x, y);
+  case IR_NOT:
+    if (t.lanes > 1) return ir_kind(c, x) == IR_BCAST ? ex_bcast(c, negation(a, ir_kid(c, x, 0)), t.lanes) : e;
+    return negation(a, x);
+  case IR_MIN:
+  case IR_MAX: return arith_is_index(t) ? extreme(a, k, e, x, y) : e;
+  case IR_SELECT:
+    if (ex_const_int(c, x, &v)) return v ? y : z;
+    return y == z ? y : e;
+  case IR_CALL:
+    if (p->sym == IN_LIKELY && ex_const_int(c, x, &v)) return x;
+    if (p->sym == IN_LIKELY && ir_kind(c, x) == IR_CALL && ir_node(c, x)->sym == IN_LIKELY) return x;
+    return e;
+  case IR_REDUCE: return reduction(a, e);
+  case IR_CAST:
+    if (ir_kind(c, x) == IR_BCAST && t.lanes > 1)
+      return ex_bcast(c, simp(a, ex_cast(c, dtype_lanes(t, 1), ir_kid(c, x, 0))), t.lanes);
+    return e;
+  default: return e;
   }
 }
 

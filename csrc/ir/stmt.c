@@ -25,7 +25,8 @@ Stmt *st_seq(IrCtx *c, int n, Stmt **at) {
   s->u.seq.at = arena_array(c->arena, Stmt *, total);
   for (int i = 0; i < n; i++) {
     if (!at[i]) continue;
-    if (at[i]->kind != ST_SEQ) s->u.seq.at[s->u.seq.n++] = at[i];
+    if (at[i]->kind != ST_SEQ)
+      s->u.seq.at[s->u.seq.n++] = at[i];
     else
       for (int j = 0; j < at[i]->u.seq.n; j++) s->u.seq.at[s->u.seq.n++] = at[i]->u.seq.at[j];
   }
@@ -129,39 +130,43 @@ static Stmt *map_store(IrCtx *c, Stmt *s, const StmtMap *m) {
 static Stmt *map_kids(IrCtx *c, Stmt *s, const StmtMap *m) {
   Stmt t = *s;
   switch (s->kind) {
-    case ST_SEQ: return map_seq(c, s, m);
-    case ST_STORE: return map_store(c, s, m);
-    case ST_EVAL: t.u.eval.e = map_expr(c, s->u.eval.e, m); return t.u.eval.e == s->u.eval.e ? s : copy(c, &t);
-    case ST_FOR:
-      t.u.loop.min = map_expr(c, s->u.loop.min, m);
-      t.u.loop.extent = map_expr(c, s->u.loop.extent, m);
-      t.u.loop.body = st_map(c, s->u.loop.body, m);
-      if (!t.u.loop.body) return NULL;
-      return t.u.loop.min == s->u.loop.min && t.u.loop.extent == s->u.loop.extent && t.u.loop.body == s->u.loop.body ? s : copy(c, &t);
-    case ST_IF:
-      t.u.cond.cond = map_expr(c, s->u.cond.cond, m);
-      t.u.cond.then = st_map(c, s->u.cond.then, m);
-      t.u.cond.other = st_map(c, s->u.cond.other, m);
-      if (!t.u.cond.then && !t.u.cond.other) return NULL;
-      if (!t.u.cond.then) {
-        t.u.cond.cond = ex_not(c, t.u.cond.cond);
-        t.u.cond.then = t.u.cond.other;
-        t.u.cond.other = NULL;
-      }
-      return t.u.cond.cond == s->u.cond.cond && t.u.cond.then == s->u.cond.then && t.u.cond.other == s->u.cond.other ? s : copy(c, &t);
-    case ST_LET:
-      t.u.let.value = map_expr(c, s->u.let.value, m);
-      t.u.let.body = st_map(c, s->u.let.body, m);
-      if (!t.u.let.body) return NULL;
-      return t.u.let.value == s->u.let.value && t.u.let.body == s->u.let.body ? s : copy(c, &t);
-    case ST_ALLOC:
-      t.u.alloc.body = st_map(c, s->u.alloc.body, m);
-      if (!t.u.alloc.body) return NULL;
-      return t.u.alloc.body == s->u.alloc.body ? s : copy(c, &t);
-    case ST_ATTR:
-      t.u.attr.body = st_map(c, s->u.attr.body, m);
-      if (!t.u.attr.body) return NULL;
-      return t.u.attr.body == s->u.attr.body ? s : copy(c, &t);
+  case ST_SEQ: return map_seq(c, s, m);
+  case ST_STORE: return map_store(c, s, m);
+  case ST_EVAL: t.u.eval.e = map_expr(c, s->u.eval.e, m); return t.u.eval.e == s->u.eval.e ? s : copy(c, &t);
+  case ST_FOR:
+    t.u.loop.min = map_expr(c, s->u.loop.min, m);
+    t.u.loop.extent = map_expr(c, s->u.loop.extent, m);
+    t.u.loop.body = st_map(c, s->u.loop.body, m);
+    if (!t.u.loop.body) return NULL;
+    return t.u.loop.min == s->u.loop.min && t.u.loop.extent == s->u.loop.extent && t.u.loop.body == s->u.loop.body
+               ? s
+               : copy(c, &t);
+  case ST_IF:
+    t.u.cond.cond = map_expr(c, s->u.cond.cond, m);
+    t.u.cond.then = st_map(c, s->u.cond.then, m);
+    t.u.cond.other = st_map(c, s->u.cond.other, m);
+    if (!t.u.cond.then && !t.u.cond.other) return NULL;
+    if (!t.u.cond.then) {
+      t.u.cond.cond = ex_not(c, t.u.cond.cond);
+      t.u.cond.then = t.u.cond.other;
+      t.u.cond.other = NULL;
+    }
+    return t.u.cond.cond == s->u.cond.cond && t.u.cond.then == s->u.cond.then && t.u.cond.other == s->u.cond.other
+               ? s
+               : copy(c, &t);
+  case ST_LET:
+    t.u.let.value = map_expr(c, s->u.let.value, m);
+    t.u.let.body = st_map(c, s->u.let.body, m);
+    if (!t.u.let.body) return NULL;
+    return t.u.let.value == s->u.let.value && t.u.let.body == s->u.let.body ? s : copy(c, &t);
+  case ST_ALLOC:
+    t.u.alloc.body = st_map(c, s->u.alloc.body, m);
+    if (!t.u.alloc.body) return NULL;
+    return t.u.alloc.body == s->u.alloc.body ? s : copy(c, &t);
+  case ST_ATTR:
+    t.u.attr.body = st_map(c, s->u.attr.body, m);
+    if (!t.u.attr.body) return NULL;
+    return t.u.attr.body == s->u.attr.body ? s : copy(c, &t);
   }
   return s;
 }
@@ -172,7 +177,10 @@ Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m) {
   return t && m->stmt ? m->stmt(c, t, m->arg) : t;
 }
 
-typedef struct { int n; const VarSub *sub; } SubstArg;
+typedef struct {
+  int n;
+  const VarSub *sub;
+} SubstArg;
 
 static ExprId subst_expr(IrCtx *c, ExprId e, void *arg) {
   const SubstArg *a = arg;
@@ -187,11 +195,16 @@ Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub) {
 
 /* ---- text ---- */
 static const char *const FOR_NAME[] = {
-    [FOR_SERIAL] = "for", [FOR_UNROLLED] = "unroll", [FOR_VECTOR] = "vector", [FOR_PARALLEL] = "parallel", [FOR_VTHREAD] = "vthread",
-    [FOR_BLOCK_X] = "blockIdx.x", [FOR_BLOCK_Y] = "blockIdx.y", [FOR_BLOCK_Z] = "blockIdx.z",
-    [FOR_THREAD_X] = "threadIdx.x", [FOR_THREAD_Y] = "threadIdx.y", [FOR_THREAD_Z] = "threadIdx.z"};
-static const char *const ATTR_NAME[] = {[AT_UNROLL_STEP] = "unroll_step", [AT_UNROLL_EXPLICIT] = "unroll_explicit", [AT_PRAGMA] = "pragma",
-                                        [AT_STAGE] = "stage", [AT_DOUBLE_WRITE] = "double_write", [AT_REDUCE] = "reduce"};
+    [FOR_SERIAL] = "for",           [FOR_UNROLLED] = "unroll",     [FOR_VECTOR] = "vector",
+    [FOR_PARALLEL] = "parallel",    [FOR_VTHREAD] = "vthread",     [FOR_BLOCK_X] = "blockIdx.x",
+    [FOR_BLOCK_Y] = "blockIdx.y",   [FOR_BLOCK_Z] = "blockIdx.z",  [FOR_THREAD_X] = "threadIdx.x",
+    [FOR_THREAD_Y] = "threadIdx.y", [FOR_THREAD_Z] = "threadIdx.z"};
+static const char *const ATTR_NAME[] = {[AT_UNROLL_STEP] = "unroll_step",
+                                        [AT_UNROLL_EXPLICIT] = "unroll_explicit",
+                                        [AT_PRAGMA] = "pragma",
+                                        [AT_STAGE] = "stage",
+                                        [AT_DOUBLE_WRITE] = "double_write",
+                                        [AT_REDUCE] = "reduce"};
 static const char *const SCOPE_NAME[] = {"global", "shared", "warp", "local"};
 
 static void print_index(IrCtx *c, StrBuf *b, int n, const ExprId *e) {
@@ -211,7 +224,8 @@ static void print_body(IrCtx *c, StrBuf *b, const Stmt *s, int indent) {
 }
 
 static void print_for(IrCtx *c, StrBuf *b, const Stmt *s, int indent) {
-  sb_printf(b, "%s%s (%s, ", FOR_NAME[s->u.loop.kind], s->u.loop.pragma_unroll ? " pragma_unroll" : "", ir_var_info(c, s->u.loop.var)->name);
+  sb_printf(b, "%s%s (%s, ", FOR_NAME[s->u.loop.kind], s->u.loop.pragma_unroll ? " pragma_unroll" : "",
+            ir_var_info(c, s->u.loop.var)->name);
   ex_print(c, b, s->u.loop.min);
   sb_puts(b, ", ");
   ex_print(c, b, s->u.loop.extent);
@@ -236,37 +250,37 @@ void st_print(IrCtx *c, StrBuf *b, const Stmt *s, int indent) {
   }
   sb_spaces(b, indent);
   switch (s->kind) {
-    case ST_SEQ: break;
-    case ST_FOR: print_for(c, b, s, indent); break;
-    case ST_IF: print_if(c, b, s, indent); break;
-    case ST_LET:
-      sb_printf(b, "let %s = ", ir_var_info(c, s->u.let.var)->name);
-      ex_print(c, b, s->u.let.value);
-      sb_putc(b, '\n');
-      st_print(c, b, s->u.let.body, indent);
-      return;
-    case ST_ALLOC: {
-      const IrBuffer buf = *ir_buffer(c, s->u.alloc.buf);
-      sb_printf(b, "alloc %s: ", buf.name);
-      dtype_print(b, buf.type);
-      print_index(c, b, buf.rank, buf.extent);
-      if (buf.scope >= 0) sb_printf(b, " %s", SCOPE_NAME[buf.scope]);
-      sb_putc(b, '\n');
-      st_print(c, b, s->u.alloc.body, indent);
-      return;
-    }
-    case ST_STORE:
-      sb_puts(b, ir_buffer(c, s->u.store.buf)->name);
-      print_index(c, b, s->u.store.n_idx, s->u.store.idx);
-      sb_puts(b, " = ");
-      ex_print(c, b, s->u.store.value);
-      break;
-    case ST_EVAL: ex_print(c, b, s->u.eval.e); break;
-    case ST_ATTR:
-      sb_printf(b, "attr %s = %lld", ATTR_NAME[s->u.attr.kind], (long long)s->u.attr.value);
-      if (s->u.attr.text) sb_printf(b, " \"%s\"", s->u.attr.text);
-      print_body(c, b, s->u.attr.body, indent);
-      break;
+  case ST_SEQ: break;
+  case ST_FOR: print_for(c, b, s, indent); break;
+  case ST_IF: print_if(c, b, s, indent); break;
+  case ST_LET:
+    sb_printf(b, "let %s = ", ir_var_info(c, s->u.let.var)->name);
+    ex_print(c, b, s->u.let.value);
+    sb_putc(b, '\n');
+    st_print(c, b, s->u.let.body, indent);
+    return;
+  case ST_ALLOC: {
+    const IrBuffer buf = *ir_buffer(c, s->u.alloc.buf);
+    sb_printf(b, "alloc %s: ", buf.name);
+    dtype_print(b, buf.type);
+    print_index(c, b, buf.rank, buf.extent);
+    if (buf.scope >= 0) sb_printf(b, " %s", SCOPE_NAME[buf.scope]);
+    sb_putc(b, '\n');
+    st_print(c, b, s->u.alloc.body, indent);
+    return;
+  }
+  case ST_STORE:
+    sb_puts(b, ir_buffer(c, s->u.store.buf)->name);
+    print_index(c, b, s->u.store.n_idx, s->u.store.idx);
+    sb_puts(b, " = ");
+    ex_print(c, b, s->u.store.value);
+    break;
+  case ST_EVAL: ex_print(c, b, s->u.eval.e); break;
+  case ST_ATTR:
+    sb_printf(b, "attr %s = %lld", ATTR_NAME[s->u.attr.kind], (long long)s->u.attr.value);
+    if (s->u.attr.text) sb_printf(b, " \"%s\"", s->u.attr.text);
+    print_body(c, b, s->u.attr.body, indent);
+    break;
   }
   sb_putc(b, '\n');
 }

@@ -9,10 +9,10 @@
 typedef struct {
   IrCtx *c;
   bool flat;
-  uint8_t *bound;  /* per variable: enclosing nodes that bind it */
-  uint8_t *was;    /* per variable: bound somewhere in the program */
-  uint8_t *alive;  /* per buffer: inside its allocation */
-  Walk *seen;      /* expressions already checked for types */
+  uint8_t *bound; /* per variable: enclosing nodes that bind it */
+  uint8_t *was;   /* per variable: bound somewhere in the program */
+  uint8_t *alive; /* per buffer: inside its allocation */
+  Walk *seen;     /* expressions already checked for types */
 } Verify;
 
 static NS_NORETURN void broken(Verify *v, ExprId e, const char *what) {
@@ -29,8 +29,10 @@ static void check_access(Verify *v, ExprId e, BufferId buf, int n, const ExprId 
   IrCtx *c = v->c;
   if (buf <= 0 || buf >= c->n_buffer) broken(v, e, "access to a buffer that does not exist");
   const IrBuffer *b = ir_buffer(c, buf);
-  if (!b->external && !v->alive[buf]) broken(v, e, arena_printf(c->arena, "buffer %s is used outside of its allocation", b->name));
-  if (v->flat ? n != 1 : n != b->rank && !(n == 1 && b->rank == 0)) broken(v, e, arena_printf(c->arena, "buffer %s has %d dimensions, accessed with %d indices", b->name, b->rank, n));
+  if (!b->external && !v->alive[buf])
+    broken(v, e, arena_printf(c->arena, "buffer %s is used outside of its allocation", b->name));
+  if (v->flat ? n != 1 : n != b->rank && !(n == 1 && b->rank == 0))
+    broken(v, e, arena_printf(c->arena, "buffer %s has %d dimensions, accessed with %d indices", b->name, b->rank, n));
   int lanes = 1;
   for (int i = 0; i < n; i++) {
     DType t = ir_type(c, idx[i]);
@@ -39,7 +41,8 @@ static void check_access(Verify *v, ExprId e, BufferId buf, int n, const ExprId 
   }
   if (v->flat && lanes != value.lanes) broken(v, e ? e : idx[0], "lanes of the value and of the index differ");
   DType t = b->type;
-  if (t.code != value.code || t.bits != value.bits) broken(v, e ? e : idx[0], arena_printf(c->arena, "buffer %s is accessed with another type", b->name));
+  if (t.code != value.code || t.bits != value.bits)
+    broken(v, e ? e : idx[0], arena_printf(c->arena, "buffer %s is accessed with another type", b->name));
 }
 
 static void check_node(Verify *v, ExprId e) {
@@ -48,31 +51,35 @@ static void check_node(Verify *v, ExprId e) {
   const ExprId *k = ir_kids(c, e);
   ExprKind kind = (ExprKind)p->kind;
   if (kind >= IR_ADD && kind <= IR_OR && !same_type(c, k[0], k[1])) broken(v, e, "operand types differ");
-  if ((kind == IR_AND || kind == IR_OR || kind == IR_NOT) && !dtype_is_bool(ir_type(c, k[0]))) broken(v, e, "logic on a value that is not bool");
+  if ((kind == IR_AND || kind == IR_OR || kind == IR_NOT) && !dtype_is_bool(ir_type(c, k[0])))
+    broken(v, e, "logic on a value that is not bool");
   switch (kind) {
-    case IR_SELECT:
-      if (!dtype_is_bool(ir_type(c, k[0])) || !same_type(c, k[1], k[2])) broken(v, e, "select with wrong types");
-      break;
-    case IR_CALL:
-      if (p->sym <= 0 || p->sym >= IN_COUNT) broken(v, e, "unknown intrinsic");
-      if (p->sym == IN_IF_THEN_ELSE && (p->n != 3 || !dtype_is_bool(ir_type(c, k[0])) || !same_type(c, k[1], k[2]))) broken(v, e, "if_then_else with wrong types");
-      break;
-    case IR_READ: broken(v, e, "read of a tensor in a lowered program");
-    case IR_REDUCE: broken(v, e, "reduction in a lowered program");
-    case IR_LOAD: check_access(v, e, p->sym, p->n, k, p->type); break;
-    default: break;
+  case IR_SELECT:
+    if (!dtype_is_bool(ir_type(c, k[0])) || !same_type(c, k[1], k[2])) broken(v, e, "select with wrong types");
+    break;
+  case IR_CALL:
+    if (p->sym <= 0 || p->sym >= IN_COUNT) broken(v, e, "unknown intrinsic");
+    if (p->sym == IN_IF_THEN_ELSE && (p->n != 3 || !dtype_is_bool(ir_type(c, k[0])) || !same_type(c, k[1], k[2])))
+      broken(v, e, "if_then_else with wrong types");
+    break;
+  case IR_READ: broken(v, e, "read of a tensor in a lowered program");
+  case IR_REDUCE: broken(v, e, "reduction in a lowered program");
+  case IR_LOAD: check_access(v, e, p->sym, p->n, k, p->type); break;
+  default: break;
   }
 }
 
 /* Types and accesses are checked once per place of allocation; variables on every visit of a statement. */
 static void check_expr(Verify *v, ExprId e) {
   IrCtx *c = v->c;
-  if (e <= 0 || e >= c->n_expr) err_raise(c->err, NS_ERR_INTERNAL, "broken program: an operand is missing or not of this context (id %d)", e);
+  if (e <= 0 || e >= c->n_expr)
+    err_raise(c->err, NS_ERR_INTERNAL, "broken program: an operand is missing or not of this context (id %d)", e);
   if (walk_seen(v->seen, e)) return;
   walk_set(v->seen, e, 0);
   const ExprNode p = *ir_node(c, e);
   if (p.kind == IR_VAR && v->was[p.sym] && !v->bound[p.sym])
-    err_raise(c->err, NS_ERR_INTERNAL, "broken program: variable %s is used outside of the node that binds it", c->t.var[p.sym].name);
+    err_raise(c->err, NS_ERR_INTERNAL, "broken program: variable %s is used outside of the node that binds it",
+              c->t.var[p.sym].name);
   if (p.kind == IR_LET) v->was[p.sym] = v->bound[p.sym] = 1;
   for (int i = 0; i < p.n; i++) check_expr(v, ir_kid(c, e, i));
   check_node(v, e);
@@ -87,8 +94,11 @@ static void fresh_scope(Verify *v) { /* what was checked under other bindings mu
 }
 
 static void bind(Verify *v, VarId var) {
-  if (var <= 0 || var >= v->c->n_var) err_raise(v->c->err, NS_ERR_INTERNAL, "broken program: it binds variable number %d, which does not exist", var);
-  if (v->bound[var]) err_raise(v->c->err, NS_ERR_INTERNAL, "broken program: variable %s is bound twice on one path", v->c->t.var[var].name);
+  if (var <= 0 || var >= v->c->n_var)
+    err_raise(v->c->err, NS_ERR_INTERNAL, "broken program: it binds variable number %d, which does not exist", var);
+  if (v->bound[var])
+    err_raise(v->c->err, NS_ERR_INTERNAL, "broken program: variable %s is bound twice on one path",
+              v->c->t.var[var].name);
   v->bound[var] = v->was[var] = 1;
 }
 
@@ -96,54 +106,57 @@ static void check_stmt(Verify *v, const Stmt *s) {
   if (!s) return;
   IrCtx *c = v->c;
   switch (s->kind) {
-    case ST_SEQ:
-      for (int i = 0; i < s->u.seq.n; i++) {
-        if (!s->u.seq.at[i] || s->u.seq.at[i]->kind == ST_SEQ) broken(v, 0, "a sequence holds nothing or another sequence");
-        check_stmt(v, s->u.seq.at[i]);
-      }
-      break;
-    case ST_FOR:
-      if (!s->u.loop.body) broken(v, 0, "a loop without a body");
-      check_expr(v, s->u.loop.min);
-      check_expr(v, s->u.loop.extent);
-      if (!same_type(c, s->u.loop.min, s->u.loop.extent)) broken(v, s->u.loop.extent, "start and extent of a loop have different types");
-      bind(v, s->u.loop.var);
-      check_stmt(v, s->u.loop.body);
-      v->bound[s->u.loop.var] = 0;
-      fresh_scope(v);
-      break;
-    case ST_IF:
-      check_expr(v, s->u.cond.cond);
-      if (!dtype_eq(ir_type(c, s->u.cond.cond), DT_BOOL)) broken(v, s->u.cond.cond, "a condition that is not bool");
-      if (!s->u.cond.then) broken(v, s->u.cond.cond, "an if without a body");
-      check_stmt(v, s->u.cond.then);
-      check_stmt(v, s->u.cond.other);
-      break;
-    case ST_LET:
-      check_expr(v, s->u.let.value);
-      bind(v, s->u.let.var);
-      check_stmt(v, s->u.let.body);
-      v->bound[s->u.let.var] = 0;
-      fresh_scope(v);
-      break;
-    case ST_ALLOC: {
-      BufferId b = s->u.alloc.buf;
-      if (b <= 0 || b >= c->n_buffer) broken(v, 0, "an allocation of a buffer that does not exist");
-      if (ir_buffer(c, b)->external || v->alive[b]) broken(v, 0, arena_printf(c->arena, "buffer %s is allocated twice", ir_buffer(c, b)->name));
-      v->alive[b] = 1;
-      check_stmt(v, s->u.alloc.body);
-      v->alive[b] = 0;
-      fresh_scope(v);
-      break;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++) {
+      if (!s->u.seq.at[i] || s->u.seq.at[i]->kind == ST_SEQ)
+        broken(v, 0, "a sequence holds nothing or another sequence");
+      check_stmt(v, s->u.seq.at[i]);
     }
-    case ST_STORE:
-      for (int i = 0; i < s->u.store.n_idx; i++) check_expr(v, s->u.store.idx[i]);
-      check_expr(v, s->u.store.value);
-      check_access(v, 0, s->u.store.buf, s->u.store.n_idx, s->u.store.idx, ir_type(c, s->u.store.value));
-      break;
-    case ST_EVAL: check_expr(v, s->u.eval.e); break;
-    case ST_ATTR: check_stmt(v, s->u.attr.body); break;
-    default: broken(v, 0, "an unknown kind of statement");
+    break;
+  case ST_FOR:
+    if (!s->u.loop.body) broken(v, 0, "a loop without a body");
+    check_expr(v, s->u.loop.min);
+    check_expr(v, s->u.loop.extent);
+    if (!same_type(c, s->u.loop.min, s->u.loop.extent))
+      broken(v, s->u.loop.extent, "start and extent of a loop have different types");
+    bind(v, s->u.loop.var);
+    check_stmt(v, s->u.loop.body);
+    v->bound[s->u.loop.var] = 0;
+    fresh_scope(v);
+    break;
+  case ST_IF:
+    check_expr(v, s->u.cond.cond);
+    if (!dtype_eq(ir_type(c, s->u.cond.cond), DT_BOOL)) broken(v, s->u.cond.cond, "a condition that is not bool");
+    if (!s->u.cond.then) broken(v, s->u.cond.cond, "an if without a body");
+    check_stmt(v, s->u.cond.then);
+    check_stmt(v, s->u.cond.other);
+    break;
+  case ST_LET:
+    check_expr(v, s->u.let.value);
+    bind(v, s->u.let.var);
+    check_stmt(v, s->u.let.body);
+    v->bound[s->u.let.var] = 0;
+    fresh_scope(v);
+    break;
+  case ST_ALLOC: {
+    BufferId b = s->u.alloc.buf;
+    if (b <= 0 || b >= c->n_buffer) broken(v, 0, "an allocation of a buffer that does not exist");
+    if (ir_buffer(c, b)->external || v->alive[b])
+      broken(v, 0, arena_printf(c->arena, "buffer %s is allocated twice", ir_buffer(c, b)->name));
+    v->alive[b] = 1;
+    check_stmt(v, s->u.alloc.body);
+    v->alive[b] = 0;
+    fresh_scope(v);
+    break;
+  }
+  case ST_STORE:
+    for (int i = 0; i < s->u.store.n_idx; i++) check_expr(v, s->u.store.idx[i]);
+    check_expr(v, s->u.store.value);
+    check_access(v, 0, s->u.store.buf, s->u.store.n_idx, s->u.store.idx, ir_type(c, s->u.store.value));
+    break;
+  case ST_EVAL: check_expr(v, s->u.eval.e); break;
+  case ST_ATTR: check_stmt(v, s->u.attr.body); break;
+  default: broken(v, 0, "an unknown kind of statement");
   }
 }
 

@@ -24,9 +24,7 @@ typedef struct {
   int64_t r, g, c; /* c: size of the leading reduced axes */
 } Red;
 
-static Arena *mem(Kern *k) {
-  return ir_arena(k->c);
-}
+static Arena *mem(Kern *k) { return ir_arena(k->c); }
 static BufferId temp(Kern *k, const char *name, int i, DType t, ScopeKind scope, int64_t size) {
   ExprId *e = arena_array(mem(k), ExprId, 2);
   e[0] = ex_i32(k->c, 0);
@@ -47,12 +45,8 @@ static BufferId temp(Kern *k, const char *name, int i, DType t, ScopeKind scope,
     vec_push(mem(k), &k->local, id);
   return id;
 }
-static ExprId load(Kern *k, BufferId b, ExprId i) {
-  return ex_load(k->c, b, ir_buffer(k->c, b)->type, 1, &i);
-}
-static Stmt *store(Kern *k, BufferId b, ExprId i, ExprId v) {
-  return st_store(k->c, b, 1, &i, v);
-}
+static ExprId load(Kern *k, BufferId b, ExprId i) { return ex_load(k->c, b, ir_buffer(k->c, b)->type, 1, &i); }
+static Stmt *store(Kern *k, BufferId b, ExprId i, ExprId v) { return st_store(k->c, b, 1, &i, v); }
 static Stmt *barrier(IrCtx *c) {
   ExprId arg = ex_str(c, "shared");
   return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));

@@ -16,9 +16,7 @@ static ExprId lazy_select(IrCtx *c, ExprId e, void *arg) {
   if (ir_type(c, k[0]).lanes != 1 || !(low_expr_loads(c, k[1]) || low_expr_loads(c, k[2]))) return e;
   return ex_call(c, IN_IF_THEN_ELSE, ir_type(c, e), 3, k);
 }
-static ExprId lazy_selects(IrCtx *c, ExprId e, void *arg) {
-  return ex_map(c, e, lazy_select, arg);
-}
+static ExprId lazy_selects(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, lazy_select, arg); }
 
 /* ---- moving conditions out ---- */
 typedef struct {

@@ -24,9 +24,7 @@ static ExprId half_load(IrCtx *c, ExprId e, void *arg) {
                         : ex_add(c, off, i);
   return ex_load(c, n.sym, n.type, 1, &i);
 }
-static ExprId half_expr(IrCtx *c, ExprId e, void *arg) {
-  return ex_map(c, e, half_load, arg);
-}
+static ExprId half_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, half_load, arg); }
 static Stmt *half_stmt(IrCtx *c, Stmt *s, void *arg) {
   Half *h = arg;
   if (s->kind != ST_STORE || mapu_get(&h->buf, (uint64_t)s->u.store.buf, -1) < 0) return s;

@@ -25,8 +25,8 @@ static bool bare_var_shape(IrCtx *c, const IrBuffer *b) {
 enum { ALIAS_BYTES = 4096, ALIAS_ROWS = 4 };
 static bool pads_rows(const Flat *s, const IrBuffer *b, int dim) {
   int64_t n;
-  return !low_is_gpu(s->f) && !s->f->printing && !s->f->features && !b->external && !b->align_factor && dim < b->rank - 1 &&
-         low_const(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
+  return !low_is_gpu(s->f) && !s->f->printing && !s->f->features && !b->external && !b->align_factor &&
+         dim < b->rank - 1 && low_const(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
 }
 
 /* Strides and size of a buffer; the record in the table is completed. */
@@ -45,7 +45,8 @@ static void layout(Flat *s, BufferId id) {
       int64_t k;
       if (!b.external && b.align_factor && b.align_dim == i && low_const(c, run, &k))
         run = ex_i32(c, k + i64_floormod(b.align_factor + b.align_offset - k % b.align_factor, b.align_factor));
-      if (pads_rows(s, &b, i) && low_const(c, run, &k) && k * dtype_bytes(b.type) % ALIAS_BYTES == 0) run = ex_i32(c, k + 64 / dtype_bytes(b.type));
+      if (pads_rows(s, &b, i) && low_const(c, run, &k) && k * dtype_bytes(b.type) % ALIAS_BYTES == 0)
+        run = ex_i32(c, k + 64 / dtype_bytes(b.type));
       stride[i] = run;
       run = ar_simplify(s->ar, ex_mul(c, run, b.extent[i]));
     }
@@ -132,9 +133,7 @@ static ExprId flat_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = flat_index(s, b, k, idx);
   return ex_load(c, b, t, 1, &i);
 }
-static ExprId flat_expr(Flat *s, ExprId e) {
-  return ex_map(s->c, e, flat_load, s);
-}
+static ExprId flat_expr(Flat *s, ExprId e) { return ex_map(s->c, e, flat_load, s); }
 
 static Stmt *flat_stmt(Flat *s, Stmt *st) {
   if (!st) return NULL;

@@ -59,9 +59,7 @@ static ExprId node(IrCtx *c, ExprId e, void *arg) {
   ExprId minus = ex_sub(c, zero, x);
   return ex_bin(c, IR_DIV, one, ex_add(c, one, ex_call(c, IN_EXP, n.type, 1, &minus)));
 }
-static ExprId lower_expr(Lower *l, ExprId e) {
-  return ex_map(l->c, e, node, l);
-}
+static ExprId lower_expr(Lower *l, ExprId e) { return ex_map(l->c, e, node, l); }
 
 static Stmt *walk(Lower *l, Stmt *s) {
   if (!s) return NULL;

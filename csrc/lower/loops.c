@@ -56,9 +56,7 @@ static ForKind loop_kind(const Axis *x) {
       [AN_BLOCK_Z] = FOR_BLOCK_Z,   [AN_THREAD_Z] = FOR_THREAD_Z, [AN_TENSORIZE] = FOR_SERIAL};
   return KIND[x->ann];
 }
-static bool is_bound(const Axis *x) {
-  return loop_kind(x) >= FOR_VTHREAD;
-}
+static bool is_bound(const Axis *x) { return loop_kind(x) >= FOR_VTHREAD; }
 
 /* ---- axis values: going up the relations ---- */
 static void pass_up(Loops *l, const Stage *st, ExprId *val) {
@@ -185,9 +183,7 @@ static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
   ReadMap m = {n->l, st};
   return ex_map(n->l->c, ex_subst(n->l->c, e, k, sub), read_to_load, &m);
 }
-static BufferId out_buffer(Nest *n, int k) {
-  return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0);
-}
+static BufferId out_buffer(Nest *n, int k) { return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0); }
 static const ExprId *stage_body(Nest *n) {
   return n->l->body && n->l->body[n->sid] ? n->l->body[n->sid] : n->st->op->body;
 }

@@ -10,9 +10,7 @@ static ExprId unwrap(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   return n->kind == IR_CALL && n->sym == IN_LIKELY ? ir_kid(c, e, 0) : e;
 }
-static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) {
-  return ex_map(c, e, unwrap, arg);
-}
+static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, unwrap, arg); }
 static Stmt *unlikely(IrCtx *c, Stmt *s, void *arg) {
   (void)arg;
   if (s->kind != ST_IF || !s->u.cond.likely) return s;

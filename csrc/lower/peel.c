@@ -9,7 +9,11 @@
 #include "lower/util.h"
 
 enum { MAX_TAIL_COPIES = 2 };
-typedef struct { Func *f; IrCtx *c; Arith *a; } Peel;
+typedef struct {
+  Func *f;
+  IrCtx *c;
+  Arith *a;
+} Peel;
 
 /* Is the condition true for all v in [0, k)? */
 static bool holds(Peel *p, ExprId cond, VarId v, int64_t k) {
@@ -25,8 +29,10 @@ static int64_t free_iterations(Peel *p, ExprId cond, VarId v, int64_t n) {
   if (!holds(p, cond, v, 1)) return 0;
   for (lo = 1; lo < hi;) {
     int64_t mid = lo + (hi - lo + 1) / 2;
-    if (holds(p, cond, v, mid)) lo = mid;
-    else hi = mid - 1;
+    if (holds(p, cond, v, mid))
+      lo = mid;
+    else
+      hi = mid - 1;
   }
   return lo;
 }
@@ -93,7 +99,8 @@ static Stmt *walk(Peel *p, Stmt *s) {
   case ST_LET: r->u.let.body = walk(p, s->u.let.body); return r;
   case ST_ALLOC: r->u.alloc.body = walk(p, s->u.alloc.body); return r;
   case ST_ATTR: r->u.attr.body = walk(p, s->u.attr.body); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }

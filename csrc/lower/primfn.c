@@ -28,9 +28,7 @@ static const char *unique(Text *t, const char *prefix) {
   maps_set(&t->used, s, 0);
   return s;
 }
-static bool letter(char x) {
-  return (x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z');
-}
+static bool letter(char x) { return (x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z'); }
 static const char *prefixed(Text *t, const char *name, const char *if_no_letter) {
   return letter(name[0]) ? name : arena_printf(ir_arena(t->c), "%s%s", if_no_letter, name);
 }
@@ -49,9 +47,7 @@ static void var_named(Text *t, VarId v, const char *prefix) {
   sb_printf(t->b, "%s: ", s);
   dtype_print(t->b, ir_var_info(t->c, v)->type);
 }
-static void var(Text *t, VarId v) {
-  var_named(t, v, ir_var_info(t->c, v)->name);
-}
+static void var(Text *t, VarId v) { var_named(t, v, ir_var_info(t->c, v)->name); }
 static void pointer(Text *t, BufferId id) {
   int32_t i = mapu_get(&t->buf, (uint64_t)id, -1);
   if (i >= 0) {
@@ -172,9 +168,7 @@ static void expr(Text *t, ExprId e) {
 
 /* ---- statements ---- */
 static void stmt(Text *t, const Stmt *s, int indent);
-static void line(Text *t, int indent) {
-  sb_spaces(t->b, indent);
-}
+static void line(Text *t, int indent) { sb_spaces(t->b, indent); }
 static void body(Text *t, const Stmt *s, int indent) { /* " {" statements "}" without a final newline */
   sb_puts(t->b, " {\n");
   stmt(t, s, indent + 2);

@@ -20,16 +20,26 @@
 #include "lower/util.h"
 
 enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4 };
-typedef struct { IrCtx *c; Arith *ar; int vector_bytes, registers; } Regs;
-typedef struct { int64_t first; int lanes; } Piece;
+typedef struct {
+  IrCtx *c;
+  Arith *ar;
+  int vector_bytes, registers;
+} Regs;
+typedef struct {
+  int64_t first;
+  int lanes;
+} Piece;
 
 /* ---- the machine this program will be compiled for (-march=native) ---- */
 static void machine(Regs *g) {
   g->vector_bytes = 16;
   g->registers = 12;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) { g->vector_bytes = 64; g->registers = 28; }
-  else if (__builtin_cpu_supports("avx2")) g->vector_bytes = 32;
+  if (__builtin_cpu_supports("avx512f")) {
+    g->vector_bytes = 64;
+    g->registers = 28;
+  } else if (__builtin_cpu_supports("avx2"))
+    g->vector_bytes = 32;
 #elif defined(__aarch64__)
   g->registers = 26;
 #endif
@@ -46,12 +56,24 @@ static bool has_vector_code(IrCtx *c, ExprId e) {
   switch ((ExprKind)n.kind) {
   case IR_BCAST: return wide_type(n.type) || narrow;
   case IR_LOAD: return (wide_type(n.type) || narrow) && ir_buffer(c, n.sym)->type.bits == n.type.bits;
-  case IR_DIV: if (n.type.code != DT_FLOAT) return false; break;
-  case IR_ADD: case IR_SUB: case IR_MUL: case IR_MIN: case IR_MAX: break;
-  case IR_CAST: if (ir_type(c, ir_kid(c, e, 0)).code == DT_BFLOAT || (ir_type(c, ir_kid(c, e, 0)).code == DT_FLOAT && n.type.code != DT_FLOAT)) return false; break;
-  case IR_SELECT: if (ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
+  case IR_DIV:
+    if (n.type.code != DT_FLOAT) return false;
+    break;
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+  case IR_MIN:
+  case IR_MAX: break;
+  case IR_CAST:
+    if (ir_type(c, ir_kid(c, e, 0)).code == DT_BFLOAT ||
+        (ir_type(c, ir_kid(c, e, 0)).code == DT_FLOAT && n.type.code != DT_FLOAT))
+      return false;
+    break;
+  case IR_SELECT:
+    if (ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
     return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
-  case IR_CALL: if (n.sym != IN_IF_THEN_ELSE || ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
+  case IR_CALL:
+    if (n.sym != IN_IF_THEN_ELSE || ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
     return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
   default: return false;
   }
@@ -61,17 +83,25 @@ static bool has_vector_code(IrCtx *c, ExprId e) {
   return true;
 }
 
-typedef struct { BufferId buf; ExprId idx; bool same, other; } SelfRead;
+typedef struct {
+  BufferId buf;
+  ExprId idx;
+  bool same, other;
+} SelfRead;
 static void self_read(IrCtx *c, ExprId e, void *arg) {
   SelfRead *r = arg;
   const ExprNode *n = ir_node(c, e);
   if (n->kind != IR_LOAD || n->sym != r->buf) return;
-  if (n->n == 1 && ir_kid(c, e, 0) == r->idx) r->same = true;
-  else r->other = true;
+  if (n->n == 1 && ir_kid(c, e, 0) == r->idx)
+    r->same = true;
+  else
+    r->other = true;
 }
 
 /* The widest element that the value computes with or reads in a lane: it decides how many lanes a register has. */
-typedef struct { int bytes; } Widest;
+typedef struct {
+  int bytes;
+} Widest;
 static void widest(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_LOAD && n->type.bits / 8 > ((Widest *)arg)->bytes) ((Widest *)arg)->bytes = n->type.bits / 8;
@@ -87,7 +117,8 @@ static Stmt *widen(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, boo
   VarId lane = ir_var_new(c, "lane", t, false);
   ar_bind_range(g->ar, lane, ex_int(c, t, 0), ex_int(c, t, lanes));
   VarSub sub = {v, ex_add(c, first, ex_var(c, lane))};
-  ExprId idx = ar_simplify(g->ar, ex_subst(c, s->u.store.idx[0], 1, &sub)), value = ex_subst(c, s->u.store.value, 1, &sub);
+  ExprId idx = ar_simplify(g->ar, ex_subst(c, s->u.store.idx[0], 1, &sub)),
+         value = ex_subst(c, s->u.store.value, 1, &sub);
   LowWiden w = {c, g->ar, lane, lanes, false, false};
   idx = low_widen_index(&w, idx);
   if (w.fail || ir_kind(c, idx) != IR_RAMP || !ex_is_int(c, ir_kid(c, idx, 1), 1)) return NULL;
@@ -104,7 +135,8 @@ static int lanes_at_most(const Regs *g, const Stmt *s) {
 
 static bool supported_store(const Regs *g, const Stmt *s) {
   DType t = ir_buffer(g->c, s->u.store.buf)->type;
-  return s->u.store.n_idx == 1 && ir_type(g->c, s->u.store.value).lanes == 1 && wide_type(t) && dtype_eq(t, ir_type(g->c, s->u.store.value));
+  return s->u.store.n_idx == 1 && ir_type(g->c, s->u.store.value).lanes == 1 && wide_type(t) &&
+         dtype_eq(t, ir_type(g->c, s->u.store.value));
 }
 
 /* Cuts [0, n) of loop variable v into pieces for all the stores; 0: cannot. Remainders get narrower pieces, at last single elements. */
@@ -123,7 +155,8 @@ static int cut(Regs *g, int n_store, Stmt *const *store, VarId v, ExprId base, i
       for (int w = widest_lanes; w >= (strict ? 2 : MIN_LANES) && !found; w /= 2) {
         if (w > n - at) continue;
         bool ok = true;
-        for (int i = 0; i < n_store && ok; i++) ok = widen(g, store[i], v, ar_simplify(g->ar, ex_add(c, base, ex_int(c, t, at))), w, strict) != NULL;
+        for (int i = 0; i < n_store && ok; i++)
+          ok = widen(g, store[i], v, ar_simplify(g->ar, ex_add(c, base, ex_int(c, t, at))), w, strict) != NULL;
         if (ok) found = w;
       }
     if (!found && n - at >= MIN_LANES) return 0; /* not a remainder: this loop does not widen */
@@ -151,7 +184,10 @@ static Stmt *vector_loop(Regs *g, const Stmt *s) {
   Stmt *one[1] = {s->u.loop.body}, **store = one, *out[MAX_PIECES * 4];
   int n_store = 1, k = 0;
   int64_t n, min;
-  if (s->u.loop.body->kind == ST_SEQ) { store = s->u.loop.body->u.seq.at; n_store = s->u.loop.body->u.seq.n; }
+  if (s->u.loop.body->kind == ST_SEQ) {
+    store = s->u.loop.body->u.seq.at;
+    n_store = s->u.loop.body->u.seq.n;
+  }
   for (int i = 0; i < n_store; i++)
     if (store[i]->kind != ST_STORE || !supported_store(g, store[i])) return NULL;
   if (n_store > 4 || !low_const(c, s->u.loop.extent, &n) || !low_const(c, s->u.loop.min, &min) || n < 2) return NULL;
@@ -163,7 +199,8 @@ static Stmt *vector_loop(Regs *g, const Stmt *s) {
     int pieces = cut(g, n_store, store, v, s->u.loop.min, n, piece, MAX_PIECES);
     if (!pieces) return NULL;
     for (int p = 0; p < pieces; p++)
-      for (int i = 0; i < n_store; i++) out[k++] = piece_of(g, store[i], v, ex_int(c, t, min + piece[p].first), piece[p].lanes);
+      for (int i = 0; i < n_store; i++)
+        out[k++] = piece_of(g, store[i], v, ex_int(c, t, min + piece[p].first), piece[p].lanes);
     return st_seq(c, k, out);
   }
   for (int i = 0; i < n_store; i++)
@@ -179,7 +216,9 @@ static Stmt *vector_loop(Regs *g, const Stmt *s) {
 }
 
 /* ---- loops around straight code: every scalar of the body becomes a vector ---- */
-typedef struct { BufferId from, to; } Private;
+typedef struct {
+  BufferId from, to;
+} Private;
 typedef struct {
   Regs *g;
   VarId v, lane;
@@ -191,7 +230,9 @@ typedef struct {
 } Body;
 enum { MAX_BODY = 512 };
 
-static int widest_lanes_of(const Regs *g, const Stmt *s) { /* lanes that all stores below s can have; 0: something else than loops and stores is there */
+static int widest_lanes_of(
+    const Regs *g,
+    const Stmt *s) { /* lanes that all stores below s can have; 0: something else than loops and stores is there */
   int best = 64;
   switch (s->kind) {
   case ST_SEQ:
@@ -214,7 +255,8 @@ static ExprId private_load(IrCtx *c, ExprId e, void *arg) {
   for (int i = 0; i < b->n_priv; i++)
     if (b->priv[i].from == n.sym) {
       ExprId idx = ir_kid(c, e, 0);
-      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)), ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
+      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)),
+                   ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
       return ex_load(c, b->priv[i].to, n.type, 1, &idx);
     }
   return e;
@@ -238,7 +280,8 @@ static Stmt *widen_body(Body *b, const Stmt *s) {
   case ST_ALLOC: {
     IrBuffer info = *ir_buffer(c, s->u.alloc.buf);
     int64_t n;
-    b->fail |= b->n_priv == NS_COUNT(b->priv) || !low_const(c, info.size, &n) || n * b->lanes * dtype_bytes(info.type) > LOW_CPU_STACK_BYTES;
+    b->fail |= b->n_priv == NS_COUNT(b->priv) || !low_const(c, info.size, &n) ||
+               n * b->lanes * dtype_bytes(info.type) > LOW_CPU_STACK_BYTES;
     if (b->fail) return NULL;
     ExprId *extent = arena_array(ir_arena(c), ExprId, 1);
     extent[0] = info.size = ex_i32(c, n * b->lanes);
@@ -264,11 +307,13 @@ static Stmt *widen_body(Body *b, const Stmt *s) {
       while (i < b->n_written && b->written[i] != buf) i++;
       if (i == b->n_written && !b->fail) b->written[b->n_written++] = buf;
     } else
-      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)), ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
+      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)),
+                   ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
     if (b->fail) return NULL;
     idx = ex_subst(c, idx, 1, &sub);
     value = ex_subst(c, ex_map(c, s->u.store.value, private_load, b), 1, &sub);
-    Stmt *w = widen(b->g, st_store(c, to, 1, &idx, value), b->lane, ex_int(c, ir_var_info(c, b->lane)->type, 0), b->lanes, true);
+    Stmt *w = widen(b->g, st_store(c, to, 1, &idx, value), b->lane, ex_int(c, ir_var_info(c, b->lane)->type, 0),
+                    b->lanes, true);
     b->fail |= w == NULL;
     return w;
   }
@@ -276,7 +321,10 @@ static Stmt *widen_body(Body *b, const Stmt *s) {
   }
 }
 
-typedef struct { const Body *b; bool hit; } ReadsWritten;
+typedef struct {
+  const Body *b;
+  bool hit;
+} ReadsWritten;
 static void reads_written(IrCtx *c, ExprId e, void *arg) {
   ReadsWritten *r = arg;
   const ExprNode *n = ir_node(c, e);
@@ -330,8 +378,17 @@ static Stmt *wide_loop(Regs *g, const Stmt *s) {
 }
 
 /* ---- reductions ---- */
-typedef struct { const Stmt *loop; bool spatial; int64_t min, extent, inner; VarId outer; } Level; /* inner: iterations kept in registers; the others: a loop over `outer` */
-typedef struct { Level at[MAX_NEST]; int n, vec; const Stmt *store; } Nest;
+typedef struct {
+  const Stmt *loop;
+  bool spatial;
+  int64_t min, extent, inner;
+  VarId outer;
+} Level; /* inner: iterations kept in registers; the others: a loop over `outer` */
+typedef struct {
+  Level at[MAX_NEST];
+  int n, vec;
+  const Stmt *store;
+} Nest;
 
 static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
   IrCtx *c = g->c;
@@ -358,7 +415,9 @@ static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
     if (!low_const(c, l->loop->u.loop.min, &l->min) || !low_const(c, l->loop->u.loop.extent, &l->extent)) return false;
     l->inner = l->extent;
     for (int j = i + 1; j < x->n; j++)
-      if (ex_uses_var(c, x->at[j].loop->u.loop.min, l->loop->u.loop.var) || ex_uses_var(c, x->at[j].loop->u.loop.extent, l->loop->u.loop.var)) return false;
+      if (ex_uses_var(c, x->at[j].loop->u.loop.min, l->loop->u.loop.var) ||
+          ex_uses_var(c, x->at[j].loop->u.loop.extent, l->loop->u.loop.var))
+        return false;
     if (l->loop->u.loop.kind == FOR_VECTOR) {
       if (x->vec >= 0) return false;
       x->vec = i;
@@ -406,7 +465,10 @@ static bool fit(Regs *g, Nest *x, int lanes) {
   return true;
 }
 
-typedef struct { BufferId from, to; ExprId idx; } Redirect;
+typedef struct {
+  BufferId from, to;
+  ExprId idx;
+} Redirect;
 static ExprId redirect(IrCtx *c, ExprId e, void *arg) {
   const Redirect *r = arg;
   const ExprNode *n = ir_node(c, e);
@@ -415,10 +477,13 @@ static ExprId redirect(IrCtx *c, ExprId e, void *arg) {
   return ex_load(c, r->to, ir_type(c, e), 1, &idx);
 }
 
-typedef struct { Stmt *in, *body, *out; } Parts;
+typedef struct {
+  Stmt *in, *body, *out;
+} Parts;
 
 /* One piece of the tile: spatial variables have the values of `sub`, the vector variable is sub's last entry. */
-static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int n_sub, const VarSub *sub, int lanes, Parts *p) {
+static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int n_sub, const VarSub *sub, int lanes,
+                       Parts *p) {
   IrCtx *c = g->c;
   const Stmt *s = x->store;
   BufferId buf = s->u.store.buf;
@@ -427,7 +492,8 @@ static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int
   VarId lane = ir_var_new(c, "lane", it, false);
   ExprId at = ex_int(c, it, offset), first = lanes > 1 ? sub[n_sub - 1].value : 0;
   if (lanes > 1) at = ex_add(c, ex_var(c, lane), at);
-  ExprId idx = ex_subst(c, s->u.store.idx[0], lanes > 1 ? n_sub - 1 : n_sub, sub), value = ex_subst(c, s->u.store.value, lanes > 1 ? n_sub - 1 : n_sub, sub);
+  ExprId idx = ex_subst(c, s->u.store.idx[0], lanes > 1 ? n_sub - 1 : n_sub, sub),
+         value = ex_subst(c, s->u.store.value, lanes > 1 ? n_sub - 1 : n_sub, sub);
   if (lanes > 1) {
     VarSub one = {v, ex_add(c, first, ex_var(c, lane))};
     idx = ex_subst(c, idx, 1, &one);
@@ -436,7 +502,8 @@ static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int
   DType t = ir_buffer(c, buf)->type;
   Redirect r = {buf, acc, at};
   value = ex_map(c, value, redirect, &r);
-  Stmt *in = st_store(c, acc, 1, &at, ex_load(c, buf, t, 1, &idx)), *out = st_store(c, buf, 1, &idx, ex_load(c, acc, t, 1, &at)), *body = st_store(c, acc, 1, &at, value);
+  Stmt *in = st_store(c, acc, 1, &at, ex_load(c, buf, t, 1, &idx)),
+       *out = st_store(c, buf, 1, &idx, ex_load(c, acc, t, 1, &at)), *body = st_store(c, acc, 1, &at, value);
   ExprId zero = ex_int(c, it, 0);
   if (lanes == 1) {
     p->in = piece_of(g, in, lane, zero, 1);
@@ -478,7 +545,8 @@ static Stmt *reduction(Regs *g, const Stmt *s) {
     const Level *l = &x.at[x.vec];
     Stmt *st = low_new(c, x.store);
     int64_t n = l->extent < (int64_t)lanes * g->registers ? l->extent : (int64_t)lanes * g->registers;
-    n_piece = cut(g, 1, &st, l->loop->u.loop.var, ex_int(c, ir_var_info(c, l->loop->u.loop.var)->type, l->min), n, piece, MAX_PIECES);
+    n_piece = cut(g, 1, &st, l->loop->u.loop.var, ex_int(c, ir_var_info(c, l->loop->u.loop.var)->type, l->min), n,
+                  piece, MAX_PIECES);
     if (!n_piece && l->loop->u.loop.kind == FOR_VECTOR) return NULL;
     if (!n_piece) {
       x.vec = -1;
@@ -512,8 +580,17 @@ static Stmt *reduction(Regs *g, const Stmt *s) {
   const IrBuffer *like = ir_buffer(c, x.store->u.store.buf);
   ExprId size = ex_i32(c, total * lanes), *extent = arena_array(ir_arena(c), ExprId, 1);
   extent[0] = size;
-  BufferId acc = ir_buffer_new(c, (IrBuffer){.name = "acc", .type = like->type, .scope = SC_LOCAL, .rank = 1, .extent = extent, .size = size, .align = 64, .lanes = 1, .registers = true});
-  Stmt **in = arena_array(ir_arena(c), Stmt *, total), **body = arena_array(ir_arena(c), Stmt *, total), **out = arena_array(ir_arena(c), Stmt *, total);
+  BufferId acc = ir_buffer_new(c, (IrBuffer){.name = "acc",
+                                             .type = like->type,
+                                             .scope = SC_LOCAL,
+                                             .rank = 1,
+                                             .extent = extent,
+                                             .size = size,
+                                             .align = 64,
+                                             .lanes = 1,
+                                             .registers = true});
+  Stmt **in = arena_array(ir_arena(c), Stmt *, total), **body = arena_array(ir_arena(c), Stmt *, total),
+       **out = arena_array(ir_arena(c), Stmt *, total);
   /* The operand that is reused by neighbouring statements stays in registers: let the smaller side vary fastest. */
   bool rows_inner = rows < n_piece;
   for (int64_t q = 0; q < total; q++) {
@@ -536,7 +613,8 @@ static Stmt *reduction(Regs *g, const Stmt *s) {
     body[q] = p.body;
     out[q] = p.out;
   }
-  Stmt *r = loops_around(g, &x, st_seq(c, (int)total, body), st_seq(c, (int)total, in), st_seq(c, (int)total, out), (int)total);
+  Stmt *r = loops_around(g, &x, st_seq(c, (int)total, body), st_seq(c, (int)total, in), st_seq(c, (int)total, out),
+                         (int)total);
   r = st_alloc(c, acc, r);
   for (int i = x.n - 1; i >= 0; i--) {
     const Level *l = &x.at[i];
@@ -572,7 +650,8 @@ static Stmt *walk(Regs *g, Stmt *s) {
   case ST_LET: r->u.let.body = walk(g, s->u.let.body); return r;
   case ST_ALLOC: r->u.alloc.body = walk(g, s->u.alloc.body); return r;
   case ST_ATTR: r->u.attr.body = walk(g, s->u.attr.body); return r;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }

@@ -122,9 +122,7 @@ static ExprId reciprocal(IrCtx *c, ExprId e, void *arg) {
   if (ir_kind(c, b) != IR_FLT || ir_node(c, b)->u.f == 0) return e;
   return ex_mul(c, a, ex_flt(c, ir_type(c, b), 1.0 / ir_node(c, b)->u.f));
 }
-static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) {
-  return ex_map(c, e, reciprocal, arg);
-}
+static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, reciprocal, arg); }
 
 void pass_simplify(Func *f) {
   f->body = low_simplify(f->ctx, ar_new(f->ctx), f->body);

@@ -194,9 +194,7 @@ static ExprId rename_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = ir_kid(c, e, 0);
   return ex_load(c, b, n.type, 1, &i);
 }
-static ExprId rename_expr(IrCtx *c, ExprId e, void *arg) {
-  return ex_map(c, e, rename_load, arg);
-}
+static ExprId rename_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, rename_load, arg); }
 static Stmt *rename_stmt(IrCtx *c, Stmt *s, void *arg) {
   Rename *r = arg;
   int32_t b;

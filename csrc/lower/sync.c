@@ -32,9 +32,7 @@ typedef struct {
   int divergent, double_write;
 } Sync; /* before: statements (by address) that get a barrier */
 
-static Arena *mem(Sync *k) {
-  return ir_arena(k->c);
-}
+static Arena *mem(Sync *k) { return ir_arena(k->c); }
 typedef struct {
   Sync *k;
   Accs *out;
@@ -64,9 +62,7 @@ static bool conflict(Sync *k, const Accs *prev, Acc a, bool carried, VarId v) {
   }
   return false;
 }
-static bool divergent(Sync *k, ExprId e) {
-  return low_expr_uses_any(k->c, e, &k->thread) || low_expr_loads(k->c, e);
-}
+static bool divergent(Sync *k, ExprId e) { return low_expr_uses_any(k->c, e, &k->thread) || low_expr_loads(k->c, e); }
 
 static void plan_before(Sync *k, Entry *e) {
   err_check(ir_err(k->c), k->divergent == 0,

@@ -16,11 +16,22 @@
 
 enum { MAX_DEPTH = 8, PRIVATE_STEPS = 8192, COPY_STEPS = 512, MAX_COPIES = 256, MAX_TERMS = 128 };
 
-typedef struct { int64_t steps; int depth, normal; } Count;
-typedef struct { Func *f; IrCtx *c; int64_t max_step; bool explicit_; } Unroll;
+typedef struct {
+  int64_t steps;
+  int depth, normal;
+} Count;
+typedef struct {
+  Func *f;
+  IrCtx *c;
+  int64_t max_step;
+  bool explicit_;
+} Unroll;
 
 /* ---- selects that a loop decides ---- */
-typedef struct { VarId v; bool hit; } Find;
+typedef struct {
+  VarId v;
+  bool hit;
+} Find;
 static void find_select(IrCtx *c, ExprId e, void *arg) {
   Find *f = arg;
   ExprKind k = ir_kind(c, e);
@@ -29,26 +40,43 @@ static void find_select(IrCtx *c, ExprId e, void *arg) {
 static bool decides_select(IrCtx *c, const Stmt *s, VarId v) {
   if (!s) return false;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) if (decides_select(c, s->u.seq.at[i], v)) return true; return false;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (decides_select(c, s->u.seq.at[i], v)) return true;
+    return false;
   case ST_FOR: return decides_select(c, s->u.loop.body, v);
   case ST_IF: return decides_select(c, s->u.cond.then, v) || decides_select(c, s->u.cond.other, v);
   case ST_LET: return decides_select(c, s->u.let.body, v);
   case ST_ALLOC: return decides_select(c, s->u.alloc.body, v);
-  case ST_STORE: { Find f = {v, false}; ex_post_order(c, s->u.store.value, find_select, &f); return f.hit; }
+  case ST_STORE: {
+    Find f = {v, false};
+    ex_post_order(c, s->u.store.value, find_select, &f);
+    return f.hit;
+  }
   case ST_ATTR: return decides_select(c, s->u.attr.body, v);
   case ST_EVAL: return false;
   }
   return false;
 }
-static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) { (void)arg; return low_fold(c, e); }
+static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) {
+  (void)arg;
+  return low_fold(c, e);
+}
 static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg) { /* X[i] = X[i] */
   (void)arg;
   if (s->kind != ST_STORE) return s;
   const ExprNode *n = ir_node(c, s->u.store.value);
-  return n->kind == IR_LOAD && n->sym == s->u.store.buf && n->n == 1 && ir_kid(c, s->u.store.value, 0) == s->u.store.idx[0] ? NULL : s;
+  return n->kind == IR_LOAD && n->sym == s->u.store.buf && n->n == 1 &&
+                 ir_kid(c, s->u.store.value, 0) == s->u.store.idx[0]
+             ? NULL
+             : s;
 }
 /* Runs of stores to one element become one store: X[i] = a; X[i] = X[i] + b  ->  X[i] = a + b. Same operations, same order. */
-typedef struct { BufferId buf; ExprId idx, value; bool other; } Forward;
+typedef struct {
+  BufferId buf;
+  ExprId idx, value;
+  bool other;
+} Forward;
 static ExprId forward_load(IrCtx *c, ExprId e, void *arg) {
   Forward *f = arg;
   const ExprNode *n = ir_node(c, e);
@@ -62,7 +90,9 @@ static int expr_size(IrCtx *c, ExprId e, int limit) {
   for (int i = 0; i < ir_node(c, e)->n && n < limit; i++) n += expr_size(c, ir_kid(c, e, i), limit - n);
   return n;
 }
-static void loads_in(IrCtx *c, ExprId e, void *arg) { if (ir_kind(c, e) == IR_LOAD) ++*(int *)arg; }
+static void loads_in(IrCtx *c, ExprId e, void *arg) {
+  if (ir_kind(c, e) == IR_LOAD) ++*(int *)arg;
+}
 static Stmt *forward_stores(IrCtx *c, Stmt *s, void *arg) {
   (void)arg;
   if (s->kind != ST_SEQ) return s;
@@ -70,12 +100,16 @@ static Stmt *forward_stores(IrCtx *c, Stmt *s, void *arg) {
   int n = 0;
   for (int i = 0; i < s->u.seq.n; i++) {
     Stmt *x = s->u.seq.at[i], *last = n ? at[n - 1] : NULL;
-    if (last && x->kind == ST_STORE && last->kind == ST_STORE && x->u.store.buf == last->u.store.buf && x->u.store.idx[0] == last->u.store.idx[0]) {
+    if (last && x->kind == ST_STORE && last->kind == ST_STORE && x->u.store.buf == last->u.store.buf &&
+        x->u.store.idx[0] == last->u.store.idx[0]) {
       Forward f = {x->u.store.buf, x->u.store.idx[0], last->u.store.value, false};
       ExprId v = ex_map(c, x->u.store.value, forward_load, &f);
       int loads = 0;
       ex_post_order(c, v, loads_in, &loads);
-      if (!f.other && loads <= MAX_TERMS && expr_size(c, v, 16 * MAX_TERMS) < 16 * MAX_TERMS) { at[n - 1] = st_store(c, f.buf, 1, &f.idx, v); continue; }
+      if (!f.other && loads <= MAX_TERMS && expr_size(c, v, 16 * MAX_TERMS) < 16 * MAX_TERMS) {
+        at[n - 1] = st_store(c, f.buf, 1, &f.idx, v);
+        continue;
+      }
     }
     at[n++] = x;
   }
@@ -102,18 +136,22 @@ static Stmt *constants(IrCtx *c, Stmt *s) { /* outermost first: what folds away 
     for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = constants(c, s->u.seq.at[i]);
     return st_seq(c, s->u.seq.n, r->u.seq.at);
   case ST_FOR:
-    if (s->u.loop.kind == FOR_UNROLLED && low_const(c, s->u.loop.extent, &n) && n <= MAX_COPIES && decides_select(c, s->u.loop.body, s->u.loop.var))
+    if (s->u.loop.kind == FOR_UNROLLED && low_const(c, s->u.loop.extent, &n) && n <= MAX_COPIES &&
+        decides_select(c, s->u.loop.body, s->u.loop.var))
       return constants(c, replicate(c, s, n));
     r->u.loop.body = constants(c, s->u.loop.body);
     return r->u.loop.body ? r : NULL;
   case ST_IF:
     r->u.cond.then = constants(c, s->u.cond.then);
     r->u.cond.other = constants(c, s->u.cond.other);
-    return r->u.cond.then ? r : r->u.cond.other ? st_if(c, ex_not(c, s->u.cond.cond), s->u.cond.likely, r->u.cond.other, NULL) : NULL;
+    return r->u.cond.then    ? r
+           : r->u.cond.other ? st_if(c, ex_not(c, s->u.cond.cond), s->u.cond.likely, r->u.cond.other, NULL)
+                             : NULL;
   case ST_LET: r->u.let.body = constants(c, s->u.let.body); return r->u.let.body ? r : NULL;
   case ST_ALLOC: r->u.alloc.body = constants(c, s->u.alloc.body); return r->u.alloc.body ? r : NULL;
   case ST_ATTR: r->u.attr.body = constants(c, s->u.attr.body); return r->u.attr.body ? r : NULL;
-  case ST_STORE: case ST_EVAL: return s;
+  case ST_STORE:
+  case ST_EVAL: return s;
   }
   return s;
 }
@@ -128,7 +166,10 @@ static void find_private(IrCtx *c, ExprId e, void *arg) {
 static bool indexes_private(IrCtx *c, const Stmt *s, VarId v) {
   if (!s) return false;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) if (indexes_private(c, s->u.seq.at[i], v)) return true; return false;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (indexes_private(c, s->u.seq.at[i], v)) return true;
+    return false;
   case ST_FOR: return indexes_private(c, s->u.loop.body, v);
   case ST_IF: return indexes_private(c, s->u.cond.then, v) || indexes_private(c, s->u.cond.other, v);
   case ST_LET: return indexes_private(c, s->u.let.body, v);
@@ -148,12 +189,17 @@ static bool indexes_private(IrCtx *c, const Stmt *s, VarId v) {
 static bool only_fills_shared(IrCtx *c, const Stmt *s) {
   if (!s) return true;
   switch (s->kind) {
-  case ST_SEQ: for (int i = 0; i < s->u.seq.n; i++) if (!only_fills_shared(c, s->u.seq.at[i])) return false; return true;
+  case ST_SEQ:
+    for (int i = 0; i < s->u.seq.n; i++)
+      if (!only_fills_shared(c, s->u.seq.at[i])) return false;
+    return true;
   case ST_FOR: return only_fills_shared(c, s->u.loop.body);
   case ST_IF: return only_fills_shared(c, s->u.cond.then) && only_fills_shared(c, s->u.cond.other);
   case ST_LET: return only_fills_shared(c, s->u.let.body);
   case ST_STORE: return ir_buffer(c, s->u.store.buf)->scope == SC_SHARED;
-  case ST_ALLOC: case ST_ATTR: case ST_EVAL: return false;
+  case ST_ALLOC:
+  case ST_ATTR:
+  case ST_EVAL: return false;
   }
   return false;
 }
@@ -194,7 +240,11 @@ static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
       err_check(ir_err(c), fixed, "the unrolled loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
       chosen = true;
     }
-    if (chosen) { out->steps *= e; out->depth++; } else out->normal++;
+    if (chosen) {
+      out->steps *= e;
+      out->depth++;
+    } else
+      out->normal++;
     if (chosen && (u->f->printing || low_is_gpu(u->f)) && u->explicit_ && e <= 4096) return replicate(c, r, e);
     if (chosen || (fixed && wants_unrolling(u, s, e * k.steps))) {
       r->u.loop.kind = FOR_UNROLLED;
@@ -213,13 +263,19 @@ static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
   case ST_LET: r->u.let.body = walk(u, s->u.let.body, out); return r;
   case ST_ALLOC: r->u.alloc.body = walk(u, s->u.alloc.body, out); return r;
   case ST_ATTR: {
-    if (s->u.attr.kind != AT_UNROLL_STEP && s->u.attr.kind != AT_UNROLL_EXPLICIT) { r->u.attr.body = walk(u, s->u.attr.body, out); return r; }
+    if (s->u.attr.kind != AT_UNROLL_STEP && s->u.attr.kind != AT_UNROLL_EXPLICIT) {
+      r->u.attr.body = walk(u, s->u.attr.body, out);
+      return r;
+    }
     Unroll in = *u;
-    if (s->u.attr.kind == AT_UNROLL_STEP) in.max_step = s->u.attr.value;
-    else in.explicit_ = s->u.attr.value != 0;
+    if (s->u.attr.kind == AT_UNROLL_STEP)
+      in.max_step = s->u.attr.value;
+    else
+      in.explicit_ = s->u.attr.value != 0;
     return walk(&in, s->u.attr.body, out);
   }
-  case ST_STORE: case ST_EVAL: out->steps = 1; return s;
+  case ST_STORE:
+  case ST_EVAL: out->steps = 1; return s;
   }
   return s;
 }

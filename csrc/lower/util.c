@@ -18,13 +18,9 @@ bool low_is_false(const IrCtx *c, ExprId e) {
   int64_t v;
   return low_const(c, e, &v) && v == 0;
 }
-bool low_is_gpu(const Func *f) {
-  return f->target.kind != TG_CPU;
-}
+bool low_is_gpu(const Func *f) { return f->target.kind != TG_CPU; }
 
-Stmt *low_new(IrCtx *c, const Stmt *like) {
-  return arena_copy(ir_arena(c), like, sizeof *like);
-}
+Stmt *low_new(IrCtx *c, const Stmt *like) { return arena_copy(ir_arena(c), like, sizeof *like); }
 
 const char *low_tag(ForKind k) {
   static const char *const TAG[] = {"blockIdx.x",  "blockIdx.y",  "blockIdx.z",
@@ -103,9 +99,7 @@ typedef struct {
   IrCtx *c;
   VEC(VarSub) sub;
 } Copy;
-static ExprId copy_expr(Copy *k, ExprId e) {
-  return e ? ex_subst(k->c, e, k->sub.len, k->sub.at) : 0;
-}
+static ExprId copy_expr(Copy *k, ExprId e) { return e ? ex_subst(k->c, e, k->sub.len, k->sub.at) : 0; }
 static VarId copy_binder(Copy *k, VarId v) {
   const IrVar *info = ir_var_info(k->c, v);
   VarId fresh = ir_var_new(k->c, info->name, info->type, info->nonneg);
@@ -169,9 +163,7 @@ static ExprId fold_node(IrCtx *c, ExprId e, void *arg) {
   if (low_const(c, cond, &v)) return ir_kid(c, e, v ? 1 : 2);
   return ir_kid(c, e, 1) == ir_kid(c, e, 2) ? ir_kid(c, e, 1) : e;
 }
-ExprId low_fold(IrCtx *c, ExprId e) {
-  return ex_map(c, e, fold_node, NULL);
-}
+ExprId low_fold(IrCtx *c, ExprId e) { return ex_map(c, e, fold_node, NULL); }
 
 /* ---- kernels ---- */
 static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local,

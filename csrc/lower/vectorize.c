@@ -72,9 +72,7 @@ static bool uniform(Vec *k, ExprId cond) {
   return same_sign(k, d);
 }
 
-static ExprId wide(Vec *k, ExprId e) {
-  return ir_type(k->c, e).lanes == k->n ? e : ex_bcast(k->c, e, k->n);
-}
+static ExprId wide(Vec *k, ExprId e) { return ir_type(k->c, e).lanes == k->n ? e : ex_bcast(k->c, e, k->n); }
 
 static ExprId vec_index(Vec *k, ExprId e, int elem_bytes) {
   ExprId base;

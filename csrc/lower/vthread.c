@@ -99,9 +99,7 @@ static ExprId move_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = shifted(k, n.sym, ir_kid(c, e, 0));
   return ex_load(c, n.sym, n.type, 1, &i);
 }
-static ExprId move_expr(VThread *k, ExprId e) {
-  return ex_map(k->c, e, move_load, k);
-}
+static ExprId move_expr(VThread *k, ExprId e) { return ex_map(k->c, e, move_load, k); }
 
 /* Rewrites accesses everywhere; puts a loop over t around the smallest touched statements unless already inside one. */
 static Stmt *inject(VThread *k, Stmt *s, bool inside);

@@ -47,6 +47,4 @@ const char *cause_of(MeasureError e, const char *msg) {
   return ERRORS[e <= ME_UNKNOWN ? e : ME_UNKNOWN].cause;
 }
 
-const char *measure_error_name(MeasureError e) {
-  return ERRORS[e <= ME_UNKNOWN ? e : ME_UNKNOWN].name;
-}
+const char *measure_error_name(MeasureError e) { return ERRORS[e <= ME_UNKNOWN ? e : ME_UNKNOWN].name; }

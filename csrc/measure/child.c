@@ -56,9 +56,7 @@ static void slot_clear(Session *c, Slot *s) {
   memset(s, 0, sizeof *s);
 }
 
-static size_t room(const MsgArg *a) {
-  return (size_t)a->bytes + (a->is_output ? GUARD : 0);
-}
+static size_t room(const MsgArg *a) { return (size_t)a->bytes + (a->is_output ? GUARD : 0); }
 
 typedef struct {
   Session *c;
@@ -189,9 +187,7 @@ static void run_body(void *arg) {
   dev_sync(d);
 }
 
-static void unload_body(void *m) {
-  dev_unload(m);
-}
+static void unload_body(void *m) { dev_unload(m); }
 
 static void answer_run(Session *c, const MsgRun *q, int fd) {
   MsgResult out = {.dying = 0};

@@ -19,15 +19,9 @@ static float half_to_float(uint16_t h) {
   return f;
 }
 
-static double at_f32(const void *p, size_t i) {
-  return (double)((const float *)p)[i];
-}
-static double at_f64(const void *p, size_t i) {
-  return ((const double *)p)[i];
-}
-static double at_f16(const void *p, size_t i) {
-  return (double)half_to_float(((const uint16_t *)p)[i]);
-}
+static double at_f32(const void *p, size_t i) { return (double)((const float *)p)[i]; }
+static double at_f64(const void *p, size_t i) { return ((const double *)p)[i]; }
+static double at_f16(const void *p, size_t i) { return (double)half_to_float(((const uint16_t *)p)[i]); }
 static double at_bf16(const void *p, size_t i) {
   uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
   float f;

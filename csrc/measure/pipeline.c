@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EARLY = 192, CHUNK = 4 };       /* candidates of a task that count as its first rounds; compiled per lane and turn */
+enum { EARLY = 192, CHUNK = 4 }; /* candidates of a task that count as its first rounds; compiled per lane and turn */
 static const double HOPELESS = 1.30, HOPELESS_EARLY = 2.00, FINALIST = 1.03, MINUTE = 60;
 
 typedef struct Job {
@@ -124,9 +124,7 @@ static bool may_compile(const Pipeline *p) {
   return p->target.kind != TG_CPU || (!p->run_turn && p->compiling + p->to_run.n < CHUNK * p->n_lanes);
 }
 
-static bool may_run(const Pipeline *p) {
-  return p->target.kind != TG_CPU || p->run_turn;
-}
+static bool may_run(const Pipeline *p) { return p->target.kind != TG_CPU || p->run_turn; }
 
 /* After every change of the queues; wakes all threads. */
 static void changed(Pipeline *p) {
@@ -255,9 +253,7 @@ static void *runner_main(void *arg) {
 }
 
 /* ---- face ---- */
-static char *copy_text(const char *s) {
-  return s ? strdup(s) : NULL;
-}
+static char *copy_text(const char *s) { return s ? strdup(s) : NULL; }
 
 typedef struct {
   Pipeline *p;
@@ -455,6 +451,4 @@ PipeStats pipe_stats(Pipeline *p) {
   return s;
 }
 
-const DevInfo *pipe_device(const Pipeline *p) {
-  return worker_info(p->worker);
-}
+const DevInfo *pipe_device(const Pipeline *p) { return worker_info(p->worker); }

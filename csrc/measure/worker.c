@@ -238,15 +238,9 @@ void worker_stop(Worker *w) {
   free(w);
 }
 
-const DevInfo *worker_info(const Worker *w) {
-  return &w->p.info;
-}
-int worker_pid(const Worker *w) {
-  return w->p.child.pid;
-}
-void worker_stop_flag(Worker *w, const volatile int *flag) {
-  w->p.stop = flag;
-}
+const DevInfo *worker_info(const Worker *w) { return &w->p.info; }
+int worker_pid(const Worker *w) { return w->p.child.pid; }
+void worker_stop_flag(Worker *w, const volatile int *flag) { w->p.stop = flag; }
 
 void worker_task(Worker *w, int slot, const TaskData *t) {
   if (slot < 0 || slot >= MSR_SLOTS || w->task[slot] == t) return;
@@ -351,9 +345,7 @@ void compiler_stop(Compiler *c) {
   free(c);
 }
 
-void compiler_stop_flag(Compiler *c, const volatile int *flag) {
-  c->p.stop = flag;
-}
+void compiler_stop_flag(Compiler *c, const volatile int *flag) { c->p.stop = flag; }
 
 typedef struct {
   Arena *a;

@@ -83,6 +83,4 @@ static PyMethodDef FUNCTIONS[] = {
      "sm, fast_math, mali). Raises ValueError for a schedule that is illegal on the target."},
     {NULL, NULL, 0, NULL}};
 
-int py_init_build(PyObject *m) {
-  return PyModule_AddFunctions(m, FUNCTIONS);
-}
+int py_init_build(PyObject *m) { return PyModule_AddFunctions(m, FUNCTIONS); }

@@ -81,12 +81,8 @@ static PyObject *fn_query(PyObject *self, PyObject *args) {
   return info_dict(&info);
 }
 
-static void sync_body(void *d) {
-  dev_sync(((PyDevice *)d)->dev);
-}
-static void sync_all_body(void *d) {
-  dev_sync_all(((PyDevice *)d)->dev);
-}
+static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }
+static void sync_all_body(void *d) { dev_sync_all(((PyDevice *)d)->dev); }
 static PyObject *device_sync(PyObject *o, PyObject *none) {
   (void)none;
   if (!py_dev_call((PyDevice *)o, sync_body, o)) return NULL;
@@ -171,9 +167,7 @@ static PyObject *transfer(PyObject *o, PyObject *arg, int flags, ErrBody body) {
   return Py_NewRef(Py_None);
 }
 
-static PyObject *buffer_upload(PyObject *o, PyObject *arg) {
-  return transfer(o, arg, PyBUF_C_CONTIGUOUS, upload_body);
-}
+static PyObject *buffer_upload(PyObject *o, PyObject *arg) { return transfer(o, arg, PyBUF_C_CONTIGUOUS, upload_body); }
 static PyObject *buffer_download(PyObject *o, PyObject *arg) {
   return transfer(o, arg, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, download_body);
 }
@@ -371,9 +365,7 @@ static PyObject *device_load(PyObject *o, PyObject *args) {
   return (PyObject *)x.m;
 }
 
-static void unload_body(void *m) {
-  dev_unload(((PyDevModule *)m)->mod);
-}
+static void unload_body(void *m) { dev_unload(((PyDevModule *)m)->mod); }
 static void devmodule_dealloc(PyObject *o) {
   PyDevModule *m = (PyDevModule *)o;
   PyTypeObject *t = Py_TYPE(o);

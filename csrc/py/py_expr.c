@@ -72,9 +72,7 @@ static PyObject *alloc_expr(PyTypeObject *t, ExprId e) {
   return (PyObject *)o;
 }
 
-PyObject *py_expr_new(ExprId e) {
-  return alloc_expr(ir_kind(SES, e) == IR_VAR ? PyVar_Type : PyExpr_Type, e);
-}
+PyObject *py_expr_new(ExprId e) { return alloc_expr(ir_kind(SES, e) == IR_VAR ? PyVar_Type : PyExpr_Type, e); }
 
 PyObject *py_iter_new(VarId var, ExprId min, ExprId extent, int kind, PyObject *tag) {
   ExprId id = ex_var(SES, var); /* the node exists since the variable was made */
@@ -164,9 +162,7 @@ static bool is_number(PyObject *o) {
   return PyLong_Check(o) || PyFloat_Check(o) || (Py_TYPE(o)->tp_as_number && numpy_type(o, &t));
 }
 
-static bool is_exprlike(PyObject *o) {
-  return PyObject_TypeCheck(o, PyExpr_Type) || is_number(o);
-}
+static bool is_exprlike(PyObject *o) { return PyObject_TypeCheck(o, PyExpr_Type) || is_number(o); }
 
 ExprId py_expr_id(PyObject *o) {
   if (!py_session()) return 0;
@@ -242,9 +238,7 @@ static PyObject *expr_str(PyObject *o) {
 
 /* ---- operators ---- */
 
-static bool is_tensor(PyObject *o) {
-  return PyObject_TypeCheck(o, PyTensor_Type);
-}
+static bool is_tensor(PyObject *o) { return PyObject_TypeCheck(o, PyTensor_Type); }
 
 static PyObject *binary(ExprKind k, PyObject *a, PyObject *b) {
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
@@ -258,21 +252,11 @@ static PyObject *arith(ExprKind k, const char *topi, PyObject *a, PyObject *b) {
   return binary(k, a, b);
 }
 
-static PyObject *expr_add(PyObject *a, PyObject *b) {
-  return arith(IR_ADD, "add", a, b);
-}
-static PyObject *expr_sub(PyObject *a, PyObject *b) {
-  return arith(IR_SUB, "subtract", a, b);
-}
-static PyObject *expr_mul(PyObject *a, PyObject *b) {
-  return arith(IR_MUL, "multiply", a, b);
-}
-static PyObject *expr_fdiv(PyObject *a, PyObject *b) {
-  return arith(IR_FDIV, "floor_divide", a, b);
-}
-static PyObject *expr_fmod(PyObject *a, PyObject *b) {
-  return arith(IR_FMOD, "floor_mod", a, b);
-}
+static PyObject *expr_add(PyObject *a, PyObject *b) { return arith(IR_ADD, "add", a, b); }
+static PyObject *expr_sub(PyObject *a, PyObject *b) { return arith(IR_SUB, "subtract", a, b); }
+static PyObject *expr_mul(PyObject *a, PyObject *b) { return arith(IR_MUL, "multiply", a, b); }
+static PyObject *expr_fdiv(PyObject *a, PyObject *b) { return arith(IR_FDIV, "floor_divide", a, b); }
+static PyObject *expr_fmod(PyObject *a, PyObject *b) { return arith(IR_FMOD, "floor_mod", a, b); }
 
 bool py_is_integer(ExprId e) {
   DType t = ir_type(SES, e);
@@ -299,21 +283,11 @@ static PyObject *bitop(Intrin in, PyObject *a, PyObject *b) {
   if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
   return py_engine_expr(py_do_math, &(PyCall){.in = in, .n = 2, .a = ab});
 }
-static PyObject *expr_shl(PyObject *a, PyObject *b) {
-  return bitop(IN_SHL, a, b);
-}
-static PyObject *expr_shr(PyObject *a, PyObject *b) {
-  return bitop(IN_SHR, a, b);
-}
-static PyObject *expr_and(PyObject *a, PyObject *b) {
-  return bitop(IN_BAND, a, b);
-}
-static PyObject *expr_or(PyObject *a, PyObject *b) {
-  return bitop(IN_BOR, a, b);
-}
-static PyObject *expr_xor(PyObject *a, PyObject *b) {
-  return bitop(IN_BXOR, a, b);
-}
+static PyObject *expr_shl(PyObject *a, PyObject *b) { return bitop(IN_SHL, a, b); }
+static PyObject *expr_shr(PyObject *a, PyObject *b) { return bitop(IN_SHR, a, b); }
+static PyObject *expr_and(PyObject *a, PyObject *b) { return bitop(IN_BAND, a, b); }
+static PyObject *expr_or(PyObject *a, PyObject *b) { return bitop(IN_BOR, a, b); }
+static PyObject *expr_xor(PyObject *a, PyObject *b) { return bitop(IN_BXOR, a, b); }
 
 static PyObject *expr_neg(PyObject *a) { /* a * -1, the literal in the type of a */
   ExprId ab[2] = {py_expr_id(a), 0};
@@ -358,12 +332,8 @@ static PyObject *constant(PyObject *o, bool want_float) {
   PyErr_Format(PyExc_TypeError, "%S is not a constant", o);
   return NULL;
 }
-static PyObject *expr_int(PyObject *o) {
-  return constant(o, false);
-}
-static PyObject *expr_float(PyObject *o) {
-  return constant(o, true);
-}
+static PyObject *expr_int(PyObject *o) { return constant(o, false); }
+static PyObject *expr_float(PyObject *o) { return constant(o, true); }
 static PyObject *expr_index(PyObject *o) {
   ExprId e = py_expr_id(o);
   if (e && ir_kind(SES, e) == IR_INT) return PyLong_FromLongLong(ir_node(SES, e)->u.i);
@@ -496,9 +466,7 @@ static PyObject *expr_astype(PyObject *o, PyObject *arg) {
   x.a = &e;
   return py_engine_expr(py_do_cast, &x);
 }
-static PyObject *expr_equal(PyObject *a, PyObject *b) {
-  return binary(IR_EQ, a, b);
-}
+static PyObject *expr_equal(PyObject *a, PyObject *b) { return binary(IR_EQ, a, b); }
 static PyObject *expr_same(PyObject *a, PyObject *b) {
   if (!PyObject_TypeCheck(b, PyExpr_Type)) Py_RETURN_FALSE;
   ExprId x = py_expr_id(a), y = x ? py_expr_id(b) : 0;

@@ -174,6 +174,4 @@ static PyMethodDef FUNCS[] = {
     {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
     {NULL, NULL, 0, NULL}};
 
-int py_init_expr_functions(PyObject *m) {
-  return PyModule_AddFunctions(m, FUNCS);
-}
+int py_init_expr_functions(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

@@ -219,9 +219,7 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
 }
 
 /* ---- running ---- */
-static void run_body(void *arg) {
-  graph_exec_run(((Call *)arg)->o->x);
-}
+static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
 static void time_body(void *arg) {
   Call *c = arg;
   c->seconds = graph_exec_time(c->o->x, c->number);
@@ -230,9 +228,7 @@ static void nodes_body(void *arg) {
   Call *c = arg;
   graph_exec_node_times(c->o->x, c->number, c->each);
 }
-static void replay_body(void *arg) {
-  graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on);
-}
+static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
 
 static PyObject *exec_run(PyObject *self, PyObject *none) {
   (void)none;
@@ -282,7 +278,8 @@ static PyMethodDef EXEC_METHODS[] = {
      "bind(entry, buffer): uses the buffer's memory from now on; None: the own memory again."},
     {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs."},
     {"time", exec_time, METH_O, "time(number): mean seconds of a run."},
-    {"node_times", exec_node_times, METH_O, "node_times(number): seconds per node; on a GPU each kernel alone, on a CPU within the run."},
+    {"node_times", exec_node_times, METH_O,
+     "node_times(number): seconds per node; on a GPU each kernel alone, on a CPU within the run."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot EXEC_SLOTS[] = {
@@ -299,9 +296,7 @@ typedef struct {
   Err err;
   Arena *a;
 } Scratch;
-static void scratch_body(void *arg) {
-  ((Scratch *)arg)->a = arena_new(&((Scratch *)arg)->err);
-}
+static void scratch_body(void *arg) { ((Scratch *)arg)->a = arena_new(&((Scratch *)arg)->err); }
 static bool scratch_open(Scratch *s) {
   err_init(&s->err);
   s->a = NULL;

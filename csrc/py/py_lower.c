@@ -334,6 +334,4 @@ static PyMethodDef FUNCS[] = {
      "+ check)."},
     {NULL, NULL, 0, NULL}};
 
-int py_init_lower(PyObject *m) {
-  return PyModule_AddFunctions(m, FUNCS);
-}
+int py_init_lower(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

@@ -7,9 +7,7 @@
 
 PyTypeObject *PySchedule_Type;
 
-static State *state_of(PyObject *o) {
-  return ((PySchedule *)o)->state;
-}
+static State *state_of(PyObject *o) { return ((PySchedule *)o)->state; }
 
 typedef struct {
   State *s;
@@ -25,9 +23,7 @@ typedef struct {
   bool more;
   StrBuf buf;
 } Call;
-static bool run(ErrBody body, Call *x) {
-  return py_guard(py_session(), body, x);
-}
+static bool run(ErrBody body, Call *x) { return py_guard(py_session(), body, x); }
 
 /* ---- loops as IterVar objects ---- */
 

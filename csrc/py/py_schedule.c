@@ -196,9 +196,7 @@ static PyObject *state_text_py(PyObject *self, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", names, &hide)) return NULL;
   return with_text((PyState *)self, do_text, hide);
 }
-static PyObject *state_str(PyObject *self) {
-  return with_text((PyState *)self, do_text, true);
-}
+static PyObject *state_str(PyObject *self) { return with_text((PyState *)self, do_text, true); }
 static PyObject *state_python_py(PyObject *self, PyObject *u) {
   (void)u;
   return with_text((PyState *)self, do_python, false);

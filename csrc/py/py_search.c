@@ -8,8 +8,7 @@
 #include <string.h>
 
 typedef struct {
-  PyObject_HEAD
-  PyDag *dag;
+  PyObject_HEAD PyDag *dag;
   Err err;
   SearchTask *task;
   Policy *policy;
@@ -22,7 +21,12 @@ static PyTypeObject *PyPolicy_Type;
 
 /* ---- states ---- */
 
-typedef struct { PyState *s; int n; const Step *step; bool bounds; } NewState;
+typedef struct {
+  PyState *s;
+  int n;
+  const Step *step;
+  bool bounds;
+} NewState;
 static void do_state(void *arg) {
   NewState *x = arg;
   Arena *a = ir_arena(x->s->own.ctx);
@@ -65,16 +69,21 @@ bool py_target(PyObject *o, Target *t) {
   long long hw[8];
   int kind, sm, fast, mali;
   memset(t, 0, sizeof *t);
-  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "i(LLLLLLLL)iip;target: (kind, 8 hardware parameters, sm, fast_math, mali)", &kind, &hw[0], &hw[1],
-                                             &hw[2], &hw[3], &hw[4], &hw[5], &hw[6], &hw[7], &sm, &fast, &mali)) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "target: expected the tuple (kind, hardware parameters, sm, fast_math, mali)");
+  if (!PyTuple_Check(o) ||
+      !PyArg_ParseTuple(o, "i(LLLLLLLL)iip;target: (kind, 8 hardware parameters, sm, fast_math, mali)", &kind, &hw[0],
+                        &hw[1], &hw[2], &hw[3], &hw[4], &hw[5], &hw[6], &hw[7], &sm, &fast, &mali)) {
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_TypeError, "target: expected the tuple (kind, hardware parameters, sm, fast_math, mali)");
     return false;
   }
-  if (kind < TG_CPU || kind > TG_OPENCL) return PyErr_Format(PyExc_ValueError, "target kind %d is not known", kind), false;
+  if (kind < TG_CPU || kind > TG_OPENCL)
+    return PyErr_Format(PyExc_ValueError, "target kind %d is not known", kind), false;
   for (int i = 0; i < 8; i++)
-    if (hw[i] < (i == 0 ? -1 : 0) || hw[i] > INT32_MAX) return PyErr_Format(PyExc_ValueError, "hardware parameter %d is %lld, out of range", i, hw[i]), false;
+    if (hw[i] < (i == 0 ? -1 : 0) || hw[i] > INT32_MAX)
+      return PyErr_Format(PyExc_ValueError, "hardware parameter %d is %lld, out of range", i, hw[i]), false;
   t->kind = (TargetKind)kind, t->sm = sm, t->fast_math = fast, t->mali = mali;
-  t->hw = (HwParams){(int32_t)hw[0], (int32_t)hw[1], (int32_t)hw[2], hw[3], hw[4], (int32_t)hw[5], (int32_t)hw[6], (int32_t)hw[7]};
+  t->hw = (HwParams){(int32_t)hw[0], (int32_t)hw[1], (int32_t)hw[2], hw[3],
+                     hw[4],          (int32_t)hw[5], (int32_t)hw[6], (int32_t)hw[7]};
   return true;
 }
 
@@ -88,7 +97,8 @@ static bool get_number(PyObject *d, const char *key, double *out) {
 static bool get_int(PyObject *d, const char *key, int32_t *out) {
   double v = *out;
   if (!get_number(d, key, &v)) return false;
-  if (v != floor(v) || fabs(v) > 1e9) return PyErr_Format(PyExc_ValueError, "params[\"%s\"] must be an integer", key), false;
+  if (v != floor(v) || fabs(v) > 1e9)
+    return PyErr_Format(PyExc_ValueError, "params[\"%s\"] must be an integer", key), false;
   *out = (int32_t)v;
   return true;
 }
@@ -98,12 +108,18 @@ static bool get_text(PyObject *d, const char *key, const char **out) {
   return *out != NULL;
 }
 static bool get_params(PyObject *d, SearchParams *p) {
-  return get_number(d, "eps_greedy", &p->eps_greedy) && get_number(d, "sample_init_use_measured_ratio", &p->sample_init_use_measured_ratio) &&
-         get_number(d, "evolutionary_search_mutation_prob", &p->mutation_prob) && get_int(d, "retry_search_one_round_on_empty", &p->retry_on_empty) &&
-         get_int(d, "sample_init_min_population", &p->sample_init_min_population) && get_int(d, "evolutionary_search_population", &p->population) &&
-         get_int(d, "evolutionary_search_num_iters", &p->num_iters) && get_int(d, "max_innermost_split_factor", &p->max_innermost_split_factor) &&
-         get_int(d, "max_vectorize_size", &p->max_vectorize_size) && get_int(d, "disable_change_compute_location", &p->disable_change_compute_location) &&
-         get_text(d, "cpu_multi_level_tiling_structure", &p->cpu_structure) && get_text(d, "gpu_multi_level_tiling_structure", &p->gpu_structure);
+  return get_number(d, "eps_greedy", &p->eps_greedy) &&
+         get_number(d, "sample_init_use_measured_ratio", &p->sample_init_use_measured_ratio) &&
+         get_number(d, "evolutionary_search_mutation_prob", &p->mutation_prob) &&
+         get_int(d, "retry_search_one_round_on_empty", &p->retry_on_empty) &&
+         get_int(d, "sample_init_min_population", &p->sample_init_min_population) &&
+         get_int(d, "evolutionary_search_population", &p->population) &&
+         get_int(d, "evolutionary_search_num_iters", &p->num_iters) &&
+         get_int(d, "max_innermost_split_factor", &p->max_innermost_split_factor) &&
+         get_int(d, "max_vectorize_size", &p->max_vectorize_size) &&
+         get_int(d, "disable_change_compute_location", &p->disable_change_compute_location) &&
+         get_text(d, "cpu_multi_level_tiling_structure", &p->cpu_structure) &&
+         get_text(d, "gpu_multi_level_tiling_structure", &p->gpu_structure);
 }
 
 /* ---- callbacks into Python: all take the interpreter lock themselves ---- */
@@ -126,7 +142,10 @@ static NS_NORETURN void raise_python(Arena *a, PyGILState_STATE g, const char *w
   err_raise(arena_err(a), stop ? NS_ERR_INTERRUPT : NS_ERR_RUNTIME, "%s", copy);
 }
 
-typedef struct { PyPolicy *p; int at; } RuleRef;
+typedef struct {
+  PyPolicy *p;
+  int at;
+} RuleRef;
 
 static PyObject *call_rule(PyPolicy *p, int at, int which, const State *s, int stage) {
   PyObject *rule = PyList_GetItem(p->rules, at), *fn = rule ? PyTuple_GetItem(rule, which) : NULL;
@@ -154,17 +173,20 @@ static bool rule_result(PyObject *list, Arena *a, RuleOut *out) {
   out->pos = arena_array(a, int, n);
   bool ok = true;
   for (int i = 0; ok && i < n; i++) {
-    PyObject *pair = PySequence_Fast(PySequence_Fast_GET_ITEM(seq, i), "a custom sketch rule must return pairs [state, next stage id]");
+    PyObject *pair = PySequence_Fast(PySequence_Fast_GET_ITEM(seq, i),
+                                     "a custom sketch rule must return pairs [state, next stage id]");
     ok = pair && PySequence_Fast_GET_SIZE(pair) == 2;
     if (pair && !ok) PyErr_SetString(PyExc_ValueError, "a custom sketch rule must return pairs [state, next stage id]");
     PyObject *so = ok ? PySequence_Fast_GET_ITEM(pair, 0) : NULL, *inner = NULL;
-    if (so && !PyObject_TypeCheck(so, PyState_Type)) so = inner = PyObject_GetAttrString(so, "state_object"); /* a wrapper */
+    if (so && !PyObject_TypeCheck(so, PyState_Type))
+      so = inner = PyObject_GetAttrString(so, "state_object"); /* a wrapper */
     PyState *s = so ? as_state(so) : NULL;
     ok = s != NULL;
     if (ok) {
       out->pos[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(pair, 1));
       out->n_step[i] = s->state->step.len;
-      out->step[i] = s->state->step.len ? arena_copy(a, s->state->step.at, sizeof(Step) * (size_t)s->state->step.len) : NULL;
+      out->step[i] =
+          s->state->step.len ? arena_copy(a, s->state->step.at, sizeof(Step) * (size_t)s->state->step.len) : NULL;
       for (int k = 0; k < s->state->step.len; k++) {
         Step *p = &out->step[i][k];
         if (p->n > 0) p->list = arena_copy(a, p->list, sizeof(int64_t) * (size_t)p->n);
@@ -196,8 +218,10 @@ static void python_score(void *self, const SearchTask *t, int n, State *const *s
   PyObject *list = PyList_New(n), *r = NULL;
   for (int i = 0; list && i < n; i++) {
     PyObject *o = state_new(p->dag, s[i]->step.len, s[i]->step.at, true);
-    if (!o) Py_CLEAR(list);
-    else PyList_SET_ITEM(list, i, o);
+    if (!o)
+      Py_CLEAR(list);
+    else
+      PyList_SET_ITEM(list, i, o);
   }
   PyObject *scorer = Py_NewRef(p->scorer); /* it may replace itself */
   if (list) r = PyObject_CallFunctionObjArgs(scorer, list, NULL);
@@ -223,8 +247,8 @@ static void listen(void *self, const PolicyEvent *ev) {
     PyGILState_Release(g);
     return;
   }
-  PyObject *r = PyObject_CallFunction(fn, "iiiiddddd", ev->kind, ev->iter, ev->count, ev->failed, ev->best, ev->least, ev->seconds, ev->mutated,
-                                      ev->refused);
+  PyObject *r = PyObject_CallFunction(fn, "iiiiddddd", ev->kind, ev->iter, ev->count, ev->failed, ev->best, ev->least,
+                                      ev->seconds, ev->mutated, ev->refused);
   Py_DECREF(fn);
   if (!r) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) p->stop = 1;
@@ -236,7 +260,11 @@ static void listen(void *self, const PolicyEvent *ev) {
 
 /* ---- Policy ---- */
 
-typedef struct { PyPolicy *p; Target target; SearchParams par; } Make;
+typedef struct {
+  PyPolicy *p;
+  Target target;
+  SearchParams par;
+} Make;
 static void do_make(void *arg) {
   Make *x = arg;
   x->p->task = task_new(&x->p->err, x->p->dag->own.ctx, x->p->dag->dag, &x->target);
@@ -248,7 +276,9 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   unsigned long long seed = 1;
   int threads = 1;
   Make x = {.par = search_params_default()};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|O!Ki", names, PyDag_Type, &dag, &target, &PyDict_Type, &params, &seed, &threads)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|O!Ki", names, PyDag_Type, &dag, &target, &PyDict_Type, &params, &seed,
+                                   &threads))
+    return NULL;
   if (!py_target(target, &x.target) || (params && !get_params(params, &x.par))) return NULL;
   if (threads < 1 || threads > 1024) return PyErr_Format(PyExc_ValueError, "threads: %d is not in 1..1024", threads);
   PyPolicy *p = (PyPolicy *)type->tp_alloc(type, 0);
@@ -281,7 +311,14 @@ static void policy_drop(PyObject *o) {
 }
 
 enum { DO_SKETCHES, DO_SAMPLE, DO_EVOLVE, DO_ROUND };
-typedef struct { PyPolicy *p; Err err; Arena *a; Pool *pool; int what, n; StateList in, out; } Op;
+typedef struct {
+  PyPolicy *p;
+  Err err;
+  Arena *a;
+  Pool *pool;
+  int what, n;
+  StateList in, out;
+} Op;
 static void do_arena(void *arg) {
   Op *x = arg;
   x->a = arena_new(&x->err);
@@ -292,10 +329,10 @@ static void do_op(void *arg) {
   if (x->p->threads > 1 && x->what != DO_SKETCHES) x->pool = pool_new(x->p->threads, &x->err);
   policy_set_pool(p, x->pool);
   switch (x->what) {
-    case DO_SKETCHES: x->out = policy_sketches(p, x->a); break;
-    case DO_SAMPLE: x->out = policy_sample(p, x->a); break;
-    case DO_EVOLVE: x->out = policy_evolve(p, x->a, x->in, x->n); break;
-    default: x->out = policy_round(p, x->a, x->n); break;
+  case DO_SKETCHES: x->out = policy_sketches(p, x->a); break;
+  case DO_SAMPLE: x->out = policy_sample(p, x->a); break;
+  case DO_EVOLVE: x->out = policy_evolve(p, x->a, x->in, x->n); break;
+  default: x->out = policy_round(p, x->a, x->n); break;
   }
 }
 static bool idle(const PyPolicy *p) {
@@ -307,11 +344,17 @@ static bool enter(PyPolicy *p) {
   return p->busy = 1, true;
 }
 /* Copies the step lists of a list of states while the lock is held. */
-typedef struct { Op *x; PyObject *seq; } Take;
+typedef struct {
+  Op *x;
+  PyObject *seq;
+} Take;
 static void do_take(void *arg) {
   Take *t = arg;
   int n = (int)PySequence_Fast_GET_SIZE(t->seq);
-  t->x->in = (StateList){.n = n, .step = arena_array(t->x->a, Step *, n), .n_step = arena_array(t->x->a, int, n), .score = arena_array(t->x->a, double, n)};
+  t->x->in = (StateList){.n = n,
+                         .step = arena_array(t->x->a, Step *, n),
+                         .n_step = arena_array(t->x->a, int, n),
+                         .score = arena_array(t->x->a, double, n)};
   for (int i = 0; i < n; i++) {
     State *s = ((PyState *)PySequence_Fast_GET_ITEM(t->seq, i))->state;
     t->x->in.n_step[i] = s->step.len;
@@ -351,13 +394,17 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
     Py_END_ALLOW_THREADS;
   }
   p->busy = 0;
-  if (c != NS_OK) py_raise(&x.err, c);
-  else out = PyList_New(x.out.n);
+  if (c != NS_OK)
+    py_raise(&x.err, c);
+  else
+    out = PyList_New(x.out.n);
   for (int i = 0; out && i < x.out.n; i++) {
     PyObject *s = state_new(p->dag, x.out.n_step[i], x.out.step[i], what != DO_SKETCHES);
     PyObject *e = s && what == DO_ROUND ? Py_BuildValue("Nd", s, x.out.score[i]) : s;
-    if (!e) Py_CLEAR(out);
-    else PyList_SET_ITEM(out, i, e);
+    if (!e)
+      Py_CLEAR(out);
+    else
+      PyList_SET_ITEM(out, i, e);
   }
   arena_free(x.a);
   return out;
@@ -410,10 +457,12 @@ static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
   PyObject *check, *apply;
   if (!PyArg_ParseTuple(args, "OO", &check, &apply) || !idle(p)) return NULL;
-  if (!PyCallable_Check(check) || !PyCallable_Check(apply)) return PyErr_SetString(PyExc_TypeError, "a sketch rule is two callables"), NULL;
+  if (!PyCallable_Check(check) || !PyCallable_Check(apply))
+    return PyErr_SetString(PyExc_TypeError, "a sketch rule is two callables"), NULL;
   PyObject *pair = PyTuple_Pack(2, check, apply);
   int at = (int)PyList_GET_SIZE(p->rules);
-  PyObject *keep = pair ? PyBytes_FromStringAndSize(NULL, sizeof(RuleRef)) : NULL; /* memory of the reference lives with the list */
+  PyObject *keep =
+      pair ? PyBytes_FromStringAndSize(NULL, sizeof(RuleRef)) : NULL; /* memory of the reference lives with the list */
   if (!keep || PyList_Append(p->rules, pair) < 0 || PyList_Append(p->rules, keep) < 0) {
     Py_XDECREF(pair);
     Py_XDECREF(keep);
@@ -435,7 +484,8 @@ static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
     if (!c) return NULL;
     s = *c;
   } else if (fn != Py_None) {
-    if (!PyCallable_Check(fn)) return PyErr_SetString(PyExc_TypeError, "scorer: expected a callable, a scorer capsule or None"), NULL;
+    if (!PyCallable_Check(fn))
+      return PyErr_SetString(PyExc_TypeError, "scorer: expected a callable, a scorer capsule or None"), NULL;
     s = (Scorer){python_score, p};
   }
   Py_INCREF(fn);
@@ -467,7 +517,12 @@ static PyObject *m_shares(PyObject *o, PyObject *args) {
   return d;
 }
 
-typedef struct { const SearchTask *t; State *s; StateFacts f; double seconds; } Facts;
+typedef struct {
+  const SearchTask *t;
+  State *s;
+  StateFacts f;
+  double seconds;
+} Facts;
 static void do_facts(void *arg) {
   Facts *x = arg;
   x->f = state_facts(x->t, x->s);
@@ -482,35 +537,45 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
   PyObject *l = PyList_New(x.f.n);
   for (int i = 0; l && i < x.f.n; i++) {
     const KernelFacts *k = &x.f.k[i];
-    PyObject *d = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads, "vthreads", k->vthreads,
-                                "shared_bytes", k->shared_bytes, "local_elems", k->local_elems, "ops", k->ops, "global_bytes", k->global_bytes,
-                                "shared_reads", k->shared_reads, "barriers", k->barriers, "shared_degree", k->shared_degree);
-    if (!d) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, d);
+    PyObject *d = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads,
+                                "vthreads", k->vthreads, "shared_bytes", k->shared_bytes, "local_elems", k->local_elems,
+                                "ops", k->ops, "global_bytes", k->global_bytes, "shared_reads", k->shared_reads,
+                                "barriers", k->barriers, "shared_degree", k->shared_degree);
+    if (!d)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, d);
   }
-  return l ? Py_BuildValue("{s:N,s:z,s:d,s:d}", "kernels", l, "invalid", x.f.invalid, "vector_bytes", x.f.max_vector_bytes, "seconds", x.seconds) : NULL;
+  return l ? Py_BuildValue("{s:N,s:z,s:d,s:d}", "kernels", l, "invalid", x.f.invalid, "vector_bytes",
+                           x.f.max_vector_bytes, "seconds", x.seconds)
+           : NULL;
 }
 
 static PyMethodDef POLICY_METHODS[] = {
     {"sketches", m_sketches, METH_NOARGS, "sketches(): list of State, sizes still open."},
-    {"sample", m_sample, METH_NOARGS, "sample(): list of distinct valid states; ValueError if none is found in bounded time."},
+    {"sample", m_sample, METH_NOARGS,
+     "sample(): list of distinct valid states; ValueError if none is found in bounded time."},
     {"evolve", m_evolve, METH_VARARGS, "evolve(states, n): up to n states never picked before, best score first."},
-    {"round", m_round, METH_VARARGS, "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
+    {"round", m_round, METH_VARARGS,
+     "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
     {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
     {"facts", m_facts, METH_O, "facts(state): closed forms per kernel, the broken limit or None, estimated seconds."},
-    {"sample_shares", m_shares, METH_VARARGS, "sample_shares(n): what became of n samples, as shares: 'ok' or the reason of refusal."},
+    {"sample_shares", m_shares, METH_VARARGS,
+     "sample_shares(n): what became of n samples, as shares: 'ok' or the reason of refusal."},
     {"cancel", m_cancel, METH_NOARGS, "cancel(): a running call ends with KeyboardInterrupt."},
     {"add_rule", m_add_rule, METH_VARARGS, "add_rule(condition, apply): a sketch rule before the built-in ones."},
-    {"set_scorer", m_set_scorer, METH_O, "set_scorer(f): f(list of State) -> numbers, higher is better; a scorer capsule; None: the analytic estimate."},
-    {"set_listener", m_set_listener, METH_O, "set_listener(f): f(kind, iter, count, failed, best, least, seconds, mutated, refused)."},
+    {"set_scorer", m_set_scorer, METH_O,
+     "set_scorer(f): f(list of State) -> numbers, higher is better; a scorer capsule; None: the analytic estimate."},
+    {"set_listener", m_set_listener, METH_O,
+     "set_listener(f): f(kind, iter, count, failed, best, least, seconds, mutated, refused)."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot POLICY_SLOTS[] = {
-    {Py_tp_doc, "Policy(dag, target, params={}, seed=1, threads=1): the search for one task. target: (kind, hardware parameters, sm, fast_math, mali)."},
-    {Py_tp_new, policy_create},
-    {Py_tp_dealloc, policy_drop},
-    {Py_tp_methods, POLICY_METHODS},
-    {0, NULL}};
+static PyType_Slot POLICY_SLOTS[] = {{Py_tp_doc, "Policy(dag, target, params={}, seed=1, threads=1): the search for "
+                                                 "one task. target: (kind, hardware parameters, sm, fast_math, mali)."},
+                                     {Py_tp_new, policy_create},
+                                     {Py_tp_dealloc, policy_drop},
+                                     {Py_tp_methods, POLICY_METHODS},
+                                     {0, NULL}};
 static PyType_Spec POLICY_SPEC = {"nestsmith._core.Policy", sizeof(PyPolicy), 0, Py_TPFLAGS_DEFAULT, POLICY_SLOTS};
 
 const SearchTask *py_policy_task(PyObject *o) {
@@ -530,7 +595,8 @@ static PyObject *f_ask(PyObject *m, PyObject *args) {
   PyState *st = as_state(so);
   if (!st) return NULL;
   const State *s = st->state;
-  if (stage < 0 || stage >= s->stage.len || other >= s->stage.len) return PyErr_Format(PyExc_IndexError, "stage %d: the state has %d stages", stage, s->stage.len);
+  if (stage < 0 || stage >= s->stage.len || other >= s->stage.len)
+    return PyErr_Format(PyExc_IndexError, "stage %d: the state has %d stages", stage, s->stage.len);
   if (strcmp(what, "consumers") == 0 || strcmp(what, "producers") == 0) {
     int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
     PyObject *l = PyList_New(n);
@@ -542,7 +608,8 @@ static PyObject *f_ask(PyObject *m, PyObject *args) {
   if (strcmp(what, "cache_write") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHW));
   if (strcmp(what, "rfactor") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_RF));
   if (strcmp(what, "cross_thread") == 0) return PyBool_FromLong(pred_cross_thread(s, stage));
-  if (strcmp(what, "elementwise") == 0 && other >= 0) return PyBool_FromLong(te_elementwise_match(s->ctx, s->dag, stage, other));
+  if (strcmp(what, "elementwise") == 0 && other >= 0)
+    return PyBool_FromLong(te_elementwise_match(s->ctx, s->dag, stage, other));
   return PyErr_Format(PyExc_ValueError, "unknown question %s", what);
 }
 
@@ -554,12 +621,20 @@ static PyObject *f_hw_default(PyObject *m, PyObject *args) {
   HwQuery q = {shared, threads, warp, cores};
   HwParams h;
   const char *why;
-  if (!hw_params_default((TargetKind)kind, mali, adreno, &q, &h, &why)) return PyErr_Format(PyExc_ValueError, "%s is not known", why);
-  return Py_BuildValue("iiiLLiii", h.num_cores, h.vector_unit_bytes, h.cache_line_bytes, (long long)h.max_shared_memory_per_block,
-                       (long long)h.max_local_memory_per_block, h.max_threads_per_block, h.max_vthread_extent, h.warp_size);
+  if (!hw_params_default((TargetKind)kind, mali, adreno, &q, &h, &why))
+    return PyErr_Format(PyExc_ValueError, "%s is not known", why);
+  return Py_BuildValue("iiiLLiii", h.num_cores, h.vector_unit_bytes, h.cache_line_bytes,
+                       (long long)h.max_shared_memory_per_block, (long long)h.max_local_memory_per_block,
+                       h.max_threads_per_block, h.max_vthread_extent, h.warp_size);
 }
 
-typedef struct { Err err; Arena *a; long long extent, last; int n; int64_t count, *out; } Factors;
+typedef struct {
+  Err err;
+  Arena *a;
+  long long extent, last;
+  int n;
+  int64_t count, *out;
+} Factors;
 static void do_factors(void *arg) {
   Factors *x = arg;
   x->a = arena_new(&x->err);
@@ -569,15 +644,18 @@ static PyObject *f_factors(PyObject *m, PyObject *args) {
   (void)m;
   Factors x = {.a = NULL};
   if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
-  if (x.extent < 1 || x.n < 1 || x.n > 8) return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
+  if (x.extent < 1 || x.n < 1 || x.n > 8)
+    return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
   err_init(&x.err);
   ErrCode c = err_try(&x.err, do_factors, &x);
   PyObject *l = c == NS_OK ? PyList_New((Py_ssize_t)x.count) : py_raise(&x.err, c);
   for (int64_t i = 0; l && i < x.count; i++) {
     PyObject *t = PyTuple_New(x.n);
     for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
-    if (!t) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, t);
+    if (!t)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, t);
   }
   arena_free(x.a);
   return l;
@@ -587,8 +665,8 @@ static PyObject *f_factors(PyObject *m, PyObject *args) {
 
 static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
   int dead;
-  if (!PyArg_ParseTuple(o, "diOdddp;task: (best, rounds, history, flop, chain, group_flops, dead)", &t->best, &t->rounds, hist, &t->flop, &t->chain,
-                        &t->group_flops, &dead))
+  if (!PyArg_ParseTuple(o, "diOdddp;task: (best, rounds, history, flop, chain, group_flops, dead)", &t->best,
+                        &t->rounds, hist, &t->flop, &t->chain, &t->group_flops, &dead))
     return false;
   t->dead = dead;
   PyObject *seq = PySequence_Fast(*hist, "history: expected a list of seconds");
@@ -630,7 +708,15 @@ static PyObject *f_sched(PyObject *m, PyObject *args) {
 
 /* ---- source of a candidate ---- */
 
-typedef struct { Err err; IrCtx *ctx; PyState *s; Target t; int layout; const char *name; TuneSource out; } Source;
+typedef struct {
+  Err err;
+  IrCtx *ctx;
+  PyState *s;
+  Target t;
+  int layout;
+  const char *name;
+  TuneSource out;
+} Source;
 static void do_source(void *arg) {
   Source *x = arg;
   x->ctx = ir_clone(x->s->dag->own.ctx, &x->err);
@@ -642,26 +728,36 @@ static PyObject *f_source(PyObject *m, PyObject *args) {
   Source x = {.layout = 0, .name = "main"};
   if (!PyArg_ParseTuple(args, "OO|is", &so, &target, &x.layout, &x.name)) return NULL;
   if (!(x.s = as_state(so)) || !py_target(target, &x.t)) return NULL;
-  if (!x.s->dag) return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
+  if (!x.s->dag)
+    return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
   err_init(&x.err);
   ErrCode c;
   Py_BEGIN_ALLOW_THREADS;
   c = err_try(&x.err, do_source, &x);
   Py_END_ALLOW_THREADS;
   PyObject *r = NULL;
-  if (c != NS_OK) py_raise(&x.err, c);
-  else if (x.out.why) PyErr_Format(PyExc_ValueError, "the program breaks a limit of the device: %s", x.out.why);
-  else r = Py_BuildValue("ss", x.out.source, x.out.manifest);
+  if (c != NS_OK)
+    py_raise(&x.err, c);
+  else if (x.out.why)
+    PyErr_Format(PyExc_ValueError, "the program breaks a limit of the device: %s", x.out.why);
+  else
+    r = Py_BuildValue("ss", x.out.source, x.out.manifest);
   if (x.ctx) ir_free(x.ctx);
   return r;
 }
 
 static PyMethodDef FUNCTIONS[] = {
-    {"state_ask", f_ask, METH_VARARGS, "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, cross_thread, elementwise."},
-    {"hw_params_default", f_hw_default, METH_VARARGS, "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
-    {"factor_tuples", f_factors, METH_VARARGS, "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
-    {"sched_pick", f_sched, METH_VARARGS, "sched_pick(tasks, alpha, beta, window, seed): (task to tune next or -1, gradients)."},
-    {"candidate_source", f_source, METH_VARARGS, "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
+    {"state_ask", f_ask, METH_VARARGS,
+     "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, "
+     "cross_thread, elementwise."},
+    {"hw_params_default", f_hw_default, METH_VARARGS,
+     "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
+    {"factor_tuples", f_factors, METH_VARARGS,
+     "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
+    {"sched_pick", f_sched, METH_VARARGS,
+     "sched_pick(tasks, alpha, beta, window, seed): (task to tune next or -1, gradients)."},
+    {"candidate_source", f_source, METH_VARARGS,
+     "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_search(PyObject *m) {

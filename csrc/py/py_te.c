@@ -26,9 +26,7 @@ PyCtx *py_session(void) {
   return &session.ctx;
 }
 
-static TeOp *op_of(TensorId t) {
-  return ir_tensor(SES, t)->op;
-}
+static TeOp *op_of(TensorId t) { return ir_tensor(SES, t)->op; }
 
 /* ---- tensors ---- */
 
@@ -182,33 +180,15 @@ static PyObject *tensor_compare(PyObject *a, PyObject *b, int op) {
   if ((op != Py_EQ && op != Py_NE) || !PyObject_TypeCheck(b, PyTensor_Type)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((((PyTensor *)a)->id == ((PyTensor *)b)->id) == (op == Py_EQ));
 }
-static Py_hash_t tensor_hash(PyObject *o) {
-  return (Py_hash_t)((PyTensor *)o)->id;
-}
-static PyObject *tensor_add(PyObject *a, PyObject *b) {
-  return py_tensor_arith("add", a, b);
-}
-static PyObject *tensor_sub(PyObject *a, PyObject *b) {
-  return py_tensor_arith("subtract", a, b);
-}
-static PyObject *tensor_mul(PyObject *a, PyObject *b) {
-  return py_tensor_arith("multiply", a, b);
-}
-static PyObject *tensor_div(PyObject *a, PyObject *b) {
-  return py_tensor_arith("divide", a, b);
-}
-static PyObject *tensor_fdiv(PyObject *a, PyObject *b) {
-  return py_tensor_arith("floor_divide", a, b);
-}
-static PyObject *tensor_fmod(PyObject *a, PyObject *b) {
-  return py_tensor_arith("floor_mod", a, b);
-}
-static PyObject *tensor_neg(PyObject *a) {
-  return py_tensor_arith("multiply", a, Py_None);
-}
-static PyObject *tensor_astype(PyObject *o, PyObject *t) {
-  return py_tensor_arith("astype", o, t);
-}
+static Py_hash_t tensor_hash(PyObject *o) { return (Py_hash_t)((PyTensor *)o)->id; }
+static PyObject *tensor_add(PyObject *a, PyObject *b) { return py_tensor_arith("add", a, b); }
+static PyObject *tensor_sub(PyObject *a, PyObject *b) { return py_tensor_arith("subtract", a, b); }
+static PyObject *tensor_mul(PyObject *a, PyObject *b) { return py_tensor_arith("multiply", a, b); }
+static PyObject *tensor_div(PyObject *a, PyObject *b) { return py_tensor_arith("divide", a, b); }
+static PyObject *tensor_fdiv(PyObject *a, PyObject *b) { return py_tensor_arith("floor_divide", a, b); }
+static PyObject *tensor_fmod(PyObject *a, PyObject *b) { return py_tensor_arith("floor_mod", a, b); }
+static PyObject *tensor_neg(PyObject *a) { return py_tensor_arith("multiply", a, Py_None); }
+static PyObject *tensor_astype(PyObject *o, PyObject *t) { return py_tensor_arith("astype", o, t); }
 static Py_ssize_t tensor_len(PyObject *o) {
   const IrTensor *x = ir_tensor(SES, ((PyTensor *)o)->id);
   int64_t v = 0;
@@ -308,9 +288,7 @@ static PyObject *op_compare(PyObject *a, PyObject *b, int op) {
   if ((op != Py_EQ && op != Py_NE) || !PyObject_TypeCheck(b, PyOperation_Type)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((((PyOperation *)a)->op == ((PyOperation *)b)->op) == (op == Py_EQ));
 }
-static Py_hash_t op_hash(PyObject *o) {
-  return (Py_hash_t)((uintptr_t)((PyOperation *)o)->op >> 4);
-}
+static Py_hash_t op_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)((PyOperation *)o)->op >> 4); }
 static void op_dealloc(PyObject *o) {
   Py_CLEAR(((PyOperation *)o)->axis);
   Py_CLEAR(((PyOperation *)o)->reduce_axis);

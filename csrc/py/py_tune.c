@@ -4,20 +4,31 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct { PyObject_HEAD Err err; Session *session; int users; } PySession; /* users: calls that run without the interpreter lock */
+typedef struct {
+  PyObject_HEAD Err err;
+  Session *session;
+  int users;
+} PySession; /* users: calls that run without the interpreter lock */
 
-typedef struct { PySession *p; Target t; DevType d; int id, n_lower; PipeOptions o; } Open;
+typedef struct {
+  PySession *p;
+  Target t;
+  DevType d;
+  int id, n_lower;
+  PipeOptions o;
+} Open;
 static void do_open(void *arg) {
   Open *x = arg;
   x->p->session = session_new(&x->p->err, &x->t, x->d, x->id, x->n_lower, &x->o);
 }
 static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"target", "device_type", "device_id", "lower_threads", "compile_threads", "build_timeout", "cache_dir", "cc", NULL};
+  static char *names[] = {"target",    "device_type", "device_id", "lower_threads", "compile_threads", "build_timeout",
+                          "cache_dir", "cc",          NULL};
   Open x = {.n_lower = 1};
   PyObject *target;
   int type_code;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|iiidzz", names, &target, &type_code, &x.id, &x.n_lower, &x.o.n_compile, &x.o.build_timeout_s,
-                                   &x.o.cache_dir, &x.o.cc))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|iiidzz", names, &target, &type_code, &x.id, &x.n_lower, &x.o.n_compile,
+                                   &x.o.build_timeout_s, &x.o.cache_dir, &x.o.cc))
     return NULL;
   if (!py_target(target, &x.t)) return NULL;
   x.d = (DevType)type_code;
@@ -63,7 +74,17 @@ static Session *open_session(PyObject *o) {
 
 /* ---- tasks ---- */
 
-typedef struct { Session *s; Err err; Arena *a; PyDag *dag; Target t; int layout; bool check; const void *given[MSR_MAX_ARGS]; int out; } Task;
+typedef struct {
+  Session *s;
+  Err err;
+  Arena *a;
+  PyDag *dag;
+  Target t;
+  int layout;
+  bool check;
+  const void *given[MSR_MAX_ARGS];
+  int out;
+} Task;
 static void do_task(void *arg) {
   Task *x = arg;
   x->a = arena_new(&x->err);
@@ -76,14 +97,18 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *dag, *target, *inputs = Py_None;
   int layout = 0, check = 1;
   Task x = {.s = open_session(o)};
-  if (!x.s || !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipO", names, PyDag_Type, &dag, &target, &layout, &check, &inputs)) return NULL;
+  if (!x.s ||
+      !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipO", names, PyDag_Type, &dag, &target, &layout, &check, &inputs))
+    return NULL;
   x.dag = (PyDag *)dag, x.layout = layout, x.check = check;
   int n = x.dag->dag->n_tensors;
   if (!py_target(target, &x.t)) return NULL;
-  if (n > MSR_MAX_ARGS) return PyErr_Format(PyExc_ValueError, "a task with %d tensors cannot be measured; at most %d", n, MSR_MAX_ARGS);
+  if (n > MSR_MAX_ARGS)
+    return PyErr_Format(PyExc_ValueError, "a task with %d tensors cannot be measured; at most %d", n, MSR_MAX_ARGS);
   Py_buffer view[MSR_MAX_ARGS];
   int n_view = 0;
-  PyObject *seq = inputs == Py_None ? NULL : PySequence_Fast(inputs, "inputs: expected a list with an array or None per tensor");
+  PyObject *seq =
+      inputs == Py_None ? NULL : PySequence_Fast(inputs, "inputs: expected a list with an array or None per tensor");
   bool ok = inputs == Py_None || (seq && PySequence_Fast_GET_SIZE(seq) == n);
   if (seq && !ok) PyErr_Format(PyExc_ValueError, "inputs: expected %d entries, one per tensor", n);
   for (int i = 0; ok && seq && i < n; i++) {
@@ -94,7 +119,8 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
     x.given[i] = view[n_view].buf;
     int64_t want = tune_bytes(x.dag->own.ctx, x.dag->dag->tensor[i]);
     if (view[n_view++].len != want)
-      ok = false, PyErr_Format(PyExc_ValueError, "inputs[%d] has %zd bytes, the tensor has %lld", i, view[n_view - 1].len, (long long)want);
+      ok = false, PyErr_Format(PyExc_ValueError, "inputs[%d] has %zd bytes, the tensor has %lld", i,
+                               view[n_view - 1].len, (long long)want);
   }
   PyObject *r = NULL;
   if (ok) {
@@ -114,7 +140,13 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
 }
 
 /* The expected outputs as bytes, for tests and tools. */
-typedef struct { Err err; Arena *a; PyDag *dag; uint64_t seed; void *data[MSR_MAX_ARGS]; } Ref;
+typedef struct {
+  Err err;
+  Arena *a;
+  PyDag *dag;
+  uint64_t seed;
+  void *data[MSR_MAX_ARGS];
+} Ref;
 static void do_reference(void *arg) {
   Ref *x = arg;
   x->a = arena_new(&x->err);
@@ -130,12 +162,17 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
   x->dag = (PyDag *)dag, x->seed = seed;
   err_init(&x->err);
   ErrCode c = err_try(&x->err, do_reference, x);
-  if (c != NS_OK) py_raise(&x->err, c);
-  else l = PyList_New(x->dag->dag->n_tensors);
+  if (c != NS_OK)
+    py_raise(&x->err, c);
+  else
+    l = PyList_New(x->dag->dag->n_tensors);
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
-    PyObject *b = PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)tune_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
-    if (!b) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, b);
+    PyObject *b =
+        PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)tune_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
+    if (!b)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, b);
   }
   arena_free(x->a);
   PyMem_Free(x);
@@ -144,7 +181,15 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
 
 /* ---- candidates ---- */
 
-typedef struct { Session *s; Err err; int task, n; const Step **steps; int *n_step; int64_t tag; RunPolicy p; } Submit;
+typedef struct {
+  Session *s;
+  Err err;
+  int task, n;
+  const Step **steps;
+  int *n_step;
+  int64_t tag;
+  RunPolicy p;
+} Submit;
 static void do_submit(void *arg) {
   Submit *x = arg;
   session_submit(x->s, &x->err, x->task, x->n, x->steps, x->n_step, x->tag, &x->p);
@@ -154,7 +199,8 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   PyObject *states;
   long long tag;
   int flush, check, strict;
-  if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp)", &x.task, &states, &tag, &x.p.number, &x.p.repeat, &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict))
+  if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp)", &x.task, &states, &tag, &x.p.number, &x.p.repeat,
+                                &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict))
     return NULL;
   x.tag = tag, x.p.flush = flush, x.p.check = check, x.p.strict = strict, x.p.race = !strict;
   PyObject *seq = PySequence_Tuple(states); /* owns its items while the lock is released */
@@ -166,8 +212,10 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   for (int i = 0; ok && i < x.n; i++) {
     PyObject *it = PySequence_Fast_GET_ITEM(seq, i);
     ok = PyObject_TypeCheck(it, PyState_Type);
-    if (!ok) PyErr_Format(PyExc_TypeError, "states[%d]: expected a State, got %s", i, Py_TYPE(it)->tp_name);
-    else x.steps[i] = ((PyState *)it)->state->step.at, x.n_step[i] = ((PyState *)it)->state->step.len;
+    if (!ok)
+      PyErr_Format(PyExc_TypeError, "states[%d]: expected a State, got %s", i, Py_TYPE(it)->tp_name);
+    else
+      x.steps[i] = ((PyState *)it)->state->step.at, x.n_step[i] = ((PyState *)it)->state->step.len;
   }
   PyObject *r = NULL;
   if (ok) {
@@ -190,10 +238,12 @@ static PyObject *result_new(const PipeResult *r) {
   PyObject *costs = PyList_New(r->run.n_costs);
   for (int i = 0; costs && i < r->run.n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->run.cost[i]));
   if (!costs) return NULL;
-  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s}", "tag", (long long)r->tag, "task", r->task, "error",
-                       (int)r->run.error, "costs", costs, "quick", r->run.quick, "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full",
-                       r->run.full ? Py_True : Py_False, "runs", r->run.runs, "regs", r->run.regs, "local_bytes", r->run.local_bytes, "shared_bytes",
-                       r->run.shared_bytes, "max_error", r->run.max_error, "cached", r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg);
+  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s}", "tag", (long long)r->tag,
+                       "task", r->task, "error", (int)r->run.error, "costs", costs, "quick", r->run.quick,
+                       "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full",
+                       r->run.full ? Py_True : Py_False, "runs", r->run.runs, "regs", r->run.regs, "local_bytes",
+                       r->run.local_bytes, "shared_bytes", r->run.shared_bytes, "max_error", r->run.max_error, "cached",
+                       r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg);
 }
 enum { POLL_MAX = 64 };
 static PyObject *m_poll(PyObject *o, PyObject *args) {
@@ -211,12 +261,15 @@ static PyObject *m_poll(PyObject *o, PyObject *args) {
     n = session_poll(s, left < 0.2 ? left : 0.2, out, POLL_MAX);
     Py_END_ALLOW_THREADS;
     ((PySession *)o)->users--;
-  } while (n == 0 && PyErr_CheckSignals() == 0 && ((PySession *)o)->session == s && clock_now() < end && session_pending(s) > 0);
+  } while (n == 0 && PyErr_CheckSignals() == 0 && ((PySession *)o)->session == s && clock_now() < end &&
+           session_pending(s) > 0);
   PyObject *l = PyErr_Occurred() ? NULL : PyList_New(n);
   for (int i = 0; l && i < n; i++) {
     PyObject *d = result_new(&out[i]);
-    if (!d) Py_CLEAR(l);
-    else PyList_SET_ITEM(l, i, d);
+    if (!d)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, d);
   }
   PyMem_Free(out);
   return l;
@@ -252,10 +305,17 @@ static PyObject *m_stats(PyObject *o, PyObject *u) {
   Session *s = open_session(o);
   if (!s) return NULL;
   PipeStats t = session_stats(s);
-  return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:i,s:i,s:i,s:i,s:i}", "elapsed", t.elapsed, "compile_s", t.compile_s, "run_s", t.run_s, "late_elapsed", t.late_elapsed,
-                       "late_run_s", t.late_run_s, "lanes", t.lanes, "compiled", t.compiled, "cached", t.cached, "ran", t.ran, "full", t.full);
+  return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:i,s:i,s:i,s:i,s:i}", "elapsed", t.elapsed, "compile_s", t.compile_s,
+                       "run_s", t.run_s, "late_elapsed", t.late_elapsed, "late_run_s", t.late_run_s, "lanes", t.lanes,
+                       "compiled", t.compiled, "cached", t.cached, "ran", t.ran, "full", t.full);
 }
-typedef struct { Session *s; Err err; int task; unsigned long long args; long long bytes; } Cold;
+typedef struct {
+  Session *s;
+  Err err;
+  int task;
+  unsigned long long args;
+  long long bytes;
+} Cold;
 static void do_cold(void *arg) {
   Cold *x = arg;
   session_cold(x->s, &x->err, x->task, x->args, x->bytes);
@@ -272,30 +332,44 @@ static PyObject *m_device(PyObject *o, PyObject *u) {
   (void)u;
   Session *s = open_session(o);
   const DevInfo *d = s ? session_device(s) : NULL;
-  return d ? Py_BuildValue("{s:s,s:i,s:i,s:L}", "name", d->name, "sm", d->sm, "multiprocessors", d->multiprocessors, "shared", (long long)d->max_shared_per_block) : NULL;
+  return d ? Py_BuildValue("{s:s,s:i,s:i,s:L}", "name", d->name, "sm", d->sm, "multiprocessors", d->multiprocessors,
+                           "shared", (long long)d->max_shared_per_block)
+           : NULL;
 }
 
 static PyMethodDef METHODS[] = {
-    {"task", (PyCFunction)(void (*)(void))m_task, METH_VARARGS | METH_KEYWORDS, "task(dag, target, layout=0, check=True, inputs=None): number of the task; check computes the expected outputs on the CPU."},
-    {"submit", m_submit, METH_VARARGS, "submit(task, states, first_tag, (number, repeat, min_repeat_ms, timeout, flush, check, strict)): queues candidates."},
-    {"poll", m_poll, METH_VARARGS, "poll(wait=0): results that have come out, as dicts; waits up to `wait` seconds for the first."},
+    {"task", (PyCFunction)(void (*)(void))m_task, METH_VARARGS | METH_KEYWORDS,
+     "task(dag, target, layout=0, check=True, inputs=None): number of the task; check computes the expected outputs on "
+     "the CPU."},
+    {"submit", m_submit, METH_VARARGS,
+     "submit(task, states, first_tag, (number, repeat, min_repeat_ms, timeout, flush, check, strict)): queues "
+     "candidates."},
+    {"poll", m_poll, METH_VARARGS,
+     "poll(wait=0): results that have come out, as dicts; waits up to `wait` seconds for the first."},
     {"pending", m_pending, METH_NOARGS, "pending(): submitted and not yet polled."},
     {"cancel", m_cancel, METH_NOARGS, "cancel(): drops what has not started; returns how many."},
     {"stop_above", m_stop_above, METH_VARARGS, "stop_above(task, seconds): slower candidates are not timed in full."},
-    {"incumbent", m_incumbent, METH_VARARGS, "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
-    {"stats", m_stats, METH_NOARGS, "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts."},
-    {"cold", m_cold, METH_VARARGS, "cold(task, args, bytes): the inputs with a bit in args are weights of a network of so many bytes of weights: as cold in the cache as there (CPU)."},
+    {"incumbent", m_incumbent, METH_VARARGS,
+     "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
+    {"stats", m_stats, METH_NOARGS,
+     "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts."},
+    {"cold", m_cold, METH_VARARGS,
+     "cold(task, args, bytes): the inputs with a bit in args are weights of a network of so many bytes of weights: as "
+     "cold in the cache as there (CPU)."},
     {"device", m_device, METH_NOARGS, "device(): name and limits of the device."},
     {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SLOTS[] = {{Py_tp_doc, "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, cache_dir=None, cc=None): builds and measures candidates."},
-                              {Py_tp_new, session_create},
-                              {Py_tp_dealloc, session_drop},
-                              {Py_tp_methods, METHODS},
-                              {0, NULL}};
+static PyType_Slot SLOTS[] = {
+    {Py_tp_doc, "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
+                "cache_dir=None, cc=None): builds and measures candidates."},
+    {Py_tp_new, session_create},
+    {Py_tp_dealloc, session_drop},
+    {Py_tp_methods, METHODS},
+    {0, NULL}};
 static PyType_Spec SPEC = {"nestsmith._core.Session", sizeof(PySession), 0, Py_TPFLAGS_DEFAULT, SLOTS};
 static PyMethodDef FUNCTIONS[] = {
-    {"reference_data", f_reference, METH_VARARGS, "reference_data(dag, seed=1): bytes per tensor: small integers for inputs, the unscheduled program's outputs."},
+    {"reference_data", f_reference, METH_VARARGS,
+     "reference_data(dag, seed=1): bytes per tensor: small integers for inputs, the unscheduled program's outputs."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_tune(PyObject *m) {

@@ -121,9 +121,7 @@ static const Axis *path_axis(const Infer *f, PathLoop p) {
   return &st->axes.at[st->leaf.at[p.leaf]];
 }
 
-static bool is_block(int ann) {
-  return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z;
-}
+static bool is_block(int ann) { return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z; }
 static bool is_thread(int ann) {
   return ann == AN_VTHREAD || ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z;
 }
@@ -148,20 +146,14 @@ static bool relaxed(const Axis *x, bool inside, ScopeKind scope) {
 
 /* ---- interval evaluation ---- */
 
-static Span point(Lin x) {
-  return (Span){x, x, false};
-}
-static Span full(Infer *f, Dom d) {
-  return (Span){d.min, lin_addc(&f->L, lin_add(&f->L, d.min, d.ext), -1), false};
-}
+static Span point(Lin x) { return (Span){x, x, false}; }
+static Span full(Infer *f, Dom d) { return (Span){d.min, lin_addc(&f->L, lin_add(&f->L, d.min, d.ext), -1), false}; }
 static bool covers(Infer *f, Span x, Dom d) {
   if (x.inf) return false;
   Span w = full(f, d);
   return lin_eq(x.lo, w.lo) && lin_eq(x.hi, w.hi);
 }
-static bool is_point(Span x) {
-  return !x.inf && lin_eq(x.lo, x.hi);
-}
+static bool is_point(Span x) { return !x.inf && lin_eq(x.lo, x.hi); }
 static const Span NOTHING = {.inf = true};
 
 static void bind(Infer *f, VarId v, Span x) {
@@ -198,9 +190,7 @@ static Span span_union(Infer *f, Span a, Span b) {
   return (Span){lin_min(&f->L, a.lo, b.lo), lin_max(&f->L, a.hi, b.hi), false};
 }
 
-static bool nonneg(Infer *f, Span a) {
-  return !a.inf && lin_bound(&f->L, a.lo).lo >= 0;
-}
+static bool nonneg(Infer *f, Span a) { return !a.inf && lin_bound(&f->L, a.lo).lo >= 0; }
 
 static Span eval(Infer *f, ExprId e);
 

@@ -8,13 +8,9 @@
 #include "schedule/lin.h"
 #include <string.h>
 
-static bool is_zero(const IrCtx *c, ExprId e) {
-  return !e || ex_is_int(c, e, 0);
-}
+static bool is_zero(const IrCtx *c, ExprId e) { return !e || ex_is_int(c, e, 0); }
 
-static ExprId plus_min(IrCtx *c, ExprId e, ExprId min) {
-  return is_zero(c, min) ? e : ex_add(c, e, min);
-}
+static ExprId plus_min(IrCtx *c, ExprId e, ExprId min) { return is_zero(c, min) ? e : ex_add(c, e, min); }
 
 ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
   if (memo[axis]) return memo[axis];

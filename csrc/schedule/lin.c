@@ -8,9 +8,7 @@
 #include "schedule/lin.h"
 #include <string.h>
 
-ExprId ex_index(IrCtx *c, int64_t v) {
-  return ex_int(c, v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64, v);
-}
+ExprId ex_index(IrCtx *c, int64_t v) { return ex_int(c, v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64, v); }
 
 void lin_init(LinCtx *L, IrCtx *c) {
   memset(L, 0, sizeof(*L));
@@ -117,15 +115,9 @@ static Lin combine(LinCtx *L, Lin a, Lin b, int64_t kb) { /* a + kb*b */
   return digits > 1 ? merge_digits(L, r) : r;
 }
 
-Lin lin_add(LinCtx *L, Lin a, Lin b) {
-  return combine(L, a, b, 1);
-}
-Lin lin_sub(LinCtx *L, Lin a, Lin b) {
-  return combine(L, a, b, -1);
-}
-Lin lin_addc(LinCtx *L, Lin a, int64_t c) {
-  return (Lin){cadd(L, a.c, c), a.n, a.t};
-}
+Lin lin_add(LinCtx *L, Lin a, Lin b) { return combine(L, a, b, 1); }
+Lin lin_sub(LinCtx *L, Lin a, Lin b) { return combine(L, a, b, -1); }
+Lin lin_addc(LinCtx *L, Lin a, int64_t c) { return (Lin){cadd(L, a.c, c), a.n, a.t}; }
 
 Lin lin_scale(LinCtx *L, Lin a, int64_t k) {
   if (k == 1) return a;
@@ -226,21 +218,15 @@ Bound lin_bound(LinCtx *L, Lin a) {
   return r;
 }
 
-bool lin_le(LinCtx *L, Lin a, Lin b) {
-  return lin_bound(L, lin_sub(L, b, a)).lo >= 0;
-}
+bool lin_le(LinCtx *L, Lin a, Lin b) { return lin_bound(L, lin_sub(L, b, a)).lo >= 0; }
 
 static Lin pick(LinCtx *L, Lin a, Lin b, ExprKind k) {
   if (lin_le(L, a, b)) return k == IR_MIN ? a : b;
   if (lin_le(L, b, a)) return k == IR_MIN ? b : a;
   return lin_of(L, ex_bin(L->ctx, k, lin_expr(L, a), lin_expr(L, b)));
 }
-Lin lin_min(LinCtx *L, Lin a, Lin b) {
-  return pick(L, a, b, IR_MIN);
-}
-Lin lin_max(LinCtx *L, Lin a, Lin b) {
-  return pick(L, a, b, IR_MAX);
-}
+Lin lin_min(LinCtx *L, Lin a, Lin b) { return pick(L, a, b, IR_MIN); }
+Lin lin_max(LinCtx *L, Lin a, Lin b) { return pick(L, a, b, IR_MAX); }
 
 /* ---- division ---- */
 
@@ -286,9 +272,7 @@ static bool one_quotient(Bound b, int64_t d, int64_t *q) {
   return *q == i64_floordiv(b.hi, d);
 }
 
-static bool plain_atom(Lin a) {
-  return a.n == 1 && a.c == 0 && a.t[0].k == 1;
-}
+static bool plain_atom(Lin a) { return a.n == 1 && a.c == 0 && a.t[0].k == 1; }
 
 static Lin fdiv_const(LinCtx *L, Lin a, int64_t d) {
   if (d == 1) return a;

@@ -16,9 +16,7 @@ typedef struct {
   const char **at;
 } Names;
 
-static const char *op_name(Py *p, int stage) {
-  return name_clean(p->m, p->s->stage.at[stage].op->name);
-}
+static const char *op_name(Py *p, int stage) { return name_clean(p->m, p->s->stage.at[stage].op->name); }
 
 static const char *leaf_bare(Py *p, int stage, int leaf) {
   const Stage *st = &p->s->stage.at[stage];
@@ -114,9 +112,7 @@ static void py_follow(Py *p, const Step *q, Names old) {
   py_split(p, q->stage, q->iter, old, n, len, inward);
 }
 
-static void py_sp(Py *p, const Step *q, Names old) {
-  py_split(p, q->stage, q->iter, old, q->n, q->list, q->flag);
-}
+static void py_sp(Py *p, const Step *q, Names old) { py_split(p, q->stage, q->iter, old, q->n, q->list, q->flag); }
 
 static void py_sa(Py *p, const Step *q, Names old) {
   sb_printf(p->b, "s[%s].storage_align(%s, %d, %d)\n", op_name(p, q->stage), old.at[q->iter], q->a, q->b);

@@ -27,9 +27,7 @@ static size_t enter(Reader *r, int i) {
   if (n + 14 < sizeof(r->where)) snprintf(r->where + n, sizeof(r->where) - n, "[%d]", i);
   return n;
 }
-static void leave(Reader *r, size_t n) {
-  r->where[n] = 0;
-}
+static void leave(Reader *r, size_t n) { r->where[n] = 0; }
 
 static const cJSON *item(Reader *r, const cJSON *array, int i) {
   if (!cJSON_IsArray(array)) bad(r, "an array is expected");

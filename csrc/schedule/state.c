@@ -126,12 +126,8 @@ void state_compute_at(State *s, int stage, int target, int iter) {
   state_apply(s, (Step){.kind = STEP_CA, .stage = stage, .iter = target, .a = iter});
 }
 
-void state_compute_inline(State *s, int stage) {
-  state_apply(s, (Step){.kind = STEP_CI, .stage = stage});
-}
-void state_compute_root(State *s, int stage) {
-  state_apply(s, (Step){.kind = STEP_CR, .stage = stage});
-}
+void state_compute_inline(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CI, .stage = stage}); }
+void state_compute_root(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CR, .stage = stage}); }
 
 int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers) {
   state_apply(s, (Step){.kind = STEP_CHR, .stage = stage, .text = scope, .n = n, .list = (int64_t *)readers});

@@ -172,9 +172,7 @@ static void split(State *s, int stage, int iter, int n, const int64_t *len, bool
   attach_split(s, stage, iter, n);
 }
 
-static void do_sp(State *s, const Step *p) {
-  split(s, p->stage, p->iter, p->n, p->list, p->flag);
-}
+static void do_sp(State *s, const Step *p) { split(s, p->stage, p->iter, p->n, p->list, p->flag); }
 
 static const Step *source_split(State *s, int64_t id) {
   err_check(S_ERR(s), id >= 0 && id < s->step.len - 1, "source step %lld does not precede this step", (long long)id);
@@ -306,9 +304,7 @@ static const StepDef STEPS[STEP_KINDS] = {
     [STEP_CR] = {{"CR", "s"}, do_cr},           [STEP_CHR] = {{"CHR", "stl"}, do_chr},
     [STEP_CHW] = {{"CHW", "st"}, do_chw},       [STEP_RF] = {{"RF", "sia"}, do_rf}};
 
-const StepInfo *step_info(StepKind k) {
-  return &STEPS[k].info;
-}
+const StepInfo *step_info(StepKind k) { return &STEPS[k].info; }
 
 int step_stage_shift(const Step *p, int stage_id) {
   switch (p->kind) {

@@ -86,6 +86,4 @@ char *state_text(const State *s, bool hide_trivial) {
   return sb_str(&b);
 }
 
-uint64_t state_hash(const State *s) {
-  return hash_str(state_text(s, true));
-}
+uint64_t state_hash(const State *s) { return hash_str(state_text(s, true)); }

@@ -5,9 +5,14 @@
 #include "search/space.h"
 #include <math.h>
 
-typedef struct { double sms, warps, blocks, regs, shared_sm, reserve, unit, clock, fma, dram, l2; } Machine;
+typedef struct {
+  double sms, warps, blocks, regs, shared_sm, reserve, unit, clock, fma, dram, l2;
+} Machine;
 /* Per compute capability: multiprocessors, limits of one multiprocessor, clock, fp32 operations per cycle, bytes per second. */
-static const struct { int sm; Machine m; } TABLE[] = {
+static const struct {
+  int sm;
+  Machine m;
+} TABLE[] = {
     {70, {80, 64, 32, 65536, 96 << 10, 0, 256, 1.53e9, 128, 0.9e12, 2.5e12}},
     {75, {40, 32, 16, 65536, 64 << 10, 0, 256, 1.59e9, 128, 0.32e12, 1.3e12}},
     {80, {108, 64, 32, 65536, 164 << 10, 1024, 128, 1.41e9, 128, 1.55e12, 4.0e12}},
@@ -36,8 +41,8 @@ static double at_least(double x, double lo) { return x > lo ? x : lo; }
 #define LOAD_COST 0.0554
 #define SHARED_COST 0.42
 #define CONFLICT_POWER 1.345
-#define CHAIN_STEP 2e-9    /* seconds per dependent multiply-add of one accumulator */
-#define FETCH_STEP 8e-9    /* seconds per element that one thread fetches from global memory */
+#define CHAIN_STEP 2e-9 /* seconds per dependent multiply-add of one accumulator */
+#define FETCH_STEP 8e-9 /* seconds per element that one thread fetches from global memory */
 #define BARRIER 50e-9
 #define LAUNCH 1.5e-6
 
@@ -47,20 +52,26 @@ static double kernel_seconds(const Machine *m, const KernelFacts *k) {
   double cap = fmin(255, floor(m->regs / (groups * 128) / 8) * 8); /* the compiler is told the number of threads */
   double regs = fmin(need, cap), spill = at_least(need - cap, 0);
   double regs_w = ceil(regs * 32 / 256) * 256, by_reg = floor(floor(floor(m->regs / regs_w) / 4) * 4 / warps);
-  double by_smem = k->shared_bytes > 0 ? floor(m->shared_sm / (ceil((k->shared_bytes + m->reserve) / m->unit) * m->unit)) : m->blocks;
+  double by_smem = k->shared_bytes > 0
+                       ? floor(m->shared_sm / (ceil((k->shared_bytes + m->reserve) / m->unit) * m->unit))
+                       : m->blocks;
   if (by_smem < 1 || m->warps < warps) return INFINITY;
   double b = at_least(fmin(fmin(by_reg, by_smem), fmin(floor(m->warps / warps), m->blocks)), 1);
   double resident = at_least(fmin(b, ceil(k->blocks / m->sms)), 1); /* blocks that really share a multiprocessor */
-  double waves = k->blocks / (b * m->sms), tail = waves > 1 ? waves / ceil(waves) : 1, fill = fmin(1, k->blocks / m->sms);
+  double waves = k->blocks / (b * m->sms), tail = waves > 1 ? waves / ceil(waves) : 1,
+         fill = fmin(1, k->blocks / m->sms);
   double busy = fmin(1, resident * warps / 5), lane = k->threads / (32 * warps), rounds = at_least(ceil(waves), 1);
-  double peak = m->sms * m->fma * m->clock / 2 * MATH_SHARE; /* one operation of a multiply-add pair issues per lane and cycle */
+  double peak =
+      m->sms * m->fma * m->clock / 2 * MATH_SHARE; /* one operation of a multiply-add pair issues per lane and cycle */
   double work = k->ops * (1 + SPILL_COST * spill / (24 + k->local_elems)) + k->shared_reads * LOAD_COST;
   double t_math = work / (peak * tail * fill * lane * busy);
   double streams = fmin(1, fill * fmin(1, resident * k->threads / MEM_THREADS));
   double t_mem = k->global_bytes / (m->l2 * MEM_SHARE * at_least(streams, 0.02));
-  double t_shared = SHARED_COST * k->shared_reads / 32 * pow(k->shared_degree, CONFLICT_POWER) / (m->sms * m->clock * fill);
+  double t_shared =
+      SHARED_COST * k->shared_reads / 32 * pow(k->shared_degree, CONFLICT_POWER) / (m->sms * m->clock * fill);
   double chain = k->ops / (2 * k->blocks * k->threads) / at_least(k->local_elems, 1);
-  double latency = chain * CHAIN_STEP + k->global_bytes / (4 * k->blocks * k->threads) * FETCH_STEP + k->barriers * BARRIER;
+  double latency =
+      chain * CHAIN_STEP + k->global_bytes / (4 * k->blocks * k->threads) * FETCH_STEP + k->barriers * BARRIER;
   return fmax(t_math, fmax(t_mem, t_shared)) + rounds * latency + LAUNCH;
 }
 

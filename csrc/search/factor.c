@@ -7,7 +7,11 @@
  */
 #include "search/space.h"
 
-typedef struct { int64_t x; int32_t n; int64_t *d; } Divisors;
+typedef struct {
+  int64_t x;
+  int32_t n;
+  int64_t *d;
+} Divisors;
 struct FactorTable {
   Arena *a;
   MapU64 div_at, count_at; /* extent -> divisors; (extent, n, limit) -> count */
@@ -54,8 +58,10 @@ int64_t factor_count(FactorTable *f, int64_t extent, int n, int64_t last_max) {
   int nd = factor_divisors(f, extent, &d);
   int64_t total = 0;
   for (int i = 0; i < nd; i++) {
-    if (n > 1) total += factor_count(f, extent / d[i], n - 1, last_max);
-    else total += d[i] <= last_max;
+    if (n > 1)
+      total += factor_count(f, extent / d[i], n - 1, last_max);
+    else
+      total += d[i] <= last_max;
   }
   at = f->count.len;
   vec_push(f->a, &f->count, total);

@@ -11,8 +11,19 @@
 #include <string.h>
 
 enum { MAX_AXES = 60, MAX_LOOPS = 192, MAX_DIMS = 8 };
-typedef struct { int64_t ext; uint64_t mask; uint8_t kind, ann; bool own; } Loop; /* mask: axes of the stage that the loop moves */
-typedef struct { TensorId tensor; int rank; uint64_t mask[MAX_DIMS]; int64_t dim[MAX_DIMS]; bool linear[MAX_DIMS]; } Access;
+typedef struct {
+  int64_t ext;
+  uint64_t mask;
+  uint8_t kind, ann;
+  bool own;
+} Loop; /* mask: axes of the stage that the loop moves */
+typedef struct {
+  TensorId tensor;
+  int rank;
+  uint64_t mask[MAX_DIMS];
+  int64_t dim[MAX_DIMS];
+  bool linear[MAX_DIMS];
+} Access;
 typedef struct {
   State *s;
   int stage, n_loop, n_access;
@@ -41,18 +52,31 @@ static void origins(const Stage *g, uint64_t *mask) {
 
 /* ---- accesses ---- */
 
-typedef struct { const State *s; const TeOp *op; uint64_t mask; bool linear; } Uses;
+typedef struct {
+  const State *s;
+  const TeOp *op;
+  uint64_t mask;
+  bool linear;
+} Uses;
 static void use_var(IrCtx *c, ExprId e, void *arg) {
   Uses *u = arg;
   ExprKind k = ir_kind(c, e);
-  if (k == IR_FDIV || k == IR_FMOD || k == IR_DIV || k == IR_MOD || k == IR_READ || k == IR_SELECT || k == IR_CALL) u->linear = false;
+  if (k == IR_FDIV || k == IR_FMOD || k == IR_DIV || k == IR_MOD || k == IR_READ || k == IR_SELECT || k == IR_CALL)
+    u->linear = false;
   if (k != IR_VAR) return;
   VarId v = ir_node(c, e)->sym;
   for (int i = 0; i < u->op->n_axis + u->op->n_red && i < MAX_AXES; i++)
     if ((i < u->op->n_axis ? u->op->axis[i].var : u->op->red[i - u->op->n_axis].var) == v) u->mask |= 1ull << i;
 }
 
-typedef struct { View *v; const TeOp *op; const uint64_t *map; bool linear; double ops; int depth; } Walk; /* map: axes of op -> axes of the stage */
+typedef struct {
+  View *v;
+  const TeOp *op;
+  const uint64_t *map;
+  bool linear;
+  double ops;
+  int depth;
+} Walk; /* map: axes of op -> axes of the stage */
 static void walk_op(View *v, const TeOp *op, const uint64_t *map, bool linear, int depth);
 
 static void walk_expr(IrCtx *c, ExprId e, void *arg) {
@@ -99,7 +123,8 @@ static void walk_op(View *v, const TeOp *op, const uint64_t *map, bool linear, i
       for (int k = 0; k < n && k < 8; k++) src[k] = r->src[k];
       for (int k = 0; k < n && k < 8; k++) ex_post_order(v->s->ctx, src[k], walk_expr, &w);
       w.ops += n;
-    } else ex_post_order(v->s->ctx, b, walk_expr, &w);
+    } else
+      ex_post_order(v->s->ctx, b, walk_expr, &w);
   }
   v->ops += w.ops;
 }
@@ -110,8 +135,10 @@ static void add_loops(View *v, int stage, int upto, bool own) {
   const Stage *g = &v->s->stage.at[stage];
   uint64_t mask[4096];
   bool known = own && g->axes.len <= 4096;
-  if (known) origins(g, mask);
-  else if (g->axes.len <= 4096) origins(g, mask);
+  if (known)
+    origins(g, mask);
+  else if (g->axes.len <= 4096)
+    origins(g, mask);
   for (int i = 0; i <= upto && i < g->leaf.len && v->n_loop < MAX_LOOPS; i++) {
     const Axis *x = &g->axes.at[g->leaf.at[i]];
     uint64_t m = g->axes.len <= 4096 ? mask[g->leaf.at[i]] : ~0ull;
@@ -205,7 +232,11 @@ static double direct_bytes(const View *v, const Access *a, double points) {
   return (a->mask[a->rank - 1] & fast) && a->linear[a->rank - 1] ? points * bytes : points * 32;
 }
 
-typedef struct { const SearchTask *t; StateFacts *f; KernelFacts *k; } Gpu;
+typedef struct {
+  const SearchTask *t;
+  StateFacts *f;
+  KernelFacts *k;
+} Gpu;
 
 static void limit(Gpu *g, bool bad, const char *why) {
   if (bad && !g->f->invalid) g->f->invalid = why;
@@ -222,7 +253,8 @@ static void gpu_compute(Gpu *g, const View *v, double points) {
     bool vt = v->loop[i].ann == AN_VTHREAD;
     if ((i >= tile && v->loop[i].own) || vt)
       for (int b = 0; b < MAX_AXES; b++)
-        if (v->loop[i].mask >> b & 1) reg[b] *= vt ? 1 : (double)v->loop[i].ext; /* a fused vthread loop is not assigned to one axis */
+        if (v->loop[i].mask >> b & 1)
+          reg[b] *= vt ? 1 : (double)v->loop[i].ext; /* a fused vthread loop is not assigned to one axis */
   }
   for (int i = 0; i < v->n_access; i++) {
     const Access *a = &v->access[i];
@@ -239,7 +271,8 @@ static void gpu_compute(Gpu *g, const View *v, double points) {
       double degree = (all >> (n_axis - 1) & 1) ? (double)i64_gcd((int64_t)inner, 32) : 1;
       if (degree > 4) degree = 4; /* wide loads hide part of it */
       k->shared_degree = fmax(k->shared_degree, degree);
-    } else k->global_bytes += direct_bytes(v, a, points / reuse);
+    } else
+      k->global_bytes += direct_bytes(v, a, points / reuse);
   }
 }
 
@@ -253,10 +286,14 @@ static void gpu_stage(Gpu *g, View *v, State *s, int stage) {
     const Loop *l = &v->loop[i];
     if (!l->own && is_thread(l->ann)) path_thread = true;
     if (l->ann == AN_VECTORIZE) vec *= (double)l->ext;
-    if (is_block(l->ann)) blocks *= (double)l->ext;
-    else if (l->own && is_thread(l->ann)) threads *= (double)l->ext;
-    else if (l->ann == AN_VTHREAD) vthreads *= (double)l->ext;
-    else if (!is_thread(l->ann)) serial *= (double)l->ext;
+    if (is_block(l->ann))
+      blocks *= (double)l->ext;
+    else if (l->own && is_thread(l->ann))
+      threads *= (double)l->ext;
+    else if (l->ann == AN_VTHREAD)
+      vthreads *= (double)l->ext;
+    else if (!is_thread(l->ann))
+      serial *= (double)l->ext;
   }
   if (threads > 1 || (st->at == AT_ROOT && threads >= 1)) {
     if (k->threads > 1 && threads > 1 && threads != k->threads) limit(g, true, "threads differ inside a kernel");
@@ -265,15 +302,18 @@ static void gpu_stage(Gpu *g, View *v, State *s, int stage) {
   if (st->at == AT_ROOT) k->blocks = blocks;
   k->vthreads = fmax(k->vthreads, vthreads);
   double bytes = (double)elem_bytes(s, st->op->out[0]) * st->op->n_out, own = region(s, stage);
-  if (shared) k->shared_bytes += own * bytes;
-  else if (st->scope == SC_LOCAL || st->at == AT_ITER) k->local_elems += own * vthreads * fmax(1, bytes / 4);
+  if (shared)
+    k->shared_bytes += own * bytes;
+  else if (st->scope == SC_LOCAL || st->at == AT_ITER)
+    k->local_elems += own * vthreads * fmax(1, bytes / 4);
   g->f->max_vector_bytes = fmax(g->f->max_vector_bytes, vec > 1 ? vec * bytes : 0);
   execs = shared ? blocks * serial * threads : blocks * serial * vthreads * (path_thread ? k->threads : threads);
   k->ops += execs * v->ops;
   if (shared) {
     double per_fill = own, fills = execs / fmax(1, own);
     double use = sector_use(tile_run(s, stage) * bytes);
-    for (int i = 0; i < v->n_access; i++) k->global_bytes += per_fill * fills * elem_bytes(s, v->access[i].tensor) / use * (vec > 1 ? 1 : 1.15);
+    for (int i = 0; i < v->n_access; i++)
+      k->global_bytes += per_fill * fills * elem_bytes(s, v->access[i].tensor) / use * (vec > 1 ? 1 : 1.15);
     k->barriers += 2 * fills / fmax(1, blocks);
     if (vec == 1) k->ops += execs * 4; /* index work of scalar fills */
     return;
@@ -314,15 +354,19 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   /* The compiler unrolls and keeps the innermost spatial loops in registers. */
   int tile = v->n_loop;
   while (tile > 0 && v->loop[tile - 1].own && v->loop[tile - 1].kind == IT_SPACE) inner *= (double)v->loop[--tile].ext;
-  double vectors = inner / lanes, spill = vectors > 24 ? 1 + (vectors - 24) / 24 : 1, latency = sp_has_reduce(s, stage) ? fmax(1, 8 / fmax(1, vectors)) : 1;
+  double vectors = inner / lanes, spill = vectors > 24 ? 1 + (vectors - 24) / 24 : 1,
+         latency = sp_has_reduce(s, stage) ? fmax(1, 8 / fmax(1, vectors)) : 1;
   double unrolled = 1;
   int64_t row = 1;
   for (int i = 0; i < v->n_loop; i++) {
     const Loop *l = &v->loop[i];
-    if (l->own && l->ann == AN_UNROLL) unrolled *= (double)l->ext;
-    else if (l->own && l->kind == IT_SPACE) row = l->ext; /* the innermost loop around the unrolled ones */
+    if (l->own && l->ann == AN_UNROLL)
+      unrolled *= (double)l->ext;
+    else if (l->own && l->kind == IT_SPACE)
+      row = l->ext; /* the innermost loop around the unrolled ones */
   }
-  if (unrolled > 16 && vec == 1) { /* constant matrices: half of the products vanish, loops around straight code become vectors */
+  if (unrolled > 16 &&
+      vec == 1) { /* constant matrices: half of the products vanish, loops around straight code become vectors */
     int64_t w = 64 / bytes;
     while (w > 1 && row % w) w /= 2;
     k->ops += execs * 0.6 / (w >= 4 ? (double)w : 1);
@@ -361,9 +405,12 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
 
 static void kernel_stages(Gpu *g, View *v, State *s, int stage, bool gpu, int depth) {
   const Stage *st = &s->stage.at[stage];
-  if (gpu) gpu_stage(g, v, s, stage);
-  else cpu_stage(g->k, v, s, stage);
-  for (int i = 0; i < st->attached.len && depth < 32; i++) kernel_stages(g, v, s, st->attached.at[i] & 0xffff, gpu, depth + 1);
+  if (gpu)
+    gpu_stage(g, v, s, stage);
+  else
+    cpu_stage(g->k, v, s, stage);
+  for (int i = 0; i < st->attached.len && depth < 32; i++)
+    kernel_stages(g, v, s, st->attached.at[i] & 0xffff, gpu, depth + 1);
 }
 
 StateFacts state_facts(const SearchTask *t, State *s) {

@@ -10,10 +10,12 @@ bool hw_params_default(TargetKind kind, bool mali, bool adreno, const HwQuery *q
   if (!q) q = &NONE;
   *why = NULL;
   if (kind == TG_CPU) {
-    *out = (HwParams){.num_cores = q->num_cores > 0 ? q->num_cores : 1, .vector_unit_bytes = 64, .cache_line_bytes = 64};
+    *out =
+        (HwParams){.num_cores = q->num_cores > 0 ? q->num_cores : 1, .vector_unit_bytes = 64, .cache_line_bytes = 64};
     return true;
   }
-  *out = (HwParams){.num_cores = -1, .vector_unit_bytes = 16, .cache_line_bytes = 64, .max_local_memory_per_block = INT_MAX};
+  *out = (HwParams){
+      .num_cores = -1, .vector_unit_bytes = 16, .cache_line_bytes = 64, .max_local_memory_per_block = INT_MAX};
   if (mali || adreno) {
     out->max_shared_memory_per_block = 32768;
     if (adreno) out->max_local_memory_per_block = 32768;
@@ -21,9 +23,12 @@ bool hw_params_default(TargetKind kind, bool mali, bool adreno, const HwQuery *q
     out->max_vthread_extent = out->warp_size = 1;
     return true;
   }
-  if (q->max_shared_memory_per_block <= 0) *why = "max_shared_memory_per_block";
-  else if (q->max_threads_per_block <= 0) *why = "max_threads_per_block";
-  else if (q->warp_size <= 0) *why = "warp_size";
+  if (q->max_shared_memory_per_block <= 0)
+    *why = "max_shared_memory_per_block";
+  else if (q->max_threads_per_block <= 0)
+    *why = "max_threads_per_block";
+  else if (q->warp_size <= 0)
+    *why = "warp_size";
   if (*why) return false;
   out->max_shared_memory_per_block = q->max_shared_memory_per_block;
   out->max_threads_per_block = q->max_threads_per_block;

@@ -105,7 +105,8 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
   int *at = arena_array(a, int, n), count = 0;
   for (int i = 1; i < n; i++) {
     const Step *f = &steps[i - 1];
-    if (steps[i].kind == STEP_AN && steps[i].a == AN_PARALLEL && steps[i].iter == 0 && f->kind == STEP_FU && f->n > 0 && f->list[0] == 0 && f->stage == steps[i].stage)
+    if (steps[i].kind == STEP_AN && steps[i].a == AN_PARALLEL && steps[i].iter == 0 && f->kind == STEP_FU && f->n > 0 &&
+        f->list[0] == 0 && f->stage == steps[i].stage)
       at[count++] = i - 1;
   }
   if (count == 0) return false;
@@ -133,8 +134,12 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
 
 /* ---- the draw ---- */
 
-typedef struct { double weight; bool (*fn)(MakeEnv *m, Rng *r, int n, Step *steps); } Mutation;
-static const Mutation CPU_MUTATIONS[] = {{0.90, mutate_tile}, {0.04, mutate_unroll}, {0.05, mutate_location}, {0.01, mutate_parallel}};
+typedef struct {
+  double weight;
+  bool (*fn)(MakeEnv *m, Rng *r, int n, Step *steps);
+} Mutation;
+static const Mutation CPU_MUTATIONS[] = {
+    {0.90, mutate_tile}, {0.04, mutate_unroll}, {0.05, mutate_location}, {0.01, mutate_parallel}};
 static const Mutation GPU_MUTATIONS[] = {{0.90, mutate_tile}, {0.10, mutate_unroll}};
 
 bool mutate(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_out, Step **out) {

@@ -13,7 +13,12 @@
 
 enum { CHUNK = 16, GIVE_UP_PASSES = 10, MAX_TRIES = 8 };
 
-typedef struct { int n; Step *step; uint64_t hash; double score; } Cand;
+typedef struct {
+  int n;
+  Step *step;
+  uint64_t hash;
+  double score;
+} Cand;
 typedef VEC(Cand) CandVec;
 
 typedef struct {
@@ -47,14 +52,26 @@ struct Policy {
 };
 
 SearchParams search_params_default(void) {
-  return (SearchParams){.eps_greedy = 0.05, .sample_init_use_measured_ratio = 0.2, .mutation_prob = 0.85, .retry_on_empty = 1,
-                        .sample_init_min_population = 50, .population = 2048, .num_iters = 4, .max_innermost_split_factor = 64,
-                        .max_vectorize_size = 16, .cpu_structure = "SSRSRS", .gpu_structure = "SSSRRSRS"};
+  return (SearchParams){.eps_greedy = 0.05,
+                        .sample_init_use_measured_ratio = 0.2,
+                        .mutation_prob = 0.85,
+                        .retry_on_empty = 1,
+                        .sample_init_min_population = 50,
+                        .population = 2048,
+                        .num_iters = 4,
+                        .max_innermost_split_factor = 64,
+                        .max_vectorize_size = 16,
+                        .cpu_structure = "SSRSRS",
+                        .gpu_structure = "SSSRRSRS"};
 }
 
 /* ---- tasks ---- */
 
-typedef struct { SearchTask *t; const IrCtx *src; const TeDag *d; } NewTask;
+typedef struct {
+  SearchTask *t;
+  const IrCtx *src;
+  const TeDag *d;
+} NewTask;
 static void new_task(void *arg) {
   NewTask *n = arg;
   n->t->ctx = ir_new(&n->t->err);
@@ -97,9 +114,11 @@ static void new_policy(void *arg) {
 }
 
 Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_t seed, Pool *pool) {
-  err_check(e, par->population > 0 && par->num_iters >= 0 && par->max_innermost_split_factor > 0 && par->max_vectorize_size > 0,
-            "search parameters: population %d, iterations %d, innermost factor %d and vector size %d must be positive", par->population,
-            par->num_iters, par->max_innermost_split_factor, par->max_vectorize_size);
+  err_check(e,
+            par->population > 0 && par->num_iters >= 0 && par->max_innermost_split_factor > 0 &&
+                par->max_vectorize_size > 0,
+            "search parameters: population %d, iterations %d, innermost factor %d and vector size %d must be positive",
+            par->population, par->num_iters, par->max_innermost_split_factor, par->max_vectorize_size);
   Policy *p = calloc(1, sizeof *p);
   if (!p) err_raise(e, NS_ERR_MEMORY, "out of memory making a search policy");
   err_init(&p->err);
@@ -134,7 +153,9 @@ void policy_free(Policy *p) {
 }
 void policy_set_pool(Policy *p, Pool *pool) { p->pool = pool; }
 void policy_set_scorer(Policy *p, Scorer s) { p->scorer = s.score ? s : (Scorer){analytic_score, NULL}; }
-void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self) { p->listen = fn, p->listen_self = self; }
+void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self) {
+  p->listen = fn, p->listen_self = self;
+}
 static void tell(Policy *p, PolicyEvent ev) {
   if (p->listen) p->listen(p->listen_self, &ev);
 }
@@ -147,7 +168,10 @@ static void guarded(Policy *p, Err *caller, ErrBody body, void *arg) {
   if (c != NS_OK) err_raise(caller, c, "%s", p->err.msg);
 }
 
-typedef struct { Policy *p; CustomRule r; } AddRule;
+typedef struct {
+  Policy *p;
+  CustomRule r;
+} AddRule;
 static void add_rule(void *arg) {
   AddRule *x = arg;
   vec_push(x->p->arena, &x->p->rules, x->r);
@@ -160,7 +184,10 @@ void policy_add_rule(Policy *p, CustomRule r) {
 
 /* ---- sketches ---- */
 
-typedef struct { Policy *p; IrCtx *ctx; } Sketching;
+typedef struct {
+  Policy *p;
+  IrCtx *ctx;
+} Sketching;
 static void derive(void *arg) {
   Sketching *x = arg;
   SketchEnv env = {x->p->task, &x->p->par, x->p->rules.len, x->p->rules.at};
@@ -178,7 +205,12 @@ static void need_sketches(Policy *p) {
   tell(p, (PolicyEvent){.kind = 0, .count = p->sketches.n, .seconds = clock_now() - t0});
 }
 
-typedef struct { Policy *p; Arena *a; StateList out, init; int size, batch; } Call;
+typedef struct {
+  Policy *p;
+  Arena *a;
+  StateList out, init;
+  int size, batch;
+} Call;
 
 static StateList list_out(Arena *a, int n, const Cand *c) {
   StateList l = {0};
@@ -191,7 +223,8 @@ static void sketches_body(void *arg) {
   Call *c = arg;
   need_sketches(c->p);
   int cap = 0;
-  for (int i = 0; i < c->p->sketches.n; i++) sp_list_add(c->a, &c->out, &cap, c->p->sketches.n_step[i], c->p->sketches.step[i], 0);
+  for (int i = 0; i < c->p->sketches.n; i++)
+    sp_list_add(c->a, &c->out, &cap, c->p->sketches.n_step[i], c->p->sketches.step[i], 0);
 }
 StateList policy_sketches(Policy *p, Arena *a) {
   Call c = {.p = p, .a = a};
@@ -212,8 +245,7 @@ static void worker_open(void *arg) {
   w->env.factors = factor_new(w->keep);
   w->env.sketch = arena_array(w->keep, State *, l->n);
   w->env.n_sketch = l->n;
-  for (int i = 0; i < l->n; i++)
-    w->env.sketch[i] = sketch_replay(w->ctx, w->env.task->dag, l->n_step[i], l->step[i]);
+  for (int i = 0; i < l->n; i++) w->env.sketch[i] = sketch_replay(w->ctx, w->env.task->dag, l->n_step[i], l->step[i]);
   w->base = ir_mark(w->ctx);
 }
 
@@ -232,7 +264,8 @@ static void workers_open(Policy *p) {
 }
 
 static void run(Policy *p, int64_t items, PoolJob job, void *arg) {
-  if (p->pool && pool_size(p->pool) > 1) pool_run(p->pool, items, job, arg);
+  if (p->pool && pool_size(p->pool) > 1)
+    pool_run(p->pool, items, job, arg);
   else
     for (int64_t i = 0; i < items; i++) job(arg, 0, i);
   for (int i = 0; i < p->n_worker; i++)
@@ -249,12 +282,12 @@ typedef struct {
   const Cand *parent;  /* breeding: the old generation */
   const double *share; /* breeding: running sums of its scores */
   int n_parent;
-  Cand *slot;          /* results; step NULL: none */
+  Cand *slot; /* results; step NULL: none */
   State *state[CHUNK];
   int state_slot[CHUNK], n_state;
-  int at;              /* slot being made */
-  bool check;          /* evaluating: lower and verify instead of scoring */
-  const char **why;    /* per slot: why sampling refused, or NULL */
+  int at;           /* slot being made */
+  bool check;       /* evaluating: lower and verify instead of scoring */
+  const char **why; /* per slot: why sampling refused, or NULL */
 } Job;
 
 /* Replays a list in the worker's context and infers its bounds; the result waits for scoring. */
@@ -314,8 +347,10 @@ static int draw_parent(const Job *j, Rng *r) {
   int lo = 0, hi = j->n_parent - 1;
   while (lo < hi) {
     int mid = (lo + hi) / 2;
-    if (j->share[mid] >= u) hi = mid;
-    else lo = mid + 1;
+    if (j->share[mid] >= u)
+      hi = mid;
+    else
+      lo = mid + 1;
   }
   return lo;
 }
@@ -376,7 +411,11 @@ static void sample(Policy *p, Arena *a, CandVec *out) {
   int64_t failed = 0;
   MapU64 seen;
   mapu_init(&seen, a);
-  Job j = {.p = p, .n = n, .rng = slot_rngs(p, a, n), .slot = arena_array(a, Cand, n), .why = arena_array(a, const char *, n)};
+  Job j = {.p = p,
+           .n = n,
+           .rng = slot_rngs(p, a, n),
+           .slot = arena_array(a, Cand, n),
+           .why = arena_array(a, const char *, n)};
   for (int pass = 1; out->len < p->target_min; pass++) {
     err_poll(&p->err);
     memset(j.slot, 0, sizeof(Cand) * (size_t)n);
@@ -393,10 +432,13 @@ static void sample(Policy *p, Arena *a, CandVec *out) {
       vec_push(a, out, c);
       barren = 0;
     }
-    if (pass % 5 == 0) tell(p, (PolicyEvent){.kind = 1, .iter = pass, .count = out->len, .failed = (int)failed, .seconds = clock_now() - t0});
-    err_check(&p->err, out->len > 0 || pass < GIVE_UP_PASSES,
-              "no valid program among %lld samples; most were refused for: %s. Check the hardware parameters of the task", (long long)n * pass,
-              main_reason(n, j.why, a));
+    if (pass % 5 == 0)
+      tell(p, (PolicyEvent){
+                  .kind = 1, .iter = pass, .count = out->len, .failed = (int)failed, .seconds = clock_now() - t0});
+    err_check(
+        &p->err, out->len > 0 || pass < GIVE_UP_PASSES,
+        "no valid program among %lld samples; most were refused for: %s. Check the hardware parameters of the task",
+        (long long)n * pass, main_reason(n, j.why, a));
     if (barren == 5) {
       if (p->target_min == 1) break;
       p->target_min = p->target_min > 1 ? p->target_min / 2 : 1;
@@ -420,7 +462,12 @@ StateList policy_sample(Policy *p, Arena *a) {
   return c.out;
 }
 
-typedef struct { Policy *p; int n, cap, n_name; const char **name; int *count; } Shares;
+typedef struct {
+  Policy *p;
+  int n, cap, n_name;
+  const char **name;
+  int *count;
+} Shares;
 static void shares_body(void *arg) {
   Shares *x = arg;
   Policy *p = x->p;
@@ -431,7 +478,8 @@ static void shares_body(void *arg) {
     Cand slot = {0};
     const char *why = NULL;
     Job j = {.p = p, .w = w, .n = 1, .rng = &r, .slot = &slot, .why = &why};
-    if (err_try(&w->err, make_sample, &j) != NS_OK) why = "bounds";
+    if (err_try(&w->err, make_sample, &j) != NS_OK)
+      why = "bounds";
     else if (!why && j.n_state > 0) {
       StateFacts f = state_facts(p->task, j.state[0]);
       why = f.invalid ? f.invalid : "ok";
@@ -455,9 +503,16 @@ int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *coun
 /* ---- evolution ---- */
 
 /* The best unmeasured states so far: a binary heap with the worst at the root. */
-typedef struct { Arena *a; Cand *at; int n, cap; MapU64 known; } Best;
+typedef struct {
+  Arena *a;
+  Cand *at;
+  int n, cap;
+  MapU64 known;
+} Best;
 
-static bool worse(const Cand *x, const Cand *y) { return x->score < y->score || (x->score == y->score && x->hash > y->hash); }
+static bool worse(const Cand *x, const Cand *y) {
+  return x->score < y->score || (x->score == y->score && x->hash > y->hash);
+}
 static void sift_down(Best *b, int i) {
   for (;;) {
     int c = 2 * i + 1;
@@ -470,7 +525,8 @@ static void sift_down(Best *b, int i) {
   }
 }
 static void best_offer(Policy *p, Best *b, const Cand *c) {
-  if (b->cap == 0 || c->score == -INFINITY || mapu_get(&p->measured_set, c->hash, 0) || mapu_get(&b->known, c->hash, 0)) return;
+  if (b->cap == 0 || c->score == -INFINITY || mapu_get(&p->measured_set, c->hash, 0) || mapu_get(&b->known, c->hash, 0))
+    return;
   if (b->n == b->cap && !worse(&b->at[0], c)) return;
   Cand own = *c;
   own.step = sp_steps_copy(b->a, c->n, c->step, true);
@@ -530,15 +586,27 @@ static void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best) {
     for (int i = 0; i < n; i++) best_offer(p, best, &now[i]);
     bool last = g == p->par.num_iters || n == 0;
     if (g % 5 == 0 || last)
-      tell(p, (PolicyEvent){.kind = 3, .iter = g, .count = best->n, .best = best_score(n, now), .least = best->n ? best->at[0].score : 0,
-                            .mutated = (double)mutated / (g + 1), .refused = (double)refused / (g + 1)});
+      tell(p, (PolicyEvent){.kind = 3,
+                            .iter = g,
+                            .count = best->n,
+                            .best = best_score(n, now),
+                            .least = best->n ? best->at[0].score : 0,
+                            .mutated = (double)mutated / (g + 1),
+                            .refused = (double)refused / (g + 1)});
     if (last) break;
     err_poll(&p->err);
     double *share = arena_array(a, double, n), sum = 0;
     for (int i = 0; i < n; i++) share[i] = sum += now[i].score > 0 ? now[i].score : 0;
     generation_out(p, g + 1);
     memset(next, 0, sizeof(Cand) * (size_t)size);
-    Job j = {.p = p, .gen = g + 1, .n = size, .rng = slot_rngs(p, a, size), .parent = now, .share = share, .n_parent = n, .slot = next};
+    Job j = {.p = p,
+             .gen = g + 1,
+             .n = size,
+             .rng = slot_rngs(p, a, size),
+             .parent = now,
+             .share = share,
+             .n_parent = n,
+             .slot = next};
     run(p, (size + CHUNK - 1) / CHUNK, child_job, &j);
     mutated = refused = 0;
     for (int i = 0; i < p->n_worker; i++) mutated += p->worker[i].mutated, refused += p->worker[i].refused;
@@ -577,7 +645,14 @@ StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size) {
 
 /* ---- checking a state the expensive way ---- */
 
-typedef struct { Worker *w; int n; const Step *s; bool ok; const char *why; uint64_t hash; } Check;
+typedef struct {
+  Worker *w;
+  int n;
+  const Step *s;
+  bool ok;
+  const char *why;
+  uint64_t hash;
+} Check;
 
 static void check_body(void *arg) {
   Check *c = arg;
@@ -591,7 +666,11 @@ static void check_body(void *arg) {
   c->ok = g.ok;
   c->why = g.why;
 }
-typedef struct { Policy *p; Cand *c; bool *ok; } CheckJob;
+typedef struct {
+  Policy *p;
+  Cand *c;
+  bool *ok;
+} CheckJob;
 static void check_job(void *arg, int worker, int64_t item) {
   CheckJob *j = arg;
   Check c = {.w = &j->p->worker[worker], .n = j->c[item].n, .s = j->c[item].step};
@@ -599,7 +678,13 @@ static void check_job(void *arg, int worker, int64_t item) {
   ir_release(c.w->ctx, c.w->base);
 }
 
-typedef struct { Policy *p; int n; const Step *s; Check c; char why[ERR_MSG_MAX]; } CheckCall;
+typedef struct {
+  Policy *p;
+  int n;
+  const Step *s;
+  Check c;
+  char why[ERR_MSG_MAX];
+} CheckCall;
 static void check_call(void *arg) {
   CheckCall *x = arg;
   workers_open(x->p);
@@ -686,7 +771,14 @@ StateList policy_round(Policy *p, Arena *a, int batch) {
   return c.out;
 }
 
-typedef struct { Policy *p; int n; const Step *s; double seconds; bool valid; IrCtx *ctx; } Report;
+typedef struct {
+  Policy *p;
+  int n;
+  const Step *s;
+  double seconds;
+  bool valid;
+  IrCtx *ctx;
+} Report;
 static void report_body(void *arg) {
   Report *r = arg;
   Policy *p = r->p;

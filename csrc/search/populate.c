@@ -49,8 +49,10 @@ static int spatial_splits(const State *s, int stage, int64_t *out, int cap) {
     if (p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) {
       if (stage > p->stage) stage--;
     } else if (p->kind == STEP_SP && p->stage == stage) {
-      if (red > 0) red--;
-      else if (n < cap) out[n++] = i;
+      if (red > 0)
+        red--;
+      else if (n < cap)
+        out[n++] = i;
     }
   }
   return n;
@@ -84,7 +86,8 @@ static const char *threads_refused(const MakeEnv *m, const State *sketch, const 
       if (!i64_mul(vthread, p->list[0], &vthread) || !i64_mul(thread, p->list[1], &thread)) return "vthread";
     }
     if (vthread > hw->max_vthread_extent) return "vthread";
-    if (thread < hw->warp_size && op_points(sketch, sketch->stage.at[i].at_stage) > 2 * (int64_t)hw->warp_size) return "few threads";
+    if (thread < hw->warp_size && op_points(sketch, sketch->stage.at[i].at_stage) > 2 * (int64_t)hw->warp_size)
+      return "few threads";
     if (thread > hw->max_threads_per_block) return "threads";
   }
   return NULL;
@@ -104,7 +107,8 @@ int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]) 
     if (x->kind == IT_REDUCE) {
       reduced = true;
       if (!tiled) break;
-    } else if (x->kind == IT_SPACE && reduced) break;
+    } else if (x->kind == IT_SPACE && reduced)
+      break;
     if (x->ann == AN_UNROLL) break;
     if (extent_seen(s, t, i) == 1) continue;
     if (attached && x->kind == IT_SPACE && sp_ends(x->name, ".0")) continue;
@@ -125,12 +129,16 @@ int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]) 
 static void choose_locations(MakeEnv *m, Rng *r, State *s) {
   if (m->par->disable_change_compute_location) return;
   for (int i = s->stage.len - 1; i >= 0; i--) {
-    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED || pred_is_tiled(s, i) || sp_needs_tiling(s, i)) continue;
+    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED || pred_is_tiled(s, i) || sp_needs_tiling(s, i))
+      continue;
     int cand[MAX_LOOPS][2], n = sp_locations(s, i, true, MAX_LOOPS, cand), c = (int)rng_below(r, n + 2);
     if (c == 0) {
-      if (!sp_has_reduce(s, i) && s->stage.at[i].at == AT_ITER && s->stage.at[i].attached.len == 0) state_compute_inline(s, i);
-    } else if (c == 1) state_compute_root(s, i);
-    else state_compute_at(s, i, cand[c - 2][0], cand[c - 2][1]);
+      if (!sp_has_reduce(s, i) && s->stage.at[i].at == AT_ITER && s->stage.at[i].attached.len == 0)
+        state_compute_inline(s, i);
+    } else if (c == 1)
+      state_compute_root(s, i);
+    else
+      state_compute_at(s, i, cand[c - 2][0], cand[c - 2][1]);
   }
 }
 
@@ -152,7 +160,8 @@ static void make_parallel(const MakeEnv *m, State *s, int stage, int from) {
     if (!i64_mul(degree, axis_extent(s, stage, i), &degree)) break;
     if (degree > 16 * (int64_t)m->task->target.hw.num_cores || sp_attached_at(s, stage, i)) break;
   }
-  if (degree == 1 && i < sp_loops(s, stage) && sp_attached_at(s, stage, i)) { /* only trivial loops so far: go on inside */
+  if (degree == 1 && i < sp_loops(s, stage) &&
+      sp_attached_at(s, stage, i)) { /* only trivial loops so far: go on inside */
     const Stage *g = &s->stage.at[stage];
     int inside[MAX_LOOPS], k = 0;
     for (int j = 0; j < g->attached.len && k < MAX_LOOPS; j++)
@@ -177,7 +186,8 @@ bool sp_nested_parallel(const State *s) {
     if (!own || s->stage.at[i].at == AT_INLINED) continue;
     while (s->stage.at[st].at == AT_ITER && hops++ < s->stage.len) {
       int u = s->stage.at[st].at_stage;
-      for (int k = 0; k <= s->stage.at[st].at_iter && k < sp_loops(s, u); k++) outer |= sp_axis(s, u, k)->ann == AN_PARALLEL;
+      for (int k = 0; k <= s->stage.at[st].at_iter && k < sp_loops(s, u); k++)
+        outer |= sp_axis(s, u, k)->ann == AN_PARALLEL;
       st = u;
     }
     if (outer) return true;
@@ -202,7 +212,8 @@ static void unroll_inner(State *s, int stage) {
       if (j == n && n < MAX_LOOPS) seen[n++] = own[k];
     }
     if (n == before) break; /* a second loop of the same axis: outside the innermost tile */
-    if (m == 1 && sp_axis(s, stage, i)->ann == AN_NONE && sp_names(s, stage, KEY, own[0])) state_annotate(s, stage, i, AN_UNROLL);
+    if (m == 1 && sp_axis(s, stage, i)->ann == AN_NONE && sp_names(s, stage, KEY, own[0]))
+      state_annotate(s, stage, i, AN_UNROLL);
   }
 }
 
@@ -256,7 +267,8 @@ static bool has_thread(const State *s, int stage) {
 }
 
 /* Fuses the loops of one tile level that start at loop `at` and binds the result. */
-static const char *bind_level(State *s, int stage, int at, const char *tail, Annotation ann, int64_t least, int64_t most) {
+static const char *bind_level(State *s, int stage, int at, const char *tail, Annotation ann, int64_t least,
+                              int64_t most) {
   int n = 0, n_axis = s->stage.at[stage].op->n_axis;
   while (n < n_axis && at + n < sp_loops(s, stage) && sp_ends(sp_axis(s, stage, at + n)->name, tail)) n++;
   if (n == 0) return "tile levels";
@@ -306,8 +318,10 @@ static const char *bind_threads(const MakeEnv *m, State *s) {
   bool *root = arena_array(ir_arena(s->ctx), bool, s->stage.len);
   for (int i = 0; i < s->stage.len; i++) {
     if (!sp_needs_tiling(s, i) || s->stage.at[i].at == AT_INLINED) continue;
-    if (s->stage.at[i].at == AT_ITER) root[s->stage.at[i].at_stage] = true;
-    else if (!pred_cross_thread(s, i)) return "untiled root";
+    if (s->stage.at[i].at == AT_ITER)
+      root[s->stage.at[i].at_stage] = true;
+    else if (!pred_cross_thread(s, i))
+      return "untiled root";
   }
   state_infer_bounds(s);
   for (int i = s->stage.len - 1; i >= 0; i--) {
@@ -317,12 +331,15 @@ static const char *bind_threads(const MakeEnv *m, State *s) {
       if (g->at != AT_ROOT) continue;
       fuse_outer(s, i);
       state_annotate(s, i, 0, AN_BLOCK_X);
-    } else if (has_thread(s, i)) continue;
-    else if (g->at == AT_ROOT && !root[i]) bind_plain_root(m, s, i);
+    } else if (has_thread(s, i))
+      continue;
+    else if (g->at == AT_ROOT && !root[i])
+      bind_plain_root(m, s, i);
     else if (g->at == AT_ROOT) {
       const char *why = bind_tiled_root(m, s, i);
       if (why) return why;
-    } else if (sp_ends(g->op->name, ".shared")) bind_shared(s, i);
+    } else if (sp_ends(g->op->name, ".shared"))
+      bind_shared(s, i);
   }
   return NULL;
 }

@@ -42,12 +42,17 @@ static int through_inlined(const State *s, int stage, Neighbours direct, int *ou
   if (count > NEIGHBOURS) return n;
   direct(s->dag, stage, buf);
   for (int i = 0; i < count; i++)
-    n = s->stage.at[buf[i]].at == AT_INLINED ? through_inlined(s, buf[i], direct, out, n, cap) : set_add(out, n, cap, buf[i]);
+    n = s->stage.at[buf[i]].at == AT_INLINED ? through_inlined(s, buf[i], direct, out, n, cap)
+                                             : set_add(out, n, cap, buf[i]);
   return n;
 }
 
-int pred_consumers(const State *s, int stage, int *out, int cap) { return through_inlined(s, stage, te_consumers, out, 0, cap); }
-int pred_producers(const State *s, int stage, int *out, int cap) { return through_inlined(s, stage, te_producers, out, 0, cap); }
+int pred_consumers(const State *s, int stage, int *out, int cap) {
+  return through_inlined(s, stage, te_consumers, out, 0, cap);
+}
+int pred_producers(const State *s, int stage, int *out, int cap) {
+  return through_inlined(s, stage, te_producers, out, 0, cap);
+}
 
 bool sp_direct_producer(const State *s, int from, int to) {
   int buf[NEIGHBOURS], n = te_producers(s->dag, to, NULL);
@@ -126,7 +131,8 @@ bool sp_names(const State *s, int stage, const char *key, const char *name) {
   const TeAttr *at = te_attr(op, key);
   if (!at || at->kind != TA_STRS) return false;
   size_t len = strlen(name);
-  bool cached = sp_ends(op->name, ".local") && len > 2 && (name[len - 2] == '_' || name[len - 2] == '.') && name[len - 1] == 'c';
+  bool cached =
+      sp_ends(op->name, ".local") && len > 2 && (name[len - 2] == '_' || name[len - 2] == '.') && name[len - 1] == 'c';
   for (int i = 0; i < at->n; i++) {
     if (strcmp(at->strs[i], name) == 0) return true;
     if (cached && strlen(at->strs[i]) == len - 2 && strncmp(at->strs[i], name, len - 2) == 0) return true;

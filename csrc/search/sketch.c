@@ -9,14 +9,21 @@
 #include <string.h>
 
 typedef enum { PASS, APPLY, APPLY_AND_STOP } Verdict;
-typedef struct { State *s; int pos; } Work;
+typedef struct {
+  State *s;
+  int pos;
+} Work;
 typedef struct {
   const SketchEnv *env;
   IrCtx *ctx;
   Arena *a; /* of the context */
   VEC(Work) next;
 } Derive;
-typedef struct { const char *name; Verdict (*check)(Derive *d, const State *s, int stage); void (*apply)(Derive *d, const State *s, int stage); } Rule;
+typedef struct {
+  const char *name;
+  Verdict (*check)(Derive *d, const State *s, int stage);
+  void (*apply)(Derive *d, const State *s, int stage);
+} Rule;
 
 static const char CONST_ATTR[] = "auto_scheduler_simplify_const_tensor_indices";
 static const char NO_SPLIT[] = "auto_scheduler_no_split_at_inner";
@@ -35,7 +42,9 @@ static bool inlinable(const Derive *d, const State *s, int stage) {
   return !sp_placeholder(s, stage) && !sp_is_output(s, stage) && !sp_has_reduce(s, stage) &&
          (is_gpu(d) || sp_strictly_inlinable(s, stage));
 }
-static Verdict inline_check(Derive *d, const State *s, int stage) { return inlinable(d, s, stage) ? APPLY_AND_STOP : PASS; }
+static Verdict inline_check(Derive *d, const State *s, int stage) {
+  return inlinable(d, s, stage) ? APPLY_AND_STOP : PASS;
+}
 static void inline_apply(Derive *d, const State *s, int stage) {
   State *n = copy(d, s);
   state_compute_inline(n, stage);
@@ -50,13 +59,18 @@ static void skip_apply(Derive *d, const State *s, int stage) { emit(d, copy(d, s
 /* ---- multi-level tiling ---- */
 
 enum { MAX_LEVELS = 16, MAX_LOOPS = 128 };
-typedef struct { int n, iter[MAX_LOOPS]; } Group;
+typedef struct {
+  int n, iter[MAX_LOOPS];
+} Group;
 
-static const char *structure(const Derive *d) { return is_gpu(d) ? d->env->par->gpu_structure : d->env->par->cpu_structure; }
+static const char *structure(const Derive *d) {
+  return is_gpu(d) ? d->env->par->gpu_structure : d->env->par->cpu_structure;
+}
 static bool is_space_letter(char c) { return c == 'S' || c == 's'; }
 
 static void group_add(Derive *d, Group *g, int iter) {
-  err_check(ir_err(d->ctx), g->n < MAX_LOOPS, "a stage has more than %d loops; tiling does not handle so many", MAX_LOOPS);
+  err_check(ir_err(d->ctx), g->n < MAX_LOOPS, "a stage has more than %d loops; tiling does not handle so many",
+            MAX_LOOPS);
   g->iter[g->n++] = iter;
 }
 
@@ -75,8 +89,9 @@ static int tile(Derive *d, State *s, int stage, int64_t *splits) {
   Group *level[2] = {arena_array(d->a, Group, MAX_LEVELS), arena_array(d->a, Group, MAX_LEVELS)};
   Group *kept = arena_array(d->a, Group, 2);
   int n_split = 0, at = 0, loops = sp_loops(s, stage);
-  static const int64_t OPEN[MAX_LEVELS] = {SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN,
-                                           SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN};
+  static const int64_t OPEN[MAX_LEVELS] = {SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN,
+                                           SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN,
+                                           SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN};
   for (int i = 0; i < loops; i++) {
     const Axis *x = sp_axis(s, stage, at);
     int kind = x->kind == IT_SPACE ? 0 : 1, parts = n_level[kind];
@@ -206,7 +221,8 @@ static void const_apply(Derive *d, const State *s0, int stage) {
       state_annotate(s, stage, at, AN_UNROLL);
       group_add(d, &g[2], at++);
     } else {
-      err_check(ir_err(d->ctx), x->kind == IT_SPACE, "operation %s: reduction axis %s must be listed in %s", s->stage.at[stage].op->name, x->name, CONST_ATTR);
+      err_check(ir_err(d->ctx), x->kind == IT_SPACE, "operation %s: reduction axis %s must be listed in %s",
+                s->stage.at[stage].op->name, x->name, CONST_ATTR);
       state_split(s, stage, at, 1, &open, true);
       group_add(d, &g[0], at++);
       group_add(d, &g[1], at++);
@@ -264,7 +280,8 @@ static void rfactor_apply(Derive *d, const State *s0, int stage) {
 static Verdict xthread_check(Derive *d, const State *s, int stage) {
   if (sp_placeholder(s, stage) || pred_has_step(s, stage, STEP_CHW)) return PASS;
   int64_t space = sp_len(s, stage, IT_SPACE), red = sp_len(s, stage, IT_REDUCE);
-  bool ok = sp_needs_tiling(s, stage) ? space <= hw(d)->max_threads_per_block && space < red : red > 1 && red > hw(d)->warp_size;
+  bool ok = sp_needs_tiling(s, stage) ? space <= hw(d)->max_threads_per_block && space < red
+                                      : red > 1 && red > hw(d)->warp_size;
   return ok ? APPLY : PASS;
 }
 
@@ -286,8 +303,10 @@ static void xthread_apply(Derive *d, const State *s0, int stage) {
   int t = sp_single_consumer(s, stage), common = t >= 0 ? te_common_outer(s->dag, stage, t) : 0, src = -1;
   if (t >= 0 && common > 0 && !sp_needs_tiling(s, t)) {
     int at[2], n = split_steps(s, t, at, 2);
-    if (n == 1) src = at[0];
-    else if (n == 0 && !sp_has_reduce(s, t) && sp_loops(s, t) > 0) { /* a plain loop nest: give it the thread loop to follow */
+    if (n == 1)
+      src = at[0];
+    else if (n == 0 && !sp_has_reduce(s, t) &&
+             sp_loops(s, t) > 0) { /* a plain loop nest: give it the thread loop to follow */
       src = s->step.len;
       int last = sp_loops(s, t) - 1;
       state_split(s, t, last, 1, &warp, true);
@@ -333,7 +352,9 @@ static Verdict cread_check(Derive *d, const State *s, int stage) {
   int c[MAX_LOOPS], n = pred_consumers(s, stage, c, MAX_LOOPS);
   if (n == 0) return PASS;
   for (int i = 0; i < n; i++)
-    if (!sp_needs_tiling(s, c[i]) || pred_cross_thread(s, c[i]) || !sp_direct_producer(s, stage, c[i]) || shared_position(d, s, c[i]) < 0) return PASS;
+    if (!sp_needs_tiling(s, c[i]) || pred_cross_thread(s, c[i]) || !sp_direct_producer(s, stage, c[i]) ||
+        shared_position(d, s, c[i]) < 0)
+      return PASS;
   return APPLY_AND_STOP;
 }
 static void cread_apply(Derive *d, const State *s0, int stage) {
@@ -371,16 +392,26 @@ static void special_apply(Derive *d, const State *s0, int stage) {
 
 /* ---- the loop over positions ---- */
 
-#define R_CREAD {"add cache read", cread_check, cread_apply}
-#define R_SPECIAL {"special compute location", special_check, special_apply}
-#define R_INLINE {"always inline", inline_check, inline_apply}
-#define R_CONST {"simplify with constant tensor", const_check, const_apply}
-#define R_RFACTOR {"add rfactor", rfactor_check, rfactor_apply}
-#define R_XTHREAD {"cross-thread reduction", xthread_check, xthread_apply}
-#define R_CWRITE {"add cache write", cwrite_check, cwrite_apply}
-#define R_FUSE {"multi-level tiling with fusion", fuse_check, fuse_apply}
-#define R_TILE {"multi-level tiling", tile_check, tile_apply}
-#define R_SKIP {"skip stage", skip_check, skip_apply}
+#define R_CREAD                                                                                                        \
+  { "add cache read", cread_check, cread_apply }
+#define R_SPECIAL                                                                                                      \
+  { "special compute location", special_check, special_apply }
+#define R_INLINE                                                                                                       \
+  { "always inline", inline_check, inline_apply }
+#define R_CONST                                                                                                        \
+  { "simplify with constant tensor", const_check, const_apply }
+#define R_RFACTOR                                                                                                      \
+  { "add rfactor", rfactor_check, rfactor_apply }
+#define R_XTHREAD                                                                                                      \
+  { "cross-thread reduction", xthread_check, xthread_apply }
+#define R_CWRITE                                                                                                       \
+  { "add cache write", cwrite_check, cwrite_apply }
+#define R_FUSE                                                                                                         \
+  { "multi-level tiling with fusion", fuse_check, fuse_apply }
+#define R_TILE                                                                                                         \
+  { "multi-level tiling", tile_check, tile_apply }
+#define R_SKIP                                                                                                         \
+  { "skip stage", skip_check, skip_apply }
 static const Rule CPU_RULES[] = {R_INLINE, R_CONST, R_RFACTOR, R_CWRITE, R_FUSE, R_TILE, R_SKIP}; /* Mali too */
 static const Rule GPU_RULES[] = {R_CREAD, R_SPECIAL, R_INLINE, R_CONST, R_XTHREAD, R_CWRITE, R_FUSE, R_TILE, R_SKIP};
 
@@ -448,7 +479,8 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
         sp_list_add(a, &out, &cap, w.s->step.len, w.s->step.at, 0);
         continue;
       }
-      err_check(ir_err(c), w.pos < w.s->stage.len, "a sketch rule returned position %d; the state has %d stages", w.pos, w.s->stage.len);
+      err_check(ir_err(c), w.pos < w.s->stage.len, "a sketch rule returned position %d; the state has %d stages", w.pos,
+                w.s->stage.len);
       if (custom_rules(&d, w.s, w.pos)) continue;
       for (int k = 0; k < n_rules; k++) {
         Verdict v = rules[k].check(&d, w.s, w.pos);

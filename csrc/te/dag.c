@@ -159,9 +159,7 @@ int te_dag_find(const TeDag *d, const TeOp *op) {
   return -1;
 }
 
-int te_dag_op_of(const IrCtx *c, const TeDag *d, TensorId t) {
-  return te_dag_find(d, te_op_of(c, t));
-}
+int te_dag_op_of(const IrCtx *c, const TeDag *d, TensorId t) { return te_dag_find(d, te_op_of(c, t)); }
 
 /* ---- copying a DAG into another context ---- */
 

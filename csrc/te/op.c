@@ -21,9 +21,7 @@ int64_t te_const(const IrCtx *c, ExprId e) {
   return v;
 }
 
-const TeOp *te_op_of(const IrCtx *c, TensorId t) {
-  return (const TeOp *)ir_tensor(c, t)->op;
-}
+const TeOp *te_op_of(const IrCtx *c, TensorId t) { return (const TeOp *)ir_tensor(c, t)->op; }
 
 bool te_is_reduction(const IrCtx *c, const TeOp *op) {
   return op->kind == TE_COMPUTE && ir_kind(c, op->body[0]) == IR_REDUCE;

@@ -16,13 +16,16 @@ int64_t tune_bytes(const IrCtx *c, TensorId t) {
   return n;
 }
 
-typedef struct { bool positive; } Scan;
+typedef struct {
+  bool positive;
+} Scan;
 static void scan(IrCtx *c, ExprId e, void *arg) {
   ExprNode n = *ir_node(c, e);
   Scan *s = arg;
   bool real = n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT;
   if (n.kind == IR_DIV && real) s->positive = true;
-  if (n.kind == IR_CALL && (n.sym == IN_SQRT || n.sym == IN_RSQRT || n.sym == IN_LOG || n.sym == IN_LOG2 || n.sym == IN_LOG10 || n.sym == IN_LOG1P || n.sym == IN_POW))
+  if (n.kind == IR_CALL && (n.sym == IN_SQRT || n.sym == IN_RSQRT || n.sym == IN_LOG || n.sym == IN_LOG2 ||
+                            n.sym == IN_LOG10 || n.sym == IN_LOG1P || n.sym == IN_POW))
     s->positive = true;
 }
 static bool needs_positive(IrCtx *c, const TeDag *d) {
@@ -57,21 +60,37 @@ static void fill(Rng *r, DType t, int64_t n, bool positive, void *out) {
   int lo = positive ? 1 : -3, span = positive ? 3 : 7;
   for (int64_t i = 0; i < n; i++) {
     int v = lo + (int)rng_below(r, span);
-    if (t.code == DT_FLOAT && t.bits == 64) ((double *)out)[i] = v;
-    else if (t.code == DT_FLOAT && t.bits == 32) ((float *)out)[i] = (float)v;
-    else if (t.code == DT_FLOAT) ((uint16_t *)out)[i] = half_of(v);
-    else if (t.code == DT_BFLOAT) ((uint16_t *)out)[i] = bfloat_of(v);
+    if (t.code == DT_FLOAT && t.bits == 64)
+      ((double *)out)[i] = v;
+    else if (t.code == DT_FLOAT && t.bits == 32)
+      ((float *)out)[i] = (float)v;
+    else if (t.code == DT_FLOAT)
+      ((uint16_t *)out)[i] = half_of(v);
+    else if (t.code == DT_BFLOAT)
+      ((uint16_t *)out)[i] = bfloat_of(v);
     else {
       int64_t u = t.code == DT_UINT ? (t.bits == 1 ? v & 1 : v & 3) : v;
-      if (t.bits <= 8) ((int8_t *)out)[i] = (int8_t)u;
-      else if (t.bits == 16) ((int16_t *)out)[i] = (int16_t)u;
-      else if (t.bits == 32) ((int32_t *)out)[i] = (int32_t)u;
-      else ((int64_t *)out)[i] = u;
+      if (t.bits <= 8)
+        ((int8_t *)out)[i] = (int8_t)u;
+      else if (t.bits == 16)
+        ((int16_t *)out)[i] = (int16_t)u;
+      else if (t.bits == 32)
+        ((int32_t *)out)[i] = (int32_t)u;
+      else
+        ((int64_t *)out)[i] = u;
     }
   }
 }
 
-typedef struct { Arena *a; IrCtx *c; const TeDag *d; void **data; Device *dev; DevModule *mod; void *mem[MSR_MAX_ARGS]; } Run;
+typedef struct {
+  Arena *a;
+  IrCtx *c;
+  const TeDag *d;
+  void **data;
+  Device *dev;
+  DevModule *mod;
+  void *mem[MSR_MAX_ARGS];
+} Run;
 
 static void run_body(void *arg) {
   Run *r = arg;
@@ -87,12 +106,14 @@ static void run_body(void *arg) {
     dev_upload(r->dev, r->mem[i], r->data[i], n);
   }
   dev_run(r->mod, r->mem);
-  for (int i = 0; i < r->d->n_tensors; i++) dev_download(r->dev, r->data[i], r->mem[i], (size_t)tune_bytes(r->c, r->d->tensor[i]));
+  for (int i = 0; i < r->d->n_tensors; i++)
+    dev_download(r->dev, r->data[i], r->mem[i], (size_t)tune_bytes(r->c, r->d->tensor[i]));
 }
 
 void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data) {
   Err *e = arena_err(a);
-  err_check(e, d->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d", d->n_tensors, MSR_MAX_ARGS);
+  err_check(e, d->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d", d->n_tensors,
+            MSR_MAX_ARGS);
   Rng rng;
   rng_seed(&rng, seed);
   IrCtx *c = ir_clone(src, e);
@@ -103,8 +124,10 @@ void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, c
     data[i] = NULL;
     if (n < 0) continue;
     data[i] = arena_alloc(a, (size_t)n);
-    if (given && given[i]) memcpy(data[i], given[i], (size_t)n);
-    else if (((const TeOp *)t->op)->kind == TE_PLACEHOLDER) fill(&rng, t->type, n / dtype_bytes(t->type), positive, data[i]);
+    if (given && given[i])
+      memcpy(data[i], given[i], (size_t)n);
+    else if (((const TeOp *)t->op)->kind == TE_PLACEHOLDER)
+      fill(&rng, t->type, n / dtype_bytes(t->type), positive, data[i]);
   }
   Run r = {.a = a, .c = c, .d = d, .data = data};
   ErrCode code = err_try(e, run_body, &r);

@@ -27,7 +27,8 @@ int sched_pick(int n, const SchedTask *t, const double *gradient, Rng *r) {
   for (int i = 0; i < n; i++) {
     if (t[i].dead) continue;
     live++;
-    if (best < 0) best = i;
+    if (best < 0)
+      best = i;
     else {
       equal = equal && gradient[i] == gradient[best];
       if (gradient[i] < gradient[best]) best = i;

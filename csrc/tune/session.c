@@ -8,7 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { IrCtx *ctx; TeDag *dag; Target target; int layout, pipe; bool check; uint64_t cold_args; int64_t cold_bytes; } SessionTask;
+typedef struct {
+  IrCtx *ctx;
+  TeDag *dag;
+  Target target;
+  int layout, pipe;
+  bool check;
+  uint64_t cold_args;
+  int64_t cold_bytes;
+} SessionTask;
 struct Session {
   Err err; /* owns the memory of tasks */
   Arena *arena;
@@ -25,7 +33,13 @@ static void make_arena(void *arg) {
   s->arena = arena_new(&s->err);
 }
 
-typedef struct { Session *s; const Target *t; DevType d; int id, n_lower; const PipeOptions *o; } Open;
+typedef struct {
+  Session *s;
+  const Target *t;
+  DevType d;
+  int id, n_lower;
+  const PipeOptions *o;
+} Open;
 static void open_pipe(void *arg) {
   Open *x = arg;
   if (x->n_lower > 1) x->s->pool = pool_new(x->n_lower, &x->s->err);
@@ -57,7 +71,15 @@ void session_free(Session *s) {
   free(s);
 }
 
-typedef struct { Session *s; const IrCtx *src; const TeDag *d; const Target *t; int layout; void *const *data; int out; } AddTask;
+typedef struct {
+  Session *s;
+  const IrCtx *src;
+  const TeDag *d;
+  const Target *t;
+  int layout;
+  void *const *data;
+  int out;
+} AddTask;
 static void add_task(void *arg) {
   AddTask *x = arg;
   Session *s = x->s;
@@ -125,7 +147,11 @@ typedef struct {
   IrCtx **ctx;
   IrMark *mark;
 } Submit;
-typedef struct { Submit *x; int worker; int64_t item; } Lower;
+typedef struct {
+  Submit *x;
+  int worker;
+  int64_t item;
+} Lower;
 
 static void lower_one(void *arg) {
   Lower *l = arg;
@@ -138,7 +164,8 @@ static void lower_one(void *arg) {
   }
   char name[32];
   snprintf(name, sizeof name, "task%d", x->task);
-  TuneSource src = tune_source(x->ctx[l->worker], t->dag, &t->target, x->n_step[l->item], x->steps[l->item], t->layout, name);
+  TuneSource src =
+      tune_source(x->ctx[l->worker], t->dag, &t->target, x->n_step[l->item], x->steps[l->item], t->layout, name);
   if (src.why) err_raise(e, NS_ERR_VALUE, "the program breaks a limit of the device: %s", src.why);
   RunPolicy p = *x->policy;
   p.check = p.check && t->check;
@@ -167,7 +194,8 @@ static void lower_job(void *arg, int worker, int64_t item) {
   pthread_mutex_unlock(&x->s->lock);
 }
 
-void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag, const RunPolicy *p) {
+void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag,
+                    const RunPolicy *p) {
   pthread_mutex_lock(&s->lock);
   int known = s->task.len;
   SessionTask *own = task >= 0 && task < known ? s->task.at[task] : NULL;
@@ -180,7 +208,8 @@ void session_submit(Session *s, Err *e, int task, int n, const Step *const *step
   x.mark = calloc((size_t)workers, sizeof *x.mark);
   bool ok = x.err && x.ctx && x.mark;
   for (int i = 0; ok && i < workers; i++) err_init(&x.err[i]);
-  if (ok && s->pool) pool_run(s->pool, n, lower_job, &x);
+  if (ok && s->pool)
+    pool_run(s->pool, n, lower_job, &x);
   else
     for (int i = 0; ok && i < n; i++) lower_job(&x, 0, i);
   for (int i = 0; ok && i < workers; i++)

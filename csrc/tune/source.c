@@ -4,7 +4,8 @@
  */
 #include "tune/tune.h"
 
-TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name) {
+TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout,
+                       const char *name) {
   Step *own = n ? arena_copy(ir_arena(c), steps, sizeof(Step) * (size_t)n) : NULL;
   int n_made = 0;
   Relayout *made = NULL;

@@ -42,7 +42,11 @@ static int setup(void **st) {
   n = ex_var(c, nv);
   return 0;
 }
-static int teardown(void **st) { (void)st; ir_free(c); return 0; }
+static int teardown(void **st) {
+  (void)st;
+  ir_free(c);
+  return 0;
+}
 
 static void is(int row, ExprId e, const char *want) {
   char *got = ex_text(c, ar_simplify(a, e));
@@ -136,7 +140,8 @@ static void more(void **st) {
   is(116, bin(IR_EQ, mul(x, 4), in(7)), "(bool)0");
   is(117, bin(IR_EQ, in(3), sub(in(1), x)), "(x == -2)");
   is(118, bin(IR_LT, x, sub(in(7), y)), "((x + y) < 7)");
-  is(119, ex_if_then_else(c, bin(IR_LT, x, in(4)), ex_if_then_else(c, bin(IR_LT, x, in(9)), y, in(0)), in(0)), "tir.if_then_else((x < 4), y, 0)");
+  is(119, ex_if_then_else(c, bin(IR_LT, x, in(4)), ex_if_then_else(c, bin(IR_LT, x, in(9)), y, in(0)), in(0)),
+     "tir.if_then_else((x < 4), y, 0)");
   is(120, sub(mul(divi(x, 4), 4), x), "(0 - floormod(x, 4))");
   is(121, ex_cast(c, DT_I64, add(mul(x, 4), u)), "((int64(x)*(int64)4) + int64(u))");
   is(122, ex_cast(c, DT_I32, add(mul(ex_cast(c, DT_I64, u), 4), in(3))), "((u*4) + 3)");
@@ -157,8 +162,10 @@ static void more(void **st) {
   is(134, ex_mul(c, add(mul(io, 8), ii), stride), "(((i.outer*8) + i.inner)*stride)");
   is(135, bin(IR_LT, add(mul(io, 10), divi(t, 5)), m), "(((i.outer*10) + floordiv(t, 5)) < m)");
   is(136, bin(IR_AND, ex_var(c, ir_var_new(c, "p", DT_BOOL, false)), bin(IR_LT, u, in(9))), "p");
-  VarId k0 = ir_var_new(c, "k0", DT_I32, false), k1 = ir_var_new(c, "k1", DT_I32, false), l = ir_var_new(c, "l", DT_F32, false);
-  ExprId id = ex_flt(c, DT_F32, 0), res = ex_add(c, ex_var(c, l), ex_var(c, l)), src = ex_read(c, T, 1, &(ExprId){add(mul(ex_var(c, k0), 4), ex_var(c, k1))});
+  VarId k0 = ir_var_new(c, "k0", DT_I32, false), k1 = ir_var_new(c, "k1", DT_I32, false),
+        l = ir_var_new(c, "l", DT_F32, false);
+  ExprId id = ex_flt(c, DT_F32, 0), res = ex_add(c, ex_var(c, l), ex_var(c, l)),
+         src = ex_read(c, T, 1, &(ExprId){add(mul(ex_var(c, k0), 4), ex_var(c, k1))});
   ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &l, &res, &id});
   IrAxis axes[2] = {{k0, in(2), in(1)}, {k1, in(0), in(4)}};
   ExprId sum = ar_simplify(a, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 2, axes, 0, 0}));
@@ -211,28 +218,39 @@ static ExprId rnd_cond(Rng *r, int depth) {
 
 static ExprId rnd(Rng *r, int depth) {
   static const int64_t DIV[] = {1, 2, 3, 4, 6, 7, 8, 12, 16, 32, 49, 64};
-  if (depth <= 0 || rng_below(r, 8) == 0) return rng_below(r, 4) == 0 ? in(rng_below(r, 41) - 20) : ex_var(c, *VARS[rng_below(r, NV)]);
+  if (depth <= 0 || rng_below(r, 8) == 0)
+    return rng_below(r, 4) == 0 ? in(rng_below(r, 41) - 20) : ex_var(c, *VARS[rng_below(r, NV)]);
   ExprId p = rnd(r, depth - 1);
   switch (rng_below(r, 16)) {
-    case 0: case 1: case 2: return add(p, rnd(r, depth - 1));
-    case 3: return sub(p, rnd(r, depth - 1));
-    case 4: case 5: return mul(p, rng_below(r, 3) ? DIV[rng_below(r, NS_COUNT(DIV))] : rng_below(r, 9) - 4);
-    case 6: case 7: case 8: return divi(p, DIV[rng_below(r, NS_COUNT(DIV))]);
-    case 9: case 10: case 11: return mod(p, DIV[rng_below(r, NS_COUNT(DIV))]);
-    case 12: return bin(rng_below(r, 2) ? IR_MIN : IR_MAX, p, rnd(r, depth - 1));
-    case 13: return ex_select(c, rnd_cond(r, depth - 1), p, rnd(r, depth - 1));
-    case 14: return ex_if_then_else(c, rnd_cond(r, depth - 1), p, rnd(r, depth - 1));
-    default: {
-      int w = (int)rng_below(r, 7);
-      if (w == 5) return ex_cast(c, DT_I32, ex_add(c, ex_cast(c, DT_I64, p), ex_cast(c, DT_I64, rnd(r, depth - 1))));
-      if (w == 6) return ex_cast(c, DT_I32, bin(rng_below(r, 2) ? IR_FDIV : IR_FMOD, ex_cast(c, DT_I64, p), ex_int(c, DT_I64, DIV[rng_below(r, NS_COUNT(DIV))])));
-      if (w == 0) return ex_mul(c, p, rnd(r, depth - 1));
-      if (w == 1) return add(mul(divi(p, 4), 4), mod(p, 4));
-      if (w == 2) return bin(IR_DIV, p, in(DIV[rng_below(r, NS_COUNT(DIV))]));
-      if (w == 3) return bin(IR_MOD, p, in(DIV[rng_below(r, NS_COUNT(DIV))]));
-      ExprId q = add(mod(rnd(r, depth - 1), 5), in(1));
-      return bin(rng_below(r, 2) ? IR_FDIV : IR_FMOD, p, q);
-    }
+  case 0:
+  case 1:
+  case 2: return add(p, rnd(r, depth - 1));
+  case 3: return sub(p, rnd(r, depth - 1));
+  case 4:
+  case 5: return mul(p, rng_below(r, 3) ? DIV[rng_below(r, NS_COUNT(DIV))] : rng_below(r, 9) - 4);
+  case 6:
+  case 7:
+  case 8: return divi(p, DIV[rng_below(r, NS_COUNT(DIV))]);
+  case 9:
+  case 10:
+  case 11: return mod(p, DIV[rng_below(r, NS_COUNT(DIV))]);
+  case 12: return bin(rng_below(r, 2) ? IR_MIN : IR_MAX, p, rnd(r, depth - 1));
+  case 13: return ex_select(c, rnd_cond(r, depth - 1), p, rnd(r, depth - 1));
+  case 14: return ex_if_then_else(c, rnd_cond(r, depth - 1), p, rnd(r, depth - 1));
+  default: {
+    int w = (int)rng_below(r, 7);
+    if (w == 5) return ex_cast(c, DT_I32, ex_add(c, ex_cast(c, DT_I64, p), ex_cast(c, DT_I64, rnd(r, depth - 1))));
+    if (w == 6)
+      return ex_cast(c, DT_I32,
+                     bin(rng_below(r, 2) ? IR_FDIV : IR_FMOD, ex_cast(c, DT_I64, p),
+                         ex_int(c, DT_I64, DIV[rng_below(r, NS_COUNT(DIV))])));
+    if (w == 0) return ex_mul(c, p, rnd(r, depth - 1));
+    if (w == 1) return add(mul(divi(p, 4), 4), mod(p, 4));
+    if (w == 2) return bin(IR_DIV, p, in(DIV[rng_below(r, NS_COUNT(DIV))]));
+    if (w == 3) return bin(IR_MOD, p, in(DIV[rng_below(r, NS_COUNT(DIV))]));
+    ExprId q = add(mod(rnd(r, depth - 1), 5), in(1));
+    return bin(rng_below(r, 2) ? IR_FDIV : IR_FMOD, p, q);
+  }
   }
 }
 
@@ -249,34 +267,35 @@ static int64_t value(ExprId e) {
   int64_t k[3] = {0};
   for (int i = 0; i < p->n; i++) k[i] = value(ir_kid(c, e, i));
   switch ((ExprKind)p->kind) {
-    case IR_ADD: return k[0] + k[1];
-    case IR_SUB: return k[0] - k[1];
-    case IR_MUL: return k[0] * k[1];
-    case IR_DIV: return k[0] / k[1];
-    case IR_MOD: return k[0] % k[1];
-    case IR_FDIV: return i64_floordiv(k[0], k[1]);
-    case IR_FMOD: return i64_floormod(k[0], k[1]);
-    case IR_MIN: return k[0] < k[1] ? k[0] : k[1];
-    case IR_MAX: return k[0] > k[1] ? k[0] : k[1];
-    case IR_EQ: return k[0] == k[1];
-    case IR_NE: return k[0] != k[1];
-    case IR_LT: return k[0] < k[1];
-    case IR_LE: return k[0] <= k[1];
-    case IR_GT: return k[0] > k[1];
-    case IR_GE: return k[0] >= k[1];
-    case IR_AND: return k[0] && k[1];
-    case IR_OR: return k[0] || k[1];
-    case IR_NOT: return !k[0];
-    case IR_CAST:
-    case IR_BCAST: return k[0];
-    case IR_SELECT: return k[0] ? k[1] : k[2];
-    default: abort();
+  case IR_ADD: return k[0] + k[1];
+  case IR_SUB: return k[0] - k[1];
+  case IR_MUL: return k[0] * k[1];
+  case IR_DIV: return k[0] / k[1];
+  case IR_MOD: return k[0] % k[1];
+  case IR_FDIV: return i64_floordiv(k[0], k[1]);
+  case IR_FMOD: return i64_floormod(k[0], k[1]);
+  case IR_MIN: return k[0] < k[1] ? k[0] : k[1];
+  case IR_MAX: return k[0] > k[1] ? k[0] : k[1];
+  case IR_EQ: return k[0] == k[1];
+  case IR_NE: return k[0] != k[1];
+  case IR_LT: return k[0] < k[1];
+  case IR_LE: return k[0] <= k[1];
+  case IR_GT: return k[0] > k[1];
+  case IR_GE: return k[0] >= k[1];
+  case IR_AND: return k[0] && k[1];
+  case IR_OR: return k[0] || k[1];
+  case IR_NOT: return !k[0];
+  case IR_CAST:
+  case IR_BCAST: return k[0];
+  case IR_SELECT: return k[0] ? k[1] : k[2];
+  default: abort();
   }
 }
 
 static void draw(Rng *r) {
   static const int64_t LIM[NV] = {0, 0, 0, 256, 8, 4, 7, 0};
-  for (int i = 0; i < NV; i++) val[i] = LIM[i] ? rng_below(r, LIM[i]) : i == NV - 1 ? rng_below(r, 100) : rng_below(r, 201) - 100;
+  for (int i = 0; i < NV; i++)
+    val[i] = LIM[i] ? rng_below(r, LIM[i]) : i == NV - 1 ? rng_below(r, 100) : rng_below(r, 201) - 100;
 }
 
 static bool runs(ExprId e);
@@ -284,7 +303,8 @@ static void check_same(ExprId e, ExprId f, int round) {
   if (!runs(f)) fail_msg("round %d: %s can be evaluated, %s cannot", round, ex_text(c, e), ex_text(c, f));
   int64_t p = value(e), q = value(f);
   if (p != q) {
-    fprintf(stderr, "round %d x %ld y %ld z %ld t %ld u %ld v %ld s %ld n %ld\n", round, (long)val[0], (long)val[1], (long)val[2], (long)val[3], (long)val[4], (long)val[5], (long)val[6], (long)val[7]);
+    fprintf(stderr, "round %d x %ld y %ld z %ld t %ld u %ld v %ld s %ld n %ld\n", round, (long)val[0], (long)val[1],
+            (long)val[2], (long)val[3], (long)val[4], (long)val[5], (long)val[6], (long)val[7]);
     fail_msg("%s = %ld but %s = %ld", ex_text(c, e), (long)p, ex_text(c, f), (long)q);
   }
 }
@@ -299,7 +319,9 @@ static bool runs(ExprId e) { /* no division by zero anywhere */
 
 static ExprId rnd_vec(Rng *r, int depth) {
   static const ExprKind OPS[] = {IR_ADD, IR_ADD, IR_SUB, IR_MUL, IR_FDIV, IR_FMOD, IR_FDIV, IR_FMOD, IR_MIN, IR_MAX};
-  if (depth == 0) return rng_below(r, 2) ? ex_ramp(c, rng_below(r, 2) ? mul(rnd(r, 1), 8) : rnd(r, 1), in(rng_below(r, 9) - 2), 4) : ex_bcast(c, rnd(r, 1), 4);
+  if (depth == 0)
+    return rng_below(r, 2) ? ex_ramp(c, rng_below(r, 2) ? mul(rnd(r, 1), 8) : rnd(r, 1), in(rng_below(r, 9) - 2), 4)
+                           : ex_bcast(c, rnd(r, 1), 4);
   ExprKind k = OPS[rng_below(r, NS_COUNT(OPS))];
   ExprId p = rnd_vec(r, depth - 1);
   return bin(k, p, k == IR_FDIV || k == IR_FMOD ? ex_bcast(c, in(1 + rng_below(r, 8)), 4) : rnd_vec(r, depth - 1));
@@ -313,7 +335,8 @@ static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) 
     IrMark m = ir_mark(c);
     Arith *old = a;
     a = ar_new(c);
-    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)), ar_bind_range(a, sv, in(0), in(7));
+    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)),
+        ar_bind_range(a, sv, in(0), in(7));
     ExprId e = rng_below(&r, 4) ? rnd(&r, depth) : rnd_cond(&r, depth);
     ExprId fact = with_fact ? rnd_cond(&r, 2) : 0;
     if (fact) ar_push(a, fact);
@@ -322,10 +345,12 @@ static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) 
     Residue res = ar_residue(a, e);
     if (!fact) { /* a fresh look at the result finds nothing more to do, mostly */
       Arith *again = ar_new(c);
-      ar_bind_range(again, tv, in(0), in(256)), ar_bind_range(again, uv, in(0), in(8)), ar_bind_range(again, vv, in(0), in(4)), ar_bind_range(again, sv, in(0), in(7));
+      ar_bind_range(again, tv, in(0), in(256)), ar_bind_range(again, uv, in(0), in(8)),
+          ar_bind_range(again, vv, in(0), in(4)), ar_bind_range(again, sv, in(0), in(7));
       ExprId g = ar_simplify(again, f);
       stable += g == f;
-      if (g != f && getenv("NS_SHOW")) print_message("%s\n  -> %s\n  -> %s\n", ex_text(c, e), ex_text(c, f), ex_text(c, g));
+      if (g != f && getenv("NS_SHOW"))
+        print_message("%s\n  -> %s\n  -> %s\n", ex_text(c, e), ex_text(c, f), ex_text(c, g));
     }
     before += (long)strlen(ex_text(c, e)), after += (long)strlen(ex_text(c, f));
     for (int k = 0; k < 40; k++) {
@@ -333,7 +358,8 @@ static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) 
       if (!runs(e) || (fact && (!runs(fact) || !value(fact)))) continue;
       check_same(e, f, i);
       int64_t w = value(e);
-      if (w < b.lo || w > b.hi) fail_msg("round %d: %s = %ld outside of its bound %ld..%ld", i, ex_text(c, e), (long)w, (long)b.lo, (long)b.hi);
+      if (w < b.lo || w > b.hi)
+        fail_msg("round %d: %s = %ld outside of its bound %ld..%ld", i, ex_text(c, e), (long)w, (long)b.lo, (long)b.hi);
       if (res.coeff == 0 ? w != res.base : (res.coeff > 1 && i64_floormod(w, res.coeff) != res.base))
         fail_msg("round %d: %s = %ld is not %ld mod %ld", i, ex_text(c, e), (long)w, (long)res.base, (long)res.coeff);
       kept++;
@@ -341,7 +367,8 @@ static void random_rounds(int rounds, int depth, bool with_fact, uint64_t seed) 
     a = old;
     ir_release(c, m);
   }
-  print_message("%d expressions, %ld evaluations, %ld characters became %ld, %ld fixed points\n", rounds, kept, before, after, stable);
+  print_message("%d expressions, %ld evaluations, %ld characters became %ld, %ld fixed points\n", rounds, kept, before,
+                after, stable);
 }
 
 static int rounds_of(int n_rounds) { /* NS_ROUNDS multiplies the effort */
@@ -352,9 +379,18 @@ static uint64_t seed_of(void) {
   const char *env = getenv("NS_SEED");
   return env ? (uint64_t)atoll(env) : 1;
 }
-static void random_small(void **st) { (void)st; random_rounds(rounds_of(6000), 3, false, seed_of()); }
-static void random_large(void **st) { (void)st; random_rounds(rounds_of(1000), 5, false, seed_of() + 1); }
-static void random_facts(void **st) { (void)st; random_rounds(rounds_of(4000), 3, true, seed_of() + 2); }
+static void random_small(void **st) {
+  (void)st;
+  random_rounds(rounds_of(6000), 3, false, seed_of());
+}
+static void random_large(void **st) {
+  (void)st;
+  random_rounds(rounds_of(1000), 5, false, seed_of() + 1);
+}
+static void random_facts(void **st) {
+  (void)st;
+  random_rounds(rounds_of(4000), 3, true, seed_of() + 2);
+}
 
 static void random_intervals(void **st) {
   (void)st;
@@ -365,7 +401,8 @@ static void random_intervals(void **st) {
     IrMark m = ir_mark(c);
     Arith *old = a;
     a = ar_new(c);
-    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)), ar_bind_range(a, sv, in(0), in(7));
+    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)),
+        ar_bind_range(a, sv, in(0), in(7));
     ExprId e = rnd(&r, 4);
     VarSet set[3] = {{tv, {in(0), in(255)}}, {uv, {in(1), in(5)}}, {xv, {y, add(y, in(9))}}};
     Interval iv = ar_interval(a, e, 3, set);
@@ -375,8 +412,10 @@ static void random_intervals(void **st) {
       val[0] = val[1] + rng_below(&r, 10);
       if (!runs(e) || (iv.lo && !runs(iv.lo)) || (iv.hi && !runs(iv.hi))) continue;
       int64_t w = value(e);
-      if (iv.lo && value(iv.lo) > w) fail_msg("round %d: %s = %ld below %s", i, ex_text(c, e), (long)w, ex_text(c, iv.lo));
-      if (iv.hi && value(iv.hi) < w) fail_msg("round %d: %s = %ld above %s", i, ex_text(c, e), (long)w, ex_text(c, iv.hi));
+      if (iv.lo && value(iv.lo) > w)
+        fail_msg("round %d: %s = %ld below %s", i, ex_text(c, e), (long)w, ex_text(c, iv.lo));
+      if (iv.hi && value(iv.hi) < w)
+        fail_msg("round %d: %s = %ld above %s", i, ex_text(c, e), (long)w, ex_text(c, iv.hi));
     }
     bounded += iv.lo && iv.hi;
     a = old;
@@ -394,7 +433,8 @@ static void random_vectors(void **st) {
     IrMark m = ir_mark(c);
     Arith *old = a;
     a = ar_new(c);
-    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)), ar_bind_range(a, sv, in(0), in(7));
+    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)),
+        ar_bind_range(a, sv, in(0), in(7));
     ExprId e = rnd_vec(&r, 2);
     if (rng_below(&r, 3) == 0) e = bin((ExprKind)(IR_EQ + rng_below(&r, 6)), e, rnd_vec(&r, 1));
     ExprId f = ar_simplify(a, e);
@@ -436,8 +476,11 @@ static void speed(void **st) {
   IrMark m = ir_mark(c);
   for (int k = 0; k < rounds; k++) {
     Arith *b = ar_new(c);
-    ar_bind_range(b, tv, in(0), in(256)), ar_bind_range(b, uv, in(0), in(8)), ar_bind_range(b, vv, in(0), in(4)), ar_bind_range(b, sv, in(0), in(7));
-    ExprId e = add(add(mul(divi(add(mul(t, 32), add(mul(u, 4), v)), 56), 58), mod(add(mul(t, 32), add(mul(u, 4), v)), 56)), mul(s, 3));
+    ar_bind_range(b, tv, in(0), in(256)), ar_bind_range(b, uv, in(0), in(8)), ar_bind_range(b, vv, in(0), in(4)),
+        ar_bind_range(b, sv, in(0), in(7));
+    ExprId e =
+        add(add(mul(divi(add(mul(t, 32), add(mul(u, 4), v)), 56), 58), mod(add(mul(t, 32), add(mul(u, 4), v)), 56)),
+            mul(s, 3));
     ar_simplify(b, e);
     ar_simplify(b, bin(IR_LT, add(mul(divi(add(mul(t, 32), add(mul(u, 4), v)), 56), 58), s), in(8000)));
     ir_release(c, m);
@@ -447,6 +490,8 @@ static void speed(void **st) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(acceptance), T(more), T(random_small), T(random_large), T(random_facts), T(random_intervals), T(random_vectors), T(deep), T(speed)};
+  const struct CMUnitTest tests[] = {T(acceptance),     T(more),         T(random_small),
+                                     T(random_large),   T(random_facts), T(random_intervals),
+                                     T(random_vectors), T(deep),         T(speed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

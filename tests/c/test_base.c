@@ -10,7 +10,11 @@
 #include "ir/ir.h"
 
 static Err err;
-static int setup(void **st) { (void)st; err_init(&err); return 0; }
+static int setup(void **st) {
+  (void)st;
+  err_init(&err);
+  return 0;
+}
 
 /* ---- errors ---- */
 static void fail_seven(void *arg) { err_raise(&err, NS_ERR_VALUE, "seven is %d", *(int *)arg); }
@@ -19,8 +23,14 @@ static void nested(void *arg) {
   assert_int_equal(code, NS_ERR_VALUE);
   err_rethrow(&err, code);
 }
-static void reuse_message(void *arg) { (void)arg; err_raise(&err, NS_ERR_IO, "again: %s", err.msg); }
-static void poll(void *arg) { (void)arg; err_poll(&err); }
+static void reuse_message(void *arg) {
+  (void)arg;
+  err_raise(&err, NS_ERR_IO, "again: %s", err.msg);
+}
+static void poll(void *arg) {
+  (void)arg;
+  err_poll(&err);
+}
 
 static void errors(void **st) {
   (void)st;
@@ -98,10 +108,15 @@ static void maps(void **st) {
   for (int i = 0; i < 3000; i++) assert_int_equal(maps_get(&s, arena_printf(a, "key%d", i), -1), i);
   assert_int_equal(maps_get(&s, "", -1), -1);
   char hex[33];
-  static const struct { const char *text, *md5; } MD5[] = {/* RFC 1321, A.5 */
-      {"", "d41d8cd98f00b204e9800998ecf8427e"}, {"a", "0cc175b9c0f1b6a831c399e269772661"}, {"message digest", "f96b697d7cb7938d525a2f31aaf161d0"},
-      {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "d174ab98d277d9f5a5611c2c9f419d9f"},
-      {"12345678901234567890123456789012345678901234567890123456789012345678901234567890", "57edf4a22be3c955ac49da2e2107b67a"}};
+  static const struct {
+    const char *text, *md5;
+  } MD5[] = {/* RFC 1321, A.5 */
+             {"", "d41d8cd98f00b204e9800998ecf8427e"},
+             {"a", "0cc175b9c0f1b6a831c399e269772661"},
+             {"message digest", "f96b697d7cb7938d525a2f31aaf161d0"},
+             {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "d174ab98d277d9f5a5611c2c9f419d9f"},
+             {"12345678901234567890123456789012345678901234567890123456789012345678901234567890",
+              "57edf4a22be3c955ac49da2e2107b67a"}};
   for (int i = 0; i < NS_COUNT(MD5); i++) {
     md5_hex(MD5[i].text, strlen(MD5[i].text), hex);
     assert_string_equal(hex, MD5[i].md5);
@@ -143,13 +158,19 @@ static void numbers(void **st) {
   assert_true(clock_now() > 0 && clock_unix() > 1.6e9);
 }
 
-typedef struct { atomic_int seen[10000]; atomic_int workers[8]; } Count;
+typedef struct {
+  atomic_int seen[10000];
+  atomic_int workers[8];
+} Count;
 static void count_job(void *arg, int worker, int64_t item) {
   Count *c = arg;
   atomic_fetch_add(&c->seen[item], 1);
   atomic_fetch_add(&c->workers[worker], 1);
 }
-static void no_threads(void *arg) { (void)arg; pool_new(0, &err); }
+static void no_threads(void *arg) {
+  (void)arg;
+  pool_new(0, &err);
+}
 
 static void pools(void **st) {
   (void)st;
@@ -173,7 +194,8 @@ static void work(void *arg) {
   VarId v = ir_var_new(c, "v", DT_I32, false), w = ir_var_new(c, "w", DT_I32, false);
   ExprId e = ex_var(c, v), shape = ex_i32(c, 64);
   TensorId t = ir_tensor_new(c, (IrTensor){"T", DT_F32, 1, &shape, NULL, 0});
-  for (int i = 0; i < 300; i++) e = ex_add(c, ex_mul(c, ex_fmod(c, e, ex_i32(c, 3 + i)), ex_i32(c, i + 2)), ex_var(c, i & 1 ? v : w));
+  for (int i = 0; i < 300; i++)
+    e = ex_add(c, ex_mul(c, ex_fmod(c, e, ex_i32(c, 3 + i)), ex_i32(c, i + 2)), ex_var(c, i & 1 ? v : w));
   Arith *a = ar_new(c);
   ar_bind_range(a, w, ex_i32(c, 0), ex_i32(c, 16));
   ar_push(a, ex_bin(c, IR_LT, ex_var(c, v), ex_i32(c, 100)));

@@ -37,30 +37,16 @@ static BufferId buffer(IrCtx *c, const char *name, DType t, ScopeKind scope, boo
 static ExprId load(IrCtx *c, BufferId b, ExprId i) {
   return ex_load(c, b, dtype_lanes(ir_buffer(c, b)->type, ir_type(c, i).lanes), 1, &i);
 }
-static Stmt *store(IrCtx *c, BufferId b, ExprId i, ExprId v) {
-  return st_store(c, b, 1, &i, v);
-}
+static Stmt *store(IrCtx *c, BufferId b, ExprId i, ExprId v) { return st_store(c, b, 1, &i, v); }
 static Stmt *loop(IrCtx *c, VarId v, int64_t n, ForKind k, Stmt *body) {
   return st_for(c, v, ex_i32(c, 0), ex_i32(c, n), k, body);
 }
-static VarId var(IrCtx *c, const char *name) {
-  return ir_var_new(c, name, DT_I32, false);
-}
-static Stmt *seq3(IrCtx *c, Stmt *a, Stmt *b, Stmt *d) {
-  return st_seq(c, 3, (Stmt *[]){a, b, d});
-}
-static ExprId i32(IrCtx *c, int64_t v) {
-  return ex_i32(c, v);
-}
-static ExprId times(IrCtx *c, ExprId a, int64_t k) {
-  return ex_mul(c, a, ex_i32(c, k));
-}
-static ExprId ramp(IrCtx *c, ExprId base, int n) {
-  return ex_ramp(c, base, ex_i32(c, 1), n);
-}
-static Stmt *barrier(IrCtx *c) {
-  return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 0, NULL));
-}
+static VarId var(IrCtx *c, const char *name) { return ir_var_new(c, name, DT_I32, false); }
+static Stmt *seq3(IrCtx *c, Stmt *a, Stmt *b, Stmt *d) { return st_seq(c, 3, (Stmt *[]){a, b, d}); }
+static ExprId i32(IrCtx *c, int64_t v) { return ex_i32(c, v); }
+static ExprId times(IrCtx *c, ExprId a, int64_t k) { return ex_mul(c, a, ex_i32(c, k)); }
+static ExprId ramp(IrCtx *c, ExprId base, int n) { return ex_ramp(c, base, ex_i32(c, 1), n); }
+static Stmt *barrier(IrCtx *c) { return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 0, NULL)); }
 
 enum { N_MAX = 4096 };
 typedef struct {
@@ -205,12 +191,8 @@ static void gpu_tile(Fixture *f, TargetKind kind) {
   assert_non_null(strstr(src, "fixed"));          /* hoisted division */
   check(f, &q, (void *[]){A, NULL});
 }
-static void cuda_body(void *arg) {
-  gpu_tile(arg, TG_CUDA);
-}
-static void opencl_body(void *arg) {
-  gpu_tile(arg, TG_OPENCL);
-}
+static void cuda_body(void *arg) { gpu_tile(arg, TG_CUDA); }
+static void opencl_body(void *arg) { gpu_tile(arg, TG_OPENCL); }
 
 /* ---- types: every element type through arithmetic, casts and a wide access, on every target ---- */
 static void types_on(Fixture *f, TargetKind kind, DType t) {
@@ -294,21 +276,11 @@ static void guarded(void **state, ErrBody body) {
   numbers();
   if (err_try(&f->e, body, f) != NS_OK) fail_msg("%s", f->e.msg);
 }
-static void c_matmul(void **state) {
-  guarded(state, c_matmul_body);
-}
-static void cuda_tile(void **state) {
-  guarded(state, cuda_body);
-}
-static void opencl_tile(void **state) {
-  guarded(state, opencl_body);
-}
-static void types(void **state) {
-  guarded(state, types_body);
-}
-static void maths(void **state) {
-  guarded(state, maths_body);
-}
+static void c_matmul(void **state) { guarded(state, c_matmul_body); }
+static void cuda_tile(void **state) { guarded(state, cuda_body); }
+static void opencl_tile(void **state) { guarded(state, opencl_body); }
+static void types(void **state) { guarded(state, types_body); }
+static void maths(void **state) { guarded(state, maths_body); }
 
 static int setup(void **state) {
   Fixture *f = calloc(1, sizeof *f);

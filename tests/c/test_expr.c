@@ -11,8 +11,17 @@
 static Err err;
 static IrCtx *c;
 
-static int setup(void **st) { (void)st; err_init(&err); c = ir_new(&err); return 0; }
-static int teardown(void **st) { (void)st; ir_free(c); return 0; }
+static int setup(void **st) {
+  (void)st;
+  err_init(&err);
+  c = ir_new(&err);
+  return 0;
+}
+static int teardown(void **st) {
+  (void)st;
+  ir_free(c);
+  return 0;
+}
 
 static ExprId var(const char *name) { return ex_var(c, ir_var_new(c, name, DT_I32, false)); }
 static ExprId in(int64_t v) { return ex_i32(c, v); }
@@ -21,7 +30,8 @@ static void text(ExprId e, const char *want) { assert_string_equal(ex_text(c, e)
 
 static void folding(void **st) {
   (void)st;
-  ExprId yy = var("yy"), ry = var("ry"), i = var("i"), n = var("n"), h = var("h"), w = var("w"), ch = var("c"), dh = var("dh");
+  ExprId yy = var("yy"), ry = var("ry"), i = var("i"), n = var("n"), h = var("h"), w = var("w"), ch = var("c"),
+         dh = var("dh");
   text(ex_add(c, ex_mul(c, yy, in(1)), ex_mul(c, ry, in(1))), "(yy + ry)");
   text(ex_add(c, ex_mul(c, yy, in(2)), ry), "((yy*2) + ry)");
   text(ex_sub(c, i, in(0)), "i");
@@ -50,7 +60,8 @@ static void folding(void **st) {
 
 static void matching(void **st) {
   (void)st;
-  ExprId x8 = ex_var(c, ir_var_new(c, "x", DT_I8, false)), f = ex_var(c, ir_var_new(c, "f", DT_F32, false)), h = ex_var(c, ir_var_new(c, "h", DT_F16, false));
+  ExprId x8 = ex_var(c, ir_var_new(c, "x", DT_I8, false)), f = ex_var(c, ir_var_new(c, "f", DT_F32, false)),
+         h = ex_var(c, ir_var_new(c, "h", DT_F16, false));
   text(ex_add(c, x8, in(1)), "(int32(x) + 1)");
   text(ex_mul(c, f, in(2)), "(f*2f)");
   text(ex_mul(c, h, ex_flt(c, DT_F32, 2)), "(float32(h)*2f)");
@@ -70,10 +81,13 @@ static void matching(void **st) {
   DType t;
   assert_true(dtype_parse("float32x4", &t) && t.code == DT_FLOAT && t.bits == 32 && t.lanes == 4);
   assert_true(dtype_parse("bool", &t) && dtype_eq(t, DT_BOOL));
-  assert_false(dtype_parse("float31", &t) || dtype_parse("int8 ", &t) || dtype_parse("", &t) || dtype_parse("floatx", &t));
+  assert_false(dtype_parse("float31", &t) || dtype_parse("int8 ", &t) || dtype_parse("", &t) ||
+               dtype_parse("floatx", &t));
 }
 
-typedef struct { ExprId a, b; } Two;
+typedef struct {
+  ExprId a, b;
+} Two;
 static void div_body(void *p) { ex_bin(c, IR_FDIV, ((Two *)p)->a, ((Two *)p)->b); }
 static void and_body(void *p) { ex_bin(c, IR_AND, ((Two *)p)->a, ((Two *)p)->b); }
 
@@ -116,7 +130,11 @@ static ExprId deep(ExprId x, int n) {
 }
 static void deep_body(void *p) { deep(*(ExprId *)p, 100000); }
 
-static void count_visit(IrCtx *k, ExprId e, void *arg) { (void)k; (void)e; ++*(int *)arg; }
+static void count_visit(IrCtx *k, ExprId e, void *arg) {
+  (void)k;
+  (void)e;
+  ++*(int *)arg;
+}
 static ExprId double_lit(IrCtx *k, ExprId e, void *arg) {
   (void)arg;
   int64_t v;
@@ -142,7 +160,8 @@ static void rewriting(void **st) {
 
 static void reductions(void **st) {
   (void)st;
-  VarId l = ir_var_new(c, "x", DT_F32, false), r = ir_var_new(c, "y", DT_F32, false), k = ir_var_new(c, "k", DT_I32, false);
+  VarId l = ir_var_new(c, "x", DT_F32, false), r = ir_var_new(c, "y", DT_F32, false),
+        k = ir_var_new(c, "k", DT_I32, false);
   ExprId res = ex_add(c, ex_var(c, l), ex_var(c, r)), id = ex_flt(c, DT_F32, 0), shape = in(8);
   ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &r, &res, &id});
   TensorId t = ir_tensor_new(c, (IrTensor){"A", DT_F32, 1, &shape, NULL, 0});
@@ -150,7 +169,8 @@ static void reductions(void **st) {
   IrAxis ax = {k, in(0), in(8)};
   ExprId e = ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, &ax, 0, 0});
   assert_int_equal(e, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, &ax, 0, 0}));
-  text(e, "reduce(combiner=comm_reducer(result=[(x + y)], lhs=[x], rhs=[y], identity_element=[0f]), source=[A[k]], init=[], "
+  text(e, "reduce(combiner=comm_reducer(result=[(x + y)], lhs=[x], rhs=[y], identity_element=[0f]), source=[A[k]], "
+          "init=[], "
           "axis=[iter_var(k, range(min=0, ext=8))], where=(bool)1, value_index=0)");
   VarSub s = {k, var("q")};
   ExprId f = ex_subst(c, e, 1, &s);
@@ -167,13 +187,17 @@ static void reductions(void **st) {
   ir_free(d);
 }
 
-static ExprId plus_one(IrCtx *k, ExprId e, void *arg) { (void)arg; return dtype_eq(ir_type(k, e), DT_I32) ? ex_add(k, e, ex_i32(k, 1)) : e; }
+static ExprId plus_one(IrCtx *k, ExprId e, void *arg) {
+  (void)arg;
+  return dtype_eq(ir_type(k, e), DT_I32) ? ex_add(k, e, ex_i32(k, 1)) : e;
+}
 
 static void statements(void **st) {
   (void)st;
   VarId i = ir_var_new(c, "i", DT_I32, false);
   ExprId ext = in(4), ie = ex_var(c, i);
-  BufferId b = ir_buffer_new(c, (IrBuffer){.name = "B", .type = DT_F32, .scope = SC_GLOBAL, .external = true, .rank = 1, .extent = &ext});
+  BufferId b = ir_buffer_new(
+      c, (IrBuffer){.name = "B", .type = DT_F32, .scope = SC_GLOBAL, .external = true, .rank = 1, .extent = &ext});
   Stmt *store = st_store(c, b, 1, &ie, ex_load(c, b, DT_F32, 1, &ie));
   Stmt *loop = st_for(c, i, in(0), ext, FOR_PARALLEL, st_seq(c, 2, (Stmt *[]){store, NULL}));
   StrBuf sb;
@@ -189,7 +213,10 @@ static void statements(void **st) {
   assert_string_equal(sb_str(&sb), "parallel (i, 1, 5) {\n  B[(i + 1)] = B[i]\n}\n");
 }
 
-typedef struct { Stmt *s; bool flat; } VerifyArg;
+typedef struct {
+  Stmt *s;
+  bool flat;
+} VerifyArg;
 static void verify_body(void *p) { ir_verify(c, ((VerifyArg *)p)->s, ((VerifyArg *)p)->flat); }
 static void broken(Stmt *s, bool flat, const char *part) {
   VerifyArg v = {s, flat};
@@ -206,7 +233,8 @@ static void verifier(void **st) {
   Stmt *store = st_store(c, b, 1, &ie, zero), *local = st_store(c, l, 1, &ie, zero);
   broken(st_for(c, i, in(0), four, FOR_SERIAL, store), true, NULL);
   broken(st_for(c, i, in(0), four, FOR_SERIAL, st_for(c, i, in(0), four, FOR_SERIAL, store)), false, "bound twice");
-  broken(st_seq(c, 2, (Stmt *[]){st_for(c, i, in(0), four, FOR_SERIAL, store), store}), false, "outside of the node that binds it");
+  broken(st_seq(c, 2, (Stmt *[]){st_for(c, i, in(0), four, FOR_SERIAL, store), store}), false,
+         "outside of the node that binds it");
   broken(local, false, "outside of its allocation");
   broken(st_alloc(c, l, local), false, NULL);
   broken(st_alloc(c, l, st_alloc(c, l, local)), false, "allocated twice");
@@ -221,6 +249,7 @@ static void verifier(void **st) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(folding), T(matching), T(errors), T(sharing), T(rewriting), T(reductions), T(statements), T(verifier)};
+  const struct CMUnitTest tests[] = {T(folding),   T(matching),   T(errors),     T(sharing),
+                                     T(rewriting), T(reductions), T(statements), T(verifier)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,9 +106,7 @@ static const char *const MANIFEST =
     "1000],\"bytes\":4000},"
     "{\"name\":\"b\",\"dtype\":\"float32\",\"shape\":[1000],\"bytes\":4000}],\"work\":[],\"kernels\":[]}";
 
-static DevModule *find(void *env, const char *func) {
-  return strcmp(func, "twice") == 0 ? env : NULL;
-}
+static DevModule *find(void *env, const char *func) { return strcmp(func, "twice") == 0 ? env : NULL; }
 static DevModule *find_none(void *env, const char *func) {
   (void)env, (void)func;
   return NULL;
@@ -158,9 +156,7 @@ static void run_body(void *p) {
   dev_close(d);
 }
 
-static void bad_file_body(void *p) {
-  graph_parse(((Fix *)p)->a, "{\"nodes\": 3}");
-}
+static void bad_file_body(void *p) { graph_parse(((Fix *)p)->a, "{\"nodes\": 3}"); }
 static void bad_row_body(void *p) {
   graph_parse(((Fix *)p)->a, "{\"nodes\":[{\"op\":\"null\",\"name\":\"x\",\"inputs\":[]}],\"node_row_ptr\":[0,-1]}");
 }

@@ -29,24 +29,14 @@ static BufferId buffer(IrCtx *c, const char *name, ScopeKind scope, bool externa
                                      .align = 64,
                                      .lanes = 1});
 }
-static ExprId load(IrCtx *c, BufferId b, ExprId i) {
-  return ex_load(c, b, DT_F32, 1, &i);
-}
-static Stmt *store(IrCtx *c, BufferId b, ExprId i, ExprId v) {
-  return st_store(c, b, 1, &i, v);
-}
+static ExprId load(IrCtx *c, BufferId b, ExprId i) { return ex_load(c, b, DT_F32, 1, &i); }
+static Stmt *store(IrCtx *c, BufferId b, ExprId i, ExprId v) { return st_store(c, b, 1, &i, v); }
 static Stmt *loop(IrCtx *c, VarId v, int64_t n, ForKind k, Stmt *body) {
   return st_for(c, v, ex_i32(c, 0), ex_i32(c, n), k, body);
 }
-static VarId var(IrCtx *c, const char *name) {
-  return ir_var_new(c, name, DT_I32, false);
-}
-static Stmt *seq(IrCtx *c, Stmt *a, Stmt *b) {
-  return st_seq(c, 2, (Stmt *[]){a, b});
-}
-static Stmt *barrier(IrCtx *c) {
-  return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 0, NULL));
-}
+static VarId var(IrCtx *c, const char *name) { return ir_var_new(c, name, DT_I32, false); }
+static Stmt *seq(IrCtx *c, Stmt *a, Stmt *b) { return st_seq(c, 2, (Stmt *[]){a, b}); }
+static Stmt *barrier(IrCtx *c) { return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 0, NULL)); }
 
 /* B[i] = shared[15 - i] after shared[i] = A[i], with or without a barrier */
 static InterpReport reverse(Fixture *f, Stmt *between, int64_t size, float *out) {

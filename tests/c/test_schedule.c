@@ -14,9 +14,7 @@ typedef struct {
   TensorId a, b;
 } Fix;
 
-static ExprId read2(IrCtx *c, TensorId t, ExprId i, ExprId j) {
-  return ex_read(c, t, 2, (ExprId[]){i, j});
-}
+static ExprId read2(IrCtx *c, TensorId t, ExprId i, ExprId j) { return ex_read(c, t, 2, (ExprId[]){i, j}); }
 
 static void build(void *arg) { /* C(i, j) += A[i, k] * B[k, j], 64 x 128 x 32 */
   Fix *f = arg;
@@ -147,12 +145,8 @@ static void sched_body(void *arg) {
   assert_non_null(strstr(state_text(s, false), "C.local.rf = ..."));
 }
 
-static void test_sched(void **state) {
-  assert_int_equal(err_try(&((Fix *)*state)->err, sched_body, *state), NS_OK);
-}
-static void test_replay(void **state) {
-  assert_int_equal(err_try(&((Fix *)*state)->err, replay_body, *state), NS_OK);
-}
+static void test_sched(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, sched_body, *state), NS_OK); }
+static void test_replay(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, replay_body, *state), NS_OK); }
 static void test_rewrite(void **state) {
   assert_int_equal(err_try(&((Fix *)*state)->err, rewrite_body, *state), NS_OK);
 }

@@ -10,7 +10,17 @@
 #include <cmocka.h>
 #include "tune/tune.h"
 
-typedef struct { Err err; IrCtx *c; TeDag *d; Arena *a; Target t; int threads; uint64_t seed; StateList out; StateList out2; } Fix;
+typedef struct {
+  Err err;
+  IrCtx *c;
+  TeDag *d;
+  Arena *a;
+  Target t;
+  int threads;
+  uint64_t seed;
+  StateList out;
+  StateList out2;
+} Fix;
 
 static const HwParams GPU_HW = {-1, 16, 64, 49152, 2147483647, 1024, 8, 32}, CPU_HW = {2, 64, 64, 0, 0, 0, 0, 0};
 
@@ -18,7 +28,8 @@ static void build(void *arg) { /* C(i, j) += A[i, k] * B[k, j], 64 x 128 x 32 */
   Fix *f = arg;
   IrCtx *c = f->c;
   ExprId n = ex_i32(c, 64), m = ex_i32(c, 128), kk = ex_i32(c, 32), zero = ex_i32(c, 0);
-  TensorId a = te_placeholder(c, "A", DT_F32, 2, (ExprId[]){n, kk})->out[0], b = te_placeholder(c, "B", DT_F32, 2, (ExprId[]){kk, m})->out[0];
+  TensorId a = te_placeholder(c, "A", DT_F32, 2, (ExprId[]){n, kk})->out[0],
+           b = te_placeholder(c, "B", DT_F32, 2, (ExprId[]){kk, m})->out[0];
   VarId x = ir_var_new(c, "x", DT_F32, false), y = ir_var_new(c, "y", DT_F32, false);
   ExprId sum = ex_add(c, ex_var(c, x), ex_var(c, y)), none = ex_flt(c, DT_F32, 0);
   ReducerId r = ir_reducer_new(c, (IrReducer){.n = 1, .lhs = &x, .rhs = &y, .result = &sum, .identity = &none});
@@ -26,7 +37,8 @@ static void build(void *arg) { /* C(i, j) += A[i, k] * B[k, j], 64 x 128 x 32 */
   IrAxis k = {ir_var_new(c, "k", DT_I32, false), zero, kk};
   ExprId i = ex_var(c, ax[0].var), j = ex_var(c, ax[1].var), kv = ex_var(c, k.var);
   ExprId src = ex_mul(c, ex_read(c, a, 2, (ExprId[]){i, kv}), ex_read(c, b, 2, (ExprId[]){kv, j}));
-  ExprId body = ex_reduce(c, (IrReduce){.reducer = r, .n_src = 1, .src = &src, .n_axis = 1, .axis = &k, .cond = ex_int(c, DT_BOOL, 1)});
+  ExprId body = ex_reduce(
+      c, (IrReduce){.reducer = r, .n_src = 1, .src = &src, .n_axis = 1, .axis = &k, .cond = ex_int(c, DT_BOOL, 1)});
   TeOp *op = te_compute(c, "C", "", 2, ax, 1, &body, 0, NULL);
   f->d = te_dag(c, 3, (TensorId[]){a, b, op->out[0]});
   f->a = arena_new(&f->err);
@@ -46,7 +58,12 @@ static int teardown(void **state) {
   return 0;
 }
 
-typedef struct { Fix *f; SearchTask *t; Policy *p; Pool *pool; } Run;
+typedef struct {
+  Fix *f;
+  SearchTask *t;
+  Policy *p;
+  Pool *pool;
+} Run;
 static void two_rounds(void *arg) {
   Run *r = arg;
   Fix *f = r->f;
@@ -110,7 +127,14 @@ static void unsatisfiable_task_is_refused(void **state) {
   task_free(r.t);
 }
 
-typedef struct { Fix *f; void *data[3]; Session *s; int task, bad; PipeResult got[16]; int n; } Measure;
+typedef struct {
+  Fix *f;
+  void *data[3];
+  Session *s;
+  int task, bad;
+  PipeResult got[16];
+  int n;
+} Measure;
 static void reference(void *arg) {
   Measure *m = arg;
   tune_reference(m->f->a, m->f->c, m->f->d, 1, NULL, m->data);
@@ -148,7 +172,8 @@ static void session_measures_and_names_failures(void **state) {
   session_free(m.s);
   assert_int_equal(m.n, 4);
   for (int i = 0; i < m.n; i++) {
-    if (m.got[i].tag == 13) assert_int_equal(m.got[i].run.error, ME_INSTANTIATION);
+    if (m.got[i].tag == 13)
+      assert_int_equal(m.got[i].run.error, ME_INSTANTIATION);
     else {
       assert_int_equal(m.got[i].run.error, ME_OK);
       assert_true(m.got[i].run.n_costs == 1 && m.got[i].run.cost[0] > 0);
@@ -159,7 +184,8 @@ static void session_measures_and_names_failures(void **state) {
 int main(int argc, char **argv) {
   int rc = worker_main_if_asked(argc, argv);
   if (rc >= 0) return rc;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_for_any_number_of_threads), cmocka_unit_test(unsatisfiable_task_is_refused),
-                                     cmocka_unit_test(reference_is_the_product), cmocka_unit_test(session_measures_and_names_failures)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(equal_for_any_number_of_threads), cmocka_unit_test(unsatisfiable_task_is_refused),
+      cmocka_unit_test(reference_is_the_product), cmocka_unit_test(session_measures_and_names_failures)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
