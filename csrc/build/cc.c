@@ -33,7 +33,8 @@ static const char *const FLAGS[] = {"-x",
                                     "-w",
                                     "-pipe"};
 
-static const char *const GCC_FLAGS[] = {"-fvect-cost-model=dynamic", "-fno-predictive-commoning"}; /* clang refuses them */
+static const char *const GCC_FLAGS[] = {"-fvect-cost-model=dynamic",
+                                        "-fno-predictive-commoning"}; /* clang refuses them */
 
 static const char *compiler(const BuildOptions *o) {
   const char *cc = o->cc ? o->cc : getenv("CC");
