@@ -17,6 +17,49 @@ static void put_i64(StrBuf *b, int64_t v) {
   sb_write(b, t + n, sizeof(t) - (size_t)n);
 }
 
+/* ---- symbolic ranges, in the notation of release 0.14: infix with the precedence of Python, T.Select, T.min, T.bool ---- */
+static const struct {
+  ExprKind kind;
+  int prec; /* 0: a function of two arguments */
+  const char *text;
+} INFIX[] = {{IR_ADD, 2, " + "},  {IR_SUB, 2, " - "}, {IR_MUL, 3, " * "},   {IR_DIV, 3, " / "},  {IR_FDIV, 3, " // "},
+             {IR_FMOD, 3, " % "}, {IR_LT, 1, " < "},  {IR_LE, 1, " <= "},   {IR_GT, 1, " > "},   {IR_GE, 1, " >= "},
+             {IR_EQ, 1, " == "},  {IR_NE, 1, " != "}, {IR_MIN, 0, "T.min"}, {IR_MAX, 0, "T.max"}};
+
+static int infix_of(ExprKind k) {
+  for (int i = 0; i < NS_COUNT(INFIX); i++)
+    if (INFIX[i].kind == k) return i;
+  return -1;
+}
+
+static void put_expr(IrCtx *c, StrBuf *b, ExprId e, int outer) { /* in parentheses if it binds no tighter than outer */
+  ExprNode n = *ir_node(c, e);
+  int at = infix_of((ExprKind)n.kind);
+  if (n.kind == IR_VAR) {
+    for (const char *s = ir_var_info(c, n.sym)->name; *s; s++) sb_putc(b, *s == '.' ? '_' : *s);
+  } else if (n.kind == IR_INT && dtype_is_bool(n.type)) {
+    sb_puts(b, n.u.i ? "T.bool(True)" : "T.bool(False)");
+  } else if (n.kind == IR_INT && n.type.bits == 32) {
+    put_i64(b, n.u.i);
+  } else if (at >= 0 && INFIX[at].prec > 0) {
+    bool paren = INFIX[at].prec <= outer;
+    if (paren) sb_putc(b, '(');
+    put_expr(c, b, ir_kid(c, e, 0), INFIX[at].prec - 1);
+    sb_puts(b, INFIX[at].text);
+    put_expr(c, b, ir_kid(c, e, 1), INFIX[at].prec);
+    if (paren) sb_putc(b, ')');
+  } else if (at >= 0 || n.kind == IR_SELECT) {
+    sb_puts(b, at >= 0 ? INFIX[at].text : "T.Select");
+    for (int i = 0; i < n.n; i++) {
+      sb_puts(b, i ? ", " : "(");
+      put_expr(c, b, ir_kid(c, e, i), 0);
+    }
+    sb_putc(b, ')');
+  } else {
+    ex_print(c, b, e);
+  }
+}
+
 static void put_range(const Printer *p, const Stage *st, const Axis *x) {
   if (!x->ranged) {
     sb_puts(p->b, " (None)\n");
@@ -26,14 +69,14 @@ static void put_range(const Printer *p, const Stage *st, const Axis *x) {
   int64_t v;
   sb_puts(p->b, " (");
   if (p->s->bounded && root->min && !ex_const_int(p->s->ctx, root->min, &v))
-    ex_print(p->s->ctx, p->b, root->min);
+    put_expr(p->s->ctx, p->b, root->min, 0);
   else
     put_i64(p->b, x->smin);
   sb_putc(p->b, ',');
   if (x->sext >= 0)
     put_i64(p->b, x->sext);
   else if (root->extent)
-    ex_print(p->s->ctx, p->b, root->extent);
+    put_expr(p->s->ctx, p->b, root->extent, 0);
   else
     sb_putc(p->b, '?');
   sb_puts(p->b, ")\n");
