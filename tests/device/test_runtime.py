@@ -321,7 +321,7 @@ def test_helpers(tmp_path):
 def test_doctor(capsys):
     from nestsmith import doctor
 
-    assert doctor.main() == 0
+    assert doctor.main([]) == 0
     out = capsys.readouterr().out
     assert "ready for: CPU" in out and "C compiler" in out
 
