@@ -72,9 +72,8 @@ def main(argv=None):
     dev = ns.device(str(target), 0)
     begin = time.time()
 
-    mod, params = relay.testing.resnet.get_workload(
-        num_layers=args.layers, batch_size=1, layout="NHWC", image_shape=(224, 224, 3), dtype="float32"
-    )
+    net = relay.testing.resnet.get_net(1, 1000, args.layers, image_shape=(224, 224, 3), layout="NHWC")
+    mod, params = relay.testing.create_workload(net, relay.testing.HeNormal("HWIO"))  # an output that shows wrong kernels
     tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, target)
     print(f"ResNet-{args.layers} on {target.kind.name}: {len(tasks)} tasks")
     for i, (task, weight) in enumerate(zip(tasks, weights)):

@@ -2,7 +2,8 @@
 
 import functools
 
-from nestsmith import _core, auto_scheduler
+import nestsmith as ns
+from nestsmith import _core, auto_scheduler, relay
 from nestsmith.relay import testing
 
 TARGET = {"cuda": "cuda -arch=sm_90 -max_shared_memory_per_block=49152 -max_threads_per_block=1024", "llvm": "llvm"}
@@ -25,6 +26,21 @@ def workload(name):
     if net == "dqn":
         return testing.dqn.get_workload(1, image_shape=(84, 84, 4), layout=layout)
     return getattr(testing, net).get_workload(1)
+
+
+def resnet(name):
+    """(module, parameters) of "resnet-18-NHWC" and the like with activations that keep their size through the depth."""
+    net, layout = name.rsplit("-", 1)
+    image = (224, 224, 3) if layout == "NHWC" else (3, 224, 224)
+    function = testing.resnet.get_net(1, 1000, int(net[7:]), image_shape=image, layout=layout)
+    return testing.create_workload(function, testing.HeNormal("HWIO" if layout == "NHWC" else "OIHW"))
+
+
+def logits(mod):
+    """The network without its last operator, softmax, which hides most of an error."""
+    main = mod["main"]
+    assert main.body.op.name == "nn.softmax"
+    return ns.IRModule.from_expr(relay.Function(main.params, main.body.args[0]))
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from networks_of_reference import workload
+from networks_of_reference import logits, resnet
 from reference import evaluate, relative_error
 
 import nestsmith as ns
@@ -28,8 +28,8 @@ def outputs(mod, params, image, context):
 @pytest.mark.parametrize("layout", ["NHWC", pytest.param("NCHW", marks=pytest.mark.full)])
 def test_default_schedules(layout):
     image = (224, 224, 3) if layout == "NHWC" else (3, 224, 224)
-    mod, params = workload(f"resnet-18-{layout}")
-    got, want = outputs(mod, params, image, auto_scheduler.dispatcher.FallbackContext(verbose=0))
+    mod, params = resnet(f"resnet-18-{layout}")
+    got, want = outputs(logits(mod), params, image, auto_scheduler.dispatcher.FallbackContext(verbose=0))
     assert got.shape == (1, 1000) and relative_error(got, want) < 1e-4
 
 

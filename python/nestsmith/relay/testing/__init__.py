@@ -1,7 +1,7 @@
 """Test networks: each module has ``get_net`` (a function) and ``get_workload`` (module and parameters)."""
 
 from . import dcgan, densenet, dqn, inception_v3, layers, lstm, mlp, mobilenet, resnet, resnet_3d, squeezenet, vgg
-from .init import Constant, Initializer, Xavier, create_workload
+from .init import Constant, HeNormal, Initializer, Xavier, create_workload
 
 __all__ = [
     "densenet",
@@ -17,6 +17,7 @@ __all__ = [
     "squeezenet",
     "vgg",
     "Constant",
+    "HeNormal",
     "Initializer",
     "Xavier",
     "create_workload",

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir import IRModule
 
-__all__ = ["create_workload", "Initializer", "Xavier", "Constant"]
+__all__ = ["create_workload", "Initializer", "Xavier", "HeNormal", "Constant"]
 
 
 class Initializer:
@@ -53,6 +53,19 @@ class Xavier(Initializer):
         arr[...] = (
             np.random.uniform(-s, s, size=shape) if self.rnd_type == "uniform" else np.random.normal(0, s, size=shape)
         )
+
+
+class HeNormal(Initializer):
+    """Normal with deviation sqrt(2 / fan-in), `kernel_layout` telling which dimension of a convolution's weight is the
+    output (He et al. 2015). Activations keep their size through any depth, so the network's output shows wrong kernels;
+    under Xavier it shrinks to nothing and softmax flattens the rest."""
+
+    def __init__(self, kernel_layout="OIHW"):
+        self.out_axis = kernel_layout.index("O")
+
+    def _init_weight(self, name, arr):
+        outputs = arr.shape[0] if arr.ndim == 2 else arr.shape[self.out_axis]
+        arr[...] = np.random.normal(0, math.sqrt(2 * outputs / arr.size), size=arr.shape)
 
 
 class Constant(Initializer):
