@@ -31,6 +31,7 @@ struct Arith {
   uint32_t top;     /* changes with every fact that outlives a pop */
   uint32_t epoch;
   int nest;         /* of the costly attempts to prove */
+  bool reduced;     /* modulo c keeps scales modulo c */
   VarFact *var;
   int32_t cap_var;
   VEC(SumFact) sum;

@@ -34,6 +34,11 @@ Arith *ar_new(IrCtx *c) {
   return a;
 }
 
+void ar_reduce(Arith *a) {
+  a->reduced = true;
+  a->version = a->top = new_version(a->c);
+}
+
 void arith_enter(Arith *a) {
   if (a->epoch == a->c->epoch) return;
   a->epoch = a->c->epoch;

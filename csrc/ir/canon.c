@@ -399,10 +399,10 @@ const Sum *sum_mod(Arith *a, const Sum *s, int64_t k) {
   if (k == 1) return constant(a, s->type, 0);
   SumBuf r;
   sum_start(&r, a, s->type);
-  for (int i = 0; i < s->n;
-       i++) { /* scales stay whole, as in sum_div: quotient and remainder must name the same sum to merge again */
+  /* Scales stay whole, as in sum_div: quotient and remainder must name the same sum to merge again. */
+  for (int i = 0; i < s->n; i++) {
     const Term *t = &s->at[i];
-    if (t->scale % k != 0) sum_term(&r, t->x, t->lower, t->upper, t->scale);
+    if (t->scale % k != 0) sum_term(&r, t->x, t->lower, t->upper, a->reduced ? t->scale % k : t->scale);
   }
   r.base = i64_floormod(s->base, k);
   const Sum *rest = sum_done(&r), *high, *low;

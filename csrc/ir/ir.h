@@ -183,6 +183,7 @@ typedef struct { int64_t coeff, base; } Residue; /* e ≡ base (mod coeff); coef
 typedef struct { ExprId lo, hi; } Interval;      /* 0: unbounded end */
 
 Arith *ar_new(IrCtx *c);
+void ar_reduce(Arith *a); /* from now on x mod c takes the scales of x modulo c: the reference's form, of use to features only */
 void ar_bind_range(Arith *a, VarId v, ExprId min, ExprId extent);
 void ar_bind_value(Arith *a, VarId v, ExprId value);
 void ar_push(Arith *a, ExprId cond); /* nests; ar_pop undoes the last push */

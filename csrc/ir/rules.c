@@ -167,6 +167,24 @@ static ExprId compare_sums(Arith *a, ExprKind k, const Sum *p, const Sum *q) { /
   return e ? e : build(a, k, p, q);
 }
 
+/* The reference's form of k <= y div c: it multiplies by c before the digits of y below c cancel, so k*c <= y stays when
+ * y is a sum. 0: not of this form. */
+static ExprId undivide_first(Arith *a, ExprId x, ExprId y) {
+  IrCtx *c = a->c;
+  int64_t v, d, w;
+  if (!ex_const_int(c, x, &v) || !arith_is_index(ir_type(c, y))) return 0;
+  while (ir_kind(c, y) == IR_FMOD && ex_const_int(c, ir_kid(c, y, 1), &d)) { /* of a number that is small anyway */
+    ExprId z = ir_kid(c, y, 0);
+    Bound b = bound_of(a, z);
+    if (b.lo < 0 || b.hi >= d) return 0;
+    y = z;
+  }
+  if (ir_kind(c, y) != IR_FDIV || !ex_const_int(c, ir_kid(c, y, 1), &d) || d < 2 || !i64_mul(v, d, &w)) return 0;
+  const Sum *p = canon(a, ir_kid(c, y, 0));
+  if (p->n < 2 || p->base || w > INT32_MAX || w < INT32_MIN) return 0;
+  return compare_sums(a, IR_LE, canon(a, ex_int(c, p->type, w)), p);
+}
+
 static ExprId compare(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
   IrCtx *c = a->c;
   DType t = ir_type(c, x);
@@ -490,6 +508,10 @@ ExprId simp_atom(Arith *a, ExprId e) {
   if (p->n == 0) return e;
   if (k == IR_CALL && p->sym == IN_IF_THEN_ELSE) return choice(a, e);
   if (k == IR_LET) return let(a, e);
+  if (a->reduced && (k == IR_LE || k == IR_GE)) {
+    ExprId r = undivide_first(a, ir_kid(c, e, k == IR_GE), ir_kid(c, e, k == IR_LE));
+    if (r) return r;
+  }
   e = with_kids(a, e);
   p = ir_node(c, e);
   k = (ExprKind)p->kind;

@@ -125,7 +125,9 @@ static ExprId reciprocal(IrCtx *c, ExprId e, void *arg) {
 static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, reciprocal, arg); }
 
 void pass_simplify(Func *f) {
-  f->body = low_simplify(f->ctx, ar_new(f->ctx), f->body);
+  Arith *a = ar_new(f->ctx);
+  if (f->features) ar_reduce(a);
+  f->body = low_simplify(f->ctx, a, f->body);
   StmtMap m = {NULL, reciprocals, NULL};
   if (f->features && f->body) f->body = st_map(f->ctx, f->body, &m);
   low_verify(f, "simplify");

@@ -30,7 +30,12 @@ typedef struct {
   int32_t first, last;
 } Loop; /* first, last: its touch book */
 typedef struct {
+  int32_t first, last;
+} Block; /* O9: a piece of the reference's memory and the touch book that goes by its address */
+typedef struct {
   BufferId buf;
+  int n_acc; /* O9: accesses that the reference has room for, in `own` if it is one */
+  Block own;
   double count[16];
   double raw[FEAT_N];
 } Row;
@@ -45,9 +50,9 @@ typedef struct {
   VEC(Row *) rows;
   MapU64 row_of; /* buffer -> row number */
   bool gpu;
-  int unroll, line;                     /* line: cache line bytes */
-  VEC(Loop) closed;                     /* O9: thread scopes that are closed; the next one inherits the newest's book */
-  double region[MAX_ACCESS][MAX_LOOPS]; /* region size of access a under loop l */
+  int unroll, line;                      /* line: cache line bytes */
+  VEC(Block) free;                       /* O9: the reference's free list */
+  double region[MAX_ACCESS][MAX_LOOPS];  /* region size of access a under loop l */
   double dims[MAX_ACCESS][ACC_MAX_RANK]; /* per dimension region extents under the outermost loop */
   Ranges ranges;
 } Ext;
@@ -333,6 +338,24 @@ static Row *row_for(Ext *x, BufferId b) {
   return r;
 }
 
+/* O9: the reference keys the touch book of a thread scope by the address of a node that it frees with the scope. Its
+ * memory comes from a list of free pieces, the newest first, so that a later scope finds the book of an earlier one. The
+ * record of one access happens to be as long as such a node: a list of accesses takes a piece while it has one element,
+ * and a row keeps one until a store with more accesses follows. */
+static Block block_take(Ext *x) { return x->free.len > 0 ? x->free.at[--x->free.len] : (Block){-1, -1}; }
+static void block_give(Ext *x, Block b) { vec_push(x->arena, &x->free, b); }
+
+static void pass_blocks(Ext *x, Row *r, int n_acc) {
+  Block list = block_take(x);
+  if (n_acc > 1) block_give(x, list);
+  if (n_acc > r->n_acc) {
+    if (n_acc == 1) r->own = block_take(x);
+    if (r->n_acc == 1) block_give(x, r->own);
+    r->n_acc = n_acc;
+  }
+  if (n_acc == 1) block_give(x, list);
+}
+
 static void on_store(Ext *x, const Stmt *s) {
   if (x->rules == FEAT_RULES_REPAIRED) { /* O1: a store of a literal makes no row */
     ExprKind k = ir_kind(x->c, s->u.store.value);
@@ -357,6 +380,7 @@ static void on_store(Ext *x, const Stmt *s) {
   fill_slots(x, n, acc, p, v + 57);
   curve(x, flops, mem, v + 147);
   v[161] = p, v[162] = x->n_loops, v[163] = x->unroll;
+  if (x->rules == FEAT_RULES_REFERENCE) pass_blocks(x, r, n);
 }
 
 /* ---- the walk ---- */
@@ -370,15 +394,11 @@ static void walk_loop(Ext *x, const Stmt *s) {
   ForKind k = s->u.loop.kind;
   x->gpu |= for_is_block(k) || for_is_thread(k) || k == FOR_VTHREAD;
   bool scope = x->rules == FEAT_RULES_REFERENCE && (for_is_block(k) || for_is_thread(k) || k == FOR_VTHREAD);
-  Loop l = {s->u.loop.var, ext, min, k, -1, -1};
-  if (scope && x->closed.len > 0) { /* O9 */
-    const Loop *old = &x->closed.at[--x->closed.len];
-    l.first = old->first, l.last = old->last;
-  }
-  x->loop[x->n_loops++] = l;
+  Block book = scope ? block_take(x) : (Block){-1, -1}; /* O9 */
+  x->loop[x->n_loops++] = (Loop){s->u.loop.var, ext, min, k, book.first, book.last};
   walk(x, s->u.loop.body);
-  x->n_loops--;
-  if (scope) vec_push(x->arena, &x->closed, x->loop[x->n_loops]);
+  const Loop *l = &x->loop[--x->n_loops];
+  if (scope) block_give(x, (Block){l->first, l->last});
 }
 
 /* An allocation's numbers are set when its scope closes: the stores inside are known then. */
@@ -424,6 +444,7 @@ static void walk(Ext *x, const Stmt *s) {
 }
 
 static double slog(double v) { return v >= 0 ? log2(v + 1) : -log2(1 - v); }
+static float slog_single(float v) { return v >= 0 ? log2f(v + 1) : -log2f(1 - v); } /* as the reference rounds */
 
 /* Entries that are flags: never passed through slog. */
 static bool is_flag(int i) {
@@ -449,7 +470,8 @@ Features feat_extract(const Func *loops, FeatRules rules, bool log) {
     f.name[r] = ir_buffer(c, x->rows.at[r]->buf)->name;
     for (int i = 0; i < FEAT_N; i++) {
       double v = x->rows.at[r]->raw[i];
-      f.row[r][i] = (float)(log && !is_flag(i) ? slog(v) : v);
+      bool plain = !log || is_flag(i);
+      f.row[r][i] = plain ? (float)v : rules == FEAT_RULES_REFERENCE ? slog_single((float)v) : (float)slog(v);
     }
   }
   return f;
