@@ -40,7 +40,13 @@ _SUBMODULES = {
     "doctor",
     "driver",
 }
-_ELSEWHERE = {"register_func": "registry", "get_global_func": "registry", "IRModule": "ir", "lower": "lowering"}
+_ELSEWHERE = {
+    "register_func": "registry",
+    "get_global_func": "registry",
+    "IRModule": "ir",
+    "lower": "lowering",
+    "progress": "auto_scheduler.display",
+}
 
 
 def __getattr__(name):

@@ -89,15 +89,18 @@ class Plot:
         except ImportError:
             raise ImportError("this needs matplotlib: pip install matplotlib; .svg files need nothing") from None
         figure = Figure(figsize=(9, 4.5))
-        axes = figure.add_subplot()
+        self.draw(figure.add_subplot())
+        return figure
+
+    def draw(self, axes):
+        """Draws the curves into matplotlib axes."""
         right = self._axes()[0]
         for label, points in self.curves:
             xs, ys = zip(*points, (right, points[-1][1]))
             axes.step(xs, ys, where="post", label=label)
         axes.set(xlabel=self.xlabel, ylabel="best latency (ms)", yscale="log")
-        if self.curves:
+        if len(self.curves) > 1:
             axes.legend(fontsize="x-small")
-        return figure
 
     def savefig(self, path):
         """Writes ``.svg`` directly, other formats through matplotlib."""

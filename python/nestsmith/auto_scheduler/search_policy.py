@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import random
-import sys
 import time
 
 from nestsmith import _core, check
 
 from .cost_model import AnalyticModel, RandomModel, make_cost_model
+from .display import emit, title
 
 __all__ = [
     "SearchPolicy",
@@ -22,20 +22,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("auto_scheduler")
-
-
-def emit(text):
-    """Prints text, above the live progress line if there is one."""
-    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
-    if getattr(tqdm, "_instances", None):
-        tqdm.write(text)
-    else:
-        print(text, flush=True)
-
-
-def title(name):
-    """A title as progress output shows it."""
-    emit("-" * 70 + "\n" + "-" * 30 + f"  [ {name} ]\n" + "-" * 70)
 
 
 def threads():

@@ -313,6 +313,7 @@ class SearchTask:
         `cost_model`, a name or a `CostModel`, ranks candidates where no `search_policy` is given.
         """
         from .cost_model import make_cost_model
+        from .display import style
         from .search_policy import SketchPolicy
         from .session import Measurer, check_compilers, tune_alone
 
@@ -320,7 +321,8 @@ class SearchTask:
             check_compilers(tuning_options, [self])
         if search_policy is None:
             model = make_cost_model(cost_model, adaptive_training=adaptive_training)
-            search_policy = SketchPolicy(self, model, verbose=tuning_options.verbose)
+            text = style(tuning_options.verbose) == "text"
+            search_policy = SketchPolicy(self, model, verbose=tuning_options.verbose if text else 0)
         with Measurer(tuning_options) as measurer:
             return tune_alone(search_policy, tuning_options, measurer)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import sys
 import threading
 import time
 import traceback
@@ -16,7 +15,7 @@ from collections import Counter
 
 from nestsmith import _core
 
-from . import notebook
+from .display import Progress, short, title
 
 __all__ = ["Measurer", "StopTuning", "tune_alone", "default_model"]
 
@@ -252,10 +251,10 @@ class Measurer:
     def _foreign(self, batch, todo):
         """A user's own builder and runner: groups are built, then run."""
         size = 2 * max(1, int(getattr(self.options.builder, "n_parallel", 1) or 1))
-        out = []
+        out, verbose = [], self.verbose if self.progress.style == "text" else 0
         for k in range(0, len(todo), size):
             group = [batch.inputs[i] for i in todo[k : k + size]]
-            out += self.options.runner.run(group, self.options.builder.build(group, self.verbose), self.verbose)
+            out += self.options.runner.run(group, self.options.builder.build(group, verbose), verbose)
         return list(zip(todo, out))
 
     # ---- collecting ----
@@ -288,6 +287,7 @@ class Measurer:
         """After the last result of a batch has come out."""
         batch.ended = time.time()
         self._account([(batch, i, r, "") for i, r in batch.recalled], call_back=False)  # these are in the log already
+        self.progress.measured(batch)
         self._diagnose(batch)
         return batch.results
 
@@ -350,7 +350,7 @@ class Measurer:
                 self.causes[cause] += 1
                 last, n = self.failures_in_a_row.get(key, ("", 0))
                 self.failures_in_a_row[key] = (cause, n + 1 if cause == last or n == 0 else 1)
-            self.progress.result(batch, res)
+            self.progress.result(batch, res, batch.inputs[i])
             groups.setdefault(id(batch), (batch, []))[1].append((batch.inputs[i], res))
         for batch, pairs in groups.values() if call_back else ():
             self._call_back(batch.policy, [p[0] for p in pairs], [p[1] for p in pairs])
@@ -431,95 +431,6 @@ class TimeSplit:
         )
 
 
-class Progress:
-    """One live line on a terminal, one line per round elsewhere.
-
-    Parameters
-    ----------
-    total : int
-        Trials of the whole run.
-    verbose : int
-        0 shows nothing.
-    """
-
-    def __init__(self, total, verbose=1):
-        self.total, self.verbose, self.done, self.errors = total, verbose, 0, 0
-        self.started, self.label, self.estimate = time.time(), "", None
-        self.bar, self.view, self.causes = None, None, Counter()
-        if verbose >= 1 and total > 0 and notebook.in_notebook():
-            self.view = notebook.NotebookView()
-        elif verbose >= 1 and total > 0 and sys.stderr.isatty():
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(total=total, unit="trial", smoothing=0.1, mininterval=0.2, dynamic_ncols=True)
-
-    def task(self, label):
-        """The task being searched or measured."""
-        self.label = label
-        self._show()
-
-    def result(self, batch, res):
-        """One measured candidate."""
-        self.done += 1
-        if res.error_no != 0:
-            self.errors += 1
-            self.causes[(getattr(res, "extra", None) or {}).get("cause") or f"error {res.error_no}"] += 1
-        if self.bar is not None:
-            self.bar.update(1)
-        self._show()
-
-    def set_estimate(self, seconds):
-        """The objective so far in seconds, None while some task has no valid result."""
-        self.estimate = seconds
-        self._show()
-
-    def _parts(self):
-        best = "-" if self.estimate is None else f"{self.estimate * 1e3:.3f} ms"
-        kinds = ", ".join(f"{cause} {n}" for cause, n in self.causes.most_common(2))
-        return best, f"{self.errors}/{self.done}" + (f" ({kinds})" if kinds else "")
-
-    def _show(self):
-        if self.view is not None:
-            self.view.update(self.done, self.estimate, self._line())
-        if self.bar is not None:
-            best, err = self._parts()
-            self.bar.set_description_str(self.label[:40], refresh=False)
-            self.bar.set_postfix_str(f"best {best}, failed {err}", refresh=False)
-
-    def round_line(self):
-        """The line for output that is not a terminal."""
-        if self.verbose >= 1 and self.bar is None and self.view is None and self.done > 0:
-            print(self._line(), flush=True)
-
-    def _line(self):
-        best, err = self._parts()
-        per = (time.time() - self.started) / max(1, self.done)
-        eta = max(0.0, (self.total - self.done) * per)
-        return (
-            f"[{self.label}]  trials {self.done}/{self.total}  best {best}  failed {err}  "
-            f"{per:.2f} s/trial  ETA {eta / 60:.1f} min"
-        )
-
-    def say(self, text):
-        """Text above the live line."""
-        if self.verbose < 1:
-            return
-        if self.bar is not None:
-            self.bar.write(text)
-        elif self.view is not None:
-            self.view.say(text)
-        else:
-            print(text, flush=True)
-
-    def close(self):
-        """Ends the live line."""
-        if self.view is not None:
-            self.view.update(self.done, self.estimate, self._line(), final=True)
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
-
-
 def search_in_thread(pool, policy, n):
     """`policy.propose(n)` in another thread, so that Ctrl-C is heard while the engine searches."""
     return pool.submit(policy.propose, n)
@@ -549,7 +460,7 @@ def tune_alone(policy, options, measurer):
     task, total, count = policy.search_task, options.num_measure_trials, 0
     best, best_cost, best_count = None, FAILED, 0
     measurer.progress = Progress(total, options.verbose)
-    measurer.progress.task(task.desc or "task")
+    measurer.progress.task(short(task.desc) or "task")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         if total <= 1:
             states = result_of(search_in_thread(pool, policy, 1), policy)
@@ -582,8 +493,37 @@ def tune_alone(policy, options, measurer):
             pass
         finally:
             measurer.progress.close()
-    if options.verbose >= 1:
-        from .search_policy import title
-
+    if measurer.progress.style == "text":
         title("Done")
+    if measurer.progress.style != "none":
+        print(_summary(task, best_cost, count, measurer, options), flush=True)
     return best
+
+
+def log_file_of(options):
+    """Name of the file that a `RecordToFile` among the callbacks writes, or None."""
+    for cb in options.measure_callbacks:
+        if getattr(cb, "filename", None):
+            return str(cb.filename)
+    return None
+
+
+def _summary(task, cost, count, measurer, options):
+    name, log = short(task.desc) or task.workload_key, log_file_of(options)
+    failed = ", ".join(f"{c} {n}" for c, n in measurer.causes.most_common(4))
+    tail = f"Failed: {count - measurer.valid}{' (' + failed + ')' if failed else ''}" + (f"  Saved: {log}" if log else "")
+    if cost >= FAILED:
+        return (
+            f"Warning: {name} has no valid result after {count} trials.  {tail}\n"
+            "Tune it with more trials or a longer LocalRunner(timeout=...); the failures are named above."
+        )
+    flop = task.compute_dag.flop_ct
+    speed = f" ({flop / cost / 1e9:.2f} GFLOPS)" if flop > 0 else ""
+    text = f"Best of {name}: {cost * 1e3:.4g} ms{speed}  Valid: {measurer.valid}/{count}  {tail}"
+    if log:
+        text += (
+            f"\nTo build it: sch, args = task.apply_best({log!r})\n"
+            f"To go on later: task.tune(options, search_policy=auto_scheduler.SketchPolicy(task, \"auto\", "
+            f"init_search_callbacks=[auto_scheduler.PreloadMeasuredStates({log!r})]))"
+        )
+    return text

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import math
 import os
 import random
 import shlex
+import shutil
+import sys
 import time
 
 from nestsmith import _core
 
 from .cost_model import NAMES, make_cost_model
+from .display import Progress, short, style
 from .learned_model import XGBModel
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask
-from .session import FAILED, Measurer, Progress, StopTuning, check_compilers, mean
+from .session import FAILED, Measurer, StopTuning, check_compilers, log_file_of, mean
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 
@@ -162,6 +166,8 @@ class TaskScheduler:
         self.tune_option = self.measurer = self.search_policies = None
         self.ct, self.best_ct, self.best_score = 0, 0, None
         self.tic, self.num_measures_per_round = None, None
+        self.restored = 0  # trials of an earlier run that the tables count as well
+        self.style = "text"  # what the run shows, see `display.style`
         self.dead_tasks = set()
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
         self._last = n - 1
@@ -215,8 +221,8 @@ class TaskScheduler:
                 "num_measure_trials is too small. Please set it to a higher value. "
                 f"It should be at least {len(self.tasks)} for this model."
             )
-        self.ct = self.best_ct = 0
-        self.tic = time.time()
+        self.ct = self.best_ct = self.restored = 0
+        self.tic, self.style = time.time(), style(tune_option.verbose)
         if self.load_log_file and self.seed is None:
             self._restore_status(self.load_log_file, self.num_measures_per_round)
         self.search_policies = make_search_policies(
@@ -224,7 +230,7 @@ class TaskScheduler:
             search_policy_params,
             self.tasks,
             self.num_measures_per_round,
-            tune_option.verbose,
+            tune_option.verbose if self.style == "text" else 0,
             self.load_model_file,
             self.load_log_file,
             adaptive_training,
@@ -243,10 +249,12 @@ class TaskScheduler:
             elif self.load_log_file:
                 self.measurer.best = {t.workload_key: c for t, c in zip(self.tasks, self.best_costs) if c < 1e9}
             try:
-                self._loop(pool, total)
-            except StopTuning:
-                pass
+                with contextlib.suppress(StopTuning):
+                    self._loop(pool, total)
+                self._table(-1)
             except KeyboardInterrupt:
+                self._table(-1)
+                progress.close()
                 self._interrupted()
                 raise
             finally:
@@ -257,7 +265,7 @@ class TaskScheduler:
                 "no task has a valid result; failures: "
                 + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")
             )
-        if tune_option.verbose >= 1:
+        if self.style != "none":
             self._summary()
 
     def _overlap(self):
@@ -281,7 +289,7 @@ class TaskScheduler:
                         self._call("pre_tune", task)
                         n = min(self.num_measures_per_round, total - planned)
                         planned += n
-                        m.progress.task(f"{task + 1}/{len(self.tasks)} {self.tasks[task].desc}")
+                        m.progress.task(f"{task + 1}/{len(self.tasks)} {short(self.tasks[task].desc)}")
                         job = (task, n, pool.submit(self._search, task, n))
                 if job is None and not flying:
                     for f in self._learning:
@@ -400,17 +408,16 @@ class TaskScheduler:
         if self.cur_score < (self.best_score if self.best_score is not None else math.inf):
             self.best_score, self.best_ct = self.cur_score, self.ct
         self._adjust_similarity_group(task)
-        self.measurer.progress.set_estimate(self.cur_score if all(c < 1e9 for c in self.best_costs) else None)
+        known, n = sum(c < 1e9 for c in self.best_costs), len(self.tasks)
+        self.measurer.progress.set_estimate(*(self.cur_score, "") if known == n else (None, f"{known} of {n} tasks"))
         self.measurer.progress.round_line()
         self._call("post_tune", task)
 
     def _stale(self):
         if self.ct - self.best_ct >= self.early_stopping_all and all(c < 1e9 for c in self.best_costs):
-            if self.tune_option.verbose >= 1:
-                self.measurer.progress.say(
-                    "Stop early since no performance improvement in the last "
-                    f"{self.early_stopping_all} measurement trials."
-                )
+            self.measurer.progress.say(
+                f"Stop early since no performance improvement in the last {self.early_stopping_all} measurement trials."
+            )
             return True
         return False
 
@@ -500,8 +507,8 @@ class TaskScheduler:
                 self.dead_tasks.add(i)
             ends = [min((k + 1) * num_measures_per_round, len(per_round[i])) - 1 for k in range(self.task_cts[i])]
             self.task_costs_history[i] = [per_round[i][e] for e in ends if e >= 0]
-        self.cur_score = self._compute_score(self.best_costs)
-        if self.tune_option.verbose >= 1:
+        self.cur_score, self.restored = self._compute_score(self.best_costs), used
+        if self.style != "none":
             known = sum(1 for c in self.task_trials if c)
             print(
                 f"TaskScheduler: Loaded {used} of {n} records from {log_file}, "
@@ -511,19 +518,17 @@ class TaskScheduler:
         logger.info("TaskScheduler: Loaded %d measurement records from %s", used, log_file)
 
     def _log_file(self):
-        for cb in self.tune_option.measure_callbacks:
-            name = getattr(cb, "filename", None)
-            if name:
-                return str(name)
-        return None
+        return log_file_of(self.tune_option)
 
-    def _interrupted(self):
-        if self.tune_option.verbose < 1:
-            return
-        self.measurer.progress.close()
+    def _table(self, next_task):
+        """Has the table printed by the callbacks that print it."""
         for cb in self.callbacks:
             if isinstance(cb, PrintTableInfo):
-                cb.pre_tune(self, -1)
+                cb.show(self, next_task)
+
+    def _interrupted(self):
+        if self.style == "none":
+            return
         log = self._log_file()
         print(
             "Interrupted." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""),
@@ -583,22 +588,52 @@ class TaskSchedulerCallback:
 
 
 class PrintTableInfo(TaskSchedulerCallback):
-    """Prints the table of all tasks before each round."""
+    """Prints the table of all tasks before each round, and at the end.
+
+    Where the run shows a bar only (`nestsmith.progress`), the table appears at the start, after each quarter of the
+    trials and at the end.
+    """
+
+    WIDE = 61  # of the column with the task's description
+    FULL = 113  # characters of a line with that column
+
+    def __init__(self):
+        self._next_at = 0.0
+
+    def start(self, task_scheduler):
+        """Before the first round."""
+        self._next_at = 0.0
 
     def pre_tune(self, task_scheduler, task_id):
+        """Prints the table if it is due."""
         s = task_scheduler
-        if s.tune_option is not None and s.tune_option.verbose < 1:
-            return
-        text = self.table(s, task_id)
-        say = s.measurer.progress.say if s.measurer is not None else print
-        say(text)
+        if s.style == "bar":
+            if s.ct < self._next_at:
+                return
+            quarter = max(1, s.tune_option.num_measure_trials / 4)
+            self._next_at = (s.ct // quarter + 1) * quarter
+        self.show(s, task_id)
 
-    @staticmethod
-    def table(s, task_id):
-        """The table as text."""
-        rule, wide = "-" * 113, 61
+    def show(self, task_scheduler, task_id):
+        """Prints the table now. `task_id` is the next task, -1 if there is none."""
+        s = task_scheduler
+        if s.style == "none":
+            return
+        text = self.table(s, task_id, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+        if s.measurer is not None:
+            s.measurer.progress.table(text)
+        else:
+            print(text)
+
+    @classmethod
+    def table(cls, s, task_id, columns=None):
+        """The table as text; without descriptions if there are fewer than 113 columns."""
+        full = columns is None or columns >= cls.FULL
+        wide = cls.WIDE
+        rule = "-" * (cls.FULL if full else 49)
         out = ["-" * 70, "-" * 30 + "  [ Task Scheduler ]", "-" * 70]
-        out.append(f"|  ID  |{'Task Description':^{wide + 2}}| Latency (ms) | Speed (GFLOPS) | Trials |")
+        head = f"|{'Task Description':^{wide + 2}}" if full else ""
+        out.append(f"|  ID  {head}| Latency (ms) | Speed (GFLOPS) | Trials |")
         out.append(rule)
         for i, task in enumerate(s.tasks):
             cost = s.best_costs[i]
@@ -606,13 +641,18 @@ class PrintTableInfo(TaskSchedulerCallback):
             flop = task.compute_dag.flop_ct
             speed = f"{flop / cost / 1e9:.2f}" if cost < 1e9 and flop > 0 else "-"
             desc = task.desc if len(task.desc) <= wide else task.desc[: wide - 2] + ".."
-            out.append(f"| {i:4d} | {desc:>{wide}} | {latency:>12} | {speed:>14} | {s.task_trials[i]:6d} |")
+            what = f"| {desc:>{wide}} " if full else ""
+            out.append(f"| {i:4d} {what}| {latency:>12} | {speed:>14} | {s.task_trials[i]:6d} |")
         out.append(rule)
-        total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.best_costs) else "-"
+        none = sum(c >= 1e9 for c in s.best_costs)
+        total = f"{s.cur_score * 1e3:.3f}" if not none else "-"
+        trials = f"{s.restored + s.ct} (+{s.ct})" if s.restored else f"{s.ct}"
         out.append(
-            f"Estimated total latency: {total} ms\tTrials: {s.ct}\tUsed time : {time.time() - s.tic:.0f} s\t"
+            f"Estimated total latency: {total} ms\tTrials: {trials}\tUsed time : {time.time() - s.tic:.0f} s\t"
             f"Next ID: {task_id if task_id >= 0 else '-'}\t"
         )
+        if none and s.ct:
+            out.append(f"- = no valid measurement yet: {none} of {len(s.tasks)} tasks")
         return "\n".join(out)
 
 
@@ -634,6 +674,7 @@ class LogEstimatedLatency(TaskSchedulerCallback):
             os.remove(self.log_file)
 
     def post_tune(self, task_scheduler, task_id):
+        """Appends a line."""
         s = task_scheduler
         total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.best_costs) else "N/A"
         with open(self.log_file, "a", encoding="utf-8") as f:
