@@ -63,6 +63,7 @@ def main(argv=None):
     parser.add_argument("--trials", type=int, default=None, help="measured candidates (default: 1536 on a GPU, 192 on a CPU)")
     parser.add_argument("--target", default=None, help="cuda or llvm (default: the best device found)")
     parser.add_argument("--log", default=None, help="tuning log to append to")
+    parser.add_argument("--verbose", action="store_true", help="show each search and each round, as the API does with verbose=1")
     args = parser.parse_args(argv)
 
     target = ns.target.Target(args.target or ("cuda" if ns.cuda(0).exist else "llvm"))
@@ -87,13 +88,14 @@ def main(argv=None):
     print(f"tuning with {trials} trials, log: {log_file}")
     context = auto_scheduler.LocalRPCMeasureContext(repeat=1, min_repeat_ms=100 if on_gpu else 40, timeout=10)
     tuner = auto_scheduler.TaskScheduler(tasks, weights)
-    tuner.tune(
-        auto_scheduler.TuningOptions(
-            num_measure_trials=trials,
-            runner=context.runner,
-            measure_callbacks=[auto_scheduler.RecordToFile(log_file)],
+    with ns.progress("auto" if args.verbose else "bar"):
+        tuner.tune(
+            auto_scheduler.TuningOptions(
+                num_measure_trials=trials,
+                runner=context.runner,
+                measure_callbacks=[auto_scheduler.RecordToFile(log_file)],
+            )
         )
-    )
     out, after = compile_and_run(mod, params, target, dev, data, log_file)
     check("tuned schedules", out, ref)
 

@@ -193,10 +193,13 @@ def test_curves(log, tmp_path):
 def test_notebook_view():
     shown = []
     view = notebook.NotebookView(shown.append)
-    view.update(1, None, "[1/2 <conv>]  trials 1/9")
+    view.update(1, "[1/2 <conv>]  trials 1/9")
     assert "&lt;conv&gt;" in shown[-1] and "<svg" not in shown[-1]
     view.say("task 3 is given up")
-    view.update(2, 0.002, "second", final=True)
-    view.update(3, 0.001, "third", final=True)
+    view.point(1, None)
+    view.point(2, 0.002)
+    view.point(3, 0.001)
+    view.point(4, 0.001)  # nothing new: not drawn again
     assert len(view.points) == 2 and shown[-1].count("<svg") == 2 and "given up" in shown[-1]
-    assert not notebook.in_notebook()
+    view.finish(4, "the last")
+    assert "the last" in shown[-1] and not notebook.in_notebook()

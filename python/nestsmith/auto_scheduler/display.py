@@ -141,7 +141,7 @@ class Progress:
         self.bar = self.view = None
         if self.style == "none" or total <= 0:
             return
-        if notebook.in_notebook():
+        if self.style == "bar" and notebook.in_notebook():
             self.view = notebook.NotebookView(total=total)
         elif sys.stderr.isatty() and _mode["now"] != "marks":
             from tqdm.auto import tqdm
