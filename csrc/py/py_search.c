@@ -107,6 +107,14 @@ static bool get_text(PyObject *d, const char *key, const char **out) {
   if (v) *out = PyUnicode_AsUTF8(v);
   return *out != NULL;
 }
+static bool get_mode(PyObject *d, bool *extended) {
+  const char *mode = *extended ? "extended" : "compatible";
+  if (!get_text(d, "search_mode", &mode)) return false;
+  *extended = strcmp(mode, "extended") == 0;
+  if (*extended || strcmp(mode, "compatible") == 0) return true;
+  return PyErr_Format(PyExc_ValueError, "params[\"search_mode\"]: '%s' is neither 'extended' nor 'compatible'", mode),
+         false;
+}
 static bool get_params(PyObject *d, SearchParams *p) {
   return get_number(d, "eps_greedy", &p->eps_greedy) &&
          get_number(d, "sample_init_use_measured_ratio", &p->sample_init_use_measured_ratio) &&
@@ -119,7 +127,7 @@ static bool get_params(PyObject *d, SearchParams *p) {
          get_int(d, "max_vectorize_size", &p->max_vectorize_size) &&
          get_int(d, "disable_change_compute_location", &p->disable_change_compute_location) &&
          get_text(d, "cpu_multi_level_tiling_structure", &p->cpu_structure) &&
-         get_text(d, "gpu_multi_level_tiling_structure", &p->gpu_structure);
+         get_text(d, "gpu_multi_level_tiling_structure", &p->gpu_structure) && get_mode(d, &p->extended);
 }
 
 /* ---- callbacks into Python: all take the interpreter lock themselves ---- */

@@ -30,6 +30,8 @@ static const Machine *machine(const Target *t) {
   return m;
 }
 
+double analytic_sms(const SearchTask *t) { return machine(&t->target)->sms; }
+
 static double at_least(double x, double lo) { return x > lo ? x : lo; }
 
 /* How far real kernels stay from the peaks, and what latency costs: fitted to 385 programs measured on an H100 and an

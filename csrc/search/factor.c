@@ -27,6 +27,8 @@ FactorTable *factor_new(Arena *a) {
   return f;
 }
 
+Arena *factor_arena(const FactorTable *f) { return f->a; }
+
 int factor_divisors(FactorTable *f, int64_t x, const int64_t **out) {
   err_check(arena_err(f->a), x > 0, "cannot list the divisors of extent %lld; extents must be positive", (long long)x);
   int32_t at = mapu_get(&f->div_at, (uint64_t)x, -1);

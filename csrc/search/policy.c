@@ -62,7 +62,8 @@ SearchParams search_params_default(void) {
                         .max_innermost_split_factor = 64,
                         .max_vectorize_size = 16,
                         .cpu_structure = "SSRSRS",
-                        .gpu_structure = "SSSRRSRS"};
+                        .gpu_structure = "SSSRRSRS",
+                        .extended = true};
 }
 
 /* ---- tasks ---- */
@@ -246,6 +247,10 @@ static void worker_open(void *arg) {
   w->env.sketch = arena_array(w->keep, State *, l->n);
   w->env.n_sketch = l->n;
   for (int i = 0; i < l->n; i++) w->env.sketch[i] = sketch_replay(w->ctx, w->env.task->dag, l->n_step[i], l->step[i]);
+  if (w->env.par->extended && w->env.task->gpu && !w->env.task->target.mali) {
+    w->env.plan = arena_array(w->keep, Plan *, l->n);
+    for (int i = 0; i < l->n; i++) w->env.plan[i] = plan_new(w->keep, w->env.sketch[i]);
+  }
   w->base = ir_mark(w->ctx);
 }
 

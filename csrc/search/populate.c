@@ -25,8 +25,9 @@ static bool is_open(const Step *p) {
   return false;
 }
 
-static bool fill_sizes(MakeEnv *m, Rng *r, int n, Step *steps) {
+static bool fill_sizes(MakeEnv *m, Rng *r, Plan *plan, int n, Step *steps) {
   Arena *a = ir_arena(m->ctx);
+  if (plan && !construct_sizes(m, r, plan, steps)) return false;
   for (int i = 0; i < n; i++) {
     Step *p = &steps[i];
     if (p->kind != STEP_SP || !is_open(p)) continue;
@@ -289,32 +290,48 @@ static const char *bind_tiled_root(const MakeEnv *m, State *s, int stage) {
   return why;
 }
 
-static void bind_plain_root(const MakeEnv *m, State *s, int stage) {
-  const int64_t warp = m->task->target.hw.warp_size;
+static void bind_plain_root(const MakeEnv *m, Rng *r, const Plan *plan, State *s, int stage) {
+  int64_t threads = m->task->target.hw.warp_size;
   fuse_outer(s, stage);
-  if (axis_extent(s, stage, 0) <= warp) {
+  int64_t ext = axis_extent(s, stage, 0);
+  if (ext <= threads) {
     state_annotate(s, stage, 0, AN_THREAD_X);
     return;
   }
-  state_split(s, stage, 0, 1, &warp, true);
+  if (plan && ext > 0) threads = construct_threads(m, r, ext);
+  state_split(s, stage, 0, 1, &threads, true);
   state_annotate(s, stage, 0, AN_BLOCK_X);
   state_annotate(s, stage, 1, AN_THREAD_X);
 }
 
-/* All threads of a block fill the shared tile together: fuse everything, split off a vector loop (of 1, to be mutated) and
+/* All threads of a block fill the shared tile together: fuse everything, split off a vector loop (of 1 in
+ * compatible mode, to be mutated) and
  * then as many threads as the block has. */
-static void bind_shared(State *s, int stage) {
+static void bind_shared(State *s, int stage, int64_t vector) {
   int64_t ids[MAX_LOOPS];
-  const int64_t one = 1;
   int n = spatial_splits(s, s->stage.at[stage].at_stage, ids, MAX_LOOPS);
   fuse_range(s, stage, 0, sp_loops(s, stage));
-  state_split(s, stage, 0, 1, &one, true);
+  state_split(s, stage, 0, 1, &vector, true);
   state_annotate(s, stage, 1, AN_VECTORIZE);
   state_follow_fused_split(s, stage, 0, n, ids, 1, true);
   state_annotate(s, stage, 1, AN_THREAD_X);
 }
 
-static const char *bind_threads(const MakeEnv *m, State *s) {
+/* Extended mode: a width that the rows of the tile allow. */
+static int64_t vector_width(const MakeEnv *m, Rng *r, const Plan *plan, const State *s, int stage) {
+  for (int i = 0; plan && i < plan->n_kernel; i++) {
+    const PlanKernel *k = &plan->kernel[i];
+    for (int t = 0; t < k->n_tile; t++) {
+      if (k->tile[t].stage != stage) continue;
+      int64_t tile[PLAN_AXES];
+      for (int a = 0; a < k->n_axis; a++) tile[a] = plan_tile_extent(&k->axis[a], s->step.at);
+      return construct_vector(m, r, plan_row(k, &k->tile[t], tile), k->tile[t].bytes);
+    }
+  }
+  return 1;
+}
+
+static const char *bind_threads(const MakeEnv *m, Rng *r, const Plan *plan, State *s) {
   bool *root = arena_array(ir_arena(s->ctx), bool, s->stage.len);
   for (int i = 0; i < s->stage.len; i++) {
     if (!sp_needs_tiling(s, i) || s->stage.at[i].at == AT_INLINED) continue;
@@ -334,12 +351,12 @@ static const char *bind_threads(const MakeEnv *m, State *s) {
     } else if (has_thread(s, i))
       continue;
     else if (g->at == AT_ROOT && !root[i])
-      bind_plain_root(m, s, i);
+      bind_plain_root(m, r, plan, s, i);
     else if (g->at == AT_ROOT) {
       const char *why = bind_tiled_root(m, s, i);
       if (why) return why;
     } else if (sp_ends(g->op->name, ".shared"))
-      bind_shared(s, i);
+      bind_shared(s, i, vector_width(m, r, plan, s, i));
   }
   return NULL;
 }
@@ -349,17 +366,19 @@ static const char *bind_threads(const MakeEnv *m, State *s) {
 State *populate(MakeEnv *m, Rng *r, const char **why) {
   const SearchTask *t = m->task;
   Arena *a = ir_arena(m->ctx);
-  const State *sketch = m->sketch[rng_below(r, m->n_sketch)];
+  int64_t at = rng_below(r, m->n_sketch);
+  const State *sketch = m->sketch[at];
+  Plan *plan = m->plan ? m->plan[at] : NULL;
   int n = sketch->step.len;
   Step *steps = sp_steps_copy(a, n, sketch->step.at, false);
   *why = "unknown extent";
-  if (!fill_sizes(m, r, n, steps)) return NULL;
+  if (!fill_sizes(m, r, plan, n, steps)) return NULL;
   State *s;
   if (t->gpu) {
     *why = t->target.mali ? NULL : threads_refused(m, sketch, steps);
     if (*why) return NULL;
     s = state_replay(m->ctx, t->dag, n, steps);
-    *why = bind_threads(m, s);
+    *why = bind_threads(m, r, plan, s);
     if (*why) return NULL;
   } else {
     s = state_copy(m->ctx, sketch);

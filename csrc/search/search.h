@@ -3,6 +3,8 @@
  *   sketch.c      derivation of sketches: rules in a table, breadth first, from the last stage to the first
  *   pred.c        what the rules ask about a state
  *   factor.c      splits of an extent into factors, cached per task
+ *   plan.c        what the sizes of a GPU sketch mean on the device: limits from the sizes alone
+ *   construct.c   extended mode: sizes within these limits
  *   populate.c    the init rules: they fill a sketch's sizes and add annotations
  *   mutate.c      the mutation rules
  *   facts.c       closed forms over a bounded state: threads, shared bytes, traffic, work per kernel
@@ -20,6 +22,7 @@ typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor, max_vectorize_size, disable_change_compute_location;
   const char *cpu_structure, *gpu_structure;
+  bool extended; /* GPU: sizes drawn within the limits of the device; else uniformly, like the reference */
 } SearchParams;
 SearchParams search_params_default(void);
 
@@ -98,5 +101,6 @@ typedef struct {
 typedef struct { int n; KernelFacts k[FACT_KERNELS]; const char *invalid; double max_vector_bytes; } StateFacts; /* invalid: NULL or the broken limit */
 StateFacts state_facts(const SearchTask *t, State *s);
 double analytic_seconds(const SearchTask *t, const StateFacts *f);    /* 04 §6.3; CPU: roofline */
+double analytic_sms(const SearchTask *t);                             /* multiprocessors that a GPU task should fill */
 void analytic_score(void *self, const SearchTask *t, int n, State *const *s, double *out); /* a Scorer; self unused */
 #endif

@@ -50,6 +50,47 @@ int64_t factor_count(FactorTable *f, int64_t extent, int n, int64_t last_max);
 void factor_tuple(FactorTable *f, int64_t extent, int n, int64_t last_max, int64_t index, int64_t *out);
 int factor_divisors(FactorTable *f, int64_t x, const int64_t **out);
 
+Arena *factor_arena(const FactorTable *f);
+
+/* ---- plans (plan.c): what the sizes of a GPU sketch mean on the device ---- */
+enum { PLAN_AXES = 16, PLAN_DIMS = 8, PLAN_TILES = 6, PLAN_KERNELS = 6, PLAN_LEVELS = 8 };
+typedef struct {
+  int step; /* the split of the axis; -1: it is not split */
+  int64_t extent;
+} PlanAxis;
+typedef struct {
+  ExprId index;
+  int64_t cap, coef[PLAN_AXES]; /* range of the index: 1 + sum of coef * (tile - 1), at most cap */
+  bool linear;                  /* else the index is evaluated at the corners */
+} PlanDim;
+typedef struct {
+  int stage, n_dim;
+  double bytes; /* of an element */
+  PlanDim dim[PLAN_DIMS];
+} PlanTile;
+typedef struct {
+  const IrCtx *ctx;
+  const TeOp *op;
+  int n_space, n_axis, n_tile;
+  PlanAxis axis[PLAN_AXES]; /* reductions behind the others */
+  PlanTile tile[PLAN_TILES];
+  int64_t points, bytes; /* of the root stage; of an element of the result */
+  double *ways;          /* construct.c */
+  int64_t max_threads;
+} PlanKernel;
+typedef struct {
+  bool known; /* all tiled kernels are described */
+  int n_kernel, n_thread, thread[PLAN_KERNELS]; /* splits that make the threads of reductions across threads */
+  PlanKernel kernel[PLAN_KERNELS];
+} Plan;
+Plan *plan_new(Arena *a, const State *sketch);
+int64_t plan_tile_extent(const PlanAxis *x, const Step *steps); /* -1: a size is open */
+double plan_shared_bytes(const PlanKernel *k, const int64_t *tile); /* tile: an extent per axis */
+double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile); /* elements of the innermost dimension */
+const char *plan_kernel_refused(const HwParams *hw, const PlanKernel *k, const Step *steps); /* the limit broken, or NULL */
+const char *plan_refused(const HwParams *hw, const Plan *plan, const Step *steps);
+bool plan_thread_split(int n, const Step *steps, int i); /* does step i make the threads of an untiled stage? */
+
 /* ---- what a worker needs to make candidates ---- */
 typedef struct {
   const SearchTask *task;
@@ -58,7 +99,14 @@ typedef struct {
   FactorTable *factors;
   int n_sketch;
   State **sketch; /* replayed in ctx, open sizes included */
+  Plan **plan;    /* per sketch, in extended mode on a GPU; else NULL */
 } MakeEnv;
+int plan_sketch_of(const MakeEnv *m, int n, const Step *steps);
+
+/* construct.c: sizes within the limits of the device; false: none found. */
+bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps);
+int64_t construct_threads(const MakeEnv *m, Rng *r, int64_t extent);
+int64_t construct_vector(const MakeEnv *m, Rng *r, double row, double bytes);
 
 /* populate.c: a complete, annotated candidate from a sketch, in ctx's arena; NULL if a rule refuses. *why names the rule. */
 State *populate(MakeEnv *m, Rng *r, const char **why);

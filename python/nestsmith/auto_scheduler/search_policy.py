@@ -178,7 +178,10 @@ class SketchPolicy(SearchPolicy):
     program_cost_model : CostModel or str, optional
         Ranks candidates; random by default, as users of the published scripts expect. Tuning uses a learned model.
     params : dict, optional
-        Overrides of `DEFAULT_PARAMS`; the missing keys are filled in.
+        Overrides of `DEFAULT_PARAMS`; the missing keys are filled in. ``search_mode`` is "extended" or "compatible":
+        on a GPU the extended mode draws and mutates sizes within the limits of the device and chooses thread counts
+        and vector widths of loads; the compatible mode draws like the reference, with its shares of refused samples.
+        Both make the same kinds of steps, so records of either can be read by both.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -198,6 +201,7 @@ class SketchPolicy(SearchPolicy):
         "max_innermost_split_factor": 64,
         "max_vectorize_size": 16,
         "disable_change_compute_location": 0,
+        "search_mode": "extended",
     }
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):

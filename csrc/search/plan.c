@@ -1,0 +1,231 @@
+/* What the open sizes of a GPU sketch mean on the device.
+ *
+ * A sketch fixes the structure of a program: which sizes become virtual threads, threads of a block, the tile that a
+ * thread keeps in registers and the slice of the reduction that is staged in shared memory. A plan writes this down once
+ * per sketch, so that the limits of the device can be checked from the sizes alone, without replaying anything: products
+ * of sizes for threads and registers; for each shared tile the range that its reader's indices sweep. Indices are linear
+ * in almost all operators; others are evaluated at the corners of the tile. Spec 03 §3.7, §3.8, §7.3.
+ */
+#include "search/space.h"
+#include <string.h>
+
+/* ---- index expressions as numbers ---- */
+
+typedef struct {
+  const IrCtx *ctx;
+  const TeOp *op;
+  const int64_t *at; /* a value per axis, reductions behind the others */
+} Point;
+
+static int64_t value_of(const Point *p, ExprId e, int depth) {
+  const ExprNode *n = ir_node(p->ctx, e);
+  if (n->kind == IR_INT) return n->u.i;
+  if (n->kind == IR_VAR) {
+    for (int i = 0; i < p->op->n_axis + p->op->n_red && i < PLAN_AXES; i++)
+      if ((i < p->op->n_axis ? p->op->axis[i].var : p->op->red[i - p->op->n_axis].var) == n->sym) return p->at[i];
+    return 0;
+  }
+  if (depth > 64) return 0;
+  if (n->kind == IR_CAST) return value_of(p, ir_kid(p->ctx, e, 0), depth + 1);
+  if (n->kind < IR_ADD || n->kind > IR_MAX) return 0; /* loads and the like: taken as a fixed place */
+  int64_t x = value_of(p, ir_kid(p->ctx, e, 0), depth + 1), y = value_of(p, ir_kid(p->ctx, e, 1), depth + 1), r = 0;
+  switch (n->kind) {
+  case IR_ADD: return i64_add(x, y, &r) ? r : INT64_MAX;
+  case IR_SUB: return __builtin_sub_overflow(x, y, &r) ? INT64_MIN : r;
+  case IR_MUL: return i64_mul(x, y, &r) ? r : INT64_MAX;
+  case IR_MIN: return x < y ? x : y;
+  case IR_MAX: return x > y ? x : y;
+  case IR_DIV:
+  case IR_FDIV: return y ? i64_floordiv(x, y) : 0;
+  default: return y ? i64_floormod(x, y) : 0;
+  }
+}
+
+/* Elements of one dimension that a tile with the given extents touches. */
+static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *tile) {
+  double range = 1;
+  if (d->linear) {
+    for (int a = 0; a < k->n_axis; a++) range += (double)d->coef[a] * (double)(tile[a] - 1);
+  } else {
+    int64_t corner[PLAN_AXES], zero[PLAN_AXES] = {0};
+    for (int a = 0; a < k->n_axis; a++) corner[a] = tile[a] - 1;
+    Point p = {k->ctx, k->op, corner}, o = {k->ctx, k->op, zero};
+    double sweep = (double)value_of(&p, d->index, 0) - (double)value_of(&o, d->index, 0);
+    range = (sweep < 0 ? -sweep : sweep) + 1;
+  }
+  return range < (double)d->cap ? range : (double)d->cap;
+}
+
+static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {
+  int64_t at[PLAN_AXES] = {0}, origin, sum = 0;
+  Point p = {k->ctx, k->op, at};
+  *d = (PlanDim){.index = index, .cap = cap, .linear = true};
+  origin = value_of(&p, index, 0);
+  for (int a = 0; a < k->n_axis; a++) {
+    if (k->axis[a].extent < 2) continue;
+    at[a] = 1;
+    int64_t c = value_of(&p, index, 0) - origin, whole = k->axis[a].extent - 1, last;
+    at[a] = whole;
+    last = value_of(&p, index, 0) - origin;
+    at[a] = 0;
+    d->linear = d->linear && last == c * whole;
+    d->coef[a] = c < 0 ? -c : c;
+    sum += last;
+  }
+  for (int a = 0; a < k->n_axis; a++) at[a] = k->axis[a].extent - 1;
+  d->linear = d->linear && value_of(&p, index, 0) - origin == sum;
+}
+
+/* ---- making a plan ---- */
+
+/* Split steps of a stage in the order of the list; the list is walked backwards to follow the stage's number. */
+static int splits_of(const State *s, int stage, int *out, int cap) {
+  int n = 0;
+  for (int i = s->step.len - 1; i >= 0; i--) {
+    const Step *p = &s->step.at[i];
+    if (p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) {
+      if (stage > p->stage) stage--;
+    } else if (p->kind == STEP_SP && p->stage == stage && n < cap)
+      out[n++] = i;
+  }
+  for (int i = 0; i < n / 2; i++) {
+    int x = out[i];
+    out[i] = out[n - 1 - i], out[n - 1 - i] = x;
+  }
+  return n;
+}
+
+static bool add_tile(PlanKernel *k, const State *s, int member, int stage) {
+  if (k->n_tile == PLAN_TILES) return false;
+  PlanTile *t = &k->tile[k->n_tile];
+  const TeOp *op = s->stage.at[stage].op;
+  for (int i = 0; i < s->dag->n_edges; i++) {
+    const TeEdge *g = &s->dag->edge[i];
+    if (g->producer != stage || g->consumer != member) continue;
+    if (g->n_access != 1 || g->rank > PLAN_DIMS || g->rank != op->n_axis) return false;
+    t->stage = stage, t->n_dim = g->rank;
+    t->bytes = dtype_bytes(ir_tensor(s->ctx, op->out[0])->type);
+    for (int d = 0; d < g->rank; d++) dim_init(k, &t->dim[d], g->index[0][d], te_const(s->ctx, op->axis[d].extent));
+    k->n_tile++;
+    return true;
+  }
+  return false;
+}
+
+static bool add_kernel(Plan *plan, const State *s, int member) {
+  const Stage *g = &s->stage.at[member];
+  const TeOp *op = g->op;
+  PlanKernel *k = &plan->kernel[plan->n_kernel];
+  int split[2 * PLAN_AXES], n = splits_of(s, member, split, 2 * PLAN_AXES), used = 0;
+  if (plan->n_kernel == PLAN_KERNELS || op->n_axis + op->n_red > PLAN_AXES) return false;
+  *k = (PlanKernel){.ctx = s->ctx, .op = op, .n_space = op->n_axis, .n_axis = op->n_axis + op->n_red, .points = 1};
+  for (int a = 0; a < k->n_axis; a++) {
+    const TeAxis *x = a < op->n_axis ? &op->axis[a] : &op->red[a - op->n_axis];
+    PlanAxis *y = &k->axis[a];
+    *y = (PlanAxis){.step = -1, .extent = te_const(s->ctx, x->extent)};
+    if (y->extent <= 0) return false;
+    if (sp_names(s, member, "auto_scheduler_no_split_at_inner", x->name)) continue;
+    if (used == n) return false;
+    y->step = split[used++];
+    const Step *p = &s->step.at[y->step];
+    if (p->extent != y->extent || p->n < (a < op->n_axis ? 2 : 1) || p->n > PLAN_LEVELS) return false;
+  }
+  if (used != n) return false;
+  const TeOp *root = s->stage.at[g->at_stage].op;
+  for (int i = 0; i < root->n_axis + root->n_red; i++) {
+    const TeAxis *x = i < root->n_axis ? &root->axis[i] : &root->red[i - root->n_axis];
+    if (!i64_mul(k->points, te_const(s->ctx, x->extent), &k->points)) k->points = INT64_MAX / 2;
+  }
+  k->bytes = dtype_bytes(ir_tensor(s->ctx, op->out[0])->type);
+  for (int i = 0; i < s->stage.len; i++)
+    if (s->stage.at[i].at == AT_ITER && s->stage.at[i].at_stage == member &&
+        sp_ends(s->stage.at[i].op->name, ".shared") && !add_tile(k, s, member, i))
+      return false;
+  plan->n_kernel++;
+  return true;
+}
+
+bool plan_thread_split(int n, const Step *steps, int i) {
+  return steps[i].kind == STEP_SP && steps[i].n == 1 && i + 1 < n && steps[i + 1].kind == STEP_AN &&
+         steps[i + 1].stage == steps[i].stage && steps[i + 1].iter == steps[i].iter + 1 &&
+         steps[i + 1].a == AN_THREAD_X;
+}
+
+Plan *plan_new(Arena *a, const State *sketch) {
+  Plan *plan = arena_new_of(a, Plan);
+  plan->known = true;
+  for (int i = 0; i < sketch->stage.len; i++)
+    if (sp_needs_tiling(sketch, i) && sketch->stage.at[i].at == AT_ITER && !add_kernel(plan, sketch, i))
+      plan->known = false;
+  for (int i = 0; i < sketch->step.len && plan->n_thread < PLAN_KERNELS; i++)
+    if (plan_thread_split(sketch->step.len, sketch->step.at, i)) plan->thread[plan->n_thread++] = i;
+  return plan;
+}
+
+/* ---- asking it ---- */
+
+int64_t plan_tile_extent(const PlanAxis *x, const Step *steps) {
+  if (x->step < 0) return x->extent;
+  int64_t t = 1;
+  const Step *p = &steps[x->step];
+  for (int i = 0; i < p->n; i++)
+    if (p->list[i] <= 0 || !i64_mul(t, p->list[i], &t)) return -1;
+  return t;
+}
+
+double plan_shared_bytes(const PlanKernel *k, const int64_t *tile) {
+  double total = 0;
+  for (int i = 0; i < k->n_tile; i++) {
+    double n = k->tile[i].bytes;
+    for (int d = 0; d < k->tile[i].n_dim; d++) n *= dim_range(k, &k->tile[i].dim[d], tile);
+    total += n;
+  }
+  return total;
+}
+
+double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile) {
+  return t->n_dim ? dim_range(k, &t->dim[t->n_dim - 1], tile) : 1;
+}
+
+const char *plan_kernel_refused(const HwParams *hw, const PlanKernel *k, const Step *steps) {
+  int64_t tile[PLAN_AXES];
+  double vthread = 1, thread = 1, all = 1;
+  for (int a = 0; a < k->n_axis; a++) {
+    const PlanAxis *x = &k->axis[a];
+    if ((tile[a] = plan_tile_extent(x, steps)) < 0) return "tile sizes";
+    if (a >= k->n_space) continue;
+    all *= (double)tile[a];
+    if (x->step < 0) continue;
+    vthread *= (double)steps[x->step].list[0];
+    thread *= (double)steps[x->step].list[1];
+  }
+  if (vthread > hw->max_vthread_extent) return "vthread";
+  if (thread < hw->warp_size && k->points > 2 * (int64_t)hw->warp_size) return "few threads";
+  if (thread > hw->max_threads_per_block) return "threads";
+  if (all / thread * (double)k->bytes > (double)hw->max_local_memory_per_block) return "local memory per block";
+  if (plan_shared_bytes(k, tile) > (double)hw->max_shared_memory_per_block) return "shared memory per block";
+  return NULL;
+}
+
+const char *plan_refused(const HwParams *hw, const Plan *plan, const Step *steps) {
+  const char *why = NULL;
+  for (int i = 0; i < plan->n_kernel && !why; i++) why = plan_kernel_refused(hw, &plan->kernel[i], steps);
+  return why;
+}
+
+/* The sketch that a complete candidate was made from: its steps begin with the sketch's, sizes apart; -1: none. */
+int plan_sketch_of(const MakeEnv *m, int n, const Step *steps) {
+  for (int i = 0; i < m->n_sketch; i++) {
+    const State *s = m->sketch[i];
+    int k = 0;
+    if (s->step.len > n) continue;
+    for (; k < s->step.len; k++) {
+      const Step *p = &s->step.at[k], *q = &steps[k];
+      if (p->kind != q->kind || p->stage != q->stage || p->iter != q->iter || p->n != q->n || p->a != q->a ||
+          p->extent != q->extent)
+        break;
+    }
+    if (k == s->step.len) return i;
+  }
+  return -1;
+}

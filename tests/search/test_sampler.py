@@ -1,0 +1,174 @@
+"""The sampler of the extended mode: valid, without holes, correct programs; the compatible mode stays as it was."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from util import CUDA, conv_bn_relu, double_matmul, matmul, matmul_relu, max_pool, policy, softmax, steps, winograd
+
+import helpers
+from nestsmith import _core, te, topi
+
+
+def device(threads=1024, shared=49152, vthread=8, warp=32):
+    return (1, (-1, 16, 64, shared, 2147483647, threads, vthread, warp), 90, 1, False)
+
+
+def odd_conv():
+    x, w = te.placeholder((1, 13, 13, 35), name="x"), te.placeholder((3, 3, 35, 55), name="w")
+    return [x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)]
+
+
+def strided_conv():
+    x, w = te.placeholder((1, 9, 9, 6), name="x"), te.placeholder((3, 3, 6, 32), name="w")
+    return [x, w, topi.nn.conv2d_nhwc(x, w, 2, 1, 1)]
+
+
+def depthwise(c=32, hw=56):
+    x, w = te.placeholder((1, c, hw, hw), name="x"), te.placeholder((c, 1, 3, 3), name="w")
+    return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
+
+
+def batch_matmul(b=12, n=128, k=64):
+    x, y = te.placeholder((b, n, k), name="x"), te.placeholder((b, n, k), name="y")
+    return [x, y, topi.nn.batch_matmul(x, y)]
+
+
+WORKLOADS = {
+    "matmul": lambda: matmul(512, 512, 512),
+    "matmul of a prime": lambda: matmul(1009, 1009, 1009),
+    "two products": lambda: double_matmul(512),
+    "softmax": lambda: softmax(64, 1000),
+    "depthwise": depthwise,
+    "conv2d nchw": lambda: conv_bn_relu(1, 28, 28, 64, 64),
+    "conv2d with odd extents": odd_conv,
+    "batch matmul": batch_matmul,
+    "winograd": winograd,
+    "max pool": lambda: max_pool(1),
+}
+
+
+def lowered_share(p, count=40):
+    states = p.sample()[:count]
+    return sum(p.check(s)[0] for s in states) / len(states)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_nearly_all_samples_are_valid(name):
+    p = policy(WORKLOADS[name](), CUDA, seed=3)
+    shares = p.sample_shares(300)
+    assert shares.get("ok", 0) >= 0.9, shares
+    assert lowered_share(p) >= 0.9
+
+
+@pytest.mark.parametrize("index", range(24))
+def test_nearly_all_samples_of_resnet18_are_valid(index):
+    p = policy(helpers.resnet18_task(index, "p", "pool"), CUDA, seed=index)
+    shares = p.sample_shares(200)
+    assert shares.get("ok", 0) >= 0.9, shares
+    assert lowered_share(p, 10) >= 0.9
+
+
+def test_compatible_mode_refuses_as_much_as_the_reference():
+    p = policy(matmul(1024, 1024, 1024), CUDA, seed=9, search_mode="compatible")
+    shares = p.sample_shares(40000)
+    assert abs(shares["vthread"] - 0.524) < 0.01
+    assert abs(shares["few threads"] - 0.244) < 0.01
+    assert abs(shares["threads"] - 0.022) < 0.005
+    assert abs(shares["ok"] - 0.053) < 0.005
+
+
+def test_unknown_mode():
+    with pytest.raises(ValueError, match="search_mode.*'fast'"):
+        policy(matmul(8, 8, 8), CUDA, search_mode="fast")
+    with pytest.raises(TypeError):
+        policy(matmul(8, 8, 8), CUDA, search_mode=3)
+
+
+# ---- no holes ----
+
+
+def valid_tiles(n, m, k, hw, last=64):
+    """All (i, j, k) tuples of a matrix product that the device takes."""
+    _, _, _, shared, _, threads, vthread, warp = hw
+    out = set()
+    for i, j in itertools.product(_core.factor_tuples(n, 4, last), _core.factor_tuples(m, 4, last)):
+        t = i[1] * j[1]
+        if i[0] * j[0] > vthread or t > threads or (t < warp and n * m > 2 * warp):
+            continue
+        for r in _core.factor_tuples(k, 2, last):
+            if 4 * math.prod(r) * (math.prod(i) + math.prod(j)) <= shared:
+                out.add((i, j, r))
+    return out
+
+
+def tiles(states):
+    return {tuple(tuple(x[4]) for x in steps(s) if x[0] == "SP")[:3] for s in states}
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(st.sampled_from([4, 6, 8]), st.sampled_from([3, 4]), st.sampled_from([2, 3]), st.sampled_from([2, 4]))
+def test_every_valid_tile_is_drawn(n, m, k, warp):
+    hw = device(threads=12, shared=96, vthread=2, warp=warp)
+    want = valid_tiles(n, m, k, hw[1])
+    assert want
+    p = policy(matmul(n, m, k), hw, seed=n * m + k, evolutionary_search_population=8000)
+    got = set()
+    for _ in range(8):
+        got |= tiles(p.sample())
+        if got >= want:
+            break
+    assert got <= want
+    assert got == want, f"{len(got)} of {len(want)} tiles"
+
+
+def test_whole_warps_are_preferred_and_others_stay_possible():
+    p = policy(matmul(960, 960, 64), CUDA, seed=2)
+    threads = [p.facts(s)["kernels"][0]["threads"] for s in p.sample()]
+    whole = sum(t % 32 == 0 for t in threads) / len(threads)
+    assert 0.85 < whole < 1
+    assert len(set(threads)) > 15
+
+
+def test_thread_counts_and_vector_widths_vary():
+    counts = {x[4][0] for s in policy(softmax(64, 1024), CUDA, seed=1).sample() for x in steps(s) if x[0] == "SP"}
+    assert {32, 64, 128, 256, 512} <= counts
+    p = policy(matmul_relu(256, 256, 256), CUDA, seed=1)
+    widths = {x[4][0] for s in p.sample() for x in steps(s) if x[0] == "SP" and len(x[4]) == 1}
+    assert widths == {1, 2, 4}
+
+
+# ---- the programs are right ----
+
+SMALL = {
+    "matmul": lambda: matmul(24, 20, 12),
+    "matmul + relu": lambda: matmul_relu(16, 32, 10),
+    "two products": lambda: double_matmul(8),
+    "strided conv": strided_conv,
+    "softmax": lambda: softmax(5, 70),
+    "batch matmul": lambda: batch_matmul(3, 8, 6),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_samples_and_mutants_compute_the_same(name):
+    """In the interpreter, with its checks of races, barriers and bounds."""
+    tensors = SMALL[name]()
+    dag = _core.ComputeDAG(tensors)
+    p = policy(dag, device(warp=8), seed=5)
+    states = p.sample()
+    mutants = p.evolve(states, 12)
+    shapes = [[int(x) for x in t.shape] for t in tensors]
+    rng = np.random.default_rng(0)
+    given_ = [rng.integers(-3, 4, s).astype("float32") for s in shapes[:-1]]
+    plain = [*given_, np.zeros(shapes[-1], "float32")]
+    _core.interp_dag(dag, plain)
+    for s in states[:: max(1, len(states) // 12)] + mutants:
+        out = [*given_, np.full(shapes[-1], np.nan, "float32")]
+        report = _core.interp(s, "cuda", out)
+        assert not report["findings"], (report["findings"], s.text())
+        exact = name != "softmax"
+        assert np.array_equal(out[-1], plain[-1]) if exact else np.allclose(out[-1], plain[-1], rtol=1e-5), s.text()
