@@ -27,7 +27,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup ext lib ctest ctest-asan test test-full demo lint format format-check docs clean
+.PHONY: setup ext lib ctest ctest-asan test test-full demo lint tidy format format-check docs clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -54,6 +54,8 @@ lint: format-check
 	@$(PY) -m ruff check python tests benchmarks .ci setup.py
 	@$(PY) -m mypy
 	@echo lint: clean
+tidy:
+	@ls $(SRC) | xargs -P2 -n8 sh -c 'clang-tidy --quiet "$$@" -- $(WARN) -D_GNU_SOURCE -Icsrc $(DEPS_CFLAGS)' _ && echo tidy: clean
 format-check:
 	@clang-format --dry-run -Werror csrc/*/*.c tests/c/*.c
 # .c files only: headers are laid out by hand
