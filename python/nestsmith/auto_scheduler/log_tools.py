@@ -10,16 +10,19 @@ strip     without comments and extensions, for exchange
 to-tvm    plain v0.6 records under the keys of TVM since 0.11
 from-tvm  logs of any age (v0.2 to v0.6) as v0.6, under the keys of this package
 plot      best time over trials, as SVG
+verify    rebuild the fastest record of every task, run it, compare its output with the unscheduled program's
 ========  ==============================================================================================
 
-``to-tvm`` and ``from-tvm`` know the names of tasks from a network (``--network resnet-18 --layout NHWC``) or from a
-``--mapping`` file, JSON of the form ``{"old key": "new key"}``. Files are written beside OUT and renamed, so that an
+``to-tvm``, ``from-tvm`` and ``verify`` know the tasks from a network (``--network resnet-18 --layout NHWC``); the first
+two also from a ``--mapping`` file, JSON of the form ``{"old key": "new key"}``, and ``verify`` from a module that
+registers workloads (``--import mymodule``). Files are written beside OUT and renamed, so that an
 interrupted tool leaves OUT as it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -291,7 +294,7 @@ def convert(names, to_tvm, mapping=None, network=None):
 
 # ---- command line ----
 
-MODES = ("distill", "best", "merge", "top", "stats", "info", "strip", "to-tvm", "from-tvm", "convert", "plot")
+MODES = ("distill", "best", "merge", "top", "stats", "info", "strip", "to-tvm", "from-tvm", "convert", "plot", "verify")
 
 
 def _parser():
@@ -304,6 +307,8 @@ def _parser():
     p.add_argument("-o", "--o", "--output", dest="output", metavar="OUT", help="file to write")
     p.add_argument("-k", type=int, default=10, metavar="N", help="records per task for top")
     p.add_argument("--mapping", metavar="JSON", help="file with old and new keys")
+    p.add_argument("--import", dest="modules", action="append", default=[], metavar="MODULE",
+                   help="module that registers the workloads of the log, for verify")
     p.add_argument("--network", metavar="NAME", help="network whose tasks the log holds, for example resnet-18")
     p.add_argument("--layout", metavar="NHWC", help="its layout")
     p.add_argument("--batch", type=int, default=1, metavar="N", help="its batch size")
@@ -319,6 +324,23 @@ def _out(args, lines, what):
         sys.stdout.writelines(lines)
 
 
+def _network(args):
+    if not args.network:
+        return None
+    return {"name": args.network, "layout": args.layout, "batch": args.batch, "dtype": args.dtype}
+
+
+def _verify(args):
+    from .log_verify import verify, verify_text
+
+    sys.path.insert(0, os.getcwd())
+    for module in args.modules:
+        importlib.import_module(module)
+    rows = verify(args.input, _network(args))
+    print(verify_text(rows))
+    return 0 if rows and all(r["verdict"] == "right" for r in rows) else 1
+
+
 def _convert(args):
     mapping = None
     if args.mapping:
@@ -326,9 +348,7 @@ def _convert(args):
             mapping = json.load(f)
         if not isinstance(mapping, dict) or not all(isinstance(v, str) for v in mapping.values()):
             raise ValueError(f"{args.mapping} is not of the form {{\"old key\": \"new key\"}}")
-    network = None
-    if args.network:
-        network = {"name": args.network, "layout": args.layout, "batch": args.batch, "dtype": args.dtype}
+    network = _network(args)
     lines, counts = convert(args.input, args.mode == "to-tvm", mapping, network)
     _out(args, lines, "records (" + ", ".join(f"{n} {what}" for what, n in counts.items()) + ")")
     if mapping is None and network is None and args.mode != "convert":
@@ -353,6 +373,8 @@ def _run(args):
         print(out)
     elif mode in ("to-tvm", "from-tvm", "convert"):
         _convert(args)
+    elif mode == "verify":
+        return _verify(args)
     else:
         tools = {
             "best": best,
@@ -361,18 +383,18 @@ def _run(args):
             "strip": lambda names: [text_of(f) for f in _records(names)],
         }
         _out(args, tools[mode](args.input), "records")
+    return 0
 
 
 def main(argv=None):
-    """The command line; returns 0, or 1 after a message about a file or an argument."""
+    """The command line; returns 0, or 1 after a message about a file or an argument, or about a record that is wrong."""
     args = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        _run(args)
-    except (OSError, ValueError) as e:
+        return _run(args)
+    except (OSError, ValueError, RuntimeError, ImportError) as e:
         print(f"nestsmith.log: {e}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":
