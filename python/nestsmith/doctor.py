@@ -52,7 +52,7 @@ def _nvrtc():
         return (
             "broken",
             "NVRTC",
-            f"{text} does not compile: {str(e).splitlines()[0]}; reinstall it (`pip install nvidia-cuda-nvrtc-cu12`)",
+            f"{text} does not compile: {str(e).splitlines()[0]}; reinstall it (`pip install nvidia-cuda-nvrtc`)",
         )
     facts = _core.device_query(2, 0)
     version = re.search(r"NVRTC (\d+)", text)
@@ -88,7 +88,58 @@ def _devices(kind, name, hint):
                 f"{facts['name']}, {arch}{facts['multiprocessors']} multiprocessors, {_gib(facts['total_bytes'])}",
             )
         )
-    return rows or [("missing", name, f"{_core.device_exists(kind, 0)[1]}{hint}")]
+    if rows:
+        return rows
+    why = _core.device_exists(kind, 0)[1]
+    return [("missing", name, why + (hint if "not installed" in why else ""))]
+
+
+def _program(kind):
+    """Compiles, runs and times ``2 x + 1`` on device 0 of a kind: (median seconds, spread of the repeats)."""
+    import numpy as np
+
+    import nestsmith as ns
+    from nestsmith import te
+
+    n = 1 << 20
+    x = te.placeholder((n,), name="x")
+    y = te.compute((n,), lambda i: x[i] * 2.0 + 1.0, name="y")
+    schedule = te.create_schedule(y.op)
+    if kind == "llvm":
+        outer, inner = schedule[y].split(y.op.axis[0], factor=1024)
+        schedule[y].parallel(outer)
+        schedule[y].vectorize(schedule[y].split(inner, factor=16)[1])
+    else:
+        outer, inner = schedule[y].split(y.op.axis[0], factor=64)
+        schedule[y].bind(outer, te.thread_axis("blockIdx.x"))
+        schedule[y].bind(inner, te.thread_axis("threadIdx.x"))
+    f = ns.build(schedule, [x, y], kind)
+    dev = ns.device(kind, 0)
+    data = np.arange(n, dtype="float32")
+    a, b = ns.nd.array(data, dev), ns.nd.array(np.zeros(n, "float32"), dev)
+    f(a, b)
+    if not np.array_equal(b.numpy(), data * 2 + 1):
+        raise RuntimeError("a small program gives a wrong result; do not trust this device")
+    times = sorted(f.time_evaluator("default_function", dev, number=1, repeat=9, min_repeat_ms=3)(a, b).results)
+    return times[4], (times[7] - times[1]) / times[4]
+
+
+def _programs():
+    """A program of each back end that has a device: does it run, and do its times repeat."""
+    for compiler, (number, kind) in enumerate(((1, "llvm"), (2, "cuda"), (4, "opencl"))):
+        if not _core.device_exists(number, 0)[0] or not _core.build_available((compiler, 0, 1))[0]:
+            continue
+        name = "cpu" if kind == "llvm" else kind
+        try:
+            seconds, spread = _program(kind)
+        except (RuntimeError, OSError, ValueError) as e:
+            yield "broken", f"program on {name}", str(e).splitlines()[0]
+            continue
+        text = f"compiles, runs, gives the right result; {seconds * 1e6:.0f} us, repeats differ by {spread * 100:.0f} %"
+        if spread > 0.25:
+            yield "low", f"program on {name}", text + ": other programs run (see `top`); tune when they are done"
+        else:
+            yield "ok", f"program on {name}", text
 
 
 def _workers():
@@ -124,7 +175,7 @@ def _cache():
     there = path
     while not os.path.exists(there):
         there = os.path.dirname(there) or "/"
-    if not os.access(there, os.W_OK):
+    if not os.path.isdir(there) or not os.access(there, os.W_OK):
         return "broken", "cache", f"{path} cannot be written; set NESTSMITH_CACHE_DIR to a directory of yours"
     free = shutil.disk_usage(there).free
     if free < 2**30:
@@ -136,24 +187,58 @@ def _cache():
     return "ok", "cache", f"{path}, {_gib(free)} free"
 
 
-def _users():
-    """Processes that use a GPU, as the driver's own tool tells them."""
+def _smi(*query):
+    """Lines of the driver's own tool, each split at commas; none if it is missing or fails."""
     tool = shutil.which("nvidia-smi")
-    if tool is None or _core.device_query(2, 0) is None:
-        return
+    if tool is None:
+        return []
     try:
-        text = subprocess.run(
-            [tool, "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=20,
-        ).stdout
+        done = subprocess.run([tool, *query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
-        return
-    rows = [r for r in text.splitlines() if r.strip() and r.split(",")[0].strip() != str(os.getpid())]
+        return []
+    if done.returncode != 0:
+        return []
+    return [[x.strip() for x in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+
+
+def _clocks():
+    """Clocks, free memory and power state of the GPUs."""
+    fields = "index,clocks.sm,clocks.max.sm,memory.free,memory.total,temperature.gpu,clocks_throttle_reasons.active"
+    for row in _smi(f"--query-gpu={fields}"):
+        if len(row) != 7:
+            continue
+        index, now, top, free, total, degrees, reasons = row
+        text = f"{now} of {top} MHz, {free} of {total} MiB free, {degrees} C"
+        try:
+            slowed, little = int(reasons, 16) & ~1, int(free) < 2048  # bit 0: the GPU is idle
+        except ValueError:
+            slowed, little = 0, False
+        if little:
+            yield "low", f"clock, GPU {index}", text + ": memory may run out while tuning; `nvidia-smi` lists who holds it"
+        elif slowed:
+            yield "low", f"clock, GPU {index}", text + ": the clock is held down (`nvidia-smi -q -d PERFORMANCE` says why); times will vary"
+        else:
+            yield "ok", f"clock, GPU {index}", text
+
+
+def _load():
+    """Whether other programs use the processor."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    if load > 0.5 * cores + 0.5:
+        return "low", "load", f"{load:.1f} on {cores} cores: other programs run (see `top`); times on the CPU are noisy until they end"
+    return "ok", "load", f"{load:.1f} on {cores} cores"
+
+
+def _users():
+    """Processes that use a GPU."""
+    listed = _smi("--query-compute-apps=pid,process_name,used_memory")
+    rows = [f"{r[0]} {', '.join(r[1:])} MiB" for r in listed if r[0] != str(os.getpid())]
     if rows:
         yield (
             "low",
             "GPU in use",
-            f"by {'; '.join(r.strip() for r in rows[:4])}: timings are noisy and memory may run out; stop it, wait, "
+            f"by process {'; '.join(rows[:4])}: timings are noisy and memory may run out; stop it, wait, "
             "or choose another GPU with CUDA_VISIBLE_DEVICES",
         )
 
@@ -202,15 +287,15 @@ def findings():
         ("ok", "python", f"{platform.python_version()} ({sys.executable}), {platform.system()} {platform.machine()}"),
         ("ok", "cpu", f"{facts['name']}, programs use {facts['multiprocessors']} threads"),
         _memory(),
+        _load(),
         _compiler(),
         _nvrtc(),
     ]
     rows += _devices(
-        2, "cuda", "; install the driver from your distribution (`apt install nvidia-driver`) and try `nvidia-smi`"
+        2, "cuda", ": `apt install nvidia-driver`, in a container `docker run --gpus all`; then try `nvidia-smi`"
     )
     rows += _devices(4, "opencl", "")
-    rows += list(_workers())
-    rows += list(_users())
+    rows += [*_workers(), *_programs(), *_clocks(), *_users()]
     rows.append(_cache())
     rows.append(_folder())
     return rows
@@ -229,9 +314,9 @@ def main(argv=None):
     usable = [
         n
         for n, parts in (
-            ("CPU", ("C compiler", "worker on cpu")),
-            ("CUDA", ("NVRTC", "worker on cuda")),
-            ("OpenCL", ("worker on opencl",)),
+            ("CPU", ("C compiler", "worker on cpu", "program on cpu")),
+            ("CUDA", ("NVRTC", "worker on cuda", "program on cuda")),
+            ("OpenCL", ("worker on opencl", "program on opencl")),
         )
         if all(state.get(p) in ("ok", "low") for p in parts)
     ]
