@@ -502,8 +502,11 @@ void ar_push(Arith *a, ExprId cond) {
   vec_push(a->c->arena, &a->level, l);
   ExprId s = simp(a, cond);
   int before = a->lit.len;
+  uint32_t outer = a->version;
+  if (ir_kind(a->c, s) == IR_AND || ir_kind(a->c, s) == IR_CALL)
+    a->version = new_version(a->c); /* the second part is looked at while the first is known: not to be remembered */
   know(a, s);
-  if (a->lit.len != before) a->version = new_version(a->c);
+  a->version = a->lit.len != before ? new_version(a->c) : outer;
 }
 
 void ar_pop(Arith *a) {

@@ -149,6 +149,7 @@ SMALL = {
     "two products": lambda: double_matmul(8),
     "strided conv": strided_conv,
     "softmax": lambda: softmax(5, 70),
+    "depthwise": lambda: depthwise(4, 6),
     "batch matmul": lambda: batch_matmul(3, 8, 6),
 }
 
