@@ -108,14 +108,16 @@ static void cpu_unload(DevModule *m) {
   if (c->fd >= 0) close(c->fd);
 }
 
+static CpuPool *pool_of(Device *d) {
+  Cpu *cpu = d->impl;
+  if (!cpu->pool) cpu->pool = cpool_new(d->info.multiprocessors);
+  if (!cpu->pool) err_raise(d->err, NS_ERR_MEMORY, "out of memory starting the thread pool");
+  return cpu->pool;
+}
+
 static void cpu_run(DevModule *m, void *const *args) {
-  Cpu *cpu = m->dev->impl;
   CpuCode *c = m->code;
-  if (!cpu->pool) {
-    cpu->pool = cpool_new(m->dev->info.multiprocessors);
-    if (!cpu->pool) err_raise(m->dev->err, NS_ERR_MEMORY, "out of memory starting the thread pool");
-  }
-  int32_t rc = c->entry(args, m->work, cpool_run, cpu->pool);
+  int32_t rc = c->entry(args, m->work, cpool_run, pool_of(m->dev));
   if (rc != 0) err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" returned error %d", m->man->entry, rc);
 }
 
@@ -135,6 +137,30 @@ static double cpu_time(DevModule *m, void *const *args, int number, bool flush) 
   return sum / number;
 }
 
+/* ---- canary: a chain of dependent operations in each thread of the pool ---- */
+enum { CHAIN = 25000 };
+static void chain(void *env, int64_t begin, int64_t end) {
+  float *out = env;
+  for (int64_t k = begin; k < end; k++) {
+    float x = 0.5f + (float)k;
+    for (int i = 0; i < CHAIN; i++) x = x * 0.5f + 1; /* 8 to 10 cycles each */
+    out[k * 16] = x;
+  }
+}
+
+static int cpu_canary(Device *d, int n, double *out) {
+  enum { MOST = 64 };
+  float sink[16 * MOST];
+  CpuPool *p = pool_of(d);
+  int threads = d->info.multiprocessors < MOST / 2 ? d->info.multiprocessors : MOST / 2;
+  for (int i = 0; i < n; i++) {
+    double t = clock_now();
+    cpool_run(p, chain, sink, 2 * threads);
+    out[i] = clock_now() - t;
+  }
+  return n;
+}
+
 static const DevOps CPU_OPS = {.close = cpu_close,
                                .alloc = cpu_alloc,
                                .free = cpu_free,
@@ -146,7 +172,8 @@ static const DevOps CPU_OPS = {.close = cpu_close,
                                .load = cpu_load,
                                .unload = cpu_unload,
                                .run = cpu_run,
-                               .time = cpu_time};
+                               .time = cpu_time,
+                               .canary = cpu_canary};
 
 static void cpu_name(char *out, size_t n) {
   char line[512];

@@ -12,11 +12,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { SPIN_PAUSES = 2000, PIECES_PER_THREAD = 4 };
 
 struct CpuPool {
-  int n; /* threads, the caller included */
+  int n;       /* threads, the caller included */
+  pid_t owner; /* the process that has the threads */
   pthread_t *thread;
   atomic_flag busy; /* a job is running: another caller works alone */
   _Atomic uint64_t gate;
@@ -91,19 +93,22 @@ CpuPool *cpool_new(int n_threads) {
   pthread_cond_init(&p->wake, NULL);
   p->thread = calloc((size_t)n_threads, sizeof *p->thread);
   p->n = 1;
+  p->owner = getpid();
   while (p->thread && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0) p->n++;
   return p;
 }
 
 void cpool_free(CpuPool *p) {
   if (!p) return;
-  pthread_mutex_lock(&p->lock);
-  atomic_store(&p->stop, true);
-  pthread_cond_broadcast(&p->wake);
-  pthread_mutex_unlock(&p->lock);
-  for (int i = 1; i < p->n; i++) pthread_join(p->thread[i], NULL);
-  pthread_cond_destroy(&p->wake);
-  pthread_mutex_destroy(&p->lock);
+  if (p->owner == getpid()) { /* a forked child has no threads to end, and the lock may be held by one of its parent's */
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->stop, true);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 1; i < p->n; i++) pthread_join(p->thread[i], NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+  }
   free(p->thread);
   free(p);
 }

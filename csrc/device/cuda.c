@@ -20,7 +20,9 @@ typedef struct {
   CUcontext ctx;
   CUstream stream;
   CUevent begin, end;
-  bool retained;
+  bool retained, no_canary;
+  CUmodule canary_mod;
+  CUfunction canary;
 } Cuda;
 typedef struct {
   CUmodule mod;
@@ -30,6 +32,8 @@ typedef struct {
   CUgraphExec timed;
   int timed_number;
   void **timed_args; /* the graph of the last timing, for the next block of the same length */
+  const void *timed_set;
+  int turn; /* which of several lists of arguments is next */
 } CudaCode;
 typedef struct {
   CUgraphExec exec;
@@ -158,6 +162,10 @@ static void cuda_facts(const CudaApi *api, CUdevice dev, DevInfo *f) {
   if (api->device_attr(&v, CU_ATTR_MAX_SHARED_OPTIN, dev) == 0) f->max_shared_optin = v;
   if (api->device_attr(&v, CU_ATTR_L2_CACHE_SIZE, dev) == 0) f->l2_bytes = v;
   if (api->device_bytes(&bytes, dev) == 0) f->total_bytes = (int64_t)bytes;
+  unsigned char id[16] = {0};
+  if (api->device_uuid(id, dev) == 0)
+    for (int i = 0; i < 16; i++) snprintf(f->uuid + 2 * i, 3, "%02x", id[i]);
+  if (api->device_pci(f->pci, (int)sizeof f->pci, dev) != 0) f->pci[0] = 0;
   api->device_name(f->name, (int)sizeof f->name, dev);
   api->driver_version(&f->driver_version);
 }
@@ -346,9 +354,21 @@ static double between_events(Device *d, Cuda *c) {
   return (double)ms * 1e-3;
 }
 
-static double time_launches(DevModule *m, Cuda *c, void *const *args, int number) {
+/* Lists of arguments that the runs take in turn; mostly one. */
+typedef struct {
+  void *const *const *at;
+  int n;
+} Sets;
+
+static void launch_next(DevModule *m, Cuda *c, const Sets *s) {
+  CudaCode *code = m->code;
+  if (code->turn >= s->n) code->turn = 0;
+  launch_all(m, c, s->at[code->turn++]);
+}
+
+static double time_launches(DevModule *m, Cuda *c, const Sets *s, int number) {
   TRY(m->dev, c->api.event_record(c->begin, c->stream), "starting a timer");
-  for (int i = 0; i < number; i++) launch_all(m, c, args);
+  for (int i = 0; i < number; i++) launch_next(m, c, s);
   TRY(m->dev, c->api.event_record(c->end, c->stream), "stopping a timer");
   return between_events(m->dev, c) / number;
 }
@@ -357,7 +377,7 @@ static double time_flushed(DevModule *m, Cuda *c, void *const *args, int number)
   double sum = 0;
   for (int i = 0; i < number; i++) {
     cuda_fill(m->dev, m->dev->flush, i & 255, m->dev->flush_bytes);
-    sum += time_launches(m, c, args, 1);
+    sum += time_launches(m, c, &(Sets){&args, 1}, 1);
   }
   return sum / number;
 }
@@ -365,24 +385,30 @@ static double time_flushed(DevModule *m, Cuda *c, void *const *args, int number)
 typedef struct {
   DevModule *m;
   Cuda *c;
-  void *const *args;
+  const Sets *s;
   int number;
 } Capture;
 
 static void capture_body(void *arg) {
   Capture *x = arg;
-  for (int i = 0; i < x->number; i++) launch_all(x->m, x->c, x->args);
+  for (int i = 0; i < x->number; i++) launch_next(x->m, x->c, x->s);
+}
+
+static bool has_graph(const DevModule *m, const Sets *s, int number) {
+  const CudaCode *code = m->code;
+  return code->timed && code->timed_number == number && code->timed_set == (s->n > 1 ? s->at : NULL) &&
+         memcmp(code->timed_args, s->at[0], sizeof(void *) * (size_t)m->man->n_args) == 0;
 }
 
 /* The graph of `number` runs; launched once, because the first launch uploads it. */
-static void prepare_graph(DevModule *m, Cuda *c, void *const *args, int number) {
+static void prepare_graph(DevModule *m, Cuda *c, const Sets *s, int number) {
   Device *d = m->dev;
   CudaCode *code = m->code;
-  size_t bytes = sizeof *args * (size_t)m->man->n_args;
-  if (code->timed && code->timed_number == number && memcmp(code->timed_args, args, bytes) == 0) return;
+  if (has_graph(m, s, number)) return;
   if (code->timed) c->api.graph_exec_free(code->timed);
   code->timed = NULL;
-  Capture x = {m, c, args, number};
+  code->turn = 0;
+  Capture x = {m, c, s, number};
   TRY(d, c->api.capture_begin(c->stream, CU_CAPTURE_RELAXED), "starting a graph capture");
   ErrCode e = err_try(d->err, capture_body, &x);
   if (e != NS_OK) { /* the stream must not stay in capture */
@@ -393,27 +419,78 @@ static void prepare_graph(DevModule *m, Cuda *c, void *const *args, int number) 
   }
   code->timed = end_capture(d, c);
   code->timed_number = number;
-  memcpy(code->timed_args, args, bytes);
+  code->timed_set = s->n > 1 ? s->at : NULL;
+  memcpy(code->timed_args, s->at[0], sizeof(void *) * (size_t)m->man->n_args);
   TRY(d, c->api.graph_launch(code->timed, c->stream), "launching a graph");
 }
 
-static double time_graph(DevModule *m, Cuda *c, void *const *args, int number) {
+static double time_graph(DevModule *m, Cuda *c, const Sets *s, int number) {
   Device *d = m->dev;
-  prepare_graph(m, c, args, number);
+  prepare_graph(m, c, s, number);
   TRY(d, c->api.event_record(c->begin, c->stream), "starting a timer");
   TRY(d, c->api.graph_launch(((CudaCode *)m->code)->timed, c->stream), "launching a graph");
   TRY(d, c->api.event_record(c->end, c->stream), "stopping a timer");
   return between_events(d, c) / number;
 }
 
+/* A graph goes through all lists of arguments: those of a part of them would stay in the cache. */
+static double time_in_turn(DevModule *m, Cuda *c, const Sets *s, int number, int *ran) {
+  int nodes = number > s->n ? number : s->n;
+  *ran = number;
+  bool again = has_graph(m, s, nodes), fits = (int64_t)nodes * m->man->n_kernels <= MAX_NODES;
+  double t = again ? 0 : time_launches(m, c, s, number < FEW ? number : FEW);
+  if (number <= FEW && !again) return t;
+  if (t >= SHORT || !fits) return time_launches(m, c, s, number);
+  *ran = nodes;
+  return time_graph(m, c, s, nodes);
+}
+
 static double cuda_time(DevModule *m, void *const *args, int number, bool flush) {
   Cuda *c = enter(m->dev);
-  if (flush) return time_flushed(m, c, args, number);
-  bool again = ((CudaCode *)m->code)->timed_number == number;
-  double t = again ? 0 : time_launches(m, c, args, number < FEW ? number : FEW);
-  if (number <= FEW && !again) return t;
-  if (t < SHORT && (int64_t)number * m->man->n_kernels <= MAX_NODES) return time_graph(m, c, args, number);
-  return time_launches(m, c, args, number);
+  int ran;
+  return flush ? time_flushed(m, c, args, number) : time_in_turn(m, c, &(Sets){&args, 1}, number, &ran);
+}
+
+static double cuda_time_sets(DevModule *m, void *const *const *set, int n_set, int number, int *ran) {
+  return time_in_turn(m, enter(m->dev), &(Sets){set, n_set}, number, ran);
+}
+
+/* ---- canary ---- */
+/* A chain of dependent multiply-adds in one warp per multiprocessor: 100,000 times 4 cycles. As assembly that the driver
+ * translates, because a worker has no compiler. */
+static const char CANARY[] = ".version 6.3\n.target sm_%d\n.address_size 64\n"
+                             ".visible .entry canary(.param .f32 a, .param .f32 b, .param .u64 out) {\n"
+                             ".reg .f32 %%x, %%a, %%b;\n.reg .u32 %%i;\n.reg .pred %%p, %%q;\n.reg .u64 %%o;\n"
+                             "ld.param.f32 %%a, [a];\nld.param.f32 %%b, [b];\nld.param.u64 %%o, [out];\n"
+                             "mov.f32 %%x, %%a;\nmov.u32 %%i, 6250;\nLOOP:\n%s"
+                             "sub.u32 %%i, %%i, 1;\nsetp.ne.u32 %%p, %%i, 0;\n@%%p bra LOOP;\n"
+                             "setp.lt.f32 %%q, %%x, 0f00000000;\n@%%q st.global.f32 [%%o], %%x;\nret;\n}\n";
+
+static bool load_canary(Device *d, Cuda *c) {
+  char body[16 * 32] = "", text[2048];
+  if (c->canary || c->no_canary) return c->canary != NULL;
+  for (int i = 0; i < 16; i++) strcat(body, "fma.rn.f32 %x, %x, %a, %b;\n");
+  snprintf(text, sizeof text, CANARY, d->info.sm < 75 ? 50 : 75, body);
+  c->no_canary = c->api.module_load(&c->canary_mod, text) != 0 ||
+                 c->api.module_func(&c->canary, c->canary_mod, "canary") != 0;
+  return !c->no_canary;
+}
+
+static int cuda_canary(Device *d, int n, double *out) {
+  Cuda *c = enter(d);
+  if (!load_canary(d, c)) return 0;
+  float a = 0.5f, b = 1;
+  CUdeviceptr nowhere = 0;
+  void *params[] = {&a, &b, &nowhere};
+  for (int i = 0; i < n; i++) {
+    TRY(d, c->api.event_record(c->begin, c->stream), "starting a timer");
+    TRY(d,
+        c->api.launch(c->canary, (unsigned)d->info.multiprocessors, 1, 1, 32, 1, 1, 0, c->stream, params, NULL),
+        "running the canary");
+    TRY(d, c->api.event_record(c->end, c->stream), "stopping a timer");
+    out[i] = between_events(d, c);
+  }
+  return n;
 }
 
 /* ---- life ---- */
@@ -421,6 +498,7 @@ static void cuda_close(Device *d) {
   Cuda *c = d->impl;
   if (!d->lost && c->ctx && c->api.ctx_set(c->ctx) == 0) {
     if (c->stream) c->api.stream_sync(c->stream);
+    if (c->canary_mod) c->api.module_free(c->canary_mod);
     if (c->begin) c->api.event_free(c->begin);
     if (c->end) c->api.event_free(c->end);
     if (c->stream) c->api.stream_free(c->stream);
@@ -442,6 +520,8 @@ static const DevOps CUDA_OPS = {.close = cuda_close,
                                 .unload = cuda_unload,
                                 .run = cuda_run,
                                 .time = cuda_time,
+                                .time_sets = cuda_time_sets,
+                                .canary = cuda_canary,
                                 .regs = cuda_regs,
                                 .graph_begin = cuda_graph_begin,
                                 .graph_end = cuda_graph_end,
@@ -459,6 +539,8 @@ static void open_context(void *arg) {
   TRY(d, c->api.event_new(&c->begin, CU_EVENT_DEFAULT), "creating a timer");
   TRY(d, c->api.event_new(&c->end, CU_EVENT_DEFAULT), "creating a timer");
   cuda_facts(&c->api, c->dev, &d->info);
+  size_t all = 0, free_now = 0;
+  if (c->api.mem_info(&free_now, &all) == 0) d->info.free_bytes = (int64_t)free_now;
 }
 
 void cuda_open(Device *d) {

@@ -48,6 +48,9 @@ enum {
   F(device_name, "cuDeviceGetName", (char *s, int n, CUdevice d))                                                      \
   F(device_bytes, "cuDeviceTotalMem_v2", (size_t * n, CUdevice d))                                                     \
   F(device_attr, "cuDeviceGetAttribute", (int *v, int attr, CUdevice d))                                               \
+  F(device_uuid, "cuDeviceGetUuid", (unsigned char *id, CUdevice d))                                                   \
+  F(device_pci, "cuDeviceGetPCIBusId", (char *s, int n, CUdevice d))                                                   \
+  F(mem_info, "cuMemGetInfo_v2", (size_t * free, size_t *total))                                                       \
   F(ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * c, CUdevice d))                                               \
   F(ctx_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice d))                                                         \
   F(ctx_set, "cuCtxSetCurrent", (CUcontext c))                                                                         \

@@ -154,6 +154,7 @@ void dev_unload(DevModule *m) {
 }
 
 const Manifest *dev_manifest(const DevModule *m) { return m->man; }
+Device *dev_module_device(const DevModule *m) { return m->dev; }
 int dev_module_args(const DevModule *m) { return m->man->n_args; }
 
 static void ready(DevModule *m, void *const *args) {
@@ -189,11 +190,20 @@ double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
   return d->ops->time(m, args, number, flush_l2);
 }
 
-/* ---- cold arguments ---- */
-enum { COLD_ALIGN = 256 };
+/* ---- cold arguments ----
+ * A weight of a network is read once per inference, after all other weights: it is as cold as the network is large. Here
+ * the cold arguments of a program move through a block of memory of that size, from run to run. */
+enum { COLD_ALIGN = 256, MAX_SETS = 512, PATTERN = 1 << 16 };
 static const int64_t COLD_MAX = (int64_t)1 << 29;
 
 static size_t cold_size(const ManBuffer *b) { return ((size_t)b->bytes + COLD_ALIGN - 1) / COLD_ALIGN * COLD_ALIGN; }
+
+static void fill_pool(Device *d) {
+  float pattern[PATTERN / sizeof(float)]; /* plain numbers in [1, 2) */
+  for (int i = 0; i < NS_COUNT(pattern); i++) pattern[i] = 1 + (float)((uint32_t)i * 2654435761u >> 20) * 0x1p-12f;
+  for (size_t at = 0; at < d->cold_bytes; at += PATTERN)
+    d->ops->upload(d, d->cold + at, pattern, d->cold_bytes - at < PATTERN ? d->cold_bytes - at : PATTERN);
+}
 
 static void cold_room(Device *d, size_t want) {
   if (d->cold_bytes >= want) return;
@@ -202,37 +212,67 @@ static void cold_room(Device *d, size_t want) {
   d->cold_bytes = d->cold_at = 0;
   d->cold = dev_alloc(d, want);
   d->cold_bytes = want;
-  const float one = 1; /* a plain number in every type */
-  for (size_t i = 0; i + sizeof one <= want; i += sizeof one) memcpy(d->cold + i, &one, sizeof one);
+  fill_pool(d);
 }
 
-double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes) {
+static double cold_in_turn(DevModule *m, void *const *args, int number, uint64_t cold, size_t each, size_t limit) {
   Device *d = m->dev;
-  const Manifest *man = m->man;
-  size_t each = 0;
-  for (int i = 0; i < man->n_args && i < 64; i++)
-    if (cold >> i & 1) each += cold_size(&man->arg[i]);
-  if (d->type != DEV_CPU || each == 0 || bytes <= 0 || (int64_t)each > COLD_MAX)
-    return dev_time(m, args, number, false);
-  err_check(d->err, number >= 1, "number is %d, must be at least 1", number);
-  ready(m, args);
-  size_t limit = (size_t)(bytes < COLD_MAX ? bytes : COLD_MAX);
-  if (limit < each) limit = each;
-  cold_room(d, limit);
-  void **now = arena_array(m->arena, void *, man->n_args);
-  memcpy(now, args, sizeof *now * (size_t)man->n_args);
+  int n_args = m->man->n_args;
+  void **now = arena_array(m->arena, void *, n_args);
+  memcpy(now, args, sizeof *now * (size_t)n_args);
   double begin = clock_now();
   for (int k = 0; k < number; k++) {
     if (d->cold_at + each > limit) d->cold_at = 0;
-    for (int i = 0; i < man->n_args && i < 64; i++) {
+    for (int i = 0; i < n_args && i < 64; i++) {
       if (!(cold >> i & 1)) continue;
       now[i] = d->cold + d->cold_at;
-      d->cold_at += cold_size(&man->arg[i]);
+      d->cold_at += cold_size(&m->man->arg[i]);
     }
     d->ops->run(m, now);
   }
   return (clock_now() - begin) / number;
 }
+
+static void make_sets(DevModule *m, void *const *args, uint64_t cold, size_t each, size_t limit) {
+  if (m->set && m->set_args == args && m->set_cold == cold && m->set_pool == m->dev->cold) return;
+  int n_args = m->man->n_args, n = (int)(limit / each < MAX_SETS ? limit / each : MAX_SETS);
+  m->set = arena_array(m->arena, void **, n);
+  for (int k = 0; k < n; k++) {
+    char *at = m->dev->cold + (size_t)k * each;
+    m->set[k] = arena_array(m->arena, void *, n_args);
+    memcpy(m->set[k], args, sizeof *args * (size_t)n_args);
+    for (int i = 0; i < n_args && i < 64; i++) {
+      if (!(cold >> i & 1)) continue;
+      m->set[k][i] = at;
+      at += cold_size(&m->man->arg[i]);
+    }
+  }
+  m->n_set = n;
+  m->set_args = args;
+  m->set_cold = cold;
+  m->set_pool = m->dev->cold;
+}
+
+double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, int *ran) {
+  Device *d = m->dev;
+  const Manifest *man = m->man;
+  size_t each = 0;
+  *ran = number;
+  for (int i = 0; i < man->n_args && i < 64; i++)
+    if (cold >> i & 1) each += cold_size(&man->arg[i]);
+  bool can = d->type == DEV_CPU || d->ops->time_sets;
+  if (!can || each == 0 || bytes <= 0 || (int64_t)each > COLD_MAX) return dev_time(m, args, number, false);
+  err_check(d->err, number >= 1, "number is %d, must be at least 1", number);
+  ready(m, args);
+  size_t limit = (size_t)(bytes < COLD_MAX ? bytes : COLD_MAX);
+  if (limit < each) limit = each;
+  cold_room(d, limit);
+  if (!d->ops->time_sets) return cold_in_turn(m, args, number, cold, each, limit);
+  make_sets(m, args, cold, each, limit);
+  return d->ops->time_sets(m, (void *const *const *)m->set, m->n_set, number, ran);
+}
+
+int dev_canary(Device *d, int n, double *out) { return d->ops->canary ? d->ops->canary(d, n, out) : 0; }
 
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
   *regs = *local_bytes = *shared_bytes = 0;

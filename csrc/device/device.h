@@ -51,6 +51,8 @@ typedef struct {
   int32_t sm, multiprocessors, warp_size, max_threads_per_block;
   int64_t max_shared_per_block, max_shared_optin, total_bytes, l2_bytes;
   int32_t clock_khz, driver_version, max_dims[3];
+  int64_t free_bytes;     /* when the device was opened; 0: unknown */
+  char uuid[40], pci[20]; /* of a GPU; "" elsewhere */
 } DevInfo;
 bool dev_exists(DevType t, int id, char *why, size_t n); /* never raises; why: what was looked for and where */
 bool dev_query(
@@ -76,14 +78,28 @@ void dev_sync_all(Device *d); /* also waits for work that other libraries gave t
 DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest);
 const Manifest *dev_manifest(const DevModule *m);
 void dev_unload(DevModule *m);
+Device *dev_module_device(const DevModule *m);
 int dev_module_args(const DevModule *m);       /* number of tensor arguments */
 void dev_run(DevModule *m, void *const *args); /* asynchronous on GPUs; allocates workspaces at first use */
 double dev_time(DevModule *m, void *const *args, int number,
                 bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
-/* On a CPU: as dev_time, but the arguments with a bit in `cold` move through `bytes` bytes of memory from run to run, as
- * the weights of a network of that size do; they hold arbitrary numbers. Elsewhere: dev_time. */
-double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes);
+/* As dev_time, but the arguments with a bit in `cold` move through `bytes` bytes of memory from run to run, as the weights
+ * of a network of that size do; they hold arbitrary numbers. *ran: how many runs it took, at least number. On OpenCL, whose
+ * buffers cannot be offset: dev_time. */
+double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, int *ran);
+/* A fixed piece of arithmetic of about 0.2 ms, n times: seconds of each. Equal numbers mean equal clocks and nobody else on
+ * the device. Returns how many were stored: 0 if the device cannot. */
+int dev_canary(Device *d, int n, double *out);
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes);
+/* ---- who else is there (nvml.c): what NVIDIA's management library says, if it is installed ---- */
+typedef struct {
+  int32_t mhz, utilisation, processes; /* clock of the multiprocessors; percent; processes with a context */
+  uint64_t throttle;                   /* reasons why the clock is low; 0: none */
+  int32_t pid[8];
+} DevWatch;
+bool dev_watch(const DevInfo *gpu, DevWatch *out); /* false: no NVML or not a GPU of NVIDIA; never raises */
+const char *dev_throttle_name(uint64_t reasons);   /* "" for idle and for what the application asked */
+
 /* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). */
 typedef struct DevGraph DevGraph;
 int dev_graph_begin(Device *d);

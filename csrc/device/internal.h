@@ -18,6 +18,9 @@ typedef struct {
   void (*unload)(DevModule *m);
   void (*run)(DevModule *m, void *const *args);
   double (*time)(DevModule *m, void *const *args, int number, bool flush_l2);
+  /* number runs that take turns with the n_set lists of arguments; may be NULL: the device cannot offset buffers */
+  double (*time_sets)(DevModule *m, void *const *const *set, int n_set, int number, int *ran);
+  int (*canary)(Device *d, int n, double *out); /* how many were stored; may be NULL */
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */
   int (*graph_begin)(Device *d); /* the four graph entries may be NULL */
   void *(*graph_end)(Device *d);
@@ -45,6 +48,11 @@ struct DevModule {
   const Manifest *man;
   void **work; /* workspaces, allocated at first run */
   void *code;
+  void ***set; /* lists of arguments whose cold ones lie apart, for time_sets; made for these: */
+  int n_set;
+  void *const *set_args;
+  const void *set_pool;
+  uint64_t set_cold;
 };
 
 struct DevGraph {

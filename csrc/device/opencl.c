@@ -16,6 +16,10 @@ typedef struct {
   cl_device_id dev;
   cl_context ctx;
   cl_command_queue queue;
+  cl_program canary_prog;
+  cl_kernel canary;
+  cl_mem canary_out;
+  bool no_canary;
 } Opencl;
 typedef struct {
   cl_program prog;
@@ -314,23 +318,36 @@ static double span(Opencl *c, cl_event first, cl_event last, double wall) {
   return ok ? (double)(e - b) * 1e-9 : wall;
 }
 
+typedef struct {
+  DevModule *m;
+  void *const *args;
+  int number;
+  cl_event first, last;
+} Block;
+
+static void launch_block(void *arg) {
+  Block *b = arg;
+  int kernels = b->m->man->n_kernels;
+  for (int i = 0; i < b->number; i++) {
+    bool want_last = i == b->number - 1 && (kernels > 1 || b->number > 1);
+    if (kernels == 1)
+      launch_all(b->m, b->args, i == 0 ? &b->first : want_last ? &b->last : NULL, NULL);
+    else
+      launch_all(b->m, b->args, i == 0 ? &b->first : NULL, want_last ? &b->last : NULL);
+  }
+}
+
 static double time_block(DevModule *m, void *const *args, int number) {
   Opencl *c = m->dev->impl;
-  cl_event first = NULL, last = NULL;
-  int kernels = m->man->n_kernels;
+  Block b = {m, args, number, NULL, NULL};
   double t = clock_now();
-  for (int i = 0; i < number; i++) {
-    bool want_last = i == number - 1 && (kernels > 1 || number > 1);
-    if (kernels == 1)
-      launch_all(m, args, i == 0 ? &first : want_last ? &last : NULL, NULL);
-    else
-      launch_all(m, args, i == 0 ? &first : NULL, want_last ? &last : NULL);
-  }
+  ErrCode e = err_try(m->dev->err, launch_block, &b);
   cl_int r = c->api.finish(c->queue);
   t = clock_now() - t;
-  double s = r || !first ? t : span(c, first, last ? last : first, t);
-  if (first) c->api.event_free(first);
-  if (last) c->api.event_free(last);
+  double s = e || r || !b.first ? t : span(c, b.first, b.last ? b.last : b.first, t);
+  if (b.first) c->api.event_free(b.first); /* also when a launch failed */
+  if (b.last) c->api.event_free(b.last);
+  if (e != NS_OK) err_rethrow(m->dev->err, e);
   if (r) failed(m->dev, r, "waiting for a timed block");
   return s / number;
 }
@@ -345,9 +362,52 @@ static double cl_time(DevModule *m, void *const *args, int number, bool flush) {
   return sum / number;
 }
 
+/* ---- canary: a chain of dependent operations on every compute unit ---- */
+static bool load_canary(Opencl *c) {
+  static const char *const TEXT = "__kernel void canary(float a, float b, __global float *out) {"
+                                  " float x = a; for (int i = 0; i < 25000; i++) x = x * a + b;"
+                                  " out[get_global_id(0)] = x; }";
+  cl_int r = 0;
+  size_t n = strlen(TEXT), units = 4096;
+  if (c->canary || c->no_canary) return c->canary != NULL;
+  const char *text = TEXT;
+  c->canary_prog = c->api.program_source(c->ctx, 1, &text, &n, &r);
+  if (!r) r = c->api.build(c->canary_prog, 1, &c->dev, "", NULL, NULL);
+  if (!r) c->canary = c->api.kernel_new(c->canary_prog, "canary", &r);
+  if (!r) c->canary_out = c->api.mem_new(c->ctx, CL_READ_WRITE, units * sizeof(float), NULL, &r);
+  if (r) c->canary = NULL;
+  c->no_canary = r != 0;
+  return r == 0;
+}
+
+static int cl_canary(Device *d, int n, double *out) {
+  Opencl *c = d->impl;
+  if (!load_canary(c)) return 0;
+  const float a = 0.5f, b = 1;
+  size_t global = (size_t)(d->info.multiprocessors > 0 && d->info.multiprocessors < 4096 ? d->info.multiprocessors : 1),
+         local = 1;
+  TRY(d, c->api.kernel_arg(c->canary, 0, sizeof a, &a), "preparing the canary");
+  TRY(d, c->api.kernel_arg(c->canary, 1, sizeof b, &b), "preparing the canary");
+  TRY(d, c->api.kernel_arg(c->canary, 2, sizeof c->canary_out, &c->canary_out), "preparing the canary");
+  for (int i = 0; i < n; i++) {
+    cl_event e = NULL;
+    double t = clock_now();
+    TRY(d, c->api.launch(c->queue, c->canary, 1, NULL, &global, &local, 0, NULL, &e), "running the canary");
+    cl_int r = c->api.finish(c->queue);
+    t = clock_now() - t;
+    out[i] = span(c, e, e, t);
+    c->api.event_free(e);
+    if (r) failed(d, r, "waiting for the canary");
+  }
+  return n;
+}
+
 /* ---- life ---- */
 static void cl_close(Device *d) {
   Opencl *c = d->impl;
+  if (c->canary) c->api.kernel_free(c->canary);
+  if (c->canary_prog) c->api.program_free(c->canary_prog);
+  if (c->canary_out) c->api.mem_free(c->canary_out);
   if (c->queue) c->api.queue_free(c->queue);
   if (c->ctx) c->api.context_free(c->ctx);
   free(c);
@@ -365,6 +425,7 @@ static const DevOps OPENCL_OPS = {.close = cl_close,
                                   .unload = cl_unload,
                                   .run = cl_run,
                                   .time = cl_time,
+                                  .canary = cl_canary,
                                   .regs = cl_regs};
 
 static void open_context(void *arg) {

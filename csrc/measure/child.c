@@ -3,11 +3,13 @@
  * tuner survives: it sees the socket close or the deadline pass, and starts another worker.
  *
  * A second thread watches the socket and the parent: when the tuner is gone, for whatever reason, it kills the whole
- * process group, so that even an endless kernel does not outlive the tuner. */
+ * process group, so that even an endless kernel does not outlive the tuner. While the first thread works it also tells
+ * the tuner that the process is alive. */
 #include "measure/protocol.h"
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,7 @@ typedef struct {
 typedef struct {
   Err e;
   int sock;
+  atomic_bool busy;
   Device *dev;
   Slot slot[MSR_SLOTS];
 } Session;
@@ -33,13 +36,15 @@ typedef struct {
 typedef struct {
   int sock;
   pid_t parent;
+  atomic_bool *busy;
 } Watch;
 
 static void *watch_parent(void *arg) {
   Watch w = *(Watch *)arg;
   for (;;) {
     struct pollfd p = {w.sock, POLLRDHUP, 0};
-    int r = poll(&p, 1, 300);
+    int r = poll(&p, 1, (int)(BEAT_SECONDS * 1000));
+    if (r == 0 && atomic_load(w.busy)) proto_beat(w.sock);
     if ((r > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) || getppid() != w.parent) {
       kill(0, SIGKILL);
       _exit(1);
@@ -161,9 +166,12 @@ static void check_output(Run *x, Slot *s, int i) {
       return;
     }
   if (!a->has_data) return;
-  double d = outputs_differ(a->dtype, got, s->map + a->offset, (size_t)a->bytes);
+  double d = (a->exact ? outputs_unequal : outputs_differ)(a->dtype, got, s->map + a->offset, (size_t)a->bytes);
   if (d > x->r->max_error) x->r->max_error = d;
-  if (!(d <= 1)) wrong(x, "output %d (%s) differs from the reference by %.3g times the tolerance", i, d);
+  if (!(d <= 1) && a->exact)
+    wrong(x, "output %d (%s) differs from the reference, which every order of operations gives exactly%.0s", i, d);
+  else if (!(d <= 1))
+    wrong(x, "output %d (%s) differs from the reference by %.3g times the tolerance", i, d);
 }
 
 static void run_body(void *arg) {
@@ -218,6 +226,75 @@ static void answer_run(Session *c, const MsgRun *q, int fd) {
   if (out.dying) _exit(0); /* a lost GPU context can only be left by leaving the process */
 }
 
+/* ---- finals ---- */
+typedef struct {
+  Session *c;
+  const MsgFinal *q;
+  const char *data;
+  MsgFinals *out;
+  DevModule *m[FINAL_MAX];
+  double deadline;
+} Final;
+
+static void final_body(void *arg) {
+  Final *x = arg;
+  Slot *s = &x->c->slot[x->q->slot];
+  const char *at = x->data;
+  for (int i = 0; i < x->q->n; i++) {
+    const char *manifest = at + x->q->n_binary[i];
+    x->m[i] = dev_load(x->c->dev, at, (size_t)x->q->n_binary[i], manifest);
+    if (dev_manifest(x->m[i])->n_args != s->desc.n_args)
+      err_raise(&x->c->e, NS_ERR_VALUE, "program %d has %d arguments, the task %d", i, dev_manifest(x->m[i])->n_args,
+                s->desc.n_args);
+    at = manifest + x->q->n_manifest[i] + 1;
+  }
+  time_finals(x->q->n, x->m, s->buf, &x->q->policy, x->q->seed, x->deadline, x->out->r);
+  dev_sync(x->c->dev);
+}
+
+static void answer_final(Session *c, const MsgFinal *q, int fd) {
+  MsgFinals out = {.ok = 0};
+  size_t n = 0;
+  for (int i = 0; i < q->n; i++) n += (size_t)(q->n_binary[i] + q->n_manifest[i] + 1);
+  char *data = memfile_map(fd, n);
+  Final x = {c, q, data, &out, {NULL}, clock_now() + 0.8 * q->policy.timeout_s * q->n};
+  if (!data || c->slot[q->slot].error[0]) {
+    snprintf(out.msg, sizeof out.msg, "%s", data ? c->slot[q->slot].error : "out of memory");
+  } else {
+    out.ok = err_try(&c->e, final_body, &x) == NS_OK;
+    if (!out.ok) snprintf(out.msg, sizeof out.msg, "%.500s", c->e.msg);
+    for (int i = 0; i < q->n; i++)
+      if (x.m[i] && err_try(&c->e, unload_body, x.m[i]) != NS_OK) out.dying = 1;
+  }
+  if (data) munmap(data, n);
+  out.dying |= c->dev && dev_lost(c->dev);
+  proto_send(c->sock, MSG_FINALS, &out, sizeof out, -1);
+  if (out.dying) _exit(0);
+}
+
+/* ---- canary ---- */
+typedef struct {
+  Session *c;
+  const MsgCanary *q;
+  MsgTimes *out;
+} Canary;
+
+static void canary_body(void *arg) {
+  Canary *x = arg;
+  double warm = clock_now() + x->q->warm_s;
+  while (clock_now() < warm && dev_canary(x->c->dev, 4, x->out->seconds) > 0) {}
+  x->out->n = dev_canary(x->c->dev, x->q->n, x->out->seconds);
+}
+
+static void answer_canary(Session *c, const MsgCanary *q) {
+  MsgTimes out = {.n = 0};
+  Canary x = {c, q, &out};
+  if (err_try(&c->e, canary_body, &x) != NS_OK) out.n = 0;
+  out.dying = dev_lost(c->dev);
+  proto_send(c->sock, MSG_TIMES, &out, sizeof out, -1);
+  if (out.dying) _exit(0);
+}
+
 typedef struct {
   Session *c;
   int type, id;
@@ -241,12 +318,22 @@ static void measure_loop(Session *c, int dev_type, int dev_id) {
   if (!proto_send(c->sock, MSG_READY, &ready, sizeof ready, -1) || !ready.ok) return;
   MsgType type;
   while (proto_recv(c->sock, &type, &b, &fd, 1e18, NULL) == RECV_OK) {
-    int32_t slot = type == MSG_TASK ? b.task.slot : b.run.slot;
-    if ((type != MSG_TASK && type != MSG_RUN) || slot < 0 || slot >= MSR_SLOTS) return;
+    int32_t slot = type == MSG_TASK ? b.task.slot : type == MSG_RUN ? b.run.slot : type == MSG_FINAL ? b.final.slot : 0;
+    if (slot < 0 || slot >= MSR_SLOTS) return;
+    if (type == MSG_FINAL && (b.final.n < 1 || b.final.n > FINAL_MAX)) return;
+    if (type == MSG_CANARY && (b.canary.n < 1 || b.canary.n > CANARY_MAX)) return;
+    atomic_store(&c->busy, true);
     if (type == MSG_TASK)
       take_task(c, &b.task, fd);
-    else
+    else if (type == MSG_RUN)
       answer_run(c, &b.run, fd);
+    else if (type == MSG_FINAL)
+      answer_final(c, &b.final, fd);
+    else if (type == MSG_CANARY)
+      answer_canary(c, &b.canary);
+    else
+      return;
+    atomic_store(&c->busy, false);
     if (fd >= 0) close(fd);
   }
 }
@@ -302,7 +389,7 @@ static void compile_loop(Session *c) {
 __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type,
                                                                  int dev_id) {
   static Session child; /* the only object of this process */
-  Watch w = {sock, (pid_t)parent};
+  Watch w = {sock, (pid_t)parent, &child.busy};
   pthread_t t;
   signal(SIGINT, SIG_IGN); /* the tuner decides what Ctrl-C means */
   signal(SIGPIPE, SIG_IGN);

@@ -20,6 +20,9 @@ typedef enum {
 enum { MSR_MAX_COSTS = 32, MSR_MSG = 512, MSR_MAX_ARGS = 48, MSR_SLOTS = 8 };
 
 /* ---- timing policy (timing.c) ---- */
+/* What is in the cache when a run begins. Mixed: activations are, the weights of a network are not, as in the network's own
+ * runs. Hot: everything that fits. Cold: no input. */
+typedef enum { CACHE_MIXED, CACHE_HOT, CACHE_COLD } CachePolicy;
 typedef struct {
   int number, repeat, min_repeat_ms;
   double timeout_s;
@@ -28,7 +31,8 @@ typedef struct {
   double stop_above; /* seconds; a candidate whose quick blocks are all above this is hopeless and cut short. 0: none */
   double full_below; /* seconds; the full stage is for candidates whose quick time is at most this. 0: stop_above */
   bool race; /* the pipeline sets the two limits from the best of the candidate's task so far */
-  uint64_t cold_args; /* arguments (bits) that are weights of a network: on a CPU they move through cold_bytes of memory */
+  CachePolicy cache;
+  uint64_t cold_args; /* arguments (bits) that are weights of a network: they move through cold_bytes of memory */
   int64_t cold_bytes; /* what all weights of the network take; 0: every run uses the same memory */
   bool strict; /* no quick stage: for each of `repeat` costs blocks of `number` runs are added up until min_repeat_ms */
 } RunPolicy;
@@ -37,8 +41,9 @@ typedef struct {
   int n_costs;
   double cost[MSR_MAX_COSTS];
   double quick; /* quick: median of the quick stage; 0 if there was none */
-  double seconds;
-  bool full;
+  double seconds, spread; /* spread: of the blocks behind the costs, between quartiles, over their median */
+  int blocks, redone;     /* redone: how often it was measured again because the device was disturbed */
+  bool full, cut, audited, disturbed; /* cut: stopped early as hopeless; audited: and measured in full all the same */
   int runs, regs, local_bytes, shared_bytes;
   double max_error;             /* largest difference to the reference, scaled */
   char cause[24], msg[MSR_MSG]; /* cause: one of the fixed list in cause.c; "" when all is well */
@@ -46,6 +51,14 @@ typedef struct {
 /* Warm-up, then the policy's stages on the loaded module; fills costs, quick, full, runs. Raises what the device
  * raises. */
 void time_policy(DevModule *m, void *const *args, const RunPolicy *p, double deadline, RunResult *out);
+enum { FINAL_MAX = 8, PASSES = 5, CANARY_MAX = 32 };
+typedef struct {
+  double pass[PASSES], spread; /* medians of the passes */
+  int passes, runs, blocks;
+} FinalResult;
+/* n programs in PASSES passes, in each in another order, so that a slow drift of the device meets all alike. */
+void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy *p, uint64_t seed, double deadline,
+                 FinalResult *out);
 /* One cost per repeat, as time_evaluator: blocks are added up until min_repeat_ms. zero_limit: give up after that many
  * blocks of zero time. */
 void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit,
@@ -55,6 +68,8 @@ void time_repeats(DevModule *m, void *const *args, int number, int repeat, int m
 /* Largest |got - want| / (tolerance of dtype * (|want| + rms(want))); <= 1 is equal. Integers must be equal. NaN equals
  * NaN only. */
 double outputs_differ(const char *dtype, const void *got, const void *want, size_t bytes);
+/* As outputs_differ, for results that every order of operations gives alike: 0 or 1e30. -0 equals 0. */
+double outputs_unequal(const char *dtype, const void *got, const void *want, size_t bytes);
 
 /* ---- what went wrong (cause.c) ---- */
 const char *cause_of(MeasureError e,
@@ -63,9 +78,10 @@ const char *measure_error_name(MeasureError e); /* NoError, InstantiationError, 
 
 /* ---- the data of a task: inputs as the host made them, expected outputs; in shared memory, made once ---- */
 typedef struct TaskData TaskData;
-/* data[i] == NULL: uninitialised input, or an output that is not compared. dtype: float32, int8, ... */
+/* data[i] == NULL: uninitialised input, or an output that is not compared. dtype: float32, int8, ... exact[i]: the output
+ * has to be equal to the bit; NULL: within the tolerance of its type. */
 TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output,
-                        const char *const *dtype);
+                        const char *const *dtype, const bool *exact);
 void task_data_free(TaskData *t);
 
 /* ---- the measuring worker (worker.c) ---- */
@@ -81,6 +97,31 @@ void worker_task(Worker *w, int slot,
                  const TaskData *t); /* slot < MSR_SLOTS; t must live as long as it is in the slot; sent on demand */
 RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const char *manifest,
                      const RunPolicy *p); /* never raises */
+typedef struct {
+  const void *binary;
+  size_t n;
+  const char *manifest;
+} RunProgram;
+/* The programs ran before; n <= FINAL_MAX. False, with why, if the worker died or was stopped. */
+bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed, FinalResult *out,
+                  char why[MSR_MSG]);
+/* The device's fixed piece of work: warm_s seconds of it to wake the clocks, then n <= CANARY_MAX timed ones. Returns how
+ * many were timed; 0: the device has none; -1: the worker died or was stopped. */
+int worker_canary(Worker *w, double warm_s, int n, double *out);
+typedef struct {
+  int deaths, spares;      /* workers that ended while they had work; replaced by one that was ready */
+  double longest_recovery; /* seconds from a death to a ready worker */
+} WorkerStats;
+WorkerStats worker_stats(const Worker *w);
+
+/* ---- one tuner per device at a time (lock.c) ---- */
+typedef struct DevLock DevLock;
+DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d);
+void devlock_free(DevLock *l);                          /* NULL is allowed */
+bool devlock_try(DevLock *l, char *holder, size_t n);   /* false: somebody holds it; holder says who */
+void devlock_release(DevLock *l);
+bool devlock_wanted(const DevLock *l); /* another process waits for it */
+void devlock_want(DevLock *l, bool wanted);
 
 /* ---- the compile worker: NVRTC under a hard deadline (worker.c) ---- */
 typedef struct Compiler Compiler;

@@ -1,74 +1,22 @@
-/* Three queues (to compile, to run, done) under one lock, compile threads and one measuring thread. Threads never
- * raise: each has its own Err, and every failure becomes the result of its candidate.
+/* Three queues (to compile, to run, done) under one lock, compile threads and a measuring thread per device (runner.c).
+ * Threads never raise: each has its own Err, and every failure becomes the result of its candidate.
  *
  * On a CPU target compiling would disturb measuring, so the two take turns: a few candidates are compiled on all cores,
  * then these are measured while the compilers rest.
  *
- * Candidates of one task race (RunPolicy.race): the best result of the full stage so far is the incumbent; its quick
- * time decides who is hopeless and who deserves the full stage (spec 05 §7.5, §7.7). */
-#include "measure/pipeline.h"
+ * Candidates of one task race (RunPolicy.race); what that means is in race.c. */
+#include "measure/pipe_int.h"
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { EARLY = 192, CHUNK = 4 }; /* candidates of a task that count as its first rounds; compiled per lane and turn */
-static const double HOPELESS = 1.30, HOPELESS_EARLY = 2.00, FINALIST = 1.03, MINUTE = 60;
+enum { CHUNK = 4 }; /* candidates compiled per lane and turn */
+static const double MINUTE = 60;
 
-typedef struct Job {
-  struct Job *next;
-  char *source, *manifest;
-  void *binary;
-  size_t n_binary;
-  RunPolicy policy;
-  PipeResult res;
-} Job;
-typedef struct {
-  Job *head, *tail;
-  int n;
-} Queue;
-typedef struct {
-  TaskData *data;
-  double stop_above;
-  double best, best_quick; /* of the incumbent; 0: none yet */
-  int ran;
-} Task;
-typedef struct {
-  Pipeline *p;
-  Compiler *c;
-  Err e;
-  Arena *a;
-  pthread_t thread;
-  bool started;
-} Lane;
-
-struct Pipeline {
-  pthread_mutex_t lock;
-  pthread_cond_t change;
-  Queue to_compile, to_run, done;
-  int compiling, running;
-  bool run_turn; /* CPU targets: the runner's turn, not the compilers' */
-  double first, run_since;
-  PipeStats stats;
-  volatile int stop;
-  Target target;
-  BuildOptions build;
-  char *cache_dir, *cc;
-  Task *task;
-  int n_tasks, cap_tasks;
-  int slot_task[MSR_SLOTS]; /* which task is in which slot of the worker, and when it was used */
-  int64_t slot_used[MSR_SLOTS], tick;
-  Worker *worker;
-  pthread_t runner;
-  bool runner_started;
-  Lane *lane;
-  int n_lanes;
-};
-
-static void put(Queue *q, Job *j) {
+void queue_put(Queue *q, Job *j) {
   j->next = NULL;
   if (q->tail)
     q->tail->next = j;
@@ -81,7 +29,7 @@ static void put(Queue *q, Job *j) {
 /* In the order of tags: lowering threads finish in any order, but the most promising candidate is to come out first. */
 static void put_in_order(Queue *q, Job *j) {
   if (!q->tail || q->tail->res.tag < j->res.tag) {
-    put(q, j);
+    queue_put(q, j);
     return;
   }
   Job **at = &q->head;
@@ -91,7 +39,7 @@ static void put_in_order(Queue *q, Job *j) {
   q->n++;
 }
 
-static Job *take(Queue *q) {
+Job *queue_take(Queue *q) {
   Job *j = q->head;
   if (!j) return NULL;
   q->head = j->next;
@@ -100,16 +48,20 @@ static Job *take(Queue *q) {
   return j;
 }
 
-static void job_free(Job *j) {
+void job_free(Job *j) {
   free(j->source);
   free(j->manifest);
   free(j->binary);
   free(j);
 }
 
-static int drop_all(Queue *q) {
+static int drop_all(Pipeline *p, Queue *q) {
   int n = 0;
-  for (Job *j; (j = take(q)); n++) job_free(j);
+  for (Job *j; (j = queue_take(q)); n++) {
+    if (q != &p->done) p->task[j->res.task].pending--;
+    job_free(j);
+    p->open--;
+  }
   return n;
 }
 
@@ -119,20 +71,68 @@ static void fail(Job *j, MeasureError e, const char *msg) {
   snprintf(j->res.run.cause, sizeof j->res.run.cause, "%s", cause_of(e, j->res.run.msg));
 }
 
+void pipe_say(Pipeline *p, const char *fmt, ...) {
+  size_t n = strlen(p->notice);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(p->notice + n, sizeof p->notice - n, fmt, ap);
+  va_end(ap);
+}
+
+bool pipe_notice(Pipeline *p, char *out, size_t n) {
+  pthread_mutex_lock(&p->lock);
+  snprintf(out, n, "%s", p->notice);
+  p->notice[0] = 0;
+  pthread_mutex_unlock(&p->lock);
+  return out[0] != 0;
+}
+
 /* ---- taking turns on a CPU ---- */
 static bool may_compile(const Pipeline *p) {
   return p->target.kind != TG_CPU || (!p->run_turn && p->compiling + p->to_run.n < CHUNK * p->n_lanes);
 }
 
-static bool may_run(const Pipeline *p) { return p->target.kind != TG_CPU || p->run_turn; }
+bool pipe_may_run(const Pipeline *p) { return p->target.kind != TG_CPU || p->run_turn; }
 
-/* After every change of the queues; wakes all threads. */
-static void changed(Pipeline *p) {
+int pipe_final_due(const Pipeline *p) {
+  for (int i = 0; i < p->n_tasks; i++)
+    if (race_due(&p->task[i])) return i;
+  return -1;
+}
+
+static bool work_to_run(const Pipeline *p) {
+  bool some = p->to_run.n > 0 || p->running || pipe_final_due(p) >= 0;
+  for (int i = 0; i < p->n_runners; i++) some = some || p->runner[i].window.n > 0;
+  return some;
+}
+
+void pipe_changed(Pipeline *p) {
+  bool work = work_to_run(p);
   if (p->run_turn)
-    p->run_turn = p->to_run.n > 0 || p->running;
+    p->run_turn = work;
   else
-    p->run_turn = p->compiling == 0 && p->to_run.n > 0 && (p->to_run.n >= CHUNK * p->n_lanes || p->to_compile.n == 0);
+    p->run_turn = p->compiling == 0 && work && (p->to_run.n >= CHUNK * p->n_lanes || p->to_compile.n == 0);
   pthread_cond_broadcast(&p->change);
+}
+
+/* ---- results ---- */
+void pipe_finish(Pipeline *p, Job *j) {
+  free(j->binary);
+  free(j->manifest);
+  j->binary = NULL;
+  j->manifest = NULL;
+  queue_put(&p->done, j);
+}
+
+void pipe_settle(Pipeline *p, Job *j) {
+  Task *t = &p->task[j->res.task];
+  Queue out = {NULL, NULL, 0};
+  bool races = j->policy.race && !j->policy.strict && !j->res.run.full;
+  t->pending--;
+  if (j->policy.race) t->ran++;
+  if (j->policy.race && j->res.run.full) race_alone(t, j);
+  if (!races || p->no_finals || !race_enter(t, j, &out)) pipe_finish(p, j);
+  for (Job *x; (x = queue_take(&out));) pipe_finish(p, x);
 }
 
 /* ---- compiling ---- */
@@ -162,7 +162,7 @@ static void *lane_main(void *arg) {
   pthread_mutex_lock(&p->lock);
   for (;;) {
     Job *j = NULL;
-    while (!p->stop && !(may_compile(p) && (j = take(&p->to_compile)))) pthread_cond_wait(&p->change, &p->lock);
+    while (!p->stop && !(may_compile(p) && (j = queue_take(&p->to_compile)))) pthread_cond_wait(&p->change, &p->lock);
     if (!j) break;
     p->compiling++;
     pthread_mutex_unlock(&p->lock);
@@ -172,81 +172,11 @@ static void *lane_main(void *arg) {
     p->stats.compile_s += j->res.build_seconds;
     p->stats.compiled++;
     p->stats.cached += j->res.cached;
-    put(ok ? &p->to_run : &p->done, j);
-    changed(p);
-  }
-  pthread_mutex_unlock(&p->lock);
-  return NULL;
-}
-
-/* ---- measuring ---- */
-static int slot_of(Pipeline *p, int task) {
-  int best = 0;
-  for (int i = 0; i < MSR_SLOTS; i++) {
-    if (p->slot_task[i] == task) {
-      best = i;
-      break;
-    }
-    if (p->slot_used[i] < p->slot_used[best]) best = i;
-  }
-  p->slot_task[best] = task;
-  p->slot_used[best] = ++p->tick;
-  return best;
-}
-
-static void set_limits(const Task *t, RunPolicy *p) {
-  if (t->stop_above > 0) p->stop_above = t->stop_above;
-  if (!p->race || p->strict || !(t->best_quick > 0)) return;
-  p->stop_above = t->best_quick * (t->ran < EARLY ? HOPELESS_EARLY : HOPELESS);
-  p->full_below = t->best_quick * FINALIST;
-}
-
-static double middle_cost(const RunResult *r) {
-  double sum = 0;
-  for (int i = 0; i < r->n_costs; i++) sum += r->cost[i];
-  return sum / r->n_costs;
-}
-
-/* A racing candidate that was timed in full and is faster is the new incumbent. */
-static void take_in(Task *t, const RunResult *r) {
-  t->ran++;
-  if (r->error != ME_OK || !r->full || r->n_costs < 1) return;
-  double cost = middle_cost(r);
-  if (t->best > 0 && cost >= t->best) return;
-  t->best = cost;
-  t->best_quick = r->quick > 0 ? r->quick : cost;
-}
-
-/* Device time, with the part after the first minute apart. */
-static void count_run(PipeStats *s, double first, double from, double to) {
-  double late = first + MINUTE;
-  s->run_s += to - from;
-  if (to > late) s->late_run_s += to - (from > late ? from : late);
-}
-
-static void *runner_main(void *arg) {
-  Pipeline *p = arg;
-  pthread_mutex_lock(&p->lock);
-  for (;;) {
-    while (!p->stop && !(p->to_run.n > 0 && may_run(p))) pthread_cond_wait(&p->change, &p->lock);
-    if (p->stop) break;
-    Job *j = take(&p->to_run);
-    Task t = p->task[j->res.task];
-    int slot = slot_of(p, j->res.task);
-    set_limits(&t, &j->policy);
-    p->running = 1;
-    p->run_since = clock_now();
-    pthread_mutex_unlock(&p->lock);
-    worker_task(p->worker, slot, t.data);
-    j->res.run = worker_run(p->worker, slot, j->binary, j->n_binary, j->manifest, &j->policy);
-    pthread_mutex_lock(&p->lock);
-    p->running = 0;
-    count_run(&p->stats, p->first, p->run_since, clock_now());
-    p->stats.ran++;
-    p->stats.full += j->res.run.full;
-    if (j->policy.race) take_in(&p->task[j->res.task], &j->res.run);
-    put(&p->done, j);
-    changed(p);
+    if (ok)
+      queue_put(&p->to_run, j);
+    else
+      pipe_settle(p, j);
+    pipe_changed(p);
   }
   pthread_mutex_unlock(&p->lock);
   return NULL;
@@ -269,11 +199,32 @@ static void lane_body(void *arg) {
   l->c = compiler_start(&l->e);
 }
 
+static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
+  Runner *r = &p->runner[i];
+  bool cpu = d != DEV_CUDA;
+  r->p = p;
+  r->number = i;
+  r->drift.limit = cpu ? 0.25 : 0.03;
+  r->drift.middle = cpu;
+  for (int k = 0; k < MSR_SLOTS; k++) r->slot_task[k] = -1;
+  r->worker = worker_start(e, d, r->id);
+  worker_stop_flag(r->worker, &r->stop);
+  bool want = p->lock_mode == LOCK_TURNS || p->lock_mode == LOCK_FAIL || (p->lock_mode == LOCK_AUTO && d == DEV_CUDA);
+  for (int k = 0; k < i; k++) want = want && p->runner[k].id != r->id; /* one lock per device */
+  if (!want) return;
+  char holder[400];
+  r->lock = devlock_new(e, d, r->id, worker_info(r->worker));
+  if (p->lock_mode != LOCK_FAIL) return;
+  r->locked = devlock_try(r->lock, holder, sizeof holder);
+  if (!r->locked)
+    err_raise(e, NS_ERR_RUNTIME, "another process tunes on this device: %s; wait for it, choose another device, or take "
+              "turns with it (busy=\"turns\")", holder);
+}
+
 static void new_body(void *arg) {
   New *n = arg;
   Pipeline *p = n->p;
-  p->worker = worker_start(n->e, n->d, n->id);
-  worker_stop_flag(p->worker, &p->stop);
+  for (int i = 0; i < p->n_runners; i++) open_runner(p, i, n->e, n->d);
   for (int i = 0; i < p->n_lanes; i++) {
     Lane *l = &p->lane[i];
     l->p = p;
@@ -281,8 +232,9 @@ static void new_body(void *arg) {
     if (err_try(&l->e, lane_body, l) != NS_OK) err_raise(n->e, NS_ERR_MEMORY, "%s", l->e.msg);
     compiler_stop_flag(l->c, &p->stop);
   }
-  bool ok = pthread_create(&p->runner, NULL, runner_main, p) == 0;
-  p->runner_started = ok;
+  bool ok = true;
+  for (int i = 0; ok && i < p->n_runners; i++)
+    ok = p->runner[i].started = pthread_create(&p->runner[i].thread, NULL, runner_main, &p->runner[i]) == 0;
   for (int i = 0; ok && i < p->n_lanes; i++)
     ok = p->lane[i].started = pthread_create(&p->lane[i].thread, NULL, lane_main, &p->lane[i]) == 0;
   if (!ok) err_raise(n->e, NS_ERR_RUNTIME, "cannot start the pipeline's threads: raise `ulimit -u`");
@@ -295,7 +247,7 @@ static int default_lanes(void) {
 }
 
 Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions *o) {
-  static const PipeOptions DEFAULT = {0, 0, NULL, NULL};
+  static const PipeOptions DEFAULT = {0};
   if (!o) o = &DEFAULT;
   Pipeline *p = calloc(1, sizeof *p);
   if (!p) err_raise(e, NS_ERR_MEMORY, "out of memory creating a pipeline");
@@ -311,7 +263,10 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions
   p->build = (BuildOptions){o->build_timeout_s > 0 ? o->build_timeout_s : 15, p->cache_dir, p->cc};
   p->n_lanes = o->n_compile > 0 ? o->n_compile : default_lanes();
   p->lane = calloc((size_t)p->n_lanes, sizeof *p->lane);
-  for (int i = 0; i < MSR_SLOTS; i++) p->slot_task[i] = -1;
+  p->type = d;
+  p->lock_mode = o->lock;
+  p->n_runners = o->n_ids < 1 ? 1 : o->n_ids > PIPE_DEVICES ? PIPE_DEVICES : o->n_ids;
+  for (int i = 0; i < p->n_runners; i++) p->runner[i].id = o->n_ids < 1 ? id : o->ids[i];
   New n = {p, e, d, id, o};
   ErrCode r = p->lane ? err_try(e, new_body, &n) : NS_ERR_MEMORY;
   if (r != NS_OK) {
@@ -325,19 +280,30 @@ void pipe_free(Pipeline *p) {
   if (!p) return;
   pthread_mutex_lock(&p->lock);
   p->stop = 1;
+  for (int i = 0; i < p->n_runners; i++) p->runner[i].stop = 1;
   pthread_cond_broadcast(&p->change);
   pthread_mutex_unlock(&p->lock);
-  if (p->runner_started) pthread_join(p->runner, NULL);
+  for (int i = 0; i < p->n_runners; i++)
+    if (p->runner[i].started) pthread_join(p->runner[i].thread, NULL);
   for (int i = 0; p->lane && i < p->n_lanes; i++) {
     if (p->lane[i].started) pthread_join(p->lane[i].thread, NULL);
     compiler_stop(p->lane[i].c);
     arena_free(p->lane[i].a);
   }
-  worker_stop(p->worker);
-  drop_all(&p->to_compile);
-  drop_all(&p->to_run);
-  drop_all(&p->done);
-  for (int i = 0; i < p->n_tasks; i++) task_data_free(p->task[i].data);
+  for (int i = 0; i < p->n_runners; i++) {
+    worker_stop(p->runner[i].worker);
+    devlock_free(p->runner[i].lock);
+    drop_all(p, &p->runner[i].window);
+  }
+  drop_all(p, &p->to_compile);
+  drop_all(p, &p->to_run);
+  drop_all(p, &p->done);
+  for (int i = 0; i < p->n_tasks; i++) {
+    drop_all(p, &p->task[i].finalists);
+    task_data_free(p->task[i].data);
+    free(p->task[i].binary);
+    free(p->task[i].manifest);
+  }
   free(p->task);
   free(p->lane);
   free(p->cache_dir);
@@ -378,6 +344,13 @@ void pipe_incumbent(Pipeline *p, int task, double seconds) {
   pthread_mutex_unlock(&p->lock);
 }
 
+void pipe_hold(Pipeline *p, int task, int by) {
+  pthread_mutex_lock(&p->lock);
+  if (task >= 0 && task < p->n_tasks) p->task[task].hold += by;
+  pipe_changed(p);
+  pthread_mutex_unlock(&p->lock);
+}
+
 void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
                  const RunPolicy *policy) {
   pthread_mutex_lock(&p->lock);
@@ -400,7 +373,10 @@ void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *
   pthread_mutex_lock(&p->lock);
   if (!(p->first > 0)) p->first = clock_now();
   put_in_order(&p->to_compile, j);
-  changed(p);
+  p->task[task].pending++;
+  p->open++;
+  p->no_finals = false;
+  pipe_changed(p);
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -416,7 +392,8 @@ int pipe_poll(Pipeline *p, double wait_s, PipeResult *out, int max) {
   pthread_mutex_lock(&p->lock);
   while (p->done.n == 0 && wait_s > 0 && pthread_cond_timedwait(&p->change, &p->lock, &end) != ETIMEDOUT) {}
   while (n < max && p->done.n) {
-    Job *j = take(&p->done);
+    Job *j = queue_take(&p->done);
+    p->open--;
     out[n++] = j->res;
     job_free(j);
   }
@@ -426,17 +403,29 @@ int pipe_poll(Pipeline *p, double wait_s, PipeResult *out, int max) {
 
 int pipe_pending(Pipeline *p) {
   pthread_mutex_lock(&p->lock);
-  int n = p->to_compile.n + p->compiling + p->to_run.n + p->running + p->done.n;
+  int n = p->open;
   pthread_mutex_unlock(&p->lock);
   return n;
 }
 
 int pipe_cancel(Pipeline *p) {
   pthread_mutex_lock(&p->lock);
-  int n = drop_all(&p->to_compile) + drop_all(&p->to_run);
-  changed(p);
+  int n = drop_all(p, &p->to_compile) + drop_all(p, &p->to_run);
+  p->no_finals = true; /* what was measured comes out as it is */
+  for (int i = 0; i < p->n_tasks; i++)
+    for (Job *j; (j = queue_take(&p->task[i].finalists));) pipe_finish(p, j);
+  for (int i = 0; i < p->n_runners; i++)
+    if (p->runner[i].finalising) p->runner[i].stop = 1;
+  pipe_changed(p);
   pthread_mutex_unlock(&p->lock);
   return n;
+}
+
+/* Device time, with the part after the first minute apart. */
+void pipe_count_run(PipeStats *s, double first, double from, double to) {
+  double late = first + MINUTE;
+  s->run_s += to - from;
+  if (to > late) s->late_run_s += to - (from > late ? from : late);
 }
 
 PipeStats pipe_stats(Pipeline *p) {
@@ -446,9 +435,22 @@ PipeStats pipe_stats(Pipeline *p) {
   s.elapsed = p->first > 0 ? now - p->first : 0;
   s.late_elapsed = s.elapsed > MINUTE ? s.elapsed - MINUTE : 0;
   s.lanes = p->n_lanes;
-  if (p->running) count_run(&s, p->first, p->run_since, now);
+  s.devices = p->n_runners;
+  for (int i = 0; i < p->n_runners; i++) {
+    const Runner *r = &p->runner[i];
+    WorkerStats w = r->workers;
+    if (p->run_since[i] > 0) pipe_count_run(&s, p->first, p->run_since[i], now);
+    s.checks += r->drift.checks;
+    s.disturbed += r->drift.disturbed;
+    s.shifts += r->drift.shifts;
+    s.canary = r->drift.base;
+    if (drift_spread(&r->drift) > s.canary_spread) s.canary_spread = drift_spread(&r->drift);
+    s.deaths += w.deaths;
+    s.spares += w.spares;
+    if (w.longest_recovery > s.longest_recovery) s.longest_recovery = w.longest_recovery;
+  }
   pthread_mutex_unlock(&p->lock);
   return s;
 }
 
-const DevInfo *pipe_device(const Pipeline *p) { return worker_info(p->worker); }
+const DevInfo *pipe_device(const Pipeline *p) { return worker_info(p->runner[0].worker); }

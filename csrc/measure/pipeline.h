@@ -1,15 +1,21 @@
 /* pipeline: sources go in, measured results come out; compiling and measuring overlap. Compile threads (each with a
- * compile worker of its own for CUDA, a C compiler process for the CPU) feed one measuring worker. Every submitted
- * candidate comes out again exactly once, whatever happens to it, unless it is cancelled. Spec 05 §7.4-7.5, §7.10.
+ * compile worker of its own for CUDA, a C compiler process for the CPU) feed one measuring worker per device. Every
+ * submitted candidate comes out again exactly once, whatever happens to it, unless it is cancelled. Spec 05 §7.4-7.10.
  */
 #ifndef NS_PIPELINE_H
 #define NS_PIPELINE_H
 #include "measure/measure.h"
 typedef struct Pipeline Pipeline;
+/* What to do when another process tunes on the same device: take turns (LOCK_AUTO: on GPUs of NVIDIA only, else nothing),
+ * refuse to start, nothing. */
+typedef enum { LOCK_AUTO, LOCK_TURNS, LOCK_FAIL, LOCK_NONE } LockMode;
+enum { PIPE_DEVICES = 16 };
 typedef struct {
   int n_compile;              /* compile threads; 0: cores - 1, at least 1 */
   double build_timeout_s;     /* 0: 15 */
   const char *cache_dir, *cc; /* as in BuildOptions */
+  int n_ids, ids[PIPE_DEVICES]; /* devices that measure side by side; n_ids 0: the one given to pipe_new */
+  LockMode lock;
 } PipeOptions;
 /* error, costs and cause are in run, also when the compiler failed (run.seconds is then 0). */
 typedef struct {
@@ -28,6 +34,7 @@ void pipe_stop_above(Pipeline *p, int task, double seconds); /* from now on: Run
                                                                 candidates */
 void pipe_incumbent(Pipeline *p, int task, double seconds); /* what this task's racing candidates have to beat, until
                                                                one of them does */
+void pipe_hold(Pipeline *p, int task, int by); /* while the sum is above 0 more candidates of a round are to come: no final */
 /* Copies everything; policy is applied as it is, except stop_above if pipe_stop_above was called for the task, and both
  * limits if policy.race is set. Jobs are compiled in the order of their tags. Raises only when out of memory. */
 void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
@@ -36,11 +43,18 @@ int pipe_poll(Pipeline *p, double wait_s, PipeResult *out,
               int max); /* waits up to wait_s for the first; returns how many were stored, in order of completion */
 int pipe_pending(Pipeline *p); /* submitted and not yet returned by pipe_poll */
 int pipe_cancel(Pipeline *p);  /* drops what has not started, returns how many; the running ones still come out */
+bool pipe_notice(Pipeline *p, char *out, size_t n); /* something to tell the user, once; false: nothing */
 /* Where the time went since the first candidate came in. Shares are of `elapsed`; late: after the first minute. */
 typedef struct {
   double elapsed, compile_s, run_s, late_elapsed, late_run_s; /* compile_s: summed over lanes */
-  int lanes, compiled, cached, ran, full;
+  int lanes, compiled, cached, ran, full, devices;
+  int cut, audited, wrong_cuts;       /* stopped early; of these measured in full all the same; of these wrongly stopped */
+  int finals, finalists, finals_again; /* finals_again: repeated because the device was disturbed meanwhile */
+  int checks, disturbed, shifts, redone; /* of the canary; candidates measured again */
+  double canary, canary_spread, waited_s; /* its median time; waited_s: for another tuner on the device */
+  int deaths, spares;
+  double longest_recovery;
 } PipeStats;
 PipeStats pipe_stats(Pipeline *p);
-const DevInfo *pipe_device(const Pipeline *p);
+const DevInfo *pipe_device(const Pipeline *p); /* of the first device */
 #endif

@@ -39,6 +39,15 @@ bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd) {
   return k == (ssize_t)(sizeof head + n);
 }
 
+void proto_beat(int sock) {
+  struct {
+    MsgHead head;
+    MsgBeat body;
+  } m = {{MSG_BEAT, PROTO_VERSION, sizeof(MsgBeat)}, {0}};
+  ssize_t sent = send(sock, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)sent;
+}
+
 static RecvStatus wait_readable(int sock, double deadline, const volatile int *stop) {
   for (;;) {
     double left = deadline - clock_now();
@@ -51,7 +60,18 @@ static RecvStatus wait_readable(int sock, double deadline, const volatile int *s
 }
 
 static const size_t SIZES[] = {
-    0, sizeof(MsgReady), sizeof(MsgTask), sizeof(MsgRun), sizeof(MsgResult), sizeof(MsgCompile), sizeof(MsgBinary)};
+    0,
+    sizeof(MsgReady),
+    sizeof(MsgTask),
+    sizeof(MsgRun),
+    sizeof(MsgResult),
+    sizeof(MsgCompile),
+    sizeof(MsgBinary),
+    sizeof(MsgFinal),
+    sizeof(MsgFinals),
+    sizeof(MsgCanary),
+    sizeof(MsgTimes),
+    sizeof(MsgBeat)};
 
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop) {
   MsgHead head = {0};

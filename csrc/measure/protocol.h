@@ -5,8 +5,9 @@
 #define NS_PROTOCOL_H
 #include "measure/measure.h"
 
-enum { PROTO_VERSION = 1 };
-typedef enum { MSG_NONE, MSG_READY, MSG_TASK, MSG_RUN, MSG_RESULT, MSG_COMPILE, MSG_BINARY } MsgType;
+enum { PROTO_VERSION = 2 };
+typedef enum { MSG_NONE, MSG_READY, MSG_TASK, MSG_RUN, MSG_RESULT, MSG_COMPILE, MSG_BINARY, MSG_FINAL, MSG_FINALS, MSG_CANARY,
+               MSG_TIMES, MSG_BEAT } MsgType;
 typedef struct {
   uint16_t type, version;
   uint32_t len;
@@ -18,7 +19,7 @@ typedef struct {
 } MsgReady;
 typedef struct {
   uint64_t bytes, offset;
-  int32_t has_data, is_output;
+  int32_t has_data, is_output, exact;
   char dtype[16];
 } MsgArg;
 typedef struct {
@@ -35,6 +36,27 @@ typedef struct {
   RunResult r;
   int32_t dying;
 } MsgResult; /* dying: the worker ends after this message */
+typedef struct {
+  int32_t slot, n;
+  RunPolicy policy;
+  uint64_t seed, n_binary[FINAL_MAX], n_manifest[FINAL_MAX];
+} MsgFinal;
+typedef struct {
+  int32_t ok, dying;
+  FinalResult r[FINAL_MAX];
+  char msg[MSR_MSG];
+} MsgFinals;
+typedef struct {
+  double warm_s;
+  int32_t n;
+} MsgCanary;
+typedef struct {
+  int32_t n, dying;
+  double seconds[CANARY_MAX];
+} MsgTimes;
+typedef struct {
+  int32_t nothing;
+} MsgBeat;
 typedef struct {
   Target target;
   uint64_t n_source;
@@ -56,6 +78,11 @@ typedef union {
   MsgResult result;
   MsgCompile compile;
   MsgBinary binary;
+  MsgFinal final;
+  MsgFinals finals;
+  MsgCanary canary;
+  MsgTimes times;
+  MsgBeat beat;
 } MsgBody;
 
 struct TaskData {
@@ -63,9 +90,15 @@ struct TaskData {
   int fd;
 };
 
+/* While a worker works it sends a MSG_BEAT every BEAT_SECONDS from a second thread; a worker that is silent for
+ * SILENT_SECONDS is frozen, whatever its deadline. */
+static const double BEAT_SECONDS = 0.2, SILENT_SECONDS = 6;
+
 /* protocol.c */
 bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd); /* false: the other side is gone */
 typedef enum { RECV_OK, RECV_CLOSED, RECV_TIMEOUT, RECV_STOPPED } RecvStatus;
+/* A beat is sent only if it does not have to wait. */
+void proto_beat(int sock);
 /* *type: what came; *fd: -1 if none came. A message of the wrong size or version counts as a closed connection. */
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop);
 int memfile_new(const void *const *part, const size_t *n,

@@ -2,8 +2,9 @@
  *
  * A worker is a fresh process, never a fork of the tuner: the interpreter in isolated mode runs
  * nestsmith/exec/worker.py, which opens this very library and calls nestsmith_worker_main. The user's script is not
- * imported, whatever it looks like. It takes about 50 ms (plus the creation of a GPU context), once per run and once
- * per death. */
+ * imported, whatever it looks like. It takes about 50 ms (plus the creation of a GPU context). A spare one stands by
+ * with its context ready: when the working one dies, the spare takes over and another spare starts in the background, so
+ * that a death costs milliseconds. */
 #include "measure/protocol.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +21,9 @@
 #include <unistd.h>
 
 extern char **environ;
-enum { START_SECONDS = 60, START_TRIES = 4 };
+enum { START_SECONDS = 60, START_TRIES = 4, DYING = 16, FINAL_SECONDS = 20 };
+static const int64_t SPARE_BYTES = (int64_t)2 << 30; /* a GPU context takes some hundred MB: no spare if less is free */
+static const double REAP_SOON = 0.02, REAP_LATE = 30;
 
 typedef struct {
   Err e;
@@ -103,6 +106,13 @@ static bool proc_spawn(Proc *p) {
   return false;
 }
 
+/* The process is told to go; after_request sees to it that it does. */
+static void proc_close(Proc *p) {
+  if (p->sock >= 0) close(p->sock);
+  p->sock = -1;
+  p->ready = false;
+}
+
 static void proc_kill(Proc *p) {
   if (p->sock >= 0) close(p->sock);
   p->sock = -1;
@@ -137,14 +147,25 @@ static RecvStatus proc_ready(Proc *p) {
 
 /* Sends a request and waits for the answer. A worker that dies or does not answer in time is killed; text says how it
  * went. */
+static void proc_end(Proc *p) { (p->kind == 'm' ? proc_close : proc_kill)(p); }
+
 static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, int fd, MsgBody *answer, int *answer_fd,
                            double deadline, char text[MSR_MSG]) {
   MsgType got = MSG_NONE;
   *answer_fd = -1;
-  RecvStatus s = proto_send(p->sock, type, body, n, fd)
-                     ? proto_recv(p->sock, &got, answer, answer_fd, deadline, p->stop)
-                     : RECV_CLOSED;
+  bool frozen = false;
+  RecvStatus s = proto_send(p->sock, type, body, n, fd) ? RECV_OK : RECV_CLOSED;
+  while (s == RECV_OK && (got == MSG_NONE || got == MSG_BEAT)) {
+    double silent = clock_now() + SILENT_SECONDS;
+    frozen = p->kind == 'm' && silent < deadline; /* a compiler does not beat */
+    s = proto_recv(p->sock, &got, answer, answer_fd, frozen ? silent : deadline, p->stop);
+  }
   if (s == RECV_OK) return s;
+  if (s == RECV_TIMEOUT && frozen) {
+    snprintf(text, MSR_MSG, "worker died (frozen: it has given no sign of life for %g s)", SILENT_SECONDS);
+    proc_end(p);
+    return RECV_CLOSED;
+  }
   if (s == RECV_CLOSED) {
     int status = p->child.pid > 0 ? spawn_wait(&p->child, 1.0) : 0;
     if (status > 0 && WIFSIGNALED(status))
@@ -156,7 +177,7 @@ static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, in
   } else {
     snprintf(text, MSR_MSG, s == RECV_STOPPED ? "stopped" : "no answer before the deadline");
   }
-  proc_kill(p);
+  proc_end(p);
   return s;
 }
 
@@ -172,7 +193,7 @@ static void proc_init(Proc *p, char kind, int type, int id) {
 
 /* ---- task data ---- */
 TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output,
-                        const char *const *dtype) {
+                        const char *const *dtype, const bool *exact) {
   err_check(e, n_args >= 1 && n_args <= MSR_MAX_ARGS, "a task has %d arguments, allowed are 1 to %d", n_args,
             MSR_MAX_ARGS);
   TaskData *t = calloc(1, sizeof *t);
@@ -188,6 +209,7 @@ TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *con
     a->offset = at;
     a->has_data = data[i] != NULL;
     a->is_output = is_output[i];
+    a->exact = exact && exact[i];
     snprintf(a->dtype, sizeof a->dtype, "%s", dtype[i]);
     if (!data[i]) continue;
     part[n] = data[i];
@@ -213,34 +235,78 @@ void task_data_free(TaskData *t) {
 
 /* ---- the measuring worker ---- */
 struct Worker {
-  Proc p;
+  Proc p, spare;
+  bool want_spare;
   const TaskData *task[MSR_SLOTS];
   bool sent[MSR_SLOTS];
-  int failures;
+  Child dying[DYING]; /* killed and not gone yet: a driver may take seconds to clear up behind an endless kernel */
+  int n_dying;
+  WorkerStats stats;
 };
+
+static void reap(Worker *w, double wait) {
+  int left = 0;
+  for (int i = 0; i < w->n_dying; i++)
+    if (spawn_wait(&w->dying[i], wait) < 0) w->dying[left++] = w->dying[i];
+  w->n_dying = left;
+}
+
+/* Ends the working process without waiting for its end. */
+static void let_die(Worker *w) {
+  Proc *p = &w->p;
+  if (p->child.pid > 0) {
+    kill(-p->child.pid, SIGKILL);
+    kill(p->child.pid, SIGKILL);
+    reap(w, 0);
+    if (spawn_wait(&p->child, REAP_SOON) < 0 && w->n_dying < DYING) {
+      w->dying[w->n_dying++] = p->child;
+      p->child.pid = 0;
+    }
+  }
+  proc_kill(p);
+}
+
+static void start_spare(Worker *w) {
+  if (!w->want_spare || w->spare.sock >= 0) return;
+  const volatile int *stop = w->p.stop;
+  proc_init(&w->spare, 'm', w->p.type, w->p.id);
+  w->spare.stop = stop;
+  proc_spawn(&w->spare); /* without a spare a death takes longer, no more */
+}
+
+/* On a CPU a starting process would disturb what is being measured: it is waited for. */
+static void settle_spare(Worker *w) {
+  if (w->p.type == DEV_CPU && w->spare.sock >= 0 && !w->spare.ready) proc_ready(&w->spare);
+}
 
 Worker *worker_start(Err *e, DevType t, int id) {
   Worker *w = calloc(1, sizeof *w);
   if (!w) err_raise(e, NS_ERR_MEMORY, "out of memory starting a worker");
   proc_init(&w->p, 'm', (int)t, id);
+  proc_init(&w->spare, 'm', (int)t, id);
   if (proc_ready(&w->p) != RECV_OK) {
     char why[MSR_MSG];
     snprintf(why, sizeof why, "%.500s", w->p.e.msg);
     worker_stop(w);
     err_raise(e, NS_ERR_RUNTIME, "cannot start a measuring worker: %s", why);
   }
+  w->want_spare = t != DEV_CUDA || w->p.info.free_bytes >= SPARE_BYTES;
+  start_spare(w);
   return w;
 }
 
 void worker_stop(Worker *w) {
   if (!w) return;
   proc_kill(&w->p);
+  proc_kill(&w->spare);
+  reap(w, REAP_LATE);
   free(w);
 }
 
 const DevInfo *worker_info(const Worker *w) { return &w->p.info; }
 int worker_pid(const Worker *w) { return w->p.child.pid; }
-void worker_stop_flag(Worker *w, const volatile int *flag) { w->p.stop = flag; }
+WorkerStats worker_stats(const Worker *w) { return w->stats; }
+void worker_stop_flag(Worker *w, const volatile int *flag) { w->p.stop = w->spare.stop = flag; }
 
 void worker_task(Worker *w, int slot, const TaskData *t) {
   if (slot < 0 || slot >= MSR_SLOTS || w->task[slot] == t) return;
@@ -248,21 +314,53 @@ void worker_task(Worker *w, int slot, const TaskData *t) {
   w->sent[slot] = false;
 }
 
+static bool stopped(const Worker *w) { return w->p.stop && *w->p.stop; }
+
 static void nap(Worker *w, double seconds) {
-  for (double end = clock_now() + seconds; clock_now() < end && !(w->p.stop && *w->p.stop);)
+  for (double end = clock_now() + seconds; clock_now() < end && !stopped(w);)
     nanosleep(&(struct timespec){0, 50000000}, NULL);
+}
+
+/* The spare takes the place of a worker that is gone. */
+static void promote(Worker *w) {
+  memset(w->sent, 0, sizeof w->sent);
+  let_die(w);
+  if (w->spare.sock < 0) return;
+  DevInfo info = w->p.info;
+  w->stats.spares++;
+  w->p = w->spare;
+  if (!w->p.ready) w->p.info = info;
+  proc_init(&w->spare, 'm', w->p.type, w->p.id);
+  w->spare.stop = w->p.stop;
 }
 
 /* A GPU that was left by a killed process may need a moment: 1, 2, 4 s between tries. */
 static bool ensure_ready(Worker *w) {
+  double begin = clock_now();
+  bool was_there = w->p.sock >= 0;
   for (int i = 0; i < START_TRIES; i++) {
-    if (w->p.sock < 0) memset(w->sent, 0, sizeof w->sent);
+    if (w->p.sock < 0) promote(w);
     RecvStatus s = proc_ready(&w->p);
-    if (s == RECV_OK) return true;
+    if (s == RECV_OK) {
+      double took = clock_now() - begin;
+      if (!was_there && took > w->stats.longest_recovery) w->stats.longest_recovery = took;
+      start_spare(w);
+      settle_spare(w);
+      return true;
+    }
     if (s == RECV_STOPPED) return false;
-    if (i + 1 < START_TRIES) nap(w, (double)(1 << i));
+    if (i + 1 < START_TRIES && w->spare.sock < 0) nap(w, (double)(1 << i));
   }
   return false;
+}
+
+/* After a request: if the worker is gone, the next one is made ready while the tuner goes on. */
+static void after_request(Worker *w) {
+  reap(w, 0);
+  if (w->p.sock >= 0 || stopped(w)) return;
+  w->stats.deaths++;
+  promote(w);
+  if (w->p.sock < 0) proc_spawn(&w->p);
 }
 
 static RunResult failure(MeasureError e, const char *msg, double start) {
@@ -272,29 +370,35 @@ static RunResult failure(MeasureError e, const char *msg, double start) {
   return r;
 }
 
+/* Makes sure that a worker is there and has the task's data. False: text says why not. */
+static bool prepare(Worker *w, int slot, char text[MSR_MSG]) {
+  if (!ensure_ready(w)) {
+    snprintf(text, MSR_MSG, "device-lost: %.480s", w->p.e.msg);
+    return false;
+  }
+  if (w->sent[slot]) return true;
+  MsgTask t = w->task[slot]->msg;
+  t.slot = slot;
+  if (!proto_send(w->p.sock, MSG_TASK, &t, sizeof t, w->task[slot]->fd)) {
+    proc_close(&w->p);
+    snprintf(text, MSR_MSG, "worker died before the candidate was sent");
+    return false;
+  }
+  w->sent[slot] = true;
+  return true;
+}
+
 static RunResult try_run(Worker *w, int slot, int fd, const MsgRun *q) {
   double start = clock_now();
   char text[MSR_MSG] = "";
   MsgBody b;
   int got = -1;
-  if (!ensure_ready(w)) {
-    snprintf(text, sizeof text, "device-lost: %.480s", w->p.e.msg);
-    return failure(ME_UNKNOWN, text, start);
-  }
-  if (!w->sent[slot]) {
-    MsgTask t = w->task[slot]->msg;
-    t.slot = slot;
-    if (!proto_send(w->p.sock, MSG_TASK, &t, sizeof t, w->task[slot]->fd)) {
-      proc_kill(&w->p);
-      return failure(ME_UNKNOWN, "worker died before the candidate was sent", start);
-    }
-    w->sent[slot] = true;
-    start = clock_now();
-  }
+  if (!prepare(w, slot, text)) return failure(ME_UNKNOWN, text, start);
+  start = clock_now();
   RecvStatus s = proc_ask(&w->p, MSG_RUN, q, sizeof *q, fd, &b, &got, start + q->policy.timeout_s + 2, text);
   if (got >= 0) close(got);
   if (s == RECV_OK) {
-    if (b.result.dying) proc_kill(&w->p);
+    if (b.result.dying) proc_close(&w->p);
     return b.result.r;
   }
   if (s == RECV_TIMEOUT)
@@ -317,14 +421,57 @@ RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const ch
     w->sent[slot] = false;
     r = try_run(w, slot, fd, &q);
   } else if (r.error == ME_UNKNOWN && strstr(r.msg, "before the candidate was sent")) {
+    after_request(w);
     r = try_run(w, slot, fd, &q);
   }
   close(fd);
-  if (w->p.sock < 0 && !(w->p.stop && *w->p.stop)) { /* the next one starts while the tuner goes on */
-    memset(w->sent, 0, sizeof w->sent);
-    proc_spawn(&w->p);
-  }
+  after_request(w);
   return r;
+}
+
+bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed, FinalResult *out,
+                  char why[MSR_MSG]) {
+  MsgFinal q = {.slot = slot, .n = n, .policy = *policy, .seed = seed};
+  const void *part[3 * FINAL_MAX];
+  size_t len[3 * FINAL_MAX];
+  why[0] = 0;
+  if (!(q.policy.timeout_s > 0)) q.policy.timeout_s = 10;
+  for (int i = 0; i < n; i++) {
+    q.n_binary[i] = p[i].n;
+    q.n_manifest[i] = strlen(p[i].manifest);
+    part[3 * i] = p[i].binary, len[3 * i] = p[i].n;
+    part[3 * i + 1] = p[i].manifest, len[3 * i + 1] = strlen(p[i].manifest);
+    part[3 * i + 2] = "", len[3 * i + 2] = 1;
+  }
+  int fd = memfile_new(part, len, 3 * n), got = -1;
+  MsgBody b;
+  bool ok = fd >= 0 && prepare(w, slot, why);
+  if (ok)
+    ok = proc_ask(&w->p, MSG_FINAL, &q, sizeof q, fd, &b, &got, clock_now() + q.policy.timeout_s * n + FINAL_SECONDS,
+                  why) == RECV_OK;
+  if (got >= 0) close(got);
+  if (fd >= 0) close(fd);
+  if (ok && b.finals.dying) proc_close(&w->p);
+  if (ok && !b.finals.ok) snprintf(why, MSR_MSG, "%s", b.finals.msg);
+  ok = ok && b.finals.ok;
+  if (ok) memcpy(out, b.finals.r, sizeof *out * (size_t)n);
+  after_request(w);
+  return ok;
+}
+
+int worker_canary(Worker *w, double warm_s, int n, double *out) {
+  MsgCanary q = {warm_s, n < CANARY_MAX ? n : CANARY_MAX};
+  char text[MSR_MSG];
+  MsgBody b;
+  int got = -1;
+  if (!ensure_ready(w)) return -1;
+  RecvStatus s = proc_ask(&w->p, MSG_CANARY, &q, sizeof q, -1, &b, &got, clock_now() + warm_s + FINAL_SECONDS, text);
+  if (got >= 0) close(got);
+  if (s == RECV_OK && b.times.dying) proc_close(&w->p);
+  after_request(w);
+  if (s != RECV_OK) return -1;
+  memcpy(out, b.times.seconds, sizeof *out * (size_t)b.times.n);
+  return b.times.n;
 }
 
 /* ---- the compile worker ---- */

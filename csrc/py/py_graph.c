@@ -20,6 +20,12 @@ typedef struct {
   double seconds, *each;
 } Call;
 
+static bool is_tuple(PyObject *row, const char *what, Py_ssize_t i) {
+  if (!PyTuple_Check(row))
+    PyErr_Format(PyExc_TypeError, "%s %zd: expected a tuple, got %s", what, i, Py_TYPE(row)->tp_name);
+  return PyTuple_Check(row);
+}
+
 /* ---- construction ---- */
 typedef struct {
   int n;
@@ -340,7 +346,9 @@ static bool plan_read(Plan *p) {
   for (int i = 0; i < p->n; i++) {
     PyObject *in;
     int kind, n_out;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(p->nodes, i), "iO!i", &kind, &PyList_Type, &in, &n_out)) return false;
+    PyObject *row = PyList_GET_ITEM(p->nodes, i);
+    if (!is_tuple(row, "node", (Py_ssize_t)i)) return false;
+    if (!PyArg_ParseTuple(row, "iO!i", &kind, &PyList_Type, &in, &n_out)) return false;
     Ints x = {p, (int)PyList_GET_SIZE(in), NULL};
     if (!scratch_run(&p->s, ints_alloc, &x)) return false;
     for (int k = 0; k < x.n; k++) x.out[k] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(in, k));
@@ -416,8 +424,9 @@ static bool params_fill(Params *x) {
   for (int i = 0; i < x->n; i++) {
     PyObject *shape, *data;
     GraphParam *p = &x->p[i];
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(x->list, i), "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data))
-      return false;
+    PyObject *row = PyList_GET_ITEM(x->list, i);
+    if (!is_tuple(row, "parameter", (Py_ssize_t)i)) return false;
+    if (!PyArg_ParseTuple(row, "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data)) return false;
     x->rank = (size_t)PyTuple_GET_SIZE(shape);
     if (!scratch_run(&x->s, shape_alloc, x)) return false;
     for (size_t k = 0; k < x->rank; k++) x->shape[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, (Py_ssize_t)k));

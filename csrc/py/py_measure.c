@@ -53,18 +53,24 @@ static int target_from(PyObject *o, void *out) {
   return 1;
 }
 
-/* (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict) */
+/* (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict, cache=0) */
 static int policy_from(PyObject *o, void *out) {
   RunPolicy *p = out;
-  int flush, check, strict;
+  int flush, check, strict, cache = CACHE_MIXED, race = 0;
   *p = (RunPolicy){0};
-  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s,
-                                             &flush, &check, &p->stop_above, &strict)) {
+  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp|ip", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s,
+                                             &flush, &check, &p->stop_above, &strict, &cache, &race)) {
     if (!PyErr_Occurred())
       PyErr_SetString(PyExc_TypeError,
-                      "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict)");
+                      "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict, cache=0, race=False)");
     return 0;
   }
+  if (cache < CACHE_MIXED || cache > CACHE_COLD) {
+    PyErr_Format(PyExc_ValueError, "cache policy %d is none of 0 (mixed), 1 (hot), 2 (cold)", cache);
+    return 0;
+  }
+  p->cache = (CachePolicy)cache;
+  p->race = race;
   p->flush = flush;
   p->check = check;
   p->strict = strict;
@@ -75,10 +81,12 @@ static PyObject *result_dict(const RunResult *r) {
   PyObject *costs = PyList_New(r->n_costs);
   for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
   if (!costs) return NULL;
-  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s}", "error_no", (int)r->error, "costs", costs,
+  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "error_no", (int)r->error, "costs", costs,
                        "quick", r->quick, "seconds", r->seconds, "full", r->full ? Py_True : Py_False, "runs", r->runs,
                        "regs", r->regs, "local_bytes", r->local_bytes, "shared_bytes", r->shared_bytes, "max_error",
-                       r->max_error, "cause", r->cause, "msg", r->msg);
+                       r->max_error, "cause", r->cause, "msg", r->msg, "spread", r->spread, "blocks", r->blocks, "redone",
+                       r->redone, "cut", r->cut ? Py_True : Py_False, "audited", r->audited ? Py_True : Py_False,
+                       "disturbed", r->disturbed ? Py_True : Py_False);
 }
 
 /* ---- build ---- */
@@ -131,14 +139,14 @@ typedef struct {
   int n;
   size_t bytes[MSR_MAX_ARGS];
   const void *data[MSR_MAX_ARGS];
-  bool is_output[MSR_MAX_ARGS];
+  bool is_output[MSR_MAX_ARGS], exact[MSR_MAX_ARGS];
   const char *dtype[MSR_MAX_ARGS];
   Py_buffer view[MSR_MAX_ARGS];
   TaskData *out;
 } TaskArgs;
 static void task_body(void *arg) {
   TaskArgs *t = arg;
-  t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype);
+  t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype, t->exact);
 }
 
 static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
@@ -154,10 +162,13 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyList_GET_SIZE(list),
                  MSR_MAX_ARGS);
   for (; ok && t->n < PyList_GET_SIZE(list); t->n++) {
-    PyObject *data;
+    PyObject *data, *row = PyList_GET_ITEM(list, t->n);
     Py_ssize_t bytes;
-    int is_output;
-    ok = PyArg_ParseTuple(PyList_GET_ITEM(list, t->n), "nOps", &bytes, &data, &is_output, &t->dtype[t->n]);
+    int is_output, exact = 0;
+    ok = PyTuple_Check(row);
+    if (!ok) PyErr_Format(PyExc_TypeError, "argument %d: expected a tuple (bytes, array or None, is_output, dtype), got %s",
+                          t->n, Py_TYPE(row)->tp_name);
+    ok = ok && PyArg_ParseTuple(row, "nOps|p", &bytes, &data, &is_output, &t->dtype[t->n], &exact);
     if (ok && data != Py_None && PyObject_GetBuffer(data, &t->view[t->n], PyBUF_C_CONTIGUOUS) < 0) ok = false;
     if (ok && (bytes < 0 || (data != Py_None && t->view[t->n].len != bytes))) {
       PyErr_Format(PyExc_ValueError, "argument %d: the data has %zd bytes, %zd were announced", t->n, t->view[t->n].len,
@@ -170,6 +181,7 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     t->bytes[t->n] = (size_t)bytes;
     t->data[t->n] = data == Py_None ? NULL : t->view[t->n].buf;
     t->is_output[t->n] = is_output;
+    t->exact[t->n] = exact;
   }
   if (ok && protect(&t->e, task_body, t)) {
     o = (PyTask *)type->tp_alloc(type, 0);
@@ -522,7 +534,7 @@ static PyType_Slot TASK_SLOTS[] = {
     SLOT(Py_tp_dealloc, task_dealloc),
     {Py_tp_doc,
      (void
-          *)"TaskData([(bytes, array or None, is_output, dtype), ...]): inputs and expected outputs in shared memory."},
+          *)"TaskData([(bytes, array or None, is_output, dtype, exact=False), ...]): inputs and expected outputs in shared memory."},
     END};
 static PyType_Slot COMPILER_SLOTS[] = {
     SLOT(Py_tp_new, compiler_new),

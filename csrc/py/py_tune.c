@@ -21,15 +21,37 @@ static void do_open(void *arg) {
   Open *x = arg;
   x->p->session = session_new(&x->p->err, &x->t, x->d, x->id, x->n_lower, &x->o);
 }
+/* A number, or a list of numbers: devices that measure side by side. */
+static bool devices_from(PyObject *ids, Open *x) {
+  if (PyLong_Check(ids)) {
+    x->id = (int)PyLong_AsLong(ids);
+    return !PyErr_Occurred();
+  }
+  PyObject *seq = PySequence_Fast(ids, "device_id: expected a number or a list of numbers");
+  Py_ssize_t n = seq ? PySequence_Fast_GET_SIZE(seq) : 0;
+  bool ok = n >= 1 && n <= PIPE_DEVICES;
+  if (seq && !ok) PyErr_Format(PyExc_ValueError, "device_id lists %zd devices, allowed are 1 to %d", n, PIPE_DEVICES);
+  for (Py_ssize_t i = 0; ok && i < n; i++) {
+    x->o.ids[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(seq, i));
+    ok = !PyErr_Occurred();
+  }
+  x->o.n_ids = (int)n;
+  Py_XDECREF(seq);
+  return ok;
+}
 static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {"target",    "device_type", "device_id", "lower_threads", "compile_threads", "build_timeout",
-                          "cache_dir", "cc",          NULL};
+                          "cache_dir", "cc",          "lock",      NULL};
   Open x = {.n_lower = 1};
-  PyObject *target;
-  int type_code;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|iiidzz", names, &target, &type_code, &x.id, &x.n_lower, &x.o.n_compile,
-                                   &x.o.build_timeout_s, &x.o.cache_dir, &x.o.cc))
+  PyObject *target, *ids = NULL;
+  int type_code, lock = LOCK_AUTO;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|Oiidzzi", names, &target, &type_code, &ids, &x.n_lower, &x.o.n_compile,
+                                   &x.o.build_timeout_s, &x.o.cache_dir, &x.o.cc, &lock))
     return NULL;
+  if (ids && !devices_from(ids, &x)) return NULL;
+  if (lock < LOCK_AUTO || lock > LOCK_NONE)
+    return PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", lock);
+  x.o.lock = (LockMode)lock;
   if (!py_target(target, &x.t)) return NULL;
   x.d = (DevType)type_code;
   PySession *p = (PySession *)type->tp_alloc(type, 0);
@@ -81,7 +103,7 @@ typedef struct {
   PyDag *dag;
   Target t;
   int layout;
-  bool check;
+  bool check, fixed; /* fixed: some inputs are the user's */
   const void *given[MSR_MAX_ARGS];
   int out;
 } Task;
@@ -90,7 +112,7 @@ static void do_task(void *arg) {
   x->a = arena_new(&x->err);
   void *data[MSR_MAX_ARGS];
   if (x->check) tune_reference(x->a, x->dag->own.ctx, x->dag->dag, 1, x->given, data);
-  x->out = session_task(x->s, &x->err, x->dag->own.ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL);
+  x->out = session_task(x->s, &x->err, x->dag->own.ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
 }
 static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   static char *names[] = {"dag", "target", "layout", "check", "inputs", NULL};
@@ -117,6 +139,7 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
     ok = PyObject_GetBuffer(item, &view[n_view], PyBUF_CONTIG_RO) == 0;
     if (!ok) break;
     x.given[i] = view[n_view].buf;
+    x.fixed = true;
     int64_t want = tune_bytes(x.dag->own.ctx, x.dag->dag->tensor[i]);
     if (view[n_view++].len != want)
       ok = false, PyErr_Format(PyExc_ValueError, "inputs[%d] has %zd bytes, the tensor has %lld", i,
@@ -198,10 +221,13 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   Submit x = {.s = open_session(o)};
   PyObject *states;
   long long tag;
-  int flush, check, strict;
-  if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp)", &x.task, &states, &tag, &x.p.number, &x.p.repeat,
-                                &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict))
+  int flush, check, strict, cache = CACHE_MIXED;
+  if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp|i)", &x.task, &states, &tag, &x.p.number, &x.p.repeat,
+                                &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict, &cache))
     return NULL;
+  if (cache < CACHE_MIXED || cache > CACHE_COLD)
+    return PyErr_Format(PyExc_ValueError, "cache policy %d is none of 0 (mixed), 1 (hot), 2 (cold)", cache);
+  x.p.cache = (CachePolicy)cache;
   x.tag = tag, x.p.flush = flush, x.p.check = check, x.p.strict = strict, x.p.race = !strict;
   PyObject *seq = PySequence_Tuple(states); /* owns its items while the lock is released */
   if (!seq) return NULL;
@@ -238,12 +264,16 @@ static PyObject *result_new(const PipeResult *r) {
   PyObject *costs = PyList_New(r->run.n_costs);
   for (int i = 0; costs && i < r->run.n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->run.cost[i]));
   if (!costs) return NULL;
-  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s}", "tag", (long long)r->tag,
+  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "tag",
+                       (long long)r->tag,
                        "task", r->task, "error", (int)r->run.error, "costs", costs, "quick", r->run.quick,
                        "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full",
                        r->run.full ? Py_True : Py_False, "runs", r->run.runs, "regs", r->run.regs, "local_bytes",
                        r->run.local_bytes, "shared_bytes", r->run.shared_bytes, "max_error", r->run.max_error, "cached",
-                       r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg);
+                       r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg, "spread",
+                       r->run.spread, "blocks", r->run.blocks, "redone", r->run.redone, "cut",
+                       r->run.cut ? Py_True : Py_False, "audited", r->run.audited ? Py_True : Py_False, "disturbed",
+                       r->run.disturbed ? Py_True : Py_False);
 }
 enum { POLL_MAX = 64 };
 static PyObject *m_poll(PyObject *o, PyObject *args) {
@@ -305,9 +335,50 @@ static PyObject *m_stats(PyObject *o, PyObject *u) {
   Session *s = open_session(o);
   if (!s) return NULL;
   PipeStats t = session_stats(s);
-  return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:i,s:i,s:i,s:i,s:i}", "elapsed", t.elapsed, "compile_s", t.compile_s,
-                       "run_s", t.run_s, "late_elapsed", t.late_elapsed, "late_run_s", t.late_run_s, "lanes", t.lanes,
-                       "compiled", t.compiled, "cached", t.cached, "ran", t.ran, "full", t.full);
+  const struct {
+    const char *name;
+    double real;
+    int number;
+  } ROWS[] = {{"elapsed", t.elapsed, -1},
+              {"compile_s", t.compile_s, -1},
+              {"run_s", t.run_s, -1},
+              {"late_elapsed", t.late_elapsed, -1},
+              {"late_run_s", t.late_run_s, -1},
+              {"canary", t.canary, -1},
+              {"canary_spread", t.canary_spread, -1},
+              {"waited_s", t.waited_s, -1},
+              {"longest_recovery", t.longest_recovery, -1},
+              {"lanes", 0, t.lanes},
+              {"compiled", 0, t.compiled},
+              {"cached", 0, t.cached},
+              {"ran", 0, t.ran},
+              {"full", 0, t.full},
+              {"devices", 0, t.devices},
+              {"cut", 0, t.cut},
+              {"audited", 0, t.audited},
+              {"wrong_cuts", 0, t.wrong_cuts},
+              {"finals", 0, t.finals},
+              {"finalists", 0, t.finalists},
+              {"finals_again", 0, t.finals_again},
+              {"checks", 0, t.checks},
+              {"disturbed", 0, t.disturbed},
+              {"shifts", 0, t.shifts},
+              {"redone", 0, t.redone},
+              {"deaths", 0, t.deaths},
+              {"spares", 0, t.spares}};
+  PyObject *d = PyDict_New();
+  for (int i = 0; d && i < NS_COUNT(ROWS); i++) {
+    PyObject *v = ROWS[i].number < 0 ? PyFloat_FromDouble(ROWS[i].real) : PyLong_FromLong(ROWS[i].number);
+    if (!v || PyDict_SetItemString(d, ROWS[i].name, v) < 0) Py_CLEAR(d);
+    Py_XDECREF(v);
+  }
+  return d;
+}
+static PyObject *m_notice(PyObject *o, PyObject *u) {
+  (void)u;
+  Session *s = open_session(o);
+  char text[1024];
+  return s ? PyUnicode_FromString(session_notice(s, text, sizeof text) ? text : "") : NULL;
 }
 typedef struct {
   Session *s;
@@ -342,8 +413,8 @@ static PyMethodDef METHODS[] = {
      "task(dag, target, layout=0, check=True, inputs=None): number of the task; check computes the expected outputs on "
      "the CPU."},
     {"submit", m_submit, METH_VARARGS,
-     "submit(task, states, first_tag, (number, repeat, min_repeat_ms, timeout, flush, check, strict)): queues "
-     "candidates."},
+     "submit(task, states, first_tag, (number, repeat, min_repeat_ms, timeout, flush, check, strict, cache=0)): "
+     "queues candidates."},
     {"poll", m_poll, METH_VARARGS,
      "poll(wait=0): results that have come out, as dicts; waits up to `wait` seconds for the first."},
     {"pending", m_pending, METH_NOARGS, "pending(): submitted and not yet polled."},
@@ -353,21 +424,53 @@ static PyMethodDef METHODS[] = {
      "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
     {"stats", m_stats, METH_NOARGS,
      "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts."},
+    {"notice", m_notice, METH_NOARGS, "notice(): something to tell the user, once; \"\" if there is nothing."},
     {"cold", m_cold, METH_VARARGS,
      "cold(task, args, bytes): the inputs with a bit in args are weights of a network of so many bytes of weights: as "
-     "cold in the cache as there (CPU)."},
+     "cold in the cache as there."},
     {"device", m_device, METH_NOARGS, "device(): name and limits of the device."},
     {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot SLOTS[] = {
     {Py_tp_doc, "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
-                "cache_dir=None, cc=None): builds and measures candidates."},
+                "cache_dir=None, cc=None, lock=0): builds and measures candidates. device_id: a number or a list of "
+                "devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "
+                "turns, 2 fail, 3 nothing."},
     {Py_tp_new, session_create},
     {Py_tp_dealloc, session_drop},
     {Py_tp_methods, METHODS},
     {0, NULL}};
 static PyType_Spec SPEC = {"nestsmith._core.Session", sizeof(PySession), 0, Py_TPFLAGS_DEFAULT, SLOTS};
+typedef struct {
+  PyDag *dag;
+  Err err;
+  bool exact[MSR_MAX_ARGS];
+} ExactArgs;
+static void do_exact(void *arg) {
+  ExactArgs *x = arg;
+  err_check(&x->err, x->dag->dag->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d",
+            x->dag->dag->n_tensors, MSR_MAX_ARGS);
+  IrCtx *c = ir_clone(x->dag->own.ctx, &x->err);
+  tune_exact(c, x->dag->dag, x->exact);
+  ir_free(c);
+}
+static PyObject *f_exact(PyObject *m, PyObject *args) {
+  (void)m;
+  ExactArgs x = {0};
+  PyObject *dag;
+  if (!PyArg_ParseTuple(args, "O!", PyDag_Type, &dag)) return NULL;
+  x.dag = (PyDag *)dag;
+  err_init(&x.err);
+  ErrCode c = err_try(&x.err, do_exact, &x);
+  if (c != NS_OK) return py_raise(&x.err, c);
+  PyObject *l = PyList_New(x.dag->dag->n_tensors);
+  for (int i = 0; l && i < x.dag->dag->n_tensors; i++) PyList_SET_ITEM(l, i, PyBool_FromLong(x.exact[i]));
+  return l;
+}
+
 static PyMethodDef FUNCTIONS[] = {
+    {"reference_exact", f_exact, METH_VARARGS,
+     "reference_exact(dag): per tensor, whether every order of operations gives reference_data's bits."},
     {"reference_data", f_reference, METH_VARARGS,
      "reference_data(dag, seed=1): bytes per tensor: small integers for inputs, the unscheduled program's outputs."},
     {NULL, NULL, 0, NULL}};

@@ -329,6 +329,10 @@ char *record_text(Arena *a, const Record *r) {
   err_check(arena_err(a), isfinite(r->all_cost), "all_cost is %g: JSON has no such number", r->all_cost);
   for (int i = 0; i < r->n_costs; i++) sb_printf(&b, "%s%.6g", i ? ", " : "", r->cost[i]);
   sb_printf(&b, "], %d, %.6g, %lld], \"v\": ", r->error_no, r->all_cost, (long long)r->timestamp);
-  sb_puts(&b, "\"v0.6\"}\n"); /* a record read from an older log is rewritten in the current format */
+  /* a record read from an older log is rewritten in the current format; marks may follow the version, which is read and
+   * ignored by readers of the format */
+  bool marked = r->version && strncmp(r->version, "v0.6 ", 5) == 0;
+  put_text(&b, marked ? r->version : "v0.6");
+  sb_puts(&b, "}\n");
   return sb_str(&b);
 }

@@ -78,6 +78,7 @@ typedef struct {
   const Target *t;
   int layout;
   void *const *data;
+  bool exact;
   int out;
 } AddTask;
 static void add_task(void *arg) {
@@ -107,7 +108,9 @@ static void add_task(void *arg) {
     dtype_print(&sb, t->type);
     dtype[i] = sb_str(&sb);
   }
-  TaskData *made = task_data_new(e, n, bytes, data, is_output, dtype);
+  bool exact[MSR_MAX_ARGS] = {false};
+  if (x->exact && x->data) tune_exact(slot->ctx, slot->dag, exact);
+  TaskData *made = task_data_new(e, n, bytes, data, is_output, dtype, exact);
   slot->pipe = pipe_task(s->pipe, made);
   if (slot->pipe < 0) {
     task_data_free(made);
@@ -115,8 +118,9 @@ static void add_task(void *arg) {
   }
   x->out = s->task.len - 1;
 }
-int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data) {
-  AddTask x = {s, src, d, t, layout, data, -1};
+int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data,
+                 bool exact) {
+  AddTask x = {s, src, d, t, layout, data, exact, -1};
   char msg[ERR_MSG_MAX];
   pthread_mutex_lock(&s->lock); /* other threads submit and poll meanwhile */
   ErrCode c = err_try(&s->err, add_task, &x);
@@ -207,11 +211,13 @@ void session_submit(Session *s, Err *e, int task, int n, const Step *const *step
   x.ctx = calloc((size_t)workers, sizeof *x.ctx);
   x.mark = calloc((size_t)workers, sizeof *x.mark);
   bool ok = x.err && x.ctx && x.mark;
+  pipe_hold(s->pipe, own->pipe, 1); /* the round is not over while some of it is still being lowered */
   for (int i = 0; ok && i < workers; i++) err_init(&x.err[i]);
   if (ok && s->pool)
     pool_run(s->pool, n, lower_job, &x);
   else
     for (int i = 0; ok && i < n; i++) lower_job(&x, 0, i);
+  pipe_hold(s->pipe, own->pipe, -1);
   for (int i = 0; ok && i < workers; i++)
     if (x.ctx[i]) ir_free(x.ctx[i]);
   free(x.err);
@@ -247,5 +253,6 @@ void session_incumbent(Session *s, int task, double seconds) {
   if (task >= 0 && task < s->task.len) pipe_incumbent(s->pipe, s->task.at[task]->pipe, seconds);
   pthread_mutex_unlock(&s->lock);
 }
+bool session_notice(Session *s, char *out, size_t n) { return pipe_notice(s->pipe, out, n); }
 PipeStats session_stats(const Session *s) { return pipe_stats(s->pipe); }
 const DevInfo *session_device(const Session *s) { return pipe_device(s->pipe); }

@@ -1,6 +1,7 @@
 /* tune: from a candidate to something that can be built and run, and choosing what to tune next.
  *
  *   reference.c  inputs of a task and the outputs every candidate must produce
+ *   exact.c      which outputs are the same bits in every order of operations
  *   session.c    lowering threads in front of the measuring pipeline
  *   source.c     a step list becomes source text and a manifest
  *   learner.c    the learned scorer: measured states rank proposed ones
@@ -24,14 +25,17 @@ TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const S
 /* Fills data[i], one block of memory in a per tensor of the DAG: small integers for inputs (given[i], if not NULL, instead),
  * what the unscheduled program computes on the CPU for outputs. */
 void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data);
+/* Whether every order of operations gives the same bits for tensor i of the DAG, with the inputs that tune_reference makes. */
+void tune_exact(IrCtx *c, const TeDag *d, bool *exact);
 int64_t tune_bytes(const IrCtx *c, TensorId t);
 
 /* ---- session (session.c): candidates in, measured results out ---- */
 typedef struct Session Session;
 Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, const PipeOptions *o);
 void session_free(Session *s);
-/* A task to measure: the DAG is copied. data as in tune_reference, NULL: uninitialised buffers and no comparison. */
-int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data);
+/* A task to measure: the DAG is copied. data as in tune_reference, NULL: uninitialised buffers and no comparison. exact: the
+ * inputs are those of tune_reference, so outputs that tune_exact finds exact are compared to the bit. */
+int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data, bool exact);
 /* The task's inputs with a bit in args are weights of a network whose weights take so many bytes: on a CPU they are as cold
  * as in the network's runs. For candidates submitted from now on. */
 void session_cold(Session *s, Err *e, int task, uint64_t args, int64_t bytes);
@@ -41,6 +45,7 @@ int session_pending(Session *s);
 int session_cancel(Session *s);
 void session_stop_above(Session *s, int task, double seconds);
 void session_incumbent(Session *s, int task, double seconds); /* as pipe_incumbent */
+bool session_notice(Session *s, char *out, size_t n); /* as pipe_notice */
 PipeStats session_stats(const Session *s);
 const DevInfo *session_device(const Session *s);
 

@@ -54,7 +54,7 @@ static TaskData *task(Err *e) {
   const void *const data[2] = {X, Y};
   const bool out[2] = {false, true};
   const char *const dtype[2] = {"float32", "float32"};
-  return task_data_new(e, 2, bytes, data, out, dtype);
+  return task_data_new(e, 2, bytes, data, out, dtype, NULL);
 }
 
 static const RunPolicy POLICY = {.number = 1, .repeat = 2, .min_repeat_ms = 5, .timeout_s = 1.5, .check = true};
@@ -77,7 +77,7 @@ static int children(void) { /* processes whose parent is this one */
 
 static void body_pipeline(void *arg) {
   Err *e = arg;
-  Pipeline *p = pipe_new(e, &CPU, DEV_CPU, 0, &(PipeOptions){2, 10, "", NULL});
+  Pipeline *p = pipe_new(e, &CPU, DEV_CPU, 0, &(PipeOptions){.n_compile = 2, .build_timeout_s = 10, .cache_dir = ""});
   int t = pipe_task(p, task(e)), seen[NS_COUNT(CASES)] = {0}, n = 0;
   assert_true(strlen(pipe_device(p)->name) > 0);
   for (int i = 0; i < NS_COUNT(CASES); i++) pipe_submit(p, e, t, CASES[i].source, MANIFEST, i, &POLICY);

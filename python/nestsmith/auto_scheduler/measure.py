@@ -308,6 +308,34 @@ def _end_workers():
         runner.close()
 
 
+_DETAILS = (
+    "cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error", "blocks", "spread", "redone", "cut", "audited",
+    "disturbed",
+)  # fmt: skip
+
+
+def details(result):
+    """`MeasureResult.extra` of the engine's result: `stage` is "full" or "quick", the rest as the engine names it."""
+    extra = {k: result[k] for k in _DETAILS}
+    extra["stage"] = "full" if result["full"] else "quick"
+    return extra
+
+
+_MODES = ("auto", "strict")
+_CACHE = {"mixed": 0, "hot": 1, "cold": 2}
+_BUSY = {None: 0, "turns": 1, "fail": 2, "ignore": 3}
+
+
+def _devices(device):
+    """The number, or the list of numbers, as it was given; checked."""
+    listed = list(device) if isinstance(device, (list, tuple)) else [device]
+    if not listed:
+        raise ValueError("device is an empty list; give the number of a device or several")
+    for d in listed:
+        check.integer("device", d, 0)
+    return [int(d) for d in listed] if isinstance(device, (list, tuple)) else int(device)
+
+
 class LocalRunner(ProgramRunner):
     """Runs candidates in an isolated process on this machine.
 
@@ -321,12 +349,17 @@ class LocalRunner(ProgramRunner):
         Seconds to wait between candidates.
     enable_cpu_cache_flush : bool
         Flush the caches before every run; `number` becomes 1 and `min_repeat_ms` 0.
-    device : int
-        Which device of the task's kind.
+    device : int or list of int
+        Which device of the task's kind; a list: these measure side by side.
     mode : "auto" or "strict"
         "strict": every candidate is timed for `min_repeat_ms` x `repeat`. "auto": candidates that cannot become the
-        best are
-        cut short.
+        best are cut short; the best of a round and the best so far are timed in turn.
+    l2 : "mixed", "hot" or "cold"
+        What is in the cache when a run begins. "mixed": activations are and the weights of a network are not, as in the
+        network. "hot": everything that fits. "cold": no input.
+    busy : "turns", "fail" or "ignore", optional
+        If another process tunes on the device: take turns with it, raise RuntimeError, measure beside it. By default
+        turns on NVIDIA GPUs, else "ignore".
     """
 
     def __init__(
@@ -339,11 +372,14 @@ class LocalRunner(ProgramRunner):
         enable_cpu_cache_flush=False,
         device=0,
         mode="auto",
+        l2="mixed",
+        busy=None,
     ):
         if enable_cpu_cache_flush:
             number, min_repeat_ms = 1, 0
-        if mode not in ("auto", "strict"):
-            raise ValueError(f'mode is {mode!r}; allowed are "auto" and "strict"')
+        for name, value, allowed in (("mode", mode, _MODES), ("l2", l2, _CACHE), ("busy", busy, _BUSY)):
+            if value not in allowed:
+                raise ValueError(f"{name} is {value!r}; allowed are {', '.join(repr(a) for a in allowed)}")
         for name, value, least in (
             ("timeout", timeout, 0),
             ("number", number, 1),
@@ -360,12 +396,8 @@ class LocalRunner(ProgramRunner):
             int(repeat),
             int(min_repeat_ms),
         )
-        self.cooldown_interval, self.enable_cpu_cache_flush, self.device, self.mode = (
-            cooldown_interval,
-            bool(enable_cpu_cache_flush),
-            int(device),
-            mode,
-        )
+        self.cooldown_interval, self.enable_cpu_cache_flush = cooldown_interval, bool(enable_cpu_cache_flush)
+        self.device, self.mode, self.l2, self.busy = _devices(device), mode, l2, busy
         self._workers, self._data = {}, {}
         self._pool = None
 
@@ -373,6 +405,16 @@ class LocalRunner(ProgramRunner):
     def strict(self):
         """Whether every candidate is timed in full."""
         return self.mode == "strict"
+
+    @property
+    def cache_policy(self):
+        """The engine's number of `l2`."""
+        return _CACHE[self.l2]
+
+    @property
+    def lock_mode(self):
+        """The engine's number of `busy`."""
+        return _BUSY[self.busy]
 
     def __getstate__(self):
         return {
@@ -386,6 +428,8 @@ class LocalRunner(ProgramRunner):
                 "enable_cpu_cache_flush",
                 "device",
                 "mode",
+                "l2",
+                "busy",
             )
         }
 
@@ -395,15 +439,19 @@ class LocalRunner(ProgramRunner):
     def _task_data(self, task):
         key = (task.workload_key, id(task.compute_dag))
         if key not in self._data:
-            arrays = _core.reference_data(task.compute_dag)
-            rows = [(len(a), a, not t.op.is_placeholder, t.dtype) for a, t in zip(arrays, task.compute_dag.tensors)]
+            arrays, exact = _core.reference_data(task.compute_dag), _core.reference_exact(task.compute_dag)
+            rows = [
+                (len(a), a, not t.op.is_placeholder, t.dtype, same)
+                for a, t, same in zip(arrays, task.compute_dag.tensors, exact)
+            ]
             self._data = {key: _core.TaskData(rows)}
         return self._data[key]
 
     def _worker(self, task):
         kind = task.target.kind.device_type
         if kind not in self._workers:
-            self._workers[kind] = _core.Worker(kind, self.device)
+            device = self.device[0] if isinstance(self.device, list) else self.device
+            self._workers[kind] = _core.Worker(kind, device)
             _live_workers.add(self)
         return self._workers[kind]
 
@@ -420,6 +468,7 @@ class LocalRunner(ProgramRunner):
             True,
             0.0,
             self.strict,
+            self.cache_policy,
         )
         try:
             worker = self._worker(inp.task)
@@ -429,7 +478,7 @@ class LocalRunner(ProgramRunner):
                 [FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e), built.time_cost + time.time() - start, time.time()
             )
         ok = r["error_no"] == 0
-        extra = {k: r[k] for k in ("cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error")}
+        extra = details(r)
         return MeasureResult(
             r["costs"] if ok else [FAILED],
             r["error_no"],
@@ -503,10 +552,12 @@ class LocalRPCMeasureContext:
         enable_cpu_cache_flush=False,
         device=0,
         mode="auto",
+        l2="mixed",
+        busy=None,
     ):
         self.tracker = self.server = _NoServer()
         self.runner = LocalRunner(
-            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode
+            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy
         )
 
     def close(self):

@@ -113,9 +113,70 @@ def _pair(fields):
     """(MeasureInput, MeasureResult) of the tuple that the engine's parser gives."""
     from .measure import MeasureInput, MeasureResult
 
-    key, target, hw, host, layout, inputs, steps, costs, error_no, all_cost, timestamp, _ = fields
+    key, target, hw, host, layout, inputs, steps, costs, error_no, all_cost, timestamp, version = fields
     task = RecordTask(key, target, hw, host, layout, inputs)
-    return MeasureInput(task, RecordState(steps)), MeasureResult(costs, error_no, "", all_cost, timestamp)
+    extra = read_marks(version)
+    result = MeasureResult(costs, error_no, extra.get("msg", ""), all_cost, timestamp, extra)
+    return MeasureInput(task, RecordState(steps)), result
+
+
+# ---- marks: how a result was measured ----
+#
+# They follow the version in the record's field "v", which readers of the format (TVM's among them) read and ignore:
+# "v0.6 stage=quick n=3 sd=0.002 l2=mixed". A key of its own would make TVM refuse the log.
+
+_MARKS = {"stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "cause": str}
+_FLAGS = ("audited", "disturbed")
+
+
+def write_marks(res):
+    """The field "v" of a result."""
+    extra, out = getattr(res, "extra", None) or {}, ["v0.6"]
+    if "stage" not in extra:
+        return "v0.6"
+    if res.error_no == 0:
+        out += [f"stage={extra['stage']}", f"n={extra.get('blocks', extra.get('n', 0))}"]
+        out.append(f"sd={float(extra.get('spread', extra.get('sd', 0.0))):.2g}")
+        if extra.get("l2"):
+            out.append(f"l2={extra['l2']}")
+        out += [f"{k}={extra[v]}" for k, v in (("redone", "redone"), ("regs", "regs"), ("smem", "shared_bytes"))
+                if extra.get(v)]  # fmt: skip
+        out += [k for k in _FLAGS if extra.get(k)]
+    else:
+        if extra.get("cause"):
+            out.append(f"cause={extra['cause']}")
+        text = " ".join(str(res.error_msg).split())[:200]
+        if text:
+            out.append("msg=" + "".join(c for c in text if c.isprintable()))
+    return " ".join(out)
+
+
+def read_marks(version):
+    """The dict of what `write_marks` wrote; empty for plain records. Unknown marks are left out."""
+    if " " not in version:
+        return {}
+    text, _, msg = version.partition(" msg=")
+    extra = {"msg": msg} if msg else {}
+    for word in text.split()[1:]:
+        key, eq, value = word.partition("=")
+        if not eq and key in _FLAGS:
+            extra[key] = True
+        elif key in _MARKS:
+            try:
+                extra[key] = _MARKS[key](value)
+            except ValueError:
+                continue
+    for short, name in (("n", "blocks"), ("sd", "spread"), ("smem", "shared_bytes")):
+        if short in extra:
+            extra[name] = extra[short]
+    if "stage" in extra:
+        extra["full"] = extra["stage"] == "full"
+    return extra
+
+
+def is_quick(res):
+    """Whether a result comes from the quick stage: good enough to rank, not to be shown as a latency."""
+    return (getattr(res, "extra", None) or {}).get("stage") == "quick"
 
 
 def _steps_of(state):
@@ -141,7 +202,7 @@ def dump_record_to_string(inp, res):
     key, target, hw, host, layout, inputs = _task_fields(inp.task)
     return _core.record_text(
         key, target, hw, host, layout, inputs, _steps_of(inp.state), [float(c) for c in res.costs], int(res.error_no),
-        float(res.all_cost), int(res.timestamp), "v0.6",
+        float(res.all_cost), int(res.timestamp), write_marks(res),
     )
 
 
@@ -400,19 +461,19 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
     if target is not None:
         kind = target.split(None, 1)[0] if isinstance(target, str) else getattr(target.kind, "name", str(target.kind))
     wanted = decode_workload_key(workload_key) if workload_key else None
-    best, lowest = None, 1e30
+    best, lowest = None, (True, 1e30)
     for fields in RecordReader(filename)._fields():
         costs, error_no = fields[7], fields[8]
         if error_no != 0 or (kind is not None and fields[1].split(None, 1)[0] != kind):
             continue
-        cost = _mean(costs)
+        cost, quick = _mean(costs), read_marks(fields[11]).get("stage") == "quick"
         if wanted is not None:
             factor = calc_workload_dis_factor(wanted, decode_workload_key(fields[0]))
             if factor == float("inf") or (factor != 1 and not include_compatible):
                 continue
             cost *= factor
-        if cost < lowest:
-            best, lowest = fields, cost
+        if (quick, cost) < lowest:  # full results before quick ones
+            best, lowest = fields, (quick, cost)
     return (None, None) if best is None else _pair(best)
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from nestsmith import _core
 
 from .display import Progress, short, title
+from .measure_record import is_quick
 
 __all__ = ["Measurer", "StopTuning", "tune_alone", "default_model"]
 
@@ -24,6 +25,7 @@ logger = logging.getLogger("auto_scheduler")
 FAILED = 1e10  # seconds: stands for "no valid result"
 DEVICE_CODE = {"llvm": 1, "c": 1, "cpu": 1, "cuda": 2, "opencl": 4}
 MAX_FAILURES_IN_A_ROW = 150
+DRAIN_SECONDS = 0.7
 
 
 class StopTuning(Exception):
@@ -135,10 +137,11 @@ class Measurer:
             self._sessions[key] = _core.Session(
                 task.engine_target(),
                 DEVICE_CODE[kind],
-                int(getattr(runner, "device", 0) or 0),
+                getattr(runner, "device", 0) or 0,
                 jobs,
                 jobs,
                 float(getattr(builder, "timeout", 15)),
+                lock=int(getattr(runner, "lock_mode", 0)),
             )
         return key, self._sessions[key]
 
@@ -219,6 +222,7 @@ class Measurer:
             bool(getattr(r, "enable_cpu_cache_flush", False)),
             self.check,
             bool(getattr(r, "strict", False)),
+            int(getattr(r, "cache_policy", 0)),
         )
         with self._lock:
             session.submit(number, states, batch.first_tag, policy_tuple)
@@ -305,7 +309,7 @@ class Measurer:
         self._account([(batch, i, r, "") for i, r in results])
 
     def _take_session_results(self, wait):
-        from .measure import MeasureResult
+        from .measure import MeasureResult, details
 
         out = []
         sessions = list(self._sessions.values())
@@ -323,15 +327,15 @@ class Measurer:
                     d["build_seconds"] + d["run_seconds"],
                     time.time(),
                 )
-                try:
-                    res.extra = {
-                        k: d[k] for k in ("cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error")
-                    }
-                except AttributeError:
-                    pass
+                res.extra = details(d)
+                res.extra["l2"] = getattr(self.options.runner, "l2", "mixed")
                 batch.results[i] = res
                 batch.left -= 1
                 out.append((batch, i, res, d["cause"]))
+        for s in sessions:
+            text = s.notice()
+            if text:
+                self.progress.say(text.rstrip())
         if out:
             self._account(out)
 
@@ -344,7 +348,8 @@ class Measurer:
             if res.error_no == 0:
                 self.valid += 1
                 self.failures_in_a_row[key] = ("", 0)
-                self.best[key] = min(self.best.get(key, FAILED), mean(res.costs))
+                if key not in self.best or not is_quick(res):
+                    self.best[key] = min(self.best.get(key, FAILED), mean(res.costs))
             else:
                 cause = cause or f"error {res.error_no}"
                 self.causes[cause] += 1
@@ -365,11 +370,11 @@ class Measurer:
                 logger.error("measure callback %s failed:\n%s", type(cb).__name__, traceback.format_exc())
 
     def drain(self):
-        """After Ctrl-C: nothing new starts; the running candidates come out and are recorded."""
+        """After Ctrl-C: nothing new starts; what is measured within `DRAIN_SECONDS` is recorded, the rest is dropped."""
         try:
             for s in self._sessions.values():
                 s.cancel()
-            limit = time.time() + float(getattr(self.options.runner, "timeout", 10)) + 1
+            limit = time.time() + DRAIN_SECONDS  # then a candidate that hangs is ended with its worker
             while time.time() < limit and any(s.pending() for s in self._sessions.values()):
                 self._take_session_results(0.2)
         except KeyboardInterrupt:
@@ -400,35 +405,74 @@ class Measurer:
 
 
 class TimeSplit:
-    """Where the time of a run went: search and training in this process, compile workers, the device."""
+    """Where the time of a run went: search and training in this process, compile workers, the device; and what the engine
+    says about the trustworthiness of the figures."""
 
-    KEYS = ("elapsed", "compile_s", "run_s", "late_elapsed", "late_run_s", "lanes", "compiled", "cached", "ran", "full")
+    SUMS = (
+        "compile_s", "run_s", "late_elapsed", "late_run_s", "elapsed", "waited_s", "lanes", "compiled", "cached", "ran",
+        "full", "devices", "cut", "audited", "wrong_cuts", "finals", "finalists", "finals_again", "checks", "disturbed",
+        "shifts", "redone", "deaths", "spares",
+    )  # fmt: skip
+    MOST = ("canary", "canary_spread", "longest_recovery")
 
     def __init__(self):
         self.search = self.train = 0.0
-        for k in self.KEYS:
+        for k in self.SUMS + self.MOST:
             setattr(self, k, 0)
 
     def take(self, stats):
         """Adds the figures of one session of the engine."""
-        for k in self.KEYS:
+        for k in self.SUMS:
             setattr(self, k, getattr(self, k) + stats[k])
+        for k in self.MOST:
+            setattr(self, k, max(getattr(self, k), stats[k]))
 
     def text(self):
-        """Two lines for the summary, "" if nothing was measured here."""
+        """The lines of the summary, "" if nothing was measured here."""
         if not self.elapsed or not self.ran:
             return ""
-        e, lanes = self.elapsed, max(1, self.lanes)
-        late = 1 - self.late_run_s / self.late_elapsed if self.late_elapsed > 0 else None
-        return (
-            f"Time: {e:.1f} s; search {self.search:.1f} s, training {self.train:.1f} s, "
-            f"compiling {self.compile_s:.1f} s in {lanes} lanes ({self.compiled} programs, "
-            f"{self.cached} from the cache), "
-            f"device {self.run_s:.1f} s ({self.full} of {self.ran} timed in full)\n"
-            f"Idle: device {100 * (1 - self.run_s / e):.0f} %"
-            + (f" (after the first minute {100 * late:.0f} %)" if late is not None else "")
-            + f", compile lanes {100 * max(0.0, 1 - self.compile_s / (e * lanes)):.0f} %"
+        e, lanes, devices = self.elapsed, max(1, self.lanes), max(1, self.devices)
+        late = 1 - self.late_run_s / (self.late_elapsed * devices) if self.late_elapsed > 0 else None
+        return "\n".join(
+            [
+                f"Time: {e:.1f} s; search {self.search:.1f} s, training {self.train:.1f} s, "
+                f"compiling {self.compile_s:.1f} s in {lanes} lanes ({self.compiled} programs, "
+                f"{self.cached} from the cache), "
+                f"device {self.run_s:.1f} s ({self.full} of {self.ran} timed in full)",
+                f"Idle: device {100 * (1 - self.run_s / (e * devices)):.0f} %"
+                + (f" (after the first minute {100 * late:.0f} %)" if late is not None else "")
+                + f", compile lanes {100 * max(0.0, 1 - self.compile_s / (e * lanes)):.0f} %",
+                *self.trust(),
+            ]
         )
+
+    def trust(self):
+        """Lines about stopped candidates, the canary and workers."""
+        out = []
+        if self.finals or self.cut:
+            out.append(
+                f"Race: {self.finalists} finalists in {self.finals} finals; {self.cut} candidates stopped early"
+                + (f", {self.audited} of them measured in full all the same: {self.wrong_cuts} wrongly stopped"
+                   if self.audited else "")
+            )  # fmt: skip
+        if self.checks:
+            quiet = f"Canary: {self.checks} checks, spread {100 * self.canary_spread:.1f} %"
+            if self.disturbed:
+                quiet += (
+                    f"; the device was disturbed at {self.disturbed} of them (another process, or its clock changed): "
+                    f"{self.redone} candidates and {self.finals_again} finals were measured again"
+                )
+            if self.shifts:
+                quiet += f"; its clock settled at a new level {self.shifts} times"
+            out.append(quiet)
+        if self.waited_s > 0.1:
+            out.append(f"Waited {self.waited_s:.1f} s for another tuner on the device")
+        if self.deaths:
+            out.append(
+                f"Workers: {self.deaths} ended by candidates, {self.spares} spares took over, the longest wait for one "
+                f"{1e3 * self.longest_recovery:.0f} ms"
+            )
+        return out
 
 
 def search_in_thread(pool, policy, n):
@@ -477,7 +521,7 @@ def tune_alone(policy, options, measurer):
                 policy.learn(inputs, results)
                 for i, r in zip(inputs, results):
                     count += 1
-                    if r.error_no == 0 and mean(r.costs) < best_cost:
+                    if r.error_no == 0 and mean(r.costs) < best_cost and not (best is not None and is_quick(r)):
                         best, best_cost, best_count = i.state, mean(r.costs), count
                 measurer.progress.set_estimate(None if best is None else best_cost)
                 measurer.progress.round_line()

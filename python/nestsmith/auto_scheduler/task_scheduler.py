@@ -18,6 +18,7 @@ from nestsmith import _core
 from .cost_model import NAMES, make_cost_model
 from .display import Progress, short, style
 from .learned_model import XGBModel
+from .measure_record import is_quick
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask
 from .session import FAILED, Measurer, StopTuning, check_compilers, log_file_of, mean
@@ -391,6 +392,8 @@ class TaskScheduler:
         self.task_trials[task] += len(inputs)
         for r in results:
             cost = mean(r.costs) if r.error_no == 0 else FAILED
+            if is_quick(r) and self.best_costs[task] < FAILED:
+                continue  # only what was timed in full is shown as a latency
             if cost < self.best_costs[task]:
                 self.task_best_cts[task] = self.task_cts[task]
                 self.best_costs[task] = cost
@@ -496,7 +499,8 @@ class TaskScheduler:
             i = by_key[inp.task.workload_key]
             used += 1
             self.task_trials[i] += 1
-            if res.error_no == 0 and mean(res.costs) < self.best_costs[i]:
+            quick = is_quick(res) and self.best_costs[i] < FAILED
+            if res.error_no == 0 and not quick and mean(res.costs) < self.best_costs[i]:
                 self.best_costs[i] = mean(res.costs)
                 best_at[i] = self.task_trials[i]
             per_round[i].append(self.best_costs[i])

@@ -1,0 +1,110 @@
+/* One tuner per device at a time. The lock is a file per device that is locked with flock: the system takes the lock back
+ * when its holder ends, however that happens, so no lock is ever left behind. The file says who holds it. A process that
+ * waits holds a second file shared; the holder sees that and lets it have a turn (spec 05 §7.6).
+ *
+ * The files are in $NESTSMITH_LOCK_DIR or /tmp/nestsmith-locks, which all users of the machine may write. */
+#include "measure/measure.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct DevLock {
+  int fd, wait_fd;
+  bool held, wanting;
+};
+
+static int open_shared(const char *path) {
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd >= 0) fchmod(fd, 0666); /* against the umask; fails if it is another user's, which does not matter */
+  return fd;
+}
+
+DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d) {
+  const char *dir = getenv("NESTSMITH_LOCK_DIR");
+  char base[PATH_MAX], path[PATH_MAX + 16];
+  if (!dir || !*dir) dir = "/tmp/nestsmith-locks";
+  if (mkdir(dir, 01777) == 0) chmod(dir, 01777);
+  const char *kind = t == DEV_CUDA ? "cuda" : t == DEV_OPENCL ? "opencl" : "cpu";
+  if (d->uuid[0])
+    snprintf(base, sizeof base, "%s/%s-%s", dir, kind, d->uuid);
+  else
+    snprintf(base, sizeof base, "%s/%s-%d", dir, kind, id);
+  DevLock *l = calloc(1, sizeof *l);
+  if (!l) err_raise(e, NS_ERR_MEMORY, "out of memory locking a device");
+  snprintf(path, sizeof path, "%s.lock", base);
+  l->fd = open_shared(path);
+  int why = errno;
+  if (l->fd < 0) {
+    free(l);
+    err_raise(e, NS_ERR_IO, "cannot open the lock of the device, %s: %s; set NESTSMITH_LOCK_DIR to a directory that can be written",
+              path, strerror(why));
+  }
+  snprintf(path, sizeof path, "%s.wait", base);
+  l->wait_fd = open_shared(path);
+  return l;
+}
+
+void devlock_free(DevLock *l) {
+  if (!l) return;
+  devlock_release(l);
+  close(l->fd);
+  if (l->wait_fd >= 0) close(l->wait_fd);
+  free(l);
+}
+
+static void write_holder(const DevLock *l) {
+  char text[512], command[256] = "";
+  int f = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  ssize_t k = f >= 0 ? read(f, command, sizeof command - 1) : 0;
+  if (f >= 0) close(f);
+  for (ssize_t i = 0; i < k; i++)
+    if ((unsigned char)command[i] < ' ') command[i] = ' ';
+  time_t now = time(NULL);
+  struct tm when;
+  char since[32] = "";
+  if (localtime_r(&now, &when)) strftime(since, sizeof since, "%H:%M:%S", &when);
+  const char *user = getenv("USER");
+  int n = snprintf(text, sizeof text, "process %d of user %s (%.200s), since %s\n", (int)getpid(),
+                   user && *user ? user : "unknown", command, since);
+  if (ftruncate(l->fd, 0) == 0 && pwrite(l->fd, text, (size_t)n, 0) < 0) return; /* only a courtesy */
+}
+
+bool devlock_try(DevLock *l, char *holder, size_t n) {
+  if (l->held) return true;
+  if (flock(l->fd, LOCK_EX | LOCK_NB) == 0) {
+    l->held = true;
+    write_holder(l);
+    return true;
+  }
+  ssize_t k = pread(l->fd, holder, n - 1, 0);
+  holder[k > 0 ? k : 0] = 0;
+  holder[strcspn(holder, "\n")] = 0;
+  if (!holder[0]) snprintf(holder, n, "another process");
+  return false;
+}
+
+void devlock_release(DevLock *l) {
+  if (l->held) flock(l->fd, LOCK_UN);
+  l->held = false;
+}
+
+bool devlock_wanted(const DevLock *l) {
+  if (l->wait_fd < 0 || l->wanting) return false;
+  if (flock(l->wait_fd, LOCK_EX | LOCK_NB) != 0) return true;
+  flock(l->wait_fd, LOCK_UN);
+  return false;
+}
+
+void devlock_want(DevLock *l, bool wanted) {
+  if (l->wait_fd < 0 || l->wanting == wanted) return;
+  flock(l->wait_fd, wanted ? LOCK_SH | LOCK_NB : LOCK_UN);
+  l->wanting = wanted;
+}

@@ -1,0 +1,120 @@
+/* Is the result the same bits in every order of operations? The inputs of a check are small integers (reference.c). As long
+ * as all intermediate values are multiples of one power of two and small enough, floating-point sums, products, maxima and
+ * selections are exact, and a schedule that reorders them must reproduce the reference to the bit. Each value is followed
+ * as a bound of its size and the power of two that divides it; quotients, roots and the like end the proof.
+ */
+#include "tune/tune.h"
+#include <math.h>
+#include <string.h>
+
+enum { INPUT_BOUND = 3, MOST_FRACTION = 40 };
+static const double EXTREME = 1e30; /* the neutral element of a maximum, or padding for one: passes through, computes nothing */
+
+typedef struct {
+  bool ok, extreme;
+  double bound;
+  int q; /* a multiple of 2^-q */
+} Exact;
+typedef struct {
+  IrCtx *c;
+  const TeDag *d;
+  Exact *op; /* per operation of the DAG */
+  MapU64 memo;
+  VEC(Exact) val;
+} Proof;
+
+static const Exact NO = {false, false, 0, 0};
+
+static Exact checked(DType t, Exact x) {
+  int bits = t.code == DT_BFLOAT ? 8 : t.code != DT_FLOAT ? 31 : t.bits == 16 ? 11 : t.bits == 32 ? 24 : 53;
+  x.ok = x.ok && x.q >= 0 && x.q <= MOST_FRACTION && x.bound <= ldexp(1, bits - x.q);
+  return x;
+}
+
+static Exact either(Exact a, Exact b) {
+  return (Exact){a.ok && b.ok, a.extreme || b.extreme, fmax(a.bound, b.bound), a.q > b.q ? a.q : b.q};
+}
+
+static Exact constant(double f) {
+  if (fabs(f) >= EXTREME) return (Exact){true, true, 0, 0};
+  int q = 0;
+  while (q <= MOST_FRACTION && floor(ldexp(f, q)) != ldexp(f, q)) q++;
+  return (Exact){q <= MOST_FRACTION, false, fabs(f), q};
+}
+
+static Exact prove(Proof *p, ExprId e);
+
+static Exact prove_reduce(Proof *p, ExprId e) {
+  const IrReduce r = *ir_reduce(p->c, e);
+  const IrReducer *how = ir_reducer(p->c, r.reducer);
+  if (how->n != 1 || r.n_src != 1) return NO;
+  ExprKind k = ir_kind(p->c, how->result[0]);
+  Exact x = prove(p, r.src[0]);
+  if (r.init) x = either(x, prove(p, r.init[0]));
+  if (k == IR_MAX || k == IR_MIN) return x;
+  if (k != IR_ADD || x.extreme) return NO;
+  for (int i = 0; i < r.n_axis; i++) {
+    int64_t n = 0;
+    if (!ex_const_int(p->c, r.axis[i].extent, &n)) return NO;
+    x.bound *= (double)n;
+  }
+  return x;
+}
+
+static Exact prove_read(Proof *p, TensorId t) {
+  int k = te_dag_op_of(p->c, p->d, t);
+  return k < 0 ? NO : p->op[k];
+}
+
+static Exact prove_node(Proof *p, ExprId e) {
+  IrCtx *c = p->c;
+  ExprNode n = *ir_node(c, e);
+  Exact a = NO, b = NO;
+  switch ((ExprKind)n.kind) {
+  case IR_FLT: return constant(n.u.f);
+  case IR_INT: return constant((double)n.u.i);
+  case IR_READ: return prove_read(p, n.sym);
+  case IR_REDUCE: return prove_reduce(p, e);
+  case IR_CAST: return prove(p, ir_kid(c, e, 0));
+  case IR_SELECT: return either(prove(p, ir_kid(c, e, 1)), prove(p, ir_kid(c, e, 2)));
+  case IR_CALL:
+    if (n.sym == IN_IF_THEN_ELSE) return either(prove(p, ir_kid(c, e, 1)), prove(p, ir_kid(c, e, 2)));
+    return n.sym == IN_FABS || n.sym == IN_LIKELY ? prove(p, ir_kid(c, e, 0)) : NO;
+  case IR_MIN:
+  case IR_MAX: return either(prove(p, ir_kid(c, e, 0)), prove(p, ir_kid(c, e, 1)));
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+    a = prove(p, ir_kid(c, e, 0));
+    b = prove(p, ir_kid(c, e, 1));
+    if (!a.ok || !b.ok || a.extreme || b.extreme) return NO;
+    if (n.kind == IR_MUL) return (Exact){true, false, a.bound * b.bound, a.q + b.q};
+    return (Exact){true, false, a.bound + b.bound, a.q > b.q ? a.q : b.q};
+  default: return NO;
+  }
+}
+
+static Exact prove(Proof *p, ExprId e) {
+  int32_t known = mapu_get(&p->memo, (uint64_t)e, -1);
+  if (known >= 0) return p->val.at[known];
+  Exact x = checked(ir_type(p->c, e), prove_node(p, e));
+  mapu_set(&p->memo, (uint64_t)e, p->val.len);
+  vec_push(ir_arena(p->c), &p->val, x);
+  return x;
+}
+
+void tune_exact(IrCtx *c, const TeDag *d, bool *exact) {
+  Proof p = {.c = c, .d = d, .op = arena_array(ir_arena(c), Exact, d->n_ops)};
+  mapu_init(&p.memo, ir_arena(c));
+  for (int i = 0; i < d->n_ops; i++) {
+    const TeOp *op = d->op[i];
+    p.op[i] = (Exact){true, false, INPUT_BOUND, 0};
+    if (op->kind == TE_PLACEHOLDER) continue;
+    p.op[i] = prove(&p, op->body[0]);
+    for (int k = 1; k < op->n_out; k++) p.op[i] = either(p.op[i], prove(&p, op->body[k]));
+  }
+  for (int i = 0; i < d->n_tensors; i++) {
+    int k = te_dag_op_of(c, d, d->tensor[i]);
+    exact[i] = k >= 0 && d->op[k]->kind != TE_PLACEHOLDER && p.op[k].ok;
+  }
+}
