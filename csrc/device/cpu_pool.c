@@ -100,7 +100,8 @@ CpuPool *cpool_new(int n_threads) {
 
 void cpool_free(CpuPool *p) {
   if (!p) return;
-  if (p->owner == getpid()) { /* a forked child has no threads to end, and the lock may be held by one of its parent's */
+  if (p->owner ==
+      getpid()) { /* a forked child has no threads to end, and the lock may be held by one of its parent's */
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->stop, true);
     pthread_cond_broadcast(&p->wake);

@@ -471,8 +471,8 @@ static bool load_canary(Device *d, Cuda *c) {
   if (c->canary || c->no_canary) return c->canary != NULL;
   for (int i = 0; i < 16; i++) strcat(body, "fma.rn.f32 %x, %x, %a, %b;\n");
   snprintf(text, sizeof text, CANARY, d->info.sm < 75 ? 50 : 75, body);
-  c->no_canary = c->api.module_load(&c->canary_mod, text) != 0 ||
-                 c->api.module_func(&c->canary, c->canary_mod, "canary") != 0;
+  c->no_canary =
+      c->api.module_load(&c->canary_mod, text) != 0 || c->api.module_func(&c->canary, c->canary_mod, "canary") != 0;
   return !c->no_canary;
 }
 
@@ -484,8 +484,7 @@ static int cuda_canary(Device *d, int n, double *out) {
   void *params[] = {&a, &b, &nowhere};
   for (int i = 0; i < n; i++) {
     TRY(d, c->api.event_record(c->begin, c->stream), "starting a timer");
-    TRY(d,
-        c->api.launch(c->canary, (unsigned)d->info.multiprocessors, 1, 1, 32, 1, 1, 0, c->stream, params, NULL),
+    TRY(d, c->api.launch(c->canary, (unsigned)d->info.multiprocessors, 1, 1, 32, 1, 1, 0, c->stream, params, NULL),
         "running the canary");
     TRY(d, c->api.event_record(c->end, c->stream), "stopping a timer");
     out[i] = between_events(d, c);

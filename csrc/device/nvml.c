@@ -78,8 +78,11 @@ const char *dev_throttle_name(uint64_t reasons) {
   static const struct {
     uint64_t bit;
     const char *name;
-  } ROWS[] = {{0x08, "hardware slowdown"}, {0x20, "software thermal limit"}, {0x40, "hardware thermal limit"},
-              {0x80, "power brake"},       {0x04, "power limit"}};
+  } ROWS[] = {{0x08, "hardware slowdown"},
+              {0x20, "software thermal limit"},
+              {0x40, "hardware thermal limit"},
+              {0x80, "power brake"},
+              {0x04, "power limit"}};
   for (int i = 0; i < NS_COUNT(ROWS); i++)
     if (reasons & ROWS[i].bit) return ROWS[i].name;
   return "";

@@ -44,7 +44,8 @@ DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d) {
   int why = errno;
   if (l->fd < 0) {
     free(l);
-    err_raise(e, NS_ERR_IO, "cannot open the lock of the device, %s: %s; set NESTSMITH_LOCK_DIR to a directory that can be written",
+    err_raise(e, NS_ERR_IO,
+              "cannot open the lock of the device, %s: %s; set NESTSMITH_LOCK_DIR to a directory that can be written",
               path, strerror(why));
   }
   snprintf(path, sizeof path, "%s.wait", base);

@@ -217,8 +217,10 @@ static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
   if (p->lock_mode != LOCK_FAIL) return;
   r->locked = devlock_try(r->lock, holder, sizeof holder);
   if (!r->locked)
-    err_raise(e, NS_ERR_RUNTIME, "another process tunes on this device: %s; wait for it, choose another device, or take "
-              "turns with it (busy=\"turns\")", holder);
+    err_raise(e, NS_ERR_RUNTIME,
+              "another process tunes on this device: %s; wait for it, choose another device, or take "
+              "turns with it (busy=\"turns\")",
+              holder);
 }
 
 static void new_body(void *arg) {

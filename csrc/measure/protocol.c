@@ -59,19 +59,18 @@ static RecvStatus wait_readable(int sock, double deadline, const volatile int *s
   }
 }
 
-static const size_t SIZES[] = {
-    0,
-    sizeof(MsgReady),
-    sizeof(MsgTask),
-    sizeof(MsgRun),
-    sizeof(MsgResult),
-    sizeof(MsgCompile),
-    sizeof(MsgBinary),
-    sizeof(MsgFinal),
-    sizeof(MsgFinals),
-    sizeof(MsgCanary),
-    sizeof(MsgTimes),
-    sizeof(MsgBeat)};
+static const size_t SIZES[] = {0,
+                               sizeof(MsgReady),
+                               sizeof(MsgTask),
+                               sizeof(MsgRun),
+                               sizeof(MsgResult),
+                               sizeof(MsgCompile),
+                               sizeof(MsgBinary),
+                               sizeof(MsgFinal),
+                               sizeof(MsgFinals),
+                               sizeof(MsgCanary),
+                               sizeof(MsgTimes),
+                               sizeof(MsgBeat)};
 
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop) {
   MsgHead head = {0};

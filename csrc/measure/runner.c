@@ -12,8 +12,8 @@
 
 enum { REDO = 2, FINAL_TRIES = 3, CHECKS = 16 };
 static const double CHECK_SECONDS = 0.5, IDLE_SECONDS = 0.05, WARM_SECONDS = 0.03, PAUSE_GPU = 1, PAUSE_CPU = 0.25,
-                    TURN_SECONDS = 2, GIVE_WAY = 0.08, LOOK = 0.02, MARGIN_SECONDS = 3, MARGIN_TIMES = 1000, PAUSES_FREE = 3,
-                    PAUSES_SHARE = 0.1, REDO_FREE = 32;
+                    TURN_SECONDS = 2, GIVE_WAY = 0.08, LOOK = 0.02, MARGIN_SECONDS = 3, MARGIN_TIMES = 1000,
+                    PAUSES_FREE = 3, PAUSES_SHARE = 0.1, REDO_FREE = 32;
 
 static void nap(const Runner *r, double seconds) {
   for (double end = clock_now() + seconds; clock_now() < end && !r->stop;)

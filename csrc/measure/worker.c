@@ -429,8 +429,8 @@ RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const ch
   return r;
 }
 
-bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed, FinalResult *out,
-                  char why[MSR_MSG]) {
+bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed,
+                  FinalResult *out, char why[MSR_MSG]) {
   MsgFinal q = {.slot = slot, .n = n, .policy = *policy, .seed = seed};
   const void *part[3 * FINAL_MAX];
   size_t len[3 * FINAL_MAX];

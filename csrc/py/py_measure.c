@@ -61,8 +61,8 @@ static int policy_from(PyObject *o, void *out) {
   if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp|ip", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s,
                                              &flush, &check, &p->stop_above, &strict, &cache, &race)) {
     if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError,
-                      "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict, cache=0, race=False)");
+      PyErr_SetString(PyExc_TypeError, "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, "
+                                       "stop_above, strict, cache=0, race=False)");
     return 0;
   }
   if (cache < CACHE_MIXED || cache > CACHE_COLD) {
@@ -81,12 +81,13 @@ static PyObject *result_dict(const RunResult *r) {
   PyObject *costs = PyList_New(r->n_costs);
   for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
   if (!costs) return NULL;
-  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "error_no", (int)r->error, "costs", costs,
-                       "quick", r->quick, "seconds", r->seconds, "full", r->full ? Py_True : Py_False, "runs", r->runs,
-                       "regs", r->regs, "local_bytes", r->local_bytes, "shared_bytes", r->shared_bytes, "max_error",
-                       r->max_error, "cause", r->cause, "msg", r->msg, "spread", r->spread, "blocks", r->blocks, "redone",
-                       r->redone, "cut", r->cut ? Py_True : Py_False, "audited", r->audited ? Py_True : Py_False,
-                       "disturbed", r->disturbed ? Py_True : Py_False);
+  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "error_no",
+                       (int)r->error, "costs", costs, "quick", r->quick, "seconds", r->seconds, "full",
+                       r->full ? Py_True : Py_False, "runs", r->runs, "regs", r->regs, "local_bytes", r->local_bytes,
+                       "shared_bytes", r->shared_bytes, "max_error", r->max_error, "cause", r->cause, "msg", r->msg,
+                       "spread", r->spread, "blocks", r->blocks, "redone", r->redone, "cut",
+                       r->cut ? Py_True : Py_False, "audited", r->audited ? Py_True : Py_False, "disturbed",
+                       r->disturbed ? Py_True : Py_False);
 }
 
 /* ---- build ---- */
@@ -166,8 +167,9 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     Py_ssize_t bytes;
     int is_output, exact = 0;
     ok = PyTuple_Check(row);
-    if (!ok) PyErr_Format(PyExc_TypeError, "argument %d: expected a tuple (bytes, array or None, is_output, dtype), got %s",
-                          t->n, Py_TYPE(row)->tp_name);
+    if (!ok)
+      PyErr_Format(PyExc_TypeError, "argument %d: expected a tuple (bytes, array or None, is_output, dtype), got %s",
+                   t->n, Py_TYPE(row)->tp_name);
     ok = ok && PyArg_ParseTuple(row, "nOps|p", &bytes, &data, &is_output, &t->dtype[t->n], &exact);
     if (ok && data != Py_None && PyObject_GetBuffer(data, &t->view[t->n], PyBUF_C_CONTIGUOUS) < 0) ok = false;
     if (ok && (bytes < 0 || (data != Py_None && t->view[t->n].len != bytes))) {
@@ -532,9 +534,8 @@ static PyMethodDef FUNCTIONS[] = {
 static PyType_Slot TASK_SLOTS[] = {
     SLOT(Py_tp_new, task_new),
     SLOT(Py_tp_dealloc, task_dealloc),
-    {Py_tp_doc,
-     (void
-          *)"TaskData([(bytes, array or None, is_output, dtype, exact=False), ...]): inputs and expected outputs in shared memory."},
+    {Py_tp_doc, (void *)"TaskData([(bytes, array or None, is_output, dtype, exact=False), ...]): inputs and expected "
+                        "outputs in shared memory."},
     END};
 static PyType_Slot COMPILER_SLOTS[] = {
     SLOT(Py_tp_new, compiler_new),

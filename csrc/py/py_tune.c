@@ -40,8 +40,8 @@ static bool devices_from(PyObject *ids, Open *x) {
   return ok;
 }
 static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"target",    "device_type", "device_id", "lower_threads", "compile_threads", "build_timeout",
-                          "cache_dir", "cc",          "lock",      NULL};
+  static char *names[] = {"target",        "device_type", "device_id", "lower_threads", "compile_threads",
+                          "build_timeout", "cache_dir",   "cc",        "lock",          NULL};
   Open x = {.n_lower = 1};
   PyObject *target, *ids = NULL;
   int type_code, lock = LOCK_AUTO;
@@ -112,7 +112,8 @@ static void do_task(void *arg) {
   x->a = arena_new(&x->err);
   void *data[MSR_MAX_ARGS];
   if (x->check) tune_reference(x->a, x->dag->own.ctx, x->dag->dag, 1, x->given, data);
-  x->out = session_task(x->s, &x->err, x->dag->own.ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
+  x->out =
+      session_task(x->s, &x->err, x->dag->own.ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
 }
 static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   static char *names[] = {"dag", "target", "layout", "check", "inputs", NULL};
@@ -222,8 +223,10 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   PyObject *states;
   long long tag;
   int flush, check, strict, cache = CACHE_MIXED;
-  if (!x.s || !PyArg_ParseTuple(args, "iOL(iiidppp|i)", &x.task, &states, &tag, &x.p.number, &x.p.repeat,
-                                &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check, &strict, &cache))
+  PyObject *how;
+  if (!x.s || !PyArg_ParseTuple(args, "iOLO!", &x.task, &states, &tag, &PyTuple_Type, &how) ||
+      !PyArg_ParseTuple(how, "iiidppp|i", &x.p.number, &x.p.repeat, &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check,
+                        &strict, &cache))
     return NULL;
   if (cache < CACHE_MIXED || cache > CACHE_COLD)
     return PyErr_Format(PyExc_ValueError, "cache policy %d is none of 0 (mixed), 1 (hot), 2 (cold)", cache);
@@ -264,16 +267,14 @@ static PyObject *result_new(const PipeResult *r) {
   PyObject *costs = PyList_New(r->run.n_costs);
   for (int i = 0; costs && i < r->run.n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->run.cost[i]));
   if (!costs) return NULL;
-  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "tag",
-                       (long long)r->tag,
-                       "task", r->task, "error", (int)r->run.error, "costs", costs, "quick", r->run.quick,
-                       "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full",
-                       r->run.full ? Py_True : Py_False, "runs", r->run.runs, "regs", r->run.regs, "local_bytes",
-                       r->run.local_bytes, "shared_bytes", r->run.shared_bytes, "max_error", r->run.max_error, "cached",
-                       r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg, "spread",
-                       r->run.spread, "blocks", r->run.blocks, "redone", r->run.redone, "cut",
-                       r->run.cut ? Py_True : Py_False, "audited", r->run.audited ? Py_True : Py_False, "disturbed",
-                       r->run.disturbed ? Py_True : Py_False);
+  return Py_BuildValue(
+      "{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "tag",
+      (long long)r->tag, "task", r->task, "error", (int)r->run.error, "costs", costs, "quick", r->run.quick,
+      "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full", r->run.full ? Py_True : Py_False,
+      "runs", r->run.runs, "regs", r->run.regs, "local_bytes", r->run.local_bytes, "shared_bytes", r->run.shared_bytes,
+      "max_error", r->run.max_error, "cached", r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg,
+      "spread", r->run.spread, "blocks", r->run.blocks, "redone", r->run.redone, "cut", r->run.cut ? Py_True : Py_False,
+      "audited", r->run.audited ? Py_True : Py_False, "disturbed", r->run.disturbed ? Py_True : Py_False);
 }
 enum { POLL_MAX = 64 };
 static PyObject *m_poll(PyObject *o, PyObject *args) {
@@ -432,10 +433,11 @@ static PyMethodDef METHODS[] = {
     {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot SLOTS[] = {
-    {Py_tp_doc, "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
-                "cache_dir=None, cc=None, lock=0): builds and measures candidates. device_id: a number or a list of "
-                "devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "
-                "turns, 2 fail, 3 nothing."},
+    {Py_tp_doc,
+     "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
+     "cache_dir=None, cc=None, lock=0): builds and measures candidates. device_id: a number or a list of "
+     "devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "
+     "turns, 2 fail, 3 nothing."},
     {Py_tp_new, session_create},
     {Py_tp_dealloc, session_drop},
     {Py_tp_methods, METHODS},

@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum { INPUT_BOUND = 3, MOST_FRACTION = 40 };
-static const double EXTREME = 1e30; /* the neutral element of a maximum, or padding for one: passes through, computes nothing */
+static const double EXTREME =
+    1e30; /* the neutral element of a maximum, or padding for one: passes through, computes nothing */
 
 typedef struct {
   bool ok, extreme;
