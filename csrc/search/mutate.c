@@ -35,7 +35,11 @@ static bool move_factor(MakeEnv *m, Rng *r, int n, int64_t *part) {
   return false;
 }
 
+static bool mutate_within(MakeEnv *m, Rng *r, int sketch, int n, Step *steps);
+
 bool mutate_tile(MakeEnv *m, Rng *r, int n, Step *steps) {
+  int sketch = m->plan ? plan_sketch_of(m, n, steps) : -1;
+  if (sketch >= 0 && m->plan[sketch]->known) return mutate_within(m, r, sketch, n, steps);
   Arena *a = ir_arena(m->ctx);
   int *at = arena_array(a, int, n), count = 0, draws = 0;
   for (int i = 0; i < n; i++)
@@ -56,6 +60,101 @@ bool mutate_tile(MakeEnv *m, Rng *r, int n, Step *steps) {
   if (!move_factor(m, r, p->n, part)) return false;
   p->list = arena_copy(a, part + 1, sizeof(int64_t) * (size_t)p->n);
   return true;
+}
+
+/* ---- tile size, extended mode: only moves that the device takes ---- */
+
+enum { EXTENDED_TRIES = 12, VECTOR_ONE_IN = 5 };
+typedef enum { MOVE_PARTS, MOVE_TILE, MOVE_THREADS, MOVE_VECTOR, MOVE_NONE } Move;
+typedef struct {
+  int step;
+  Move move;
+  const PlanKernel *kernel; /* of a tile, or the one that reads the loaded vectors */
+  const PlanTile *tile;
+} Spot;
+
+static bool vector_split(int n, const Step *steps, int i) {
+  return steps[i].n == 1 && i + 1 < n && steps[i + 1].kind == STEP_AN && steps[i + 1].stage == steps[i].stage &&
+         steps[i + 1].iter == steps[i].iter + 1 && steps[i + 1].a == AN_VECTORIZE;
+}
+
+/* What a split of a candidate decides. Splits of stages with constant matrices are undone by the binding of threads. */
+static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *steps, int i) {
+  Spot s = {i, MOVE_NONE, NULL, NULL};
+  const Step *p = &steps[i];
+  if (p->kind != STEP_SP || p->n < 1 || p->n >= MAX_PARTS || p->extent <= 1) return s;
+  for (int k = 0; k < plan->n_kernel; k++) {
+    const PlanKernel *q = &plan->kernel[k];
+    for (int a = 0; a < q->n_axis; a++)
+      if (q->axis[a].step == i) return (Spot){i, MOVE_TILE, q, NULL};
+    for (int t = 0; t < q->n_tile && i >= sketch->step.len; t++)
+      if (q->tile[t].stage == p->stage && vector_split(n, steps, i)) return (Spot){i, MOVE_VECTOR, q, &q->tile[t]};
+  }
+  s.move = MOVE_PARTS;
+  if (plan_thread_split(n, steps, i))
+    s.move = MOVE_THREADS;
+  else if (i < sketch->step.len && sp_has_attr(sketch, sp_final_stage(sketch->step.len, sketch->step.at, i, p->stage),
+                                               "auto_scheduler_simplify_const_tensor_indices"))
+    s.move = MOVE_NONE;
+  return s;
+}
+
+static double row_of(const Spot *s, const Step *steps) {
+  int64_t tile[PLAN_AXES];
+  for (int a = 0; a < s->kernel->n_axis; a++) tile[a] = plan_tile_extent(&s->kernel->axis[a], steps);
+  return plan_row(s->kernel, s->tile, tile);
+}
+
+/* Vectors that no longer divide the rows of their tile become shorter. */
+static void fit_vectors(MakeEnv *m, const Plan *plan, const State *sketch, int n, Step *steps) {
+  for (int i = sketch->step.len; i < n; i++) {
+    if (steps[i].kind != STEP_SP || steps[i].n != 1 || steps[i].list[0] <= 1) continue;
+    Spot s = spot_of(plan, sketch, n, steps, i);
+    if (s.move != MOVE_VECTOR) continue;
+    int64_t v = i64_gcd((int64_t)row_of(&s, steps), steps[i].list[0]);
+    if (v != steps[i].list[0]) steps[i].list = arena_copy(ir_arena(m->ctx), &v, sizeof v);
+  }
+}
+
+static bool make_move(MakeEnv *m, Rng *r, const Spot *s, Step *steps) {
+  Step *p = &steps[s->step];
+  int64_t part[MAX_PARTS], inner = 1, old = p->list[0], *before = p->list;
+  if (s->move == MOVE_THREADS || s->move == MOVE_VECTOR) {
+    part[1] = s->move == MOVE_THREADS ? construct_threads(m, r, p->extent)
+                                      : construct_vector(m, r, row_of(s, steps), s->tile->bytes);
+    if (part[1] == old) return false;
+  } else {
+    for (int i = 0; i < p->n; i++) {
+      part[i + 1] = p->list[i];
+      if (p->list[i] <= 0 || !i64_mul(inner, p->list[i], &inner)) return false;
+    }
+    part[0] = p->extent / inner;
+    if (!move_factor(m, r, p->n, part)) return false;
+  }
+  p->list = arena_copy(ir_arena(m->ctx), part + 1, sizeof(int64_t) * (size_t)p->n);
+  if (s->move != MOVE_TILE || !plan_kernel_refused(&m->task->target.hw, s->kernel, steps)) return true;
+  p->list = before;
+  return false;
+}
+
+static bool mutate_within(MakeEnv *m, Rng *r, int sketch, int n, Step *steps) {
+  const Plan *plan = m->plan[sketch];
+  Spot *spot[2];
+  int count[2] = {0, 0};
+  for (int w = 0; w < 2; w++) spot[w] = arena_array(ir_arena(m->ctx), Spot, n);
+  for (int i = 0; i < n; i++) {
+    Spot s = spot_of(plan, m->sketch[sketch], n, steps, i);
+    if (s.move != MOVE_NONE) spot[s.move == MOVE_VECTOR][count[s.move == MOVE_VECTOR]++] = s;
+  }
+  if (count[0] + count[1] == 0) return false;
+  for (int k = 0; k < EXTENDED_TRIES; k++) {
+    int w = count[0] == 0 || (count[1] > 0 && rng_below(r, VECTOR_ONE_IN) == 0);
+    const Spot *s = &spot[w][rng_below(r, count[w])];
+    if (!make_move(m, r, s, steps)) continue;
+    if (s->move == MOVE_TILE) fit_vectors(m, plan, m->sketch[sketch], n, steps);
+    return true;
+  }
+  return false;
 }
 
 /* ---- auto unroll ---- */

@@ -586,7 +586,7 @@ static void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best) {
   int size = p->par.population;
   Cand *next = arena_array(a, Cand, size);
   double t0 = clock_now();
-  int64_t mutated = 0, refused = 0;
+  int64_t mutated = 0, refused = 0, invalid = 0;
   for (int g = 0;; g++) {
     for (int i = 0; i < n; i++) best_offer(p, best, &now[i]);
     bool last = g == p->par.num_iters || n == 0;
@@ -594,6 +594,7 @@ static void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best) {
       tell(p, (PolicyEvent){.kind = 3,
                             .iter = g,
                             .count = best->n,
+                            .failed = (int)invalid,
                             .best = best_score(n, now),
                             .least = best->n ? best->at[0].score : 0,
                             .mutated = (double)mutated / (g + 1),
@@ -615,6 +616,7 @@ static void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best) {
     run(p, (size + CHUNK - 1) / CHUNK, child_job, &j);
     mutated = refused = 0;
     for (int i = 0; i < p->n_worker; i++) mutated += p->worker[i].mutated, refused += p->worker[i].refused;
+    for (int i = 0; i < size; i++) invalid += !next[i].step || next[i].score == -INFINITY;
     n = drop_empty(size, next);
     now = arena_copy(a, next, sizeof(Cand) * (size_t)n);
   }

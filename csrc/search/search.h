@@ -71,7 +71,7 @@ bool policy_check(Policy *p, int n_step, const Step *s, const char **why); /* re
 int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count);
 
 /* One generation's figures, for progress lines. */
-typedef struct { int kind, iter, count, failed; double best, least, seconds, mutated, refused; } PolicyEvent; /* kind: 0 sketches, 1 sample pass, 2 sampled, 3 generation, 4 evolved, 5 target halved */
+typedef struct { int kind, iter, count, failed; double best, least, seconds, mutated, refused; } PolicyEvent; /* kind: 0 sketches, 1 sample pass, 2 sampled, 3 generation (failed: invalid children so far), 4 evolved, 5 target halved */
 void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self);
 
 /* ---- what rules and users' rules ask (pred.c); ids are stages of the state ---- */

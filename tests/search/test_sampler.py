@@ -1,6 +1,7 @@
 """The sampler of the extended mode: valid, without holes, correct programs; the compatible mode stays as it was."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -86,6 +87,32 @@ def test_unknown_mode():
         policy(matmul(8, 8, 8), CUDA, search_mode="fast")
     with pytest.raises(TypeError):
         policy(matmul(8, 8, 8), CUDA, search_mode=3)
+
+
+def valid_mutants(make, mode):
+    p = policy(make(), CUDA, seed=1, search_mode=mode, evolutionary_search_mutation_prob=1.0)
+    events = []
+    p.set_listener(lambda *a: events.append(a))
+    p.evolve(p.sample()[:400], 8)
+    kind, generation, _, failed, *_ = [e for e in events if e[0] == 3][-1]
+    return 1 - failed / (2048 * generation)
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv2d nchw", "winograd"])
+def test_mutants_are_valid(name):
+    assert valid_mutants(WORKLOADS[name], "extended") > 0.97
+    assert valid_mutants(WORKLOADS[name], "compatible") < 0.95
+
+
+def test_a_log_of_the_compatible_mode_can_be_evolved():
+    """Parents whose steps were made by the other mode, and steps no sketch begins with, are mutated as well."""
+    parents = policy(matmul(256, 256, 256), CUDA, seed=1, search_mode="compatible").sample()[:50]
+    p = policy(matmul(256, 256, 256), CUDA, seed=2)
+    assert len(p.evolve(parents, 32)) == 32
+    dag = _core.ComputeDAG(matmul(256, 256, 256))
+    own = _core.State(dag, json.dumps([["SP", 2, 0, 256, [32], 1], ["AN", 2, 0, 5], ["AN", 2, 1, 6]]))
+    own.infer_bounds()
+    assert len(policy(dag, CUDA, seed=2).evolve([own], 8)) > 1
 
 
 # ---- no holes ----
