@@ -6,7 +6,7 @@
  *     parallel become `par(pool, body, env, n)`: `par` must call body(env, b, e) on ranges that together cover [0, n)
  *     exactly once, return when all are done, and return 0 (anything else is passed on as NAME's result). par == NULL
  *     runs them serially. Parallel loops never nest. NAME returns 0 on success. The text needs nothing but
- *     <math.h>, <stdint.h> and <string.h> (and <stdlib.h> if a temporary inside a parallel loop is too large for the
+ *     <stdint.h> (and <math.h> for functions of floats, <stdlib.h> if a temporary inside a parallel loop is too large for the
  *     stack), so it may also be compiled into a deployed library.
  * CUDA, OpenCL.  The text holds one function per kernel; parameters are pointers in the order of Kernel.param.
  * Shuffles: the kids of IN_SHFL and IN_SHFL_DOWN are (value, lane or distance, width), or the same after a mask.

@@ -90,6 +90,7 @@ static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
 
 static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   const char *sf = t.bits <= 32 && g->t->kind != TG_OPENCL ? "f" : "";
+  g->math_used |= kind != IR_DIV;
   if (kind == IR_DIV)
     binary(g, e, "/");
   else if (kind == IR_MOD)
@@ -230,14 +231,15 @@ static const char *space_of(const Gen *g, BufferId b) {
 }
 
 /* A sum without its constant terms, which are added to *k; 0 if nothing else is left. */
-static ExprId strip_constants(Gen *g, ExprId e, int64_t *k) {
+ExprId gen_strip_constants(Gen *g, ExprId e, int64_t *k) {
   int64_t v;
   if (ex_const_int(g->c, e, &v)) {
     *k += v;
     return 0;
   }
   if (ir_kind(g->c, e) != IR_ADD) return e;
-  ExprId a = ir_kid(g->c, e, 0), b = ir_kid(g->c, e, 1), x = strip_constants(g, a, k), y = strip_constants(g, b, k);
+  ExprId a = ir_kid(g->c, e, 0), b = ir_kid(g->c, e, 1), x = gen_strip_constants(g, a, k),
+         y = gen_strip_constants(g, b, k);
   return x == a && y == b ? e : !x ? y : !y ? x : ex_add(g->c, x, y);
 }
 /* C: the constant terms of an index are added to the pointer. Accesses that differ in them alone then share one address, and the
@@ -245,7 +247,7 @@ static ExprId strip_constants(Gen *g, ExprId e, int64_t *k) {
 static bool constant_offset(Gen *g, ExprId index, ExprId *base, int64_t *offset) {
   *offset = 0;
   if (g->t->kind != TG_CPU || ir_kind(g->c, index) != IR_ADD || ir_type(g->c, index).lanes > 1) return false;
-  *base = strip_constants(g, index, offset);
+  *base = gen_strip_constants(g, index, offset);
   if (*offset == 0 || *base == 0) return false;
   return *offset > 0 || ar_bound(g->ar, *base).hi < INT32_MAX;
 }

@@ -43,7 +43,8 @@ typedef struct {
   MapStr helper_set; /* helper functions the text needs, in order of first use */
   VEC(const char *) helper;
   int n_par, in_parallel, n_tmp;
-  bool heap_used;
+  bool heap_used, math_used;
+  bool share; /* indices of runs of stores are shared */
   bool hoist_pending; /* GPU: the first statement below the thread loops is still to come */
 } Gen;
 
@@ -71,6 +72,7 @@ void gen_call(Gen *g, ExprId e);
 /* expr.c: scalars only */
 void gx(Gen *g, ExprId e);
 void gx_top(Gen *g, ExprId e);                      /* without outer parentheses */
+ExprId gen_strip_constants(Gen *g, ExprId e, int64_t *k); /* a sum without its constant terms, which are added to *k; 0: none */
 void gen_element(Gen *g, BufferId b, ExprId index); /* lvalue text b[index] */
 void gen_load(Gen *g, BufferId b, ExprId index);    /* element converted to its value type */
 void gen_to_storage(Gen *g, DType t, ExprId value); /* value converted to what an element of type t holds */
@@ -90,7 +92,9 @@ const char *gen_piece(Gen *g, BufferId b, ExprId at);          /* name of the pi
 /* stmt.c */
 void gen_stmt(Gen *g, const Stmt *s);
 void gen_line(Gen *g);                 /* starts a line */
-void gen_hoist(Gen *g, const Stmt *s); /* hoist.c */
+/* hoist.c */
+void gen_hoist(Gen *g, const Stmt *s); /* constants at kernel entry */
+int gen_share_indices(Gen *g, int n, Stmt *const *at); /* prints the stores that at begins with; returns how many */
 int64_t gen_const(Gen *g, ExprId e, const char *what);
 void gen_walk(Gen *g, const Stmt *s, ExprVisit f, void (*stmt)(Gen *, const Stmt *, void *),
               void *arg); /* each expression (post-order), each statement */

@@ -1,4 +1,6 @@
-/* Divisions of block and thread indices, computed once. Fused and split axes leave `threadIdx.x / 8`, `blockIdx.x % 14`
+/* Index arithmetic that is printed once instead of at every access: at kernel entry (GPU), and before a run of stores.
+ *
+ * Divisions of block and thread indices. Fused and split axes leave `threadIdx.x / 8`, `blockIdx.x % 14`
  * and the like in the index of every access. They are loop-invariant and pure, so those that occur inside a loop become
  * constants at kernel entry. Sums and products stay in place: the device compiler moves those well, and registers are
  * scarce.
@@ -99,4 +101,96 @@ void gen_hoist(Gen *g, const Stmt *s) {
     sb_puts(g->o, ";\n");
     mapu_set(&g->hoisted, (uint64_t)e, v);
   }
+}
+
+/* ---- runs of stores ----
+ * Replicated statements (the transforms of Winograd, tiles) differ in the constants of their indices alone. What is left
+ * of an index without its constants becomes a variable in front of the run, if it occurs at least twice: the text of such
+ * a program shrinks to a fifth, and with it the time that a C compiler spends on finding out the same. */
+enum { MIN_SHARED = 2, MIN_NODES = 3, MAX_RUN_BASES = 64 };
+typedef struct {
+  Gen *g;
+  MapU64 count, pure;
+  VEC(ExprId) found;
+  bool lets;
+} Run;
+
+static int pure_size(Run *r, ExprId e) { /* nodes; 0: not a sum of indices alone */
+  IrCtx *c = r->g->c;
+  ExprNode n = *ir_node(c, e);
+  if (n.type.lanes > 1 || n.type.code != DT_INT || n.type.bits < 32) return 0;
+  int32_t known = mapu_get(&r->pure, (uint64_t)e, -1);
+  if (known >= 0) return known;
+  int size = 1;
+  int64_t d;
+  switch ((ExprKind)n.kind) {
+  case IR_INT:
+  case IR_VAR: break;
+  case IR_DIV:
+  case IR_MOD:
+  case IR_FDIV:
+  case IR_FMOD:
+    if (!ex_const_int(c, ir_kid(c, e, 1), &d) || d <= 0) size = 0;
+    break;
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+  case IR_MIN:
+  case IR_MAX: break;
+  default: size = 0; break;
+  }
+  for (int i = 0; size && i < n.n; i++) {
+    int k = pure_size(r, ir_kid(c, e, i));
+    size = k ? size + k : 0;
+  }
+  mapu_set(&r->pure, (uint64_t)e, size);
+  return size;
+}
+
+static void run_index(Run *r, ExprId e) {
+  IrCtx *c = r->g->c;
+  int64_t k = 0;
+  if (ir_kind(c, e) == IR_RAMP) e = ir_kid(c, e, 0);
+  if (ir_type(c, e).lanes > 1) return;
+  ExprId base = gen_strip_constants(r->g, e, &k);
+  if (!base || mapu_get(&r->g->hoisted, (uint64_t)base, 0) || pure_size(r, base) < MIN_NODES) return;
+  int32_t n = mapu_get(&r->count, (uint64_t)base, 0);
+  if (n == 0 && r->found.len == MAX_RUN_BASES) return;
+  if (n == 0) vec_push(r->g->a, &r->found, base);
+  mapu_set(&r->count, (uint64_t)base, n + 1);
+}
+
+static void run_visit(IrCtx *c, ExprId e, void *arg) {
+  Run *r = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_LET) r->lets = true;
+  if (n->kind == IR_LOAD && n->n == 1 && !ir_buffer(c, n->sym)->registers) run_index(r, ir_kid(c, e, 0));
+}
+
+int gen_share_indices(Gen *g, int n, Stmt *const *at) {
+  Run r = {.g = g};
+  mapu_init(&r.count, g->a);
+  mapu_init(&r.pure, g->a);
+  int len = 0;
+  for (; len < n && at[len]->kind == ST_STORE && at[len]->u.store.n_idx == 1; len++) {
+    const Stmt *s = at[len];
+    ex_post_order(g->c, s->u.store.value, run_visit, &r);
+    ex_post_order(g->c, s->u.store.idx[0], run_visit, &r);
+    if (!ir_buffer(g->c, s->u.store.buf)->registers) run_index(&r, s->u.store.idx[0]);
+  }
+  int32_t kept = 0;
+  for (int i = 0; i < r.found.len && !r.lets; i++) {
+    ExprId e = r.found.at[i];
+    if (mapu_get(&r.count, (uint64_t)e, 0) < MIN_SHARED) continue;
+    VarId v = ir_var_new(g->c, "at", ir_type(g->c, e), false);
+    gen_line(g);
+    sb_printf(g->o, "const %s %s = ", gen_type(g, ir_type(g->c, e)), gen_var(g, v));
+    gx_top(g, e);
+    sb_puts(g->o, ";\n");
+    r.found.at[kept++] = e;
+    mapu_set(&g->hoisted, (uint64_t)e, v);
+  }
+  for (int i = 0; i < len; i++) gen_stmt(g, at[i]);
+  for (int i = 0; i < kept; i++) mapu_set(&g->hoisted, (uint64_t)r.found.at[i], 0);
+  return len;
 }

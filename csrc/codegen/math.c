@@ -81,6 +81,7 @@ static bool math_call(Gen *g, ExprId e, Intrin in, DType t) {
     const MathRow *m = &MATH[i];
     if (m->in != in) continue;
     bool f32 = t.bits <= 32;
+    g->math_used = true;
     const char *ty = gen_type(g, t), *sf = f32 ? "f" : "", *name;
     if (g->t->kind == TG_OPENCL)
       name = m->opencl ? m->opencl : m->stem;
@@ -185,6 +186,7 @@ void gen_call(Gen *g, ExprId e) {
   case IN_POPCOUNT:
   case IN_CLZ: bit_count(g, e, in); return;
   case IN_ISNAN:
+    g->math_used = true;
     sb_puts(g->o, "isnan");
     args(g, e, 0);
     return;

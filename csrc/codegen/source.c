@@ -2,7 +2,7 @@
 #include "codegen/gen.h"
 
 static const char *const C_PRELUDE =
-    "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n"
+    "#include <stdint.h>\n"
     "#define NS_PRAGMA(x) _Pragma(#x)\n"
     "#if defined(__clang__)\n"
     "#define NS_IVDEP NS_PRAGMA(clang loop vectorize(assume_safety))\n#define NS_UNROLL(n) NS_PRAGMA(unroll n)\n"
@@ -56,7 +56,8 @@ char *gen_source(const Program *p) {
            .t = TARGETS[p->f.target.kind],
            .ar = ar_new(c),
            .top = &top,
-           .o = &body};
+           .o = &body,
+           .share = p->f.target.kind == TG_CPU};
   maps_init(&g.helper_set, a);
   for (int i = 0; i < p->n_kernels; i++) {
     g.k = &p->kernel[i];
@@ -68,6 +69,8 @@ char *gen_source(const Program *p) {
       gen_gpu_kernel(&g);
   }
   if (g.t->kind == TG_CPU) sb_puts(&all, C_PRELUDE);
+  if (g.t->kind == TG_CPU && g.math_used)
+    sb_puts(&all, "#include <math.h>\n"); /* headers are a tenth of a small compile */
   if (g.heap_used) sb_puts(&all, "#include <stdlib.h>\n");
   if (g.t->kind == TG_OPENCL && uses_double(p)) sb_puts(&all, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
   for (int i = 0; i < g.helper.len; i++) sb_puts(&all, g.helper.at[i]);

@@ -229,7 +229,11 @@ void gen_stmt(Gen *g, const Stmt *s) {
   }
   switch (s->kind) {
   case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) gen_stmt(g, s->u.seq.at[i]);
+    for (int i = 0; i < s->u.seq.n;) {
+      int run = g->share ? gen_share_indices(g, s->u.seq.n - i, s->u.seq.at + i) : 0;
+      if (!run) gen_stmt(g, s->u.seq.at[i]);
+      i += run ? run : 1;
+    }
     return;
   case ST_FOR: loop(g, s); return;
   case ST_IF: condition(g, s); return;

@@ -109,6 +109,7 @@ static void decimal(Gen *g, double v, bool f32) {
 
 void gen_flt(Gen *g, DType t, double v) {
   bool f32 = t.bits <= 32, cuda = g->t->kind == TG_CUDA;
+  g->math_used |= !isfinite(f32 ? (double)(float)v : v);
   if (isnan(v))
     sb_puts(g->o, cuda ? (f32 ? "__int_as_float(0x7fffffff)" : "__longlong_as_double(0x7fffffffffffffffLL)")
                        : (f32 ? "((float)NAN)" : "((double)NAN)"));

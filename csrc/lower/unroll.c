@@ -2,7 +2,8 @@
  *
  * A loop is unrolled if it is annotated so, or if `auto_unroll_max_step` is set around it, nothing inside was left rolled and
  * extent times the number of stores stays within the limit. On CPUs such a loop is only marked: the compiler unrolls loops of
- * constant extent by itself, and the text stays small. On GPUs it is replicated: indices, guards and remainders fold here, which
+ * constant extent by itself, and the text stays small. Innermost loops of more than 16 iterations are not even marked there:
+ * as a loop they become vectors, written out (512 iterations) they cost the compiler two seconds. On GPUs it is replicated: indices, guards and remainders fold here, which
  * the device compiler does not do as well after unrolling (single convolutions of ResNet-18 on an H100: up to 2.5 times).
  * Further:
  *  - An annotated loop whose variable decides a select (the constant matrices of Winograd) is replicated here,
@@ -12,9 +13,10 @@
  *  - So are loops that only fill shared memory: their loads are independent and should be in flight together.
  * In texts (f->printing) selected loops are replicated on every target, as the reference does.
  */
+#include <math.h>
 #include "lower/util.h"
 
-enum { MAX_DEPTH = 8, PRIVATE_STEPS = 8192, COPY_STEPS = 512, MAX_COPIES = 256, MAX_TERMS = 128 };
+enum { MAX_DEPTH = 8, PRIVATE_STEPS = 8192, COPY_STEPS = 512, MAX_COPIES = 256, MAX_TERMS = 128, CPU_TRIPS = 16 };
 
 typedef struct {
   int64_t steps;
@@ -58,10 +60,28 @@ static bool decides_select(IrCtx *c, const Stmt *s, VarId v) {
   }
   return false;
 }
-static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) {
-  (void)arg;
-  return low_fold(c, e);
+/* (x * a) * b = x * (a * b), exactly, for powers of two: products of entries of Winograd's matrices. */
+static bool scales(IrCtx *c, ExprId e, double *v) {
+  const ExprNode *n = ir_node(c, e);
+  int x;
+  if (n->kind == IR_BCAST) n = ir_node(c, ir_kid(c, e, 0));
+  if (n->kind != IR_FLT) return false;
+  *v = n->u.f;
+  return fabs(frexp(*v, &x)) == 0.5 && x > -16 && x < 16;
 }
+static ExprId fold_scale(IrCtx *c, ExprId e, void *arg) {
+  double a, b;
+  (void)arg;
+  if (ir_kind(c, e) != IR_MUL || !scales(c, ir_kid(c, e, 1), &b)) return e;
+  ExprId x = ir_kid(c, e, 0);
+  DType t = dtype_lanes(ir_type(c, e), 1);
+  if (t.code != DT_FLOAT || t.bits < 32 || ir_kind(c, x) != IR_MUL || !scales(c, ir_kid(c, x, 1), &a)) return e;
+  x = ir_kid(c, x, 0);
+  ExprId k = ex_flt(c, t, a * b);
+  if (ir_type(c, e).lanes > 1) k = ex_bcast(c, k, ir_type(c, e).lanes);
+  return a * b == 1 ? x : ex_mul(c, x, k);
+}
+static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, low_fold(c, e), fold_scale, arg); }
 static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg) { /* X[i] = X[i] */
   (void)arg;
   if (s->kind != ST_STORE) return s;
@@ -236,6 +256,7 @@ static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
     int64_t e = 0;
     bool fixed = low_const(c, s->u.loop.extent, &e);
     bool chosen = kind == FOR_SERIAL && fixed && k.normal == 0 && k.depth <= MAX_DEPTH && e * k.steps <= u->max_step;
+    if (chosen && !u->f->printing && !low_is_gpu(u->f) && k.depth == 0 && e > CPU_TRIPS) chosen = false;
     if (kind == FOR_UNROLLED) {
       err_check(ir_err(c), fixed, "the unrolled loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
       chosen = true;
