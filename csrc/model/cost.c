@@ -1,4 +1,7 @@
-/* A model at work in a tuning session: trees, or a network if asked for.
+/* A model at work in a tuning session: trees, or a network if asked for, or both added up.
+ *
+ * Trees start from the closed-form estimate (prior.c), or from a base: a forest that was trained on earlier runs. A task
+ * whose first measurements contradict the base goes on without it.
  *
  * The session adds the features and the time of every measured state. Training starts from scratch each time it is due:
  * at every round while there are few records, later when a fifth of them is new. Scores of a rank loss have no unit;
@@ -10,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVERY_ROUND_BELOW = 2000, MIN_RECORDS = 16, OWN_MAP_FROM = 20 };
+enum { EVERY_ROUND_BELOW = 2000, MIN_RECORDS = 16, OWN_MAP_FROM = 20, TRIAL = 16 };
+#define LEAST_CORRELATION 0.2 /* of a base's scores with a task's first TRIAL measurements */
 
 typedef struct {
   double score, y;
@@ -23,25 +27,30 @@ typedef struct {
 struct CostModel {
   Err *err;
   Arena *keep, *trained[2];
-  int now; /* keep: records; trained[now]: forest and maps in use */
+  int now; /* keep: records; trained[now]: forests and maps in use */
   uint64_t seed;
   TreeParams params;
   VEC(float) rows;
   VEC(int32_t) first, task;
   VEC(double) cost;
-  int32_t trained_on, n_curves, n_feat;
+  VEC(int8_t) verdict; /* per task, what became of the base: 0 open, 1 kept, -1 dropped */
+  int32_t trained_on, n_curves, trainings;
   Curve *curve, all;
   ModelKind kind;
   int32_t scratch_at;   /* records when a network was last trained from scratch */
-  const Forest *forest; /* one of them scores */
+  const Forest *forest; /* with the base, if there is one */
+  const Forest *plain;  /* with the estimate instead: for tasks that the base misleads */
+  const Forest *base;
   const Mlp *net;
-  Arena *loaded; /* memory of a model that was read from a file */
+  double tree_unit, net_unit; /* blend: one over the deviation inside tasks */
+  Arena *loaded;              /* memory of models that were read from files */
 };
 
 CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
   Arena *a = arena_new(e);
   CostModel *m = arena_new_of(a, CostModel);
-  *m = (CostModel){.err = e, .keep = a, .seed = seed, .params = p ? *p : tree_params_default(), .n_feat = ROW_N};
+  *m = (CostModel){.err = e, .keep = a, .seed = seed, .kind = MODEL_TREES};
+  m->params = p ? *p : tree_params_default();
   m->trained[0] = arena_new(e);
   m->trained[1] = arena_new(e);
   vec_push(a, &m->first, 0);
@@ -84,42 +93,103 @@ void cost_add(CostModel *m, int task, const Features *f, const float *state, dou
 int cost_records(const CostModel *m) { return m->cost.len; }
 bool cost_ready(const CostModel *m) { return m->forest != NULL || m->net != NULL; }
 void cost_use(CostModel *m, ModelKind kind) { m->kind = kind; }
+FeatBatch cost_batch(const CostModel *m) {
+  return (FeatBatch){.n_states = m->cost.len,
+                     .n_feat = ROW_N,
+                     .first = m->first.at,
+                     .rows = m->rows.at,
+                     .task = m->task.at,
+                     .cost = m->cost.at};
+}
 
-static void score_batch(const CostModel *m, const FeatBatch *b, double *score) {
-  if (m->net)
-    mlp_score(m->net, b, score);
-  else
-    forest_score(m->forest, b, score);
+/* Scores of states of one task, or of many (task < 0: those of the batch). */
+static void score_batch(const CostModel *m, int task, const FeatBatch *b, double *score) {
+  bool both = m->net && m->forest;
+  if (m->net) mlp_score(m->net, b, score);
+  for (int i = 0; both && i < b->n_states; i++) score[i] *= m->net_unit;
+  if (!m->forest) return;
+  for (int i = 0; i < b->n_states; i++) {
+    FeatBatch one = *b;
+    double s;
+    one.n_states = 1, one.first = b->first + i;
+    forest_score(cost_dropped(m, task < 0 ? b->task[i] : task) ? m->plain : m->forest, &one, &s);
+    score[i] = both ? score[i] + m->tree_unit * s : s;
+  }
 }
 
 /* ---- files ---- */
 void cost_save(const CostModel *m, const char *path, const char *json) {
   if (!cost_ready(m)) err_raise(m->err, NS_ERR_RUNTIME, "the model has not been trained yet: there is nothing to save");
+  err_check(m->err, !m->net || !m->forest, "a blend of two models has no file format; save trees or a network");
   Arena *a = arena_new(m->err);
   if (m->net)
     mlp_save(a, m->net, path, json);
   else
-    forest_save(a, m->forest, path, json);
+    forest_save(a, m->forest, false, path, json);
   arena_free(a);
+}
+
+static void check_rows(const CostModel *m, const char *path, int rules, int entries) {
+  err_check(m->err, rules == FEAT_RULES_REPAIRED && entries == ROW_N,
+            "'%s' was trained on rows of %d entries by rules %d; the search makes %d entries by rules %d", path,
+            entries, rules, ROW_N, FEAT_RULES_REPAIRED);
 }
 
 void cost_load(CostModel *m, const char *path) {
   const char *json;
   if (!m->loaded) m->loaded = arena_new(m->err);
-  bool net = model_file_kind(m->loaded, path) == MODEL_NETWORK;
-  Mlp *n = net ? mlp_load(m->loaded, path, &json) : NULL;
-  Forest *f = net ? NULL : forest_load(m->loaded, path, &json);
-  int rules = net ? mlp_rules(n) : f->rules, entries = net ? mlp_entries(n) : f->n_feat;
-  err_check(m->err, rules == FEAT_RULES_REPAIRED && entries == ROW_N,
-            "'%s' was trained on rows of %d entries by rules %d; the search makes %d entries by rules %d", path,
-            entries, rules, ROW_N, FEAT_RULES_REPAIRED);
-  m->net = n, m->forest = f;
+  ModelKind kind = model_file_kind(m->loaded, path);
+  if (kind == MODEL_NETWORK) {
+    Mlp *n = mlp_load(m->loaded, path, &json);
+    check_rows(m, path, mlp_rules(n), mlp_entries(n));
+    m->net = n, m->forest = NULL;
+    return;
+  }
+  Forest *f = forest_load(m->loaded, path, &json);
+  check_rows(m, path, f->rules, f->n_feat);
+  m->forest = f, m->net = NULL;
+  if (kind != MODEL_BASE) return;
+  m->base = f;
+  Forest *none = forest_join(m->loaded, NULL, 1, f); /* the estimate alone */
+  none->n_trees = 0, none->scale = PRIOR_SCALE;
+  m->plain = none;
 }
 
 bool cost_due(const CostModel *m) {
   int n = m->cost.len, fresh = n - m->trained_on;
   if (n < MIN_RECORDS || fresh == 0) return false;
   return n < EVERY_ROUND_BELOW || fresh * 5 >= m->trained_on;
+}
+
+/* ---- the base on trial ---- */
+bool cost_dropped(const CostModel *m, int task) { return m->base && task < m->verdict.len && m->verdict.at[task] < 0; }
+
+static double rank_of(const double *x, int n, int i) {
+  double r = 0;
+  for (int j = 0; j < n; j++) r += x[j] < x[i] ? 1 : x[j] == x[i] && j != i ? 0.5 : 0;
+  return r;
+}
+/* Spearman's correlation; 0 where one side is constant. */
+static double rank_correlation(const double *x, const double *y, int n) {
+  double mean = (n - 1) / 2.0, xy = 0, xx = 0, yy = 0;
+  for (int i = 0; i < n; i++) {
+    double a = rank_of(x, n, i) - mean, b = rank_of(y, n, i) - mean;
+    xy += a * b, xx += a * a, yy += b * b;
+  }
+  return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+/* A task whose first measurements contradict the base goes on without it. */
+static void judge_base(CostModel *m, const FeatBatch *b, const double *base) {
+  for (int i = 0; i < b->n_states; i++)
+    while (b->task[i] >= m->verdict.len) vec_push(m->keep, &m->verdict, 0);
+  for (int t = 0; t < m->verdict.len; t++) {
+    double s[TRIAL], speed[TRIAL];
+    int n = 0;
+    for (int i = 0; i < b->n_states && n < TRIAL && m->verdict.at[t] == 0; i++)
+      if (b->task[i] == t && b->cost[i] < 1e9 && isfinite(base[i])) s[n] = base[i], speed[n++] = 1 / b->cost[i];
+    if (n == TRIAL) m->verdict.at[t] = rank_correlation(s, speed, n) < LEAST_CORRELATION ? -1 : 1;
+  }
 }
 
 /* ---- monotone maps ---- */
@@ -150,7 +220,7 @@ static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b, const double 
   double *score = arena_array(a, double, b->n_states + 1);
   Knot *every = arena_array(a, Knot, b->n_states + 1);
   int n_all = 0, tasks = 0;
-  score_batch(m, b, score);
+  score_batch(m, -1, b, score);
   for (int i = 0; i < b->n_states; i++)
     if (b->task[i] >= tasks) tasks = b->task[i] + 1;
   m->curve = arena_array(a, Curve, tasks + 1), m->n_curves = tasks;
@@ -171,49 +241,106 @@ static void train_network(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool
   p.loss = m->params.loss, p.threads = pool ? pool_size(pool) : 1;
   if (!update) m->scratch_at = b->n_states;
   m->net = mlp_train(a, b, &p, m->seed, update ? m->net : NULL);
-  m->forest = NULL;
+}
+
+/* Trees over the base's scores, or over the estimate where there is none or where it misleads. */
+static void train_trees(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool) {
+  double *start = arena_array(a, double, b->n_states + 1), *prior = arena_array(a, double, b->n_states + 1);
+  double *base = arena_array(a, double, b->n_states + 1), base_scale = 1;
+  prior_of_batch(b, prior);
+  if (m->base) {
+    forest_score(m->base, b, base);
+    judge_base(m, b, base);
+    for (int i = 0; i < b->n_states; i++)
+      if (!isfinite(base[i]) || cost_dropped(m, b->task[i]))
+        base[i] = 0;
+      else
+        prior[i] = 0;
+    base_scale = prior_fit(a, b, base, 1, m->params.loss, m->seed);
+  }
+  double scale = prior_fit(a, b, prior, PRIOR_SCALE, m->params.loss, m->seed);
+  for (int i = 0; i < b->n_states; i++) start[i] = scale * prior[i] + base_scale * base[i];
+  Forest *f = forest_train(a, b, &m->params, m->seed + (uint64_t)m->trainings, start, pool);
+  if (m->base) m->forest = forest_join(a, m->base, base_scale, f);
+  f->scale = scale;
+  if (!m->base) m->forest = f;
+  m->plain = f;
+}
+
+/* One over the deviation of scores inside tasks, so that two models can be added. */
+static double unit_of(Arena *a, const FeatBatch *b, const double *score) {
+  int tasks = 0;
+  for (int i = 0; i < b->n_states; i++)
+    if (b->task[i] >= tasks) tasks = b->task[i] + 1;
+  double *sum = arena_array(a, double, tasks + 1), all = 0;
+  int32_t *count = arena_array(a, int32_t, tasks + 1), n = 0;
+  for (int i = 0; i < b->n_states; i++)
+    if (isfinite(score[i])) sum[b->task[i]] += score[i], count[b->task[i]]++;
+  for (int i = 0; i < b->n_states; i++) {
+    if (!isfinite(score[i])) continue;
+    double d = score[i] - sum[b->task[i]] / count[b->task[i]];
+    all += d * d, n++;
+  }
+  return all > 0 ? sqrt(n / all) : 1;
+}
+
+static void blend(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool) {
+  double *score = arena_array(a, double, b->n_states + 1);
+  train_network(m, a, b, pool);
+  mlp_score(m->net, b, score);
+  m->net_unit = unit_of(a, b, score);
+  forest_score(m->forest, b, score);
+  m->tree_unit = unit_of(a, b, score);
 }
 
 void cost_train(CostModel *m, Pool *pool) {
   Arena *a = m->trained[1 - m->now];
   arena_release(a, (ArenaMark){0});
-  FeatBatch b = {.n_states = m->cost.len,
-                 .n_feat = ROW_N,
-                 .first = m->first.at,
-                 .rows = m->rows.at,
-                 .task = m->task.at,
-                 .cost = m->cost.at};
-  m->params.trees = m->params.trees > 0 ? m->params.trees : tree_params_default().trees;
+  FeatBatch b = cost_batch(m);
   if (m->kind == MODEL_NETWORK)
-    train_network(m, a, &b, pool);
+    train_network(m, a, &b, pool), m->forest = NULL;
   else
-    m->forest = forest_train(a, &b, &m->params, m->seed, pool), m->net = NULL;
+    train_trees(m, a, &b, pool);
+  if (m->kind == MODEL_BLEND)
+    blend(m, a, &b, pool);
+  else if (m->kind == MODEL_TREES)
+    m->net = NULL;
+  m->now = 1 - m->now, m->trained_on = m->cost.len, m->trainings++;
+  fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
+}
+
+void cost_adopt(CostModel *m, const Forest *f) {
+  Arena *a = m->trained[1 - m->now];
+  arena_release(a, (ArenaMark){0});
+  FeatBatch b = cost_batch(m);
+  m->forest = m->plain = forest_join(a, NULL, 1, f), m->net = NULL;
   m->now = 1 - m->now, m->trained_on = m->cost.len;
   fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
 }
 
-double cost_score(const CostModel *m, const Features *f, const float *state) {
+double cost_score(const CostModel *m, int task, const Features *f, const float *state) {
   float(*rows)[ROW_N] = malloc(sizeof *rows * (size_t)(f->n_rows + 1));
   if (!rows) return -INFINITY;
   int32_t first[2] = {0, pack(f, state, rows)};
   FeatBatch b = {.n_states = 1, .n_feat = ROW_N, .first = first, .rows = rows[0]};
   double s;
-  score_batch(m, &b, &s);
+  score_batch(m, task, &b, &s);
   free(rows);
   return s;
 }
 
+/* Beyond the best record of the task the map keeps ascending; without a map the odds that the score stands for. */
 double cost_fitness(const CostModel *m, int task, double score) {
   if (!isfinite(score)) return 0;
   const Curve *c = task < m->n_curves && m->curve[task].n > 0 ? &m->curve[task] : &m->all;
-  if (c->n == 0) return 1;
+  if (c->n == 0) return exp(fmin(fmax(score, -60), 60));
   int i = 0;
   while (i < c->n && c->knot[i].score < score) i++;
   double y;
   if (i == 0)
     y = c->knot[0].y;
   else if (i == c->n)
-    y = c->knot[c->n - 1].y + (score - c->knot[c->n - 1].score); /* beyond the best: keep ascending */
+    y = c->knot[c->n - 1].y + (score - c->knot[c->n - 1].score);
   else {
     const Knot *p = &c->knot[i - 1], *q = &c->knot[i];
     y = p->y + (q->y - p->y) * (score - p->score) / (q->score - p->score);

@@ -1,7 +1,8 @@
 /* A trained forest: scoring, and its file.
  *
- * After the head that all model files share: f32 base score (0), u32 trees; per tree u32 nodes and nodes as {i32 entry
- * or -1, f32 threshold or leaf value, u32 left child, counted from the tree's first node}.
+ * After the head that all model files share: f32 scale of the prior that is added to the trees, u32 trees; per tree u32
+ * nodes and nodes as {i32 entry or -1, f32 threshold or leaf value, u32 left child, counted from the tree's first node}.
+ * A base (kind 3) looks the same; the kind says what it is for.
  */
 #include "model/file.h"
 #include <math.h>
@@ -17,11 +18,37 @@ static double row_score(const Forest *f, const float *row) {
 }
 
 void forest_score(const Forest *f, const FeatBatch *b, double *score) {
+  bool prior = f->scale != 0 && b->n_feat >= FEAT_N + STATE_N;
   for (int i = 0; i < b->n_states; i++) {
     score[i] = b->first[i + 1] > b->first[i] ? 0 : -INFINITY;
-    for (int r = b->first[i]; r < b->first[i + 1]; r++)
-      score[i] += row_score(f, b->rows + (size_t)r * (size_t)b->n_feat);
+    for (int r = b->first[i]; r < b->first[i + 1]; r++) {
+      const float *row = b->rows + (size_t)r * (size_t)b->n_feat;
+      score[i] += row_score(f, row) + (prior ? f->scale * prior_of_state(row + FEAT_N) : 0);
+    }
   }
+}
+
+Forest *forest_join(Arena *a, const Forest *f, double f_scale, const Forest *g) {
+  const Forest *part[2] = {f, g}, *any = f ? f : g;
+  double times[2] = {f_scale, 1};
+  Forest *out = arena_new_of(a, Forest);
+  out->rules = any->rules, out->n_feat = any->n_feat;
+  out->root = arena_array(a, int32_t, (f ? f->n_trees : 0) + (g ? g->n_trees : 0) + 1);
+  out->node = arena_array(a, TreeNode, (f ? f->n_nodes : 0) + (g ? g->n_nodes : 0) + 1);
+  for (int k = 0; k < 2; k++) {
+    int32_t from = out->n_nodes;
+    for (int t = 0; part[k] && t < part[k]->n_trees; t++) out->root[out->n_trees++] = part[k]->root[t] + from;
+    for (int i = 0; part[k] && i < part[k]->n_nodes; i++) {
+      TreeNode n = part[k]->node[i];
+      if (n.entry < 0)
+        n.value = (float)(n.value * times[k]);
+      else
+        n.left += from;
+      out->node[out->n_nodes++] = n;
+    }
+    if (part[k]) out->scale += part[k]->scale * times[k];
+  }
+  return out;
 }
 
 /* Entries that some node looks at. */
@@ -37,8 +64,8 @@ static int32_t used_entries(Arena *a, const Forest *f, int32_t **out) {
 }
 
 static void write_forest(const Forest *f, StrBuf *b) {
-  float base = 0;
-  model_put(b, &base, sizeof base);
+  float scale = (float)f->scale;
+  model_put(b, &scale, sizeof scale);
   model_put_u32(b, f->n_trees);
   for (int t = 0; t < f->n_trees; t++) {
     int32_t from = f->root[t], to = t + 1 < f->n_trees ? f->root[t + 1] : f->n_nodes;
@@ -51,21 +78,21 @@ static void write_forest(const Forest *f, StrBuf *b) {
   }
 }
 
-void forest_save(Arena *a, const Forest *f, const char *path, const char *json) {
+void forest_save(Arena *a, const Forest *f, bool base, const char *path, const char *json) {
   ArenaMark m = arena_mark(a);
   int32_t *kept, n = used_entries(a, f, &kept);
   StrBuf b;
   model_file_begin(
       &b, a,
       &(ModelHead){
-          .kind = MODEL_TREES, .rules = f->rules, .n_feat = f->n_feat, .n_kept = n, .kept = kept, .json = json});
+          .kind = base ? MODEL_BASE : MODEL_TREES, .rules = f->rules, .n_feat = f->n_feat, .n_kept = n, .kept = kept, .json = json});
   write_forest(f, &b);
   model_file_end(&b, path);
   arena_release(a, m);
 }
 
 /* Every child lies behind its parent and inside the file, so that walking a tree ends. */
-static bool sound(const Forest *f) {
+bool forest_sound(const Forest *f) {
   for (int i = 0; i < f->n_nodes; i++) {
     const TreeNode *n = &f->node[i];
     if (n->entry >= f->n_feat || (n->entry >= 0 && (n->left <= i || n->left + 1 >= f->n_nodes))) return false;
@@ -79,13 +106,14 @@ Forest *forest_load(Arena *a, const char *path, const char **json) {
   Err *e = arena_err(a);
   ModelReader r;
   ModelHead h = model_file_open(&r, a, path);
-  err_check(e, h.kind == MODEL_TREES, "'%s' holds a model of kind %d, not trees; load it as what it is", path,
+  err_check(e, h.kind == MODEL_TREES || h.kind == MODEL_BASE, "'%s' holds a model of kind %d, not trees; load it as what it is", path,
             (int)h.kind);
   Forest *f = arena_new_of(a, Forest);
   VEC(TreeNode) node = {0};
-  float base;
-  model_get(&r, &base, sizeof base);
-  f->rules = h.rules, f->n_feat = h.n_feat, f->n_trees = model_get_count(&r, 4);
+  float scale;
+  model_get(&r, &scale, sizeof scale);
+  err_check(e, isfinite(scale), "'%s': the scale of the prior is not finite", path);
+  f->scale = (double)scale, f->rules = h.rules, f->n_feat = h.n_feat, f->n_trees = model_get_count(&r, 4);
   f->root = arena_array(a, int32_t, f->n_trees + 1);
   for (int t = 0; t < f->n_trees; t++) {
     int32_t n = model_get_count(&r, sizeof(TreeNode)), from = f->root[t] = node.len;
@@ -99,7 +127,7 @@ Forest *forest_load(Arena *a, const char *path, const char **json) {
     }
   }
   f->node = node.at, f->n_nodes = node.len;
-  err_check(e, sound(f), "'%s': the trees in the file are not well-formed", path);
+  err_check(e, forest_sound(f), "'%s': the trees in the file are not well-formed", path);
   *json = h.json;
   return f;
 }

@@ -23,7 +23,7 @@ Features feat_of_state(State *s, const Target *t, FeatRules rules, bool log, boo
 /* ---- training data: states as runs of rows ---- */
 /* A row of the built-in models: the 164 entries, then those of the state. GPU states have one more row, in which only the
  * latter are set (gpu.h); they are 0 in all others. */
-enum { STATE_N = 48, ROW_N = FEAT_N + STATE_N };
+enum { STATE_N = 48, ROW_N = FEAT_N + STATE_N, STATE_TIME = 41 }; /* STATE_TIME: log2 of the estimate in ns */
 typedef struct {
   int32_t n_states, n_feat;
   const int32_t *first; /* n_states + 1 offsets into rows; an empty run is a state that could not be lowered */
@@ -39,12 +39,22 @@ RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind);
 const double *loss_labels(const RankLoss *l); /* best / cost in the task; 0 for failed states */
 void loss_gradient(const RankLoss *l, const double *score, Rng *r, double *g, double *h); /* per state; h > 0 */
 
-typedef enum { MODEL_TREES = 1, MODEL_NETWORK = 2 } ModelKind; /* numbers of the model file */
+/* ---- the closed-form estimate as what training starts from (prior.c) ---- */
+double prior_of_state(const float *state);              /* -ln of the estimated time; 0 for NULL */
+void prior_of_batch(const FeatBatch *b, double *out);   /* per state; 0 where rows carry no estimate */
+double prior_fit(Arena *a, const FeatBatch *b, const double *prior, double usual, LossKind kind,
+                 uint64_t seed); /* scale of a prior that fits the rank loss best, at least 0; near the usual if unsure */
+#define PRIOR_SCALE 2.0 /* usual scale of the estimate */
+
+/* Numbers of the model file; a base is a forest that training starts from and never replaces. MODEL_BLEND is no file:
+ * trees and network together. */
+typedef enum { MODEL_TREES = 1, MODEL_NETWORK = 2, MODEL_BASE = 3, MODEL_BLEND = 4 } ModelKind;
 
 /* ---- model T: boosted trees with a packed sum (trees.c, forest.c) : 04 §5.3, §5.10 ---- */
 typedef struct {
   int32_t trees, depth, bins;
   double eta, lambda, gamma, min_child_weight;
+  double states, entries; /* shares of the states and of the entries that a tree sees, drawn for each tree */
   LossKind loss;
 } TreeParams;
 TreeParams tree_params_default(void);
@@ -55,13 +65,16 @@ typedef struct {
 } TreeNode; /* entry -1: leaf with value; else value is the threshold, right = left + 1 */
 typedef struct {
   int32_t n_trees, n_feat, n_nodes, rules;
+  double scale; /* of the prior that is added to the trees */
   int32_t *root;
   TreeNode *node;
 } Forest;
-Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed,
-                     Pool *pool);                                      /* same bytes for every pool size */
+/* start: scores that boosting begins at, NULL: 0; the trees alone do not contain them. Same bytes for every pool size. */
+Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed, const double *start, Pool *pool);
+Forest *forest_join(Arena *a, const Forest *f, double f_scale, const Forest *g); /* scores f_scale * f + g; either may be NULL */
+bool forest_sound(const Forest *f); /* walking its trees ends and stays inside rows and nodes */
 void forest_score(const Forest *f, const FeatBatch *b, double *score); /* -INFINITY for a state without rows */
-void forest_save(Arena *a, const Forest *f, const char *path,
+void forest_save(Arena *a, const Forest *f, bool base, const char *path,
                  const char *json); /* json: device, tasks, parameters; the arena is left as it was */
 Forest *forest_load(Arena *a, const char *path,
                     const char **json); /* raises on a wrong magic, version, kind or checksum */
@@ -93,14 +106,18 @@ void cost_add(CostModel *m, int task, const Features *f, const float *state,
               double seconds);             /* copies the rows; state: STATE_N entries or NULL; 1e10 seconds: failed */
 bool cost_due(const CostModel *m);         /* is retraining worth it now? */
 void cost_train(CostModel *m, Pool *pool); /* also rebuilds the fitness maps */
-bool cost_ready(const CostModel *m);       /* has been trained */
-double cost_score(const CostModel *m, const Features *f, const float *state); /* -INFINITY for no rows */
-double cost_fitness(const CostModel *m, int task, double score); /* monotone in score, in [0.001, 1]; 0 for -INFINITY */
+bool cost_ready(const CostModel *m);       /* has been trained or loaded */
+double cost_score(const CostModel *m, int task, const Features *f, const float *state); /* -INFINITY for no rows */
+double cost_fitness(const CostModel *m, int task,
+                    double score); /* monotone in score, positive, at most 1 after a training; 0 for -INFINITY */
 int cost_records(const CostModel *m);
-void cost_use(CostModel *m, ModelKind kind); /* what the next training makes; trees by default */
+FeatBatch cost_batch(const CostModel *m);             /* all records; valid until the next cost_add */
+void cost_use(CostModel *m, ModelKind kind);          /* what the next training makes; trees by default */
+void cost_adopt(CostModel *m, const Forest *f);       /* copies a forest trained elsewhere; it scores until the next training */
+bool cost_dropped(const CostModel *m, int task);      /* has the base misled this task? */
 void cost_save(const CostModel *m, const char *path, const char *json); /* raises before the first training */
-void cost_load(CostModel *m,
-               const char *path); /* either kind; scores until the next training, networks start from it */
+void cost_load(CostModel *m, const char *path); /* trees and networks score until the next training, networks start from
+                                                   it; a base stays */
 
 /* ---- metrics (metrics.c) : 04 §3.3, mean over tasks ---- */
 typedef struct {

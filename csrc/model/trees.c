@@ -29,6 +29,7 @@ typedef struct {
   Pool *pool;
   int32_t n_rows, n_cols;
   Column *col;
+  bool *idle; /* entries that the tree being grown does not see */
   uint8_t *code;             /* column-major codes */
   int32_t *state_of;         /* state of each row */
   float *rg, *rh;            /* gradient and curvature per row */
@@ -43,7 +44,8 @@ typedef struct {
 
 TreeParams tree_params_default(void) {
   return (TreeParams){
-      .trees = 200, .depth = 6, .bins = MAX_BINS, .eta = 0.1, .lambda = 1, .gamma = 0.001, .min_child_weight = 0};
+      .trees = 200, .depth = 6, .bins = MAX_BINS, .eta = 0.1, .lambda = 1, .gamma = 0.001, .min_child_weight = 0,
+      .states = 1, .entries = 1};
 }
 
 /* ---- quantisation ---- */
@@ -98,6 +100,7 @@ static void quantise(Grow *w) {
 static void hist_job(void *arg, int worker, int64_t c) {
   (void)worker;
   Grow *w = arg;
+  if (w->idle[c]) return;
   Cell *h = w->work_hist + c * MAX_BINS;
   const uint8_t *code = w->code + (size_t)c * (size_t)w->n_rows;
   memset(h, 0, sizeof(Cell) * MAX_BINS);
@@ -128,6 +131,7 @@ static Split best_split(const Grow *w, const Cell *hist, double g, double h) {
   Split best = {-1, 0, w->p->gamma};
   double lambda = w->p->lambda, here = leaf_gain(g, h, lambda), least = w->p->min_child_weight;
   for (int c = 0; c < w->n_cols; c++) {
+    if (w->idle[c]) continue;
     double gl = 0, hl = 0;
     for (int b = 0; b + 1 < w->col[c].n_bins; b++) {
       gl += hist[c * MAX_BINS + b].g, hl += hist[c * MAX_BINS + b].h;
@@ -200,6 +204,7 @@ static void prepare(Grow *w) {
   w->order = arena_array(w->arena, int32_t, w->n_rows);
   w->row_out = arena_array(w->arena, double, w->n_rows);
   quantise(w);
+  w->idle = arena_array(w->arena, bool, w->n_cols + 1);
   for (int l = 0; l <= w->p->depth + 1; l++) w->hist[l] = arena_array(w->arena, Cell, w->n_cols * MAX_BINS + 1);
 }
 
@@ -208,13 +213,41 @@ static void check(Arena *a, const FeatBatch *b, const TreeParams *p) {
   err_check(e, p->depth >= 1 && p->depth <= MAX_DEPTH, "tree depth %d is not in 1..%d", p->depth, MAX_DEPTH);
   err_check(e, p->bins >= 2 && p->bins <= MAX_BINS, "number of bins %d is not in 2..%d", p->bins, MAX_BINS);
   err_check(e, p->trees >= 0, "number of trees %d is negative", p->trees);
+  err_check(e, p->states > 0 && p->states <= 1 && p->entries > 0 && p->entries <= 1,
+            "shares of states and entries %g and %g are not in (0, 1]", p->states, p->entries);
   int64_t n = (int64_t)b->first[b->n_states] * b->n_feat;
   for (int64_t i = 0; i < n; i++)
     err_check(e, isfinite(b->rows[i]), "row %lld, entry %lld: feature is not finite", (long long)(i / b->n_feat),
               (long long)(i % b->n_feat));
 }
 
-Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed, Pool *pool) {
+/* Rows of the states that the next tree sees, with their gradients; their number. All others keep their score. */
+static int32_t draw_rows(Grow *w, const double *g, const double *h, Rng *r) {
+  int32_t used = 0;
+  for (int s = 0; s < w->b->n_states; s++) {
+    bool in = w->p->states >= 1 || rng_unit(r) < w->p->states;
+    for (int k = w->b->first[s]; k < w->b->first[s + 1]; k++) {
+      w->rg[k] = (float)g[s], w->rh[k] = (float)(h[s] * (w->b->first[s + 1] - w->b->first[s]));
+      if (in && h[s] > 0) w->order[used++] = k; /* states outside every group have no gradient */
+    }
+  }
+  for (int c = 0; c < w->n_cols; c++) w->idle[c] = w->p->entries < 1 && rng_unit(r) >= w->p->entries;
+  return used;
+}
+
+/* Adds the newest tree's outputs to the scores. Rows that it has not seen walk it. */
+static void add_tree(Grow *w, int32_t root, double *score) {
+  const TreeNode *node = w->node.at;
+  for (int r = 0; r < w->n_rows; r++) {
+    const float *row = w->b->rows + (size_t)r * (size_t)w->b->n_feat;
+    const TreeNode *n = &node[root];
+    while (n->entry >= 0) n = &node[n->left + (row[n->entry] > n->value)];
+    score[w->state_of[r]] += n->value;
+  }
+}
+
+Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed, const double *start,
+                     Pool *pool) {
   check(a, b, p);
   Grow w = {.arena = a, .b = b, .p = p, .pool = pool};
   prepare(&w);
@@ -223,23 +256,25 @@ Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t
   rng_seed(&rng, seed);
   int32_t n = b->n_states;
   double *score = arena_array(a, double, n + 1), *g = arena_array(a, double, n + 1), *h = arena_array(a, double, n + 1);
+  for (int i = 0; start && i < n; i++) score[i] = start[i];
   Forest *f = arena_new_of(a, Forest);
   f->rules = FEAT_RULES_REPAIRED, f->n_feat = b->n_feat, f->root = arena_array(a, int32_t, p->trees + 1);
+  bool whole = p->states >= 1;
   for (int t = 0; t < p->trees && w.n_rows > 0; t++) {
     loss_gradient(loss, score, &rng, g, h);
-    int32_t used = 0;
-    for (int r = 0; r < w.n_rows; r++) {
-      int32_t s = w.state_of[r];
-      w.rg[r] = (float)g[s], w.rh[r] = (float)(h[s] * (b->first[s + 1] - b->first[s]));
-      w.row_out[r] = 0;
-      if (h[s] > 0) w.order[used++] = r; /* states outside every group have no gradient */
+    int32_t used = draw_rows(&w, g, h, &rng);
+    if (used == 0) {
+      if (whole) break;
+      continue;
     }
-    if (used == 0) break;
-    f->root[f->n_trees++] = w.node.len;
+    int32_t root = f->root[f->n_trees++] = w.node.len;
     vec_push(a, &w.node, (TreeNode){0});
     build_hist(&w, w.order, used, w.hist[0]);
-    grow_node(&w, w.node.len - 1, w.order, used, 0);
-    for (int k = 0; k < used; k++) score[w.state_of[w.order[k]]] += w.row_out[w.order[k]];
+    grow_node(&w, root, w.order, used, 0);
+    if (whole)
+      for (int k = 0; k < used; k++) score[w.state_of[w.order[k]]] += w.row_out[w.order[k]];
+    else
+      add_tree(&w, root, score);
     err_poll(arena_err(a));
   }
   f->node = w.node.at, f->n_nodes = w.node.len;

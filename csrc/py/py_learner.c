@@ -20,14 +20,14 @@ typedef struct {
 typedef struct {
   PyLearner *p;
   uint64_t seed;
-  bool net;
+  ModelKind kind;
   const SearchTask *t;
   LearnerTask *out;
 } New;
 static void do_new(void *arg) {
   New *x = arg;
   x->p->learner = learner_new(&x->p->err, x->seed);
-  if (x->net) cost_use(learner_model(x->p->learner), MODEL_NETWORK);
+  cost_use(learner_model(x->p->learner), x->kind);
 }
 static void do_task(void *arg) {
   New *x = arg;
@@ -39,13 +39,18 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
   const char *kind = "trees";
   unsigned long long seed = 1;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ks", names, &seed, &kind)) return NULL;
-  bool net = strcmp(kind, "mlp") == 0;
-  if (!net && strcmp(kind, "trees") != 0)
-    return PyErr_Format(PyExc_ValueError, "kind: '%s' is neither 'trees' nor 'mlp'", kind);
+  static const struct {
+    const char *name;
+    ModelKind kind;
+  } kinds[] = {{"trees", MODEL_TREES}, {"mlp", MODEL_NETWORK}, {"trees+mlp", MODEL_BLEND}};
+  int k = 0;
+  while (k < NS_COUNT(kinds) && strcmp(kinds[k].name, kind) != 0) k++;
+  if (k == NS_COUNT(kinds))
+    return PyErr_Format(PyExc_ValueError, "kind: '%s' is none of 'trees', 'mlp', 'trees+mlp'", kind);
   PyLearner *p = (PyLearner *)type->tp_alloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
-  New x = {.p = p, .seed = seed, .net = net};
+  New x = {.p = p, .seed = seed, .kind = kinds[k].kind};
   p->keep = PyList_New(0);
   ErrCode c = p->keep ? err_try(&p->err, do_new, &x) : NS_ERR_MEMORY;
   if (c == NS_OK) return (PyObject *)p;
@@ -207,6 +212,37 @@ static PyObject *m_load(PyObject *o, PyObject *args) {
   if (c != NS_OK) return py_raise(&x.p->err, c);
   Py_RETURN_NONE;
 }
+static PyObject *m_batch(PyObject *o, PyObject *u) {
+  (void)u;
+  if (!idle((PyLearner *)o)) return NULL;
+  FeatBatch b = cost_batch(learner_model(((PyLearner *)o)->learner));
+  return py_batch_arrays(&b);
+}
+typedef struct {
+  PyLearner *p;
+  const Forest *f;
+} Adopt;
+static void do_adopt(void *arg) {
+  Adopt *x = arg;
+  cost_adopt(learner_model(x->p->learner), x->f);
+}
+static PyObject *m_adopt(PyObject *o, PyObject *forest) {
+  Adopt x = {(PyLearner *)o, py_forest(forest)};
+  if (!x.f || !idle(x.p)) return NULL;
+  if (x.f->n_feat != ROW_N)
+    return PyErr_Format(PyExc_ValueError, "forest: its rows have %d entries, the learner's %d", x.f->n_feat, ROW_N);
+  ErrCode c = err_try(&x.p->err, do_adopt, &x);
+  if (c != NS_OK) return py_raise(&x.p->err, c);
+  Py_RETURN_NONE;
+}
+static PyObject *m_dropped(PyObject *o, PyObject *u) {
+  (void)u;
+  PyLearner *p = (PyLearner *)o;
+  PyObject *l = PyList_New(p->n_slot);
+  for (int i = 0; l && i < p->n_slot; i++)
+    PyList_SET_ITEM(l, i, PyBool_FromLong(cost_dropped(learner_model(p->learner), i)));
+  return l;
+}
 static PyObject *m_records(PyObject *o, PyObject *u) {
   (void)u;
   return PyLong_FromLong(cost_records(learner_model(((PyLearner *)o)->learner)));
@@ -224,7 +260,10 @@ static PyMethodDef METHODS[] = {
      "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},
     {"score", m_score, METH_VARARGS, "score(task, state): score of a bounded state."},
     {"save", m_save, METH_VARARGS, "save(path, json): writes the trained forest."},
-    {"load", m_load, METH_VARARGS, "load(path): uses a saved forest until the next training."},
+    {"load", m_load, METH_VARARGS, "load(path): uses a saved model until the next training; a base stays."},
+    {"batch", m_batch, METH_NOARGS, "batch(): (rows, first, task, cost) of all measurements, as Forest.train takes them."},
+    {"adopt", m_adopt, METH_O, "adopt(forest): uses a forest that was trained elsewhere until the next training."},
+    {"dropped", m_dropped, METH_NOARGS, "dropped(): per task, whether its measurements contradicted the loaded base."},
     {"records", m_records, METH_NOARGS, "records(): measurements added."},
     {"ready", m_ready, METH_NOARGS, "ready(): trained or loaded."},
     {NULL, NULL, 0, NULL}};

@@ -6,6 +6,7 @@
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL nestsmith_model_ARRAY_API
 #include <numpy/arrayobject.h>
+#include <math.h>
 
 typedef struct {
   PyObject_HEAD Err err;
@@ -88,7 +89,9 @@ typedef struct {
   MlpParams np;
   const Mlp *start;
   uint64_t seed;
-  int threads, rules;
+  int threads, rules, prior, base;
+  const double *scores; /* to start from, besides the prior */
+  npy_intp n_scores;
   const char *path, *json, *json_out;
   Pool *pool;
 } Call;
@@ -96,7 +99,18 @@ typedef struct {
 static void do_train(void *arg) {
   Call *c = arg;
   if (c->threads > 1) c->pool = pool_new(c->threads, &c->self->err);
-  c->self->forest = forest_train(c->self->arena, c->b, &c->p, c->seed, c->pool);
+  Arena *a = c->self->arena;
+  double *start = arena_array(a, double, c->b->n_states + 1), scale = 0;
+  err_check(arena_err(a), !c->scores || c->n_scores == c->b->n_states, "start: has %zd elements, first describes %d states",
+            (Py_ssize_t)c->n_scores, c->b->n_states);
+  if (c->prior) {
+    prior_of_batch(c->b, start);
+    scale = prior_fit(a, c->b, start, PRIOR_SCALE, c->p.loss, c->seed);
+    for (int i = 0; i < c->b->n_states; i++) start[i] *= scale;
+  }
+  for (int i = 0; c->scores && i < c->b->n_states; i++) start[i] += isfinite(c->scores[i]) ? c->scores[i] : 0;
+  c->self->forest = forest_train(a, c->b, &c->p, c->seed, start, c->pool);
+  c->self->forest->scale = scale;
   c->self->forest->rules = c->rules;
 }
 static void do_train_net(void *arg) {
@@ -109,7 +123,7 @@ static void do_save(void *arg) {
   if (c->self->net)
     mlp_save(c->self->arena, c->self->net, c->path, c->json);
   else
-    forest_save(c->self->arena, c->self->forest, c->path, c->json);
+    forest_save(c->self->arena, c->self->forest, c->base, c->path, c->json);
 }
 static void do_load(void *arg) {
   Call *c = arg;
@@ -165,17 +179,24 @@ static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows
 
 static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {"rows", "first", "task", "cost",    "trees", "depth",
-                          "eta",  "loss",  "seed", "threads", "rules", NULL};
-  PyObject *rows, *first, *task, *cost;
+                          "eta",  "loss",  "seed", "threads", "rules", "states", "entries", "prior", "start", NULL};
+  PyObject *rows, *first, *task, *cost, *start = Py_None;
   const char *loss = "top";
   unsigned long long seed = 0;
   Call c = {.p = tree_params_default(), .threads = 1, .rules = FEAT_RULES_REPAIRED};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKii", names, &rows, &first, &task, &cost, &c.p.trees, &c.p.depth,
-                                   &c.p.eta, &loss, &seed, &c.threads, &c.rules) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiiddpO", names, &rows, &first, &task, &cost, &c.p.trees, &c.p.depth,
+                                   &c.p.eta, &loss, &seed, &c.threads, &c.rules, &c.p.states, &c.p.entries, &c.prior, &start) ||
       !loss_from(loss, &c.p.loss))
     return NULL;
   c.seed = seed;
-  return train_new(type, &c, do_train, rows, first, task, cost);
+  PyArrayObject *at = NULL;
+  if (start != Py_None) {
+    if (!(at = as_array(start, NPY_FLOAT64, 1, "start"))) return NULL;
+    c.scores = PyArray_DATA(at), c.n_scores = PyArray_DIM(at, 0);
+  }
+  PyObject *out = train_new(type, &c, do_train, rows, first, task, cost);
+  Py_XDECREF(at);
+  return out;
 }
 
 static PyObject *network_train_py(PyObject *type, PyObject *args, PyObject *kw) {
@@ -231,7 +252,7 @@ static PyObject *trained_score(PyTrained *self, PyObject *args) {
 
 static PyObject *trained_save(PyTrained *self, PyObject *args) {
   Call c = {.self = self, .json = "{}"};
-  if (!PyArg_ParseTuple(args, "s|s", &c.path, &c.json)) return NULL;
+  if (!PyArg_ParseTuple(args, "s|sp", &c.path, &c.json, &c.base)) return NULL;
   ErrCode code = err_try(&self->err, do_save, &c);
   if (code != NS_OK) return py_raise(&self->err, code);
   Py_RETURN_NONE;
@@ -271,15 +292,90 @@ static void trained_dealloc(PyTrained *self) {
   Py_DECREF(type);
 }
 
+static PyObject *copied(int nd, npy_intp n, npy_intp m, int type, const void *from, size_t size) {
+  npy_intp dim[2] = {n, m};
+  PyObject *a = PyArray_SimpleNew(nd, dim, type);
+  if (a && n > 0) memcpy(PyArray_DATA((PyArrayObject *)a), from, (size_t)n * (size_t)m * size);
+  return a;
+}
+PyObject *py_batch_arrays(const FeatBatch *b) {
+  npy_intp n = b->n_states;
+  PyObject *part[] = {copied(2, b->first[n], b->n_feat, NPY_FLOAT32, b->rows, sizeof(float)),
+                      copied(1, n + 1, 1, NPY_INT32, b->first, sizeof(int32_t)),
+                      copied(1, n, 1, NPY_INT32, b->task, sizeof(int32_t)),
+                      copied(1, n, 1, NPY_FLOAT64, b->cost, sizeof(double))};
+  if (part[0] && part[1] && part[2] && part[3]) return Py_BuildValue("NNNN", part[0], part[1], part[2], part[3]);
+  for (int i = 0; i < NS_COUNT(part); i++) Py_XDECREF(part[i]);
+  return NULL;
+}
+
+static PyTypeObject *PyForest_Type;
+const Forest *py_forest(PyObject *o) {
+  if (PyObject_TypeCheck(o, PyForest_Type)) return ((PyTrained *)o)->forest;
+  PyErr_Format(PyExc_TypeError, "forest: expected a Forest, got %s", Py_TYPE(o)->tp_name);
+  return NULL;
+}
+
+/* A forest whose trees were grown elsewhere. */
+typedef struct {
+  PyTrained *self;
+  const int32_t *root, *entry, *left;
+  const float *value;
+  int n_trees, n_nodes, n_feat;
+  double scale;
+} Nodes;
+static void do_nodes(void *arg) {
+  Nodes *x = arg;
+  Arena *a = x->self->arena;
+  Forest *f = x->self->forest = arena_new_of(a, Forest);
+  *f = (Forest){.n_trees = x->n_trees, .n_nodes = x->n_nodes, .n_feat = x->n_feat, .rules = FEAT_RULES_REPAIRED};
+  f->scale = x->scale;
+  f->root = arena_copy(a, x->root, sizeof *f->root * (size_t)x->n_trees);
+  f->node = arena_array(a, TreeNode, x->n_nodes + 1);
+  for (int i = 0; i < x->n_nodes; i++) f->node[i] = (TreeNode){x->entry[i], x->value[i], x->left[i]};
+  err_check(arena_err(a), forest_sound(f), "the trees are not well-formed: a child must lie behind its parent");
+}
+static PyObject *forest_from_nodes(PyObject *type, PyObject *args) {
+  PyObject *o[4];
+  Nodes x = {0};
+  if (!PyArg_ParseTuple(args, "OOOOi|d", &o[0], &o[1], &o[2], &o[3], &x.n_feat, &x.scale)) return NULL;
+  static const char *const names[] = {"root", "entry", "value", "left"};
+  PyArrayObject *a[4] = {0};
+  for (int i = 0; i < 4; i++)
+    if (!(a[i] = as_array(o[i], i == 2 ? NPY_FLOAT32 : NPY_INT32, 1, names[i]))) goto done;
+  npy_intp n = PyArray_DIM(a[1], 0);
+  if (PyArray_DIM(a[2], 0) != n || PyArray_DIM(a[3], 0) != n) {
+    PyErr_SetString(PyExc_ValueError, "entry, value and left differ in length");
+    goto done;
+  }
+  x.n_trees = (int)PyArray_DIM(a[0], 0), x.n_nodes = (int)n;
+  x.root = PyArray_DATA(a[0]), x.entry = PyArray_DATA(a[1]), x.value = PyArray_DATA(a[2]), x.left = PyArray_DATA(a[3]);
+  if ((x.self = trained_empty((PyTypeObject *)type))) {
+    ErrCode code = err_try(&x.self->err, do_nodes, &x);
+    if (code != NS_OK) {
+      py_raise(&x.self->err, code);
+      Py_CLEAR(x.self);
+    }
+  }
+done:
+  for (int i = 0; i < 4; i++) Py_XDECREF(a[i]);
+  return (PyObject *)x.self;
+}
+
 #define TRAINED_METHODS                                                                                                \
   {"score", (PyCFunction)trained_score, METH_VARARGS,                                                                  \
    "score(rows, first) -> float64 [states]; -inf for a state without rows"},                                           \
-      {"save", (PyCFunction)trained_save, METH_VARARGS, "save(path, info='{}'); info is stored as it is"}, {           \
+      {"save", (PyCFunction)trained_save, METH_VARARGS, "save(path, info='{}', base=False); info is stored as it is; base: a forest that learners start from"}, {           \
     "load", (PyCFunction)trained_load, METH_CLASS | METH_VARARGS, "load(path): a model of this class"                  \
   }
 static PyMethodDef FOREST_METHODS[] = {
     {"train", (PyCFunction)(void (*)(void))forest_train_py, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
-     "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1, rules=2) -> Forest"},
+     "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1, rules=2, "
+     "states=1, entries=1, prior=False, start=None) -> Forest; prior: start from the estimates in the rows; start: from "
+     "these scores, which the trees alone do not contain"},
+    {"from_nodes", forest_from_nodes, METH_CLASS | METH_VARARGS,
+     "from_nodes(root, entry, value, left, n_feat, scale=0): trees grown elsewhere. entry -1: a leaf, value its output; "
+     "else rows with more than value in that entry go to left + 1."},
     TRAINED_METHODS,
     {NULL, NULL, 0, NULL}};
 static PyMethodDef NETWORK_METHODS[] = {{"train", (PyCFunction)(void (*)(void))network_train_py,
@@ -575,9 +671,8 @@ static PyMethodDef FUNCTIONS[] = {{"features", (PyCFunction)(void (*)(void))feat
 
 int py_init_model(PyObject *m) {
   import_array1(-1);
-  PyObject *type = PyType_FromSpec(&FOREST_SPEC);
-  if (!type || PyModule_AddObjectRef(m, "Forest", type) < 0) return -1;
-  Py_DECREF(type);
+  PyForest_Type = (PyTypeObject *)PyType_FromSpec(&FOREST_SPEC);
+  if (!PyForest_Type || PyModule_AddObjectRef(m, "Forest", (PyObject *)PyForest_Type) < 0) return -1;
   PyNetwork_Type = (PyTypeObject *)PyType_FromSpec(&NETWORK_SPEC);
   if (!PyNetwork_Type || PyModule_AddObjectRef(m, "Network", (PyObject *)PyNetwork_Type) < 0) return -1;
   return PyModule_AddFunctions(m, FUNCTIONS);

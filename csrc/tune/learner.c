@@ -3,13 +3,13 @@
  * Every measured state is replayed once more to extract its features; a forest is trained when that is due. A candidate
  * is scored in two steps: the closed-form facts refuse what breaks a limit of the device, then the forest scores the
  * features of the loop program. The forest's score becomes a fitness in (0, 1] by the session's monotone map, plus a
- * vanishing share of the raw score, so that order survives where the map is flat. A forest that has seen little of a
- * task guesses wildly there, so the analytic estimate speaks alone before the first training and fades with the task's
- * number of records.
+ * vanishing share of the raw score, so that order survives where the map is flat. The analytic estimate speaks alone
+ * before the first training; after it, it is what the trees start from (prior.c).
  */
 #include "tune/tune.h"
 #include "model/gpu.h"
 #include <math.h>
+#include <string.h>
 
 struct Learner {
   Err *err;
@@ -18,11 +18,10 @@ struct Learner {
   VEC(LearnerTask *) task;
   int failed;
 };
-enum { TRUST = 32 }; /* records of a task at which model and estimate count the same */
 struct LearnerTask {
   Learner *owner;
   const SearchTask *task;
-  int number, records;
+  int number;
 };
 
 Learner *learner_new(Err *e, uint64_t seed) {
@@ -50,18 +49,23 @@ CostModel *learner_model(const Learner *l) { return l->model; }
 
 static Features features_of(State *s, const Target *t) { return feat_of_state(s, t, FEAT_RULES_REPAIRED, true, false); }
 
-/* The closed forms of a GPU state as a vector for the model; NULL on a CPU. */
+/* The closed forms of a state as a vector for the model; on a CPU the estimate alone. */
 static const float *state_vector(const SearchTask *t, const StateFacts *f, float *out) {
   const Target *g = task_target(t);
-  if (g->kind == TG_CPU) return NULL;
+  double seconds = analytic_seconds(t, f);
+  if (!isfinite(seconds)) seconds = 1;
+  if (g->kind == TG_CPU) {
+    memset(out, 0, sizeof *out * STATE_N);
+    out[STATE_TIME] = (float)log2(seconds * 1e9 + 1);
+    return out;
+  }
   GpuKernel k[FACT_KERNELS];
   for (int i = 0; i < f->n; i++) {
     const KernelFacts *q = &f->k[i];
     k[i] = (GpuKernel){q->blocks,       q->threads,      q->vthreads,     q->shared_bytes,  q->local_elems, q->ops,
                        q->global_bytes, q->unique_bytes, q->shared_reads, q->shared_degree, q->barriers};
   }
-  double seconds = analytic_seconds(t, f);
-  gpu_state_vector(gpu_machine(g->kind == TG_CUDA ? g->sm : 75), f->n, k, isfinite(seconds) ? seconds : 1, out);
+  gpu_state_vector(gpu_machine(g->kind == TG_CUDA ? g->sm : 75), f->n, k, seconds, out);
   return out;
 }
 
@@ -92,7 +96,6 @@ void learner_add(LearnerTask *x, int n, const Step *steps, double seconds) {
   ErrCode code = err_try(x->owner->err, add_body, &a);
   ir_free(a.c);
   if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(x->owner->err, code);
-  x->records++;
   if (code != NS_OK) x->owner->failed++; /* a state that cannot be lowered teaches nothing */
 }
 
@@ -116,11 +119,9 @@ static void score_body(void *arg) {
   if (facts.invalid) return;
   Features f = features_of(c->s, task_target(t));
   float vec[STATE_N];
-  double raw = cost_score(c->x->owner->model, &f, state_vector(t, &facts, vec));
+  double raw = cost_score(c->x->owner->model, c->x->number, &f, state_vector(t, &facts, vec));
   if (!isfinite(raw)) return;
-  double learned = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
-  double share = (double)c->x->records / (c->x->records + TRUST), seconds = analytic_seconds(t, &facts);
-  c->out = seconds > 0 && isfinite(seconds) ? pow(learned, share) * pow(1e-6 / seconds, 1 - share) : -INFINITY;
+  c->out = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
 }
 
 static void learned_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {
