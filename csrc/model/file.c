@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION = 1, FEATURE_VERSION = 1 };
+enum { VERSION = 1, FEATURE_VERSION = 2 };
 
 static uint32_t crc32_of(const uint8_t *p, size_t n) {
   uint32_t c = 0xffffffffu;

@@ -18,6 +18,7 @@ static const GpuMachine MACHINE[] = {
     {89, 128, 48, 24, 65536, 100 << 10, 1024, 128, 2.52e9, 82.6e12, 1.0e12, 5.0e12},
     {90, 132, 64, 32, 65536, 228 << 10, 1024, 128, 1.75e9, 60e12, 3.3e12, 5.5e12},
 };
+static const GpuMachine SMALL = {0, 8, 32, 16, 65536, 64 << 10, 0, 256, 0.8e9, 0.82e12, 0.03e12, 0.1e12};
 enum {
   WARP = 32,
   SECTOR = 32,
@@ -34,6 +35,8 @@ const GpuMachine *gpu_machine(int capability) {
     if (capability > 0 && capability <= MACHINE[i].capability) return &MACHINE[i];
   return &MACHINE[NS_COUNT(MACHINE) - 1];
 }
+
+const GpuMachine *gpu_machine_of(const Target *t) { return t->kind == TG_CUDA ? gpu_machine(t->sm) : &SMALL; }
 
 /* Registers go to a warp in units of 256, warps are placed in groups of four, one for each scheduler. */
 Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int64_t shared_bytes) {
@@ -61,11 +64,14 @@ GpuWaves gpu_waves(const GpuMachine *m, int64_t grid, int64_t threads, int64_t b
 
 /* ---- memory accesses of a warp ---- */
 static int distinct(int64_t *v, int n) {
-  int k = 0;
+  int k = 0, up = n > 0;
+  bool sorted = true;
+  for (int i = 1; i < n; i++) sorted &= v[i] >= v[i - 1], up += v[i] != v[i - 1];
+  if (sorted) return up;
   for (int i = 0; i < n; i++) {
-    int j = 0;
-    while (j < k && v[j] != v[i]) j++;
-    if (j == k) v[k++] = v[i];
+    int j = k;
+    while (j > 0 && v[j - 1] != v[i]) j--; /* as a rule it is the last one or new */
+    if (j == 0) v[k++] = v[i];
   }
   return k;
 }
@@ -108,62 +114,98 @@ double gpu_bank_degree(int n, const int64_t *at, int bytes) {
   return worst;
 }
 
+static void mean_add(GpuMean *m, double x, double weight, double times, bool low) {
+  m->worst = m->times <= 0 ? x : low ? fmin(m->worst, x) : fmax(m->worst, x);
+  m->sum += x * weight, m->weight += weight, m->times += times;
+}
+double gpu_mean(const GpuMean *m, double none) { return m->weight > 0 ? m->sum / m->weight : none; }
+
+double gpu_global_access(GpuMemory *m, bool write, int n, const int64_t *at, int bytes, double times) {
+  int sectors = gpu_sectors(n, at, bytes);
+  bool same = n > 1;
+  for (int i = 1; i < n && same; i++) same = at[i] == at[0];
+  double coal = same ? 1 : fmin(1, ceil((double)n * bytes / SECTOR) / fmax(sectors, 1)),
+         traffic = times * sectors * SECTOR;
+  mean_add(write ? &m->write : &m->read, coal, traffic, times, true);
+  if (same && !write) m->broadcasts += times;
+  m->sectors += times * sectors;
+  return traffic;
+}
+
+void gpu_shared_access(GpuMemory *m, bool write, int n, const int64_t *at, int bytes, double times) {
+  double degree = gpu_bank_degree(n, at, bytes);
+  mean_add(write ? &m->write_degree : &m->read_degree, degree, times, times, false);
+  m->wavefronts += times * degree * (bytes > 4 ? bytes / 4 : 1);
+}
+
 /* ---- the vector of a state ---- */
-enum { /* first entries of its groups; entries that nothing fills yet stay 0 */
+enum { /* first entries of its groups */
        V_SIZE = 0,
        V_SPILL = 6,
        V_LIMIT = 7,
        V_OCC = 11,
        V_WAVES = 14,
        V_COAL = 18,
+       V_BROADCAST = 22,
+       V_SECTORS = 23,
        V_BANK = 24,
        V_MOVE = 28,
+       V_STAGES = 33,
+       V_MATRIX = 34,
+       V_UNUSED = 40,
        V_TIME = 41,
        V_KERNELS = 47
 };
-static float slog(double x) { return (float)log2(fmax(x, 0) + 1); }
-static void raise_to(float *v, double x) {
-  if ((float)x > *v) *v = (float)x;
-}
-static void lower_to(float *v, double x) {
-  if ((float)x < *v) *v = (float)x;
-}
+static double slog(double x) { return log2(fmax(x, 0) + 1); }
 
-static void add_kernel(const GpuMachine *m, const GpuKernel *k, float *v, double *move, double *time) {
+/* What one kernel says, before slog where that applies; sums are formed of plain numbers. */
+static void kernel_vector(const GpuMachine *m, const GpuKernel *k, double *v) {
   double frag = fmin(MAX_FRAGMENT, 2 * sqrt(fmax(k->local_elems, 0))), want = BASE_REGS + k->local_elems + frag;
-  double regs = fmin(MAX_REGS, want), spill = fmax(0, want - MAX_REGS), warps = ceil(k->threads / WARP);
+  double regs = fmin(MAX_REGS, want), warps = ceil(k->threads / WARP);
+  const GpuMemory *a = &k->mem;
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
   GpuWaves w = gpu_waves(m, (int64_t)k->grid, (int64_t)k->threads, o.blocks);
-  double size[] = {k->grid, k->threads, warps, k->vthreads, k->shared_bytes, regs, spill};
-  for (int i = 0; i < NS_COUNT(size); i++) raise_to(&v[V_SIZE + i], (double)slog(size[i]));
-  v[V_LIMIT + o.limit] = 1;
-  lower_to(&v[V_OCC], (double)o.blocks / m->max_blocks);
-  lower_to(&v[V_OCC + 1], o.occ);
-  lower_to(&v[V_OCC + 2], w.sched);
-  raise_to(&v[V_WAVES], (double)slog(w.waves));
-  lower_to(&v[V_WAVES + 1], w.tail);
-  lower_to(&v[V_WAVES + 2], w.fill);
-  lower_to(&v[V_WAVES + 3], w.lane);
-  lower_to(&v[V_COAL + 1], k->global_bytes > 0 ? fmin(1, k->unique_bytes / k->global_bytes) : 1);
-  raise_to(&v[V_BANK + 1], (double)slog(k->shared_degree));
-  move[0] += k->global_bytes, move[1] += 4 * k->shared_reads, move[2] += k->ops, move[4] += k->barriers;
+  double size[] = {k->grid, k->threads, warps, k->vthreads, k->shared_bytes, regs, want - regs};
+  double coal[] = {a->read.weight > 0 ? a->read.worst : 1, gpu_mean(&a->read, 1),
+                   a->write.weight > 0 ? a->write.worst : 1, gpu_mean(&a->write, 1)};
+  double bank[] = {fmax(1, a->read_degree.worst), gpu_mean(&a->read_degree, 1), fmax(1, a->write_degree.worst),
+                   gpu_mean(&a->write_degree, 1)};
+  double taken = 4 * k->shared_reads;
+  double move[] = {a->fill_bytes, taken, a->fill_bytes > 0 ? k->ops / a->fill_bytes : 0, taken > 0 ? k->ops / taken : 0,
+                   k->barriers};
   double math = k->ops / (m->peak * w.tail * w.lane * fmin(1, fmax(o.occ, 1.0 / 64) / 0.25));
-  double part[] = {math, k->unique_bytes / m->dram, k->global_bytes / m->l2,
-                   k->shared_reads / WARP * k->shared_degree / (m->sms * m->clock),
+  double time[] = {math, k->unique_bytes / m->dram, k->global_bytes / m->l2, a->wavefronts / (m->sms * m->clock),
                    k->barriers * ceil(w.waves) * 20e-9};
-  for (int i = 0; i < NS_COUNT(part); i++) time[i] += part[i];
+  memset(v, 0, sizeof *v * STATE_N);
+  for (int i = 0; i < NS_COUNT(size); i++) v[V_SIZE + i] = size[i];
+  v[V_LIMIT + o.limit] = 1;
+  v[V_OCC] = (double)o.blocks / m->max_blocks, v[V_OCC + 1] = o.occ, v[V_OCC + 2] = w.sched;
+  v[V_WAVES] = w.waves, v[V_WAVES + 1] = w.tail, v[V_WAVES + 2] = w.fill, v[V_WAVES + 3] = w.lane;
+  for (int i = 0; i < 4; i++) v[V_COAL + i] = coal[i], v[V_BANK + i] = bank[i];
+  v[V_BROADCAST] = a->read.times > 0 ? a->broadcasts / a->read.times : 0;
+  double accesses = a->read.times + a->write.times;
+  v[V_SECTORS] = accesses > 0 ? a->sectors / accesses : 0;
+  for (int i = 0; i < NS_COUNT(move); i++) v[V_MOVE + i] = move[i];
+  v[V_STAGES] = k->stages;
+  v[V_UNUSED] = k->matrix_possible; /* matrix units are not used, so V_MATRIX and the five after it stay 0 */
+  for (int i = 0; i < NS_COUNT(time); i++) v[V_TIME + 1 + i] = fmin(time[i], 1) * 1e9;
+}
+
+static bool is_sum(int i) { return (i >= V_MOVE && i < V_STAGES) || (i >= V_TIME && i < V_KERNELS); }
+static bool is_min(int i) { return (i >= V_OCC && i < V_WAVES) || (i > V_WAVES && i <= V_COAL + 2); }
+static bool is_plain(int i) { /* in [0, 1] or a flag */
+  return (i >= V_LIMIT && i < V_WAVES) || (i > V_WAVES && i < V_SECTORS) || (i >= V_MATRIX && i < V_MATRIX + 3) ||
+         i == V_UNUSED;
 }
 
 void gpu_state_vector(const GpuMachine *m, int n, const GpuKernel *k, double seconds, float *out) {
-  double move[5] = {0}, time[5] = {0};
-  memset(out, 0, sizeof *out * STATE_N);
-  for (int i = 0; i < 3; i++) out[V_OCC + i] = out[V_WAVES + 1 + i] = 1;
-  out[V_COAL + 1] = 1;
-  for (int i = 0; i < n; i++) add_kernel(m, &k[i], out, move, time);
-  out[V_MOVE] = slog(move[0]), out[V_MOVE + 1] = slog(move[1]);
-  for (int i = 0; i < 2; i++) out[V_MOVE + 2 + i] = slog(move[i] > 0 ? move[2] / move[i] : 0);
-  out[V_MOVE + 4] = slog(move[4]);
-  out[V_TIME] = slog(fmin(fmax(seconds, 0), 1) * 1e9);
-  for (int i = 0; i < 5; i++) out[V_TIME + 1 + i] = slog(fmin(time[i], 1) * 1e9);
-  out[V_KERNELS] = slog(n);
+  double all[STATE_N] = {0}, v[STATE_N];
+  for (int j = 0; j < n; j++) {
+    kernel_vector(m, &k[j], v);
+    for (int i = 0; i < STATE_N; i++)
+      all[i] = j == 0 ? v[i] : is_sum(i) ? all[i] + v[i] : is_min(i) ? fmin(all[i], v[i]) : fmax(all[i], v[i]);
+  }
+  all[V_TIME] = fmin(fmax(seconds, 0), 1) * 1e9;
+  all[V_KERNELS] = n;
+  for (int i = 0; i < STATE_N; i++) out[i] = (float)(is_plain(i) ? all[i] : slog(all[i]));
 }

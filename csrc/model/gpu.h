@@ -1,7 +1,7 @@
 /* What closed forms say about the kernels of a candidate on a GPU: occupancy, waves, coalescing, bank conflicts. */
 #ifndef NS_MODEL_GPU_H
 #define NS_MODEL_GPU_H
-#include <stdint.h>
+#include "ir/target.h"
 
 /* One multiprocessor's limits; what the driver does not tell comes from this table. */
 typedef struct {
@@ -10,7 +10,8 @@ typedef struct {
       unit;                     /* shared bytes: per multiprocessor, kept by the system per block, granularity */
   double clock, peak, dram, l2; /* Hz, operations per second, bytes per second */
 } GpuMachine;
-const GpuMachine *gpu_machine(int capability); /* 80 for sm_80; the next larger known one, the newest for 0 */
+const GpuMachine *gpu_machine(int capability);     /* 80 for sm_80; the next larger known one, the newest for 0 */
+const GpuMachine *gpu_machine_of(const Target *t); /* a small GPU for anything but CUDA */
 
 enum { GPU_BY_REGS, GPU_BY_SHARED, GPU_BY_WARPS, GPU_BY_BLOCKS };
 typedef struct {
@@ -30,10 +31,28 @@ int gpu_sectors(int n, const int64_t *at, int bytes);
 double gpu_coalescing(int n, const int64_t *at, int bytes); /* in (0, 1]; 1 also for a broadcast */
 double gpu_bank_degree(int n, const int64_t *at, int bytes);
 
+/* Accesses of a kernel; times: by a whole warp. */
+typedef struct {
+  double worst, sum, weight, times;
+} GpuMean;
+typedef struct {
+  GpuMean read, write;               /* share of the touched sectors that is asked for, weighted by traffic */
+  GpuMean read_degree, write_degree; /* bank conflicts of shared memory, weighted by times */
+  double broadcasts, sectors;        /* reads of one address by all lanes; sectors of all accesses */
+  double fill_bytes, wavefronts; /* copied from global to shared memory; cycles of one multiprocessor's shared memory */
+} GpuMemory;
+/* n lanes of a warp access `bytes` each at byte addresses at[], `times` times. Global: returns bytes of touched sectors. */
+double gpu_global_access(GpuMemory *m, bool write, int n, const int64_t *at, int bytes, double times);
+void gpu_shared_access(GpuMemory *m, bool write, int n, const int64_t *at, int bytes, double times);
+double gpu_mean(const GpuMean *m, double none);
+
 /* The vector that describes all kernels of a state: STATE_N entries of model.h. */
 typedef struct {
-  double grid, threads, vthreads, shared_bytes, local_elems, ops, global_bytes, unique_bytes, shared_reads,
-      shared_degree, barriers;
+  double grid, threads, vthreads, shared_bytes, local_elems, ops, global_bytes, unique_bytes, shared_reads, barriers,
+      stages;           /* stages: of the pipeline that fills shared memory */
+  bool matrix_possible; /* matrix units could do its products, but do not */
+  GpuMemory mem;
 } GpuKernel;
-void gpu_state_vector(const GpuMachine *m, int n, const GpuKernel *k, double seconds, float *out);
+void gpu_state_vector(const GpuMachine *m, int n, const GpuKernel *k, double seconds,
+                      float *out); /* seconds: the estimate for all of them */
 #endif

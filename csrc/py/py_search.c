@@ -4,6 +4,7 @@
  * Python cost models, the progress listener) take it again. cancel() makes a running call end with KeyboardInterrupt. */
 #include "py/py.h"
 #include "py/py_search.h"
+#include "model/model.h"
 #include <math.h>
 #include <string.h>
 
@@ -545,10 +546,12 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
   PyObject *l = PyList_New(x.f.n);
   for (int i = 0; l && i < x.f.n; i++) {
     const KernelFacts *k = &x.f.k[i];
-    PyObject *d = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads,
-                                "vthreads", k->vthreads, "shared_bytes", k->shared_bytes, "local_elems", k->local_elems,
-                                "ops", k->ops, "global_bytes", k->global_bytes, "shared_reads", k->shared_reads,
-                                "barriers", k->barriers, "shared_degree", k->shared_degree);
+    PyObject *d = Py_BuildValue(
+        "{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads,
+        "vthreads", k->vthreads, "shared_bytes", k->shared_bytes, "local_elems", k->local_elems, "ops", k->ops,
+        "global_bytes", k->global_bytes, "shared_reads", k->shared_reads, "barriers", k->barriers, "shared_degree",
+        k->shared_degree, "unique_bytes", k->unique_bytes, "wavefronts", k->mem.wavefronts, "read_coalescing",
+        gpu_mean(&k->mem.read, 1), "write_coalescing", gpu_mean(&k->mem.write, 1), "fill_bytes", k->mem.fill_bytes);
     if (!d)
       Py_CLEAR(l);
     else
@@ -557,6 +560,49 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
   return l ? Py_BuildValue("{s:N,s:z,s:d,s:d}", "kernels", l, "invalid", x.f.invalid, "vector_bytes",
                            x.f.max_vector_bytes, "seconds", x.seconds)
            : NULL;
+}
+
+/* The estimate alone, as often as wanted, for measuring its speed. */
+typedef struct {
+  Facts f;
+  long n;
+} Estimate;
+static void do_estimate(void *arg) {
+  Estimate *x = arg;
+  IrMark mark = ir_mark(x->f.s->ctx);
+  for (long i = 0; i < x->n; i++) {
+    do_facts(&x->f);
+    ir_release(x->f.s->ctx, mark);
+  }
+}
+static PyObject *m_estimate(PyObject *o, PyObject *args) {
+  PyPolicy *p = (PyPolicy *)o;
+  PyObject *so;
+  Estimate x = {.n = 1};
+  if (!PyArg_ParseTuple(args, "O!|l", PyState_Type, &so, &x.n)) return NULL;
+  PyState *st = (PyState *)so;
+  if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
+  x.f.t = p->task, x.f.s = st->state;
+  return py_guard(&st->own, do_estimate, &x) ? PyFloat_FromDouble(x.f.f.invalid ? INFINITY : x.f.seconds) : NULL;
+}
+
+static PyObject *m_vector(PyObject *o, PyObject *so) {
+  PyState *s = as_state(so);
+  if (!s) return NULL;
+  if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
+  Facts x = {((PyPolicy *)o)->task, s->state, {0}, 0};
+  if (!py_guard(&s->own, do_facts, &x)) return NULL;
+  float v[STATE_N];
+  facts_vector(x.t, &x.f, v);
+  PyObject *t = PyTuple_New(STATE_N);
+  for (int i = 0; t && i < STATE_N; i++) {
+    PyObject *e = PyFloat_FromDouble((double)v[i]);
+    if (!e)
+      Py_CLEAR(t);
+    else
+      PyTuple_SET_ITEM(t, i, e);
+  }
+  return t;
 }
 
 static PyMethodDef POLICY_METHODS[] = {
@@ -568,6 +614,9 @@ static PyMethodDef POLICY_METHODS[] = {
      "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
     {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
+    {"vector", m_vector, METH_O, "vector(state): the 48 numbers that describe the kernels of a state; on a CPU the time alone."},
+    {"estimate", m_estimate, METH_VARARGS,
+     "estimate(state, n=1): estimated seconds, inf if a limit is broken; computed n times."},
     {"facts", m_facts, METH_O, "facts(state): closed forms per kernel, the broken limit or None, estimated seconds."},
     {"sample_shares", m_shares, METH_VARARGS,
      "sample_shares(n): what became of n samples, as shares: 'ok' or the reason of refusal."},

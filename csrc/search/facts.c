@@ -6,33 +6,11 @@
  * dimensions of the range that its loops sweep. The limits of the GPU verifier are checked here too, so that most invalid
  * candidates cost no lowering; the verifier proper still has the last word before anything is built. Spec 04 §6.2, 03 §3.8.
  */
-#include "search/space.h"
+#include "search/facts.h"
 #include <math.h>
 #include <string.h>
 
-enum { MAX_AXES = 60, MAX_LOOPS = 192, MAX_DIMS = 8 };
-typedef struct {
-  int64_t ext;
-  uint64_t mask;
-  uint8_t kind, ann;
-  bool own;
-} Loop; /* mask: axes of the stage that the loop moves */
-typedef struct {
-  TensorId tensor;
-  int rank;
-  uint64_t mask[MAX_DIMS];
-  int64_t dim[MAX_DIMS];
-  bool linear[MAX_DIMS];
-} Access;
-typedef struct {
-  State *s;
-  int stage, n_loop, n_access;
-  Loop loop[MAX_LOOPS]; /* enclosing loops first, then the stage's own; outermost first */
-  Access access[FACT_READS];
-  double ops;
-} View;
-
-static int64_t axis_ext(const State *s, const Axis *x) {
+int64_t facts_extent(const State *s, const Axis *x) {
   int64_t v;
   if (x->extent && ex_const_int(s->ctx, x->extent, &v) && v > 0) return v;
   return x->ranged && x->sext > 0 ? x->sext : 1;
@@ -77,7 +55,21 @@ typedef struct {
   double ops;
   int depth;
 } Walk; /* map: axes of op -> axes of the stage */
-static void walk_op(View *v, const TeOp *op, const uint64_t *map, bool linear, int depth);
+static void walk_op(View *v, const TeOp *op, const uint64_t *map, const Lanes *at, bool linear, int depth);
+
+/* Elements in memory: tiles are dense in what is allocated, the rest in the shape of the tensor. */
+static void memory_at(const State *s, int stage, int rank, const int64_t *dim, const Lanes *at, Lanes *out) {
+  const Stage *g = stage >= 0 ? &s->stage.at[stage] : NULL;
+  bool tile = g && g->op->kind == TE_COMPUTE && g->scope != SC_GLOBAL && g->at == AT_ITER;
+  int64_t stride = 1;
+  lanes_const(out, 0);
+  for (int d = rank - 1; d >= 0; d--) {
+    Lanes part;
+    lanes_by(IR_MUL, &at[d], (int32_t)stride, &part);
+    lanes_bin(IR_ADD, out, &part, out);
+    stride *= tile && d < g->n_root_data ? facts_extent(s, &g->axes.at[d]) : dim[d];
+  }
+}
 
 static void walk_expr(IrCtx *c, ExprId e, void *arg) {
   Walk *w = arg;
@@ -89,8 +81,12 @@ static void walk_expr(IrCtx *c, ExprId e, void *arg) {
   const IrTensor t = *ir_tensor(c, n.sym);
   const TeOp *from = t.op;
   int stage = te_dag_op_of(c, w->v->s->dag, n.sym);
-  Access a = {.tensor = n.sym, .rank = n.n < MAX_DIMS ? n.n : MAX_DIMS};
+  Access a;
+  memset(&a, 0, offsetof(Access, at));
+  a.tensor = n.sym, a.rank = n.n < MAX_DIMS ? n.n : MAX_DIMS;
+  Lanes at[MAX_DIMS];
   for (int d = 0; d < a.rank; d++) {
+    if (w->v->lanes) lanes_of(w->v->lanes, ir_kid(c, e, d), &at[d]);
     Uses u = {.s = w->v->s, .op = w->op, .linear = w->linear};
     ex_post_order(c, ir_kid(c, e, d), use_var, &u);
     a.linear[d] = u.linear;
@@ -102,17 +98,23 @@ static void walk_expr(IrCtx *c, ExprId e, void *arg) {
     uint64_t map[MAX_AXES] = {0};
     bool linear = true;
     for (int d = 0; d < a.rank; d++) map[d] = a.mask[d], linear = linear && a.linear[d];
-    walk_op(w->v, from, map, linear, w->depth + 1);
+    walk_op(w->v, from, map, at, linear, w->depth + 1);
     return;
   }
   View *v = w->v;
   for (int i = 0; i < v->n_access; i++)
     if (v->access[i].tensor == a.tensor && memcmp(v->access[i].mask, a.mask, sizeof a.mask) == 0) return;
-  if (v->n_access < FACT_READS) v->access[v->n_access++] = a;
+  if (v->n_access == FACT_READS) return;
+  if (v->lanes) memory_at(v->s, stage, a.rank, a.dim, at, &a.at);
+  v->access[v->n_access++] = a;
 }
 
-static void walk_op(View *v, const TeOp *op, const uint64_t *map, bool linear, int depth) {
+static void walk_op(View *v, const TeOp *op, const uint64_t *map, const Lanes *at, bool linear, int depth) {
   if (op->kind != TE_COMPUTE || (depth > 0 && op->n_in == 0)) return; /* constant tensors cost nothing */
+  for (int i = 0; v->lanes && i < op->n_axis && i < (depth ? MAX_DIMS : MAX_AXES); i++)
+    lanes_set(v->lanes, op->axis[i].var, &at[i]);
+  for (int i = 0; v->lanes && depth == 0 && i < op->n_red && op->n_axis + i < MAX_AXES; i++)
+    lanes_set(v->lanes, op->red[i].var, &at[op->n_axis + i]);
   Walk w = {.v = v, .op = op, .map = map, .linear = linear, .depth = depth};
   for (int i = 0; i < op->n_out; i++) {
     ExprId b = op->body[i];
@@ -127,9 +129,42 @@ static void walk_op(View *v, const TeOp *op, const uint64_t *map, bool linear, i
       ex_post_order(v->s->ctx, b, walk_expr, &w);
   }
   v->ops += w.ops;
+  for (int i = 0; v->lanes && i < op->n_axis; i++) lanes_set(v->lanes, op->axis[i].var, NULL);
 }
 
 /* ---- loops ---- */
+
+/* Root axes of a stage in the lanes of a warp: the stage's thread loops have the lane's numbers, other loops are 0. */
+static void root_lanes(View *v, const Stage *g) {
+  const State *s = v->s;
+  Lanes *val = v->axis;
+  for (int i = 0; i < MAX_AXES && i < g->n_root; i++) lanes_const(&v->root[i], 0);
+  if (g->axes.len > MAX_LANE_AXES) return;
+  for (int i = 0; i < g->axes.len; i++) lanes_const(&val[i], 0);
+  for (int i = 0; i < g->leaf.len; i++) {
+    const Axis *x = &g->axes.at[g->leaf.at[i]];
+    if (x->ann >= AN_THREAD_X && v->thread[x->ann]) lanes_copy(&val[g->leaf.at[i]], v->thread[x->ann]);
+  }
+  for (int i = g->rels.len - 1; i >= 0; i--) {
+    const Rel *r = &g->rels.at[i];
+    int32_t by = r->kind <= REL_FUSE ? (int32_t)facts_extent(s, &g->axes.at[r->inner]) : 1;
+    if (r->kind == REL_SPLIT) {
+      lanes_by(IR_MUL, &val[r->outer], by, &val[r->parent]);
+      lanes_bin(IR_ADD, &val[r->parent], &val[r->inner], &val[r->parent]);
+    } else if (r->kind == REL_FUSE) {
+      lanes_by(IR_FDIV, &val[r->parent], by, &val[r->outer]);
+      lanes_by(IR_FMOD, &val[r->parent], by, &val[r->inner]);
+    } else if (r->kind == REL_REBASE)
+      lanes_copy(&val[r->parent], &val[r->outer]);
+  }
+  for (int i = 0; i < g->n_root && i < MAX_AXES; i++) {
+    if (g->axes.at[i].min)
+      lanes_of(v->lanes, g->axes.at[i].min, &v->root[i]);
+    else
+      lanes_const(&v->root[i], 0);
+    lanes_bin(IR_ADD, &v->root[i], &val[i], &v->root[i]);
+  }
+}
 
 static void add_loops(View *v, int stage, int upto, bool own) {
   const Stage *g = &v->s->stage.at[stage];
@@ -142,7 +177,7 @@ static void add_loops(View *v, int stage, int upto, bool own) {
   for (int i = 0; i <= upto && i < g->leaf.len && v->n_loop < MAX_LOOPS; i++) {
     const Axis *x = &g->axes.at[g->leaf.at[i]];
     uint64_t m = g->axes.len <= 4096 ? mask[g->leaf.at[i]] : ~0ull;
-    v->loop[v->n_loop++] = (Loop){axis_ext(v->s, x), m, x->kind, x->ann, own};
+    v->loop[v->n_loop++] = (Loop){facts_extent(v->s, x), m, x->kind, x->ann, own};
   }
 }
 static void path(View *v, int stage, int depth) {
@@ -152,19 +187,24 @@ static void path(View *v, int stage, int depth) {
   add_loops(v, g->at_stage, g->at_iter, false);
 }
 
-static void view_stage(View *v, State *s, int stage) {
+void view_stage(View *v, State *s, int stage, LaneEnv *lanes) {
   memset(v, 0, offsetof(View, loop));
   v->n_access = 0, v->ops = 0;
-  v->s = s, v->stage = stage;
+  v->s = s, v->stage = stage, v->lanes = lanes;
   path(v, stage, 0);
   add_loops(v, stage, s->stage.at[stage].leaf.len - 1, true);
   uint64_t map[MAX_AXES];
   for (int i = 0; i < MAX_AXES; i++) map[i] = 1ull << i;
-  walk_op(v, s->stage.at[stage].op, map, true, 0);
+  const Stage *g = &s->stage.at[stage];
+  if (lanes) {
+    int64_t dim[MAX_DIMS];
+    int rank = g->n_root_data < MAX_DIMS ? g->n_root_data : MAX_DIMS;
+    root_lanes(v, g);
+    for (int d = 0; d < rank; d++) dim[d] = te_const(s->ctx, g->op->axis[d].extent);
+    memory_at(s, stage, rank, dim, v->root, &v->own);
+  }
+  walk_op(v, g->op, map, v->root, true, 0);
 }
-
-static bool is_block(int ann) { return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z; }
-static bool is_thread(int ann) { return ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z; }
 
 /* Elements of the accessed tensor that loops from..end sweep. */
 static double footprint(const View *v, const Access *a, int from) {
@@ -184,154 +224,16 @@ static double footprint(const View *v, const Access *a, int from) {
   return total;
 }
 
-static int elem_bytes(const State *s, TensorId t) { return dtype_bytes(ir_tensor(s->ctx, t)->type); }
-static ScopeKind scope_of(const State *s, TensorId t) {
+int facts_bytes(const State *s, TensorId t) { return dtype_bytes(ir_tensor(s->ctx, t)->type); }
+ScopeKind facts_scope(const State *s, TensorId t) {
   int st = te_dag_op_of(s->ctx, s->dag, t);
   return st >= 0 ? s->stage.at[st].scope : SC_GLOBAL;
 }
-static double region(const State *s, int stage) { /* elements of the stage's buffer */
+double facts_region(const State *s, int stage) { /* elements of the stage's buffer */
   const Stage *g = &s->stage.at[stage];
   double n = 1;
-  for (int i = 0; i < g->n_root_data; i++) n *= (double)axis_ext(s, &g->axes.at[i]);
+  for (int i = 0; i < g->n_root_data; i++) n *= (double)facts_extent(s, &g->axes.at[i]);
   return n;
-}
-
-/* ---- GPU ---- */
-
-/* Share of the bytes in touched 32-byte sectors that are asked for, when neighbours in `run` consecutive elements are read. */
-static double sector_use(double run_bytes) {
-  double sectors = ceil(run_bytes / 32) + (fmod(run_bytes, 32) != 0 ? 0.5 : 0);
-  double u = run_bytes / (32 * sectors);
-  return u > 1 ? 1 : u;
-}
-
-/* Consecutive elements that one row of a tile holds: the innermost dimensions as long as they are whole. */
-static double tile_run(const State *s, int stage) {
-  const Stage *g = &s->stage.at[stage];
-  double run = 1;
-  for (int i = g->n_root_data - 1; i >= 0; i--) {
-    int64_t e = axis_ext(s, &g->axes.at[i]), full = te_const(s->ctx, g->op->axis[i].extent);
-    run *= (double)e;
-    if (e < full) break;
-  }
-  return run;
-}
-
-/* Bytes moved from global memory when neighbouring threads run neighbouring points of the stage. */
-static double direct_bytes(const View *v, const Access *a, double points) {
-  int n_axis = v->s->stage.at[v->stage].op->n_axis, bytes = elem_bytes(v->s, a->tensor);
-  uint64_t lane = 0, fast = 0;
-  for (int i = 0; i < v->n_loop; i++)
-    if (v->loop[i].own && is_thread(v->loop[i].ann)) lane |= v->loop[i].mask;
-  for (int b = MAX_AXES - 1; b >= 0 && !fast; b--)
-    if (lane >> b & 1) fast = 1ull << b; /* the last axis of a fused thread loop moves fastest */
-  (void)n_axis;
-  uint64_t all = 0;
-  for (int d = 0; d < a->rank; d++) all |= a->mask[d];
-  if (a->rank == 0 || !(all & fast)) return points * bytes / 32; /* broadcast in the warp */
-  return (a->mask[a->rank - 1] & fast) && a->linear[a->rank - 1] ? points * bytes : points * 32;
-}
-
-typedef struct {
-  const SearchTask *t;
-  StateFacts *f;
-  KernelFacts *k;
-} Gpu;
-
-static void limit(Gpu *g, bool bad, const char *why) {
-  if (bad && !g->f->invalid) g->f->invalid = why;
-}
-
-/* The multiply-add stage of a tiled kernel: how often values are taken from shared memory, and registers held. */
-static void gpu_compute(Gpu *g, const View *v, double points) {
-  KernelFacts *k = g->k;
-  int n = v->n_loop, tile = n;
-  while (tile > 0 && v->loop[tile - 1].own && v->loop[tile - 1].kind == IT_SPACE) tile--;
-  double reg[MAX_AXES], lane[MAX_AXES];
-  for (int i = 0; i < MAX_AXES; i++) reg[i] = lane[i] = 1;
-  for (int i = 0; i < n; i++) {
-    bool vt = v->loop[i].ann == AN_VTHREAD;
-    if ((i >= tile && v->loop[i].own) || vt)
-      for (int b = 0; b < MAX_AXES; b++)
-        if (v->loop[i].mask >> b & 1)
-          reg[b] *= vt ? 1 : (double)v->loop[i].ext; /* a fused vthread loop is not assigned to one axis */
-  }
-  for (int i = 0; i < v->n_access; i++) {
-    const Access *a = &v->access[i];
-    uint64_t all = 0;
-    for (int d = 0; d < a->rank; d++) all |= a->mask[d];
-    double reuse = 1, inner = 1;
-    int n_axis = v->s->stage.at[v->stage].op->n_axis;
-    for (int b = 0; b < n_axis; b++)
-      if (!(all >> b & 1)) reuse *= reg[b];
-    if (scope_of(v->s, a->tensor) == SC_SHARED) {
-      k->shared_reads += points / reuse;
-      for (int b = 0; a->rank > 0 && b < n_axis; b++)
-        if (a->mask[a->rank - 1] >> b & 1) inner *= reg[b];
-      double degree = (all >> (n_axis - 1) & 1) ? (double)i64_gcd((int64_t)inner, 32) : 1;
-      if (degree > 4) degree = 4; /* wide loads hide part of it */
-      k->shared_degree = fmax(k->shared_degree, degree);
-    } else
-      k->global_bytes += direct_bytes(v, a, points / reuse);
-  }
-}
-
-static void gpu_stage(Gpu *g, View *v, State *s, int stage) {
-  KernelFacts *k = g->k;
-  const Stage *st = &s->stage.at[stage];
-  view_stage(v, s, stage);
-  bool shared = st->scope == SC_SHARED, path_thread = false;
-  double execs = 1, threads = 1, blocks = 1, vthreads = 1, serial = 1, vec = 1;
-  for (int i = 0; i < v->n_loop; i++) {
-    const Loop *l = &v->loop[i];
-    if (!l->own && is_thread(l->ann)) path_thread = true;
-    if (l->ann == AN_VECTORIZE) vec *= (double)l->ext;
-    if (is_block(l->ann))
-      blocks *= (double)l->ext;
-    else if (l->own && is_thread(l->ann))
-      threads *= (double)l->ext;
-    else if (l->ann == AN_VTHREAD)
-      vthreads *= (double)l->ext;
-    else if (!is_thread(l->ann))
-      serial *= (double)l->ext;
-  }
-  if (threads > 1 || (st->at == AT_ROOT && threads >= 1)) {
-    if (k->threads > 1 && threads > 1 && threads != k->threads) limit(g, true, "threads differ inside a kernel");
-    k->threads = fmax(k->threads, threads);
-  }
-  if (st->at == AT_ROOT) k->blocks = blocks;
-  k->vthreads = fmax(k->vthreads, vthreads);
-  double bytes = (double)elem_bytes(s, st->op->out[0]) * st->op->n_out, own = region(s, stage);
-  if (shared)
-    k->shared_bytes += own * bytes;
-  else if (st->scope == SC_LOCAL || st->at == AT_ITER)
-    k->local_elems += own * vthreads * fmax(1, bytes / 4);
-  g->f->max_vector_bytes = fmax(g->f->max_vector_bytes, vec > 1 ? vec * bytes : 0);
-  execs = shared ? blocks * serial * threads : blocks * serial * vthreads * (path_thread ? k->threads : threads);
-  k->ops += execs * v->ops;
-  if (shared) {
-    double per_fill = own, fills = execs / fmax(1, own);
-    double use = sector_use(tile_run(s, stage) * bytes);
-    for (int i = 0; i < v->n_access; i++)
-      k->global_bytes += per_fill * fills * elem_bytes(s, v->access[i].tensor) / use * (vec > 1 ? 1 : 1.15);
-    k->barriers += 2 * fills / fmax(1, blocks);
-    if (vec == 1) k->ops += execs * 4; /* index work of scalar fills */
-    return;
-  }
-  if (st->scope == SC_LOCAL) {
-    k->tiled = true;
-    gpu_compute(g, v, execs);
-    return;
-  }
-  for (int i = 0; i < v->n_access; i++) {
-    ScopeKind sc = scope_of(s, v->access[i].tensor);
-    if (sc == SC_GLOBAL || sc == SC_AUTO) {
-      int p = te_dag_op_of(s->ctx, s->dag, v->access[i].tensor);
-      if (p >= 0 && s->stage.at[p].at == AT_ITER) continue;
-      k->global_bytes += direct_bytes(v, &v->access[i], execs);
-    }
-  }
-  if (st->at == AT_ROOT) k->global_bytes += own * bytes * (k->tiled && vthreads > 1 ? 1.0 : 1.0);
 }
 
 /* ---- CPU ---- */
@@ -340,7 +242,7 @@ enum { L1 = 32 << 10, L2 = 1 << 20 };
 
 static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   const Stage *st = &s->stage.at[stage];
-  view_stage(v, s, stage);
+  view_stage(v, s, stage, NULL);
   double execs = 1, par = 1, vec = 1, inner = 1;
   for (int i = 0; i < v->n_loop; i++) {
     const Loop *l = &v->loop[i];
@@ -349,7 +251,7 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
     if (l->ann == AN_VECTORIZE) vec *= (double)l->ext;
   }
   if (st->at == AT_ROOT || par > 1) k->blocks = fmax(k->blocks, par);
-  int bytes = elem_bytes(s, st->op->out[0]);
+  int bytes = facts_bytes(s, st->op->out[0]);
   double lanes = vec > 1 ? fmin(vec, 64.0 / bytes) : 1;
   /* The compiler unrolls and keeps the innermost spatial loops in registers. */
   int tile = v->n_loop;
@@ -370,13 +272,13 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
     int64_t w = 64 / bytes;
     while (w > 1 && row % w) w /= 2;
     k->ops += execs * 0.6 / (w >= 4 ? (double)w : 1);
-    k->global_bytes += region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 2);
+    k->global_bytes += facts_region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 2);
     return;
   }
   double cost = execs * fmax(v->ops, 1) / lanes * fmin(spill, 3) * fmin(latency, 4);
   for (int i = 0; i < v->n_access; i++) {
     const Access *a = &v->access[i];
-    int b = elem_bytes(s, a->tensor);
+    int b = facts_bytes(s, a->tensor);
     uint64_t all = 0, fast = 0;
     for (int d = 0; d < a->rank; d++) all |= a->mask[d];
     for (int j = v->n_loop - 1; j >= 0 && !fast; j--)
@@ -397,7 +299,7 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
     }
     k->global_bytes += fetched;
   }
-  k->global_bytes += region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 1);
+  k->global_bytes += facts_region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 1);
   k->ops += cost;
 }
 
@@ -415,22 +317,20 @@ static void kernel_stages(Gpu *g, View *v, State *s, int stage, bool gpu, int de
 
 StateFacts state_facts(const SearchTask *t, State *s) {
   StateFacts f = {0};
-  View *v = arena_new_of(ir_arena(s->ctx), View);
-  const HwParams *hw = &t->target.hw;
+  View view, *v = &view; /* large, and most of it is never touched */
+  Gpu gpu, *g = &gpu;
+  memset(v->thread, 0, sizeof v->thread);
+  if (t->gpu) g->lanes = lane_env(s->ctx);
   for (int i = 0; i < s->stage.len; i++) {
     const Stage *st = &s->stage.at[i];
     if (st->op->kind == TE_PLACEHOLDER || st->at != AT_ROOT) continue;
     KernelFacts k = {.blocks = 1, .threads = 1, .vthreads = 1, .shared_degree = 1};
-    Gpu g = {t, &f, &k};
-    kernel_stages(&g, v, s, i, t->gpu, 0);
-    if (t->gpu) {
-      limit(&g, k.threads > hw->max_threads_per_block, "threads per block");
-      limit(&g, k.shared_bytes > (double)hw->max_shared_memory_per_block, "shared memory per block");
-      limit(&g, k.local_elems * 4 > (double)hw->max_local_memory_per_block, "local memory per block");
-      limit(&g, k.vthreads > hw->max_vthread_extent, "virtual threads");
-    }
+    g->t = t, g->f = &f, g->k = &k;
+    if (t->gpu) gpu_begin(g, v, s, i);
+    kernel_stages(g, v, s, i, t->gpu, 0);
+    if (t->gpu) gpu_end(g);
     if (f.n < FACT_KERNELS) f.k[f.n++] = k;
   }
-  if (t->gpu && f.max_vector_bytes > hw->vector_unit_bytes) f.invalid = "vector width";
+  if (t->gpu && f.max_vector_bytes > t->target.hw.vector_unit_bytes) f.invalid = "vector width";
   return f;
 }

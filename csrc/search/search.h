@@ -17,6 +17,7 @@
 #ifndef NS_SEARCH_H
 #define NS_SEARCH_H
 #include "lower/lower.h"
+#include "model/gpu.h"
 
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
@@ -96,10 +97,13 @@ typedef struct {
   double vector;                         /* CPU: share of operations in vector loops times width */
   double inner_bytes;                    /* CPU: working set of the innermost cache tile */
   double unrolled;                       /* innermost statements after unrolling */
-  bool tiled;
+  double stages;                         /* GPU: of the pipeline that fills shared memory */
+  bool tiled, matrix_possible;           /* matrix_possible: matrix units could do its products */
+  GpuMemory mem;                         /* GPU */
 } KernelFacts;
 typedef struct { int n; KernelFacts k[FACT_KERNELS]; const char *invalid; double max_vector_bytes; } StateFacts; /* invalid: NULL or the broken limit */
 StateFacts state_facts(const SearchTask *t, State *s);
+void facts_vector(const SearchTask *t, const StateFacts *f, float *out); /* STATE_N entries of model.h: 04 §6.4; on a CPU the estimated time alone */
 double analytic_seconds(const SearchTask *t, const StateFacts *f);    /* 04 §6.3; CPU: roofline */
 double analytic_sms(const SearchTask *t);                             /* multiprocessors that a GPU task should fill */
 void analytic_score(void *self, const SearchTask *t, int n, State *const *s, double *out); /* a Scorer; self unused */

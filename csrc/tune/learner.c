@@ -7,7 +7,6 @@
  * before the first training; after it, it is what the trees start from (prior.c).
  */
 #include "tune/tune.h"
-#include "model/gpu.h"
 #include <math.h>
 #include <string.h>
 
@@ -51,21 +50,7 @@ static Features features_of(State *s, const Target *t) { return feat_of_state(s,
 
 /* The closed forms of a state as a vector for the model; on a CPU the estimate alone. */
 static const float *state_vector(const SearchTask *t, const StateFacts *f, float *out) {
-  const Target *g = task_target(t);
-  double seconds = analytic_seconds(t, f);
-  if (!isfinite(seconds)) seconds = 1;
-  if (g->kind == TG_CPU) {
-    memset(out, 0, sizeof *out * STATE_N);
-    out[STATE_TIME] = (float)log2(seconds * 1e9 + 1);
-    return out;
-  }
-  GpuKernel k[FACT_KERNELS];
-  for (int i = 0; i < f->n; i++) {
-    const KernelFacts *q = &f->k[i];
-    k[i] = (GpuKernel){q->blocks,       q->threads,      q->vthreads,     q->shared_bytes,  q->local_elems, q->ops,
-                       q->global_bytes, q->unique_bytes, q->shared_reads, q->shared_degree, q->barriers};
-  }
-  gpu_state_vector(gpu_machine(g->kind == TG_CUDA ? g->sm : 75), f->n, k, seconds, out);
+  facts_vector(t, f, out);
   return out;
 }
 

@@ -1,5 +1,6 @@
 /* Closed forms of GPU kernels: worked numbers of occupancy, waves, coalescing and bank conflicts. */
 #include "model/gpu.h"
+#include "model/lanes.h"
 #include "model/model.h"
 #include <math.h>
 #include <setjmp.h>
@@ -73,8 +74,13 @@ static void accesses(void **state) {
   }
 }
 
+static double lg(double x) { return log2(x + 1); }
+
+/* Every entry of two kernels on an A100, from the definitions. */
 static void vector(void **state) {
   (void)state;
+  int64_t row[32], step[32], same[32] = {0};
+  lanes(row, 4), lanes(step, 256);
   GpuKernel k[2] = {{.grid = 108,
                      .threads = 256,
                      .vthreads = 2,
@@ -84,22 +90,119 @@ static void vector(void **state) {
                      .global_bytes = 4e6,
                      .unique_bytes = 1e6,
                      .shared_reads = 1e8,
-                     .shared_degree = 2,
-                     .barriers = 64},
-                    {.grid = 10, .threads = 32, .vthreads = 1, .ops = 1e6, .global_bytes = 1e6, .unique_bytes = 1e6}};
+                     .barriers = 64,
+                     .stages = 2,
+                     .mem = {.fill_bytes = 2e6}},
+                    {.grid = 10,
+                     .threads = 32,
+                     .vthreads = 1,
+                     .ops = 1e6,
+                     .global_bytes = 1e6,
+                     .unique_bytes = 1e6,
+                     .matrix_possible = true}};
+  GpuMemory *m = &k[0].mem;
+  assert_true(near(gpu_global_access(m, false, 32, row, 4, 1000), 128000)); /* 4 sectors a warp */
+  gpu_global_access(m, false, 32, step, 4, 100);                            /* 32 sectors, an eighth of each */
+  gpu_global_access(m, false, 32, same, 4, 900);
+  gpu_global_access(m, true, 32, step, 4, 500);
+  gpu_shared_access(m, false, 32, row, 4, 3000);
+  gpu_shared_access(m, false, 32, step, 4, 1000);
+  gpu_shared_access(m, true, 32, row, 4, 10);
   float one[STATE_N], two[STATE_N], none[STATE_N];
   gpu_state_vector(gpu_machine(80), 1, k, 1e-4, one);
   gpu_state_vector(gpu_machine(80), 2, k, 1e-4, two);
   gpu_state_vector(gpu_machine(80), 0, k, 0, none);
-  for (int i = 0; i < STATE_N; i++) assert_true(isfinite(one[i]) && isfinite(two[i]) && isfinite(none[i]));
-  assert_true(fabs(one[1] - log2(257)) < 1e-5 && fabs(one[5] - log2(24 + 64 + 16 + 1)) < 1e-5); /* threads, registers */
-  assert_true(one[7] == 1 && two[10] == 1); /* limits: registers; blocks for the second */
-  assert_true(near(one[12], 0.25) && two[12] <= one[12] && two[41] == one[41] && two[28] > one[28]);
-  assert_true(near(one[47], 1) && fabs(two[47] - log2(3)) < 1e-5);
+  double read = 128000 + 102400 + 28800, math = 1e9 / (19.5e12 * 0.5) * 1e9;
+  double want[STATE_N] = {lg(108),
+                          lg(256),
+                          lg(8),
+                          lg(2),
+                          lg(40960),
+                          lg(104),
+                          0,
+                          1,
+                          0,
+                          0,
+                          0,
+                          2.0 / 32,
+                          0.25,
+                          1,
+                          lg(0.5),
+                          0.5,
+                          1,
+                          1,
+                          0.125,
+                          (128000 + 0.125 * 102400 + 28800) / read,
+                          0.125,
+                          0.125,
+                          900.0 / 2000,
+                          lg((4000 + 3200 + 900 + 16000) / 2500.0),
+                          lg(32),
+                          lg((3000 + 32000) / 4000.0),
+                          lg(1),
+                          lg(1),
+                          lg(2e6),
+                          lg(4e8),
+                          lg(500),
+                          lg(2.5),
+                          lg(64),
+                          lg(2),
+                          0,
+                          0,
+                          0,
+                          0,
+                          0,
+                          0,
+                          0,
+                          lg(1e5),
+                          lg(math),
+                          lg(1e6 / 1.55e12 * 1e9),
+                          lg(4e6 / 4e12 * 1e9),
+                          lg((3000 + 32000 + 10) / (108 * 1.41e9) * 1e9),
+                          lg(64 * 20.0),
+                          lg(1)};
+  for (int i = 0; i < STATE_N; i++)
+    if (fabs((double)one[i] - want[i]) > 1e-4) fail_msg("entry %d: %g, not %g", i, (double)one[i], want[i]);
+  for (int i = 0; i < STATE_N; i++) assert_true(isfinite(two[i]) && isfinite(none[i]));
+  /* sums, minima, maxima */
+  assert_true(two[0] == one[0] && two[10] == 1 && two[7] == 1 && two[40] == 1 && two[41] == one[41]);
+  assert_true(two[12] == one[12] && two[16] < one[16] && two[18] == one[18] && two[23] == one[23]);
+  assert_true(fabs((double)two[28] - lg(2e6)) < 1e-4 &&
+              fabs((double)two[44] - lg(4e6 / 4e12 * 1e9 + 1e6 / 4e12 * 1e9)) < 1e-4);
+  assert_true(fabs((double)two[47] - lg(2)) < 1e-5 && none[47] == 0);
+}
+
+/* Index expressions in every lane, against plain arithmetic. */
+static void expressions(void **state) {
+  (void)state;
+  Err e;
+  err_init(&e);
+  IrCtx *c = ir_new(&e);
+  VarId x = ir_var_new(c, "x", DT_I32, true), y = ir_var_new(c, "y", DT_I32, true);
+  LaneEnv env = lane_env(c);
+  Lanes l = {.same = false}, out;
+  for (int i = 0; i < LANES; i++) l.at[i] = 7 * i;
+  lanes_set(&env, x, &l);
+  ExprId vx = ex_var(c, x), vy = ex_var(c, y), five = ex_i32(c, 5), minus = ex_sub(c, vx, ex_i32(c, 40));
+  ExprId div = ex_fdiv(c, minus, five), mod = ex_fmod(c, minus, five);
+  lanes_of(&env, ex_add(c, ex_mul(c, div, five), mod), &out);
+  for (int i = 0; i < LANES; i++) assert_int_equal(out.same ? out.at[0] : out.at[i], 7 * i - 40);
+  lanes_of(&env, div, &out);
+  for (int i = 0; i < LANES; i++) assert_int_equal(out.at[i], i64_floordiv(7 * i - 40, 5));
+  lanes_of(&env, mod, &out);
+  for (int i = 0; i < LANES; i++) assert_int_equal(out.at[i], i64_floormod(7 * i - 40, 5));
+  lanes_of(&env,
+           ex_select(c, ex_bin(c, IR_LT, vx, ex_i32(c, 50)), ex_mul(c, vx, vx), ex_bin(c, IR_MAX, vx, ex_i32(c, 99))),
+           &out);
+  for (int i = 0; i < LANES; i++) assert_int_equal(out.at[i], 7 * i < 50 ? 49 * i * i : 7 * i > 99 ? 7 * i : 99);
+  lanes_of(&env, ex_add(c, vy, five), &out);
+  assert_true(out.same && out.at[0] == 5);
+  lanes_set(&env, 1 << 20, &l); /* unknown variables are left out */
+  ir_free(c);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(occupancy), cmocka_unit_test(waves), cmocka_unit_test(accesses),
-                                     cmocka_unit_test(vector)};
+                                     cmocka_unit_test(vector), cmocka_unit_test(expressions)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

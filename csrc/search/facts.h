@@ -1,0 +1,52 @@
+/* Private to the closed forms: how a stage is seen (facts.c), and the part for GPUs (facts_gpu.c). */
+#ifndef NS_SEARCH_FACTS_H
+#define NS_SEARCH_FACTS_H
+#include "search/space.h"
+#include "model/lanes.h"
+
+enum { MAX_AXES = 60, MAX_LOOPS = 192, MAX_DIMS = 8, MAX_LANE_AXES = 256 };
+typedef struct {
+  int64_t ext;
+  uint64_t mask;
+  uint8_t kind, ann;
+  bool own;
+} Loop; /* mask: axes of the stage that the loop moves */
+typedef struct {
+  TensorId tensor;
+  int rank;
+  uint64_t mask[MAX_DIMS];
+  int64_t dim[MAX_DIMS];
+  bool linear[MAX_DIMS];
+  Lanes at; /* GPU: element of the tensor's memory in each lane, all loops but threads at their minimum */
+} Access;
+typedef struct {
+  State *s;
+  int stage, n_loop, n_access;
+  Loop loop[MAX_LOOPS]; /* enclosing loops first, then the stage's own; outermost first */
+  Access access[FACT_READS];
+  double ops;
+  LaneEnv *lanes;            /* NULL: not wanted */
+  const Lanes *thread[AN_COUNT]; /* by annotation: number of the thread in each lane */
+  Lanes axis[MAX_LANE_AXES], root[MAX_AXES], own; /* axis: of all axes, scratch; per root axis; the element that the stage writes */
+} View;
+
+int64_t facts_extent(const State *s, const Axis *x);
+void view_stage(View *v, State *s, int stage, LaneEnv *lanes);
+int facts_bytes(const State *s, TensorId t);            /* of an element */
+ScopeKind facts_scope(const State *s, TensorId t);
+double facts_region(const State *s, int stage);         /* elements of the stage's buffer */
+
+typedef struct {
+  const SearchTask *t;
+  StateFacts *f;
+  KernelFacts *k;
+  LaneEnv lanes;
+  int n_lanes;     /* threads of warp 0 */
+  Lanes thread[3]; /* their numbers in x, y, z */
+  int n_seen;
+  TensorId seen[FACT_READS]; /* tensors in global memory whose bytes are counted */
+} Gpu;
+void gpu_begin(Gpu *g, View *v, State *s, int stage); /* a kernel: its threads, from its root stage */
+void gpu_stage(Gpu *g, View *v, State *s, int stage);
+void gpu_end(Gpu *g); /* means of the kernel, limits of the device */
+#endif
