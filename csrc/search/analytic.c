@@ -8,7 +8,7 @@
 static double at_least(double x, double lo) { return x > lo ? x : lo; }
 
 /* How far real kernels stay from the peaks, and what latency costs: fitted by a rank loss over tasks to 7,400 programs
- * measured on an H100 (251 tasks of twelve networks; random, estimated and learned choices); see docs/features.md. */
+ * measured on H100s and an H200 (twelve networks; random, estimated and learned choices); see docs/features.md. */
 #define MATH_SHARE 0.502  /* of the lanes' peak without fused multiply-add, index arithmetic included */
 #define L2_SHARE 3.31     /* of the cache's bandwidth: first-level hits count as traffic */
 #define DRAM_SHARE 0.66   /* tensors may be in the cache already, but each is fetched by several multiprocessors */
