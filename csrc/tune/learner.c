@@ -8,7 +8,6 @@
  */
 #include "tune/tune.h"
 #include <math.h>
-#include <string.h>
 
 struct Learner {
   Err *err;
