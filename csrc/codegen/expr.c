@@ -319,13 +319,11 @@ static const char *small_float(Gen *g, DType t, bool store) {
                  : arena_printf(g->a, "%s float %s(%s x) { return vload_half(0, (const __private half *)&x); }\n", head,
                                 name, u16);
   } else {
-    text =
-        store ? arena_printf(
-                    g->a, "%s %s %s(float x) { union { _Float16 h; uint16_t i; } u; u.h = (_Float16)x; return u.i; }\n",
-                    head, u16, name)
-              : arena_printf(g->a,
-                             "%s float %s(%s x) { union { _Float16 h; uint16_t i; } u; u.i = x; return (float)u.h; }\n",
-                             head, name, u16);
+    /* clang knows _Float16 on x86 from release 15 on and only with the newest instructions, and stores __fp16 on all */
+    const char *half = "\n#ifdef __clang__\n  union { __fp16 h; uint16_t i; } u;\n#else\n  union { _Float16 h; uint16_t "
+                       "i; } u;\n#endif\n";
+    text = store ? arena_printf(g->a, "%s %s %s(float x) {%s  u.h = x; return u.i;\n}\n", head, u16, name, half)
+                 : arena_printf(g->a, "%s float %s(%s x) {%s  u.i = x; return (float)u.h;\n}\n", head, name, u16, half);
   }
   return gen_helper(g, name, text);
 }

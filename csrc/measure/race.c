@@ -27,6 +27,7 @@ static double to_beat(const Task *t) {
 void race_limits(const Task *t, RunPolicy *p) {
   if (t->stop_above > 0) p->stop_above = t->stop_above;
   double b = to_beat(t);
+  if (!(b > 0)) b = t->rough;
   if (!p->race || p->strict || !(b > 0)) return;
   p->stop_above = b * (1 + (t->ran < EARLY ? HOPELESS_EARLY : HOPELESS) * (1 + t->doubt));
   p->full_below = b * FINALIST;
@@ -84,7 +85,7 @@ static void set_costs(RunResult *r, const FinalResult *f, int repeat, double cos
     r->cost[k] = median(group, m);
     sum += r->cost[k];
   }
-  for (int k = 0; k < n; k++) r->cost[k] *= cost * n / sum;
+  for (int k = 0; k < n; k++) r->cost[k] = n == 1 ? cost : r->cost[k] * (cost * n / sum);
   r->n_costs = n;
   r->full = true;
   r->spread = f->spread;

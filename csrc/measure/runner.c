@@ -229,6 +229,8 @@ static void run_one(Runner *r, Job *j) {
   p->stats.cut += cut && !again;
   p->stats.full += j->res.run.full && !again;
   r->workers = worker_stats(r->worker);
+  t = &p->task[j->res.task]; /* the table may have moved */
+  if (j->res.run.quick > 0 && !(t->rough > 0 && t->rough < j->res.run.quick)) t->rough = j->res.run.quick;
   if (j->res.run.error == ME_OK)
     queue_put(&r->window, j);
   else

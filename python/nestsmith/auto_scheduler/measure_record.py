@@ -132,9 +132,9 @@ _FLAGS = ("audited", "disturbed")
 def write_marks(res):
     """The field "v" of a result."""
     extra, out = getattr(res, "extra", None) or {}, ["v0.6"]
-    if "stage" not in extra:
-        return "v0.6"
     if res.error_no == 0:
+        if "stage" not in extra:
+            return "v0.6"
         out += [f"stage={extra['stage']}", f"n={extra.get('blocks', extra.get('n', 0))}"]
         out.append(f"sd={float(extra.get('spread', extra.get('sd', 0.0))):.2g}")
         if extra.get("l2"):
@@ -143,8 +143,9 @@ def write_marks(res):
                 if extra.get(v)]  # fmt: skip
         out += [k for k in _FLAGS if extra.get(k)]
     else:
-        if extra.get("cause"):
-            out.append(f"cause={extra['cause']}")
+        if not extra.get("cause"):
+            return "v0.6"
+        out.append(f"cause={extra['cause']}")
         text = " ".join(str(res.error_msg).split())[:200]
         if text:
             out.append("msg=" + "".join(c for c in text if c.isprintable()))
