@@ -19,14 +19,12 @@ ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
 
 
-def make_model(arm, seed):
+def make_model(arm, seed, base=None):
     from nestsmith.auto_scheduler import cost_model, learned_model
 
-    return {
-        "random": lambda: cost_model.RandomModel(seed),
-        "analytic": cost_model.AnalyticModel,
-        "trees": lambda: learned_model.XGBModel(seed=seed),
-    }[arm]()
+    if arm == "trees+base":
+        return learned_model.XGBModel(seed=seed, base=base)
+    return cost_model.make_cost_model(arm, seed)
 
 
 class Curve:
@@ -46,7 +44,7 @@ class Curve:
 def run_arm(arm, seed, tasks, weights, args, log):
     from nestsmith import auto_scheduler
 
-    model, curve = make_model(arm, seed), Curve()
+    model, curve = make_model(arm, seed, args.base), Curve()
     policies = [auto_scheduler.SketchPolicy(t, model, verbose=0, seed=seed * 1000 + i) for i, t in enumerate(tasks)]
     context = auto_scheduler.LocalRPCMeasureContext(repeat=1, min_repeat_ms=args.min_repeat_ms, timeout=10)
     tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[curve])
@@ -122,7 +120,9 @@ def plot(path, png):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--round", type=int, default=16)
+    parser.add_argument("--round", type=int, default=8)
+    parser.add_argument("--base", help="trees to start from, for the arm trees+base")
+    parser.add_argument("--no-network", action="store_true", help="do not time the networks of the logs at the end")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--arms", default="random,analytic,trees")
     parser.add_argument("--target", default="cuda")
@@ -157,7 +157,8 @@ def main():
             print(f"{arm} seed {seed}: {at(r['curve'], args.trials):.4f} ms after {args.trials} trials, {r['seconds']:.0f} s", flush=True)
             (out / "quality.json").write_text(json.dumps({"trials": args.trials, "round": args.round, "runs": runs}))
     data = np.random.default_rng(0).uniform(size=(1, 224, 224, 3)).astype("float32")
-    remeasure(runs, out, target, mod, params, data)
+    if not args.no_network:
+        remeasure(runs, out, target, mod, params, data)
     (out / "quality.json").write_text(json.dumps({"trials": args.trials, "round": args.round, "runs": runs}))
     table(runs, args.trials)
 

@@ -50,7 +50,7 @@ CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
   Arena *a = arena_new(e);
   CostModel *m = arena_new_of(a, CostModel);
   *m = (CostModel){.err = e, .keep = a, .seed = seed, .kind = MODEL_TREES};
-  m->params = p ? *p : tree_params_default();
+  m->params = p ? *p : tree_params_online();
   m->trained[0] = arena_new(e);
   m->trained[1] = arena_new(e);
   vec_push(a, &m->first, 0);

@@ -57,7 +57,8 @@ typedef struct {
   double states, entries; /* shares of the states and of the entries that a tree sees, drawn for each tree */
   LossKind loss;
 } TreeParams;
-TreeParams tree_params_default(void);
+TreeParams tree_params_default(void); /* for thousands of records, trained once */
+TreeParams tree_params_online(void);  /* for the records of a run, trained again and again */
 typedef struct {
   int32_t entry;
   float value;

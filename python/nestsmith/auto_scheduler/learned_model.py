@@ -33,11 +33,22 @@ class XGBModel(CostModel):
         The model is saved here after each training.
     adaptive_training : bool
         Accepted; retraining is always as sparse as that option asks for.
+    base : str, optional
+        Trees that were trained on earlier runs (`nestsmith.pretrain`): training starts from their scores. A task whose
+        first 16 measurements contradict them goes on without.
     """
 
     _kind = "trees"
 
-    def __init__(self, verbose_eval=25, num_warmup_sample=100, seed=None, model_file=None, adaptive_training=False):
+    def __init__(
+        self,
+        verbose_eval=25,
+        num_warmup_sample=100,
+        seed=None,
+        model_file=None,
+        adaptive_training=False,
+        base=None,
+    ):
         self.num_warmup_sample, self.verbose_eval, self.adaptive_training = (
             num_warmup_sample,
             verbose_eval,
@@ -45,7 +56,10 @@ class XGBModel(CostModel):
         )
         self.model_file = model_file
         self.engine = _core.Learner(seed or random.randint(1, 1 << 30), self._kind)
-        self._number, self._keep = {}, []
+        self._number = {}
+        self.base = base
+        if base is not None:
+            self.load(base)
 
     def _task(self, task, engine=None):
         """The learner's number of a task; the first search to ask lends its engine-side task."""
