@@ -58,6 +58,14 @@ static void swap_downstream(State *s, int from, Swap *w) {
     ops[i] = (TeOp *)st->op;
   }
   s->dag = te_dag_rewritten(s->ctx, s->dag, s->stage.len, ops);
+  vec_push(m, &s->dags, s->dag);
+}
+
+/* The same when the rewritten DAG is known. */
+static void swap_known(State *s) {
+  s->dag = s->reuse;
+  vec_push(ir_arena(s->ctx), &s->dags, s->dag);
+  for (int i = 0; i < s->stage.len; i++) s->stage.at[i].op = s->dag->op[i];
 }
 
 static Stage *stage_insert(State *s, int at, Stage st) {
@@ -105,6 +113,13 @@ static TeOp *copy_op(IrCtx *c, const char *name, TensorId t) {
 
 int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text, int n, const int64_t *readers) {
   IrCtx *c = s->ctx;
+  if (s->reuse) {
+    Stage known = stage_fresh(c, s->reuse->op[stage + 1], s->reuse->op[stage + 1]);
+    known.scope = scope;
+    stage_insert(s, stage + 1, known);
+    swap_known(s);
+    return stage + 1;
+  }
   const TeOp *x = s->stage.at[stage].op;
   TeOp *y = copy_op(c, cache_name(s, x, scope_text), x->out[0]);
   Swap w = {0}, cached = {0};
@@ -185,6 +200,15 @@ int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text
   Arena *m = ir_arena(c);
   const TeOp *x = s->stage.at[stage].op;
   err_check(S_ERR(s), !attach_any(s, stage, -1), "cache write: stage %d (%s) carries attached stages", stage, x->name);
+  if (s->reuse) {
+    attach_clear(s, stage);
+    stage_renew(s, stage, s->reuse->op[stage + 1]);
+    Stage known = stage_fresh(c, s->reuse->op[stage], s->reuse->op[stage]);
+    known.scope = scope;
+    stage_insert(s, stage, known);
+    swap_known(s);
+    return stage;
+  }
   Layout l = cache_layout(s, &s->stage.at[stage]);
   ExprId *body = arena_array(m, ExprId, x->n_out);
   for (int i = 0; i < x->n_out; i++) body[i] = cached_body(c, x->body[i], &l);

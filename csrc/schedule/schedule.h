@@ -70,6 +70,8 @@ typedef struct {
   IrCtx *ctx;              /* context of the candidate; a clone of the DAG's */
   const TeDag *dag0, *dag; /* original, current */
   VEC(Stage) stage; VEC(Step) step;
+  VEC(const TeDag *) dags; /* the DAG behind each step that rewrote it */
+  const TeDag *reuse;      /* while replaying like another state: what the next such step gives */
   bool concrete, bounded;  /* bounded: ranges come from bound inference */
 } State;
 
@@ -77,6 +79,9 @@ typedef struct {
 State *state_init(IrCtx *c, const TeDag *d);                       /* initial state in c's arena */
 State *state_copy(IrCtx *c, const State *s);                       /* deep; within one context */
 State *state_replay(IrCtx *c, const TeDag *d, int n, const Step *steps); /* raises with step number and reason */
+/* As state_replay, but where the steps begin like those of another state of this context (sizes of splits apart) its
+ * rewritten DAGs are used again instead of being made anew. like: NULL or not released. */
+State *state_replay_like(IrCtx *c, const TeDag *d, int n, const Step *steps, const State *like);
 void state_apply(State *s, Step step);                             /* validates, appends, applies */
 /* Helpers that build and apply one step; ids as documented in spec 02 §2. */
 void state_split(State *s, int stage, int iter, int n, const int64_t *lengths, bool inner_to_outer);

@@ -29,6 +29,7 @@ State *state_copy(IrCtx *c, const State *src) {
   s->ctx = c;
   COPY_VEC(m, s->stage);
   COPY_VEC(m, s->step);
+  COPY_VEC(m, s->dags);
   for (int i = 0; i < s->stage.len; i++) {
     Stage *st = &s->stage.at[i];
     COPY_VEC(m, st->axes);
@@ -52,13 +53,33 @@ static void apply_one(void *arg) {
   state_apply(a->s, *a->step);
 }
 
+/* Do both steps do the same to the DAG and to the loops, whatever the sizes of splits are? */
+static bool step_like(const Step *p, const Step *q) {
+  if (p->kind != q->kind || p->stage != q->stage || p->iter != q->iter || p->a != q->a || p->b != q->b ||
+      p->flag != q->flag || p->n != q->n || (p->text == NULL) != (q->text == NULL))
+    return false;
+  if (p->text && strcmp(p->text, q->text) != 0) return false;
+  return p->kind == STEP_SP || p->n == 0 || memcmp(p->list, q->list, sizeof(int64_t) * (size_t)p->n) == 0;
+}
+
 State *state_replay(IrCtx *c, const TeDag *d, int n, const Step *steps) {
+  return state_replay_like(c, d, n, steps, NULL);
+}
+
+State *state_replay_like(IrCtx *c, const TeDag *d, int n, const Step *steps, const State *like) {
   State *s = state_init(c, d);
+  if (like && (like->ctx != c || like->dag0 != d)) like = NULL;
   Err *e = ir_err(c);
   vec_grow(ir_arena(c), (void **)&s->step.at, &s->step.cap, n, sizeof(Step));
   for (int i = 0; i < n; i++) {
     ApplyArg a = {s, &steps[i]};
+    if (like && (i >= like->step.len || steps[i].kind == STEP_RF || steps[i].kind >= STEP_KINDS ||
+                 !step_like(&steps[i], &like->step.at[i])))
+      like = NULL; /* an rfactor depends on sizes */
+    bool known = like && (steps[i].kind == STEP_CHR || steps[i].kind == STEP_CHW) && s->dags.len < like->dags.len;
+    s->reuse = known ? like->dags.at[s->dags.len] : NULL;
     ErrCode code = err_try(e, apply_one, &a);
+    s->reuse = NULL;
     if (code == NS_ERR_VALUE) {
       char why[1024];
       snprintf(why, sizeof why, "%.1000s", e->msg);

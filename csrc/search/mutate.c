@@ -178,7 +178,7 @@ static bool mutate_unroll(MakeEnv *m, Rng *r, int n, Step *steps) {
 
 static bool mutate_location(MakeEnv *m, Rng *r, int n, Step *steps) {
   if (m->par->disable_change_compute_location) return false;
-  State *s = state_replay(m->ctx, m->task->dag, n, sp_steps_copy(ir_arena(m->ctx), n, steps, false));
+  State *s = make_replay(m, n, sp_steps_copy(ir_arena(m->ctx), n, steps, false));
   state_infer_bounds(s);
   int *at = arena_array(ir_arena(m->ctx), int, n), count = 0;
   for (int i = 0; i < n; i++) {
@@ -210,7 +210,7 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
   }
   if (count == 0) return false;
   int fu = at[rng_below(r, count)], stage = steps[fu].stage, width = 0;
-  State *s = state_replay(m->ctx, m->task->dag, fu, sp_steps_copy(a, fu, steps, false));
+  State *s = make_replay(m, fu, sp_steps_copy(a, fu, steps, false));
   for (; width < sp_loops(s, stage); width++) {
     const Axis *x = sp_axis(s, stage, width);
     if (x->kind == IT_REDUCE || x->ann != AN_NONE || sp_attached_at(s, stage, width)) break;

@@ -229,3 +229,8 @@ int plan_sketch_of(const MakeEnv *m, int n, const Step *steps) {
   }
   return -1;
 }
+
+State *make_replay(const MakeEnv *m, int n, const Step *steps) {
+  int sketch = plan_sketch_of(m, n, steps);
+  return state_replay_like(m->ctx, m->task->dag, n, steps, sketch >= 0 ? m->sketch[sketch] : NULL);
+}

@@ -298,7 +298,7 @@ typedef struct {
 /* Replays a list in the worker's context and infers its bounds; the result waits for scoring. */
 static void stage_state(Job *j, int n, const Step *steps) {
   Worker *w = j->w;
-  State *s = state_replay(w->ctx, w->env.task->dag, n, sp_steps_copy(ir_arena(w->ctx), n, steps, false));
+  State *s = make_replay(&w->env, n, sp_steps_copy(ir_arena(w->ctx), n, steps, false));
   state_infer_bounds(s);
   if (!w->env.task->gpu && sp_nested_parallel(s)) return;
   Cand *c = &j->slot[j->at];
@@ -664,7 +664,7 @@ typedef struct {
 static void check_body(void *arg) {
   Check *c = arg;
   const SearchTask *t = c->w->env.task;
-  State *s = state_replay(c->w->ctx, t->dag, c->n, sp_steps_copy(ir_arena(c->w->ctx), c->n, c->s, true));
+  State *s = make_replay(&c->w->env, c->n, sp_steps_copy(ir_arena(c->w->ctx), c->n, c->s, true));
   state_infer_bounds(s);
   c->hash = state_hash(s);
   Func f = low_loops(s, &t->target, t->dag->n_tensors, t->dag->tensor, false);

@@ -377,14 +377,14 @@ State *populate(MakeEnv *m, Rng *r, const char **why) {
   if (t->gpu) {
     *why = t->target.mali ? NULL : threads_refused(m, sketch, steps);
     if (*why) return NULL;
-    s = state_replay(m->ctx, t->dag, n, steps);
+    s = state_replay_like(m->ctx, t->dag, n, steps, sketch);
     *why = bind_threads(m, r, plan, s);
     if (*why) return NULL;
   } else {
     s = state_copy(m->ctx, sketch);
     for (int i = 0; i < n; i++) s->step.at[i] = steps[i];
     choose_locations(m, r, s);
-    s = state_replay(m->ctx, t->dag, s->step.len, s->step.at);
+    s = state_replay_like(m->ctx, t->dag, s->step.len, s->step.at, sketch);
     state_infer_bounds(s);
     for (int i = 0; i < s->stage.len; i++)
       if (!sp_placeholder(s, i) && s->stage.at[i].at == AT_ROOT) make_parallel(m, s, i, 0);

@@ -102,6 +102,7 @@ typedef struct {
   Plan **plan;    /* per sketch, in extended mode on a GPU; else NULL */
 } MakeEnv;
 int plan_sketch_of(const MakeEnv *m, int n, const Step *steps);
+State *make_replay(const MakeEnv *m, int n, const Step *steps); /* state_replay, with the DAGs of the sketch it was made from */
 
 /* construct.c: sizes within the limits of the device; false: none found. */
 bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps);
