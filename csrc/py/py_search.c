@@ -486,7 +486,7 @@ static PyObject *m_add_rule(PyObject *o, PyObject *args) {
 }
 static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
   PyPolicy *p = (PyPolicy *)o;
-  Scorer s = {NULL, NULL};
+  Scorer s = {0};
   if (!idle(p)) return NULL;
   if (PyCapsule_CheckExact(fn)) { /* an engine-side model: a capsule named nestsmith.Scorer, kept alive here */
     const Scorer *c = PyCapsule_GetPointer(fn, "nestsmith.Scorer");
@@ -495,7 +495,7 @@ static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
   } else if (fn != Py_None) {
     if (!PyCallable_Check(fn))
       return PyErr_SetString(PyExc_TypeError, "scorer: expected a callable, a scorer capsule or None"), NULL;
-    s = (Scorer){python_score, p};
+    s = (Scorer){.score = python_score, .self = p};
   }
   Py_INCREF(fn);
   Py_XSETREF(p->scorer, fn);

@@ -9,7 +9,10 @@
  *   mutate.c      the mutation rules
  *   facts.c       closed forms over a bounded state: threads, shared bytes, traffic, work per kernel
  *   analytic.c    a time estimate from the facts: the default Scorer
- *   policy.c      workers, measured set, sampling loop, evolution, picking a batch
+ *   policy.c      a task's policy: sketches, workers, settings
+ *   sample.c      candidates made and scored in chunks, draft estimates, the sampling loop
+ *   evolve.c      generations
+ *   round.c       picking a batch, the measured set
  *
  * Candidates travel as step lists. A worker owns a clone of the task's context, replays a list there, looks at the state
  * and forgets it; so nothing but plain data crosses threads, and a seed gives the same candidates for any thread count.
@@ -37,7 +40,13 @@ typedef struct Policy Policy;         /* generator, sketches, measured set; one 
 typedef struct { int n; Step **step; int *n_step; double *score; } StateList; /* states as step lists: the only thing that crosses contexts */
 
 /* Scores a batch of bounded states: higher is better, -INFINITY for a state that cannot be built. Called from any worker. */
-typedef struct { void (*score)(void *self, const SearchTask *t, int n, State *const *s, double *out); void *self; } Scorer;
+typedef struct {
+  void (*score)(void *self, const SearchTask *t, int n, State *const *s, double *out);
+  void *self;
+  /* A much cheaper estimate that decides which states are worth scoring; NULL: all are. With n = 0 it only says whether it
+   * is to be used now. */
+  bool (*draft)(void *self, const SearchTask *t, int n, State *const *s, double *out);
+} Scorer;
 
 /* A user's rule. check: 0 pass, 1 apply, 2 apply and skip the rest. apply: fills *out with states (step lists in a) and
  * their next positions (-1 ends the derivation). Both may raise on arena_err(a). */

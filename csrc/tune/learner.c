@@ -123,4 +123,12 @@ static void learned_score(void *self, const SearchTask *t, int n, State *const *
   }
 }
 
-Scorer learner_scorer(LearnerTask *x) { return (Scorer){learned_score, x}; }
+/* On a GPU the estimate picks who is scored by the model; on a CPU it ranks too badly for that. */
+static bool learned_draft(void *self, const SearchTask *t, int n, State *const *s, double *out) {
+  const LearnerTask *x = self;
+  if (!cost_ready(x->owner->model) || task_target(t)->kind == TG_CPU) return false;
+  if (n > 0) analytic_score(NULL, t, n, s, out);
+  return true;
+}
+
+Scorer learner_scorer(LearnerTask *x) { return (Scorer){learned_score, x, learned_draft}; }

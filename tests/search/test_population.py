@@ -181,3 +181,25 @@ def test_sampler_statistics():
     assert abs(shares["few threads"] - 0.312) < 0.01
     assert abs(shares["threads"] - 0.012) < 0.005
     assert abs(shares["ok"] - 0.079) < 0.006
+
+
+def test_rounds_with_a_trained_model_are_reproducible_and_valid():
+    """The draft estimate picks who is scored; the result is the same for any number of threads."""
+
+    def run(threads):
+        p = policy(conv_bn_relu(1, 14, 14, 32, 64), CUDA, seed=11, threads=threads)
+        learner = _core.Learner(1)
+        task = learner.task(p)
+        for k, (s, _) in enumerate(p.round(64)):
+            seconds = p.facts(s)["seconds"] * (1 + k % 3)
+            learner.add(task, s, seconds)
+            p.report(s, seconds, True)
+        assert learner.train(1)
+        p.set_scorer(learner.scorer(task))
+        out = p.round(48)
+        assert len(out) == 48 and all(p.check(s)[0] for s, _ in out[:12])
+        scored = [learner.score(task, s) for s, _ in out[:40]]
+        assert scored == pytest.approx([x for _, x in out[:40]], rel=1e-9)
+        return [(s.steps(), score) for s, score in out]
+
+    assert run(1) == run(2)

@@ -1,0 +1,140 @@
+/* Evolution: generations bred by mutation from parents drawn by score; the best states that were never picked are kept
+ * in a heap. Spec 03 §4.4.
+ */
+#include "search/policy.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- evolution ---- */
+
+static bool worse(const Cand *x, const Cand *y) {
+  return x->score < y->score || (x->score == y->score && x->hash > y->hash);
+}
+static void sift_down(Best *b, int i) {
+  for (;;) {
+    int c = 2 * i + 1;
+    if (c >= b->n) return;
+    if (c + 1 < b->n && worse(&b->at[c + 1], &b->at[c])) c++;
+    if (!worse(&b->at[c], &b->at[i])) return;
+    Cand t = b->at[i];
+    b->at[i] = b->at[c], b->at[c] = t;
+    i = c;
+  }
+}
+static void best_offer(Policy *p, Best *b, const Cand *c) {
+  if (b->cap == 0 || c->score == -INFINITY || mapu_get(&p->measured_set, c->hash, 0) || mapu_get(&b->known, c->hash, 0))
+    return;
+  if (b->n == b->cap && !worse(&b->at[0], c)) return;
+  Cand own = *c;
+  own.step = sp_steps_copy(b->a, c->n, c->step, true);
+  mapu_set(&b->known, c->hash, 1);
+  if (b->n == b->cap) {
+    mapu_set(&b->known, b->at[0].hash, 0);
+    b->at[0] = own;
+    sift_down(b, 0);
+    return;
+  }
+  int i = b->n++;
+  b->at[i] = own;
+  while (i > 0 && worse(&b->at[i], &b->at[(i - 1) / 2])) {
+    Cand t = b->at[i];
+    b->at[i] = b->at[(i - 1) / 2], b->at[(i - 1) / 2] = t;
+    i = (i - 1) / 2;
+  }
+}
+static int by_score(const void *x, const void *y) { return worse(y, x) ? -1 : worse(x, y) ? 1 : 0; }
+
+static double best_score(int n, const Cand *c) {
+  double m = -INFINITY;
+  for (int i = 0; i < n; i++) m = c[i].score > m ? c[i].score : m;
+  return m;
+}
+
+int drop_empty(int n, Cand *c) {
+  int k = 0;
+  for (int i = 0; i < n; i++)
+    if (c[i].step) c[k++] = c[i];
+  return k;
+}
+
+static void generation_out(Policy *p, int gen) { /* empties the arenas that the next generation fills */
+  for (int i = 0; i < p->n_worker; i++) {
+    arena_free(p->worker[i].out[gen & 1]);
+    p->worker[i].out[gen & 1] = NULL;
+    p->worker[i].out[gen & 1] = arena_new(&p->err);
+  }
+}
+
+void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best) {
+  int size = p->par.population;
+  Cand *next = arena_array(a, Cand, size);
+  double t0 = clock_now();
+  int64_t mutated = 0, refused = 0, invalid = 0;
+  bool draft = drafting(p);
+  Known known = known_new(a);
+  for (int i = 0; i < n && draft; i++) known_add(a, &known, &now[i]);
+  for (int g = 0;; g++) {
+    for (int i = 0; i < n; i++) best_offer(p, best, &now[i]);
+    bool last = g == p->par.num_iters || n == 0;
+    if (g % 5 == 0 || last)
+      pol_tell(p, (PolicyEvent){.kind = 3,
+                                .iter = g,
+                                .count = best->n,
+                                .failed = (int)invalid,
+                                .best = best_score(n, now),
+                                .least = best->n ? best->at[0].score : 0,
+                                .mutated = (double)mutated / (g + 1),
+                                .refused = (double)refused / (g + 1)});
+    if (last) break;
+    err_poll(&p->err);
+    double *share = arena_array(a, double, n), sum = 0;
+    for (int i = 0; i < n; i++) share[i] = sum += now[i].score > 0 ? now[i].score : 0;
+    generation_out(p, g + 1);
+    memset(next, 0, sizeof(Cand) * (size_t)size);
+    Job j = {.p = p,
+             .gen = g + 1,
+             .n = size,
+             .rng = slot_rngs(p, a, size),
+             .parent = now,
+             .share = share,
+             .n_parent = n,
+             .draft = draft,
+             .slot = next};
+    slots_fill(&j, SLOTS_CHILD);
+    mutated = refused = 0;
+    for (int i = 0; i < p->n_worker; i++) mutated += p->worker[i].mutated, refused += p->worker[i].refused;
+    for (int i = 0; i < size; i++) invalid += !next[i].step || next[i].score == -INFINITY;
+    if (draft) refine(p, a, g + 1, size, next, &known);
+    n = drop_empty(size, next);
+    now = arena_copy(a, next, sizeof(Cand) * (size_t)n);
+  }
+  qsort(best->at, (size_t)best->n, sizeof(Cand), by_score);
+  pol_tell(p, (PolicyEvent){.kind = 4, .count = best->n, .seconds = clock_now() - t0});
+}
+
+Best best_new(Arena *a, int cap) {
+  Best b = {.a = a, .at = arena_array(a, Cand, cap), .cap = cap};
+  mapu_init(&b.known, a);
+  return b;
+}
+
+static void evolve_body(void *arg) {
+  Call *c = arg;
+  Policy *p = c->p;
+  pol_workers_open(p);
+  Arena *a = p->worker[0].keep;
+  Cand *now = arena_array(a, Cand, c->init.n);
+  for (int i = 0; i < c->init.n; i++) now[i] = (Cand){.n = c->init.n_step[i], .step = c->init.step[i]};
+  evaluate(p, 0, c->init.n, now);
+  int n = drop_empty(c->init.n, now);
+  Best best = best_new(a, c->size);
+  evolve(p, a, n, now, &best);
+  c->out = pol_list_out(c->a, best.n, best.at);
+}
+StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size) {
+  err_check(arena_err(a), out_size >= 0, "out_size %d must not be negative", out_size);
+  Call c = {.p = p, .a = a, .init = init, .size = out_size};
+  pol_guarded(p, arena_err(a), evolve_body, &c);
+  return c.out;
+}

@@ -1,0 +1,110 @@
+/* Private to the files of the policy: sample.c, evolve.c, round.c, policy.c. */
+#ifndef NS_SEARCH_POLICY_H
+#define NS_SEARCH_POLICY_H
+#include "search/space.h"
+
+enum { CHUNK = 16 }; /* slots that one item of work fills */
+
+typedef struct {
+  int n;
+  Step *step;
+  uint64_t hash;
+  double score;
+  bool full; /* scored by the cost model, not only by the draft estimate */
+} Cand;
+typedef VEC(Cand) CandVec;
+
+typedef struct {
+  Err err;
+  IrCtx *ctx;
+  Arena *keep, *out[2]; /* factor table and sketches; step lists of the even and odd generation */
+  IrMark base;
+  MakeEnv env;
+  int64_t mutated, refused, failed;
+  ErrCode score_code; /* what a cost model raised, to be raised again by the caller's thread */
+  char score_msg[ERR_MSG_MAX];
+} Worker;
+
+struct Policy {
+  const SearchTask *task;
+  SearchParams par;
+  Err err;
+  Arena *arena; /* lives with the policy */
+  Rng rng;
+  Pool *pool;
+  Scorer scorer;
+  VEC(CustomRule) rules;
+  bool has_sketches;
+  StateList sketches;
+  MapU64 measured_set;
+  CandVec measured; /* score: speed, 1 / seconds */
+  int target_min, n_worker;
+  Worker *worker; /* NULL between calls */
+  void (*listen)(void *self, const PolicyEvent *ev);
+  void *listen_self;
+};
+
+typedef struct {
+  Policy *p;
+  Arena *a;
+  StateList out, init;
+  int size, batch;
+} Call;
+
+
+/* Work on an array of slots, cut into chunks. */
+typedef struct {
+  Policy *p;
+  Worker *w;
+  int gen, n;          /* gen: which of the two arenas receives the result */
+  Rng *rng;            /* one per slot; sampling and breeding */
+  const Cand *parent;  /* breeding: the old generation */
+  const double *share; /* breeding: running sums of its scores */
+  int n_parent;
+  Cand *slot; /* results; step NULL: none */
+  State *state[CHUNK];
+  int state_slot[CHUNK], n_state;
+  int at;           /* slot being made */
+  bool draft;       /* score by the draft estimate */
+  const char **why; /* per slot: why sampling refused, or NULL */
+} Job;
+
+/* The best unmeasured states so far: a binary heap with the worst at the root. */
+typedef struct {
+  Arena *a;
+  Cand *at;
+  int n, cap;
+  MapU64 known;
+} Best;
+
+
+/* ---- policy.c ---- */
+void pol_tell(Policy *p, PolicyEvent ev);
+void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg); /* runs the body of a public call */
+void pol_need_sketches(Policy *p);
+void pol_workers_open(Policy *p);
+void pol_workers_close(Policy *p);
+void pol_run(Policy *p, int64_t items, PoolJob job, void *arg);
+StateList pol_list_out(Arena *a, int n, const Cand *c);
+
+/* ---- sample.c: making candidates in chunks, the sampling loop ---- */
+enum { SLOTS_SAMPLE, SLOTS_GIVEN, SLOTS_CHILD };
+void slots_fill(Job *j, int kind);
+Rng *slot_rngs(Policy *p, Arena *a, int n);
+void evaluate(Policy *p, int gen, int n, Cand *c); /* scores given states in place; those that fail lose their steps */
+bool drafting(const Policy *p);                    /* is the draft estimate asked before the model? */
+typedef struct {
+  MapU64 at;
+  VEC(double) score;
+} Known; /* what the cost model said of states of this round, by hash */
+Known known_new(Arena *a);
+void known_add(Arena *a, Known *k, const Cand *c);
+/* Scores the best of the drafted states and a few random ones by the cost model; the others lose their steps. */
+void refine(Policy *p, Arena *a, int gen, int n, Cand *c, Known *known);
+void sample(Policy *p, Arena *a, CandVec *out);    /* distinct valid states, steps in a */
+
+/* ---- evolve.c ---- */
+Best best_new(Arena *a, int cap);
+int drop_empty(int n, Cand *c); /* moves those with steps to the front; their number */
+void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best);
+#endif

@@ -1,0 +1,165 @@
+/* A round: sample, evolve, and pick the batch that is measured next; checking a state by lowering; taking in results.
+ * Spec 03 §4.3, §4.6.
+ */
+#include "search/policy.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- checking a state the expensive way ---- */
+
+typedef struct {
+  Worker *w;
+  int n;
+  const Step *s;
+  bool ok;
+  const char *why;
+  uint64_t hash;
+} Check;
+
+static void check_body(void *arg) {
+  Check *c = arg;
+  const SearchTask *t = c->w->env.task;
+  State *s = make_replay(&c->w->env, c->n, sp_steps_copy(ir_arena(c->w->ctx), c->n, c->s, true));
+  state_infer_bounds(s);
+  c->hash = state_hash(s);
+  Func f = low_loops(s, &t->target, t->dag->n_tensors, t->dag->tensor, false);
+  GpuCheck g = {.ok = true};
+  if (t->gpu) g = low_gpu_check(f);
+  c->ok = g.ok;
+  c->why = g.why;
+}
+typedef struct {
+  Policy *p;
+  Cand *c;
+  bool *ok;
+} CheckJob;
+static void check_job(void *arg, int worker, int64_t item) {
+  CheckJob *j = arg;
+  Check c = {.w = &j->p->worker[worker], .n = j->c[item].n, .s = j->c[item].step};
+  j->ok[item] = err_try(&c.w->err, check_body, &c) == NS_OK && c.ok;
+  ir_release(c.w->ctx, c.w->base);
+}
+
+typedef struct {
+  Policy *p;
+  int n;
+  const Step *s;
+  Check c;
+  char why[ERR_MSG_MAX];
+} CheckCall;
+static void check_call(void *arg) {
+  CheckCall *x = arg;
+  pol_workers_open(x->p);
+  x->c = (Check){.w = &x->p->worker[0], .n = x->n, .s = x->s};
+  if (err_try(&x->c.w->err, check_body, &x->c) != NS_OK) x->c.ok = false, x->c.why = x->c.w->err.msg;
+  if (x->c.why) x->c.why = arena_strdup(x->p->arena, x->c.why);
+}
+bool policy_check(Policy *p, int n_step, const Step *s, const char **why) {
+  CheckCall *x = calloc(1, sizeof *x);
+  if (!x) return false;
+  x->p = p, x->n = n_step, x->s = s;
+  ErrCode c = err_try(&p->err, check_call, x);
+  pol_workers_close(p);
+  bool ok = c == NS_OK && x->c.ok;
+  *why = ok ? NULL : c != NS_OK ? p->err.msg : x->c.why;
+  free(x);
+  return ok;
+}
+
+/* ---- a round ---- */
+
+static int by_speed(const void *x, const void *y) {
+  const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
+  return a->score > b->score ? -1 : a->score < b->score ? 1 : a < b ? -1 : a > b;
+}
+
+/* The fastest valid measured states join the first generation. */
+static void add_measured(Policy *p, Arena *a, CandVec *init) {
+  int n = 0, use = (int)(p->par.sample_init_use_measured_ratio * p->par.population);
+  const Cand **m = arena_array(a, const Cand *, p->measured.len);
+  for (int i = 0; i < p->measured.len; i++)
+    if (p->measured.at[i].score > 0) m[n++] = &p->measured.at[i];
+  qsort(m, (size_t)n, sizeof *m, by_speed);
+  if (n > use) n = use;
+  if (n == 0) return;
+  Cand *c = arena_array(a, Cand, n);
+  for (int i = 0; i < n; i++) c[i] = *m[i];
+  evaluate(p, 0, n, c);
+  for (int i = 0; i < n; i++)
+    if (c[i].step) vec_push(a, init, c[i]);
+}
+
+/* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
+static void take(Policy *p, Arena *a, int n, Cand *c, int room, CandVec *out) {
+  bool *ok = arena_array(a, bool, n);
+  for (int from = 0; from < n && out->len < room;) {
+    int want = room - out->len, m = n - from < want ? n - from : want;
+    CheckJob j = {p, c + from, ok + from};
+    pol_run(p, m, check_job, &j);
+    for (int i = from; i < from + m && out->len < room; i++) {
+      if (!ok[i] || mapu_get(&p->measured_set, c[i].hash, 0)) continue;
+      mapu_set(&p->measured_set, c[i].hash, 1);
+      vec_push(a, out, c[i]);
+    }
+    from += m;
+  }
+}
+
+static void round_body(void *arg) {
+  Call *c = arg;
+  Policy *p = c->p;
+  pol_workers_open(p);
+  Arena *a = p->worker[0].keep;
+  CandVec init = {0}, out = {0};
+  sample(p, a, &init);
+  int n_rand = (int)floor(p->par.eps_greedy * c->batch), n_pool = 3 * n_rand;
+  Cand *pool = arena_array(a, Cand, n_pool);
+  for (int i = 0; i < n_pool; i++) {
+    pool[i] = init.at[rng_below(&p->rng, init.len)];
+    pool[i].step = sp_steps_copy(a, pool[i].n, pool[i].step, true);
+  }
+  if (drafting(p)) {
+    Known known = known_new(a);
+    refine(p, a, 0, init.len, init.at, &known);
+    init.len = drop_empty(init.len, init.at);
+  }
+  add_measured(p, a, &init);
+  Best best = best_new(a, 2 * c->batch);
+  evolve(p, a, init.len, init.at, &best);
+  take(p, a, best.n, best.at, c->batch - n_rand, &out);
+  take(p, a, n_pool, pool, c->batch, &out);
+  take(p, a, best.n, best.at, c->batch, &out);
+  c->out = pol_list_out(c->a, out.len, out.at);
+}
+StateList policy_round(Policy *p, Arena *a, int batch) {
+  err_check(arena_err(a), batch > 0, "batch size %d must be positive", batch);
+  Call c = {.p = p, .a = a, .batch = batch};
+  pol_guarded(p, arena_err(a), round_body, &c);
+  return c.out;
+}
+
+typedef struct {
+  Policy *p;
+  int n;
+  const Step *s;
+  double seconds;
+  bool valid;
+  IrCtx *ctx;
+} Report;
+static void report_body(void *arg) {
+  Report *r = arg;
+  Policy *p = r->p;
+  if (!r->ctx) r->ctx = ir_clone(p->task->ctx, &p->err);
+  State *s = state_replay(r->ctx, p->task->dag, r->n, sp_steps_copy(ir_arena(r->ctx), r->n, r->s, true));
+  state_infer_bounds(s);
+  Cand c = {.n = r->n, .step = sp_steps_copy(p->arena, r->n, r->s, true), .hash = state_hash(s)};
+  c.score = r->valid && r->seconds > 0 ? 1 / r->seconds : 0;
+  mapu_set(&p->measured_set, c.hash, 1);
+  vec_push(p->arena, &p->measured, c);
+}
+void policy_report(Policy *p, int n_step, const Step *s, double seconds, bool valid) {
+  Report r = {p, n_step, s, seconds, valid, NULL};
+  err_try(&p->err, report_body, &r);
+  if (r.ctx) ir_free(r.ctx);
+}

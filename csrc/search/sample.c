@@ -1,0 +1,304 @@
+/* Making candidates in chunks, and the sampling loop.
+ *
+ * Work is cut into chunks that are the same for any number of threads; each slot of a chunk has its own random generator,
+ * so the result depends on the seed only. A slot is filled by sampling, by mutation or from a given step list; the states
+ * of a chunk are scored together. Spec 03 §3.1.
+ */
+#include "search/policy.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GIVE_UP_PASSES = 10, MAX_TRIES = 8 };
+
+/* ---- evaluating: from a step list to hash and score ---- */
+
+/* Replays a list in the worker's context and infers its bounds; the result waits for scoring. */
+static void stage_state(Job *j, int n, const Step *steps) {
+  Worker *w = j->w;
+  State *s = make_replay(&w->env, n, sp_steps_copy(ir_arena(w->ctx), n, steps, false));
+  state_infer_bounds(s);
+  if (!w->env.task->gpu && sp_nested_parallel(s)) return;
+  Cand *c = &j->slot[j->at];
+  c->n = n;
+  c->step = sp_steps_copy(w->out[j->gen & 1], n, steps, true);
+  c->hash = state_hash(s);
+  c->score = -INFINITY;
+  j->state[j->n_state] = s;
+  j->state_slot[j->n_state++] = j->at;
+}
+
+static void score_states(void *arg) {
+  Job *j = arg;
+  double out[CHUNK];
+  const Scorer *sc = &j->p->scorer;
+  if (j->draft)
+    sc->draft(sc->self, j->p->task, j->n_state, j->state, out);
+  else
+    sc->score(sc->self, j->p->task, j->n_state, j->state, out);
+  for (int i = 0; i < j->n_state; i++) {
+    Cand *c = &j->slot[j->state_slot[i]];
+    c->score = isnan(out[i]) ? -INFINITY : out[i];
+    c->full = !j->draft;
+  }
+}
+
+/* Runs `make` for each slot of the chunk, each under its own protection, then scores what came out. */
+static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
+  Job j = *shared;
+  j.w = &j.p->worker[worker];
+  int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
+  for (j.at = (int)item * CHUNK; j.at < end; j.at++)
+    if (err_try(&j.w->err, make, &j) != NS_OK) j.w->failed++;
+  ErrCode c = j.n_state > 0 ? err_try(&j.w->err, score_states, &j) : NS_OK;
+  if ((c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) && j.w->score_code == NS_OK) {
+    j.w->score_code = c;
+    memcpy(j.w->score_msg, j.w->err.msg, sizeof j.w->score_msg);
+  }
+  ir_release(j.w->ctx, j.w->base);
+}
+
+static void make_sample(void *arg) {
+  Job *j = arg;
+  const char *why = "bounds";
+  State *s = populate(&j->w->env, &j->rng[j->at], &why);
+  if (j->why) j->why[j->at] = s ? NULL : why;
+  if (s) stage_state(j, s->step.len, s->step.at);
+}
+static void make_given(void *arg) {
+  Job *j = arg;
+  const Cand *c = &j->parent[j->at];
+  stage_state(j, c->n, c->step);
+}
+
+static int draw_parent(const Job *j, Rng *r) {
+  double total = j->share[j->n_parent - 1];
+  if (!(total > 0)) return (int)rng_below(r, j->n_parent);
+  double u = rng_unit(r) * total;
+  int lo = 0, hi = j->n_parent - 1;
+  while (lo < hi) {
+    int mid = (lo + hi) / 2;
+    if (j->share[mid] >= u)
+      hi = mid;
+    else
+      lo = mid + 1;
+  }
+  return lo;
+}
+
+static void make_child(void *arg) {
+  Job *j = arg;
+  Worker *w = j->w;
+  Rng *r = &j->rng[j->at];
+  for (int k = 0; k < MAX_TRIES; k++) {
+    const Cand *c = &j->parent[draw_parent(j, r)];
+    int n;
+    Step *steps;
+    if (rng_unit(r) >= j->p->par.mutation_prob) {
+      j->slot[j->at] = *c;
+      j->slot[j->at].step = sp_steps_copy(w->out[j->gen & 1], c->n, c->step, true);
+      return;
+    }
+    if (mutate(&w->env, r, c->n, c->step, &n, &steps)) {
+      w->mutated++;
+      stage_state(j, n, steps);
+      return;
+    }
+    w->refused++;
+  }
+}
+
+static void sample_job(void *arg, int worker, int64_t item) { chunk(arg, worker, item, make_sample); }
+static void given_job(void *arg, int worker, int64_t item) { chunk(arg, worker, item, make_given); }
+static void child_job(void *arg, int worker, int64_t item) { chunk(arg, worker, item, make_child); }
+
+void slots_fill(Job *j, int kind) {
+  static const PoolJob JOB[] = {[SLOTS_SAMPLE] = sample_job, [SLOTS_GIVEN] = given_job, [SLOTS_CHILD] = child_job};
+  pol_run(j->p, (j->n + CHUNK - 1) / CHUNK, JOB[kind], j);
+}
+
+void evaluate(Policy *p, int gen, int n, Cand *c) {
+  Cand *given = arena_copy(p->worker[0].keep, c, sizeof(Cand) * (size_t)n);
+  memset(c, 0, sizeof(Cand) * (size_t)n);
+  Job j = {.p = p, .gen = gen, .n = n, .parent = given, .slot = c};
+  slots_fill(&j, SLOTS_GIVEN);
+}
+
+Rng *slot_rngs(Policy *p, Arena *a, int n) {
+  Rng *r = arena_array(a, Rng, n), base = rng_split(&p->rng);
+  for (int i = 0; i < n; i++) r[i] = rng_split(&base);
+  return r;
+}
+
+/* ---- draft, then score ---- */
+
+/* A population is mostly waste: the draft estimate, which needs no loop program, decides who is scored by the model. */
+enum { KEEP_ONE_IN = 4, RANDOM_ONE_IN = 32 };
+
+bool drafting(const Policy *p) { return p->scorer.draft && p->scorer.draft(p->scorer.self, p->task, 0, NULL, NULL); }
+
+Known known_new(Arena *a) {
+  Known k = {0};
+  mapu_init(&k.at, a);
+  return k;
+}
+void known_add(Arena *a, Known *k, const Cand *c) {
+  mapu_set(&k->at, c->hash, k->score.len);
+  vec_push(a, &k->score, c->score);
+}
+
+static int by_draft(const void *x, const void *y) {
+  const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
+  return a->score > b->score ? -1 : a->score < b->score ? 1 : a < b ? -1 : a > b;
+}
+
+void refine(Policy *p, Arena *a, int gen, int n, Cand *c, Known *known) {
+  Cand **wait = arena_array(a, Cand *, n);
+  int n_wait = 0, keep = p->par.population / KEEP_ONE_IN, extra = p->par.population / RANDOM_ONE_IN, m = 0;
+  MapU64 first; /* of equal states one is scored */
+  mapu_init(&first, a);
+  for (int i = 0; i < n; i++) {
+    if (!c[i].step || c[i].full) continue;
+    int32_t at = mapu_get(&known->at, c[i].hash, -1);
+    if (at >= 0)
+      c[i].score = known->score.at[at], c[i].full = true;
+    else if (c[i].score == -INFINITY || mapu_get(&first, c[i].hash, 0))
+      c[i].step = NULL;
+    else {
+      mapu_set(&first, c[i].hash, 1);
+      wait[n_wait++] = &c[i];
+    }
+  }
+  qsort(wait, (size_t)n_wait, sizeof *wait, by_draft);
+  for (int i = keep; i < n_wait && i < keep + extra; i++) { /* behind the best: a random choice of the others */
+    int k = i + (int)rng_below(&p->rng, n_wait - i);
+    Cand *t = wait[i];
+    wait[i] = wait[k], wait[k] = t;
+  }
+  Cand *chosen = arena_array(a, Cand, keep + extra);
+  for (int i = 0; i < n_wait; i++) {
+    if (m < keep + extra)
+      chosen[m++] = *wait[i];
+    else
+      wait[i]->step = NULL;
+  }
+  evaluate(p, gen, m, chosen);
+  for (int i = 0; i < m; i++) {
+    *wait[i] = chosen[i];
+    if (chosen[i].step) known_add(a, known, &chosen[i]);
+  }
+}
+
+/* ---- sampling ---- */
+
+static const char *main_reason(int n, const char **why, Arena *a) {
+  const char *name[16];
+  int count[16], k = 0, best = 0;
+  for (int i = 0; i < n; i++) {
+    const char *w = why[i] ? why[i] : "bounds, limits of the device or score";
+    int j = 0;
+    while (j < k && strcmp(name[j], w) != 0) j++;
+    if (j == k && k < 16) name[k] = w, count[k++] = 0;
+    if (j < 16) count[j]++;
+  }
+  for (int i = 1; i < k; i++)
+    if (count[i] > count[best]) best = i;
+  return k ? arena_printf(a, "%s (%d of %d)", name[best], count[best], n) : "nothing was sampled";
+}
+
+/* Fills `out` (step lists in a) with distinct valid states. */
+void sample(Policy *p, Arena *a, CandVec *out) {
+  int n = p->par.population, barren = 0;
+  double t0 = clock_now();
+  int64_t failed = 0;
+  MapU64 seen;
+  mapu_init(&seen, a);
+  Job j = {.p = p,
+           .n = n,
+           .rng = slot_rngs(p, a, n),
+           .slot = arena_array(a, Cand, n),
+           .draft = drafting(p),
+           .why = arena_array(a, const char *, n)};
+  for (int pass = 1; out->len < p->target_min; pass++) {
+    err_poll(&p->err);
+    memset(j.slot, 0, sizeof(Cand) * (size_t)n);
+    slots_fill(&j, SLOTS_SAMPLE);
+    barren++;
+    for (int i = 0; i < n; i++) {
+      Cand c = j.slot[i];
+      if (!c.step || c.score <= -1e10 || mapu_get(&seen, c.hash, 0)) {
+        failed++;
+        continue;
+      }
+      mapu_set(&seen, c.hash, 1);
+      c.step = sp_steps_copy(a, c.n, c.step, true);
+      vec_push(a, out, c);
+      barren = 0;
+    }
+    if (pass % 5 == 0)
+      pol_tell(p, (PolicyEvent){
+                      .kind = 1, .iter = pass, .count = out->len, .failed = (int)failed, .seconds = clock_now() - t0});
+    err_check(
+        &p->err, out->len > 0 || pass < GIVE_UP_PASSES,
+        "no valid program among %lld samples; most were refused for: %s. Check the hardware parameters of the task",
+        (long long)n * pass, main_reason(n, j.why, a));
+    if (barren == 5) {
+      if (p->target_min == 1) break;
+      p->target_min = p->target_min > 1 ? p->target_min / 2 : 1;
+      pol_tell(p, (PolicyEvent){.kind = 5, .count = p->target_min});
+      barren = 0;
+    }
+  }
+  pol_tell(p, (PolicyEvent){.kind = 2, .count = out->len, .failed = (int)failed, .seconds = clock_now() - t0});
+}
+
+static void sample_body(void *arg) {
+  Call *c = arg;
+  pol_workers_open(c->p);
+  CandVec got = {0};
+  sample(c->p, c->p->worker[0].keep, &got);
+  c->out = pol_list_out(c->a, got.len, got.at);
+}
+StateList policy_sample(Policy *p, Arena *a) {
+  Call c = {.p = p, .a = a};
+  pol_guarded(p, arena_err(a), sample_body, &c);
+  return c.out;
+}
+
+typedef struct {
+  Policy *p;
+  int n, cap, n_name;
+  const char **name;
+  int *count;
+} Shares;
+static void shares_body(void *arg) {
+  Shares *x = arg;
+  Policy *p = x->p;
+  pol_workers_open(p);
+  Worker *w = &p->worker[0];
+  for (int i = 0; i < x->n; i++) {
+    Rng r = rng_split(&p->rng);
+    Cand slot = {0};
+    const char *why = NULL;
+    Job j = {.p = p, .w = w, .n = 1, .rng = &r, .slot = &slot, .why = &why};
+    if (err_try(&w->err, make_sample, &j) != NS_OK)
+      why = "bounds";
+    else if (!why && j.n_state > 0) {
+      StateFacts f = state_facts(p->task, j.state[0]);
+      why = f.invalid ? f.invalid : "ok";
+    }
+    ir_release(w->ctx, w->base);
+    if (!why) why = "nested parallel";
+    int k = 0;
+    while (k < x->n_name && strcmp(x->name[k], why) != 0) k++;
+    if (k == x->cap) continue;
+    if (k == x->n_name) x->name[x->n_name] = why, x->count[x->n_name++] = 0;
+    x->count[k]++;
+  }
+}
+int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count) {
+  Shares x = {p, n, cap, 0, name, count};
+  err_try(&p->err, shares_body, &x);
+  pol_workers_close(p);
+  return x.n_name;
+}
