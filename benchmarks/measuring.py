@@ -1,12 +1,14 @@
 """Is a measured latency true? Short tables about the measuring itself, on one GPU (`--target llvm` for a CPU).
 
-    python benchmarks/measuring.py [--only same,rank,events,modes,speed] [--trials 2000] ...
+    python benchmarks/measuring.py [--only same,rank,events,modes,load,speed] [--trials 2000] ...
 
 same    one program measured 50 times as 50 candidates: spread of quick, full and final results
 rank    random candidates, quick against strict (min_repeat_ms=300): rank correlation of the fastest half of each task,
         and how much slower auto's winners are than strict's, measured side by side
 events  20 programs of 2 us to 20 ms: our figure against the durations that CUPTI reports (through torch.profiler)
 modes   the same search seed with auto and with strict: weighted latency of the winners, measured side by side
+load    another process uses the GPU for 10 s in the middle of a run: what the summary says, and whether the recorded
+        latencies of the winners are true all the same
 speed   seconds per trial on ResNet-18, idle share of the GPU, predicted against measured network
 """
 
@@ -14,6 +16,7 @@ import argparse
 import functools
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +29,7 @@ import nestsmith as ns  # noqa: E402
 from nestsmith import _core, auto_scheduler, relay  # noqa: E402
 from nestsmith.auto_scheduler.measure import MeasureInput  # noqa: E402
 from nestsmith.auto_scheduler.measure_record import RecordReader, is_quick  # noqa: E402
+from nestsmith.auto_scheduler.session import Measurer  # noqa: E402
 from nestsmith.contrib import graph_executor  # noqa: E402
 
 DEVICE = {"llvm": 1, "cuda": 2, "opencl": 4}
@@ -71,10 +75,15 @@ class Bench:
             self.pipe.close()
         self.pipe, self.numbers = None, {}
 
-    def fresh(self, task):
-        """A new task of the pipeline: its candidates race among themselves."""
+    def fresh(self, task, check=True):
+        """A new task of the pipeline: its candidates race among themselves. check: outputs are compared."""
         if self.pipe is None:
             self.open(task)
+        if not check:
+            rows = []
+            for t, a in zip(task.compute_dag.tensors, inputs_of(task)):
+                rows.append((a.nbytes, a if t.op.is_placeholder else None, not t.op.is_placeholder, t.dtype))
+            return self.pipe.task(_core.TaskData(rows))
         arrays, exact = _core.reference_data(task.compute_dag), _core.reference_exact(task.compute_dag)
         rows = [
             (len(a), a, not t.op.is_placeholder, t.dtype, e)
@@ -96,6 +105,14 @@ class Bench:
             for tag, _, r, _, _ in self.pipe.poll(0.2):
                 out[tag] = r
         return [out[i] for i in range(len(jobs))]
+
+
+def inputs_of(task):
+    """Small integers in the shape of each tensor."""
+    rng = np.random.default_rng(0)
+    return [
+        rng.integers(-3, 4, [int(d) for d in t.shape]).astype(t.dtype) for t in task.compute_dag.tensors
+    ]
 
 
 def samples(task, n, seed=1):
@@ -180,7 +197,7 @@ def rank(bench, tasks, args):
                 jobs.append((number, *p))
                 rows.append((t, s))
     begin = time.time()
-    fast = bench.run(jobs, policy(1))
+    fast = bench.run(jobs, policy(1))  # quick is taken; the one block of the full stage is not
     middle = time.time()
     full = bench.run(jobs, policy(300, strict=True))
     end = time.time()
@@ -198,6 +215,7 @@ def rank(bench, tasks, args):
         s, q = np.array([m[0] for m in mine]), np.array([m[1] for m in mine])
         h = len(mine) // 2
         off = np.abs(q / s - 1)
+        far = [m for m in mine if abs(m[1] / m[0] - 1) > 0.03]
         regret = 100 * (s[int(np.argmin(q))] / s[0] - 1)
         halves.append(spearman(s[:h], q[:h]))
         every += [(m[0], m[1]) for m in mine[:h]]
@@ -205,6 +223,9 @@ def rank(bench, tasks, args):
             f"{t.desc[:44]:44s} {len(mine):4d} {1e6 * s[0]:9.2f} {spearman(s, q):7.4f} {halves[-1]:9.4f} "
             f"{100 * np.median(off):23.2f}% {100 * np.percentile(off, 95):5.2f}% {regret:9.2f}"
         )
+        for strict, quick, i in far[:3]:
+            r = fast[i]
+            print(f"    strict {1e6 * strict:.2f} us, quick {1e6 * quick:.2f} us ({r['blocks']} blocks, spread {100 * r['spread']:.2f} %)")
     print(f"{'median of the tasks':44s} {'':22s} {statistics.median(halves):9.4f}")
     print(f"{'fastest halves of all tasks together':44s} {'':22s} {spearman(*zip(*every)):9.4f}")
     bench.close()
@@ -241,12 +262,14 @@ def events(bench, tasks, args):
     torch.zeros(1, device="cuda")
     dev = ns.cuda(0)
     found = []
+    tasks = tasks + resnet18(bench.target, 448)[2]  # four times the work: for the long ones
     for t in tasks:
         for s in samples(t, args.per_task, seed=3):
             p = bench.program(t, s, 0)
             if p:
                 found.append((t, s, p))
-    numbers = [bench.number(t) for t, _, _ in found]
+    data = {id(t): bench.fresh(t, False) for t, _, _ in found}
+    numbers = [data[id(t)] for t, _, _ in found]
     # cache=1: hot, as in the profiled calls
     first = bench.run([(n, *p) for n, (_, _, p) in zip(numbers, found)], policy(1, cache=1))
     times = {i: r["costs"][0] for i, r in enumerate(first) if r["error_no"] == 0}
@@ -259,7 +282,7 @@ def events(bench, tasks, args):
     chosen.sort(key=lambda i: times[i])
     ours = bench.run([(numbers[i], *found[i][2]) for i in chosen], policy(args.min_repeat_ms, cache=1))
     print(f"\nOur figure against CUPTI's kernel durations, {len(chosen)} programs (limit: 3 % + 1 us)")
-    print(f"{'task':44s} {'kernels':>7s} {'ours us':>10s} {'CUPTI us':>10s} {'diff us':>8s} {'diff %':>7s}  within")
+    print(f"{'task':44s} {'kernels':>7s} {'ours us':>10s} {'CUPTI us':>10s} {'diff us':>8s} {'diff %':>7s}  within  events here")
     from nestsmith.runtime.module import OperatorModule
 
     bad = 0
@@ -267,19 +290,17 @@ def events(bench, tasks, args):
         t, _, (source, manifest) = found[i]
         binary = _core.build(bench.engine, source)[0]
         mod = OperatorModule(source, manifest, binary)
-        arrays = [
-            ns.nd.array(np.frombuffer(a, x.dtype).reshape([int(d) for d in x.shape]), dev)
-            for a, x in zip(_core.reference_data(t.compute_dag), t.compute_dag.tensors)
-        ]
+        arrays = [ns.nd.array(a, dev) for a in inputs_of(t)]
         cost = r["costs"][0]
         n = int(max(5, min(200, 0.05 / cost)))
         kernels, seconds = profiled(functools.partial(mod, *arrays), dev.sync, n)
+        here = mod.time_evaluator(mod.entry_name, dev, number=n, repeat=5)(*arrays).median
         off = cost - seconds
         ok = abs(off) <= 0.03 * seconds + 1e-6 * max(1, kernels // n)
         bad += not ok
         print(
             f"{t.desc[:44]:44s} {kernels / n:7.1f} {1e6 * cost:10.2f} {1e6 * seconds:10.2f} {1e6 * off:8.2f} "
-            f"{100 * off / seconds:7.2f}  {'yes' if ok else 'NO'}"
+            f"{100 * off / seconds:7.2f}  {'yes' if ok else 'NO ':6s} {1e6 * here:10.2f}"
         )
     print(f"{len(chosen) - bad} of {len(chosen)} within the limit")
     bench.close()
@@ -311,14 +332,16 @@ def winners(tasks, log):
     return [_core.State(t.compute_dag, best[t.workload_key][1]) if t.workload_key in best else None for t in tasks]
 
 
-def side_by_side(bench, tasks, sets, min_repeat_ms):
-    """Seconds of each program of each set; the programs of one task are measured in turn, five times."""
+def side_by_side(tasks, sets, min_repeat_ms, l2="mixed", times=5):
+    """Seconds of each program of each set, nan if one does not run; the programs of one task are measured in turn."""
+    runner = auto_scheduler.LocalRunner(min_repeat_ms=min_repeat_ms, mode="strict", l2=l2)
     out = [[] for _ in sets]
-    for t, states in zip(tasks, zip(*sets)):
-        jobs = [(bench.number(t), *bench.program(t, s)) for s in states]
-        rounds = [bench.run(jobs, policy(min_repeat_ms)) for _ in range(5)]
-        for k in range(len(sets)):
-            out[k].append(statistics.median(r[k]["costs"][0] for r in rounds))
+    with Measurer(auto_scheduler.TuningOptions(1, runner=runner, verbose=0), check=False) as m:
+        for t, states in zip(tasks, zip(*sets)):
+            results = m.measure(t, None, [MeasureInput(t, s) for s in states] * times)
+            for k in range(len(sets)):
+                mine = [r.costs[0] for r in results[k :: len(sets)] if r.error_no == 0]
+                out[k].append(statistics.median(mine) if mine else float("nan"))
     return out
 
 
@@ -336,10 +359,47 @@ def modes(bench, tasks, weights, args):
             for line in tuner.measurer.split.text().splitlines():
                 print("   ", line)
         both = [i for i in range(len(keep)) if sets[0][i] is not None and sets[1][i] is not None]
-        got = side_by_side(bench, [keep[i] for i in both], [[s[i] for i in both] for s in sets], 100)
+        got = side_by_side([keep[i] for i in both], [[s[i] for i in both] for s in sets], 100)
     totals = [1e3 * sum(w[i] * g for i, g in zip(both, gs)) for gs in got]
     print(f"\nSame seed, {args.mode_trials} trials on {len(keep)} tasks: winners measured in turn (limit: 2 %)")
     print(f"auto {totals[0]:.4f} ms, strict {totals[1]:.4f} ms: auto is {100 * (totals[0] / totals[1] - 1):+.2f} %")
+    bench.close()
+
+
+OTHER = """
+import sys, time
+import torch
+time.sleep(float(sys.argv[1]))
+a = torch.rand(4096, 4096, device="cuda")
+end = time.time() + float(sys.argv[2])
+while time.time() < end:
+    for _ in range(50):
+        b = a @ a
+    torch.cuda.synchronize()
+"""
+
+
+def load(bench, tasks, weights, args):
+    keep = pick_tasks(tasks, 6)
+    w = [weights[tasks.index(t)] for t in keep]
+    with tempfile.TemporaryDirectory() as d:
+        log = f"{d}/log.json"
+        other = subprocess.Popen([sys.executable, "-c", OTHER, "8", "10"])
+        tuner, took = tune(keep, w, args.load_trials, "auto", log, args.seed, 100, verbose=1)
+        print(f"\nA run of {took:.0f} s, another process on the GPU for 10 s of it")
+        other.wait()
+        states = winners(keep, log)
+        marks = [res.extra for _, res in RecordReader(log) if res.error_no == 0]
+    again, disturbed = (sum(bool(m.get(k)) for m in marks) for k in ("redone", "disturbed"))
+    print(f"records marked: {again} measured again, {disturbed} disturbed")
+    both = [i for i in range(len(keep)) if states[i] is not None]
+    (now,) = side_by_side([keep[i] for i in both], [[states[i] for i in both]], 100)
+    for i, seconds in zip(both, now):
+        recorded = tuner.best_costs[i]
+        print(
+            f"  {keep[i].desc[:44]:44s} recorded {1e6 * recorded:8.2f} us, alone on the GPU {1e6 * seconds:8.2f} us: "
+            f"{100 * (recorded / seconds - 1):+.2f} %"
+        )
     bench.close()
 
 
@@ -360,28 +420,9 @@ def speed(bench, network, args):
     predicted, measured = 1e3 * tuner.cur_score, 1e3 * statistics.median(net)
     print(f"Network: predicted {predicted:.4f} ms (sum over tasks), measured {measured:.4f} ms: ratio {measured / predicted:.3f} (limit 1.10)")
     for name in ("hot", "mixed", "cold"):
-        session_costs = whole(tasks, weights, log, name)
-        if session_costs:
-            print(f"  winners, weights {name:5s}: {1e3 * session_costs:.4f} ms, ratio {measured / (1e3 * session_costs):.3f}")
+        total = 1e3 * sum(w * c for w, c in zip(weights, side_by_side(tasks, [winners(tasks, log)], 30, name, 1)[0]))
+        print(f"  winners measured again, l2={name:5s}: {total:.4f} ms, ratio {measured / total:.3f}")
     return log
-
-
-def whole(tasks, weights, log, l2):
-    """Weighted sum of the winners under a cache policy."""
-    runner = auto_scheduler.LocalRunner(min_repeat_ms=30, mode="strict", l2=l2)
-    options = auto_scheduler.TuningOptions(len(tasks), runner=runner, verbose=0)
-    from nestsmith.auto_scheduler.session import Measurer
-
-    states, total = winners(tasks, log), 0.0
-    with Measurer(options, check=False) as m:
-        for t, w, s in zip(tasks, weights, states):
-            if s is None:
-                return None
-            r = m.measure(t, None, [MeasureInput(t, s)])[0]
-            if r.error_no:
-                return None
-            total += w * statistics.mean(r.costs)
-    return total
 
 
 def main():
@@ -398,6 +439,7 @@ def main():
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--mode-trials", type=int, default=768)
     parser.add_argument("--mode-tasks", type=int, default=0)
+    parser.add_argument("--load-trials", type=int, default=768)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log")
     args = parser.parse_args()
@@ -410,6 +452,8 @@ def main():
                 {"same": same, "rank": rank, "events": events}[name](bench, network[2], args)
             elif name == "modes":
                 modes(bench, network[2], network[3], args)
+            elif name == "load":
+                load(bench, network[2], network[3], args)
             elif name == "speed":
                 speed(bench, network, args)
         except Exception as e:  # the other tables are worth having

@@ -54,11 +54,12 @@ void time_policy(DevModule *m, void *const *args, const RunPolicy *p, double dea
 enum { FINAL_MAX = 8, PASSES = 5, CANARY_MAX = 32 };
 typedef struct {
   double pass[PASSES], spread; /* medians of the passes */
-  int passes, runs, blocks;
+  int passes, runs, blocks;    /* passes < PASSES: clearly beaten before the end */
 } FinalResult;
-/* n programs in PASSES passes, in each in another order, so that a slow drift of the device meets all alike. */
-void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy *p, uint64_t seed, double deadline,
-                 FinalResult *out);
+/* n programs in PASSES passes, in each in another order, so that a slow drift of the device meets all alike. Those that
+ * are clearly beaten drop out; keep: the number of one that stays in any case, or -1. */
+void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy *p, uint64_t seed, int keep,
+                 double deadline, FinalResult *out);
 /* One cost per repeat, as time_evaluator: blocks are added up until min_repeat_ms. zero_limit: give up after that many
  * blocks of zero time. */
 void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit,
@@ -103,8 +104,8 @@ typedef struct {
   const char *manifest;
 } RunProgram;
 /* The programs ran before; n <= FINAL_MAX. False, with why, if the worker died or was stopped. */
-bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed, FinalResult *out,
-                  char why[MSR_MSG]);
+bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed, int keep,
+                  FinalResult *out, char why[MSR_MSG]);
 /* The device's fixed piece of work: warm_s seconds of it to wake the clocks, then n <= CANARY_MAX timed ones. Returns how
  * many were timed; 0: the device has none; -1: the worker died or was stopped. */
 int worker_canary(Worker *w, double warm_s, int n, double *out);

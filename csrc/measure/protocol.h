@@ -37,7 +37,7 @@ typedef struct {
   int32_t dying;
 } MsgResult; /* dying: the worker ends after this message */
 typedef struct {
-  int32_t slot, n;
+  int32_t slot, n, keep;
   RunPolicy policy;
   uint64_t seed, n_binary[FINAL_MAX], n_manifest[FINAL_MAX];
 } MsgFinal;

@@ -2,7 +2,8 @@
  * quick blocks are all far above the incumbent's is stopped; one that comes near waits for the final, where the few best
  * of a round and the incumbent run in turn, in PASSES passes. The winner must beat the incumbent in all passes but one,
  * so that the best of many is not merely the luckiest. One stopped candidate in fifty is measured in full all the same:
- * if it turns out better than the incumbent, the rule is too strict and is relaxed.
+ * if it turns out better than the incumbent, the rule is too strict and is relaxed. Who is clearly beaten in a final drops
+ * out of it and keeps a quick result.
  *
  * Like is compared with like: quick times with the incumbent's quick time, passes with the incumbent's passes of the same
  * final. A winner's cost is at most what it was relative to the incumbent, and a loser's is at least the incumbent's, so
@@ -76,18 +77,19 @@ static double median(const double *v, int n) {
 
 /* The passes dealt into as many costs as were asked for; their mean is `cost`. */
 static void set_costs(RunResult *r, const FinalResult *f, int repeat, double cost) {
+  if (f->passes < PASSES) repeat = 1;
   int n = repeat < 1 ? 1 : repeat > PASSES ? PASSES : repeat;
   double sum = 0;
   for (int k = 0; k < n; k++) {
     double group[PASSES];
     int m = 0;
-    for (int i = k; i < PASSES; i += n) group[m++] = f->pass[i];
+    for (int i = k; i < f->passes; i += n) group[m++] = f->pass[i];
     r->cost[k] = median(group, m);
     sum += r->cost[k];
   }
   for (int k = 0; k < n; k++) r->cost[k] = n == 1 ? cost : r->cost[k] * (cost * n / sum);
   r->n_costs = n;
-  r->full = true;
+  r->full = f->passes == PASSES;
   r->spread = f->spread;
   r->blocks += f->blocks;
   r->runs += f->runs;
@@ -109,11 +111,12 @@ void race_decide(Task *t, Job *const *j, int n, const FinalResult *f, bool with_
   double cost[FINAL_MAX] = {0}, old = t->best;
   int first = 0, wins = 0;
   for (int i = 0; i < n; i++) {
-    cost[i] = median(f[i].pass, PASSES);
-    if (cost[i] < cost[first]) first = i;
+    cost[i] = median(f[i].pass, f[i].passes);
+    bool whole = f[i].passes == PASSES, better = f[first].passes < PASSES || cost[i] < cost[first];
+    if (i && whole && better) first = i;
   }
-  bool won = !(old > 0) || cost[first] < old;
-  if (with_incumbent) {
+  bool won = f[first].passes == PASSES && (!(old > 0) || cost[first] < old);
+  if (with_incumbent && f[first].passes == PASSES) {
     double ratio[PASSES];
     for (int k = 0; k < PASSES; k++) {
       ratio[k] = f[first].pass[k] / f[n].pass[k];

@@ -250,11 +250,11 @@ static int take_finalists(Task *t, Job **j, RunProgram *prog) {
 
 /* False: a worker died or the final was called off. */
 static bool hold_final(Runner *r, int slot, int n, const RunProgram *prog, const RunPolicy *policy, uint64_t seed,
-                       FinalResult *f, bool *disturbed) {
+                       int keep, FinalResult *f, bool *disturbed) {
   char why[MSR_MSG];
   for (int k = 0; !r->stop; k++) {
     watch(r, false);
-    if (!worker_final(r->worker, slot, n, prog, policy, seed + (uint64_t)k, f, why)) return false;
+    if (!worker_final(r->worker, slot, n, prog, policy, seed + (uint64_t)k, keep, f, why)) return false;
     r->worked = clock_now();
     bool ok = watch(r, true);
     *disturbed = !ok;
@@ -281,7 +281,8 @@ static void run_final(Runner *r, int task) {
   pthread_mutex_unlock(&p->lock);
   worker_task(r->worker, slot, data);
   RunPolicy policy = j[0]->policy;
-  bool ok = hold_final(r, slot, n + incumbent, prog, &policy, (uint64_t)j[0]->res.tag, f, &disturbed);
+  bool ok =
+      hold_final(r, slot, n + incumbent, prog, &policy, (uint64_t)j[0]->res.tag, incumbent ? n : -1, f, &disturbed);
   policy.race = false;
   policy.stop_above = policy.full_below = 0;
   for (int i = 0; !ok && !r->stop && i < n; i++) { /* one of them broke it: each alone */

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BLOCKS = 512, MOST_RUNS = 100000 };
+enum { MAX_BLOCKS = 512, MOST_RUNS = 100000, PASSES_SURE = 2 };
 static const double QUICK_BUDGET = 20e-3, AGREE = 0.02, PROBE_HOPELESS = 20, PROBE_DOUBTFUL = 3,
                     PROBE_SURE = 100e-6, /* below, a single run is mostly the cost of starting and stopping the timer */
-    BLOCK_GPU = 1e-3, BLOCK_CPU = 2e-3, FULL_BLOCK = 10e-3, LONG_PASS = 50e-3;
+    BLOCK_GPU = 1e-3, BLOCK_CPU = 2e-3, CLEARLY = 0.01, FULL_BLOCK = 10e-3, LONG_PASS = 50e-3;
 
 typedef struct {
   DevModule *m;
@@ -169,8 +169,28 @@ static double one_pass(Timing *t, int number, double goal) {
   return median(x, n);
 }
 
-void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy *p, uint64_t seed, double deadline,
-                 FinalResult *out) {
+/* Slower than the leader by more than CLEARLY in every pass so far: this one cannot win any more. */
+static bool beaten(const FinalResult *r, const FinalResult *leader, int passes) {
+  for (int k = 0; k < passes; k++)
+    if (!(r->pass[k] > leader->pass[k] * (1 + CLEARLY))) return false;
+  return r != leader;
+}
+
+static const FinalResult *leader_of(const FinalResult *r, int n, int passes) {
+  const FinalResult *best = NULL;
+  double at = 0;
+  for (int i = 0; i < n; i++) {
+    double x[PASSES];
+    if (r[i].passes < passes) continue;
+    memcpy(x, r[i].pass, sizeof x);
+    double m = median(x, passes);
+    if (!best || m < at) best = &r[i], at = m;
+  }
+  return best;
+}
+
+void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy *p, uint64_t seed, int keep,
+                 double deadline, FinalResult *out) {
   Timing t[FINAL_MAX];
   int number[FINAL_MAX], order[FINAL_MAX];
   Rng rng;
@@ -189,16 +209,18 @@ void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy 
       order[i] = order[j];
       order[j] = x;
     }
+    const FinalResult *leader = leader_of(out, n, k);
     for (int i = 0; i < n; i++) {
       FinalResult *r = &out[order[i]];
-      r->pass[r->passes++] = one_pass(&t[order[i]], number[order[i]], goal);
+      bool stays = order[i] == keep || k < PASSES_SURE || !leader || !beaten(r, leader, k);
+      if (r->passes == k && stays) r->pass[r->passes++] = one_pass(&t[order[i]], number[order[i]], goal);
     }
   }
   for (int i = 0; i < n; i++) {
     double sorted[PASSES];
     memcpy(sorted, out[i].pass, sizeof sorted);
-    median(sorted, PASSES);
-    out[i].spread = spread(sorted, PASSES);
+    median(sorted, out[i].passes);
+    out[i].spread = spread(sorted, out[i].passes);
     out[i].runs = t[i].runs;
     out[i].blocks = t[i].blocks;
   }

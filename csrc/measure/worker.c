@@ -429,9 +429,9 @@ RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const ch
   return r;
 }
 
-bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed,
+bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed, int keep,
                   FinalResult *out, char why[MSR_MSG]) {
-  MsgFinal q = {.slot = slot, .n = n, .policy = *policy, .seed = seed};
+  MsgFinal q = {.slot = slot, .n = n, .keep = keep, .policy = *policy, .seed = seed};
   const void *part[3 * FINAL_MAX];
   size_t len[3 * FINAL_MAX];
   why[0] = 0;

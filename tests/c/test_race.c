@@ -90,6 +90,13 @@ static void test_decide(void **state) {
   race_decide(&t, (Job *[]){d}, 1, slow_clock, true);
   assert_true(fabs(t.best - 10 * 10.5 / 11) < 1e-9 && fabs(d->res.run.cost[0] - t.best) < 1e-9);
   job_free(a), job_free(b), job_free(c), job_free(d);
+  Job *g = job(1, 5), *h = job(1, 6); /* the first dropped out after two passes: not in full, and not the best */
+  FinalResult drop_out[] = {passes(9.4, 9.4, 0, 0, 0), passes(9, 9, 9, 9, 9), passes(11, 11, 11, 11, 11)};
+  drop_out[0].passes = 2;
+  race_decide(&t, (Job *[]){g, h}, 2, drop_out, true);
+  assert_true(!g->res.run.full && g->res.run.n_costs == 1 && g->res.run.cost[0] > h->res.run.cost[0]);
+  assert_true(h->res.run.full && fabs(t.best - h->res.run.cost[0]) < 1e-12);
+  job_free(g), job_free(h);
   Job *e = job(1, 4); /* three costs of five passes: their mean is what counts */
   e->policy.repeat = 3;
   FinalResult spreads[] = {passes(8, 9, 8.5, 8.4, 8.6), passes(11, 11, 11, 11, 11)};
