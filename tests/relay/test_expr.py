@@ -1,5 +1,7 @@
 """Graph expressions: types, builders, sharing, depth, text and errors."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -169,3 +171,33 @@ def test_text_of_blocks():
     c, x = relay.var("c", shape=(), dtype="bool"), relay.var("x", shape=(2,))
     text = relay.Function([c, x], relay.If(c, relay.exp(x), x)).astext()
     assert "if (%c) {" in text and "} else {" in text and "exp(%x)" in text
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda v: relay.nn.dense(v((2, 8)), v((4, 9))), "inner extents 8 and 9 differ"),
+    (lambda v: relay.nn.dense(v((2, 8)), v((3, 4, 8))), "must have rank 2"),
+    (lambda v: relay.nn.matmul(v((2, 8)), v((4, 8))), "inner extents 8 and 4 differ"),
+    (lambda v: relay.nn.matmul(v((3, 2, 8)), v((4, 8, 5))), "batches 3 and 4 do not broadcast"),
+    (lambda v: relay.nn.batch_matmul(v((2, 8)), v((4, 8))), "both arguments must have rank 3"),
+    (lambda v: relay.nn.batch_matmul(v((3, 2, 8)), v((3, 4, 9))), "inner extents 8 and 9 differ"),
+])
+def test_products_that_do_not_fit(make, words):
+    count = itertools.count()
+    with pytest.raises(ValueError, match=words):
+        shape_of(make(lambda shape: relay.var(f"x{next(count)}", shape=shape)))
+
+
+@pytest.mark.parametrize("build, a, b, out", [
+    (relay.nn.dense, (8,), (4, 8), (4,)),
+    (relay.nn.dense, (2, 3, 8), (4, 8), (2, 3, 4)),
+    (lambda x, y: relay.nn.matmul(x, y, transpose_a=True), (8, 2), (8, 4), (2, 4)),
+    (lambda x, y: relay.nn.matmul(x, y, transpose_b=True), (2, 8), (4, 8), (2, 4)),
+    (relay.nn.matmul, (3, 2, 8), (8, 4), (3, 2, 4)),
+    (relay.nn.batch_matmul, (3, 2, 8), (1, 4, 8), (3, 2, 4)),
+    (lambda x, y: relay.nn.batch_matmul(x, y, transpose_a=True, transpose_b=False), (1, 8, 2), (3, 8, 4), (3, 2, 4)),
+])
+def test_products_have_one_rule(build, a, b, out):
+    """The type and the NumPy evaluation agree."""
+    call = build(relay.var("x", shape=a), relay.var("y", shape=b))
+    x, y = np.arange(np.prod(a), dtype="float32").reshape(a), np.ones(b, "float32")
+    assert shape_of(call) == out == call.op.evaluate(call.attrs, x, y).shape

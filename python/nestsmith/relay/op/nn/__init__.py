@@ -1,0 +1,21 @@
+"""Neural-network operators, one file per kind. Each operator is a type rule, a NumPy evaluation where constant folding
+wants one, and the builder that users call; their loops are in `nestsmith.relay.lowering`."""
+
+from . import activation, convolution, normalisation, pool, product, shape, util, winograd
+from .activation import *  # noqa: F401,F403
+from .convolution import *  # noqa: F401,F403
+from .normalisation import *  # noqa: F401,F403
+from .pool import *  # noqa: F401,F403
+from .product import *  # noqa: F401,F403
+from .shape import *  # noqa: F401,F403
+from .winograd import *  # noqa: F401,F403
+
+__all__ = [
+    *activation.__all__,
+    *convolution.__all__,
+    *normalisation.__all__,
+    *pool.__all__,
+    *product.__all__,
+    *shape.__all__,
+    *winograd.__all__,
+]

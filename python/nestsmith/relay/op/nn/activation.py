@@ -1,0 +1,59 @@
+"""Element by element and along one axis: relu and its kin, softmax, dropout (nothing at inference)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...expr import TupleWrapper
+from ...ty import TupleType
+from ..reduce import softmax_numpy
+from ..registry import ANCHOR, ELEMWISE, OPAQUE, call, norm_axis, register, tensor
+
+__all__ = ["softmax", "fast_softmax", "log_softmax", "relu", "leaky_relu", "dropout"]
+
+
+def _same(attrs, types):
+    t = tensor(types, 0)
+    if "axis" in attrs:
+        norm_axis(attrs.axis, len(t.shape))
+    return t
+
+
+register("nn.softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
+register("nn.fast_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
+register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: np.log(softmax_numpy(x, attrs.axis)))
+register("nn.relu", ELEMWISE, _same, lambda attrs, x: np.maximum(x, x.dtype.type(0)))
+register("nn.leaky_relu", ELEMWISE, _same, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)))
+
+
+def softmax(data, axis=-1):
+    """``exp(x - max) / sum`` along `axis`."""
+    return call("nn.softmax", [data], axis=int(axis))
+
+
+def fast_softmax(data, axis=-1):
+    """softmax with a fast exponential."""
+    return call("nn.fast_softmax", [data], axis=int(axis))
+
+
+def log_softmax(data, axis=-1):
+    """Logarithm of the softmax."""
+    return call("nn.log_softmax", [data], axis=int(axis))
+
+
+def relu(data):
+    """``max(data, 0)``"""
+    return call("nn.relu", [data])
+
+
+def leaky_relu(data, alpha=0.01):
+    """data where positive, else ``alpha * data``."""
+    return call("nn.leaky_relu", [data], alpha=float(alpha))
+
+
+register("nn.dropout", OPAQUE, lambda attrs, types: TupleType([tensor(types, 0), tensor(types, 0)]))
+
+
+def dropout(data, rate=0.5):
+    """Nothing at inference; removed by SimplifyInference."""
+    return TupleWrapper(call("nn.dropout", [data], rate=float(rate)), 2)[0]

@@ -1,0 +1,244 @@
+"""Convolutions of one to three spatial axes, and the transposed one."""
+
+from __future__ import annotations
+
+from ...ty import Any, TensorType
+from ..registry import ANCHOR, call, register, tensor
+from .util import SPATIAL, layout_axes, paddings, per_axis, window_out
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv_axes"]
+
+
+def conv_axes(attrs, dims):
+    """Positions in data layout (N, C, spatial...) and in kernel layout (O, I, spatial...)."""
+    sp = SPATIAL[dims]
+    return layout_axes(attrs.data_layout, "NC" + sp), layout_axes(attrs.kernel_layout, "OI" + sp)
+
+
+def _conv_infer(dims, transposed=False):
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        if len(t.shape) != dims + 2:
+            raise ValueError(f"the data must have rank {dims + 2}")
+        dpos, kpos = conv_axes(attrs, dims)
+        n, c, *sp = (t.shape[p] for p in dpos)
+        groups = attrs.groups
+        if groups < 1 or (not isinstance(c, Any) and c % groups):
+            raise ValueError(f"{c} input channels do not divide into {groups} groups")
+        if types[1] is None:
+            if attrs.channels is None or attrs.kernel_size is None:
+                raise ValueError("the weight has no type: give channels and kernel_size")
+            o, i = (attrs.channels // groups, c) if transposed else (attrs.channels, c // groups)
+            if not transposed and groups > 1 and groups == c and "I" in attrs.kernel_layout:
+                o, i = (c, attrs.channels // groups)
+            w = [0] * (dims + 2)
+            for p, d in zip(kpos, (o, i, *attrs.kernel_size)):
+                w[p] = d
+            types[1] = TensorType(w, t.dtype)
+        w = tensor(types, 1)
+        if len(w.shape) != dims + 2:
+            raise ValueError(f"the weight must have rank {dims + 2}")
+        o, i, *ks = (w.shape[p] for p in kpos)
+        if transposed:
+            co, ci = o * groups, i
+        elif groups > 1 and groups == c and o == c:
+            co, ci = o * i, c  # depthwise: I is the channel multiplier
+        else:
+            co, ci = o, i * groups
+        if not isinstance(c, Any) and ci != c:
+            raise ValueError(
+                f"the weight {w} (layout {attrs.kernel_layout}) is for {ci} input channels, the data has {c}"
+            )
+        if attrs.channels is not None and attrs.channels != co:
+            raise ValueError(f"channels={attrs.channels}, but the weight gives {co}")
+        if attrs.kernel_size is not None and tuple(attrs.kernel_size) != tuple(ks):
+            raise ValueError(f"kernel_size={tuple(attrs.kernel_size)}, but the weight has {tuple(ks)}")
+        pads = [attrs.padding[k] + attrs.padding[k + dims] for k in range(dims)]
+        if transposed:
+            osp = [
+                (x - 1) * s + d * (k - 1) + 1 - p + op
+                for x, s, d, k, p, op in zip(sp, attrs.strides, attrs.dilation, ks, pads, attrs.output_padding)
+            ]
+        else:
+            osp = [window_out(x, k, s, d, p) for x, k, s, d, p in zip(sp, ks, attrs.strides, attrs.dilation, pads)]
+        shape = [0] * (dims + 2)
+        layout = attrs.out_layout or attrs.data_layout
+        for p, d in zip(layout_axes(layout, "NC" + SPATIAL[dims]), (n, co, *osp)):
+            shape[p] = d
+        return TensorType(shape, attrs.out_dtype or t.dtype)
+
+    return infer
+
+
+def _conv(
+    dims,
+    name,
+    data,
+    weight,
+    strides,
+    padding,
+    dilation,
+    groups,
+    channels,
+    kernel_size,
+    data_layout,
+    kernel_layout,
+    out_layout,
+    out_dtype,
+    **more,
+):
+    ks = None if kernel_size is None else per_axis(kernel_size, dims, "kernel_size")
+    return call(
+        name,
+        [data, weight],
+        strides=per_axis(strides, dims, "strides"),
+        padding=paddings(padding, dims),
+        dilation=per_axis(dilation, dims, "dilation"),
+        groups=int(groups),
+        channels=None if channels is None else int(channels),
+        kernel_size=ks,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_layout=out_layout,
+        out_dtype=out_dtype,
+        **more,
+    )
+
+
+for _d in (1, 2, 3):
+    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d))
+register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True))
+
+
+def conv1d(
+    data,
+    weight,
+    strides=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    channels=None,
+    kernel_size=None,
+    data_layout="NCW",
+    kernel_layout="OIW",
+    out_layout="",
+    out_dtype="",
+):
+    """1-D convolution."""
+    return _conv(
+        1,
+        "nn.conv1d",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    )
+
+
+def conv2d(
+    data,
+    weight,
+    strides=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    groups=1,
+    channels=None,
+    kernel_size=None,
+    data_layout="NCHW",
+    kernel_layout="OIHW",
+    out_layout="",
+    out_dtype="",
+):
+    """2-D convolution. With `channels` and `kernel_size` an untyped weight variable gets its shape from here."""
+    return _conv(
+        2,
+        "nn.conv2d",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    )
+
+
+def conv3d(
+    data,
+    weight,
+    strides=(1, 1, 1),
+    padding=(0, 0, 0),
+    dilation=(1, 1, 1),
+    groups=1,
+    channels=None,
+    kernel_size=None,
+    data_layout="NCDHW",
+    kernel_layout="OIDHW",
+    out_layout="",
+    out_dtype="",
+):
+    """3-D convolution."""
+    return _conv(
+        3,
+        "nn.conv3d",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    )
+
+
+def conv2d_transpose(
+    data,
+    weight,
+    strides=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    channels=None,
+    kernel_size=None,
+    groups=1,
+    data_layout="NCHW",
+    kernel_layout="IOHW",
+    out_layout="",
+    output_padding=(0, 0),
+    out_dtype="",
+):
+    """2-D transposed convolution."""
+    return _conv(
+        2,
+        "nn.conv2d_transpose",
+        data,
+        weight,
+        strides,
+        padding,
+        dilation,
+        groups,
+        channels,
+        kernel_size,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+        output_padding=per_axis(output_padding, 2, "output_padding"),
+    )

@@ -1,0 +1,117 @@
+"""Pools: over windows, to a given size, over whole maps."""
+
+from __future__ import annotations
+
+from ...ty import TensorType
+from ..registry import ANCHOR, call, register, tensor
+from .util import SPATIAL, paddings, per_axis, window_out
+
+__all__ = ["global_avg_pool2d", "global_max_pool2d", "pool_axes"]
+
+_LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+def pool_axes(layout, dims):
+    """Positions of the pooled axes in `layout`."""
+    pos = [layout.find(c) for c in SPATIAL[dims]]
+    if min(pos) < 0:
+        raise ValueError(f"layout {layout!r} must contain {SPATIAL[dims]}")
+    return pos
+
+
+def _pool_infer(dims):
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        if len(t.shape) != len(attrs.layout):
+            raise ValueError(f"layout {attrs.layout} needs rank {len(attrs.layout)}")
+        shape = list(t.shape)
+        for k, p in enumerate(pool_axes(attrs.layout, dims)):
+            pads = attrs.padding[k] + attrs.padding[k + dims] + (attrs.strides[k] - 1 if attrs.ceil_mode else 0)
+            shape[p] = window_out(shape[p], attrs.pool_size[k], attrs.strides[k], attrs.dilation[k], pads)
+        return TensorType(shape, t.dtype)
+
+    return infer
+
+
+def _adaptive_infer(dims):
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        shape = list(t.shape)
+        size = attrs.get("output_size")
+        for k, p in enumerate(pool_axes(attrs.layout, dims)):
+            shape[p] = 1 if size is None else (shape[p] if size[k] is None else size[k])
+        return TensorType(shape, t.dtype)
+
+    return infer
+
+
+def _make_pool(kind, dims):
+    name = f"nn.{kind}_pool{dims}d"
+    register(name, ANCHOR, _pool_infer(dims))
+
+    def build(
+        data,
+        pool_size=(1,) * dims,
+        strides=(1,) * dims,
+        dilation=(1,) * dims,
+        padding=(0,) * dims,
+        layout=_LAYOUT[dims],
+        out_layout="",
+        ceil_mode=False,
+        count_include_pad=False,
+    ):
+        more = {"count_include_pad": bool(count_include_pad)} if kind == "avg" else {}
+        return call(
+            name,
+            [data],
+            pool_size=per_axis(pool_size, dims, "pool_size"),
+            strides=per_axis(strides, dims, "strides"),
+            dilation=per_axis(dilation, dims, "dilation"),
+            padding=paddings(padding, dims),
+            layout=layout,
+            out_layout=out_layout,
+            ceil_mode=bool(ceil_mode),
+            **more,
+        )
+
+    build.__name__ = build.__qualname__ = f"{kind}_pool{dims}d"
+    build.__doc__ = f"{'Largest element' if kind == 'max' else 'Mean'} of each window of a {dims}-D map."
+    return build
+
+
+def _make_adaptive(kind, dims):
+    name = f"nn.adaptive_{kind}_pool{dims}d"
+    register(name, ANCHOR, _adaptive_infer(dims))
+
+    def build(data, output_size=None, layout=_LAYOUT[dims], out_layout=""):
+        size = (
+            (1,) * dims
+            if output_size is None
+            else (output_size,) * dims
+            if isinstance(output_size, int)
+            else tuple(output_size)
+        )
+        return call(name, [data], output_size=size, layout=layout, out_layout=out_layout)
+
+    build.__name__ = build.__qualname__ = f"adaptive_{kind}_pool{dims}d"
+    build.__doc__ = f"Pools a {dims}-D map to `output_size`: window i of m covers floor(i*n/m) to ceil((i+1)*n/m)."
+    return build
+
+
+for _d in (1, 2, 3):
+    for _k in ("max", "avg"):
+        globals()[f"{_k}_pool{_d}d"] = _make_pool(_k, _d)
+        globals()[f"adaptive_{_k}_pool{_d}d"] = _make_adaptive(_k, _d)
+        __all__ += [f"{_k}_pool{_d}d", f"adaptive_{_k}_pool{_d}d"]
+register("nn.global_avg_pool2d", ANCHOR, _adaptive_infer(2))
+register("nn.global_max_pool2d", ANCHOR, _adaptive_infer(2))
+
+
+def global_avg_pool2d(data, layout="NCHW", out_layout=""):
+    """Mean over the spatial axes, which stay with extent 1."""
+    return call("nn.global_avg_pool2d", [data], layout=layout, out_layout=out_layout)
+
+
+def global_max_pool2d(data, layout="NCHW", out_layout=""):
+    """Maximum over the spatial axes, which stay with extent 1."""
+    return call("nn.global_max_pool2d", [data], layout=layout, out_layout=out_layout)

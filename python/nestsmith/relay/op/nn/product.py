@@ -1,0 +1,114 @@
+"""Matrix products: dense, matmul and batch_matmul are one product with other axes.
+
+``[batch..., m, k] x [batch..., k, n] -> [batch..., m, n]``, each operand possibly stored transposed. `dense` has a
+weight (n, k), that is a second operand which is transposed and has no batch.
+"""
+
+from __future__ import annotations
+
+from ...ty import Any, TensorType
+from ..registry import ANCHOR, call, register, tensor
+
+__all__ = ["dense", "matmul", "batch_matmul"]
+
+
+def _equal(a, b):
+    return a == b or isinstance(a, Any) or isinstance(b, Any)
+
+
+def _axes_of(shape, transposed, rows=True):
+    """(outer extent, inner extent) of the left (`rows`) or right operand."""
+    a, b = shape[-2:]
+    return (b, a) if transposed == rows else (a, b)
+
+
+def _batch(a, b):
+    """Extents of the batch axes, where 1 stands for any number. A second operand without batch serves all."""
+    if not b:
+        return a
+    if len(a) != len(b):
+        raise ValueError(f"the operands have {len(a)} and {len(b)} batch axes")
+    for x, y in zip(a, b):
+        if not _equal(x, y) and 1 not in (x, y):
+            raise ValueError(f"batches {x} and {y} do not broadcast")
+    return tuple(y if x == 1 else x for x, y in zip(a, b))
+
+
+def _product(transposes, rank=None, least=2, weight=False):
+    """The type rule. `transposes(attrs)` says which operands are stored transposed; `rank`: of both operands; `weight`:
+    the second operand is one matrix."""
+
+    def infer(attrs, types):
+        left, right = transposes(attrs)
+        a = tensor(types, 0)
+        units = attrs.get("units")
+        if len(a.shape) < least:
+            raise ValueError(f"the first operand {a} must have rank {least} or more")
+        m, ka = _axes_of(a.shape, left) if len(a.shape) > 1 else (None, a.shape[0])
+        if types[1] is None and units is not None:
+            types[1] = TensorType((units, ka) if right else (ka, units), a.dtype)
+        elif types[1] is None and "units" in attrs:
+            raise ValueError("the weight has no type: give units")
+        b = tensor(types, 1)
+        if rank is not None and (len(a.shape) != rank or len(b.shape) != rank):
+            raise ValueError(f"both arguments must have rank {rank}")
+        if len(b.shape) != 2 if weight else len(b.shape) < 2:
+            raise ValueError(f"the second operand {b} must have rank 2" + ("" if weight else " or more"))
+        n, kb = _axes_of(b.shape, right, rows=False)
+        if not _equal(ka, kb):
+            raise ValueError(f"inner extents {ka} and {kb} differ: {a} times {b}")
+        rows = () if m is None else (m,)
+        return TensorType(_batch(a.shape[:-2], b.shape[:-2]) + rows + (n,), attrs.out_dtype or a.dtype)
+
+    return infer
+
+
+def _numpy(transposes):
+    def evaluate(attrs, a, b):
+        left, right = transposes(attrs)
+        a = a.swapaxes(-1, -2) if left else a
+        b = b.swapaxes(-1, -2) if right else b
+        return (a @ b).astype(attrs.out_dtype or a.dtype)
+
+    return evaluate
+
+
+def _flags(attrs):
+    return bool(attrs.transpose_a), bool(attrs.transpose_b)
+
+
+def _weight(attrs):
+    return False, True
+
+
+register("nn.dense", ANCHOR, _product(_weight, least=1, weight=True), _numpy(_weight))
+register("nn.matmul", ANCHOR, _product(_flags), _numpy(_flags))
+register("nn.batch_matmul", ANCHOR, _product(_flags, rank=3), _numpy(_flags))
+
+
+def dense(data, weight, units=None, out_dtype=""):
+    """``data @ weight.T``; weight is (units, in)."""
+    return call("nn.dense", [data, weight], units=None if units is None else int(units), out_dtype=out_dtype)
+
+
+def matmul(tensor_a, tensor_b, units=None, out_dtype="", transpose_a=False, transpose_b=False):
+    """Matrix product with optional transposes."""
+    return call(
+        "nn.matmul",
+        [tensor_a, tensor_b],
+        units=None if units is None else int(units),
+        out_dtype=out_dtype,
+        transpose_a=bool(transpose_a),
+        transpose_b=bool(transpose_b),
+    )
+
+
+def batch_matmul(tensor_a, tensor_b, out_dtype="", transpose_a=False, transpose_b=True):
+    """Product of batches of matrices; by default the second operand is transposed."""
+    return call(
+        "nn.batch_matmul",
+        [tensor_a, tensor_b],
+        out_dtype=out_dtype,
+        transpose_a=bool(transpose_a),
+        transpose_b=bool(transpose_b),
+    )

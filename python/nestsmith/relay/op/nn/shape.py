@@ -1,0 +1,113 @@
+"""Moving data: flattening, padding, enlarging, channel blocks to and from the spatial axes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...expr import const
+from ...ty import Any, TensorType
+from ..registry import INJECTIVE, as_expr, call, register, tensor
+from .pool import pool_axes
+from .util import layout_axes
+
+__all__ = ["batch_flatten", "pad", "upsampling", "depth_to_space", "space_to_depth"]
+
+
+def _flatten_infer(attrs, types):
+    t = tensor(types, 0)
+    n = 1
+    for d in t.shape[1:]:
+        n = d if isinstance(d, Any) else n * d
+    return TensorType((t.shape[0], n), t.dtype)
+
+
+register("nn.batch_flatten", INJECTIVE, _flatten_infer, lambda attrs, x: x.reshape(x.shape[0], -1))
+
+
+def batch_flatten(data):
+    """[n, product of the other dimensions]"""
+    return call("nn.batch_flatten", [data])
+
+
+def _pad_infer(attrs, types):
+    t = tensor(types, 0)
+    if len(attrs.pad_width) != len(t.shape):
+        raise ValueError(f"pad_width {attrs.pad_width} must have one pair per axis of {t}")
+    return TensorType([d if isinstance(d, Any) else d + a + b for d, (a, b) in zip(t.shape, attrs.pad_width)], t.dtype)
+
+
+def _np_pad(attrs, x, v):
+    mode = {
+        "constant": {"mode": "constant", "constant_values": v},
+        "edge": {"mode": "edge"},
+        "reflect": {"mode": "reflect"},
+    }
+    return np.pad(x, attrs.pad_width, **mode[attrs.pad_mode])
+
+
+register("nn.pad", INJECTIVE, _pad_infer, _np_pad)
+
+
+def pad(data, pad_width, pad_value=0, pad_mode="constant"):
+    """Pads each axis by (before, after); pad_mode constant, edge or reflect."""
+    if pad_mode not in ("constant", "edge", "reflect"):
+        raise ValueError(f"pad_mode {pad_mode!r}; use 'constant', 'edge' or 'reflect'")
+    width = tuple((int(a), int(b)) for a, b in pad_width)
+    return call(
+        "nn.pad",
+        [data, as_expr(pad_value) if not isinstance(pad_value, (int, float)) else const(float(pad_value))],
+        pad_width=width,
+        pad_mode=pad_mode,
+    )
+
+
+def _upsampling_infer(attrs, types):
+    t = tensor(types, 0)
+    shape = list(t.shape)
+    for p, s in zip(pool_axes(attrs.layout, 2), (attrs.scale_h, attrs.scale_w)):
+        shape[p] = int(round(shape[p] * s))
+    return TensorType(shape, t.dtype)
+
+
+register("nn.upsampling", INJECTIVE, _upsampling_infer)
+
+
+def upsampling(data, scale_h=1, scale_w=1, layout="NCHW", method="nearest_neighbor", align_corners=False):
+    """Enlarges a map by factors."""
+    return call(
+        "nn.upsampling",
+        [data],
+        scale_h=scale_h,
+        scale_w=scale_w,
+        layout=layout,
+        method=method,
+        align_corners=bool(align_corners),
+    )
+
+
+def _d2s(sign):
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        _, c, h, w = (t.shape[p] for p in layout_axes(attrs.layout, "NCHW"))
+        b = attrs.block_size
+        c, h, w = (c // (b * b), h * b, w * b) if sign > 0 else (c * b * b, h // b, w // b)
+        shape = list(t.shape)
+        for p, d in zip(layout_axes(attrs.layout, "NCHW")[1:], (c, h, w)):
+            shape[p] = d
+        return TensorType(shape, t.dtype)
+
+    return infer
+
+
+register("nn.depth_to_space", INJECTIVE, _d2s(1))
+register("nn.space_to_depth", INJECTIVE, _d2s(-1))
+
+
+def depth_to_space(data, block_size, layout="NCHW", mode="DCR"):
+    """Moves channel blocks into the spatial axes."""
+    return call("nn.depth_to_space", [data], block_size=int(block_size), layout=layout, mode=mode)
+
+
+def space_to_depth(data, block_size, layout="NCHW"):
+    """Moves spatial blocks into the channel axis."""
+    return call("nn.space_to_depth", [data], block_size=int(block_size), layout=layout)

@@ -1,0 +1,55 @@
+"""Arguments that several kinds of operators share: tuples per axis, paddings, layouts, extents of windows.
+
+Paddings are stored with two values per spatial axis, all begin values first, then all end values (2-D: top, left,
+bottom, right); builders accept one number, one per axis, or both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ty import Any
+
+__all__ = ["SPATIAL", "per_axis", "paddings", "layout_axes", "window_out"]
+
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+def per_axis(v, n, what):
+    """`v` as a tuple of n integers; one number stands for all. Raises ValueError for another length."""
+    v = (int(v),) * n if isinstance(v, (int, np.integer)) else tuple(int(x) for x in v)
+    if len(v) == 1:
+        v *= n
+    if len(v) != n:
+        raise ValueError(f"{what} {v} must have {n} values")
+    return v
+
+
+def paddings(v, n):
+    """`v` as 2 n integers, begins before ends. Raises ValueError for another length."""
+    v = (int(v),) * n if isinstance(v, (int, np.integer)) else tuple(int(x) for x in v)
+    if len(v) == 1:
+        v *= n
+    if len(v) == n:
+        v += v
+    if len(v) != 2 * n:
+        raise ValueError(f"padding {v} must be a number, {n} values or {2 * n} values (all begins, then all ends)")
+    return v
+
+
+def layout_axes(layout, letters):
+    """Positions of the letters in `layout`. Raises ValueError if it is not an order of them."""
+    pos = [layout.find(c) for c in letters]
+    if min(pos) < 0 or len(layout) != len(letters):
+        raise ValueError(f"layout {layout!r} must be an order of the letters {letters}")
+    return pos
+
+
+def window_out(n, k, stride, dilation, pads):
+    """Extent of a convolved axis; ValueError if the kernel does not fit."""
+    if isinstance(n, Any):
+        return n
+    out = (n + pads - dilation * (k - 1) - 1) // stride + 1
+    if out <= 0:
+        raise ValueError(f"a kernel of extent {k} (dilation {dilation}) does not fit into {n} + {pads} of padding")
+    return out

@@ -1,0 +1,80 @@
+"""Winograd's convolution, split into a transform of the weight (done once, while building) and the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ty import TensorType
+from ..registry import ANCHOR, call, register, tensor
+from .util import layout_axes, window_out
+
+__all__ = [
+    "contrib_conv2d_winograd_weight_transform",
+    "contrib_conv2d_winograd_without_weight_transform",
+    "winograd_matrices",
+]
+
+
+def _wino_weight_infer(attrs, types):
+    w = tensor(types, 0)
+    o, i, kh, kw = w.shape
+    return TensorType((attrs.tile_size + kh - 1, attrs.tile_size + kw - 1, o, i), w.dtype)
+
+
+def _wino_weight_numpy(attrs, w):
+    g = winograd_matrices(attrs.tile_size, w.shape[2])[2]
+    n, (o, i) = g.shape[0], w.shape[:2]
+    both = np.kron(g, g).astype(w.dtype)  # G w G^T as one matrix product
+    return np.ascontiguousarray((both @ w.reshape(o * i, -1).T).reshape(n, n, o, i).astype(w.dtype))
+
+
+def winograd_matrices(m, r):
+    """(A, B, G) of the Cook-Toom construction with m outputs and r taps: shapes (a, m), (a, a), (a, r), a = m + r -
+    1."""
+    points = [0.0, -1.0, 1.0, 0.5, -2.0, -0.5, 2.0, 0.25, -4.0]
+    n = m + r - 1
+    if n - 1 > len(points):
+        raise ValueError(f"tile {m} with {r} taps is too large")
+    pts = points[: n - 1]
+    f = np.array([np.prod([a - b for k, b in enumerate(pts) if k != i]) for i, a in enumerate(pts)] + [1.0])
+    scale = f.copy()
+    scale[0] = abs(scale[0])
+    vander = lambda cols: np.array([[a**j for j in range(cols)] for a in pts] + [[0.0] * (cols - 1) + [1.0]])  # noqa: E731
+    poly = np.zeros((n - 1, n - 1))
+    for i in range(n - 1):
+        p = np.array([1.0])
+        for k, b in enumerate(pts):
+            if k != i:
+                p = np.convolve(p, [-b, 1.0])
+        poly[:, i] = p / f[i]
+    t = np.concatenate([np.eye(n - 1), np.array([[-(a ** (n - 1))] for a in pts])], 1)
+    b0 = np.concatenate([poly @ t, [[0.0] * (n - 1) + [1.0]]], 0)
+    return vander(m), b0 * scale, vander(r) / scale[:, None]
+
+
+def _wino_infer(attrs, types):
+    t, w = tensor(types, 0), tensor(types, 1)
+    dpos = layout_axes(attrs.data_layout, "NCHW")
+    n, _, h, ww = (t.shape[p] for p in dpos)
+    co = w.shape[2]
+    pads = [attrs.padding[0] + attrs.padding[2], attrs.padding[1] + attrs.padding[3]]
+    shape = [0] * 4
+    for p, d in zip(dpos, (n, co, window_out(h, 3, 1, 1, pads[0]), window_out(ww, 3, 1, 1, pads[1]))):
+        shape[p] = d
+    return TensorType(shape, attrs.out_dtype or t.dtype)
+
+
+register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_infer, _wino_weight_numpy)
+register("nn.contrib_conv2d_winograd_without_weight_transform", ANCHOR, _wino_infer)
+
+
+def contrib_conv2d_winograd_weight_transform(weight, tile_size):
+    """OIHW weight -> [tile+k-1, tile+k-1, O, I]."""
+    return call("nn.contrib_conv2d_winograd_weight_transform", [weight], tile_size=int(tile_size))
+
+
+def contrib_conv2d_winograd_without_weight_transform(data, weight, tile_size, **attrs):
+    """Winograd convolution whose weight is already transformed; other attributes as conv2d."""
+    return call(
+        "nn.contrib_conv2d_winograd_without_weight_transform", [data, weight], tile_size=int(tile_size), **attrs
+    )
