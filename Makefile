@@ -90,7 +90,7 @@ $(EXT): $(OBJ) $(PYOBJ)
 CTESTS := $(sort $(wildcard tests/c/test_*.c))
 ctest: $(CTESTS:tests/c/%.c=$(BUILD)/ctest/%)
 	@set -e; for t in $^; do echo "== $$t"; $$t; done
-$(BUILD)/ctest/%: tests/c/%.c $(BUILD)/libnestsmith.a
+$(BUILD)/ctest/%: tests/c/%.c tests/c/fixture.h $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
 ctest-asan:
 	$(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all -DIR_MOVE_TABLES" ctest

@@ -2,19 +2,14 @@
  * any number of threads, refusal of an unsatisfiable task, measured states fed back, the reference program, and a session
  * that builds and runs what a round proposes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "fixture.h"
 #include "tune/tune.h"
 
 typedef struct {
   Err err;
   IrCtx *c;
   TeDag *d;
-  Arena *a;
+  Arena *arena;
   Target t;
   int threads;
   uint64_t seed;
@@ -24,39 +19,12 @@ typedef struct {
 
 static const HwParams GPU_HW = {-1, 16, 64, 49152, 2147483647, 1024, 8, 32}, CPU_HW = {2, 64, 64, 0, 0, 0, 0, 0};
 
-static void build(void *arg) { /* C(i, j) += A[i, k] * B[k, j], 64 x 128 x 32 */
+static void build(void *arg) {
   Fix *f = arg;
-  IrCtx *c = f->c;
-  ExprId n = ex_i32(c, 64), m = ex_i32(c, 128), kk = ex_i32(c, 32), zero = ex_i32(c, 0);
-  TensorId a = te_placeholder(c, "A", DT_F32, 2, (ExprId[]){n, kk})->out[0],
-           b = te_placeholder(c, "B", DT_F32, 2, (ExprId[]){kk, m})->out[0];
-  VarId x = ir_var_new(c, "x", DT_F32, false), y = ir_var_new(c, "y", DT_F32, false);
-  ExprId sum = ex_add(c, ex_var(c, x), ex_var(c, y)), none = ex_flt(c, DT_F32, 0);
-  ReducerId r = ir_reducer_new(c, (IrReducer){.n = 1, .lhs = &x, .rhs = &y, .result = &sum, .identity = &none});
-  TeAxis ax[2] = {{"i", ir_var_new(c, "i", DT_I32, false), zero, n}, {"j", ir_var_new(c, "j", DT_I32, false), zero, m}};
-  IrAxis k = {ir_var_new(c, "k", DT_I32, false), zero, kk};
-  ExprId i = ex_var(c, ax[0].var), j = ex_var(c, ax[1].var), kv = ex_var(c, k.var);
-  ExprId src = ex_mul(c, ex_read(c, a, 2, (ExprId[]){i, kv}), ex_read(c, b, 2, (ExprId[]){kv, j}));
-  ExprId body = ex_reduce(
-      c, (IrReduce){.reducer = r, .n_src = 1, .src = &src, .n_axis = 1, .axis = &k, .cond = ex_int(c, DT_BOOL, 1)});
-  TeOp *op = te_compute(c, "C", "", 2, ax, 1, &body, 0, NULL);
-  f->d = te_dag(c, 3, (TensorId[]){a, b, op->out[0]});
-  f->a = arena_new(&f->err);
+  f->d = product(f->c);
+  f->arena = ir_arena(f->c);
 }
-static int setup(void **state) {
-  static Fix f;
-  err_init(&f.err);
-  f.c = ir_new(&f.err);
-  assert_int_equal(err_try(&f.err, build, &f), NS_OK);
-  *state = &f;
-  return 0;
-}
-static int teardown(void **state) {
-  Fix *f = *state;
-  arena_free(f->a);
-  ir_free(f->c);
-  return 0;
-}
+SETUP_AND_TEARDOWN(Fix, build)
 
 typedef struct {
   Fix *f;
@@ -72,13 +40,13 @@ static void two_rounds(void *arg) {
   r->t = task_new(&f->err, f->c, f->d, &f->t);
   if (f->threads > 1) r->pool = pool_new(f->threads, &f->err);
   r->p = policy_new(&f->err, r->t, &par, f->seed, r->pool);
-  f->out = policy_round(r->p, f->a, 12);
+  f->out = policy_round(r->p, f->arena, 12);
   for (int i = 0; i < f->out.n; i++) {
     const char *why;
     assert_true(policy_check(r->p, f->out.n_step[i], f->out.step[i], &why));
     policy_report(r->p, f->out.n_step[i], f->out.step[i], 1e-3 / (i + 1), i % 3 != 0);
   }
-  f->out2 = policy_round(r->p, f->a, 12);
+  f->out2 = policy_round(r->p, f->arena, 12);
 }
 static ErrCode rounds(Fix *f, TargetKind kind, int threads) {
   f->t = (Target){.kind = kind, .hw = kind == TG_CPU ? CPU_HW : GPU_HW, .sm = 90};
@@ -92,8 +60,8 @@ static ErrCode rounds(Fix *f, TargetKind kind, int threads) {
 }
 static char *text_of(Fix *f, const StateList *l) {
   StrBuf b;
-  sb_init(&b, f->a);
-  for (int i = 0; i < l->n; i++) sb_puts(&b, steps_text(f->a, l->n_step[i], l->step[i]));
+  sb_init(&b, f->arena);
+  for (int i = 0; i < l->n; i++) sb_puts(&b, steps_text(f->arena, l->n_step[i], l->step[i]));
   return sb_str(&b);
 }
 
@@ -117,7 +85,7 @@ static void sample_bad(void *arg) {
   t.hw.max_threads_per_block = 1;
   r->t = task_new(&r->f->err, r->f->c, r->f->d, &t);
   r->p = policy_new(&r->f->err, r->t, &par, 1, NULL);
-  policy_sample(r->p, r->f->a);
+  policy_sample(r->p, r->f->arena);
 }
 static void unsatisfiable_task_is_refused(void **state) {
   Run r = {.f = *state};
@@ -137,7 +105,7 @@ typedef struct {
 } Measure;
 static void reference(void *arg) {
   Measure *m = arg;
-  tune_reference(m->f->a, m->f->c, m->f->d, 1, NULL, m->data);
+  tune_reference(m->f->arena, m->f->c, m->f->d, 1, NULL, m->data);
 }
 static void reference_is_the_product(void **state) {
   Measure m = {.f = *state};
@@ -154,7 +122,7 @@ static void reference_is_the_product(void **state) {
 static void submit(void *arg) {
   Measure *m = arg;
   Fix *f = m->f;
-  tune_reference(f->a, f->c, f->d, 1, NULL, m->data);
+  tune_reference(f->arena, f->c, f->d, 1, NULL, m->data);
   m->s = session_new(&f->err, &f->t, DEV_CPU, 0, 2, NULL);
   m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, m->data);
   RunPolicy p = {.number = 1, .repeat = 1, .timeout_s = 20, .check = true};

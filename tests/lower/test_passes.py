@@ -5,15 +5,12 @@ access out of bounds, no barrier under a divergent condition. Schedules come fro
 import gzip
 import json
 import pathlib
-import sys
 
 import numpy as np
 import pytest
+from peer import dag_of
 
 from nestsmith import _core, te, tir, topi
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "search"))
-from util import peer_dag  # noqa: E402
 
 CPU = (0, (4, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
 CUDA = (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 1, False)
@@ -245,9 +242,9 @@ def verdict_tasks():
     path = pathlib.Path(__file__).parent.parent / "data" / "peer-verdicts.json.gz"
     for task in json.loads(gzip.decompress(path.read_bytes())):
         try:
-            dag = peer_dag(task["key"], task["stages"])
+            dag = dag_of(task["key"], tuple(task["stages"]))
         except (AssertionError, ValueError, IndexError):
-            continue  # operators that peer_dag does not rebuild
+            continue  # operators that dag_of does not rebuild
         yield dag, task["states"]
 
 

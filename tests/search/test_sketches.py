@@ -5,6 +5,7 @@ import json
 import pathlib
 
 import pytest
+from peer import dag_of
 from util import (
     CPU2,
     CPU4,
@@ -17,7 +18,6 @@ from util import (
     matmul,
     matmul_relu,
     max_pool,
-    peer_dag,
     policy,
     row_min,
     row_sum,
@@ -41,7 +41,7 @@ def test_texts_equal_the_reference(network):
     target = CUDA if network.endswith("cuda") else CPU2
     for task in PEER[network]:
         stages = tuple(line.split("(")[0] for line in task["text"].splitlines() if "PLACEHOLDER" not in line)
-        got = sketches(peer_dag(task["key"], stages), target)
+        got = sketches(dag_of(task["key"], stages), target)
         assert [s.text() for s in got] == [s[1] for s in task["sketches"]], (network, task["index"])
 
 

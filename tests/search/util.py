@@ -1,4 +1,4 @@
-"""Workloads, targets and shorthand of the search tests."""
+"""Workloads, targets and shorthand of the search tests. Tasks of the reference networks: `peer.dag_of`."""
 
 import json
 
@@ -99,38 +99,3 @@ def where(state, stage):
 
 def steps(state):
     return json.loads(state.steps())
-
-
-def peer_dag(key, stages):
-    """A task of a reference network, rebuilt from its key and its stage names."""
-    *shapes, out = json.loads(key)[1:]
-    with topi.naming("p", "pool"):
-        inputs = [te.placeholder(s, name=f"p{i}") for i, s in enumerate(shapes)]
-        p = list(inputs)
-        x = p.pop(0)
-        if "conv2d_nhwc" in stages:
-            w = p.pop(0)
-            y = topi.nn.conv2d_nhwc(x, w, -(-shapes[0][1] // out[1]), shapes[1][0] // 2, 1)
-        elif "conv2d_nchw" in stages:
-            w = p.pop(0)
-            y = topi.nn.conv2d_nchw(x, w, -(-shapes[0][2] // out[2]), shapes[1][2] // 2, 1)
-        elif "conv2d_winograd" in stages:
-            y = topi.nn.conv2d_winograd_nhwc_without_weight_transform(x, p.pop(0), 1, 1, 1)
-        elif "T_softmax_norm" in stages:
-            y = topi.nn.softmax(x)
-        elif "adaptive_pool_avg" in stages:
-            y = topi.nn.global_pool(x, "avg", "NHWC" if shapes[0][1] == shapes[0][2] else "NCHW")
-        elif "pool_max" in stages:
-            y = topi.nn.pool2d(x, 3, 2, 1, 1, "max", layout="NHWC" if shapes[0][1] == shapes[0][2] else "NCHW")
-        else:
-            y = topi.nn.dense(x, p.pop(0))
-        for name in stages:
-            if name == "T_add":
-                y = topi.add(y, p.pop(0))
-            elif name == "T_multiply":
-                y = topi.multiply(y, p.pop(0))
-            elif name == "T_relu":
-                y = topi.relu(y)
-    dag = _core.ComputeDAG([*inputs, y])
-    assert dag.workload_key() == key
-    return dag
