@@ -27,7 +27,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup ext lib ctest ctest-asan test test-full demo lint tidy format format-check docs clean
+.PHONY: setup ext lib ctest ctest-asan test test-full demo lint tidy format format-check docs notebooks clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -66,6 +66,11 @@ docs:
 	@$(MAKE) --no-print-directory setup PIPGROUPS=docs
 	@$(MAKE) --no-print-directory -s -j2 ext
 	$(PY) -m sphinx -q -W docs docs/_build
+# executes the notebooks anew (minutes, best on an idle machine) and stores their outputs
+notebooks:
+	@$(MAKE) --no-print-directory setup PIPGROUPS="docs test"
+	@$(MAKE) --no-print-directory -s -j2 ext
+	$(PY) docs/execute.py
 
 # ---- building ----
 ext: $(EXT)

@@ -56,8 +56,16 @@ def build(
         Inputs and outputs, in the order in which the function takes its arrays.
     target : Target or str, optional
         Default: the scope's target, else this CPU.
+    target_host : Target or str, optional
+        As in ``Target(target, host=...)``.
+    runtime : optional
+        Accepted for compatibility.
     name : str
-        Name of the function.
+        Name of the function, an identifier.
+    binds : None
+        Not supported.
+    cache_dir : str, optional
+        Where compiled programs are kept; the user's cache by default.
 
     Returns
     -------
@@ -67,7 +75,9 @@ def build(
     Raises
     ------
     ValueError
-        If the schedule is illegal for the target.
+        If the schedule is illegal for the target, `name` is no identifier, or `binds` is given.
+    TypeError
+        If `inputs` is no schedule.
     RuntimeError
         With the compiler's output if it fails.
     """

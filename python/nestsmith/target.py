@@ -266,6 +266,8 @@ class Target:
     ------
     ValueError
         For an unknown kind, tag or option; the message lists the valid names.
+    TypeError
+        If `target` is something else.
     """
 
     _scopes = threading.local()
@@ -528,7 +530,9 @@ class Target:
 
     @staticmethod
     def from_device(device):
-        """The target of a device that is present, with its limits filled in."""
+        """The target of a device that is present, with its limits filled in. Raises ValueError for a device that
+        programs are not made for.
+        """
         from nestsmith.runtime import device as make
 
         dev = make(device) if isinstance(device, str) else device

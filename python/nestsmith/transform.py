@@ -97,6 +97,7 @@ class Pass:
 
     @property
     def info(self):
+        """The pass itself, which has `name` and `opt_level`."""
         return self
 
     def __call__(self, mod):
@@ -110,7 +111,7 @@ class Pass:
 
 
 class Sequential(Pass):
-    """Runs passes in order."""
+    """Runs passes in order. Raises TypeError if one of them is not callable."""
 
     def __init__(self, passes=None, opt_level=0, name="sequential", required=None, traceable=False):
         self.passes = list(passes or [])

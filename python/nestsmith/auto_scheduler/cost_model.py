@@ -149,6 +149,10 @@ def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=
     num_warmup_sample, adaptive_training :
         Accepted for compatibility.
 
+    Returns
+    -------
+    CostModel
+
     Raises
     ------
     ValueError

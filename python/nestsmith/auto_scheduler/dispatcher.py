@@ -41,6 +41,10 @@ class DispatchContext:
             The program reduces; a miss is then worth a warning.
         dag : ComputeDAG
         func_name : str
+
+        Returns
+        -------
+        State or None
         """
         found = self._query_inside(target, workload_key, func_name)
         if found is None and self._old_ctx is not None:
@@ -201,6 +205,7 @@ class ApplyHistoryBest(DispatchContext):
         return None
 
     def query(self, target, workload_key, has_complex_op, dag, func_name):
+        """As `DispatchContext.query`. Raises RuntimeError where `strict` asks for it and there is no schedule."""
         found = super().query(target, workload_key, has_complex_op, dag, func_name)
         if found is None and self.strict and has_complex_op:
             raise RuntimeError(f"{func_name}: no schedule for {workload_key}: {self._asked.get(workload_key)}")

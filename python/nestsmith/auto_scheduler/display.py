@@ -109,7 +109,7 @@ def short(desc):
     first = desc.split(",")[0]
     for prefix in ("vm_mod_", "tvmgen_default_", "fused_"):
         first = first.removeprefix(prefix)
-    return first.replace("nn_", "")
+    return first.replace("nn_", "").replace("contrib_conv2d_winograd_without_weight_transform", "conv2d_winograd")
 
 
 def _minutes(seconds):

@@ -203,8 +203,29 @@ def stats_text(rows):
 
 
 def get_network(name, layout=None, batch=1, dtype="float32", image=None):
-    """(module, parameters) of a test network: resnet-N, mobilenet, squeezenet_v1.0, squeezenet_v1.1, vgg-N, dqn, dcgan,
-    densenet-N, inception_v3, mlp."""
+    """A test network by name.
+
+    Parameters
+    ----------
+    name : str
+        resnet-N, resnet3d-N, mobilenet, squeezenet_v1.0, squeezenet_v1.1, vgg-N, dqn, dcgan, densenet-N, inception_v3, mlp.
+    layout : str, optional
+        "NHWC" or "NCHW"; the network's own by default.
+    batch : int
+    dtype : str
+    image : tuple of int, optional
+        Shape of one image.
+
+    Returns
+    -------
+    mod : IRModule
+    params : dict of str to NDArray
+
+    Raises
+    ------
+    ValueError
+        If there is no network of this name, or the number of its layers is missing.
+    """
     from ..relay import testing as t
 
     kind, _, size = name.partition("-")
@@ -247,6 +268,8 @@ def convert(names, to_tvm, mapping=None, network=None):
 
     Parameters
     ----------
+    names : str, pathlib.Path or list of them
+        Logs.
     to_tvm : bool
         True: from this package's keys to those of TVM since 0.11. False: from any known ones to this package's.
     mapping : dict of str to str, optional

@@ -84,10 +84,12 @@ class Step(tuple):
 
     @property
     def mnemonic(self):
+        """The kind of step: ``SP``, ``FU``, ``CA``, ..."""
         return self[0]
 
     @property
     def stage_id(self):
+        """Number of the stage that it transforms."""
         return self[1]
 
 
@@ -225,7 +227,7 @@ class State:
         return self.stages[stage].iters[i]
 
     def bind(self, stage, iterator, thread_name):
-        """Binds the loop to ``vthread``, ``blockIdx.x``, ``threadIdx.x``, ...; returns the new iterator."""
+        """Binds the loop to ``vthread``, ``blockIdx.x``, ``threadIdx.x``, ...; returns the new iterator. Raises ValueError for another name."""
         code = ANNOTATION_TABLE.get(thread_name, 0)
         if not 4 <= code <= 10:
             names = ", ".join(k for k, v in ANNOTATION_TABLE.items() if 4 <= v <= 10)

@@ -219,6 +219,13 @@ class LocalBuilder(ProgramBuilder):
     build_func : "default" or callable
         "default"; "ndk" and callables are accepted for links made by `export_library` and do not matter for measuring
         here.
+
+    Raises
+    ------
+    ValueError
+        If `build_func` is unknown or `timeout` is not positive.
+    TypeError
+        If a number is none.
     """
 
     def __init__(self, timeout=15, n_parallel=None, build_func="default"):
@@ -360,6 +367,11 @@ class LocalRunner(ProgramRunner):
     busy : "turns", "fail" or "ignore", optional
         If another process tunes on the device: take turns with it, raise RuntimeError, measure beside it. By default
         turns on NVIDIA GPUs, else "ignore".
+
+    Raises
+    ------
+    ValueError
+        If `mode` is unknown or a number is too small.
     """
 
     def __init__(

@@ -227,7 +227,8 @@ class RecordReader:
         return (fields for _, fields in self.lines())
 
     def lines(self):
-        """Pairs of a line's text and the tuple the engine's parser gives for it."""
+        """Pairs of a line's text and the tuple the engine's parser gives for it.
+        Raises ValueError if the file holds something, but not a single record."""
         if not os.path.isfile(self.filename):
             logger.warning("log file %s does not exist", self.filename)
             return
@@ -291,6 +292,9 @@ def append_text(filename, text, sync=False):
 
     Parameters
     ----------
+    filename : str or path
+    text : str
+        Whole lines.
     sync : bool
         Wait until the disk has it.
 
@@ -457,6 +461,16 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
         Only records of this kind of target.
     include_compatible : bool
         Also records of the same computation whose sizes divide the wanted ones; their time is scaled up.
+
+    Returns
+    -------
+    input : MeasureInput or None
+    result : MeasureResult or None
+
+    Raises
+    ------
+    ValueError
+        If the file holds something, but not a single record.
     """
     kind = None
     if target is not None:

@@ -31,6 +31,9 @@ class Plot:
         self.curves = [c for c in self.curves if c[1]]
         self.xlabel = xlabel
 
+    def __repr__(self):
+        return f"Plot({len(self.curves)} curves over {self.xlabel})"
+
     def _axes(self):
         xs = [x for _, c in self.curves for x, _ in c] or [1.0]
         ys = [y for _, c in self.curves for _, y in c] or [1.0]
@@ -132,6 +135,13 @@ def plot_log(log, by="trials", weights=None):
     -------
     Plot
         Shows itself in a notebook; ``.savefig(path)`` writes it.
+
+    Raises
+    ------
+    ValueError
+        If `by` is something else.
+    FileNotFoundError
+        If there is no such log.
     """
     from .log_tools import COSTS, ERROR, KEY, TIME, _records, mean
     from .measure_record import decode_workload_key

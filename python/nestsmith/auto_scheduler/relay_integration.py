@@ -93,6 +93,11 @@ def extract_tasks(
     tasks : list of SearchTask
     weights : list of int
         How often the network runs each task.
+
+    Raises
+    ------
+    ValueError
+        If the order is unknown or there is no target.
     """
     from ..target import Target
     from .search_task import SearchTask

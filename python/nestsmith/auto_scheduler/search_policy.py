@@ -132,6 +132,7 @@ class SearchPolicy:
             c(self)
 
     def set_verbose(self, verbose):
+        """0 silent, 1 progress."""
         self.verbose = verbose
 
     def preload(self, inp, res):

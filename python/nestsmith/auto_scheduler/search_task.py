@@ -112,12 +112,25 @@ class HardwareParams:
 
     Parameters
     ----------
-    num_cores, vector_unit_bytes, cache_line_bytes, max_shared_memory_per_block, max_local_memory_per_block,
-    max_threads_per_block, max_vthread_extent, warp_size : int, optional
+    num_cores : int, optional
+    vector_unit_bytes : int, optional
+    cache_line_bytes : int, optional
+    max_shared_memory_per_block : int, optional
+        Bytes.
+    max_local_memory_per_block : int, optional
+        Bytes.
+    max_threads_per_block : int, optional
+    max_vthread_extent : int, optional
+    warp_size : int, optional
     target : Target or str, optional
         Where missing fields come from.
     target_host : optional
         Accepted and not used.
+
+    Raises
+    ------
+    ValueError
+        If a field is missing and there is no target to take it from.
     """
 
     def __init__(
@@ -185,6 +198,13 @@ class TuningOptions:
         Who compiles and who runs.
     measure_callbacks : list, optional
         Called after each measured batch, for example `RecordToFile`.
+
+    Raises
+    ------
+    TypeError
+        If a number is none, or a callback is not callable.
+    ValueError
+        If a number is negative, or `builder` or `runner` is an unknown word.
     """
 
     def __init__(
@@ -236,8 +256,21 @@ class SearchTask:
     layout_rewrite_option : LayoutRewriteOption, optional
     task_inputs : dict of str to NDArray, or list of str, optional
         Fixed inputs for measuring; a dict registers them.
+    task_inputs_overwrite : bool
+        Replace registered inputs of the same name.
+    task_inputs_save_to_file : bool
+        Also write them to ``.npy`` files in the working directory.
     desc : str
         Shown in tables.
+
+    Raises
+    ------
+    AssertionError
+        If neither `func` nor `workload_key`, or no `target`, is given.
+    TypeError
+        If `hardware_params` is something else.
+    ValueError
+        If the workload is not registered, or `task_inputs` is neither a dict nor a list of names.
     """
 
     def __init__(
@@ -288,7 +321,9 @@ class SearchTask:
         raise ValueError("task_inputs should be a dict of name -> NDArray or a list of names.")
 
     def engine_target(self):
-        """The target as the engine takes it: (kind, hardware parameters, sm, fast_math, mali)."""
+        """The target as the engine takes it: (kind, hardware parameters, sm, fast_math, mali). Raises ValueError
+        for a target that cannot be tuned.
+        """
         kind = self.target.kind.name
         if kind not in KIND_NUMBER:
             raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(KIND_NUMBER))}")
@@ -310,7 +345,26 @@ class SearchTask:
     def tune(self, tuning_options, search_policy=None, adaptive_training=False, cost_model="auto"):
         """Searches and measures until the trials are used up. Results go to the callbacks, for example a log file.
 
-        `cost_model`, a name or a `CostModel`, ranks candidates where no `search_policy` is given.
+        Parameters
+        ----------
+        tuning_options : TuningOptions
+            With at most one trial the search only proposes a state; nothing is measured.
+        search_policy : SearchPolicy, optional
+            A `SketchPolicy` with `cost_model` by default.
+        adaptive_training : bool
+            Train the cost model less often as records become many.
+        cost_model : str or CostModel
+            Ranks candidates where no `search_policy` is given.
+
+        Returns
+        -------
+        State or None
+            The best measured state; the first proposal if nothing is measured; None if nothing valid was found.
+
+        Raises
+        ------
+        RuntimeError
+            If a compiler is missing, or 150 candidates in a row fail for one cause.
         """
         from .cost_model import make_cost_model
         from .display import style
@@ -327,13 +381,53 @@ class SearchTask:
             return tune_alone(search_policy, tuning_options, measurer)
 
     def apply_best(self, log_file, include_compatible=False, layout_rewrite_option=None):
-        """The best record of this workload in a log as (schedule, tensors). Raises `RuntimeError` if there is none."""
+        """The best record of this workload in a log, as a schedule for `lower` and `build`.
+
+        Parameters
+        ----------
+        log_file : str
+        include_compatible : bool
+            Also take a record of the same computation whose sizes divide the wanted ones.
+        layout_rewrite_option : LayoutRewriteOption, optional
+            The task's own by default.
+
+        Returns
+        -------
+        schedule : te.Schedule
+        tensors : list of te.Tensor
+
+        Raises
+        ------
+        RuntimeError
+            If the log has no valid record of this workload for this kind of target.
+        """
         inp = self._best_input(log_file, include_compatible)
         option = self.layout_rewrite_option if layout_rewrite_option is None else layout_rewrite_option
         return self.compute_dag.apply_steps_from_state(inp.state, option)
 
     def print_best(self, log_file, print_mode="schedule"):
-        """Text of the best record: "schedule" (Python), "trace" (steps), or the source: "cuda", "opencl", "c"."""
+        """Text of the best record of this workload in a log. Prints nothing.
+
+        Parameters
+        ----------
+        log_file : str
+        print_mode : str
+            "schedule": Python text in the names of `te`; "trace": the steps as JSON; "cuda", "opencl", "c": the source, for a
+            task of such a target.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        RuntimeError
+            If the log has no valid record of this workload.
+        ValueError
+            If `print_mode` is none of these.
+        AssertionError
+            If the source is asked for in a language that the task's target does not use.
+        """
         inp = self._best_input(log_file, False)
         if print_mode == "schedule":
             return self.compute_dag.print_python_code_from_state(inp.state)
@@ -409,7 +503,9 @@ def _load_buffer(name):
 
 
 def register_task_input_buffer(workload_key, input_name, input_data, overwrite=False, save_to_file=False):
-    """Registers a fixed input for measuring and returns the array in use."""
+    """Registers a fixed input for measuring and returns the array in use. Raises RuntimeError if the name is
+    taken and `overwrite` is not set.
+    """
     table = _BUFFERS.setdefault(workload_key, {})
     if not overwrite:
         if input_name in table:
@@ -447,7 +543,9 @@ def _as_nd(a):
 
 
 def register_task_input_check_func(func_name, f=None, override=False):
-    """Registers a function from a list of tensors to {tensor: buffer name}."""
+    """Registers a function from a list of tensors to {tensor: buffer name}. Raises ValueError if `func_name` is neither
+    a string nor a function, RuntimeError if it is taken.
+    """
     if callable(func_name):
         f, func_name = func_name, func_name.__qualname__
     if not isinstance(func_name, str):
@@ -471,7 +569,9 @@ def create_task(func, args, target, target_host=None, hardware_params=None):
 
 
 def auto_schedule(task, search_policy=None, tuning_options=None):
-    """Older form of `task.tune`: tunes and returns (schedule, tensors) of the best state."""
+    """Older form of `task.tune`: tunes and returns (schedule, tensors) of the best state. Raises ValueError if `task` is
+    no SearchTask, RuntimeError if nothing valid was found.
+    """
     if not isinstance(task, SearchTask):
         raise ValueError("Invalid task: " + str(task) + " . `auto_scheduler.auto_schedule` expects a SearchTask.")
     state = task.tune(tuning_options or TuningOptions(), search_policy)

@@ -51,7 +51,8 @@ def make_search_policies(
     seed=None,
 ):
     """One policy per task. A list of policies is taken as it is. With a seed a log is not preloaded: the scheduler
-    repeats the run that wrote it."""
+    repeats the run that wrote it. Raises ValueError for an unknown name.
+    """
     if seed is not None:
         load_log_file = None
     if search_policy == "default":
@@ -107,16 +108,29 @@ class TaskScheduler:
         The cost model is loaded from here if it exists, and saved here after each training.
     load_log_file : str, optional
         Log of an earlier run to go on from.
-    alpha, beta, backward_window_size :
-        Of the gradient: share of the recent progress, trust in similar tasks, length of "recent".
+    alpha : float
+        Share of the recent progress in the forecast of the gradient strategy.
+    beta : float
+        Trust in similar tasks: how many times slower than the best of them a task may stay.
     gamma : float
         Accepted and not used.
+    backward_window_size : int
+        Rounds that count as recent.
     callbacks : list of TaskSchedulerCallback, optional
         `PrintTableInfo` and `LogEstimatedLatency("total_latency.tsv")` by default.
     seed : int, optional
         Deterministic mode: equal seeds and equal measured times give equal candidates in equal order. A run with a
         `load_log_file` then repeats its searches and takes results from the log as far as it reaches, so that an
         interrupted run ends as the uninterrupted one would have.
+
+    Raises
+    ------
+    TypeError
+        If `tasks` holds something else.
+    ValueError
+        If there are more or fewer weights than tasks.
+    AssertionError
+        If there is no task, or the strategy is unknown.
     """
 
     DEPTH = 3  # rounds in flight: one is searched while one compiles and one is measured
@@ -200,15 +214,28 @@ class TaskScheduler:
     ):
         """Tunes until the trials are used up, nothing is left to try, or early stopping says so.
 
-        `cost_model`, a name ("auto", "trees", "mlp", "analytic", "random") or a `CostModel`, overrides the one that
-        `search_policy` names.
+        Parameters
+        ----------
+        tune_option : TuningOptions
+        search_policy : str or list of SearchPolicy
+            "default", "sketch." with the name of a cost model, or one policy per task.
+        search_policy_params : dict, optional
+            Overrides of `SketchPolicy.DEFAULT_PARAMS`.
+        adaptive_training : bool
+            Train the cost model less often as records become many.
+        per_task_early_stopping : int, optional
+            A task ends after so many trials without progress.
+        cost_model : str or CostModel, optional
+            "auto", "trees", "mlp", "analytic", "random" or an object; overrides the one that `search_policy` names.
 
         Raises
         ------
         ValueError
             If there are fewer trials than tasks.
         RuntimeError
-            If every task ended without a single valid result.
+            If a compiler is missing, or every task ended without a single valid result.
+        KeyboardInterrupt
+            After Ctrl-C, when running candidates are recorded.
         """
         self.tune_option = tune_option
         self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping

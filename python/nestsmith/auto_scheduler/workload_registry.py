@@ -33,6 +33,11 @@ def register_workload(func_name=None, f=None, override=False):
     override : bool
         Allow replacing an earlier registration.
 
+    Returns
+    -------
+    callable
+        The function, or a decorator if only a name is given.
+
     Raises
     ------
     RuntimeError
@@ -56,7 +61,7 @@ def register_workload(func_name=None, f=None, override=False):
 
 
 def register_workload_tensors(workload_key, tensors, override=True):
-    """Registers the tensors of a subgraph under its whole key. Returns the key."""
+    """Registers the tensors of a subgraph under its whole key. Returns the key. Raises RuntimeError if the key is taken and `override` is not set."""
     if workload_key in _tensors and not override:
         raise RuntimeError(f"workload {workload_key} has been registered already; pass override=True to replace it")
     _tensors[workload_key] = list(tensors)
@@ -102,7 +107,19 @@ def deserialize_args(args):
 
 
 def make_workload_key(func, args):
-    """The key of a registered function (or its name) called with ``args``.
+    """The key of a registered function called with ``args``.
+
+    Parameters
+    ----------
+    func : callable or str
+        A function that `register_workload` knows, or its name.
+    args : sequence
+        Numbers, strings, None, tuples of them, tensors.
+
+    Returns
+    -------
+    str
+        A JSON list: the name, then the arguments.
 
     Raises
     ------
@@ -120,7 +137,7 @@ def make_workload_key(func, args):
 
 
 def decode_workload_key_to_func_args(workload_key):
-    """Name of the function and its arguments."""
+    """Name of the function and its arguments. Raises ValueError if the key is malformed or its function is not registered."""
     try:
         decoded = json.loads(workload_key)
         name = decoded[0]
@@ -136,6 +153,14 @@ def decode_workload_key_to_func_args(workload_key):
 
 def workload_key_to_tensors(workload_key):
     """The tensors (inputs and outputs) a key stands for.
+
+    Parameters
+    ----------
+    workload_key : str
+
+    Returns
+    -------
+    list of te.Tensor
 
     Raises
     ------

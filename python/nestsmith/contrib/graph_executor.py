@@ -27,6 +27,11 @@ class GraphModule:
     Parameters
     ----------
     module : what ``lib["default"](device)`` returned
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
     """
 
     def __init__(self, module):
@@ -85,6 +90,7 @@ class GraphModule:
         return self.module.get_output(index, out)
 
     def debug_get_output(self, node, out):
+        """Not here. Raises NotImplementedError."""
         raise NotImplementedError("Please use debugger.debug_executor as graph_executor instead.")
 
     def load_params(self, params_bytes):

@@ -228,19 +228,31 @@ def build(ir_mod, *args, **kwargs):
     Parameters
     ----------
     ir_mod : IRModule or relay.Function
-    target : Target or str, optional
-        Default: the target of the enclosing ``with Target(...)``.
-    target_host : Target or str, optional
-        Deprecated; write ``Target(target, host=...)``.
-    params : dict of str to array, optional
-        Values of parameters of ``main``; they become constants.
-    mod_name : str
-        Key under which the factory gives the executor.
+    *args, **kwargs
+        target : Target or str, optional
+            Default: the target of the enclosing ``with Target(...)``.
+        target_host : Target or str, optional
+            Deprecated; write ``Target(target, host=...)``.
+        params : dict of str to array, optional
+            Values of parameters of ``main``; they become constants.
+        mod_name : str
+            Key under which the factory gives the executor, "default".
+
+            By name, or by place in the order of any release: a dict is `params`, a second target `target_host`.
 
     Returns
     -------
     GraphExecutorFactoryModule
         ``lib["default"](device)`` gives what :class:`contrib.graph_executor.GraphModule` takes.
+
+    Raises
+    ------
+    ValueError
+        If there is no target, or a dimension is known only at run time.
+    TypeError
+        If `ir_mod` is no module or an argument is unknown.
+    RuntimeError
+        If a compiler is missing or fails.
     """
     from ..target import Target
 
@@ -273,7 +285,9 @@ def build(ir_mod, *args, **kwargs):
 
 
 def optimize(mod, target=None, params=None):
-    """Graph passes up to fusion, exclusive: (module, params that are still used)."""
+    """Graph passes up to fusion, exclusive: (module, params that are still used). Raises ValueError
+    without a target.
+    """
     from ..target import Target
 
     target = Target.current() if target is None else Target.canon_target(target)

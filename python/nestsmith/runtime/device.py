@@ -39,6 +39,17 @@ class Device:
     needed.
 
     Properties are read live and are None where the driver cannot say.
+
+    Parameters
+    ----------
+    device_type : int
+        1 CPU, 2 CUDA, 4 OpenCL.
+    device_id : int
+
+    Raises
+    ------
+    ValueError
+        If the number is negative.
     """
 
     __slots__ = ("device_type", "device_id")

@@ -104,7 +104,7 @@ class Module:
         return {"cuda": "cu", "opencl": "cl", "c": "c"}.get(self.type_key, "")
 
     def get_function(self, name, query_imports=False):
-        """The function of this name; `AttributeError` if there is none."""
+        """The function of this name; `AttributeError` if there is none. `ValueError` if the name is no string."""
         if not isinstance(name, str):
             raise ValueError(f"functions are named by strings, not {type(name).__name__}")
         key = self._entry if name in (self.entry_name, "__tvm_main__") and self._entry else name
@@ -143,7 +143,7 @@ class Module:
         return ""
 
     def save(self, file_name, fmt=""):
-        """Writes the source text to a file."""
+        """Writes the source text to a file. Raises RuntimeError if there is none."""
         text = self.get_source(fmt)
         if not text:
             raise RuntimeError(f"a {self.type_key!r} module has no source to save; use export_library")
@@ -165,8 +165,7 @@ class Module:
         """A callable that times a function.
 
         Called with the function's arguments it runs it once, then measures `repeat` times: blocks of `number` runs
-        are added
-        up until `min_repeat_ms` have passed. Nothing is thrown away, so a long `min_repeat_ms` costs what it says.
+        are added up until `min_repeat_ms` have passed. Nothing is thrown away, so a long `min_repeat_ms` costs what it says.
 
         Parameters
         ----------
@@ -174,12 +173,33 @@ class Module:
             Function of this module.
         dev : Device
             Where the arguments are.
+        number : int
+            Runs of a block.
+        repeat : int
+            How many times are measured; each is one entry of `BenchmarkResult.results`, in seconds per run.
+        min_repeat_ms : int
+            Blocks are added up until so many milliseconds have passed.
+        limit_zero_time_iterations : int
+            Accepted for compatibility.
+        cooldown_interval_ms : int
+            Pause between repeats.
+        repeats_to_cooldown : int
+            Repeats between two pauses.
         cache_flush_bytes : int
-            Not 0: caches are flushed before each run. `f_preproc="cache_flush_cpu_non_first_arg"` does the same.
+            Not 0: caches are flushed before each run.
+        f_preproc : str
+            ``"cache_flush_cpu_non_first_arg"`` does the same.
 
         Returns
         -------
         callable returning a `BenchmarkResult`
+
+        Raises
+        ------
+        AttributeError
+            If there is no such function.
+        ValueError
+            If a number is too small or `f_preproc` is unknown.
         """
         number, repeat = _check_int("number", number, 1), _check_int("repeat", repeat, 1)
         func = self.get_function(func_name, True)
@@ -206,7 +226,9 @@ class Module:
         return evaluate
 
     def export_library(self, file_name, fcompile=None, *, addons=None, workspace_dir=None, **kwargs):
-        """Writes the module to a library that `load_module` reads; see `OperatorModule.export_library`."""
+        """Writes the module to a library that `load_module` reads; see `OperatorModule.export_library`.
+        Raises RuntimeError for a module that belongs to another.
+        """
         raise RuntimeError(f"a {self.type_key!r} module cannot be exported on its own; export the module it belongs to")
 
     def __repr__(self):
@@ -308,6 +330,13 @@ class OperatorModule(Module):
             More object files to link in.
         workspace_dir : str, optional
             Where intermediate files are kept; a temporary directory otherwise.
+        **kwargs
+            For `fcompile`.
+
+        Raises
+        ------
+        RuntimeError
+            If the linker fails.
         """
         blob = {
             "type": "operator",
@@ -411,7 +440,7 @@ def load_module(path, fmt=""):
 
 
 def system_lib(symbol_prefix=""):
-    """Modules linked into the program itself; there are none."""
+    """Modules linked into the program itself; there are none. Raises RuntimeError."""
     raise RuntimeError("no module is linked into this program; use load_module(path)")
 
 

@@ -126,7 +126,9 @@ class NDArray:
         return self
 
     def copyto(self, target, mem_scope=None):
-        """Copies to another array (same shape) or to a device (a new array). Returns the target array."""
+        """Copies to another array (same shape) or to a device (a new array). Returns the target array. Raises TypeError for
+        something else and ValueError for another shape.
+        """
         if isinstance(target, Device):
             target = empty(self.shape, self.dtype, target)
         if not isinstance(target, NDArray):
@@ -203,7 +205,9 @@ def empty(shape, dtype="float32", device=None, mem_scope=None):
 
 
 def array(arr, device=None, mem_scope=None):
-    """An array with a copy of anything NumPy can convert; its dtype is kept."""
+    """An array with a copy of anything NumPy can convert; its dtype is kept. Raises ValueError for a dtype
+    that devices do not have.
+    """
     device = cpu(0) if device is None else _device(device)
     if isinstance(arr, NDArray):
         return arr.copyto(empty(arr.shape, arr.dtype, device))

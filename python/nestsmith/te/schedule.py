@@ -31,6 +31,10 @@ def create_schedule(ops):
     ----------
     ops : te.Operation or te.Tensor, or a list of them
         The outputs; everything they read becomes a stage, producers first.
+
+    Returns
+    -------
+    Schedule
     """
     if not isinstance(ops, (list, tuple)):
         ops = [ops]
@@ -60,10 +64,12 @@ class Schedule:
 
     @property
     def stages(self):
+        """All stages, producers first."""
         return [Stage(self, self._core.stage(i, _ORIGIN)) for i in range(self._core.num_stages)]
 
     @property
     def stage_map(self):
+        """Stages by the operation they were made from."""
         return {s.origin_op: s for s in self.stages}
 
     def _find(self, x):
@@ -103,7 +109,8 @@ class Schedule:
         """Computes ``tensor`` (or all outputs of one operation, as a list) in a cache of memory ``scope`` first.
 
         Returns the cache tensor (a list for a list). The stage of ``tensor`` then copies from the cache, and its axes
-        are the plain ones again.
+        are the plain ones again. Raises ValueError if
+        the tensors are not all outputs of one operation.
         """
         many = isinstance(tensor, (list, tuple))
         tensors = list(tensor) if many else [tensor]
@@ -126,7 +133,7 @@ class Schedule:
         return out[0] if len(out) == 1 else out
 
     def create_group(self, outputs, inputs, include_inputs=False):
-        """Not supported: attach the stages one by one."""
+        """Not supported: attach the stages one by one. Raises NotImplementedError."""
         raise NotImplementedError("create_group is not supported; use compute_at on the single stages")
 
 
@@ -172,7 +179,9 @@ class Stage:
     # ---- loops ----
 
     def split(self, parent, factor=None, nparts=None):
-        """(outer, inner) of ``parent``: ``factor`` gives the inner extent or ``nparts`` the outer one."""
+        """(outer, inner) of ``parent``: ``factor`` gives the inner extent or ``nparts`` the outer one.
+        Raises ValueError unless exactly one of them is given.
+        """
         if (factor is None) == (nparts is None):
             raise ValueError("split needs either factor or nparts")
         return self._core.split(self._id, parent, factor, nparts)
@@ -242,7 +251,9 @@ class Stage:
         self._core.set_scope(self._id, scope)
 
     def double_buffer(self):
-        """Two copies of the buffer, so that one is filled while the other is read."""
+        """Two copies of the buffer, so that one is filled while the other is read. Raises ValueError for an
+        output stage.
+        """
         if self.is_output:
             raise ValueError("an output stage cannot be double buffered")
         self._core.simple(self._id, _DOUBLE)
@@ -254,7 +265,7 @@ class Stage:
     # ---- not supported ----
 
     def tensorize(self, var, tensor_intrin):
-        """Not supported."""
+        """Not supported. Raises NotImplementedError."""
         raise NotImplementedError("tensorize is not supported; leave the loops to the code generator")
 
     def prefetch(self, tensor, var, offset):
@@ -262,11 +273,11 @@ class Stage:
         warnings.warn("prefetch has no effect", stacklevel=2)
 
     def rolling_buffer(self):
-        """Not supported."""
+        """Not supported. Raises NotImplementedError."""
         raise NotImplementedError("rolling_buffer is not supported; use compute_at")
 
     def env_threads(self, threads):
-        """Not supported: there are no scan operations."""
+        """Not supported: there are no scan operations. Raises NotImplementedError."""
         raise NotImplementedError("env_threads belongs to scan operations, which are not supported")
 
 
