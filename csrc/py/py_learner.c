@@ -12,7 +12,7 @@ typedef struct {
   PyObject_HEAD Err err;
   int busy; /* train runs without the interpreter lock: nothing else may use the learner meanwhile */
   Learner *learner;
-  PyObject *keep; /* the Policy objects whose tasks are used */
+  PyObject *keep; /* the engine-side tasks in use, as capsules */
   Slot **slot;
   int n_slot, cap;
 } PyLearner;
@@ -74,10 +74,13 @@ static bool idle(const PyLearner *p) {
   return !p->busy;
 }
 
+static const SearchTask *task_in(PyObject *box) { return PyCapsule_GetPointer(box, "nestsmith.SearchTask"); }
+
 static PyObject *m_task(PyObject *o, PyObject *policy) {
   PyLearner *p = (PyLearner *)o;
-  New x = {.p = p, .t = py_policy_task(policy)};
-  if (!x.t || !idle(p)) return NULL;
+  PyObject *box = py_policy_task(policy);
+  if (!box || !idle(p)) return NULL;
+  New x = {.p = p, .t = task_in(box)};
   if (p->n_slot == p->cap) {
     int cap = p->cap ? 2 * p->cap : 16;
     Slot **more = PyMem_Realloc(p->slot, sizeof *more * (size_t)cap);
@@ -88,7 +91,7 @@ static PyObject *m_task(PyObject *o, PyObject *policy) {
   if (!s) return PyErr_NoMemory();
   ErrCode c = err_try(&p->err, do_task, &x);
   if (c != NS_OK) py_raise(&p->err, c);
-  if (c != NS_OK || PyList_Append(p->keep, policy) < 0) {
+  if (c != NS_OK || PyList_Append(p->keep, box) < 0) {
     PyMem_Free(s);
     return NULL;
   }
@@ -103,11 +106,15 @@ static Slot *slot_of(PyLearner *p, int i) {
   return NULL;
 }
 
+/* The capsule keeps the learner: whoever holds it may score. */
+static void scorer_drop(PyObject *capsule) { Py_XDECREF(PyCapsule_GetContext(capsule)); }
 static PyObject *m_scorer(PyObject *o, PyObject *args) {
   int i;
   if (!PyArg_ParseTuple(args, "i", &i)) return NULL;
   Slot *s = slot_of((PyLearner *)o, i);
-  return s ? PyCapsule_New(&s->scorer, "nestsmith.Scorer", NULL) : NULL;
+  PyObject *c = s ? PyCapsule_New(&s->scorer, "nestsmith.Scorer", scorer_drop) : NULL;
+  if (c && PyCapsule_SetContext(c, o) == 0) Py_INCREF(o);
+  return c;
 }
 
 typedef struct {
@@ -179,7 +186,7 @@ static PyObject *m_score(PyObject *o, PyObject *args) {
   Slot *s = slot_of(p, i);
   if (!s || !idle(p)) return NULL;
   if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  Score x = {s, py_policy_task(PyList_GET_ITEM(p->keep, i)), st->state, -INFINITY};
+  Score x = {s, task_in(PyList_GET_ITEM(p->keep, i)), st->state, -INFINITY};
   IrMark mark = ir_mark(st->own.ctx);
   bool ok = py_guard(&st->own, do_score, &x);
   ir_release(st->own.ctx, mark);
@@ -253,8 +260,8 @@ static PyObject *m_ready(PyObject *o, PyObject *u) {
 }
 
 static PyMethodDef METHODS[] = {
-    {"task", m_task, METH_O, "task(policy): number of a new task; the policy stays alive as long as the learner."},
-    {"scorer", m_scorer, METH_VARARGS, "scorer(task): capsule for Policy.set_scorer; valid as long as the learner."},
+    {"task", m_task, METH_O, "task(policy): number of a new task: that of the policy, which need not stay alive."},
+    {"scorer", m_scorer, METH_VARARGS, "scorer(task): capsule for Policy.set_scorer; it keeps the learner alive."},
     {"add", m_add, METH_VARARGS, "add(task, state, seconds): a measurement; 1e10 for a failed one."},
     {"train", m_train, METH_VARARGS,
      "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},

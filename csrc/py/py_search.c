@@ -12,6 +12,7 @@ typedef struct {
   PyObject_HEAD PyDag *dag;
   Err err;
   SearchTask *task;
+  PyObject *task_box; /* capsule that owns the task: learners keep it, not the policy, for the policy keeps their scorer */
   Policy *policy;
   volatile int stop;
   int threads, busy;
@@ -279,6 +280,7 @@ static void do_make(void *arg) {
   x->p->task = task_new(&x->p->err, x->p->dag->own.ctx, x->p->dag->dag, &x->target);
   x->p->policy = policy_new(&x->p->err, x->p->task, &x->par, x->p->seed, NULL);
 }
+static void drop_task(PyObject *box) { task_free(PyCapsule_GetPointer(box, "nestsmith.SearchTask")); }
 static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {"dag", "target", "params", "seed", "threads", NULL};
   PyObject *dag, *target, *params = NULL;
@@ -298,8 +300,8 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   p->rules = PyList_New(0);
   err_init(&p->err);
   ErrCode c = p->rules ? err_try(&p->err, do_make, &x) : NS_ERR_MEMORY;
-  if (c != NS_OK) {
-    py_raise(&p->err, c);
+  if (c != NS_OK) py_raise(&p->err, c);
+  if (c != NS_OK || !(p->task_box = PyCapsule_New(p->task, "nestsmith.SearchTask", drop_task))) {
     Py_DECREF(p);
     return NULL;
   }
@@ -310,7 +312,8 @@ static void policy_drop(PyObject *o) {
   PyPolicy *p = (PyPolicy *)o;
   PyTypeObject *t = Py_TYPE(o);
   policy_free(p->policy);
-  task_free(p->task);
+  if (!p->task_box) task_free(p->task);
+  Py_CLEAR(p->task_box);
   Py_CLEAR(p->dag);
   Py_CLEAR(p->scorer);
   Py_CLEAR(p->listener);
@@ -635,8 +638,8 @@ static PyType_Slot POLICY_SLOTS[] = {{Py_tp_doc, "Policy(dag, target, params={},
                                      {0, NULL}};
 static PyType_Spec POLICY_SPEC = {"nestsmith._core.Policy", sizeof(PyPolicy), 0, Py_TPFLAGS_DEFAULT, POLICY_SLOTS};
 
-const SearchTask *py_policy_task(PyObject *o) {
-  if (PyObject_TypeCheck(o, PyPolicy_Type)) return ((PyPolicy *)o)->task;
+PyObject *py_policy_task(PyObject *o) {
+  if (PyObject_TypeCheck(o, PyPolicy_Type)) return ((PyPolicy *)o)->task_box;
   PyErr_Format(PyExc_TypeError, "expected a Policy, got %s", Py_TYPE(o)->tp_name);
   return NULL;
 }

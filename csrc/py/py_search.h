@@ -5,7 +5,7 @@
 #include "model/model.h"
 #include "tune/tune.h"
 bool py_target(PyObject *o, Target *t); /* (kind, hardware parameters, sm, fast_math, mali); false with exception set */
-const SearchTask *py_policy_task(PyObject *policy); /* NULL with exception set if it is no Policy */
+PyObject *py_policy_task(PyObject *policy); /* capsule nestsmith.SearchTask, borrowed; NULL with exception set if it is no Policy */
 int py_init_tune(PyObject *m);
 int py_init_learner(PyObject *m);
 PyObject *py_batch_arrays(const FeatBatch *b); /* (rows, first, task, cost), copied (py_model.c) */

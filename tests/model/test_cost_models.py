@@ -1,6 +1,8 @@
 """Cost models by name, users' own models, learning from logs, evaluation."""
 
+import gc
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -142,3 +144,27 @@ def test_features_of_measure_pairs(task, measured, tmp_path):
     assert (one[0] == features[5]).all()
     with pytest.raises(ValueError, match="max_n_bufs"):
         feature.get_per_store_features_from_states([], task, max_n_bufs=3)
+
+
+def test_a_scorer_keeps_its_model(task, measured):
+    """The search may outlive the object that made its scorer, and nothing is kept for ever."""
+    inputs, results = measured
+    learner = _core.Learner(1, "trees")
+    owner = task.engine_policy()
+    number = learner.task(owner)
+    for i, r in zip(inputs, results):
+        learner.add(number, i.state.state_object, float(r.costs[0]))
+    assert learner.train(1)
+    policy = _core.Policy(task.compute_dag, task.engine_target(), {"sample_init_min_population": 8})
+    before = sys.getrefcount(learner)
+    policy.set_scorer(learner.scorer(number))
+    assert sys.getrefcount(learner) == before + 1
+    policy.set_scorer(None)
+    assert sys.getrefcount(learner) == before
+    policy.set_scorer(learner.scorer(learner.task(policy)))  # its own task: no circle
+    boxes = sys.getrefcount(policy)
+    del learner, owner
+    gc.collect()
+    junk = [bytearray(1 << 12) for _ in range(2000)]
+    assert len(policy.evolve(policy.sample(), 4)) == 4
+    assert junk and sys.getrefcount(policy) == boxes
