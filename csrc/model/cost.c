@@ -329,6 +329,21 @@ double cost_score(const CostModel *m, int task, const Features *f, const float *
   return s;
 }
 
+bool cost_rows(const CostModel *m, int task, const Features *f, const float *state, double *out) {
+  if (m->net || !m->forest) return false;
+  float(*rows)[ROW_N] = malloc(sizeof *rows * (size_t)(f->n_rows + 1));
+  if (!rows) return false;
+  int n = pack(f, state, rows);
+  static const int32_t first[2] = {0, 1};
+  out[f->n_rows] = 0;
+  for (int r = 0; r < n; r++) {
+    FeatBatch b = {.n_states = 1, .n_feat = ROW_N, .first = first, .rows = rows[r]};
+    score_batch(m, task, &b, &out[r]);
+  }
+  free(rows);
+  return true;
+}
+
 /* Beyond the best record of the task the map keeps ascending; without a map the odds that the score stands for. */
 double cost_fitness(const CostModel *m, int task, double score) {
   if (!isfinite(score)) return 0;

@@ -109,6 +109,9 @@ bool cost_due(const CostModel *m);         /* is retraining worth it now? */
 void cost_train(CostModel *m, Pool *pool); /* also rebuilds the fitness maps */
 bool cost_ready(const CostModel *m);       /* has been trained or loaded */
 double cost_score(const CostModel *m, int task, const Features *f, const float *state); /* -INFINITY for no rows */
+/* The parts of a raw score of trees: one of each row, then that of the machine's row, the estimate included. false: networks,
+ * and models that have not been trained. */
+bool cost_rows(const CostModel *m, int task, const Features *f, const float *state, double *out); /* n_rows + 1 */
 double cost_fitness(const CostModel *m, int task,
                     double score); /* monotone in score, positive, at most 1 after a training; 0 for -INFINITY */
 int cost_records(const CostModel *m);

@@ -194,6 +194,44 @@ static PyObject *m_score(PyObject *o, PyObject *args) {
 }
 
 typedef struct {
+  Slot *slot;
+  State *s;
+  double *out;
+  bool ok;
+} Stages;
+static void do_stages(void *arg) {
+  Stages *x = arg;
+  x->ok = learner_stages(x->slot->task, x->s, x->out);
+}
+static PyObject *m_stages(PyObject *o, PyObject *args) {
+  PyLearner *p = (PyLearner *)o;
+  PyObject *so;
+  int i;
+  if (!PyArg_ParseTuple(args, "iO!", &i, PyState_Type, &so)) return NULL;
+  PyState *st = (PyState *)so;
+  Slot *s = slot_of(p, i);
+  if (!s || !idle(p)) return NULL;
+  if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
+  int n = st->state->stage.len + 1;
+  Stages x = {s, st->state, PyMem_Calloc((size_t)n, sizeof(double)), false};
+  if (!x.out) return PyErr_NoMemory();
+  IrMark mark = ir_mark(st->own.ctx);
+  bool ok = py_guard(&st->own, do_stages, &x);
+  ir_release(st->own.ctx, mark);
+  PyObject *t = ok && x.ok ? PyTuple_New(n) : NULL;
+  for (int k = 0; t && k < n; k++) {
+    PyObject *v = PyFloat_FromDouble(x.out[k]);
+    if (!v)
+      Py_CLEAR(t);
+    else
+      PyTuple_SET_ITEM(t, k, v);
+  }
+  if (ok && !x.ok) PyErr_SetString(PyExc_NotImplementedError, "only trees have scores of stages");
+  PyMem_Free(x.out);
+  return t;
+}
+
+typedef struct {
   PyLearner *p;
   const char *path, *json;
 } File;
@@ -266,6 +304,8 @@ static PyMethodDef METHODS[] = {
     {"train", m_train, METH_VARARGS,
      "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},
     {"score", m_score, METH_VARARGS, "score(task, state): score of a bounded state."},
+    {"stages", m_stages, METH_VARARGS,
+     "stages(task, state): what each stage adds to the raw score of trees, then what belongs to none."},
     {"save", m_save, METH_VARARGS, "save(path, json): writes the trained forest."},
     {"load", m_load, METH_VARARGS, "load(path): uses a saved model until the next training; a base stays."},
     {"batch", m_batch, METH_NOARGS, "batch(): (rows, first, task, cost) of all measurements, as Forest.train takes them."},

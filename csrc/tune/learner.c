@@ -8,6 +8,7 @@
  */
 #include "tune/tune.h"
 #include <math.h>
+#include <string.h>
 
 struct Learner {
   Err *err;
@@ -106,6 +107,28 @@ static void score_body(void *arg) {
   double raw = cost_score(c->x->owner->model, c->x->number, &f, state_vector(t, &facts, vec));
   if (!isfinite(raw)) return;
   c->out = cost_fitness(c->x->owner->model, c->x->number, raw) + 1e-6 * (1 + raw / (1 + fabs(raw)));
+}
+
+/* Rows are named after what is stored. The parts of a reduction across threads belong to the row that they lead to. */
+bool learner_stages(const LearnerTask *x, State *s, double *out) {
+  Arena *a = ir_arena(s->ctx);
+  Features f = features_of(s, task_target(x->task));
+  StateFacts facts = state_facts(x->task, s);
+  float vec[STATE_N];
+  double *row = arena_array(a, double, f.n_rows + 1), pending = 0;
+  memset(out, 0, sizeof *out * (size_t)(s->stage.len + 1));
+  if (!cost_ready(x->owner->model)) return true;
+  if (!cost_rows(x->owner->model, x->number, &f, state_vector(x->task, &facts, vec), row)) return false;
+  for (int r = 0; r < f.n_rows; r++) {
+    int i = 0;
+    while (i < s->stage.len && strcmp(s->stage.at[i].op->name, f.name[r]) != 0) i++;
+    pending += row[r];
+    if (i == s->stage.len) continue;
+    out[i] += pending;
+    pending = 0;
+  }
+  out[s->stage.len] = row[f.n_rows] + pending;
+  return true;
 }
 
 static void learned_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {

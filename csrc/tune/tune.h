@@ -58,6 +58,9 @@ LearnerTask *learner_task(Learner *l, const SearchTask *t); /* t must outlive th
 void learner_add(LearnerTask *x, int n, const Step *steps, double seconds); /* 1e10: failed */
 bool learner_train(Learner *l, Pool *pool); /* trains if that is due; says whether it did */
 Scorer learner_scorer(LearnerTask *x);      /* the analytic estimate until the first training */
+/* What each stage of a bounded state adds to the raw score of trees, then what belongs to none of them: stage.len + 1 numbers;
+ * zeros before the first training. false: the model has no such parts. */
+bool learner_stages(const LearnerTask *x, State *s, double *out);
 CostModel *learner_model(const Learner *l);
 
 /* ---- task scheduler (schedule.c): 03 §5.3 ---- */

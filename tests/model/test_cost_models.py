@@ -168,3 +168,39 @@ def test_a_scorer_keeps_its_model(task, measured):
     junk = [bytearray(1 << 12) for _ in range(2000)]
     assert len(policy.evolve(policy.sample(), 4)) == 4
     assert junk and sys.getrefcount(policy) == boxes
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda -arch=sm_90"])
+def test_scores_of_stages(target):
+    task = auto_scheduler.SearchTask(func=cost_model_matmul, args=(128, 128, 128), target=target)
+    inputs, results = timed(task)
+    states = [i.state for i in inputs]
+
+    def parts(model):
+        flat = model.predict_stages(task, states)
+        scores, at, out = flat[: len(states)], len(states), []
+        for s in states:
+            n = int(flat[at])
+            out.append(flat[at + 1 : at + 1 + n])
+            at += 1 + n
+            assert n == sum(st.op_type == 1 and st.compute_at != 1 for st in s.stages)
+        assert at == len(flat) and scores == model.predict(task, states)
+        return out
+
+    model = make_cost_model("trees", seed=1)
+    assert not any(any(p) for p in parts(model))
+    model.update(inputs, results)
+    assert any(any(p) for p in parts(model))
+    number = model._task(task)
+    for s in states[:8]:  # together with what no stage has they are the score of the trees, by which predict orders
+        state = task.compute_dag.infer_bound_from_state(s).state_object
+        assert len(model.engine.stages(number, state)) == len(s.stages) + 1
+    whole = [sum(model.engine.stages(number, task.compute_dag.infer_bound_from_state(s).state_object)) for s in states]
+    order, scores = np.argsort(whole), np.array(model.predict(task, states))
+    assert (np.diff(scores[order]) >= -1e-12).all()
+    net = make_cost_model("mlp", seed=1)
+    net.update(inputs, results)
+    with pytest.raises(NotImplementedError, match="only trees"):
+        net.predict_stages(task, states)
+    with pytest.raises(NotImplementedError, match="does not score stages"):
+        auto_scheduler.AnalyticModel().predict_stages(task, states)

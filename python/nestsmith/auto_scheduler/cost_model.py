@@ -54,7 +54,8 @@ class CostModel:
         raise NotImplementedError(f"{type(self).__name__} must implement predict(task, states)")
 
     def predict_stages(self, task, states):
-        """Scores per stage; optional."""
+        """Scores of states and of their stages in one list: first one score per state, then for each state the number
+        of its stages and a score for each. Optional."""
         raise NotImplementedError(f"{type(self).__name__} does not score stages")
 
     def save(self, file_name):

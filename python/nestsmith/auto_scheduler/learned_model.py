@@ -15,6 +15,8 @@ __all__ = ["XGBModel", "NetworkModel"]
 
 logger = logging.getLogger("auto_scheduler")
 
+PLACEHOLDER, INLINED = 0, 1  # of a stage: op_type, compute_at
+
 
 class XGBModel(CostModel):
     """Boosted trees inside the engine; the name is the one that users' scripts know.
@@ -87,6 +89,30 @@ class XGBModel(CostModel):
     def predict(self, task, states):
         number = self._task(task)
         return [self.engine.score(number, task.compute_dag.infer_bound_from_state(s).state_object) for s in states]
+
+    def predict_stages(self, task, states):
+        """Scores of states and what their stages add to them, in one list of floats.
+
+        First the score of each state, as `predict` gives it; then for each state the number of its scored stages and
+        their scores in stage order. Placeholders and inlined stages are not scored, nor is a state whose score is
+        ``-inf`` (its number is 0). Scores of stages are parts of the trees' sum, in other units than the state's score:
+        only their order and sign say something. Zeros before the first training.
+
+        Raises
+        ------
+        NotImplementedError
+            For a network, whose score is no sum.
+        """
+        number, scores, parts = self._task(task), self.predict(task, states), []
+        for score, s in zip(scores, states):
+            state = task.compute_dag.infer_bound_from_state(s)
+            if score == float("-inf"):
+                parts.append(0.0)
+                continue
+            own = self.engine.stages(number, state.state_object)
+            own = [v for v, st in zip(own, state.stages) if st.op_type != PLACEHOLDER and st.compute_at != INLINED]
+            parts += [float(len(own)), *own]
+        return [*scores, *parts]
 
     def update_from_file(self, file_name, n_lines=None):
         """Trains on a log: all records whose workloads are known in this process."""
