@@ -1,5 +1,7 @@
 """The auto-scheduler: finds fast loop programs for computations by searching and measuring."""
 
+import warnings as _warnings
+
 from . import (
     compute_dag,
     cost_model,
@@ -58,6 +60,9 @@ from .search_task import (
 from .session import StopTuning
 from .task_scheduler import LogEstimatedLatency, PrintTableInfo, TaskScheduler, TaskSchedulerCallback
 from .workload_registry import make_workload_key, register_workload
+
+# ``python -m nestsmith.auto_scheduler.measure_record`` runs a module that this package imports as well, which is harmless
+_warnings.filterwarnings("ignore", r"'nestsmith\.auto_scheduler\.measure_record' found in sys\.modules", RuntimeWarning)
 
 __all__ = [
     "AnalyticModel",

@@ -46,6 +46,7 @@ class NotebookView:
 
     def __init__(self, show=None, total=0, matplotlib=None):
         self.points, self.said, self.table, self.text, self.started = [], [], "", "", time.time()
+        self.trials = 0
         self._show, self._handles, self._drawn, self._bar = show, {}, 0.0, None
         self.matplotlib = _there("matplotlib") if matplotlib is None else matplotlib
         if show is None and total > 0 and _there("ipywidgets"):
@@ -55,7 +56,7 @@ class NotebookView:
 
     def update(self, trials, line, final=False):
         """Trials so far and the line of numbers."""
-        self.text = line
+        self.text, self.trials = line, trials
         if not final and time.time() - self._drawn < 0.5:
             return
         self._drawn = time.time()
@@ -89,8 +90,8 @@ class NotebookView:
         from .plot import Plot
 
         return [
-            Plot([("estimate", [(n, ms) for n, _, ms in self.points])], "trials"),
-            Plot([("estimate", [(t, ms) for _, t, ms in self.points])], "seconds"),
+            Plot([("estimate", [(n, ms) for n, _, ms in self.points])], "trials", self.trials),
+            Plot([("estimate", [(t, ms) for _, t, ms in self.points])], "seconds", time.time() - self.started),
         ]
 
     def figure(self):

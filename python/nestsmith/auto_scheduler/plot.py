@@ -24,12 +24,14 @@ class Plot:
     curves : list of (label, [(x, milliseconds), ...])
         Best times so far: each point holds until the next one.
     xlabel : str
+    right : float, optional
+        Where the horizontal axis ends; at the last point by default.
     """
 
-    def __init__(self, curves, xlabel):
+    def __init__(self, curves, xlabel, right=0.0):
         self.curves = [(label, [(float(x), float(y)) for x, y in points if y > 0]) for label, points in curves]
         self.curves = [c for c in self.curves if c[1]]
-        self.xlabel = xlabel
+        self.xlabel, self.right = xlabel, float(right)
 
     def __repr__(self):
         return f"Plot({len(self.curves)} curves over {self.xlabel})"
@@ -38,7 +40,7 @@ class Plot:
         xs = [x for _, c in self.curves for x, _ in c] or [1.0]
         ys = [y for _, c in self.curves for _, y in c] or [1.0]
         low, high = math.log10(min(ys)) - 0.05, math.log10(max(ys)) + 0.05
-        return max(max(xs), 1e-9), low, high
+        return max(*xs, self.right, 1e-9), low, high
 
     def svg(self):
         """The picture as text."""
@@ -101,7 +103,12 @@ class Plot:
         for label, points in self.curves:
             xs, ys = zip(*points, (right, points[-1][1]))
             axes.step(xs, ys, where="post", label=label)
-        axes.set(xlabel=self.xlabel, ylabel="best latency (ms)", yscale="log")
+        low, high = self._axes()[1:]
+        scale = "log" if high - low > 1 else "linear"  # a logarithmic axis wants a range of ten at least
+        axes.set(xlabel=self.xlabel, ylabel="best latency (ms)", yscale=scale, xlim=(0, right * 1.02))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}" if scale == "log" else "")
+        axes.grid(alpha=0.3)
         if len(self.curves) > 1:
             axes.legend(fontsize="x-small")
 
