@@ -23,6 +23,16 @@ static PyTypeObject *PyPolicy_Type;
 
 /* ---- states ---- */
 
+/* A list of steps with all that it points to. */
+static Step *steps_own(Arena *a, int n, const Step *step) {
+  Step *own = n ? arena_copy(a, step, sizeof(Step) * (size_t)n) : NULL;
+  for (int i = 0; i < n; i++) {
+    if (own[i].n > 0) own[i].list = arena_copy(a, own[i].list, sizeof(int64_t) * (size_t)own[i].n);
+    if (own[i].text) own[i].text = arena_strdup(a, own[i].text);
+  }
+  return own;
+}
+
 typedef struct {
   PyState *s;
   int n;
@@ -31,12 +41,7 @@ typedef struct {
 } NewState;
 static void do_state(void *arg) {
   NewState *x = arg;
-  Arena *a = ir_arena(x->s->own.ctx);
-  Step *own = x->n ? arena_copy(a, x->step, sizeof(Step) * (size_t)x->n) : NULL;
-  for (int i = 0; i < x->n; i++) {
-    if (own[i].n > 0) own[i].list = arena_copy(a, own[i].list, sizeof(int64_t) * (size_t)own[i].n);
-    if (own[i].text) own[i].text = arena_strdup(a, own[i].text);
-  }
+  Step *own = steps_own(ir_arena(x->s->own.ctx), x->n, x->step);
   x->s->state = sketch_replay(x->s->own.ctx, x->s->dag->dag, x->n, own);
   if (x->bounds && x->s->state->concrete) state_infer_bounds(x->s->state);
 }
@@ -195,13 +200,7 @@ static bool rule_result(PyObject *list, Arena *a, RuleOut *out) {
     if (ok) {
       out->pos[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(pair, 1));
       out->n_step[i] = s->state->step.len;
-      out->step[i] =
-          s->state->step.len ? arena_copy(a, s->state->step.at, sizeof(Step) * (size_t)s->state->step.len) : NULL;
-      for (int k = 0; k < s->state->step.len; k++) {
-        Step *p = &out->step[i][k];
-        if (p->n > 0) p->list = arena_copy(a, p->list, sizeof(int64_t) * (size_t)p->n);
-        if (p->text) p->text = arena_strdup(a, p->text);
-      }
+      out->step[i] = steps_own(a, s->state->step.len, s->state->step.at);
       ok = !PyErr_Occurred();
     }
     Py_XDECREF(inner);
@@ -370,12 +369,7 @@ static void do_take(void *arg) {
   for (int i = 0; i < n; i++) {
     State *s = ((PyState *)PySequence_Fast_GET_ITEM(t->seq, i))->state;
     t->x->in.n_step[i] = s->step.len;
-    t->x->in.step[i] = s->step.len ? arena_copy(t->x->a, s->step.at, sizeof(Step) * (size_t)s->step.len) : NULL;
-    for (int k = 0; k < s->step.len; k++) {
-      Step *p = &t->x->in.step[i][k];
-      if (p->n > 0) p->list = arena_copy(t->x->a, p->list, sizeof(int64_t) * (size_t)p->n);
-      if (p->text) p->text = arena_strdup(t->x->a, p->text);
-    }
+    t->x->in.step[i] = steps_own(t->x->a, s->step.len, s->step.at);
   }
 }
 
@@ -775,12 +769,20 @@ typedef struct {
   Target t;
   int layout;
   const char *name;
+  int n;
+  Step *steps;
   TuneSource out;
 } Source;
-static void do_source(void *arg) {
+/* With the lock held: other threads use the DAG's context and may apply steps to the state. */
+static void take_source(void *arg) {
   Source *x = arg;
   x->ctx = ir_clone(x->s->dag->own.ctx, &x->err);
-  x->out = tune_source(x->ctx, x->s->dag->dag, &x->t, x->s->state->step.len, x->s->state->step.at, x->layout, x->name);
+  x->n = x->s->state->step.len;
+  x->steps = steps_own(ir_arena(x->ctx), x->n, x->s->state->step.at);
+}
+static void do_source(void *arg) {
+  Source *x = arg;
+  x->out = tune_source(x->ctx, x->s->dag->dag, &x->t, x->n, x->steps, x->layout, x->name);
 }
 static PyObject *f_source(PyObject *m, PyObject *args) {
   (void)m;
@@ -791,10 +793,12 @@ static PyObject *f_source(PyObject *m, PyObject *args) {
   if (!x.s->dag)
     return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
   err_init(&x.err);
-  ErrCode c;
-  Py_BEGIN_ALLOW_THREADS;
-  c = err_try(&x.err, do_source, &x);
-  Py_END_ALLOW_THREADS;
+  ErrCode c = err_try(&x.err, take_source, &x);
+  if (c == NS_OK) {
+    Py_BEGIN_ALLOW_THREADS;
+    c = err_try(&x.err, do_source, &x);
+    Py_END_ALLOW_THREADS;
+  }
   PyObject *r = NULL;
   if (c != NS_OK)
     py_raise(&x.err, c);

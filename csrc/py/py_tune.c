@@ -96,9 +96,21 @@ static Session *open_session(PyObject *o) {
 
 /* ---- tasks ---- */
 
+/* Called with the interpreter lock held, before it is released: other threads use the DAG's own context. */
+typedef struct {
+  const PyDag *dag;
+  Err *err;
+  IrCtx *ctx;
+} OwnCtx;
+static void clone_dag(void *arg) {
+  OwnCtx *x = arg;
+  x->ctx = ir_clone(x->dag->own.ctx, x->err);
+}
+
 typedef struct {
   Session *s;
   Err err;
+  IrCtx *ctx; /* a clone of the DAG's */
   Arena *a;
   PyDag *dag;
   Target t;
@@ -111,9 +123,8 @@ static void do_task(void *arg) {
   Task *x = arg;
   x->a = arena_new(&x->err);
   void *data[MSR_MAX_ARGS];
-  if (x->check) tune_reference(x->a, x->dag->own.ctx, x->dag->dag, 1, x->given, data);
-  x->out =
-      session_task(x->s, &x->err, x->dag->own.ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
+  if (x->check) tune_reference(x->a, x->ctx, x->dag->dag, 1, x->given, data);
+  x->out = session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
 }
 static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   static char *names[] = {"dag", "target", "layout", "check", "inputs", NULL};
@@ -149,13 +160,18 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *r = NULL;
   if (ok) {
     err_init(&x.err);
-    ErrCode c;
-    ((PySession *)o)->users++;
-    Py_BEGIN_ALLOW_THREADS;
-    c = err_try(&x.err, do_task, &x);
-    arena_free(x.a);
-    Py_END_ALLOW_THREADS;
-    ((PySession *)o)->users--;
+    OwnCtx own = {x.dag, &x.err, NULL};
+    ErrCode c = err_try(&x.err, clone_dag, &own);
+    x.ctx = own.ctx;
+    if (c == NS_OK) {
+      ((PySession *)o)->users++;
+      Py_BEGIN_ALLOW_THREADS;
+      c = err_try(&x.err, do_task, &x);
+      arena_free(x.a);
+      ir_free(x.ctx);
+      Py_END_ALLOW_THREADS;
+      ((PySession *)o)->users--;
+    }
     r = c == NS_OK ? PyLong_FromLong(x.out) : py_raise(&x.err, c);
   }
   for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
@@ -167,6 +183,7 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
 typedef struct {
   Err err;
   Arena *a;
+  IrCtx *ctx; /* a clone of the DAG's */
   PyDag *dag;
   uint64_t seed;
   void *data[MSR_MAX_ARGS];
@@ -174,7 +191,7 @@ typedef struct {
 static void do_reference(void *arg) {
   Ref *x = arg;
   x->a = arena_new(&x->err);
-  tune_reference(x->a, x->dag->own.ctx, x->dag->dag, x->seed, NULL, x->data);
+  tune_reference(x->a, x->ctx, x->dag->dag, x->seed, NULL, x->data);
 }
 static PyObject *f_reference(PyObject *m, PyObject *args) {
   (void)m;
@@ -185,7 +202,14 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
   if (!x) return PyErr_NoMemory();
   x->dag = (PyDag *)dag, x->seed = seed;
   err_init(&x->err);
-  ErrCode c = err_try(&x->err, do_reference, x);
+  OwnCtx own = {x->dag, &x->err, NULL};
+  ErrCode c = err_try(&x->err, clone_dag, &own);
+  x->ctx = own.ctx;
+  if (c == NS_OK) {
+    Py_BEGIN_ALLOW_THREADS;
+    c = err_try(&x->err, do_reference, x);
+    Py_END_ALLOW_THREADS;
+  }
   if (c != NS_OK)
     py_raise(&x->err, c);
   else
@@ -199,6 +223,7 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
       PyList_SET_ITEM(l, i, b);
   }
   arena_free(x->a);
+  if (x->ctx) ir_free(x->ctx);
   PyMem_Free(x);
   return l;
 }
