@@ -114,8 +114,11 @@ fuzz: $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ)/%,$(wildcard tests/fuzz/fuzz_*.c))
 	grep -q "executed_units" $(FUZZ)/$$n.log && ! grep -qE "ERROR|SUMMARY" $(FUZZ)/$$n.log; done
 $(FUZZ)/%.o: %.c
 	@mkdir -p $(@D); echo CC $< for fuzzing; $(CACHE) $(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
-$(FUZZ)/%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h $(FUZZ_OBJ)
-	@$(FUZZ_CC) $(FUZZ_FLAGS) -Wno-conversion -fsanitize=fuzzer -o $@ $< $(FUZZ_OBJ) -Wl,--as-needed $(DEPS_LIBS)
+# an archive: a target takes only the objects that it calls, and what libFuzzer clears for every input stays small
+$(FUZZ)/libfuzzed.a: $(FUZZ_OBJ)
+	@rm -f $@; ar rcs $@ $^
+$(FUZZ)/%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h $(FUZZ)/libfuzzed.a
+	@$(FUZZ_CC) $(FUZZ_FLAGS) -Wno-conversion -fsanitize=fuzzer -o $@ $< $(FUZZ)/libfuzzed.a -Wl,--as-needed $(DEPS_LIBS)
 -include $(FUZZ_OBJ:.o=.d)
 .PHONY: fuzz
 .SECONDARY: $(FUZZ_OBJ)

@@ -1,11 +1,32 @@
 /* Arenas: a chain of blocks, newest first, each twice as large as the one before (64 KiB to 8 MiB). Allocation moves a
  * cursor in the newest block; releasing to a mark drops the blocks made after it and moves the cursor back. One dropped
- * block is kept as a spare, so that a loop of mark/work/release does not go to the system every time. */
+ * block is kept as a spare, so that a loop of mark/work/release does not go to the system every time.
+ *
+ * Under AddressSanitizer every allocation is followed by a gap, and what was released may not be touched: an arena would
+ * hide both kinds of error otherwise. */
 #include "base/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define ARENA_ASAN
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ARENA_ASAN
+#endif
+#ifdef ARENA_ASAN
+#include <sanitizer/asan_interface.h>
+#define HIDE(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define SHOW(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+enum { GAP = 16 };
+#else
+#define HIDE(p, n) ((void)0)
+#define SHOW(p, n) ((void)0)
+enum { GAP = 0 };
+#endif
 
 enum { FIRST_BLOCK = 64 << 10, MAX_BLOCK = 8 << 20, ALIGN = 16 };
 
@@ -74,6 +95,7 @@ static void arena_grow(Arena *a, size_t n) {
     b = malloc(sizeof *b + cap);
     if (!b) err_raise(a->err, NS_ERR_MEMORY, "out of memory: cannot allocate %zu bytes", cap);
     b->cap = cap;
+    HIDE(block_data(b), cap);
     if (a->next_cap < MAX_BLOCK) a->next_cap *= 2;
   }
   if (a->top) {
@@ -88,11 +110,12 @@ static void arena_grow(Arena *a, size_t n) {
 void *arena_alloc(Arena *a, size_t n) {
   mem_count(a->err);
   if (n > SIZE_MAX / 8) err_raise(a->err, NS_ERR_MEMORY, "out of memory: cannot allocate %zu bytes", n);
-  size_t size = (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+  size_t size = ((n + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + GAP;
   if (!a->top || a->top->cap - a->used < size) arena_grow(a, size ? size : ALIGN);
   void *p = block_data(a->top) + a->used;
   a->used += size;
-  memset(p, 0, size);
+  SHOW(p, n);
+  memset(p, 0, n);
   return p;
 }
 
@@ -122,6 +145,7 @@ ArenaMark arena_mark(const Arena *a) { return (ArenaMark){a->top, a->used}; }
 void arena_release(Arena *a, ArenaMark m) {
   while (a->top != (Block *)m.block) {
     Block *b = a->top;
+    HIDE(block_data(b), a->used);
     a->top = b->prev;
     a->used = 0;
     if (a->top) {
@@ -135,6 +159,7 @@ void arena_release(Arena *a, ArenaMark m) {
       free(b);
     }
   }
+  if (a->top) HIDE(block_data(a->top) + m.used, a->used - m.used);
   a->used = m.used;
 }
 

@@ -92,7 +92,7 @@ RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double de
   if (!good) {
     if (*fd >= 0) close(*fd);
     *fd = -1;
-    return RECV_CLOSED;
+    return RECV_GARBAGE;
   }
   return RECV_OK;
 }

@@ -5,7 +5,7 @@
 #define NS_PROTOCOL_H
 #include "measure/measure.h"
 
-enum { PROTO_VERSION = 2 };
+enum { PROTO_VERSION = 3 };
 typedef enum { MSG_NONE, MSG_READY, MSG_TASK, MSG_RUN, MSG_RESULT, MSG_COMPILE, MSG_BINARY, MSG_FINAL, MSG_FINALS, MSG_CANARY,
                MSG_TIMES, MSG_BEAT } MsgType;
 typedef struct {
@@ -28,11 +28,13 @@ typedef struct {
   MsgArg arg[MSR_MAX_ARGS];
 } MsgTask;
 typedef struct {
+  uint64_t id; /* comes back with the result: a candidate that meddles with the socket cannot answer for the next one */
   int32_t slot;
   RunPolicy policy;
   uint64_t n_binary, n_manifest;
 } MsgRun;
 typedef struct {
+  uint64_t id;
   RunResult r;
   int32_t dying;
 } MsgResult; /* dying: the worker ends after this message */
@@ -96,10 +98,10 @@ static const double BEAT_SECONDS = 0.2, SILENT_SECONDS = 6;
 
 /* protocol.c */
 bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd); /* false: the other side is gone */
-typedef enum { RECV_OK, RECV_CLOSED, RECV_TIMEOUT, RECV_STOPPED } RecvStatus;
 /* A beat is sent only if it does not have to wait. */
 void proto_beat(int sock);
-/* *type: what came; *fd: -1 if none came. A message of the wrong size or version counts as a closed connection. */
+typedef enum { RECV_OK, RECV_CLOSED, RECV_GARBAGE, RECV_TIMEOUT, RECV_STOPPED } RecvStatus;
+/* *type: what came; *fd: -1 if none came. RECV_GARBAGE: a message of the wrong size or version. */
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop);
 int memfile_new(const void *const *part, const size_t *n,
                 int count);          /* descriptor of a memory file holding the parts, or -1 */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +130,10 @@ static RecvStatus proc_ready(Proc *p) {
   if (p->sock < 0 && !proc_spawn(p)) return RECV_CLOSED;
   RecvStatus s = proto_recv(p->sock, &type, &b, &fd, clock_now() + START_SECONDS, p->stop);
   if (fd >= 0) close(fd);
+  if (s == RECV_OK) {
+    b.ready.msg[sizeof b.ready.msg - 1] = 0;
+    b.ready.info.name[sizeof b.ready.info.name - 1] = 0;
+  }
   if (s == RECV_OK && type == MSG_READY && b.ready.ok) {
     p->info = b.ready.info;
     p->ready = true;
@@ -145,28 +150,63 @@ static RecvStatus proc_ready(Proc *p) {
   return s == RECV_OK ? RECV_CLOSED : s;
 }
 
-/* Sends a request and waits for the answer. A worker that dies or does not answer in time is killed; text says how it
- * went. */
+/* What a worker sends is taken for nothing but bytes: a candidate that ran wild in it may have written them. */
+static bool sane_result(RunResult *r) {
+  r->cause[sizeof r->cause - 1] = 0;
+  r->msg[sizeof r->msg - 1] = 0;
+  if (r->error < ME_OK || r->error > ME_UNKNOWN || r->n_costs < 0 || r->n_costs > MSR_MAX_COSTS) return false;
+  for (int i = 0; i < r->n_costs; i++)
+    if (!(isfinite(r->cost[i]) && r->cost[i] >= 0)) return false;
+  return (r->error != ME_OK || r->n_costs > 0) && isfinite(r->quick) && isfinite(r->seconds);
+}
+
+static bool sane_finals(MsgFinals *f, int n) {
+  f->msg[sizeof f->msg - 1] = 0;
+  for (int i = 0; i < n && f->ok; i++) {
+    if (f->r[i].passes < 0 || f->r[i].passes > PASSES) return false;
+    for (int k = 0; k < f->r[i].passes; k++)
+      if (!(isfinite(f->r[i].pass[k]) && f->r[i].pass[k] >= 0)) return false;
+  }
+  return true;
+}
+
+static bool sane_answer(MsgType asked, const void *question, MsgType got, MsgBody *b) {
+  switch (asked) {
+  case MSG_RUN: return got == MSG_RESULT && b->result.id == ((const MsgRun *)question)->id && sane_result(&b->result.r);
+  case MSG_FINAL: return got == MSG_FINALS && sane_finals(&b->finals, ((const MsgFinal *)question)->n);
+  case MSG_CANARY: return got == MSG_TIMES && b->times.n >= 0 && b->times.n <= CANARY_MAX;
+  default:
+    b->binary.msg[sizeof b->binary.msg - 1] = 0;
+    return got == MSG_BINARY && b->binary.code >= ME_OK && b->binary.code <= ME_UNKNOWN;
+  }
+}
+
 static void proc_end(Proc *p) { (p->kind == 'm' ? proc_close : proc_kill)(p); }
 
+/* Sends a request and waits for the answer. A worker that dies, answers nonsense or does not answer in time is killed;
+ * text says how it went. */
 static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, int fd, MsgBody *answer, int *answer_fd,
                            double deadline, char text[MSR_MSG]) {
   MsgType got = MSG_NONE;
   *answer_fd = -1;
-  bool frozen = false;
+  bool frozen = false, beat = true;
   RecvStatus s = proto_send(p->sock, type, body, n, fd) ? RECV_OK : RECV_CLOSED;
-  while (s == RECV_OK && (got == MSG_NONE || got == MSG_BEAT)) {
+  while (s == RECV_OK && beat) {
     double silent = clock_now() + SILENT_SECONDS;
     frozen = p->kind == 'm' && silent < deadline; /* a compiler does not beat */
     s = proto_recv(p->sock, &got, answer, answer_fd, frozen ? silent : deadline, p->stop);
+    beat = got == MSG_BEAT;
   }
-  if (s == RECV_OK) return s;
+  if (s == RECV_OK && sane_answer(type, body, got, answer)) return s;
+  if (*answer_fd >= 0) close(*answer_fd);
+  *answer_fd = -1;
   if (s == RECV_TIMEOUT && frozen) {
+    s = RECV_CLOSED;
     snprintf(text, MSR_MSG, "worker died (frozen: it has given no sign of life for %g s)", SILENT_SECONDS);
-    proc_end(p);
-    return RECV_CLOSED;
-  }
-  if (s == RECV_CLOSED) {
+  } else if (s == RECV_OK || s == RECV_GARBAGE) {
+    s = RECV_CLOSED;
+    snprintf(text, MSR_MSG, "worker died (its answer makes no sense)");
+  } else if (s == RECV_CLOSED) {
     int status = p->child.pid > 0 ? spawn_wait(&p->child, 1.0) : 0;
     if (status > 0 && WIFSIGNALED(status))
       snprintf(text, MSR_MSG, "worker died (signal %d, %s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -242,6 +282,7 @@ struct Worker {
   Child dying[DYING]; /* killed and not gone yet: a driver may take seconds to clear up behind an endless kernel */
   int n_dying;
   WorkerStats stats;
+  uint64_t asked;
 };
 
 static void reap(Worker *w, double wait) {
@@ -410,7 +451,7 @@ RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const ch
   double start = clock_now();
   if (slot < 0 || slot >= MSR_SLOTS || !w->task[slot])
     return failure(ME_UNKNOWN, "no task was set for this worker", start);
-  MsgRun q = {slot, *p, n, strlen(manifest)};
+  MsgRun q = {++w->asked, slot, *p, n, strlen(manifest)};
   if (!(q.policy.timeout_s > 0)) q.policy.timeout_s = 10;
   const void *part[3] = {binary, manifest, ""};
   const size_t len[3] = {n, strlen(manifest), 1};
