@@ -1,7 +1,7 @@
 """Candidates that misbehave, and a campaign that lets many of them loose on a pipeline.
 
-    python tests/measure/faults.py 5000 cpu      # a table of what was injected and what was reported
-    python tests/measure/faults.py 5000 opencl
+    python tests/faults.py 5000 cpu      # a table of what was injected and what was reported
+    python tests/faults.py 5000 opencl
 
 A candidate adds 1 to a vector; each kind of fault does it wrongly in its own way. While they run, other threads kill
 and stop workers and compilers, and delete and damage the files of the cache. Results go to a log on a disk that is
