@@ -47,7 +47,7 @@ def main():
         result = subprocess.run(
             [args.target, f"-max_total_time={args.round}", f"-max_len={longest}", "-timeout=20", "-rss_limit_mb=2048",
              "-print_final_stats=1", "-verbosity=0", f"-dict={HERE}/log.dict", f"-artifact_prefix={folder}/", found,
-             f"{HERE}/corpus/{name.split("-")[0]}"],
+             f"{HERE}/corpus/{name}"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=env,
         )
         units = re.search(r"executed_units:\s*(\d+)", result.stderr)
