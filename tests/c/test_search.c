@@ -124,7 +124,7 @@ static void submit(void *arg) {
   Fix *f = m->f;
   tune_reference(f->arena, f->c, f->d, 1, NULL, m->data);
   m->s = session_new(&f->err, &f->t, DEV_CPU, 0, 2, NULL);
-  m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, m->data);
+  m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, m->data, false);
   RunPolicy p = {.number = 1, .repeat = 1, .timeout_s = 20, .check = true};
   session_submit(m->s, &f->err, m->task, 3, (const Step *const *)f->out.step, f->out.n_step, 10, &p);
   Step broken = {.kind = STEP_CI, .stage = 99};
