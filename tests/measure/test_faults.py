@@ -1,8 +1,8 @@
 """Campaigns of injected faults (see faults.py): the right verdicts, and nothing lost, changed or left behind."""
 
 import pytest
-from faults import campaign
 
+from faults import campaign
 from nestsmith import _core
 from nestsmith.auto_scheduler import RecordReader, RecordToFile
 
