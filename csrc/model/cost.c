@@ -187,7 +187,7 @@ static void judge_base(CostModel *m, const FeatBatch *b, const double *base) {
     double s[TRIAL], speed[TRIAL];
     int n = 0;
     for (int i = 0; i < b->n_states && n < TRIAL && m->verdict.at[t] == 0; i++)
-      if (b->task[i] == t && b->cost[i] < 1e9 && isfinite(base[i])) s[n] = base[i], speed[n++] = 1 / b->cost[i];
+      if (b->task[i] == t && cost_is_time(b->cost[i]) && isfinite(base[i])) s[n] = base[i], speed[n++] = 1 / b->cost[i];
     if (n == TRIAL) m->verdict.at[t] = rank_correlation(s, speed, n) < LEAST_CORRELATION ? -1 : 1;
   }
 }

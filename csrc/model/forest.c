@@ -82,10 +82,13 @@ void forest_save(Arena *a, const Forest *f, bool base, const char *path, const c
   ArenaMark m = arena_mark(a);
   int32_t *kept, n = used_entries(a, f, &kept);
   StrBuf b;
-  model_file_begin(
-      &b, a,
-      &(ModelHead){
-          .kind = base ? MODEL_BASE : MODEL_TREES, .rules = f->rules, .n_feat = f->n_feat, .n_kept = n, .kept = kept, .json = json});
+  model_file_begin(&b, a,
+                   &(ModelHead){.kind = base ? MODEL_BASE : MODEL_TREES,
+                                .rules = f->rules,
+                                .n_feat = f->n_feat,
+                                .n_kept = n,
+                                .kept = kept,
+                                .json = json});
   write_forest(f, &b);
   model_file_end(&b, path);
   arena_release(a, m);
@@ -106,8 +109,8 @@ Forest *forest_load(Arena *a, const char *path, const char **json) {
   Err *e = arena_err(a);
   ModelReader r;
   ModelHead h = model_file_open(&r, a, path);
-  err_check(e, h.kind == MODEL_TREES || h.kind == MODEL_BASE, "'%s' holds a model of kind %d, not trees; load it as what it is", path,
-            (int)h.kind);
+  err_check(e, h.kind == MODEL_TREES || h.kind == MODEL_BASE,
+            "'%s' holds a model of kind %d, not trees; load it as what it is", path, (int)h.kind);
   Forest *f = arena_new_of(a, Forest);
   VEC(TreeNode) node = {0};
   float scale;

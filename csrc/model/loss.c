@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 enum { ALL_PAIRS_UP_TO = 256, RANDOM_MATES = 32, TOP_MATES = 16 };
-#define FAILED_COST 1e9
 
 typedef struct {
   int32_t n;
@@ -46,14 +45,14 @@ RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind) {
   int32_t *valid = arena_array(a, int32_t, n_tasks), *failed = arena_array(a, int32_t, n_tasks);
   for (int t = 0; t < n_tasks; t++) best[t] = INFINITY;
   for (int i = 0; i < b->n_states; i++) {
-    bool ok = b->cost[i] < FAILED_COST && b->cost[i] > 0;
+    bool ok = cost_is_time(b->cost[i]);
     if (ok) valid[b->task[i]]++;
     if (ok && b->cost[i] < best[b->task[i]]) best[b->task[i]] = b->cost[i];
   }
   for (int t = 0; t < n_tasks; t++) l->group[t].state = arena_array(a, int32_t, 2 * valid[t] + 1);
   for (int i = b->n_states - 1; i >= 0; i--) { /* newest first: old failures fall out */
     int t = b->task[i];
-    bool ok = b->cost[i] < FAILED_COST && b->cost[i] > 0;
+    bool ok = cost_is_time(b->cost[i]);
     l->y[i] = ok ? best[t] / b->cost[i] : 0;
     if (b->first[i + 1] == b->first[i]) continue; /* no rows: nothing to learn from */
     if (!ok && failed[t]++ >= valid[t]) continue;

@@ -56,7 +56,7 @@ ModelMetrics model_metrics(Arena *a, const FeatBatch *b, const double *score) {
   for (int t = 0; t < n_tasks; t++) {
     int n = 0;
     for (int i = 0; i < b->n_states; i++)
-      if (b->task[i] == t && b->cost[i] < 1e9) it[n++] = (Item){1 / b->cost[i], score[i]};
+      if (b->task[i] == t && cost_is_time(b->cost[i])) it[n++] = (Item){1 / b->cost[i], score[i]};
     if (n < 2) continue;
     add_task(it, n, &m);
     tasks++;

@@ -31,6 +31,8 @@ typedef struct {
   const int32_t *task;  /* task number of each state */
   const double *cost;   /* seconds; 1e10 or more: failed. NULL when only predicting */
 } FeatBatch;
+/* Is a cost a time? Else the state failed: 1e10, and what no clock shows (0, negative, not a number). */
+static inline bool cost_is_time(double seconds) { return seconds > 0 && seconds < 1e9; }
 
 /* ---- labels and rank losses (loss.c) : 04 §5.4 ---- */
 typedef enum { LOSS_TOP_WEIGHTED, LOSS_PAIRWISE } LossKind;

@@ -29,7 +29,7 @@ typedef struct {
   Pool *pool;
   int32_t n_rows, n_cols;
   Column *col;
-  bool *idle; /* entries that the tree being grown does not see */
+  bool *idle;                /* entries that the tree being grown does not see */
   uint8_t *code;             /* column-major codes */
   int32_t *state_of;         /* state of each row */
   float *rg, *rh;            /* gradient and curvature per row */
@@ -43,9 +43,15 @@ typedef struct {
 } Grow;
 
 TreeParams tree_params_default(void) {
-  return (TreeParams){
-      .trees = 200, .depth = 6, .bins = MAX_BINS, .eta = 0.1, .lambda = 1, .gamma = 0.001, .min_child_weight = 0,
-      .states = 1, .entries = 1};
+  return (TreeParams){.trees = 200,
+                      .depth = 6,
+                      .bins = MAX_BINS,
+                      .eta = 0.1,
+                      .lambda = 1,
+                      .gamma = 0.001,
+                      .min_child_weight = 0,
+                      .states = 1,
+                      .entries = 1};
 }
 
 /* Chosen on 5,447 records of an H100: small trees over drawn states and entries follow few records better than large ones

@@ -157,10 +157,8 @@ static PyObject *m_train(PyObject *o, PyObject *args) {
   if (!idle(x.p)) return NULL;
   ErrCode c;
   x.p->busy = 1;
-  Py_BEGIN_ALLOW_THREADS;
-  c = err_try(&x.p->err, do_train, &x);
+  c = py_run(&x.p->err, do_train, &x);
   pool_free(x.pool);
-  Py_END_ALLOW_THREADS;
   x.p->busy = 0;
   if (c != NS_OK) return py_raise(&x.p->err, c);
   return PyBool_FromLong(x.trained);
@@ -308,7 +306,8 @@ static PyMethodDef METHODS[] = {
      "stages(task, state): what each stage adds to the raw score of trees, then what belongs to none."},
     {"save", m_save, METH_VARARGS, "save(path, json): writes the trained forest."},
     {"load", m_load, METH_VARARGS, "load(path): uses a saved model until the next training; a base stays."},
-    {"batch", m_batch, METH_NOARGS, "batch(): (rows, first, task, cost) of all measurements, as Forest.train takes them."},
+    {"batch", m_batch, METH_NOARGS,
+     "batch(): (rows, first, task, cost) of all measurements, as Forest.train takes them."},
     {"adopt", m_adopt, METH_O, "adopt(forest): uses a forest that was trained elsewhere until the next training."},
     {"dropped", m_dropped, METH_NOARGS, "dropped(): per task, whether its measurements contradicted the loaded base."},
     {"records", m_records, METH_NOARGS, "records(): measurements added."},

@@ -101,8 +101,8 @@ static void do_train(void *arg) {
   if (c->threads > 1) c->pool = pool_new(c->threads, &c->self->err);
   Arena *a = c->self->arena;
   double *start = arena_array(a, double, c->b->n_states + 1), scale = 0;
-  err_check(arena_err(a), !c->scores || c->n_scores == c->b->n_states, "start: has %zd elements, first describes %d states",
-            (Py_ssize_t)c->n_scores, c->b->n_states);
+  err_check(arena_err(a), !c->scores || c->n_scores == c->b->n_states,
+            "start: has %zd elements, first describes %d states", (Py_ssize_t)c->n_scores, c->b->n_states);
   if (c->prior) {
     prior_of_batch(c->b, start);
     scale = prior_fit(a, c->b, start, PRIOR_SCALE, c->p.loss, c->seed);
@@ -165,10 +165,8 @@ static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows
   ErrCode code = NS_OK;
   if (f) {
     c->self = f, c->b = &x.b;
-    Py_BEGIN_ALLOW_THREADS;
-    code = err_try(&f->err, body, c);
+    code = py_run(&f->err, body, c);
     pool_free(c->pool);
-    Py_END_ALLOW_THREADS;
   }
   batch_drop(&x);
   if (code == NS_OK) return (PyObject *)f;
@@ -178,14 +176,15 @@ static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows
 }
 
 static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"rows", "first", "task", "cost",    "trees", "depth",
-                          "eta",  "loss",  "seed", "threads", "rules", "states", "entries", "prior", "start", NULL};
+  static char *names[] = {"rows", "first",   "task",  "cost",   "trees",   "depth", "eta",   "loss",
+                          "seed", "threads", "rules", "states", "entries", "prior", "start", NULL};
   PyObject *rows, *first, *task, *cost, *start = Py_None;
   const char *loss = "top";
   unsigned long long seed = 0;
   Call c = {.p = tree_params_default(), .threads = 1, .rules = FEAT_RULES_REPAIRED};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiiddpO", names, &rows, &first, &task, &cost, &c.p.trees, &c.p.depth,
-                                   &c.p.eta, &loss, &seed, &c.threads, &c.rules, &c.p.states, &c.p.entries, &c.prior, &start) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiiddpO", names, &rows, &first, &task, &cost, &c.p.trees,
+                                   &c.p.depth, &c.p.eta, &loss, &seed, &c.threads, &c.rules, &c.p.states, &c.p.entries,
+                                   &c.prior, &start) ||
       !loss_from(loss, &c.p.loss))
     return NULL;
   c.seed = seed;
@@ -365,16 +364,20 @@ done:
 #define TRAINED_METHODS                                                                                                \
   {"score", (PyCFunction)trained_score, METH_VARARGS,                                                                  \
    "score(rows, first) -> float64 [states]; -inf for a state without rows"},                                           \
-      {"save", (PyCFunction)trained_save, METH_VARARGS, "save(path, info='{}', base=False); info is stored as it is; base: a forest that learners start from"}, {           \
+      {"save", (PyCFunction)trained_save, METH_VARARGS,                                                                \
+       "save(path, info='{}', base=False); info is stored as it is; base: a forest that learners start from"},         \
+  {                                                                                                                    \
     "load", (PyCFunction)trained_load, METH_CLASS | METH_VARARGS, "load(path): a model of this class"                  \
   }
 static PyMethodDef FOREST_METHODS[] = {
     {"train", (PyCFunction)(void (*)(void))forest_train_py, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
      "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1, rules=2, "
-     "states=1, entries=1, prior=False, start=None) -> Forest; prior: start from the estimates in the rows; start: from "
+     "states=1, entries=1, prior=False, start=None) -> Forest; prior: start from the estimates in the rows; start: "
+     "from "
      "these scores, which the trees alone do not contain"},
     {"from_nodes", forest_from_nodes, METH_CLASS | METH_VARARGS,
-     "from_nodes(root, entry, value, left, n_feat, scale=0): trees grown elsewhere. entry -1: a leaf, value its output; "
+     "from_nodes(root, entry, value, left, n_feat, scale=0): trees grown elsewhere. entry -1: a leaf, value its "
+     "output; "
      "else rows with more than value in that entry go to left + 1."},
     TRAINED_METHODS,
     {NULL, NULL, 0, NULL}};

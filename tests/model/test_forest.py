@@ -67,20 +67,6 @@ def test_mixed_split(pilot):
     assert np.mean(got) >= 0.83
 
 
-def test_shuffled_labels_teach_nothing(pilot):
-    rng = np.random.default_rng(2)
-    got = []
-    for _ in range(4):
-        order = rng.permutation(len(pilot[2]))
-        rows, first, task, cost = pick(pilot, order[:800])
-        for t in range(8):
-            at = np.flatnonzero(task == t)
-            cost[at] = cost[rng.permutation(at)]
-        forest = _core.Forest.train(rows, first, task, cost, trees=50)
-        got.append(metrics(forest, pick(pilot, order[800:2800]))["pairwise"])
-    assert abs(np.mean(got) - 0.5) <= 0.05
-
-
 def test_same_bytes_for_every_thread_count(pilot, tmp_path):
     part = pick(pilot, np.arange(0, 4800, 6))
     for threads in (1, 2, 3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import random
 
@@ -84,6 +85,9 @@ class XGBModel(CostModel):
         for i, r in zip(inputs, results):
             costs = [float(c) for c in r.costs]
             seconds = sum(costs) / len(costs) if r.error_no == 0 and costs else 1e10
+            if not seconds > 0 or math.isinf(seconds):
+                logger.warning("a measurement of %s s is no time; the candidate counts as failed", seconds)
+                seconds = 1e10
             self.engine.add(self._task(i.task), getattr(i.state, "state_object", i.state), seconds)
 
     def predict(self, task, states):
