@@ -259,3 +259,15 @@ def test_files_and_arrays(tmp_path):
     refuses(lambda: ns.runtime.load_module(missing), ValueError, "missing.so", "no such file")
     refuses(lambda: ns.nd.array("x"), ValueError, "float32")
     refuses(lambda: ns.nd.array(np.zeros(3)).copyto(ns.nd.array(np.zeros(4))), ValueError, "(3,)", "(4,)")
+
+
+@pytest.mark.parametrize("statement", ["nestsmith.autotvm", "nestsmith.rpc", "nestsmith.relay.frontend"])
+def test_parts_of_tvm_that_are_not_there(statement):
+    """An error that says so; once a part is there, its row goes."""
+    import nestsmith
+
+    package, _, name = statement.rpartition(".")
+    with pytest.raises(ModuleNotFoundError, match=f"{statement} is not there yet; docs/from-tvm.md"):
+        getattr(nestsmith if package == "nestsmith" else nestsmith.relay, name)
+    with pytest.raises(ModuleNotFoundError, match="not there yet"):
+        exec(f"from {package} import {name}", {})

@@ -49,9 +49,20 @@ _ELSEWHERE = {
 }
 
 
+def _submodule(package, name):
+    """A module of a package; one that TVM has and we do not have yet is named as such."""
+    full = f"{package}.{name}"
+    try:
+        return importlib.import_module(full)
+    except ModuleNotFoundError as e:
+        if e.name != full:
+            raise
+        raise ModuleNotFoundError(f"{full} is not there yet; docs/from-tvm.md says what is, and what to do", name=full) from None
+
+
 def __getattr__(name):
     if name in _SUBMODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        return _submodule(__name__, name)
     if name in _ELSEWHERE:
         module = importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}")
         if hasattr(module, name):

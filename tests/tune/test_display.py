@@ -1,6 +1,13 @@
 """What a run shows: how much in each mode, the line, the marks, the table."""
 
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import sys
+import termios
 import time
 from types import SimpleNamespace
 
@@ -131,3 +138,40 @@ def test_one_task(network, tmp_path, capsys):
     with ns.progress("none"):
         eval(more, {"task": network[0][0], "options": options, "auto_scheduler": auto_scheduler})  # the line works
     assert len(list(auto_scheduler.load_records(log))) == 8
+
+
+def test_on_a_terminal(tmp_path):
+    """A real pseudo-terminal of 120 columns: one line that is redrawn, the table above it, the summary below."""
+    script = """
+import nestsmith
+from nestsmith import auto_scheduler, relay
+mod, params = relay.testing.mlp.get_workload(batch_size=1, image_shape=(1, 8, 8))
+tuner = auto_scheduler.TaskScheduler(*auto_scheduler.extract_tasks(mod["main"], params, "llvm"), callbacks=[auto_scheduler.PrintTableInfo()])
+runner = auto_scheduler.LocalRunner(number=1, repeat=1, min_repeat_ms=0)
+with nestsmith.progress("bar"):
+    tuner.tune(auto_scheduler.TuningOptions(16, num_measures_per_round=2, runner=runner), search_policy="sketch.random")
+"""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": package, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(ours)
+    assert child.wait(60) == 0, text.decode()
+    out = text.decode().replace("\r\n", "\n")
+    drawn = [p for p in re.split(r"[\r\n]", out) if "/16 |" in p]
+    assert len(drawn) > 5 and all(len(p) <= 120 for p in drawn)
+    assert re.match(r"\[\d/4 \w+\] 16/16 \|█{12}\| best [\d.]+ ms, failed \d+.*, [\d.]+ s/trial, \d+ s in all", drawn[-1].strip())
+    assert out.count("[ Task Scheduler ]") in (5, 6) and "Valid: 16/16" in out

@@ -148,7 +148,7 @@ class Progress:
 
             self.bar = tqdm(
                 total=total, mininterval=0.2, dynamic_ncols=True, leave=True,
-                bar_format="{desc} {n_fmt}/{total_fmt} |{bar:12}| {postfix}",
+                bar_format="{desc}{n_fmt}/{total_fmt} |{bar:12}| {unit}", unit="",  # the unit is free text: our numbers
             )
 
     def task(self, label):
@@ -230,8 +230,8 @@ class Progress:
         if self.view is not None:
             self.view.update(self.done, self.line())
         if self.bar is not None:
-            self.bar.set_description_str(f"[{self.label[:32]}]", refresh=False)
-            self.bar.set_postfix_str(", ".join(self._numbers()), refresh=False)
+            self.bar.set_description_str(f"[{self.label[:32]}] ", refresh=False)
+            self.bar.unit = ", ".join(self._numbers())
 
     def table(self, text):
         """The table of tasks: above the live line, or in its place in a notebook."""

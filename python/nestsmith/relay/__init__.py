@@ -14,7 +14,9 @@ def __getattr__(name):
         import importlib
 
         if name == "frontend":
-            return importlib.import_module(".frontend", __name__)
+            from nestsmith import _submodule
+
+            return _submodule(__name__, name)
         module = importlib.import_module(".build_module", __name__)
         return module if name == "build_module" else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
