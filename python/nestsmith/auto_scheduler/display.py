@@ -70,7 +70,7 @@ def style(verbose):
     if verbose < 1 or mode == "none":
         return "none"
     if mode == "auto":
-        return "bar" if notebook.in_notebook() else "text"
+        return "bar" if verbose == 1 and notebook.in_notebook() else "text"
     return "text" if mode == "marks" else "bar"
 
 
