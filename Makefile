@@ -6,6 +6,7 @@ PY ?= $(VENV)/bin/python
 BUILD ?= build
 CC ?= cc
 CACHE := $(shell command -v ccache 2>/dev/null)
+SAY := $(if $(QUIET),:,echo)
 WARN := -std=c11 -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror
 SRC := $(sort $(filter-out csrc/py/% csrc/worker/%,$(wildcard csrc/*/*.c)))
 PYSRC := $(sort $(wildcard csrc/py/*.c))
@@ -37,7 +38,8 @@ $(STAMP): pyproject.toml
 	@touch $@
 demo:
 	@$(MAKE) --no-print-directory setup PIPGROUPS=demo
-	@$(MAKE) --no-print-directory -s -j2 ext
+	@echo "building the engine (a minute the first time)"
+	@$(MAKE) --no-print-directory -s -j2 QUIET=1 ext
 	PYTHONPATH=python $(PY) -m nestsmith.demo
 test: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
@@ -84,11 +86,11 @@ lib: $(BUILD)/libnestsmith.a
 $(BUILD)/libnestsmith.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $(BUILD)/csrc/py/%.o: csrc/py/%.c
-	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) $(PYINC) -MMD -MP -MP -c $< -o $@
+	@mkdir -p $(@D); $(SAY) CC $<; $(CACHE) $(CC) $(CFLAGS) $(PYINC) -MMD -MP -MP -c $< -o $@
 $(BUILD)/csrc/%.o: csrc/%.c
-	@mkdir -p $(@D); echo CC $<; $(CACHE) $(CC) $(CFLAGS) -MMD -MP -MP -c $< -o $@
+	@mkdir -p $(@D); $(SAY) CC $<; $(CACHE) $(CC) $(CFLAGS) -MMD -MP -MP -c $< -o $@
 $(EXT): $(OBJ) $(PYOBJ)
-	@echo LINK $@; $(CC) -shared -o $@ $^ $(DEPS_LIBS)
+	@$(SAY) LINK $@; $(CC) -shared -o $@ $^ $(DEPS_LIBS)
 -include $(OBJ:.o=.d) $(PYOBJ:.o=.d)
 
 # C unit tests: tests/c/test_*.c, one program each, linked with cmocka. SAN=1: a separate tree with ASan and UBSan.
