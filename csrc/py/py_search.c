@@ -12,7 +12,8 @@ typedef struct {
   PyObject_HEAD PyDag *dag;
   Err err;
   SearchTask *task;
-  PyObject *task_box; /* capsule that owns the task: learners keep it, not the policy, for the policy keeps their scorer */
+  PyObject
+      *task_box; /* capsule that owns the task: learners keep it, not the policy, for the policy keeps their scorer */
   Policy *policy;
   volatile int stop;
   int threads, busy;
@@ -611,7 +612,8 @@ static PyMethodDef POLICY_METHODS[] = {
      "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
     {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
-    {"vector", m_vector, METH_O, "vector(state): the 48 numbers that describe the kernels of a state; on a CPU the time alone."},
+    {"vector", m_vector, METH_O,
+     "vector(state): the 48 numbers that describe the kernels of a state; on a CPU the time alone."},
     {"estimate", m_estimate, METH_VARARGS,
      "estimate(state, n=1): estimated seconds, inf if a limit is broken; computed n times."},
     {"facts", m_facts, METH_O, "facts(state): closed forms per kernel, the broken limit or None, estimated seconds."},

@@ -201,8 +201,36 @@ static void expressions(void **state) {
   ir_free(c);
 }
 
+/* A loop without iterations touches nothing, and nothing is divided by it. */
+static void negative_extent(void **state) {
+  (void)state;
+  Err e;
+  err_init(&e);
+  IrCtx *c = ir_new(&e);
+  ExprId one = ex_i32(c, 1);
+  IrBuffer a = {.name = "A",
+                .type = DT_F32,
+                .scope = SC_GLOBAL,
+                .rank = 1,
+                .extent = arena_copy(ir_arena(c), &one, sizeof one),
+                .external = true};
+  BufferId buf = ir_buffer_new(c, a);
+  VarId j = ir_var_new(c, "j", DT_I32, false);
+  ExprId vj = ex_var(c, j), value = ex_add(c, ex_load(c, buf, DT_F32, 1, &vj), ex_flt(c, DT_F32, 1.0));
+  Func f = {.ctx = c, .features = true};
+  f.body = st_for(c, j, ex_i32(c, 0), ex_i32(c, -1), FOR_SERIAL, st_store(c, buf, 1, &vj, value));
+  for (int rules = 1; rules <= 2; rules++) {
+    Features x = feat_extract(&f, (FeatRules)rules, false);
+    assert_int_equal(x.n_rows, 1);
+    assert_true(x.row[0][57 + 4] == 0); /* B0.unique_bytes */
+    for (int i = 0; i < FEAT_N; i++) assert_true(isfinite(x.row[0][i]));
+  }
+  ir_free(c);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(occupancy), cmocka_unit_test(waves), cmocka_unit_test(accesses),
-                                     cmocka_unit_test(vector), cmocka_unit_test(expressions)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(occupancy),   cmocka_unit_test(waves),
+                                     cmocka_unit_test(accesses),    cmocka_unit_test(vector),
+                                     cmocka_unit_test(expressions), cmocka_unit_test(negative_extent)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,12 +143,7 @@ def test_tiled_matmul():
 
 
 def test_fused_copies():
-    n, m = 64, 32
-    a = te.placeholder((n, m), name="A")
-    b = te.compute((n, m), lambda i, j: a[i, j], name="B")
-    c = te.compute((n, m), lambda i, j: b[i, j], name="C")
-    s = ComputeDAG([a, c]).get_init_state()
-    s.compute_at(b, c, s[c].iters[1])
+    s = fused_copies()
     _, rows = _core.features(s.state_object, CPU, rules=1)
     found = [s for r in rows for s in slots(r) if s[8] == 1]
     assert (
@@ -194,14 +189,7 @@ def test_gpu_matmul():
 
 
 def test_flat_matmul():
-    n = 128
-    a, b = te.placeholder((n * n,), name="A"), te.placeholder((n * n,), name="B")
-    k = te.reduce_axis((0, n), name="k")
-    c = te.compute(
-        (n * n,), lambda i: te.sum(a[te.indexdiv(i, n) * n + k] * b[te.indexmod(i, n) * n + k], axis=k), name="C"
-    )
-    s = ComputeDAG([a, b, c]).get_init_state()
-    s.split(c, s[c].iters[0], [n])
+    n, s = 128, flat_matmul()
     names, rows = _core.features(s.state_object, CPU, rules=1, log=False)
     assert len(names) == 1
     row = rows[0]
@@ -228,22 +216,7 @@ def test_scalar_read():
 
 
 def test_worked_example():
-    a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, 64), name="B")
-    k = te.reduce_axis((0, 64), name="k")
-    c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-    d = te.compute((64, 64), lambda i, j: relu(c[i, j]), name="D")
-    s = ComputeDAG([a, b, d]).get_init_state()
-    i, j = s[d].iters
-    i0, i2 = s.split(d, i, [16])
-    j0, j2 = s.split(d, j, [8])
-    s.reorder(d, [i0, j0, i2, j2])
-    s.compute_at(c, d, j0)
-    ci, cj, ck = s[c].iters
-    s.reorder(c, [ck, ci, cj])
-    s.pragma(d, i0, "auto_unroll_max_step$16")
-    s.parallel(d, s[d].iters[0])
-    s.vectorize(d, j2)
-    s.vectorize(c, cj)
+    s = worked_example()
     row = row_of(s, "C", rules=1)
     want = {
         1: 18.000006,
@@ -365,6 +338,12 @@ def test_feature_file(tmp_path):
         and got["state"][2].tolist() == [5, 6]
         and got["tasks"][0]["flops"] == 5
     )
+    assert got["segments"].tolist() == [1, 2, 3, 0]
+    feature.FeatureFile(path).export_text(tmp_path / "f.txt")
+    lines = [json.loads(x) for x in (tmp_path / "f.txt").read_text().splitlines()]
+    assert [len(x["rows"]) for x in lines] == [1, 2, 3, 0] and lines[1]["hash"] == "8000000000000000"
+    assert lines[0]["rows"][0]["float_addsub"] == pytest.approx(float(rows[0][0, 1]), abs=1e-6)
+    assert lines[3]["status"] == 1 and lines[2]["state"] == {"0": 5.0, "1": 6.0}
     raw = path.read_bytes()
     path.write_bytes(raw[:-3])
     with pytest.raises(ValueError, match="cut off or damaged"):
@@ -376,3 +355,105 @@ def test_feature_file(tmp_path):
     with pytest.raises(ValueError, match="rules"):
         path.write_bytes(raw)
         feature.FeatureFile(path, rules=1)
+
+
+def worked_example():
+    a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, 64), name="B")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((64, 64), lambda i, j: relu(c[i, j]), name="D")
+    s = ComputeDAG([a, b, d]).get_init_state()
+    i, j = s[d].iters
+    i0, i2 = s.split(d, i, [16])
+    j0, j2 = s.split(d, j, [8])
+    s.reorder(d, [i0, j0, i2, j2])
+    s.compute_at(c, d, j0)
+    ci, cj, ck = s[c].iters
+    s.reorder(c, [ck, ci, cj])
+    s.pragma(d, i0, "auto_unroll_max_step$16")
+    s.parallel(d, s[d].iters[0])
+    s.vectorize(d, j2)
+    s.vectorize(c, cj)
+    return s
+
+
+def fused_copies():
+    a = te.placeholder((64, 32), name="A")
+    b = te.compute((64, 32), lambda i, j: a[i, j], name="B")
+    c = te.compute((64, 32), lambda i, j: b[i, j], name="C")
+    s = ComputeDAG([a, c]).get_init_state()
+    s.compute_at(b, c, s[c].iters[1])
+    return s
+
+
+def flat_matmul(n=128):
+    a, b = te.placeholder((n * n,), name="A"), te.placeholder((n * n,), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute(
+        (n * n,), lambda i: te.sum(a[te.indexdiv(i, n) * n + k] * b[te.indexmod(i, n) * n + k], axis=k), name="C"
+    )
+    s = ComputeDAG([a, b, c]).get_init_state()
+    s.split(c, s[c].iters[0], [n])
+    return s
+
+
+PROGRAMS = {
+    "worked_example": worked_example,
+    "matmul_512": tiled_matmul,
+    "fusion_64_32": fused_copies,
+    "flat_matmul_128": flat_matmul,
+}
+
+
+@pytest.mark.parametrize("rules", [1, 2])
+@pytest.mark.parametrize("program", sorted(PROGRAMS))
+def test_rows_of_an_independent_extractor(program, rules):
+    """Every entry of four programs, as a second implementation of both rule sets computes them."""
+    path = pathlib.Path(__file__).parent.parent / "data" / "feature-programs.json"
+    want = json.loads(path.read_text())[f"{program}/{rules}"]
+    names, rows = _core.features(PROGRAMS[program]().state_object, CPU, rules=rules)
+    assert sorted(names) == sorted(want)
+    for name, row in zip(names, rows):
+        got = {k: float(v) for k, v in zip(NAMES, row) if v}
+        if program == "flat_matmul_128":  # a buffer that is allocated here is an argument there
+            got = {k: v for k, v in got.items() if not k.startswith("alloc_")}
+        assert sorted(got) == sorted(want[name]), name
+        bad = {k: (v, want[name][k]) for k, v in got.items() if abs(v - want[name][k]) > 1e-5 * max(1, v)}
+        assert not bad, (name, bad)
+
+
+def test_packed_block():
+    rng = np.random.default_rng(3)
+    rows = [rng.random((n, 164), np.float32) for n in (2, 1, 5)] + [np.zeros((1, 164), np.float32)]
+    raw = feature.pack_feature(rows, [1.0, 0.5, 0.25, 0], [0, 0, 1, 1])
+    assert np.frombuffer(raw, "<i4", 7).tolist() == [4, 329, 165, 821, 0, 4, 4]
+    got, labels, tasks = feature.unpack_feature(raw)
+    assert all((a == b).all() for a, b in zip(got, rows)) and labels.tolist() == [1, 0.5, 0.25, 0]
+    assert tasks.tolist() == [0, 0, 1, 1]
+    got, labels, tasks = feature.unpack_feature(bytearray(feature.pack_feature(rows)))
+    assert len(got) == 4 and len(labels) == len(tasks) == 0
+    for bad in (b"", raw[:9], raw[:-4], raw + b"1234", b"\xff" * 64, raw[:28] + b"\0\0\x80\x40" + raw[32:]):
+        with pytest.raises(ValueError, match="block|rows"):
+            feature.unpack_feature(bad)
+    with pytest.raises(ValueError, match="features\\[0\\]"):
+        feature.pack_feature([np.zeros((1, 3))])
+    with pytest.raises(ValueError, match="2 numbers for 4 states"):
+        feature.pack_feature(rows, [1, 2])
+
+
+def test_states_that_cannot_run():
+    """One row of zeros for scripts, no row and the score -inf inside: states that the reference refuses, too."""
+    t, dag, state, ref = next(x for x in states_of("resnet-18-NHWC-cuda") if len(x[3]) == 0)
+    good = next(x for x in states_of("resnet-18-NHWC-cuda") if len(x[3]) and x[0]["key"] == t["key"])[2]
+    rows, first = _core.feature_batch([state, good, state], CUDA, rules=1)
+    assert first[1] == 0 and first[2] == first[3] == len(rows) > 0
+    got = feature._unpack(rows, first)
+    assert [len(x) for x in got] == [1, len(rows), 1] and not got[0].any() and not got[2].any() and got[1].any(1).all()
+    learner, policy = _core.Learner(1, "trees"), _core.Policy(dag, CUDA)
+    number = learner.task(policy)
+    for trained in (False, True):
+        assert learner.score(number, state.infer_bounds()) == -math.inf
+        assert learner.score(number, good.infer_bounds()) > 0 and learner.ready() == trained
+        for k in range(20 * (not trained)):
+            learner.add(number, good, 1e-3 / (k + 1))
+        learner.train(1)

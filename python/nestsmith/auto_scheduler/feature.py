@@ -22,6 +22,8 @@ __all__ = [
     "get_per_store_features_from_file",
     "get_per_store_features_from_measure_pairs",
     "get_per_store_feature_names",
+    "pack_feature",
+    "unpack_feature",
     "FeatureFile",
 ]
 
@@ -188,6 +190,68 @@ def get_per_store_features_from_file(filename, max_lines, max_n_bufs=None, rules
     return get_per_store_features_from_measure_pairs(inputs, results, 0, max_n_bufs, rules, log)
 
 
+def pack_feature(features, normalized_throughputs=(), task_ids=()):
+    """The byte block in which TVM hands features from its engine to its scripts.
+
+    Parameters
+    ----------
+    features : sequence of float32 arrays [n, 164]
+        Rows of each state; a single row of zeros stands for a state that could not be lowered.
+    normalized_throughputs, task_ids : sequences, optional
+        One number per state, or none.
+
+    Returns
+    -------
+    bytes
+        int32 number of states n; n + 2 int32 sizes; for each state its number of rows as a float32, then its rows;
+        float32 throughputs; int32 task numbers.
+    """
+    parts = []
+    for i, rows in enumerate(features):
+        rows = np.ascontiguousarray(rows, "<f4")
+        if rows.ndim != 2 or rows.shape[1] != N_ENTRIES:
+            raise ValueError(f"features[{i}] has shape {rows.shape}; expected [n, {N_ENTRIES}]")
+        parts.append(np.concatenate([[np.float32(len(rows))], rows.ravel()]).astype("<f4") if rows.any() else b"")
+    labels, tasks = np.asarray(normalized_throughputs, "<f4").ravel(), np.asarray(task_ids, "<i4").ravel()
+    for name, got in (("normalized_throughputs", labels), ("task_ids", tasks)):
+        if len(got) not in (0, len(parts)):
+            raise ValueError(f"{name}: {len(got)} numbers for {len(parts)} states")
+    sizes = np.array([len(parts), *(len(x) for x in parts), len(labels), len(tasks)], "<i4")
+    return b"".join([sizes.tobytes(), *(bytes(x) for x in parts), labels.tobytes(), tasks.tobytes()])
+
+
+def unpack_feature(byte_arr):
+    """Reads what `pack_feature` (or TVM) wrote.
+
+    Returns
+    -------
+    (ndarray of object, float32 ndarray, int32 ndarray)
+        Rows of each state, throughputs, task numbers; the last two are empty if only states were packed.
+
+    Raises
+    ------
+    ValueError
+        If the block is cut off or its sizes do not fit together.
+    """
+    raw = bytes(byte_arr)
+    n = struct.unpack_from("<i", raw)[0] if len(raw) >= 4 else -1
+    if n < 0 or len(raw) < 4 * (n + 3):
+        raise ValueError(f"a feature block of {len(raw)} bytes is cut off in its sizes")
+    sizes = np.frombuffer(raw, "<i4", n + 2, 4)
+    if (sizes < 0).any() or 4 * (n + 3 + int(sizes.sum(dtype=np.int64))) != len(raw):
+        raise ValueError(f"a feature block of {len(raw)} bytes does not fit its sizes; it is cut off or damaged")
+    at, out = 4 * (n + 3), np.empty(n, dtype=object)
+    for i, size in enumerate(sizes[:n]):
+        data = np.frombuffer(raw, "<f4", int(size), at)
+        at += 4 * int(size)
+        rows = int(data[0]) if len(data) else 0
+        if len(data) and (rows < 1 or rows * N_ENTRIES != len(data) - 1):
+            raise ValueError(f"state {i}: {len(data) - 1} numbers are not {rows} rows of {N_ENTRIES}")
+        out[i] = data[1:].reshape(rows, N_ENTRIES).copy() if rows else np.zeros((1, N_ENTRIES), np.float32)
+    labels = np.frombuffer(raw, "<f4", int(sizes[n]), at).copy()
+    return out, labels, np.frombuffer(raw, "<i4", int(sizes[n + 1]), at + 4 * int(sizes[n])).copy()
+
+
 class FeatureFile:
     """Features and times of measured candidates in a file to which records are appended.
 
@@ -290,8 +354,8 @@ class FeatureFile:
         self._append(b"RECS", b"".join(out))
 
     def read(self):
-        """All records as a dict of arrays: rows, first, costs (mean seconds, 1e10 failed), task, status, hash, state;
-        and tasks, a dict of descriptions by number.
+        """All records as a dict of arrays: rows, first (of each record in rows), segments (rows of each record), costs
+        (mean seconds, 1e10 failed), task, status, hash, state; and tasks, a dict of descriptions by number.
 
         Raises ValueError at the first block that is cut off or damaged."""
         with open(self.path, "rb") as f:
@@ -326,6 +390,7 @@ class FeatureFile:
         return {
             "rows": np.concatenate(rows) if rows else np.zeros((0, N_ENTRIES), np.float32),
             "first": np.array(first, np.int32),
+            "segments": np.diff(first).astype(np.int32),
             "costs": np.array(costs),
             "task": np.array(task, np.int32),
             "status": np.array(status, np.int32),
@@ -333,3 +398,18 @@ class FeatureFile:
             "state": np.array(vecs, np.float32).reshape(len(task), self.state_entries),
             "tasks": tasks,
         }
+
+    def export_text(self, path):
+        """Writes one JSON object per record to a text file, for looking at.
+
+        Keys are task, status, seconds, hash (hexadecimal), state (entries that are not 0, by number) and rows, a list of
+        objects from names of entries to values; entries that are 0 are left out.
+        """
+        got, names = self.read(), get_per_store_feature_names()
+        with open(path, "w") as out:
+            for i, (a, b) in enumerate(zip(got["first"], got["first"][1:])):
+                rows = [{names[k]: round(float(r[k]), 6) for k in np.flatnonzero(r)} for r in got["rows"][a:b]]
+                state = {str(k): round(float(got["state"][i][k]), 6) for k in np.flatnonzero(got["state"][i])}
+                one = {"task": int(got["task"][i]), "status": int(got["status"][i]), "seconds": float(got["costs"][i]),
+                       "hash": f"{int(got['hash'][i]):016x}", "state": state, "rows": rows}  # fmt: skip
+                out.write(json.dumps(one) + "\n")
