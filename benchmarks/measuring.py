@@ -371,6 +371,9 @@ import sys, time
 import torch
 time.sleep(float(sys.argv[1]))
 a = torch.rand(4096, 4096, device="cuda")
+b = a @ a
+torch.cuda.synchronize()
+print(time.time(), flush=True)
 end = time.time() + float(sys.argv[2])
 while time.time() < end:
     for _ in range(50):
@@ -384,9 +387,11 @@ def load(bench, tasks, weights, args):
     w = [weights[tasks.index(t)] for t in keep]
     with tempfile.TemporaryDirectory() as d:
         log = f"{d}/log.json"
-        other = subprocess.Popen([sys.executable, "-c", OTHER, "8", "10"])
+        other = subprocess.Popen([sys.executable, "-c", OTHER, "2", "10"], stdout=subprocess.PIPE, text=True)
+        begin = time.time()
         tuner, took = tune(keep, w, args.load_trials, "auto", log, args.seed, 100, verbose=1)
-        print(f"\nA run of {took:.0f} s, another process on the GPU for 10 s of it")
+        start = float(other.stdout.readline()) - begin
+        print(f"\nA run of {took:.0f} s, another process on the GPU from {start:.0f} s to {start + 10:.0f} s")
         other.wait()
         states = winners(keep, log)
         marks = [res.extra for _, res in RecordReader(log) if res.error_no == 0]
@@ -439,7 +444,7 @@ def main():
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--mode-trials", type=int, default=768)
     parser.add_argument("--mode-tasks", type=int, default=0)
-    parser.add_argument("--load-trials", type=int, default=768)
+    parser.add_argument("--load-trials", type=int, default=1280)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log")
     args = parser.parse_args()

@@ -5,8 +5,8 @@
  * callers may come from any thread. Errors fall in two classes (spec 05 §7.6): those of one call, and the sticky ones
  * after which the context answers nothing but the same error; these set Device.lost, and only a new process helps.
  *
- * Timing: two events around the block. Kernels shorter than 20 us are timed as a graph of `number` nodes launched once,
- * so that the host's launch rate (2-4 us per launch) is not what is measured. */
+ * Timing: two events around the block. Kernels shorter than 20 us (on average, if a program has several) are timed as a
+ * graph of `number` nodes launched once, so that the host's launch rate (2-5 us per launch) is not what is measured. */
 #include "device/cuda_api.h"
 #include "device/internal.h"
 #include <dlfcn.h>
@@ -440,7 +440,7 @@ static double time_in_turn(DevModule *m, Cuda *c, const Sets *s, int number, int
   bool again = has_graph(m, s, nodes), fits = (int64_t)nodes * m->man->n_kernels <= MAX_NODES;
   double t = again ? 0 : time_launches(m, c, s, number < FEW ? number : FEW);
   if (number <= FEW && !again) return t;
-  if (t >= SHORT || !fits) return time_launches(m, c, s, number);
+  if (t >= SHORT * m->man->n_kernels || !fits) return time_launches(m, c, s, number);
   *ran = nodes;
   return time_graph(m, c, s, nodes);
 }

@@ -152,7 +152,9 @@ def te_reduce(
 # ---- devices, building, measuring ----
 
 _EngineTarget = tuple[int, int, int]  # kind, sm, fast_math
-_Policy = tuple[int, int, int, float, bool, bool, float, bool]
+# number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict; may be followed by cache (0 mixed, 1 hot, 2 cold)
+# and race
+_Policy = tuple[Any, ...]
 
 class Device:
     def __new__(cls, device_type: int, device_id: int) -> Device: ...
@@ -179,7 +181,7 @@ class DeviceModule:
     def regs(self, kernel: int, /) -> tuple[int, int, int]: ...
 
 class TaskData:
-    def __new__(cls, rows: list[tuple[int, Any, bool, str]], /) -> TaskData: ...
+    def __new__(cls, rows: list[tuple[int, Any, bool, str] | tuple[int, Any, bool, str, bool]], /) -> TaskData: ...
 
 class Compiler:
     def run(
