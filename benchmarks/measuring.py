@@ -276,6 +276,7 @@ def chain_program(steps, sm, n=1 << 19):
 
 def events(bench, tasks, args):
     import torch
+
     from nestsmith.runtime.module import OperatorModule
 
     torch.cuda.init()
