@@ -295,6 +295,28 @@ static PyObject *m_ready(PyObject *o, PyObject *u) {
   return PyBool_FromLong(cost_ready(learner_model(((PyLearner *)o)->learner)));
 }
 
+/* ---- the scorer of the random model ---- */
+typedef struct {
+  Scorer scorer;
+  uint64_t seed;
+} Chance;
+static void chance_drop(PyObject *o) { PyMem_Free(PyCapsule_GetPointer(o, "nestsmith.Scorer")); }
+static PyObject *f_random_scorer(PyObject *m, PyObject *args) {
+  (void)m;
+  unsigned long long seed;
+  if (!PyArg_ParseTuple(args, "K", &seed)) return NULL;
+  Chance *c = PyMem_Calloc(1, sizeof *c);
+  if (!c) return PyErr_NoMemory();
+  c->seed = seed;
+  c->scorer = (Scorer){.score = random_score, .self = &c->seed};
+  PyObject *o = PyCapsule_New(&c->scorer, "nestsmith.Scorer", chance_drop);
+  if (!o) PyMem_Free(c);
+  return o;
+}
+static PyMethodDef FUNCTIONS[] = {
+    {"random_scorer", f_random_scorer, METH_VARARGS, "random_scorer(seed): capsule for Policy.set_scorer."},
+    {NULL, NULL, 0, NULL}};
+
 static PyMethodDef METHODS[] = {
     {"task", m_task, METH_O, "task(policy): number of a new task: that of the policy, which need not stay alive."},
     {"scorer", m_scorer, METH_VARARGS, "scorer(task): capsule for Policy.set_scorer; it keeps the learner alive."},
@@ -324,5 +346,5 @@ int py_init_learner(PyObject *m) {
   PyObject *t = PyType_FromSpec(&SPEC);
   if (!t || PyModule_AddObjectRef(m, "Learner", t) < 0) return -1;
   Py_DECREF(t);
-  return 0;
+  return PyModule_AddFunctions(m, FUNCTIONS);
 }

@@ -155,3 +155,13 @@ static bool learned_draft(void *self, const SearchTask *t, int n, State *const *
 }
 
 Scorer learner_scorer(LearnerTask *x) { return (Scorer){learned_score, x, learned_draft}; }
+
+void random_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {
+  const uint64_t *seed = self;
+  for (int i = 0; i < n; i++) {
+    Rng r;
+    rng_seed(&r, *seed ^ state_hash(s[i]));
+    StateFacts f = state_facts(t, s[i]);
+    out[i] = f.invalid ? -INFINITY : rng_unit(&r);
+  }
+}

@@ -62,6 +62,7 @@ Scorer learner_scorer(LearnerTask *x);      /* the analytic estimate until the f
  * zeros before the first training. false: the model has no such parts. */
 bool learner_stages(const LearnerTask *x, State *s, double *out);
 CostModel *learner_model(const Learner *l);
+void random_score(void *self, const SearchTask *t, int n, State *const *s, double *out); /* a Scorer; self: the seed, uint64_t */
 
 /* ---- task scheduler (schedule.c): 03 §5.3 ---- */
 typedef struct {

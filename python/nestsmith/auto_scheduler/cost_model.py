@@ -5,7 +5,8 @@ states: ``None`` (the engine's own analytic estimate), a capsule (a model inside
 takes a list of states and returns one number per state, higher is better.
 
 Wherever a model is asked for (``cost_model=`` of tuning, ``program_cost_model=`` of a policy) an object or a name is
-taken: "auto" (what is best by default: trees), "trees", "mlp", "analytic", "random"; "xgb" stands for "trees".
+taken: "auto" (what is best by default: trees), "trees", "mlp", "trees+mlp", "analytic", "random"; "xgb" uses the xgboost
+package, which has to be installed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nestsmith import _core
 
 __all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel", "make_cost_model"]
 
-NAMES = ("auto", "trees", "xgb", "mlp", "analytic", "random")
+NAMES = ("auto", "trees", "xgb", "mlp", "trees+mlp", "analytic", "random")
 
 
 class CostModel:
@@ -122,15 +123,14 @@ class RandomModel(CostModel):
         self._random = random.Random(seed)
 
     def scorer(self, task, engine=None):
-        policy, rnd = engine or task.engine_policy(), self._random
-
-        def score(states):
-            return [rnd.random() if policy.facts(s)["invalid"] is None else -math.inf for s in states]
-
-        return score
+        """A scorer inside the engine: equal states get equal scores."""
+        return _core.random_scorer(self._random.getrandbits(60))
 
     def predict(self, task, states):
-        return self.scorer(task)([_bounded(task, s) for s in states])
+        policy, rnd = task.engine_policy(), self._random
+        return [
+            rnd.random() if policy.facts(_bounded(task, s))["invalid"] is None else -math.inf for s in states
+        ]
 
 
 class PythonBasedModel(CostModel):
@@ -143,7 +143,8 @@ def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=
     Parameters
     ----------
     model : CostModel or str
-        "auto" or "trees": boosted trees; "mlp": a network; "analytic": no learning; "random"; "xgb": the trees.
+        "auto" or "trees": boosted trees; "mlp": a network; "trees+mlp": both added up; "analytic": no learning;
+        "random"; "xgb": trees of the xgboost package, with the loss and parameters of the published reference.
     seed : int, optional
     model_file : str, optional
         Where a learning model is saved after each training.
@@ -160,8 +161,10 @@ def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=
         For an unknown name.
     TypeError
         For anything that is neither a name nor a `CostModel`.
+    ImportError
+        For "xgb" where the package is missing.
     """
-    from .learned_model import NetworkModel, XGBModel
+    from .learned_model import BlendModel, NetworkModel, XGBModel
 
     if isinstance(model, CostModel):
         return model
@@ -173,7 +176,10 @@ def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=
         return RandomModel(seed)
     if model not in NAMES:
         raise ValueError(f"cost model {model!r} is unknown; the names are {', '.join(NAMES)}")
-    cls = NetworkModel if model == "mlp" else XGBModel
+    if model == "xgb":
+        from .xgb_model import PackageModel as cls
+    else:
+        cls = {"mlp": NetworkModel, "trees+mlp": BlendModel}.get(model, XGBModel)
     return cls(
         num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file, adaptive_training=adaptive_training
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import math
 import os
 import random
+import shutil
+import tempfile
+import zlib
 
 from nestsmith import _core
 
 from .cost_model import CostModel
 
-__all__ = ["XGBModel", "NetworkModel"]
+__all__ = ["XGBModel", "NetworkModel", "BlendModel"]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -37,8 +41,9 @@ class XGBModel(CostModel):
     adaptive_training : bool
         Accepted; retraining is always as sparse as that option asks for.
     base : str, optional
-        Trees that were trained on earlier runs (`nestsmith.pretrain`): training starts from their scores. A task whose
-        first 16 measurements contradict them goes on without.
+        File of trees that were trained on earlier runs (`nestsmith.pretrain`): training starts from their scores. A task
+        whose first 16 measurements contradict them goes on without. "auto": the one in the package for the device of
+        the first task, if there is one.
     """
 
     _kind = "trees"
@@ -61,16 +66,31 @@ class XGBModel(CostModel):
         self.engine = _core.Learner(seed or random.randint(1, 1 << 30), self._kind)
         self._number = {}
         self.base = base
-        if base is not None:
-            self.load(base)
 
     def _task(self, task, engine=None):
         """The learner's number of a task; the first search to ask lends its engine-side task."""
         if task.workload_key not in self._number:
+            self._load_base(task)
             self._number[task.workload_key] = self.engine.task(engine or task.engine_policy())
         return self._number[task.workload_key]
 
+    def _load_base(self, task):
+        """Before the first task."""
+        base, self.base = self.base, None
+        if base == "auto":
+            from nestsmith import pretrain
+
+            base = pretrain.packaged(task.target)
+        if base is not None:
+            self.load(base)
+
+    def dropped(self):
+        """Workload keys of the tasks whose measurements contradicted the base."""
+        flags = self.engine.dropped()
+        return [key for key, i in self._number.items() if flags[i]]
+
     def scorer(self, task, engine=None):
+        self._load_base(task)
         number = self.engine.task(engine) if engine is not None else self._task(task)
         self._number[task.workload_key] = number
         return self.engine.scorer(number)
@@ -78,8 +98,11 @@ class XGBModel(CostModel):
     def update(self, inputs, results):
         """Adds measurements and trains if that is due."""
         self._add(inputs, results)
-        if self.engine.train(_threads()) and self.model_file:
+        if self._train() and self.model_file:
             self.save(self.model_file)
+
+    def _train(self):
+        return self.engine.train(_threads())
 
     def _add(self, inputs, results):
         for i, r in zip(inputs, results):
@@ -132,7 +155,7 @@ class XGBModel(CostModel):
                 used += 1
             except (ValueError, RuntimeError):
                 skipped += 1
-        self.engine.train(_threads())
+        self._train()
         logger.info("XGBModel: trained on %d records of %s, %d skipped", used, file_name, skipped)
 
     def save(self, file_name):
@@ -140,16 +163,38 @@ class XGBModel(CostModel):
         self.engine.save(str(file_name), json.dumps({"records": self.engine.records()}))
 
     def load(self, file_name):
-        """Reads a model written by `save`; it ranks candidates until the next training."""
+        """Reads a model written by `save`; it ranks candidates until the next training. A base (`nestsmith.pretrain`)
+        stays for good. Files that end in .gz are unpacked."""
+        file_name = str(file_name)
         if not os.path.isfile(file_name):
             raise FileNotFoundError(f"no cost model file {file_name}")
-        self.engine.load(str(file_name))
+        if not file_name.endswith(".gz"):
+            self.engine.load(file_name)
+            return
+        with tempfile.NamedTemporaryFile(suffix=".acm") as plain:
+            try:
+                with gzip.open(file_name) as packed:
+                    shutil.copyfileobj(packed, plain)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as e:
+                raise ValueError(f"{file_name} is damaged: {e}") from e
+            plain.flush()
+            self.engine.load(plain.name)
 
 
 class NetworkModel(XGBModel):
     """A network over the same features, with the same methods: for many records, and to go on from a saved model."""
 
     _kind = "mlp"
+
+
+class BlendModel(XGBModel):
+    """Trees and a network on the same records; a candidate's score is the sum of both, each in units of its deviation."""
+
+    _kind = "trees+mlp"
+
+    def save(self, file_name):
+        """Raises RuntimeError: a blend has no file format."""
+        super().save(file_name)
 
 
 def _threads():

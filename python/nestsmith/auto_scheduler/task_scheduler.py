@@ -64,7 +64,8 @@ def make_search_policies(
     if kind != "sketch" or model_name not in (*NAMES, "learned"):
         names = ", ".join(f"sketch.{n}" for n in NAMES)
         raise ValueError(f"Invalid search policy: {search_policy}; use default, {names} or a list of policies")
-    chosen = cost_model if cost_model is not None else "auto" if model_name == "learned" else model_name
+    # "sketch.xgb" is the default of published scripts: it means what is best here and needs no package
+    chosen = cost_model if cost_model is not None else "auto" if model_name in ("learned", "xgb") else model_name
     model = make_cost_model(
         chosen,
         None if seed is None else seed + 1,
@@ -226,7 +227,7 @@ class TaskScheduler:
         per_task_early_stopping : int, optional
             A task ends after so many trials without progress.
         cost_model : str or CostModel, optional
-            "auto", "trees", "mlp", "analytic", "random" or an object; overrides the one that `search_policy` names.
+            "auto", "trees", "mlp", "trees+mlp", "analytic", "random", "xgb" or an object; overrides the one that `search_policy` names.
 
         Raises
         ------
