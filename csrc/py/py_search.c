@@ -446,6 +446,14 @@ static PyObject *m_report(PyObject *o, PyObject *args) {
   p->busy = 0;
   Py_RETURN_NONE;
 }
+static PyObject *m_hint(PyObject *o, PyObject *so) {
+  PyPolicy *p = (PyPolicy *)o;
+  PyState *s = as_state(so);
+  if (!s || !enter(p)) return NULL;
+  policy_hint(p->policy, s->state->step.len, s->state->step.at);
+  p->busy = 0;
+  Py_RETURN_NONE;
+}
 static PyObject *m_check(PyObject *o, PyObject *so) {
   PyPolicy *p = (PyPolicy *)o;
   PyState *s = as_state(so);
@@ -611,6 +619,7 @@ static PyMethodDef POLICY_METHODS[] = {
     {"round", m_round, METH_VARARGS,
      "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
     {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
+    {"hint", m_hint, METH_O, "hint(state): a state that may be good; it joins the first generation of later rounds."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
     {"vector", m_vector, METH_O,
      "vector(state): the 48 numbers that describe the kernels of a state; on a CPU the time alone."},

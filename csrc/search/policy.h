@@ -38,6 +38,7 @@ struct Policy {
   StateList sketches;
   MapU64 measured_set;
   CandVec measured; /* score: speed, 1 / seconds */
+  CandVec hints;    /* the newest MAX_HINTS proposals from outside */
   int target_min, n_worker;
   Worker *worker; /* NULL between calls */
   void (*listen)(void *self, const PolicyEvent *ev);

@@ -69,12 +69,14 @@ bool policy_check(Policy *p, int n_step, const Step *s, const char **why) {
 
 /* ---- a round ---- */
 
+enum { MAX_HINTS = 32 };
+
 static int by_speed(const void *x, const void *y) {
   const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
   return a->score > b->score ? -1 : a->score < b->score ? 1 : a < b ? -1 : a > b;
 }
 
-/* The fastest valid measured states join the first generation. */
+/* The fastest valid measured states and the hints that were not measured join the first generation. */
 static void add_measured(Policy *p, Arena *a, CandVec *init) {
   int n = 0, use = (int)(p->par.sample_init_use_measured_ratio * p->par.population);
   const Cand **m = arena_array(a, const Cand *, p->measured.len);
@@ -82,9 +84,11 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
     if (p->measured.at[i].score > 0) m[n++] = &p->measured.at[i];
   qsort(m, (size_t)n, sizeof *m, by_speed);
   if (n > use) n = use;
-  if (n == 0) return;
-  Cand *c = arena_array(a, Cand, n);
+  Cand *c = arena_array(a, Cand, n + p->hints.len + 1);
   for (int i = 0; i < n; i++) c[i] = *m[i];
+  for (int i = 0; i < p->hints.len; i++)
+    if (!mapu_get(&p->measured_set, p->hints.at[i].hash, 0)) c[n++] = p->hints.at[i];
+  if (n == 0) return;
   evaluate(p, 0, n, c);
   for (int i = 0; i < n; i++)
     if (c[i].step) vec_push(a, init, c[i]);
@@ -147,13 +151,17 @@ typedef struct {
   bool valid;
   IrCtx *ctx;
 } Report;
-static void report_body(void *arg) {
-  Report *r = arg;
+static Cand reported(Report *r) {
   Policy *p = r->p;
   if (!r->ctx) r->ctx = ir_clone(p->task->ctx, &p->err);
   State *s = state_replay(r->ctx, p->task->dag, r->n, sp_steps_copy(ir_arena(r->ctx), r->n, r->s, true));
   state_infer_bounds(s);
-  Cand c = {.n = r->n, .step = sp_steps_copy(p->arena, r->n, r->s, true), .hash = state_hash(s)};
+  return (Cand){.n = r->n, .step = sp_steps_copy(p->arena, r->n, r->s, true), .hash = state_hash(s)};
+}
+static void report_body(void *arg) {
+  Report *r = arg;
+  Policy *p = r->p;
+  Cand c = reported(r);
   c.score = r->valid && r->seconds > 0 ? 1 / r->seconds : 0;
   mapu_set(&p->measured_set, c.hash, 1);
   vec_push(p->arena, &p->measured, c);
@@ -161,5 +169,24 @@ static void report_body(void *arg) {
 void policy_report(Policy *p, int n_step, const Step *s, double seconds, bool valid) {
   Report r = {p, n_step, s, seconds, valid, NULL};
   err_try(&p->err, report_body, &r);
+  if (r.ctx) ir_free(r.ctx);
+}
+
+static void hint_body(void *arg) {
+  Report *r = arg;
+  Policy *p = r->p;
+  Cand c = reported(r);
+  for (int i = 0; i < p->hints.len; i++)
+    if (p->hints.at[i].hash == c.hash) return;
+  if (p->hints.len < MAX_HINTS) {
+    vec_push(p->arena, &p->hints, c);
+    return;
+  }
+  memmove(p->hints.at, p->hints.at + 1, sizeof(Cand) * (MAX_HINTS - 1));
+  p->hints.at[MAX_HINTS - 1] = c;
+}
+void policy_hint(Policy *p, int n_step, const Step *s) {
+  Report r = {p, n_step, s, 0, true, NULL};
+  err_try(&p->err, hint_body, &r);
   if (r.ctx) ir_free(r.ctx);
 }

@@ -75,6 +75,7 @@ StateList policy_sample(Policy *p, Arena *a);                         /* 03 §3;
 StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size); /* 03 §4.4; best first, unmeasured states only */
 StateList policy_round(Policy *p, Arena *a, int batch);               /* 03 §4.6: the states to measure next; marks them as picked; n = 0: exhausted */
 void policy_report(Policy *p, int n_step, const Step *s, double seconds, bool valid); /* result of a measurement, also from a log; raises on the task's error slot never */
+void policy_hint(Policy *p, int n_step, const Step *s); /* a state that may be good: it joins the first generations; raises never */
 bool policy_check(Policy *p, int n_step, const Step *s, const char **why); /* replays, infers bounds, lowers, verifies */
 
 /* Samples n times and counts what became of it: name[i], count[i]; returns the number of names. For tests and tools. */

@@ -283,6 +283,10 @@ class SketchPolicy(SearchPolicy):
         costs = [float(c) for c in res.costs]
         self.engine.report(_unwrap(state), sum(costs) / max(1, len(costs)), res.error_no == 0)
 
+    def hint(self, state):
+        """A state of this task that may be good, from wherever: it joins the first generation of later rounds."""
+        self.engine.hint(_unwrap(state))
+
     def propose(self, n):
         if self.verbose >= 1:
             title("Search")

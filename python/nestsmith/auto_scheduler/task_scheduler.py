@@ -21,6 +21,7 @@ from .learned_model import XGBModel
 from .measure_record import is_quick
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask
+from .relatives import Relatives
 from .session import FAILED, Measurer, StopTuning, check_compilers, log_file_of, mean
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
@@ -185,6 +186,7 @@ class TaskScheduler:
         self.restored = 0  # trials of an earlier run that the tables count as well
         self.style = "text"  # what the run shows, see `display.style`
         self.dead_tasks = set()
+        self._relatives, self._shared_best = None, {}
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
         self._last = n - 1
         self._rand = random.Random(0 if seed is None else seed)
@@ -406,7 +408,26 @@ class TaskScheduler:
         """In the search thread: the next search knows these results."""
         begin = time.time()
         self.search_policies[task].learn(inputs, results)
+        self._transplant(task, inputs, results)
         self.measurer.split.train += time.time() - begin
+
+    def _transplant(self, task, inputs, results):
+        """Good candidates become proposals for the tasks that differ in what follows the main stage only."""
+        if self._relatives is None:
+            self._relatives = Relatives(self.tasks)
+        others = [j for j in self._relatives.of(task) if hasattr(self.search_policies[j], "hint")]
+        if not others:
+            return
+        ok = sorted((mean(r.costs), k) for k, r in enumerate(results) if r.error_no == 0)
+        if ok and ok[0][0] < self._shared_best.get(task, math.inf):
+            self._shared_best[task] = ok[0][0]
+        for cost, k in ok[:2]:
+            if cost > 1.1 * self._shared_best[task]:
+                break
+            for j in others:
+                state = self._relatives.transplant(task, j, inputs[k].state)
+                if state is not None:
+                    self.search_policies[j].hint(state)
 
     def _land(self, pool, task, batch):
         """Accounts for a finished round."""

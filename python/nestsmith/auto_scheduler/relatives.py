@@ -1,0 +1,101 @@
+"""Schedules that travel between tasks.
+
+A network often holds one convolution several times with different element-wise tails: bias; bias and relu; bias, shortcut
+and relu. These are different tasks, but a schedule of one fits the other: the tail's inner stages are inlined and its last
+stage is the output. So what one task has found is worth a look in the others.
+"""
+
+from __future__ import annotations
+
+import json
+
+from nestsmith import _core
+
+__all__ = ["Relatives"]
+
+INSERTING = ("CHR", "CHW", "RF")  # steps that add a stage
+REDUCTION = 1  # kind of an iterator
+
+
+def _stages(task):
+    """(name, kind of stage, iterators) of each stage of the unscheduled program."""
+    out = []
+    for name, kind, _, iterators, *_ in _core.State(task.compute_dag, "[]").infer_bounds().stages():
+        out.append((name, kind, tuple((it[1], it[-1]) for it in iterators)))
+    return out
+
+
+def _reduces(stages):
+    return any(kind == REDUCTION for _, _, its in stages for kind, _ in its)
+
+
+class Relatives:
+    """Which tasks of a list share their main stages, and step lists carried from one to the other."""
+
+    def __init__(self, tasks):
+        self.tasks = list(tasks)
+        self._all = [_stages(t) for t in self.tasks]
+        self._near = [[j for j in range(len(self.tasks)) if self._prefix(i, j)] for i in range(len(self.tasks))]
+
+    def of(self, i):
+        """Numbers of the tasks that a schedule of task i fits."""
+        return self._near[i]
+
+    def _prefix(self, i, j):
+        """How many leading stages are equal, without the last one; 0 if the tasks are not related."""
+        a, b = self._all[i], self._all[j]
+        if i == j or a[-1][1:] != b[-1][1:] or self.tasks[i].target.kind.name != self.tasks[j].target.kind.name:
+            return 0
+        n = 0
+        while n < min(len(a), len(b)) - 1 and a[n] == b[n]:
+            n += 1
+        related = _reduces(a[:n]) and not _reduces(a[n:]) and not _reduces(b[n:])
+        return n if related else 0
+
+    def transplant(self, i, j, state):
+        """The schedule of a state of task i on task j, or None if it does not fit."""
+        state = getattr(state, "state_object", state)
+        try:
+            steps = carry(json.loads(state.steps()), len(self._all[i]), self._tail(i, j), self._prefix(i, j))
+            return _core.State(self.tasks[j].compute_dag, json.dumps(steps))
+        except (ValueError, RuntimeError, IndexError):
+            return None
+
+    def _tail(self, i, j):
+        """Stage numbers of task j behind the common ones; those that compute, the output last."""
+        b = self._all[j]
+        return [k for k in range(self._prefix(i, j), len(b)) if b[k][1] == 1]
+
+
+def carry(steps, n_stages, tail, prefix):
+    """The steps for a DAG whose first `prefix` stages are the same and whose computed stages behind them are `tail`.
+
+    Raises ValueError if a step works on an inner stage of the tail otherwise than by inlining it.
+    """
+    out = [["CI", s] for s in reversed(tail[:-1])]
+    place, added, last = {}, 0, n_stages - 1
+
+    def stage(s):
+        if s == last + added:
+            return tail[-1] + added
+        if s < prefix + added:
+            return s
+        raise ValueError(f"stage {s} has no counterpart")
+
+    for k, step in enumerate(steps):
+        kind, s = step[0], step[1]
+        if kind == "CI" and prefix + added <= s < last + added:
+            continue
+        step = [kind, stage(s), *step[2:]]
+        if kind == "CA":
+            step[2] = stage(step[2])
+        elif kind == "CHR":
+            step[3] = [stage(r) for r in step[3]]
+        elif kind == "FSP":
+            step[3] = place[step[3]]
+        elif kind == "FFSP":
+            step[3] = [place[q] for q in step[3]]
+        place[k] = len(out)
+        out.append(step)
+        added += kind in INSERTING
+    return out
