@@ -153,7 +153,7 @@ def test_fused_copies():
     )
 
 
-def test_gpu_matmul():
+def tiled_gpu_matmul():
     dag, a, b, c = matmul()
     s = dag.get_init_state()
     local = s.cache_write(c, "local")
@@ -178,6 +178,11 @@ def test_gpu_matmul():
         s.compute_at(shared, local, s[local].iters[6])
         s.split(shared, s.fuse(shared, s[shared].iters), [16])
         s.bind(shared, s[shared].iters[1], "threadIdx.x")
+    return dag, s
+
+
+def test_gpu_matmul():
+    _, s = tiled_gpu_matmul()
     names, rows = _core.features(s.state_object, CUDA, rules=1)
     assert set(names) == {"A.shared", "B.shared", "C.local", "C"}
     for n, row in zip(names, rows):
@@ -457,3 +462,22 @@ def test_states_that_cannot_run():
         for k in range(20 * (not trained)):
             learner.add(number, good, 1e-3 / (k + 1))
         learner.train(1)
+
+
+def test_warps_of_a_gpu_matmul():
+    """Sectors and banks of the first warp (16 threads), worked out by hand from the schedule."""
+    dag, s = tiled_gpu_matmul()
+    policy = _core.Policy(dag, CUDA)
+    v = policy.vector(s.state_object.infer_bounds())
+    assert len(v) == 48 and v[0] == pytest.approx(lg(8)) and v[1] == pytest.approx(lg(16))
+    assert v[3] == pytest.approx(lg(4)) and v[4] == pytest.approx(lg(4 * (512 * 2 + 2 * 64)), abs=1e-5)
+    assert v[17] == 0.5  # half of the lanes
+    # A is copied in pieces of two floats from rows of 512: 8 sectors where 2 would do; B in runs of 16 floats
+    assert v[18] == 0.25 and 0.25 < v[19] < 1
+    # neighbours write rows that are 32 x 512 floats apart: 16 sectors where 2 would do
+    assert v[20] == v[21] == 0.125
+    # rows of the tile of A that neighbours read are 64 floats apart: one bank; all read the same element of B
+    assert v[24] == pytest.approx(lg(16), abs=1e-5) and lg(1) < v[25] < lg(16)
+    assert v[26] == v[27] == 1  # the copies write consecutive words
+    assert v[32] == pytest.approx(lg(2 * 256 * 2), abs=1e-5) and v[47] == 1  # two tiles, 256 times, before and after
+    assert policy.facts(s.state_object.infer_bounds())["seconds"] == pytest.approx((2 ** v[41] - 1) / 1e9, rel=1e-4)
