@@ -1,6 +1,7 @@
 /* build_binary: cache lookup around the compiler that belongs to the target. The key is the hash of everything the
  * binary depends on, so a hit is always right and nothing ever needs to be invalidated. */
 #include "build/internal.h"
+#include "codegen/codegen.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ static char *key_of(Arena *a, const Target *t, const char *source, const BuildOp
 }
 
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o) {
-  static const BuildOptions DEFAULT = {0, NULL, NULL};
+  static const BuildOptions DEFAULT = {0};
   if (!o) o = &DEFAULT;
   double start = clock_now();
   Binary b = {0};
@@ -25,14 +26,32 @@ Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOp
     b.data = arena_strdup(a, source);
     return b;
   }
+  if (build_recall(a, t, source, o, &b)) {
+    b.seconds = clock_now() - start;
+    return b;
+  }
   const char *dir = o->cache_dir ? (*o->cache_dir ? o->cache_dir : NULL) : cache_default_dir(a);
   char *key = dir ? key_of(a, t, source, o) : NULL;
   if (!key || !cache_get(a, dir, key, &b)) {
     b = t->kind == TG_CUDA ? nvrtc_compile(a, t, source) : cc_compile(a, t, source, o);
     if (key) cache_put(a, dir, key, &b);
   }
+  build_remember(a, t, source, o, &b);
   b.seconds = clock_now() - start;
   return b;
+}
+
+void build_rename(void *binary, size_t n, const char *name) {
+  const size_t from = strlen(GEN_NAME), to = strlen(name);
+  char *p = binary, *end = p + n;
+  if (to > from) return;
+  while ((p = memmem(p, (size_t)(end - p), GEN_NAME, from))) { /* strings end with NUL: the rest moves up, zeros fill */
+    size_t rest = strnlen(p + from, (size_t)(end - p) - from);
+    memcpy(p, name, to);
+    memmove(p + to, p + from, rest);
+    memset(p + to + rest, 0, from - to);
+    p += from + rest;
+  }
 }
 
 bool build_available(const Target *t, char *why, size_t n) {

@@ -13,13 +13,18 @@ typedef struct {
   double seconds;
   bool cached;
 } Binary;
-/* timeout_s <= 0: none. It ends a C compiler; NVRTC runs inside the process and is only ended by ending that (measure
- * does so). cache_dir NULL: $NESTSMITH_CACHE_DIR or ~/.cache/nestsmith, "": none. cc NULL: $CC or cc. */
+typedef struct BuildCache BuildCache;
+/* timeout_s <= 0: none. It is processor time of the compiler (and BUILD_WALL_FACTOR times as much on the clock), so that a
+ * busy machine fails no candidate. It ends a C compiler; NVRTC runs inside the process and is only ended by ending that
+ * (measure does so). cache_dir NULL: $NESTSMITH_CACHE_DIR or ~/.cache/nestsmith, "": neither disk nor memory. cc NULL: $CC
+ * or cc. memory may be NULL. */
 typedef struct {
   double timeout_s;
   const char *cache_dir;
   const char *cc;
+  BuildCache *memory;
 } BuildOptions;
+enum { BUILD_WALL_FACTOR = 4 };
 enum {
   BUILD_FAST_MATH_PRECISE,
   BUILD_FAST_MATH_REFERENCE,
@@ -30,6 +35,24 @@ enum {
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o);
 bool build_available(const Target *t, char *why,
                      size_t n); /* never raises; why: what was looked for and how to install it; else the version */
+
+/* ---- binaries of this process (memory.c); all may be called from several threads ---- */
+BuildCache *build_cache_new(size_t limit); /* limit in bytes; NULL when out of memory */
+void build_cache_free(BuildCache *c);
+/* build_binary does both; for who compiles elsewhere. Nothing happens if o or o->memory is NULL. Neither raises. */
+bool build_recall(Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out);
+void build_remember(Arena *a, const Target *t, const char *source, const BuildOptions *o, const Binary *b);
+
+/* ---- what a program takes of a GPU (report.c): the worst of its kernels ---- */
+typedef struct {
+  int kernels, regs, local_bytes, shared_bytes; /* registers and local memory per thread, shared memory per block */
+  int threads, blocks; /* per block; blocks that fit on a multiprocessor at a time: 0 cannot run. Both 0: not known */
+  double occupancy; /* share of a multiprocessor's threads that these blocks are */
+} BuildReport;
+bool build_report(const Target *t, const void *binary, size_t n, int dynamic_shared, BuildReport *out); /* false: no cubin */
+/* Programs are compiled under one name, so that equal ones share a binary whatever they are called. In a cubin or PTX text the
+ * name is replaced in place; name must not be longer than GEN_NAME. Libraries of CPU programs keep GEN_NAME. */
+void build_rename(void *binary, size_t n, const char *name);
 
 bool build_sm_range(int *lo,
                     int *hi); /* oldest and newest GPU architecture of the installed NVRTC; false: none installed */
@@ -43,6 +66,9 @@ typedef struct {
  * /dev/null if want_output is false, then pipe_fd is -1). keep_fd >= 0 stays open in the child. die_with_parent: killed
  * when the calling thread ends. */
 Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent);
+Child spawn_limited(Err *e, char *const argv[], char *const envp[], double cpu_seconds); /* with output, dies with the parent; a
+                                                                                           process of it that takes more gets SIGXCPU */
+double spawn_cpu_seconds(int pid); /* what a process has used so far; -1 if it is not there */
 int spawn_wait(Child *c, double timeout_s); /* wait status, or -1 when still running after timeout_s */
 void spawn_kill(Child *c);                  /* SIGKILL to the group and reap */
 /* ---- temporary directories (tempdir.c): <tmp>/nestsmith-<uid>/<pid>-XXXXXX; those of dead processes are swept away

@@ -1,7 +1,9 @@
 /* The cache of compiled programs. An entry's file name is the hash of everything the binary depends on: source text,
  * target, compiler version and flags. Entries are written to a temporary name and renamed, so readers and parallel
  * writers never see half a file; a checksum at the end catches what a crash of the machine left. When the cache
- * outgrows its limit (2 GiB, $NESTSMITH_CACHE_MB) the entries that were not used for the longest time go. */
+ * outgrows its limit (2 GiB, $NESTSMITH_CACHE_MB) the entries that were not used for the longest time go. Any number of
+ * processes may use one directory: one of them sweeps at a time (a lock on a file that the kernel gives back when its
+ * holder dies), an entry that vanishes under a reader is a miss. */
 #include "build/internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -17,7 +21,7 @@ typedef struct {
   uint64_t n, hash;
 } Trailer;
 static const char MAGIC[8] = "NSCACHE1";
-enum { SWEEP_EVERY = 64 };
+enum { SWEEP_EVERY = 64, STALE_SECONDS = 3600 };
 
 void *file_read(Arena *a, const char *path, size_t *n) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -127,15 +131,23 @@ static void shrink(Arena *a, const char *dir) {
   VEC(Entry) all = {0};
   DIR *d = opendir(dir);
   if (!d) return;
+  int lock = openat(dirfd(d), ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) { /* another process is at it */
+    if (lock >= 0) close(lock);
+    closedir(d);
+    return;
+  }
   for (struct dirent *e; (e = readdir(d));) {
     struct stat st;
     Entry x = {{0}, 0, 0};
-    if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof x.name || fstatat(dirfd(d), e->d_name, &st, 0) != 0 ||
-        !S_ISREG(st.st_mode))
-      continue;
+    if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) continue;
+    if (strncmp(e->d_name, ".tmp-", 5) == 0 &&
+        time(NULL) - st.st_mtime > STALE_SECONDS) /* of a process that was killed */
+      unlinkat(dirfd(d), e->d_name, 0);
+    if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof x.name) continue;
     strcpy(x.name, e->d_name);
     x.bytes = st.st_size;
-    x.when = st.st_mtim.tv_sec;
+    x.when = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     total += x.bytes;
     vec_push(a, &all, x);
   }
@@ -144,6 +156,7 @@ static void shrink(Arena *a, const char *dir) {
     for (int i = 0; i < all.len && total > limit / 5 * 4; i++)
       if (unlinkat(dirfd(d), all.at[i].name, 0) == 0) total -= all.at[i].bytes;
   }
+  close(lock);
   closedir(d);
 }
 

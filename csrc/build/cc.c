@@ -174,15 +174,17 @@ static void compile(void *arg) {
   if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) argv[n++] = arena_strdup(j->a, "-ffast-math");
   const char *const TAIL[] = {"-o", so, src, "-lm"};
   for (int i = 0; i < NS_COUNT(TAIL); i++) argv[n++] = arena_strdup(j->a, TAIL[i]);
-  double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit;
+  double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit * BUILD_WALL_FACTOR;
   char why[512];
   if (!j->o->cc && !cc_available(why, sizeof why)) err_raise(e, NS_ERR_RUNTIME, "%s", why);
-  j->child = spawn_child(e, argv, environment(j->a, j->tmp), -1, true, true);
+  j->child = spawn_limited(e, argv, environment(j->a, j->tmp), limit);
   Log log = {"", 0};
   bool ended = drain(e, &j->child, &log, end);
   err_poll(e);
   int status = ended ? spawn_wait(&j->child, end - clock_now() > 0.5 ? end - clock_now() : 0.5) : -1;
-  if (!ended || status == -1) err_raise(e, NS_ERR_RUNTIME, "timed out: %s took longer than %g s", argv[0], limit);
+  if (!ended || status == -1 || strstr(log.text, "CPU time limit exceeded") ||
+      (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
+    err_raise(e, NS_ERR_RUNTIME, "timed out: %s took longer than %g s", argv[0], limit);
   if (WIFSIGNALED(status))
     err_raise(e, NS_ERR_RUNTIME, "%s was ended by signal %d (out of memory?)\n%s", argv[0], WTERMSIG(status), log.text);
   if (WEXITSTATUS(status) != 0)
@@ -202,7 +204,7 @@ Binary cc_compile(Arena *a, const Target *t, const char *source, const BuildOpti
 }
 
 bool cc_available(char *why, size_t n) {
-  const char *cc = compiler(&(BuildOptions){0, NULL, NULL});
+  const char *cc = compiler(&(BuildOptions){0});
   Err e;
   err_init(&e);
   struct stat st;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@ typedef struct {
   char *const *argv, *const *envp;
   int out, keep;
   bool die;
+  double cpu; /* 0: no limit */
   pid_t parent;
   sigset_t mask;
 } Exec;
@@ -46,6 +48,10 @@ static NS_NORETURN void in_child(const Exec *x) {
   dup2(x->out, 1);
   dup2(x->out, 2);
   if (x->keep >= 0) fcntl(x->keep, F_SETFD, 0);
+  if (x->cpu > 0) {
+    struct rlimit r = {(rlim_t)x->cpu + 1, (rlim_t)x->cpu + 2};
+    setrlimit(RLIMIT_CPU, &r);
+  }
   signal(SIGINT, SIG_DFL);
   signal(SIGPIPE, SIG_DFL);
   sigset_t none;
@@ -61,7 +67,8 @@ __attribute__((noinline)) static pid_t vfork_exec(const Exec *x) {
   return pid;
 }
 
-Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent) {
+static Child spawn(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent,
+                   double cpu) {
   int fd[2] = {-1, -1};
   Arena *a = arena_new(e);
   const char *path = find_program(a, argv[0]);
@@ -76,7 +83,7 @@ Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, b
     arena_free(a);
     err_raise(e, NS_ERR_IO, "cannot start \"%s\": %s", name, strerror(errno));
   }
-  Exec x = {path, argv, envp ? envp : environ, fd[1], keep_fd, die_with_parent, getpid(), {{0}}};
+  Exec x = {path, argv, envp ? envp : environ, fd[1], keep_fd, die_with_parent, cpu, getpid(), {{0}}};
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all,
@@ -91,6 +98,21 @@ Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, b
     err_raise(e, NS_ERR_RUNTIME, "cannot start \"%s\": %s", name, strerror(why));
   }
   return (Child){(int)pid, fd[0]};
+}
+
+Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent) {
+  return spawn(e, argv, envp, keep_fd, want_output, die_with_parent, 0);
+}
+
+Child spawn_limited(Err *e, char *const argv[], char *const envp[], double cpu_seconds) {
+  return spawn(e, argv, envp, -1, true, true, cpu_seconds);
+}
+
+double spawn_cpu_seconds(int pid) {
+  clockid_t id;
+  struct timespec t;
+  if (clock_getcpuclockid(pid, &id) != 0 || clock_gettime(id, &t) != 0) return -1;
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 int spawn_wait(Child *c, double timeout_s) {

@@ -39,6 +39,10 @@ typedef int32_t (*NsParallel)(void *pool, NsParallelBody body, void *env, int64_
 typedef int32_t (*NsEntry)(void *const *args, void *const *work, NsParallel par,
                            void *pool); /* type of the C text's function */
 enum { GEN_ALIGN = 64 };                /* bytes; assumed of every argument and workspace pointer */
+/* The name under which candidates and programs of networks are compiled, so that equal ones share a binary; build_rename puts
+ * the real name in its place, which must not be longer. */
+#define GEN_NAME                                                                                                       \
+  "ns_program_________________________________________________________________________________________________________"
 char *gen_source(const Program *p);     /* text for p->f.target; in the context's arena */
 char *gen_manifest(const Program *p);   /* JSON as above; in the context's arena */
 #endif

@@ -4,6 +4,7 @@
  * leaves no file behind whatever happens. The file's descriptor stays open as long as the object is loaded: dlopen
  * recognises objects by name, and the name is /proc/self/fd/N. A path is accepted as well (libraries that the user
  * exported). */
+#include "codegen/codegen.h"
 #include "device/internal.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -91,6 +92,7 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
   }
   c->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (c->handle) *(void **)&c->entry = dlsym(c->handle, m->man->entry);
+  if (c->handle && !c->entry) *(void **)&c->entry = dlsym(c->handle, GEN_NAME);
   if (!c->entry) {
     const char *why = dlerror();
     char copy[512];

@@ -18,6 +18,7 @@ static const struct {
               {"Disk quota", "disk-full"},
               {"too much shared data", "shared-memory-limit"},
               {"shared memory", "shared-memory-limit"},
+              {"register spills", "register-spills"},
               {"its registers allow", "register-limit"},
               {"OUT_OF_RESOURCES", "register-limit"},
               {"WORK_GROUP_SIZE", "thread-limit"},

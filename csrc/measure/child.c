@@ -371,7 +371,7 @@ typedef struct {
 } Compile;
 static void compile_body(void *arg) {
   Compile *x = arg;
-  BuildOptions o = {x->q->timeout_s, x->q->default_cache ? NULL : x->q->cache_dir, NULL};
+  BuildOptions o = {x->q->timeout_s, x->q->default_cache ? NULL : x->q->cache_dir, NULL, NULL};
   x->out = build_binary(x->a, &x->q->target, x->source, &o);
 }
 

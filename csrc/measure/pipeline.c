@@ -136,6 +136,33 @@ void pipe_settle(Pipeline *p, Job *j) {
 }
 
 /* ---- compiling ---- */
+enum { LOCAL_LIMIT = 2048 }; /* bytes per thread: a program that lives in spilled registers is never the best */
+
+/* What can be said of a binary before it is loaded: a program that cannot run, or only badly, does not go to the device. */
+static void inspect(const Pipeline *p, Job *j, const Binary *b) {
+  static const char KEY[] = "\"dyn_shared_bytes\":";
+  int dynamic = 0;
+  char why[MSR_MSG];
+  BuildReport *r = &j->res.report;
+  for (const char *s = j->manifest; (s = strstr(s, KEY));) {
+    int n = atoi(s += sizeof KEY - 1);
+    if (n > dynamic) dynamic = n;
+  }
+  if (!build_report(&p->target, b->data, b->n, dynamic, r)) return;
+  if (r->local_bytes > LOCAL_LIMIT)
+    snprintf(why, sizeof why, "register spills: %d bytes of local memory per thread, at most %d are run",
+             r->local_bytes, LOCAL_LIMIT);
+  else if (r->threads > 0 && r->blocks == 0)
+    snprintf(
+        why, sizeof why,
+        "no block fits on a multiprocessor: %d threads with %d registers each (its registers allow fewer), %d bytes "
+        "of shared memory",
+        r->threads, r->regs, r->shared_bytes);
+  else
+    return;
+  fail(j, ME_COMPILE_DEVICE, why);
+}
+
 static bool compile_one(Lane *l, Job *j) {
   char msg[MSR_MSG] = "";
   Binary b = {0};
@@ -144,7 +171,9 @@ static bool compile_one(Lane *l, Job *j) {
   MeasureError r = compiler_run(l->c, l->a, &l->p->target, j->source, &l->p->build, &b, msg);
   j->res.build_seconds = clock_now() - start;
   j->res.cached = b.cached;
-  if (r == ME_OK && (j->binary = malloc(b.n + 1))) {
+  if (r == ME_OK) inspect(l->p, j, &b);
+  if (j->res.run.error != ME_OK) {
+  } else if (r == ME_OK && (j->binary = malloc(b.n + 1))) {
     memcpy(j->binary, b.data, b.n);
     j->n_binary = b.n;
   } else {
@@ -262,7 +291,7 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions
   p->target = *t;
   p->cache_dir = copy_text(o->cache_dir);
   p->cc = copy_text(o->cc);
-  p->build = (BuildOptions){o->build_timeout_s > 0 ? o->build_timeout_s : 15, p->cache_dir, p->cc};
+  p->build = (BuildOptions){o->build_timeout_s > 0 ? o->build_timeout_s : 15, p->cache_dir, p->cc, o->memory};
   p->n_lanes = o->n_compile > 0 ? o->n_compile : default_lanes();
   p->lane = calloc((size_t)p->n_lanes, sizeof *p->lane);
   p->type = d;

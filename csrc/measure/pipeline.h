@@ -14,6 +14,7 @@ typedef struct {
   int n_compile;              /* compile threads; 0: cores - 1, at least 1 */
   double build_timeout_s;     /* 0: 15 */
   const char *cache_dir, *cc; /* as in BuildOptions */
+  BuildCache *memory;         /* as in BuildOptions; must live as long as the pipeline */
   int n_ids, ids[PIPE_DEVICES]; /* devices that measure side by side; n_ids 0: the one given to pipe_new */
   LockMode lock;
 } PipeOptions;
@@ -24,6 +25,7 @@ typedef struct {
   RunResult run;
   double build_seconds;
   bool cached;
+  BuildReport report; /* what the program takes of a GPU; zeros for other targets */
 } PipeResult;
 
 Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id,

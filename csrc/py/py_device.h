@@ -1,6 +1,7 @@
 /* What the bindings of device share with those of graph and measure. */
 #ifndef NS_PY_DEVICE_H
 #define NS_PY_DEVICE_H
+#include "build/build.h"
 #include "py/py.h"
 #include "device/device.h"
 #include "ir/target.h"
@@ -29,6 +30,7 @@ extern PyTypeObject *PyDevice_Type, *PyBuffer_Type, *PyDevModule_Type;
 
 /* Runs body(arg) without the GIL, holding the device's lock; false with the exception set. */
 bool py_dev_call(PyDevice *d, ErrBody body, void *arg);
+BuildCache *py_build_memory(void); /* binaries of this process; NULL: switched off */
 int py_init_measure(PyObject *m); /* build, workers, pipeline (py_measure.c); called by py_init_device */
 int py_init_build(PyObject *m);   /* schedule -> source text (py_build.c); called by py_init_device */
 #endif

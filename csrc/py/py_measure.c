@@ -2,6 +2,9 @@
  * ones in threads and ends them with stop(), so that Ctrl-C is noticed at once. */
 #include "py/py_device.h"
 #include "measure/pipeline.h"
+#include "codegen/codegen.h"
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static PyTypeObject *Task_Type, *Compiler_Type, *Worker_Type, *Pipeline_Type;
@@ -91,6 +94,19 @@ static PyObject *result_dict(const RunResult *r) {
 }
 
 /* ---- build ---- */
+/* The binaries of this process: made on first use, for all pipelines and builds. */
+static BuildCache *process_memory;
+static pthread_once_t memory_once = PTHREAD_ONCE_INIT;
+static void make_memory(void) {
+  const char *s = getenv("NESTSMITH_CACHE_MEMORY_MB");
+  long mb = s && *s ? strtol(s, NULL, 10) : 128;
+  if (mb > 0) process_memory = build_cache_new((size_t)mb << 20);
+}
+BuildCache *py_build_memory(void) {
+  pthread_once(&memory_once, make_memory);
+  return process_memory;
+}
+
 typedef struct {
   Arena *a;
   Err e;
@@ -111,11 +127,36 @@ static PyObject *fn_build(PyObject *self, PyObject *args) {
   err_init(&b.e);
   if (!PyArg_ParseTuple(args, "O&s|dzz", target_from, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc))
     return NULL;
+  b.o.memory = py_build_memory();
   PyObject *r = protect(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds,
                                                               b.out.cached ? Py_True : Py_False)
                                               : NULL;
   arena_free(b.a);
   return r;
+}
+
+static PyObject *fn_build_rename(PyObject *self, PyObject *args) {
+  (void)self;
+  const char *data, *name;
+  Py_ssize_t n;
+  if (!PyArg_ParseTuple(args, "y#s", &data, &n, &name)) return NULL;
+  PyObject *r = PyBytes_FromStringAndSize(data, n);
+  if (r) build_rename(PyBytes_AS_STRING(r), (size_t)n, name);
+  return r;
+}
+
+static PyObject *fn_build_report(PyObject *self, PyObject *args) {
+  (void)self;
+  Target t;
+  const char *data;
+  Py_ssize_t n;
+  int dynamic = 0;
+  BuildReport r;
+  if (!PyArg_ParseTuple(args, "O&y#|i", target_from, &t, &data, &n, &dynamic)) return NULL;
+  if (!build_report(&t, data, (size_t)n, dynamic, &r)) return Py_NewRef(Py_None);
+  return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:d}", "kernels", r.kernels, "regs", r.regs, "local_bytes",
+                       r.local_bytes, "shared_bytes", r.shared_bytes, "threads", r.threads, "blocks", r.blocks,
+                       "occupancy", r.occupancy);
 }
 
 static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
@@ -379,6 +420,7 @@ static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzz", names, target_from, &n.t, &n.type, &n.id, &n.o.n_compile,
                                    &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc))
     return NULL;
+  n.o.memory = py_build_memory();
   n.p = (PyPipeline *)t->tp_alloc(t, 0);
   if (!n.p) return NULL;
   err_init(&n.p->err);
@@ -521,6 +563,11 @@ static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submit
 static PyMethodDef FUNCTIONS[] = {
     {"build", fn_build, METH_VARARGS,
      "build((kind, sm, fast_math), source, timeout=0, cache_dir=None, cc=None) -> (binary, seconds, cached)."},
+    {"build_rename", fn_build_rename, METH_VARARGS,
+     "build_rename(binary, name) -> the binary of a program that was compiled as BUILD_NAME, under another name."},
+    {"build_report", fn_build_report, METH_VARARGS,
+     "build_report((kind, sm, fast_math), binary, dynamic_shared=0) -> what a cubin takes of the GPU: dict of kernels, "
+     "regs, local_bytes, shared_bytes, threads, blocks (per multiprocessor), occupancy; None for other binaries."},
     {"build_available", fn_build_available, METH_O,
      "build_available((kind, sm, fast_math)) -> (bool, version or what is missing)."},
     {"build_sm_range", fn_sm_range, METH_NOARGS,
@@ -569,5 +616,6 @@ int py_init_measure(PyObject *m) {
     *types[i] = (PyTypeObject *)PyType_FromSpec(&SPECS[i]);
     if (!*types[i] || PyModule_AddType(m, *types[i]) < 0) return -1;
   }
+  if (PyModule_AddStringConstant(m, "BUILD_NAME", GEN_NAME) < 0) return -1;
   return PyModule_AddFunctions(m, FUNCTIONS);
 }

@@ -1,5 +1,6 @@
 /* Binding of the measuring session: _core.Session. Arrays are bytes-like objects in the order of the DAG's tensors. */
 #include "py/py.h"
+#include "py/py_device.h"
 #include "py/py_search.h"
 #include <string.h>
 #include <time.h>
@@ -52,6 +53,7 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   if (lock < LOCK_AUTO || lock > LOCK_NONE)
     return PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", lock);
   x.o.lock = (LockMode)lock;
+  x.o.memory = py_build_memory();
   if (!py_target(target, &x.t)) return NULL;
   x.d = (DevType)type_code;
   PySession *p = (PySession *)type->tp_alloc(type, 0);
@@ -292,14 +294,18 @@ static PyObject *result_new(const PipeResult *r) {
   PyObject *costs = PyList_New(r->run.n_costs);
   for (int i = 0; costs && i < r->run.n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->run.cost[i]));
   if (!costs) return NULL;
-  return Py_BuildValue(
-      "{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "tag",
-      (long long)r->tag, "task", r->task, "error", (int)r->run.error, "costs", costs, "quick", r->run.quick,
-      "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full", r->run.full ? Py_True : Py_False,
-      "runs", r->run.runs, "regs", r->run.regs, "local_bytes", r->run.local_bytes, "shared_bytes", r->run.shared_bytes,
-      "max_error", r->run.max_error, "cached", r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg,
-      "spread", r->run.spread, "blocks", r->run.blocks, "redone", r->run.redone, "cut", r->run.cut ? Py_True : Py_False,
-      "audited", r->run.audited ? Py_True : Py_False, "disturbed", r->run.disturbed ? Py_True : Py_False);
+  const BuildReport *b = &r->report;
+  bool known = b->kernels > 0; /* from the binary: the worst of all kernels; the device tells of the first alone */
+  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O,s:d}",
+                       "tag", (long long)r->tag, "task", r->task, "error", (int)r->run.error, "costs", costs, "quick",
+                       r->run.quick, "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full",
+                       r->run.full ? Py_True : Py_False, "runs", r->run.runs, "regs", known ? b->regs : r->run.regs,
+                       "local_bytes", known ? b->local_bytes : r->run.local_bytes, "shared_bytes",
+                       known ? b->shared_bytes : r->run.shared_bytes, "max_error", r->run.max_error, "cached",
+                       r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg, "spread",
+                       r->run.spread, "blocks", r->run.blocks, "redone", r->run.redone, "cut",
+                       r->run.cut ? Py_True : Py_False, "audited", r->run.audited ? Py_True : Py_False, "disturbed",
+                       r->run.disturbed ? Py_True : Py_False, "occupancy", b->occupancy);
 }
 enum { POLL_MAX = 64 };
 static PyObject *m_poll(PyObject *o, PyObject *args) {

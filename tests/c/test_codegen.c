@@ -99,7 +99,7 @@ static void check(Fixture *f, Prog *q, void **data) {
     fprintf(stderr, "not compiled: %s\n", why);
     goto done;
   }
-  Binary b = build_binary(ir_arena(c), &q->p.f.target, source, &(BuildOptions){60, "", NULL});
+  Binary b = build_binary(ir_arena(c), &q->p.f.target, source, &(BuildOptions){60, "", NULL, NULL});
   DevType t = q->p.f.target.kind == TG_CPU ? DEV_CPU : q->p.f.target.kind == TG_CUDA ? DEV_CUDA : DEV_OPENCL;
   if (!dev_exists(t, 0, why, sizeof why)) goto done;
   Device *d = dev_open(&f->e, t, 0);

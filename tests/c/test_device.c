@@ -60,11 +60,11 @@ static void run_twice(Fixture *f, const void *bin, size_t n, const char *manifes
 static void cpu_body(void *p) {
   Fixture *f = p;
   const char *manifest = MANIFEST("c", "twice", "1", "1");
-  Binary b = build_binary(f->a, &CPU, C_SOURCE, &(BuildOptions){10, "", NULL});
+  Binary b = build_binary(f->a, &CPU, C_SOURCE, &(BuildOptions){10, "", NULL, NULL});
   run_twice(f, b.data, b.n, manifest);
   char dir[] = "/tmp/nestsmith-test-XXXXXX";
   assert_non_null(mkdtemp(dir));
-  BuildOptions o = {10, dir, NULL};
+  BuildOptions o = {10, dir, NULL, NULL};
   assert_false(build_binary(f->a, &CPU, C_SOURCE, &o).cached);
   Binary c = build_binary(f->a, &CPU, C_SOURCE, &o);
   assert_true(c.cached);
@@ -128,7 +128,7 @@ typedef struct {
 } Compile;
 static void compile_body(void *p) {
   Compile *c = p;
-  c->out = build_binary(c->f->a, c->t, c->src, &(BuildOptions){c->timeout, "", c->cc});
+  c->out = build_binary(c->f->a, c->t, c->src, &(BuildOptions){c->timeout, "", c->cc, NULL});
 }
 
 static void test_compilers(void **s) {

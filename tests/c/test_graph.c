@@ -124,7 +124,7 @@ static void missing_body(void *p) {
 static void run_body(void *p) {
   Fix *f = p;
   Target t = {.kind = TG_CPU};
-  Binary bin = build_binary(f->a, &t, SOURCE, &(BuildOptions){20, "", NULL});
+  Binary bin = build_binary(f->a, &t, SOURCE, &(BuildOptions){20, "", NULL, NULL});
   Device *d = dev_open(&f->e, DEV_CPU, 0);
   DevModule *m = dev_load(d, bin.data, bin.n, MANIFEST);
   Graph *g = graph_parse(f->a, GRAPH);

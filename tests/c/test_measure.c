@@ -114,7 +114,7 @@ static void body_worker(void *arg) {
   Arena *a = arena_new(e);
   Worker *w = worker_start(e, DEV_CPU, 0);
   TaskData *t = task(e);
-  Binary b = build_binary(a, &CPU, GOOD, &(BuildOptions){10, "", NULL});
+  Binary b = build_binary(a, &CPU, GOOD, &(BuildOptions){10, "", NULL, NULL});
   assert_int_equal(worker_run(w, 0, b.data, b.n, MANIFEST, &POLICY).error, ME_UNKNOWN); /* no task yet */
   worker_task(w, 0, t);
   worker_task(w, 1, t);
@@ -156,7 +156,7 @@ static void body_compiler(void *arg) {
   Arena *a = arena_new(e);
   Compiler *c = compiler_start(e);
   Binary b;
-  BuildOptions o = {20, "", NULL};
+  BuildOptions o = {20, "", NULL, NULL};
   assert_int_equal(
       compiler_run(c, a, &cuda, "extern \"C\" __global__ void k(float *x) { x[threadIdx.x] = 1; }", &o, &b, msg),
       ME_OK);

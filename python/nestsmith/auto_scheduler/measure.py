@@ -316,14 +316,14 @@ def _end_workers():
 
 
 _DETAILS = (
-    "cause", "quick", "full", "runs", "regs", "shared_bytes", "max_error", "blocks", "spread", "redone", "cut", "audited",
+    "cause", "quick", "full", "runs", "regs", "local_bytes", "shared_bytes", "occupancy", "max_error", "blocks", "spread", "redone", "cut", "audited",
     "disturbed",
 )  # fmt: skip
 
 
 def details(result):
     """`MeasureResult.extra` of the engine's result: `stage` is "full" or "quick", the rest as the engine names it."""
-    extra = {k: result[k] for k in _DETAILS}
+    extra = {k: result[k] for k in _DETAILS if k in result}
     extra["stage"] = "full" if result["full"] else "quick"
     return extra
 

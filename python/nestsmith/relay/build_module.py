@@ -137,14 +137,14 @@ def _tuned_source(p, state, option, engine):
     """(source, manifest) with the weights in the layout in which they were measured, if they all are constants."""
     from ..auto_scheduler.compute_dag import LayoutRewriteOption
 
-    source, manifest = _core.candidate_source(state, engine, option, p.name)
+    source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME)
     if option != LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
         return source, manifest
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
     if all(p.arg_index[k] in p.constant for k in relaid):
         p.relaid = {k: (a["from_shape"], a["shape"], a["axis"]) for k, a in relaid.items()}
         return source, manifest
-    return _core.candidate_source(state, engine, LayoutRewriteOption.NO_REWRITE, p.name)
+    return _core.candidate_source(state, engine, LayoutRewriteOption.NO_REWRITE, _core.BUILD_NAME)
 
 
 def _compile(p, found, target, engine, option, timeout):
@@ -156,8 +156,15 @@ def _compile(p, found, target, engine, option, timeout):
         except (ValueError, RuntimeError) as err:
             p.why = f"steps did not replay: {err}"
     if p.source is None:
-        p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, p.name)
-    p.binary, _, p.cached = _core.build(target.engine(), p.source, timeout)
+        p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, _core.BUILD_NAME)
+    # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.
+    if len(p.name) <= len(_core.BUILD_NAME):
+        p.binary, _, p.cached = _core.build(target.engine(), p.source, timeout)
+    p.source, p.manifest = (t.replace(_core.BUILD_NAME, p.name) for t in (p.source, p.manifest))
+    if p.binary is None or target.kind.device_type == 4:
+        p.binary, _, p.cached = _core.build(target.engine(), p.source, timeout)  # OpenCL: the text itself
+    elif target.kind.device_type == 2:
+        p.binary = _core.build_rename(p.binary, p.name)
     return p
 
 

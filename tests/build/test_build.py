@@ -1,0 +1,154 @@
+"""The compile stage: what is cached, what a compiler may take, what is known of a program before it runs."""
+
+import os
+import pathlib
+import time
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import _core, auto_scheduler, relay
+from nestsmith.contrib import graph_executor
+
+CPU = (0, 0, 1)
+CUDA = (1, 90, 1)
+HEAD = 'extern "C" __global__ void __launch_bounds__(256) '
+
+
+def network():
+    x = relay.var("x", shape=(1, 8, 8, 16), dtype="float32")
+    w = relay.var("w", shape=(3, 3, 16, 32), dtype="float32")
+    d = relay.var("d", shape=(10, 2048), dtype="float32")
+    y = relay.nn.relu(
+        relay.nn.conv2d(x, w, kernel_size=(3, 3), channels=32, padding=(1, 1), data_layout="NHWC", kernel_layout="HWIO")
+    )
+    y = relay.nn.dense(relay.nn.batch_flatten(y), d)
+    mod = ns.IRModule.from_expr(relay.Function([x, w, d], y))
+    rng = np.random.default_rng(0)
+    params = {
+        "w": rng.integers(-2, 3, (3, 3, 16, 32)).astype("float32"),
+        "d": rng.integers(-2, 3, (10, 2048)).astype("float32"),
+    }
+    return mod, params
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl"])
+def test_the_final_build_compiles_nothing_that_was_measured(target, tmp_path, monkeypatch):
+    if target == "opencl" and not _core.device_exists(4, 0)[0]:
+        pytest.skip("no OpenCL device")
+    monkeypatch.setenv("NESTSMITH_CACHE_DIR", "")  # the memory of the process is enough
+    mod, params = network()
+    tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, target)
+    log = str(tmp_path / "log.json")
+    tuner = auto_scheduler.TaskScheduler(tasks, weights)
+    options = auto_scheduler.TuningOptions(
+        num_measure_trials=8 * len(tasks), verbose=0, measure_callbacks=[auto_scheduler.RecordToFile(log)]
+    )
+    tuner.tune(options)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with (
+        auto_scheduler.ApplyHistoryBest(log),
+        ns.transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}),
+    ):
+        lib = relay.build(mod, target=target, params=params)
+    kernels = lib.get_lib().kernels
+    tuned = {n: k for n, k in kernels.items() if k.origin == "tuned"}
+    assert len(tuned) == len(tasks)
+    if target == "llvm":
+        assert all(k.cached for k in tuned.values())
+    for name, k in kernels.items():
+        assert _core.BUILD_NAME not in k.source and _core.BUILD_NAME not in k.manifest and name in k.source
+    m = graph_executor.GraphModule(lib["default"](ns.device(target, 0)))
+    data = np.random.default_rng(1).integers(-2, 3, (1, 8, 8, 16)).astype("float32")
+    m.set_input("x", data)
+    m.run()
+    padded = np.pad(data, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    conv = sum(padded[:, i : i + 8, j : j + 8] @ params["w"][i, j] for i in range(3) for j in range(3))
+    want = np.maximum(conv, 0).reshape(1, -1) @ params["d"].T
+    assert np.allclose(m.get_output(0).numpy(), want, atol=1e-2)  # OpenCL: Winograd rounds
+
+
+def compiler(path, body):
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_limit_of_a_compiler_is_processor_time(tmp_path):
+    """Waiting does not count (the machine is busy with other things), up to four times the limit; computing does."""
+    waits = compiler(tmp_path / "waits", 'sleep 1.5; exec cc "$@"')
+    binary, seconds, _ = _core.build(CPU, "int x;", 1.0, "", waits)
+    assert binary[:4] == b"\x7fELF" and seconds > 1.5
+    begin = time.time()
+    with pytest.raises(RuntimeError, match="timed out"):
+        _core.build(CPU, "int x;", 0.5, "", compiler(tmp_path / "sleeps", "sleep 60"))
+    assert 2 <= time.time() - begin < 20
+    begin, used = time.time(), os.times().children_user
+    with pytest.raises(RuntimeError, match="timed out|signal"):
+        _core.build(CPU, "int x;", 1.0, "", compiler(tmp_path / "spins", "while :; do :; done"))
+    assert os.times().children_user - used < 4 and time.time() - begin < 20
+
+
+def test_the_memory_of_the_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("NESTSMITH_CACHE_DIR", "")
+    source = f"int test_{time.time_ns()};"
+    first, _, cached = _core.build(CPU, source)
+    assert not cached
+    second, _, cached = _core.build(CPU, source)
+    assert cached and second == first
+    assert not _core.build(CPU, source, 0, "")[2]  # no cache was asked for
+    assert not _core.build((0, 0, 2), source)[2]  # other flags
+
+
+def test_the_disk_cache_is_read_by_another_process(tmp_path, monkeypatch):
+    import subprocess
+    import sys
+
+    monkeypatch.setenv("NESTSMITH_CACHE_DIR", str(tmp_path))
+    source = f"int test_{time.time_ns()};"
+    assert not _core.build(CPU, source)[2]
+    code = f"from nestsmith import _core; print(_core.build((0, 0, 1), {source!r})[2])"
+    env = dict(os.environ, PYTHONPATH=str(pathlib.Path(ns.__file__).parents[1]))
+    out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert out.stdout == "True\n"
+
+
+# ---- what a cubin says (NVRTC needs no GPU) ----
+
+
+def cubin(body, head=HEAD):
+    there, why = _core.build_available(CUDA)
+    if not there:
+        pytest.skip(why)
+    return _core.build(CUDA, head + body, 0, "")[0]
+
+
+def test_report_of_a_cubin():
+    body = "k(float *x) { __shared__ float s[2048]; s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[0] = s[255 - threadIdx.x]; }"
+    r = _core.build_report(CUDA, cubin(body))
+    assert r["kernels"] == 1 and r["shared_bytes"] == 8192 and r["threads"] == 256 and r["local_bytes"] == 0
+    assert 4 <= r["regs"] <= 40 and r["blocks"] == 8 and r["occupancy"] == 1
+    r = _core.build_report(CUDA, cubin(body), 100 * 1024)  # dynamic shared memory decides
+    assert r["blocks"] == 2 and r["occupancy"] == 0.25
+    assert _core.build_report(CPU, b"anything") is None
+    binary = cubin(body)
+    for cut in range(0, len(binary), max(1, len(binary) // 200)):
+        _core.build_report(CUDA, binary[:cut])
+
+
+SPILLS = """k(float *x) { float a[1024]; for (int i = 0; i < 1024; i++) a[i] = x[i * 7 + threadIdx.x];
+  for (int i = 0; i < 1024; i++) x[i] = a[(int)x[i] & 1023]; }"""
+
+
+def test_programs_that_live_in_local_memory_are_not_run():
+    binary = cubin(SPILLS)
+    assert _core.build_report(CUDA, binary)["local_bytes"] >= 4096
+
+
+def test_names_are_put_into_cubins():
+    binary = cubin(f"{_core.BUILD_NAME}_kernel0(float *x) {{ x[0] = 1; }}")
+    named = _core.build_rename(binary, "tvmgen_default_fused_add")
+    assert len(named) == len(binary) and b"ns_program" not in named
+    assert b"\0tvmgen_default_fused_add_kernel0\0" in named
+    assert _core.build_report(CUDA, named) == _core.build_report(CUDA, binary)
