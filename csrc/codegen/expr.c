@@ -320,8 +320,9 @@ static const char *small_float(Gen *g, DType t, bool store) {
                                 name, u16);
   } else {
     /* clang knows _Float16 on x86 from release 15 on and only with the newest instructions, and stores __fp16 on all */
-    const char *half = "\n#ifdef __clang__\n  union { __fp16 h; uint16_t i; } u;\n#else\n  union { _Float16 h; uint16_t "
-                       "i; } u;\n#endif\n";
+    const char *half =
+        "\n#ifdef __clang__\n  union { __fp16 h; uint16_t i; } u;\n#else\n  union { _Float16 h; uint16_t "
+        "i; } u;\n#endif\n";
     text = store ? arena_printf(g->a, "%s %s %s(float x) {%s  u.h = x; return u.i;\n}\n", head, u16, name, half)
                  : arena_printf(g->a, "%s float %s(%s x) {%s  u.i = x; return (float)u.h;\n}\n", head, name, u16, half);
   }

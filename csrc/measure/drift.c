@@ -1,6 +1,6 @@
 /* Has the clock changed, or does somebody else use the device? The canary is a fixed piece of arithmetic; its time is a
  * constant as long as the device is the same. Other processes take turns with us on a GPU in slices of about 2 ms, so
- * several pieces are timed and their mean is judged. A deviation beyond the limit from the running median of the good
+ * several pieces are timed and their mean is judged, over more than one slice. A deviation beyond the limit from the running median of the good
  * checks is a disturbance: what was measured since the last good check is suspect. A new level that lasts (a GPU that got
  * warm and runs at a lower clock) becomes the median. Spec 05 §7.9. */
 #include "measure/drift.h"
@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { FIRST = 3, PIECES = 64 };
+static const double MOST_SHIFT = 0.3;
 
 static int ascending(const void *x, const void *y) {
   double a = *(const double *)x, b = *(const double *)y;
@@ -39,8 +40,17 @@ static void accept(Drift *d, double v) {
   d->n_bad = 0;
 }
 
+static void new_level(Drift *d, double v) {
+  d->n_good = d->at = 0;
+  d->low = d->high = 0;
+  d->shifts++;
+  accept(d, v);
+}
+
+/* A new clock, not another process: that would cost more. */
 static bool lasting(const Drift *d) {
   double lo = d->bad[0], hi = d->bad[0];
+  if (fabs(d->last) > MOST_SHIFT) return false;
   for (int i = 1; i < DRIFT_PATIENCE; i++) {
     lo = fmin(lo, d->bad[i]);
     hi = fmax(hi, d->bad[i]);
@@ -53,7 +63,7 @@ bool drift_check(Drift *d, const double *seconds, int n) {
   double v = d->middle ? middle(seconds, n) : mean(seconds, n);
   d->checks++;
   d->last = d->base > 0 ? v / d->base - 1 : 0;
-  if (d->n_good < FIRST) {
+  if (d->checks <= FIRST) {
     accept(d, v);
     return true;
   }
@@ -62,13 +72,14 @@ bool drift_check(Drift *d, const double *seconds, int n) {
     return true;
   }
   d->disturbed++;
+  if (d->last < 0) { /* nothing makes a device faster: it was disturbed so far */
+    new_level(d, v);
+    return false;
+  }
   memmove(d->bad, d->bad + 1, sizeof d->bad - sizeof d->bad[0]);
   d->bad[DRIFT_PATIENCE - 1] = v;
   if (++d->n_bad < DRIFT_PATIENCE || !lasting(d)) return false;
-  d->n_good = d->at = 0;
-  d->low = d->high = 0;
-  d->shifts++;
-  accept(d, v);
+  new_level(d, v);
   return true;
 }
 

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { REDO = 2, FINAL_TRIES = 3, CHECKS = 16 };
+enum { REDO = 2, FINAL_TRIES = 3, CHECKS_CPU = 16, CHECKS_GPU = 32 }; /* GPU: 6 ms, several turns of a shared one */
 static const double CHECK_SECONDS = 0.5, IDLE_SECONDS = 0.05, WARM_SECONDS = 0.03, PAUSE_GPU = 1, PAUSE_CPU = 0.25,
                     TURN_SECONDS = 2, GIVE_WAY = 0.08, LOOK = 0.02, MARGIN_SECONDS = 3, MARGIN_TIMES = 1000,
-                    PAUSES_FREE = 3, PAUSES_SHARE = 0.1, REDO_FREE = 32;
+                    PAUSES_GPU = 15, PAUSES_CPU = 3, PAUSES_SHARE = 0.1, REDO_FREE = 32;
 
 static void nap(const Runner *r, double seconds) {
   for (double end = clock_now() + seconds; clock_now() < end && !r->stop;)
@@ -70,7 +70,7 @@ static bool gpu(const Runner *r) { return r->p->type == DEV_CUDA; }
 static bool quiet(Runner *r) {
   double v[CANARY_MAX];
   bool cold = clock_now() - r->worked > IDLE_SECONDS;
-  int n = worker_canary(r->worker, cold && gpu(r) ? WARM_SECONDS : 0, CHECKS, v);
+  int n = worker_canary(r->worker, cold && gpu(r) ? WARM_SECONDS : 0, gpu(r) ? CHECKS_GPU : CHECKS_CPU, v);
   pthread_mutex_lock(&r->p->lock);
   bool ok = n <= 0 || drift_check(&r->drift, v, n);
   r->checked = r->worked = clock_now();
@@ -122,11 +122,13 @@ static void tell_who(Runner *r) {
   pthread_mutex_unlock(&r->p->lock);
 }
 
-/* Waiting and measuring again have a price, which stays below a tenth of the run. */
+/* Waiting and measuring again have a price: a quarter of a minute and a tenth of the run on a GPU, little on a CPU, where
+ * some noise is normal. */
 static bool worth_it(Runner *r) {
   const Pipeline *p = r->p;
-  return drift_patient(&r->drift) && r->paused < PAUSES_FREE + PAUSES_SHARE * (clock_now() - p->first) &&
-         p->stats.redone < REDO_FREE + PAUSES_SHARE * p->stats.ran;
+  bool patient = gpu(r) || drift_patient(&r->drift);
+  double most = (gpu(r) ? PAUSES_GPU : PAUSES_CPU) + PAUSES_SHARE * (clock_now() - p->first);
+  return patient && r->paused < most && p->stats.redone < REDO_FREE + PAUSES_SHARE * p->stats.ran;
 }
 
 /* Waits until the device is quiet, or gives up. Without p->lock. */

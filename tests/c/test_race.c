@@ -145,6 +145,13 @@ static void test_drift(void **state) {
   assert_int_equal(bad, DRIFT_PATIENCE - 1);
   assert_int_equal(d.shifts, 1);
   assert_true(check(&d, 221e-6));
+  for (int i = 0; i < 20; i++) assert_false(check(&d, 440e-6)); /* another process, as steady as it may be, does not */
+  assert_true(check(&d, 220e-6));
+  Drift late = {.limit = 0.03}; /* disturbed from the beginning: known when it ends */
+  for (int i = 0; i < 10; i++) assert_true(check(&late, 400e-6));
+  assert_false(check(&late, 200e-6));
+  assert_true(check(&late, 200e-6));
+  assert_false(check(&late, 400e-6));
 }
 
 int main(void) {
