@@ -152,3 +152,26 @@ def test_names_are_put_into_cubins():
     assert len(named) == len(binary) and b"ns_program" not in named
     assert b"\0tvmgen_default_fused_add_kernel0\0" in named
     assert _core.build_report(CUDA, named) == _core.build_report(CUDA, binary)
+
+
+@auto_scheduler.register_workload
+def build_test_matmul():
+    a, b = ns.te.placeholder((64, 64), name="a"), ns.te.placeholder((64, 64), name="b")
+    k = ns.te.reduce_axis((0, 64), name="k")
+    return [a, b, ns.te.compute((64, 64), lambda i, j: ns.te.sum(a[i, k] * b[k, j], axis=k), name="c")]
+
+
+def test_print_best_reports_what_a_program_takes(tmp_path):
+    there, why = _core.build_available(CUDA)
+    if not there:
+        pytest.skip(why)
+    task = auto_scheduler.SearchTask(func=build_test_matmul, args=(), target=ns.target.Target("cuda -arch=sm_90"))
+    state = _core.Policy(task.compute_dag, task.engine_target(), {}, 1, 1).round(1)[0][0]
+    inp = auto_scheduler.MeasureInput(task, state)
+    res = auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 1)
+    auto_scheduler.save_records(str(tmp_path / "log"), [inp], [res])
+    text = task.print_best(str(tmp_path / "log"), "report")
+    assert text.startswith("kernels 1; the most of each: ") and "occupancy" in text
+    cpu = auto_scheduler.SearchTask(func=build_test_matmul, args=(), target="llvm")
+    with pytest.raises(ValueError, match="report"):
+        cpu._report(state)

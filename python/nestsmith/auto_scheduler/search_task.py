@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 
@@ -413,7 +414,7 @@ class SearchTask:
         log_file : str
         print_mode : str
             "schedule": Python text in the names of `te`; "trace": the steps as JSON; "cuda", "opencl", "c": the source, for a
-            task of such a target.
+            task of such a target; "report": what the compiled program takes of the GPU (needs NVRTC, no GPU).
 
         Returns
         -------
@@ -422,7 +423,7 @@ class SearchTask:
         Raises
         ------
         RuntimeError
-            If the log has no valid record of this workload.
+            If the log has no valid record of this workload, or the program cannot be compiled here.
         ValueError
             If `print_mode` is none of these.
         AssertionError
@@ -441,7 +442,25 @@ class SearchTask:
             return _core.candidate_source(
                 getattr(inp.state, "state_object", inp.state), self.engine_target(), int(self.layout_rewrite_option)
             )[0]
-        raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl or c")
+        if print_mode == "report":
+            return self._report(inp.state)
+        raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl, c or report")
+
+    def _report(self, state):
+        if self.target.kind.name != "cuda":
+            raise ValueError(f"print_mode='report' needs a cuda target, not {self.target.kind.name}")
+        source, manifest = _core.candidate_source(
+            getattr(state, "state_object", state), self.engine_target(), int(self.layout_rewrite_option), _core.BUILD_NAME
+        )
+        dynamic = max(k["dyn_shared_bytes"] for k in json.loads(manifest)["kernels"])
+        r = _core.build_report(self.target.engine(), _core.build(self.target.engine(), source)[0], dynamic)
+        if r is None:
+            return "not known: the program is compiled when it is loaded\n"
+        return (
+            f"kernels {r['kernels']}; the most of each: {r['regs']} registers and {r['local_bytes']} bytes of local memory per "
+            f"thread, {r['shared_bytes']} bytes of shared memory per block\nlowest occupancy: {r['occupancy']:.0%} "
+            f"({r['blocks']} blocks of {r['threads']} threads per multiprocessor)\n"
+        )
 
     def _best_input(self, log_file, include_compatible):
         """The best record as a MeasureInput on this task's own DAG."""
