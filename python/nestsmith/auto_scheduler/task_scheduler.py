@@ -19,9 +19,9 @@ from .cost_model import NAMES, make_cost_model
 from .display import Progress, short, style
 from .learned_model import XGBModel
 from .measure_record import is_quick
+from .relatives import Relatives
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask
-from .relatives import Relatives
 from .session import FAILED, Measurer, StopTuning, check_compilers, log_file_of, mean
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
