@@ -70,6 +70,7 @@ static void new_policy(void *arg) {
   p->par.cpu_structure = arena_strdup(p->arena, p->par.cpu_structure);
   p->par.gpu_structure = arena_strdup(p->arena, p->par.gpu_structure);
   mapu_init(&p->measured_set, p->arena);
+  mapu_init(&p->picked_tiles, p->arena);
 }
 
 Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_t seed, Pool *pool) {

@@ -94,6 +94,41 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
     if (c[i].step) vec_push(a, init, c[i]);
 }
 
+/* States of equal main tiling (the splits into several levels) differ in details only: their times say little more than
+ * one of them does. 0: the program has no such tiling. */
+static uint64_t tiling_of(const Cand *c) {
+  uint64_t h = 0;
+  for (int i = 0; i < c->n; i++) {
+    const Step *s = &c->step[i];
+    if (s->kind != STEP_SP || s->n < 2) continue;
+    h = (h ^ ((uint64_t)s->stage << 8 | (uint64_t)s->iter)) * 0x9e3779b97f4a7c15u + 1;
+    for (int k = 0; k < s->n; k++) h = (h ^ (h >> 29) ^ (uint64_t)s->list[k]) * 0xbf58476d1ce4e5b9u + 1;
+  }
+  return h;
+}
+
+enum { TILING_IN_BATCH = 2, TILING_IN_ALL = 8, LOOK_AHEAD = 64 };
+
+/* Moves to the front, best first, those whose tiling is neither often in this batch nor was often picked; their number. */
+static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
+  MapU64 batch;
+  mapu_init(&batch, a);
+  Cand *late = arena_array(a, Cand, n + 1);
+  int front = 0, n_late = 0;
+  for (int i = 0; i < n; i++) {
+    uint64_t t = tiling_of(&c[i]);
+    int32_t here = mapu_get(&batch, t, 0), all = mapu_get(&p->picked_tiles, t, 0);
+    if (front >= 2 * room || (t != 0 && (here >= TILING_IN_BATCH || all + here >= TILING_IN_ALL))) {
+      late[n_late++] = c[i];
+      continue;
+    }
+    mapu_set(&batch, t, here + 1);
+    c[front++] = c[i];
+  }
+  memcpy(c + front, late, sizeof *late * (size_t)n_late);
+  return front;
+}
+
 /* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
 static void take(Policy *p, Arena *a, int n, Cand *c, int room, CandVec *out) {
   bool *ok = arena_array(a, bool, n);
@@ -103,7 +138,9 @@ static void take(Policy *p, Arena *a, int n, Cand *c, int room, CandVec *out) {
     pol_run(p, m, check_job, &j);
     for (int i = from; i < from + m && out->len < room; i++) {
       if (!ok[i] || mapu_get(&p->measured_set, c[i].hash, 0)) continue;
+      uint64_t t = tiling_of(&c[i]);
       mapu_set(&p->measured_set, c[i].hash, 1);
+      mapu_set(&p->picked_tiles, t, mapu_get(&p->picked_tiles, t, 0) + 1);
       vec_push(a, out, c[i]);
     }
     from += m;
@@ -129,9 +166,10 @@ static void round_body(void *arg) {
     init.len = drop_empty(init.len, init.at);
   }
   add_measured(p, a, &init);
-  Best best = best_new(a, 2 * c->batch);
+  Best best = best_new(a, p->par.extended ? LOOK_AHEAD * c->batch : 2 * c->batch);
   evolve(p, a, init.len, init.at, &best);
-  take(p, a, best.n, best.at, c->batch - n_rand, &out);
+  int first = p->par.extended ? spread_out(p, a, best.n, best.at, c->batch) : best.n;
+  take(p, a, first, best.at, c->batch - n_rand, &out);
   take(p, a, n_pool, pool, c->batch, &out);
   take(p, a, best.n, best.at, c->batch, &out);
   c->out = pol_list_out(c->a, out.len, out.at);
