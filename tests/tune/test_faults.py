@@ -120,7 +120,7 @@ exec cc "$@"
 def test_bad_programs_and_a_failing_compiler(tmp_path):
     """Endless loops, illegal addresses and compiler errors among good candidates."""
     cc = tmp_path / "faulty-cc"
-    cc.write_text(COMPILER.replace("@NAME@", r"task[0-9]+\("))
+    cc.write_text(COMPILER.replace("@NAME@", "int32_t ns_program_"))
     cc.chmod(cc.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "count").mkdir()
     p = start(tmp_path, 27, env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
@@ -169,7 +169,7 @@ def test_ctrl_c(tmp_path):
 def test_ctrl_c_while_a_candidate_hangs(tmp_path):
     """A second Ctrl-C does not wait for the candidate that runs."""
     cc = tmp_path / "faulty-cc"
-    cc.write_text(COMPILER.replace("@NAME@", r"task[0-9]+\(").replace("n % 9", "2"))
+    cc.write_text(COMPILER.replace("@NAME@", "int32_t ns_program_").replace("n % 9", "2"))
     cc.chmod(0o755)
     (tmp_path / "count").mkdir()
     p = start(tmp_path, 400, extra="opt.runner.timeout = 60", env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
