@@ -22,10 +22,13 @@ def pretrain_matmul(n, tail):
     r = te.reduce_axis((0, n), name="r")
     c = te.compute((n, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
     args, out = [a, b], c
+
+    def add(x, d, k):
+        return te.compute((n, n), lambda i, j: x[i, j] + d[j], name=f"add{k}")
+
     for k in range(tail):
-        d = te.placeholder((n,), name=f"bias{k}")
-        out = te.compute((n, n), lambda i, j, x=out, d=d: x[i, j] + d[j], name=f"add{k}")
-        args.append(d)
+        args.append(te.placeholder((n,), name=f"bias{k}"))
+        out = add(out, args[-1], k)
     return [*args, out]
 
 
@@ -33,39 +36,39 @@ def task_of(n=64, tail=0, target="llvm"):
     return auto_scheduler.SearchTask(func=pretrain_matmul, args=(n, tail), target=target)
 
 
-def measured(task, seed=3, count=40, power=1.0):
-    """States with made-up times: a power of the estimate."""
+def measured(task, seed=3, count=40):
+    """States with made-up times: the estimate."""
     policy = auto_scheduler.SketchPolicy(task, seed=seed, verbose=0)
     states = policy.sample_initial_population()[:count]
     score = np.array(auto_scheduler.AnalyticModel().predict(task, states))
-    times = (1e-6 / score) ** power * 1e-6 ** (1 - power)
     inputs = [auto_scheduler.MeasureInput(task, s) for s in states]
-    return inputs, [auto_scheduler.MeasureResult([float(t)], 0, "", 0.1, 0) for t in times]
+    return inputs, [auto_scheduler.MeasureResult([1e-6 / float(x)], 0, "", 0.1, 0) for x in score]
 
 
-def base_file(path, sign=1.0, records=400):
-    """A base that was trained on rows of which only the estimate matters; sign -1: it is wrong everywhere."""
-    rng = np.random.default_rng(1)
-    rows = np.zeros((records, ENTRIES), np.float32)
-    rows[:, TIME] = rng.uniform(8, 16, records)
-    cost = 2.0 ** (sign * rows[:, TIME].astype(float)) * 1e-9
-    task = np.arange(records, dtype=np.int32) % 4
-    forest = pretrain.train((rows, np.arange(records + 1, dtype=np.int32), task, cost), prior=False, entries=1)
-    pretrain.save(forest, path, {"records": records})
-    return forest, rows
+def base_file(path, sign=1.0):
+    """A base of two tasks whose times follow the estimate; sign -1: run against it."""
+    learner = _core.Learner(1)
+    for n in (32, 128):
+        task = task_of(n)
+        number = learner.task(task.engine_policy())
+        for i, r in zip(*measured(task, count=60)):
+            learner.add(number, i.state.state_object, 1e-6 * (r.costs[0] / 1e-6) ** sign)
+    batch = learner.batch()
+    forest = pretrain.train(batch, trees=60, prior=False, entries=1)
+    pretrain.save(forest, path, {"records": len(batch[2])})
+    return forest, batch
 
 
 # ---- files ----
 @pytest.mark.parametrize("name", ["base.acm", "base.acm.gz"])
 def test_file(tmp_path, name):
-    forest, rows = base_file(tmp_path / name)
+    forest, (rows, first, _, _) = base_file(tmp_path / name)
     raw = (tmp_path / name).read_bytes()
     raw = gzip.decompress(raw) if name.endswith("gz") else raw
     assert raw[:4] == b"ACM1" and int.from_bytes(raw[8:12], "little") == 3
     (tmp_path / "plain").write_bytes(raw)
     again = _core.Forest.load(str(tmp_path / "plain"))
-    first = np.arange(len(rows) + 1, dtype=np.int32)
-    assert again.info == '{"records": 400}'
+    assert again.info == '{"records": 120}'
     assert np.array_equal(again.score(rows, first), forest.score(rows, first))
 
 
@@ -92,7 +95,7 @@ def test_base_ranks_before_the_first_record(tmp_path):
     inputs, results = measured(task)
     model = learned_model.XGBModel(seed=1, base=str(tmp_path / "b"))
     speed = [1 / r.costs[0] for r in results]
-    assert rank_correlation(model.predict(task, [i.state for i in inputs]), speed) > 0.9
+    assert rank_correlation(model.predict(task, [i.state for i in inputs]), speed) > 0.6
 
 
 @pytest.mark.parametrize("sign, dropped", [(1.0, False), (-1.0, True)])
@@ -106,9 +109,10 @@ def test_a_misleading_base_is_dropped(tmp_path, sign, dropped):
     model.update(inputs[15:], results[15:])
     assert model.dropped() == ([task.workload_key] if dropped else [])
     assert model.evaluate(inputs, results)["pairwise"] > 0.9
-    other = task_of(32)
-    score = model.predict(other, [i.state for i in measured(other)[0]])
-    assert (rank_correlation(score, [1 / r.costs[0] for r in measured(other)[1]]) > 0) == (not dropped)
+    other = task_of(256)  # not judged yet: the base still speaks there
+    inputs, results = measured(other)
+    score = model.predict(other, [i.state for i in inputs])
+    assert (rank_correlation(score, [1 / r.costs[0] for r in results]) > 0.3) == (not dropped)
 
 
 def test_base_survives_training_and_saving(tmp_path):
@@ -221,7 +225,7 @@ def test_xgb_trees_score_alike_in_the_engine():
 def test_forests_from_nodes_are_checked():
     def one(entry, left):
         zero = np.zeros(1, np.int32)
-        return _core.Forest.from_nodes(zero, np.array(entry, np.int32), np.ones(len(entry)), np.array(left, np.int32), 4)
+        return _core.Forest.from_nodes(zero, np.array(entry, np.int32), np.ones(len(entry), np.float32), np.array(left, np.int32), 4)
 
     assert one([0, -1, -1], [1, 0, 0]).n_trees == 1
     for entry, left in (([0, -1], [1, 0]), ([0, -1, -1], [0, 0, 0]), ([9, -1, -1], [1, 0, 0])):
