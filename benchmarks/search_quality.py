@@ -1,8 +1,9 @@
 """Which cost model finds faster programs with equal trials? ResNet-18 (24 tasks), several seeds, winners re-measured together.
 
-Arms: random (R), analytic (A), trees (T, trained while tuning; the default). Every arm gets the same trials, the same round
-size, the same measuring options; only what ranks the candidates differs. After each round the weighted estimate is noted; at the
-end the network is built from every log and all builds are timed in turn.
+Arms are the names of cost models, and trees+base: trees that start from a file of earlier runs (--base, trained on other
+networks by nestsmith.pretrain). Every arm gets the same trials, the same round size, the same measuring options; only what
+ranks the candidates differs. After each round the weighted estimate is noted; at the end the network is built from every log
+and all builds are timed in turn.
 
     python benchmarks/search_quality.py --trials 1000 --seeds 1,2,3 --out DIR       # on a GPU; writes DIR/quality.json and logs
     python benchmarks/search_quality.py --plot DIR/quality.json curve.png
@@ -104,17 +105,25 @@ def plot(path, png):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    runs = json.loads(pathlib.Path(path).read_text())["runs"]
-    colors = dict(zip(dict.fromkeys(r["arm"] for r in runs), ("tab:gray", "tab:orange", "tab:blue", "tab:green")))
+    runs = [r for p in path.split(",") for r in json.loads(pathlib.Path(p).read_text())["runs"]]
+    names = ("random", "analytic", "trees", "trees+base", "mlp", "trees+mlp", "xgb")
+    colors = dict(zip(names, ("tab:gray", "tab:orange", "tab:blue", "tab:green", "tab:red", "tab:purple", "tab:brown")))
+    labelled = set()
     for r in runs:
         pts = [(t, e) for t, _, e in r["curve"] if e < 1e6]
-        label = r["arm"] if r["seed"] == runs[0]["seed"] else None
+        label = None if r["arm"] in labelled else r["arm"]
+        labelled.add(r["arm"])
         plt.plot([p[0] for p in pts], [p[1] for p in pts], color=colors[r["arm"]], label=label, linewidth=1)
-    plt.xlabel("trials")
+    plt.xlabel("trials, all tasks together")
     plt.ylabel("weighted estimate of ResNet-18 (ms)")
+    plt.yscale("log")
+    ticks = [t for t in (0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5) if plt.ylim()[0] <= t <= plt.ylim()[1]]
+    plt.yticks(ticks, [f"{t:g}" for t in ticks])
+    plt.minorticks_off()
+    plt.grid(True, linewidth=0.3)
     plt.legend()
     plt.tight_layout()
-    plt.savefig(png, dpi=120)
+    plt.savefig(png, dpi=110)
 
 
 def main():
