@@ -14,6 +14,7 @@ import pytest
 
 import nestsmith as ns
 from nestsmith import _core, auto_scheduler, te
+from nestsmith.auto_scheduler import log_tools
 from nestsmith.auto_scheduler import measure_record as records
 from nestsmith.auto_scheduler.measure import MeasureInput, MeasureResult, details
 
@@ -218,6 +219,9 @@ def test_full_results_come_first(tmp_path):
     best = auto_scheduler.ApplyHistoryBest(str(log)).best["llvm"]
     (entry,) = next(iter(next(iter(best.values())).values()))
     assert entry.cost == 3e-6 and entry.full
+    log_tools.distill(str(log), str(tmp_path / "kept.json"))
+    kept = [r.costs for _, r in records.load_records(str(tmp_path / "kept.json"))]
+    assert kept == [[3e-6]] and log_tools.best(str(log)) == (tmp_path / "kept.json").read_text().splitlines(keepends=True)
 
 
 def test_log_of_a_run_has_marks(tmp_path):

@@ -31,12 +31,12 @@ import tempfile
 from collections import Counter
 
 from .. import _core
-from .measure_record import RecordReader, decode_workload_key
+from .measure_record import RecordReader, decode_workload_key, read_marks
 
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
 
 logger = logging.getLogger("auto_scheduler")
-KEY, TARGET, STEPS, COSTS, ERROR, TIME = 0, 1, 6, 7, 8, 10  # places in the tuple that the engine's parser gives
+KEY, TARGET, STEPS, COSTS, ERROR, TIME, VERSION = 0, 1, 6, 7, 8, 10, 11  # places in the tuple that the engine's parser gives
 ERRORS = (
     "no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
     "wrong answer", "build timeout", "run timeout", "unknown error",
@@ -46,6 +46,11 @@ ERRORS = (
 def mean(costs):
     """Seconds of a record."""
     return sum(costs) / len(costs) if costs else 1e30
+
+
+def _rank(fields):
+    """Order of the valid records of a task: those timed in full first, then by time, as history is looked up."""
+    return read_marks(fields[VERSION]).get("stage") == "quick", mean(fields[COSTS])
 
 
 def text_of(fields):
@@ -111,7 +116,7 @@ def distill(in_file, out_file):
             slot = (key, workload, args)
             if slot not in kept:
                 order.append(slot)
-            if slot not in kept or mean(fields[COSTS]) < mean(kept[slot][COSTS]):
+            if slot not in kept or _rank(fields) < _rank(kept[slot]):
                 kept[slot] = fields
     rank = {}
     for key, workload, _ in order:  # groups in order of first appearance
@@ -131,7 +136,7 @@ def top(names, k=1):
     """The ``k`` fastest valid records of every task and target, as lines."""
     out = []
     for group in _by_task(names).values():
-        good = sorted((f for f in group if f[ERROR] == 0), key=lambda f: mean(f[COSTS]))
+        good = sorted((f for f in group if f[ERROR] == 0), key=_rank)
         out += [text_of(f) for f in good[:k]]
     return out
 
