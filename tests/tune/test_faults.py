@@ -4,6 +4,7 @@ interrupts. After each the log must parse, and neither a process nor a temporary
 import json
 import os
 import pathlib
+import random
 import signal
 import stat
 import subprocess
@@ -28,8 +29,8 @@ tuner = auto_scheduler.TaskScheduler(tasks_of(32, 48), load_log_file="log.json" 
 opt = options(trials, 8, "log.json")
 opt.runner.timeout = 2
 EXTRA
-print("begin", flush=True)
 try:
+    print("begin", flush=True)
     tuner.tune(opt, search_policy="sketch.random", search_policy_params=small())
 except KeyboardInterrupt:
     print("interrupted")
@@ -182,6 +183,64 @@ def test_ctrl_c_while_a_candidate_hangs(tmp_path):
     out, err = p.communicate(timeout=30)
     assert time.time() - before < 3, err
     nobody_left(tmp_path)
+
+
+def keys_of(folder):
+    """(workload key, steps) of every record that is whole."""
+    return [(i.task.workload_key, i.state.steps()) for i, _ in auto_scheduler.load_records(str(folder / "log.json"))]
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.full)])
+def test_ctrl_c_at_random_moments(tmp_path, times):
+    """Again and again on one log: it parses, nothing is left, and each run goes on where the last one stopped."""
+    rng, before = random.Random(times), []
+    for k in range(times):
+        p = start(tmp_path, 4000, *["resume"] * (k > 0))
+        assert p.stdout.readline().strip() == "begin", p.communicate()
+        time.sleep(rng.uniform(0, 3))
+        os.kill(p.pid, signal.SIGINT)
+        out, _ = finish(p, tmp_path)
+        assert "interrupted" in out
+        found = keys_of(tmp_path) if (tmp_path / "log.json").exists() else []
+        assert found[: len(before)] == before and len(set(found)) == len(found), "lost or measured again"
+        assert len(found) == (len(records(tmp_path)) if found else 0)
+        before = found
+    assert before
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.full)])
+def test_killed_in_mid_write(tmp_path, times):
+    """kill -9 while a batch is being written: half a last line is read over, nothing else is lost, resuming works."""
+    extra = """
+    import random
+    real, rng = os.write, random.Random(int(os.environ["SEED"]))
+    count = rng.randrange(1, 5)
+    def torn(fd, data):
+        global count
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("log.json"):
+            count -= 1
+            if count == 0:
+                real(fd, data[:rng.randrange(1, len(data))])
+                os.kill(os.getpid(), signal.SIGKILL)
+        return real(fd, data)
+    os.write = torn
+    """
+    before = []
+    for k in range(times):
+        p = start(tmp_path, 4000, *["resume"] * (k > 0), extra=extra, env={"SEED": str(100 * times + k)})
+        _, err = p.communicate(timeout=100)
+        assert p.returncode == -signal.SIGKILL, err[-3000:]
+        nobody_left(tmp_path)
+        found = keys_of(tmp_path)
+        assert found[: len(before)] == before and len(set(found)) == len(found), "lost or measured again"
+        before = found
+    for entry in (tmp_path / "tmp").rglob("*"):
+        os.utime(entry, (time.time() - 600,) * 2)
+    out, _ = finish(start(tmp_path, 16, "resume"), tmp_path)
+    found = keys_of(tmp_path)
+    assert "end 16" in out and found[: len(before)] == before and len(set(found)) == len(found) == len(before) + 16
+    lines = (tmp_path / "log.json").read_text().splitlines()
+    assert len(lines) - len(found) <= times
 
 
 def test_killed_tuner_and_resume(tmp_path):

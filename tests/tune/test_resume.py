@@ -1,7 +1,12 @@
 """Deterministic mode: a run that was killed at any moment, resumed from its log, ends as the uninterrupted one."""
 
 import os
+import pickle
 import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -74,3 +79,75 @@ def test_resumed_run_ends_like_the_uninterrupted_one(tmp_path, monkeypatch, over
     runner.asked = 0
     other = tune(runner, tmp_path / "again.json")
     assert other.best_costs == first.best_costs and lines(tmp_path / "again.json") == lines(whole)
+
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
+KILLED = f"""
+import os, pickle, random, signal, sys
+sys.path[:0] = [{os.path.dirname(os.path.abspath(__file__))!r}, {PACKAGE!r}]
+import test_resume
+from nestsmith import auto_scheduler
+seen, log, resume, overlap, writes, seed = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+rng, real = random.Random(seed), os.write
+
+def torn(fd, data):
+    global writes
+    if os.readlink(f"/proc/self/fd/{{fd}}") == log:
+        writes -= 1
+        if writes == 0:
+            real(fd, data[:rng.randrange(1, len(data))])
+            os.kill(os.getpid(), signal.SIGKILL)
+    return real(fd, data)
+
+os.write = torn
+auto_scheduler.TaskScheduler._overlap = lambda self: bool(overlap)
+runner = test_resume.Once()
+with open(seen, "rb") as f:
+    runner.seen = pickle.load(f)
+known = len(runner.seen)
+print("begin", flush=True)
+test_resume.tune(runner, log, bool(resume))
+assert len(runner.seen) == known, "the search went another way"
+"""
+
+
+def run_and_kill(args, moment):
+    """Runs KILLED until it kills itself in mid-write, or for so many seconds. False: it came to its end before."""
+    p = subprocess.Popen([sys.executable, "-c", KILLED, *map(str, args)], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert p.stdout.readline().strip() == "begin", p.communicate()
+    if moment is not None:
+        time.sleep(moment)
+        p.kill()
+    _, err = p.communicate(timeout=100)
+    assert p.returncode in (0, -signal.SIGKILL), err[-3000:]
+    return p.returncode != 0
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.full)])
+def test_killed_at_any_moment(tmp_path, monkeypatch, overlap, kills):
+    """SIGKILL at random moments, half of them while a record is being written; some resumed runs are killed, too."""
+    monkeypatch.setattr(auto_scheduler.TaskScheduler, "_overlap", lambda self: overlap)
+    runner, whole = Once(), tmp_path / "whole.json"
+    begin = time.time()
+    first = tune(runner, whole)
+    length, seen, killed = time.time() - begin, tmp_path / "seen", 0
+    rng = random.Random(7)
+    for k in range(200):
+        if killed >= kills:
+            break
+        seen.write_bytes(pickle.dumps(runner.seen))
+        cut, resume = tmp_path / f"cut-{k}.json", 0
+        for _ in range(rng.choice((1, 1, 2))):
+            by_time = rng.random() < 0.5
+            args = (seen, cut, resume, int(overlap), 0 if by_time else rng.randrange(1, 6), k)
+            killed += run_and_kill(args, rng.uniform(0, length) if by_time else None)
+            resume = int(cut.exists())
+        kept = len(lines(cut)) if resume else 0
+        runner.asked = 0
+        again = tune(runner, cut, resume=bool(resume))
+        assert runner.asked == 20 - kept
+        assert lines(cut) == lines(whole)
+        assert again.best_costs == first.best_costs and again.task_trials == first.task_trials
+    assert killed >= kills
