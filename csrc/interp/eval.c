@@ -90,8 +90,8 @@ static void reduce_axis(Run *r, Reduction *d, int axis) {
   if (axis < d->red->n_axis) {
     const IrAxis *a = &d->red->axis[axis];
     int64_t lo = ev_int(r, a->min, "minimum"), n = ev_int(r, a->extent, "extent");
-    for (int64_t i = lo; i < lo + n; i++) {
-      set_var(r, a->var, (Val){.u.i = i});
+    for (int64_t i = 0; i < n; i++) {
+      set_var(r, a->var, (Val){.u.i = (int64_t)((uint64_t)lo + (uint64_t)i)});
       reduce_axis(r, d, axis + 1);
     }
     return;
@@ -168,7 +168,8 @@ Val ev(Run *r, ExprId e, int lane) {
   case IR_LOAD: return mem_load(r, n->sym, n->n, k, lane);
   case IR_RAMP: {
     Val base = ev(r, k[0], 0), stride = ev(r, k[1], 0);
-    return (Val){.u.i = base.u.i + stride.u.i * lane, .bad = base.bad || stride.bad};
+    int64_t at = (int64_t)((uint64_t)base.u.i + (uint64_t)stride.u.i * (uint64_t)lane);
+    return (Val){.u.i = val_wrap((DType){n->type.code, n->type.bits, 1}, at), .bad = base.bad || stride.bad};
   }
   case IR_BCAST: return ev(r, k[0], 0);
   case IR_READ: return read_tensor(r, n, lane);

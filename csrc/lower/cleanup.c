@@ -38,8 +38,12 @@ static void shared_use(IrCtx *c, const Stmt *s, Shared *u) {
   case ST_SEQ:
     for (int i = 0; i < s->u.seq.n; i++) shared_use(c, s->u.seq.at[i], u);
     return;
-  case ST_FOR: shared_use(c, s->u.loop.body, u); return;
+  case ST_FOR:
+    ex_post_order(c, s->u.loop.extent, shared_read, u);
+    shared_use(c, s->u.loop.body, u);
+    return;
   case ST_IF:
+    ex_post_order(c, s->u.cond.cond, shared_read, u);
     shared_use(c, s->u.cond.then, u);
     shared_use(c, s->u.cond.other, u);
     return;
@@ -51,6 +55,7 @@ static void shared_use(IrCtx *c, const Stmt *s, Shared *u) {
   case ST_STORE:
     if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED) u->writes = true;
     ex_post_order(c, s->u.store.value, shared_read, u);
+    for (int i = 0; i < s->u.store.n_idx; i++) ex_post_order(c, s->u.store.idx[i], shared_read, u);
     return;
   case ST_EVAL: ex_post_order(c, s->u.eval.e, shared_read, u); return;
   case ST_ATTR: shared_use(c, s->u.attr.body, u); return;

@@ -72,7 +72,7 @@ static void pass_up(Loops *l, const Stage *st, ExprId *val) {
       break;
     }
     case REL_FUSE: {
-      ExprId f = val[rel->parent], e = ax[rel->inner].extent;
+      ExprId f = val[rel->parent], e = axis_row(c, &ax[rel->inner]);
       if (!f) break;
       val[rel->outer] = ex_add(c, ex_fdiv(c, f, e), ax[rel->outer].min);
       val[rel->inner] = ex_add(c, ex_fmod(c, f, e), ax[rel->inner].min);

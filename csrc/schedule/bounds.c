@@ -225,9 +225,11 @@ static Span eval(Infer *f, ExprId e) {
   case IR_MIN:
   case IR_MAX: return eval2(f, e, (ExprKind)n.kind);
   case IR_SELECT: return span_union(f, eval(f, ir_kid(f->c, e, 1)), eval(f, ir_kid(f->c, e, 2)));
-  case IR_CAST:
-    return n.type.code == DT_INT && ir_type(f->c, ir_kid(f->c, e, 0)).code == DT_INT ? eval(f, ir_kid(f->c, e, 0))
-                                                                                     : NOTHING;
+  case IR_CAST: { /* between types that hold every index; others may wrap around */
+    DType from = ir_type(f->c, ir_kid(f->c, e, 0));
+    bool same = n.type.code == DT_INT && from.code == DT_INT && (n.type.bits >= 32 || n.type.bits >= from.bits);
+    return same ? eval(f, ir_kid(f->c, e, 0)) : NOTHING;
+  }
   case IR_CALL:
     if (n.sym == IN_IF_THEN_ELSE) return span_union(f, eval(f, ir_kid(f->c, e, 1)), eval(f, ir_kid(f->c, e, 2)));
     return NOTHING;
@@ -251,14 +253,14 @@ static void up_fuse(Infer *f, const Dom *d, const Rel *r, Span *up) {
   LinCtx *L = &f->L;
   Span x = up[r->parent];
   Dom od = d[r->outer], id = d[r->inner];
-  if (x.inf || covers(f, x, d[r->parent])) {
+  Lin len = x.inf ? lin_const(0) : lin_addc(L, lin_sub(L, x.hi, x.lo), 1);
+  if (x.inf || lin_is(id.ext, 0) || lin_is(len, 0) || covers(f, x, d[r->parent])) { /* nothing of nothing: all of it */
     up[r->outer] = full(f, od);
     up[r->inner] = full(f, id);
     return;
   }
   up[r->outer] =
       (Span){lin_add(L, lin_fdiv(L, x.lo, id.ext), od.min), lin_add(L, lin_fdiv(L, x.hi, id.ext), od.min), false};
-  Lin len = lin_addc(L, lin_sub(L, x.hi, x.lo), 1);
   bool in_row = is_point(x) || (lin_is(lin_fmod(L, id.ext, len), 0) && lin_is(lin_fmod(L, x.lo, len), 0));
   up[r->inner] = in_row ? (Span){lin_add(L, lin_fmod(L, x.lo, id.ext), id.min),
                                  lin_add(L, lin_fmod(L, x.hi, id.ext), id.min), false}

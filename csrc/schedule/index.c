@@ -12,6 +12,10 @@ static bool is_zero(const IrCtx *c, ExprId e) { return !e || ex_is_int(c, e, 0);
 
 static ExprId plus_min(IrCtx *c, ExprId e, ExprId min) { return is_zero(c, min) ? e : ex_add(c, e, min); }
 
+ExprId axis_row(IrCtx *c, const Axis *inner) {
+  return ex_is_int(c, inner->extent, 0) ? ex_int(c, ir_type(c, inner->extent), 1) : inner->extent;
+}
+
 ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
   if (memo[axis]) return memo[axis];
   const Axis *x = &st->axes.at[axis];
@@ -27,7 +31,7 @@ ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
     v = plus_min(c, ex_add(c, i, ex_mul(c, o, in->extent)), x->min);
   } else if (r->kind == REL_FUSE) {
     ExprId f = stage_upward(c, st, r->parent, memo);
-    v = plus_min(c, ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, f, in->extent), x->min);
+    v = plus_min(c, ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, f, axis_row(c, in)), x->min);
   } else {
     v = plus_min(c, stage_upward(c, st, r->outer, memo), x->min);
   }
@@ -56,7 +60,7 @@ ExprId stage_downward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
   switch (r->kind) {
   case REL_SPLIT:
     v = ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, stage_downward(c, st, r->parent, memo),
-               st->axes.at[r->inner].extent);
+               axis_row(c, &st->axes.at[r->inner]));
     break;
   case REL_FUSE:
     v = ex_add(c, ex_mul(c, stage_downward(c, st, r->outer, memo), st->axes.at[r->inner].extent),

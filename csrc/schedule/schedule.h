@@ -110,6 +110,7 @@ ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
 /* Upward index in terms of leaf variables, 07 §7.2.2. memo: one slot per axis of the stage, 0 or a value given beforehand
  * (e.g. what a thread-bound leaf stands for); filled on the way. After state_infer_bounds. */
 ExprId axis_value(const State *s, int stage, int axis, ExprId *memo);
+ExprId axis_row(IrCtx *c, const Axis *inner); /* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
 
 /* ---- text (text.c) ---- */
 char *state_text(const State *s, bool hide_trivial);               /* 02 §1.6 */

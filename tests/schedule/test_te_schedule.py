@@ -310,3 +310,13 @@ def test_iterators_may_share_a_name():
     b = te.compute((4,), lambda i: te.sum(a[i, x, y], axis=[x, y]), name="B")
     s = te.create_schedule(b.op)
     assert extents(s, *s[b].split(y, 2)) == ["2", "2"]
+
+
+def test_a_narrowing_cast_in_an_index():
+    """What is needed of P does not follow i: the cast to eight bits wraps around."""
+    a = te.placeholder((256,), name="A")
+    p = te.compute((256,), lambda i: a[i] * 2.0, name="P")
+    q = te.compute((512,), lambda i: p[i.astype("int8").astype("int32") + 128], name="Q")
+    s = te.create_schedule(q.op)
+    s[p].compute_at(s[q], s[q].split(q.op.axis[0], factor=64)[0])
+    assert bounds(s, p) == [(0, 256)]
