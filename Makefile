@@ -28,7 +28,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup ext lib ctest ctest-asan test test-full demo lint tidy format format-check docs notebooks clean
+.PHONY: setup ext lib ctest ctest-asan ctest-tsan test test-full demo lint tidy format format-check docs notebooks clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -101,6 +101,11 @@ $(BUILD)/ctest/%: tests/c/%.c tests/c/fixture.h $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
 ctest-asan:
 	$(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all -DIR_MOVE_TABLES" ctest
+# The parts that use threads (thread pool, search, training, compiling, measuring) under ThreadSanitizer.
+TSAN ?= base device measure race mlp search
+TSAN_TESTS := $(filter $(addprefix tests/c/test_,$(addsuffix .c,$(TSAN))),$(CTESTS))
+ctest-tsan:
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(MAKE) BUILD=$(BUILD)/tsan CC="$(FUZZ_CC) -fsanitize=thread" CTESTS="$(TSAN_TESTS)" ctest
 
 # Fuzz targets (clang, libFuzzer, ASan and UBSan): each runs for FUZZ_SECONDS from its corpus in tests/fuzz/corpus; what it
 # finds new is kept under build. `make fuzz FUZZ_SECONDS=600`; a failing input is written to build/fuzz/crash-...

@@ -94,6 +94,24 @@ def test_keys_of_another_release(log, tmp_path):
     assert renamed == ["new"] * 3 + keys[3:]
 
 
+def test_names_beyond_ascii(tmp_path, monkeypatch):
+    """Logs, caches, temporary folders and exported programs may have any name."""
+    folder = tmp_path / "журнал é 日本"
+    (folder / "tmp").mkdir(parents=True)
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+    out = folder / "öffnen.json"
+    pair = measure_record.load_record_from_string(line("ключ", 1.0))
+    auto_scheduler.RecordToFile(out)([None], [pair[0]], [pair[1]])
+    (found,) = auto_scheduler.load_records(out)
+    assert json.loads(found[0].task.workload_key)[0] == "ключ"
+    for mode in ("distill", "best", "merge", "strip", "stats"):
+        assert log_tools.main(["--mode", mode, "-i", str(out), "-o", str(folder / f"{mode} ü.json")]) == 0
+    assert costs(folder / "distill ü.json") == [1.0]
+    cache = folder / "кэш"
+    first, again = (ns._core.build((0, 0, 1), "int k;", 20, str(cache))[2] for _ in range(2))
+    assert not first and again and len(os.listdir(cache)) == 1
+
+
 def test_old_logs_become_new_ones(tmp_path):
     lines, counts = log_tools.convert(DATA / "tvm-old-formats.json", False)
     assert counts["kept"] == len(lines) >= 2
