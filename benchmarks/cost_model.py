@@ -5,7 +5,12 @@ six tasks, test on the two others, means over all four foldings. Part 2 walks th
 line (log format v0.6, tasks of tests/data/peer-states.json.gz) in rounds: train on what was known before a round, test
 on the round; then it holds out one task after the other. Random scores have a pairwise accuracy of 0.5.
 
+Part 3 takes logs of whole networks (--network as for nestsmith.pretrain): hold-out by task in five folds, metrics per task,
+95 % intervals from 1,000 bootstrap draws of tasks; differences are paired with the default.
+
     PYTHONPATH=python python benchmarks/cost_model.py [--quick] [log.json ...]
+    PYTHONPATH=python python benchmarks/cost_model.py --network resnet:num_layers=50,layout=NHWC,image_shape=224x224x3 \
+        --plot models.png run.json.gz
 """
 
 import argparse
@@ -172,12 +177,140 @@ def leaks(quick):
     print(f"  {'trees that saw the test records':34}{mean:9.4f}{error:9.4f}  (control)", flush=True)
 
 
+# ---- logs of networks ----
+def interval(x, rng, draws=1000):
+    """95 % interval of the mean over tasks."""
+    at = rng.integers(0, len(x), (draws, len(x)))
+    return np.percentile(x[at].mean(1), [2.5, 97.5])
+
+
+def per_task(test, score):
+    """Metrics of each task with at least 8 good records, by task number."""
+    out = {}
+    for t in np.unique(test[2]):
+        at = np.flatnonzero(test[2] == t)
+        if (test[3][at] < 1e9).sum() >= 8:
+            part = pick((test[0], test[1], np.zeros_like(test[2]), test[3]), at)
+            out[int(t)] = _core.model_metrics(*part, score[at])
+    return out
+
+
+def squared(part):
+    """The published reference's loss and parameters, grown by xgboost."""
+    from nestsmith.auto_scheduler import xgb_model
+
+    model = xgb_model.PackageModel(seed=1)
+
+    class Records:  # stands in for the engine's learner
+        def records(self):
+            return len(part[2])
+
+        def batch(self):
+            return part
+
+        def adopt(self, forest):
+            self.forest = forest
+
+    model.engine = Records()
+    model._train()
+    return model.engine.forest.score
+
+
+def shuffled(part):
+    """Labels shuffled inside tasks: nothing can be learnt."""
+    rng, cost = np.random.default_rng(2), part[3].copy()
+    for t in np.unique(part[2]):
+        at = np.flatnonzero(part[2] == t)
+        cost[at] = cost[rng.permutation(at)]
+    return trees(states=0.6, entries=0.3)((*part[:3], cost))
+
+
+def estimate(part):
+    return lambda rows, first: -np.add.reduceat(rows[:, 164 + 41], first[:-1])
+
+
+def networks(specs, logs, png, most=40):
+    """Hold-out by task over the tasks of whole networks; at most `most` records of a task, drawn."""
+    from nestsmith import pretrain
+    from nestsmith.target import Target
+
+    target = Target("cuda -arch=sm_90")
+    tasks = {t.workload_key: t for n in specs for t in pretrain.network_tasks(n, target)}
+    data, counts = pretrain.collect(logs, list(tasks.values()))
+    rng = np.random.default_rng(0)
+    keep = np.concatenate([rng.permutation(np.flatnonzero(data[2] == t))[:most] for t in np.unique(data[2])])
+    data = pick(data, np.sort(keep))
+    drawn = dict(states=0.6, entries=0.3)
+    rows_only = lambda part: (np.where(np.arange(212) < 164, part[0], 0).astype(np.float32), *part[1:])  # noqa: E731
+    good = lambda part: pick(part, np.flatnonzero(part[3] < 1e9))  # noqa: E731
+    models = {
+        "trees from the estimate, drawn (default)": trees(prior=True, **drawn),
+        "100 trees of depth 3 (as while tuning)": trees(prior=True, trees=100, depth=3, **drawn),
+        "not drawn": trees(prior=True), "not from the estimate": trees(**drawn),
+        "pairwise loss": trees("pairwise", prior=True, **drawn),
+        "without the row of the machine": lambda part: trees(**drawn)(rows_only(part)),
+        "without failed records": lambda part: trees(prior=True, **drawn)(good(part)),
+        "xgboost, squared loss": squared, "network": network(), "estimate": estimate, "random": chance,
+        "shuffled labels": shuffled,
+    }  # fmt: skip
+    order = np.random.default_rng(1).permutation(int(data[2].max()) + 1)
+    got = {name: {} for name in models}
+    print(f"\nhold-out by task: {len(data[2])} of {counts['used']} records, {len(order)} tasks, five folds", flush=True)
+    print("| model | pairwise | difference | top1 | top5 | a_peak32 |\n|---|---|---|---|---|---|")
+    for name, train in models.items():
+        for k in range(5):
+            held = np.isin(data[2], order[k::5])
+            test = pick(data, np.flatnonzero(held))
+            got[name].update(per_task(test, train(pick(data, np.flatnonzero(~held)))(test[0], test[1])))
+        report(name, got, next(iter(models)), rng)
+    if png:
+        bars(got, png, rng)
+
+
+def report(name, got, default, rng):
+    mine, base = ([got[k][t] for t in sorted(got[k])] for k in (name, default))
+    cells = []
+    for c in ("pairwise", "top1", "top5", "a_peak32"):
+        x = np.array([m[c] for m in mine])
+        lo, hi = interval(x, rng)
+        cells.append(f"{x.mean():.3f} ({lo:.3f}–{hi:.3f})")
+        if c == "pairwise":
+            d = x - np.array([m[c] for m in base])
+            lo, hi = interval(d, rng)
+            cells.append("" if name == default else f"{d.mean():+.3f} ({lo:+.3f} to {hi:+.3f})")
+    print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+def bars(got, png, rng):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = list(got)[::-1]
+    x = [np.array([m["pairwise"] for m in got[n].values()]) for n in names]
+    ends = [interval(v, rng) for v in x]
+    plt.figure(figsize=(7, 0.35 * len(names) + 1))
+    err = [[v.mean() - e[0] for v, e in zip(x, ends)], [e[1] - v.mean() for v, e in zip(x, ends)]]
+    plt.errorbar([v.mean() for v in x], range(len(names)), xerr=err, fmt="o", capsize=3)
+    plt.yticks(range(len(names)), names)
+    plt.xlabel("pairwise accuracy on unseen tasks (mean, 95 % interval)")
+    plt.grid(True, axis="x", linewidth=0.3)
+    plt.tight_layout()
+    plt.savefig(png, dpi=110)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one folding instead of four")
     parser.add_argument("--round", type=int, default=64, help="records per round of the replay")
+    parser.add_argument("--network", action="append", help="the logs are of these networks: part 3 alone")
+    parser.add_argument("--plot", help="part 3: PNG to write")
     parser.add_argument("logs", nargs="*")
     args = parser.parse_args()
+    if args.network:
+        networks(args.network, args.logs, args.plot)
+        return
     hold_out(args.quick)
     leaks(args.quick)
     for path in args.logs:

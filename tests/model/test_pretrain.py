@@ -267,3 +267,14 @@ def test_hints_are_proposed():
     policy.hint(mine)
     assert policy.propose(4)[0].state_object.steps() == mine.steps()
     assert mine.steps() not in [s.state_object.steps() for s in policy.propose(4)]
+
+
+def test_batches_spread_over_tilings():
+    task = task_of(128, target="cuda -arch=sm_90")
+    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.AnalyticModel(), seed=1, verbose=0)
+    for _ in range(2):
+        tilings = []
+        for s in policy.propose(8):
+            steps = json.loads(s.state_object.steps())
+            tilings.append(str([(x[1], x[2], x[4]) for x in steps if x[0] == "SP" and len(x[4]) > 1]))
+        assert len(tilings) == 8 and max(map(tilings.count, tilings)) <= 2
