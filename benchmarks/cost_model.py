@@ -216,15 +216,6 @@ def squared(part):
     return model.engine.forest.score
 
 
-def shuffled(part):
-    """Labels shuffled inside tasks: nothing can be learnt."""
-    rng, cost = np.random.default_rng(2), part[3].copy()
-    for t in np.unique(part[2]):
-        at = np.flatnonzero(part[2] == t)
-        cost[at] = cost[rng.permutation(at)]
-    return trees(states=0.6, entries=0.3)((*part[:3], cost))
-
-
 def estimate(part):
     return lambda rows, first: -np.add.reduceat(rows[:, 164 + 41], first[:-1])
 
@@ -251,7 +242,6 @@ def networks(specs, logs, png, most=40):
         "without the row of the machine": lambda part: trees(**drawn)(rows_only(part)),
         "without failed records": lambda part: trees(prior=True, **drawn)(good(part)),
         "xgboost, squared loss": squared, "network": network(), "estimate": estimate, "random": chance,
-        "shuffled labels": shuffled,
     }  # fmt: skip
     order = np.random.default_rng(1).permutation(int(data[2].max()) + 1)
     got = {name: {} for name in models}
