@@ -16,6 +16,8 @@ enum {
   A_MAX_THREADS = 0x05,
   A_THREADS = 0x10,
   MAX_KERNELS = 64,
+  MAX_THREADS = 1024, /* of a block, on all GPUs */
+  MAX_REGS = 255,     /* of a thread */
   RESERVED = 1024
 };
 typedef struct {
@@ -99,7 +101,9 @@ static void read_info(Cubin *c, const Elf64_Shdr *s, const char *kernel) {
       if (k) *(what == A_REGS ? &k->regs : &k->stack) = (int)word(p + 4);
     } else if (kernel && size == 12 && (what == A_MAX_THREADS || what == A_THREADS)) {
       Info *k = kernel_named(c, kernel);
-      if (k) k->threads = (int)(word(p) * word(p + 4) * word(p + 8));
+      uint64_t x = word(p), y = word(p + 4), z = word(p + 8);
+      if (k && x <= MAX_THREADS && y <= MAX_THREADS && z <= MAX_THREADS && x * y * z <= MAX_THREADS)
+        k->threads = (int)(x * y * z);
     }
     p += size;
   }
@@ -116,7 +120,7 @@ static int blocks_that_fit(int sm, const Info *k, int shared, double *occupancy)
   if (k->threads <= 0) return 0;
   int warps = (k->threads + 31) / 32, n = TABLE[at].threads / (warps * 32);
   if (n > TABLE[at].blocks) n = TABLE[at].blocks;
-  if (k->regs > 0) {
+  if (k->regs > 0 && k->regs <= MAX_REGS) {
     int per_warp = (k->regs * 32 + 255) / 256 * 256, fit = 65536 / per_warp / warps;
     if (fit < n) n = fit;
   }

@@ -154,6 +154,7 @@ static void run_index(Run *r, ExprId e) {
   if (ir_type(c, e).lanes > 1) return;
   ExprId base = gen_strip_constants(r->g, e, &k);
   if (!base || mapu_get(&r->g->hoisted, (uint64_t)base, 0) || pure_size(r, base) < MIN_NODES) return;
+  if (k < 0 && ar_bound(r->g->ar, base).hi >= INT32_MAX) return; /* without its constant it may not fit */
   int32_t n = mapu_get(&r->count, (uint64_t)base, 0);
   if (n == 0 && r->found.len == MAX_RUN_BASES) return;
   if (n == 0) vec_push(r->g->a, &r->found, base);

@@ -272,6 +272,7 @@ static void final_body(void *arg) {
                 s->desc.n_args);
     at = manifest + x->q->n_manifest[i] + 1;
   }
+  if (s->dirty) fill_slot(&(Fill){x->c, s});
   time_finals(x->q->n, x->m, s->buf, &x->q->policy, x->q->seed, x->q->keep, x->deadline, x->out->r);
   dev_sync(x->c->dev);
 }

@@ -87,7 +87,7 @@ static void set_costs(RunResult *r, const FinalResult *f, int repeat, double cos
     r->cost[k] = median(group, m);
     sum += r->cost[k];
   }
-  for (int k = 0; k < n; k++) r->cost[k] = n == 1 ? cost : r->cost[k] * (cost * n / sum);
+  for (int k = 0; k < n; k++) r->cost[k] = n == 1 || !(sum > 0) ? cost : r->cost[k] * (cost * n / sum);
   r->n_costs = n;
   r->full = f->passes == PASSES;
   r->spread = f->spread;
