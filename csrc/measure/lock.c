@@ -21,9 +21,12 @@ struct DevLock {
   bool held, wanting;
 };
 
+/* In a directory that all may write Linux refuses O_CREAT on another user's file, although that file may be written. */
 static int open_shared(const char *path) {
-  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd >= 0) fchmod(fd, 0666); /* against the umask; fails if it is another user's, which does not matter */
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd >= 0 || errno != ENOENT) return fd;
+  fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd >= 0) fchmod(fd, 0666); /* against the umask */
   return fd;
 }
 
@@ -92,6 +95,13 @@ bool devlock_try(DevLock *l, char *holder, size_t n) {
   return false;
 }
 
+NS_NORETURN void devlock_refuse(Err *e, const char *holder) {
+  err_raise(e, NS_ERR_RUNTIME,
+            "another process tunes on this device: %s; wait for it, choose another device, or take turns with it "
+            "(busy=\"turns\")",
+            holder);
+}
+
 void devlock_release(DevLock *l) {
   if (l->held) flock(l->fd, LOCK_UN);
   l->held = false;
@@ -106,6 +116,7 @@ bool devlock_wanted(const DevLock *l) {
 
 void devlock_want(DevLock *l, bool wanted) {
   if (l->wait_fd < 0 || l->wanting == wanted) return;
-  flock(l->wait_fd, wanted ? LOCK_SH | LOCK_NB : LOCK_UN);
-  l->wanting = wanted;
+  bool done =
+      flock(l->wait_fd, wanted ? LOCK_SH | LOCK_NB : LOCK_UN) == 0; /* not while the holder looks: then next time */
+  if (done || !wanted) l->wanting = wanted;
 }

@@ -120,6 +120,7 @@ typedef struct DevLock DevLock;
 DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d);
 void devlock_free(DevLock *l);                          /* NULL is allowed */
 bool devlock_try(DevLock *l, char *holder, size_t n);   /* false: somebody holds it; holder says who */
+NS_NORETURN void devlock_refuse(Err *e, const char *holder); /* raises NS_ERR_RUNTIME: what devlock_try says, with a remedy */
 void devlock_release(DevLock *l);
 bool devlock_wanted(const DevLock *l); /* another process waits for it */
 void devlock_want(DevLock *l, bool wanted);

@@ -245,11 +245,7 @@ static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
   r->lock = devlock_new(e, d, r->id, worker_info(r->worker));
   if (p->lock_mode != LOCK_FAIL) return;
   r->locked = devlock_try(r->lock, holder, sizeof holder);
-  if (!r->locked)
-    err_raise(e, NS_ERR_RUNTIME,
-              "another process tunes on this device: %s; wait for it, choose another device, or take "
-              "turns with it (busy=\"turns\")",
-              holder);
+  if (!r->locked) devlock_refuse(e, holder);
 }
 
 static void new_body(void *arg) {

@@ -20,6 +20,8 @@ typedef struct {
   PyObject_HEAD Err err;
   Worker *w;
   PyObject *task[MSR_SLOTS];
+  DevLock *lock; /* NULL: whoever comes may measure */
+  LockMode mode;
   volatile int stop;
   bool busy;
 } PyWorker;
@@ -329,15 +331,34 @@ typedef struct {
 } NewWorker;
 static void worker_body(void *arg) {
   NewWorker *n = arg;
-  n->w->w = worker_start(&n->w->err, (DevType)n->type, n->id);
+  PyWorker *w = n->w;
+  char holder[400];
+  w->w = worker_start(&w->err, (DevType)n->type, n->id);
+  if (w->mode == LOCK_NONE || (w->mode == LOCK_AUTO && n->type != DEV_CUDA)) return;
+  w->lock = devlock_new(&w->err, (DevType)n->type, n->id, worker_info(w->w));
+  if (w->mode == LOCK_FAIL && !devlock_try(w->lock, holder, sizeof holder)) devlock_refuse(&w->err, holder);
+}
+
+/* Waits until the device is ours, or the worker is stopped. One that does not refuse others gives it back after each run. */
+static void worker_turn(PyWorker *w) {
+  char holder[400];
+  while (w->lock && !w->stop && !devlock_try(w->lock, holder, sizeof holder)) {
+    devlock_want(w->lock, true);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+  }
+  if (w->lock) devlock_want(w->lock, false);
 }
 
 static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   (void)kw;
   NewWorker n = {0};
-  if (!PyArg_ParseTuple(args, "ii", &n.type, &n.id)) return NULL;
+  int lock = LOCK_NONE;
+  if (!PyArg_ParseTuple(args, "ii|i", &n.type, &n.id, &lock)) return NULL;
+  if (lock < LOCK_AUTO || lock > LOCK_NONE)
+    return PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", lock);
   n.w = (PyWorker *)t->tp_alloc(t, 0);
   if (!n.w) return NULL;
+  n.w->mode = (LockMode)lock;
   err_init(&n.w->err);
   if (!protect(&n.w->err, worker_body, &n)) {
     Py_DECREF(n.w);
@@ -350,6 +371,7 @@ static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
 static void worker_dealloc(PyObject *o) {
   PyWorker *w = (PyWorker *)o;
   worker_stop(w->w);
+  devlock_free(w->lock);
   for (int i = 0; i < MSR_SLOTS; i++) Py_XDECREF(w->task[i]);
   free_object(o);
 }
@@ -376,7 +398,9 @@ static PyObject *worker_run_py(PyObject *o, PyObject *args) {
   }
   w->busy = true;
   Py_BEGIN_ALLOW_THREADS;
+  worker_turn(w); /* stopped while it waited: worker_run says so */
   r = worker_run(w->w, slot, bin, (size_t)n, manifest, &p);
+  if (w->lock && w->mode != LOCK_FAIL) devlock_release(w->lock);
   Py_END_ALLOW_THREADS;
   w->busy = false;
   return result_dict(&r);
@@ -393,6 +417,8 @@ static PyObject *worker_close(PyObject *o, PyObject *none) {
   if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy; stop it first");
   worker_stop(w->w);
   w->w = NULL;
+  devlock_free(w->lock);
+  w->lock = NULL;
   return Py_NewRef(Py_None);
 }
 

@@ -463,7 +463,7 @@ class LocalRunner(ProgramRunner):
         kind = task.target.kind.device_type
         if kind not in self._workers:
             device = self.device[0] if isinstance(self.device, list) else self.device
-            self._workers[kind] = _core.Worker(kind, device)
+            self._workers[kind] = _core.Worker(kind, device, self.lock_mode)
             _live_workers.add(self)
         return self._workers[kind]
 
@@ -519,7 +519,9 @@ class LocalRunner(ProgramRunner):
 
     def run(self, measure_inputs, build_results, verbose=1):
         """Runs candidates one after the other; prints one mark each (``*`` run, ``*E`` failed, ``*W`` wrong output,
-        ``*T`` timed out)."""
+        ``*T`` timed out). Raises RuntimeError if another process tunes on the device and `busy` is "fail"."""
+        for inp in measure_inputs if self.busy == "fail" else ():
+            self._worker(inp.task)  # refuses at once, not candidate by candidate
         if self._pool is None:
             self._pool = concurrent.futures.ThreadPoolExecutor(1)
         marks = {0: "*", MeasureErrorNo.WRONG_ANSWER: "*W", MeasureErrorNo.RUN_TIMEOUT: "*T"}
