@@ -345,7 +345,7 @@ def run(device, n, seed, folder, vandal):
     assert children() == before, "left processes"
     assert len(os.listdir("/proc/self/fd")) == descriptors, "left descriptors"
     assert not [f for d in os.listdir(temp) for f in os.listdir(os.path.join(temp, d))], "left temporary files"
-    assert not [f for f in os.listdir(cache) if f[0] == "."], "left unfinished cache files"
+    assert not [f for f in os.listdir(cache) if f.startswith(".tmp-")], "left unfinished cache files"
     assert not [f for f in set(os.listdir("/dev/shm")) - shared if "nestsmith" in f], "left shared memory"
     return seen, enemy.done, log.refused
 

@@ -43,6 +43,9 @@ void build_cache_free(BuildCache *c);
 bool build_recall(Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out);
 void build_remember(Arena *a, const Target *t, const char *source, const BuildOptions *o, const Binary *b);
 
+/* After a process that compiled was killed: removes the entry of the cache that it was writing (cache.c). */
+void build_clean(Arena *a, const BuildOptions *o, int pid);
+
 /* ---- what a program takes of a GPU (report.c): the worst of its kernels ---- */
 typedef struct {
   int kernels, regs, local_bytes, shared_bytes; /* registers and local memory per thread, shared memory per block */

@@ -21,6 +21,7 @@ typedef struct {
   uint64_t n, hash;
 } Trailer;
 static const char MAGIC[8] = "NSCACHE1";
+#define TEMPORARY ".tmp-" /* then the process id: who kills a process that compiles removes what it was writing */
 enum { SWEEP_EVERY = 64, STALE_SECONDS = 3600 };
 
 void *file_read(Arena *a, const char *path, size_t *n) {
@@ -141,7 +142,7 @@ static void shrink(Arena *a, const char *dir) {
     struct stat st;
     Entry x = {{0}, 0, 0};
     if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) continue;
-    if (strncmp(e->d_name, ".tmp-", 5) == 0 &&
+    if (strncmp(e->d_name, TEMPORARY, sizeof TEMPORARY - 1) == 0 &&
         time(NULL) - st.st_mtime > STALE_SECONDS) /* of a process that was killed */
       unlinkat(dirfd(d), e->d_name, 0);
     if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof x.name) continue;
@@ -160,9 +161,19 @@ static void shrink(Arena *a, const char *dir) {
   closedir(d);
 }
 
+void build_clean(Arena *a, const BuildOptions *o, int pid) {
+  const char *dir = o && o->cache_dir ? o->cache_dir : cache_default_dir(a);
+  const char *mark = arena_printf(a, TEMPORARY "%d-", pid);
+  DIR *d = dir && *dir ? opendir(dir) : NULL;
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (strncmp(e->d_name, mark, strlen(mark)) == 0) unlinkat(dirfd(d), e->d_name, 0);
+  if (d) closedir(d);
+}
+
 void cache_put(Arena *a, const char *dir, const char *key, const Binary *b) {
   if (!make_dirs(a, dir) || !trusted(dir)) return;
-  char *path = arena_printf(a, "%s/%s", dir, key), *tmp = arena_printf(a, "%s/.tmp-%ld-XXXXXX", dir, (long)getpid());
+  char *path = arena_printf(a, "%s/%s", dir, key),
+       *tmp = arena_printf(a, "%s/" TEMPORARY "%d-XXXXXX", dir, (int)getpid());
   int fd = mkostemp(tmp, O_CLOEXEC);
   if (fd < 0) return;
   Trailer t = {{0}, b->n, hash_bytes(b->data, b->n, 0)};

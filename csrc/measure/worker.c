@@ -164,7 +164,7 @@ static bool sane_result(RunResult *r) {
 static bool sane_finals(MsgFinals *f, int n) {
   f->msg[sizeof f->msg - 1] = 0;
   for (int i = 0; i < n && f->ok; i++) {
-    if (f->r[i].passes < 0 || f->r[i].passes > PASSES) return false;
+    if (f->r[i].passes < 1 || f->r[i].passes > PASSES) return false;
     for (int k = 0; k < f->r[i].passes; k++)
       if (!(isfinite(f->r[i].pass[k]) && f->r[i].pass[k] >= 0)) return false;
   }
@@ -609,12 +609,14 @@ MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *so
   const size_t len[1] = {strlen(source) + 1};
   int fd = memfile_new(part, len, 1), got = -1;
   MsgBody b;
-  double used = spawn_cpu_seconds(c->p.child.pid);
+  int pid = c->p.child.pid;
+  double used = spawn_cpu_seconds(pid);
   c->p.cpu_end = (used > 0 ? used : 0) + limit;
   c->p.wall_end = clock_now() + BUILD_WALL_FACTOR * limit;
   RecvStatus s =
       fd < 0 ? RECV_CLOSED : proc_ask(&c->p, MSG_COMPILE, &q, sizeof q, fd, &b, &got, clock_now() + limit, msg);
   if (fd >= 0) close(fd);
+  if (s != RECV_OK) build_clean(a, o, pid);
   MeasureError r = s == RECV_OK        ? receive(a, &b.binary, got, out, msg)
                    : s == RECV_TIMEOUT ? ME_BUILD_TIMEOUT
                                        : ME_COMPILE_HOST;

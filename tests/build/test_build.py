@@ -1,7 +1,9 @@
 """The compile stage: what is cached, what a compiler may take, what is known of a program before it runs."""
 
+import contextlib
 import os
 import pathlib
+import signal
 import time
 
 import numpy as np
@@ -77,17 +79,17 @@ def compiler(path, body):
 
 def test_the_limit_of_a_compiler_is_processor_time(tmp_path):
     """Waiting does not count (the machine is busy with other things), up to four times the limit; computing does."""
-    waits = compiler(tmp_path / "waits", 'sleep 1.5; exec cc "$@"')
-    binary, seconds, _ = _core.build(CPU, "int x;", 1.0, "", waits)
-    assert binary[:4] == b"\x7fELF" and seconds > 1.5
+    waits = compiler(tmp_path / "waits", 'sleep 3; exec cc "$@"')
+    binary, seconds, _ = _core.build(CPU, "int x;", 2.5, "", waits)
+    assert binary[:4] == b"\x7fELF" and seconds > 3
     begin = time.time()
     with pytest.raises(RuntimeError, match="timed out"):
         _core.build(CPU, "int x;", 0.5, "", compiler(tmp_path / "sleeps", "sleep 60"))
-    assert 2 <= time.time() - begin < 20
+    assert 2 <= time.time() - begin < 50
     begin, used = time.time(), os.times().children_user
     with pytest.raises(RuntimeError, match="timed out|signal"):
         _core.build(CPU, "int x;", 1.0, "", compiler(tmp_path / "spins", "while :; do :; done"))
-    assert os.times().children_user - used < 4 and time.time() - begin < 20
+    assert os.times().children_user - used < 4 and time.time() - begin < 50
 
 
 def test_the_memory_of_the_process(tmp_path, monkeypatch):
@@ -135,6 +137,32 @@ def test_report_of_a_cubin():
     binary = cubin(body)
     for cut in range(0, len(binary), max(1, len(binary) // 200)):
         _core.build_report(CUDA, binary[:cut])
+
+
+def children():
+    """Process ids of what this process has started and not yet reaped."""
+    found = set()
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if stat.read_text().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
+                found.add(int(stat.parent.name))
+    return found
+
+
+def test_a_killed_compiler_leaves_no_file(tmp_path):
+    there, why = _core.build_available(CUDA)
+    if not there:
+        pytest.skip(why)
+    before, compiler = children(), _core.Compiler()
+    assert compiler.run(CUDA, HEAD + "k(float *x) { x[0] = 1; }", 300, str(tmp_path), None)[0] == 0
+    (pid,) = children() - before
+    (tmp_path / f".tmp-{pid}-half").write_bytes(b"what it was writing")
+    (tmp_path / ".tmp-1-other").write_bytes(b"what somebody else writes")
+    os.kill(pid, signal.SIGKILL)
+    code, _, text, *_ = compiler.run(CUDA, HEAD + "k(float *x) { x[0] = 2; }", 300, str(tmp_path), None)
+    assert code == 2 and "worker died" in text
+    assert [f.name for f in tmp_path.glob(".tmp-*")] == [".tmp-1-other"]
+    assert compiler.run(CUDA, HEAD + "k(float *x) { x[0] = 2; }", 300, str(tmp_path), None)[0] == 0
 
 
 SPILLS = """k(float *x) { float a[1024]; for (int i = 0; i < 1024; i++) a[i] = x[i * 7 + threadIdx.x];
