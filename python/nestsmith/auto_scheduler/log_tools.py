@@ -10,7 +10,7 @@ strip     without comments and extensions, for exchange
 to-tvm    plain v0.6 records under the keys of TVM since 0.11
 from-tvm  logs of any age (v0.2 to v0.6) as v0.6, under the keys of this package
 plot      best time over trials, as SVG
-verify    rebuild the fastest record of every task, run it, compare its output with the unscheduled program's
+verify    rebuild the best record of every task, run it, compare its output with the unscheduled program's
 ========  ==============================================================================================
 
 ``to-tvm``, ``from-tvm`` and ``verify`` know the tasks from a network (``--network resnet-18 --layout NHWC``); the first

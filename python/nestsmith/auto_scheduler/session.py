@@ -502,7 +502,7 @@ def tune_alone(policy, options, measurer):
     from .measure import MeasureInput
 
     task, total, count = policy.search_task, options.num_measure_trials, 0
-    best, best_cost, best_count = None, FAILED, 0
+    best, best_quick, best_cost, best_count = None, True, FAILED, 0  # a time of the full stage goes before a quick one
     measurer.progress = Progress(total, options.verbose)
     measurer.progress.task(short(task.desc) or "task")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -521,8 +521,8 @@ def tune_alone(policy, options, measurer):
                 policy.learn(inputs, results)
                 for i, r in zip(inputs, results):
                     count += 1
-                    if r.error_no == 0 and mean(r.costs) < best_cost and not (best is not None and is_quick(r)):
-                        best, best_cost, best_count = i.state, mean(r.costs), count
+                    if r.error_no == 0 and (is_quick(r), mean(r.costs)) < (best_quick, best_cost):
+                        best, best_quick, best_cost, best_count = i.state, is_quick(r), mean(r.costs), count
                 measurer.progress.set_estimate(None if best is None else best_cost)
                 measurer.progress.round_line()
                 if measurer.hopeless(task):

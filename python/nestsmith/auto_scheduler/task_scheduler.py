@@ -179,6 +179,7 @@ class TaskScheduler:
         self.task_best_cts = [0] * n
         self.task_costs_history = [[] for _ in range(n)]
         self.best_costs = FAILED * _ones(n)
+        self._best_quick = [True] * n  # whether no time of the full stage is known yet
         self.cur_score = self._compute_score(self.best_costs)
         self.tune_option = self.measurer = self.search_policies = None
         self.ct, self.best_ct, self.best_score = 0, 0, None
@@ -440,12 +441,8 @@ class TaskScheduler:
         self.task_cts[task] += 1
         self.task_trials[task] += len(inputs)
         for r in results:
-            cost = mean(r.costs) if r.error_no == 0 else FAILED
-            if is_quick(r) and self.best_costs[task] < FAILED:
-                continue  # only what was timed in full is shown as a latency
-            if cost < self.best_costs[task]:
+            if self._take_best(task, r):
                 self.task_best_cts[task] = self.task_cts[task]
-                self.best_costs[task] = cost
         if (self.task_cts[task] - self.task_best_cts[task]) * self.num_measures_per_round > self.early_stopping_task:
             self.dead_tasks.add(task)
         cause = self.measurer.hopeless(self.tasks[task])
@@ -464,6 +461,16 @@ class TaskScheduler:
         self.measurer.progress.set_estimate(*(self.cur_score, "") if known == n else (None, f"{known} of {n} tasks"))
         self.measurer.progress.round_line()
         self._call("post_tune", task)
+
+    def _take_best(self, task, res):
+        """Whether a result is the task's best now. Any time of the full stage goes before a quick one."""
+        if res.error_no != 0:
+            return False
+        now = (is_quick(res), mean(res.costs))
+        if now < (self._best_quick[task], self.best_costs[task]):
+            self._best_quick[task], self.best_costs[task] = now
+            return True
+        return False
 
     def _stale(self):
         if self.ct - self.best_ct >= self.early_stopping_all and all(c < 1e9 for c in self.best_costs):
@@ -548,9 +555,7 @@ class TaskScheduler:
             i = by_key[inp.task.workload_key]
             used += 1
             self.task_trials[i] += 1
-            quick = is_quick(res) and self.best_costs[i] < FAILED
-            if res.error_no == 0 and not quick and mean(res.costs) < self.best_costs[i]:
-                self.best_costs[i] = mean(res.costs)
+            if self._take_best(i, res):
                 best_at[i] = self.task_trials[i]
             per_round[i].append(self.best_costs[i])
         for i in range(len(self.tasks)):
