@@ -465,6 +465,7 @@ def main():
     args = parser.parse_args()
     bench = Bench(args.target)
     network = resnet18(bench.target, args.image)
+    failed = 0
     for name in args.only.split(","):
         begin = time.time()
         try:
@@ -476,11 +477,15 @@ def main():
                 load(bench, network[2], network[3], args)
             elif name == "speed":
                 speed(bench, network, args)
+            else:
+                raise ValueError(f"--only names {name!r}; there are same, rank, events, modes, load and speed")
         except Exception as e:  # the other tables are worth having
             print(f"{name} failed: {type(e).__name__}: {e}")
+            failed += 1
             bench.close()
         print(f"[{name}: {time.time() - begin:.0f} s]", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

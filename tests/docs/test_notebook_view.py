@@ -41,7 +41,7 @@ def run(tmp_path, *cells):
     old = dict(os.environ)
     os.environ.update(PYTHONPATH=PACKAGE, IPYTHONDIR=str(tmp_path / "ipython"))
     try:
-        nbclient.NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+        nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     finally:
         os.environ.clear()
         os.environ.update(old)

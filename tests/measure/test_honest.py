@@ -219,6 +219,9 @@ def test_full_results_come_first(tmp_path):
     best = auto_scheduler.ApplyHistoryBest(str(log)).best["llvm"]
     (entry,) = next(iter(next(iter(best.values())).values()))
     assert entry.cost == 3e-6 and entry.full
+    tuner = auto_scheduler.TaskScheduler([task], callbacks=[])
+    counted = [tuner._take_best(0, r) for _, r in records.load_records(str(log))]
+    assert counted == [True, True, False] and tuner.best_costs[0] == 3e-6
     log_tools.distill(str(log), str(tmp_path / "kept.json"))
     kept = [r.costs for _, r in records.load_records(str(tmp_path / "kept.json"))]
     assert kept == [[3e-6]] and log_tools.best(str(log)) == (tmp_path / "kept.json").read_text().splitlines(keepends=True)
@@ -270,7 +273,7 @@ def test_lock_names_its_holder(tmp_path, monkeypatch):
     s = _core.Session(target, 1, lock=1)
     number = s.task(task.compute_dag, task.engine_target())
     s.submit(number, [_core.State(task.compute_dag)], 0, (1, 1, 1, 10.0, False, True, False))
-    end, said = time.time() + 20, ""
+    end, said = time.time() + 60, ""
     while not said and time.time() < end:
         assert s.poll(0.1) == []
         said = s.notice()
@@ -278,11 +281,33 @@ def test_lock_names_its_holder(tmp_path, monkeypatch):
     os.kill(p.pid, signal.SIGKILL)  # no clean end is needed
     p.wait()
     out = []
-    while s.pending() and time.time() < end + 20:
+    while s.pending() and time.time() < end + 60:
         out += s.poll(0.2)
     assert len(out) == 1 and out[0]["error"] == 0 and s.stats()["waited_s"] > 0.1
     s.close()
     assert all(os.path.getsize(tmp_path / "locks" / f) < 1024 for f in os.listdir(tmp_path / "locks"))
+
+
+def test_local_runner_keeps_to_the_lock(tmp_path, monkeypatch):
+    """`LocalRunner.run` without a tuner waits for its turn as well, or refuses."""
+    monkeypatch.setenv("NESTSMITH_LOCK_DIR", str(tmp_path))
+    task = task_of(16)
+    inputs = [MeasureInput(task, _core.State(task.compute_dag))]
+    built = auto_scheduler.LocalBuilder().build(inputs, 0)
+    p = subprocess.Popen([sys.executable, "-c", textwrap.dedent(HOLDER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert p.stdout.readline() == "held\n"
+    with pytest.raises(RuntimeError, match=f"another process tunes on this device: process {p.pid} of user"):
+        auto_scheduler.LocalRunner(busy="fail").run(inputs, built, 0)
+    threading.Timer(1.0, p.stdin.close).start()  # the holder ends
+    begin = time.time()
+    runner = auto_scheduler.LocalRunner(busy="turns", min_repeat_ms=1)
+    assert runner.run(inputs, built, 0)[0].error_no == 0 and time.time() - begin > 0.9
+    p.wait()
+    p.stdout.close()
+    other = auto_scheduler.LocalRunner(busy="turns", min_repeat_ms=1)  # nobody keeps the device between its runs
+    assert other.run(inputs, built, 0)[0].error_no == 0 and runner.run(inputs, built, 0)[0].error_no == 0
+    runner.close()
+    other.close()
 
 
 def test_two_tuners_take_turns(tmp_path, monkeypatch):
@@ -369,7 +394,7 @@ def test_spare_takes_over():
     assert worker.pid != before
     begin = time.time()
     assert worker.run(0, task, binary, MANIFEST, policy())["error_no"] == 0
-    assert time.time() - begin < 3  # on a busy machine; a quiet one needs 0.1 s with the start of the next spare
+    assert time.time() - begin < 15  # on a busy machine; a quiet one needs 0.1 s with the start of the next spare
     assert len(children()) == 2
     worker.close()
     assert children() == []
@@ -413,8 +438,9 @@ def test_interrupt_ends_a_hanging_candidate():
     """)
     p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     line = p.stdout.readline().split()
-    p.wait(30)
-    assert line[0] == "interrupted" and float(line[1]) < 4, line  # 1 s on a machine that is not busy
+    p.wait(60)
+    p.stdout.close()
+    assert line[0] == "interrupted" and float(line[1]) < 15, line  # 1 s on a machine that is not busy
 
 
 # ---- comparing ----
