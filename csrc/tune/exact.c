@@ -19,8 +19,8 @@ typedef struct {
 typedef struct {
   IrCtx *c;
   const TeDag *d;
-  Exact *op; /* per operation of the DAG */
-  MapU64 memo;
+  Exact *op;         /* per operation of the DAG */
+  MapU64 memo, sure; /* of prove and of decided */
   VEC(Exact) val;
 } Proof;
 
@@ -62,9 +62,30 @@ static Exact prove_reduce(Proof *p, ExprId e) {
   return x;
 }
 
-static Exact prove_read(Proof *p, TensorId t) {
-  int k = te_dag_op_of(p->c, p->d, t);
+/* Does a condition or an index come out alike everywhere? It does if all numbers that it is made of are exact. */
+static bool decided(Proof *p, ExprId e) {
+  const ExprNode n = *ir_node(p->c, e);
+  if (n.kind == IR_FLT || n.kind == IR_INT || n.kind == IR_VAR) return true;
+  if (n.kind == IR_READ || n.kind == IR_REDUCE || n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT)
+    return prove(p, e).ok;
+  int32_t known = mapu_get(&p->sure, (uint64_t)e, -1);
+  if (known >= 0) return known;
+  bool sure = true;
+  for (int i = 0; i < n.n && sure; i++) sure = decided(p, ir_kid(p->c, e, i));
+  mapu_set(&p->sure, (uint64_t)e, sure);
+  return sure;
+}
+
+static Exact prove_read(Proof *p, ExprId e, const ExprNode *n) {
+  int k = te_dag_op_of(p->c, p->d, n->sym);
+  for (int i = 0; i < n->n; i++)
+    if (!decided(p, ir_kid(p->c, e, i))) return NO;
   return k < 0 ? NO : p->op[k];
+}
+
+static Exact prove_choice(Proof *p, ExprId e) {
+  if (!decided(p, ir_kid(p->c, e, 0))) return NO;
+  return either(prove(p, ir_kid(p->c, e, 1)), prove(p, ir_kid(p->c, e, 2)));
 }
 
 static Exact prove_node(Proof *p, ExprId e) {
@@ -74,12 +95,12 @@ static Exact prove_node(Proof *p, ExprId e) {
   switch ((ExprKind)n.kind) {
   case IR_FLT: return constant(n.u.f);
   case IR_INT: return constant((double)n.u.i);
-  case IR_READ: return prove_read(p, n.sym);
+  case IR_READ: return prove_read(p, e, &n);
   case IR_REDUCE: return prove_reduce(p, e);
   case IR_CAST: return prove(p, ir_kid(c, e, 0));
-  case IR_SELECT: return either(prove(p, ir_kid(c, e, 1)), prove(p, ir_kid(c, e, 2)));
+  case IR_SELECT: return prove_choice(p, e);
   case IR_CALL:
-    if (n.sym == IN_IF_THEN_ELSE) return either(prove(p, ir_kid(c, e, 1)), prove(p, ir_kid(c, e, 2)));
+    if (n.sym == IN_IF_THEN_ELSE) return prove_choice(p, e);
     return n.sym == IN_FABS || n.sym == IN_LIKELY ? prove(p, ir_kid(c, e, 0)) : NO;
   case IR_MIN:
   case IR_MAX: return either(prove(p, ir_kid(c, e, 0)), prove(p, ir_kid(c, e, 1)));
@@ -107,6 +128,7 @@ static Exact prove(Proof *p, ExprId e) {
 void tune_exact(IrCtx *c, const TeDag *d, bool *exact) {
   Proof p = {.c = c, .d = d, .op = arena_array(ir_arena(c), Exact, d->n_ops)};
   mapu_init(&p.memo, ir_arena(c));
+  mapu_init(&p.sure, ir_arena(c));
   for (int i = 0; i < d->n_ops; i++) {
     const TeOp *op = d->op[i];
     p.op[i] = (Exact){true, false, INPUT_BOUND, 0};

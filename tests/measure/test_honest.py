@@ -457,6 +457,10 @@ def test_exact_outputs():
     dag = auto_scheduler.ComputeDAG
     exact = lambda *out: _core.reference_exact(dag([a, *out]))[1:]  # noqa: E731
     assert exact(total) == [True] and exact(square) == [True] and exact(root) == [False] and exact(divided) == [False]
+    at = te.compute((64,), lambda i: te.if_then_else(i < 9, total[i], 0.0), name="P")
+    sign = te.compute((64,), lambda i: te.if_then_else(total[i] > 0.1, total[i], 0.0), name="G")
+    doubt = te.compute((64,), lambda i: te.if_then_else(te.exp(total[i]) > 0.1, total[i], 0.0), name="E")
+    assert exact(at) == [True] and exact(sign) == [True] and exact(doubt) == [False]
     h = te.placeholder((64, 4096), dtype="float16", name="H")
     r = te.reduce_axis((0, 4096), name="r")
     long = te.compute((64,), lambda i: te.sum(h[i, r], axis=r), name="L")  # 3 * 4096 needs more than 11 bits
