@@ -121,12 +121,13 @@ static void score_batch(const CostModel *m, int task, const FeatBatch *b, double
 void cost_save(const CostModel *m, const char *path, const char *json) {
   if (!cost_ready(m)) err_raise(m->err, NS_ERR_RUNTIME, "the model has not been trained yet: there is nothing to save");
   err_check(m->err, !m->net || !m->forest, "a blend of two models has no file format; save trees or a network");
-  Arena *a = arena_new(m->err);
+  Arena *a = m->trained[1 - m->now]; /* the arena of the next training serves as scratch */
+  ArenaMark mark = arena_mark(a);
   if (m->net)
     mlp_save(a, m->net, path, json);
   else
     forest_save(a, m->forest, false, path, json);
-  arena_free(a);
+  arena_release(a, mark);
 }
 
 static void check_rows(const CostModel *m, const char *path, int rules, int entries) {
@@ -134,6 +135,9 @@ static void check_rows(const CostModel *m, const char *path, int rules, int entr
             "'%s' was trained on rows of %d entries by rules %d; the search makes %d entries by rules %d", path,
             entries, rules, ROW_N, FEAT_RULES_REPAIRED);
 }
+
+/* Maps of one model say nothing of another's scores. */
+static void forget_curves(CostModel *m) { m->n_curves = 0, m->all = (Curve){0}; }
 
 void cost_load(CostModel *m, const char *path) {
   const char *json;
@@ -143,13 +147,15 @@ void cost_load(CostModel *m, const char *path) {
     Mlp *n = mlp_load(m->loaded, path, &json);
     check_rows(m, path, mlp_rules(n), mlp_entries(n));
     m->net = n, m->forest = NULL;
+    forget_curves(m);
     return;
   }
   Forest *f = forest_load(m->loaded, path, &json);
   check_rows(m, path, f->rules, f->n_feat);
-  m->forest = f, m->net = NULL;
+  m->forest = m->plain = f, m->net = NULL;
+  forget_curves(m);
   if (kind != MODEL_BASE) return;
-  m->base = f;
+  m->base = f, m->verdict.len = 0;
   Forest *none = forest_join(m->loaded, NULL, 1, f); /* the estimate alone */
   none->n_trees = 0, none->scale = PRIOR_SCALE;
   m->plain = none;
@@ -194,8 +200,9 @@ static void judge_base(CostModel *m, const FeatBatch *b, const double *base) {
 
 /* ---- monotone maps ---- */
 static int by_score(const void *p, const void *q) {
-  double a = ((const Knot *)p)->score, b = ((const Knot *)q)->score;
-  return a < b ? -1 : a > b;
+  const Knot *a = p, *b = q;
+  if (a->score != b->score) return a->score < b->score ? -1 : 1;
+  return a->y > b->y ? -1 : a->y < b->y; /* descending: states of equal score are pooled, in whatever order they came */
 }
 
 /* Pools neighbours until y ascends with the score. */
@@ -293,7 +300,10 @@ static void blend(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool) {
   m->tree_unit = unit_of(a, b, score);
 }
 
-void cost_train(CostModel *m, Pool *pool) {
+/* On a copy: a training that is interrupted leaves the model as it was, and nothing in it points to the arena that the
+ * next one empties. */
+void cost_train(CostModel *model, Pool *pool) {
+  CostModel copy = *model, *m = &copy;
   Arena *a = m->trained[1 - m->now];
   arena_release(a, (ArenaMark){0});
   FeatBatch b = cost_batch(m);
@@ -307,15 +317,18 @@ void cost_train(CostModel *m, Pool *pool) {
     m->net = NULL;
   m->now = 1 - m->now, m->trained_on = m->cost.len, m->trainings++;
   fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
+  *model = copy;
 }
 
-void cost_adopt(CostModel *m, const Forest *f) {
+void cost_adopt(CostModel *model, const Forest *f) {
+  CostModel copy = *model, *m = &copy;
   Arena *a = m->trained[1 - m->now];
   arena_release(a, (ArenaMark){0});
   FeatBatch b = cost_batch(m);
   m->forest = m->plain = forest_join(a, NULL, 1, f), m->net = NULL;
   m->now = 1 - m->now, m->trained_on = m->cost.len;
   fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
+  *model = copy;
 }
 
 double cost_score(const CostModel *m, int task, const Features *f, const float *state) {

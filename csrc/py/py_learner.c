@@ -89,11 +89,11 @@ static PyObject *m_task(PyObject *o, PyObject *policy) {
   }
   Slot *s = PyMem_Calloc(1, sizeof *s);
   if (!s) return PyErr_NoMemory();
+  if (PyList_Append(p->keep, box) < 0) return PyMem_Free(s), NULL;
   ErrCode c = err_try(&p->err, do_task, &x);
-  if (c != NS_OK) py_raise(&p->err, c);
-  if (c != NS_OK || PyList_Append(p->keep, box) < 0) {
+  if (c != NS_OK) {
     PyMem_Free(s);
-    return NULL;
+    return PyList_SetSlice(p->keep, p->n_slot, p->n_slot + 1, NULL) == 0 ? py_raise(&p->err, c) : NULL;
   }
   *s = (Slot){x.out, learner_scorer(x.out)};
   p->slot[p->n_slot] = s;
@@ -281,7 +281,7 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
 static PyObject *m_dropped(PyObject *o, PyObject *u) {
   (void)u;
   PyLearner *p = (PyLearner *)o;
-  PyObject *l = PyList_New(p->n_slot);
+  PyObject *l = idle(p) ? PyList_New(p->n_slot) : NULL;
   for (int i = 0; l && i < p->n_slot; i++)
     PyList_SET_ITEM(l, i, PyBool_FromLong(cost_dropped(learner_model(p->learner), i)));
   return l;

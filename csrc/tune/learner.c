@@ -15,7 +15,6 @@ struct Learner {
   Arena *arena;
   CostModel *model;
   VEC(LearnerTask *) task;
-  int failed;
 };
 struct LearnerTask {
   Learner *owner;
@@ -80,8 +79,8 @@ void learner_add(LearnerTask *x, int n, const Step *steps, double seconds) {
   Add a = {x, n, steps, seconds, NULL};
   ErrCode code = err_try(x->owner->err, add_body, &a);
   ir_free(a.c);
+  /* A state that cannot be lowered teaches nothing: other errors end here. */
   if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(x->owner->err, code);
-  if (code != NS_OK) x->owner->failed++; /* a state that cannot be lowered teaches nothing */
 }
 
 bool learner_train(Learner *l, Pool *pool) {

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import signal
 import sys
 
 import numpy as np
@@ -204,3 +205,65 @@ def test_scores_of_stages(target):
         net.predict_stages(task, states)
     with pytest.raises(NotImplementedError, match="does not score stages"):
         auto_scheduler.AnalyticModel().predict_stages(task, states)
+
+
+@pytest.mark.parametrize("kind", ["trees", "trees+mlp"])
+def test_an_interrupted_training_changes_nothing(task, measured, kind):
+    inputs, results = measured
+    learner, policy = _core.Learner(1, kind), task.engine_policy()
+    number = learner.task(policy)
+    states = [task.compute_dag.infer_bound_from_state(i.state).state_object for i in inputs]
+
+    def add():
+        for s, r in zip(states, results):
+            learner.add(number, s, float(r.costs[0]))
+
+    def scores():
+        return [learner.score(number, s) for s in states]
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    add()
+    assert learner.train(1)
+    want, old, stopped = scores(), signal.signal(signal.SIGALRM, stop), 0
+    try:
+        for _ in range(6):
+            add()
+        for delay in (0.01, 0.02, 0.05, 0.1, 0.2):
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            try:
+                if learner.train(1):
+                    break
+            except KeyboardInterrupt:
+                stopped += 1
+                assert scores() == want
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert stopped
+    learner.train(1)
+    assert scores() != want
+
+
+def test_a_loaded_model_has_no_map_of_another(task, measured, tmp_path):
+    """The fitness of a loaded model's scores does not depend on what the learner was trained on before."""
+    inputs, results = measured
+    state = task.compute_dag.infer_bound_from_state(inputs[0].state).state_object
+
+    def learner(trained):
+        model, policy = _core.Learner(1), task.engine_policy()
+        number = model.task(policy)
+        if trained:
+            for i, r in zip(inputs, results):
+                model.add(number, i.state.state_object, float(r.costs[0]))
+            assert model.train(1)
+        return model, number
+
+    one, number = learner(True)
+    one.save(str(tmp_path / "m"), "{}")
+    one.load(str(tmp_path / "m"))
+    two, fresh = learner(False)
+    two.load(str(tmp_path / "m"))
+    assert one.score(number, state) == two.score(fresh, state)
