@@ -61,12 +61,8 @@ static int64_t draw_thread_count(MakeEnv *m, Rng *r, PlanKernel *k) {
   if (least < 1) least = 1;
   double share[2][13] = {{0}}; /* whole warps or not, by octave */
   int count[2][13] = {{0}};
-  for (int pass = 0; pass < 2; pass++)
-    for (int64_t t = least; t <= k->max_threads; t++)
-      if (k->ways[t] > 0) {
-        int o = 63 - __builtin_clzll((uint64_t)t);
-        count[t % unit != 0][o] += !pass;
-      }
+  for (int64_t t = least; t <= k->max_threads; t++)
+    if (k->ways[t] > 0) count[t % unit != 0][63 - __builtin_clzll((uint64_t)t)]++;
   double sum[2] = {0, 0};
   for (int w = 0; w < 2; w++)
     for (int o = 0; o < 13; o++)

@@ -67,7 +67,8 @@ static void memory_at(const State *s, int stage, int rank, const int64_t *dim, c
     Lanes part;
     lanes_by(IR_MUL, &at[d], (int32_t)stride, &part);
     lanes_bin(IR_ADD, out, &part, out);
-    stride *= tile && d < g->n_root_data ? facts_extent(s, &g->axes.at[d]) : dim[d];
+    int64_t width = tile && d < g->n_root_data ? facts_extent(s, &g->axes.at[d]) : dim[d];
+    stride = (int64_t)((uint64_t)stride * (uint64_t)width); /* lanes keep 32 bits of it */
   }
 }
 
@@ -169,14 +170,11 @@ static void root_lanes(View *v, const Stage *g) {
 static void add_loops(View *v, int stage, int upto, bool own) {
   const Stage *g = &v->s->stage.at[stage];
   uint64_t mask[4096];
-  bool known = own && g->axes.len <= 4096;
-  if (known)
-    origins(g, mask);
-  else if (g->axes.len <= 4096)
-    origins(g, mask);
+  bool known = g->axes.len <= NS_COUNT(mask);
+  if (known) origins(g, mask);
   for (int i = 0; i <= upto && i < g->leaf.len && v->n_loop < MAX_LOOPS; i++) {
     const Axis *x = &g->axes.at[g->leaf.at[i]];
-    uint64_t m = g->axes.len <= 4096 ? mask[g->leaf.at[i]] : ~0ull;
+    uint64_t m = known ? mask[g->leaf.at[i]] : ~0ull;
     v->loop[v->n_loop++] = (Loop){facts_extent(v->s, x), m, x->kind, x->ann, own};
   }
 }
@@ -189,7 +187,7 @@ static void path(View *v, int stage, int depth) {
 
 void view_stage(View *v, State *s, int stage, LaneEnv *lanes) {
   memset(v, 0, offsetof(View, loop));
-  v->n_access = 0, v->ops = 0;
+  v->ops = 0;
   v->s = s, v->stage = stage, v->lanes = lanes;
   path(v, stage, 0);
   add_loops(v, stage, s->stage.at[stage].leaf.len - 1, true);
@@ -238,7 +236,7 @@ double facts_region(const State *s, int stage) { /* elements of the stage's buff
 
 /* ---- CPU ---- */
 
-enum { L1 = 32 << 10, L2 = 1 << 20 };
+enum { L2_SHARE = 1 << 18 }; /* bytes of the second cache that one tensor may count on */
 
 static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   const Stage *st = &s->stage.at[stage];
@@ -281,18 +279,17 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
     int b = facts_bytes(s, a->tensor);
     uint64_t all = 0, fast = 0;
     for (int d = 0; d < a->rank; d++) all |= a->mask[d];
-    for (int j = v->n_loop - 1; j >= 0 && !fast; j--)
+    for (int j = v->n_loop - 1; j >= 0 && v->loop[j].own && !fast; j--) /* masks of other loops speak of other axes */
       if (v->loop[j].ext > 1) fast = v->loop[j].mask;
     bool gather = vec > 1 && a->rank > 0 && (all & fast) && !(a->mask[a->rank - 1] & fast);
-    if (gather) cost += execs * 1.0;
-    double touched = execs, fetched = execs * b; /* loads from L1 after register reuse; bytes from beyond L2 */
-    double foot = footprint(v, a, tile);
-    touched = execs / inner * (gather ? foot : foot / ((a->mask[a->rank > 0 ? a->rank - 1 : 0] & fast) ? lanes : 1));
-    cost += 0.5 * touched;
-    double outer = 1;
+    if (gather) cost += execs;
+    double foot = footprint(v, a, tile), wide = a->rank > 0 && (a->mask[a->rank - 1] & fast) && !gather ? lanes : 1;
+    cost += 0.5 * execs / inner * foot / wide; /* loads from L1 after register reuse */
+    double outer = 1, fetched = execs * b;     /* bytes from beyond L2 */
     for (int j = 0; j < v->n_loop; j++) {
-      if (footprint(v, a, j) * b <= L2 / 4) {
-        fetched = outer * footprint(v, a, j) * b;
+      double bytes_in = footprint(v, a, j) * b;
+      if (bytes_in <= L2_SHARE) {
+        fetched = outer * bytes_in;
         break;
       }
       outer *= (double)v->loop[j].ext;

@@ -24,8 +24,6 @@ void gpu_begin(Gpu *g, View *v, State *s, int stage) {
   for (int i = 0; i < st->leaf.len; i++)
     for (int k = 0; k < 3; k++)
       if (st->axes.at[st->leaf.at[i]].ann == AXIS[k]) ext[k] = facts_extent(s, &st->axes.at[st->leaf.at[i]]);
-  int64_t total = ext[0] * ext[1] * ext[2];
-  g->n_lanes = total < LANES ? (int)total : LANES;
   g->n_seen = 0;
   int64_t below = 1;
   for (int k = 0; k < 3; k++) {
@@ -33,9 +31,10 @@ void gpu_begin(Gpu *g, View *v, State *s, int stage) {
     l->same = ext[k] == 1;
     l->at[0] = 0;
     for (int i = 0; i < LANES && !l->same; i++) l->at[i] = (int32_t)(i / below % ext[k]);
-    below *= ext[k];
+    if (!i64_mul(below, ext[k], &below)) below = INT64_MAX;
     v->thread[AXIS[k]] = l;
   }
+  g->n_lanes = below < LANES ? (int)below : LANES;
   for (int i = 0; i < st->leaf.len; i++) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];
     for (int k = 0; k < 3; k++)
@@ -115,9 +114,8 @@ static void compute(Gpu *g, const View *v, double points) {
     if (!l->own || l->ann == AN_VTHREAD) continue;
     for (int b = 0; b < MAX_AXES && l->mask >> b; b++) {
       if (!(l->mask >> b & 1)) continue;
-      if (i >= tile) reg[b] *= (double)l->ext;
       if (i >= tile)
-        run[b] *= (double)l->ext;
+        reg[b] *= (double)l->ext, run[b] *= (double)l->ext;
       else if (l->kind == IT_REDUCE)
         run[b] = (double)l->ext; /* the innermost of its loops */
     }
@@ -193,7 +191,6 @@ void gpu_stage(Gpu *g, View *v, State *s, int stage) {
     return;
   }
   if (st->scope == SC_LOCAL) {
-    k->tiled = true;
     compute(g, v, execs);
     return;
   }

@@ -17,12 +17,17 @@ typedef struct {
   const int64_t *at; /* a value per axis, reductions behind the others */
 } Point;
 
+/* Far beyond any place in memory; differences and sums of a few such numbers stay inside 64 bits. */
+#define FAR ((int64_t)1 << 56)
+static int64_t clamped(int64_t v) { return v > FAR ? FAR : v < -FAR ? -FAR : v; }
+
 static int64_t value_of(const Point *p, ExprId e, int depth) {
   const ExprNode *n = ir_node(p->ctx, e);
-  if (n->kind == IR_INT) return n->u.i;
+  if (n->kind == IR_INT) return clamped(n->u.i);
   if (n->kind == IR_VAR) {
     for (int i = 0; i < p->op->n_axis + p->op->n_red && i < PLAN_AXES; i++)
-      if ((i < p->op->n_axis ? p->op->axis[i].var : p->op->red[i - p->op->n_axis].var) == n->sym) return p->at[i];
+      if ((i < p->op->n_axis ? p->op->axis[i].var : p->op->red[i - p->op->n_axis].var) == n->sym)
+        return clamped(p->at[i]);
     return 0;
   }
   if (depth > 64) return 0;
@@ -30,9 +35,9 @@ static int64_t value_of(const Point *p, ExprId e, int depth) {
   if (n->kind < IR_ADD || n->kind > IR_MAX) return 0; /* loads and the like: taken as a fixed place */
   int64_t x = value_of(p, ir_kid(p->ctx, e, 0), depth + 1), y = value_of(p, ir_kid(p->ctx, e, 1), depth + 1), r = 0;
   switch (n->kind) {
-  case IR_ADD: return i64_add(x, y, &r) ? r : INT64_MAX;
-  case IR_SUB: return __builtin_sub_overflow(x, y, &r) ? INT64_MIN : r;
-  case IR_MUL: return i64_mul(x, y, &r) ? r : INT64_MAX;
+  case IR_ADD: return clamped(x + y);
+  case IR_SUB: return clamped(x - y);
+  case IR_MUL: return i64_mul(x, y, &r) ? clamped(r) : (x < 0) == (y < 0) ? FAR : -FAR;
   case IR_MIN: return x < y ? x : y;
   case IR_MAX: return x > y ? x : y;
   case IR_DIV:
@@ -68,7 +73,8 @@ static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {
     at[a] = whole;
     last = value_of(&p, index, 0) - origin;
     at[a] = 0;
-    d->linear = d->linear && last == c * whole;
+    int64_t straight;
+    d->linear = d->linear && i64_mul(c, whole, &straight) && last == straight;
     d->coef[a] = c < 0 ? -c : c;
     sum += last;
   }

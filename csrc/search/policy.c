@@ -79,6 +79,14 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
                 par->max_vectorize_size > 0,
             "search parameters: population %d, iterations %d, innermost factor %d and vector size %d must be positive",
             par->population, par->num_iters, par->max_innermost_split_factor, par->max_vectorize_size);
+  err_check(e,
+            par->eps_greedy >= 0 && par->eps_greedy <= 1 && par->sample_init_use_measured_ratio >= 0 &&
+                par->sample_init_use_measured_ratio <= 1,
+            "search parameters: eps_greedy %g and sample_init_use_measured_ratio %g must be shares, from 0 to 1",
+            par->eps_greedy, par->sample_init_use_measured_ratio);
+  err_check(e, !t->gpu || (t->target.hw.warp_size > 0 && t->target.hw.max_threads_per_block > 0),
+            "hardware parameters: warp_size %d and max_threads_per_block %d of a GPU must be positive",
+            t->target.hw.warp_size, t->target.hw.max_threads_per_block);
   Policy *p = calloc(1, sizeof *p);
   if (!p) err_raise(e, NS_ERR_MEMORY, "out of memory making a search policy");
   err_init(&p->err);

@@ -46,7 +46,6 @@ typedef struct {
   int n;
   const Step *s;
   Check c;
-  char why[ERR_MSG_MAX];
 } CheckCall;
 static void check_call(void *arg) {
   CheckCall *x = arg;
@@ -56,20 +55,17 @@ static void check_call(void *arg) {
   if (x->c.why) x->c.why = arena_strdup(x->p->arena, x->c.why);
 }
 bool policy_check(Policy *p, int n_step, const Step *s, const char **why) {
-  CheckCall *x = calloc(1, sizeof *x);
-  if (!x) return false;
-  x->p = p, x->n = n_step, x->s = s;
-  ErrCode c = err_try(&p->err, check_call, x);
+  CheckCall x = {.p = p, .n = n_step, .s = s};
+  ErrCode c = err_try(&p->err, check_call, &x);
   pol_workers_close(p);
-  bool ok = c == NS_OK && x->c.ok;
-  *why = ok ? NULL : c != NS_OK ? p->err.msg : x->c.why;
-  free(x);
+  bool ok = c == NS_OK && x.c.ok;
+  *why = ok ? NULL : c != NS_OK ? p->err.msg : x.c.why;
   return ok;
 }
 
 /* ---- a round ---- */
 
-enum { MAX_HINTS = 32 };
+enum { MAX_HINTS = 32, MAX_BATCH = 1 << 20 };
 
 static int by_speed(const void *x, const void *y) {
   const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
@@ -166,7 +162,9 @@ static void round_body(void *arg) {
     init.len = drop_empty(init.len, init.at);
   }
   add_measured(p, a, &init);
-  Best best = best_new(a, p->par.extended ? LOOK_AHEAD * c->batch : 2 * c->batch);
+  int64_t room = (int64_t)(p->par.extended ? LOOK_AHEAD : 2) * c->batch,
+          most = init.len + (int64_t)p->par.population * p->par.num_iters; /* states that evolution looks at */
+  Best best = best_new(a, (int)(room < most ? room : most < INT32_MAX ? most : INT32_MAX));
   evolve(p, a, init.len, init.at, &best);
   int first = p->par.extended ? spread_out(p, a, best.n, best.at, c->batch) : best.n;
   take(p, a, first, best.at, c->batch - n_rand, &out);
@@ -175,7 +173,7 @@ static void round_body(void *arg) {
   c->out = pol_list_out(c->a, out.len, out.at);
 }
 StateList policy_round(Policy *p, Arena *a, int batch) {
-  err_check(arena_err(a), batch > 0, "batch size %d must be positive", batch);
+  err_check(arena_err(a), batch > 0 && batch <= MAX_BATCH, "batch size %d is not in 1..%d", batch, (int)MAX_BATCH);
   Call c = {.p = p, .a = a, .batch = batch};
   pol_guarded(p, arena_err(a), round_body, &c);
   return c.out;

@@ -155,7 +155,8 @@ static int by_draft(const void *x, const void *y) {
 void refine(Policy *p, Arena *a, int gen, int n, Cand *c, Known *known) {
   Cand **wait = arena_array(a, Cand *, n);
   int n_wait = 0, keep = p->par.population / KEEP_ONE_IN, extra = p->par.population / RANDOM_ONE_IN, m = 0;
-  MapU64 first; /* of equal states one is scored */
+  if (keep == 0) keep = 1; /* a tiny population still has a best state */
+  MapU64 first;            /* of equal states one is scored */
   mapu_init(&first, a);
   for (int i = 0; i < n; i++) {
     if (!c[i].step || c[i].full) continue;

@@ -104,11 +104,8 @@ typedef struct {
   double global_bytes, unique_bytes;     /* moved, in 32-byte sectors (GPU) or lines; footprint */
   double shared_reads, shared_degree;    /* shared-memory elements read by threads; mean bank conflict */
   double barriers;                       /* per block */
-  double vector;                         /* CPU: share of operations in vector loops times width */
-  double inner_bytes;                    /* CPU: working set of the innermost cache tile */
-  double unrolled;                       /* innermost statements after unrolling */
   double stages;                         /* GPU: of the pipeline that fills shared memory */
-  bool tiled, matrix_possible;           /* matrix_possible: matrix units could do its products */
+  bool matrix_possible;                  /* matrix units could do its products */
   GpuMemory mem;                         /* GPU */
 } KernelFacts;
 typedef struct { int n; KernelFacts k[FACT_KERNELS]; const char *invalid; double max_vector_bytes; } StateFacts; /* invalid: NULL or the broken limit */

@@ -241,13 +241,14 @@ static void const_apply(Derive *d, const State *s0, int stage) {
 static Verdict rfactor_check(Derive *d, const State *s, int stage) {
   if (sp_placeholder(s, stage) || s->stage.at[stage].op->n_out != 1 || pred_has_step(s, stage, STEP_CHW)) return PASS;
   int64_t space = sp_len(s, stage, IT_SPACE), red = sp_len(s, stage, IT_REDUCE), cores = hw(d)->num_cores;
+  if (!sp_has_reduce(s, stage)) return PASS;
   bool ok = sp_needs_tiling(s, stage) ? space <= red && space <= 16 * cores : red > 1 && red > cores;
   return ok ? APPLY : PASS;
 }
 
 /* Fuses all reduction loops (if several) and returns the index of the result. */
 static int fuse_reductions(State *s, int stage) {
-  int64_t ids[MAX_LOOPS];
+  int64_t ids[MAX_LOOPS] = {0};
   int n = 0;
   for (int i = 0; i < sp_loops(s, stage) && n < MAX_LOOPS; i++)
     if (sp_axis(s, stage, i)->kind == IT_REDUCE) ids[n++] = i;

@@ -6,7 +6,7 @@ import pytest
 from util import CPU4, CUDA, conv_bn_relu, matmul, policy, steps
 
 import nestsmith as ns
-from nestsmith import auto_scheduler, te
+from nestsmith import _core, auto_scheduler, te
 
 # names and defaults as in TVM 0.14
 REFERENCE = {
@@ -252,3 +252,35 @@ def test_load_log_file_marks_states_as_measured(tmp_path):
     assert len(measured) >= 8
     assert 0 < tuner.best_costs[0] <= 1e-3
     assert not set(measured) & {s.state_object.text() for s in states}
+
+
+# ---- values that no search can work with ----
+
+
+def test_numbers_out_of_range():
+    for name in ("eps_greedy", "sample_init_use_measured_ratio"):
+        for bad in (-0.1, 1.5, float("nan")):
+            with pytest.raises(ValueError, match=name):
+                policy(matmul(8, 8, 8), CUDA, **{name: bad})
+    hw = list(CUDA[1])
+    for at, name in ((5, "max_threads_per_block"), (7, "warp_size")):
+        with pytest.raises(ValueError, match=f"{name} 0"):
+            policy(matmul(8, 8, 8), (1, tuple(0 if i == at else v for i, v in enumerate(hw)), 90, 1, False))
+    with pytest.raises(ValueError, match="batch size"):
+        policy(matmul(8, 8, 8), CPU4).round(2**31 - 1)
+
+
+def test_a_huge_batch_takes_what_there_is():
+    got = policy(matmul(8, 8, 8), CPU4, **SMALL).round(1 << 20)
+    assert 10 <= len(got) < 256 * 6
+
+
+def test_a_tiny_population_is_drafted_too():
+    p = policy(matmul(64, 64, 64), CUDA, evolutionary_search_population=2, sample_init_min_population=20, eps_greedy=0.0)
+    learner = _core.Learner(1)
+    task = learner.task(p)
+    for k, s in enumerate(p.sample()[:20]):
+        learner.add(task, s, 1e-3 / (k + 1))
+    assert learner.train(1)
+    p.set_scorer(learner.scorer(task))
+    assert p.round(4)
