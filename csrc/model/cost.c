@@ -117,7 +117,7 @@ static void score_batch(const CostModel *m, int task, const FeatBatch *b, double
   }
 }
 
-/* ---- files ---- */
+/* ---- saving ---- */
 void cost_save(const CostModel *m, const char *path, const char *json) {
   if (!cost_ready(m)) err_raise(m->err, NS_ERR_RUNTIME, "the model has not been trained yet: there is nothing to save");
   err_check(m->err, !m->net || !m->forest, "a blend of two models has no file format; save trees or a network");
@@ -128,37 +128,6 @@ void cost_save(const CostModel *m, const char *path, const char *json) {
   else
     forest_save(a, m->forest, false, path, json);
   arena_release(a, mark);
-}
-
-static void check_rows(const CostModel *m, const char *path, int rules, int entries) {
-  err_check(m->err, rules == FEAT_RULES_REPAIRED && entries == ROW_N,
-            "'%s' was trained on rows of %d entries by rules %d; the search makes %d entries by rules %d", path,
-            entries, rules, ROW_N, FEAT_RULES_REPAIRED);
-}
-
-/* Maps of one model say nothing of another's scores. */
-static void forget_curves(CostModel *m) { m->n_curves = 0, m->all = (Curve){0}; }
-
-void cost_load(CostModel *m, const char *path) {
-  const char *json;
-  if (!m->loaded) m->loaded = arena_new(m->err);
-  ModelKind kind = model_file_kind(m->loaded, path);
-  if (kind == MODEL_NETWORK) {
-    Mlp *n = mlp_load(m->loaded, path, &json);
-    check_rows(m, path, mlp_rules(n), mlp_entries(n));
-    m->net = n, m->forest = NULL;
-    forget_curves(m);
-    return;
-  }
-  Forest *f = forest_load(m->loaded, path, &json);
-  check_rows(m, path, f->rules, f->n_feat);
-  m->forest = m->plain = f, m->net = NULL;
-  forget_curves(m);
-  if (kind != MODEL_BASE) return;
-  m->base = f, m->verdict.len = 0;
-  Forest *none = forest_join(m->loaded, NULL, 1, f); /* the estimate alone */
-  none->n_trees = 0, none->scale = PRIOR_SCALE;
-  m->plain = none;
 }
 
 bool cost_due(const CostModel *m) {
@@ -241,6 +210,44 @@ static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b, const double 
   m->all = fit_curve(a, every, n_all);
 }
 
+/* ---- loading ---- */
+/* Maps of one model say nothing of another's scores. */
+static void renew_curves(CostModel *m) {
+  m->n_curves = 0, m->all = (Curve){0};
+  if (m->cost.len < MIN_RECORDS) return;
+  FeatBatch b = cost_batch(m);
+  fit_curves(m, m->loaded, &b, loss_labels(loss_new(m->loaded, &b, m->params.loss)));
+}
+
+static void check_rows(const CostModel *m, const char *path, int rules, int entries) {
+  err_check(m->err, rules == FEAT_RULES_REPAIRED && entries == ROW_N,
+            "'%s' was trained on rows of %d entries by rules %d; the search makes %d entries by rules %d", path,
+            entries, rules, ROW_N, FEAT_RULES_REPAIRED);
+}
+
+void cost_load(CostModel *m, const char *path) {
+  const char *json;
+  if (!m->loaded) m->loaded = arena_new(m->err);
+  ModelKind kind = model_file_kind(m->loaded, path);
+  if (kind == MODEL_NETWORK) {
+    Mlp *n = mlp_load(m->loaded, path, &json);
+    check_rows(m, path, mlp_rules(n), mlp_entries(n));
+    m->net = n, m->forest = NULL;
+    renew_curves(m);
+    return;
+  }
+  Forest *f = forest_load(m->loaded, path, &json);
+  check_rows(m, path, f->rules, f->n_feat);
+  m->forest = m->plain = f, m->net = NULL;
+  if (kind == MODEL_BASE) {
+    Forest *none = forest_join(m->loaded, NULL, 1, f); /* the estimate alone */
+    none->n_trees = 0, none->scale = PRIOR_SCALE;
+    m->base = f, m->plain = none, m->verdict.len = 0;
+  }
+  renew_curves(m);
+}
+
+/* ---- training ---- */
 /* From scratch when the records have doubled since the last time, else a few steps from where the network stands. */
 static void train_network(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool) {
   bool update = m->net && b->n_states < 2 * m->scratch_at;

@@ -305,8 +305,7 @@ static void bind_plain_root(const MakeEnv *m, Rng *r, const Plan *plan, State *s
 }
 
 /* All threads of a block fill the shared tile together: fuse everything, split off a vector loop (of 1 in
- * compatible mode, to be mutated) and
- * then as many threads as the block has. */
+ * compatible mode, to be mutated) and then as many threads as the block has. */
 static void bind_shared(State *s, int stage, int64_t vector) {
   int64_t ids[MAX_LOOPS];
   int n = spatial_splits(s, s->stage.at[stage].at_stage, ids, MAX_LOOPS);
