@@ -11,6 +11,7 @@ right answer, the log must hold every record once and its best must be a good on
 
 import collections
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -281,7 +282,7 @@ def submit_all(pipe, device, n, rng):
     says = manifest(device)
     for tag, name in enumerate(names):
         endless = LATE in kinds[name][2]
-        policy = (1, 1, 1, TIMEOUT if endless else 10.0, False, True, 0.0, False)
+        policy = (1, 1, 1, TIMEOUT if endless else 60.0, False, True, 0.0, False)
         pipe.submit(task, fill(device, name, kinds[name][1]), says, tag, policy)
     return dict(enumerate(names))
 
@@ -346,6 +347,9 @@ def run(device, n, seed, folder, vandal):
     assert len(os.listdir("/proc/self/fd")) == descriptors, "left descriptors"
     assert not [f for d in os.listdir(temp) for f in os.listdir(os.path.join(temp, d))], "left temporary files"
     assert not [f for f in os.listdir(cache) if f.startswith(".tmp-")], "left unfinished cache files"
+    if os.path.exists(os.path.join(cache, ".lock")):
+        with open(os.path.join(cache, ".lock")) as f:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if someone still holds it
     assert not [f for f in set(os.listdir("/dev/shm")) - shared if "nestsmith" in f], "left shared memory"
     return seen, enemy.done, log.refused
 
