@@ -123,12 +123,15 @@ static void tell_who(Runner *r) {
 }
 
 /* Waiting and measuring again have a price: a quarter of a minute and a tenth of the run on a GPU, little on a CPU, where
- * some noise is normal. */
+ * some noise is normal. Without p->lock. */
 static bool worth_it(Runner *r) {
-  const Pipeline *p = r->p;
+  Pipeline *p = r->p;
+  pthread_mutex_lock(&p->lock);
   bool patient = gpu(r) || drift_patient(&r->drift);
   double most = (gpu(r) ? PAUSES_GPU : PAUSES_CPU) + PAUSES_SHARE * (clock_now() - p->first);
-  return patient && r->paused < most && p->stats.redone < REDO_FREE + PAUSES_SHARE * p->stats.ran;
+  bool few = p->stats.redone < REDO_FREE + PAUSES_SHARE * p->stats.ran;
+  pthread_mutex_unlock(&p->lock);
+  return patient && few && r->paused < most;
 }
 
 /* Waits until the device is quiet, or gives up. Without p->lock. */
