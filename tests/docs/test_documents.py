@@ -34,12 +34,18 @@ def test_links_and_files(path):
         assert (ROOT / name).exists(), f"{path.name} names {name}"
 
 
+def test_every_page_is_in_the_contents():
+    listed = re.search(r"```{toctree}(.*?)```", (DOCS / "index.md").read_text(), re.S)[1].split()
+    pages = {p.stem for p in [*DOCS.glob("*.md"), *NOTEBOOKS]} - {"index"}
+    assert pages == {w for w in listed if w[0] != ":" and not w.isdigit()}
+
+
 def test_make_targets():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
     for path in PAGES + NOTEBOOKS:
-        for line in re.findall(r"(?:`|^)make ([a-z][\w -]*)", text_of(path), re.M):
+        for line in re.findall(r"(?:`|^)make ([a-z][\w =-]*)", text_of(path), re.M):
             for word in re.split(r"[ ,]+", line.split("#")[0].strip()):
-                assert word in targets, f"{path.name}: make {word}"
+                assert "=" in word or word in targets, f"{path.name}: make {word}"
 
 
 def test_commands_exist():
