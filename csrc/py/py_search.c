@@ -134,6 +134,8 @@ static bool get_params(PyObject *d, SearchParams *p) {
          get_int(d, "max_innermost_split_factor", &p->max_innermost_split_factor) &&
          get_int(d, "max_vectorize_size", &p->max_vectorize_size) &&
          get_int(d, "disable_change_compute_location", &p->disable_change_compute_location) &&
+         get_int(d, "states_per_tiling_in_batch", &p->states_per_tiling_in_batch) &&
+         get_int(d, "states_per_tiling", &p->states_per_tiling) &&
          get_text(d, "cpu_multi_level_tiling_structure", &p->cpu_structure) &&
          get_text(d, "gpu_multi_level_tiling_structure", &p->gpu_structure) && get_mode(d, &p->extended);
 }

@@ -84,6 +84,10 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
                 par->sample_init_use_measured_ratio <= 1,
             "search parameters: eps_greedy %g and sample_init_use_measured_ratio %g must be shares, from 0 to 1",
             par->eps_greedy, par->sample_init_use_measured_ratio);
+  err_check(
+      e, par->states_per_tiling_in_batch >= 0 && par->states_per_tiling >= 0,
+      "search parameters: states_per_tiling_in_batch %d and states_per_tiling %d must not be negative (0: no limit)",
+      par->states_per_tiling_in_batch, par->states_per_tiling);
   err_check(e, !t->gpu || (t->target.hw.warp_size > 0 && t->target.hw.max_threads_per_block > 0),
             "hardware parameters: warp_size %d and max_threads_per_block %d of a GPU must be positive",
             t->target.hw.warp_size, t->target.hw.max_threads_per_block);

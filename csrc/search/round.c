@@ -103,10 +103,12 @@ static uint64_t tiling_of(const Cand *c) {
   return h;
 }
 
-enum { TILING_IN_BATCH = 2, TILING_IN_ALL = 8, LOOK_AHEAD = 64 };
+enum { LOOK_AHEAD = 64 };
 
 /* Moves to the front, best first, those whose tiling is neither often in this batch nor was often picked; their number. */
 static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
+  int32_t in_batch = p->par.states_per_tiling_in_batch, in_all = p->par.states_per_tiling;
+  if (!p->par.extended || (!in_batch && !in_all)) return n;
   MapU64 batch;
   mapu_init(&batch, a);
   Cand *late = arena_array(a, Cand, n + 1);
@@ -114,7 +116,7 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
   for (int i = 0; i < n; i++) {
     uint64_t t = tiling_of(&c[i]);
     int32_t here = mapu_get(&batch, t, 0), all = mapu_get(&p->picked_tiles, t, 0);
-    if (front >= 2 * room || (t != 0 && (here >= TILING_IN_BATCH || all + here >= TILING_IN_ALL))) {
+    if (front >= 2 * room || (t != 0 && ((in_batch && here >= in_batch) || (in_all && all + here >= in_all)))) {
       late[n_late++] = c[i];
       continue;
     }
@@ -166,7 +168,7 @@ static void round_body(void *arg) {
           most = init.len + (int64_t)p->par.population * p->par.num_iters; /* states that evolution looks at */
   Best best = best_new(a, (int)(room < most ? room : most < INT32_MAX ? most : INT32_MAX));
   evolve(p, a, init.len, init.at, &best);
-  int first = p->par.extended ? spread_out(p, a, best.n, best.at, c->batch) : best.n;
+  int first = spread_out(p, a, best.n, best.at, c->batch);
   take(p, a, first, best.at, c->batch - n_rand, &out);
   take(p, a, n_pool, pool, c->batch, &out);
   take(p, a, best.n, best.at, c->batch, &out);

@@ -1,6 +1,8 @@
 """Every search parameter of the reference is accepted and does what its name says; warm starts; failures stay out."""
 
+import json
 import re
+from collections import Counter
 
 import pytest
 from util import CPU4, CUDA, conv_bn_relu, matmul, policy, steps
@@ -44,12 +46,11 @@ def events(p):
 
 
 def test_names_and_defaults():
-    own = dict(auto_scheduler.SketchPolicy.DEFAULT_PARAMS)
-    assert own.pop("search_mode") == "extended"
-    assert own == REFERENCE
+    more = {"search_mode": "extended", "states_per_tiling_in_batch": 0, "states_per_tiling": 0}
+    assert auto_scheduler.SketchPolicy.DEFAULT_PARAMS == {**REFERENCE, **more}
     given = dict(REFERENCE)
     auto_scheduler.SketchPolicy(task(), params=given, verbose=0)
-    assert given == {**REFERENCE, "search_mode": "extended"}  # missing keys are filled in
+    assert given == {**REFERENCE, **more}  # missing keys are filled in
 
 
 def test_eps_greedy():
@@ -127,6 +128,23 @@ def test_max_innermost_split_factor(mode):
         assert all(x[4][-1] <= 4 for x in steps(s) if x[0] == "SP" and len(x[4]) > 1)
     p = policy(matmul(256, 256, 256), CUDA, search_mode=mode, **SMALL)
     assert any(x[4][-1] > 4 for s in p.sample() for x in steps(s) if x[0] == "SP" and len(x[4]) > 1)
+
+
+def tilings(states):
+    """How many states have each set of splits."""
+    return Counter(json.dumps([x[1:] for x in steps(s) if x[0] == "SP" and len(x[4]) > 1]) for s in states)
+
+
+def test_states_per_tiling():
+    """Few thread counts are good here: without a limit a batch holds many states of one tiling."""
+    loose = policy(matmul(64, 64, 64), CUDA, seed=1, **SMALL)
+    assert max(tilings(s for s, _ in loose.round(32)).values()) > 2
+    tight = policy(matmul(64, 64, 64), CUDA, seed=1, states_per_tiling_in_batch=2, states_per_tiling=3, **SMALL)
+    rounds = [[s for s, _ in tight.round(32)] for _ in range(3)]
+    assert all(max(tilings(r).values()) <= 2 for r in rounds)
+    assert max(tilings(s for r in rounds for s in r).values()) <= 3
+    with pytest.raises(ValueError, match="states_per_tiling -1"):
+        policy(matmul(8, 8, 8), CUDA, states_per_tiling=-1)
 
 
 def vector_lanes(state):
