@@ -12,6 +12,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +40,7 @@ typedef struct Err {
   jmp_buf *top; /* innermost protected call, NULL outside of any */
   ErrCode code;
   char msg[ERR_MSG_MAX];
-  const volatile int *interrupt; /* set by the signal handler; polled by err_poll */
+  const atomic_int *interrupt; /* set by the signal handler; polled by err_poll */
   int32_t depth;                 /* nesting of the engine's walks (ir); restored by err_try when something is raised */
   int64_t fail_after;            /* testing: the fail_after-th allocation from now raises NS_ERR_MEMORY; 0: never */
 } Err;

@@ -93,7 +93,7 @@ worker_start(Err *e, DevType t,
 void worker_stop(Worker *w); /* never leaves a process behind; NULL is allowed */
 const DevInfo *worker_info(const Worker *w);
 int worker_pid(const Worker *w);                            /* 0 while there is none */
-void worker_stop_flag(Worker *w, const volatile int *flag); /* nonzero ends a worker_run within 0.1 s */
+void worker_stop_flag(Worker *w, const atomic_int *flag); /* nonzero ends a worker_run within 0.1 s */
 void worker_task(Worker *w, int slot,
                  const TaskData *t); /* slot < MSR_SLOTS; t must live as long as it is in the slot; sent on demand */
 RunResult worker_run(Worker *w, int slot, const void *binary, size_t n, const char *manifest,
@@ -129,7 +129,7 @@ void devlock_want(DevLock *l, bool wanted);
 typedef struct Compiler Compiler;
 Compiler *compiler_start(Err *e); /* the process starts at the first job */
 void compiler_stop(Compiler *c);
-void compiler_stop_flag(Compiler *c, const volatile int *flag);
+void compiler_stop_flag(Compiler *c, const atomic_int *flag);
 /* ME_OK and *out (memory in a), or ME_COMPILE_HOST, ME_BUILD_TIMEOUT with msg. CPU targets compile in the calling
  * thread. Never raises. */
 MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o,

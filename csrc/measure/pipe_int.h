@@ -52,7 +52,7 @@ typedef struct {
   Worker *worker;
   pthread_t thread;
   bool started;
-  volatile int stop; /* of the worker's request: the pipeline ends, or a final is called off */
+  atomic_int stop; /* of the worker's request: the pipeline ends, or a final is called off */
   int slot_task[MSR_SLOTS]; /* which task is in which slot of the worker, and when it was used */
   int64_t slot_used[MSR_SLOTS], tick;
   Queue window; /* measured since the last good check of the canary */
@@ -85,7 +85,7 @@ struct Pipeline {
   bool run_turn, no_finals;     /* run_turn: CPU targets: the runner's turn, not the compilers' */
   double first, run_since[PIPE_DEVICES];
   PipeStats stats;
-  volatile int stop;
+  atomic_int stop;
   Target target;
   DevType type;
   LockMode lock_mode;

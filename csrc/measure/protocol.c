@@ -48,7 +48,7 @@ void proto_beat(int sock) {
   (void)sent;
 }
 
-static RecvStatus wait_readable(int sock, double deadline, const volatile int *stop) {
+static RecvStatus wait_readable(int sock, double deadline, const atomic_int *stop) {
   for (;;) {
     double left = deadline - clock_now();
     struct pollfd p = {sock, POLLIN, 0};
@@ -72,7 +72,7 @@ static const size_t SIZES[] = {0,
                                sizeof(MsgTimes),
                                sizeof(MsgBeat)};
 
-RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop) {
+RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const atomic_int *stop) {
   MsgHead head = {0};
   struct iovec io[2] = {{&head, sizeof head}, {body, sizeof *body}};
   FdNote note;

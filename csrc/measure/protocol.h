@@ -102,7 +102,7 @@ bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd); /* 
 void proto_beat(int sock);
 typedef enum { RECV_OK, RECV_CLOSED, RECV_GARBAGE, RECV_TIMEOUT, RECV_STOPPED } RecvStatus;
 /* *type: what came; *fd: -1 if none came. RECV_GARBAGE: a message of the wrong size or version. */
-RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const volatile int *stop);
+RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const atomic_int *stop);
 int memfile_new(const void *const *part, const size_t *n,
                 int count);          /* descriptor of a memory file holding the parts, or -1 */
 void *memfile_map(int fd, size_t n); /* private mapping, or NULL; munmap it */

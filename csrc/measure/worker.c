@@ -34,7 +34,7 @@ typedef struct {
   int type, id;
   bool ready;
   DevInfo info;
-  const volatile int *stop;
+  const atomic_int *stop;
   double cpu_end, wall_end; /* compilers: a deadline that passes counts when one of these has passed too; 0: at once */
 } Proc;
 
@@ -315,7 +315,7 @@ static void let_die(Worker *w) {
 
 static void start_spare(Worker *w) {
   if (!w->want_spare || w->spare.sock >= 0) return;
-  const volatile int *stop = w->p.stop;
+  const atomic_int *stop = w->p.stop;
   proc_init(&w->spare, 'm', w->p.type, w->p.id);
   w->spare.stop = stop;
   proc_spawn(&w->spare); /* without a spare a death takes longer, no more */
@@ -353,7 +353,7 @@ void worker_stop(Worker *w) {
 const DevInfo *worker_info(const Worker *w) { return &w->p.info; }
 int worker_pid(const Worker *w) { return w->p.child.pid; }
 WorkerStats worker_stats(const Worker *w) { return w->stats; }
-void worker_stop_flag(Worker *w, const volatile int *flag) { w->p.stop = w->spare.stop = flag; }
+void worker_stop_flag(Worker *w, const atomic_int *flag) { w->p.stop = w->spare.stop = flag; }
 
 void worker_task(Worker *w, int slot, const TaskData *t) {
   if (slot < 0 || slot >= MSR_SLOTS || w->task[slot] == t) return;
@@ -539,7 +539,7 @@ void compiler_stop(Compiler *c) {
   free(c);
 }
 
-void compiler_stop_flag(Compiler *c, const volatile int *flag) { c->p.stop = flag; }
+void compiler_stop_flag(Compiler *c, const atomic_int *flag) { c->p.stop = flag; }
 
 typedef struct {
   Arena *a;
@@ -557,7 +557,7 @@ static MeasureError compile_here(Compiler *c, Arena *a, const Target *t, const c
                                  Binary *out, char msg[MSR_MSG]) {
   Here h = {a, t, source, o, {0}};
   Err *e = arena_err(a);
-  const volatile int *old = e->interrupt;
+  const atomic_int *old = e->interrupt;
   e->interrupt = c->p.stop;
   ErrCode r = err_try(e, build_here, &h);
   e->interrupt = old;

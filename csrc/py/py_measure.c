@@ -13,7 +13,7 @@ typedef struct {
 } PyTask;
 typedef struct {
   PyObject_HEAD Compiler *c;
-  volatile int stop;
+  atomic_int stop;
   bool busy;
 } PyCompiler;
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
   PyObject *task[MSR_SLOTS];
   DevLock *lock; /* NULL: whoever comes may measure */
   LockMode mode;
-  volatile int stop;
+  atomic_int stop;
   bool busy;
 } PyWorker;
 typedef struct {

@@ -14,7 +14,7 @@ typedef struct {
   ErrBody body;
   void *arg;
   ErrCode code;
-  volatile int stop;
+  atomic_int stop;
   pthread_mutex_t lock;
   pthread_cond_t changed;
   bool done;
@@ -44,7 +44,7 @@ static bool done_soon(Run *r) {
 
 ErrCode py_run(Err *e, ErrBody body, void *arg) {
   Run r = {.err = e, .body = body, .arg = arg};
-  const volatile int *old = e->interrupt;
+  const atomic_int *old = e->interrupt;
   PyObject *type = NULL, *value = NULL, *trace = NULL;
   pthread_t thread;
   bool done = false;

@@ -15,7 +15,7 @@ typedef struct {
   PyObject
       *task_box; /* capsule that owns the task: learners keep it, not the policy, for the policy keeps their scorer */
   Policy *policy;
-  volatile int stop;
+  atomic_int stop;
   int threads, busy;
   uint64_t seed;
   PyObject *scorer, *listener, *rules; /* callables; rules: list of (check, apply) */

@@ -40,7 +40,7 @@ static void errors(void **st) {
   assert_null(err.top);
   assert_int_equal(err_try(&err, reuse_message, NULL), NS_ERR_IO);
   assert_string_equal(err.msg, "again: seven is 7");
-  volatile int flag = 0;
+  atomic_int flag = 0;
   err.interrupt = &flag;
   assert_int_equal(err_try(&err, poll, NULL), NS_OK);
   flag = 1;

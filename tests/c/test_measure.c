@@ -137,7 +137,7 @@ static void body_worker(void *arg) {
   RunPolicy strict = {.number = 3, .repeat = 4, .min_repeat_ms = 0, .timeout_s = 5, .strict = true};
   r = worker_run(w, 0, b.data, b.n, MANIFEST, &strict);
   assert_true(r.error == ME_OK && r.n_costs == 4 && r.runs == 12);
-  volatile int stop = 1;
+  atomic_int stop = 1;
   worker_stop_flag(w, &stop);
   assert_int_equal(worker_run(w, 0, b.data, b.n, MANIFEST, &POLICY).error, ME_UNKNOWN);
   stop = 0;
