@@ -7,16 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from made_up import cost_model_matmul, timed
 
-from nestsmith import _core, auto_scheduler, te
+from nestsmith import _core, auto_scheduler
 from nestsmith.auto_scheduler import feature, make_cost_model
-
-
-@auto_scheduler.register_workload
-def cost_model_matmul(n, m, k):
-    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
-    r = te.reduce_axis((0, k), name="r")
-    return [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")]
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +21,6 @@ def task():
 @pytest.fixture(scope="module")
 def measured(task):
     return timed(task)
-
-
-def timed(task):
-    """States with made-up times: the closed-form estimate decides, so that there is something to learn."""
-    policy = auto_scheduler.SketchPolicy(task, seed=3, verbose=0)
-    states = policy.sample_initial_population()[:60]
-    score = auto_scheduler.AnalyticModel().predict(task, states)
-    inputs = [auto_scheduler.MeasureInput(task, s) for s in states]
-    results = [auto_scheduler.MeasureResult([1e-6 / s], 0, "", 0.1, 0) for s in score]
-    return inputs, results
 
 
 @pytest.mark.parametrize("name", ["auto", "trees", "xgb", "mlp", "analytic", "random"])

@@ -11,9 +11,10 @@ import time
 
 import numpy as np
 import pytest
+from made_up import cost_model_matmul, timed
 from test_forest import load_pilot, pick
 
-from nestsmith import _core, auto_scheduler, te
+from nestsmith import _core, auto_scheduler
 from nestsmith.auto_scheduler import make_cost_model
 
 HERE = pathlib.Path(__file__).parent
@@ -27,25 +28,14 @@ kind = {kind}
 """
 
 
-@auto_scheduler.register_workload
-def robust_matmul(n, m, k):
-    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
-    r = te.reduce_axis((0, k), name="r")
-    return [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")]
-
-
 @pytest.fixture(scope="module")
 def task():
-    return auto_scheduler.SearchTask(func=robust_matmul, args=(128, 128, 128), target="llvm")
+    return auto_scheduler.SearchTask(func=cost_model_matmul, args=(128, 128, 128), target="llvm")
 
 
 @pytest.fixture(scope="module")
 def measured(task):
-    """States with made-up times: the closed-form estimate decides, so that there is something to learn."""
-    states = auto_scheduler.SketchPolicy(task, seed=3, verbose=0).sample_initial_population()[:60]
-    score = auto_scheduler.AnalyticModel().predict(task, states)
-    inputs = [auto_scheduler.MeasureInput(task, s) for s in states]
-    return inputs, [auto_scheduler.MeasureResult([1e-6 / s], 0, "", 0.1, 0) for s in score]
+    return timed(task)
 
 
 def child(kind, body):

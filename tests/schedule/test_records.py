@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+from networks_of_2021 import dag_of_2021
 
 import helpers
-from nestsmith import _core, te, topi
+from nestsmith import _core
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -80,51 +81,12 @@ def test_one_record_in_full():
     assert [x[4] for x in early[4][3]] == [1, 1, 4, 1] and [x[4] for x in early[2][3]] == [1, 1, 2, 4]
 
 
-def conv(x, w, stride, pad):
-    """The convolution under the stage names of early 2021."""
-    n, h, _, _ = x.shape
-    k, co = w.shape[0], w.shape[3]
-    temp = topi.nn.pad(x, (0, pad, pad, 0), (0, pad, pad, 0), name="PaddedInput")
-    ry, rx, rc = te.reduce_axis((0, k), "ry"), te.reduce_axis((0, k), "rx"), te.reduce_axis((0, w.shape[2]), "rc")
-    o = (h - k + 2 * pad) // stride + 1
-
-    def f(nn, yy, xx, ff):
-        return te.sum(temp[nn, yy * stride + ry, xx * stride + rx, rc] * w[ry, rx, rc, ff], axis=[ry, rx, rc])
-
-    return te.compute((n, o, o, co), f, name="Conv2dOutput")
-
-
-def resnet50_dag(flat):
-    """DAG of a task of the ResNet-50 log from the flat list of dimensions in its key."""
-    shapes = [flat[i : i + 4] for i in range(0, len(flat), 4)] if len(flat) > 4 else [flat[:2], flat[2:]]
-    if flat[:2] == [1, 2048] and len(flat) == 8:
-        shapes = [[1, 2048], [1000, 2048], [1, 1000], [1, 1000]]
-    p = [te.placeholder(s, name="placeholder") for s in shapes[:-1]]
-    out = shapes[-1]
-    if len(out) == 2 and len(p) == 1:
-        y = topi.nn.softmax(p[0])
-    elif len(out) == 2:
-        y = topi.add(topi.nn.dense(p[0], p[1]), p[2])
-    elif len(p) == 1:
-        y = topi.nn.global_pool(p[0], "avg", "NHWC")
-    elif shapes[0][1] == 112 and shapes[1][0] == 1 and shapes[1][3] == 64 and len(p) == 2:
-        y = topi.relu(topi.add(topi.nn.pool2d(p[0], 3, 2, 1, 1, "max", layout="NHWC"), p[1]))
-    else:
-        y = conv(p[0], p[1], -(-shapes[0][1] // out[1]), shapes[1][0] // 2)
-        tail = p[2:]
-        for i, q in enumerate(tail):
-            y = topi.multiply(y, q) if len(tail) == 3 and i == 1 else topi.add(y, q)
-        if tail and tail[-1].shape[1] == 1:
-            y = topi.relu(y)
-    return _core.ComputeDAG([*p, y])
-
-
 def test_llvm_log_replays():
     log = lines("tvm-resnet-50-NHWC-B1-llvm.json.gz")
     assert len(log) == 26
     for line in log:
         r = _core.record_parse(line)
-        state = _core.State(resnet50_dag(json.loads(r[0])[1:]), r[6])
+        state = _core.State(dag_of_2021(json.loads(r[0])[1:]), r[6])
         assert state.steps() == r[6]
         assert "(None)" not in str(state.infer_bounds())
 
