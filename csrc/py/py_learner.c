@@ -175,16 +175,22 @@ static void do_score(void *arg) {
   State *const one[1] = {x->s};
   x->slot->scorer.score(x->slot->scorer.self, x->t, 1, one, &x->out);
 }
-static PyObject *m_score(PyObject *o, PyObject *args) {
-  PyLearner *p = (PyLearner *)o;
+/* The arguments (task number, state) of a method that scores; NULL with an exception set if they do not serve. */
+static PyState *bounded_state(PyLearner *p, PyObject *args, int *i, Slot **s) {
   PyObject *so;
-  int i;
-  if (!PyArg_ParseTuple(args, "iO!", &i, PyState_Type, &so)) return NULL;
+  if (!PyArg_ParseTuple(args, "iO!", i, PyState_Type, &so)) return NULL;
   PyState *st = (PyState *)so;
-  Slot *s = slot_of(p, i);
-  if (!s || !idle(p)) return NULL;
+  *s = slot_of(p, *i);
+  if (!*s || !idle(p)) return NULL;
   if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  Score x = {s, task_in(PyList_GET_ITEM(p->keep, i)), st->state, -INFINITY};
+  return st;
+}
+static PyObject *m_score(PyObject *o, PyObject *args) {
+  int i;
+  Slot *s;
+  PyState *st = bounded_state((PyLearner *)o, args, &i, &s);
+  if (!st) return NULL;
+  Score x = {s, task_in(PyList_GET_ITEM(((PyLearner *)o)->keep, i)), st->state, -INFINITY};
   IrMark mark = ir_mark(st->own.ctx);
   bool ok = py_guard(&st->own, do_score, &x);
   ir_release(st->own.ctx, mark);
@@ -202,14 +208,10 @@ static void do_stages(void *arg) {
   x->ok = learner_stages(x->slot->task, x->s, x->out);
 }
 static PyObject *m_stages(PyObject *o, PyObject *args) {
-  PyLearner *p = (PyLearner *)o;
-  PyObject *so;
   int i;
-  if (!PyArg_ParseTuple(args, "iO!", &i, PyState_Type, &so)) return NULL;
-  PyState *st = (PyState *)so;
-  Slot *s = slot_of(p, i);
-  if (!s || !idle(p)) return NULL;
-  if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
+  Slot *s;
+  PyState *st = bounded_state((PyLearner *)o, args, &i, &s);
+  if (!st) return NULL;
   int n = st->state->stage.len + 1;
   Stages x = {s, st->state, PyMem_Calloc((size_t)n, sizeof(double)), false};
   if (!x.out) return PyErr_NoMemory();
