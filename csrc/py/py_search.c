@@ -1,4 +1,5 @@
-/* Bindings of search and tune: the type Policy (the search for one task) and the task scheduler's arithmetic.
+/* Bindings of search: the type Policy (the search for one task). What its constructor reads is in py_params.c; functions
+ * about states and tasks that need no policy are in py_ask.c.
  *
  * States cross into Python as _core.State objects. A long call releases the interpreter lock; callbacks (users' rules,
  * Python cost models, the progress listener) take it again. cancel() makes a running call end with KeyboardInterrupt. */
@@ -24,8 +25,7 @@ static PyTypeObject *PyPolicy_Type;
 
 /* ---- states ---- */
 
-/* A list of steps with all that it points to. */
-static Step *steps_own(Arena *a, int n, const Step *step) {
+Step *py_steps_own(Arena *a, int n, const Step *step) {
   Step *own = n ? arena_copy(a, step, sizeof(Step) * (size_t)n) : NULL;
   for (int i = 0; i < n; i++) {
     if (own[i].n > 0) own[i].list = arena_copy(a, own[i].list, sizeof(int64_t) * (size_t)own[i].n);
@@ -42,7 +42,7 @@ typedef struct {
 } NewState;
 static void do_state(void *arg) {
   NewState *x = arg;
-  Step *own = steps_own(ir_arena(x->s->own.ctx), x->n, x->step);
+  Step *own = py_steps_own(ir_arena(x->s->own.ctx), x->n, x->step);
   x->s->state = sketch_replay(x->s->own.ctx, x->s->dag->dag, x->n, own);
   if (x->bounds && x->s->state->concrete) state_infer_bounds(x->s->state);
 }
@@ -65,79 +65,10 @@ static PyObject *state_new(PyDag *dag, int n, const Step *step, bool bounds) {
   }
   return (PyObject *)s;
 }
-static PyState *as_state(PyObject *o) {
+PyState *py_as_state(PyObject *o) {
   if (PyObject_TypeCheck(o, PyState_Type)) return (PyState *)o;
   PyErr_Format(PyExc_TypeError, "expected a State, got %s", Py_TYPE(o)->tp_name);
   return NULL;
-}
-
-/* ---- targets and parameters ---- */
-
-bool py_target(PyObject *o, Target *t) {
-  long long hw[8];
-  int kind, sm, fast, mali;
-  memset(t, 0, sizeof *t);
-  if (!PyTuple_Check(o) ||
-      !PyArg_ParseTuple(o, "i(LLLLLLLL)iip;target: (kind, 8 hardware parameters, sm, fast_math, mali)", &kind, &hw[0],
-                        &hw[1], &hw[2], &hw[3], &hw[4], &hw[5], &hw[6], &hw[7], &sm, &fast, &mali)) {
-    if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError, "target: expected the tuple (kind, hardware parameters, sm, fast_math, mali)");
-    return false;
-  }
-  if (kind < TG_CPU || kind > TG_OPENCL)
-    return PyErr_Format(PyExc_ValueError, "target kind %d is not known", kind), false;
-  for (int i = 0; i < 8; i++)
-    if (hw[i] < (i == 0 ? -1 : 0) || hw[i] > INT32_MAX)
-      return PyErr_Format(PyExc_ValueError, "hardware parameter %d is %lld, out of range", i, hw[i]), false;
-  t->kind = (TargetKind)kind, t->sm = sm, t->fast_math = fast, t->mali = mali;
-  t->hw = (HwParams){(int32_t)hw[0], (int32_t)hw[1], (int32_t)hw[2], hw[3],
-                     hw[4],          (int32_t)hw[5], (int32_t)hw[6], (int32_t)hw[7]};
-  return true;
-}
-
-static bool get_number(PyObject *d, const char *key, double *out) {
-  PyObject *v = PyDict_GetItemString(d, key);
-  if (!v) return true;
-  *out = PyFloat_AsDouble(v);
-  if (PyErr_Occurred()) return PyErr_Format(PyExc_TypeError, "params[\"%s\"]: expected a number", key), false;
-  return true;
-}
-static bool get_int(PyObject *d, const char *key, int32_t *out) {
-  double v = *out;
-  if (!get_number(d, key, &v)) return false;
-  if (v != floor(v) || fabs(v) > 1e9)
-    return PyErr_Format(PyExc_ValueError, "params[\"%s\"] must be an integer", key), false;
-  *out = (int32_t)v;
-  return true;
-}
-static bool get_text(PyObject *d, const char *key, const char **out) {
-  PyObject *v = PyDict_GetItemString(d, key);
-  if (v) *out = PyUnicode_AsUTF8(v);
-  return *out != NULL;
-}
-static bool get_mode(PyObject *d, bool *extended) {
-  const char *mode = *extended ? "extended" : "compatible";
-  if (!get_text(d, "search_mode", &mode)) return false;
-  *extended = strcmp(mode, "extended") == 0;
-  if (*extended || strcmp(mode, "compatible") == 0) return true;
-  return PyErr_Format(PyExc_ValueError, "params[\"search_mode\"]: '%s' is neither 'extended' nor 'compatible'", mode),
-         false;
-}
-static bool get_params(PyObject *d, SearchParams *p) {
-  return get_number(d, "eps_greedy", &p->eps_greedy) &&
-         get_number(d, "sample_init_use_measured_ratio", &p->sample_init_use_measured_ratio) &&
-         get_number(d, "evolutionary_search_mutation_prob", &p->mutation_prob) &&
-         get_int(d, "retry_search_one_round_on_empty", &p->retry_on_empty) &&
-         get_int(d, "sample_init_min_population", &p->sample_init_min_population) &&
-         get_int(d, "evolutionary_search_population", &p->population) &&
-         get_int(d, "evolutionary_search_num_iters", &p->num_iters) &&
-         get_int(d, "max_innermost_split_factor", &p->max_innermost_split_factor) &&
-         get_int(d, "max_vectorize_size", &p->max_vectorize_size) &&
-         get_int(d, "disable_change_compute_location", &p->disable_change_compute_location) &&
-         get_int(d, "states_per_tiling_in_batch", &p->states_per_tiling_in_batch) &&
-         get_int(d, "states_per_tiling", &p->states_per_tiling) &&
-         get_text(d, "cpu_multi_level_tiling_structure", &p->cpu_structure) &&
-         get_text(d, "gpu_multi_level_tiling_structure", &p->gpu_structure) && get_mode(d, &p->extended);
 }
 
 /* ---- callbacks into Python: all take the interpreter lock themselves ---- */
@@ -198,12 +129,12 @@ static bool rule_result(PyObject *list, Arena *a, RuleOut *out) {
     PyObject *so = ok ? PySequence_Fast_GET_ITEM(pair, 0) : NULL, *inner = NULL;
     if (so && !PyObject_TypeCheck(so, PyState_Type))
       so = inner = PyObject_GetAttrString(so, "state_object"); /* a wrapper */
-    PyState *s = so ? as_state(so) : NULL;
+    PyState *s = so ? py_as_state(so) : NULL;
     ok = s != NULL;
     if (ok) {
       out->pos[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(pair, 1));
       out->n_step[i] = s->state->step.len;
-      out->step[i] = steps_own(a, s->state->step.len, s->state->step.at);
+      out->step[i] = py_steps_own(a, s->state->step.len, s->state->step.at);
       ok = !PyErr_Occurred();
     }
     Py_XDECREF(inner);
@@ -292,7 +223,7 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|O!Ki", names, PyDag_Type, &dag, &target, &PyDict_Type, &params, &seed,
                                    &threads))
     return NULL;
-  if (!py_target(target, &x.target) || (params && !get_params(params, &x.par))) return NULL;
+  if (!py_target(target, &x.target) || (params && !py_params(params, &x.par))) return NULL;
   if (threads < 1 || threads > 1024) return PyErr_Format(PyExc_ValueError, "threads: %d is not in 1..1024", threads);
   PyPolicy *p = (PyPolicy *)type->tp_alloc(type, 0);
   if (!p) return NULL;
@@ -372,7 +303,7 @@ static void do_take(void *arg) {
   for (int i = 0; i < n; i++) {
     State *s = ((PyState *)PySequence_Fast_GET_ITEM(t->seq, i))->state;
     t->x->in.n_step[i] = s->step.len;
-    t->x->in.step[i] = steps_own(t->x->a, s->step.len, s->step.at);
+    t->x->in.step[i] = py_steps_own(t->x->a, s->step.len, s->step.at);
   }
 }
 
@@ -381,7 +312,7 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   PyObject *seq = NULL, *out = NULL;
   if (states && !(seq = PySequence_Fast(states, "states: expected a list of State"))) return NULL;
   for (Py_ssize_t i = 0; seq && i < PySequence_Fast_GET_SIZE(seq); i++)
-    if (!as_state(PySequence_Fast_GET_ITEM(seq, i))) {
+    if (!py_as_state(PySequence_Fast_GET_ITEM(seq, i))) {
       Py_DECREF(seq);
       return NULL;
     }
@@ -442,7 +373,7 @@ static PyObject *m_report(PyObject *o, PyObject *args) {
   double seconds;
   int valid;
   if (!PyArg_ParseTuple(args, "Odp", &so, &seconds, &valid)) return NULL;
-  PyState *s = as_state(so);
+  PyState *s = py_as_state(so);
   if (!s || !enter(p)) return NULL;
   policy_report(p->policy, s->state->step.len, s->state->step.at, seconds, valid);
   p->busy = 0;
@@ -450,7 +381,7 @@ static PyObject *m_report(PyObject *o, PyObject *args) {
 }
 static PyObject *m_hint(PyObject *o, PyObject *so) {
   PyPolicy *p = (PyPolicy *)o;
-  PyState *s = as_state(so);
+  PyState *s = py_as_state(so);
   if (!s || !enter(p)) return NULL;
   policy_hint(p->policy, s->state->step.len, s->state->step.at);
   p->busy = 0;
@@ -458,7 +389,7 @@ static PyObject *m_hint(PyObject *o, PyObject *so) {
 }
 static PyObject *m_check(PyObject *o, PyObject *so) {
   PyPolicy *p = (PyPolicy *)o;
-  PyState *s = as_state(so);
+  PyState *s = py_as_state(so);
   if (!s || !enter(p)) return NULL;
   const char *why = NULL;
   bool ok = policy_check(p->policy, s->state->step.len, s->state->step.at, &why);
@@ -546,7 +477,7 @@ static void do_facts(void *arg) {
   x->seconds = analytic_seconds(x->t, &x->f);
 }
 static PyObject *m_facts(PyObject *o, PyObject *so) {
-  PyState *s = as_state(so);
+  PyState *s = py_as_state(so);
   if (!s) return NULL;
   if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
   Facts x = {((PyPolicy *)o)->task, s->state, {0}, 0};
@@ -595,7 +526,7 @@ static PyObject *m_estimate(PyObject *o, PyObject *args) {
 }
 
 static PyObject *m_vector(PyObject *o, PyObject *so) {
-  PyState *s = as_state(so);
+  PyState *s = py_as_state(so);
   if (!s) return NULL;
   if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
   Facts x = {((PyPolicy *)o)->task, s->state, {0}, 0};
@@ -651,194 +582,8 @@ PyObject *py_policy_task(PyObject *o) {
   return NULL;
 }
 
-/* ---- questions about states ---- */
-
-static PyObject *f_ask(PyObject *m, PyObject *args) {
-  (void)m;
-  const char *what;
-  PyObject *so;
-  int stage, other = -1;
-  if (!PyArg_ParseTuple(args, "sOi|i", &what, &so, &stage, &other)) return NULL;
-  PyState *st = as_state(so);
-  if (!st) return NULL;
-  const State *s = st->state;
-  if (stage < 0 || stage >= s->stage.len || other >= s->stage.len)
-    return PyErr_Format(PyExc_IndexError, "stage %d: the state has %d stages", stage, s->stage.len);
-  if (strcmp(what, "consumers") == 0 || strcmp(what, "producers") == 0) {
-    int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
-    PyObject *l = PyList_New(n);
-    for (int i = 0; l && i < n; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(c[i]));
-    return l;
-  }
-  if (strcmp(what, "tiled") == 0) return PyBool_FromLong(pred_is_tiled(s, stage));
-  if (strcmp(what, "cache_read") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHR));
-  if (strcmp(what, "cache_write") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHW));
-  if (strcmp(what, "rfactor") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_RF));
-  if (strcmp(what, "cross_thread") == 0) return PyBool_FromLong(pred_cross_thread(s, stage));
-  if (strcmp(what, "elementwise") == 0 && other >= 0)
-    return PyBool_FromLong(te_elementwise_match(s->ctx, s->dag, stage, other));
-  return PyErr_Format(PyExc_ValueError, "unknown question %s", what);
-}
-
-static PyObject *f_hw_default(PyObject *m, PyObject *args) {
-  (void)m;
-  int kind, mali, adreno, threads, warp, cores;
-  long long shared;
-  if (!PyArg_ParseTuple(args, "ippLiii", &kind, &mali, &adreno, &shared, &threads, &warp, &cores)) return NULL;
-  HwQuery q = {shared, threads, warp, cores};
-  HwParams h;
-  const char *why;
-  if (!hw_params_default((TargetKind)kind, mali, adreno, &q, &h, &why))
-    return PyErr_Format(PyExc_ValueError, "%s is not known", why);
-  return Py_BuildValue("iiiLLiii", h.num_cores, h.vector_unit_bytes, h.cache_line_bytes,
-                       (long long)h.max_shared_memory_per_block, (long long)h.max_local_memory_per_block,
-                       h.max_threads_per_block, h.max_vthread_extent, h.warp_size);
-}
-
-typedef struct {
-  Err err;
-  Arena *a;
-  long long extent, last;
-  int n;
-  int64_t count, *out;
-} Factors;
-static void do_factors(void *arg) {
-  Factors *x = arg;
-  x->a = arena_new(&x->err);
-  x->count = factor_list(x->a, x->extent, x->n, x->last, &x->out);
-}
-static PyObject *f_factors(PyObject *m, PyObject *args) {
-  (void)m;
-  Factors x = {.a = NULL};
-  if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
-  if (x.extent < 1 || x.n < 1 || x.n > 8)
-    return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
-  err_init(&x.err);
-  ErrCode c = err_try(&x.err, do_factors, &x);
-  PyObject *l = c == NS_OK ? PyList_New((Py_ssize_t)x.count) : py_raise(&x.err, c);
-  for (int64_t i = 0; l && i < x.count; i++) {
-    PyObject *t = PyTuple_New(x.n);
-    for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
-    if (!t)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, t);
-  }
-  arena_free(x.a);
-  return l;
-}
-
-/* ---- task scheduler ---- */
-
-static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
-  int dead;
-  if (!PyArg_ParseTuple(o, "diOdddp;task: (best, rounds, history, flop, chain, group_flops, dead)", &t->best,
-                        &t->rounds, hist, &t->flop, &t->chain, &t->group_flops, &dead))
-    return false;
-  t->dead = dead;
-  PyObject *seq = PySequence_Fast(*hist, "history: expected a list of seconds");
-  if (!seq) return false;
-  t->n_history = (int32_t)PySequence_Fast_GET_SIZE(seq);
-  double *h = PyMem_Calloc((size_t)t->n_history + 1, sizeof(double));
-  for (int i = 0; h && i < t->n_history; i++) h[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(seq, i));
-  Py_DECREF(seq);
-  t->history = h;
-  return h && !PyErr_Occurred();
-}
-static PyObject *f_sched(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *tasks, *hist;
-  double alpha, beta;
-  int window;
-  unsigned long long seed;
-  if (!PyArg_ParseTuple(args, "O!ddiK", &PyList_Type, &tasks, &alpha, &beta, &window, &seed)) return NULL;
-  int n = (int)PyList_GET_SIZE(tasks);
-  SchedTask *t = PyMem_Calloc((size_t)n + 1, sizeof *t);
-  double *g = PyMem_Calloc((size_t)n + 1, sizeof(double));
-  bool ok = t && g;
-  for (int i = 0; ok && i < n; i++) ok = sched_task(PyList_GET_ITEM(tasks, i), &t[i], &hist);
-  PyObject *list = NULL, *r = NULL;
-  if (ok) {
-    Rng rng;
-    rng_seed(&rng, seed);
-    sched_gradients(n, t, alpha, beta, window, g);
-    int pick = sched_pick(n, t, g, &rng);
-    list = PyList_New(n);
-    for (int i = 0; list && i < n; i++) PyList_SET_ITEM(list, i, PyFloat_FromDouble(g[i]));
-    if (list) r = Py_BuildValue("iN", pick, list);
-  }
-  for (int i = 0; t && i < n; i++) PyMem_Free((void *)(uintptr_t)t[i].history);
-  PyMem_Free(t);
-  PyMem_Free(g);
-  return r;
-}
-
-/* ---- source of a candidate ---- */
-
-typedef struct {
-  Err err;
-  IrCtx *ctx;
-  PyState *s;
-  Target t;
-  int layout;
-  const char *name;
-  int n;
-  Step *steps;
-  TuneSource out;
-} Source;
-/* With the lock held: other threads use the DAG's context and may apply steps to the state. */
-static void take_source(void *arg) {
-  Source *x = arg;
-  x->ctx = ir_clone(x->s->dag->own.ctx, &x->err);
-  x->n = x->s->state->step.len;
-  x->steps = steps_own(ir_arena(x->ctx), x->n, x->s->state->step.at);
-}
-static void do_source(void *arg) {
-  Source *x = arg;
-  x->out = tune_source(x->ctx, x->s->dag->dag, &x->t, x->n, x->steps, x->layout, x->name);
-}
-static PyObject *f_source(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *so, *target;
-  Source x = {.layout = 0, .name = "main"};
-  if (!PyArg_ParseTuple(args, "OO|is", &so, &target, &x.layout, &x.name)) return NULL;
-  if (!(x.s = as_state(so)) || !py_target(target, &x.t)) return NULL;
-  if (!x.s->dag)
-    return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
-  err_init(&x.err);
-  ErrCode c = err_try(&x.err, take_source, &x);
-  if (c == NS_OK) {
-    Py_BEGIN_ALLOW_THREADS;
-    c = err_try(&x.err, do_source, &x);
-    Py_END_ALLOW_THREADS;
-  }
-  PyObject *r = NULL;
-  if (c != NS_OK)
-    py_raise(&x.err, c);
-  else if (x.out.why)
-    PyErr_Format(PyExc_ValueError, "the program breaks a limit of the device: %s", x.out.why);
-  else
-    r = Py_BuildValue("ss", x.out.source, x.out.manifest);
-  if (x.ctx) ir_free(x.ctx);
-  return r;
-}
-
-static PyMethodDef FUNCTIONS[] = {
-    {"state_ask", f_ask, METH_VARARGS,
-     "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, "
-     "cross_thread, elementwise."},
-    {"hw_params_default", f_hw_default, METH_VARARGS,
-     "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
-    {"factor_tuples", f_factors, METH_VARARGS,
-     "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
-    {"sched_pick", f_sched, METH_VARARGS,
-     "sched_pick(tasks, alpha, beta, window, seed): (task to tune next or -1, gradients)."},
-    {"candidate_source", f_source, METH_VARARGS,
-     "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
-    {NULL, NULL, 0, NULL}};
-
 int py_init_search(PyObject *m) {
   PyPolicy_Type = (PyTypeObject *)PyType_FromSpec(&POLICY_SPEC);
   if (!PyPolicy_Type || PyModule_AddObjectRef(m, "Policy", (PyObject *)PyPolicy_Type) < 0) return -1;
-  return PyModule_AddFunctions(m, FUNCTIONS) < 0 ? -1 : py_init_tune(m);
+  return py_init_ask(m) < 0 ? -1 : py_init_tune(m);
 }

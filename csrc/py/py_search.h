@@ -1,11 +1,15 @@
-/* What py_search.c and py_tune.c share. */
+/* What the bindings of search and tune share. */
 #ifndef NS_PY_SEARCH_H
 #define NS_PY_SEARCH_H
 #include "py/py.h"
 #include "model/model.h"
 #include "tune/tune.h"
 bool py_target(PyObject *o, Target *t); /* (kind, hardware parameters, sm, fast_math, mali); false with exception set */
+bool py_params(PyObject *dict, SearchParams *p); /* entries that are there replace those of p; false with exception set */
+PyState *py_as_state(PyObject *o);               /* borrowed; NULL with TypeError set */
+Step *py_steps_own(Arena *a, int n, const Step *step); /* a copy of the list with all that it points to */
 PyObject *py_policy_task(PyObject *policy); /* capsule nestsmith.SearchTask, borrowed; NULL with exception set if it is no Policy */
+int py_init_ask(PyObject *m);
 int py_init_tune(PyObject *m);
 int py_init_learner(PyObject *m);
 PyObject *py_batch_arrays(const FeatBatch *b); /* (rows, first, task, cost), copied (py_model.c) */

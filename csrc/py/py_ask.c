@@ -1,0 +1,192 @@
+/* Bindings of search and tune that need no policy: questions about the stages of a state, default hardware parameters,
+ * the factor table, the task scheduler's arithmetic and the source of a candidate. */
+#include "py/py_search.h"
+#include <string.h>
+
+/* ---- questions about states ---- */
+
+static PyObject *f_ask(PyObject *m, PyObject *args) {
+  (void)m;
+  const char *what;
+  PyObject *so;
+  int stage, other = -1;
+  if (!PyArg_ParseTuple(args, "sOi|i", &what, &so, &stage, &other)) return NULL;
+  PyState *st = py_as_state(so);
+  if (!st) return NULL;
+  const State *s = st->state;
+  if (stage < 0 || stage >= s->stage.len || other >= s->stage.len)
+    return PyErr_Format(PyExc_IndexError, "stage %d: the state has %d stages", stage, s->stage.len);
+  if (strcmp(what, "consumers") == 0 || strcmp(what, "producers") == 0) {
+    int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
+    PyObject *l = PyList_New(n);
+    for (int i = 0; l && i < n; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(c[i]));
+    return l;
+  }
+  if (strcmp(what, "tiled") == 0) return PyBool_FromLong(pred_is_tiled(s, stage));
+  if (strcmp(what, "cache_read") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHR));
+  if (strcmp(what, "cache_write") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHW));
+  if (strcmp(what, "rfactor") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_RF));
+  if (strcmp(what, "cross_thread") == 0) return PyBool_FromLong(pred_cross_thread(s, stage));
+  if (strcmp(what, "elementwise") == 0 && other >= 0)
+    return PyBool_FromLong(te_elementwise_match(s->ctx, s->dag, stage, other));
+  return PyErr_Format(PyExc_ValueError, "unknown question %s", what);
+}
+
+static PyObject *f_hw_default(PyObject *m, PyObject *args) {
+  (void)m;
+  int kind, mali, adreno, threads, warp, cores;
+  long long shared;
+  if (!PyArg_ParseTuple(args, "ippLiii", &kind, &mali, &adreno, &shared, &threads, &warp, &cores)) return NULL;
+  HwQuery q = {shared, threads, warp, cores};
+  HwParams h;
+  const char *why;
+  if (!hw_params_default((TargetKind)kind, mali, adreno, &q, &h, &why))
+    return PyErr_Format(PyExc_ValueError, "%s is not known", why);
+  return Py_BuildValue("iiiLLiii", h.num_cores, h.vector_unit_bytes, h.cache_line_bytes,
+                       (long long)h.max_shared_memory_per_block, (long long)h.max_local_memory_per_block,
+                       h.max_threads_per_block, h.max_vthread_extent, h.warp_size);
+}
+
+typedef struct {
+  Err err;
+  Arena *a;
+  long long extent, last;
+  int n;
+  int64_t count, *out;
+} Factors;
+static void do_factors(void *arg) {
+  Factors *x = arg;
+  x->a = arena_new(&x->err);
+  x->count = factor_list(x->a, x->extent, x->n, x->last, &x->out);
+}
+static PyObject *f_factors(PyObject *m, PyObject *args) {
+  (void)m;
+  Factors x = {.a = NULL};
+  if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
+  if (x.extent < 1 || x.n < 1 || x.n > 8)
+    return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
+  err_init(&x.err);
+  ErrCode c = err_try(&x.err, do_factors, &x);
+  PyObject *l = c == NS_OK ? PyList_New((Py_ssize_t)x.count) : py_raise(&x.err, c);
+  for (int64_t i = 0; l && i < x.count; i++) {
+    PyObject *t = PyTuple_New(x.n);
+    for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
+    if (!t)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, t);
+  }
+  arena_free(x.a);
+  return l;
+}
+
+/* ---- task scheduler ---- */
+
+static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
+  int dead;
+  if (!PyArg_ParseTuple(o, "diOdddp;task: (best, rounds, history, flop, chain, group_flops, dead)", &t->best,
+                        &t->rounds, hist, &t->flop, &t->chain, &t->group_flops, &dead))
+    return false;
+  t->dead = dead;
+  PyObject *seq = PySequence_Fast(*hist, "history: expected a list of seconds");
+  if (!seq) return false;
+  t->n_history = (int32_t)PySequence_Fast_GET_SIZE(seq);
+  double *h = PyMem_Calloc((size_t)t->n_history + 1, sizeof(double));
+  for (int i = 0; h && i < t->n_history; i++) h[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(seq, i));
+  Py_DECREF(seq);
+  t->history = h;
+  return h && !PyErr_Occurred();
+}
+static PyObject *f_sched(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *tasks, *hist;
+  double alpha, beta;
+  int window;
+  unsigned long long seed;
+  if (!PyArg_ParseTuple(args, "O!ddiK", &PyList_Type, &tasks, &alpha, &beta, &window, &seed)) return NULL;
+  int n = (int)PyList_GET_SIZE(tasks);
+  SchedTask *t = PyMem_Calloc((size_t)n + 1, sizeof *t);
+  double *g = PyMem_Calloc((size_t)n + 1, sizeof(double));
+  bool ok = t && g;
+  for (int i = 0; ok && i < n; i++) ok = sched_task(PyList_GET_ITEM(tasks, i), &t[i], &hist);
+  PyObject *list = NULL, *r = NULL;
+  if (ok) {
+    Rng rng;
+    rng_seed(&rng, seed);
+    sched_gradients(n, t, alpha, beta, window, g);
+    int pick = sched_pick(n, t, g, &rng);
+    list = PyList_New(n);
+    for (int i = 0; list && i < n; i++) PyList_SET_ITEM(list, i, PyFloat_FromDouble(g[i]));
+    if (list) r = Py_BuildValue("iN", pick, list);
+  }
+  for (int i = 0; t && i < n; i++) PyMem_Free((void *)(uintptr_t)t[i].history);
+  PyMem_Free(t);
+  PyMem_Free(g);
+  return r;
+}
+
+/* ---- source of a candidate ---- */
+
+typedef struct {
+  Err err;
+  IrCtx *ctx;
+  PyState *s;
+  Target t;
+  int layout;
+  const char *name;
+  int n;
+  Step *steps;
+  TuneSource out;
+} Source;
+/* With the lock held: other threads use the DAG's context and may apply steps to the state. */
+static void take_source(void *arg) {
+  Source *x = arg;
+  x->ctx = ir_clone(x->s->dag->own.ctx, &x->err);
+  x->n = x->s->state->step.len;
+  x->steps = py_steps_own(ir_arena(x->ctx), x->n, x->s->state->step.at);
+}
+static void do_source(void *arg) {
+  Source *x = arg;
+  x->out = tune_source(x->ctx, x->s->dag->dag, &x->t, x->n, x->steps, x->layout, x->name);
+}
+static PyObject *f_source(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *so, *target;
+  Source x = {.layout = 0, .name = "main"};
+  if (!PyArg_ParseTuple(args, "OO|is", &so, &target, &x.layout, &x.name)) return NULL;
+  if (!(x.s = py_as_state(so)) || !py_target(target, &x.t)) return NULL;
+  if (!x.s->dag)
+    return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
+  err_init(&x.err);
+  ErrCode c = err_try(&x.err, take_source, &x);
+  if (c == NS_OK) {
+    Py_BEGIN_ALLOW_THREADS;
+    c = err_try(&x.err, do_source, &x);
+    Py_END_ALLOW_THREADS;
+  }
+  PyObject *r = NULL;
+  if (c != NS_OK)
+    py_raise(&x.err, c);
+  else if (x.out.why)
+    PyErr_Format(PyExc_ValueError, "the program breaks a limit of the device: %s", x.out.why);
+  else
+    r = Py_BuildValue("ss", x.out.source, x.out.manifest);
+  if (x.ctx) ir_free(x.ctx);
+  return r;
+}
+
+static PyMethodDef FUNCTIONS[] = {
+    {"state_ask", f_ask, METH_VARARGS,
+     "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, "
+     "cross_thread, elementwise."},
+    {"hw_params_default", f_hw_default, METH_VARARGS,
+     "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
+    {"factor_tuples", f_factors, METH_VARARGS,
+     "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
+    {"sched_pick", f_sched, METH_VARARGS,
+     "sched_pick(tasks, alpha, beta, window, seed): (task to tune next or -1, gradients)."},
+    {"candidate_source", f_source, METH_VARARGS,
+     "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_ask(PyObject *m) { return PyModule_AddFunctions(m, FUNCTIONS); }
