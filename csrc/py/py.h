@@ -15,6 +15,7 @@ PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belon
 /* Runs body(arg) protected, without the interpreter lock; a signal whose handler raises (Ctrl-C) ends it at its next
  * err_poll with NS_ERR_INTERRUPT and the handler's exception set. e: the one that body polls (py_run.c). */
 ErrCode py_run(Err *e, ErrBody body, void *arg);
+IrCtx *py_clone(const IrCtx *src, Err *e); /* ir_clone with errors going to e; NULL with the exception set (py_expr.c) */
 bool py_guard(PyCtx *c, ErrBody body, void *arg); /* runs body(arg) protected; false with the exception set (py_expr.c) */
 
 /* _core.ComputeDAG: owns a context of its own with the DAG in it; immutable. (py_te.c) */

@@ -95,7 +95,8 @@ static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
   for (int i = 0; h && i < t->n_history; i++) h[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(seq, i));
   Py_DECREF(seq);
   t->history = h;
-  return h && !PyErr_Occurred();
+  if (!h) PyErr_NoMemory();
+  return !PyErr_Occurred();
 }
 static PyObject *f_sched(PyObject *m, PyObject *args) {
   (void)m;
@@ -108,6 +109,7 @@ static PyObject *f_sched(PyObject *m, PyObject *args) {
   SchedTask *t = PyMem_Calloc((size_t)n + 1, sizeof *t);
   double *g = PyMem_Calloc((size_t)n + 1, sizeof(double));
   bool ok = t && g;
+  if (!ok) PyErr_NoMemory();
   for (int i = 0; ok && i < n; i++) ok = sched_task(PyList_GET_ITEM(tasks, i), &t[i], &hist);
   PyObject *list = NULL, *r = NULL;
   if (ok) {

@@ -158,8 +158,7 @@ static void do_interp(void *arg) {
 /* Runs body in a clone of the State's context, without the GIL. The caller frees j->c. */
 static bool run_job(Job *j, Err *err, ErrBody body) {
   err_init(err);
-  j->c = ir_clone(j->o->own.ctx, err);
-  if (!j->c) return PyErr_NoMemory(), false;
+  if (!(j->c = py_clone(j->o->own.ctx, err))) return false;
   ErrCode code;
   Py_BEGIN_ALLOW_THREADS code = err_try(err, body, j);
   Py_END_ALLOW_THREADS if (code == NS_OK) return true;
@@ -267,10 +266,10 @@ static PyObject *py_interp_dag(PyObject *m, PyObject *args) {
   if (!arrays_get(list, d->own.ctx, d->dag, &a)) return NULL;
   Err err;
   err_init(&err);
-  DagJob j = {.c = ir_clone(d->own.ctx, &err), .d = d->dag, .data = a.data};
+  DagJob j = {.c = py_clone(d->own.ctx, &err), .d = d->dag, .data = a.data};
   if (!j.c) {
     arrays_release(&a);
-    return PyErr_NoMemory();
+    return NULL;
   }
   ErrCode code;
   Py_BEGIN_ALLOW_THREADS code = err_try(&err, do_dag, &j);

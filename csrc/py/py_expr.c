@@ -28,6 +28,22 @@ bool py_guard(PyCtx *c, ErrBody body, void *arg) {
   return false;
 }
 
+typedef struct {
+  const IrCtx *src;
+  IrCtx *out;
+  Err *err;
+} Clone;
+static void do_clone(void *p) {
+  Clone *x = p;
+  x->out = ir_clone(x->src, x->err);
+}
+IrCtx *py_clone(const IrCtx *src, Err *e) {
+  Clone x = {.src = src, .err = e};
+  ErrCode code = err_try(e, do_clone, &x);
+  if (code != NS_OK) py_raise(e, code);
+  return x.out;
+}
+
 void py_do_bin(void *p) {
   PyCall *x = p;
   x->out = ex_bin(SES, x->kind, x->a[0], x->a[1]);

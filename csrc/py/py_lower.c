@@ -106,9 +106,8 @@ static void do_speed(void *arg) {
 static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
   PyCtx mine;
   err_init(&mine.err);
-  mine.ctx = j->c = ir_clone(own->ctx, &mine.err);
-  if (!mine.ctx) return PyErr_NoMemory(), false;
-  return py_guard(&mine, body, j);
+  mine.ctx = j->c = py_clone(own->ctx, &mine.err);
+  return mine.ctx && py_guard(&mine, body, j);
 }
 
 /* ---- functions ---- */

@@ -496,8 +496,8 @@ static PyObject *features_py(PyObject *m, PyObject *args, PyObject *kw) {
   k.s = ((PyState *)state)->state;
   PyCtx mine;
   err_init(&mine.err);
-  mine.ctx = k.c = ir_clone(((PyState *)state)->own.ctx, &mine.err);
-  if (!k.c) return PyErr_NoMemory();
+  mine.ctx = k.c = py_clone(((PyState *)state)->own.ctx, &mine.err);
+  if (!k.c) return NULL;
   PyObject *r = py_guard(&mine, do_features, &k) ? features_result(&k.f) : NULL;
   ir_free(k.c);
   return r;
@@ -650,8 +650,8 @@ static PyObject *feature_speed_py(PyObject *m, PyObject *args) {
   k.dag = (PyDag *)dag;
   PyCtx mine;
   err_init(&mine.err);
-  mine.ctx = k.c = ir_clone(k.dag->own.ctx, &mine.err);
-  if (!k.c) return PyErr_NoMemory();
+  mine.ctx = k.c = py_clone(k.dag->own.ctx, &mine.err);
+  if (!k.c) return NULL;
   bool ok = py_guard(&mine, do_feature_speed, &k);
   ir_free(k.c);
   if (!ok) return NULL;

@@ -43,7 +43,10 @@ static bool get_int(PyObject *d, const char *key, int32_t *out) {
 }
 static bool get_text(PyObject *d, const char *key, const char **out) {
   PyObject *v = PyDict_GetItemString(d, key);
-  if (v) *out = PyUnicode_AsUTF8(v);
+  if (!v) return true;
+  if (!PyUnicode_Check(v))
+    return PyErr_Format(PyExc_TypeError, "params[\"%s\"]: expected a text, got %s", key, Py_TYPE(v)->tp_name), false;
+  *out = PyUnicode_AsUTF8(v);
   return *out != NULL;
 }
 static bool get_mode(PyObject *d, bool *extended) {

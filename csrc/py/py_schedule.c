@@ -105,10 +105,9 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
   if (!o) return NULL;
   o->dag = (PyDag *)Py_NewRef(dag);
   err_init(&o->own.err);
-  o->own.ctx = ir_clone(dag->own.ctx, &o->own.err);
+  o->own.ctx = py_clone(dag->own.ctx, &o->own.err);
   Call x = {.o = o, .json = json, .from = from};
   if (o->own.ctx && py_guard(&o->own, do_make, &x)) return o;
-  if (!PyErr_Occurred()) PyErr_NoMemory();
   Py_DECREF(o);
   return NULL;
 }
@@ -499,8 +498,8 @@ static PyObject *fn_replay_speed(PyObject *m, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O!sl", PyDag_Type, &dag, &x.json, &x.n)) return NULL;
   x.dag = (PyDag *)dag;
   err_init(&x.ctx.err);
-  x.ctx.ctx = ir_clone(x.dag->own.ctx, &x.ctx.err);
-  if (!x.ctx.ctx) return PyErr_NoMemory();
+  x.ctx.ctx = py_clone(x.dag->own.ctx, &x.ctx.err);
+  if (!x.ctx.ctx) return NULL;
   bool ok = py_guard(&x.ctx, do_speed_parse, &x);
   double t = clock_now();
   ok = ok && py_guard(&x.ctx, do_speed, &x);

@@ -46,10 +46,6 @@ static void do_state(void *arg) {
   x->s->state = sketch_replay(x->s->own.ctx, x->s->dag->dag, x->n, own);
   if (x->bounds && x->s->state->concrete) state_infer_bounds(x->s->state);
 }
-static void do_clone(void *arg) {
-  PyState *s = arg;
-  s->own.ctx = ir_clone(s->dag->own.ctx, &s->own.err);
-}
 static PyObject *state_new(PyDag *dag, int n, const Step *step, bool bounds) {
   PyState *s = (PyState *)PyState_Type->tp_alloc(PyState_Type, 0);
   if (!s) return NULL;
@@ -57,12 +53,8 @@ static PyObject *state_new(PyDag *dag, int n, const Step *step, bool bounds) {
   s->dag = dag;
   err_init(&s->own.err);
   NewState x = {s, n, step, bounds};
-  ErrCode c = err_try(&s->own.err, do_clone, s);
-  if (c == NS_OK) c = err_try(&s->own.err, do_state, &x);
-  if (c != NS_OK) {
-    py_raise(&s->own.err, c);
-    Py_CLEAR(s);
-  }
+  s->own.ctx = py_clone(dag->own.ctx, &s->own.err);
+  if (!s->own.ctx || !py_guard(&s->own, do_state, &x)) Py_CLEAR(s);
   return (PyObject *)s;
 }
 PyState *py_as_state(PyObject *o) {
@@ -401,6 +393,14 @@ static PyObject *m_cancel(PyObject *o, PyObject *u) {
   ((PyPolicy *)o)->stop = 1;
   Py_RETURN_NONE;
 }
+typedef struct {
+  PyPolicy *p;
+  CustomRule rule;
+} AddRule;
+static void do_add_rule(void *arg) {
+  AddRule *x = arg;
+  policy_add_rule(&x->p->err, x->p->policy, x->rule);
+}
 static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
   PyObject *check, *apply;
@@ -418,10 +418,11 @@ static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   }
   RuleRef *ref = (RuleRef *)(void *)PyBytes_AS_STRING(keep);
   *ref = (RuleRef){p, at};
-  policy_add_rule(p->policy, (CustomRule){"custom", rule_check, rule_apply, ref});
+  AddRule x = {p, {"custom", rule_check, rule_apply, ref}};
   Py_DECREF(pair);
   Py_DECREF(keep);
-  Py_RETURN_NONE;
+  ErrCode c = err_try(&p->err, do_add_rule, &x);
+  return c == NS_OK ? Py_NewRef(Py_None) : py_raise(&p->err, c);
 }
 static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
   PyPolicy *p = (PyPolicy *)o;
@@ -501,28 +502,52 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
            : NULL;
 }
 
-/* The estimate alone, as often as wanted, for measuring its speed. */
+/* The estimate alone, as often as wanted, for measuring its speed: on a copy, for meanwhile other threads may use the
+ * state and its context. */
 typedef struct {
+  Err err;
+  IrCtx *ctx;
+  PyState *from;
+  Step *step;
+  int n_step;
   Facts f;
   long n;
 } Estimate;
+static void take_estimate(void *arg) {
+  Estimate *x = arg;
+  x->ctx = ir_clone(x->from->dag->own.ctx, &x->err);
+  x->n_step = x->from->state->step.len;
+  x->step = py_steps_own(ir_arena(x->ctx), x->n_step, x->from->state->step.at);
+}
 static void do_estimate(void *arg) {
   Estimate *x = arg;
-  IrMark mark = ir_mark(x->f.s->ctx);
+  x->f.s = sketch_replay(x->ctx, x->from->dag->dag, x->n_step, x->step);
+  state_infer_bounds(x->f.s);
+  IrMark mark = ir_mark(x->ctx);
   for (long i = 0; i < x->n; i++) {
     do_facts(&x->f);
-    ir_release(x->f.s->ctx, mark);
+    ir_release(x->ctx, mark);
+    err_poll(&x->err);
   }
 }
 static PyObject *m_estimate(PyObject *o, PyObject *args) {
-  PyPolicy *p = (PyPolicy *)o;
   PyObject *so;
-  Estimate x = {.n = 1};
+  Estimate x = {.n = 1, .f.t = ((PyPolicy *)o)->task};
   if (!PyArg_ParseTuple(args, "O!|l", PyState_Type, &so, &x.n)) return NULL;
-  PyState *st = (PyState *)so;
-  if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  x.f.t = p->task, x.f.s = st->state;
-  return py_guard(&st->own, do_estimate, &x) ? PyFloat_FromDouble(x.f.f.invalid ? INFINITY : x.f.seconds) : NULL;
+  x.from = (PyState *)so;
+  if (!x.from->state->bounded || !x.from->dag)
+    return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
+  if (x.n < 1) return PyErr_Format(PyExc_ValueError, "estimate: n is %ld; it must be positive", x.n);
+  err_init(&x.err);
+  ErrCode c = err_try(&x.err, take_estimate, &x);
+  if (c == NS_OK) c = py_run(&x.err, do_estimate, &x);
+  PyObject *r = NULL;
+  if (c == NS_OK)
+    r = PyFloat_FromDouble(x.f.f.invalid ? INFINITY : x.f.seconds);
+  else
+    py_raise(&x.err, c);
+  if (x.ctx) ir_free(x.ctx);
+  return r;
 }
 
 static PyObject *m_vector(PyObject *o, PyObject *so) {

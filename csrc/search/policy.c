@@ -148,9 +148,10 @@ static void add_rule(void *arg) {
   AddRule *x = arg;
   vec_push(x->p->arena, &x->p->rules, x->r);
 }
-void policy_add_rule(Policy *p, CustomRule r) {
+void policy_add_rule(Err *e, Policy *p, CustomRule r) {
   AddRule x = {p, r};
-  err_try(&p->err, add_rule, &x);
+  ErrCode c = err_try(&p->err, add_rule, &x);
+  if (c != NS_OK) err_raise(e, c, "%s", p->err.msg);
   p->has_sketches = false;
 }
 

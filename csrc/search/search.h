@@ -67,7 +67,7 @@ const Target *task_target(const SearchTask *t);
 
 Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *p, uint64_t seed, Pool *pool);
 void policy_free(Policy *p);
-void policy_add_rule(Policy *p, CustomRule r);                        /* in front of the built-in rules, in order of registration */
+void policy_add_rule(Err *e, Policy *p, CustomRule r);                /* in front of the built-in rules, in order of registration; raises on e */
 void policy_set_pool(Policy *p, Pool *pool);                          /* NULL: the calling thread alone; between calls only */
 void policy_set_scorer(Policy *p, Scorer s);                          /* .score NULL: the analytic estimate */
 StateList policy_sketches(Policy *p, Arena *a);                       /* 03 §2; replay them with sketch_replay */

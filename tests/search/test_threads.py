@@ -1,6 +1,9 @@
 """Several Python threads at one task: sources, references and states, all from one DAG."""
 
+import os
+import signal
 import threading
+import time
 
 import pytest
 from util import CPU2, conv_bn_relu, policy
@@ -61,3 +64,18 @@ def test_one_policy_is_one_search_at_a_time():
     assert errors == [] or "already searching" in errors[0]
     if not errors:
         pytest.skip("the search ended before the other thread could ask")
+
+
+def test_an_estimate_lets_others_run_and_can_be_interrupted():
+    dag = _core.ComputeDAG(conv_bn_relu(1, 14, 14, 32, 64))
+    p = policy(dag, CPU2, seed=1)
+    state = p.sample()[0]
+    once = p.estimate(state)
+    assert once > 0 and p.estimate(state, 3) == once
+    with pytest.raises(ValueError, match="n is 0"):
+        p.estimate(state, 0)
+    begin = time.monotonic()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        p.estimate(state, 10**9)  # hours
+    assert time.monotonic() - begin < 20
