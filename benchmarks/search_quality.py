@@ -3,7 +3,7 @@
 Arms are the names of cost models, and trees+base: trees that start from a file of earlier runs (--base, trained on other
 networks by nestsmith.pretrain). Every arm gets the same trials, the same round size, the same measuring options; only what
 ranks the candidates differs. After each round the weighted estimate is noted; at the end the network is built from every log
-and all builds are timed in turn.
+and all builds are timed in turn. An arm may carry search parameters: trees:eps_greedy=0.1:states_per_tiling=8.
 
     python benchmarks/search_quality.py --trials 1000 --seeds 1,2,3 --out DIR       # on a GPU; writes DIR/quality.json and logs
     python benchmarks/search_quality.py --plot DIR/quality.json curve.png
@@ -21,11 +21,14 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
 
 
 def make_model(arm, seed, base=None):
+    """The cost model of an arm, and its search parameters."""
     from nestsmith.auto_scheduler import cost_model, learned_model
 
-    if arm == "trees+base":
-        return learned_model.XGBModel(seed=seed, base=base)
-    return cost_model.make_cost_model(arm, seed)
+    name, *params = arm.split(":")
+    params = {k: json.loads(v) for k, v in (p.split("=") for p in params)}
+    if name == "trees+base":
+        return learned_model.XGBModel(seed=seed, base=base), params
+    return cost_model.make_cost_model(name, seed), params
 
 
 class Curve:
@@ -45,8 +48,10 @@ class Curve:
 def run_arm(arm, seed, tasks, weights, args, log):
     from nestsmith import auto_scheduler
 
-    model, curve = make_model(arm, seed, args.base), Curve()
-    policies = [auto_scheduler.SketchPolicy(t, model, verbose=0, seed=seed * 1000 + i) for i, t in enumerate(tasks)]
+    (model, params), curve = make_model(arm, seed, args.base), Curve()
+    policies = [
+        auto_scheduler.SketchPolicy(t, model, params=params, verbose=0, seed=seed * 1000 + i) for i, t in enumerate(tasks)
+    ]
     context = auto_scheduler.LocalRPCMeasureContext(repeat=1, min_repeat_ms=args.min_repeat_ms, timeout=10)
     tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[curve])
     tuner.tune(
@@ -91,12 +96,13 @@ def at(curve, trials):
 def table(runs, trials):
     marks = [m for m in (400, 500, 600, 800, trials) if m <= trials]
     print("estimate in ms (mean, min to max over seeds) after so many trials; re-measured network\n")
-    print(f"{'arm':10s}" + "".join(f"{m:>24d}" for m in marks) + f"{'network ms':>24s}{'s/trial':>9s}")
+    wide = max(10, *(len(r["arm"]) + 1 for r in runs))
+    print(f"{'arm':{wide}s}" + "".join(f"{m:>24d}" for m in marks) + f"{'network ms':>24s}{'s/trial':>9s}")
     for arm in dict.fromkeys(r["arm"] for r in runs):
         mine = [r for r in runs if r["arm"] == arm]
         cells = [[at(r["curve"], m) for r in mine] for m in marks] + [[r.get("network_ms", float("nan")) for r in mine]]
         text = "".join(f"{statistics.mean(c):8.3f} ({min(c):.3f}-{max(c):.3f})" for c in cells)
-        print(f"{arm:10s}{text}{statistics.mean(r['seconds'] for r in mine) / trials:9.3f}")
+        print(f"{arm:{wide}s}{text}{statistics.mean(r['seconds'] for r in mine) / trials:9.3f}")
 
 
 def plot(path, png):
@@ -113,7 +119,7 @@ def plot(path, png):
         pts = [(t, e) for t, _, e in r["curve"] if e < 1e6]
         label = None if r["arm"] in labelled else r["arm"]
         labelled.add(r["arm"])
-        plt.plot([p[0] for p in pts], [p[1] for p in pts], color=colors[r["arm"]], label=label, linewidth=1)
+        plt.plot([p[0] for p in pts], [p[1] for p in pts], color=colors.get(r["arm"]), label=label, linewidth=1)
     plt.xlabel("trials, all tasks together")
     plt.ylabel("weighted estimate of ResNet-18 (ms)")
     plt.yscale("log")
@@ -159,7 +165,7 @@ def main():
             if time.time() - begin > args.seconds:
                 print(f"out of time before {arm}, seed {seed}")
                 continue
-            log = out / f"quality-{arm}-{seed}.json"
+            log = out / f"quality-{arm.replace(':', '-').replace('=', '_')}-{seed}.json"
             log.unlink(missing_ok=True)
             r = run_arm(arm, seed, tasks, weights, args, log)
             runs.append(r)
