@@ -6,7 +6,9 @@ same    one program measured 50 times as 50 candidates: spread of quick, full an
 rank    random candidates, quick against strict (min_repeat_ms=300): rank correlation of the fastest half of each task,
         and how much slower auto's winners are than strict's, measured side by side
 events  20 programs of 2 us to 20 ms: our figure against the durations that CUPTI reports (through torch.profiler)
-modes   the same search seed with auto and with strict: weighted latency of the winners, measured side by side
+modes   the same search seed with auto and with strict: weighted latency of the winners, measured side by side. A model
+        that learns proposes other candidates after other times: with --cost-model random or analytic both modes measure
+        almost the same ones; the learned one needs several seeds (--mode-seeds)
 load    another process uses the GPU for 10 s in the middle of a run: what the summary says, and whether the recorded
         latencies of the winners are true all the same
 speed   seconds per trial on ResNet-18, idle share of the GPU, predicted against measured network
@@ -359,24 +361,36 @@ def side_by_side(tasks, sets, min_repeat_ms, l2="mixed", times=5):
     return out
 
 
+def one_mode(tasks, weights, args, mode, seed, log):
+    """Best states of a run, and its seconds per trial."""
+    tuner, took = tune(tasks, weights, args.mode_trials, mode, log, seed, 300, cost_model=args.cost_model)
+    print(f"{mode}, seed {seed}: {tuner.ct} trials, {took / max(1, tuner.ct):.3f} s each", flush=True)
+    for line in tuner.measurer.split.text().splitlines():
+        print("   ", line)
+    return winners(tasks, log)
+
+
 def modes(bench, tasks, weights, args):
     keep = pick_tasks(tasks, args.mode_tasks) if args.mode_tasks else tasks
     w = [weights[tasks.index(t)] for t in keep]
-    sets, seconds = [], []
-    with tempfile.TemporaryDirectory() as d:
-        for mode in ("auto", "strict"):
-            log = f"{d}/{mode}.json"
-            tuner, took = tune(keep, w, args.mode_trials, mode, log, args.seed, 300, cost_model=args.cost_model)
-            sets.append(winners(keep, log))
-            seconds.append(took / max(1, tuner.ct))
-            print(f"{mode}: {tuner.ct} trials, {seconds[-1]:.3f} s each", flush=True)
-            for line in tuner.measurer.split.text().splitlines():
-                print("   ", line)
+    seeds = [int(s) for s in args.mode_seeds.split(",")]
+    totals, off = [], []
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as d:
+            sets = [one_mode(keep, w, args, mode, seed, f"{d}/{mode}.json") for mode in ("auto", "strict")]
         both = [i for i in range(len(keep)) if sets[0][i] is not None and sets[1][i] is not None]
         got = side_by_side([keep[i] for i in both], [[s[i] for i in both] for s in sets], 100)
-    totals = [1e3 * sum(w[i] * g for i, g in zip(both, gs)) for gs in got]
-    print(f"\nSame seed, {args.mode_trials} trials on {len(keep)} tasks: winners measured in turn (limit: 2 %)")
-    print(f"auto {totals[0]:.4f} ms, strict {totals[1]:.4f} ms: auto is {100 * (totals[0] / totals[1] - 1):+.2f} %")
+        totals.append([1e3 * sum(w[i] * g for i, g in zip(both, gs)) for gs in got])
+        off.append(100 * (totals[-1][0] / totals[-1][1] - 1))
+    print(
+        f"\nSame seed, {args.mode_trials} trials on {len(keep)} tasks, candidates ranked by "
+        f"{args.cost_model or 'the learned model'}: winners measured in turn (limit: 2 %)"
+    )
+    for seed, (auto, strict), o in zip(seeds, totals, off):
+        print(f"seed {seed}: auto {auto:.4f} ms, strict {strict:.4f} ms: auto is {o:+.2f} %")
+    if len(seeds) > 1:
+        error = statistics.stdev(off) / len(seeds) ** 0.5
+        print(f"mean {statistics.mean(off):+.2f} %, standard error {error:.2f}")
     bench.close()
 
 
@@ -458,7 +472,8 @@ def main():
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--mode-trials", type=int, default=768)
     parser.add_argument("--mode-tasks", type=int, default=0)
-    parser.add_argument("--cost-model", help='of `modes`; "analytic": both modes see the same candidates in the first round')
+    parser.add_argument("--mode-seeds", default="1", help="of `modes`, separated by commas")
+    parser.add_argument("--cost-model", help="of `modes`")
     parser.add_argument("--load-trials", type=int, default=1280)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log")
