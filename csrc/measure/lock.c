@@ -1,6 +1,11 @@
 /* One tuner per device at a time. The lock is a file per device that is locked with flock: the system takes the lock back
- * when its holder ends, however that happens, so no lock is ever left behind. The file says who holds it. A process that
- * waits holds a second file shared; the holder sees that and lets it have a turn (spec 05 §7.6).
+ * when its holder ends, however that happens, so no lock is ever left behind. The file says who holds it (spec 05 §7.6).
+ *
+ * Turns: a second file is locked by the one whose turn is next, and who wants a turn has to be next first. So whoever gives
+ * the device back while another one waits cannot be the first to take it again, however late the other one wakes up on a
+ * loaded machine. Of several that wait, one is next and the others try to become it. If the next one dies, its place is
+ * free; if it is stopped (Ctrl-Z) it keeps it, and the others go past it once they have found the device unused FROZEN
+ * times.
  *
  * The files are in $NESTSMITH_LOCK_DIR or /tmp/nestsmith-locks, which all users of the machine may write. */
 #include "measure/measure.h"
@@ -16,9 +21,13 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { FROZEN = 10 };
+static const double LOOK_SECONDS = 0.5; /* between two looks at a device that another one is next for */
 struct DevLock {
-  int fd, wait_fd;
-  bool held, wanting;
+  int fd, next_fd;         /* next_fd -1: not to be had, then nobody queues */
+  bool held, next, frozen; /* frozen: the one that is next did not take its turn, and is next still */
+  int unused;              /* looks that found the device unused */
+  double looked;
 };
 
 /* In a directory that all may write Linux refuses O_CREAT on another user's file, although that file may be written. */
@@ -51,16 +60,17 @@ DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d) {
               "cannot open the lock of the device, %s: %s; set NESTSMITH_LOCK_DIR to a directory that can be written",
               path, strerror(why));
   }
-  snprintf(path, sizeof path, "%s.wait", base);
-  l->wait_fd = open_shared(path);
+  snprintf(path, sizeof path, "%s.next", base);
+  l->next_fd = open_shared(path);
   return l;
 }
 
 void devlock_free(DevLock *l) {
   if (!l) return;
   devlock_release(l);
+  devlock_leave(l);
   close(l->fd);
-  if (l->wait_fd >= 0) close(l->wait_fd);
+  if (l->next_fd >= 0) close(l->next_fd);
   free(l);
 }
 
@@ -81,18 +91,54 @@ static void write_holder(const DevLock *l) {
   if (ftruncate(l->fd, 0) == 0 && pwrite(l->fd, text, (size_t)n, 0) < 0) return; /* only a courtesy */
 }
 
-bool devlock_try(DevLock *l, char *holder, size_t n) {
-  if (l->held) return true;
-  if (flock(l->fd, LOCK_EX | LOCK_NB) == 0) {
-    l->held = true;
-    write_holder(l);
-    return true;
-  }
+static bool locks(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+static bool refused(const DevLock *l, char *holder, size_t n) {
   ssize_t k = pread(l->fd, holder, n - 1, 0);
   holder[k > 0 ? k : 0] = 0;
   holder[strcspn(holder, "\n")] = 0;
   if (!holder[0]) snprintf(holder, n, "another process");
   return false;
+}
+
+static bool taken(DevLock *l) {
+  l->held = true;
+  write_holder(l);
+  devlock_leave(l);
+  return true;
+}
+
+bool devlock_try(DevLock *l, char *holder, size_t n) {
+  return l->held || (locks(l->fd) ? taken(l) : refused(l, holder, n));
+}
+
+bool devlock_turn(DevLock *l, double now, char *holder, size_t n) {
+  if (l->held) return true;
+  if (!l->next && (l->next_fd < 0 || locks(l->next_fd))) {
+    l->next = true;
+    l->frozen = false;
+  }
+  if (l->next) return devlock_try(l, holder, n);
+  if (!(l->looked > 0)) l->looked = now;
+  if (now - l->looked < LOOK_SECONDS) return refused(l, holder, n);
+  l->looked = now;
+  if (!locks(l->fd)) {
+    l->unused = 0;
+    return refused(l, holder, n);
+  }
+  if (l->frozen || ++l->unused >= FROZEN) {
+    l->frozen = true;
+    return taken(l);
+  }
+  flock(l->fd, LOCK_UN);
+  return refused(l, holder, n);
+}
+
+void devlock_leave(DevLock *l) {
+  if (l->next && l->next_fd >= 0) flock(l->next_fd, LOCK_UN);
+  l->next = false;
+  l->unused = 0;
+  l->looked = 0;
 }
 
 NS_NORETURN void devlock_refuse(Err *e, const char *holder) {
@@ -103,20 +149,14 @@ NS_NORETURN void devlock_refuse(Err *e, const char *holder) {
 }
 
 void devlock_release(DevLock *l) {
-  if (l->held) flock(l->fd, LOCK_UN);
-  l->held = false;
+  if (!l->held) return;
+  l->held = ftruncate(l->fd, 0) < 0; /* the name is no longer true; only a courtesy */
+  l->held = flock(l->fd, LOCK_UN) < 0;
 }
 
 bool devlock_wanted(const DevLock *l) {
-  if (l->wait_fd < 0 || l->wanting) return false;
-  if (flock(l->wait_fd, LOCK_EX | LOCK_NB) != 0) return true;
-  flock(l->wait_fd, LOCK_UN);
+  if (l->next_fd < 0 || l->next) return false;
+  if (!locks(l->next_fd)) return true;
+  flock(l->next_fd, LOCK_UN);
   return false;
-}
-
-void devlock_want(DevLock *l, bool wanted) {
-  if (l->wait_fd < 0 || l->wanting == wanted) return;
-  bool done =
-      flock(l->wait_fd, wanted ? LOCK_SH | LOCK_NB : LOCK_UN) == 0; /* not while the holder looks: then next time */
-  if (done || !wanted) l->wanting = wanted;
 }

@@ -122,8 +122,11 @@ void devlock_free(DevLock *l);                          /* NULL is allowed */
 bool devlock_try(DevLock *l, char *holder, size_t n);   /* false: somebody holds it; holder says who */
 NS_NORETURN void devlock_refuse(Err *e, const char *holder); /* raises NS_ERR_RUNTIME: what devlock_try says, with a remedy */
 void devlock_release(DevLock *l);
-bool devlock_wanted(const DevLock *l); /* another process waits for it */
-void devlock_want(DevLock *l, bool wanted);
+/* For those that take turns; to be asked again and again, 50 times a second, until it is true or devlock_leave. Who just
+ * gave the device back does not get it before the one that waited. now: clock_now(). */
+bool devlock_turn(DevLock *l, double now, char *holder, size_t n);
+void devlock_leave(DevLock *l);        /* does not wait any more */
+bool devlock_wanted(const DevLock *l); /* for the holder: another one waits */
 
 /* ---- the compile worker: NVRTC under a hard deadline (worker.c) ---- */
 typedef struct Compiler Compiler;

@@ -12,7 +12,7 @@
 
 enum { REDO = 2, FINAL_TRIES = 3, CHECKS_CPU = 16, CHECKS_GPU = 32 }; /* GPU: 6 ms, several turns of a shared one */
 static const double CHECK_SECONDS = 0.5, IDLE_SECONDS = 0.05, WARM_SECONDS = 0.03, PAUSE_GPU = 1, PAUSE_CPU = 0.25,
-                    TURN_SECONDS = 2, GIVE_WAY = 0.08, LOOK = 0.02, MARGIN_SECONDS = 3, MARGIN_TIMES = 1000,
+                    TURN_SECONDS = 2, TELL_SECONDS = 0.16, LOOK = 0.02, MARGIN_SECONDS = 3, MARGIN_TIMES = 1000,
                     PAUSES_GPU = 15, PAUSES_CPU = 3, PAUSES_SHARE = 0.1, REDO_FREE = 32;
 
 static void nap(const Runner *r, double seconds) {
@@ -33,16 +33,13 @@ static bool take_device(Runner *r) {
   Pipeline *p = r->p;
   char holder[400];
   if (!r->lock) return true;
-  if (r->locked && clock_now() - r->locked_at > TURN_SECONDS && p->lock_mode != LOCK_FAIL && devlock_wanted(r->lock)) {
+  if (r->locked && clock_now() - r->locked_at > TURN_SECONDS && p->lock_mode != LOCK_FAIL && devlock_wanted(r->lock))
     yield_device(r);
-    nap(r, GIVE_WAY);
-  }
   if (r->locked) return true;
   double begin = clock_now();
   bool told = false;
-  while (!(r->locked = devlock_try(r->lock, holder, sizeof holder)) && !r->stop) {
-    devlock_want(r->lock, true);
-    if (!told && clock_now() - begin > 2 * GIVE_WAY) {
+  while (!(r->locked = devlock_turn(r->lock, clock_now(), holder, sizeof holder)) && !r->stop) {
+    if (!told && clock_now() - begin > TELL_SECONDS) {
       pthread_mutex_lock(&p->lock);
       if (!(p->stats.waited_s > 0))
         pipe_say(p, "Device %d is used by another tuner, %s: taking turns with it.\n", r->id, holder);
@@ -52,7 +49,7 @@ static bool take_device(Runner *r) {
     }
     nap(r, LOOK);
   }
-  devlock_want(r->lock, false);
+  devlock_leave(r->lock);
   r->locked_at = clock_now();
   if (r->locked_at - begin > LOOK) {
     r->worked = 0; /* somebody else has been here */

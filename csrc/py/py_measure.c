@@ -342,11 +342,9 @@ static void worker_body(void *arg) {
 /* Waits until the device is ours, or the worker is stopped. One that does not refuse others gives it back after each run. */
 static void worker_turn(PyWorker *w) {
   char holder[400];
-  while (w->lock && !w->stop && !devlock_try(w->lock, holder, sizeof holder)) {
-    devlock_want(w->lock, true);
+  while (w->lock && !w->stop && !devlock_turn(w->lock, clock_now(), holder, sizeof holder))
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-  }
-  if (w->lock) devlock_want(w->lock, false);
+  if (w->lock) devlock_leave(w->lock);
 }
 
 static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {

@@ -216,10 +216,57 @@ static void test_compare(void **s) {
   assert_true(outputs_differ("int32", i, i, 4) == 0 && outputs_differ("int32", i, j, 4) > 1);
 }
 
+/* Time is an argument here, so that nothing depends on the speed of the machine. */
+static void body_turns(void *arg) {
+  Err *e = arg;
+  char dir[] = "/tmp/nestsmith-turns-XXXXXX", who[400], name[64];
+  const DevInfo d = {.uuid = ""};
+  assert_non_null(mkdtemp(dir));
+  setenv("NESTSMITH_LOCK_DIR", dir, 1);
+  DevLock *a = devlock_new(e, DEV_CPU, 7, &d), *b = devlock_new(e, DEV_CPU, 7, &d), *c = devlock_new(e, DEV_CPU, 7, &d);
+  snprintf(name, sizeof name, "process %d of user", (int)getpid());
+  assert_true(devlock_turn(a, 1, who, sizeof who) && devlock_turn(a, 1, who, sizeof who));
+  assert_false(devlock_wanted(a) || devlock_turn(b, 1, who, sizeof who));
+  assert_non_null(strstr(who, name));
+  assert_true(devlock_wanted(a));
+  for (int i = 0; i < 6; i++) { /* who gives it back does not get it again before the one that waits */
+    DevLock *has = i % 2 ? b : a, *waits = i % 2 ? a : b;
+    devlock_release(has);
+    for (int k = 0; k < 1000; k++) assert_false(devlock_turn(has, 2, who, sizeof who));
+    assert_null(strstr(who, name));
+    assert_true(devlock_turn(waits, 2, who, sizeof who));
+    assert_false(devlock_turn(has, 2, who, sizeof who));
+  }
+  assert_false(devlock_turn(c, 3, who, sizeof who)); /* a has it, b is next */
+  devlock_free(b);                                   /* dies while it waits */
+  assert_false(devlock_turn(c, 3, who, sizeof who));
+  devlock_release(a);
+  assert_false(devlock_turn(a, 3, who, sizeof who));
+  assert_true(devlock_turn(c, 3, who, sizeof who));
+  assert_false(devlock_turn(a, 4, who, sizeof who)); /* a is next now, and is never heard of again */
+  devlock_release(c);
+  int times[2] = {0, 0};
+  for (int round = 0; round < 2; round++, devlock_release(c))
+    while (!devlock_turn(c, 10 + 100 * round + ++times[round], who, sizeof who)) assert_true(times[round] < 100);
+  assert_true(times[0] > 5 && times[1] == 2);         /* it is waited for, but not each time */
+  assert_true(devlock_turn(a, 300, who, sizeof who)); /* back again */
+  assert_false(devlock_turn(c, 300, who, sizeof who));
+  devlock_leave(c);
+  assert_false(devlock_wanted(a) || devlock_try(c, who, sizeof who));
+  devlock_free(c);
+  devlock_free(a);
+  unsetenv("NESTSMITH_LOCK_DIR");
+}
+static void test_turns(void **s) {
+  (void)s;
+  run(body_turns);
+}
+
 int main(int argc, char **argv) {
   int r = worker_main_if_asked(argc, argv);
   if (r >= 0) return r;
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare), cmocka_unit_test(test_worker),
-                                     cmocka_unit_test(test_pipeline), cmocka_unit_test(test_compiler)};
+                                     cmocka_unit_test(test_pipeline), cmocka_unit_test(test_compiler),
+                                     cmocka_unit_test(test_turns)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
