@@ -1,9 +1,68 @@
-"""The package and tests/helpers.py can be imported from every test folder, and by the programs that tests start."""
+"""The package and tests/helpers.py can be imported from every test folder, and by the programs that tests start.
 
+One failure costs one test: what a test has opened with the fixture ``closing`` is closed however the test ends, and what
+only the variables of a failed test hold goes with them, although pytest keeps the traceback."""
+
+import gc
 import os
 import pathlib
+import subprocess
 import sys
+import traceback
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(ROOT / "python"), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """After the report of a failure is written, its frames let go of sessions, workers and runners."""
+    yield
+    if call.excinfo is None or item.config.getoption("usepdb", False):
+        return
+    e, seen = call.excinfo.value, set()
+    while e is not None and id(e) not in seen:
+        seen.add(id(e))
+        traceback.clear_frames(e.__traceback__)
+        e = e.__cause__ or e.__context__
+    del e
+    gc.collect()
+
+
+def _end(x):
+    if isinstance(x, subprocess.Popen):
+        x.kill()
+        for pipe in (x.stdin, x.stdout, x.stderr):
+            if pipe:
+                pipe.close()
+        x.wait()
+    else:
+        x.close()
+
+
+@pytest.fixture
+def closing():
+    """``closing(x)`` gives x back and closes it (kills it, if it is a process) when the test is over."""
+    opened = []
+
+    def later(x):
+        opened.append(x)
+        return x
+
+    yield later
+    for x in reversed(opened):
+        _end(x)
+
+
+@pytest.fixture
+def new_children():
+    """``new_children(mark="")``: process ids of the children that this process has now and did not have before the test."""
+    from helpers import children
+
+    before = children()
+    return lambda mark="": sorted(set(children(mark)) - set(before))

@@ -1,6 +1,10 @@
-"""What tests of several rooms share: the tuning tasks of ResNet-18."""
+"""What tests of several rooms share: the tuning tasks of ResNet-18, processes, waiting for what happens."""
 
 import functools
+import os
+import pathlib
+import threading
+import time
 
 from nestsmith import _core, te, topi
 
@@ -77,3 +81,51 @@ def resnet18_task(index, placeholders="placeholder", pooling="tensor"):
 def resnet18_tasks(placeholders="placeholder", pooling="tensor"):
     """ComputeDAGs of the 24 tasks, by index."""
     return [resnet18_task(i, placeholders, pooling) for i in range(len(RESNET18))]
+
+
+# ---- processes; tests wait for events, with deadlines that only a broken program reaches ----
+PATIENCE = 120  # seconds
+
+
+def children(mark=""):
+    """Process ids, with command lines, of this process's children, dead ones too, whose command line has ``mark``."""
+    found = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (OSError, IndexError):
+            continue
+        if parent == str(os.getpid()) and "resource_tracker" not in line and mark in line:
+            found[int(entry.name)] = line
+    return found
+
+
+def runs(pid):
+    """There is such a process, and it is not a dead one that nobody has asked after."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
+
+
+def wait_until(happened, seconds=PATIENCE):
+    """Whether it happened within so many seconds."""
+    end = time.monotonic() + seconds
+    while not happened():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def when(happened, act):
+    """Calls ``act`` from another thread as soon as ``happened()``."""
+    t = threading.Thread(target=lambda: wait_until(happened) and act(), daemon=True)
+    t.start()
+    return t
+
+
+def endless(mark):
+    """C statements that make the file ``mark`` and then never end; the program has to include <fcntl.h>."""
+    return f'open("{mark}", O_CREAT | O_WRONLY, 0600); for (volatile int i = 0;;) i++;'
