@@ -29,8 +29,9 @@ def pytest_runtest_makereport(item, call):
     while e is not None and id(e) not in seen:
         seen.add(id(e))
         traceback.clear_frames(e.__traceback__)
+        for frame, _ in traceback.walk_tb(e.__traceback__):
+            frame.f_locals  # noqa: B018 - brings the copy that was made for the report up to date
         e = e.__cause__ or e.__context__
-    del e
     gc.collect()
 
 

@@ -24,13 +24,14 @@ import time
 
 import numpy as np
 
+from helpers import PATIENCE, children
 from nestsmith import _core
 from nestsmith.auto_scheduler import MeasureInput, MeasureResult, RecordReader, RecordToFile, load_best_record
 from nestsmith.auto_scheduler.measure_record import RecordState, RecordTask
 
 N = 1024
 TIMEOUT = 0.4  # seconds of those that do not end by themselves
-BUILD_TIMEOUT = 2  # of processor time; four times as much on the clock
+BUILD_TIMEOUT = 4  # of processor time; four times as much on the clock
 
 C_HEAD = """{mark}
 #define _GNU_SOURCE
@@ -109,7 +110,7 @@ case $mark in
 "// cc: no file") exit 0;;
 "// cc: not a program") echo no program > "$out"; exit 0;;
 "// cc: half a program") cc "$@" && head -c 5000 "$out" > "$out.half" && mv "$out.half" "$out"; exit 0;;
-"// cc: endless") sleep 60 & sleep 60;;
+"// cc: endless") sleep 600 & sleep 600;;
 "// cc: endless output") yes error: no;;
 esac
 exec cc "$@"
@@ -166,29 +167,13 @@ def manifest(device):
                        "work": [], "kernels": [kernel]})  # fmt: skip
 
 
-def children():
-    """(process id, command) of the processes whose parent is this one."""
-    out = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat") as f:
-                parent = int(f.read().rsplit(")", 1)[1].split()[1])
-            if parent != os.getpid():
-                continue
-            with open(f"/proc/{pid}/cmdline") as f:
-                line = f.read().replace("\0", " ")
-        except (OSError, IndexError):
-            continue
-        if "resource_tracker" not in line:
-            out.append((int(pid), line))
-    return out
-
-
 class Vandal(threading.Thread):
     """Kills and stops workers, kills compilers, deletes and damages what is in the cache."""
 
-    def __init__(self, seed, cache):
+    def __init__(self, seed, cache, others):
+        """``others``: processes to leave alone."""
         super().__init__(daemon=True)
+        self.others = others
         self.rng, self.cache, self.end, self.done = random.Random(seed), cache, threading.Event(), collections.Counter()
 
     def run(self):
@@ -201,8 +186,8 @@ class Vandal(threading.Thread):
                 pass
 
     def kill(self, mark):
-        for pid, line in children():
-            if mark in line:
+        for pid in children(mark):
+            if pid not in self.others:
                 os.kill(pid, signal.SIGKILL)
                 return 1
         return 0
@@ -308,11 +293,10 @@ def campaign(device, n, seed, folder, vandal=True):
 
 def run(device, n, seed, folder, vandal):
     """`campaign`, with its environment set."""
-    kinds = CPU if device == "cpu" else OPENCL
     cache, temp = os.path.join(folder, "cache"), os.path.join(folder, "tmp")
     for d in (cache, temp, os.path.join(folder, "pocl")):
         os.makedirs(d, mode=0o700, exist_ok=True)
-    before, shared = children(), set(os.listdir("/dev/shm"))
+    before, shared = set(children()), set(os.listdir("/dev/shm"))
     cc = os.path.join(folder, "cc")
     with open(cc, "w") as f:
         f.write(COMPILER)
@@ -321,12 +305,34 @@ def run(device, n, seed, folder, vandal):
     descriptors = len(os.listdir("/proc/self/fd"))
     pipe = _core.Pipeline(target, 1 if device == "cpu" else 4, 0, n_compile=2, build_timeout=BUILD_TIMEOUT,
                           cache_dir=cache, cc=cc)  # fmt: skip
-    names = submit_all(pipe, device, n, random.Random(seed))
-    log, enemy = Log(folder, seed), Vandal(seed, cache)
+    log, enemy = Log(folder, seed), Vandal(seed, cache, before)
     if vandal:
         enemy.start()
-    done, seen, odd, limit = {}, collections.Counter(), [], time.time() + 3 * n + 120
-    while pipe.pending and time.time() < limit:
+    try:
+        names, done, seen, odd = measure(pipe, device, n, seed, log)
+    finally:
+        enemy.end.set()
+        if vandal:
+            enemy.join()
+        pipe.close()
+        log.close()
+    check_end(names, done, odd, enemy, log)
+    assert set(children()) <= before, "left processes"
+    assert len(os.listdir("/proc/self/fd")) <= descriptors, "left descriptors"
+    assert not [f for d in os.listdir(temp) for f in os.listdir(os.path.join(temp, d))], "left temporary files"
+    assert not [f for f in os.listdir(cache) if f.startswith(".tmp-")], "left unfinished cache files"
+    if os.path.exists(os.path.join(cache, ".lock")):
+        with open(os.path.join(cache, ".lock")) as f:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if someone still holds it
+    assert not [f for f in set(os.listdir("/dev/shm")) - shared if "nestsmith" in f], "left shared memory"
+    return seen, enemy.done, log.refused
+
+
+def measure(pipe, device, n, seed, log):
+    """Sends n candidates and takes their results: (kinds by tag, results by tag, how often what came, what is odd)."""
+    kinds, names = CPU if device == "cpu" else OPENCL, submit_all(pipe, device, n, random.Random(seed))
+    done, seen, odd, limit = {}, collections.Counter(), [], time.monotonic() + 3 * n + 2 * PATIENCE
+    while pipe.pending and time.monotonic() < limit:
         for tag, _, r, _, _ in pipe.poll(0.2):
             assert tag not in done, f"{tag} came out twice"
             kind, got = names[tag], (r["error_no"], r["cause"])
@@ -337,21 +343,7 @@ def run(device, n, seed, folder, vandal):
             else:
                 odd.append((tag, kind, *got, r["msg"][:200]))
                 seen[kind, (*got, "killed from outside")] += 1
-    enemy.end.set()
-    if vandal:
-        enemy.join()
-    pipe.close()
-    log.close()
-    check_end(names, done, odd, enemy, log)
-    assert children() == before, "left processes"
-    assert len(os.listdir("/proc/self/fd")) == descriptors, "left descriptors"
-    assert not [f for d in os.listdir(temp) for f in os.listdir(os.path.join(temp, d))], "left temporary files"
-    assert not [f for f in os.listdir(cache) if f.startswith(".tmp-")], "left unfinished cache files"
-    if os.path.exists(os.path.join(cache, ".lock")):
-        with open(os.path.join(cache, ".lock")) as f:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if someone still holds it
-    assert not [f for f in set(os.listdir("/dev/shm")) - shared if "nestsmith" in f], "left shared memory"
-    return seen, enemy.done, log.refused
+    return names, done, seen, odd
 
 
 def check_end(names, done, odd, enemy, log):

@@ -1,6 +1,5 @@
 """The compile stage: what is cached, what a compiler may take, what is known of a program before it runs."""
 
-import contextlib
 import os
 import pathlib
 import signal
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
+from helpers import PATIENCE
 from nestsmith import _core, auto_scheduler, relay
 from nestsmith.contrib import graph_executor
 
@@ -84,12 +84,12 @@ def test_the_limit_of_a_compiler_is_processor_time(tmp_path):
     assert binary[:4] == b"\x7fELF" and seconds > 3
     begin = time.time()
     with pytest.raises(RuntimeError, match="timed out"):
-        _core.build(CPU, "int x;", 0.5, "", compiler(tmp_path / "sleeps", "sleep 60"))
-    assert 2 <= time.time() - begin < 50
-    begin, used = time.time(), os.times().children_user
+        _core.build(CPU, "int x;", 0.5, "", compiler(tmp_path / "sleeps", "sleep 600"))
+    assert 2 <= time.time() - begin < PATIENCE
+    used = os.times().children_user
     with pytest.raises(RuntimeError, match="timed out|signal"):
         _core.build(CPU, "int x;", 1.0, "", compiler(tmp_path / "spins", "while :; do :; done"))
-    assert os.times().children_user - used < 4 and time.time() - begin < 50
+    assert os.times().children_user - used < 4
 
 
 def test_the_memory_of_the_process(tmp_path, monkeypatch):
@@ -139,23 +139,13 @@ def test_report_of_a_cubin():
         _core.build_report(CUDA, binary[:cut])
 
 
-def children():
-    """Process ids of what this process has started and not yet reaped."""
-    found = set()
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if stat.read_text().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
-                found.add(int(stat.parent.name))
-    return found
-
-
-def test_a_killed_compiler_leaves_no_file(tmp_path):
+def test_a_killed_compiler_leaves_no_file(tmp_path, new_children):
     there, why = _core.build_available(CUDA)
     if not there:
         pytest.skip(why)
-    before, compiler = children(), _core.Compiler()
+    compiler = _core.Compiler()
     assert compiler.run(CUDA, HEAD + "k(float *x) { x[0] = 1; }", 300, str(tmp_path), None)[0] == 0
-    (pid,) = children() - before
+    (pid,) = new_children("worker.py")
     (tmp_path / f".tmp-{pid}-half").write_bytes(b"what it was writing")
     (tmp_path / ".tmp-1-other").write_bytes(b"what somebody else writes")
     os.kill(pid, signal.SIGKILL)

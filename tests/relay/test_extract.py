@@ -160,9 +160,9 @@ def test_errors():
 
 def test_extraction_is_fast():
     mod, params = FULL["resnet-50-NHWC"]()
-    begin = time.perf_counter()
+    begin = time.process_time()  # however busy the machine is
     extract(mod, params, "llvm")
-    assert time.perf_counter() - begin < 8  # 0.3 s on an idle core
+    assert time.process_time() - begin < 8  # 0.3 s on an idle core
 
 
 def test_layout_option_gives_the_tasks_of_the_other_layout():

@@ -347,22 +347,20 @@ def test_weights_of_a_network_are_measured_cold():
     assert tasks_of(module(relay.nn.dense(x, w)))[0].constant_inputs == ()
 
 
-def test_cold_arguments_of_a_session():
-    import time
+def test_cold_arguments_of_a_session(closing):
+    from helpers import wait_until
 
     dag = ComputeDAG(te_dense())
     task = auto_scheduler.SearchTask(compute_dag=dag, workload_key=dag.workload_key(), target=LLVM)
-    session = _core.Session(task.engine_target(), 1, 0, 1, 1, 60.0)
+    session = closing(_core.Session(task.engine_target(), 1, 0, 1, 1, 60.0))
     number = session.task(dag, task.engine_target(), 2, True, None)
-    policy = (3, 1, 1, 10.0, False, True, False)
+    policy = (3, 1, 1, 60.0, False, True, False)
     for tag, (mask, nbytes) in enumerate([(0, 0), (2, 1 << 20), (2, 1), (6, 1 << 18), (1 << 63, 1 << 20)]):
         session.cold(number, mask, nbytes)
         session.submit(number, [_core.State(dag)], tag, policy)
-        results, end = [], time.time() + 60
-        while not results and time.time() < end:
-            results = session.poll(1.0)
+        results = []
+        assert wait_until(lambda: results.extend(session.poll(1.0)) or results)
         (r,) = results
         assert (r["tag"], r["error"], r["msg"]) == (tag, 0, "") and 0 < r["costs"][0] < 1
     with pytest.raises((ValueError, RuntimeError), match="task 7"):
         session.cold(7, 1, 1)
-    session.close()

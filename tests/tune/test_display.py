@@ -120,9 +120,10 @@ def test_table(network):
         f"|    0 |        1.000 | {tuner.flop_cts[0] / 1e6:14.2f} |     64 |",
     ]
     assert narrow.splitlines()[6] == "|    1 |            - |              - |      0 |"
-    assert narrow.endswith(
-        "Estimated total latency: - ms\tTrials: 4992 (+64)\tUsed time : 7 s\tNext ID: 1\t\n"
-        "- = no valid measurement yet: 3 of 4 tasks"
+    assert re.search(
+        r"Estimated total latency: - ms\tTrials: 4992 \(\+64\)\tUsed time : ([7-9]|\d{2,3}) s\tNext ID: 1\t\n"
+        "- = no valid measurement yet: 3 of 4 tasks$",
+        narrow,
     )
 
 
@@ -140,7 +141,7 @@ def test_one_task(network, tmp_path, capsys):
     assert len(list(auto_scheduler.load_records(log))) == 8
 
 
-def test_on_a_terminal(tmp_path):
+def test_on_a_terminal(tmp_path, closing):
     """A real pseudo-terminal of 120 columns: one line that is redrawn, the table above it, the summary below."""
     script = """
 import nestsmith
@@ -154,10 +155,9 @@ with nestsmith.progress("bar"):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     package = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
-    child = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": package, "TERM": "xterm"},
-    )
+    env = {**os.environ, "PYTHONPATH": package, "TERM": "xterm"}
+    command = [sys.executable, "-c", script]
+    child = closing(subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, env=env))
     os.close(theirs)
     text = b""
     while True:
@@ -169,7 +169,7 @@ with nestsmith.progress("bar"):
             break
         text += piece
     os.close(ours)
-    assert child.wait(60) == 0, text.decode()
+    assert child.wait(300) == 0, text.decode()
     out = text.decode().replace("\r\n", "\n")
     drawn = [p for p in re.split(r"[\r\n]", out) if "/16 |" in p]
     assert len(drawn) > 5 and all(len(p) <= 120 for p in drawn)

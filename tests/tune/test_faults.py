@@ -15,6 +15,7 @@ import time
 import pytest
 
 import nestsmith as ns
+from helpers import PATIENCE, wait_until
 from nestsmith import auto_scheduler
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
@@ -27,7 +28,7 @@ from nestsmith import auto_scheduler
 trials, resume = int(sys.argv[1]), sys.argv[2:] == ["resume"]
 tuner = auto_scheduler.TaskScheduler(tasks_of(32, 48), load_log_file="log.json" if resume else None, callbacks=[])
 opt = options(trials, 8, "log.json")
-opt.runner.timeout = 2
+opt.runner.timeout = 4
 EXTRA
 try:
     print("begin", flush=True)
@@ -44,8 +45,21 @@ def start(folder, trials, *words, extra="", env=()):
         (folder / name).mkdir(exist_ok=True)
     settings = {**os.environ, "TMPDIR": str(folder / "tmp"), "NESTSMITH_CACHE_DIR": str(folder / "cache"), **dict(env)}
     script = TUNER.replace("EXTRA", textwrap.dedent(extra))
-    return subprocess.Popen([sys.executable, "-c", script, str(trials), *words], cwd=folder, env=settings, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    p = subprocess.Popen([sys.executable, "-c", script, str(trials), *words], cwd=folder, env=settings, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    _started.append(p)
+    return p
+
+
+_started = []
+
+
+@pytest.fixture(autouse=True)
+def ended(closing):
+    """What a test has started does not outlive it."""
+    yield
+    while _started:
+        closing(_started.pop())
 
 
 def processes(folder):
@@ -63,11 +77,8 @@ def processes(folder):
     return out
 
 
-def nobody_left(folder, within=3.0):
-    end = time.time() + within
-    while processes(folder) and time.time() < end:
-        time.sleep(0.05)
-    assert processes(folder) == []
+def nobody_left(folder):
+    assert wait_until(lambda: not processes(folder)), processes(folder)
 
 
 def temporary_files(folder):
@@ -81,7 +92,7 @@ def records(folder):
     return [(r["i"][0][0], r["r"][1]) for r in map(json.loads, (folder / "log.json").read_text().splitlines())]
 
 
-def finish(p, folder, timeout=100):
+def finish(p, folder, timeout=3 * PATIENCE):
     """Standard output and error of a run that ended in good order."""
     out, err = p.communicate(timeout=timeout)
     assert p.returncode == 0, err[-3000:]
@@ -91,30 +102,25 @@ def finish(p, folder, timeout=100):
 
 
 def wait_for_records(folder, n, p):
-    end = time.time() + 60
-    while time.time() < end and p.poll() is None:
-        try:
-            if (folder / "log.json").read_text().count("\n") >= n:
-                return
-        except OSError:
-            pass
-        time.sleep(0.02)
-    pytest.fail(f"no {n} records in time: " + str(p.communicate() if p.poll() is not None else ""))
+    log = folder / "log.json"
+    wait_until(lambda: p.poll() is not None or (log.exists() and log.read_text().count("\n") >= n), 2 * PATIENCE)
+    if p.poll() is not None or not log.exists() or log.read_text().count("\n") < n:
+        pytest.fail(f"no {n} records in time: " + str(p.communicate() if p.poll() is not None else ""))
 
 
 COMPILER = r"""#!/bin/bash
 # Every third candidate gets a fault; the rest compiles as it is.
-edit() { sed -i -E "0,/^(.*int32_t [a-z0-9_]+\(void \*const \*args.*\{)/s//\1 $1/" "$source"; }
+edit() { sed -i -E "0,/^(.*int32_t [a-z0-9_]+\(void \*const \*args.*\{)/s##\1 $1#" "$source"; }
 for a; do [[ $a == *.c ]] && source=$a; done
 if [[ -n $source ]] && grep -qE '@NAME@' "$source"; then
-  n=$(ls "$COUNT" | wc -l); touch "$COUNT/$n-$$"
+  n=0; until mkdir "$COUNT/$n" 2>/dev/null; do n=$((n + 1)); done # several compile at once
   case $((n % 9)) in
-    2) edit 'for (volatile int i = 0;;) i++;';;
+    2) edit "close(open(\"$COUNT/hangs\", O_CREAT | O_WRONLY, 0600)); for (volatile int i = 0;;) i++;";;
     5) edit '*(volatile int *)8 = 1;';;
     8) echo "$source:1:1: error: injected" >&2; exit 1;;
   esac
 fi
-exec cc "$@"
+exec cc -include fcntl.h -include unistd.h "$@"
 """
 
 
@@ -160,11 +166,11 @@ def test_a_killed_worker_costs_one_candidate(tmp_path):
 def test_ctrl_c(tmp_path):
     p = start(tmp_path, 4000)
     wait_for_records(tmp_path, 10, p)
-    before = time.time()
+    before = len(records(tmp_path))
     os.kill(p.pid, signal.SIGINT)
     out, _ = finish(p, tmp_path)
-    assert time.time() - before < 3 and "interrupted" in out
-    assert 10 <= len(records(tmp_path)) < 4000
+    assert "interrupted" in out
+    assert before <= len(records(tmp_path)) < before + 1000  # of 4000: it did not go on
 
 
 def test_ctrl_c_while_a_candidate_hangs(tmp_path):
@@ -173,15 +179,13 @@ def test_ctrl_c_while_a_candidate_hangs(tmp_path):
     cc.write_text(COMPILER.replace("@NAME@", "int32_t ns_program_").replace("n % 9", "2"))
     cc.chmod(0o755)
     (tmp_path / "count").mkdir()
-    p = start(tmp_path, 400, extra="opt.runner.timeout = 60", env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
+    p = start(tmp_path, 400, extra="opt.runner.timeout = 3600", env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
     assert p.stdout.readline().strip() == "begin"
-    time.sleep(6)
+    assert wait_until((tmp_path / "count" / "hangs").exists)
     os.kill(p.pid, signal.SIGINT)
     time.sleep(1)
-    before = time.time()
     os.kill(p.pid, signal.SIGINT)
-    out, err = p.communicate(timeout=30)
-    assert time.time() - before < 3, err
+    p.communicate(timeout=PATIENCE)  # the candidate hangs for an hour
     nobody_left(tmp_path)
 
 
@@ -197,6 +201,8 @@ def test_ctrl_c_at_random_moments(tmp_path, times):
     for k in range(times):
         p = start(tmp_path, 4000, *["resume"] * (k > 0))
         assert p.stdout.readline().strip() == "begin", p.communicate()
+        if k == times - 1 and not before:  # a slow machine has not come to its first record yet
+            wait_for_records(tmp_path, 1, p)
         time.sleep(rng.uniform(0, 3))
         os.kill(p.pid, signal.SIGINT)
         out, _ = finish(p, tmp_path)
@@ -228,7 +234,7 @@ def test_killed_in_mid_write(tmp_path, times):
     before = []
     for k in range(times):
         p = start(tmp_path, 4000, *["resume"] * (k > 0), extra=extra, env={"SEED": str(100 * times + k)})
-        _, err = p.communicate(timeout=100)
+        _, err = p.communicate(timeout=3 * PATIENCE)
         assert p.returncode == -signal.SIGKILL, err[-3000:]
         nobody_left(tmp_path)
         found = keys_of(tmp_path)

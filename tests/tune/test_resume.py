@@ -111,22 +111,22 @@ assert len(runner.seen) == known, "the search went another way"
 """
 
 
-def run_and_kill(args, moment):
+def run_and_kill(closing, args, moment):
     """Runs KILLED until it kills itself in mid-write, or for so many seconds. False: it came to its end before."""
-    p = subprocess.Popen([sys.executable, "-c", KILLED, *map(str, args)], stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, text=True)  # fmt: skip
+    command = [sys.executable, "-c", KILLED, *map(str, args)]
+    p = closing(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     assert p.stdout.readline().strip() == "begin", p.communicate()
     if moment is not None:
         time.sleep(moment)
         p.kill()
-    _, err = p.communicate(timeout=100)
+    _, err = p.communicate(timeout=300)
     assert p.returncode in (0, -signal.SIGKILL), err[-3000:]
     return p.returncode != 0
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.full)])
-def test_killed_at_any_moment(tmp_path, monkeypatch, overlap, kills):
+def test_killed_at_any_moment(tmp_path, monkeypatch, closing, overlap, kills):
     """SIGKILL at random moments, half of them while a record is being written; some resumed runs are killed, too."""
     monkeypatch.setattr(auto_scheduler.TaskScheduler, "_overlap", lambda self: overlap)
     runner, whole = Once(), tmp_path / "whole.json"
@@ -142,7 +142,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, overlap, kills):
         for _ in range(rng.choice((1, 1, 2))):
             by_time = rng.random() < 0.5
             args = (seen, cut, resume, int(overlap), 0 if by_time else rng.randrange(1, 6), k)
-            killed += run_and_kill(args, rng.uniform(0, length) if by_time else None)
+            killed += run_and_kill(closing, args, rng.uniform(0, length) if by_time else None)
             resume = int(cut.exists())
         kept = len(lines(cut)) if resume else 0
         runner.asked = 0

@@ -271,7 +271,7 @@ def test_interrupt(tmp_path, how):
             print("interrupted")
     """)
     r = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=dict(os.environ)
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=dict(os.environ)
     )
     assert r.stdout.strip().endswith("interrupted"), r.stderr[-2000:]
     n = len(records(tmp_path / "log.json"))

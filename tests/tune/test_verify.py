@@ -32,7 +32,7 @@ for n in (16, 24):
 
 def tool(folder, *args, name="nestsmith.log", **env):
     r = subprocess.run(
-        [sys.executable, "-m", name, *map(str, args)], cwd=folder, capture_output=True, text=True, timeout=200,
+        [sys.executable, "-m", name, *map(str, args)], cwd=folder, capture_output=True, text=True, timeout=600,
         env={**os.environ, "PYTHONPATH": PACKAGE, **env},
     )
     return r.returncode, r.stdout, r.stderr
