@@ -172,6 +172,11 @@ ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub);  /* rebuilds with
 typedef ExprId (*ExprMap)(IrCtx *c, ExprId e, void *arg);       /* called post-order on the rebuilt node; returns its replacement */
 ExprId ex_map(IrCtx *c, ExprId e, ExprMap f, void *arg);
 bool ex_uses_var(IrCtx *c, ExprId e, VarId v);
+/* Nodes of e written out, that is, with shared parts counted where they occur; EX_SIZE_MAX: that many or more. Texts and
+ * generated code are that large. leaf(e) > 0: counted instead of e and what is below it; leaf may be NULL. */
+enum { EX_SIZE_MAX = 1 << 20 };
+typedef int32_t (*ExprLeaf)(IrCtx *c, ExprId e, void *arg);
+int32_t ex_size(IrCtx *c, ExprId e, ExprLeaf leaf, void *arg);
 ExprId ex_import(IrCtx *dst, const IrCtx *src, ExprId e, MapU64 *vars, MapU64 *tensors, MapU64 *memo); /* copy between unrelated contexts */
 
 /* ---- index algebra: bounds.c, canon.c, interval.c, rules.c; 07 §7.3 ---- */

@@ -16,10 +16,11 @@ static const Shape BINARY[IR_KIND_COUNT] = {
     [IR_LE] = {"(", " <= ", ")"},         [IR_GT] = {"(", " > ", ")"},    [IR_GE] = {"(", " >= ", ")"},
     [IR_AND] = {"(", " && ", ")"},        [IR_OR] = {"(", " || ", ")"}};
 
+static void print(IrCtx *c, StrBuf *b, ExprId e);
 static void print_list(IrCtx *c, StrBuf *b, int n, const ExprId *e) {
   for (int i = 0; i < n; i++) {
     if (i) sb_puts(b, ", ");
-    ex_print(c, b, e[i]);
+    print(c, b, e[i]);
   }
 }
 
@@ -87,13 +88,13 @@ static void print_reduce(IrCtx *c, StrBuf *b, ExprId e) {
     sb_puts(b, i ? ", iter_var(" : "iter_var(");
     print_var(c, b, r.axis[i].var);
     sb_puts(b, ", range(min=");
-    ex_print(c, b, r.axis[i].min);
+    print(c, b, r.axis[i].min);
     sb_puts(b, ", ext=");
-    ex_print(c, b, r.axis[i].extent);
+    print(c, b, r.axis[i].extent);
     sb_puts(b, "))");
   }
   sb_puts(b, "], where=");
-  ex_print(c, b, r.cond);
+  print(c, b, r.cond);
   sb_printf(b, ", value_index=%d)", r.value_index);
 }
 
@@ -104,7 +105,7 @@ static void print_call(IrCtx *c, StrBuf *b, const char *head, ExprId e, const ch
   sb_puts(b, close);
 }
 
-void ex_print(IrCtx *c, StrBuf *b, ExprId e) {
+static void print(IrCtx *c, StrBuf *b, ExprId e) {
   if (!e) {
     sb_puts(b, "none");
     return;
@@ -114,9 +115,9 @@ void ex_print(IrCtx *c, StrBuf *b, ExprId e) {
   const Shape *s = &BINARY[p->kind];
   if (s->open) {
     sb_puts(b, s->open);
-    ex_print(c, b, kid[0]);
+    print(c, b, kid[0]);
     sb_puts(b, s->mid);
-    ex_print(c, b, kid[1]);
+    print(c, b, kid[1]);
     sb_puts(b, s->close);
     return;
   }
@@ -127,7 +128,7 @@ void ex_print(IrCtx *c, StrBuf *b, ExprId e) {
   case IR_VAR: print_var(c, b, p->sym); break;
   case IR_NOT:
     sb_putc(b, '!');
-    ex_print(c, b, kid[0]);
+    print(c, b, kid[0]);
     break;
   case IR_CAST:
     dtype_print(b, p->type);
@@ -142,9 +143,9 @@ void ex_print(IrCtx *c, StrBuf *b, ExprId e) {
     sb_puts(b, "(let ");
     print_var(c, b, p->sym);
     sb_puts(b, " = ");
-    ex_print(c, b, kid[0]);
+    print(c, b, kid[0]);
     sb_puts(b, " in ");
-    ex_print(c, b, kid[1]);
+    print(c, b, kid[1]);
     sb_putc(b, ')');
     break;
   case IR_READ: print_call(c, b, ir_tensor(c, p->sym)->name, e, "[", "]"); break;
@@ -157,11 +158,18 @@ void ex_print(IrCtx *c, StrBuf *b, ExprId e) {
     break;
   case IR_BCAST:
     sb_printf(b, "x%d(", p->type.lanes);
-    ex_print(c, b, kid[0]);
+    print(c, b, kid[0]);
     sb_putc(b, ')');
     break;
   default: err_raise(c->err, NS_ERR_INTERNAL, "cannot print an expression of kind %d", p->kind);
   }
+}
+
+void ex_print(IrCtx *c, StrBuf *b, ExprId e) {
+  err_check(c->err, !e || ex_size(c, e, NULL, NULL) < EX_SIZE_MAX,
+            "the text of the expression would have more than %d operations, because parts of it are shared",
+            EX_SIZE_MAX);
+  print(c, b, e);
 }
 
 char *ex_text(IrCtx *c, ExprId e) {

@@ -51,6 +51,30 @@ bool ex_uses_var(IrCtx *c, ExprId e, VarId v) {
   return r;
 }
 
+typedef struct {
+  Walk *w;
+  ExprLeaf leaf;
+  void *arg;
+} Size;
+static int32_t size(IrCtx *c, ExprId e, const Size *s) {
+  if (walk_seen(s->w, e)) return s->w->val[e];
+  int32_t n = s->leaf ? s->leaf(c, e, s->arg) : 0;
+  if (n <= 0) {
+    n = 1;
+    for (int i = 0; i < ir_node(c, e)->n && n < EX_SIZE_MAX; i++) n += size(c, ir_kid(c, e, i), s);
+  }
+  if (n > EX_SIZE_MAX) n = EX_SIZE_MAX;
+  walk_set(s->w, e, n);
+  return n;
+}
+
+int32_t ex_size(IrCtx *c, ExprId e, ExprLeaf leaf, void *arg) {
+  Size s = {walk_begin(c), leaf, arg};
+  int32_t n = size(c, e, &s);
+  walk_end(c);
+  return n;
+}
+
 /* ---- mapping ---- */
 typedef struct {
   Walk *w;

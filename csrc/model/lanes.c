@@ -100,26 +100,61 @@ static void choose(const Lanes *c, const Lanes *a, const Lanes *b, Lanes *out) {
   for (int i = 0; i < LANES; i++) out->at[i] = c->at[i] ? x[i] : y[i];
 }
 
-void lanes_of(const LaneEnv *e, ExprId x, Lanes *out) {
-  const ExprNode n = *ir_node(e->c, x);
-  ExprKind k = (ExprKind)n.kind;
-  lanes_const(out, 0);
-  if (k == IR_INT)
-    out->at[0] = (int32_t)n.u.i;
-  else if (k == IR_VAR) {
-    if (n.sym < e->n_vars && e->var[n.sym]) lanes_copy(out, e->var[n.sym]);
-  } else if (k == IR_CAST && n.n == 1)
-    lanes_of(e, ir_kid(e->c, x, 0), out);
-  else if (k == IR_SELECT || (k == IR_CALL && n.sym == IN_IF_THEN_ELSE)) {
-    Lanes c, a, b;
-    lanes_of(e, ir_kid(e->c, x, 0), &c);
-    lanes_of(e, ir_kid(e->c, x, 1), &a);
-    lanes_of(e, ir_kid(e->c, x, 2), &b);
-    choose(&c, &a, &b, out);
-  } else if (n.n == 2 && k >= IR_ADD && k <= IR_OR) {
-    Lanes b;
-    lanes_of(e, ir_kid(e->c, x, 0), out);
-    lanes_of(e, ir_kid(e->c, x, 1), &b);
+/* Indices are small trees, for which walking is faster than remembering. What has shared parts may be a huge tree: after
+ * PLAIN nodes every value is kept, and each node is computed once more at most. */
+enum { PLAIN = 1000 };
+typedef struct {
+  const LaneEnv *e;
+  int visits;
+  MapU64 known; /* place in val, by expression */
+  VEC(Lanes) val;
+} LaneWalk;
+
+static void lanes_walk(LaneWalk *w, ExprId x, Lanes *out);
+
+static void lanes_node(LaneWalk *w, ExprId x, const ExprNode *n, Lanes *out) {
+  IrCtx *c = w->e->c;
+  ExprKind k = (ExprKind)n->kind;
+  Lanes a, b;
+  if (k == IR_CAST && n->n == 1)
+    lanes_walk(w, ir_kid(c, x, 0), out);
+  else if (k == IR_SELECT || (k == IR_CALL && n->sym == IN_IF_THEN_ELSE)) {
+    Lanes cond;
+    lanes_walk(w, ir_kid(c, x, 0), &cond);
+    lanes_walk(w, ir_kid(c, x, 1), &a);
+    lanes_walk(w, ir_kid(c, x, 2), &b);
+    choose(&cond, &a, &b, out);
+  } else if (n->n == 2 && k >= IR_ADD && k <= IR_OR) {
+    lanes_walk(w, ir_kid(c, x, 0), out);
+    lanes_walk(w, ir_kid(c, x, 1), &b);
     lanes_bin(k, out, &b, out);
   }
+}
+
+static void lanes_walk(LaneWalk *w, ExprId x, Lanes *out) {
+  const LaneEnv *e = w->e;
+  const ExprNode n = *ir_node(e->c, x);
+  lanes_const(out, 0);
+  if (n.kind == IR_INT)
+    out->at[0] = (int32_t)n.u.i;
+  else if (n.kind == IR_VAR) {
+    if (n.sym < e->n_vars && e->var[n.sym]) lanes_copy(out, e->var[n.sym]);
+  } else if (n.n > 0 && ++w->visits <= PLAIN)
+    lanes_node(w, x, &n, out);
+  else if (n.n > 0) {
+    if (!w->known.arena) mapu_init(&w->known, ir_arena(e->c));
+    int32_t at = mapu_get(&w->known, (uint64_t)x, -1);
+    if (at >= 0) {
+      lanes_copy(out, &w->val.at[at]);
+      return;
+    }
+    lanes_node(w, x, &n, out);
+    mapu_set(&w->known, (uint64_t)x, w->val.len);
+    vec_push(ir_arena(e->c), &w->val, *out);
+  }
+}
+
+void lanes_of(const LaneEnv *e, ExprId x, Lanes *out) {
+  LaneWalk w = {.e = e};
+  lanes_walk(&w, x, out);
 }

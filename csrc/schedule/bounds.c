@@ -36,6 +36,9 @@ typedef struct {
   MapU64 env;
   VEC(Span) spans; /* what variables stand for: variable -> span */
   int *first_edge; /* per stage: first edge of the DAG in which it consumes */
+  int visits;      /* of operations while one index is evaluated */
+  MapU64 known;    /* from the PLAIN-th visit on: expression -> place in `kept` */
+  VEC(Span) kept;
 } Infer;
 
 /* ---- normalisation ---- */
@@ -193,6 +196,8 @@ static Span span_union(Infer *f, Span a, Span b) {
 static bool nonneg(Infer *f, Span a) { return !a.inf && lin_bound(&f->L, a.lo).lo >= 0; }
 
 static Span eval(Infer *f, ExprId e);
+/* Indices are small trees; one with shared parts may be huge written out, and then what is known of a node is kept. */
+enum { PLAIN = 1000 };
 
 static Span eval2(Infer *f, ExprId e, ExprKind k) {
   LinCtx *L = &f->L;
@@ -223,7 +228,16 @@ static Span eval(Infer *f, ExprId e) {
   case IR_FDIV:
   case IR_FMOD:
   case IR_MIN:
-  case IR_MAX: return eval2(f, e, (ExprKind)n.kind);
+  case IR_MAX: {
+    if (++f->visits <= PLAIN) return eval2(f, e, (ExprKind)n.kind);
+    if (f->visits == PLAIN + 1) mapu_init(&f->known, f->m);
+    int at = mapu_get(&f->known, (uint64_t)e, -1);
+    if (at >= 0) return f->kept.at[at];
+    Span x = eval2(f, e, (ExprKind)n.kind);
+    mapu_set(&f->known, (uint64_t)e, f->kept.len);
+    vec_push(f->m, &f->kept, x);
+    return x;
+  }
   case IR_SELECT: return span_union(f, eval(f, ir_kid(f->c, e, 1)), eval(f, ir_kid(f->c, e, 2)));
   case IR_CAST: { /* between types that hold every index; others may wrap around */
     DType from = ir_type(f->c, ir_kid(f->c, e, 0));
@@ -235,6 +249,12 @@ static Span eval(Infer *f, ExprId e) {
     return NOTHING;
   default: return NOTHING;
   }
+}
+
+/* The range of an index under what variables stand for now. */
+static Span range_of(Infer *f, ExprId e) {
+  f->visits = f->kept.len = 0;
+  return eval(f, e);
 }
 
 /* ---- sets from leaves to roots ---- */
@@ -323,7 +343,7 @@ static void reader_sets(Infer *f, int p, int q) {
   for (int i = 0; i < st->n_root; i++) {
     Span x = up[i].inf ? full(f, d[i]) : up[i];
     if (any && x.lo.n + x.hi.n > 0) { /* replace the relaxed loops of the attach path by their ranges */
-      Span lo = eval(f, lin_expr(&f->L, x.lo)), hi = eval(f, lin_expr(&f->L, x.hi));
+      Span lo = range_of(f, lin_expr(&f->L, x.lo)), hi = range_of(f, lin_expr(&f->L, x.hi));
       x = lo.inf || hi.inf ? NOTHING : (Span){lo.lo, hi.hi, false};
     }
     root[i] = x;
@@ -346,7 +366,7 @@ static void touched(Infer *f, int p, int q, Span *region, bool *any) {
     const IrTensor *t = ir_tensor(f->c, op->out[0]);
     for (int a = 0; a < e->n_access; a++) {
       Span idx[e->rank + 1];
-      for (int i = 0; i < e->rank; i++) idx[i] = eval(f, e->index[a][i]);
+      for (int i = 0; i < e->rank; i++) idx[i] = range_of(f, e->index[a][i]);
       if (through) {
         for (int i = 0; i < e->rank; i++)
           bind(f, op->axis[i].var, idx[i].inf ? full(f, (Dom){lin_const(0), lin_of(&f->L, t->shape[i])}) : idx[i]);

@@ -12,28 +12,31 @@
 /* ---- index expressions as numbers ---- */
 
 typedef struct {
-  const IrCtx *ctx;
+  IrCtx *ctx;
   const TeOp *op;
   const int64_t *at; /* a value per axis, reductions behind the others */
 } Point;
+
+/* Most indices are small trees. What has shared parts may be a huge tree: after PLAIN nodes every value is kept. */
+enum { PLAIN = 1000 };
+typedef struct {
+  const Point *p;
+  int visits;
+  MapU64 known; /* place in val, by expression */
+  VEC(int64_t) val;
+} PointWalk;
 
 /* Far beyond any place in memory; differences and sums of a few such numbers stay inside 64 bits. */
 #define FAR ((int64_t)1 << 56)
 static int64_t clamped(int64_t v) { return v > FAR ? FAR : v < -FAR ? -FAR : v; }
 
-static int64_t value_of(const Point *p, ExprId e, int depth) {
-  const ExprNode *n = ir_node(p->ctx, e);
-  if (n->kind == IR_INT) return clamped(n->u.i);
-  if (n->kind == IR_VAR) {
-    for (int i = 0; i < p->op->n_axis + p->op->n_red && i < PLAN_AXES; i++)
-      if ((i < p->op->n_axis ? p->op->axis[i].var : p->op->red[i - p->op->n_axis].var) == n->sym)
-        return clamped(p->at[i]);
-    return 0;
-  }
-  if (depth > 64) return 0;
-  if (n->kind == IR_CAST) return value_of(p, ir_kid(p->ctx, e, 0), depth + 1);
+static int64_t walk_value(PointWalk *w, ExprId e);
+
+static int64_t node_value(PointWalk *w, ExprId e, const ExprNode *n) {
+  const IrCtx *c = w->p->ctx;
+  if (n->kind == IR_CAST) return walk_value(w, ir_kid(c, e, 0));
   if (n->kind < IR_ADD || n->kind > IR_MAX) return 0; /* loads and the like: taken as a fixed place */
-  int64_t x = value_of(p, ir_kid(p->ctx, e, 0), depth + 1), y = value_of(p, ir_kid(p->ctx, e, 1), depth + 1), r = 0;
+  int64_t x = walk_value(w, ir_kid(c, e, 0)), y = walk_value(w, ir_kid(c, e, 1)), r = 0;
   switch (n->kind) {
   case IR_ADD: return clamped(x + y);
   case IR_SUB: return clamped(x - y);
@@ -46,6 +49,31 @@ static int64_t value_of(const Point *p, ExprId e, int depth) {
   }
 }
 
+static int64_t walk_value(PointWalk *w, ExprId e) {
+  const Point *p = w->p;
+  const ExprNode *n = ir_node(p->ctx, e);
+  if (n->kind == IR_INT) return clamped(n->u.i);
+  if (n->kind == IR_VAR) {
+    for (int i = 0; i < p->op->n_axis + p->op->n_red && i < PLAN_AXES; i++)
+      if ((i < p->op->n_axis ? p->op->axis[i].var : p->op->red[i - p->op->n_axis].var) == n->sym)
+        return clamped(p->at[i]);
+    return 0;
+  }
+  if (++w->visits <= PLAIN) return node_value(w, e, n);
+  if (!w->known.arena) mapu_init(&w->known, ir_arena(p->ctx));
+  int32_t at = mapu_get(&w->known, (uint64_t)e, -1);
+  if (at >= 0) return w->val.at[at];
+  int64_t v = node_value(w, e, n);
+  mapu_set(&w->known, (uint64_t)e, w->val.len);
+  vec_push(ir_arena(p->ctx), &w->val, v);
+  return v;
+}
+
+static int64_t value_of(const Point *p, ExprId e) {
+  PointWalk w = {.p = p};
+  return walk_value(&w, e);
+}
+
 /* Elements of one dimension that a tile with the given extents touches. */
 static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *tile) {
   double range = 1;
@@ -55,7 +83,7 @@ static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *ti
     int64_t corner[PLAN_AXES], zero[PLAN_AXES] = {0};
     for (int a = 0; a < k->n_axis; a++) corner[a] = tile[a] - 1;
     Point p = {k->ctx, k->op, corner}, o = {k->ctx, k->op, zero};
-    double sweep = (double)value_of(&p, d->index, 0) - (double)value_of(&o, d->index, 0);
+    double sweep = (double)value_of(&p, d->index) - (double)value_of(&o, d->index);
     range = (sweep < 0 ? -sweep : sweep) + 1;
   }
   return range < (double)d->cap ? range : (double)d->cap;
@@ -65,13 +93,13 @@ static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {
   int64_t at[PLAN_AXES] = {0}, origin, sum = 0;
   Point p = {k->ctx, k->op, at};
   *d = (PlanDim){.index = index, .cap = cap, .linear = true};
-  origin = value_of(&p, index, 0);
+  origin = value_of(&p, index);
   for (int a = 0; a < k->n_axis; a++) {
     if (k->axis[a].extent < 2) continue;
     at[a] = 1;
-    int64_t c = value_of(&p, index, 0) - origin, whole = k->axis[a].extent - 1, last;
+    int64_t c = value_of(&p, index) - origin, whole = k->axis[a].extent - 1, last;
     at[a] = whole;
-    last = value_of(&p, index, 0) - origin;
+    last = value_of(&p, index) - origin;
     at[a] = 0;
     int64_t straight;
     d->linear = d->linear && i64_mul(c, whole, &straight) && last == straight;
@@ -79,7 +107,7 @@ static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {
     sum += last;
   }
   for (int a = 0; a < k->n_axis; a++) at[a] = k->axis[a].extent - 1;
-  d->linear = d->linear && value_of(&p, index, 0) - origin == sum;
+  d->linear = d->linear && value_of(&p, index) - origin == sum;
 }
 
 /* ---- making a plan ---- */

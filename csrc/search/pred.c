@@ -14,6 +14,7 @@ bool sp_ends(const char *name, const char *tail) {
 
 bool sp_needs_tiling(const State *s, int stage) { return s->dag->flags[stage].needs_tiling; }
 bool sp_is_output(const State *s, int stage) { return s->dag->flags[stage].is_output; }
+bool sp_large(const State *s, int stage) { return s->dag->flags[stage].large; }
 bool sp_strictly_inlinable(const State *s, int stage) { return s->dag->flags[stage].strictly_inlineable; }
 bool sp_has_attr(const State *s, int stage, const char *key) { return te_attr(s->stage.at[stage].op, key) != NULL; }
 

@@ -39,7 +39,7 @@ static const HwParams *hw(const Derive *d) { return &d->env->task->target.hw; }
 /* ---- always inline, skip ---- */
 
 static bool inlinable(const Derive *d, const State *s, int stage) {
-  return !sp_placeholder(s, stage) && !sp_is_output(s, stage) && !sp_has_reduce(s, stage) &&
+  return !sp_placeholder(s, stage) && !sp_is_output(s, stage) && !sp_has_reduce(s, stage) && !sp_large(s, stage) &&
          (is_gpu(d) || sp_strictly_inlinable(s, stage));
 }
 static Verdict inline_check(Derive *d, const State *s, int stage) {

@@ -22,6 +22,7 @@ bool sp_attached_at(const State *s, int stage, int iter); /* is some stage attac
 bool sp_needs_tiling(const State *s, int stage);
 bool sp_is_output(const State *s, int stage);
 bool sp_strictly_inlinable(const State *s, int stage);
+bool sp_large(const State *s, int stage); /* to inline it would blow up its reader */
 bool sp_has_reduce(const State *s, int stage);
 int sp_single_consumer(const State *s, int stage);         /* -1: none */
 int sp_matched_consumer(const State *s, int stage);        /* single_matched_consumer; -1: none */
@@ -69,7 +70,7 @@ typedef struct {
   PlanDim dim[PLAN_DIMS];
 } PlanTile;
 typedef struct {
-  const IrCtx *ctx;
+  IrCtx *ctx;
   const TeOp *op;
   int n_space, n_axis, n_tile;
   PlanAxis axis[PLAN_AXES]; /* reductions behind the others */

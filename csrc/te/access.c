@@ -134,7 +134,29 @@ static bool is_reused(IrCtx *c, const TeDag *d, const TeEdge *e) {
   return false;
 }
 
+/* Operations of a stage, written out, once all that it reads is inlined as far as possible. A chain of stages that each
+ * read the one before several times grows with the power of its length, and so would the text of the program: what has
+ * grown beyond MAX_INLINED keeps its memory, and its reader begins anew. */
+enum { MAX_INLINED = 4096 };
+typedef struct {
+  const TeDag *d;
+  const int32_t *size;
+} Inlined;
+static int32_t inlined_leaf(IrCtx *c, ExprId e, void *arg) {
+  const Inlined *x = arg;
+  const ExprNode *n = ir_node(c, e);
+  int op = n->kind == IR_READ ? te_dag_op_of(c, x->d, n->sym) : -1;
+  return op >= 0 && !x->d->op[op]->n_red && !x->d->flags[op].large ? x->size[op] : 0;
+}
+static int32_t inlined_size(IrCtx *c, const TeOp *op, Inlined *x) {
+  int32_t n = 0;
+  for (int k = 0; k < op->n_out && n < EX_SIZE_MAX; k++) n += ex_size(c, op->body[k], inlined_leaf, x);
+  return n;
+}
+
 static void derive_flags(IrCtx *c, TeDag *d) {
+  int32_t *size = arena_array(ir_arena(c), int32_t, d->n_ops);
+  Inlined in = {d, size};
   for (int i = 0; i < d->n_ops; i++) {
     const TeOp *op = d->op[i];
     TeFlags *f = &d->flags[i];
@@ -158,6 +180,8 @@ static void derive_flags(IrCtx *c, TeDag *d) {
     }
     f->simple_access = simple;
     f->strictly_inlineable = !reads || (inlineable && !f->has_branch && !f->has_expensive);
+    size[i] = inlined_size(c, op, &in);
+    f->large = size[i] > MAX_INLINED;
     f->needs_tiling =
         !te_attr(op, "auto_scheduler_simplify_const_tensor_indices") && (reused >= 2 || (reused >= 1 && op->n_red > 0));
     f->is_output = te_consumers(d, i, NULL) == 0;

@@ -163,7 +163,14 @@ TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const 
   }
   check_shape(c, name, n_axis, shape);
   op->body = arena_copy(a, body, sizeof(ExprId) * (size_t)n_body);
-  for (int i = 0; i < n_body; i++) err_check(ir_err(c), body[i] > 0, "compute '%s': body %d is missing", name, i);
+  for (int i = 0; i < n_body; i++) {
+    err_check(ir_err(c), body[i] > 0, "compute '%s': body %d is missing", name, i);
+    err_check(
+        ir_err(c), ex_size(c, body[i], NULL, NULL) < EX_SIZE_MAX,
+        "compute '%s': written out, its expression has more than %d operations, because parts of it are shared; make "
+        "those parts compute stages of their own",
+        name, EX_SIZE_MAX);
+  }
   derive_reduction(c, op);
   derive_inputs(c, op);
   copy_attrs(c, op, n_attr, attr);

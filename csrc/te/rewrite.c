@@ -42,5 +42,11 @@ ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op) {
   err_check(ir_err(c), op->kind == TE_COMPUTE && !te_is_reduction(c, op),
             "'%s' cannot be inlined: it is a placeholder or a reduction", op->name);
   Replace r = {.op = op};
-  return ex_map(c, e, inline_read, &r);
+  ExprId out = ex_map(c, e, inline_read, &r);
+  err_check(
+      ir_err(c), ex_size(c, out, NULL, NULL) < EX_SIZE_MAX,
+      "inlining '%s' makes an expression of more than %d operations, because it is read several times; leave it a "
+      "stage of its own",
+      op->name, EX_SIZE_MAX);
+  return out;
 }

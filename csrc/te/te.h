@@ -52,6 +52,7 @@ int64_t te_const(const IrCtx *c, ExprId e);             /* value of a literal; r
 /* ---- DAG (dag.c) ---- */
 typedef struct { /* 01 §3.6, per operation */
   bool simple_access, strictly_inlineable, needs_tiling, is_output, has_branch, has_expensive;
+  bool large; /* with what it reads inlined: too large to be inlined itself */
 } TeFlags;
 typedef struct {
   int32_t producer, consumer, n_access;

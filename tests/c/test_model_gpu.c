@@ -201,6 +201,30 @@ static void expressions(void **state) {
   ir_free(c);
 }
 
+/* Sixty doublings: 2^60 operations written out, 120 of them different. */
+static void shared_parts(void **state) {
+  (void)state;
+  Err e;
+  err_init(&e);
+  IrCtx *c = ir_new(&e);
+  VarId x = ir_var_new(c, "x", DT_I32, true);
+  LaneEnv env = lane_env(c);
+  Lanes l = {.same = false}, out;
+  ExprId v = ex_var(c, x);
+  int32_t want[LANES];
+  for (int i = 0; i < LANES; i++) l.at[i] = want[i] = 7 * i;
+  lanes_set(&env, x, &l);
+  for (int k = 0; k < 60; k++) {
+    v = ex_fmod(c, ex_add(c, v, v), ex_i32(c, 7919));
+    for (int i = 0; i < LANES; i++) want[i] = 2 * want[i] % 7919;
+  }
+  lanes_of(&env, v, &out);
+  for (int i = 0; i < LANES; i++) assert_int_equal(out.at[i], want[i]);
+  assert_int_equal(ex_size(c, v, NULL, NULL), EX_SIZE_MAX);
+  assert_int_equal(ex_size(c, ex_add(c, ex_var(c, x), ex_i32(c, 1)), NULL, NULL), 3);
+  ir_free(c);
+}
+
 /* A loop without iterations touches nothing, and nothing is divided by it. */
 static void negative_extent(void **state) {
   (void)state;
@@ -229,8 +253,9 @@ static void negative_extent(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(occupancy),   cmocka_unit_test(waves),
-                                     cmocka_unit_test(accesses),    cmocka_unit_test(vector),
-                                     cmocka_unit_test(expressions), cmocka_unit_test(negative_extent)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(occupancy),      cmocka_unit_test(waves),
+                                     cmocka_unit_test(accesses),       cmocka_unit_test(vector),
+                                     cmocka_unit_test(expressions),    cmocka_unit_test(shared_parts),
+                                     cmocka_unit_test(negative_extent)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,7 @@
 """A schedule for every program, without tuning: what a network runs with until there are records.
 
-Everything element-wise is inlined. On a GPU each remaining stage is one kernel: its spatial loops are fused, cut
-into blocks of
-threads and bound; reductions run serially in a thread. On a CPU the outer spatial loops run in parallel and a
+Everything element-wise is inlined, unless the expression would become huge. On a GPU each remaining stage is one kernel: its spatial loops are fused, cut
+into blocks of threads and bound; reductions run serially in a thread. On a CPU the outer spatial loops run in parallel and a
 divisor of the innermost one as vector lanes, with the reduction between the two.
 """
 
@@ -29,7 +28,7 @@ def _inline(state, dag, gpu):
             not list(op.input_tensors) and len(op.axis) > 0
         )  # matrices of constants: a tiny stage beats a chain of selects
         costly = f["has_expensive"] or (f["has_branch"] and not gpu)
-        if f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly:
+        if f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly or f["is_large"]:
             keep.append(i)
         else:
             state.apply("CI", i)
