@@ -535,91 +535,126 @@ static Stmt *loops_around(Regs *g, const Nest *x, Stmt *body, Stmt *in, Stmt *ou
   return st_seq(c, 3, all);
 }
 
-static Stmt *reduction(Regs *g, const Stmt *s) {
+/* How a nest is laid over registers: `rows` times `n_piece` pieces of at most `lanes` elements. */
+typedef struct {
+  Piece piece[MAX_PIECES]; /* of the vector loop; a single element without one */
+  int n_piece, lanes;
+  int order[MAX_NEST], n_order; /* the other spatial levels, outermost first */
+  int64_t rows, total;
+} Tile;
+
+/* Is the vector loop worth cutting? The first vector tells. false: leave the nest. */
+static bool cut_first(Regs *g, Nest *x, Tile *t) {
   IrCtx *c = g->c;
-  Nest x;
-  if (!gather_nest(g, s, &x)) return NULL;
-  Piece piece[MAX_PIECES] = {{0, 1}};
-  int lanes = lanes_at_most(g, x.store), n_piece = 1;
-  if (x.vec >= 0) { /* is it worth cutting? the first vector tells */
-    const Level *l = &x.at[x.vec];
-    Stmt *st = low_new(c, x.store);
-    int64_t n = l->extent < (int64_t)lanes * g->registers ? l->extent : (int64_t)lanes * g->registers;
-    n_piece = cut(g, 1, &st, l->loop->u.loop.var, ex_int(c, ir_var_info(c, l->loop->u.loop.var)->type, l->min), n,
-                  piece, MAX_PIECES);
-    if (!n_piece && l->loop->u.loop.kind == FOR_VECTOR) return NULL;
-    if (!n_piece) {
-      x.vec = -1;
-      n_piece = 1;
-      piece[0] = (Piece){0, 1};
-    } else if (piece[0].lanes < lanes)
-      lanes = piece[0].lanes;
+  t->lanes = lanes_at_most(g, x->store);
+  t->n_piece = 1;
+  t->piece[0] = (Piece){0, 1};
+  if (x->vec < 0) return true;
+  const Level *l = &x->at[x->vec];
+  Stmt *st = low_new(c, x->store);
+  int64_t most = (int64_t)t->lanes * g->registers, n = l->extent < most ? l->extent : most;
+  ExprId first = ex_int(c, ir_var_info(c, l->loop->u.loop.var)->type, l->min);
+  int pieces = cut(g, 1, &st, l->loop->u.loop.var, first, n, t->piece, MAX_PIECES);
+  if (!pieces && l->loop->u.loop.kind == FOR_VECTOR) return false;
+  if (!pieces) {
+    x->vec = -1;
+    t->piece[0] = (Piece){0, 1};
+    return true;
   }
-  if (!fit(g, &x, lanes)) return NULL;
-  int order[MAX_NEST], n_order = 0;
-  int64_t rows = 1;
-  for (int i = 0; i < x.n; i++) {
-    Level *l = &x.at[i];
+  t->n_piece = pieces;
+  if (t->piece[0].lanes < t->lanes) t->lanes = t->piece[0].lanes;
+  return true;
+}
+
+/* Outer loops for levels that stay in registers in part; the number of pieces. */
+static void lay_out(Regs *g, Nest *x, Tile *t) {
+  IrCtx *c = g->c;
+  t->rows = 1;
+  for (int i = 0; i < x->n; i++) {
+    Level *l = &x->at[i];
     if (!l->spatial) continue;
     if (l->inner < l->extent) {
-      DType t = ir_var_info(c, l->loop->u.loop.var)->type;
-      l->outer = ir_var_new(c, ir_var_info(c, l->loop->u.loop.var)->name, t, false);
-      ar_bind_range(g->ar, l->outer, ex_int(c, t, 0), ex_int(c, t, l->extent / l->inner));
+      DType type = ir_var_info(c, l->loop->u.loop.var)->type;
+      l->outer = ir_var_new(c, ir_var_info(c, l->loop->u.loop.var)->name, type, false);
+      ar_bind_range(g->ar, l->outer, ex_int(c, type, 0), ex_int(c, type, l->extent / l->inner));
     }
-    if (i != x.vec) {
-      order[n_order++] = i;
-      rows *= l->inner;
-    }
+    if (i == x->vec) continue;
+    t->order[t->n_order++] = i;
+    t->rows *= l->inner;
   }
-  if (x.vec >= 0 && x.at[x.vec].inner < x.at[x.vec].extent) {
-    n_piece = (int)(x.at[x.vec].inner / lanes);
-    for (int i = 0; i < n_piece; i++) piece[i] = (Piece){(int64_t)i * lanes, lanes};
+  if (x->vec >= 0 && x->at[x->vec].inner < x->at[x->vec].extent) {
+    t->n_piece = (int)(x->at[x->vec].inner / t->lanes);
+    for (int i = 0; i < t->n_piece; i++) t->piece[i] = (Piece){(int64_t)i * t->lanes, t->lanes};
   }
-  int64_t total = rows * n_piece;
-  if (total > 2 * g->registers || total < 1) return NULL; /* narrow remainders may take more than planned */
-  const IrBuffer *like = ir_buffer(c, x.store->u.store.buf);
-  ExprId size = ex_i32(c, total * lanes), *extent = arena_array(ir_arena(c), ExprId, 1);
+  t->total = t->rows * t->n_piece;
+}
+
+static BufferId accumulators(IrCtx *c, const Nest *x, const Tile *t) {
+  ExprId size = ex_i32(c, t->total * t->lanes), *extent = arena_array(ir_arena(c), ExprId, 1);
   extent[0] = size;
-  BufferId acc = ir_buffer_new(c, (IrBuffer){.name = "acc",
-                                             .type = like->type,
-                                             .scope = SC_LOCAL,
-                                             .rank = 1,
-                                             .extent = extent,
-                                             .size = size,
-                                             .align = 64,
-                                             .lanes = 1,
-                                             .registers = true});
-  Stmt **in = arena_array(ir_arena(c), Stmt *, total), **body = arena_array(ir_arena(c), Stmt *, total),
-       **out = arena_array(ir_arena(c), Stmt *, total);
+  return ir_buffer_new(c, (IrBuffer){.name = "acc",
+                                     .type = ir_buffer(c, x->store->u.store.buf)->type,
+                                     .scope = SC_LOCAL,
+                                     .rank = 1,
+                                     .extent = extent,
+                                     .size = size,
+                                     .align = 64,
+                                     .lanes = 1,
+                                     .registers = true});
+}
+
+/* Values of the spatial variables in a row and a piece, the vector variable last; how many. */
+static int values_at(IrCtx *c, const Nest *x, const Tile *t, int64_t row, int64_t piece, VarSub *sub) {
+  int k = 0;
+  for (int j = t->n_order - 1; j >= (x->vec < 0 ? 0 : -1); j--) {
+    const Level *l = &x->at[j < 0 ? x->vec : t->order[j]];
+    DType type = ir_var_info(c, l->loop->u.loop.var)->type;
+    int64_t i = j < 0 ? t->piece[piece].first : row % l->inner;
+    if (j >= 0) row /= l->inner;
+    ExprId value = ex_int(c, type, l->min + i);
+    if (l->outer) value = ex_add(c, ex_mul(c, ex_var(c, l->outer), ex_int(c, type, l->inner)), value);
+    sub[k++] = (VarSub){l->loop->u.loop.var, value};
+  }
+  return k;
+}
+
+/* All pieces: loads of the accumulators, the reduction loops, stores. NULL: a piece cannot be written. */
+static Stmt *emit_tile(Regs *g, const Nest *x, const Tile *t, BufferId acc) {
+  Arena *a = ir_arena(g->c);
+  Stmt **in = arena_array(a, Stmt *, t->total), **body = arena_array(a, Stmt *, t->total),
+       **out = arena_array(a, Stmt *, t->total);
   /* The operand that is reused by neighbouring statements stays in registers: let the smaller side vary fastest. */
-  bool rows_inner = rows < n_piece;
-  for (int64_t q = 0; q < total; q++) {
-    int64_t row = rows_inner ? q % rows : q / n_piece, pc = rows_inner ? q / rows : q % n_piece;
+  bool rows_inner = t->rows < t->n_piece;
+  for (int64_t q = 0; q < t->total; q++) {
+    int64_t row = rows_inner ? q % t->rows : q / t->n_piece, piece = rows_inner ? q / t->rows : q % t->n_piece;
     VarSub sub[MAX_NEST];
-    int k = 0;
-    for (int j = n_order - 1; j >= -1; j--) {
-      if (j < 0 && x.vec < 0) break;
-      const Level *l = &x.at[j < 0 ? x.vec : order[j]];
-      DType t = ir_var_info(c, l->loop->u.loop.var)->type;
-      int64_t i = j < 0 ? piece[pc].first : row % l->inner;
-      if (j >= 0) row /= l->inner;
-      ExprId value = ex_int(c, t, l->min + i);
-      if (l->outer) value = ex_add(c, ex_mul(c, ex_var(c, l->outer), ex_int(c, t, l->inner)), value);
-      sub[k++] = (VarSub){l->loop->u.loop.var, value};
-    }
+    int n = values_at(g->c, x, t, row, piece, sub);
     Parts p;
-    if (!emit_piece(g, &x, acc, q * lanes, k, sub, piece[pc].lanes, &p)) return NULL;
+    if (!emit_piece(g, x, acc, q * t->lanes, n, sub, t->piece[piece].lanes, &p)) return NULL;
     in[q] = p.in;
     body[q] = p.body;
     out[q] = p.out;
   }
-  Stmt *r = loops_around(g, &x, st_seq(c, (int)total, body), st_seq(c, (int)total, in), st_seq(c, (int)total, out),
-                         (int)total);
+  int n = (int)t->total;
+  return loops_around(g, x, st_seq(g->c, n, body), st_seq(g->c, n, in), st_seq(g->c, n, out), n);
+}
+
+static Stmt *reduction(Regs *g, const Stmt *s) {
+  IrCtx *c = g->c;
+  Nest x;
+  Tile t = {.n_order = 0};
+  if (!gather_nest(g, s, &x) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
+  lay_out(g, &x, &t);
+  if (t.total > 2 * g->registers || t.total < 1) return NULL; /* narrow remainders may take more than planned */
+  BufferId acc = accumulators(c, &x, &t);
+  Stmt *r = emit_tile(g, &x, &t, acc);
+  if (!r) return NULL;
   r = st_alloc(c, acc, r);
   for (int i = x.n - 1; i >= 0; i--) {
     const Level *l = &x.at[i];
-    DType t = l->outer ? ir_var_info(c, l->outer)->type : DT_I32;
-    if (l->outer) r = st_for(c, l->outer, ex_int(c, t, 0), ex_int(c, t, l->extent / l->inner), FOR_SERIAL, r);
+    if (!l->outer) continue;
+    DType type = ir_var_info(c, l->outer)->type;
+    r = st_for(c, l->outer, ex_int(c, type, 0), ex_int(c, type, l->extent / l->inner), FOR_SERIAL, r);
   }
   return r;
 }
