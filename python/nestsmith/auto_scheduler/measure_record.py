@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import tempfile
 import time
 import weakref
 
@@ -341,7 +342,9 @@ class RecordToFile:
 
     A batch is one write. The disk is asked to keep it (``fsync``) at most every five seconds and at the end of the
     process. While the file cannot be written (full disk, lost network drive) tuning goes on: the records are kept in
-    memory, a warning tells so, and they are written as soon as it is possible.
+    memory, a warning tells so once, they are written as soon as it is possible, and a second line tells how many were
+    late. What cannot be written by the end of the process goes to a file in the directory for temporary files, which
+    the last line names.
 
     Parameters
     ----------
@@ -355,10 +358,13 @@ class RecordToFile:
     """
 
     SYNC_SECONDS = 5.0
+    _failing: set = set()  # names of the files that a warning was given for
+    _holding: set = set()  # objects whose records wait: they live until these are written
 
     def __init__(self, filename):
         self.filename = os.fspath(filename)
-        self._waiting, self._synced, self._dirty = "", time.monotonic(), False
+        self._waiting, self._late, self._synced, self._dirty = "", 0, time.monotonic(), False
+        self._process = os.getpid()
         there = self.filename if os.path.exists(self.filename) else os.path.dirname(os.path.abspath(self.filename))
         if os.path.exists(there) and not os.access(there, os.W_OK):
             raise PermissionError(f"{there} may not be written; give RecordToFile another file or change its owner")
@@ -375,31 +381,62 @@ class RecordToFile:
     def _write(self, sync):
         if not self._waiting and not (sync and self._dirty):
             return True
-        held = self._waiting.count("\n")
+        folder = os.path.dirname(os.path.abspath(self.filename))
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(self.filename)), exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
             append_text(self.filename, self._waiting, sync)
         except OSError as e:
-            logger.warning(
-                "%s cannot be written (%s): %d records are kept in memory and written as soon as it can be; "
-                "`df -h %s` shows what is full, free some space there",
-                self.filename, e.strerror or e, held, os.path.dirname(os.path.abspath(self.filename)),
-            )
+            self._late = self._waiting.count("\n")
+            self._holding.add(self)
+            if self.filename not in self._failing:
+                self._failing.add(self.filename)
+                logger.warning(
+                    "%s cannot be written (%s): records are kept in memory and written as soon as it can be; "
+                    "`df -h %s` shows what is full, free some space there",
+                    self.filename, e.strerror or e, folder,
+                )
             return False
-        self._waiting, self._dirty = "", not sync
+        if self._late:
+            logger.warning("%s can be written again: %d records were written late", self.filename, self._late)
+        self._failing.discard(self.filename)
+        self._holding.discard(self)
+        self._waiting, self._late, self._dirty = "", 0, not sync
         if sync:
             self._synced = time.monotonic()
         return True
 
     def flush(self):
-        """Writes what is waiting and has the disk keep it. Raises OSError if it cannot be written."""
+        """Writes what is waiting and has the disk keep it.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written; the records go on waiting.
+        """
         if not self._write(True):
-            raise OSError(f"{self._waiting.count(chr(10))} records could not be written to {self.filename}")
+            raise OSError(f"{self._late} records could not be written to {self.filename}; they are kept in memory")
 
     def close(self):
-        """Writes what is waiting and has the disk keep it; called at the end of the process."""
-        if not self._write(True):
-            logger.error("%d records could not be written to %s", self._waiting.count("\n"), self.filename)
+        """Writes what is waiting and has the disk keep it; called at the end of the process.
+
+        If the file cannot be written even now, the records go to a file in the directory for temporary files.
+        """
+        if self._process != os.getpid() or self._write(True):  # a forked child leaves them to its parent
+            return
+        text, n = self._waiting, self._late
+        try:
+            fd, rest = tempfile.mkstemp(".json", os.path.basename(self.filename) + ".rest-")
+            os.close(fd)
+            append_text(rest, text, True)
+        except OSError as e:
+            logger.error("%d records could not be written to %s and are lost, for %s", n, self.filename, e)
+            return
+        logger.error(
+            "%d records could not be written to %s; they are in %s (`cat %s >> %s` when there is room)",
+            n, self.filename, rest, rest, self.filename,
+        )
+        self._waiting, self._late = "", 0
+        self._holding.discard(self)
 
 
 # ---- keys ----
