@@ -64,13 +64,14 @@ bool build_sm_range(int *lo,
 typedef struct {
   int pid;
   int pipe_fd;
+  double cpu; /* when it has ended: processor seconds of it and of those that it waited for */
 } Child;
 /* Starts argv[0] (searched in PATH) in a process group of its own; its standard output and error go to pipe_fd (both to
  * /dev/null if want_output is false, then pipe_fd is -1). keep_fd >= 0 stays open in the child. die_with_parent: killed
  * when the calling thread ends. */
 Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent);
 Child spawn_limited(Err *e, char *const argv[], char *const envp[], double cpu_seconds); /* with output, dies with the parent; a
-                                                                                           process of it that takes more gets SIGXCPU */
+                                                                                           process of it that takes more gets SIGXCPU, then SIGKILL */
 double spawn_cpu_seconds(int pid); /* what a process has used so far; -1 if it is not there */
 int spawn_wait(Child *c, double timeout_s); /* wait status, or -1 when still running after timeout_s */
 void spawn_kill(Child *c);                  /* SIGKILL to the group and reap */

@@ -161,6 +161,17 @@ typedef struct {
   Binary out;
 } Job;
 
+/* A driver tells of the signal that ended its compiler; both stand for the compiler. */
+static bool was_killed(int status, const Log *log) {
+  return (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || strstr(log->text, "Killed signal terminated");
+}
+/* Was it the limit of processor time? The first signal says so itself; the second one, to processes that do not heed the
+ * first, is the one that the system sends when memory is short: then what was used decides. */
+static bool out_of_time(int status, const Log *log, double cpu, double limit) {
+  if (strstr(log->text, "CPU time limit exceeded") || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)) return true;
+  return was_killed(status, log) && cpu >= limit;
+}
+
 static void compile(void *arg) {
   Job *j = arg;
   Err *e = arena_err(j->a);
@@ -182,11 +193,14 @@ static void compile(void *arg) {
   bool ended = drain(e, &j->child, &log, end);
   err_poll(e);
   int status = ended ? spawn_wait(&j->child, end - clock_now() > 0.5 ? end - clock_now() : 0.5) : -1;
-  if (!ended || status == -1 || strstr(log.text, "CPU time limit exceeded") ||
-      (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
+  if (!ended || status == -1 || out_of_time(status, &log, j->child.cpu, limit))
     err_raise(e, NS_ERR_RUNTIME, "timed out: %s took longer than %g s", argv[0], limit);
+  if (was_killed(status, &log))
+    err_raise(e, NS_ERR_RUNTIME, "%s was killed (signal 9): the machine ran out of memory, or somebody ended it\n%s",
+              argv[0], log.text);
   if (WIFSIGNALED(status))
-    err_raise(e, NS_ERR_RUNTIME, "%s was ended by signal %d (out of memory?)\n%s", argv[0], WTERMSIG(status), log.text);
+    err_raise(e, NS_ERR_RUNTIME, "%s was ended by signal %d (%s)\n%s", argv[0], WTERMSIG(status),
+              strsignal(WTERMSIG(status)), log.text);
   if (WEXITSTATUS(status) != 0)
     err_raise(e, strstr(log.text, "No space left") ? NS_ERR_IO : NS_ERR_RUNTIME, "%s failed with status %d\n%s",
               argv[0], WEXITSTATUS(status), log.text);
@@ -195,7 +209,7 @@ static void compile(void *arg) {
 }
 
 Binary cc_compile(Arena *a, const Target *t, const char *source, const BuildOptions *o) {
-  Job j = {a, t, source, o, tmpdir_new(a), {0, -1}, {0}};
+  Job j = {a, t, source, o, tmpdir_new(a), {.pipe_fd = -1}, {0}};
   ErrCode c = err_try(arena_err(a), compile, &j);
   spawn_kill(&j.child);
   tmpdir_remove(j.tmp);

@@ -97,7 +97,7 @@ static Child spawn(Err *e, char *const argv[], char *const envp[], int keep_fd, 
     if (fd[0] >= 0) close(fd[0]);
     err_raise(e, NS_ERR_RUNTIME, "cannot start \"%s\": %s", name, strerror(why));
   }
-  return (Child){(int)pid, fd[0]};
+  return (Child){.pid = (int)pid, .pipe_fd = fd[0]};
 }
 
 Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent) {
@@ -119,9 +119,12 @@ int spawn_wait(Child *c, double timeout_s) {
   double end = clock_now() + timeout_s;
   for (long pause = 200000;; pause = pause < 20000000 ? pause * 2 : pause) {
     int status = 0;
-    pid_t r = waitpid(c->pid, &status, WNOHANG);
+    struct rusage u = {0};
+    pid_t r = wait4(c->pid, &status, WNOHANG, &u);
     if (r == c->pid || (r < 0 && errno == ECHILD)) {
       c->pid = 0;
+      c->cpu =
+          (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
       return r < 0 ? 0 : status;
     }
     if (clock_now() >= end) return -1;

@@ -234,7 +234,7 @@ static void proc_init(Proc *p, char kind, int type, int id) {
   p->type = type;
   p->id = id;
   p->sock = -1;
-  p->child = (Child){0, -1};
+  p->child = (Child){.pipe_fd = -1};
 }
 
 /* ---- task data ---- */

@@ -87,9 +87,26 @@ def test_the_limit_of_a_compiler_is_processor_time(tmp_path):
         _core.build(CPU, "int x;", 0.5, "", compiler(tmp_path / "sleeps", "sleep 600"))
     assert 2 <= time.time() - begin < PATIENCE
     used = os.times().children_user
-    with pytest.raises(RuntimeError, match="timed out|signal"):
+    with pytest.raises(RuntimeError, match="timed out"):
         _core.build(CPU, "int x;", 1.0, "", compiler(tmp_path / "spins", "while :; do :; done"))
     assert os.times().children_user - used < 4
+
+
+def test_why_a_compiler_was_killed(tmp_path):
+    """The signal is the same whether time or memory ran out; only the one who set the limit can tell."""
+    spins = "trap '' XCPU; while :; do :; done"  # the second signal ends it
+    with pytest.raises(RuntimeError, match="timed out.*longer than 1 s"):
+        _core.build(CPU, "int x;", 1.0, "", compiler(tmp_path / "spins", spins))
+    driver = f"sh -c \"{spins}\"; echo 'cc: fatal error: Killed signal terminated program cc1'; exit 1"
+    with pytest.raises(RuntimeError, match="timed out"):
+        _core.build(CPU, "int x;", 1.0, "", compiler(tmp_path / "driver", driver))
+    with pytest.raises(RuntimeError, match="was killed.*out of memory"):
+        _core.build(CPU, "int x;", 9.0, "", compiler(tmp_path / "killed", "kill -9 $$"))
+    with pytest.raises(RuntimeError, match="was killed.*out of memory"):
+        _core.build(CPU, "int x;", 9.0, "", compiler(tmp_path / "part", "echo " + driver.split("; echo ")[1]))
+    with pytest.raises(RuntimeError, match="signal 11") as e:
+        _core.build(CPU, "int x;", 9.0, "", compiler(tmp_path / "crashes", "kill -11 $$"))
+    assert "memory" not in str(e.value)
 
 
 def test_the_memory_of_the_process(tmp_path, monkeypatch):
