@@ -21,6 +21,7 @@ typedef struct {
   Worker *w;
   PyObject *task[MSR_SLOTS];
   DevLock *lock; /* NULL: whoever comes may measure */
+  bool told;     /* who holds the device */
   LockMode mode;
   atomic_int stop;
   bool busy;
@@ -329,6 +330,7 @@ typedef struct {
   PyWorker *w;
   int type, id;
 } NewWorker;
+static const double TELL_SECONDS = 2;
 static void worker_body(void *arg) {
   NewWorker *n = arg;
   PyWorker *w = n->w;
@@ -339,11 +341,35 @@ static void worker_body(void *arg) {
   if (w->mode == LOCK_FAIL && !devlock_try(w->lock, holder, sizeof holder)) devlock_refuse(&w->err, holder);
 }
 
-/* Waits until the device is ours, or the worker is stopped. One that does not refuse others gives it back after each run. */
+/* A line in the log of the package. */
+static void tell_holder(const char *holder) {
+  PyGILState_STATE g = PyGILState_Ensure();
+  PyObject *logging = PyImport_ImportModule("logging");
+  PyObject *log = logging ? PyObject_CallMethod(logging, "getLogger", "s", "auto_scheduler") : NULL;
+  PyObject *who = PyUnicode_DecodeUTF8(holder, (Py_ssize_t)strlen(holder), "replace"), *r = NULL;
+  if (log && who)
+    r = PyObject_CallMethod(log, "warning", "sO", "The device is used by another tuner, %s: taking turns with it.",
+                            who);
+  Py_XDECREF(r);
+  Py_XDECREF(who);
+  Py_XDECREF(log);
+  Py_XDECREF(logging);
+  PyErr_Clear();
+  PyGILState_Release(g);
+}
+
+/* Waits until the device is ours, or the worker is stopped; who waits for long says so once. One that does not refuse
+ * others gives it back after each run. */
 static void worker_turn(PyWorker *w) {
   char holder[400];
-  while (w->lock && !w->stop && !devlock_turn(w->lock, clock_now(), holder, sizeof holder))
+  double begin = clock_now();
+  while (w->lock && !w->stop && !devlock_turn(w->lock, clock_now(), holder, sizeof holder)) {
+    if (!w->told && clock_now() - begin > TELL_SECONDS) {
+      w->told = true;
+      tell_holder(holder);
+    }
     nanosleep(&(struct timespec){0, 20000000}, NULL);
+  }
   if (w->lock) devlock_leave(w->lock);
 }
 

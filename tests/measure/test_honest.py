@@ -287,8 +287,8 @@ def test_lock_names_its_holder(tmp_path, holder, closing):
     assert all(os.path.getsize(tmp_path / "locks" / f) < 1024 for f in os.listdir(tmp_path / "locks"))
 
 
-def test_local_runner_keeps_to_the_lock(holder, closing):
-    """`LocalRunner.run` without a tuner waits for its turn as well, or refuses."""
+def test_local_runner_keeps_to_the_lock(holder, closing, caplog):
+    """`LocalRunner.run` without a tuner waits for its turn as well and says for whom, or refuses."""
     task = task_of(16)
     inputs = [MeasureInput(task, _core.State(task.compute_dag))]
     built = auto_scheduler.LocalBuilder().build(inputs, 0)
@@ -300,6 +300,8 @@ def test_local_runner_keeps_to_the_lock(holder, closing):
     t.start()
     t.join(1.5)  # long enough for a run on an idle machine
     assert out == [] and t.is_alive()
+    assert wait_until(lambda: caplog.messages) and len(caplog.messages) == 1
+    assert f"used by another tuner, process {holder.pid} of user" in caplog.messages[0]
     holder.stdin.close()  # the holder ends
     t.join(PATIENCE)
     assert [r.error_no for r in out] == [0]
