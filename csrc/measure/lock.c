@@ -150,8 +150,9 @@ NS_NORETURN void devlock_refuse(Err *e, const char *holder) {
 
 void devlock_release(DevLock *l) {
   if (!l->held) return;
-  l->held = ftruncate(l->fd, 0) < 0; /* the name is no longer true; only a courtesy */
-  l->held = flock(l->fd, LOCK_UN) < 0;
+  if (ftruncate(l->fd, 0) < 0) {} /* the name is no longer true; only a courtesy */
+  flock(l->fd, LOCK_UN);
+  l->held = false;
 }
 
 bool devlock_wanted(const DevLock *l) {
