@@ -24,7 +24,6 @@ static const char *const FLAGS[] = {"-x",
                                     "-ftree-vectorize",
                                     "-funswitch-loops",
                                     "-fno-tree-slp-vectorize",
-                                    "-march=native",
                                     "-fPIC",
                                     "-shared",
                                     "-fno-math-errno",
@@ -39,6 +38,16 @@ static const char *const GCC_FLAGS[] = {"-fvect-cost-model=dynamic",
 static const char *compiler(const BuildOptions *o) {
   const char *cc = o->cc ? o->cc : getenv("CC");
   return cc && *cc ? cc : "cc";
+}
+
+/* The processor to make code for: this one, or the one that the target names. */
+static char *processor_flag(Arena *a, const Target *t) {
+#if defined(__x86_64__) || defined(__i386__)
+  const char *option = "-march";
+#else
+  const char *option = t->cpu[0] ? "-mcpu" : "-march";
+#endif
+  return arena_printf(a, "%s=%s", option, t->cpu[0] ? t->cpu : "native");
 }
 
 /* $CC may hold words ("ccache gcc"): split at spaces. */
@@ -111,7 +120,8 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   }
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
-  sb_printf(&b, "fast%d cpu%016llx", t->fast_math == BUILD_FAST_MATH_AGGRESSIVE, (unsigned long long)processor_hash());
+  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t), t->fast_math == BUILD_FAST_MATH_AGGRESSIVE,
+            (unsigned long long)processor_hash());
   return sb_str(&b);
 }
 
@@ -172,6 +182,12 @@ static bool out_of_time(int status, const Log *log, double cpu, double limit) {
   return was_killed(status, log) && cpu >= limit;
 }
 
+/* gcc: bad value ('x') for '-march=' switch; clang: unknown target CPU 'x', unsupported argument 'x' to option '-mcpu=' */
+static bool unknown_processor(const Target *t, const Log *log) {
+  return t->cpu[0] && strstr(log->text, t->cpu) &&
+         (strstr(log->text, "-march=") || strstr(log->text, "-mcpu=") || strstr(log->text, "unknown target CPU"));
+}
+
 static void compile(void *arg) {
   Job *j = arg;
   Err *e = arena_err(j->a);
@@ -181,6 +197,7 @@ static void compile(void *arg) {
   int n = words(j->a, compiler(j->o), argv, 8);
   bool gcc = !is_clang(j->a, argv, n);
   for (int i = 0; i < NS_COUNT(FLAGS); i++) argv[n++] = arena_strdup(j->a, FLAGS[i]);
+  argv[n++] = processor_flag(j->a, j->t);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS) && gcc; i++) argv[n++] = arena_strdup(j->a, GCC_FLAGS[i]);
   if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) argv[n++] = arena_strdup(j->a, "-ffast-math");
   const char *const TAIL[] = {"-o", so, src, "-lm"};
@@ -201,6 +218,9 @@ static void compile(void *arg) {
   if (WIFSIGNALED(status))
     err_raise(e, NS_ERR_RUNTIME, "%s was ended by signal %d (%s)\n%s", argv[0], WTERMSIG(status),
               strsignal(WTERMSIG(status)), log.text);
+  if (WEXITSTATUS(status) != 0 && unknown_processor(j->t, &log))
+    err_raise(e, NS_ERR_RUNTIME, "%s does not know the processor '%s' of the target (-mcpu=%s)\n%s", argv[0], j->t->cpu,
+              j->t->cpu, log.text);
   if (WEXITSTATUS(status) != 0)
     err_raise(e, strstr(log.text, "No space left") ? NS_ERR_IO : NS_ERR_RUNTIME, "%s failed with status %d\n%s",
               argv[0], WEXITSTATUS(status), log.text);

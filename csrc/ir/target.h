@@ -9,5 +9,7 @@ typedef struct {
   int64_t max_shared_memory_per_block, max_local_memory_per_block;
   int32_t max_threads_per_block, max_vthread_extent, warp_size;
 } HwParams;
-typedef struct { TargetKind kind; HwParams hw; int sm; int fast_math; bool mali; } Target; /* sm: 90 for sm_90; fast_math: 0 precise, 1 reference (07 §7.5.6) */
+enum { TARGET_CPU_NAME = 32 };
+/* sm: 90 for sm_90; fast_math: 0 precise, 1 reference (07 §7.5.6); cpu: the processor that the C compiler makes code for, "": this one */
+typedef struct { TargetKind kind; HwParams hw; int sm; int fast_math; bool mali; char cpu[TARGET_CPU_NAME]; } Target;
 #endif

@@ -5,6 +5,7 @@
 #define NS_PY_H
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include "ir/target.h"
 #include "te/te.h"
 #include "schedule/schedule.h"
 
@@ -34,6 +35,8 @@ extern PyTypeObject *PyState_Type;
 /* _core.Schedule: a te schedule, a State in the session's context; never bounded: lower a state_copy. (py_sched.c) */
 typedef struct { PyObject_HEAD State *state; } PySchedule;
 extern PyTypeObject *PySchedule_Type;
+
+bool py_target_cpu(Target *t, const char *name); /* sets the processor's name; false with exception set (py_params.c) */
 
 /* One init function per file; adds types and functions to the module. 0 or -1 with exception set. */
 int py_init_te(PyObject *m);

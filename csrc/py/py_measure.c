@@ -41,14 +41,15 @@ static bool protect(Err *e, ErrBody body, void *arg) {
   return c == NS_OK;
 }
 
-/* (kind, sm, fast_math) */
+/* (kind, sm, fast_math[, cpu]) */
 static int target_from(PyObject *o, void *out) {
   Target *t = out;
   int kind;
+  const char *cpu = "";
   memset(t, 0, sizeof *t);
   if (!PyTuple_Check(o) ||
-      !PyArg_ParseTuple(o, "iii;target must be (kind, sm, fast_math)", &kind, &t->sm, &t->fast_math)) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "target must be (kind, sm, fast_math)");
+      !PyArg_ParseTuple(o, "iii|s;target must be (kind, sm, fast_math, cpu)", &kind, &t->sm, &t->fast_math, &cpu)) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "target must be (kind, sm, fast_math, cpu)");
     return 0;
   }
   if (kind < TG_CPU || kind > TG_OPENCL) {
@@ -56,7 +57,7 @@ static int target_from(PyObject *o, void *out) {
     return 0;
   }
   t->kind = (TargetKind)kind;
-  return 1;
+  return py_target_cpu(t, cpu);
 }
 
 /* (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict, cache=0) */

@@ -4,15 +4,29 @@
 #include <math.h>
 #include <string.h>
 
+bool py_target_cpu(Target *t, const char *name) {
+  size_t n = strlen(name), ok = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+._");
+  if (n >= sizeof t->cpu || ok < n)
+    return PyErr_Format(
+               PyExc_ValueError,
+               "target option -mcpu=%s is no name of a processor: letters, digits and -+._ , at most %d of them", name,
+               (int)sizeof t->cpu - 1),
+           false;
+  memcpy(t->cpu, strcmp(name, "native") == 0 ? "" : name, strcmp(name, "native") == 0 ? 1 : n + 1);
+  return true;
+}
+
 bool py_target(PyObject *o, Target *t) {
   long long hw[8];
   int kind, sm, fast, mali;
+  const char *cpu = "";
   memset(t, 0, sizeof *t);
   if (!PyTuple_Check(o) ||
-      !PyArg_ParseTuple(o, "i(LLLLLLLL)iip;target: (kind, 8 hardware parameters, sm, fast_math, mali)", &kind, &hw[0],
-                        &hw[1], &hw[2], &hw[3], &hw[4], &hw[5], &hw[6], &hw[7], &sm, &fast, &mali)) {
+      !PyArg_ParseTuple(o, "i(LLLLLLLL)iip|s;target: (kind, 8 hardware parameters, sm, fast_math, mali, cpu)", &kind,
+                        &hw[0], &hw[1], &hw[2], &hw[3], &hw[4], &hw[5], &hw[6], &hw[7], &sm, &fast, &mali, &cpu)) {
     if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError, "target: expected the tuple (kind, hardware parameters, sm, fast_math, mali)");
+      PyErr_SetString(PyExc_TypeError,
+                      "target: expected the tuple (kind, hardware parameters, sm, fast_math, mali, cpu)");
     return false;
   }
   if (kind < TG_CPU || kind > TG_OPENCL)
@@ -23,7 +37,7 @@ bool py_target(PyObject *o, Target *t) {
   t->kind = (TargetKind)kind, t->sm = sm, t->fast_math = fast, t->mali = mali;
   t->hw = (HwParams){(int32_t)hw[0], (int32_t)hw[1], (int32_t)hw[2], hw[3],
                      hw[4],          (int32_t)hw[5], (int32_t)hw[6], (int32_t)hw[7]};
-  return true;
+  return py_target_cpu(t, cpu);
 }
 
 static bool get_number(PyObject *d, const char *key, double *out) {

@@ -438,10 +438,13 @@ class Target:
         return self.kind.device_type
 
     def engine(self):
-        """(kind, sm, fast_math): the numbers by which the engine names this target."""
+        """(kind, sm, fast_math, cpu): the numbers by which the engine names this target, and the option `mcpu`, which the
+        C compiler gets (``-march=`` on x86, else ``-mcpu=``); "" for the processor of this machine.
+        """
         kind = {"cuda": 1, "opencl": 2}.get(self.kind.name, 0)
         digits = re.search(r"\d+", self.attrs.get("arch", "") if kind == 1 else "")
-        return kind, int(digits.group()) if digits else 0, _FAST_MATH[self.attrs.get("fast_math", "reference")]
+        cpu = str(self.attrs.get("mcpu", "")) if kind == 0 else ""
+        return kind, int(digits.group()) if digits else 0, _FAST_MATH[self.attrs.get("fast_math", "reference")], cpu
 
     def __str__(self):
         words = [self.kind.name, "-keys=" + ",".join(self.keys)]

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import platform
+import re
 import signal
 import time
 
@@ -10,7 +12,7 @@ import pytest
 
 import nestsmith as ns
 from helpers import PATIENCE
-from nestsmith import _core, auto_scheduler, relay
+from nestsmith import _core, auto_scheduler, relay, te
 from nestsmith.contrib import graph_executor
 
 CPU = (0, 0, 1)
@@ -210,3 +212,57 @@ def test_print_best_reports_what_a_program_takes(tmp_path):
     cpu = auto_scheduler.SearchTask(func=build_test_matmul, args=(), target="llvm")
     with pytest.raises(ValueError, match="report"):
         cpu._report(state)
+
+
+# ---- the processor of a target ----
+
+
+def flags_of(tmp_path, target):
+    """What the C compiler is called with."""
+    seen = tmp_path / "seen"
+    cc = compiler(tmp_path / "cc", f'echo "$@" > {seen}; exec cc "$@"')
+    _core.build(target, "int x;", 20, "", cc)
+    return seen.read_text().split()
+
+
+def test_the_processor_of_a_target_reaches_the_compiler(tmp_path):
+    x86 = platform.machine() in ("x86_64", "i686")
+    name, option = ("x86-64-v2", "-march=") if x86 else ("generic", "-mcpu=")
+    assert ns.target.Target(f"llvm -mcpu={name}").engine() == (0, 0, 1, name)
+    assert option + name in flags_of(tmp_path, (0, 0, 1, name))
+    for native in ((0, 0, 1), (0, 0, 1, ""), (0, 0, 1, "native")):
+        assert "-march=native" in flags_of(tmp_path, native)
+
+
+def test_a_processor_that_the_compiler_does_not_know(tmp_path):
+    with pytest.raises(RuntimeError, match="does not know the processor 'pentium-99' of the target"):
+        _core.build((0, 0, 1, "pentium-99"), "int x;")
+    a = te.placeholder((8,), name="A")
+    b = te.compute((8,), lambda i: a[i] + 1, name="B")
+    with pytest.raises(RuntimeError, match="does not know the processor 'pentium-99'"):
+        ns.build(te.create_schedule(b.op), [a, b], "llvm -mcpu=pentium-99")
+    for bad in ("a b", "x" * 32, "-mcpu=;"):
+        with pytest.raises(ValueError, match="no name of a processor"):
+            _core.build((0, 0, 1, bad), "int x;")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
+def test_programs_for_another_processor():
+    """Vectors are as wide as its registers; the program is another one and right."""
+    n = 64
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=[k]), name="C")
+    s = te.create_schedule(c.op)
+    s[c].reorder(k, s[c].op.axis[1])
+    s[c].vectorize(s[c].op.axis[1])
+    x = np.arange(n * n, dtype="float32").reshape(n, n) % 7
+    widths = {}
+    for name in ("x86-64", "haswell", "skylake-avx512"):
+        source = ns.build(s, [a, b, c], f"llvm -mcpu={name}").get_source()
+        widths[name] = max(map(int, re.findall(r"vector_size\((\d+)\)", source)))
+    assert widths == {"x86-64": 16, "haswell": 32, "skylake-avx512": 64}
+    f = ns.build(s, [a, b, c], "llvm -mcpu=x86-64")
+    out = ns.nd.array(np.zeros((n, n), "float32"))
+    f(ns.nd.array(x), ns.nd.array(x.T.copy()), out)
+    assert (out.numpy() == x @ x.T).all()

@@ -269,7 +269,7 @@ def test_target_rules():
         "x",
     )
     assert (t.max_num_threads, t.thread_warp_size, t.model, t.libs) == (1024, 32, "unknown", [])
-    assert t.engine() == (1, 86, 1) and Target("cuda -arch=sm_90a").engine()[1] == 90
+    assert t.engine() == (1, 86, 1, "") and Target("cuda -arch=sm_90a").engine()[1] == 90
     for bad, what in (
         ("cude", "cuda"),
         ("cuda -arhc=sm_80", "arch"),

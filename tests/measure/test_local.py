@@ -42,7 +42,7 @@ class Task:
         self.target = Target(target)
 
     def engine_target(self):
-        kind, sm, fast = self.target.engine()
+        kind, sm, fast, _ = self.target.engine()
         return kind, (2, 64, 64, 0, 0, 0, 0, 0), sm, fast, False
 
 

@@ -270,7 +270,7 @@ class LocalBuilder(ProgramBuilder):
         except Exception as e:  # noqa: BLE001 - an illegal schedule is a result, not an error of the tuner
             return BuildResult("", tensors, MeasureErrorNo.INSTANTIATION_ERROR, shorten(e), time.time() - start)
         error, binary, message, _, _ = self._compiler().run(
-            (target[0], target[2], target[3]), source, float(self.timeout), None, None
+            (target[0], *target[2:4], *target[5:]), source, float(self.timeout), None, None
         )
         if error:
             return BuildResult(

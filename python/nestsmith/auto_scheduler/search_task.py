@@ -322,19 +322,20 @@ class SearchTask:
         raise ValueError("task_inputs should be a dict of name -> NDArray or a list of names.")
 
     def engine_target(self):
-        """The target as the engine takes it: (kind, hardware parameters, sm, fast_math, mali). Raises ValueError
-        for a target that cannot be tuned.
+        """The target as the engine takes it: (kind, hardware parameters, sm, fast_math, mali, cpu). Raises
+        ValueError for a target that cannot be tuned.
         """
         kind = self.target.kind.name
         if kind not in KIND_NUMBER:
             raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(KIND_NUMBER))}")
-        number, sm, fast_math = self.target.engine()
+        number, sm, fast_math, cpu = self.target.engine()
         return (
             number,
             self.hardware_params.as_tuple(),
             sm,
             fast_math,
             str(self.target.attrs.get("device", "")) == "mali",
+            cpu,
         )
 
     def engine_policy(self):

@@ -52,7 +52,7 @@ def check_compilers(options, tasks):
     if type(options.builder) is not LocalBuilder:
         return
     for t in tasks:
-        kind, _, sm, fast_math, _ = t.engine_target()
+        kind, _, sm, fast_math, *_ = t.engine_target()
         there, why = _core.build_available((kind, sm, fast_math))
         if not there:
             raise RuntimeError(f"candidates for {t.target.kind.name} cannot be compiled: {why}")
@@ -130,7 +130,7 @@ class Measurer:
 
     def _session(self, task):
         kind, runner = task.target.kind.name, self.options.runner
-        key = (kind, task.engine_target()[2])
+        key = (kind, *task.engine_target()[2:])
         if key not in self._sessions:
             builder = self.options.builder
             jobs = max(1, int(getattr(builder, "n_parallel", 0) or 0))

@@ -70,8 +70,8 @@ class Program:
 def _engine_target(target):
     from ..auto_scheduler.search_task import HardwareParams
 
-    kind, sm, fast_math = target.engine()
-    return kind, HardwareParams(target=target).as_tuple(), sm, fast_math, target.device_name == "mali"
+    kind, sm, fast_math, cpu = target.engine()
+    return kind, HardwareParams(target=target).as_tuple(), sm, fast_math, target.device_name == "mali", cpu
 
 
 def _query(target, program, func):
