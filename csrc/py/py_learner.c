@@ -241,8 +241,11 @@ static void do_save(void *arg) {
 }
 static PyObject *m_save(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
-  if (!PyArg_ParseTuple(args, "ss", &x.path, &x.json) || !idle(x.p)) return NULL;
+  PyObject *path;
+  if (!idle(x.p) || !PyArg_ParseTuple(args, "O&s", PyUnicode_FSConverter, &path, &x.json)) return NULL;
+  x.path = PyBytes_AS_STRING(path);
   ErrCode c = err_try(&x.p->err, do_save, &x);
+  Py_DECREF(path);
   if (c != NS_OK) return py_raise(&x.p->err, c);
   Py_RETURN_NONE;
 }
@@ -252,8 +255,11 @@ static void do_load(void *arg) {
 }
 static PyObject *m_load(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
-  if (!PyArg_ParseTuple(args, "s", &x.path) || !idle(x.p)) return NULL;
+  PyObject *path;
+  if (!idle(x.p) || !PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
+  x.path = PyBytes_AS_STRING(path);
   ErrCode c = err_try(&x.p->err, do_load, &x);
+  Py_DECREF(path);
   if (c != NS_OK) return py_raise(&x.p->err, c);
   Py_RETURN_NONE;
 }

@@ -251,17 +251,26 @@ static PyObject *trained_score(PyTrained *self, PyObject *args) {
 
 static PyObject *trained_save(PyTrained *self, PyObject *args) {
   Call c = {.self = self, .json = "{}"};
-  if (!PyArg_ParseTuple(args, "s|sp", &c.path, &c.json, &c.base)) return NULL;
+  PyObject *path;
+  if (!PyArg_ParseTuple(args, "O&|sp", PyUnicode_FSConverter, &path, &c.json, &c.base)) return NULL;
+  c.path = PyBytes_AS_STRING(path);
   ErrCode code = err_try(&self->err, do_save, &c);
+  Py_DECREF(path);
   if (code != NS_OK) return py_raise(&self->err, code);
   Py_RETURN_NONE;
 }
 
 static PyObject *trained_load(PyObject *type, PyObject *args) {
   Call c = {0};
-  if (!PyArg_ParseTuple(args, "s", &c.path)) return NULL;
-  if (!(c.self = trained_empty((PyTypeObject *)type))) return NULL;
+  PyObject *path;
+  if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
+  if (!(c.self = trained_empty((PyTypeObject *)type))) {
+    Py_DECREF(path);
+    return NULL;
+  }
+  c.path = PyBytes_AS_STRING(path);
   ErrCode code = err_try(&c.self->err, do_load, &c);
+  Py_DECREF(path);
   if (code != NS_OK) {
     py_raise(&c.self->err, code);
     Py_DECREF(c.self);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 
-__all__ = ["integer", "number", "one_of_names"]
+__all__ = ["integer", "number", "one_of_names", "text"]
 
 
 def integer(name, value, least=None):
@@ -28,6 +28,15 @@ def number(name, value, above=None):
     if above is not None and not x > above:
         raise ValueError(f"{name} is {value}; it must be greater than {above}")
     return x
+
+
+def text(name, value):
+    """`value` as a str that files and programs can hold (UTF-8, no NUL); TypeError or ValueError otherwise."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; it must be a str")
+    if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise ValueError(f"{name} is {value!a}; a text cannot hold NUL or half characters (undecoded bytes)")
+    return value
 
 
 def one_of_names(what, name, known):

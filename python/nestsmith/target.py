@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 
-from nestsmith import _core
+from nestsmith import _core, check
 
 __all__ = ["Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu", "intel_graphics", "llvm", "create", "list_tags"]
 
@@ -280,7 +280,7 @@ class Target:
         elif isinstance(target, dict):
             options = dict(target)
         elif isinstance(target, str):
-            text = target.strip()
+            text = check.text("target", target).strip()
             if text.startswith("{"):
                 try:
                     options = json.loads(text)
@@ -319,6 +319,8 @@ class Target:
                     f"target {name!r} has no option {key!r}{_closest(key, valid)}; options are "
                     f"{', '.join(sorted(valid))}"
                 )
+            if isinstance(value, str):
+                check.text(f"target option {key!r}", value)
             if key not in ("host", "tag"):
                 given[key] = _value(name, key, value, valid[key])
         self.tag = tag or str(options.get("tag", ""))

@@ -56,8 +56,9 @@ def test_on_gpu_states(name, tmp_path):
     model.update(inputs, results)
     assert model.evaluate(inputs, results)["pairwise"] > 0.9
     scores = model.predict(task, [i.state for i in inputs])
-    model.save(str(tmp_path / "m"))
-    model.load(str(tmp_path / "m"))
+    path = str(tmp_path / "m\udcff")  # a file name need not be UTF-8
+    model.save(path)
+    model.load(path)
     assert model.predict(task, [i.state for i in inputs]) == scores
 
 

@@ -195,3 +195,13 @@ def test_hash_function_can_be_replaced():
         remove_global_func(HASH_FUNC)
     with pytest.raises(ValueError, match="register_func"):
         get_global_func(HASH_FUNC)
+
+
+def test_parameters_with_default_values_are_no_axes():
+    """`x=x` keeps the x of this round of a loop."""
+    x = te.placeholder((4, 4), name="A")
+    for n in range(3):
+        x = te.compute((4, 4), lambda i, j, x=x: x[i, j] + 1, name=f"C{n}")
+    assert x.op.input_tensors[0].op.name == "C1" and [a.var.name for a in x.op.axis] == ["i", "j"]
+    with pytest.raises(ValueError, match="takes 3 indices, the shape has 2"):
+        te.compute((4, 4), lambda i, j, k: 1)

@@ -237,7 +237,7 @@ class RecordReader:
             logger.warning("log file %s does not exist", self.filename)
             return
         broken, first, good = [], "", 0
-        with open(self.filename, encoding="utf-8", errors="replace") as f:
+        with open(self.filename, encoding="utf-8", errors="surrogateescape") as f:
             for number, line in enumerate(f, 1):
                 if not line.strip() or line[0] in "# ":
                     continue
@@ -247,7 +247,8 @@ class RecordReader:
                     if not line.endswith("\n"):
                         logger.info("%s: the last line is incomplete and was dropped", self.filename)
                     else:
-                        first = first or " ".join(str(e).split())
+                        bytes_ = isinstance(e, UnicodeEncodeError)
+                        first = first or ("bytes that are no UTF-8" if bytes_ else " ".join(str(e).split()))
                         broken.append(number)
                     continue
                 good += 1

@@ -313,6 +313,9 @@ class SearchTask:
     def _register_inputs(self, inputs, overwrite, save):
         if inputs is None:
             return []
+        for name in inputs if isinstance(inputs, (dict, list, tuple)) else ():
+            if isinstance(name, str):
+                check.text("task_inputs: a name", name)
         if isinstance(inputs, dict):
             for name, data in inputs.items():
                 register_task_input_buffer(self.workload_key, name, data, overwrite, save)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import numbers
 
-from .. import te
+from .. import check, te
 
 _functions: dict = {}
 _tensors: dict = {}
@@ -51,7 +51,7 @@ def register_workload(func_name=None, f=None, override=False):
         raise ValueError(f"register_workload takes a function or a name (str), not {type(func_name).__name__}")
 
     def register(func):
-        name = func_name if func_name is not None else get_func_name(func)
+        name = check.text("func_name", func_name if func_name is not None else get_func_name(func))
         if name in _functions and not override and _functions[name] is not func:
             raise RuntimeError(f"workload '{name}' has been registered already; pass override=True to replace it")
         _functions[name] = func

@@ -1,8 +1,9 @@
 """A schedule for every program, without tuning: what a network runs with until there are records.
 
-Everything element-wise is inlined, unless the expression would become huge. On a GPU each remaining stage is one kernel: its spatial loops are fused, cut
-into blocks of threads and bound; reductions run serially in a thread. On a CPU the outer spatial loops run in parallel and a
-divisor of the innermost one as vector lanes, with the reduction between the two.
+Everything element-wise is inlined, unless the expression would become huge. On a GPU each remaining stage is one kernel:
+its spatial loops are fused, cut into blocks of threads and bound; reductions run serially in a thread. On a CPU the
+outer spatial loops run in parallel and a divisor of the innermost one as vector lanes, with the reduction between the
+two.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .. import check
 from .ty import TensorType, Type
 
 __all__ = [
@@ -348,7 +349,7 @@ def var(name_hint, type_annotation=None, shape=None, dtype="float32", span=None)
         type_annotation = TensorType(shape, dtype)
     elif isinstance(type_annotation, str):
         type_annotation = TensorType((), type_annotation)
-    return Var(name_hint, type_annotation)
+    return Var(check.text("name_hint", name_hint), type_annotation)
 
 
 def const(value, dtype=None, span=None):

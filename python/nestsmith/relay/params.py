@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import _core
+from .. import _core, check
 
 __all__ = ["save_param_dict", "load_param_dict"]
 
 
 def save_param_dict(params):
-    """The bytes of a parameter file for a dictionary name -> array (NDArray or NumPy)."""
+    """The bytes of a parameter file for a dictionary name (str) -> array (NDArray or NumPy)."""
     items = []
     for name, value in params.items():
         host = value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else np.asarray(value)
         dtype = str(getattr(value, "dtype", host.dtype))
         shape = host.shape
         host = np.ascontiguousarray(host)
-        items.append((str(name), dtype, tuple(shape), host.view(np.uint8).reshape(-1) if host.size else b""))
+        items.append((check.text("params: a name", name), dtype, tuple(shape), host.view(np.uint8).reshape(-1) if host.size else b""))
     return _core.params_write(items)
 
 
@@ -25,7 +25,11 @@ def load_param_dict(data):
     """The dictionary name -> NumPy array stored in the bytes of a parameter file; ValueError if they are damaged."""
     data = bytes(data)
     out = {}
-    for name, dtype, shape, offset, nbytes in _core.params_read(data):
+    try:
+        rows = _core.params_read(data)
+    except UnicodeDecodeError as e:
+        raise ValueError(f"parameter file: the name {e.object!r} is no UTF-8; is the file damaged?") from None
+    for name, dtype, shape, offset, nbytes in rows:
         kind = np.dtype("uint16" if dtype == "bfloat16" else dtype)
         out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy()
     return out

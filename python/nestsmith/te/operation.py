@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from .. import _core
+from .. import _core, check
 from ..tir.expr import expr_range
 from .tag import current_tag
 
@@ -13,7 +13,7 @@ _DATA, _THREAD, _REDUCE = 0, 1, 2
 
 def var(name="tindex", dtype="int32"):
     """A new scalar variable; as a dimension it stands for an extent that is known only at run time."""
-    return _core.expr_var(name, dtype, False)
+    return _core.expr_var(check.text("name", name), dtype, False)
 
 
 def size_var(name="size", dtype="int32"):
@@ -29,13 +29,13 @@ def _shape(shape):
 
 def placeholder(shape, dtype=None, name="placeholder"):
     """An input tensor of the given shape (ints or integer expressions) and type (default ``float32``)."""
-    return _core.te_placeholder(_shape(shape), "float32" if dtype is None else dtype, name)
+    return _core.te_placeholder(_shape(shape), "float32" if dtype is None else dtype, check.text("name", name))
 
 
 def reduce_axis(dom, name="rv", thread_tag="", span=None):
     """An iterator over ``(begin, end)`` (or a :class:`Range`) to reduce over."""
     lo, extent = expr_range(dom)
-    return _core.expr_iter_var(name, lo, extent, _REDUCE, thread_tag or None)
+    return _core.expr_iter_var(check.text("name", name), lo, extent, _REDUCE, thread_tag or None)
 
 
 def thread_axis(dom=None, tag="", name="", span=None):
@@ -60,7 +60,8 @@ def _axis_names(fcompute, rank, varargs_names):
     if not names and spec.varargs is None:
         return [f"i{i}" for i in range(rank)]
     if spec.varargs is None:
-        return names
+        extra = len(names) - rank  # lambda i, j, x=x: ... keeps the x of this round of a loop
+        return names[:rank] if 0 < extra <= len(spec.defaults or ()) else names
     rest = rank - len(names)
     if varargs_names is not None:
         if len(varargs_names) != rest:
@@ -72,9 +73,19 @@ def _axis_names(fcompute, rank, varargs_names):
 def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=None):
     """A tensor of the given shape whose element at ``(i, j, ...)`` is ``fcompute(i, j, ...)``.
 
-    The axes are named after the parameters of ``fcompute``. The function returns an expression, a reduction
-    (``te.sum(...)``), or a tuple of them, which gives a tuple of tensors. ``attrs`` is a dict of hints.
+    The axes are named after the parameters of ``fcompute``; parameters beyond the dimensions need default values. The
+    function returns an expression, a reduction (``te.sum(...)``), or a tuple of them, which gives a tuple of tensors;
+    the tensor has the type of its expression. ``attrs`` is a dict of hints.
+
+    Raises
+    ------
+    ValueError
+        If the function takes another number of indices than ``shape`` has dimensions, or the expression is too large.
+    TypeError
+        If what the function returns is no expression.
     """
+    check.text("name", name)
+    check.text("tag", tag)
     scope = current_tag()
     if scope is not None:
         if tag:
