@@ -103,11 +103,12 @@ static uint64_t tiling_of(const Cand *c) {
   return h;
 }
 
-enum { LOOK_AHEAD = 64 };
+enum { LOOK_AHEAD = 64, ONCE_MORE = 128 }; /* after so many measured states a tiling may come as often again */
 
 /* Moves to the front, best first, those whose tiling is neither often in this batch nor was often picked; their number. */
 static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
-  int32_t in_batch = p->par.states_per_tiling_in_batch, in_all = p->par.states_per_tiling;
+  int32_t in_batch = p->par.states_per_tiling_in_batch;
+  int64_t in_all = (int64_t)p->par.states_per_tiling * (1 + p->measured.len / ONCE_MORE);
   if (!p->par.extended || (!in_batch && !in_all)) return n;
   MapU64 batch;
   mapu_init(&batch, a);

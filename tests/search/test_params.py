@@ -46,7 +46,7 @@ def events(p):
 
 
 def test_names_and_defaults():
-    more = {"search_mode": "extended", "states_per_tiling_in_batch": 0, "states_per_tiling": 0}
+    more = {"search_mode": "extended", "states_per_tiling_in_batch": 1, "states_per_tiling": 4}
     assert auto_scheduler.SketchPolicy.DEFAULT_PARAMS == {**REFERENCE, **more}
     given = dict(REFERENCE)
     auto_scheduler.SketchPolicy(task(), params=given, verbose=0)
@@ -137,7 +137,7 @@ def tilings(states):
 
 def test_states_per_tiling():
     """Few thread counts are good here: without a limit a batch holds many states of one tiling."""
-    loose = policy(matmul(64, 64, 64), CUDA, seed=1, **SMALL)
+    loose = policy(matmul(64, 64, 64), CUDA, seed=1, states_per_tiling_in_batch=0, states_per_tiling=0, **SMALL)
     assert max(tilings(s for s, _ in loose.round(32)).values()) > 2
     tight = policy(matmul(64, 64, 64), CUDA, seed=1, states_per_tiling_in_batch=2, states_per_tiling=3, **SMALL)
     rounds = [[s for s, _ in tight.round(32)] for _ in range(3)]

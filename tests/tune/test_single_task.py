@@ -117,3 +117,15 @@ def test_other_process_pool(tuned, tmp_path):
     sch, args = auto_scheduler.auto_schedule(task, tuning_options=options)
     del measure_ctx
     product(ns.build(sch, args, "llvm"))
+
+
+def test_round_size():
+    """Every task has four rounds of at least 8 candidates where the user chose no size; a size that was chosen stands."""
+
+    def size(trials, n_tasks=1, **given):
+        return auto_scheduler.TuningOptions(trials, **given).round_size(n_tasks)
+
+    assert [size(n, 24) for n in (23, 24, 100, 192, 1000, 1536, 20000)] == [0, 1, 4, 8, 10, 16, 64]
+    assert [size(n) for n in (1, 8, 20, 64, 200, 1000)] == [1, 8, 8, 16, 50, 64]
+    assert [size(n, 24, num_measures_per_round=64) for n in (23, 100, 1536)] == [0, 4, 64]
+    assert size(1000, 2, num_measures_per_round=3) == 3

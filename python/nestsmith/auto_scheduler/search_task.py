@@ -182,6 +182,14 @@ class HardwareParams:
     __repr__ = __str__
 
 
+class _Default(int):
+    """A number that was not chosen by the user, who may write the same one."""
+
+
+PER_ROUND = _Default(64)
+ROUNDS, SMALLEST_ROUND = 4, 8  # of each task, unless the user chose a size
+
+
 class TuningOptions:
     """Options of a tuning run.
 
@@ -192,7 +200,8 @@ class TuningOptions:
     early_stopping : int, optional
         Stop after so many trials without improvement.
     num_measures_per_round : int
-        Candidates per round.
+        Candidates per round, after which the cost model learns. Where it is not given and trials are few, rounds are
+        smaller than 64, so that every task has at least four: see `round_size`.
     verbose : int
         0 silent, 1 progress, 2 every result.
     builder, runner : object or "local"
@@ -212,7 +221,7 @@ class TuningOptions:
         self,
         num_measure_trials=0,
         early_stopping=None,
-        num_measures_per_round=64,
+        num_measures_per_round=PER_ROUND,
         verbose=1,
         builder="local",
         runner="local",
@@ -228,6 +237,7 @@ class TuningOptions:
         self.num_measure_trials = check.integer("num_measure_trials", num_measure_trials, 0)
         self.early_stopping = max(-1, check.integer("early_stopping", -1 if early_stopping is None else early_stopping))
         self.num_measures_per_round = check.integer("num_measures_per_round", num_measures_per_round, 1)
+        self._rounds = ROUNDS if isinstance(num_measures_per_round, _Default) else 1
         self.verbose = verbose
         self.builder = LocalBuilder() if builder == "local" else builder
         self.runner = LocalRunner() if runner == "local" else runner
@@ -237,6 +247,24 @@ class TuningOptions:
             if not (callable(c) or hasattr(c, "callback")):
                 raise TypeError(f"measure_callbacks holds {c!r}; write for example RecordToFile('log.json')")
         self.measure_callbacks = list(measure_callbacks or [])
+
+    def round_size(self, n_tasks=1):
+        """Candidates per round of a run over `n_tasks` tasks.
+
+        A size that the user gave is only cut so that every task has one round. The default is cut further, so that every
+        task has four rounds of at least 8 candidates: a model that has seen the first ones proposes better ones.
+
+        Parameters
+        ----------
+        n_tasks : int
+
+        Returns
+        -------
+        int
+            0 if there are fewer trials than tasks.
+        """
+        size = min(self.num_measures_per_round, self.num_measure_trials // n_tasks)
+        return min(size, max(SMALLEST_ROUND, self.num_measure_trials // (self._rounds * n_tasks)))
 
 
 class SearchTask:

@@ -511,7 +511,7 @@ def tune_alone(policy, options, measurer):
             return states[0] if states else None
         try:
             while count < total:
-                n = min(options.num_measures_per_round, total - count)
+                n = min(options.round_size(), total - count)
                 states = result_of(search_in_thread(pool, policy, n), policy)
                 if not states:
                     measurer.progress.say("It seems all candidates in the search space have been measured.")

@@ -247,7 +247,7 @@ class TaskScheduler:
             1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
         )
         total = tune_option.num_measure_trials
-        self.num_measures_per_round = min(tune_option.num_measures_per_round, total // len(self.tasks))
+        self.num_measures_per_round = tune_option.round_size(len(self.tasks))
         if self.num_measures_per_round <= 0:
             raise ValueError(
                 "num_measure_trials is too small. Please set it to a higher value. "
