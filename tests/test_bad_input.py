@@ -272,3 +272,30 @@ def test_parts_of_tvm_that_are_not_there(statement):
         getattr(nestsmith if package == "nestsmith" else nestsmith.relay, name)
     with pytest.raises(ModuleNotFoundError, match="not there yet"):
         exec(f"from {package} import {name}", {})
+
+
+A = te.placeholder((8, 8), name="A")
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: te.compute((8,), lambda i: A[i] + 1), TypeError, ("'A'", "2 dimension(s)", "1 indices")),
+        (lambda: te.compute((8,), lambda i: 2 * A[i]), TypeError, ("'A'", "1 indices")),
+        (lambda: te.compute((8,), lambda i: None, name="C"), TypeError, ("'C'", "returned None")),
+        (lambda: te.compute((8,), lambda i: te.sum(A[i, 0], axis=i)), TypeError, ("te.sum", "axis is i", "reduce_axis")),
+        (lambda: te.compute((8,), lambda i: te.max(A[i, 0])), TypeError, ("te.max", "missing", "reduce_axis")),
+        (lambda: te.placeholder((3.5,)), ValueError, ("3.5", "whole number")),
+        (lambda: auto_scheduler.make_workload_key("x", 8), ValueError, ("'x'", "not registered")),
+    ],
+)
+def test_expressions_of_newcomers(call, error, words):
+    refuses(call, error, *words)
+
+
+def test_options_that_are_none(tasks):
+    one = tasks[0][0]
+    refuses(lambda: one.tune(None), TypeError, "tuning_options is None", "TuningOptions")
+    refuses(lambda: auto_scheduler.TaskScheduler([one]).tune({"trials": 3}), TypeError, "'trials': 3", "TuningOptions")
+    auto_scheduler.register_workload("newcomer_plus", lambda n: [A], override=True)
+    refuses(lambda: auto_scheduler.SearchTask("newcomer_plus", 8, target="llvm"), TypeError, "args is 8", "(8,)")

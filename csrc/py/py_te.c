@@ -129,6 +129,11 @@ static PyObject *slice_subscript(PyObject *o, PyObject *k) {
   Py_XDECREF(index);
   return r;
 }
+static PyObject *slice_binary(PyObject *a, PyObject *b) {
+  PyTensorSlice *s = (PyTensorSlice *)(PyObject_TypeCheck(a, PyTensorSlice_Type) ? a : b);
+  return PyErr_Format(PyExc_TypeError, "tensor '%s' has %d dimension(s) but is read with %zd indices here",
+                      ir_tensor(SES, s->id)->name, (int)ir_tensor(SES, s->id)->rank, PySequence_Size(s->index));
+}
 static void slice_dealloc(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
   Py_CLEAR(((PyTensorSlice *)o)->index);
@@ -531,6 +536,10 @@ static PyType_Spec TENSOR_SPEC = {"nestsmith._core.Tensor", sizeof(PyTensor), 0,
 static PyType_Slot SLICE_SLOTS[] = {{Py_tp_doc, "A tensor indexed with fewer indices than it has dimensions."},
                                     {Py_tp_dealloc, slice_dealloc},
                                     {Py_mp_subscript, slice_subscript},
+                                    {Py_nb_add, slice_binary},
+                                    {Py_nb_subtract, slice_binary},
+                                    {Py_nb_multiply, slice_binary},
+                                    {Py_nb_true_divide, slice_binary},
                                     {0, NULL}};
 static PyType_Spec SLICE_SPEC = {"nestsmith._core.TensorSlice", sizeof(PyTensorSlice), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, SLICE_SLOTS};

@@ -114,7 +114,7 @@ def same_names(a, k):
         (lambda a, k: te.compute((4,), lambda i: 1 + te.sum(a[i, k], axis=k)), ValueError, "whole body"),
         (lambda a, k: te.placeholder((-1,)), ValueError, "negative"),
         (lambda a, k: te.placeholder((2**40, 2**40)), ValueError, "overflow"),
-        (lambda a, k: te.placeholder((1.5,), "float99"), ValueError, "float99"),
+        (lambda a, k: te.placeholder((1,), "float99"), ValueError, "float99"),
         (lambda a, k: _core.ComputeDAG([]), ValueError, "at least one"),
         (lambda a, k: _core.ComputeDAG([a]), ValueError, "placeholders only"),
         (lambda a, k: _core.ComputeDAG([1]), TypeError, "Tensor"),

@@ -404,6 +404,8 @@ class SearchTask:
         from .search_policy import SketchPolicy
         from .session import Measurer, check_compilers, tune_alone
 
+        if not hasattr(tuning_options, "num_measure_trials"):
+            raise TypeError(f"tuning_options is {tuning_options!r}; it must be a TuningOptions")
         if tuning_options.num_measure_trials > 1:
             check_compilers(tuning_options, [self])
         if search_policy is None:

@@ -234,6 +234,8 @@ class TaskScheduler:
 
         Raises
         ------
+        TypeError
+            If `tune_option` is no TuningOptions.
         ValueError
             If there are fewer trials than tasks.
         RuntimeError
@@ -241,6 +243,8 @@ class TaskScheduler:
         KeyboardInterrupt
             After Ctrl-C, when running candidates are recorded.
         """
+        if not hasattr(tune_option, "num_measure_trials"):
+            raise TypeError(f"tune_option is {tune_option!r}; it must be a TuningOptions")
         self.tune_option = tune_option
         self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping
         self.early_stopping_task = (

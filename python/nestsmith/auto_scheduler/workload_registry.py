@@ -125,6 +125,8 @@ def make_workload_key(func, args):
     ------
     ValueError
         If the function is not registered or an argument cannot be part of a key.
+    TypeError
+        If ``args`` is no sequence.
     """
     name = func if isinstance(func, str) else get_func_name(func) if callable(func) else None
     if name is None:
@@ -133,6 +135,8 @@ def make_workload_key(func, args):
         raise ValueError(
             f"workload '{name}' is not registered; decorate the function with @auto_scheduler.register_workload"
         )
+    if not isinstance(args, (tuple, list)):
+        raise TypeError(f"args is {args!r}; it must be a tuple, also for one argument: (8,)")
     return json.dumps([name, *serialize_args(args)])
 
 

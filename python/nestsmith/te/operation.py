@@ -24,11 +24,20 @@ def size_var(name="size", dtype="int32"):
 def _shape(shape):
     if isinstance(shape, (int, float, _core.Expr)) or hasattr(shape, "__index__"):
         shape = (shape,)
+    for s in shape:
+        if isinstance(s, float) and not s.is_integer():
+            raise ValueError(f"shape {tuple(shape)}: {s} is not a whole number")
     return [int(s) if isinstance(s, float) else s for s in shape]
 
 
 def placeholder(shape, dtype=None, name="placeholder"):
-    """An input tensor of the given shape (ints or integer expressions) and type (default ``float32``)."""
+    """An input tensor of the given shape (ints or integer expressions) and type (default ``float32``).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a dimension is negative or no whole number, or the type is not known.
+    """
     return _core.te_placeholder(_shape(shape), "float32" if dtype is None else dtype, check.text("name", name))
 
 
@@ -99,6 +108,8 @@ def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=N
         )
     axes = [_core.expr_iter_var(n, 0, d, _DATA, None) for n, d in zip(names, dims)]
     body = fcompute(*[a.var for a in axes])
+    if body is None:
+        raise TypeError(f"compute '{name}': the function returned None; it must return an expression")
     bodies = list(body) if isinstance(body, (list, tuple)) else [body]
     out = _core.te_compute(name, tag, axes, bodies, dict(attrs or {}))
     return out[0] if len(out) == 1 else out

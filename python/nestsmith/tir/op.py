@@ -219,7 +219,8 @@ def _is_axis(a):
 class Reducer:
     """A commutative reducer.
 
-    ``r(expr, axis, where=None, init=None)`` reduces over axes; ``r(a, b, ...)`` combines scalars.
+    ``r(expr, axis, where=None, init=None)`` reduces over axes (``te.reduce_axis``, or a list of them);
+    ``r(a, b, ...)`` combines scalars.
 
     ``expr`` is an expression, or a tuple of expressions when the reducer works on tuples; then the result is a tuple,
     to be returned together by one compute.
@@ -246,7 +247,12 @@ class Reducer:
         made = self._made[dtypes] = _core.te_reducer(lhs, rhs, result, identity)
         return made
 
-    def __call__(self, expr, axis, *args, where=None, init=None):
+    def __call__(self, expr, *args, axis=None, where=None, init=None):
+        if args and axis is None:
+            axis, *args = args
+        elif not _is_axis(axis):
+            given = "is missing" if axis is None else f"is {axis}"
+            raise TypeError(f"te.{self.__name__}: axis {given}; it must be a te.reduce_axis or a list of them")
         if not _is_axis(axis):
             out = self.fcombine(expr, axis)
             for a in args:
