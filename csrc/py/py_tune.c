@@ -477,15 +477,15 @@ static PyType_Spec SPEC = {"nestsmith._core.Session", sizeof(PySession), 0, Py_T
 typedef struct {
   PyDag *dag;
   Err err;
+  IrCtx *ctx;
   bool exact[MSR_MAX_ARGS];
 } ExactArgs;
 static void do_exact(void *arg) {
   ExactArgs *x = arg;
   err_check(&x->err, x->dag->dag->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d",
             x->dag->dag->n_tensors, MSR_MAX_ARGS);
-  IrCtx *c = ir_clone(x->dag->own.ctx, &x->err);
-  tune_exact(c, x->dag->dag, x->exact);
-  ir_free(c);
+  x->ctx = ir_clone(x->dag->own.ctx, &x->err);
+  tune_exact(x->ctx, x->dag->dag, x->exact);
 }
 static PyObject *f_exact(PyObject *m, PyObject *args) {
   (void)m;
@@ -495,6 +495,7 @@ static PyObject *f_exact(PyObject *m, PyObject *args) {
   x.dag = (PyDag *)dag;
   err_init(&x.err);
   ErrCode c = err_try(&x.err, do_exact, &x);
+  ir_free(x.ctx);
   if (c != NS_OK) return py_raise(&x.err, c);
   PyObject *l = PyList_New(x.dag->dag->n_tensors);
   for (int i = 0; l && i < x.dag->dag->n_tensors; i++) PyList_SET_ITEM(l, i, PyBool_FromLong(x.exact[i]));
