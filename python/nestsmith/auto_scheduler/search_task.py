@@ -396,6 +396,8 @@ class SearchTask:
 
         Raises
         ------
+        TypeError
+            If `tuning_options` is no TuningOptions.
         RuntimeError
             If a compiler is missing, or 150 candidates in a row fail for one cause.
         """
