@@ -23,6 +23,10 @@ typedef struct {
 } Column; /* edge[b]: a value <= edge[b] falls into bin <= b */
 
 typedef struct {
+  int32_t col, bin;
+} Cut;
+
+typedef struct {
   Arena *arena;
   const FeatBatch *b;
   const TreeParams *p;
@@ -36,6 +40,7 @@ typedef struct {
   int32_t *order;            /* rows, partitioned by node */
   Cell *hist[MAX_DEPTH + 2]; /* one per level: n_cols x MAX_BINS */
   VEC(TreeNode) node;
+  VEC(Cut) cut;    /* per node: where it splits, in codes */
   double *row_out; /* output of the newest tree per row */
   const int32_t *work_rows;
   int32_t work_n;
@@ -63,18 +68,42 @@ TreeParams tree_params_online(void) {
 }
 
 /* ---- quantisation ---- */
-static int by_value(const void *p, const void *q) {
-  float a = *(const float *)p, b = *(const float *)q;
-  return a < b ? -1 : a > b;
+/* Keys of finite floats: their order as unsigned numbers is that of the values; -0 and 0 are one value. */
+static uint32_t key_of(float v) {
+  uint32_t u;
+  v += 0.0f;
+  memcpy(&u, &v, sizeof u);
+  return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+static float value_of(uint32_t u) {
+  float v;
+  u = u & 0x80000000u ? u & 0x7fffffffu : ~u;
+  memcpy(&v, &u, sizeof v);
+  return v;
 }
 
-/* Bin edges of one entry; false if it has a single value. */
-static bool make_edges(Grow *w, int32_t entry, float *tmp, Column *c) {
+/* Ascending, by digits of 11 bits; other: room for n keys. */
+static void sort_keys(uint32_t *key, uint32_t *other, int32_t n) {
+  for (int shift = 0; shift < 32; shift += 11) {
+    uint32_t at[2048] = {0}, sum = 0;
+    for (int i = 0; i < n; i++) at[key[i] >> shift & 2047]++;
+    if (n > 0 && at[key[0] >> shift & 2047] == (uint32_t)n) continue; /* all alike */
+    for (int d = 0; d < 2048; d++) {
+      uint32_t count = at[d];
+      at[d] = sum, sum += count;
+    }
+    for (int i = 0; i < n; i++) other[at[key[i] >> shift & 2047]++] = key[i];
+    memcpy(key, other, sizeof *key * (size_t)n);
+  }
+}
+
+/* Bin edges of one entry; false if it has a single value. key: room for 2 * n_rows. */
+static bool make_edges(Grow *w, int32_t entry, float *tmp, uint32_t *key, Column *c) {
   int32_t n = 0;
-  for (int i = 0; i < w->n_rows; i++) tmp[i] = w->b->rows[(size_t)i * (size_t)w->b->n_feat + (size_t)entry];
-  qsort(tmp, (size_t)w->n_rows, sizeof *tmp, by_value);
+  for (int i = 0; i < w->n_rows; i++) key[i] = key_of(w->b->rows[(size_t)i * (size_t)w->b->n_feat + (size_t)entry]);
+  sort_keys(key, key + w->n_rows, w->n_rows);
   for (int i = 0; i < w->n_rows; i++)
-    if (n == 0 || tmp[i] != tmp[n - 1]) tmp[n++] = tmp[i];
+    if (n == 0 || key[i] != key[i - 1]) tmp[n++] = value_of(key[i]);
   if (n < 2) return false;
   int32_t bins = n < w->p->bins ? n : w->p->bins;
   *c = (Column){.entry = entry, .n_bins = bins};
@@ -100,9 +129,10 @@ static uint8_t code_of(const Column *c, float v) {
 
 static void quantise(Grow *w) {
   float *tmp = arena_array(w->arena, float, w->n_rows);
+  uint32_t *key = arena_array(w->arena, uint32_t, 2 * (int64_t)w->n_rows);
   w->col = arena_array(w->arena, Column, w->b->n_feat);
   for (int e = 0; e < w->b->n_feat; e++)
-    if (make_edges(w, e, tmp, &w->col[w->n_cols])) w->n_cols++;
+    if (make_edges(w, e, tmp, key, &w->col[w->n_cols])) w->n_cols++;
   w->code = arena_alloc(w->arena, (size_t)w->n_cols * (size_t)w->n_rows);
   for (int c = 0; c < w->n_cols; c++)
     for (int i = 0; i < w->n_rows; i++)
@@ -179,6 +209,11 @@ static void sums(const Grow *w, const int32_t *rows, int32_t n, double *g, doubl
   for (int k = 0; k < n; k++) *g += w->rg[rows[k]], *h += w->rh[rows[k]];
 }
 
+static void new_node(Grow *w) {
+  vec_push(w->arena, &w->node, (TreeNode){0});
+  vec_push(w->arena, &w->cut, (Cut){0});
+}
+
 /* hist[level] holds the histogram of this node; hist[level + 1] is free for a child. */
 static void grow_node(Grow *w, int32_t at, int32_t *rows, int32_t n, int level) {
   double g, h;
@@ -192,9 +227,10 @@ static void grow_node(Grow *w, int32_t at, int32_t *rows, int32_t n, int level) 
     return;
   }
   int32_t nl = partition(w, rows, n, s), left = w->node.len;
-  vec_push(w->arena, &w->node, (TreeNode){0});
-  vec_push(w->arena, &w->node, (TreeNode){0});
+  new_node(w);
+  new_node(w);
   w->node.at[at] = (TreeNode){w->col[s.col].entry, w->col[s.col].edge[s.bin], left};
+  w->cut.at[at] = (Cut){s.col, s.bin};
   bool small_left = nl <= n - nl, deeper = level + 1 < w->p->depth;
   int32_t *small = small_left ? rows : rows + nl, ns = small_left ? nl : n - nl;
   int32_t *large = small_left ? rows + nl : rows, nlarge = n - ns;
@@ -249,14 +285,16 @@ static int32_t draw_rows(Grow *w, const double *g, const double *h, Rng *r) {
   return used;
 }
 
-/* Adds the newest tree's outputs to the scores. Rows that it has not seen walk it. */
+/* Adds the newest tree's outputs to the scores. Rows that it has not seen walk it, by codes: a column of them fits a cache. */
 static void add_tree(Grow *w, int32_t root, double *score) {
   const TreeNode *node = w->node.at;
   for (int r = 0; r < w->n_rows; r++) {
-    const float *row = w->b->rows + (size_t)r * (size_t)w->b->n_feat;
-    const TreeNode *n = &node[root];
-    while (n->entry >= 0) n = &node[n->left + (row[n->entry] > n->value)];
-    score[w->state_of[r]] += n->value;
+    int32_t at = root;
+    while (node[at].entry >= 0) {
+      Cut c = w->cut.at[at];
+      at = node[at].left + (w->code[(size_t)c.col * (size_t)w->n_rows + (size_t)r] > c.bin);
+    }
+    score[w->state_of[r]] += node[at].value;
   }
 }
 
@@ -282,7 +320,7 @@ Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t
       continue;
     }
     int32_t root = f->root[f->n_trees++] = w.node.len;
-    vec_push(a, &w.node, (TreeNode){0});
+    new_node(&w);
     build_hist(&w, w.order, used, w.hist[0]);
     grow_node(&w, root, w.order, used, 0);
     if (whole)
