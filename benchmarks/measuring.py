@@ -69,7 +69,7 @@ class Bench:
             return None
 
     def open(self, task):
-        kind, _, sm, fast, _ = task.engine_target()
+        kind, _, sm, fast, *_ = task.engine_target()
         self.engine = (kind, sm, fast)
         self.pipe, self.numbers = _core.Pipeline((kind, sm, fast), self.kind, 0), {}
 
@@ -288,7 +288,7 @@ def events(bench, tasks, args):
     for t in pick_tasks(tasks, 12):
         engine = t.engine_target()
         programs += [(t.desc, *p, inputs_of(t)) for s in samples(t, args.per_task, seed=3) if (p := bench.program(t, s, 0))]
-    kind, _, sm, fast, _ = engine
+    kind, _, sm, fast, *_ = engine
     programs += [(f"{k} dependent operations", *chain_program(k, sm)) for k in (3000 * 2**i for i in range(15))]
     ready, seconds = [], []
     for desc, source, manifest, values in programs:
