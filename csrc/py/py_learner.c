@@ -239,15 +239,22 @@ static void do_save(void *arg) {
   File *x = arg;
   cost_save(learner_model(x->p->learner), x->path, x->json);
 }
+/* Takes the path over. Converting it may have run Python code, and other threads meanwhile: so idle() is asked only here. */
+static PyObject *with_path(File *x, PyObject *path, ErrBody body) {
+  PyObject *out = NULL;
+  x->path = PyBytes_AS_STRING(path);
+  if (idle(x->p)) {
+    ErrCode c = err_try(&x->p->err, body, x);
+    out = c == NS_OK ? Py_NewRef(Py_None) : py_raise(&x->p->err, c);
+  }
+  Py_DECREF(path);
+  return out;
+}
 static PyObject *m_save(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
   PyObject *path;
-  if (!idle(x.p) || !PyArg_ParseTuple(args, "O&s", PyUnicode_FSConverter, &path, &x.json)) return NULL;
-  x.path = PyBytes_AS_STRING(path);
-  ErrCode c = err_try(&x.p->err, do_save, &x);
-  Py_DECREF(path);
-  if (c != NS_OK) return py_raise(&x.p->err, c);
-  Py_RETURN_NONE;
+  if (!PyArg_ParseTuple(args, "O&s", PyUnicode_FSConverter, &path, &x.json)) return NULL;
+  return with_path(&x, path, do_save);
 }
 static void do_load(void *arg) {
   File *x = arg;
@@ -256,12 +263,8 @@ static void do_load(void *arg) {
 static PyObject *m_load(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
   PyObject *path;
-  if (!idle(x.p) || !PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
-  x.path = PyBytes_AS_STRING(path);
-  ErrCode c = err_try(&x.p->err, do_load, &x);
-  Py_DECREF(path);
-  if (c != NS_OK) return py_raise(&x.p->err, c);
-  Py_RETURN_NONE;
+  if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
+  return with_path(&x, path, do_load);
 }
 static PyObject *m_batch(PyObject *o, PyObject *u) {
   (void)u;
