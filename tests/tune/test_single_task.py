@@ -1,5 +1,7 @@
 """One operator, as the reference's tutorials on matrix products and convolution layers tune it: same statements."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,8 @@ def test_round_size():
     assert [size(n) for n in (1, 8, 20, 64, 200, 1000)] == [1, 8, 8, 16, 50, 64]
     assert [size(n, 24, num_measures_per_round=64) for n in (23, 100, 1536)] == [0, 4, 64]
     assert size(1000, 2, num_measures_per_round=3) == 3
+    options = auto_scheduler.TuningOptions(100)
+    assert auto_scheduler.TuningOptions(100, num_measures_per_round=options.num_measures_per_round).round_size(24) == 4
+    options.num_measures_per_round = 64  # chosen later
+    assert options.round_size() == 64
+    assert "num_measures_per_round=64," in str(inspect.signature(auto_scheduler.TuningOptions))

@@ -236,8 +236,10 @@ class TuningOptions:
                 raise ValueError(f"{name}={v!r}: expected 'local' or an object such as LocalRunner(...)")
         self.num_measure_trials = check.integer("num_measure_trials", num_measure_trials, 0)
         self.early_stopping = max(-1, check.integer("early_stopping", -1 if early_stopping is None else early_stopping))
-        self.num_measures_per_round = check.integer("num_measures_per_round", num_measures_per_round, 1)
-        self._rounds = ROUNDS if isinstance(num_measures_per_round, _Default) else 1
+        chosen = not isinstance(num_measures_per_round, _Default)
+        self.num_measures_per_round = (
+            check.integer("num_measures_per_round", num_measures_per_round, 1) if chosen else num_measures_per_round
+        )
         self.verbose = verbose
         self.builder = LocalBuilder() if builder == "local" else builder
         self.runner = LocalRunner() if runner == "local" else runner
@@ -263,8 +265,9 @@ class TuningOptions:
         int
             0 if there are fewer trials than tasks.
         """
+        rounds = ROUNDS if isinstance(self.num_measures_per_round, _Default) else 1
         size = min(self.num_measures_per_round, self.num_measure_trials // n_tasks)
-        return min(size, max(SMALLEST_ROUND, self.num_measure_trials // (self._rounds * n_tasks)))
+        return int(min(size, max(SMALLEST_ROUND, self.num_measure_trials // (rounds * n_tasks))))
 
 
 class SearchTask:
@@ -406,7 +409,7 @@ class SearchTask:
         from .search_policy import SketchPolicy
         from .session import Measurer, check_compilers, tune_alone
 
-        if not hasattr(tuning_options, "num_measure_trials"):
+        if not isinstance(tuning_options, TuningOptions):
             raise TypeError(f"tuning_options is {tuning_options!r}; it must be a TuningOptions")
         if tuning_options.num_measure_trials > 1:
             check_compilers(tuning_options, [self])

@@ -21,7 +21,7 @@ from .learned_model import XGBModel
 from .measure_record import is_quick
 from .relatives import Relatives
 from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
-from .search_task import SearchTask
+from .search_task import SearchTask, TuningOptions
 from .session import FAILED, Measurer, StopTuning, check_compilers, log_file_of, mean
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
@@ -243,7 +243,7 @@ class TaskScheduler:
         KeyboardInterrupt
             After Ctrl-C, when running candidates are recorded.
         """
-        if not hasattr(tune_option, "num_measure_trials"):
+        if not isinstance(tune_option, TuningOptions):
             raise TypeError(f"tune_option is {tune_option!r}; it must be a TuningOptions")
         self.tune_option = tune_option
         self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping
