@@ -143,6 +143,14 @@ def test_states_per_tiling():
     rounds = [[s for s, _ in tight.round(32)] for _ in range(3)]
     assert all(max(tilings(r).values()) <= 2 for r in rounds)
     assert max(tilings(s for r in rounds for s in r).values()) <= 3
+    picked, most = tilings(s for r in rounds for s in r), []
+    for _ in range(8):  # after every 128 measured states a tiling may come three times more
+        states = [s for s, _ in tight.round(32)]
+        picked += tilings(states)
+        most.append(max(picked.values()))
+        for s in states:
+            tight.report(s, 1.0, True)
+    assert most[:4] == [3] * 4 and 3 < most[-1] <= 6
     with pytest.raises(ValueError, match="states_per_tiling -1"):
         policy(matmul(8, 8, 8), CUDA, states_per_tiling=-1)
 
