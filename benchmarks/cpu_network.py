@@ -58,8 +58,9 @@ def main():
 
     data = np.random.default_rng(0).uniform(size=(1, args.image, args.image, 3)).astype("float32")
     sides, outputs = {}, {}
-    for name, with_log in (("default schedules", False), (f"{args.trials} trials", True)):
-        if not with_log and args.no_default:
+    tuned = "records of --log" if args.no_search else f"{args.trials} trials"
+    for name, with_log in (("default schedules", False), (tuned, True)):
+        if args.no_search and not args.log if with_log else args.no_default:
             continue
         with ns.transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}):
             if with_log:

@@ -6,6 +6,7 @@ second of each prefix of the path, the estimate alone ("draft"), the goals of bo
     PYTHONPATH=python python benchmarks/features_speed.py [repeats]
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -57,4 +58,6 @@ def main(repeats=20):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("repeats", type=int, nargs="?", default=20)
+    main(parser.parse_args().repeats)

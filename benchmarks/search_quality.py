@@ -24,8 +24,14 @@ def make_model(arm, seed, base=None):
     """The cost model of an arm, and its search parameters."""
     from nestsmith.auto_scheduler import cost_model, learned_model
 
+    def value(text):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text  # search_mode=compatible
+
     name, *params = arm.split(":")
-    params = {k: json.loads(v) for k, v in (p.split("=") for p in params)}
+    params = {k: value(v) for k, v in (p.split("=") for p in params)}
     if name == "trees+base":
         return learned_model.XGBModel(seed=seed, base=base), params
     return cost_model.make_cost_model(name, seed), params
