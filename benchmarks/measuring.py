@@ -324,13 +324,17 @@ def events(bench, tasks, args):
 # ---- whole runs ----
 
 
-def tune(tasks, weights, trials, mode, log, seed, min_repeat_ms, verbose=0, cost_model=None):
+def tune(tasks, weights, trials, mode, log, seed, min_repeat_ms, verbose=0, cost_model=None, per_round=None):
     runner = auto_scheduler.LocalRunner(min_repeat_ms=min_repeat_ms, mode=mode)
     tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[], seed=seed)
     begin = time.time()
     tuner.tune(
         auto_scheduler.TuningOptions(
-            trials, runner=runner, verbose=verbose, measure_callbacks=[auto_scheduler.RecordToFile(log)]
+            trials,
+            runner=runner,
+            verbose=verbose,
+            measure_callbacks=[auto_scheduler.RecordToFile(log)],
+            **({"num_measures_per_round": per_round} if per_round else {}),
         ),
         cost_model=cost_model,
     )
@@ -363,7 +367,7 @@ def side_by_side(tasks, sets, min_repeat_ms, l2="mixed", times=5):
 
 def one_mode(tasks, weights, args, mode, seed, log):
     """Best states of a run, and its seconds per trial."""
-    tuner, took = tune(tasks, weights, args.mode_trials, mode, log, seed, 300, cost_model=args.cost_model)
+    tuner, took = tune(tasks, weights, args.mode_trials, mode, log, seed, 300, cost_model=args.cost_model, per_round=args.round)
     print(f"{mode}, seed {seed}: {tuner.ct} trials, {took / max(1, tuner.ct):.3f} s each", flush=True)
     for line in tuner.measurer.split.text().splitlines():
         print("   ", line)
@@ -417,7 +421,7 @@ def load(bench, tasks, weights, args):
         log = f"{d}/log.json"
         other = subprocess.Popen([sys.executable, "-c", OTHER, "2", "10"], stdout=subprocess.PIPE, text=True)
         begin = time.time()
-        tuner, took = tune(keep, w, args.load_trials, "auto", log, args.seed, 100, verbose=1)
+        tuner, took = tune(keep, w, args.load_trials, "auto", log, args.seed, 100, verbose=1, per_round=args.round)
         start = float(other.stdout.readline()) - begin
         print(f"\nA run of {took:.0f} s, another process on the GPU from {start:.0f} s to {start + 10:.0f} s")
         other.wait()
@@ -439,7 +443,7 @@ def load(bench, tasks, weights, args):
 def speed(bench, network, args):
     mod, params, tasks, weights = network
     log = args.log or tempfile.mktemp(suffix=".json")
-    tuner, took = tune(tasks, weights, args.trials, "auto", log, args.seed, 300)
+    tuner, took = tune(tasks, weights, args.trials, "auto", log, args.seed, 300, per_round=args.round)
     split = tuner.measurer.split
     print(f"\nResNet-18, auto: {tuner.ct} trials in {took:.1f} s: {took / tuner.ct:.4f} s per trial (limit 0.10; TVM 3.0)")
     print(split.text())
@@ -474,6 +478,7 @@ def main():
     parser.add_argument("--mode-tasks", type=int, default=0)
     parser.add_argument("--mode-seeds", default="1", help="of `modes`, separated by commas")
     parser.add_argument("--cost-model", help="of `modes`")
+    parser.add_argument("--round", type=int, help="candidates per round of modes, load and speed")
     parser.add_argument("--load-trials", type=int, default=1280)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log")

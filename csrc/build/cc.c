@@ -40,14 +40,15 @@ static const char *compiler(const BuildOptions *o) {
   return cc && *cc ? cc : "cc";
 }
 
-/* The processor to make code for: this one, or the one that the target names. */
+/* The processor to make code for: this one, or the one that the target names. LLVM's "generic" is gcc's "x86-64" on x86. */
 static char *processor_flag(Arena *a, const Target *t) {
-#if defined(__x86_64__) || defined(__i386__)
-  const char *option = "-march";
-#else
-  const char *option = t->cpu[0] ? "-mcpu" : "-march";
+  const char *option = "-march", *cpu = t->cpu[0] ? t->cpu : "native";
+#if defined(__x86_64__)
+  if (strcmp(cpu, "generic") == 0) cpu = "x86-64";
+#elif !defined(__i386__)
+  if (t->cpu[0]) option = "-mcpu";
 #endif
-  return arena_printf(a, "%s=%s", option, t->cpu[0] ? t->cpu : "native");
+  return arena_printf(a, "%s=%s", option, cpu);
 }
 
 /* $CC may hold words ("ccache gcc"): split at spaces. */

@@ -217,6 +217,12 @@ def test_print_best_reports_what_a_program_takes(tmp_path):
 # ---- the processor of a target ----
 
 
+@ns.auto_scheduler.register_workload
+def vector_plus_one(n):
+    a = te.placeholder((n,), name="A")
+    return [a, te.compute((n,), lambda i: a[i] + 1, name="B")]
+
+
 def flags_of(tmp_path, target):
     """What the C compiler is called with."""
     seen = tmp_path / "seen"
@@ -230,6 +236,8 @@ def test_the_processor_of_a_target_reaches_the_compiler(tmp_path):
     name, option = ("x86-64-v2", "-march=") if x86 else ("generic", "-mcpu=")
     assert ns.target.Target(f"llvm -mcpu={name}").engine() == (0, 0, 1, name)
     assert option + name in flags_of(tmp_path, (0, 0, 1, name))
+    if platform.machine() == "x86_64":  # the name that LLVM has for any of them
+        assert "-march=x86-64" in flags_of(tmp_path, (0, 0, 1, "generic"))
     for native in ((0, 0, 1), (0, 0, 1, ""), (0, 0, 1, "native")):
         assert "-march=native" in flags_of(tmp_path, native)
 
@@ -241,6 +249,9 @@ def test_a_processor_that_the_compiler_does_not_know(tmp_path):
     b = te.compute((8,), lambda i: a[i] + 1, name="B")
     with pytest.raises(RuntimeError, match="does not know the processor 'pentium-99'"):
         ns.build(te.create_schedule(b.op), [a, b], "llvm -mcpu=pentium-99")
+    task = ns.auto_scheduler.create_task(vector_plus_one, (8,), "llvm -mcpu=pentium-99")
+    with pytest.raises(RuntimeError, match="candidates for llvm cannot be compiled: .* 'pentium-99'"):
+        task.tune(ns.auto_scheduler.TuningOptions(4, verbose=0))  # at once, not as the result of every candidate
     for bad in ("a b", "x" * 32, "-mcpu=;"):
         with pytest.raises(ValueError, match="no name of a processor"):
             _core.build((0, 0, 1, bad), "int x;")
