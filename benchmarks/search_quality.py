@@ -51,26 +51,21 @@ class Curve:
         self.points.append((scheduler.ct, time.time() - self.begin, scheduler.cur_score * 1e3))
 
 
-def run_arm(arm, seed, tasks, weights, args, log):
+def run_arm(arm, seed, tasks, weights, args, options, defaults=None, order=None):
+    """One run. options: further tuning options; defaults: of the search parameters; order: seed of the task scheduler."""
     from nestsmith import auto_scheduler
 
     (model, params), curve = make_model(arm, seed, args.base), Curve()
+    params = {**(defaults or {}), **params}
     policies = [
-        auto_scheduler.SketchPolicy(t, model, params=params, verbose=0, seed=seed * 1000 + i) for i, t in enumerate(tasks)
+        auto_scheduler.SketchPolicy(t, model, params=dict(params), verbose=0, seed=seed * 1000 + i) for i, t in enumerate(tasks)
     ]
-    context = auto_scheduler.LocalRPCMeasureContext(repeat=1, min_repeat_ms=args.min_repeat_ms, timeout=10)
-    tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[curve])
+    tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[curve], seed=order)
     tuner.tune(
-        auto_scheduler.TuningOptions(
-            num_measure_trials=args.trials,
-            num_measures_per_round=args.round,
-            runner=context.runner,
-            measure_callbacks=[auto_scheduler.RecordToFile(str(log))],
-            verbose=0,
-        ),
+        auto_scheduler.TuningOptions(args.trials, num_measures_per_round=args.round, verbose=0, **options),
         search_policy=policies,
     )
-    return {"arm": arm, "seed": seed, "curve": curve.points, "seconds": curve.points[-1][1], "log": log.name}
+    return {"arm": arm, "seed": seed, "curve": curve.points, "seconds": curve.points[-1][1]}
 
 
 def remeasure(runs, out, target, mod, params, layers_data):
@@ -154,17 +149,15 @@ def main():
     args = parser.parse_args()
     if args.plot:
         return plot(*args.plot)
+    import measuring
     import numpy as np
 
     import nestsmith as ns
-    from nestsmith import auto_scheduler, relay
+    from nestsmith import auto_scheduler
 
     out, begin = pathlib.Path(args.out), time.time()
     target = ns.target.Target(args.target)
-    mod, params = relay.testing.resnet.get_workload(
-        num_layers=18, batch_size=1, layout="NHWC", image_shape=(224, 224, 3), dtype="float32"
-    )
-    tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, target)
+    mod, params, tasks, weights = measuring.resnet18(target)
     runs = []
     for seed in map(int, args.seeds.split(",")):
         for arm in args.arms.split(","):
@@ -173,7 +166,9 @@ def main():
                 continue
             log = out / f"quality-{arm.replace(':', '-').replace('=', '_')}-{seed}.json"
             log.unlink(missing_ok=True)
-            r = run_arm(arm, seed, tasks, weights, args, log)
+            context = auto_scheduler.LocalRPCMeasureContext(repeat=1, min_repeat_ms=args.min_repeat_ms, timeout=10)
+            options = dict(runner=context.runner, measure_callbacks=[auto_scheduler.RecordToFile(str(log))])
+            r = run_arm(arm, seed, tasks, weights, args, options) | {"log": log.name}
             runs.append(r)
             print(f"{arm} seed {seed}: {at(r['curve'], args.trials):.4f} ms after {args.trials} trials, {r['seconds']:.0f} s", flush=True)
             (out / "quality.json").write_text(json.dumps({"trials": args.trials, "round": args.round, "runs": runs}))

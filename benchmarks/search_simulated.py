@@ -21,11 +21,12 @@ import pathlib
 import sys
 import time
 
+import measuring
 import numpy as np
 import search_quality as quality
 
 import nestsmith as ns
-from nestsmith import _core, auto_scheduler, relay
+from nestsmith import _core
 from nestsmith.auto_scheduler import measure
 
 RECORDS = pathlib.Path(__file__).parent / "data" / "h100-resnet18.json.xz"
@@ -34,10 +35,8 @@ FEATURES = 164  # entries of a row
 
 
 def network():
-    mod, params = relay.testing.resnet.get_workload(
-        num_layers=18, batch_size=1, layout="NHWC", image_shape=(224, 224, 3), dtype="float32"
-    )
-    return auto_scheduler.extract_tasks(mod["main"], params, ns.target.Target("cuda -arch=sm_90"))
+    """Tasks and weights."""
+    return measuring.resnet18(ns.target.Target("cuda -arch=sm_90"))[2:]
 
 
 def steps_of(state):
@@ -117,17 +116,9 @@ def run(arm, seed, args, model):
     tasks, weights = network()
     booster = xgboost.Booster(model_file=model)
     booster.set_param("nthread", 1)
-    scorer, params = quality.make_model(arm, seed, args.base)
-    params.setdefault("evolutionary_search_population", args.population)
-    policies = [
-        auto_scheduler.SketchPolicy(t, scorer, params=dict(params), verbose=0, seed=seed * 1000 + i)
-        for i, t in enumerate(tasks)
-    ]
-    curve = quality.Curve()
-    tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[curve], seed=seed)
-    options = dict(builder=NoBuilder(), runner=SimulatedRunner(tasks, booster, seed), verbose=0)
-    tuner.tune(auto_scheduler.TuningOptions(args.trials, num_measures_per_round=args.round, **options), search_policy=policies)
-    return {"arm": arm, "seed": seed, "curve": curve.points, "seconds": curve.points[-1][1]}
+    options = dict(builder=NoBuilder(), runner=SimulatedRunner(tasks, booster, seed))
+    defaults = dict(evolutionary_search_population=args.population)
+    return quality.run_arm(arm, seed, tasks, weights, args, options, defaults, order=seed)
 
 
 def residuals(x, y, tilings, owners, folds=5):
