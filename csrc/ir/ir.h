@@ -172,6 +172,9 @@ ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub);  /* rebuilds with
 typedef ExprId (*ExprMap)(IrCtx *c, ExprId e, void *arg);       /* called post-order on the rebuilt node; returns its replacement */
 ExprId ex_map(IrCtx *c, ExprId e, ExprMap f, void *arg);
 bool ex_uses_var(IrCtx *c, ExprId e, VarId v);
+/* Indices are small trees, and walking one is faster than remembering its parts; one with shared parts may be a huge tree.
+ * So a walk visits this many nodes before it keeps the value of every further one. */
+enum { EX_PLAIN_VISITS = 1000 };
 /* Nodes of e written out, that is, with shared parts counted where they occur; EX_SIZE_MAX: that many or more. Texts and
  * generated code are that large. leaf(e) > 0: counted instead of e and what is below it; leaf may be NULL. */
 enum { EX_SIZE_MAX = 1 << 20 };

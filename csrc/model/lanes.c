@@ -100,12 +100,9 @@ static void choose(const Lanes *c, const Lanes *a, const Lanes *b, Lanes *out) {
   for (int i = 0; i < LANES; i++) out->at[i] = c->at[i] ? x[i] : y[i];
 }
 
-/* Indices are small trees, for which walking is faster than remembering. What has shared parts may be a huge tree: after
- * PLAIN nodes every value is kept, and each node is computed once more at most. */
-enum { PLAIN = 1000 };
 typedef struct {
   const LaneEnv *e;
-  int visits;
+  int visits;   /* after EX_PLAIN_VISITS of them each node is computed once more at most */
   MapU64 known; /* place in val, by expression */
   VEC(Lanes) val;
 } LaneWalk;
@@ -139,7 +136,7 @@ static void lanes_walk(LaneWalk *w, ExprId x, Lanes *out) {
     out->at[0] = (int32_t)n.u.i;
   else if (n.kind == IR_VAR) {
     if (n.sym < e->n_vars && e->var[n.sym]) lanes_copy(out, e->var[n.sym]);
-  } else if (n.n > 0 && ++w->visits <= PLAIN)
+  } else if (n.n > 0 && ++w->visits <= EX_PLAIN_VISITS)
     lanes_node(w, x, &n, out);
   else if (n.n > 0) {
     if (!w->known.arena) mapu_init(&w->known, ir_arena(e->c));

@@ -131,25 +131,16 @@ static PyObject *f_sched(PyObject *m, PyObject *args) {
 
 typedef struct {
   Err err;
-  IrCtx *ctx;
   PyState *s;
+  PySteps own;
   Target t;
   int layout;
   const char *name;
-  int n;
-  Step *steps;
   TuneSource out;
 } Source;
-/* With the lock held: other threads use the DAG's context and may apply steps to the state. */
-static void take_source(void *arg) {
-  Source *x = arg;
-  x->ctx = ir_clone(x->s->dag->own.ctx, &x->err);
-  x->n = x->s->state->step.len;
-  x->steps = py_steps_own(ir_arena(x->ctx), x->n, x->s->state->step.at);
-}
 static void do_source(void *arg) {
   Source *x = arg;
-  x->out = tune_source(x->ctx, x->s->dag->dag, &x->t, x->n, x->steps, x->layout, x->name);
+  x->out = tune_source(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name);
 }
 static PyObject *f_source(PyObject *m, PyObject *args) {
   (void)m;
@@ -160,12 +151,11 @@ static PyObject *f_source(PyObject *m, PyObject *args) {
   if (!x.s->dag)
     return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
   err_init(&x.err);
-  ErrCode c = err_try(&x.err, take_source, &x);
-  if (c == NS_OK) {
-    Py_BEGIN_ALLOW_THREADS;
-    c = err_try(&x.err, do_source, &x);
-    Py_END_ALLOW_THREADS;
-  }
+  if (!py_state_steps(x.s, &x.err, &x.own)) return NULL;
+  ErrCode c;
+  Py_BEGIN_ALLOW_THREADS;
+  c = err_try(&x.err, do_source, &x);
+  Py_END_ALLOW_THREADS;
   PyObject *r = NULL;
   if (c != NS_OK)
     py_raise(&x.err, c);
@@ -173,7 +163,7 @@ static PyObject *f_source(PyObject *m, PyObject *args) {
     PyErr_Format(PyExc_ValueError, "the program breaks a limit of the device: %s", x.out.why);
   else
     r = Py_BuildValue("ss", x.out.source, x.out.manifest);
-  if (x.ctx) ir_free(x.ctx);
+  ir_free(x.own.ctx);
   return r;
 }
 

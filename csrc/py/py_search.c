@@ -35,6 +35,26 @@ Step *py_steps_own(Arena *a, int n, const Step *step) {
 }
 
 typedef struct {
+  const State *s;
+  PySteps *out;
+} TakeSteps;
+static void do_steps(void *arg) {
+  TakeSteps *x = arg;
+  x->out->n = x->s->step.len;
+  x->out->step = py_steps_own(ir_arena(x->out->ctx), x->s->step.len, x->s->step.at);
+}
+bool py_state_steps(const PyState *s, Err *e, PySteps *out) {
+  TakeSteps x = {s->state, out};
+  out->ctx = py_clone(s->dag->own.ctx, e);
+  if (!out->ctx) return false;
+  ErrCode c = err_try(e, do_steps, &x);
+  if (c == NS_OK) return true;
+  ir_free(out->ctx);
+  out->ctx = NULL;
+  return py_raise(e, c), false;
+}
+
+typedef struct {
   PyState *s;
   int n;
   const Step *step;
@@ -506,27 +526,19 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
  * state and its context. */
 typedef struct {
   Err err;
-  IrCtx *ctx;
   PyState *from;
-  Step *step;
-  int n_step;
+  PySteps own;
   Facts f;
   long n;
 } Estimate;
-static void take_estimate(void *arg) {
-  Estimate *x = arg;
-  x->ctx = ir_clone(x->from->dag->own.ctx, &x->err);
-  x->n_step = x->from->state->step.len;
-  x->step = py_steps_own(ir_arena(x->ctx), x->n_step, x->from->state->step.at);
-}
 static void do_estimate(void *arg) {
   Estimate *x = arg;
-  x->f.s = sketch_replay(x->ctx, x->from->dag->dag, x->n_step, x->step);
+  x->f.s = sketch_replay(x->own.ctx, x->from->dag->dag, x->own.n, x->own.step);
   state_infer_bounds(x->f.s);
-  IrMark mark = ir_mark(x->ctx);
+  IrMark mark = ir_mark(x->own.ctx);
   for (long i = 0; i < x->n; i++) {
     do_facts(&x->f);
-    ir_release(x->ctx, mark);
+    ir_release(x->own.ctx, mark);
     err_poll(&x->err);
   }
 }
@@ -539,14 +551,14 @@ static PyObject *m_estimate(PyObject *o, PyObject *args) {
     return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
   if (x.n < 1) return PyErr_Format(PyExc_ValueError, "estimate: n is %ld; it must be positive", x.n);
   err_init(&x.err);
-  ErrCode c = err_try(&x.err, take_estimate, &x);
-  if (c == NS_OK) c = py_run(&x.err, do_estimate, &x);
+  if (!py_state_steps(x.from, &x.err, &x.own)) return NULL;
+  ErrCode c = py_run(&x.err, do_estimate, &x);
   PyObject *r = NULL;
   if (c == NS_OK)
     r = PyFloat_FromDouble(x.f.f.invalid ? INFINITY : x.f.seconds);
   else
     py_raise(&x.err, c);
-  if (x.ctx) ir_free(x.ctx);
+  ir_free(x.own.ctx);
   return r;
 }
 

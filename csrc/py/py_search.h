@@ -8,6 +8,14 @@ bool py_target(PyObject *o, Target *t); /* (kind, hardware parameters, sm, fast_
 bool py_params(PyObject *dict, SearchParams *p); /* entries that are there replace those of p; false with exception set */
 PyState *py_as_state(PyObject *o);               /* borrowed; NULL with TypeError set */
 Step *py_steps_own(Arena *a, int n, const Step *step); /* a copy of the list with all that it points to */
+typedef struct {
+  IrCtx *ctx;
+  int n;
+  Step *step;
+} PySteps;
+/* A state's steps in a clone of its DAG's context: to be used without the interpreter lock, while other threads use the
+ * state. Errors in the clone go to e; false with the exception set, else ir_free(out->ctx) when done. */
+bool py_state_steps(const PyState *s, Err *e, PySteps *out);
 PyObject *py_policy_task(PyObject *policy); /* capsule nestsmith.SearchTask, borrowed; NULL with exception set if it is no Policy */
 int py_init_ask(PyObject *m);
 int py_init_tune(PyObject *m);

@@ -98,17 +98,6 @@ static Session *open_session(PyObject *o) {
 
 /* ---- tasks ---- */
 
-/* Called with the interpreter lock held, before it is released: other threads use the DAG's own context. */
-typedef struct {
-  const PyDag *dag;
-  Err *err;
-  IrCtx *ctx;
-} OwnCtx;
-static void clone_dag(void *arg) {
-  OwnCtx *x = arg;
-  x->ctx = ir_clone(x->dag->own.ctx, x->err);
-}
-
 typedef struct {
   Session *s;
   Err err;
@@ -162,10 +151,9 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *r = NULL;
   if (ok) {
     err_init(&x.err);
-    OwnCtx own = {x.dag, &x.err, NULL};
-    ErrCode c = err_try(&x.err, clone_dag, &own);
-    x.ctx = own.ctx;
-    if (c == NS_OK) {
+    x.ctx = py_clone(x.dag->own.ctx, &x.err); /* other threads use the DAG's own context */
+    if (x.ctx) {
+      ErrCode c;
       ((PySession *)o)->users++;
       Py_BEGIN_ALLOW_THREADS;
       c = err_try(&x.err, do_task, &x);
@@ -173,8 +161,8 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
       ir_free(x.ctx);
       Py_END_ALLOW_THREADS;
       ((PySession *)o)->users--;
+      r = c == NS_OK ? PyLong_FromLong(x.out) : py_raise(&x.err, c);
     }
-    r = c == NS_OK ? PyLong_FromLong(x.out) : py_raise(&x.err, c);
   }
   for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
   Py_XDECREF(seq);
@@ -204,17 +192,16 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
   if (!x) return PyErr_NoMemory();
   x->dag = (PyDag *)dag, x->seed = seed;
   err_init(&x->err);
-  OwnCtx own = {x->dag, &x->err, NULL};
-  ErrCode c = err_try(&x->err, clone_dag, &own);
-  x->ctx = own.ctx;
-  if (c == NS_OK) {
+  ErrCode c = NS_OK;
+  x->ctx = py_clone(x->dag->own.ctx, &x->err);
+  if (x->ctx) {
     Py_BEGIN_ALLOW_THREADS;
     c = err_try(&x->err, do_reference, x);
     Py_END_ALLOW_THREADS;
   }
   if (c != NS_OK)
     py_raise(&x->err, c);
-  else
+  else if (x->ctx)
     l = PyList_New(x->dag->dag->n_tensors);
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
     PyObject *b =

@@ -37,7 +37,7 @@ typedef struct {
   VEC(Span) spans; /* what variables stand for: variable -> span */
   int *first_edge; /* per stage: first edge of the DAG in which it consumes */
   int visits;      /* of operations while one index is evaluated */
-  MapU64 known;    /* from the PLAIN-th visit on: expression -> place in `kept` */
+  MapU64 known;    /* behind EX_PLAIN_VISITS: expression -> place in `kept` */
   VEC(Span) kept;
 } Infer;
 
@@ -196,8 +196,6 @@ static Span span_union(Infer *f, Span a, Span b) {
 static bool nonneg(Infer *f, Span a) { return !a.inf && lin_bound(&f->L, a.lo).lo >= 0; }
 
 static Span eval(Infer *f, ExprId e);
-/* Indices are small trees; one with shared parts may be huge written out, and then what is known of a node is kept. */
-enum { PLAIN = 1000 };
 
 static Span eval2(Infer *f, ExprId e, ExprKind k) {
   LinCtx *L = &f->L;
@@ -229,8 +227,8 @@ static Span eval(Infer *f, ExprId e) {
   case IR_FMOD:
   case IR_MIN:
   case IR_MAX: {
-    if (++f->visits <= PLAIN) return eval2(f, e, (ExprKind)n.kind);
-    if (f->visits == PLAIN + 1) mapu_init(&f->known, f->m);
+    if (++f->visits <= EX_PLAIN_VISITS) return eval2(f, e, (ExprKind)n.kind);
+    if (f->visits == EX_PLAIN_VISITS + 1) mapu_init(&f->known, f->m);
     int at = mapu_get(&f->known, (uint64_t)e, -1);
     if (at >= 0) return f->kept.at[at];
     Span x = eval2(f, e, (ExprKind)n.kind);

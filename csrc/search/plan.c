@@ -17,8 +17,6 @@ typedef struct {
   const int64_t *at; /* a value per axis, reductions behind the others */
 } Point;
 
-/* Most indices are small trees. What has shared parts may be a huge tree: after PLAIN nodes every value is kept. */
-enum { PLAIN = 1000 };
 typedef struct {
   const Point *p;
   int visits;
@@ -59,7 +57,7 @@ static int64_t walk_value(PointWalk *w, ExprId e) {
         return clamped(p->at[i]);
     return 0;
   }
-  if (++w->visits <= PLAIN) return node_value(w, e, n);
+  if (++w->visits <= EX_PLAIN_VISITS) return node_value(w, e, n);
   if (!w->known.arena) mapu_init(&w->known, ir_arena(p->ctx));
   int32_t at = mapu_get(&w->known, (uint64_t)e, -1);
   if (at >= 0) return w->val.at[at];
