@@ -69,9 +69,8 @@ class Bench:
             return None
 
     def open(self, task):
-        kind, _, sm, fast, *_ = task.engine_target()
-        self.engine = (kind, sm, fast)
-        self.pipe, self.numbers = _core.Pipeline((kind, sm, fast), self.kind, 0), {}
+        self.engine = task.target.engine()
+        self.pipe, self.numbers = _core.Pipeline(self.engine, self.kind, 0), {}
 
     def close(self):
         if self.pipe:
@@ -286,13 +285,13 @@ def events(bench, tasks, args):
     dev, engine = ns.cuda(0), None
     programs = []
     for t in pick_tasks(tasks, 12):
-        engine = t.engine_target()
+        engine = t.target.engine()
         programs += [(t.desc, *p, inputs_of(t)) for s in samples(t, args.per_task, seed=3) if (p := bench.program(t, s, 0))]
-    kind, _, sm, fast, *_ = engine
+    sm = engine[1]
     programs += [(f"{k} dependent operations", *chain_program(k, sm)) for k in (3000 * 2**i for i in range(15))]
     ready, seconds = [], []
     for desc, source, manifest, values in programs:
-        binary = _core.build((kind, sm, fast), source)[0]
+        binary = _core.build(engine, source)[0]
         mod = OperatorModule(source, manifest, binary)
         arrays = [ns.nd.array(v, dev) for v in values]
         ready.append((desc, mod, arrays, functools.partial(mod.time_evaluator(mod.entry_name, dev, 3, 3, 10), *arrays)))

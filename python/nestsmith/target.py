@@ -448,6 +448,11 @@ class Target:
         cpu = str(self.attrs.get("mcpu", "")) if kind == 0 else ""
         return kind, int(digits.group()) if digits else 0, _FAST_MATH[self.attrs.get("fast_math", "reference")], cpu
 
+    def engine_target(self, hardware):
+        """The target as the engine's search and lowering take it: (kind, the eight hardware parameters, sm, fast_math, mali, cpu)."""
+        kind, *rest, cpu = self.engine()
+        return (kind, hardware, *rest, self.device_name == "mali", cpu)
+
     def __str__(self):
         words = [self.kind.name, "-keys=" + ",".join(self.keys)]
         shown = {k: v for k, v in self.attrs.items() if not (k in _QUIET_DEFAULTS and self.kind.defaults.get(k) == v)}

@@ -263,14 +263,13 @@ class LocalBuilder(ProgramBuilder):
         start = time.time()
         tensors = list(getattr(inp.task.compute_dag, "tensors", []))
         try:
-            target = inp.task.engine_target()
             source, manifest = _core.candidate_source(
-                inp.engine_state, target, int(getattr(inp.task, "layout_rewrite_option", 0) or 0)
+                inp.engine_state, inp.task.engine_target(), int(getattr(inp.task, "layout_rewrite_option", 0) or 0)
             )
         except Exception as e:  # noqa: BLE001 - an illegal schedule is a result, not an error of the tuner
             return BuildResult("", tensors, MeasureErrorNo.INSTANTIATION_ERROR, shorten(e), time.time() - start)
         error, binary, message, _, _ = self._compiler().run(
-            (target[0], *target[2:4], *target[5:]), source, float(self.timeout), None, None
+            inp.task.target.engine(), source, float(self.timeout), None, None
         )
         if error:
             return BuildResult(

@@ -362,15 +362,7 @@ class SearchTask:
         kind = self.target.kind.name
         if kind not in KIND_NUMBER:
             raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(KIND_NUMBER))}")
-        number, sm, fast_math, cpu = self.target.engine()
-        return (
-            number,
-            self.hardware_params.as_tuple(),
-            sm,
-            fast_math,
-            str(self.target.attrs.get("device", "")) == "mali",
-            cpu,
-        )
+        return self.target.engine_target(self.hardware_params.as_tuple())
 
     def engine_policy(self):
         """An engine-side search of this task with default parameters; for facts about states."""

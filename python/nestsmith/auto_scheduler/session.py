@@ -52,11 +52,11 @@ def check_compilers(options, tasks):
     if type(options.builder) is not LocalBuilder:
         return
     for t in tasks:
-        kind, _, sm, fast_math, _, cpu = t.engine_target()
-        there, why = _core.build_available((kind, sm, fast_math))
-        if there and cpu:  # a name that the compiler may not know
+        engine = t.target.engine()
+        there, why = _core.build_available(engine[:3])
+        if there and engine[3]:  # a name that the compiler may not know
             try:
-                _core.build((kind, sm, fast_math, cpu), "int nestsmith_asks;")
+                _core.build(engine, "int nestsmith_asks;")
             except RuntimeError as e:
                 there, why = False, e
         if not there:

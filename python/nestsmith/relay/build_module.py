@@ -70,8 +70,7 @@ class Program:
 def _engine_target(target):
     from ..auto_scheduler.search_task import HardwareParams
 
-    kind, sm, fast_math, cpu = target.engine()
-    return kind, HardwareParams(target=target).as_tuple(), sm, fast_math, target.device_name == "mali", cpu
+    return target.engine_target(HardwareParams(target=target).as_tuple())
 
 
 def _query(target, program, func):
