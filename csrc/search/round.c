@@ -90,13 +90,16 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
     if (c[i].step) vec_push(a, init, c[i]);
 }
 
-/* States of equal main tiling (the splits into several levels) differ in details only: their times say little more than
- * one of them does. 0: the program has no such tiling. */
+/* How the output is cut: the splits into the most levels. States that agree in it differ in details (the slices of a
+ * reduction, vectors, unrolling): their times say little more than one of them does. 0: nothing is split into levels. */
 static uint64_t tiling_of(const Cand *c) {
   uint64_t h = 0;
+  int levels = 2;
+  for (int i = 0; i < c->n; i++)
+    if (c->step[i].kind == STEP_SP && c->step[i].n > levels) levels = c->step[i].n;
   for (int i = 0; i < c->n; i++) {
     const Step *s = &c->step[i];
-    if (s->kind != STEP_SP || s->n < 2) continue;
+    if (s->kind != STEP_SP || s->n < levels) continue;
     h = (h ^ ((uint64_t)s->stage << 8 | (uint64_t)s->iter)) * 0x9e3779b97f4a7c15u + 1;
     for (int k = 0; k < s->n; k++) h = (h ^ (h >> 29) ^ (uint64_t)s->list[k]) * 0xbf58476d1ce4e5b9u + 1;
   }

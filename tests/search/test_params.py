@@ -46,7 +46,7 @@ def events(p):
 
 
 def test_names_and_defaults():
-    more = {"search_mode": "extended", "states_per_tiling_in_batch": 1, "states_per_tiling": 4}
+    more = {"search_mode": "extended", "states_per_tiling_in_batch": 2, "states_per_tiling": 8}
     assert auto_scheduler.SketchPolicy.DEFAULT_PARAMS == {**REFERENCE, **more}
     given = dict(REFERENCE)
     auto_scheduler.SketchPolicy(task(), params=given, verbose=0)
@@ -131,26 +131,29 @@ def test_max_innermost_split_factor(mode):
 
 
 def tilings(states):
-    """How many states have each set of splits."""
-    return Counter(json.dumps([x[1:] for x in steps(s) if x[0] == "SP" and len(x[4]) > 1]) for s in states)
+    """How many states cut the output in each way: the splits into the most levels."""
+
+    def cut(state):
+        splits = [x[1:] for x in steps(state) if x[0] == "SP"]
+        return json.dumps([x for x in splits if len(x[3]) == max(len(y[3]) for y in splits)])
+
+    return Counter(map(cut, states))
 
 
 def test_states_per_tiling():
-    """Few thread counts are good here: without a limit a batch holds many states of one tiling."""
-    loose = policy(matmul(64, 64, 64), CUDA, seed=1, states_per_tiling_in_batch=0, states_per_tiling=0, **SMALL)
-    assert max(tilings(s for s, _ in loose.round(32)).values()) > 2
-    tight = policy(matmul(64, 64, 64), CUDA, seed=1, states_per_tiling_in_batch=2, states_per_tiling=3, **SMALL)
-    rounds = [[s for s, _ in tight.round(32)] for _ in range(3)]
-    assert all(max(tilings(r).values()) <= 2 for r in rounds)
-    assert max(tilings(s for r in rounds for s in r).values()) <= 3
-    picked, most = tilings(s for r in rounds for s in r), []
-    for _ in range(8):  # after every 128 measured states a tiling may come three times more
-        states = [s for s, _ in tight.round(32)]
+    """Few tilings are good here: without a limit a batch holds many states of one of them."""
+    loose = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling_in_batch=0, states_per_tiling=0, **SMALL)
+    assert max(tilings(s for s, _ in loose.round(16)).values()) > 2
+    tight = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling_in_batch=2, states_per_tiling=3, **SMALL)
+    picked, most = Counter(), []
+    for _ in range(16):  # after every 128 measured states a tiling may come three times more
+        states = [s for s, _ in tight.round(16)]
+        assert max(tilings(states).values()) <= 2
         picked += tilings(states)
         most.append(max(picked.values()))
         for s in states:
             tight.report(s, 1.0, True)
-    assert most[:4] == [3] * 4 and 3 < most[-1] <= 6
+    assert most[1:8] == [3] * 7 and 3 < most[-1] <= 6
     with pytest.raises(ValueError, match="states_per_tiling -1"):
         policy(matmul(8, 8, 8), CUDA, states_per_tiling=-1)
 
