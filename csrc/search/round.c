@@ -106,11 +106,15 @@ static uint64_t tiling_of(const Cand *c) {
   return h;
 }
 
-enum { LOOK_AHEAD = 64, ONCE_MORE = 128 }; /* after so many measured states a tiling may come as often again */
+enum {
+  LOOK_AHEAD = 64,
+  SMALL_BATCH = 8, /* for each so many of a batch a tiling may come states_per_tiling_in_batch times, */
+  ONCE_MORE = 128  /* and after so many measured states states_per_tiling times more */
+};
 
 /* Moves to the front, best first, those whose tiling is neither often in this batch nor was often picked; their number. */
 static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
-  int32_t in_batch = p->par.states_per_tiling_in_batch;
+  int64_t in_batch = (int64_t)p->par.states_per_tiling_in_batch * (room < SMALL_BATCH ? 1 : room / SMALL_BATCH);
   int64_t in_all = (int64_t)p->par.states_per_tiling * (1 + p->measured.len / ONCE_MORE);
   if (!p->par.extended || (!in_batch && !in_all)) return n;
   MapU64 batch;

@@ -25,7 +25,7 @@
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor, max_vectorize_size, disable_change_compute_location;
-  int32_t states_per_tiling_in_batch, states_per_tiling; /* extended mode: at most so many that cut the output alike, 0: any number */
+  int32_t states_per_tiling_in_batch, states_per_tiling; /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
   const char *cpu_structure, *gpu_structure;
   bool extended; /* GPU: sizes drawn within the limits of the device; else uniformly, like the reference */
 } SearchParams;

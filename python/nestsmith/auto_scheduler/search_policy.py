@@ -184,8 +184,8 @@ class SketchPolicy(SearchPolicy):
         and vector widths of loads; the compatible mode draws like the reference, with its shares of refused samples.
         Both make the same kinds of steps, so records of either can be read by both. ``states_per_tiling_in_batch`` and
         ``states_per_tiling`` limit, in the extended mode, how many states with one tiling of the output (equal splits
-        into the most levels) are measured per round and in all, as long as others are left; the latter grows with the
-        number of measured states. 0: no limit.
+        into the most levels) are measured for each eight candidates of a round and in all, as long as others are left;
+        the latter grows with the number of measured states. 0: no limit.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -206,7 +206,7 @@ class SketchPolicy(SearchPolicy):
         "max_vectorize_size": 16,
         "disable_change_compute_location": 0,
         "search_mode": "extended",
-        "states_per_tiling_in_batch": 2,
+        "states_per_tiling_in_batch": 1,
         "states_per_tiling": 8,
     }
 
