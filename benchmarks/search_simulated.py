@@ -1,9 +1,10 @@
 """Whole tuning runs of ResNet-18 against a simulated GPU: what does a rule of the search bring, without a GPU, in minutes?
 
 A regression (xgboost) of 12,642 records of an H100 stands for the device. What it cannot know is drawn once and for all: a
-residual per tiling (deviation 0.10 in ln time) and one per state (0.04), as `--residuals` finds them in the records: whole
-tilings are held out, and what is left of the states within 30 % of the best is split into between and within tilings. Arms are
-those of search_quality.py (trees, analytic, random, trees:eps_greedy=0.1, ...); builder and runner are replaced, all else runs.
+residual per tiling of the output (deviation 0.10 in ln time) and one per state (0.04), as `--residuals` finds them in the
+records: whole tilings are held out, and what is left of the states within 30 % of the best is split into between and within
+tilings. Arms are those of search_quality.py (trees, analytic, random, trees:eps_greedy=0.1, ...); builder and runner are
+replaced, all else runs.
 
     python benchmarks/search_simulated.py --arms trees,analytic --seeds 1,2,3,4        # about 80 s per run and core
     python benchmarks/search_simulated.py --residuals
@@ -44,8 +45,9 @@ def steps_of(state):
 
 
 def tiling(steps):
-    """The splits into several levels, as text."""
-    return json.dumps([s for s in steps if s[0] == "SP" and len(s[4]) >= 2])
+    """How the output is cut: the splits into the most levels, as text."""
+    splits = [s for s in steps if s[0] == "SP" and len(s[4]) >= 2]
+    return json.dumps([s for s in splits if len(s[4]) == max(len(t[4]) for t in splits)])
 
 
 def entries(task, number, steps):
