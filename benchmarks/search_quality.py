@@ -3,7 +3,7 @@
 Arms are the names of cost models, and trees+base: trees that start from a file of earlier runs (--base, trained on other
 networks by nestsmith.pretrain). Every arm gets the same trials, the same round size, the same measuring options; only what
 ranks the candidates differs. After each round the weighted estimate is noted; at the end the network is built from every log
-and all builds are timed in turn. An arm may carry search parameters: trees:eps_greedy=0.1:states_per_tiling=8.
+and all builds are timed in turn. An arm may carry search parameters: trees:eps_greedy=0.1:states_per_tiling=0.
 
     python benchmarks/search_quality.py --trials 1000 --seeds 1,2,3 --out DIR       # on a GPU; writes DIR/quality.json and logs
     python benchmarks/search_quality.py --plot DIR/quality.json curve.png

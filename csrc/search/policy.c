@@ -21,7 +21,7 @@ SearchParams search_params_default(void) {
                         .max_vectorize_size = 16,
                         .cpu_structure = "SSRSRS",
                         .gpu_structure = "SSSRRSRS",
-                        .extended = true};
+                        .extended = true}; /* states_per_tiling*: no limit; the package's are in search_policy.py */
 }
 
 /* ---- tasks ---- */

@@ -90,16 +90,17 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
     if (c[i].step) vec_push(a, init, c[i]);
 }
 
-/* How the output is cut: the splits into the most levels. States that agree in it differ in details (the slices of a
- * reduction, vectors, unrolling): their times say little more than one of them does. 0: nothing is split into levels. */
+/* How the output is cut: the splits into the most levels (as long as a tiling structure has more S than R). States that
+ * agree in it differ in details, such as the slices of a reduction, vectors and unrolling: their times say little more
+ * than one of them does. 0: no split has three levels. */
 static uint64_t tiling_of(const Cand *c) {
   uint64_t h = 0;
-  int levels = 2;
+  int most = 2; /* lengths of a split: its levels but one */
   for (int i = 0; i < c->n; i++)
-    if (c->step[i].kind == STEP_SP && c->step[i].n > levels) levels = c->step[i].n;
+    if (c->step[i].kind == STEP_SP && c->step[i].n > most) most = c->step[i].n;
   for (int i = 0; i < c->n; i++) {
     const Step *s = &c->step[i];
-    if (s->kind != STEP_SP || s->n < levels) continue;
+    if (s->kind != STEP_SP || s->n < most) continue;
     h = (h ^ ((uint64_t)s->stage << 8 | (uint64_t)s->iter)) * 0x9e3779b97f4a7c15u + 1;
     for (int k = 0; k < s->n; k++) h = (h ^ (h >> 29) ^ (uint64_t)s->list[k]) * 0xbf58476d1ce4e5b9u + 1;
   }
@@ -108,13 +109,13 @@ static uint64_t tiling_of(const Cand *c) {
 
 enum {
   LOOK_AHEAD = 64,
-  SMALL_BATCH = 8, /* for each so many of a batch a tiling may come states_per_tiling_in_batch times, */
-  ONCE_MORE = 128  /* and after so many measured states states_per_tiling times more */
+  PORTION = 8,    /* for each so many of a batch a tiling may come states_per_tiling_in_batch times, */
+  ONCE_MORE = 128 /* and after so many measured states states_per_tiling times more */
 };
 
 /* Moves to the front, best first, those whose tiling is neither often in this batch nor was often picked; their number. */
 static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
-  int64_t in_batch = (int64_t)p->par.states_per_tiling_in_batch * (room < SMALL_BATCH ? 1 : room / SMALL_BATCH);
+  int64_t in_batch = (int64_t)p->par.states_per_tiling_in_batch * (room < PORTION ? 1 : room / PORTION);
   int64_t in_all = (int64_t)p->par.states_per_tiling * (1 + p->measured.len / ONCE_MORE);
   if (!p->par.extended || (!in_batch && !in_all)) return n;
   MapU64 batch;
@@ -135,6 +136,12 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
   return front;
 }
 
+static void count_picked(Policy *p, const Cand *c) {
+  uint64_t t = tiling_of(c);
+  mapu_set(&p->measured_set, c->hash, 1);
+  mapu_set(&p->picked_tiles, t, mapu_get(&p->picked_tiles, t, 0) + 1);
+}
+
 /* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
 static void take(Policy *p, Arena *a, int n, Cand *c, int room, CandVec *out) {
   bool *ok = arena_array(a, bool, n);
@@ -144,9 +151,7 @@ static void take(Policy *p, Arena *a, int n, Cand *c, int room, CandVec *out) {
     pol_run(p, m, check_job, &j);
     for (int i = from; i < from + m && out->len < room; i++) {
       if (!ok[i] || mapu_get(&p->measured_set, c[i].hash, 0)) continue;
-      uint64_t t = tiling_of(&c[i]);
-      mapu_set(&p->measured_set, c[i].hash, 1);
-      mapu_set(&p->picked_tiles, t, mapu_get(&p->picked_tiles, t, 0) + 1);
+      count_picked(p, &c[i]);
       vec_push(a, out, c[i]);
     }
     from += m;
@@ -209,7 +214,7 @@ static void report_body(void *arg) {
   Policy *p = r->p;
   Cand c = reported(r);
   c.score = r->valid && r->seconds > 0 ? 1 / r->seconds : 0;
-  mapu_set(&p->measured_set, c.hash, 1);
+  if (!mapu_get(&p->measured_set, c.hash, 0)) count_picked(p, &c); /* from a log: not picked here */
   vec_push(p->arena, &p->measured, c);
 }
 void policy_report(Policy *p, int n_step, const Step *s, double seconds, bool valid) {

@@ -276,5 +276,5 @@ def test_batches_spread_over_tilings():
         tilings = []
         for s in policy.propose(8):
             steps = json.loads(s.state_object.steps())
-            tilings.append(str([(x[1], x[2], x[4]) for x in steps if x[0] == "SP" and len(x[4]) > 1]))
-        assert len(tilings) == 8 and max(map(tilings.count, tilings)) <= 2
+            tilings.append(str([(x[1], x[2], x[4]) for x in steps if x[0] == "SP" and len(x[4]) == 4]))
+        assert len(tilings) == 8 and max(map(tilings.count, tilings)) == 1

@@ -134,7 +134,7 @@ def tilings(states):
     """How many states cut the output in each way: the splits into the most levels."""
 
     def cut(state):
-        splits = [x[1:] for x in steps(state) if x[0] == "SP"]
+        splits = [x[1:] for x in steps(state) if x[0] == "SP" and len(x[4]) > 1]
         return json.dumps([x for x in splits if len(x[3]) == max(len(y[3]) for y in splits)])
 
     return Counter(map(cut, states))
@@ -154,8 +154,34 @@ def test_states_per_tiling():
         for s in states:
             tight.report(s, 1.0, True)
     assert most[1:8] == [3] * 7 and 3 < most[-1] <= 6
+
+    def drawn(batch, **limits):
+        p = policy(matmul(256, 256, 64), CUDA, seed=2, **limits, **SMALL)
+        return [tilings(s for s, _ in p.round(batch)) for _ in range(3)]
+
+    for batch in (4, 12):  # fewer than eight count as eight, other sizes are rounded down
+        assert all(max(r.values()) == 1 for r in drawn(batch, states_per_tiling_in_batch=1))
+    assert 1 < max(sum(drawn(16, states_per_tiling=3), Counter()).values()) <= 3  # either limit may be off
+    compatible = drawn(16, states_per_tiling_in_batch=1, search_mode="compatible")  # like the reference: no limit
+    assert max(max(r.values()) for r in compatible) > 2
     with pytest.raises(ValueError, match="states_per_tiling -1"):
         policy(matmul(8, 8, 8), CUDA, states_per_tiling=-1)
+
+
+def test_states_of_a_log_count_for_their_tiling():
+    """A resumed run does not measure the tilings again that its log has had its fill of."""
+
+    def first(known):
+        p = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling=3, **SMALL)
+        for s in known:
+            p.report(s, 1.0, True)
+        return [s for s, _ in p.round(16)]
+
+    loose = policy(matmul(256, 256, 64), CUDA, seed=1, **SMALL)
+    known = [s for s, _ in loose.round(16)]
+    (full, n), *_ = tilings(known).most_common(1)
+    assert n >= 3 and tilings(first([]))[full] == 3
+    assert tilings(first(known))[full] == 0
 
 
 def vector_lanes(state):

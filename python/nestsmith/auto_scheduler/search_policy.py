@@ -185,7 +185,8 @@ class SketchPolicy(SearchPolicy):
         Both make the same kinds of steps, so records of either can be read by both. ``states_per_tiling_in_batch`` and
         ``states_per_tiling`` limit, in the extended mode, how many states with one tiling of the output (equal splits
         into the most levels) are measured for each eight candidates of a round and in all, as long as others are left;
-        the latter grows with the number of measured states. 0: no limit.
+        the latter grows with the number of measured states. Random picks (``eps_greedy``) and programs without such
+        splits are not limited; a round of fewer than eight counts as eight. 0: no limit.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
