@@ -243,24 +243,7 @@ class TaskScheduler:
         KeyboardInterrupt
             After Ctrl-C, when running candidates are recorded.
         """
-        if not isinstance(tune_option, TuningOptions):
-            raise TypeError(f"tune_option is {tune_option!r}; it must be a TuningOptions")
-        self.tune_option = tune_option
-        self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping
-        self.early_stopping_task = (
-            1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
-        )
-        total = tune_option.num_measure_trials
-        self.num_measures_per_round = tune_option.round_size(len(self.tasks))
-        if self.num_measures_per_round <= 0:
-            raise ValueError(
-                "num_measure_trials is too small. Please set it to a higher value. "
-                f"It should be at least {len(self.tasks)} for this model."
-            )
-        self.ct = self.best_ct = self.restored = 0
-        self.tic, self.style = time.time(), style(tune_option.verbose)
-        if self.load_log_file and self.seed is None:
-            self._restore_status(self.load_log_file, self.num_measures_per_round)
+        self._begin(tune_option, per_task_early_stopping)
         self.search_policies = make_search_policies(
             search_policy,
             search_policy_params,
@@ -277,8 +260,34 @@ class TaskScheduler:
             if hasattr(cb, "start"):
                 cb.start(self)
         check_compilers(tune_option, self.tasks)
-        progress = Progress(total, tune_option.verbose)
-        with Measurer(tune_option, progress) as self.measurer, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        self._run(Progress(tune_option.num_measure_trials, tune_option.verbose))
+        self._check_any_valid()
+        if self.style != "none":
+            self._summary()
+
+    def _begin(self, tune_option, per_task_early_stopping):
+        """Checks the options and sets the state of a new run, or that of the log to go on with."""
+        if not isinstance(tune_option, TuningOptions):
+            raise TypeError(f"tune_option is {tune_option!r}; it must be a TuningOptions")
+        self.tune_option = tune_option
+        self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping
+        self.early_stopping_task = (
+            1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
+        )
+        self.num_measures_per_round = tune_option.round_size(len(self.tasks))
+        if self.num_measures_per_round <= 0:
+            raise ValueError(
+                "num_measure_trials is too small. Please set it to a higher value. "
+                f"It should be at least {len(self.tasks)} for this model."
+            )
+        self.ct = self.best_ct = self.restored = 0
+        self.tic, self.style = time.time(), style(tune_option.verbose)
+        if self.load_log_file and self.seed is None:
+            self._restore_status(self.load_log_file, self.num_measures_per_round)
+
+    def _run(self, progress):
+        """Tunes, with a live line, until something ends the run."""
+        with Measurer(self.tune_option, progress) as self.measurer, concurrent.futures.ThreadPoolExecutor(1) as pool:
             if self.load_log_file and self.seed is not None:
                 n = self.measurer.recall_from(self.load_log_file)
                 progress.say(f"TaskScheduler: {n} results of {self.load_log_file} are taken as they come up again")
@@ -286,7 +295,7 @@ class TaskScheduler:
                 self.measurer.best = {t.workload_key: c for t, c in zip(self.tasks, self.best_costs) if c < 1e9}
             try:
                 with contextlib.suppress(StopTuning):
-                    self._loop(pool, total)
+                    self._loop(pool, self.tune_option.num_measure_trials)
                 self._table(-1)
             except KeyboardInterrupt:
                 self._table(-1)
@@ -295,14 +304,15 @@ class TaskScheduler:
                 raise
             finally:
                 progress.close()
+
+    def _check_any_valid(self):
+        """RuntimeError if a run ended without a single valid result."""
         nothing = len(self.dead_tasks) == len(self.tasks) or (self.measurer.trials > 0 and self.measurer.valid == 0)
         if all(c >= 1e9 for c in self.best_costs) and nothing:
             raise RuntimeError(
                 "no task has a valid result; failures: "
                 + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")
             )
-        if self.style != "none":
-            self._summary()
 
     def _overlap(self):
         """While a GPU measures, the CPU may search. A CPU that is being timed must be left alone."""
