@@ -192,17 +192,14 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
   if (!x) return PyErr_NoMemory();
   x->dag = (PyDag *)dag, x->seed = seed;
   err_init(&x->err);
-  ErrCode c = NS_OK;
   x->ctx = py_clone(x->dag->own.ctx, &x->err);
   if (x->ctx) {
+    ErrCode c;
     Py_BEGIN_ALLOW_THREADS;
     c = err_try(&x->err, do_reference, x);
     Py_END_ALLOW_THREADS;
+    l = c == NS_OK ? PyList_New(x->dag->dag->n_tensors) : py_raise(&x->err, c);
   }
-  if (c != NS_OK)
-    py_raise(&x->err, c);
-  else if (x->ctx)
-    l = PyList_New(x->dag->dag->n_tensors);
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
     PyObject *b =
         PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)tune_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
@@ -212,7 +209,7 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
       PyList_SET_ITEM(l, i, b);
   }
   arena_free(x->a);
-  if (x->ctx) ir_free(x->ctx);
+  ir_free(x->ctx);
   PyMem_Free(x);
   return l;
 }
@@ -471,7 +468,6 @@ static void do_exact(void *arg) {
   ExactArgs *x = arg;
   err_check(&x->err, x->dag->dag->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d",
             x->dag->dag->n_tensors, MSR_MAX_ARGS);
-  x->ctx = ir_clone(x->dag->own.ctx, &x->err);
   tune_exact(x->ctx, x->dag->dag, x->exact);
 }
 static PyObject *f_exact(PyObject *m, PyObject *args) {
@@ -481,6 +477,8 @@ static PyObject *f_exact(PyObject *m, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O!", PyDag_Type, &dag)) return NULL;
   x.dag = (PyDag *)dag;
   err_init(&x.err);
+  x.ctx = py_clone(x.dag->own.ctx, &x.err);
+  if (!x.ctx) return NULL;
   ErrCode c = err_try(&x.err, do_exact, &x);
   ir_free(x.ctx);
   if (c != NS_OK) return py_raise(&x.err, c);

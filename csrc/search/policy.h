@@ -36,7 +36,7 @@ struct Policy {
   VEC(CustomRule) rules;
   bool has_sketches;
   StateList sketches;
-  MapU64 measured_set, picked_tiles; /* picked_tiles: how many states of each tiling of the output were picked */
+  MapU64 measured_set, picked_tiles; /* picked_tiles: how many states of each tiling of the output were picked, or are in a log */
   CandVec measured; /* score: speed, 1 / seconds */
   CandVec hints;    /* the newest MAX_HINTS proposals from outside */
   int target_min, n_worker;
