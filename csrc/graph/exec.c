@@ -1,7 +1,11 @@
 /* The executor: one buffer per storage id, one prepared argument list per kernel, and `run`, which calls the kernels in
  * node order without allocating. On CUDA the second run with unchanged pointers is captured into one graph, and later
- * runs are a single launch; binding other memory drops the capture. */
+ * runs are a single launch; binding other memory drops the capture.
+ *
+ * Memory starts as zeros, and an input without a value stops the run with its name: the result would be a number that
+ * means nothing. */
 #include "graph/graph.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +20,12 @@ struct GraphExec {
   Arena *arena;
   const Graph *g;
   Device *d;
-  void **own;  /* per storage */
-  void **data; /* per entry */
+  void **own;   /* per storage */
+  void **data;  /* per entry */
+  void **bound; /* per entry: the caller's memory that was bound to this very entry */
+  bool *needed; /* per entry: read by a kernel, or an output */
+  bool *given;  /* per entry: our own memory has got a value */
+  bool ready;   /* all inputs were found to have values, and no pointer changed since */
   Step *step;
   int32_t n_steps;
   DevGraph *captured;
@@ -43,6 +51,7 @@ static void prepare(GraphExec *x) {
   if (x->captured) dev_graph_free(x->captured);
   x->captured = NULL;
   x->runs = 0;
+  x->ready = false;
 }
 
 static void init_step(Init *in, Step *s, int node) {
@@ -73,11 +82,24 @@ static void init(void *arg) {
   x->arena = arena_new(x->e);
   x->own = arena_array(x->arena, void *, g->n_storage);
   x->data = arena_array(x->arena, void *, g->n_entries);
+  x->bound = arena_array(x->arena, void *, g->n_entries);
+  x->needed = arena_array(x->arena, bool, g->n_entries);
+  x->given = arena_array(x->arena, bool, g->n_entries);
   x->step = arena_array(x->arena, Step, g->n_nodes);
   for (int i = 0; i < g->n_nodes; i++)
     if (g->node[i].kind == GN_CALL) init_step(in, &x->step[x->n_steps++], i);
-  for (int i = 0; i < g->n_storage; i++)
-    x->own[i] = dev_alloc(x->d, g->storage_bytes[i] ? (size_t)g->storage_bytes[i] : 4);
+  for (int i = 0; i < g->n_heads; i++) x->needed[g->head[i]] = true;
+  for (int i = g->n_nodes - 1; i >= 0;
+       i--) { /* users before what they use: a reshape needs its input if it is needed */
+    const GraphNode *n = &g->node[i];
+    for (int k = 0; k < n->n_in; k++)
+      if (n->kind == GN_CALL || x->needed[n->first]) x->needed[n->in[k]] = true;
+  }
+  for (int i = 0; i < g->n_storage; i++) {
+    size_t size = g->storage_bytes[i] ? (size_t)g->storage_bytes[i] : 4;
+    x->own[i] = dev_alloc(x->d, size);
+    dev_fill(x->d, x->own[i], 0, size);
+  }
   for (int i = 0; i < g->n_entries; i++) x->data[i] = x->own[g->entry[i].storage];
   prepare(x);
 }
@@ -102,6 +124,47 @@ void graph_exec_free(GraphExec *x) {
 
 void *graph_exec_data(const GraphExec *x, int entry) { return x->data[entry]; }
 
+/* ---- which inputs have values ---- */
+static void *own_of(const GraphExec *x, int entry) { return x->own[x->g->entry[entry].storage]; }
+
+void graph_exec_given(GraphExec *x, int entry) {
+  if (x->data[entry] == own_of(x, entry)) x->given[entry] = true;
+}
+
+/* The caller's memory counts as a value where it was bound to the input itself. Where a reshape of the input was given
+ * other memory, as an output, the input moved there without its value. */
+static bool has_value(const GraphExec *x, int entry) {
+  return x->data[entry] == own_of(x, entry) ? x->given[entry] : x->data[entry] == x->bound[entry];
+}
+
+int graph_exec_unset(const GraphExec *x, char *names, size_t size) {
+  const Graph *g = x->g;
+  size_t at = 0, tail = sizeof " and 2000000000 more";
+  int n = 0, shown = 0;
+  names[0] = 0;
+  for (int i = 0; i < g->n_nodes; i++) {
+    const GraphNode *node = &g->node[i];
+    if (node->kind != GN_NULL || !x->needed[node->first] || has_value(x, node->first)) continue;
+    size_t len = strlen(node->name) + sizeof ", ''";
+    if (n++ != shown || at + len + tail > size) continue; /* once one was left out, so are all that follow */
+    at += (size_t)snprintf(names + at, size - at, "%s'%s'", shown++ ? ", " : "", node->name);
+  }
+  if (shown < n && at + tail <= size) snprintf(names + at, size - at, " and %d more", n - shown);
+  return n;
+}
+
+static void need_values(GraphExec *x) {
+  char names[1500];
+  int n = x->ready ? 0 : graph_exec_unset(x, names, sizeof names);
+  if (n)
+    err_raise(x->e, NS_ERR_VALUE,
+              "%d of the network's inputs %s never set: %s; set_input(name, array) gives an input its value, "
+              "load_params those of a parameter file",
+              n, n == 1 ? "was" : "were", names);
+  x->ready = true;
+}
+
+/* ---- pointers ---- */
 /* Other values that share the entry's storage at other times keep the own memory: only the value itself moves, with the
  * reshapes that are the same bytes. */
 void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
@@ -115,7 +178,8 @@ void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
       if (n->kind == GN_NOP && (same[n->in[0]] || (!pass && same[n->first]))) same[n->in[0]] = same[n->first] = true;
     }
   for (int i = 0; i < g->n_entries; i++)
-    if (same[i]) x->data[i] = ptr ? ptr : x->own[g->entry[i].storage];
+    if (same[i]) x->data[i] = ptr ? ptr : own_of(x, i);
+  x->bound[entry] = ptr;
   arena_release(x->arena, mark);
   prepare(x);
 }
@@ -148,7 +212,7 @@ static void capture(GraphExec *x) {
   }
 }
 
-void graph_exec_run(GraphExec *x) {
+static void run(GraphExec *x) {
   if (!x->captured && x->replay && x->runs >= 1) capture(x);
   if (x->captured)
     dev_graph_launch(x->captured);
@@ -157,11 +221,16 @@ void graph_exec_run(GraphExec *x) {
   if (x->runs < 2) x->runs++;
 }
 
+void graph_exec_run(GraphExec *x) {
+  need_values(x);
+  run(x);
+}
+
 double graph_exec_time(GraphExec *x, int number) {
   dev_sync(x->d);
   double t = clock_now();
   for (int i = 0; i < number; i++) {
-    graph_exec_run(x);
+    run(x);
     if (dev_type(x->d) == DEV_CPU) err_poll(x->e);
   }
   dev_sync(x->d);

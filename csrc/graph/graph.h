@@ -59,17 +59,23 @@ void params_write(StrBuf *out, int n, const GraphParam *p);
 GraphParam *params_read(Arena *a, const void *data, size_t size, int *n); /* .data points into `data` */
 
 /* ---- executor (exec.c) ----
- * Opaque; the graph, the device and the modules must outlive it. All calls raise on the device's Err. */
+ * Opaque; the graph, the device and the modules must outlive it. All calls raise on the device's Err. Its memory is zero
+ * until something is written to it. It does not run before every input that a kernel reads or that is an output has got a
+ * value. */
 typedef struct GraphExec GraphExec;
 typedef DevModule *(*GraphFind)(void *env, const char *func); /* NULL if there is none */
 GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env);
 void graph_exec_free(GraphExec *x);
 void *graph_exec_data(const GraphExec *x, int entry); /* device pointer */
+void graph_exec_given(GraphExec *x, int entry);       /* a value was written there */
 void graph_exec_bind(GraphExec *x, int entry,
                      void *ptr);                  /* memory of the caller instead of our own; NULL: ours again */
+/* How many inputs a run needs that have got no value, and their names ('a', 'b', ... and 7 more) as far as they fit. */
+int graph_exec_unset(const GraphExec *x, char *names, size_t size);
 void graph_exec_replay(GraphExec *x, bool on);    /* CUDA graph replay, on by default */
-void graph_exec_run(GraphExec *x);                /* asynchronous on GPUs */
-double graph_exec_time(GraphExec *x, int number); /* mean seconds of `number` runs, device idle before and after */
+void graph_exec_run(GraphExec *x);                /* asynchronous on GPUs; NS_ERR_VALUE if an input has got no value */
+/* Mean seconds of `number` runs, device idle before and after. Inputs without a value are zeros (or what was there). */
+double graph_exec_time(GraphExec *x, int number);
 void graph_exec_node_times(GraphExec *x, int number, double *seconds); /* per node; 0 for nodes without kernel */
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
 int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory of the storages */

@@ -153,6 +153,7 @@ static bool entry_ok(const PyExec *o, int entry) {
 static void upload_body(void *arg) {
   Call *c = arg;
   dev_upload(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->host, (size_t)c->o->g->entry[c->entry].bytes);
+  graph_exec_given(c->o->x, c->entry);
 }
 static void download_body(void *arg) {
   Call *c = arg;
@@ -161,6 +162,7 @@ static void download_body(void *arg) {
 static void copy_in_body(void *arg) {
   Call *c = arg;
   dev_copy(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->ptr, (size_t)c->o->g->entry[c->entry].bytes);
+  graph_exec_given(c->o->x, c->entry);
 }
 static void copy_out_body(void *arg) {
   Call *c = arg;
@@ -236,6 +238,13 @@ static void nodes_body(void *arg) {
 }
 static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
 
+static PyObject *exec_unset(PyObject *self, PyObject *none) {
+  (void)none;
+  char names[4096];
+  graph_exec_unset(((PyExec *)self)->x, names, sizeof names);
+  return PyUnicode_FromString(names);
+}
+
 static PyObject *exec_run(PyObject *self, PyObject *none) {
   (void)none;
   Call c = {.o = (PyExec *)self};
@@ -282,8 +291,9 @@ static PyMethodDef EXEC_METHODS[] = {
      "get(entry, data): copies into a writable host array or a Buffer of the device; waits."},
     {"bind", exec_bind, METH_VARARGS,
      "bind(entry, buffer): uses the buffer's memory from now on; None: the own memory again."},
-    {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs."},
-    {"time", exec_time, METH_O, "time(number): mean seconds of a run."},
+    {"unset", exec_unset, METH_NOARGS, "The inputs that a run needs and that have got no value, as text; '' if none."},
+    {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs. ValueError if an input has got no value."},
+    {"time", exec_time, METH_O, "time(number): mean seconds of a run; inputs without a value are zeros."},
     {"node_times", exec_node_times, METH_O,
      "node_times(number): seconds per node; on a GPU each kernel alone, on a CPU within the run."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},

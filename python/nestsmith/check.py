@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import operator
+import re
 
-__all__ = ["integer", "number", "one_of_names", "text"]
+__all__ = ["did_you_mean", "integer", "nearest", "number", "one_of_names", "text", "unmatched"]
 
 
 def integer(name, value, least=None):
@@ -39,10 +40,39 @@ def text(name, value):
     return value
 
 
+def _plain(name):
+    """A name without case, and with one sign for all separators: ``fc.0.weight`` and ``FC_0_weight`` are alike."""
+    return re.sub(r"[^0-9a-z]+", "_", str(name).lower())
+
+
+def nearest(name, known, most=1):
+    """Up to `most` of the names `known` that `name` may stand for: those that differ in separators and case only, else
+    the most similar ones."""
+    known = [str(k) for k in known]
+    same = [k for k in known if _plain(k) == _plain(name)]
+    return same[:most] or difflib.get_close_matches(str(name), known, most)
+
+
+def did_you_mean(name, known, most=1):
+    """``"; did you mean 'x'?"`` with the nearest names, "" if there are none: the end of a message about a name."""
+    near = nearest(name, known, most)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def unmatched(names, known, most=4):
+    """The `names` that are not among `known`, as a text for a message: up to `most` of them, each with the name that it
+    may stand for, and how many more there are; "" if there are none."""
+    wrong = [n for n in names if n not in known]
+    shown = []
+    for n in wrong[:most]:
+        near = nearest(n, known)
+        shown.append(f"{n!r} (did you mean {near[0]!r}?)" if near else repr(n))
+    more = len(wrong) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
 def one_of_names(what, name, known):
     """Raises ValueError with the nearest name if `name` is not among `known`."""
     if name in known:
         return
-    near = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{what} {name!r} is unknown{hint}; known are {', '.join(map(str, known))}")
+    raise ValueError(f"{what} {name!r} is unknown{did_you_mean(name, known)}; known are {', '.join(map(str, known))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
@@ -175,11 +174,6 @@ class TargetKind:
         return hash(self.name)
 
 
-def _closest(name, valid):
-    near = difflib.get_close_matches(name, list(valid), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def _split(text):
     """Words of a target string. Quotes hold spaces together, a backslash takes the next character as it is."""
     words, word, quote, used = [], [], False, False
@@ -306,7 +300,7 @@ class Target:
             known = sorted(_KINDS) + sorted(_TAGS)
             raise ValueError(
                 f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see "
-                f"target.list_tags(){_closest(str(name), known)}"
+                f"target.list_tags(){check.did_you_mean(str(name), known)}"
             )
         self.kind = TargetKind(name)
         valid = {**_COMMON, **self.kind.options}
@@ -316,7 +310,7 @@ class Target:
                 continue
             if key not in valid:
                 raise ValueError(
-                    f"target {name!r} has no option {key!r}{_closest(key, valid)}; options are "
+                    f"target {name!r} has no option {key!r}{check.did_you_mean(key, valid)}; options are "
                     f"{', '.join(sorted(valid))}"
                 )
             if isinstance(value, str):

@@ -7,7 +7,6 @@ required) and it is not disabled. Contexts nest; the inner one replaces the oute
 
 from __future__ import annotations
 
-import difflib
 import threading
 
 from . import check
@@ -50,8 +49,7 @@ class PassContext:
         self.config = dict(config or {})
         for key in self.config:
             if key not in _CONFIGS:
-                near = difflib.get_close_matches(key, _CONFIGS, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(_CONFIGS)}"
+                hint = check.did_you_mean(key, _CONFIGS) or f"; known keys: {', '.join(_CONFIGS)}"
                 raise ValueError(f"unknown configuration key {key!r}{hint}")
             if _CONFIGS[key].startswith("bool:") and self.config[key] not in (True, False):
                 raise ValueError(f"configuration key {key!r} is {self.config[key]!r}; it must be True or False")

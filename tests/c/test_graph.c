@@ -121,6 +121,8 @@ static void missing_body(void *p) {
   graph_exec_new(&m->f->e, m->g, m->d, find_none, NULL);
 }
 
+static void exec_body(void *x) { graph_exec_run(x); }
+
 static void run_body(void *p) {
   Fix *f = p;
   Target t = {.kind = TG_CPU};
@@ -135,12 +137,22 @@ static void run_body(void *p) {
   assert_non_null(strstr(f->e.msg, "twice"));
   GraphExec *x = graph_exec_new(&f->e, g, d, find, m);
   static _Alignas(256) float in[1000], out[1000];
+  char names[64];
+  for (int i = 0; i < g->n_entries; i++) {
+    dev_download(d, out, graph_exec_data(x, i), sizeof out);
+    for (int k = 0; k < 1000; k++) assert_true(out[k] == 0);
+  }
+  assert_int_equal(graph_exec_unset(x, names, sizeof names), 1);
+  assert_string_equal(names, "'x'");
+  assert_int_equal(err_try(&f->e, exec_body, x), NS_ERR_VALUE);
+  assert_non_null(strstr(f->e.msg, "'x'"));
   for (int round = 0; round < 3; round++) {
     for (int i = 0; i < 1000; i++) in[i] = (float)(i + round);
     if (round == 2)
       graph_exec_bind(x, 0, in);
     else
       dev_upload(d, graph_exec_data(x, 0), in, sizeof in);
+    graph_exec_given(x, 0);
     graph_exec_run(x);
     dev_sync(d);
     dev_download(d, out, graph_exec_data(x, g->head[0]), sizeof out);

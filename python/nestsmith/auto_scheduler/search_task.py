@@ -586,6 +586,16 @@ def get_task_input_buffer(workload_key, input_name):
     )
 
 
+def task_input_of(tensors):
+    """The name under which `task_inputs` knows each of `tensors` (a task's inputs and outputs): that of the placeholder,
+    or what a function registered with `register_task_input_check_func` says; None for the others."""
+    tensors = list(tensors)
+    said: dict = {}
+    for f in _CHECK_FUNCS.values():
+        said.update(f(tensors))
+    return [said.get(t, t.op.name if t.op.is_placeholder else None) for t in tensors]
+
+
 def _as_nd(a):
     import nestsmith
 

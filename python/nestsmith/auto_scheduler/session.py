@@ -13,7 +13,7 @@ import time
 import traceback
 from collections import Counter
 
-from nestsmith import _core
+from nestsmith import _core, check
 
 from .display import Progress, short, title
 from .measure_record import is_quick
@@ -192,14 +192,15 @@ class Measurer:
     def _fixed_inputs(self, task):
         if not task.task_input_names:
             return None
-        from .search_task import get_task_input_buffer
+        from .search_task import get_task_input_buffer, task_input_of
 
         by_name = {n: get_task_input_buffer(task.workload_key, n) for n in task.task_input_names}
-        out = []
-        for t in task.compute_dag.tensors:
-            a = by_name.get(t.op.name)
-            out.append(None if a is None else (a.numpy() if hasattr(a, "numpy") else a))
-        return out
+        names = task_input_of(task.compute_dag.tensors)
+        wrong = check.unmatched(by_name, [n for n in names if n])
+        if wrong:
+            raise ValueError(f"task_inputs of {task}: no input is called {wrong}; there are {', '.join(filter(None, names))}")
+        arrays = (by_name.get(n) for n in names)
+        return [a.numpy() if hasattr(a, "numpy") else a for a in arrays]
 
     def submit(self, task, policy, inputs):
         """Queues candidates; returns a handle for `wait`."""

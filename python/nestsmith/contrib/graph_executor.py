@@ -60,7 +60,8 @@ class GraphModule:
         self.module.set_output_zero_copy(key, value)
 
     def run(self, **input_dict):
-        """Runs the network, after setting the given inputs. Asynchronous on GPUs."""
+        """Runs the network, after setting the given inputs. Asynchronous on GPUs. Raises ValueError naming the inputs
+        that were never set."""
         if input_dict:
             self.set_input(**input_dict)
         self.module.run()
@@ -94,7 +95,7 @@ class GraphModule:
         raise NotImplementedError("Please use debugger.debug_executor as graph_executor instead.")
 
     def load_params(self, params_bytes):
-        """Sets parameters from the bytes of ``relay.save_param_dict``; unknown names are ignored."""
+        """Sets parameters from the bytes of ``relay.save_param_dict``. One warning tells the names that are no input."""
         self.module.load_params(params_bytes)
 
     def share_params(self, other, params_bytes):

@@ -121,10 +121,7 @@ class GraphRuntime:
     def _where(self, key):
         if isinstance(key, str):
             if key not in self._index:
-                import difflib
-
-                near = difflib.get_close_matches(key, self._index, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = check.did_you_mean(key, self._index)
                 if key in self._original:
                     hint = (
                         "; it was a parameter of the network, but its value has become part of the compiled constants"
@@ -184,11 +181,11 @@ class GraphRuntime:
         return n
 
     def _fetch(self, described, out):
-        from .. import nd
+        from ..runtime.ndarray import uninitialised
 
         entry, shape, dtype = described
         if out is None:
-            out = nd.empty(shape, dtype, self.device)
+            out = uninitialised(shape, dtype, self.device)
         if tuple(out.shape) != tuple(shape) or str(out.dtype) != dtype:
             raise ValueError(
                 f"out has shape {tuple(out.shape)} and dtype {out.dtype}; expected {tuple(shape)} and {dtype}"
@@ -226,21 +223,33 @@ class GraphRuntime:
         return {n: tuple(d[1]) for n, d in real}, {n: d[2] for n, d in real}
 
     def load_params(self, data):
-        """Sets parameters from the bytes of a parameter file; unknown names are ignored."""
-        for name, value in load_param_dict(bytes(data)).items():
+        """Sets parameters from the bytes of a parameter file. One warning tells the names that are no input; those of
+        weights that became constants when the network was compiled are skipped."""
+        params = load_param_dict(bytes(data))
+        self._warn_of_others(params)
+        for name, value in params.items():
             if name in self._index:
                 self._upload(self._index[name], value)
                 self._params.add(name)
 
     def share_params(self, other, data):
-        """Uses the parameters of another executor on the same device for every name in the parameter file."""
-        for name in load_param_dict(bytes(data)):
+        """Uses the parameters of another executor on the same device for every name in the parameter file; names as in
+        `load_params`."""
+        names = load_param_dict(bytes(data))
+        self._warn_of_others(names)
+        for name in names:
             if name in self._index and name in other._index:
                 self._upload(self._index[name], other.get_input(name))
+                self._params.add(name)
+
+    def _warn_of_others(self, names):
+        wrong = check.unmatched(names, {**self._index, **dict.fromkeys(self._original)})
+        if wrong:
+            warnings.warn(f"the parameter file holds names that are no input of the network: {wrong}", stacklevel=4)
 
     # ---- running ----
     def run(self):
-        """Runs the network; asynchronous on GPUs."""
+        """Runs the network; asynchronous on GPUs. Raises ValueError naming the inputs that were never set."""
         self.core.run()
 
     def run_from_inputs(self, *inputs):
@@ -288,6 +297,9 @@ class GraphRuntime:
             return (time.perf_counter() - begin) / n
 
         def evaluate(*args):
+            unset = self.core.unset()
+            if unset:
+                warnings.warn(f"the time is that of zeros as inputs: {unset} never set", stacklevel=2)
             self.core.time(2)  # warm up, and capture where runs are replayed
             results, n = [], max(1, int(number))
             for r in range(int(repeat)):

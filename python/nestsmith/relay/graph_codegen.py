@@ -65,7 +65,7 @@ class _Generator:
         """The entries of a constant, brought into another layout if `layout` (old shape, new shape, axes) says so."""
         key = (id(e), repr(layout))
         if key not in self.constants:
-            data, t = np.ascontiguousarray(e.data), e.checked_type
+            data, t = np.asarray(e.data, order="C"), e.checked_type
             if layout is not None:
                 data = relayout(data, *layout)
                 t = TensorType(data.shape, t.dtype)

@@ -130,7 +130,7 @@ class NDArray:
         something else and ValueError for another shape.
         """
         if isinstance(target, Device):
-            target = empty(self.shape, self.dtype, target)
+            target = uninitialised(self.shape, self.dtype, target)
         if not isinstance(target, NDArray):
             raise TypeError(f"copyto takes an NDArray or a Device, not {type(target).__name__}")
         if target.shape != self.shape:
@@ -191,11 +191,20 @@ class NDArray:
 
 
 def _restore(data, dtype):
-    return empty(data.shape, dtype).copyfrom(data)
+    return uninitialised(data.shape, dtype).copyfrom(data)
 
 
 def empty(shape, dtype="float32", device=None, mem_scope=None):
-    """An uninitialised array. Raises `ValueError` for a bad shape or dtype, `MemoryError` when the device is full."""
+    """An array of zeros: memory that nobody has written to is not shown. Raises `ValueError` for a bad shape or dtype,
+    `MemoryError` when the device is full."""
+    out = uninitialised(shape, dtype, device)
+    if out.size:
+        out._buffer.fill(0)
+    return out
+
+
+def uninitialised(shape, dtype="float32", device=None):
+    """As `empty`, for a caller that writes all of the array before anyone sees it."""
     device = cpu(0) if device is None else _device(device)
     shape, dtype = _check_shape(shape), _check_dtype(dtype)
     nbytes = int(np.prod(shape, dtype=object)) * _DTYPES[dtype][0].itemsize
@@ -210,7 +219,7 @@ def array(arr, device=None, mem_scope=None):
     """
     device = cpu(0) if device is None else _device(device)
     if isinstance(arr, NDArray):
-        return arr.copyto(empty(arr.shape, arr.dtype, device))
+        return arr.copyto(uninitialised(arr.shape, arr.dtype, device))
     if hasattr(arr, "detach") and hasattr(
         arr, "cpu"
     ):  # a torch tensor, which may need both before NumPy may look at it
@@ -218,7 +227,7 @@ def array(arr, device=None, mem_scope=None):
     data = np.asarray(arr)
     if data.dtype.name not in _DTYPES:
         raise ValueError(f"cannot make an array of {data.dtype}; supported are {', '.join(_DTYPES)}")
-    return empty(data.shape, data.dtype.name, device).copyfrom(data)
+    return uninitialised(data.shape, data.dtype.name, device).copyfrom(data)
 
 
 def numpyasarray(arr):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import relay
 from ...relay.expr import Call, Constant, Function, TupleGetItem, Var, post_order
+from ...relay.transform.basic import warn_of_unmatched
 
 _OPSET = 17
 _UNARY = {"nn.relu": "Relu", "exp": "Exp", "sqrt": "Sqrt", "tanh": "Tanh", "sigmoid": "Sigmoid", "negative": "Neg", "log": "Log"}
@@ -35,7 +36,7 @@ class _Exporter:
 
     def constant(self, array, base="const"):
         name = self.fresh(base)
-        self.initializers.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.initializers.append(self.onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def transpose(self, x, perm):
@@ -154,12 +155,13 @@ def to_onnx(mod, params, name="main", path=None):
     """
     func = mod if isinstance(mod, Function) else mod[name]
     x = _Exporter(params or {})
+    warn_of_unmatched(x.params, [p.name_hint for p in func.params])
     inputs = []
     for e in post_order(func.body):
         if isinstance(e, Var):
             x.name[id(e)] = e.name_hint
             if e.name_hint in x.params:
-                x.initializers.append(x.onnx.numpy_helper.from_array(np.ascontiguousarray(x.params[e.name_hint]), e.name_hint))
+                x.initializers.append(x.onnx.numpy_helper.from_array(np.asarray(x.params[e.name_hint], order="C"), e.name_hint))
             else:
                 t = e.checked_type
                 kind = x.helper.np_dtype_to_tensor_dtype(np.dtype(t.dtype))

@@ -6,8 +6,7 @@ folding. What it means as loops is not known here: that is the business of ``rel
 
 from __future__ import annotations
 
-import difflib
-
+from ... import check
 from ..expr import Call, Expr, TupleWrapper
 from ..ty import TensorType
 
@@ -49,8 +48,7 @@ def get(name):
     """The operator called `name`, e.g. ``"nn.conv2d"``; ValueError with the nearest names if there is none."""
     op = _TABLE.get(name)
     if op is None:
-        near = difflib.get_close_matches(str(name), _TABLE, 3)
-        raise ValueError(f"there is no operator {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        raise ValueError(f"there is no operator {name!r}{check.did_you_mean(name, _TABLE, 3)}")
     return op
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+
+from ... import check
 from ... import transform as _t
 from ...ir import IRModule
 from ..expr import Constant, GlobalVar, bind, const, post_order
@@ -50,17 +53,30 @@ def RemoveUnusedFunctions(entry_functions=None):
     return _remove_unused
 
 
+def warn_of_unmatched(params, known):
+    """One warning for all names in `params` that are not among the names `known` of a network's parameters."""
+    wrong = check.unmatched(params, known)
+    if wrong:
+        has = ", ".join(map(repr, list(known)[:4])) + (", ..." if len(known) > 4 else "")
+        warnings.warn(
+            f"params holds names that are no parameter of the network, and their values are not used: {wrong}; the "
+            f"network has {len(known)} parameters: {has}",
+            stacklevel=2,
+        )
+
+
 def bind_params_by_name(func, params):
     """`func` with the parameters named in `params` (name -> array) replaced by constants.
 
-    Names that are no parameter are ignored; a name shared by two parameters, or an array of another shape, is a
-    ValueError.
+    One warning tells the names that are no parameter, with those that they may stand for; a name shared by two
+    parameters, or an array of another shape, is a ValueError.
     """
     if not hasattr(params, "items"):
         raise TypeError(f"params is a {type(params).__name__}; it must be a dictionary from names to arrays")
     by_name: dict = {}
     for p in func.params:
         by_name.setdefault(p.name_hint, []).append(p)
+    warn_of_unmatched(params, by_name)
     infer_type(func)
     table = {}
     for name, value in params.items():

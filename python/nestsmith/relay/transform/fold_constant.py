@@ -32,14 +32,14 @@ def evaluate_call(call):
     except NotImplementedError:
         return None
     if isinstance(out, (list, tuple)):
-        return Tuple([const(np.ascontiguousarray(v)) for v in out])
+        return Tuple([const(np.asarray(v, order="C")) for v in out])
     want = call.checked_type
     out = np.asarray(out)
     if isinstance(want, TensorType) and (out.shape != want.shape or str(out.dtype) != want.dtype):
         if out.shape != want.shape:
             raise ValueError(f"{call.op_name}: folding gave shape {out.shape}, the type says {want.shape}")
         out = out.astype(want.dtype)
-    return Constant(np.ascontiguousarray(out) if out.ndim else out)
+    return Constant(np.asarray(out, order="C"))
 
 
 @_t.function_pass(opt_level=2, name="FoldConstant")
