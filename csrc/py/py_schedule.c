@@ -4,6 +4,7 @@
  * cross the border as Python tuples ("SP", 2, 0, 64, [4, 8], 1), laid out as in a record.
  */
 #include "py/py_te_int.h"
+#include "search/search.h"
 #include <string.h>
 
 PyTypeObject *PyState_Type;
@@ -94,8 +95,10 @@ static void do_make(void *arg) {
   IrCtx *c = x->o->own.ctx;
   int n = 0;
   Step *steps = x->json ? steps_parse(ir_arena(c), x->json, &n) : NULL;
-  if (x->from) n = x->from->step.len, steps = x->from->step.at;
-  x->o->state = state_replay(c, x->o->dag->dag, n, steps);
+  if (x->from) /* perhaps a sketch: lengths may be open where a step needs them */
+    x->o->state = sketch_replay(c, x->o->dag->dag, x->from->step.len, x->from->step.at);
+  else
+    x->o->state = state_replay(c, x->o->dag->dag, n, steps);
 }
 
 static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, const State *from) {

@@ -6,6 +6,7 @@
 #include "py/py.h"
 #include "py/py_search.h"
 #include "model/model.h"
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ typedef struct {
   int threads, busy;
   uint64_t seed;
   PyObject *scorer, *listener, *rules; /* callables; rules: list of (check, apply) */
+  PyObject *failure;                   /* what the first callback of a call raised, with its traceback */
 } PyPolicy;
 static PyTypeObject *PyPolicy_Type;
 
@@ -85,11 +87,14 @@ PyState *py_as_state(PyObject *o) {
 
 /* ---- callbacks into Python: all take the interpreter lock themselves ---- */
 
-/* Ends a callback that failed in Python: the message travels as an engine error. */
-static NS_NORETURN void raise_python(Arena *a, PyGILState_STATE g, const char *what) {
+/* Ends a callback that failed in Python: the message travels as an engine error, the exception waits in the policy and
+ * becomes the cause of the one that the caller sees (run_op). */
+static NS_NORETURN void raise_python(PyPolicy *p, Arena *a, PyGILState_STATE g, const char *what) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
+  if (value && trace) PyException_SetTraceback(value, trace);
+  if (!p->failure) p->failure = Py_XNewRef(value);
   PyObject *text = value ? PyObject_Str(value) : NULL;
   const char *msg = text ? PyUnicode_AsUTF8(text) : NULL;
   char *copy = arena_printf(a, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "error", msg ? msg : "");
@@ -121,40 +126,50 @@ static int rule_check(void *self, Arena *a, const State *s, int stage) {
   PyObject *r = call_rule(x->p, x->at, 0, s, stage);
   long v = r ? PyLong_AsLong(r) : -1;
   Py_XDECREF(r);
-  if (PyErr_Occurred()) raise_python(a, g, "custom sketch rule, condition");
+  if (PyErr_Occurred()) raise_python(x->p, a, g, "custom sketch rule, condition");
   PyGILState_Release(g);
   return (int)v;
 }
-static bool rule_result(PyObject *list, Arena *a, RuleOut *out) {
-  PyObject *seq = PySequence_Fast(list, "a custom sketch rule must return a list of [state, next stage id]");
+#define RULE_RETURNS "a custom sketch rule must return a list of [state, next stage id]"
+/* One pair of a rule's result. A state may be the engine's or a wrapper with one in its state_object. */
+static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out, int i) {
+  PyObject *seq = PySequence_Fast(pair, RULE_RETURNS);
   if (!seq) return false;
+  PyObject *inner = NULL;
+  PyState *s = NULL;
+  Py_ssize_t pos = -1;
+  if (PySequence_Fast_GET_SIZE(seq) != 2)
+    PyErr_Format(PyExc_ValueError, RULE_RETURNS "; it returned %zd values instead of two",
+                 PySequence_Fast_GET_SIZE(seq));
+  else {
+    PyObject *so = PySequence_Fast_GET_ITEM(seq, 0);
+    if (!PyObject_TypeCheck(so, PyState_Type)) inner = PyObject_GetAttrString(so, "state_object");
+    if (!inner) PyErr_Clear();
+    if (PyObject_TypeCheck(inner ? inner : so, PyState_Type))
+      s = (PyState *)(inner ? inner : so);
+    else
+      PyErr_Format(PyExc_TypeError, RULE_RETURNS "; its state is of type %s", Py_TYPE(so)->tp_name);
+    if (s) pos = PyNumber_AsSsize_t(PySequence_Fast_GET_ITEM(seq, 1), NULL); /* far away: cut to what no state has */
+  }
+  bool ok = s && !PyErr_Occurred();
+  if (ok) {
+    out->pos[i] = pos > INT_MAX ? INT_MAX : pos < 0 ? -1 : (int)pos;
+    out->n_step[i] = s->state->step.len;
+    out->step[i] = py_steps_own(a, s->state->step.len, s->state->step.at);
+  }
+  Py_XDECREF(inner);
+  Py_DECREF(seq);
+  return ok;
+}
+static void rule_result(PyObject *list, Arena *a, RuleOut *out) {
+  PyObject *seq = PySequence_Fast(list, RULE_RETURNS);
+  if (!seq) return;
   int n = (int)PySequence_Fast_GET_SIZE(seq);
   out->step = arena_array(a, Step *, n);
   out->n_step = arena_array(a, int, n);
   out->pos = arena_array(a, int, n);
-  bool ok = true;
-  for (int i = 0; ok && i < n; i++) {
-    PyObject *pair = PySequence_Fast(PySequence_Fast_GET_ITEM(seq, i),
-                                     "a custom sketch rule must return pairs [state, next stage id]");
-    ok = pair && PySequence_Fast_GET_SIZE(pair) == 2;
-    if (pair && !ok) PyErr_SetString(PyExc_ValueError, "a custom sketch rule must return pairs [state, next stage id]");
-    PyObject *so = ok ? PySequence_Fast_GET_ITEM(pair, 0) : NULL, *inner = NULL;
-    if (so && !PyObject_TypeCheck(so, PyState_Type))
-      so = inner = PyObject_GetAttrString(so, "state_object"); /* a wrapper */
-    PyState *s = so ? py_as_state(so) : NULL;
-    ok = s != NULL;
-    if (ok) {
-      out->pos[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(pair, 1));
-      out->n_step[i] = s->state->step.len;
-      out->step[i] = py_steps_own(a, s->state->step.len, s->state->step.at);
-      ok = !PyErr_Occurred();
-    }
-    Py_XDECREF(inner);
-    Py_XDECREF(pair);
-  }
+  while (out->n < n && rule_pair(PySequence_Fast_GET_ITEM(seq, out->n), a, out, out->n)) out->n++;
   Py_DECREF(seq);
-  out->n = n;
-  return ok;
 }
 static void rule_apply(void *self, Arena *a, const State *s, int stage, RuleOut *out) {
   RuleRef *x = self;
@@ -162,7 +177,7 @@ static void rule_apply(void *self, Arena *a, const State *s, int stage, RuleOut 
   PyObject *r = call_rule(x->p, x->at, 1, s, stage);
   if (r) rule_result(r, a, out);
   Py_XDECREF(r);
-  if (PyErr_Occurred()) raise_python(a, g, "custom sketch rule");
+  if (PyErr_Occurred()) raise_python(x->p, a, g, "custom sketch rule");
   PyGILState_Release(g);
 }
 
@@ -189,7 +204,7 @@ static void python_score(void *self, const SearchTask *t, int n, State *const *s
   Py_XDECREF(seq);
   Py_XDECREF(r);
   Py_XDECREF(list);
-  if (n > 0 && PyErr_Occurred()) raise_python(ir_arena(s[0]->ctx), g, "cost model");
+  if (n > 0 && PyErr_Occurred()) raise_python(p, ir_arena(s[0]->ctx), g, "cost model");
   PyGILState_Release(g);
 }
 
@@ -263,6 +278,7 @@ static void policy_drop(PyObject *o) {
   Py_CLEAR(p->scorer);
   Py_CLEAR(p->listener);
   Py_CLEAR(p->rules);
+  Py_CLEAR(p->failure);
   t->tp_free(o);
   Py_DECREF(t);
 }
@@ -319,6 +335,20 @@ static void do_take(void *arg) {
   }
 }
 
+/* The exception that a callback raised is the cause of the one that is set now. */
+static void name_cause(PyPolicy *p) {
+  PyObject *type, *value, *trace, *cause = p->failure;
+  p->failure = NULL;
+  if (!cause) return;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value)
+    PyException_SetCause(value, cause);
+  else
+    Py_DECREF(cause);
+  PyErr_Restore(type, value, trace);
+}
+
 static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   Op x = {.p = p, .what = what, .n = n};
   PyObject *seq = NULL, *out = NULL;
@@ -347,9 +377,10 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   }
   p->busy = 0;
   if (c != NS_OK)
-    py_raise(&x.err, c);
+    py_raise(&x.err, c), name_cause(p);
   else
     out = PyList_New(x.out.n);
+  Py_CLEAR(p->failure);
   for (int i = 0; out && i < x.out.n; i++) {
     PyObject *s = state_new(p->dag, x.out.n_step[i], x.out.step[i], what != DO_SKETCHES);
     PyObject *e = s && what == DO_ROUND ? Py_BuildValue("Nd", s, x.out.score[i]) : s;
@@ -476,6 +507,7 @@ static PyObject *m_shares(PyObject *o, PyObject *args) {
   if (n <= 0) return PyErr_Format(PyExc_ValueError, "sample_shares: %d samples", n);
   if (!enter(p)) return NULL;
   int k = policy_sample_shares(p->policy, n, 16, name, count);
+  Py_CLEAR(p->failure); /* a sample that failed is one that is refused */
   p->busy = 0;
   PyObject *d = PyDict_New();
   for (int i = 0; d && i < k; i++) {

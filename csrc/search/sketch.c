@@ -480,8 +480,9 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
         sp_list_add(a, &out, &cap, w.s->step.len, w.s->step.at, 0);
         continue;
       }
-      err_check(ir_err(c), w.pos < w.s->stage.len, "a sketch rule returned position %d; the state has %d stages", w.pos,
-                w.s->stage.len);
+      if (w.pos >= w.s->stage.len)
+        err_raise(ir_err(c), NS_ERR_RUNTIME, "a custom sketch rule returned position %d; the state has %d stages",
+                  w.pos, w.s->stage.len);
       if (custom_rules(&d, w.s, w.pos)) continue;
       for (int k = 0; k < n_rules; k++) {
         Verdict v = rules[k].check(&d, w.s, w.pos);

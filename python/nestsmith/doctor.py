@@ -244,12 +244,15 @@ def _users():
 
 
 def _folder():
-    free = shutil.disk_usage(".").free
+    try:
+        here, free = os.getcwd(), shutil.disk_usage(".").free
+    except OSError as e:
+        return "low", "folder", f"the working directory cannot be used ({e.strerror}): change to another one"
     if not os.access(".", os.W_OK):
-        return "low", "folder", f"{os.getcwd()} may not be written: give RecordToFile a path of yours"
+        return "low", "folder", f"{here} may not be written: give RecordToFile a path of yours"
     if free < 2**28:
-        return "low", "folder", f"{os.getcwd()}: {_gib(free)} free; logs need room: see `df -h .` and delete something"
-    return "ok", "folder", f"{os.getcwd()}, {_gib(free)} free"
+        return "low", "folder", f"{here}: {_gib(free)} free; logs need room: see `df -h .` and delete something"
+    return "ok", "folder", f"{here}, {_gib(free)} free"
 
 
 def log_findings(path):

@@ -117,6 +117,44 @@ def test_errors_of_a_users_model_come_out(task):
         auto_scheduler.CostModel().predict(task, [])
 
 
+@pytest.mark.parametrize("returned, error, words", [
+    (lambda n: np.full(n, np.nan), ValueError, r"Odd.predict returned nan for \d+ of \d+ states, the first is number 0; .*-inf"),
+    (lambda n: [0.0] * (n - 1) + [float("nan")], ValueError, r"Odd.predict returned nan for 1 of (\d+) states"),
+    (lambda n: [float("inf")] * n, ValueError, "Odd.predict returned inf"),
+    (lambda n: np.zeros((n, 3)), TypeError, r"Odd.predict returned a ndarray \(shape \(\d+, 3\), dtype float64\); .*one number"),
+    (lambda n: np.zeros((1, n + 2)), TypeError, r"Odd.predict returned a ndarray \(shape \(1, \d+\)"),
+    (lambda n: np.zeros(n, complex), TypeError, "Odd.predict returned a ndarray .*dtype complex128"),
+    (lambda n: np.zeros(n + 1), ValueError, r"Odd.predict returned \d+ scores for \d+ states"),
+    (lambda n: None, TypeError, "Odd.predict returned a NoneType; it must return one number for each state"),
+    (lambda n: 1.0, TypeError, "Odd.predict returned a float"),
+    (lambda n: ["high"] * n, TypeError, "Odd.predict returned a list.*'high'"),
+])  # fmt: skip
+def test_a_model_that_returns_no_scores_is_named(task, returned, error, words):
+    """Not "no valid program", which sends the user to the hardware parameters; through either way to tune."""
+
+    class Odd(auto_scheduler.PythonBasedModel):
+        def predict(self, task, states):
+            return returned(len(states))
+
+    options = auto_scheduler.TuningOptions(2, num_measures_per_round=2, verbose=0)
+    with pytest.raises(error, match=words):
+        task.tune(options, auto_scheduler.SketchPolicy(task, Odd(), seed=1, verbose=0))
+    with pytest.raises(error, match=words):
+        auto_scheduler.TaskScheduler([task], callbacks=[]).tune(options, cost_model=Odd())
+
+
+@pytest.mark.parametrize("returned", [
+    lambda n: np.zeros(n, "float16"), lambda n: np.arange(n), lambda n: (i for i in range(n)), lambda n: [True] * n,
+    lambda n: [-float("inf")] + [1.0] * (n - 1),
+])  # fmt: skip
+def test_scores_of_any_type_of_number(task, returned):
+    class Mild(auto_scheduler.PythonBasedModel):
+        def predict(self, task, states):
+            return returned(len(states))
+
+    assert auto_scheduler.SketchPolicy(task, Mild(), seed=1, verbose=0).sample_initial_population()
+
+
 def test_features_of_measure_pairs(task, measured, tmp_path):
     inputs, results = measured
     features, y, tasks = feature.get_per_store_features_from_measure_pairs(inputs, results, 2)

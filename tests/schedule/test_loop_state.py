@@ -1,16 +1,18 @@
 """The State class for users: stages and iterators as objects, methods that append steps."""
 
+import pickle
+
 import pytest
 
-from nestsmith import te
+from nestsmith import auto_scheduler, te
 from nestsmith.auto_scheduler.compute_dag import ComputeDAG
 from nestsmith.auto_scheduler.loop_state import State
 
 
-def matmul():
-    a, b = te.placeholder((512, 512), name="A"), te.placeholder((512, 512), name="B")
-    k = te.reduce_axis((0, 512), name="k")
-    c = te.compute((512, 512), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+def matmul(n=512):
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
     return a, b, c, ComputeDAG([a, b, c])
 
 
@@ -85,6 +87,53 @@ def test_copies_and_follow_steps():
         s.bind(c, s[c].iters[1], "threadIdx.w")
     with pytest.raises(ValueError, match="no stage"):
         s[te.placeholder((1,), name="Z")]
+
+
+def test_a_state_from_a_state():
+    """As published rules make one: from a State or its state_object, which stay as they are; what was handed out earlier
+    does not change with later steps."""
+    _, _, c, dag = matmul()
+    first = dag.get_init_state()
+    i = first[c].iters[0]
+    one = State(first, dag)
+    one.split(c, i, [8])  # an iterator of the first is one of the second
+    two = State(first.state_object, dag)
+    two.fuse(c, two[c].iters[:2])
+    early = two.state_object
+    two.split(c, two[c].iters[0], [4])
+    kinds = [[x[0] for x in s.transform_steps] for s in (first, one, two, State(early, dag))]
+    assert kinds == [[], ["SP"], ["FU", "SP"], ["FU"]]
+    first.parallel(c, i)
+    assert [x[0] for x in first.transform_steps] == ["AN"] and [x[0] for x in one.transform_steps] == ["SP"]
+    with pytest.raises(TypeError, match="state_object is a str; it must be a State"):
+        State("x", dag)
+    with pytest.raises(TypeError, match="dag is a list; it must be a ComputeDAG"):
+        State(first, [c])
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(first)
+
+
+@auto_scheduler.register_workload
+def pickled_matmul(n):
+    a, b, c, _ = matmul(n)
+    return [a, b, c]
+
+
+def test_states_are_pickled():
+    task = auto_scheduler.SearchTask(func=pickled_matmul, args=(64,), target="llvm")
+    s = task.compute_dag.get_init_state()
+    s.split(2, s[2].iters[0], [4, 2])
+    s.parallel(2, s[2].iters[0])
+    for state in (s, task.compute_dag.infer_bound_from_state(s)):
+        again = pickle.loads(pickle.dumps(state))
+        assert again == state and again.state_object.bounded == state.state_object.bounded
+        again.unroll(2, again[2].iters[2])
+        assert len(again.transform_steps) == len(state.transform_steps) + 1
+    s.split(2, s[2].iters[-1], [None])
+    with pytest.raises(TypeError, match="open split lengths"):
+        pickle.dumps(s)
+    with pytest.raises(TypeError, match="only a ComputeDAG made from a workload key"):
+        pickle.dumps(matmul()[3].get_init_state())
 
 
 def test_a_state_becomes_a_schedule():

@@ -129,7 +129,7 @@ def test_table_and_latency_log(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tasks = tasks_of(16, 8)
     tuner = auto_scheduler.TaskScheduler(tasks, task_weights=[2, 3])
-    tuner.tune(options(4, 2, verbose=1), search_policy="sketch.random", search_policy_params=small())
+    tuner.tune(options(4, 2, "log.json", verbose=1), search_policy="sketch.random", search_policy_params=small())
     out = capsys.readouterr().out
     head = f"|  ID  |{'Task Description':^63}| Latency (ms) | Speed (GFLOPS) | Trials |"
     assert head in out and "-" * 113 in out and "-" * 30 + "  [ Task Scheduler ]" in out
@@ -139,6 +139,47 @@ def test_table_and_latency_log(tmp_path, monkeypatch, capsys):
     assert len(lines) == 2 and re.fullmatch(r"ElapsedTime\(s\)\t\d+\tEstimatedLatency\(ms\)\tN/A\tTrials\t2", lines[0])
     m = re.fullmatch(r"ElapsedTime\(s\)\t\d+\tEstimatedLatency\(ms\)\t([\d.]+)\tTrials\t4", lines[1])
     assert m and float(m[1]) == pytest.approx((2 * tuner.best_costs[0] + 3 * tuner.best_costs[1]) * 1e3, abs=2e-3)
+
+
+def random_search(tuner, opt, **more):
+    tuner.tune(opt, search_policy="sketch.random", search_policy_params=small(), **more)
+
+
+def test_nothing_is_written_where_nobody_asked(tmp_path, monkeypatch, caplog):
+    """The curve lies beside the log, wherever the run was started; a run without a log leaves no file."""
+    here, logs = tmp_path / "here", tmp_path / "logs"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    random_search(auto_scheduler.TaskScheduler(tasks_of(8)), options(2, 1))
+    assert os.listdir(here) == []
+    monkeypatch.chdir("/proc")  # where nobody can make a file
+    random_search(auto_scheduler.TaskScheduler(tasks_of(8)), options(2, 1, logs / "log.json"))
+    assert sorted(os.listdir(logs)) == ["log.json", "total_latency.tsv"] and len(records(logs / "log.json")) == 2
+    assert len((logs / "total_latency.tsv").read_text().splitlines()) == 2
+    random_search(auto_scheduler.TaskScheduler(tasks_of(8)), options(2, 1, logs / "log.json"))
+    assert len((logs / "total_latency.tsv").read_text().splitlines()) == 2, "a new run starts it anew"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("file", ["total_latency.tsv", "no/such/folder/total.tsv", "self"])
+def test_a_latency_log_that_cannot_be_written_is_one_warning(file, tmp_path, monkeypatch, caplog):
+    """Asked for in /proc: a file, a file in a folder, a folder. The run goes on, and its records are there."""
+    monkeypatch.chdir("/proc")
+    callbacks = [auto_scheduler.LogEstimatedLatency(file)]
+    random_search(auto_scheduler.TaskScheduler(tasks_of(8), callbacks=callbacks), options(3, 1, tmp_path / "log.json"))
+    assert len(records(tmp_path / "log.json")) == 3
+    assert [r.levelname for r in caplog.records] == ["WARNING"] and f"{file} cannot be written" in caplog.text
+
+
+def test_a_model_that_cannot_be_saved_is_one_warning(tmp_path, caplog):
+    task = tasks_of(32)[0]
+    model = auto_scheduler.XGBModel(seed=1, model_file=tmp_path / "none" / "model.bin")
+    policy = auto_scheduler.SketchPolicy(task, model, params=small(), verbose=0, seed=1)
+    task.tune(options(24, 8, tmp_path / "log.json"), policy)
+    assert model.engine.ready() and len(records(tmp_path / "log.json")) == 24
+    assert caplog.text.count("the cost model cannot be saved") == 1 and str(tmp_path / "none") in caplog.text
+    with pytest.raises(ValueError, match=r"'trees\+mlp' has no file format"):  # not after the first training
+        auto_scheduler.make_cost_model("trees+mlp", model_file="model.bin")
 
 
 def test_bad_arguments(tmp_path):
@@ -200,24 +241,146 @@ def test_early_stopping(tmp_path):
     assert len(policy.generate_sketches()) == 3
 
 
-def test_callback_errors_do_not_end_the_run(tmp_path):
-    def broken(policy, inputs, results):
-        raise KeyError("x")
+class Mistake(Exception):
+    """What users' code raises here."""
 
-    opt = options(4, 2)
-    opt.measure_callbacks.append(broken)
-    tuner = auto_scheduler.TaskScheduler(tasks_of(8), callbacks=[])
-    tuner.tune(opt, search_policy="sketch.random", search_policy_params=small())
-    assert tuner.ct == 4
+
+def raised_by(caught):
+    """Name of the function that raised, from the traceback that the user sees."""
+    return caught.traceback[-1].name
+
+
+@pytest.mark.parametrize("how", ["single", "scheduler", "overlap"])
+def test_a_callback_that_raises_ends_the_run_in_good_order(how, tmp_path, monkeypatch, new_children):
+    """The exception itself arrives, what was measured is in the log although it is written by a later callback, no
+    process is left, and the run can be gone on with."""
+    if how == "overlap":
+        monkeypatch.setattr(auto_scheduler.TaskScheduler, "_overlap", lambda self: True)
+    log, told, called = tmp_path / "log.json", [], []
+
+    def broken(policy, inputs, results):
+        told.extend(results)
+        called.append(len(results))
+        if len(told) >= 3:
+            raise Mistake("in my callback")
+
+    def also_broken(policy, inputs, results):
+        if len(told) >= 3:
+            raise KeyError("a second one")
+
+    tasks = tasks_of(32, 48)
+
+    def tune(opt, **more):
+        if how == "single":
+            tasks[0].tune(opt, auto_scheduler.SketchPolicy(tasks[0], params=small(), verbose=0, **more))
+        else:
+            random_search(auto_scheduler.TaskScheduler(tasks, callbacks=[], strategy="round-robin"), opt)
+
+    opt = options(400, 4, log)
+    opt.measure_callbacks[:0] = [broken, also_broken]
+    with pytest.raises(Mistake, match="in my callback") as caught:
+        tune(opt)
+    assert raised_by(caught) == "broken" and len([n for n in called if n]) == len(called)
+    kept = records(log)
+    assert len(kept) >= len(told) >= 3, "every result that a callback saw is in the log"
+    assert new_children() == []
+    opt = options(8, 4, log)
+    tune(opt)
+    assert len(records(log)) == len(kept) + 8
+
+
+def test_stop_tuning_keeps_records(tmp_path):
+    log = tmp_path / "log.json"
 
     def stop(policy, inputs, results):
         raise auto_scheduler.StopTuning
 
-    opt = options(64, 4)
-    opt.measure_callbacks.append(stop)
+    opt = options(64, 4, log)
+    opt.measure_callbacks.insert(0, stop)
     tuner = auto_scheduler.TaskScheduler(tasks_of(16), callbacks=[])
-    tuner.tune(opt, search_policy="sketch.random", search_policy_params=small())
-    assert tuner.ct <= 4
+    random_search(tuner, opt)
+    assert tuner.ct <= 4 and 1 <= len(records(log)) <= 4
+
+
+def test_other_code_of_users_ends_the_run_with_its_own_traceback(tmp_path, new_children):
+    """Callbacks of the scheduler, cost models, policies, builders and runners: nothing is swallowed or renamed."""
+
+    class Callback(auto_scheduler.TaskSchedulerCallback):
+        def post_tune(self, task_scheduler, task_id):
+            raise Mistake("post_tune")
+
+    class Teaches(auto_scheduler.PythonBasedModel):
+        def predict(self, task, states):
+            return [0.0] * len(states)
+
+        def update(self, inputs, results):
+            raise Mistake("update")
+
+    class Scores(auto_scheduler.PythonBasedModel):
+        def predict(self, task, states):
+            raise ValueError("predict")  # as what the engine says of a task without programs, which is given up
+
+    class Policy(auto_scheduler.SearchPolicy):
+        def propose(self, n):
+            raise ValueError("propose")
+
+    class Builder(auto_scheduler.ProgramBuilder):
+        def build(self, measure_inputs, verbose=1):
+            raise Mistake("build")
+
+    def run(callbacks=(), **more):
+        opt = options(8, 2, tmp_path / "log.json", **more.pop("options", {}))
+        more.setdefault("search_policy", "sketch.random")
+        auto_scheduler.TaskScheduler(tasks_of(32), callbacks=list(callbacks)).tune(
+            opt, search_policy_params=small(), **more
+        )
+
+    for name, given in (
+        ("post_tune", {"callbacks": [Callback()]}),
+        ("update", {"cost_model": Teaches()}),
+        ("predict", {"cost_model": Scores()}),
+        ("propose", {"search_policy": [Policy(tasks_of(32)[0], verbose=0)]}),
+        ("build", {"options": {"builder": Builder()}}),
+    ):
+        with pytest.raises((Mistake, ValueError), match=f"^{name}$") as caught:
+            run(**given)
+        assert raised_by(caught) == name
+    assert len(records(tmp_path / "log.json")) >= 4, "measured before post_tune and before update"
+    assert new_children() == []
+
+
+def test_what_ended_the_run_is_told(tmp_path, capsys):
+    def broken(policy, inputs, results):
+        raise Mistake
+
+    opt = options(8, 2, tmp_path / "log.json", verbose=1)
+    opt.measure_callbacks.append(broken)
+    with pytest.raises(Mistake):
+        random_search(auto_scheduler.TaskScheduler(tasks_of(8)), opt)
+    out = capsys.readouterr().out
+    assert f"Ended by Mistake. To go on: TaskScheduler(tasks, task_weights, load_log_file='{tmp_path}/log.json')" in out
+
+
+@pytest.mark.parametrize("who", ["Builder.build", "Runner.run"])
+def test_a_builder_or_runner_that_loses_results_is_named(who):
+    class Builder(auto_scheduler.ProgramBuilder):
+        n_parallel = 4
+
+        def build(self, measure_inputs, verbose=1):
+            return [auto_scheduler.BuildResult() for _ in measure_inputs[who == "Builder.build" :]]
+
+    class Runner(auto_scheduler.ProgramRunner):
+        def run(self, measure_inputs, build_results, verbose=1):
+            return (auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 0) for _ in measure_inputs[1:])
+
+    opt = auto_scheduler.TuningOptions(8, num_measures_per_round=4, verbose=0, builder=Builder(), runner=Runner())
+    with pytest.raises(ValueError, match=f"{who} returned 3 results for 4 candidates"):
+        random_search(auto_scheduler.TaskScheduler(tasks_of(32), callbacks=[]), opt)
+    measurer = auto_scheduler.ProgramMeasurer(Builder(), Runner(), verbose=0)
+    (task,) = tasks_of(32)
+    states = auto_scheduler.SketchPolicy(task, params=small(), verbose=0).propose(4)
+    with pytest.raises(ValueError, match=f"{who} returned 3 results for 4 candidates"):
+        measurer.measure(task, None, [auto_scheduler.MeasureInput(task, s) for s in states])
 
 
 def test_users_builder_and_runner(tmp_path):

@@ -26,24 +26,11 @@ NAMES = ("auto", "trees", "xgb", "mlp", "trees+mlp", "analytic", "random")
 class CostModel:
     """Base of all cost models, users' own included: those implement `predict`, and `update` if they learn."""
 
-    failure = None  # exception of the last call from a search
-
     def scorer(self, task, engine=None):
         """What the engine-side search `engine` of `task` calls to score states: by default a call of `predict`."""
 
         def score(states):
-            try:
-                values = [float(v) for v in self.predict(task, [_wrapped(task, s) for s in states])]
-                if len(values) != len(states):
-                    raise ValueError(
-                        f"{type(self).__name__}.predict returned {len(values)} scores for {len(states)} states"
-                    )
-            except BaseException as e:
-                self.failure = (
-                    e  # the engine goes on without these states; the policy raises this at the end of the call
-                )
-                raise
-            return values
+            return _scores(self, self.predict(task, [_wrapped(task, s) for s in states]), len(states))
 
         return score
 
@@ -183,6 +170,28 @@ def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=
     return cls(
         num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file, adaptive_training=adaptive_training
     )
+
+
+def _scores(model, values, n):
+    """What a user's `predict` returned for `n` states, as floats; an error that names the model if it is no score each."""
+    what = f"{type(model).__name__}.predict"
+    try:
+        if np.iscomplexobj(values):
+            raise TypeError("complex numbers have no order")
+        scores = [float(v) for v in values]
+    except (TypeError, ValueError) as e:
+        facts = [f"{k} {getattr(values, k)}" for k in ("shape", "dtype") if hasattr(values, k)]
+        got = type(values).__name__ + (f" ({', '.join(facts)})" if facts else "")
+        raise TypeError(f"{what} returned a {got}; it must return one number for each state, {n} here: {e}") from e
+    if len(scores) != n:
+        raise ValueError(f"{what} returned {len(scores)} scores for {n} states; it must return one number for each")
+    wrong = [i for i, v in enumerate(scores) if math.isnan(v) or v == math.inf]
+    if wrong:
+        raise ValueError(
+            f"{what} returned {scores[wrong[0]]} for {len(wrong)} of {n} states, the first is number {wrong[0]}; "
+            "scores are finite, or -inf for a state that cannot be built"
+        )
+    return scores
 
 
 def _wrapped(task, state):

@@ -44,9 +44,14 @@ class XGBModel(CostModel):
         File of trees that were trained on earlier runs (`nestsmith.pretrain`): training starts from their scores. A task
         whose first 16 measurements contradict them goes on without. "auto": the one in the package for the device of
         the first task, if there is one.
+
+    Raises
+    ------
+    ValueError
+        If `model_file` is given to a model that has no file format (`BlendModel`).
     """
 
-    _kind = "trees"
+    _kind, _has_format = "trees", True
 
     def __init__(
         self,
@@ -62,7 +67,9 @@ class XGBModel(CostModel):
             verbose_eval,
             adaptive_training,
         )
-        self.model_file = model_file
+        if model_file is not None and not self._has_format:
+            raise ValueError(f"model_file is {model_file!r}, but {self._kind!r} has no file format; use trees or mlp")
+        self.model_file, self._unsaved = model_file, False
         self.engine = _core.Learner(seed or random.randint(1, 1 << 30), self._kind)
         self._number = {}
         self.base = base
@@ -99,7 +106,17 @@ class XGBModel(CostModel):
         """Adds measurements and trains if that is due."""
         self._add(inputs, results)
         if self._train() and self.model_file:
+            self._keep()
+
+    def _keep(self):
+        """Saves the model between rounds. A file that cannot be written is one warning: the run is worth more."""
+        try:
             self.save(self.model_file)
+            self._unsaved = False
+        except OSError as e:
+            if not self._unsaved:
+                logger.warning("the cost model cannot be saved (%s); it is tried again after each training", e)
+            self._unsaved = True
 
     def _train(self):
         return self.engine.train(_threads())
@@ -190,10 +207,10 @@ class NetworkModel(XGBModel):
 class BlendModel(XGBModel):
     """Trees and a network on the same records; a candidate's score is the sum of both, each in units of its deviation."""
 
-    _kind = "trees+mlp"
+    _kind, _has_format = "trees+mlp", False
 
     def save(self, file_name):
-        """Raises RuntimeError: a blend has no file format."""
+        """Raises ValueError: a blend has no file format."""
         super().save(file_name)
 
 

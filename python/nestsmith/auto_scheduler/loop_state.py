@@ -98,16 +98,43 @@ class State:
 
     A stage is given by its number, its operation, or a tensor of it; a loop by the Iterator object found in
     ``state[stage].iters`` or returned by a method. Invalid steps raise ``ValueError`` and change nothing.
+
+    Parameters
+    ----------
+    state_object : StateObject or State
+        What to start from, for example what a sketch rule is given. It is not changed by what is done here. Of a
+        State the operations and iterators are valid here too.
+    dag : ComputeDAG
+        For example ``policy.search_task.compute_dag``.
+
+    Raises
+    ------
+    TypeError
+        If either is something else.
     """
 
     ANNOTATION_TRANS_TABLE = ANNOTATION_TABLE
 
     def __init__(self, state_object, dag):
-        self.state_object, self.compute_dag = state_object, dag
+        source = state_object if isinstance(state_object, State) else None
+        inner = source.state_object if source else state_object
+        if not isinstance(inner, _core.State):
+            raise TypeError(f"state_object is a {type(inner).__name__}; it must be a State or the state_object of one")
+        if not isinstance(dag, _core.ComputeDAG):
+            raise TypeError(f"dag is a {type(dag).__name__}; it must be a ComputeDAG, such as task.compute_dag")
+        self._object, self._shared, self.compute_dag = inner, True, dag  # copied before the first change
         self._ids = {}
         self._ops = []
         self._stages = None
         self._rebuild_ops()
+        if source:
+            self._stages = [StateStage(s.op, list(s.iters), s.op_type, s.compute_at) for s in source.stages]
+
+    @property
+    def state_object(self):
+        """The engine's state as it is now; later changes of this State make a new one."""
+        self._shared = True
+        return self._object
 
     # ---- looking at it ----
 
@@ -116,7 +143,7 @@ class State:
         self._ops = list(self.compute_dag.ops)
         for step in self.transform_steps:
             self._insert_op(step)
-        names = [s[0] for s in self.state_object.stages()]
+        names = [s[0] for s in self._object.stages()]
         self._ops = [StageOp(n) if o is None else o for o, n in zip(self._ops, names)]
         self._ids = {o: i for i, o in enumerate(self._ops)}
 
@@ -130,7 +157,7 @@ class State:
     def stages(self):
         """All stages, in order of computation."""
         if self._stages is None:
-            rows = self.state_object.stages()
+            rows = self._object.stages()
             self._stages = [
                 StateStage(op, [Iterator(*it) for it in its], kind, at)
                 for op, (_, kind, at, its, _, _) in zip(self._ops, rows)
@@ -145,18 +172,20 @@ class State:
     @property
     def transform_steps(self):
         """The steps so far, as tuples laid out like in a record."""
-        return [Step(s) for s in self.state_object.step_tuples()]
+        return [Step(s) for s in self._object.step_tuples()]
 
     @property
     def concrete(self):
         """False while a split length is open."""
-        return self.state_object.concrete
+        return self._object.concrete
+
+    __iter__ = None  # stages are asked for one by one
 
     def __getitem__(self, stage):
         return self.stages[self._stage(stage)]
 
     def __str__(self):
-        return str(self.state_object)
+        return str(self._object)
 
     def __repr__(self):
         return str(self)
@@ -169,9 +198,12 @@ class State:
 
     def copy(self):
         """An independent state; operations and iterators of this one are valid there too."""
-        new = State(self.state_object.copy(), self.compute_dag)
-        new._stages = [StateStage(s.op, list(s.iters), s.op_type, s.compute_at) for s in self.stages]
-        return new
+        return State(self, self.compute_dag)
+
+    def __reduce__(self):
+        if not self.concrete:
+            raise TypeError("a state with open split lengths cannot be pickled; give it lengths first")
+        return _restore, (self.compute_dag, self._object.steps(), self._object.bounded)
 
     def _stage(self, x):
         if isinstance(x, int) and not isinstance(x, bool):
@@ -197,7 +229,9 @@ class State:
     def _apply(self, *step):
         """Appends one step; iterators of other stages and unchanged ones of this stage stay the same objects."""
         before = self.stages
-        self.state_object.apply(*step)
+        if self._shared:
+            self._object, self._shared = self._object.copy(), False
+        self._object.apply(*step)
         self._insert_op(step)
         self._stages = None
         if step[0] in ("CHR", "CHW", "RF"):
@@ -212,7 +246,7 @@ class State:
 
     def _stage_inserted(self, step, before):
         """Stages behind the new one moved up by one; all but the cached or factored stage keep their iterators."""
-        names = [s[0] for s in self.state_object.stages()]
+        names = [s[0] for s in self._object.stages()]
         self._ops = [StageOp(n) if o is None else o for o, n in zip(self._ops, names)]
         self._ids = {o: i for i, o in enumerate(self._ops)}
         at = step[1] + (step[0] == "CHR")
@@ -326,6 +360,12 @@ class State:
         stage = self._stage(stage)
         self._apply("RF", stage, self._iter(stage, iterator), factor_iter_id)
         return self._ops[stage]
+
+
+def _restore(dag, steps, bounded):
+    """The state of what pickling keeps of it."""
+    state = _core.State(dag, steps)
+    return State(state.infer_bounds() if bounded else state, dag)
 
 
 StateObject = _core.State

@@ -189,6 +189,14 @@ class ProgramRunner:
         raise NotImplementedError
 
 
+def one_each(who, what, got, inputs):
+    """The list that a user's builder or runner returned; ValueError that names it if there is not one for each input."""
+    got = list(got)
+    if len(got) != len(inputs):
+        raise ValueError(f"{type(who).__name__}.{what} returned {len(got)} results for {len(inputs)} candidates")
+    return got
+
+
 def _mark(verbose, text, end=""):
     if verbose >= 1:
         print(text, end=end, flush=True)
@@ -619,7 +627,8 @@ class ProgramMeasurer:
         start, out = time.time(), []
         for k in range(0, len(inputs), size):
             group = inputs[k : k + size]
-            results = self.runner.run(group, self.builder.build(group, self.verbose), self.verbose)
+            built = one_each(self.builder, "build", self.builder.build(group, self.verbose), group)
+            results = one_each(self.runner, "run", self.runner.run(group, built, self.verbose), group)
             for inp, res in zip(group, results):
                 self._account(inp, res)
             for callback in self.callbacks:

@@ -105,7 +105,7 @@ class PreloadCustomSketchRule(SearchCallback):
             return v
 
         def apply(state, stage):
-            return [(_unwrap(s), int(n)) for s, n in self.apply_func(policy, _wrap(policy, state), stage)]
+            return self.apply_func(policy, _wrap(policy, state), stage)
 
         policy.engine.add_rule(check, apply)
 
@@ -118,6 +118,10 @@ def _wrap(policy, state):
     """States reach users' rules in the form that `ComputeDAG` hands out."""
     make = getattr(policy.search_task.compute_dag, "wrap_state", None)
     return make(state) if make else state
+
+
+class NothingFound(ValueError):
+    """A search has no valid program to propose: the message says why. Tuning of several tasks goes on without this one."""
 
 
 class SearchPolicy:
@@ -251,7 +255,7 @@ class SketchPolicy(SearchPolicy):
 
     def generate_sketches(self, print_for_debug=False):
         """All sketches of the task: states whose tile sizes are still open."""
-        out = [_wrap(self, s) for s in self.engine.sketches()]
+        out = [_wrap(self, s) for s in self._engine_call(self.engine.sketches)]
         if print_for_debug:
             for i, s in enumerate(out):
                 print("=" * 20 + f" {i} " + "=" * 20)
@@ -259,18 +263,16 @@ class SketchPolicy(SearchPolicy):
         return out
 
     def _engine_call(self, fn, *args):
-        """An engine call; an exception inside the cost model's `predict` is raised as it is."""
-        model = self.program_cost_model
-        model.failure = None
+        """An engine call. What a user's rule or cost model raised comes out as it is, with its own traceback; that the
+        engine finds nothing is `NothingFound`."""
         try:
             return fn(*args)
-        finally:
-            failure, model.failure = model.failure, None
-            if failure is not None:
-                raise failure
+        except (RuntimeError, ValueError) as e:
+            failure = e.__cause__ or (NothingFound(*e.args) if isinstance(e, ValueError) else e)
+        raise failure
 
     def sample_initial_population(self):
-        """Distinct valid states. Raises `ValueError` if none is found in bounded time."""
+        """Distinct valid states. Raises `NothingFound` if none is found in bounded time."""
         return [_wrap(self, s) for s in self._engine_call(self.engine.sample)]
 
     def evolutionary_search(self, init_populations, out_size):

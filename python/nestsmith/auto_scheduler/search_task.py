@@ -537,7 +537,11 @@ def _buffer_file(name, shape, dtype):
 
 
 def _load_buffer(name):
-    for entry in sorted(os.listdir(".")):
+    try:
+        entries = sorted(os.listdir("."))
+    except OSError:  # the working directory is gone, or may not be listed
+        entries = []
+    for entry in entries:
         if not (entry.startswith(name + ".") and entry.endswith(".npy")):
             continue
         shape_text, _, dtype = entry[len(name) + 1 : -4].rpartition("_")

@@ -10,7 +10,6 @@ import concurrent.futures
 import logging
 import threading
 import time
-import traceback
 from collections import Counter
 
 from nestsmith import _core, check
@@ -99,6 +98,7 @@ class Measurer:
         self._ready = {}
         self._lock = threading.RLock()  # submit may run in another thread than poll and close
         self._diagnosed = set()
+        self._failed_callbacks, self._ending = [], False
         self.split = TimeSplit()
 
     def __enter__(self):
@@ -260,21 +260,26 @@ class Measurer:
 
     def _foreign(self, batch, todo):
         """A user's own builder and runner: groups are built, then run."""
+        from .measure import one_each
+
         size = 2 * max(1, int(getattr(self.options.builder, "n_parallel", 1) or 1))
         out, verbose = [], self.verbose if self.progress.style == "text" else 0
+        builder, runner = self.options.builder, self.options.runner
         for k in range(0, len(todo), size):
             group = [batch.inputs[i] for i in todo[k : k + size]]
-            out += self.options.runner.run(group, self.options.builder.build(group, verbose), verbose)
+            built = one_each(builder, "build", builder.build(group, verbose), group)
+            out += one_each(runner, "run", runner.run(group, built, verbose), group)
         return list(zip(todo, out))
 
     # ---- collecting ----
 
     def wait(self, batch):
-        """Results of a batch in the order of its inputs. On Ctrl-C what runs is finished and recorded."""
+        """Results of a batch in the order of its inputs. On Ctrl-C, or where a callback raises, what runs is finished and
+        recorded."""
         try:
             while batch.left > 0:
                 self._collect(batch, 0.2)
-        except KeyboardInterrupt:
+        except BaseException:
             self.drain()
             raise
         return self.finish(batch)
@@ -363,20 +368,38 @@ class Measurer:
                 self.failures_in_a_row[key] = (cause, n + 1 if cause == last or n == 0 else 1)
             self.progress.result(batch, res, batch.inputs[i])
             groups.setdefault(id(batch), (batch, []))[1].append((batch.inputs[i], res))
-        for batch, pairs in groups.values() if call_back else ():
-            self._call_back(batch.policy, [p[0] for p in pairs], [p[1] for p in pairs])
+        if call_back:
+            self._call_back(groups.values())
 
-    def _call_back(self, policy, inputs, results):
-        for cb in self.options.measure_callbacks:
-            try:
-                (cb.callback if hasattr(cb, "callback") else cb)(policy, inputs, results)
-            except (KeyboardInterrupt, StopTuning):
-                raise
-            except Exception:  # a broken callback must not end a run of hours
-                logger.error("measure callback %s failed:\n%s", type(cb).__name__, traceback.format_exc())
+    def _call_back(self, groups):
+        """All callbacks are told about all batches, the one that keeps the log among them; then what the first of them
+        raised is raised. One that has failed is not asked again while the run ends."""
+        failure = None
+        for batch, pairs in groups:
+            inputs, results = [p[0] for p in pairs], [p[1] for p in pairs]
+            for cb in self.options.measure_callbacks:
+                if any(cb is f for f in self._failed_callbacks):
+                    continue
+                try:
+                    (cb.callback if hasattr(cb, "callback") else cb)(batch.policy, inputs, results)
+                except BaseException as e:
+                    if not isinstance(e, (KeyboardInterrupt, StopTuning)):
+                        self._failed_callbacks.append(cb)
+                    if failure is None:
+                        failure = e
+                    else:
+                        logger.error("measure callback %s failed as well:", type(cb).__name__, exc_info=e)
+        if failure is None or (self._ending and isinstance(failure, StopTuning)):
+            return
+        if self._ending and isinstance(failure, Exception):  # another one ended the run and is on its way to the user
+            logger.error("a measure callback failed while the run ended:", exc_info=failure)
+            return
+        raise failure
 
     def drain(self):
-        """After Ctrl-C: nothing new starts; what is measured within `DRAIN_SECONDS` is recorded, the rest is dropped."""
+        """The run ends before its time, by Ctrl-C or an error: nothing new starts; what is measured within
+        `DRAIN_SECONDS` is recorded, the rest is dropped."""
+        self._ending = True
         try:
             for s in self._sessions.values():
                 s.cancel()
@@ -385,6 +408,8 @@ class Measurer:
                 self._take_session_results(0.2)
         except KeyboardInterrupt:
             logger.warning("interrupted again: ending the workers now")
+        except Exception:  # the caller is raising what ended the run
+            logger.exception("while the run ended")
         finally:
             self.close()
 

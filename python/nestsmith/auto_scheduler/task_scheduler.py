@@ -20,7 +20,7 @@ from .display import Progress, short, style
 from .learned_model import XGBModel
 from .measure_record import is_quick
 from .relatives import Relatives
-from .search_policy import PreloadMeasuredStates, SearchPolicy, SketchPolicy
+from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask, TuningOptions
 from .session import FAILED, Measurer, StopTuning, check_compilers, log_file_of, mean
 
@@ -119,7 +119,7 @@ class TaskScheduler:
     backward_window_size : int
         Rounds that count as recent.
     callbacks : list of TaskSchedulerCallback, optional
-        `PrintTableInfo` and `LogEstimatedLatency("total_latency.tsv")` by default.
+        `PrintTableInfo` and `LogEstimatedLatency` by default: the latter writes ``total_latency.tsv`` beside the log.
     seed : int, optional
         Deterministic mode: equal seeds and equal measured times give equal candidates in equal order. A run with a
         `load_log_file` then repeats its searches and takes results from the log as far as it reaches, so that an
@@ -171,7 +171,7 @@ class TaskScheduler:
         self.strategy, self.load_model_file, self.load_log_file = strategy, load_model_file, load_log_file
         self.alpha, self.beta, self.gamma, self.backward_window_size = alpha, beta, gamma, backward_window_size
         self.callbacks = (
-            callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
+            callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency()]
         )
         n = len(self.tasks)
         self.task_cts = [0] * n
@@ -297,10 +297,11 @@ class TaskScheduler:
                 with contextlib.suppress(StopTuning):
                     self._loop(pool, self.tune_option.num_measure_trials)
                 self._table(-1)
-            except KeyboardInterrupt:
-                self._table(-1)
+            except BaseException as e:
+                with contextlib.suppress(Exception):  # the table is shown by callbacks, which may be what failed
+                    self._table(-1)
                 progress.close()
-                self._interrupted()
+                self._interrupted("Interrupted" if isinstance(e, KeyboardInterrupt) else f"Ended by {type(e).__name__}")
                 raise
             finally:
                 progress.close()
@@ -354,7 +355,7 @@ class TaskScheduler:
                         continue
                     planned += len(batch.inputs) - n
                     flying.append((task, batch))
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C, or an error in a callback, a model or a rule
             if job is not None:
                 self.search_policies[job[0]].cancel()
                 concurrent.futures.wait([job[2]], timeout=10)
@@ -404,7 +405,8 @@ class TaskScheduler:
         return pick if pick >= 0 else None
 
     def _search(self, task, n):
-        """In the search thread: proposes and submits. Returns the batch, or why there is none."""
+        """In the search thread: proposes and submits. Returns the batch, or why there is none. What users' rules, models
+        and policies raise comes out of the thread as it is."""
         from .measure import MeasureInput
 
         policy = self.search_policies[task]
@@ -413,7 +415,7 @@ class TaskScheduler:
             if type(policy).continue_search_one_round is not SearchPolicy.continue_search_one_round:
                 return "the policy measures by itself"
             states = policy.propose(n)
-        except ValueError as e:
+        except NothingFound as e:
             return str(e)
         finally:
             self.measurer.split.search += time.time() - begin
@@ -598,12 +600,12 @@ class TaskScheduler:
             if isinstance(cb, PrintTableInfo):
                 cb.show(self, next_task)
 
-    def _interrupted(self):
+    def _interrupted(self, what):
         if self.style == "none":
             return
         log = self._log_file()
         print(
-            "Interrupted." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""),
+            f"{what}." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""),
             flush=True,
         )
 
@@ -731,23 +733,47 @@ class PrintTableInfo(TaskSchedulerCallback):
 class LogEstimatedLatency(TaskSchedulerCallback):
     """Appends one line per round to a file: elapsed seconds, estimated latency, trials.
 
+    If the file cannot be written, tuning goes on and one warning says so.
+
     Parameters
     ----------
-    log_file : str
-        Started anew by each run that does not go on from a log.
+    log_file : str, optional
+        Started anew by each run that does not go on from a log. Default: ``total_latency.tsv`` beside the log of the run
+        (`RecordToFile`); a run without a log writes none.
     """
 
-    def __init__(self, log_file):
-        self.log_file = log_file
+    def __init__(self, log_file=None):
+        self.log_file = log_file if log_file is None else os.fspath(log_file)
+        self._told = False
+
+    def _write(self, task_scheduler, mode, text):
+        path, log = self.log_file, log_file_of(task_scheduler.tune_option)
+        if path is None and log is not None:
+            path = os.path.join(os.path.dirname(log), "total_latency.tsv")
+        if path is None or (mode == "w" and not os.path.exists(path)):
+            return
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            with open(path, mode, encoding="utf-8") as f:
+                f.write(text)
+        except OSError as e:
+            if not self._told:
+                logger.warning(
+                    "%s cannot be written (%s): the estimated latency of the rounds is not kept; "
+                    "LogEstimatedLatency(file) among the scheduler's callbacks chooses another file",
+                    path, e.strerror or e,
+                )
+            self._told = True
 
     def start(self, task_scheduler):
         """Before the first round."""
-        if not task_scheduler.load_log_file and os.path.exists(self.log_file):
-            os.remove(self.log_file)
+        self._told = False
+        if not task_scheduler.load_log_file:
+            self._write(task_scheduler, "w", "")
 
     def post_tune(self, task_scheduler, task_id):
         """Appends a line."""
         s = task_scheduler
         total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.best_costs) else "N/A"
-        with open(self.log_file, "a", encoding="utf-8") as f:
-            f.write(f"ElapsedTime(s)\t{time.time() - s.tic:.0f}\tEstimatedLatency(ms)\t{total}\tTrials\t{s.ct}\n")
+        seconds = f"{time.time() - s.tic:.0f}"
+        self._write(s, "a", f"ElapsedTime(s)\t{seconds}\tEstimatedLatency(ms)\t{total}\tTrials\t{s.ct}\n")
