@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import operator
 import re
 
-__all__ = ["did_you_mean", "integer", "nearest", "number", "one_of_names", "text", "unmatched"]
+__all__ = ["did_you_mean", "integer", "json_of", "nearest", "number", "one_of_names", "shown", "text", "unmatched"]
 
 
 def integer(name, value, least=None):
@@ -69,6 +70,21 @@ def unmatched(names, known, most=4):
         shown.append(f"{n!r} (did you mean {near[0]!r}?)" if near else repr(n))
     more = len(wrong) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def json_of(what, text):
+    """The value of a JSON text; ValueError if it is none, or nested deeper than this interpreter reads."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{what} {shown(text)}: nested too deeply") from None
+    except ValueError as e:
+        raise ValueError(f"{what} {shown(text)} is not valid JSON: {e}") from None
+
+
+def shown(text, most=100):
+    """A text from elsewhere, quoted and cut, as error messages show it."""
+    return repr(text) if len(text) <= most else repr(text[:most]) + "..."
 
 
 def one_of_names(what, name, known):

@@ -23,11 +23,11 @@ import tempfile
 import numpy as np
 
 from nestsmith import _core
+from nestsmith.auto_scheduler.cost import seconds
 from nestsmith.target import Target
 
 __all__ = ["collect", "train", "save", "packaged", "evaluate", "main"]
 
-FAILED = 1e10
 PARAMS = {"trees": 200, "depth": 6, "states": 0.6, "entries": 0.3, "prior": True}
 
 
@@ -78,19 +78,18 @@ def collect(logs, tasks):
         with gzip.open(path, "rt") if str(path).endswith(".gz") else open(path, encoding="utf-8") as f:
             for line in filter(str.strip, f):
                 try:
-                    record = json.loads(line)
-                    task, steps = by_key.get(record["i"][0][0]), record["i"][1][1]
-                    costs, error = record["r"][0], record["r"][1]
+                    key, *_, steps, costs, error, _, _, _ = _core.record_parse(line)
+                    task = by_key.get(key)
                     if task is not None:
-                        state = _core.State(task.compute_dag, json.dumps(steps))
-                except (ValueError, KeyError, IndexError, TypeError, RuntimeError):
+                        state = _core.State(task.compute_dag, steps)
+                except (ValueError, RuntimeError):
                     task = None
                 if task is None:
                     skipped += 1
                     continue
                 if task.workload_key not in number:
                     number[task.workload_key] = learner.task(task.engine_policy())
-                learner.add(number[task.workload_key], state, float(np.mean(costs)) if error == 0 else FAILED)
+                learner.add(number[task.workload_key], state, seconds(costs, error))
     return learner.batch(), {"used": learner.records(), "skipped": skipped, "keys": list(number)}
 
 

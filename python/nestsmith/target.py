@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -276,20 +275,22 @@ class Target:
         elif isinstance(target, str):
             text = check.text("target", target).strip()
             if text.startswith("{"):
-                try:
-                    options = json.loads(text)
-                except json.JSONDecodeError as e:
-                    raise ValueError(f"target {target!r} is not valid JSON: {e}") from None
+                options = check.json_of("target", text)
             elif text in _TAGS:
                 options, tag = dict(_TAGS[text]), text
             else:
                 options = _parse(text)
         else:
             raise TypeError(f"a target is a str, a dict or a Target, not {type(target).__name__}")
+        for key in ("kind", "tag"):
+            if not isinstance(options.get(key, ""), str):
+                raise ValueError(f"target option {key!r} is {options[key]!r}; it must be a str")
         if "kind" not in options and options.get("tag") in _TAGS:
             options = {**_TAGS[options["tag"]], **options}
         self._setup(options, tag)
         host = host if host is not None else options.get("host")
+        if not isinstance(host, (str, dict, Target, type(None))):
+            raise ValueError(f"target option 'host' is {host!r}; it must be a target")
         self.host = None if host is None else host if isinstance(host, Target) else Target(host)
 
     def _setup(self, options, tag):

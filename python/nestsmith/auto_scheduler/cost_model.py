@@ -18,6 +18,8 @@ import numpy as np
 
 from nestsmith import _core
 
+from .cost import seconds_of
+
 __all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel", "make_cost_model"]
 
 NAMES = ("auto", "trees", "xgb", "mlp", "trees+mlp", "analytic", "random")
@@ -69,8 +71,7 @@ class CostModel:
             key = (inp.task.workload_key, str(inp.task.target))
             task_of.append(number.setdefault(key, len(number)))
             states.setdefault(key, (inp.task, []))[1].append((k, inp.state))
-            values = [float(c) for c in res.costs]
-            costs.append(sum(values) / len(values) if res.error_no == 0 and values else 1e10)
+            costs.append(seconds_of(res))
         scores = np.zeros(len(costs))
         for task, items in states.values():
             scores[[k for k, _ in items]] = self.predict(task, [s for _, s in items])

@@ -6,12 +6,14 @@ and says so once per workload.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
 import pathlib
 
-from .measure_record import RecordReader, calc_workload_dis_factor, decode_workload_key
+from .cost import NOTHING, rank_of
+from .measure_record import RecordReader, calc_workload_dis_factor, decode_workload_key, known_targets
 
 __all__ = ["DispatchContext", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "FallbackContext"]
 
@@ -68,10 +70,10 @@ class DispatchContext:
 
 
 class _Entry:
-    __slots__ = ("arch", "model", "cost", "full", "state")
+    __slots__ = ("arch", "model", "rank", "state")
 
-    def __init__(self, arch, model, cost, full, state):
-        self.arch, self.model, self.cost, self.full, self.state = arch, model, cost, full, state
+    def __init__(self, arch, model, rank, state):
+        self.arch, self.model, self.rank, self.state = arch, model, rank, state
 
 
 class ApplyHistoryBest(DispatchContext):
@@ -107,9 +109,8 @@ class ApplyHistoryBest(DispatchContext):
     def load(self, records, n_lines=None):
         """Adds records. See the constructor."""
         for pairs in self._sources(records):
-            for k, (inp, res) in enumerate(pairs):
-                if n_lines is not None and k >= n_lines:
-                    break
+            where = getattr(pairs, "filename", "the given records")
+            for inp, res in known_targets(itertools.islice(pairs, n_lines), where):
                 self._add(inp, res)
         logger.debug(
             "ApplyHistoryBest: %d workloads", sum(len(a) for names in self.best.values() for a in names.values())
@@ -137,44 +138,33 @@ class ApplyHistoryBest(DispatchContext):
 
     def _add(self, inp, res):
         name, args = decode_workload_key(inp.task.workload_key)
-        if res.error_no != 0:
+        if rank_of(res) == NOTHING:
             self._failed[(name, args)] = self._failed.get((name, args), 0) + 1
             return
         extra = getattr(res, "extra", None) or {}
         if extra.get("ok") is False:
             return
-        costs = [float(c) for c in res.costs]
         target = inp.task.target
-        e = _Entry(
-            _arch(target), str(target.model), sum(costs) / len(costs), extra.get("stage", "full") != "quick", inp.state
-        )
+        e = _Entry(_arch(target), str(target.model), rank_of(res), inp.state)
         entries = self.best.setdefault(target.kind.name, {}).setdefault(name, {}).setdefault(args, [])
         for k, old in enumerate(entries):
             if (old.arch, old.model) == (e.arch, e.model):
-                if (e.full, -e.cost) > (old.full, -old.cost):
+                if e.rank < old.rank:
                     entries[k] = e
                 return
         entries.append(e)
 
     def _rank(self, target, entry, factor):
-        return (entry.arch != _arch(target), entry.model != str(target.model), not entry.full, entry.cost * factor)
+        quick, cost = entry.rank
+        return (entry.arch != _arch(target), entry.model != str(target.model), quick, cost * factor)
 
     def _look(self, target, kind, name, args):
-        by_args = self.best.get(kind, {}).get(name, {})
-        if args in by_args:
-            found = min(by_args[args], key=lambda e: self._rank(target, e, 1.0))
-            return found, 1.0
-        if not self.include_compatible:
-            return None, math.inf
-        best, at = None, math.inf
-        for rec_args, entries in by_args.items():
-            factor = calc_workload_dis_factor((name, args), (name, rec_args))
-            if math.isinf(factor):
-                continue
-            e = min(entries, key=lambda x: self._rank(target, x, factor))
-            if e.cost * factor < at:
-                best, at = e, e.cost * factor
-        return best, at
+        """The best entry for a workload, or None."""
+        by_args, wanted = self.best.get(kind, {}).get(name, {}), (name, args)
+        near = {args: by_args[args]} if args in by_args else by_args if self.include_compatible else {}
+        factors = {recorded: calc_workload_dis_factor(wanted, (name, recorded)) for recorded in near}
+        ranked = [(self._rank(target, e, f), e) for a, f in factors.items() if f < math.inf for e in near[a]]
+        return min(ranked, key=lambda r: r[0])[1] if ranked else None
 
     def _query_inside(self, target, workload_key, func_name=""):
         if target is None:
@@ -188,7 +178,7 @@ class ApplyHistoryBest(DispatchContext):
             return self._user[(kind, name, args)]
         kinds = [kind] + ([k for k in self.best if k != kind] if self.allow_cross_kind else [])
         for k in kinds:
-            entry, _ = self._look(target, k, name, args)
+            entry = self._look(target, k, name, args)
             if entry is None:
                 continue
             if entry.arch != _arch(target) and not self._told_arch:

@@ -20,6 +20,7 @@ import time
 from nestsmith import check
 
 from . import notebook
+from .cost import FAILED, cause_of, seconds_of
 
 __all__ = ["progress", "style", "emit", "title", "marks", "short", "Progress"]
 
@@ -161,7 +162,7 @@ class Progress:
         self.done += 1
         if res.error_no != 0:
             self.errors += 1
-            self.causes[(getattr(res, "extra", None) or {}).get("cause") or f"error {res.error_no}"] += 1
+            self.causes[cause_of(res)] += 1
         if self.bar is not None:
             self.bar.update(1)
         if self.verbose >= 2 and self.style == "text" and inp is not None:
@@ -169,9 +170,8 @@ class Progress:
         self._show()
 
     def _say_result(self, res, inp):
-        speed = 0.0
-        if res.error_no == 0:
-            speed = inp.task.compute_dag.flop_ct * len(res.costs) / sum(res.costs) / 1e9
+        seconds = seconds_of(res)
+        speed = inp.task.compute_dag.flop_ct / seconds / 1e9 if seconds < FAILED else 0.0
         self.best_speed = max(self.best_speed, speed)
         rule = "=" * 50
         self.say(f"{rule}\nNo: {self.done}\tGFLOPS: {speed:.2f} / {self.best_speed:.2f}\tresults: {res}\n{rule}\n{inp.state}")

@@ -16,6 +16,8 @@ import numpy as np
 
 from nestsmith import _core
 
+from .cost import FAILED, seconds_of
+
 __all__ = [
     "DEFAULT_MAX_N_BUFS",
     "get_per_store_features_from_states",
@@ -30,7 +32,6 @@ __all__ = [
 DEFAULT_MAX_N_BUFS = 5
 N_ENTRIES = 164
 REFERENCE, REPAIRED = 1, 2  # rule sets
-FAILED = 1e10  # seconds
 
 _OPS = ("mad", "addsub", "mul", "divmod", "cmp", "mathfunc", "otherfunc")
 _POSITIONS = (
@@ -137,8 +138,7 @@ def _labels(inputs, results):
     for inp, res in zip(inputs, results):
         key = (inp.task.workload_key, str(inp.task.target))
         task_ids.append(number.setdefault(key, len(number)))
-        values = [float(c) for c in res.costs]
-        costs.append(sum(values) / len(values) if res.error_no == 0 and values else FAILED)
+        costs.append(seconds_of(res))
     task_ids, costs = np.array(task_ids, np.int32), np.array(costs)
     best = np.full(len(number), np.inf)
     np.minimum.at(best, task_ids, costs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import math
 import os
 import random
 import shutil
@@ -14,6 +13,7 @@ import zlib
 
 from nestsmith import _core
 
+from .cost import FAILED, seconds_of
 from .cost_model import CostModel
 
 __all__ = ["XGBModel", "NetworkModel", "BlendModel"]
@@ -123,11 +123,9 @@ class XGBModel(CostModel):
 
     def _add(self, inputs, results):
         for i, r in zip(inputs, results):
-            costs = [float(c) for c in r.costs]
-            seconds = sum(costs) / len(costs) if r.error_no == 0 and costs else 1e10
-            if not seconds > 0 or math.isinf(seconds):
-                logger.warning("a measurement of %s s is no time; the candidate counts as failed", seconds)
-                seconds = 1e10
+            seconds = seconds_of(r)
+            if seconds == FAILED and r.error_no == 0:
+                logger.warning("a measurement of %s s is no time; the candidate counts as failed", r.costs)
             self.engine.add(self._task(i.task), getattr(i.state, "state_object", i.state), seconds)
 
     def predict(self, task, states):

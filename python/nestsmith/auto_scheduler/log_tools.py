@@ -31,7 +31,8 @@ import tempfile
 from collections import Counter
 
 from .. import _core
-from .measure_record import RecordReader, decode_workload_key, read_marks
+from .cost import FAILED, NOTHING, seconds
+from .measure_record import RecordReader, decode_workload_key, rank_of_fields
 
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
 
@@ -41,16 +42,6 @@ ERRORS = (
     "no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
     "wrong answer", "build timeout", "run timeout", "unknown error",
 )
-
-
-def mean(costs):
-    """Seconds of a record."""
-    return sum(costs) / len(costs) if costs else 1e30
-
-
-def _rank(fields):
-    """Order of the valid records of a task: those timed in full first, then by time, as history is looked up."""
-    return read_marks(fields[VERSION]).get("stage") == "quick", mean(fields[COSTS])
 
 
 def text_of(fields):
@@ -109,14 +100,14 @@ def distill(in_file, out_file):
     """Keeps, for every target key and workload, the fastest record of ``in_file`` and of ``out_file`` if it exists."""
     kept, order = {}, []
     for fields in _records([in_file] + ([out_file] if os.path.isfile(out_file) else [])):
-        if fields[ERROR] != 0:
+        if rank_of_fields(fields) == NOTHING:
             continue
         workload, args = decode_workload_key(fields[KEY])
         for key in _target_keys(fields[TARGET]):
             slot = (key, workload, args)
             if slot not in kept:
                 order.append(slot)
-            if slot not in kept or _rank(fields) < _rank(kept[slot]):
+            if slot not in kept or rank_of_fields(fields) < rank_of_fields(kept[slot]):
                 kept[slot] = fields
     rank = {}
     for key, workload, _ in order:  # groups in order of first appearance
@@ -136,7 +127,7 @@ def top(names, k=1):
     """The ``k`` fastest valid records of every task and target, as lines."""
     out = []
     for group in _by_task(names).values():
-        good = sorted((f for f in group if f[ERROR] == 0), key=_rank)
+        good = sorted((f for f in group if rank_of_fields(f) != NOTHING), key=rank_of_fields)
         out += [text_of(f) for f in good[:k]]
     return out
 
@@ -154,21 +145,28 @@ def merge(names):
 # ---- looking ----
 
 
+def _failure(error):
+    if error == 0:
+        return "impossible time"
+    return ERRORS[error] if 0 < error < len(ERRORS) else f"error {error}"
+
+
 def stats(names):
     """Per task a dict: key, target, trials, valid, failures (Counter by kind), best (seconds or None), best_at (trial),
     first and last (times), curve (list of (trial, seconds) at which the best time fell)."""
     out = []
     for (_, target), group in _by_task(names).items():
         row = {"key": group[0][KEY], "target": target, "trials": len(group), "failures": Counter(), "curve": []}
-        lowest = None
+        lowest = FAILED
         for n, f in enumerate(group, 1):
-            if f[ERROR] != 0:
-                row["failures"][ERRORS[f[ERROR]] if 0 < f[ERROR] < len(ERRORS) else f"error {f[ERROR]}"] += 1
-            elif lowest is None or mean(f[COSTS]) < lowest:
-                lowest = mean(f[COSTS])
+            now = seconds(f[COSTS], f[ERROR])
+            if now == FAILED:
+                row["failures"][_failure(f[ERROR])] += 1
+            elif now < lowest:
+                lowest = now
                 row["curve"].append((n, lowest))
         row["valid"] = len(group) - sum(row["failures"].values())
-        row["best"], row["best_at"] = lowest, row["curve"][-1][0] if row["curve"] else 0
+        row["best"], row["best_at"] = row["curve"][-1][::-1] if row["curve"] else (None, 0)
         times = [f[TIME] for f in group if f[TIME] > 0]
         row["first"], row["last"] = (min(times), max(times)) if times else (0, 0)
         out.append(row)

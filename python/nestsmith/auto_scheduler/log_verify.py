@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 
 from .. import _core
-from .measure_record import decode_workload_key
+from .cost import NOTHING, seconds, seconds_of
+from .measure_record import decode_workload_key, rank_of_fields
 
 __all__ = ["verify", "verify_text"]
 
@@ -64,7 +65,7 @@ def verify(names, network=None, runner=None):
     RuntimeError
         If there is no compiler for a target of the log.
     """
-    from .log_tools import COSTS, ERROR, KEY, STEPS, _by_task, _rank, mean
+    from .log_tools import COSTS, KEY, STEPS, _by_task
     from .measure import LocalRunner, MeasureInput
     from .search_task import TuningOptions
     from .session import Measurer, check_compilers
@@ -73,15 +74,14 @@ def verify(names, network=None, runner=None):
     options, tables, rows = TuningOptions(1, verbose=0, runner=runner), {}, []
     with Measurer(options) as measurer:
         for (workload, target), group in _by_task(names).items():
-            good = [f for f in group if f[ERROR] == 0]
-            if not good:
+            best = min(group, key=rank_of_fields)
+            if rank_of_fields(best) == NOTHING:
                 continue
-            best = min(good, key=_rank)
             if network and target not in tables:
                 tables[target] = _network_tasks(target, network)
             task = tables[target].get(workload) if network else _registered_task(best[KEY], target)
             row = {
-                "key": best[KEY], "desc": "", "target": target, "recorded": mean(best[COSTS]), "measured": None,
+                "key": best[KEY], "desc": "", "target": target, "recorded": seconds(best[COSTS]), "measured": None,
                 "max_error": None, "verdict": "unknown key",
             }
             rows.append(row)
@@ -98,7 +98,7 @@ def verify(names, network=None, runner=None):
             extra = getattr(result, "extra", None) or {}
             row["max_error"] = extra.get("max_error")
             if result.error_no == 0:
-                row["measured"], row["verdict"] = mean(result.costs), "right"
+                row["measured"], row["verdict"] = seconds_of(result), "right"
             else:
                 first = (str(result.error_msg).strip().splitlines() or [""])[0]
                 row["verdict"] = f"{extra.get('cause') or f'error {result.error_no}'}: {first}".rstrip(": ")

@@ -15,9 +15,9 @@ import threading
 import time
 import weakref
 
-import numpy as np
-
 from nestsmith import _core, check
+
+from .cost import FAILED, seconds_of
 
 __all__ = [
     "MeasureInput",
@@ -38,7 +38,6 @@ __all__ = [
 logger = logging.getLogger("auto_scheduler")
 
 MAX_ERROR_MSG_LEN = 512
-FAILED = 1e10  # seconds: stands for "no valid result"
 
 
 class MeasureErrorNo:
@@ -647,7 +646,7 @@ class ProgramMeasurer:
             return
         self.error_ct = 0
         self.has_valid.add(key)
-        cost = float(np.mean(res.costs))
+        cost = seconds_of(res)
         if cost < self.best_cost.get(key, FAILED):
             self.best_cost[key], self.best_state[key], self.best_ct[key] = cost, inp.state, self.ct
 

@@ -22,7 +22,8 @@ try:
 except ImportError:  # not on this system: records are still written in one piece
     fcntl = None  # type: ignore[assignment]
 
-from .. import _core
+from .. import _core, check
+from .cost import NOTHING, rank
 
 __all__ = [
     "RecordReader", "RecordToFile", "load_records", "save_records", "load_best_record", "load_record_from_string",
@@ -179,9 +180,9 @@ def read_marks(version):
     return extra
 
 
-def is_quick(res):
-    """Whether a result comes from the quick stage: good enough to rank, not to be shown as a latency."""
-    return (getattr(res, "extra", None) or {}).get("stage") == "quick"
+def rank_of_fields(fields):
+    """`cost.rank` of a record as the engine's parser gives it."""
+    return rank(fields[7], fields[8], read_marks(fields[11]).get("stage") == "quick")
 
 
 def _steps_of(state):
@@ -282,6 +283,20 @@ class RecordReader:
             results.append(res)
         self.check_workload_key(inputs[:1])
         return inputs, results
+
+
+def known_targets(pairs, where):
+    """The (input, result) pairs whose targets this package knows; one warning tells what was left out and why."""
+    left, why = 0, ""
+    for inp, res in pairs:
+        try:
+            _ = inp.task.target
+        except ValueError as e:
+            left, why = left + 1, why or str(e)
+            continue
+        yield inp, res
+    if left:
+        logger.warning("%s: %d records were left out: %s", where, left, why)
 
 
 def load_records(filename):
@@ -452,14 +467,16 @@ def _scalars(x):
 
 
 def decode_workload_key(key):
-    """(hash or name, tuple of all scalars) of a key; nested and flat lists of shapes give the same tuple."""
+    """(hash or name, tuple of all scalars) of a key; nested and flat lists of shapes give the same tuple. What is no
+    JSON list that begins with a name and holds scalars is a name by itself: (key, None)."""
     try:
-        parts = json.loads(key)
+        parts = check.json_of("workload key", key)
     except (TypeError, ValueError):
         return key, None
-    if isinstance(parts, list) and parts:
-        return parts[0], tuple(_scalars(parts[1:]))
-    return key, None
+    if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
+        return key, None
+    scalars = tuple(_scalars(parts[1:]))
+    return (key, None) if any(isinstance(s, dict) for s in scalars) else (parts[0], scalars)
 
 
 def calc_workload_dis_factor(wanted, recorded):
@@ -478,16 +495,12 @@ def calc_workload_dis_factor(wanted, recorded):
     factor = 1.0
     for w, r in zip(args, args2):
         if isinstance(w, int) and not isinstance(w, bool) and isinstance(r, int) and w != 0 and r != 0:
-            if w % r:
+            if w % r or w // r < 1:
                 return inf
             factor *= w / r
         elif w != r:
             return inf
     return factor
-
-
-def _mean(costs):
-    return sum(costs) / len(costs) if costs else 1e30
 
 
 def load_best_record(filename, workload_key=None, target=None, include_compatible=False):
@@ -517,12 +530,11 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
     if target is not None:
         kind = target.split(None, 1)[0] if isinstance(target, str) else getattr(target.kind, "name", str(target.kind))
     wanted = decode_workload_key(workload_key) if workload_key else None
-    best, lowest = None, (True, 1e30)
+    best, lowest = None, NOTHING
     for fields in RecordReader(filename)._fields():
-        costs, error_no = fields[7], fields[8]
-        if error_no != 0 or (kind is not None and fields[1].split(None, 1)[0] != kind):
+        if kind is not None and fields[1].split(None, 1)[:1] != [kind]:
             continue
-        cost, quick = _mean(costs), read_marks(fields[11]).get("stage") == "quick"
+        quick, cost = rank_of_fields(fields)
         if wanted is not None:
             factor = calc_workload_dis_factor(wanted, decode_workload_key(fields[0]))
             if factor == float("inf") or (factor != 1 and not include_compatible):

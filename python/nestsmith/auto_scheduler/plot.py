@@ -150,7 +150,8 @@ def plot_log(log, by="trials", weights=None):
     FileNotFoundError
         If there is no such log.
     """
-    from .log_tools import COSTS, ERROR, KEY, TIME, _records, mean
+    from .cost import FAILED, seconds
+    from .log_tools import COSTS, ERROR, KEY, TIME, _records
     from .measure_record import decode_workload_key
 
     if by not in ("trials", "time"):
@@ -161,8 +162,8 @@ def plot_log(log, by="trials", weights=None):
     tasks = dict.fromkeys(decode_workload_key(f[KEY]) for f in fields)
     lowest, curves, total = {}, {t: [] for t in tasks}, []
     for n, f in enumerate(fields, 1):
-        task, cost = decode_workload_key(f[KEY]), mean(f[COSTS])
-        if f[ERROR] != 0 or cost >= lowest.get(task, math.inf):
+        task, cost = decode_workload_key(f[KEY]), seconds(f[COSTS], f[ERROR])
+        if cost >= lowest.get(task, FAILED):
             continue
         x = n if by == "trials" else max(0, f[TIME] - start)
         lowest[task] = cost

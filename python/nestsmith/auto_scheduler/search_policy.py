@@ -9,6 +9,7 @@ import time
 
 from nestsmith import _core, check
 
+from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel, make_cost_model
 from .display import emit, title
 
@@ -52,11 +53,11 @@ class PreloadMeasuredStates(SearchCallback):
         self.filename = filename
 
     def __call__(self, policy):
-        from .measure_record import RecordReader
+        from .measure_record import RecordReader, known_targets
 
         task, n, bad = policy.search_task, 0, 0
         keys = {task.workload_key, *getattr(task, "alt_keys", ())}
-        for inp, res in RecordReader(self.filename):
+        for inp, res in known_targets(RecordReader(self.filename), self.filename):
             if inp.task.workload_key not in keys or inp.task.target.kind.name != task.target.kind.name:
                 continue
             try:
@@ -288,8 +289,11 @@ class SketchPolicy(SearchPolicy):
         if inp.task.compute_dag is not self.search_task.compute_dag:
             inp.task.compute_dag = self.search_task.compute_dag
         state = recover_measure_input(inp, rebuild_state=True).state
-        costs = [float(c) for c in res.costs]
-        self.engine.report(_unwrap(state), sum(costs) / max(1, len(costs)), res.error_no == 0)
+        self._report(state, res)
+
+    def _report(self, state, res):
+        cost = seconds_of(res)
+        self.engine.report(_unwrap(state), cost, cost < FAILED)
 
     def hint(self, state):
         """A state of this task that may be good, from wherever: it joins the first generation of later rounds."""
@@ -308,8 +312,7 @@ class SketchPolicy(SearchPolicy):
 
     def learn(self, inputs, results):
         for i, r in zip(inputs, results):
-            costs = [float(c) for c in r.costs]
-            self.engine.report(_unwrap(i.state), sum(costs) / max(1, len(costs)), r.error_no == 0)
+            self._report(i.state, r)
         t0 = time.time()
         self.program_cost_model.update(inputs, results)
         if self.verbose >= 1 and not isinstance(self.program_cost_model, (RandomModel, AnalyticModel)):

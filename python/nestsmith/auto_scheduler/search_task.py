@@ -12,6 +12,7 @@ from nestsmith import _core, check
 from nestsmith.target import Target
 
 from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .cost import FAILED, seconds_of
 from .workload_registry import make_workload_key
 
 __all__ = [
@@ -508,7 +509,7 @@ class SearchTask:
             read += 1
             if i.task.workload_key == self.workload_key:
                 own += 1
-                failed += r.error_no != 0
+                failed += seconds_of(r) == FAILED
         raise RuntimeError(
             f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
             f"{read} records read, {own} of this workload, {failed} of them failed"

@@ -14,14 +14,13 @@ from collections import Counter
 
 from nestsmith import _core, check
 
+from .cost import FAILED, NOTHING, cause_of, is_quick, rank_of, seconds_of
 from .display import Progress, short, title
-from .measure_record import is_quick
 
 __all__ = ["Measurer", "StopTuning", "tune_alone", "default_model"]
 
 logger = logging.getLogger("auto_scheduler")
 
-FAILED = 1e10  # seconds: stands for "no valid result"
 DEVICE_CODE = {"llvm": 1, "c": 1, "cpu": 1, "cuda": 2, "opencl": 4}
 MAX_FAILURES_IN_A_ROW = 150
 DRAIN_SECONDS = 0.7
@@ -29,12 +28,6 @@ DRAIN_SECONDS = 0.7
 
 class StopTuning(Exception):
     """Raised by a callback to end the run in good order."""
-
-
-def mean(costs):
-    """Mean of a list of seconds."""
-    costs = [float(c) for c in costs]
-    return sum(costs) / len(costs) if costs else FAILED
 
 
 def default_model(adaptive_training=False, model_file=None, num_warmup_sample=100):
@@ -356,13 +349,14 @@ class Measurer:
             self.trials += 1
             res.costs = [float(f"{c:.6g}") for c in res.costs]  # as in the log, so that a resumed run knows the same
             key = batch.task.workload_key
-            if res.error_no == 0:
+            seconds = seconds_of(res)
+            if seconds < FAILED:
                 self.valid += 1
                 self.failures_in_a_row[key] = ("", 0)
                 if key not in self.best or not is_quick(res):
-                    self.best[key] = min(self.best.get(key, FAILED), mean(res.costs))
+                    self.best[key] = min(self.best.get(key, FAILED), seconds)
             else:
-                cause = cause or f"error {res.error_no}"
+                cause = cause or cause_of(res)
                 self.causes[cause] += 1
                 last, n = self.failures_in_a_row.get(key, ("", 0))
                 self.failures_in_a_row[key] = (cause, n + 1 if cause == last or n == 0 else 1)
@@ -421,13 +415,13 @@ class Measurer:
     def _diagnose(self, batch):
         key = batch.task.workload_key
         done = [r for r in batch.results if r is not None]
-        if not done or key in self._diagnosed or key in self.best or any(r.error_no == 0 for r in done):
+        if not done or key in self._diagnosed or key in self.best or any(seconds_of(r) < FAILED for r in done):
             return
         self._diagnosed.add(key)
         seen = Counter()
         text = {}
         for r in done:
-            cause = (getattr(r, "extra", None) or {}).get("cause") or f"error {r.error_no}"
+            cause = cause_of(r)
             seen[cause] += 1
             text.setdefault(cause, str(r.error_msg).strip().splitlines()[0][:160] if str(r.error_msg).strip() else "")
         lines = [f"No candidate of {batch.task.desc or key} has run successfully ({len(done)} tried)."]
@@ -533,7 +527,7 @@ def tune_alone(policy, options, measurer):
     from .measure import MeasureInput
 
     task, total, count = policy.search_task, options.num_measure_trials, 0
-    best, best_quick, best_cost, best_count = None, True, FAILED, 0  # a time of the full stage goes before a quick one
+    best, best_rank, best_cost, best_count = None, NOTHING, FAILED, 0
     measurer.progress = Progress(total, options.verbose)
     measurer.progress.task(short(task.desc) or "task")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -552,8 +546,8 @@ def tune_alone(policy, options, measurer):
                 policy.learn(inputs, results)
                 for i, r in zip(inputs, results):
                     count += 1
-                    if r.error_no == 0 and (is_quick(r), mean(r.costs)) < (best_quick, best_cost):
-                        best, best_quick, best_cost, best_count = i.state, is_quick(r), mean(r.costs), count
+                    if rank_of(r) < best_rank:
+                        best, best_rank, best_cost, best_count = i.state, rank_of(r), seconds_of(r), count
                 measurer.progress.set_estimate(None if best is None else best_cost)
                 measurer.progress.round_line()
                 if measurer.hopeless(task):

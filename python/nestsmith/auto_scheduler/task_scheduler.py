@@ -15,14 +15,14 @@ import time
 
 from nestsmith import _core
 
+from .cost import FAILED, rank_of, seconds_of
 from .cost_model import NAMES, make_cost_model
 from .display import Progress, short, style
 from .learned_model import XGBModel
-from .measure_record import is_quick
 from .relatives import Relatives
 from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask, TuningOptions
-from .session import FAILED, Measurer, StopTuning, check_compilers, log_file_of, mean
+from .session import Measurer, StopTuning, check_compilers, log_file_of
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 
@@ -435,7 +435,7 @@ class TaskScheduler:
         others = [j for j in self._relatives.of(task) if hasattr(self.search_policies[j], "hint")]
         if not others:
             return
-        ok = sorted((mean(r.costs), k) for k, r in enumerate(results) if r.error_no == 0)
+        ok = sorted((seconds_of(r), k) for k, r in enumerate(results) if seconds_of(r) < FAILED)
         if ok and ok[0][0] < self._shared_best.get(task, math.inf):
             self._shared_best[task] = ok[0][0]
         for cost, k in ok[:2]:
@@ -480,9 +480,7 @@ class TaskScheduler:
 
     def _take_best(self, task, res):
         """Whether a result is the task's best now. Any time of the full stage goes before a quick one."""
-        if res.error_no != 0:
-            return False
-        now = (is_quick(res), mean(res.costs))
+        now = rank_of(res)
         if now < (self._best_quick[task], self.best_costs[task]):
             self._best_quick[task], self.best_costs[task] = now
             return True
@@ -557,13 +555,13 @@ class TaskScheduler:
 
     def _restore_status(self, log_file, num_measures_per_round):
         """Takes rounds, best costs and history from a log."""
-        from .measure_record import RecordReader
+        from .measure_record import RecordReader, known_targets
 
         by_key = {k: i for i, t in enumerate(self.tasks) for k in (t.workload_key, *getattr(t, "alt_keys", ()))}
         kind, arch = self.tasks[0].target.kind.name, str(self.tasks[0].target.attrs.get("arch", ""))
         n, used, best_at = 0, 0, [0] * len(self.tasks)
         per_round = [[] for _ in self.tasks]
-        for inp, res in RecordReader(log_file):
+        for inp, res in known_targets(RecordReader(log_file), log_file):
             n += 1
             t = inp.task.target
             if t.kind.name != kind or str(t.attrs.get("arch", "")) != arch or inp.task.workload_key not in by_key:

@@ -73,7 +73,7 @@ def is_registered(workload_key):
     if workload_key in _tensors:
         return True
     try:
-        return json.loads(workload_key)[0] in _functions
+        return check.json_of("workload key", workload_key)[0] in _functions
     except (ValueError, LookupError, TypeError):
         return False
 
@@ -143,13 +143,13 @@ def make_workload_key(func, args):
 def decode_workload_key_to_func_args(workload_key):
     """Name of the function and its arguments. Raises ValueError if the key is malformed or its function is not registered."""
     try:
-        decoded = json.loads(workload_key)
+        decoded = check.json_of("workload key", workload_key)
         name = decoded[0]
     except (ValueError, LookupError, TypeError):
-        raise ValueError(f"{workload_key!r} is no workload key: not a JSON list that begins with a name") from None
+        raise ValueError(f"{check.shown(workload_key)} is no workload key: not a JSON list that begins with a name") from None
     if not isinstance(name, str) or name not in _functions:
         raise ValueError(
-            f"workload {workload_key} is not registered; register its function with register_workload, or extract "
+            f"workload {check.shown(workload_key, 400)} is not registered; register its function with register_workload, or extract "
             "the tasks of the network it belongs to first"
         )
     return name, deserialize_args(decoded[1:])
@@ -188,4 +188,4 @@ def flatten_workload_key(workload_key):
         else:
             yield x
 
-    return tuple(flat(json.loads(workload_key)))
+    return tuple(flat(check.json_of("workload key", workload_key)))

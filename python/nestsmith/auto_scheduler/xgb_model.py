@@ -11,11 +11,12 @@ import numpy as np
 
 from nestsmith import _core
 
+from .cost import FAILED
 from .learned_model import XGBModel, _threads
 
 __all__ = ["PackageModel"]
 
-FAILED, MIN_RECORDS, ROUNDS = 1e9, 16, 150
+MIN_RECORDS, ROUNDS = 16, 150
 PARAMS = {"max_depth": 10, "gamma": 0.001, "min_child_weight": 0, "eta": 0.2, "base_score": 0.0, "disable_default_eval_metric": 1}
 
 
