@@ -89,7 +89,6 @@ def hold_out(quick):
 
 
 # ---- logs ----
-KINDS = {"llvm": 0, "c": 0, "cuda": 1, "opencl": 2}
 
 
 def read_log(path):
@@ -103,7 +102,7 @@ def read_log(path):
             continue
         costs, error = rec["r"][0], rec["r"][1]
         sm = int(target.split("-arch=sm_")[1].split()[0]) if "-arch=sm_" in target else 0
-        engine = (KINDS[target.split()[0]], tuple(hw), sm, 0, False)
+        engine = _core.Target(target.split()[0], hw, sm=sm, fast_math=0)
         dag = dag_of(key, stages[key])
         state = _core.State(dag, json.dumps(steps)).infer_bounds()
         facts = _core.Policy(dag, engine).facts(state)

@@ -19,8 +19,8 @@ from peer import dag_of, peer_tasks  # noqa: E402
 from nestsmith import _core  # noqa: E402
 
 TARGETS = {
-    "cuda": (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 0, False),
-    "llvm": (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 0, False),
+    "cuda": _core.Target("cuda", sm=90, fast_math=0),
+    "llvm": _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0), fast_math=0),
 }
 KINDS = {"conv2d": "conv2d_nhwc", "winograd": "conv2d_winograd"}
 GOAL = {"conv2d": 2000, "winograd": 1000}  # features per second and core

@@ -27,7 +27,8 @@ import time
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "python")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+import helpers  # noqa: E402
 import nestsmith as ns  # noqa: E402
 from nestsmith import _core, auto_scheduler, relay  # noqa: E402
 from nestsmith.auto_scheduler.measure import MeasureInput  # noqa: E402
@@ -47,8 +48,8 @@ def resnet18(target, image=224):
     return mod, params, tasks, weights
 
 
-def policy(min_repeat_ms, strict=False, cache=0, race=False, timeout=10.0):
-    return (3, 1, min_repeat_ms, timeout, False, True, 0.0, strict, cache, race)
+def policy(min_repeat_ms, strict=False, cache="mixed", race=False, timeout=10.0):
+    return helpers.policy(number=3, min_repeat_ms=min_repeat_ms, timeout=timeout, strict=strict, cache=cache, race=race)
 
 
 class Bench:
@@ -163,7 +164,7 @@ def same(bench, tasks, args):
     for k, (t, programs) in enumerate(chosen):
         number = bench.number(t)
         first = bench.run([(number, *p) for p in programs], policy(1))
-        good = sorted((r["costs"][0], i) for i, r in enumerate(first) if r["error_no"] == 0)
+        good = sorted((r["costs"][0], i) for i, r in enumerate(first) if r["error"] == 0)
         if not good:
             continue
         program = programs[good[(k * 3) % len(good)][1]]  # fast and slow ones
@@ -198,7 +199,7 @@ def rank(bench, tasks, args):
     middle = time.time()
     full = bench.run(jobs, policy(300, strict=True))
     end = time.time()
-    good = [i for i in range(len(jobs)) if fast[i]["error_no"] == 0 == full[i]["error_no"]]
+    good = [i for i in range(len(jobs)) if fast[i]["error"] == 0 == full[i]["error"]]
     print(
         f"\nQuick against strict, {len(good)} random candidates of {len(some)} tasks "
         f"({(middle - begin) / len(jobs):.3f} s and {(end - middle) / len(jobs):.3f} s each; limit: 0.99)"
@@ -287,7 +288,7 @@ def events(bench, tasks, args):
     for t in pick_tasks(tasks, 12):
         engine = t.target.engine()
         programs += [(t.desc, *p, inputs_of(t)) for s in samples(t, args.per_task, seed=3) if (p := bench.program(t, s, 0))]
-    sm = engine[1]
+    sm = engine.sm
     programs += [(f"{k} dependent operations", *chain_program(k, sm)) for k in (3000 * 2**i for i in range(15))]
     ready, seconds = [], []
     for desc, source, manifest, values in programs:

@@ -33,9 +33,9 @@ def records():
 def run_one(dev, kind, sm, dag, steps, repeat, min_ms):
     """(largest relative difference, median seconds, [registers per kernel])"""
     state = _core.State(dag, steps if isinstance(steps, str) else json.dumps(steps))
-    source, manifest = _core.candidate_source(state, (kind, HARDWARE, sm, 1, False))
+    source, manifest = _core.candidate_source(state, _core.Target(kind, HARDWARE, sm=sm))
     reference = _core.reference_data(dag)
-    binary, _, _ = _core.build((kind, sm, 1), source, 120.0)
+    binary, _, _ = _core.build(_core.Target(kind, sm=sm), source, 120.0)
     module = dev.load(binary, manifest)
     buffers, args = [], json.loads(manifest)["args"]
     for a, data in zip(args, reference):

@@ -14,8 +14,8 @@ import time
 
 from nestsmith import _core, te, topi
 
-CUDA = (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 1, False)
-LLVM = (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
+CUDA = _core.Target("cuda", sm=90)
+LLVM = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0))
 
 
 def conv(hw, ci, co, k, s):

@@ -24,6 +24,7 @@ import time
 
 import numpy as np
 
+import helpers
 from helpers import PATIENCE, children
 from nestsmith import _core
 from nestsmith.auto_scheduler import MeasureInput, MeasureResult, RecordReader, RecordToFile, load_best_record
@@ -237,7 +238,7 @@ class Log:
             self.swap()
         self.refused += self.full
         state = RecordState(json.dumps([["PR", 0, tag, kind]]))
-        error = result["error_no"]
+        error = result["error"]
         self.out([None], [MeasureInput(self.task, state)],
                  [MeasureResult([1e10] if error else result["costs"], error, "", 0.1, time.time())])  # fmt: skip
 
@@ -267,7 +268,7 @@ def submit_all(pipe, device, n, rng):
     says = manifest(device)
     for tag, name in enumerate(names):
         endless = LATE in kinds[name][2]
-        policy = (1, 1, 1, TIMEOUT if endless else 60.0, False, True, 0.0, False)
+        policy = helpers.policy(timeout=TIMEOUT if endless else 60.0)
         pipe.submit(task, fill(device, name, kinds[name][1]), says, tag, policy)
     return dict(enumerate(names))
 
@@ -301,7 +302,7 @@ def run(device, n, seed, folder, vandal):
     with open(cc, "w") as f:
         f.write(COMPILER)
     os.chmod(cc, 0o755)
-    target = (0, 0, 1) if device == "cpu" else (2, 0, 1)
+    target = "llvm" if device == "cpu" else "opencl"
     descriptors = len(os.listdir("/proc/self/fd"))
     pipe = _core.Pipeline(target, 1 if device == "cpu" else 4, 0, n_compile=2, build_timeout=BUILD_TIMEOUT,
                           cache_dir=cache, cc=cc)  # fmt: skip
@@ -335,8 +336,8 @@ def measure(pipe, device, n, seed, log):
     while pipe.pending and time.monotonic() < limit:
         for tag, _, r, _, _ in pipe.poll(0.2):
             assert tag not in done, f"{tag} came out twice"
-            kind, got = names[tag], (r["error_no"], r["cause"])
-            done[tag] = (kind, r["error_no"])
+            kind, got = names[tag], (r["error"], r["cause"])
+            done[tag] = (kind, r["error"])
             log.add(tag, kind, r)
             if got in kinds[kind][2]:
                 seen[kind, got] += 1

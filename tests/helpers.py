@@ -129,3 +129,8 @@ def when(happened, act):
 def endless(mark):
     """C statements that make the file ``mark`` and then never end; the program has to include <fcntl.h>."""
     return f'open("{mark}", O_CREAT | O_WRONLY, 0600); for (volatile int i = 0;;) i++;'
+
+
+def policy(**fields):
+    """How a candidate is measured: the engine's RunPolicy, short and checked unless the fields say otherwise."""
+    return {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 10.0, "check": True, **fields}

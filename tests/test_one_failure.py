@@ -11,7 +11,7 @@ from helpers import children
 from nestsmith import _core, auto_scheduler
 
 def test_fails():
-    worker, more = _core.Worker(1, 0), {"pipe": _core.Pipeline((0, 0, 1), 1, 0)}
+    worker, more = _core.Worker(1, 0), {"pipe": _core.Pipeline("llvm", 1, 0)}
     more["itself"] = more  # a cycle
     assert not children("worker.py"), "there are some"
 

@@ -3,7 +3,7 @@
  */
 #ifndef NS_BUILD_H
 #define NS_BUILD_H
-#include "ir/target.h"
+#include "base/machine.h"
 #include "base/base.h"
 /* CPU: the bytes of a shared object. CUDA: a cubin (PTX text if the GPU is newer than the installed NVRTC). OpenCL: the
  * source itself; the driver compiles it when it is loaded, which measuring does in a worker under a deadline. */

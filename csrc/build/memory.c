@@ -64,7 +64,7 @@ void build_cache_free(BuildCache *c) {
 static void key_of(Arena *a, const Target *t, const char *source, const BuildOptions *o, char hex[33]) {
   StrBuf b;
   sb_init(&b, a);
-  sb_printf(&b, "%d %d %d %s %s\n", (int)t->kind, t->sm, t->fast_math, t->cpu, o && o->cc ? o->cc : "");
+  sb_printf(&b, "%d %d %d %s %s\n", (int)t->kind, t->gpu.sm, t->fast_math, t->cpu, o && o->cc ? o->cc : "");
   sb_puts(&b, source);
   md5_hex(b.at, b.len, hex);
 }

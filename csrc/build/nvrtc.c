@@ -136,7 +136,7 @@ bool nvrtc_available(char *why, size_t n) {
 
 /* sm_90a instructions exist only for that exact GPU and need their own architecture name. */
 static bool wants_a(const Target *t, const char *source) {
-  return t->sm >= 90 && (strstr(source, "wgmma") || strstr(source, "setmaxnreg"));
+  return t->gpu.sm >= 90 && (strstr(source, "wgmma") || strstr(source, "setmaxnreg"));
 }
 
 bool build_sm_range(int *lo, int *hi) {
@@ -161,14 +161,15 @@ static Arch architecture(Arena *a, const Nvrtc *v, const Target *t, const char *
     err_raise(arena_err(a), NS_ERR_RUNTIME, "NVRTC %d.%d does not list its architectures", v->major, v->minor);
   bool known = false;
   for (int i = 0; i < n; i++) {
-    known |= list[i] == t->sm;
+    known |= list[i] == t->gpu.sm;
     lo = list[i] < lo ? list[i] : lo;
     hi = list[i] > hi ? list[i] : hi;
   }
-  if (known) return (Arch){arena_printf(a, "--gpu-architecture=sm_%d%s", t->sm, wants_a(t, source) ? "a" : ""), false};
-  if (t->sm > hi) return (Arch){arena_printf(a, "--gpu-architecture=compute_%d", hi), true};
+  if (known)
+    return (Arch){arena_printf(a, "--gpu-architecture=sm_%d%s", t->gpu.sm, wants_a(t, source) ? "a" : ""), false};
+  if (t->gpu.sm > hi) return (Arch){arena_printf(a, "--gpu-architecture=compute_%d", hi), true};
   err_raise(arena_err(a), NS_ERR_VALUE, "NVRTC %d.%d cannot compile for sm_%d; it knows sm_%d to sm_%d", v->major,
-            v->minor, t->sm, lo, hi);
+            v->minor, t->gpu.sm, lo, hi);
 }
 
 static int include_options(Arena *a, const Nvrtc *v, const char *source, const char **out) {

@@ -16,9 +16,7 @@ enum {
   A_MAX_THREADS = 0x05,
   A_THREADS = 0x10,
   MAX_KERNELS = 64,
-  MAX_THREADS = 1024, /* of a block, on all GPUs */
-  MAX_REGS = 255,     /* of a thread */
-  RESERVED = 1024
+  RESERVED = 1024 /* what sections of sm_90 and later count of the system's share */
 };
 typedef struct {
   const char *name;
@@ -102,32 +100,11 @@ static void read_info(Cubin *c, const Elf64_Shdr *s, const char *kernel) {
     } else if (kernel && size == 12 && (what == A_MAX_THREADS || what == A_THREADS)) {
       Info *k = kernel_named(c, kernel);
       uint64_t x = word(p), y = word(p + 4), z = word(p + 8);
-      if (k && x <= MAX_THREADS && y <= MAX_THREADS && z <= MAX_THREADS && x * y * z <= MAX_THREADS)
+      if (k && x <= GPU_MAX_THREADS && y <= GPU_MAX_THREADS && z <= GPU_MAX_THREADS && x * y * z <= GPU_MAX_THREADS)
         k->threads = (int)(x * y * z);
     }
     p += size;
   }
-}
-
-/* Per multiprocessor: threads, blocks, bytes of shared memory; 64 Ki registers on all. */
-static int blocks_that_fit(int sm, const Info *k, int shared, double *occupancy) {
-  static const struct {
-    int sm, threads, blocks, shared_kib;
-  } TABLE[] = {{75, 1024, 16, 64},  {80, 2048, 32, 164}, {86, 1536, 16, 100},
-               {89, 1536, 24, 100}, {90, 2048, 32, 228}, {100, 2048, 32, 228}};
-  int at = 0;
-  while (at + 1 < NS_COUNT(TABLE) && TABLE[at + 1].sm <= sm) at++;
-  if (k->threads <= 0) return 0;
-  int warps = (k->threads + 31) / 32, n = TABLE[at].threads / (warps * 32);
-  if (n > TABLE[at].blocks) n = TABLE[at].blocks;
-  if (k->regs > 0 && k->regs <= MAX_REGS) {
-    int per_warp = (k->regs * 32 + 255) / 256 * 256, fit = 65536 / per_warp / warps;
-    if (fit < n) n = fit;
-  }
-  int reserved = sm >= 80 ? RESERVED : 0, each = (shared + reserved + 127) / 128 * 128;
-  if (each > 0 && TABLE[at].shared_kib * 1024 / each < n) n = TABLE[at].shared_kib * 1024 / each;
-  *occupancy = (double)n * warps * 32 / TABLE[at].threads;
-  return n;
 }
 
 bool build_report(const Target *t, const void *binary, size_t n, int dynamic_shared, BuildReport *out) {
@@ -146,15 +123,14 @@ bool build_report(const Target *t, const void *binary, size_t n, int dynamic_sha
   out->kernels = c.n_kernels;
   for (int i = 0; i < c.n_kernels; i++) {
     const Info *k = &c.kernel[i];
-    int shared = k->shared - (t->sm >= 90 && k->shared >= RESERVED ? RESERVED : 0);
+    int shared = k->shared - (t->gpu.sm >= 90 && k->shared >= RESERVED ? RESERVED : 0);
     if (shared < dynamic_shared) shared = dynamic_shared;
-    double occupancy = 0;
-    int blocks = blocks_that_fit(t->sm, k, shared, &occupancy);
+    Occupancy fit = gpu_occupancy(&t->gpu, k->threads, k->regs, shared);
     if (k->regs > out->regs) out->regs = k->regs;
     if (k->stack > out->local_bytes) out->local_bytes = k->stack;
     if (shared > out->shared_bytes) out->shared_bytes = shared;
-    if (k->threads > 0 && (!out->threads || occupancy < out->occupancy))
-      out->threads = k->threads, out->blocks = blocks, out->occupancy = occupancy;
+    if (k->threads > 0 && (!out->threads || fit.occ < out->occupancy))
+      out->threads = k->threads, out->blocks = (int)fit.blocks, out->occupancy = fit.occ;
   }
   return c.n_kernels > 0;
 }

@@ -43,15 +43,11 @@ static void shared_array(Gen *g, const Stmt *s, void *arg) {
 /* How many blocks one multiprocessor must hold at a time: no more than the grid gives it. ptxas otherwise saves
  * registers for an occupancy that a small grid never reaches, and batch-1 kernels lose the overlap of their loads. */
 static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
-  static const struct {
-    int sm, count, threads, blocks;
-  } TABLE[] = {{70, 80, 2048, 32}, {75, 40, 1024, 16},  {80, 108, 2048, 32},
-               {86, 72, 1536, 16}, {89, 128, 1536, 24}, {90, 132, 2048, 32}};
-  int at = 0;
-  while (at + 1 < NS_COUNT(TABLE) && TABLE[at].sm < g->p->f.target.sm) at++;
-  int64_t n = i64_ceildiv(k->grid[0] * k->grid[1] * k->grid[2], TABLE[at].count), most = TABLE[at].threads / threads;
+  const GpuMachine *m = &g->p->f.target.gpu;
+  int64_t n = i64_ceildiv(k->grid[0] * k->grid[1] * k->grid[2], m->sms > 0 ? m->sms : 1),
+          most = m->max_warps * GPU_WARP / threads;
   if (n > most) n = most;
-  if (n > TABLE[at].blocks) n = TABLE[at].blocks;
+  if (n > m->max_blocks) n = m->max_blocks;
   return n < 1 ? 1 : n;
 }
 

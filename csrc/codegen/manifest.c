@@ -124,7 +124,7 @@ static void fill(void *arg) {
   cJSON_AddStringToObject(o, "entry", entry);
   if (p->n_kernels && t->kind == TG_CPU && strcmp(entry, p->kernel[0].name) != 0)
     cJSON_AddStringToObject(o, "name", p->kernel[0].name); /* what the user calls it */
-  cJSON_AddNumberToObject(o, "sm", t->kind == TG_CUDA ? t->sm : 0);
+  cJSON_AddNumberToObject(o, "sm", t->kind == TG_CUDA ? t->gpu.sm : 0);
   cJSON_AddNumberToObject(o, "fast_math", t->fast_math);
   cJSON *args = cJSON_AddArrayToObject(o, "args"), *work = cJSON_AddArrayToObject(o, "work"),
         *kernels = cJSON_AddArrayToObject(o, "kernels");

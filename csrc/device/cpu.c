@@ -193,7 +193,7 @@ static void cpu_name(char *out, size_t n) {
 
 static void facts(DevInfo *f) {
   cpu_name(f->name, sizeof f->name);
-  f->multiprocessors = cpool_default_threads();
+  f->multiprocessors = cpu_threads();
   f->warp_size = 1;
   f->max_threads_per_block = 1;
   f->total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);

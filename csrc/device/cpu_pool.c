@@ -145,31 +145,3 @@ int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env,
   atomic_flag_clear(&p->busy);
   return 0;
 }
-
-/* Threads to use: the environment if it says so, else the cores this process may run on, one thread per physical core.
- */
-int cpool_default_threads(void) {
-  static const char *const VARS[] = {"NESTSMITH_NUM_THREADS", "TVM_NUM_THREADS", "OMP_NUM_THREADS"};
-  for (int i = 0; i < NS_COUNT(VARS); i++) {
-    const char *s = getenv(VARS[i]);
-    long v = s ? strtol(s, NULL, 10) : 0;
-    if (v >= 1 && v <= 4096) return (int)v;
-  }
-  cpu_set_t set;
-  int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  int smt = 0;
-  FILE *f = fopen("/sys/devices/system/cpu/smt/active", "re");
-  if (f) {
-    if (fscanf(f, "%d", &smt) != 1) smt = 0;
-    fclose(f);
-  }
-  long long quota = 0, period = 0;
-  f = fopen("/sys/fs/cgroup/cpu.max", "re"); /* a container's share: threads above it only get in each other's way */
-  if (f) {
-    if (fscanf(f, "%lld %lld", &quota, &period) != 2) quota = 0;
-    fclose(f);
-  }
-  if (smt == 1 && n > 2) n /= 2;
-  if (quota > 0 && period > 0 && quota / period >= 1 && quota / period < n) n = (int)(quota / period);
-  return n < 1 ? 1 : n;
-}

@@ -144,6 +144,30 @@ static bool count_devices(CudaApi *api, int *count, char *why, size_t n) {
   return true;
 }
 
+/* The table's row with the limits that the driver knows. Rates stay the table's, by which the estimate was fitted, in
+ * proportion to the multiprocessors. */
+static void cuda_machine(const CudaApi *api, CUdevice dev, DevInfo *f) {
+  const GpuMachine *row = gpu_machine(f->sm);
+  int threads = 0, sms = f->multiprocessors;
+  GpuMachine *m = &f->gpu;
+  *m = *row;
+  m->sm = f->sm;
+  const struct {
+    int attr;
+    int32_t *out;
+  } LIMITS[] = {{CU_ATTR_MAX_BLOCKS_PER_SM, &m->max_blocks},
+                {CU_ATTR_REGISTERS_PER_SM, &m->regs},
+                {CU_ATTR_SHARED_PER_SM, &m->shared_bytes},
+                {CU_ATTR_RESERVED_SHARED, &m->shared_reserve}};
+  for (int i = 0; i < NS_COUNT(LIMITS); i++) {
+    int v = 0;
+    if (api->device_attr(&v, LIMITS[i].attr, dev) == 0 && v > 0) *LIMITS[i].out = v;
+  }
+  if (api->device_attr(&threads, CU_ATTR_MAX_THREADS_PER_SM, dev) == 0 && threads > 0)
+    m->max_warps = threads / GPU_WARP;
+  if (sms > 0) m->peak *= (double)sms / m->sms, m->sms = sms;
+}
+
 static void cuda_facts(const CudaApi *api, CUdevice dev, DevInfo *f) {
   int major = 0, minor = 0, v = 0;
   size_t bytes = 0;
@@ -161,6 +185,7 @@ static void cuda_facts(const CudaApi *api, CUdevice dev, DevInfo *f) {
                {CU_ATTR_MINOR, &minor}};
   for (int i = 0; i < NS_COUNT(FACTS); i++) api->device_attr(FACTS[i].out, FACTS[i].attr, dev);
   f->sm = major * 10 + minor;
+  cuda_machine(api, dev, f);
   if (api->device_attr(&v, CU_ATTR_MAX_SHARED_PER_BLOCK, dev) == 0) f->max_shared_per_block = v;
   if (api->device_attr(&v, CU_ATTR_MAX_SHARED_OPTIN, dev) == 0) f->max_shared_optin = v;
   if (api->device_attr(&v, CU_ATTR_L2_CACHE_SIZE, dev) == 0) f->l2_bytes = v;

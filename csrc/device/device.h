@@ -4,6 +4,7 @@
 #ifndef NS_DEVICE_H
 #define NS_DEVICE_H
 #include "base/base.h"
+#include "base/machine.h"
 
 /* ---- manifest (manifest.c): what a binary needs to be run, parsed from the JSON that codegen writes (codegen.h) ----
  */
@@ -53,6 +54,7 @@ typedef struct {
   int32_t clock_khz, driver_version, max_dims[3];
   int64_t free_bytes;     /* when the device was opened; 0: unknown */
   char uuid[40], pci[20]; /* of a GPU; "" elsewhere */
+  GpuMachine gpu;         /* the table's row with what the driver says; zeros for a CPU */
 } DevInfo;
 bool dev_exists(DevType t, int id, char *why, size_t n); /* never raises; why: what was looked for and where */
 bool dev_query(

@@ -73,6 +73,5 @@ bool opencl_probe(int id, char *why, size_t n, DevInfo *info);
 typedef struct CpuPool CpuPool;
 CpuPool *cpool_new(int n_threads); /* NULL when out of memory */
 void cpool_free(CpuPool *p);
-int cpool_default_threads(void); /* environment, affinity, SMT */
 int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n); /* NsParallel */
 #endif

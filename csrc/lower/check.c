@@ -23,11 +23,16 @@ typedef struct {
   int n_vec;     /* vector loops around */
   MapU64 copies; /* buffer -> factor of its shared or local size */
   int64_t local;
+  GpuNeeds need;
 } Check;
 
 static void refuse(Check *k, const char *why) {
   if (k->out->ok) k->out->why = why;
   k->out->ok = false;
+}
+
+static void need_more(double *need, int64_t n) {
+  if ((double)n > *need) *need = (double)n;
 }
 
 /* ---- virtual threads: which buffers hold values that depend on them ---- */
@@ -134,8 +139,7 @@ static void virtual_thread(Check *k, const Stmt *s) {
     return;
   }
   if (n > k->out->vthread) k->out->vthread = n;
-  if (n >= REPLICATED && n > k->hw->max_vthread_extent)
-    refuse(k, "the extent of a virtual thread loop exceeds the limit");
+  if (n >= REPLICATED) need_more(&k->need.vthread, n);
   if (n <= 1) return;
   Touch t = {.k = k, .t = s->u.loop.var};
   mapu_init(&t.var, ir_arena(k->c));
@@ -187,7 +191,7 @@ static void vector_store(Check *k, const Stmt *s) {
   }
   if (w.lazy) return; /* stays scalar */
   if (w.bytes > k->out->vector_bytes) k->out->vector_bytes = w.bytes;
-  if (w.bytes > k->hw->vector_unit_bytes) refuse(k, "a vector access is wider than the limit");
+  need_more(&k->need.vector_bytes, w.bytes);
 }
 
 /* ---- the walk over one kernel ---- */
@@ -253,6 +257,7 @@ static void walk(Check *k, const Stmt *s) {
 static void kernel(Check *k, const Stmt *s) {
   for (int i = 0; i < 6; i++) k->thread[i] = 0;
   k->local = 0;
+  k->need = (GpuNeeds){0};
   k->n_vec = 0;
   mapu_init(&k->copies, ir_arena(k->c));
   walk(k, s);
@@ -273,9 +278,9 @@ static void kernel(Check *k, const Stmt *s) {
   if (threads > o->threads) o->threads = threads;
   if (shared > o->shared_bytes) o->shared_bytes = shared;
   if (k->local > o->local_bytes) o->local_bytes = k->local;
-  if (threads > k->hw->max_threads_per_block) refuse(k, "too many threads per block");
-  if (shared > k->hw->max_shared_memory_per_block) refuse(k, "too much shared memory per block");
-  if (k->local > k->hw->max_local_memory_per_block) refuse(k, "too much local memory per thread");
+  k->need.threads = (double)threads, k->need.shared_bytes = (double)shared, k->need.local_bytes = (double)k->local;
+  Fit fit = gpu_fits(k->hw, &k->need);
+  if (fit != FIT_OK) refuse(k, fit_text(fit));
 }
 static void kernels(Check *k, const Stmt *s) {
   if (!s) return;

@@ -30,40 +30,6 @@ typedef struct {
   int lanes;
 } Piece;
 
-/* ---- the machine this program will be compiled for: this one, or the one that the target names ---- */
-#if defined(__x86_64__)
-/* By the beginnings of names; what stands in neither list has AVX2. */
-static const char *const WITH_AVX512[] = {"skylake-avx512", "cascadelake", "cooperlake", "cannonlake", "icelake",
-                                          "tigerlake",      "rocketlake",  "sapphire",   "emerald",    "granite",
-                                          "x86-64-v4",      "znver4",      "znver5",     "knl",        "knm"};
-static const char *const WITHOUT_AVX2[] = {
-    "nehalem",   "westmere", "sandybridge", "ivybridge",  "core2",    "corei7",   "core-avx-i", "btver",
-    "bdver1",    "bdver2",   "bdver3",      "silvermont", "goldmont", "tremont",  "atom",       "bonnell",
-    "x86-64-v2", "nocona",   "k8",          "opteron",    "athlon",   "amdfam10", "barcelona"};
-static bool listed(const char *cpu, const char *const *list, int n) {
-  for (int i = 0; i < n; i++)
-    if (strncmp(cpu, list[i], strlen(list[i])) == 0) return true;
-  return false;
-}
-#endif
-static void machine(Regs *g, const char *cpu) {
-  (void)cpu;
-  g->vector_bytes = 16;
-  g->registers = 12;
-#if defined(__x86_64__)
-  bool wide = cpu[0] ? listed(cpu, WITH_AVX512, NS_COUNT(WITH_AVX512)) : __builtin_cpu_supports("avx512f") != 0,
-       narrow = cpu[0] ? listed(cpu, WITHOUT_AVX2, NS_COUNT(WITHOUT_AVX2)) || strcmp(cpu, "x86-64") == 0
-                       : !__builtin_cpu_supports("avx2");
-  if (wide) {
-    g->vector_bytes = 64;
-    g->registers = 28;
-  } else if (!narrow)
-    g->vector_bytes = 32;
-#elif defined(__aarch64__)
-  g->registers = 26;
-#endif
-}
-
 /* ---- questions ---- */
 static bool wide_type(DType t) { return (t.code == DT_FLOAT || t.code == DT_INT) && (t.bits == 32 || t.bits == 64); }
 
@@ -713,7 +679,8 @@ static Stmt *walk(Regs *g, Stmt *s) {
 void pass_registers(Func *f) {
   if (low_is_gpu(f) || f->printing || f->features) return;
   Regs g = {.c = f->ctx, .ar = ar_new(f->ctx)};
-  machine(&g, f->target.cpu);
+  CpuMachine cpu = cpu_machine(f->target.cpu);
+  g.vector_bytes = cpu.vector_bytes, g.registers = cpu.registers;
   f->body = walk(&g, f->body);
   low_verify(f, "registers");
 }

@@ -458,7 +458,7 @@ Features feat_extract(const Func *loops, FeatRules rules, bool log) {
   IrCtx *c = loops->ctx;
   Ext *x = arena_new_of(ir_arena(c), Ext);
   x->c = c, x->rules = rules, x->arena = ir_arena(c);
-  x->line = loops->target.hw.cache_line_bytes > 0 ? loops->target.hw.cache_line_bytes : 64;
+  x->line = loops->target.hw.cache_line_bytes > 0 ? (int)loops->target.hw.cache_line_bytes : 64;
   mapu_init(&x->row_of, x->arena);
   ranges_init(&x->ranges, c);
   walk(x, loops->body);

@@ -9,48 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Per compute capability; an example of each: V100, T4, A100, A10, RTX 4090, H100. */
-static const GpuMachine MACHINE[] = {
-    {70, 80, 64, 32, 65536, 96 << 10, 0, 256, 1.53e9, 15.7e12, 0.9e12, 2.5e12},
-    {75, 40, 32, 16, 65536, 64 << 10, 0, 256, 1.59e9, 8.1e12, 0.32e12, 1.3e12},
-    {80, 108, 64, 32, 65536, 164 << 10, 1024, 128, 1.41e9, 19.5e12, 1.55e12, 4.0e12},
-    {86, 72, 48, 16, 65536, 100 << 10, 1024, 128, 1.70e9, 31.2e12, 0.6e12, 2.5e12},
-    {89, 128, 48, 24, 65536, 100 << 10, 1024, 128, 2.52e9, 82.6e12, 1.0e12, 5.0e12},
-    {90, 132, 64, 32, 65536, 228 << 10, 1024, 128, 1.75e9, 60e12, 3.3e12, 5.5e12},
-};
-static const GpuMachine SMALL = {0, 8, 32, 16, 65536, 64 << 10, 0, 256, 0.8e9, 0.82e12, 0.03e12, 0.1e12};
-enum {
-  WARP = 32,
-  SECTOR = 32,
-  BANKS = 32,
-  SCHEDULERS = 4,
-  REG_UNIT = 256,
-  MAX_REGS = 255,
-  BASE_REGS = 24,
-  MAX_FRAGMENT = 64
-};
-
-const GpuMachine *gpu_machine(int capability) {
-  for (int i = 0; i < NS_COUNT(MACHINE); i++)
-    if (capability > 0 && capability <= MACHINE[i].capability) return &MACHINE[i];
-  return &MACHINE[NS_COUNT(MACHINE) - 1];
-}
-
-const GpuMachine *gpu_machine_of(const Target *t) { return t->kind == TG_CUDA ? gpu_machine(t->sm) : &SMALL; }
-
-/* Registers go to a warp in units of 256, warps are placed in groups of four, one for each scheduler. */
-Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int64_t shared_bytes) {
-  if (threads < 1) threads = 1;
-  int64_t warps = i64_ceildiv(threads, WARP), per_warp = i64_ceildiv((regs > 0 ? regs : 1) * WARP, REG_UNIT) * REG_UNIT;
-  int64_t by[] = {m->regs / per_warp / SCHEDULERS * SCHEDULERS / warps, m->max_blocks, m->max_warps / warps,
-                  m->max_blocks};
-  if (shared_bytes > 0) by[GPU_BY_SHARED] = m->shared_sm / (i64_ceildiv(shared_bytes + m->reserve, m->unit) * m->unit);
-  Occupancy o = {by[GPU_BY_BLOCKS], GPU_BY_BLOCKS, 0};
-  for (int i = 0; i < GPU_BY_BLOCKS; i++)
-    if (by[i] < o.blocks) o.blocks = by[i], o.limit = i;
-  o.occ = (double)(o.blocks * warps) / m->max_warps;
-  return o;
-}
+enum { SECTOR = 32, BANKS = 32, WARP = GPU_WARP, SCHEDULERS = GPU_SCHEDULERS, BASE_REGS = 24, MAX_FRAGMENT = 64 };
 
 GpuWaves gpu_waves(const GpuMachine *m, int64_t grid, int64_t threads, int64_t blocks_per_sm) {
   int64_t warps = i64_ceildiv(threads > 0 ? threads : 1, WARP), b = blocks_per_sm > 0 ? blocks_per_sm : 1;
@@ -161,7 +120,7 @@ static double slog(double x) { return log2(fmax(x, 0) + 1); }
 /* What one kernel says, before slog where that applies; sums are formed of plain numbers. */
 static void kernel_vector(const GpuMachine *m, const GpuKernel *k, double *v) {
   double frag = fmin(MAX_FRAGMENT, 2 * sqrt(fmax(k->local_elems, 0))), want = BASE_REGS + k->local_elems + frag;
-  double regs = fmin(MAX_REGS, want), warps = ceil(k->threads / WARP);
+  double regs = fmin(GPU_MAX_REGS, want), warps = ceil(k->threads / WARP);
   const GpuMemory *a = &k->mem;
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
   GpuWaves w = gpu_waves(m, (int64_t)k->grid, (int64_t)k->threads, o.blocks);

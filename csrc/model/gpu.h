@@ -1,25 +1,7 @@
 /* What closed forms say about the kernels of a candidate on a GPU: occupancy, waves, coalescing, bank conflicts. */
 #ifndef NS_MODEL_GPU_H
 #define NS_MODEL_GPU_H
-#include "ir/target.h"
-
-/* One multiprocessor's limits; what the driver does not tell comes from this table. */
-typedef struct {
-  int32_t capability, sms, max_warps, max_blocks;
-  int64_t regs, shared_sm, reserve,
-      unit;                     /* shared bytes: per multiprocessor, kept by the system per block, granularity */
-  double clock, peak, dram, l2; /* Hz, operations per second, bytes per second */
-} GpuMachine;
-const GpuMachine *gpu_machine(int capability);     /* 80 for sm_80; the next larger known one, the newest for 0 */
-const GpuMachine *gpu_machine_of(const Target *t); /* a small GPU for anything but CUDA */
-
-enum { GPU_BY_REGS, GPU_BY_SHARED, GPU_BY_WARPS, GPU_BY_BLOCKS };
-typedef struct {
-  int64_t blocks;
-  int limit;
-  double occ;
-} Occupancy; /* blocks per multiprocessor, 0: cannot be launched */
-Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int64_t shared_bytes);
+#include "base/machine.h"
 
 typedef struct {
   double waves, tail, fill, lane, sched;

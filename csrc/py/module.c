@@ -2,8 +2,8 @@
 #include "py/py.h"
 
 typedef int (*PyInit)(PyObject *m);
-static const PyInit INITS[] = {py_init_te,     py_init_schedule, py_init_lower, py_init_codegen,
-                               py_init_device, py_init_search,   py_init_graph, py_init_model};
+static const PyInit INITS[] = {py_init_target, py_init_te,     py_init_schedule, py_init_lower, py_init_codegen,
+                               py_init_device, py_init_search, py_init_graph,    py_init_model};
 
 static int module_exec(PyObject *m) {
   for (int i = 0; i < NS_COUNT(INITS); i++)

@@ -1,11 +1,11 @@
 /* py: CPython and NumPy bindings, one file per folder above, and module.c. No algorithms here.
- * Every call into the engine goes through PY_TRY, which turns a raised error into a Python exception.
+ * A raised error becomes a Python exception in py_raise.
  */
 #ifndef NS_PY_H
 #define NS_PY_H
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include "ir/target.h"
+#include "base/machine.h"
 #include "te/te.h"
 #include "schedule/schedule.h"
 
@@ -36,9 +36,16 @@ extern PyTypeObject *PyState_Type;
 typedef struct { PyObject_HEAD State *state; } PySchedule;
 extern PyTypeObject *PySchedule_Type;
 
-bool py_target_cpu(Target *t, const char *name); /* sets the processor's name; false with exception set (py_params.c) */
+/* _core.Target (py_target.c). py_target is a converter for PyArg_ParseTuple's O&: a Target, or the name of a kind with its
+ * default parameters; 0 with exception set. */
+typedef struct { PyObject_HEAD Target t; } PyTarget;
+extern PyTypeObject *PyTarget_Type;
+int py_target(PyObject *o, void *out);
+PyObject *py_hw_tuple(const HwParams *h);    /* in the records' order */
+bool py_hw(PyObject *seq, HwParams *out);    /* false with exception set */
 
 /* One init function per file; adds types and functions to the module. 0 or -1 with exception set. */
+int py_init_target(PyObject *m);
 int py_init_te(PyObject *m);
 int py_init_schedule(PyObject *m); /* schedule, and py_init_sched: te schedules */
 int py_init_sched(PyObject *m);

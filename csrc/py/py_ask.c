@@ -32,21 +32,6 @@ static PyObject *f_ask(PyObject *m, PyObject *args) {
   return PyErr_Format(PyExc_ValueError, "unknown question %s", what);
 }
 
-static PyObject *f_hw_default(PyObject *m, PyObject *args) {
-  (void)m;
-  int kind, mali, adreno, threads, warp, cores;
-  long long shared;
-  if (!PyArg_ParseTuple(args, "ippLiii", &kind, &mali, &adreno, &shared, &threads, &warp, &cores)) return NULL;
-  HwQuery q = {shared, threads, warp, cores};
-  HwParams h;
-  const char *why;
-  if (!hw_params_default((TargetKind)kind, mali, adreno, &q, &h, &why))
-    return PyErr_Format(PyExc_ValueError, "%s is not known", why);
-  return Py_BuildValue("iiiLLiii", h.num_cores, h.vector_unit_bytes, h.cache_line_bytes,
-                       (long long)h.max_shared_memory_per_block, (long long)h.max_local_memory_per_block,
-                       h.max_threads_per_block, h.max_vthread_extent, h.warp_size);
-}
-
 typedef struct {
   Err err;
   Arena *a;
@@ -171,8 +156,6 @@ static PyMethodDef FUNCTIONS[] = {
     {"state_ask", f_ask, METH_VARARGS,
      "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, "
      "cross_thread, elementwise."},
-    {"hw_params_default", f_hw_default, METH_VARARGS,
-     "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
     {"factor_tuples", f_factors, METH_VARARGS,
      "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
     {"sched_pick", f_sched, METH_VARARGS,

@@ -7,50 +7,6 @@
 #include "interp/interp.h"
 #include "py/py.h"
 
-/* ---- targets ---- */
-typedef struct {
-  const char *name;
-  TargetKind kind;
-} TargetName;
-static const TargetName TARGETS[] = {{"c", TG_CPU},     {"llvm", TG_CPU},    {"cpu", TG_CPU},
-                                     {"cuda", TG_CUDA}, {"nvidia", TG_CUDA}, {"opencl", TG_OPENCL}};
-
-static bool hw_field(PyObject *seq, int i, int64_t *out) {
-  *out = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(seq, i));
-  return !(*out == -1 && PyErr_Occurred());
-}
-
-static bool target_from(const char *kind, PyObject *hw, int sm, int fast_math, int mali, Target *out) {
-  static const int64_t DEFAULTS[2][8] = {{1, 64, 64, 0, 0, 0, 0, 0}, {-1, 16, 64, 49152, 2147483647, 1024, 8, 32}};
-  *out = (Target){.sm = sm, .fast_math = fast_math, .mali = mali != 0};
-  int at = -1;
-  for (int i = 0; i < NS_COUNT(TARGETS) && at < 0; i++)
-    if (!strcmp(TARGETS[i].name, kind)) at = i;
-  if (at < 0)
-    return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"",
-                        kind),
-           false;
-  out->kind = TARGETS[at].kind;
-  int64_t v[8];
-  memcpy(v, DEFAULTS[out->kind != TG_CPU], sizeof v);
-  if (hw && hw != Py_None) {
-    PyObject *seq = PySequence_Fast(hw, "hw must be a sequence of 8 integers");
-    if (!seq) return false;
-    bool ok = PySequence_Fast_GET_SIZE(seq) == 8;
-    if (!ok)
-      PyErr_Format(PyExc_ValueError,
-                   "hw must have 8 integers (cores, vector bytes, cache line bytes, shared bytes, local bytes, "
-                   "threads, vthreads, warp size), not %zd",
-                   PySequence_Fast_GET_SIZE(seq));
-    for (int i = 0; i < 8 && ok; i++) ok = hw_field(seq, i, &v[i]);
-    Py_DECREF(seq);
-    if (!ok) return false;
-  }
-  out->hw =
-      (HwParams){(int32_t)v[0], (int32_t)v[1], (int32_t)v[2], v[3], v[4], (int32_t)v[5], (int32_t)v[6], (int32_t)v[7]};
-  return true;
-}
-
 /* ---- arrays ---- */
 static bool format_matches(DType t, const char *fmt, Py_ssize_t itemsize) {
   if (itemsize != dtype_bytes(t)) return false;
@@ -168,23 +124,20 @@ static bool run_job(Job *j, Err *err, ErrBody body) {
 }
 
 static const char *const SOURCE_DOC =
-    "gen_source(state, target, *, hw=None, sm=90, fast_math=1, mali=False, name=\"default_function\")\n--\n\n"
+    "gen_source(state, target, *, name=\"default_function\")\n--\n\n"
     "Source text and manifest of the program that a State describes.\n\n"
-    "target: \"c\" (or \"llvm\"), \"cuda\" or \"opencl\"; hw: the eight hardware parameters, None for defaults.\n"
     "Returns (source, manifest), both str; the manifest is JSON. Raises ValueError if the State is no valid program.";
 
 static PyObject *py_gen_source(PyObject *m, PyObject *args, PyObject *kw) {
-  static char *names[] = {"state", "target", "hw", "sm", "fast_math", "mali", "name", NULL};
-  PyObject *state, *hw = NULL, *out;
-  const char *kind, *name = "default_function";
-  int sm = 90, fast_math = 1, mali = 0;
+  static char *names[] = {"state", "target", "name", NULL};
+  PyObject *state, *out;
+  Job j = {.name = "default_function"};
   (void)m;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!s|$Oiips", names, PyState_Type, &state, &kind, &hw, &sm, &fast_math,
-                                   &mali, &name))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", names, PyState_Type, &state, py_target, &j.t, &j.name))
     return NULL;
-  Job j = {.o = (PyState *)state, .name = name};
+  j.o = (PyState *)state;
   Err err;
-  if (!target_from(kind, hw, sm, fast_math, mali, &j.t) || !run_job(&j, &err, do_source)) return NULL;
+  if (!run_job(&j, &err, do_source)) return NULL;
   out = Py_BuildValue("(ss)", j.source, j.manifest);
   ir_free(j.c);
   return out;
@@ -206,8 +159,7 @@ static PyObject *report_dict(const InterpReport *r) {
 }
 
 static const char *const INTERP_DOC =
-    "interp(state, target, arrays, *, stage=\"program\", hw=None, sm=90, fast_math=1, mali=False, "
-    "max_steps=100000000)\n--\n\n"
+    "interp(state, target, arrays, *, stage=\"program\", max_steps=100000000)\n--\n\n"
     "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
     "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
     "multi-dimensional loop program) or \"program\" (the kernels that code is generated from). Returns a dict: "
@@ -216,22 +168,25 @@ static const char *const INTERP_DOC =
     "exceeded.";
 
 static PyObject *py_interp(PyObject *m, PyObject *args, PyObject *kw) {
-  static char *names[] = {"state", "target", "arrays", "stage", "hw", "sm", "fast_math", "mali", "max_steps", NULL};
-  PyObject *state, *hw = NULL, *list, *out = NULL;
-  const char *kind, *stage = "program";
-  int sm = 90, fast_math = 1, mali = 0;
+  static char *names[] = {"state", "target", "arrays", "stage", "max_steps", NULL};
+  PyObject *state, *list, *out = NULL;
+  const char *stage = "program";
   long long max_steps = 100000000;
+  Target t;
   (void)m;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO|$sOiipL", names, PyState_Type, &state, &kind, &list, &stage, &hw,
-                                   &sm, &fast_math, &mali, &max_steps))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", names, PyState_Type, &state, py_target, &t, &list, &stage,
+                                   &max_steps))
     return NULL;
-  Job j = {.o = (PyState *)state, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
+  Job j = {.o = (PyState *)state,
+           .t = t,
+           .name = "default_function",
+           .loops = !strcmp(stage, "loops"),
+           .max_steps = max_steps};
   if (!j.loops && strcmp(stage, "program"))
     return PyErr_Format(PyExc_ValueError, "stage must be \"loops\" or \"program\", not '%s'", stage);
   Arrays a;
   Err err;
-  if (!target_from(kind, hw, sm, fast_math, mali, &j.t) || !arrays_get(list, j.o->own.ctx, j.o->state->dag0, &a))
-    return NULL;
+  if (!arrays_get(list, j.o->own.ctx, j.o->state->dag0, &a)) return NULL;
   j.data = a.data;
   if (run_job(&j, &err, do_interp)) {
     out = report_dict(&j.report);

@@ -1,5 +1,6 @@
 /* Bindings of device: Device, Buffer, DeviceModule, DLPack. Arrays with shapes are made of Buffers in Python. */
 #include "py/py_device.h"
+#include "py/py_fields.h"
 #include "measure/measure.h"
 #include <stdlib.h>
 #include <string.h>
@@ -54,18 +55,29 @@ static void device_dealloc(PyObject *o) {
   Py_DECREF(t);
 }
 
-static PyObject *info_dict(const DevInfo *f) {
-  return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:i,s:i,s:[iii]}", "name", f->name, "sm", f->sm,
-                       "multiprocessors", f->multiprocessors, "warp_size", f->warp_size, "max_threads_per_block",
-                       f->max_threads_per_block, "max_shared_per_block", (long long)f->max_shared_per_block,
-                       "max_shared_optin", (long long)f->max_shared_optin, "total_bytes", (long long)f->total_bytes,
-                       "l2_bytes", (long long)f->l2_bytes, "clock_khz", f->clock_khz, "driver_version",
-                       f->driver_version, "max_dims", f->max_dims[0], f->max_dims[1], f->max_dims[2]);
+static const PyField INFO[] = {FIELD(DevInfo, name, FIELD_CHARS, 0, 0, NULL),
+                               FIELD(DevInfo, sm, FIELD_I32, 0, 0, NULL),
+                               FIELD(DevInfo, multiprocessors, FIELD_I32, 0, 0, NULL),
+                               FIELD(DevInfo, warp_size, FIELD_I32, 0, 0, NULL),
+                               FIELD(DevInfo, max_threads_per_block, FIELD_I32, 0, 0, NULL),
+                               FIELD(DevInfo, max_shared_per_block, FIELD_I64, 0, 0, NULL),
+                               FIELD(DevInfo, max_shared_optin, FIELD_I64, 0, 0, NULL),
+                               FIELD(DevInfo, total_bytes, FIELD_I64, 0, 0, NULL),
+                               FIELD(DevInfo, l2_bytes, FIELD_I64, 0, 0, NULL),
+                               FIELD(DevInfo, clock_khz, FIELD_I32, 0, 0, NULL),
+                               FIELD(DevInfo, driver_version, FIELD_I32, 0, 0, NULL),
+                               FIELDS_END};
+PyObject *py_device_facts(const DevInfo *f) {
+  PyObject *d = py_fields_dict(INFO, f),
+           *dims = d ? Py_BuildValue("[iii]", f->max_dims[0], f->max_dims[1], f->max_dims[2]) : NULL;
+  if (!dims || PyDict_SetItemString(d, "max_dims", dims) != 0) Py_CLEAR(d);
+  Py_XDECREF(dims);
+  return d;
 }
 
 static PyObject *device_info(PyObject *o, PyObject *none) {
   (void)none;
-  return info_dict(dev_info(((PyDevice *)o)->dev));
+  return py_device_facts(dev_info(((PyDevice *)o)->dev));
 }
 
 static PyObject *fn_query(PyObject *self, PyObject *args) {
@@ -78,7 +90,7 @@ static PyObject *fn_query(PyObject *self, PyObject *args) {
   ok = dev_query((DevType)type, id, &info);
   Py_END_ALLOW_THREADS;
   if (!ok) return Py_NewRef(Py_None);
-  return info_dict(&info);
+  return py_device_facts(&info);
 }
 
 static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }

@@ -4,7 +4,7 @@
 #include "build/build.h"
 #include "py/py.h"
 #include "device/device.h"
-#include "ir/target.h"
+#include "base/machine.h"
 #include <pthread.h>
 
 /* _core.Device: calls into it hold `lock`, because they run without the GIL and the engine's devices are not reentrant.
@@ -31,6 +31,7 @@ extern PyTypeObject *PyDevice_Type, *PyBuffer_Type, *PyDevModule_Type;
 /* Runs body(arg) without the GIL, holding the device's lock; false with the exception set. */
 bool py_dev_call(PyDevice *d, ErrBody body, void *arg);
 BuildCache *py_build_memory(void); /* binaries of this process; NULL: switched off */
+PyObject *py_device_facts(const DevInfo *f); /* a dict */
 int py_init_measure(PyObject *m); /* build, workers, pipeline (py_measure.c); called by py_init_device */
 int py_init_build(PyObject *m);   /* schedule -> source text (py_build.c); called by py_init_device */
 #endif

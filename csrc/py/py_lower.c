@@ -15,27 +15,9 @@ typedef struct {
   const char **name; /* argument names; NULL: the tensors of the DAG */
   TensorId *id;      /* or the argument tensors themselves (te schedules) */
   int what;
-  long n;
-  const char *json;
   char *text;
   GpuCheck check;
 } Job;
-
-static bool target_from(const char *kind, const HwParams *hw, Target *t) {
-  static const struct {
-    const char *name;
-    TargetKind kind;
-  } KIND[] = {{"c", TG_CPU}, {"llvm", TG_CPU}, {"cpu", TG_CPU}, {"cuda", TG_CUDA}, {"opencl", TG_OPENCL}};
-  for (int i = 0; i < NS_COUNT(KIND); i++) {
-    if (strcmp(KIND[i].name, kind)) continue;
-    *t = (Target){.kind = KIND[i].kind, .hw = *hw, .sm = 90};
-    return true;
-  }
-  return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"",
-                      kind),
-         false;
-}
-static const HwParams GPU_DEFAULT = {-1, 16, 64, 49152, 2147483647, 1024, 8, 32};
 
 /* ---- work in the engine ---- */
 static TensorId tensor_named(IrCtx *c, const TeDag *d, const char *name) {
@@ -89,20 +71,6 @@ static void do_check(void *arg) {
   State *s = state_copy(j->c, j->s);
   j->check = low_gpu_check(loops_of(j, s, j->what == TEXT_FEATURES));
 }
-static void do_speed(void *arg) {
-  Job *j = arg;
-  int n_steps;
-  Step *steps = steps_parse(ir_arena(j->c), j->json, &n_steps);
-  for (long i = 0; i < j->n; i++) {
-    IrMark mark = ir_mark(j->c);
-    State *s = state_replay(j->c, j->dag->dag, n_steps, steps);
-    state_infer_bounds(s);
-    Func f = low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, true);
-    if (j->what > 0) pass_simplify(&f);
-    if (j->what > 1) low_gpu_check(f);
-    ir_release(j->c, mark);
-  }
-}
 static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
   PyCtx mine;
   err_init(&mine.err);
@@ -138,9 +106,9 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "what", "target", "args", NULL};
   static const char *const WHAT[] = {"primfn", "loops", "features", "kernels"};
   PyObject *state, *list = Py_None;
-  const char *what, *kind = "c";
-  Job j = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|sO", names, &state, &what, &kind, &list)) return NULL;
+  const char *what;
+  Job j = {.t = target_default(TG_CPU, 0)};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|O&O", names, &state, &what, py_target, &j.t, &list)) return NULL;
   bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
   if (!schedule && !PyObject_TypeCheck(state, PyState_Type))
     return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
@@ -150,7 +118,6 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
                         "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
   if (schedule && list == Py_None)
     return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
-  if (!target_from(kind, &GPU_DEFAULT, &j.t)) return NULL;
   PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
   j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
   PyObject *r = NULL;
@@ -163,19 +130,10 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
 }
 static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
   (void)m;
-  static char *names[] = {"state", "target", "hw", NULL};
+  static char *names[] = {"state", "target", NULL};
   PyObject *state;
-  const char *kind = "cuda";
-  HwParams h = GPU_DEFAULT;
-  long long shared = h.max_shared_memory_per_block, local = h.max_local_memory_per_block;
-  Job j = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|s(iiiLLiii)", names, PyState_Type, &state, &kind, &h.num_cores,
-                                   &h.vector_unit_bytes, &h.cache_line_bytes, &shared, &local, &h.max_threads_per_block,
-                                   &h.max_vthread_extent, &h.warp_size))
-    return NULL;
-  h.max_shared_memory_per_block = shared;
-  h.max_local_memory_per_block = local;
-  if (!target_from(kind, &h, &j.t)) return NULL;
+  Job j = {.t = target_default(TG_CUDA, 0)};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|O&", names, PyState_Type, &state, py_target, &j.t)) return NULL;
   PyObject *r = NULL;
   j.s = ((PyState *)state)->state;
   if (with_clone(&j, &((PyState *)state)->own, do_check)) {
@@ -187,20 +145,6 @@ static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
   }
   if (j.c) ir_free(j.c);
   return r;
-}
-static PyObject *fn_speed(PyObject *m, PyObject *args) {
-  (void)m;
-  PyObject *dag;
-  const char *kind;
-  Job j = {0};
-  if (!PyArg_ParseTuple(args, "O!sli|s", PyDag_Type, &dag, &j.json, &j.n, &j.what, &kind)) return NULL;
-  if (!target_from(PyTuple_GET_SIZE(args) > 4 ? kind : "cuda", &GPU_DEFAULT, &j.t)) return NULL;
-  j.dag = (PyDag *)dag;
-  double t = clock_now();
-  bool ok = with_clone(&j, &j.dag->own, do_speed);
-  t = clock_now() - t;
-  if (j.c) ir_free(j.c);
-  return ok ? PyFloat_FromDouble(t) : NULL;
 }
 /* ---- every pass against the reference evaluation ---- */
 typedef struct {
@@ -282,9 +226,9 @@ static void do_verify(void *arg) {
 static PyObject *fn_verify(PyObject *m, PyObject *args) {
   (void)m;
   PyObject *state, *list, *tensors = Py_None;
-  const char *kind;
   Verify v = {.max_steps = 50000000};
-  if (!PyArg_ParseTuple(args, "OsO!|dO", &state, &kind, &PyList_Type, &list, &v.tolerance, &tensors)) return NULL;
+  if (!PyArg_ParseTuple(args, "OO&O!|dO", &state, py_target, &v.j.t, &PyList_Type, &list, &v.tolerance, &tensors))
+    return NULL;
   bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
   if (!schedule && !PyObject_TypeCheck(state, PyState_Type))
     return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
@@ -292,7 +236,6 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
     return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
   if (!schedule && !((PyState *)state)->dag)
     return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule; pass the schedule and its tensors");
-  if (!target_from(kind, &GPU_DEFAULT, &v.j.t)) return NULL;
   PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
   v.j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
   v.dag = schedule ? NULL : ((PyState *)state)->dag->dag;
@@ -328,9 +271,6 @@ static PyMethodDef FUNCS[] = {
      "checking interpreter and compares with the unscheduled evaluation of the "
      "DAG, bit by bit unless a relative tolerance is given. arrays: one per tensor of the DAG (of a te Schedule: per "
      "argument tensor). Returns the list of findings; empty means correct."},
-    {"lower_speed", fn_speed, METH_VARARGS,
-     "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: "
-     "+ check)."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_lower(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

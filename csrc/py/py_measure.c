@@ -1,6 +1,8 @@
 /* Bindings of build and measure: build, Compiler, Worker, Pipeline. Calls block without the GIL; Python runs the long
  * ones in threads and ends them with stop(), so that Ctrl-C is noticed at once. */
 #include "py/py_device.h"
+#include "py/py_fields.h"
+#include "py/py_measure.h"
 #include "measure/pipeline.h"
 #include "codegen/codegen.h"
 #include <pthread.h>
@@ -41,60 +43,49 @@ static bool protect(Err *e, ErrBody body, void *arg) {
   return c == NS_OK;
 }
 
-/* (kind, sm, fast_math[, cpu]) */
-static int target_from(PyObject *o, void *out) {
-  Target *t = out;
-  int kind;
-  const char *cpu = "";
-  memset(t, 0, sizeof *t);
-  if (!PyTuple_Check(o) ||
-      !PyArg_ParseTuple(o, "iii|s;target must be (kind, sm, fast_math, cpu)", &kind, &t->sm, &t->fast_math, &cpu)) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "target must be (kind, sm, fast_math, cpu)");
-    return 0;
-  }
-  if (kind < TG_CPU || kind > TG_OPENCL) {
-    PyErr_Format(PyExc_ValueError, "target kind %d is none of 0 (CPU), 1 (CUDA), 2 (OpenCL)", kind);
-    return 0;
-  }
-  t->kind = (TargetKind)kind;
-  return py_target_cpu(t, cpu);
+/* A field of the policy more: its member in measure/measure.h and one line here. */
+static const char *const CACHES[] = {"mixed", "hot", "cold", NULL};
+static const PyField POLICY[] = {FIELD(RunPolicy, number, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunPolicy, repeat, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunPolicy, min_repeat_ms, FIELD_I32, 0, 0, NULL),
+                                 {"timeout", FIELD_DOUBLE, offsetof(RunPolicy, timeout_s), 0, 0, NULL},
+                                 FIELD(RunPolicy, flush, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunPolicy, check, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunPolicy, stop_above, FIELD_DOUBLE, 0, 0, NULL),
+                                 FIELD(RunPolicy, full_below, FIELD_DOUBLE, 0, 0, NULL),
+                                 FIELD(RunPolicy, strict, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunPolicy, race, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunPolicy, cache, FIELD_I32, 0, 0, CACHES),
+                                 FIELDS_END};
+int py_policy(PyObject *o, void *out) {
+  *(RunPolicy *)out = (RunPolicy){.number = 3, .repeat = 1, .min_repeat_ms = 100, .timeout_s = 10};
+  return py_fields_set("policy", o, POLICY, out);
 }
 
-/* (number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict, cache=0) */
-static int policy_from(PyObject *o, void *out) {
-  RunPolicy *p = out;
-  int flush, check, strict, cache = CACHE_MIXED, race = 0;
-  *p = (RunPolicy){0};
-  if (!PyTuple_Check(o) || !PyArg_ParseTuple(o, "iiidppdp|ip", &p->number, &p->repeat, &p->min_repeat_ms, &p->timeout_s,
-                                             &flush, &check, &p->stop_above, &strict, &cache, &race)) {
-    if (!PyErr_Occurred())
-      PyErr_SetString(PyExc_TypeError, "policy must be (number, repeat, min_repeat_ms, timeout, flush, check, "
-                                       "stop_above, strict, cache=0, race=False)");
-    return 0;
-  }
-  if (cache < CACHE_MIXED || cache > CACHE_COLD) {
-    PyErr_Format(PyExc_ValueError, "cache policy %d is none of 0 (mixed), 1 (hot), 2 (cold)", cache);
-    return 0;
-  }
-  p->cache = (CachePolicy)cache;
-  p->race = race;
-  p->flush = flush;
-  p->check = check;
-  p->strict = strict;
-  return 1;
-}
-
-static PyObject *result_dict(const RunResult *r) {
-  PyObject *costs = PyList_New(r->n_costs);
-  for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
-  if (!costs) return NULL;
-  return Py_BuildValue("{s:i,s:N,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O}", "error_no",
-                       (int)r->error, "costs", costs, "quick", r->quick, "seconds", r->seconds, "full",
-                       r->full ? Py_True : Py_False, "runs", r->runs, "regs", r->regs, "local_bytes", r->local_bytes,
-                       "shared_bytes", r->shared_bytes, "max_error", r->max_error, "cause", r->cause, "msg", r->msg,
-                       "spread", r->spread, "blocks", r->blocks, "redone", r->redone, "cut",
-                       r->cut ? Py_True : Py_False, "audited", r->audited ? Py_True : Py_False, "disturbed",
-                       r->disturbed ? Py_True : Py_False);
+static const PyField RESULT[] = {{"error", FIELD_I32, offsetof(RunResult, error), 0, 0, NULL},
+                                 FIELD(RunResult, quick, FIELD_DOUBLE, 0, 0, NULL),
+                                 FIELD(RunResult, seconds, FIELD_DOUBLE, 0, 0, NULL),
+                                 FIELD(RunResult, spread, FIELD_DOUBLE, 0, 0, NULL),
+                                 FIELD(RunResult, blocks, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunResult, redone, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunResult, full, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunResult, cut, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunResult, audited, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunResult, disturbed, FIELD_BOOL, 0, 0, NULL),
+                                 FIELD(RunResult, runs, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunResult, regs, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunResult, local_bytes, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunResult, shared_bytes, FIELD_I32, 0, 0, NULL),
+                                 FIELD(RunResult, max_error, FIELD_DOUBLE, 0, 0, NULL),
+                                 FIELD(RunResult, cause, FIELD_CHARS, 0, 0, NULL),
+                                 FIELD(RunResult, msg, FIELD_CHARS, 0, 0, NULL),
+                                 FIELDS_END};
+PyObject *py_run_result(const RunResult *r) {
+  PyObject *costs = PyList_New(r->n_costs), *d = costs ? py_fields_dict(RESULT, r) : NULL;
+  for (int i = 0; d && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
+  if (d && PyDict_SetItemString(d, "costs", costs) != 0) Py_CLEAR(d);
+  Py_XDECREF(costs);
+  return d;
 }
 
 /* ---- build ---- */
@@ -129,7 +120,7 @@ static PyObject *fn_build(PyObject *self, PyObject *args) {
   (void)self;
   Build b = {0};
   err_init(&b.e);
-  if (!PyArg_ParseTuple(args, "O&s|dzz", target_from, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc))
+  if (!PyArg_ParseTuple(args, "O&s|dzz", py_target, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc))
     return NULL;
   b.o.memory = py_build_memory();
   PyObject *r = protect(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds,
@@ -156,7 +147,7 @@ static PyObject *fn_build_report(PyObject *self, PyObject *args) {
   Py_ssize_t n;
   int dynamic = 0;
   BuildReport r;
-  if (!PyArg_ParseTuple(args, "O&y#|i", target_from, &t, &data, &n, &dynamic)) return NULL;
+  if (!PyArg_ParseTuple(args, "O&y#|i", py_target, &t, &data, &n, &dynamic)) return NULL;
   if (!build_report(&t, data, (size_t)n, dynamic, &r)) return Py_NewRef(Py_None);
   return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:d}", "kernels", r.kernels, "regs", r.regs, "local_bytes",
                        r.local_bytes, "shared_bytes", r.shared_bytes, "threads", r.threads, "blocks", r.blocks,
@@ -167,7 +158,7 @@ static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
   (void)self;
   Target t;
   char why[512];
-  if (!target_from(arg, &t)) return NULL;
+  if (!py_target(arg, &t)) return NULL;
   bool ok = build_available(&t, why, sizeof why);
   return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
 }
@@ -302,7 +293,7 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   Binary out = {0};
   OwnArena own = {0};
   MeasureError r;
-  if (!PyArg_ParseTuple(args, "O&sdzz", target_from, &t, &source, &b.timeout_s, &b.cache_dir, &b.cc)) return NULL;
+  if (!PyArg_ParseTuple(args, "O&sdzz", py_target, &t, &source, &b.timeout_s, &b.cache_dir, &b.cc)) return NULL;
   if (c->busy) return PyErr_Format(PyExc_RuntimeError, "the compiler is busy: it compiles one program at a time");
   err_init(&own.e);
   if (!protect(&own.e, arena_body, &own)) return NULL;
@@ -410,7 +401,7 @@ static PyObject *worker_run_py(PyObject *o, PyObject *args) {
   Py_ssize_t n;
   RunPolicy p;
   RunResult r;
-  if (!PyArg_ParseTuple(args, "iO!y#sO&", &slot, Task_Type, &task, &bin, &n, &manifest, policy_from, &p)) return NULL;
+  if (!PyArg_ParseTuple(args, "iO!y#sO&", &slot, Task_Type, &task, &bin, &n, &manifest, py_policy, &p)) return NULL;
   if (!w->w) return PyErr_Format(PyExc_ValueError, "the worker is closed");
   if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy: it runs one program at a time");
   if (slot < 0 || slot >= MSR_SLOTS)
@@ -428,7 +419,7 @@ static PyObject *worker_run_py(PyObject *o, PyObject *args) {
   if (w->lock && w->mode != LOCK_FAIL) devlock_release(w->lock);
   Py_END_ALLOW_THREADS;
   w->busy = false;
-  return result_dict(&r);
+  return py_run_result(&r);
 }
 
 static PyObject *worker_stop_py(PyObject *o, PyObject *flag) {
@@ -468,7 +459,7 @@ static void pipeline_body(void *arg) {
 static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   static char *names[] = {"target", "device_type", "device_id", "n_compile", "build_timeout", "cache_dir", "cc", NULL};
   NewPipeline n = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzz", names, target_from, &n.t, &n.type, &n.id, &n.o.n_compile,
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzz", names, py_target, &n.t, &n.type, &n.id, &n.o.n_compile,
                                    &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc))
     return NULL;
   n.o.memory = py_build_memory();
@@ -531,7 +522,7 @@ static void submit_body(void *arg) {
 
 static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};
-  if (!PyArg_ParseTuple(args, "issLO&", &s.task, &s.source, &s.manifest, &s.tag, policy_from, &s.policy) ||
+  if (!PyArg_ParseTuple(args, "issLO&", &s.task, &s.source, &s.manifest, &s.tag, py_policy, &s.policy) ||
       !pipeline_open(s.p))
     return NULL;
   ErrCode c = err_try(&s.p->err, submit_body, &s);
@@ -554,7 +545,7 @@ static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
   p->users--;
   PyObject *out = PyErr_CheckSignals() < 0 ? NULL : PyList_New(n);
   for (int i = 0; out && i < n; i++) {
-    PyObject *x = result_dict(&r[i].run);
+    PyObject *x = py_run_result(&r[i].run);
     PyObject *row = x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds,
                                       r[i].cached ? Py_True : Py_False)
                       : NULL;

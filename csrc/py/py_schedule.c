@@ -382,10 +382,9 @@ static bool rec_open(Rec *x) {
 
 static PyObject *hw_list(const Record *r) {
   if (!r->has_hw) return Py_NewRef(Py_None);
-  const HwParams *h = &r->hw;
-  return Py_BuildValue("[iiiLLiii]", h->num_cores, h->vector_unit_bytes, h->cache_line_bytes,
-                       (long long)h->max_shared_memory_per_block, (long long)h->max_local_memory_per_block,
-                       h->max_threads_per_block, h->max_vthread_extent, h->warp_size);
+  PyObject *t = py_hw_tuple(&r->hw), *l = t ? PySequence_List(t) : NULL;
+  Py_XDECREF(t);
+  return l;
 }
 
 static PyObject *record_tuple(Rec *x) {
@@ -433,16 +432,13 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   (void)m;
   Rec x = {0};
   Record *r = &x.out;
-  PyObject *inputs, *costs;
-  long long shared, local, stamp;
-  HwParams *h = &r->hw;
-  if (!PyArg_ParseTuple(args, "ss(iiiLLiii)siO!sO!idLs", &r->workload_key, &r->target, &h->num_cores,
-                        &h->vector_unit_bytes, &h->cache_line_bytes, &shared, &local, &h->max_threads_per_block,
-                        &h->max_vthread_extent, &h->warp_size, &r->target_host, &r->layout_rewrite, &PyList_Type,
-                        &inputs, &x.in, &PyList_Type, &costs, &r->error_no, &r->all_cost, &stamp, &r->version))
+  PyObject *inputs, *costs, *hw;
+  long long stamp;
+  if (!PyArg_ParseTuple(args, "ssOsiO!sO!idLs", &r->workload_key, &r->target, &hw, &r->target_host, &r->layout_rewrite,
+                        &PyList_Type, &inputs, &x.in, &PyList_Type, &costs, &r->error_no, &r->all_cost, &stamp,
+                        &r->version) ||
+      !py_hw(hw, &r->hw))
     return NULL;
-  h->max_shared_memory_per_block = shared;
-  h->max_local_memory_per_block = local;
   r->timestamp = stamp;
   r->n_inputs = (int)PyList_GET_SIZE(inputs);
   r->n_costs = (int)PyList_GET_SIZE(costs);

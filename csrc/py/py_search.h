@@ -4,7 +4,6 @@
 #include "py/py.h"
 #include "model/model.h"
 #include "tune/tune.h"
-bool py_target(PyObject *o, Target *t); /* (kind, hardware parameters, sm, fast_math, mali[, cpu]); false with exception set */
 bool py_params(PyObject *dict, SearchParams *p); /* entries that are there replace those of p; false with exception set */
 PyState *py_as_state(PyObject *o);               /* borrowed; NULL with TypeError set */
 Step *py_steps_own(Arena *a, int n, const Step *step); /* a copy of the list with all that it points to */

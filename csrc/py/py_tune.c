@@ -1,6 +1,8 @@
 /* Binding of the measuring session: _core.Session. Arrays are bytes-like objects in the order of the DAG's tensors. */
 #include "py/py.h"
 #include "py/py_device.h"
+#include "py/py_fields.h"
+#include "py/py_measure.h"
 #include "py/py_search.h"
 #include <string.h>
 #include <time.h>
@@ -233,16 +235,8 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   Submit x = {.s = open_session(o)};
   PyObject *states;
   long long tag;
-  int flush, check, strict, cache = CACHE_MIXED;
-  PyObject *how;
-  if (!x.s || !PyArg_ParseTuple(args, "iOLO!", &x.task, &states, &tag, &PyTuple_Type, &how) ||
-      !PyArg_ParseTuple(how, "iiidppp|i", &x.p.number, &x.p.repeat, &x.p.min_repeat_ms, &x.p.timeout_s, &flush, &check,
-                        &strict, &cache))
-    return NULL;
-  if (cache < CACHE_MIXED || cache > CACHE_COLD)
-    return PyErr_Format(PyExc_ValueError, "cache policy %d is none of 0 (mixed), 1 (hot), 2 (cold)", cache);
-  x.p.cache = (CachePolicy)cache;
-  x.tag = tag, x.p.flush = flush, x.p.check = check, x.p.strict = strict, x.p.race = !strict;
+  if (!x.s || !PyArg_ParseTuple(args, "iOLO&", &x.task, &states, &tag, py_policy, &x.p)) return NULL;
+  x.tag = tag;
   PyObject *seq = PySequence_Tuple(states); /* owns its items while the lock is released */
   if (!seq) return NULL;
   x.n = (int)PySequence_Fast_GET_SIZE(seq);
@@ -274,22 +268,20 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   return r;
 }
 
+static const PyField RESULT[] = {FIELD(PipeResult, tag, FIELD_I64, 0, 0, NULL),
+                                 FIELD(PipeResult, task, FIELD_I32, 0, 0, NULL),
+                                 FIELD(PipeResult, build_seconds, FIELD_DOUBLE, 0, 0, NULL),
+                                 FIELD(PipeResult, cached, FIELD_BOOL, 0, 0, NULL),
+                                 {"run_seconds", FIELD_DOUBLE, offsetof(PipeResult, run.seconds), 0, 0, NULL},
+                                 {"occupancy", FIELD_DOUBLE, offsetof(PipeResult, report.occupancy), 0, 0, NULL},
+                                 FIELDS_END};
 static PyObject *result_new(const PipeResult *r) {
-  PyObject *costs = PyList_New(r->run.n_costs);
-  for (int i = 0; costs && i < r->run.n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->run.cost[i]));
-  if (!costs) return NULL;
-  const BuildReport *b = &r->report;
-  bool known = b->kernels > 0; /* from the binary: the worst of all kernels; the device tells of the first alone */
-  return Py_BuildValue("{s:L,s:i,s:i,s:N,s:d,s:d,s:d,s:O,s:i,s:i,s:i,s:i,s:d,s:O,s:s,s:s,s:d,s:i,s:i,s:O,s:O,s:O,s:d}",
-                       "tag", (long long)r->tag, "task", r->task, "error", (int)r->run.error, "costs", costs, "quick",
-                       r->run.quick, "run_seconds", r->run.seconds, "build_seconds", r->build_seconds, "full",
-                       r->run.full ? Py_True : Py_False, "runs", r->run.runs, "regs", known ? b->regs : r->run.regs,
-                       "local_bytes", known ? b->local_bytes : r->run.local_bytes, "shared_bytes",
-                       known ? b->shared_bytes : r->run.shared_bytes, "max_error", r->run.max_error, "cached",
-                       r->cached ? Py_True : Py_False, "cause", r->run.cause, "msg", r->run.msg, "spread",
-                       r->run.spread, "blocks", r->run.blocks, "redone", r->run.redone, "cut",
-                       r->run.cut ? Py_True : Py_False, "audited", r->run.audited ? Py_True : Py_False, "disturbed",
-                       r->run.disturbed ? Py_True : Py_False, "occupancy", b->occupancy);
+  RunResult run = r->run;
+  if (r->report.kernels > 0) /* from the binary: the worst of all kernels; the device tells of the first alone */
+    run.regs = r->report.regs, run.local_bytes = r->report.local_bytes, run.shared_bytes = r->report.shared_bytes;
+  PyObject *d = py_run_result(&run);
+  if (d && !py_fields_add(d, RESULT, r)) Py_CLEAR(d);
+  return d;
 }
 enum { POLL_MAX = 64 };
 static PyObject *m_poll(PyObject *o, PyObject *args) {
@@ -419,9 +411,7 @@ static PyObject *m_device(PyObject *o, PyObject *u) {
   (void)u;
   Session *s = open_session(o);
   const DevInfo *d = s ? session_device(s) : NULL;
-  return d ? Py_BuildValue("{s:s,s:i,s:i,s:L}", "name", d->name, "sm", d->sm, "multiprocessors", d->multiprocessors,
-                           "shared", (long long)d->max_shared_per_block)
-           : NULL;
+  return d ? py_device_facts(d) : NULL;
 }
 
 static PyMethodDef METHODS[] = {

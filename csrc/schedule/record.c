@@ -124,20 +124,13 @@ static void read_task(Reader *r, const cJSON *x, Record *out) {
     int32_t k;
     size_t at = enter(r, 2);
     int64_t *v = get_list(r, item(r, x, 2), &k);
-    if (k != 8) bad(r, "hardware parameters have 8 elements");
+    if (k != HW_FIELDS) bad(r, "hardware parameters have 8 elements");
     for (int i = 0; i < k; i++)
       if (i != 3 && i != 4 && (v[i] < INT32_MIN || v[i] > INT32_MAX))
         bad(r, "a hardware parameter does not fit 32 bits");
     leave(r, at);
     out->has_hw = true;
-    out->hw = (HwParams){.num_cores = (int32_t)v[0],
-                         .vector_unit_bytes = (int32_t)v[1],
-                         .cache_line_bytes = (int32_t)v[2],
-                         .max_shared_memory_per_block = v[3],
-                         .max_local_memory_per_block = v[4],
-                         .max_threads_per_block = (int32_t)v[5],
-                         .max_vthread_extent = (int32_t)v[6],
-                         .warp_size = (int32_t)v[7]};
+    for (int i = 0; i < k; i++) *hw_field(&out->hw, i) = v[i];
   }
   if (n > 3) out->target_host = get_text(r, item(r, x, 3));
   if (n > 4) out->layout_rewrite = get_i32(r, item(r, x, 4));
@@ -298,21 +291,14 @@ char *steps_text(Arena *a, int n, const Step *steps) {
 char *record_text(Arena *a, const Record *r) {
   StrBuf b;
   sb_init(&b, a);
-  const HwParams *h = &r->hw;
   sb_puts(&b, "{\"i\": [[");
   put_text(&b, r->workload_key);
   sb_puts(&b, ", ");
   put_text(&b, r->target);
   sb_puts(&b, ", ");
-  int64_t hw[8] = {h->num_cores,
-                   h->vector_unit_bytes,
-                   h->cache_line_bytes,
-                   h->max_shared_memory_per_block,
-                   h->max_local_memory_per_block,
-                   h->max_threads_per_block,
-                   h->max_vthread_extent,
-                   h->warp_size};
-  put_list(&b, 8, hw);
+  int64_t hw[HW_FIELDS];
+  for (int i = 0; i < HW_FIELDS; i++) hw[i] = hw_value(&r->hw, i);
+  put_list(&b, HW_FIELDS, hw);
   sb_puts(&b, ", ");
   put_text(&b, r->target_host ? r->target_host : "");
   sb_printf(&b, ", %d, [", r->layout_rewrite);

@@ -7,7 +7,7 @@
  */
 #ifndef NS_SCHEDULE_H
 #define NS_SCHEDULE_H
-#include "ir/target.h"
+#include "base/machine.h"
 #include "te/te.h"
 
 typedef enum { IT_SPACE, IT_REDUCE, IT_MIXED, IT_SPECIAL } IterKind;

@@ -50,16 +50,16 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
   return longest + OVERLAP * (all - longest) + rounds * latency + LAUNCH;
 }
 
-double analytic_sms(const SearchTask *t) { return gpu_machine_of(&t->target)->sms; }
+double analytic_sms(const SearchTask *t) { return t->target.gpu.sms; }
 
 double analytic_seconds(const SearchTask *t, const StateFacts *f) {
   double total = 0;
   if (t->gpu) {
-    const GpuMachine *m = gpu_machine_of(&t->target);
+    const GpuMachine *m = &t->target.gpu;
     for (int i = 0; i < f->n; i++) total += kernel_seconds(m, &f->k[i]);
     return total;
   }
-  double cores = at_least(t->target.hw.num_cores, 1);
+  double cores = at_least((double)t->target.hw.num_cores, 1);
   for (int i = 0; i < f->n; i++) {
     const KernelFacts *k = &f->k[i];
     double p = k->blocks, used = p <= 1 ? 1 : p / (ceil(p / cores)); /* uneven shares leave cores idle */

@@ -36,7 +36,7 @@ static void shuffle(Rng *r, int n, int *order) {
 
 /* ways[a * (max + 1) + p]: how many choices of divisors for axes a.. have the product p. */
 static void count_ways(MakeEnv *m, PlanKernel *k) {
-  int max = m->task->target.hw.max_threads_per_block;
+  int64_t max = m->task->target.hw.max_threads_per_block;
   if (max > 4096) max = 4096;
   k->max_threads = max;
   k->ways = arena_array(factor_arena(m->factors), double, (int64_t)(k->n_space + 1) * (max + 1));
@@ -193,7 +193,7 @@ static bool draw_uniform(MakeEnv *m, Rng *r, const PlanKernel *k, Step *steps) {
       int64_t count = factor_count(m->factors, p->extent, p->n, last);
       factor_tuple(m->factors, p->extent, p->n, last, rng_below(r, count), p->list);
     }
-    if (!plan_kernel_refused(&m->task->target.hw, k, steps)) return true;
+    if (plan_kernel_fits(&m->task->target.hw, k, steps)) return true;
   }
   return false;
 }
@@ -205,7 +205,7 @@ static bool draw_kernel(MakeEnv *m, Rng *r, PlanKernel *k, Step *steps) {
     if (!draw_space(m, r, k, steps, tile)) continue;
     if (i < TRIES - 4 && !enough_blocks(m, r, k, tile)) continue;
     if (!draw_slices(m, r, k, steps, tile)) continue;
-    if (!plan_kernel_refused(&m->task->target.hw, k, steps)) return true;
+    if (plan_kernel_fits(&m->task->target.hw, k, steps)) return true;
   }
   return draw_uniform(m, r, k, steps);
 }

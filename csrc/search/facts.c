@@ -328,6 +328,7 @@ StateFacts state_facts(const SearchTask *t, State *s) {
     if (t->gpu) gpu_end(g);
     if (f.n < FACT_KERNELS) f.k[f.n++] = k;
   }
-  if (t->gpu && f.max_vector_bytes > t->target.hw.vector_unit_bytes) f.invalid = "vector width";
+  if (t->gpu && !f.invalid)
+    f.invalid = fit_text(gpu_fits(&t->target.hw, &(GpuNeeds){.vector_bytes = f.max_vector_bytes}));
   return f;
 }

@@ -12,8 +12,8 @@
 static bool is_block(int ann) { return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z; }
 static bool is_thread(int ann) { return ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z; }
 
-static void limit(Gpu *g, bool bad, const char *why) {
-  if (bad && !g->f->invalid) g->f->invalid = why;
+static void limit(Gpu *g, const char *why) { /* NULL: none is broken */
+  if (!g->f->invalid) g->f->invalid = why;
 }
 
 /* ---- a kernel ---- */
@@ -44,13 +44,13 @@ void gpu_begin(Gpu *g, View *v, State *s, int stage) {
 }
 
 void gpu_end(Gpu *g) {
-  const HwParams *hw = &g->t->target.hw;
   KernelFacts *k = g->k;
   k->shared_degree = gpu_mean(&k->mem.read_degree, 1);
-  limit(g, k->threads > hw->max_threads_per_block, "threads per block");
-  limit(g, k->shared_bytes > (double)hw->max_shared_memory_per_block, "shared memory per block");
-  limit(g, k->local_elems * 4 > (double)hw->max_local_memory_per_block, "local memory per block");
-  limit(g, k->vthreads > hw->max_vthread_extent, "virtual threads");
+  GpuNeeds need = {.vthread = k->vthreads,
+                   .threads = k->threads,
+                   .local_bytes = k->local_elems * 4,
+                   .shared_bytes = k->shared_bytes};
+  limit(g, fit_text(gpu_fits(&g->t->target.hw, &need)));
 }
 
 /* ---- accesses ---- */
@@ -173,7 +173,7 @@ void gpu_stage(Gpu *g, View *v, State *s, int stage) {
       serial *= (double)l->ext;
   }
   if (threads > 1 || (st->at == AT_ROOT && threads >= 1)) {
-    if (k->threads > 1 && threads > 1 && threads != k->threads) limit(g, true, "threads differ inside a kernel");
+    if (k->threads > 1 && threads > 1 && threads != k->threads) limit(g, "threads differ inside a kernel");
     k->threads = fmax(k->threads, threads);
   }
   if (st->at == AT_ROOT) k->blocks = blocks;
@@ -230,5 +230,5 @@ void facts_vector(const SearchTask *t, const StateFacts *f, float *out) {
                        .matrix_possible = q->matrix_possible,
                        .mem = q->mem};
   }
-  gpu_state_vector(gpu_machine_of(&t->target), f->n, k, seconds, out);
+  gpu_state_vector(&t->target.gpu, f->n, k, seconds, out);
 }

@@ -132,7 +132,7 @@ static bool make_move(MakeEnv *m, Rng *r, const Spot *s, Step *steps) {
     if (!move_factor(m, r, p->n, part)) return false;
   }
   p->list = arena_copy(ir_arena(m->ctx), part + 1, sizeof(int64_t) * (size_t)p->n);
-  if (s->move != MOVE_TILE || !plan_kernel_refused(&m->task->target.hw, s->kernel, steps)) return true;
+  if (s->move != MOVE_TILE || plan_kernel_fits(&m->task->target.hw, s->kernel, steps)) return true;
   p->list = before;
   return false;
 }

@@ -219,30 +219,22 @@ double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile) {
   return t->n_dim ? dim_range(k, &t->dim[t->n_dim - 1], tile) : 1;
 }
 
-const char *plan_kernel_refused(const HwParams *hw, const PlanKernel *k, const Step *steps) {
+bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps) {
   int64_t tile[PLAN_AXES];
-  double vthread = 1, thread = 1, all = 1;
+  GpuNeeds need = {.vthread = 1, .threads = 1, .points = (double)k->points};
+  double all = 1;
   for (int a = 0; a < k->n_axis; a++) {
     const PlanAxis *x = &k->axis[a];
-    if ((tile[a] = plan_tile_extent(x, steps)) < 0) return "tile sizes";
+    if ((tile[a] = plan_tile_extent(x, steps)) < 0) return false;
     if (a >= k->n_space) continue;
     all *= (double)tile[a];
     if (x->step < 0) continue;
-    vthread *= (double)steps[x->step].list[0];
-    thread *= (double)steps[x->step].list[1];
+    need.vthread *= (double)steps[x->step].list[0];
+    need.threads *= (double)steps[x->step].list[1];
   }
-  if (vthread > hw->max_vthread_extent) return "vthread";
-  if (thread < hw->warp_size && k->points > 2 * (int64_t)hw->warp_size) return "few threads";
-  if (thread > hw->max_threads_per_block) return "threads";
-  if (all / thread * (double)k->bytes > (double)hw->max_local_memory_per_block) return "local memory per block";
-  if (plan_shared_bytes(k, tile) > (double)hw->max_shared_memory_per_block) return "shared memory per block";
-  return NULL;
-}
-
-const char *plan_refused(const HwParams *hw, const Plan *plan, const Step *steps) {
-  const char *why = NULL;
-  for (int i = 0; i < plan->n_kernel && !why; i++) why = plan_kernel_refused(hw, &plan->kernel[i], steps);
-  return why;
+  need.local_bytes = all / need.threads * (double)k->bytes;
+  need.shared_bytes = plan_shared_bytes(k, tile);
+  return gpu_fits(hw, &need) == FIT_OK;
 }
 
 /* The sketch that a complete candidate was made from: its steps begin with the sketch's, sizes apart; -1: none. */

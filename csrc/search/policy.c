@@ -89,8 +89,8 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
       "search parameters: states_per_tiling_in_batch %d and states_per_tiling %d must not be negative (0: no limit)",
       par->states_per_tiling_in_batch, par->states_per_tiling);
   err_check(e, !t->gpu || (t->target.hw.warp_size > 0 && t->target.hw.max_threads_per_block > 0),
-            "hardware parameters: warp_size %d and max_threads_per_block %d of a GPU must be positive",
-            t->target.hw.warp_size, t->target.hw.max_threads_per_block);
+            "hardware parameters: warp_size %lld and max_threads_per_block %lld of a GPU must be positive",
+            (long long)t->target.hw.warp_size, (long long)t->target.hw.max_threads_per_block);
   Policy *p = calloc(1, sizeof *p);
   if (!p) err_raise(e, NS_ERR_MEMORY, "out of memory making a search policy");
   err_init(&p->err);

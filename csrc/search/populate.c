@@ -75,23 +75,23 @@ static int64_t op_points(const State *s, int stage) {
 }
 
 /* What thread binding will refuse can be read off the sizes before anything is replayed. */
-static const char *threads_refused(const MakeEnv *m, const State *sketch, const Step *steps) {
-  const HwParams *hw = &m->task->target.hw;
+static Fit threads_fit(const MakeEnv *m, const State *sketch, const Step *steps) {
   for (int i = 0; i < sketch->stage.len; i++) {
     if (!tiled_member(sketch, i)) continue;
     int64_t ids[MAX_LOOPS], vthread = 1, thread = 1;
     int n = spatial_splits(sketch, i, ids, MAX_LOOPS);
     for (int k = 0; k < n; k++) {
       const Step *p = &steps[ids[k]];
-      if (p->n < 3) return NULL; /* another tiling structure */
-      if (!i64_mul(vthread, p->list[0], &vthread) || !i64_mul(thread, p->list[1], &thread)) return "vthread";
+      if (p->n < 3) return FIT_OK; /* another tiling structure */
+      if (!i64_mul(vthread, p->list[0], &vthread) || !i64_mul(thread, p->list[1], &thread)) return FIT_VTHREAD;
     }
-    if (vthread > hw->max_vthread_extent) return "vthread";
-    if (thread < hw->warp_size && op_points(sketch, sketch->stage.at[i].at_stage) > 2 * (int64_t)hw->warp_size)
-      return "few threads";
-    if (thread > hw->max_threads_per_block) return "threads";
+    GpuNeeds need = {.vthread = (double)vthread,
+                     .threads = (double)thread,
+                     .points = (double)op_points(sketch, sketch->stage.at[i].at_stage)};
+    Fit fit = gpu_fits(&m->task->target.hw, &need);
+    if (fit != FIT_OK) return fit;
   }
-  return NULL;
+  return FIT_OK;
 }
 
 /* ---- compute location (CPU) ---- */
@@ -275,8 +275,8 @@ static const char *bind_level(State *s, int stage, int at, const char *tail, Ann
   if (n == 0) return "tile levels";
   fuse_range(s, stage, at, n);
   int64_t ext = axis_extent(s, stage, at);
-  if (ext < least) return "few threads";
-  if (ext > most) return "vthread";
+  if (ext < least) return fit_text(FIT_FEW_THREADS);
+  if (ext > most) return fit_text(FIT_VTHREAD);
   state_annotate(s, stage, at, ann);
   return NULL;
 }
@@ -374,7 +374,7 @@ State *populate(MakeEnv *m, Rng *r, const char **why) {
   if (!fill_sizes(m, r, plan, n, steps)) return NULL;
   State *s;
   if (t->gpu) {
-    *why = t->target.mali ? NULL : threads_refused(m, sketch, steps);
+    *why = t->target.mali ? NULL : fit_text(threads_fit(m, sketch, steps));
     if (*why) return NULL;
     s = state_replay_like(m->ctx, t->dag, n, steps, sketch);
     *why = bind_threads(m, r, plan, s);

@@ -27,14 +27,9 @@ typedef struct {
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor, max_vectorize_size, disable_change_compute_location;
   int32_t states_per_tiling_in_batch, states_per_tiling; /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
   const char *cpu_structure, *gpu_structure;
-  bool extended; /* GPU: sizes drawn within the limits of the device; else uniformly, like the reference */
+  int32_t extended; /* 1: on GPUs sizes drawn within the limits of the device; else uniformly, like the reference */
 } SearchParams;
 SearchParams search_params_default(void);
-
-/* What a device can tell about itself; zero fields are unknown. */
-typedef struct { int64_t max_shared_memory_per_block; int32_t max_threads_per_block, warp_size, num_cores; } HwQuery;
-/* Default hardware parameters of a target; false if a GPU's limits are neither given nor known (why says which). */
-bool hw_params_default(TargetKind kind, bool mali, bool adreno, const HwQuery *q, HwParams *out, const char **why);
 
 typedef struct SearchTask SearchTask; /* DAG in its own context, target, parameters; immutable and shared by workers */
 typedef struct Policy Policy;         /* generator, sketches, measured set; one per task */

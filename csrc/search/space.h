@@ -88,8 +88,7 @@ Plan *plan_new(Arena *a, const State *sketch);
 int64_t plan_tile_extent(const PlanAxis *x, const Step *steps); /* -1: a size is open */
 double plan_shared_bytes(const PlanKernel *k, const int64_t *tile); /* tile: an extent per axis */
 double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile); /* elements of the innermost dimension */
-const char *plan_kernel_refused(const HwParams *hw, const PlanKernel *k, const Step *steps); /* the limit broken, or NULL */
-const char *plan_refused(const HwParams *hw, const Plan *plan, const Step *steps);
+bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps); /* no limit is broken, no size open */
 bool plan_thread_split(int n, const Step *steps, int i); /* does step i make the threads of an untiled stage? */
 
 /* ---- what a worker needs to make candidates ---- */

@@ -151,10 +151,36 @@ def te_reduce(
 
 # ---- devices, building, measuring ----
 
-_EngineTarget = tuple[int, int, int]  # kind, sm, fast_math
-# number, repeat, min_repeat_ms, timeout, flush, check, stop_above, strict; may be followed by cache (0 mixed, 1 hot, 2 cold)
-# and race
-_Policy = tuple[Any, ...]
+HW_FIELDS: tuple[str, ...]
+
+class Target:
+    kind: str
+    hw: tuple[int, ...]
+    sm: int
+    fast_math: int
+    mali: bool
+    cpu: str
+    machine: dict[str, Any] | None
+    def __new__(
+        cls,
+        kind: str,
+        hw: Sequence[int] | None = None,
+        *,
+        sm: int = 0,
+        fast_math: int = 1,
+        mali: bool = False,
+        cpu: str = "",
+    ) -> Target: ...
+
+_EngineTarget = Target | str  # a name stands for the kind with its default parameters
+# number, repeat, min_repeat_ms, timeout, flush, check, stop_above, full_below, strict, race, cache ("mixed", "hot", "cold")
+_Policy = dict[str, Any]
+
+def hw_params_default(
+    kind: str, mali: bool, adreno: bool, shared: int, threads: int, warp: int, cores: int, /
+) -> tuple[int, ...]: ...
+def cpu_threads() -> int: ...
+def gpu_occupancy(target: Target, threads: int, registers: int, shared_bytes: int, /) -> tuple[int, float, str]: ...
 
 class Device:
     def __new__(cls, device_type: int, device_id: int) -> Device: ...

@@ -21,12 +21,12 @@ def _gib(n):
 
 
 def _compiler():
-    ok, text = _core.build_available((0, 0, 1))
+    ok, text = _core.build_available("llvm")
     if not ok:
         return "missing", "C compiler", text
     start = time.time()
     try:
-        _core.build((0, 0, 1), f"int doctor_{os.getpid()};", 30, "")
+        _core.build("llvm", f"int doctor_{os.getpid()};", 30, "")
     except (RuntimeError, OSError) as e:
         return (
             "broken",
@@ -41,13 +41,13 @@ def _compiler():
 
 
 def _nvrtc():
-    ok, text = _core.build_available((1, 0, 1))
+    ok, text = _core.build_available("cuda")
     if not ok:
         return "missing", "NVRTC", text
     lo, hi = _core.build_sm_range()
     start = time.time()
     try:
-        _core.build((1, lo, 1), 'extern "C" __global__ void k(float *x) { x[0] = 1; }', 0, "")
+        _core.build(_core.Target("cuda", sm=lo), 'extern "C" __global__ void k(float *x) { x[0] = 1; }', 0, "")
     except RuntimeError as e:
         return (
             "broken",
@@ -126,8 +126,8 @@ def _program(kind):
 
 def _programs():
     """A program of each back end that has a device: does it run, and do its times repeat."""
-    for compiler, (number, kind) in enumerate(((1, "llvm"), (2, "cuda"), (4, "opencl"))):
-        if not _core.device_exists(number, 0)[0] or not _core.build_available((compiler, 0, 1))[0]:
+    for number, kind in ((1, "llvm"), (2, "cuda"), (4, "opencl")):
+        if not _core.device_exists(number, 0)[0] or not _core.build_available(kind)[0]:
             continue
         name = "cpu" if kind == "llvm" else kind
         try:

@@ -88,7 +88,7 @@ def build(
     if not name.isidentifier():
         raise ValueError(f"name {name!r} is not an identifier")
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
-    engine_target = target.engine_target(_hardware(target))
-    source, manifest = _core.program(_state_of(inputs), None if args is None else list(args), engine_target, name)
-    binary, _, _ = _core.build(target.engine(), source, 0, cache_dir)
+    engine = target.engine(_hardware(target))
+    source, manifest = _core.program(_state_of(inputs), None if args is None else list(args), engine, name)
+    binary, _, _ = _core.build(engine, source, 0, cache_dir)
     return OperatorModule(source, manifest, binary, target)

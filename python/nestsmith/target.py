@@ -434,19 +434,26 @@ class Target:
         """Same as `target_device_type`."""
         return self.kind.device_type
 
-    def engine(self):
-        """(kind, sm, fast_math, cpu): the numbers by which the engine names this target, and the option `mcpu`, which the
-        C compiler gets (``-march=`` on x86, else ``-mcpu=``); "" for the processor of this machine.
-        """
-        kind = {"cuda": 1, "opencl": 2}.get(self.kind.name, 0)
-        digits = re.search(r"\d+", self.attrs.get("arch", "") if kind == 1 else "")
-        cpu = str(self.attrs.get("mcpu", "")) if kind == 0 else ""
-        return kind, int(digits.group()) if digits else 0, _FAST_MATH[self.attrs.get("fast_math", "reference")], cpu
+    def engine(self, hardware=None, sm=None):
+        """The target as the engine takes it, a ``_core.Target``.
 
-    def engine_target(self, hardware):
-        """The target as the engine's search and lowering take it: (kind, the eight hardware parameters, sm, fast_math, mali, cpu)."""
-        kind, *rest, cpu = self.engine()
-        return (kind, hardware, *rest, self.device_name == "mali", cpu)
+        Parameters
+        ----------
+        hardware : sequence of 8 int, optional
+            Hardware parameters in the order of ``HardwareParams``; without them the limits that every device of the kind has.
+        sm : int, optional
+            Another compute capability than `arch` says: 90 for sm_90.
+        """
+        cuda = self.kind.name == "cuda"
+        digits = re.search(r"\d+", self.attrs.get("arch", "") if cuda else "")
+        return _core.Target(
+            self.kind.name,
+            hardware,
+            sm=(sm or int(digits.group()) if digits else 0) if cuda else 0,
+            fast_math=_FAST_MATH[self.attrs.get("fast_math", "reference")],
+            mali=self.device_name == "mali",
+            cpu=str(self.attrs.get("mcpu", "")) if self.kind.device_type == 1 else "",
+        )
 
     def __str__(self):
         words = [self.kind.name, "-keys=" + ",".join(self.keys)]

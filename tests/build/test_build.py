@@ -15,8 +15,8 @@ from helpers import PATIENCE
 from nestsmith import _core, auto_scheduler, relay, te
 from nestsmith.contrib import graph_executor
 
-CPU = (0, 0, 1)
-CUDA = (1, 90, 1)
+CPU = "llvm"
+CUDA = _core.Target("cuda", sm=90)
 HEAD = 'extern "C" __global__ void __launch_bounds__(256) '
 
 
@@ -119,7 +119,7 @@ def test_the_memory_of_the_process(tmp_path, monkeypatch):
     second, _, cached = _core.build(CPU, source)
     assert cached and second == first
     assert not _core.build(CPU, source, 0, "")[2]  # no cache was asked for
-    assert not _core.build((0, 0, 2), source)[2]  # other flags
+    assert not _core.build(_core.Target("llvm", fast_math=2), source)[2]  # other flags
 
 
 def test_the_disk_cache_is_read_by_another_process(tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_the_disk_cache_is_read_by_another_process(tmp_path, monkeypatch):
     monkeypatch.setenv("NESTSMITH_CACHE_DIR", str(tmp_path))
     source = f"int test_{time.time_ns()};"
     assert not _core.build(CPU, source)[2]
-    code = f"from nestsmith import _core; print(_core.build((0, 0, 1), {source!r})[2])"
+    code = f"from nestsmith import _core; print(_core.build('llvm', {source!r})[2])"
     env = dict(os.environ, PYTHONPATH=str(pathlib.Path(ns.__file__).parents[1]))
     out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert out.stdout == "True\n"
@@ -234,17 +234,17 @@ def flags_of(tmp_path, target):
 def test_the_processor_of_a_target_reaches_the_compiler(tmp_path):
     x86 = platform.machine() in ("x86_64", "i686")
     name, option = ("x86-64-v2", "-march=") if x86 else ("generic", "-mcpu=")
-    assert ns.target.Target(f"llvm -mcpu={name}").engine() == (0, 0, 1, name)
-    assert option + name in flags_of(tmp_path, (0, 0, 1, name))
+    assert ns.target.Target(f"llvm -mcpu={name}").engine() == _core.Target("llvm", cpu=name)
+    assert option + name in flags_of(tmp_path, _core.Target("llvm", cpu=name))
     if platform.machine() == "x86_64":  # the name that LLVM has for any of them
-        assert "-march=x86-64" in flags_of(tmp_path, (0, 0, 1, "generic"))
-    for native in ((0, 0, 1), (0, 0, 1, ""), (0, 0, 1, "native")):
+        assert "-march=x86-64" in flags_of(tmp_path, _core.Target("llvm", cpu="generic"))
+    for native in ("llvm", _core.Target("llvm", cpu=""), _core.Target("llvm", cpu="native")):
         assert "-march=native" in flags_of(tmp_path, native)
 
 
 def test_a_processor_that_the_compiler_does_not_know(tmp_path):
     with pytest.raises(RuntimeError, match="does not know the processor 'pentium-99' of the target"):
-        _core.build((0, 0, 1, "pentium-99"), "int x;")
+        _core.build(_core.Target("llvm", cpu="pentium-99"), "int x;")
     a = te.placeholder((8,), name="A")
     b = te.compute((8,), lambda i: a[i] + 1, name="B")
     with pytest.raises(RuntimeError, match="does not know the processor 'pentium-99'"):
@@ -254,7 +254,7 @@ def test_a_processor_that_the_compiler_does_not_know(tmp_path):
         task.tune(ns.auto_scheduler.TuningOptions(4, verbose=0))  # at once, not as the result of every candidate
     for bad in ("a b", "x" * 32, "-mcpu=;"):
         with pytest.raises(ValueError, match="no name of a processor"):
-            _core.build((0, 0, 1, bad), "int x;")
+            _core.Target("llvm", cpu=bad)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const Target CPU = {.kind = TG_CPU}, GPU = {.kind = TG_CUDA, .sm = 90};
+static const Target CPU = {.kind = TG_CPU}, GPU = {.kind = TG_CUDA, .gpu.sm = 90};
 enum { KIB = 1024 };
 
 static bool held(Arena *a, const BuildOptions *o, int i) {

@@ -64,7 +64,7 @@ static void finish(Prog *q, IrCtx *c, TargetKind kind, Stmt *body, int n_args, c
   for (int i = 0; i < n_args; i++) q->k.param[i] = args[i], q->ro[i] = i < n_args - 1;
   for (int i = 0; i < n_work; i++) q->k.param[n_args + i] = work[i];
   q->p = (Program){.f = {.ctx = c,
-                         .target = {.kind = kind, .sm = 90, .fast_math = 0},
+                         .target = target_default(kind, 90),
                          .body = body,
                          .n_args = n_args,
                          .arg = arena_copy(ir_arena(c), args, sizeof *args * (size_t)n_args),
@@ -73,6 +73,7 @@ static void finish(Prog *q, IrCtx *c, TargetKind kind, Stmt *body, int n_args, c
                    .kernel = &q->k,
                    .n_work = n_work,
                    .work = arena_copy(ir_arena(c), work, sizeof *work * (size_t)n_work)};
+  q->p.f.target.fast_math = 0;
   for (int i = 0; i < n_args; i++) {
     int64_t n = 0;
     ex_const_int(c, ir_buffer(c, args[i])->size, &n);

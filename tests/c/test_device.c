@@ -17,7 +17,7 @@ typedef struct {
   Arena *a;
   Device *d;
 } Fixture;
-static const Target CPU = {.kind = TG_CPU}, CUDA = {.kind = TG_CUDA, .sm = 90};
+static const Target CPU = {.kind = TG_CPU}, CUDA = {.kind = TG_CUDA, .gpu.sm = 90};
 
 #define BUF "{\"name\":\"x\",\"dtype\":\"float32\",\"shape\":[1000],\"bytes\":4000,\"align\":64,\"read_only\":false}"
 #define PAR "{\"kind\":\"arg\",\"index\":0,\"read_only\":true},{\"kind\":\"arg\",\"index\":1,\"read_only\":false}"

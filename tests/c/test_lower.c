@@ -15,8 +15,6 @@ typedef struct {
   char *text;
 } Fix;
 
-static const HwParams GPU_HW = {-1, 16, 64, 49152, 2147483647, 1024, 8, 32};
-
 static void build(void *arg) {
   Fix *f = arg;
   f->d = product(f->c);
@@ -67,7 +65,7 @@ static int barriers(IrCtx *c, const Stmt *s) {
 static void gpu_kernel(void **state) {
   Fix *f = *state;
   f->steps = GPU;
-  f->t = (Target){.kind = TG_CUDA, .hw = GPU_HW, .sm = 90};
+  f->t = target_default(TG_CUDA, 90);
   assert_int_equal(err_try(&f->err, run, f), NS_OK);
   assert_int_equal(f->p.n_kernels, 1);
   const Kernel *k = &f->p.kernel[0];
@@ -94,14 +92,14 @@ static void cpu_program(void **state) {
 static void unbound_gpu_program(void **state) {
   Fix *f = *state;
   f->steps = "[]";
-  f->t = (Target){.kind = TG_CUDA, .hw = GPU_HW, .sm = 90};
+  f->t = target_default(TG_CUDA, 90);
   assert_int_equal(err_try(&f->err, run, f), NS_ERR_VALUE);
   assert_non_null(strstr(f->err.msg, "bind"));
 }
 static void shared_memory_plan_limits(void **state) {
   Fix *f = *state;
   f->steps = GPU;
-  f->t = (Target){.kind = TG_CUDA, .hw = GPU_HW, .sm = 90};
+  f->t = target_default(TG_CUDA, 90);
   f->t.hw.max_shared_memory_per_block = 16;
   assert_int_equal(err_try(&f->err, run, f), NS_OK);
   assert_false(f->check.ok);

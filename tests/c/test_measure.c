@@ -154,7 +154,7 @@ static void body_worker(void *arg) {
 static void body_compiler(void *arg) {
   Err *e = arg;
   char why[300], msg[MSR_MSG];
-  const Target cuda = {.kind = TG_CUDA, .sm = 90};
+  const Target cuda = {.kind = TG_CUDA, .gpu.sm = 90};
   if (!build_available(&cuda, why, sizeof why)) skip();
   Arena *a = arena_new(e);
   Compiler *c = compiler_start(e);

@@ -17,8 +17,6 @@ typedef struct {
   StateList out2;
 } Fix;
 
-static const HwParams GPU_HW = {-1, 16, 64, 49152, 2147483647, 1024, 8, 32}, CPU_HW = {2, 64, 64, 0, 0, 0, 0, 0};
-
 static void build(void *arg) {
   Fix *f = arg;
   f->d = product(f->c);
@@ -49,7 +47,8 @@ static void two_rounds(void *arg) {
   f->out2 = policy_round(r->p, f->arena, 12);
 }
 static ErrCode rounds(Fix *f, TargetKind kind, int threads) {
-  f->t = (Target){.kind = kind, .hw = kind == TG_CPU ? CPU_HW : GPU_HW, .sm = 90};
+  f->t = target_default(kind, 90);
+  if (kind == TG_CPU) f->t.hw.num_cores = 2;
   f->threads = threads, f->seed = 7;
   Run r = {.f = f};
   ErrCode c = err_try(&f->err, two_rounds, &r);
@@ -81,7 +80,7 @@ static void equal_for_any_number_of_threads(void **state) {
 static void sample_bad(void *arg) {
   Run *r = arg;
   SearchParams par = search_params_default();
-  Target t = {.kind = TG_CUDA, .hw = GPU_HW, .sm = 90};
+  Target t = target_default(TG_CUDA, 90);
   t.hw.max_threads_per_block = 1;
   r->t = task_new(&r->f->err, r->f->c, r->f->d, &t);
   r->p = policy_new(&r->f->err, r->t, &par, 1, NULL);

@@ -88,7 +88,7 @@ def test_fast_math_chooses_the_approximate_functions():
     dag = _core.ComputeDAG([a, te.compute((64,), lambda i: te.exp(a[i]), name="E")])
     state = _core.State(dag)
     state.apply("AN", 1, 0, 6)
-    assert "__expf(" in _core.gen_source(state, "cuda", fast_math=1)[0]
-    precise = _core.gen_source(state, "cuda", fast_math=0)[0]
+    assert "__expf(" in _core.gen_source(state, _core.Target("cuda", fast_math=1))[0]
+    precise = _core.gen_source(state, _core.Target("cuda", fast_math=0))[0]
     assert "expf(" in precise and "__expf" not in precise
     assert "exp(" in _core.gen_source(state, "opencl")[0]

@@ -8,7 +8,7 @@ import nestsmith as ns
 from nestsmith import _core, te, tir, topi
 from nestsmith.auto_scheduler import ComputeDAG
 
-ENGINE = (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
+ENGINE = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0))
 
 
 def texts(tensors, count=8):

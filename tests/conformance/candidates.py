@@ -14,7 +14,7 @@ from nestsmith import _core
 from nestsmith.relay.graph_codegen import relayout
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
-OPENCL = (2, ENGINE["cuda"][1], 0, 1, False)
+OPENCL = _core.Target("opencl")
 DEVICE = {"cpu": 1, "opencl": 4, "cuda": 2}
 
 
@@ -53,7 +53,7 @@ def device(name):
 
 def usable(steps, index):
     """Whether a GPU program with these steps keeps within the limits of the device."""
-    return _core.gpu_check(_core.State(dag(index), steps), "cuda", ENGINE["cuda"][1])["ok"]
+    return _core.gpu_check(_core.State(dag(index), steps), ENGINE["cuda"])["ok"]
 
 
 def own_states(index, target, count, seed):
@@ -68,7 +68,7 @@ def own_states(index, target, count, seed):
 def run(index, steps, target, dev, layout=0):
     """Largest difference of the candidate's output to the expected one, relative to the largest expected value."""
     source, manifest = _core.candidate_source(_core.State(dag(index), steps), target, layout)
-    binary, _, _ = _core.build((target[0], target[2], target[3]), source, 300.0)
+    binary, _, _ = _core.build(target, source, 300.0)
     module, args = dev.load(binary, manifest), json.loads(manifest)["args"]
     buffers = []
     for a, data in zip(args, expected(index)):

@@ -8,8 +8,8 @@ from nestsmith.relay import testing
 
 TARGET = {"cuda": "cuda -arch=sm_90 -max_shared_memory_per_block=49152 -max_threads_per_block=1024", "llvm": "llvm"}
 ENGINE = {
-    "cuda": (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 1, False),
-    "llvm": (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False),
+    "cuda": _core.Target("cuda", sm=90),
+    "llvm": _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0)),
 }
 
 

@@ -23,18 +23,18 @@ def test_the_log_is_for_exactly_the_tasks_of_the_network():
 def compile_record(dag, record, target, layout):
     state = _core.State(dag, record[6])
     assert json.loads(state.steps()) == json.loads(record[6])
-    if target[0] == 1:
-        verdict = _core.gpu_check(state, "cuda", target[1])
+    if target.kind == "cuda":
+        verdict = _core.gpu_check(state, target)
         assert verdict["ok"], verdict["why"]
     source, manifest = _core.candidate_source(state, target, layout)
-    binary, _, _ = _core.build((target[0], target[2], target[3]), source, 120.0)
+    binary, _, _ = _core.build(target, source, 120.0)
     assert len(binary) > 500 and json.loads(manifest)["kernels"]
     return json.loads(manifest)
 
 
 @pytest.mark.parametrize("index", range(24))
 def test_cuda_records_compile_for_sm_90(index):
-    there, why = _core.build_available((1, 90, 1))
+    there, why = _core.build_available("cuda")
     if not there:
         pytest.skip(why)
     dag = helpers.resnet18_task(index, "p", "pool")
@@ -50,7 +50,7 @@ def test_llvm_records_compile_as_c(number):
     record = list(LLVM.values())[number]
     assert len(LLVM) == 26
     dag = dag_of_2021(json.loads(record[0])[1:])
-    target = (0, tuple(record[2] or ENGINE["llvm"][1]), 0, 1, False)
+    target = _core.Target("llvm", record[2] or ENGINE["llvm"].hw)
     manifest = compile_record(dag, record, target, record[4])
     weighty = any(op.name in ("Conv2dOutput", "T_dense") for op in dag.ops)
     assert any("axis" in a for a in manifest["args"]) == (weighty and record[4] == 2), [

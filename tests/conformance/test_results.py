@@ -8,6 +8,7 @@ from candidates import OPENCL, dag, device, expected, lines, own_states, run, sa
 from networks_of_reference import ENGINE
 
 import helpers
+from nestsmith import _core
 from nestsmith.relay.op.nn import winograd_matrices
 
 KINDS = [t[1] for t in helpers.RESNET18]
@@ -84,7 +85,7 @@ def test_all_on_cuda(index):
     dev, why = device("cuda")
     if dev is None:
         pytest.skip(why)
-    target = (1, ENGINE["cuda"][1], dev.info()["sm"], 1, False)
+    target = _core.Target("cuda", sm=dev.info()["sm"])
     assert check(index, "cuda", target, gpu_candidates(index, SEVEN)) >= least(index)
 
 

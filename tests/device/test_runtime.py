@@ -215,12 +215,12 @@ def test_cuda_program_compiles_without_a_gpu():
     if not ns.runtime.enabled("cuda"):
         pytest.skip("no NVRTC")
     source = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 1; }'
-    binary, _, _ = _core.build((1, 90, 1), source)
+    binary, _, _ = _core.build(_core.Target("cuda", sm=90), source)
     assert binary[:4] == b"\x7fELF"
     with pytest.raises(RuntimeError, match="undefined"):
-        _core.build((1, 90, 1), source.replace("= 1", "= y"))
+        _core.build(_core.Target("cuda", sm=90), source.replace("= 1", "= y"))
     with pytest.raises(ValueError, match="sm_35"):
-        _core.build((1, 35, 1), source)
+        _core.build(_core.Target("cuda", sm=35), source)
 
 
 def test_benchmark_text():
@@ -269,7 +269,7 @@ def test_target_rules():
         "x",
     )
     assert (t.max_num_threads, t.thread_warp_size, t.model, t.libs) == (1024, 32, "unknown", [])
-    assert t.engine() == (1, 86, 1, "") and Target("cuda -arch=sm_90a").engine()[1] == 90
+    assert t.engine() == ns._core.Target("cuda", sm=86) and Target("cuda -arch=sm_90a").engine().sm == 90
     for bad, what in (
         ("cude", "cuda"),
         ("cuda -arhc=sm_80", "arch"),

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+import helpers
 import nestsmith as ns
 from nestsmith import _core
 from nestsmith.runtime.module import OperatorModule
@@ -45,7 +46,7 @@ def sm():
 
 
 def cubin(source):
-    return _core.build((1, sm(), 1), source)[0]
+    return _core.build(_core.Target("cuda", sm=sm()), source)[0]
 
 
 def test_facts():
@@ -138,7 +139,7 @@ def test_worker_survives_everything():
         print(
             f"{name:16s} error {r['error_no']} {r['cause']:18s} {time.time() - start:5.2f} s  costs {r['costs']} regs {r['regs']} {r['msg'][:100]}"
         )
-        assert r["error_no"] == error, (name, r)
+        assert r["error"] == error, (name, r)
         assert cause is None or r["cause"] == cause, (name, r)
         if error == 0:
             assert r["full"] and len(r["costs"]) == 2 and 0.5e-6 < min(r["costs"]) < 100e-6
@@ -153,7 +154,7 @@ def test_same_program_fifty_times():
     task = _core.TaskData([(4 * N, a, False, "float32"), (4 * N, a * 2 + 1, True, "float32")])
     worker, binary = _core.Worker(2, 0), cubin(GOOD)
     start = time.time()
-    runs = [worker.run(0, task, binary, manifest(), (3, 1, 20, 10.0, False, True, 0.0, False)) for _ in range(50)]
+    runs = [worker.run(0, task, binary, manifest(), helpers.policy(number=3, min_repeat_ms=20)) for _ in range(50)]
     wall = time.time() - start
     full = np.array([r["costs"][0] for r in runs])
     quick = np.array([r["quick"] for r in runs])
@@ -167,7 +168,7 @@ def test_same_program_fifty_times():
 
 def test_pipeline_overlaps_compiling_and_measuring():
     a = (np.arange(N) % 7).astype("float32")
-    pipe = _core.Pipeline((1, sm(), 1), 2, 0, n_compile=4, cache_dir="")
+    pipe = _core.Pipeline(_core.Target("cuda", sm=sm()), 2, 0, n_compile=4, cache_dir="")
     t = pipe.task(_core.TaskData([(4 * N, a, False, "float32"), (4 * N, a * 2 + 1, True, "float32")]))
     start = time.time()
     for i in range(24):
@@ -176,13 +177,13 @@ def test_pipeline_overlaps_compiling_and_measuring():
             ADD % f"float v = {i}.0f; y[i] = x[i] * 2 + 1 + v - {i}.0f;",
             manifest(),
             i,
-            (3, 1, 20, 10.0, False, True, 0.0, False),
+            helpers.policy(number=3, min_repeat_ms=20),
         )
     done = []
     while pipe.pending:
         done += pipe.poll(0.2)
     wall = time.time() - start
-    assert sorted(d[0] for d in done) == list(range(24)) and all(d[2]["error_no"] == 0 for d in done), done
+    assert sorted(d[0] for d in done) == list(range(24)) and all(d[2]["error"] == 0 for d in done), done
     print(
         f"24 candidates in {wall:.2f} s; compiling took {sum(d[3] for d in done):.2f} s, running {sum(d[2]['seconds'] for d in done):.2f} s"
     )

@@ -12,9 +12,9 @@ from peer import dag_of
 
 from nestsmith import _core, te, tir, topi
 
-CPU = (0, (4, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
-CUDA = (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 1, False)
-MALI = (2, (-1, 16, 64, 32768, 2147483647, 256, 1, 1), 0, 1, True)
+CPU = _core.Target("llvm", (4, 64, 64, 0, 0, 0, 0, 0))
+CUDA = _core.Target("cuda", sm=90)
+MALI = _core.Target("opencl", (-1, 16, 64, 32768, 2147483647, 256, 1, 1), mali=True)
 TARGETS = {"c": CPU, "cuda": CUDA, "opencl": MALI}
 
 

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+import helpers
 import nestsmith as ns
 from helpers import PATIENCE, endless, wait_until, when
 from nestsmith import _core, auto_scheduler, te
@@ -44,7 +45,7 @@ def data(exact=False):
 
 
 def policy(min_repeat_ms=2, race=False, timeout=10.0, strict=False):
-    return (1, 1, min_repeat_ms, timeout, False, True, 0.0, strict, 0, race)
+    return helpers.policy(min_repeat_ms=min_repeat_ms, timeout=timeout, strict=strict, race=race)
 
 
 def collect(pipe, seconds=2 * PATIENCE):
@@ -89,7 +90,7 @@ def tune(tmp_path, trials=24, n=64, **runner):
 
 @pytest.fixture
 def pipeline(closing):
-    return lambda: closing(_core.Pipeline((0, 0, 1), 1, 0, n_compile=2))
+    return lambda: closing(_core.Pipeline("llvm", 1, 0, n_compile=2))
 
 
 # ---- the race ----
@@ -103,7 +104,7 @@ def test_race_of_known_programs(pipeline):
     for tag, n in enumerate(loops):
         pipe.submit(task, HEAD % (BODY % n, "race"), MANIFEST, tag, policy(race=True))
     got = collect(pipe)
-    assert sorted(got) == list(range(len(loops))) and all(r["error_no"] == 0 for r in got.values())
+    assert sorted(got) == list(range(len(loops))) and all(r["error"] == 0 for r in got.values())
     full = {loops[t] for t, r in got.items() if r["full"]}
     assert full and max(full) <= 60, full
     assert all(len(r["costs"]) == 1 and r["costs"][0] > 0 for r in got.values())
@@ -144,7 +145,7 @@ BUSY = "while True: pass"
 def test_canary_notices_other_processes(closing):
     """Another load on the machine in the middle of a run is noticed and what was measured meanwhile is marked or measured
     again."""
-    pipe = closing(_core.Session((0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False), 1, 0, 1, 1))
+    pipe = closing(_core.Session(_core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0)), 1, 0, 1, 1))
     task = task_of(48)
     number = pipe.task(task.compute_dag, task.engine_target())
     state = _core.State(task.compute_dag)
@@ -154,7 +155,7 @@ def test_canary_notices_other_processes(closing):
         nonlocal tag
         end = time.monotonic() + seconds
         while not until() and time.monotonic() < end:
-            pipe.submit(number, [state] * 2, tag, (1, 1, 20, 10.0, False, True, True))
+            pipe.submit(number, [state] * 2, tag, policy(20, strict=True))
             tag += 2
             while pipe.pending():
                 seen.extend(pipe.poll(0.1))
@@ -251,7 +252,7 @@ def test_log_of_a_run_has_marks(tmp_path):
 HOLDER = """
     import sys, time
     from nestsmith import _core
-    s = _core.Session((0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False), 1, lock=2)
+    s = _core.Session(_core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0)), 1, lock=2)
     print("held", flush=True)
     sys.stdin.readline()
     s.close()
@@ -270,13 +271,13 @@ def holder(closing, tmp_path, monkeypatch):
 
 def test_lock_names_its_holder(tmp_path, holder, closing):
     """A second tuner on a device fails or waits, and says who holds it; the lock goes with its holder."""
-    target, p = (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False), holder
+    target, p = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0)), holder
     with pytest.raises(RuntimeError, match=f"another process tunes on this device: process {p.pid} of user"):
         _core.Session(target, 1, lock=2)
     task = task_of(16)
     s = closing(_core.Session(target, 1, lock=1))
     number = s.task(task.compute_dag, task.engine_target())
-    s.submit(number, [_core.State(task.compute_dag)], 0, (1, 1, 1, 10.0, False, True, False))
+    s.submit(number, [_core.State(task.compute_dag)], 0, policy(1, race=True))
     out, said = [], []
     assert wait_until(lambda: out.extend(s.poll(0.1)) or said.append(s.notice()) or any(said))
     assert out == [] and f"process {p.pid}" in said[-1] and "taking turns" in said[-1]
@@ -313,14 +314,14 @@ def test_two_tuners_take_turns(tmp_path, monkeypatch, closing):
     """Neither gets far ahead of the other while both have work. Counted, not timed; both have what they need (workers,
     compiled programs) before the first turn."""
     monkeypatch.setenv("NESTSMITH_LOCK_DIR", str(tmp_path))
-    target, task = (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False), task_of(16)
+    target, task = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0)), task_of(16)
     sessions = [closing(_core.Session(target, 1, 0, 1, 1, lock=1)) for _ in range(2)]
     numbers = [s.task(task.compute_dag, task.engine_target()) for s in sessions]
     state = _core.State(task.compute_dag)
 
     def submit(n, tag, ms):
         for s, number in zip(sessions, numbers):
-            s.submit(number, [state] * n, tag, (1, 1, ms, 30.0, False, True, True))
+            s.submit(number, [state] * n, tag, policy(ms, timeout=30.0, strict=True))
 
     def ran(k):
         sessions[k].poll(0.01)
@@ -371,11 +372,11 @@ def test_two_lanes(tmp_path, closing):
     cc = tmp_path / "cc"
     cc.write_text(MEETING.replace("HEADER", str(tmp_path / "meet.h")))
     cc.chmod(0o755)
-    target = (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
+    target = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0))
     pipe = closing(_core.Session(target, 1, [0, 0], 1, 1, cache_dir="", cc=str(cc)))
     task = task_of(32)
     number = pipe.task(task.compute_dag, task.engine_target())
-    pipe.submit(number, [_core.State(task.compute_dag)] * 12, 0, (1, 1, 20, 100.0, False, True, True))
+    pipe.submit(number, [_core.State(task.compute_dag)] * 12, 0, policy(20, timeout=100.0, strict=True))
     out = []
     assert wait_until(lambda: out.extend(pipe.poll(0.1)) or not pipe.pending())
     assert sorted(r["tag"] for r in out) == list(range(12)) and all(r["error"] == 0 for r in out), out
@@ -387,7 +388,7 @@ def test_two_lanes(tmp_path, closing):
     with pytest.raises(ValueError, match="empty list"):
         auto_scheduler.LocalRunner(device=[])
     with pytest.raises(ValueError, match="lists 0 devices"):
-        _core.Session((0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False), 1, [])
+        _core.Session(_core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0)), 1, [])
 
 
 @pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL: " + str(ns.opencl(0).why_not))
@@ -406,21 +407,21 @@ def test_two_opencl_lanes():
 
 def endless_program(mark):
     """Binary of a program that makes the file ``mark`` and never ends."""
-    return _core.build((0, 0, 1), HEAD % (endless(mark), "endless"))[0]
+    return _core.build("llvm", HEAD % (endless(mark), "endless"))[0]
 
 
 def test_spare_takes_over(tmp_path, closing, new_children):
     """The death of a worker costs its candidate, not the start of another one: that one is ready."""
     worker, task, mark = closing(_core.Worker(1, 0)), data(), tmp_path / "runs"
-    binary = _core.build((0, 0, 1), HEAD % (BODY % 1, "spare"))[0]
-    assert worker.run(0, task, binary, MANIFEST, policy())["error_no"] == 0
+    binary = _core.build("llvm", HEAD % (BODY % 1, "spare"))[0]
+    assert worker.run(0, task, binary, MANIFEST, policy())["error"] == 0
     before, both = worker.pid, new_children("worker.py")
     assert len(both) == 2 and before in both
     when(mark.exists, lambda: os.kill(before, signal.SIGKILL))
     r = worker.run(0, task, endless_program(mark), MANIFEST, policy(timeout=PATIENCE))
-    assert r["error_no"] == 4 and r["cause"] == "worker-died"
+    assert r["error"] == 4 and r["cause"] == "worker-died"
     assert [worker.pid] == [p for p in both if p != before]
-    assert worker.run(0, task, binary, MANIFEST, policy())["error_no"] == 0
+    assert worker.run(0, task, binary, MANIFEST, policy())["error"] == 0
     after = new_children("worker.py")
     assert len(after) == 2 and worker.pid in after and before not in after
     worker.close()
@@ -432,7 +433,7 @@ def test_frozen_worker_is_found(tmp_path, closing, new_children):
     worker, task, mark = closing(_core.Worker(1, 0)), data(), tmp_path / "runs"
     when(mark.exists, lambda: os.kill(worker.pid, signal.SIGSTOP))
     r = worker.run(0, task, endless_program(mark), MANIFEST, policy(timeout=PATIENCE))
-    assert r["error_no"] == 4 and "no sign of life" in r["msg"] and r["seconds"] < PATIENCE, r
+    assert r["error"] == 4 and "no sign of life" in r["msg"] and r["seconds"] < PATIENCE, r
     worker.close()
     assert new_children("worker.py") == []
 
@@ -490,10 +491,10 @@ def test_exact_outputs(closing):
     long = te.compute((64,), lambda i: te.sum(h[i, r], axis=r), name="L")  # 3 * 4096 needs more than 11 bits
     assert _core.reference_exact(dag([h, long])) == [False, False]
     worker = closing(_core.Worker(1, 0))
-    nearly = _core.build((0, 0, 1), HEAD % ("for (int i = 0; i < 1024; i++) y[i] = (x[i] + 1) * 1.000001f;", "near"))[0]
-    assert worker.run(0, data(False), nearly, MANIFEST, policy())["error_no"] == 0
+    nearly = _core.build("llvm", HEAD % ("for (int i = 0; i < 1024; i++) y[i] = (x[i] + 1) * 1.000001f;", "near"))[0]
+    assert worker.run(0, data(False), nearly, MANIFEST, policy())["error"] == 0
     r = worker.run(1, data(True), nearly, MANIFEST, policy())
-    assert r["error_no"] == 5 and "exactly" in r["msg"]
+    assert r["error"] == 5 and "exactly" in r["msg"]
 
 
 def test_wrong_arguments():

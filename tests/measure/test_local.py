@@ -42,8 +42,7 @@ class Task:
         self.target = Target(target)
 
     def engine_target(self):
-        kind, sm, fast, _ = self.target.engine()
-        return kind, (2, 64, 64, 0, 0, 0, 0, 0), sm, fast, False
+        return self.target.engine((2, 64, 64, 0, 0, 0, 0, 0))
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def program(task, body):
     """A built candidate whose C text is ours."""
     _, manifest = _core.gen_source(_core.State(task.compute_dag), "c")
     source = BODY.format(body)
-    return BuildResult(program=(source, manifest, _core.build((0, 0, 1), source, 10, "")[0]))
+    return BuildResult(program=(source, manifest, _core.build("llvm", source, 10, "")[0]))
 
 
 def test_good_candidate(task, capsys, closing, new_children):
@@ -123,7 +122,7 @@ def test_disk_full(tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
         try:
-            _core.build((0, 0, 1), "int x;" + " " * 1000, 10, "")
+            _core.build("llvm", "int x;" + " " * 1000, 10, "")
         except (OSError, RuntimeError) as e:
             print("refused", e)
     """)

@@ -15,8 +15,8 @@ from peer import dag_of, peer_tasks
 from nestsmith import _core, te, topi
 from nestsmith.auto_scheduler import ComputeDAG, feature
 
-CUDA = (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 0, False)
-CPU = (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 0, False)
+CUDA = _core.Target("cuda", sm=90, fast_math=0)
+CPU = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0), fast_math=0)
 NAMES = feature.get_per_store_feature_names()
 AT = {n: i for i, n in enumerate(NAMES)}
 NETWORKS = sorted({t["network"] for t in peer_tasks()})

@@ -348,16 +348,15 @@ def test_weights_of_a_network_are_measured_cold():
 
 
 def test_cold_arguments_of_a_session(closing):
-    from helpers import wait_until
+    from helpers import policy, wait_until
 
     dag = ComputeDAG(te_dense())
     task = auto_scheduler.SearchTask(compute_dag=dag, workload_key=dag.workload_key(), target=LLVM)
     session = closing(_core.Session(task.engine_target(), 1, 0, 1, 1, 60.0))
     number = session.task(dag, task.engine_target(), 2, True, None)
-    policy = (3, 1, 1, 60.0, False, True, False)
     for tag, (mask, nbytes) in enumerate([(0, 0), (2, 1 << 20), (2, 1), (6, 1 << 18), (1 << 63, 1 << 20)]):
         session.cold(number, mask, nbytes)
-        session.submit(number, [_core.State(dag)], tag, policy)
+        session.submit(number, [_core.State(dag)], tag, policy(number=3, timeout=60.0, race=True))
         results = []
         assert wait_until(lambda: results.extend(session.poll(1.0)) or results)
         (r,) = results

@@ -317,10 +317,10 @@ def test_numbers_out_of_range():
         for bad in (-0.1, 1.5, float("nan")):
             with pytest.raises(ValueError, match=name):
                 policy(matmul(8, 8, 8), CUDA, **{name: bad})
-    hw = list(CUDA[1])
+    hw = list(CUDA.hw)
     for at, name in ((5, "max_threads_per_block"), (7, "warp_size")):
         with pytest.raises(ValueError, match=f"{name} 0"):
-            policy(matmul(8, 8, 8), (1, tuple(0 if i == at else v for i, v in enumerate(hw)), 90, 1, False))
+            policy(matmul(8, 8, 8), _core.Target("cuda", [0 if i == at else v for i, v in enumerate(hw)], sm=90))
     with pytest.raises(ValueError, match="batch size"):
         policy(matmul(8, 8, 8), CPU4).round(2**31 - 1)
 

@@ -125,11 +125,11 @@ def test_rounds_never_repeat_and_end():
 
 
 def test_unsatisfiable_task_ends_with_an_error():
-    bad = (1, (-1, 16, 64, 49152, 2147483647, 1, 8, 32), 90, 1, False)
+    bad = _core.Target("cuda", (-1, 16, 64, 49152, 2147483647, 1, 8, 32), sm=90)
     with pytest.raises(ValueError, match="no valid program"):
         policy(matmul(512, 512, 512), bad).sample()
     with pytest.raises(ValueError, match="no valid program"):
-        policy(winograd(), (1, (-1, 16, 64, 1, 2147483647, 1024, 8, 32), 90, 1, False)).sample()
+        policy(winograd(), _core.Target("cuda", (-1, 16, 64, 1, 2147483647, 1024, 8, 32), sm=90)).sample()
 
 
 def test_preloaded_states_are_not_proposed_again():
@@ -157,7 +157,10 @@ def test_scores_may_be_anything():
 
 def test_bad_arguments():
     dag = _core.ComputeDAG(matmul(8, 8, 8))
-    for bad in ((9, CPU4[1], 0, 1, False), (0, (1, 2), 0, 1, False), "cpu", (0, (-5,) + CPU4[1][1:], 0, 1, False)):
+    for bad in (("tpu", CPU4.hw), ("llvm", (1, 2)), (3,), ("llvm", (-5, *CPU4.hw[1:]))):
+        with pytest.raises((ValueError, TypeError)):
+            _core.Target(*bad)
+    for bad in ("tpu", 0, (0, CPU4.hw, 0, 1, False)):
         with pytest.raises((ValueError, TypeError)):
             _core.Policy(dag, bad)
     with pytest.raises(ValueError):

@@ -15,7 +15,7 @@ from nestsmith import _core, te, topi
 
 
 def device(threads=1024, shared=49152, vthread=8, warp=32):
-    return (1, (-1, 16, 64, shared, 2147483647, threads, vthread, warp), 90, 1, False)
+    return _core.Target("cuda", (-1, 16, 64, shared, 2147483647, threads, vthread, warp), sm=90)
 
 
 def odd_conv():
@@ -140,7 +140,7 @@ def tiles(states):
 @given(st.sampled_from([4, 6, 8]), st.sampled_from([3, 4]), st.sampled_from([2, 3]), st.sampled_from([2, 4]))
 def test_every_valid_tile_is_drawn(n, m, k, warp):
     hw = device(threads=12, shared=96, vthread=2, warp=warp)
-    want = valid_tiles(n, m, k, hw[1])
+    want = valid_tiles(n, m, k, hw.hw)
     assert want
     p = policy(matmul(n, m, k), hw, seed=n * m + k, evolutionary_search_population=8000)
     got = set()

@@ -4,7 +4,7 @@ import pytest
 
 from nestsmith import _core, te
 
-CPU = (0, (1, 64, 64, 0, 0, 0, 0, 0), 0, 1, 0)
+CPU = _core.Target("llvm", (1, 64, 64, 0, 0, 0, 0, 0))
 
 
 def broken(states):

@@ -4,11 +4,11 @@ import json
 
 from nestsmith import _core, te, topi
 
-CPU4 = (0, (4, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
-CPU2 = (0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
-CPU16 = (0, (16, 64, 64, 0, 0, 0, 0, 0), 0, 1, False)
-CUDA = (1, (-1, 16, 64, 49152, 2147483647, 1024, 8, 32), 90, 1, False)
-MALI = (2, (-1, 16, 64, 32768, 2147483647, 256, 1, 1), 0, 1, True)
+CPU4 = _core.Target("llvm", (4, 64, 64, 0, 0, 0, 0, 0))
+CPU2 = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0))
+CPU16 = _core.Target("llvm", (16, 64, 64, 0, 0, 0, 0, 0))
+CUDA = _core.Target("cuda", sm=90)
+MALI = _core.Target("opencl", (-1, 16, 64, 32768, 2147483647, 256, 1, 1), mali=True)
 
 
 def matmul(n, m, k):

@@ -335,7 +335,7 @@ def details(result):
 
 
 _MODES = ("auto", "strict")
-_CACHE = {"mixed": 0, "hot": 1, "cold": 2}
+_CACHE = ("mixed", "hot", "cold")
 _BUSY = {None: 0, "turns": 1, "fail": 2, "ignore": 3}
 
 
@@ -424,10 +424,19 @@ class LocalRunner(ProgramRunner):
         """Whether every candidate is timed in full."""
         return self.mode == "strict"
 
-    @property
-    def cache_policy(self):
-        """The engine's number of `l2`."""
-        return _CACHE[self.l2]
+    def engine_policy(self, check=True, race=False):
+        """The engine's RunPolicy. `race`: a candidate is cut short when it cannot become its task's best."""
+        return {
+            "number": self.number,
+            "repeat": self.repeat,
+            "min_repeat_ms": self.min_repeat_ms,
+            "timeout": self.timeout,
+            "flush": self.enable_cpu_cache_flush,
+            "check": check,
+            "strict": self.strict,
+            "race": race and not self.strict,
+            "cache": self.l2,
+        }
 
     @property
     def lock_mode(self):
@@ -477,29 +486,18 @@ class LocalRunner(ProgramRunner):
         start = time.time()
         if built.error_no:
             return MeasureResult([FAILED], built.error_no, built.error_msg, built.time_cost, start)
-        policy = (
-            self.number,
-            self.repeat,
-            self.min_repeat_ms,
-            float(self.timeout),
-            self.enable_cpu_cache_flush,
-            True,
-            0.0,
-            self.strict,
-            self.cache_policy,
-        )
         try:
             worker = self._worker(inp.task)
-            r = worker.run(0, self._task_data(inp.task), built.program[2], built.program[1], policy)
+            r = worker.run(0, self._task_data(inp.task), built.program[2], built.program[1], self.engine_policy())
         except Exception as e:  # noqa: BLE001 - a missing device or no memory: the candidate failed, the tuner goes on
             return MeasureResult(
                 [FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e), built.time_cost + time.time() - start, time.time()
             )
-        ok = r["error_no"] == 0
+        ok = r["error"] == 0
         extra = details(r)
         return MeasureResult(
             r["costs"] if ok else [FAILED],
-            r["error_no"],
+            r["error"],
             shorten(r["msg"]),
             built.time_cost + time.time() - start,
             time.time(),

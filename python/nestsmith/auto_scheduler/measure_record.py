@@ -31,10 +31,7 @@ __all__ = [
 ]
 
 logger = logging.getLogger("auto_scheduler")
-_FIELDS = (
-    "num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block", "max_local_memory_per_block",
-    "max_threads_per_block", "max_vthread_extent", "warp_size",
-)
+_FIELDS = _core.HW_FIELDS
 
 
 class RecordState:

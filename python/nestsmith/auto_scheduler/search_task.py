@@ -28,34 +28,9 @@ __all__ = [
 
 logger = logging.getLogger("auto_scheduler")
 
-FIELDS = (
-    "num_cores",
-    "vector_unit_bytes",
-    "cache_line_bytes",
-    "max_shared_memory_per_block",
-    "max_local_memory_per_block",
-    "max_threads_per_block",
-    "max_vthread_extent",
-    "warp_size",
-)
-CPU_KINDS = ("llvm", "c", "cpu")
-KIND_NUMBER = {"llvm": 0, "c": 0, "cpu": 0, "cuda": 1, "opencl": 2}
+FIELDS = _core.HW_FIELDS
+TUNABLE = ("llvm", "c", "cuda", "opencl")
 CUDA_LIMITS = (49152, 1024, 32)  # shared bytes, threads, warp: the same on every GPU that is still supported
-
-
-def cpu_concurrency():
-    """Threads that kernels may use: NESTSMITH_NUM_THREADS, TVM_NUM_THREADS, OMP_NUM_THREADS, or the physical cores."""
-    for name in ("NESTSMITH_NUM_THREADS", "TVM_NUM_THREADS", "OMP_NUM_THREADS"):
-        text = os.environ.get(name, "")
-        if text.isdigit() and int(text) > 0:
-            return int(text)
-    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        with open("/sys/devices/system/cpu/smt/active") as f:
-            smt = f.read().strip() == "1"
-    except OSError:
-        smt = False
-    return max(1, n // 2 if smt else n)
 
 
 def _attr_int(target, *names):
@@ -82,13 +57,13 @@ def _device_limits(kind):
 def default_hardware_params(target):
     """The eight default parameters of a target as a tuple. Raises `RuntimeError` if the target has no defaults."""
     kind = target.kind.name
-    if kind not in KIND_NUMBER:
+    if kind not in TUNABLE:
         raise RuntimeError(
             f"target {kind!r} has no default hardware parameters; give hardware_params=HardwareParams(...) all fields"
         )
     device = str(target.attrs.get("device", ""))
-    if kind in CPU_KINDS:
-        return _core.hw_params_default(0, False, False, 0, 0, 0, _attr_int(target, "num-cores") or cpu_concurrency())
+    if target.kind.device_type == 1:
+        return _core.hw_params_default(kind, False, False, 0, 0, 0, _attr_int(target, "num-cores") or _core.cpu_threads())
     if kind == "cuda":
         asked, fixed = (0, 0, 0), CUDA_LIMITS
     else:
@@ -104,7 +79,7 @@ def default_hardware_params(target):
         given = (0, given[1], int(env) if env.isdigit() else given[2])
         fixed = (32768, 256, 1)
     shared, threads, warp = (a or g or f for a, g, f in zip(asked, given, fixed))
-    return _core.hw_params_default(KIND_NUMBER[kind], device == "mali", device == "adreno", shared, threads, warp, 0)
+    return _core.hw_params_default(kind, device == "mali", device == "adreno", shared, threads, warp, 0)
 
 
 class HardwareParams:
@@ -357,13 +332,13 @@ class SearchTask:
         raise ValueError("task_inputs should be a dict of name -> NDArray or a list of names.")
 
     def engine_target(self):
-        """The target as the engine takes it: (kind, hardware parameters, sm, fast_math, mali, cpu). Raises
-        ValueError for a target that cannot be tuned.
+        """The target with the task's hardware parameters, as the engine takes it. Raises ValueError for a target that cannot
+        be tuned.
         """
         kind = self.target.kind.name
-        if kind not in KIND_NUMBER:
-            raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(KIND_NUMBER))}")
-        return self.target.engine_target(self.hardware_params.as_tuple())
+        if kind not in TUNABLE:
+            raise ValueError(f"target {kind!r} cannot be tuned; kinds: {', '.join(sorted(TUNABLE))}")
+        return self.target.engine(self.hardware_params.as_tuple())
 
     def engine_policy(self):
         """An engine-side search of this task with default parameters; for facts about states."""
@@ -468,7 +443,7 @@ class SearchTask:
             return getattr(inp.state, "state_object", inp.state).steps()
         if print_mode in ("cuda", "opencl", "c"):
             kind = self.target.kind.name
-            assert kind == print_mode or (print_mode == "c" and kind in CPU_KINDS), (
+            assert kind == print_mode or (print_mode == "c" and self.target.kind.device_type == 1), (
                 f"print_mode={print_mode!r} needs such a target, not {kind}"
             )
             return _core.candidate_source(

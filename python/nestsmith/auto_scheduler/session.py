@@ -21,7 +21,6 @@ __all__ = ["Measurer", "StopTuning", "tune_alone", "default_model"]
 
 logger = logging.getLogger("auto_scheduler")
 
-DEVICE_CODE = {"llvm": 1, "c": 1, "cpu": 1, "cuda": 2, "opencl": 4}
 MAX_FAILURES_IN_A_ROW = 150
 DRAIN_SECONDS = 0.7
 
@@ -45,8 +44,8 @@ def check_compilers(options, tasks):
         return
     for t in tasks:
         engine = t.target.engine()
-        there, why = _core.build_available(engine[:3])
-        if there and engine[3]:  # a name that the compiler may not know
+        there, why = _core.build_available(engine)
+        if there and engine.cpu:  # a name that the compiler may not know
             try:
                 _core.build(engine, "int nestsmith_asks;")
             except RuntimeError as e:
@@ -127,14 +126,14 @@ class Measurer:
         return type(self.options.builder) is measure.LocalBuilder and type(self.options.runner) is measure.LocalRunner
 
     def _session(self, task):
-        kind, runner = task.target.kind.name, self.options.runner
-        key = (kind, *task.engine_target()[2:])
+        runner = self.options.runner
+        key = task.target.engine()
         if key not in self._sessions:
             builder = self.options.builder
             jobs = max(1, int(getattr(builder, "n_parallel", 0) or 0))
             self._sessions[key] = _core.Session(
                 task.engine_target(),
-                DEVICE_CODE[kind],
+                task.target.kind.device_type,
                 getattr(runner, "device", 0) or 0,
                 jobs,
                 jobs,
@@ -213,18 +212,8 @@ class Measurer:
         for k, i in enumerate(todo):
             self._tags[batch.first_tag + k] = (batch, i)
         states = [getattr(batch.inputs[i].state, "state_object", batch.inputs[i].state) for i in todo]
-        policy_tuple = (
-            int(r.number),
-            int(r.repeat),
-            int(r.min_repeat_ms),
-            float(r.timeout),
-            bool(getattr(r, "enable_cpu_cache_flush", False)),
-            self.check,
-            bool(getattr(r, "strict", False)),
-            int(getattr(r, "cache_policy", 0)),
-        )
         with self._lock:
-            session.submit(number, states, batch.first_tag, policy_tuple)
+            session.submit(number, states, batch.first_tag, r.engine_policy(self.check, race=True))
         return batch
 
     def recall_from(self, log_file):

@@ -70,7 +70,7 @@ class Program:
 def _engine_target(target):
     from ..auto_scheduler.search_task import HardwareParams
 
-    return target.engine_target(HardwareParams(target=target).as_tuple())
+    return target.engine(HardwareParams(target=target).as_tuple())
 
 
 def _query(target, program, func):

@@ -61,11 +61,8 @@ class LibModule:
                 return handle.load(kernel.binary, kernel.manifest)
             except RuntimeError:
                 pass  # made for another machine
-        engine = self.target.engine()
         info = handle.info() if hasattr(handle, "info") else {}
-        if engine[0] == 1 and info.get("sm"):
-            engine = (engine[0], info["sm"], engine[2])
-        kernel.binary = _core.build(engine, kernel.source)[0]
+        kernel.binary = _core.build(self.target.engine(sm=info.get("sm")), kernel.source)[0]
         return handle.load(kernel.binary, kernel.manifest)
 
     def get_function(self, name, query_imports=False):

@@ -446,10 +446,9 @@ def system_lib(symbol_prefix=""):
 
 def enabled(target):
     """Whether programs for a kind of target can be compiled here."""
-    kind = {"cuda": 1, "nvptx": 1, "gpu": 1, "opencl": 2, "cl": 2, "llvm": 0, "c": 0, "cpu": 0}.get(
-        str(target).split()[0]
-    )
-    return kind is not None and bool(_core.build_available((kind, 0, 0))[0])
+    kind = str(target).split()[0]
+    kind = {"nvptx": "cuda", "gpu": "cuda", "cl": "opencl"}.get(kind, kind)
+    return kind in ("cuda", "opencl", "llvm", "c", "cpu") and bool(_core.build_available(kind)[0])
 
 
 def array_device(args):

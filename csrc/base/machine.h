@@ -1,0 +1,91 @@
+/* machine: what programs are made for. One description of a processor, filled from the driver or the operating system
+ * where there is one and from one table where there is none, and what follows from it: how many blocks of a kernel fit on
+ * a multiprocessor, and which limit a kernel breaks. Texts are made of the enumerations at the edge.
+ */
+#ifndef NS_MACHINE_H
+#define NS_MACHINE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum { TG_CPU, TG_CUDA, TG_OPENCL } TargetKind;
+bool target_kind(const char *name, TargetKind *out); /* "llvm", "c", "cpu", "cuda", "opencl"; false: another */
+
+/* ---- the eight hardware parameters (spec 03 §1): what users may set, what records carry; in the records' order ---- */
+typedef struct {
+  int64_t num_cores, vector_unit_bytes, cache_line_bytes, max_shared_memory_per_block, max_local_memory_per_block,
+      max_threads_per_block, max_vthread_extent, warp_size;
+} HwParams;
+enum { HW_FIELDS = sizeof(HwParams) / sizeof(int64_t) };
+extern const char *const HW_NAME[HW_FIELDS];
+static inline int64_t *hw_field(HwParams *h, int i) { return (int64_t *)h + i; }
+static inline int64_t hw_value(const HwParams *h, int i) { return ((const int64_t *)h)[i]; }
+
+/* ---- the machine ---- */
+typedef struct {
+  int32_t sm; /* compute capability, 90 for sm_90; 0: no CUDA device */
+  /* GPU: multiprocessors; of each: warps, blocks, registers, shared bytes; shared bytes that the system takes of each
+   * block and the unit in which shared memory is given out */
+  int32_t sms, max_warps, max_blocks, regs, shared_bytes, shared_reserve, shared_unit;
+  double clock, peak, dram, l2; /* Hz, float32 operations per second, bytes per second */
+} GpuMachine;
+enum { GPU_WARP = 32, GPU_SCHEDULERS = 4, GPU_REG_UNIT = 256, GPU_MAX_REGS = 255, GPU_MAX_THREADS = 1024 };
+/* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements
+ * behind the estimate are of. */
+const GpuMachine *gpu_machine(int sm);
+extern const GpuMachine GPU_SMALL; /* for anything but CUDA: a small GPU of which nothing is known */
+
+typedef struct {
+  int32_t vector_bytes, registers; /* of its vector unit, as far as they hold accumulators */
+} CpuMachine;
+CpuMachine cpu_machine(const char *cpu); /* by the compiler's name for it; "": the processor of this machine */
+/* Threads that kernels use: NESTSMITH_NUM_THREADS, TVM_NUM_THREADS, OMP_NUM_THREADS if they say so, else the cores this
+ * process may run on: affinity and the quota of its container, one thread per physical core. */
+int cpu_threads(void);
+
+/* ---- targets: kind, machine, options ---- */
+enum { TARGET_CPU_NAME = 32 };
+typedef struct {
+  TargetKind kind;
+  HwParams hw;
+  GpuMachine gpu;            /* of GPU targets */
+  int32_t fast_math;         /* 0 precise, 1 reference (07 §7.5.6), 2 aggressive */
+  bool mali;
+  char cpu[TARGET_CPU_NAME]; /* the processor that the C compiler makes code for, "": this one */
+} Target;
+/* A target of that kind with its default parameters; sm: for CUDA. */
+Target target_default(TargetKind kind, int sm);
+
+/* What a device can tell about itself; zero fields are unknown. */
+typedef struct {
+  int64_t max_shared_memory_per_block, max_threads_per_block, warp_size, num_cores;
+} HwQuery;
+/* Default hardware parameters; NULL, or the name of the limit of a GPU that is neither given nor known. */
+const char *hw_params_default(TargetKind kind, bool mali, bool adreno, const HwQuery *q, HwParams *out);
+
+/* ---- how many blocks fit on a multiprocessor ---- */
+typedef enum { GPU_BY_REGS, GPU_BY_SHARED, GPU_BY_WARPS, GPU_BY_BLOCKS } GpuBound;
+typedef struct {
+  int64_t blocks; /* 0: it cannot be launched */
+  GpuBound limit;
+  double occ;     /* warps that are there of those that could be */
+} Occupancy;
+Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int64_t shared_bytes);
+
+/* ---- whether a kernel fits, and which limit it breaks ---- */
+typedef enum {
+  FIT_OK,
+  FIT_VTHREAD,
+  FIT_FEW_THREADS,
+  FIT_THREADS,
+  FIT_LOCAL,
+  FIT_SHARED,
+  FIT_VECTOR,
+  FIT_COUNT
+} Fit;
+typedef struct { /* bytes as double: estimates may be huge */
+  double vthread, threads, local_bytes, shared_bytes, vector_bytes;
+  double points; /* of the output, by which too few threads are told; 0: any number of threads will do */
+} GpuNeeds;
+Fit gpu_fits(const HwParams *hw, const GpuNeeds *k); /* the first limit of the enumeration that is broken */
+const char *fit_text(Fit f);                         /* "threads per block", ...; NULL for FIT_OK */
+#endif

@@ -1,0 +1,132 @@
+/* Named fields: how Target, RunPolicy, SearchParams, results and facts of devices cross into Python and back. A field more
+ * is one line in its struct and one in its table. */
+#include "py/py_fields.h"
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+static void *member(void *at, const PyField *f) { return (char *)at + f->offset; }
+static const void *member_of(const void *at, const PyField *f) { return (const char *)at + f->offset; }
+
+static bool refuse(const char *what, const PyField *f, PyObject *v, const char *want) {
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_OverflowError))
+    return false;
+  PyErr_Format(PyExc_TypeError, "%s[\"%s\"]: expected %s, got %R", what, f->name, want, v);
+  return false;
+}
+
+static bool set_int(const char *what, const PyField *f, PyObject *v, void *out) {
+  double d = PyFloat_AsDouble(v);
+  if (d == -1 && PyErr_Occurred()) return refuse(what, f, v, "a number");
+  if (d != floor(d))
+    return PyErr_Format(PyExc_ValueError, "%s[\"%s\"] must be an integer, not %R", what, f->name, v), false;
+  bool any = f->lo == 0 && f->hi == 0;
+  int64_t lo = !any                   ? f->lo
+               : f->type == FIELD_I32 ? INT32_MIN
+                                      : INT64_MIN,
+          hi = !any                   ? f->hi
+               : f->type == FIELD_I32 ? INT32_MAX
+                                      : INT64_MAX;
+  PyObject *whole = PyNumber_Long(v);
+  int over = 0;
+  int64_t n = whole ? PyLong_AsLongLongAndOverflow(whole, &over) : -1;
+  Py_XDECREF(whole);
+  if (PyErr_Occurred()) return false;
+  if (over || n < lo || n > hi)
+    return PyErr_Format(PyExc_ValueError, "%s[\"%s\"] is %R, out of range: it goes from %lld to %lld", what, f->name, v,
+                        (long long)lo, (long long)hi),
+           false;
+  if (f->type == FIELD_I32)
+    *(int32_t *)member(out, f) = (int32_t)n;
+  else
+    *(int64_t *)member(out, f) = n;
+  return true;
+}
+
+static bool set_word(const char *what, const PyField *f, PyObject *v, void *out) {
+  const char *s = PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : NULL;
+  if (!s) return refuse(what, f, v, "a text");
+  for (int i = 0; f->words[i]; i++)
+    if (strcmp(f->words[i], s) == 0) return *(int32_t *)member(out, f) = i, true;
+  PyObject *known = PyUnicode_FromString(f->words[0]);
+  for (int i = 1; known && f->words[i]; i++) Py_SETREF(known, PyUnicode_FromFormat("%U, %s", known, f->words[i]));
+  if (known) PyErr_Format(PyExc_ValueError, "%s[\"%s\"]: '%s' is none of %U", what, f->name, s, known);
+  Py_XDECREF(known);
+  return false;
+}
+
+static bool set_field(const char *what, const PyField *f, PyObject *v, void *out) {
+  if (f->words) return set_word(what, f, v, out);
+  switch (f->type) {
+  case FIELD_I32:
+  case FIELD_I64: return set_int(what, f, v, out);
+  case FIELD_BOOL: {
+    int b = PyObject_IsTrue(v);
+    *(bool *)member(out, f) = b > 0;
+    return b >= 0;
+  }
+  case FIELD_DOUBLE: {
+    double d = PyFloat_AsDouble(v);
+    if (d == -1 && PyErr_Occurred()) return refuse(what, f, v, "a number");
+    return *(double *)member(out, f) = d, true;
+  }
+  case FIELD_CHARS:
+  case FIELD_TEXT: {
+    Py_ssize_t n;
+    const char *s = PyUnicode_Check(v) ? PyUnicode_AsUTF8AndSize(v, &n) : NULL;
+    if (!s) return refuse(what, f, v, "a text");
+    if (f->type == FIELD_TEXT) return *(const char **)member(out, f) = s, true;
+    if ((size_t)n != strlen(s) || n >= f->hi)
+      return PyErr_Format(PyExc_ValueError, "%s[\"%s\"]: %R is longer than %lld characters or holds a NUL", what,
+                          f->name, v, (long long)f->hi - 1),
+             false;
+    return memcpy(member(out, f), s, (size_t)n + 1), true;
+  }
+  }
+  return false;
+}
+
+bool py_fields_set(const char *what, PyObject *dict, const PyField *f, void *out) {
+  PyObject *key, *v;
+  Py_ssize_t at = 0;
+  if (!PyDict_Check(dict))
+    return PyErr_Format(PyExc_TypeError, "%s: expected a dict of its fields, got %s", what, Py_TYPE(dict)->tp_name),
+           false;
+  while (PyDict_Next(dict, &at, &key, &v)) {
+    const PyField *x = f;
+    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+    while (name && x->name && strcmp(x->name, name) != 0) x++;
+    if (!name || !x->name) return PyErr_Format(PyExc_ValueError, "%s has no field %R", what, key), false;
+    if (!set_field(what, x, v, out)) return false;
+  }
+  return true;
+}
+
+PyObject *py_field_value(const PyField *f, const void *from) {
+  const void *p = member_of(from, f);
+  if (f->words) return PyUnicode_FromString(f->words[*(const int32_t *)p]);
+  switch (f->type) {
+  case FIELD_I32: return PyLong_FromLong(*(const int32_t *)p);
+  case FIELD_I64: return PyLong_FromLongLong(*(const int64_t *)p);
+  case FIELD_BOOL: return PyBool_FromLong(*(const bool *)p);
+  case FIELD_DOUBLE: return PyFloat_FromDouble(*(const double *)p);
+  case FIELD_CHARS: return PyUnicode_DecodeUTF8(p, (Py_ssize_t)strlen(p), "replace");
+  case FIELD_TEXT: return Py_BuildValue("z", *(const char *const *)p);
+  }
+  return NULL;
+}
+
+bool py_fields_add(PyObject *dict, const PyField *f, const void *from) {
+  for (; f->name; f++) {
+    PyObject *v = py_field_value(f, from);
+    if (!v || PyDict_SetItemString(dict, f->name, v) != 0) return Py_XDECREF(v), false;
+    Py_DECREF(v);
+  }
+  return true;
+}
+
+PyObject *py_fields_dict(const PyField *f, const void *from) {
+  PyObject *d = PyDict_New();
+  if (d && !py_fields_add(d, f, from)) Py_CLEAR(d);
+  return d;
+}

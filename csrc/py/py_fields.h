@@ -1,0 +1,23 @@
+/* Structs that Python fills or reads: a table of named fields each, and two functions over all tables. */
+#ifndef NS_PY_FIELDS_H
+#define NS_PY_FIELDS_H
+#include "py/py.h"
+
+typedef enum { FIELD_I32, FIELD_I64, FIELD_BOOL, FIELD_DOUBLE, FIELD_CHARS, FIELD_TEXT } FieldType; /* CHARS: an array in the struct; TEXT: a const char * into the Python object */
+typedef struct {
+  const char *name;
+  FieldType type;
+  size_t offset;
+  int64_t lo, hi;           /* of numbers; both 0: what the type holds */
+  const char *const *words; /* an I32 given and shown as one of these, NULL-terminated; NULL: a number */
+} PyField;
+#define FIELD(T, member, type, ...) {#member, type, offsetof(T, member), __VA_ARGS__}
+#define FIELDS_END {NULL, FIELD_I32, 0, 0, 0, NULL}
+
+/* Entries of dict replace members of *out; an unknown name, a wrong type or a number out of range: false with the
+ * exception set, which begins with `what`. */
+bool py_fields_set(const char *what, PyObject *dict, const PyField *f, void *out);
+PyObject *py_field_value(const PyField *f, const void *from);
+bool py_fields_add(PyObject *dict, const PyField *f, const void *from); /* all of them; false with exception set */
+PyObject *py_fields_dict(const PyField *f, const void *from);
+#endif

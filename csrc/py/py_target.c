@@ -1,0 +1,260 @@
+/* _core.Target: what programs are made for, as the engine takes it. Immutable; equal and hashed by value. */
+#include "py/py_device.h"
+#include "py/py_fields.h"
+#include <string.h>
+
+PyTypeObject *PyTarget_Type;
+
+static const PyField HW[] = {/* in the order of the records */
+                             FIELD(HwParams, num_cores, FIELD_I64, -1, INT32_MAX, NULL),
+                             FIELD(HwParams, vector_unit_bytes, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD(HwParams, cache_line_bytes, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD(HwParams, max_shared_memory_per_block, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD(HwParams, max_local_memory_per_block, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD(HwParams, max_threads_per_block, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD(HwParams, max_vthread_extent, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD(HwParams, warp_size, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELDS_END};
+static const PyField MACHINE[] = {FIELD(GpuMachine, sm, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, sms, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, max_warps, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, max_blocks, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, regs, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, shared_bytes, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, shared_reserve, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, shared_unit, FIELD_I32, 0, 0, NULL),
+                                  FIELD(GpuMachine, clock, FIELD_DOUBLE, 0, 0, NULL),
+                                  FIELD(GpuMachine, peak, FIELD_DOUBLE, 0, 0, NULL),
+                                  FIELD(GpuMachine, dram, FIELD_DOUBLE, 0, 0, NULL),
+                                  FIELD(GpuMachine, l2, FIELD_DOUBLE, 0, 0, NULL),
+                                  FIELDS_END};
+/* A field of the target more: its member in base/machine.h and one line here. */
+static const PyField OPTIONS[] = {FIELD(Target, fast_math, FIELD_I32, 0, 2, NULL),
+                                  FIELD(Target, mali, FIELD_BOOL, 0, 0, NULL),
+                                  FIELD(Target, cpu, FIELD_CHARS, 0, TARGET_CPU_NAME, NULL), FIELDS_END};
+static const char *const KIND[] = {[TG_CPU] = "llvm", [TG_CUDA] = "cuda", [TG_OPENCL] = "opencl"};
+
+PyObject *py_hw_tuple(const HwParams *h) {
+  PyObject *t = PyTuple_New(HW_FIELDS);
+  for (int i = 0; t && i < HW_FIELDS; i++) PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(hw_value(h, i)));
+  if (t && PyErr_Occurred()) Py_CLEAR(t);
+  return t;
+}
+
+bool py_hw(PyObject *o, HwParams *out) {
+  PyObject *seq = PySequence_Fast(o, "hardware parameters: expected a sequence of 8 integers");
+  bool ok = seq && PySequence_Fast_GET_SIZE(seq) == HW_FIELDS;
+  if (seq && !ok)
+    PyErr_Format(PyExc_ValueError, "hardware parameters: 8 integers are needed (num_cores ... warp_size), not %zd",
+                 PySequence_Fast_GET_SIZE(seq));
+  PyObject *d = ok ? PyDict_New() : NULL;
+  ok = d != NULL;
+  for (int i = 0; ok && i < HW_FIELDS; i++)
+    ok = PyDict_SetItemString(d, HW_NAME[i], PySequence_Fast_GET_ITEM(seq, i)) == 0;
+  ok = ok && py_fields_set("hardware parameters", d, HW, out);
+  Py_XDECREF(d);
+  Py_XDECREF(seq);
+  return ok;
+}
+
+static bool cpu_name_good(PyObject *options) {
+  static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+._";
+  PyObject *v = PyDict_GetItemString(options, "cpu");
+  const char *s = v && PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
+  if (s && strlen(s) < TARGET_CPU_NAME && !s[strspn(s, LETTERS)]) return true;
+  if (s)
+    PyErr_Format(PyExc_ValueError,
+                 "target option -mcpu=%s is no name of a processor: letters, digits and -+._ , at most %d of them", s,
+                 TARGET_CPU_NAME - 1);
+  return false;
+}
+
+static bool kind_named(const char *name, TargetKind *out) {
+  if (target_kind(name, out)) return true;
+  return PyErr_Format(PyExc_ValueError, "target kind '%s' is unknown; use \"c\", \"llvm\", \"cuda\" or \"opencl\"",
+                      name),
+         false;
+}
+
+static PyObject *target_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  const char *name;
+  PyObject *hw = NULL, *rest = kw ? PyDict_Copy(kw) : PyDict_New();
+  int sm = 0;
+  TargetKind kind;
+  if (!rest) return NULL;
+  if (!PyArg_ParseTuple(args, "s|O;Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, cpu=\"\")", &name, &hw))
+    goto fail;
+  if (!kind_named(name, &kind)) goto fail;
+  PyObject *v = PyDict_GetItemString(rest, "hw");
+  if (v && !hw) hw = v;
+  Py_XINCREF(hw);
+  if (v) PyDict_DelItemString(rest, "hw");
+  if ((v = PyDict_GetItemString(rest, "sm"))) {
+    sm = (int)PyLong_AsLong(v);
+    PyDict_DelItemString(rest, "sm");
+  }
+  PyTarget *o = PyErr_Occurred() ? NULL : (PyTarget *)type->tp_alloc(type, 0);
+  if (o) o->t = target_default(kind, sm);
+  bool ok = o && (!hw || hw == Py_None || py_hw(hw, &o->t.hw)) && cpu_name_good(rest) &&
+            py_fields_set("target", rest, OPTIONS, &o->t);
+  if (ok && strcmp(o->t.cpu, "native") == 0) memset(o->t.cpu, 0, sizeof o->t.cpu);
+  DevInfo here; /* a GPU of that architecture that is here knows itself better than the table */
+  if (ok && kind == TG_CUDA && sm > 0 && dev_query(DEV_CUDA, 0, &here) && here.sm == sm) o->t.gpu = here.gpu;
+  Py_XDECREF(hw);
+  Py_DECREF(rest);
+  if (!ok) Py_CLEAR(o);
+  return (PyObject *)o;
+fail:
+  Py_DECREF(rest);
+  return NULL;
+}
+
+int py_target(PyObject *o, void *out) {
+  Target *t = out;
+  TargetKind kind;
+  const char *name = PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
+  if (PyObject_TypeCheck(o, PyTarget_Type)) return *t = ((PyTarget *)o)->t, 1;
+  if (name && kind_named(name, &kind)) return *t = target_default(kind, 0), 1;
+  if (!PyErr_Occurred())
+    PyErr_Format(PyExc_TypeError, "target: expected a Target or the name of a kind, got %s", Py_TYPE(o)->tp_name);
+  return 0;
+}
+
+/* ---- members ---- */
+static PyObject *target_get(PyObject *o, PyObject *name) {
+  const Target *t = &((PyTarget *)o)->t;
+  const char *s = PyUnicode_AsUTF8(name);
+  if (!s) return NULL;
+  for (const PyField *f = OPTIONS; f->name; f++)
+    if (strcmp(f->name, s) == 0) return py_field_value(f, t);
+  if (strcmp(s, "kind") == 0) return PyUnicode_FromString(KIND[t->kind]);
+  if (strcmp(s, "hw") == 0) return py_hw_tuple(&t->hw);
+  if (strcmp(s, "sm") == 0) return PyLong_FromLong(t->kind == TG_CUDA ? t->gpu.sm : 0);
+  if (strcmp(s, "machine") == 0) return t->kind == TG_CPU ? Py_NewRef(Py_None) : py_fields_dict(MACHINE, &t->gpu);
+  return PyObject_GenericGetAttr(o, name);
+}
+
+/* Everything that a program depends on: (kind, hw, sm, options in their order). */
+static PyObject *target_key(PyObject *o, PyObject *unused) {
+  (void)unused;
+  const Target *t = &((PyTarget *)o)->t;
+  PyObject *options = PyTuple_New(NS_COUNT(OPTIONS) - 1);
+  for (int i = 0; options && OPTIONS[i].name; i++) PyTuple_SET_ITEM(options, i, py_field_value(&OPTIONS[i], t));
+  if (!options) return NULL;
+  return Py_BuildValue("(sNiN)", KIND[t->kind], py_hw_tuple(&t->hw), t->kind == TG_CUDA ? t->gpu.sm : 0, options);
+}
+static Py_hash_t target_hash(PyObject *o) {
+  PyObject *key = target_key(o, NULL);
+  Py_hash_t h = key ? PyObject_Hash(key) : -1;
+  Py_XDECREF(key);
+  return h;
+}
+static PyObject *target_compare(PyObject *a, PyObject *b, int op) {
+  if (!PyObject_TypeCheck(b, PyTarget_Type)) Py_RETURN_NOTIMPLEMENTED;
+  PyObject *x = target_key(a, NULL), *y = x ? target_key(b, NULL) : NULL,
+           *r = y ? PyObject_RichCompare(x, y, op) : NULL;
+  Py_XDECREF(x);
+  Py_XDECREF(y);
+  return r;
+}
+static void target_drop(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+static PyObject *target_repr(PyObject *o) {
+  PyObject *key = target_key(o, NULL), *r = key ? PyUnicode_FromFormat("_core.Target%R", key) : NULL;
+  Py_XDECREF(key);
+  return r;
+}
+
+/* What pickle calls with a target's key. */
+static PyObject *fn_target_from(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *kind, *hw, *sm, *options;
+  if (!PyArg_ParseTuple(args, "OOOO!", &kind, &hw, &sm, &PyTuple_Type, &options)) return NULL;
+  PyObject *two = PyTuple_Pack(2, kind, hw), *kw = two ? Py_BuildValue("{s:O}", "sm", sm) : NULL;
+  bool ok = kw != NULL;
+  for (int i = 0; ok && OPTIONS[i].name && i < PyTuple_GET_SIZE(options); i++)
+    ok = PyDict_SetItemString(kw, OPTIONS[i].name, PyTuple_GET_ITEM(options, i)) == 0;
+  PyObject *r = ok ? target_create(PyTarget_Type, two, kw) : NULL;
+  Py_XDECREF(two);
+  Py_XDECREF(kw);
+  return r;
+}
+static PyObject *target_reduce(PyObject *o, PyObject *unused) {
+  PyObject *core = PyImport_ImportModule("nestsmith._core"),
+           *f = core ? PyObject_GetAttrString(core, "target_from") : NULL, *key = f ? target_key(o, unused) : NULL;
+  Py_XDECREF(core);
+  if (key) return Py_BuildValue("(NN)", f, key);
+  Py_XDECREF(f);
+  return NULL;
+}
+
+/* ---- default hardware parameters, machines ---- */
+static PyObject *fn_hw_default(PyObject *m, PyObject *args) {
+  (void)m;
+  const char *name;
+  int mali, adreno;
+  TargetKind kind;
+  HwQuery q;
+  HwParams h;
+  long long shared, threads, warp, cores;
+  if (!PyArg_ParseTuple(args, "sppLLLL", &name, &mali, &adreno, &shared, &threads, &warp, &cores)) return NULL;
+  if (!kind_named(name, &kind)) return NULL;
+  q = (HwQuery){shared, threads, warp, cores};
+  const char *why = hw_params_default(kind, mali, adreno, &q, &h);
+  return why ? PyErr_Format(PyExc_ValueError, "%s is not known", why) : py_hw_tuple(&h);
+}
+static PyObject *fn_cpu_threads(PyObject *m, PyObject *unused) {
+  (void)m, (void)unused;
+  return PyLong_FromLong(cpu_threads());
+}
+static PyObject *fn_gpu_fit(PyObject *m, PyObject *args) {
+  (void)m;
+  static const char *const BOUND[] = {[GPU_BY_REGS] = "registers",
+                                      [GPU_BY_SHARED] = "shared memory",
+                                      [GPU_BY_WARPS] = "warps",
+                                      [GPU_BY_BLOCKS] = "blocks"};
+  Target t;
+  long long threads, regs, shared;
+  if (!PyArg_ParseTuple(args, "O&LLL", py_target, &t, &threads, &regs, &shared)) return NULL;
+  if (t.kind != TG_CUDA) return PyErr_Format(PyExc_ValueError, "gpu_occupancy: the target must be for CUDA");
+  Occupancy o = gpu_occupancy(&t.gpu, threads, regs, shared);
+  return Py_BuildValue("Lds", (long long)o.blocks, o.occ, BOUND[o.limit]);
+}
+
+static PyMethodDef METHODS[] = {{"__reduce__", target_reduce, METH_NOARGS, "How pickle makes it again."},
+                                {NULL, NULL, 0, NULL}};
+static PyMethodDef FUNCTIONS[] = {
+    {"target_from", fn_target_from, METH_VARARGS, "target_from(kind, hw, options): a Target; used by pickle."},
+    {"hw_params_default", fn_hw_default, METH_VARARGS,
+     "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
+    {"cpu_threads", fn_cpu_threads, METH_NOARGS, "cpu_threads(): threads that kernels on this CPU use by default."},
+    {"gpu_occupancy", fn_gpu_fit, METH_VARARGS,
+     "gpu_occupancy(target, threads, registers, shared_bytes): (blocks per multiprocessor, share of its warps, "
+     "bound)."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_target(PyObject *m) {
+  PyType_Slot slots[] = {{Py_tp_new, target_create},
+                         {Py_tp_dealloc, target_drop},
+                         {Py_tp_getattro, target_get},
+                         {Py_tp_hash, target_hash},
+                         {Py_tp_repr, target_repr},
+                         {Py_tp_richcompare, target_compare},
+                         {Py_tp_methods, METHODS},
+                         {Py_tp_doc,
+                          "Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, cpu=\"\")\n--\n\n"
+                          "What programs are made for: kind (\"llvm\", \"cuda\", \"opencl\"), the eight hardware "
+                          "parameters, options; machine: the GPU's description."},
+                         {0, NULL}};
+  PyType_Spec spec = {"nestsmith._core.Target", sizeof(PyTarget), 0, Py_TPFLAGS_DEFAULT, slots};
+  PyTarget_Type = (PyTypeObject *)PyType_FromSpec(&spec);
+  PyObject *names = PyTuple_New(HW_FIELDS);
+  for (int i = 0; names && i < HW_FIELDS; i++) PyTuple_SET_ITEM(names, i, PyUnicode_FromString(HW_NAME[i]));
+  if (!PyTarget_Type || !names || PyModule_AddObject(m, "HW_FIELDS", names) != 0) return -1;
+  Py_INCREF(PyTarget_Type);
+  if (PyModule_AddObject(m, "Target", (PyObject *)PyTarget_Type) != 0) return -1;
+  return PyModule_AddFunctions(m, FUNCTIONS);
+}
