@@ -191,7 +191,7 @@ void gen_call(Gen *g, ExprId e) {
     args(g, e, 0);
     return;
   case IN_BNOT:
-    sb_puts(g->o, "(~");
+    sb_puts(g->o, dtype_is_bool(n.type) ? "(!" : "(~"); /* a truth value is an int in C: ~1 would be true */
     gx(g, ir_kid(g->c, e, 0));
     sb_putc(g->o, ')');
     return;

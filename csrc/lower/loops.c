@@ -58,9 +58,32 @@ static ForKind loop_kind(const Axis *x) {
 }
 static bool is_bound(const Axis *x) { return loop_kind(x) >= FOR_VTHREAD; }
 
+static ExprId localize(Nest *n, const ExprId *val, ExprId e);
+
+/* The extent of an axis in terms of loop variables. One that is no literal may depend on data axes (the windows of adaptive
+ * pools do); 0 if such an axis has no value yet, because its loop lies further inside. */
+static ExprId extent_here(Nest *n, const ExprId *val, ExprId extent) {
+  const Stage *st = n->st;
+  int64_t literal;
+  if (ex_const_int(n->l->c, extent, &literal)) return extent;
+  for (int i = 0; i < st->n_root_data; i++)
+    if (!val[i] && ex_uses_var(n->l->c, extent, st->op->axis[i].var)) return 0;
+  return localize(n, val, extent);
+}
+static ExprId open_extent(Nest *n, const ExprId *val, const Axis *x) {
+  ExprId e = extent_here(n, val, x->extent);
+  if (!e)
+    err_raise(
+        ir_err(n->l->c), NS_ERR_VALUE,
+        "stage %s: the extent of loop %s depends on a data axis whose loop lies inside it; reorder that loop before",
+        n->st->op->name, x->name);
+  return e;
+}
+
 /* ---- axis values: going up the relations ---- */
-static void pass_up(Loops *l, const Stage *st, ExprId *val) {
-  IrCtx *c = l->c;
+static void pass_up(Nest *n, ExprId *val) {
+  const Stage *st = n->st;
+  IrCtx *c = n->l->c;
   for (int r = st->rels.len - 1; r >= 0; r--) {
     const Rel *rel = &st->rels.at[r];
     const Axis *ax = st->axes.at;
@@ -68,12 +91,13 @@ static void pass_up(Loops *l, const Stage *st, ExprId *val) {
     case REL_SPLIT: {
       ExprId o = val[rel->outer], i = val[rel->inner];
       if (!o || !i) break;
-      val[rel->parent] = ex_add(c, ex_add(c, i, ex_mul(c, o, ax[rel->inner].extent)), ax[rel->parent].min);
+      ExprId e = extent_here(n, val, ax[rel->inner].extent);
+      if (e) val[rel->parent] = ex_add(c, ex_add(c, i, ex_mul(c, o, e)), ax[rel->parent].min);
       break;
     }
     case REL_FUSE: {
-      ExprId f = val[rel->parent], e = axis_row(c, &ax[rel->inner]);
-      if (!f) break;
+      ExprId f = val[rel->parent], e = extent_here(n, val, axis_row(c, &ax[rel->inner]));
+      if (!f || !e) break;
       val[rel->outer] = ex_add(c, ex_fdiv(c, f, e), ax[rel->outer].min);
       val[rel->inner] = ex_add(c, ex_fmod(c, f, e), ax[rel->inner].min);
       break;
@@ -132,7 +156,7 @@ static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_red
   }
   for (int a = 0; a < st->axes.len; a++) {
     if (!need[a] || !val[a] || (skip_reduce && n->mark[a] == 2)) continue;
-    pred_lt(l, &p, ex_sub(c, val[a], ax[a].min), ax[a].extent);
+    pred_lt(l, &p, ex_sub(c, val[a], ax[a].min), open_extent(n, val, &ax[a]));
   }
   if (!region) return p;
   for (int a = 0; a < st->n_root_data; a++) {
@@ -242,7 +266,7 @@ static RedBody reduce_body(Nest *n, const ExprId *val) {
 }
 
 static Stmt *emit_plain(Nest *n) {
-  pass_up(n->l, n->st, n->val);
+  pass_up(n, n->val);
   Preds p = bound_checks(n, n->val, true, false);
   ExprId v[64];
   const TeOp *op = n->st->op;
@@ -322,9 +346,9 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
     n->val[id] = one ? x->min : ex_is_int(c, x->min, 0) ? ex_var(c, x->var) : ex_add(c, x->min, ex_var(c, x->var));
     ExprId extent = x->extent;
     int64_t literal;
-    if (!ex_const_int(c, extent, &literal)) { /* a window that depends on data axes, as in adaptive pools */
-      pass_up(l, n->st, n->val);
-      extent = localize(n, n->val, extent);
+    if (!ex_const_int(c, extent, &literal)) {
+      pass_up(n, n->val);
+      extent = open_extent(n, n->val, x);
     }
     Stmt *body = with_attached(n, pos, inside(n, pos + 1));
     return pragmas(c, x, one ? body : st_for(c, x->var, zero, extent, kind, body));
@@ -400,7 +424,7 @@ static Stmt *emit_init(Nest *n) {
     ar_bind_range(l->ar, var[p], ex_int(c, info.type, 0), x->extent);
     n->val[st->leaf.at[p]] = ex_add(c, ex_var(c, var[p]), x->min);
   }
-  pass_up(l, st, n->val);
+  pass_up(n, n->val);
   RedBody b = reduce_body(n, n->val);
   Preds p = bound_checks(n, n->val, false, true);
   Stmt *s = guard(c, &p, store_all(n, n->val, b.k, b.ident));
@@ -438,7 +462,7 @@ static Stmt *cross_loops(Nest *n, int pos) {
   const Stage *st = n->st;
   while (pos < st->leaf.len && !skip_in_common(n, st->leaf.at[pos])) pos++;
   if (pos < st->leaf.len) return emit_leaf(n, pos, cross_loops);
-  pass_up(l, st, n->val);
+  pass_up(n, n->val);
   RedBody b = reduce_body(n, n->val);
   ExprId zero = ex_i32(c, 0), cur[8];
   Stmt *at[8];
@@ -477,7 +501,7 @@ static Stmt *emit_cross(Nest *n) {
     }
     part[n_part++] = cross_loops(n, 0);
   } else {
-    pass_up(l, st, n->val);
+    pass_up(n, n->val);
     RedBody b = reduce_body(n, n->val);
     Preds p = bound_checks(n, n->val, true, false);
     ExprId ok = b.cond;
@@ -498,7 +522,7 @@ static Stmt *emit_cross(Nest *n) {
     if (ir_kind(c, n->val[id]) == IR_VAR) arg[n_arg++] = n->val[id];
   }
   part[n_part++] = st_eval(c, ex_call(c, IN_ALLREDUCE, DT_I32, n_arg, arg));
-  pass_up(l, st, n->val);
+  pass_up(n, n->val);
   Preds p = bound_checks(n, n->val, true, true);
   part[n_part++] = guard(c, &p, store_all(n, n->val, k, value));
   Stmt *s = st_seq(c, n_part, part);

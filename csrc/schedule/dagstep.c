@@ -379,6 +379,9 @@ int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
               st->axes.at[i].name);
   err_check(S_ERR(s), axis >= st->n_root || !st->axes.at[axis].min || ex_is_int(s->ctx, st->axes.at[axis].min, 0),
             "rfactor: the domain of %s must start at 0", st->axes.at[axis].name);
+  for (int i = 0; i < x->n_axis; i++)
+    err_check(S_ERR(s), !ex_uses_var(s->ctx, st->axes.at[axis].extent, x->axis[i].var),
+              "rfactor: the extent of %s depends on the data axis %s", st->axes.at[axis].name, x->axis[i].name);
   factor_axes(s, &f);
   TeOp *rf = factor_op(s, &f), *repl = repl_op(s, &f, rf);
   Swap w = {0};

@@ -73,7 +73,8 @@ def _parallelize(state, stage, lanes):
     if not ids:
         return
     axes = _axes(state, stage)
-    width = _lanes(_extent(axes[ids[-1]]), lanes) if _extent(axes[ids[-1]]) > 0 else 1
+    windows = any(_extent(a) < 0 for a in axes)  # loops that must stay inside the ones on which their extents depend
+    width = 1 if windows else _lanes(_extent(axes[ids[-1]]), lanes)
     if width >= 4:
         state.apply("SP", stage, ids[-1], _extent(axes[ids[-1]]), [width], 1)
         n = len(_axes(state, stage))

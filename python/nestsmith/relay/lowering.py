@@ -124,8 +124,7 @@ def _gather_nd(a, x, c, t):
 
 @_rule("one_hot")
 def _one_hot(a, x, c, t):
-    on, off = (arg.data.item() for arg in c.args[1:])
-    return topi.one_hot(x[0], on, off, a.depth, a.axis, a.dtype)
+    return topi.one_hot(x[0], x[1], x[2], a.depth, a.axis, a.dtype)
 
 
 @_rule("nn.batch_flatten")

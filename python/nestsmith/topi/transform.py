@@ -211,10 +211,9 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
 def take(x, indices, axis=None, batch_dims=0, mode="clip"):
     """Elements at positions along a dimension (default: of the flattened tensor).
 
-    ``mode``: ``"clip"`` moves positions into range, ``"wrap"`` counts modulo, ``"fast"`` does not check.
+    ``batch_dims``: so many leading dimensions of ``x`` and ``indices`` are the same ones, at most ``axis``. ``mode``:
+    ``"clip"`` moves positions into range, ``"wrap"`` counts modulo, ``"fast"`` does not check.
     """
-    if batch_dims:
-        raise ValueError("take: batch_dims other than 0 are not supported; use gather")
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f'take: mode is "clip", "wrap" or "fast", not {mode!r}')
     shape, m = get_const_tuple(x.shape), len(indices.shape)
@@ -232,11 +231,15 @@ def take(x, indices, axis=None, batch_dims=0, mode="clip"):
     if axis is None:
         return c_compute(indices.shape, lambda *ax: x(*unravel(position(ax, prod(shape)), shape)), "T_take", INJECTIVE)
     a = normal_axis(axis, len(shape))
+    b = batch_dims + m if batch_dims < 0 else batch_dims
+    if not 0 <= b <= min(a, m):
+        raise ValueError(f"take: batch_dims {batch_dims} must be at most the axis {a} and the rank {m} of the indices")
+    end = a + m - b
 
     def f(*ax):
-        return x(*ax[:a], position(ax[a : a + m], shape[a]), *ax[a + m :])
+        return x(*ax[:a], position((*ax[:b], *ax[a:end]), shape[a]), *ax[end:])
 
-    return c_compute([*x.shape[:a], *indices.shape, *x.shape[a + 1 :]], f, "T_take", INJECTIVE)
+    return c_compute([*x.shape[:a], *indices.shape[b:], *x.shape[a + 1 :]], f, "T_take", INJECTIVE)
 
 
 def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad"):
@@ -313,12 +316,14 @@ def gather(x, axis, indices):
 
 
 def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
-    """``on_value`` where the position along a new dimension is the index, else ``off_value``; stage ``T_one_hot``."""
-    n = len(indices.shape)
-    a = n if axis == -1 else axis
-    on, off = tir.const(on_value, dtype), tir.const(off_value, dtype)
+    """``on_value`` where the position along a new dimension is the index, else ``off_value`` (numbers or rank-0 tensors);
+    stage ``T_one_hot``."""
+    a = normal_axis(axis, len(indices.shape) + 1)
+
+    def value(v):
+        return v().astype(dtype) if isinstance(v, te.Tensor) else tir.const(v, dtype)
 
     def f(*ax):
-        return tir.Select(tir.EQ(indices(*ax[:a], *ax[a + 1 :]), ax[a]), on, off)
+        return tir.Select(tir.EQ(indices(*ax[:a], *ax[a + 1 :]), ax[a]), value(on_value), value(off_value))
 
     return c_compute([*indices.shape[:a], depth, *indices.shape[a:]], f, "T_one_hot", INJECTIVE)

@@ -350,23 +350,33 @@ def _take_infer(attrs, types):
         return TensorType(i.shape, t.dtype)
     axis = norm_axis(attrs.axis, len(t.shape))
     b = attrs.get("batch_dims", 0)
+    b = b + len(i.shape) if b < 0 else b
+    if not 0 <= b <= min(axis, len(i.shape)):
+        raise ValueError(f"batch_dims {attrs.batch_dims} must be at most the axis {axis} and the rank of the indices")
+    for p, q in zip(t.shape[:b], i.shape[:b]):
+        if p != q and not isinstance(p, Any) and not isinstance(q, Any):
+            raise ValueError(f"the batch dimensions of {t} and {i} differ")
     return TensorType(t.shape[:axis] + i.shape[b:] + t.shape[axis + 1 :], t.dtype)
 
 
 def _ev_take(attrs, x, i):
-    if attrs.get("batch_dims", 0):
-        raise NotImplementedError
     i = i.astype("int64")
     n = x.size if attrs.axis is None else x.shape[attrs.axis]
     i = i % n if attrs.mode == "wrap" else np.clip(i, 0, n - 1)
-    return np.take(x, i, attrs.axis)
+    b = attrs.get("batch_dims", 0)
+    b = b + i.ndim if b < 0 else b
+    if not b:
+        return np.take(x, i, attrs.axis)
+    parts = [np.take(x[at], i[at], attrs.axis % x.ndim - b) for at in np.ndindex(*i.shape[:b])]
+    return np.stack(parts).reshape(i.shape[:b] + parts[0].shape)
 
 
 register("take", INJECTIVE, _take_infer, _ev_take)
 
 
 def take(data, indices, axis=None, batch_dims=0, mode="clip"):
-    """Elements of `data` at `indices` along `axis` (None: of the flat array). mode: clip, wrap or fast (no check)."""
+    """Elements of `data` at `indices` along `axis` (None: of the flat array); the first `batch_dims` axes of both are the
+    same. mode: clip, wrap or fast (no check)."""
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f"mode {mode!r}; use 'clip', 'wrap' or 'fast'")
     return call(

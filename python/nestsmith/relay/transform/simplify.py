@@ -7,7 +7,7 @@ import numpy as np
 
 from ... import transform as _t
 from .. import op
-from ..expr import Call, Constant, Function, TupleGetItem, const, post_order, rewrite
+from ..expr import Call, Constant, Function, Tuple, TupleGetItem, const, post_order, rewrite
 from ..infer import infer_type
 from ..ty import TensorType
 
@@ -95,12 +95,12 @@ _NORMS = {
 @_t.function_pass(opt_level=0, name="SimplifyInference")
 def _simplify_inference(func, mod, ctx):
     def visit(old, new):
-        if isinstance(new, TupleGetItem) and new.index == 0 and isinstance(new.tuple_value, Call):
-            name = new.tuple_value.op_name
-            if name == "nn.batch_norm":
-                return _batch_norm(new.tuple_value)
-            if name == "nn.dropout":
-                return new.tuple_value.args[0]
+        if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
+            return new.tuple_value.fields[new.index]
+        if isinstance(new, Call) and new.op_name == "nn.batch_norm":
+            return Tuple([_batch_norm(new), *new.args[3:]])
+        if isinstance(new, Call) and new.op_name == "nn.dropout":
+            return Tuple([new.args[0], op.ones_like(new.args[0])])
         if isinstance(new, Call) and new.op_name in _NORMS:
             return _NORMS[new.op_name](new)
         return new

@@ -1,0 +1,95 @@
+"""Operators at every optimization level against NumPy and PyTorch."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from levels import same
+
+from nestsmith import relay
+
+nn = relay.nn
+rng = np.random.default_rng(0)
+
+
+def V(name, *shape, dtype="float32"):
+    return relay.var(name, shape=shape, dtype=dtype)
+
+
+def small(*shape, dtype="float32"):
+    """Small integers, on which sums are exact."""
+    return rng.integers(-8, 9, shape).astype(dtype)
+
+
+def T(x):
+    return torch.from_numpy(np.ascontiguousarray(x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_scalar_constants(dtype):
+    x = small(3, 4, dtype=dtype)
+    v, one = V("x", 3, 4, dtype=dtype), relay.const(3, dtype)
+    same(relay.add(v, one), {"x": x}, x + x.dtype.type(3))
+    same(relay.Tuple([relay.subtract(one, v), one]), {"x": x}, [x.dtype.type(3) - x, np.array(3, dtype)])
+
+
+def test_folded_results_of_rank_0():
+    total = relay.sum(relay.const(np.arange(4, dtype="float32")))
+    same(relay.add(V("x", 2), total), {"x": np.ones(2, "float32")}, np.full(2, 7, "float32"))
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize(
+    ("on", "off", "dtype"), [(1.0, 0.0, "float32"), (5, -1, "int32"), (relay.const(2, "int8"), 1, "int64")]
+)
+def test_one_hot(on, off, dtype, axis):
+    i = np.array([0, 4, 2, 7], "int32")
+    value = getattr(on, "data", on)
+    want = np.where(np.arange(5) == i[:, None], value, off).astype(dtype)
+    body = relay.one_hot(V("i", 4, dtype="int32"), on, off, 5, axis, dtype)
+    same(body, {"i": i}, want if axis else want.T)
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize(("size", "out"), [((13, 11), (6, 4)), ((13,), (8,)), ((5, 7, 9), (2, 4, 8)), ((6, 6), (9, 7))])
+def test_adaptive_pools_whose_sizes_do_not_divide(kind, size, out):
+    x = rng.uniform(-1, 1, (1, 3, *size)).astype("float32")
+    name = f"adaptive_{kind}_pool{len(size)}d"
+    want = getattr(F, name)(T(x), out).numpy()
+    same(getattr(nn, name)(V("x", *x.shape), out), {"x": x}, want, 0 if kind == "max" else 1e-6, levels=(0, 3))
+
+
+def test_not_of_truth_values():
+    x = np.array([True, False, True, True])
+    for op in (relay.bitwise_not, relay.logical_not):
+        same(op(V("x", 4, dtype="bool")), {"x": x}, ~x)
+
+
+@pytest.mark.parametrize("batch_dims", [0, 1, 2, -1])
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+def test_take_with_batch_dimensions(batch_dims, mode):
+    x, i = small(2, 3, 5, 4), rng.integers(-7, 12, (2, 3, 2) if batch_dims else (2, 3)).astype("int32")
+    body = relay.take(V("x", *x.shape), V("i", *i.shape, dtype="int32"), 2, batch_dims, mode)
+    at = i % 5 if mode == "wrap" else np.clip(i, 0, 4)
+    b = batch_dims % max(i.ndim, 1)
+    want = np.stack([np.take(x[k], at[k], 2 - b) for k in np.ndindex(*i.shape[:b])])
+    want = want.reshape(i.shape[:b] + want.shape[1:]) if b else np.take(x, at, 2)
+    same(body, {"x": x, "i": i}, want)
+    same(relay.take(relay.const(x), relay.const(i), 2, batch_dims, mode), {}, want, levels=(3,))  # folded
+
+
+def test_take_with_wrong_batch_dimensions():
+    for b, shape in ((2, (2, 4)), (3, (2, 3, 4)), (1, (3, 4))):
+        with pytest.raises(ValueError, match="batch"):
+            _ = relay.take(V("x", 2, 3, 5), V("i", *shape, dtype="int32"), 1, b).checked_type
+
+
+def test_all_results_of_a_batch_norm_and_a_dropout():
+    x, (g, b, m, v) = small(2, 4, 3), rng.uniform(0.5, 2, (4, 4)).astype("float32")
+    inputs = {"x": x, "g": g, "b": b, "m": m, "v": v}
+    out = nn.batch_norm(V("x", 2, 4, 3), *(V(n, 4) for n in "gbmv"))
+    want = F.batch_norm(T(x), T(m), T(v), T(g), T(b)).numpy()
+    same(out, inputs, [want, m, v], 1e-5)
+    same(out[2], inputs, v)
+    drop = relay.expr.Call(relay.op.get("nn.dropout"), [V("x", 2, 4, 3)], {"rate": 0.5})
+    same(drop, {"x": x}, [x, np.ones_like(x)])
