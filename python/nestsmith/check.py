@@ -7,7 +7,18 @@ import json
 import operator
 import re
 
-__all__ = ["did_you_mean", "integer", "json_of", "nearest", "number", "one_of_names", "shown", "text", "unmatched"]
+__all__ = [
+    "did_you_mean",
+    "integer",
+    "json_of",
+    "nearest",
+    "number",
+    "one_of_names",
+    "shown",
+    "some",
+    "text",
+    "unmatched",
+]
 
 
 def integer(name, value, least=None):
@@ -60,16 +71,20 @@ def did_you_mean(name, known, most=1):
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+def some(items, most=4, of=None):
+    """The first `most` of `items` (texts) as a list for a message, and how many more there are (of `of` in all)."""
+    items = list(items)
+    more = (len(items) if of is None else of) - most
+    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def unmatched(names, known, most=4):
     """The `names` that are not among `known`, as a text for a message: up to `most` of them, each with the name that it
     may stand for, and how many more there are; "" if there are none."""
     wrong = [n for n in names if n not in known]
-    shown = []
-    for n in wrong[:most]:
-        near = nearest(n, known)
-        shown.append(f"{n!r} (did you mean {near[0]!r}?)" if near else repr(n))
-    more = len(wrong) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    near = [nearest(n, known) for n in wrong[:most]]
+    shown = [f"{n!r} (did you mean {k[0]!r}?)" if k else repr(n) for n, k in zip(wrong, near)]
+    return some(shown, most, len(wrong))
 
 
 def json_of(what, text):

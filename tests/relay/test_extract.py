@@ -5,6 +5,7 @@ import gzip
 import json
 import pathlib
 import time
+import warnings
 
 import pytest
 from networks import FULL, SMALL
@@ -124,15 +125,51 @@ def test_branches():
 
 def test_dynamic_shapes_give_no_task():
     x = relay.var("x", relay.TensorType((relay.Any(), 32)))
-    assert extract(relay.Function([x], relay.max(x)), None, "llvm") == ([], [])
-    assert extract(relay.Function([x], relay.max(x)), None, "llvm", include_simple_tasks=True) == ([], [])
+    with pytest.warns(UserWarning, match="no tasks for vm_mod_fused_max: they have dimensions known only at run time"):
+        assert extract(relay.Function([x], relay.max(x)), None, "llvm") == ([], [])
+    with pytest.warns(UserWarning, match="run time"):
+        assert extract(relay.Function([x], relay.max(x)), None, "llvm", include_simple_tasks=True) == ([], [])
 
 
-def test_operators_without_loops_are_skipped():
-    x = relay.var("x", shape=(4, 4))
-    f = relay.Function([x], relay.sum(relay.cumsum(x)))
-    tasks, _ = extract(f, None, "llvm")
+@pytest.fixture
+def opaque(monkeypatch):
+    """Two operators that have a type and no loops, as a user may register them."""
+    from nestsmith.relay.op import registry
+
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
+    for name, pattern in (("test.sort", registry.OPAQUE), ("test.crop", registry.INJECTIVE)):
+        registry.register(name, pattern, lambda attrs, types: types[0])
+    return [lambda x, n=n: registry.call(n, [x]) for n in ("test.sort", "test.crop")]
+
+
+def test_operators_without_loops_are_refused_all_at_once(opaque):
+    sort, crop = opaque
+    x = relay.var("x", shape=(1, 8, 14, 14))
+    f = lambda y: relay.exp(crop(crop(sort(sort(y)))))  # noqa: E731
+    mod = IRModule.from_expr(relay.Function([x], relay.sum(f(relay.Tuple([f(x), x]).fields[0]))))
+    what = r"test\.sort, 4 calls: .*\n.*test\.crop, 4 calls: operator test.crop has no definition as loops"
+    with pytest.raises(ValueError, match=what + r"\nunsupported='skip'"):
+        extract(mod, {}, "llvm")
+    with pytest.warns(UserWarning, match=what):
+        tasks, _ = extract(mod, {}, "llvm", unsupported="skip")
     assert len(tasks) == 1
+    with pytest.raises(ValueError, match=what):
+        relay.build(mod, "llvm")
+    with pytest.raises(ValueError, match="unsupported is 'no'; use one of raise, skip"):
+        extract(mod, {}, "llvm", unsupported="no")
+
+
+def test_weights_without_params_are_told():
+    mod, params = SMALL["mlp"]()
+    with pytest.warns(UserWarning, match="weights 'fc1_weight', 'fc1_bias', 'fc2_weight', 'fc2_bias' and 2 more"):
+        extract(mod, None, "llvm")
+    x, y = relay.var("x", shape=(2, 3, 4)), relay.var("y", shape=(2, 5, 4))
+    product = relay.Function([x, y], nn.batch_matmul(nn.relu(x), y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        extract(mod, params, "llvm")
+        extract(mod, {}, "llvm")
+        extract(product, None, "llvm")
 
 
 def test_winograd_never():

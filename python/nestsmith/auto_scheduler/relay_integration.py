@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
+import warnings
 
+from .. import check
 from ..relay import extract, lowering
-from ..relay.pipeline import fuse_module, optimize
+from ..relay.expr import Call, post_order
+from ..relay.pipeline import as_module, fuse_module, optimize
 from ..transform import PassContext
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .workload_registry import register_workload_tensors
 
 __all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction"]
 
-logger = logging.getLogger("auto_scheduler")
 _ORDERS = ("evaluation", "graph-2020")
+_UNSUPPORTED = ("raise", "skip")
 
 
 def is_auto_scheduler_enabled():
@@ -36,8 +38,6 @@ def _constant_inputs(low, constant):
 def _graph_2020_order(mod, kernels, calls):
     """Kernels in the order of the first tutorials: a function before its arguments, from the output on, left to
     right."""
-    from ..relay.expr import Call
-
     order, seen, stack = [], set(), [mod["main"].body]
     while stack:
         e = stack.pop()
@@ -52,6 +52,35 @@ def _graph_2020_order(mod, kernels, calls):
     return order + [k for k in kernels if k not in order]
 
 
+def _warn_of_weights(main):
+    """One warning if parameters of a network are weights: what an operator of ``nn`` takes beside its data."""
+    params = {id(p) for p in main.params}
+    calls = [e for e in post_order(main.body) if isinstance(e, Call) and str(e.op_name).startswith("nn.")]
+    products = ("nn.matmul", "nn.batch_matmul")  # of two tensors of the data, as well
+    weights = {id(a): a.name_hint for c in calls if c.op_name not in products for a in c.args[1:] if id(a) in params}
+    if weights:
+        shown = check.some(map(repr, weights.values()))
+        warnings.warn(
+            f"extract_tasks got no params for the weights {shown}: a build with params computes in other functions, whose "
+            "tasks these are not; give extract_tasks and relay.build the same params ({} where weights stay inputs)",
+            stacklevel=3,
+        )
+
+
+def _tell_what_cannot_be_built(dynamic, failed, target, unsupported):
+    if dynamic:
+        warnings.warn(
+            f"extract_tasks: no tasks for {check.some(dynamic)}: they have dimensions known only at run time, and "
+            "relay.build needs all shapes",
+            stacklevel=3,
+        )
+    if failed and unsupported == "raise":
+        err = lowering.refusal(failed, target)
+        raise lowering.NotLowerable(f"{err}\nunsupported='skip' extracts the other tasks all the same")
+    if failed:
+        warnings.warn(f"extract_tasks: {lowering.refusal(failed, target)}", stacklevel=3)
+
+
 def extract_tasks(
     mod,
     params,
@@ -64,6 +93,7 @@ def extract_tasks(
     other_targets=None,
     order="evaluation",
     layout=None,
+    unsupported="raise",
 ):
     """Cuts a network into tuning tasks.
 
@@ -71,7 +101,8 @@ def extract_tasks(
     ----------
     mod : IRModule or relay.Function
     params : dict of str to array, or None
-        Weights. Give the same ones to ``relay.build``: with constant weights they are transformed ahead of time.
+        Weights. Give the same ones to ``relay.build``: with constant weights they are transformed ahead of time, so that
+        the tasks are other ones. None on a network with weights warns; an empty dictionary says that they stay inputs.
     target : Target or str
     target_host : Target or str, optional
     hardware_params : HardwareParams, optional
@@ -87,6 +118,9 @@ def extract_tasks(
         ``"evaluation"`` (the order in which the network runs) or ``"graph-2020"`` (the order of the first tutorials).
     layout : str, optional
         Convert convolutions to this layout first, for example ``"NHWC"``.
+    unsupported : str
+        What happens when ``relay.build`` cannot build the network because operators have no definition as loops:
+        ``"raise"`` or ``"skip"``, which warns and gives the tasks of the other functions. Either names all of them.
 
     Returns
     -------
@@ -97,16 +131,20 @@ def extract_tasks(
     Raises
     ------
     ValueError
-        If the order is unknown or there is no target.
+        If the order or `unsupported` is unknown, there is no target, or operators have no definition as loops.
     """
     from ..target import Target
     from .search_task import SearchTask
 
     if order not in _ORDERS:
         raise ValueError(f"order {order!r}; use one of {', '.join(_ORDERS)}")
+    if unsupported not in _UNSUPPORTED:
+        raise ValueError(f"unsupported is {unsupported!r}; use one of {', '.join(_UNSUPPORTED)}")
     target, target_host = Target.canon_target_and_host(target, target_host)
     if target is None:
         raise ValueError("extract_tasks needs a target, for example 'cuda' or 'llvm'")
+    if params is None:
+        _warn_of_weights(as_module(mod)["main"])
     outer = PassContext.current()
     config = dict(outer.config, **{"relay.backend.use_auto_scheduler": True})
     if layout:
@@ -117,17 +155,16 @@ def extract_tasks(
     if order == "graph-2020":
         kernels = _graph_2020_order(fused, kernels, calls)
     constant, nbytes = extract.constants_of(fused, calls)
-    found, skipped = {}, []
+    found, failed = {}, []
     for k in kernels:
         if not k.static:
-            skipped.append((k.name, "a dimension is known only at run time"))
             continue
         try:
             low = lowering.lower_function(k.func, target, lowering.NAMINGS[0])
             tensors, dag = low.io, ComputeDAG(low.io)
             others = [lowering.lower_function(k.func, target, n).io for n in lowering.NAMINGS[1:]]
-        except (lowering.NotLowerable, ValueError) as err:
-            skipped.append((k.name, str(err)))
+        except ValueError as err:
+            failed.append((k, err))
             continue
         if not include_simple_tasks and not has_reduction(dag):
             continue
@@ -146,8 +183,7 @@ def extract_tasks(
             "alt_tensors": others,
             "constant": _constant_inputs(low, constant.get(id(k), frozenset())),
         }
-    for name, why in skipped:
-        logger.info("extract_tasks: no task for %s: %s", name, why)
+    _tell_what_cannot_be_built([k.name for k in kernels if not k.static], failed, target, unsupported)
     tasks, weights = [], []
     option = LayoutRewriteOption.get_target_default(target, True)
     for key, f in found.items():

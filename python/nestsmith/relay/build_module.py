@@ -182,7 +182,14 @@ def compile_module(mod, target):
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
     tuned, engine, option = _tuning_on(), _engine_target(target), _layout_option(target)
-    prepared = [_prepare(k, target, tuned) for k in kernels]
+    prepared, failed = [], []
+    for k in kernels:
+        try:
+            prepared.append(_prepare(k, target, tuned))
+        except lowering.NotLowerable as err:
+            failed.append((k, err))
+    if failed:
+        raise lowering.refusal(failed, target)
     constant, _ = extract.constants_of(fused, calls)
     for p, _ in prepared:
         p.constant = constant.get(id(p.kernel), frozenset())
@@ -254,7 +261,8 @@ def build(ir_mod, *args, **kwargs):
     Raises
     ------
     ValueError
-        If there is no target, or a dimension is known only at run time.
+        If there is no target, a dimension is known only at run time, or operators have no definition as loops (all are
+        named).
     TypeError
         If `ir_mod` is no module or an argument is unknown.
     RuntimeError

@@ -17,7 +17,7 @@ from .op.transform import layout_shape, parse_layout, slice_ranges
 from .transform.alter_layout import winograd_tile
 from .ty import TupleType
 
-__all__ = ["lower_function", "Lowered", "NAMINGS", "NotLowerable"]
+__all__ = ["lower_function", "Lowered", "NAMINGS", "NotLowerable", "refusal"]
 
 # (placeholder names, pooling names): the default one first, then that of releases since 0.11.
 NAMINGS = (("placeholder", "tensor"), ("p", "pool"))
@@ -335,33 +335,40 @@ def _placeholder(t, name):
     return te.placeholder(t.concrete_shape, t.dtype, name=name)
 
 
+def _value(t, name):
+    """A placeholder of a type, or one per field of a tuple."""
+    return [_placeholder(f, name) for f in t.fields] if isinstance(t, TupleType) else _placeholder(t, name)
+
+
+def _scalar(constant):
+    if constant.data.ndim:
+        raise NotLowerable("a tensor constant inside a fused function")
+    return topi.scalar_const(constant.data.item(), str(constant.data.dtype))
+
+
+def _apply(call, inputs, target):
+    rule = _COMPUTE.get(call.op_name)
+    if rule is None:
+        raise NotLowerable(f"operator {call.op_name} has no definition as loops")
+    return rule(call.attrs, inputs, call, target)
+
+
 def _lower(func, target):
     env, params = {}, []
     for i, p in enumerate(func.params):
-        t = p.checked_type
-        name = placeholder_name(i)
-        if isinstance(t, TupleType):
-            env[id(p)] = [_placeholder(f, name) for f in t.fields]
-            params += env[id(p)]
-        else:
-            env[id(p)] = _placeholder(t, name)
-            params.append(env[id(p)])
+        env[id(p)] = _value(p.checked_type, placeholder_name(i))
+        params += env[id(p)] if isinstance(env[id(p)], list) else [env[id(p)]]
     for e in post_order(func.body):
         if isinstance(e, Var):
             continue
         if isinstance(e, Constant):
-            if e.data.ndim:
-                raise NotLowerable("a tensor constant inside a fused function")
-            env[id(e)] = topi.scalar_const(e.data.item(), str(e.data.dtype))
+            env[id(e)] = _scalar(e)
         elif isinstance(e, Tuple):
             env[id(e)] = [env[id(f)] for f in e.fields]
         elif isinstance(e, TupleGetItem):
             env[id(e)] = env[id(e.tuple_value)][e.index]
         elif isinstance(e, Call):
-            rule = _COMPUTE.get(e.op_name)
-            if rule is None:
-                raise NotLowerable(f"operator {e.op_name} has no definition as loops")
-            env[id(e)] = rule(e.attrs, [env[id(a)] for a in e.args], e, target)
+            env[id(e)] = _apply(e, [env[id(a)] for a in e.args], target)
         else:
             raise NotLowerable(f"a {type(e).__name__} inside a fused function")
     out = env[id(func.body)]
@@ -379,3 +386,23 @@ def lower_function(func, target, names=NAMINGS[0]):
     shapes."""
     with naming(placeholders=names[0], pooling=names[1]):
         return _lower(func, target)
+
+
+def refusal(failed, target):
+    """What to raise when some of a network's functions did not become loops; `failed`: pairs of a kernel (of
+    :mod:`.extract`) and its error. Names every operator without a definition, how often it is called, and why: each call is
+    tried alone, so that all are found at once."""
+    found: dict = {}
+    for k, _ in failed:
+        for e in post_order(k.func.body):
+            if not isinstance(e, Call):
+                continue
+            try:
+                inputs = [_scalar(a) if isinstance(a, Constant) else _value(a.checked_type, "x") for a in e.args]
+                _apply(e, inputs, target)
+            except ValueError as err:
+                calls, why = found.get(e.op_name, (0, str(err)))
+                found[e.op_name] = calls + k.count, why
+    lines = [f"{name}, {n} call{'s'[: n > 1]}: {why}" for name, (n, why) in found.items()]
+    lines = lines or [f"{k.name}: {err}" for k, err in failed]
+    return NotLowerable("the network cannot be built, what follows has no definition as loops:\n  " + "\n  ".join(lines))

@@ -57,10 +57,9 @@ def warn_of_unmatched(params, known):
     """One warning for all names in `params` that are not among the names `known` of a network's parameters."""
     wrong = check.unmatched(params, known)
     if wrong:
-        has = ", ".join(map(repr, list(known)[:4])) + (", ..." if len(known) > 4 else "")
         warnings.warn(
             f"params holds names that are no parameter of the network, and their values are not used: {wrong}; the "
-            f"network has {len(known)} parameters: {has}",
+            f"network's parameters are {check.some(map(repr, known))}",
             stacklevel=2,
         )
 
