@@ -40,6 +40,7 @@ setup(
         Extension(
             "nestsmith._core",
             sources=sorted(glob.glob("csrc/*/*.c")),
+            depends=sorted(glob.glob("csrc/*/*.h")),  # in the archive of the sources, too
             include_dirs=["csrc", numpy.get_include()],
             define_macros=[("_GNU_SOURCE", None)],
             extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden", *pkg_config("--cflags")],

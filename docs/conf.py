@@ -3,11 +3,16 @@
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "python"))
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "python"))
 project = "nestsmith"
 author = "the nestsmith maintainers"
 extensions = ["sphinx.ext.autodoc", "numpydoc", "myst_nb"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+for name in ("search", "genindex", "modindex", "py-modindex"):
+    for suffix in source_suffix:
+        if (HERE / (name + suffix)).exists():
+            raise ValueError(f"{name}{suffix}: Sphinx writes a page of its own of this name over it; rename it")
 nb_execution_mode = "off"  # notebooks are stored with their outputs; `make notebooks` executes them
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "alabaster"

@@ -1,15 +1,21 @@
 """What users get wrong: each mistake raises one exception that names the argument, the value and what to do."""
 
 import gzip
+import importlib
 import json
 import os
 import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pytest
 
 import nestsmith as ns
-from nestsmith import _core, auto_scheduler, relay, te, transform
+from nestsmith import _absent, _core, auto_scheduler, relay, te, transform
 from nestsmith.contrib import graph_executor
 from nestsmith.relay import testing
 from nestsmith.target import Target
@@ -233,6 +239,7 @@ def test_no_driver(mlp):
 def test_inputs_and_outputs(module):
     good = np.zeros((1, 1, 28, 28), "float32")
     refuses(lambda: module.set_input("dta", good), RuntimeError, "'dta'", "did you mean 'data'")
+    refuses(lambda: module.set_input("input", good), RuntimeError, "'input'", "there are: 'data'")
     refuses(lambda: module.set_input("data", good[0]), ValueError, "'data'", "(1, 1, 28, 28)", "(1, 28, 28)")
     refuses(lambda: module.set_input("data", good.astype("complex64")), TypeError, "'data'", "complex64")
     refuses(lambda: module.set_input(99, good), IndexError, "99")
@@ -262,16 +269,114 @@ def test_files_and_arrays(tmp_path):
     refuses(lambda: ns.nd.array(np.zeros(3)).copyto(ns.nd.array(np.zeros(4))), ValueError, "(3,)", "(4,)")
 
 
-@pytest.mark.parametrize("statement", ["nestsmith.autotvm", "nestsmith.rpc", "nestsmith.relay.frontend"])
-def test_parts_of_tvm_that_are_not_there(statement):
-    """An error that says so; once a part is there, its row goes."""
-    import nestsmith
+def test_names_of_exported_files(mlp, module, tmp_path):
+    lib = relay.build(mlp[0], "llvm", params=mlp[1])
+    refuses(lambda: lib.export_library(str(tmp_path)), IsADirectoryError, str(tmp_path), "net.so")
+    refuses(lambda: lib.export_library(tmp_path / "no" / "net.so"), FileNotFoundError, "no directory", "net.so")
+    with pytest.warns(UserWarning, match="net.zip' becomes a shared library, whatever its name says: call it .so") as told:
+        lib.export_library(tmp_path / "net.zip")
+    assert told[0].filename == __file__, "the warning points at the user's line"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lib.export_library(tmp_path / "libnet-v1.2.so.3.4")
+        lib.export_library(tmp_path / "net")
+    for name in ("net.zip", "net"):
+        assert ns.runtime.load_module(tmp_path / name)["default"](ns.cpu(0)) is not None
 
-    package, _, name = statement.rpartition(".")
-    with pytest.raises(ModuleNotFoundError, match=f"{statement} is not there yet; docs/from-tvm.md"):
-        getattr(nestsmith if package == "nestsmith" else nestsmith.relay, name)
-    with pytest.raises(ModuleNotFoundError, match="not there yet"):
-        exec(f"from {package} import {name}", {})
+
+def test_pickling_what_was_compiled(mlp, module):
+    """The factory is bytes and comes back whole; what lies on a device says what to pickle instead."""
+    lib = relay.build(mlp[0], "llvm", params=mlp[1])
+    again = graph_executor.GraphModule(pickle.loads(pickle.dumps(lib))["default"](ns.cpu(0)))
+    here = graph_executor.GraphModule(lib["default"](ns.cpu(0)))
+    data = np.random.default_rng(0).normal(size=(1, 1, 28, 28)).astype("float32")
+    for m in (here, again):
+        m.run(data=data)
+    assert (here.get_output(0).numpy() == again.get_output(0).numpy()).all()
+    refuses(lambda: pickle.dumps(here), TypeError, "cannot be pickled", "relay.build")
+
+
+def test_options_and_candidates_show_what_they_are(tasks, tmp_path):
+    runner = auto_scheduler.LocalRunner(repeat=3, device=[0, 1])
+    log = auto_scheduler.RecordToFile(tmp_path / "log.json")
+    options = auto_scheduler.TuningOptions(64, verbose=0, runner=runner, measure_callbacks=[log])
+    for text in ("TuningOptions(num_measure_trials=64", "verbose=0", "LocalBuilder(timeout=15", "repeat=3", "device=[0, 1]",
+                 f"measure_callbacks=[RecordToFile('{tmp_path}/log.json')]"):
+        assert text in repr(options)
+    names = {k: getattr(auto_scheduler, k) for k in ("LocalRunner", "LocalBuilder")}
+    assert repr(eval(repr(runner), names)) == repr(runner) != repr(auto_scheduler.LocalRunner())
+    state = tasks[0][0].compute_dag.get_init_state()
+    assert repr(auto_scheduler.MeasureInput(tasks[0][0], state)) == f"MeasureInput({tasks[0][0]!r}, 0 steps)"
+
+
+@pytest.mark.parametrize("name", sorted(_absent.INSTEAD))
+def test_parts_of_tvm_that_are_not_there(name):
+    """Attributes and imports say so, and what there is instead, without a file that an installed package does not have;
+    ``hasattr`` says no. Once a part is there, its row goes."""
+    package, _, part = name.rpartition(".")
+    said = f"^{re.escape(name)} is not there yet: (?!.*docs/)"
+    where = importlib.import_module(package)
+    assert not hasattr(where, part) and part not in dir(where)
+    for statement in (f"import {name}", f"from {package} import {part}", f"from {name}.deeper import x"):
+        with pytest.raises(ModuleNotFoundError, match=said):
+            exec(statement, {})
+    if package in ("nestsmith", "nestsmith.relay", "nestsmith.auto_scheduler"):
+        with pytest.raises(AttributeError, match=said):
+            getattr(where, part)
+
+
+def test_names_that_nobody_knows():
+    with pytest.raises(AttributeError, match="module 'nestsmith' has no attribute 'atuo_scheduler'"):
+        ns.atuo_scheduler  # noqa: B018
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nestsmith.atuo_scheduler'"):
+        importlib.import_module("nestsmith.atuo_scheduler")
+
+
+def test_submodules_are_listed_and_loaded():
+    """In a fresh process, where nothing has been imported: completion shows them, and asking for one imports it."""
+    code = "import nestsmith as ns; print(*dir(ns)); [getattr(ns, n) for n in dir(ns)]; print(ns.relay.build, *dir(ns.relay))"
+    r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    listed, inside = (set(line.split()) for line in r.stdout.splitlines())
+    folder = pathlib.Path(ns.__file__).parent
+    there = {p.stem for p in folder.glob("[a-z]*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
+    assert there | {"lower", "IRModule", "progress", "TVMError", "__version__"} <= listed
+    assert {"build", "optimize", "testing", "nn"} <= inside
+
+
+@auto_scheduler.register_workload
+def column(n):
+    return [A, te.compute((n,), lambda i: A[i, 0])]
+
+
+@pytest.mark.parametrize("call", [
+    lambda: ns.build(te.create_schedule((C := te.compute((4,), lambda i: A[i, 0])).op), [A, C], "cuda -arch=sm_90"),
+    lambda: te.create_schedule(C := te.compute((4,), lambda i: A[i, 0]).op)[C].split(C.axis[0], factor=0),
+    lambda: relay.build(ns.IRModule.from_expr(conv(data_layout="NHCW")), "llvm"),
+    lambda: auto_scheduler.measure_record.load_record_from_string("{"),
+    lambda: auto_scheduler.RecordReader(__file__).read_lines(),
+    lambda: ns.runtime.load_module(ns._core.__file__),
+    lambda: auto_scheduler.SketchPolicy(auto_scheduler.SearchTask(func=column, args=(4,), target="llvm"), params={"eps_greedy": 7}),
+    lambda: ns.nd.array(np.zeros(3, "float32"), ns.device("cuda", 77)),
+    lambda: relay.build(ns.IRModule.from_expr(relay.Function([x := relay.var("x", shape=(relay.Any(),))], relay.nn.relu(x))), "llvm"),
+])  # fmt: skip
+def test_scripts_may_catch_tvm_errors(call):
+    """Where TVM raises a TVMError, ours is one too, besides being the ValueError or RuntimeError that it says."""
+    with pytest.raises(ns.TVMError) as caught:
+        call()
+    assert isinstance(caught.value, RuntimeError) and caught.type.__module__.startswith("nestsmith.")
+
+
+def test_the_family_of_errors():
+    """The names and bases that `except` clauses of scripts use."""
+    error = ns.error
+    assert error.TVMError is ns.TVMError is _core.TVMError and issubclass(error.TVMError, RuntimeError)
+    assert issubclass(error.TVMValueError, (error.TVMError,)) and issubclass(error.TVMValueError, ValueError)
+    assert issubclass(error.OpNotImplemented, NotImplementedError) and issubclass(error.OpAttributeInvalid, AttributeError)
+    assert issubclass(error.RPCSessionTimeoutError, TimeoutError) and issubclass(relay.lowering.NotLowerable, error.OpNotImplemented)
+    for name in error.__all__:
+        again = pickle.loads(pickle.dumps(getattr(error, name)("text")))
+        assert type(again) is getattr(error, name) and again.args == ("text",) and isinstance(again, error.TVMError)
 
 
 A = te.placeholder((8, 8), name="A")
@@ -283,6 +388,9 @@ A = te.placeholder((8, 8), name="A")
         (lambda: te.compute((8,), lambda i: A[i] + 1), TypeError, ("'A'", "2 dimension(s)", "1 indices")),
         (lambda: te.compute((8,), lambda i: 2 * A[i]), TypeError, ("'A'", "1 indices")),
         (lambda: te.compute((8,), lambda i: None, name="C"), TypeError, ("'C'", "returned None")),
+        (lambda: te.compute((8,), lambda i: "A[i]", name="C"), TypeError, ("'C'", "returned the text 'A[i]'")),
+        (lambda: te.compute((8,), lambda i: (A[i, 0], "x"), name="C"), TypeError, ("'C'", "returned the text 'x'")),
+        (lambda: te.compute((8,), lambda i: te.if_then_else(i > 1, "x", "y")), TypeError, ("returned the text",)),
         (lambda: te.compute((8,), lambda i: te.sum(A[i, 0], axis=i)), TypeError, ("te.sum", "axis is i", "reduce_axis")),
         (lambda: te.compute((8,), lambda i: te.max(A[i, 0])), TypeError, ("te.max", "missing", "reduce_axis")),
         (lambda: te.placeholder((3.5,)), ValueError, ("3.5", "whole number")),

@@ -25,13 +25,13 @@
 /* ---- errors (err.c) ---- */
 typedef enum {
   NS_OK = 0,
-  NS_ERR_VALUE,     /* bad argument or data: Python ValueError */
+  NS_ERR_VALUE,     /* bad argument or data: Python ValueError (TVMValueError) */
   NS_ERR_TYPE,      /* Python TypeError */
   NS_ERR_MEMORY,    /* out of memory: Python MemoryError */
-  NS_ERR_RUNTIME,   /* device, compiler, driver: Python RuntimeError */
+  NS_ERR_RUNTIME,   /* device, compiler, driver: Python RuntimeError (TVMError) */
   NS_ERR_IO,        /* file system: Python OSError */
   NS_ERR_INTERRUPT, /* Ctrl-C: Python KeyboardInterrupt */
-  NS_ERR_INTERNAL   /* broken invariant: Python RuntimeError, "please report" */
+  NS_ERR_INTERNAL   /* broken invariant: Python RuntimeError (InternalError), "please report" */
 } ErrCode;
 
 enum { ERR_MSG_MAX = 2048 };

@@ -1,20 +1,42 @@
 /* The extension module nestsmith._core: registers what each room contributes. */
 #include "py/py.h"
+#include <string.h>
 
 typedef int (*PyInit)(PyObject *m);
 static const PyInit INITS[] = {py_init_target, py_init_te,     py_init_schedule, py_init_lower, py_init_codegen,
                                py_init_device, py_init_search, py_init_graph,    py_init_model};
 
+/* What the engine raises is a TVMError; nestsmith/error.py has the rest of the family. */
+static PyObject *TvmError, *TvmValueError, *InternalError;
+
+static int add_error(PyObject *m, PyObject **type, const char *name, const char *doc, PyObject *base) {
+  *type = base ? PyErr_NewExceptionWithDoc(name, doc, base, NULL) : NULL;
+  return *type ? PyModule_AddObjectRef(m, strrchr(name, '.') + 1, *type) : -1;
+}
+static int init_errors(PyObject *m) {
+  if (add_error(m, &TvmError, "nestsmith.error.TVMError", "What the engine raises.", PyExc_RuntimeError) < 0 ||
+      add_error(m, &InternalError, "nestsmith.error.InternalError", "A mistake in the engine: please report it.",
+                TvmError) < 0)
+    return -1;
+  PyObject *both = PyTuple_Pack(2, TvmError, PyExc_ValueError);
+  int r = add_error(m, &TvmValueError, "nestsmith.error.TVMValueError",
+                    "An argument, a schedule or a file that the engine refuses.", both);
+  Py_XDECREF(both);
+  return r;
+}
+
 static int module_exec(PyObject *m) {
+  if (init_errors(m) < 0) return -1;
   for (int i = 0; i < NS_COUNT(INITS); i++)
     if (INITS[i](m) < 0) return -1;
   return 0;
 }
 
 PyObject *py_raise(const Err *e, ErrCode code) {
-  PyObject *type = PyExc_RuntimeError;
+  PyObject *type = TvmError;
   switch (code) {
-  case NS_ERR_VALUE: type = PyExc_ValueError; break;
+  case NS_ERR_VALUE: type = TvmValueError; break;
+  case NS_ERR_INTERNAL: type = InternalError; break;
   case NS_ERR_TYPE: type = PyExc_TypeError; break;
   case NS_ERR_MEMORY: type = PyExc_MemoryError; break;
   case NS_ERR_IO: type = PyExc_OSError; break;

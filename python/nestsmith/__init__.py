@@ -1,14 +1,26 @@
 """nestsmith: an auto-scheduler for neural networks. Submodules are imported when they are first used."""
 
-import importlib
+import functools as _functools
+import importlib as _importlib
+import pkgutil as _pkgutil
 
-from . import nd, runtime, target
-from .driver import build
-from .runtime import cl, context, cpu, cuda, device, gpu, num_threads, opencl
-from .runtime.ndarray import NDArray
+from . import _absent, _load
+
+__version__ = "0.1.0"  # read from here by setup tools as well
+
+try:
+    from . import _core, nd, runtime, target
+    from .driver import build
+    from .error import TVMError
+    from .runtime import cl, context, cpu, cuda, device, gpu, num_threads, opencl
+    from .runtime.ndarray import NDArray
+except ImportError as _error:
+    if not _load.asked_by_doctor():
+        raise ImportError(_load.explain(_error)) from _error
 
 __all__ = [
     "NDArray",
+    "TVMError",
     "build",
     "cl",
     "context",
@@ -23,23 +35,6 @@ __all__ = [
     "target",
 ]
 
-_SUBMODULES = {
-    "te",
-    "tir",
-    "topi",
-    "relay",
-    "auto_scheduler",
-    "autotvm",
-    "contrib",
-    "transform",
-    "ir",
-    "rpc",
-    "error",
-    "tag",
-    "demo",
-    "doctor",
-    "driver",
-}
 _ELSEWHERE = {
     "register_func": "registry",
     "get_global_func": "registry",
@@ -49,22 +44,18 @@ _ELSEWHERE = {
 }
 
 
-def _submodule(package, name):
-    """A module of a package; one that TVM has and we do not have yet is named as such."""
-    full = f"{package}.{name}"
-    try:
-        return importlib.import_module(full)
-    except ModuleNotFoundError as e:
-        if e.name != full:
-            raise
-        raise ModuleNotFoundError(f"{full} is not there yet; docs/from-tvm.md says what is, and what to do", name=full) from None
+@_functools.cache
+def _submodules():
+    return frozenset(m.name for m in _pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def __getattr__(name):
-    if name in _SUBMODULES:
-        return _submodule(__name__, name)
     if name in _ELSEWHERE:
-        module = importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(_importlib.import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+    if name in _submodules():
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise _absent.attribute_error(__name__, name)
+
+
+def __dir__():
+    return sorted({*globals(), *_ELSEWHERE, *_submodules()})

@@ -11,7 +11,14 @@ import subprocess
 import sys
 import time
 
-from nestsmith import _core
+from nestsmith import __version__, _load
+
+try:
+    from nestsmith import _core
+except ImportError as e:  # what the doctor is asked about in the first place
+    _WHY = _load.explain(e)
+else:
+    _WHY = ""
 
 __all__ = ["main", "findings"]
 
@@ -221,7 +228,7 @@ def _clocks():
             yield "ok", f"clock, GPU {index}", text
 
 
-def _load():
+def _load_average():
     """Whether other programs use the processor."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0]
@@ -285,12 +292,17 @@ def log_findings(path):
 
 def findings():
     """All findings as (status, subject, text); status is "ok", "missing", "broken" or "low"."""
-    facts = _core.device_query(1, 0)
     rows = [
+        ("ok", "nestsmith", f"{__version__} ({os.path.dirname(os.path.abspath(__file__))})"),
         ("ok", "python", f"{platform.python_version()} ({sys.executable}), {platform.system()} {platform.machine()}"),
+    ]
+    if _WHY:
+        return [*rows, ("broken", "engine", _WHY), _memory(), _load_average(), _cache(), _folder()]
+    facts = _core.device_query(1, 0)
+    rows += [
         ("ok", "cpu", f"{facts['name']}, programs use {facts['multiprocessors']} threads"),
         _memory(),
-        _load(),
+        _load_average(),
         _compiler(),
         _nvrtc(),
     ]
@@ -308,8 +320,9 @@ def main(argv=None):
     """Prints the findings. Returns 0 if programs can be compiled and run on the CPU at least, else 1."""
     parser = argparse.ArgumentParser(prog="python -m nestsmith.doctor", description=__doc__)
     parser.add_argument("--log", action="append", default=[], help="also look whether this tuning log fits the devices")
+    logs = parser.parse_args(argv).log
     rows = findings()
-    for path in parser.parse_args(argv).log:
+    for path in logs if not _WHY else ():
         rows += log_findings(path)
     for status, subject, text in rows:
         print(f"{status:8s} {subject:18s} {text}")

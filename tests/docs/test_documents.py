@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 
@@ -38,6 +40,19 @@ def test_every_page_is_in_the_contents():
     listed = re.search(r"```{toctree}(.*?)```", (DOCS / "index.md").read_text(), re.S)[1].split()
     pages = {p.stem for p in [*DOCS.glob("*.md"), *NOTEBOOKS]} - {"index"}
     assert pages == {w for w in listed if w[0] != ":" and not w.isdigit()}
+
+
+def test_no_page_has_a_name_of_sphinx(tmp_path):
+    """Sphinx writes search.html, genindex.html and py-modindex.html itself, over a page of that name; conf.py refuses."""
+    runpy.run_path(DOCS / "conf.py")
+    (tmp_path / "docs").mkdir()
+    conf = shutil.copy(DOCS / "conf.py", tmp_path / "docs")
+    for name in ("search.md", "genindex.ipynb", "py-modindex.md"):
+        page = tmp_path / "docs" / name
+        page.write_text("")
+        with pytest.raises(ValueError, match=f"{name}: Sphinx writes a page of its own"):
+            runpy.run_path(conf)
+        page.unlink()
 
 
 def test_make_targets():

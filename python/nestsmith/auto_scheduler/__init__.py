@@ -2,6 +2,7 @@
 
 import warnings as _warnings
 
+from .. import _absent
 from . import (
     compute_dag,
     cost_model,
@@ -141,3 +142,7 @@ __all__ = [
     "task_scheduler",
     "workload_registry",
 ]
+
+
+def __getattr__(name):
+    raise _absent.attribute_error(__name__, name)

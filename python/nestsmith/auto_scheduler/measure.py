@@ -99,6 +99,9 @@ class MeasureInput:
     def __reduce__(self):
         return MeasureInput.deserialize, (self.serialize(),)
 
+    def __repr__(self):
+        return f"MeasureInput({self.task!r}, {len(self.state.transform_steps)} steps)"
+
 
 class BuildResult:
     """A built candidate: `program` is (source, manifest, binary), None if building failed.
@@ -196,6 +199,11 @@ def one_each(who, what, got, inputs):
     return got
 
 
+def repr_of_state(self):
+    """The call that makes an object again whose pickled state are its arguments."""
+    return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.__getstate__().items())})"
+
+
 def _mark(verbose, text, end=""):
     if verbose >= 1:
         print(text, end=end, flush=True)
@@ -256,6 +264,8 @@ class LocalBuilder(ProgramBuilder):
 
     def __getstate__(self):
         return {"timeout": self.timeout, "n_parallel": self.n_parallel, "build_func": self.build_func}
+
+    __repr__ = repr_of_state
 
     def __setstate__(self, state):
         self.__init__(**state)
@@ -459,6 +469,8 @@ class LocalRunner(ProgramRunner):
                 "busy",
             )
         }
+
+    __repr__ = repr_of_state
 
     def __setstate__(self, state):
         self.__init__(**state)

@@ -23,6 +23,7 @@ except ImportError:  # not on this system: records are still written in one piec
     fcntl = None  # type: ignore[assignment]
 
 from .. import _core, check
+from ..error import TVMValueError
 from .cost import NOTHING, rank
 
 __all__ = [
@@ -230,7 +231,7 @@ class RecordReader:
 
     def lines(self):
         """Pairs of a line's text and the tuple the engine's parser gives for it.
-        Raises ValueError if the file holds something, but not a single record."""
+        Raises TVMValueError if the file holds something, but not a single record."""
         if not os.path.isfile(self.filename):
             logger.warning("log file %s does not exist", self.filename)
             return
@@ -252,7 +253,7 @@ class RecordReader:
                 good += 1
                 yield line, record
         if broken and not good:
-            raise ValueError(f"{self.filename} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
+            raise TVMValueError(f"{self.filename} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
         if broken:
             where = ", ".join(map(str, broken[:10])) + (", ..." if len(broken) > 10 else "")
             logger.warning("%s: %d broken lines were skipped (line %s): %s", self.filename, len(broken), where, first)
@@ -383,6 +384,9 @@ class RecordToFile:
             raise PermissionError(f"{there} may not be written; give RecordToFile another file or change its owner")
         weak = weakref.ref(self)
         atexit.register(lambda: weak() and weak().close())
+
+    def __repr__(self):
+        return f"RecordToFile({self.filename!r})"
 
     def callback(self, policy, inputs, results):
         """Appends one batch."""

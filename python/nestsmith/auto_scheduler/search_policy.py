@@ -8,6 +8,7 @@ import random
 import time
 
 from nestsmith import _core, check
+from nestsmith.error import TVMValueError
 
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel, make_cost_model
@@ -121,7 +122,7 @@ def _wrap(policy, state):
     return make(state) if make else state
 
 
-class NothingFound(ValueError):
+class NothingFound(TVMValueError):
     """A search has no valid program to propose: the message says why. Tuning of several tasks goes on without this one."""
 
 

@@ -226,6 +226,9 @@ class TuningOptions:
                 raise TypeError(f"measure_callbacks holds {c!r}; write for example RecordToFile('log.json')")
         self.measure_callbacks = list(measure_callbacks or [])
 
+    def __repr__(self):
+        return f"TuningOptions({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
+
     def round_size(self, n_tasks=1):
         """Candidates per round of a run over `n_tasks` tasks.
 

@@ -138,3 +138,6 @@ class GraphModule:
 
     def __getitem__(self, key):
         return self.module[key]
+
+    def __reduce__(self):
+        raise TypeError("a network on a device cannot be pickled; pickle or export what relay.build returned")

@@ -1,5 +1,8 @@
 """Networks: expressions, operators, passes, test networks and the build."""
 
+import importlib as _importlib
+
+from .. import _absent
 from . import expr, op, testing, transform, ty
 from .expr import *  # noqa: F401,F403
 from .op import *  # noqa: F401,F403
@@ -7,16 +10,15 @@ from .op import image, nn
 from .params import load_param_dict, save_param_dict
 from .ty import Any, FuncType, TensorType, TupleType, scalar_type
 
+_LATE = ("build_module", "build", "optimize")  # the build needs the target and the runtime; graphs alone do not
+
 
 def __getattr__(name):
-    # The build needs the target and the runtime; graphs alone do not.
-    if name in ("build_module", "build", "optimize", "frontend"):
-        import importlib
-
-        if name == "frontend":
-            from nestsmith import _submodule
-
-            return _submodule(__name__, name)
-        module = importlib.import_module(".build_module", __name__)
+    if name in _LATE:
+        module = _importlib.import_module(".build_module", __name__)
         return module if name == "build_module" else getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _absent.attribute_error(__name__, name)
+
+
+def __dir__():
+    return sorted({*globals(), *_LATE})

@@ -13,6 +13,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
+from ..error import TVMValueError
 from ..ir import IRModule
 from ..transform import PassContext
 from . import extract, lowering
@@ -114,7 +115,7 @@ def _prepare(kernel, target, tuned):
     if p.reshape:
         return p, None
     if not kernel.static:
-        raise ValueError(f"{kernel.name}: a dimension is known only at run time; give all shapes before building")
+        raise TVMValueError(f"{kernel.name}: a dimension is known only at run time; give all shapes before building")
     low = lowering.lower_function(kernel.func, target)
     where = {t: i for i, t in enumerate(low.params)}
     p.arg_index = [where[t] for t in low.io[: len(low.io) - len(low.outputs)]]

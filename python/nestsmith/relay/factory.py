@@ -19,6 +19,7 @@ import warnings
 import numpy as np
 
 from .. import _core, check
+from ..error import TVMError, TVMValueError
 from .params import load_param_dict, save_param_dict
 
 __all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library", "MAGIC"]
@@ -59,8 +60,10 @@ class LibModule:
         if kernel.binary is not None:
             try:
                 return handle.load(kernel.binary, kernel.manifest)
-            except RuntimeError:
-                pass  # made for another machine
+            except TVMError as e:
+                if isinstance(e, ValueError):
+                    raise
+                # made for another machine
         info = handle.info() if hasattr(handle, "info") else {}
         kernel.binary = _core.build(self.target.engine(sm=info.get("sm")), kernel.source)[0]
         return handle.load(kernel.binary, kernel.manifest)
@@ -123,7 +126,9 @@ class GraphRuntime:
                     hint = (
                         "; it was a parameter of the network, but its value has become part of the compiled constants"
                     )
-                raise RuntimeError(f"Could not find {key!r} in the graph's inputs{hint}")
+                names = [repr(n) for n in self.get_input_info()[0]]
+                listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+                raise TVMError(f"Could not find {key!r} in the graph's inputs{hint}; there are: {listed or 'none'}")
             return self._index[key]
         if not 0 <= int(key) < len(self._inputs):
             raise IndexError(f"there is no input {key}; the network has {len(self._inputs)}, counted from 0")
@@ -132,7 +137,7 @@ class GraphRuntime:
     def _upload(self, index, value):
         name, (entry, shape, dtype) = self._inputs[index]
         if tuple(value.shape) != tuple(shape):
-            raise ValueError(f"input {name!r} has shape {tuple(shape)}, the array has shape {tuple(value.shape)}")
+            raise TVMValueError(f"input {name!r} has shape {tuple(shape)}, the array has shape {tuple(value.shape)}")
         kind = getattr(value.dtype, "kind", "f")
         if kind not in "biufV":
             raise TypeError(f"input {name!r} is {dtype}, the array is {value.dtype}; it must hold real numbers")
@@ -164,11 +169,11 @@ class GraphRuntime:
             self.core.bind(entry, None)
             return
         if tuple(value.shape) != tuple(shape) or str(value.dtype) != dtype:
-            raise ValueError(
+            raise TVMValueError(
                 f"expected shape {tuple(shape)} and dtype {dtype}, got {tuple(value.shape)} and {value.dtype}"
             )
         if value.device != self.device:
-            raise ValueError(f"the array lies on {value.device}, the network on {self.device}")
+            raise TVMValueError(f"the array lies on {value.device}, the network on {self.device}")
         self.core.bind(entry, value.buffer)
 
     def _output(self, index):
@@ -184,7 +189,7 @@ class GraphRuntime:
         if out is None:
             out = uninitialised(shape, dtype, self.device)
         if tuple(out.shape) != tuple(shape) or str(out.dtype) != dtype:
-            raise ValueError(
+            raise TVMValueError(
                 f"out has shape {tuple(out.shape)} and dtype {out.dtype}; expected {tuple(shape)} and {dtype}"
             )
         if out.device == self.device:
@@ -358,7 +363,7 @@ class GraphExecutorFactoryModule:
             raise ValueError("give the device the network shall run on, for example lib['default'](nestsmith.cuda(0))")
         dev = devices[0]
         if dev.device_type != self.target.kind.device_type:
-            raise ValueError(f"the network was compiled for {self.target.kind.name}, it cannot run on {dev}")
+            raise TVMValueError(f"the network was compiled for {self.target.kind.name}, it cannot run on {dev}")
         return GraphRuntime(self.graph_json_str, self.lib, self.params, dev, self.original_names)
 
     def get_function(self, name, query_imports=False):
@@ -387,6 +392,9 @@ class GraphExecutorFactoryModule:
             "get_graph_params",
             "remove_params",
         )
+
+    def __reduce__(self):
+        return from_bytes, (self.to_bytes(),)
 
     def _without_params(self):
         return GraphExecutorFactoryModule(
@@ -470,7 +478,7 @@ def from_bytes(data, what="the library"):
     from ..target import Target
 
     if not data.startswith(MAGIC):
-        raise ValueError(f"{what} holds no network of this version of the package")
+        raise TVMValueError(f"{what} holds no network of this version of the package")
     line, _, payload = data[len(MAGIC) :].partition(b"\n")
     try:
         size, digest = line.split()
@@ -478,7 +486,7 @@ def from_bytes(data, what="the library"):
     except ValueError:
         ok = False
     if not ok:
-        raise ValueError(f"{what} is damaged: its checksum is wrong")
+        raise TVMValueError(f"{what} is damaged: its checksum is wrong")
     n = int.from_bytes(payload[:8], "little")
     head, at = json.loads(payload[8 : 8 + n]), 8 + n
 

@@ -8,6 +8,7 @@ import json
 import numpy as np
 
 from .. import _core
+from ..error import TVMValueError
 from .expr import Call, Constant, Function, If, Tuple, TupleGetItem, Var, post_order
 from .ty import TensorType, TupleType
 
@@ -79,13 +80,13 @@ class _Generator:
 
     def null(self, name, t):
         if isinstance(t, TupleType):
-            raise ValueError(f"parameter {name!r} is a tuple; a compiled network takes tensors")
+            raise TVMValueError(f"parameter {name!r} is a tuple; a compiled network takes tensors")
         return self.add({"op": "null", "name": self.unique(name)}, _NULL, [], [t])
 
     def call(self, e):
         program = self.programs.get(id(e))
         if program is None:
-            raise ValueError(f"a call of {e.op!r} is left in the network; only fused functions can be compiled")
+            raise TVMValueError(f"a call of {e.op!r} is left in the network; only fused functions can be compiled")
         t = e.checked_type
         types = list(t.fields) if isinstance(t, TupleType) else [t]
         name = self.unique(program.name)
@@ -114,7 +115,7 @@ class _Generator:
         for e in post_order(func.body):
             if isinstance(e, Var):
                 if id(e) not in self.entries:
-                    raise ValueError(f"variable {e.name_hint!r} is no parameter of the network")
+                    raise TVMValueError(f"variable {e.name_hint!r} is no parameter of the network")
             elif isinstance(e, Constant):
                 continue
             elif isinstance(e, Tuple):
@@ -124,11 +125,11 @@ class _Generator:
             elif isinstance(e, Call):
                 self.entries[id(e)] = self.call(e)
             elif isinstance(e, If):
-                raise ValueError(
+                raise TVMValueError(
                     "the network branches on data (if); the graph executor runs straight-line networks only"
                 )
             elif not isinstance(e, Function):
-                raise ValueError(f"a {type(e).__name__} cannot be compiled")
+                raise TVMValueError(f"a {type(e).__name__} cannot be compiled")
         return inputs
 
     def field(self, e):

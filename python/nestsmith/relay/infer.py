@@ -7,6 +7,7 @@ was made without one; the operator's rule then also says what they must be. That
 
 from __future__ import annotations
 
+from ..error import DiagnosticError
 from .expr import Call, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, children
 from .ty import FuncType, TensorType, TupleType
 
@@ -21,7 +22,7 @@ def _call_type(e):
         t = e.op._type
         if isinstance(t, FuncType):
             return t.ret_type
-        raise ValueError(f"call of {e.op!r}, whose type is not known: put the function into a module first")
+        raise DiagnosticError(f"call of {e.op!r}, whose type is not known: put the function into a module first")
     types = [a._type for a in e.args]
     missing = [i for i, t in enumerate(types) if t is None]
     where = f" (layer {e.span})" if e.span else ""
@@ -30,11 +31,11 @@ def _call_type(e):
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, ZeroDivisionError) as err:
         if any(t is None for t in types):
             names = ", ".join(repr(e.args[i]) for i in missing)
-            raise ValueError(f"{e.op.name}{where}: the type of {names} is not known") from None
-        raise ValueError(f"{e.op.name}{where}: {err} (argument types: {', '.join(map(str, types))})") from None
+            raise DiagnosticError(f"{e.op.name}{where}: the type of {names} is not known") from None
+        raise DiagnosticError(f"{e.op.name}{where}: {err} (argument types: {', '.join(map(str, types))})") from None
     for i in missing:
         if types[i] is None:
-            raise ValueError(f"{e.op.name}{where}: the type of {e.args[i]!r} is not known")
+            raise DiagnosticError(f"{e.op.name}{where}: the type of {e.args[i]!r} is not known")
         e.args[i]._type = types[i]
     return out
 
@@ -47,7 +48,7 @@ def _node_type(e):
     if isinstance(e, TupleGetItem):
         t = e.tuple_value._type
         if not isinstance(t, TupleType) or not 0 <= e.index < len(t.fields):
-            raise ValueError(f"field {e.index} of {t}")
+            raise DiagnosticError(f"field {e.index} of {t}")
         return t.fields[e.index]
     if isinstance(e, Function):
         return FuncType([p._type or TensorType((), "float32") for p in e.params], e.body._type)
@@ -56,7 +57,7 @@ def _node_type(e):
     if isinstance(e, If):
         a, b = e.true_branch._type, e.false_branch._type
         if a != b and a.is_static and b.is_static:
-            raise ValueError(f"the branches of an if have different types: {a} and {b}")
+            raise DiagnosticError(f"the branches of an if have different types: {a} and {b}")
         return a
     return e._type
 

@@ -8,6 +8,7 @@ Winograd) the choice depends on the target and the attributes alone, so that ext
 from __future__ import annotations
 
 from .. import te, topi
+from ..error import OpNotImplemented
 from ..topi.naming import naming, placeholder_name
 from .expr import Call, Constant, Tuple, TupleGetItem, Var, post_order
 from .op.nn import pool_axes
@@ -24,7 +25,7 @@ NAMINGS = (("placeholder", "tensor"), ("p", "pool"))
 _COMPUTE = {}
 
 
-class NotLowerable(ValueError):
+class NotLowerable(OpNotImplemented, ValueError):
     """An operator has no definition as loops on this target."""
 
 

@@ -7,6 +7,8 @@ import threading
 
 from nestsmith import _core
 
+from ..error import TVMError
+
 __all__ = ["Device", "device", "context", "cpu", "cuda", "gpu", "opencl", "cl", "num_threads"]
 
 _TYPES = {
@@ -61,12 +63,12 @@ class Device:
             raise ValueError(f"device number {device_id} is negative")
 
     def handle(self):
-        """The engine's device, opened once per process. Raises `RuntimeError` saying what is missing."""
+        """The engine's device, opened once per process. Raises `TVMError` saying what is missing."""
         key = (self.device_type, self.device_id)
         with _lock:
             if key not in _open:
                 if self.device_type not in (1, 2, 4):
-                    raise RuntimeError(
+                    raise TVMError(
                         f"{self}: {_NAMES.get(self.device_type, 'this')} devices are not supported; supported are "
                         "cpu, cuda and opencl"
                     )

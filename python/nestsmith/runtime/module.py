@@ -7,13 +7,16 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 
 from nestsmith import _core
 
+from ..error import TVMValueError
 from .device import Device
 from .device import device as _device
 from .ndarray import NDArray
@@ -261,7 +264,7 @@ class _Operator:
     def load(self, dev):
         """The program on a device."""
         if dev.device_type != _DEVICE_OF_KIND[self.manifest["target"]]:
-            raise ValueError(f"{self.__name__} was built for {self.manifest['target']!r} and cannot run on {dev}")
+            raise TVMValueError(f"{self.__name__} was built for {self.manifest['target']!r} and cannot run on {dev}")
         if dev not in self._loaded:
             self._loaded[dev] = dev.handle().load(self._binary, self._text)
         return self._loaded[dev]
@@ -270,7 +273,7 @@ class _Operator:
         """Checks shapes and types; returns (program, buffers)."""
         want = self.manifest["args"]
         if len(args) != len(want):
-            raise ValueError(
+            raise TVMValueError(
                 f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} "
                 "were given"
             )
@@ -281,14 +284,14 @@ class _Operator:
                     "nd.array"
                 )
             if a.dtype != w["dtype"]:
-                raise ValueError(
+                raise TVMValueError(
                     f"argument {i} ({w['name']}) of {self.__name__} has dtype {a.dtype}, expected {w['dtype']}"
                 )
             shape = tuple(w.get("shape", a.shape))
             if a.shape != shape:
-                raise ValueError(f"argument {i} ({w['name']}) of {self.__name__} has shape {a.shape}, expected {shape}")
+                raise TVMValueError(f"argument {i} ({w['name']}) of {self.__name__} has shape {a.shape}, expected {shape}")
         if not args:
-            raise ValueError(f"{self.__name__} has no arguments")
+            raise TVMValueError(f"{self.__name__} has no arguments")
         return self.load(args[0].device), [a.buffer for a in args]
 
     def __call__(self, *args):
@@ -360,12 +363,28 @@ def register_loader(type_name, load):
     _LOADERS[type_name] = load
 
 
+def _check_name(file_name, fcompile):
+    """Errors of a library's name that a linker would report in its own words, and a warning for a misleading one."""
+    folder = os.path.dirname(os.path.abspath(file_name))
+    if os.path.isdir(file_name):
+        raise IsADirectoryError(f"{file_name!r} is a directory; give the name of a file, such as net.so")
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"cannot write {file_name!r}: there is no directory {folder}")
+    suffix = os.path.splitext(re.sub(r"(\.\d+)+$", "", file_name))[1]  # without a version: libnet.so.1.2
+    if fcompile is None and suffix not in ("", ".so", ".dll", ".dylib", ".tar"):
+        warnings.warn(
+            f"{file_name!r} becomes a shared library, whatever its name says: call it .so, or .tar for an archive of objects",
+            stacklevel=4,
+        )
+
+
 def export_blob(file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, **kwargs):
     """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see
     `OperatorModule.export_library`."""
     from nestsmith.contrib import cc, tar, utils
 
     file_name = os.fspath(file_name)
+    _check_name(file_name, fcompile)
     if fcompile is None:
         fcompile = tar.tar if file_name.endswith(".tar") else cc.create_shared
     form = getattr(fcompile, "output_format", "so")
@@ -393,7 +412,7 @@ def _read_blob(path):
         size = ctypes.c_uint64.in_dll(lib, "nestsmith_blob_size").value
         return json.loads(bytes((ctypes.c_char * size).in_dll(lib, "nestsmith_blob")))
     except ValueError:
-        raise ValueError(f"{path} was not written by export_library: it has no symbol nestsmith_blob") from None
+        raise TVMValueError(f"{path} was not written by export_library: it has no symbol nestsmith_blob") from None
 
 
 def _load_operator(blob, path):
@@ -415,7 +434,7 @@ def load_module(path, fmt=""):
     """The module of a file written by `export_library`. Objects (``.o``) and archives (``.tar``) are linked to `path
     + ".so"` first.
 
-    Raises `ValueError` if the file is missing or is something else.
+    Raises `ValueError` if the file is missing, `TVMValueError` if it is something else.
     """
     from nestsmith.contrib import cc, tar, utils
 
@@ -433,9 +452,9 @@ def load_module(path, fmt=""):
     try:
         blob = _read_blob(path)
     except OSError as e:
-        raise ValueError(f"cannot load {path!r}: {e}") from None
+        raise TVMValueError(f"cannot load {path!r}: {e}") from None
     if blob.get("type") not in _LOADERS:
-        raise ValueError(f"{path!r} holds a {blob.get('type')!r}, which this version cannot load")
+        raise TVMValueError(f"{path!r} holds a {blob.get('type')!r}, which this version cannot load")
     return _LOADERS[blob["type"]](blob, path)
 
 

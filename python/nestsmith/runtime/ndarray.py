@@ -204,7 +204,8 @@ def empty(shape, dtype="float32", device=None, mem_scope=None):
 
 
 def uninitialised(shape, dtype="float32", device=None):
-    """As `empty`, for a caller that writes all of the array before anyone sees it."""
+    """As `empty`, for a caller that writes all of the array before anyone sees it. Raises MemoryError for a size that no
+    memory has."""
     device = cpu(0) if device is None else _device(device)
     shape, dtype = _check_shape(shape), _check_dtype(dtype)
     nbytes = int(np.prod(shape, dtype=object)) * _DTYPES[dtype][0].itemsize

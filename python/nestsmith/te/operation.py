@@ -111,5 +111,8 @@ def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=N
     if body is None:
         raise TypeError(f"compute '{name}': the function returned None; it must return an expression")
     bodies = list(body) if isinstance(body, (list, tuple)) else [body]
+    for b in bodies:
+        if isinstance(b, str) or getattr(b, "dtype", "") == "handle":
+            raise TypeError(f"compute '{name}': the function returned the text {b!r}; it must return an expression")
     out = _core.te_compute(name, tag, axes, bodies, dict(attrs or {}))
     return out[0] if len(out) == 1 else out
