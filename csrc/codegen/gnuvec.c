@@ -133,15 +133,17 @@ static void vx(Gen *g, ExprId e) {
     sb_printf(g->o, ", %s)", vector_type(g, n.type, n.type.lanes));
     return;
   case IR_SELECT:
-  case IR_CALL:
+  case IR_CALL: { /* to gcc the result of an operation and an element in memory are of different types */
+    const char *type = vector_type(g, n.type, n.type.lanes);
     sb_putc(g->o, '(');
     gx(g, ir_kid(g->c, e, 0));
-    sb_puts(g->o, " ? ");
+    sb_printf(g->o, " ? (%s)", type);
     vx(g, ir_kid(g->c, e, 1));
-    sb_puts(g->o, " : ");
+    sb_printf(g->o, " : (%s)", type);
     vx(g, ir_kid(g->c, e, 2));
     sb_putc(g->o, ')');
     return;
+  }
   default:
     sb_putc(g->o, '(');
     vx(g, ir_kid(g->c, e, 0));

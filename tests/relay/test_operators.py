@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from levels import same
 
+import nestsmith as ns
 from nestsmith import relay
 
 nn = relay.nn
@@ -93,3 +94,15 @@ def test_all_results_of_a_batch_norm_and_a_dropout():
     same(out[2], inputs, v)
     drop = relay.expr.Call(relay.op.get("nn.dropout"), [V("x", 2, 4, 3)], {"rate": 0.5})
     same(drop, {"x": x}, [x, np.ones_like(x)])
+
+
+def test_results_of_rank_0_on_a_gpu():
+    """Kernels whose results are single numbers have no loops over data that could be bound to threads."""
+    dev = ns.opencl(0)
+    if not dev.exist:
+        pytest.skip(dev.why_not)
+    x = small(3, 4)
+    v = V("x", 3, 4)
+    body = relay.Tuple([relay.sum(v), relay.argmax(v), relay.mean(v), relay.exp(relay.const(0.0)), relay.max(v)])
+    want = [x.sum(), np.int32(x.argmax()), x.mean(), np.float32(1), x.max()]
+    same(body, {"x": x}, want, 1e-6, levels=(0, 3), target="opencl")

@@ -50,9 +50,7 @@ def _extent(axis):
 
 def _bind(state, stage, max_threads, multiprocessors):
     ids = _spatial(state, stage)
-    if not ids:
-        return
-    if len(ids) > 1:
+    if len(ids) != 1:  # of none (a single number) comes a loop of one iteration
         state.apply("FU", stage, ids)
     n = _extent(_axes(state, stage)[0])
     threads = 32

@@ -180,10 +180,47 @@ def _prelu(a, x, c, t):
 
 @_rule("nn.pad")
 def _pad(a, x, c, t):
-    if a.pad_mode != "constant":
-        raise NotLowerable(f"nn.pad with pad_mode={a.pad_mode!r}")
     before, after = zip(*a.pad_width)
-    return topi.pad(x[0], list(before), list(after), topi.cast(x[1], x[0].dtype))
+    value = topi.cast(x[1], x[0].dtype) if a.pad_mode == "constant" else 0.0
+    return topi.pad(x[0], list(before), list(after), value, pad_mode=a.pad_mode)
+
+
+@_rule("nn.mirror_pad")
+def _mirror_pad(a, x, c, t):
+    before, after = zip(*a.pad_width)
+    return topi.nn.mirror_pad(x[0], list(before), list(after), a.mode)
+
+
+@_rule("image.resize2d")
+def _resize2d(a, x, c, t):
+    return topi.image.resize2d(
+        x[0],
+        a.roi,
+        a.size,
+        a.layout,
+        a.method,
+        a.coordinate_transformation_mode,
+        a.rounding_method,
+        a.cubic_alpha,
+        a.cubic_exclude,
+        a.extrapolation_value,
+        a.out_dtype or None,
+    )
+
+
+@_rule("nn.upsampling")
+def _upsampling(a, x, c, t):
+    return topi.nn.upsampling(x[0], a.scale_h, a.scale_w, a.layout, a.method, a.align_corners)
+
+
+@_rule("nn.depth_to_space")
+def _depth_to_space(a, x, c, t):
+    return topi.nn.depth_to_space(x[0], a.block_size, a.layout, a.mode)
+
+
+@_rule("nn.space_to_depth")
+def _space_to_depth(a, x, c, t):
+    return topi.nn.space_to_depth(x[0], a.block_size, a.layout)
 
 
 # ---- convolutions --------------------------------------------------------------------------------------------------
@@ -293,11 +330,6 @@ def _adaptive(a, x, c, target):
     shape = c.checked_type.concrete_shape
     size = [shape[p] for p in pool_axes(a.layout, dims)]
     return _ADAPTIVE[dims](x[0], size, kind, a.layout)
-
-
-@_rule("image.resize2d", "nn.upsampling")
-def _resize(a, x, c, target):
-    raise NotLowerable(f"{c.op_name} has no definition as loops yet")
 
 
 # ---- functions -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Each module lists its signatures at its top: :mod:`.nn` (convolutions, matrix pr
 they are part of the keys of tuning logs; :func:`naming` switches the two parts that changed between releases.
 """
 
-from . import nn
+from . import image, nn
 from .broadcast import (
     add,
     bitwise_and,

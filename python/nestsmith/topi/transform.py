@@ -11,7 +11,8 @@ Signatures (``x``: tensor; axes may be negative)::
     split(x, indices_or_sections, axis=0) -> list              T_split / T_split_sections
     strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", index_dtype="int32")  T_strided_slice
     take(x, indices, axis=None, mode="clip")                   T_take
-    pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad")    graph form (nn.pad: form used by convolutions)
+    pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="constant")
+                                   graph form (nn.pad: form used by convolutions)
     repeat(x, repeats, axis=0), tile(x, reps), flip(x, axis), arange(start, stop=None, step=1, dtype="float32")
     gather(x, axis, indices), one_hot(indices, on_value, off_value, depth, axis, dtype)
 """
@@ -242,11 +243,40 @@ def take(x, indices, axis=None, batch_dims=0, mode="clip"):
     return c_compute([*x.shape[:a], *indices.shape[b:], *x.shape[a + 1 :]], f, "T_take", INJECTIVE)
 
 
-def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad"):
-    """``x`` surrounded by a value; each side is tested only if it is padded. ``pad_value``: number or rank-0 tensor."""
+# pad mode -> position in 0 .. s-1 of a position that may lie outside
+_MIRRORS = {
+    "edge": lambda i, s: tir.Max(tir.Min(i, s - 1), 0),
+    "reflect": lambda i, s: tir.Select(i < 0, 0 - i, tir.Select(i >= s, 2 * (s - 1) - i, i)),
+    "symmetric": lambda i, s: tir.Select(i < 0, -1 - i, tir.Select(i >= s, 2 * s - 1 - i, i)),
+}
+
+
+def mirrored(x, before, after, mode, name):
+    """``x`` surrounded by its own elements, per dimension: ``"edge"`` repeats the last one, ``"reflect"`` goes back from it,
+    ``"symmetric"`` goes back and repeats it first. ``ValueError`` if an amount is more than there is."""
+    sizes = [as_const_int(s) for s in x.shape]
+    most = [s if mode == "symmetric" else s - 1 for s in sizes]
+    for s, m, amounts in zip(sizes, most, zip(before, after)):
+        if min(amounts) < 0 or s == 0 or mode != "edge" and max(amounts) > m:
+            raise ValueError(f"pad mode {mode!r} takes amounts from 0 to {m} in a dimension of extent {s}, not {amounts}")
+
+    def f(*ax):
+        plain = [b == a == 0 for b, a in zip(before, after)]
+        return x(*[i if p else _MIRRORS[mode](i - b, s) for i, p, b, s in zip(ax, plain, before, sizes)])
+
+    return c_compute([s + b + a for s, b, a in zip(sizes, before, after)], f, name, INJECTIVE)
+
+
+def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="constant"):
+    """``x`` surrounded by a value; each side is tested only if it is padded. ``pad_value``: number or rank-0 tensor.
+    ``pad_mode`` ``"edge"`` and ``"reflect"`` take the elements of ``x`` instead, as NumPy does."""
     n = len(x.shape)
     before = tuple_of(pad_before, n, "pad_before")
     after = before if pad_after is None else tuple_of(pad_after, n, "pad_after")
+    if pad_mode in ("edge", "reflect"):
+        return mirrored(x, before, after, pad_mode, name)
+    if pad_mode != "constant":
+        raise ValueError(f'pad: pad_mode is "constant", "edge" or "reflect", not {pad_mode!r}')
     shape = [s + b + a for s, b, a in zip(x.shape, before, after)]
 
     def f(*ax):

@@ -87,6 +87,14 @@ def normal_axis(axis, ndim, what="axis"):
     return a % ndim if ndim else 0
 
 
+def layout_axes(layout, letters):
+    """Positions of dimensions in a layout; digits of packed layouts such as NCHW4c do not count."""
+    plain = [c for c in layout if not c.isdigit()]
+    if any(c not in plain for c in letters):
+        raise ValueError(f"layout {layout!r} lacks one of the dimensions {letters}")
+    return [plain.index(c) for c in letters]
+
+
 def ravel(indices, shape):
     """Row-major position of a multi-dimensional index."""
     flat = indices[0]

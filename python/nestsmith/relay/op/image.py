@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from ... import check
+from ...topi.image import METHODS, MODES, ROUNDINGS
+from ..expr import Constant
 from ..ty import TensorType
 from .nn import pool_axes
 from .registry import INJECTIVE, call, register, tensor
 
 __all__ = ["resize2d"]
-
-_MODES = (
-    "half_pixel",
-    "align_corners",
-    "asymmetric",
-    "pytorch_half_pixel",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)
 
 
 def _infer(attrs, types):
@@ -42,18 +36,27 @@ def resize2d(
     extrapolation_value=0.0,
     out_dtype="",
 ):
-    """Resizes the spatial axes to `size` (height, width); method nearest_neighbor, linear or cubic."""
-    if method not in ("nearest_neighbor", "linear", "cubic"):
-        raise ValueError(f"method {method!r}; use 'nearest_neighbor', 'linear' or 'cubic'")
-    if coordinate_transformation_mode not in _MODES:
-        raise ValueError(
-            f"coordinate_transformation_mode {coordinate_transformation_mode!r}; use one of {', '.join(_MODES)}"
-        )
+    """Resizes the spatial axes to `size` (height, width); method nearest_neighbor, linear or cubic.
+
+    `coordinate_transformation_mode`: half_pixel, align_corners, asymmetric, pytorch_half_pixel, tf_half_pixel_for_nn or
+    tf_crop_and_resize (of `roi`: y0, x0, y1, x1 in parts of the image; `extrapolation_value` beyond it).
+    `rounding_method` of nearest_neighbor: round, round_prefer_floor, round_prefer_ceil, floor or ceil; "" is round for
+    align_corners and floor otherwise. `cubic_alpha`: -0.75 is PyTorch's; `cubic_exclude`: pixels beyond the edge do not
+    count. Integers are cut toward zero.
+    """
+    check.one_of_names("method", method, METHODS)
+    check.one_of_names("coordinate_transformation_mode", coordinate_transformation_mode, MODES)
+    check.one_of_names("rounding_method", rounding_method, ROUNDINGS)
+    roi = roi.data.tolist() if isinstance(roi, Constant) else roi
+    roi = (0.0, 0.0, 1.0, 1.0) if roi is None else tuple(float(v) for v in roi)
+    if len(roi) != 4:
+        raise ValueError(f"roi is {roi}; it must be four numbers: y0, x0, y1, x1")
     size = (int(size), int(size)) if isinstance(size, int) else tuple(int(s) for s in size)
     return call(
         "image.resize2d",
         [data],
         size=size,
+        roi=roi,
         layout=layout,
         method=method,
         coordinate_transformation_mode=coordinate_transformation_mode,

@@ -27,6 +27,8 @@ _KERNEL = {
 _FOLLOW_LAYOUT = {
     "nn.upsampling",
     "image.resize2d",
+    "nn.depth_to_space",
+    "nn.space_to_depth",
     *(
         f"nn.{k}_pool{d}d"
         for k in ("max", "avg", "adaptive_max", "adaptive_avg", "global_max", "global_avg")
@@ -201,7 +203,7 @@ class _Converter:
             return self.reduce
         if name == "concatenate":
             return self.concatenate
-        if name == "nn.pad":
+        if name in ("nn.pad", "nn.mirror_pad"):
             return self.pad
         if name == "nn.dropout" or e.op.pattern == ELEMWISE:
             return self.follow

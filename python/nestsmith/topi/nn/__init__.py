@@ -26,6 +26,9 @@ int, one int per spatial dimension, or all amounts before and then all amounts a
     softmax(x, axis=-1)   log_softmax(x, axis=-1)
     relu(x), leaky_relu(x, alpha), prelu(x, slope, axis)       hand-written forms (networks: topi.relu, topi.leaky_relu)
     pad(data, pad_before, pad_after=None, pad_value=0.0, name="PadInput")
+    mirror_pad(data, pad_before, pad_after=None, mode="SYMMETRIC", name="MirrorPadInput")
+    upsampling(data, scale_h, scale_w, layout="NCHW", method="nearest_neighbor", align_corners=False)
+    depth_to_space(data, block_size, layout="NCHW", mode="DCR")   space_to_depth(data, block_size, layout="NCHW")
     flatten(x)   bias_add(x, bias, axis=1)   scale_shift_nchw / scale_shift_nhwc(x, scale, shift)
     batch_norm(x, gamma, beta, mean, var, axis=1, epsilon=1e-5)   layer_norm(x, gamma, beta, axis=-1, epsilon=1e-5)
 """
@@ -56,7 +59,8 @@ from .elemwise import (
     scale_shift_nchw,
     scale_shift_nhwc,
 )
-from .pad import pad
+from .mapping import depth_to_space, space_to_depth, upsampling
+from .pad import mirror_pad, pad
 from .pooling import (
     adaptive_pool,
     adaptive_pool1d,

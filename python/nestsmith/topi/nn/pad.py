@@ -1,8 +1,9 @@
-"""Padding as convolutions do it."""
+"""Padding as convolutions do it, and by mirroring."""
 
 from __future__ import annotations
 
 from ... import te, tir
+from ..transform import mirrored
 from ..util import tuple_of
 
 
@@ -27,3 +28,13 @@ def pad(data, pad_before, pad_after=None, pad_value=0.0, name="PadInput"):
         return te.if_then_else(te.all(*cond), data(*idx), value) if cond else data(*idx)
 
     return te.compute([s + b + a for s, b, a in zip(data.shape, before, after)], f, name=name, tag="injective,pad")
+
+
+def mirror_pad(data, pad_before, pad_after=None, mode="SYMMETRIC", name="MirrorPadInput"):
+    """``data`` surrounded by itself in a mirror: ``"SYMMETRIC"`` repeats the last element, ``"REFLECT"`` does not."""
+    n = len(data.shape)
+    before = tuple_of(pad_before, n, "pad_before")
+    after = before if pad_after is None else tuple_of(pad_after, n, "pad_after")
+    if mode not in ("SYMMETRIC", "REFLECT"):
+        raise ValueError(f'mirror_pad: mode is "SYMMETRIC" or "REFLECT", not {mode!r}')
+    return mirrored(data, before, after, mode.lower(), name)

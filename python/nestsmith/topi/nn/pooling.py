@@ -5,15 +5,7 @@ from __future__ import annotations
 from ... import te, tir
 from ..naming import pool_name
 from ..transform import pad
-from ..util import c_compute, get_pads, tuple_of
-
-
-def _dims(layout, letters):
-    """Positions of the pooled dimensions; digits of packed layouts such as NCHW4c do not count."""
-    plain = [c for c in layout if not c.isdigit()]
-    if any(c not in plain for c in letters):
-        raise ValueError(f"layout {layout!r} lacks one of the dimensions {letters}")
-    return [plain.index(c) for c in letters]
+from ..util import c_compute, get_pads, layout_axes, tuple_of
 
 
 def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, count_include_pad):
@@ -67,17 +59,17 @@ def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, c
 
 def pool1d(data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout="NCW", count_include_pad=True):
     """Pooling over W."""
-    return _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, _dims(layout, "W"), count_include_pad)
+    return _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, layout_axes(layout, "W"), count_include_pad)
 
 
 def pool2d(data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout="NCHW", count_include_pad=True):
     """Pooling over H and W. ``pool_type``: ``"max"`` or ``"avg"``; ``count_include_pad``: padded elements count."""
-    return _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, _dims(layout, "HW"), count_include_pad)
+    return _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, layout_axes(layout, "HW"), count_include_pad)
 
 
 def pool3d(data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout="NCDHW", count_include_pad=True):
     """Pooling over D, H and W."""
-    return _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, _dims(layout, "DHW"), count_include_pad)
+    return _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, layout_axes(layout, "DHW"), count_include_pad)
 
 
 def _adaptive(data, output_size, pool_type, dims):
@@ -124,20 +116,20 @@ def _adaptive(data, output_size, pool_type, dims):
 
 def adaptive_pool(data, output_size, pool_type, layout="NCHW"):
     """Pooling of H and W to a given output size."""
-    return _adaptive(data, output_size, pool_type, _dims(layout, "HW"))
+    return _adaptive(data, output_size, pool_type, layout_axes(layout, "HW"))
 
 
 def adaptive_pool1d(data, output_size, pool_type, layout="NCW"):
     """Pooling of W to a given output size."""
-    return _adaptive(data, output_size, pool_type, _dims(layout, "W"))
+    return _adaptive(data, output_size, pool_type, layout_axes(layout, "W"))
 
 
 def adaptive_pool3d(data, output_size, pool_type, layout="NCDHW"):
     """Pooling of D, H and W to a given output size."""
-    return _adaptive(data, output_size, pool_type, _dims(layout, "DHW"))
+    return _adaptive(data, output_size, pool_type, layout_axes(layout, "DHW"))
 
 
 def global_pool(data, pool_type, layout="NCHW"):
     """Pooling of all spatial dimensions to 1."""
     letters = [c for c in "DHW" if c in layout]
-    return _adaptive(data, 1, pool_type, _dims(layout, letters))
+    return _adaptive(data, 1, pool_type, layout_axes(layout, letters))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from .... import check
 from ...expr import const
 from ...ty import Any, TensorType
 from ..registry import INJECTIVE, as_expr, call, register, tensor
 from .pool import pool_axes
 from .util import layout_axes
 
-__all__ = ["batch_flatten", "pad", "upsampling", "depth_to_space", "space_to_depth"]
+__all__ = ["batch_flatten", "pad", "mirror_pad", "upsampling", "depth_to_space", "space_to_depth"]
 
 
 def _flatten_infer(attrs, types):
@@ -33,6 +34,10 @@ def _pad_infer(attrs, types):
     t = tensor(types, 0)
     if len(attrs.pad_width) != len(t.shape):
         raise ValueError(f"pad_width {attrs.pad_width} must have one pair per axis of {t}")
+    spare = {"reflect": 1, "REFLECT": 1, "SYMMETRIC": 0}.get(attrs.get("pad_mode") or attrs.mode)
+    for d, amounts in zip(t.shape, attrs.pad_width):
+        if spare is not None and not isinstance(d, Any) and max(amounts) > max(d - spare, 0):
+            raise ValueError(f"an axis of extent {d} mirrors at most {max(d - spare, 0)} elements, not {amounts}")
     return TensorType([d if isinstance(d, Any) else d + a + b for d, (a, b) in zip(t.shape, attrs.pad_width)], t.dtype)
 
 
@@ -46,6 +51,19 @@ def _np_pad(attrs, x, v):
 
 
 register("nn.pad", INJECTIVE, _pad_infer, _np_pad)
+register(
+    "nn.mirror_pad",
+    INJECTIVE,
+    _pad_infer,
+    lambda attrs, x: np.pad(x, attrs.pad_width, mode=attrs.mode.lower()),
+)
+
+
+def mirror_pad(data, pad_width, mode="SYMMETRIC"):
+    """Pads each axis by (before, after) with the tensor in a mirror; SYMMETRIC repeats the last element, REFLECT does
+    not."""
+    check.one_of_names("mode", mode, ("SYMMETRIC", "REFLECT"))
+    return call("nn.mirror_pad", [data], pad_width=tuple((int(a), int(b)) for a, b in pad_width), mode=mode)
 
 
 def pad(data, pad_width, pad_value=0, pad_mode="constant"):
@@ -73,7 +91,9 @@ register("nn.upsampling", INJECTIVE, _upsampling_infer)
 
 
 def upsampling(data, scale_h=1, scale_w=1, layout="NCHW", method="nearest_neighbor", align_corners=False):
-    """Enlarges a map by factors."""
+    """Enlarges a map by factors: :func:`relay.image.resize2d` with method nearest_neighbor, bilinear or bicubic and the
+    coordinates ``align_corners`` or ``asymmetric``."""
+    check.one_of_names("method", method, ("nearest_neighbor", "bilinear", "bicubic"))
     return call(
         "nn.upsampling",
         [data],
@@ -90,6 +110,8 @@ def _d2s(sign):
         t = tensor(types, 0)
         _, c, h, w = (t.shape[p] for p in layout_axes(attrs.layout, "NCHW"))
         b = attrs.block_size
+        if b < 1 or (c % (b * b) if sign > 0 else h % b or w % b):
+            raise ValueError(f"{c} channels of {h} x {w} pixels do not divide into blocks of {b} x {b}")
         c, h, w = (c // (b * b), h * b, w * b) if sign > 0 else (c * b * b, h // b, w // b)
         shape = list(t.shape)
         for p, d in zip(layout_axes(attrs.layout, "NCHW")[1:], (c, h, w)):
@@ -104,10 +126,12 @@ register("nn.space_to_depth", INJECTIVE, _d2s(-1))
 
 
 def depth_to_space(data, block_size, layout="NCHW", mode="DCR"):
-    """Moves channel blocks into the spatial axes."""
+    """Moves channel blocks into the spatial axes; mode: the channels of a block lie apart (DCR) or side by side (CRD,
+    PyTorch's pixel_shuffle)."""
+    check.one_of_names("mode", mode, ("DCR", "CRD"))
     return call("nn.depth_to_space", [data], block_size=int(block_size), layout=layout, mode=mode)
 
 
 def space_to_depth(data, block_size, layout="NCHW"):
-    """Moves spatial blocks into the channel axis."""
+    """Moves spatial blocks into the channel axis, where they lie apart."""
     return call("nn.space_to_depth", [data], block_size=int(block_size), layout=layout)
