@@ -7,7 +7,7 @@ BUILD ?= build
 CC ?= cc
 CACHE := $(shell command -v ccache 2>/dev/null)
 SAY := $(if $(QUIET),:,echo)
-WARN := -std=c11 -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror
+WARN := -std=c11 -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wformat=2 -Wmissing-format-attribute -Werror
 SRC := $(sort $(filter-out csrc/py/% csrc/worker/%,$(wildcard csrc/*/*.c)))
 PYSRC := $(sort $(wildcard csrc/py/*.c))
 DEPS_CFLAGS := $(shell pkg-config --cflags libcjson openblas 2>/dev/null)
@@ -53,6 +53,7 @@ CPPCHECK := cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,porta
 lint: format-check
 	@$(CPPCHECK) csrc
 	@$(PY) .ci/check_layers.py
+	@$(PY) .ci/check_formats.py
 	@$(PY) -m ruff check python tests benchmarks .ci setup.py
 	@$(PY) -m mypy
 	@echo lint: clean

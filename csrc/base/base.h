@@ -90,7 +90,8 @@ void sb_write(StrBuf *b, const char *s, size_t n);
 void sb_printf(StrBuf *b, const char *fmt, ...) NS_PRINTF(2, 3);
 void sb_spaces(StrBuf *b, int n);
 char *sb_str(StrBuf *b); /* NUL-terminated; valid as long as the arena */
-int text_vprint(char *to, size_t n, const char *fmt, va_list ap); /* vsnprintf with a decimal point, whatever the locale */
+/* vsnprintf with a decimal point, whatever the locale */
+int text_vprint(char *to, size_t n, const char *fmt, va_list ap) NS_PRINTF(3, 0);
 
 /* ---- hash maps (map.c): open addressing, keys are 64-bit numbers or strings; values int32 ---- */
 typedef struct { Arena *arena; uint64_t *key; int32_t *val; int32_t len, cap; } MapU64;

@@ -74,16 +74,12 @@ static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   } else if (is_floor && t.code == DT_INT) {
     const char *ty = gen_type(g, t),
                *name = arena_printf(g->a, "ns_floor%s_%s", divides ? "div" : "mod", gen_suffix(g, t));
-    const char *text =
+    const char *text = arena_printf(
+        g->a,
         divides ? "%s %s %s(%s a, %s b) { %s q = a / b; return q - ((a %% b != 0) & ((a %% b < 0) != (b < 0))); }\n"
-                : "%s %s %s(%s a, %s b) { %s r = a %% b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }\n";
-    StrBuf h;
-    sb_init(&h, g->a);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    sb_printf(&h, text, helper_head(g), ty, name, ty, ty, ty);
-#pragma GCC diagnostic pop
-    call2(g, gen_helper(g, name, sb_str(&h)), e);
+                : "%s %s %s(%s a, %s b) { %s r = a %% b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }\n",
+        helper_head(g), ty, name, ty, ty, ty);
+    call2(g, gen_helper(g, name, text), e);
   } else
     binary(g, e, divides ? "/" : "%");
 }

@@ -155,18 +155,22 @@ static void lay_out_inputs(Run *x, Slot *s) {
   }
 }
 
-static void wrong(Run *x, const char *fmt, int i, double d) {
+NS_PRINTF(2, 3) static void wrong(Run *x, const char *fmt, ...) {
   x->r->error = ME_WRONG_ANSWER;
-  snprintf(x->r->msg, sizeof x->r->msg, fmt, i, dev_manifest(x->m)->arg[i].name, d);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(x->r->msg, sizeof x->r->msg, fmt, ap);
+  va_end(ap);
 }
 
 static void check_output(Run *x, Slot *s, int i) {
   const MsgArg *a = &s->desc.arg[i];
+  const char *name = dev_manifest(x->m)->arg[i].name;
   char *got = arena_alloc(x->a, room(a));
   dev_download(x->c->dev, got, s->buf[i], room(a));
   for (int k = 0; k < GUARD; k++)
     if ((unsigned char)got[a->bytes + (uint64_t)k] != 0xff) {
-      wrong(x, "the program writes behind the end of argument %d (%s), at byte +%g", i, k);
+      wrong(x, "the program writes behind the end of argument %d (%s), at byte +%d", i, name, k);
       x->strayed = true;
       return;
     }
@@ -174,9 +178,9 @@ static void check_output(Run *x, Slot *s, int i) {
   double d = (a->exact ? outputs_unequal : outputs_differ)(a->dtype, got, s->map + a->offset, (size_t)a->bytes);
   if (d > x->r->max_error) x->r->max_error = d;
   if (!(d <= 1) && a->exact)
-    wrong(x, "output %d (%s) differs from the reference, which every order of operations gives exactly%.0s", i, d);
+    wrong(x, "output %d (%s) differs from the reference, which every order of operations gives exactly", i, name);
   else if (!(d <= 1))
-    wrong(x, "output %d (%s) differs from the reference by %.3g times the tolerance", i, d);
+    wrong(x, "output %d (%s) differs from the reference by %.3g times the tolerance", i, name, d);
 }
 
 /* One run from fresh outputs, and the comparison with the reference. */

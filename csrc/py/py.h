@@ -9,6 +9,14 @@
 #include "te/te.h"
 #include "schedule/schedule.h"
 
+/* CPython declares its formatters without the attribute that makes compilers check them; declared again, they have it.
+ * Formats with its own conversions (%R, %S, %U: objects), which no compiler knows, go through the unchecked names;
+ * .ci/check_formats.py sees to it that both use only what CPython knows (no %g). */
+PyObject *PyErr_Format(PyObject *type, const char *fmt, ...) NS_PRINTF(2, 3);
+PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
+#define py_err_objects ((PyObject *(*)(PyObject *, const char *, ...))PyErr_Format)
+#define py_text_objects ((PyObject *(*)(const char *, ...))PyUnicode_FromFormat)
+
 /* A context with its own error slot: the session's (te expressions of this process) or a DAG's. */
 typedef struct { Err err; IrCtx *ctx; } PyCtx;
 PyCtx *py_session(void);                     /* context in which te objects of this interpreter live; NULL with exception set */

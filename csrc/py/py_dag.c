@@ -120,7 +120,7 @@ static PyObject *dag_str(PyObject *o) {
     Py_ssize_t len = PyUnicode_GET_LENGTH(line);
     if (len <= MAX_LINE) continue;
     PyObject *head = PyUnicode_Substring(line, 0, HALF_LINE), *tail = PyUnicode_Substring(line, len - HALF_LINE, len);
-    PyObject *cut = head && tail ? PyUnicode_FromFormat("%U ..(OMITTED).. %U", head, tail) : NULL;
+    PyObject *cut = head && tail ? py_text_objects("%U ..(OMITTED).. %U", head, tail) : NULL;
     Py_XDECREF(head);
     Py_XDECREF(tail);
     ok = cut && PyList_SetItem(lines, i, cut) == 0;

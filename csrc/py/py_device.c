@@ -283,7 +283,7 @@ static PyObject *buffer_dlpack(PyObject *o, PyObject *args) {
     t->t.strides[i] = stride;
   fits = fits && i64_mul(stride, (bits + 7) / 8, &total) && (uint64_t)total <= b->bytes;
   if (!fits && !PyErr_Occurred())
-    PyErr_Format(PyExc_ValueError, "shape %R of %d bits does not fit the buffer's %zu bytes", shape, bits, b->bytes);
+    py_err_objects(PyExc_ValueError, "shape %R of %d bits does not fit the buffer's %zu bytes", shape, bits, b->bytes);
   if (PyErr_Occurred()) {
     free(t);
     return NULL;

@@ -130,7 +130,7 @@ ExprId py_from_int(PyObject *o, DType t, bool typed) {
   long long v = PyLong_AsLongLongAndOverflow(o, &overflow);
   if (v == -1 && PyErr_Occurred()) return 0;
   if (overflow) {
-    PyErr_Format(PyExc_OverflowError, "the number %S does not fit 64 bits", o);
+    py_err_objects(PyExc_OverflowError, "the number %S does not fit 64 bits", o);
     return 0;
   }
   if (typed && t.code != DT_INT && t.code != DT_UINT) return py_engine(do_flt, &(PyCall){.t = t, .f = (double)v});
@@ -143,7 +143,7 @@ ExprId py_from_float(PyObject *o, DType t, bool typed) {
   if (v == -1.0 && PyErr_Occurred()) return 0;
   if (typed && (t.code == DT_INT || t.code == DT_UINT)) {
     if (!(v > -9.3e18 && v < 9.3e18)) {
-      PyErr_Format(PyExc_ValueError, "%R is no integer value", o);
+      py_err_objects(PyExc_ValueError, "%R is no integer value", o);
       return 0;
     }
     return py_engine(do_int, &(PyCall){.t = t, .i = (int64_t)v});
@@ -345,7 +345,7 @@ static PyObject *constant(PyObject *o, bool want_float) {
   const ExprNode *n = ir_node(SES, e);
   if (n->kind == IR_INT) return want_float ? PyFloat_FromDouble((double)n->u.i) : PyLong_FromLongLong(n->u.i);
   if (n->kind == IR_FLT) return want_float ? PyFloat_FromDouble(n->u.f) : PyLong_FromDouble(n->u.f);
-  PyErr_Format(PyExc_TypeError, "%S is not a constant", o);
+  py_err_objects(PyExc_TypeError, "%S is not a constant", o);
   return NULL;
 }
 static PyObject *expr_int(PyObject *o) { return constant(o, false); }
@@ -353,7 +353,7 @@ static PyObject *expr_float(PyObject *o) { return constant(o, true); }
 static PyObject *expr_index(PyObject *o) {
   ExprId e = py_expr_id(o);
   if (e && ir_kind(SES, e) == IR_INT) return PyLong_FromLongLong(ir_node(SES, e)->u.i);
-  if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%S is not a constant integer", o);
+  if (!PyErr_Occurred()) py_err_objects(PyExc_TypeError, "%S is not a constant integer", o);
   return NULL;
 }
 
@@ -519,11 +519,11 @@ static PyObject *iter_repr(PyObject *o) {
   PyIterVar *v = (PyIterVar *)o;
   PyObject *lo = NULL, *ext = NULL, *r = NULL;
   const char *name = ir_var_info(SES, v->var)->name;
-  if (!v->extent) return PyUnicode_FromFormat("iter_var(%s, %S)", name, v->tag);
+  if (!v->extent) return py_text_objects("iter_var(%s, %S)", name, v->tag);
   lo = py_expr_text(v->min), ext = py_expr_text(v->extent);
   if (lo && ext)
-    r = v->tag == Py_None ? PyUnicode_FromFormat("iter_var(%s, range(min=%U, ext=%U))", name, lo, ext)
-                          : PyUnicode_FromFormat("iter_var(%s, range(min=%U, ext=%U), %S)", name, lo, ext, v->tag);
+    r = v->tag == Py_None ? py_text_objects("iter_var(%s, range(min=%U, ext=%U))", name, lo, ext)
+                          : py_text_objects("iter_var(%s, range(min=%U, ext=%U), %S)", name, lo, ext, v->tag);
   Py_XDECREF(lo);
   Py_XDECREF(ext);
   return r;

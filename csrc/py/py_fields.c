@@ -11,7 +11,7 @@ static const void *member_of(const void *at, const PyField *f) { return (const c
 static bool refuse(const char *what, const PyField *f, PyObject *v, const char *want) {
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_OverflowError))
     return false;
-  PyErr_Format(PyExc_TypeError, "%s[\"%s\"]: expected %s, got %R", what, f->name, want, v);
+  py_err_objects(PyExc_TypeError, "%s[\"%s\"]: expected %s, got %R", what, f->name, want, v);
   return false;
 }
 
@@ -19,7 +19,7 @@ static bool set_int(const char *what, const PyField *f, PyObject *v, void *out) 
   double d = PyFloat_AsDouble(v);
   if (d == -1 && PyErr_Occurred()) return refuse(what, f, v, "a number");
   if (d != floor(d))
-    return PyErr_Format(PyExc_ValueError, "%s[\"%s\"] must be an integer, not %R", what, f->name, v), false;
+    return py_err_objects(PyExc_ValueError, "%s[\"%s\"] must be an integer, not %R", what, f->name, v), false;
   bool any = f->lo == 0 && f->hi == 0;
   int64_t lo = !any                   ? f->lo
                : f->type == FIELD_I32 ? INT32_MIN
@@ -33,8 +33,8 @@ static bool set_int(const char *what, const PyField *f, PyObject *v, void *out) 
   Py_XDECREF(whole);
   if (PyErr_Occurred()) return false;
   if (over || n < lo || n > hi)
-    return PyErr_Format(PyExc_ValueError, "%s[\"%s\"] is %R, out of range: it goes from %lld to %lld", what, f->name, v,
-                        (long long)lo, (long long)hi),
+    return py_err_objects(PyExc_ValueError, "%s[\"%s\"] is %R, out of range: it goes from %lld to %lld", what, f->name,
+                          v, (long long)lo, (long long)hi),
            false;
   if (f->type == FIELD_I32)
     *(int32_t *)member(out, f) = (int32_t)n;
@@ -49,8 +49,8 @@ static bool set_word(const char *what, const PyField *f, PyObject *v, void *out)
   for (int i = 0; f->words[i]; i++)
     if (strcmp(f->words[i], s) == 0) return *(int32_t *)member(out, f) = i, true;
   PyObject *known = PyUnicode_FromString(f->words[0]);
-  for (int i = 1; known && f->words[i]; i++) Py_SETREF(known, PyUnicode_FromFormat("%U, %s", known, f->words[i]));
-  if (known) PyErr_Format(PyExc_ValueError, "%s[\"%s\"]: '%s' is none of %U", what, f->name, s, known);
+  for (int i = 1; known && f->words[i]; i++) Py_SETREF(known, py_text_objects("%U, %s", known, f->words[i]));
+  if (known) py_err_objects(PyExc_ValueError, "%s[\"%s\"]: '%s' is none of %U", what, f->name, s, known);
   Py_XDECREF(known);
   return false;
 }
@@ -77,8 +77,8 @@ static bool set_field(const char *what, const PyField *f, PyObject *v, void *out
     if (!s) return refuse(what, f, v, "a text");
     if (f->type == FIELD_TEXT) return *(const char **)member(out, f) = s, true;
     if ((size_t)n != strlen(s) || n >= f->hi)
-      return PyErr_Format(PyExc_ValueError, "%s[\"%s\"]: %R is longer than %lld characters or holds a NUL", what,
-                          f->name, v, (long long)f->hi - 1),
+      return py_err_objects(PyExc_ValueError, "%s[\"%s\"]: %R is longer than %lld characters or holds a NUL", what,
+                            f->name, v, (long long)f->hi - 1),
              false;
     return memcpy(member(out, f), s, (size_t)n + 1), true;
   }
@@ -96,7 +96,7 @@ bool py_fields_set(const char *what, PyObject *dict, const PyField *f, void *out
     const PyField *x = f;
     const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
     while (name && x->name && strcmp(x->name, name) != 0) x++;
-    if (!name || !x->name) return PyErr_Format(PyExc_ValueError, "%s has no field %R", what, key), false;
+    if (!name || !x->name) return py_err_objects(PyExc_ValueError, "%s has no field %R", what, key), false;
     if (!set_field(what, x, v, out)) return false;
   }
   return true;

@@ -53,7 +53,7 @@ static bool fill_table(Init *in, PyObject *modules) {
   Py_ssize_t at = 0;
   while (PyDict_Next(modules, &at, &key, &value)) {
     if (!PyObject_TypeCheck(value, PyDevModule_Type) || ((PyDevModule *)value)->dev != in->o->dev)
-      return PyErr_Format(PyExc_TypeError, "module %R must be a DeviceModule of the executor's device", key), false;
+      return py_err_objects(PyExc_TypeError, "module %R must be a DeviceModule of the executor's device", key), false;
     in->name[in->n] = PyUnicode_AsUTF8(key);
     if (!in->name[in->n]) return false;
     in->mod[in->n++] = ((PyDevModule *)value)->mod;

@@ -365,7 +365,7 @@ static bool thread_kind(PyObject *tag, int *kind) {
   if (t && (!strncmp(t, "vthread", 7) || !strcmp(t, "cthread"))) *kind = AN_VTHREAD;
   for (int i = AN_BLOCK_X; t && i <= AN_THREAD_Z; i++)
     if (!strcmp(t, AN_WORD[i])) *kind = i;
-  if (*kind == AN_NONE && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "thread axis tag %R is not known", tag);
+  if (*kind == AN_NONE && !PyErr_Occurred()) py_err_objects(PyExc_ValueError, "thread axis tag %R is not known", tag);
   return *kind != AN_NONE;
 }
 

@@ -52,7 +52,7 @@ static bool step_arg(Step *p, char kind, PyObject *o) {
     if (x == Py_None && p->kind != STEP_SP)
       PyErr_SetString(PyExc_TypeError, "only split lengths may be None"), ok = false;
     else if (x != Py_None && PyLong_Check(x) && p->kind == STEP_SP && PyLong_AsLongLong(x) < 1)
-      PyErr_Format(PyExc_ValueError, "split length %R is not positive", x), ok = false;
+      py_err_objects(PyExc_ValueError, "split length %R is not positive", x), ok = false;
     else
       ok = py_i64(x, &p->list[i]);
   }

@@ -163,7 +163,7 @@ static void target_drop(PyObject *o) {
   Py_DECREF(t);
 }
 static PyObject *target_repr(PyObject *o) {
-  PyObject *key = target_key(o, NULL), *r = key ? PyUnicode_FromFormat("_core.Target%R", key) : NULL;
+  PyObject *key = target_key(o, NULL), *r = key ? py_text_objects("_core.Target%R", key) : NULL;
   Py_XDECREF(key);
   return r;
 }

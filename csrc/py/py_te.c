@@ -175,7 +175,7 @@ static PyObject *tensor_repr(PyObject *o) {
   PyTensor *t = (PyTensor *)o;
   PyObject *shape = shape_of(t->id), *type = py_dtype_str(ir_tensor(SES, t->id)->type);
   PyObject *r = shape && type
-                    ? PyUnicode_FromFormat("Tensor(%s, shape=%S, dtype=%U)", ir_tensor(SES, t->id)->name, shape, type)
+                    ? py_text_objects("Tensor(%s, shape=%S, dtype=%U)", ir_tensor(SES, t->id)->name, shape, type)
                     : NULL;
   Py_XDECREF(shape);
   Py_XDECREF(type);

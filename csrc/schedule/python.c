@@ -33,8 +33,9 @@ static const char **leaf_names(Py *p, int stage, int n, const int64_t *ids) {
   return r;
 }
 
-/* "X_i, X_j = tuple(X.op.axis) + tuple(X.op.reduce_axis)" */
-static void put_axes(Py *p, int stage, const char *form) {
+/* "X_i, X_j = tuple(X.op.axis) + tuple(X.op.reduce_axis)": of the definition, its data axes alone, or the schedule's X */
+typedef enum { AXES_BOTH, AXES_DATA, AXES_SCHED } AxesOf;
+static void put_axes(Py *p, int stage, AxesOf of) {
   const Stage *st = &p->s->stage.at[stage];
   if (!st->leaf.len) return;
   for (int i = 0; i < st->leaf.len; i++) {
@@ -42,12 +43,14 @@ static void put_axes(Py *p, int stage, const char *form) {
     sb_puts(p->b, leaf_name(p, stage, i));
   }
   if (st->leaf.len == 1) sb_putc(p->b, ',');
-  sb_printf(p->b, form, op_name(p, stage), op_name(p, stage));
+  const char *op = op_name(p, stage);
+  if (of == AXES_DATA)
+    sb_printf(p->b, " = tuple(%s.op.axis)\n", op);
+  else if (of == AXES_SCHED)
+    sb_printf(p->b, " = tuple(s[%s].op.axis) + tuple(s[%s].op.reduce_axis)\n", op, op);
+  else
+    sb_printf(p->b, " = tuple(%s.op.axis) + tuple(%s.op.reduce_axis)\n", op, op);
 }
-
-static const char AXES_BOTH[] = " = tuple(%s.op.axis) + tuple(%s.op.reduce_axis)\n";
-static const char AXES_DATA[] = " = tuple(%s.op.axis)\n";
-static const char AXES_SCHED[] = " = tuple(s[%s].op.axis) + tuple(s[%s].op.reduce_axis)\n";
 
 /* ---- one printer per step, called after the step was applied; `old` are the loop names before it ---- */
 
