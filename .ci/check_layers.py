@@ -6,8 +6,6 @@ import sys
 
 LAYER = {"base": 0, "ir": 1, "te": 2, "schedule": 3, "lower": 4, "interp": 4.5, "codegen": 5, "device": 6, "build": 6,
          "measure": 7, "model": 7, "search": 8, "tune": 9, "graph": 9, "py": 10}
-# rooms of equal number may be used one way only: who may use whom
-BESIDE = {("measure", "device"), ("measure", "build")}
 
 
 def main() -> int:
@@ -19,7 +17,7 @@ def main() -> int:
             if not found or found[1] == room:
                 continue
             other = found[1]
-            if other not in LAYER or (LAYER[other] >= LAYER[room] and (room, other) not in BESIDE):
+            if other not in LAYER or LAYER[other] >= LAYER[room]:
                 print(f"{path}:{number}: {room} ({LAYER.get(room)}) must not include {other} ({LAYER.get(other)})")
                 bad += 1
     return 1 if bad else 0

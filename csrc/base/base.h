@@ -124,7 +124,6 @@ void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg); /* items are ha
 
 /* ---- clock and numbers (util.c) ---- */
 double clock_now(void);                                /* monotonic seconds */
-double clock_unix(void);                               /* seconds since 1970 */
 static inline bool i64_mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); } /* false on overflow */
 static inline bool i64_add(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
 static inline int64_t i64_floordiv(int64_t a, int64_t b) { /* b != 0 */

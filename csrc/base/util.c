@@ -10,7 +10,6 @@ static double clock_read(clockid_t id) {
 }
 
 double clock_now(void) { return clock_read(CLOCK_MONOTONIC); }
-double clock_unix(void) { return clock_read(CLOCK_REALTIME); }
 
 int64_t i64_gcd(int64_t a, int64_t b) {
   uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;

@@ -166,9 +166,3 @@ Graph *graph_parse(Arena *a, const char *json) {
   if (c != NS_OK) err_rethrow(arena_err(a), c);
   return p.g;
 }
-
-int graph_find(const Graph *g, const char *name) {
-  for (int i = 0; i < g->n_nodes; i++)
-    if (g->node[i].kind == GN_NULL && strcmp(g->node[i].name, name) == 0) return g->node[i].first;
-  return -1;
-}

@@ -45,7 +45,6 @@ typedef struct {
   int64_t *storage_bytes;
 } Graph;
 Graph *graph_parse(Arena *a, const char *json);   /* raises NS_ERR_VALUE naming the field; all memory in a */
-int graph_find(const Graph *g, const char *name); /* entry of the input or parameter of this name; -1 if none */
 
 /* ---- parameter file (params.c) ---- */
 typedef struct {

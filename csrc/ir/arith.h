@@ -1,4 +1,4 @@
-/* The inside of the index algebra, private to this folder: bounds.c, canon.c, rules.c, prove.c, interval.c. */
+/* The inside of the index algebra, private to this folder: bounds.c, canon.c, rules.c, prove.c. */
 #ifndef NS_IR_ARITH_H
 #define NS_IR_ARITH_H
 #include "ir/ctx.h"

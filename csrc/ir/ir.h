@@ -182,13 +182,12 @@ typedef int32_t (*ExprLeaf)(IrCtx *c, ExprId e, void *arg);
 int32_t ex_size(IrCtx *c, ExprId e, ExprLeaf leaf, void *arg);
 ExprId ex_import(IrCtx *dst, const IrCtx *src, ExprId e, MapU64 *vars, MapU64 *tensors, MapU64 *memo); /* copy between unrelated contexts */
 
-/* ---- index algebra: bounds.c, canon.c, interval.c, rules.c; 07 §7.3 ---- */
+/* ---- index algebra: bounds.c, canon.c, rules.c, prove.c; 07 §7.3 ---- */
 typedef struct Arith Arith; /* facts about variables plus a stack of known conditions; lives in the context's arena */
 typedef struct { int64_t lo, hi; } Bound; /* BOUND_MIN / BOUND_MAX: unbounded */
 #define BOUND_MIN INT64_MIN
 #define BOUND_MAX INT64_MAX
 typedef struct { int64_t coeff, base; } Residue; /* e ≡ base (mod coeff); coeff 0: constant, 1: nothing known */
-typedef struct { ExprId lo, hi; } Interval;      /* 0: unbounded end */
 
 Arith *ar_new(IrCtx *c);
 void ar_reduce(Arith *a); /* from now on x mod c takes the scales of x modulo c: the reference's form, of use to features only */
@@ -201,10 +200,6 @@ Residue ar_residue(Arith *a, ExprId e);
 ExprId ar_simplify(Arith *a, ExprId e);   /* 07 §7.3.4, §7.3.5; any type of expression, loads and calls included */
 bool ar_prove(Arith *a, ExprId cond);     /* true only if certain */
 bool ar_prove_eq(Arith *a, ExprId x, ExprId y);
-bool ar_prove_lt(Arith *a, ExprId x, ExprId y);
-bool ar_prove_ge0(Arith *a, ExprId x);
-typedef struct { VarId var; Interval set; } VarSet;
-Interval ar_interval(Arith *a, ExprId e, int n, const VarSet *sets); /* variables not listed are points */
 
 /* ---- statements (stmt.c): arena nodes, rewritten by passes ---- */
 typedef enum { ST_SEQ, ST_FOR, ST_IF, ST_LET, ST_ALLOC, ST_STORE, ST_EVAL, ST_ATTR } StmtKind;

@@ -141,5 +141,3 @@ static bool prove_cmp(Arith *a, ExprId x, ExprId y, Cmp op) {
 }
 
 bool ar_prove_eq(Arith *a, ExprId x, ExprId y) { return x == y || prove_cmp(a, x, y, CMP_EQ); }
-bool ar_prove_lt(Arith *a, ExprId x, ExprId y) { return prove_cmp(a, x, y, CMP_LT); }
-bool ar_prove_ge0(Arith *a, ExprId x) { return prove_cmp(a, ex_int(a->c, ir_type(a->c, x), 0), x, CMP_LE); }

@@ -6,7 +6,6 @@
 typedef VEC(VarId) VarVec;
 
 /* ---- util.c ---- */
-bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v); /* any expression below s mentions v (binders do not count) */
 bool low_expr_loads(IrCtx *c, ExprId e);              /* e reads a buffer or calls something impure */
 bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars); /* e mentions a variable that is a key of vars */
 Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value);      /* one variable, everywhere below s; binders are kept */

@@ -47,5 +47,3 @@ const char *cause_of(MeasureError e, const char *msg) {
     if (strstr(msg, CAUSES[i].text)) return CAUSES[i].cause;
   return ERRORS[e <= ME_UNKNOWN ? e : ME_UNKNOWN].cause;
 }
-
-const char *measure_error_name(MeasureError e) { return ERRORS[e <= ME_UNKNOWN ? e : ME_UNKNOWN].name; }

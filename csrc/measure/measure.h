@@ -75,7 +75,6 @@ double outputs_unequal(const char *dtype, const void *got, const void *want, siz
 /* ---- what went wrong (cause.c) ---- */
 const char *cause_of(MeasureError e,
                      const char *msg); /* spec 05 §2.8: shared-memory-limit, compiler-error, illegal-address, ... */
-const char *measure_error_name(MeasureError e); /* NoError, InstantiationError, ... */
 
 /* ---- the data of a task: inputs as the host made them, expected outputs; in shared memory, made once ---- */
 typedef struct TaskData TaskData;

@@ -25,7 +25,6 @@ void job_free(Job *j);
 /* ---- race.c: who can still become the best of a task ---- */
 typedef struct {
   TaskData *data;
-  double stop_above;
   double best, best_quick; /* of the incumbent; 0: none yet */
   double rough;            /* lowest quick time so far, the canary's word on it still out */
   void *binary;            /* the incumbent's program, to run beside its challengers; NULL: only its time is known */

@@ -359,12 +359,6 @@ int pipe_task(Pipeline *p, TaskData *t) {
   return k;
 }
 
-void pipe_stop_above(Pipeline *p, int task, double seconds) {
-  pthread_mutex_lock(&p->lock);
-  if (task >= 0 && task < p->n_tasks) p->task[task].stop_above = seconds;
-  pthread_mutex_unlock(&p->lock);
-}
-
 void pipe_incumbent(Pipeline *p, int task, double seconds) {
   pthread_mutex_lock(&p->lock);
   if (task >= 0 && task < p->n_tasks && seconds > 0) p->task[task].best = p->task[task].best_quick = seconds;

@@ -32,13 +32,11 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id,
                    const PipeOptions *o); /* o may be NULL; waits for the worker; raises if the device is missing */
 void pipe_free(Pipeline *p);              /* ends all processes and threads, within about 0.2 s; NULL is allowed */
 int pipe_task(Pipeline *p, TaskData *t);  /* takes t over; returns the task's number */
-void pipe_stop_above(Pipeline *p, int task, double seconds); /* from now on: RunPolicy.stop_above of this task's
-                                                                candidates */
 void pipe_incumbent(Pipeline *p, int task, double seconds); /* what this task's racing candidates have to beat, until
                                                                one of them does */
 void pipe_hold(Pipeline *p, int task, int by); /* while the sum is above 0 more candidates of a round are to come: no final */
-/* Copies everything; policy is applied as it is, except stop_above if pipe_stop_above was called for the task, and both
- * limits if policy.race is set. Jobs are compiled in the order of their tags. Raises only when out of memory. */
+/* Copies everything; policy is applied as it is, except stop_above and full_below if policy.race is set. Jobs are compiled in
+ * the order of their tags. Raises only when out of memory. */
 void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
                  const RunPolicy *policy);
 int pipe_poll(Pipeline *p, double wait_s, PipeResult *out,

@@ -26,7 +26,6 @@ static double to_beat(const Task *t) {
 }
 
 void race_limits(const Task *t, RunPolicy *p) {
-  if (t->stop_above > 0) p->stop_above = t->stop_above;
   double b = to_beat(t);
   if (!(b > 0)) b = t->rough;
   if (!p->race || p->strict || !(b > 0)) return;

@@ -44,14 +44,6 @@ int gpu_sectors(int n, const int64_t *at, int bytes) {
   return distinct(s, k);
 }
 
-double gpu_coalescing(int n, const int64_t *at, int bytes) {
-  int sectors = gpu_sectors(n, at, bytes);
-  bool same = true;
-  for (int i = 1; i < n; i++) same &= at[i] == at[0];
-  if (same || sectors == 0) return 1;
-  return fmin(1, ceil((double)n * bytes / SECTOR) / sectors);
-}
-
 /* Lanes are served 32, 16 or 8 at a time for up to 4, 8 and 16 bytes each; equal words are broadcast. */
 double gpu_bank_degree(int n, const int64_t *at, int bytes) {
   int words = bytes > 4 ? bytes / 4 : 1, group = WARP / words > 0 ? WARP / words : 1;

@@ -10,7 +10,6 @@ GpuWaves gpu_waves(const GpuMachine *m, int64_t grid, int64_t threads, int64_t b
 
 /* n lanes access `bytes` each at byte addresses at[]: 32-byte sectors touched, and the worst conflict of the 32 banks. */
 int gpu_sectors(int n, const int64_t *at, int bytes);
-double gpu_coalescing(int n, const int64_t *at, int bytes); /* in (0, 1]; 1 also for a broadcast */
 double gpu_bank_degree(int n, const int64_t *at, int bytes);
 
 /* Accesses of a kernel; times: by a whole warp. */

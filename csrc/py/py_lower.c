@@ -8,7 +8,6 @@
 
 typedef struct {
   const State *s;
-  PyDag *dag;
   IrCtx *c;
   Target t;
   int n_args;

@@ -568,14 +568,6 @@ static PyObject *pipeline_cancel(PyObject *o, PyObject *none) {
   return pipeline_open((PyPipeline *)o) ? PyLong_FromLong(pipe_cancel(((PyPipeline *)o)->p)) : NULL;
 }
 
-static PyObject *pipeline_stop_above(PyObject *o, PyObject *args) {
-  int task;
-  double seconds;
-  if (!PyArg_ParseTuple(args, "id", &task, &seconds) || !pipeline_open((PyPipeline *)o)) return NULL;
-  pipe_stop_above(((PyPipeline *)o)->p, task, seconds);
-  return Py_NewRef(Py_None);
-}
-
 /* ---- tables ---- */
 static PyMethodDef COMPILER_METHODS[] = {
     {"run", compiler_run_py, METH_VARARGS,
@@ -596,8 +588,6 @@ static PyMethodDef PIPELINE_METHODS[] = {
     {"poll", pipeline_poll, METH_VARARGS,
      "poll(wait=0) -> list of (tag, task, result dict, build seconds, cached); waits at most 0.2 s."},
     {"cancel", pipeline_cancel, METH_NOARGS, "Drops what has not started; returns how many."},
-    {"stop_above", pipeline_stop_above, METH_VARARGS,
-     "stop_above(task, seconds): candidates slower than this are not timed in full."},
     {"close", pipeline_close, METH_NOARGS, "Ends all its processes."},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL},

@@ -364,12 +364,6 @@ static void do_write(void *p) {
   Rec *x = p;
   x->text = record_text(x->a, &x->out);
 }
-static void do_canonical(void *p) {
-  Rec *x = p;
-  int n;
-  Step *s = steps_parse(x->a, x->in, &n);
-  x->text = steps_text(x->a, n, s);
-}
 static bool rec_run(Rec *x, ErrBody body) {
   ErrCode code = err_try(&x->err, body, x);
   if (code != NS_OK) py_raise(&x->err, code);
@@ -460,62 +454,11 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   return out;
 }
 
-static PyObject *fn_steps_canonical(PyObject *m, PyObject *arg) {
-  (void)m;
-  Rec x = {.in = PyUnicode_AsUTF8(arg)};
-  if (!x.in || !rec_open(&x)) return NULL;
-  PyObject *r = rec_run(&x, do_canonical) ? PyUnicode_FromString(x.text) : NULL;
-  arena_free(x.a);
-  return r;
-}
-
-/* replay_speed(dag, steps, n): seconds for n times replay and bound inference in one context; for benchmarks. */
-typedef struct {
-  PyDag *dag;
-  PyCtx ctx;
-  const char *json;
-  Step *steps;
-  int n_steps;
-  long n;
-} Speed;
-static void do_speed_parse(void *p) {
-  Speed *x = p;
-  x->steps = steps_parse(ir_arena(x->ctx.ctx), x->json, &x->n_steps);
-}
-static void do_speed(void *p) {
-  Speed *x = p;
-  for (long i = 0; i < x->n; i++) {
-    IrMark mark = ir_mark(x->ctx.ctx);
-    state_infer_bounds(state_replay(x->ctx.ctx, x->dag->dag, x->n_steps, x->steps));
-    ir_release(x->ctx.ctx, mark);
-  }
-}
-static PyObject *fn_replay_speed(PyObject *m, PyObject *args) {
-  (void)m;
-  Speed x = {0};
-  PyObject *dag;
-  if (!PyArg_ParseTuple(args, "O!sl", PyDag_Type, &dag, &x.json, &x.n)) return NULL;
-  x.dag = (PyDag *)dag;
-  err_init(&x.ctx.err);
-  x.ctx.ctx = py_clone(x.dag->own.ctx, &x.ctx.err);
-  if (!x.ctx.ctx) return NULL;
-  bool ok = py_guard(&x.ctx, do_speed_parse, &x);
-  double t = clock_now();
-  ok = ok && py_guard(&x.ctx, do_speed, &x);
-  t = clock_now() - t;
-  ir_free(x.ctx.ctx);
-  return ok ? PyFloat_FromDouble(t) : NULL;
-}
-
 static PyMethodDef FUNCS[] = {
     {"record_parse", fn_record_parse, METH_O,
      "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, "
      "error_no, all_cost, timestamp, version)."},
     {"record_text", fn_record_text, METH_VARARGS, "record_text(*fields of record_parse): one line of a log."},
-    {"steps_canonical", fn_steps_canonical, METH_O,
-     "steps_canonical(json): the step list in the byte format of a record."},
-    {"replay_speed", fn_replay_speed, METH_VARARGS,
-     "replay_speed(dag, steps, n): seconds for n replays with bound inference."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_schedule(PyObject *m) {

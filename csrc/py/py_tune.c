@@ -322,14 +322,6 @@ static PyObject *m_cancel(PyObject *o, PyObject *u) {
   Session *s = open_session(o);
   return s ? PyLong_FromLong(session_cancel(s)) : NULL;
 }
-static PyObject *m_stop_above(PyObject *o, PyObject *args) {
-  Session *s = open_session(o);
-  int task;
-  double seconds;
-  if (!s || !PyArg_ParseTuple(args, "id", &task, &seconds)) return NULL;
-  session_stop_above(s, task, seconds);
-  Py_RETURN_NONE;
-}
 static PyObject *m_incumbent(PyObject *o, PyObject *args) {
   Session *s = open_session(o);
   int task;
@@ -425,7 +417,6 @@ static PyMethodDef METHODS[] = {
      "poll(wait=0): results that have come out, as dicts; waits up to `wait` seconds for the first."},
     {"pending", m_pending, METH_NOARGS, "pending(): submitted and not yet polled."},
     {"cancel", m_cancel, METH_NOARGS, "cancel(): drops what has not started; returns how many."},
-    {"stop_above", m_stop_above, METH_VARARGS, "stop_above(task, seconds): slower candidates are not timed in full."},
     {"incumbent", m_incumbent, METH_VARARGS,
      "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
     {"stats", m_stats, METH_NOARGS,

@@ -38,10 +38,6 @@ ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
   return memo[axis] = v;
 }
 
-ExprId axis_value(const State *s, int stage, int axis, ExprId *memo) {
-  return stage_upward(s->ctx, &s->stage.at[stage], axis, memo);
-}
-
 /* The relation that made an axis, if any: it is the part of a split or the result of a fuse. */
 static const Rel *made_by(const Stage *st, int axis) {
   for (int i = 0; i < st->rels.len; i++) {

@@ -91,13 +91,11 @@ void state_fuse(State *s, int stage, int n, const int64_t *iters);
 void state_reorder(State *s, int stage, int n, const int64_t *order);
 void state_annotate(State *s, int stage, int iter, Annotation a);
 void state_pragma(State *s, int stage, int iter, const char *text);
-void state_storage_align(State *s, int stage, int iter, int factor, int offset);
 void state_compute_at(State *s, int stage, int target, int iter);
 void state_compute_inline(State *s, int stage);
 void state_compute_root(State *s, int stage);
 int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers); /* returns the new stage's id */
 int state_cache_write(State *s, int stage, const char *scope);
-int state_rfactor(State *s, int stage, int iter, int factor_iter);
 int64_t axis_extent(const State *s, int stage, int iter);          /* state range; -1 unknown */
 int step_stage_shift(const Step *step, int stage_id);              /* id of a stage after an inserting step */
 
@@ -107,9 +105,6 @@ int step_stage_shift(const Step *step, int stage_id);              /* id of a st
 void state_infer_bounds(State *s);
 /* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). */
 ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
-/* Upward index in terms of leaf variables, 07 §7.2.2. memo: one slot per axis of the stage, 0 or a value given beforehand
- * (e.g. what a thread-bound leaf stands for); filled on the way. After state_infer_bounds. */
-ExprId axis_value(const State *s, int stage, int axis, ExprId *memo);
 ExprId axis_row(IrCtx *c, const Axis *inner); /* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
 
 /* ---- text (text.c) ---- */

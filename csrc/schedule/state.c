@@ -139,10 +139,6 @@ void state_pragma(State *s, int stage, int iter, const char *text) {
   state_apply(s, (Step){.kind = STEP_PR, .stage = stage, .iter = iter, .text = text});
 }
 
-void state_storage_align(State *s, int stage, int iter, int factor, int offset) {
-  state_apply(s, (Step){.kind = STEP_SA, .stage = stage, .iter = iter, .a = factor, .b = offset});
-}
-
 void state_compute_at(State *s, int stage, int target, int iter) {
   state_apply(s, (Step){.kind = STEP_CA, .stage = stage, .iter = target, .a = iter});
 }
@@ -157,10 +153,5 @@ int state_cache_read(State *s, int stage, const char *scope, int n, const int64_
 
 int state_cache_write(State *s, int stage, const char *scope) {
   state_apply(s, (Step){.kind = STEP_CHW, .stage = stage, .text = scope});
-  return stage;
-}
-
-int state_rfactor(State *s, int stage, int iter, int factor_iter) {
-  state_apply(s, (Step){.kind = STEP_RF, .stage = stage, .iter = iter, .a = factor_iter});
   return stage;
 }

@@ -241,11 +241,6 @@ int session_pending(Session *s) {
   return n + pipe_pending(s->pipe);
 }
 int session_cancel(Session *s) { return pipe_cancel(s->pipe); }
-void session_stop_above(Session *s, int task, double seconds) {
-  pthread_mutex_lock(&s->lock);
-  if (task >= 0 && task < s->task.len) pipe_stop_above(s->pipe, s->task.at[task]->pipe, seconds);
-  pthread_mutex_unlock(&s->lock);
-}
 void session_incumbent(Session *s, int task, double seconds) {
   pthread_mutex_lock(&s->lock);
   if (task >= 0 && task < s->task.len) pipe_incumbent(s->pipe, s->task.at[task]->pipe, seconds);

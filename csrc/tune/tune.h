@@ -43,7 +43,6 @@ void session_submit(Session *s, Err *e, int task, int n, const Step *const *step
 int session_poll(Session *s, double wait_s, PipeResult *out, int max);
 int session_pending(Session *s);
 int session_cancel(Session *s);
-void session_stop_above(Session *s, int task, double seconds);
 void session_incumbent(Session *s, int task, double seconds); /* as pipe_incumbent */
 bool session_notice(Session *s, char *out, size_t n); /* as pipe_notice */
 PipeStats session_stats(const Session *s);

@@ -101,10 +101,6 @@ static void acceptance(void **st) {
   var("by", &by, 0), var("ty", &ty, 0);
   ExprId lo = add(mul(by, 32), mul(ty, 4));
   is(31, add(sub(add(lo, in(3)), lo), in(1)), "4");
-  VarSet set = {tv, {in(0), in(255)}};
-  ExprId base = mul(divi(t, 7), 2);
-  assert_int_equal(ar_interval(a, base, 1, &set).lo, in(0));
-  assert_int_equal(ar_interval(a, add(base, in(4)), 1, &set).hi, in(76));
   ar_push(a, bin(IR_LT, u, in(7)));
   is(33, mod(divi(add(add(mul(x, 49), mul(u, 7)), s), 7), 7), "u");
   ar_pop(a);
@@ -184,15 +180,15 @@ static void more(void **st) {
   VarId i = ir_var_new(c, "i", DT_I32, false);
   ar_bind_range(a, i, in(0), n);
   ExprId ie = ex_var(c, i);
-  assert_true(ar_prove_lt(a, ie, n));
+  assert_true(ar_prove(a, bin(IR_LT, ie, n)));
   assert_true(ar_prove(a, bin(IR_LT, ie, add(n, in(1)))));
-  assert_false(ar_prove_lt(a, add(ie, in(1)), n));
+  assert_false(ar_prove(a, bin(IR_LT, add(ie, in(1)), n)));
   ar_push(a, bin(IR_LT, x, y));
-  assert_true(ar_prove_lt(a, add(x, in(3)), add(y, in(3))));
-  assert_true(ar_prove_lt(a, mul(x, 2), sub(mul(y, 2), in(1))));
-  assert_false(ar_prove_lt(a, mul(x, 2), sub(mul(y, 2), in(2))));
+  assert_true(ar_prove(a, bin(IR_LT, add(x, in(3)), add(y, in(3)))));
+  assert_true(ar_prove(a, bin(IR_LT, mul(x, 2), sub(mul(y, 2), in(1)))));
+  assert_false(ar_prove(a, bin(IR_LT, mul(x, 2), sub(mul(y, 2), in(2)))));
   ar_pop(a);
-  assert_false(ar_prove_lt(a, x, y));
+  assert_false(ar_prove(a, bin(IR_LT, x, y)));
   ar_push(a, bin(IR_EQ, mod(x, 4), in(0)));
   Residue r = ar_residue(a, add(mul(x, 2), in(3)));
   assert_true(r.coeff == 8 && r.base == 3);
@@ -392,38 +388,6 @@ static void random_facts(void **st) {
   random_rounds(rounds_of(4000), 3, true, seed_of() + 2);
 }
 
-static void random_intervals(void **st) {
-  (void)st;
-  Rng r;
-  rng_seed(&r, seed_of() + 3);
-  int bounded = 0;
-  for (int i = 0; i < rounds_of(3000); i++) {
-    IrMark m = ir_mark(c);
-    Arith *old = a;
-    a = ar_new(c);
-    ar_bind_range(a, tv, in(0), in(256)), ar_bind_range(a, uv, in(0), in(8)), ar_bind_range(a, vv, in(0), in(4)),
-        ar_bind_range(a, sv, in(0), in(7));
-    ExprId e = rnd(&r, 4);
-    VarSet set[3] = {{tv, {in(0), in(255)}}, {uv, {in(1), in(5)}}, {xv, {y, add(y, in(9))}}};
-    Interval iv = ar_interval(a, e, 3, set);
-    for (int k = 0; k < 40; k++) {
-      draw(&r);
-      val[4] = 1 + rng_below(&r, 5);
-      val[0] = val[1] + rng_below(&r, 10);
-      if (!runs(e) || (iv.lo && !runs(iv.lo)) || (iv.hi && !runs(iv.hi))) continue;
-      int64_t w = value(e);
-      if (iv.lo && value(iv.lo) > w)
-        fail_msg("round %d: %s = %ld below %s", i, ex_text(c, e), (long)w, ex_text(c, iv.lo));
-      if (iv.hi && value(iv.hi) < w)
-        fail_msg("round %d: %s = %ld above %s", i, ex_text(c, e), (long)w, ex_text(c, iv.hi));
-    }
-    bounded += iv.lo && iv.hi;
-    a = old;
-    ir_release(c, m);
-  }
-  print_message("%d of %d intervals bounded\n", bounded, rounds_of(3000));
-}
-
 static void random_vectors(void **st) {
   (void)st;
   Rng r;
@@ -462,8 +426,6 @@ static void deep(void **st) { /* as deep as expressions can be, and as long */
   }
   double t0 = clock_now();
   assert_true(ar_simplify(a, e) && ar_simplify(a, f) && ar_simplify(a, g) && ar_simplify(a, h));
-  VarSet set = {yv, {in(0), in(7)}};
-  ar_interval(a, g, 1, &set);
   print_message("%.0f ms\n", 1e3 * (clock_now() - t0));
 }
 
@@ -490,8 +452,7 @@ static void speed(void **st) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(acceptance),     T(more),         T(random_small),
-                                     T(random_large),   T(random_facts), T(random_intervals),
-                                     T(random_vectors), T(deep),         T(speed)};
+  const struct CMUnitTest tests[] = {T(acceptance),   T(more),           T(random_small), T(random_large),
+                                     T(random_facts), T(random_vectors), T(deep),         T(speed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

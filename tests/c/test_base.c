@@ -155,7 +155,7 @@ static void numbers(void **st) {
     double u = rng_unit(&r);
     assert_true(u >= 0 && u < 1);
   }
-  assert_true(clock_now() > 0 && clock_unix() > 1.6e9);
+  assert_true(clock_now() > 0);
 }
 
 typedef struct {
@@ -200,7 +200,6 @@ static void work(void *arg) {
   ar_bind_range(a, w, ex_i32(c, 0), ex_i32(c, 16));
   ar_push(a, ex_bin(c, IR_LT, ex_var(c, v), ex_i32(c, 100)));
   ExprId f = ar_simplify(a, e);
-  ar_interval(a, f, 1, &(VarSet){w, {ex_i32(c, 0), ex_i32(c, 3)}});
   ex_text(c, ex_read(c, t, 1, &f));
   ir_free(ir_clone(c, &err));
   ar_pop(a);

@@ -56,20 +56,18 @@ static void accesses(void **state) {
   static const struct {
     int64_t step;
     int bytes, sectors;
-    double coal, degree;
-  } CASE[] = {{4, 4, 4, 1, 1},         /* consecutive floats */
-              {8, 4, 8, 0.5, 2},       /* every second float */
-              {256, 4, 32, 0.125, 32}, /* rows of 64 floats: one bank */
-              {260, 4, 32, 0.125, 1},  /* one float of padding */
-              {0, 4, 1, 1, 1},         /* broadcast */
-              {16, 16, 16, 1, 1},      /* float4, consecutive */
-              {2, 2, 2, 1, 1},         /* half */
-              {128, 4, 32, 0.125, 32},
-              {12, 4, 12, 1.0 / 3, 1}}; /* three floats apart: 96 words on 32 banks, each lane its own */
+    double degree;
+  } CASE[] = {{4, 4, 4, 1},                      /* consecutive floats */
+              {8, 4, 8, 2},                      /* every second float */
+              {256, 4, 32, 32},                  /* rows of 64 floats: one bank */
+              {260, 4, 32, 1},                   /* one float of padding */
+              {0, 4, 1, 1},                      /* broadcast */
+              {16, 16, 16, 1},                   /* float4, consecutive */
+              {2, 2, 2, 1},                      /* half */
+              {128, 4, 32, 32}, {12, 4, 12, 1}}; /* three floats apart: 96 words on 32 banks, each lane its own */
   for (int i = 0; i < NS_COUNT(CASE); i++) {
     lanes(at, CASE[i].step);
     assert_int_equal(gpu_sectors(32, at, CASE[i].bytes), CASE[i].sectors);
-    assert_true(near(gpu_coalescing(32, at, CASE[i].bytes), CASE[i].coal));
     assert_true(near(gpu_bank_degree(32, at, CASE[i].bytes), CASE[i].degree));
   }
 }

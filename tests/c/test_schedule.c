@@ -1,5 +1,6 @@
 /* States, bound inference, records and layout rewrite from C: a tiled GPU matrix product, and broken input. */
 #include "fixture.h"
+#include "schedule/internal.h"
 #include "schedule/schedule.h"
 
 typedef struct {
@@ -35,7 +36,7 @@ static void replay_body(void *arg) {
     for (int i = 0; i < s->stage.len; i++) { /* every axis has a value in terms of loop variables */
       Stage *st = &s->stage.at[i];
       ExprId *memo = arena_array(ir_arena(f->c), ExprId, st->axes.len);
-      for (int k = 0; k < st->axes.len; k++) assert_true(axis_value(s, i, k, memo) != 0);
+      for (int k = 0; k < st->axes.len; k++) assert_true(stage_upward(f->c, st, k, memo) != 0);
     }
     ExprId **bodies = state_inlined_bodies(s, false);
     for (int i = 0; i < s->stage.len; i++) assert_null(bodies[i]);
