@@ -5,12 +5,9 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.mark.full
 def test_example(tmp_path):
     text = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
     done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, timeout=600)

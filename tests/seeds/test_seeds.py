@@ -15,7 +15,6 @@ HERE = pathlib.Path(__file__).parent
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("seed", ["seed003.py", "seed004.py"])
 def test_seed(tmp_path, seed):
     env = {**os.environ, "PYTHONPATH": PACKAGE, "SEED_TARGET": "llvm", "SEED_TRIALS": "24"}
