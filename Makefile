@@ -28,7 +28,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup ext lib ctest ctest-asan ctest-tsan test test-full demo lint tidy format format-check docs notebooks clean
+.PHONY: setup ext lib ctest ctest-asan ctest-tsan test test-asan test-full demo lint tidy format format-check docs notebooks clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -47,6 +47,7 @@ test: setup
 test-full: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
 	PYTHONPATH=python $(PY) -m pytest
+	@$(MAKE) --no-print-directory test-asan
 # missingReturn: the compilers check it, and cppcheck does not see Python.h (Py_RETURN_NONE and the like)
 CPPCHECK := cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,portability --suppress=missingInclude \
   --suppress=missingReturn '-DcJSON_ArrayForEach(e,a)=for(e=(a)->child;e;e=e->next)' -Icsrc -j2
@@ -100,8 +101,16 @@ ctest: $(CTESTS:tests/c/%.c=$(BUILD)/ctest/%)
 	@set -e; for t in $^; do echo "== $$t"; $$t; done
 $(BUILD)/ctest/%: tests/c/%.c tests/c/fixture.h $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
+# The IR's tables move whenever they grow and programs are verified after every pass, so that much is seen.
+ASAN_MAKE = $(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all -DIR_MOVE_TABLES -DNS_DEBUG_VERIFY"
 ctest-asan:
-	$(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all -DIR_MOVE_TABLES" ctest
+	.ci/sanitized $(BUILD)/asan/reports $(ASAN_MAKE) ctest
+# The Python tests with the extension under both sanitizers. `make test-asan TESTS="tests/te -x"`: some of them.
+TESTS ?= -m "not full"
+test-asan: setup
+	@mkdir -p $(BUILD)/asan/python/nestsmith
+	@$(ASAN_MAKE) EXT=$(BUILD)/asan/$(EXT) --no-print-directory -s -j2 ext
+	VENV="$(VENV)" BUILD="$(BUILD)" SAN_CC="$(CC)" .ci/asan $(TESTS)
 # The parts that use threads (thread pool, search, training, compiling, measuring) under ThreadSanitizer.
 TSAN ?= base device measure race mlp search
 TSAN_TESTS := $(filter $(addprefix tests/c/test_,$(addsuffix .c,$(TSAN))),$(CTESTS))

@@ -13,10 +13,11 @@ import traceback
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(ROOT / "python"), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
-)
+GIVEN = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+# the package under test: the one that PYTHONPATH names (a build under sanitizers, say), or this checkout's
+PACKAGE = next((p for p in GIVEN if os.path.isdir(os.path.join(p, "nestsmith"))), str(ROOT / "python"))
+sys.path[:0] = [PACKAGE, str(ROOT / "tests")]
+os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGE, str(ROOT / "tests"), *GIVEN])
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -237,5 +237,6 @@ typedef struct { Stmt *(*stmt)(IrCtx *c, Stmt *s, void *arg);   /* post-order; m
                  void *arg; } StmtMap;
 Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m); /* rebuilds changed spines only */
 Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub);
-void ir_verify(IrCtx *c, const Stmt *s, bool flat); /* raises NS_ERR_INTERNAL on a broken invariant, 07 §7.7.4 */
+/* Raises NS_ERR_INTERNAL on a broken invariant, 07 §7.7.4. features: a program for these, which allocates computed arguments. */
+void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features);
 #endif

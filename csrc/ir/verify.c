@@ -8,7 +8,7 @@
 
 typedef struct {
   IrCtx *c;
-  bool flat;
+  bool flat, features;
   uint8_t *bound; /* per variable: enclosing nodes that bind it */
   uint8_t *was;   /* per variable: bound somewhere in the program */
   uint8_t *alive; /* per buffer: inside its allocation */
@@ -141,7 +141,7 @@ static void check_stmt(Verify *v, const Stmt *s) {
   case ST_ALLOC: {
     BufferId b = s->u.alloc.buf;
     if (b <= 0 || b >= c->n_buffer) broken(v, 0, "an allocation of a buffer that does not exist");
-    if (ir_buffer(c, b)->external || v->alive[b])
+    if ((ir_buffer(c, b)->external && !v->features) || v->alive[b])
       broken(v, 0, arena_printf(c->arena, "buffer %s is allocated twice", ir_buffer(c, b)->name));
     v->alive[b] = 1;
     check_stmt(v, s->u.alloc.body);
@@ -160,8 +160,8 @@ static void check_stmt(Verify *v, const Stmt *s) {
   }
 }
 
-void ir_verify(IrCtx *c, const Stmt *s, bool flat) {
-  Verify v = {.c = c, .flat = flat};
+void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features) {
+  Verify v = {.c = c, .flat = flat, .features = features};
   v.bound = arena_array(c->arena, uint8_t, c->n_var);
   v.was = arena_array(c->arena, uint8_t, c->n_var);
   v.alive = arena_array(c->arena, uint8_t, c->n_buffer);

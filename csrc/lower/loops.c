@@ -674,5 +674,6 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool
   }
   f.n_vars = vars.len;
   f.var = vars.at;
+  low_verify(&f, "loops");
   return f;
 }

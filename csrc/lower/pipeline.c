@@ -199,7 +199,7 @@ Program low_build(Func f, const char *name) {
     PASSES[i].run(&f);
     if (!f.body) empty = f.body = st_eval(c, ex_i32(c, 0)); /* all extents are zero: a program that does nothing */
   }
-  ir_verify(c, f.body, true);
+  ir_verify(c, f.body, true, false);
   f.body = workspaces(&f, f.body, &p);
   Cut x = {.f = &f, .name = name};
   if (low_is_gpu(&f) && !empty)

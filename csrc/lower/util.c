@@ -28,40 +28,26 @@ const char *low_tag(ForKind k) {
   return k >= FOR_BLOCK_X ? TAG[k - FOR_BLOCK_X] : k == FOR_VTHREAD ? "vthread" : "";
 }
 
-void low_verify(const Func *f, const char *pass) {
-#ifdef NS_DEBUG_VERIFY
-  if (f->body && !f->features) ir_verify(f->ctx, f->body, f->flat);
-#endif
-  (void)f;
-  (void)pass;
+#ifdef NS_DEBUG_VERIFY /* the sanitized builds: a pass that breaks a program ends the process with its name */
+#include <stdio.h>
+#include <stdlib.h>
+
+static void verify_body(void *p) {
+  const Func *f = p;
+  ir_verify(f->ctx, f->body, f->flat, f->features);
 }
+void low_verify(Func *f, const char *pass) {
+  Err *e = ir_err(f->ctx);
+  ErrCode code = f->body ? err_try(e, verify_body, f) : NS_OK;
+  if (code == NS_ERR_INTERNAL) { /* raised, it would be one more candidate that cannot be built */
+    fprintf(stderr, "after %s: %s\n", pass, e->msg);
+    abort();
+  }
+  if (code != NS_OK) err_rethrow(e, code);
+}
+#endif
 
 /* ---- questions ---- */
-bool low_stmt_uses(IrCtx *c, const Stmt *s, VarId v) {
-  if (!s) return false;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (low_stmt_uses(c, s->u.seq.at[i], v)) return true;
-    return false;
-  case ST_FOR:
-    return ex_uses_var(c, s->u.loop.min, v) || ex_uses_var(c, s->u.loop.extent, v) ||
-           low_stmt_uses(c, s->u.loop.body, v);
-  case ST_IF:
-    return ex_uses_var(c, s->u.cond.cond, v) || low_stmt_uses(c, s->u.cond.then, v) ||
-           low_stmt_uses(c, s->u.cond.other, v);
-  case ST_LET: return ex_uses_var(c, s->u.let.value, v) || low_stmt_uses(c, s->u.let.body, v);
-  case ST_ALLOC: return low_stmt_uses(c, s->u.alloc.body, v);
-  case ST_STORE:
-    for (int i = 0; i < s->u.store.n_idx; i++)
-      if (ex_uses_var(c, s->u.store.idx[i], v)) return true;
-    return ex_uses_var(c, s->u.store.value, v);
-  case ST_EVAL: return ex_uses_var(c, s->u.eval.e, v);
-  case ST_ATTR: return low_stmt_uses(c, s->u.attr.body, v);
-  }
-  return false;
-}
-
 typedef struct {
   bool hit;
   const MapU64 *vars;

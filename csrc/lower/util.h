@@ -18,7 +18,11 @@ Stmt *low_new(IrCtx *c, const Stmt *like); /* a shallow copy to change */
 bool low_is_gpu(const Func *f);
 ExprId low_fold(IrCtx *c, ExprId e);              /* folds literals, decided selects included; no range facts */
 const char *low_tag(ForKind k);                   /* "blockIdx.x" ..., "" for plain loops */
-void low_verify(const Func *f, const char *pass); /* ir_verify in debug builds (NS_DEBUG_VERIFY) */
+#ifdef NS_DEBUG_VERIFY
+void low_verify(Func *f, const char *pass); /* ir_verify; what it finds ends the process */
+#else
+static inline void low_verify(NS_UNUSED Func *f, NS_UNUSED const char *pass) {}
+#endif
 
 /* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);

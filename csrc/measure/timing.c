@@ -209,10 +209,10 @@ void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy 
       order[i] = order[j];
       order[j] = x;
     }
-    const FinalResult *leader = leader_of(out, n, k);
+    const FinalResult *leader = k < PASSES_SURE ? NULL : leader_of(out, n, k);
     for (int i = 0; i < n; i++) {
       FinalResult *r = &out[order[i]];
-      bool stays = order[i] == keep || k < PASSES_SURE || !leader || !beaten(r, leader, k);
+      bool stays = order[i] == keep || !leader || !beaten(r, leader, k);
       if (r->passes == k && stays) r->pass[r->passes++] = one_pass(&t[order[i]], number[order[i]], goal);
     }
   }

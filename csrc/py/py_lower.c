@@ -209,14 +209,14 @@ static void do_verify(void *arg) {
   interp_dag(c, d, v->ref);
   State *s = state_copy(c, v->j.s);
   Func f = loops_of(&v->j, s, false);
-  ir_verify(c, f.body, false);
+  ir_verify(c, f.body, false, false);
   compare(v, "loops", &f, NULL);
   int n;
   const LowPass *pass = low_passes(&n);
   for (int i = 0; i < n; i++) {
     pass[i].run(&f);
     err_check(ir_err(c), f.body != NULL, "nothing is left of the program after pass %s", pass[i].name);
-    ir_verify(c, f.body, f.flat);
+    ir_verify(c, f.body, f.flat, false);
     compare(v, pass[i].name, &f, NULL);
   }
   Program p = low_build(loops_of(&v->j, state_copy(c, v->j.s), false), "main");

@@ -204,7 +204,7 @@ static void statements(void **st) {
   sb_init(&sb, ir_arena(c));
   st_print(c, &sb, loop, 0);
   assert_string_equal(sb_str(&sb), "parallel (i, 0, 4) {\n  B[i] = B[i]\n}\n");
-  ir_verify(c, loop, false);
+  ir_verify(c, loop, false, false);
   StmtMap id = {NULL, NULL, NULL};
   assert_ptr_equal(st_map(c, loop, &id), loop);
   StmtMap m = {NULL, plus_one, NULL};
@@ -217,7 +217,7 @@ typedef struct {
   Stmt *s;
   bool flat;
 } VerifyArg;
-static void verify_body(void *p) { ir_verify(c, ((VerifyArg *)p)->s, ((VerifyArg *)p)->flat); }
+static void verify_body(void *p) { ir_verify(c, ((VerifyArg *)p)->s, ((VerifyArg *)p)->flat, false); }
 static void broken(Stmt *s, bool flat, const char *part) {
   VerifyArg v = {s, flat};
   assert_int_equal(err_try(&err, verify_body, &v), part ? NS_ERR_INTERNAL : NS_OK);

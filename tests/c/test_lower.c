@@ -39,7 +39,7 @@ static void run(void *arg) {
   const LowPass *pass = low_passes(&n);
   for (int i = 0; i < n; i++) {
     pass[i].run(&g);
-    ir_verify(f->c, g.body, g.flat);
+    ir_verify(f->c, g.body, g.flat, false);
   }
   f->p = low_build(loops(f, false), "mm");
   f->text = low_primfn(loops(f, false));
