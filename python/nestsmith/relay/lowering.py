@@ -166,6 +166,32 @@ def _variance(a, x, c, t):
     return topi.variance(x[0], x[1], axes, a.keepdims)
 
 
+@_rule("cumsum")
+def _cumsum(a, x, c, t):
+    return topi.cumsum(x[0], a.axis, c.checked_type.dtype, a.exclusive)
+
+
+@_rule("argsort")
+def _argsort(a, x, c, t):
+    return topi.argsort(x[0], a.axis, a.is_ascend, a.dtype)
+
+
+@_rule("topk")
+def _topk(a, x, c, t):
+    out = topi.topk(x[0], a.k, a.axis, a.ret_type, a.is_ascend, a.dtype)
+    return out if len(out) > 1 else out[0]
+
+
+@_rule("shape_of")
+def _shape_of(a, x, c, t):
+    return topi.shape(x[0], a.dtype)
+
+
+@_rule("nn.lrn")
+def _lrn(a, x, c, t):
+    return topi.nn.lrn(x[0], a.size, a.axis, a.alpha, a.beta, a.bias)
+
+
 @_rule("nn.bias_add")
 def _bias_add(a, x, c, t):
     rank = len(c.checked_type.shape)

@@ -87,6 +87,8 @@ from .nn.dense import batch_matmul, dense, matmul
 from .nn.softmax import log_softmax, softmax
 from .reduction import all, any, argmax, argmin, max, mean, min, sum, variance
 from .reduction import prod_ as prod
+from .scan import cumsum
+from .sort import argsort, topk
 from .transform import (
     arange,
     concatenate,
@@ -97,6 +99,7 @@ from .transform import (
     pad,
     repeat,
     reshape,
+    shape,
     split,
     squeeze,
     stack,

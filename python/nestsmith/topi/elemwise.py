@@ -115,6 +115,11 @@ def cast(x, dtype):
     return _elemwise(x, lambda v: v.astype(dtype), "T_cast")
 
 
+def as_type(x, dtype):
+    """``x`` itself if its elements have the type, else :func:`cast`: nothing is left behind where types agree."""
+    return x if x.dtype == dtype else cast(x, dtype)
+
+
 def identity(x):
     """A copy; stage ``T_identity``."""
     return _elemwise(x, lambda v: v, "T_identity")

@@ -14,6 +14,7 @@ Signatures (``x``: tensor; axes may be negative)::
     pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="constant")
                                    graph form (nn.pad: form used by convolutions)
     repeat(x, repeats, axis=0), tile(x, reps), flip(x, axis), arange(start, stop=None, step=1, dtype="float32")
+    shape(x, dtype="int32")        the extents as a tensor     T_shape
     gather(x, axis, indices), one_hot(indices, on_value, off_value, depth, axis, dtype)
 """
 
@@ -28,6 +29,7 @@ from .util import (
     as_const_int,
     c_compute,
     const_like,
+    get_const_int,
     get_const_tuple,
     normal_axis,
     prod,
@@ -293,6 +295,19 @@ def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="co
         return te.if_then_else(all_of(cond), x(*idx), value) if cond else x(*idx)
 
     return c_compute(shape, f, name, ELEMWISE)
+
+
+def shape(x, dtype="int32"):
+    """The extents of ``x`` as a tensor; stage ``T_shape``."""
+    extents = [get_const_int(s) for s in x.shape]
+
+    def f(i):
+        out = tir.const(0, dtype)
+        for k, d in enumerate(extents):
+            out = tir.Select(tir.EQ(i, k), tir.const(d, dtype), out)
+        return out
+
+    return c_compute([len(extents)], f, "T_shape", INJECTIVE)
 
 
 def repeat(x, repeats, axis=0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import te
+from ..numerics import is_float, mean_type, sum_type  # noqa: F401
 from ..tir import const
 from ..tir.expr import as_const_int
 
@@ -115,10 +116,6 @@ def unravel(flat, shape):
 def const_like(value, expr):
     """A literal in the type of ``expr``."""
     return const(value, expr.dtype)
-
-
-def is_float(dtype):
-    return dtype.startswith(("float", "bfloat"))
 
 
 def all_of(conditions):

@@ -42,6 +42,7 @@ _AXIS = {
     "nn.instance_norm",
     "nn.layer_norm",
     "nn.group_norm",
+    "nn.lrn",
     "argsort",
     "cumsum",
 }
@@ -140,7 +141,7 @@ class _Converter:
 
     def axis_op(self, e):
         state = self.state[id(e.args[0])]
-        if state is None:
+        if state is None or e.attrs.axis is None:
             return False
         axis = state[1].index(state[0][e.attrs.axis % len(state[0])])
         args = [self.new[id(e.args[0])], *(self.to(x, None) for x in e.args[1:])]

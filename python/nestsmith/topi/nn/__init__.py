@@ -23,7 +23,7 @@ int, one int per spatial dimension, or all amounts before and then all amounts a
     pool1d / pool2d / pool3d(data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout,
                              count_include_pad=True)
     global_pool(data, pool_type, layout="NCHW")   adaptive_pool(data, output_size, pool_type, layout="NCHW")
-    softmax(x, axis=-1)   log_softmax(x, axis=-1)
+    softmax(x, axis=-1)   log_softmax(x, axis=-1)   lrn(data, size, axis=1, alpha=0.0001, beta=0.75, bias=2)
     relu(x), leaky_relu(x, alpha), prelu(x, slope, axis)       hand-written forms (networks: topi.relu, topi.leaky_relu)
     pad(data, pad_before, pad_after=None, pad_value=0.0, name="PadInput")
     mirror_pad(data, pad_before, pad_after=None, mode="SYMMETRIC", name="MirrorPadInput")
@@ -59,6 +59,7 @@ from .elemwise import (
     scale_shift_nchw,
     scale_shift_nhwc,
 )
+from .lrn import lrn
 from .mapping import depth_to_space, space_to_depth, upsampling
 from .pad import mirror_pad, pad
 from .pooling import (

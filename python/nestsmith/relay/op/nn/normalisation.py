@@ -130,11 +130,20 @@ def prelu(data, alpha, axis=1):
     return call("nn.prelu", [data, alpha], axis=int(axis))
 
 
-register("nn.lrn", OPAQUE, lambda attrs, types: tensor(types, 0))
+def _lrn_infer(attrs, types):
+    t = tensor(types, 0)
+    norm_axis(attrs.axis, len(t.shape))
+    if attrs.size < 1:
+        raise ValueError(f"size is {attrs.size}; it must be at least 1")
+    return t
+
+
+register("nn.lrn", OPAQUE, _lrn_infer)
 
 
 def lrn(data, size=5, axis=1, bias=2.0, alpha=1e-5, beta=0.75):
-    """Local response normalisation."""
+    """Local response normalisation: ``data / (bias + alpha / size * sum) ** beta``, where sum is that of the squares of
+    the `size` elements around along `axis`."""
     return call(
         "nn.lrn", [data], size=int(size), axis=int(axis), bias=float(bias), alpha=float(alpha), beta=float(beta)
     )
