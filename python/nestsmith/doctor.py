@@ -266,11 +266,11 @@ def log_findings(path):
     """Whether a tuning log fits the devices of this machine; rows as in :func:`findings`."""
     from collections import Counter
 
-    from nestsmith.auto_scheduler.measure_record import RecordReader
+    from nestsmith.auto_scheduler.measure_record import RecordReader, no_log
     from nestsmith.target import Target
 
-    if not os.path.isfile(path):
-        return [("missing", "log", f"{path} does not exist; tune first, or check the path")]
+    if no_log(path):
+        return [("missing", "log", f"{path} {no_log(path)}; tune first, or check the path")]
     targets = Counter(fields[1] for fields in RecordReader(path)._fields() if fields[8] == 0)
     if not targets:
         return [("low", "log", f"{path} holds no valid record; tune longer")]

@@ -9,19 +9,22 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import os
 import pathlib
 
 from .cost import NOTHING, rank_of
-from .measure_record import RecordReader, calc_workload_dis_factor, decode_workload_key, known_targets
+from .holdings import Holdings, architecture, named
+from .measure_record import (
+    RecordReader,
+    calc_workload_dis_factor,
+    decode_workload_key,
+    known_targets,
+    missing_log,
+    no_log,
+)
 
-__all__ = ["DispatchContext", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "FallbackContext"]
+__all__ = ["DispatchContext", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "FallbackContext", "tell_history"]
 
 logger = logging.getLogger("auto_scheduler")
-
-
-def _arch(target):
-    return str(target.attrs.get("arch") or target.attrs.get("mcpu") or ""), str(target.attrs.get("device") or "")
 
 
 class DispatchContext:
@@ -101,15 +104,16 @@ class ApplyHistoryBest(DispatchContext):
         self.include_compatible, self.strict, self.allow_cross_kind = include_compatible, strict, allow_cross_kind
         self.best = {}  # kind -> name -> arguments -> [entries]
         self._user = {}  # (kind, name, arguments) -> state
-        self._failed = {}  # (name, arguments) -> failed records
+        self.holdings = Holdings()  # what was read, for messages
         self._asked = {}
-        self._told_arch = False
+        self._elsewhere = {}  # workload key -> where its record comes from, if not from the target's architecture
         self.load(records, n_lines)
 
     def load(self, records, n_lines=None):
         """Adds records. See the constructor."""
         for pairs in self._sources(records):
             where = getattr(pairs, "filename", "the given records")
+            self.holdings.sources.append(where)
             for inp, res in known_targets(itertools.islice(pairs, n_lines), where):
                 self._add(inp, res)
         logger.debug(
@@ -120,10 +124,10 @@ class ApplyHistoryBest(DispatchContext):
         if records is None:
             return
         if isinstance(records, (str, pathlib.Path)):
-            if not os.path.isfile(records):
+            if no_log(records):
                 if self.strict:
-                    raise FileNotFoundError(f"no tuning log {records}")
-                logger.warning("tuning log %s does not exist; default schedules will be used", records)
+                    raise missing_log(records)
+                logger.warning("tuning log %s %s; default schedules will be used", records, no_log(records))
                 return
             yield RecordReader(str(records))
             return
@@ -138,14 +142,14 @@ class ApplyHistoryBest(DispatchContext):
 
     def _add(self, inp, res):
         name, args = decode_workload_key(inp.task.workload_key)
-        if rank_of(res) == NOTHING:
-            self._failed[(name, args)] = self._failed.get((name, args), 0) + 1
-            return
         extra = getattr(res, "extra", None) or {}
         if extra.get("ok") is False:
             return
+        self.holdings.add(inp, res)
+        if rank_of(res) == NOTHING:
+            return
         target = inp.task.target
-        e = _Entry(_arch(target), str(target.model), rank_of(res), inp.state)
+        e = _Entry(architecture(target), str(target.model), rank_of(res), inp.state)
         entries = self.best.setdefault(target.kind.name, {}).setdefault(name, {}).setdefault(args, [])
         for k, old in enumerate(entries):
             if (old.arch, old.model) == (e.arch, e.model):
@@ -156,7 +160,7 @@ class ApplyHistoryBest(DispatchContext):
 
     def _rank(self, target, entry, factor):
         quick, cost = entry.rank
-        return (entry.arch != _arch(target), entry.model != str(target.model), quick, cost * factor)
+        return (entry.arch != architecture(target), entry.model != str(target.model), quick, cost * factor)
 
     def _look(self, target, kind, name, args):
         """The best entry for a workload, or None."""
@@ -181,17 +185,11 @@ class ApplyHistoryBest(DispatchContext):
             entry = self._look(target, k, name, args)
             if entry is None:
                 continue
-            if entry.arch != _arch(target) and not self._told_arch:
-                self._told_arch = True
-                logger.warning(
-                    "schedules for %s come from records of %s: they run, but may be far from the best here; "
-                    "tune on this device and give that log",
-                    target,
-                    "/".join(a for a in entry.arch if a) or "an unnamed architecture",
-                )
             self._asked[workload_key] = "exact"
+            if entry.arch != architecture(target):
+                self._elsewhere[workload_key] = named(entry.arch)
             return entry.state
-        self._asked.setdefault(workload_key, self._reason(kind, name, args))
+        self._asked.setdefault(workload_key, self.holdings.why_not([(name, args)], kind))
         return None
 
     def query(self, target, workload_key, has_complex_op, dag, func_name):
@@ -200,12 +198,6 @@ class ApplyHistoryBest(DispatchContext):
         if found is None and self.strict and has_complex_op:
             raise RuntimeError(f"{func_name}: no schedule for {workload_key}: {self._asked.get(workload_key)}")
         return found
-
-    def _reason(self, kind, name, args):
-        if self._failed.get((name, args)):
-            return f"only failed trials ({self._failed[(name, args)]})"
-        other = [k for k in self.best if k != kind and args in self.best[k].get(name, {})]
-        return f"only records for {', '.join(other)}" if other else "no record for this workload"
 
     def report(self):
         """What was asked for and why what is missing is missing: {workload key: "exact" or the reason}."""
@@ -322,3 +314,37 @@ class FallbackContext(DispatchContext):
 
 
 DispatchContext.current = FallbackContext()
+
+
+def tell_history(tasks, target, because):
+    """One line about the logs of the active contexts, after a network was looked up in them: how many of its tasks they
+    have, and why not the others, or that they were measured elsewhere.
+
+    Parameters
+    ----------
+    tasks : list of (list of str, bool)
+        The keys of each task, and whether a schedule was found.
+    target : Target
+    because : callable
+        Called with the `Holdings` if the log seems to be of another build of the network: a text that says of which,
+        or "".
+    """
+    contexts, context = [], DispatchContext.current
+    while context is not None:
+        if isinstance(context, ApplyHistoryBest) and context.holdings.sources:
+            contexts.append(context)
+        context = getattr(context, "_old_ctx", None)
+    if not contexts or not tasks:
+        return
+    held, kind = Holdings.together(c.holdings for c in contexts), target.kind.name
+    named_tasks = [([decode_workload_key(k) for k in keys], found) for keys, found in tasks]
+    why = because(held) if held.seems_foreign(named_tasks, kind) else ""
+    line = held.verdict(named_tasks, kind, because=why)
+    foreign = [where for c in contexts for keys, _ in tasks for k in keys if (where := c._elsewhere.get(k))]
+    if foreign:
+        line += (
+            f"; {len(foreign)} of the schedules for {target} come from records of {', '.join(sorted(set(foreign)))}: they "
+            "run, but may be far from the best here; tune on this device and give that log"
+        )
+    missing = not all(found for _, found in tasks)
+    logger.log(logging.WARNING if missing or foreign else logging.INFO, "%s", line)

@@ -32,7 +32,7 @@ from collections import Counter
 
 from .. import _core
 from .cost import FAILED, NOTHING, seconds
-from .measure_record import RecordReader, decode_workload_key, rank_of_fields
+from .measure_record import RecordReader, decode_workload_key, missing_log, no_log, rank_of_fields
 
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
 
@@ -74,8 +74,8 @@ def write_whole(path, lines):
 
 def _records(names):
     for name in [names] if isinstance(names, (str, os.PathLike)) else names:
-        if not os.path.isfile(name):
-            raise FileNotFoundError(f"log file {name} does not exist")
+        if no_log(name):
+            raise missing_log(name)
         yield from RecordReader(name)._fields()
 
 

@@ -215,13 +215,32 @@ def load_record_from_string(record):
     return _pair(_core.record_parse(record))
 
 
+def no_log(path):
+    """Why a path is no log that can be read, as the end of a sentence: "does not exist", "is a directory"; "" if it is a
+    file."""
+    if os.path.isfile(path):
+        return ""
+    if os.path.isdir(path):
+        return "is a directory, not a log"
+    return "is no regular file" if os.path.exists(path) else "does not exist"
+
+
+def missing_log(path):
+    """The error for a path that `no_log` says something about."""
+    kind = IsADirectoryError if os.path.isdir(path) else FileNotFoundError
+    return kind(f"log file {os.fspath(path)} {no_log(path)}")
+
+
 class RecordReader:
     """Reads a log file; iterating gives (MeasureInput, MeasureResult) pairs.
 
     Comments (lines that start with ``#`` or a space) and empty lines are skipped. A last line that was cut off while
-    it was written is dropped; other broken lines are skipped and reported once. A missing file counts as empty, with
-    a warning; a file without a single record, though it holds something, raises ValueError.
+    it was written is dropped, other broken lines are skipped; a warning tells, once in a process, how many records
+    there are. A missing file counts as empty, with a warning; a file without a single record, though it holds something,
+    raises ValueError.
     """
+
+    _told: set = set()  # warnings about files that were given
 
     def __init__(self, filename):
         self.filename = os.fspath(filename)
@@ -232,10 +251,10 @@ class RecordReader:
     def lines(self):
         """Pairs of a line's text and the tuple the engine's parser gives for it.
         Raises TVMValueError if the file holds something, but not a single record."""
-        if not os.path.isfile(self.filename):
-            logger.warning("log file %s does not exist", self.filename)
+        if no_log(self.filename):
+            logger.warning("log file %s %s", self.filename, no_log(self.filename))
             return
-        broken, first, good = [], "", 0
+        broken, first, good, said = [], "", 0, []
         with open(self.filename, encoding="utf-8", errors="surrogateescape") as f:
             for number, line in enumerate(f, 1):
                 if not line.strip() or line[0] in "# ":
@@ -244,7 +263,7 @@ class RecordReader:
                     record = _core.record_parse(line)
                 except ValueError as e:
                     if not line.endswith("\n"):
-                        logger.info("%s: the last line is incomplete and was dropped", self.filename)
+                        said.append("the last line is incomplete and was dropped")
                     else:
                         bytes_ = isinstance(e, UnicodeEncodeError)
                         first = first or ("bytes that are no UTF-8" if bytes_ else " ".join(str(e).split()))
@@ -256,7 +275,11 @@ class RecordReader:
             raise TVMValueError(f"{self.filename} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
         if broken:
             where = ", ".join(map(str, broken[:10])) + (", ..." if len(broken) > 10 else "")
-            logger.warning("%s: %d broken lines were skipped (line %s): %s", self.filename, len(broken), where, first)
+            said.append(f"{len(broken)} broken lines were skipped (line {where}): {first}")
+        text = f"{self.filename}: {good} records read; {'; '.join(said)}"
+        if said and text not in self._told:  # a log is read several times in a run
+            self._told.add(text)
+            logger.warning("%s", text)
 
     def __iter__(self):
         return (_pair(x) for x in self._fields())
@@ -369,6 +392,8 @@ class RecordToFile:
     ------
     PermissionError
         If the file or its directory exists and may not be written.
+    IsADirectoryError
+        If it is a directory.
     """
 
     SYNC_SECONDS = 5.0
@@ -379,6 +404,8 @@ class RecordToFile:
         self.filename = os.fspath(filename)
         self._waiting, self._late, self._synced, self._dirty = "", 0, time.monotonic(), False
         self._process = os.getpid()
+        if os.path.isdir(self.filename):
+            raise IsADirectoryError(f"{self.filename} is a directory; give RecordToFile a file, such as tuning.json in it")
         there = self.filename if os.path.exists(self.filename) else os.path.dirname(os.path.abspath(self.filename))
         if os.path.exists(there) and not os.access(there, os.W_OK):
             raise PermissionError(f"{there} may not be written; give RecordToFile another file or change its owner")

@@ -11,6 +11,7 @@ from ..relay.expr import Call, post_order
 from ..relay.pipeline import as_module, fuse_module, optimize
 from ..transform import PassContext
 from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .measure_record import decode_workload_key
 from .workload_registry import register_workload_tensors
 
 __all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction"]
@@ -81,6 +82,29 @@ def _tell_what_cannot_be_built(dynamic, failed, target, unsupported):
         warnings.warn(f"extract_tasks: {lowering.refusal(failed, target)}", stacklevel=3)
 
 
+def _fused(mod, params, target, opt_level, layout=None):
+    """The network cut into functions, as `relay.build` does it at this level."""
+    outer = PassContext.current()
+    config = dict(outer.config, **{"relay.backend.use_auto_scheduler": True})
+    if layout:
+        config["relay.ext.layout"] = layout
+    with PassContext(opt_level, outer.required_pass, outer.disabled_pass, outer.instruments, config):
+        return fuse_module(optimize(mod, target, params))
+
+
+def workload_keys(mod, params, target, opt_level):
+    """Of each task that `extract_tasks` would give: its names, decoded, in all releases. Nothing is registered."""
+    out = []
+    for k in extract.collect_kernels(_fused(mod, params, target, opt_level), "vm_mod_")[0]:
+        try:
+            dags = [ComputeDAG(lowering.lower_function(k.func, target, n).io) for n in lowering.NAMINGS] if k.static else []
+        except ValueError:
+            continue
+        if dags and has_reduction(dags[0]):
+            out.append([decode_workload_key(d.workload_key()) for d in dags])
+    return out
+
+
 def extract_tasks(
     mod,
     params,
@@ -145,12 +169,7 @@ def extract_tasks(
         raise ValueError("extract_tasks needs a target, for example 'cuda' or 'llvm'")
     if params is None:
         _warn_of_weights(as_module(mod)["main"])
-    outer = PassContext.current()
-    config = dict(outer.config, **{"relay.backend.use_auto_scheduler": True})
-    if layout:
-        config["relay.ext.layout"] = layout
-    with PassContext(opt_level, outer.required_pass, outer.disabled_pass, outer.instruments, config):
-        fused = fuse_module(optimize(mod, target, params))
+    fused = _fused(mod, params, target, opt_level, layout)
     kernels, calls = extract.collect_kernels(fused, "vm_mod_")
     if order == "graph-2020":
         kernels = _graph_2020_order(fused, kernels, calls)

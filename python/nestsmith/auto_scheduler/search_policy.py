@@ -54,12 +54,16 @@ class PreloadMeasuredStates(SearchCallback):
         self.filename = filename
 
     def __call__(self, policy):
-        from .measure_record import RecordReader, known_targets
+        from .holdings import Holdings
+        from .measure_record import RecordReader, decode_workload_key, known_targets
 
-        task, n, bad = policy.search_task, 0, 0
-        keys = {task.workload_key, *getattr(task, "alt_keys", ())}
+        task, kind, n, bad = policy.search_task, policy.search_task.target.kind.name, 0, 0
+        names = [decode_workload_key(k) for k in (task.workload_key, *getattr(task, "alt_keys", ()))]
+        held = Holdings()
+        held.sources.append(self.filename)
         for inp, res in known_targets(RecordReader(self.filename), self.filename):
-            if inp.task.workload_key not in keys or inp.task.target.kind.name != task.target.kind.name:
+            held.add(inp, res)
+            if decode_workload_key(inp.task.workload_key) not in names or inp.task.target.kind.name != kind:
                 continue
             try:
                 policy.preload(inp, res)
@@ -74,7 +78,10 @@ class PreloadMeasuredStates(SearchCallback):
                     + (f" ({bad} did not replay)" if bad else "")
                 )
             else:
-                print(f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}")
+                print(
+                    f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}: "
+                    f"{held.records} records read, {held.why_not(names, kind)}"
+                )
 
 
 class PreloadCustomSketchRule(SearchCallback):

@@ -12,7 +12,6 @@ from nestsmith import _core, check
 from nestsmith.target import Target
 
 from .compute_dag import ComputeDAG, LayoutRewriteOption
-from .cost import FAILED, seconds_of
 from .workload_registry import make_workload_key
 
 __all__ = [
@@ -474,23 +473,22 @@ class SearchTask:
 
     def _best_input(self, log_file, include_compatible):
         """The best record as a MeasureInput on this task's own DAG."""
+        from .holdings import Holdings
         from .measure import MeasureInput
-        from .measure_record import RecordReader, load_best_record
+        from .measure_record import decode_workload_key, load_best_record, no_log
 
-        for key in (self.workload_key, *getattr(self, "alt_keys", ())):
+        for key in () if no_log(log_file) else (self.workload_key, *getattr(self, "alt_keys", ())):
             inp, _ = load_best_record(log_file, key, self.target, include_compatible)
             if inp is not None:
                 state = _core.State(self.compute_dag, getattr(inp.state, "state_object", inp.state).steps())
                 return MeasureInput(self, self.compute_dag.wrap_state(state.infer_bounds()))
-        read = own = failed = 0
-        for i, r in RecordReader(log_file):
-            read += 1
-            if i.task.workload_key == self.workload_key:
-                own += 1
-                failed += seconds_of(r) == FAILED
+        held = Holdings.of_log(log_file)
+        workloads = [decode_workload_key(k) for k in (self.workload_key, *getattr(self, "alt_keys", ()))]
+        own, failed = held.tally(workloads)
         raise RuntimeError(
             f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
-            f"{read} records read, {own} of this workload, {failed} of them failed"
+            f"{held.records} records read, {own} of this workload, {failed} of them failed; "
+            f"{held.reasons([(workloads, False)], self.target.kind.name)}"
         )
 
     def __getstate__(self):

@@ -18,7 +18,9 @@ from nestsmith import _core
 from .cost import FAILED, rank_of, seconds_of
 from .cost_model import NAMES, make_cost_model
 from .display import Progress, short, style
+from .holdings import Holdings, architecture
 from .learned_model import XGBModel
+from .measure_record import RecordReader, decode_workload_key, known_targets, no_log
 from .relatives import Relatives
 from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask, TuningOptions
@@ -251,7 +253,7 @@ class TaskScheduler:
             self.num_measures_per_round,
             tune_option.verbose if self.style == "text" else 0,
             self.load_model_file,
-            self.load_log_file,
+            None if self.load_log_file and no_log(self.load_log_file) else self.load_log_file,
             adaptive_training,
             cost_model,
             self.seed,
@@ -274,22 +276,34 @@ class TaskScheduler:
         self.early_stopping_task = (
             1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
         )
-        self.num_measures_per_round = tune_option.round_size(len(self.tasks))
-        if self.num_measures_per_round <= 0:
-            raise ValueError(
-                "num_measure_trials is too small. Please set it to a higher value. "
-                f"It should be at least {len(self.tasks)} for this model."
-            )
+        self.num_measures_per_round = self._round_size(tune_option)
         self.ct = self.best_ct = self.restored = 0
         self.tic, self.style = time.time(), style(tune_option.verbose)
         if self.load_log_file and self.seed is None:
             self._restore_status(self.load_log_file, self.num_measures_per_round)
 
+    def _round_size(self, tune_option):
+        """Candidates per round: every task without a record gets one round at least."""
+        size, needed = tune_option.round_size(len(self.tasks)), len(self.tasks)
+        if size <= 0 and self.load_log_file and self.seed is None:
+            held = Holdings.of_log(self.load_log_file)
+            needed = max(1, sum(not held.count(names, *self._machine()) for names in self._workloads()))
+            size = tune_option.round_size(needed)
+        if size <= 0:
+            raise ValueError(
+                "num_measure_trials is too small. Please set it to a higher value. "
+                f"It should be at least {needed} for this model."
+            )
+        return size
+
     def _run(self, progress):
         """Tunes, with a live line, until something ends the run."""
         with Measurer(self.tune_option, progress) as self.measurer, concurrent.futures.ThreadPoolExecutor(1) as pool:
             if self.load_log_file and self.seed is not None:
-                n = self.measurer.recall_from(self.load_log_file)
+                n = 0 if no_log(self.load_log_file) else self.measurer.recall_from(self.load_log_file)
+                keys = {decode_workload_key(key) for key, _ in self.measurer.known}
+                if keys.isdisjoint(w for names in self._workloads() for w in names):
+                    self._tell_restored(Holdings.of_log(self.load_log_file), 0)
                 progress.say(f"TaskScheduler: {n} results of {self.load_log_file} are taken as they come up again")
             elif self.load_log_file:
                 self.measurer.best = {t.workload_key: c for t, c in zip(self.tasks, self.best_costs) if c < 1e9}
@@ -555,39 +569,54 @@ class TaskScheduler:
 
     def _restore_status(self, log_file, num_measures_per_round):
         """Takes rounds, best costs and history from a log."""
-        from .measure_record import RecordReader, known_targets
-
-        by_key = {k: i for i, t in enumerate(self.tasks) for k in (t.workload_key, *getattr(t, "alt_keys", ()))}
-        kind, arch = self.tasks[0].target.kind.name, str(self.tasks[0].target.attrs.get("arch", ""))
-        n, used, best_at = 0, 0, [0] * len(self.tasks)
+        by_workload = {w: i for i, names in enumerate(self._workloads()) for w in names}
+        kind, arch = self._machine()
+        held, used, best_at = Holdings(), 0, [0] * len(self.tasks)
+        held.sources.append(log_file)
         per_round = [[] for _ in self.tasks]
-        for inp, res in known_targets(RecordReader(log_file), log_file):
-            n += 1
-            t = inp.task.target
-            if t.kind.name != kind or str(t.attrs.get("arch", "")) != arch or inp.task.workload_key not in by_key:
+        for inp, res in () if no_log(log_file) else known_targets(RecordReader(log_file), log_file):
+            held.add(inp, res)
+            i = by_workload.get(decode_workload_key(inp.task.workload_key))
+            if i is None or inp.task.target.kind.name != kind or architecture(inp.task.target) != arch:
                 continue
-            i = by_key[inp.task.workload_key]
             used += 1
             self.task_trials[i] += 1
             if self._take_best(i, res):
                 best_at[i] = self.task_trials[i]
             per_round[i].append(self.best_costs[i])
+        few = self.tune_option.num_measure_trials < len(self.tasks)
         for i in range(len(self.tasks)):
             self.task_cts[i] = int(self.task_trials[i] / num_measures_per_round + 0.5)
+            if few and self.task_trials[i]:  # the trials are for those that promise most, not for a first round of each
+                self.task_cts[i] = max(1, self.task_cts[i])
             self.task_best_cts[i] = int(best_at[i] / num_measures_per_round + 0.5)
             if self.task_trials[i] - best_at[i] > self.early_stopping_task:
                 self.dead_tasks.add(i)
             ends = [min((k + 1) * num_measures_per_round, len(per_round[i])) - 1 for k in range(self.task_cts[i])]
             self.task_costs_history[i] = [per_round[i][e] for e in ends if e >= 0]
         self.cur_score, self.restored = self._compute_score(self.best_costs), used
+        self._tell_restored(held, used)
+
+    def _workloads(self):
+        """The names of each task, decoded."""
+        return [[decode_workload_key(k) for k in (t.workload_key, *getattr(t, "alt_keys", ()))] for t in self.tasks]
+
+    def _machine(self):
+        """Kind of target and architecture of which records count."""
+        target = self.tasks[0].target
+        return target.kind.name, architecture(target)
+
+    def _tell_restored(self, held, used):
+        """How much of the log is of use; where nothing is, a warning."""
+        tasks = list(zip(self._workloads(), map(bool, self.task_trials)))
+        if not used:
+            logger.warning("TaskScheduler: nothing to go on from: %s", held.verdict(tasks, *self._machine()))
+            return
+        known, why = sum(found for _, found in tasks), held.reasons(tasks, *self._machine())
+        text = f"Loaded {used} of {held.records} records from {held.sources[0]}, {known} of {len(tasks)} tasks have some"
         if self.style != "none":
-            known = sum(1 for c in self.task_trials if c)
-            print(
-                f"TaskScheduler: Loaded {used} of {n} records from {log_file}, "
-                f"{known} of {len(self.tasks)} tasks have some",
-                flush=True,
-            )
-        logger.info("TaskScheduler: Loaded %d measurement records from %s", used, log_file)
+            print(f"TaskScheduler: {text}" + (f": {why}" if why else ""), flush=True)
+        logger.info("TaskScheduler: %s", text)
 
     def _log_file(self):
         return log_file_of(self.tune_option)

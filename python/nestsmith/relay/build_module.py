@@ -32,7 +32,8 @@ logger = logging.getLogger("nestsmith")
 class Program:
     """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is),
     `origin`
-    ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `why` (why a found schedule was not
+    ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `keys` (that and its names in other releases), `found`
+    (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> old shape, new shape, axes:
     inputs whose data must be brought into another layout)."""
 
@@ -43,6 +44,8 @@ class Program:
         "arg_index",
         "dag",
         "key",
+        "keys",
+        "found",
         "origin",
         "why",
         "source",
@@ -63,6 +66,7 @@ class Program:
             "reshape" if self.reshape else "default",
             "",
         )
+        self.keys, self.found = [], False
         self.source = self.manifest = self.binary = None
         self.cached = False
         self.constant, self.relaid = frozenset(), {}
@@ -86,7 +90,8 @@ def _query(target, program, func):
     others = [
         ComputeDAG(lowering.lower_function(func, target, names).io).workload_key() for names in lowering.NAMINGS[1:]
     ]
-    for key in [program.key, *others]:
+    program.keys = [program.key, *others]
+    for key in program.keys:
         found = _ask(context, target, key)
         if found is not None:
             return found
@@ -121,7 +126,9 @@ def _prepare(kernel, target, tuned):
     p.arg_index = [where[t] for t in low.io[: len(low.io) - len(low.outputs)]]
     p.dag = ComputeDAG(low.io)
     p.key = p.dag.workload_key()
-    return p, _query(target, p, kernel.func) if tuned else None
+    found = _query(target, p, kernel.func) if tuned else None
+    p.found = found is not None
+    return p, found
 
 
 def _layout_option(target):
@@ -215,6 +222,42 @@ def _report(programs, nbytes):
             logger.warning("%s: %s; the default schedule is used", p.name, p.why)
 
 
+def _other_build(mod, params, target, held, found):
+    """The graph level, or the lack of params, at which the records `held` have more of the network's tasks than `found`:
+    why keys differ, as text; "" if there is none. The network is cut again at each, which takes its time."""
+    from ..auto_scheduler.relay_integration import workload_keys
+
+    level, known = PassContext.current().opt_level, {p.name_hint for p in as_module(mod)["main"].params}
+    given = {k: v for k, v in (params or {}).items() if k in known}
+    builds = [(n, given) for n in (3, 2, 1, 0) if n != level]
+    builds += [(level, {})] if given else []
+    why = ""
+    for n, weights in builds:
+        keys = workload_keys(mod, weights, target, n)
+        there = sum(not held.why_not(k, target.kind.name) for k in keys)
+        if there <= found:
+            continue
+        found = there
+        if n == level:
+            why = f"extracted without params, where {there} of {len(keys)} are found: give extract_tasks the params, too"
+        else:
+            why = f"extracted at opt_level={n}, where {there} of {len(keys)} are found, and this build is at {level}: build "
+            why += f"within transform.PassContext(opt_level={n})"
+        if there == len(keys):
+            break
+    return why and f"keys differ because the log is of tasks {why}"
+
+
+def _tell_history(mod, params, target, programs):
+    """Says how many of the network's tasks the given logs have, and why not the others."""
+    from ..auto_scheduler.dispatcher import tell_history
+    from ..auto_scheduler.relay_integration import has_reduction
+
+    tasks = [(p.keys, p.found) for p in programs if p.keys and has_reduction(p.dag)]
+    found = sum(there for _, there in tasks)
+    tell_history(tasks, target, lambda held: _other_build(mod, params, target, held, found))
+
+
 def _arguments(args, kwargs):
     """target, target_host, params and mod_name from any of the argument orders of past releases."""
     out = {"target": None, "target_host": None, "params": None, "mod_name": "default"}
@@ -293,6 +336,7 @@ def build(ir_mod, *args, **kwargs):
     names = [p.name_hint for p in mod["main"].params]
     mod = _optimize(mod, target, a["params"])
     fused, calls, programs = compile_module(mod, target)
+    _tell_history(ir_mod, a["params"], target, programs)
     code = generate(fused["main"], calls, target.kind.device_type)
     _report(programs, code.bytes)
     kernels = {p.name: p for p in programs if not p.reshape}
