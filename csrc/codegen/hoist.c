@@ -57,33 +57,14 @@ static void visit(IrCtx *c, ExprId e, void *arg) {
 }
 
 static void walk(Hoist *h, const Stmt *s) {
-  if (!s) return;
+  Stmt **kid;
   bool was = h->inside;
-  switch (s->kind) {
-  case ST_FOR:
+  if (s->kind == ST_FOR)
     h->inside = was || !ex_is_int(h->g->c, s->u.loop.extent, 1);
-    walk(h, s->u.loop.body);
-    break;
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) walk(h, s->u.seq.at[i]);
-    break;
-  case ST_IF:
-    ex_post_order(h->g->c, s->u.cond.cond, visit, h);
-    walk(h, s->u.cond.then);
-    walk(h, s->u.cond.other);
-    break;
-  case ST_LET:
-    ex_post_order(h->g->c, s->u.let.value, visit, h);
-    walk(h, s->u.let.body);
-    break;
-  case ST_ALLOC: walk(h, s->u.alloc.body); break;
-  case ST_ATTR: walk(h, s->u.attr.body); break;
-  case ST_STORE:
-    for (int i = 0; i < s->u.store.n_idx; i++) ex_post_order(h->g->c, s->u.store.idx[i], visit, h);
-    ex_post_order(h->g->c, s->u.store.value, visit, h);
-    break;
-  case ST_EVAL: break;
-  }
+  else if (s->kind != ST_EVAL)
+    st_visit_exprs(h->g->c, s, visit, h);
+  for (int i = 0; (kid = st_kid(s, i)); i++)
+    if (*kid) walk(h, *kid);
   h->inside = was;
 }
 

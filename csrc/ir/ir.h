@@ -232,6 +232,20 @@ Stmt *st_store(IrCtx *c, BufferId b, int n, const ExprId *idx, ExprId value);
 Stmt *st_eval(IrCtx *c, ExprId e);
 Stmt *st_attr(IrCtx *c, AttrKind k, int64_t value, const char *text, Stmt *body);
 void st_print(IrCtx *c, StrBuf *b, const Stmt *s, int indent); /* debugging text */
+/* The parts of a statement, so that a walk that only recurses needs no switch: the i-th statement directly below (an absent
+ * else is a slot that holds NULL), the i-th expression of s itself, the variable it binds. NULL behind the last. */
+Stmt **st_kid(const Stmt *s, int i);
+ExprId *st_expr(const Stmt *s, int i);
+VarId *st_binder(const Stmt *s);
+Stmt *st_own(IrCtx *c, const Stmt *s); /* a copy whose parts may be changed; what is below is shared */
+/* enter returns false: nothing below is visited, nor left. leave: on the way out, NULL: not wanted. */
+typedef bool (*StmtVisit)(IrCtx *c, const Stmt *s, void *arg);
+void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg);
+void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg); /* every node of the expressions of s itself */
+/* s with other parts: expr (NULL: kept) for its expressions, then kid for the statements directly below, which decides how the
+ * walk goes on. Copied where something changed; NULL if nothing is left. */
+typedef Stmt *(*StmtRewrite)(IrCtx *c, Stmt *s, void *arg);
+Stmt *st_rewrite(IrCtx *c, Stmt *s, StmtRewrite kid, ExprMap expr, void *arg);
 typedef struct { Stmt *(*stmt)(IrCtx *c, Stmt *s, void *arg);   /* post-order; may return NULL to delete; NULL fn: keep */
                  ExprId (*expr)(IrCtx *c, ExprId e, void *arg); /* each whole expression; NULL fn: keep */
                  void *arg; } StmtMap;

@@ -1,5 +1,5 @@
-/* Statements: trees of arena nodes, not shared. A pass rewrites a program through st_map, which copies only the nodes on
- * the way to a change. The printed form is for people who debug a pass; it is not one of the users' text formats. */
+/* Statements: trees of arena nodes, not shared. A pass rewrites a program through st_map (bottom-up) or st_rewrite
+ * (top-down), which copy only the nodes on the way to a change. The printed form is for people who debug a pass; it is not one of the users' text formats. */
 #include "ir/ctx.h"
 
 #include <string.h>
@@ -91,89 +91,109 @@ Stmt *st_attr(IrCtx *c, AttrKind k, int64_t value, const char *text, Stmt *body)
   return s;
 }
 
-/* ---- rewriting ---- */
-static ExprId map_expr(IrCtx *c, ExprId e, const StmtMap *m) { return e && m->expr ? m->expr(c, e, m->arg) : e; }
-
-static Stmt *copy(IrCtx *c, const Stmt *s) { return arena_copy(c->arena, s, sizeof *s); }
-
-static Stmt *map_seq(IrCtx *c, Stmt *s, const StmtMap *m) {
-  int n = s->u.seq.n;
-  Stmt **at = NULL;
-  for (int i = 0; i < n; i++) {
-    Stmt *k = st_map(c, s->u.seq.at[i], m);
-    if (!at && k != s->u.seq.at[i]) {
-      at = arena_array(c->arena, Stmt *, n);
-      memcpy(at, s->u.seq.at, sizeof *at * (size_t)i);
-    }
-    if (at) at[i] = k;
-  }
-  return at ? st_seq(c, n, at) : s;
-}
-
-static Stmt *map_store(IrCtx *c, Stmt *s, const StmtMap *m) {
-  int n = s->u.store.n_idx;
-  ExprId *idx = NULL;
-  for (int i = 0; m->expr && i < n; i++) {
-    ExprId e = map_expr(c, s->u.store.idx[i], m);
-    if (!idx && e != s->u.store.idx[i]) idx = arena_copy(c->arena, s->u.store.idx, sizeof *idx * (size_t)n);
-    if (idx) idx[i] = e;
-  }
-  ExprId value = map_expr(c, s->u.store.value, m);
-  if (!idx && value == s->u.store.value) return s;
-  Stmt *t = copy(c, s);
-  if (idx) t->u.store.idx = idx;
-  t->u.store.value = value;
-  return t;
-}
-
-/* The statement with mapped kids; NULL if nothing is left of it. */
-static Stmt *map_kids(IrCtx *c, Stmt *s, const StmtMap *m) {
-  Stmt t = *s;
+/* ---- parts ---- */
+Stmt **st_kid(const Stmt *at, int i) {
+  Stmt *s = (Stmt *)(uintptr_t)at; /* whoever may change it does so through the slot, as with strchr */
   switch (s->kind) {
-  case ST_SEQ: return map_seq(c, s, m);
-  case ST_STORE: return map_store(c, s, m);
-  case ST_EVAL: t.u.eval.e = map_expr(c, s->u.eval.e, m); return t.u.eval.e == s->u.eval.e ? s : copy(c, &t);
-  case ST_FOR:
-    t.u.loop.min = map_expr(c, s->u.loop.min, m);
-    t.u.loop.extent = map_expr(c, s->u.loop.extent, m);
-    t.u.loop.body = st_map(c, s->u.loop.body, m);
-    if (!t.u.loop.body) return NULL;
-    return t.u.loop.min == s->u.loop.min && t.u.loop.extent == s->u.loop.extent && t.u.loop.body == s->u.loop.body
-               ? s
-               : copy(c, &t);
-  case ST_IF:
-    t.u.cond.cond = map_expr(c, s->u.cond.cond, m);
-    t.u.cond.then = st_map(c, s->u.cond.then, m);
-    t.u.cond.other = st_map(c, s->u.cond.other, m);
-    if (!t.u.cond.then && !t.u.cond.other) return NULL;
-    if (!t.u.cond.then) {
-      t.u.cond.cond = ex_not(c, t.u.cond.cond);
-      t.u.cond.then = t.u.cond.other;
-      t.u.cond.other = NULL;
-    }
-    return t.u.cond.cond == s->u.cond.cond && t.u.cond.then == s->u.cond.then && t.u.cond.other == s->u.cond.other
-               ? s
-               : copy(c, &t);
-  case ST_LET:
-    t.u.let.value = map_expr(c, s->u.let.value, m);
-    t.u.let.body = st_map(c, s->u.let.body, m);
-    if (!t.u.let.body) return NULL;
-    return t.u.let.value == s->u.let.value && t.u.let.body == s->u.let.body ? s : copy(c, &t);
-  case ST_ALLOC:
-    t.u.alloc.body = st_map(c, s->u.alloc.body, m);
-    if (!t.u.alloc.body) return NULL;
-    return t.u.alloc.body == s->u.alloc.body ? s : copy(c, &t);
-  case ST_ATTR:
-    t.u.attr.body = st_map(c, s->u.attr.body, m);
-    if (!t.u.attr.body) return NULL;
-    return t.u.attr.body == s->u.attr.body ? s : copy(c, &t);
+  case ST_SEQ: return i < s->u.seq.n ? &s->u.seq.at[i] : NULL;
+  case ST_FOR: return i ? NULL : &s->u.loop.body;
+  case ST_IF: return i == 0 ? &s->u.cond.then : i == 1 ? &s->u.cond.other : NULL;
+  case ST_LET: return i ? NULL : &s->u.let.body;
+  case ST_ALLOC: return i ? NULL : &s->u.alloc.body;
+  case ST_ATTR: return i ? NULL : &s->u.attr.body;
+  case ST_STORE:
+  case ST_EVAL: return NULL;
   }
-  return s;
+  return NULL;
 }
 
+ExprId *st_expr(const Stmt *at, int i) {
+  Stmt *s = (Stmt *)(uintptr_t)at;
+  switch (s->kind) {
+  case ST_FOR: return i == 0 ? &s->u.loop.min : i == 1 ? &s->u.loop.extent : NULL;
+  case ST_IF: return i ? NULL : &s->u.cond.cond;
+  case ST_LET: return i ? NULL : &s->u.let.value;
+  case ST_STORE: return i < s->u.store.n_idx ? &s->u.store.idx[i] : i == s->u.store.n_idx ? &s->u.store.value : NULL;
+  case ST_EVAL: return i ? NULL : &s->u.eval.e;
+  case ST_SEQ:
+  case ST_ALLOC:
+  case ST_ATTR: return NULL;
+  }
+  return NULL;
+}
+
+VarId *st_binder(const Stmt *at) {
+  Stmt *s = (Stmt *)(uintptr_t)at;
+  return s->kind == ST_FOR ? &s->u.loop.var : s->kind == ST_LET ? &s->u.let.var : NULL;
+}
+
+Stmt *st_own(IrCtx *c, const Stmt *s) {
+  Stmt *r = arena_copy(c->arena, s, sizeof *s);
+  if (s->kind == ST_SEQ) r->u.seq.at = arena_copy(c->arena, s->u.seq.at, sizeof(Stmt *) * (size_t)s->u.seq.n);
+  if (s->kind == ST_STORE)
+    r->u.store.idx = arena_copy(c->arena, s->u.store.idx, sizeof(ExprId) * (size_t)s->u.store.n_idx);
+  return r;
+}
+
+/* ---- walking ---- */
+void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg) {
+  if (!s || !enter(c, s, arg)) return;
+  Stmt **kid;
+  for (int i = 0; (kid = st_kid(s, i)); i++) st_visit(c, *kid, enter, leave, arg);
+  if (leave) leave(c, s, arg);
+}
+
+void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg) {
+  ExprId *e;
+  for (int i = 0; (e = st_expr(s, i)); i++)
+    if (*e) ex_post_order(c, *e, f, arg);
+}
+
+/* ---- rewriting ---- */
+
+/* What stands below is gone: an if keeps its other branch, a sequence what is left, the rest goes with its body. */
+static Stmt *tidy(IrCtx *c, Stmt *s) {
+  if (s->kind == ST_SEQ) return st_seq(c, s->u.seq.n, s->u.seq.at);
+  if (s->kind == ST_IF && !s->u.cond.then && s->u.cond.other) {
+    s->u.cond.cond = ex_not(c, s->u.cond.cond);
+    s->u.cond.then = s->u.cond.other;
+    s->u.cond.other = NULL;
+  }
+  Stmt **first = st_kid(s, 0);
+  return first && !*first ? NULL : s;
+}
+
+Stmt *st_rewrite(IrCtx *c, Stmt *s, StmtRewrite kid, ExprMap expr, void *arg) {
+  Stmt *r = s;
+  ExprId *e;
+  Stmt **k;
+  for (int i = 0; expr && (e = st_expr(r, i)); i++) {
+    ExprId now = *e ? expr(c, *e, arg) : 0;
+    if (now == *e) continue;
+    if (r == s) r = st_own(c, s);
+    *st_expr(r, i) = now;
+  }
+  for (int i = 0; (k = st_kid(r, i)); i++) {
+    Stmt *now = *k ? kid(c, *k, arg) : NULL;
+    if (now == *k) continue;
+    if (r == s) r = st_own(c, s);
+    *st_kid(r, i) = now;
+  }
+  return r == s ? s : tidy(c, r);
+}
+
+typedef struct {
+  const StmtMap *m;
+} Map;
+static Stmt *map_kid(IrCtx *c, Stmt *s, void *arg) { return st_map(c, s, ((Map *)arg)->m); }
+static ExprId map_expr(IrCtx *c, ExprId e, void *arg) {
+  const StmtMap *m = ((Map *)arg)->m;
+  return m->expr(c, e, m->arg);
+}
 Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m) {
   if (!s) return NULL;
-  Stmt *t = map_kids(c, s, m);
+  Map arg = {m};
+  Stmt *t = st_rewrite(c, s, map_kid, m->expr ? map_expr : NULL, &arg);
   return t && m->stmt ? m->stmt(c, t, m->arg) : t;
 }
 

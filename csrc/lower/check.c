@@ -35,102 +35,19 @@ static void need_more(double *need, int64_t n) {
   if ((double)n > *need) *need = (double)n;
 }
 
-/* ---- virtual threads: which buffers hold values that depend on them ---- */
+/* ---- virtual threads: buffers that depend on one have a copy for each ---- */
 typedef struct {
   Check *k;
-  VarId t;
-  MapU64 var, buf;
-  bool grew, hit;
-} Touch;
-static void touch_node(IrCtx *c, ExprId e, void *arg) {
-  Touch *t = arg;
-  const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_VAR && (n->sym == t->t || mapu_get(&t->var, (uint64_t)n->sym, 0))) t->hit = true;
-  if (n->kind == IR_LOAD && mapu_get(&t->buf, (uint64_t)n->sym, 0)) t->hit = true;
-}
-static bool touched(Touch *t, ExprId e) {
-  t->hit = false;
-  ex_post_order(t->k->c, e, touch_node, t);
-  return t->hit;
-}
-static void grow(Touch *t, MapU64 *m, int32_t id) {
-  if (mapu_get(m, (uint64_t)id, 0)) return;
-  mapu_set(m, (uint64_t)id, 1);
-  t->grew = true;
-}
-/* The place inside the buffer: global indices of a temporary are relative to its region. */
-static bool place_touched(Touch *t, const Stmt *s, Arith *ar) {
-  const IrBuffer *b = ir_buffer(t->k->c, s->u.store.buf);
-  for (int i = 0; i < s->u.store.n_idx; i++) {
-    ExprId x = s->u.store.idx[i];
-    if (!touched(t, x)) continue;
-    if (t->k->flat || !b->min) return true;
-    if (touched(t, ar_simplify(ar, ex_sub(t->k->c, x, b->min[i])))) return true;
-  }
-  return false;
-}
-static void closure(Touch *t, const Stmt *s, bool under, Arith *ar) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) closure(t, s->u.seq.at[i], under, ar);
-    return;
-  case ST_FOR: {
-    bool x = touched(t, s->u.loop.extent);
-    if (x) grow(t, &t->var, s->u.loop.var);
-    closure(t, s->u.loop.body, under || x, ar);
-    return;
-  }
-  case ST_IF: {
-    bool x = under || touched(t, s->u.cond.cond);
-    closure(t, s->u.cond.then, x, ar);
-    closure(t, s->u.cond.other, x, ar);
-    return;
-  }
-  case ST_LET:
-    if (touched(t, s->u.let.value)) grow(t, &t->var, s->u.let.var);
-    closure(t, s->u.let.body, under, ar);
-    return;
-  case ST_ALLOC: closure(t, s->u.alloc.body, under, ar); return;
-  case ST_STORE:
-    if (mapu_get(&t->buf, (uint64_t)s->u.store.buf, 0)) return;
-    if (under || touched(t, s->u.store.value) || place_touched(t, s, ar)) grow(t, &t->buf, s->u.store.buf);
-    return;
-  case ST_EVAL: {
-    if (!touched(t, s->u.eval.e)) return;
-    IrCtx *c = t->k->c;
-    int n = ir_node(c, s->u.eval.e)->n;
-    for (int i = 0; i < n; i++) {
-      ExprId a = ir_kid(c, s->u.eval.e, i);
-      if (ir_kind(c, a) == IR_LOAD) grow(t, &t->buf, ir_node(c, a)->sym);
-    }
-    return;
-  }
-  case ST_ATTR: closure(t, s->u.attr.body, under, ar); return;
-  }
-}
-static void multiply_allocs(Touch *t, const Stmt *s, int64_t n) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) multiply_allocs(t, s->u.seq.at[i], n);
-    return;
-  case ST_FOR: multiply_allocs(t, s->u.loop.body, n); return;
-  case ST_IF:
-    multiply_allocs(t, s->u.cond.then, n);
-    multiply_allocs(t, s->u.cond.other, n);
-    return;
-  case ST_LET: multiply_allocs(t, s->u.let.body, n); return;
-  case ST_ALLOC:
-    if (mapu_get(&t->buf, (uint64_t)s->u.alloc.buf, 0))
-      mapu_set(&t->k->copies, (uint64_t)s->u.alloc.buf,
-               (int32_t)(mapu_get(&t->k->copies, (uint64_t)s->u.alloc.buf, 1) * n));
-    multiply_allocs(t, s->u.alloc.body, n);
-    return;
-  case ST_ATTR: multiply_allocs(t, s->u.attr.body, n); return;
-  case ST_STORE:
-  case ST_EVAL: return;
-  }
+  LowTouched set;
+  int64_t n;
+} Copies;
+static bool multiply_alloc(IrCtx *c, const Stmt *s, void *arg) {
+  Copies *x = arg;
+  MapU64 *m = &x->k->copies;
+  (void)c;
+  if (s->kind == ST_ALLOC && low_is_touched(&x->set, s->u.alloc.buf))
+    mapu_set(m, (uint64_t)s->u.alloc.buf, (int32_t)(mapu_get(m, (uint64_t)s->u.alloc.buf, 1) * x->n));
+  return true;
 }
 static void virtual_thread(Check *k, const Stmt *s) {
   int64_t n;
@@ -141,15 +58,8 @@ static void virtual_thread(Check *k, const Stmt *s) {
   if (n > k->out->vthread) k->out->vthread = n;
   if (n >= REPLICATED) need_more(&k->need.vthread, n);
   if (n <= 1) return;
-  Touch t = {.k = k, .t = s->u.loop.var};
-  mapu_init(&t.var, ir_arena(k->c));
-  mapu_init(&t.buf, ir_arena(k->c));
-  Arith *ar = ar_new(k->c);
-  do {
-    t.grew = false;
-    closure(&t, s->u.loop.body, false, ar);
-  } while (t.grew);
-  multiply_allocs(&t, s->u.loop.body, n);
+  Copies x = {k, low_touched(k->c, s->u.loop.body, s->u.loop.var, k->flat), n};
+  st_visit(k->c, s->u.loop.body, multiply_alloc, NULL, &x);
 }
 
 /* ---- vectors ---- */
@@ -195,63 +105,47 @@ static void vector_store(Check *k, const Stmt *s) {
 }
 
 /* ---- the walk over one kernel ---- */
+static void enter_loop(Check *k, const Stmt *s) {
+  ForKind kind = s->u.loop.kind;
+  int64_t e = 0;
+  bool fixed = low_const(k->c, s->u.loop.extent, &e);
+  if (kind > FOR_VTHREAD) {
+    int64_t *seen = &k->thread[kind - FOR_BLOCK_X];
+    if (!fixed && for_is_thread(kind))
+      refuse(k, "the extent of a thread axis is not constant");
+    else if (fixed && *seen && *seen != e)
+      refuse(k, "two loops bound to the same thread axis have different extents");
+    if (fixed && !*seen) *seen = e;
+  }
+  if (kind == FOR_VTHREAD) virtual_thread(k, s);
+  if (kind == FOR_VECTOR && !fixed) refuse(k, "a vectorized loop has no constant extent");
+  if (kind == FOR_VECTOR && k->n_vec < MAX_VT) k->vec[k->n_vec++] = (VLoop){s->u.loop.var, e};
+}
+static void on_chip(Check *k, BufferId id) {
+  const IrBuffer *b = ir_buffer(k->c, id);
+  if (b->scope == SC_GLOBAL || b->external) return;
+  int64_t n = low_buffer_bytes(k->c, id), times = mapu_get(&k->copies, (uint64_t)id, 1);
+  if (n < 0) {
+    refuse(k, "an on-chip buffer has no constant size");
+    return;
+  }
+  if (k->n_vec) {
+    times *= k->vec[0].n;
+    mapu_set(&k->copies, (uint64_t)id, (int32_t)times);
+  }
+  if (b->scope == SC_LOCAL) k->local += n * times;
+}
 static void walk(Check *k, const Stmt *s) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) walk(k, s->u.seq.at[i]);
-    return;
-  case ST_FOR: {
-    ForKind kind = s->u.loop.kind;
-    int64_t e = 0;
-    bool fixed = low_const(k->c, s->u.loop.extent, &e);
-    if (kind > FOR_VTHREAD) {
-      int64_t *seen = &k->thread[kind - FOR_BLOCK_X];
-      if (!fixed && for_is_thread(kind))
-        refuse(k, "the extent of a thread axis is not constant");
-      else if (fixed && *seen && *seen != e)
-        refuse(k, "two loops bound to the same thread axis have different extents");
-      if (fixed && !*seen) *seen = e;
-    }
-    if (kind == FOR_VTHREAD) virtual_thread(k, s);
-    if (kind == FOR_VECTOR && !fixed) refuse(k, "a vectorized loop has no constant extent");
-    bool vec = kind == FOR_VECTOR && k->n_vec < MAX_VT;
-    if (vec) k->vec[k->n_vec++] = (VLoop){s->u.loop.var, e};
-    walk(k, s->u.loop.body);
-    if (vec) k->n_vec--;
-    return;
-  }
-  case ST_IF: {
-    int n = k->n_vec; /* a condition that changes inside a vector keeps its statement scalar */
-    if (n && ex_uses_var(k->c, s->u.cond.cond, k->vec[0].v)) k->n_vec = 0;
-    walk(k, s->u.cond.then);
-    walk(k, s->u.cond.other);
-    k->n_vec = n;
-    return;
-  }
-  case ST_LET: walk(k, s->u.let.body); return;
-  case ST_ALLOC: {
-    const IrBuffer *b = ir_buffer(k->c, s->u.alloc.buf);
-    if (b->scope != SC_GLOBAL && !b->external) {
-      int64_t n = low_buffer_bytes(k->c, s->u.alloc.buf);
-      if (n < 0) {
-        refuse(k, "an on-chip buffer has no constant size");
-        return;
-      }
-      int64_t times = mapu_get(&k->copies, (uint64_t)s->u.alloc.buf, 1);
-      if (k->n_vec) {
-        times *= k->vec[0].n;
-        mapu_set(&k->copies, (uint64_t)s->u.alloc.buf, (int32_t)times);
-      }
-      if (b->scope == SC_LOCAL) k->local += n * times;
-    }
-    walk(k, s->u.alloc.body);
-    return;
-  }
-  case ST_STORE: vector_store(k, s); return;
-  case ST_EVAL: return;
-  case ST_ATTR: walk(k, s->u.attr.body); return;
-  }
+  int n = k->n_vec;
+  if (s->kind == ST_FOR) enter_loop(k, s);
+  if (s->kind == ST_ALLOC) on_chip(k, s->u.alloc.buf);
+  if (s->kind == ST_STORE) vector_store(k, s);
+  /* a condition that changes inside a vector keeps its statement scalar */
+  if (s->kind == ST_IF && n && ex_uses_var(k->c, s->u.cond.cond, k->vec[0].v)) k->n_vec = 0;
+  Stmt **kid;
+  for (int i = 0; (kid = st_kid(s, i)); i++)
+    if (*kid) walk(k, *kid);
+  k->n_vec = n;
 }
 
 static void kernel(Check *k, const Stmt *s) {
@@ -282,34 +176,17 @@ static void kernel(Check *k, const Stmt *s) {
   Fit fit = gpu_fits(k->hw, &k->need);
   if (fit != FIT_OK) refuse(k, fit_text(fit));
 }
-static void kernels(Check *k, const Stmt *s) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) kernels(k, s->u.seq.at[i]);
-    return;
-  case ST_FOR:
-    if (s->u.loop.kind >= FOR_VTHREAD)
-      kernel(k, s);
-    else
-      kernels(k, s->u.loop.body);
-    return;
-  case ST_IF:
-    kernels(k, s->u.cond.then);
-    kernels(k, s->u.cond.other);
-    return;
-  case ST_LET: kernels(k, s->u.let.body); return;
-  case ST_ALLOC: kernels(k, s->u.alloc.body); return;
-  case ST_ATTR: kernels(k, s->u.attr.body); return;
-  case ST_STORE:
-  case ST_EVAL: return;
-  }
+static bool kernels(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  if (s->kind != ST_FOR || s->u.loop.kind < FOR_VTHREAD) return true;
+  kernel(arg, s);
+  return false;
 }
 
 GpuCheck low_gpu_check(Func f) {
   GpuCheck out = {.ok = true, .why = ""};
   if (!low_is_gpu(&f)) return out;
   Check k = {.c = f.ctx, .hw = &f.target.hw, .out = &out, .flat = f.flat};
-  kernels(&k, f.body);
+  st_visit(f.ctx, f.body, kernels, NULL, &k);
   return out;
 }

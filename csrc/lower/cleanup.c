@@ -32,34 +32,10 @@ static void shared_read(IrCtx *c, ExprId e, void *arg) {
   if (n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_SHARED) ((Shared *)arg)->reads = true;
   if (n->kind == IR_CALL && n->sym == IN_ALLREDUCE) ((Shared *)arg)->reads = ((Shared *)arg)->writes = true;
 }
-static void shared_use(IrCtx *c, const Stmt *s, Shared *u) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) shared_use(c, s->u.seq.at[i], u);
-    return;
-  case ST_FOR:
-    ex_post_order(c, s->u.loop.extent, shared_read, u);
-    shared_use(c, s->u.loop.body, u);
-    return;
-  case ST_IF:
-    ex_post_order(c, s->u.cond.cond, shared_read, u);
-    shared_use(c, s->u.cond.then, u);
-    shared_use(c, s->u.cond.other, u);
-    return;
-  case ST_LET:
-    ex_post_order(c, s->u.let.value, shared_read, u);
-    shared_use(c, s->u.let.body, u);
-    return;
-  case ST_ALLOC: shared_use(c, s->u.alloc.body, u); return;
-  case ST_STORE:
-    if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED) u->writes = true;
-    ex_post_order(c, s->u.store.value, shared_read, u);
-    for (int i = 0; i < s->u.store.n_idx; i++) ex_post_order(c, s->u.store.idx[i], shared_read, u);
-    return;
-  case ST_EVAL: ex_post_order(c, s->u.eval.e, shared_read, u); return;
-  case ST_ATTR: shared_use(c, s->u.attr.body, u); return;
-  }
+static bool shared_use(IrCtx *c, const Stmt *s, void *arg) {
+  if (s->kind == ST_STORE && ir_buffer(c, s->u.store.buf)->scope == SC_SHARED) ((Shared *)arg)->writes = true;
+  st_visit_exprs(c, s, shared_read, arg);
+  return true;
 }
 static bool may_leave(Hoist *h, ExprId cond, const Stmt *loop, const Stmt *inside) {
   IrCtx *c = h->c;
@@ -68,47 +44,30 @@ static bool may_leave(Hoist *h, ExprId cond, const Stmt *loop, const Stmt *insid
   if (!low_expr_uses_any(c, cond, &h->thread)) return true;
   if (h->printing) return false;
   Shared u = {false, false};
-  shared_use(c, inside, &u);
+  st_visit(c, inside, shared_use, NULL, &u);
   return !(u.reads && u.writes);
 }
-static Stmt *hoist(Hoist *h, Stmt *s) {
-  if (!s) return NULL;
-  IrCtx *c = h->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = hoist(h, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR: {
-    if (s->u.loop.kind > FOR_VTHREAD) mapu_set(&h->thread, (uint64_t)s->u.loop.var, 1);
-    r->u.loop.body = hoist(h, s->u.loop.body);
-    Stmt *out[64], *keep[64], *in = r->u.loop.body; /* the chain of ifs that is the whole body */
-    int n_out = 0, n_keep = 0;
-    while (in->kind == ST_IF && !in->u.cond.other && n_out < 64 && n_keep < 64) {
-      if (may_leave(h, in->u.cond.cond, s, in->u.cond.then))
-        out[n_out++] = in;
-      else
-        keep[n_keep++] = in;
-      in = in->u.cond.then;
-    }
-    if (!n_out) return r;
-    for (int i = n_keep - 1; i >= 0; i--) in = st_if(c, keep[i]->u.cond.cond, keep[i]->u.cond.likely, in, NULL);
-    r->u.loop.body = in;
-    for (int i = n_out - 1; i >= 0; i--) r = st_if(c, out[i]->u.cond.cond, out[i]->u.cond.likely, r, NULL);
-    return r;
+static Stmt *hoist(IrCtx *c, Stmt *s, void *arg) {
+  Hoist *h = arg;
+  bool loop = s->kind == ST_FOR;
+  if (loop && s->u.loop.kind > FOR_VTHREAD) mapu_set(&h->thread, (uint64_t)s->u.loop.var, 1);
+  Stmt *r = st_rewrite(c, s, hoist, NULL, h);
+  if (!loop) return r;
+  Stmt *out[64], *keep[64], *in = r->u.loop.body; /* the chain of ifs that is the whole body */
+  int n_out = 0, n_keep = 0;
+  while (in->kind == ST_IF && !in->u.cond.other && n_out < 64 && n_keep < 64) {
+    if (may_leave(h, in->u.cond.cond, s, in->u.cond.then))
+      out[n_out++] = in;
+    else
+      keep[n_keep++] = in;
+    in = in->u.cond.then;
   }
-  case ST_IF:
-    r->u.cond.then = hoist(h, s->u.cond.then);
-    r->u.cond.other = hoist(h, s->u.cond.other);
-    return r;
-  case ST_LET: r->u.let.body = hoist(h, s->u.let.body); return r;
-  case ST_ALLOC: r->u.alloc.body = hoist(h, s->u.alloc.body); return r;
-  case ST_ATTR: r->u.attr.body = hoist(h, s->u.attr.body); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+  if (!n_out) return r;
+  for (int i = n_keep - 1; i >= 0; i--) in = st_if(c, keep[i]->u.cond.cond, keep[i]->u.cond.likely, in, NULL);
+  r = st_own(c, r);
+  r->u.loop.body = in;
+  for (int i = n_out - 1; i >= 0; i--) r = st_if(c, out[i]->u.cond.cond, out[i]->u.cond.likely, r, NULL);
+  return r;
 }
 
 static Stmt *drop_pragmas(IrCtx *c, Stmt *s, void *arg) {
@@ -125,7 +84,7 @@ void pass_cleanup(Func *f) {
   s = s ? st_map(c, s, &m) : NULL;
   Hoist h = {.c = c, .printing = f->printing};
   mapu_init(&h.thread, ir_arena(c));
-  s = hoist(&h, s);
+  if (s) s = hoist(c, s, &h);
   f->body = low_simplify(c, ar_new(c), s);
   low_verify(f, "cleanup");
 }

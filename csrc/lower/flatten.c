@@ -133,62 +133,40 @@ static ExprId flat_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = flat_index(s, b, k, idx);
   return ex_load(c, b, t, 1, &i);
 }
-static ExprId flat_expr(Flat *s, ExprId e) { return ex_map(s->c, e, flat_load, s); }
+static ExprId flat_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, flat_load, arg); }
 
-static Stmt *flat_stmt(Flat *s, Stmt *st) {
-  if (!st) return NULL;
-  IrCtx *c = s->c;
-  Stmt *r = low_new(c, st);
-  switch (st->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, st->u.seq.n);
-    for (int i = 0; i < st->u.seq.n; i++) r->u.seq.at[i] = flat_stmt(s, st->u.seq.at[i]);
-    return st_seq(c, st->u.seq.n, r->u.seq.at);
-  case ST_FOR:
-    low_bind_loop(c, s->ar, st);
-    r->u.loop.body = flat_stmt(s, st->u.loop.body);
-    return r;
-  case ST_IF:
-    r->u.cond.cond = flat_expr(s, st->u.cond.cond);
-    ar_push(s->ar, st->u.cond.cond);
-    r->u.cond.then = flat_stmt(s, st->u.cond.then);
-    ar_pop(s->ar);
-    if (st->u.cond.other) {
-      ar_push(s->ar, ex_not(c, st->u.cond.cond));
-      r->u.cond.other = flat_stmt(s, st->u.cond.other);
-      ar_pop(s->ar);
-    }
-    return r;
-  case ST_LET:
-    r->u.let.value = flat_expr(s, st->u.let.value);
-    r->u.let.body = flat_stmt(s, st->u.let.body);
-    return r;
-  case ST_ALLOC: {
-    layout(s, st->u.alloc.buf);
-    const IrBuffer *b = ir_buffer(c, st->u.alloc.buf);
-    int64_t size;
-    err_check(ir_err(c), b->external || b->scope == SC_GLOBAL || low_const(c, b->size, &size),
-              "buffer %s in %s memory has no constant size: %s", b->name, b->scope == SC_SHARED ? "shared" : "local",
-              ex_text(c, b->size));
-    r->u.alloc.body = flat_stmt(s, st->u.alloc.body);
-    return b->external ? r->u.alloc.body : r;
-  }
-  case ST_STORE: {
+static Stmt *flat_stmt(IrCtx *c, Stmt *st, void *arg) {
+  Flat *s = arg;
+  if (st->kind == ST_STORE) {
     ExprId i = flat_index(s, st->u.store.buf, st->u.store.n_idx, st->u.store.idx);
-    ExprId v = flat_expr(s, st->u.store.value);
-    return st_store(c, st->u.store.buf, 1, &i, v);
+    return st_store(c, st->u.store.buf, 1, &i, flat_expr(c, st->u.store.value, s));
   }
-  case ST_EVAL: r->u.eval.e = flat_expr(s, st->u.eval.e); return r;
-  case ST_ATTR: r->u.attr.body = flat_stmt(s, st->u.attr.body); return r;
+  if (st->kind == ST_IF && st->u.cond.other) { /* what the else branch knows */
+    Stmt *r = st_own(c, st);
+    r->u.cond.other = NULL;
+    r = low_rewrite(c, s->ar, r, flat_stmt, flat_expr, s);
+    ar_push(s->ar, ex_not(c, st->u.cond.cond));
+    r->u.cond.other = flat_stmt(c, st->u.cond.other, s);
+    ar_pop(s->ar);
+    return r;
   }
-  return r;
+  if (st->kind != ST_ALLOC) return low_rewrite(c, s->ar, st, flat_stmt, flat_expr, s);
+  layout(s, st->u.alloc.buf);
+  const IrBuffer *b = ir_buffer(c, st->u.alloc.buf);
+  int64_t size;
+  err_check(ir_err(c), b->external || b->scope == SC_GLOBAL || low_const(c, b->size, &size),
+            "buffer %s in %s memory has no constant size: %s", b->name, b->scope == SC_SHARED ? "shared" : "local",
+            ex_text(c, b->size));
+  bool external = b->external;
+  Stmt *r = st_rewrite(c, st, flat_stmt, NULL, s);
+  return external ? r->u.alloc.body : r;
 }
 
 void pass_flatten(Func *f) {
   if (f->flat) return;
   Flat s = {.f = f, .c = f->ctx, .ar = ar_new(f->ctx)};
   for (int i = 0; i < f->n_args; i++) layout(&s, f->arg[i]);
-  f->body = flat_stmt(&s, f->body);
+  if (f->body) f->body = flat_stmt(f->ctx, f->body, &s);
   f->flat = true;
   low_verify(f, "flatten");
 }

@@ -59,46 +59,11 @@ static ExprId node(IrCtx *c, ExprId e, void *arg) {
   ExprId minus = ex_sub(c, zero, x);
   return ex_bin(c, IR_DIV, one, ex_add(c, one, ex_call(c, IN_EXP, n.type, 1, &minus)));
 }
-static ExprId lower_expr(Lower *l, ExprId e) { return ex_map(l->c, e, node, l); }
+static ExprId lower_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, node, arg); }
 
-static Stmt *walk(Lower *l, Stmt *s) {
-  if (!s) return NULL;
-  IrCtx *c = l->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(l, s->u.seq.at[i]);
-    return r;
-  case ST_FOR:
-    low_bind_loop(c, l->ar, s);
-    r->u.loop.min = lower_expr(l, s->u.loop.min);
-    r->u.loop.extent = lower_expr(l, s->u.loop.extent);
-    r->u.loop.body = walk(l, s->u.loop.body);
-    return r;
-  case ST_IF:
-    r->u.cond.cond = lower_expr(l, s->u.cond.cond);
-    ar_push(l->ar, s->u.cond.cond);
-    r->u.cond.then = walk(l, s->u.cond.then);
-    ar_pop(l->ar);
-    r->u.cond.other = walk(l, s->u.cond.other);
-    return r;
-  case ST_LET:
-    r->u.let.value = lower_expr(l, s->u.let.value);
-    r->u.let.body = walk(l, s->u.let.body);
-    return r;
-  case ST_ALLOC: r->u.alloc.body = walk(l, s->u.alloc.body); return r;
-  case ST_STORE: {
-    ExprId i = lower_expr(l, s->u.store.idx[0]);
-    return st_store(c, s->u.store.buf, 1, &i, lower_expr(l, s->u.store.value));
-  }
-  case ST_EVAL: r->u.eval.e = lower_expr(l, s->u.eval.e); return r;
-  case ST_ATTR: r->u.attr.body = walk(l, s->u.attr.body); return r;
-  }
-  return s;
-}
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg) { return low_rewrite(c, ((Lower *)arg)->ar, s, walk, lower_expr, arg); }
 void pass_intrinsics(Func *f) {
   Lower l = {f->ctx, ar_new(f->ctx)};
-  f->body = walk(&l, f->body);
+  if (f->body) f->body = walk(f->ctx, f->body, &l);
   low_verify(f, "intrinsics");
 }

@@ -37,7 +37,7 @@ static int64_t free_iterations(Peel *p, ExprId cond, VarId v, int64_t n) {
   return lo;
 }
 
-static Stmt *walk(Peel *p, Stmt *s);
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg);
 
 /* The loop without its guard for [0, k), then the rest with it. */
 static Stmt *split(Peel *p, const Stmt *s, Stmt *guarded, int64_t k, int64_t n) {
@@ -71,43 +71,21 @@ static Stmt *loop(Peel *p, Stmt *s) {
     int64_t k = free_iterations(p, body->u.cond.cond, s->u.loop.var, n);
     if (k > 0) {
       Stmt *both = k == n ? NULL : split(p, s, body, k, n);
-      if (both) return walk(p, both);
+      if (both) return walk(c, both, p);
       r->u.loop.body = body->u.cond.then;
     }
   }
-  low_bind_loop(c, p->a, r);
-  r->u.loop.body = walk(p, r->u.loop.body);
-  return r->u.loop.body ? r : NULL;
+  return low_rewrite(c, p->a, r, walk, NULL, p);
 }
 
-static Stmt *walk(Peel *p, Stmt *s) {
-  if (!s) return NULL;
-  IrCtx *c = p->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(p, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR: return loop(p, s);
-  case ST_IF:
-    ar_push(p->a, s->u.cond.cond);
-    r->u.cond.then = walk(p, s->u.cond.then);
-    ar_pop(p->a);
-    r->u.cond.other = walk(p, s->u.cond.other);
-    return r;
-  case ST_LET: r->u.let.body = walk(p, s->u.let.body); return r;
-  case ST_ALLOC: r->u.alloc.body = walk(p, s->u.alloc.body); return r;
-  case ST_ATTR: r->u.attr.body = walk(p, s->u.attr.body); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
+  Peel *p = arg;
+  return s->kind == ST_FOR ? loop(p, s) : low_rewrite(c, p->a, s, walk, NULL, p);
 }
 
 void pass_peel(Func *f) {
   if (!low_is_gpu(f) || f->printing) return;
   Peel p = {f, f->ctx, ar_new(f->ctx)};
-  f->body = walk(&p, f->body);
+  if (f->body) f->body = walk(f->ctx, f->body, &p);
   low_verify(f, "peel");
 }

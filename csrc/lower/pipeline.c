@@ -47,6 +47,7 @@ typedef struct {
   IrCtx *c;
   VEC(BufferId) buf;
   MapU64 at, written;
+  int64_t shared_bytes, local_bytes;
 } Params;
 static void use(Params *p, BufferId b) {
   if (ir_buffer(p->c, b)->scope != SC_GLOBAL && !ir_buffer(p->c, b)->external) return;
@@ -61,47 +62,22 @@ static void use_node(IrCtx *c, ExprId e, void *arg) {
 static void use_expr(Params *p, ExprId e) {
   if (e) ex_post_order(p->c, e, use_node, p);
 }
-typedef struct {
-  int64_t shared, local;
-} Bytes;
-static void find_params(Params *p, const Stmt *s, Bytes *bytes) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) find_params(p, s->u.seq.at[i], bytes);
-    return;
-  case ST_FOR:
-    use_expr(p, s->u.loop.min);
-    use_expr(p, s->u.loop.extent);
-    find_params(p, s->u.loop.body, bytes);
-    return;
-  case ST_IF:
-    use_expr(p, s->u.cond.cond);
-    find_params(p, s->u.cond.then, bytes);
-    find_params(p, s->u.cond.other, bytes);
-    return;
-  case ST_LET:
-    use_expr(p, s->u.let.value);
-    find_params(p, s->u.let.body, bytes);
-    return;
-  case ST_ALLOC: {
-    int64_t n = low_buffer_bytes(p->c, s->u.alloc.buf);
-    ScopeKind scope = ir_buffer(p->c, s->u.alloc.buf)->scope;
-    if (n > 0 && scope == SC_SHARED) bytes->shared += (n + 15) / 16 * 16;
-    if (n > 0 && scope == SC_LOCAL) bytes->local += n;
-    mapu_set(&p->at, (uint64_t)s->u.alloc.buf, 0); /* allocated inside: no parameter */
-    find_params(p, s->u.alloc.body, bytes);
-    return;
-  }
-  case ST_STORE:
-    use_expr(p, s->u.store.idx[0]);
-    use_expr(p, s->u.store.value);
+static bool find_params(IrCtx *c, const Stmt *s, void *arg) {
+  Params *p = arg;
+  ExprId *e;
+  for (int i = 0; (e = st_expr(s, i)); i++) use_expr(p, *e);
+  if (s->kind == ST_STORE) {
     use(p, s->u.store.buf);
     mapu_set(&p->written, (uint64_t)s->u.store.buf, 1);
-    return;
-  case ST_EVAL: use_expr(p, s->u.eval.e); return;
-  case ST_ATTR: find_params(p, s->u.attr.body, bytes); return;
   }
+  if (s->kind == ST_ALLOC) {
+    int64_t n = low_buffer_bytes(c, s->u.alloc.buf);
+    ScopeKind scope = ir_buffer(c, s->u.alloc.buf)->scope;
+    if (n > 0 && scope == SC_SHARED) p->shared_bytes += (n + 15) / 16 * 16;
+    if (n > 0 && scope == SC_LOCAL) p->local_bytes += n;
+    mapu_set(&p->at, (uint64_t)s->u.alloc.buf, 0); /* allocated inside: no parameter */
+  }
+  return true;
 }
 
 /* ---- kernels ---- */
@@ -115,12 +91,11 @@ static void add_kernel(Cut *x, Stmt *s, const char *name) {
   Arena *a = ir_arena(c);
   Kernel k = {.name = name, .body = s, .grid = {1, 1, 1}, .block = {1, 1, 1}};
   Params p = {.c = c};
-  Bytes bytes = {0, 0};
   mapu_init(&p.at, a);
   mapu_init(&p.written, a);
-  find_params(&p, s, &bytes);
-  k.shared_bytes = bytes.shared;
-  k.local_bytes = bytes.local;
+  st_visit(c, s, find_params, NULL, &p);
+  k.shared_bytes = p.shared_bytes;
+  k.local_bytes = p.local_bytes;
   k.n_param = p.buf.len;
   k.param = p.buf.at;
   k.read_only = arena_array(a, bool, p.buf.len + 1);

@@ -235,6 +235,7 @@ typedef VEC(BufferId) Bufs;
 typedef struct {
   IrCtx *c;
   bool gpu, printing;
+  bool in_kernel, in_parallel; /* around the statement at hand */
   Bufs global, shared, local;
 } Move;
 
@@ -243,60 +244,46 @@ static void move(Move *m, Bufs *to, BufferId b) { /* a statement that was copied
     if (to->at[i] == b) return;
   vec_push(ir_arena(m->c), to, b);
 }
-static Stmt *take(Move *m, Stmt *s, int in_kernel, bool in_parallel) {
-  if (!s) return NULL;
+static Stmt *take(IrCtx *c, Stmt *s, void *arg);
+static Stmt *take_below(Move *m, Stmt *s, bool in_kernel, bool in_parallel) {
+  bool kernel = m->in_kernel, parallel = m->in_parallel;
+  m->in_kernel = in_kernel, m->in_parallel = in_parallel;
+  Stmt *r = st_rewrite(m->c, s, take, NULL, m);
+  m->in_kernel = kernel, m->in_parallel = parallel;
+  return r;
+}
+static Stmt *take_kernel(Move *m, Stmt *s) {
+  m->shared.len = m->local.len = 0;
+  Stmt *r = take_below(m, s, true, false);
+  if (!m->printing) return low_place(m->c, r, m->shared.len, m->shared.at, m->local.len, m->local.at);
+  r = st_own(m->c, r); /* texts: everything below the outermost thread loop, in order of allocation */
+  for (int i = m->shared.len - 1; i >= 0; i--) r->u.loop.body = st_alloc(m->c, m->shared.at[i], r->u.loop.body);
+  return r;
+}
+static Stmt *take_alloc(Move *m, Stmt *s) {
   IrCtx *c = m->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = take(m, s->u.seq.at[i], in_kernel, in_parallel);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR: {
-    ForKind k = s->u.loop.kind;
-    bool thread = for_is_block(k) || for_is_thread(k);
-    if (!thread || in_kernel) {
-      r->u.loop.body = take(m, s->u.loop.body, in_kernel, in_parallel || k == FOR_PARALLEL);
-      return r;
-    }
-    m->shared.len = m->local.len = 0;
-    if (m->printing) { /* texts: everything below the outermost thread loop, in order of allocation */
-      Stmt *body = take(m, s->u.loop.body, 1, false);
-      for (int i = m->shared.len - 1; i >= 0; i--) body = st_alloc(c, m->shared.at[i], body);
-      r->u.loop.body = body;
-      return r;
-    }
-    r->u.loop.body = take(m, s->u.loop.body, 1, false);
-    return low_place(c, r, m->shared.len, m->shared.at, m->local.len, m->local.at);
-  }
-  case ST_IF:
-    r->u.cond.then = take(m, s->u.cond.then, in_kernel, in_parallel);
-    r->u.cond.other = take(m, s->u.cond.other, in_kernel, in_parallel);
-    return r;
-  case ST_LET: r->u.let.body = take(m, s->u.let.body, in_kernel, in_parallel); return r;
-  case ST_ALLOC: {
-    const IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
-    int64_t n;
-    if (m->printing && (in_kernel || !in_parallel)) {
-      move(m, in_kernel ? &m->shared : &m->global, s->u.alloc.buf);
-      return take(m, s->u.alloc.body, in_kernel, in_parallel);
-    }
+  const IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
+  int64_t n;
+  Bufs *to = m->gpu && b->scope == SC_SHARED ? &m->shared : m->gpu && b->scope != SC_GLOBAL ? &m->local : &m->global;
+  if (m->printing && (m->in_kernel || !m->in_parallel)) {
+    to = m->in_kernel ? &m->shared : &m->global;
+  } else {
     bool small = low_const(c, b->size, &n) && n * dtype_bytes(b->type) <= LOW_CPU_STACK_BYTES;
-    if (m->gpu ? (b->scope != SC_GLOBAL && !in_kernel) : (small || in_parallel)) {
-      err_check(ir_err(c), !m->gpu, "buffer %s in %s memory is used outside of any kernel", b->name,
-                b->scope == SC_SHARED ? "shared" : "local");
-      r->u.alloc.body = take(m, s->u.alloc.body, in_kernel, in_parallel);
-      return r;
-    }
-    Bufs *to = m->gpu && b->scope == SC_SHARED ? &m->shared : m->gpu && b->scope != SC_GLOBAL ? &m->local : &m->global;
-    move(m, to, s->u.alloc.buf);
-    return take(m, s->u.alloc.body, in_kernel, in_parallel);
+    bool stays = m->gpu ? (b->scope != SC_GLOBAL && !m->in_kernel) : (small || m->in_parallel);
+    err_check(ir_err(c), !stays || !m->gpu, "buffer %s in %s memory is used outside of any kernel", b->name,
+              b->scope == SC_SHARED ? "shared" : "local");
+    if (stays) return st_rewrite(c, s, take, NULL, m);
   }
-  case ST_ATTR: r->u.attr.body = take(m, s->u.attr.body, in_kernel, in_parallel); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+  move(m, to, s->u.alloc.buf);
+  return take(c, s->u.alloc.body, m);
+}
+static Stmt *take(IrCtx *c, Stmt *s, void *arg) {
+  Move *m = arg;
+  if (s->kind == ST_ALLOC) return take_alloc(m, s);
+  if (s->kind != ST_FOR) return st_rewrite(c, s, take, NULL, m);
+  ForKind k = s->u.loop.kind;
+  if ((for_is_block(k) || for_is_thread(k)) && !m->in_kernel) return take_kernel(m, s);
+  return take_below(m, s, m->in_kernel, m->in_parallel || k == FOR_PARALLEL);
 }
 static Stmt *drop_renamed(IrCtx *c, Stmt *s, void *arg) {
   Rename *r = arg;
@@ -316,7 +303,7 @@ void pass_storage(Func *f) {
   low_each_kernel(c, f->body, share_in_kernel, &r);
   LiveBufs l = low_lives(c, f->body, SC_GLOBAL);
   Move m = {.c = c, .gpu = low_is_gpu(f), .printing = f->printing};
-  Stmt *body = take(&m, f->body, 0, false);
+  Stmt *body = take(c, f->body, &m);
   LiveBufs top = {0, arena_array(ir_arena(c), LiveBuf, l.n)}; /* globals: only those that moved to the top may share */
   for (int i = 0; i < l.n; i++)
     for (int j = 0; j < m.global.len; j++)

@@ -9,56 +9,32 @@
 
 enum { N_TAG = 6 };
 typedef struct {
-  IrCtx *c;
   VarId var[N_TAG];
   ExprId extent[N_TAG];
   ForKind order[N_TAG];
   int n;
 } Tags;
 
-static Stmt *strip(Tags *t, Stmt *s) {
-  if (!s) return NULL;
-  IrCtx *c = t->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = strip(t, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR: {
-    ForKind k = s->u.loop.kind;
-    if (!for_is_block(k) && !for_is_thread(k)) {
-      r->u.loop.body = strip(t, s->u.loop.body);
-      return r;
-    }
-    int i = k - FOR_BLOCK_X;
-    if (!t->extent[i]) {
-      t->extent[i] = s->u.loop.extent;
-      t->var[i] = s->u.loop.var;
-      t->order[t->n++] = k;
-      return strip(t, s->u.loop.body);
-    }
-    err_check(ir_err(c), t->extent[i] == s->u.loop.extent,
-              "two loops bound to %s in one kernel have different extents, %s and %s", low_tag(k),
-              ex_text(c, t->extent[i]), ex_text(c, s->u.loop.extent));
-    return strip(t, low_subst(c, s->u.loop.body, s->u.loop.var, ex_var(c, t->var[i])));
+static Stmt *strip(IrCtx *c, Stmt *s, void *arg) {
+  Tags *t = arg;
+  ForKind k = s->kind == ST_FOR ? s->u.loop.kind : FOR_SERIAL;
+  if (!for_is_block(k) && !for_is_thread(k)) return st_rewrite(c, s, strip, NULL, t);
+  int i = k - FOR_BLOCK_X;
+  if (!t->extent[i]) {
+    t->extent[i] = s->u.loop.extent;
+    t->var[i] = s->u.loop.var;
+    t->order[t->n++] = k;
+    return strip(c, s->u.loop.body, t);
   }
-  case ST_IF:
-    r->u.cond.then = strip(t, s->u.cond.then);
-    r->u.cond.other = strip(t, s->u.cond.other);
-    return r;
-  case ST_LET: r->u.let.body = strip(t, s->u.let.body); return r;
-  case ST_ALLOC: r->u.alloc.body = strip(t, s->u.alloc.body); return r;
-  case ST_ATTR: r->u.attr.body = strip(t, s->u.attr.body); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+  err_check(ir_err(c), t->extent[i] == s->u.loop.extent,
+            "two loops bound to %s in one kernel have different extents, %s and %s", low_tag(k),
+            ex_text(c, t->extent[i]), ex_text(c, s->u.loop.extent));
+  return strip(c, low_subst(c, s->u.loop.body, s->u.loop.var, ex_var(c, t->var[i])), t);
 }
 
 static Stmt *kernel(IrCtx *c, Stmt *s) {
-  Tags t = {.c = c};
-  Stmt *body = strip(&t, s);
+  Tags t = {.n = 0};
+  Stmt *body = strip(c, s, &t);
   for (int block = 0; block < 2; block++) /* thread loops go inside block loops */
     for (int i = t.n - 1; i >= 0; i--) {
       if (for_is_block(t.order[i]) != (block == 1)) continue;
@@ -68,32 +44,12 @@ static Stmt *kernel(IrCtx *c, Stmt *s) {
   return body;
 }
 
-static Stmt *outside(IrCtx *c, Stmt *s) {
-  if (!s) return NULL;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = outside(c, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR:
-    if (s->u.loop.kind >= FOR_VTHREAD) return kernel(c, s);
-    r->u.loop.body = outside(c, s->u.loop.body);
-    return r;
-  case ST_IF:
-    r->u.cond.then = outside(c, s->u.cond.then);
-    r->u.cond.other = outside(c, s->u.cond.other);
-    return r;
-  case ST_LET: r->u.let.body = outside(c, s->u.let.body); return r;
-  case ST_ALLOC: r->u.alloc.body = outside(c, s->u.alloc.body); return r;
-  case ST_ATTR: r->u.attr.body = outside(c, s->u.attr.body); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+static Stmt *outside(IrCtx *c, Stmt *s, void *arg) {
+  if (s->kind == ST_FOR && s->u.loop.kind >= FOR_VTHREAD) return kernel(c, s);
+  return st_rewrite(c, s, outside, NULL, arg);
 }
 
 void pass_unify_threads(Func *f) {
-  f->body = outside(f->ctx, f->body);
+  if (f->body) f->body = outside(f->ctx, f->body, NULL);
   low_verify(f, "unify threads");
 }

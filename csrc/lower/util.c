@@ -85,7 +85,6 @@ typedef struct {
   IrCtx *c;
   VEC(VarSub) sub;
 } Copy;
-static ExprId copy_expr(Copy *k, ExprId e) { return e ? ex_subst(k->c, e, k->sub.len, k->sub.at) : 0; }
 static VarId copy_binder(Copy *k, VarId v) {
   const IrVar *info = ir_var_info(k->c, v);
   VarId fresh = ir_var_new(k->c, info->name, info->type, info->nonneg);
@@ -94,39 +93,14 @@ static VarId copy_binder(Copy *k, VarId v) {
   return fresh;
 }
 static Stmt *copy_stmt(Copy *k, const Stmt *s) {
-  if (!s) return NULL;
-  Stmt *r = low_new(k->c, s);
+  Stmt *r = st_own(k->c, s), **kid;
+  ExprId *e;
   int mark = k->sub.len;
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(k->c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = copy_stmt(k, s->u.seq.at[i]);
-    break;
-  case ST_FOR:
-    r->u.loop.min = copy_expr(k, s->u.loop.min);
-    r->u.loop.extent = copy_expr(k, s->u.loop.extent);
-    r->u.loop.var = copy_binder(k, s->u.loop.var);
-    r->u.loop.body = copy_stmt(k, s->u.loop.body);
-    break;
-  case ST_IF:
-    r->u.cond.cond = copy_expr(k, s->u.cond.cond);
-    r->u.cond.then = copy_stmt(k, s->u.cond.then);
-    r->u.cond.other = copy_stmt(k, s->u.cond.other);
-    break;
-  case ST_LET:
-    r->u.let.value = copy_expr(k, s->u.let.value);
-    r->u.let.var = copy_binder(k, s->u.let.var);
-    r->u.let.body = copy_stmt(k, s->u.let.body);
-    break;
-  case ST_ALLOC: r->u.alloc.body = copy_stmt(k, s->u.alloc.body); break;
-  case ST_STORE:
-    r->u.store.idx = arena_array(ir_arena(k->c), ExprId, s->u.store.n_idx);
-    for (int i = 0; i < s->u.store.n_idx; i++) r->u.store.idx[i] = copy_expr(k, s->u.store.idx[i]);
-    r->u.store.value = copy_expr(k, s->u.store.value);
-    break;
-  case ST_EVAL: r->u.eval.e = copy_expr(k, s->u.eval.e); break;
-  case ST_ATTR: r->u.attr.body = copy_stmt(k, s->u.attr.body); break;
-  }
+  for (int i = 0; (e = st_expr(r, i)); i++)
+    if (*e) *e = ex_subst(k->c, *e, k->sub.len, k->sub.at);
+  if (st_binder(r)) *st_binder(r) = copy_binder(k, *st_binder(r));
+  for (int i = 0; (kid = st_kid(r, i)); i++)
+    if (*kid) *kid = copy_stmt(k, *kid);
   k->sub.len = mark;
   return r;
 }
@@ -136,7 +110,7 @@ Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v, ExprId value) {
     VarSub one = {v, value};
     vec_push(ir_arena(c), &k.sub, one);
   }
-  return copy_stmt(&k, s);
+  return s ? copy_stmt(&k, s) : NULL;
 }
 
 /* Literal folding beyond what the builders do: a select or conditional with a literal condition is decided. */
@@ -182,25 +156,40 @@ Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, in
 }
 
 /* Applies f to each outermost loop bound to a block or thread axis. */
-Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *), void *arg) {
-  if (!s) return NULL;
-  if (s->kind == ST_FOR && s->u.loop.kind > FOR_VTHREAD) return f(c, s, arg);
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = low_each_kernel(c, s->u.seq.at[i], f, arg);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR: r->u.loop.body = low_each_kernel(c, s->u.loop.body, f, arg); return r;
-  case ST_IF:
-    r->u.cond.then = low_each_kernel(c, s->u.cond.then, f, arg);
-    r->u.cond.other = low_each_kernel(c, s->u.cond.other, f, arg);
-    return r;
-  case ST_LET: r->u.let.body = low_each_kernel(c, s->u.let.body, f, arg); return r;
-  case ST_ALLOC: r->u.alloc.body = low_each_kernel(c, s->u.alloc.body, f, arg); return r;
-  case ST_ATTR: r->u.attr.body = low_each_kernel(c, s->u.attr.body, f, arg); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+typedef struct {
+  StmtRewrite f;
+  void *arg;
+} Each;
+static Stmt *each(IrCtx *c, Stmt *s, void *arg) {
+  Each *x = arg;
+  if (s->kind == ST_FOR && s->u.loop.kind > FOR_VTHREAD) return x->f(c, s, x->arg);
+  return st_rewrite(c, s, each, NULL, arg);
+}
+Stmt *low_each_kernel(IrCtx *c, Stmt *s, StmtRewrite f, void *arg) {
+  Each x = {f, arg};
+  return s ? each(c, s, &x) : NULL;
+}
+
+/* st_rewrite under facts: inside a loop its range is known, in the first branch of an if that its condition holds. */
+typedef struct {
+  Arith *a;
+  const Stmt *first;
+  ExprId cond;
+  StmtRewrite kid;
+  ExprMap expr;
+  void *arg;
+} Scope;
+static Stmt *scope_kid(IrCtx *c, Stmt *s, void *arg) {
+  Scope *x = arg;
+  bool known = s == x->first;
+  if (known) ar_push(x->a, x->cond);
+  Stmt *r = x->kid(c, s, x->arg);
+  if (known) ar_pop(x->a);
+  return r;
+}
+static ExprId scope_expr(IrCtx *c, ExprId e, void *arg) { return ((Scope *)arg)->expr(c, e, ((Scope *)arg)->arg); }
+Stmt *low_rewrite(IrCtx *c, Arith *a, Stmt *s, StmtRewrite kid, ExprMap expr, void *arg) {
+  Scope x = {a, s->kind == ST_IF ? s->u.cond.then : NULL, s->kind == ST_IF ? s->u.cond.cond : 0, kid, expr, arg};
+  if (s->kind == ST_FOR) low_bind_loop(c, a, s);
+  return st_rewrite(c, s, scope_kid, expr ? scope_expr : NULL, &x);
 }

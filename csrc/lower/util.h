@@ -26,12 +26,23 @@ static inline void low_verify(NS_UNUSED Func *f, NS_UNUSED const char *pass) {}
 
 /* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);
-Stmt *low_each_kernel(IrCtx *c, Stmt *s, Stmt *(*f)(IrCtx *, Stmt *, void *),
-                      void *arg); /* f on every outermost thread loop */
+Stmt *low_each_kernel(IrCtx *c, Stmt *s, StmtRewrite f, void *arg); /* f on every outermost thread loop */
+/* st_rewrite under facts: a tells the range of a loop to what is below it, and to the first branch of an if its condition. */
+Stmt *low_rewrite(IrCtx *c, Arith *a, Stmt *s, StmtRewrite kid, ExprMap expr, void *arg);
 
 /* ---- simplify.c ---- */
 Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s);          /* under the facts of a; NULL if nothing is left */
 void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop); /* tells a the range of a loop variable */
+
+/* ---- vthread.c: what depends on a virtual thread ---- */
+typedef struct {
+  IrCtx *c;
+  bool flat, grew;
+  Arith *ar;
+  MapU64 var, buf, alloc; /* touched variables and buffers; buffers allocated in the region, touched or not */
+} LowTouched;
+LowTouched low_touched(IrCtx *c, const Stmt *s, VarId t, bool flat); /* closed over s; flat: after flattening */
+bool low_is_touched(LowTouched *k, BufferId b);
 
 /* ---- vectorize.c: expressions over the lanes of one vector, for CPUs ---- */
 typedef struct {

@@ -210,47 +210,23 @@ static Stmt *vec_stmt(Vec *k, Stmt *s) {
   }
 }
 
-static Stmt *walk(IrCtx *c, Arith *ar, Stmt *s) {
-  if (!s) return NULL;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(c, ar, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR: {
-    low_bind_loop(c, ar, s);
-    if (s->u.loop.kind != FOR_VECTOR) {
-      r->u.loop.body = walk(c, ar, s->u.loop.body);
-      return r;
-    }
-    int64_t n;
-    err_check(ir_err(c), low_const(c, s->u.loop.extent, &n), "the vectorized loop %s has no constant extent",
-              ir_var_info(c, s->u.loop.var)->name);
-    if (n < 2 || n > 16 || (n & (n - 1))) {
-      r->u.loop.kind = FOR_UNROLLED;
-      r->u.loop.body = walk(c, ar, s->u.loop.body);
-      return r;
-    }
-    Vec k = {c, ar, s->u.loop.var, (int)n, false, false, false};
-    return vec_stmt(&k, s->u.loop.body);
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
+  Arith *ar = arg;
+  int64_t n;
+  if (s->kind != ST_FOR || s->u.loop.kind != FOR_VECTOR) return low_rewrite(c, ar, s, walk, NULL, ar);
+  err_check(ir_err(c), low_const(c, s->u.loop.extent, &n), "the vectorized loop %s has no constant extent",
+            ir_var_info(c, s->u.loop.var)->name);
+  if (n < 2 || n > 16 || (n & (n - 1))) {
+    s = st_own(c, s);
+    s->u.loop.kind = FOR_UNROLLED;
+    return low_rewrite(c, ar, s, walk, NULL, ar);
   }
-  case ST_IF:
-    ar_push(ar, s->u.cond.cond);
-    r->u.cond.then = walk(c, ar, s->u.cond.then);
-    ar_pop(ar);
-    r->u.cond.other = walk(c, ar, s->u.cond.other);
-    return r;
-  case ST_LET: r->u.let.body = walk(c, ar, s->u.let.body); return r;
-  case ST_ALLOC: r->u.alloc.body = walk(c, ar, s->u.alloc.body); return r;
-  case ST_ATTR: r->u.attr.body = walk(c, ar, s->u.attr.body); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+  low_bind_loop(c, ar, s);
+  Vec k = {c, ar, s->u.loop.var, (int)n, false, false, false};
+  return vec_stmt(&k, s->u.loop.body);
 }
 
 void pass_vectorize(Func *f) {
-  if (low_is_gpu(f) || f->printing) f->body = walk(f->ctx, ar_new(f->ctx), f->body);
+  if ((low_is_gpu(f) || f->printing) && f->body) f->body = walk(f->ctx, f->body, ar_new(f->ctx));
   low_verify(f, "vectorize");
 }

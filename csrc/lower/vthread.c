@@ -8,81 +8,83 @@
  */
 #include "lower/util.h"
 
+/* ---- the touched set, also asked by the check of GPU programs ---- */
 typedef struct {
-  IrCtx *c;
-  VarId t;
-  int64_t n;
-  MapU64 var, buf; /* touched */
-  MapU64 alloc;    /* buffers allocated in the region */
-  bool grew;
-} VThread;
-
-typedef struct {
-  VThread *k;
+  LowTouched *k;
   bool hit;
-} Touch;
-static void touch_node(IrCtx *c, ExprId e, void *arg) {
-  Touch *t = arg;
+} Probe;
+static void probe_node(IrCtx *c, ExprId e, void *arg) {
+  Probe *t = arg;
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_VAR && mapu_get(&t->k->var, (uint64_t)n->sym, -1) >= 0) t->hit = true;
-  if (n->kind == IR_LOAD && mapu_get(&t->k->buf, (uint64_t)n->sym, -1) >= 0) t->hit = true;
+  if (n->kind == IR_LOAD && low_is_touched(t->k, n->sym)) t->hit = true;
 }
-static bool touched(VThread *k, ExprId e) {
-  Touch t = {k, false};
-  ex_post_order(k->c, e, touch_node, &t);
+static bool touched(LowTouched *k, ExprId e) {
+  Probe t = {k, false};
+  ex_post_order(k->c, e, probe_node, &t);
   return t.hit;
 }
-static void add(VThread *k, MapU64 *m, int32_t id) {
+bool low_is_touched(LowTouched *k, BufferId b) { return mapu_get(&k->buf, (uint64_t)b, -1) >= 0; }
+
+static void add(LowTouched *k, MapU64 *m, int32_t id) {
   if (mapu_get(m, (uint64_t)id, -1) >= 0) return;
   mapu_set(m, (uint64_t)id, 1);
   k->grew = true;
 }
+/* The place inside the buffer: before flattening, indices of a temporary are relative to its region. */
+static bool place_touched(LowTouched *k, const Stmt *s) {
+  const IrBuffer *b = ir_buffer(k->c, s->u.store.buf);
+  for (int i = 0; i < s->u.store.n_idx; i++) {
+    ExprId x = s->u.store.idx[i];
+    if (!touched(k, x)) continue;
+    if (k->flat || !b->min || touched(k, ar_simplify(k->ar, ex_sub(k->c, x, b->min[i])))) return true;
+  }
+  return false;
+}
 /* One round of the closure; `under`: a condition or loop around is touched. */
-static void collect(VThread *k, const Stmt *s, bool under) {
-  if (!s) return;
-  IrCtx *c = k->c;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) collect(k, s->u.seq.at[i], under);
-    return;
-  case ST_FOR: {
-    bool t = touched(k, s->u.loop.extent) || touched(k, s->u.loop.min);
-    if (t) add(k, &k->var, s->u.loop.var);
-    collect(k, s->u.loop.body, under || t);
+static void collect(LowTouched *k, const Stmt *s, bool under) {
+  ExprId *e;
+  Stmt **kid;
+  bool hit = false;
+  if (s->kind == ST_STORE) {
+    if (under || touched(k, s->u.store.value) || place_touched(k, s)) add(k, &k->buf, s->u.store.buf);
     return;
   }
-  case ST_IF: {
-    bool t = under || touched(k, s->u.cond.cond);
-    collect(k, s->u.cond.then, t);
-    collect(k, s->u.cond.other, t);
-    return;
+  for (int i = 0; (e = st_expr(s, i)); i++) hit |= touched(k, *e);
+  if (hit && st_binder(s)) add(k, &k->var, *st_binder(s));
+  if (s->kind == ST_ALLOC) mapu_set(&k->alloc, (uint64_t)s->u.alloc.buf, 1);
+  if (s->kind == ST_FOR || s->kind == ST_IF) under |= hit;
+  for (int i = 0; hit && s->kind == ST_EVAL && i < ir_node(k->c, s->u.eval.e)->n; i++) {
+    ExprId a = ir_kid(k->c, s->u.eval.e, i); /* the results of a reduction across threads */
+    if (ir_kind(k->c, a) == IR_LOAD) add(k, &k->buf, ir_node(k->c, a)->sym);
   }
-  case ST_LET:
-    if (touched(k, s->u.let.value)) add(k, &k->var, s->u.let.var);
-    collect(k, s->u.let.body, under);
-    return;
-  case ST_ALLOC:
-    mapu_set(&k->alloc, (uint64_t)s->u.alloc.buf, 1);
-    collect(k, s->u.alloc.body, under);
-    return;
-  case ST_STORE:
-    if (under || touched(k, s->u.store.value) || touched(k, s->u.store.idx[0])) add(k, &k->buf, s->u.store.buf);
-    return;
-  case ST_EVAL:
-    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_ALLREDUCE && touched(k, s->u.eval.e)) {
-      int n = ir_node(c, s->u.eval.e)->n;
-      for (int i = 0; i < n; i++) {
-        ExprId a = ir_kid(c, s->u.eval.e, i);
-        if (ir_kind(c, a) == IR_LOAD) add(k, &k->buf, ir_node(c, a)->sym);
-      }
-    }
-    return;
-  case ST_ATTR: collect(k, s->u.attr.body, under); return;
-  }
+  for (int i = 0; (kid = st_kid(s, i)); i++)
+    if (*kid) collect(k, *kid, under);
+}
+LowTouched low_touched(IrCtx *c, const Stmt *s, VarId t, bool flat) {
+  LowTouched k = {.c = c, .flat = flat, .ar = ar_new(c)};
+  mapu_init(&k.var, ir_arena(c));
+  mapu_init(&k.buf, ir_arena(c));
+  mapu_init(&k.alloc, ir_arena(c));
+  add(&k, &k.var, t);
+  do {
+    k.grew = false;
+    collect(&k, s, false);
+  } while (k.grew);
+  return k;
 }
 
+/* ---- injection ---- */
+typedef struct {
+  IrCtx *c;
+  VarId t;
+  int64_t n;
+  LowTouched set;
+  bool inside; /* of a loop over t already */
+} VThread;
+
 static bool expanded(VThread *k, BufferId b) {
-  return mapu_get(&k->buf, (uint64_t)b, -1) >= 0 && mapu_get(&k->alloc, (uint64_t)b, -1) >= 0;
+  return low_is_touched(&k->set, b) && mapu_get(&k->set.alloc, (uint64_t)b, -1) >= 0;
 }
 /* old index of an expanded buffer -> index of this virtual thread's copy; vectors shift as a whole */
 static ExprId shifted(VThread *k, BufferId b, ExprId idx) {
@@ -99,58 +101,29 @@ static ExprId move_load(IrCtx *c, ExprId e, void *arg) {
   ExprId i = shifted(k, n.sym, ir_kid(c, e, 0));
   return ex_load(c, n.sym, n.type, 1, &i);
 }
-static ExprId move_expr(VThread *k, ExprId e) { return ex_map(k->c, e, move_load, k); }
+static ExprId move_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, move_load, arg); }
 
 /* Rewrites accesses everywhere; puts a loop over t around the smallest touched statements unless already inside one. */
-static Stmt *inject(VThread *k, Stmt *s, bool inside);
+static Stmt *inject(IrCtx *c, Stmt *s, void *arg);
 static Stmt *around(VThread *k, Stmt *s) {
   IrCtx *c = k->c;
   const IrVar info = *ir_var_info(c, k->t);
   VarId v = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info.name), info.type, false);
-  Stmt *body = low_subst(c, inject(k, s, true), k->t, ex_var(c, v));
+  k->inside = true;
+  Stmt *body = low_subst(c, inject(c, s, k), k->t, ex_var(c, v));
+  k->inside = false;
   return st_for(c, v, ex_int(c, info.type, 0), ex_int(c, info.type, k->n), FOR_UNROLLED, body);
 }
-static Stmt *inject(VThread *k, Stmt *s, bool inside) {
-  if (!s) return NULL;
-  IrCtx *c = k->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = inject(k, s->u.seq.at[i], inside);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR:
-    if (!inside && (touched(k, s->u.loop.extent) || touched(k, s->u.loop.min))) return around(k, s);
-    r->u.loop.min = move_expr(k, s->u.loop.min);
-    r->u.loop.extent = move_expr(k, s->u.loop.extent);
-    r->u.loop.body = inject(k, s->u.loop.body, inside);
-    return r;
-  case ST_IF:
-    if (!inside && touched(k, s->u.cond.cond)) return around(k, s);
-    r->u.cond.cond = move_expr(k, s->u.cond.cond);
-    r->u.cond.then = inject(k, s->u.cond.then, inside);
-    r->u.cond.other = inject(k, s->u.cond.other, inside);
-    return r;
-  case ST_LET:
-    if (!inside && touched(k, s->u.let.value)) return around(k, s);
-    r->u.let.value = move_expr(k, s->u.let.value);
-    r->u.let.body = inject(k, s->u.let.body, inside);
-    return r;
-  case ST_ALLOC: r->u.alloc.body = inject(k, s->u.alloc.body, inside); return r;
-  case ST_STORE: {
-    if (!inside && (touched(k, s->u.store.value) || touched(k, s->u.store.idx[0]) || expanded(k, s->u.store.buf)))
-      return around(k, s);
-    ExprId i = move_expr(k, s->u.store.idx[0]);
-    if (expanded(k, s->u.store.buf)) i = shifted(k, s->u.store.buf, i);
-    return st_store(c, s->u.store.buf, 1, &i, move_expr(k, s->u.store.value));
-  }
-  case ST_EVAL:
-    if (!inside && touched(k, s->u.eval.e)) return around(k, s);
-    r->u.eval.e = move_expr(k, s->u.eval.e);
-    return r;
-  case ST_ATTR: r->u.attr.body = inject(k, s->u.attr.body, inside); return r;
-  }
-  return r;
+static Stmt *inject(IrCtx *c, Stmt *s, void *arg) {
+  VThread *k = arg;
+  ExprId *e;
+  bool hit = s->kind == ST_STORE && expanded(k, s->u.store.buf);
+  for (int i = 0; !k->inside && (e = st_expr(s, i)); i++) hit |= touched(&k->set, *e);
+  if (hit && !k->inside) return around(k, s);
+  Stmt *r = st_rewrite(c, s, inject, move_expr, k);
+  if (s->kind != ST_STORE || !expanded(k, s->u.store.buf)) return r;
+  ExprId i = shifted(k, s->u.store.buf, r->u.store.idx[0]);
+  return st_store(c, s->u.store.buf, 1, &i, r->u.store.value);
 }
 
 static Stmt *expand(IrCtx *c, Stmt *s, void *arg) { /* post-order: inner virtual threads first */
@@ -160,19 +133,12 @@ static Stmt *expand(IrCtx *c, Stmt *s, void *arg) { /* post-order: inner virtual
   err_check(ir_err(c), low_const(c, s->u.loop.extent, &k.n) && k.n > 0,
             "the virtual thread loop %s has no constant extent", ir_var_info(c, k.t)->name);
   if (k.n == 1) return low_subst(c, s->u.loop.body, k.t, s->u.loop.min);
-  mapu_init(&k.var, ir_arena(c));
-  mapu_init(&k.buf, ir_arena(c));
-  mapu_init(&k.alloc, ir_arena(c));
-  add(&k, &k.var, k.t);
-  do {
-    k.grew = false;
-    collect(&k, s->u.loop.body, false);
-  } while (k.grew);
-  Stmt *r = inject(&k, s->u.loop.body, false);
-  for (BufferId b = 1; k.alloc.len > 0; b++) { /* sizes grow after the accesses were moved */
-    if (mapu_get(&k.alloc, (uint64_t)b, -1) < 0) continue;
-    k.alloc.len--;
-    if (mapu_get(&k.buf, (uint64_t)b, -1) < 0) continue;
+  k.set = low_touched(c, s->u.loop.body, k.t, true);
+  Stmt *r = inject(c, s->u.loop.body, &k);
+  for (BufferId b = 1; k.set.alloc.len > 0; b++) { /* sizes grow after the accesses were moved */
+    if (mapu_get(&k.set.alloc, (uint64_t)b, -1) < 0) continue;
+    k.set.alloc.len--;
+    if (!low_is_touched(&k.set, b)) continue;
     IrBuffer *x = ir_buffer(c, b);
     ExprId size = ex_mul(c, x->size, ex_i32(c, k.n));
     ir_buffer(c, b)->size = size;

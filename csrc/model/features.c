@@ -416,31 +416,15 @@ static void close_alloc(Ext *x, BufferId b) {
 }
 
 static void walk(Ext *x, const Stmt *s) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) walk(x, s->u.seq.at[i]);
-    break;
-  case ST_FOR: walk_loop(x, s); break;
-  case ST_IF:
-    walk(x, s->u.cond.then);
-    walk(x, s->u.cond.other);
-    break;
-  case ST_LET: walk(x, s->u.let.body); break;
-  case ST_ALLOC:
-    walk(x, s->u.alloc.body);
-    close_alloc(x, s->u.alloc.buf);
-    break;
-  case ST_STORE: on_store(x, s); break;
-  case ST_EVAL: break;
-  case ST_ATTR: {
-    int old = x->unroll;
-    if (s->u.attr.kind == AT_UNROLL_STEP) x->unroll = (int16_t)s->u.attr.value;
-    walk(x, s->u.attr.body);
-    x->unroll = old;
-    break;
-  }
-  }
+  Stmt **kid;
+  int unroll = x->unroll;
+  if (s->kind == ST_FOR) return walk_loop(x, s);
+  if (s->kind == ST_STORE) on_store(x, s);
+  if (s->kind == ST_ATTR && s->u.attr.kind == AT_UNROLL_STEP) x->unroll = (int16_t)s->u.attr.value;
+  for (int i = 0; (kid = st_kid(s, i)); i++)
+    if (*kid) walk(x, *kid);
+  x->unroll = unroll;
+  if (s->kind == ST_ALLOC) close_alloc(x, s->u.alloc.buf);
 }
 
 static double slog(double v) { return v >= 0 ? log2(v + 1) : -log2(1 - v); }
