@@ -22,23 +22,11 @@ int64_t gen_const(Gen *g, ExprId e, const char *what) {
             e ? ex_text(g->c, e) : "none");
 }
 
-static bool stmt_has_sync(Gen *g, const Stmt *s) {
-  if (!s) return false;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (stmt_has_sync(g, s->u.seq.at[i])) return true;
-    return false;
-  case ST_FOR: return stmt_has_sync(g, s->u.loop.body);
-  case ST_IF: return stmt_has_sync(g, s->u.cond.then) || stmt_has_sync(g, s->u.cond.other);
-  case ST_LET: return stmt_has_sync(g, s->u.let.body);
-  case ST_ALLOC: return stmt_has_sync(g, s->u.alloc.body);
-  case ST_ATTR: return stmt_has_sync(g, s->u.attr.body);
-  case ST_EVAL: return ir_kind(g->c, s->u.eval.e) == IR_CALL && ir_node(g->c, s->u.eval.e)->sym == IN_SYNC_SHARED;
-  case ST_STORE: return false;
-  }
-  return false;
+static bool is_sync(IrCtx *c, const Stmt *s, void *arg) {
+  (void)arg;
+  return s->kind == ST_EVAL && ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED;
 }
+static bool stmt_has_sync(Gen *g, const Stmt *s) { return st_any(g->c, s, is_sync, NULL); }
 
 /* A hardware index: a constant of the kernel. */
 static void thread_loop(Gen *g, const Stmt *s) {
@@ -249,34 +237,18 @@ void gen_stmt(Gen *g, const Stmt *s) {
   }
 }
 
+typedef struct {
+  Gen *g;
+  ExprVisit f;
+  void (*stmt)(Gen *, const Stmt *, void *);
+  void *arg;
+} GenWalk;
+static bool enter(IrCtx *c, const Stmt *s, void *arg) {
+  const GenWalk *w = arg;
+  if (w->stmt) w->stmt(w->g, s, w->arg);
+  if (w->f) st_visit_exprs(c, s, w->f, w->arg);
+  return true;
+}
 void gen_walk(Gen *g, const Stmt *s, ExprVisit f, void (*stmt)(Gen *, const Stmt *, void *), void *arg) {
-  if (!s) return;
-  if (stmt) stmt(g, s, arg);
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) gen_walk(g, s->u.seq.at[i], f, stmt, arg);
-    return;
-  case ST_FOR:
-    if (f) ex_post_order(g->c, s->u.loop.min, f, arg), ex_post_order(g->c, s->u.loop.extent, f, arg);
-    gen_walk(g, s->u.loop.body, f, stmt, arg);
-    return;
-  case ST_IF:
-    if (f) ex_post_order(g->c, s->u.cond.cond, f, arg);
-    gen_walk(g, s->u.cond.then, f, stmt, arg);
-    gen_walk(g, s->u.cond.other, f, stmt, arg);
-    return;
-  case ST_LET:
-    if (f) ex_post_order(g->c, s->u.let.value, f, arg);
-    gen_walk(g, s->u.let.body, f, stmt, arg);
-    return;
-  case ST_ALLOC: gen_walk(g, s->u.alloc.body, f, stmt, arg); return;
-  case ST_STORE:
-    for (int i = 0; f && i < s->u.store.n_idx; i++) ex_post_order(g->c, s->u.store.idx[i], f, arg);
-    if (f) ex_post_order(g->c, s->u.store.value, f, arg);
-    return;
-  case ST_EVAL:
-    if (f) ex_post_order(g->c, s->u.eval.e, f, arg);
-    return;
-  case ST_ATTR: gen_walk(g, s->u.attr.body, f, stmt, arg); return;
-  }
+  st_visit(g->c, s, enter, NULL, &(GenWalk){g, f, stmt, arg});
 }

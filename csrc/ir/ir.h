@@ -241,6 +241,7 @@ Stmt *st_own(IrCtx *c, const Stmt *s); /* a copy whose parts may be changed; wha
 /* enter returns false: nothing below is visited, nor left. leave: on the way out, NULL: not wanted. */
 typedef bool (*StmtVisit)(IrCtx *c, const Stmt *s, void *arg);
 void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg);
+bool st_any(IrCtx *c, const Stmt *s, StmtVisit test, void *arg); /* is test true of s or of something below? */
 void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg); /* every node of the expressions of s itself */
 /* s with other parts: expr (NULL: kept) for its expressions, then kid for the statements directly below, which decides how the
  * walk goes on. Copied where something changed; NULL if nothing is left. */

@@ -143,6 +143,15 @@ void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *a
   if (leave) leave(c, s, arg);
 }
 
+bool st_any(IrCtx *c, const Stmt *s, StmtVisit test, void *arg) {
+  Stmt **kid;
+  if (!s) return false;
+  if (test(c, s, arg)) return true;
+  for (int i = 0; (kid = st_kid(s, i)); i++)
+    if (st_any(c, *kid, test, arg)) return true;
+  return false;
+}
+
 void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg) {
   ExprId *e;
   for (int i = 0; (e = st_expr(s, i)); i++)

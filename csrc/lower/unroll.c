@@ -27,6 +27,7 @@ typedef struct {
   IrCtx *c;
   int64_t max_step;
   bool explicit_;
+  Count out; /* of the statements seen so far on this level */
 } Unroll;
 
 /* ---- selects that a loop decides ---- */
@@ -39,27 +40,11 @@ static void find_select(IrCtx *c, ExprId e, void *arg) {
   ExprKind k = ir_kind(c, e);
   if (!f->hit && k == IR_SELECT && ex_uses_var(c, ir_kid(c, e, 0), f->v)) f->hit = true;
 }
-static bool decides_select(IrCtx *c, const Stmt *s, VarId v) {
-  if (!s) return false;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (decides_select(c, s->u.seq.at[i], v)) return true;
-    return false;
-  case ST_FOR: return decides_select(c, s->u.loop.body, v);
-  case ST_IF: return decides_select(c, s->u.cond.then, v) || decides_select(c, s->u.cond.other, v);
-  case ST_LET: return decides_select(c, s->u.let.body, v);
-  case ST_ALLOC: return decides_select(c, s->u.alloc.body, v);
-  case ST_STORE: {
-    Find f = {v, false};
-    ex_post_order(c, s->u.store.value, find_select, &f);
-    return f.hit;
-  }
-  case ST_ATTR: return decides_select(c, s->u.attr.body, v);
-  case ST_EVAL: return false;
-  }
-  return false;
+static bool selects(IrCtx *c, const Stmt *s, void *arg) {
+  if (s->kind == ST_STORE) ex_post_order(c, s->u.store.value, find_select, arg);
+  return ((Find *)arg)->hit;
 }
+static bool decides_select(IrCtx *c, const Stmt *s, VarId v) { return st_any(c, s, selects, &(Find){v, false}); }
 /* (x * a) * b = x * (a * b), exactly, for powers of two: products of entries of Winograd's matrices. */
 static bool scales(IrCtx *c, ExprId e, double *v) {
   const ExprNode *n = ir_node(c, e);
@@ -146,34 +131,14 @@ static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
   }
   return st_seq(c, (int)n, at);
 }
-static Stmt *constants(IrCtx *c, Stmt *s) { /* outermost first: what folds away early is never copied again */
-  if (!s) return NULL;
-  Stmt *r = low_new(c, s);
+static Stmt *constants(IrCtx *c, Stmt *s,
+                       void *arg) { /* outermost first: what folds away early is never copied again */
   int64_t n;
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = constants(c, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR:
-    if (s->u.loop.kind == FOR_UNROLLED && low_const(c, s->u.loop.extent, &n) && n <= MAX_COPIES &&
-        decides_select(c, s->u.loop.body, s->u.loop.var))
-      return constants(c, replicate(c, s, n));
-    r->u.loop.body = constants(c, s->u.loop.body);
-    return r->u.loop.body ? r : NULL;
-  case ST_IF:
-    r->u.cond.then = constants(c, s->u.cond.then);
-    r->u.cond.other = constants(c, s->u.cond.other);
-    return r->u.cond.then    ? r
-           : r->u.cond.other ? st_if(c, ex_not(c, s->u.cond.cond), s->u.cond.likely, r->u.cond.other, NULL)
-                             : NULL;
-  case ST_LET: r->u.let.body = constants(c, s->u.let.body); return r->u.let.body ? r : NULL;
-  case ST_ALLOC: r->u.alloc.body = constants(c, s->u.alloc.body); return r->u.alloc.body ? r : NULL;
-  case ST_ATTR: r->u.attr.body = constants(c, s->u.attr.body); return r->u.attr.body ? r : NULL;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+  if (s->kind != ST_FOR || s->u.loop.kind != FOR_UNROLLED || !low_const(c, s->u.loop.extent, &n) || n > MAX_COPIES ||
+      !decides_select(c, s->u.loop.body, s->u.loop.var))
+    return st_rewrite(c, s, constants, NULL, arg);
+  s = replicate(c, s, n);
+  return s ? constants(c, s, arg) : NULL;
 }
 
 /* ---- private arrays ---- */
@@ -183,46 +148,24 @@ static void find_private(IrCtx *c, ExprId e, void *arg) {
   if (f->hit || n->kind != IR_LOAD || ir_buffer(c, n->sym)->scope != SC_LOCAL) return;
   f->hit = ex_uses_var(c, ir_kid(c, e, 0), f->v);
 }
+static bool index_of_private(IrCtx *c, const Stmt *s, void *arg) {
+  Find *f = arg;
+  if (s->kind != ST_STORE) return false;
+  f->hit = ir_buffer(c, s->u.store.buf)->scope == SC_LOCAL && ex_uses_var(c, s->u.store.idx[0], f->v);
+  ex_post_order(c, s->u.store.value, find_private, f);
+  return f->hit;
+}
 static bool indexes_private(IrCtx *c, const Stmt *s, VarId v) {
-  if (!s) return false;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (indexes_private(c, s->u.seq.at[i], v)) return true;
-    return false;
-  case ST_FOR: return indexes_private(c, s->u.loop.body, v);
-  case ST_IF: return indexes_private(c, s->u.cond.then, v) || indexes_private(c, s->u.cond.other, v);
-  case ST_LET: return indexes_private(c, s->u.let.body, v);
-  case ST_ALLOC: return indexes_private(c, s->u.alloc.body, v);
-  case ST_STORE: {
-    Find f = {v, ir_buffer(c, s->u.store.buf)->scope == SC_LOCAL && ex_uses_var(c, s->u.store.idx[0], v)};
-    ex_post_order(c, s->u.store.value, find_private, &f);
-    return f.hit;
-  }
-  case ST_ATTR: return indexes_private(c, s->u.attr.body, v);
-  case ST_EVAL: return false;
-  }
-  return false;
+  return st_any(c, s, index_of_private, &(Find){v, false});
 }
 
 /* ---- copies into shared memory ---- */
-static bool only_fills_shared(IrCtx *c, const Stmt *s) {
-  if (!s) return true;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (!only_fills_shared(c, s->u.seq.at[i])) return false;
-    return true;
-  case ST_FOR: return only_fills_shared(c, s->u.loop.body);
-  case ST_IF: return only_fills_shared(c, s->u.cond.then) && only_fills_shared(c, s->u.cond.other);
-  case ST_LET: return only_fills_shared(c, s->u.let.body);
-  case ST_STORE: return ir_buffer(c, s->u.store.buf)->scope == SC_SHARED;
-  case ST_ALLOC:
-  case ST_ATTR:
-  case ST_EVAL: return false;
-  }
-  return false;
+static bool does_more(IrCtx *c, const Stmt *s, void *arg) {
+  (void)arg;
+  if (s->kind == ST_STORE) return ir_buffer(c, s->u.store.buf)->scope != SC_SHARED;
+  return s->kind == ST_ALLOC || s->kind == ST_ATTR || s->kind == ST_EVAL;
 }
+static bool only_fills_shared(IrCtx *c, const Stmt *s) { return !st_any(c, s, does_more, NULL); }
 
 /* Loops that are unrolled on a GPU although nobody asked for it. */
 static bool wants_unrolling(const Unroll *u, const Stmt *s, int64_t steps) {
@@ -232,83 +175,62 @@ static bool wants_unrolling(const Unroll *u, const Stmt *s, int64_t steps) {
 }
 
 /* ---- the walk ---- */
-static Stmt *walk(Unroll *u, Stmt *s, Count *out) {
-  *out = (Count){0, 0, 0};
-  if (!s) return NULL;
+static Stmt *loop(Unroll *u, Stmt *s);
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg) { /* adds what it finds to u->out */
+  Unroll *u = arg, was = *u;
+  if (s->kind == ST_FOR) return loop(u, s);
+  if (s->kind == ST_STORE || s->kind == ST_EVAL) u->out.steps++;
+  if (s->kind != ST_ATTR || (s->u.attr.kind != AT_UNROLL_STEP && s->u.attr.kind != AT_UNROLL_EXPLICIT))
+    return st_rewrite(c, s, walk, NULL, u);
+  if (s->u.attr.kind == AT_UNROLL_STEP)
+    u->max_step = s->u.attr.value;
+  else
+    u->explicit_ = s->u.attr.value != 0;
+  Stmt *r = walk(c, s->u.attr.body, u);
+  u->max_step = was.max_step, u->explicit_ = was.explicit_;
+  return r;
+}
+static Stmt *loop(Unroll *u, Stmt *s) {
   IrCtx *c = u->c;
-  Stmt *r = low_new(c, s);
-  Count k;
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) {
-      r->u.seq.at[i] = walk(u, s->u.seq.at[i], &k);
-      out->steps += k.steps;
-      if (k.depth > out->depth) out->depth = k.depth;
-      if (k.normal > out->normal) out->normal = k.normal;
-    }
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR: {
-    r->u.loop.body = walk(u, s->u.loop.body, &k);
-    *out = k;
-    ForKind kind = s->u.loop.kind;
-    if (kind > FOR_VTHREAD) return r;
-    int64_t e = 0;
-    bool fixed = low_const(c, s->u.loop.extent, &e);
-    bool chosen = kind == FOR_SERIAL && fixed && k.normal == 0 && k.depth <= MAX_DEPTH && e * k.steps <= u->max_step;
-    if (chosen && !u->f->printing && !low_is_gpu(u->f) && k.depth == 0 && e > CPU_TRIPS) chosen = false;
-    if (kind == FOR_UNROLLED) {
-      err_check(ir_err(c), fixed, "the unrolled loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
-      chosen = true;
-    }
-    if (chosen) {
-      out->steps *= e;
-      out->depth++;
-    } else
-      out->normal++;
-    if (chosen && (u->f->printing || low_is_gpu(u->f)) && u->explicit_ && e <= 4096) return replicate(c, r, e);
-    if (chosen || (fixed && wants_unrolling(u, s, e * k.steps))) {
-      r->u.loop.kind = FOR_UNROLLED;
-      r->u.loop.pragma_unroll = true;
-      if (!chosen) out->steps *= e;
-    }
-    return r;
+  Count around = u->out;
+  u->out = (Count){0, 0, 0};
+  Stmt *r = st_rewrite(c, s, walk, NULL, u);
+  Count k = u->out, *out = &u->out;
+  ForKind kind = s->u.loop.kind;
+  int64_t e = 0;
+  bool fixed = low_const(c, s->u.loop.extent, &e), thread = kind > FOR_VTHREAD;
+  bool chosen = kind == FOR_SERIAL && fixed && k.normal == 0 && k.depth <= MAX_DEPTH && e * k.steps <= u->max_step;
+  if (chosen && !u->f->printing && !low_is_gpu(u->f) && k.depth == 0 && e > CPU_TRIPS) chosen = false;
+  if (kind == FOR_UNROLLED) {
+    err_check(ir_err(c), fixed, "the unrolled loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
+    chosen = true;
   }
-  case ST_IF:
-    r->u.cond.then = walk(u, s->u.cond.then, out);
-    r->u.cond.other = walk(u, s->u.cond.other, &k);
-    out->steps += k.steps;
-    if (k.depth > out->depth) out->depth = k.depth;
-    if (k.normal > out->normal) out->normal = k.normal;
-    return r;
-  case ST_LET: r->u.let.body = walk(u, s->u.let.body, out); return r;
-  case ST_ALLOC: r->u.alloc.body = walk(u, s->u.alloc.body, out); return r;
-  case ST_ATTR: {
-    if (s->u.attr.kind != AT_UNROLL_STEP && s->u.attr.kind != AT_UNROLL_EXPLICIT) {
-      r->u.attr.body = walk(u, s->u.attr.body, out);
-      return r;
-    }
-    Unroll in = *u;
-    if (s->u.attr.kind == AT_UNROLL_STEP)
-      in.max_step = s->u.attr.value;
-    else
-      in.explicit_ = s->u.attr.value != 0;
-    return walk(&in, s->u.attr.body, out);
+  if (chosen)
+    out->steps *= e, out->depth++;
+  else if (!thread)
+    out->normal++;
+  bool copies = chosen && (u->f->printing || low_is_gpu(u->f)) && u->explicit_ && e <= 4096;
+  if (copies) {
+    r = replicate(c, r, e);
+  } else if (chosen || (!thread && fixed && wants_unrolling(u, s, e * k.steps))) {
+    r = st_own(c, r);
+    r->u.loop.kind = FOR_UNROLLED;
+    r->u.loop.pragma_unroll = true;
+    if (!chosen) out->steps *= e;
   }
-  case ST_STORE:
-  case ST_EVAL: out->steps = 1; return s;
-  }
-  return s;
+  out->steps += around.steps;
+  if (around.depth > out->depth) out->depth = around.depth;
+  if (around.normal > out->normal) out->normal = around.normal;
+  return r;
 }
 
 void pass_unroll(Func *f) {
-  Unroll u = {f, f->ctx, 0, true};
-  Count k;
+  Unroll u = {f, f->ctx, 0, true, {0, 0, 0}};
   if (!f->printing) {
     StmtMap m = {forward_stores, NULL, NULL};
-    f->body = constants(f->ctx, f->body);
+    if (f->body) f->body = constants(f->ctx, f->body, NULL);
     f->body = f->body ? st_map(f->ctx, f->body, &m) : NULL;
   }
-  f->body = walk(&u, f->body, &k);
+  if (f->body) f->body = walk(f->ctx, f->body, &u);
   low_verify(f, "unroll");
 }
