@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from networks import SMALL, logits, numpy_params
 from reference import evaluate, relative_error
 
@@ -344,6 +345,55 @@ def test_convert_layout_brings_old_layouts_back():
         with transform.PassContext(opt_level=3):
             out = relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]})(f)
         assert relative_error(evaluate(out, values), evaluate(f, values)) < 1e-5
+
+
+def test_convert_layout_keeps_the_values_of_all_kinds_of_operators():
+    """Norms, operators along an axis, several results of one operator: what follows the layout and what does not."""
+    y = conv(X(1, 8, 6, 4))
+    vectors = [relay.var(n, shape=(8,)) for n in "abcd"]
+    norm, dropout = nn.batch_norm(y, *vectors), relay.expr.Call(relay.op.get("nn.dropout"), [y], {"rate": 0.5})
+    bodies = [
+        norm.astuple(),
+        relay.Tuple([relay.abs(norm[0]), relay.add(norm[1], norm[2]), norm[0]]),
+        dropout,
+        relay.TupleGetItem(dropout, 1),
+        nn.group_norm(y, *vectors[:2], num_groups=2),
+        nn.instance_norm(y, *vectors[:2]),
+        nn.layer_norm(y, *vectors[:2], axis=1),
+        nn.l2_normalize(y, 1e-5, (1,)),
+        nn.prelu(y, vectors[0]),
+        relay.topk(y, 2, 1).astuple(),
+        relay.argsort(y, 1),
+        relay.cumsum(y, 1),
+        relay.cumsum(y),
+        relay.split(y, 2, 1).astuple(),
+        relay.variance(y, (2, 3), True),
+        relay.strided_slice(y, (0, 2), (1, 4)),
+        relay.take(y, relay.const([0, 2]), 1),
+        relay.stack([y, y], 1),
+        nn.mirror_pad(y, ((0, 0), (1, 0), (0, 2), (3, 0))),
+        relay.where(relay.greater(y, relay.const(0.5)), y, relay.abs(y)),
+    ]
+    rng = np.random.default_rng(0)
+    for body in bodies:
+        f = relay.transform.InferType()(func(body))
+        values = {p.name_hint: rng.uniform(0.5, 2, p.checked_type.shape).astype("float32") for p in f.params}
+        with transform.PassContext(opt_level=3):
+            out = relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]})(f)
+            got, want = (evaluate(relay.transform.SimplifyInference()(g), values) for g in (out, f))
+        for g, w in zip(*([v] if not isinstance(v, list) else v for v in (got, want))):
+            assert relative_error(g, w) < 1e-5
+
+
+def test_group_norm_normalises_maps_whatever_the_axis():
+    x, (gamma, beta) = np.random.default_rng(0).normal(size=(2, 6, 3, 5)).astype("float32"), np.ones((2, 6), "float32")
+    want = torch.nn.functional.group_norm(torch.from_numpy(x), 3).numpy() + 1
+    for order in ((0, 1, 2, 3), (0, 2, 3, 1), (0, 2, 1, 3)):
+        data = np.ascontiguousarray(x.transpose(order))
+        args = [relay.var(n, shape=v.shape) for n, v in (("x", data), ("g", gamma), ("b", beta))]
+        f = relay.Function(args, nn.group_norm(*args, num_groups=3, axis=order.index(1)))
+        got = evaluate(relay.transform.SimplifyInference()(f), {"x": data, "g": gamma, "b": beta})
+        assert relative_error(got, want.transpose(order)) < 1e-5
 
 
 def test_convert_layout_errors():

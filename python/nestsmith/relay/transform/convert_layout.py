@@ -14,6 +14,7 @@ from ..expr import Call, Function, Tuple, TupleGetItem, Var, children, post_orde
 from ..infer import infer_type
 from ..op.registry import ELEMWISE
 from ..op.tensor import BINARY, COMPARE
+from ..ty import TupleType
 from .simplify import CanonicalizeOps
 
 __all__ = ["ConvertLayout"]
@@ -67,13 +68,21 @@ class _Converter:
             return self.new[id(e)]
         key = id(e), want
         if key not in self.done:
-            x = self.new[id(e)]
-            if have is not None:
-                x = op.layout_transform(x, have[1], have[0])
-            if want is not None:
-                x = op.layout_transform(x, *want)
+            x, t = self.new[id(e)], e.checked_type
+            if isinstance(t, TupleType):  # it wants nothing new: only an operator's several results have a layout
+                fields = [(TupleGetItem(x, i), self.of_field(e, i)) for i in range(len(t.fields))]
+                x = Tuple([op.layout_transform(f, s[1], s[0]) if s else f for f, s in fields])
+            else:
+                if have is not None:
+                    x = op.layout_transform(x, have[1], have[0])
+                if want is not None:
+                    x = op.layout_transform(x, *want)
             self.done[key] = x
         return self.done[key]
+
+    def of_field(self, e, index):
+        """The layout of one of several results: of a batch norm only the first one is a map."""
+        return self.state[id(e)] if index == 0 or e.op_name == "nn.dropout" else None
 
     def set(self, e, new, state):
         self.new[id(e)] = new
@@ -215,8 +224,9 @@ class _Converter:
             rule = self.rule(e)
             if rule is not None and rule(e):
                 return
-        elif isinstance(e, TupleGetItem) and e.index == 0 and self.state[id(e.tuple_value)]:
-            self.set(e, with_children(e, (self.new[id(e.tuple_value)],)), self.state[id(e.tuple_value)])
+        elif isinstance(e, TupleGetItem) and self.state[id(e.tuple_value)]:
+            state = self.of_field(e.tuple_value, e.index)
+            self.set(e, with_children(e, (self.new[id(e.tuple_value)],)), state)
             return
         elif isinstance(e, Var):
             self.set(e, e, None)

@@ -73,7 +73,7 @@ def _group_norm(call):
         raise ValueError(f"group_norm: {shape[axis]} channels do not divide into {g} groups")
     grouped = shape[:axis] + (g, shape[axis] // g) + shape[axis + 1 :]
     y = op.reshape(x, grouped)
-    y = _normalise(y, tuple(range(axis + 1, len(grouped))), call.attrs, t.dtype)
+    y = _normalise(y, tuple(i for i in range(1, len(grouped)) if i != axis), call.attrs, t.dtype)
     return _affine(op.reshape(y, shape), gamma, beta, call.attrs, len(shape))
 
 
