@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from levels import same
+from levels import outputs, same
 
 import nestsmith as ns
 from nestsmith import relay
@@ -106,3 +106,45 @@ def test_results_of_rank_0_on_a_gpu():
     body = relay.Tuple([relay.sum(v), relay.argmax(v), relay.mean(v), relay.exp(relay.const(0.0)), relay.max(v)])
     want = [x.sum(), np.int32(x.argmax()), x.mean(), np.float32(1), x.max()]
     same(body, {"x": x}, want, 1e-6, levels=(0, 3), target="opencl")
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_convolutions_into_another_layout(groups):
+    x, w = small(1, 4, 6, 5), small(8, 4 // groups, 3, 3)
+    want = F.conv2d(T(x), T(w), groups=groups).numpy()
+    more = {"groups": groups, "out_layout": "NHWC"}
+    same(nn.conv2d(V("x", *x.shape), V("w", *w.shape), **more), {"x": x, "w": w}, want.transpose(0, 2, 3, 1))
+
+
+def test_a_winograd_convolution_into_another_layout():
+    x, w = small(1, 8, 8, 96), small(3, 3, 96, 96)
+    want = F.conv2d(T(x.transpose(0, 3, 1, 2)), T(w.transpose(3, 2, 0, 1)), padding=1).numpy()
+    more = {"padding": 1, "data_layout": "NHWC", "kernel_layout": "HWIO", "out_layout": "NCHW"}
+    same(nn.conv2d(V("x", *x.shape), V("w", *w.shape), **more), {"x": x, "w": w}, want, 2e-2)
+
+
+def test_pools_into_another_layout():
+    x = small(1, 4, 6, 6)
+    v = V("x", *x.shape)
+    pools = [
+        (nn.max_pool2d(v, 2, 2, out_layout="NHWC"), F.max_pool2d(T(x), 2)),
+        (nn.adaptive_avg_pool2d(v, (2, 3), out_layout="NHWC"), F.adaptive_avg_pool2d(T(x), (2, 3))),
+        (nn.global_max_pool2d(v, out_layout="NHWC"), F.adaptive_max_pool2d(T(x), 1)),
+    ]
+    same(relay.Tuple([p for p, _ in pools]), {"x": x}, [t.numpy().transpose(0, 2, 3, 1) for _, t in pools], 1e-6)
+
+
+def test_definitions_keep_the_promise_of_the_type(monkeypatch):
+    """Memory of equal size would hide a definition that gives another shape or type than the operator's."""
+    from nestsmith.relay import lowering
+    from nestsmith.relay.op import registry
+    from nestsmith.relay.ty import TensorType
+
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
+    monkeypatch.setattr(lowering, "_COMPUTE", dict(lowering._COMPUTE))
+    for shape, dtype in (((4, 3), "float32"), ((3, 4), "int32")):
+        registry._TABLE.pop("test.liar", None)
+        registry.register("test.liar", registry.OPAQUE, lambda attrs, types, t=TensorType(shape, dtype): t)
+        lowering._COMPUTE["test.liar"] = lambda a, x, c, t: x[0]
+        with pytest.raises(ValueError, match="test.liar has no definition of type"):
+            outputs(registry.call("test.liar", [V("x", 3, 4)]), {"x": small(3, 4)})

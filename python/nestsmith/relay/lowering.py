@@ -135,8 +135,12 @@ def _flatten(a, x, c, t):
 
 @_rule("layout_transform")
 def _layout_transform(a, x, c, t):
-    src, dst = parse_layout(a.src_layout), parse_layout(a.dst_layout)
-    shape = layout_shape(c.args[0].checked_type.shape, src, dst)
+    return _relayout(x[0], a.src_layout, a.dst_layout)
+
+
+def _relayout(x, old, new):
+    src, dst = parse_layout(old), parse_layout(new)
+    shape = layout_shape(x.shape, src, dst)
     blocks_out, blocks_in = {k: b for k, b in dst if b}, {k: b for k, b in src if b}
 
     def f(*ax):
@@ -147,7 +151,7 @@ def _layout_transform(a, x, c, t):
         for k, b in src:
             v = full[k]
             idx.append(te.floormod(v, b) if b else te.floordiv(v, blocks_in[k]) if k in blocks_in else v)
-        return x[0](*idx)
+        return x(*idx)
 
     return topi.util.c_compute(shape, f, "T_layout_trans", topi.util.INJECTIVE)
 
@@ -354,7 +358,7 @@ def _pool(a, x, c, target):
 def _adaptive(a, x, c, target):
     dims, kind = int(c.op_name[-2]), "max" if "max" in c.op_name else "avg"
     shape = c.checked_type.concrete_shape
-    size = [shape[p] for p in pool_axes(a.layout, dims)]
+    size = [shape[p] for p in pool_axes(a.get("out_layout") or a.layout, dims)]
     return _ADAPTIVE[dims](x[0], size, kind, a.layout)
 
 
@@ -406,10 +410,26 @@ def _scalar(constant):
 
 
 def _apply(call, inputs, target):
-    rule = _COMPUTE.get(call.op_name)
+    """What a call means. The type of a call promises shapes and element types; a definition that gives others must not get
+    into a network, where memory of equal size would hide it."""
+    rule, a = _COMPUTE.get(call.op_name), call.attrs
     if rule is None:
         raise NotLowerable(f"operator {call.op_name} has no definition as loops")
-    return rule(call.attrs, inputs, call, target)
+    try:
+        out = rule(a, inputs, call, target)
+    except NotLowerable:
+        raise
+    except ValueError as err:
+        raise NotLowerable(f"operator {call.op_name}: {err}") from err
+    layout = a.get("data_layout") or a.get("layout")
+    if a.get("out_layout") and a.out_layout != layout:
+        out = _relayout(out, layout, a.out_layout)
+    t = call.checked_type
+    want = [(f.shape, f.dtype) for f in (t.fields if isinstance(t, TupleType) else [t])]
+    got = [(topi.util.get_const_tuple(o.shape), o.dtype) for o in (out if isinstance(out, list) else [out])]
+    if got != want:
+        raise NotLowerable(f"operator {call.op_name} has no definition of type {t}; the nearest one gives {got}")
+    return out
 
 
 def _lower(func, target):

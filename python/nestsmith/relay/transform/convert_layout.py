@@ -126,7 +126,10 @@ class _Converter:
         if state is None or state[0] != a.layout:
             return False
         args = [self.to(e.args[0], state if state[0] != state[1] else None), *(self.to(x, None) for x in e.args[1:])]
-        self.set(e, Call(e.op, args, a.with_(layout=state[1]), None, e.span), state)
+        attrs, out = a.with_(layout=state[1]), a.get("out_layout") or a.layout
+        if "out_layout" in a:
+            attrs = attrs.with_(out_layout="")
+        self.set(e, Call(e.op, args, attrs, None, e.span), (out, state[1]))
         return True
 
     def broadcast(self, e):

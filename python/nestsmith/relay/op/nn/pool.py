@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...ty import TensorType
 from ..registry import ANCHOR, call, register, tensor
+from ..transform import layout_shape, parse_layout
 from .util import SPATIAL, paddings, per_axis, window_out
 
 __all__ = ["global_avg_pool2d", "global_max_pool2d", "pool_axes"]
@@ -19,6 +20,12 @@ def pool_axes(layout, dims):
     return pos
 
 
+def _laid_out(attrs, shape):
+    """`shape`, which is in ``layout``, in ``out_layout``."""
+    out = attrs.get("out_layout") or attrs.layout
+    return shape if out == attrs.layout else layout_shape(shape, parse_layout(attrs.layout), parse_layout(out))
+
+
 def _pool_infer(dims):
     def infer(attrs, types):
         t = tensor(types, 0)
@@ -28,7 +35,7 @@ def _pool_infer(dims):
         for k, p in enumerate(pool_axes(attrs.layout, dims)):
             pads = attrs.padding[k] + attrs.padding[k + dims] + (attrs.strides[k] - 1 if attrs.ceil_mode else 0)
             shape[p] = window_out(shape[p], attrs.pool_size[k], attrs.strides[k], attrs.dilation[k], pads)
-        return TensorType(shape, t.dtype)
+        return TensorType(_laid_out(attrs, shape), t.dtype)
 
     return infer
 
@@ -40,7 +47,7 @@ def _adaptive_infer(dims):
         size = attrs.get("output_size")
         for k, p in enumerate(pool_axes(attrs.layout, dims)):
             shape[p] = 1 if size is None else (shape[p] if size[k] is None else size[k])
-        return TensorType(shape, t.dtype)
+        return TensorType(_laid_out(attrs, shape), t.dtype)
 
     return infer
 

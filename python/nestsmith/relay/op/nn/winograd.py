@@ -54,12 +54,12 @@ def winograd_matrices(m, r):
 
 def _wino_infer(attrs, types):
     t, w = tensor(types, 0), tensor(types, 1)
-    dpos = layout_axes(attrs.data_layout, "NCHW")
-    n, _, h, ww = (t.shape[p] for p in dpos)
+    n, _, h, ww = (t.shape[p] for p in layout_axes(attrs.data_layout, "NCHW"))
     co = w.shape[2]
     pads = [attrs.padding[0] + attrs.padding[2], attrs.padding[1] + attrs.padding[3]]
     shape = [0] * 4
-    for p, d in zip(dpos, (n, co, window_out(h, 3, 1, 1, pads[0]), window_out(ww, 3, 1, 1, pads[1]))):
+    out = layout_axes(attrs.get("out_layout") or attrs.data_layout, "NCHW")
+    for p, d in zip(out, (n, co, window_out(h, 3, 1, 1, pads[0]), window_out(ww, 3, 1, 1, pads[1]))):
         shape[p] = d
     return TensorType(shape, attrs.out_dtype or t.dtype)
 
