@@ -34,6 +34,7 @@ $(STAMP): pyproject.toml
 	@.ci/packages
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: apt-get install python3-venv"; exit 1; }
 	@$(PY) -m pip install -q --upgrade pip
+	@echo "installing Python packages ($(PIPGROUPS)): some minutes and, with PyTorch among them (test), about 6 GB"
 	$(PY) -m pip install -q $(PIPGROUPS:%=--group %)
 	@touch $@
 demo:

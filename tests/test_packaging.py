@@ -104,3 +104,22 @@ def test_numpy_is_named(copy, tmp_path):
         shutil.copyfile(file, copy / file.name)
     r = python("-c", "import nestsmith", path=copy.parent)
     assert r.returncode == 1 and "ImportError: " in r.stderr.splitlines()[-1] and "numpy" in r.stderr.splitlines()[-1].lower()
+
+
+@pytest.mark.full
+def test_a_type_checker_finds_misspelt_names(tmp_path):
+    """Attributes that are made when they are asked for do not hide what is not there."""
+    pytest.importorskip("mypy", reason="pip install mypy")
+    (tmp_path / "user.py").write_text(
+        "import nestsmith as tvm\nfrom nestsmith import auto_scheduler, relay\n"
+        "mod, params = relay.testing.mlp.get_workload(1)\nlib = relay.build(mod, 'llvm', params=params)\n"
+        "raise tvm.TVMError(tvm.__version__)\n"
+    )
+    (tmp_path / "wrong.py").write_text("from nestsmith import auto_scheduler, relay\nauto_scheduler.TaskShceduler\nrelay.buidl\n")
+    package = pathlib.Path(ns.__file__).parents[1]
+    flags = ["-m", "mypy", "--ignore-missing-imports", "--cache-dir", str(tmp_path / "cache")]
+    env = {**os.environ, "MYPYPATH": str(package)}
+    good, bad = (subprocess.run([sys.executable, *flags, f], cwd=tmp_path, capture_output=True, text=True, env=env)
+                 for f in ("user.py", "wrong.py"))  # fmt: skip
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert bad.stdout.count("has no attribute") == 2 and '"TaskShceduler"' in bad.stdout and '"buidl"' in bad.stdout

@@ -58,6 +58,8 @@ def test_with_matplotlib(tmp_path):
     cell = run(tmp_path, SETUP, TUNE)[1]
     (picture,) = shown(cell, "image/png")  # one picture, redrawn in place
     assert base64.b64decode(picture)[1:4] == b"PNG"
+    texts = [h for h in shown(cell, "text/html") if "<pre" in h]
+    assert texts and all(h.count("<pre") == h.count('<pre style="font-family: monospace; white-space: pre') for h in texts)
     (line,) = [t for t in shown(cell, "text/plain") if t.startswith("[1/1")]
     assert re.match(r"\[1/1 matmul_32\]  trials 12/12  best [\d.]+ ms  failed \d+.*  [\d.]+ s/trial  \d+ s in all", line)
     (table,) = [t for t in shown(cell, "text/plain") if "[ Task Scheduler ]" in t]

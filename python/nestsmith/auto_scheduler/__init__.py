@@ -1,5 +1,6 @@
 """The auto-scheduler: finds fast loop programs for computations by searching and measuring."""
 
+import typing as _typing
 import warnings as _warnings
 
 from .. import _absent
@@ -144,5 +145,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
-    raise _absent.attribute_error(__name__, name)
+if not _typing.TYPE_CHECKING:  # a type checker shall find names that are not there
+
+    def __getattr__(name):
+        raise _absent.attribute_error(__name__, name)

@@ -27,6 +27,11 @@ def in_notebook():
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
+def _pre(text):
+    """Text as HTML whose columns stay in line, in pages made of a notebook too, whose own style is for prose."""
+    return f'<pre style="font-family: monospace; white-space: pre; line-height: 1.2">{html.escape(text)}</pre>'
+
+
 def _there(*modules):
     return all(importlib.util.find_spec(m) is not None for m in modules)
 
@@ -65,7 +70,7 @@ class NotebookView:
             return
         if self._bar is not None:
             self._bar.update(trials - self._bar.n)
-        self._put("line", {"text/plain": line, "text/html": f"<pre>{html.escape(line)}</pre>"})
+        self._put("line", {"text/plain": line, "text/html": _pre(line)})
 
     def point(self, trials, seconds):
         """The estimate after a round, in seconds, None while some task has no valid result."""
@@ -109,11 +114,11 @@ class NotebookView:
 
     def html(self):
         """Everything as HTML, with curves that need no plotting library."""
-        out = f"<pre>{html.escape(self.text)}</pre>"
+        out = _pre(self.text)
         if self.points:
             out += "".join(p.svg() for p in self.plots())
         if self._extra():
-            out += f"<pre>{html.escape(self._extra())}</pre>"
+            out += _pre(self._extra())
         return out
 
     def _draw(self):
@@ -130,7 +135,7 @@ class NotebookView:
             self._put("curves", {"text/html": svg, "text/plain": HINT})
         if self._extra():
             text = self._extra()
-            self._put("text", {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"})
+            self._put("text", {"text/plain": text, "text/html": _pre(text)})
 
     def _put(self, name, data):
         from IPython.display import display

@@ -1,6 +1,7 @@
 """Networks: expressions, operators, passes, test networks and the build."""
 
 import importlib as _importlib
+import typing as _typing
 
 from .. import _absent
 from . import expr, op, testing, transform, ty
@@ -13,11 +14,16 @@ from .ty import Any, FuncType, TensorType, TupleType, scalar_type
 _LATE = ("build_module", "build", "optimize")  # the build needs the target and the runtime; graphs alone do not
 
 
-def __getattr__(name):
-    if name in _LATE:
-        module = _importlib.import_module(".build_module", __name__)
-        return module if name == "build_module" else getattr(module, name)
-    raise _absent.attribute_error(__name__, name)
+if _typing.TYPE_CHECKING:
+    from . import build_module
+    from .build_module import build, optimize
+else:
+
+    def __getattr__(name):
+        if name in _LATE:
+            module = _importlib.import_module(".build_module", __name__)
+            return module if name == "build_module" else getattr(module, name)
+        raise _absent.attribute_error(__name__, name)
 
 
 def __dir__():
