@@ -122,6 +122,14 @@ void pool_free(Pool *p);
 int pool_size(const Pool *p);
 void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg); /* items are handed out in order; returns when all are done */
 
+/* ---- forks (fork.c): what an object of the parent is in a forked child ---- */
+int fork_count(void);    /* forks between the process that loaded the engine and this one: equal numbers, same process */
+void fork_hold(void);    /* no fork until fork_release; short, not nested, and nothing is raised in between */
+void fork_release(void);
+typedef struct ForkFd { int fd; struct ForkFd *next, **at; } ForkFd;
+void fork_close(ForkFd *f, int fd); /* fd is closed in children forked from now on; f must stay where it is */
+void fork_keep(ForkFd *f);          /* before fd is closed; not in a child */
+
 /* ---- clock and numbers (util.c) ---- */
 double clock_now(void);                                /* monotonic seconds */
 static inline bool i64_mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); } /* false on overflow */

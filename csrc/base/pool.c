@@ -1,7 +1,7 @@
 /* A pool of threads that waits for work. pool_run publishes a job and a counter; every worker, the caller included,
  * takes the next item from the counter until none is left. The workers sleep on a condition variable between runs; a run
  * is over when each of them has seen it and gone back to sleep, so the job's argument may live on the caller's stack.
- * pool_run is called by one thread at a time. */
+ * pool_run is called by one thread at a time. In a forked child, which has none of the workers, the caller works alone. */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -16,6 +16,7 @@ typedef struct {
 
 struct Pool {
   int n, started; /* workers with the caller; threads running */
+  int made;       /* fork_count */
   pthread_t *thread;
   Worker *worker;
   pthread_mutex_t lock;
@@ -55,11 +56,22 @@ static void *pool_main(void *arg) {
   return NULL;
 }
 
+/* The lock may be held by a worker of the parent. */
+static void look_for_fork(Pool *p) {
+  if (p->made == fork_count()) return;
+  p->made = fork_count();
+  p->started = 0;
+  pthread_mutex_init(&p->lock, NULL);
+  pthread_cond_init(&p->wake, NULL);
+  pthread_cond_init(&p->done, NULL);
+}
+
 Pool *pool_new(int n_threads, Err *e) {
   if (n_threads < 1) err_raise(e, NS_ERR_VALUE, "number of threads must be at least 1, got %d", n_threads);
   Pool *p = calloc(1, sizeof *p);
   if (p) {
     p->n = n_threads;
+    p->made = fork_count();
     p->thread = calloc((size_t)n_threads, sizeof *p->thread);
     p->worker = calloc((size_t)n_threads, sizeof *p->worker);
   }
@@ -85,6 +97,7 @@ Pool *pool_new(int n_threads, Err *e) {
 
 void pool_free(Pool *p) {
   if (!p) return;
+  look_for_fork(p);
   pthread_mutex_lock(&p->lock);
   p->quit = true;
   pthread_cond_broadcast(&p->wake);
@@ -102,6 +115,7 @@ int pool_size(const Pool *p) { return p->n; }
 
 void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg) {
   if (n_items <= 0) return;
+  look_for_fork(p);
   pthread_mutex_lock(&p->lock);
   p->job = job;
   p->arg = arg;

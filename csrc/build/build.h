@@ -64,6 +64,7 @@ bool build_sm_range(int *lo,
 typedef struct {
   int pid;
   int pipe_fd;
+  int made;   /* fork_count: a forked child leaves the children of its parent alone */
   double cpu; /* when it has ended: processor seconds of it and of those that it waited for */
 } Child;
 /* Starts argv[0] (searched in PATH) in a process group of its own; its standard output and error go to pipe_fd (both to
@@ -74,7 +75,8 @@ Child spawn_limited(Err *e, char *const argv[], char *const envp[], double cpu_s
                                                                                            process of it that takes more gets SIGXCPU, then SIGKILL */
 double spawn_cpu_seconds(int pid); /* what a process has used so far; -1 if it is not there */
 int spawn_wait(Child *c, double timeout_s); /* wait status, or -1 when still running after timeout_s */
-void spawn_kill(Child *c);                  /* SIGKILL to the group and reap */
+void spawn_signal_kill(Child *c);           /* SIGKILL to the group, no waiting */
+void spawn_kill(Child *c);                  /* the same, and reap */
 /* ---- temporary directories (tempdir.c): <tmp>/nestsmith-<uid>/<pid>-XXXXXX; those of dead processes are swept away
  * ---- */
 char *tmpdir_new(Arena *a);

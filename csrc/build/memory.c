@@ -28,6 +28,17 @@ BuildCache *build_cache_new(size_t limit) {
   return c;
 }
 
+/* A fork waits until the table is whole: the child goes on with its copy. */
+static void enter(BuildCache *c) {
+  fork_hold();
+  pthread_mutex_lock(&c->lock);
+}
+
+static void leave(BuildCache *c) {
+  pthread_mutex_unlock(&c->lock);
+  fork_release();
+}
+
 static Kept **place(BuildCache *c, const char *key) {
   Kept **at = &c->bucket[hash_str(key) % BUCKETS];
   while (*at && strcmp((*at)->key, key) != 0) at = &(*at)->chain;
@@ -89,7 +100,7 @@ bool build_recall(Arena *a, const Target *t, const char *source, const BuildOpti
   if (!wanted(o)) return false;
   key_of(a, t, source, o, key);
   BuildCache *c = o->memory;
-  pthread_mutex_lock(&c->lock);
+  enter(c);
   Kept *k = *place(c, key);
   Copy x = {a, k, NULL};
   if (k && err_try(arena_err(a), copy_out, &x) == NS_OK) { /* nothing may jump out of the lock */
@@ -97,7 +108,7 @@ bool build_recall(Arena *a, const Target *t, const char *source, const BuildOpti
     use(c, k);
     *out = (Binary){.data = x.data, .n = k->n, .cached = true};
   }
-  pthread_mutex_unlock(&c->lock);
+  leave(c);
   return x.data != NULL;
 }
 
@@ -116,7 +127,7 @@ void build_remember(Arena *a, const Target *t, const char *source, const BuildOp
   memcpy(data, b->data, b->n);
   *k = (Kept){.data = data, .n = b->n};
   memcpy(k->key, key, sizeof key);
-  pthread_mutex_lock(&c->lock);
+  enter(c);
   Kept *old = *place(c, key);
   if (old) drop(c, old);
   while (c->oldest && c->bytes + k->n + OVERHEAD > c->limit) drop(c, c->oldest);
@@ -124,5 +135,5 @@ void build_remember(Arena *a, const Target *t, const char *source, const BuildOp
   c->bucket[hash_str(key) % BUCKETS] = k;
   use(c, k);
   c->bytes += k->n + OVERHEAD;
-  pthread_mutex_unlock(&c->lock);
+  leave(c);
 }

@@ -97,7 +97,7 @@ static Child spawn(Err *e, char *const argv[], char *const envp[], int keep_fd, 
     if (fd[0] >= 0) close(fd[0]);
     err_raise(e, NS_ERR_RUNTIME, "cannot start \"%s\": %s", name, strerror(why));
   }
-  return (Child){.pid = (int)pid, .pipe_fd = fd[0]};
+  return (Child){.pid = (int)pid, .pipe_fd = fd[0], .made = fork_count()};
 }
 
 Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent) {
@@ -115,7 +115,14 @@ double spawn_cpu_seconds(int pid) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* In a forked child the process belongs to the parent, and counts as gone. */
+static bool is_mine(Child *c) {
+  if (c->made != fork_count()) c->pid = 0;
+  return c->pid > 0;
+}
+
 int spawn_wait(Child *c, double timeout_s) {
+  if (!is_mine(c)) return 0;
   double end = clock_now() + timeout_s;
   for (long pause = 200000;; pause = pause < 20000000 ? pause * 2 : pause) {
     int status = 0;
@@ -132,10 +139,15 @@ int spawn_wait(Child *c, double timeout_s) {
   }
 }
 
+void spawn_signal_kill(Child *c) {
+  if (!is_mine(c)) return;
+  kill(-c->pid, SIGKILL);
+  kill(c->pid, SIGKILL);
+}
+
 void spawn_kill(Child *c) {
+  spawn_signal_kill(c);
   if (c->pid > 0) {
-    kill(-c->pid, SIGKILL);
-    kill(c->pid, SIGKILL);
     spawn_wait(c, REAP_SECONDS); /* a process that hangs in a driver may never go: do not wait for it forever */
     c->pid = 0;
   }

@@ -112,6 +112,10 @@ static void cpu_unload(DevModule *m) {
 
 static CpuPool *pool_of(Device *d) {
   Cpu *cpu = d->impl;
+  if (cpu->pool && !cpool_works(cpu->pool)) {
+    cpool_free(cpu->pool);
+    cpu->pool = NULL;
+  }
   if (!cpu->pool) cpu->pool = cpool_new(d->info.multiprocessors);
   if (!cpu->pool) err_raise(d->err, NS_ERR_MEMORY, "out of memory starting the thread pool");
   return cpu->pool;

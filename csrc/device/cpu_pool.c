@@ -4,21 +4,21 @@
  *
  * The gate holds (epoch << 16) | (threads inside << 1) | open. A thread joins a job by adding 2 to the gate while it is
  * open; the caller closes the gate when no pieces are left and waits only for threads that are inside. A thread that is
- * asleep or descheduled is therefore never waited for, and a forked child, which has no threads, simply does all the
- * work itself. Pieces are handed out dynamically: a disturbed core slows down a piece, not the whole loop. */
+ * asleep or descheduled is therefore never waited for. Pieces are handed out dynamically: a disturbed core slows down a
+ * piece, not the whole loop. A forked child makes a pool of its own: of the parent's it has the memory, not the threads,
+ * and whatever they were in the middle of stays so. */
 #include "device/internal.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { SPIN_PAUSES = 2000, PIECES_PER_THREAD = 4 };
 
 struct CpuPool {
-  int n;       /* threads, the caller included */
-  pid_t owner; /* the process that has the threads */
+  int n;    /* threads, the caller included */
+  int made; /* fork_count of the process that has the threads */
   pthread_t *thread;
   atomic_flag busy; /* a job is running: another caller works alone */
   _Atomic uint64_t gate;
@@ -93,15 +93,16 @@ CpuPool *cpool_new(int n_threads) {
   pthread_cond_init(&p->wake, NULL);
   p->thread = calloc((size_t)n_threads, sizeof *p->thread);
   p->n = 1;
-  p->owner = getpid();
+  p->made = fork_count();
   while (p->thread && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0) p->n++;
   return p;
 }
 
+bool cpool_works(const CpuPool *p) { return p->made == fork_count(); }
+
 void cpool_free(CpuPool *p) {
   if (!p) return;
-  if (p->owner ==
-      getpid()) { /* a forked child has no threads to end, and the lock may be held by one of its parent's */
+  if (cpool_works(p)) { /* a forked child has no threads to end, and the lock may be held by one of its parent's */
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->stop, true);
     pthread_cond_broadcast(&p->wake);

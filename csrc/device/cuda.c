@@ -90,6 +90,7 @@ static const char *remedy(CUresult r) {
     const char *text;
   } ROWS[] = {
       {2, "; other processes may hold the memory: `nvidia-smi` lists them"},
+      {3, "; it was in use before this process was forked: " FORK_REMEDY},
       {35, "; the driver is too old for this GPU program: update it"},
       {46, "; another process uses the GPU exclusively: `nvidia-smi` lists it; stop it or choose another GPU with "
            "CUDA_VISIBLE_DEVICES"},

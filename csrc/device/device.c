@@ -39,6 +39,20 @@ bool dev_query(DevType t, int id, DevInfo *out) {
   return b >= 0 && BACKENDS[b].probe(id, why, sizeof why, out);
 }
 
+/* The context of a GPU, and the threads of an OpenCL driver, stay with the process that opened them. */
+static bool inherited(const Device *d) { return d->made != fork_count() && d->type != DEV_CPU; }
+
+void dev_raise_forked(const Device *d) {
+  err_raise(d->err, NS_ERR_RUNTIME,
+            "%s(%d) was in use before this process was forked, and a forked child cannot use it: " FORK_REMEDY,
+            BACKENDS[backend(d->type)].name, d->id);
+}
+
+static const DevOps *ops(Device *d) {
+  if (inherited(d)) dev_raise_forked(d);
+  return d->ops;
+}
+
 static void open_body(void *arg) {
   Device *d = arg;
   BACKENDS[backend(d->type)].open(d);
@@ -52,6 +66,7 @@ Device *dev_open(Err *e, DevType t, int id) {
   d->err = e;
   d->type = t;
   d->id = id;
+  d->made = fork_count();
   ErrCode c = err_try(e, open_body, d);
   if (c != NS_OK) {
     free(d);
@@ -61,7 +76,7 @@ Device *dev_open(Err *e, DevType t, int id) {
 }
 
 void dev_close(Device *d) {
-  if (!d) return;
+  if (!d || inherited(d)) return;
   if (d->flush && !d->lost) d->ops->free(d, d->flush);
   if (d->cold) d->ops->free(d, d->cold);
   d->ops->close(d);
@@ -74,7 +89,7 @@ int dev_id(const Device *d) { return d->id; }
 const DevInfo *dev_info(const Device *d) { return &d->info; }
 
 void *dev_alloc(Device *d, size_t bytes) {
-  void *p = d->ops->alloc(d, bytes ? bytes : 1);
+  void *p = ops(d)->alloc(d, bytes ? bytes : 1);
   if (!p)
     err_raise(
         d->err, NS_ERR_MEMORY,
@@ -84,27 +99,27 @@ void *dev_alloc(Device *d, size_t bytes) {
 }
 
 void dev_free(Device *d, void *p) {
-  if (p) d->ops->free(d, p);
+  if (p && !inherited(d)) d->ops->free(d, p);
 }
 
 void dev_upload(Device *d, void *dst, const void *src, size_t n) {
-  if (n) d->ops->upload(d, dst, src, n);
+  if (n) ops(d)->upload(d, dst, src, n);
 }
 
 void dev_download(Device *d, void *dst, const void *src, size_t n) {
-  if (n) d->ops->download(d, dst, src, n);
+  if (n) ops(d)->download(d, dst, src, n);
 }
 
 void dev_copy(Device *d, void *dst, const void *src, size_t n) {
-  if (n) d->ops->copy(d, dst, src, n);
+  if (n) ops(d)->copy(d, dst, src, n);
 }
 
 void dev_fill(Device *d, void *dst, int byte, size_t n) {
-  if (n) d->ops->fill(d, dst, byte, n);
+  if (n) ops(d)->fill(d, dst, byte, n);
 }
 
-void dev_sync(Device *d) { d->ops->sync(d); }
-void dev_sync_all(Device *d) { (d->ops->sync_all ? d->ops->sync_all : d->ops->sync)(d); }
+void dev_sync(Device *d) { ops(d)->sync(d); }
+void dev_sync_all(Device *d) { (ops(d)->sync_all ? ops(d)->sync_all : ops(d)->sync)(d); }
 
 /* ---- modules ---- */
 typedef struct {
@@ -123,7 +138,7 @@ static void load_body(void *arg) {
   if (strcmp(m->man->target, want) != 0)
     err_raise(m->dev->err, NS_ERR_VALUE, "this program was built for target \"%s\" and cannot run on device %s(%d)",
               m->man->target, NAMES[backend(m->dev->type)][0], m->dev->id);
-  m->dev->ops->load(m, l->binary, l->n);
+  ops(m->dev)->load(m, l->binary, l->n);
 }
 
 DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest) {
@@ -147,7 +162,7 @@ static void free_work(DevModule *m) {
 }
 
 void dev_unload(DevModule *m) {
-  if (!m) return;
+  if (!m || inherited(m->dev)) return;
   free_work(m);
   m->dev->ops->unload(m);
   arena_free(m->arena);
@@ -164,7 +179,7 @@ static void ready(DevModule *m, void *const *args) {
   if (m->work) return;
   void **work = arena_array(m->arena, void *, m->man->n_work + 1);
   for (int i = 0; i < m->man->n_work; i++) {
-    work[i] = m->dev->ops->alloc(m->dev, (size_t)(m->man->work[i].bytes ? m->man->work[i].bytes : 1));
+    work[i] = ops(m->dev)->alloc(m->dev, (size_t)(m->man->work[i].bytes ? m->man->work[i].bytes : 1));
     if (!work[i]) {
       while (i-- > 0) dev_free(m->dev, work[i]);
       err_raise(m->dev->err, NS_ERR_MEMORY, "%s: cannot allocate its workspaces on the device", m->man->entry);
@@ -175,7 +190,7 @@ static void ready(DevModule *m, void *const *args) {
 
 void dev_run(DevModule *m, void *const *args) {
   ready(m, args);
-  m->dev->ops->run(m, args);
+  ops(m->dev)->run(m, args);
 }
 
 double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
@@ -187,7 +202,7 @@ double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
     d->flush_bytes = (size_t)(want < FLUSH_MAX ? want : FLUSH_MAX);
     d->flush = dev_alloc(d, d->flush_bytes);
   }
-  return d->ops->time(m, args, number, flush_l2);
+  return ops(d)->time(m, args, number, flush_l2);
 }
 
 /* ---- cold arguments ----
@@ -202,7 +217,7 @@ static void fill_pool(Device *d) {
   float pattern[PATTERN / sizeof(float)]; /* plain numbers in [1, 2) */
   for (int i = 0; i < NS_COUNT(pattern); i++) pattern[i] = 1 + (float)((uint32_t)i * 2654435761u >> 20) * 0x1p-12f;
   for (size_t at = 0; at < d->cold_bytes; at += PATTERN)
-    d->ops->upload(d, d->cold + at, pattern, d->cold_bytes - at < PATTERN ? d->cold_bytes - at : PATTERN);
+    ops(d)->upload(d, d->cold + at, pattern, d->cold_bytes - at < PATTERN ? d->cold_bytes - at : PATTERN);
 }
 
 static void cold_room(Device *d, size_t want) {
@@ -228,7 +243,7 @@ static double cold_in_turn(DevModule *m, void *const *args, int number, uint64_t
       now[i] = d->cold + d->cold_at;
       d->cold_at += cold_size(&m->man->arg[i]);
     }
-    d->ops->run(m, now);
+    ops(d)->run(m, now);
   }
   return (clock_now() - begin) / number;
 }
@@ -260,33 +275,33 @@ double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold,
   *ran = number;
   for (int i = 0; i < man->n_args && i < 64; i++)
     if (cold >> i & 1) each += cold_size(&man->arg[i]);
-  bool can = d->type == DEV_CPU || d->ops->time_sets;
+  bool can = d->type == DEV_CPU || ops(d)->time_sets;
   if (!can || each == 0 || bytes <= 0 || (int64_t)each > COLD_MAX) return dev_time(m, args, number, false);
   err_check(d->err, number >= 1, "number is %d, must be at least 1", number);
   ready(m, args);
   size_t limit = (size_t)(bytes < COLD_MAX ? bytes : COLD_MAX);
   if (limit < each) limit = each;
   cold_room(d, limit);
-  if (!d->ops->time_sets) return cold_in_turn(m, args, number, cold, each, limit);
+  if (!ops(d)->time_sets) return cold_in_turn(m, args, number, cold, each, limit);
   make_sets(m, args, cold, each, limit);
-  return d->ops->time_sets(m, (void *const *const *)m->set, m->n_set, number, ran);
+  return ops(d)->time_sets(m, (void *const *const *)m->set, m->n_set, number, ran);
 }
 
-int dev_canary(Device *d, int n, double *out) { return d->ops->canary ? d->ops->canary(d, n, out) : 0; }
+int dev_canary(Device *d, int n, double *out) { return ops(d)->canary ? ops(d)->canary(d, n, out) : 0; }
 
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
   *regs = *local_bytes = *shared_bytes = 0;
-  if (kernel >= 0 && kernel < m->man->n_kernels && m->dev->ops->regs)
-    m->dev->ops->regs(m, kernel, regs, local_bytes, shared_bytes);
+  if (kernel >= 0 && kernel < m->man->n_kernels && ops(m->dev)->regs)
+    ops(m->dev)->regs(m, kernel, regs, local_bytes, shared_bytes);
 }
 
 /* ---- graphs ---- */
-int dev_graph_begin(Device *d) { return d->ops->graph_begin ? d->ops->graph_begin(d) : -1; }
+int dev_graph_begin(Device *d) { return ops(d)->graph_begin ? ops(d)->graph_begin(d) : -1; }
 
 DevGraph *dev_graph_end(Device *d) {
-  if (!d->ops->graph_end)
+  if (!ops(d)->graph_end)
     err_raise(d->err, NS_ERR_RUNTIME, "%s(%d) cannot capture graphs", BACKENDS[backend(d->type)].name, d->id);
-  void *impl = d->ops->graph_end(d);
+  void *impl = ops(d)->graph_end(d);
   DevGraph *g = calloc(1, sizeof *g);
   if (!g) {
     d->ops->graph_free(d, impl);
@@ -297,10 +312,10 @@ DevGraph *dev_graph_end(Device *d) {
   return g;
 }
 
-void dev_graph_launch(DevGraph *g) { g->dev->ops->graph_launch(g->dev, g->impl); }
+void dev_graph_launch(DevGraph *g) { ops(g->dev)->graph_launch(g->dev, g->impl); }
 
 void dev_graph_free(DevGraph *g) {
-  if (!g) return;
+  if (!g || inherited(g->dev)) return;
   g->dev->ops->graph_free(g->dev, g->impl);
   free(g);
 }

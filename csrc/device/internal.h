@@ -32,7 +32,7 @@ struct Device {
   const DevOps *ops;
   Err *err;
   DevType type;
-  int id;
+  int id, made; /* made: fork_count */
   bool lost;
   DevInfo info;
   void *impl;  /* the back end's own data */
@@ -60,6 +60,11 @@ struct DevGraph {
   void *impl;
 };
 
+/* What to do in a forked child, where the driver of the parent is of no use. */
+#define FORK_REMEDY                                                                                                    \
+  "start children with multiprocessing.get_context(\"spawn\") or \"forkserver\", or use the device in the child alone"
+NS_NORETURN void dev_raise_forked(const Device *d);
+
 /* Each raises if the library or the device is missing. */
 void cpu_open(Device *d);
 void cuda_open(Device *d);
@@ -72,6 +77,7 @@ bool opencl_probe(int id, char *why, size_t n, DevInfo *info);
 /* cpu_pool.c: the thread pool of CPU kernels. Threads that come late to a job are not waited for. */
 typedef struct CpuPool CpuPool;
 CpuPool *cpool_new(int n_threads); /* NULL when out of memory */
+bool cpool_works(const CpuPool *p); /* false: it was inherited by a fork, and can only be freed */
 void cpool_free(CpuPool *p);
 int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n); /* NsParallel */
 #endif

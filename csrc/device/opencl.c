@@ -1,6 +1,9 @@
 /* OpenCL devices through the ICD loader, opened at run time. Devices are numbered over all platforms, GPUs first, then
  * accelerators, then CPUs (PoCL). Device memory is a cl_mem handed around as a pointer: it cannot be offset.
  *
+ * A driver for CPUs has threads from the first question on, and none of them is in a forked child, where it would wait for
+ * them for ever. Drivers keep their state per process, so does first_use.
+ *
  * The queue always records profiling times. A timed block is the span from the start of its first kernel to the end of
  * its last one, so that gaps between launches count as they do on CUDA. */
 #include "device/internal.h"
@@ -25,6 +28,8 @@ typedef struct {
   cl_program prog;
   cl_kernel *kernel;
 } OpenclCode;
+
+static atomic_int first_use; /* fork_count + 1 at the first use of OpenCL; 0: there was none */
 
 static const struct {
   cl_int code;
@@ -84,6 +89,8 @@ static bool load_api(OpenclApi *api, char *why, size_t n) {
     }
     memcpy((char *)api + TABLE[i].at, &f, sizeof f);
   }
+  int none = 0;
+  atomic_compare_exchange_strong(&first_use, &none, fork_count() + 1);
   return true;
 }
 
@@ -452,6 +459,10 @@ void opencl_open(Device *d) {
   if (!load_api(&c->api, why, sizeof why)) {
     free(c);
     err_raise(d->err, NS_ERR_RUNTIME, "opencl(%d): %s", d->id, why);
+  }
+  if (first_use != fork_count() + 1) {
+    free(c);
+    dev_raise_forked(d);
   }
   d->ops = &OPENCL_OPS;
   d->impl = c;

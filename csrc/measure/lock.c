@@ -25,6 +25,8 @@ enum { FROZEN = 10 };
 static const double LOOK_SECONDS = 0.5; /* between two looks at a device that another one is next for */
 struct DevLock {
   int fd, next_fd;         /* next_fd -1: not to be had, then nobody queues */
+  int made;                /* fork_count */
+  ForkFd kept[2];          /* forked children that outlive the holder must not hold the lock */
   bool held, next, frozen; /* frozen: the one that is next did not take its turn, and is next still */
   int unused;              /* looks that found the device unused */
   double looked;
@@ -51,6 +53,7 @@ DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d) {
     snprintf(base, sizeof base, "%s/%s-%d", dir, kind, id);
   DevLock *l = calloc(1, sizeof *l);
   if (!l) err_raise(e, NS_ERR_MEMORY, "out of memory locking a device");
+  l->made = fork_count();
   snprintf(path, sizeof path, "%s.lock", base);
   l->fd = open_shared(path);
   int why = errno;
@@ -62,15 +65,21 @@ DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d) {
   }
   snprintf(path, sizeof path, "%s.next", base);
   l->next_fd = open_shared(path);
+  fork_close(&l->kept[0], l->fd);
+  if (l->next_fd >= 0) fork_close(&l->kept[1], l->next_fd);
   return l;
 }
 
 void devlock_free(DevLock *l) {
-  if (!l) return;
+  if (!l || l->made != fork_count()) return; /* in a forked child the files are closed */
   devlock_release(l);
   devlock_leave(l);
+  fork_keep(&l->kept[0]);
   close(l->fd);
-  if (l->next_fd >= 0) close(l->next_fd);
+  if (l->next_fd >= 0) {
+    fork_keep(&l->kept[1]);
+    close(l->next_fd);
+  }
   free(l);
 }
 

@@ -89,7 +89,7 @@ typedef struct Worker Worker;
 Worker *
 worker_start(Err *e, DevType t,
              int id);        /* starts the process and waits until it has the device; raises if the device is missing */
-void worker_stop(Worker *w); /* never leaves a process behind; NULL is allowed */
+void worker_stop(Worker *w); /* never leaves a process behind; NULL is allowed; in a forked child nothing: it is the parent's */
 const DevInfo *worker_info(const Worker *w);
 int worker_pid(const Worker *w);                            /* 0 while there is none */
 void worker_stop_flag(Worker *w, const atomic_int *flag); /* nonzero ends a worker_run within 0.1 s */

@@ -96,6 +96,7 @@ struct Pipeline {
   int n_runners;
   Lane *lane;
   int n_lanes;
+  int made; /* fork_count */
   char notice[1024];
 };
 void pipe_count_run(PipeStats *s, double first, double from, double to);

@@ -284,6 +284,7 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&p->change, &attr);
   pthread_condattr_destroy(&attr);
+  p->made = fork_count();
   p->target = *t;
   p->cache_dir = copy_text(o->cache_dir);
   p->cc = copy_text(o->cc);
@@ -304,7 +305,7 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions
 }
 
 void pipe_free(Pipeline *p) {
-  if (!p) return;
+  if (!p || p->made != fork_count()) return;
   pthread_mutex_lock(&p->lock);
   p->stop = 1;
   for (int i = 0; i < p->n_runners; i++) p->runner[i].stop = 1;

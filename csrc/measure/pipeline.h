@@ -30,7 +30,8 @@ typedef struct {
 
 Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id,
                    const PipeOptions *o); /* o may be NULL; waits for the worker; raises if the device is missing */
-void pipe_free(Pipeline *p);              /* ends all processes and threads, within about 0.2 s; NULL is allowed */
+void pipe_free(Pipeline *p);              /* ends all processes and threads, within about 0.2 s; NULL is allowed; in a
+                                             forked child nothing: they are the parent's */
 int pipe_task(Pipeline *p, TaskData *t);  /* takes t over; returns the task's number */
 void pipe_incumbent(Pipeline *p, int task, double seconds); /* what this task's racing candidates have to beat, until
                                                                one of them does */

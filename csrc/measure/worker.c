@@ -289,6 +289,7 @@ struct Worker {
   int n_dying;
   WorkerStats stats;
   uint64_t asked;
+  int made; /* fork_count */
 };
 
 static void reap(Worker *w, double wait) {
@@ -301,9 +302,8 @@ static void reap(Worker *w, double wait) {
 /* Ends the working process without waiting for its end. */
 static void let_die(Worker *w) {
   Proc *p = &w->p;
+  spawn_signal_kill(&p->child);
   if (p->child.pid > 0) {
-    kill(-p->child.pid, SIGKILL);
-    kill(p->child.pid, SIGKILL);
     reap(w, 0);
     if (spawn_wait(&p->child, REAP_SOON) < 0 && w->n_dying < DYING) {
       w->dying[w->n_dying++] = p->child;
@@ -329,6 +329,7 @@ static void settle_spare(Worker *w) {
 Worker *worker_start(Err *e, DevType t, int id) {
   Worker *w = calloc(1, sizeof *w);
   if (!w) err_raise(e, NS_ERR_MEMORY, "out of memory starting a worker");
+  w->made = fork_count();
   proc_init(&w->p, 'm', (int)t, id);
   proc_init(&w->spare, 'm', (int)t, id);
   if (proc_ready(&w->p) != RECV_OK) {
@@ -343,7 +344,7 @@ Worker *worker_start(Err *e, DevType t, int id) {
 }
 
 void worker_stop(Worker *w) {
-  if (!w) return;
+  if (!w || w->made != fork_count()) return;
   proc_kill(&w->p);
   proc_kill(&w->spare);
   reap(w, REAP_LATE);

@@ -49,6 +49,21 @@ int mlp_entries(const Mlp *m) { return m->n_feat; }
 int mlp_rules(const Mlp *m) { return m->rules; }
 void mlp_set_rules(Mlp *m, int rules) { m->rules = rules; }
 
+/* c (m x n) += a (m x k) b (k x n); ta, tb: that factor is stored transposed. BLAS has locks of its own, which a fork in
+ * the midst of a product would leave locked in the child. */
+static void add_product(bool ta, bool tb, int m, int n, int k, const Real *a, const Real *b, Real *c) {
+  fork_hold();
+  GEMM(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, 1, a, ta ? m : k, b,
+       tb ? k : n, 1, c, n);
+  fork_release();
+}
+
+static void blas_threads(int n) {
+  fork_hold();
+  openblas_set_num_threads(n > 0 ? n : 1);
+  fork_release();
+}
+
 /* ---- layers ---- */
 static void make_layers(Mlp *m) {
   int32_t h = m->hidden, at = 0;
@@ -66,9 +81,7 @@ static void dense(const Mlp *m, int l, int32_t n, const Real *in, Real *out, boo
   const Layer *y = &m->layer[l];
   const Real *b = m->param + y->b;
   for (int i = 0; i < n; i++) memcpy(out + (size_t)i * (size_t)y->out, b, sizeof *b * (size_t)y->out);
-  if (n > 0 && y->in > 0)
-    GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, y->out, y->in, 1, in, y->in, m->param + y->w, y->out, 1, out,
-         y->out);
+  if (n > 0 && y->in > 0) add_product(false, false, n, y->out, y->in, in, m->param + y->w, out);
   if (!relu) return;
   for (size_t i = 0; i < (size_t)n * (size_t)y->out; i++) out[i] = out[i] > 0 ? out[i] : 0;
 }
@@ -97,12 +110,10 @@ static void forward(const Mlp *m, const Work *k) {
 static void dense_back(const Mlp *m, int l, int32_t n, const Real *in, const Real *t, Real *din, Real *grad) {
   const Layer *y = &m->layer[l];
   if (n == 0 || y->in == 0) return;
-  GEMM(CblasRowMajor, CblasTrans, CblasNoTrans, y->in, y->out, n, 1, in, y->in, t, y->out, 1, grad + y->w, y->out);
+  add_product(true, false, y->in, y->out, n, in, t, grad + y->w);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < y->out; j++) grad[y->b + j] += t[(size_t)i * (size_t)y->out + (size_t)j];
-  if (din)
-    GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, n, y->in, y->out, 1, t, y->out, m->param + y->w, y->out, 1, din,
-         y->in);
+  if (din) add_product(false, true, n, y->in, y->out, t, m->param + y->w, din);
 }
 
 static void masked(Real *out, const Real *grad, const Real *value, size_t n) {
@@ -375,7 +386,7 @@ Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed, 
   Rng batches, pairs;
   rng_seed(&batches, seed ^ 0x62617463u);
   rng_seed(&pairs, seed ^ 0x70616972u);
-  openblas_set_num_threads(p->threads > 0 ? p->threads : 1);
+  blas_threads(p->threads);
   int n = w.n_order, per_pass = (n + p->batch - 1) / p->batch, size = per_pass > 0 ? (n + per_pass - 1) / per_pass : 0;
   double warm = 0.05 * p->steps;
   for (int step = 0, at = n; step < p->steps && n > 1; step++) {
@@ -389,7 +400,7 @@ Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed, 
     at += size;
     err_poll(arena_err(a));
   }
-  openblas_set_num_threads(1); /* scores are asked for by many threads, a state at a time */
+  blas_threads(1); /* scores are asked for by many threads, a state at a time */
   return m;
 }
 

@@ -47,6 +47,16 @@ PyObject *py_raise(const Err *e, ErrCode code) {
   return NULL;
 }
 
+bool py_here(int made, const char *what) {
+  if (made == fork_count()) return true;
+  PyErr_Format(
+      PyExc_RuntimeError,
+      "this %s was made before the process was forked: its threads and processes are those of the parent; make "
+      "a new one in the child",
+      what);
+  return false;
+}
+
 static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, (void *)module_exec}, {0, NULL}};
 static struct PyModuleDef MODULE = {
     PyModuleDef_HEAD_INIT, "nestsmith._core", "The nestsmith engine.", 0, NULL, SLOTS, NULL, NULL, NULL};

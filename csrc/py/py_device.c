@@ -7,9 +7,26 @@
 
 PyTypeObject *PyDevice_Type, *PyBuffer_Type, *PyDevModule_Type;
 
+/* The lock may be held by a thread of the parent that is not there in a forked child, in the midst of a protected call. The
+ * GIL, which is held here, keeps two threads of the child from making it anew. */
+static void look_for_fork(PyDevice *d) {
+  if (d->made == fork_count()) return;
+  d->made = fork_count();
+  pthread_mutex_init(&d->lock, NULL);
+  err_init(&d->err);
+}
+
+void py_dev_quietly(PyDevice *d, ErrBody body, void *arg) {
+  look_for_fork(d);
+  pthread_mutex_lock(&d->lock);
+  err_try(&d->err, body, arg);
+  pthread_mutex_unlock(&d->lock);
+}
+
 bool py_dev_call(PyDevice *d, ErrBody body, void *arg) {
   Err copy;
   ErrCode c;
+  look_for_fork(d);
   Py_BEGIN_ALLOW_THREADS;
   pthread_mutex_lock(&d->lock);
   c = err_try(&d->err, body, arg);
@@ -38,6 +55,7 @@ static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   if (!d) return NULL;
   err_init(&d->err);
   pthread_mutex_init(&d->lock, NULL);
+  d->made = fork_count();
   o.d = d;
   if (!py_dev_call(d, open_body, &o)) {
     Py_DECREF(d);
@@ -132,16 +150,14 @@ static PyObject *device_alloc(PyObject *o, PyObject *arg) {
 }
 
 static void shared_release(void *shared);
+static void free_body(void *b) { dev_free(((PyBuffer *)b)->dev->dev, ((PyBuffer *)b)->ptr); }
 static void buffer_dealloc(PyObject *o) {
   PyBuffer *b = (PyBuffer *)o;
   PyTypeObject *t = Py_TYPE(o);
   if (b->shared)
     shared_release(b->shared);
-  else if (b->ptr) {
-    pthread_mutex_lock(&b->dev->lock);
-    dev_free(b->dev->dev, b->ptr);
-    pthread_mutex_unlock(&b->dev->lock);
-  }
+  else if (b->ptr)
+    py_dev_quietly(b->dev, free_body, b);
   Py_XDECREF(b->dev);
   t->tp_free(o);
   Py_DECREF(t);
@@ -381,11 +397,7 @@ static void unload_body(void *m) { dev_unload(((PyDevModule *)m)->mod); }
 static void devmodule_dealloc(PyObject *o) {
   PyDevModule *m = (PyDevModule *)o;
   PyTypeObject *t = Py_TYPE(o);
-  if (m->mod) {
-    pthread_mutex_lock(&m->dev->lock);
-    err_try(&m->dev->err, unload_body, m);
-    pthread_mutex_unlock(&m->dev->lock);
-  }
+  if (m->mod) py_dev_quietly(m->dev, unload_body, m);
   Py_XDECREF(m->dev);
   t->tp_free(o);
   Py_DECREF(t);

@@ -17,6 +17,7 @@ typedef struct {
   PyObject_HEAD Compiler *c;
   atomic_int stop;
   bool busy;
+  int made; /* fork_count, as in the next two */
 } PyCompiler;
 typedef struct {
   PyObject_HEAD Err err;
@@ -27,11 +28,12 @@ typedef struct {
   LockMode mode;
   atomic_int stop;
   bool busy;
+  int made;
 } PyWorker;
 typedef struct {
   PyObject_HEAD Err err;
   Pipeline *p;
-  int users;
+  int users, made;
 } PyPipeline;
 
 static bool protect(Err *e, ErrBody body, void *arg) {
@@ -261,6 +263,7 @@ static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTuple(args, "")) return NULL;
   err_init(&n.e);
   n.c = (PyCompiler *)t->tp_alloc(t, 0);
+  if (n.c) n.c->made = fork_count();
   if (!n.c || !protect(&n.e, compiler_body, &n)) {
     Py_XDECREF(n.c);
     return NULL;
@@ -270,7 +273,7 @@ static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
 }
 
 static void compiler_dealloc(PyObject *o) {
-  compiler_stop(((PyCompiler *)o)->c);
+  if (((PyCompiler *)o)->made == fork_count()) compiler_stop(((PyCompiler *)o)->c);
   free_object(o);
 }
 
@@ -294,6 +297,7 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   OwnArena own = {0};
   MeasureError r;
   if (!PyArg_ParseTuple(args, "O&sdzz", py_target, &t, &source, &b.timeout_s, &b.cache_dir, &b.cc)) return NULL;
+  if (!py_here(c->made, "compiler")) return NULL;
   if (c->busy) return PyErr_Format(PyExc_RuntimeError, "the compiler is busy: it compiles one program at a time");
   err_init(&own.e);
   if (!protect(&own.e, arena_body, &own)) return NULL;
@@ -375,6 +379,7 @@ static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   n.w = (PyWorker *)t->tp_alloc(t, 0);
   if (!n.w) return NULL;
   n.w->mode = (LockMode)lock;
+  n.w->made = fork_count();
   err_init(&n.w->err);
   if (!protect(&n.w->err, worker_body, &n)) {
     Py_DECREF(n.w);
@@ -403,6 +408,7 @@ static PyObject *worker_run_py(PyObject *o, PyObject *args) {
   RunResult r;
   if (!PyArg_ParseTuple(args, "iO!y#sO&", &slot, Task_Type, &task, &bin, &n, &manifest, py_policy, &p)) return NULL;
   if (!w->w) return PyErr_Format(PyExc_ValueError, "the worker is closed");
+  if (!py_here(w->made, "measuring worker")) return NULL;
   if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy: it runs one program at a time");
   if (slot < 0 || slot >= MSR_SLOTS)
     return PyErr_Format(PyExc_ValueError, "slot %d is not in [0, %d)", slot, MSR_SLOTS);
@@ -430,7 +436,7 @@ static PyObject *worker_stop_py(PyObject *o, PyObject *flag) {
 static PyObject *worker_close(PyObject *o, PyObject *none) {
   (void)none;
   PyWorker *w = (PyWorker *)o;
-  if (w->busy) return PyErr_Format(PyExc_RuntimeError, "the worker is busy; stop it first");
+  if (w->busy && w->made == fork_count()) return PyErr_Format(PyExc_RuntimeError, "the worker is busy; stop it first");
   worker_stop(w->w);
   w->w = NULL;
   devlock_free(w->lock);
@@ -465,6 +471,7 @@ static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   n.o.memory = py_build_memory();
   n.p = (PyPipeline *)t->tp_alloc(t, 0);
   if (!n.p) return NULL;
+  n.p->made = fork_count();
   err_init(&n.p->err);
   if (!protect(&n.p->err, pipeline_body, &n)) {
     Py_DECREF(n.p);
@@ -475,13 +482,14 @@ static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
 
 static bool pipeline_open(PyPipeline *p) {
   if (!p->p) PyErr_SetString(PyExc_ValueError, "the pipeline is closed");
-  return p->p != NULL;
+  return p->p != NULL && py_here(p->made, "pipeline");
 }
 
 static PyObject *pipeline_close(PyObject *o, PyObject *none) {
   (void)none;
   PyPipeline *p = (PyPipeline *)o;
-  if (p->users) return PyErr_Format(PyExc_RuntimeError, "another thread is waiting in this pipeline");
+  if (p->users && p->made == fork_count())
+    return PyErr_Format(PyExc_RuntimeError, "another thread is waiting in this pipeline");
   Pipeline *x = p->p;
   p->p = NULL;
   Py_BEGIN_ALLOW_THREADS;

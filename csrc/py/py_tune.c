@@ -10,8 +10,8 @@
 typedef struct {
   PyObject_HEAD Err err;
   Session *session;
-  int users;
-} PySession; /* users: calls that run without the interpreter lock */
+  int users, made;
+} PySession; /* users: calls that run without the interpreter lock; made: fork_count */
 
 typedef struct {
   PySession *p;
@@ -61,6 +61,7 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   PySession *p = (PySession *)type->tp_alloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
+  p->made = fork_count();
   x.p = p;
   ErrCode c;
   Py_BEGIN_ALLOW_THREADS;
@@ -76,7 +77,7 @@ static PyObject *m_close(PyObject *o, PyObject *u) {
   PySession *p = (PySession *)o;
   Session *s = p->session;
   p->session = NULL; /* new calls are refused; those of other threads come to their end first */
-  while (p->users) {
+  while (p->users && p->made == fork_count()) { /* after a fork those are threads of the parent */
     Py_BEGIN_ALLOW_THREADS;
     nanosleep(&(struct timespec){0, 5000000}, NULL);
     Py_END_ALLOW_THREADS;
@@ -95,7 +96,7 @@ static void session_drop(PyObject *o) {
 static Session *open_session(PyObject *o) {
   Session *s = ((PySession *)o)->session;
   if (!s) PyErr_SetString(PyExc_ValueError, "the session is closed");
-  return s;
+  return s && py_here(((PySession *)o)->made, "measuring session") ? s : NULL;
 }
 
 /* ---- tasks ---- */

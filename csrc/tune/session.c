@@ -23,6 +23,7 @@ struct Session {
   VEC(SessionTask *) task;
   Pipeline *pipe;
   Pool *pool;
+  int made; /* fork_count */
   pthread_mutex_t lock;
   VEC(PipeResult) done; /* failed before they reached the pipeline */
   int next_done;
@@ -49,6 +50,7 @@ Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, co
   Session *s = calloc(1, sizeof *s);
   if (!s) err_raise(e, NS_ERR_MEMORY, "out of memory opening a measuring session");
   err_init(&s->err);
+  s->made = fork_count();
   pthread_mutex_init(&s->lock, NULL);
   ErrCode c = err_try(&s->err, make_arena, s);
   Open x = {s, t, d, id, n_lower, o};
@@ -62,7 +64,7 @@ Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, co
   return s;
 }
 void session_free(Session *s) {
-  if (!s) return;
+  if (!s || s->made != fork_count()) return;
   pipe_free(s->pipe);
   pool_free(s->pool);
   for (int i = 0; i < s->task.len; i++) ir_free(s->task.at[i]->ctx);

@@ -32,7 +32,7 @@ int64_t tune_bytes(const IrCtx *c, TensorId t);
 /* ---- session (session.c): candidates in, measured results out ---- */
 typedef struct Session Session;
 Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, const PipeOptions *o);
-void session_free(Session *s);
+void session_free(Session *s); /* in a forked child nothing: its threads and processes are the parent's */
 /* A task to measure: the DAG is copied. data as in tune_reference, NULL: uninitialised buffers and no comparison. exact: the
  * inputs are those of tune_reference, so outputs that tune_exact finds exact are compared to the bit. */
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data, bool exact);

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "ir/ir.h"
 
 static Err err;
@@ -187,6 +190,87 @@ static void pools(void **st) {
   assert_int_equal(err_try(&err, no_threads, NULL), NS_ERR_VALUE);
 }
 
+/* ---- forks beside threads that work ---- */
+enum { FORKS = 40, CHILD_SECONDS = 60 };
+typedef struct {
+  Pool *pool;
+  atomic_int inside, rounds, stop;
+} Busy;
+static void add_one(void *arg, int worker, int64_t item) {
+  (void)worker, (void)item;
+  atomic_fetch_add((atomic_int *)arg, 1);
+}
+static void *keep_busy(void *arg) {
+  Busy *b = arg;
+  atomic_int n = 0;
+  while (!b->stop) {
+    pool_run(b->pool, 50, add_one, &n);
+    fork_hold();
+    b->inside = 1;
+    for (int i = 0; i < 2000; i++) atomic_fetch_add(&n, 1);
+    b->inside = 0;
+    fork_release();
+    b->rounds++;
+  }
+  return NULL;
+}
+static int in_child(Busy *b) { /* neither cmocka nor anything else of the parent is of use here */
+  atomic_int n = 0;
+  alarm(CHILD_SECONDS); /* a hang is a failure */
+  if (b->inside) return 2;
+  fork_hold();
+  fork_release();
+  pool_run(b->pool, 1000, add_one, &n);
+  pool_free(b->pool);
+  return n == 1000 ? 0 : 3;
+}
+
+static void forks(void **st) {
+  (void)st;
+  Busy b = {.pool = pool_new(4, &err)};
+  pthread_t t;
+  int number = fork_count();
+  assert_int_equal(pthread_create(&t, NULL, keep_busy, &b), 0);
+  for (int k = 0; k < FORKS; k++) {
+    int status = -1, seen = b.rounds;
+    while (b.rounds == seen) sched_yield();
+    pid_t pid = fork();
+    if (pid == 0) _exit(fork_count() == number + 1 ? in_child(&b) : 4);
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    assert_int_equal(status, 0);
+  }
+  b.stop = 1;
+  pthread_join(t, NULL);
+  pool_free(b.pool);
+  assert_int_equal(fork_count(), number);
+}
+
+static void descriptors_that_children_do_not_keep(void **st) {
+  (void)st;
+  int ours[2], other[2], life[2];
+  char c;
+  ForkFd a, b;
+  assert_true(pipe(ours) == 0 && pipe(other) == 0 && pipe(life) == 0);
+  fork_close(&a, other[1]);
+  fork_close(&b, ours[1]);
+  fork_keep(&a);
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(CHILD_SECONDS);
+    close(life[1]);
+    _exit(write(other[1], "x", 1) == 1 && read(life[0], &c, 1) == 0 ? 0 : 1);
+  }
+  fork_keep(&b);
+  close(ours[1]);
+  assert_int_equal(read(ours[0], &c, 1), 0); /* its end, although the child lives */
+  assert_int_equal(read(other[0], &c, 1), 1);
+  close(life[1]);
+  int status;
+  assert_true(waitpid(pid, &status, 0) == pid);
+  assert_int_equal(status, 0);
+  close(ours[0]), close(other[0]), close(other[1]), close(life[0]);
+}
+
 /* ---- out of memory: the n-th allocation fails, for every n until the work succeeds ---- */
 static void work(void *arg) {
   IrCtx *c = ir_new(&err);
@@ -222,6 +306,8 @@ static void out_of_memory(void **st) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup(f, setup)
-  const struct CMUnitTest tests[] = {T(errors), T(arenas), T(maps), T(numbers), T(pools), T(out_of_memory)};
+  const struct CMUnitTest tests[] = {
+      T(errors),       T(arenas), T(maps), T(numbers), T(pools), T(forks), T(descriptors_that_children_do_not_keep),
+      T(out_of_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

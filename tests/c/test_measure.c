@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -265,11 +266,64 @@ static void test_turns(void **s) {
   run(body_turns);
 }
 
+/* What a forked child does with its copies is nothing to the parent. */
+static int status_of(pid_t pid) {
+  int status = -1;
+  assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+  return status;
+}
+static void body_forks(void *arg) {
+  Err *e = arg;
+  char dir[] = "/tmp/nestsmith-forks-XXXXXX", who[400], c;
+  const DevInfo d = {.uuid = ""};
+  int life[2];
+  assert_non_null(mkdtemp(dir));
+  setenv("NESTSMITH_LOCK_DIR", dir, 1);
+  assert_int_equal(pipe(life), 0);
+  DevLock *held = devlock_new(e, DEV_CPU, 7, &d), *other = devlock_new(e, DEV_CPU, 7, &d);
+  Worker *w = worker_start(e, DEV_CPU, 0);
+  Pipeline *p = pipe_new(e, &(Target){.kind = TG_CPU}, DEV_CPU, 0, NULL);
+  double seconds[3];
+  assert_true(devlock_try(held, who, sizeof who));
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(60);
+    devlock_free(held);
+    worker_stop(w);
+    pipe_free(p);
+    _exit(0);
+  }
+  assert_int_equal(status_of(pid), 0);
+  assert_false(devlock_try(other, who, sizeof who));
+  assert_int_equal(worker_canary(w, 0, 3, seconds), 3);
+  assert_int_equal(worker_stats(w).deaths, 0);
+  pipe_free(p);
+  worker_stop(w);
+  devlock_free(held);
+  pid = fork();
+  if (pid == 0) { /* a holder that ends before its own child does */
+    if (!devlock_try(devlock_new(e, DEV_CPU, 8, &d), who, sizeof who)) _exit(1);
+    if (fork() == 0) _exit(close(life[1]) == 0 && read(life[0], &c, 1) == 0 ? 0 : 1);
+    _exit(0);
+  }
+  assert_int_equal(status_of(pid), 0);
+  DevLock *next = devlock_new(e, DEV_CPU, 8, &d);
+  assert_true(devlock_try(next, who, sizeof who));
+  close(life[0]), close(life[1]);
+  devlock_free(next);
+  devlock_free(other);
+  unsetenv("NESTSMITH_LOCK_DIR");
+}
+static void test_forks(void **s) {
+  (void)s;
+  run(body_forks);
+}
+
 int main(int argc, char **argv) {
   int r = worker_main_if_asked(argc, argv);
   if (r >= 0) return r;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare), cmocka_unit_test(test_worker),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_compare),  cmocka_unit_test(test_worker),
                                      cmocka_unit_test(test_pipeline), cmocka_unit_test(test_compiler),
-                                     cmocka_unit_test(test_turns)};
+                                     cmocka_unit_test(test_turns),    cmocka_unit_test(test_forks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

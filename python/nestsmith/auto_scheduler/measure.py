@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 
-from nestsmith import _core, check
+from nestsmith import _core, check, forks
 
 from .cost import FAILED, seconds_of
 
@@ -258,9 +258,10 @@ class LocalBuilder(ProgramBuilder):
             else os.cpu_count() or 1
         )
         self.build_func = build_func
-        self._local = threading.local()
-        self._compilers = []
-        self._pool = None
+        forks.renew(self)._forked()
+
+    def _forked(self):
+        self._pool, self._compilers, self._local = None, [], threading.local()
 
     def __getstate__(self):
         return {"timeout": self.timeout, "n_parallel": self.n_parallel, "build_func": self.build_func}
@@ -307,7 +308,7 @@ class LocalBuilder(ProgramBuilder):
         """Ends the compile threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool, self._compilers, self._local = None, [], threading.local()
+        self._forked()
 
     def build(self, measure_inputs, verbose=1):
         """Builds candidates in parallel; prints one mark each (``.`` built, ``.E`` failed, ``.T`` timed out)."""
@@ -426,6 +427,9 @@ class LocalRunner(ProgramRunner):
         )
         self.cooldown_interval, self.enable_cpu_cache_flush = cooldown_interval, bool(enable_cpu_cache_flush)
         self.device, self.mode, self.l2, self.busy = _devices(device), mode, l2, busy
+        forks.renew(self)._forked()
+
+    def _forked(self):
         self._workers, self._data = {}, {}
         self._pool = None
 

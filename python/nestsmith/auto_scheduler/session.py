@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -88,6 +89,7 @@ class Measurer:
         self._sessions, self._tasks, self._tags, self._next_tag = {}, {}, {}, 0
         self._pool = self._helpers = None
         self._ready = {}
+        self._process = os.getpid()
         self._lock = threading.RLock()  # submit may run in another thread than poll and close
         self._diagnosed = set()
         self._failed_callbacks, self._ending = [], False
@@ -101,6 +103,8 @@ class Measurer:
 
     def close(self):
         """Ends all threads and processes; logs that could not be written before are tried once more."""
+        if self._process != os.getpid():  # a forked child leaves what is its parent's
+            return
         for cb in self.options.measure_callbacks:
             try:
                 getattr(cb, "flush", bool)()

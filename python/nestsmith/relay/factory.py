@@ -18,7 +18,7 @@ import warnings
 
 import numpy as np
 
-from .. import _core, check
+from .. import _core, check, forks
 from ..error import TVMError, TVMValueError
 from .params import load_param_dict, save_param_dict
 
@@ -33,7 +33,11 @@ class LibModule:
     def __init__(self, kernels, target):
         self.kernels, self.target = kernels, target
         self.type_key = target.kind.name
-        self._loaded, self._lock = {}, threading.Lock()
+        self._loaded = {}
+        forks.renew(self)._forked()
+
+    def _forked(self):
+        self._lock = threading.Lock()
 
     @property
     def imported_modules(self):

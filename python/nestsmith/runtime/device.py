@@ -36,6 +36,14 @@ _open: dict[tuple[int, int], _core.Device] = {}
 _lock = threading.Lock()
 
 
+def _new_lock():
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may hold it
+
+
 class Device:
     """A device by type and number. Made with `device`, `cpu`, `cuda` or `opencl`; the device itself is opened when
     needed.
