@@ -50,7 +50,7 @@ PyObject *py_raise(const Err *e, ErrCode code) {
 bool py_here(int made, const char *what) {
   if (made == fork_count()) return true;
   PyErr_Format(
-      PyExc_RuntimeError,
+      TvmError,
       "this %s was made before the process was forked: its threads and processes are those of the parent; make "
       "a new one in the child",
       what);

@@ -21,7 +21,7 @@ PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
 typedef struct { Err err; IrCtx *ctx; } PyCtx;
 PyCtx *py_session(void);                     /* context in which te objects of this interpreter live; NULL with exception set */
 PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belongs to code; returns NULL */
-/* Was it made in this process? In a forked child false with RuntimeError set; what: its name for the message (module.c). */
+/* Was it made in this process? In a forked child false with TVMError set; what: its name for the message (module.c). */
 bool py_here(int made, const char *what);
 /* Runs body(arg) protected, without the interpreter lock; a signal whose handler raises (Ctrl-C) ends it at its next
  * err_poll with NS_ERR_INTERRUPT and the handler's exception set. e: the one that body polls (py_run.c). */

@@ -6,9 +6,9 @@ import sys
 import textwrap
 
 import pytest
-from helpers import PATIENCE
 
 import nestsmith as ns
+from helpers import PATIENCE
 
 # A program whose threads run operators, a network and, with "tune", a tuner all the time, while its main thread forks.
 BEGIN = textwrap.dedent("""
@@ -173,9 +173,8 @@ def test_what_is_the_parents_stays_the_parents(tmp_path):
         measure = lambda: runner.run(inputs, builder.build(inputs, 0), 0)[0].error_no
         assert measure() == 0
         worker, = runner._workers.values()
-        session = _core.Session((0, (2, 64, 64, 0, 0, 0, 0, 0), 0, 1, False), 1)
+        session = _core.Session(_core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0)), 1)
         pid, data = worker.pid, _core.TaskData([(4, None, False, "float32"), (4, None, True, "float32")])
-        policy = (1, 1, 0, 10.0, False, False, 0.0, False)
         def refused(act):
             try:
                 act()
@@ -187,7 +186,7 @@ def test_what_is_the_parents_stays_the_parents(tmp_path):
         child = os.fork()
         if child == 0:
             signal.alarm(PATIENCE)
-            assert refused(session.pending) and refused(lambda: worker.run(0, data, b"", "", policy))
+            assert refused(session.pending) and refused(lambda: worker.run(0, data, b"", "", {}))
             assert measure() == 0 and next(iter(runner._workers.values())).pid != pid
             session.close()
             sys.exit(7)
