@@ -3,7 +3,7 @@
 import numpy as np
 
 import nestsmith as ns
-from nestsmith import IRModule, relay, transform
+from nestsmith import IRModule, auto_scheduler, relay, transform
 from nestsmith.contrib import graph_executor
 
 LEVELS = (0, 1, 2, 3)
@@ -21,6 +21,21 @@ def outputs(body, inputs, level=3, target="llvm"):
         lib = relay.build(IRModule.from_expr(function(body)), target)
     m = graph_executor.GraphModule(lib["default"](ns.device(target, 0)))
     m.run(**inputs)
+    return [m.get_output(i).numpy() for i in range(m.get_num_outputs())]
+
+
+def tuned_outputs(body, inputs, constants=(), seed=0):
+    """The outputs of an expression whose kernels have schedules of the search, drawn with a seed; the inputs named in
+    `constants` are bound at the build, as weights are."""
+    f, params = function(body), {k: inputs[k] for k in constants}
+    history = auto_scheduler.ApplyHistoryBest(None)
+    for t in auto_scheduler.extract_tasks(f, params, "llvm")[0]:
+        policy = auto_scheduler.SketchPolicy(t, auto_scheduler.RandomModel(), seed=seed, verbose=0)
+        history.update(t.target, t.workload_key, policy.sample_initial_population()[0])
+    with history, transform.PassContext(opt_level=3):
+        lib = relay.build(IRModule.from_expr(f), "llvm", params=params)
+    m = graph_executor.GraphModule(lib["default"](ns.cpu(0)))
+    m.run(**{k: v for k, v in inputs.items() if k not in constants})
     return [m.get_output(i).numpy() for i in range(m.get_num_outputs())]
 
 

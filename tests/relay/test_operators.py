@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from levels import outputs, same
+from levels import outputs, same, tuned_outputs
 
 import nestsmith as ns
 from nestsmith import relay
@@ -148,3 +148,50 @@ def test_definitions_keep_the_promise_of_the_type(monkeypatch):
         lowering._COMPUTE["test.liar"] = lambda a, x, c, t: x[0]
         with pytest.raises(ValueError, match="test.liar has no definition of type"):
             outputs(registry.call("test.liar", [V("x", 3, 4)]), {"x": small(3, 4)})
+
+
+@pytest.mark.parametrize("layouts", [("NCHW", "IOHW"), ("NHWC", "HWIO"), ("NHWC", "HWOI")])
+def test_transposed_convolutions(layouts):
+    """Layouts, groups and dilations."""
+    for groups, stride, pad, out_pad, dilation in ((1, 2, 1, 1, 1), (2, (2, 1), 0, 0, 1), (1, 1, 2, 0, 2), (2, 3, 1, 2, (1, 3))):
+        x, w = small(2, 4, 5, 3), small(4, 3, 3, 2)
+        want = F.conv_transpose2d(T(x), T(w), None, stride, pad, out_pad, groups, dilation).numpy()
+        order = [tuple("NCHW".index(k) for k in layouts[0]), tuple("IOHW".index(k) for k in layouts[1])]
+        x, w, want = (np.ascontiguousarray(v.transpose(o)) for v, o in ((x, order[0]), (w, order[1]), (want, order[0])))
+        more = {"strides": stride, "padding": pad, "output_padding": out_pad, "groups": groups, "dilation": dilation}
+        body = nn.conv2d_transpose(
+            V("x", *x.shape), V("w", *w.shape), data_layout=layouts[0], kernel_layout=layouts[1], **more
+        )
+        same(body, {"x": x, "w": w}, want, levels=(0, 3))
+
+
+@pytest.mark.parametrize("flip", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((), ()), ((3,), ()), ((2, 3), ()), ((2,), (2,)), ((2,), (1,)), ((1, 3), (2, 1)), ((2, 3), (2, 3))],
+)
+def test_products_of_all_ranks(a, b, flip):
+    x, y = small(*a, 4, 5), small(*b, 5, 6)
+    want = x @ y
+    x, y = (np.ascontiguousarray(v.swapaxes(-1, -2)) if f else v for v, f in zip((x, y), flip))
+    body = nn.matmul(V("x", *x.shape), V("y", *y.shape), transpose_a=flip[0], transpose_b=flip[1])
+    same(body, {"x": x, "y": y}, want, levels=(0, 3))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda: nn.matmul(V("x", 2, 8, 16), V("w", 2, 16, 8)),
+        lambda: nn.matmul(V("x", 2, 3, 8, 16), V("w", 1, 1, 16, 8)),
+        lambda: nn.conv2d_transpose(
+            V("x", 1, 6, 6, 4), V("w", 3, 3, 8, 4), strides=2, data_layout="NHWC", kernel_layout="HWOI"
+        ),
+    ],
+)
+def test_new_products_keep_their_values_when_tuned(body):
+    """With constant weights, which tuned kernels take in another layout where they can."""
+    body = body()
+    inputs = {v.name_hint: small(*v.checked_type.shape) for v in relay.expr.free_vars(body)}
+    want = outputs(body, inputs)[0]
+    for seed in range(3):
+        np.testing.assert_array_equal(tuned_outputs(body, inputs, ["w"], seed)[0], want)

@@ -83,9 +83,6 @@ _simple(
         "nn.softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
         "nn.fast_softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
         "nn.log_softmax": lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
-        "nn.matmul": lambda a, x, c, t: topi.nn.matmul(
-            x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b
-        ),
         "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(
             x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b
         ),
@@ -309,11 +306,40 @@ def _winograd_weight(a, x, c, target):
 
 @_rule("nn.conv2d_transpose")
 def _conv2d_transpose(a, x, c, target):
-    if (a.data_layout, a.kernel_layout) != ("NCHW", "IOHW"):
-        raise NotLowerable(f"transposed convolution in {a.data_layout}/{a.kernel_layout}; convert it to NCHW/IOHW")
-    return topi.nn.group_conv2d_transpose_nchw(
-        x[0], x[1], list(a.strides), list(a.padding), None, list(a.output_padding), a.groups
+    return topi.nn.conv2d_transpose(
+        x[0],
+        x[1],
+        list(a.strides),
+        list(a.padding),
+        list(a.dilation),
+        a.groups,
+        a.data_layout,
+        a.kernel_layout,
+        c.checked_type.dtype,
+        list(a.output_padding),
     )
+
+
+@_rule("nn.matmul")
+def _matmul(a, x, c, target):
+    """Of two matrices, of all rows of a tensor with one matrix, or of batches, where an extent of 1 serves all."""
+    left, right = (t.checked_type.concrete_shape for t in c.args)
+    out = c.checked_type.concrete_shape
+    flags = a.transpose_a, a.transpose_b
+    if len(left) == len(right) == 2:
+        return topi.nn.matmul(*x, None, c.checked_type.dtype, *flags)
+    if len(right) == 2 and not a.transpose_a:
+        rows = topi.reshape(x[0], (topi.util.prod(left[:-1]), left[-1]))
+        return topi.reshape(topi.nn.matmul(rows, x[1], None, c.checked_type.dtype, *flags), out)
+    batch = out[:-2]
+
+    def batches(t, shape):
+        if shape[:-2] not in ((), batch):
+            t = topi.broadcast_to(t, (*batch, *shape[-2:]))
+        return topi.reshape(t, (topi.util.prod(batch) if shape[:-2] else 1, *shape[-2:]))
+
+    product = topi.nn.batch_matmul(batches(x[0], left), batches(x[1], right), None, c.checked_type.dtype, *flags)
+    return topi.reshape(product, out)
 
 
 @_rule("nn.dense")

@@ -96,6 +96,14 @@ def layout_axes(layout, letters):
     return [plain.index(c) for c in letters]
 
 
+def in_layout(values, positions):
+    """`values`, one per letter of some order, in the order of a layout with these positions (:func:`layout_axes`)."""
+    out = list(values)
+    for v, p in zip(values, positions):
+        out[p] = v
+    return out
+
+
 def ravel(indices, shape):
     """Row-major position of a multi-dimensional index."""
     flat = indices[0]

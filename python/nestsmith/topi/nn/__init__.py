@@ -15,6 +15,8 @@ int, one int per spatial dimension, or all amounts before and then all amounts a
     winograd_tile_size(height)                                 -> 4 or 2
     depthwise_conv2d_nhwc(data, kernel, stride, padding, dilation, kernel_layout="HWOI", out_dtype=None)
     depthwise_conv2d_nchw(data, kernel, stride, padding, dilation, out_dtype=None)
+    conv2d_transpose(data, kernel, strides, padding, dilation=1, groups=1, data_layout="NCHW", kernel_layout="IOHW",
+                     out_dtype=None, output_padding=0)
     conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype=None, output_padding=0)
     group_conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype, output_padding, groups)
     dense(data, weight, bias=None, out_dtype=None)             weight [N, K]
@@ -72,7 +74,7 @@ from .pooling import (
     pool3d,
 )
 from .softmax import log_softmax, softmax
-from .transposed import conv2d_transpose_nchw, group_conv2d_transpose_nchw
+from .transposed import conv2d_transpose, conv2d_transpose_nchw, group_conv2d_transpose_nchw
 from .winograd import (
     conv2d_winograd_nhwc,
     conv2d_winograd_nhwc_without_weight_transform,

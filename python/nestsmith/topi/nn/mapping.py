@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ... import te
 from ..image import resize2d
-from ..util import INJECTIVE, get_const_int, layout_axes
+from ..util import INJECTIVE, get_const_int, in_layout, layout_axes
 
 _METHODS = {
     "nearest_neighbor": "nearest_neighbor",
@@ -31,14 +31,6 @@ def _axes(layout, data):
     return layout_axes(layout, "NCHW")
 
 
-def _permuted(values, pos):
-    """`values`, given in the order N, C, H, W, in the order of the layout with these positions."""
-    out = list(values)
-    for v, p in zip(values, pos):
-        out[p] = v
-    return out
-
-
 def depth_to_space(data, block_size, layout="NCHW", mode="DCR"):
     """Channels in blocks of ``block_size**2`` become squares of pixels; stage ``depth_to_space``. ``mode``: the channels of
     a block lie apart (``"DCR"``, depth first) or side by side (``"CRD"``, as PyTorch's pixel_shuffle)."""
@@ -54,9 +46,9 @@ def depth_to_space(data, block_size, layout="NCHW", mode="DCR"):
         n_, c_, y, x = (ax[p] for p in pos)
         inside = te.floormod(y, b) * b + te.floormod(x, b)
         channel = inside * channels + c_ if mode == "DCR" else c_ * (b * b) + inside
-        return data(*_permuted([n_, channel, te.floordiv(y, b), te.floordiv(x, b)], pos))
+        return data(*in_layout([n_, channel, te.floordiv(y, b), te.floordiv(x, b)], pos))
 
-    return te.compute(_permuted([n, channels, h * b, w * b], pos), f, name="depth_to_space", tag=INJECTIVE)
+    return te.compute(in_layout([n, channels, h * b, w * b], pos), f, name="depth_to_space", tag=INJECTIVE)
 
 
 def space_to_depth(data, block_size, layout="NCHW"):
@@ -71,6 +63,6 @@ def space_to_depth(data, block_size, layout="NCHW"):
         n_, c_, y, x = (ax[p] for p in pos)
         inside = te.floordiv(c_, c)
         index = [n_, te.floormod(c_, c), y * b + te.floordiv(inside, b), x * b + te.floormod(inside, b)]
-        return data(*_permuted(index, pos))
+        return data(*in_layout(index, pos))
 
-    return te.compute(_permuted([n, c * b * b, h // b, w // b], pos), f, name="space_to_depth", tag=INJECTIVE)
+    return te.compute(in_layout([n, c * b * b, h // b, w // b], pos), f, name="space_to_depth", tag=INJECTIVE)
