@@ -11,7 +11,7 @@ static State *state_of(PyObject *o) { return ((PySchedule *)o)->state; }
 
 typedef struct {
   State *s;
-  int stage, target, leaf, leaf2, n, offset, kind;
+  int stage, target, leaf, n, offset, kind;
   VarId var;
   ExprId a, b;
   const char *text;

@@ -348,7 +348,6 @@ typedef struct {
   Arena *a;
   const char *in;
   Record *record;
-  PyObject *tuple;
   Record out;
   char *text;
 } Rec;

@@ -165,10 +165,6 @@ class NDArray:
         """Whether both are the same memory."""
         return isinstance(other, NDArray) and self._buffer is other._buffer
 
-    def _view(self, shape):
-        """The same memory with another shape of equal size."""
-        return NDArray(self._buffer, tuple(shape), self.dtype, self.device)
-
     def __dlpack__(self, stream=None, **_):
         """A DLPack capsule that shares the memory."""
         self.device.sync()
