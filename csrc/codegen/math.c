@@ -8,7 +8,7 @@
 typedef struct {
   Intrin in;
   const char *stem, *cuda_fast, *opencl;
-} MathRow; /* opencl NULL: the stem */
+} MathRow; /* opencl NULL: the stem. round takes the even of two neighbours, as folded literals do; C's round does not */
 static const MathRow MATH[] = {
     {IN_EXP, "exp", "__expf", NULL},
     {IN_EXP2, "exp2", NULL, NULL},
@@ -40,7 +40,7 @@ static const MathRow MATH[] = {
     {IN_LDEXP, "ldexp", NULL, NULL},
     {IN_FLOOR, "floor", NULL, NULL},
     {IN_CEIL, "ceil", NULL, NULL},
-    {IN_ROUND, "round", NULL, NULL},
+    {IN_ROUND, "nearbyint", NULL, "rint"},
     {IN_TRUNC, "trunc", NULL, NULL},
     {IN_NEARBYINT, "nearbyint", NULL, "rint"},
     {IN_FABS, "fabs", NULL, NULL},

@@ -223,8 +223,8 @@ static double math1(Intrin in, double x, bool *known) {
   case IN_RSQRT: return 1.0 / sqrt(x);
   case IN_FLOOR: return floor(x);
   case IN_CEIL: return ceil(x);
-  case IN_ROUND: return round(x);
   case IN_TRUNC: return trunc(x);
+  case IN_ROUND: /* half to even */
   case IN_NEARBYINT: return nearbyint(x);
   case IN_FABS: return fabs(x);
   default: *known = false; return 0;

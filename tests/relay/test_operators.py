@@ -195,3 +195,18 @@ def test_new_products_keep_their_values_when_tuned(body):
     want = outputs(body, inputs)[0]
     for seed in range(3):
         np.testing.assert_array_equal(tuned_outputs(body, inputs, ["w"], seed)[0], want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_halves_are_rounded_to_even(dtype):
+    """In kernels, in folded constants and in the interpreter alike, as NumPy and PyTorch do."""
+    from nestsmith import _core, te, topi
+
+    x = (np.arange(-20, 21) / 4).astype(dtype)
+    same(relay.round(V("x", 41, dtype=dtype)), {"x": x}, np.round(x))
+    same(relay.round(relay.const(x)), {}, np.round(x))
+    a, out = te.placeholder((41,), dtype), np.empty(41, dtype)
+    _core.interp_dag(_core.ComputeDAG([a, topi.round(a)]), [x, out])
+    np.testing.assert_array_equal(out, np.round(x))
+    for v in (0.5, 1.5, -2.5):
+        assert float(te.round(te.const(v, dtype)).value) == round(v)

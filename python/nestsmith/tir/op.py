@@ -55,6 +55,7 @@ clz = _make_unary("clz")
 floor = _make_unary("floor")
 ceil = _make_unary("ceil")
 round = _make_unary("round")
+round.__doc__ = "``round(x)`` in the type of ``x``: to the nearest integer, of two the even one."
 trunc = _make_unary("trunc")
 nearbyint = _make_unary("nearbyint")
 isnan = _make_unary("isnan")
