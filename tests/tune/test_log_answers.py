@@ -108,6 +108,20 @@ def test_failed_trials_and_several_causes(net, said):
     assert said() == [], "two logs together have them all"
 
 
+def test_notes_of_kernels_are_one_line_where_a_log_is_read(net, said):
+    """Without a log the note shows the program, as in the reference; with one the line about the network comes last."""
+    with dispatcher.FallbackContext(), transform.PassContext(3, config={"relay.backend.use_auto_scheduler": True}):
+        relay.build(net[0], "llvm", params=net[1])
+    notes = said()
+    assert len(notes) == 3 and all("Compute DAG info:\nplaceholder = PLACEHOLDER" in n for n in notes)
+    write("o.json", tasks_of(*net, target="cuda -arch=sm_90"))
+    with dispatcher.FallbackContext(), auto_scheduler.ApplyHistoryBest("o.json"), transform.PassContext(3):
+        relay.build(net[0], "llvm", params=net[1])
+    *notes, last = said()
+    assert len(notes) == 3 and all("\n" not in n and "Cannot find tuned schedules for target=llvm" in n for n in notes)
+    assert sum("Reason: only records for cuda." in n for n in notes) == 2 and last.startswith("0 of 3 tasks found in o.json")
+
+
 def test_a_cut_log(net, said):
     write("o.json", tasks_of(*net))
     text = open("o.json").read()

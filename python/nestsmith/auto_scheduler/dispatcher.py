@@ -280,27 +280,20 @@ class FallbackContext(DispatchContext):
             return self.memory[key]
         if self.verbose == 2 or (has_complex_op and self.verbose == 1):
             msg = (
-                f"-----------------------------------\n{func_name}\n"
                 f"Cannot find tuned schedules for target={target}, workload_key={workload_key}. "
-                f"A fallback schedule is used, which may bring great performance regression. "
-                f"{self._why(workload_key)}Compute DAG info:\n{dag}"
+                "A fallback schedule is used, which may bring great performance regression. "
             )
+            logs = with_records()
+            if logs:  # one line: what is behind it is said once for the network
+                why = [w for c in logs if (w := c.report().get(workload_key, "")).startswith("only")]
+                msg = f"{func_name}: {msg}" + (f"Reason: {why[0]}." if why else "")
+            else:
+                msg = f"-----------------------------------\n{func_name}\n{msg}Compute DAG info:\n{dag}"
             if msg not in self.messages:
                 self.messages.add(msg)
                 logger.warning(msg)
         self.memory[key] = None
         return None
-
-    @staticmethod
-    def _why(workload_key):
-        """What the contexts with records say about a miss, where it is more than that there is none."""
-        context = DispatchContext.current
-        while context is not None:
-            why = getattr(context, "_asked", {}).get(workload_key, "")
-            if why.startswith("only"):
-                return f"Reason: {why}. "
-            context = getattr(context, "_old_ctx", None)
-        return ""
 
     def _query_inside(self, target, workload_key, func_name=""):
         return self.memory.get((str(target), workload_key))
@@ -316,6 +309,16 @@ class FallbackContext(DispatchContext):
 DispatchContext.current = FallbackContext()
 
 
+def with_records():
+    """The active contexts that have read records, the innermost first."""
+    out, context = [], DispatchContext.current
+    while context is not None:
+        if isinstance(context, ApplyHistoryBest) and context.holdings.sources:
+            out.append(context)
+        context = getattr(context, "_old_ctx", None)
+    return out
+
+
 def tell_history(tasks, target, because):
     """One line about the logs of the active contexts, after a network was looked up in them: how many of its tasks they
     have, and why not the others, or that they were measured elsewhere.
@@ -329,11 +332,7 @@ def tell_history(tasks, target, because):
         Called with the `Holdings` if the log seems to be of another build of the network: a text that says of which,
         or "".
     """
-    contexts, context = [], DispatchContext.current
-    while context is not None:
-        if isinstance(context, ApplyHistoryBest) and context.holdings.sources:
-            contexts.append(context)
-        context = getattr(context, "_old_ctx", None)
+    contexts = with_records()
     if not contexts or not tasks:
         return
     held, kind = Holdings.together(c.holdings for c in contexts), target.kind.name
