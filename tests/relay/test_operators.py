@@ -210,3 +210,14 @@ def test_halves_are_rounded_to_even(dtype):
     np.testing.assert_array_equal(out, np.round(x))
     for v in (0.5, 1.5, -2.5):
         assert float(te.round(te.const(v, dtype)).value) == round(v)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_unbiased_variances(keepdims):
+    x = small(3, 4, 5)
+    for axis in ((1,), (0, 2), None):
+        body = relay.variance(V("x", 3, 4, 5), axis, keepdims, unbiased=True)
+        same(body, {"x": x}, np.asarray(x.var(axis, ddof=1, keepdims=keepdims), "float32"), 1e-5)
+    same(relay.std(V("x", 3, 4, 5), 1, unbiased=True), {"x": x}, torch.std(T(x), 1).numpy(), 1e-5, levels=(3,))
+    with pytest.raises(ValueError, match="at least two elements"):
+        outputs(relay.variance(V("x", 3, 1), 1, unbiased=True), {"x": small(3, 1)})

@@ -162,14 +162,13 @@ def extract_tasks(
 
     if order not in _ORDERS:
         raise ValueError(f"order {order!r}; use one of {', '.join(_ORDERS)}")
-    if unsupported not in _UNSUPPORTED:
-        raise ValueError(f"unsupported is {unsupported!r}; use one of {', '.join(_UNSUPPORTED)}")
+    check.one_of_names("unsupported", unsupported, _UNSUPPORTED)
     target, target_host = Target.canon_target_and_host(target, target_host)
     if target is None:
         raise ValueError("extract_tasks needs a target, for example 'cuda' or 'llvm'")
+    fused = _fused(mod, params, target, opt_level, layout)
     if params is None:
         _warn_of_weights(as_module(mod)["main"])
-    fused = _fused(mod, params, target, opt_level, layout)
     kernels, calls = extract.collect_kernels(fused, "vm_mod_")
     if order == "graph-2020":
         kernels = _graph_2020_order(fused, kernels, calls)

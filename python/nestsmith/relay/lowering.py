@@ -162,9 +162,7 @@ def _reduce(a, x, c, t):
 @_rule("variance")
 def _variance(a, x, c, t):
     axes = real_axes(a, len(c.args[0].checked_type.shape))
-    if a.unbiased:
-        raise NotLowerable("variance with unbiased=True")
-    return topi.variance(x[0], x[1], axes, a.keepdims)
+    return topi.variance(x[0], x[1], axes, a.keepdims, a.unbiased)
 
 
 @_rule("cumsum")

@@ -81,9 +81,11 @@ def any(x, axis=None, keepdims=False):
     return _reduce(x, axis, keepdims, _any)
 
 
-def _count(x, axis):
-    """Number of reduced elements as a literal, or as a cast where an extent is symbolic."""
-    n = prod(get_const_tuple(x.shape)[a] for a in _real_axes(axis, len(x.shape)))
+def _count(x, axis, less=0):
+    """Number of reduced elements, `less` some, as a literal, or as a cast where an extent is symbolic."""
+    n = prod(get_const_tuple(x.shape)[a] for a in _real_axes(axis, len(x.shape))) - less
+    if less and isinstance(n, int) and n < 1:
+        raise ValueError("an unbiased variance needs at least two elements")
     return tir.const(float(n), x.dtype) if isinstance(n, int) else tir.Cast(x.dtype, n)
 
 
@@ -94,12 +96,13 @@ def mean(x, axis=None, keepdims=False):
     return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
 
 
-def variance(x, mean, axis=None, keepdims=True):
-    """Mean of the squared difference from ``mean`` (a tensor that broadcasts to ``x``)."""
+def variance(x, mean, axis=None, keepdims=True, unbiased=False):
+    """Mean of the squared difference from ``mean`` (a tensor that broadcasts to ``x``); ``unbiased``: divided by one
+    element less."""
     d = binary("subtract", x, mean)
     q = binary("multiply", d, d)
     total = sum(q, axis, keepdims)
-    n = _count(x, axis)
+    n = _count(x, axis, 1 if unbiased else 0)
     return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
 
 
