@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -169,9 +170,12 @@ def manifest(device):
 
 
 class Vandal(threading.Thread):
-    """Kills and stops workers, kills compilers, deletes and damages what is in the cache."""
+    """Kills workers and compilers, deletes and damages what is in the cache."""
 
-    def __init__(self, seed, cache, others):
+    ACTS = ("worker killed", "worker killed", "compiler killed", "cache file deleted", "cache file damaged",
+            "cache file cut", "cache deleted")  # fmt: skip
+
+    def __init__(self, seed, cache, others=()):
         """``others``: processes to leave alone."""
         super().__init__(daemon=True)
         self.others = others
@@ -179,28 +183,35 @@ class Vandal(threading.Thread):
 
     def run(self):
         while not self.end.wait(self.rng.uniform(0.2, 1.0)):
-            act = self.rng.choice(("worker killed", "worker killed", "compiler killed", "cache file deleted",
-                                   "cache file damaged", "cache file cut", "cache deleted"))  # fmt: skip
+            act = self.rng.choice(self.ACTS)
             try:
                 self.done[act] += getattr(self, "on_" + act.split()[0])(act.split()[-1])
             except OSError:
                 pass
 
-    def kill(self, mark):
-        for pid in children(mark):
-            if pid not in self.others:
-                os.kill(pid, signal.SIGKILL)
-                return 1
+    def victims(self, mark):
+        """Processes that it may kill whose command has ``mark``."""
+        return [pid for pid in children(mark) if pid not in self.others]
+
+    def harm(self, mark, how):
+        for pid in self.victims(mark):
+            if how == "paused":
+                return self.pause(pid)
+            os.kill(pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            return 1
         return 0
 
-    def on_worker(self, _):
-        return self.kill("worker.py")
+    def on_worker(self, how):
+        return self.harm("worker.py", how)
 
-    def on_compiler(self, _):
-        return self.kill(" -shared ")
+    def on_compiler(self, how):
+        return self.harm(" -shared ", how)
 
     def on_cache(self, how):
         names = [f for f in os.listdir(self.cache) if f[0] != "."]
+        if how == "removed":
+            shutil.rmtree(self.cache)
+            return 1
         if not names:
             return 0
         path = os.path.join(self.cache, self.rng.choice(names))

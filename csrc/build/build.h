@@ -63,22 +63,28 @@ bool build_sm_range(int *lo,
 /* ---- child processes (spawn.c): one group per child, killed as a whole ---- */
 typedef struct {
   int pid;
-  int pipe_fd;
-  int made;   /* fork_count: a forked child leaves the children of its parent alone */
+  int pipe_fd, life_fd; /* its output; the end of the pipe by which its group learns that this process is gone */
+  int made; /* fork_count: a forked child leaves the children of its parent alone */
   double cpu; /* when it has ended: processor seconds of it and of those that it waited for */
 } Child;
-/* Starts argv[0] (searched in PATH) in a process group of its own; its standard output and error go to pipe_fd (both to
- * /dev/null if want_output is false, then pipe_fd is -1). keep_fd >= 0 stays open in the child. die_with_parent: killed
- * when the calling thread ends. */
-Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd, bool want_output, bool die_with_parent);
-Child spawn_limited(Err *e, char *const argv[], char *const envp[], double cpu_seconds); /* with output, dies with the parent; a
-                                                                                           process of it that takes more gets SIGXCPU, then SIGKILL */
+#define NO_CHILD ((Child){.pipe_fd = -1, .life_fd = -1})
+/* Starts argv[0] (searched in PATH) in a process group of its own, which gets SIGCONT when this process ends: one that was
+ * stopped can then notice. No output. keep_fd stays open in the child. */
+Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd);
+/* With output (standard output and error, in pipe_fd). The group is killed when this process ends; a process of it that
+ * takes more processor time gets SIGXCPU, then SIGKILL. */
+Child spawn_limited(Err *e, char *const argv[], char *const envp[], double cpu_seconds);
 double spawn_cpu_seconds(int pid); /* what a process has used so far; -1 if it is not there */
 int spawn_wait(Child *c, double timeout_s); /* wait status, or -1 when still running after timeout_s */
 void spawn_signal_kill(Child *c);           /* SIGKILL to the group, no waiting */
 void spawn_kill(Child *c);                  /* the same, and reap */
-/* ---- temporary directories (tempdir.c): <tmp>/nestsmith-<uid>/<pid>-XXXXXX; those of dead processes are swept away
- * ---- */
-char *tmpdir_new(Arena *a);
-void tmpdir_remove(const char *path);
+/* ---- temporary directories (tempdir.c): <tmp>/nestsmith-<uid>/<pid>-XXXXXX, locked as long as they are in use ---- */
+typedef struct {
+  char *path;
+  int lock;
+} TmpDir;
+TmpDir tmpdir_new(Arena *a); /* removes what processes that are gone have left */
+void tmpdir_free(TmpDir *d); /* with what is in it */
+void tmpdir_sweep(void);     /* removes what processes that are gone have left */
+void tree_remove(const char *path);
 #endif

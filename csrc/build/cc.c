@@ -167,7 +167,7 @@ typedef struct {
   const Target *t;
   const char *source;
   const BuildOptions *o;
-  char *tmp;
+  TmpDir tmp;
   Child child;
   Binary out;
 } Job;
@@ -192,7 +192,7 @@ static bool unknown_processor(const Target *t, const Log *log) {
 static void compile(void *arg) {
   Job *j = arg;
   Err *e = arena_err(j->a);
-  char *src = arena_printf(j->a, "%s/program.c", j->tmp), *so = arena_printf(j->a, "%s/program.so", j->tmp);
+  char *src = arena_printf(j->a, "%s/program.c", j->tmp.path), *so = arena_printf(j->a, "%s/program.so", j->tmp.path);
   char *argv[MAX_ARGS] = {0};
   file_write(j->a, src, j->source, strlen(j->source));
   int n = words(j->a, compiler(j->o), argv, 8);
@@ -206,7 +206,7 @@ static void compile(void *arg) {
   double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit * BUILD_WALL_FACTOR;
   char why[512];
   if (!j->o->cc && !cc_available(why, sizeof why)) err_raise(e, NS_ERR_RUNTIME, "%s", why);
-  j->child = spawn_limited(e, argv, environment(j->a, j->tmp), limit);
+  j->child = spawn_limited(e, argv, environment(j->a, j->tmp.path), limit);
   Log log = {"", 0};
   bool ended = drain(e, &j->child, &log, end);
   err_poll(e);
@@ -230,10 +230,10 @@ static void compile(void *arg) {
 }
 
 Binary cc_compile(Arena *a, const Target *t, const char *source, const BuildOptions *o) {
-  Job j = {a, t, source, o, tmpdir_new(a), {.pipe_fd = -1}, {0}};
+  Job j = {a, t, source, o, tmpdir_new(a), NO_CHILD, {0}};
   ErrCode c = err_try(arena_err(a), compile, &j);
   spawn_kill(&j.child);
-  tmpdir_remove(j.tmp);
+  tmpdir_free(&j.tmp);
   if (c != NS_OK) err_rethrow(arena_err(a), c);
   return j.out;
 }

@@ -1,61 +1,105 @@
-/* Temporary directories that do not pile up. All live in one directory per user and carry the process id in their
- * names, so that whatever a killed process left behind is recognised and removed by the next one that needs a
- * directory. */
+/* Temporary directories that do not pile up. All live in one directory per user, and each is locked (flock) as long as its
+ * owner uses it. The system gives the lock back when the owner ends, however that happens: a directory whose lock can be
+ * had is one that a killed process left, and whoever finds it removes it. That needs no process ids, which other
+ * containers that share the directory do not share, and which are used again. */
 #include "build/build.h"
 #include <dirent.h>
 #include <errno.h>
-#include <signal.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { STALE_SECONDS = 60 };
+enum { TRIES = 16 };
 
-void tmpdir_remove(const char *path) {
+static void empty(const char *path) {
   DIR *d = opendir(path);
-  if (d) {
-    for (struct dirent *e; (e = readdir(d));) {
-      if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-      if (unlinkat(dirfd(d), e->d_name, 0) != 0 && (errno == EISDIR || errno == EPERM)) {
-        char sub[4096];
-        if (snprintf(sub, sizeof sub, "%s/%s", path, e->d_name) < (int)sizeof sub) tmpdir_remove(sub);
-      }
+  if (!d) return;
+  for (struct dirent *e; (e = readdir(d));) {
+    if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+    if (unlinkat(dirfd(d), e->d_name, 0) != 0 && (errno == EISDIR || errno == EPERM)) {
+      char sub[4096];
+      if (snprintf(sub, sizeof sub, "%s/%s", path, e->d_name) < (int)sizeof sub) tree_remove(sub);
     }
-    closedir(d);
   }
-  rmdir(path);
+  closedir(d);
+}
+
+/* A compiler that is just being killed may still make a file: then again. */
+void tree_remove(const char *path) {
+  for (int i = 0; i < TRIES; i++) {
+    empty(path);
+    if (rmdir(path) == 0 || errno != ENOTEMPTY) return;
+  }
+}
+
+/* Locks a directory, or returns -1; errno says why: EWOULDBLOCK, it is in use; ENOENT, it is gone. */
+static int take(const char *path) {
+  struct stat st;
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  int why = flock(fd, LOCK_EX | LOCK_NB) != 0 ? errno : fstat(fd, &st) == 0 && st.st_nlink > 0 ? 0 : ENOENT;
+  if (why == 0) return fd;
+  close(fd);
+  errno = why;
+  return -1;
+}
+
+static int base_name(char *out, size_t n) {
+  const char *root = getenv("TMPDIR");
+  return snprintf(out, n, "%s/nestsmith-%ld", root && *root ? root : "/tmp", (long)getuid());
 }
 
 static void sweep(const char *base) {
   DIR *d = opendir(base);
   if (!d) return;
   for (struct dirent *e; (e = readdir(d));) {
-    long pid = strtol(e->d_name, NULL, 10);
-    struct stat st;
     char path[4096];
-    if (pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH) continue;
+    if (strtol(e->d_name, NULL, 10) <= 0) continue;
     if (snprintf(path, sizeof path, "%s/%s", base, e->d_name) >= (int)sizeof path) continue;
-    if (stat(path, &st) == 0 && time(NULL) - st.st_mtime > STALE_SECONDS) tmpdir_remove(path);
+    int lock = take(path);
+    if (lock < 0) continue;
+    tree_remove(path);
+    close(lock);
   }
   closedir(d);
 }
 
-char *tmpdir_new(Arena *a) {
-  const char *root = getenv("TMPDIR");
-  if (!root || !*root) root = "/tmp";
-  char *base = arena_printf(a, "%s/nestsmith-%ld", root, (long)getuid());
+void tmpdir_sweep(void) {
+  char base[4096];
+  if (base_name(base, sizeof base) < (int)sizeof base) sweep(base);
+}
+
+static void make_base(Err *e, const char *base) {
   struct stat st;
   if (mkdir(base, 0700) != 0 && errno != EEXIST)
-    err_raise(arena_err(a), NS_ERR_IO, "cannot create temporary directory %s: %s; set TMPDIR to a writable directory",
-              base, strerror(errno));
+    err_raise(e, NS_ERR_IO, "cannot create temporary directory %s: %s; set TMPDIR to a writable directory", base,
+              strerror(errno));
   if (lstat(base, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid())
-    err_raise(arena_err(a), NS_ERR_IO, "%s exists but is not a directory of this user; remove it or set TMPDIR", base);
+    err_raise(e, NS_ERR_IO, "%s exists but is not a directory of this user; remove it or set TMPDIR", base);
+}
+
+TmpDir tmpdir_new(Arena *a) {
+  Err *e = arena_err(a);
+  char base[4096];
+  err_check(e, base_name(base, sizeof base) < (int)sizeof base, "TMPDIR is too long");
+  make_base(e, base);
   sweep(base);
-  char *path = arena_printf(a, "%s/%ld-XXXXXX", base, (long)getpid());
-  if (!mkdtemp(path))
-    err_raise(arena_err(a), NS_ERR_IO, "cannot create a temporary directory in %s: %s", base, strerror(errno));
-  return path;
+  for (int i = 0; i < TRIES; i++) { /* somebody may sweep, or remove everything, at this moment */
+    char *path = arena_printf(a, "%s/%ld-XXXXXX", base, (long)getpid());
+    make_base(e, base);
+    if (!mkdtemp(path)) continue;
+    int lock = take(path);
+    if (lock >= 0 || errno == ENOLCK || errno == EOPNOTSUPP)
+      return (TmpDir){path, lock}; /* some file systems have no locks */
+  }
+  err_raise(e, NS_ERR_IO, "cannot create a temporary directory in %s: %s", base, strerror(errno));
+}
+
+void tmpdir_free(TmpDir *d) {
+  tree_remove(d->path);
+  if (d->lock >= 0) close(d->lock);
 }

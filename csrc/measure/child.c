@@ -2,9 +2,9 @@
  * lines that started it. Whatever a candidate does to this process (a crash, an endless loop, a broken GPU context) the
  * tuner survives: it sees the socket close or the deadline pass, and starts another worker.
  *
- * A second thread watches the socket and the parent: when the tuner is gone, for whatever reason, it kills the whole
- * process group, so that even an endless kernel does not outlive the tuner. While the first thread works it also tells
- * the tuner that the process is alive. */
+ * A second thread watches the socket and the parent: when the tuner is gone, for whatever reason, it removes what the
+ * tuner could not remove any more and kills the whole process group, so that even an endless kernel does not outlive the
+ * tuner. While the first thread works it also tells the tuner that the process is alive. */
 #include "measure/protocol.h"
 #include <poll.h>
 #include <pthread.h>
@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { GUARD = 4096 }; /* bytes behind each output that a kernel must leave alone */
@@ -40,6 +42,31 @@ typedef struct {
   atomic_bool *busy;
 } Watch;
 
+typedef struct {
+  Err e;
+  Arena *a;
+  pid_t parent;
+} Clean;
+static void clean_cache(void *arg) {
+  Clean *c = arg;
+  c->a = arena_new(&c->e);
+  build_clean(c->a, NULL, (int)c->parent);
+  build_clean(c->a, NULL, (int)getpid());
+}
+
+/* The connection is closed. If the tuner is gone, the whole group ends; which thread notices first does not matter. It may be
+ * well and only end this worker, or its socket may close a moment before it has let go of everything else. */
+static void follow_tuner(const Watch *w) {
+  Clean c = {.parent = w->parent};
+  shutdown(w->sock, SHUT_RDWR);
+  for (int i = 0; i < 100 && getppid() == w->parent; i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
+  if (getppid() == w->parent) return;
+  tmpdir_sweep();
+  err_init(&c.e);
+  err_try(&c.e, clean_cache, &c);
+  kill(0, SIGKILL);
+}
+
 static void *watch_parent(void *arg) {
   Watch w = *(Watch *)arg;
   for (;;) {
@@ -47,6 +74,7 @@ static void *watch_parent(void *arg) {
     int r = poll(&p, 1, (int)(BEAT_SECONDS * 1000));
     if (r == 0 && atomic_load(w.busy)) proto_beat(w.sock);
     if ((r > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) || getppid() != w.parent) {
+      follow_tuner(&w);
       kill(0, SIGKILL);
       _exit(1);
     }
@@ -422,13 +450,15 @@ __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int s
   pthread_t t;
   signal(SIGINT, SIG_IGN); /* the tuner decides what Ctrl-C means */
   signal(SIGPIPE, SIG_IGN);
-  if (getppid() != w.parent || pthread_create(&t, NULL, watch_parent, &w) != 0) return 1;
+  if (getppid() != w.parent) follow_tuner(&w);
+  if (pthread_create(&t, NULL, watch_parent, &w) != 0) return 1;
   err_init(&child.e);
   child.sock = sock;
   if (kind == 'c')
     compile_loop(&child);
   else
     measure_loop(&child, dev_type, dev_id);
+  follow_tuner(&w);
   _exit(0); /* no destructors: a driver's may hang on a broken context */
 }
 

@@ -86,9 +86,8 @@ void task_data_free(TaskData *t);
 
 /* ---- the measuring worker (worker.c) ---- */
 typedef struct Worker Worker;
-Worker *
-worker_start(Err *e, DevType t,
-             int id);        /* starts the process and waits until it has the device; raises if the device is missing */
+/* Starts the process and waits until it has the device, or e is interrupted; raises if the device is missing. */
+Worker *worker_start(Err *e, DevType t, int id);
 void worker_stop(Worker *w); /* never leaves a process behind; NULL is allowed; in a forked child nothing: it is the parent's */
 const DevInfo *worker_info(const Worker *w);
 int worker_pid(const Worker *w);                            /* 0 while there is none */

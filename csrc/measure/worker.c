@@ -32,7 +32,7 @@ typedef struct {
   int sock;
   char kind;
   int type, id;
-  bool ready;
+  bool ready, refused; /* refused: its last word was that it cannot have the device */
   DevInfo info;
   const atomic_int *stop;
   double cpu_end, wall_end; /* compilers: a deadline that passes counts when one of these has passed too; 0: at once */
@@ -87,7 +87,7 @@ static void start_body(void *arg) {
                           id,
                           NULL};
   bool linked_in = strcmp(self, exe) == 0;
-  s->p->child = spawn_child(&s->p->e, linked_in ? direct : module, child_environment(s->a), s->fd[1], false, false);
+  s->p->child = spawn_child(&s->p->e, linked_in ? direct : module, child_environment(s->a), s->fd[1]);
 }
 
 static bool proc_spawn(Proc *p) {
@@ -128,6 +128,7 @@ static RecvStatus proc_ready(Proc *p) {
   MsgType type;
   int fd = -1;
   if (p->ready) return RECV_OK;
+  p->refused = false;
   if (p->sock < 0 && !proc_spawn(p)) return RECV_CLOSED;
   RecvStatus s = proto_recv(p->sock, &type, &b, &fd, clock_now() + START_SECONDS, p->stop);
   if (fd >= 0) close(fd);
@@ -140,7 +141,8 @@ static RecvStatus proc_ready(Proc *p) {
     p->ready = true;
     return RECV_OK;
   }
-  if (s == RECV_OK && type == MSG_READY)
+  p->refused = s == RECV_OK && type == MSG_READY;
+  if (p->refused)
     snprintf(p->e.msg, sizeof p->e.msg, "%s", b.ready.msg);
   else
     snprintf(p->e.msg, sizeof p->e.msg, "the worker process %s",
@@ -234,7 +236,7 @@ static void proc_init(Proc *p, char kind, int type, int id) {
   p->type = type;
   p->id = id;
   p->sock = -1;
-  p->child = (Child){.pipe_fd = -1};
+  p->child = NO_CHILD;
 }
 
 /* ---- task data ---- */
@@ -326,16 +328,26 @@ static void settle_spare(Worker *w) {
   if (w->p.type == DEV_CPU && w->spare.sock >= 0 && !w->spare.ready) proc_ready(&w->spare);
 }
 
+/* A process that is killed while it starts gets a successor; one that says why it cannot work does not. */
+static bool start_first(Worker *w, const atomic_int *stop) {
+  RecvStatus r = RECV_CLOSED;
+  w->p.stop = stop;
+  for (int i = 0; i < START_TRIES && r == RECV_CLOSED && !w->p.refused; i++) r = proc_ready(&w->p);
+  w->p.stop = NULL;
+  return r == RECV_OK;
+}
+
 Worker *worker_start(Err *e, DevType t, int id) {
   Worker *w = calloc(1, sizeof *w);
   if (!w) err_raise(e, NS_ERR_MEMORY, "out of memory starting a worker");
   w->made = fork_count();
   proc_init(&w->p, 'm', (int)t, id);
   proc_init(&w->spare, 'm', (int)t, id);
-  if (proc_ready(&w->p) != RECV_OK) {
+  if (!start_first(w, e->interrupt)) {
     char why[MSR_MSG];
     snprintf(why, sizeof why, "%.500s", w->p.e.msg);
     worker_stop(w);
+    err_poll(e);
     err_raise(e, NS_ERR_RUNTIME, "cannot start a measuring worker: %s", why);
   }
   w->want_spare = t != DEV_CUDA || w->p.info.free_bytes >= SPARE_BYTES;

@@ -3,8 +3,8 @@
 #include <string.h>
 
 typedef int (*PyInit)(PyObject *m);
-static const PyInit INITS[] = {py_init_target, py_init_te,     py_init_schedule, py_init_lower, py_init_codegen,
-                               py_init_device, py_init_search, py_init_graph,    py_init_model};
+static const PyInit INITS[] = {py_init_run,     py_init_target, py_init_te,     py_init_schedule, py_init_lower,
+                               py_init_codegen, py_init_device, py_init_search, py_init_graph,    py_init_model};
 
 /* What the engine raises is a TVMError; nestsmith/error.py has the rest of the family. */
 static PyObject *TvmError, *TvmValueError, *InternalError;
@@ -55,6 +55,12 @@ bool py_here(int made, const char *what) {
       "a new one in the child",
       what);
   return false;
+}
+
+void py_clear(void) {
+  bool stop = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+  PyErr_Clear();
+  if (stop) PyErr_SetInterrupt();
 }
 
 static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, (void *)module_exec}, {0, NULL}};

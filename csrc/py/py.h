@@ -24,8 +24,17 @@ PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belon
 /* Was it made in this process? In a forked child false with TVMError set; what: its name for the message (module.c). */
 bool py_here(int made, const char *what);
 /* Runs body(arg) protected, without the interpreter lock; a signal whose handler raises (Ctrl-C) ends it at its next
- * err_poll with NS_ERR_INTERRUPT and the handler's exception set. e: the one that body polls (py_run.c). */
+ * err_poll with NS_ERR_INTERRUPT and the handler's exception set, and so does the flag that e has already. e: the one that
+ * body polls (py_run.c). */
 ErrCode py_run(Err *e, ErrBody body, void *arg);
+/* As py_run; false with the exception set. */
+bool py_run_ok(Err *e, ErrBody body, void *arg);
+/* _core.Stop, a flag that calls in other threads poll. (py_run.c) */
+PyObject *py_stop_from(PyObject *o); /* a new reference to o, or a new Stop for NULL and None; NULL with TypeError set */
+const atomic_int *py_stop_flag(PyObject *stop);
+void py_stop_set(PyObject *stop);
+/* Clears the exception of an attempt that may fail. A KeyboardInterrupt is no failure: it will be raised again. */
+void py_clear(void);
 IrCtx *py_clone(const IrCtx *src, Err *e); /* ir_clone with errors going to e; NULL with the exception set (py_expr.c) */
 bool py_guard(PyCtx *c, ErrBody body, void *arg); /* runs body(arg) protected; false with the exception set (py_expr.c) */
 
@@ -55,6 +64,7 @@ PyObject *py_hw_tuple(const HwParams *h);    /* in the records' order */
 bool py_hw(PyObject *seq, HwParams *out);    /* false with exception set */
 
 /* One init function per file; adds types and functions to the module. 0 or -1 with exception set. */
+int py_init_run(PyObject *m);
 int py_init_target(PyObject *m);
 int py_init_te(PyObject *m);
 int py_init_schedule(PyObject *m); /* schedule, and py_init_sched: te schedules */

@@ -163,7 +163,7 @@ static bool numpy_type(PyObject *o, DType *t) {
   }
   Py_XDECREF(d);
   Py_XDECREF(nd);
-  PyErr_Clear();
+  py_clear();
   return ok;
 }
 
@@ -329,7 +329,7 @@ static int expr_bool(PyObject *o) {
   if (PyObject_TypeCheck(o, PyDeferred_Type)) {
     PyDeferred *d = (PyDeferred *)o;
     ExprId a = is_exprlike(d->a) ? py_expr_id(d->a) : 0, b = a && is_exprlike(d->b) ? py_expr_id(d->b) : 0;
-    if (PyErr_Occurred()) PyErr_Clear();
+    py_clear();
     bool same = a && a == b;
     return d->kind == IR_EQ ? same : !same;
   }

@@ -94,7 +94,7 @@ static void exec_dealloc(PyObject *self) {
   if (o->x) {
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
-    if (!py_dev_call(o->dev, free_body, o)) PyErr_Clear();
+    if (!py_dev_call(o->dev, free_body, o)) py_clear();
     PyErr_Restore(type, value, tb);
   }
   arena_free(o->arena);

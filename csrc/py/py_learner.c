@@ -11,6 +11,7 @@ typedef struct {
 typedef struct {
   PyObject_HEAD Err err;
   int busy; /* train runs without the interpreter lock: nothing else may use the learner meanwhile */
+  atomic_int stop;
   Learner *learner;
   PyObject *keep; /* the engine-side tasks in use, as capsules */
   Slot **slot;
@@ -155,13 +156,19 @@ static PyObject *m_train(PyObject *o, PyObject *args) {
   Train x = {.p = (PyLearner *)o, .threads = 1};
   if (!PyArg_ParseTuple(args, "|i", &x.threads)) return NULL;
   if (!idle(x.p)) return NULL;
-  ErrCode c;
   x.p->busy = 1;
-  c = py_run(&x.p->err, do_train, &x);
+  x.p->stop = 0;
+  x.p->err.interrupt = &x.p->stop;
+  bool ok = py_run_ok(&x.p->err, do_train, &x);
+  x.p->err.interrupt = NULL;
   pool_free(x.pool);
   x.p->busy = 0;
-  if (c != NS_OK) return py_raise(&x.p->err, c);
-  return PyBool_FromLong(x.trained);
+  return ok ? PyBool_FromLong(x.trained) : NULL;
+}
+static PyObject *m_cancel(PyObject *o, PyObject *u) {
+  (void)u;
+  ((PyLearner *)o)->stop = 1;
+  Py_RETURN_NONE;
 }
 
 typedef struct {
@@ -334,6 +341,7 @@ static PyMethodDef METHODS[] = {
     {"add", m_add, METH_VARARGS, "add(task, state, seconds): a measurement; 1e10 for a failed one."},
     {"train", m_train, METH_VARARGS,
      "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},
+    {"cancel", m_cancel, METH_NOARGS, "cancel(): a running training in another thread ends with KeyboardInterrupt."},
     {"score", m_score, METH_VARARGS, "score(task, state): score of a bounded state."},
     {"stages", m_stages, METH_VARARGS,
      "stages(task, state): what each stage adds to the raw score of trees, then what belongs to none."},

@@ -1,5 +1,5 @@
-/* Bindings of build and measure: build, Compiler, Worker, Pipeline. Calls block without the GIL; Python runs the long
- * ones in threads and ends them with stop(), so that Ctrl-C is noticed at once. */
+/* Bindings of build and measure: build, Compiler, Worker, Pipeline. Calls block without the GIL; those that start processes
+ * are ended by Ctrl-C, and Python runs the other long ones in threads and ends them with stop(). */
 #include "py/py_device.h"
 #include "py/py_fields.h"
 #include "py/py_measure.h"
@@ -125,9 +125,9 @@ static PyObject *fn_build(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O&s|dzz", py_target, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc))
     return NULL;
   b.o.memory = py_build_memory();
-  PyObject *r = protect(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds,
-                                                              b.out.cached ? Py_True : Py_False)
-                                              : NULL;
+  PyObject *r = py_run_ok(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds,
+                                                                b.out.cached ? Py_True : Py_False)
+                                                : NULL;
   arena_free(b.a);
   return r;
 }
@@ -350,7 +350,7 @@ static void tell_holder(const char *holder) {
   Py_XDECREF(who);
   Py_XDECREF(log);
   Py_XDECREF(logging);
-  PyErr_Clear();
+  py_clear();
   PyGILState_Release(g);
 }
 
@@ -373,7 +373,8 @@ static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   (void)kw;
   NewWorker n = {0};
   int lock = LOCK_NONE;
-  if (!PyArg_ParseTuple(args, "ii|i", &n.type, &n.id, &lock)) return NULL;
+  PyObject *stop = NULL;
+  if (!PyArg_ParseTuple(args, "ii|iO", &n.type, &n.id, &lock, &stop)) return NULL;
   if (lock < LOCK_AUTO || lock > LOCK_NONE)
     return PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", lock);
   n.w = (PyWorker *)t->tp_alloc(t, 0);
@@ -381,7 +382,12 @@ static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   n.w->mode = (LockMode)lock;
   n.w->made = fork_count();
   err_init(&n.w->err);
-  if (!protect(&n.w->err, worker_body, &n)) {
+  PyObject *own = py_stop_from(stop); /* only for the start */
+  if (own) n.w->err.interrupt = py_stop_flag(own);
+  bool ok = own && py_run_ok(&n.w->err, worker_body, &n);
+  n.w->err.interrupt = NULL;
+  Py_XDECREF(own);
+  if (!ok) {
     Py_DECREF(n.w);
     return NULL;
   }
@@ -473,7 +479,7 @@ static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   if (!n.p) return NULL;
   n.p->made = fork_count();
   err_init(&n.p->err);
-  if (!protect(&n.p->err, pipeline_body, &n)) {
+  if (!py_run_ok(&n.p->err, pipeline_body, &n)) {
     Py_DECREF(n.p);
     return NULL;
   }
@@ -635,7 +641,8 @@ static PyType_Slot WORKER_SLOTS[] = {
     SLOT(Py_tp_dealloc, worker_dealloc),
     SLOT(Py_tp_methods, WORKER_METHODS),
     SLOT(Py_tp_getset, WORKER_GET),
-    {Py_tp_doc, (void *)"Worker(device_type, device_id): an isolated measuring process."},
+    {Py_tp_doc, (void *)"Worker(device_type, device_id, lock=3, stop=None): an isolated measuring process. stop ends a "
+                        "start that takes long."},
     END};
 static PyType_Slot PIPELINE_SLOTS[] = {
     SLOT(Py_tp_new, pipeline_new),

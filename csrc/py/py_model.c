@@ -26,7 +26,7 @@ typedef struct {
 static PyArrayObject *as_array(PyObject *o, int type, int nd, const char *name) {
   PyArrayObject *a = (PyArrayObject *)PyArray_FROMANY(o, type, nd, nd, NPY_ARRAY_CARRAY_RO);
   if (!a) {
-    PyErr_Clear();
+    py_clear();
     PyErr_Format(PyExc_ValueError, "%s: expected a %d-dimensional array of numbers", name, nd);
   }
   return a;

@@ -3,7 +3,11 @@
  * Python runs signal handlers on its main thread and only while that thread holds the interpreter lock. A call that
  * computes for seconds would keep Ctrl-C waiting, so the computation moves to a thread of its own; the caller waits
  * without the lock and looks for signals twenty times a second. A signal whose handler raises sets the flag that the
- * engine polls, and the handler's exception is what the caller sees.
+ * engine polls, and the handler's exception is what the caller sees. It is the only place where the handler can raise:
+ * what the computation calls in Python (models, rules, listeners) runs in that other thread, where no handler runs, so
+ * none of them can mistake the exception for a failure of its own.
+ *
+ * Calls in other threads hear no signals. A _core.Stop ends those: whoever has heard of a signal sets it.
  */
 #include "py/py.h"
 #include <pthread.h>
@@ -43,8 +47,8 @@ static bool done_soon(Run *r) {
 }
 
 ErrCode py_run(Err *e, ErrBody body, void *arg) {
-  Run r = {.err = e, .body = body, .arg = arg};
-  const atomic_int *old = e->interrupt;
+  const atomic_int *outer = e->interrupt; /* a second flag that ends the call */
+  Run r = {.err = e, .body = body, .arg = arg, .stop = outer && *outer};
   PyObject *type = NULL, *value = NULL, *trace = NULL;
   pthread_t thread;
   bool done = false;
@@ -60,15 +64,71 @@ ErrCode py_run(Err *e, ErrBody body, void *arg) {
       Py_BEGIN_ALLOW_THREADS;
       done = done_soon(&r);
       Py_END_ALLOW_THREADS;
-      if (done || r.stop || PyErr_CheckSignals() == 0) continue;
+      if (outer && *outer) r.stop = 1;
+      if (done || type || PyErr_CheckSignals() == 0) continue;
       PyErr_Fetch(&type, &value, &trace);
       r.stop = 1;
     }
     pthread_join(thread, NULL);
   }
-  e->interrupt = old;
+  e->interrupt = outer;
   pthread_cond_destroy(&r.changed);
   pthread_mutex_destroy(&r.lock);
   if (type) PyErr_Restore(type, value, trace); /* also if the call ended before it saw the flag */
   return type && r.code == NS_OK ? NS_ERR_INTERRUPT : r.code;
+}
+
+bool py_run_ok(Err *e, ErrBody body, void *arg) {
+  ErrCode c = py_run(e, body, arg);
+  if (c != NS_OK) py_raise(e, c);
+  return c == NS_OK;
+}
+
+/* ---- Stop: a flag for calls in other threads ---- */
+typedef struct {
+  PyObject_HEAD atomic_int set;
+} PyStop;
+static PyTypeObject *PyStop_Type;
+
+static PyObject *stop_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  static char *names[] = {NULL};
+  return PyArg_ParseTupleAndKeywords(args, kw, "", names) ? t->tp_alloc(t, 0) : NULL;
+}
+static void stop_drop(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+static PyObject *stop_set(PyObject *o, PyObject *none) {
+  (void)none;
+  ((PyStop *)o)->set = 1;
+  return Py_NewRef(Py_None);
+}
+static PyObject *stop_is_set(PyObject *o, PyObject *none) {
+  (void)none;
+  return PyBool_FromLong(((PyStop *)o)->set);
+}
+
+PyObject *py_stop_from(PyObject *o) {
+  if (!o || o == Py_None) return PyStop_Type->tp_alloc(PyStop_Type, 0);
+  if (PyObject_TypeCheck(o, PyStop_Type)) return Py_NewRef(o);
+  return PyErr_Format(PyExc_TypeError, "stop: expected a Stop or None, got %s", Py_TYPE(o)->tp_name);
+}
+const atomic_int *py_stop_flag(PyObject *o) { return &((PyStop *)o)->set; }
+void py_stop_set(PyObject *o) { ((PyStop *)o)->set = 1; }
+
+static PyMethodDef METHODS[] = {
+    {"set", stop_set, METH_NOARGS, "set(): the calls that have it end with KeyboardInterrupt, now and in the future."},
+    {"is_set", stop_is_set, METH_NOARGS, "is_set(): whether set() was called."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot SLOTS[] = {{Py_tp_doc, "Stop(): ends calls of the engine in other threads."},
+                              {Py_tp_new, stop_new},
+                              {Py_tp_dealloc, stop_drop},
+                              {Py_tp_methods, METHODS},
+                              {0, NULL}};
+static PyType_Spec SPEC = {"nestsmith._core.Stop", sizeof(PyStop), 0, Py_TPFLAGS_DEFAULT, SLOTS};
+
+int py_init_run(PyObject *m) {
+  PyStop_Type = (PyTypeObject *)PyType_FromSpec(&SPEC);
+  return PyStop_Type ? PyModule_AddType(m, PyStop_Type) : -1;
 }

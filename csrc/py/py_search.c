@@ -1,8 +1,9 @@
 /* Bindings of search: the type Policy (the search for one task). What its constructor reads is in py_params.c; functions
  * about states and tasks that need no policy are in py_ask.c.
  *
- * States cross into Python as _core.State objects. A long call releases the interpreter lock; callbacks (users' rules,
- * Python cost models, the progress listener) take it again. cancel() makes a running call end with KeyboardInterrupt. */
+ * States cross into Python as _core.State objects. A long call releases the interpreter lock and can be interrupted
+ * (py_run.c); callbacks (users' rules, Python cost models, the progress listener) take the lock again, in another thread
+ * than the caller's. cancel() makes a running call end with KeyboardInterrupt. */
 #include "py/py.h"
 #include "py/py_search.h"
 #include "model/model.h"
@@ -144,7 +145,7 @@ static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out, int i) {
   else {
     PyObject *so = PySequence_Fast_GET_ITEM(seq, 0);
     if (!PyObject_TypeCheck(so, PyState_Type)) inner = PyObject_GetAttrString(so, "state_object");
-    if (!inner) PyErr_Clear();
+    if (!inner) py_clear();
     if (PyObject_TypeCheck(inner ? inner : so, PyState_Type))
       s = (PyState *)(inner ? inner : so);
     else
@@ -220,10 +221,7 @@ static void listen(void *self, const PolicyEvent *ev) {
   PyObject *r = PyObject_CallFunction(fn, "iiiiddddd", ev->kind, ev->iter, ev->count, ev->failed, ev->best, ev->least,
                                       ev->seconds, ev->mutated, ev->refused);
   Py_DECREF(fn);
-  if (!r) {
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) p->stop = 1;
-    PyErr_Clear();
-  }
+  if (!r) py_clear();
   Py_XDECREF(r);
   PyGILState_Release(g);
 }
@@ -368,13 +366,9 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   ErrCode c = err_try(&x.err, do_arena, &x);
   if (c == NS_OK && seq) c = err_try(&x.err, do_take, &(Take){&x, seq});
   Py_XDECREF(seq);
-  if (c == NS_OK) {
-    Py_BEGIN_ALLOW_THREADS;
-    c = err_try(&x.err, do_op, &x);
-    policy_set_pool(p->policy, NULL);
-    if (x.pool) pool_free(x.pool);
-    Py_END_ALLOW_THREADS;
-  }
+  if (c == NS_OK) c = py_run(&x.err, do_op, &x);
+  policy_set_pool(p->policy, NULL);
+  pool_free(x.pool);
   p->busy = 0;
   if (c != NS_OK)
     py_raise(&x.err, c), name_cause(p);

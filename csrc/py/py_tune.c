@@ -10,8 +10,9 @@
 typedef struct {
   PyObject_HEAD Err err;
   Session *session;
-  int users, made;
-} PySession; /* users: calls that run without the interpreter lock; made: fork_count */
+  PyObject *stop;  /* a _core.Stop: ends what opens the session, makes its tasks and lowers candidates */
+  int users, made; /* users: calls that run without the interpreter lock; made: fork_count */
+} PySession;
 
 typedef struct {
   PySession *p;
@@ -43,13 +44,14 @@ static bool devices_from(PyObject *ids, Open *x) {
   return ok;
 }
 static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"target",        "device_type", "device_id", "lower_threads", "compile_threads",
-                          "build_timeout", "cache_dir",   "cc",        "lock",          NULL};
+  static char *names[] = {
+      "target", "device_type", "device_id", "lower_threads", "compile_threads", "build_timeout", "cache_dir", "cc",
+      "lock",   "stop",        NULL};
   Open x = {.n_lower = 1};
-  PyObject *target, *ids = NULL;
+  PyObject *target, *ids = NULL, *stop = NULL;
   int type_code, lock = LOCK_AUTO;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|Oiidzzi", names, &target, &type_code, &ids, &x.n_lower, &x.o.n_compile,
-                                   &x.o.build_timeout_s, &x.o.cache_dir, &x.o.cc, &lock))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|OiidzziO", names, &target, &type_code, &ids, &x.n_lower,
+                                   &x.o.n_compile, &x.o.build_timeout_s, &x.o.cache_dir, &x.o.cc, &lock, &stop))
     return NULL;
   if (ids && !devices_from(ids, &x)) return NULL;
   if (lock < LOCK_AUTO || lock > LOCK_NONE)
@@ -63,12 +65,9 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   err_init(&p->err);
   p->made = fork_count();
   x.p = p;
-  ErrCode c;
-  Py_BEGIN_ALLOW_THREADS;
-  c = err_try(&p->err, do_open, &x);
-  Py_END_ALLOW_THREADS;
-  if (c == NS_OK) return (PyObject *)p;
-  py_raise(&p->err, c);
+  p->stop = py_stop_from(stop);
+  if (p->stop) p->err.interrupt = py_stop_flag(p->stop);
+  if (p->stop && py_run_ok(&p->err, do_open, &x)) return (PyObject *)p;
   Py_DECREF(p);
   return NULL;
 }
@@ -77,6 +76,7 @@ static PyObject *m_close(PyObject *o, PyObject *u) {
   PySession *p = (PySession *)o;
   Session *s = p->session;
   p->session = NULL; /* new calls are refused; those of other threads come to their end first */
+  py_stop_set(p->stop);
   while (p->users && p->made == fork_count()) { /* after a fork those are threads of the parent */
     Py_BEGIN_ALLOW_THREADS;
     nanosleep(&(struct timespec){0, 5000000}, NULL);
@@ -90,6 +90,7 @@ static PyObject *m_close(PyObject *o, PyObject *u) {
 static void session_drop(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
   session_free(((PySession *)o)->session);
+  Py_CLEAR(((PySession *)o)->stop);
   t->tp_free(o);
   Py_DECREF(t);
 }
@@ -118,6 +119,7 @@ static void do_task(void *arg) {
   x->a = arena_new(&x->err);
   void *data[MSR_MAX_ARGS];
   if (x->check) tune_reference(x->a, x->ctx, x->dag->dag, 1, x->given, data);
+  err_poll(&x->err);
   x->out = session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
 }
 static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
@@ -154,17 +156,14 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *r = NULL;
   if (ok) {
     err_init(&x.err);
+    x.err.interrupt = py_stop_flag(((PySession *)o)->stop);
     x.ctx = py_clone(x.dag->own.ctx, &x.err); /* other threads use the DAG's own context */
     if (x.ctx) {
-      ErrCode c;
       ((PySession *)o)->users++;
-      Py_BEGIN_ALLOW_THREADS;
-      c = err_try(&x.err, do_task, &x);
+      if (py_run_ok(&x.err, do_task, &x)) r = PyLong_FromLong(x.out);
+      ((PySession *)o)->users--;
       arena_free(x.a);
       ir_free(x.ctx);
-      Py_END_ALLOW_THREADS;
-      ((PySession *)o)->users--;
-      r = c == NS_OK ? PyLong_FromLong(x.out) : py_raise(&x.err, c);
     }
   }
   for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
@@ -186,23 +185,20 @@ static void do_reference(void *arg) {
   x->a = arena_new(&x->err);
   tune_reference(x->a, x->ctx, x->dag->dag, x->seed, NULL, x->data);
 }
-static PyObject *f_reference(PyObject *m, PyObject *args) {
+static PyObject *f_reference(PyObject *m, PyObject *args, PyObject *kw) {
   (void)m;
-  PyObject *dag, *l = NULL;
+  static char *names[] = {"dag", "seed", "stop", NULL};
+  PyObject *dag, *stop = NULL, *l = NULL;
   unsigned long long seed = 1;
-  if (!PyArg_ParseTuple(args, "O!|K", PyDag_Type, &dag, &seed)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|KO", names, PyDag_Type, &dag, &seed, &stop)) return NULL;
+  if (!(stop = py_stop_from(stop))) return NULL;
   Ref *x = PyMem_Calloc(1, sizeof *x);
-  if (!x) return PyErr_NoMemory();
+  if (!x) return Py_DECREF(stop), PyErr_NoMemory();
   x->dag = (PyDag *)dag, x->seed = seed;
   err_init(&x->err);
+  x->err.interrupt = py_stop_flag(stop);
   x->ctx = py_clone(x->dag->own.ctx, &x->err);
-  if (x->ctx) {
-    ErrCode c;
-    Py_BEGIN_ALLOW_THREADS;
-    c = err_try(&x->err, do_reference, x);
-    Py_END_ALLOW_THREADS;
-    l = c == NS_OK ? PyList_New(x->dag->dag->n_tensors) : py_raise(&x->err, c);
-  }
+  if (x->ctx && py_run_ok(&x->err, do_reference, x)) l = PyList_New(x->dag->dag->n_tensors);
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
     PyObject *b =
         PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)tune_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
@@ -214,6 +210,7 @@ static PyObject *f_reference(PyObject *m, PyObject *args) {
   arena_free(x->a);
   ir_free(x->ctx);
   PyMem_Free(x);
+  Py_DECREF(stop);
   return l;
 }
 
@@ -255,13 +252,10 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   PyObject *r = NULL;
   if (ok) {
     err_init(&x.err);
-    ErrCode c;
+    x.err.interrupt = py_stop_flag(((PySession *)o)->stop);
     ((PySession *)o)->users++;
-    Py_BEGIN_ALLOW_THREADS;
-    c = err_try(&x.err, do_submit, &x);
-    Py_END_ALLOW_THREADS;
+    if (py_run_ok(&x.err, do_submit, &x)) r = PyLong_FromLong(x.n);
     ((PySession *)o)->users--;
-    r = c == NS_OK ? PyLong_FromLong(x.n) : py_raise(&x.err, c);
   }
   PyMem_Free(x.steps);
   PyMem_Free(x.n_step);
@@ -432,9 +426,9 @@ static PyMethodDef METHODS[] = {
 static PyType_Slot SLOTS[] = {
     {Py_tp_doc,
      "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
-     "cache_dir=None, cc=None, lock=0): builds and measures candidates. device_id: a number or a list of "
-     "devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "
-     "turns, 2 fail, 3 nothing."},
+     "cache_dir=None, cc=None, lock=0, stop=None): builds and measures candidates. device_id: a number or a list "
+     "of devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "
+     "turns, 2 fail, 3 nothing. stop: a Stop that ends this call, task() and submit() with KeyboardInterrupt."},
     {Py_tp_new, session_create},
     {Py_tp_dealloc, session_drop},
     {Py_tp_methods, METHODS},
@@ -472,7 +466,7 @@ static PyObject *f_exact(PyObject *m, PyObject *args) {
 static PyMethodDef FUNCTIONS[] = {
     {"reference_exact", f_exact, METH_VARARGS,
      "reference_exact(dag): per tensor, whether every order of operations gives reference_data's bits."},
-    {"reference_data", f_reference, METH_VARARGS,
+    {"reference_data", (PyCFunction)(void (*)(void))f_reference, METH_VARARGS | METH_KEYWORDS,
      "reference_data(dag, seed=1): bytes per tensor: small integers for inputs, the unscheduled program's outputs."},
     {NULL, NULL, 0, NULL}};
 

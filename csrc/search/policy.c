@@ -136,6 +136,7 @@ void pol_tell(Policy *p, PolicyEvent ev) {
 void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg) {
   p->err.interrupt = caller->interrupt;
   ErrCode c = err_try(&p->err, body, arg);
+  p->err.interrupt = NULL; /* the flag may be gone after this call */
   pol_workers_close(p);
   if (c != NS_OK) err_raise(caller, c, "%s", p->err.msg);
 }
@@ -240,4 +241,5 @@ void pol_run(Policy *p, int64_t items, PoolJob job, void *arg) {
     for (int64_t i = 0; i < items; i++) job(arg, 0, i);
   for (int i = 0; i < p->n_worker; i++)
     if (p->worker[i].score_code != NS_OK) err_raise(&p->err, p->worker[i].score_code, "%s", p->worker[i].score_msg);
+  err_poll(&p->err);
 }

@@ -43,10 +43,13 @@ static void score_states(void *arg) {
   }
 }
 
-/* Runs `make` for each slot of the chunk, each under its own protection, then scores what came out. */
+/* Runs `make` for each slot of the chunk, each under its own protection, then scores what came out. Nothing is done any more
+ * when the call is to end: it was interrupted, or its scorer failed. */
 static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
   Job j = *shared;
+  const atomic_int *stop = j.p->err.interrupt;
   j.w = &j.p->worker[worker];
+  if ((stop && *stop) || j.w->score_code != NS_OK) return;
   int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
   for (j.at = (int)item * CHUNK; j.at < end; j.at++)
     if (err_try(&j.w->err, make, &j) != NS_OK) j.w->failed++;

@@ -54,7 +54,9 @@ Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, co
   pthread_mutex_init(&s->lock, NULL);
   ErrCode c = err_try(&s->err, make_arena, s);
   Open x = {s, t, d, id, n_lower, o};
+  s->err.interrupt = e->interrupt;
   if (c == NS_OK) c = err_try(&s->err, open_pipe, &x);
+  s->err.interrupt = NULL;
   if (c != NS_OK) {
     char msg[ERR_MSG_MAX];
     memcpy(msg, s->err.msg, sizeof msg);
@@ -164,6 +166,7 @@ static void lower_one(void *arg) {
   Submit *x = l->x;
   SessionTask *t = x->t;
   Err *e = &x->err[l->worker];
+  err_poll(e);
   if (!x->ctx[l->worker]) {
     x->ctx[l->worker] = ir_clone(t->ctx, e);
     x->mark[l->worker] = ir_mark(x->ctx[l->worker]);
@@ -187,7 +190,7 @@ static void lower_job(void *arg, int worker, int64_t item) {
   Lower l = {x, worker, item};
   ErrCode c = err_try(&x->err[worker], lower_one, &l);
   if (x->ctx[worker]) ir_release(x->ctx[worker], x->mark[worker]);
-  if (c == NS_OK) return;
+  if (c == NS_OK || c == NS_ERR_INTERRUPT) return; /* the run ends: that is no result of the candidate */
   PipeResult r = {.tag = x->tag + item, .task = x->task};
   r.run.error = ME_INSTANTIATION;
   snprintf(r.run.msg, sizeof r.run.msg, "%.500s", x->err[worker].msg);
@@ -212,7 +215,10 @@ void session_submit(Session *s, Err *e, int task, int n, const Step *const *step
   x.mark = calloc((size_t)workers, sizeof *x.mark);
   bool ok = x.err && x.ctx && x.mark;
   pipe_hold(s->pipe, own->pipe, 1); /* the round is not over while some of it is still being lowered */
-  for (int i = 0; ok && i < workers; i++) err_init(&x.err[i]);
+  for (int i = 0; ok && i < workers; i++) {
+    err_init(&x.err[i]);
+    x.err[i].interrupt = e->interrupt;
+  }
   if (ok && s->pool)
     pool_run(s->pool, n, lower_job, &x);
   else
@@ -224,6 +230,7 @@ void session_submit(Session *s, Err *e, int task, int n, const Step *const *step
   free(x.ctx);
   free(x.mark);
   if (!ok) err_raise(e, NS_ERR_MEMORY, "out of memory submitting %d candidates", n);
+  err_poll(e);
 }
 
 int session_poll(Session *s, double wait_s, PipeResult *out, int max) {

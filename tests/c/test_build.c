@@ -3,6 +3,7 @@
 #include "codegen/codegen.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -123,8 +124,72 @@ static void test_disk_limit(void **s) {
   }
   assert_int_equal(found, 10);
   unsetenv("NESTSMITH_CACHE_MB");
-  tmpdir_remove(dir);
+  tree_remove(dir);
   arena_free(a);
+}
+
+/* What a process that is gone had is removed by the next one; what is in use stays. */
+static void test_temporary_directories(void **s) {
+  (void)s;
+  Err e;
+  err_init(&e);
+  Arena *a = arena_new(&e);
+  char root[] = "/tmp/nestsmith-test-XXXXXX", *before = getenv("TMPDIR"),
+       *old = before ? arena_strdup(a, before) : NULL;
+  assert_non_null(mkdtemp(root));
+  setenv("TMPDIR", root, 1);
+  int said[2];
+  assert_int_equal(pipe(said), 0);
+  if (fork() == 0) {
+    TmpDir d = tmpdir_new(a);
+    file_write(a, arena_printf(a, "%s/file", d.path), "x", 1);
+    assert_true(write(said[1], d.path, strlen(d.path) + 1) > 0);
+    _exit(0);
+  }
+  char gone[256];
+  assert_true(read(said[0], gone, sizeof gone) > 0 && wait(NULL) > 0);
+  assert_int_equal(access(gone, F_OK), 0);
+  TmpDir one = tmpdir_new(a), two = tmpdir_new(a);
+  assert_int_equal(access(gone, F_OK), -1);
+  assert_int_equal(access(one.path, F_OK), 0);
+  tmpdir_free(&one);
+  tmpdir_sweep();
+  assert_int_equal(access(one.path, F_OK), -1);
+  assert_int_equal(access(two.path, F_OK), 0);
+  tmpdir_free(&two);
+  tree_remove(root);
+  assert_int_equal(access(root, F_OK), -1);
+  if (old)
+    setenv("TMPDIR", old, 1);
+  else
+    unsetenv("TMPDIR");
+  close(said[0]);
+  close(said[1]);
+  arena_free(a);
+}
+
+/* A group whose parent is gone is killed, the stopped leader and the child of it that goes on. */
+static void test_orphans(void **s) {
+  (void)s;
+  Err e;
+  err_init(&e);
+  int alive[2];
+  char byte;
+  assert_int_equal(pipe(alive), 0);
+  pid_t parent = fork();
+  if (parent == 0) { /* the group has the writing end as its file 9 */
+    close(alive[0]);
+    dup2(alive[1], 9);
+    char *argv[] = {"sh", "-c", "sleep 1000 & echo x >&9; kill -STOP $$", NULL};
+    spawn_limited(&e, argv, NULL, 60);
+    pause();
+  }
+  close(alive[1]);
+  assert_int_equal(read(alive[0], &byte, 1), 1);
+  kill(parent, SIGKILL);
+  assert_int_equal(waitpid(parent, NULL, 0), parent);
+  while (read(alive[0], &byte, 1) > 0) {} /* until nobody has the writing end any more */
+  close(alive[0]);
 }
 
 static void test_rename(void **s) {
@@ -154,7 +219,8 @@ static void test_report_of_anything(void **s) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory), cmocka_unit_test(test_disk_limit),
-                                     cmocka_unit_test(test_rename), cmocka_unit_test(test_report_of_anything)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_memory),  cmocka_unit_test(test_disk_limit), cmocka_unit_test(test_temporary_directories),
+      cmocka_unit_test(test_orphans), cmocka_unit_test(test_rename),     cmocka_unit_test(test_report_of_anything)};
   return cmocka_run_group_tests_name("build", tests, NULL, NULL);
 }

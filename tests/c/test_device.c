@@ -79,7 +79,7 @@ static void cpu_body(void *p) {
   closedir(d);
   assert_false(build_binary(f->a, &CPU, C_SOURCE, &o).cached);
   assert_true(build_binary(f->a, &CPU, C_SOURCE, &o).cached);
-  tmpdir_remove(dir);
+  tree_remove(dir);
 }
 
 static void cl_body(void *p) {

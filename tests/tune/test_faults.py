@@ -1,57 +1,25 @@
 """Whole tuning runs in another process, with faults: bad programs, a bad compiler, killed processes, full disks,
 interrupts. After each the log must parse, and neither a process nor a temporary file may be left."""
 
-import json
 import os
-import pathlib
 import random
 import signal
 import stat
-import subprocess
-import sys
-import textwrap
 import time
 
 import pytest
+from runs import TORN, finish, nobody_left, records, tuner, wait_for_records, went_on
 
-import nestsmith as ns
 from helpers import PATIENCE, wait_until
 from nestsmith import auto_scheduler
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
-
-TUNER = f"""
-import os, signal, sys, time
-sys.path[:0] = [{os.path.dirname(os.path.abspath(__file__))!r}, {PACKAGE!r}]
-from test_scheduler import options, small, tasks_of
-from nestsmith import auto_scheduler
-trials, resume = int(sys.argv[1]), sys.argv[2:] == ["resume"]
-tuner = auto_scheduler.TaskScheduler(tasks_of(32, 48), load_log_file="log.json" if resume else None, callbacks=[])
-opt = options(trials, 8, "log.json")
-opt.runner.timeout = 4
-EXTRA
-try:
-    print("begin", flush=True)
-    tuner.tune(opt, search_policy="sketch.random", search_policy_params=small())
-except KeyboardInterrupt:
-    print("interrupted")
-print("end", tuner.ct, dict(tuner.measurer.causes), flush=True)
-"""
-
-
-def start(folder, trials, *words, extra="", env=()):
-    """A tuner of its own process group, session and folders for temporary files and compiled programs."""
-    for name in ("tmp", "cache"):
-        (folder / name).mkdir(exist_ok=True)
-    settings = {**os.environ, "TMPDIR": str(folder / "tmp"), "NESTSMITH_CACHE_DIR": str(folder / "cache"), **dict(env)}
-    script = TUNER.replace("EXTRA", textwrap.dedent(extra))
-    p = subprocess.Popen([sys.executable, "-c", script, str(trials), *words], cwd=folder, env=settings, text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
-    _started.append(p)
-    return p
-
-
 _started = []
+
+
+def start(*arguments, **more):
+    """runs.tuner; the process ends with the test."""
+    _started.append(tuner(*arguments, **more))
+    return _started[-1]
 
 
 @pytest.fixture(autouse=True)
@@ -60,52 +28,6 @@ def ended(closing):
     yield
     while _started:
         closing(_started.pop())
-
-
-def processes(folder):
-    """Processes that work for the tuner of this folder (its TMPDIR tells), as (pid, command)."""
-    mark, out = f"TMPDIR={folder / 'tmp'}".encode(), []
-    for entry in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if (
-                mark in (entry / "environ").read_bytes()
-                and "Z" != (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-            ):
-                out.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
-        except (OSError, IndexError):
-            continue
-    return out
-
-
-def nobody_left(folder):
-    assert wait_until(lambda: not processes(folder)), processes(folder)
-
-
-def temporary_files(folder):
-    return sorted(
-        str(p.relative_to(folder)) for p in (folder / "tmp").rglob("*") if not p.is_dir() or p.parent != folder / "tmp"
-    )
-
-
-def records(folder):
-    """(key, error number) of the log's lines; every line must be whole."""
-    return [(r["i"][0][0], r["r"][1]) for r in map(json.loads, (folder / "log.json").read_text().splitlines())]
-
-
-def finish(p, folder, timeout=3 * PATIENCE):
-    """Standard output and error of a run that ended in good order."""
-    out, err = p.communicate(timeout=timeout)
-    assert p.returncode == 0, err[-3000:]
-    nobody_left(folder)
-    assert temporary_files(folder) == []
-    return out, err
-
-
-def wait_for_records(folder, n, p):
-    log = folder / "log.json"
-    wait_until(lambda: p.poll() is not None or (log.exists() and log.read_text().count("\n") >= n), 2 * PATIENCE)
-    if p.poll() is not None or not log.exists() or log.read_text().count("\n") < n:
-        pytest.fail(f"no {n} records in time: " + str(p.communicate() if p.poll() is not None else ""))
 
 
 COMPILER = r"""#!/bin/bash
@@ -189,11 +111,6 @@ def test_ctrl_c_while_a_candidate_hangs(tmp_path):
     nobody_left(tmp_path)
 
 
-def keys_of(folder):
-    """(workload key, steps) of every record that is whole."""
-    return [(i.task.workload_key, i.state.steps()) for i, _ in auto_scheduler.load_records(str(folder / "log.json"))]
-
-
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.full)])
 def test_ctrl_c_at_random_moments(tmp_path, times):
     """Again and again on one log: it parses, nothing is left, and each run goes on where the last one stopped."""
@@ -207,44 +124,25 @@ def test_ctrl_c_at_random_moments(tmp_path, times):
         os.kill(p.pid, signal.SIGINT)
         out, _ = finish(p, tmp_path)
         assert "interrupted" in out
-        found = keys_of(tmp_path) if (tmp_path / "log.json").exists() else []
-        assert found[: len(before)] == before and len(set(found)) == len(found), "lost or measured again"
-        assert len(found) == (len(records(tmp_path)) if found else 0)
-        before = found
+        before = went_on(tmp_path, before)
+        assert len(before) == (len(records(tmp_path)) if before else 0)
     assert before
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.full)])
 def test_killed_in_mid_write(tmp_path, times):
     """kill -9 while a batch is being written: half a last line is read over, nothing else is lost, resuming works."""
-    extra = """
-    import random
-    real, rng = os.write, random.Random(int(os.environ["SEED"]))
-    count = rng.randrange(1, 5)
-    def torn(fd, data):
-        global count
-        if os.readlink(f"/proc/self/fd/{fd}").endswith("log.json"):
-            count -= 1
-            if count == 0:
-                real(fd, data[:rng.randrange(1, len(data))])
-                os.kill(os.getpid(), signal.SIGKILL)
-        return real(fd, data)
-    os.write = torn
-    """
+    extra = TORN + 'import random; tear("log.json", random.Random(int(os.environ["SEED"])), 5)'
     before = []
     for k in range(times):
         p = start(tmp_path, 4000, *["resume"] * (k > 0), extra=extra, env={"SEED": str(100 * times + k)})
         _, err = p.communicate(timeout=3 * PATIENCE)
         assert p.returncode == -signal.SIGKILL, err[-3000:]
         nobody_left(tmp_path)
-        found = keys_of(tmp_path)
-        assert found[: len(before)] == before and len(set(found)) == len(found), "lost or measured again"
-        before = found
-    for entry in (tmp_path / "tmp").rglob("*"):
-        os.utime(entry, (time.time() - 600,) * 2)
+        before = went_on(tmp_path, before)
     out, _ = finish(start(tmp_path, 16, "resume"), tmp_path)
-    found = keys_of(tmp_path)
-    assert "end 16" in out and found[: len(before)] == before and len(set(found)) == len(found) == len(before) + 16
+    found = went_on(tmp_path, before)
+    assert "end 16" in out and len(found) == len(before) + 16
     lines = (tmp_path / "log.json").read_text().splitlines()
     assert len(lines) - len(found) <= times
 
@@ -260,8 +158,6 @@ def test_killed_tuner_and_resume(tmp_path):
     whole = log.read_text()
     n = len(records(tmp_path))
     log.write_text(whole[: whole.rindex('"r"')])  # as if killed in mid-write
-    for entry in (tmp_path / "tmp").rglob("*"):
-        os.utime(entry, (time.time() - 600,) * 2)
     out, _ = finish(start(tmp_path, 16, "resume"), tmp_path)
     assert "end 16" in out
     broken = [i for i, line in enumerate(log.read_text().splitlines()) if not line.endswith("}")]

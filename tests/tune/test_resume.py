@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from runs import HERE, PACKAGE, TORN
 
 import nestsmith as ns
 from nestsmith import auto_scheduler, te
@@ -81,25 +82,15 @@ def test_resumed_run_ends_like_the_uninterrupted_one(tmp_path, monkeypatch, over
     assert other.best_costs == first.best_costs and lines(tmp_path / "again.json") == lines(whole)
 
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 KILLED = f"""
-import os, pickle, random, signal, sys
-sys.path[:0] = [{os.path.dirname(os.path.abspath(__file__))!r}, {PACKAGE!r}]
+import pickle, sys
+sys.path[:0] = [{HERE!r}, {PACKAGE!r}]
 import test_resume
 from nestsmith import auto_scheduler
-seen, log, resume, overlap, writes, seed = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
-rng, real = random.Random(seed), os.write
-
-def torn(fd, data):
-    global writes
-    if os.readlink(f"/proc/self/fd/{{fd}}") == log:
-        writes -= 1
-        if writes == 0:
-            real(fd, data[:rng.randrange(1, len(data))])
-            os.kill(os.getpid(), signal.SIGKILL)
-    return real(fd, data)
-
-os.write = torn
+{TORN}
+seen, log, resume, overlap, most, seed = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+if most:
+    tear(log, random.Random(seed), most)
 auto_scheduler.TaskScheduler._overlap = lambda self: bool(overlap)
 runner = test_resume.Once()
 with open(seen, "rb") as f:
@@ -141,7 +132,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, closing, overlap, kills):
         cut, resume = tmp_path / f"cut-{k}.json", 0
         for _ in range(rng.choice((1, 1, 2))):
             by_time = rng.random() < 0.5
-            args = (seen, cut, resume, int(overlap), 0 if by_time else rng.randrange(1, 6), k)
+            args = (seen, cut, resume, int(overlap), 0 if by_time else 6, k)
             killed += run_and_kill(closing, args, rng.uniform(0, length) if by_time else None)
             resume = int(cut.exists())
         kept = len(lines(cut)) if resume else 0

@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import pytest
+from matmuls import options, small, tasks_of
 
 import nestsmith as ns
 from nestsmith import _core, auto_scheduler, te
@@ -16,41 +17,9 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
 
 @auto_scheduler.register_workload
-def tune_matmul(n, m, k):
-    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
-    r = te.reduce_axis((0, k), name="k")
-    return [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=[r]), name="C")]
-
-
-@auto_scheduler.register_workload
 def tune_plus_one():
     a = te.placeholder((4,), name="A")
     return [a, te.compute((4,), lambda i: a[i] + 1.0, name="B")]
-
-
-def tasks_of(*sizes):
-    target = ns.target.Target("llvm")
-    return [
-        auto_scheduler.SearchTask(func=tune_matmul, args=(n, n, n), target=target, desc=f"matmul_{n}") for n in sizes
-    ]
-
-
-def options(trials, batch=64, log=None, **more):
-    runner = auto_scheduler.LocalRunner(number=1, repeat=1, min_repeat_ms=0, timeout=20)
-    callbacks = [auto_scheduler.RecordToFile(str(log))] if log else []
-    more.setdefault("verbose", 0)
-    return auto_scheduler.TuningOptions(
-        num_measure_trials=trials, num_measures_per_round=batch, runner=runner, measure_callbacks=callbacks, **more
-    )
-
-
-def small(**more):
-    return {
-        "evolutionary_search_population": 64,
-        "sample_init_min_population": 8,
-        "evolutionary_search_num_iters": 1,
-        **more,
-    }
 
 
 def records(log):
@@ -414,7 +383,7 @@ def test_interrupt(tmp_path, how):
     script = textwrap.dedent(f"""
         import os, signal, sys
         sys.path[:0] = [{os.path.dirname(__file__)!r}, {PACKAGE!r}]
-        from test_scheduler import tasks_of, options, small
+        from matmuls import tasks_of, options, small
         from nestsmith import auto_scheduler
         class Later:
             def callback(self, policy, inputs, results):

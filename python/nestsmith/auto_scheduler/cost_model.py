@@ -39,6 +39,9 @@ class CostModel:
     def update(self, inputs, results):
         """Learns from measurements: equally long lists of `MeasureInput` and `MeasureResult`."""
 
+    def cancel(self):
+        """Makes a running `update` in another thread end soon, where that is possible."""
+
     def predict(self, task, states):
         """Scores of states of one task: floats, higher is better, ``-inf`` for a state that cannot be built."""
         raise NotImplementedError(f"{type(self).__name__} must implement predict(task, states)")

@@ -118,6 +118,10 @@ class XGBModel(CostModel):
                 logger.warning("the cost model cannot be saved (%s); it is tried again after each training", e)
             self._unsaved = True
 
+    def cancel(self):
+        """A running training ends with KeyboardInterrupt; the model stays as it was."""
+        self.engine.cancel()
+
     def _train(self):
         return self.engine.train(_threads())
 

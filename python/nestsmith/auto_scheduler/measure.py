@@ -18,6 +18,7 @@ import weakref
 from nestsmith import _core, check, forks
 
 from .cost import FAILED, seconds_of
+from .signals import Held
 
 __all__ = [
     "MeasureInput",
@@ -174,6 +175,9 @@ class ProgramBuilder:
         """Builds candidates. Never raises for what a candidate does."""
         raise NotImplementedError
 
+    def cancel(self):
+        """Makes a running `build` in another thread end soon, where that is possible; what it returns then is dropped."""
+
 
 class ProgramRunner:
     """Base of runners: `run(inputs, build_results, verbose)` returns one `MeasureResult` per input."""
@@ -189,6 +193,9 @@ class ProgramRunner:
     def run(self, measure_inputs, build_results, verbose=1):
         """Runs built candidates. Never raises for what a candidate does."""
         raise NotImplementedError
+
+    def cancel(self):
+        """Makes a running `run` in another thread end soon, where that is possible; what failed then is dropped."""
 
 
 def one_each(who, what, got, inputs):
@@ -209,17 +216,11 @@ def _mark(verbose, text, end=""):
         print(text, end=end, flush=True)
 
 
-def _wait(future, on_interrupt):
-    """The future's result; Ctrl-C is heard while waiting."""
-    try:
-        while True:
-            try:
-                return future.result(timeout=0.2)
-            except concurrent.futures.TimeoutError:
-                continue
-    except KeyboardInterrupt:
-        on_interrupt()
-        raise
+def _wait(future, signals):
+    """The future's result; signals are heard while waiting."""
+    while concurrent.futures.wait([future], timeout=0.05).not_done:
+        signals.check()
+    return future.result()
 
 
 class LocalBuilder(ProgramBuilder):
@@ -262,6 +263,7 @@ class LocalBuilder(ProgramBuilder):
 
     def _forked(self):
         self._pool, self._compilers, self._local = None, [], threading.local()
+        self._cancelled = False
 
     def __getstate__(self):
         return {"timeout": self.timeout, "n_parallel": self.n_parallel, "build_func": self.build_func}
@@ -280,6 +282,8 @@ class LocalBuilder(ProgramBuilder):
     def _build_one(self, inp):
         start = time.time()
         tensors = list(getattr(inp.task.compute_dag, "tensors", []))
+        if self._cancelled:
+            return BuildResult("", tensors, MeasureErrorNo.UNKNOWN_ERROR, "cancelled")
         try:
             source, manifest = _core.candidate_source(
                 inp.engine_state, inp.task.engine_target(), int(getattr(inp.task, "layout_rewrite_option", 0) or 0)
@@ -299,10 +303,11 @@ class LocalBuilder(ProgramBuilder):
             )
         return BuildResult("", tensors, 0, "", time.time() - start, (source, manifest, binary))
 
-    def _stop(self):
-        for c in self._compilers:
+    def cancel(self):
+        """Ends the compilers of a running `build` in another thread; what they compiled has failed."""
+        self._cancelled = True
+        for c in list(self._compilers):
             c.stop()
-        self.close()
 
     def close(self):
         """Ends the compile threads."""
@@ -312,14 +317,22 @@ class LocalBuilder(ProgramBuilder):
 
     def build(self, measure_inputs, verbose=1):
         """Builds candidates in parallel; prints one mark each (``.`` built, ``.E`` failed, ``.T`` timed out)."""
-        if self._pool is None:
-            self._pool = concurrent.futures.ThreadPoolExecutor(self.n_parallel)
-        futures = [self._pool.submit(self._build_one, i) for i in measure_inputs]
+        if self._cancelled:
+            self.close()
+            self._cancelled = False
         results = []
-        for f in futures:
-            r = _wait(f, self._stop)
-            _mark(verbose, {0: ".", MeasureErrorNo.BUILD_TIMEOUT: ".T"}.get(r.error_no, ".E"))
-            results.append(r)
+        with Held() as signals:
+            if self._pool is None:
+                self._pool = concurrent.futures.ThreadPoolExecutor(self.n_parallel)
+            try:
+                for f in [self._pool.submit(self._build_one, i) for i in measure_inputs]:
+                    results.append(_wait(f, signals))
+                    error = results[-1].error_no
+                    _mark(verbose, {0: ".", MeasureErrorNo.BUILD_TIMEOUT: ".T"}.get(error, ".E"))
+            except BaseException:
+                self.cancel()
+                self.close()
+                raise
         return results
 
 
@@ -431,7 +444,7 @@ class LocalRunner(ProgramRunner):
 
     def _forked(self):
         self._workers, self._data = {}, {}
-        self._pool = None
+        self._pool, self._stop = None, _core.Stop()
 
     @property
     def strict(self):
@@ -482,7 +495,7 @@ class LocalRunner(ProgramRunner):
     def _task_data(self, task):
         key = (task.workload_key, id(task.compute_dag))
         if key not in self._data:
-            arrays, exact = _core.reference_data(task.compute_dag), _core.reference_exact(task.compute_dag)
+            arrays, exact = _core.reference_data(task.compute_dag, stop=self._stop), _core.reference_exact(task.compute_dag)
             rows = [
                 (len(a), a, not t.op.is_placeholder, t.dtype, same)
                 for a, t, same in zip(arrays, task.compute_dag.tensors, exact)
@@ -494,7 +507,7 @@ class LocalRunner(ProgramRunner):
         kind = task.target.kind.device_type
         if kind not in self._workers:
             device = self.device[0] if isinstance(self.device, list) else self.device
-            self._workers[kind] = _core.Worker(kind, device, self.lock_mode)
+            self._workers[kind] = _core.Worker(kind, device, self.lock_mode, self._stop)
             _live_workers.add(self)
         return self._workers[kind]
 
@@ -505,7 +518,7 @@ class LocalRunner(ProgramRunner):
         try:
             worker = self._worker(inp.task)
             r = worker.run(0, self._task_data(inp.task), built.program[2], built.program[1], self.engine_policy())
-        except Exception as e:  # noqa: BLE001 - a missing device or no memory: the candidate failed, the tuner goes on
+        except (Exception, KeyboardInterrupt) as e:  # noqa: BLE001 - no device, no memory, or cancelled: the candidate failed
             return MeasureResult(
                 [FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e), built.time_cost + time.time() - start, time.time()
             )
@@ -520,13 +533,11 @@ class LocalRunner(ProgramRunner):
             extra,
         )
 
-    def _stop(self):
-        for w in self._workers.values():
+    def cancel(self):
+        """Ends a running `run` in another thread; what it had not finished has failed."""
+        self._stop.set()
+        for w in list(self._workers.values()):
             w.stop(True)
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        self.close()
 
     def close(self):
         """Ends the worker processes; they start again when needed."""
@@ -540,19 +551,35 @@ class LocalRunner(ProgramRunner):
     def run(self, measure_inputs, build_results, verbose=1):
         """Runs candidates one after the other; prints one mark each (``*`` run, ``*E`` failed, ``*W`` wrong output,
         ``*T`` timed out). Raises RuntimeError if another process tunes on the device and `busy` is "fail"."""
+        if self._stop.is_set():
+            self.close()
+            self._stop = _core.Stop()
+        with Held() as signals:
+            if self._pool is None:
+                self._pool = concurrent.futures.ThreadPoolExecutor(1)
+            try:
+                return self._run_all(measure_inputs, build_results, verbose, signals)
+            except BaseException:
+                self.cancel()
+                self._pool.shutdown(wait=True, cancel_futures=True)
+                self._pool = None
+                self.close()
+                raise
+
+    def _run_all(self, measure_inputs, build_results, verbose, signals):
         for inp in measure_inputs if self.busy == "fail" else ():
-            self._worker(inp.task)  # refuses at once, not candidate by candidate
-        if self._pool is None:
-            self._pool = concurrent.futures.ThreadPoolExecutor(1)
+            _wait(self._pool.submit(self._worker, inp.task), signals)  # refuses at once, not candidate by candidate
         marks = {0: "*", MeasureErrorNo.WRONG_ANSWER: "*W", MeasureErrorNo.RUN_TIMEOUT: "*T"}
         results = []
         for inp, built in zip(measure_inputs, build_results):
-            r = _wait(self._pool.submit(self._run_one, inp, built), self._stop)
+            r = _wait(self._pool.submit(self._run_one, inp, built), signals)
             if not built.error_no:
                 _mark(verbose, marks.get(r.error_no, "*E"))
             results.append(r)
-            if self.cooldown_interval > 0:
-                time.sleep(self.cooldown_interval)
+            rest = time.monotonic() + self.cooldown_interval
+            while time.monotonic() < rest and not self._stop.is_set():
+                time.sleep(min(0.05, max(0.0, rest - time.monotonic())))
+                signals.check()
         _mark(verbose, "", "\n")
         return results
 

@@ -25,6 +25,7 @@ except ImportError:  # not on this system: records are still written in one piec
 from .. import _core, check
 from ..error import TVMValueError
 from .cost import NOTHING, rank
+from .signals import Held
 
 __all__ = [
     "RecordReader", "RecordToFile", "load_records", "save_records", "load_best_record", "load_record_from_string",
@@ -416,9 +417,10 @@ class RecordToFile:
         return f"RecordToFile({self.filename!r})"
 
     def callback(self, policy, inputs, results):
-        """Appends one batch."""
-        self._waiting += "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
-        self._write(time.monotonic() - self._synced >= self.SYNC_SECONDS)
+        """Appends one batch. Signals are acted upon when it is written."""
+        with Held():
+            self._waiting += "".join(dump_record_to_string(i, r) for i, r in zip(inputs, results))
+            self._write(time.monotonic() - self._synced >= self.SYNC_SECONDS)
 
     __call__ = callback
 
@@ -457,7 +459,9 @@ class RecordToFile:
         OSError
             If it cannot be written; the records go on waiting.
         """
-        if not self._write(True):
+        with Held():
+            written = self._write(True)
+        if not written:
             raise OSError(f"{self._late} records could not be written to {self.filename}; they are kept in memory")
 
     def close(self):
@@ -465,6 +469,10 @@ class RecordToFile:
 
         If the file cannot be written even now, the records go to a file in the directory for temporary files.
         """
+        with Held():
+            self._close()
+
+    def _close(self):
         if self._process != os.getpid() or self._write(True):  # a forked child leaves them to its parent
             return
         text, n = self._waiting, self._late

@@ -159,7 +159,7 @@ class SearchPolicy:
         """Results of what was proposed."""
 
     def cancel(self):
-        """Makes a running `propose` in another thread end soon."""
+        """Makes a running `propose` or `learn` in another thread end soon, where that is possible."""
 
     def continue_search_one_round(self, num_measure, measurer):
         """One round: search, measure, learn. Returns (inputs, results), both empty when the space is used up."""
@@ -329,3 +329,4 @@ class SketchPolicy(SearchPolicy):
 
     def cancel(self):
         self.engine.cancel()
+        self.program_cost_model.cancel()

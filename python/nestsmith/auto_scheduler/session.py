@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import os
+import queue
 import threading
 import time
 from collections import Counter
@@ -17,13 +18,17 @@ from nestsmith import _core, check
 
 from .cost import FAILED, NOTHING, cause_of, is_quick, rank_of, seconds_of
 from .display import Progress, short, title
+from .measure_record import RecordToFile
+from .signals import Held
 
-__all__ = ["Measurer", "StopTuning", "tune_alone", "default_model"]
+__all__ = ["Measurer", "SearchThread", "StopTuning", "tune_alone", "default_model"]
 
 logger = logging.getLogger("auto_scheduler")
 
 MAX_FAILURES_IN_A_ROW = 150
-DRAIN_SECONDS = 0.7
+DRAIN_SECONDS = 0.7  # for what is being measured when a run is ended
+SEARCH_SECONDS = 1.0  # for what users' code does in the search thread then; the engine ends in much less
+TASK_TRIES = 2  # a compiler that somebody kills must not end a run
 
 
 class StopTuning(Exception):
@@ -56,17 +61,22 @@ def check_compilers(options, tasks):
 
 
 class _Batch:
-    __slots__ = ("task", "policy", "inputs", "results", "left", "future", "first_tag", "started", "ended", "recalled")
+    __slots__ = (
+        "task", "policy", "inputs", "results", "left", "future", "arrived", "first_tag", "started", "ended", "recalled",
+    )  # fmt: skip
 
     def __init__(self, task, policy, inputs):
         self.task, self.policy, self.inputs = task, policy, list(inputs)
         self.results = [None] * len(self.inputs)
         self.left, self.recalled = len(self.inputs), []
-        self.future, self.first_tag, self.started, self.ended = None, 0, time.time(), 0.0
+        self.future, self.arrived = None, queue.SimpleQueue()  # of a user's own builder and runner
+        self.first_tag, self.started, self.ended = 0, time.time(), 0.0
 
 
 class Measurer:
     """Builds and runs candidates for all tasks of a run.
+
+    In a ``with`` block it holds the signals (`signals.Held`): they are acted upon in `poll` and in users' callbacks.
 
     Parameters
     ----------
@@ -93,18 +103,26 @@ class Measurer:
         self._lock = threading.RLock()  # submit may run in another thread than poll and close
         self._diagnosed = set()
         self._failed_callbacks, self._ending = [], False
+        self._foreign_batches = []
+        self.signals = Held()
+        self.stop = _core.Stop()  # ends what other threads prepare when the run ends before its time
         self.split = TimeSplit()
 
     def __enter__(self):
+        self.signals.__enter__()
         return self
 
     def __exit__(self, *exc):
-        self.close()
+        try:
+            self.close()
+        finally:
+            self.signals.__exit__(*exc)
 
     def close(self):
         """Ends all threads and processes; logs that could not be written before are tried once more."""
         if self._process != os.getpid():  # a forked child leaves what is its parent's
             return
+        self.stop.set()
         for cb in self.options.measure_callbacks:
             try:
                 getattr(cb, "flush", bool)()
@@ -133,6 +151,8 @@ class Measurer:
         runner = self.options.runner
         key = task.target.engine()
         if key not in self._sessions:
+            if self.stop.is_set():
+                raise RuntimeError("the run has ended")
             builder = self.options.builder
             jobs = max(1, int(getattr(builder, "n_parallel", 0) or 0))
             self._sessions[key] = _core.Session(
@@ -143,16 +163,15 @@ class Measurer:
                 jobs,
                 float(getattr(builder, "timeout", 15)),
                 lock=int(getattr(runner, "lock_mode", 0)),
+                stop=self.stop,
             )
         return key, self._sessions[key]
 
     def prepare(self, tasks):
-        """Starts making the inputs and expected outputs of all tasks in other threads."""
+        """Starts the workers and makes the inputs and expected outputs of all tasks, in other threads."""
         if not self._local():
             return
         self._helpers = concurrent.futures.ThreadPoolExecutor(4)
-        for t in tasks:
-            self._session(t)
         for t in tasks:
             self._ready[id(t)] = self._helpers.submit(self._make_task, t)
 
@@ -168,7 +187,7 @@ class Measurer:
             layout = int(task.layout_rewrite_option or 0)
             inputs = self._fixed_inputs(task)
             try:
-                number = session.task(task.compute_dag, task.engine_target(), layout, self.check, inputs)
+                number = self._try_task(session, task, layout, inputs)
             except RuntimeError as e:
                 if not self.check or isinstance(e, ValueError):
                     raise
@@ -184,6 +203,18 @@ class Measurer:
             if task.workload_key in self.best:  # of an earlier run
                 session.incumbent(number, self.best[task.workload_key])
         return session, self._tasks[slot][0]
+
+    def _try_task(self, session, task, layout, inputs):
+        """The session's number of a task. The compiler of its reference program may have been killed, or its directory
+        removed: then once more."""
+        for k in range(TASK_TRIES):
+            try:
+                return session.task(task.compute_dag, task.engine_target(), layout, self.check, inputs)
+            except (RuntimeError, OSError) as e:
+                if k + 1 == TASK_TRIES or isinstance(e, ValueError):
+                    raise
+                logger.info("the reference program of %s is made again: %s", task, str(e).splitlines()[0])
+        raise AssertionError("unreachable")
 
     def _fixed_inputs(self, task):
         if not task.task_input_names:
@@ -208,6 +239,7 @@ class Measurer:
             if self._pool is None:
                 self._pool = concurrent.futures.ThreadPoolExecutor(1)
             batch.future = self._pool.submit(self._foreign, batch, todo)
+            self._foreign_batches.append(batch)
             return batch
         session, number = self._session_task(task)
         r = self.options.runner
@@ -245,17 +277,21 @@ class Measurer:
         return todo
 
     def _foreign(self, batch, todo):
-        """A user's own builder and runner: groups are built, then run."""
+        """A user's own builder and runner: groups are built, then run, and arrive one by one."""
         from .measure import one_each
 
         size = 2 * max(1, int(getattr(self.options.builder, "n_parallel", 1) or 1))
-        out, verbose = [], self.verbose if self.progress.style == "text" else 0
+        verbose = self.verbose if self.progress.style == "text" else 0
         builder, runner = self.options.builder, self.options.runner
         for k in range(0, len(todo), size):
+            if self.stop.is_set():
+                return
             group = [batch.inputs[i] for i in todo[k : k + size]]
             built = one_each(builder, "build", builder.build(group, verbose), group)
-            out += one_each(runner, "run", runner.run(group, built, verbose), group)
-        return list(zip(todo, out))
+            results = one_each(runner, "run", runner.run(group, built, verbose), group)
+            ended = self.stop.is_set()  # then what failed may have failed for that
+            pairs = [(i, r) for i, r in zip(todo[k : k + size], results) if not (ended and r.error_no)]
+            batch.arrived.put(pairs)
 
     # ---- collecting ----
 
@@ -264,7 +300,7 @@ class Measurer:
         recorded."""
         try:
             while batch.left > 0:
-                self._collect(batch, 0.2)
+                self.poll(0.2)
         except BaseException:
             self.drain()
             raise
@@ -274,15 +310,18 @@ class Measurer:
         """Submits and waits."""
         return self.wait(self.submit(task, policy, inputs))
 
-    def poll(self, batches=(), wait=0.0):
-        """Takes in what has come out; waits up to `wait` seconds for the first."""
-        foreign = [b for b in batches if b.future is not None and b.left > 0]
+    def poll(self, wait=0.0):
+        """Takes in what has come out; waits up to `wait` seconds for the first. Acts upon signals that have come."""
+        foreign = list(self._foreign_batches)  # the search thread may add one meanwhile
         for b in foreign:
-            self._collect(b, wait)
+            self._take_foreign_results(b, wait)
+            if b.left == 0:
+                self._foreign_batches.remove(b)
         if self._sessions:
             self._take_session_results(0.0 if foreign else wait)
         elif wait and not foreign:
             time.sleep(wait)
+        self.signals.check()
 
     def finish(self, batch):
         """After the last result of a batch has come out."""
@@ -292,18 +331,20 @@ class Measurer:
         self._diagnose(batch)
         return batch.results
 
-    def _collect(self, batch, wait):
-        if batch.future is None:
-            self._take_session_results(wait)
-            return
+    def _take_foreign_results(self, batch, wait):
+        done = batch.future.done()  # asked first: what arrived before is taken below
         try:
-            results = batch.future.result(timeout=wait)
-        except concurrent.futures.TimeoutError:
+            pairs = batch.arrived.get(timeout=0 if done else wait)
+        except queue.Empty:
+            if done:
+                batch.left = 0
+                if not batch.future.cancelled():
+                    batch.future.result()  # raises what the builder or the runner raised
             return
-        for i, r in results:
+        for i, r in pairs:
             batch.results[i] = r
-        batch.left = 0
-        self._account([(batch, i, r, "") for i, r in results])
+        batch.left -= len(pairs)
+        self._account([(batch, i, r, "") for i, r in pairs])
 
     def _take_session_results(self, wait):
         from .measure import MeasureResult, details
@@ -368,9 +409,13 @@ class Measurer:
                 if any(cb is f for f in self._failed_callbacks):
                     continue
                 try:
-                    (cb.callback if hasattr(cb, "callback") else cb)(batch.policy, inputs, results)
+                    told = cb.callback if hasattr(cb, "callback") else cb
+                    if isinstance(cb, RecordToFile):  # no signal between a measurement and its record
+                        told(batch.policy, inputs, results)
+                    else:
+                        self.signals.call(told, batch.policy, inputs, results)
                 except BaseException as e:
-                    if not isinstance(e, (KeyboardInterrupt, StopTuning)):
+                    if not isinstance(e, (KeyboardInterrupt, SystemExit, StopTuning)):
                         self._failed_callbacks.append(cb)
                     if failure is None:
                         failure = e
@@ -387,18 +432,24 @@ class Measurer:
         """The run ends before its time, by Ctrl-C or an error: nothing new starts; what is measured within
         `DRAIN_SECONDS` is recorded, the rest is dropped."""
         self._ending = True
+        self.stop.set()
         try:
             for s in self._sessions.values():
                 s.cancel()
-            limit = time.time() + DRAIN_SECONDS  # then a candidate that hangs is ended with its worker
-            while time.time() < limit and any(s.pending() for s in self._sessions.values()):
-                self._take_session_results(0.2)
+            for x in (self.options.builder, self.options.runner) if self._foreign_batches else ():
+                getattr(x, "cancel", bool)()
+            limit = time.monotonic() + DRAIN_SECONDS  # then a candidate that hangs is ended with its worker
+            while time.monotonic() < limit and self._under_way():
+                self.poll(0.05)
         except KeyboardInterrupt:
             logger.warning("interrupted again: ending the workers now")
         except Exception:  # the caller is raising what ended the run
             logger.exception("while the run ended")
         finally:
             self.close()
+
+    def _under_way(self):
+        return any(s.pending() for s in self._sessions.values()) or any(b.left > 0 for b in self._foreign_batches)
 
     def hopeless(self, task):
         """The cause if this task has failed too often in a row for one reason, else None."""
@@ -493,26 +544,54 @@ class TimeSplit:
         return out
 
 
-def search_in_thread(pool, policy, n):
-    """`policy.propose(n)` in another thread, so that Ctrl-C is heard while the engine searches."""
-    return pool.submit(policy.propose, n)
+class SearchThread:
+    """The thread in which a run searches and learns, beside the one that waits for results and hears signals.
 
+    Parameters
+    ----------
+    policies : list of SearchPolicy
+        What the thread works for: asked to end what they do when the run ends before its time.
+    measurer : Measurer
+        Of the run.
+    """
 
-def result_of(future, policy, meanwhile=None):
-    """The future's result; calls `meanwhile()` a few times a second. Ctrl-C cancels the search."""
-    while True:
-        try:
-            return future.result(timeout=0.2)
-        except concurrent.futures.TimeoutError:
-            try:
-                if meanwhile:
-                    meanwhile()
-            except KeyboardInterrupt:
-                policy.cancel()
-                raise
-        except KeyboardInterrupt:
-            policy.cancel()
-            raise
+    def __init__(self, policies, measurer):
+        self.policies, self.measurer, self._jobs, self._abandoned = policies, measurer, [], False
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is None and not self._abandoned:
+            self._pool.shutdown()
+            return
+        limit = time.monotonic() + SEARCH_SECONDS
+        self.abandon()
+        while concurrent.futures.wait(self._jobs, timeout=0.02).not_done and time.monotonic() < limit:
+            self.abandon()  # again: what had not begun yet did not hear it
+
+    def submit(self, function, *arguments):
+        """Queues a call; returns its future."""
+        self._jobs = [j for j in self._jobs if not j.done()]
+        self._jobs.append(self._pool.submit(function, *arguments))
+        return self._jobs[-1]
+
+    def result(self, function, *arguments):
+        """What the call returns; signals are heard meanwhile."""
+        job = self.submit(function, *arguments)
+        while not job.done():
+            self.measurer.poll()
+            concurrent.futures.wait([job], timeout=0.05)
+        return job.result()
+
+    def abandon(self):
+        """What waits does not start; what runs is asked to end."""
+        self._abandoned = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.measurer.stop.set()
+        for p in self.policies:
+            p.cancel()
 
 
 def tune_alone(policy, options, measurer):
@@ -523,20 +602,20 @@ def tune_alone(policy, options, measurer):
     best, best_rank, best_cost, best_count = None, NOTHING, FAILED, 0
     measurer.progress = Progress(total, options.verbose)
     measurer.progress.task(short(task.desc) or "task")
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with SearchThread([policy], measurer) as search:
         if total <= 1:
-            states = result_of(search_in_thread(pool, policy, 1), policy)
+            states = search.result(policy.propose, 1)
             return states[0] if states else None
         try:
             while count < total:
                 n = min(options.round_size(), total - count)
-                states = result_of(search_in_thread(pool, policy, n), policy)
+                states = search.result(policy.propose, n)
                 if not states:
                     measurer.progress.say("It seems all candidates in the search space have been measured.")
                     break
                 inputs = [MeasureInput(task, s) for s in states]
-                results = measurer.measure(task, policy, inputs)
-                policy.learn(inputs, results)
+                results = measurer.wait(search.result(measurer.submit, task, policy, inputs))
+                search.result(policy.learn, inputs, results)
                 for i, r in zip(inputs, results):
                     count += 1
                     if rank_of(r) < best_rank:

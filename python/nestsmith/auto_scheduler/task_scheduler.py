@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import logging
 import math
@@ -24,7 +23,7 @@ from .measure_record import RecordReader, decode_workload_key, known_targets, no
 from .relatives import Relatives
 from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask, TuningOptions
-from .session import Measurer, StopTuning, check_compilers, log_file_of
+from .session import Measurer, SearchThread, StopTuning, check_compilers, log_file_of
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 
@@ -246,23 +245,27 @@ class TaskScheduler:
             After Ctrl-C, when running candidates are recorded.
         """
         self._begin(tune_option, per_task_early_stopping)
-        self.search_policies = make_search_policies(
-            search_policy,
-            search_policy_params,
-            self.tasks,
-            self.num_measures_per_round,
-            tune_option.verbose if self.style == "text" else 0,
-            self.load_model_file,
-            None if self.load_log_file and no_log(self.load_log_file) else self.load_log_file,
-            adaptive_training,
-            cost_model,
-            self.seed,
-        )
-        for cb in self.callbacks:
-            if hasattr(cb, "start"):
-                cb.start(self)
-        check_compilers(tune_option, self.tasks)
-        self._run(Progress(tune_option.num_measure_trials, tune_option.verbose))
+        try:
+            self.search_policies = make_search_policies(
+                search_policy,
+                search_policy_params,
+                self.tasks,
+                self.num_measures_per_round,
+                tune_option.verbose if self.style == "text" else 0,
+                self.load_model_file,
+                None if self.load_log_file and no_log(self.load_log_file) else self.load_log_file,
+                adaptive_training,
+                cost_model,
+                self.seed,
+            )
+            for cb in self.callbacks:
+                if hasattr(cb, "start"):
+                    cb.start(self)
+            check_compilers(tune_option, self.tasks)
+            self._run(Progress(tune_option.num_measure_trials, tune_option.verbose))
+        except KeyboardInterrupt:
+            self._ended_by("Interrupted")
+            raise
         self._check_any_valid()
         if self.style != "none":
             self._summary()
@@ -298,7 +301,10 @@ class TaskScheduler:
 
     def _run(self, progress):
         """Tunes, with a live line, until something ends the run."""
-        with Measurer(self.tune_option, progress) as self.measurer, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with (
+            Measurer(self.tune_option, progress) as self.measurer,
+            SearchThread(self.search_policies, self.measurer) as search,
+        ):
             if self.load_log_file and self.seed is not None:
                 n = 0 if no_log(self.load_log_file) else self.measurer.recall_from(self.load_log_file)
                 keys = {decode_workload_key(key) for key, _ in self.measurer.known}
@@ -309,13 +315,14 @@ class TaskScheduler:
                 self.measurer.best = {t.workload_key: c for t, c in zip(self.tasks, self.best_costs) if c < 1e9}
             try:
                 with contextlib.suppress(StopTuning):
-                    self._loop(pool, self.tune_option.num_measure_trials)
+                    self._loop(search, self.tune_option.num_measure_trials)
                 self._table(-1)
             except BaseException as e:
                 with contextlib.suppress(Exception):  # the table is shown by callbacks, which may be what failed
                     self._table(-1)
                 progress.close()
-                self._interrupted("Interrupted" if isinstance(e, KeyboardInterrupt) else f"Ended by {type(e).__name__}")
+                if not isinstance(e, KeyboardInterrupt):
+                    self._ended_by(f"Ended by {type(e).__name__}")
                 raise
             finally:
                 progress.close()
@@ -333,7 +340,7 @@ class TaskScheduler:
         """While a GPU measures, the CPU may search. A CPU that is being timed must be left alone."""
         return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks)
 
-    def _loop(self, pool, total):
+    def _loop(self, search, total):
         """Search and training run in one other thread; up to `DEPTH` rounds of other tasks are in flight."""
         first = [i for i in range(len(self.tasks)) if self.task_cts[i] == 0]
         m, flying, job, planned = self.measurer, [], None, 0
@@ -342,7 +349,7 @@ class TaskScheduler:
             m.prepare(self.tasks)
         try:
             while True:
-                self._land_some(pool, flying, job, overlap, planned >= total)
+                self._land_some(search, flying, job, overlap, planned >= total)
                 if job is None and self._may_search(flying, overlap, planned, total, first):
                     busy = {task for task, _ in flying}
                     task = self._next_task(first, busy)
@@ -351,12 +358,12 @@ class TaskScheduler:
                         n = min(self.num_measures_per_round, total - planned)
                         planned += n
                         m.progress.task(f"{task + 1}/{len(self.tasks)} {short(self.tasks[task].desc)}")
-                        job = (task, n, pool.submit(self._search, task, n))
+                        job = (task, n, search.submit(self._search, task, n))
                 if job is None and not flying:
-                    for f in self._learning:
-                        f.result()
-                    return
-                m.poll([b for _, b in flying], 0.02)
+                    self._learning = [f for f in self._learning if not _done(f)]
+                    if not self._learning:
+                        return
+                m.poll(0.02)
                 if job is not None and job[2].done():
                     task, n, future = job
                     job, batch = None, future.result()
@@ -370,9 +377,7 @@ class TaskScheduler:
                     planned += len(batch.inputs) - n
                     flying.append((task, batch))
         except BaseException:  # Ctrl-C, or an error in a callback, a model or a rule
-            if job is not None:
-                self.search_policies[job[0]].cancel()
-                concurrent.futures.wait([job[2]], timeout=10)
+            search.abandon()
             m.drain()
             raise
 
@@ -390,18 +395,18 @@ class TaskScheduler:
         waiting = sum(b.left for _, b in flying)
         return len(flying) < 2 * self.DEPTH and waiting < (self.DEPTH - 1) * self.num_measures_per_round
 
-    def _land_some(self, pool, flying, job, overlap, ending):
+    def _land_some(self, search, flying, job, overlap, ending):
         """Accounts for finished rounds. With a seed in the order of their start and only when there is need, so that
         what a search knows does not depend on timing."""
         if self.seed is not None:
             full = len(flying) >= (self.DEPTH if overlap else 1)
             blocked = len({t for t, _ in flying} | self.dead_tasks) >= len(self.tasks)
             while job is None and flying and flying[0][1].left == 0 and (full or ending or blocked):
-                self._land(pool, *flying.pop(0))
+                self._land(search, *flying.pop(0))
                 full = blocked = False
             return
         for k in [k for k, (_, b) in enumerate(flying) if b.left == 0][::-1]:
-            self._land(pool, *flying.pop(k))
+            self._land(search, *flying.pop(k))
 
     def _next_task(self, first, busy):
         while first and first[0] in self.dead_tasks:
@@ -460,11 +465,11 @@ class TaskScheduler:
                 if state is not None:
                     self.search_policies[j].hint(state)
 
-    def _land(self, pool, task, batch):
+    def _land(self, search, task, batch):
         """Accounts for a finished round."""
         results = self.measurer.finish(batch)
         self._learning = [f for f in self._learning if not _done(f)]
-        self._learning.append(pool.submit(self._learn, task, batch.inputs, results))
+        self._learning.append(search.submit(self._learn, task, batch.inputs, results))
         self._count(task, batch.inputs, results)
 
     def _count(self, task, inputs, results):
@@ -510,7 +515,7 @@ class TaskScheduler:
 
     def _call(self, what, task):
         for cb in self.callbacks:
-            getattr(cb, what)(self, task)
+            self.measurer.signals.call(getattr(cb, what), self, task)
 
     # ---- choosing ----
 
@@ -627,7 +632,7 @@ class TaskScheduler:
             if isinstance(cb, PrintTableInfo):
                 cb.show(self, next_task)
 
-    def _interrupted(self, what):
+    def _ended_by(self, what):
         if self.style == "none":
             return
         log = self._log_file()

@@ -1,0 +1,107 @@
+"""Signals in every window of a tuning run: it ends as the signal says, loses no record, leaves nothing, can be gone on with."""
+
+import os
+import signal
+import sys
+
+import pytest
+from interrupted import name_of
+from runs import finish, keys_of, launch, launch_windows, left, limit, nobody_left, processes, told_and_kept
+from soak import HOW, SECONDS, ended, ignore_hangups, soak_lanes, table
+
+from helpers import wait_until
+
+WINDOWS = [
+    {"window": "start"},
+    {"window": "pre_tune"},
+    {"window": "predict", "model": True},  # sampling
+    {"window": "predict", "count": 6, "model": True},  # evolving
+    {"window": "update", "model": True},  # training
+    {"window": "told"},  # a result is there, its record is not
+    {"window": "write"},  # the log is open, the record is not in it
+    {"window": "kept", "again": "write"},  # the second one while the run is closed
+    {"window": "swallowed"},  # a callback catches everything
+    {"window": "objective", "count": 3},
+    {"window": "told", "foreign": True},
+    {"window": "told", "thread": True},
+    {"window": "kept", "signal": "TERM"},  # its handler calls sys.exit
+]
+
+
+def test_every_window(tmp_path):
+    """One process, one log, a run for each window, and one that ends by itself."""
+    runs = [{"resume": True, **w} for w in WINDOWS] + [{"resume": True, "trials": 16}]
+    runs[0]["handlers"] = ["CHLD", "ALRM", "USR1", "wakeup", "TERM"]
+    out, err = finish(launch_windows(tmp_path, *runs), tmp_path)
+    rows = [[x.split()[0] for x in part.split("\n")[:-1]] for part in out.split("begin\n")]
+    wanted = [["signal", "interrupted", "children"] for _ in WINDOWS]
+    wanted[7].insert(0, "signal")
+    wanted[-1][1] = "exit"
+    before_tune = [wanted.pop(0)]  # "start" comes after "begin", too
+    assert rows == [[]] + before_tune + wanted + [["end", "children"]], (out, err)
+    assert out.count("children 0\n") == len(runs), "processes were left between two runs"
+    assert "end 16\n" in out
+    told, kept = told_and_kept(tmp_path)
+    keys = keys_of(tmp_path)
+    assert told <= {name_of(*k) for k in keys} and kept <= told and len(set(keys)) == len(keys) >= 16
+
+
+STUCK = """#!/bin/sh
+# Says that it is there, stops, and has a child that goes on.
+sleep 1000 &
+: > {mark}
+kill -STOP $$
+exec {program} "$@"
+"""
+
+BUILD = """
+import nestsmith as ns
+from nestsmith import te
+a = te.placeholder((8,), name="A")
+b = te.compute((8,), lambda i: a[i] + 1, name="B")
+try:
+    print("begin", flush=True)
+    ns.build(te.create_schedule(b.op), [a, b], "llvm")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("who, how", [("compiler", "INT"), ("compiler", "KILL"), ("worker", "INT"), ("worker", "TERM"),
+                                      ("build", "INT")])  # fmt: skip
+def test_beside_a_process_that_hangs(tmp_path, closing, who, how):
+    """A compiler, or a worker that starts, was stopped by somebody: the signal is heard, and it goes with the run."""
+    mark, program = tmp_path / "mark", tmp_path / "python-stuck"
+    program.write_text(STUCK.format(mark=mark, program=sys.executable if who == "worker" else "cc"))
+    program.chmod(0o755)
+    env = {"NESTSMITH_PYTHON" if who == "worker" else "CC": str(program)}
+    start = (lambda **more: launch(tmp_path, ["-c", BUILD], **more)) if who == "build" else (
+        lambda **more: launch_windows(tmp_path, {}, **more)
+    )  # fmt: skip
+    p = closing(start(env=env))
+    assert wait_until(mark.exists)
+    assert len(processes(tmp_path)) >= 3
+    os.kill(p.pid, getattr(signal, "SIG" + how))
+    assert ended(p, limit(5 * SECONDS)), "the signal was not heard"
+    _, says, status = HOW[how]
+    out, err = p.communicate()
+    assert p.returncode == status and (says is None or says in out), (out, err)
+    nobody_left(tmp_path)
+    assert left(tmp_path) == [], "what a killed run had, its workers remove"
+
+
+def test_a_hangup_that_is_ignored_ends_nothing(tmp_path, closing):
+    """As under nohup."""
+    more = {"trials": 24, "window": "kept", "signal": "HUP"}
+    out, _ = finish(closing(launch_windows(tmp_path, more, prepare=ignore_hangups)), tmp_path)
+    assert "signal" in out and "end 24\n" in out and len(keys_of(tmp_path)) == 24
+
+
+@pytest.mark.full
+def test_soak(tmp_path):
+    """200 runs, each ended by a signal, half of them beside processes that are killed and stopped and files that vanish."""
+    times, problems, acts, records = soak_lanes(tmp_path / "soak", 200, 1)
+    print(table(times), dict(acts), records, sep="\n")
+    assert not problems, "\n".join(problems)
+    late = sorted(seconds for _, seconds in times)[int(0.95 * len(times))]
+    assert late <= limit(SECONDS), table(times)
