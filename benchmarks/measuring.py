@@ -31,8 +31,9 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import helpers  # noqa: E402
 import nestsmith as ns  # noqa: E402
 from nestsmith import _core, auto_scheduler, relay  # noqa: E402
+from nestsmith.auto_scheduler.cost import is_quick  # noqa: E402
 from nestsmith.auto_scheduler.measure import MeasureInput  # noqa: E402
-from nestsmith.auto_scheduler.measure_record import RecordReader, is_quick  # noqa: E402
+from nestsmith.auto_scheduler.measure_record import RecordReader  # noqa: E402
 from nestsmith.auto_scheduler.session import Measurer  # noqa: E402
 from nestsmith.contrib import graph_executor  # noqa: E402
 

@@ -135,9 +135,9 @@ def test_worker_survives_everything():
     for name, source, error, cause in CASES:
         binary = cubin(source) if source else b"\x7fELF nonsense"
         start = time.time()
-        r = worker.run(0, task, binary, manifest(), (3, 2, 20, 3.0, False, True, 0.0, False))
+        r = worker.run(0, task, binary, manifest(), helpers.policy(number=3, repeat=2, min_repeat_ms=20, timeout=3.0))
         print(
-            f"{name:16s} error {r['error_no']} {r['cause']:18s} {time.time() - start:5.2f} s  costs {r['costs']} regs {r['regs']} {r['msg'][:100]}"
+            f"{name:16s} error {r['error']} {r['cause']:18s} {time.time() - start:5.2f} s  costs {r['costs']} regs {r['regs']} {r['msg'][:100]}"
         )
         assert r["error"] == error, (name, r)
         assert cause is None or r["cause"] == cause, (name, r)

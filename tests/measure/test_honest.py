@@ -16,7 +16,7 @@ import helpers
 import nestsmith as ns
 from helpers import PATIENCE, endless, wait_until, when
 from nestsmith import _core, auto_scheduler, te
-from nestsmith.auto_scheduler import log_tools
+from nestsmith.auto_scheduler import cost, log_tools
 from nestsmith.auto_scheduler import measure_record as records
 from nestsmith.auto_scheduler.measure import MeasureInput, MeasureResult, details
 
@@ -192,7 +192,7 @@ def test_marks_round_trip(tmp_path):
     assert sorted(parsed) == ["i", "r", "v"]  # TVM's reader refuses other keys, and reads "v" without looking at it
     assert parsed["v"] == "v0.6 stage=quick n=3 sd=0.012 l2=mixed regs=40 disturbed"
     res = records.load_record_from_string(line)[1]
-    assert records.is_quick(res) and res.extra["blocks"] == 3 and res.extra["disturbed"] and not res.extra["full"]
+    assert cost.is_quick(res) and res.extra["blocks"] == 3 and res.extra["disturbed"] and not res.extra["full"]
     assert records.dump_record_to_string(*records.load_record_from_string(line)) == line
     failed = MeasureResult([1e10], 4, 'worker died\n"signal" 11', 0.3, 1700000000, {"stage": "quick", "cause": "worker-died"})
     line = records.dump_record_to_string(inp, failed)
@@ -200,7 +200,7 @@ def test_marks_round_trip(tmp_path):
     assert res.extra["cause"] == "worker-died" and res.error_msg == 'worker died "signal" 11'
     assert records.dump_record_to_string(*records.load_record_from_string(line)) == line
     plain = records.dump_record_to_string(inp, MeasureResult([1e-5], 0, "", 0.3, 1700000000))
-    assert plain.endswith('"v": "v0.6"}\n') and not records.is_quick(records.load_record_from_string(plain)[1])
+    assert plain.endswith('"v": "v0.6"}\n') and not cost.is_quick(records.load_record_from_string(plain)[1])
     for strange in ("v0.6 n=x y=1 z", "v0.6  ", "v0.5 stage=quick", "nonsense"):
         assert isinstance(records.read_marks(strange), dict)
 
@@ -216,7 +216,7 @@ def test_full_results_come_first(tmp_path):
     assert records.load_best_record(str(log))[1].costs == [3e-6]
     best = auto_scheduler.ApplyHistoryBest(str(log)).best["llvm"]
     (entry,) = next(iter(next(iter(best.values())).values()))
-    assert entry.cost == 3e-6 and entry.full
+    assert entry.rank == (False, 3e-6)
     tuner = auto_scheduler.TaskScheduler([task], callbacks=[])
     counted = [tuner._take_best(0, r) for _, r in records.load_records(str(log))]
     assert counted == [True, True, False] and tuner.best_costs[0] == 3e-6
@@ -229,7 +229,7 @@ def test_log_of_a_run_has_marks(tmp_path):
     tuner, log = tune(tmp_path)
     stages = [res.extra["stage"] for _, res in records.load_records(str(log)) if res.error_no == 0]
     assert "full" in stages and len(list(records.load_records(str(log)))) == 24
-    best = min(np.mean(r.costs) for _, r in records.load_records(str(log)) if r.error_no == 0 and not records.is_quick(r))
+    best = min(np.mean(r.costs) for _, r in records.load_records(str(log)) if r.error_no == 0 and not cost.is_quick(r))
     assert tuner.best_costs[0] == pytest.approx(best)
     out = subprocess.run(
         [sys.executable, "-m", "nestsmith.log", "--mode", "strip", "-i", str(log), "-o", str(tmp_path / "plain.json")],

@@ -508,4 +508,5 @@ def refusal(failed, target):
                 found[e.op_name] = calls + k.count, why
     lines = [f"{name}, {n} call{'s'[: n > 1]}: {why}" for name, (n, why) in found.items()]
     lines = lines or [f"{k.name}: {err}" for k, err in failed]
-    return NotLowerable("the network cannot be built, what follows has no definition as loops:\n  " + "\n  ".join(lines))
+    told = "the network cannot be built, what follows has no definition as loops:"
+    return NotLowerable(f"{told} {lines[0]}" if len(lines) == 1 else "\n  ".join([told, *lines]))
