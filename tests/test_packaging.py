@@ -27,7 +27,7 @@ def test_the_archive_of_the_sources_is_whole(tmp_path):
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode != 0:
         pytest.skip("not a clone")
-    files = [f for f in listed.stdout.split("\0") if f and not f.startswith(("tests/", "docs/", "benchmarks/")) and (ROOT / f).exists()]
+    files = [f for f in listed.stdout.split("\0") if f and not f.startswith(("tests/data", "docs/", "benchmarks/")) and (ROOT / f).exists()]
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, tmp_path / name)
@@ -98,8 +98,6 @@ def test_an_engine_that_cannot_be_loaded(copy, hide, words):
 
 def test_numpy_is_named(copy, tmp_path):
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')")
-    r = python("-c", "import nestsmith", path=copy.parent)
-    assert r.returncode == 1, "without an engine nothing works anyway"
     for file in pathlib.Path(ns.__file__).parent.glob("_core*.so"):
         shutil.copyfile(file, copy / file.name)
     r = python("-c", "import nestsmith", path=copy.parent)

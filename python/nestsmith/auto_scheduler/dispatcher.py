@@ -145,7 +145,7 @@ class ApplyHistoryBest(DispatchContext):
         extra = getattr(res, "extra", None) or {}
         if extra.get("ok") is False:
             return
-        self.holdings.add(inp, res)
+        self.holdings.add(inp, res, (name, args))
         if rank_of(res) == NOTHING:
             return
         target = inp.task.target

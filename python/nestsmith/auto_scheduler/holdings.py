@@ -56,11 +56,11 @@ class Holdings:
                     mine[where] = [before[0] + valid, before[1] + failed]
         return out
 
-    def add(self, inp, res):
-        """One record."""
+    def add(self, inp, res, workload=None):
+        """One record. `workload`: its decoded key, where the caller has it."""
         self.records += 1
         where = inp.task.target.kind.name, architecture(inp.task.target)
-        counts = self._of.setdefault(decode_workload_key(inp.task.workload_key), {}).setdefault(where, [0, 0])
+        counts = self._of.setdefault(workload or decode_workload_key(inp.task.workload_key), {}).setdefault(where, [0, 0])
         counts[rank_of(res) == NOTHING] += 1
 
     def count(self, workloads, kind, arch):
