@@ -11,7 +11,7 @@ import logging
 import math
 import pathlib
 
-from .cost import NOTHING, rank_of
+from .cost import NOTHING
 from .holdings import Holdings, architecture, named
 from .measure_record import (
     RecordReader,
@@ -141,16 +141,13 @@ class ApplyHistoryBest(DispatchContext):
             yield loose
 
     def _add(self, inp, res):
-        name, args = decode_workload_key(inp.task.workload_key)
-        extra = getattr(res, "extra", None) or {}
-        if extra.get("ok") is False:
+        if (getattr(res, "extra", None) or {}).get("ok") is False:
             return
-        self.holdings.add(inp, res, (name, args))
-        if rank_of(res) == NOTHING:
+        (name, args), kind, arch, rank = self.holdings.add(inp, res)
+        if rank == NOTHING:
             return
-        target = inp.task.target
-        e = _Entry(architecture(target), str(target.model), rank_of(res), inp.state)
-        entries = self.best.setdefault(target.kind.name, {}).setdefault(name, {}).setdefault(args, [])
+        e = _Entry(arch, str(inp.task.target.model), rank, inp.state)
+        entries = self.best.setdefault(kind, {}).setdefault(name, {}).setdefault(args, [])
         for k, old in enumerate(entries):
             if (old.arch, old.model) == (e.arch, e.model):
                 if e.rank < old.rank:

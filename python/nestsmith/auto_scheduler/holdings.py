@@ -56,12 +56,13 @@ class Holdings:
                     mine[where] = [before[0] + valid, before[1] + failed]
         return out
 
-    def add(self, inp, res, workload=None):
-        """One record. `workload`: its decoded key, where the caller has it."""
+    def add(self, inp, res):
+        """One record. Returns its workload, kind of target, architecture and rank."""
+        target, rank = inp.task.target, rank_of(res)
+        workload, kind, arch = decode_workload_key(inp.task.workload_key), target.kind.name, architecture(target)
         self.records += 1
-        where = inp.task.target.kind.name, architecture(inp.task.target)
-        counts = self._of.setdefault(workload or decode_workload_key(inp.task.workload_key), {}).setdefault(where, [0, 0])
-        counts[rank_of(res) == NOTHING] += 1
+        self._of.setdefault(workload, {}).setdefault((kind, arch), [0, 0])[rank == NOTHING] += 1
+        return workload, kind, arch, rank
 
     def count(self, workloads, kind, arch):
         """Number of records, failed ones too, of a task for a kind of target and an architecture."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -502,6 +503,7 @@ def _scalars(x):
             yield e
 
 
+@functools.lru_cache(maxsize=4096)  # a log repeats the keys of its tasks
 def decode_workload_key(key):
     """(hash or name, tuple of all scalars) of a key; nested and flat lists of shapes give the same tuple. What is no
     JSON list that begins with a name and holds scalars is a name by itself: (key, None)."""

@@ -62,8 +62,8 @@ class PreloadMeasuredStates(SearchCallback):
         held = Holdings()
         held.sources.append(self.filename)
         for inp, res in known_targets(RecordReader(self.filename), self.filename):
-            held.add(inp, res)
-            if decode_workload_key(inp.task.workload_key) not in names or inp.task.target.kind.name != kind:
+            workload, its_kind, _, _ = held.add(inp, res)
+            if workload not in names or its_kind != kind:
                 continue
             try:
                 policy.preload(inp, res)

@@ -580,10 +580,9 @@ class TaskScheduler:
         held.sources.append(log_file)
         per_round = [[] for _ in self.tasks]
         for inp, res in () if no_log(log_file) else known_targets(RecordReader(log_file), log_file):
-            workload = decode_workload_key(inp.task.workload_key)
-            held.add(inp, res, workload)
+            workload, *machine, _ = held.add(inp, res)
             i = by_workload.get(workload)
-            if i is None or inp.task.target.kind.name != kind or architecture(inp.task.target) != arch:
+            if i is None or machine != [kind, arch]:
                 continue
             used += 1
             self.task_trials[i] += 1
