@@ -443,6 +443,10 @@ class Target:
             Hardware parameters in the order of ``HardwareParams``; without them the limits that every device of the kind has.
         sm : int, optional
             Another compute capability than `arch` says: 90 for sm_90.
+
+        Returns
+        -------
+        _core.Target
         """
         cuda = self.kind.name == "cuda"
         digits = re.search(r"\d+", self.attrs.get("arch", "") if cuda else "")
