@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch.nn.functional as F
-from levels import outputs, same
+from levels import outputs, rest_full, same
 from test_operators import T, V, small
 
 import nestsmith as ns
@@ -105,7 +105,10 @@ def test_resize2d_in_all_modes(method, mode):
         same(body, {"x": x}, want, 0 if method == "nearest_neighbor" else 2e-5, levels=(3,))
 
 
-@pytest.mark.parametrize("rounding", ["round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize(
+    "rounding",
+    rest_full("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil", short=("round_prefer_floor", "floor")),
+)
 def test_roundings_are_exact(rounding):
     for mode, (old, new) in itertools.product(("half_pixel", "align_corners", "asymmetric"), [((6, 10), (9, 30)), ((9, 7), (6, 21))]):
         x = np.arange(old[0] * old[1], dtype="float32").reshape(1, 1, *old)
@@ -117,7 +120,7 @@ def test_roundings_are_exact(rounding):
 @pytest.mark.parametrize("method", ["nearest_neighbor", "linear", "cubic"])
 def test_crop_and_resize(method):
     x = small(1, 2, 6, 7)
-    for roi in ((0.1, 0.2, 0.8, 0.9), (-0.25, 0.0, 1.0, 1.5), (0.9, 0.1, 0.2, 0.7)):
+    for roi in ((0.1, 0.2, 0.8, 0.9), (0.9, 0.0, -0.25, 1.5)):
         for size in ((5, 4), (1, 3)):
             body = image.resize2d(V("x", *x.shape), size, roi, "NCHW", method, "tf_crop_and_resize", extrapolation_value=-9.0)
             want = resized(x, size, method, "tf_crop_and_resize", roi=roi, beyond=-9.0).astype("float32")
@@ -159,7 +162,7 @@ def test_resize2d_against_pytorch(how, torchs):
         same(body, {"x": x}, F.interpolate(T(x), size, **torchs).numpy(), 1e-5, levels=(3,))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int32"])
+@pytest.mark.parametrize("dtype", rest_full("float16", "float64", "int8", "uint8", "int32", short=("float16", "uint8")))
 @pytest.mark.parametrize("method", ["nearest_neighbor", "linear", "cubic"])
 def test_element_types(dtype, method):
     x = rng.integers(0, 100, (1, 1, 4, 5)).astype(dtype)

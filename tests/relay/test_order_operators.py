@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from levels import outputs, same, tuned_outputs
+from levels import outputs, rest_full, same, tuned_outputs
 from test_operators import T, V, small
 
 import nestsmith as ns
@@ -33,7 +33,9 @@ def order(x, axis, ascend):
     return at
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, "int8", "uint8", "int32", "int64", "bool"])
+@pytest.mark.parametrize(
+    "dtype", rest_full(*FLOATS, "int8", "uint8", "int32", "int64", "bool", short=("float32", "float16", "bool"))
+)
 @pytest.mark.parametrize("ascend", [True, False])
 def test_argsort(dtype, ascend):
     for shape, axis in (((3, 17), -1), ((11, 4), 0), ((2, 9, 3), 1)):
@@ -93,7 +95,7 @@ def running(x, axis, dtype, exclusive):
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "int8", "int32", "float16", "uint8"])
+@pytest.mark.parametrize("dtype", rest_full("float32", "int8", "int32", "float16", "uint8", short=("float32", "int8")))
 def test_cumsum(dtype, exclusive):
     for shape, axis in (((5, 12), 1), ((9, 4), 0), ((2, 130, 3), 1), ((1, 300), -1), ((4, 5), None)):
         x = rng.integers(0, 6, shape).astype(dtype)  # exact, and wrapped where the type is small
@@ -197,9 +199,8 @@ def test_layout_conversion_moves_the_axis():
 def test_tasks_of_a_sort_are_tuned():
     x = ties((4, 40), "float32")
     at = order(x, 1, False)[:, :5]
-    for seed in range(3):
-        values, positions = tuned_outputs(relay.topk(V("x", 4, 40), 5), {"x": x}, seed=seed)
-        np.testing.assert_array_equal(positions, at)
-        np.testing.assert_array_equal(values, np.take_along_axis(x, at, 1))
+    values, positions = tuned_outputs(relay.topk(V("x", 4, 40), 5), {"x": x})
+    np.testing.assert_array_equal(positions, at)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, at, 1))
     x = rng.integers(0, 9, (2, 300)).astype("int32")
     np.testing.assert_array_equal(tuned_outputs(relay.cumsum(V("x", 2, 300, dtype="int32"), 1), {"x": x})[0], np.cumsum(x, 1))
