@@ -263,6 +263,7 @@ def test_contexts():
 
 
 def test_files_and_arrays(tmp_path):
+    refuses(lambda: ns.runtime.load_module(tmp_path), ValueError, os.fspath(tmp_path), "is a directory")
     missing = os.fspath(tmp_path / "missing.so")
     refuses(lambda: ns.runtime.load_module(missing), ValueError, "missing.so", "no such file")
     refuses(lambda: ns.nd.array("x"), ValueError, "float32")

@@ -149,6 +149,10 @@ def test_a_directory_is_called_one(net, said, capsys):
         task.apply_best("d")
     assert said() == [], "the error says it"
     assert log_tools.main(["--mode", "stats", "-i", "d"]) == 1 and "d is a directory" in capsys.readouterr().err
+    write("o.json", [task])
+    assert log_tools.main(["--mode", "best", "-i", "o.json", "-o", "d"]) == 1
+    told = capsys.readouterr().err
+    assert "d was not changed: Is a directory" in told and "space" not in told
     os.mkfifo("pipe")  # is not waited for
     assert list(auto_scheduler.load_records("pipe")) == [] and said() == ["log file pipe is no regular file"]
 

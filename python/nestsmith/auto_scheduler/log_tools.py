@@ -22,6 +22,7 @@ interrupted tool leaves OUT as it was.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
 import logging
@@ -38,6 +39,7 @@ __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "netwo
 
 logger = logging.getLogger("auto_scheduler")
 KEY, TARGET, STEPS, COSTS, ERROR, TIME, VERSION = 0, 1, 6, 7, 8, 10, 11  # places in the tuple that the engine's parser gives
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # what freeing space mends
 ERRORS = (
     "no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
     "wrong answer", "build timeout", "run timeout", "unknown error",
@@ -68,7 +70,8 @@ def write_whole(path, lines):
         if os.path.exists(name):
             os.unlink(name)
         if isinstance(e, OSError):
-            raise OSError(e.errno, f"{path} was not changed: {e.strerror}; free some space (`df -h`) and repeat") from e
+            remedy = "; free some space (`df -h`) and repeat" if e.errno in FULL else ""
+            raise OSError(e.errno, f"{path} was not changed: {e.strerror}{remedy}") from e
         raise
 
 

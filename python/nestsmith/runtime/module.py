@@ -440,7 +440,8 @@ def load_module(path, fmt=""):
 
     path = os.fspath(path)
     if not os.path.isfile(path):
-        raise ValueError(f"cannot load {path!r}: there is no such file")
+        what = "it is a directory" if os.path.isdir(path) else "there is no such file"
+        raise ValueError(f"cannot load {path!r}: {what}")
     if path.endswith(".o") or fmt == "o":
         cc.create_shared(path + ".so", [path])
         path += ".so"
