@@ -1,5 +1,6 @@
 /* build_binary: cache lookup around the compiler that belongs to the target. The key is the hash of everything the
  * binary depends on, so a hit is always right and nothing ever needs to be invalidated. */
+#include "base/object.h"
 #include "build/internal.h"
 #include "codegen/codegen.h"
 #include <stdio.h>
@@ -9,7 +10,7 @@ static char *key_of(Arena *a, const Target *t, const char *source, const BuildOp
   const char *id = t->kind == TG_CUDA ? nvrtc_identity(a, t, source) : cc_identity(a, t, o);
   StrBuf b;
   sb_init(&b, a);
-  sb_printf(&b, "1 %s\n", id); /* the format's own version first */
+  sb_printf(&b, "2 %s\n", id); /* the format's own version first */
   sb_puts(&b, source);
   char hex[33];
   md5_hex(b.at, b.len, hex);
@@ -39,6 +40,12 @@ Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOp
   build_remember(a, t, source, o, &b);
   b.seconds = clock_now() - start;
   return b;
+}
+
+void build_check_here(Arena *a, const Target *t, const BuildOptions *o) {
+  if (t->kind != TG_CPU || !t->cpu[0]) return; /* made for this processor */
+  Binary b = build_binary(a, t, "", o);
+  object_check(arena_err(a), b.data, b.n, arena_printf(a, "a program for -mcpu=%s", t->cpu));
 }
 
 void build_rename(void *binary, size_t n, const char *name) {

@@ -33,6 +33,11 @@ enum {
 /* Raises NS_ERR_RUNTIME with the compiler's log; "timed out" begins the message of a timeout; NS_ERR_IO when the disk
  * is full. May be called from several threads at once, each with its own arena. o may be NULL. */
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o);
+/* The flags with which the compiler cc makes such programs, without those of linking. arch: what cc makes programs for, NULL:
+ * this machine. A program gets isa_note behind its text. */
+char **build_cc_flags(Arena *a, const Target *t, const char *cc, const char *arch, int *n);
+/* Raises what object_check raises if this machine cannot run programs of the target: before thousands of them are made. */
+void build_check_here(Arena *a, const Target *t, const BuildOptions *o);
 bool build_available(const Target *t, char *why,
                      size_t n); /* never raises; why: what was looked for and how to install it; else the version */
 

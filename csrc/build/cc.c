@@ -1,5 +1,6 @@
 /* C source -> shared object with the system's compiler, as a subprocess under a deadline. Everything the compiler
  * writes, its own temporaries included, goes to one directory that is removed in all cases. */
+#include "base/object.h"
 #include "build/internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 extern char **environ;
-enum { LOG_MAX = 1700, MAX_ARGS = 40 };
+enum { LOG_MAX = 1700, MAX_ARGS = 40, MOST_WORDS = 8 };
 /* Vector code is in the text already, so -O3 only makes the compiler slower (24 programs of ResNet-18: 0.33 s each with -O3, 0.2 s
  * with these, the programs take the same time); what loops it should still vectorise, it does under the cost model of -O3. */
 static const char *const FLAGS[] = {"-x",
@@ -25,7 +26,6 @@ static const char *const FLAGS[] = {"-x",
                                     "-funswitch-loops",
                                     "-fno-tree-slp-vectorize",
                                     "-fPIC",
-                                    "-shared",
                                     "-fno-math-errno",
                                     "-fno-trapping-math",
                                     "-ffp-contract=fast",
@@ -40,15 +40,25 @@ static const char *compiler(const BuildOptions *o) {
   return cc && *cc ? cc : "cc";
 }
 
-/* The processor to make code for: this one, or the one that the target names. LLVM's "generic" is gcc's "x86-64" on x86. */
-static char *processor_flag(Arena *a, const Target *t) {
-  const char *option = "-march", *cpu = t->cpu[0] ? t->cpu : "native";
 #if defined(__x86_64__)
-  if (strcmp(cpu, "generic") == 0) cpu = "x86-64";
-#elif !defined(__i386__)
-  if (t->cpu[0]) option = "-mcpu";
+static const char HERE[] = "x86_64";
+#elif defined(__i386__)
+static const char HERE[] = "i386";
+#else
+static const char HERE[] = "other";
 #endif
-  return arena_printf(a, "%s=%s", option, cpu);
+
+/* The processor to make code for: the one that the target names, else this one; NULL: the compiler's own choice, on its way
+ * to another architecture. LLVM's "generic" is gcc's "x86-64" on x86. */
+static char *processor_flag(Arena *a, const Target *t, const char *arch) {
+  if (!arch)
+    arch = HERE;
+  else if (!t->cpu[0])
+    return NULL;
+  const char *cpu = t->cpu[0] ? t->cpu : "native";
+  bool x64 = strcmp(arch, "x86_64") == 0, x86 = x64 || (arch[0] == 'i' && strcmp(arch + 2, "86") == 0);
+  if (x64 && strcmp(cpu, "generic") == 0) cpu = "x86-64";
+  return arena_printf(a, "%s=%s", x86 || !t->cpu[0] ? "-march" : "-mcpu", cpu);
 }
 
 /* $CC may hold words ("ccache gcc"): split at spaces. */
@@ -110,10 +120,10 @@ static bool is_clang(Arena *a, char *const *word, int n) {
 }
 
 char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
-  char *w[8];
+  char *w[MOST_WORDS];
   StrBuf b;
   sb_init(&b, a);
-  int n = words(a, compiler(o), w, 8);
+  int n = words(a, compiler(o), w, MOST_WORDS);
   for (int i = 0; i < n; i++) {
     struct stat st;
     find(a, w[i], &st); /* size and date stand for the version: asking the compiler would cost a process per build */
@@ -121,9 +131,26 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   }
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
-  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t), t->fast_math == BUILD_FAST_MATH_AGGRESSIVE,
+  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t, NULL), t->fast_math == BUILD_FAST_MATH_AGGRESSIVE,
             (unsigned long long)processor_hash());
   return sb_str(&b);
+}
+
+/* All but those of linking; arch as in build_cc_flags. */
+static int flags(Arena *a, const Target *t, const char *arch, bool gcc, char **out) {
+  int n = 0;
+  char *cpu = processor_flag(a, t, arch);
+  for (int i = 0; i < NS_COUNT(FLAGS); i++) out[n++] = arena_strdup(a, FLAGS[i]);
+  if (cpu) out[n++] = cpu;
+  for (int i = 0; i < NS_COUNT(GCC_FLAGS) && gcc; i++) out[n++] = arena_strdup(a, GCC_FLAGS[i]);
+  if (t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) out[n++] = arena_strdup(a, "-ffast-math");
+  return n;
+}
+
+char **build_cc_flags(Arena *a, const Target *t, const char *cc, const char *arch, int *n) {
+  char *w[MOST_WORDS], **out = arena_array(a, char *, MAX_ARGS);
+  *n = flags(a, t, arch, !is_clang(a, w, words(a, cc, w, MOST_WORDS)), out);
+  return out;
 }
 
 typedef struct {
@@ -193,15 +220,11 @@ static void compile(void *arg) {
   Job *j = arg;
   Err *e = arena_err(j->a);
   char *src = arena_printf(j->a, "%s/program.c", j->tmp.path), *so = arena_printf(j->a, "%s/program.so", j->tmp.path);
-  char *argv[MAX_ARGS] = {0};
-  file_write(j->a, src, j->source, strlen(j->source));
-  int n = words(j->a, compiler(j->o), argv, 8);
-  bool gcc = !is_clang(j->a, argv, n);
-  for (int i = 0; i < NS_COUNT(FLAGS); i++) argv[n++] = arena_strdup(j->a, FLAGS[i]);
-  argv[n++] = processor_flag(j->a, j->t);
-  for (int i = 0; i < NS_COUNT(GCC_FLAGS) && gcc; i++) argv[n++] = arena_strdup(j->a, GCC_FLAGS[i]);
-  if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) argv[n++] = arena_strdup(j->a, "-ffast-math");
-  const char *const TAIL[] = {"-o", so, src, "-lm"};
+  char *argv[MAX_ARGS] = {0}, *text = arena_printf(j->a, "%s%s", j->source, isa_note(j->a));
+  file_write(j->a, src, text, strlen(text));
+  int n = words(j->a, compiler(j->o), argv, MOST_WORDS);
+  n += flags(j->a, j->t, NULL, !is_clang(j->a, argv, n), argv + n);
+  const char *const TAIL[] = {"-shared", "-o", so, src, "-lm"};
   for (int i = 0; i < NS_COUNT(TAIL); i++) argv[n++] = arena_strdup(j->a, TAIL[i]);
   double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit * BUILD_WALL_FACTOR;
   char why[512];

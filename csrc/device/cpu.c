@@ -1,9 +1,10 @@
 /* The CPU as a device: host memory, shared objects opened with dlopen, a thread pool, the monotonic clock.
  *
- * A program comes as the bytes of a shared object and is opened through an anonymous memory file, so that loading
- * leaves no file behind whatever happens. The file's descriptor stays open as long as the object is loaded: dlopen
- * recognises objects by name, and the name is /proc/self/fd/N. A path is accepted as well (libraries that the user
- * exported). */
+ * A program comes as the bytes of a shared object, is checked, and is opened through an anonymous memory file: what was
+ * checked is what runs, whatever becomes of the file that it was read from, and loading leaves no file behind. The file's
+ * descriptor stays open as long as the object is loaded: dlopen recognises objects by name, and the name is
+ * /proc/self/fd/N. */
+#include "base/object.h"
 #include "codegen/codegen.h"
 #include "device/internal.h"
 #include <dlfcn.h>
@@ -76,21 +77,12 @@ static int memory_file(Device *d, const void *data, size_t n) {
 static void cpu_load(DevModule *m, const void *binary, size_t n) {
   Err *e = m->dev->err;
   CpuCode *c = arena_new_of(m->arena, CpuCode);
-  char path[64];
-  const char *name = path;
-  c->fd = -1;
-  if (n >= 4 && memcmp(binary,
-                       "\x7f"
-                       "ELF",
-                       4) == 0) {
-    c->fd = memory_file(m->dev, binary, n);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", c->fd);
-  } else {
-    char *p = arena_alloc(m->arena, n + 1);
-    memcpy(p, binary, n);
-    name = p;
-  }
-  c->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  char path[64], what[300];
+  snprintf(what, sizeof what, "program \"%s\"", m->man->entry);
+  object_check(e, binary, n, what);
+  c->fd = memory_file(m->dev, binary, n);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", c->fd);
+  c->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (c->handle) *(void **)&c->entry = dlsym(c->handle, m->man->entry);
   if (c->handle && !c->entry) *(void **)&c->entry = dlsym(c->handle, GEN_NAME);
   if (!c->entry) {
@@ -98,8 +90,8 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
     char copy[512];
     snprintf(copy, sizeof copy, "%s", why ? why : "unknown reason");
     if (c->handle) dlclose(c->handle);
-    if (c->fd >= 0) close(c->fd);
-    err_raise(e, NS_ERR_RUNTIME, "cannot load program \"%s\": %s", m->man->entry, copy);
+    close(c->fd);
+    err_raise(e, NS_ERR_RUNTIME, "cannot load %s: %s", what, copy);
   }
   m->code = c;
 }
@@ -107,7 +99,7 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
 static void cpu_unload(DevModule *m) {
   CpuCode *c = m->code;
   dlclose(c->handle);
-  if (c->fd >= 0) close(c->fd);
+  close(c->fd);
 }
 
 static CpuPool *pool_of(Device *d) {

@@ -75,8 +75,8 @@ void dev_copy(Device *d, void *dst, const void *src, size_t n);
 void dev_fill(Device *d, void *dst, int byte, size_t n);
 void dev_sync(Device *d);     /* raises NS_ERR_RUNTIME with the device's own error name */
 void dev_sync_all(Device *d); /* also waits for work that other libraries gave to the same context */
-/* binary: cubin (CUDA), OpenCL binary or source (OpenCL), a shared object's bytes or its path (CPU). manifest:
- * gen_manifest's JSON. */
+/* binary: cubin (CUDA), OpenCL binary or source (OpenCL), a shared object's bytes (CPU). manifest: gen_manifest's
+ * JSON. Raises what object_check raises, too. */
 DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest);
 const Manifest *dev_manifest(const DevModule *m);
 void dev_unload(DevModule *m);

@@ -248,6 +248,11 @@ static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
   if (!r->locked) devlock_refuse(e, holder);
 }
 
+static void check_here(void *arg) {
+  Lane *l = arg;
+  build_check_here(l->a, &l->p->target, &l->p->build);
+}
+
 static void new_body(void *arg) {
   New *n = arg;
   Pipeline *p = n->p;
@@ -259,6 +264,8 @@ static void new_body(void *arg) {
     if (err_try(&l->e, lane_body, l) != NS_OK) err_raise(n->e, NS_ERR_MEMORY, "%s", l->e.msg);
     compiler_stop_flag(l->c, &p->stop);
   }
+  ErrCode here = err_try(&p->lane[0].e, check_here, &p->lane[0]);
+  if (here != NS_OK) err_raise(n->e, here, "%s", p->lane[0].e.msg);
   bool ok = true;
   for (int i = 0; ok && i < p->n_runners; i++)
     ok = p->runner[i].started = pthread_create(&p->runner[i].thread, NULL, runner_main, &p->runner[i]) == 0;

@@ -1,5 +1,6 @@
 /* Bindings of device: Device, Buffer, DeviceModule, DLPack. Arrays with shapes are made of Buffers in Python. */
 #include "py/py_device.h"
+#include "base/object.h"
 #include "py/py_fields.h"
 #include "measure/measure.h"
 #include <stdlib.h>
@@ -524,7 +525,45 @@ static PyObject *fn_exists(PyObject *self, PyObject *args) {
   return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
 }
 
+/* ---- shared objects ---- */
+typedef struct {
+  Err e;
+  const char *image, *what;
+  size_t n;
+} Check;
+static void check_body(void *arg) {
+  Check *c = arg;
+  object_check(&c->e, c->image, c->n, c->what);
+}
+
+static PyObject *fn_object_check(PyObject *self, PyObject *args) {
+  (void)self;
+  Check c;
+  Py_ssize_t n;
+  if (!PyArg_ParseTuple(args, "y#s", &c.image, &n, &c.what)) return NULL;
+  err_init(&c.e);
+  c.n = (size_t)n;
+  ErrCode r = err_try(&c.e, check_body, &c);
+  return r == NS_OK ? Py_NewRef(Py_None) : py_raise(&c.e, r);
+}
+
+static PyObject *fn_object_variable(PyObject *self, PyObject *args) {
+  (void)self;
+  const char *image, *name, *found;
+  Py_ssize_t n;
+  size_t size;
+  if (!PyArg_ParseTuple(args, "y#s", &image, &n, &name)) return NULL;
+  found = object_variable(image, (size_t)n, name, &size);
+  return found ? Py_BuildValue("nn", (Py_ssize_t)(found - image), (Py_ssize_t)size) : Py_NewRef(Py_None);
+}
+
 static PyMethodDef FUNCTIONS[] = {
+    {"object_check", fn_object_check, METH_VARARGS,
+     "object_check(data, name): raises ValueError if the bytes are no whole shared object, RuntimeError if this "
+     "machine "
+     "cannot run it; name: what it is called in messages."},
+    {"object_variable", fn_object_variable, METH_VARARGS,
+     "object_variable(data, name) -> (offset, size) of an exported variable of a shared object, or None."},
     {"device_query", fn_query, METH_VARARGS,
      "device_query(type, id) -> dict of facts, None if there is no such device. Opens nothing."},
     {"device_exists", fn_exists, METH_VARARGS, "device_exists(type, id) -> (bool, why not). Never raises."},

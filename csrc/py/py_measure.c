@@ -1,6 +1,7 @@
 /* Bindings of build and measure: build, Compiler, Worker, Pipeline. Calls block without the GIL; those that start processes
  * are ended by Ctrl-C, and Python runs the other long ones in threads and ends them with stop(). */
 #include "py/py_device.h"
+#include "base/object.h"
 #include "py/py_fields.h"
 #include "py/py_measure.h"
 #include "measure/pipeline.h"
@@ -163,6 +164,43 @@ static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
   if (!py_target(arg, &t)) return NULL;
   bool ok = build_available(&t, why, sizeof why);
   return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
+}
+
+typedef struct {
+  Arena *a;
+  Err e;
+  Target t;
+  const char *cc, *arch, *note;
+  char **flag;
+  int n;
+} Flags;
+static void flags_body(void *arg) {
+  Flags *f = arg;
+  f->a = arena_new(&f->e);
+  if (f->cc)
+    f->flag = build_cc_flags(f->a, &f->t, f->cc, f->arch, &f->n);
+  else
+    f->note = isa_note(f->a);
+}
+
+static PyObject *fn_cc_flags(PyObject *self, PyObject *args) {
+  (void)self;
+  Flags f = {0};
+  err_init(&f.e);
+  if (!PyArg_ParseTuple(args, "O&sz", py_target, &f.t, &f.cc, &f.arch)) return NULL;
+  PyObject *out = protect(&f.e, flags_body, &f) ? PyList_New(f.n) : NULL;
+  for (int i = 0; out && i < f.n; i++) PyList_SET_ITEM(out, i, PyUnicode_FromString(f.flag[i]));
+  arena_free(f.a);
+  return out;
+}
+
+static PyObject *fn_isa_note(PyObject *self, PyObject *none) {
+  (void)self, (void)none;
+  Flags f = {0};
+  err_init(&f.e);
+  PyObject *out = protect(&f.e, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
+  arena_free(f.a);
+  return out;
 }
 
 static PyObject *fn_sm_range(PyObject *self, PyObject *none) {
@@ -616,6 +654,11 @@ static PyMethodDef FUNCTIONS[] = {
      "regs, local_bytes, shared_bytes, threads, blocks (per multiprocessor), occupancy; None for other binaries."},
     {"build_available", fn_build_available, METH_O,
      "build_available((kind, sm, fast_math)) -> (bool, version or what is missing)."},
+    {"cc_flags", fn_cc_flags, METH_VARARGS,
+     "cc_flags(target, cc, arch) -> flags with which the compiler cc makes programs of the target, without those of "
+     "linking; arch: what cc makes programs for, None: this machine."},
+    {"isa_note", fn_isa_note, METH_NOARGS,
+     "isa_note() -> C text to stand behind a program: which instructions the compiler was allowed to use."},
     {"build_sm_range", fn_sm_range, METH_NOARGS,
      "build_sm_range() -> (oldest, newest) GPU architecture of the installed NVRTC, or None."},
     {NULL, NULL, 0, NULL}};

@@ -7,6 +7,8 @@ import shlex
 import shutil
 import subprocess
 
+from nestsmith import _core
+
 __all__ = ["create_shared", "create_executable", "cross_compiler", "get_cc", "compile_object", "compiler_for"]
 
 
@@ -60,23 +62,25 @@ def create_executable(output, objects, options=None, cc=None):
     _link(output, objects, options, cc, [])
 
 
-def compile_object(output, source, options=None, cc=None):
-    """Compiles one C file into an object file."""
-    _run(
-        [
-            *_words(cc),
-            "-O3",
-            "-fPIC",
-            "-fno-math-errno",
-            "-fno-trapping-math",
-            "-w",
-            "-c",
-            "-o",
-            os.fspath(output),
-            os.fspath(source),
-            *(options or []),
-        ]
-    )
+def machine(cc):
+    """The machine for which a compiler makes programs ("x86_64"); "" if it does not say."""
+    try:
+        done = subprocess.run([*_words(cc), "-dumpmachine"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip().split("-")[0] if done.returncode == 0 else ""
+
+
+def compile_object(output, source, options=None, cc=None, target=None):
+    """Compiles one C file into an object file: a program of the engine's `target` as it is compiled for tuning, for the
+    processor that the target names or, if the compiler is one of this machine, the processor at hand; without a target what
+    every processor understands.
+    """
+    flags = ["-fPIC", "-w"]
+    if target is not None:
+        arch = machine(cc)
+        flags = _core.cc_flags(target, shlex.join(_words(cc)), None if arch == os.uname().machine else arch)
+    _run([*_words(cc), *flags, "-c", "-o", os.fspath(output), os.fspath(source), *(options or [])])
 
 
 def cross_compiler(compile_func, options=None, output_format=None, get_target_triple=None, add_files=None):

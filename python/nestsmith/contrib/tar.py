@@ -24,8 +24,9 @@ tar.output_format = "tar"  # type: ignore[attr-defined]
 
 
 def untar(tar_file, directory):
-    """Unpacks an archive; names that lead out of `directory` are refused."""
-    with tarfile.open(tar_file) as archive:
+    """Unpacks an archive, a path or an open file; names that lead out of `directory` are refused."""
+    opened = {"fileobj": tar_file} if hasattr(tar_file, "read") else {"name": tar_file}
+    with tarfile.open(**opened) as archive:
         for member in archive.getmembers():
             if not member.isfile() or os.path.basename(member.name) != member.name:
                 raise ValueError(f"{tar_file}: entry {member.name!r} is not a plain file name")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import tempfile
 import threading
@@ -25,6 +26,7 @@ from .params import load_param_dict, save_param_dict
 __all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library", "MAGIC"]
 
 MAGIC = b"nestsmith library 1\n"
+logger = logging.getLogger("nestsmith")
 
 
 class LibModule:
@@ -61,16 +63,37 @@ class LibModule:
             return self._loaded[key][1]
 
     def _load_one(self, handle, kernel):
+        foreign = None
         if kernel.binary is not None:
             try:
                 return handle.load(kernel.binary, kernel.manifest)
             except TVMError as e:
                 if isinstance(e, ValueError):
                     raise
-                # made for another machine
+                foreign = e  # made for another machine
         info = handle.info() if hasattr(handle, "info") else {}
-        kernel.binary = _core.build(self.target.engine(sm=info.get("sm")), kernel.source)[0]
+        engine = self.target.engine(sm=info.get("sm"))
+        if foreign and not self._made_again():
+            raise foreign
+        kernel.binary = _core.build(engine, kernel.source)[0]
         return handle.load(kernel.binary, kernel.manifest)
+
+    def _made_again(self):
+        """Whether programs that do not fit this machine can be compiled here: not for a processor that the target names."""
+        return self.target.mcpu in ("", "native") and _core.build_available(self.target.engine())[0]
+
+    def check(self, name):
+        """Raises TVMError for programs that cannot run on this CPU, nor be compiled again; `name` is that of the library."""
+        if self.target.kind.device_type != 1:
+            return
+        for kernel in self.kernels.values():
+            try:
+                _core.object_check(kernel.binary, name) if kernel.binary else None
+            except TVMError as e:
+                if isinstance(e, ValueError) or not self._made_again():
+                    raise
+                logger.warning("%s was made for another processor; its programs are compiled again for this one", name)
+                return
 
     def get_function(self, name, query_imports=False):
         """One function of the network as a callable on arrays: inputs, then outputs."""
@@ -507,11 +530,16 @@ def from_bytes(data, what="the library"):
     return GraphExecutorFactoryModule(graph, kernels, params, head["name"], Target(head["target"]), head["inputs"])
 
 
-def load_library(path):
-    """The factory stored by ``export_library`` as a shared library."""
-    import ctypes
+def of_library(lib):
+    """The factory in a `runtime.library.Library`."""
+    size = int.from_bytes(lib.variable("nestsmith_graph_size", 8), "little")
+    out = from_bytes(lib.variable("nestsmith_graph_data", size), repr(lib.path))
+    out.lib.check(repr(lib.path))
+    return out
 
-    lib = ctypes.CDLL(os.path.abspath(str(path)))
-    size = ctypes.c_uint64.in_dll(lib, "nestsmith_graph_size").value
-    address = ctypes.c_void_p.in_dll(lib, "nestsmith_graph").value
-    return from_bytes(ctypes.string_at(address, size), repr(str(path)))
+
+def load_library(path):
+    """The factory stored by ``export_library`` as a shared library. Raises as `runtime.load_module` does."""
+    from ..runtime import library
+
+    return of_library(library.read(os.fspath(path)))

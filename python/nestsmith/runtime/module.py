@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ctypes
 import json
 import os
 import pathlib
@@ -17,6 +16,8 @@ import numpy as np
 from nestsmith import _core
 
 from ..error import TVMValueError
+from ..target import Target
+from . import library
 from .device import Device
 from .device import device as _device
 from .ndarray import NDArray
@@ -349,17 +350,19 @@ class OperatorModule(Module):
         }
         if self.imported_modules:
             blob["binary"] = base64.b64encode(self.binary).decode()
-        source = "" if self.imported_modules else self.source
-        export_blob(file_name, blob, source, self.target, fcompile, addons, workspace_dir, **kwargs)
+        host = not self.imported_modules
+        source = self.source + _core.isa_note() if host else ""
+        engine = Target(self.target or "llvm").engine() if host else None
+        export_blob(file_name, blob, source, self.target, fcompile, addons, workspace_dir, engine=engine, **kwargs)
 
 
 # ---- libraries: a shared object with the symbols nestsmith_blob and nestsmith_blob_size, JSON text that says what
-# is inside ----
+# is inside; how they are sealed and checked is in library.py ----
 _LOADERS: dict[str, Callable] = {}
 
 
 def register_loader(type_name, load):
-    """`load(blob, path)` makes a module of a library whose blob has this "type"."""
+    """`load(library)` makes a module of a `library.Library` whose blob has this "type"."""
     _LOADERS[type_name] = load
 
 
@@ -378,9 +381,11 @@ def _check_name(file_name, fcompile):
         )
 
 
-def export_blob(file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, **kwargs):
+def export_blob(
+    file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, engine=None, **kwargs
+):
     """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see
-    `OperatorModule.export_library`."""
+    `OperatorModule.export_library`. engine: `source` is a program of this target of the engine; None: data alone."""
     from nestsmith.contrib import cc, tar, utils
 
     file_name = os.fspath(file_name)
@@ -389,10 +394,11 @@ def export_blob(file_name, blob, source="", target="", fcompile=None, addons=Non
         fcompile = tar.tar if file_name.endswith(".tar") else cc.create_shared
     form = getattr(fcompile, "output_format", "so")
     work = utils.tempdir() if workspace_dir is None else utils.tempdir(workspace_dir, keep_for_debug=True)
-    data = json.dumps(blob).encode() + b"\0"
+    described = json.dumps({**blob, "sealed": 1}).encode()
+    data = described + b"\0" + library.ROOM
     rows = "\n".join(",".join(map(str, data[i : i + 32])) + "," for i in range(0, len(data), 32))
     text = (
-        f"{source}\n#include <stdint.h>\nconst uint64_t nestsmith_blob_size = {len(data) - 1}u;\nconst unsigned "
+        f"{source}\n#include <stdint.h>\nconst uint64_t nestsmith_blob_size = {len(described)}u;\nconst unsigned "
         f"char nestsmith_blob[] = {{\n{rows}\n}};\n"
     )
     c_file, obj = work.relpath("nestsmith_lib.c"), work.relpath("nestsmith_lib.o")
@@ -400,30 +406,27 @@ def export_blob(file_name, blob, source="", target="", fcompile=None, addons=Non
     compiler = cc.compiler_for(target, fcompile)
     objects = [c_file]
     if compiler is not None:
-        cc.compile_object(obj, c_file, cc=compiler)
+        cc.compile_object(obj, c_file, cc=compiler, target=engine)
         objects = [obj]
+    if fcompile is tar.tar:
+        pathlib.Path(work.relpath(library.MEMBER)).write_bytes(library.ROOM)
+        objects.insert(0, work.relpath(library.MEMBER))
     out = file_name if not file_name.endswith(".tar") or form == "tar" else file_name[:-4]
     fcompile(out, objects + list(addons or []), **kwargs)
+    if os.path.isfile(out):
+        library.seal(out)
 
 
-def _read_blob(path):
-    lib = ctypes.CDLL(os.path.abspath(path))
-    try:
-        size = ctypes.c_uint64.in_dll(lib, "nestsmith_blob_size").value
-        return json.loads(bytes((ctypes.c_char * size).in_dll(lib, "nestsmith_blob")))
-    except ValueError:
-        raise TVMValueError(f"{path} was not written by export_library: it has no symbol nestsmith_blob") from None
-
-
-def _load_operator(blob, path):
-    binary = base64.b64decode(blob["binary"]) if "binary" in blob else os.path.abspath(path).encode()
+def _load_operator(lib):
+    blob = lib.blob
+    binary = base64.b64decode(blob["binary"]) if "binary" in blob else lib.image
     return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""))
 
 
-def _load_graph(blob, path):
-    from nestsmith.relay.factory import load_library
+def _load_graph(lib):
+    from nestsmith.relay.factory import of_library
 
-    return load_library(path)
+    return of_library(lib)
 
 
 register_loader("operator", _load_operator)
@@ -431,32 +434,38 @@ register_loader("graph", _load_graph)
 
 
 def load_module(path, fmt=""):
-    """The module of a file written by `export_library`. Objects (``.o``) and archives (``.tar``) are linked to `path
-    + ".so"` first.
+    """The module of a file written by `export_library`. Objects (``.o``) and archives (``.tar``) are linked first, in a
+    temporary folder.
 
-    Raises `ValueError` if the file is missing, `TVMValueError` if it is something else.
+    The file is read once and checked: checksum and length, headers, and whether this processor has the instructions that
+    it needs. Later changes of the file have no effect.
+
+    Raises `ValueError` if the file is missing, `TVMValueError` if it is damaged or something else, `TVMError` if it was made
+    for another machine or processor.
     """
-    from nestsmith.contrib import cc, tar, utils
+    from nestsmith.contrib import cc, utils
 
     path = os.fspath(path)
     if not os.path.isfile(path):
         what = "it is a directory" if os.path.isdir(path) else "there is no such file"
         raise ValueError(f"cannot load {path!r}: {what}")
-    if path.endswith(".o") or fmt == "o":
-        cc.create_shared(path + ".so", [path])
-        path += ".so"
-    elif path.endswith(".tar") or fmt == "tar":
-        work = utils.tempdir()
-        tar.untar(path, work.temp_dir)
-        cc.create_shared(path + ".so", [work.relpath(f) for f in sorted(work.listdir())])
-        path += ".so"
+    kind = fmt or os.path.splitext(path)[1][1:]
     try:
-        blob = _read_blob(path)
+        if kind in ("o", "tar"):
+            with utils.tempdir() as work:
+                linked, objects = work.relpath("library.so"), [path]
+                if kind == "tar":
+                    os.mkdir(work.relpath("objects"))
+                    objects = library.read_archive(path, work.relpath("objects"))
+                cc.create_shared(linked, objects)
+                lib = library.read(linked, path)
+        else:
+            lib = library.read(path)
     except OSError as e:
         raise TVMValueError(f"cannot load {path!r}: {e}") from None
-    if blob.get("type") not in _LOADERS:
-        raise TVMValueError(f"{path!r} holds a {blob.get('type')!r}, which this version cannot load")
-    return _LOADERS[blob["type"]](blob, path)
+    if lib.blob.get("type") not in _LOADERS:
+        raise TVMValueError(f"{path!r} holds a {lib.blob.get('type')!r}, which this version cannot load")
+    return _LOADERS[lib.blob["type"]](lib)
 
 
 def system_lib(symbol_prefix=""):
