@@ -129,13 +129,18 @@ static bool is_thread(int ann) {
   return ann == AN_VTHREAD || ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z;
 }
 
-static ScopeKind scope_of(const Infer *f, int stage) {
-  if (f->s->stage.at[stage].scope != SC_AUTO) return f->s->stage.at[stage].scope;
+ScopeKind state_scope(const State *s, int stage) {
+  const Stage *st = &s->stage.at[stage];
+  if (st->scope != SC_AUTO) return st->scope;
   ScopeKind r = SC_GLOBAL;
-  for (int i = 0; i < f->n_path[stage]; i++) {
-    int ann = path_axis(f, f->path[stage][i])->ann;
-    if (is_thread(ann)) return SC_LOCAL;
-    if (is_block(ann)) r = SC_SHARED;
+  for (int hops = 0; st->at == AT_ITER && hops <= s->stage.len; hops++) {
+    const Stage *target = &s->stage.at[st->at_stage];
+    for (int k = st->at_iter; k >= 0; k--) {
+      int ann = target->axes.at[target->leaf.at[k]].ann;
+      if (is_thread(ann)) return SC_LOCAL;
+      if (is_block(ann)) r = SC_SHARED;
+    }
+    st = target;
   }
   return r;
 }
@@ -303,6 +308,14 @@ static void sets_upwards(Infer *f, const Stage *st, const Dom *d, Span *up) {
   }
 }
 
+/* A loop of a stage whose memory is set to be private to the threads that the loop is bound to: memory has no dimension
+ * along them, the index is 0 (07 §7.2.4). */
+static bool without_dimension(const Stage *st, const Axis *x) {
+  if (st->scope == SC_AUTO || x->ann == AN_VTHREAD) return false;
+  if (st->scope == SC_WARP && x->ann == AN_THREAD_X) return false;
+  return is_block(x->ann) ? st->scope > SC_GLOBAL : is_thread(x->ann) && st->scope > SC_SHARED;
+}
+
 /* Binds the root variables of reader `q` to what one production of `p` must serve. */
 static void reader_sets(Infer *f, int p, int q) {
   const Stage *st = &f->s->stage.at[q];
@@ -317,6 +330,8 @@ static void reader_sets(Infer *f, int p, int q) {
       up[k] = point(d[k].min);
     else if (relaxed(&st->axes.at[k], inside, f->scope[p]))
       up[k] = full(f, d[k]);
+    else if (without_dimension(st, &st->axes.at[k]))
+      up[k] = point(lin_const(0));
     else
       up[k] = point(lin_atom(&f->L, ex_var(f->c, st->axes.at[k].var)));
   }
@@ -568,7 +583,7 @@ void state_infer_bounds(State *s) {
     f.dom[i] = arena_array(f.m, Dom, st->axes.len);
     attach_path(&f, i);
   }
-  for (int i = 0; i < n; i++) f.scope[i] = scope_of(&f, i);
+  for (int i = 0; i < n; i++) f.scope[i] = state_scope(s, i);
   for (int i = n - 1; i >= 0; i--) {
     if (!f.dom[i]) continue;
     root_domains(&f, i);
