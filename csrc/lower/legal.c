@@ -389,6 +389,11 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
   Legal k = {.c = s->ctx, .s = s, .ar = ar, .a = ir_arena(s->ctx), .gpu = t->kind != TG_CPU, .is_arg = is_arg};
   for (int sid = s->stage.len - 1; sid >= 0 && !k.why; sid--) {
     const Stage *st = &s->stage.at[sid];
+    if (st->op->kind == TE_COMPUTE && st->at == AT_INLINED && is_arg[sid])
+      REFUSE(&k,
+             "stage %s is an argument, but inlined into its readers, so that nothing stores it; leave it out of the arguments, "
+             "or undo the inlining with compute_root()",
+             name_of(st));
     if (st->op->kind != TE_COMPUTE || st->at == AT_INLINED) continue;
     const uint8_t *mark = low_axis_marks(k.a, st);
     mixed_loops(&k, st, mark);

@@ -276,6 +276,13 @@ static Stmt *emit_plain(Nest *n) {
 }
 
 /* ---- loops ---- */
+/* The extent of a leaf as its loop variable counts: literals are as narrow as they can be, the loops of large tensors are not. */
+static ExprId extent_for(IrCtx *c, VarId v, ExprId extent) {
+  DType t = ir_var_info(c, v)->type;
+  int64_t n;
+  if (dtype_eq(t, ir_type(c, extent))) return extent;
+  return ex_const_int(c, extent, &n) ? ex_int(c, t, n) : ex_cast(c, t, extent);
+}
 /* Value of a thread-bound leaf whose thread variable is `v` (spec 07 §7.2.4). */
 static ExprId thread_value(Nest *n, const Axis *x, VarId v) {
   IrCtx *c = n->l->c;
@@ -353,7 +360,7 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
       extent = localize(n, n->val, extent);
     }
     Stmt *body = with_all_attached(n, pos, inside(n, pos + 1));
-    return pragmas(c, x, one ? body : st_for(c, x->var, zero, extent, kind, body));
+    return pragmas(c, x, one ? body : st_for(c, x->var, zero, extent_for(c, x->var, extent), kind, body));
   }
   if (!ex_is_int(c, x->min, 0)) fail_at(l, n->st, x, "a loop bound to a thread must start at 0; split the axis first");
   VarId v = x->var;
@@ -370,7 +377,7 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   Stmt *body = with_all_attached(n, pos, inside(n, pos + 1));
   l->thread.len = mark;
   if (open) return body;
-  Stmt *s = st_for(c, v, zero, x->extent, kind, body);
+  Stmt *s = st_for(c, v, zero, extent_for(c, v, x->extent), kind, body);
   s->u.loop.thread_obj = x->thread_obj;
   return s;
 }
@@ -435,7 +442,8 @@ static Stmt *emit_init(Nest *n) {
     const Axis *x = &st->axes.at[st->leaf.at[q]];
     if (n->mark[st->leaf.at[q]] == 2) continue;
     if (var[q]) {
-      s = st_for(c, var[q], ex_int(c, ir_var_info(c, x->var)->type, 0), x->extent, low_loop_kind(x), s);
+      s = st_for(c, var[q], ex_int(c, ir_var_info(c, x->var)->type, 0), extent_for(c, var[q], x->extent),
+                 low_loop_kind(x), s);
       s->u.loop.thread_obj = x->thread_obj;
     }
     s = pragmas(c, x, s);
@@ -651,10 +659,6 @@ static const bool *argument_stages(State *s, int n_args, const TensorId *args) {
     if (st->op->kind == TE_PLACEHOLDER) continue;
     for (int k = 0; k < st->op->n_out; k++) is_arg[sid] |= find_arg(st, k, n_args, args) >= 0;
     if (!is_arg[sid] || st->is_output) continue;
-    err_check(ir_err(s->ctx), st->at != AT_INLINED,
-              "argument %s is inlined into its readers, so nothing stores it; leave it out of the arguments, or undo the "
-              "inlining with compute_root()",
-              st->op->name);
     for (int i = 0; i < st->n_root_data && st->at == AT_ROOT; i++)
       part |= st->axes.at[i].min != st->op->axis[i].min || st->axes.at[i].extent != st->op->axis[i].extent;
     st->is_output |= st->at == AT_ROOT;

@@ -84,13 +84,30 @@ void state_unbound(State *s) {
   s->bounded = false;
 }
 
-static void name_loops(IrCtx *c, Stage *st) { /* every leaf gets a variable */
-  DType t = DT_I32;
+/* Loops count with 64 bits if an axis of the operation does, or if a fused loop could not be counted with 32. */
+static DType loop_type(IrCtx *c, const Stage *st) {
+  int64_t points[IT_MIXED + 1] = {1, 1, 1}, n; /* of the data axes, of the reduction axes, of both */
   for (int i = 0; i < st->n_root; i++)
-    if (ir_var_info(c, st->axes.at[i].var)->type.bits == 64) t = DT_I64;
+    if (ir_var_info(c, st->axes.at[i].var)->type.bits == 64) return DT_I64;
+  for (int r = 0; r < st->rels.len; r++) {
+    if (st->rels.at[r].kind != REL_FUSE) continue;
+    for (int i = 0; points[IT_MIXED] == 1 && i < st->n_root; i++) {
+      const TeAxis *t = i < st->n_root_data ? &st->op->axis[i] : &st->op->red[i - st->n_root_data];
+      int64_t *kind = &points[i < st->n_root_data ? IT_SPACE : IT_REDUCE];
+      if (ex_const_int(c, t->extent, &n) && n > 0 && !i64_mul(*kind, n, kind)) return DT_I64;
+    }
+    if (!i64_mul(points[IT_SPACE], points[IT_REDUCE], &points[IT_MIXED])) points[IT_MIXED] = INT64_MAX;
+    int kind = st->axes.at[st->rels.at[r].parent].kind;
+    if (kind <= IT_MIXED && points[kind] > INT32_MAX) return DT_I64;
+  }
+  return DT_I32;
+}
+static void name_loops(IrCtx *c, Stage *st) { /* every leaf gets a variable */
+  DType t = loop_type(c, st);
   for (int i = 0; i < st->leaf.len; i++) {
     Axis *x = &st->axes.at[st->leaf.at[i]];
-    if (!x->var) x->var = ir_var_new(c, x->sname, t, false);
+    bool narrow = x->var && !x->thread_obj && t.bits > ir_var_info(c, x->var)->type.bits;
+    if (!x->var || narrow) x->var = ir_var_new(c, x->sname, t, false);
   }
 }
 
@@ -460,7 +477,15 @@ static void extents_downwards(LinCtx *L, const Stage *st, Dom *d, const char *th
       d[rest] = (Dom){lin_const(0), cdiv(L, p, by)};
       break;
     }
-    case REL_FUSE: d[r->parent] = (Dom){lin_const(0), lin_mul(L, d[r->outer].ext, d[r->inner].ext)}; break;
+    case REL_FUSE: {
+      Lin o = d[r->outer].ext, in = d[r->inner].ext;
+      int64_t n;
+      err_check(L->err, o.n || in.n || i64_mul(o.c, in.c, &n),
+                "stage %s: loop %s would have %lld x %lld iterations, more than 64 bits can count", st->op->name,
+                st->axes.at[r->parent].sname, (long long)o.c, (long long)in.c);
+      d[r->parent] = (Dom){lin_const(0), lin_mul(L, o, in)};
+      break;
+    }
     case REL_REBASE: d[r->outer] = (Dom){lin_const(0), d[r->parent].ext}; break;
     case REL_SINGLETON: d[r->parent] = (Dom){lin_const(0), lin_const(1)}; break;
     }
@@ -513,6 +538,10 @@ static void write_stage(Infer *f, int p) {
     int k = st->leaf.at[i];
     Axis *x = &st->axes.at[k];
     Dom r = d[x->rebase_of ? x->rebase_of - 1 : k];
+    err_check(S_ERR(f->s), d[k].ext.n || d[k].ext.c <= INT32_MAX || ir_var_info(f->c, x->var)->type.bits == 64,
+              "stage %s: loop %s has %lld iterations, more than its 32-bit index can count; split it, or give the tensor "
+              "64-bit dimensions",
+              st->op->name, x->sname, (long long)d[k].ext.c);
     x->ranged = true;
     x->smin = r.min.n ? 0 : r.min.c;
     x->sext = r.ext.n ? -1 : r.ext.c;

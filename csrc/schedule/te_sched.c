@@ -47,8 +47,10 @@ State *sched_new(IrCtx *c, int n, const TeOp *const *outputs) {
   mapu_init(&o.seen, ir_arena(c));
   for (int i = 0; i < n; i++) visit(&o, ir_tensor(c, outputs[i]->out[0])->op);
   State *s = state_init(c, te_dag_rewritten(c, NULL, o.ops.len, o.ops.at));
-  for (int i = 0; i < s->stage.len; i++) s->stage.at[i].is_output = false;
-  for (int i = 0; i < n; i++) s->stage.at[sched_stage(s, outputs[i])].is_output = true;
+  bool *is_output = arena_array(ir_arena(c), bool, s->stage.len);
+  for (int i = 0; i < n; i++) is_output[sched_stage(s, outputs[i])] = true;
+  for (int i = 0; i < s->stage.len; i++) s->stage.at[i].is_output = is_output[i];
+  te_check_reads(c, o.ops.len, o.ops.at, is_output);
   return s;
 }
 

@@ -47,6 +47,7 @@ class Dag:
 
     def __init__(self, program, rng):
         self.p, self.r, self.dtype = program, rng, rng.choice(DTYPES)
+        self.wide = rng.random() < 0.05  # axes of 64 bits
         self.made, self.inputs, self.read = [], [], set()  # made: (name, shape, magnitude)
         self.reading, self.count = [], 0
 
@@ -58,9 +59,12 @@ class Dag:
         rank = self.r.choice([1, 1, 2, 2, 2, 3]) if rank is None else rank
         return tuple(self.r.choice([1, 2, 3, 4, 5, 6, 7, 8, 12] if rank < 3 else [1, 2, 3, 4, 5]) for _ in range(rank))
 
+    def dims(self, shape):
+        return f"({' '.join(f'te.const({d}, {chr(39)}int64{chr(39)}),' for d in shape)})" if self.wide else repr(shape)
+
     def placeholder(self, shape, dtype=None):
         n = self.name()
-        self.p.do(f"{n} = te.placeholder({shape!r}, {dtype or self.dtype!r}, name={n!r})")
+        self.p.do(f"{n} = te.placeholder({self.dims(shape)}, {dtype or self.dtype!r}, name={n!r})")
         self.inputs.append(n)
         return n, shape, 3
 
@@ -83,7 +87,7 @@ class Dag:
         for line in before:
             self.p.do(line)
         out = ", ".join([n, *[f"{n}_{k}" for k in range(1, outputs)]])
-        self.p.do(f"{out} = te.compute({shape!r}, lambda {', '.join(axes)}: {body}, name={n!r})")
+        self.p.do(f"{out} = te.compute({self.dims(shape)}, lambda {', '.join(axes)}: {body}, name={n!r})")
         for t in out.split(", "):
             self.made.append((t, tuple(shape), magnitude))
         return True
