@@ -118,11 +118,11 @@ static void loops_around(Legal *k, int sid) {
   for (int i = 0; o.out && i < k->s->stage.len; i++) {
     const Stage *in = &k->s->stage.at[i];
     for (int p = 0; p < in->leaf.len && in->op->kind == TE_COMPUTE; p++)
-      if (hardware(leaf(in, p)) && leaf(in, p)->var == o.out)
+      if (low_loop_kind(leaf(in, p)) >= FOR_VTHREAD && leaf(in, p)->var == o.out)
         REFUSE(k,
                "stage %s: each %s has memory of its own for it, but it is computed outside of loop %s of stage %s, which is "
                "bound to %s; compute it inside that loop, or choose another memory with set_scope",
-               name_of(st), tag_of(leaf(in, p)) < 3 ? "block" : "thread", leaf(in, p)->sname, name_of(in),
+               name_of(st), for_is_block(low_loop_kind(leaf(in, p))) ? "block" : "thread", leaf(in, p)->sname, name_of(in),
                AN_WORD[leaf(in, p)->ann]);
   }
 }
@@ -399,7 +399,7 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
     mixed_loops(&k, st, mark);
     if (k.gpu) find_launch(&k, sid);
     if (k.gpu) memory_of_kernels(&k, sid);
-    if (k.gpu) loops_around(&k, sid);
+    loops_around(&k, sid);
     private_part(&k, sid, mark);
     if (k.gpu) shared_sums(&k, sid, mark);
     if (is_arg[sid]) arguments(&k, sid);

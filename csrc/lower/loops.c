@@ -38,6 +38,7 @@ typedef struct {
   int sid;
   ExprId *val;   /* per axis: its value in terms of loop variables; 0 not known yet */
   uint8_t *mark; /* per axis: 1 data, 2 reduction, 3 both */
+  bool *wide;    /* per axis: it counts with 64 bits; NULL: none does */
   bool reduce, cross;
   int begin;               /* begin: position of the first leaf that belongs to a reduction */
   BufferId acc[8], red[8]; /* cross: private partial results, results of the combination */
@@ -154,7 +155,9 @@ static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
   for (int i = 0; i < st->n_root && k < 2 * MAX_RANK; i++) {
     const TeOp *op = st->op;
     VarId v = i < st->n_root_data ? op->axis[i].var : op->red[i - st->n_root_data].var;
-    if (val[i]) sub[k++] = (VarSub){v, val[i]};
+    if (!val[i]) continue;
+    DType t = ir_var_info(n->l->c, v)->type;
+    sub[k++] = (VarSub){v, dtype_eq(t, ir_type(n->l->c, val[i])) ? val[i] : ex_cast(n->l->c, t, val[i])};
   }
   ReadMap m = {n->l, st};
   return ex_map(n->l->c, ex_subst(n->l->c, e, k, sub), read_to_load, &m);
@@ -284,10 +287,12 @@ static ExprId extent_for(IrCtx *c, VarId v, ExprId extent) {
   return ex_const_int(c, extent, &n) ? ex_int(c, t, n) : ex_cast(c, t, extent);
 }
 /* Value of a thread-bound leaf whose thread variable is `v` (spec 07 §7.2.4). */
-static ExprId thread_value(Nest *n, const Axis *x, VarId v) {
+static ExprId thread_value(Nest *n, int axis, VarId v) {
   IrCtx *c = n->l->c;
+  const Axis *x = &n->st->axes.at[axis];
   ForKind k = low_loop_kind(x);
   ExprId var = ex_var(c, v), zero = ex_int(c, ir_var_info(c, x->var)->type, 0);
+  if (n->wide && n->wide[axis]) var = ex_cast(c, DT_I64, var);
   if (k == FOR_VTHREAD) return var;
   if (ex_is_int(c, x->extent, 1)) return zero;
   ScopeKind s = n->st->scope;
@@ -371,7 +376,7 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
       open = true;
       break;
     }
-  n->val[id] = thread_value(n, x, v);
+  n->val[id] = thread_value(n, id, v);
   int mark = l->thread.len;
   if (!open) vec_push(l->a, &l->thread, ((Bound1){x->thread_obj, v}));
   Stmt *body = with_all_attached(n, pos, inside(n, pos + 1));
@@ -421,7 +426,7 @@ static Stmt *emit_init(Nest *n) {
         var[p] = v = ir_var_new(c, ir_var_info(c, x->var)->name, ir_var_info(c, x->var)->type, false);
         ar_bind_range(l->ar, v, x->min, x->extent);
       }
-      n->val[st->leaf.at[p]] = thread_value(n, x, v);
+      n->val[st->leaf.at[p]] = thread_value(n, st->leaf.at[p], v);
       continue;
     }
     if (ex_is_int(c, x->extent, 1)) {
@@ -531,7 +536,8 @@ static Stmt *emit_cross(Nest *n) {
     if (!(n->mark[id] & 2) || !is_bound(&st->axes.at[id])) continue;
     if (!for_is_thread(low_loop_kind(&st->axes.at[id])))
       fail_at(l, st, &st->axes.at[id], "a reduction loop can be bound to threadIdx only");
-    if (ir_kind(c, n->val[id]) == IR_VAR) arg[n_arg++] = n->val[id];
+    ExprId thread = ir_kind(c, n->val[id]) == IR_CAST ? ir_kid(c, n->val[id], 0) : n->val[id];
+    if (ir_kind(c, thread) == IR_VAR) arg[n_arg++] = thread;
   }
   part[n_part++] = st_eval(c, ex_call(c, IN_ALLREDUCE, DT_I32, n_arg, arg));
   pass_up(l, st, n->val);
@@ -549,6 +555,7 @@ static Stmt *emit_stage(Loops *l, int sid) {
   const Stage *st = n.st;
   n.val = arena_array(l->a, ExprId, st->axes.len);
   n.mark = low_axis_marks(l->a, st);
+  n.wide = stage_wide_axes(l->c, st);
   n.reduce = ir_kind(l->c, stage_body(&n)[0]) == IR_REDUCE;
   for (int p = 0; n.reduce && p < st->leaf.len; p++) {
     int id = st->leaf.at[p];

@@ -84,28 +84,46 @@ void state_unbound(State *s) {
   s->bounded = false;
 }
 
-/* Loops count with 64 bits if an axis of the operation does, or if a fused loop could not be counted with 32. */
-static DType loop_type(IrCtx *c, const Stage *st) {
-  int64_t points[IT_MIXED + 1] = {1, 1, 1}, n; /* of the data axes, of the reduction axes, of both */
-  for (int i = 0; i < st->n_root; i++)
-    if (ir_var_info(c, st->axes.at[i].var)->type.bits == 64) return DT_I64;
-  for (int r = 0; r < st->rels.len; r++) {
-    if (st->rels.at[r].kind != REL_FUSE) continue;
-    for (int i = 0; points[IT_MIXED] == 1 && i < st->n_root; i++) {
-      const TeAxis *t = i < st->n_root_data ? &st->op->axis[i] : &st->op->red[i - st->n_root_data];
-      int64_t *kind = &points[i < st->n_root_data ? IT_SPACE : IT_REDUCE];
-      if (ex_const_int(c, t->extent, &n) && n > 0 && !i64_mul(*kind, n, kind)) return DT_I64;
-    }
-    if (!i64_mul(points[IT_SPACE], points[IT_REDUCE], &points[IT_MIXED])) points[IT_MIXED] = INT64_MAX;
-    int kind = st->axes.at[st->rels.at[r].parent].kind;
-    if (kind <= IT_MIXED && points[kind] > INT32_MAX) return DT_I64;
+/* Extents of the data axes, of the reduction axes and of all of them, multiplied; INT64_MAX if that is too much. */
+static void count_points(IrCtx *c, const Stage *st, int64_t points[IT_MIXED + 1]) {
+  int64_t n;
+  points[IT_SPACE] = points[IT_REDUCE] = 1;
+  for (int i = 0; i < st->n_root; i++) {
+    const TeAxis *t = i < st->n_root_data ? &st->op->axis[i] : &st->op->red[i - st->n_root_data];
+    int64_t *kind = &points[i < st->n_root_data ? IT_SPACE : IT_REDUCE];
+    if (ex_const_int(c, t->extent, &n) && n > 0 && !i64_mul(*kind, n, kind)) *kind = INT64_MAX;
   }
-  return DT_I32;
+  if (!i64_mul(points[IT_SPACE], points[IT_REDUCE], &points[IT_MIXED])) points[IT_MIXED] = INT64_MAX;
+}
+
+bool *stage_wide_axes(IrCtx *c, const Stage *st) {
+  bool any = false, fused = false;
+  for (int i = 0; i < st->n_root; i++) any |= ir_var_info(c, st->axes.at[i].var)->type.bits == 64;
+  for (int r = 0; r < st->rels.len; r++) fused |= st->rels.at[r].kind == REL_FUSE;
+  int64_t points[IT_MIXED + 1] = {1, 1, 1};
+  if (fused) count_points(c, st, points);
+  if (!any && points[IT_MIXED] <= INT32_MAX) return NULL;
+  bool *wide = arena_array(ir_arena(c), bool, st->axes.len);
+  for (int i = 0; i < st->n_root; i++) any |= wide[i] = ir_var_info(c, st->axes.at[i].var)->type.bits == 64;
+  for (int i = 0; i < st->rels.len; i++) {
+    const Rel *r = &st->rels.at[i];
+    int kind = st->axes.at[r->parent].kind;
+    switch (r->kind) {
+    case REL_SPLIT: wide[r->outer] = wide[r->inner] = wide[r->parent]; break;
+    case REL_FUSE:
+      any |= wide[r->parent] = wide[r->outer] || wide[r->inner] || (kind <= IT_MIXED && points[kind] > INT32_MAX);
+      break;
+    case REL_REBASE: wide[r->outer] = wide[r->parent]; break;
+    case REL_SINGLETON: break;
+    }
+  }
+  return any ? wide : NULL;
 }
 static void name_loops(IrCtx *c, Stage *st) { /* every leaf gets a variable */
-  DType t = loop_type(c, st);
+  const bool *wide = stage_wide_axes(c, st);
   for (int i = 0; i < st->leaf.len; i++) {
     Axis *x = &st->axes.at[st->leaf.at[i]];
+    DType t = wide && wide[st->leaf.at[i]] ? DT_I64 : DT_I32;
     bool narrow = x->var && !x->thread_obj && t.bits > ir_var_info(c, x->var)->type.bits;
     if (!x->var || narrow) x->var = ir_var_new(c, x->sname, t, false);
   }

@@ -170,8 +170,9 @@ void sched_bind(State *s, int stage, int leaf, VarId thread, Annotation kind) {
 
 void sched_annotate(State *s, int stage, int leaf, Annotation a) {
   Axis *x = leaf_at(s, stage, leaf);
-  err_check(S_ERR(s), a != AN_VECTORIZE || x->kind == IT_SPACE, "axis %s is a reduction: it cannot be vectorized",
-            x->sname);
+  err_check(S_ERR(s), a != AN_VECTORIZE || x->kind == IT_SPACE || x->kind == IT_SPECIAL,
+            "axis %s %s: it cannot be vectorized", x->sname,
+            x->kind == IT_MIXED ? "is fused from data and reduction axes" : "is a reduction");
   err_check(S_ERR(s), !x->thread_obj, "axis %s is bound to %s already", x->sname, AN_WORD[x->ann]);
   x->ann = (uint8_t)a;
 }

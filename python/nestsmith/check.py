@@ -52,7 +52,7 @@ def shape(what, dims, dtype=None):
         return count
     text = f"({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
     held = f"{size} bytes of {dtype}" if count <= _COUNTABLE < size else f"{count} elements"
-    raise ValueError(f"{what}: a tensor of shape {text} has {held}; at most {_COUNTABLE} can be counted")
+    raise ValueError(f"{what}: shape {text} overflows 64 bits: it has {held}, at most {_COUNTABLE} can be counted")
 
 
 def text(name, value):

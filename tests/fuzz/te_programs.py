@@ -329,7 +329,7 @@ class Walk:
         self.p, self.r, self.outputs = program, rng, outputs
         self.tensors = [names[0] for names in ops.values()]  # stages, by one of their tensors
         self.threads = {"threadIdx.x": rng.choice([2, 3, 4, 8]), "threadIdx.y": rng.choice([1, 2, 3])} if gpu else None
-        self.caches = 0
+        self.caches, self.scopes, self.axes = 0, {}, 0  # scopes: of the caches
 
     def leaves(self, t):
         return self.p["s"][self.p[t]].leaf_iter_vars
@@ -451,7 +451,7 @@ class Walk:
         some = self.r.sample(readers, self.r.randint(1, len(readers)))
         self.caches += 1
         new = f"c{self.caches}"
-        scope = self.r.choice(["local", "global", "shared"])
+        self.scopes[new] = scope = self.r.choice(["local", "global", "shared", "shared"])
         if self.p.attempt(f"{new} = s.cache_read({name}, {scope!r}, [{', '.join(some)}])"):
             first = min(some, key=self.tensors.index)
             self.cached(new, first, False)
@@ -464,7 +464,7 @@ class Walk:
         op = self.p["s"][self.p[t]].op
         self.caches += 1
         new = f"c{self.caches}"
-        scope = self.r.choice(["local", "local", "global", "shared"])
+        self.scopes[new] = scope = self.r.choice(["local", "local", "global", "shared"])
         what = t if op.num_outputs == 1 else f"[s[{t}].op.output(q) for q in range({op.num_outputs})]"
         left = new if op.num_outputs == 1 else f"{new}, {', '.join(f'{new}_{q}' for q in range(1, op.num_outputs))}"
         if self.p.attempt(f"{left} = s.cache_write({what}, {scope!r})"):
@@ -482,9 +482,16 @@ class Walk:
         if self.p.attempt(f"{left} = s.rfactor({t}, {self.leaf(t, self.r.choice(reduced))}, {at})"):
             self.cached(new, t, False)
 
+    def predicate(self, t):
+        """A condition that always holds, over an axis of the stage."""
+        axes = self.p["s"][self.p[t]].op.axis
+        if axes:
+            k = self.r.randrange(len(axes))
+            self.p.attempt(f"s[{t}].set_store_predicate(s[{t}].op.axis[{k}].var < {axes[k].extent})")
+
     STEPS = (
         [split] * 5 + [tile] + [fuse] * 4 + [reorder] * 4 + [annotate] * 5 + [pragma] + [align] + [attach] * 5 + [inline] * 2
-        + [root] + [scope] + [double] + [cache_read] * 2 + [cache_write] * 2 + [rfactor] * 2
+        + [root] + [scope] + [double] + [cache_read] * 2 + [cache_write] * 2 + [rfactor] * 2 + [predicate]
     )  # fmt: skip
 
     def cpu(self):
@@ -493,86 +500,96 @@ class Walk:
 
     # ---- GPU ----
 
+    def thread(self, tag):
+        """A thread axis: mostly a new one, sometimes one that other loops are bound to as well."""
+        old = [n for n, v in self.p.names.items() if n.startswith("x_") and v.thread_tag == tag]
+        if old and self.r.random() < 0.25:
+            return self.r.choice(old)
+        self.axes += 1
+        self.p.do(f"x_{self.axes} = te.thread_axis({tag!r})")
+        return f"x_{self.axes}"
+
     def bind(self, t, k, tag):
-        self.caches += 1
-        if tag not in ("threadIdx.x", "threadIdx.y"):
-            self.p.attempt(f"s[{t}].bind({self.leaf(t, k)}, te.thread_axis({tag!r}))")
-            return True
-        how = self.r.choice(["factor", "nparts"])
-        if not self.p.attempt(f"s[{t}].split({self.leaf(t, k)}, {how}={self.threads[tag]})"):
-            return False
-        return self.p.attempt(f"s[{t}].bind({self.leaf(t, k + (how == 'factor'))}, te.thread_axis({tag!r}))")
+        """Leaf k, or the part of it that has one iteration per thread; returns the position of the bound loop."""
+        if tag in self.threads:
+            how = self.r.choice(["factor", "nparts"])
+            if not self.p.attempt(f"s[{t}].split({self.leaf(t, k)}, {how}={self.threads[tag]})"):
+                return k
+            k += how == "factor"
+        elif self.r.random() < 0.6:
+            self.p.attempt(f"s[{t}].split({self.leaf(t, k)}, {self.r.choice(['factor', 'nparts'])}={self.r.choice([1, 2, 3, 4])})")
+        self.p.attempt(f"s[{t}].bind({self.leaf(t, k)}, {self.thread(tag)})")
+        return k
+
+    def first_data(self, t):
+        """Data loops before reduction loops."""
+        n = len(self.leaves(t))
+        order = sorted(range(n), key=lambda k: self.reduces(t, k))
+        if order != list(range(n)):
+            self.p.attempt(f"s[{t}].reorder({', '.join(self.leaf(t, k) for k in order)})")
 
     def bind_root(self, t):
-        """Outermost loops over blocks, then threads; sometimes a virtual thread or a reduction across threads."""
-        if not self.leaves(t):
-            return
-        data = [k for k in range(len(self.leaves(t))) if not self.reduces(t, k)]
-        if data and self.r.random() < 0.8:
-            self.p.attempt(f"s[{t}].reorder({', '.join(self.leaf(t, k) for k in sorted(range(len(self.leaves(t))), key=lambda k: k not in data))})")
-        if len(data) > 1 and self.r.random() < 0.5:
-            n = self.r.randint(2, len(data))
-            self.p.attempt(f"s[{t}].fuse({', '.join(self.leaf(t, k) for k in range(n))})")
-        at = 0
-        for tag in self.r.choice([
+        """Outermost loops over blocks, then virtual threads and threads; sometimes a reduction across threads."""
+        if self.r.random() < 0.9:
+            self.first_data(t)
+        data = sum(not self.reduces(t, k) for k in range(len(self.leaves(t))))
+        if data > 1 and self.r.random() < 0.5:
+            self.p.attempt(f"s[{t}].fuse({', '.join(self.leaf(t, k) for k in range(self.r.randint(2, data)))})")
+        at, tags = 0, self.r.choice([
             ["blockIdx.x", "threadIdx.x"], ["threadIdx.x"], ["blockIdx.x", "vthread", "threadIdx.x"], ["blockIdx.x"],
             ["blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x"], ["threadIdx.y", "threadIdx.x"], ["blockIdx.x", "vthread"],
-        ]):  # fmt: skip
-            if at >= len(self.leaves(t)):
-                return
-            if tag.startswith("block") or tag == "vthread":
-                if self.r.random() < 0.7:
-                    self.p.attempt(f"s[{t}].split({self.leaf(t, at)}, {self.r.choice(['factor', 'nparts'])}={self.r.choice([1, 2, 3, 4])})")
-                self.bind(t, at, tag)
-                at += 1
-                continue
-            if self.reduces(t, at) and self.r.random() < 0.7:
-                return
-            how = self.r.choice(["factor", "nparts"])
-            self.p.attempt(f"s[{t}].split({self.leaf(t, at)}, {how}={self.threads[tag]})")
-            if at + 1 < len(self.leaves(t)) and how == "factor":
-                self.p.attempt(f"s[{t}].reorder({self.leaf(t, at + 1)}, {self.leaf(t, at)})")
-            self.p.attempt(f"s[{t}].bind({self.leaf(t, at)}, te.thread_axis({tag!r}))")
+        ])  # fmt: skip
+        for tag in tags:
+            if at >= len(self.leaves(t)) or (self.reduces(t, at) and self.r.random() < 0.97):
+                break
+            k = self.bind(t, at, tag)
+            if k != at:
+                self.p.attempt(f"s[{t}].reorder({self.leaf(t, k)}, {self.leaf(t, at)})")
             at += 1
         reduced = [k for k in range(len(self.leaves(t))) if self.reduces(t, k)]
-        if reduced and self.r.random() < 0.3:
-            self.bind(t, self.r.choice(reduced), self.r.choice(["threadIdx.x", "threadIdx.y"]))
+        free = [x for x in self.threads if x not in tags or self.r.random() < 0.03]
+        if reduced and free and self.r.random() < 0.4:
+            self.bind(t, self.r.choice(reduced), self.r.choice(free))
 
     def place(self, t):
         """Inside one of its readers: scope by chance, its own loops sometimes spread over the threads."""
-        at = self.tensors.index(t)
-        later = self.tensors[at + 1 :]
+        later = self.tensors[self.tensors.index(t) + 1 :]
         readers = [u for u in later if self.reads(u, t)]
         if not readers:
             return
-        u = readers[-1] if self.r.random() < 0.9 else self.r.choice(later)
+        u = readers[0] if len(readers) == 1 or self.r.random() < 0.8 else self.r.choice(later)
         k = self.pick(u)
         if k is None or not self.p.attempt(f"s[{t}].compute_at(s[{u}], {self.leaf(u, k)})"):
             return
-        if self.r.random() < 0.6:
-            self.p.attempt(f"s[{t}].set_scope({self.r.choice(['shared', 'shared', 'local', 'global'])!r})")
-        if self.r.random() < 0.4 and self.leaves(t):
+        scope = self.scopes.get(t, "")
+        if scope in ("", "global") and self.r.random() < (0.7 if scope == "" else 0.95):
+            scope = self.r.choice(["shared"] * 4 + ["local"] * 4 + ["global"])
+            self.p.attempt(f"s[{t}].set_scope({scope!r})")
+        if self.leaves(t) and self.r.random() < (0.6 if scope == "shared" else 0.1):
             if len(self.leaves(t)) > 1 and self.r.random() < 0.4:
                 self.fuse(t)
-            k = self.pick(t)
-            self.bind(t, k, self.r.choice(["threadIdx.x", "threadIdx.x", "threadIdx.y"]))
+            for tag in self.r.choice([["threadIdx.x"], ["threadIdx.x"], ["threadIdx.y"], ["threadIdx.y", "threadIdx.x"]]):
+                free = [k for k, x in enumerate(self.leaves(t)) if self.r.random() < 0.95 and not self.reduces(t, k)]
+                if free:
+                    self.bind(t, self.r.choice(free), tag)
 
     def gpu(self):
         for _ in range(self.r.choice([0, 1, 1, 2, 3])):
-            self.r.choice([Walk.cache_read, Walk.cache_write, Walk.rfactor, Walk.align, Walk.double])(self, self.r.choice(self.tensors))
+            step = self.r.choice([Walk.cache_read, Walk.cache_write, Walk.rfactor, Walk.align, Walk.double])
+            step(self, self.r.choice(self.tensors))
         for t in list(reversed(self.tensors)):
-            if t in self.outputs or self.r.random() < 0.35:
-                for _ in range(self.r.choice([0, 0, 1, 2])):
-                    self.r.choice([Walk.split, Walk.fuse, Walk.reorder])(self, t)
+            on_chip = self.scopes.get(t) in ("local", "shared")
+            for _ in range(self.r.choice([0, 0, 0, 1, 2])):
+                self.r.choice([Walk.split, Walk.fuse, Walk.reorder])(self, t)
+            if t in self.outputs or (self.r.random() < (0.01 if on_chip else 0.3)):
                 self.bind_root(t)
-            elif self.r.random() < 0.3:
+            elif not on_chip and self.r.random() < 0.3:
                 self.inline(t)
             else:
-                for _ in range(self.r.choice([0, 0, 1])):
-                    self.r.choice([Walk.split, Walk.fuse, Walk.reorder])(self, t)
                 self.place(t)
         for _ in range(self.r.choice([0, 0, 1, 2])):
-            self.r.choice([Walk.annotate, Walk.pragma, Walk.split, Walk.reorder, Walk.scope])(self, self.r.choice(self.tensors))
+            step = self.r.choice([Walk.annotate, Walk.pragma, Walk.split, Walk.reorder, Walk.scope, Walk.predicate])
+            step(self, self.r.choice(self.tensors))
 
 
 def draw(seed, gpu):
