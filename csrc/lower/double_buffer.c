@@ -94,8 +94,10 @@ static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg) {
   ExprId two = ex_int(c, t, 2), one = ex_int(c, t, 1), now = ex_var(c, w), next = ex_add(c, now, one),
          last = ex_int(c, t, e - 1), zero = ex_int(c, t, 0);
   for (int i = 0; i < n; i++) at[k++] = version(h, d.fill[i], v, zero, zero);
-  for (int i = 0; i < n; i++)
-    in[i] = st_attr(c, AT_DOUBLE_WRITE, 1, NULL, version(h, d.fill[i], v, next, ex_fmod(c, next, two)));
+  for (int i = 0; i < n; i++) {
+    in[i] = version(h, d.fill[i], v, next, ex_fmod(c, next, two));
+    if (e > 2) in[i] = st_attr(c, AT_DOUBLE_WRITE, 1, NULL, in[i]); /* a loop of one iteration will be none */
+  }
   in[n] = version(h, rest, v, now, ex_fmod(c, now, two));
   at[k++] = st_for(c, w, zero, last, FOR_SERIAL, st_seq(c, n + 1, in));
   at[k++] = version(h, rest, v, last, ex_fmod(c, last, two));

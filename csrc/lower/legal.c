@@ -120,10 +120,11 @@ static void loops_around(Legal *k, int sid) {
     for (int p = 0; p < in->leaf.len && in->op->kind == TE_COMPUTE; p++)
       if (low_loop_kind(leaf(in, p)) >= FOR_VTHREAD && leaf(in, p)->var == o.out)
         REFUSE(k,
-               "stage %s: each %s has memory of its own for it, but it is computed outside of loop %s of stage %s, which is "
+               "stage %s: each %s has memory of its own for it, but it is computed outside of loop %s of stage %s, "
+               "which is "
                "bound to %s; compute it inside that loop, or choose another memory with set_scope",
-               name_of(st), for_is_block(low_loop_kind(leaf(in, p))) ? "block" : "thread", leaf(in, p)->sname, name_of(in),
-               AN_WORD[leaf(in, p)->ann]);
+               name_of(st), for_is_block(low_loop_kind(leaf(in, p))) ? "block" : "thread", leaf(in, p)->sname,
+               name_of(in), AN_WORD[leaf(in, p)->ann]);
   }
 }
 
@@ -142,19 +143,22 @@ static void mixed_loops(Legal *k, const Stage *st, const uint8_t *mark) {
     uint8_t m = mark[st->leaf.at[p]];
     if (one(k, x)) continue;
     if ((m & 2) && x->ann == AN_PARALLEL)
-      REFUSE(k,
-             "stage %s: loop %s is parallel but runs over a reduction axis: iterations that run at the same time would "
-             "add to the same elements; parallelize a loop over data axes only, or split the reduction off with rfactor",
-             name_of(st), x->sname);
+      REFUSE(
+          k,
+          "stage %s: loop %s is parallel but runs over a reduction axis: iterations that run at the same time would "
+          "add to the same elements; parallelize a loop over data axes only, or split the reduction off with rfactor",
+          name_of(st), x->sname);
     if (m == 3 && across)
-      REFUSE(k,
-             "stage %s: loop %s (%s) mixes data and reduction axes in a reduction across threads; fuse data and reduction "
-             "axes separately",
-             name_of(st), x->sname, AN_WORD[x->ann]);
+      REFUSE(
+          k,
+          "stage %s: loop %s (%s) mixes data and reduction axes in a reduction across threads; fuse data and reduction "
+          "axes separately",
+          name_of(st), x->sname, AN_WORD[x->ann]);
     if (!k->gpu || !hardware(x)) continue;
     const Axis **same = &seen[tag_of(x)];
     if (*same)
-      REFUSE(k, "stage %s: the loops %s and %s are both bound to %s: their indices would always be equal; bind one only",
+      REFUSE(k,
+             "stage %s: the loops %s and %s are both bound to %s: their indices would always be equal; bind one only",
              name_of(st), (*same)->sname, x->sname, AN_WORD[x->ann]);
     *same = x;
   }
@@ -210,8 +214,8 @@ static void private_part(Legal *k, int sid, const uint8_t *mark) {
       REFUSE(k,
              "stage %s: each %s has %s memory of its own for it, but the loop %s is bound to %s, so that none computes "
              "all of axis %s; put the stage into %s memory with set_scope, or leave the loop unbound",
-             name_of(st), scope == SC_SHARED ? "block" : "thread", scope == SC_SHARED ? "shared" : "local", bound->sname,
-             AN_WORD[bound->ann], st->axes.at[i].sname, scope == SC_SHARED ? "global" : "shared");
+             name_of(st), scope == SC_SHARED ? "block" : "thread", scope == SC_SHARED ? "shared" : "local",
+             bound->sname, AN_WORD[bound->ann], st->axes.at[i].sname, scope == SC_SHARED ? "global" : "shared");
 }
 
 /* ---- memory that several threads see ---- */
@@ -231,14 +235,15 @@ static void shared_sums(Legal *k, int sid, const uint8_t *mark) {
   for (int t = 0; t < N_TAG; t++)
     if (launch[t] && !is_private(scope, t) && !binds_data(k, st, mark, t) &&
         !(k->is_arg[sid] && path_has_tag(k, sid, t))) /* see stored_sums */
-      REFUSE(k,
-             "stage %s: all threads of %s would add to the same elements in %s memory, because no loop over a data axis "
-             "of it is bound to %s; bind one (extent %s)%s",
-             name_of(st), AN_WORD[launch[t]->ann], scope == SC_SHARED ? "shared" : "global", AN_WORD[launch[t]->ann],
-             ex_text(k->c, launch[t]->extent),
-             st->at == AT_ROOT  ? ""
-             : k->is_arg[sid] ? ", or leave the stage out of the arguments"
-                              : ", or give each thread its own copy with set_scope(\"local\")");
+      REFUSE(
+          k,
+          "stage %s: all threads of %s would add to the same elements in %s memory, because no loop over a data axis "
+          "of it is bound to %s; bind one (extent %s)%s",
+          name_of(st), AN_WORD[launch[t]->ann], scope == SC_SHARED ? "shared" : "global", AN_WORD[launch[t]->ann],
+          ex_text(k->c, launch[t]->extent),
+          st->at == AT_ROOT ? ""
+          : k->is_arg[sid]  ? ", or leave the stage out of the arguments"
+                            : ", or give each thread its own copy with set_scope(\"local\")");
 }
 
 static void memory_of_kernels(Legal *k, int sid) {
@@ -246,13 +251,15 @@ static void memory_of_kernels(Legal *k, int sid) {
   static const char *const NAME[] = {
       [SC_GLOBAL] = "global", [SC_SHARED] = "shared", [SC_WARP] = "warp", [SC_LOCAL] = "local"};
   if (st->scope == SC_WARP)
-    REFUSE(k, "stage %s: memory scope 'warp' is not supported for GPU programs; use set_scope(\"shared\")", name_of(st));
+    REFUSE(k, "stage %s: memory scope 'warp' is not supported for GPU programs; use set_scope(\"shared\")",
+           name_of(st));
   else if (st->at == AT_ROOT && st->scope > SC_GLOBAL)
     REFUSE(k,
            "stage %s is computed at root, in a kernel of its own, but %s memory lasts no longer than a kernel; "
            "compute it inside a reader with compute_at, or use set_scope(\"global\")",
            name_of(st), NAME[st->scope]);
-  else if (st->at == AT_ITER && !k->is_arg[sid] && state_scope(k->s, sid) == SC_GLOBAL && in_kernel(k, sid) && k->threads)
+  else if (st->at == AT_ITER && !k->is_arg[sid] && state_scope(k->s, sid) == SC_GLOBAL && in_kernel(k, sid) &&
+           k->threads)
     REFUSE(k,
            "stage %s is computed inside a kernel in global memory, where no barrier orders the threads that share it; "
            "use set_scope(\"shared\") or set_scope(\"local\"), or compute_root()",
@@ -371,10 +378,11 @@ static void arguments(Legal *k, int sid) {
   const Stage *st = &k->s->stage.at[sid];
   if (st->at != AT_ITER) return;
   if (surely_in_part(k, sid))
-    REFUSE(k,
-           "stage %s is an argument, but computed inside another stage that does not need all of its elements: the others "
-           "would not be written; compute it with compute_root(), or leave it out of the arguments",
-           name_of(st));
+    REFUSE(
+        k,
+        "stage %s is an argument, but computed inside another stage that does not need all of its elements: the others "
+        "would not be written; compute it with compute_root(), or leave it out of the arguments",
+        name_of(st));
   for (int p = 0; p < st->leaf.len; p++)
     if (k->gpu && hardware(leaf(st, p)) && !one(k, leaf(st, p)))
       REFUSE(k,
@@ -391,7 +399,8 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
     const Stage *st = &s->stage.at[sid];
     if (st->op->kind == TE_COMPUTE && st->at == AT_INLINED && is_arg[sid])
       REFUSE(&k,
-             "stage %s is an argument, but inlined into its readers, so that nothing stores it; leave it out of the arguments, "
+             "stage %s is an argument, but inlined into its readers, so that nothing stores it; leave it out of the "
+             "arguments, "
              "or undo the inlining with compute_root()",
              name_of(st));
     if (st->op->kind != TE_COMPUTE || st->at == AT_INLINED) continue;

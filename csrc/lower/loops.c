@@ -194,9 +194,10 @@ static Stmt *store_predicate(Nest *n, Stmt *s) {
   InScope x = {n, 0};
   ex_post_order(c, p, find_out_of_scope, &x);
   if (x.missing)
-    err_raise(ir_err(c), NS_ERR_VALUE,
-              "stage %s: its store predicate uses %s, which is neither an axis of the stage nor a thread axis around it",
-              n->st->op->name, ir_var_info(c, x.missing)->name);
+    err_raise(
+        ir_err(c), NS_ERR_VALUE,
+        "stage %s: its store predicate uses %s, which is neither an axis of the stage nor a thread axis around it",
+        n->st->op->name, ir_var_info(c, x.missing)->name);
   return st_if(c, p, false, s, NULL);
 }
 static BufferId out_buffer(Nest *n, int k) { return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0); }
@@ -562,7 +563,8 @@ static Stmt *emit_stage(Loops *l, int sid) {
     if ((n.mark[id] & 2) && is_bound(&st->axes.at[id]))
       n.cross = true;
     else if (n.cross && (n.mark[id] & 1))
-      fail_at(l, st, &st->axes.at[id], "a data axis follows a reduction axis that is bound to a thread; reorder it before");
+      fail_at(l, st, &st->axes.at[id],
+              "a data axis follows a reduction axis that is bound to a thread; reorder it before");
     if ((n.mark[id] & 2) && n.begin < 0) n.begin = p;
   }
   if (n.reduce && n.begin < 0) n.begin = st->leaf.len;

@@ -343,7 +343,8 @@ static PyMethodDef FUNCS[] = {
     {"lower_verify", fn_verify, METH_VARARGS,
      "lower_verify(state, target, arrays, tolerance=0, tensors=None): runs the program after every pass in the "
      "checking interpreter and compares with the unscheduled evaluation of the "
-     "DAG, element by element for equality unless a relative tolerance is given. arrays: one per tensor of the DAG (of a te Schedule: per "
+     "DAG, element by element for equality unless a relative tolerance is given. arrays: one per tensor of the DAG (of "
+     "a te Schedule: per "
      "argument tensor). Returns the list of findings; empty means correct."},
     {"lower_speed", fn_speed, METH_VARARGS,
      "lower_speed(dag, steps, n, level[, target]): seconds for n times replay, bounds, loops (level 1: + simplify, 2: "

@@ -556,10 +556,11 @@ static void write_stage(Infer *f, int p) {
     int k = st->leaf.at[i];
     Axis *x = &st->axes.at[k];
     Dom r = d[x->rebase_of ? x->rebase_of - 1 : k];
-    err_check(S_ERR(f->s), d[k].ext.n || d[k].ext.c <= INT32_MAX || ir_var_info(f->c, x->var)->type.bits == 64,
-              "stage %s: loop %s has %lld iterations, more than its 32-bit index can count; split it, or give the tensor "
-              "64-bit dimensions",
-              st->op->name, x->sname, (long long)d[k].ext.c);
+    err_check(
+        S_ERR(f->s), d[k].ext.n || d[k].ext.c <= INT32_MAX || ir_var_info(f->c, x->var)->type.bits == 64,
+        "stage %s: loop %s has %lld iterations, more than its 32-bit index can count; split it, or give the tensor "
+        "64-bit dimensions",
+        st->op->name, x->sname, (long long)d[k].ext.c);
     x->ranged = true;
     x->smin = r.min.n ? 0 : r.min.c;
     x->sext = r.ext.n ? -1 : r.ext.c;

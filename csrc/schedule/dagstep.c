@@ -170,8 +170,8 @@ static Layout cache_layout(State *s, Stage *st) {
     const Axis *a = &st->axes.at[k];
     if (a->kind == IT_REDUCE) continue;
     err_check(S_ERR(s), is_data(a),
-              "cache write of %s: loop %s mixes data and reduction axes; call cache_write before fusing them", st->op->name,
-              a->sname);
+              "cache write of %s: loop %s mixes data and reduction axes; call cache_write before fusing them",
+              st->op->name, a->sname);
     TeAxis t = {.name = name_join(m, a->sname, ".c"), .min = ex_i32(c, 0), .extent = a->extent};
     if (k < st->n_root_data) t.min = st->op->axis[k].min;
     t.var = ir_var_new(c, t.name, ir_type(c, a->extent), false);
@@ -202,7 +202,8 @@ int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text
   Arena *m = ir_arena(c);
   const TeOp *x = s->stage.at[stage].op;
   err_check(S_ERR(s), !attach_any(s, stage, -1),
-            "cache write: stage %d (%s) carries attached stages; call cache_write before attaching them", stage, x->name);
+            "cache write: stage %d (%s) carries attached stages; call cache_write before attaching them", stage,
+            x->name);
   if (s->reuse) {
     attach_clear(s, stage);
     stage_renew(s, stage, s->reuse->op[stage + 1]);

@@ -112,10 +112,11 @@ static void read_of(Reads *r, ExprId e) {
       continue;
     }
     if (v.lo < 0 || v.hi >= size)
-      err_raise(ir_err(c), NS_ERR_VALUE,
-                "compute '%s' reads tensor %s out of bounds: index %s of dimension %d takes values from %lld to %lld, but "
-                "the dimension has extent %lld; change the shape, or guard the read with te.if_then_else",
-                r->op->name, t->name, ex_text(c, ir_kid(c, e, i)), i, (long long)v.lo, (long long)v.hi, (long long)size);
+      err_raise(
+          ir_err(c), NS_ERR_VALUE,
+          "compute '%s' reads tensor %s out of bounds: index %s of dimension %d takes values from %lld to %lld, but "
+          "the dimension has extent %lld; change the shape, or guard the read with te.if_then_else",
+          r->op->name, t->name, ex_text(c, ir_kid(c, e, i)), i, (long long)v.lo, (long long)v.hi, (long long)size);
     all = all && v.lo == 0 && v.hi == size - 1 && v.gap <= 1 && !(axes & v.axes);
     axes |= v.axes;
   }
@@ -137,7 +138,8 @@ static void walk(Reads *r, ExprId e, bool guarded) {
     return;
   }
   if (n.kind == IR_READ && !guarded) read_of(r, e);
-  bool choice = n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE), logic = n.kind == IR_AND || n.kind == IR_OR;
+  bool choice = n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE),
+       logic = n.kind == IR_AND || n.kind == IR_OR;
   for (int i = 0; i < n.n; i++) walk(r, ir_kid(r->c, e, i), guarded || (i > 0 && (choice || logic)));
 }
 

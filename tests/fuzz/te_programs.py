@@ -604,3 +604,21 @@ def draw(seed, gpu):
     used = [n for n in dag.inputs if n in dag.read]
     p.do(f"args = [{', '.join(used + results)}]")
     return p
+
+
+def shortest(lines, fails):
+    """The lines without those of the schedule that the failure does not need."""
+    again = True
+    while again:
+        again = False
+        for i in reversed(range(len(lines))):
+            if not (lines[i].startswith(("s[", "x_")) or " = s." in lines[i]):
+                continue
+            fewer = lines[:i] + lines[i + 1 :]
+            try:
+                still = fails(fewer)
+            except Exception:  # noqa: BLE001 - lines that do not fit together any more
+                still = False
+            if still:
+                lines, again = fewer, True
+    return lines

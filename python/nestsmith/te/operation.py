@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 
 from .. import _core, check
 from ..tir.expr import expr_range
