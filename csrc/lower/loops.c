@@ -441,8 +441,9 @@ static Stmt *emit_init(Nest *n) {
   }
   pass_up(l, st, n->val);
   RedBody b = reduce_body(n, n->val);
-  /* a temporary holds its whole region, an argument only what is declared */
-  Preds p = bound_checks(n, n->val, ir_buffer(c, out_buffer(n, 0))->external && !l->features, true);
+  bool stored = false; /* a temporary holds its whole region, an argument only what is declared */
+  for (int k = 0; k < st->op->n_out; k++) stored |= ir_buffer(c, out_buffer(n, k))->external;
+  Preds p = bound_checks(n, n->val, stored && !l->features, true);
   Stmt *s = guard(c, &p, store_all(n, n->val, b.k, b.ident));
   for (int q = st->leaf.len - 1; q >= n->begin; q--) {
     const Axis *x = &st->axes.at[st->leaf.at[q]];
