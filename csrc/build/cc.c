@@ -121,7 +121,7 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   }
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
-  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t), t->fast_math == BUILD_FAST_MATH_AGGRESSIVE,
+  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t), t->fast_math == FAST_MATH_AGGRESSIVE,
             (unsigned long long)processor_hash());
   return sb_str(&b);
 }
@@ -200,7 +200,7 @@ static void compile(void *arg) {
   for (int i = 0; i < NS_COUNT(FLAGS); i++) argv[n++] = arena_strdup(j->a, FLAGS[i]);
   argv[n++] = processor_flag(j->a, j->t);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS) && gcc; i++) argv[n++] = arena_strdup(j->a, GCC_FLAGS[i]);
-  if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) argv[n++] = arena_strdup(j->a, "-ffast-math");
+  if (j->t->fast_math == FAST_MATH_AGGRESSIVE) argv[n++] = arena_strdup(j->a, "-ffast-math");
   const char *const TAIL[] = {"-o", so, src, "-lm"};
   for (int i = 0; i < NS_COUNT(TAIL); i++) argv[n++] = arena_strdup(j->a, TAIL[i]);
   double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit * BUILD_WALL_FACTOR;

@@ -40,9 +40,9 @@ static const MathRow MATH[] = {
     {IN_LDEXP, "ldexp", NULL, NULL},
     {IN_FLOOR, "floor", NULL, NULL},
     {IN_CEIL, "ceil", NULL, NULL},
-    {IN_ROUND, "nearbyint", NULL, "rint"},
+    {IN_ROUND, "rint", NULL, NULL}, /* half to even, as in NumPy and PyTorch */
     {IN_TRUNC, "trunc", NULL, NULL},
-    {IN_NEARBYINT, "nearbyint", NULL, "rint"},
+    {IN_NEARBYINT, "rint", NULL, NULL},
     {IN_FABS, "fabs", NULL, NULL},
     {IN_RSQRT, "rsqrt", NULL, NULL},
 };
@@ -96,7 +96,7 @@ static bool math_call(Gen *g, ExprId e, Intrin in, DType t) {
     if (in == IN_RSQRT && (g->t->kind == TG_CPU || (g->t->kind == TG_CUDA && !g->p->f.target.fast_math)))
       name = gen_helper(g, arena_printf(g->a, "ns_rsqrt%s", sf),
                         arena_printf(g->a, "%s %s ns_rsqrt%s(%s x) { return 1 / sqrt%s(x); }\n",
-                                     g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__", ty,
+                                     gen_helper_head(g), ty,
                                      sf, ty, sf));
     sb_puts(g->o, name);
     args(g, e, 0);
@@ -125,7 +125,7 @@ static void reinterpret(Gen *g, ExprId e, DType to) {
     sb_puts(g->o,
             gen_helper(g, name,
                        arena_printf(g->a, "%s %s %s(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n",
-                                    g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__",
+                                    gen_helper_head(g),
                                     gen_type(g, to), name, gen_type(g, from), gen_type(g, from), gen_type(g, to))));
   }
   args(g, e, 0);
@@ -170,15 +170,6 @@ void gen_call(Gen *g, ExprId e) {
   Intrin in = (Intrin)n.sym;
   switch (in) {
   case IN_LIKELY: gx(g, ir_kid(g->c, e, 0)); return;
-  case IN_IF_THEN_ELSE:
-    sb_putc(g->o, '(');
-    gx(g, ir_kid(g->c, e, 0));
-    sb_puts(g->o, " ? ");
-    gx(g, ir_kid(g->c, e, 1));
-    sb_puts(g->o, " : ");
-    gx(g, ir_kid(g->c, e, 2));
-    sb_putc(g->o, ')');
-    return;
   case IN_SIGMOID: sigmoid(g, e, n.type); return;
   case IN_REINTERPRET: reinterpret(g, e, n.type); return;
   case IN_SHFL:
@@ -191,7 +182,8 @@ void gen_call(Gen *g, ExprId e) {
     args(g, e, 0);
     return;
   case IN_BNOT:
-    sb_puts(g->o, dtype_is_bool(n.type) ? "(!" : "(~"); /* a truth value is an int in C: ~1 would be true */
+    sb_puts(g->o, dtype_is_bool(n.type) ? "(!" /* a truth value is an int in C: ~1 would be true */
+                                        : arena_printf(g->a, "((%s)~", gen_type(g, n.type)));
     gx(g, ir_kid(g->c, e, 0));
     sb_putc(g->o, ')');
     return;
@@ -200,11 +192,12 @@ void gen_call(Gen *g, ExprId e) {
   }
   for (int i = 0; i < NS_COUNT(BITS); i++)
     if (BITS[i].in == in) {
-      sb_putc(g->o, '(');
+      bool narrow = in == IN_SHL && n.type.bits < 32; /* C shifts it as an int */
+      sb_puts(g->o, narrow ? arena_printf(g->a, "((%s)(", gen_type(g, n.type)) : "(");
       gx(g, ir_kid(g->c, e, 0));
       sb_printf(g->o, " %s ", BITS[i].op);
       gx(g, ir_kid(g->c, e, 1));
-      sb_putc(g->o, ')');
+      sb_puts(g->o, narrow ? "))" : ")");
       return;
     }
   if (n.type.code != DT_INT && n.type.code != DT_UINT && math_call(g, e, in, n.type)) return;

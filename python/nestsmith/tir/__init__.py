@@ -86,6 +86,8 @@ from .op import (
     max_value,
     min,
     min_value,
+    neutral_of_max,
+    neutral_of_min,
     nearbyint,
     nextafter,
     popcount,
