@@ -27,11 +27,19 @@ def kernels():
     nn = topi.nn
 
     def conv(hw, c):
-        x, w, b = te.placeholder((1, hw, hw, c), name="x"), te.placeholder((3, 3, c, c), name="w"), te.placeholder((c,), name="b")
+        x, w, b = (
+            te.placeholder((1, hw, hw, c), name="x"),
+            te.placeholder((3, 3, c, c), name="w"),
+            te.placeholder((c,), name="b"),
+        )
         return [x, w, b, topi.relu(topi.add(nn.conv2d_nhwc(x, w, 1, 1, 1), b))]
 
     def dense():
-        x, w, b = te.placeholder((128, 768), name="x"), te.placeholder((768, 768), name="w"), te.placeholder((768,), name="b")
+        x, w, b = (
+            te.placeholder((128, 768), name="x"),
+            te.placeholder((768, 768), name="w"),
+            te.placeholder((768,), name="b"),
+        )
         return [x, w, b, topi.relu(topi.add(nn.dense(x, w), b))]
 
     def one(shape, f):
@@ -42,8 +50,12 @@ def kernels():
         "conv2d 3x3 + bias + relu, 56x56x64": lambda: conv(56, 64),
         "conv2d 3x3 + bias + relu, 14x14x256": lambda: conv(14, 256),
         "dense + bias + relu, 128x768x768": dense,
-        "max pool 3x3, stride 2, 112x112x64": lambda: one((1, 112, 112, 64), lambda x: nn.pool2d(x, 3, 2, 1, 1, "max", layout="NHWC")),
-        "max pool 2x2, stride 2, 224x224x64": lambda: one((1, 224, 224, 64), lambda x: nn.pool2d(x, 2, 2, 1, 0, "max", layout="NHWC")),
+        "max pool 3x3, stride 2, 112x112x64": lambda: one(
+            (1, 112, 112, 64), lambda x: nn.pool2d(x, 3, 2, 1, 1, "max", layout="NHWC")
+        ),
+        "max pool 2x2, stride 2, 224x224x64": lambda: one(
+            (1, 224, 224, 64), lambda x: nn.pool2d(x, 2, 2, 1, 0, "max", layout="NHWC")
+        ),
         "max over rows of 4096x1024": lambda: one((4096, 1024), lambda x: topi.max(x, 1)),
         "softmax, 1536x128": lambda: one((1536, 128), nn.softmax),
         "softmax, 128x4096": lambda: one((128, 4096), nn.softmax),

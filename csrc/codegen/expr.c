@@ -146,8 +146,8 @@ static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   } else {
     const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_floormod_%s", gen_suffix(g, t));
     gen_helper(g, name,
-               arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", gen_helper_head(g), ty, name,
-                            ty, ty, sf));
+               arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", gen_helper_head(g), ty,
+                            name, ty, ty, sf));
     call2(g, name, e);
   }
 }
@@ -328,7 +328,10 @@ void gen_element(Gen *g, BufferId b, ExprId index) {
 /* Names of the two conversions of a 16-bit float type on this target. */
 static const char *small_float(Gen *g, DType t, bool store) {
   bool bf = t.code == DT_BFLOAT, cuda = g->t->kind == TG_CUDA, cl = g->t->kind == TG_OPENCL;
-  const char *head = gen_helper_head(g), *u16 = gen_storage(g, t), *u32 = cl ? "uint" : cuda ? "unsigned int" : "uint32_t";
+  const char *head = gen_helper_head(g), *u16 = gen_storage(g, t),
+             *u32 = cl     ? "uint"
+                    : cuda ? "unsigned int"
+                           : "uint32_t";
   const char *name = arena_printf(g->a, "ns_%s_%s_float", bf ? "bf16" : "f16", store ? "from" : "to");
   const char *text;
   if (bf) {

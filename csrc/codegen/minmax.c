@@ -49,11 +49,12 @@ static Extreme operands(Gen *g, ExprId e) {
  * registers in order not to branch on the test; a branch that is never taken is best. */
 static const char *serial_body(const Gen *g, const Extreme *x, DType t) {
   const char *ty = t.bits <= 32 ? "float" : "double";
-  return arena_printf(g->a,
-                      "\n  %s m = b %s a ? b : a;\n#ifdef __AVX__\n"
-                      "  __asm__ goto(\"vucomis%s %%0, %%0\\n\\tjp %%l1\" : : \"x\"(b) : \"cc\" : odd); return m; odd: return b;\n"
-                      "#else\n  return b != b ? b : m;\n#endif\n",
-                      ty, x->less, t.bits <= 32 ? "s" : "d");
+  return arena_printf(
+      g->a,
+      "\n  %s m = b %s a ? b : a;\n#ifdef __AVX__\n"
+      "  __asm__ goto(\"vucomis%s %%0, %%0\\n\\tjp %%l1\" : : \"x\"(b) : \"cc\" : odd); return m; odd: return b;\n"
+      "#else\n  return b != b ? b : m;\n#endif\n",
+      ty, x->less, t.bits <= 32 ? "s" : "d");
 }
 
 static const char *scalar_body(Gen *g, const Extreme *x, DType t) {
@@ -72,9 +73,9 @@ static void float_scalar(Gen *g, ExprId e, DType t) {
   Extreme x = operands(g, e);
   const char *ty = gen_type(g, t), *form = x.serial && x.form == TESTED ? "_s" : FORM_NAME[x.form],
              *name = arena_printf(g->a, "ns_%s%s_%s", x.word, form, gen_suffix(g, t));
-  gen_helper(g, name,
-             arena_printf(g->a, "%s %s %s(%s a, %s b) { %s }\n", gen_helper_head(g), ty, name, ty, ty,
-                          scalar_body(g, &x, t)));
+  gen_helper(
+      g, name,
+      arena_printf(g->a, "%s %s %s(%s a, %s b) { %s }\n", gen_helper_head(g), ty, name, ty, ty, scalar_body(g, &x, t)));
   sb_printf(g->o, "%s(", name);
   gx_top(g, x.a);
   sb_puts(g->o, ", ");
@@ -118,11 +119,12 @@ static const char *x86_body(const Gen *g, const Extreme *x, DType t, const char 
                         "  %s r; __asm__(\"v%s%s %%2, %%1, %%0\" : \"=v\"(r) : \"v\"(a), \"vm\"(b)); return r;\n"
                         "#else\n",
                         bytes == 64 ? "__AVX512F__" : "__AVX__", vt, x->word, s);
-  const char *masked = arena_printf(g->a,
-                                    "#ifdef %s\n"
-                                    "  %s r = b; __asm__(\"vcmp%s $7, %%1, %%1, %%%%k1\\n\\tv%s%s %%2, %%1, %%0%%{%%%%k1%%}\" : "
-                                    "\"+v\"(r) : \"v\"(b), \"vm\"(a) : \"k1\"); return r;\n",
-                                    bytes == 64 ? "__AVX512F__" : "__AVX512VL__", vt, s, x->word, s);
+  const char *masked =
+      arena_printf(g->a,
+                   "#ifdef %s\n"
+                   "  %s r = b; __asm__(\"vcmp%s $7, %%1, %%1, %%%%k1\\n\\tv%s%s %%2, %%1, %%0%%{%%%%k1%%}\" : "
+                   "\"+v\"(r) : \"v\"(b), \"vm\"(a) : \"k1\"); return r;\n",
+                   bytes == 64 ? "__AVX512F__" : "__AVX512VL__", vt, s, x->word, s);
   if (bytes == 64) return arena_printf(g->a, "%s#else\n", masked);
   return arena_printf(g->a,
                       "%s#elif defined(__AVX__)\n"
@@ -139,8 +141,9 @@ void gen_min_max_vector(Gen *g, ExprId e, const char *vt, void (*operand)(Gen *,
   const char *form = is_float ? FORM_NAME[x.form] : "",
              *name = arena_printf(g->a, "ns_%s%s_%sx%d", x.word, form, gen_suffix(g, t), t.lanes),
              *x86 = is_float ? x86_body(g, &x, t, vt) : "";
-  gen_helper(g, "#choose", "#define NS_CHOOSE(test, yes, no) \\\n"
-                           "  ((__typeof__(yes))(((test) & (__typeof__(test))(yes)) | (~(test) & (__typeof__(test))(no))))\n");
+  gen_helper(g, "#choose",
+             "#define NS_CHOOSE(test, yes, no) \\\n"
+             "  ((__typeof__(yes))(((test) & (__typeof__(test))(yes)) | (~(test) & (__typeof__(test))(no))))\n");
   gen_helper(g, name,
              arena_printf(g->a, "static inline %s %s(%s a, %s b) {\n%s  return %s;\n%s}\n", vt, name, vt, vt, x86,
                           is_float && x.form == TESTED

@@ -175,7 +175,9 @@ static PyMethodDef FUNCS[] = {
     {"expr_var", fn_var, METH_VARARGS, "expr_var(name, dtype, nonneg): a new variable."},
     {"expr_iter_var", fn_iter_var, METH_VARARGS, "expr_iter_var(name, min, extent, kind, tag): a new iterator."},
     {"expr_let", fn_let, METH_VARARGS, "expr_let(var, value, body)."},
-    {"expr_limit", fn_limits, METH_VARARGS, "expr_limit(dtype, is_max, neutral=False): lowest or highest finite value; neutral: floats print as that value and "
+    {"expr_limit", fn_limits, METH_VARARGS,
+     "expr_limit(dtype, is_max, neutral=False): lowest or highest finite value; neutral: floats print as that value "
+     "and "
      "compute as the infinity."},
     {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
     {NULL, NULL, 0, NULL}};

@@ -454,8 +454,9 @@ static PyObject *fn_reducer(PyObject *m, PyObject *args) {
       else
         list[k][i] = v->sym; /* VarId */
     }
-  Reduction x = {.r = {.n = (int32_t)n[0], .lhs = list[0], .rhs = list[1], .result = list[2], .identity = list[3],
-                         .code = list[4]}};
+  Reduction x = {
+      .r = {
+          .n = (int32_t)n[0], .lhs = list[0], .rhs = list[1], .result = list[2], .identity = list[3], .code = list[4]}};
   ok = ok && py_guard(py_session(), do_reducer, &x);
   for (int i = 0; i < 5; i++) PyMem_Free(list[i]);
   return ok ? PyLong_FromLong(x.id) : NULL;
@@ -499,7 +500,9 @@ static PyObject *fn_reduce(PyObject *m, PyObject *args) {
 static PyMethodDef FUNCS[] = {
     {"te_placeholder", fn_placeholder, METH_VARARGS, "te_placeholder(shape, dtype, name): a tensor."},
     {"te_compute", fn_compute, METH_VARARGS, "te_compute(name, tag, axes, bodies, attrs): a tuple of tensors."},
-    {"te_reducer", fn_reducer, METH_VARARGS, "te_reducer(lhs, rhs, results, identities, code): number of a new reducer; code: what programs compute in place of "
+    {"te_reducer", fn_reducer, METH_VARARGS,
+     "te_reducer(lhs, rhs, results, identities, code): number of a new reducer; code: what programs compute in place "
+     "of "
      "results, or None."},
     {"te_reduce", fn_reduce, METH_VARARGS,
      "te_reduce(reducer, sources, axes, condition, inits): a tuple of expressions."},

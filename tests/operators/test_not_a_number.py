@@ -41,7 +41,11 @@ OPERATORS = {
     "relu": (nn.relu, of_torch(F.relu), 1),
     "maximum": (relay.maximum, np.maximum, 2),
     "minimum": (relay.minimum, np.minimum, 2),
-    "maximum with a constant": (lambda x: relay.maximum(x, relay.const(1.0)), lambda x: np.maximum(x, np.float32(1)), 1),
+    "maximum with a constant": (
+        lambda x: relay.maximum(x, relay.const(1.0)),
+        lambda x: np.maximum(x, np.float32(1)),
+        1,
+    ),
     "minimum of a constant": (lambda x: relay.minimum(relay.const(1.0), x), lambda x: np.minimum(np.float32(1), x), 1),
     "relu6": (lambda x: relay.clip(x, 0, 6), of_torch(F.relu6), 1),
     "leaky_relu": (lambda x: nn.leaky_relu(x, 0.1), of_torch(F.leaky_relu, 0.1), 1),
@@ -70,7 +74,10 @@ POOLS = {
 
 def run(call, arrays, target="llvm", constants=()):
     """The network of one operator; inputs in `constants` are constants, so that passes fold them."""
-    args = [relay.const(a) if k in constants else relay.var(f"x{k}", shape=a.shape, dtype=str(a.dtype)) for k, a in enumerate(arrays)]
+    args = [
+        relay.const(a) if k in constants else relay.var(f"x{k}", shape=a.shape, dtype=str(a.dtype))
+        for k, a in enumerate(arrays)
+    ]
     params = [a for a in args if isinstance(a, relay.Var)]
     with transform.PassContext(opt_level=3):
         lib = relay.build(IRModule.from_expr(relay.Function(params, call(*args))), target)
@@ -101,7 +108,9 @@ def test_pools(name):
     same(run(call, [x]), expectation(want, x))
 
 
-@pytest.mark.parametrize("name", ["relu", "maximum", "minimum", "relu6", "max", "argmin", "softmax", "logsumexp", "sign"])
+@pytest.mark.parametrize(
+    "name", ["relu", "maximum", "minimum", "relu6", "max", "argmin", "softmax", "logsumexp", "sign"]
+)
 def test_folded_constants(name):
     """What passes evaluate is what programs compute."""
     call, want, n = OPERATORS[name]
@@ -123,7 +132,12 @@ def test_element_types(dtype):
 
 def test_arguments_of_extreme_values():
     """The neutral element of an argument's search is no candidate, even where all values equal it."""
-    for dtype, low, high in (("int8", -128, 127), ("int32", -(2**31), 2**31 - 1), ("uint8", 0, 255), ("float32", -INF, INF)):
+    for dtype, low, high in (
+        ("int8", -128, 127),
+        ("int32", -(2**31), 2**31 - 1),
+        ("uint8", 0, 255),
+        ("float32", -INF, INF),
+    ):
         for call, value in ((relay.argmax, low), (relay.argmin, high)):
             assert (run(lambda x, f=call: f(x, 1), [np.full((3, 5), value, dtype)]) == 0).all()
 

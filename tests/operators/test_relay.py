@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from relay_rows import ROWS
+from relay_nn_rows import ROWS
 from values import ALL, decode, difference, encode, is_float
 
 import nestsmith as ns
@@ -55,7 +55,9 @@ class Case:
         """What is wrong with the operator alone; None if nothing is."""
         got = run(self.body, self.params, self.arrays, level)
         for g, v, t in zip(got, self.want, self.types, strict=True):
-            wrong = difference(decode(g, t), v if is_float(t) else decode(encode(v, t), t), t, self.row.accuracy, self.row.loss)
+            wrong = difference(
+                decode(g, t), v if is_float(t) else decode(encode(v, t), t), t, self.row.accuracy, self.row.loss
+            )
             if wrong:
                 return wrong
         return None
@@ -68,7 +70,9 @@ class Case:
         wide = "float64" if is_float(t) else "int64"
         shape = self.body.checked_type.shape
         other = relay.var("other", shape=shape, dtype=t)
-        more = self.rng.integers(-20 if is_float(t) else 0, 100, shape) if t != "bool" else self.rng.integers(0, 2, shape)
+        more = (
+            self.rng.integers(-20 if is_float(t) else 0, 100, shape) if t != "bool" else self.rng.integers(0, 2, shape)
+        )
         y = relay.logical_xor(self.body, other) if t == "bool" else relay.add(self.body, other)
         got = run(relay.cast(y, wide), [*self.params, other], [*self.arrays, encode(more, t)], level)[0]
         if t == "bool":
@@ -97,7 +101,9 @@ def report(row, dtype, out, levels, follow=(False, True)):
             except Exception as err:
                 found = f"{type(err).__name__}: {str(err)[:300]}" if listed else None
             if found:
-                wrong.append(f"{row}: {dtype}{' -> ' + out if out else ''}, level {level}{', followed' if followed else ''}: {found}")
+                wrong.append(
+                    f"{row}: {dtype}{' -> ' + out if out else ''}, level {level}{', followed' if followed else ''}: {found}"
+                )
     return wrong
 
 

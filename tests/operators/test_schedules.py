@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from relay_rows import ROWS
+from relay_nn_rows import ROWS
 from test_relay import Case, pairs
 from values import decode, difference, encode, is_float
 
@@ -51,7 +51,9 @@ def rows_of(*names):
     return [r for r in ROWS if r.name in names]
 
 
-PRODUCTS = rows_of("nn.dense", "nn.matmul", "nn.batch_matmul", "nn.conv2d", "nn.conv2d_transpose", "nn.conv1d", "nn.conv3d")
+PRODUCTS = rows_of(
+    "nn.dense", "nn.matmul", "nn.batch_matmul", "nn.conv2d", "nn.conv2d_transpose", "nn.conv1d", "nn.conv3d"
+)
 WITH_OUT = [r for r in PRODUCTS if r.outs]
 REDUCTIONS = rows_of("sum", "mean", "max", "argmax", "nn.softmax", "nn.max_pool2d", "nn.avg_pool2d", "nn.layer_norm")
 
@@ -74,10 +76,7 @@ def test_sample(k):
 @pytest.mark.parametrize("row", PRODUCTS + REDUCTIONS, ids=str)
 def test_everything(row):
     wrong = [
-        check(row, dtype, out, seed)
-        for seed in range(3)
-        for dtype, out in pairs(row)
-        if constant_types(row, dtype)
+        check(row, dtype, out, seed) for seed in range(3) for dtype, out in pairs(row) if constant_types(row, dtype)
     ]
     assert not any(wrong), "\n".join(filter(None, wrong))
 

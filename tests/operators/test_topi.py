@@ -44,7 +44,9 @@ class Case:
     def check(self, how):
         """What is wrong with the outputs; None if nothing is."""
         for g, v, t in zip(getattr(self, how)(), self.want, (t.dtype for t in self.outputs), strict=True):
-            wrong = difference(decode(g, t), v if is_float(t) else decode(encode(v, t), t), t, self.row.accuracy, self.row.loss)
+            wrong = difference(
+                decode(g, t), v if is_float(t) else decode(encode(v, t), t), t, self.row.accuracy, self.row.loss
+            )
             if wrong:
                 return wrong
         return None
@@ -82,7 +84,9 @@ def test_no_function_is_forgotten():
     assert not missing, f"functions without a row: {missing}"
     for r in ROWS:
         has = "out_dtype" in inspect.signature(public[r.name]).parameters
-        assert not has or any(q.outs for q in ROWS if q.name == r.name), f"{r.name} has out_dtype, its rows have no pairs"
+        assert not has or any(q.outs for q in ROWS if q.name == r.name), (
+            f"{r.name} has out_dtype, its rows have no pairs"
+        )
 
 
 @pytest.mark.parametrize("k", range(len(ROWS)), ids=[str(r) for r in ROWS])

@@ -79,7 +79,9 @@ def windows(x, size, stride, pad, dilation, ceil, fill):
     pads = [(p, p + (s - 1 if ceil else 0)) for p, s in zip(pad, stride)]
     x = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
     out = [(x.shape[2 + i] - (size[i] - 1) * dilation[i] - 1) // stride[i] + 1 for i in range(n)]
-    grids = np.ix_(*[np.arange(o) * s for o, s in zip(out, stride)], *[np.arange(k) * q for k, q in zip(size, dilation)])
+    grids = np.ix_(
+        *[np.arange(o) * s for o, s in zip(out, stride)], *[np.arange(k) * q for k, q in zip(size, dilation)]
+    )
     return x[(slice(None), slice(None), *[grids[i] + grids[n + i] for i in range(n)])]
 
 
@@ -111,7 +113,9 @@ def adaptive(x, size, kind):
         cut = [slice(a * i // o, -(-(a + 1) * i // o)) for a, i, o in zip(at, x.shape[2:], size)]
         w = x[(slice(None), slice(None), *cut)]
         axes = tuple(range(-n, 0))
-        out[(slice(None), slice(None), *at)] = w.max(axes) if kind == "max" else mean(w, tuple(a % w.ndim for a in axes))
+        out[(slice(None), slice(None), *at)] = (
+            w.max(axes) if kind == "max" else mean(w, tuple(a % w.ndim for a in axes))
+        )
     return out
 
 

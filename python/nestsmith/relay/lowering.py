@@ -84,7 +84,7 @@ _simple(
         "nn.fast_softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
         "nn.log_softmax": lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
         "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(
-            *x, None, c.checked_type.dtype, a.transpose_a, a.transpose_b
+            x[0], x[1], None, c.checked_type.dtype, a.transpose_a, a.transpose_b
         ),
     }
 )

@@ -154,8 +154,11 @@ def _better(argname, compare, as_good, identity, select_last_index):
 
 
 _ARG = {
-    (name, last): _better(name, *how, last)
-    for name, *how in (("argmax", tir.GT, tir.GE, tir.neutral_of_max), ("argmin", tir.LT, tir.LE, tir.neutral_of_min))
+    (name, last): _better(name, better, as_good, identity, last)
+    for name, better, as_good, identity in (
+        ("argmax", tir.GT, tir.GE, tir.neutral_of_max),
+        ("argmin", tir.LT, tir.LE, tir.neutral_of_min),
+    )
     for last in (False, True)
 }
 
