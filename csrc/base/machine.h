@@ -43,12 +43,14 @@ CpuMachine cpu_machine(const char *cpu); /* by the compiler's name for it; "": t
 int cpu_threads(void);
 
 /* ---- targets: kind, machine, options ---- */
+/* How exact functions are (07 §7.5.6). Aggressive changes compiler flags too: there are no values that are not numbers. */
+enum { FAST_MATH_PRECISE, FAST_MATH_REFERENCE, FAST_MATH_AGGRESSIVE };
 enum { TARGET_CPU_NAME = 32 };
 typedef struct {
   TargetKind kind;
   HwParams hw;
   GpuMachine gpu;            /* of GPU targets */
-  int32_t fast_math;         /* 0 precise, 1 reference (07 §7.5.6), 2 aggressive */
+  int32_t fast_math;         /* FAST_MATH_... */
   bool mali;
   char cpu[TARGET_CPU_NAME]; /* the processor that the C compiler makes code for, "": this one */
 } Target;

@@ -25,11 +25,6 @@ typedef struct {
   BuildCache *memory;
 } BuildOptions;
 enum { BUILD_WALL_FACTOR = 4 };
-enum {
-  BUILD_FAST_MATH_PRECISE,
-  BUILD_FAST_MATH_REFERENCE,
-  BUILD_FAST_MATH_AGGRESSIVE
-}; /* Target.fast_math; only the last changes compiler flags */
 /* Raises NS_ERR_RUNTIME with the compiler's log; "timed out" begins the message of a timeout; NS_ERR_IO when the disk
  * is full. May be called from several threads at once, each with its own arena. o may be NULL. */
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o);

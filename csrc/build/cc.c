@@ -131,7 +131,7 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   }
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
-  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t, NULL), t->fast_math == BUILD_FAST_MATH_AGGRESSIVE,
+  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t, NULL), t->fast_math == FAST_MATH_AGGRESSIVE,
             (unsigned long long)processor_hash());
   return sb_str(&b);
 }
@@ -143,7 +143,7 @@ static int flags(Arena *a, const Target *t, const char *arch, bool gcc, char **o
   for (int i = 0; i < NS_COUNT(FLAGS); i++) out[n++] = arena_strdup(a, FLAGS[i]);
   if (cpu) out[n++] = cpu;
   for (int i = 0; i < NS_COUNT(GCC_FLAGS) && gcc; i++) out[n++] = arena_strdup(a, GCC_FLAGS[i]);
-  if (t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) out[n++] = arena_strdup(a, "-ffast-math");
+  if (t->fast_math == FAST_MATH_AGGRESSIVE) out[n++] = arena_strdup(a, "-ffast-math");
   return n;
 }
 

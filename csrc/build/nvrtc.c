@@ -189,7 +189,7 @@ char *nvrtc_identity(Arena *a, const Target *t, const char *source) {
   Nvrtc v;
   need(a, &v);
   return arena_printf(a, "nvrtc %d.%d %s fast%d", v.major, v.minor, architecture(a, &v, t, source).option,
-                      t->fast_math == BUILD_FAST_MATH_AGGRESSIVE);
+                      t->fast_math == FAST_MATH_AGGRESSIVE);
 }
 
 typedef struct {
@@ -211,7 +211,7 @@ static void run(void *arg) {
   opt[n++] = arch.option;
   opt[n++] = "--std=c++17";
   opt[n++] = "--disable-warnings";
-  if (j->t->fast_math == BUILD_FAST_MATH_AGGRESSIVE) opt[n++] = "--use_fast_math";
+  if (j->t->fast_math == FAST_MATH_AGGRESSIVE) opt[n++] = "--use_fast_math";
   n += include_options(j->a, v, j->source, opt + n);
   if (v->create(&j->p, j->source, "program.cu", 0, NULL, NULL) != 0)
     err_raise(e, NS_ERR_RUNTIME, "NVRTC cannot create a program");

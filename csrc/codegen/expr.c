@@ -6,6 +6,12 @@
  * thread indices alone. With a loop variable in it a signed division is better: only signed sums may be assumed not to
  * wrap, and the compiler's strength reduction rests on that (a 1x1 convolution on an H100: 15 us signed, 36 us
  * unsigned). Floor divisions that could not be proven go through a helper function.
+ *
+ * Types: an operation has the values of its type, whatever C makes of it. C adds integers of 8 and 16 bits as ints, and may
+ * assume that sums of ints do not overflow; both would show once the sum is widened, compared or divided. So the sum is cast
+ * back, and sums of signed data are formed unsigned. Where a sum goes to memory only the low bits count, and indices do not
+ * overflow: there it is printed as it is, which compilers optimise better (Gen.plain). Likewise a cast to a float of 16 bits
+ * rounds; other operations on them may keep the precision of float32 until the value is stored.
  */
 #include "codegen/gen.h"
 
@@ -13,7 +19,7 @@ static const char *const OPS[IR_KIND_COUNT] = {
     [IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/", [IR_MOD] = "%",  [IR_EQ] = "==", [IR_NE] = "!=",
     [IR_LT] = "<",  [IR_LE] = "<=", [IR_GT] = ">",  [IR_GE] = ">=", [IR_AND] = "&&", [IR_OR] = "||"};
 
-static const char *helper_head(const Gen *g) {
+const char *gen_helper_head(const Gen *g) {
   return g->t->kind == TG_CUDA ? "static __device__ __forceinline__" : "static inline";
 }
 
@@ -21,6 +27,44 @@ static void binary(Gen *g, ExprId e, const char *op) {
   sb_putc(g->o, '(');
   gx(g, ir_kid(g->c, e, 0));
   sb_printf(g->o, " %s ", op);
+  gx(g, ir_kid(g->c, e, 1));
+  sb_putc(g->o, ')');
+}
+
+/* ---- integers have the values of their type ---- */
+static bool is_int(DType t) { return t.code == DT_INT || t.code == DT_UINT; }
+
+static bool loads(Gen *g, ExprId e) {
+  int32_t known = mapu_get(&g->loads, (uint64_t)e, -1);
+  if (known >= 0) return known;
+  const ExprNode n = *ir_node(g->c, e);
+  bool r = n.kind == IR_LOAD;
+  for (int i = 0; i < n.n && !r; i++) r = loads(g, ir_kid(g->c, e, i));
+  mapu_set(&g->loads, (uint64_t)e, r);
+  return r;
+}
+
+/* a op b of integers, brought back to its type. */
+static void wrapped(Gen *g, ExprId e, const char *op, DType t) {
+  const char *u = arena_printf(g->a, "(%s)", gen_type(g, dtype(DT_UINT, t.bits < 32 ? 32 : t.bits)));
+  if (t.bits < 32 && *op != '*') u = ""; /* sums of narrow integers fit into an int, not so products of uint16 */
+  sb_printf(g->o, "((%s)(%s", gen_type(g, t), u);
+  gx(g, ir_kid(g->c, e, 0));
+  sb_printf(g->o, " %s %s", op, u);
+  gx(g, ir_kid(g->c, e, 1));
+  sb_puts(g->o, "))");
+}
+
+static void sum_or_product(Gen *g, ExprId e, const char *op, DType t, bool plain) {
+  if (!plain && is_int(t) && !dtype_is_bool(t) && (t.bits < 32 || (t.code == DT_INT && loads(g, e)))) {
+    wrapped(g, e, op, t);
+    return;
+  }
+  sb_putc(g->o, '(');
+  g->plain = plain;
+  gx(g, ir_kid(g->c, e, 0));
+  sb_printf(g->o, " %s ", op);
+  g->plain = plain;
   gx(g, ir_kid(g->c, e, 1));
   sb_putc(g->o, ')');
 }
@@ -78,8 +122,12 @@ static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
         g->a,
         divides ? "%s %s %s(%s a, %s b) { %s q = a / b; return q - ((a %% b != 0) & ((a %% b < 0) != (b < 0))); }\n"
                 : "%s %s %s(%s a, %s b) { %s r = a %% b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }\n",
-        helper_head(g), ty, name, ty, ty, ty);
+        gen_helper_head(g), ty, name, ty, ty, ty);
     call2(g, gen_helper(g, name, text), e);
+  } else if (t.bits < 32 && divides) { /* -128 / -1 */
+    sb_printf(g->o, "((%s)", gen_type(g, t));
+    binary(g, e, "/");
+    sb_putc(g->o, ')');
   } else
     binary(g, e, divides ? "/" : "%");
 }
@@ -98,30 +146,13 @@ static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   } else {
     const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_floormod_%s", gen_suffix(g, t));
     gen_helper(g, name,
-               arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", helper_head(g), ty, name,
-                            ty, ty, sf));
+               arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", gen_helper_head(g), ty,
+                            name, ty, ty, sf));
     call2(g, name, e);
   }
 }
 
-static void min_max(Gen *g, ExprId e, ExprKind kind, DType t) {
-  const char *word = kind == IR_MIN ? "min" : "max";
-  if (g->t->kind == TG_CPU) {
-    const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_%s_%s", word, gen_suffix(g, t));
-    gen_helper(g, name,
-               arena_printf(g->a, "static inline %s %s(%s a, %s b) { return a %s b ? a : b; }\n", ty, name, ty, ty,
-                            kind == IR_MIN ? "<" : ">"));
-    call2(g, name, e);
-  } else if (t.bits < 32 && !gen_is_small_float(t)) { /* overloads are ambiguous for narrow integers */
-    const char *ty = gen_type(g, t);
-    sb_printf(g->o, "((%s)%s((int)", ty, word);
-    gx(g, ir_kid(g->c, e, 0));
-    sb_puts(g->o, ", (int)");
-    gx(g, ir_kid(g->c, e, 1));
-    sb_puts(g->o, "))");
-  } else
-    call2(g, word, e);
-}
+static const char *small_float(Gen *g, DType t, bool store);
 
 static void cast(Gen *g, ExprId e, DType t) {
   ExprId a = ir_kid(g->c, e, 0);
@@ -131,17 +162,25 @@ static void cast(Gen *g, ExprId e, DType t) {
     sb_puts(g->o, " != 0)");
     return;
   }
+  if (gen_is_small_float(t)) {
+    sb_printf(g->o, "%s(%s(", small_float(g, t, false), small_float(g, t, true));
+    gx_top(g, a);
+    sb_puts(g->o, "))");
+    return;
+  }
   sb_printf(g->o, "((%s)", gen_type(g, t));
   gx(g, a);
   sb_putc(g->o, ')');
 }
 
-static void ternary(Gen *g, ExprId e) {
+void gen_ternary(Gen *g, ExprId e, bool plain) {
   sb_putc(g->o, '(');
   gx(g, ir_kid(g->c, e, 0));
   sb_puts(g->o, " ? ");
+  g->plain = plain;
   gx(g, ir_kid(g->c, e, 1));
   sb_puts(g->o, " : ");
+  g->plain = plain;
   gx(g, ir_kid(g->c, e, 2));
   sb_putc(g->o, ')');
 }
@@ -156,7 +195,8 @@ static void variable(Gen *g, VarId v) {
 
 void gx(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
-  bool is_int = n.type.code == DT_INT || n.type.code == DT_UINT;
+  bool plain = g->plain;
+  g->plain = false; /* of the operands */
   if (g->hoisted.len) {
     int32_t v = mapu_get(&g->hoisted, (uint64_t)e, 0);
     if (v) {
@@ -166,22 +206,27 @@ void gx(Gen *g, ExprId e) {
   }
   switch ((ExprKind)n.kind) {
   case IR_INT: gen_int(g, n.type, n.u.i); return;
-  case IR_FLT: gen_flt(g, n.type, n.u.f); return;
+  case IR_FLT: gen_flt(g, n.type, ir_flt(g->c, e)); return;
   case IR_VAR: variable(g, n.sym); return;
   case IR_DIV:
   case IR_MOD:
   case IR_FDIV:
-  case IR_FMOD: (is_int ? int_division : float_division)(g, e, (ExprKind)n.kind, n.type); return;
+  case IR_FMOD: (is_int(n.type) ? int_division : float_division)(g, e, (ExprKind)n.kind, n.type); return;
   case IR_MIN:
-  case IR_MAX: min_max(g, e, (ExprKind)n.kind, n.type); return;
+  case IR_MAX: gen_min_max(g, e, n.type); return;
   case IR_NOT:
     sb_puts(g->o, "(!");
     gx(g, ir_kid(g->c, e, 0));
     sb_putc(g->o, ')');
     return;
   case IR_CAST: cast(g, e, n.type); return;
-  case IR_SELECT: ternary(g, e); return;
-  case IR_CALL: gen_call(g, e); return;
+  case IR_SELECT: gen_ternary(g, e, plain); return;
+  case IR_CALL:
+    if (n.sym == IN_IF_THEN_ELSE)
+      gen_ternary(g, e, plain);
+    else
+      gen_call(g, e);
+    return;
   case IR_LET:
     mapu_set(&g->let_inline, (uint64_t)n.sym, ir_kid(g->c, e, 0));
     gx(g, ir_kid(g->c, e, 1));
@@ -192,6 +237,9 @@ void gx(Gen *g, ExprId e) {
                 ir_buffer(g->c, n.sym)->name, n.n);
     gen_load(g, n.sym, ir_kid(g->c, e, 0));
     return;
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL: sum_or_product(g, e, OPS[n.kind], n.type, plain); return;
   default: break;
   }
   if (!OPS[n.kind]) err_raise(g->err, NS_ERR_INTERNAL, "expression kind %d cannot be printed as code", (int)n.kind);
@@ -250,13 +298,11 @@ static bool constant_offset(Gen *g, ExprId index, ExprId *base, int64_t *offset)
 static void address(Gen *g, BufferId b, ExprId index) {
   ExprId base;
   int64_t offset;
+  bool split = constant_offset(g, index, &base, &offset);
   sb_printf(g->o, "%s + ", gen_buf(g, b));
-  if (!constant_offset(g, index, &base, &offset)) {
-    gx(g, index);
-    return;
-  }
-  gx(g, base);
-  sb_printf(g->o, " + %lld", (long long)offset);
+  g->plain = true;
+  gx(g, split ? base : index);
+  if (split) sb_printf(g->o, " + %lld", (long long)offset);
 }
 
 void gen_element(Gen *g, BufferId b, ExprId index) {
@@ -268,11 +314,13 @@ void gen_element(Gen *g, BufferId b, ExprId index) {
   }
   if (constant_offset(g, index, &base, &offset)) {
     sb_printf(g->o, "(%s + ", gen_buf(g, b));
+    g->plain = true;
     gx(g, base);
     sb_printf(g->o, ")[%lld]", (long long)offset);
     return;
   }
   sb_printf(g->o, "%s[", gen_buf(g, b));
+  g->plain = true;
   gx_top(g, index);
   sb_putc(g->o, ']');
 }
@@ -280,7 +328,10 @@ void gen_element(Gen *g, BufferId b, ExprId index) {
 /* Names of the two conversions of a 16-bit float type on this target. */
 static const char *small_float(Gen *g, DType t, bool store) {
   bool bf = t.code == DT_BFLOAT, cuda = g->t->kind == TG_CUDA, cl = g->t->kind == TG_OPENCL;
-  const char *head = helper_head(g), *u16 = gen_storage(g, t), *u32 = cl ? "uint" : cuda ? "unsigned int" : "uint32_t";
+  const char *head = gen_helper_head(g), *u16 = gen_storage(g, t),
+             *u32 = cl     ? "uint"
+                    : cuda ? "unsigned int"
+                           : "uint32_t";
   const char *name = arena_printf(g->a, "ns_%s_%s_float", bf ? "bf16" : "f16", store ? "from" : "to");
   const char *text;
   if (bf) {
@@ -337,14 +388,17 @@ void gen_load(Gen *g, BufferId b, ExprId index) {
 
 void gen_to_storage(Gen *g, DType t, ExprId value) {
   if (gen_is_small_float(t)) {
+    bool rounds = ir_kind(g->c, value) == IR_CAST && dtype_eq(ir_type(g->c, value), t);
     sb_printf(g->o, "%s(", small_float(g, t, true));
-    gx_top(g, value);
+    gx_top(g, rounds ? ir_kid(g->c, value, 0) : value);
     sb_putc(g->o, ')');
   } else if (dtype_is_bool(t)) {
     gx(g, value);
     sb_puts(g->o, " ? 1 : 0");
-  } else
+  } else {
+    g->plain = is_int(t) && dtype_eq(ir_type(g->c, value), t);
     gx_top(g, value);
+  }
 }
 
 const char *gen_from_storage(Gen *g, DType t, const char *text) {

@@ -37,6 +37,10 @@ typedef struct {
   MapU64 let_inline;    /* VarId -> ExprId: expression lets, printed in place */
   VEC(LaneEntry) lanes; /* a stack: vector expressions whose lanes are in variables */
   VEC(VarId) lane_var;
+  MapU64 loads;        /* ExprId -> 1 if it depends on data in memory, 0 if not */
+  VarId inner;         /* of the innermost loop */
+  ExprId serial;       /* a minimum or maximum that the innermost loop accumulates: no compiler makes vectors of it */
+  bool plain;          /* only the low bits of the sum to be printed matter, or it cannot overflow (an index) */
   MapU64 buf_of_var;   /* C: VarId of a vector let -> the array that holds it */
   VEC(VarId) live_var; /* C: what an outlined loop can capture */
   VEC(BufferId) live_buf;
@@ -68,6 +72,12 @@ const char *gen_helper(Gen *g, const char *name,
                        const char *text); /* the program will start with FN text; returns name */
 const char *gen_suffix(Gen *g, DType t);  /* "f32", "i8" */
 void gen_call(Gen *g, ExprId e);
+const char *gen_helper_head(const Gen *g); /* what the definition of a helper function begins with */
+
+/* minmax.c */
+void gen_min_max(Gen *g, ExprId e, DType t);
+void gen_min_max_vector(Gen *g, ExprId e, const char *vector_type,
+                        void (*operand)(Gen *, ExprId)); /* operand prints a vector expression */
 
 /* expr.c: scalars only */
 void gx(Gen *g, ExprId e);

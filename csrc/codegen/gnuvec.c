@@ -102,31 +102,31 @@ static void load(Gen *g, ExprId e, ExprNode n) {
   }
 }
 
-static void min_max(Gen *g, ExprId e, ExprNode n) {
-  const char *vt = vector_type(g, n.type, n.type.lanes), *word = n.kind == IR_MIN ? "min" : "max";
-  DType mask = dtype(DT_INT, n.type.bits);
-  const char *mt = vector_type(g, mask, n.type.lanes),
-             *name = arena_printf(g->a, "ns_%s_%sx%d", word, gen_suffix(g, n.type), n.type.lanes);
-  gen_helper(g, name,
-             arena_printf(
-                 g->a,
-                 "static inline %s %s(%s a, %s b) { %s m = (%s)(a %s b); return (%s)((m & (%s)a) | (~m & (%s)b)); }\n",
-                 vt, name, vt, vt, mt, mt, n.kind == IR_MIN ? "<" : ">", vt, mt, mt));
-  sb_printf(g->o, "%s(", name);
+/* As for scalars (expr.c): sums of signed integers are formed unsigned where their upper bits can show. */
+static void arithmetic(Gen *g, ExprId e, const char *op, DType t, bool plain) {
+  bool wraps = !plain && t.code == DT_INT && *op != '/';
+  const char *u = "";
+  if (wraps) u = arena_printf(g->a, "(%s)", vector_type(g, (DType){DT_UINT, t.bits, t.lanes}, t.lanes));
+  if (wraps) sb_printf(g->o, "((%s)", vector_type(g, t, t.lanes));
+  sb_printf(g->o, "(%s", u);
+  g->plain = plain;
   vx(g, ir_kid(g->c, e, 0));
-  sb_puts(g->o, ", ");
+  sb_printf(g->o, " %s %s", op, u);
+  g->plain = plain;
   vx(g, ir_kid(g->c, e, 1));
-  sb_putc(g->o, ')');
+  sb_puts(g->o, wraps ? "))" : ")");
 }
 
 static void vx(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   static const char *const OPS[IR_KIND_COUNT] = {[IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/"};
+  bool plain = g->plain;
+  g->plain = false; /* of the operands */
   switch ((ExprKind)n.kind) {
   case IR_BCAST: broadcast(g, n.type, ir_kid(g->c, e, 0)); return;
   case IR_LOAD: load(g, e, n); return;
   case IR_MIN:
-  case IR_MAX: min_max(g, e, n); return;
+  case IR_MAX: gen_min_max_vector(g, e, vector_type(g, n.type, n.type.lanes), vx); return;
   case IR_CAST:
     sb_puts(g->o, "__builtin_convertvector(");
     vx(g, ir_kid(g->c, e, 0));
@@ -138,19 +138,15 @@ static void vx(Gen *g, ExprId e) {
     sb_putc(g->o, '(');
     gx(g, ir_kid(g->c, e, 0));
     sb_printf(g->o, " ? (%s)", type);
+    g->plain = plain;
     vx(g, ir_kid(g->c, e, 1));
     sb_printf(g->o, " : (%s)", type);
+    g->plain = plain;
     vx(g, ir_kid(g->c, e, 2));
     sb_putc(g->o, ')');
     return;
   }
-  default:
-    sb_putc(g->o, '(');
-    vx(g, ir_kid(g->c, e, 0));
-    sb_printf(g->o, " %s ", OPS[n.kind]);
-    vx(g, ir_kid(g->c, e, 1));
-    sb_putc(g->o, ')');
-    return;
+  default: arithmetic(g, e, OPS[n.kind], n.type, plain); return;
   }
 }
 
@@ -170,6 +166,7 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
     gen_line(g);
     gen_vec_ptr(g, b, ir_kid(g->c, i, 0), vector_type(g, t, w), false);
     sb_puts(g->o, " = ");
+    g->plain = true;
     vx(g, v);
     sb_puts(g->o, ";\n");
   }

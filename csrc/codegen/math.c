@@ -10,41 +10,24 @@ typedef struct {
   const char *stem, *cuda_fast, *opencl;
 } MathRow; /* opencl NULL: the stem. round takes the even of two neighbours, as folded literals do; C's round does not */
 static const MathRow MATH[] = {
-    {IN_EXP, "exp", "__expf", NULL},
-    {IN_EXP2, "exp2", NULL, NULL},
-    {IN_EXP10, "exp10", "__exp10f", NULL},
-    {IN_ERF, "erf", NULL, NULL},
-    {IN_TANH, "tanh", NULL, NULL},
-    {IN_LOG, "log", "__logf", NULL},
-    {IN_LOG2, "log2", "__log2f", NULL},
-    {IN_LOG10, "log10", "__log10f", NULL},
-    {IN_LOG1P, "log1p", NULL, NULL},
-    {IN_TAN, "tan", NULL, NULL},
-    {IN_COS, "cos", "__cosf", NULL},
-    {IN_COSH, "cosh", NULL, NULL},
-    {IN_SIN, "sin", "__sinf", NULL},
-    {IN_SINH, "sinh", NULL, NULL},
-    {IN_ASIN, "asin", NULL, NULL},
-    {IN_ACOS, "acos", NULL, NULL},
-    {IN_ATAN, "atan", NULL, NULL},
-    {IN_ASINH, "asinh", NULL, NULL},
-    {IN_ACOSH, "acosh", NULL, NULL},
-    {IN_ATANH, "atanh", NULL, NULL},
-    {IN_SQRT, "sqrt", NULL, NULL},
-    {IN_POW, "pow", NULL, NULL},
-    {IN_FMOD, "fmod", NULL, NULL},
-    {IN_ATAN2, "atan2", NULL, NULL},
-    {IN_NEXTAFTER, "nextafter", NULL, NULL},
-    {IN_HYPOT, "hypot", NULL, NULL},
-    {IN_COPYSIGN, "copysign", NULL, NULL},
-    {IN_LDEXP, "ldexp", NULL, NULL},
-    {IN_FLOOR, "floor", NULL, NULL},
-    {IN_CEIL, "ceil", NULL, NULL},
-    {IN_ROUND, "nearbyint", NULL, "rint"},
-    {IN_TRUNC, "trunc", NULL, NULL},
-    {IN_NEARBYINT, "nearbyint", NULL, "rint"},
-    {IN_FABS, "fabs", NULL, NULL},
-    {IN_RSQRT, "rsqrt", NULL, NULL},
+    {IN_EXP, "exp", "__expf", NULL},         {IN_EXP2, "exp2", NULL, NULL},
+    {IN_EXP10, "exp10", "__exp10f", NULL},   {IN_ERF, "erf", NULL, NULL},
+    {IN_TANH, "tanh", NULL, NULL},           {IN_LOG, "log", "__logf", NULL},
+    {IN_LOG2, "log2", "__log2f", NULL},      {IN_LOG10, "log10", "__log10f", NULL},
+    {IN_LOG1P, "log1p", NULL, NULL},         {IN_TAN, "tan", NULL, NULL},
+    {IN_COS, "cos", "__cosf", NULL},         {IN_COSH, "cosh", NULL, NULL},
+    {IN_SIN, "sin", "__sinf", NULL},         {IN_SINH, "sinh", NULL, NULL},
+    {IN_ASIN, "asin", NULL, NULL},           {IN_ACOS, "acos", NULL, NULL},
+    {IN_ATAN, "atan", NULL, NULL},           {IN_ASINH, "asinh", NULL, NULL},
+    {IN_ACOSH, "acosh", NULL, NULL},         {IN_ATANH, "atanh", NULL, NULL},
+    {IN_SQRT, "sqrt", NULL, NULL},           {IN_POW, "pow", NULL, NULL},
+    {IN_FMOD, "fmod", NULL, NULL},           {IN_ATAN2, "atan2", NULL, NULL},
+    {IN_NEXTAFTER, "nextafter", NULL, NULL}, {IN_HYPOT, "hypot", NULL, NULL},
+    {IN_COPYSIGN, "copysign", NULL, NULL},   {IN_LDEXP, "ldexp", NULL, NULL},
+    {IN_FLOOR, "floor", NULL, NULL},         {IN_CEIL, "ceil", NULL, NULL},
+    {IN_ROUND, "rint", NULL, NULL}, /* half to even, as in NumPy and PyTorch */
+    {IN_TRUNC, "trunc", NULL, NULL},         {IN_NEARBYINT, "rint", NULL, NULL},
+    {IN_FABS, "fabs", NULL, NULL},           {IN_RSQRT, "rsqrt", NULL, NULL},
 };
 typedef struct {
   Intrin in;
@@ -94,10 +77,9 @@ static bool math_call(Gen *g, ExprId e, Intrin in, DType t) {
           g, arena_printf(g->a, "ns_exp10%s", sf),
           arena_printf(g->a, "static inline %s ns_exp10%s(%s x) { return pow%s(10, x); }\n", ty, sf, ty, sf));
     if (in == IN_RSQRT && (g->t->kind == TG_CPU || (g->t->kind == TG_CUDA && !g->p->f.target.fast_math)))
-      name = gen_helper(g, arena_printf(g->a, "ns_rsqrt%s", sf),
-                        arena_printf(g->a, "%s %s ns_rsqrt%s(%s x) { return 1 / sqrt%s(x); }\n",
-                                     g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__", ty,
-                                     sf, ty, sf));
+      name = gen_helper(
+          g, arena_printf(g->a, "ns_rsqrt%s", sf),
+          arena_printf(g->a, "%s %s ns_rsqrt%s(%s x) { return 1 / sqrt%s(x); }\n", gen_helper_head(g), ty, sf, ty, sf));
     sb_puts(g->o, name);
     args(g, e, 0);
     return true;
@@ -125,8 +107,8 @@ static void reinterpret(Gen *g, ExprId e, DType to) {
     sb_puts(g->o,
             gen_helper(g, name,
                        arena_printf(g->a, "%s %s %s(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n",
-                                    g->t->kind == TG_CPU ? "static inline" : "static __device__ __forceinline__",
-                                    gen_type(g, to), name, gen_type(g, from), gen_type(g, from), gen_type(g, to))));
+                                    gen_helper_head(g), gen_type(g, to), name, gen_type(g, from), gen_type(g, from),
+                                    gen_type(g, to))));
   }
   args(g, e, 0);
 }
@@ -170,15 +152,6 @@ void gen_call(Gen *g, ExprId e) {
   Intrin in = (Intrin)n.sym;
   switch (in) {
   case IN_LIKELY: gx(g, ir_kid(g->c, e, 0)); return;
-  case IN_IF_THEN_ELSE:
-    sb_putc(g->o, '(');
-    gx(g, ir_kid(g->c, e, 0));
-    sb_puts(g->o, " ? ");
-    gx(g, ir_kid(g->c, e, 1));
-    sb_puts(g->o, " : ");
-    gx(g, ir_kid(g->c, e, 2));
-    sb_putc(g->o, ')');
-    return;
   case IN_SIGMOID: sigmoid(g, e, n.type); return;
   case IN_REINTERPRET: reinterpret(g, e, n.type); return;
   case IN_SHFL:
@@ -191,7 +164,8 @@ void gen_call(Gen *g, ExprId e) {
     args(g, e, 0);
     return;
   case IN_BNOT:
-    sb_puts(g->o, dtype_is_bool(n.type) ? "(!" : "(~"); /* a truth value is an int in C: ~1 would be true */
+    sb_puts(g->o, dtype_is_bool(n.type) ? "(!" /* a truth value is an int in C: ~1 would be true */
+                                        : arena_printf(g->a, "((%s)~", gen_type(g, n.type)));
     gx(g, ir_kid(g->c, e, 0));
     sb_putc(g->o, ')');
     return;
@@ -200,11 +174,12 @@ void gen_call(Gen *g, ExprId e) {
   }
   for (int i = 0; i < NS_COUNT(BITS); i++)
     if (BITS[i].in == in) {
-      sb_putc(g->o, '(');
+      bool narrow = in == IN_SHL && n.type.bits < 32; /* C shifts it as an int */
+      sb_puts(g->o, narrow ? arena_printf(g->a, "((%s)(", gen_type(g, n.type)) : "(");
       gx(g, ir_kid(g->c, e, 0));
       sb_printf(g->o, " %s ", BITS[i].op);
       gx(g, ir_kid(g->c, e, 1));
-      sb_putc(g->o, ')');
+      sb_puts(g->o, narrow ? "))" : ")");
       return;
     }
   if (n.type.code != DT_INT && n.type.code != DT_UINT && math_call(g, e, in, n.type)) return;

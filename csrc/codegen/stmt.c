@@ -117,7 +117,10 @@ static void loop(Gen *g, const Stmt *s) {
     sb_printf(g->o, "; ++%s) ", name);
     open_block(g);
   }
+  VarId outer = g->inner;
+  g->inner = v;
   loop_body(g, s);
+  g->inner = outer;
   close_block(g, "\n");
 }
 
@@ -199,6 +202,18 @@ static void alloc(Gen *g, const Stmt *s) {
   if (again) close_block(g, "\n");
 }
 
+/* C = max(C, x), where C stays the same during the innermost loop. */
+static ExprId accumulation(Gen *g, const Stmt *s) {
+  ExprId v = s->u.store.value, at = s->u.store.idx[0];
+  ExprKind k = ir_kind(g->c, v);
+  if ((k != IR_MIN && k != IR_MAX) || !g->inner || ex_uses_var(g->c, at, g->inner)) return 0;
+  for (int i = 0; i < 2; i++) {
+    ExprId x = ir_kid(g->c, v, i);
+    if (ir_kind(g->c, x) == IR_LOAD && ir_node(g->c, x)->sym == s->u.store.buf && ir_kid(g->c, x, 0) == at) return v;
+  }
+  return 0;
+}
+
 static void store(Gen *g, const Stmt *s) {
   if (s->u.store.n_idx != 1)
     err_raise(g->err, NS_ERR_INTERNAL, "code generation needs the flat form: store to '%s' has %d indices",
@@ -208,6 +223,7 @@ static void store(Gen *g, const Stmt *s) {
     return;
   }
   gen_line(g);
+  g->serial = g->t->kind == TG_CPU ? accumulation(g, s) : 0;
   gen_element(g, s->u.store.buf, s->u.store.idx[0]);
   sb_puts(g->o, " = ");
   gen_to_storage(g, dtype_lanes(ir_buffer(g->c, s->u.store.buf)->type, 1), s->u.store.value);

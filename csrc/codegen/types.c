@@ -108,15 +108,19 @@ static void decimal(Gen *g, double v, bool f32) {
 }
 
 void gen_flt(Gen *g, DType t, double v) {
-  bool f32 = t.bits <= 32, cuda = g->t->kind == TG_CUDA;
-  g->math_used |= !isfinite(f32 ? (double)(float)v : v);
+  static const char *const NOT_A_NUMBER[3][2] = {
+      {"__builtin_nan(\"\")", "__builtin_nanf(\"\")"},
+      {"__longlong_as_double(0x7fffffffffffffffLL)", "__int_as_float(0x7fffffff)"},
+      {"((double)NAN)", "((float)NAN)"}};
+  static const char *const INFINITE[3][2] = {
+      {"__builtin_inf()", "__builtin_inff()"},
+      {"__longlong_as_double(0x7ff0000000000000LL)", "__int_as_float(0x7f800000)"},
+      {"((double)INFINITY)", "((float)INFINITY)"}};
+  bool f32 = t.bits <= 32;
   if (isnan(v))
-    sb_puts(g->o, cuda ? (f32 ? "__int_as_float(0x7fffffff)" : "__longlong_as_double(0x7fffffffffffffffLL)")
-                       : (f32 ? "((float)NAN)" : "((double)NAN)"));
-  else if (isinf(f32 ? (double)(float)v : v)) {
-    const char *inf = cuda ? (f32 ? "__int_as_float(0x7f800000)" : "__longlong_as_double(0x7ff0000000000000LL)")
-                           : (f32 ? "((float)INFINITY)" : "((double)INFINITY)");
-    sb_printf(g->o, v < 0 ? "(-%s)" : "%s", inf);
-  } else
+    sb_puts(g->o, NOT_A_NUMBER[g->t->kind][f32]);
+  else if (isinf(f32 ? (double)(float)v : v))
+    sb_printf(g->o, v < 0 ? "(-%s)" : "%s", INFINITE[g->t->kind][f32]);
+  else
     decimal(g, f32 ? (double)(float)v : v, f32);
 }

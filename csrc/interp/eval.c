@@ -104,7 +104,8 @@ static void reduce_axis(Run *r, Reduction *d, int axis) {
     set_var(r, d->op->lhs[i], d->acc[i]);
     set_var(r, d->op->rhs[i], src[i]);
   }
-  for (int i = 0; i < d->op->n; i++) out[i] = ev(r, d->op->result[i], 0);
+  const ExprId *result = d->op->code ? d->op->code : d->op->result;
+  for (int i = 0; i < d->op->n; i++) out[i] = ev(r, result[i], 0);
   for (int i = 0; i < d->op->n; i++) d->acc[i] = out[i];
 }
 
@@ -129,7 +130,7 @@ Val ev(Run *r, ExprId e, int lane) {
   const ExprId *k = r->kid + n->kid0;
   switch ((ExprKind)n->kind) {
   case IR_INT: return (Val){.u.i = n->u.i};
-  case IR_FLT: return (Val){.u.f = val_round(n->type, n->u.f)};
+  case IR_FLT: return (Val){.u.f = val_round(n->type, ir_flt(r->c, e))};
   case IR_VAR: return variable(r, n, lane);
   case IR_ADD:
   case IR_SUB:

@@ -188,7 +188,7 @@ static void allreduce(Run *r, const Stmt *s, const bool *on) {
       set_var(r, op->lhs[i], acc[g * a.k + i]);
       set_var(r, op->rhs[i], v[i]);
     }
-    for (int i = 0; i < a.k; i++) out[i] = seen[g] ? ev(r, op->result[i], 0) : v[i];
+    for (int i = 0; i < a.k; i++) out[i] = seen[g] ? ev(r, (op->code ? op->code : op->result)[i], 0) : v[i];
     for (int i = 0; i < a.k; i++) acc[g * a.k + i] = out[i];
     seen[g] = true;
   }

@@ -104,8 +104,8 @@ static Val float_bin(Run *r, ExprKind k, DType t, double a, double b) {
   case IR_MOD: v.u.f = val_round(t, fmod(a, b)); break;
   case IR_FDIV: v.u.f = val_round(t, floor(a / b)); break;
   case IR_FMOD: v.u.f = val_round(t, a - floor(a / b) * b); break;
-  case IR_MIN: v.u.f = a < b ? a : b; break;
-  case IR_MAX: v.u.f = a > b ? a : b; break;
+  case IR_MIN: v.u.f = flt_min(a, b); break;
+  case IR_MAX: v.u.f = flt_max(a, b); break;
   case IR_EQ: v.u.i = a == b; break;
   case IR_NE: v.u.i = a != b; break;
   case IR_LT: v.u.i = a < b; break;
@@ -241,7 +241,7 @@ static int64_t bits_op(Intrin in, DType t, const int64_t *a, bool *known) {
   case IN_BAND: return a[0] & a[1];
   case IN_BOR: return a[0] | a[1];
   case IN_BXOR: return a[0] ^ a[1];
-  case IN_BNOT: return ~a[0];
+  case IN_BNOT: return dtype_is_bool(t) ? !a[0] : ~a[0];
   case IN_POPCOUNT: return __builtin_popcountll(x & mask);
   case IN_CLZ: return (x & mask) ? __builtin_clzll(x & mask) - (64 - t.bits) : t.bits;
   case IN_FABS: return a[0] < 0 ? -a[0] : a[0];

@@ -280,6 +280,7 @@ ReducerId ir_reducer_new(IrCtx *c, IrReducer r) {
   r.rhs = copy_ids(c, r.rhs, r.n);
   r.result = copy_ids(c, r.result, r.n);
   r.identity = copy_ids(c, r.identity, r.n);
+  r.code = copy_ids(c, r.code, r.n);
   c->reducer[c->n_reducer] = r;
   return c->n_reducer++;
 }

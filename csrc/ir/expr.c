@@ -120,6 +120,17 @@ static ExprId limit_value(IrCtx *c, DType t, bool max) {
 ExprId dtype_min_value(IrCtx *c, DType t) { return limit_value(c, t, false); }
 ExprId dtype_max_value(IrCtx *c, DType t) { return limit_value(c, t, true); }
 
+ExprId ex_neutral(IrCtx *c, DType t, bool min) {
+  ExprId e = limit_value(c, t, min);
+  const ExprNode *p = ir_node(c, e);
+  return p->kind == IR_FLT ? ctx_node(c, IR_FLT, t, 1, 0, NULL, p->u.i) : e;
+}
+
+double ir_flt(const IrCtx *c, ExprId e) {
+  const ExprNode *p = ir_node(c, e);
+  return p->sym ? copysign(INFINITY, p->u.f) : p->u.f;
+}
+
 /* ---- plain nodes ---- */
 ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids) {
   return ctx_node(c, k, t, sym, n, kids, 0);

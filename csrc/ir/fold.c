@@ -50,8 +50,6 @@ void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
     *b = ex_cast(c, s, *b);
 }
 
-static double flt_value(const IrCtx *c, ExprId e) { return ir_node(c, e)->u.f; }
-
 /* ---- literals ---- */
 static ExprId fold_int(IrCtx *c, ExprKind k, DType t, int64_t a, int64_t b) {
   bool u64 = t.code == DT_UINT && t.bits == 64;
@@ -84,8 +82,8 @@ static ExprId fold_flt(IrCtx *c, ExprKind k, DType t, double a, double b) {
   case IR_LE: return ex_int(c, DT_BOOL, a <= b);
   case IR_GT: return ex_int(c, DT_BOOL, a > b);
   case IR_GE: return ex_int(c, DT_BOOL, a >= b);
-  case IR_MIN: return ex_flt(c, t, a < b ? a : b);
-  case IR_MAX: return ex_flt(c, t, a > b ? a : b);
+  case IR_MIN: return ex_flt(c, t, flt_min(a, b));
+  case IR_MAX: return ex_flt(c, t, flt_max(a, b));
   default: break;
   }
   if (t.code != DT_FLOAT || t.bits < 32) return 0;
@@ -154,7 +152,7 @@ ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
     if (is_int(t) && (!modulo || is_index(t)))
       f = fold_int(c, k, t, ir_node(c, a)->u.i, ir_node(c, b)->u.i);
     else if (is_float(t))
-      f = fold_flt(c, k, t, flt_value(c, a), flt_value(c, b));
+      f = fold_flt(c, k, t, ir_flt(c, a), ir_flt(c, b));
     if (f) return f;
   }
   if ((p >= 0 || q >= 0 || a == b) && (f = fold_identity(c, k, t, a, b)) != 0) return f;
@@ -186,7 +184,7 @@ ExprId ex_cast(IrCtx *c, DType t, ExprId a) {
   }
   if (p->kind == IR_FLT) {
     double v = p->u.f;
-    if (is_float(t)) return ex_flt(c, t, v);
+    if (is_float(t)) return p->sym ? ctx_node(c, IR_FLT, t, p->sym, 0, NULL, p->u.i) : ex_flt(c, t, v);
     if (dtype_is_bool(t)) return ex_int(c, t, v != 0);
     if (v > -9.2e18 && v < 9.2e18) return ex_int(c, t, (int64_t)v);
   }
@@ -241,7 +239,7 @@ static double round_flt(Intrin in, double v) {
 static ExprId math_round(IrCtx *c, Intrin in, ExprId x) {
   DType t = ir_type(c, x);
   if (is_int(t)) return x;
-  if (ir_kind(c, x) == IR_FLT) return ex_flt(c, t, round_flt(in, flt_value(c, x)));
+  if (ir_kind(c, x) == IR_FLT) return ex_flt(c, t, round_flt(in, ir_flt(c, x)));
   return ex_call(c, in, t, 1, &x);
 }
 
@@ -274,7 +272,7 @@ static ExprId math_bits(IrCtx *c, Intrin in, ExprId a, ExprId b) {
 static ExprId math_isnan(IrCtx *c, ExprId x) {
   DType t = ir_type(c, x), out = dtype_lanes(DT_BOOL, t.lanes);
   if (is_int(t)) return ex_int(c, out, 0);
-  if (ir_kind(c, x) == IR_FLT) return ex_int(c, out, isnan(flt_value(c, x)) != 0);
+  if (ir_kind(c, x) == IR_FLT) return ex_int(c, out, isnan(ir_flt(c, x)) != 0);
   if (t.bits == 16) x = ex_cast(c, dtype_lanes(DT_F32, t.lanes), x);
   return ex_call(c, IN_ISNAN, out, 1, &x);
 }

@@ -50,7 +50,7 @@ typedef struct {
   uint8_t pad;
   uint16_t n;   /* number of kids */
   DType type;
-  int32_t sym;  /* by kind, see above */
+  int32_t sym;  /* by kind, see above; FLT: 1 if it stands for the infinity of its sign (ex_neutral) */
   int32_t kid0; /* index of the first kid in the kid table */
   union { int64_t i; double f; } u; /* INT, FLT; STR: u.i indexes the string table */
 } ExprNode;
@@ -80,6 +80,7 @@ typedef struct {                /* one output of an operation, as READ sees it *
 } IrTensor;
 typedef struct {                /* commutative reducer over n values */
   int32_t n; const VarId *lhs, *rhs; const ExprId *result, *identity;
+  const ExprId *code;           /* what programs compute in place of result, which is what texts and features show; NULL: result */
 } IrReducer;
 typedef struct { VarId var; ExprId min, extent; } IrAxis;
 typedef struct {                /* payload of a REDUCE node: all outputs of one reduction share it but for value_index */
@@ -154,6 +155,13 @@ bool ex_is_int(const IrCtx *c, ExprId e, int64_t v);
 void ex_match(IrCtx *c, ExprId *a, ExprId *b);       /* 01 §1.6 */
 ExprId dtype_min_value(IrCtx *c, DType t);
 ExprId dtype_max_value(IrCtx *c, DType t);
+/* The neutral element of minima (min) or maxima. Texts show the extreme finite value, as the reference has it; floats compute
+ * with the infinity, so that a maximum over -inf is -inf. */
+ExprId ex_neutral(IrCtx *c, DType t, bool min);
+double ir_flt(const IrCtx *c, ExprId e); /* what a FLT computes with */
+/* Minimum and maximum of floats: not a number if one of them is not. */
+static inline double flt_min(double a, double b) { return a != a || a < b ? a : b; }
+static inline double flt_max(double a, double b) { return a != a || a > b ? a : b; }
 static inline ExprId ex_add(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_ADD, a, b); }
 static inline ExprId ex_sub(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_SUB, a, b); }
 static inline ExprId ex_mul(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_MUL, a, b); }

@@ -189,6 +189,7 @@ static ReducerId import_reducer(const Import *m, ReducerId r) {
   p.rhs = rhs;
   p.result = import_list(m, p.result, p.n);
   p.identity = import_list(m, p.identity, p.n);
+  if (p.code) p.code = import_list(m, p.code, p.n);
   u = ir_reducer_new(m->dst, p);
   mapu_set(m->memo, key, u);
   return u;

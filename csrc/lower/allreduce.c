@@ -64,7 +64,7 @@ static Stmt *combine(Red *q, const BufferId *to, const ExprId *at, const ExprId 
     sub[2 * i + 1] = (VarSub){q->op->rhs[i], b[i]};
   }
   for (int i = 0; i < q->n; i++) {
-    v[i] = ex_subst(c, q->op->result[i], 2 * q->n, sub);
+    v[i] = ex_subst(c, (q->op->code ? q->op->code : q->op->result)[i], 2 * q->n, sub);
     tmp[i] = ir_var_new(c, "tmp", ir_type(c, v[i]), false);
     st[i] = store(q->k, to[i], at[i], q->n > 1 ? ex_var(c, tmp[i]) : v[i]);
   }

@@ -28,6 +28,7 @@ typedef struct {
   Arena *a;
   Arith *ar;
   bool features;
+  LowUse use;
   MapU64 buf_of;      /* tensor -> buffer */
   ExprId **body;      /* per stage, inlined bodies or NULL */
   VEC(Bound1) thread; /* stack of enclosing thread loops */
@@ -247,13 +248,13 @@ static Stmt *store_all(Nest *n, const ExprId *val, int k, const ExprId *value) {
   return s;
 }
 /* result[k] of the reducer for current values `lhs` and new values `rhs` */
-static ExprId combine(IrCtx *c, const IrReducer *r, int k, const ExprId *lhs, const ExprId *rhs) {
+static ExprId combine(const Loops *l, const IrReducer *r, int k, const ExprId *lhs, const ExprId *rhs) {
   VarSub sub[16];
   for (int i = 0; i < r->n; i++) {
     sub[2 * i] = (VarSub){r->lhs[i], lhs[i]};
     sub[2 * i + 1] = (VarSub){r->rhs[i], rhs[i]};
   }
-  return ex_subst(c, r->result[k], 2 * r->n, sub);
+  return ex_subst(l->c, (l->use == LOW_CODE && r->code ? r->code : r->result)[k], 2 * r->n, sub);
 }
 typedef struct {
   const IrReduce *red;
@@ -297,7 +298,7 @@ static Stmt *emit_plain(Nest *n) {
   ExprId cur[8];
   for (int i = 0; i < b.k; i++)
     cur[i] = ex_load(n->l->c, out_buffer(n, i), ir_type(n->l->c, b.src[i]), n->st->n_root_data, n->val);
-  for (int i = 0; i < b.k; i++) v[i] = combine(n->l->c, b.op, i, cur, b.src);
+  for (int i = 0; i < b.k; i++) v[i] = combine(n->l, b.op, i, cur, b.src);
   Stmt *s = store_all(n, n->val, b.k, v);
   if (b.cond) s = st_if(n->l->c, b.cond, false, s, NULL);
   return guard(n->l->c, &p, store_predicate(n, s));
@@ -511,12 +512,12 @@ static Stmt *cross_loops(Nest *n, int pos) {
   for (int i = 0; i < b.k; i++) cur[i] = ex_load(c, n->acc[i], ir_type(c, b.src[i]), 1, &zero);
   VarId tmp[8];
   for (int i = 0; i < b.k; i++) {
-    ExprId v = combine(c, b.op, i, cur, b.src);
+    ExprId v = combine(l, b.op, i, cur, b.src);
     tmp[i] = ir_var_new(c, "tmp", ir_type(c, v), false);
     at[i] = st_store(c, n->acc[i], 1, &zero, b.k > 1 ? ex_var(c, tmp[i]) : v);
   }
   Stmt *s = st_seq(c, b.k, at);
-  for (int i = b.k - 1; i >= 0 && b.k > 1; i--) s = st_let(c, tmp[i], combine(c, b.op, i, cur, b.src), s);
+  for (int i = b.k - 1; i >= 0 && b.k > 1; i--) s = st_let(c, tmp[i], combine(l, b.op, i, cur, b.src), s);
   if (b.cond) s = st_if(c, b.cond, false, s, NULL);
   Preds p = bound_checks(n, n->val, true, false);
   return guard(c, &p, s);
@@ -701,11 +702,12 @@ static const bool *argument_stages(State *s, int n_args, const TensorId *args) {
   return is_arg;
 }
 
-Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features) {
+Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowUse use) {
   IrCtx *c = s->ctx;
+  bool features = use == LOW_FEATURES;
   err_check(ir_err(c), s->bounded, "the state has no loop bounds yet; infer bounds before lowering");
   const bool *is_arg = features ? NULL : argument_stages(s, n_args, args);
-  Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features};
+  Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features, .use = use};
   Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args), .features = features};
   mapu_init(&l.buf_of, l.a);
   for (int i = 0; i < s->stage.len; i++) {

@@ -13,7 +13,7 @@ typedef struct {
   float (*row)[FEAT_N]; /* one row per stored buffer, in the order of first stores */
   const char **name;    /* buffer of each row */
 } Features;
-/* Features of the loop program that low_loops(…, features = true) makes. log: apply slog (04 §1.8). Memory: the
+/* Features of the loop program that low_loops(…, LOW_FEATURES) makes. log: apply slog (04 §1.8). Memory: the
  * context's arena. */
 Features feat_extract(const Func *loops, FeatRules rules, bool log);
 /* Loop program of a bounded state, simplified, and its features. check: no rows if a limit of a GPU target is broken.

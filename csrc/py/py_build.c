@@ -29,8 +29,8 @@ static void source_body(void *arg) {
   if (!s->bounded) state_infer_bounds(s);
   for (int i = 0; i < j->n_args; i++)
     if (j->arg_name[i]) j->id[i] = tensor_named(j, s->dag0, j->arg_name[i]);
-  Func f = j->n_args ? low_loops(s, &j->t, j->n_args, j->id, false)
-                     : low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, false);
+  Func f = j->n_args ? low_loops(s, &j->t, j->n_args, j->id, LOW_CODE)
+                     : low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, LOW_CODE);
   if (j->t.kind != TG_CPU) {
     GpuCheck g = low_gpu_check(f);
     if (!g.ok) err_raise(ir_err(j->c), NS_ERR_VALUE, "the schedule cannot run on this GPU: %s", g.why);

@@ -90,7 +90,7 @@ typedef struct {
 static Func loops_of(Job *j) {
   State *s = state_copy(j->c, j->o->state);
   if (!s->bounded) state_infer_bounds(s);
-  return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, false);
+  return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, LOW_CODE);
 }
 
 static void do_source(void *arg) {

@@ -17,6 +17,10 @@ static void do_min(void *p) {
   PyCall *x = p;
   x->out = dtype_min_value(SES, x->t);
 }
+static void do_neutral(void *p) {
+  PyCall *x = p;
+  x->out = ex_neutral(SES, x->t, x->i != 0);
+}
 static void do_not(void *p) {
   PyCall *x = p;
   x->out = ex_not(SES, x->a[0]);
@@ -141,10 +145,11 @@ static PyObject *fn_let(PyObject *m, PyObject *args) {
 static PyObject *fn_limits(PyObject *m, PyObject *args) {
   (void)m;
   PyObject *t;
-  int max;
+  int max, neutral = 0;
   PyCall x = {0};
-  if (!PyArg_ParseTuple(args, "Op", &t, &max) || !py_dtype(t, &x.t)) return NULL;
-  return py_engine_expr(max ? do_max : do_min, &x);
+  if (!PyArg_ParseTuple(args, "Op|p", &t, &max, &neutral) || !py_dtype(t, &x.t)) return NULL;
+  x.i = max;
+  return py_engine_expr(neutral ? do_neutral : max ? do_max : do_min, &x);
 }
 static PyObject *fn_cast(PyObject *m, PyObject *args) {
   (void)m;
@@ -170,7 +175,10 @@ static PyMethodDef FUNCS[] = {
     {"expr_var", fn_var, METH_VARARGS, "expr_var(name, dtype, nonneg): a new variable."},
     {"expr_iter_var", fn_iter_var, METH_VARARGS, "expr_iter_var(name, min, extent, kind, tag): a new iterator."},
     {"expr_let", fn_let, METH_VARARGS, "expr_let(var, value, body)."},
-    {"expr_limit", fn_limits, METH_VARARGS, "expr_limit(dtype, is_max): lowest or highest finite value."},
+    {"expr_limit", fn_limits, METH_VARARGS,
+     "expr_limit(dtype, is_max, neutral=False): lowest or highest finite value; neutral: floats print as that value "
+     "and "
+     "compute as the infinity."},
     {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
     {NULL, NULL, 0, NULL}};
 

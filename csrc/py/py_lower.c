@@ -19,19 +19,20 @@ typedef struct {
 } Job;
 
 /* ---- work in the engine ---- */
+enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS };
 static TensorId tensor_named(IrCtx *c, const TeDag *d, const char *name) {
   for (int i = 0; i < d->n_ops; i++)
     for (int k = 0; k < d->op[i]->n_out; k++)
       if (!strcmp(ir_tensor(c, d->op[i]->out[k])->name, name)) return d->op[i]->out[k];
   err_raise(ir_err(c), NS_ERR_VALUE, "the schedule has no tensor named %s", name);
 }
-static Func loops_of(Job *j, State *s, bool features) {
+static Func loops_of(Job *j, State *s, LowUse use) {
   if (!s->bounded) state_infer_bounds(s);
-  if (j->id) return low_loops(s, &j->t, j->n_args, j->id, features);
-  if (!j->name) return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, features);
+  if (j->id) return low_loops(s, &j->t, j->n_args, j->id, use);
+  if (!j->name) return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, use);
   TensorId *args = arena_array(ir_arena(j->c), TensorId, j->n_args + 1);
   for (int i = 0; i < j->n_args; i++) args[i] = tensor_named(j->c, s->dag0, j->name[i]);
-  return low_loops(s, &j->t, j->n_args, args, features);
+  return low_loops(s, &j->t, j->n_args, args, use);
 }
 static void kernels_text(Job *j, Func f) {
   StrBuf b;
@@ -46,11 +47,10 @@ static void kernels_text(Job *j, Func f) {
   }
   j->text = sb_str(&b);
 }
-enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS };
 static void do_text(void *arg) {
   Job *j = arg;
   State *s = state_copy(j->c, j->s);
-  Func f = loops_of(j, s, j->what == TEXT_FEATURES);
+  Func f = loops_of(j, s, j->what == TEXT_FEATURES ? LOW_FEATURES : j->what == TEXT_PRIMFN ? LOW_TEXT : LOW_CODE);
   if (j->what == TEXT_PRIMFN) {
     j->text = low_primfn(f);
     return;
@@ -68,7 +68,7 @@ static void do_text(void *arg) {
 static void do_check(void *arg) {
   Job *j = arg;
   State *s = state_copy(j->c, j->s);
-  j->check = low_gpu_check(loops_of(j, s, j->what == TEXT_FEATURES));
+  j->check = low_gpu_check(loops_of(j, s, j->what == TEXT_FEATURES ? LOW_FEATURES : LOW_CODE));
 }
 static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
   PyCtx mine;
@@ -224,7 +224,7 @@ static void do_verify(void *arg) {
   }
   interp_dag(c, d, v->ref);
   State *s = state_copy(c, v->j.s);
-  Func f = loops_of(&v->j, s, false);
+  Func f = loops_of(&v->j, s, LOW_CODE);
   low_check_legal(&f);
   ir_verify(c, f.body, false, false);
   compare(v, "loops", &f, NULL);
@@ -236,7 +236,7 @@ static void do_verify(void *arg) {
     ir_verify(c, f.body, f.flat, false);
     compare(v, pass[i].name, &f, NULL);
   }
-  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.s), false), "main");
+  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.s), LOW_CODE), "main");
   compare(v, "program", NULL, &p);
 }
 static PyObject *fn_verify(PyObject *m, PyObject *args) {

@@ -642,7 +642,7 @@ static void do_feature_speed(void *arg) {
     State *s = state_replay(k->c, k->dag->dag, n_steps, steps);
     state_infer_bounds(s);
     if (k->what > 0) {
-      Func f = low_loops(s, &k->t, s->dag0->n_tensors, s->dag0->tensor, true);
+      Func f = low_loops(s, &k->t, s->dag0->n_tensors, s->dag0->tensor, LOW_FEATURES);
       if (k->what > 1) pass_simplify(&f);
       if (k->what > 2) feat_extract(&f, FEAT_RULES_REPAIRED, true);
     }

@@ -430,16 +430,18 @@ static void do_reduce(void *p) {
   x->out = ex_reduce(SES, x->red);
 }
 
-/* reducer(lhs vars, rhs vars, results, identities) -> id */
+/* reducer(lhs vars, rhs vars, results, identities, code or None) -> id */
 static PyObject *fn_reducer(PyObject *m, PyObject *args) {
   (void)m;
-  PyObject *in[4];
-  ExprId *list[4] = {0};
-  Py_ssize_t n[4] = {0};
-  if (!PyArg_ParseTuple(args, "OOOO", &in[0], &in[1], &in[2], &in[3])) return NULL;
+  PyObject *in[5];
+  ExprId *list[5] = {0};
+  Py_ssize_t n[5] = {0};
+  if (!PyArg_ParseTuple(args, "OOOOO", &in[0], &in[1], &in[2], &in[3], &in[4])) return NULL;
   bool ok = true;
-  for (int i = 0; ok && i < 4; i++) ok = (list[i] = py_expr_list(in[i], &n[i], "a reducer takes four lists")) != NULL;
-  if (ok && (n[0] < 1 || n[1] != n[0] || n[2] != n[0] || n[3] != n[0])) {
+  int lists = in[4] == Py_None ? 4 : 5;
+  for (int i = 0; ok && i < lists; i++)
+    ok = (list[i] = py_expr_list(in[i], &n[i], "a reducer takes lists of expressions")) != NULL;
+  if (ok && (n[0] < 1 || n[1] != n[0] || n[2] != n[0] || n[3] != n[0] || (lists == 5 && n[4] != n[0]))) {
     ok = false;
     PyErr_Format(PyExc_ValueError, "a reducer needs as many results (%zd) and identity elements (%zd) as values (%zd)",
                  n[2], n[3], n[0]);
@@ -452,9 +454,11 @@ static PyObject *fn_reducer(PyObject *m, PyObject *args) {
       else
         list[k][i] = v->sym; /* VarId */
     }
-  Reduction x = {.r = {.n = (int32_t)n[0], .lhs = list[0], .rhs = list[1], .result = list[2], .identity = list[3]}};
+  Reduction x = {
+      .r = {
+          .n = (int32_t)n[0], .lhs = list[0], .rhs = list[1], .result = list[2], .identity = list[3], .code = list[4]}};
   ok = ok && py_guard(py_session(), do_reducer, &x);
-  for (int i = 0; i < 4; i++) PyMem_Free(list[i]);
+  for (int i = 0; i < 5; i++) PyMem_Free(list[i]);
   return ok ? PyLong_FromLong(x.id) : NULL;
 }
 
@@ -496,7 +500,10 @@ static PyObject *fn_reduce(PyObject *m, PyObject *args) {
 static PyMethodDef FUNCS[] = {
     {"te_placeholder", fn_placeholder, METH_VARARGS, "te_placeholder(shape, dtype, name): a tensor."},
     {"te_compute", fn_compute, METH_VARARGS, "te_compute(name, tag, axes, bodies, attrs): a tuple of tensors."},
-    {"te_reducer", fn_reducer, METH_VARARGS, "te_reducer(lhs, rhs, results, identities): number of a new reducer."},
+    {"te_reducer", fn_reducer, METH_VARARGS,
+     "te_reducer(lhs, rhs, results, identities, code): number of a new reducer; code: what programs compute in place "
+     "of "
+     "results, or None."},
     {"te_reduce", fn_reduce, METH_VARARGS,
      "te_reduce(reducer, sources, axes, condition, inits): a tuple of expressions."},
     {NULL, NULL, 0, NULL}};

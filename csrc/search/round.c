@@ -23,7 +23,7 @@ static void check_body(void *arg) {
   State *s = make_replay(&c->w->env, c->n, sp_steps_copy(ir_arena(c->w->ctx), c->n, c->s, true));
   state_infer_bounds(s);
   c->hash = state_hash(s);
-  Func f = low_loops(s, &t->target, t->dag->n_tensors, t->dag->tensor, false);
+  Func f = low_loops(s, &t->target, t->dag->n_tensors, t->dag->tensor, LOW_CODE);
   GpuCheck g = {.ok = true};
   if (t->gpu) g = low_gpu_check(f);
   c->ok = g.ok;

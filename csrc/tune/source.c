@@ -12,7 +12,7 @@ TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const S
   if (layout != 0) d = dag_pre_transform(c, d, &n, &own, layout, &n_made, &made);
   State *s = state_replay(c, d, n, own);
   state_infer_bounds(s);
-  Func f = low_loops(s, t, d->n_tensors, d->tensor, false);
+  Func f = low_loops(s, t, d->n_tensors, d->tensor, LOW_CODE);
   if (t->kind != TG_CPU) {
     GpuCheck g = low_gpu_check(f);
     if (!g.ok) return (TuneSource){.why = g.why};

@@ -3,7 +3,9 @@ networks go by these rules."""
 
 from __future__ import annotations
 
-__all__ = ["is_float", "sum_type", "mean_type"]
+import math
+
+__all__ = ["is_float", "sum_type", "mean_type", "clip_bounds"]
 
 
 def is_float(dtype):
@@ -23,3 +25,13 @@ def mean_type(dtype):
     if is_float(dtype):
         return sum_type(dtype)
     return "uint64" if dtype.startswith("u") else "int64"
+
+
+def clip_bounds(low, high, dtype):
+    """Bounds as literals of `dtype`. Of integers they are rounded toward zero, and no further away than the type reaches: clipping
+    int8 to (0, 255) cuts the negative numbers off."""
+    if is_float(dtype):
+        return float(low), float(high)
+    bits = int(dtype.lstrip("uint"))
+    least, most = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return tuple(int(min(max(v, least), most)) if math.isfinite(v) else (least if v < 0 else most) for v in (low, high))

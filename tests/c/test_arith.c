@@ -162,7 +162,7 @@ static void more(void **st) {
         l = ir_var_new(c, "l", DT_F32, false);
   ExprId id = ex_flt(c, DT_F32, 0), res = ex_add(c, ex_var(c, l), ex_var(c, l)),
          src = ex_read(c, T, 1, &(ExprId){add(mul(ex_var(c, k0), 4), ex_var(c, k1))});
-  ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &l, &res, &id});
+  ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &l, &res, &id, NULL});
   IrAxis axes[2] = {{k0, in(2), in(1)}, {k1, in(0), in(4)}};
   ExprId sum = ar_simplify(a, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 2, axes, 0, 0}));
   assert_int_equal(ir_reduce(c, sum)->n_axis, 1);

@@ -163,7 +163,7 @@ static void reductions(void **st) {
   VarId l = ir_var_new(c, "x", DT_F32, false), r = ir_var_new(c, "y", DT_F32, false),
         k = ir_var_new(c, "k", DT_I32, false);
   ExprId res = ex_add(c, ex_var(c, l), ex_var(c, r)), id = ex_flt(c, DT_F32, 0), shape = in(8);
-  ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &r, &res, &id});
+  ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &r, &res, &id, NULL});
   TensorId t = ir_tensor_new(c, (IrTensor){"A", DT_F32, 1, &shape, NULL, 0});
   ExprId kk = ex_var(c, k), src = ex_read(c, t, 1, &kk);
   IrAxis ax = {k, in(0), in(8)};

@@ -84,7 +84,7 @@ _simple(
         "nn.fast_softmax": lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
         "nn.log_softmax": lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
         "nn.batch_matmul": lambda a, x, c, t: topi.nn.batch_matmul(
-            x[0], x[1], transpose_a=a.transpose_a, transpose_b=a.transpose_b
+            x[0], x[1], None, c.checked_type.dtype, a.transpose_a, a.transpose_b
         ),
     }
 )
@@ -156,7 +156,7 @@ def _relayout(x, old, new):
 @_rule("sum", "max", "min", "prod", "all", "any", "mean", "argmax", "argmin")
 def _reduce(a, x, c, t):
     axes = real_axes(a, len(c.args[0].checked_type.shape))
-    return getattr(topi, c.op_name)(x[0], axes, a.keepdims)
+    return getattr(topi, c.op_name)(x[0], axes, a.keepdims, **({"finite": True} if a.get("finite") else {}))
 
 
 @_rule("variance")
@@ -248,31 +248,25 @@ def _space_to_depth(a, x, c, t):
     return topi.nn.space_to_depth(x[0], a.block_size, a.layout)
 
 
-# ---- convolutions --------------------------------------------------------------------------------------------------
-
-
-def _no_out_dtype(a, c):
-    if a.out_dtype and a.out_dtype != c.args[0].checked_type.dtype:
-        return {"out_dtype": a.out_dtype}
-    return {}
+# ---- convolutions and matrix products: sums are formed in the type of the result ---------------------------------
 
 
 @_rule("nn.conv2d")
 def _conv2d(a, x, c, target):
     data, weight = x
     strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
-    more = _no_out_dtype(a, c)
+    dtype = c.checked_type.dtype
     tile = winograd_tile(c, target) if target is not None else None
     if tile:  # only where the weight is not transformed ahead of time
-        return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, **more)
+        return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
     w = c.args[1].checked_type.shape
     channels = c.args[0].checked_type.shape[a.data_layout.index("C")]
     depthwise = a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
     if depthwise and (a.data_layout, a.kernel_layout) == ("NCHW", "OIHW"):
-        return topi.nn.depthwise_conv2d_nchw(data, weight, strides, padding, dilation, **more)
+        return topi.nn.depthwise_conv2d_nchw(data, weight, strides, padding, dilation, dtype)
     if depthwise and (a.data_layout, a.kernel_layout) == ("NHWC", "HWOI"):
-        return topi.nn.depthwise_conv2d_nhwc(data, weight, strides, padding, dilation, **more)
-    return topi.nn.conv(data, weight, strides, padding, dilation, a.groups, a.data_layout, a.kernel_layout, **more)
+        return topi.nn.depthwise_conv2d_nhwc(data, weight, strides, padding, dilation, out_dtype=dtype)
+    return topi.nn.conv(data, weight, strides, padding, dilation, a.groups, a.data_layout, a.kernel_layout, dtype)
 
 
 @_rule("nn.conv1d", "nn.conv3d")
@@ -286,14 +280,14 @@ def _conv(a, x, c, target):
         a.groups,
         a.data_layout,
         a.kernel_layout,
-        **_no_out_dtype(a, c),
+        c.checked_type.dtype,
     )
 
 
 @_rule("nn.contrib_conv2d_winograd_without_weight_transform")
 def _winograd(a, x, c, target):
     return topi.nn.conv2d_winograd_nhwc_without_weight_transform(
-        x[0], x[1], list(a.strides), list(a.padding), list(a.dilation)
+        x[0], x[1], list(a.strides), list(a.padding), list(a.dilation), c.checked_type.dtype
     )
 
 
@@ -343,13 +337,15 @@ def _matmul(a, x, c, target):
 @_rule("nn.dense")
 def _dense(a, x, c, target):
     data, weight = x
+    dtype = c.checked_type.dtype
     if len(c.args[0].checked_type.shape) == 2:
-        return topi.nn.dense(data, weight)
+        return topi.nn.dense(data, weight, None, dtype)
     shape = c.args[0].checked_type.concrete_shape
     rows = 1
     for d in shape[:-1]:
         rows *= d
-    return topi.reshape(topi.nn.dense(topi.reshape(data, (rows, shape[-1])), weight), c.checked_type.shape)
+    flat = topi.nn.dense(topi.reshape(data, (rows, shape[-1])), weight, None, dtype)
+    return topi.reshape(flat, c.checked_type.shape)
 
 
 # ---- pools ---------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 T.FoldConstant(),
                 T.FoldScaleAxis(),
                 T.SimplifyExpr(),
+                T.CanonicalizeCast(),
                 T.CanonicalizeOps(),
                 T.AlterOpLayout(target),
                 T.FoldConstant(),

@@ -87,6 +87,8 @@ from .op import (
     min,
     min_value,
     nearbyint,
+    neutral_of_max,
+    neutral_of_min,
     nextafter,
     popcount,
     pow,

@@ -201,6 +201,17 @@ def max_value(dtype):
     return _core.expr_limit(dtype, True)
 
 
+def neutral_of_max(dtype):
+    """What no value of a type is below. Floats: a literal that prints as the lowest finite value, as the reference has it,
+    and computes as minus infinity, so that a maximum over minus infinities is one."""
+    return _core.expr_limit(dtype, False, True)
+
+
+def neutral_of_min(dtype):
+    """What no value of a type is above; as :func:`neutral_of_max`."""
+    return _core.expr_limit(dtype, True, True)
+
+
 def infinity(dtype, span=None):
     """Positive infinity."""
     return const(float("inf"), dtype)
@@ -224,11 +235,12 @@ class Reducer:
     ``r(a, b, ...)`` combines scalars.
 
     ``expr`` is an expression, or a tuple of expressions when the reducer works on tuples; then the result is a tuple,
-    to be returned together by one compute.
+    to be returned together by one compute. ``fcode``: what programs combine with, where texts have to show ``fcombine``.
     """
 
-    def __init__(self, fcombine, fidentity, name="reduce", names=None):
+    def __init__(self, fcombine, fidentity, name="reduce", names=None, fcode=None):
         self.fcombine, self.fidentity, self.__name__, self._names = fcombine, fidentity, name, names
+        self.fcode = fcode
         self._made = {}
 
     def _reducer(self, dtypes):
@@ -240,12 +252,15 @@ class Reducer:
             raise ValueError(f"the combiner of reducer '{self.__name__}' takes two parameters, not {len(names)}")
         if len(dtypes) == 1:
             lhs, rhs = ([_core.expr_var(n, dtypes[0], False)] for n in names)
-            result, identity = [self.fcombine(lhs[0], rhs[0])], [self.fidentity(dtypes[0])]
+            combined = lambda f: [f(lhs[0], rhs[0])]  # noqa: E731
+            identity = [self.fidentity(dtypes[0])]
         else:
             lhs, rhs = ([_core.expr_var(f"{n}_{i}", t, False) for i, t in enumerate(dtypes)] for n in names)
-            result, identity = list(self.fcombine(lhs, rhs)), list(self.fidentity(*dtypes))
+            combined = lambda f: list(f(lhs, rhs))  # noqa: E731
+            identity = list(self.fidentity(*dtypes))
         identity = [v if isinstance(v, _core.Expr) else const(v, t) for v, t in zip(identity, dtypes)]
-        made = self._made[dtypes] = _core.te_reducer(lhs, rhs, result, identity)
+        code = self.fcode and combined(self.fcode)
+        made = self._made[dtypes] = _core.te_reducer(lhs, rhs, combined(self.fcombine), identity, code)
         return made
 
     def __call__(self, expr, *args, axis=None, where=None, init=None):
@@ -285,5 +300,5 @@ def comm_reducer(fcombine, fidentity, name="reduce"):
 
 
 sum = Reducer(lambda x, y: x + y, lambda t: const(0, t), "sum")
-max = Reducer(lambda x, y: _core.expr_bin("Max", x, y), min_value, "max")
-min = Reducer(lambda x, y: _core.expr_bin("Min", x, y), max_value, "min")
+max = Reducer(lambda x, y: _core.expr_bin("Max", x, y), neutral_of_max, "max")
+min = Reducer(lambda x, y: _core.expr_bin("Min", x, y), neutral_of_min, "min")

@@ -13,6 +13,7 @@ Signatures (``x``: tensor of any rank and, unless said, float type)::
 from __future__ import annotations
 
 from .. import te, tir
+from ..numerics import clip_bounds
 from .util import BROADCAST, ELEMWISE, c_compute, const_like, is_float
 
 
@@ -130,10 +131,10 @@ copy = identity
 
 def clip(x, a_min, a_max):
     """``max(min(x, a_max), a_min)``; stage ``compute``."""
+    low, high = (tir.const(v, x.dtype) for v in clip_bounds(a_min, a_max, x.dtype))
 
     def f(*i):
-        v = x(*i)
-        return tir.Max(tir.Min(v, tir.const(a_max, v.dtype)), tir.const(a_min, v.dtype))
+        return tir.Max(tir.Min(x(*i), high), low)
 
     return te.compute(x.shape, f, tag=ELEMWISE)
 

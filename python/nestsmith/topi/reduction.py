@@ -3,16 +3,34 @@
 Signatures: ``sum max min prod all any mean argmax argmin (x, axis=None, keepdims=False)``, ``variance(x, mean, axis)``.
 ``axis``: a dimension or several; None means all. The stage is called ``<input operation>_red``, its reduce axes
 ``k<dimension>``.
-Positions found by argmax and argmin are ``int32``; several axes count as flattened.
+Positions found by argmax and argmin are ``int32``; several axes count as flattened. Sums, products and means of 16-bit
+floats are formed in float32, between two stages ``T_cast``.
 """
 
 from __future__ import annotations
 
 from .. import te, tir
 from .broadcast import binary
-from .util import COMM_REDUCE, COMM_REDUCE_IDX, ELEMWISE, c_compute, get_const_tuple, normal_axis, prod, ravel
+from .elemwise import as_type
+from .util import (
+    COMM_REDUCE,
+    COMM_REDUCE_IDX,
+    ELEMWISE,
+    c_compute,
+    get_const_tuple,
+    is_float,
+    mean_type,
+    normal_axis,
+    prod,
+    ravel,
+    sum_type,
+)
 
 _prod = te.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, t), "prod")
+# A maximum that is to be subtracted: of infinities it is the extreme finite value, because inf - inf is not a number.
+_finite_max = tir.Reducer(
+    tir.Max, tir.min_value, "max", ("x", "y"), lambda x, y: tir.Min(tir.Max(x, y), tir.max_value(x.dtype))
+)
 _all = te.comm_reducer(lambda x, y: tir.And(x, y), lambda t: tir.const(True), "all")
 _any = te.comm_reducer(lambda x, y: tir.Or(x, y), lambda t: tir.const(False), "any")
 
@@ -53,12 +71,12 @@ def _reduce(x, axis, keepdims, reducer):
 
 def sum(x, axis=None, keepdims=False):
     """Sum of the elements."""
-    return _reduce(x, axis, keepdims, te.sum)
+    return as_type(_reduce(as_type(x, sum_type(x.dtype)), axis, keepdims, te.sum), x.dtype)
 
 
-def max(x, axis=None, keepdims=False):
-    """Largest element."""
-    return _reduce(x, axis, keepdims, te.max)
+def max(x, axis=None, keepdims=False, finite=False):
+    """Largest element; with ``finite`` an infinite one counts as the extreme finite value of its sign."""
+    return _reduce(x, axis, keepdims, _finite_max if finite else te.max)
 
 
 def min(x, axis=None, keepdims=False):
@@ -68,7 +86,7 @@ def min(x, axis=None, keepdims=False):
 
 def prod_(x, axis=None, keepdims=False):
     """Product of the elements."""
-    return _reduce(x, axis, keepdims, _prod)
+    return as_type(_reduce(as_type(x, sum_type(x.dtype)), axis, keepdims, _prod), x.dtype)
 
 
 def all(x, axis=None, keepdims=False):
@@ -86,27 +104,31 @@ def _count(x, axis, less=0):
     n = prod(get_const_tuple(x.shape)[a] for a in _real_axes(axis, len(x.shape))) - less
     if less and isinstance(n, int) and n < 1:
         raise ValueError("an unbiased variance needs at least two elements")
-    return tir.const(float(n), x.dtype) if isinstance(n, int) else tir.Cast(x.dtype, n)
+    return tir.const(n, x.dtype) if isinstance(n, int) else tir.Cast(x.dtype, n)
+
+
+def _mean(x, axis, keepdims, less=0):
+    """The mean of ``x``, whose type is wide enough for the sum; divided by ``less`` elements less."""
+    total = sum(x, axis, keepdims)
+    n = _count(x, axis, less)
+    return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
 
 
 def mean(x, axis=None, keepdims=False):
-    """Sum divided by the number of elements; stages ``<input>_red`` and ``T_divide``."""
-    total = sum(x, axis, keepdims)
-    n = _count(x, axis)
-    return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
+    """Sum divided by the number of elements (integers: rounded toward zero); stages ``<input>_red`` and ``T_divide``."""
+    return as_type(_mean(as_type(x, mean_type(x.dtype)), axis, keepdims), x.dtype)
 
 
 def variance(x, mean, axis=None, keepdims=True, unbiased=False):
     """Mean of the squared difference from ``mean`` (a tensor that broadcasts to ``x``); ``unbiased``: divided by one
     element less."""
-    d = binary("subtract", x, mean)
-    q = binary("multiply", d, d)
-    total = sum(q, axis, keepdims)
-    n = _count(x, axis, 1 if unbiased else 0)
-    return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
+    dtype = mean_type(x.dtype)
+    d = binary("subtract", as_type(x, dtype), as_type(mean, dtype))
+    return as_type(_mean(binary("multiply", d, d), axis, keepdims, 1 if unbiased else 0), x.dtype)
 
 
-def _better(argname, compare, identity, select_last_index):
+
+def _better(argname, compare, as_good, identity, select_last_index):
     """A reducer over (position, value). On equal values the smaller position wins, or the larger one if asked for."""
 
     def combine(lhs, rhs):
@@ -115,13 +137,28 @@ def _better(argname, compare, identity, select_last_index):
         position = tir.Or(wins, tir.And(tir.EQ(lhs[1], rhs[1]), first))
         return tir.Select(position, lhs[0], rhs[0]), tir.Select(wins, lhs[1], rhs[1])
 
+    def code(lhs, rhs):
+        """The same where a NaN is better than any number, as in NumPy, and where position -1, the neutral one, is never first:
+        the neutral value may occur in the data. Going through the data in order two comparisons decide."""
+        i, j = (p[0] if select_last_index else tir.Cast("uint32", p[0]) for p in (lhs, rhs))
+        first = i > j if select_last_index else i < j
+        good, tie = as_good(lhs[1], rhs[1]), tir.EQ(lhs[1], rhs[1])
+        if is_float(lhs[1].dtype):
+            good = tir.Or(good, tir.NE(lhs[1], lhs[1]))
+            tie = tir.Or(tie, tir.NE(rhs[1], rhs[1]))  # only asked where the left one is as good
+        wins = tir.And(good, tir.Or(first, tir.Not(tie)))
+        return tir.Select(wins, lhs[0], rhs[0]), tir.Select(wins, lhs[1], rhs[1])
+
     names = (f"{argname}_lhs", f"{argname}_rhs")
-    return tir.Reducer(combine, lambda t0, t1: (tir.const(-1, t0), identity(t1)), argname, names)
+    return tir.Reducer(combine, lambda t0, t1: (tir.const(-1, t0), identity(t1)), argname, names, code)
 
 
 _ARG = {
-    (name, last): _better(name, cmp, identity, last)
-    for name, cmp, identity in (("argmax", tir.GT, tir.min_value), ("argmin", tir.LT, tir.max_value))
+    (name, last): _better(name, better, as_good, identity, last)
+    for name, better, as_good, identity in (
+        ("argmax", tir.GT, tir.GE, tir.neutral_of_max),
+        ("argmin", tir.LT, tir.LE, tir.neutral_of_min),
+    )
     for last in (False, True)
 }
 
@@ -138,10 +175,10 @@ def _arg(name, x, axis, keepdims, select_last_index):
 
 
 def argmax(x, axis=None, keepdims=False, select_last_index=False):
-    """Position of the largest element, the first (or last) of equals."""
+    """Position of the largest element, the first (or last) of equals; a NaN counts as the largest."""
     return _arg("argmax", x, axis, keepdims, select_last_index)
 
 
 def argmin(x, axis=None, keepdims=False, select_last_index=False):
-    """Position of the smallest element, the first (or last) of equals."""
+    """Position of the smallest element, the first (or last) of equals; a NaN counts as the smallest."""
     return _arg("argmin", x, axis, keepdims, select_last_index)

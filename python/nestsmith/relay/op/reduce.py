@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...numerics import mean_type, sum_type
 from ..ty import TensorType
 from .registry import REDUCE, call, norm_axis, register, tensor
+from .tensor import np_divide
 
 __all__ = [
     "argmax",
@@ -45,7 +47,10 @@ def _infer(dtype=None):
 def _ev(fn):
     def ev(attrs, x, *more):
         axes = tuple(real_axes(attrs, x.ndim))
-        return np.asarray(fn(x, axes, bool(attrs.get("keepdims")))).astype(x.dtype)
+        out = np.asarray(fn(x.astype(sum_type(str(x.dtype))), axes, bool(attrs.get("keepdims"))))
+        if attrs.get("finite"):
+            out = np.clip(out, np.finfo(out.dtype).min, np.finfo(out.dtype).max)
+        return out.astype(x.dtype)
 
     return ev
 
@@ -68,12 +73,19 @@ def _ev_variance(attrs, x, mean):
     if mean.ndim != x.ndim:
         mean = np.expand_dims(mean, axes)
     n = int(np.prod([x.shape[i] for i in axes])) - (1 if attrs.get("unbiased") else 0)
-    return (((x - mean) ** 2).sum(axes, keepdims=bool(attrs.get("keepdims"))) / n).astype(x.dtype)
+    wide = mean_type(str(x.dtype))
+    total = ((x.astype(wide) - mean.astype(wide)) ** 2).sum(axes, keepdims=bool(attrs.get("keepdims")))
+    return np.asarray(np_divide(total, total.dtype.type(n))).astype(x.dtype)
+
+
+def _np_mean(x, axes, keepdims):
+    total = np.sum(x, axes, dtype=mean_type(str(x.dtype)), keepdims=keepdims)
+    return np_divide(total, total.dtype.type(np.prod([x.shape[i] for i in axes])))
 
 
 _FN = {
     "sum": lambda x, a, k: np.sum(x, a, keepdims=k),
-    "mean": lambda x, a, k: np.mean(x, a, keepdims=k),
+    "mean": _np_mean,
     "max": lambda x, a, k: np.max(x, a, keepdims=k),
     "min": lambda x, a, k: np.min(x, a, keepdims=k),
     "prod": lambda x, a, k: np.prod(x, a, keepdims=k),
@@ -135,11 +147,20 @@ def mean_variance(data, axis=None, keepdims=False, exclude=False, unbiased=False
     return TupleWrapper(Tuple([m, v]), 2)
 
 
+def _in_sum_type(data, form):
+    """``form(data)``, a composition of operators, formed in the type of sums and rounded once."""
+    from .tensor import cast
+
+    dtype = data.checked_type.dtype
+    wide = sum_type(dtype)
+    return form(data) if wide == dtype else cast(form(cast(data, wide)), dtype)
+
+
 def std(data, axis=None, keepdims=False, exclude=False, unbiased=False):
     """Standard deviation over `axis`."""
     from .tensor import sqrt
 
-    return sqrt(variance(data, axis, keepdims, exclude, unbiased))
+    return _in_sum_type(data, lambda x: sqrt(variance(x, axis, keepdims, exclude, unbiased)))
 
 
 def logsumexp(data, axis=None, keepdims=False):
@@ -148,12 +169,21 @@ def logsumexp(data, axis=None, keepdims=False):
     from .transform import squeeze
 
     axes = real_axes({"axis": axis}, len(data.checked_type.shape))
-    m = max(data, axes, True)
-    out = add(log(sum(exp(subtract(data, m)), axes, True)), m)
-    return out if keepdims else squeeze(out, axes)
+
+    def form(x):
+        # Of infinities the extreme finite value: inf - inf would not be a number.
+        m = call("max", [x], axis=_axis(axes), keepdims=True, exclude=False, finite=True)
+        out = add(log(sum(exp(subtract(x, m)), axes, True)), m)  # noqa: F821
+        return out if keepdims else squeeze(out, axes)
+
+    return _in_sum_type(data, form)
 
 
-def softmax_numpy(x, axis):
-    """Softmax of an array, in its own element type."""
-    e = np.exp(x - x.max(axis, keepdims=True))
-    return (e / e.sum(axis, keepdims=True)).astype(x.dtype)
+def softmax_numpy(x, axis, log=False):
+    """Softmax of an array, or its logarithm, rounded once to its element type."""
+    wide = x.astype(sum_type(str(x.dtype)))
+    with np.errstate(all="ignore"):
+        d = wide - wide.max(axis, keepdims=True)
+        e = np.exp(d)
+        total = e.sum(axis, keepdims=True)
+        return (d - np.log(total) if log else e / total).astype(x.dtype)

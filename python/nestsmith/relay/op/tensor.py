@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ...numerics import clip_bounds
 from ..expr import Expr, const
 from ..ty import Any, TensorType
 from .registry import BROADCAST, ELEMWISE, OPAQUE, as_expr, call, register, tensor
@@ -31,18 +32,35 @@ def broadcast_shape(a, b):
     return tuple(reversed(out))
 
 
-def _binary_infer(result=None):
+# Operators of truth values alone, and of numbers alone.
+_LOGICAL = {"logical_and", "logical_or", "logical_xor", "logical_not"}
+_NUMERIC = {"subtract", "divide", "power", "floor_divide", "mod", "floor_mod", "left_shift", "right_shift", "negative", "abs", "sign"}
+
+
+def _check_type(name, dtype):
+    if name in _LOGICAL and dtype != "bool":
+        raise ValueError(f"{name} takes bool, not {dtype}; compare with 0 first, or use the bitwise operator")
+    if name in _NUMERIC and dtype == "bool":
+        raise ValueError(f"{name} takes numbers, not bool; use relay.cast or a logical operator")
+
+
+def _binary_infer(name, result=None):
     def infer(attrs, types):
         a, b = tensor(types, 0), tensor(types, 1)
         if a.dtype != b.dtype:
             raise ValueError(f"element types differ: {a.dtype} and {b.dtype}; use relay.cast")
+        _check_type(name, a.dtype)
         return TensorType(broadcast_shape(a.shape, b.shape), result or a.dtype)
 
     return infer
 
 
-def _np_divide(a, b):
-    return a / b if np.issubdtype(a.dtype, np.floating) else np.trunc(a / b).astype(a.dtype)
+def np_divide(a, b):
+    """The quotient of arrays of one type; of integers rounded toward zero, exact at 64 bits too."""
+    if np.issubdtype(a.dtype, np.floating):
+        return a / b
+    q = a // b
+    return q + ((q * b != a) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
 def _np_mod(a, b):
@@ -53,7 +71,7 @@ BINARY = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
-    "divide": _np_divide,
+    "divide": np_divide,
     "power": np.power,
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -106,7 +124,7 @@ UNARY = {
     "ceil": np.ceil,
     "round": np.round,
     "trunc": np.trunc,
-    "sign": np.sign,
+    "sign": lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),  # of not-a-number 0, as compiled and in PyTorch
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -129,7 +147,7 @@ def _make_binary(name, fn, result=None):
         with np.errstate(all="ignore"):
             return fn(a, b)
 
-    register(name, BROADCAST, _binary_infer(result), ev)
+    register(name, BROADCAST, _binary_infer(name, result), ev)
 
     def build(lhs, rhs):
         return call(name, [as_expr(lhs), as_expr(rhs)])
@@ -144,7 +162,12 @@ def _make_unary(name, fn):
         with np.errstate(all="ignore"):
             return np.asarray(fn(x)).astype(x.dtype)
 
-    register(name, ELEMWISE, _same, ev)
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        _check_type(name, t.dtype)
+        return t
+
+    register(name, ELEMWISE, infer, ev)
 
     def build(data):
         return call(name, [as_expr(data)])
@@ -166,7 +189,7 @@ for _n, _f in {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}.items
     __all__.append(_n)
 
 register("copy", ELEMWISE, _same, lambda attrs, x: x.copy())
-register("clip", ELEMWISE, _same, lambda attrs, x: np.clip(x, attrs.a_min, attrs.a_max).astype(x.dtype))
+register("clip", ELEMWISE, _same, lambda attrs, x: np.clip(x, *clip_bounds(attrs.a_min, attrs.a_max, str(x.dtype))))
 register(
     "cast",
     ELEMWISE,

@@ -8,7 +8,7 @@ from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
 from .inline import Inline
-from .simplify import CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
+from .simplify import CanonicalizeCast, CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 
 __all__ = [
     "Pass",
@@ -25,6 +25,7 @@ __all__ = [
     "ForwardFoldScaleAxis",
     "DefuseOps",
     "FuseOps",
+    "CanonicalizeCast",
     "CanonicalizeOps",
     "ConvertLayout",
     "EliminateCommonSubexpr",

@@ -9,6 +9,7 @@ lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 from __future__ import annotations
 
 from ... import transform as _t
+from ...numerics import sum_type
 from .. import op
 from ..expr import Call, Tuple, TupleGetItem, rewrite, with_children
 from ..infer import infer_type
@@ -85,6 +86,8 @@ def winograd_tile(call, target, mode="auto"):
     data, weight = (x.checked_type for x in call.args)
     kh, kw, _, co = weight.shape
     if "float" not in data.dtype or "float" not in weight.dtype:
+        return None
+    if sum_type(call.checked_type.dtype) != sum_type(weight.dtype):  # the transformed weight would be less exact
         return None
     if (kh, kw) != (3, 3) or tuple(a.strides) != (1, 1) or tuple(a.dilation) != (1, 1):
         return None

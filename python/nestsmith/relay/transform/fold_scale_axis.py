@@ -3,7 +3,8 @@ dense layer.
 
 *Backward*: the scale follows the layer; *forward*: it precedes it. Both work with messages. A message at a value
 says: a scale
-over these axes could be absorbed here, if it is not negative (needed when a relu lies between). The first walk
+over these axes could be absorbed here, if it is not negative (needed when a relu lies between) and if it is not zero (needed
+when it has to pass an addition forward, whose other operand is divided by it). The first walk
 computes the messages, the second rebuilds the graph and drops the multiplications.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ... import transform as _t
+from ...numerics import is_float
 from .. import op
 from ..expr import Call, Constant, Function, children, count_refs, post_order, with_children
 from ..infer import infer_type
@@ -58,8 +60,10 @@ def _small(scale):
 
 
 def _usable(message, scale, big):
-    axes, positive = message
+    axes, positive, *divides = message
     if not axes or not fits(big, scale.checked_type, axes) or not _small(scale):
+        return False
+    if any(divides) and isinstance(scale, Constant) and not np.all(scale.data):
         return False
     if positive:
         return (
@@ -68,11 +72,18 @@ def _usable(message, scale, big):
     return True
 
 
+def _one_float_type(call):
+    """Whether data, weight and result have one floating-point type. A scale has the type of what it multiplies: a weight of
+    another type would not hold it, and a narrower one not exactly; sums of integers wrap."""
+    types = {e.checked_type.dtype for e in (*call.args, call)}
+    return len(types) == 1 and is_float(types.pop())
+
+
 def _conv_positions(call):
     """(data C axis, output C axis, weight O axis, weight I axis, depthwise), or None if the convolution cannot take
     a scale."""
     dims = _CONV.get(call.op_name)
-    if dims is None:
+    if dims is None or not _one_float_type(call):
         return None
     a = call.attrs
     try:
@@ -86,6 +97,11 @@ def _conv_positions(call):
         return None
     out = (a.out_layout or a.data_layout).find("C")
     return dpos[1], out, kpos[0], kpos[1], depthwise
+
+
+def _takes_scale(call):
+    """Whether a call is a dense layer whose weight can be multiplied by a scale."""
+    return call.op_name == "nn.dense" and len(call.args[0].checked_type.shape) == 2 and _one_float_type(call)
 
 
 def _column(scale, axes, rank, axis):
@@ -125,7 +141,7 @@ def _backward_messages(body):
                 pos = _conv_positions(e)
                 if pos:
                     m = (frozenset([pos[1]]), False)
-            elif e.op_name == "nn.dense" and len(e.args[0].checked_type.shape) == 2:
+            elif _takes_scale(e):
                 m = (frozenset([1]), False)
             elif e.op_name in _RELU:
                 inner = msg.get(id(e.args[0]))
@@ -192,19 +208,19 @@ def _forward_messages(body):
         sent = [None] * len(kids)
         if isinstance(e, Call) and e.op_name:
             if e.op_name in _RELU:
-                sent[0] = m and (m[0], True)
+                sent[0] = m and (m[0], True, m[2])
             elif e.op_name in ("add", "subtract") and m:
                 tl, tr = (a.checked_type for a in e.args)
                 if fits(tl, tr, m[0]):
-                    sent[0] = m
+                    sent[0] = (m[0], m[1], True)
                 elif fits(tr, tl, m[0]):
-                    sent[1] = m
+                    sent[1] = (m[0], m[1], True)
             elif e.op_name in _CONV:
                 pos = _conv_positions(e)
                 if pos:
-                    sent[0] = (frozenset([pos[0]]), False)
-            elif e.op_name == "nn.dense" and len(e.args[0].checked_type.shape) == 2:
-                sent[0] = (frozenset([1]), False)
+                    sent[0] = (frozenset([pos[0]]), False, False)
+            elif _takes_scale(e):
+                sent[0] = (frozenset([1]), False, False)
         for c, s in zip(kids, sent):
             if id(c) in msg:
                 old = msg[id(c)]
@@ -212,7 +228,7 @@ def _forward_messages(body):
                     msg[id(c)] = None
                 else:
                     axes = old[0] & s[0]
-                    msg[id(c)] = (axes, old[1] or s[1]) if axes else None
+                    msg[id(c)] = (axes, old[1] or s[1], old[2] or s[2]) if axes else None
             else:
                 msg[id(c)] = s
     return order, msg

@@ -1,4 +1,4 @@
-"""Passes that replace operators by simpler ones: SimplifyInference, CanonicalizeOps, SimplifyExpr,
+"""Passes that replace operators by simpler ones: SimplifyInference, CanonicalizeCast, CanonicalizeOps, SimplifyExpr,
 EliminateCommonSubexpr."""
 
 from __future__ import annotations
@@ -6,12 +6,14 @@ from __future__ import annotations
 import numpy as np
 
 from ... import transform as _t
+from ...numerics import sum_type
 from .. import op
-from ..expr import Call, Constant, Function, Tuple, TupleGetItem, const, post_order, rewrite
+from ..expr import Call, Constant, Function, Tuple, TupleGetItem, const, count_refs, post_order, rewrite, with_children
 from ..infer import infer_type
-from ..ty import TensorType
+from ..op.registry import BROADCAST, ELEMWISE, REDUCE
+from ..ty import TensorType, dtype_bytes
 
-__all__ = ["SimplifyInference", "CanonicalizeOps", "SimplifyExpr", "EliminateCommonSubexpr"]
+__all__ = ["SimplifyInference", "CanonicalizeCast", "CanonicalizeOps", "SimplifyExpr", "EliminateCommonSubexpr"]
 
 
 def expand_to(vec, rank, axis):
@@ -34,10 +36,10 @@ def _batch_norm(call):
     return op.add(op.multiply(data, expand_to(scale, rank, a.axis)), expand_to(shift, rank, a.axis))
 
 
-def _normalise(x, axes, a, dtype):
+def _normalise(x, axes, a):
     m = op.mean(x, axes, True)
     v = op.variance(x, axes, True, with_mean=m)
-    return op.divide(op.subtract(x, m), op.sqrt(op.add(v, const(a.epsilon, dtype))))
+    return op.divide(op.subtract(x, m), op.sqrt(op.add(v, const(a.epsilon, x.checked_type.dtype))))
 
 
 def _affine(y, gamma, beta, a, rank):
@@ -51,9 +53,8 @@ def _affine(y, gamma, beta, a, rank):
 def _layer_norm(call):
     x, gamma, beta = call.args
     t = x.checked_type
-    return _affine(
-        _normalise(x, (call.attrs.axis % len(t.shape),), call.attrs, t.dtype), gamma, beta, call.attrs, len(t.shape)
-    )
+    y = _normalise(x, (call.attrs.axis % len(t.shape),), call.attrs)
+    return _affine(y, gamma, beta, call.attrs, len(t.shape))
 
 
 def _instance_norm(call):
@@ -61,7 +62,7 @@ def _instance_norm(call):
     t = x.checked_type
     rank = len(t.shape)
     axes = tuple(i for i in range(rank) if i not in (0, call.attrs.axis % rank))
-    return _affine(_normalise(x, axes, call.attrs, t.dtype), gamma, beta, call.attrs, rank)
+    return _affine(_normalise(x, axes, call.attrs), gamma, beta, call.attrs, rank)
 
 
 def _group_norm(call):
@@ -73,7 +74,7 @@ def _group_norm(call):
         raise ValueError(f"group_norm: {shape[axis]} channels do not divide into {g} groups")
     grouped = shape[:axis] + (g, shape[axis] // g) + shape[axis + 1 :]
     y = op.reshape(x, grouped)
-    y = _normalise(y, tuple(i for i in range(1, len(grouped)) if i != axis), call.attrs, t.dtype)
+    y = _normalise(y, tuple(i for i in range(1, len(grouped)) if i != axis), call.attrs)
     return _affine(op.reshape(y, shape), gamma, beta, call.attrs, len(shape))
 
 
@@ -85,11 +86,29 @@ def _l2_normalize(call):
 
 
 _NORMS = {
+    "nn.batch_norm": _batch_norm,
     "nn.layer_norm": _layer_norm,
     "nn.instance_norm": _instance_norm,
     "nn.group_norm": _group_norm,
     "nn.l2_normalize": _l2_normalize,
+    "variance": lambda call: call,
 }
+
+
+def _norm(call):
+    """The arithmetic of a norm. Of 16-bit floats it is done in float32 from the arguments to the result: squares soon leave
+    the range of float16, and differences from a mean that was rounded are wrong."""
+    x = call.args[0]
+    dtype = x.checked_type.dtype
+    wide = sum_type(dtype)
+    if wide == dtype:
+        return _NORMS[call.op_name](call)
+    args = [op.cast(a, wide) for a in call.args]
+    if call.op_name == "variance":
+        mean = call.args[1]
+        if isinstance(mean, Call) and mean.op_name == "mean" and mean.args[0] is x:
+            args[1] = with_children(mean, args[:1])
+    return op.cast(_NORMS[call.op_name](with_children(call, args)), dtype)
 
 
 @_t.function_pass(opt_level=0, name="SimplifyInference")
@@ -98,14 +117,36 @@ def _simplify_inference(func, mod, ctx):
         if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
             return new.tuple_value.fields[new.index]
         if isinstance(new, Call) and new.op_name == "nn.batch_norm":
-            return Tuple([_batch_norm(new), *new.args[3:]])
+            return Tuple([_norm(new), *new.args[3:]])
         if isinstance(new, Call) and new.op_name == "nn.dropout":
             return Tuple([new.args[0], op.ones_like(new.args[0])])
         if isinstance(new, Call) and new.op_name in _NORMS:
-            return _NORMS[new.op_name](new)
+            return _norm(new)
         return new
 
     infer_type(func)  # every variable needs its type before new operators are made
+    return rewrite(func, visit)
+
+
+@_t.function_pass(opt_level=3, name="CanonicalizeCast")
+def _canonicalize_cast(func, mod, ctx):
+    infer_type(func)
+    refs = count_refs(func.body)
+
+    def widens(old):
+        return (
+            isinstance(old, Call)
+            and old.op_name == "cast"
+            and refs[id(old)] > 1
+            and dtype_bytes(old.attrs.dtype) > dtype_bytes(old.args[0].checked_type.dtype)
+        )
+
+    def visit(old, new):
+        if not isinstance(new, Call) or not new.op_name or new.op.pattern not in (ELEMWISE, BROADCAST, REDUCE):
+            return new
+        args = zip(old.args, new.args)
+        return with_children(new, [Call(b.op, b.args, b.attrs, span=b.span) if widens(a) else b for a, b in args])
+
     return rewrite(func, visit)
 
 
@@ -215,8 +256,15 @@ def _cse(func, mod, ctx):
 
 
 def SimplifyInference():
-    """Batch norm becomes multiply and add, dropout vanishes, other norms become arithmetic."""
+    """Batch norm becomes multiply and add, dropout vanishes, other norms become arithmetic; norms and variances of 16-bit
+    floats are formed in float32."""
     return _simplify_inference
+
+
+def CanonicalizeCast():
+    """Every element-wise, broadcasting or reducing user of a widening cast gets a cast of its own, so that kernels hand
+    each other the narrow value."""
+    return _canonicalize_cast
 
 
 def CanonicalizeOps():

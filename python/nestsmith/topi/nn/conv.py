@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ... import te
-from ..util import get_pads, tuple_of
+from ..elemwise import as_type
+from ..util import get_pads, sum_type, tuple_of
 from .pad import pad
 
 _KERNEL_LAYOUT = {
@@ -20,7 +21,8 @@ def conv(inp, filt, stride, padding, dilation, groups, data_layout, kernel_layou
     """Convolution of ``inp`` with ``filt``.
 
     ``data_layout`` has one letter per dimension: N, C and spatial letters; ``kernel_layout`` has O, I and the same
-    spatial letters (default: the usual partner, e.g. HWIO for NHWC). The output has the data's layout.
+    spatial letters (default: the usual partner, e.g. HWIO for NHWC). The output has the data's layout. Both operands are
+    converted to ``out_dtype`` (default: the data's type) before they are multiplied, 16-bit floats to float32.
     """
     dim = len(data_layout) - 2
     kernel_layout = kernel_layout or _KERNEL_LAYOUT.get(data_layout, "")
@@ -30,6 +32,7 @@ def conv(inp, filt, stride, padding, dilation, groups, data_layout, kernel_layou
     if len(inp.shape) != dim + 2 or len(filt.shape) != dim + 2:
         raise ValueError(f"layout {data_layout} needs tensors of rank {dim + 2}, not {inp.shape} and {filt.shape}")
     out_dtype = out_dtype or inp.dtype
+    acc = sum_type(out_dtype)
     to = [data_layout.index(c) for c in ["N", "C", *spatial]]
     kernel_to = [kernel_layout.index(c) for c in ["O", "I", *spatial]]
     batch, in_ch, *size = [inp.shape[i] for i in to]
@@ -50,13 +53,14 @@ def conv(inp, filt, stride, padding, dilation, groups, data_layout, kernel_layou
         nn, ff, *at = [v[i] for i in to]
         channel = rc if groups == 1 else ff // (out_ch // groups) * (in_ch // groups) + rc
         index = _place([nn, channel, *[a * s + r * d for a, s, r, d in zip(at, strides, rs, dilations)]], to)
-        x = temp(*index).astype(out_dtype) * filt(*_place([ff, rc, *rs], kernel_to)).astype(out_dtype)
+        x = temp(*index).astype(acc) * filt(*_place([ff, rc, *rs], kernel_to)).astype(acc)
         return te.sum(x, axis=_place([rc, *rs], to[1:]))
 
     name = f"{'group_' if groups > 1 else ''}conv{dim}d_{data_layout.lower()}"
     attrs = {"layout_free_placeholders": [filt]} if name == "conv2d_nhwc" else None
     axis_names = _place(["nn", "ff", "yy", "xx", "zz"][: dim + 2], to)
-    return te.compute(_place([batch, out_ch, *out], to), f, name=name, tag=name, attrs=attrs, varargs_names=axis_names)
+    shape = _place([batch, out_ch, *out], to)
+    return as_type(te.compute(shape, f, name=name, tag=name, attrs=attrs, varargs_names=axis_names), out_dtype)
 
 
 def _fixed(layout, doc):

@@ -1,8 +1,11 @@
-"""Matrix products."""
+"""Matrix products. Both operands are converted to ``out_dtype`` (default: the type of the first one) before they are
+multiplied, 16-bit floats to float32."""
 
 from __future__ import annotations
 
 from ... import te
+from ..elemwise import as_type
+from ..util import sum_type
 
 
 def _same_length(a, b, what):
@@ -15,6 +18,7 @@ def matmul(tensor_a, tensor_b, bias=None, out_dtype=None, transpose_a=False, tra
     if len(tensor_a.shape) != 2 or len(tensor_b.shape) != 2:
         raise ValueError(f"matmul takes two matrices, not shapes {tensor_a.shape} and {tensor_b.shape}")
     out_dtype = out_dtype or tensor_a.dtype
+    acc = sum_type(out_dtype)
     m, ka = reversed(tensor_a.shape) if transpose_a else tensor_a.shape
     n, kb = tensor_b.shape if transpose_b else reversed(tensor_b.shape)
     _same_length(ka, kb, "matmul")
@@ -23,16 +27,16 @@ def matmul(tensor_a, tensor_b, bias=None, out_dtype=None, transpose_a=False, tra
     def f(i, j):
         a = tensor_a(k, i) if transpose_a else tensor_a(i, k)
         b = tensor_b(j, k) if transpose_b else tensor_b(k, j)
-        return te.sum(a.astype(out_dtype) * b.astype(out_dtype), axis=k)
+        return te.sum(a.astype(acc) * b.astype(acc), axis=k)
 
     letters = "NT"[bool(transpose_a)] + "NT"[bool(transpose_b)]
-    mat = te.compute(
+    mat = product = te.compute(
         (m, n), f, name=f"T_matmul_{letters}", tag="dense" if letters == "NT" else "matmul",
         attrs={"layout_free_placeholders": [tensor_b]},
     )
-    if bias is None:
-        return mat
-    return te.compute((m, n), lambda i, j: mat(i, j) + bias(j).astype(out_dtype), tag="broadcast")
+    if bias is not None:
+        mat = te.compute((m, n), lambda i, j: product(i, j) + bias(j).astype(acc), tag="broadcast")
+    return as_type(mat, out_dtype)
 
 
 def dense(data, weight, bias=None, out_dtype=None, **_):
@@ -46,6 +50,7 @@ def batch_matmul(tensor_a, tensor_b, oshape=None, out_dtype=None, transpose_a=Fa
     if len(tensor_a.shape) != 3 or len(tensor_b.shape) != 3:
         raise ValueError(f"batch_matmul takes tensors of rank 3, not shapes {tensor_a.shape} and {tensor_b.shape}")
     out_dtype = out_dtype or tensor_a.dtype
+    acc = sum_type(out_dtype)
     xb, yb = tensor_a.shape[0], tensor_b.shape[0]
     m, ka = tensor_a.shape[:0:-1] if transpose_a else tensor_a.shape[1:]
     n, kb = tensor_b.shape[1:] if transpose_b else tensor_b.shape[:0:-1]
@@ -59,10 +64,11 @@ def batch_matmul(tensor_a, tensor_b, oshape=None, out_dtype=None, transpose_a=Fa
         ba, bb = 0 if one_a else b, 0 if one_b else b
         x = tensor_a(ba, k, i) if transpose_a else tensor_a(ba, i, k)
         y = tensor_b(bb, j, k) if transpose_b else tensor_b(bb, k, j)
-        return te.sum(x.astype(out_dtype) * y.astype(out_dtype), axis=k)
+        return te.sum(x.astype(acc) * y.astype(acc), axis=k)
 
     letters = "NT"[bool(transpose_a)] + "NT"[bool(transpose_b)]
-    return te.compute(
+    mat = te.compute(
         oshape or (yb if one_a else xb, m, n), f, name=f"T_batch_matmul_{letters}", tag="batch_matmul",
         attrs={"layout_free_placeholders": [tensor_b]},
     )
+    return as_type(mat, out_dtype)

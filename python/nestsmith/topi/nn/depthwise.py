@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ... import te
-from ..util import get_pads, tuple_of
+from ..elemwise import as_type
+from ..util import get_pads, sum_type, tuple_of
 from .pad import pad
 
 
@@ -19,6 +20,7 @@ def _plan(size, window, stride, padding, dilation):
 def depthwise_conv2d_nhwc(data, kernel, stride, padding, dilation=1, kernel_layout="HWOI", out_dtype=None):
     """Data [N, H, W, C], kernel [kh, kw, C, M] (``HWOI``) or [kh, kw, M, C] (``HWIO``); output [N, H', W', C*M]."""
     out_dtype = out_dtype or data.dtype
+    acc = sum_type(out_dtype)
     n, h, w, c = data.shape
     if kernel_layout not in ("HWOI", "HWIO"):
         raise ValueError(f"kernel_layout is HWOI or HWIO, not {kernel_layout!r}")
@@ -33,15 +35,16 @@ def depthwise_conv2d_nhwc(data, kernel, stride, padding, dilation=1, kernel_layo
 
     def f(b, i, j, c):
         last = (te.indexdiv(c, m), te.indexmod(c, m))
-        x = temp(b, i * s[0] + di * d[0], j * s[1] + dj * d[1], te.indexdiv(c, m)).astype(out_dtype)
-        return te.sum(x * kernel(di, dj, *(last[::-1] if swap else last)).astype(out_dtype), axis=[di, dj])
+        x = temp(b, i * s[0] + di * d[0], j * s[1] + dj * d[1], te.indexdiv(c, m)).astype(acc)
+        return te.sum(x * kernel(di, dj, *(last[::-1] if swap else last)).astype(acc), axis=[di, dj])
 
-    return te.compute((n, *out, c * m), f, name="DepthwiseConv2d", tag="depthwise_conv2d_nhwc")
+    return as_type(te.compute((n, *out, c * m), f, name="DepthwiseConv2d", tag="depthwise_conv2d_nhwc"), out_dtype)
 
 
 def depthwise_conv2d_nchw(data, kernel, stride, padding, dilation=1, out_dtype=None):
     """Data [N, C, H, W], kernel [C, M, kh, kw]; output [N, C*M, H', W']."""
     out_dtype = out_dtype or data.dtype
+    acc = sum_type(out_dtype)
     n, c, h, w = data.shape
     kc, m, kh, kw = kernel.shape
     if kc != c:
@@ -50,7 +53,7 @@ def depthwise_conv2d_nchw(data, kernel, stride, padding, dilation=1, out_dtype=N
     temp = pad(data, [0, 0, *before], [0, 0, *after], name="PaddedInput")
 
     def f(b, c, i, j):
-        x = temp(b, te.indexdiv(c, m), i * s[0] + di * d[0], j * s[1] + dj * d[1]).astype(out_dtype)
-        return te.sum(x * kernel(te.indexdiv(c, m), te.indexmod(c, m), di, dj).astype(out_dtype), axis=[di, dj])
+        x = temp(b, te.indexdiv(c, m), i * s[0] + di * d[0], j * s[1] + dj * d[1]).astype(acc)
+        return te.sum(x * kernel(te.indexdiv(c, m), te.indexmod(c, m), di, dj).astype(acc), axis=[di, dj])
 
-    return te.compute((n, c * m, *out), f, name="DepthwiseConv2d", tag="depthwise_conv2d_nchw")
+    return as_type(te.compute((n, c * m, *out), f, name="DepthwiseConv2d", tag="depthwise_conv2d_nchw"), out_dtype)

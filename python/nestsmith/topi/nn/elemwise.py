@@ -5,9 +5,9 @@ from __future__ import annotations
 from ... import te, tir
 from .. import reduction
 from ..broadcast import binary
-from ..elemwise import sqrt
+from ..elemwise import as_type, sqrt
 from ..transform import expand_dims, reshape
-from ..util import ELEMWISE, INJECTIVE, c_compute, normal_axis, prod, unravel
+from ..util import ELEMWISE, INJECTIVE, c_compute, normal_axis, prod, sum_type, unravel
 
 
 @te.tag_scope(ELEMWISE)
@@ -71,20 +71,24 @@ def _along(v, axis, n):
 
 def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
     """``(x - mean) / sqrt(var + epsilon) * gamma + beta`` with given statistics; the vectors lie along ``axis``."""
+    dtype, acc = data.dtype, sum_type(data.dtype)
+    data, gamma, beta, moving_mean, moving_var = (as_type(t, acc) for t in (data, gamma, beta, moving_mean, moving_var))
     n = len(data.shape)
     a = normal_axis(axis, n)
     out = binary("divide", binary("subtract", data, _along(moving_mean, a, n)),
-                 sqrt(binary("add", _along(moving_var, a, n), tir.const(epsilon, data.dtype))))
+                 sqrt(binary("add", _along(moving_var, a, n), tir.const(epsilon, acc))))
     if scale:
         out = binary("multiply", out, _along(gamma, a, n))
-    return binary("add", out, _along(beta, a, n)) if center else out
+    return as_type(binary("add", out, _along(beta, a, n)) if center else out, dtype)
 
 
 def layer_norm(data, gamma, beta, axis=-1, epsilon=1e-5):
     """Normalisation over the given dimensions, composed of library stages; gamma and beta have those dimensions."""
+    dtype, acc = data.dtype, sum_type(data.dtype)
+    data, gamma, beta = (as_type(t, acc) for t in (data, gamma, beta))
     axes = sorted({normal_axis(a, len(data.shape)) for a in (axis if isinstance(axis, (tuple, list)) else [axis])})
     mean = reduction.mean(data, axes, True)
     var = reduction.variance(data, mean, axes)
     top = binary("subtract", data, mean)
-    out = binary("divide", top, sqrt(binary("add", var, tir.const(epsilon, data.dtype))))
-    return binary("add", binary("multiply", out, gamma), beta)
+    out = binary("divide", top, sqrt(binary("add", var, tir.const(epsilon, acc))))
+    return as_type(binary("add", binary("multiply", out, gamma), beta), dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import te, tir
 from ..naming import pool_name
 from ..transform import pad
-from ..util import c_compute, get_pads, layout_axes, tuple_of
+from ..util import c_compute, get_pads, layout_axes, mean_type, tuple_of
 
 
 def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, count_include_pad):
@@ -23,7 +23,7 @@ def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, c
         lo, hi = [0] * rank, [0] * rank
         for i, a in enumerate(dims):
             lo[a], hi[a] = before[i], grown[i]
-        value = tir.min_value(data.dtype) if pool_type == "max" else tir.const(0, data.dtype)
+        value = tir.neutral_of_max(data.dtype) if pool_type == "max" else tir.const(0, data.dtype)
         temp = pad(data, lo, hi, value, name="pad_temp")
     rv = [te.reduce_axis((0, x), f"rv{i}") for i, x in enumerate(k)]
 
@@ -35,7 +35,9 @@ def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, c
 
     if pool_type == "max":
         return c_compute(shape, lambda *ax: te.max(temp(*window(ax)), axis=rv), pool_name("pool_max"), "pool_max")
-    total = c_compute(shape, lambda *ax: te.sum(temp(*window(ax)), axis=rv), pool_name("pool_sum"), "pool_sum")
+    acc = mean_type(data.dtype)
+    values = lambda *ax: te.sum(temp(*window(ax)).astype(acc), axis=rv)  # noqa: E731
+    total = c_compute(shape, values, pool_name("pool_sum"), "pool_sum")
 
     def average(*ax):
         count = 1
@@ -52,7 +54,7 @@ def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, c
             count = inside if i == 0 else count * inside
         if not count_include_pad:
             count = tir.Max(count, 1)
-        return tir.Div(total(*ax), tir.Cast(data.dtype, count))
+        return tir.Div(total(*ax), tir.Cast(acc, count)).astype(data.dtype)
 
     return c_compute(shape, average, pool_name("pool_avg"), "elemwise")
 
@@ -91,25 +93,26 @@ def _adaptive(data, output_size, pool_type, dims):
             out.append((start, end - start))
         return out
 
-    def reduced(reducer):
+    def reduced(reducer, dtype):
         def f(*ax):
             idx, rv = list(ax), []
             for i, (a, (start, extent)) in enumerate(zip(dims, windows(ax))):
                 rv.append(te.reduce_axis((0, extent), f"rv{i}"))
                 idx[a] = start + rv[-1]
-            return reducer(data(*idx), axis=rv)
+            return reducer(data(*idx).astype(dtype), axis=rv)
 
         return f
 
     if pool_type == "max":
-        return c_compute(shape, reduced(te.max), pool_name("adaptive_pool_max"), "adaptive_pool_max")
-    total = c_compute(shape, reduced(te.sum), pool_name("adaptive_pool_sum"), "adaptive_pool_sum")
+        return c_compute(shape, reduced(te.max, data.dtype), pool_name("adaptive_pool_max"), "adaptive_pool_max")
+    acc = mean_type(data.dtype)
+    total = c_compute(shape, reduced(te.sum, acc), pool_name("adaptive_pool_sum"), "adaptive_pool_sum")
 
     def average(*ax):
-        count = tir.const(1, data.dtype)
+        count = tir.const(1, acc)
         for _, extent in windows(ax):
-            count = count * tir.Cast(data.dtype, extent)
-        return tir.Div(total(*ax), count)
+            count = count * tir.Cast(acc, extent)
+        return tir.Div(total(*ax), count).astype(data.dtype)
 
     return c_compute(shape, average, pool_name("adaptive_pool_avg"), "elemwise")
 

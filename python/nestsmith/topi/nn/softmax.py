@@ -1,9 +1,10 @@
-"""Softmax and its logarithm."""
+"""Softmax and its logarithm; of 16-bit floats they are formed in float32, and the result is rounded once."""
 
 from __future__ import annotations
 
 from ... import te
-from ..util import normal_axis
+from ..elemwise import as_type
+from ..util import normal_axis, sum_type
 
 
 def _parts(x, axis):
@@ -25,21 +26,25 @@ def _parts(x, axis):
 def softmax(x, axis=-1):
     """``exp(x - max) / sum(exp(x - max))`` along a dimension; four stages ``T_softmax_...``."""
     a, rest, put, drop = _parts(x, axis)
+    dtype, x = x.dtype, as_type(x, sum_type(x.dtype))
     k1 = te.reduce_axis((0, x.shape[a]), "k")
     k2 = te.reduce_axis((0, x.shape[a]), "k")
     with te.tag_scope("softmax_output"):
         most = te.compute(rest, lambda *i: te.max(x(*put(i, k1)), axis=k1), name="T_softmax_maxelem")
         e = te.compute(x.shape, lambda *i: te.exp(x(*i) - most(*drop(i))), name="T_softmax_exp")
         total = te.compute(rest, lambda *i: te.sum(e(*put(i, k2)), axis=k2), name="T_softmax_expsum")
-        return te.compute(x.shape, lambda *i: e(*i) / total(*drop(i)), name="T_softmax_norm", attrs={"axis": a})
+        norm = lambda *i: (e(*i) / total(*drop(i))).astype(dtype)  # noqa: E731
+        return te.compute(x.shape, norm, name="T_softmax_norm", attrs={"axis": a})
 
 
 def log_softmax(x, axis=-1):
     """Logarithm of :func:`softmax`."""
     a, rest, put, drop = _parts(x, axis)
+    dtype, x = x.dtype, as_type(x, sum_type(x.dtype))
     k1 = te.reduce_axis((0, x.shape[a]), "k")
     k2 = te.reduce_axis((0, x.shape[a]), "k")
     with te.tag_scope("log_softmax_output"):
         most = te.compute(rest, lambda *i: te.max(x(*put(i, k1)), axis=k1), name="T_softmax_maxelem")
         total = te.compute(rest, lambda *i: te.sum(te.exp(x(*put(i, k2)) - most(*i)), axis=k2))
-        return te.compute(x.shape, lambda *i: x(*i) - most(*drop(i)) - te.log(total(*drop(i))), attrs={"axis": a})
+        norm = lambda *i: (x(*i) - most(*drop(i)) - te.log(total(*drop(i)))).astype(dtype)  # noqa: E731
+        return te.compute(x.shape, norm, attrs={"axis": a})

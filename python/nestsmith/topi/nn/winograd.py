@@ -1,7 +1,9 @@
 """Winograd convolution F(m x m, 3 x 3) for NHWC: transform tiles of the data, multiply, transform back.
 
 The three constant matrices come from the Cook-Toom construction with the points 0, -1, 1, 1/2, -2 and infinity. They
-appear in the DAG as stages of nested selects that read nothing, so that schedules can inline and unroll them.
+appear in the DAG as stages of nested selects that read nothing, so that schedules can inline and unroll them. Transforms
+amplify rounding errors, so 16-bit floats are transformed, multiplied and, if the weight is transformed ahead of time, stored
+in float32.
 """
 
 from __future__ import annotations
@@ -9,17 +11,18 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ... import te, tir
-from ..util import as_const_int, get_pad_tuple, prod, tuple_of
+from ..util import as_const_int, get_pad_tuple, prod, sum_type, tuple_of
 from .pad import pad
 
 _POINTS = (Fraction(0), Fraction(-1), Fraction(1), Fraction(1, 2), Fraction(-2))
 _CONST = "auto_scheduler_simplify_const_tensor_indices"
 
 
-def _float32(x):
+def _rounded(x, dtype):
+    """A fraction as a literal of the type: float32 literals hold what float32 can."""
     import struct
 
-    return struct.unpack("f", struct.pack("f", float(x)))[0]
+    return float(x) if dtype == "float64" else struct.unpack("f", struct.pack("f", float(x)))[0]
 
 
 def transform_matrices(tile_size, kernel_size=3):
@@ -60,7 +63,7 @@ def const_matrix(matrix, name, dtype="float32"):
         for r in range(rows):
             for c in range(cols):
                 here = tir.And(tir.EQ(te.indexmod(i, rows), r), tir.EQ(te.indexmod(j, cols), c))
-                now = tir.Select(here, tir.const(_float32(matrix[r][c]), dtype), now)
+                now = tir.Select(here, tir.const(_rounded(matrix[r][c], dtype), dtype), now)
         return now
 
     return te.compute((rows, cols), f, name=name, attrs={"const_matrix": 1})
@@ -97,6 +100,8 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
     more_h = max(extra, (nh - 1) * m + alpha - (h + pt + pb))
     more_w = max(extra, (nw - 1) * m + alpha - (w + pl + pr))
     a, b, g = transform_matrices(m)
+    out_dtype = out_dtype or data.dtype
+    acc = sum_type(out_dtype)
     data_pad = pad(data, (0, pt, pl, 0), (0, pb + more_h, pr + more_w, 0), name="data_pad")
     input_tile = te.compute(
         (alpha, alpha, p, ci),
@@ -105,10 +110,10 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
             te.indexmod(te.indexdiv(p, nw), nh) * m + eps,
             te.indexmod(p, nw) * m + nu,
             ci,
-        ],
+        ].astype(acc),
         name="input_tile",
     )
-    B = const_matrix(b, "B", data.dtype)
+    B = const_matrix(b, "B", acc)
     r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
     data_pack = te.compute(
         (alpha, alpha, p, ci),
@@ -116,15 +121,15 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
         name="data_pack",
         attrs={_CONST: ["eps", "nu", "r_a", "r_b"]},
     )
-    u = weight if packed else _pack_kernel(weight, g, alpha)
+    u = weight if packed else _pack_kernel(weight, g, alpha, acc)
     r_c = te.reduce_axis((0, ci), "ci")
     bgemm = te.compute(
         (alpha, alpha, p, co),
-        lambda eps, nu, p, co: te.sum(data_pack[eps, nu, p, r_c] * u[eps, nu, co, r_c], axis=r_c),
+        lambda eps, nu, p, co: te.sum(data_pack[eps, nu, p, r_c] * u[eps, nu, co, r_c].astype(acc), axis=r_c),
         name="bgemm",
         attrs={"layout_free_placeholders": [weight]} if packed else None,
     )
-    A = const_matrix(a, "A", data.dtype)
+    A = const_matrix(a, "A", acc)
     r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
     inverse = te.compute(
         (m, m, p, co),
@@ -132,7 +137,6 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
         name="inverse",
         attrs={_CONST: ["vh", "vw", "r_a", "r_b"]},
     )
-    out_dtype = out_dtype or data.dtype
     return te.compute(
         (n, oh, ow, co),
         lambda n, h, w, co: inverse[
@@ -142,12 +146,14 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
     )
 
 
-def _pack_kernel(weight, g, alpha):
-    G = const_matrix(g, "G", weight.dtype)
+def _pack_kernel(weight, g, alpha, acc):
+    G = const_matrix(g, "G", acc)
     r_kh, r_kw = te.reduce_axis((0, 3), "r_kh"), te.reduce_axis((0, 3), "r_kw")
     return te.compute(
         (alpha, alpha, weight.shape[3], weight.shape[2]),
-        lambda eps, nu, co, ci: te.sum(weight[r_kh, r_kw, ci, co] * G[eps, r_kh] * G[nu, r_kw], axis=[r_kh, r_kw]),
+        lambda eps, nu, co, ci: te.sum(
+            weight[r_kh, r_kw, ci, co].astype(acc) * G[eps, r_kh] * G[nu, r_kw], axis=[r_kh, r_kw]
+        ),
         name="kernel_pack",
     )
 
@@ -163,15 +169,18 @@ def conv2d_winograd_nhwc_without_weight_transform(data, weight, strides=1, paddi
 
 
 def conv2d_winograd_weight_transform(kernel, tile_size):
-    """The weight [CO, CI, 3, 3] transformed to [tile+2, tile+2, CO, CI]."""
+    """The weight [CO, CI, 3, 3] transformed to [tile+2, tile+2, CO, CI]; float32 if the weight has 16-bit floats."""
     co, ci, kh, kw = kernel.shape
     if (kh, kw) != (3, 3):
         raise ValueError(f"the winograd weight transform takes 3x3 kernels, not {(kh, kw)}")
     alpha = tile_size + 2
-    G = const_matrix(transform_matrices(tile_size)[2], "G", kernel.dtype)
+    acc = sum_type(kernel.dtype)
+    G = const_matrix(transform_matrices(tile_size)[2], "G", acc)
     r_kh, r_kw = te.reduce_axis((0, 3), "r_kh"), te.reduce_axis((0, 3), "r_kw")
     return te.compute(
         (alpha, alpha, co, ci),
-        lambda eps, nu, co, ci: te.sum(kernel[co, ci, r_kh, r_kw] * G[eps, r_kh] * G[nu, r_kw], axis=[r_kh, r_kw]),
+        lambda eps, nu, co, ci: te.sum(
+            kernel[co, ci, r_kh, r_kw].astype(acc) * G[eps, r_kh] * G[nu, r_kw], axis=[r_kh, r_kw]
+        ),
         name="transform_weight",
     )

@@ -21,7 +21,7 @@ def _same(attrs, types):
 
 register("nn.softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
 register("nn.fast_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
-register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: np.log(softmax_numpy(x, attrs.axis)))
+register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis, log=True))
 register("nn.relu", ELEMWISE, _same, lambda attrs, x: np.maximum(x, x.dtype.type(0)))
 register("nn.leaky_relu", ELEMWISE, _same, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)))
 

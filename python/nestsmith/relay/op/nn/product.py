@@ -6,6 +6,7 @@ weight (n, k), that is a second operand which is transposed and has no batch.
 
 from __future__ import annotations
 
+from ....numerics import sum_type
 from ...ty import Any, TensorType
 from ..registry import ANCHOR, call, register, tensor
 
@@ -66,9 +67,11 @@ def _product(transposes, rank=None, least=2, weight=False):
 def _numpy(transposes):
     def evaluate(attrs, a, b):
         left, right = transposes(attrs)
+        dtype = attrs.out_dtype or str(a.dtype)
+        a, b = a.astype(sum_type(dtype)), b.astype(sum_type(dtype))
         a = a.swapaxes(-1, -2) if left else a
         b = b.swapaxes(-1, -2) if right else b
-        return (a @ b).astype(attrs.out_dtype or a.dtype)
+        return (a @ b).astype(dtype)
 
     return evaluate
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....numerics import sum_type
 from ...ty import TensorType
 from ..registry import ANCHOR, call, register, tensor
 from .util import layout_axes, window_out
@@ -18,14 +19,15 @@ __all__ = [
 def _wino_weight_infer(attrs, types):
     w = tensor(types, 0)
     o, i, kh, kw = w.shape
-    return TensorType((attrs.tile_size + kh - 1, attrs.tile_size + kw - 1, o, i), w.dtype)
+    return TensorType((attrs.tile_size + kh - 1, attrs.tile_size + kw - 1, o, i), sum_type(w.dtype))
 
 
 def _wino_weight_numpy(attrs, w):
     g = winograd_matrices(attrs.tile_size, w.shape[2])[2]
     n, (o, i) = g.shape[0], w.shape[:2]
-    both = np.kron(g, g).astype(w.dtype)  # G w G^T as one matrix product
-    return np.ascontiguousarray((both @ w.reshape(o * i, -1).T).reshape(n, n, o, i).astype(w.dtype))
+    dtype = sum_type(str(w.dtype))
+    both = np.kron(g, g).astype(dtype)  # G w G^T as one matrix product
+    return np.ascontiguousarray((both @ w.astype(dtype).reshape(o * i, -1).T).reshape(n, n, o, i))
 
 
 def winograd_matrices(m, r):
@@ -69,7 +71,7 @@ register("nn.contrib_conv2d_winograd_without_weight_transform", ANCHOR, _wino_in
 
 
 def contrib_conv2d_winograd_weight_transform(weight, tile_size):
-    """OIHW weight -> [tile+k-1, tile+k-1, O, I]."""
+    """OIHW weight -> [tile+k-1, tile+k-1, O, I]; float32 if the weight has 16-bit floats."""
     return call("nn.contrib_conv2d_winograd_weight_transform", [weight], tile_size=int(tile_size))
 
 

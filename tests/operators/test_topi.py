@@ -1,0 +1,105 @@
+"""Every function of `topi`, for every element type and ``out_dtype``: compiled, and evaluated by the interpreter, against
+PyTorch and NumPy."""
+
+import inspect
+
+import numpy as np
+import pytest
+from topi_rows import ROWS
+from values import ALL, decode, difference, encode, is_float, storage
+
+import nestsmith as ns
+from nestsmith import _core, te, topi
+
+
+class Case:
+    """A row with element types: its tensors, its inputs and what it should give."""
+
+    def __init__(self, row, dtype, out=None):
+        rng = np.random.default_rng(0)
+        self.row = row
+        self.inputs = [te.placeholder(i.shape, i.dtype or dtype, name=f"i{k}") for k, i in enumerate(row.inputs)]
+        made = row.call(*self.inputs, **({"out_dtype": out} if out else {}))
+        self.outputs = list(made) if isinstance(made, list) else [made]
+        values = [i.draw(rng, dtype) for i in row.inputs]
+        self.arrays = [encode(v, t.dtype) for v, t in zip(values, self.inputs)]
+        with np.errstate(all="ignore"):
+            want = row.want(*values)
+        self.want = [np.asarray(v) for v in (want if isinstance(want, list) else [want])]
+
+    def compiled(self):
+        args = [*self.inputs, *self.outputs]
+        module = ns.build(te.create_schedule([t.op for t in self.outputs]), args, "llvm")
+        arrays = [ns.nd.empty([int(s) for s in t.shape], t.dtype) for t in args]
+        for a, v in zip(arrays, self.arrays):
+            a.copyfrom(v)
+        module(*arrays)
+        return [a.numpy() for a in arrays[len(self.inputs) :]]
+
+    def interpreted(self):
+        arrays = [*self.arrays, *(np.empty([int(s) for s in t.shape], storage(t.dtype)) for t in self.outputs)]
+        _core.interp_dag(_core.ComputeDAG([*self.inputs, *self.outputs]), arrays)
+        return arrays[len(self.inputs) :]
+
+    def check(self, how):
+        """What is wrong with the outputs; None if nothing is."""
+        for g, v, t in zip(getattr(self, how)(), self.want, (t.dtype for t in self.outputs), strict=True):
+            wrong = difference(
+                decode(g, t), v if is_float(t) else decode(encode(v, t), t), t, self.row.accuracy, self.row.loss
+            )
+            if wrong:
+                return wrong
+        return None
+
+
+def report(row, dtype, out, ways=("compiled", "interpreted")):
+    """What is wrong with a row, for the lines of a failure. A type that the row does not list may be refused."""
+    listed, wrong = out or dtype in row.types, []
+    for way in ways:
+        if way == "interpreted" and "bfloat16" in (dtype, out):
+            continue  # its arrays have no NumPy type, by which the interpreter knows them
+        try:
+            found = Case(row, dtype, out).check(way)
+        except Exception as err:
+            found = f"{type(err).__name__}: {str(err)[:300]}" if listed else None
+        if found:
+            wrong.append(f"{row}: {dtype}{' -> ' + out if out else ''}, {way}: {found}")
+    return wrong
+
+
+def pairs(row):
+    return [*((t, None) for t in row.types), *row.outs]
+
+
+def test_no_function_is_forgotten():
+    helpers = {"get_const_int", "get_const_tuple", "naming", "placeholder_name", "pool_name", "nn.winograd_tile_size"}
+    helpers |= {"image.get_const_int", "image.is_float", "image.layout_axes"}
+    public = {
+        prefix + name: f
+        for prefix, module in (("", topi), ("nn.", topi.nn), ("image.", topi.image))
+        for name, f in vars(module).items()
+        if inspect.isfunction(f) and not name.startswith("_") and prefix + name not in helpers
+    }
+    missing = sorted(public.keys() - {r.name for r in ROWS})
+    assert not missing, f"functions without a row: {missing}"
+    for r in ROWS:
+        has = "out_dtype" in inspect.signature(public[r.name]).parameters
+        assert not has or any(q.outs for q in ROWS if q.name == r.name), (
+            f"{r.name} has out_dtype, its rows have no pairs"
+        )
+
+
+@pytest.mark.parametrize("k", range(len(ROWS)), ids=[str(r) for r in ROWS])
+def test_sample(k):
+    """One combination of every row, another one in every row; every third one is compiled."""
+    p = pairs(ROWS[k])
+    assert not report(ROWS[k], *p[5 * k % len(p)], ways=["compiled" if k % 3 == 0 else "interpreted"])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_everything(row):
+    wrong = []
+    for dtype, out in [*pairs(row), *((t, None) for t in ALL if t not in row.types and row.name != "cast")]:
+        wrong += report(row, dtype, out)
+    assert not wrong, "\n".join(wrong)

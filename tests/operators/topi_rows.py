@@ -1,0 +1,565 @@
+"""One row per function of `topi` and way to use it, as in ``relay_rows``; ``call`` gets placeholders."""
+
+import numpy as np
+import relay_nn_rows
+import torch.nn.functional as F
+import wants as w
+from relay_rows import WIDER, Row
+from values import ALL, FLOATS, NUMBERS, In
+from wants import of_torch
+
+from nestsmith import topi
+
+nn = topi.nn
+ROWS = []
+
+
+def row(name, call, want, *inputs, **more):
+    ROWS.append(Row(name, call, want, tuple(i if isinstance(i, In) else In(i) for i in inputs), **more))
+
+
+# Functions that take tensors and nothing else: the rows are those of `relay`.
+PLAIN = """
+    abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil copy cos cosh divide equal erf
+    exp floor floor_divide floor_mod greater greater_equal left_shift less less_equal log log10 log2 logical_and logical_not
+    logical_or logical_xor maximum minimum mod multiply negative not_equal power right_shift round rsqrt sigmoid sign sin sinh
+    sqrt subtract tan tanh trunc where
+""".split()
+for r in relay_nn_rows.ROWS:
+    if r.name in PLAIN:
+        row(r.name, getattr(topi, r.name), r.want, *r.inputs, types=r.types, accuracy=r.accuracy, title=r.title)
+
+S = (3, 5, 7)
+W = In(S, wide=True)
+row("atanh", topi.atanh, np.arctanh, In(S, -0.9, 0.9))
+row("exp2", topi.exp2, np.exp2, S)
+row("exp10", topi.exp10, lambda x: 10.0**x, S)
+row("log1p", topi.log1p, np.log1p, In(S, -0.5, 3))
+for name in ("isnan", "isinf", "isfinite"):
+    row(name, getattr(topi, name), getattr(np, name), S, types=NUMBERS if name == "isnan" else FLOATS)
+for relu in ("relu", "nn.relu"):
+    row(relu, nn.relu if "." in relu else topi.relu, lambda x: np.maximum(x, 0), W, types=NUMBERS)
+for leaky in ("leaky_relu", "nn.leaky_relu"):
+    row(
+        leaky,
+        lambda x, f=nn.leaky_relu if "." in leaky else topi.leaky_relu: f(x, 0.125),
+        lambda x: np.where(x > 0, x, x * 0.125),
+        S,
+    )
+row("nn.prelu", nn.prelu, lambda x, a: np.where(x > 0, x, x * a[:, None]), S, (5,))
+row("clip", lambda x: topi.clip(x, -1.5, 2), lambda x: np.clip(x, -1.5, 2), S)
+row(
+    "clip",
+    lambda x: topi.clip(x, -7, 40),
+    lambda x: np.clip(x, -7, 40),
+    W,
+    types=("int32", "int8", "int64", "int16"),
+    title="integers",
+)
+for r in relay_nn_rows.ROWS:
+    if r.name == "cast":
+        row(
+            "cast",
+            lambda x, t=r.title[3:]: topi.cast(x, t),
+            r.want,
+            *r.inputs,
+            types=r.types,
+            accuracy=1.0,
+            title=r.title,
+        )
+row("identity", topi.identity, np.copy, W, types=ALL)
+row("full", lambda x: topi.add(x, topi.full(S, x.dtype, 3)), lambda x: x + 3, W, types=NUMBERS)
+row("full_like", lambda x: topi.add(x, topi.full_like(x, 3)), lambda x: x + 3, W, types=NUMBERS)
+row("zeros", lambda x: topi.add(x, topi.zeros(S, x.dtype)), lambda x: x, W, types=NUMBERS)
+row("ones", lambda x: topi.add(x, topi.ones(S, x.dtype)), lambda x: x + 1, W, types=NUMBERS)
+row("scalar_const", lambda x: topi.multiply(x, topi.scalar_const(3, x.dtype)), lambda x: x * 3, W, types=NUMBERS)
+row(
+    "arange",
+    lambda x: topi.add(x, topi.arange(1, 15, 2, x.dtype)),
+    lambda x: x + np.arange(1, 15, 2),
+    W,
+    types=("float32", "int8", "int64"),
+)
+
+# ---- moving data ----
+row(
+    "broadcast_to",
+    lambda x: topi.broadcast_to(x, (2, 3, 5, 7)),
+    lambda x: np.broadcast_to(x, (2, 3, 5, 7)),
+    In((3, 1, 7), wide=True),
+    types=ALL,
+)
+row("reshape", lambda x: topi.reshape(x, (5, -1)), lambda x: x.reshape(5, -1), W, types=ALL)
+row("transpose", lambda x: topi.transpose(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1), W, types=ALL)
+row("expand_dims", lambda x: topi.expand_dims(x, 1, 2), lambda x: x[:, None, None], W, types=ALL)
+row("squeeze", lambda x: topi.squeeze(x, 1), lambda x: x[:, 0], In((3, 1, 7), wide=True), types=ALL)
+row(
+    "concatenate",
+    lambda x, y: topi.concatenate([x, y], 1),
+    lambda x, y: np.concatenate([x, y], 1),
+    W,
+    In((3, 2, 7), wide=True),
+    types=ALL,
+)
+row("stack", lambda x, y: topi.stack([x, y], -1), lambda x, y: np.stack([x, y], -1), W, W, types=ALL)
+row("split", lambda x: topi.split(x, (2, 3), 1), lambda x: np.split(x, (2, 3), 1), W, types=ALL)
+row(
+    "strided_slice",
+    lambda x: topi.strided_slice(x, (0, -1), (3, -5), (2, -2)),
+    lambda x: x[0:3:2, -1:-5:-2],
+    W,
+    types=ALL,
+)
+row("tile", lambda x: topi.tile(x, (2, 1, 3)), lambda x: np.tile(x, (2, 1, 3)), W, types=ALL)
+row("repeat", lambda x: topi.repeat(x, 3, 1), lambda x: np.repeat(x, 3, 1), W, types=ALL)
+row("flip", lambda x: topi.flip(x, 1), lambda x: x[:, ::-1], W, types=ALL)
+for pad in ("pad", "nn.pad"):
+    row(
+        pad,
+        lambda x, f=nn.pad if "." in pad else topi.pad: f(x, (0, 1, 0), (0, 2, 1), 3),
+        lambda x: np.pad(x, ((0, 0), (1, 2), (0, 1)), constant_values=3),
+        W,
+        types=NUMBERS,
+    )
+for mode in ("SYMMETRIC", "REFLECT"):
+    row(
+        "nn.mirror_pad",
+        lambda x, m=mode: nn.mirror_pad(x, (0, 1, 0), (0, 2, 1), m),
+        lambda x, m=mode: np.pad(x, ((0, 0), (1, 2), (0, 1)), m.lower()),
+        W,
+        types=NUMBERS,
+        title=mode,
+    )
+for mode in ("DCR", "CRD"):
+    row(
+        "nn.depth_to_space",
+        lambda x, m=mode: nn.depth_to_space(x, 2, mode=m),
+        lambda x, m=mode: w.depth_to_space(x, 2, m),
+        In((2, 8, 3, 4), wide=True),
+        types=ALL,
+        title=mode,
+    )
+row(
+    "nn.space_to_depth",
+    lambda x: nn.space_to_depth(x, 2),
+    lambda x: w.space_to_depth(x, 2),
+    In((2, 3, 4, 6), wide=True),
+    types=ALL,
+)
+row(
+    "nn.upsampling",
+    lambda x: nn.upsampling(x, 2, 3),
+    lambda x: x.repeat(2, 2).repeat(3, 3),
+    In((2, 3, 4, 5), wide=True),
+    types=NUMBERS,
+)
+row(
+    "image.resize2d",
+    lambda x, out_dtype=None: topi.image.resize2d(x, None, (9, 7), out_dtype=out_dtype),
+    of_torch(F.interpolate, (9, 7), mode="bilinear"),
+    (2, 3, 5, 6),
+    outs=(("float16", "float32"), ("int8", "float32")),
+)
+row("shape", topi.shape, lambda x: np.array(S), S, types=("float32",))
+row("nn.flatten", nn.flatten, lambda x: x.reshape(3, -1), W, types=ALL)
+for index in ("int32", "uint8"):
+    I = In((2, 4), -2 if index[0] == "i" else 0, 6, dtype=index)  # noqa: E741
+    row(
+        "take",
+        lambda x, i: topi.take(x, i, 1),
+        lambda x, i: np.take(x, np.clip(i, 0, 4), 1),
+        W,
+        I,
+        types=ALL,
+        title=index,
+    )
+    row(
+        "take",
+        lambda x, i: topi.take(x, i, mode="wrap"),
+        lambda x, i: np.take(x, i % 105),
+        W,
+        I,
+        types=("float32",),
+        title=f"wrap {index}",
+    )
+    row(
+        "gather",
+        lambda x, i: topi.gather(x, 1, i),
+        lambda x, i: np.take_along_axis(x, i, 1),
+        In((2, 7), wide=True),
+        In((2, 4), 0, 6, dtype=index),
+        types=ALL,
+        title=index,
+    )
+row(
+    "one_hot",
+    lambda i: topi.one_hot(i, 5, -1, 6),
+    lambda i: np.where(i[..., None] == np.arange(6), 5.0, -1.0),
+    In(S, -1, 7),
+    types=("int32", "int8"),
+)
+
+# ---- along an axis ----
+for name, f in {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}.items():
+    row(
+        name,
+        lambda x, n=name: getattr(topi, n)(x, (0, 2)),
+        lambda x, f=f: f(x, (0, 2)),
+        In(S, -1.2, 1.3) if name == "prod" else W,
+        types=NUMBERS,
+    )
+row(
+    "sum",
+    lambda x: topi.sum(x, 1),
+    lambda x: x.sum(1),
+    In((2, 5000), 1, 1),
+    types=("float32", "float16", "bfloat16"),
+    title="of 5000",
+)
+row("mean", lambda x: topi.mean(x, 1), lambda x: w.mean(x, (1,)), In((2, 5000), 20, 40), types=NUMBERS)
+row(
+    "variance",
+    lambda x, m: topi.variance(x, m, 1),
+    lambda x, m: w.mean((x - m) ** 2, (1,), True),
+    (4, 60),
+    (4, 1),
+    types=NUMBERS,
+)
+for name in ("all", "any"):
+    row(name, lambda x, n=name: getattr(topi, n)(x, 1), lambda x, n=name: getattr(np, n)(x, 1), (9, 3), types=("bool",))
+for name in ("argmax", "argmin"):
+    row(
+        name,
+        lambda x, n=name: getattr(topi, n)(x, 1),
+        lambda x, n=name: getattr(np, n)(x, 1),
+        In(S, -3, 3),
+        types=NUMBERS,
+    )
+    row(
+        name,
+        lambda x, n=name: getattr(topi, n)(x, 1, select_last_index=True),
+        lambda x, n=name: 4 - getattr(np, n)(x[:, ::-1], 1),
+        In(S, -3, 3),
+        types=NUMBERS,
+        title="last",
+    )
+for prefix in ("", "nn."):
+    lib = nn if prefix else topi
+    row(f"{prefix}softmax", lambda x, f=lib.softmax: f(x, 1), w.softmax(1), S)
+    row(f"{prefix}log_softmax", lambda x, f=lib.log_softmax: f(x, 1), w.softmax(1, log=True), S)
+    row(f"{prefix}softmax", lib.softmax, w.softmax(-1), In((2, 5000), 0, 0.01), title="of 5000")
+
+row("argsort", lambda x: topi.argsort(x, 1), lambda x: np.argsort(x, 1, "stable"), S, types=NUMBERS)
+row(
+    "argsort",
+    lambda x: topi.argsort(x, 1, False, "int64"),
+    lambda x: np.argsort(-x, 1, "stable"),
+    S,
+    types=("float32", "int8", "float16"),
+    title="descending",
+)
+row(
+    "topk",
+    lambda x: topi.topk(x, 3, 1),
+    lambda x: [-np.sort(-x, 1)[:, :3], np.argsort(-x, 1, "stable")[:, :3]],
+    S,
+    types=NUMBERS,
+)
+row("cumsum", lambda x: topi.cumsum(x, 1), lambda x: np.cumsum(x, 1), W, types=NUMBERS)
+row(
+    "cumsum",
+    lambda x: topi.cumsum(x, 1, exclusive=True),
+    lambda x: np.cumsum(x, 1) - x,
+    In((2, 300)),
+    types=("float32", "float16", "int8"),
+    title="exclusive",
+)
+
+# ---- norms and compositions ----
+X, C = In((2, 6, 5, 4), -300, 300), (6,)
+ch = lambda v: v[:, None, None]  # noqa: E731
+row(
+    "nn.batch_norm",
+    nn.batch_norm,
+    lambda x, g, b, m, v: (x - ch(m)) / np.sqrt(ch(v) + 1e-5) * ch(g) + ch(b),
+    X,
+    C,
+    C,
+    In(C, -100, 100),
+    In(C, 1, 9),
+    accuracy=8,
+)
+row("nn.layer_norm", nn.layer_norm, lambda x, g, b: w.norm(x, (3,), g, b), X, (4,), (4,))
+row(
+    "nn.bias_add",
+    lambda x, b: nn.bias_add(x, b, -2),
+    lambda x, b: x + b[:, None],
+    W,
+    In((5,), wide=True),
+    types=NUMBERS,
+)
+row(
+    "nn.scale_shift_nchw",
+    nn.scale_shift_nchw,
+    lambda x, s, b: x * ch(s) + ch(b),
+    (2, 6, 5, 4),
+    C,
+    C,
+    types=NUMBERS,
+    accuracy=16,
+)
+row(
+    "nn.scale_shift_nhwc",
+    nn.scale_shift_nhwc,
+    lambda x, s, b: x * s + b,
+    (2, 5, 4, 6),
+    C,
+    C,
+    types=NUMBERS,
+    accuracy=16,
+)
+
+row(
+    "nn.lrn",
+    lambda x: nn.lrn(x, 5, 1, 1e-2, 0.75, 2.0),
+    of_torch(F.local_response_norm, 5, 1e-2, 0.75, 2.0),
+    (2, 8, 5, 4),
+)
+
+# ---- pools ----
+for n, shape in relay_nn_rows.POOLED.items():
+    size, stride, pad = [3, 2, 3][:n], [2, 1, 2][:n], [1, 0, 1][:n]
+    pool, adaptive = getattr(nn, f"pool{n}d"), getattr(nn, "adaptive_pool" if n == 2 else f"adaptive_pool{n}d")
+    row(
+        f"nn.pool{n}d",
+        lambda x, f=pool, k=size, s=stride, p=pad: f(x, k, s, 1, p, "max", True),
+        lambda x, k=size, s=stride, p=pad: w.max_pool(x, k, s, p, None, True),
+        In(shape, wide=True),
+        types=NUMBERS,
+        title="max",
+    )
+    for count in (False, True):
+        row(
+            f"nn.pool{n}d",
+            lambda x, f=pool, k=size, s=stride, p=pad, c=count: f(x, k, s, 1, p, "avg", True, count_include_pad=c),
+            lambda x, k=size, s=stride, p=pad, c=count: w.avg_pool(x, k, s, p, None, True, c),
+            In(shape),
+            types=NUMBERS,
+            title=f"avg {count}",
+        )
+    for kind in ("max", "avg"):
+        name = "nn.adaptive_pool" if n == 2 else f"nn.adaptive_pool{n}d"
+        row(
+            name,
+            lambda x, f=adaptive, k=kind, s=[4, 3, 2][:n]: f(x, s, k),
+            lambda x, k=kind, s=[4, 3, 2][:n]: w.adaptive(x, s, k),
+            In(shape),
+            types=NUMBERS,
+            title=kind,
+        )
+for kind in ("max", "avg"):
+    row(
+        "nn.global_pool",
+        lambda x, k=kind: nn.global_pool(x, k),
+        lambda x, k=kind: w.adaptive(x, [1, 1], k),
+        (2, 4, 9, 8),
+        types=NUMBERS,
+        title=kind,
+    )
+
+# ---- sums of products ----
+for prefix in ("", "nn."):
+    lib = nn if prefix else topi
+    row(
+        f"{prefix}dense",
+        lambda x, y, f=lib.dense, out_dtype=None: f(x, y, None, out_dtype),
+        lambda x, y: x @ y.T,
+        (6, 40),
+        (12, 40),
+        types=NUMBERS,
+        outs=WIDER,
+    )
+    row(
+        f"{prefix}matmul",
+        lambda x, y, f=lib.matmul, out_dtype=None: f(x, y, None, out_dtype, True, False),
+        lambda x, y: x.T @ y,
+        (40, 6),
+        (40, 12),
+        types=NUMBERS,
+        outs=WIDER,
+    )
+    row(
+        f"{prefix}batch_matmul",
+        lambda x, y, f=lib.batch_matmul, out_dtype=None: f(x, y, None, out_dtype),
+        lambda x, y: x @ y.swapaxes(1, 2),
+        (3, 6, 40),
+        (1, 12, 40),
+        types=NUMBERS,
+        outs=WIDER,
+    )
+row(
+    "nn.dense",
+    lambda x, y, b, out_dtype=None: nn.dense(x, y, b, out_dtype),
+    lambda x, y, b: x @ y.T + b,
+    (6, 40),
+    (12, 40),
+    (12,),
+    types=NUMBERS,
+    outs=WIDER,
+    title="with a bias",
+)
+row(
+    "dense",
+    topi.dense,
+    lambda x, y: x @ y.T,
+    In((2, 4100), 1, 1),
+    In((3, 4100), 1, 1),
+    types=("float16", "bfloat16", "float32"),
+    title="long sums",
+)
+
+
+def conv_row(name, call, want, shape, weight, types=NUMBERS, outs=WIDER, **more):
+    """``call`` gets (data, kernel, ``out_dtype=``)."""
+    row(f"nn.{name}", call, want, In(shape), In(weight), types=types, outs=outs, **more)
+
+
+A, K, H = (2, 4, 9, 8), (6, 4, 3, 3), (2, 9, 8, 4)
+nhwc = lambda f: w.laid_out(f, "NHWC", "HWIO")  # noqa: E731
+pad1 = lambda x, y: w.conv(x, y, 1, 1)  # noqa: E731
+deep = lambda x, y: w.conv(x, y.reshape(8, 1, 3, 3), 1, 1, 1, 4)  # noqa: E731
+conv_row(
+    "conv",
+    lambda x, y, out_dtype=None: nn.conv(x, y, 2, (1, 0, 2, 1), 1, 1, "NCHW", "OIHW", out_dtype),
+    lambda x, y: w.conv(x, y, 2, [(1, 2), (0, 1)]),
+    A,
+    K,
+)
+conv_row("conv2d", lambda x, y, out_dtype=None: nn.conv2d(x, y, 1, 1, 1, out_dtype=out_dtype), pad1, A, K)
+conv_row("conv2d_nchw", lambda x, y, out_dtype=None: nn.conv2d_nchw(x, y, 1, 1, 1, out_dtype), pad1, A, K)
+conv_row(
+    "conv2d_nhwc", lambda x, y, out_dtype=None: nn.conv2d_nhwc(x, y, 1, 1, 1, out_dtype), nhwc(pad1), H, (3, 3, 4, 6)
+)
+conv_row(
+    "conv2d_hwcn",
+    lambda x, y, out_dtype=None: nn.conv2d_hwcn(x, y, 1, 1, 1, out_dtype),
+    w.laid_out(pad1, "HWCN", "HWIO"),
+    (9, 8, 4, 2),
+    (3, 3, 4, 6),
+)
+conv_row(
+    "group_conv2d_nchw",
+    lambda x, y, out_dtype=None: nn.group_conv2d_nchw(x, y, 1, 1, 1, 2, out_dtype),
+    lambda x, y: w.conv(x, y, 1, 1, 1, 2),
+    A,
+    (6, 2, 3, 3),
+)
+conv_row(
+    "group_conv2d_nhwc",
+    lambda x, y, out_dtype=None: nn.group_conv2d_nhwc(x, y, 1, 1, 1, 2, out_dtype),
+    nhwc(lambda x, y: w.conv(x, y, 1, 1, 1, 2)),
+    H,
+    (3, 3, 2, 6),
+)
+conv_row(
+    "conv1d_ncw",
+    lambda x, y, out_dtype=None: nn.conv1d_ncw(x, y, 2, 1, 1, out_dtype),
+    lambda x, y: w.conv(x, y, 2, 1),
+    (2, 4, 11),
+    (6, 4, 3),
+)
+conv_row(
+    "conv1d_nwc",
+    lambda x, y, out_dtype=None: nn.conv1d_nwc(x, y, 1, 0, 1, out_dtype),
+    w.laid_out(w.conv, "NWC", "WIO", "W"),
+    (2, 11, 4),
+    (3, 4, 6),
+)
+conv_row(
+    "conv3d_ncdhw",
+    lambda x, y, out_dtype=None: nn.conv3d_ncdhw(x, y, 1, 1, 1, 1, out_dtype),
+    pad1,
+    (1, 3, 5, 6, 7),
+    (4, 3, 3, 3, 3),
+)
+conv_row(
+    "conv3d_ndhwc",
+    lambda x, y, out_dtype=None: nn.conv3d_ndhwc(x, y, 1, 0, 1, 1, out_dtype),
+    w.laid_out(w.conv, "NDHWC", "DHWIO", "DHW"),
+    (1, 5, 6, 7, 3),
+    (3, 2, 3, 3, 4),
+)
+conv_row(
+    "depthwise_conv2d_nchw",
+    lambda x, y, out_dtype=None: nn.depthwise_conv2d_nchw(x, y, 1, 1, 1, out_dtype),
+    deep,
+    A,
+    (4, 2, 3, 3),
+)
+conv_row(
+    "depthwise_conv2d_nhwc",
+    lambda x, y, out_dtype=None: nn.depthwise_conv2d_nhwc(x, y, 1, 1, 1, "HWOI", out_dtype),
+    w.laid_out(deep, "NHWC", "HWOI"),
+    H,
+    (3, 3, 4, 2),
+)
+conv_row(
+    "depthwise_conv2d_nhwc",
+    lambda x, y, out_dtype=None: nn.depthwise_conv2d_nhwc(x, y, 1, 1, 1, "HWIO", out_dtype),
+    w.laid_out(deep, "NHWC", "HWIO"),
+    H,
+    (3, 3, 2, 4),
+    types=("float32",),
+    outs=(("float16", "float32"),),
+    title="HWIO",
+)
+conv_row(
+    "conv2d_transpose_nchw",
+    lambda x, y, out_dtype=None: nn.conv2d_transpose_nchw(x, y, 2, 1, out_dtype, 1),
+    lambda x, y: w.conv_transpose(x, y, 2, 1, 1),
+    (2, 4, 5, 6),
+    (4, 3, 3, 4),
+)
+conv_row(
+    "group_conv2d_transpose_nchw",
+    lambda x, y, out_dtype=None: nn.group_conv2d_transpose_nchw(x, y, 2, 1, out_dtype, 1, 2),
+    lambda x, y: w.conv_transpose(x, y, 2, 1, 1, 2),
+    (2, 4, 5, 6),
+    (4, 3, 3, 4),
+)
+conv_row(
+    "conv2d_transpose",
+    lambda x, y, out_dtype=None: nn.conv2d_transpose(x, y, 2, 1, 1, 1, "NHWC", "HWIO", out_dtype, 1),
+    w.laid_out(lambda x, y: w.conv_transpose(x, y.swapaxes(0, 1), 2, 1, 1), "NHWC", "HWIO"),
+    (2, 5, 6, 4),
+    (3, 4, 4, 3),
+)
+SMALL_FLOATS = (("float16", "float32"), ("bfloat16", "float32"), ("float32", "float16"))
+conv_row(
+    "conv2d_winograd_nhwc",
+    lambda x, y, out_dtype=None: nn.conv2d_winograd_nhwc(x, y, 1, 1, 1, out_dtype),
+    nhwc(pad1),
+    (1, 8, 8, 4),
+    (3, 3, 4, 6),
+    FLOATS,
+    SMALL_FLOATS,
+    loss=1024,
+)
+conv_row(
+    "conv2d_winograd_nhwc_without_weight_transform",
+    lambda x, y, out_dtype=None: nn.conv2d_winograd_nhwc_without_weight_transform(
+        x, nn.conv2d_winograd_weight_transform(y, 4), 1, 1, 1, out_dtype
+    ),
+    lambda x, y: pad1(x.transpose(0, 3, 1, 2), y).transpose(0, 2, 3, 1),
+    (1, 8, 8, 4),
+    (6, 4, 3, 3),
+    FLOATS,
+    SMALL_FLOATS,
+    loss=1024,
+)
+row(
+    "nn.conv2d_winograd_weight_transform",
+    lambda k: nn.conv2d_winograd_weight_transform(k, 4),
+    lambda k: w.winograd_weight(k, lambda t: relay_nn_rows.nn.winograd_matrices(t, 3), 4),
+    (8, 5, 3, 3),
+)
