@@ -638,11 +638,22 @@ static void shape_var(IrCtx *c, ExprId e, void *arg) {
   vec_push(ir_arena(c), v, n->sym);
 }
 
+static int64_t tensor_bytes(const IrCtx *c, const TeDag *d) {
+  int64_t sum = 0;
+  for (int i = 0; i < d->n_ops; i++)
+    for (int k = 0; k < d->op[i]->n_out; k++) {
+      int64_t n = te_bytes(c, d->op[i]->out[k]);
+      if (n < 0 || !i64_add(sum, n, &sum)) return 0;
+    }
+  return sum;
+}
+
 Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features) {
   IrCtx *c = s->ctx;
   err_check(ir_err(c), s->bounded, "the state has no loop bounds yet; infer bounds before lowering");
   Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features};
   Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args), .features = features};
+  f.tensor_bytes = tensor_bytes(c, s->dag0);
   mapu_init(&l.buf_of, l.a);
   for (int i = 0; i < s->stage.len; i++) {
     Stage *st = &s->stage.at[i];

@@ -5,6 +5,7 @@
  * is one kernel.
  */
 #include "lower/util.h"
+#include "schedule/limits.h"
 
 static const LowPass PASSES[] = {{"simplify", pass_simplify},
                                  {"flatten", pass_flatten},
@@ -144,6 +145,17 @@ static void cut(Cut *x, Stmt *s) {
             "blockIdx or threadIdx");
 }
 
+/* A schedule that caches a tensor again and again, or aligns its rows to 2^31 elements, fits no memory. */
+static void check_temporaries(const Func *f, const Program *p) {
+  const int64_t SMALL = 1 << 20;
+  int64_t sum = 0;
+  for (int i = 0; i < p->n_work && sum >= 0; i++) {
+    int64_t n = low_buffer_bytes(f->ctx, p->work[i]);
+    if (n > 0 && !i64_add(sum, n, &sum)) sum = INT64_MAX;
+  }
+  if (f->tensor_bytes > 0 && sum > SMALL) limit_check(ir_err(f->ctx), LIMIT_TEMPORARIES, sum / f->tensor_bytes);
+}
+
 /* Takes the large global allocations off the top of the function; they become workspaces. */
 static Stmt *workspaces(Func *f, Stmt *s, Program *p) {
   IrCtx *c = f->ctx;
@@ -161,6 +173,7 @@ static Stmt *workspaces(Func *f, Stmt *s, Program *p) {
   for (int i = keep.len - 1; i >= 0; i--) s = st_alloc(c, keep.at[i], s);
   p->n_work = work.len;
   p->work = work.at;
+  check_temporaries(f, p);
   return s;
 }
 

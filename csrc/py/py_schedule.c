@@ -108,7 +108,7 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
   if (!o) return NULL;
   o->dag = (PyDag *)Py_NewRef(dag);
   err_init(&o->own.err);
-  o->own.ctx = py_clone(dag->own.ctx, &o->own.err);
+  o->own.ctx = py_candidate(dag->own.ctx, &o->own.err);
   Call x = {.o = o, .json = json, .from = from};
   if (o->own.ctx && py_guard(&o->own, do_make, &x)) return o;
   Py_DECREF(o);
