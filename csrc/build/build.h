@@ -33,6 +33,8 @@ enum {
 /* Raises NS_ERR_RUNTIME with the compiler's log; "timed out" begins the message of a timeout; NS_ERR_IO when the disk
  * is full. May be called from several threads at once, each with its own arena. o may be NULL. */
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o);
+/* The program, if it was compiled before. Raises only if the compiler, whose version is part of the key, is missing. */
+bool build_cached(Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out);
 bool build_available(const Target *t, char *why,
                      size_t n); /* never raises; why: what was looked for and how to install it; else the version */
 

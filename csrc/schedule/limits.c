@@ -19,7 +19,8 @@ static const Limit LIMITS[LIMIT_KINDS] = {
     [LIMIT_TEMPORARIES] = {"temporaries", "times the bytes of the task's tensors for temporaries", 16, 1},
     [LIMIT_SOURCE] = {"source", "bytes of source text", 32 << 20, 1616013},
     [LIMIT_MEMORY] = {"memory", "bytes of memory", 320 << 20, 18059200},
-    [LIMIT_COMPILE] = {"compile", "seconds to compile a program of a network", 120, 8},
+    [LIMIT_COMPILE_RECORD] = {"compile_record", "seconds of a C compiler for a recorded schedule", 8, 1},
+    [LIMIT_COMPILE] = {"compile", "seconds of a compiler", 180, 12},
 };
 
 const Limit *limit_of(LimitKind k) { return &LIMITS[k]; }

@@ -27,7 +27,8 @@ typedef enum {
   LIMIT_TEMPORARIES,
   LIMIT_SOURCE,
   LIMIT_MEMORY,
-  /* building a network */
+  /* compiling; $NESTSMITH_BUILD_TIMEOUT instead of both */
+  LIMIT_COMPILE_RECORD,
   LIMIT_COMPILE,
   LIMIT_KINDS
 } LimitKind;

@@ -20,7 +20,8 @@ import traceback
 
 HERE = pathlib.Path(__file__).parent
 DATA = HERE.parent / "data"
-MEMORY, SECONDS, PATIENCE = 1 << 30, 10, 600  # bytes; of processor time; on the clock, for a machine that is busy
+MEMORY, SECONDS = 1 << 30, 10  # bytes; of processor time, for the machine may be busy
+UNCLEAR = (RecursionError, NotImplementedError, UnicodeEncodeError, UnicodeDecodeError)
 
 
 # ---- real records: (record as JSON, name of what it is for) ----
@@ -120,13 +121,15 @@ def attacks(base):
     steps("factors", [["SP", 2, 2, 784, [4], 1], ["RF", 2, 3, 2]] * 300)
     steps("follow", [["SP", 2, 0, 1, [1], 1], ["FFSP", 2, 0, [0] * 100_000, 0, 1]])
     for name, pragma in {
-        "include": 'auto_unroll_max_step$0\n#include "/etc/passwd"', "code": 'import_c$system("touch pwned")', "huge": "auto_unroll_max_step$" + "9" * 20,
-        "negative": "auto_unroll_max_step$-5", "long": "auto_unroll_max_step$" + "9" * 10**7, "skip": "debug_skip_region",
+        "include": 'auto_unroll_max_step$0\n#include "/etc/passwd"', "code": 'import_c$system("touch pwned")',
+        "huge": "auto_unroll_max_step$" + "9" * 20, "negative": "auto_unroll_max_step$-5", "long": "auto_unroll_max_step$" + "9" * 10**7, "skip": "debug_skip_region",
         "most": "auto_unroll_max_step$16384", "shell": "auto_unroll_max_step$`touch pwned`",
     }.items():
         steps(f"pragma {name}", [["PR", 2, 0, pragma]])
     steps("pragmas", [["PR", 2, 0, "auto_unroll_max_step$0"]] * 100_000)
-    for name, scope in {"code": "local; system(1)", "shared": "shared", "brace": "local.\n}evil{", "quote": 'local."evil', "shell": "$(touch pwned)"}.items():
+    for name, scope in {
+        "code": "local; system(1)", "shared": "shared", "brace": "local.\n}evil{", "quote": 'local."evil', "shell": "$(touch pwned)",
+    }.items():
         steps(f"scope {name}", [["CHR", 0, scope, [2]]])
         steps(f"write scope {name}", [["CHW", 2, scope]])
     steps("unroll all", [["PR", 2, 0, "auto_unroll_max_step$2000000000"], ["AN", 2, 0, 1], ["AN", 2, 1, 1], ["AN", 2, 2, 1]])
@@ -236,15 +239,50 @@ def change_steps(record, r):
     return json.dumps(record)
 
 
-def cases(count, seed, tasks):
+def change_program(record, r, dag):
+    """Steps that are legal one after the other: from a beginning of the real ones on, what is drawn and can be applied; then
+    loops, as they are now, get annotations that make a program large."""
+    from nestsmith import _core
+
+    steps = record["i"][1][1]
+    state = _core.State(dag, json.dumps(steps[: r.randrange(len(steps) + 1)]))
+
+    def try_to(kind, *arguments):
+        try:
+            state.apply(kind, *arguments)
+            return True
+        except (ValueError, TypeError, OverflowError):
+            return False
+
+    done = tries = 0
+    wanted = r.choice([0, 3, 10, 30])
+    while done < wanted and tries < 300:
+        done, tries = done + try_to(*step(r)), tries + 1
+    for stage, (_, kind, _, loops, *_) in enumerate(state.stages()):
+        how = r.choice([(), (), (1,), (4,), (1, 4), (2, 1)]) if kind == 1 else ()
+        for i in range(len(loops)):
+            if how and r.random() < 0.7:
+                try_to("AN", stage, i, r.choice(how))
+        if how and loops and r.random() < 0.5:
+            try_to("PR", stage, 0, f"auto_unroll_max_step${r.choice([512, 16384])}")
+    record["i"][1][1] = json.loads(state.steps())
+    return json.dumps(record)
+
+
+def cases(count, seed, world):
     """(name, line, what it is for): the attacks, then changes of real records, `count` in all."""
-    records, r = real(tasks), random.Random(seed)
-    base = own(tasks[0], json.loads(BASE))
+    records, r = real(world.tasks), random.Random(seed)
+    base = own(world.tasks[0], json.loads(BASE))
     out = [(name, line, "network") for name, line in attacks(base).items()]
     while len(out) < count:
         record, where = r.choice(records)
-        change = r.choices([change_bytes, change_value, change_steps], [1, 2, 5])[0]
-        out.append((f"{change.__name__} {len(out)}", change(json.loads(json.dumps(record)), r), where))
+        record, n = json.loads(json.dumps(record)), len(out)
+        how = r.choices(["bytes", "value", "steps", "program"], [1, 2, 2, 5])[0]
+        if how == "program":
+            line = change_program(record, r, world.dags[record["i"][0][0]])
+        else:
+            line = {"bytes": change_bytes, "value": change_value, "steps": change_steps}[how](record, r)
+        out.append((f"{how} {n}", line, where))
     return out if count >= len(out) else [out[k] for k in sorted(r.sample(range(len(out)), count))]
 
 
@@ -271,11 +309,13 @@ class World:
 
         self.mod, self.params = testing.mlp.get_workload(1)
         self.tasks, _ = auto_scheduler.extract_tasks(self.mod["main"], self.params, "llvm")
+        self.dags = {t.workload_key: t.compute_dag for t in self.tasks}
         dags = [helpers.resnet18_task(k, "p", "pool") for k in range(len(helpers.RESNET18))]
         for record, where in real([]):
             key = record["i"][0][0]
             dag = dag_of_2021(json.loads(key)[1:]) if where == "llvm" else next(d for d in dags if d.workload_key() == key)
             workload_registry.register_workload_tensors(key, dag.tensors)
+            self.dags[key] = dag
 
     def parts(self, path, where):
         """(name, function) of everything that reads the log."""
@@ -348,7 +388,8 @@ class World:
             try:
                 got = {"result": str(part())[:200]}
             except BaseException as e:
-                got = {"error": type(e).__name__, "text": str(e), "trace": traceback.format_exc()[-1500:]}
+                clear = isinstance(e, (ValueError, RuntimeError)) and type(e) not in UNCLEAR
+                got = {"error": type(e).__name__, "text": str(e), "clear": clear, "trace": traceback.format_exc()[-1500:]}
             got.update(part=name, seconds=time.process_time() - start)
             os.write(theirs, json.dumps(got).encode() + b"\n")
         return 0
@@ -364,7 +405,7 @@ def wrong(report):
     if report["memory"] > MEMORY:
         out.append(f"{report['memory'] >> 20} MiB")
     for p in report["parts"]:
-        if "error" in p and (p["error"] not in ("ValueError", "RuntimeError") or not p["text"] or len(p["text"]) > 1200):
+        if "error" in p and not (p["clear"] and 0 < len(p["text"]) < 1200 and "failed with status" not in p["text"]):
             out.append(f"{p['part']}: {p['error']}: {p['text'][:300]}\n{p['trace']}")
     return out
 
@@ -374,7 +415,7 @@ def main(count, seed, out):
 
     world = World()
     with open(out, "w", encoding="utf-8") as f, tempfile.TemporaryDirectory() as folder:
-        for k, (name, line, where) in enumerate(cases(count, seed, world.tasks)):
+        for k, (name, line, where) in enumerate(cases(count, seed, world)):
             here = os.path.join(folder, str(k))
             os.mkdir(here)
             report = world.run(name, line, where, here)

@@ -19,6 +19,7 @@ import warnings
 import numpy as np
 
 from .. import _core, check
+from ..driver import compile_source
 from ..error import TVMError, TVMValueError
 from .params import load_param_dict, save_param_dict
 
@@ -65,7 +66,8 @@ class LibModule:
                     raise
                 # made for another machine
         info = handle.info() if hasattr(handle, "info") else {}
-        kernel.binary = _core.build(self.target.engine(sm=info.get("sm")), kernel.source)[0]
+        engine = self.target.engine(sm=info.get("sm"))
+        kernel.binary, _ = compile_source(self.target, kernel.source, kernel.name, engine=engine)
         return handle.load(kernel.binary, kernel.manifest)
 
     def get_function(self, name, query_imports=False):
