@@ -43,6 +43,8 @@ struct Arena {
   size_t used;  /* in top */
   size_t below; /* bytes used in all blocks below top */
   size_t next_cap;
+  size_t limit; /* of arena_bytes; 0: none */
+  const char *why;
 };
 
 static char *block_data(Block *b) { return (char *)(b + 1); }
@@ -82,7 +84,18 @@ void arena_free(Arena *a) {
   free(a);
 }
 
+void arena_limit(Arena *a, size_t more, const char *why) {
+  a->limit = a->below + a->used + more;
+  a->why = why;
+}
+
+void arena_check(Arena *a, size_t more) {
+  size_t have = a->below + a->used;
+  if (a->limit && (have > a->limit || more > a->limit - have)) err_raise(a->err, NS_ERR_VALUE, "%s", a->why);
+}
+
 static void arena_grow(Arena *a, size_t n) {
+  arena_check(a, n);
   Block *b = a->spare;
   if (b && b->cap >= n) {
     a->spare = NULL;

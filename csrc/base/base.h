@@ -72,6 +72,8 @@ char *arena_printf(Arena *a, const char *fmt, ...) NS_PRINTF(2, 3);
 ArenaMark arena_mark(const Arena *a);
 void arena_release(Arena *a, ArenaMark m); /* frees all that was allocated after the mark */
 size_t arena_bytes(const Arena *a);
+void arena_limit(Arena *a, size_t more, const char *why); /* it may grow by so much; then NS_ERR_VALUE: "<why>". why: lives as long */
+void arena_check(Arena *a, size_t more); /* raises that if so much more, kept elsewhere, is beyond the limit */
 Err *arena_err(const Arena *a);
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))

@@ -17,26 +17,44 @@ static char *key_of(Arena *a, const Target *t, const char *source, const BuildOp
   return arena_printf(a, "%s.%s", hex, t->kind == TG_CUDA ? "cubin" : "so");
 }
 
+/* Memory, then the disk. *dir and *key: where the program belongs on the disk; NULL: nowhere. */
+static bool look(Arena *a, const Target *t, const char *source, const BuildOptions *o, const char **dir, char **key,
+                 Binary *out) {
+  double start = clock_now();
+  *dir = NULL;
+  *key = NULL;
+  bool found = build_recall(a, t, source, o, out);
+  if (!found) {
+    *dir = o->cache_dir ? (*o->cache_dir ? o->cache_dir : NULL) : cache_default_dir(a);
+    *key = *dir ? key_of(a, t, source, o) : NULL;
+    found = *key && cache_get(a, *dir, *key, out);
+    if (found) build_remember(a, t, source, o, out);
+  }
+  out->seconds = clock_now() - start;
+  return found;
+}
+
+bool build_cached(Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out) {
+  const char *dir;
+  char *key;
+  return look(a, t, source, o, &dir, &key, out);
+}
+
 Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOptions *o) {
   static const BuildOptions DEFAULT = {0};
   if (!o) o = &DEFAULT;
   double start = clock_now();
   Binary b = {0};
+  const char *dir;
+  char *key;
   if (t->kind == TG_OPENCL) {
     b.n = strlen(source);
     b.data = arena_strdup(a, source);
     return b;
   }
-  if (build_recall(a, t, source, o, &b)) {
-    b.seconds = clock_now() - start;
-    return b;
-  }
-  const char *dir = o->cache_dir ? (*o->cache_dir ? o->cache_dir : NULL) : cache_default_dir(a);
-  char *key = dir ? key_of(a, t, source, o) : NULL;
-  if (!key || !cache_get(a, dir, key, &b)) {
-    b = t->kind == TG_CUDA ? nvrtc_compile(a, t, source) : cc_compile(a, t, source, o);
-    if (key) cache_put(a, dir, key, &b);
-  }
+  if (look(a, t, source, o, &dir, &key, &b)) return b;
+  b = t->kind == TG_CUDA ? nvrtc_compile(a, t, source) : cc_compile(a, t, source, o);
+  if (key) cache_put(a, dir, key, &b);
   build_remember(a, t, source, o, &b);
   b.seconds = clock_now() - start;
   return b;

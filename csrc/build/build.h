@@ -33,6 +33,8 @@ Binary build_binary(Arena *a, const Target *t, const char *source, const BuildOp
 char **build_cc_flags(Arena *a, const Target *t, const char *cc, const char *arch, int *n);
 /* Raises what object_check raises if this machine cannot run programs of the target: before thousands of them are made. */
 void build_check_here(Arena *a, const Target *t, const BuildOptions *o);
+/* The program, if it was compiled before. Raises only if the compiler, whose version is part of the key, is missing. */
+bool build_cached(Arena *a, const Target *t, const char *source, const BuildOptions *o, Binary *out);
 bool build_available(const Target *t, char *why,
                      size_t n); /* never raises; why: what was looked for and how to install it; else the version */
 

@@ -1,5 +1,6 @@
 /* gen_source: puts a text together from its prelude, the helpers it needs and its kernels. */
 #include "codegen/gen.h"
+#include "schedule/limits.h"
 
 static const char *const C_PRELUDE =
     "#include <stdint.h>\n"
@@ -78,5 +79,6 @@ char *gen_source(const Program *p) {
   if (all.len) sb_putc(&all, '\n');
   sb_puts(&all, sb_str(&top));
   sb_puts(&all, sb_str(&body));
+  limit_check(g.err, LIMIT_SOURCE, (int64_t)all.len);
   return sb_str(&all);
 }

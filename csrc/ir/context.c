@@ -10,14 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void grow(Err *e, void *pp, int32_t *cap, int32_t need, size_t elem) {
+static void grow(Arena *a, void *pp, int32_t *cap, int32_t need, size_t elem) {
   if (need <= *cap) return;
+  Err *e = arena_err(a);
   int64_t n = *cap ? (int64_t)*cap * 2 : 64;
   while (n < need) n *= 2;
 #ifdef IR_MOVE_TABLES /* for tests: tables move all the time, so that a sanitizer sees pointers kept across a growth */
   n = (int64_t)need + 16;
 #endif
   if (n > INT32_MAX) err_raise(e, NS_ERR_MEMORY, "out of memory: a table of more than 2^31 entries");
+  arena_check(a, (size_t)(n - *cap) * elem);
   void *p;
   memcpy(&p, pp, sizeof p);
   p = mem_realloc(e, p, (size_t)n * elem);
@@ -42,11 +44,11 @@ static void rehash(IrCtx *c, uint32_t size) {
 static void grow_exprs(IrCtx *c, int32_t need) {
   if (need <= c->cap_expr) return;
   int32_t cap = c->cap_expr;
-  grow(c->err, &c->depth, &cap, need, sizeof *c->depth);
+  grow(c->arena, &c->depth, &cap, need, sizeof *c->depth);
   cap = c->cap_expr;
-  grow(c->err, &c->hash, &cap, need, sizeof *c->hash);
+  grow(c->arena, &c->hash, &cap, need, sizeof *c->hash);
   cap = c->cap_expr;
-  grow(c->err, &c->t.node, &cap, need, sizeof *c->t.node);
+  grow(c->arena, &c->t.node, &cap, need, sizeof *c->t.node);
   if ((int64_t)c->mask + 1 < (int64_t)cap * 2) {
     uint32_t size = 128;
     while (size < (uint32_t)cap * 2) size *= 2;
@@ -82,13 +84,13 @@ static IrCtx *ctx_fill(IrCtx *c, ErrBody fill, void *arg) {
 static void fill_new(void *arg) {
   IrCtx *c = arg;
   grow_exprs(c, 256);
-  grow(c->err, &c->t.kid, &c->cap_kid, 512, sizeof *c->t.kid);
-  grow(c->err, &c->t.var, &c->cap_var, 64, sizeof *c->t.var);
-  grow(c->err, &c->tensor, &c->cap_tensor, 8, sizeof *c->tensor);
-  grow(c->err, &c->reducer, &c->cap_reducer, 8, sizeof *c->reducer);
-  grow(c->err, &c->reduce, &c->cap_reduce, 8, sizeof *c->reduce);
-  grow(c->err, &c->buffer, &c->cap_buffer, 8, sizeof *c->buffer);
-  grow(c->err, &c->str, &c->cap_str, 8, sizeof *c->str);
+  grow(c->arena, &c->t.kid, &c->cap_kid, 512, sizeof *c->t.kid);
+  grow(c->arena, &c->t.var, &c->cap_var, 64, sizeof *c->t.var);
+  grow(c->arena, &c->tensor, &c->cap_tensor, 8, sizeof *c->tensor);
+  grow(c->arena, &c->reducer, &c->cap_reducer, 8, sizeof *c->reducer);
+  grow(c->arena, &c->reduce, &c->cap_reduce, 8, sizeof *c->reduce);
+  grow(c->arena, &c->buffer, &c->cap_buffer, 8, sizeof *c->buffer);
+  grow(c->arena, &c->str, &c->cap_str, 8, sizeof *c->str);
 }
 
 IrCtx *ir_new(Err *e) {
@@ -204,7 +206,7 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
               IR_MAX_DEPTH);
   if (c->n_kid + n > c->cap_kid) {
     ptrdiff_t at = kids && kids >= c->t.kid && kids < c->t.kid + c->n_kid ? kids - c->t.kid : -1;
-    grow(c->err, &c->t.kid, &c->cap_kid, c->n_kid + n, sizeof *c->t.kid);
+    grow(c->arena, &c->t.kid, &c->cap_kid, c->n_kid + n, sizeof *c->t.kid);
     if (at >= 0) kids = c->t.kid + at;
   }
   if (c->n_expr >= c->cap_expr) {
@@ -257,7 +259,7 @@ void ir_release(IrCtx *c, IrMark m) {
 
 /* ---- the other tables ---- */
 VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg) {
-  grow(c->err, &c->t.var, &c->cap_var, c->n_var + 1, sizeof *c->t.var);
+  grow(c->arena, &c->t.var, &c->cap_var, c->n_var + 1, sizeof *c->t.var);
   c->t.var[c->n_var] = (IrVar){arena_strdup(c->arena, name), t, nonneg};
   return c->n_var++;
 }
@@ -267,7 +269,7 @@ static const ExprId *copy_ids(IrCtx *c, const ExprId *p, int32_t n) {
 }
 
 TensorId ir_tensor_new(IrCtx *c, IrTensor t) {
-  grow(c->err, &c->tensor, &c->cap_tensor, c->n_tensor + 1, sizeof *c->tensor);
+  grow(c->arena, &c->tensor, &c->cap_tensor, c->n_tensor + 1, sizeof *c->tensor);
   t.name = arena_strdup(c->arena, t.name);
   t.shape = copy_ids(c, t.shape, t.rank);
   c->tensor[c->n_tensor] = t;
@@ -275,7 +277,7 @@ TensorId ir_tensor_new(IrCtx *c, IrTensor t) {
 }
 
 ReducerId ir_reducer_new(IrCtx *c, IrReducer r) {
-  grow(c->err, &c->reducer, &c->cap_reducer, c->n_reducer + 1, sizeof *c->reducer);
+  grow(c->arena, &c->reducer, &c->cap_reducer, c->n_reducer + 1, sizeof *c->reducer);
   r.lhs = copy_ids(c, r.lhs, r.n);
   r.rhs = copy_ids(c, r.rhs, r.n);
   r.result = copy_ids(c, r.result, r.n);
@@ -286,7 +288,7 @@ ReducerId ir_reducer_new(IrCtx *c, IrReducer r) {
 }
 
 BufferId ir_buffer_new(IrCtx *c, IrBuffer b) {
-  grow(c->err, &c->buffer, &c->cap_buffer, c->n_buffer + 1, sizeof *c->buffer);
+  grow(c->arena, &c->buffer, &c->cap_buffer, c->n_buffer + 1, sizeof *c->buffer);
   b.name = arena_strdup(c->arena, b.name);
   b.min = copy_ids(c, b.min, b.rank);
   b.extent = copy_ids(c, b.extent, b.rank);
@@ -340,7 +342,7 @@ ExprId ex_reduce(IrCtx *c, IrReduce r) {
   int32_t id = c->n_reduce - 1; /* few exist, and the equal one is mostly the latest */
   while (id > 0 && !reduce_same(&c->reduce[id], &r)) id--;
   if (id == 0) {
-    grow(c->err, &c->reduce, &c->cap_reduce, c->n_reduce + 1, sizeof *c->reduce);
+    grow(c->arena, &c->reduce, &c->cap_reduce, c->n_reduce + 1, sizeof *c->reduce);
     r.src = copy_ids(c, r.src, r.n_src);
     r.init = copy_ids(c, r.init, r.n_src);
     r.axis = arena_copy(c->arena, r.axis, (size_t)r.n_axis * sizeof *r.axis);
@@ -364,7 +366,7 @@ ExprId ex_str(IrCtx *c, const char *s) {
   int32_t id = c->n_str - 1;
   while (id > 0 && strcmp(c->str[id], s) != 0) id--;
   if (id == 0) {
-    grow(c->err, &c->str, &c->cap_str, c->n_str + 1, sizeof *c->str);
+    grow(c->arena, &c->str, &c->cap_str, c->n_str + 1, sizeof *c->str);
     c->str[c->n_str] = arena_strdup(c->arena, s);
     id = c->n_str++;
   }
@@ -378,9 +380,9 @@ Walk *walk_begin(IrCtx *c) {
   Walk *w = &c->walk[c->err->depth];
   if (w->cap < c->n_expr) {
     int32_t cap = w->cap;
-    grow(c->err, &w->stamp, &cap, c->n_expr, sizeof *w->stamp);
+    grow(c->arena, &w->stamp, &cap, c->n_expr, sizeof *w->stamp);
     cap = w->cap;
-    grow(c->err, &w->val, &cap, c->n_expr, sizeof *w->val);
+    grow(c->arena, &w->val, &cap, c->n_expr, sizeof *w->val);
     w->cap = cap;
   }
   if (++w->now == 0) { /* wrapped: no old stamp may look new */

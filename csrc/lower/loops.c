@@ -702,6 +702,16 @@ static const bool *argument_stages(State *s, int n_args, const TensorId *args) {
   return is_arg;
 }
 
+static int64_t tensor_bytes(const IrCtx *c, const TeDag *d) {
+  int64_t sum = 0;
+  for (int i = 0; i < d->n_ops; i++)
+    for (int k = 0; k < d->op[i]->n_out; k++) {
+      int64_t n = te_bytes(c, d->op[i]->out[k]);
+      if (n < 0 || !i64_add(sum, n, &sum)) return 0;
+    }
+  return sum;
+}
+
 Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowUse use) {
   IrCtx *c = s->ctx;
   bool features = use == LOW_FEATURES;
@@ -709,6 +719,7 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
   const bool *is_arg = features ? NULL : argument_stages(s, n_args, args);
   Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features, .use = use};
   Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args), .features = features};
+  f.tensor_bytes = tensor_bytes(c, s->dag0);
   mapu_init(&l.buf_of, l.a);
   for (int i = 0; i < s->stage.len; i++) {
     Stage *st = &s->stage.at[i];

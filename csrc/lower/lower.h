@@ -18,6 +18,7 @@ typedef struct {
   const char *illegal; /* why the program cannot be right although its loops can be printed and interpreted; NULL: it can */
   bool features;     /* made for feature extraction: computed arguments have an ALLOC, constant matrices are 1 */
   bool printing;     /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
+  int64_t tensor_bytes; /* of all tensors of the computation before it was scheduled; 0: not known */
   bool auto_strides; /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
 } Func;
 

@@ -15,8 +15,10 @@
  */
 #include <math.h>
 #include "lower/util.h"
+#include "schedule/limits.h"
 
 enum { MAX_DEPTH = 8, PRIVATE_STEPS = 8192, COPY_STEPS = 512, MAX_COPIES = 256, MAX_TERMS = 128, CPU_TRIPS = 16 };
+enum { CPU_MARKED = 4096 }; /* statements that the marks of a CPU program may add; our own searches: at most 900 */
 
 typedef struct {
   int64_t steps;
@@ -27,7 +29,8 @@ typedef struct {
   IrCtx *c;
   int64_t max_step;
   bool explicit_;
-  Count out; /* of the statements seen so far on this level */
+  Count out;      /* of the statements seen so far on this level */
+  int64_t marked; /* statements that the marks of the whole program add */
 } Unroll;
 
 /* ---- selects that a loop decides ---- */
@@ -149,12 +152,19 @@ static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
   }
   return st_seq(c, (int)n, at);
 }
-static Stmt *constants(IrCtx *c, Stmt *s,
-                       void *arg) { /* outermost first: what folds away early is never copied again */
-  int64_t n;
+static bool count_stores(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  *(int64_t *)arg += s->kind == ST_STORE || s->kind == ST_EVAL;
+  return true;
+}
+/* Outermost first: what folds away early is never copied again. arg: the statements that were copied so far. */
+static Stmt *constants(IrCtx *c, Stmt *s, void *arg) {
+  int64_t n, stores = 0, *copied = arg;
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_UNROLLED || !low_const(c, s->u.loop.extent, &n) || n > MAX_COPIES ||
       !decides_select(c, s->u.loop.body, s->u.loop.var))
     return st_rewrite(c, s, constants, NULL, arg);
+  st_visit(c, s, count_stores, NULL, &stores);
+  limit_check(ir_err(c), LIMIT_STATEMENTS, *copied += n * stores);
   s = replicate(c, s, n);
   return s ? constants(c, s, arg) : NULL;
 }
@@ -192,6 +202,16 @@ static bool wants_unrolling(const Unroll *u, const Stmt *s, int64_t steps) {
   return steps <= COPY_STEPS && only_fills_shared(u->c, s->u.loop.body);
 }
 
+/* On CPUs a mark is a wish: beyond the limit the loop stays one, for a compiler would take minutes (768 virtual threads
+ * around a tile, 13,000 statements: 37 s, and a gigabyte). */
+static bool affordable(Unroll *u, int64_t e, const Count *k) {
+  if (u->f->printing || low_is_gpu(u->f)) return true;
+  int64_t room = CPU_MARKED - u->marked;
+  if (e > 1 && k->steps > 0 && (e - 1 > room || (e - 1) * k->steps > room)) return false;
+  if (e > 1) u->marked += (e - 1) * k->steps;
+  return true;
+}
+
 /* ---- the walk ---- */
 static Stmt *loop(Unroll *u, Stmt *s);
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg) { /* adds what it finds to u->out */
@@ -223,10 +243,14 @@ static Stmt *loop(Unroll *u, Stmt *s) {
     err_check(ir_err(c), fixed, "the unrolled loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
     chosen = true;
   }
+  bool rolled = chosen && !affordable(u, e, &k);
+  chosen &= !rolled;
+  if (chosen && k.steps > 0) limit_check(ir_err(c), LIMIT_STATEMENTS, e);
   if (chosen)
     out->steps *= e, out->depth++;
   else if (!thread)
     out->normal++;
+  limit_check(ir_err(c), LIMIT_STATEMENTS, out->steps + around.steps);
   bool copies = chosen && (u->f->printing || low_is_gpu(u->f)) && u->explicit_ && e <= 4096;
   if (copies) {
     r = replicate(c, r, e);
@@ -235,6 +259,9 @@ static Stmt *loop(Unroll *u, Stmt *s) {
     r->u.loop.kind = FOR_UNROLLED;
     r->u.loop.pragma_unroll = true;
     if (!chosen) out->steps *= e;
+  } else if (rolled) {
+    r = st_own(c, r);
+    r->u.loop.kind = FOR_SERIAL;
   }
   out->steps += around.steps;
   if (around.depth > out->depth) out->depth = around.depth;
@@ -243,10 +270,11 @@ static Stmt *loop(Unroll *u, Stmt *s) {
 }
 
 void pass_unroll(Func *f) {
-  Unroll u = {f, f->ctx, 0, true, {0, 0, 0}};
+  Unroll u = {f, f->ctx, 0, true, {0, 0, 0}, 0};
   if (!f->printing) {
     StmtMap m = {forward_stores, NULL, NULL};
-    if (f->body) f->body = constants(f->ctx, f->body, NULL);
+    int64_t copied = 0;
+    if (f->body) f->body = constants(f->ctx, f->body, &copied);
     f->body = f->body ? st_map(f->ctx, f->body, &m) : NULL;
   }
   if (f->body) f->body = walk(f->ctx, f->body, &u);

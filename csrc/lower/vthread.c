@@ -7,6 +7,7 @@
  * something touched. So the virtual threads run in lock-step and their accumulators are independent.
  */
 #include "lower/util.h"
+#include "schedule/limits.h"
 
 /* ---- the touched set, also asked by the check of GPU programs ---- */
 typedef struct {
@@ -145,7 +146,26 @@ static Stmt *expand(IrCtx *c, Stmt *s, void *arg) { /* post-order: inner virtual
   }
   return r;
 }
+
+/* Virtual threads around one another: raises if they are more than allowed. */
+static int64_t threads_of(const IrCtx *c, const Stmt *s) {
+  int64_t n;
+  return s->kind == ST_FOR && s->u.loop.kind == FOR_VTHREAD && low_const(c, s->u.loop.extent, &n) && n > 1 ? n : 1;
+}
+static bool enter(IrCtx *c, const Stmt *s, void *arg) {
+  int64_t *around = arg, n = threads_of(c, s);
+  limit_check(ir_err(c), LIMIT_VTHREADS, n);
+  limit_check(ir_err(c), LIMIT_VTHREADS, *around *= n);
+  return true;
+}
+static bool leave(IrCtx *c, const Stmt *s, void *arg) {
+  *(int64_t *)arg /= threads_of(c, s);
+  return true;
+}
+
 void pass_vthread(Func *f) {
+  int64_t around = 1;
+  if (f->body) st_visit(f->ctx, f->body, enter, leave, &around);
   StmtMap m = {expand, NULL, NULL};
   f->body = st_map(f->ctx, f->body, &m);
   low_verify(f, "vthread");

@@ -7,6 +7,7 @@
 #include <Python.h>
 #include "base/machine.h"
 #include "te/te.h"
+#include "schedule/limits.h"
 #include "schedule/schedule.h"
 
 /* CPython declares its formatters without the attribute that makes compilers check them; declared again, they have it.
@@ -36,6 +37,7 @@ void py_stop_set(PyObject *stop);
 /* Clears the exception of an attempt that may fail. A KeyboardInterrupt is no failure: it will be raised again. */
 void py_clear(void);
 IrCtx *py_clone(const IrCtx *src, Err *e); /* ir_clone with errors going to e; NULL with the exception set (py_expr.c) */
+IrCtx *py_candidate(const IrCtx *src, Err *e); /* as py_clone, for one schedule: its memory is bounded (LIMIT_MEMORY) */
 bool py_guard(PyCtx *c, ErrBody body, void *arg); /* runs body(arg) protected; false with the exception set (py_expr.c) */
 
 /* _core.ComputeDAG: owns a context of its own with the DAG in it; immutable. (py_te.c) */

@@ -69,7 +69,7 @@ static PyObject *fn_program(PyObject *self, PyObject *args) {
   j.state = schedule ? ((PySchedule *)what)->state : ((PyState *)what)->state;
   PyCtx own, *from = schedule ? py_session() : &((PyState *)what)->own;
   err_init(&own.err);
-  own.ctx = j.c = py_clone(from->ctx, &own.err);
+  own.ctx = j.c = py_candidate(from->ctx, &own.err);
   if (!own.ctx) return NULL;
   if (py_guard(&own, source_body, &j)) out = Py_BuildValue("ss", j.source, j.manifest);
   ir_free(own.ctx);

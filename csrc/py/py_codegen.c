@@ -115,7 +115,7 @@ static void do_interp(void *arg) {
 /* Runs body in a clone of the State's context, without the GIL. The caller frees j->c. */
 static bool run_job(Job *j, Err *err, ErrBody body) {
   err_init(err);
-  if (!(j->c = py_clone(j->o->own.ctx, err))) return false;
+  if (!(j->c = py_candidate(j->o->own.ctx, err))) return false;
   ErrCode code;
   Py_BEGIN_ALLOW_THREADS code = err_try(err, body, j);
   Py_END_ALLOW_THREADS if (code == NS_OK) return true;

@@ -44,6 +44,22 @@ IrCtx *py_clone(const IrCtx *src, Err *e) {
   return x.out;
 }
 
+static void do_limit(void *p) {
+  Clone *x = p;
+  Arena *a = ir_arena(x->out);
+  int64_t most = limit_of(LIMIT_MEMORY)->most;
+  arena_limit(a, (size_t)most,
+              arena_printf(a, "the schedule takes more than %lld %s to replay and lower (limit \"%s\")",
+                           (long long)most, limit_of(LIMIT_MEMORY)->what, limit_of(LIMIT_MEMORY)->name));
+}
+IrCtx *py_candidate(const IrCtx *src, Err *e) {
+  Clone x = {.out = py_clone(src, e), .err = e};
+  ErrCode code = x.out ? err_try(e, do_limit, &x) : NS_OK;
+  if (code == NS_OK) return x.out;
+  ir_free(x.out);
+  return py_raise(e, code), NULL;
+}
+
 void py_do_bin(void *p) {
   PyCall *x = p;
   x->out = ex_bin(SES, x->kind, x->a[0], x->a[1]);

@@ -73,7 +73,7 @@ static void do_check(void *arg) {
 static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
   PyCtx mine;
   err_init(&mine.err);
-  mine.ctx = j->c = py_clone(own->ctx, &mine.err);
+  mine.ctx = j->c = py_candidate(own->ctx, &mine.err);
   return mine.ctx && py_guard(&mine, body, j);
 }
 

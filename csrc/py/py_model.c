@@ -505,7 +505,7 @@ static PyObject *features_py(PyObject *m, PyObject *args, PyObject *kw) {
   k.s = ((PyState *)state)->state;
   PyCtx mine;
   err_init(&mine.err);
-  mine.ctx = k.c = py_clone(((PyState *)state)->own.ctx, &mine.err);
+  mine.ctx = k.c = py_candidate(((PyState *)state)->own.ctx, &mine.err);
   if (!k.c) return NULL;
   PyObject *r = py_guard(&mine, do_features, &k) ? features_result(&k.f) : NULL;
   ir_free(k.c);
@@ -659,7 +659,7 @@ static PyObject *feature_speed_py(PyObject *m, PyObject *args) {
   k.dag = (PyDag *)dag;
   PyCtx mine;
   err_init(&mine.err);
-  mine.ctx = k.c = py_clone(k.dag->own.ctx, &mine.err);
+  mine.ctx = k.c = py_candidate(k.dag->own.ctx, &mine.err);
   if (!k.c) return NULL;
   bool ok = py_guard(&mine, do_feature_speed, &k);
   ir_free(k.c);

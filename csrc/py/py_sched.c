@@ -280,7 +280,7 @@ static PyObject *m_state(PyObject *o, PyObject *list) {
   PyState *r = ok ? (PyState *)PyState_Type->tp_alloc(PyState_Type, 0) : NULL;
   if (r) {
     err_init(&r->own.err);
-    r->own.ctx = py_clone(SES, &r->own.err);
+    r->own.ctx = py_candidate(SES, &r->own.err);
     AsState x = {.c = r->own.ctx, .from = state_of(o), .n = (int)n, .args = ids};
     if (!r->own.ctx || !py_guard(&r->own, do_as_state, &x))
       Py_CLEAR(r);

@@ -108,7 +108,7 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
   if (!o) return NULL;
   o->dag = (PyDag *)Py_NewRef(dag);
   err_init(&o->own.err);
-  o->own.ctx = py_clone(dag->own.ctx, &o->own.err);
+  o->own.ctx = py_candidate(dag->own.ctx, &o->own.err);
   Call x = {.o = o, .json = json, .from = from};
   if (o->own.ctx && py_guard(&o->own, do_make, &x)) return o;
   Py_DECREF(o);
@@ -453,7 +453,21 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   return out;
 }
 
+static PyObject *fn_limits(PyObject *m, PyObject *none) {
+  (void)m, (void)none;
+  PyObject *r = PyDict_New();
+  for (int k = 0; r && k < LIMIT_KINDS; k++) {
+    const Limit *l = limit_of((LimitKind)k);
+    PyObject *row = Py_BuildValue("(LLs)", (long long)l->most, (long long)l->seen, l->what);
+    if (!row || PyDict_SetItemString(r, l->name, row) < 0) Py_CLEAR(r);
+    Py_XDECREF(row);
+  }
+  return r;
+}
+
 static PyMethodDef FUNCS[] = {
+    {"limits", fn_limits, METH_NOARGS,
+     "limits(): {name: (most, largest value that was seen, what is counted)} of what a schedule may ask for."},
     {"record_parse", fn_record_parse, METH_O,
      "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, "
      "error_no, all_cost, timestamp, version)."},

@@ -76,7 +76,7 @@ static PyObject *state_new(PyDag *dag, int n, const Step *step, bool bounds) {
   s->dag = dag;
   err_init(&s->own.err);
   NewState x = {s, n, step, bounds};
-  s->own.ctx = py_clone(dag->own.ctx, &s->own.err);
+  s->own.ctx = py_candidate(dag->own.ctx, &s->own.err);
   if (!s->own.ctx || !py_guard(&s->own, do_state, &x)) Py_CLEAR(s);
   return (PyObject *)s;
 }

@@ -148,7 +148,7 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
     if (!ok) break;
     x.given[i] = view[n_view].buf;
     x.fixed = true;
-    int64_t want = tune_bytes(x.dag->own.ctx, x.dag->dag->tensor[i]);
+    int64_t want = te_bytes(x.dag->own.ctx, x.dag->dag->tensor[i]);
     if (view[n_view++].len != want)
       ok = false, PyErr_Format(PyExc_ValueError, "inputs[%d] has %zd bytes, the tensor has %lld", i,
                                view[n_view - 1].len, (long long)want);
@@ -200,8 +200,7 @@ static PyObject *f_reference(PyObject *m, PyObject *args, PyObject *kw) {
   x->ctx = py_clone(x->dag->own.ctx, &x->err);
   if (x->ctx && py_run_ok(&x->err, do_reference, x)) l = PyList_New(x->dag->dag->n_tensors);
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
-    PyObject *b =
-        PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)tune_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
+    PyObject *b = PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)te_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
     if (!b)
       Py_CLEAR(l);
     else

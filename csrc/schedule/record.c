@@ -2,9 +2,11 @@
  *
  * Reading goes through cJSON and accepts any JSON spacing; writing prints the exact bytes the reference writes
  * (", " and ": " between tokens, six significant digits, five string escapes), so a log can be rewritten unchanged.
- * Errors name the place in the line, e.g. "i[1][1][3][2]: ...".
+ * Errors name the place in the line, e.g. "i[1][1][3][2]: ...". What a line may hold is bounded (limits.h), its length and
+ * nesting before it is parsed, and its texts hold no control characters, which a terminal would obey.
  */
 #include "schedule/internal.h"
+#include "schedule/limits.h"
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,6 +22,27 @@ typedef struct {
 
 NS_NORETURN static void bad(Reader *r, const char *what) {
   err_raise(r->err, NS_ERR_VALUE, "malformed record: %s%s%s", r->where, r->where[0] ? ": " : "", what);
+}
+
+static void within(Reader *r, LimitKind k, int64_t value) {
+  char text[160];
+  if (value > limit_of(k)->most) bad(r, limit_text(k, value, text, sizeof text));
+}
+
+/* The deepest nesting of brackets outside of strings. */
+static int64_t nesting(const char *s) {
+  int64_t depth = 0, most = 0;
+  for (bool text = false; *s; s++) {
+    if (text && *s == '\\' && s[1])
+      s++;
+    else if (*s == '"')
+      text = !text;
+    else if (!text && (*s == '[' || *s == '{') && ++depth > most)
+      most = depth;
+    else if (!text && (*s == ']' || *s == '}'))
+      depth--;
+  }
+  return most;
 }
 
 static size_t enter(Reader *r, int i) {
@@ -52,12 +75,19 @@ static int32_t get_i32(Reader *r, const cJSON *x) {
 }
 static const char *get_text(Reader *r, const cJSON *x) {
   if (!cJSON_IsString(x)) bad(r, "a string is expected");
-  return arena_strdup(r->m, x->valuestring);
+  const char *s = x->valuestring;
+  within(r, LIMIT_TEXT, (int64_t)strlen(s));
+  within(r, LIMIT_NESTING, nesting(s)); /* keys and targets are JSON, too */
+  for (const unsigned char *p = (const unsigned char *)s; *p; p++)
+    if ((*p < ' ' && !strchr("\t\n\r", *p)) || *p == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0))
+      bad(r, "a text holds a control character");
+  return arena_strdup(r->m, s);
 }
 
 static int64_t *get_list(Reader *r, const cJSON *x, int32_t *n) {
   if (!cJSON_IsArray(x)) bad(r, "an array is expected");
   *n = cJSON_GetArraySize(x);
+  within(r, LIMIT_LIST, *n);
   int64_t *v = arena_array(r->m, int64_t, *n);
   int i = 0;
   for (const cJSON *e = x->child; e; e = e->next, i++) {
@@ -104,6 +134,7 @@ static Step read_step(Reader *r, const cJSON *x) {
 static Step *read_steps(Reader *r, const cJSON *x, int *n) {
   if (!cJSON_IsArray(x)) bad(r, "an array of steps is expected");
   *n = cJSON_GetArraySize(x);
+  within(r, LIMIT_STEPS, *n);
   Step *out = arena_array(r->m, Step, *n);
   int i = 0;
   for (const cJSON *e = x->child; e; e = e->next, i++) {
@@ -138,8 +169,10 @@ static void read_task(Reader *r, const cJSON *x, Record *out) {
     const cJSON *l = item(r, x, 5);
     if (!cJSON_IsArray(l)) bad(r, "task input names are an array");
     out->n_inputs = cJSON_GetArraySize(l);
+    within(r, LIMIT_INPUTS, out->n_inputs);
     out->inputs = arena_array(r->m, const char *, out->n_inputs);
-    for (int i = 0; i < out->n_inputs; i++) out->inputs[i] = get_text(r, item(r, l, i));
+    int i = 0;
+    for (const cJSON *e = l->child; e; e = e->next) out->inputs[i++] = get_text(r, e);
   }
 }
 
@@ -165,6 +198,7 @@ static void read_result(Reader *r, const cJSON *x, Record *out) {
   const cJSON *costs = item(r, x, 0);
   if (!cJSON_IsArray(costs)) bad(r, "costs are an array");
   out->n_costs = cJSON_GetArraySize(costs);
+  within(r, LIMIT_COSTS, out->n_costs);
   out->cost = arena_array(r->m, double, out->n_costs);
   int i = 0;
   for (const cJSON *e = costs->child; e; e = e->next, i++) out->cost[i] = get_number(r, e, "costs are finite numbers");
@@ -211,6 +245,9 @@ static void parse_steps(void *arg) {
 /* cJSON's tree is not in an arena: whatever is raised on the way, it is freed here. */
 static void parse_json(Parse *p, ErrBody body) {
   Err *e = arena_err(p->m);
+  Reader r = {.m = p->m, .err = e};
+  within(&r, LIMIT_LINE, (int64_t)strlen(p->text));
+  within(&r, LIMIT_NESTING, nesting(p->text));
   p->json = cJSON_ParseWithOpts(p->text, NULL, 1);
   err_check(e, p->json, "malformed record: no valid JSON (%.60s%s)", p->text, strlen(p->text) > 60 ? " ..." : "");
   ErrCode code = err_try(e, body, p);

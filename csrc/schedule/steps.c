@@ -5,6 +5,7 @@
  * the next replay. Extents recorded in SP steps are never consulted: they may be stale.
  */
 #include "schedule/internal.h"
+#include "schedule/limits.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,8 +90,13 @@ static void do_pr(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   if (!strncmp(p->text, unroll, sizeof(unroll) - 1)) {
     const char *dollar = strchr(p->text, '$');
-    err_check(S_ERR(s), dollar, "pragma '%s' lacks its value: write auto_unroll_max_step$N", p->text);
-    st->auto_unroll = atoi(dollar + 1);
+    err_check(S_ERR(s), dollar, "pragma '%.60s' lacks its value: write auto_unroll_max_step$N", p->text);
+    char *end;
+    long steps = strtol(dollar + 1, &end, 10); /* beyond a long: its largest value */
+    err_check(S_ERR(s), end > dollar + 1 && !*end && steps >= 0, "pragma '%.60s': after $ comes a number, 0 or more",
+              p->text);
+    limit_check(S_ERR(s), LIMIT_UNROLL_STEP, steps);
+    st->auto_unroll = (int32_t)steps;
     if (p->iter < 0 || p->iter >= st->leaf.len) return; /* no loop to put it on: only the state remembers it */
     Axis *x = leaf_at(s, p->stage, p->iter);
     x->pragma_unroll = st->auto_unroll;
@@ -100,7 +106,7 @@ static void do_pr(State *s, const Step *p) {
     attach_clear(s, p->stage);
     if (st->at == AT_ITER) st->at = AT_ROOT;
   } else {
-    err_raise(S_ERR(s), NS_ERR_VALUE, "unknown pragma '%s': auto_unroll_max_step$N and debug_skip_region are known",
+    err_raise(S_ERR(s), NS_ERR_VALUE, "unknown pragma '%.60s': auto_unroll_max_step$N and debug_skip_region are known",
               p->text);
   }
 }
@@ -159,9 +165,13 @@ static void split(State *s, int stage, int iter, int n, const int64_t *len, bool
   Stage *st = stage_at(s, stage, true);
   Axis parent = *leaf_at(s, stage, iter);
   err_check(S_ERR(s), n >= 1 && n < 100, "a split needs 1 to 99 lengths, not %d", n);
-  for (int k = 0; k < n; k++)
+  limit_check(S_ERR(s), LIMIT_ITERATORS, st->leaf.len + n);
+  int64_t all = 1;
+  for (int k = 0; k < n; k++) {
     err_check(S_ERR(s), len[k] == SIZE_OPEN || (len[k] >= 1 && len[k] <= INT32_MAX),
               "split of %s: length %lld is not a positive 32-bit number", parent.name, (long long)len[k]);
+    if (len[k] != SIZE_OPEN) limit_check(S_ERR(s), LIMIT_SPLIT, all *= len[k]); /* below 2^62 */
+  }
   for (int k = 0; k < n; k++) {
     int64_t l = len[inward ? n - 1 - k : k];
     ExprId e = l == SIZE_OPEN ? 0 : ex_i32(c, l);
@@ -260,7 +270,10 @@ static void do_cr(State *s, const Step *p) {
   attach_clear(s, p->stage);
 }
 
+static void new_stage(State *s) { limit_check(S_ERR(s), LIMIT_STAGES, s->stage.len - s->dag0->n_ops + 1); }
+
 static void do_chr(State *s, const Step *p) {
+  new_stage(s);
   stage_at(s, p->stage, false);
   for (int i = 0; i < p->n; i++) {
     err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] < s->stage.len, "cache read: reader stage %lld does not exist",
@@ -271,6 +284,7 @@ static void do_chr(State *s, const Step *p) {
 }
 
 static void do_chw(State *s, const Step *p) {
+  new_stage(s);
   Stage *st = stage_at(s, p->stage, true);
   err_check(S_ERR(s), st->rels.len == 0,
             "cache write must be the first step on stage %d (%s): it has been split or fused already", p->stage,
@@ -279,6 +293,7 @@ static void do_chw(State *s, const Step *p) {
 }
 
 static void do_rf(State *s, const Step *p) {
+  new_stage(s);
   Stage *st = stage_at(s, p->stage, true);
   const Axis *x = leaf_at(s, p->stage, p->iter);
   err_check(S_ERR(s), x->kind == IT_REDUCE, "rfactor: iterator %s of stage %d (%s) is not a reduction", x->name,
@@ -322,6 +337,8 @@ void state_apply(State *s, Step p) {
             step_info((StepKind)p.kind)->mnemonic);
   err_check(S_ERR(s), p.n >= 0 && (p.list || !p.n), "step %s lacks its list argument",
             step_info((StepKind)p.kind)->mnemonic);
+  limit_check(S_ERR(s), LIMIT_STEPS, s->step.len + 1);
+  limit_check(S_ERR(s), LIMIT_LIST, p.n);
   state_unbound(s);
   p.list = p.n ? arena_copy(m, p.list, sizeof(int64_t) * (size_t)p.n) : NULL;
   if (p.text) p.text = arena_strdup(m, p.text);

@@ -181,3 +181,13 @@ TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const 
   }
   return op;
 }
+
+int64_t te_bytes(const IrCtx *c, TensorId t) {
+  const IrTensor *x = ir_tensor(c, t);
+  int64_t n = dtype_bytes(x->type);
+  for (int i = 0; i < x->rank; i++) {
+    int64_t e = 0;
+    if (!ex_const_int(c, x->shape[i], &e) || !i64_mul(n, e, &n)) return -1;
+  }
+  return n;
+}

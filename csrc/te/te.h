@@ -45,6 +45,7 @@ TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const 
                  const ExprId *body, int n_attr,
                  const TeAttr *attr); /* derives reduce axes, inputs, output tensors; raises on misuse */
 const TeOp *te_op_of(const IrCtx *c, TensorId t);
+int64_t te_bytes(const IrCtx *c, TensorId t); /* of all its elements; -1: the shape is no constant, or too large */
 bool te_is_reduction(const IrCtx *c, const TeOp *op);
 const TeAttr *te_attr(const TeOp *op, const char *key); /* NULL if absent */
 int64_t te_const(const IrCtx *c, ExprId e);             /* value of a literal; raises otherwise, naming the remedy */

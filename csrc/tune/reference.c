@@ -6,16 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-int64_t tune_bytes(const IrCtx *c, TensorId t) {
-  const IrTensor *x = ir_tensor(c, t);
-  int64_t n = dtype_bytes(x->type);
-  for (int i = 0; i < x->rank; i++) {
-    int64_t e = 0;
-    if (!ex_const_int(c, x->shape[i], &e) || !i64_mul(n, e, &n)) return -1;
-  }
-  return n;
-}
-
 typedef struct {
   bool positive;
 } Scan;
@@ -101,13 +91,13 @@ static void run_body(void *arg) {
   r->dev = dev_open(e, DEV_CPU, 0);
   r->mod = dev_load(r->dev, b.data, b.n, src.manifest);
   for (int i = 0; i < r->d->n_tensors; i++) {
-    size_t n = (size_t)tune_bytes(r->c, r->d->tensor[i]);
+    size_t n = (size_t)te_bytes(r->c, r->d->tensor[i]);
     r->mem[i] = dev_alloc(r->dev, n);
     dev_upload(r->dev, r->mem[i], r->data[i], n);
   }
   dev_run(r->mod, r->mem);
   for (int i = 0; i < r->d->n_tensors; i++)
-    dev_download(r->dev, r->data[i], r->mem[i], (size_t)tune_bytes(r->c, r->d->tensor[i]));
+    dev_download(r->dev, r->data[i], r->mem[i], (size_t)te_bytes(r->c, r->d->tensor[i]));
 }
 
 void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data) {
@@ -120,7 +110,7 @@ void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, c
   bool positive = needs_positive(c, d);
   for (int i = 0; i < d->n_tensors; i++) {
     const IrTensor *t = ir_tensor(c, d->tensor[i]);
-    int64_t n = tune_bytes(c, d->tensor[i]);
+    int64_t n = te_bytes(c, d->tensor[i]);
     data[i] = NULL;
     if (n < 0) continue;
     data[i] = arena_alloc(a, (size_t)n);

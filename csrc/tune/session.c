@@ -102,7 +102,7 @@ static void add_task(void *arg) {
   const char *dtype[MSR_MAX_ARGS];
   for (int i = 0; i < n; i++) {
     const IrTensor *t = ir_tensor(slot->ctx, slot->dag->tensor[i]);
-    int64_t b = tune_bytes(slot->ctx, slot->dag->tensor[i]);
+    int64_t b = te_bytes(slot->ctx, slot->dag->tensor[i]);
     err_check(e, b >= 0, "tensor %s has a symbolic shape and cannot be measured", t->name);
     bytes[i] = (size_t)b;
     data[i] = x->data ? x->data[i] : NULL;

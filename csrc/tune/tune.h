@@ -27,7 +27,6 @@ TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const S
 void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data);
 /* Whether every order of operations gives the same bits for tensor i of the DAG, with the inputs that tune_reference makes. */
 void tune_exact(IrCtx *c, const TeDag *d, bool *exact);
-int64_t tune_bytes(const IrCtx *c, TensorId t);
 
 /* ---- session (session.c): candidates in, measured results out ---- */
 typedef struct Session Session;

@@ -24,6 +24,7 @@ import numpy as np
 
 from nestsmith import _core
 from nestsmith.auto_scheduler.cost import seconds
+from nestsmith.auto_scheduler.measure_record import lines_of
 from nestsmith.target import Target
 
 __all__ = ["collect", "train", "save", "packaged", "evaluate", "main"]
@@ -76,7 +77,7 @@ def collect(logs, tasks):
     learner, number, skipped = _core.Learner(1), {}, 0
     for path in logs:
         with gzip.open(path, "rt") if str(path).endswith(".gz") else open(path, encoding="utf-8") as f:
-            for line in filter(str.strip, f):
+            for line in filter(str.strip, lines_of(f)):
                 try:
                     key, *_, steps, costs, error, _, _, _ = _core.record_parse(line)
                     task = by_key.get(key)

@@ -233,6 +233,16 @@ def missing_log(path):
     return kind(f"log file {os.fspath(path)} {no_log(path)}")
 
 
+def lines_of(f):
+    """The lines of an open log. Of one that is longer than a record may be only the beginning: the parser refuses it."""
+    most = _core.limits()["line"][0]
+    while line := f.readline(most + 2):
+        rest = line
+        while len(rest) > most and not rest.endswith("\n"):
+            rest = f.readline(most + 2)
+        yield line if rest is line else line + "\n"
+
+
 class RecordReader:
     """Reads a log file; iterating gives (MeasureInput, MeasureResult) pairs.
 
@@ -258,7 +268,7 @@ class RecordReader:
             return
         broken, first, good, said = [], "", 0, []
         with open(self.filename, encoding="utf-8", errors="surrogateescape") as f:
-            for number, line in enumerate(f, 1):
+            for number, line in enumerate(lines_of(f), 1):
                 if not line.strip() or line[0] in "# ":
                     continue
                 try:

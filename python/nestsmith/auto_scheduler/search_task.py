@@ -456,13 +456,16 @@ class SearchTask:
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl, c or report")
 
     def _report(self, state):
+        from ..driver import compile_source
+
         if self.target.kind.name != "cuda":
             raise ValueError(f"print_mode='report' needs a cuda target, not {self.target.kind.name}")
         source, manifest = _core.candidate_source(
             getattr(state, "state_object", state), self.engine_target(), int(self.layout_rewrite_option), _core.BUILD_NAME
         )
         dynamic = max(k["dyn_shared_bytes"] for k in json.loads(manifest)["kernels"])
-        r = _core.build_report(self.target.engine(), _core.build(self.target.engine(), source)[0], dynamic)
+        binary, _ = compile_source(self.target, source, self.desc or self.workload_key, of_steps=True)
+        r = _core.build_report(self.target.engine(), binary, dynamic)
         if r is None:
             return "not known: the program is compiled when it is loaded\n"
         return (

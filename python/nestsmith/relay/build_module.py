@@ -13,6 +13,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
+from ..driver import compile_source
 from ..error import TVMValueError
 from ..ir import IRModule
 from ..transform import PassContext
@@ -154,7 +155,7 @@ def _tuned_source(p, state, option, engine):
     return _core.candidate_source(state, engine, LayoutRewriteOption.NO_REWRITE, _core.BUILD_NAME)
 
 
-def _compile(p, found, target, engine, option, timeout):
+def _compile(p, found, target, engine, option):
     """Fills in source, manifest and binary; runs in a worker thread."""
     if found is not None:
         try:
@@ -165,11 +166,12 @@ def _compile(p, found, target, engine, option, timeout):
     if p.source is None:
         p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, _core.BUILD_NAME)
     # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.
+    of_steps = p.origin == "tuned"
     if len(p.name) <= len(_core.BUILD_NAME):
-        p.binary, _, p.cached = _core.build(target.engine(), p.source, timeout)
+        p.binary, p.cached = compile_source(target, p.source, p.name, of_steps)
     p.source, p.manifest = (t.replace(_core.BUILD_NAME, p.name) for t in (p.source, p.manifest))
     if p.binary is None or target.kind.device_type == 4:
-        p.binary, _, p.cached = _core.build(target.engine(), p.source, timeout)  # OpenCL: the text itself
+        p.binary, p.cached = compile_source(target, p.source, p.name, of_steps)  # OpenCL: the text itself
     elif target.kind.device_type == 2:
         p.binary = _core.build_rename(p.binary, p.name)
     return p
@@ -202,9 +204,8 @@ def compile_module(mod, target):
     for p, _ in prepared:
         p.constant = constant.get(id(p.kernel), frozenset())
     jobs = [(p, found) for p, found in prepared if not p.reshape]
-    timeout = float(os.environ.get("NESTSMITH_BUILD_TIMEOUT", 120))
     with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1))) as pool:
-        for done in [pool.submit(_compile, p, found, target, engine, option, timeout) for p, found in jobs]:
+        for done in [pool.submit(_compile, p, found, target, engine, option) for p, found in jobs]:
             done.result()
     programs = [p for p, _ in prepared]
     by_kernel = {id(p.kernel): p for p in programs}

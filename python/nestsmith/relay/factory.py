@@ -20,6 +20,7 @@ import warnings
 import numpy as np
 
 from .. import _core, check, forks
+from ..driver import compile_source
 from ..error import TVMError, TVMValueError
 from .params import load_param_dict, save_param_dict
 
@@ -75,7 +76,7 @@ class LibModule:
         engine = self.target.engine(sm=info.get("sm"))
         if foreign and not self._made_again():
             raise foreign
-        kernel.binary = _core.build(engine, kernel.source)[0]
+        kernel.binary, _ = compile_source(self.target, kernel.source, kernel.name, engine=engine)
         return handle.load(kernel.binary, kernel.manifest)
 
     def _made_again(self):

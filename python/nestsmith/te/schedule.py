@@ -45,6 +45,7 @@ def schedule_from_state(dag, state, layout_rewrite=0):
     """(schedule, tensors) of a state of the auto-scheduler; ``tensors`` are the arguments of the function."""
     core, tensors = _core.schedule_from_steps(dag, state.steps(), layout_rewrite)
     sch = Schedule(core, [])
+    sch.of_steps = True
     sch.outputs = [s.origin_op for s in sch.stages if s.is_output]
     return sch, tensors
 
@@ -57,7 +58,11 @@ class Schedule:
     stages : list of Stage
         In order of computation.
     outputs : list of te.Operation
+    of_steps : bool
+        It was made from a state of the auto-scheduler.
     """
+
+    of_steps = False
 
     def __init__(self, core, outputs):
         self._core, self.outputs = core, list(outputs)
