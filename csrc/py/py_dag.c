@@ -12,7 +12,10 @@ typedef struct {
 
 static void do_session_dag(void *p) {
   Build *x = p;
-  x->session_dag = te_dag(SES, x->n, x->t);
+  const TeDag *d = x->session_dag = te_dag(SES, x->n, x->t);
+  bool *is_output = arena_array(ir_arena(SES), bool, d->n_ops);
+  for (int i = 0; i < d->n_ops; i++) is_output[i] = d->flags[i].is_output;
+  te_check_reads(SES, d->n_ops, d->op, is_output);
 }
 static void do_import(void *p) {
   Build *x = p;

@@ -47,8 +47,10 @@ State *sched_new(IrCtx *c, int n, const TeOp *const *outputs) {
   mapu_init(&o.seen, ir_arena(c));
   for (int i = 0; i < n; i++) visit(&o, ir_tensor(c, outputs[i]->out[0])->op);
   State *s = state_init(c, te_dag_rewritten(c, NULL, o.ops.len, o.ops.at));
-  for (int i = 0; i < s->stage.len; i++) s->stage.at[i].is_output = false;
-  for (int i = 0; i < n; i++) s->stage.at[sched_stage(s, outputs[i])].is_output = true;
+  bool *is_output = arena_array(ir_arena(c), bool, s->stage.len);
+  for (int i = 0; i < n; i++) is_output[sched_stage(s, outputs[i])] = true;
+  for (int i = 0; i < s->stage.len; i++) s->stage.at[i].is_output = is_output[i];
+  te_check_reads(c, o.ops.len, o.ops.at, is_output);
   return s;
 }
 
@@ -168,8 +170,9 @@ void sched_bind(State *s, int stage, int leaf, VarId thread, Annotation kind) {
 
 void sched_annotate(State *s, int stage, int leaf, Annotation a) {
   Axis *x = leaf_at(s, stage, leaf);
-  err_check(S_ERR(s), a != AN_VECTORIZE || x->kind == IT_SPACE, "axis %s is a reduction: it cannot be vectorized",
-            x->sname);
+  err_check(S_ERR(s), a != AN_VECTORIZE || x->kind == IT_SPACE || x->kind == IT_SPECIAL,
+            "axis %s %s: it cannot be vectorized", x->sname,
+            x->kind == IT_MIXED ? "is fused from data and reduction axes" : "is a reduction");
   err_check(S_ERR(s), !x->thread_obj, "axis %s is bound to %s already", x->sname, AN_WORD[x->ann]);
   x->ann = (uint8_t)a;
 }

@@ -85,6 +85,9 @@ int te_common_outer(const TeDag *d, int from, int to); /* over all paths */
 bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to);
 bool te_match_shift(const IrCtx *c, VarId v, ExprId e); /* v, v+c, c+v, v-c */
 
+/* Raises for reads that certainly leave their tensor (reads.c). Operations in stage order. */
+void te_check_reads(IrCtx *c, int n_ops, TeOp *const *ops, const bool *is_output);
+
 /* ---- text and key (text.c) ---- */
 char *te_dag_text(IrCtx *c, const TeDag *d, bool simple); /* 01 §2.2; unabridged */
 char *te_workload_key(IrCtx *c, const TeDag *d);          /* 01 §3.3 */
