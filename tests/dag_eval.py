@@ -81,13 +81,11 @@ def _value(e, env):
         return np.asarray(e.value, dtype=e.dtype)
     if kind == "Var":
         return env.vars[e]
-    if kind == "Call" and e.symbol == "if_then_else":
+    if kind == "Select" or (kind == "Call" and e.symbol == "if_then_else"):
         c, t, f = e.args
         cond = _value(c, env).astype(bool)
         return np.where(cond, _value(t, env.under(cond)), _value(f, env.under(~cond)))
     args = [_value(a, env) for a in e.args] if kind != "Reduce" else []
-    if kind == "Select":
-        return np.where(args[0], args[1], args[2])
     if kind == "Cast":
         return args[0].astype(e.dtype)
     if kind == "Not":

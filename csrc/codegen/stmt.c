@@ -175,6 +175,12 @@ static void alloc(Gen *g, const Stmt *s) {
     return;
   }
   for (int i = 0; i < g->p->n_work; i++) work |= g->p->work[i] == b;
+  /* copies of an unrolled body allocate the same buffer one after the other: each but the first in a block of its own */
+  bool again = g->t->kind == TG_CPU && !work && mapu_get(&g->buf_name, (uint64_t)b, -1) >= 0;
+  if (again) {
+    gen_line(g);
+    open_block(g);
+  }
   if (g->t->kind == TG_CPU)
     heap = gen_c_alloc(g, b, work);
   else if (info->scope == SC_LOCAL) {
@@ -190,6 +196,7 @@ static void alloc(Gen *g, const Stmt *s) {
     gen_line(g);
     sb_printf(g->o, "free(%s);\n", heap);
   }
+  if (again) close_block(g, "\n");
 }
 
 static void store(Gen *g, const Stmt *s) {

@@ -53,6 +53,7 @@ static void set_up(Run *r, IrCtx *c) {
   mapu_init(&r->sync, k);
   mapu_init(&r->shfl, k);
   mapu_init(&r->found_keys, k);
+  mapu_init(&r->shared_writes, k);
   r->threads = 1;
   r->epoch = r->kernel_epoch = 1;
   r->max_slots += 256; /* lets in expressions and variables of reducers */

@@ -71,6 +71,15 @@ static bool concurrent(Run *r, const Mem *m, int32_t other, int32_t epoch, int32
   return epoch == r->epoch || (m->fixed_block && (other - 1) / r->threads != (me - 1) / r->threads);
 }
 
+/* Threads that write the same value to an element in one epoch: each may read it, whoever was the last. */
+static uint64_t shared_write(const Mem *m, int64_t at, int32_t thread) {
+  uint64_t h = (uint64_t)(uintptr_t)m * 0x9e3779b97f4a7c15u + (uint64_t)at;
+  return (h ^ h >> 29) * 0xbf58476d1ce4e5b9u + (uint64_t)thread;
+}
+static bool wrote_too(Run *r, const Mem *m, int64_t at, int32_t me) {
+  return r->shared_writes.len && mapu_get(&r->shared_writes, shared_write(m, at, me), -1) == r->epoch;
+}
+
 static int32_t self(const Run *r) { return r->block_serial * r->threads + r->t + 1; }
 
 /* Element number of an access, or -1 if out of bounds. bad: an index came from memory never written. */
@@ -120,7 +129,7 @@ Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane) {
   }
   Shadow *s = &m->shadow[at];
   int32_t me = self(r);
-  if (concurrent(r, m, s->writer, s->write_epoch, me) && !r->quiet) {
+  if (concurrent(r, m, s->writer, s->write_epoch, me) && !r->quiet && !wrote_too(r, m, at, me)) {
     char x[64], y[64];
     finding(r, FD_RACE, b, "race on '%s' element %lld: read by %s, written by %s, no barrier between",
             ir_buffer(r->c, b)->name, (long long)at, who(r, x, sizeof x, me), who(r, y, sizeof y, s->writer));
@@ -166,6 +175,8 @@ void mem_store(Run *r, BufferId b, int n, const ExprId *idx, int lane, Val v) {
         finding(r, FD_RACE, b, "race on '%s' element %lld: written by %s, read by %s, no barrier between", name,
                 (long long)at, who(r, x, sizeof x, me), who(r, y, sizeof y, s->reader[i]));
   }
+  if (same && s->writer && s->writer != me && s->write_epoch == r->epoch)
+    mapu_set(&r->shared_writes, shared_write(m, at, s->writer), r->epoch);
   s->writer = me;
   s->write_epoch = r->epoch;
   s->init = !v.bad;

@@ -54,6 +54,7 @@ typedef struct {
   MapU64 sync; /* Stmt address -> executes in lock-step */
   MapU64 shfl; /* ExprId of a shuffle -> its values per thread in shfl_val */
   Val *shfl_val;
+  MapU64 shared_writes; /* (element, thread) -> epoch in which it wrote what others wrote too */
   VEC(const char *) found;
   MapU64 found_keys;
   int64_t steps, max_steps, misaligned;

@@ -20,6 +20,7 @@ typedef struct {
   int n;
   ExprId value[8];
   BufferId out[8];
+  ExprId at[8]; /* where in out: virtual threads have a place each */
   ExprId ri, gi;
   int64_t r, g, c; /* c: size of the leading reduced axes */
 } Red;
@@ -51,8 +52,8 @@ static Stmt *barrier(IrCtx *c) {
   ExprId arg = ex_str(c, "shared");
   return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));
 }
-/* to[i] = combine(a, b) for all components; all are computed before the first is stored */
-static Stmt *combine(Red *q, const BufferId *to, ExprId at, const ExprId *a, const ExprId *b) {
+/* to[i][at[i]] = combine(a, b) for all components; all are computed before the first is stored */
+static Stmt *combine(Red *q, const BufferId *to, const ExprId *at, const ExprId *a, const ExprId *b) {
   IrCtx *c = q->k->c;
   VarSub sub[16];
   Stmt *st[8];
@@ -65,7 +66,7 @@ static Stmt *combine(Red *q, const BufferId *to, ExprId at, const ExprId *a, con
   for (int i = 0; i < q->n; i++) {
     v[i] = ex_subst(c, q->op->result[i], 2 * q->n, sub);
     tmp[i] = ir_var_new(c, "tmp", ir_type(c, v[i]), false);
-    st[i] = store(q->k, to[i], at, q->n > 1 ? ex_var(c, tmp[i]) : v[i]);
+    st[i] = store(q->k, to[i], at[i], q->n > 1 ? ex_var(c, tmp[i]) : v[i]);
   }
   Stmt *s = st_seq(c, q->n, st);
   for (int i = q->n - 1; i >= 0 && q->n > 1; i--) s = st_let(c, tmp[i], v[i], s);
@@ -81,19 +82,19 @@ static Stmt *warp_variant(Red *q) {
   BufferId t[8];
   for (int i = 0; i < q->n; i++) {
     t[i] = temp(k, "shuffled", i, ir_buffer(c, q->out[i])->type, SC_LOCAL, 1);
-    at[n++] = store(k, q->out[i], zero, q->value[i]);
+    at[n++] = store(k, q->out[i], q->at[i], q->value[i]);
   }
   int64_t off = 1;
   while (off * 2 < q->r) off *= 2;
   for (; off >= 1; off /= 2) {
     ExprId cur[8], got[8];
     for (int i = 0; i < q->n; i++) {
-      cur[i] = load(k, q->out[i], zero);
+      cur[i] = load(k, q->out[i], q->at[i]);
       ExprId arg[3] = {cur[i], ex_i32(c, off), width};
       at[n++] = store(k, t[i], zero, ex_call(c, IN_SHFL_DOWN, ir_type(c, cur[i]), 3, arg));
       got[i] = load(k, t[i], zero);
     }
-    Stmt *s = combine(q, q->out, zero, cur, got);
+    Stmt *s = combine(q, q->out, q->at, cur, got);
     if (2 * off > q->r)
       s = st_if(c, ex_bin(c, IR_LT, ex_add(c, q->ri, ex_i32(c, off)), ex_i32(c, q->r)), false, s, NULL);
     at[n++] = s;
@@ -104,8 +105,8 @@ static Stmt *warp_variant(Red *q) {
   }
   ExprId lane = ex_fmod(c, ex_mul(c, q->gi, ex_i32(c, q->r)), width);
   for (int i = 0; i < q->n; i++) {
-    ExprId arg[3] = {load(k, q->out[i], zero), lane, width};
-    at[n++] = store(k, q->out[i], zero, ex_call(c, IN_SHFL, ir_type(c, arg[0]), 3, arg));
+    ExprId arg[3] = {load(k, q->out[i], q->at[i]), lane, width};
+    at[n++] = store(k, q->out[i], q->at[i], ex_call(c, IN_SHFL, ir_type(c, arg[0]), 3, arg));
   }
   return st_seq(c, n, at);
 }
@@ -115,9 +116,10 @@ static Stmt *shared_variant(Red *q) {
   IrCtx *c = k->c;
   VEC(Stmt *) at = {0};
   BufferId buf[8];
-  ExprId base = ex_mul(c, q->gi, ex_i32(c, q->r)), mine = ex_add(c, base, q->ri), zero = ex_i32(c, 0);
+  ExprId base = ex_mul(c, q->gi, ex_i32(c, q->r)), mine = ex_add(c, base, q->ri), at_mine[8];
   vec_push(mem(k), &at, barrier(c));
   for (int i = 0; i < q->n; i++) {
+    at_mine[i] = mine;
     buf[i] = temp(k, "red_buf", i, ir_buffer(c, q->out[i])->type, SC_SHARED, q->r * q->g);
     vec_push(mem(k), &at, store(k, buf[i], mine, q->value[i]));
   }
@@ -132,10 +134,10 @@ static Stmt *shared_variant(Red *q) {
       got[i] = load(k, buf[i], ex_add(c, mine, ex_i32(c, a)));
     }
     vec_push(mem(k), &at,
-             st_if(c, ex_bin(c, IR_LT, q->ri, ex_i32(c, active)), false, combine(q, buf, mine, cur, got), NULL));
+             st_if(c, ex_bin(c, IR_LT, q->ri, ex_i32(c, active)), false, combine(q, buf, at_mine, cur, got), NULL));
     vec_push(mem(k), &at, barrier(c));
   }
-  for (int i = 0; i < q->n; i++) vec_push(mem(k), &at, store(k, q->out[i], zero, load(k, buf[i], base)));
+  for (int i = 0; i < q->n; i++) vec_push(mem(k), &at, store(k, q->out[i], q->at[i], load(k, buf[i], base)));
   return st_seq(c, at.len, at.at);
 }
 
@@ -150,7 +152,9 @@ static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
   q.n = (int)n;
   for (int i = 0; i < q.n; i++) {
     q.value[i] = ir_kid(c, call, 2 + i);
-    q.out[i] = ir_node(c, ir_kid(c, call, 2 + q.n + i))->sym;
+    ExprId to = ir_kid(c, call, 2 + q.n + i);
+    q.out[i] = ir_node(c, to)->sym;
+    q.at[i] = ir_kid(c, to, 0);
   }
   bool reduced[3] = {false, false, false}, ok = true;
   for (int i = 2 + 2 * q.n; i < total; i++) {
@@ -178,10 +182,9 @@ static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
       cut = true;
     }
   }
-  ExprId zero = ex_i32(c, 0);
   if (q.r == 1) {
     Stmt *at[8];
-    for (int i = 0; i < q.n; i++) at[i] = store(k, q.out[i], zero, q.value[i]);
+    for (int i = 0; i < q.n; i++) at[i] = store(k, q.out[i], q.at[i], q.value[i]);
     return st_seq(c, q.n, at);
   }
   err_check(ir_err(c), !divergent,

@@ -41,56 +41,73 @@ static Stmt *version(Half *h, const Stmt *s, VarId v, ExprId value, ExprId half)
   return st_map(h->c, low_copy(h->c, s, v, value), &m);
 }
 
-/* Takes marked allocations off the top of a loop body: their fills go to `fill`, the rest is returned. */
-static Stmt *peel(IrCtx *c, Stmt *s, Half *h, Stmt **fill, int *n, BufferId *bufs) {
-  if (s->kind == ST_ALLOC) {
-    BufferId b = s->u.alloc.buf;
-    Stmt *in = s->u.alloc.body;
-    int64_t size;
-    bool doubled = ir_buffer(c, b)->double_buffer && in->kind == ST_SEQ && low_const(c, ir_buffer(c, b)->size, &size) &&
-                   size <= INT32_MAX / 2 && *n < 16;
-    if (doubled) {
-      fill[*n] = in->u.seq.at[0];
-      bufs[(*n)++] = b;
-      mapu_set(&h->buf, (uint64_t)b, (int32_t)size);
-      return peel(c, st_seq(c, in->u.seq.n - 1, in->u.seq.at + 1), h, fill, n, bufs);
-    }
+enum { MAX_FILLS = 16, MAX_DOUBLED = 16 };
+typedef struct {
+  Half half;
+  Stmt *fill[MAX_FILLS];
+  BufferId buf[MAX_DOUBLED];
+  int n_fill, n_buf;
+} Doubled;
+
+/* The n marked allocations that begin at s and the production behind them: a stage with several outputs has as many.
+ * NULL: none is marked, or not all can be doubled. */
+static Stmt *marked_run(IrCtx *c, Stmt *s, const Doubled *d, int *n) {
+  bool ok = d->n_fill < MAX_FILLS;
+  int64_t size;
+  for (*n = 0; s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->double_buffer; s = s->u.alloc.body, ++*n)
+    ok = ok && low_const(c, ir_buffer(c, s->u.alloc.buf)->size, &size) && size <= INT32_MAX / 2;
+  return ok && *n && s->kind == ST_SEQ && d->n_buf + *n <= MAX_DOUBLED ? s : NULL;
+}
+
+/* Takes marked allocations off the top of a loop body: their fills go to d, the rest is returned. */
+static Stmt *peel(IrCtx *c, Stmt *s, Doubled *d) {
+  if (s->kind != ST_ALLOC) return s;
+  int n;
+  Stmt *in = marked_run(c, s, d, &n);
+  if (!in && n) return s;
+  if (!in) {
     Stmt *r = low_new(c, s);
-    r->u.alloc.body = peel(c, in, h, fill, n, bufs);
+    r->u.alloc.body = peel(c, s->u.alloc.body, d);
     return r;
   }
-  return s;
+  for (int64_t size; s != in; s = s->u.alloc.body) {
+    low_const(c, ir_buffer(c, s->u.alloc.buf)->size, &size);
+    mapu_set(&d->half.buf, (uint64_t)s->u.alloc.buf, (int32_t)size);
+    d->buf[d->n_buf++] = s->u.alloc.buf;
+  }
+  d->fill[d->n_fill++] = in->u.seq.at[0];
+  return peel(c, st_seq(c, in->u.seq.n - 1, in->u.seq.at + 1), d);
 }
 static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg) {
   (void)arg;
   int64_t e;
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_SERIAL || !low_const(c, s->u.loop.extent, &e) || e < 2) return s;
-  Half h = {.c = c};
-  mapu_init(&h.buf, ir_arena(c));
-  Stmt *fill[16], *at[64];
-  BufferId buf[16];
-  int n = 0, k = 0;
-  Stmt *rest = peel(c, s->u.loop.body, &h, fill, &n, buf);
+  Doubled d = {.half = {.c = c}};
+  mapu_init(&d.half.buf, ir_arena(c));
+  Half *h = &d.half;
+  Stmt *at[MAX_FILLS + 2], *in[MAX_FILLS + 1], *rest = peel(c, s->u.loop.body, &d);
+  int n = d.n_fill, k = 0;
   if (!n) return s;
   VarId v = s->u.loop.var;
   DType t = ir_var_info(c, v)->type;
   VarId w = ir_var_new(c, arena_printf(ir_arena(c), "%s.outer", ir_var_info(c, v)->name), t, false);
   ExprId two = ex_int(c, t, 2), one = ex_int(c, t, 1), now = ex_var(c, w), next = ex_add(c, now, one),
          last = ex_int(c, t, e - 1), zero = ex_int(c, t, 0);
-  for (int i = 0; i < n; i++) at[k++] = version(&h, fill[i], v, zero, zero);
-  Stmt *in[32];
-  for (int i = 0; i < n; i++)
-    in[i] = st_attr(c, AT_DOUBLE_WRITE, 1, NULL, version(&h, fill[i], v, next, ex_fmod(c, next, two)));
-  in[n] = version(&h, rest, v, now, ex_fmod(c, now, two));
+  for (int i = 0; i < n; i++) at[k++] = version(h, d.fill[i], v, zero, zero);
+  for (int i = 0; i < n; i++) {
+    in[i] = version(h, d.fill[i], v, next, ex_fmod(c, next, two));
+    if (e > 2) in[i] = st_attr(c, AT_DOUBLE_WRITE, 1, NULL, in[i]); /* a loop of one iteration will be none */
+  }
+  in[n] = version(h, rest, v, now, ex_fmod(c, now, two));
   at[k++] = st_for(c, w, zero, last, FOR_SERIAL, st_seq(c, n + 1, in));
-  at[k++] = version(&h, rest, v, last, ex_fmod(c, last, two));
+  at[k++] = version(h, rest, v, last, ex_fmod(c, last, two));
   Stmt *r = st_seq(c, k, at);
-  for (int i = n - 1; i >= 0; i--) {
-    IrBuffer *b = ir_buffer(c, buf[i]);
+  for (int i = d.n_buf - 1; i >= 0; i--) {
+    IrBuffer *b = ir_buffer(c, d.buf[i]);
     b->double_buffer = false;
     ExprId size = ex_mul(c, b->size, ex_i32(c, 2));
-    ir_buffer(c, buf[i])->size = size;
-    r = st_alloc(c, buf[i], r);
+    ir_buffer(c, d.buf[i])->size = size;
+    r = st_alloc(c, d.buf[i], r);
   }
   return r;
 }

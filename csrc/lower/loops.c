@@ -38,6 +38,7 @@ typedef struct {
   int sid;
   ExprId *val;   /* per axis: its value in terms of loop variables; 0 not known yet */
   uint8_t *mark; /* per axis: 1 data, 2 reduction, 3 both */
+  bool *wide;    /* per axis: it counts with 64 bits; NULL: none does */
   bool reduce, cross;
   int begin;               /* begin: position of the first leaf that belongs to a reduction */
   BufferId acc[8], red[8]; /* cross: private partial results, results of the combination */
@@ -48,15 +49,10 @@ static Stmt *emit_stage(Loops *l, int sid);
 static void fail(Loops *l, const Stage *st, const char *what) {
   err_raise(ir_err(l->c), NS_ERR_VALUE, "stage %s: %s", st->op->name, what);
 }
-static ForKind loop_kind(const Axis *x) {
-  static const ForKind KIND[AN_COUNT] = {
-      [AN_NONE] = FOR_SERIAL,       [AN_UNROLL] = FOR_UNROLLED,   [AN_VECTORIZE] = FOR_VECTOR,
-      [AN_PARALLEL] = FOR_PARALLEL, [AN_VTHREAD] = FOR_VTHREAD,   [AN_BLOCK_X] = FOR_BLOCK_X,
-      [AN_THREAD_X] = FOR_THREAD_X, [AN_BLOCK_Y] = FOR_BLOCK_Y,   [AN_THREAD_Y] = FOR_THREAD_Y,
-      [AN_BLOCK_Z] = FOR_BLOCK_Z,   [AN_THREAD_Z] = FOR_THREAD_Z, [AN_TENSORIZE] = FOR_SERIAL};
-  return KIND[x->ann];
+static void fail_at(Loops *l, const Stage *st, const Axis *x, const char *what) {
+  err_raise(ir_err(l->c), NS_ERR_VALUE, "stage %s, loop %s (%s): %s", st->op->name, x->sname, AN_WORD[x->ann], what);
 }
-static bool is_bound(const Axis *x) { return loop_kind(x) >= FOR_VTHREAD; }
+static bool is_bound(const Axis *x) { return low_loop_kind(x) >= FOR_VTHREAD; }
 
 static ExprId localize(Nest *n, const ExprId *val, ExprId e);
 
@@ -109,25 +105,6 @@ static void pass_up(Nest *n, ExprId *val) {
     case REL_SINGLETON: break;
     }
   }
-}
-
-/* Which axes derive from data axes (1), from reduce axes (2), or from both. */
-static uint8_t *pass_marks(Loops *l, const Stage *st) {
-  uint8_t *m = arena_array(l->a, uint8_t, st->axes.len);
-  for (int i = 0; i < st->n_root; i++) m[i] = i < st->n_root_data ? 1 : 2;
-  for (int r = 0; r < st->rels.len; r++) {
-    const Rel *rel = &st->rels.at[r];
-    switch (rel->kind) {
-    case REL_SPLIT:
-      m[rel->outer] |= m[rel->parent];
-      m[rel->inner] |= m[rel->parent];
-      break;
-    case REL_FUSE: m[rel->parent] |= (uint8_t)(m[rel->outer] | m[rel->inner]); break;
-    case REL_REBASE: m[rel->outer] |= m[rel->parent]; break;
-    case REL_SINGLETON: break;
-    }
-  }
-  return m;
 }
 
 /* ---- predicates ---- */
@@ -202,10 +179,50 @@ static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
   for (int i = 0; i < st->n_root && k < 2 * MAX_RANK; i++) {
     const TeOp *op = st->op;
     VarId v = i < st->n_root_data ? op->axis[i].var : op->red[i - st->n_root_data].var;
-    if (val[i]) sub[k++] = (VarSub){v, val[i]};
+    if (!val[i]) continue;
+    DType t = ir_var_info(n->l->c, v)->type;
+    sub[k++] = (VarSub){v, dtype_eq(t, ir_type(n->l->c, val[i])) ? val[i] : ex_cast(n->l->c, t, val[i])};
   }
   ReadMap m = {n->l, st};
   return ex_map(n->l->c, ex_subst(n->l->c, e, k, sub), read_to_load, &m);
+}
+/* ---- the user's own condition on the final store (set_store_predicate) ---- */
+typedef struct {
+  const Nest *n;
+  VarId missing;
+} InScope;
+static bool var_in_scope(const Nest *n, VarId v) {
+  const State *s = n->l->s;
+  for (int i = 0; i < n->l->thread.len; i++)
+    if (n->l->thread.at[i].var == v) return true;
+  for (int p = 0; p < n->st->leaf.len; p++)
+    if (n->st->axes.at[n->st->leaf.at[p]].var == v) return true;
+  const Stage *st = n->st;
+  for (int hops = 0; st->at == AT_ITER && hops <= s->stage.len; hops++) {
+    const Stage *target = &s->stage.at[st->at_stage];
+    for (int p = 0; p <= st->at_iter; p++)
+      if (target->axes.at[target->leaf.at[p]].var == v) return true;
+    st = target;
+  }
+  return false;
+}
+static void find_out_of_scope(IrCtx *c, ExprId e, void *arg) {
+  InScope *x = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_VAR && !var_in_scope(x->n, n->sym)) x->missing = n->sym;
+}
+static Stmt *store_predicate(Nest *n, Stmt *s) {
+  if (!n->st->store_predicate) return s;
+  IrCtx *c = n->l->c;
+  ExprId p = localize(n, n->val, n->st->store_predicate);
+  InScope x = {n, 0};
+  ex_post_order(c, p, find_out_of_scope, &x);
+  if (x.missing)
+    err_raise(
+        ir_err(c), NS_ERR_VALUE,
+        "stage %s: its store predicate uses %s, which is neither an axis of the stage nor a thread axis around it",
+        n->st->op->name, ir_var_info(c, x.missing)->name);
+  return st_if(c, p, false, s, NULL);
 }
 static BufferId out_buffer(Nest *n, int k) { return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0); }
 static const ExprId *stage_body(Nest *n) {
@@ -274,7 +291,7 @@ static Stmt *emit_plain(Nest *n) {
   if (!n->reduce) {
     const ExprId *body = stage_body(n);
     for (int i = 0; i < op->n_out; i++) v[i] = localize(n, n->val, body[i]);
-    return guard(n->l->c, &p, store_all(n, n->val, op->n_out, v));
+    return guard(n->l->c, &p, store_predicate(n, store_all(n, n->val, op->n_out, v)));
   }
   RedBody b = reduce_body(n, n->val);
   ExprId cur[8];
@@ -283,15 +300,24 @@ static Stmt *emit_plain(Nest *n) {
   for (int i = 0; i < b.k; i++) v[i] = combine(n->l->c, b.op, i, cur, b.src);
   Stmt *s = store_all(n, n->val, b.k, v);
   if (b.cond) s = st_if(n->l->c, b.cond, false, s, NULL);
-  return guard(n->l->c, &p, s);
+  return guard(n->l->c, &p, store_predicate(n, s));
 }
 
 /* ---- loops ---- */
+/* The extent of a leaf as its loop variable counts: literals are as narrow as they can be, the loops of large tensors are not. */
+static ExprId extent_for(IrCtx *c, VarId v, ExprId extent) {
+  DType t = ir_var_info(c, v)->type;
+  int64_t n;
+  if (dtype_eq(t, ir_type(c, extent))) return extent;
+  return ex_const_int(c, extent, &n) ? ex_int(c, t, n) : ex_cast(c, t, extent);
+}
 /* Value of a thread-bound leaf whose thread variable is `v` (spec 07 §7.2.4). */
-static ExprId thread_value(Nest *n, const Axis *x, VarId v) {
+static ExprId thread_value(Nest *n, int axis, VarId v) {
   IrCtx *c = n->l->c;
-  ForKind k = loop_kind(x);
+  const Axis *x = &n->st->axes.at[axis];
+  ForKind k = low_loop_kind(x);
   ExprId var = ex_var(c, v), zero = ex_int(c, ir_var_info(c, x->var)->type, 0);
+  if (n->wide && n->wide[axis]) var = ex_cast(c, DT_I64, var);
   if (k == FOR_VTHREAD) return var;
   if (ex_is_int(c, x->extent, 1)) return zero;
   ScopeKind s = n->st->scope;
@@ -332,15 +358,28 @@ static bool skip_in_common(const Nest *n, int axis) {
   return n->cross && n->mark[axis] == 2 && !is_bound(&n->st->axes.at[axis]);
 }
 
+/* What is attached at the leaf at `pos`. In a reduction across threads the loops of one thread's share come innermost:
+ * what is attached between two of them moves along with the outer one. */
+static Stmt *with_all_attached(Nest *n, int pos, Stmt *body) {
+  const Stage *st = n->st;
+  bool moved = false;
+  for (int p = 0; p < pos; p++) moved = moved || skip_in_common(n, st->leaf.at[p]);
+  if (!skip_in_common(n, st->leaf.at[pos])) return moved ? body : with_attached(n, pos, body);
+  int last = pos;
+  while (last + 1 < st->leaf.len && !skip_in_common(n, st->leaf.at[last + 1])) last++;
+  for (int p = last; p >= pos; p--) body = with_attached(n, p, body);
+  return body;
+}
+
 /* The loop of the leaf at `pos` around what `inside` makes. */
 static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   Loops *l = n->l;
   IrCtx *c = l->c;
   int id = n->st->leaf.at[pos];
   const Axis *x = &n->st->axes.at[id];
-  ForKind kind = loop_kind(x);
+  ForKind kind = low_loop_kind(x);
   ExprId zero = ex_int(c, ir_var_info(c, x->var)->type, 0);
-  if (x->ann == AN_TENSORIZE) fail(l, n->st, "tensorize is not supported");
+  if (x->ann == AN_TENSORIZE) fail_at(l, n->st, x, "tensorize is not supported");
   if (kind < FOR_VTHREAD) {
     bool one = ex_is_int(c, x->extent, 1);
     n->val[id] = one ? x->min : ex_is_int(c, x->min, 0) ? ex_var(c, x->var) : ex_add(c, x->min, ex_var(c, x->var));
@@ -350,10 +389,10 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
       pass_up(n, n->val);
       extent = open_extent(n, n->val, x);
     }
-    Stmt *body = with_attached(n, pos, inside(n, pos + 1));
-    return pragmas(c, x, one ? body : st_for(c, x->var, zero, extent, kind, body));
+    Stmt *body = with_all_attached(n, pos, inside(n, pos + 1));
+    return pragmas(c, x, one ? body : st_for(c, x->var, zero, extent_for(c, x->var, extent), kind, body));
   }
-  if (!ex_is_int(c, x->min, 0)) fail(l, n->st, "a loop bound to a thread must start at 0");
+  if (!ex_is_int(c, x->min, 0)) fail_at(l, n->st, x, "a loop bound to a thread must start at 0; split the axis first");
   VarId v = x->var;
   bool open = false;
   for (int i = l->thread.len - 1; i >= 0 && x->thread_obj; i--)
@@ -362,13 +401,13 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
       open = true;
       break;
     }
-  n->val[id] = thread_value(n, x, v);
+  n->val[id] = thread_value(n, id, v);
   int mark = l->thread.len;
   if (!open) vec_push(l->a, &l->thread, ((Bound1){x->thread_obj, v}));
-  Stmt *body = with_attached(n, pos, inside(n, pos + 1));
+  Stmt *body = with_all_attached(n, pos, inside(n, pos + 1));
   l->thread.len = mark;
   if (open) return body;
-  Stmt *s = st_for(c, v, zero, x->extent, kind, body);
+  Stmt *s = st_for(c, v, zero, extent_for(c, v, x->extent), kind, body);
   s->u.loop.thread_obj = x->thread_obj;
   return s;
 }
@@ -412,7 +451,7 @@ static Stmt *emit_init(Nest *n) {
         var[p] = v = ir_var_new(c, ir_var_info(c, x->var)->name, ir_var_info(c, x->var)->type, false);
         ar_bind_range(l->ar, v, x->min, x->extent);
       }
-      n->val[st->leaf.at[p]] = thread_value(n, x, v);
+      n->val[st->leaf.at[p]] = thread_value(n, st->leaf.at[p], v);
       continue;
     }
     if (ex_is_int(c, x->extent, 1)) {
@@ -426,13 +465,16 @@ static Stmt *emit_init(Nest *n) {
   }
   pass_up(n, n->val);
   RedBody b = reduce_body(n, n->val);
-  Preds p = bound_checks(n, n->val, false, true);
+  bool stored = false; /* a temporary holds its whole region, an argument only what is declared */
+  for (int k = 0; k < st->op->n_out; k++) stored |= ir_buffer(c, out_buffer(n, k))->external;
+  Preds p = bound_checks(n, n->val, stored && !l->features, true);
   Stmt *s = guard(c, &p, store_all(n, n->val, b.k, b.ident));
   for (int q = st->leaf.len - 1; q >= n->begin; q--) {
     const Axis *x = &st->axes.at[st->leaf.at[q]];
     if (n->mark[st->leaf.at[q]] == 2) continue;
     if (var[q]) {
-      s = st_for(c, var[q], ex_int(c, ir_var_info(c, x->var)->type, 0), x->extent, loop_kind(x), s);
+      s = st_for(c, var[q], ex_int(c, ir_var_info(c, x->var)->type, 0), extent_for(c, var[q], x->extent),
+                 low_loop_kind(x), s);
       s->u.loop.thread_obj = x->thread_obj;
     }
     s = pragmas(c, x, s);
@@ -518,13 +560,15 @@ static Stmt *emit_cross(Nest *n) {
   for (int p = 0; p < st->leaf.len; p++) {
     int id = st->leaf.at[p];
     if (!(n->mark[id] & 2) || !is_bound(&st->axes.at[id])) continue;
-    if (!for_is_thread(loop_kind(&st->axes.at[id]))) fail(l, st, "a reduction loop can be bound to threadIdx only");
-    if (ir_kind(c, n->val[id]) == IR_VAR) arg[n_arg++] = n->val[id];
+    if (!for_is_thread(low_loop_kind(&st->axes.at[id])))
+      fail_at(l, st, &st->axes.at[id], "a reduction loop can be bound to threadIdx only");
+    ExprId thread = ir_kind(c, n->val[id]) == IR_CAST ? ir_kid(c, n->val[id], 0) : n->val[id];
+    if (ir_kind(c, thread) == IR_VAR) arg[n_arg++] = thread;
   }
   part[n_part++] = st_eval(c, ex_call(c, IN_ALLREDUCE, DT_I32, n_arg, arg));
   pass_up(n, n->val);
   Preds p = bound_checks(n, n->val, true, true);
-  part[n_part++] = guard(c, &p, store_all(n, n->val, k, value));
+  part[n_part++] = guard(c, &p, store_predicate(n, store_all(n, n->val, k, value)));
   Stmt *s = st_seq(c, n_part, part);
   for (int i = k - 1; i >= 0; i--) s = st_alloc(c, n->red[i], s);
   for (int i = k - 1; i >= 0 && loops; i--) s = st_alloc(c, n->acc[i], s);
@@ -536,14 +580,16 @@ static Stmt *emit_stage(Loops *l, int sid) {
   Nest n = {.l = l, .st = &l->s->stage.at[sid], .sid = sid, .begin = -1};
   const Stage *st = n.st;
   n.val = arena_array(l->a, ExprId, st->axes.len);
-  n.mark = pass_marks(l, st);
+  n.mark = low_axis_marks(l->a, st);
+  n.wide = stage_wide_axes(l->c, st);
   n.reduce = ir_kind(l->c, stage_body(&n)[0]) == IR_REDUCE;
   for (int p = 0; n.reduce && p < st->leaf.len; p++) {
     int id = st->leaf.at[p];
     if ((n.mark[id] & 2) && is_bound(&st->axes.at[id]))
       n.cross = true;
     else if (n.cross && (n.mark[id] & 1))
-      fail(l, st, "a data axis follows a reduction axis that is bound to a thread; reorder it before");
+      fail_at(l, st, &st->axes.at[id],
+              "a data axis follows a reduction axis that is bound to a thread; reorder it before");
     if ((n.mark[id] & 2) && n.begin < 0) n.begin = p;
   }
   if (n.reduce && n.begin < 0) n.begin = st->leaf.len;
@@ -585,6 +631,7 @@ static int find_arg(const Stage *st, int k, int n_args, const TensorId *args) {
     if (args[i] == st->op->out[k] || (st->origin && k < st->origin->n_out && args[i] == st->origin->out[k])) return i;
   return -1;
 }
+
 static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
   IrCtx *c = l->c;
   for (int sid = 0; sid < l->s->stage.len; sid++) {
@@ -638,9 +685,26 @@ static void shape_var(IrCtx *c, ExprId e, void *arg) {
   vec_push(ir_arena(c), v, n->sym);
 }
 
+/* Which stages store into arguments. A stage at root whose readers need a part only is computed as a whole if it is one. */
+static const bool *argument_stages(State *s, int n_args, const TensorId *args) {
+  bool *is_arg = arena_array(ir_arena(s->ctx), bool, s->stage.len), part = false;
+  for (int sid = 0; sid < s->stage.len; sid++) {
+    Stage *st = &s->stage.at[sid];
+    if (st->op->kind == TE_PLACEHOLDER) continue;
+    for (int k = 0; k < st->op->n_out; k++) is_arg[sid] |= find_arg(st, k, n_args, args) >= 0;
+    if (!is_arg[sid] || st->is_output) continue;
+    for (int i = 0; i < st->n_root_data && st->at == AT_ROOT; i++)
+      part |= st->axes.at[i].min != st->op->axis[i].min || st->axes.at[i].extent != st->op->axis[i].extent;
+    st->is_output |= st->at == AT_ROOT;
+  }
+  if (part) state_infer_bounds(s);
+  return is_arg;
+}
+
 Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool features) {
   IrCtx *c = s->ctx;
   err_check(ir_err(c), s->bounded, "the state has no loop bounds yet; infer bounds before lowering");
+  const bool *is_arg = features ? NULL : argument_stages(s, n_args, args);
   Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features};
   Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args), .features = features};
   mapu_init(&l.buf_of, l.a);
@@ -652,6 +716,7 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, bool
       ar_bind_range(l.ar, x->var, ex_int(c, ir_var_info(c, x->var)->type, 0), x->extent);
     }
   }
+  if (!features) f.illegal = low_illegal(s, t, l.ar, is_arg);
   make_buffers(&l, &f, n_args, args);
   l.body = state_inlined_bodies(s, features);
   Stmt *body = NULL;

@@ -15,6 +15,7 @@ typedef struct {
   int32_t n_vars;
   VarId *var; /* free shape variables, if any */
   bool flat;
+  const char *illegal; /* why the program cannot be right although its loops can be printed and interpreted; NULL: it can */
   bool features;     /* made for feature extraction: computed arguments have an ALLOC, constant matrices are 1 */
   bool printing;     /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
   bool auto_strides; /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
@@ -44,7 +45,8 @@ typedef struct {
 Func low_loops(State *s, const Target *t, int n_args, const TensorId *args,
                bool features); /* steps 1-4: multi-dimensional loop program. features: const_matrix stages become 1; run
                                   pass_simplify once, then extract */
-Program low_build(Func f, const char *name); /* steps 4b-15: kernels ready for code generation */
+Program low_build(Func f, const char *name); /* steps 4b-15: kernels ready for code generation; raises what is illegal */
+void low_check_legal(const Func *f);         /* raises f->illegal */
 typedef struct {
   bool ok;
   const char *why;

@@ -128,7 +128,12 @@ static void cut(Cut *x, Stmt *s) {
       return;
     }
     break;
-  case ST_ALLOC: cut(x, s->u.alloc.body); return;
+  case ST_ALLOC: /* without block loops the shared arrays of a kernel stand around its thread loops */
+    if (ir_buffer(c, s->u.alloc.buf)->scope != SC_GLOBAL)
+      add_kernel(x, s, arena_printf(ir_arena(c), "%s_kernel%d", x->name, x->kernel.len));
+    else
+      cut(x, s->u.alloc.body);
+    return;
   case ST_ATTR: cut(x, s->u.attr.body); return;
   case ST_STORE:
     err_raise(ir_err(c), NS_ERR_VALUE,
@@ -164,8 +169,13 @@ static Stmt *workspaces(Func *f, Stmt *s, Program *p) {
   return s;
 }
 
+void low_check_legal(const Func *f) {
+  if (f->illegal) err_raise(ir_err(f->ctx), NS_ERR_VALUE, "%s", f->illegal);
+}
+
 Program low_build(Func f, const char *name) {
   IrCtx *c = f.ctx;
+  low_check_legal(&f);
   err_check(ir_err(c), !f.features, "a program made for feature extraction cannot be built");
   err_check(ir_err(c), f.body != NULL, "the program %s computes nothing", name);
   Program p = {0};

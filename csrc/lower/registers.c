@@ -16,6 +16,7 @@
  * Pieces have the width of the machine's vectors as long as every access of a piece is contiguous or the same for all lanes;
  * else narrower ones are tried. What cannot be widened stays a marked loop, and the C compiler does what it can.
  */
+#include <stdlib.h>
 #include <string.h>
 #include "lower/util.h"
 
@@ -603,6 +604,32 @@ static int values_at(IrCtx *c, const Nest *x, const Tile *t, int64_t row, int64_
   return k;
 }
 
+typedef struct {
+  int64_t first, n;
+} Span;
+static int by_first(const void *a, const void *b) {
+  const Span *x = a, *y = b;
+  return (x->first > y->first) - (x->first < y->first);
+}
+/* Does each piece keep elements of its own? A loop that mixes data with reduction axes comes back to the same elements:
+ * `C[f mod 4]` kept in one register per f would forget all sums but the last. */
+static bool pieces_disjoint(Regs *g, int n, Stmt *const *out) {
+  IrCtx *c = g->c;
+  Span *s = arena_array(ir_arena(c), Span, n);
+  ExprId origin = 0;
+  for (int i = 0; i < n; i++) {
+    ExprId at = out[i]->u.store.idx[0];
+    s[i].n = ir_type(c, at).lanes;
+    if (ir_kind(c, at) == IR_RAMP) at = ir_kid(c, at, 0);
+    if (!origin) origin = at;
+    if (!low_const(c, ar_simplify(g->ar, ex_sub(c, at, origin)), &s[i].first)) return false;
+  }
+  qsort(s, (size_t)n, sizeof *s, by_first);
+  for (int i = 1; i < n; i++)
+    if (s[i - 1].first + s[i - 1].n > s[i].first) return false;
+  return true;
+}
+
 /* All pieces: loads of the accumulators, the reduction loops, stores. NULL: a piece cannot be written. */
 static Stmt *emit_tile(Regs *g, const Nest *x, const Tile *t, BufferId acc) {
   Arena *a = ir_arena(g->c);
@@ -621,6 +648,7 @@ static Stmt *emit_tile(Regs *g, const Nest *x, const Tile *t, BufferId acc) {
     out[q] = p.out;
   }
   int n = (int)t->total;
+  if (!pieces_disjoint(g, n, out)) return NULL;
   return loops_around(g, x, st_seq(g->c, n, body), st_seq(g->c, n, in), st_seq(g->c, n, out), n);
 }
 

@@ -26,9 +26,15 @@ typedef struct {
 } Entry; /* sync: a barrier stands before s */
 typedef VEC(Entry) Entries;
 typedef struct {
+  VarId v;
+  int64_t n;
+} Dim;
+typedef struct {
   IrCtx *c;
+  Arith *ar;
   MapU64 thread;
   MapU64 before;
+  VEC(Dim) dim; /* threadIdx loops with more than one iteration */
   int divergent, double_write;
 } Sync; /* before: statements (by address) that get a barrier */
 
@@ -48,16 +54,38 @@ static void reads_of(Sync *k, ExprId e, Accs *out) {
   if (e) ex_post_order(k->c, e, read_node, &r);
 }
 
-/* Does access a meet one of prev? Equal points are one thread's own element if the point moves with the thread; a point
- * that is the same for all threads is met by all of them (every thread wrote the same value: harmless, so such a
- * barrier is left out where none can stand). Carried round a loop over v, an index that moves with v is another point.
- */
+/* Has every thread of the block an element of its own at this index? */
+static bool own_point(Sync *k, ExprId idx) {
+  IrCtx *c = k->c;
+  int64_t step[3], covered = 1;
+  bool done[3] = {false, false, false};
+  if (k->dim.len > 3) return false;
+  for (int i = 0; i < k->dim.len; i++) {
+    VarId v = k->dim.at[i].v;
+    VarSub next = {v, ex_add(c, ex_var(c, v), ex_int(c, ir_var_info(c, v)->type, 1))};
+    if (!low_const(c, ar_simplify(k->ar, ex_sub(c, ex_subst(c, idx, 1, &next), idx)), &step[i])) return false;
+    if (step[i] < 0) step[i] = -step[i];
+  }
+  for (int round = 0; round < k->dim.len; round++) { /* smallest step first: each must pass what the others cover */
+    int at = -1;
+    for (int i = 0; i < k->dim.len; i++)
+      if (!done[i] && (at < 0 || step[i] < step[at])) at = i;
+    if (step[at] < covered) return false;
+    covered += step[at] * (k->dim.at[at].n - 1);
+    done[at] = true;
+  }
+  return true;
+}
+
+/* Does access a meet one of prev? At equal points a thread meets its own element, or what other threads wrote too, with
+ * the same value (harmless; such a barrier is left out where none can stand). Carried round a loop over v an index that
+ * moves with v is another point, and elements that threads share get new values while slower threads still read. */
 static bool conflict(Sync *k, const Accs *prev, Acc a, bool carried, VarId v) {
   for (int i = 0; i < prev->len; i++) {
     Acc p = prev->at[i];
     if (p.buf != a.buf || (!carried && p.other_half)) continue;
     if (!p.idx || p.idx != a.idx) return true;
-    if (carried && v && ex_uses_var(k->c, a.idx, v)) return true;
+    if (carried && ((v && ex_uses_var(k->c, a.idx, v)) || !own_point(k, a.idx))) return true;
     if (k->divergent == 0 && !low_expr_uses_any(k->c, a.idx, &k->thread) && !carried) return true;
   }
   return false;
@@ -152,7 +180,11 @@ static void scan(Sync *k, const Stmt *s, Entries *seq) {
     return;
   case ST_FOR: {
     ForKind kind = s->u.loop.kind;
-    if (for_is_thread(kind)) mapu_set(&k->thread, (uint64_t)s->u.loop.var, 1);
+    if (for_is_thread(kind)) {
+      Dim d = {s->u.loop.var, 0};
+      mapu_set(&k->thread, (uint64_t)d.v, 1);
+      if (!low_const(c, s->u.loop.extent, &d.n) || d.n > 1) vec_push(mem(k), &k->dim, d);
+    }
     if (kind > FOR_VTHREAD) {
       scan(k, s->u.loop.body, seq);
       return;
@@ -245,7 +277,7 @@ static Stmt *insert(Sync *k, Stmt *s) {
 }
 static Stmt *sync_kernel(IrCtx *c, Stmt *s, void *arg) {
   (void)arg;
-  Sync k = {.c = c};
+  Sync k = {.c = c, .ar = ar_new(c)};
   mapu_init(&k.thread, ir_arena(c));
   mapu_init(&k.before, ir_arena(c));
   Entries top = {0};

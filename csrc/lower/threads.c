@@ -39,7 +39,7 @@ static Stmt *kernel(IrCtx *c, Stmt *s) {
     for (int i = t.n - 1; i >= 0; i--) {
       if (for_is_block(t.order[i]) != (block == 1)) continue;
       int k = t.order[i] - FOR_BLOCK_X;
-      body = st_for(c, t.var[k], ex_i32(c, 0), t.extent[k], t.order[i], body);
+      body = st_for(c, t.var[k], ex_int(c, ir_var_info(c, t.var[k])->type, 0), t.extent[k], t.order[i], body);
     }
   return body;
 }

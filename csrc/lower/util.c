@@ -125,6 +125,33 @@ static ExprId fold_node(IrCtx *c, ExprId e, void *arg) {
 }
 ExprId low_fold(IrCtx *c, ExprId e) { return ex_map(c, e, fold_node, NULL); }
 
+/* ---- loops of a schedule ---- */
+ForKind low_loop_kind(const Axis *x) {
+  static const ForKind KIND[AN_COUNT] = {
+      [AN_NONE] = FOR_SERIAL,       [AN_UNROLL] = FOR_UNROLLED,   [AN_VECTORIZE] = FOR_VECTOR,
+      [AN_PARALLEL] = FOR_PARALLEL, [AN_VTHREAD] = FOR_VTHREAD,   [AN_BLOCK_X] = FOR_BLOCK_X,
+      [AN_THREAD_X] = FOR_THREAD_X, [AN_BLOCK_Y] = FOR_BLOCK_Y,   [AN_THREAD_Y] = FOR_THREAD_Y,
+      [AN_BLOCK_Z] = FOR_BLOCK_Z,   [AN_THREAD_Z] = FOR_THREAD_Z, [AN_TENSORIZE] = FOR_SERIAL};
+  return KIND[x->ann];
+}
+uint8_t *low_axis_marks(Arena *a, const Stage *st) {
+  uint8_t *m = arena_array(a, uint8_t, st->axes.len);
+  for (int i = 0; i < st->n_root; i++) m[i] = i < st->n_root_data ? 1 : 2;
+  for (int r = 0; r < st->rels.len; r++) {
+    const Rel *rel = &st->rels.at[r];
+    switch (rel->kind) {
+    case REL_SPLIT:
+      m[rel->outer] |= m[rel->parent];
+      m[rel->inner] |= m[rel->parent];
+      break;
+    case REL_FUSE: m[rel->parent] |= (uint8_t)(m[rel->outer] | m[rel->inner]); break;
+    case REL_REBASE: m[rel->outer] |= m[rel->parent]; break;
+    case REL_SINGLETON: break;
+    }
+  }
+  return m;
+}
+
 /* ---- kernels ---- */
 static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local,
                    const BufferId *local) {

@@ -24,6 +24,15 @@ void low_verify(Func *f, const char *pass); /* ir_verify; what it finds ends the
 static inline void low_verify(NS_UNUSED Func *f, NS_UNUSED const char *pass) {}
 #endif
 
+/* Of a schedule's loops. Marks, per axis: it derives from data axes (1), from reduction axes (2), or from both (3). */
+ForKind low_loop_kind(const Axis *x);
+uint8_t *low_axis_marks(Arena *a, const Stage *st);
+
+/* ---- legal.c ---- */
+/* Why no program of s can be right; NULL: it can. ar knows the ranges of loops; is_arg, per stage: it stores into an
+ * argument. */
+const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg);
+
 /* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);
 Stmt *low_each_kernel(IrCtx *c, Stmt *s, StmtRewrite f, void *arg); /* f on every outermost thread loop */

@@ -103,6 +103,7 @@ static void do_source(void *arg) {
 static void do_interp(void *arg) {
   Job *j = arg;
   Func f = loops_of(j);
+  f.illegal = NULL; /* the interpreter shows what is wrong with such a program */
   if (j->loops)
     j->report = interp_run(&f, j->data, j->max_steps);
   else {

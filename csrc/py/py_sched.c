@@ -474,6 +474,9 @@ static PyObject *m_predicate(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iO", &stage, &cond) || !stage_ok(state_of(o), stage)) return NULL;
   ExprId e = py_expr_id(cond);
   if (!e) return NULL;
+  DType t = ir_type(SES, e);
+  if (t.code != DT_BOOL.code || t.bits != DT_BOOL.bits || t.lanes != 1)
+    return PyErr_Format(PyExc_TypeError, "set_store_predicate needs a condition, e.g. thread.equal(0)");
   state_of(o)->stage.at[stage].store_predicate = e;
   Py_RETURN_NONE;
 }

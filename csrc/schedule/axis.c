@@ -128,8 +128,8 @@ void stage_fuse2(IrCtx *c, Stage *st, int pos) {
   Arena *m = ir_arena(c);
   Rel r = {.kind = REL_FUSE, .outer = st->leaf.at[pos], .inner = st->leaf.at[pos + 1]};
   const Axis *o = &st->axes.at[r.outer], *i = &st->axes.at[r.inner];
-  Axis f = {.sname = name_part(m, o->sname, i->sname, ".fused"),
-            .kind = o->kind == i->kind ? o->kind : (uint8_t)IT_MIXED};
+  uint8_t kind = o->kind == i->kind || i->kind == IT_SPECIAL ? o->kind : o->kind == IT_SPECIAL ? i->kind : IT_MIXED;
+  Axis f = {.sname = name_part(m, o->sname, i->sname, ".fused"), .kind = kind};
   f.name = f.sname;
   r.parent = axis_new(c, st, f);
   vec_push(m, &st->rels, r);

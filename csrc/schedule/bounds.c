@@ -84,13 +84,48 @@ void state_unbound(State *s) {
   s->bounded = false;
 }
 
+/* Extents of the data axes, of the reduction axes and of all of them, multiplied; INT64_MAX if that is too much. */
+static void count_points(IrCtx *c, const Stage *st, int64_t points[IT_MIXED + 1]) {
+  int64_t n;
+  points[IT_SPACE] = points[IT_REDUCE] = 1;
+  for (int i = 0; i < st->n_root; i++) {
+    const TeAxis *t = i < st->n_root_data ? &st->op->axis[i] : &st->op->red[i - st->n_root_data];
+    int64_t *kind = &points[i < st->n_root_data ? IT_SPACE : IT_REDUCE];
+    if (ex_const_int(c, t->extent, &n) && n > 0 && !i64_mul(*kind, n, kind)) *kind = INT64_MAX;
+  }
+  if (!i64_mul(points[IT_SPACE], points[IT_REDUCE], &points[IT_MIXED])) points[IT_MIXED] = INT64_MAX;
+}
+
+bool *stage_wide_axes(IrCtx *c, const Stage *st) {
+  bool any = false, fused = false;
+  for (int i = 0; i < st->n_root; i++) any |= ir_var_info(c, st->axes.at[i].var)->type.bits == 64;
+  for (int r = 0; r < st->rels.len; r++) fused |= st->rels.at[r].kind == REL_FUSE;
+  int64_t points[IT_MIXED + 1] = {1, 1, 1};
+  if (fused) count_points(c, st, points);
+  if (!any && points[IT_MIXED] <= INT32_MAX) return NULL;
+  bool *wide = arena_array(ir_arena(c), bool, st->axes.len);
+  for (int i = 0; i < st->n_root; i++) any |= wide[i] = ir_var_info(c, st->axes.at[i].var)->type.bits == 64;
+  for (int i = 0; i < st->rels.len; i++) {
+    const Rel *r = &st->rels.at[i];
+    int kind = st->axes.at[r->parent].kind;
+    switch (r->kind) {
+    case REL_SPLIT: wide[r->outer] = wide[r->inner] = wide[r->parent]; break;
+    case REL_FUSE:
+      any |= wide[r->parent] = wide[r->outer] || wide[r->inner] || (kind <= IT_MIXED && points[kind] > INT32_MAX);
+      break;
+    case REL_REBASE: wide[r->outer] = wide[r->parent]; break;
+    case REL_SINGLETON: break;
+    }
+  }
+  return any ? wide : NULL;
+}
 static void name_loops(IrCtx *c, Stage *st) { /* every leaf gets a variable */
-  DType t = DT_I32;
-  for (int i = 0; i < st->n_root; i++)
-    if (ir_var_info(c, st->axes.at[i].var)->type.bits == 64) t = DT_I64;
+  const bool *wide = stage_wide_axes(c, st);
   for (int i = 0; i < st->leaf.len; i++) {
     Axis *x = &st->axes.at[st->leaf.at[i]];
-    if (!x->var) x->var = ir_var_new(c, x->sname, t, false);
+    DType t = wide && wide[st->leaf.at[i]] ? DT_I64 : DT_I32;
+    bool narrow = x->var && !x->thread_obj && t.bits > ir_var_info(c, x->var)->type.bits;
+    if (!x->var || narrow) x->var = ir_var_new(c, x->sname, t, false);
   }
 }
 
@@ -129,13 +164,18 @@ static bool is_thread(int ann) {
   return ann == AN_VTHREAD || ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z;
 }
 
-static ScopeKind scope_of(const Infer *f, int stage) {
-  if (f->s->stage.at[stage].scope != SC_AUTO) return f->s->stage.at[stage].scope;
+ScopeKind state_scope(const State *s, int stage) {
+  const Stage *st = &s->stage.at[stage];
+  if (st->scope != SC_AUTO) return st->scope;
   ScopeKind r = SC_GLOBAL;
-  for (int i = 0; i < f->n_path[stage]; i++) {
-    int ann = path_axis(f, f->path[stage][i])->ann;
-    if (is_thread(ann)) return SC_LOCAL;
-    if (is_block(ann)) r = SC_SHARED;
+  for (int hops = 0; st->at == AT_ITER && hops <= s->stage.len; hops++) {
+    const Stage *target = &s->stage.at[st->at_stage];
+    for (int k = st->at_iter; k >= 0; k--) {
+      int ann = target->axes.at[target->leaf.at[k]].ann;
+      if (is_thread(ann)) return SC_LOCAL;
+      if (is_block(ann)) r = SC_SHARED;
+    }
+    st = target;
   }
   return r;
 }
@@ -303,6 +343,14 @@ static void sets_upwards(Infer *f, const Stage *st, const Dom *d, Span *up) {
   }
 }
 
+/* A loop of a stage whose memory is set to be private to the threads that the loop is bound to: memory has no dimension
+ * along them, the index is 0 (07 §7.2.4). */
+static bool without_dimension(const Stage *st, const Axis *x) {
+  if (st->scope == SC_AUTO || x->ann == AN_VTHREAD) return false;
+  if (st->scope == SC_WARP && x->ann == AN_THREAD_X) return false;
+  return is_block(x->ann) ? st->scope > SC_GLOBAL : is_thread(x->ann) && st->scope > SC_SHARED;
+}
+
 /* Binds the root variables of reader `q` to what one production of `p` must serve. */
 static void reader_sets(Infer *f, int p, int q) {
   const Stage *st = &f->s->stage.at[q];
@@ -317,6 +365,8 @@ static void reader_sets(Infer *f, int p, int q) {
       up[k] = point(d[k].min);
     else if (relaxed(&st->axes.at[k], inside, f->scope[p]))
       up[k] = full(f, d[k]);
+    else if (without_dimension(st, &st->axes.at[k]))
+      up[k] = point(lin_const(0));
     else
       up[k] = point(lin_atom(&f->L, ex_var(f->c, st->axes.at[k].var)));
   }
@@ -445,7 +495,15 @@ static void extents_downwards(LinCtx *L, const Stage *st, Dom *d, const char *th
       d[rest] = (Dom){lin_const(0), cdiv(L, p, by)};
       break;
     }
-    case REL_FUSE: d[r->parent] = (Dom){lin_const(0), lin_mul(L, d[r->outer].ext, d[r->inner].ext)}; break;
+    case REL_FUSE: {
+      Lin o = d[r->outer].ext, in = d[r->inner].ext;
+      int64_t n;
+      err_check(L->err, o.n || in.n || i64_mul(o.c, in.c, &n),
+                "stage %s: loop %s would have %lld x %lld iterations, more than 64 bits can count", st->op->name,
+                st->axes.at[r->parent].sname, (long long)o.c, (long long)in.c);
+      d[r->parent] = (Dom){lin_const(0), lin_mul(L, o, in)};
+      break;
+    }
     case REL_REBASE: d[r->outer] = (Dom){lin_const(0), d[r->parent].ext}; break;
     case REL_SINGLETON: d[r->parent] = (Dom){lin_const(0), lin_const(1)}; break;
     }
@@ -498,6 +556,11 @@ static void write_stage(Infer *f, int p) {
     int k = st->leaf.at[i];
     Axis *x = &st->axes.at[k];
     Dom r = d[x->rebase_of ? x->rebase_of - 1 : k];
+    err_check(
+        S_ERR(f->s), d[k].ext.n || d[k].ext.c <= INT32_MAX || ir_var_info(f->c, x->var)->type.bits == 64,
+        "stage %s: loop %s has %lld iterations, more than its 32-bit index can count; split it, or give the tensor "
+        "64-bit dimensions",
+        st->op->name, x->sname, (long long)d[k].ext.c);
     x->ranged = true;
     x->smin = r.min.n ? 0 : r.min.c;
     x->sext = r.ext.n ? -1 : r.ext.c;
@@ -568,7 +631,7 @@ void state_infer_bounds(State *s) {
     f.dom[i] = arena_array(f.m, Dom, st->axes.len);
     attach_path(&f, i);
   }
-  for (int i = 0; i < n; i++) f.scope[i] = scope_of(&f, i);
+  for (int i = 0; i < n; i++) f.scope[i] = state_scope(s, i);
   for (int i = n - 1; i >= 0; i--) {
     if (!f.dom[i]) continue;
     root_domains(&f, i);

@@ -155,6 +155,7 @@ typedef struct {
 
 /* The cache has one dimension per data loop of the stage, in loop order: a split or reordered stage gives the cache
  * another layout than the tensor has. */
+static bool is_data(const Axis *a) { return a->kind == IT_SPACE || a->kind == IT_SPECIAL; }
 static Layout cache_layout(State *s, Stage *st) {
   IrCtx *c = s->ctx;
   Arena *m = ir_arena(c);
@@ -163,13 +164,14 @@ static Layout cache_layout(State *s, Stage *st) {
   ExprId *up = arena_array(m, ExprId, st->axes.len), *down = arena_array(m, ExprId, st->axes.len);
   char *mark = arena_alloc(m, (size_t)st->axes.len);
   for (int i = 0; i < st->n_root_data; i++) down[i] = ex_var(c, st->op->axis[i].var);
-  for (int i = 0; i < st->axes.len; i++) mark[i] = st->axes.at[i].kind == IT_SPACE;
+  for (int i = 0; i < st->axes.len; i++) mark[i] = is_data(&st->axes.at[i]);
   for (int i = 0; i < st->leaf.len; i++) {
     int k = st->leaf.at[i];
     const Axis *a = &st->axes.at[k];
     if (a->kind == IT_REDUCE) continue;
-    err_check(S_ERR(s), a->kind == IT_SPACE, "cache write of %s: loop %s mixes data and reduction axes", st->op->name,
-              a->sname);
+    err_check(S_ERR(s), is_data(a),
+              "cache write of %s: loop %s mixes data and reduction axes; call cache_write before fusing them",
+              st->op->name, a->sname);
     TeAxis t = {.name = name_join(m, a->sname, ".c"), .min = ex_i32(c, 0), .extent = a->extent};
     if (k < st->n_root_data) t.min = st->op->axis[k].min;
     t.var = ir_var_new(c, t.name, ir_type(c, a->extent), false);
@@ -199,7 +201,9 @@ int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text
   IrCtx *c = s->ctx;
   Arena *m = ir_arena(c);
   const TeOp *x = s->stage.at[stage].op;
-  err_check(S_ERR(s), !attach_any(s, stage, -1), "cache write: stage %d (%s) carries attached stages", stage, x->name);
+  err_check(S_ERR(s), !attach_any(s, stage, -1),
+            "cache write: stage %d (%s) carries attached stages; call cache_write before attaching them", stage,
+            x->name);
   if (s->reuse) {
     attach_clear(s, stage);
     stage_renew(s, stage, s->reuse->op[stage + 1]);
@@ -371,7 +375,8 @@ int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
   int pos = factor_iter < 0 ? x->n_axis + 1 + factor_iter : factor_iter;
   err_check(S_ERR(s), pos >= 0 && pos <= x->n_axis, "rfactor: position %d of the factored axis is not in %d to %d",
             factor_iter, -x->n_axis - 1, x->n_axis);
-  err_check(S_ERR(s), !attach_any(s, stage, -1), "rfactor: stage %d (%s) carries attached stages", stage, x->name);
+  err_check(S_ERR(s), !attach_any(s, stage, -1),
+            "rfactor: stage %d (%s) carries attached stages; call rfactor before attaching them", stage, x->name);
   stage_early_extents(s->ctx, st);
   Factor f = {.x = x, .st = st, .axis = axis, .pos = pos, .mark = connected(s, st, axis)};
   for (int i = 0; i < st->n_root_data; i++)

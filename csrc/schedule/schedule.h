@@ -103,6 +103,10 @@ int step_stage_shift(const Step *step, int stage_id);              /* id of a st
  * On return every axis of every non-inlined stage has min and extent; leaf ranges of the state are updated. Works in
  * place on a replayed state. Raises on attachment errors. */
 void state_infer_bounds(State *s);
+/* Which axes count with 64 bits: those of 64-bit axes of the operation, and fused ones that could not be counted with 32;
+ * NULL: none. */
+bool *stage_wide_axes(IrCtx *c, const Stage *st);
+ScopeKind state_scope(const State *s, int stage); /* of its memory: as set, else by the threads around it; attach points must be checked */
 /* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). */
 ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
 ExprId axis_row(IrCtx *c, const Axis *inner); /* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */

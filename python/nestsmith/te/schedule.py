@@ -259,7 +259,11 @@ class Stage:
         self._core.simple(self._id, _DOUBLE)
 
     def set_store_predicate(self, predicate):
-        """Stores the result only where ``predicate`` holds; it may use thread variables."""
+        """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
+
+        What is not stored keeps its old content. Raises TypeError if ``predicate`` is no condition; lowering raises
+        ValueError if it uses a variable that is not known where the stage stores.
+        """
         self._core.set_store_predicate(self._id, predicate)
 
     # ---- not supported ----
