@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import operator
 import re
 
 __all__ = [
     "did_you_mean",
+    "dtype_bytes",
     "integer",
     "json_of",
     "nearest",
     "number",
     "one_of_names",
+    "shape",
     "shown",
     "some",
     "text",
     "unmatched",
 ]
+
+_COUNTABLE = 2**63 - 1
 
 
 def integer(name, value, least=None):
@@ -41,6 +46,27 @@ def number(name, value, above=None):
     if above is not None and not x > above:
         raise ValueError(f"{name} is {value}; it must be greater than {above}")
     return x
+
+
+def dtype_bytes(dtype):
+    """Bytes of one element of the type, a string; bits are rounded up to whole bytes."""
+    bits = re.search(r"\d+", dtype)
+    return (int(bits[0]) + 7) // 8 if bits else 1
+
+
+def shape(what, dims, dtype=None):
+    """Number of elements; ValueError with the shape if they, or their bytes, are more than 64 bits can count.
+
+    Dimensions that are no numbers (variables) count as 1.
+    """
+    known = [int(d) for d in dims if isinstance(d, int)]
+    count = math.prod(known)
+    size = count * dtype_bytes(dtype) if dtype else count
+    if size <= _COUNTABLE and all(d <= _COUNTABLE for d in known):
+        return count
+    text = f"({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
+    held = f"{size} bytes of {dtype}" if count <= _COUNTABLE < size else f"{count} elements"
+    raise ValueError(f"{what}: shape {text} overflows 64 bits: it has {held}, at most {_COUNTABLE} can be counted")
 
 
 def text(name, value):

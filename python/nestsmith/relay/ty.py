@@ -6,16 +6,12 @@ an extent known only at run time.
 
 from __future__ import annotations
 
+from .. import check
+from ..check import dtype_bytes
+
 __all__ = ["Any", "Type", "TensorType", "TupleType", "FuncType", "DTYPES", "dtype_bytes", "scalar_type"]
 
 DTYPES = "float32 float16 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
-_BITS = {"bool": 8, "bfloat16": 16}
-
-
-def dtype_bytes(dtype: str) -> int:
-    """Bytes of one element; bits are rounded up to whole bytes."""
-    bits = _BITS.get(dtype) or int("".join(c for c in dtype if c.isdigit()))
-    return (bits + 7) // 8
 
 
 class Any:
@@ -61,6 +57,7 @@ class TensorType(Type):
         dtype = str(dtype)
         if dtype not in DTYPES:
             raise ValueError(f"dtype {dtype!r} is not supported; use one of {', '.join(DTYPES)}")
+        check.shape("relay type", dims, dtype)
         self.shape = tuple(dims)
         self.dtype = dtype
 

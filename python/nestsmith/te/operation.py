@@ -21,13 +21,21 @@ def size_var(name="size", dtype="int32"):
     return _core.expr_var(name, dtype, True)
 
 
-def _shape(shape):
+_INT32_MAX = 2**31 - 1
+
+
+def _shape(shape, what, dtype=None):
+    """Dimensions as ints and expressions. A tensor of more elements than 32 bits can count gets 64-bit dimensions, so that
+    its loops and indices have them too."""
     if isinstance(shape, (int, float, _core.Expr)) or hasattr(shape, "__index__"):
         shape = (shape,)
     for s in shape:
         if isinstance(s, float) and not s.is_integer():
             raise ValueError(f"shape {tuple(shape)}: {s} is not a whole number")
-    return [int(s) if isinstance(s, float) else s for s in shape]
+    dims = [int(s) if isinstance(s, float) else s for s in shape]
+    if check.shape(what, dims, dtype) <= _INT32_MAX or not all(isinstance(d, int) for d in dims):
+        return dims
+    return [_core.expr_const(int(d), "int64") for d in dims]
 
 
 def placeholder(shape, dtype=None, name="placeholder"):
@@ -36,9 +44,11 @@ def placeholder(shape, dtype=None, name="placeholder"):
     Raises
     ------
     ValueError, TypeError
-        If a dimension is negative or no whole number, or the type is not known.
+        If a dimension is negative or no whole number, the elements or bytes do not fit 64 bits, or the type is not known.
     """
-    return _core.te_placeholder(_shape(shape), "float32" if dtype is None else dtype, check.text("name", name))
+    dtype = "float32" if dtype is None else dtype
+    name = check.text("name", name)
+    return _core.te_placeholder(_shape(shape, name, dtype), dtype, name)
 
 
 def reduce_axis(dom, name="rv", thread_tag="", span=None):
@@ -89,7 +99,8 @@ def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=N
     Raises
     ------
     ValueError
-        If the function takes another number of indices than ``shape`` has dimensions, or the expression is too large.
+        If the function takes another number of indices than ``shape`` has dimensions, the elements or bytes do not fit 64
+        bits, or the expression is too large.
     TypeError
         If what the function returns is no expression.
     """
@@ -100,13 +111,14 @@ def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=N
         if tag:
             raise ValueError(f"compute '{name}' has the tag '{tag}' inside tag scope '{scope}'; set only one")
         tag = scope
-    dims = _shape(shape)
+    dims = _shape(shape, name)
     names = _axis_names(fcompute, len(dims), varargs_names)
     if len(names) != len(dims):
         raise ValueError(
             f"compute '{name}': the function takes {len(names)} indices, the shape has {len(dims)} dimensions"
         )
-    axes = [_core.expr_iter_var(n, 0, d, _DATA, None) for n, d in zip(names, dims)]
+    zeros = [_core.expr_const(0, d.dtype) if isinstance(d, _core.Expr) else 0 for d in dims]
+    axes = [_core.expr_iter_var(n, z, d, _DATA, None) for n, z, d in zip(names, zeros, dims)]
     body = fcompute(*[a.var for a in axes])
     if body is None:
         raise TypeError(f"compute '{name}': the function returned None; it must return an expression")
@@ -115,4 +127,6 @@ def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=N
         if isinstance(b, str) or getattr(b, "dtype", "") == "handle":
             raise TypeError(f"compute '{name}': the function returned the text {b!r}; it must return an expression")
     out = _core.te_compute(name, tag, axes, bodies, dict(attrs or {}))
+    for t in out:
+        check.shape(name, t.shape, t.dtype)
     return out[0] if len(out) == 1 else out
