@@ -688,17 +688,19 @@ static void shape_var(IrCtx *c, ExprId e, void *arg) {
 
 /* Which stages store into arguments. A stage at root whose readers need a part only is computed as a whole if it is one. */
 static const bool *argument_stages(State *s, int n_args, const TensorId *args) {
-  bool *is_arg = arena_array(ir_arena(s->ctx), bool, s->stage.len), part = false;
+  bool *is_arg = arena_array(ir_arena(s->ctx), bool, s->stage.len), again = false;
   for (int sid = 0; sid < s->stage.len; sid++) {
     Stage *st = &s->stage.at[sid];
     if (st->op->kind == TE_PLACEHOLDER) continue;
     for (int k = 0; k < st->op->n_out; k++) is_arg[sid] |= find_arg(st, k, n_args, args) >= 0;
-    if (!is_arg[sid] || st->is_output) continue;
-    for (int i = 0; i < st->n_root_data && st->at == AT_ROOT; i++)
+    if (!is_arg[sid] || st->is_output || st->at != AT_ROOT) continue;
+    bool part = false;
+    for (int i = 0; i < st->n_root_data; i++)
       part |= st->axes.at[i].min != st->op->axis[i].min || st->axes.at[i].extent != st->op->axis[i].extent;
-    st->is_output |= st->at == AT_ROOT;
+    st->is_output = part;
+    again |= part;
   }
-  if (part) state_infer_bounds(s);
+  if (again) state_infer_bounds(s);
   return is_arg;
 }
 

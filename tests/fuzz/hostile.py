@@ -122,7 +122,8 @@ def attacks(base):
     steps("follow", [["SP", 2, 0, 1, [1], 1], ["FFSP", 2, 0, [0] * 100_000, 0, 1]])
     for name, pragma in {
         "include": 'auto_unroll_max_step$0\n#include "/etc/passwd"', "code": 'import_c$system("touch pwned")',
-        "huge": "auto_unroll_max_step$" + "9" * 20, "negative": "auto_unroll_max_step$-5", "long": "auto_unroll_max_step$" + "9" * 10**7, "skip": "debug_skip_region",
+        "huge": "auto_unroll_max_step$" + "9" * 20, "negative": "auto_unroll_max_step$-5",
+        "long": "auto_unroll_max_step$" + "9" * 10**7, "skip": "debug_skip_region",
         "most": "auto_unroll_max_step$16384", "shell": "auto_unroll_max_step$`touch pwned`",
     }.items():
         steps(f"pragma {name}", [["PR", 2, 0, pragma]])
