@@ -1,4 +1,5 @@
 /* Expressions: folding, matching, text, sharing, marks, clones, rewriting. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -187,6 +188,28 @@ static void reductions(void **st) {
   ir_free(d);
 }
 
+/* The neutral element of a maximum prints as the lowest number and computes as the infinity, wherever it goes. */
+static void neutral_elements(void **st) {
+  (void)st;
+  ExprId low = ex_neutral(c, DT_F32, false), high = ex_neutral(c, DT_F32, true), number = dtype_min_value(c, DT_F32);
+  text(low, "-3.40282e+38f");
+  assert_int_not_equal(low, number);
+  assert_true(ir_flt(c, low) == -INFINITY && ir_flt(c, high) == INFINITY && ir_flt(c, number) > -INFINITY);
+  assert_int_equal(ex_neutral(c, DT_I8, false), dtype_min_value(c, DT_I8));
+  ExprId x = ex_var(c, ir_var_new(c, "x", DT_F32, false)), e = ex_bin(c, IR_MAX, low, x);
+  text(e, "max(-3.40282e+38f, x)");
+  VarSub s = {ir_node(c, x)->sym, low};
+  assert_true(ir_flt(c, ex_subst(c, x, 1, &s)) == -INFINITY);
+  assert_true(ir_flt(c, ex_cast(c, DT_F16, low)) == -INFINITY);
+  assert_true(ir_flt(c, ex_bin(c, IR_MAX, low, number)) == ir_flt(c, number));
+  ExprId nan = ex_flt(c, DT_F32, NAN), one = ex_flt(c, DT_F32, 1);
+  const ExprId pair[3][2] = {{nan, one}, {one, nan}, {nan, nan}};
+  for (int i = 0; i < 3; i++) {
+    assert_true(isnan(ir_flt(c, ex_bin(c, IR_MIN, pair[i][0], pair[i][1]))));
+    assert_true(isnan(ir_flt(c, ex_bin(c, IR_MAX, pair[i][0], pair[i][1]))));
+  }
+}
+
 static ExprId plus_one(IrCtx *k, ExprId e, void *arg) {
   (void)arg;
   return dtype_eq(ir_type(k, e), DT_I32) ? ex_add(k, e, ex_i32(k, 1)) : e;
@@ -250,6 +273,6 @@ static void verifier(void **st) {
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {T(folding),   T(matching),   T(errors),     T(sharing),
-                                     T(rewriting), T(reductions), T(statements), T(verifier)};
+                                     T(rewriting), T(reductions), T(neutral_elements), T(statements), T(verifier)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
