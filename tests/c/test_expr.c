@@ -272,7 +272,7 @@ static void verifier(void **st) {
 
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(folding),   T(matching),   T(errors),     T(sharing),
-                                     T(rewriting), T(reductions), T(neutral_elements), T(statements), T(verifier)};
+  const struct CMUnitTest tests[] = {T(folding),    T(matching),         T(errors),     T(sharing), T(rewriting),
+                                     T(reductions), T(neutral_elements), T(statements), T(verifier)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
