@@ -85,6 +85,32 @@ static void env_struct(Gen *g, const Capture *k, int id) {
   sb_puts(g->o, " int32_t failed; };\n");
 }
 
+/* The text of a function apart, because what has to be declared in front of it is known at its end. */
+typedef struct {
+  StrBuf text, *to;
+  bool outer;
+} Body;
+
+static void body_begin(Gen *g, Body *b) {
+  b->to = g->o;
+  b->outer = g->divides_by_any;
+  sb_init(&b->text, g->a);
+  g->o = &b->text;
+  g->divides_by_any = false;
+}
+
+static bool body_end(Gen *g, const Body *b) { /* whether a division by zero has to be told */
+  bool any = g->divides_by_any;
+  g->o = b->to;
+  g->divides_by_any = b->outer;
+  if (any) {
+    gen_line(g);
+    sb_puts(g->o, "int32_t ns_zero = 0;\n");
+  }
+  sb_write(g->o, b->text.at, b->text.len);
+  return any;
+}
+
 static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
   const char *name = g->p->kernel[0].name;
   StrBuf *o = g->o;
@@ -103,6 +129,8 @@ static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
     gen_line(g);
     sb_printf(g->o, "const %s %s = env->%s;\n", gen_type(g, ir_var_info(g->c, k->vars.at[i])->type), v, v);
   }
+  Body body;
+  body_begin(g, &body);
   gen_line(g);
   sb_puts(g->o, "for (int64_t ns_i = ns_begin; ns_i < ns_end; ++ns_i) {\n");
   g->indent++;
@@ -113,7 +141,10 @@ static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
   gx(g, s->u.loop.min);
   sb_puts(g->o, ";\n");
   gen_stmt(g, s->u.loop.body);
-  sb_puts(g->o, "  }\n}\n\n");
+  sb_puts(g->o, "  }\n");
+  g->indent--;
+  if (body_end(g, &body)) sb_printf(g->o, "  if (ns_zero) env->failed = %d;\n", GEN_ZERO_DIVISION);
+  sb_puts(g->o, "}\n\n");
   g->in_parallel--;
   g->indent = indent;
   g->o = o;
@@ -151,7 +182,7 @@ void gen_c_parallel(Gen *g, const Stmt *s) {
   gen_line(g);
   sb_printf(g->o, "else %s_par%d(&env%d, 0, ns_n);\n", name, id, id);
   gen_line(g);
-  sb_printf(g->o, "if (rc || env%d.failed) return rc ? rc : -1;\n", id);
+  sb_printf(g->o, "if (rc || env%d.failed) return rc ? rc : env%d.failed;\n", id, id);
   g->indent--;
   gen_line(g);
   sb_puts(g->o, "}\n");
@@ -177,9 +208,9 @@ const char *gen_c_alloc(Gen *g, BufferId b, bool work) {
   sb_printf(g->o, " * sizeof(%s) + 63) / 64 * 64);\n", ty);
   gen_line(g);
   if (g->in_parallel)
-    sb_printf(g->o, "if (!%s) { env->failed = 1; return; }\n", name);
+    sb_printf(g->o, "if (!%s) { env->failed = %d; return; }\n", name, GEN_NO_MEMORY);
   else
-    sb_printf(g->o, "if (!%s) return -1;\n", name);
+    sb_printf(g->o, "if (!%s) return %d;\n", name, GEN_NO_MEMORY);
   return name;
 }
 
@@ -202,6 +233,11 @@ void gen_c_kernel(Gen *g) {
     pointer(g, p->work[i], arena_printf(g->a, "work[%d]", i));
     vec_push(g->a, &g->live_buf, p->work[i]);
   }
+  Body body;
+  body_begin(g, &body);
   gen_stmt(g, k->body);
-  sb_puts(g->o, "  return 0;\n}\n");
+  if (body_end(g, &body))
+    sb_printf(g->o, "  return ns_zero ? %d : 0;\n}\n", GEN_ZERO_DIVISION);
+  else
+    sb_puts(g->o, "  return 0;\n}\n");
 }

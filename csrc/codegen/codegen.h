@@ -5,7 +5,7 @@
  *     args[i] is the data of argument i, work[j] that of workspace j (both aligned as the manifest says). Loops marked
  *     parallel become `par(pool, body, env, n)`: `par` must call body(env, b, e) on ranges that together cover [0, n)
  *     exactly once, return when all are done, and return 0 (anything else is passed on as NAME's result). par == NULL
- *     runs them serially. Parallel loops never nest. NAME returns 0 on success. The text needs nothing but
+ *     runs them serially. Parallel loops never nest. NAME returns 0 on success, else one of GenError. The text needs nothing but
  *     <stdint.h> (and <math.h> for functions of floats, <stdlib.h> if a temporary inside a parallel loop is too large for the
  *     stack), so it may also be compiled into a deployed library.
  * CUDA, OpenCL.  The text holds one function per kernel; parameters are pointers in the order of Kernel.param.
@@ -38,6 +38,9 @@ typedef void (*NsParallelBody)(void *env, int64_t begin, int64_t end);
 typedef int32_t (*NsParallel)(void *pool, NsParallelBody body, void *env, int64_t n); /* the host's thread pool */
 typedef int32_t (*NsEntry)(void *const *args, void *const *work, NsParallel par,
                            void *pool); /* type of the C text's function */
+/* What a program of a CPU reports: no memory for a temporary; a division of integers by zero, whose value is 0 then. GPUs cannot
+ * report: there the value is 0, too. */
+typedef enum { GEN_NO_MEMORY = -1, GEN_ZERO_DIVISION = -2 } GenError;
 enum { GEN_ALIGN = 64 };                /* bytes; assumed of every argument and workspace pointer */
 /* The name under which candidates and programs of networks are compiled, so that equal ones share a binary; build_rename puts
  * the real name in its place, which must not be longer. */

@@ -5,7 +5,8 @@
  * division is printed as an unsigned one, which needs no sign correction - but on CUDA only if it depends on block and
  * thread indices alone. With a loop variable in it a signed division is better: only signed sums may be assumed not to
  * wrap, and the compiler's strength reduction rests on that (a 1x1 convolution on an H100: 15 us signed, 36 us
- * unsigned). Floor divisions that could not be proven go through a helper function.
+ * unsigned). Floor divisions that could not be proven, and divisions by data, go through a helper function: no value of the
+ * data may end the process, as a division by zero does on a CPU.
  *
  * Types: an operation has the values of its type, whatever C makes of it. C adds integers of 8 and 16 bits as ints, and may
  * assume that sums of ints do not overflow; both would show once the sum is widened, compared or divided. So the sum is cast
@@ -103,6 +104,32 @@ static bool shift_or_mask(Gen *g, ExprId a, ExprId b, bool divides) {
   return true;
 }
 
+/* Can the divisor be zero, or -1, which takes the smallest number out of its range? Processors refuse both. */
+static bool can_trap(Gen *g, ExprId b, DType t) {
+  Bound r = ar_bound(g->ar, b);
+  return r.lo <= 0 && (t.code == DT_UINT || r.hi >= -1);
+}
+
+/* A division by anything: by zero gives 0, and on a CPU the program tells (ns_zero, c.c); by -1 it wraps, as all sums do. */
+static const char *any_division(Gen *g, ExprKind kind, DType t) {
+  static const char
+      *const WORD[] = {[IR_DIV] = "div", [IR_MOD] = "mod", [IR_FDIV] = "floordiv", [IR_FMOD] = "floormod"},
+             *const RESULT[] = {[IR_DIV] = "return a / b;",
+                                [IR_MOD] = "return a % b;",
+                                [IR_FDIV] = "return a / b - ((a % b != 0) & ((a % b < 0) != (b < 0)));",
+                                [IR_FMOD] = "return a % b + (((a % b != 0) & ((a % b < 0) != (b < 0))) ? b : 0);"};
+  bool cpu = g->t->kind == TG_CPU, divides = kind == IR_DIV || kind == IR_FDIV;
+  const char *ty = gen_type(g, t), *u = gen_type(g, dtype(DT_UINT, t.bits)),
+             *tell = cpu ? "if (b == 0) *zero = 1; " : "",
+             *name = arena_printf(g->a, "ns_any%s_%s", WORD[kind], gen_suffix(g, t));
+  const char *rare = t.code == DT_UINT ? "b == 0" : arena_printf(g->a, "(%s)((%s)b + 1) <= 1", u, u),
+             *value = divides ? arena_printf(g->a, "b == 0 ? 0 : (%s)(0 - (%s)a)", ty, u) : "0";
+  g->divides_by_any |= cpu;
+  return gen_helper(g, name,
+                    arena_printf(g->a, "%s %s %s(%s a, %s b%s) { if (%s) { %sreturn %s; } %s }\n", gen_helper_head(g),
+                                 ty, name, ty, ty, cpu ? ", int32_t *zero" : "", rare, tell, value, RESULT[kind]));
+}
+
 static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   ExprId a = ir_kid(g->c, e, 0), b = ir_kid(g->c, e, 1);
   bool divides = kind == IR_DIV || kind == IR_FDIV, is_floor = kind == IR_FDIV || kind == IR_FMOD;
@@ -115,16 +142,13 @@ static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
     sb_puts(g->o, divides ? " / " : " % ");
     unsigned_operand(g, b, t);
     sb_puts(g->o, "))");
-  } else if (is_floor && t.code == DT_INT) {
-    const char *ty = gen_type(g, t),
-               *name = arena_printf(g->a, "ns_floor%s_%s", divides ? "div" : "mod", gen_suffix(g, t));
-    const char *text = arena_printf(
-        g->a,
-        divides ? "%s %s %s(%s a, %s b) { %s q = a / b; return q - ((a %% b != 0) & ((a %% b < 0) != (b < 0))); }\n"
-                : "%s %s %s(%s a, %s b) { %s r = a %% b; return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0); }\n",
-        gen_helper_head(g), ty, name, ty, ty, ty);
-    call2(g, gen_helper(g, name, text), e);
-  } else if (t.bits < 32 && divides) { /* -128 / -1 */
+  } else if ((is_floor && t.code == DT_INT) || can_trap(g, b, t)) {
+    sb_printf(g->o, "%s(", any_division(g, kind, t));
+    gx_top(g, a);
+    sb_puts(g->o, ", ");
+    gx_top(g, b);
+    sb_puts(g->o, g->t->kind == TG_CPU ? ", &ns_zero)" : ")");
+  } else if (t.bits < 32 && divides) { /* C divides ints */
     sb_printf(g->o, "((%s)", gen_type(g, t));
     binary(g, e, "/");
     sb_putc(g->o, ')');

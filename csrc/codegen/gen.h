@@ -48,6 +48,7 @@ typedef struct {
   VEC(const char *) helper;
   int n_par, in_parallel, n_tmp;
   bool heap_used, math_used;
+  bool divides_by_any; /* C: the function that is being printed has such a division, and needs ns_zero */
   bool share; /* indices of runs of stores are shared */
   bool hoist_pending; /* GPU: the first statement below the thread loops is still to come */
 } Gen;

@@ -116,6 +116,10 @@ static CpuPool *pool_of(Device *d) {
 static void cpu_run(DevModule *m, void *const *args) {
   CpuCode *c = m->code;
   int32_t rc = c->entry(args, m->work, cpool_run, pool_of(m->dev));
+  if (rc == GEN_NO_MEMORY)
+    err_raise(m->dev->err, NS_ERR_MEMORY, "program \"%s\": out of memory for a temporary array", m->man->entry);
+  if (rc == GEN_ZERO_DIVISION)
+    err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" divides an integer by zero", m->man->entry);
   if (rc != 0) err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" returned error %d", m->man->entry, rc);
 }
 
