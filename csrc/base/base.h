@@ -93,6 +93,7 @@ void sb_printf(StrBuf *b, const char *fmt, ...) NS_PRINTF(2, 3);
 void sb_spaces(StrBuf *b, int n);
 char *sb_str(StrBuf *b); /* NUL-terminated; valid as long as the arena */
 /* vsnprintf with a decimal point, whatever the locale */
+const char *text_control(const char *s); /* the first control character but tab and line ends, which a terminal obeys; NULL: none */
 int text_vprint(char *to, size_t n, const char *fmt, va_list ap) NS_PRINTF(3, 0);
 
 /* ---- hash maps (map.c): open addressing, keys are 64-bit numbers or strings; values int32 ---- */

@@ -19,6 +19,13 @@ int text_vprint(char *to, size_t n, const char *fmt, va_list ap) {
   return k;
 }
 
+const char *text_control(const char *s) {
+  for (const unsigned char *p = (const unsigned char *)s; *p; p++)
+    if ((*p < ' ' && !strchr("\t\n\r", *p)) || *p == 0x7f || (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
+      return (const char *)p;
+  return NULL;
+}
+
 void sb_init(StrBuf *b, Arena *a) {
   b->arena = a;
   b->at = NULL;

@@ -1,9 +1,14 @@
 /* The cache of compiled programs. An entry's file name is the hash of everything the binary depends on: source text,
  * target, compiler version and flags. Entries are written to a temporary name and renamed, so readers and parallel
- * writers never see half a file; a checksum at the end catches what a crash of the machine left. When the cache
- * outgrows its limit (2 GiB, $NESTSMITH_CACHE_MB) the entries that were not used for the longest time go. Any number of
- * processes may use one directory: one of them sweeps at a time (a lock on a file that the kernel gives back when its
- * holder dies), an entry that vanishes under a reader is a miss. */
+ * writers never see half a file; a checksum at the end, of the program and its name, catches what a crash of the machine left.
+ * When the cache outgrows its limit (2 GiB, $NESTSMITH_CACHE_MB) the entries that were not used for the longest time go. Any
+ * number of processes may use one directory: one of them sweeps at a time (a lock on a file that the kernel gives back when its
+ * holder dies), an entry that vanishes under a reader is a miss.
+ *
+ * Its programs are executed, so nothing of another user may come out of it: a directory that belongs to another user, or that
+ * others may write, is not used, and neither is a file in it that is not this user's own. Both are asked of what was opened,
+ * not of a path, which may mean something else a moment later; files are reached through the open directory, links are not
+ * followed. What is not named like an entry is never removed. */
 #include "build/internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -20,18 +25,24 @@ typedef struct {
   char magic[8];
   uint64_t n, hash;
 } Trailer;
-static const char MAGIC[8] = "NSCACHE1";
+static const char MAGIC[8] = "NSCACHE2";
 #define TEMPORARY ".tmp-" /* then the process id: who kills a process that compiles removes what it was writing */
-enum { SWEEP_EVERY = 64, STALE_SECONDS = 3600 };
+enum { SWEEP_EVERY = 64, STALE_SECONDS = 3600, KEY_HEX = 32 };
 
-void *file_read(Arena *a, const char *path, size_t *n) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+bool file_is_own(const struct stat *st) { return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH)); }
+
+int dir_open_own(const char *path, bool follow) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
   struct stat st;
-  if (fd < 0) return NULL;
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-    close(fd);
-    return NULL;
-  }
+  if (fd < 0 || (fstat(fd, &st) == 0 && file_is_own(&st))) return fd;
+  close(fd);
+  errno = EPERM;
+  return -1;
+}
+
+static void *read_all(Arena *a, int fd, bool own, size_t *n) {
+  struct stat st;
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (own && !file_is_own(&st))) return NULL;
   char *out = arena_alloc(a, (size_t)st.st_size + 1);
   size_t done = 0;
   while (done < (size_t)st.st_size) {
@@ -40,9 +51,15 @@ void *file_read(Arena *a, const char *path, size_t *n) {
     if (k <= 0) break;
     done += (size_t)k;
   }
-  close(fd);
   *n = done;
   return done == (size_t)st.st_size ? out : NULL;
+}
+
+void *file_read(Arena *a, const char *path, size_t *n) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  void *out = fd < 0 ? NULL : read_all(a, fd, false, n);
+  if (fd >= 0) close(fd);
+  return out;
 }
 
 static int write_all(int fd, const void *data, size_t n) {
@@ -85,35 +102,42 @@ const char *cache_default_dir(Arena *a) {
   return NULL;
 }
 
-/* Programs of the cache are executed: take nothing from a directory that someone else owns. */
-static bool trusted(const char *dir) {
-  struct stat st;
-  return stat(dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid() && !(st.st_mode & S_IWOTH);
+typedef struct {
+  Arena *a;
+  int dir;
+  const char *key;
+  Binary *out;
+  bool ok;
+} Get;
+static void get(void *arg) {
+  Get *g = arg;
+  size_t n = 0;
+  int fd = openat(g->dir, g->key, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return;
+  char *data = fd < 0 ? NULL : read_all(g->a, fd, true, &n);
+  Trailer t;
+  if (data && n >= sizeof t) {
+    memcpy(&t, data + n - sizeof t, sizeof t);
+    n -= sizeof t;
+    g->ok = memcmp(t.magic, MAGIC, sizeof MAGIC) == 0 && t.n == n && t.hash == hash_bytes(data, n, hash_str(g->key));
+  }
+  if (g->ok) {
+    futimens(fd, NULL); /* used now */
+    data[n] = 0;
+    *g->out = (Binary){.data = data, .n = n, .cached = true};
+  } else {
+    unlinkat(g->dir, g->key, 0); /* damaged, or not ours */
+  }
+  if (fd >= 0) close(fd);
 }
 
 bool cache_get(Arena *a, const char *dir, const char *key, Binary *out) {
-  if (!trusted(dir)) return false;
-  char *path = arena_printf(a, "%s/%s", dir, key);
-  size_t n = 0;
-  char *data = file_read(a, path, &n);
-  Trailer t;
-  if (!data) return false;
-  bool ok = n >= sizeof t;
-  if (ok) {
-    memcpy(&t, data + n - sizeof t, sizeof t);
-    ok =
-        memcmp(t.magic, MAGIC, sizeof MAGIC) == 0 && t.n == n - sizeof t && t.hash == hash_bytes(data, n - sizeof t, 0);
-  }
-  if (!ok) {
-    unlink(path);
-    return false;
-  }
-  utimensat(AT_FDCWD, path, NULL, 0); /* used now */
-  out->data = data;
-  out->n = n - sizeof t;
-  data[out->n] = 0;
-  out->cached = true;
-  return true;
+  Get g = {a, dir_open_own(dir, true), key, out, false};
+  if (g.dir < 0) return false;
+  ErrCode r = err_try(arena_err(a), get, &g);
+  close(g.dir);
+  if (r != NS_OK) err_rethrow(arena_err(a), r);
+  return g.ok;
 }
 
 typedef struct {
@@ -125,17 +149,24 @@ static int older(const void *x, const void *y) {
   return a < b ? -1 : a > b;
 }
 
-static void shrink(Arena *a, const char *dir) {
+static bool is_entry(const char *name) {
+  const char *tail = name + strspn(name, "0123456789abcdef");
+  return tail == name + KEY_HEX && (strcmp(tail, ".so") == 0 || strcmp(tail, ".cubin") == 0);
+}
+
+static void shrink(Arena *a, int dir) {
   const char *s = getenv("NESTSMITH_CACHE_MB");
   long mb = s ? strtol(s, NULL, 10) : 0;
   int64_t limit = (mb > 0 ? (int64_t)mb : 2048) << 20, total = 0;
   VEC(Entry) all = {0};
-  DIR *d = opendir(dir);
-  if (!d) return;
-  int lock = openat(dirfd(d), ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) { /* another process is at it */
+  int again = dup(dir), lock = openat(dir, ".lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+  DIR *d = again < 0 ? NULL : fdopendir(again);
+  if (!d || lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) { /* another process is at it */
     if (lock >= 0) close(lock);
-    closedir(d);
+    if (d)
+      closedir(d);
+    else if (again >= 0)
+      close(again);
     return;
   }
   for (struct dirent *e; (e = readdir(d));) {
@@ -145,7 +176,7 @@ static void shrink(Arena *a, const char *dir) {
     if (strncmp(e->d_name, TEMPORARY, sizeof TEMPORARY - 1) == 0 &&
         time(NULL) - st.st_mtime > STALE_SECONDS) /* of a process that was killed */
       unlinkat(dirfd(d), e->d_name, 0);
-    if (e->d_name[0] == '.' || strlen(e->d_name) >= sizeof x.name) continue;
+    if (!is_entry(e->d_name)) continue;
     strcpy(x.name, e->d_name);
     x.bytes = st.st_size;
     x.when = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
@@ -162,28 +193,56 @@ static void shrink(Arena *a, const char *dir) {
 }
 
 void build_clean(Arena *a, const BuildOptions *o, int pid) {
-  const char *dir = o && o->cache_dir ? o->cache_dir : cache_default_dir(a);
+  const char *path = o && o->cache_dir ? o->cache_dir : cache_default_dir(a);
   const char *mark = arena_printf(a, TEMPORARY "%d-", pid);
-  DIR *d = dir && *dir ? opendir(dir) : NULL;
+  int dir = path && *path ? dir_open_own(path, true) : -1;
+  DIR *d = dir < 0 ? NULL : fdopendir(dir);
   for (struct dirent *e; d && (e = readdir(d));)
     if (strncmp(e->d_name, mark, strlen(mark)) == 0) unlinkat(dirfd(d), e->d_name, 0);
-  if (d) closedir(d);
+  if (d)
+    closedir(d);
+  else if (dir >= 0)
+    close(dir);
+}
+
+/* A new file of this process in the directory; the name is written to name. */
+static int new_file(int dir, char *name, size_t n) {
+  struct {
+    double now;
+    void *stack;
+    int64_t try;
+  } seed = {clock_now(), &seed, 0};
+  for (int fd; seed.try < 16; seed.try++) {
+    snprintf(name, n, TEMPORARY "%d-%016llx", (int)getpid(), (unsigned long long)hash_bytes(&seed, sizeof seed, 0));
+    fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+  return -1;
+}
+
+typedef struct {
+  Arena *a;
+  int dir;
+} Shrink;
+static void do_shrink(void *arg) {
+  Shrink *s = arg;
+  shrink(s->a, s->dir);
 }
 
 void cache_put(Arena *a, const char *dir, const char *key, const Binary *b) {
-  if (!make_dirs(a, dir) || !trusted(dir)) return;
-  char *path = arena_printf(a, "%s/%s", dir, key),
-       *tmp = arena_printf(a, "%s/" TEMPORARY "%d-XXXXXX", dir, (int)getpid());
-  int fd = mkostemp(tmp, O_CLOEXEC);
-  if (fd < 0) return;
-  Trailer t = {{0}, b->n, hash_bytes(b->data, b->n, 0)};
-  memcpy(t.magic, MAGIC, sizeof MAGIC);
-  int r = write_all(fd, b->data, b->n);
-  if (!r) r = write_all(fd, &t, sizeof t);
-  if (close(fd) != 0) r = errno;
-  if (r || rename(tmp, path) != 0) {
-    unlink(tmp);
-    return;
+  char name[64];
+  if (!make_dirs(a, dir)) return;
+  int at = dir_open_own(dir, true), fd = at < 0 ? -1 : new_file(at, name, sizeof name);
+  if (fd >= 0) {
+    Trailer t = {{0}, b->n, hash_bytes(b->data, b->n, hash_str(key))};
+    memcpy(t.magic, MAGIC, sizeof MAGIC);
+    int r = write_all(fd, b->data, b->n);
+    if (!r) r = write_all(fd, &t, sizeof t);
+    if (close(fd) != 0) r = errno;
+    if (r || renameat(at, name, at, key) != 0)
+      unlinkat(at, name, 0);
+    else if (hash_str(key) % SWEEP_EVERY == 0)
+      err_try(arena_err(a), do_shrink, &(Shrink){a, at}); /* without memory: not now */
   }
-  if (hash_str(key) % SWEEP_EVERY == 0) shrink(a, dir);
+  if (at >= 0) close(at);
 }

@@ -2,6 +2,7 @@
 #ifndef NS_BUILD_INTERNAL_H
 #define NS_BUILD_INTERNAL_H
 #include "build/build.h"
+#include <sys/stat.h>
 
 /* Each compiler: its identity (version and flags: part of the cache key) and the compile itself. */
 char *cc_identity(Arena *a, const Target *t, const BuildOptions *o);
@@ -15,6 +16,9 @@ bool nvrtc_available(char *why, size_t n);
 const char *cache_default_dir(Arena *a); /* NULL when there is no home directory */
 bool cache_get(Arena *a, const char *dir, const char *key, Binary *out);
 void cache_put(Arena *a, const char *dir, const char *key, const Binary *b);
+/* What was opened is this user's, and nobody else may write it. */
+bool file_is_own(const struct stat *st);
+int dir_open_own(const char *path, bool follow); /* -1: there is none, it is not so, or (not follow) it is a link */
 void *file_read(Arena *a, const char *path,
                 size_t *n); /* NULL when it cannot be read; one NUL is added after the data */
 void file_write(Arena *a, const char *path, const void *data,

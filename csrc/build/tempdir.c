@@ -1,8 +1,11 @@
 /* Temporary directories that do not pile up. All live in one directory per user, and each is locked (flock) as long as its
  * owner uses it. The system gives the lock back when the owner ends, however that happens: a directory whose lock can be
  * had is one that a killed process left, and whoever finds it removes it. That needs no process ids, which other
- * containers that share the directory do not share, and which are used again. */
-#include "build/build.h"
+ * containers that share the directory do not share, and which are used again.
+ *
+ * That one directory is this user's alone: what is compiled in it is executed, and what is found in it removed. A directory or a
+ * link that someone else left under its name is refused. */
+#include "build/internal.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -50,12 +53,16 @@ static int take(const char *path) {
 
 static int base_name(char *out, size_t n) {
   const char *root = getenv("TMPDIR");
-  return snprintf(out, n, "%s/nestsmith-%ld", root && *root ? root : "/tmp", (long)getuid());
+  return snprintf(out, n, "%s/nestsmith-%ld", root && *root ? root : "/tmp", (long)geteuid());
 }
 
 static void sweep(const char *base) {
-  DIR *d = opendir(base);
-  if (!d) return;
+  int fd = dir_open_own(base, false);
+  DIR *d = fd < 0 ? NULL : fdopendir(fd);
+  if (!d) {
+    if (fd >= 0) close(fd);
+    return;
+  }
   for (struct dirent *e; (e = readdir(d));) {
     char path[4096];
     if (strtol(e->d_name, NULL, 10) <= 0) continue;
@@ -74,12 +81,15 @@ void tmpdir_sweep(void) {
 }
 
 static void make_base(Err *e, const char *base) {
-  struct stat st;
   if (mkdir(base, 0700) != 0 && errno != EEXIST)
     err_raise(e, NS_ERR_IO, "cannot create temporary directory %s: %s; set TMPDIR to a writable directory", base,
               strerror(errno));
-  if (lstat(base, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid())
-    err_raise(e, NS_ERR_IO, "%s exists but is not a directory of this user; remove it or set TMPDIR", base);
+  int fd = dir_open_own(base, false);
+  if (fd < 0 && errno != ENOENT) /* else it is being removed: the caller tries again */
+    err_raise(e, NS_ERR_IO,
+              "%s exists but is not a directory of this user that nobody else may write; remove it or set TMPDIR",
+              base);
+  if (fd >= 0) close(fd);
 }
 
 TmpDir tmpdir_new(Arena *a) {

@@ -32,39 +32,63 @@ struct DevLock {
   double looked;
 };
 
-/* In a directory that all may write Linux refuses O_CREAT on another user's file, although that file may be written. */
-static int open_shared(const char *path) {
-  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd >= 0 || errno != ENOENT) return fd;
-  fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd >= 0) fchmod(fd, 0666); /* against the umask */
-  return fd;
+/* In a directory that all may write Linux refuses O_CREAT on another user's file, although that file may be written. What is
+ * there may be anything that any user put there: only a plain file that has no other name is written. */
+static int open_shared(int dir, const char *name) {
+  const int HOW = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  struct stat st;
+  int fd = openat(dir, name, HOW);
+  if (fd < 0 && errno == ENOENT) {
+    fd = openat(dir, name, HOW | O_CREAT, 0666);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid()) fchmod(fd, 0666); /* against the umask */
+  }
+  if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1)) return fd;
+  close(fd);
+  errno = EPERM;
+  return -1;
+}
+
+/* The directory of the locks; the one that all users share is not reached through a link, and keeps its files to their owners. */
+static int open_dir(const char *dir, bool shared) {
+  if (mkdir(dir, 01777) == 0) chmod(dir, 01777);
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (shared ? O_NOFOLLOW : 0));
+  struct stat st;
+  if (fd < 0 || !shared) return fd;
+  bool open_to_all = fstat(fd, &st) != 0 || ((st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX));
+  if (!open_to_all || (st.st_uid == geteuid() && fchmod(fd, 01777) == 0)) return fd;
+  close(fd);
+  errno = EPERM;
+  return -1;
 }
 
 DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d) {
   const char *dir = getenv("NESTSMITH_LOCK_DIR");
-  char base[PATH_MAX], path[PATH_MAX + 16];
-  if (!dir || !*dir) dir = "/tmp/nestsmith-locks";
-  if (mkdir(dir, 01777) == 0) chmod(dir, 01777);
+  char base[96], name[112];
+  bool shared = !dir || !*dir;
+  if (shared) dir = "/tmp/nestsmith-locks";
   const char *kind = t == DEV_CUDA ? "cuda" : t == DEV_OPENCL ? "opencl" : "cpu";
   if (d->uuid[0])
-    snprintf(base, sizeof base, "%s/%s-%s", dir, kind, d->uuid);
+    snprintf(base, sizeof base, "%s-%s", kind, d->uuid);
   else
-    snprintf(base, sizeof base, "%s/%s-%d", dir, kind, id);
+    snprintf(base, sizeof base, "%s-%d", kind, id);
   DevLock *l = calloc(1, sizeof *l);
   if (!l) err_raise(e, NS_ERR_MEMORY, "out of memory locking a device");
   l->made = fork_count();
-  snprintf(path, sizeof path, "%s.lock", base);
-  l->fd = open_shared(path);
+  int at = open_dir(dir, shared);
+  snprintf(name, sizeof name, "%s.lock", base);
+  l->fd = at < 0 ? -1 : open_shared(at, name);
   int why = errno;
   if (l->fd < 0) {
     free(l);
-    err_raise(e, NS_ERR_IO,
-              "cannot open the lock of the device, %s: %s; set NESTSMITH_LOCK_DIR to a directory that can be written",
-              path, strerror(why));
+    if (at >= 0) close(at);
+    err_raise(
+        e, NS_ERR_IO,
+        "cannot open the lock of the device, %s/%s: %s; set NESTSMITH_LOCK_DIR to a directory that can be written", dir,
+        name, strerror(why));
   }
-  snprintf(path, sizeof path, "%s.next", base);
-  l->next_fd = open_shared(path);
+  snprintf(name, sizeof name, "%s.next", base);
+  l->next_fd = open_shared(at, name);
+  close(at);
   fork_close(&l->kept[0], l->fd);
   if (l->next_fd >= 0) fork_close(&l->kept[1], l->next_fd);
   return l;
@@ -106,6 +130,7 @@ static bool refused(const DevLock *l, char *holder, size_t n) {
   ssize_t k = pread(l->fd, holder, n - 1, 0);
   holder[k > 0 ? k : 0] = 0;
   holder[strcspn(holder, "\n")] = 0;
+  for (const char *p; (p = text_control(holder));) holder[p - holder] = '?'; /* any user may have written it */
   if (!holder[0]) snprintf(holder, n, "another process");
   return false;
 }

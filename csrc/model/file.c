@@ -50,7 +50,8 @@ void model_file_begin(StrBuf *b, Arena *a, const ModelHead *h) {
 void model_file_end(StrBuf *b, const char *path) {
   model_put_u32(b, crc32_of((const uint8_t *)b->at, b->len));
   char *tmp = arena_printf(b->arena, "%s.%d.tmp", path, (int)getpid());
-  FILE *out = fopen(tmp, "wb");
+  remove(tmp);                   /* what a killed process of this number left */
+  FILE *out = fopen(tmp, "wbx"); /* a file of its own: no link that somebody put there is followed */
   bool ok = out && fwrite(b->at, 1, b->len, out) == b->len;
   if (out) ok = fclose(out) == 0 && ok;
   ok = ok && rename(tmp, path) == 0;

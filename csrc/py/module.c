@@ -32,6 +32,8 @@ static int module_exec(PyObject *m) {
   return 0;
 }
 
+PyObject *py_text(const char *s) { return PyUnicode_DecodeUTF8(s, (Py_ssize_t)strlen(s), "replace"); }
+
 PyObject *py_raise(const Err *e, ErrCode code) {
   PyObject *type = TvmError;
   switch (code) {
@@ -43,7 +45,9 @@ PyObject *py_raise(const Err *e, ErrCode code) {
   case NS_ERR_INTERRUPT: type = PyExc_KeyboardInterrupt; break;
   default: break;
   }
-  if (!PyErr_Occurred()) PyErr_SetString(type, e->msg);
+  PyObject *text = PyErr_Occurred() ? NULL : py_text(e->msg);
+  if (text) PyErr_SetObject(type, text);
+  Py_XDECREF(text);
   return NULL;
 }
 

@@ -21,6 +21,7 @@ PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
 /* A context with its own error slot: the session's (te expressions of this process) or a DAG's. */
 typedef struct { Err err; IrCtx *ctx; } PyCtx;
 PyCtx *py_session(void);                     /* context in which te objects of this interpreter live; NULL with exception set */
+PyObject *py_text(const char *s); /* of a message: it may hold foreign bytes, or be cut inside of a character */
 PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belongs to code; returns NULL */
 /* Was it made in this process? In a forked child false with TVMError set; what: its name for the message (module.c). */
 bool py_here(int made, const char *what);

@@ -147,7 +147,7 @@ static PyObject *py_gen_source(PyObject *m, PyObject *args, PyObject *kw) {
 static PyObject *report_dict(const InterpReport *r) {
   PyObject *list = PyList_New(r->n);
   for (int i = 0; list && i < r->n; i++) {
-    PyObject *s = PyUnicode_DecodeUTF8(r->finding[i], (Py_ssize_t)strlen(r->finding[i]), "replace");
+    PyObject *s = py_text(r->finding[i]);
     if (!s) {
       Py_DECREF(list);
       return NULL;

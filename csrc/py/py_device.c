@@ -522,7 +522,7 @@ static PyObject *fn_exists(PyObject *self, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   ok = dev_exists((DevType)type, id, why, sizeof why);
   Py_END_ALLOW_THREADS;
-  return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
+  return Py_BuildValue("ON", ok ? Py_True : Py_False, py_text(why));
 }
 
 /* ---- shared objects ---- */

@@ -110,7 +110,7 @@ PyObject *py_field_value(const PyField *f, const void *from) {
   case FIELD_I64: return PyLong_FromLongLong(*(const int64_t *)p);
   case FIELD_BOOL: return PyBool_FromLong(*(const bool *)p);
   case FIELD_DOUBLE: return PyFloat_FromDouble(*(const double *)p);
-  case FIELD_CHARS: return PyUnicode_DecodeUTF8(p, (Py_ssize_t)strlen(p), "replace");
+  case FIELD_CHARS: return py_text(p);
   case FIELD_TEXT: return Py_BuildValue("z", *(const char *const *)p);
   }
   return NULL;

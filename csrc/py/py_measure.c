@@ -173,7 +173,7 @@ static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
   char why[512];
   if (!py_target(arg, &t)) return NULL;
   bool ok = build_available(&t, why, sizeof why);
-  return Py_BuildValue("Os", ok ? Py_True : Py_False, why);
+  return Py_BuildValue("ON", ok ? Py_True : Py_False, py_text(why));
 }
 
 typedef struct {
@@ -358,7 +358,7 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   double seconds = clock_now() - start;
   PyObject *x = r == ME_OK ? Py_BuildValue("iy#sdO", (int)r, out.data, (Py_ssize_t)out.n, "", seconds,
                                            out.cached ? Py_True : Py_False)
-                           : Py_BuildValue("iOsdO", (int)r, Py_None, msg, seconds, Py_False);
+                           : Py_BuildValue("iONdO", (int)r, Py_None, py_text(msg), seconds, Py_False);
   arena_free(own.a);
   return x;
 }
@@ -390,7 +390,7 @@ static void tell_holder(const char *holder) {
   PyGILState_STATE g = PyGILState_Ensure();
   PyObject *logging = PyImport_ImportModule("logging");
   PyObject *log = logging ? PyObject_CallMethod(logging, "getLogger", "s", "auto_scheduler") : NULL;
-  PyObject *who = PyUnicode_DecodeUTF8(holder, (Py_ssize_t)strlen(holder), "replace"), *r = NULL;
+  PyObject *who = py_text(holder), *r = NULL;
   if (log && who)
     r = PyObject_CallMethod(log, "warning", "sO", "The device is used by another tuner, %s: taking turns with it.",
                             who);

@@ -372,7 +372,7 @@ static PyObject *m_notice(PyObject *o, PyObject *u) {
   (void)u;
   Session *s = open_session(o);
   char text[1024];
-  return s ? PyUnicode_FromString(session_notice(s, text, sizeof text) ? text : "") : NULL;
+  return s ? py_text(session_notice(s, text, sizeof text) ? text : "") : NULL;
 }
 typedef struct {
   Session *s;

@@ -78,9 +78,7 @@ static const char *get_text(Reader *r, const cJSON *x) {
   const char *s = x->valuestring;
   within(r, LIMIT_TEXT, (int64_t)strlen(s));
   within(r, LIMIT_NESTING, nesting(s)); /* keys and targets are JSON, too */
-  for (const unsigned char *p = (const unsigned char *)s; *p; p++)
-    if ((*p < ' ' && !strchr("\t\n\r", *p)) || *p == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0))
-      bad(r, "a text holds a control character");
+  if (text_control(s)) bad(r, "a text holds a control character");
   return arena_strdup(r->m, s);
 }
 

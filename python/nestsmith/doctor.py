@@ -184,6 +184,14 @@ def _cache():
         there = os.path.dirname(there) or "/"
     if not os.path.isdir(there) or not os.access(there, os.W_OK):
         return "broken", "cache", f"{path} cannot be written; set NESTSMITH_CACHE_DIR to a directory of yours"
+    st = os.stat(there)
+    if there == path and (st.st_uid != os.geteuid() or st.st_mode & 0o022):  # as the engine decides
+        return (
+            "broken",
+            "cache",
+            f"{path} is not used, for its programs are executed: it belongs to another user, or others may write it "
+            f"(`chmod go-w {path}`); or set NESTSMITH_CACHE_DIR to a directory of yours",
+        )
     free = shutil.disk_usage(there).free
     if free < 2**30:
         return (
