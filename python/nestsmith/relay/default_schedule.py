@@ -53,7 +53,7 @@ def _bind(state, stage, max_threads, multiprocessors):
     if len(ids) != 1:  # of none (a single number) comes a loop of one iteration
         state.apply("FU", stage, ids)
     n = _extent(_axes(state, stage)[0])
-    threads = 32
+    threads = 32 if ids else 1  # several threads would add to the same number
     while threads < min(max_threads, 256) and n > 2 * threads * multiprocessors:
         threads *= 2
     state.apply("SP", stage, 0, n, [threads], 1)
