@@ -83,6 +83,10 @@ def damaged(data, rng):
         if data[a:b] != data[b:c]:
             yield f"{a}:{b} and {b}:{c} exchanged", data[:a] + data[b:c] + data[a:b] + data[c:]
     yield "longer", data + b"\0"
+    mark = data.find(b"nestsmith seal")
+    yield "seal without a name", data[: mark + 2] + b"?" + data[mark + 3 :]
+    yield "no beginning", bytes(1024) + data[1024:]
+    yield "no beginning, no seal", bytes(mark + 64) + data[mark + 64 :]
 
 
 # In a process of its own: what is tested is that it lives.

@@ -128,9 +128,15 @@ def read_archive(path, folder):
 
     from nestsmith.contrib import tar
 
-    data, _ = _load(path)
+    data, sealed = _load(path)
     try:
         tar.untar(io.BytesIO(data), folder)
     except (tarfile.TarError, EOFError, OSError, ValueError) as e:
         raise _damaged(path, f"it is no archive of objects ({e})") from None
-    return [os.path.join(folder, f) for f in sorted(os.listdir(folder)) if f != MEMBER]
+    names = sorted(os.listdir(folder))
+    if MEMBER in names and not sealed:
+        raise _damaged(path, "its seal is not readable")
+    objects = [os.path.join(folder, f) for f in names if f != MEMBER]
+    if not objects:
+        raise _damaged(path, "it is no archive of objects")
+    return objects
