@@ -443,6 +443,40 @@ static void compile_loop(Session *c) {
   }
 }
 
+/* ---- one run for the outputs ---- */
+typedef struct {
+  Session *c;
+  const MsgMake *q;
+  char *map;
+} Make;
+static void make_body(void *arg) {
+  Make *x = arg;
+  void *mem[MSR_MAX_ARGS];
+  const char *program = x->map + x->q->total;
+  for (int i = 0; i < x->q->n_args; i++) mem[i] = x->map + x->q->offset[i];
+  x->c->dev = dev_open(&x->c->e, DEV_CPU, 0);
+  dev_run(dev_load(x->c->dev, program, (size_t)x->q->n_binary, program + x->q->n_binary), mem);
+}
+
+static void make_once(Session *c) {
+  MsgBody b;
+  MsgType type;
+  int fd = -1;
+  MsgReady ready = {.ok = 1};
+  MsgMade out = {.ok = 0};
+  if (!proto_send(c->sock, MSG_READY, &ready, sizeof ready, -1) ||
+      proto_recv(c->sock, &type, &b, &fd, 1e18, NULL) != RECV_OK || type != MSG_MAKE)
+    return;
+  Make x = {c, &b.make, memfile_share(fd, (size_t)(b.make.total + b.make.n_binary + b.make.n_manifest + 1))};
+  if (!x.map)
+    snprintf(out.msg, sizeof out.msg, "out of memory mapping its arguments");
+  else if (err_try(&c->e, make_body, &x) == NS_OK)
+    out.ok = 1;
+  else
+    snprintf(out.msg, sizeof out.msg, "%.500s", c->e.msg);
+  proto_send(c->sock, MSG_MADE, &out, sizeof out, -1);
+}
+
 __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type,
                                                                  int dev_id) {
   static Session child; /* the only object of this process */
@@ -456,6 +490,8 @@ __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int s
   child.sock = sock;
   if (kind == 'c')
     compile_loop(&child);
+  else if (kind == 'r')
+    make_once(&child);
   else
     measure_loop(&child, dev_type, dev_id);
   follow_tuner(&w);

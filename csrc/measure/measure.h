@@ -107,6 +107,10 @@ bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPoli
 /* The device's fixed piece of work: warm_s seconds of it to wake the clocks, then n <= CANARY_MAX timed ones. Returns how
  * many were timed; 0: the device has none; -1: the worker died or was stopped. */
 int worker_canary(Worker *w, double warm_s, int n, double *out);
+/* Runs a program for the CPU once, in a process of its own: what it does there harms nobody, and it ends when e is
+ * interrupted, however long it would take. data: the arguments, overwritten with what they hold afterwards. */
+void worker_compute(Err *e, int n_args, const size_t *bytes, void *const *data, const void *binary, size_t n,
+                    const char *manifest);
 typedef struct {
   int deaths, spares;      /* workers that ended while they had work; replaced by one that was ready */
   double longest_recovery; /* seconds from a death to a ready worker */
@@ -137,7 +141,7 @@ MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *so
                           Binary *out, char msg[MSR_MSG]);
 
 /* ---- the child's side (child.c) ---- */
-/* Entry of the worker process: kind 'm' measures, 'c' compiles. Returns when the parent is gone. Exported from the
+/* Entry of the worker process: kind 'm' measures, 'c' compiles, 'r' runs a program once. Returns when the parent is gone. Exported from the
  * extension module and called through ctypes by nestsmith/exec/worker.py, so that a worker runs no Python of the user.
  */
 int nestsmith_worker_main(int kind, int sock, int parent, int dev_type, int dev_id);

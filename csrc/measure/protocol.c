@@ -70,7 +70,9 @@ static const size_t SIZES[] = {0,
                                sizeof(MsgFinals),
                                sizeof(MsgCanary),
                                sizeof(MsgTimes),
-                               sizeof(MsgBeat)};
+                               sizeof(MsgBeat),
+                               sizeof(MsgMake),
+                               sizeof(MsgMade)};
 
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const atomic_int *stop) {
   MsgHead head = {0};
@@ -112,9 +114,12 @@ int memfile_new(const void *const *part, const size_t *n, int count) {
   return fd;
 }
 
-void *memfile_map(int fd, size_t n) {
+static void *map(int fd, size_t n, int how) {
   struct stat st; /* a file shorter than said would be a bus error later */
   if (fd < 0 || fstat(fd, &st) != 0 || (size_t)st.st_size < n) return NULL;
-  void *p = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  void *p = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, how, fd, 0);
   return p == MAP_FAILED ? NULL : p;
 }
+
+void *memfile_map(int fd, size_t n) { return map(fd, n, MAP_PRIVATE); }
+void *memfile_share(int fd, size_t n) { return map(fd, n, MAP_SHARED); }

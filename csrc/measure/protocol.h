@@ -5,9 +5,9 @@
 #define NS_PROTOCOL_H
 #include "measure/measure.h"
 
-enum { PROTO_VERSION = 3 };
+enum { PROTO_VERSION = 4 };
 typedef enum { MSG_NONE, MSG_READY, MSG_TASK, MSG_RUN, MSG_RESULT, MSG_COMPILE, MSG_BINARY, MSG_FINAL, MSG_FINALS, MSG_CANARY,
-               MSG_TIMES, MSG_BEAT } MsgType;
+               MSG_TIMES, MSG_BEAT, MSG_MAKE, MSG_MADE } MsgType;
 typedef struct {
   uint16_t type, version;
   uint32_t len;
@@ -73,6 +73,14 @@ typedef struct {
   double seconds;
   char msg[MSR_MSG];
 } MsgBinary;
+typedef struct {
+  int32_t n_args;
+  uint64_t offset[MSR_MAX_ARGS], total, n_binary, n_manifest;
+} MsgMake; /* its memory file: the arguments, to be filled in; from total on the program */
+typedef struct {
+  int32_t ok;
+  char msg[MSR_MSG];
+} MsgMade;
 typedef union {
   MsgReady ready;
   MsgTask task;
@@ -85,6 +93,8 @@ typedef union {
   MsgCanary canary;
   MsgTimes times;
   MsgBeat beat;
+  MsgMake make;
+  MsgMade made;
 } MsgBody;
 
 struct TaskData {
@@ -106,4 +116,5 @@ RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double de
 int memfile_new(const void *const *part, const size_t *n,
                 int count);          /* descriptor of a memory file holding the parts, or -1 */
 void *memfile_map(int fd, size_t n); /* private mapping, or NULL; munmap it */
+void *memfile_share(int fd, size_t n); /* the same, but what is written there is in the file */
 #endif

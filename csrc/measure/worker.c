@@ -177,6 +177,7 @@ static bool sane_answer(MsgType asked, const void *question, MsgType got, MsgBod
   switch (asked) {
   case MSG_RUN: return got == MSG_RESULT && b->result.id == ((const MsgRun *)question)->id && sane_result(&b->result.r);
   case MSG_FINAL: return got == MSG_FINALS && sane_finals(&b->finals, ((const MsgFinal *)question)->n);
+  case MSG_MAKE: b->made.msg[sizeof b->made.msg - 1] = 0; return got == MSG_MADE;
   case MSG_CANARY: return got == MSG_TIMES && b->times.n >= 0 && b->times.n <= CANARY_MAX;
   default:
     b->binary.msg[sizeof b->binary.msg - 1] = 0;
@@ -240,6 +241,24 @@ static void proc_init(Proc *p, char kind, int type, int id) {
 }
 
 /* ---- task data ---- */
+/* The parts of a memory file with these arguments, and where each begins. At most two parts for each. */
+static int lay_out(int n_args, const size_t *bytes, const void *const *data, uint64_t *offset, uint64_t *total,
+                   const void **part, size_t *len) {
+  static const char ZEROS[64] = {0};
+  int n = 0;
+  *total = 0;
+  for (int i = 0; i < n_args; i++) {
+    offset[i] = *total;
+    if (!data[i]) continue;
+    part[n] = data[i];
+    len[n++] = bytes[i];
+    part[n] = ZEROS; /* so that each starts at a multiple of 64 */
+    len[n] = (64 - bytes[i] % 64) % 64;
+    *total += bytes[i] + len[n++];
+  }
+  return n;
+}
+
 TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *const *data, const bool *is_output,
                         const char *const *dtype, const bool *exact) {
   err_check(e, n_args >= 1 && n_args <= MSR_MAX_ARGS, "a task has %d arguments, allowed are 1 to %d", n_args,
@@ -247,30 +266,25 @@ TaskData *task_data_new(Err *e, int n_args, const size_t *bytes, const void *con
   TaskData *t = calloc(1, sizeof *t);
   if (!t) err_raise(e, NS_ERR_MEMORY, "out of memory preparing a task");
   const void *part[2 * MSR_MAX_ARGS];
-  size_t len[2 * MSR_MAX_ARGS], at = 0;
-  static const char ZEROS[64] = {0};
-  int n = 0;
+  size_t len[2 * MSR_MAX_ARGS];
+  uint64_t offset[MSR_MAX_ARGS];
+  int n = lay_out(n_args, bytes, data, offset, &t->msg.total, part, len);
   t->msg.n_args = n_args;
   for (int i = 0; i < n_args; i++) {
     MsgArg *a = &t->msg.arg[i];
     a->bytes = bytes[i];
-    a->offset = at;
+    a->offset = offset[i];
     a->has_data = data[i] != NULL;
     a->is_output = is_output[i];
     a->exact = exact && exact[i];
     snprintf(a->dtype, sizeof a->dtype, "%s", dtype[i]);
-    if (!data[i]) continue;
-    part[n] = data[i];
-    len[n++] = bytes[i];
-    part[n] = ZEROS; /* so that each starts at a multiple of 64 */
-    len[n] = (64 - bytes[i] % 64) % 64;
-    at += bytes[i] + len[n++];
   }
-  t->msg.total = at;
   t->fd = memfile_new(part, len, n);
   if (t->fd < 0) {
+    unsigned long long total = t->msg.total;
     free(t);
-    err_raise(e, NS_ERR_MEMORY, "cannot create shared memory for a task's data (%zu bytes): %s", at, strerror(errno));
+    err_raise(e, NS_ERR_MEMORY, "cannot create shared memory for a task's data (%llu bytes): %s", total,
+              strerror(errno));
   }
   return t;
 }
@@ -532,6 +546,45 @@ int worker_canary(Worker *w, double warm_s, int n, double *out) {
   if (s != RECV_OK) return -1;
   memcpy(out, b.times.seconds, sizeof *out * (size_t)b.times.n);
   return b.times.n;
+}
+
+/* ---- one run for the outputs ---- */
+static bool read_back(int fd, int n_args, const size_t *bytes, const uint64_t *offset, void *const *data) {
+  for (int i = 0; i < n_args; i++)
+    for (size_t done = 0; done < bytes[i];) {
+      ssize_t k = pread(fd, (char *)data[i] + done, bytes[i] - done, (off_t)(offset[i] + done));
+      if (k < 0 && errno == EINTR) continue;
+      if (k <= 0) return false;
+      done += (size_t)k;
+    }
+  return true;
+}
+
+void worker_compute(Err *e, int n_args, const size_t *bytes, void *const *data, const void *binary, size_t n,
+                    const char *manifest) {
+  MsgMake q = {.n_args = n_args, .n_binary = n, .n_manifest = strlen(manifest)};
+  const void *part[2 * MSR_MAX_ARGS + 2];
+  size_t len[2 * MSR_MAX_ARGS + 2];
+  char why[MSR_MSG] = "out of memory";
+  MsgBody b;
+  Proc p;
+  int k = lay_out(n_args, bytes, (const void *const *)data, q.offset, &q.total, part, len), got = -1;
+  part[k] = binary, len[k++] = n;
+  part[k] = manifest, len[k++] = q.n_manifest + 1;
+  proc_init(&p, 'r', DEV_CPU, 0);
+  p.stop = e->interrupt;
+  int fd = memfile_new(part, len, k);
+  bool ok = fd >= 0;
+  if (ok && !(ok = proc_ready(&p) == RECV_OK)) snprintf(why, sizeof why, "%.500s", p.e.msg);
+  if (ok) ok = proc_ask(&p, MSG_MAKE, &q, sizeof q, fd, &b, &got, 1e18, why) == RECV_OK;
+  if (ok && !(ok = b.made.ok)) snprintf(why, sizeof why, "%s", b.made.msg);
+  ok = ok && read_back(fd, n_args, bytes, q.offset, data);
+  if (got >= 0) close(got);
+  if (fd >= 0) close(fd);
+  proc_kill(&p);
+  if (ok) return;
+  err_poll(e);
+  err_raise(e, NS_ERR_RUNTIME, "the program did not run: %s", why);
 }
 
 /* ---- the compile worker ---- */

@@ -1,6 +1,7 @@
 /* What a candidate must compute. Inputs are small integers, so that sums come out the same in any order; the expected
- * outputs are made once per task by the unscheduled program on the CPU. Operations that are undefined for negative or zero
- * arguments (roots, logarithms, quotients) get positive inputs.
+ * outputs are made once per task by the unscheduled program on the CPU, in a process of its own: it may take minutes, and
+ * it may crash. Operations that are undefined for negative or zero arguments (roots, logarithms, quotients) get positive
+ * inputs.
  */
 #include "tune/tune.h"
 #include <math.h>
@@ -75,32 +76,27 @@ static void fill(Rng *r, DType t, int64_t n, bool positive, void *out) {
   }
 }
 
+enum { BUILD_SECONDS = 60 }; /* for a compiler that hangs */
 typedef struct {
   Arena *a;
   IrCtx *c;
   const TeDag *d;
   void **data;
-  Device *dev;
-  DevModule *mod;
-  void *mem[MSR_MAX_ARGS];
 } Run;
 
 static void run_body(void *arg) {
   Run *r = arg;
   Err *e = arena_err(r->a);
+  size_t bytes[MSR_MAX_ARGS];
   Target cpu = {.kind = TG_CPU, .hw = {.num_cores = 1, .vector_unit_bytes = 64, .cache_line_bytes = 64}};
-  TuneSource src = tune_source(r->c, r->d, &cpu, 0, NULL, 0, "reference");
-  Binary b = build_binary(r->a, &cpu, src.source, NULL);
-  r->dev = dev_open(e, DEV_CPU, 0);
-  r->mod = dev_load(r->dev, b.data, b.n, src.manifest);
   for (int i = 0; i < r->d->n_tensors; i++) {
-    size_t n = (size_t)te_bytes(r->c, r->d->tensor[i]);
-    r->mem[i] = dev_alloc(r->dev, n);
-    dev_upload(r->dev, r->mem[i], r->data[i], n);
+    const IrTensor *t = ir_tensor(r->c, r->d->tensor[i]);
+    err_check(e, r->data[i] != NULL, "tensor %s has a symbolic shape and cannot be measured", t->name);
+    bytes[i] = (size_t)te_bytes(r->c, r->d->tensor[i]);
   }
-  dev_run(r->mod, r->mem);
-  for (int i = 0; i < r->d->n_tensors; i++)
-    dev_download(r->dev, r->data[i], r->mem[i], (size_t)te_bytes(r->c, r->d->tensor[i]));
+  TuneSource src = tune_source(r->c, r->d, &cpu, 0, NULL, 0, "reference");
+  Binary b = build_binary(r->a, &cpu, src.source, &(BuildOptions){.timeout_s = BUILD_SECONDS});
+  worker_compute(e, r->d->n_tensors, bytes, r->data, b.data, b.n, src.manifest);
 }
 
 void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data) {
@@ -124,10 +120,6 @@ void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, c
   }
   Run r = {.a = a, .c = c, .d = d, .data = data};
   ErrCode code = err_try(e, run_body, &r);
-  for (int i = 0; i < d->n_tensors && r.dev; i++)
-    if (r.mem[i]) dev_free(r.dev, r.mem[i]);
-  if (r.mod) dev_unload(r.mod);
-  if (r.dev) dev_close(r.dev);
   ir_free(c);
   if (code != NS_OK) err_rethrow(e, code);
 }

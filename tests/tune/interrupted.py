@@ -19,7 +19,7 @@ import threading
 import time
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
-from matmuls import options, small, tasks_of  # noqa: E402
+from matmuls import long_task, options, small, tasks_of  # noqa: E402
 
 from helpers import children  # noqa: E402
 from nestsmith import auto_scheduler  # noqa: E402
@@ -155,22 +155,25 @@ def set_handlers(names):
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("told to end"))
 
 
-def run(trials=400, resume=False, model=False, foreign=False, stop=None, **more):
-    """The run; what it is interrupted by comes out."""
+def run(trials=400, target="llvm", resume=False, model=False, foreign=False, overlap=False, long=False, tell=None, **more):
+    """The run; what it is interrupted by comes out. overlap: it searches while it measures, as on a GPU."""
+    auto_scheduler.TaskScheduler._overlap = lambda self: overlap or target != "llvm"
     windows = Windows(**more)
     watch_log(windows)
     tuner = auto_scheduler.TaskScheduler(
-        tasks_of(32, 48), load_log_file=LOG if resume and os.path.exists(LOG) else None, callbacks=[Around(windows)],
+        [long_task()] if long else tasks_of(32, 48, target=target),
+        load_log_file=LOG if resume and os.path.exists(LOG) else None,
+        callbacks=[Around(windows)],
         objective_func=lambda costs: (windows.go_by("objective"), sum(costs))[1],
-    )  # fmt: skip
+    )
     opt = options(trials, 8, LOG)
     opt.runner = (type("Mine", (auto_scheduler.LocalRunner,), {}) if foreign else auto_scheduler.LocalRunner)(
         number=1, repeat=1, min_repeat_ms=0, timeout=20, busy="turns"
     )
     opt.measure_callbacks[:0] = [Told("told", windows)]
     opt.measure_callbacks += [Told("kept", windows), Deaf(windows)]
-    if stop is not None:
-        opt.measure_callbacks.append(stop)
+    if tell is not None:
+        tell(tuner)
     cost_model = None
     if model:
         cost_model = Model(seed=1)
@@ -183,15 +186,11 @@ def run(trials=400, resume=False, model=False, foreign=False, stop=None, **more)
 
 def run_in_thread(**more):
     """Signals arrive in the main thread, which waits for the one that tunes and has it stopped."""
-    end, done, out = threading.Event(), threading.Event(), []
-
-    def stop(policy, inputs, results):
-        if end.is_set():
-            raise auto_scheduler.StopTuning
+    tuners, done, out = [], threading.Event(), []
 
     def tune():
         try:
-            out.append(run(stop=stop, **more))
+            out.append(run(tell=tuners.append, **more))
         finally:
             done.set()
 
@@ -199,7 +198,8 @@ def run_in_thread(**more):
     try:
         done.wait()  # Thread.join takes an interrupted wait for the thread's end (python/cpython#90882)
     except KeyboardInterrupt:
-        end.set()
+        for tuner in tuners:
+            tuner.stop()
         done.wait()
         raise
     return out[0]
@@ -213,7 +213,7 @@ def main(runs):
         except KeyboardInterrupt:
             note(f"interrupted {time.monotonic()}")
         except SystemExit as e:
-            note(f"exit {e}")
+            note(f"exit {time.monotonic()} {e}")
         note(f"children {len(children())}")
     signal.setitimer(signal.ITIMER_REAL, 0)  # the interpreter's end takes the handler away
 

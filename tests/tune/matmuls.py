@@ -11,8 +11,20 @@ def tune_matmul(n, m, k):
     return [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=[r]), name="C")]
 
 
-def tasks_of(*sizes):
-    target = ns.target.Target("llvm")
+@auto_scheduler.register_workload
+def tune_for_minutes():
+    a = te.placeholder((4,), name="A")
+    i, k = te.reduce_axis((0, 1 << 20), name="i"), te.reduce_axis((0, 1 << 14), name="k")
+    return [a, te.compute((4,), lambda j: te.sum(te.sin(a[j] * (i + k).astype("float32")), axis=[i, k]), name="B")]
+
+
+def long_task():
+    """A task whose program as it is written runs for minutes."""
+    return auto_scheduler.SearchTask(func=tune_for_minutes, args=(), target=ns.target.Target("llvm"))
+
+
+def tasks_of(*sizes, target="llvm"):
+    target = ns.target.Target(target)
     return [
         auto_scheduler.SearchTask(func=tune_matmul, args=(n, n, n), target=target, desc=f"matmul_{n}") for n in sizes
     ]

@@ -23,16 +23,16 @@ from runs import Neighbour, default_signals, keys_of, launch_windows, left, limi
 
 from helpers import PATIENCE, wait_until  # noqa: E402
 
-# how: (signals that are sent, what the run says in the end, exit status)
+# how: (signals that are sent, the word that the run says in the end, exit statuses)
 HOW = {
-    "INT": (("INT",), "interrupted", 0),
+    "INT": (("INT",), "interrupted", (0,)),
     "INT INT": (("INT", "INT"), "interrupted", (0, -signal.SIGINT)),  # the second may find the program at its end
-    "STOP CONT INT": (("STOP", "CONT", "INT"), "interrupted", 0),
-    "TERM": (("TERM",), None, -signal.SIGTERM),
-    "TERM, handled": (("TERM",), "exit told to end", 0),
-    "HUP": (("HUP",), None, -signal.SIGHUP),
-    "HUP, ignored": (("HUP", "INT"), "interrupted", 0),
-    "KILL": (("KILL",), None, -signal.SIGKILL),
+    "STOP CONT INT": (("STOP", "CONT", "INT"), "interrupted", (0,)),
+    "TERM": (("TERM",), None, (-signal.SIGTERM,)),
+    "TERM, handled": (("TERM",), "exit", (0,)),
+    "HUP": (("HUP",), None, (-signal.SIGHUP,)),
+    "HUP, ignored": (("HUP", "INT"), "interrupted", (0,)),
+    "KILL": (("KILL",), None, (-signal.SIGKILL,)),
 }
 WINDOWS = ("start", "begin", "pre_tune", "predict", "update", "objective", "told", "write", "kept", "swallowed", "post_tune")
 SECONDS = 2.0  # from the signal until nothing of the run is there, on an idle machine
@@ -48,7 +48,7 @@ def plan(rng, how):
     """The run, and the moment at which its signal comes from outside if none came in a window."""
     sent = HOW[how][0]
     more = {"trials": 4000, "resume": True, "handlers": rng.sample(("CHLD", "ALRM", "USR1", "wakeup"), rng.randrange(4))}
-    more.update({k: True for k in ("model", "foreign") if rng.random() < 0.3})
+    more.update({k: True for k in ("model", "foreign", "overlap") if rng.random() < 0.3})
     if how == "TERM, handled":
         more["handlers"].append("TERM")
     elif sent == ("INT",) and rng.random() < 0.1:
@@ -73,45 +73,54 @@ def send(p, names, rng):
     return time.monotonic()
 
 
-def run_once(folder, rng, how, neighbour):
-    """Starts a run, ends it, and says what it left: (seconds until nothing of it was there, problems, the acts of the
-    neighbour)."""
-    names, says, status = HOW[how]
+def disturb(p, folder, vandal, names, moment, rng):
+    """Lets the run begin and be disturbed until the moment has come; then sends the signals, unless one came in a window.
+    Returns when, or None."""
+    out = folder / "out"
+    assert wait_until(lambda: p.poll() is not None or "begin" in out.read_text()), "it does not begin"
+    if vandal:
+        vandal.start()
+    ended(p, moment)
+    if vandal:
+        vandal.end.set()
+        vandal.join()
+    return send(p, names, rng) if p.poll() is None and "signal" not in out.read_text() else None
+
+
+def times_of(lines, *words):
+    """The moments that lines which begin with one of these words tell."""
+    return [float(x.split()[1]) for x in lines if x.split()[0] in words]
+
+
+def run_once(folder, rng, how, disturbed):
+    """Starts a run, ends it, and says what it left: (how it was, seconds until nothing of it was there, problems, the acts of
+    the neighbour)."""
+    names, says, statuses = HOW[how]
     more, moment = plan(rng, how)
     prepare = ignore_hangups if how == "HUP, ignored" else default_signals
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
         p = launch_windows(folder, more, out=out, err=err, prepare=prepare)
-    vandal = Neighbour(rng.randrange(1 << 30), folder, p.pid)
+    vandal = Neighbour(rng.randrange(1 << 30), folder, p.pid) if disturbed and "window" not in more else None
     try:
-        begun = wait_until(lambda: p.poll() is not None or "begin" in (folder / "out").read_text())
-        assert begun, "it does not begin"
-        if neighbour:
-            vandal.start()
-        if not ended(p, moment) and "signal" not in (folder / "out").read_text():
-            since = send(p, names, rng)
-        else:
-            since = None
+        since = disturb(p, folder, vandal, names, moment, rng)
         hangs = not ended(p, PATIENCE)
-        gone = time.monotonic()
     finally:
-        vandal.end.set()
-        if neighbour:
-            vandal.join()
         p.kill()
         p.wait()
-    text, problems = (folder / "out").read_text(), []
-    lines = text.splitlines()
-    since = since or max((float(x.split()[1]) for x in lines if x.startswith("signal")), default=gone)
+    lines, problems = (folder / "out").read_text().splitlines(), []
+    since = since or max(times_of(lines, "signal"), default=time.monotonic())
     if hangs:
         problems.append("it does not end")
-    elif p.returncode not in (status if isinstance(status, tuple) else (status,)) or not (says is None or any(x.startswith(says) for x in lines)):
+    elif p.returncode not in statuses or (says and not times_of(lines, says)):
         problems.append(f"exit status {p.returncode}, {lines[-3:]}, {(folder / 'err').read_text()[-2000:]}")
     if not wait_until(lambda: not processes(folder)):
         problems.append(f"processes are left: {processes(folder)}")
-    seconds = max(gone, time.monotonic()) - since
+    seconds = time.monotonic() - since
     if seconds > limit(5 * SECONDS):
         problems.append(f"{seconds:.1f} s until nothing of it was there")
-    return seconds, [f"{how} {more}: {x}" for x in problems], vandal.done
+    said = f"(said so after {max(times_of(lines, 'interrupted', 'exit'), default=since) - since:.2f} s)"
+    acts = vandal.done if vandal else collections.Counter()
+    return f"{how} {more} {said}", seconds, [f"{how} {more}: {x}" for x in problems], acts
 
 
 def check_log(folder, how, before):
@@ -132,12 +141,13 @@ def check_log(folder, how, before):
 
 
 def soak(folder, runs, seed):
-    """So many runs on one log. Returns ([(how, seconds)], problems, acts of the neighbours, number of records)."""
+    """So many runs on one log. Returns ([(how, seconds, details)], problems, acts of the neighbours, number of
+    records)."""
     rng, before, there, times, problems, acts = random.Random(seed), [], [], [], [], collections.Counter()
     folder.mkdir()
     for k in range(runs):
         how = rng.choice(list(HOW))
-        seconds, wrong, done = run_once(folder, rng, how, rng.random() < 0.5)
+        details, seconds, wrong, done = run_once(folder, rng, how, rng.random() < 0.7)
         before, lost = check_log(folder, how, before)
         there, new = left(folder), [x for x in left(folder) if x not in there]
         if new and HOW[how][1]:
@@ -146,7 +156,7 @@ def soak(folder, runs, seed):
             acts["left by a killed run to the next one"] += 1
         problems += [f"run {k}, {x}" for x in wrong + lost]
         acts.update(done)
-        times.append((how, seconds))
+        times.append((how, seconds, details))
     with open(folder / "err", "w") as err:
         p = launch_windows(folder, {"resume": True, "trials": 16}, out=err, err=err)
     if not ended(p, 3 * PATIENCE) or p.returncode != 0:
@@ -167,14 +177,15 @@ def soak_lanes(folder, runs, seed, lanes=2):
 def table(times):
     """Lines: how many runs, the median, the 95th of 100 and the most seconds of each signal."""
     groups, out = collections.defaultdict(list), []
-    for how, seconds in times:
+    for how, seconds, _ in times:
         groups[how].append(seconds)
         groups["all"].append(seconds)
     for how, s in groups.items():
         s.sort()
         out.append(f"{how:14} {len(s):4} runs   median {s[len(s) // 2]:5.2f} s   95 % {s[int(0.95 * len(s))]:5.2f} s   "
                    f"most {s[-1]:5.2f} s")  # fmt: skip
-    return "\n".join(sorted(out))
+    slow = sorted(times, key=lambda x: -x[1])[:5]
+    return "\n".join([*sorted(out), "the slowest:", *(f"{seconds:5.2f} s  {details}" for _, seconds, details in slow)])
 
 
 def main(runs, seed):

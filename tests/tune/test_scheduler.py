@@ -271,6 +271,22 @@ def test_stop_tuning_keeps_records(tmp_path):
     assert tuner.ct <= 4 and 1 <= len(records(log)) <= 4
 
 
+def test_stop(tmp_path):
+    """From a callback or another thread; before a run begins, too; each time one run ends."""
+    log = tmp_path / "log.json"
+    tuner, opt = auto_scheduler.TaskScheduler(tasks_of(32), callbacks=[]), options(64, 4, log)
+    opt.measure_callbacks.append(lambda policy, inputs, results: tuner.stop())
+    random_search(tuner, opt)
+    kept = len(records(log))
+    assert 1 <= kept < 64
+    opt.measure_callbacks.pop()
+    tuner.stop()
+    random_search(tuner, opt)
+    assert len(records(log)) == kept
+    random_search(tuner, opt)
+    assert len(records(log)) == kept + 64
+
+
 def test_other_code_of_users_ends_the_run_with_its_own_traceback(tmp_path, new_children):
     """Callbacks of the scheduler, cost models, policies, builders and runners: nothing is swallowed or renamed."""
 

@@ -18,6 +18,7 @@ WINDOWS = [
     {"window": "predict", "count": 6, "model": True},  # evolving
     {"window": "update", "model": True},  # training
     {"window": "told"},  # a result is there, its record is not
+    {"window": "told", "overlap": True},  # and the next round is being searched
     {"window": "write"},  # the log is open, the record is not in it
     {"window": "kept", "again": "write"},  # the second one while the run is closed
     {"window": "swallowed"},  # a callback catches everything
@@ -35,7 +36,7 @@ def test_every_window(tmp_path):
     out, err = finish(launch_windows(tmp_path, *runs), tmp_path)
     rows = [[x.split()[0] for x in part.split("\n")[:-1]] for part in out.split("begin\n")]
     wanted = [["signal", "interrupted", "children"] for _ in WINDOWS]
-    wanted[7].insert(0, "signal")
+    wanted[8].insert(0, "signal")
     wanted[-1][1] = "exit"
     before_tune = [wanted.pop(0)]  # "start" comes after "begin", too
     assert rows == [[]] + before_tune + wanted + [["end", "children"]], (out, err)
@@ -67,6 +68,17 @@ except KeyboardInterrupt:
 """
 
 
+def heard(p, folder, how):
+    """The signal ends the run in good order, and all its processes with it."""
+    os.kill(p.pid, getattr(signal, "SIG" + how))
+    assert ended(p, limit(5 * SECONDS)), "the signal was not heard"
+    _, says, statuses = HOW[how]
+    out, err = p.communicate()
+    assert p.returncode in statuses and (says is None or says in out), (out, err)
+    nobody_left(folder)
+    assert left(folder) == [], "what a killed run had, its workers remove"
+
+
 @pytest.mark.parametrize("who, how", [("compiler", "INT"), ("compiler", "KILL"), ("worker", "INT"), ("worker", "TERM"),
                                       ("build", "INT")])  # fmt: skip
 def test_beside_a_process_that_hangs(tmp_path, closing, who, how):
@@ -75,19 +87,18 @@ def test_beside_a_process_that_hangs(tmp_path, closing, who, how):
     program.write_text(STUCK.format(mark=mark, program=sys.executable if who == "worker" else "cc"))
     program.chmod(0o755)
     env = {"NESTSMITH_PYTHON" if who == "worker" else "CC": str(program)}
-    start = (lambda **more: launch(tmp_path, ["-c", BUILD], **more)) if who == "build" else (
-        lambda **more: launch_windows(tmp_path, {}, **more)
-    )  # fmt: skip
-    p = closing(start(env=env))
+    p = closing(launch(tmp_path, ["-c", BUILD], env) if who == "build" else launch_windows(tmp_path, {}, env=env))
     assert wait_until(mark.exists)
     assert len(processes(tmp_path)) >= 3
-    os.kill(p.pid, getattr(signal, "SIG" + how))
-    assert ended(p, limit(5 * SECONDS)), "the signal was not heard"
-    _, says, status = HOW[how]
-    out, err = p.communicate()
-    assert p.returncode == status and (says is None or says in out), (out, err)
-    nobody_left(tmp_path)
-    assert left(tmp_path) == [], "what a killed run had, its workers remove"
+    heard(p, tmp_path, how)
+
+
+@pytest.mark.parametrize("how", ["INT", "KILL"])
+def test_beside_a_long_reference(tmp_path, closing, how):
+    """What candidates must compute takes minutes."""
+    p = closing(launch_windows(tmp_path, {"long": True}))
+    assert wait_until(lambda: any(" r " in command for _, command in processes(tmp_path)))
+    heard(p, tmp_path, how)
 
 
 def test_a_hangup_that_is_ignored_ends_nothing(tmp_path, closing):
@@ -103,5 +114,5 @@ def test_soak(tmp_path):
     times, problems, acts, records = soak_lanes(tmp_path / "soak", 200, 1)
     print(table(times), dict(acts), records, sep="\n")
     assert not problems, "\n".join(problems)
-    late = sorted(seconds for _, seconds in times)[int(0.95 * len(times))]
+    late = sorted(seconds for _, seconds, _ in times)[int(0.95 * len(times))]
     assert late <= limit(SECONDS), table(times)

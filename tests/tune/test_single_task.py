@@ -1,6 +1,7 @@
 """One operator, as the reference's tutorials on matrix products and convolution layers tune it: same statements."""
 
 import inspect
+import platform
 
 import numpy as np
 import pytest
@@ -136,3 +137,19 @@ def test_round_size():
     options.num_measures_per_round = 64  # chosen later
     assert options.round_size() == 64
     assert "num_measures_per_round=64," in str(inspect.signature(auto_scheduler.TuningOptions))
+
+
+@auto_scheduler.register_workload
+def quotients(n):
+    a, b = (te.placeholder((n,), name=name, dtype="int32") for name in "AB")
+    return [a, b, te.compute((n,), lambda i: te.floordiv(a[i], b[i]), name="C")]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="this processor divides by 0")
+def test_a_task_whose_own_program_crashes(tmp_path, caplog):
+    """Some divisors are 0, where processors stop: in another process, for what is expected as for the candidates."""
+    task, log = auto_scheduler.SearchTask(func=quotients, args=(64,), target="llvm"), tmp_path / "log.json"
+    task.tune(auto_scheduler.TuningOptions(4, verbose=0, measure_callbacks=[auto_scheduler.RecordToFile(str(log))]))
+    errors = [r.error_no for _, r in auto_scheduler.load_records(str(log))]
+    assert errors and set(errors) <= {0, auto_scheduler.MeasureErrorNo.RUNTIME_DEVICE}
+    assert "cannot be checked, its program as it is written does not run" in caplog.text

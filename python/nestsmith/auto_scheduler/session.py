@@ -28,6 +28,7 @@ logger = logging.getLogger("auto_scheduler")
 MAX_FAILURES_IN_A_ROW = 150
 DRAIN_SECONDS = 0.7  # for what is being measured when a run is ended
 SEARCH_SECONDS = 1.0  # for what users' code does in the search thread then; the engine ends in much less
+ASK_SECONDS = 60.0  # for a compiler that is asked whether it knows a processor
 TASK_TRIES = 2  # a compiler that somebody kills must not end a run
 
 
@@ -53,7 +54,7 @@ def check_compilers(options, tasks):
         there, why = _core.build_available(engine)
         if there and engine.cpu:  # a name that the compiler may not know
             try:
-                _core.build(engine, "int nestsmith_asks;")
+                _core.build(engine, "int nestsmith_asks;", ASK_SECONDS)
             except RuntimeError as e:
                 there, why = False, e
         if not there:
@@ -192,7 +193,7 @@ class Measurer:
                 if not self.check or isinstance(e, ValueError):
                     raise
                 logger.warning(
-                    "results of %s cannot be checked, the reference program does not build: %s",
+                    "results of %s cannot be checked, its program as it is written does not run: %s",
                     task,
                     str(e).splitlines()[0],
                 )

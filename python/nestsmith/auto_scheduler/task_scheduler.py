@@ -10,6 +10,7 @@ import random
 import shlex
 import shutil
 import sys
+import threading
 import time
 
 from nestsmith import _core
@@ -189,6 +190,7 @@ class TaskScheduler:
         self.style = "text"  # what the run shows, see `display.style`
         self.dead_tasks = set()
         self._relatives, self._shared_best = None, {}
+        self._stop_asked = threading.Event()
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
         self._last = n - 1
         self._rand = random.Random(0 if seed is None else seed)
@@ -270,6 +272,11 @@ class TaskScheduler:
         if self.style != "none":
             self._summary()
 
+    def stop(self):
+        """Ends the run in good order, as Ctrl-C does, but `tune` returns. For other threads: signals do not reach a run
+        outside the main thread. A run that has not begun yet ends when it does."""
+        self._stop_asked.set()
+
     def _begin(self, tune_option, per_task_early_stopping):
         """Checks the options and sets the state of a new run, or that of the log to go on with."""
         if not isinstance(tune_option, TuningOptions):
@@ -349,6 +356,8 @@ class TaskScheduler:
             m.prepare(self.tasks)
         try:
             while True:
+                if self._stop_asked.is_set():
+                    raise StopTuning
                 self._land_some(search, flying, job, overlap, planned >= total)
                 if job is None and self._may_search(flying, overlap, planned, total, first):
                     busy = {task for task, _ in flying}
@@ -376,10 +385,12 @@ class TaskScheduler:
                         continue
                     planned += len(batch.inputs) - n
                     flying.append((task, batch))
-        except BaseException:  # Ctrl-C, or an error in a callback, a model or a rule
+        except BaseException:  # Ctrl-C, stop(), or an error in a callback, a model or a rule
             search.abandon()
             m.drain()
             raise
+        finally:
+            self._stop_asked.clear()
 
     def _may_search(self, flying, overlap, planned, total, first):
         """Queues are bounded: little waits to be measured, and at most a few tasks are in flight."""
