@@ -148,7 +148,9 @@ def quotients(n):
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="this processor divides by 0")
 def test_a_task_whose_own_program_crashes(tmp_path, caplog):
     """Some divisors are 0, where processors stop: in another process, for what is expected as for the candidates."""
-    task, log = auto_scheduler.SearchTask(func=quotients, args=(64,), target="llvm"), tmp_path / "log.json"
+    given = {"A": np.arange(64, dtype="int32"), "B": np.arange(64, dtype="int32") % 3}
+    task = auto_scheduler.SearchTask(func=quotients, args=(64,), target="llvm", task_inputs=given)
+    log = tmp_path / "log.json"
     task.tune(auto_scheduler.TuningOptions(4, verbose=0, measure_callbacks=[auto_scheduler.RecordToFile(str(log))]))
     errors = [r.error_no for _, r in auto_scheduler.load_records(str(log))]
     assert errors and set(errors) <= {0, auto_scheduler.MeasureErrorNo.RUNTIME_DEVICE}
