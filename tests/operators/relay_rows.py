@@ -43,6 +43,7 @@ class Row:
     accuracy: float = 4.0
     loss: float = 64
     title: str = field(default="")
+    only: bool = False  # other element types are not tried: the row means something else there
 
     def __str__(self):
         return f"{self.name} {self.title}".strip()
@@ -97,6 +98,7 @@ for source, target in (
         lambda x, t=target: x if t.startswith(("f", "bf")) else x != 0 if t == "bool" else np.trunc(x),
         In(S, wide=not target.startswith(("f", "bf"))),
         types=(source,),
+        only=True,
         title=f"to {target}",
         accuracy=1.0,
     )

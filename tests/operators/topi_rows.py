@@ -66,6 +66,7 @@ for r in relay_nn_rows.ROWS:
             types=r.types,
             accuracy=1.0,
             title=r.title,
+            only=True,
         )
 row("identity", topi.identity, np.copy, W, types=ALL)
 row("full", lambda x: topi.add(x, topi.full(S, x.dtype, 3)), lambda x: x + 3, W, types=NUMBERS)

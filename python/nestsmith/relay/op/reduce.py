@@ -31,9 +31,13 @@ def real_axes(attrs, rank):
     return axes
 
 
-def _infer(dtype=None):
+def _infer(dtype=None, numeric=False):
+    """The type rule; `dtype`: of the result, if it is not that of the data; `numeric`: truth values are refused."""
+
     def infer(attrs, types):
         t = tensor(types, 0)
+        if numeric and t.dtype == "bool":
+            raise ValueError("a mean or variance takes numbers, not bool; use relay.cast")
         axes = real_axes(attrs, len(t.shape))
         if attrs.get("keepdims"):
             shape = [1 if i in axes else d for i, d in enumerate(t.shape)]
@@ -112,11 +116,11 @@ def _make(name, infer, ev):
 
 
 for _n, _f in _FN.items():
-    globals()[_n] = _make(_n, _infer(), _ev(_f))
+    globals()[_n] = _make(_n, _infer(numeric=_n == "mean"), _ev(_f))
     __all__.append(_n)
 argmax = _make("argmax", _infer("int32"), _ev_arg(np.argmax))
 argmin = _make("argmin", _infer("int32"), _ev_arg(np.argmin))
-register("variance", REDUCE, _infer(), _ev_variance)
+register("variance", REDUCE, _infer(numeric=True), _ev_variance)
 
 
 def _variance(data, mean_, axis, keepdims, exclude, unbiased):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ... import te, tir
-from ..util import as_const_int, get_pad_tuple, prod, sum_type, tuple_of
+from ..util import as_const_int, get_pad_tuple, is_float, prod, sum_type, tuple_of
 from .pad import pad
 
 _POINTS = (Fraction(0), Fraction(-1), Fraction(1), Fraction(1, 2), Fraction(-2))
@@ -69,6 +69,11 @@ def const_matrix(matrix, name, dtype="float32"):
     return te.compute((rows, cols), f, name=name, attrs={"const_matrix": 1})
 
 
+def _need_float(dtype):
+    if not is_float(dtype):
+        raise ValueError(f"winograd's transforms are made of fractions, which {dtype} does not hold; use the direct convolution")
+
+
 def winograd_tile_size(height):
     """Output tile size for an input of this height: 4 if it is divisible by 8, else 2."""
     return 4 if as_const_int(height) % 8 == 0 else 2
@@ -77,6 +82,9 @@ def winograd_tile_size(height):
 def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
     if tuple_of(strides, 2, "strides") != (1, 1) or tuple_of(dilation, 2, "dilation") != (1, 1):
         raise ValueError(f"winograd convolution needs stride 1 and dilation 1, not {strides} and {dilation}")
+    out_dtype = out_dtype or data.dtype
+    for dtype in (data.dtype, weight.dtype, out_dtype):
+        _need_float(dtype)
     n, h, w, ci = (as_const_int(s) for s in data.shape)
     # With a packed weight the target may have preferred another tile (CPU: 4).
     m = as_const_int(weight.shape[0]) - 2 if packed else winograd_tile_size(h)
@@ -100,7 +108,6 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
     more_h = max(extra, (nh - 1) * m + alpha - (h + pt + pb))
     more_w = max(extra, (nw - 1) * m + alpha - (w + pl + pr))
     a, b, g = transform_matrices(m)
-    out_dtype = out_dtype or data.dtype
     acc = sum_type(out_dtype)
     data_pad = pad(data, (0, pt, pl, 0), (0, pb + more_h, pr + more_w, 0), name="data_pad")
     input_tile = te.compute(
@@ -170,6 +177,7 @@ def conv2d_winograd_nhwc_without_weight_transform(data, weight, strides=1, paddi
 
 def conv2d_winograd_weight_transform(kernel, tile_size):
     """The weight [CO, CI, 3, 3] transformed to [tile+2, tile+2, CO, CI]; float32 if the weight has 16-bit floats."""
+    _need_float(kernel.dtype)
     co, ci, kh, kw = kernel.shape
     if (kh, kw) != (3, 3):
         raise ValueError(f"the winograd weight transform takes 3x3 kernels, not {(kh, kw)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....numerics import sum_type
+from ....numerics import is_float, sum_type
 from ...ty import TensorType
 from ..registry import ANCHOR, call, register, tensor
 from .util import layout_axes, window_out
@@ -16,8 +16,15 @@ __all__ = [
 ]
 
 
+def _float_tensor(types, i):
+    t = tensor(types, i)
+    if not is_float(t.dtype):
+        raise ValueError(f"argument {i} is {t.dtype}, but the transforms are made of fractions; use nn.conv2d")
+    return t
+
+
 def _wino_weight_infer(attrs, types):
-    w = tensor(types, 0)
+    w = _float_tensor(types, 0)
     o, i, kh, kw = w.shape
     return TensorType((attrs.tile_size + kh - 1, attrs.tile_size + kw - 1, o, i), sum_type(w.dtype))
 
@@ -55,7 +62,7 @@ def winograd_matrices(m, r):
 
 
 def _wino_infer(attrs, types):
-    t, w = tensor(types, 0), tensor(types, 1)
+    t, w = _float_tensor(types, 0), _float_tensor(types, 1)
     n, _, h, ww = (t.shape[p] for p in layout_axes(attrs.data_layout, "NCHW"))
     co = w.shape[2]
     pads = [attrs.padding[0] + attrs.padding[2], attrs.padding[1] + attrs.padding[3]]
