@@ -119,7 +119,8 @@ def _reduce(e, env, rank):
     valid = valid & _value(parts["condition"], sub).astype(bool)
     shape = np.broadcast_shapes(*[np.shape(v) for v in inner.values()])
     sources = [np.broadcast_to(_value(s, sub), shape) for s in parts["source"]]
-    acc = [np.broadcast_to(_value(c[3], env), shape[:rank]).astype(s.dtype) for c, s in zip(parts["combiner"], sources)]
+    first = parts["init"] or [c[3] for c in parts["combiner"]]
+    acc = [np.broadcast_to(_value(v, env), shape[:rank]).astype(s.dtype) for v, s in zip(first, sources)]
     valid = np.broadcast_to(valid, shape)
     for step in itertools.product(*[range(s) for s in shape[rank:]]):
         at = (Ellipsis, *step)

@@ -334,10 +334,23 @@ static bool reduce_same(const IrReduce *a, const IrReduce *b) {
   return true;
 }
 
+static void check_initial(IrCtx *c, ExprId init, DType t) {
+  if (dtype_eq(ir_type(c, init), t)) return;
+  StrBuf is, wanted;
+  sb_init(&is, c->arena);
+  sb_init(&wanted, c->arena);
+  dtype_print(&is, ir_type(c, init));
+  dtype_print(&wanted, t);
+  err_raise(c->err, NS_ERR_TYPE,
+            "the initial value %s of a reduction has type %s, its values have type %s; convert it with astype",
+            ex_text(c, init), sb_str(&is), sb_str(&wanted));
+}
+
 ExprId ex_reduce(IrCtx *c, IrReduce r) {
   check_id(c, r.reducer, c->n_reducer, "reducer");
   err_check(c->err, r.n_src >= 1 && r.value_index >= 0 && r.value_index < r.n_src,
             "reduction over %d sources has no value %d", r.n_src, r.value_index);
+  for (int i = 0; r.init && i < r.n_src; i++) check_initial(c, r.init[i], ir_type(c, r.src[i]));
   if (!r.cond) r.cond = ex_int(c, DT_BOOL, 1);
   int32_t id = c->n_reduce - 1; /* few exist, and the equal one is mostly the latest */
   while (id > 0 && !reduce_same(&c->reduce[id], &r)) id--;

@@ -21,6 +21,7 @@ typedef struct {
   Arena *a;
   bool gpu;
   const bool *is_arg;
+  ExprId *const *body;       /* per stage, with inlined stages substituted; NULL: as defined */
   const Axis *launch[N_TAG]; /* of the kernel that the stage belongs to: a loop that is bound to the tag, or NULL */
   bool threads;              /* it has more than one */
   const char *why;
@@ -125,6 +126,37 @@ static void loops_around(Legal *k, int sid) {
                "bound to %s; compute it inside that loop, or choose another memory with set_scope",
                name_of(st), for_is_block(low_loop_kind(leaf(in, p))) ? "block" : "thread", leaf(in, p)->sname,
                name_of(in), AN_WORD[leaf(in, p)->ann]);
+  }
+}
+
+/* ---- initial values are stored before the loops of the reduction ---- */
+typedef struct {
+  const TeOp *op;
+  bool reads;
+} Reads;
+static void find_read(IrCtx *c, ExprId e, void *arg) {
+  Reads *r = arg;
+  const ExprNode *n = ir_node(c, e);
+  r->reads |= n->kind == IR_READ && ir_tensor(c, (TensorId)n->sym)->op == (const void *)r->op;
+}
+static void initial_values(Legal *k, int sid, const uint8_t *mark) {
+  const Stage *st = &k->s->stage.at[sid];
+  const ExprId *body = k->body && k->body[sid] ? k->body[sid] : st->op->body;
+  if (ir_kind(k->c, body[0]) != IR_REDUCE || !ir_reduce(k->c, body[0])->init) return;
+  const IrReduce r = *ir_reduce(k->c, body[0]);
+  int begin = 0;
+  while (begin < st->leaf.len && !(mark[st->leaf.at[begin]] & 2)) begin++;
+  for (int i = 0; i < k->s->stage.len; i++) {
+    const Stage *p = &k->s->stage.at[i];
+    if (p->at != AT_ITER || p->at_stage != sid || p->at_iter < begin) continue;
+    Reads x = {p->op, false};
+    for (int q = 0; q < r.n_src; q++) ex_post_order(k->c, r.init[q], find_read, &x);
+    if (x.reads)
+      REFUSE(k,
+             "stage %s is computed inside the reduction loop %s of stage %s, which needs it before, as initial value; "
+             "compute "
+             "it outside of the reduction loops",
+             name_of(p), leaf(st, begin)->sname, name_of(st));
   }
 }
 
@@ -393,8 +425,9 @@ static void arguments(Legal *k, int sid) {
   if (te_is_reduction(k->c, st->op)) stored_sums(k, sid);
 }
 
-const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg) {
-  Legal k = {.c = s->ctx, .s = s, .ar = ar, .a = ir_arena(s->ctx), .gpu = t->kind != TG_CPU, .is_arg = is_arg};
+const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg, ExprId *const *body) {
+  Legal k = {
+      .c = s->ctx, .s = s, .ar = ar, .a = ir_arena(s->ctx), .gpu = t->kind != TG_CPU, .is_arg = is_arg, .body = body};
   for (int sid = s->stage.len - 1; sid >= 0 && !k.why; sid--) {
     const Stage *st = &s->stage.at[sid];
     if (st->op->kind == TE_COMPUTE && st->at == AT_INLINED && is_arg[sid])
@@ -409,6 +442,7 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
     if (k.gpu) find_launch(&k, sid);
     if (k.gpu) memory_of_kernels(&k, sid);
     loops_around(&k, sid);
+    initial_values(&k, sid, mark);
     private_part(&k, sid, mark);
     if (k.gpu) shared_sums(&k, sid, mark);
     if (is_arg[sid]) arguments(&k, sid);

@@ -731,9 +731,9 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
       ar_bind_range(l.ar, x->var, ex_int(c, ir_var_info(c, x->var)->type, 0), x->extent);
     }
   }
-  if (!features) f.illegal = low_illegal(s, t, l.ar, is_arg);
-  make_buffers(&l, &f, n_args, args);
   l.body = state_inlined_bodies(s, features);
+  if (!features) f.illegal = low_illegal(s, t, l.ar, is_arg, l.body);
+  make_buffers(&l, &f, n_args, args);
   Stmt *body = NULL;
   for (int sid = s->stage.len - 1; sid >= 0; sid--) {
     const Stage *st = &s->stage.at[sid];

@@ -30,8 +30,8 @@ uint8_t *low_axis_marks(Arena *a, const Stage *st);
 
 /* ---- legal.c ---- */
 /* Why no program of s can be right; NULL: it can. ar knows the ranges of loops; is_arg, per stage: it stores into an
- * argument. */
-const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg);
+ * argument; body, per stage: with inlined stages substituted, or NULL. */
+const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg, ExprId *const *body);
 
 /* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);

@@ -467,7 +467,8 @@ static PyObject *get_symbol(PyObject *o, void *u) {
   IrReduce r = *ir_reduce(SES, e);
   IrReducer c = *ir_reducer(SES, r.reducer);
   PyObject *axes = PyList_New(0), *src = PyList_New(0), *comb = PyList_New(0), *cond = py_expr_new(r.cond);
-  bool ok = axes && src && comb && cond;
+  PyObject *init = PyList_New(0); /* empty: the identity */
+  bool ok = axes && src && comb && cond && init;
   for (int i = 0; ok && i < r.n_axis; i++) {
     PyObject *v = py_iter_new(r.axis[i].var, r.axis[i].min, r.axis[i].extent, IV_REDUCE, NULL);
     ok = v && PyList_Append(axes, v) == 0;
@@ -481,9 +482,15 @@ static PyObject *get_symbol(PyObject *o, void *u) {
     Py_XDECREF(v);
     Py_XDECREF(t);
   }
-  PyObject *out = ok ? Py_BuildValue("{s:O,s:O,s:O,s:O,s:i}", "axis", axes, "source", src, "combiner", comb,
-                                     "condition", cond, "value_index", (int)r.value_index)
+  for (int i = 0; ok && r.init && i < r.n_src; i++) {
+    PyObject *v = py_expr_new(r.init[i]);
+    ok = v && PyList_Append(init, v) == 0;
+    Py_XDECREF(v);
+  }
+  PyObject *out = ok ? Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:i}", "axis", axes, "source", src, "combiner", comb,
+                                     "condition", cond, "init", init, "value_index", (int)r.value_index)
                      : NULL;
+  Py_XDECREF(init);
   Py_XDECREF(axes);
   Py_XDECREF(src);
   Py_XDECREF(comb);

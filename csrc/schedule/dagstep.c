@@ -194,6 +194,11 @@ static ExprId cached_body(IrCtx *c, ExprId body, const Layout *l) {
   }
   IrReduce r = *ir_reduce(c, e);
   r.cond = r.cond ? ex_bin(c, IR_AND, r.cond, l->check) : l->check;
+  if (r.init) { /* what lies beside the tensor has no initial value */
+    ExprId *init = arena_copy(ir_arena(c), r.init, sizeof(ExprId) * (size_t)r.n_src);
+    for (int i = 0; i < r.n_src; i++) init[i] = ex_select(c, l->check, init[i], ir_reducer(c, r.reducer)->identity[i]);
+    r.init = init;
+  }
   return ex_reduce(c, r);
 }
 
@@ -348,6 +353,7 @@ static TeOp *repl_op(State *s, const Factor *f, const TeOp *rf) {
   IrAxis v = {ir_var_new(c, name_join(m, fa.name, ".v"), ir_var_info(c, fa.var)->type, false), fa.min, fa.extent};
   ExprId *idx = arena_array(m, ExprId, n + 1), *src = arena_array(m, ExprId, n_out),
          *body = arena_array(m, ExprId, n_out);
+  VarSub *renamed = arena_array(m, VarSub, n + 1);
   for (int i = 0, k = 0; i <= n; i++) {
     if (i == f->pos) idx[k++] = ex_var(c, v.var);
     if (i == n) break;
@@ -355,8 +361,14 @@ static TeOp *repl_op(State *s, const Factor *f, const TeOp *rf) {
     axis[i].name = arena_printf(m, "ax%d", i);
     axis[i].var = ir_var_new(c, axis[i].name, ir_var_info(c, f->x->axis[i].var)->type, false);
     idx[k++] = ex_var(c, axis[i].var);
+    renamed[i] = (VarSub){f->x->axis[i].var, ex_var(c, axis[i].var)};
   }
   for (int i = 0; i < n_out; i++) src[i] = ex_read(c, rf->out[i], n + 1, idx);
+  if (r.init) {
+    ExprId *init = arena_array(m, ExprId, n_out);
+    for (int i = 0; i < n_out; i++) init[i] = ex_subst(c, r.init[i], n, renamed);
+    r.init = init;
+  }
   r.src = src;
   r.axis = &v;
   r.n_axis = 1;
@@ -372,6 +384,9 @@ int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
   Stage *st = &s->stage.at[stage];
   const TeOp *x = st->op;
   err_check(S_ERR(s), te_is_reduction(s->ctx, x), "rfactor: stage %d (%s) is not a reduction", stage, x->name);
+  err_check(S_ERR(s), ir_reduce(s->ctx, x->body[0])->n_src == x->n_out,
+            "rfactor: stage %d (%s) keeps %d of %d results of its reduction; return all of them", stage, x->name,
+            (int)x->n_out, (int)ir_reduce(s->ctx, x->body[0])->n_src);
   int pos = factor_iter < 0 ? x->n_axis + 1 + factor_iter : factor_iter;
   err_check(S_ERR(s), pos >= 0 && pos <= x->n_axis, "rfactor: position %d of the factored axis is not in %d to %d",
             factor_iter, -x->n_axis - 1, x->n_axis);

@@ -135,6 +135,7 @@ static void walk(Reads *r, ExprId e, bool guarded) {
     bool some = x.cond && !(ex_const_int(r->c, x.cond, &always) && always);
     if (some) walk(r, x.cond, guarded);
     for (int i = 0; i < x.n_src; i++) walk(r, x.src[i], guarded || some);
+    for (int i = 0; x.init && i < x.n_src; i++) walk(r, x.init[i], guarded);
     return;
   }
   if (n.kind == IR_READ && !guarded) read_of(r, e);

@@ -224,9 +224,23 @@ class Dag:
         out = tuple(shape[k] for k in kept)
         if not out:
             out, a = (1,), ["i"]
+        start = ""
+        if self.r.random() < 0.15:
+            start, more = self.first_values(out, a)
+            m += more
         if where and f != "te.sum":
             where = ""  # over nothing a maximum is the smallest number of the type
-        return self.define(out, a, f"{f}({t}[{', '.join(at)}], axis=[{', '.join(names)}]{where})", m * n, before=lines)
+        body = f"{f}({t}[{', '.join(at)}], axis=[{', '.join(names)}]{where}{start})"
+        return self.define(out, a, body, m * n, before=lines)
+
+    def first_values(self, shape, axes):
+        """What a reduction begins with, and its largest magnitude: a number or an element of a tensor."""
+        if self.r.random() < 0.5:
+            return f", init=te.const(3, {self.dtype!r})", 3
+        old = [t for t in self.made if t[1] == shape and self.p[t[0]].dtype == self.dtype]
+        t, _, m = self.r.choice(old) if old and self.r.random() < 0.7 else self.placeholder(shape)
+        self.reading.append(t)
+        return f", init={t}[{', '.join(axes)}]", m
 
     def window(self):
         """Pooling and convolution."""

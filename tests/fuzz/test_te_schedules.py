@@ -23,7 +23,7 @@ COMPILED = {"c": 5, "gpu": 25}
 SAMPLE = int(os.environ.get("NESTSMITH_FUZZ", "0"))
 REFUSED = [
     r"stage \S+(: |, loop \S+ \()",  # loops that are bound or parallel where that cannot be right
-    r"stage \S+ is (an argument|computed (at root|inside a kernel))",
+    r"stage \S+ is (an argument|computed (at root|inside a kernel|inside the reduction loop))",
     r"stage \d+ \(\S+\) is (an output|computed (at a loop|at loop|inside itself|inside stage))",
     r"cycle: stage \d+ \(\S+\)",
     r"loops of extent \S+ and \S+ are bound to the same thread axis",

@@ -421,3 +421,56 @@ def test_arg_max_under_random_loops():
     s[i0].reorder(o, i0.op.axis[0], i)
     s[i0].fuse(o, i0.op.axis[0])
     assert findings(s, [a, i0, i1]) == []
+
+
+# ---- initial values of reductions ----
+
+
+def from_a_tensor():
+    a, u = te.placeholder((4, 6), "int32", name="A"), te.placeholder((4,), "int32", name="U")
+    k = te.reduce_axis((0, 6), name="k")
+    b = te.compute((4,), lambda i: te.sum(a[i, k], axis=k, init=u[i]), name="B")
+    return a, u, b, te.create_schedule(b.op)
+
+
+def test_initial_values_follow_the_axes_of_a_factored_reduction():
+    a, u, b, s = from_a_tensor()
+    s.rfactor(b, s[b].split(b.op.reduce_axis[0], factor=4)[1])
+    assert findings(s, [a, u, b]) == []
+
+
+def test_initial_values_of_tiles_beside_the_tensor_are_not_read():
+    a, u, b, s = from_a_tensor()
+    s[b].split(b.op.axis[0], factor=3)
+    s.cache_write(b, "local")
+    assert findings(s, [a, u, b]) == []
+
+
+def test_initial_values_are_there_before_the_reduction():
+    a, u, b, s = from_a_tensor()
+    c = s.cache_read(u, "local", [b])
+    s[c].compute_at(s[b], s[b].op.axis[0])
+    assert findings(s, [a, u, b]) == []
+    s[c].compute_at(s[b], s[b].op.reduce_axis[0])
+    with pytest.raises(ValueError, match="stage U.local is computed inside the reduction loop k of stage B.*initial value"):
+        findings(s, [a, u, b])
+
+
+def test_initial_values_have_the_type_of_the_values():
+    a, k = te.placeholder((4, 6), "float32", name="A"), te.reduce_axis((0, 6), name="k")
+    b = te.compute((4,), lambda i: te.sum(a[i, k], axis=k, init=2), name="B")
+    assert findings(te.create_schedule(b.op), [a, b]) == []
+    u = te.placeholder((4,), "int32", name="U")
+    with pytest.raises(TypeError, match=r"initial value U\[0\] of a reduction has type int32, its values have type float32"):
+        te.sum(a[0, k], axis=k, init=u[0])
+
+
+def test_reductions_that_keep_a_part_of_their_results():
+    a, k = te.placeholder((4, 9), "int32", name="A"), te.reduce_axis((0, 9), name="k")
+    reducer = argmax()
+    b = te.compute((4,), lambda i: reducer((k, a[i, k]), axis=k)[0], name="B")
+    s = te.create_schedule(b.op)
+    with pytest.raises(ValueError, match="stage B: a reduction must store each of its"):
+        findings(s, [a, b])
+    with pytest.raises(ValueError, match="rfactor: stage .* keeps 1 of 2 results"):
+        s.rfactor(b, k)

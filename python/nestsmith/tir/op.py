@@ -280,7 +280,9 @@ class Reducer:
         is_tuple = isinstance(expr, (tuple, list))
         sources = [const(e) for e in (expr if is_tuple else [expr])]
         if init is not None:
-            init = [const(v) for v in (init if isinstance(init, (tuple, list)) else [init])]
+            values = init if isinstance(init, (tuple, list)) else [init]
+            types = [e.dtype for e in sources] if len(values) == len(sources) else [None] * len(values)
+            init = [const(v) if isinstance(v, _core.Expr) else const(v, t) for v, t in zip(values, types)]
         number = self._reducer(tuple(e.dtype for e in sources))
         cond = const(True) if where is None else where
         out = _core.te_reduce(number, sources, _axes(axis), cond, init)
