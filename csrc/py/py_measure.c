@@ -132,14 +132,18 @@ static void build_body(void *arg) {
 static PyObject *fn_build(PyObject *self, PyObject *args) {
   (void)self;
   Build b = {0};
+  PyObject *stop = NULL;
   err_init(&b.e);
-  if (!PyArg_ParseTuple(args, "O&s|dzz", py_target, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc))
+  if (!PyArg_ParseTuple(args, "O&s|dzzO", py_target, &b.t, &b.source, &b.o.timeout_s, &b.o.cache_dir, &b.o.cc, &stop) ||
+      !(stop = py_stop_from(stop)))
     return NULL;
   b.o.memory = py_build_memory();
+  b.e.interrupt = py_stop_flag(stop);
   PyObject *r = py_run_ok(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds,
                                                                 b.out.cached ? Py_True : Py_False)
                                                 : NULL;
   arena_free(b.a);
+  Py_DECREF(stop);
   return r;
 }
 
@@ -656,7 +660,7 @@ static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submit
                                      {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef FUNCTIONS[] = {
     {"build", fn_build, METH_VARARGS,
-     "build((kind, sm, fast_math), source, timeout=0, cache_dir=None, cc=None) -> (binary, seconds, cached)."},
+     "build(target, source, timeout=0, cache_dir=None, cc=None, stop=None) -> (binary, seconds, cached)."},
     {"build_rename", fn_build_rename, METH_VARARGS,
      "build_rename(binary, name) -> the binary of a program that was compiled as BUILD_NAME, under another name."},
     {"build_report", fn_build_report, METH_VARARGS,

@@ -46,7 +46,7 @@ def _hardware(target):
     )
 
 
-def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=None):
+def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=None, stop=None):
     """(binary, whether it was in a cache) of a program's text.
 
     Parameters
@@ -60,6 +60,8 @@ def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=
     cache_dir : str, optional
     engine : _core.Target, optional
         The engine's part of `target`, if it is not `target.engine()`.
+    stop : _core.Stop, optional
+        Ends the compiler, from another thread.
 
     Raises
     ------
@@ -78,7 +80,7 @@ def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=
         except ValueError:
             raise ValueError(f"{limit} is {asked!r}; it must be a number of seconds, 0 for no limit") from None
     try:
-        binary, _, cached = _core.build(engine or target.engine(), source, seconds, cache_dir)
+        binary, _, cached = _core.build(engine or target.engine(), source, seconds, cache_dir, None, stop)
     except TVMError as e:
         if isinstance(e, ValueError):
             raise

@@ -56,13 +56,17 @@ exec {program} "$@"
 """
 
 BUILD = """
+import sys
 import nestsmith as ns
-from nestsmith import te
+from nestsmith import relay, te
 a = te.placeholder((8,), name="A")
 b = te.compute((8,), lambda i: a[i] + 1, name="B")
+mod, params = relay.testing.mlp.get_workload(1)
 try:
-    print("begin", flush=True)
-    ns.build(te.create_schedule(b.op), [a, b], "llvm")
+    if sys.argv[1] == "operator":
+        ns.build(te.create_schedule(b.op), [a, b], "llvm")
+    else:
+        relay.build(mod, "llvm", params=params)
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -80,14 +84,16 @@ def heard(p, folder, how):
 
 
 @pytest.mark.parametrize("who, how", [("compiler", "INT"), ("compiler", "KILL"), ("worker", "INT"), ("worker", "TERM"),
-                                      ("build", "INT")])  # fmt: skip
+                                      ("operator", "INT"), ("network", "INT")])  # fmt: skip
 def test_beside_a_process_that_hangs(tmp_path, closing, who, how):
-    """A compiler, or a worker that starts, was stopped by somebody: the signal is heard, and it goes with the run."""
+    """A compiler, or a worker that starts, was stopped by somebody: the signal is heard, and it goes with the run, or the
+    build of an operator or a network."""
     mark, program = tmp_path / "mark", tmp_path / "python-stuck"
     program.write_text(STUCK.format(mark=mark, program=sys.executable if who == "worker" else "cc"))
     program.chmod(0o755)
     env = {"NESTSMITH_PYTHON" if who == "worker" else "CC": str(program)}
-    p = closing(launch(tmp_path, ["-c", BUILD], env) if who == "build" else launch_windows(tmp_path, {}, env=env))
+    tunes = who in ("compiler", "worker")
+    p = closing(launch_windows(tmp_path, {}, env=env) if tunes else launch(tmp_path, ["-c", BUILD, who], env))
     assert wait_until(mark.exists)
     assert len(processes(tmp_path)) >= 3
     heard(p, tmp_path, how)

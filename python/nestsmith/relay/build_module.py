@@ -155,7 +155,7 @@ def _tuned_source(p, state, option, engine):
     return _core.candidate_source(state, engine, LayoutRewriteOption.NO_REWRITE, _core.BUILD_NAME)
 
 
-def _compile(p, found, target, engine, option):
+def _compile(p, found, target, engine, option, stop):
     """Fills in source, manifest and binary; runs in a worker thread."""
     if found is not None:
         try:
@@ -168,10 +168,10 @@ def _compile(p, found, target, engine, option):
     # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.
     of_steps = p.origin == "tuned"
     if len(p.name) <= len(_core.BUILD_NAME):
-        p.binary, p.cached = compile_source(target, p.source, p.name, of_steps)
+        p.binary, p.cached = compile_source(target, p.source, p.name, of_steps, stop=stop)
     p.source, p.manifest = (t.replace(_core.BUILD_NAME, p.name) for t in (p.source, p.manifest))
     if p.binary is None or target.kind.device_type == 4:
-        p.binary, p.cached = compile_source(target, p.source, p.name, of_steps)  # OpenCL: the text itself
+        p.binary, p.cached = compile_source(target, p.source, p.name, of_steps, stop=stop)  # OpenCL: the text itself
     elif target.kind.device_type == 2:
         p.binary = _core.build_rename(p.binary, p.name)
     return p
@@ -204,9 +204,13 @@ def compile_module(mod, target):
     for p, _ in prepared:
         p.constant = constant.get(id(p.kernel), frozenset())
     jobs = [(p, found) for p, found in prepared if not p.reshape]
-    with ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1))) as pool:
-        for done in [pool.submit(_compile, p, found, target, engine, option) for p, found in jobs]:
+    stop, pool = _core.Stop(), ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1)))
+    try:
+        for done in [pool.submit(_compile, p, found, target, engine, option, stop) for p, found in jobs]:
             done.result()
+    finally:  # after an error or Ctrl-C the others do not matter any more
+        stop.set()
+        pool.shutdown(cancel_futures=True)
     programs = [p for p, _ in prepared]
     by_kernel = {id(p.kernel): p for p in programs}
     return fused, {call: by_kernel[id(k)] for call, k in calls.items()}, programs
