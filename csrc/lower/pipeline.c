@@ -186,49 +186,6 @@ void low_check_legal(const Func *f) {
   if (f->illegal) err_raise(ir_err(f->ctx), NS_ERR_VALUE, "%s", f->illegal);
 }
 
-/* ---- loops that are not around what depends on them ---- */
-typedef struct {
-  uint8_t *known; /* per variable: a parameter, or bound around the statement that is visited */
-  const char *where;
-} Known;
-static void need_known(IrCtx *c, ExprId e, void *arg) {
-  Known *k = arg;
-  const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_VAR && !k->known[n->sym])
-    err_raise(
-        ir_err(c), NS_ERR_VALUE,
-        "%s is computed outside of the loop %s, on which it depends: what threads read from local or shared memory "
-        "has to be computed inside of them (compute_at)",
-        k->where, ir_var_info(c, n->sym)->name);
-}
-static bool enter(IrCtx *c, const Stmt *s, void *arg) {
-  Known *k = arg;
-  if (s->kind == ST_STORE) k->where = ir_buffer(c, s->u.store.buf)->name;
-  st_visit_exprs(c, s, need_known, k);
-  if (st_binder(s)) k->known[*st_binder(s)] = 1;
-  return true;
-}
-static bool leave(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
-  if (st_binder(s)) ((Known *)arg)->known[*st_binder(s)] = 0;
-  return true;
-}
-static void bind_let(IrCtx *c, ExprId e, void *arg) {
-  if (ir_kind(c, e) == IR_LET) ((Known *)arg)->known[ir_node(c, e)->sym] = 1;
-}
-static bool bind_lets(IrCtx *c, const Stmt *s, void *arg) {
-  st_visit_exprs(c, s, bind_let, arg);
-  return true;
-}
-/* Bound inference takes the loops of threads for common to all stages of a kernel, and a state can put a stage elsewhere. */
-static void check_loops(Func *f) {
-  VarId n = ir_var_new(f->ctx, "", DT_I32, false); /* the number of variables */
-  Known k = {arena_array(ir_arena(f->ctx), uint8_t, n), "the program"};
-  for (int i = 0; i < f->n_vars; i++) k.known[f->var[i]] = 1;
-  st_visit(f->ctx, f->body, bind_lets, NULL, &k);
-  st_visit(f->ctx, f->body, enter, leave, &k);
-}
-
 Program low_build(Func f, const char *name) {
   IrCtx *c = f.ctx;
   low_check_legal(&f);
@@ -236,7 +193,6 @@ Program low_build(Func f, const char *name) {
   err_check(ir_err(c), f.body != NULL, "the program %s computes nothing", name);
   Program p = {0};
   const Stmt *empty = NULL;
-  check_loops(&f);
   for (int i = f.flat ? 2 : 0; i < NS_COUNT(PASSES); i++) {
     PASSES[i].run(&f);
     if (!f.body) empty = f.body = st_eval(c, ex_i32(c, 0)); /* all extents are zero: a program that does nothing */

@@ -4,7 +4,7 @@
 
 static const Limit LIMITS[LIMIT_KINDS] = {
     [LIMIT_LINE] = {"line", "bytes in a line", 1 << 20, 2087},
-    [LIMIT_NESTING] = {"nesting", "nested brackets", 64, 6},
+    [LIMIT_NESTING] = {"nesting", "nested brackets", 128, 6},
     [LIMIT_TEXT] = {"text", "bytes in a text", 16 << 10, 238},
     [LIMIT_INPUTS] = {"inputs", "names of task inputs", 1024, 0},
     [LIMIT_COSTS] = {"costs", "costs", 4096, 10},

@@ -17,6 +17,7 @@
 typedef struct {
   Arena *m;
   Err *err;
+  bool record; /* of a record, not a list of steps by itself */
   char where[160];
 } Reader;
 
@@ -119,7 +120,11 @@ static Step read_step(Reader *r, const cJSON *x) {
       p.flag = (uint8_t)v;
       break;
     }
-    case 't': p.text = get_text(r, e); break;
+    case 't':
+      p.text = get_text(r, e);
+      if (r->record && p.kind == STEP_PR && strncmp(p.text, "debug_skip_region", 17) == 0)
+        bad(r, "debug_skip_region leaves a part of the computation out: a record is of the whole");
+      break;
     default: p.list = get_list(r, e, &p.n); break;
     }
     leave(r, at);
@@ -216,7 +221,7 @@ typedef struct {
 
 static void parse_record(void *arg) {
   Parse *p = arg;
-  Reader r = {.m = p->m, .err = arena_err(p->m)};
+  Reader r = {.m = p->m, .err = arena_err(p->m), .record = true};
   const cJSON *i = NULL, *res = NULL;
   p->record = arena_new_of(p->m, Record);
   if (!cJSON_IsObject(p->json)) bad(&r, "a JSON object with the keys i, r and v is expected");

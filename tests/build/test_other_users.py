@@ -236,7 +236,7 @@ exec {python} -c 'from nestsmith import _core; _core.Session(_core.Target("llvm"
 )
 def test_the_folder_that_all_users_share(prepare, works):
     """/tmp/nestsmith-locks, in a /tmp of this test's own."""
-    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True).returncode:
+    if __file__.startswith("/tmp/") or subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True).returncode:
         pytest.skip("making a /tmp of one's own needs root and namespaces")
     env = {k: v for k, v in os.environ.items() if k not in ("NESTSMITH_LOCK_DIR", "TMPDIR")}
     env["PYTHONPATH"] = str(pathlib.Path(auto_scheduler.__file__).parents[2])

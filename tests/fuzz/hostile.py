@@ -1,6 +1,6 @@
 """Hostile records: what strangers may put into a tuning log, each handled in a process of its own under limits.
 
-``cases(count, seed)`` lists attacks by name and then seeded changes of real records: of public logs and of our own search.
+``cases(count, seed, world)`` lists attacks by name and then seeded changes of real records, of public logs and of our search.
 ``python tests/fuzz/hostile.py COUNT SEED OUT`` gives every case to the whole package (reading, choosing the best, tools,
 `relay.build` or `build`, a resumed run) and writes a line of JSON per case to OUT: what each part did, processor seconds and
 the largest memory of the process and of the compilers it started.
@@ -14,13 +14,15 @@ import os
 import pathlib
 import random
 import resource
+import select
+import signal
 import sys
 import time
 import traceback
 
 HERE = pathlib.Path(__file__).parent
 DATA = HERE.parent / "data"
-MEMORY, SECONDS = 1 << 30, 10  # bytes; of processor time, for the machine may be busy
+MEMORY, SECONDS, PATIENCE = 1 << 30, 10, 600  # bytes; of processor time, for the machine may be busy; on the clock
 UNCLEAR = (RecursionError, NotImplementedError, UnicodeEncodeError, UnicodeDecodeError)
 
 
@@ -284,7 +286,16 @@ def cases(count, seed, world):
         else:
             line = {"bytes": change_bytes, "value": change_value, "steps": change_steps}[how](record, r)
         out.append((f"{how} {n}", line, where))
-    return out if count >= len(out) else [out[k] for k in sorted(r.sample(range(len(out)), count))]
+    return out
+
+
+def sample(all_cases, count, seed):
+    """As many attacks as changes, always the same ones."""
+    r = random.Random(seed)
+    changes = [k for k, (name, _, _) in enumerate(all_cases) if name.split()[-1] == str(k)]
+    attacks = sorted(set(range(len(all_cases))) - set(changes))
+    chosen = r.sample(attacks, min(len(attacks), count // 2)) + r.sample(changes, count - min(len(attacks), count // 2))
+    return [all_cases[k] for k in sorted(chosen)]
 
 
 BASE = """[["CI", 4], ["SP", 2, 0, 1, [1, 1, 1], 1], ["SP", 2, 4, 128, [2, 1, 16], 1], ["SP", 2, 8, 784, [7], 1],
@@ -366,8 +377,12 @@ class World:
         if pid == 0:
             os._exit(self._child(ours, theirs, path, where))
         os.close(theirs)
-        with os.fdopen(ours, "rb") as f:
-            text = f.read()
+        text, end = b"", time.monotonic() + PATIENCE
+        while select.select([ours], [], [], max(0, end - time.monotonic()))[0] and (piece := os.read(ours, 1 << 16)):
+            text += piece
+        os.close(ours)
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
         _, status, used = os.wait4(pid, 0)
         return {
             "name": name, "where": where, "status": status, "parts": [json.loads(x) for x in text.splitlines()],
@@ -415,8 +430,9 @@ def main(count, seed, out):
     import tempfile
 
     world = World()
+    todo = cases(max(count, 400), seed, world)
     with open(out, "w", encoding="utf-8") as f, tempfile.TemporaryDirectory() as folder:
-        for k, (name, line, where) in enumerate(cases(count, seed, world)):
+        for k, (name, line, where) in enumerate(todo if count >= len(todo) else sample(todo, count, seed)):
             here = os.path.join(folder, str(k))
             os.mkdir(here)
             report = world.run(name, line, where, here)

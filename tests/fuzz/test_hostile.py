@@ -1,0 +1,226 @@
+"""A tuning log is input from strangers: whatever a record asks for, it ends soon, in little memory, with a result or one
+clear error, and nothing that stands in it is executed."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from hostile import attacks, own, wrong
+
+import nestsmith as ns
+from nestsmith import _core, auto_scheduler, relay, te
+from nestsmith.auto_scheduler import measure_record
+from nestsmith.relay import testing
+
+HERE = pathlib.Path(__file__).parent
+FILES = re.compile(r"log\.json(\.\w+\.svg)?")
+
+
+def campaign(count, tmp_path, seed=1):
+    out = tmp_path / "reports.json"
+    env = {**os.environ, "NESTSMITH_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    program = [sys.executable, str(HERE / "hostile.py"), str(count), str(seed), str(out)]
+    r = subprocess.run(program, capture_output=True, text=True, env=env, timeout=7200)
+    assert r.returncode == 0, r.stderr[-2000:]
+    reports = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(reports) == count
+    return reports
+
+
+def check(reports, least):
+    """`least`: so many programs were built, and so many records refused by the name of a bound."""
+    bad = {r["name"]: why for r in reports if (why := wrong(r))}
+    assert not bad, f"{len(bad)} of {len(reports)}: {json.dumps(bad, indent=1)[:4000]}"
+    made = [f for r in reports for f in r["files"] if not FILES.fullmatch(f)]
+    assert made == [] and not os.path.exists("/tmp/pwned"), made
+    done = collections.Counter(p["part"] for r in reports for p in r["parts"] if "result" in p)
+    named = {m for r in reports for p in r["parts"] for m in re.findall(r"\(limit [\"'](\w+)[\"']\)", p.get("text", ""))}
+    assert done["build"] + done["operator"] >= least and len(named) >= min(least, 10), (done, named)
+
+
+def test_hostile_records(tmp_path):
+    check(campaign(60, tmp_path), 6)
+
+
+@pytest.mark.full
+def test_a_thousand_hostile_records(tmp_path):
+    check(campaign(1000, tmp_path), 100)
+
+
+# ---- the bounds ----
+
+
+def test_every_bound_is_far_from_what_was_seen():
+    limits = _core.limits()
+    near = {n: (most, seen) for n, (most, seen, _) in limits.items() if most < 15 * seen}
+    assert set(near) == {"compile_record"} and near["compile_record"][0] >= 8 * near["compile_record"][1]
+
+
+def test_the_page_on_logs_lists_the_bounds():
+    page = (HERE.parents[1] / "docs" / "logs.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|", page, re.M))
+    assert {k: int(v.replace(",", "")) for k, v in rows.items()} == {k: v[0] for k, v in _core.limits().items()}
+
+
+@pytest.fixture(scope="module")
+def world():
+    mod, params = testing.mlp.get_workload(1)
+    tasks, _ = auto_scheduler.extract_tasks(mod["main"], params, "llvm")
+    return mod, params, tasks
+
+
+STEPS = {  # product of stage 2, 1 x 128, over 784
+    "steps": [["CR", 2]] * 2049,
+    "list": [["RE", 2, list(range(1025))]],
+    "iterators": [["SP", 2, 0, 1, [1] * 99, 1]] * 11,
+    "split": [["SP", 2, 1, 128, [65536, 65536], 1]],
+    "stages": [["CHW", 2, "global"]] * 65,
+    "unroll_step": [["PR", 2, 0, "auto_unroll_max_step$16385"]],
+    "vthreads": [["SP", 2, 1, 128, [2048], 1], ["AN", 2, 2, 4]],
+    "temporaries": [["SA", 2, 0, 2**31 - 1, 0]],
+    "memory": [["SP", 2, 0, 1, [1] * 99, 1], ["FU", 2, list(range(100))]] * 20,
+}
+LINES = {
+    "line": lambda r: json.dumps(r)[:-1] + ', "x": "' + "a" * (1 << 20) + '"}',
+    "nesting": lambda r: json.dumps(r)[:-1] + ', "x": ' + "[" * 128 + "]" * 128 + "}",
+    "text": lambda r: json.dumps({**r, "v": "v0.6 " + "x" * 16384}),
+    "inputs": lambda r: json.dumps({**r, "i": [[*r["i"][0][:5], ["x"] * 1025], r["i"][1]]}),
+    "costs": lambda r: json.dumps({**r, "r": [[1.0] * 4097, *r["r"][1:]]}),
+}
+
+
+@pytest.mark.parametrize("name", [*STEPS, *LINES])
+def test_a_bound_is_named(name, world, tmp_path):
+    """With its value and what was asked for; a line that breaks it is reported with its number and its file."""
+    _, _, tasks = world
+    record = own(tasks[0], STEPS.get(name, []))
+    most = _core.limits()[name][0]
+    tells = rf'(\d+ .*; allowed are {most}|takes more than {most} bytes of memory.*) \(limit "{name}"\)'
+    if name in LINES:
+        path = tmp_path / "log.json"
+        path.write_text(LINES[name](record) + "\n")
+        with pytest.raises(ValueError, match=rf"log\.json holds no tuning record \(line 1: malformed record: .*{tells}"):
+            list(auto_scheduler.load_records(path))
+    else:
+        with pytest.raises(ValueError, match=tells):
+            state = _core.State(tasks[0].compute_dag, json.dumps(record["i"][1][1])).infer_bounds()
+            _core.candidate_source(state, tasks[0].engine_target(), 0)
+
+
+def test_unrolling_on_a_gpu_is_bounded():
+    """Where loops are written out, before memory is used for them."""
+    x = te.placeholder((64, 64, 64), name="x")
+    y = te.compute((64, 64, 64), lambda i, j, k: x[i, j, k] * 2, name="y")
+    s = te.create_schedule(y.op)
+    i, j, k = s[y].op.axis
+    s[y].bind(i, te.thread_axis("blockIdx.x"))
+    outer, inner = s[y].split(j, factor=32)
+    s[y].bind(outer, te.thread_axis("threadIdx.x"))
+    for axis in (inner, k):
+        s[y].unroll(axis)
+    assert "threadIdx" in ns.lower(s, [x, y]).astext()
+    z = te.compute((64, 4096, 64), lambda i, j, k: x[i, 0, k] * 2, name="z")
+    s = te.create_schedule(z.op)
+    i, j, k = s[z].op.axis
+    s[z].bind(i, te.thread_axis("blockIdx.x"))
+    s[z].bind(s[z].split(k, factor=1)[1], te.thread_axis("threadIdx.x"))
+    s[z].unroll(j)
+    s[z].unroll(s[z].leaf_iter_vars[2])
+    with pytest.raises(ValueError, match='262144 statements after unrolling; allowed are 65536 .limit "statements".'):
+        _core.program(s._core, [x, z], ns.target.Target("cuda -arch=sm_90").engine(), "f")
+
+
+def test_marks_of_a_cpu_program_are_wishes(world):
+    """A loop that would be too long written out stays a loop: the program is right, and soon compiled."""
+    _, _, tasks = world
+    state = _core.State(tasks[0].compute_dag, json.dumps([["AN", 2, 1, 4], ["SP", 2, 2, 784, [112], 1], ["AN", 2, 3, 1]]))
+    source, _ = _core.candidate_source(state.infer_bounds(), tasks[0].engine_target(), 0)
+    assert sum(int(n) for n in re.findall(r"NS_UNROLL\((\d+)\)", source)) < 4096
+
+
+# ---- compile time ----
+
+SLOW = """#!/bin/sh
+while [ "$1" != -o ]; do shift; done
+if grep -q "NS_UNROLL(128)" "$3"; then while :; do :; done; fi
+exec cc -x c -shared -fPIC -w -o "$2" "$3" -lm
+"""
+
+
+def test_the_compile_limit_names_the_kernel(world, tmp_path, monkeypatch):
+    """One recorded schedule keeps the compiler busy; without it the network is built."""
+    mod, params, tasks = world
+    (tmp_path / "cc").write_text(SLOW)
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    monkeypatch.setenv("NESTSMITH_CACHE_DIR", str(tmp_path / "cache"))
+
+    def build():
+        with ns.transform.PassContext(opt_level=3):
+            return relay.build(mod, target="llvm", params=params)
+
+    build()  # the default schedules are in the cache now
+    monkeypatch.setenv("NESTSMITH_BUILD_TIMEOUT", "1")
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps(own(tasks[0], [["AN", 2, 1, 4]])) + "\n")
+    with auto_scheduler.ApplyHistoryBest(str(log)):
+        with pytest.raises(RuntimeError, match=r"fused_nn_dense_add_nn_relu: compiling took longer than 1 s.*NESTSMITH_BUILD_TIMEOUT"):
+            build()
+    sch, args = tasks[0].apply_best(str(log))
+    with pytest.raises(RuntimeError, match=r"my_kernel: compiling took longer than 1 s.*without the record it gets the default one"):
+        ns.build(sch, args, "llvm", name="my_kernel")
+    monkeypatch.setenv("NESTSMITH_BUILD_TIMEOUT", "soon")
+    with pytest.raises(ValueError, match="NESTSMITH_BUILD_TIMEOUT is 'soon'; it must be a number of seconds, 0 for no limit"):
+        build()
+
+
+def test_nvrtc_is_ended(monkeypatch):
+    """NVRTC runs inside of the process that calls it: a program of a network is given to one that can be ended."""
+    target = ns.target.Target("cuda -arch=sm_90")
+    there, why = _core.build_available(target.engine())
+    if not there:
+        pytest.skip(why)
+    monkeypatch.setenv("NESTSMITH_BUILD_TIMEOUT", "0.2")
+    monkeypatch.setenv("NESTSMITH_CACHE_DIR", "")
+    body = "\n".join(f"a[{i}] = b[{i}] * a[{i * 7 % 4096}] + sinf(b[{i + 1}]);" for i in range(20000))
+    with pytest.raises(RuntimeError, match="my_kernel: compiling took longer than 0.2 s of processor time"):
+        ns.driver.compile_source(target, f'extern "C" __global__ void k(float *a, float *b) {{ {body} }}', "my_kernel")
+    monkeypatch.setenv("NESTSMITH_BUILD_TIMEOUT", "100")
+    with pytest.raises(RuntimeError, match="my_kernel: NVRTC failed"):
+        ns.driver.compile_source(target, "no program", "my_kernel")
+    binary, _ = ns.driver.compile_source(target, 'extern "C" __global__ void k(float *a) { a[0] = 1; }', "my_kernel")
+    assert len(binary) > 500
+
+
+# ---- texts ----
+
+
+def test_texts_cannot_talk_to_a_terminal(world):
+    _, _, tasks = world
+    line = json.dumps(own(tasks[0], []))
+    for bad in ("\\u001b[31m", "\\u0007", "\\u009b31m", "\\u007f"):
+        with pytest.raises(ValueError, match="a text holds a control character"):
+            measure_record.load_record_from_string(line.replace("v0.6", "v0.6 " + bad))
+    measure_record.load_record_from_string(line.replace("v0.6", "v0.6 é ключ 日本"))
+
+
+def test_messages_about_foreign_bytes():
+    """A text that is cut inside of a character is still told."""
+    for k in range(48, 64):
+        with pytest.raises(ValueError, match="no valid JSON") as caught:
+            _core.record_parse("{" + "a" * k + "é" * 10)
+        assert not isinstance(caught.value, UnicodeError)
+
+
+def test_a_record_computes_what_its_task_does(world, tmp_path):
+    """A pragma that leaves a part of the program out is for experiments with a schedule, and no record is one."""
+    _, _, tasks = world
+    line = attacks(own(tasks[0], []))["pragma skip"]
+    with pytest.raises(ValueError, match="debug_skip_region"):
+        measure_record.load_record_from_string(line)
+    _core.State(tasks[0].compute_dag, json.dumps([["PR", 2, 0, "debug_skip_region"]]))
