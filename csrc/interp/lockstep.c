@@ -295,6 +295,7 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
   case ST_LET:
     leaf(r, s, on);
     exec_all(r, s->u.let.body, on);
+    if (r->implied && expr_waits(r, s->u.let.value)) r->epoch++; /* what follows may overwrite what was read */
     return;
   case ST_ALLOC: alloc_all(r, s, on); return;
   case ST_ATTR: exec_all(r, s->u.attr.body, on); return;

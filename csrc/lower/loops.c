@@ -466,9 +466,10 @@ static Stmt *emit_init(Nest *n) {
   }
   pass_up(n, n->val);
   RedBody b = reduce_body(n, n->val);
-  bool stored = false; /* a temporary holds its whole region, an argument only what is declared */
-  for (int k = 0; k < st->op->n_out; k++) stored |= ir_buffer(c, out_buffer(n, k))->external;
-  Preds p = bound_checks(n, n->val, stored && !l->features, true);
+  /* a temporary holds its whole region; an argument, and what is read as initial value, only what is declared */
+  bool declared = b.red->init != NULL;
+  for (int k = 0; k < st->op->n_out; k++) declared |= ir_buffer(c, out_buffer(n, k))->external;
+  Preds p = bound_checks(n, n->val, declared && !l->features, true);
   Stmt *s = guard(c, &p, store_all(n, n->val, b.k, b.ident));
   for (int q = st->leaf.len - 1; q >= n->begin; q--) {
     const Axis *x = &st->axes.at[st->leaf.at[q]];
@@ -597,36 +598,6 @@ static Stmt *emit_stage(Loops *l, int sid) {
   return emit_leaves(&n, 0);
 }
 
-/* Scope of every buffer that has none yet: from the innermost enclosing thread loop (spec 07 §7.2.8). */
-static void infer_scopes(IrCtx *c, Stmt *s, ScopeKind here) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) infer_scopes(c, s->u.seq.at[i], here);
-    return;
-  case ST_FOR:
-    infer_scopes(c, s->u.loop.body,
-                 for_is_block(s->u.loop.kind)    ? SC_SHARED
-                 : for_is_thread(s->u.loop.kind) ? SC_LOCAL
-                                                 : here);
-    return;
-  case ST_IF:
-    infer_scopes(c, s->u.cond.then, here);
-    infer_scopes(c, s->u.cond.other, here);
-    return;
-  case ST_LET: infer_scopes(c, s->u.let.body, here); return;
-  case ST_ALLOC: {
-    IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
-    if (b->scope == SC_AUTO) b->scope = b->external ? SC_GLOBAL : here;
-    infer_scopes(c, s->u.alloc.body, here);
-    return;
-  }
-  case ST_ATTR: infer_scopes(c, s->u.attr.body, here); return;
-  case ST_STORE:
-  case ST_EVAL: return;
-  }
-}
-
 static int find_arg(const Stage *st, int k, int n_args, const TensorId *args) {
   for (int i = 0; i < n_args; i++)
     if (args[i] == st->op->out[k] || (st->origin && k < st->origin->n_out && args[i] == st->origin->out[k])) return i;
@@ -644,7 +615,7 @@ static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
       const IrTensor *t = ir_tensor(c, op->out[k]);
       IrBuffer b = {.name = t->name,
                     .type = t->type,
-                    .scope = arg >= 0 ? SC_GLOBAL : st->scope,
+                    .scope = arg >= 0 ? SC_GLOBAL : state_scope(l->s, sid),
                     .external = arg >= 0,
                     .rank = t->rank,
                     .extent = t->shape,
@@ -745,7 +716,6 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
       if (!ir_buffer(c, b)->external || features) body = st_alloc(c, b, body);
     }
   }
-  infer_scopes(c, body, SC_GLOBAL);
   f.body = body;
   VarVec vars = {0};
   for (int i = 0; i < n_args; i++) {

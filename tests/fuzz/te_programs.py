@@ -517,7 +517,7 @@ class Walk:
     def thread(self, tag):
         """A thread axis: mostly a new one, sometimes one that other loops are bound to as well."""
         old = [n for n, v in self.p.names.items() if n.startswith("x_") and v.thread_tag == tag]
-        if old and self.r.random() < 0.25:
+        if old and self.r.random() < (0.25 if tag in self.threads else 0.03):  # equal extents, or it is refused
             return self.r.choice(old)
         self.axes += 1
         self.p.do(f"x_{self.axes} = te.thread_axis({tag!r})")
