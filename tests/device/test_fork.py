@@ -203,24 +203,36 @@ def test_a_program_ends_beside_its_threads(tmp_path):
     assert (out.returncode, out.stdout) == (0, "end\n"), out
 
 
-def test_opencl_in_a_forked_child(tmp_path):
-    if not ns.opencl(0).exist:
-        pytest.skip("no OpenCL device")
-    out = run(
-        """
-        x = ns.nd.array(np.ones(4, "float32"), ns.opencl(0))
+@pytest.mark.parametrize("name", ["opencl", "cuda"])
+def test_a_gpu_in_a_forked_child(name, tmp_path):
+    if not ns.device(name).exist:
+        pytest.skip(ns.device(name).why_not)
+    code = """
+        dev = ns.device("%s")
+        x = ns.nd.array(np.ones(4, "float32"), dev)
         def use(act):
             try:
                 act()
             except RuntimeError as e:
-                assert "opencl(0) was in use before this process was forked" in str(e) and "spawn" in str(e), e
+                assert "in use before this process was forked" in str(e) and "spawn" in str(e), e
             else:
                 raise AssertionError("no error")
         def both():
             use(x.numpy)
-            use(lambda: _core.Device(4, 0))
+            use(lambda: _core.Device(dev.device_type, 0))
         print(fork(both), x.numpy().sum())
-        """,
-        tmp_path,
-    )
+    """
+    out = run(code % name, tmp_path)
     assert out.stdout == "0 4.0\n", out
+
+
+@pytest.mark.parametrize("name", ["opencl", "cuda"])
+def test_a_gpu_in_the_child_alone(name, tmp_path):
+    if not ns.device(name).exist:
+        pytest.skip(ns.device(name).why_not)
+    code = """
+        def use():
+            assert ns.nd.array(np.ones(4, "float32"), ns.device("%s")).numpy().sum() == 4
+        print(fork(use))
+    """
+    assert run(code % name, tmp_path).stdout == "0\n"
