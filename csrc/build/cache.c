@@ -188,6 +188,7 @@ static void shrink(Arena *a, int dir) {
     for (int i = 0; i < all.len && total > limit / 5 * 4; i++)
       if (unlinkat(dirfd(d), all.at[i].name, 0) == 0) total -= all.at[i].bytes;
   }
+  flock(lock, LOCK_UN); /* a child that was forked meanwhile has the file open, too */
   close(lock);
   closedir(d);
 }

@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
 import nestsmith as ns
+from helpers import PATIENCE
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
@@ -84,8 +86,13 @@ def driver(tmp_path_factory):
     source = """
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+static int first;
 static int env(const char *n, int v) { return getenv(n) ? atoi(getenv(n)) : v; }
-int cuInit(unsigned f) { return env("CUINIT", 0); }
+int cuInit(unsigned f) { /* in a forked child CUDA_ERROR_NOT_INITIALIZED, as the real one */
+  if (!first) first = getpid();
+  return first == getpid() ? env("CUINIT", 0) : 3;
+}
 int cuDriverGetVersion(int *v) { *v = env("VERSION", 13000); return 0; }
 int cuGetErrorName(int r, const char **s) { *s = "CUDA_ERROR_TEST"; return 0; }
 int cuGetErrorString(int r, const char **s) { *s = "as the test says"; return 0; }
@@ -110,6 +117,32 @@ int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)8; return env("CONT
 def test_driver_without_gpu(driver, code, words):
     status, rows, _ = doctor(NESTSMITH_LIBCUDA=driver, CUINIT=str(code), NESTSMITH_CACHE_DIR="")
     assert status == 0 and rows["cuda"][0] == "missing" and words in rows["cuda"][1]
+
+
+def test_cuda_in_a_forked_child(driver):
+    """What the parent has opened, and opening it again, is refused with the remedy; the parent goes on."""
+    code = textwrap.dedent("""
+        import os, signal
+        from nestsmith import _core
+        dev = _core.Device(2, 0)
+        dev.sync()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)
+            for act in (dev.sync, lambda: _core.Device(2, 0)):
+                try:
+                    act()
+                    os._exit(1)
+                except RuntimeError as e:
+                    if "in use before this process was forked" not in str(e) or "spawn" not in str(e):
+                        os._exit(2)
+            del dev
+            os._exit(0)
+        print(os.waitpid(pid, 0)[1], dev.sync())
+    """)
+    env = dict(os.environ, PYTHONPATH=PACKAGE, NESTSMITH_LIBCUDA=driver, CONTEXT="0")
+    r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, env=env)
+    assert r.stdout == "0 None\n", r
 
 
 def test_gpu_held_by_another_process(driver, tmp_path):
