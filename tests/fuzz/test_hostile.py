@@ -224,3 +224,55 @@ def test_a_record_computes_what_its_task_does(world, tmp_path):
     with pytest.raises(ValueError, match="debug_skip_region"):
         measure_record.load_record_from_string(line)
     _core.State(tasks[0].compute_dag, json.dumps([["PR", 2, 0, "debug_skip_region"]]))
+
+
+# ---- records that are run, and calls that a key stands for ----
+
+
+def test_a_log_is_verified_whatever_is_in_it(world, tmp_path):
+    """Each best record gets a verdict."""
+    _, _, tasks = world
+    task = tasks[0]
+    padded = [["SP", 2, 1, 128, [2**24], 1], ["SP", 2, 3, 784, [2**24], 1]]  # 2^48 iterations, but for their guards
+    cases = [(STEPS["vthreads"], "llvm -keys=cpu", "limit"), (padded, "llvm -keys=cpu", "right"), ([], "llvm -keys=cpu", "right"),
+             (STEPS["temporaries"], "llvm -keys=cpu", "limit"), ([], "abacus", "unknown target")]  # fmt: skip
+    for k, (steps, target, verdict) in enumerate(cases):
+        record, path = own(task, steps), tmp_path / f"{k}.json"
+        record["i"][0][1] = target
+        path.write_text(json.dumps(record) + "\n")
+        runner = auto_scheduler.LocalRunner(timeout=2, min_repeat_ms=1)
+        (row,) = auto_scheduler.log_verify.verify([str(path)], runner=runner)
+        assert verdict in row["verdict"], (steps, row["verdict"])
+        runner.close()
+
+
+@auto_scheduler.register_workload("hostile_sum")
+def sum_of(n):
+    x = te.placeholder((n + 0,), name="x")
+    return [x, te.compute((n,), lambda i: x[i] + 1, name="y")]
+
+
+@pytest.mark.parametrize("arguments", ["", ', "x"', ", 1, 2, 3", ", [1]", ", null", ", -1", ", 1e300"])
+def test_a_key_with_other_arguments(arguments, world, tmp_path):
+    """A registered function is called with what the log says: its error is told as the record's."""
+    record = own(world[2][0], [])
+    record["i"][0][0] = f'["hostile_sum"{arguments}]'
+    inp, _ = measure_record.load_record_from_string(json.dumps(record))
+    with pytest.raises(ValueError):
+        auto_scheduler.recover_measure_input(inp)
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(record) + "\n")
+    (row,) = auto_scheduler.log_verify.verify([str(path)])
+    assert row["verdict"] == "unknown key"
+
+
+def test_targets_of_other_packages_are_kept(world, tmp_path):
+    """The tools sort records for targets that are not known here; history and tuning leave them out."""
+    ours, path, out = own(world[2][0], []), tmp_path / "log.json", tmp_path / "out.json"
+    theirs = own(world[2][0], [])
+    theirs["i"][0][1] = "hexagon -mcpu=v68"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (theirs, ours)))
+    measure_record.distill_record_file(str(path), str(out))
+    assert [i.task.target_text.split()[0] for i, _ in auto_scheduler.load_records(out)] == ["hexagon", "llvm"]
+    with auto_scheduler.ApplyHistoryBest(str(path)) as history:
+        assert list(history.best) == ["llvm"]

@@ -96,7 +96,10 @@ def _by_task(names):
 def _target_keys(text):
     from ..target import Target
 
-    return list(Target(text).keys)
+    try:
+        return list(Target(text).keys)
+    except ValueError:  # of another package, perhaps: its kind
+        return text.split()[:1] or [""]
 
 
 def distill(in_file, out_file):
@@ -269,6 +272,18 @@ def network_keys(target, **network):
     return [(t.workload_key, list(t.alt_keys), t) for t in tasks]
 
 
+def _keys_for(target, network):
+    """`network_keys`; nothing for a target that this package does not know."""
+    from ..target import Target
+
+    try:
+        Target(target)
+    except ValueError as e:
+        logger.warning("no keys are known for a target: %s", e)
+        return []
+    return network_keys(target, **network)
+
+
 def convert(names, to_tvm, mapping=None, network=None):
     """Records under other keys, in the current format and without extensions.
 
@@ -296,7 +311,7 @@ def convert(names, to_tvm, mapping=None, network=None):
         fields, workload = list(f), decode_workload_key(f[KEY])
         if network and f[TARGET] not in tables:
             tables[f[TARGET]] = {}
-            for key, others, task in network_keys(f[TARGET], **network):
+            for key, others, task in _keys_for(f[TARGET], network):
                 new = others[0] if to_tvm and others else key
                 for k in (key, *others):
                     tables[f[TARGET]].setdefault(decode_workload_key(k), (new, task))

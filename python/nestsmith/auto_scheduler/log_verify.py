@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from .. import _core
+from ..target import Target
 from .cost import NOTHING, seconds, seconds_of
 from .measure_record import decode_workload_key, rank_of_fields
 
@@ -33,9 +34,18 @@ def _registered_task(key, target):
 
     try:
         return SearchTask(workload_key=key, target=target)
-    except (ValueError, KeyError, RuntimeError) as e:
+    except Exception as e:  # noqa: BLE001 - a user's function is called with what the log says
         logger.info("%s: %s", key, e)
         return None
+
+
+def _unknown(target):
+    """Why this package does not know a target; "" if it does."""
+    try:
+        Target(target)
+    except ValueError as e:
+        return f"unknown target: {str(e).splitlines()[0]}"
+    return ""
 
 
 def verify(names, network=None, runner=None):
@@ -77,14 +87,16 @@ def verify(names, network=None, runner=None):
             best = min(group, key=rank_of_fields)
             if rank_of_fields(best) == NOTHING:
                 continue
+            row = {
+                "key": best[KEY], "desc": "", "target": target, "recorded": seconds(best[COSTS]), "measured": None,
+                "max_error": None, "verdict": _unknown(target) or "unknown key",
+            }
+            rows.append(row)
+            if row["verdict"] != "unknown key":
+                continue
             if network and target not in tables:
                 tables[target] = _network_tasks(target, network)
             task = tables[target].get(workload) if network else _registered_task(best[KEY], target)
-            row = {
-                "key": best[KEY], "desc": "", "target": target, "recorded": seconds(best[COSTS]), "measured": None,
-                "max_error": None, "verdict": "unknown key",
-            }
-            rows.append(row)
             if task is None:
                 continue
             row["desc"] = task.desc
