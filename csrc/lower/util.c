@@ -38,7 +38,7 @@ static void verify_body(void *p) {
 }
 void low_verify(Func *f, const char *pass) {
   Err *e = ir_err(f->ctx);
-  ErrCode code = f->body ? err_try(e, verify_body, f) : NS_OK;
+  ErrCode code = f->body && !f->illegal ? err_try(e, verify_body, f) : NS_OK;
   if (code == NS_ERR_INTERNAL) { /* raised, it would be one more candidate that cannot be built */
     fprintf(stderr, "after %s: %s\n", pass, e->msg);
     abort();
