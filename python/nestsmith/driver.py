@@ -47,7 +47,7 @@ def _hardware(target):
 
 
 def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=None, stop=None):
-    """(binary, whether it was in a cache) of a program's text.
+    """Compile a program's text, or find its binary in the cache.
 
     Parameters
     ----------
@@ -63,9 +63,16 @@ def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=
     stop : _core.Stop, optional
         Ends the compiler, from another thread.
 
+    Returns
+    -------
+    binary : bytes
+        A shared library, a cubin, or OpenCL's own binary.
+    cached : bool
+        Whether the cache had it.
+
     Raises
     ------
-    RuntimeError
+    TVMError
         If the compiler is missing, fails, or takes longer than the limit ``compile_record`` or ``compile`` of
         `_core.limits` (``NESTSMITH_BUILD_TIMEOUT`` in place of both; 0: none). It names the function.
     ValueError

@@ -123,7 +123,7 @@ def run_many(seeds, gpu):
             found = f"{type(e).__name__}: {e}"
         if found:
             pytest.fail(fails_when(p, seed, target, on, found), pytrace=False)
-    assert accepted > refused * (0.4 if gpu else 4), f"{refused} of {accepted + refused} programs are refused"
+    assert accepted > refused * (0.7 if gpu else 5), f"{refused} of {accepted + refused} programs are refused"
 
 
 @pytest.mark.parametrize("chunk", range(4))

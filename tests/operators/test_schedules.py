@@ -75,9 +75,7 @@ def test_sample(k):
 @pytest.mark.full
 @pytest.mark.parametrize("row", PRODUCTS + REDUCTIONS, ids=str)
 def test_everything(row):
-    wrong = [
-        check(row, dtype, out, seed) for seed in range(3) for dtype, out in pairs(row) if constant_types(row, dtype)
-    ]
+    wrong = [check(row, dtype, out, seed) for seed, (dtype, out) in enumerate(pairs(row)) if constant_types(row, dtype)]
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
