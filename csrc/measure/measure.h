@@ -4,7 +4,7 @@
  */
 #ifndef NS_MEASURE_H
 #define NS_MEASURE_H
-#include "build/build.h"
+#include "compile/compile.h"
 #include "device/device.h"
 typedef enum {
   ME_OK,

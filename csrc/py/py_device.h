@@ -1,7 +1,7 @@
 /* What the bindings of device share with those of graph and measure. */
 #ifndef NS_PY_DEVICE_H
 #define NS_PY_DEVICE_H
-#include "build/build.h"
+#include "compile/compile.h"
 #include "py/py.h"
 #include "device/device.h"
 #include "base/machine.h"

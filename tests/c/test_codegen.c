@@ -1,7 +1,7 @@
 /* Code generation: hand-built programs printed for each target, compiled, run where a device exists (C always, OpenCL
  * where a platform is installed, CUDA is compiled only), and compared bit for bit with the interpreter.
  */
-#include "build/build.h"
+#include "compile/compile.h"
 #include "codegen/codegen.h"
 #include "device/device.h"
 #include "interp/interp.h"

@@ -1,5 +1,5 @@
-/* device and build: programs in C and OpenCL C compiled, cached, loaded and run; NVRTC; broken input. */
-#include "build/build.h"
+/* device and compile: programs in C and OpenCL C compiled, cached, loaded and run; NVRTC; broken input. */
+#include "compile/compile.h"
 #include "device/device.h"
 #include <dirent.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* graph: storage plan, graph file, parameter file, and a small network run on the CPU. */
-#include "build/build.h"
+#include "compile/compile.h"
 #include "graph/graph.h"
 #include <setjmp.h>
 #include <stdarg.h>

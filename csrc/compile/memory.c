@@ -2,7 +2,7 @@
  * after tuning, cost no file and no compiler, also where there is no disk cache. The key is the source with the target;
  * compiler and flags are the same for a whole process, but a compiler named by the caller belongs to the key. A table
  * of chains and a list in order of use; what was not used for the longest time goes when the limit is reached. */
-#include "build/internal.h"
+#include "compile/internal.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * others may write, is not used, and neither is a file in it that is not this user's own. Both are asked of what was opened,
  * not of a path, which may mean something else a moment later; files are reached through the open directory, links are not
  * followed. What is not named like an entry is never removed. */
-#include "build/internal.h"
+#include "compile/internal.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
-/* build: source text -> binary. NVRTC and clBuildProgram are opened at run time, the CPU uses the system C compiler.
+/* compile: source text -> binary. NVRTC and clBuildProgram are opened at run time, the CPU uses the system C compiler.
  * Results are cached on disk by content (source, target, compiler version, flags). Spec 05 §7.3-4, 07 §7.5.7.
  */
-#ifndef NS_BUILD_H
-#define NS_BUILD_H
+#ifndef NS_COMPILE_H
+#define NS_COMPILE_H
 #include "base/machine.h"
 #include "base/base.h"
 /* CPU: the bytes of a shared object. CUDA: a cubin (PTX text if the GPU is newer than the installed NVRTC). OpenCL: the

@@ -1,7 +1,7 @@
-/* Private to build: the compilers and the cache. */
-#ifndef NS_BUILD_INTERNAL_H
-#define NS_BUILD_INTERNAL_H
-#include "build/build.h"
+/* Private to compile: the compilers and the cache. */
+#ifndef NS_COMPILE_INTERNAL_H
+#define NS_COMPILE_INTERNAL_H
+#include "compile/compile.h"
 #include <sys/stat.h>
 
 /* Each compiler: its identity (version and flags: part of the cache key) and the compile itself. */

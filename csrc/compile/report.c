@@ -5,7 +5,7 @@
  *   .nv.info.KERNEL       0x05 and 0x10: threads per block (most, required)
  *   .nv.shared.KERNEL     its size is the static shared memory, from sm_90 on with the KiB that the system takes of each block
  * Fields that are not there stay 0; a program with several kernels reports the worst of each. */
-#include "build/internal.h"
+#include "compile/internal.h"
 #include <elf.h>
 #include <string.h>
 

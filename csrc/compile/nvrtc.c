@@ -1,7 +1,7 @@
 /* CUDA C source -> cubin with NVRTC, opened at run time. It is looked for in $NESTSMITH_NVRTC, the toolkit named by
  * $CUDA_HOME or $CUDA_PATH, the loader's path, /usr/local/cuda, and the nvidia-cuda-nvrtc wheel beside this package or
  * in $VIRTUAL_ENV. NVRTC needs no GPU and may be called from several threads. */
-#include "build/internal.h"
+#include "compile/internal.h"
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* build_binary: cache lookup around the compiler that belongs to the target. The key is the hash of everything the
  * binary depends on, so a hit is always right and nothing ever needs to be invalidated. */
 #include "base/object.h"
-#include "build/internal.h"
+#include "compile/internal.h"
 #include "codegen/codegen.h"
 #include <stdio.h>
 #include <string.h>

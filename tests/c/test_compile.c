@@ -1,5 +1,5 @@
 /* The caches of compiled programs: order of use, limits, several processes; names in cubins; damaged cubins. */
-#include "build/internal.h"
+#include "compile/internal.h"
 #include "codegen/codegen.h"
 #include <dirent.h>
 #include <fcntl.h>

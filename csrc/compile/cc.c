@@ -1,7 +1,7 @@
 /* C source -> shared object with the system's compiler, as a subprocess under a deadline. Everything the compiler
  * writes, its own temporaries included, goes to one directory that is removed in all cases. */
 #include "base/object.h"
-#include "build/internal.h"
+#include "compile/internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

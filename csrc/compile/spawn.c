@@ -5,7 +5,7 @@
  * However the parent ends, the group learns of it: its processes hold the reading end of a pipe that nobody writes to, and
  * when the writing end is gone the kernel sends them all a signal (F_SETSIG). That reaches what PR_SET_PDEATHSIG does not:
  * the compiler's own children, and processes that somebody has stopped. */
-#include "build/build.h"
+#include "compile/compile.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -5,7 +5,7 @@
  *
  * That one directory is this user's alone: what is compiled in it is executed, and what is found in it removed. A directory or a
  * link that someone else left under its name is refused. */
-#include "build/internal.h"
+#include "compile/internal.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
