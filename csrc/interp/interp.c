@@ -9,28 +9,10 @@ typedef struct {
   void *const *args;
 } Job;
 
-static void count_binders(Run *r, const Stmt *s) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) count_binders(r, s->u.seq.at[i]);
-    return;
-  case ST_FOR:
-    r->max_slots++;
-    count_binders(r, s->u.loop.body);
-    return;
-  case ST_IF:
-    count_binders(r, s->u.cond.then);
-    count_binders(r, s->u.cond.other);
-    return;
-  case ST_LET:
-    r->max_slots++;
-    count_binders(r, s->u.let.body);
-    return;
-  case ST_ALLOC: count_binders(r, s->u.alloc.body); return;
-  case ST_ATTR: count_binders(r, s->u.attr.body); return;
-  default: return;
-  }
+static bool count_binder(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  ((Run *)arg)->max_slots += st_binder(s) != NULL;
+  return true;
 }
 
 /* Buffers may be more than any table tells: the largest number in use is found by making a mark. */
@@ -77,7 +59,7 @@ static void run_func(void *arg) {
   Job *j = arg;
   Run *r = j->r;
   r->flat = j->f->flat;
-  count_binders(r, j->f->body);
+  st_visit(j->f->ctx, j->f->body, count_binder, NULL, r);
   set_up(r, j->f->ctx);
   r->implied = j->f->target.kind != TG_CPU && !uses_barriers(r, j->f->body);
   start(r);
@@ -111,7 +93,7 @@ static void run_program(void *arg) {
   const Program *p = j->p;
   r->flat = true;
   r->strict = true;
-  for (int i = 0; i < p->n_kernels; i++) count_binders(r, p->kernel[i].body);
+  for (int i = 0; i < p->n_kernels; i++) st_visit(p->f.ctx, p->kernel[i].body, count_binder, NULL, r);
   set_up(r, p->f.ctx);
   start(r);
   bind_args(r, &p->f, j->args);

@@ -26,25 +26,16 @@ static bool expr_waits(Run *r, ExprId e) {
 }
 
 static bool waits(Run *r, const Stmt *s) {
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (in_lockstep(r, s->u.seq.at[i])) return true;
-    return false;
-  case ST_FOR: return in_lockstep(r, s->u.loop.body);
-  case ST_IF: return expr_waits(r, s->u.cond.cond) || in_lockstep(r, s->u.cond.then) || in_lockstep(r, s->u.cond.other);
-  case ST_LET: return expr_waits(r, s->u.let.value) || in_lockstep(r, s->u.let.body);
-  case ST_ALLOC: return ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED || in_lockstep(r, s->u.alloc.body);
-  case ST_STORE:
-    if (r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
-    for (int i = 0; i < s->u.store.n_idx; i++)
-      if (expr_waits(r, s->u.store.idx[i])) return true;
-    return expr_waits(r, s->u.store.value);
-  case ST_EVAL:
-    return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || is_call(r, s->u.eval.e, IN_ALLREDUCE) ||
-           expr_waits(r, s->u.eval.e);
-  case ST_ATTR: return in_lockstep(r, s->u.attr.body);
-  }
+  ExprId *e;
+  Stmt **kid;
+  if (s->kind == ST_ALLOC && ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED) return true;
+  if (s->kind == ST_STORE && r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
+  if (s->kind == ST_EVAL && (is_call(r, s->u.eval.e, IN_SYNC_SHARED) || is_call(r, s->u.eval.e, IN_ALLREDUCE)))
+    return true;
+  for (int i = 0; (e = st_expr(s, i)); i++)
+    if (expr_waits(r, *e)) return true;
+  for (int i = 0; (kid = st_kid(s, i)); i++)
+    if (in_lockstep(r, *kid)) return true;
   return false;
 }
 
@@ -59,23 +50,14 @@ bool in_lockstep(Run *r, const Stmt *s) {
   return known;
 }
 
-bool uses_barriers(Run *r, const Stmt *s) {
-  if (!s) return false;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (uses_barriers(r, s->u.seq.at[i])) return true;
-    return false;
-  case ST_FOR: return uses_barriers(r, s->u.loop.body);
-  case ST_IF: return uses_barriers(r, s->u.cond.then) || uses_barriers(r, s->u.cond.other);
-  case ST_LET: return (expr_flags(r, s->u.let.value) & EXPR_SHFL) || uses_barriers(r, s->u.let.body);
-  case ST_ALLOC: return uses_barriers(r, s->u.alloc.body);
-  case ST_ATTR: return uses_barriers(r, s->u.attr.body);
-  case ST_STORE: return expr_flags(r, s->u.store.value) & EXPR_SHFL;
-  case ST_EVAL: return is_call(r, s->u.eval.e, IN_SYNC_SHARED) || (expr_flags(r, s->u.eval.e) & EXPR_SHFL);
-  }
-  return false;
+static bool barrier_or_shuffle(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  ExprId *e;
+  for (int i = 0; (e = st_expr(s, i)); i++)
+    if (expr_flags(arg, *e) & EXPR_SHFL) return true;
+  return s->kind == ST_EVAL && is_call(arg, s->u.eval.e, IN_SYNC_SHARED);
 }
+bool uses_barriers(Run *r, const Stmt *s) { return st_any(r->c, s, barrier_or_shuffle, r); }
 
 static void each(Run *r, const Stmt *s, const bool *on, void (*f)(Run *, const Stmt *)) {
   for (int t = 0; t < r->threads; t++)
@@ -286,19 +268,16 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     each(r, s, on, exec_one);
     return;
   }
+  Stmt **kid;
   switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) exec_all(r, s->u.seq.at[i], on);
-    return;
   case ST_FOR: loop_all(r, s, on); return;
   case ST_IF: cond_all(r, s, on); return;
+  case ST_ALLOC: alloc_all(r, s, on); return;
   case ST_LET:
     leaf(r, s, on);
     exec_all(r, s->u.let.body, on);
     if (r->implied && expr_waits(r, s->u.let.value)) r->epoch++; /* what follows may overwrite what was read */
     return;
-  case ST_ALLOC: alloc_all(r, s, on); return;
-  case ST_ATTR: exec_all(r, s->u.attr.body, on); return;
   case ST_STORE: leaf(r, s, on); return;
   case ST_EVAL:
     if (is_call(r, s->u.eval.e, IN_ALLREDUCE))
@@ -309,41 +288,27 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     } else
       leaf(r, s, on);
     return;
+  default:
+    for (int i = 0; (kid = st_kid(s, i)); i++) exec_all(r, *kid, on);
   }
 }
 
 /* ---- launches ---- */
-static void scan_dims(Run *r, const Stmt *s, int64_t grid[3], int64_t block[3]) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) scan_dims(r, s->u.seq.at[i], grid, block);
-    return;
-  case ST_FOR: {
-    ForKind k = s->u.loop.kind;
-    if (for_is_block(k) || for_is_thread(k)) {
-      int64_t n = ev_int(r, s->u.loop.extent, "launch extent"),
-              *d = for_is_block(k) ? &grid[k - FOR_BLOCK_X] : &block[k - FOR_THREAD_X];
-      if (n > *d) *d = n;
-    }
-    scan_dims(r, s->u.loop.body, grid, block);
-    return;
-  }
-  case ST_IF:
-    scan_dims(r, s->u.cond.then, grid, block);
-    scan_dims(r, s->u.cond.other, grid, block);
-    return;
-  case ST_LET: scan_dims(r, s->u.let.body, grid, block); return;
-  case ST_ALLOC: scan_dims(r, s->u.alloc.body, grid, block); return;
-  case ST_ATTR: scan_dims(r, s->u.attr.body, grid, block); return;
-  default: return;
-  }
+static bool launch_dim(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  Run *r = arg;
+  ForKind k = s->kind == ST_FOR ? s->u.loop.kind : FOR_SERIAL;
+  if (!for_is_block(k) && !for_is_thread(k)) return true;
+  int64_t n = ev_int(r, s->u.loop.extent, "launch extent"),
+          *d = for_is_block(k) ? &r->grid_dim[k - FOR_BLOCK_X] : &r->block_dim[k - FOR_THREAD_X];
+  if (n > *d) *d = n;
+  return true;
 }
 
 /* Variables of the host that the kernel may use are copied to every thread. */
 void run_launch(Run *r, const Stmt *s) {
   for (int i = 0; i < 3; i++) r->grid_dim[i] = r->block_dim[i] = 1;
-  scan_dims(r, s, r->grid_dim, r->block_dim);
+  st_visit(r->c, s, launch_dim, NULL, r);
   int64_t threads = r->block_dim[0] * r->block_dim[1] * r->block_dim[2];
   if (threads > MAX_THREADS)
     err_raise(r->err, NS_ERR_VALUE, "a block of %lld threads; at most %d are supported", (long long)threads,

@@ -102,62 +102,46 @@ static void bind(Verify *v, VarId var) {
   v->bound[var] = v->was[var] = 1;
 }
 
-static void check_stmt(Verify *v, const Stmt *s) {
-  if (!s) return;
+/* What is true of a node beyond its parts. */
+static void check_shape(Verify *v, const Stmt *s) {
   IrCtx *c = v->c;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) {
+  Stmt **kid = st_kid(s, 0);
+  if (kid && !*kid) broken(v, 0, "a statement without a body");
+  if (s->kind == ST_SEQ)
+    for (int i = 0; i < s->u.seq.n; i++)
       if (!s->u.seq.at[i] || s->u.seq.at[i]->kind == ST_SEQ)
         broken(v, 0, "a sequence holds nothing or another sequence");
-      check_stmt(v, s->u.seq.at[i]);
-    }
-    break;
-  case ST_FOR:
-    if (!s->u.loop.body) broken(v, 0, "a loop without a body");
-    check_expr(v, s->u.loop.min);
-    check_expr(v, s->u.loop.extent);
-    if (!same_type(c, s->u.loop.min, s->u.loop.extent))
-      broken(v, s->u.loop.extent, "start and extent of a loop have different types");
-    bind(v, s->u.loop.var);
-    check_stmt(v, s->u.loop.body);
-    v->bound[s->u.loop.var] = 0;
-    fresh_scope(v);
-    break;
-  case ST_IF:
-    check_expr(v, s->u.cond.cond);
-    if (!dtype_eq(ir_type(c, s->u.cond.cond), DT_BOOL)) broken(v, s->u.cond.cond, "a condition that is not bool");
-    if (!s->u.cond.then) broken(v, s->u.cond.cond, "an if without a body");
-    check_stmt(v, s->u.cond.then);
-    check_stmt(v, s->u.cond.other);
-    break;
-  case ST_LET:
-    check_expr(v, s->u.let.value);
-    bind(v, s->u.let.var);
-    check_stmt(v, s->u.let.body);
-    v->bound[s->u.let.var] = 0;
-    fresh_scope(v);
-    break;
-  case ST_ALLOC: {
-    BufferId b = s->u.alloc.buf;
-    if (b <= 0 || b >= c->n_buffer) broken(v, 0, "an allocation of a buffer that does not exist");
-    if ((ir_buffer(c, b)->external && !v->features) || v->alive[b])
-      broken(v, 0, arena_printf(c->arena, "buffer %s is allocated twice", ir_buffer(c, b)->name));
-    v->alive[b] = 1;
-    check_stmt(v, s->u.alloc.body);
-    v->alive[b] = 0;
-    fresh_scope(v);
-    break;
-  }
-  case ST_STORE:
-    for (int i = 0; i < s->u.store.n_idx; i++) check_expr(v, s->u.store.idx[i]);
-    check_expr(v, s->u.store.value);
+  if (s->kind == ST_FOR && !same_type(c, s->u.loop.min, s->u.loop.extent))
+    broken(v, s->u.loop.extent, "start and extent of a loop have different types");
+  if (s->kind == ST_IF && !dtype_eq(ir_type(c, s->u.cond.cond), DT_BOOL))
+    broken(v, s->u.cond.cond, "a condition that is not bool");
+  if (s->kind == ST_STORE)
     check_access(v, 0, s->u.store.buf, s->u.store.n_idx, s->u.store.idx, ir_type(c, s->u.store.value));
-    break;
-  case ST_EVAL: check_expr(v, s->u.eval.e); break;
-  case ST_ATTR: check_stmt(v, s->u.attr.body); break;
-  default: broken(v, 0, "an unknown kind of statement");
-  }
+}
+static void allocate(Verify *v, BufferId b) {
+  IrCtx *c = v->c;
+  if (b <= 0 || b >= c->n_buffer) broken(v, 0, "an allocation of a buffer that does not exist");
+  if ((ir_buffer(c, b)->external && !v->features) || v->alive[b])
+    broken(v, 0, arena_printf(c->arena, "buffer %s is allocated twice", ir_buffer(c, b)->name));
+  v->alive[b] = 1;
+}
+static bool enter_stmt(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  Verify *v = arg;
+  ExprId *e;
+  for (int i = 0; (e = st_expr(s, i)); i++) check_expr(v, *e);
+  check_shape(v, s);
+  if (st_binder(s)) bind(v, *st_binder(s));
+  if (s->kind == ST_ALLOC) allocate(v, s->u.alloc.buf);
+  return true;
+}
+static bool leave_stmt(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  Verify *v = arg;
+  if (st_binder(s)) v->bound[*st_binder(s)] = 0;
+  if (s->kind == ST_ALLOC) v->alive[s->u.alloc.buf] = 0;
+  if (st_binder(s) || s->kind == ST_ALLOC) fresh_scope(v);
+  return true;
 }
 
 void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features) {
@@ -166,6 +150,6 @@ void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features) {
   v.was = arena_array(c->arena, uint8_t, c->n_var);
   v.alive = arena_array(c->arena, uint8_t, c->n_buffer);
   v.seen = walk_begin(c);
-  check_stmt(&v, s);
+  st_visit(c, s, enter_stmt, leave_stmt, &v);
   walk_end(c);
 }

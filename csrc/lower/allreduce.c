@@ -13,6 +13,7 @@ typedef struct {
   VarId var[3];
   int64_t extent[3]; /* threadIdx of the kernel, x y z; extent 1 if absent */
   VEC(BufferId) shared, local;
+  bool divergent; /* inside a condition or loop that may differ between threads */
 } Kern;
 typedef struct {
   Kern *k;
@@ -48,10 +49,6 @@ static BufferId temp(Kern *k, const char *name, int i, DType t, ScopeKind scope,
 }
 static ExprId load(Kern *k, BufferId b, ExprId i) { return ex_load(k->c, b, ir_buffer(k->c, b)->type, 1, &i); }
 static Stmt *store(Kern *k, BufferId b, ExprId i, ExprId v) { return st_store(k->c, b, 1, &i, v); }
-static Stmt *barrier(IrCtx *c) {
-  ExprId arg = ex_str(c, "shared");
-  return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));
-}
 /* to[i][at[i]] = combine(a, b) for all components; all are computed before the first is stored */
 static Stmt *combine(Red *q, const BufferId *to, const ExprId *at, const ExprId *a, const ExprId *b) {
   IrCtx *c = q->k->c;
@@ -117,13 +114,13 @@ static Stmt *shared_variant(Red *q) {
   VEC(Stmt *) at = {0};
   BufferId buf[8];
   ExprId base = ex_mul(c, q->gi, ex_i32(c, q->r)), mine = ex_add(c, base, q->ri), at_mine[8];
-  vec_push(mem(k), &at, barrier(c));
+  vec_push(mem(k), &at, low_barrier(c));
   for (int i = 0; i < q->n; i++) {
     at_mine[i] = mine;
     buf[i] = temp(k, "red_buf", i, ir_buffer(c, q->out[i])->type, SC_SHARED, q->r * q->g);
     vec_push(mem(k), &at, store(k, buf[i], mine, q->value[i]));
   }
-  vec_push(mem(k), &at, barrier(c));
+  vec_push(mem(k), &at, low_barrier(c));
   int64_t a = 1;
   while (a < q->r) a *= 2;
   for (a /= 2; a >= 1; a /= 2) {
@@ -135,13 +132,13 @@ static Stmt *shared_variant(Red *q) {
     }
     vec_push(mem(k), &at,
              st_if(c, ex_bin(c, IR_LT, q->ri, ex_i32(c, active)), false, combine(q, buf, at_mine, cur, got), NULL));
-    vec_push(mem(k), &at, barrier(c));
+    vec_push(mem(k), &at, low_barrier(c));
   }
   for (int i = 0; i < q->n; i++) vec_push(mem(k), &at, store(k, q->out[i], q->at[i], load(k, buf[i], base)));
   return st_seq(c, at.len, at.at);
 }
 
-static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
+static Stmt *lower_one(Kern *k, ExprId call) {
   IrCtx *c = k->c;
   Red q = {.k = k, .r = 1, .g = 1};
   int64_t id, n;
@@ -187,7 +184,7 @@ static Stmt *lower_one(Kern *k, ExprId call, bool divergent) {
     for (int i = 0; i < q.n; i++) at[i] = store(k, q.out[i], q.at[i], q.value[i]);
     return st_seq(c, q.n, at);
   }
-  err_check(ir_err(c), !divergent,
+  err_check(ir_err(c), !k->divergent,
             "a reduction across threads stands inside a condition that is not the same for all threads of a block");
   for (int i = 0; i < q.n; i++) {
     DType t = ir_type(c, q.value[i]);
@@ -202,43 +199,25 @@ static bool varies(Kern *k, ExprId e) {
     if (k->var[d] && ex_uses_var(k->c, e, k->var[d])) return true;
   return low_expr_loads(k->c, e);
 }
-static Stmt *walk(Kern *k, Stmt *s, bool divergent) {
-  if (!s) return NULL;
-  IrCtx *c = k->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(mem(k), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(k, s->u.seq.at[i], divergent);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR:
-    if (for_is_thread(s->u.loop.kind)) {
-      int d = s->u.loop.kind - FOR_THREAD_X;
-      k->var[d] = s->u.loop.var;
-      err_check(ir_err(c), low_const(c, s->u.loop.extent, &k->extent[d]), "%s has no constant extent",
-                low_tag(s->u.loop.kind));
-    }
-    r->u.loop.body = walk(k, s->u.loop.body, divergent || varies(k, s->u.loop.extent));
-    return r;
-  case ST_IF:
-    divergent = divergent || varies(k, s->u.cond.cond);
-    r->u.cond.then = walk(k, s->u.cond.then, divergent);
-    r->u.cond.other = walk(k, s->u.cond.other, divergent);
-    return r;
-  case ST_LET: r->u.let.body = walk(k, s->u.let.body, divergent); return r;
-  case ST_ALLOC: r->u.alloc.body = walk(k, s->u.alloc.body, divergent); return r;
-  case ST_ATTR: r->u.attr.body = walk(k, s->u.attr.body, divergent); return r;
-  case ST_EVAL:
-    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_ALLREDUCE)
-      return lower_one(k, s->u.eval.e, divergent);
-    return s;
-  case ST_STORE: return s;
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
+  Kern *k = arg;
+  bool loop = s->kind == ST_FOR, was = k->divergent;
+  if (loop && for_is_thread(s->u.loop.kind)) {
+    int d = s->u.loop.kind - FOR_THREAD_X;
+    k->var[d] = s->u.loop.var;
+    err_check(ir_err(c), low_const(c, s->u.loop.extent, &k->extent[d]), "%s has no constant extent",
+              low_tag(s->u.loop.kind));
   }
-  return s;
+  if (s->kind == ST_EVAL && ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_ALLREDUCE)
+    return lower_one(k, s->u.eval.e);
+  k->divergent |= loop ? varies(k, s->u.loop.extent) : s->kind == ST_IF && varies(k, s->u.cond.cond);
+  Stmt *r = st_rewrite(c, s, walk, NULL, k);
+  k->divergent = was;
+  return r;
 }
 static Stmt *lower_kernel(IrCtx *c, Stmt *s, void *arg) {
   Kern k = {.c = c, .f = arg, .extent = {1, 1, 1}};
-  Stmt *r = walk(&k, s, false);
+  Stmt *r = walk(c, s, &k);
   return low_place(c, r, k.shared.len, k.shared.at, k.local.len, k.local.at);
 }
 void pass_allreduce(Func *f) {

@@ -117,37 +117,24 @@ static void add_kernel(Cut *x, Stmt *s, const char *name) {
   vec_push(a, &x->kernel, k);
 }
 static void cut(Cut *x, Stmt *s) {
-  if (!s) return;
   IrCtx *c = x->f->ctx;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) cut(x, s->u.seq.at[i]);
+  bool scoped = s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->scope != SC_GLOBAL;
+  Stmt **kid;
+  /* without block loops the shared arrays of a kernel stand around its thread loops */
+  if (scoped || (s->kind == ST_FOR && s->u.loop.kind > FOR_VTHREAD)) {
+    add_kernel(x, s, arena_printf(ir_arena(c), "%s_kernel%d", x->name, x->kernel.len));
     return;
-  case ST_FOR:
-    if (s->u.loop.kind > FOR_VTHREAD) {
-      add_kernel(x, s, arena_printf(ir_arena(c), "%s_kernel%d", x->name, x->kernel.len));
-      return;
-    }
-    break;
-  case ST_ALLOC: /* without block loops the shared arrays of a kernel stand around its thread loops */
-    if (ir_buffer(c, s->u.alloc.buf)->scope != SC_GLOBAL)
-      add_kernel(x, s, arena_printf(ir_arena(c), "%s_kernel%d", x->name, x->kernel.len));
-    else
-      cut(x, s->u.alloc.body);
-    return;
-  case ST_ATTR: cut(x, s->u.attr.body); return;
-  case ST_STORE:
+  }
+  if (s->kind == ST_STORE)
     err_raise(ir_err(c), NS_ERR_VALUE,
               "buffer %s is written outside of any GPU kernel; did you bind the loops of its stage to blockIdx and "
               "threadIdx?",
               ir_buffer(c, s->u.store.buf)->name);
-  case ST_IF:
-  case ST_LET:
-  case ST_EVAL: break;
-  }
-  err_raise(ir_err(c), NS_ERR_VALUE,
-            "a loop or condition stands outside of the GPU kernels; bind the outermost loops of every stage to "
-            "blockIdx or threadIdx");
+  if (s->kind != ST_SEQ && s->kind != ST_ALLOC && s->kind != ST_ATTR)
+    err_raise(ir_err(c), NS_ERR_VALUE,
+              "a loop or condition stands outside of the GPU kernels; bind the outermost loops of every stage to "
+              "blockIdx or threadIdx");
+  for (int i = 0; (kid = st_kid(s, i)); i++) cut(x, *kid);
 }
 
 /* A schedule that caches a tensor again and again, or aligns its rows to 2^31 elements, fits no memory. */
@@ -200,7 +187,7 @@ Program low_build(Func f, const char *name) {
   ir_verify(c, f.body, true, false);
   f.body = workspaces(&f, f.body, &p);
   Cut x = {.f = &f, .name = name};
-  if (low_is_gpu(&f) && !empty)
+  if (low_is_gpu(&f) && !empty && f.body)
     cut(&x, f.body);
   else if (!low_is_gpu(&f))
     add_kernel(&x, f.body, arena_strdup(ir_arena(c), name));

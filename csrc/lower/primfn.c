@@ -278,6 +278,7 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     sb_printf(b, "attr [0] \"%s\" = %lld", s->u.attr.text ? s->u.attr.text : "pragma", (long long)s->u.attr.value);
     tail(t, s->u.attr.body, indent);
     return;
+  default: err_raise(ir_err(t->c), NS_ERR_INTERNAL, "the text of programs knows no statement of kind %d", s->kind);
   }
 }
 

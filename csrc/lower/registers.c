@@ -216,22 +216,23 @@ typedef struct {
 } Body;
 enum { MAX_BODY = 512 };
 
-static int widest_lanes_of(
-    const Regs *g,
-    const Stmt *s) { /* lanes that all stores below s can have; 0: something else than loops and stores is there */
-  int best = 64;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n && best; i++) {
-      int l = widest_lanes_of(g, s->u.seq.at[i]);
-      if (l < best) best = l;
-    }
-    return best;
-  case ST_FOR: return s->u.loop.kind <= FOR_UNROLLED ? widest_lanes_of(g, s->u.loop.body) : 0;
-  case ST_ALLOC: return ir_buffer(g->c, s->u.alloc.buf)->registers ? 0 : widest_lanes_of(g, s->u.alloc.body);
-  case ST_STORE: return supported_store(g, s) ? lanes_at_most(g, s) : 0;
-  default: return 0;
-  }
+/* Lanes that all stores below s can have; 0: something else than loops and stores is there. */
+typedef struct {
+  const Regs *g;
+  int lanes;
+} Lanes;
+static bool lanes_below(IrCtx *c, const Stmt *s, void *arg) {
+  Lanes *x = arg;
+  bool ok = s->kind == ST_SEQ || (s->kind == ST_FOR && s->u.loop.kind <= FOR_UNROLLED) ||
+            (s->kind == ST_ALLOC && !ir_buffer(c, s->u.alloc.buf)->registers);
+  int n = ok ? x->lanes : s->kind == ST_STORE && supported_store(x->g, s) ? lanes_at_most(x->g, s) : 0;
+  if (n < x->lanes) x->lanes = n;
+  return x->lanes > 0;
+}
+static int widest_lanes_of(const Regs *g, const Stmt *s) {
+  Lanes x = {g, 64};
+  st_visit(g->c, s, lanes_below, NULL, &x);
+  return x.lanes;
 }
 
 static ExprId private_load(IrCtx *c, ExprId e, void *arg) {
@@ -248,21 +249,14 @@ static ExprId private_load(IrCtx *c, ExprId e, void *arg) {
   return e;
 }
 
-static Stmt *widen_body(Body *b, const Stmt *s) {
-  IrCtx *c = b->g->c;
-  Stmt *r = low_new(c, s);
+static Stmt *widen_body(IrCtx *c, Stmt *s, void *arg) {
+  Body *b = arg;
   if (b->fail) return NULL;
   switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n && !b->fail; i++) r->u.seq.at[i] = widen_body(b, s->u.seq.at[i]);
-    return b->fail ? NULL : r;
+  case ST_SEQ: return st_rewrite(c, s, widen_body, NULL, b);
   case ST_FOR:
     b->fail |= ex_uses_var(c, s->u.loop.min, b->v) || ex_uses_var(c, s->u.loop.extent, b->v);
-    if (b->fail) return NULL;
-    low_bind_loop(c, b->g->ar, s);
-    r->u.loop.body = widen_body(b, s->u.loop.body);
-    return r;
+    return low_rewrite(c, b->g->ar, s, widen_body, NULL, b);
   case ST_ALLOC: {
     IrBuffer info = *ir_buffer(c, s->u.alloc.buf);
     int64_t n;
@@ -276,7 +270,7 @@ static Stmt *widen_body(Body *b, const Stmt *s) {
     info.min = info.stride = NULL;
     Private *p = &b->priv[b->n_priv++];
     *p = (Private){s->u.alloc.buf, ir_buffer_new(c, info)};
-    return st_alloc(c, p->to, widen_body(b, s->u.alloc.body));
+    return st_alloc(c, p->to, widen_body(c, s->u.alloc.body, b));
   }
   case ST_STORE: {
     VarSub sub = {b->v, b->at};
@@ -318,25 +312,15 @@ static void reads_written(IrCtx *c, ExprId e, void *arg) {
   for (int i = 0; i < r->b->n_written; i++) r->hit |= r->b->written[i] == n->sym;
 }
 /* Is a buffer read by another statement than the one that accumulates into it? */
-static bool crosses(const Body *b, const Stmt *s) {
-  IrCtx *c = b->g->c;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++)
-      if (crosses(b, s->u.seq.at[i])) return true;
-    return false;
-  case ST_FOR: return crosses(b, s->u.loop.body);
-  case ST_ALLOC: return crosses(b, s->u.alloc.body);
-  case ST_STORE: {
-    SelfRead self = {s->u.store.buf, s->u.store.idx[0], false, false};
-    ex_post_order(c, s->u.store.value, self_read, &self);
-    if (self.same && b->n_written == 1) return self.other;
-    ReadsWritten r = {b, false};
-    ex_post_order(c, s->u.store.value, reads_written, &r);
-    return r.hit;
-  }
-  default: return true;
-  }
+static bool crosses(IrCtx *c, const Stmt *s, void *arg) {
+  const Body *b = arg;
+  if (s->kind != ST_STORE) return false;
+  SelfRead self = {s->u.store.buf, s->u.store.idx[0], false, false};
+  ex_post_order(c, s->u.store.value, self_read, &self);
+  if (self.same && b->n_written == 1) return self.other;
+  ReadsWritten r = {b, false};
+  ex_post_order(c, s->u.store.value, reads_written, &r);
+  return r.hit;
 }
 
 static bool single_store(const Stmt *s) {
@@ -358,8 +342,8 @@ static Stmt *wide_loop(Regs *g, const Stmt *s) {
   ExprId first = ex_int(c, t, min);
   if (n > lanes) first = ex_add(c, ex_mul(c, ex_var(c, o), ex_int(c, t, lanes)), first);
   b.at = ex_add(c, first, ex_var(c, b.lane));
-  Stmt *body = widen_body(&b, s->u.loop.body);
-  if (b.fail || !body || crosses(&b, s->u.loop.body)) return NULL;
+  Stmt *body = widen_body(c, s->u.loop.body, &b);
+  if (b.fail || !body || st_any(c, s->u.loop.body, crosses, &b)) return NULL;
   return n == lanes ? body : st_for(c, o, ex_int(c, t, 0), ex_int(c, t, n / lanes), FOR_SERIAL, body);
 }
 
@@ -673,35 +657,15 @@ static Stmt *reduction(Regs *g, const Stmt *s) {
 }
 
 /* ---- the walk ---- */
-static Stmt *walk(Regs *g, Stmt *s) {
-  if (!s) return NULL;
-  IrCtx *c = g->c;
-  Stmt *r = low_new(c, s), *x;
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = walk(g, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, r->u.seq.at);
-  case ST_FOR:
-    if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
-    low_bind_loop(c, g->ar, s);
-    if (s->u.loop.kind == FOR_VECTOR && (x = vector_loop(g, s))) return x;
-    if (s->u.loop.kind <= FOR_VECTOR && (x = wide_loop(g, s))) return x;
-    r->u.loop.body = walk(g, s->u.loop.body);
-    return r;
-  case ST_IF:
-    ar_push(g->ar, s->u.cond.cond);
-    r->u.cond.then = walk(g, s->u.cond.then);
-    ar_pop(g->ar);
-    r->u.cond.other = walk(g, s->u.cond.other);
-    return r;
-  case ST_LET: r->u.let.body = walk(g, s->u.let.body); return r;
-  case ST_ALLOC: r->u.alloc.body = walk(g, s->u.alloc.body); return r;
-  case ST_ATTR: r->u.attr.body = walk(g, s->u.attr.body); return r;
-  case ST_STORE:
-  case ST_EVAL: return s;
-  }
-  return s;
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
+  Regs *g = arg;
+  Stmt *x;
+  if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
+  if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
+  low_bind_loop(c, g->ar, s);
+  if (s->u.loop.kind == FOR_VECTOR && (x = vector_loop(g, s))) return x;
+  if (s->u.loop.kind <= FOR_VECTOR && (x = wide_loop(g, s))) return x;
+  return st_rewrite(c, s, walk, NULL, g);
 }
 
 void pass_registers(Func *f) {
@@ -709,6 +673,6 @@ void pass_registers(Func *f) {
   Regs g = {.c = f->ctx, .ar = ar_new(f->ctx)};
   CpuMachine cpu = cpu_machine(f->target.cpu);
   g.vector_bytes = cpu.vector_bytes, g.registers = cpu.registers;
-  f->body = walk(&g, f->body);
+  if (f->body) f->body = walk(f->ctx, f->body, &g);
   low_verify(f, "registers");
 }

@@ -5,6 +5,7 @@
  * iteration, pure integer lets and stores of an element to itself disappear. Thread loops of extent one stay: they are
  * visible to feature extraction and to the launch.
  */
+#include <string.h>
 #include "lower/util.h"
 
 void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop) {
@@ -55,62 +56,32 @@ static Stmt *simp_if(IrCtx *c, Arith *a, Stmt *s) {
   return st_if(c, cond, s->u.cond.likely, then, other);
 }
 
-static Stmt *simp_store(IrCtx *c, Arith *a, Stmt *s) {
-  ExprId idx[32];
-  int n = s->u.store.n_idx;
-  err_check(ir_err(c), n <= 32, "a tensor of rank %d is too deep; at most 32 dimensions are supported", n);
-  bool same = true;
-  for (int i = 0; i < n; i++) {
-    idx[i] = ar_simplify(a, s->u.store.idx[i]);
-    same = same && idx[i] == s->u.store.idx[i];
-  }
-  ExprId v = ar_simplify(a, s->u.store.value);
-  const ExprNode *vn = ir_node(c, v);
-  if (vn->kind == IR_LOAD && vn->sym == s->u.store.buf && vn->n == n) {
-    const ExprId *k = ir_kids(c, v);
-    int i = 0;
-    while (i < n && k[i] == idx[i]) i++;
-    if (i == n) return NULL; /* X[i] = X[i] */
-  }
-  return same && v == s->u.store.value ? s : st_store(c, s->u.store.buf, n, idx, v);
+/* X[i] = X[i], or a value that nobody takes. */
+static bool changes_nothing(IrCtx *c, const Stmt *s) {
+  if (s->kind == ST_EVAL) return ir_kind(c, s->u.eval.e) != IR_CALL;
+  if (s->kind != ST_STORE) return false;
+  const ExprNode *v = ir_node(c, s->u.store.value);
+  return v->kind == IR_LOAD && v->sym == s->u.store.buf && v->n == s->u.store.n_idx &&
+         memcmp(ir_kids(c, s->u.store.value), s->u.store.idx, sizeof(ExprId) * v->n) == 0;
 }
 
+static Stmt *simp(IrCtx *c, Stmt *s, void *arg) { return low_simplify(c, arg, s); }
+static ExprId simp_expr(IrCtx *c, ExprId e, void *arg) {
+  (void)c;
+  return ar_simplify(arg, e);
+}
 Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s) {
   if (!s) return NULL;
-  switch (s->kind) {
-  case ST_SEQ: {
-    Stmt **at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) at[i] = low_simplify(c, a, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, at);
-  }
-  case ST_FOR: return simp_for(c, a, s);
-  case ST_IF: return simp_if(c, a, s);
-  case ST_LET: {
+  if (s->kind == ST_FOR) return simp_for(c, a, s);
+  if (s->kind == ST_IF) return simp_if(c, a, s);
+  if (s->kind == ST_LET) {
     ExprId v = ar_simplify(a, s->u.let.value);
     DType t = ir_type(c, v);
     if (t.code == DT_INT && t.lanes == 1 && !low_expr_loads(c, v))
       return low_simplify(c, a, low_subst(c, s->u.let.body, s->u.let.var, v));
-    Stmt *body = low_simplify(c, a, s->u.let.body);
-    return body ? st_let(c, s->u.let.var, v, body) : NULL;
   }
-  case ST_ALLOC: {
-    Stmt *body = low_simplify(c, a, s->u.alloc.body);
-    return body ? st_alloc(c, s->u.alloc.buf, body) : NULL;
-  }
-  case ST_STORE: return simp_store(c, a, s);
-  case ST_EVAL: {
-    ExprId e = ar_simplify(a, s->u.eval.e);
-    return ir_kind(c, e) == IR_CALL ? (e == s->u.eval.e ? s : st_eval(c, e)) : NULL;
-  }
-  case ST_ATTR: {
-    Stmt *body = low_simplify(c, a, s->u.attr.body);
-    if (!body) return NULL;
-    Stmt *r = low_new(c, s);
-    r->u.attr.body = body;
-    return r;
-  }
-  }
-  return s;
+  Stmt *r = st_rewrite(c, s, simp, simp_expr, a);
+  return r && changes_nothing(c, r) ? NULL : r;
 }
 
 /* Feature extraction counts a division by a literal as the multiplication that the reference turns it into. Programs

@@ -106,9 +106,6 @@ static void life_node(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_LOAD) life_access(arg, n->sym);
 }
-static void life_expr(Lives *l, ExprId e) {
-  if (e) ex_post_order(l->c, e, life_node, l);
-}
 static void life_open(Lives *l) {
   Level v = {.start = ++l->point};
   vec_push(ir_arena(l->c), &l->stack, v);
@@ -118,66 +115,44 @@ static void life_close(Lives *l) {
   int32_t end = ++l->point;
   for (int i = 0; i < v.pending.len; i++) l->live.at[v.pending.at[i]].last = end;
 }
-static void lives(Lives *l, const Stmt *s) {
-  if (!s) return;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) lives(l, s->u.seq.at[i]);
-    return;
-  case ST_FOR: {
-    ForKind kind =
-        s->u.loop.kind; /* inside a kernel threads run in lock-step; seen from outside a kernel is one step */
-    bool level = kind < FOR_VTHREAD || (l->kernels && kind > FOR_VTHREAD);
-    if (level) life_open(l);
-    life_expr(l, s->u.loop.extent);
-    lives(l, s->u.loop.body);
-    if (level) life_close(l);
+/* Inside a kernel threads run in lock-step; seen from outside a kernel is one step. */
+static bool life_level(const Lives *l, const Stmt *s) {
+  ForKind kind = s->kind == ST_FOR ? s->u.loop.kind : FOR_VTHREAD;
+  return s->kind == ST_IF || kind < FOR_VTHREAD || (l->kernels && kind > FOR_VTHREAD);
+}
+static void life_alloc(Lives *l, BufferId id) {
+  const IrBuffer *b = ir_buffer(l->c, id);
+  int64_t n = low_buffer_bytes(l->c, id);
+  if (b->external || b->scope != l->scope || n < 0) return;
+  int32_t known = mapu_get(&l->index, (uint64_t)id, -1);
+  if (known >= 0) {
+    l->live.at[known].depth = 0; /* copied allocation: alive at the outermost level */
     return;
   }
-  case ST_IF:
+  LiveBuf x = {id, n, -1, -1, -1, l->stack.len};
+  mapu_set(&l->index, (uint64_t)id, l->live.len);
+  vec_push(ir_arena(l->c), &l->live, x);
+}
+static bool life_enter(IrCtx *c, const Stmt *s, void *arg) {
+  Lives *l = arg;
+  if (life_level(l, s))
     life_open(l);
-    life_expr(l, s->u.cond.cond);
-    lives(l, s->u.cond.then);
-    lives(l, s->u.cond.other);
-    life_close(l);
-    return;
-  case ST_LET:
+  else if (s->kind == ST_LET || s->kind == ST_STORE || s->kind == ST_EVAL)
     ++l->point;
-    life_expr(l, s->u.let.value);
-    lives(l, s->u.let.body);
-    return;
-  case ST_ALLOC: {
-    const IrBuffer *b = ir_buffer(l->c, s->u.alloc.buf);
-    int64_t n = low_buffer_bytes(l->c, s->u.alloc.buf);
-    if (!b->external && b->scope == l->scope && n >= 0) {
-      LiveBuf x = {s->u.alloc.buf, n, -1, -1, -1, l->stack.len};
-      if (mapu_get(&l->index, (uint64_t)x.buf, -1) < 0) {
-        mapu_set(&l->index, (uint64_t)x.buf, l->live.len);
-        vec_push(ir_arena(l->c), &l->live, x);
-      } else
-        l->live.at[mapu_get(&l->index, (uint64_t)x.buf, 0)].depth =
-            0; /* copied allocation: alive at the outermost level */
-    }
-    lives(l, s->u.alloc.body);
-    return;
-  }
-  case ST_STORE:
-    ++l->point;
-    for (int i = 0; i < s->u.store.n_idx; i++) life_expr(l, s->u.store.idx[i]);
-    life_expr(l, s->u.store.value);
-    life_access(l, s->u.store.buf);
-    return;
-  case ST_EVAL:
-    ++l->point;
-    life_expr(l, s->u.eval.e);
-    return;
-  case ST_ATTR: lives(l, s->u.attr.body); return;
-  }
+  st_visit_exprs(c, s, life_node, l);
+  if (s->kind == ST_ALLOC) life_alloc(l, s->u.alloc.buf);
+  if (s->kind == ST_STORE) life_access(l, s->u.store.buf);
+  return true;
+}
+static bool life_leave(IrCtx *c, const Stmt *s, void *arg) {
+  (void)c;
+  if (life_level(arg, s)) life_close(arg);
+  return true;
 }
 LiveBufs low_lives(IrCtx *c, const Stmt *s, ScopeKind scope) {
   Lives l = {.c = c, .scope = scope, .kernels = scope == SC_GLOBAL};
   mapu_init(&l.index, ir_arena(c));
-  lives(&l, s);
+  st_visit(c, s, life_enter, life_leave, &l);
   return (LiveBufs){l.live.len, l.live.at};
 }
 

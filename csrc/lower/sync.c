@@ -170,109 +170,70 @@ static Accs scan_body(Sync *k, const Stmt *s, bool loop, VarId v) {
   scan(k, s, &in);
   return summarise(k, &in, loop, v);
 }
-static void scan(Sync *k, const Stmt *s, Entries *seq) {
-  if (!s) return;
+static bool is_write(Sync *k, const Stmt *s) {
+  return s->kind == ST_STORE && ir_buffer(k->c, s->u.store.buf)->scope == SC_SHARED;
+}
+static bool is_barrier(IrCtx *c, const Stmt *s) {
+  return s->kind == ST_EVAL && ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED;
+}
+/* What stands in s is part of the sequence around s. */
+static bool is_open(const Stmt *s) {
+  return s->kind == ST_SEQ || s->kind == ST_ALLOC || s->kind == ST_ATTR ||
+         (s->kind == ST_FOR && s->u.loop.kind > FOR_VTHREAD);
+}
+static void thread_loop(Sync *k, const Stmt *s) {
+  Dim d = {s->u.loop.var, 0};
+  mapu_set(&k->thread, (uint64_t)d.v, 1);
+  if (!low_const(k->c, s->u.loop.extent, &d.n) || d.n > 1) vec_push(mem(k), &k->dim, d);
+}
+/* A statement with what stands in it. Its barriers count outside unless a branch may leave them out. */
+static void scan_entry(Sync *k, const Stmt *s, Entries *seq) {
   IrCtx *c = k->c;
   Entry e = {.s = s};
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) scan(k, s->u.seq.at[i], seq);
-    return;
-  case ST_FOR: {
-    ForKind kind = s->u.loop.kind;
-    if (for_is_thread(kind)) {
-      Dim d = {s->u.loop.var, 0};
-      mapu_set(&k->thread, (uint64_t)d.v, 1);
-      if (!low_const(c, s->u.loop.extent, &d.n) || d.n > 1) vec_push(mem(k), &k->dim, d);
-    }
-    if (kind > FOR_VTHREAD) {
-      scan(k, s->u.loop.body, seq);
-      return;
-    }
-    bool d = divergent(k, s->u.loop.extent);
-    k->divergent += d;
-    e.acc = scan_body(k, s->u.loop.body, true, s->u.loop.var);
-    k->divergent -= d;
-    for (int i = 0; i < e.acc.len; i++) {
-      e.acc.at[i].other_half = false;
-      if (e.acc.at[i].idx && ex_uses_var(c, e.acc.at[i].idx, s->u.loop.var)) e.acc.at[i].idx = 0;
-    }
-    break;
+  ExprId *x;
+  Stmt **kid;
+  bool loop = s->kind == ST_FOR;
+  for (int i = 0; (x = st_expr(s, i)); i++) reads_of(k, *x, &e.acc);
+  if (s->kind == ST_LET && divergent(k, s->u.let.value)) mapu_set(&k->thread, (uint64_t)s->u.let.var, 1);
+  bool d = loop ? divergent(k, s->u.loop.extent) : s->kind == ST_IF && divergent(k, s->u.cond.cond);
+  k->divergent += d;
+  for (int i = 0; (kid = st_kid(s, i)); i++) {
+    Accs a = scan_body(k, *kid, loop, loop ? s->u.loop.var : 0);
+    for (int j = 0; j < a.len; j++)
+      if (s->kind != ST_IF || a.at[j].kind != ACC_SYNC) vec_push(mem(k), &e.acc, a.at[j]);
   }
-  case ST_IF: {
-    bool d = divergent(k, s->u.cond.cond);
-    reads_of(k, s->u.cond.cond, &e.acc);
-    k->divergent += d;
-    Accs a = scan_body(k, s->u.cond.then, false, 0), b = scan_body(k, s->u.cond.other, false, 0);
-    k->divergent -= d;
-    for (int i = 0; i < a.len; i++)
-      if (a.at[i].kind != ACC_SYNC)
-        vec_push(mem(k), &e.acc, a.at[i]); /* the branch may not be taken: its barriers do not count */
-    for (int i = 0; i < b.len; i++)
-      if (b.at[i].kind != ACC_SYNC) vec_push(mem(k), &e.acc, b.at[i]);
-    break;
+  k->divergent -= d;
+  for (int i = 0; loop && i < e.acc.len; i++) {
+    e.acc.at[i].other_half = false;
+    if (e.acc.at[i].idx && ex_uses_var(c, e.acc.at[i].idx, s->u.loop.var)) e.acc.at[i].idx = 0;
   }
-  case ST_LET:
-    if (divergent(k, s->u.let.value)) mapu_set(&k->thread, (uint64_t)s->u.let.var, 1);
-    reads_of(k, s->u.let.value, &e.acc);
-    {
-      Accs a = scan_body(k, s->u.let.body, false, 0);
-      for (int i = 0; i < a.len; i++) vec_push(mem(k), &e.acc, a.at[i]);
-    }
-    break;
-  case ST_ALLOC: scan(k, s->u.alloc.body, seq); return;
-  case ST_ATTR: {
-    bool d = s->u.attr.kind == AT_DOUBLE_WRITE;
-    k->double_write += d;
-    scan(k, s->u.attr.body, seq);
-    k->double_write -= d;
-    return;
-  }
-  case ST_STORE:
-    reads_of(k, s->u.store.idx[0], &e.acc);
-    reads_of(k, s->u.store.value, &e.acc);
-    if (ir_buffer(c, s->u.store.buf)->scope == SC_SHARED)
-      vec_push(mem(k), &e.acc, ((Acc){ACC_WRITE, s->u.store.buf, s->u.store.idx[0], k->double_write > 0}));
-    break;
-  case ST_EVAL:
-    reads_of(k, s->u.eval.e, &e.acc);
-    if (ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED) {
-      e.acc.len = 0;
-      vec_push(mem(k), &e.acc, ((Acc){ACC_SYNC, 0, 0, false}));
-    }
-    break;
+  if (is_write(k, s))
+    vec_push(mem(k), &e.acc, ((Acc){ACC_WRITE, s->u.store.buf, s->u.store.idx[0], k->double_write > 0}));
+  if (is_barrier(c, s)) {
+    e.acc.len = 0;
+    vec_push(mem(k), &e.acc, ((Acc){ACC_SYNC, 0, 0, false}));
   }
   vec_push(mem(k), seq, e);
 }
+static void scan(Sync *k, const Stmt *s, Entries *seq) {
+  if (!s) return;
+  Stmt **kid;
+  if (s->kind == ST_FOR && for_is_thread(s->u.loop.kind)) thread_loop(k, s);
+  if (!is_open(s)) {
+    scan_entry(k, s, seq);
+    return;
+  }
+  bool d = s->kind == ST_ATTR && s->u.attr.kind == AT_DOUBLE_WRITE;
+  k->double_write += d;
+  for (int i = 0; (kid = st_kid(s, i)); i++) scan(k, *kid, seq);
+  k->double_write -= d;
+}
 
 /* ---- putting them in ---- */
-static Stmt *barrier(IrCtx *c) {
-  ExprId arg = ex_str(c, "shared");
-  return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));
-}
-static Stmt *insert(Sync *k, Stmt *s) {
-  if (!s) return NULL;
-  IrCtx *c = k->c;
-  Stmt *r = low_new(c, s);
-  switch (s->kind) {
-  case ST_SEQ:
-    r->u.seq.at = arena_array(mem(k), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) r->u.seq.at[i] = insert(k, s->u.seq.at[i]);
-    r = st_seq(c, s->u.seq.n, r->u.seq.at);
-    break;
-  case ST_FOR: r->u.loop.body = insert(k, s->u.loop.body); break;
-  case ST_IF:
-    r->u.cond.then = insert(k, s->u.cond.then);
-    r->u.cond.other = insert(k, s->u.cond.other);
-    break;
-  case ST_LET: r->u.let.body = insert(k, s->u.let.body); break;
-  case ST_ALLOC: r->u.alloc.body = insert(k, s->u.alloc.body); break;
-  case ST_ATTR: r->u.attr.body = insert(k, s->u.attr.body); break;
-  case ST_STORE:
-  case ST_EVAL: r = s; break;
-  }
-  if (mapu_get(&k->before, (uint64_t)(uintptr_t)s, 0) == 0) return r;
-  Stmt *two[2] = {barrier(c), r};
+static Stmt *insert(IrCtx *c, Stmt *s, void *arg) {
+  Sync *k = arg;
+  Stmt *two[2] = {NULL, st_rewrite(c, s, insert, NULL, k)};
+  if (mapu_get(&k->before, (uint64_t)(uintptr_t)s, 0)) two[0] = low_barrier(c);
   return st_seq(c, 2, two);
 }
 static Stmt *sync_kernel(IrCtx *c, Stmt *s, void *arg) {
@@ -283,7 +244,7 @@ static Stmt *sync_kernel(IrCtx *c, Stmt *s, void *arg) {
   Entries top = {0};
   scan(&k, s, &top);
   summarise(&k, &top, false, 0);
-  return k.before.len ? insert(&k, s) : s;
+  return k.before.len ? insert(c, s, &k) : s;
 }
 void pass_sync(Func *f) {
   if (low_is_gpu(f)) f->body = low_each_kernel(f->ctx, f->body, sync_kernel, NULL);

@@ -124,22 +124,10 @@ static Stmt *forward_stores(IrCtx *c, Stmt *s, void *arg) {
   return st_seq(c, n, at);
 }
 /* Side by side, the fill of one copy does meet the reads of the next: the mark of double buffers says nothing any more. */
-static Stmt *drop_marks(IrCtx *c, Stmt *s) {
-  if (!s) return NULL;
-  if (s->kind == ST_ATTR && s->u.attr.kind == AT_DOUBLE_WRITE) return drop_marks(c, s->u.attr.body);
-  if (s->kind == ST_SEQ) {
-    Stmt **at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) at[i] = drop_marks(c, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, at);
-  }
-  Stmt *r = low_new(c, s);
-  if (s->kind == ST_ALLOC) r->u.alloc.body = drop_marks(c, s->u.alloc.body);
-  if (s->kind == ST_LET) r->u.let.body = drop_marks(c, s->u.let.body);
-  if (s->kind == ST_IF) {
-    r->u.cond.then = drop_marks(c, s->u.cond.then);
-    r->u.cond.other = drop_marks(c, s->u.cond.other);
-  }
-  return r;
+static Stmt *drop_marks(IrCtx *c, Stmt *s, void *arg) {
+  if (s->kind == ST_FOR) return s;
+  bool mark = s->kind == ST_ATTR && s->u.attr.kind == AT_DOUBLE_WRITE;
+  return mark ? drop_marks(c, s->u.attr.body, arg) : st_rewrite(c, s, drop_marks, NULL, arg);
 }
 static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
   Stmt **at = arena_array(ir_arena(c), Stmt *, n);
@@ -147,7 +135,7 @@ static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
   StmtMap m = {drop_self, fold_expr, NULL};
   for (int64_t i = 0; i < n; i++) {
     ExprId v = ex_add(c, loop->u.loop.min, ex_int(c, t, i));
-    Stmt *copy = low_copy(c, drop_marks(c, loop->u.loop.body), loop->u.loop.var, v);
+    Stmt *copy = low_copy(c, drop_marks(c, loop->u.loop.body, NULL), loop->u.loop.var, v);
     at[i] = copy ? st_map(c, copy, &m) : NULL;
   }
   return st_seq(c, (int)n, at);

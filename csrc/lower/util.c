@@ -153,6 +153,10 @@ uint8_t *low_axis_marks(Arena *a, const Stage *st) {
 }
 
 /* ---- kernels ---- */
+Stmt *low_barrier(IrCtx *c) {
+  ExprId arg = ex_str(c, "shared");
+  return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));
+}
 static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local,
                    const BufferId *local) {
   if (s->kind == ST_FOR && for_is_block(s->u.loop.kind) && !in_threads) {
