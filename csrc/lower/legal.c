@@ -305,20 +305,12 @@ typedef struct {
   bool serial, apart;
 } Runner; /* apart: different values of v meet different elements */
 
-static int64_t step_of(const Legal *k, ExprId min, VarId v) { /* by which min moves with v; -1: not a constant */
-  IrCtx *c = k->c;
-  VarSub next = {v, ex_add(c, ex_var(c, v), ex_int(c, ir_var_info(c, v)->type, 1))};
-  int64_t d;
-  if (!ex_uses_var(c, min, v)) return 0;
-  if (!low_const(c, ar_simplify(k->ar, ex_sub(c, ex_subst(c, min, 1, &next), min)), &d)) return -1;
-  return d < 0 ? -d : d;
-}
 /* One dimension: serial loops widen what a thread touches; then each runner must step over all that faster ones cover. */
 static void apart_along(const Legal *k, const Axis *dim, int n, Runner *r) {
   int64_t covered, step[MAX_CONCURRENT];
   if (!low_const(k->c, dim->extent, &covered)) return;
   for (int i = 0; i < n; i++) {
-    if ((step[i] = step_of(k, dim->min, r[i].v)) < 0) return;
+    if ((step[i] = low_step(k->ar, k->c, dim->min, r[i].v)) < 0) return;
     if (r[i].serial) covered += step[i] * (r[i].n - 1);
   }
   bool done[MAX_CONCURRENT] = {false};

@@ -78,35 +78,15 @@ static ExprId open_extent(Nest *n, const ExprId *val, const Axis *x) {
 }
 
 /* ---- axis values: going up the relations ---- */
-static void pass_up(Nest *n, ExprId *val) {
-  const Stage *st = n->st;
-  IrCtx *c = n->l->c;
-  for (int r = st->rels.len - 1; r >= 0; r--) {
-    const Rel *rel = &st->rels.at[r];
-    const Axis *ax = st->axes.at;
-    switch (rel->kind) {
-    case REL_SPLIT: {
-      ExprId o = val[rel->outer], i = val[rel->inner];
-      if (!o || !i) break;
-      ExprId e = extent_here(n, val, ax[rel->inner].extent);
-      if (e) val[rel->parent] = ex_add(c, ex_add(c, i, ex_mul(c, o, e)), ax[rel->parent].min);
-      break;
-    }
-    case REL_FUSE: {
-      ExprId f = val[rel->parent], e = extent_here(n, val, axis_row(c, &ax[rel->inner]));
-      if (!f || !e) break;
-      val[rel->outer] = ex_add(c, ex_fdiv(c, f, e), ax[rel->outer].min);
-      val[rel->inner] = ex_add(c, ex_fmod(c, f, e), ax[rel->inner].min);
-      break;
-    }
-    case REL_REBASE: {
-      if (val[rel->outer]) val[rel->parent] = ex_add(c, val[rel->outer], ax[rel->parent].min);
-      break;
-    }
-    case REL_SINGLETON: break;
-    }
-  }
+typedef struct {
+  Nest *n;
+  const ExprId *val;
+} Here;
+static ExprId here(void *arg, ExprId extent) {
+  const Here *h = arg;
+  return extent_here(h->n, h->val, extent);
 }
+static void pass_up(Nest *n, ExprId *val) { stage_climb(n->l->c, n->st, val, here, &(Here){n, val}); }
 
 /* ---- predicates ---- */
 typedef VEC(ExprId) Preds;

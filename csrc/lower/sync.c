@@ -56,15 +56,11 @@ static void reads_of(Sync *k, ExprId e, Accs *out) {
 
 /* Has every thread of the block an element of its own at this index? */
 static bool own_point(Sync *k, ExprId idx) {
-  IrCtx *c = k->c;
   int64_t step[3], covered = 1;
   bool done[3] = {false, false, false};
   if (k->dim.len > 3) return false;
   for (int i = 0; i < k->dim.len; i++) {
-    VarId v = k->dim.at[i].v;
-    VarSub next = {v, ex_add(c, ex_var(c, v), ex_int(c, ir_var_info(c, v)->type, 1))};
-    if (!low_const(c, ar_simplify(k->ar, ex_sub(c, ex_subst(c, idx, 1, &next), idx)), &step[i])) return false;
-    if (step[i] < 0) step[i] = -step[i];
+    if ((step[i] = low_step(k->ar, k->c, idx, k->dim.at[i].v)) < 0) return false;
   }
   for (int round = 0; round < k->dim.len; round++) { /* smallest step first: each must pass what the others cover */
     int at = -1;

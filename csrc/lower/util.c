@@ -75,6 +75,14 @@ bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars) {
   return p.hit;
 }
 
+int64_t low_step(Arith *a, IrCtx *c, ExprId e, VarId v) {
+  VarSub next = {v, ex_add(c, ex_var(c, v), ex_int(c, ir_var_info(c, v)->type, 1))};
+  int64_t d;
+  if (!ex_uses_var(c, e, v)) return 0;
+  if (!low_const(c, ar_simplify(a, ex_sub(c, ex_subst(c, e, 1, &next), e)), &d)) return -1;
+  return d < 0 ? -d : d;
+}
+
 /* ---- substitution ---- */
 Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value) {
   VarSub one = {v, value};

@@ -15,6 +15,7 @@ bool low_const(const IrCtx *c, ExprId e, int64_t *v); /* literal integer */
 bool low_is_true(const IrCtx *c, ExprId e);
 bool low_is_false(const IrCtx *c, ExprId e);
 Stmt *low_new(IrCtx *c, const Stmt *like); /* a shallow copy to change */
+int64_t low_step(Arith *a, IrCtx *c, ExprId e, VarId v); /* by how much e moves with v, without sign; -1: not a constant */
 bool low_is_gpu(const Func *f);
 ExprId low_fold(IrCtx *c, ExprId e);              /* folds literals, decided selects included; no range facts */
 const char *low_tag(ForKind k);                   /* "blockIdx.x" ..., "" for plain loops */

@@ -2,7 +2,9 @@
  *
  * A region is found by interval arithmetic on plain numbers: every variable has a range, the range of an index
  * expression follows bottom-up, and the extents of a buffer's region are the hulls over all its index lists. The memo
- * is indexed by expression and invalidated by a stamp whenever a variable's range changes.
+ * is indexed by expression and invalidated by a stamp whenever a variable's range changes. These are the intervals that
+ * features are defined by, not those that are true: what is loaded counts as 0, as does what cannot be computed (ar_bound
+ * says what is certain).
  */
 #include "model/access.h"
 #include <string.h>

@@ -144,7 +144,7 @@ int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text,
 /* ---- cache write ---- */
 
 /* Value checks of the data axes' splits that do not divide; 0 if there are none. */
-static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hint, ExprId cond, ExprId *memo);
+static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hint, ExprId cond, const ExprId *val);
 
 typedef struct {
   VEC(TeAxis) axis;
@@ -179,8 +179,8 @@ static Layout cache_layout(State *s, Stage *st) {
     vec_push(m, &l.axis, t);
     vec_push(m, &l.idx, stage_downward(c, st, k, down));
   }
-  for (int i = 0; i < st->n_root_data; i++)
-    vec_push(m, &l.sub, ((VarSub){st->op->axis[i].var, stage_upward(c, st, i, up)}));
+  stage_climb(c, st, up, NULL, NULL);
+  for (int i = 0; i < st->n_root_data; i++) vec_push(m, &l.sub, ((VarSub){st->op->axis[i].var, up[i]}));
   l.check = split_checks(c, st, mark, false, 0, up);
   return l;
 }
@@ -255,13 +255,13 @@ static char *connected(State *s, const Stage *st, int axis) {
 }
 
 /* value(p) - min(p) < extent(p) for every split among the marked axes that does not divide. */
-static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hint, ExprId cond, ExprId *memo) {
+static ExprId split_checks(IrCtx *c, const Stage *st, const char *mark, bool hint, ExprId cond, const ExprId *val) {
   for (int i = 0; i < st->rels.len; i++) {
     const Rel *r = &st->rels.at[i];
     if (r->kind != REL_SPLIT || !mark[r->parent]) continue;
     const Axis *p = &st->axes.at[r->parent];
     if (stage_split_exact(c, st, r)) continue;
-    ExprId v = stage_upward(c, st, r->parent, memo);
+    ExprId v = val[r->parent];
     if (p->min && !ex_is_int(c, p->min, 0)) v = ex_sub(c, v, p->min);
     ExprId test = ex_bin(c, IR_LT, v, p->extent);
     if (hint) test = ex_call(c, IN_LIKELY, DT_BOOL, 1, &test);
@@ -275,7 +275,7 @@ typedef struct {
   Stage *st;
   int axis, pos;
   char *mark;
-  ExprId *memo; /* value of each axis of the old stage in terms of the new axes */
+  ExprId *val; /* value of each axis of the old stage in terms of the new axes */
   VEC(TeAxis) axes;
   VEC(IrAxis) ired;
   VEC(VarSub) sub;
@@ -286,7 +286,7 @@ static void factor_axes(State *s, Factor *f) {
   IrCtx *c = s->ctx;
   Arena *m = ir_arena(c);
   Stage *st = f->st;
-  ExprId *memo = f->memo = arena_array(m, ExprId, st->axes.len);
+  ExprId *val = f->val = arena_array(m, ExprId, st->axes.len);
   for (int i = 0; i <= f->x->n_axis; i++) {
     if (i == f->pos) {
       const Axis *a = &st->axes.at[f->axis];
@@ -294,7 +294,7 @@ static void factor_axes(State *s, Factor *f) {
                   .min = ex_i32(c, 0),
                   .extent = a->extent,
                   .var = ir_var_new(c, a->sname, ir_type(c, a->extent), false)};
-      memo[f->axis] = ex_var(c, t.var);
+      val[f->axis] = ex_var(c, t.var);
       vec_push(m, &f->axes, t);
     }
     if (i < f->x->n_axis) vec_push(m, &f->axes, f->x->axis[i]);
@@ -308,14 +308,12 @@ static void factor_axes(State *s, Factor *f) {
     if (!f->mark[k] || k == f->axis) continue;
     IrAxis t = {.min = a->min && k < st->n_root ? a->min : ex_i32(c, 0), .extent = a->extent};
     t.var = k < st->n_root ? a->var : ir_var_new(c, a->sname, ir_type(c, a->extent), false);
-    memo[k] = ex_var(c, t.var);
+    val[k] = ex_var(c, t.var);
     vec_push(m, &f->ired, t);
   }
+  stage_climb(c, st, val, NULL, NULL);
   for (int i = 0; i < f->x->n_red; i++)
-    if (f->mark[st->n_root_data + i] && st->n_root_data + i != f->axis)
-      vec_push(m, &f->sub, ((VarSub){f->x->red[i].var, stage_upward(c, st, st->n_root_data + i, memo)}));
-    else if (st->n_root_data + i == f->axis)
-      vec_push(m, &f->sub, ((VarSub){f->x->red[i].var, memo[f->axis]}));
+    if (f->mark[st->n_root_data + i]) vec_push(m, &f->sub, ((VarSub){f->x->red[i].var, val[st->n_root_data + i]}));
 }
 
 static TeOp *factor_op(State *s, Factor *f) {
@@ -327,7 +325,7 @@ static TeOp *factor_op(State *s, Factor *f) {
   ExprId cond = r.cond ? ex_subst(c, r.cond, f->sub.len, f->sub.at) : 0;
   int64_t one;
   if (cond && ex_const_int(c, cond, &one) && one) cond = 0;
-  cond = split_checks(c, f->st, f->mark, true, cond, f->memo);
+  cond = split_checks(c, f->st, f->mark, true, cond, f->val);
   r.src = src;
   r.init = NULL;
   r.n_axis = f->ired.len;

@@ -1,6 +1,6 @@
 /* Index values: what each axis equals in terms of the loop variables, and bodies with inlined stages substituted.
  *
- * Relations are followed backwards. A split p -> (o, i) gives p = i + o*extent(i) + min(p); a fuse (o, i) -> f gives
+ * Relations are followed backwards, from loops to root axes (stage_climb). A split p -> (o, i) gives p = i + o*extent(i) + min(p); a fuse (o, i) -> f gives
  * o = f div extent(i) + min(o) and i = f mod extent(i) + min(i); a rebase p -> r gives p = r + min(p). The extents are
  * the inferred ones, which can be smaller than the factors asked for.
  */
@@ -16,26 +16,21 @@ ExprId axis_row(IrCtx *c, const Axis *inner) {
   return ex_is_int(c, inner->extent, 0) ? ex_int(c, ir_type(c, inner->extent), 1) : inner->extent;
 }
 
-ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo) {
-  if (memo[axis]) return memo[axis];
-  const Axis *x = &st->axes.at[axis];
-  if (!x->used_by) {
-    err_assert(ir_err(c), x->var != 0);
-    return memo[axis] = ex_var(c, x->var);
+void stage_climb(IrCtx *c, const Stage *st, ExprId *val, AxisExtent extent, void *arg) {
+  const Axis *ax = st->axes.at;
+  for (int i = st->rels.len - 1; i >= 0; i--) {
+    const Rel *r = &st->rels.at[i];
+    ExprId o = r->outer >= 0 ? val[r->outer] : 0, p = val[r->parent], e = 0;
+    if (r->kind == REL_SPLIT && o && val[r->inner]) {
+      e = extent ? extent(arg, ax[r->inner].extent) : ax[r->inner].extent;
+      if (e) val[r->parent] = plus_min(c, ex_add(c, val[r->inner], ex_mul(c, o, e)), ax[r->parent].min);
+    } else if (r->kind == REL_FUSE && p) {
+      e = extent ? extent(arg, axis_row(c, &ax[r->inner])) : axis_row(c, &ax[r->inner]);
+      if (e) val[r->outer] = plus_min(c, ex_fdiv(c, p, e), ax[r->outer].min);
+      if (e) val[r->inner] = plus_min(c, ex_fmod(c, p, e), ax[r->inner].min);
+    } else if (r->kind == REL_REBASE && o)
+      val[r->parent] = plus_min(c, o, ax[r->parent].min);
   }
-  const Rel *r = &st->rels.at[x->used_by - 1];
-  const Axis *in = r->inner >= 0 ? &st->axes.at[r->inner] : NULL;
-  ExprId v;
-  if (r->kind == REL_SPLIT) {
-    ExprId o = stage_upward(c, st, r->outer, memo), i = stage_upward(c, st, r->inner, memo);
-    v = plus_min(c, ex_add(c, i, ex_mul(c, o, in->extent)), x->min);
-  } else if (r->kind == REL_FUSE) {
-    ExprId f = stage_upward(c, st, r->parent, memo);
-    v = plus_min(c, ex_bin(c, axis == r->outer ? IR_FDIV : IR_FMOD, f, axis_row(c, in)), x->min);
-  } else {
-    v = plus_min(c, stage_upward(c, st, r->outer, memo), x->min);
-  }
-  return memo[axis] = v;
 }
 
 /* The relation that made an axis, if any: it is the part of a split or the result of a fuse. */

@@ -46,9 +46,6 @@ void stage_early_extents(IrCtx *c, Stage *st);
 ExprId stage_downward(IrCtx *c, const Stage *st, int axis,
                       ExprId *memo);                             /* the other way: from root axes, minima 0 (index.c) */
 bool stage_split_exact(IrCtx *c, const Stage *st, const Rel *r); /* the parts' extents multiply to the parent's */
-/* Upward index in terms of leaf variables, 07 §7.2.2. memo: one slot per axis of the stage, 0 or a value given beforehand
- * (e.g. what a thread-bound leaf stands for); filled on the way. After state_infer_bounds. */
-ExprId stage_upward(IrCtx *c, const Stage *st, int axis, ExprId *memo);
 
 #define S_ERR(s) ir_err((s)->ctx)
 #endif

@@ -109,6 +109,10 @@ bool *stage_wide_axes(IrCtx *c, const Stage *st);
 ScopeKind state_scope(const State *s, int stage); /* of its memory: as set, else by the threads around it; attach points must be checked */
 /* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). */
 ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
+/* Values of axes, from those of the loops up to the root axes (07 §7.2.2): val has one per axis of the stage, 0: not known;
+ * what follows from known ones is filled in. extent: what an extent is at that place (0: not known); NULL: as it stands. */
+typedef ExprId (*AxisExtent)(void *arg, ExprId extent);
+void stage_climb(IrCtx *c, const Stage *st, ExprId *val, AxisExtent extent, void *arg);
 ExprId axis_row(IrCtx *c, const Axis *inner); /* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
 
 /* ---- text (text.c) ---- */

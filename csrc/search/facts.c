@@ -135,7 +135,7 @@ static void walk_op(View *v, const TeOp *op, const uint64_t *map, const Lanes *a
 
 /* ---- loops ---- */
 
-/* Root axes of a stage in the lanes of a warp: the stage's thread loops have the lane's numbers, other loops are 0. */
+/* stage_climb on numbers, without an expression in between. Root axes of a stage in the lanes of a warp: the stage's thread loops have the lane's numbers, other loops are 0. */
 static void root_lanes(View *v, const Stage *g) {
   const State *s = v->s;
   Lanes *val = v->axis;
