@@ -123,7 +123,7 @@ ctest-tsan:
 FUZZ_SECONDS ?= 20
 FUZZ_CC ?= clang
 FUZZ := $(BUILD)/fuzz
-FUZZ_OBJ := $(patsubst %.c,$(FUZZ)/%.o,$(filter csrc/base/% csrc/ir/% csrc/te/% csrc/schedule/% csrc/device/manifest.c,$(SRC)))
+FUZZ_OBJ := $(patsubst %.c,$(FUZZ)/%.o,$(filter csrc/base/% csrc/ir/% csrc/te/% csrc/schedule/% csrc/program/%,$(SRC)))
 FUZZ_FLAGS := $(CFLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all
 fuzz: $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ)/%,$(wildcard tests/fuzz/fuzz_*.c))
 	@set -e; for f in $^; do n=$${f##*/}; mkdir -p $(FUZZ)/found/$$n; echo "== $$n"; \

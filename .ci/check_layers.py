@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-LAYER = {"base": 0, "ir": 1, "te": 2, "schedule": 3, "lower": 4, "interp": 4.5, "codegen": 5, "device": 6, "compile": 6,
+LAYER = {"base": 0, "program": 0.5, "ir": 1, "te": 2, "schedule": 3, "lower": 4, "interp": 4.5, "codegen": 5, "device": 6, "compile": 6,
          "measure": 7, "model": 7, "search": 8, "tune": 9, "graph": 9, "py": 10}
 
 

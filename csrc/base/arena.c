@@ -140,6 +140,12 @@ void *arena_copy(Arena *a, const void *src, size_t n) {
 
 char *arena_strdup(Arena *a, const char *s) { return arena_copy(a, s, strlen(s) + 1); }
 
+char *arena_strndup(Arena *a, const char *s, size_t n) {
+  char *p = arena_alloc(a, n + 1);
+  if (n) memcpy(p, s, n);
+  return p;
+}
+
 char *arena_printf(Arena *a, const char *fmt, ...) {
   va_list ap, again;
   va_start(ap, fmt);

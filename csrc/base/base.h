@@ -68,6 +68,7 @@ void arena_free(Arena *a);             /* NULL is allowed */
 void *arena_alloc(Arena *a, size_t n); /* zeroed, aligned to 16; n may be 0 */
 void *arena_copy(Arena *a, const void *src, size_t n);
 char *arena_strdup(Arena *a, const char *s);
+char *arena_strndup(Arena *a, const char *s, size_t n); /* n bytes and a NUL */
 char *arena_printf(Arena *a, const char *fmt, ...) NS_PRINTF(2, 3);
 ArenaMark arena_mark(const Arena *a);
 void arena_release(Arena *a, ArenaMark m); /* frees all that was allocated after the mark */
@@ -91,6 +92,7 @@ void sb_puts(StrBuf *b, const char *s);
 void sb_write(StrBuf *b, const char *s, size_t n);
 void sb_printf(StrBuf *b, const char *fmt, ...) NS_PRINTF(2, 3);
 void sb_spaces(StrBuf *b, int n);
+void sb_json(StrBuf *b, const char *s); /* as a JSON string, with its quotes */
 char *sb_str(StrBuf *b); /* NUL-terminated; valid as long as the arena */
 /* vsnprintf with a decimal point, whatever the locale */
 const char *text_control(const char *s); /* the first control character but tab and line ends, which a terminal obeys; NULL: none */
@@ -107,7 +109,10 @@ int32_t maps_get(const MapStr *m, const char *key, int32_t missing);
 void maps_set(MapStr *m, const char *key, int32_t val); /* copies the key */
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
 uint64_t hash_str(const char *s);
-void md5_hex(const void *p, size_t n, char out[33]);
+
+/* ---- digests (digest.c) ---- */
+void md5_hex(const void *p, size_t n, char out[33]);    /* of workload keys, and names in caches */
+void sha256_hex(const void *p, size_t n, char out[65]); /* of files */
 
 /* ---- random numbers (rng.c): xoshiro256**, one per worker, split by splitmix64 ---- */
 typedef struct { uint64_t s[4]; } Rng;

@@ -79,6 +79,22 @@ void sb_spaces(StrBuf *b, int n) {
   b->len += (size_t)n;
 }
 
+void sb_json(StrBuf *b, const char *s) {
+  static const char SHORT[] = "\"\"\\\\\nn\rr\tt"; /* pairs: the character, and what stands for it after a backslash */
+  sb_putc(b, '"');
+  for (; *s; s++) {
+    const char *pair = SHORT;
+    while (*pair && *pair != *s) pair += 2;
+    if (*pair)
+      sb_printf(b, "\\%c", pair[1]);
+    else if ((unsigned char)*s < 32)
+      sb_printf(b, "\\u%04x", *s);
+    else
+      sb_putc(b, *s);
+  }
+  sb_putc(b, '"');
+}
+
 char *sb_str(StrBuf *b) {
   sb_need(b, 0);
   b->at[b->len] = 0;

@@ -25,7 +25,7 @@ static void pointer(Gen *g, BufferId b, const char *from) {
   const char *ty = gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), *cv = read_only(g, b) ? "const " : "";
   gen_line(g);
   sb_printf(g->o, "%s%s *restrict %s = (%s%s *)__builtin_assume_aligned(%s, %d);\n", cv, ty, gen_buf(g, b), cv, ty,
-            from, GEN_ALIGN);
+            from, PROGRAM_ALIGN);
 }
 
 /* ---- parallel loops ---- */
@@ -143,7 +143,7 @@ static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
   gen_stmt(g, s->u.loop.body);
   sb_puts(g->o, "  }\n");
   g->indent--;
-  if (body_end(g, &body)) sb_printf(g->o, "  if (ns_zero) env->failed = %d;\n", GEN_ZERO_DIVISION);
+  if (body_end(g, &body)) sb_printf(g->o, "  if (ns_zero) env->failed = %d;\n", PROGRAM_ZERO_DIVISION);
   sb_puts(g->o, "}\n\n");
   g->in_parallel--;
   g->indent = indent;
@@ -198,7 +198,7 @@ const char *gen_c_alloc(Gen *g, BufferId b, bool work) {
   bool fixed = info->size && ex_const_int(g->c, info->size, &n);
   gen_line(g);
   if (fixed && n * dtype_bytes(t) <= STACK_LIMIT) {
-    sb_printf(g->o, "%s %s[%lld] __attribute__((aligned(%d)));\n", ty, name, (long long)(n > 0 ? n : 1), GEN_ALIGN);
+    sb_printf(g->o, "%s %s[%lld] __attribute__((aligned(%d)));\n", ty, name, (long long)(n > 0 ? n : 1), PROGRAM_ALIGN);
     return NULL;
   }
   if (!info->size) err_raise(g->err, NS_ERR_INTERNAL, "buffer '%s' has no size", info->name);
@@ -208,9 +208,9 @@ const char *gen_c_alloc(Gen *g, BufferId b, bool work) {
   sb_printf(g->o, " * sizeof(%s) + 63) / 64 * 64);\n", ty);
   gen_line(g);
   if (g->in_parallel)
-    sb_printf(g->o, "if (!%s) { env->failed = %d; return; }\n", name, GEN_NO_MEMORY);
+    sb_printf(g->o, "if (!%s) { env->failed = %d; return; }\n", name, PROGRAM_NO_MEMORY);
   else
-    sb_printf(g->o, "if (!%s) return %d;\n", name, GEN_NO_MEMORY);
+    sb_printf(g->o, "if (!%s) return %d;\n", name, PROGRAM_NO_MEMORY);
   return name;
 }
 
@@ -237,7 +237,7 @@ void gen_c_kernel(Gen *g) {
   body_begin(g, &body);
   gen_stmt(g, k->body);
   if (body_end(g, &body))
-    sb_printf(g->o, "  return ns_zero ? %d : 0;\n}\n", GEN_ZERO_DIVISION);
+    sb_printf(g->o, "  return ns_zero ? %d : 0;\n}\n", PROGRAM_ZERO_DIVISION);
   else
     sb_puts(g->o, "  return 0;\n}\n");
 }

@@ -1,6 +1,6 @@
 /* gen_source: puts a text together from its prelude, the helpers it needs and its kernels. */
 #include "codegen/gen.h"
-#include "schedule/limits.h"
+#include "base/limits.h"
 
 static const char *const C_PRELUDE =
     "#include <stdint.h>\n"

@@ -48,7 +48,7 @@ bool gen_aligned_ramp(Gen *g, BufferId b, ExprId index, ExprId *base) {
   int elem = dtype_bytes(dtype_lanes(ir_buffer(g->c, b)->type, 1));
   ScopeKind s = ir_buffer(g->c, b)->scope;
   if (s == SC_LOCAL) return false; /* private arrays become registers: no addresses */
-  int align = s == SC_SHARED ? 16 : GEN_ALIGN;
+  int align = s == SC_SHARED ? 16 : PROGRAM_ALIGN;
   if (elem * n.type.lanes > align) return false;
   int64_t v;
   if (ex_const_int(g->c, *base, &v)) return v % n.type.lanes == 0;

@@ -2,7 +2,7 @@
  * binary depends on, so a hit is always right and nothing ever needs to be invalidated. */
 #include "base/object.h"
 #include "compile/internal.h"
-#include "codegen/codegen.h"
+#include "program/program.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -67,10 +67,11 @@ void build_check_here(Arena *a, const Target *t, const BuildOptions *o) {
 }
 
 void build_rename(void *binary, size_t n, const char *name) {
-  const size_t from = strlen(GEN_NAME), to = strlen(name);
+  const size_t from = strlen(PROGRAM_NAME), to = strlen(name);
   char *p = binary, *end = p + n;
   if (to > from) return;
-  while ((p = memmem(p, (size_t)(end - p), GEN_NAME, from))) { /* strings end with NUL: the rest moves up, zeros fill */
+  while ((
+      p = memmem(p, (size_t)(end - p), PROGRAM_NAME, from))) { /* strings end with NUL: the rest moves up, zeros fill */
     size_t rest = strnlen(p + from, (size_t)(end - p) - from);
     memcpy(p, name, to);
     memmove(p + to, p + from, rest);

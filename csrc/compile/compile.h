@@ -56,7 +56,7 @@ typedef struct {
 } BuildReport;
 bool build_report(const Target *t, const void *binary, size_t n, int dynamic_shared, BuildReport *out); /* false: no cubin */
 /* Programs are compiled under one name, so that equal ones share a binary whatever they are called. In a cubin or PTX text the
- * name is replaced in place; name must not be longer than GEN_NAME. Libraries of CPU programs keep GEN_NAME. */
+ * name is replaced in place; name must not be longer than PROGRAM_NAME. Libraries of CPU programs keep PROGRAM_NAME. */
 void build_rename(void *binary, size_t n, const char *name);
 
 bool build_sm_range(int *lo,

@@ -5,7 +5,7 @@
  * descriptor stays open as long as the object is loaded: dlopen recognises objects by name, and the name is
  * /proc/self/fd/N. */
 #include "base/object.h"
-#include "codegen/codegen.h"
+#include "program/program.h"
 #include "device/internal.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,12 +18,10 @@
 typedef struct {
   CpuPool *pool;
 } Cpu;
-typedef int32_t (*Entry)(void *const *args, void *const *work,
-                         int32_t (*par)(void *, void (*)(void *, int64_t, int64_t), void *, int64_t), void *pool);
 typedef struct {
   void *handle;
   int fd;
-  Entry entry;
+  NsEntry entry;
 } CpuCode;
 
 static void cpu_close(Device *d) {
@@ -84,7 +82,7 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
   snprintf(path, sizeof path, "/proc/self/fd/%d", c->fd);
   c->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (c->handle) *(void **)&c->entry = dlsym(c->handle, m->man->entry);
-  if (c->handle && !c->entry) *(void **)&c->entry = dlsym(c->handle, GEN_NAME);
+  if (c->handle && !c->entry) *(void **)&c->entry = dlsym(c->handle, PROGRAM_NAME);
   if (!c->entry) {
     const char *why = dlerror();
     char copy[512];
@@ -116,9 +114,9 @@ static CpuPool *pool_of(Device *d) {
 static void cpu_run(DevModule *m, void *const *args) {
   CpuCode *c = m->code;
   int32_t rc = c->entry(args, m->work, cpool_run, pool_of(m->dev));
-  if (rc == GEN_NO_MEMORY)
+  if (rc == PROGRAM_NO_MEMORY)
     err_raise(m->dev->err, NS_ERR_MEMORY, "program \"%s\": out of memory for a temporary array", m->man->entry);
-  if (rc == GEN_ZERO_DIVISION)
+  if (rc == PROGRAM_ZERO_DIVISION)
     err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" divides an integer by zero", m->man->entry);
   if (rc != 0) err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" returned error %d", m->man->entry, rc);
 }

@@ -5,43 +5,7 @@
 #define NS_DEVICE_H
 #include "base/base.h"
 #include "base/machine.h"
-
-/* ---- manifest (manifest.c): what a binary needs to be run, parsed from the JSON that codegen writes (codegen.h) ----
- */
-typedef struct {
-  const char *name, *dtype;
-  int32_t ndim;
-  int64_t *shape;
-  int64_t bytes;
-  bool read_only;
-  int32_t n_from;        /* > 0: the data of shape from_shape must first be brought into another layout: */
-  int64_t *from_shape;   /* dimension k counts within dimension axis[k] of the original, outer parts first */
-  int32_t *axis;
-} ManBuffer;
-typedef struct {
-  bool work;
-  int32_t index;
-  bool read_only;
-} ManParam; /* index counts in work or in args */
-typedef struct {
-  const char *name;
-  int32_t n_param;
-  ManParam *param;
-  int64_t grid[3], block[3], shared_bytes, dyn_shared_bytes, local_bytes;
-} ManKernel;
-typedef struct {
-  const char *target, *entry;
-  int32_t sm;
-  int32_t n_args;
-  ManBuffer *arg;
-  int32_t n_work;
-  ManBuffer *work;
-  int32_t n_kernels;
-  ManKernel *kernel;
-} Manifest;
-const Manifest *man_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */
-/* Writes b->bytes of elements of elem bytes to `to`: `from` (of b->from_shape) in the layout of b; zeros outside. */
-void man_relayout(const ManBuffer *b, int64_t elem, const void *from, void *to);
+#include "program/program.h"
 
 /* ---- devices ---- */
 typedef enum { DEV_CPU = 1, DEV_CUDA = 2, DEV_OPENCL = 4 } DevType; /* DLPack codes */

@@ -103,9 +103,7 @@ GraphParam *params_read(Arena *a, const void *data, size_t size, int *n) {
   for (uint64_t i = 0; i < count; i++) {
     uint64_t len = get(&r, 8, "a name");
     const unsigned char *s = take(&r, len, "a name");
-    char *name = arena_alloc(a, len + 1);
-    memcpy(name, s, len);
-    p[i].name = name;
+    p[i].name = arena_strndup(a, (const char *)s, len);
   }
   uint64_t arrays = get(&r, 8, "the header");
   err_check(e, arrays == count, "parameter file: %llu names but %llu arrays", (unsigned long long)count,

@@ -8,7 +8,8 @@
  */
 #ifndef NS_INTERP_H
 #define NS_INTERP_H
-#include "lower/lower.h"
+#include "ir/program.h"
+#include "te/te.h"
 typedef struct {
   int32_t n;
   const char **finding; /* n = 0: clean; texts in the context's arena */

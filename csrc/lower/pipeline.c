@@ -5,7 +5,7 @@
  * is one kernel.
  */
 #include "lower/util.h"
-#include "schedule/limits.h"
+#include "base/limits.h"
 
 static const LowPass PASSES[] = {{"simplify", pass_simplify},
                                  {"flatten", pass_flatten},

@@ -15,7 +15,7 @@
  */
 #include <math.h>
 #include "lower/util.h"
-#include "schedule/limits.h"
+#include "base/limits.h"
 
 enum { MAX_DEPTH = 8, PRIVATE_STEPS = 8192, COPY_STEPS = 512, MAX_COPIES = 256, MAX_TERMS = 128, CPU_TRIPS = 16 };
 enum { CPU_MARKED = 4096 }; /* statements that the marks of a CPU program may add; our own searches: at most 900 */

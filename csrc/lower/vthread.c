@@ -7,7 +7,7 @@
  * something touched. So the virtual threads run in lock-step and their accumulators are independent.
  */
 #include "lower/util.h"
-#include "schedule/limits.h"
+#include "base/limits.h"
 
 /* ---- the touched set, also asked by the check of GPU programs ---- */
 typedef struct {

@@ -164,22 +164,19 @@ static void lay_out_inputs(Run *x, Slot *s) {
   for (int i = 0; i < man->n_args; i++) {
     const MsgArg *a = &s->desc.arg[i];
     const ManBuffer *b = &man->arg[i];
-    if (a->is_output || !a->has_data || (b->n_from == 0 && !s->relaid[i])) continue;
+    if (a->is_output || !a->has_data || (!b->layout && !s->relaid[i])) continue;
     const void *data = s->map + a->offset;
-    if (b->n_from > 0) {
-      int64_t old = 1, now = 1;
-      bool fits = true;
-      for (int k = 0; k < b->n_from; k++) fits = fits && i64_mul(old, b->from_shape[k], &old);
-      for (int k = 0; k < b->ndim; k++) fits = fits && i64_mul(now, b->shape[k], &now);
-      if (!fits || old <= 0 || old != now || (int64_t)a->bytes % old)
+    if (b->layout) {
+      int64_t old, now;
+      if (!relayout_sizes(b->layout, &old, &now) || old <= 0 || old != now || (int64_t)a->bytes % old)
         err_raise(&x->c->e, NS_ERR_VALUE, "argument %d (%s): the layout does not fit the task's data", i, b->name);
       void *made = arena_alloc(x->a, (size_t)a->bytes);
-      man_relayout(b, (int64_t)a->bytes / old, data, made);
+      relayout_copy(b->layout, (int64_t)a->bytes / old, data, made);
       data = made;
     }
     dev_upload(x->c->dev, s->buf[i], data, (size_t)a->bytes);
     dev_sync(x->c->dev);
-    s->relaid[i] = b->n_from > 0;
+    s->relaid[i] = b->layout != NULL;
   }
 }
 

@@ -139,16 +139,21 @@ void pipe_settle(Pipeline *p, Job *j) {
 enum { LOCAL_LIMIT = 2048 }; /* bytes per thread: a program that lives in spilled registers is never the best */
 
 /* What can be said of a binary before it is loaded: a program that cannot run, or only badly, does not go to the device. */
-static void inspect(const Pipeline *p, Job *j, const Binary *b) {
-  static const char KEY[] = "\"dyn_shared_bytes\":";
-  int dynamic = 0;
+typedef struct {
+  Lane *l;
+  Job *j;
+  const Binary *b;
+} Inspect;
+static void inspect(void *arg) {
+  Inspect *x = arg;
+  Job *j = x->j;
+  int64_t dynamic = 0;
   char why[MSR_MSG];
   BuildReport *r = &j->res.report;
-  for (const char *s = j->manifest; (s = strstr(s, KEY));) {
-    int n = atoi(s += sizeof KEY - 1);
-    if (n > dynamic) dynamic = n;
-  }
-  if (!build_report(&p->target, b->data, b->n, dynamic, r)) return;
+  const Manifest *man = man_parse(x->l->a, j->manifest);
+  for (int i = 0; i < man->n_kernels; i++)
+    if (man->kernel[i].dyn_shared_bytes > dynamic) dynamic = man->kernel[i].dyn_shared_bytes;
+  if (!build_report(&x->l->p->target, x->b->data, x->b->n, (int)dynamic, r)) return;
   if (r->local_bytes > LOCAL_LIMIT)
     snprintf(why, sizeof why, "register spills: %d bytes of local memory per thread, at most %d are run",
              r->local_bytes, LOCAL_LIMIT);
@@ -171,7 +176,7 @@ static bool compile_one(Lane *l, Job *j) {
   MeasureError r = compiler_run(l->c, l->a, &l->p->target, j->source, &l->p->build, &b, msg);
   j->res.build_seconds = clock_now() - start;
   j->res.cached = b.cached;
-  if (r == ME_OK) inspect(l->p, j, &b);
+  if (r == ME_OK && err_try(&l->e, inspect, &(Inspect){l, j, &b}) != NS_OK) fail(j, ME_COMPILE_HOST, l->e.msg);
   if (j->res.run.error != ME_OK) {
   } else if (r == ME_OK && (j->binary = malloc(b.n + 1))) {
     memcpy(j->binary, b.data, b.n);

@@ -7,7 +7,7 @@
 #include <Python.h>
 #include "base/machine.h"
 #include "te/te.h"
-#include "schedule/limits.h"
+#include "base/limits.h"
 #include "schedule/schedule.h"
 
 /* CPython declares its formatters without the attribute that makes compilers check them; declared again, they have it.

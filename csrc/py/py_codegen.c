@@ -5,6 +5,7 @@
 #include <string.h>
 #include "codegen/codegen.h"
 #include "interp/interp.h"
+#include "lower/lower.h"
 #include "py/py.h"
 
 /* ---- arrays ---- */

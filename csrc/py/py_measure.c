@@ -5,7 +5,7 @@
 #include "py/py_fields.h"
 #include "py/py_measure.h"
 #include "measure/pipeline.h"
-#include "codegen/codegen.h"
+#include "program/program.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -720,6 +720,6 @@ int py_init_measure(PyObject *m) {
     *types[i] = (PyTypeObject *)PyType_FromSpec(&SPECS[i]);
     if (!*types[i] || PyModule_AddType(m, *types[i]) < 0) return -1;
   }
-  if (PyModule_AddStringConstant(m, "BUILD_NAME", GEN_NAME) < 0) return -1;
+  if (PyModule_AddStringConstant(m, "BUILD_NAME", PROGRAM_NAME) < 0) return -1;
   return PyModule_AddFunctions(m, FUNCTIONS);
 }

@@ -6,7 +6,7 @@
  * nesting before it is parsed, and its texts hold no control characters, which a terminal would obey.
  */
 #include "schedule/internal.h"
-#include "schedule/limits.h"
+#include "base/limits.h"
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
@@ -273,21 +273,6 @@ Step *steps_parse(Arena *a, const char *json, int *n) {
 
 /* ---- writing ---- */
 
-static void put_text(StrBuf *b, const char *s) {
-  sb_putc(b, '"');
-  for (; *s; s++) {
-    switch (*s) {
-    case '"': sb_puts(b, "\\\""); break;
-    case '\\': sb_puts(b, "\\\\"); break;
-    case '\n': sb_puts(b, "\\n"); break;
-    case '\r': sb_puts(b, "\\r"); break;
-    case '\t': sb_puts(b, "\\t"); break;
-    default: sb_putc(b, *s);
-    }
-  }
-  sb_putc(b, '"');
-}
-
 static void put_list(StrBuf *b, int n, const int64_t *v) {
   sb_putc(b, '[');
   for (int i = 0; i < n; i++) sb_printf(b, "%s%lld", i ? ", " : "", (long long)v[i]);
@@ -309,7 +294,7 @@ static void put_steps(StrBuf *b, Err *e, int n, const Step *steps) {
       case 'b': sb_printf(b, "%d", p->b); break;
       case 'E': sb_printf(b, "%lld", (long long)p->extent); break;
       case 'f': sb_printf(b, "%d", p->flag); break;
-      case 't': put_text(b, p->text); break;
+      case 't': sb_json(b, p->text); break;
       default:
         for (int i = 0; p->kind == STEP_SP && i < p->n; i++)
           err_check(e, p->list[i] != SIZE_OPEN, "step %d: an open split length cannot be written", k);
@@ -332,19 +317,19 @@ char *record_text(Arena *a, const Record *r) {
   StrBuf b;
   sb_init(&b, a);
   sb_puts(&b, "{\"i\": [[");
-  put_text(&b, r->workload_key);
+  sb_json(&b, r->workload_key);
   sb_puts(&b, ", ");
-  put_text(&b, r->target);
+  sb_json(&b, r->target);
   sb_puts(&b, ", ");
   int64_t hw[HW_FIELDS];
   for (int i = 0; i < HW_FIELDS; i++) hw[i] = hw_value(&r->hw, i);
   put_list(&b, HW_FIELDS, hw);
   sb_puts(&b, ", ");
-  put_text(&b, r->target_host ? r->target_host : "");
+  sb_json(&b, r->target_host ? r->target_host : "");
   sb_printf(&b, ", %d, [", r->layout_rewrite);
   for (int i = 0; i < r->n_inputs; i++) {
     if (i) sb_puts(&b, ", ");
-    put_text(&b, r->inputs[i]);
+    sb_json(&b, r->inputs[i]);
   }
   sb_puts(&b, "]], [[], ");
   put_steps(&b, arena_err(a), r->n_steps, r->step);
@@ -358,7 +343,7 @@ char *record_text(Arena *a, const Record *r) {
   /* a record read from an older log is rewritten in the current format; marks may follow the version, which is read and
    * ignored by readers of the format */
   bool marked = r->version && strncmp(r->version, "v0.6 ", 5) == 0;
-  put_text(&b, marked ? r->version : "v0.6");
+  sb_json(&b, marked ? r->version : "v0.6");
   sb_puts(&b, "}\n");
   return sb_str(&b);
 }

@@ -8,6 +8,7 @@
 #ifndef NS_SCHEDULE_H
 #define NS_SCHEDULE_H
 #include "base/machine.h"
+#include "program/program.h"
 #include "te/te.h"
 
 typedef enum { IT_SPACE, IT_REDUCE, IT_MIXED, IT_SPECIAL } IterKind;
@@ -154,14 +155,6 @@ void sched_scope(State *s, int stage, const char *scope);
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
 TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);
-/* How a pre-transformed input (option 2) is made from the original one: new dimension k has size[k] and counts within
- * dimension axis[k] of the original, outer parts first; what lies outside the original is zero. */
-typedef struct {
-  int32_t tensor; /* position in the DAG's tensor list */
-  int32_t n_from, n;
-  const int64_t *from, *size; /* shape of the original, new shape */
-  const int32_t *axis;        /* per new dimension */
-} Relayout;
-/* As dag_rewrite_layout; *made lists what the caller has to transform. */
+/* As dag_rewrite_layout; *made lists what the caller has to transform: inputs that option 2 has in another layout. */
 TeDag *dag_pre_transform(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option, int *n_made, Relayout **made);
 #endif

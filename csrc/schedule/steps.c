@@ -5,7 +5,7 @@
  * the next replay. Extents recorded in SP steps are never consulted: they may be stale.
  */
 #include "schedule/internal.h"
-#include "schedule/limits.h"
+#include "base/limits.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -171,8 +171,8 @@ static void lower_one(void *arg) {
     x->ctx[l->worker] = ir_clone(t->ctx, e);
     x->mark[l->worker] = ir_mark(x->ctx[l->worker]);
   }
-  TuneSource src =
-      tune_source(x->ctx[l->worker], t->dag, &t->target, x->n_step[l->item], x->steps[l->item], t->layout, GEN_NAME);
+  TuneSource src = tune_source(x->ctx[l->worker], t->dag, &t->target, x->n_step[l->item], x->steps[l->item], t->layout,
+                               PROGRAM_NAME);
   if (src.why) err_raise(e, NS_ERR_VALUE, "the program breaks a limit of the device: %s", src.why);
   RunPolicy p = *x->policy;
   p.check = p.check && t->check;

@@ -194,11 +194,11 @@ static void test_orphans(void **s) {
 
 static void test_rename(void **s) {
   (void)s;
-  char text[] = "a\0.text." GEN_NAME "_kernel0\0b\0" GEN_NAME "\0c " GEN_NAME "_kernel1";
+  char text[] = "a\0.text." PROGRAM_NAME "_kernel0\0b\0" PROGRAM_NAME "\0c " PROGRAM_NAME "_kernel1";
   size_t n = sizeof text;
   build_rename(text, n, "matmul");
   assert_string_equal(text + 2, ".text.matmul_kernel0");
-  size_t len = strlen(GEN_NAME);
+  size_t len = strlen(PROGRAM_NAME);
   assert_string_equal(text + 2 + 6 + len + 9, "b");
   assert_string_equal(text + 2 + 6 + len + 9 + 2, "matmul");
   assert_string_equal(text + 2 + 6 + len + 9 + 2 + len + 1, "c matmul_kernel1");

@@ -1,5 +1,5 @@
 /* Fuzz target of the manifest reader: the description of a binary that device trusts after it was read. */
-#include "device/device.h"
+#include "program/program.h"
 #include "fuzz.h"
 
 typedef struct {

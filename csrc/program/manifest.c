@@ -1,13 +1,14 @@
-/* The manifest: one JSON object that travels with a binary and says how to run it: arguments with type, shape and size,
- * workspaces, and the kernels in launch order with their parameters and launch sizes. The format belongs to codegen
- * (codegen.h, "format 1"); this file only reads it, because device stands below codegen's syntax. Every number is
- * checked here once, so that the back ends can trust it: a manifest may come from a file that someone edited. */
-#include "device/device.h"
+/* The manifest: one JSON object that travels with a binary and says how to run it (program.h). Every number is checked here
+ * once when it is read, so that devices can trust it: a manifest may come from a file that someone edited. A change of
+ * meaning needs a new format number. */
+#include "program/program.h"
 #include <cJSON.h>
 #include <math.h>
 #include <string.h>
 
-enum { MAN_MAX_DIMS = 32 };
+enum { FORMAT = 1 };
+
+/* ---- reading ---- */
 typedef struct {
   Arena *a;
   const char *text;
@@ -58,15 +59,25 @@ static bool get_bool(const cJSON *o, const char *field) {
   return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, field));
 }
 
-static void relayout(const Parse *p, const cJSON *o, const char *field, ManBuffer *b) {
-  int32_t n = 0, i = 0;
-  const cJSON *from = get_array(p, o, field, "from_shape", &b->n_from), *axis = get_array(p, o, field, "axis", &n), *d;
-  if (n != b->ndim || n > MAN_MAX_DIMS || b->n_from < 1 || b->n_from > MAN_MAX_DIMS)
-    bad(p, field, "axis", "does not fit the shape");
-  b->from_shape = arena_array(p->a, int64_t, b->n_from);
-  b->axis = arena_array(p->a, int32_t, n);
-  for (d = from->child; d; d = d->next) b->from_shape[i++] = integer(p, d, field, "from_shape", 1, (int64_t)1 << 50);
-  for (d = axis->child, i = 0; d; d = d->next) b->axis[i++] = (int32_t)integer(p, d, field, "axis", 0, b->n_from - 1);
+static int64_t *get_shape(const Parse *p, const cJSON *o, const char *where, const char *field, int64_t lo,
+                          int32_t *n) {
+  const cJSON *list = get_array(p, o, where, field, n), *d;
+  int64_t *out = arena_array(p->a, int64_t, *n), *at = out;
+  cJSON_ArrayForEach(d, list) *at++ = integer(p, d, where, field, lo, (int64_t)1 << 50);
+  return out;
+}
+
+static const Relayout *layout(const Parse *p, const cJSON *o, const char *where, const ManBuffer *b) {
+  Relayout *r = arena_new_of(p->a, Relayout);
+  r->from = get_shape(p, o, where, "from_shape", 1, &r->n_from);
+  r->size = b->shape;
+  const cJSON *list = get_array(p, o, where, "axis", &r->n), *d;
+  if (r->n != b->ndim || r->n > LAYOUT_MAX_DIMS || r->n_from < 1 || r->n_from > LAYOUT_MAX_DIMS)
+    bad(p, where, "axis", "does not fit the shape");
+  int32_t *axis = arena_array(p->a, int32_t, r->n);
+  r->axis = axis;
+  cJSON_ArrayForEach(d, list) *axis++ = (int32_t)integer(p, d, where, "axis", 0, r->n_from - 1);
+  return r;
 }
 
 static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
@@ -78,48 +89,11 @@ static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
     b->dtype = get_str(p, o, field, "dtype");
     b->bytes = get_int(p, o, field, "bytes", 0, (int64_t)1 << 50);
     b->read_only = get_bool(o, "read_only");
-    if (cJSON_GetObjectItemCaseSensitive(o, "shape")) {
-      const cJSON *shape = get_array(p, o, field, "shape", &b->ndim), *d;
-      b->shape = arena_array(p->a, int64_t, b->ndim);
-      int i = 0;
-      for (d = shape->child; d; d = d->next) b->shape[i++] = integer(p, d, field, "shape", 0, (int64_t)1 << 50);
-    }
-    if (cJSON_GetObjectItemCaseSensitive(o, "axis")) relayout(p, o, field, b);
+    if (cJSON_GetObjectItemCaseSensitive(o, "shape")) b->shape = get_shape(p, o, field, "shape", 0, &b->ndim);
+    if (cJSON_GetObjectItemCaseSensitive(o, "axis")) b->layout = layout(p, o, field, b);
     b++;
   }
   return out;
-}
-
-/* Runs over the elements in the new layout like an odometer; step[k] is how far dimension k moves in the original's
- * dimension axis[k]. */
-void man_relayout(const ManBuffer *b, int64_t elem, const void *from, void *to) {
-  int64_t step[MAN_MAX_DIMS], made[MAN_MAX_DIMS], at[MAN_MAX_DIMS] = {0}, old[MAN_MAX_DIMS] = {0}, total = 1;
-  for (int i = 0; i < b->n_from; i++) made[i] = 1;
-  for (int k = b->ndim - 1; k >= 0; k--) {
-    step[k] = made[b->axis[k]];
-    made[b->axis[k]] *= b->shape[k];
-    total *= b->shape[k];
-  }
-  const char *src = from;
-  char *dst = to;
-  for (int64_t n = 0; n < total; n++, dst += elem) {
-    int64_t flat = 0;
-    bool inside = true;
-    for (int i = 0; i < b->n_from; i++) {
-      flat = flat * b->from_shape[i] + old[i];
-      inside &= old[i] < b->from_shape[i];
-    }
-    if (inside)
-      memcpy(dst, src + flat * elem, (size_t)elem);
-    else
-      memset(dst, 0, (size_t)elem);
-    for (int k = b->ndim - 1; k >= 0; k--) {
-      old[b->axis[k]] += step[k];
-      if (++at[k] < b->shape[k]) break;
-      old[b->axis[k]] -= step[k] * b->shape[k];
-      at[k] = 0;
-    }
-  }
 }
 
 static void sizes(const Parse *p, const cJSON *o, const char *field, int64_t out[3]) {
@@ -147,12 +121,14 @@ static void parse(void *arg) {
   Parse *p = arg;
   p->root = cJSON_Parse(p->text);
   if (!cJSON_IsObject(p->root)) err_raise(arena_err(p->a), NS_ERR_VALUE, "manifest: not a JSON object: %.60s", p->text);
-  if (get_int(p, p->root, "manifest", "format", 0, 1000) != 1)
+  if (get_int(p, p->root, "manifest", "format", 0, 1000) != FORMAT)
     bad(p, "manifest", "format", "is not 1: written by a newer version?");
   Manifest *m = p->out = arena_new_of(p->a, Manifest);
   m->target = get_str(p, p->root, "manifest", "target");
   m->entry = get_str(p, p->root, "manifest", "entry");
+  if (cJSON_HasObjectItem(p->root, "name")) m->name = get_str(p, p->root, "manifest", "name");
   m->sm = (int32_t)opt_int(p, p->root, "manifest", "sm", 0);
+  m->fast_math = (int32_t)opt_int(p, p->root, "manifest", "fast_math", 0);
   m->arg = buffers(p, "args", &m->n_args);
   m->work = buffers(p, "work", &m->n_work);
   const cJSON *list = get_array(p, p->root, "manifest", "kernels", &m->n_kernels), *o;
@@ -175,4 +151,59 @@ const Manifest *man_parse(Arena *a, const char *json) {
   cJSON_Delete(p.root); /* before the error travels on: cJSON's tree is not in the arena */
   if (c != NS_OK) err_rethrow(arena_err(a), c);
   return p.out;
+}
+
+/* ---- writing ---- */
+static void numbers(StrBuf *o, const char *key, int n, const int64_t *v) {
+  sb_printf(o, ",\"%s\":[", key);
+  for (int i = 0; i < n; i++) sb_printf(o, "%s%lld", i ? "," : "", (long long)v[i]);
+  sb_putc(o, ']');
+}
+
+static void write_buffer(StrBuf *o, const ManBuffer *b) {
+  sb_puts(o, "{\"name\":");
+  sb_json(o, b->name);
+  sb_puts(o, ",\"dtype\":");
+  sb_json(o, b->dtype);
+  if (b->shape) numbers(o, "shape", b->ndim, b->shape);
+  sb_printf(o, ",\"bytes\":%lld,\"align\":%d", (long long)b->bytes, PROGRAM_ALIGN);
+  if (b->shape) sb_printf(o, ",\"read_only\":%s", b->read_only ? "true" : "false");
+  const Relayout *r = b->layout;
+  if (r) {
+    numbers(o, "from_shape", r->n_from, r->from);
+    sb_puts(o, ",\"axis\":[");
+    for (int i = 0; i < r->n; i++) sb_printf(o, "%s%d", i ? "," : "", (int)r->axis[i]);
+    sb_putc(o, ']');
+  }
+  sb_putc(o, '}');
+}
+
+static void write_kernel(StrBuf *o, const ManKernel *k) {
+  sb_puts(o, "{\"name\":");
+  sb_json(o, k->name);
+  sb_puts(o, ",\"params\":[");
+  for (int i = 0; i < k->n_param; i++)
+    sb_printf(o, "%s{\"kind\":\"%s\",\"index\":%d,\"read_only\":%s}", i ? "," : "", k->param[i].work ? "work" : "arg",
+              (int)k->param[i].index, k->param[i].read_only ? "true" : "false");
+  sb_putc(o, ']');
+  numbers(o, "grid", 3, k->grid);
+  numbers(o, "block", 3, k->block);
+  sb_printf(o, ",\"shared_bytes\":%lld,\"dyn_shared_bytes\":%lld,\"local_bytes\":%lld}", (long long)k->shared_bytes,
+            (long long)k->dyn_shared_bytes, (long long)k->local_bytes);
+}
+
+char *man_write(Arena *a, const Manifest *m) {
+  StrBuf o;
+  sb_init(&o, a);
+  sb_printf(&o, "{\"format\":%d,\"target\":\"%s\",\"entry\":", FORMAT, m->target);
+  sb_json(&o, m->entry);
+  if (m->name) sb_puts(&o, ",\"name\":"), sb_json(&o, m->name);
+  sb_printf(&o, ",\"sm\":%d,\"fast_math\":%d,\"args\":[", (int)m->sm, (int)m->fast_math);
+  for (int i = 0; i < m->n_args; i++) i ? sb_putc(&o, ',') : (void)0, write_buffer(&o, &m->arg[i]);
+  sb_puts(&o, "],\"work\":[");
+  for (int i = 0; i < m->n_work; i++) i ? sb_putc(&o, ',') : (void)0, write_buffer(&o, &m->work[i]);
+  sb_puts(&o, "],\"kernels\":[");
+  for (int i = 0; i < m->n_kernels; i++) i ? sb_putc(&o, ',') : (void)0, write_kernel(&o, &m->kernel[i]);
+  sb_puts(&o, "]}");
+  return sb_str(&o);
 }

@@ -1,5 +1,5 @@
 /* The table of bounds; limits.h says what it is for. */
-#include "schedule/limits.h"
+#include "base/limits.h"
 #include <stdio.h>
 
 static const Limit LIMITS[LIMIT_KINDS] = {

@@ -1,0 +1,45 @@
+/* What lowering makes of a schedule and code generation and the interpreter take: functions and programs. They know nothing of
+ * schedules. */
+#ifndef NS_IR_PROGRAM_H
+#define NS_IR_PROGRAM_H
+#include "base/machine.h"
+#include "ir/ir.h"
+#include "program/program.h"
+
+/* A lowered function. Until `flatten` accesses carry index lists; afterwards one flat index. */
+typedef struct {
+  IrCtx *ctx;
+  Target target;
+  Stmt *body;
+  int32_t n_args;
+  BufferId *arg; /* external buffers, in argument order */
+  int32_t n_vars;
+  VarId *var; /* free shape variables, if any */
+  bool flat;
+  const char *illegal; /* why the program cannot be right although its loops can be printed and interpreted; NULL: it can */
+  bool features;     /* made for feature extraction: computed arguments have an ALLOC, constant matrices are 1 */
+  bool printing;     /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
+  int64_t tensor_bytes; /* of all tensors of the computation before it was scheduled; 0: not known */
+  bool auto_strides; /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
+} Func;
+
+typedef struct { /* one GPU kernel or one CPU top-level region; 07 §7.5.8 */
+  const char *name;
+  Stmt *body;
+  int32_t n_param;
+  BufferId *param; /* pointers, in order of first use; workspace buffers included */
+  bool *read_only; /* per param */
+  int64_t grid[3], block[3];
+  int64_t shared_bytes, local_bytes; /* static shared per block; local arrays per thread */
+} Kernel;
+
+typedef struct {
+  Func f;
+  int32_t n_kernels;
+  Kernel *kernel; /* GPU: in launch order. CPU: one kernel holding everything */
+  int32_t n_work;
+  BufferId *work; /* global temporaries the host must allocate (bytes: ir_buffer size * type) */
+  int32_t n_relayout;
+  const Relayout *relayout; /* arguments that the caller must bring into another layout first */
+} Program;
+#endif
