@@ -408,3 +408,27 @@ def test_options_that_are_none(tasks):
     refuses(lambda: auto_scheduler.TaskScheduler([one]).tune({"trials": 3}), TypeError, "'trials': 3", "TuningOptions")
     auto_scheduler.register_workload("newcomer_plus", lambda n: [A], override=True)
     refuses(lambda: auto_scheduler.SearchTask("newcomer_plus", 8, target="llvm"), TypeError, "args is 8", "(8,)")
+
+
+def test_operators_that_have_no_value_of_the_type():
+    """They computed something else: a slope of 0.1 became 0, ``^`` of integers is no truth value."""
+    a, b = te.placeholder((4,), "int32", name="a"), te.placeholder((4,), "bool", name="b")
+    for leaky in (ns.topi.leaky_relu, ns.topi.nn.leaky_relu):
+        refuses(lambda f=leaky: f(a, 0.1), ValueError, "0.1", "int32", "cast")
+    refuses(lambda: ns.topi.logical_xor(a, a), TypeError, "int32", "bitwise_xor")
+    for shift in (ns.topi.left_shift, ns.topi.right_shift):
+        refuses(lambda f=shift: f(b, b), TypeError, "bool", "astype")
+    x = relay.var("x", shape=(4,), dtype="int32")
+    refuses(lambda: relay.nn.leaky_relu(x, 0.1).checked_type, ValueError, "int32", "cast")
+
+
+def test_arguments_of_a_schedule():
+    """What nothing reads may be an argument; twice the same, or what is computed elsewhere, may not."""
+    a, unread = te.placeholder((4,), name="a"), te.placeholder((3,), name="unread")
+    b, other = (te.compute((4,), lambda i: a[i] + 1, name=n) for n in ("b", "other"))
+    s = te.create_schedule(b.op)
+    arrays = [ns.nd.array(np.ones(n, "float32")) for n in (4, 3, 4)]
+    ns.build(s, [a, unread, b], "llvm")(*arrays)
+    assert (arrays[2].numpy() == 2).all()
+    refuses(lambda: ns.build(s, [a, a, b], "llvm"), ValueError, "arguments 0 and 1", "same tensor, a")
+    refuses(lambda: ns.build(s, [a, b, other], "llvm"), ValueError, "argument 2", "other", "not computed")

@@ -60,6 +60,7 @@ VarFact *arith_var(Arith *a, VarId v);
 /* bounds.c */
 Bound bound_of(Arith *a, ExprId e);
 Bound bound_sum(Arith *a, const Sum *s);
+bool sum_wraps(Arith *a, const Sum *s); /* it is formed of data and may leave its type, where it goes on at the other end */
 Bound bound_term(Arith *a, const Term *t);
 Bound bound_add(Bound x, Bound y);
 Bound bound_scale(Bound x, int64_t k);
@@ -74,7 +75,7 @@ void sum_start(SumBuf *b, Arith *a, DType t);
 void sum_term(SumBuf *b, ExprId x, int64_t lower, int64_t upper, int64_t scale);
 void sum_add(SumBuf *b, const Sum *s, int64_t k);
 const Sum *sum_done(SumBuf *b); /* NULL if bad */
-const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y); /* for looking at only; NULL on overflow */
+const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y); /* for looking at only; NULL on overflow, or if one may wrap */
 const Sum *sum_div(Arith *a, const Sum *s, int64_t k);
 const Sum *sum_mod(Arith *a, const Sum *s, int64_t k);
 ExprId sum_expr(Arith *a, const Sum *s);

@@ -142,6 +142,8 @@ static Bound bound_type(DType t) {
   return (Bound){-hi - 1, hi};
 }
 
+static bool within(Bound x, Bound y) { return x.lo >= y.lo && x.hi <= y.hi; }
+
 /* ---- bounds ---- */
 static Bound bound_var(Arith *a, VarId v, DType t) {
   VarFact *f = arith_var(a, v);
@@ -193,7 +195,7 @@ static Bound bound_node(Arith *a, ExprId e) {
     DType from = ir_type(a->c, k[0]);
     if (from.code != DT_INT && from.code != DT_UINT) return t;
     x = bound_of(a, k[0]);
-    return x.lo >= t.lo && x.hi <= t.hi ? x : t;
+    return within(x, t) ? x : t;
   }
   if (type.code != DT_INT && type.code != DT_UINT) return EVERYTHING;
   if (kind == IR_SELECT) {
@@ -243,6 +245,7 @@ Bound bound_of(Arith *a, ExprId e) {
     }
     b = bound_sum(a, s);
   }
+  if (ir_node(a->c, e)->data && !within(b, bound_type(ir_type(a->c, e)))) b = bound_type(ir_type(a->c, e));
   m = arith_memo(a, e);
   m->bound = b;
   m->have |= HAVE_BOUND;
@@ -280,6 +283,15 @@ Bound bound_sum(Arith *a, const Sum *s) {
     if (bound_matches(s, a->sum.at[i].key, &k)) b = bound_meet(b, bound_scale(a->sum.at[i].b, k));
   }
   return bound_add(b, (Bound){s->base, s->base});
+}
+
+/* Indices do not leave their type: programs are refused whose indices could. Data may be anything. */
+bool sum_wraps(Arith *a, const Sum *s) {
+  bool data = false, alone = s->n == 1 && s->at[0].scale == 1 && s->base == 0;
+  for (int i = 0; i < s->n && !alone; i++) data = data || ir_node(a->c, s->at[i].x)->data;
+  if (!data) return false;
+  Bound b = bound_sum(a, s);
+  return !within(b, bound_type(s->type)) || b.lo == BOUND_MIN || b.hi == BOUND_MAX;
 }
 
 Bound ar_bound(Arith *a, ExprId e) {

@@ -227,6 +227,7 @@ static const Sum *constant(Arith *a, DType t, int64_t v) {
 }
 
 const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y) {
+  if (sum_wraps(a, x) || sum_wraps(a, y)) return NULL;
   SumBuf b;
   sum_start(&b, a, x->type);
   b.wide = true;
@@ -534,6 +535,7 @@ static const Sum *atom_of(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
 
 static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   if (p->n == 0 && p->base == 0) return p;
+  if (sum_wraps(a, p) || sum_wraps(a, q)) return atom_of(a, k, p, q);
   bool mod = k == IR_FMOD;
   if (q->n == 0) {
     if (q->base > 0) return mod ? sum_mod(a, p, q->base) : sum_div(a, p, q->base);
@@ -563,6 +565,7 @@ static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
 
 /* Truncating division of numbers that are certainly not negative is floor division. */
 static const Sum *canon_trunc(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
+  if (sum_wraps(a, p) || sum_wraps(a, q)) return atom_of(a, k, p, q);
   if (bound_sum(a, p).lo >= 0 && bound_sum(a, q).lo > 0) return canon_div(a, k == IR_DIV ? IR_FDIV : IR_FMOD, p, q);
   if (p->n == 0 && q->n == 0 && q->base && q->base != -1)
     return constant(a, p->type, k == IR_DIV ? p->base / q->base : p->base % q->base);
@@ -575,7 +578,7 @@ static bool in_type(DType t, Bound b) { return t.bits >= 64 || (b.lo >= INT32_MI
 
 static const Sum *canon_cast(Arith *a, DType t, ExprId e) {
   const Sum *s = canon(a, e);
-  bool ok = true;
+  bool ok = t.bits <= s->type.bits || !sum_wraps(a, s);
   if (t.bits < s->type.bits) { /* narrowing: every value on the way must fit */
     Bound total = {s->base, s->base};
     ok = in_type(t, total);

@@ -196,10 +196,12 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
   if (n > UINT16_MAX)
     err_raise(c->err, NS_ERR_VALUE, "an expression may have at most %d operands, got %d", UINT16_MAX, n);
   uint16_t depth = 0;
+  bool data = k == IR_READ || k == IR_LOAD || k == IR_REDUCE;
   for (int j = 0; j < n; j++) {
     if (kids[j] <= 0 || kids[j] >= c->n_expr)
       err_raise(c->err, NS_ERR_INTERNAL, "operand %d is not an expression of this context (id %d)", j, kids[j]);
     if (c->depth[kids[j]] > depth) depth = c->depth[kids[j]];
+    data = data || c->t.node[kids[j]].data;
   }
   if (depth >= IR_MAX_DEPTH)
     err_raise(c->err, NS_ERR_VALUE, "expression nested deeper than %d operations; split it over several compute stages",
@@ -217,7 +219,7 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
   ExprId e = c->n_expr++;
   ExprNode *p = c->t.node + e;
   p->kind = (uint8_t)k;
-  p->pad = 0;
+  p->data = data;
   p->n = (uint16_t)n;
   p->type = t;
   p->sym = sym;

@@ -47,7 +47,7 @@ typedef enum {
 
 typedef struct {
   uint8_t kind;
-  uint8_t pad;
+  uint8_t data; /* it, or what it is made of, is read from a tensor or buffer */
   uint16_t n;   /* number of kids */
   DType type;
   int32_t sym;  /* by kind, see above; FLT: 1 if it stands for the infinity of its sign (ex_neutral) */

@@ -584,6 +584,29 @@ static int find_arg(const Stage *st, int k, int n_args, const TensorId *args) {
   return -1;
 }
 
+static IrBuffer whole_tensor(IrCtx *c, TensorId tensor, bool external) {
+  const IrTensor *t = ir_tensor(c, tensor);
+  return (IrBuffer){.name = t->name,
+                    .type = t->type,
+                    .scope = SC_GLOBAL,
+                    .external = external,
+                    .rank = t->rank,
+                    .extent = t->shape,
+                    .align = 64,
+                    .lanes = 1,
+                    .tensor = tensor};
+}
+
+/* A placeholder that nothing reads may be an argument: what is computed need not depend on it. */
+static BufferId unread(IrCtx *c, int i, const TensorId *args) {
+  const IrTensor *t = ir_tensor(c, args[i]);
+  for (int k = 0; k < i; k++)
+    err_check(ir_err(c), args[k] != args[i], "arguments %d and %d are the same tensor, %s", k, i, t->name);
+  err_check(ir_err(c), ((const TeOp *)t->op)->kind == TE_PLACEHOLDER,
+            "argument %d, tensor %s, is not computed by this schedule", i, t->name);
+  return ir_buffer_new(c, whole_tensor(c, args[i], true));
+}
+
 static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
   IrCtx *c = l->c;
   for (int sid = 0; sid < l->s->stage.len; sid++) {
@@ -592,22 +615,14 @@ static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
     for (int k = 0; k < op->n_out; k++) {
       int arg = find_arg(st, k, n_args, args);
       if (arg < 0 && (st->at == AT_INLINED || op->kind == TE_PLACEHOLDER)) continue;
-      const IrTensor *t = ir_tensor(c, op->out[k]);
-      IrBuffer b = {.name = t->name,
-                    .type = t->type,
-                    .scope = arg >= 0 ? SC_GLOBAL : state_scope(l->s, sid),
-                    .external = arg >= 0,
-                    .rank = t->rank,
-                    .extent = t->shape,
-                    .align = 64,
-                    .lanes = 1,
-                    .tensor = op->out[k],
-                    .double_buffer = st->double_buffer};
+      IrBuffer b = whole_tensor(c, op->out[k], arg >= 0);
+      b.double_buffer = st->double_buffer;
       if (arg < 0) {
-        ExprId *region = arena_array(l->a, ExprId, 2 * t->rank);
-        for (int i = 0; i < t->rank; i++) {
+        b.scope = state_scope(l->s, sid);
+        ExprId *region = arena_array(l->a, ExprId, 2 * b.rank);
+        for (int i = 0; i < b.rank; i++) {
           region[i] = ar_simplify(l->ar, st->axes.at[i].min);
-          region[t->rank + i] = ar_simplify(l->ar, st->axes.at[i].extent);
+          region[b.rank + i] = ar_simplify(l->ar, st->axes.at[i].extent);
           if (st->axes.at[i].align_factor) {
             b.align_factor = st->axes.at[i].align_factor;
             b.align_offset = st->axes.at[i].align_offset;
@@ -615,7 +630,7 @@ static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
           }
         }
         b.min = region;
-        b.extent = region + t->rank;
+        b.extent = region + b.rank;
       }
       BufferId id = ir_buffer_new(c, b);
       mapu_set(&l->buf_of, (uint64_t)op->out[k], id);
@@ -625,9 +640,9 @@ static void make_buffers(Loops *l, Func *f, int n_args, const TensorId *args) {
     }
   }
   for (int i = 0; i < n_args; i++)
-    err_check(ir_err(c), f->arg[i] != 0, "argument %d, tensor %s, is not computed or read by this schedule", i,
-              ir_tensor(c, args[i])->name);
+    if (!f->arg[i]) f->arg[i] = unread(c, i, args);
 }
+
 static void shape_var(IrCtx *c, ExprId e, void *arg) {
   VarVec *v = arg;
   const ExprNode *n = ir_node(c, e);

@@ -381,6 +381,7 @@ row(
     of_torch(F.interpolate, scale_factor=2, mode="bilinear", align_corners=True),
     (2, 3, 4, 5),
     title="bilinear",
+    only=True,  # integers are cut, which shows where floats differ by a rounding: "integers" below
 )
 for method, mode, more in (
     ("linear", "bilinear", {"align_corners": False}),
@@ -402,4 +403,14 @@ for method, mode, more in (
         (2, 3, 5, 6),
         outs=(("float16", "float32"),),
         title=method,
+        only=method != "nearest_neighbor",
     )
+row(
+    "image.resize2d",
+    lambda x: relay.image.resize2d(x, (10, 12)),
+    lambda x: np.trunc(of_torch(F.interpolate, (10, 12), mode="bilinear")(x.astype("float64"))),
+    (2, 3, 5, 6),
+    types=INTS,
+    title="integers",
+    only=True,
+)

@@ -1,5 +1,6 @@
 """Task scheduler: worked numbers, order of tasks, table and latency log, resuming, stopping, interrupts."""
 
+import contextlib
 import json
 import os
 import re
@@ -217,6 +218,26 @@ class Mistake(Exception):
 def raised_by(caught):
     """Name of the function that raised, from the traceback that the user sees."""
     return caught.traceback[-1].name
+
+
+@pytest.mark.parametrize("ends", ["by itself", "by an error"])
+def test_processes_of_a_runner_that_its_user_keeps(ends, new_children):
+    """A runner of a user's own class has none when the run is over, and has them again in the next one."""
+
+    class Mine(auto_scheduler.LocalRunner):
+        pass
+
+    def broken(policy, inputs, results):
+        if ends == "by an error":
+            raise Mistake("in my callback")
+
+    tasks, opt = tasks_of(32), options(4, 2)
+    opt.runner = Mine(number=1, repeat=1, min_repeat_ms=0, timeout=20)
+    opt.measure_callbacks[:0] = [broken]
+    for _ in range(2):
+        with pytest.raises(Mistake) if ends == "by an error" else contextlib.nullcontext():
+            random_search(auto_scheduler.TaskScheduler(tasks, callbacks=[]), opt)
+        assert new_children() == []
 
 
 @pytest.mark.parametrize("how", ["single", "scheduler", "overlap"])

@@ -696,7 +696,7 @@ class ProgramMeasurer:
 def recover_measure_input(inp, rebuild_state=False):
     """The input with the DAG that reading a log leaves out; with `rebuild_state` also the state's stages.
 
-    Raises ValueError if the record's task is unknown or cannot be made, or its steps cannot be applied.
+    Raises ValueError (TVMValueError) if the record's task is unknown or cannot be made, or its steps cannot be applied.
     """
     from .search_task import SearchTask
 

@@ -121,6 +121,8 @@ class Measurer:
 
     def close(self):
         """Ends all threads and processes; logs that could not be written before are tried once more."""
+        from .measure import LocalRunner
+
         if self._process != os.getpid():  # a forked child leaves what is its parent's
             return
         self.stop.set()
@@ -140,6 +142,8 @@ class Measurer:
         if self._pool:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
+            if isinstance(self.options.runner, LocalRunner):
+                self.options.runner.close()  # users keep their runner; its processes start again when needed
 
     # ---- submitting ----
 

@@ -6,7 +6,7 @@ import inspect
 
 from .. import _core
 from .._core import IterVar
-from .expr import EQ, const
+from .expr import EQ, Not, const
 
 
 def _make_unary(name):
@@ -104,14 +104,20 @@ def likely(cond):
     return _core.expr_math("likely", (cond,))
 
 
+def _no_bool(x, op):
+    if const(x).dtype == "bool":
+        raise TypeError(f"{op} takes integers, not bool; use astype")
+    return x
+
+
 def shift_left(x, y):
-    """``x << y``."""
-    return _core.expr_math("shift_left", (x, y))
+    """``x << y`` of integers. Raises TypeError for truth values."""
+    return _core.expr_math("shift_left", (_no_bool(x, "<<"), y))
 
 
 def shift_right(x, y):
-    """``x >> y``."""
-    return _core.expr_math("shift_right", (x, y))
+    """``x >> y`` of integers. Raises TypeError for truth values."""
+    return _core.expr_math("shift_right", (_no_bool(x, ">>"), y))
 
 
 def bitwise_and(x, y):
@@ -130,8 +136,8 @@ def bitwise_xor(x, y):
 
 
 def bitwise_not(x):
-    """``~x``."""
-    return _core.expr_math("bitwise_not", (x,))
+    """``~x``; of a truth value its opposite."""
+    return Not(x) if const(x).dtype == "bool" else _core.expr_math("bitwise_not", (x,))
 
 
 def reinterpret(dtype, value):

@@ -72,7 +72,9 @@ def _type(a, b):
 
 
 def _xor(a, b):
-    return tir.NE(a, b) if tir.const(a).dtype == "bool" else tir.bitwise_xor(a, b)
+    if tir.const(a).dtype != "bool":
+        raise TypeError(f"logical_xor takes bool, not {tir.const(a).dtype}; compare with 0 first, or use bitwise_xor")
+    return tir.NE(a, b)
 
 
 _OPS = {

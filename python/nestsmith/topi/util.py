@@ -122,7 +122,9 @@ def unravel(flat, shape):
 
 
 def const_like(value, expr):
-    """A literal in the type of ``expr``."""
+    """A literal in the type of ``expr``. Raises ValueError if it is a fraction and the type has none."""
+    if not is_float(expr.dtype) and value != int(value):
+        raise ValueError(f"{value} is no value of type {expr.dtype}; cast the tensor to a float type first")
     return const(value, expr.dtype)
 
 

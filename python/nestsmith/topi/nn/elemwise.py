@@ -7,7 +7,7 @@ from .. import reduction
 from ..broadcast import binary
 from ..elemwise import as_type, sqrt
 from ..transform import expand_dims, reshape
-from ..util import ELEMWISE, INJECTIVE, c_compute, normal_axis, prod, sum_type, unravel
+from ..util import ELEMWISE, INJECTIVE, c_compute, const_like, normal_axis, prod, sum_type, unravel
 
 
 @te.tag_scope(ELEMWISE)
@@ -22,7 +22,7 @@ def leaky_relu(x, alpha):
 
     def f(*i):
         v = x(*i)
-        return tir.Select(v > tir.const(0, v.dtype), v, v * tir.const(alpha, v.dtype))
+        return tir.Select(v > const_like(0, v), v, v * const_like(alpha, v))
 
     return te.compute(x.shape, f)
 

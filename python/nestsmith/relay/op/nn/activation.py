@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....numerics import is_float
 from ...expr import TupleWrapper
 from ...ty import TupleType
 from ..reduce import softmax_numpy
@@ -19,11 +20,18 @@ def _same(attrs, types):
     return t
 
 
+def _of_floats(attrs, types):
+    t = tensor(types, 0)
+    if not is_float(t.dtype):
+        raise ValueError(f"the argument is {t.dtype}, which has no value for the slope; use relay.cast")
+    return t
+
+
 register("nn.softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
 register("nn.fast_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
 register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis, log=True))
 register("nn.relu", ELEMWISE, _same, lambda attrs, x: np.maximum(x, x.dtype.type(0)))
-register("nn.leaky_relu", ELEMWISE, _same, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)))
+register("nn.leaky_relu", ELEMWISE, _of_floats, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)))
 
 
 def softmax(data, axis=-1):
