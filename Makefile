@@ -28,7 +28,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup ext lib ctest ctest-asan ctest-tsan test test-asan test-full demo lint tidy format format-check docs notebooks clean
+.PHONY: setup ext lib lib-rt ctest ctest-asan ctest-tsan test test-asan test-full demo lint tidy format format-check docs notebooks clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -86,6 +86,12 @@ need:
 .PHONY: need
 endif
 lib: $(BUILD)/libnestsmith.a
+# What a deployed program needs to run a network that export_library wrote: no compiler rooms, no OpenBLAS.
+RT_OBJ := $(filter $(foreach d,base program device graph,$(BUILD)/csrc/$d/%),$(OBJ))
+RT_LIBS := $(shell pkg-config --libs libcjson 2>/dev/null) -ldl -lpthread -lm
+lib-rt: $(BUILD)/libnestsmith_rt.a
+$(BUILD)/libnestsmith_rt.a: $(RT_OBJ)
+	@rm -f $@; ar rcs $@ $^
 $(BUILD)/libnestsmith.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $(BUILD)/csrc/py/%.o: csrc/py/%.c
@@ -102,6 +108,10 @@ ctest: $(CTESTS:tests/c/%.c=$(BUILD)/ctest/%)
 	@set -e; for t in $^; do echo "== $$t"; $$t; done
 $(BUILD)/ctest/%: tests/c/%.c tests/c/fixture.h $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
+# Only the library of finished programs, and a network that was exported by an earlier version.
+$(BUILD)/ctest/test_runtime: tests/c/test_runtime.c tests/data/library-network-fbcf384.so.gz $(BUILD)/libnestsmith_rt.a
+	@mkdir -p $(@D); gzip -dc tests/data/library-network-fbcf384.so.gz > $(@D)/network.so
+	@$(CC) $(CFLAGS) -Wno-conversion -DNETWORK='"$(@D)/network.so"' -o $@ $< $(BUILD)/libnestsmith_rt.a -lcmocka $(RT_LIBS) $(LDSAN)
 # The IR's tables move whenever they grow and programs are verified after every pass, so that much is seen.
 ASAN_MAKE = $(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -fno-sanitize-recover=all -DIR_MOVE_TABLES -DNS_DEBUG_VERIFY"
 ctest-asan:

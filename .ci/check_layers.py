@@ -4,8 +4,8 @@ import pathlib
 import re
 import sys
 
-LAYER = {"base": 0, "program": 0.5, "ir": 1, "te": 2, "schedule": 3, "lower": 4, "interp": 4.5, "codegen": 5, "device": 6, "compile": 6,
-         "measure": 7, "model": 7, "search": 8, "tune": 9, "graph": 9, "py": 10}
+LAYER = {"base": 0, "program": 1, "device": 2, "graph": 3, "ir": 2, "te": 3, "schedule": 4, "lower": 5, "interp": 5, "codegen": 6,
+         "compile": 7, "measure": 8, "model": 8, "search": 9, "tune": 10, "py": 11}
 
 
 def main() -> int:

@@ -78,4 +78,16 @@ double graph_exec_time(GraphExec *x, int number);
 void graph_exec_node_times(GraphExec *x, int number, double *seconds); /* per node; 0 for nodes without kernel */
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
 int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory of the storages */
+
+/* ---- an exported network (network.c): all that a deployed program needs ----
+ * Raises NS_ERR_VALUE if the bytes are damaged or hold none, NS_ERR_RUNTIME if this machine cannot run its programs; what: its
+ * name in messages. `library` and the device must outlive the network, whose calls raise on e. */
+typedef struct Network Network;
+Network *network_load(Err *e, Device *d, const void *library, size_t size, const char *what);
+void network_free(Network *n);
+int network_input(const Network *n, const char *name); /* its entry; -1: there is none */
+void network_set(Network *n, const char *name, const void *data, size_t bytes);
+void network_get(Network *n, int output, void *data, size_t bytes); /* waits */
+GraphExec *network_exec(const Network *n);                          /* runs it */
+const Graph *network_graph(const Network *n);                       /* shapes and types of inputs and outputs */
 #endif

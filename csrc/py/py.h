@@ -69,6 +69,7 @@ bool py_hw(PyObject *seq, HwParams *out);    /* false with exception set */
 /* One init function per file; adds types and functions to the module. 0 or -1 with exception set. */
 int py_init_run(PyObject *m);
 int py_init_target(PyObject *m);
+int py_init_program(PyObject *m);
 int py_init_te(PyObject *m);
 int py_init_schedule(PyObject *m); /* schedule, and py_init_sched: te schedules */
 int py_init_sched(PyObject *m);

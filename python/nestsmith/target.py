@@ -6,7 +6,8 @@ import logging
 import re
 import threading
 
-from nestsmith import _core, check
+from . import _core, check
+from .runtime.device import device as make_device
 
 __all__ = ["Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu", "intel_graphics", "llvm", "create", "list_tags"]
 
@@ -549,9 +550,7 @@ class Target:
         """The target of a device that is present, with its limits filled in. Raises ValueError for a device that
         programs are not made for.
         """
-        from nestsmith.runtime import device as make
-
-        dev = make(device) if isinstance(device, str) else device
+        dev = make_device(device) if isinstance(device, str) else device
         kind = {1: "llvm", 2: "cuda", 4: "opencl"}.get(dev.device_type)
         if kind is None:
             raise ValueError(f"there is no target for {dev}")

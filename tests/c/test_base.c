@@ -1,4 +1,4 @@
-/* Base: errors, arenas, text, maps, md5, random numbers, threads, numbers; and running out of memory everywhere in ir. */
+/* Base: errors, arenas, text, maps, digests, random numbers, threads, numbers; and running out of memory everywhere in ir. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -123,6 +123,18 @@ static void maps(void **st) {
   for (int i = 0; i < NS_COUNT(MD5); i++) {
     md5_hex(MD5[i].text, strlen(MD5[i].text), hex);
     assert_string_equal(hex, MD5[i].md5);
+  }
+  static const struct {
+    const char *text, *sha;
+  } SHA[] = {/* FIPS 180-2, B.1 and B.2; the last takes two blocks */
+             {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+             {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+             {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+              "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}};
+  char sha[65];
+  for (int i = 0; i < NS_COUNT(SHA); i++) {
+    sha256_hex(SHA[i].text, strlen(SHA[i].text), sha);
+    assert_string_equal(sha, SHA[i].sha);
   }
   arena_free(a);
 }

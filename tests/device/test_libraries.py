@@ -185,6 +185,33 @@ def test_files_of_earlier_versions(name, tmp_path):
     assert run(LOAD, folder) == "alive\n"
 
 
+@x86
+@pytest.mark.parametrize("name", ["operator", "network"])
+def test_running_needs_no_compiler_rooms(name, tmp_path):
+    """A finished program runs with the runtime alone: not with relay, te or the auto-scheduler."""
+    path = tmp_path / f"{name}.so"
+    path.write_bytes(gzip.decompress((DATA / f"library-{name}-fbcf384.so.gz").read_bytes()))
+    code = """
+        import sys
+        import numpy as np
+        import nestsmith as ns
+        from nestsmith.contrib import graph_executor
+        module = ns.runtime.load_module(sys.argv[1])
+        if sys.argv[2] == "network":
+            m = graph_executor.GraphModule(module["default"](ns.cpu(0)))
+            m.run(x=np.ones(4, "float32"))
+            print(m.get_output(0).numpy().tolist())
+        else:
+            y = ns.nd.array(np.zeros(8, "float32"))
+            module(ns.nd.array(np.ones(8, "float32")), y)
+            print(y.numpy().tolist())
+        rooms = {m.split(".")[1] for m in sys.modules if m.startswith("nestsmith.")}
+        print(*sorted(rooms & {"relay", "te", "tir", "topi", "auto_scheduler", "transform", "ir"}))
+    """
+    want = [1.0, 0.0, 2.0, 0.0] if name == "network" else [3.0] * 8
+    assert run(code, path, name) == f"{want}\n\n"
+
+
 def test_a_library_linked_by_hand(exported, tmp_path):
     """From the objects of an archive: nobody has filled in the seal."""
     objects = library.read_archive(os.fspath(exported / "operator.tar"), os.fspath(tmp_path))

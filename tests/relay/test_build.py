@@ -240,7 +240,7 @@ def test_export(mlp, tmp_path, suffix):
 
 
 def test_damaged_files(mlp, tmp_path):
-    from nestsmith.relay.factory import from_bytes
+    from nestsmith.runtime.graph import from_bytes
 
     data = bytearray(mlp[2].to_bytes())
     data[-5] ^= 1

@@ -456,7 +456,7 @@ class SearchTask:
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl, c or report")
 
     def _report(self, state):
-        from ..driver import compile_source
+        from ..compiling import compile_source
 
         if self.target.kind.name != "cuda":
             raise ValueError(f"print_mode='report' needs a cuda target, not {self.target.kind.name}")

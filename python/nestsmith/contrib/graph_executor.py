@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
+from ..runtime.graph import GraphRuntime
+
 __all__ = ["create", "GraphModule"]
 
 
 def create(graph_json_str, libmod, device):
     """A GraphModule of a graph file, the library part of a build and a device (or a list of one)."""
-    from ..relay.factory import GraphRuntime
-
     device = device[0] if isinstance(device, (list, tuple)) else device
     lib = libmod.get_lib() if hasattr(libmod, "get_lib") else libmod
     text = graph_json_str if isinstance(graph_json_str, str) else str(graph_json_str)

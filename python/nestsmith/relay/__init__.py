@@ -4,11 +4,11 @@ import importlib as _importlib
 import typing as _typing
 
 from .. import _absent
+from ..runtime.params import load_param_dict, save_param_dict
 from . import expr, op, testing, transform, ty
 from .expr import *  # noqa: F401,F403
 from .op import *  # noqa: F401,F403
 from .op import image, nn
-from .params import load_param_dict, save_param_dict
 from .ty import Any, FuncType, TensorType, TupleType, scalar_type
 
 _LATE = ("build_module", "build", "optimize")  # the build needs the target and the runtime; graphs alone do not

@@ -13,14 +13,14 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
-from ..driver import compile_source
+from ..compiling import compile_source
 from ..error import TVMValueError
 from ..ir import IRModule
+from ..runtime.graph import GraphExecutorFactoryModule
 from ..transform import PassContext
 from . import extract, lowering
 from .default_schedule import default_state, state_from
 from .expr import Expr
-from .factory import GraphExecutorFactoryModule
 from .graph_codegen import generate
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize

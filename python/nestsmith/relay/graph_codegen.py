@@ -20,12 +20,8 @@ _NULL, _CALL, _NOP = 0, 1, 2
 def relayout(data, old, new, axes):
     """`data` of shape `old` as a tuned kernel reads it: dimension k of shape `new` counts within dimension `axes[k]` of
     the original, outer parts first. Where the parts cover more than the original there are zeros."""
-    axes = list(axes)
-    parts = [[k for k, a in enumerate(axes) if a == d] for d in range(len(old))]
-    full = [int(np.prod([new[k] for k in p])) for p in parts]
-    data = np.pad(data, [(0, f - n) for f, n in zip(full, old)])
-    order = [k for p in parts for k in p]
-    return np.ascontiguousarray(data.reshape([new[k] for k in order]).transpose(np.argsort(order)))
+    data = np.ascontiguousarray(data)
+    return np.frombuffer(_core.relayout(data, old, new, axes), data.dtype).reshape(new)
 
 
 class GraphCode:

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from . import graph
 from .device import Device, cl, context, cpu, cuda, device, gpu, num_threads, opencl
 from .module import BenchmarkResult, Module, OperatorModule, enabled, load_module, system_lib
 from .ndarray import NDArray

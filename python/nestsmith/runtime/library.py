@@ -16,9 +16,11 @@ import io
 import json
 import os
 import pathlib
+import tarfile
 
-from nestsmith import _core
-from nestsmith.error import TVMValueError
+from .. import _core
+from ..contrib import tar
+from ..error import TVMValueError
 
 __all__ = ["Library", "MEMBER", "ROOM", "is_archive", "read", "read_archive", "seal"]
 
@@ -124,10 +126,6 @@ def read(path, name=""):
 
 def read_archive(path, folder):
     """Unpacks an archive of objects into a folder and returns their paths. Raises TVMValueError if it is damaged."""
-    import tarfile
-
-    from nestsmith.contrib import tar
-
     data, sealed = _load(path)
     try:
         tar.untar(io.BytesIO(data), folder)

@@ -15,6 +15,7 @@ import numpy as np
 
 from nestsmith import _core
 
+from ..contrib import cc, tar, utils
 from ..error import TVMValueError
 from ..target import Target
 from . import library
@@ -386,8 +387,6 @@ def export_blob(
 ):
     """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see
     `OperatorModule.export_library`. engine: `source` is a program of this target of the engine; None: data alone."""
-    from nestsmith.contrib import cc, tar, utils
-
     file_name = os.fspath(file_name)
     _check_name(file_name, fcompile)
     if fcompile is None:
@@ -423,14 +422,7 @@ def _load_operator(lib):
     return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""))
 
 
-def _load_graph(lib):
-    from nestsmith.relay.factory import of_library
-
-    return of_library(lib)
-
-
 register_loader("operator", _load_operator)
-register_loader("graph", _load_graph)
 
 
 def load_module(path, fmt=""):
@@ -443,8 +435,6 @@ def load_module(path, fmt=""):
     Raises `ValueError` if the file is missing, `TVMValueError` if it is damaged or something else, `TVMError` if it was made
     for another machine or processor.
     """
-    from nestsmith.contrib import cc, utils
-
     path = os.fspath(path)
     if not os.path.isfile(path):
         what = "it is a directory" if os.path.isdir(path) else "there is no such file"

@@ -1,32 +1,31 @@
 """What ``relay.build`` returns: the graph, the programs and the parameters, ready to be put on a device or into a file.
 
-Stored form, version 1 (inside a shared library as the symbol ``nestsmith_graph``): the line ``nestsmith library 1``,
-a line with the length and the SHA-256 of what follows, then JSON with
-sizes, then the raw sections (graph file, parameter file, and of every program source, manifest and binary). A binary
-that does not
+The stored form (csrc/program/container.c) is the symbol ``nestsmith_graph_data`` of a shared library. A binary that does not
 fit the machine where the file is loaded is compiled again from its source, once, through the on-disk cache.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import tempfile
 import threading
+import time
 import warnings
 
 import numpy as np
 
 from .. import _core, check, forks
-from ..driver import compile_source
+from ..compiling import compile_source
 from ..error import TVMError, TVMValueError
+from ..target import Target
+from . import library
+from .module import BenchmarkResult, OperatorModule, export_blob, register_loader
+from .ndarray import uninitialised
 from .params import load_param_dict, save_param_dict
 
-__all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library", "MAGIC"]
+__all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library"]
 
-MAGIC = b"nestsmith library 1\n"
 logger = logging.getLogger("nestsmith")
 
 
@@ -98,8 +97,6 @@ class LibModule:
 
     def get_function(self, name, query_imports=False):
         """One function of the network as a callable on arrays: inputs, then outputs."""
-        from ..runtime import OperatorModule
-
         if name not in self.kernels:
             raise AttributeError(f"the library has no function {name!r}; it has {', '.join(self.kernels)}")
         k = self.kernels[name]
@@ -211,8 +208,6 @@ class GraphRuntime:
         return n
 
     def _fetch(self, described, out):
-        from ..runtime.ndarray import uninitialised
-
         entry, shape, dtype = described
         if out is None:
             out = uninitialised(shape, dtype, self.device)
@@ -308,10 +303,6 @@ class GraphRuntime:
         f_preproc="",
     ):
         """A function that times ``run`` and returns a BenchmarkResult."""
-        import time
-
-        from ..runtime import BenchmarkResult
-
         if func_name not in ("run", "run_from_inputs"):
             raise ValueError(f"cannot time {func_name!r}; use 'run'")
         number, repeat = check.integer("number", number, 1), check.integer("repeat", repeat, 1)
@@ -437,37 +428,23 @@ class GraphExecutorFactoryModule:
 
     # ---- files ----
     def to_bytes(self):
-        """Everything needed to run the network, as bytes (see the top of this file)."""
-        sections = [self.graph_json_str.encode(), save_param_dict(self.params)]
-        table = []
-        for name, k in self.kernels.items():
-            parts = [k.source.encode(), k.manifest.encode(), k.binary or b""]
-            sections += parts
-            table.append([name, *map(len, parts)])
-        head = {
-            "name": self.libmod_name,
-            "target": str(self.target),
-            "graph": len(sections[0]),
-            "params": len(sections[1]),
-            "kernels": table,
-            "inputs": self.original_names,
-        }
-        text = json.dumps(head).encode()
-        payload = len(text).to_bytes(8, "little") + text + b"".join(sections)
-        return MAGIC + f"{len(payload)} {hashlib.sha256(payload).hexdigest()}\n".encode() + payload
+        """Everything needed to run the network, as bytes."""
+        programs = [(name, k.source, k.manifest, k.binary) for name, k in self.kernels.items()]
+        params = save_param_dict(self.params)
+        return _core.container_write(
+            self.libmod_name, str(self.target), self.graph_json_str, params, programs, self.original_names
+        )
 
     def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, **kwargs):
         """Writes one shared library (``.tar``: objects for linking elsewhere) that ``runtime.load_module`` turns
         into the factory again. `fcompile` links it, for example ``contrib.ndk.create_shared``."""
-        from ..runtime import module as runtime_module
-
         data = self.to_bytes()
         with tempfile.TemporaryDirectory() as folder:
             part = os.path.join(folder, "network.bin")
             with open(part, "wb") as f:
                 f.write(data)
             text = _INCLUDE.replace("FILE", part.replace("\\", "/")).replace("SIZE", str(len(data)))
-            runtime_module.export_blob(
+            export_blob(
                 str(file_name),
                 {"type": "graph"},
                 text,
@@ -503,32 +480,9 @@ class _Stored:
 
 def from_bytes(data, what="the library"):
     """The factory stored by ``to_bytes``; ValueError if the bytes are damaged or something else."""
-    from ..target import Target
-
-    if not data.startswith(MAGIC):
-        raise TVMValueError(f"{what} holds no network of this version of the package")
-    line, _, payload = data[len(MAGIC) :].partition(b"\n")
-    try:
-        size, digest = line.split()
-        ok = int(size) == len(payload) and hashlib.sha256(payload).hexdigest() == digest.decode()
-    except ValueError:
-        ok = False
-    if not ok:
-        raise TVMValueError(f"{what} is damaged: its checksum is wrong")
-    n = int.from_bytes(payload[:8], "little")
-    head, at = json.loads(payload[8 : 8 + n]), 8 + n
-
-    def take(size):
-        nonlocal at
-        at += size
-        return payload[at - size : at]
-
-    graph, params = take(head["graph"]).decode(), load_param_dict(take(head["params"]))
-    kernels = {}
-    for name, a, b, c in head["kernels"]:
-        source, manifest, binary = take(a).decode(), take(b).decode(), take(c)
-        kernels[name] = _Stored(name, source, manifest, binary or None)
-    return GraphExecutorFactoryModule(graph, kernels, params, head["name"], Target(head["target"]), head["inputs"])
+    name, target, graph, params, programs, inputs = _core.container_read(data, what)
+    kernels = {p[0]: _Stored(*p) for p in programs}
+    return GraphExecutorFactoryModule(graph, kernels, load_param_dict(params), name, Target(target), inputs)
 
 
 def of_library(lib):
@@ -539,8 +493,9 @@ def of_library(lib):
     return out
 
 
+register_loader("graph", of_library)
+
+
 def load_library(path):
     """The factory stored by ``export_library`` as a shared library. Raises as `runtime.load_module` does."""
-    from ..runtime import library
-
     return of_library(library.read(os.fspath(path)))

@@ -1,0 +1,162 @@
+/* Bindings of program: layouts of arguments and the container of an exported network. */
+#include "program/program.h"
+#include "py/py.h"
+#include <string.h>
+
+/* One call: its memory and what its body works on. */
+typedef struct {
+  Err err;
+  Arena *a;
+  Py_buffer v;
+  const char *what;
+  PyObject *programs, *inputs;
+  Container *out, in;
+  StrBuf text;
+  Relayout r;
+  int64_t bytes, elem;
+  void *made;
+} Call;
+
+static void start_body(void *arg) { ((Call *)arg)->a = arena_new(&((Call *)arg)->err); }
+static bool call_open(Call *c) {
+  err_init(&c->err);
+  return py_run_ok(&c->err, start_body, c);
+}
+static void call_close(Call *c) {
+  arena_free(c->a);
+  if (c->v.obj) PyBuffer_Release(&c->v);
+}
+
+/* ---- layouts ---- */
+static bool sizes_of(PyObject *seq, int64_t most, int64_t *out, int32_t *n) {
+  PyObject *list = PySequence_Fast(seq, "expected a sequence of integers");
+  if (!list) return false;
+  Py_ssize_t len = PySequence_Fast_GET_SIZE(list);
+  bool ok = len <= LAYOUT_MAX_DIMS;
+  if (!ok)
+    PyErr_Format(PyExc_ValueError, "%zd dimensions, at most %d can be brought into another layout", len,
+                 LAYOUT_MAX_DIMS);
+  for (Py_ssize_t i = 0; ok && i < len; i++) {
+    out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(list, i));
+    ok = !PyErr_Occurred() && out[i] >= 0 && out[i] < most;
+    if (!ok && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%lld is out of range", (long long)out[i]);
+  }
+  *n = (int32_t)len;
+  Py_DECREF(list);
+  return ok;
+}
+
+static void relayout_body(void *arg) {
+  Call *c = arg;
+  c->made = arena_alloc(c->a, (size_t)(c->bytes * c->elem));
+  relayout_copy(&c->r, c->elem, c->v.buf, c->made);
+}
+
+static PyObject *fn_relayout(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *data, *from, *to, *axes, *out = NULL;
+  int64_t old[LAYOUT_MAX_DIMS], size[LAYOUT_MAX_DIMS], axis[LAYOUT_MAX_DIMS], before;
+  int32_t axis32[LAYOUT_MAX_DIMS], n_axis;
+  Call c = {.r = {.from = old, .size = size, .axis = axis32}};
+  if (!PyArg_ParseTuple(args, "OOOO", &data, &from, &to, &axes) || !sizes_of(from, INT64_MAX, old, &c.r.n_from) ||
+      !sizes_of(to, INT64_MAX, size, &c.r.n) || !sizes_of(axes, c.r.n_from, axis, &n_axis) ||
+      PyObject_GetBuffer(data, &c.v, PyBUF_C_CONTIGUOUS) < 0)
+    return NULL;
+  for (int i = 0; i < n_axis; i++) axis32[i] = (int32_t)axis[i];
+  c.elem = c.v.itemsize;
+  if (n_axis != c.r.n || !relayout_sizes(&c.r, &before, &c.bytes) || !i64_mul(before, c.elem, &before) ||
+      before != c.v.len || c.bytes > INT64_MAX / 16 / c.elem)
+    PyErr_SetString(PyExc_ValueError, "the layout does not fit the array");
+  else if (call_open(&c) && py_run_ok(&c.err, relayout_body, &c))
+    out = PyBytes_FromStringAndSize(c.made, (Py_ssize_t)(c.bytes * c.elem));
+  call_close(&c);
+  return out;
+}
+
+/* ---- containers ---- */
+static void alloc_body(void *arg) {
+  Call *c = arg;
+  c->in.program = arena_array(c->a, StoredProgram, c->in.n_programs + 1);
+  c->in.input = arena_array(c->a, const char *, c->in.n_inputs + 1);
+  sb_init(&c->text, c->a);
+}
+static void write_body(void *arg) { container_write(&((Call *)arg)->text, &((Call *)arg)->in); }
+
+static bool fill(Call *c) {
+  for (int i = 0; i < c->in.n_programs; i++) {
+    StoredProgram *p = &c->in.program[i];
+    PyObject *row = PyList_GET_ITEM(c->programs, i);
+    Py_ssize_t n;
+    if (!PyTuple_Check(row)) return PyErr_SetString(PyExc_TypeError, "a program is a tuple"), false;
+    if (!PyArg_ParseTuple(row, "sssz#", &p->name, &p->source, &p->manifest, &p->binary, &n)) return false;
+    p->n_binary = p->binary ? (size_t)n : 0;
+  }
+  for (int i = 0; i < c->in.n_inputs; i++)
+    if (!(c->in.input[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(c->inputs, i)))) return false;
+  return true;
+}
+
+static PyObject *fn_write(PyObject *m, PyObject *args) {
+  (void)m;
+  Call c = {0};
+  Py_ssize_t n;
+  if (!PyArg_ParseTuple(args, "sssy#O!O!", &c.in.name, &c.in.target, &c.in.graph, &c.in.params, &n, &PyList_Type,
+                        &c.programs, &PyList_Type, &c.inputs))
+    return NULL;
+  c.in.n_params = (size_t)n;
+  c.in.n_programs = (int32_t)PyList_GET_SIZE(c.programs);
+  c.in.n_inputs = (int32_t)PyList_GET_SIZE(c.inputs);
+  PyObject *out = NULL;
+  if (call_open(&c) && py_run_ok(&c.err, alloc_body, &c) && fill(&c) && py_run_ok(&c.err, write_body, &c))
+    out = PyBytes_FromStringAndSize(c.text.at, (Py_ssize_t)c.text.len);
+  call_close(&c);
+  return out;
+}
+
+static void read_body(void *arg) {
+  Call *c = arg;
+  c->out = container_read(c->a, c->v.buf, (size_t)c->v.len, c->what);
+}
+
+static PyObject *described(const Container *c) {
+  PyObject *programs = PyList_New(c->n_programs), *inputs = PyList_New(c->n_inputs);
+  bool ok = programs && inputs;
+  for (int i = 0; ok && i < c->n_programs; i++) {
+    const StoredProgram *p = &c->program[i];
+    PyObject *row = Py_BuildValue("sssy#", p->name, p->source, p->manifest, p->binary, (Py_ssize_t)p->n_binary);
+    if ((ok = row != NULL)) PyList_SET_ITEM(programs, i, row);
+  }
+  for (int i = 0; ok && i < c->n_inputs; i++) {
+    PyObject *name = PyUnicode_FromString(c->input[i]);
+    if ((ok = name != NULL)) PyList_SET_ITEM(inputs, i, name);
+  }
+  if (ok)
+    return Py_BuildValue("sssy#NN", c->name, c->target, c->graph, c->params, (Py_ssize_t)c->n_params, programs, inputs);
+  Py_XDECREF(programs);
+  Py_XDECREF(inputs);
+  return NULL;
+}
+
+static PyObject *fn_read(PyObject *m, PyObject *args) {
+  (void)m;
+  Call c = {0};
+  if (!PyArg_ParseTuple(args, "y*s", &c.v, &c.what)) return NULL;
+  PyObject *out = call_open(&c) && py_run_ok(&c.err, read_body, &c) ? described(c.out) : NULL;
+  call_close(&c);
+  return out;
+}
+
+static PyMethodDef FUNCS[] = {
+    {"relayout", fn_relayout, METH_VARARGS,
+     "relayout(array, old, new, axes): the bytes of an array of shape `old` in another layout: dimension k of shape\n"
+     "`new` counts within dimension axes[k] of the original, outer parts first; what lies outside is zero."},
+    {"container_write", fn_write, METH_VARARGS,
+     "container_write(name, target, graph, params, [(name, source, manifest, binary or None), ...], inputs): the "
+     "bytes\n"
+     "of an exported network."},
+    {"container_read", fn_read, METH_VARARGS,
+     "container_read(data, what): what container_write was given. ValueError, which begins with `what`, if the bytes\n"
+     "are damaged or something else."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_program(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }
