@@ -37,7 +37,9 @@ typedef struct {
 static void check_job(void *arg, int worker, int64_t item) {
   CheckJob *j = arg;
   Check c = {.w = &j->p->worker[worker], .n = j->c[item].n, .s = j->c[item].step};
-  j->ok[item] = err_try(&c.w->err, check_body, &c) == NS_OK && c.ok;
+  ErrCode code = err_try(&c.w->err, check_body, &c);
+  if (code == NS_ERR_MEMORY) pol_ends(c.w, code);
+  j->ok[item] = code == NS_OK && c.ok;
   ir_release(c.w->ctx, c.w->base);
 }
 

@@ -51,13 +51,13 @@ static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
   j.w = &j.p->worker[worker];
   if ((stop && *stop) || j.w->score_code != NS_OK) return;
   int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
-  for (j.at = (int)item * CHUNK; j.at < end; j.at++)
-    if (err_try(&j.w->err, make, &j) != NS_OK) j.w->failed++;
-  ErrCode c = j.n_state > 0 ? err_try(&j.w->err, score_states, &j) : NS_OK;
-  if ((c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) && j.w->score_code == NS_OK) {
-    j.w->score_code = c;
-    memcpy(j.w->score_msg, j.w->err.msg, sizeof j.w->score_msg);
+  for (j.at = (int)item * CHUNK; j.at < end; j.at++) {
+    ErrCode c = err_try(&j.w->err, make, &j);
+    if (c != NS_OK) j.w->failed++;
+    if (c == NS_ERR_MEMORY) pol_ends(j.w, c); /* says nothing of the candidate */
   }
+  ErrCode c = j.n_state > 0 ? err_try(&j.w->err, score_states, &j) : NS_OK;
+  if (c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) pol_ends(j.w, c);
   ir_release(j.w->ctx, j.w->base);
 }
 
