@@ -3,7 +3,8 @@
 Per task, on one core: samples tried per second, the share that the GPU verifier accepts, complete and bounded states per
 second, lowered and verified states per second, states bred per second. Then, on two threads, a round of 10,240
 candidates (2,048 samples and four generations) that proposes 64 to measure: ranked by the analytic estimate, and by
-trees trained on 512 records. The goal of a round is one second.
+trees trained on 512 records. The goal of a round is one second. Last, eight rounds of a run: search and training take so
+many milliseconds of a core per trial, and a measured candidate is replayed, lowered and described so often.
 
     PYTHONPATH=python python benchmarks/search_speed.py [cuda|llvm]
 """
@@ -50,6 +51,7 @@ TASKS = {
 
 
 GOAL = 1.0  # seconds of a round
+LIMITS = {"states_per_tiling_in_batch": 1, "states_per_tiling": 8}  # as in a tuning run
 RECORDS = 512
 
 
@@ -82,6 +84,28 @@ def train(policy):
     return learner, task
 
 
+def tuned(dag, target, rounds=8):
+    """Milliseconds of a core for search and training per trial, and how often a measured candidate is made."""
+    policy, learner, noise = _core.Policy(dag, target, LIMITS, 1, 2), _core.Learner(1), random.Random(1)
+    task = learner.task(policy)
+    policy.set_scorer(learner.scorer(task))
+    policy.sketches()
+    trials = spent = 0
+    for _ in range(rounds):
+        t0 = time.process_time()
+        batch = policy.candidates(64)
+        t1 = time.process_time()
+        seconds = [policy.estimate(c.state()) * noise.uniform(0.5, 2) for c in batch]
+        t2 = time.process_time()
+        for c, t in zip(batch, seconds):
+            policy.report(c, t, True)
+            learner.add(task, c, t)
+        learner.train(2)
+        spent += time.process_time() - t2 + t1 - t0
+        trials += len(batch)
+    return 1e3 * spent / trials, [n / trials for n in policy.counts().values()]
+
+
 def row(name, target, label, make):
     """One line of the table."""
     dag = _core.ComputeDAG(make())
@@ -101,12 +125,14 @@ def row(name, target, label, make):
     two.set_scorer(learner.scorer(task))
     trees = best(two.round, 64)
     print(f"{name:8}{label:26}{100 * valid:7.1f} %" + "".join(f"{v:11.0f}" for v in per_second), end="")
-    print(f"{plain[0]:9.2f} s{trees[0]:9.2f} s{trees[0] / GOAL:8.2f}{trees[1]:9.2f} s", flush=True)
+    print(f"{plain[0]:9.2f} s{trees[0]:9.2f} s{trees[0] / GOAL:8.2f}{trees[1]:9.2f} s", end="")
+    trial, made = tuned(dag, target)
+    print(f"{trial:10.1f}   {'/'.join(f'{n:.2f}' for n in made)}", flush=True)
 
 
 def main(targets):
     print(f"{'target':8}{'task':26}{'valid':>9}{'tried/s':>11}{'states/s':>11}{'lowered/s':>11}{'bred/s':>11}", end="")
-    print(f"{'estimate':>11}{'trees':>11}{'of goal':>8}{'core s':>11}")
+    print(f"{'estimate':>11}{'trees':>11}{'of goal':>8}{'core s':>11}{'ms/trial':>10}   made")
     for name, target in targets:
         for label, make in TASKS.items():
             row(name, target, label, make)

@@ -110,13 +110,13 @@ enum { /* first entries of its groups */
 static double slog(double x) { return log2(fmax(x, 0) + 1); }
 
 /* What one kernel says, before slog where that applies; sums are formed of plain numbers. */
-static void kernel_vector(const GpuMachine *m, const GpuKernel *k, double *v) {
+static void kernel_vector(const GpuMachine *m, const KernelFacts *k, double *v) {
   double frag = fmin(MAX_FRAGMENT, 2 * sqrt(fmax(k->local_elems, 0))), want = BASE_REGS + k->local_elems + frag;
   double regs = fmin(GPU_MAX_REGS, want), warps = ceil(k->threads / WARP);
   const GpuMemory *a = &k->mem;
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
-  GpuWaves w = gpu_waves(m, (int64_t)k->grid, (int64_t)k->threads, o.blocks);
-  double size[] = {k->grid, k->threads, warps, k->vthreads, k->shared_bytes, regs, want - regs};
+  GpuWaves w = gpu_waves(m, (int64_t)k->blocks, (int64_t)k->threads, o.blocks);
+  double size[] = {k->blocks, k->threads, warps, k->vthreads, k->shared_bytes, regs, want - regs};
   double coal[] = {a->read.weight > 0 ? a->read.worst : 1, gpu_mean(&a->read, 1),
                    a->write.weight > 0 ? a->write.worst : 1, gpu_mean(&a->write, 1)};
   double bank[] = {fmax(1, a->read_degree.worst), gpu_mean(&a->read_degree, 1), fmax(1, a->write_degree.worst),
@@ -149,7 +149,7 @@ static bool is_plain(int i) { /* in [0, 1] or a flag */
          i == V_UNUSED;
 }
 
-void gpu_state_vector(const GpuMachine *m, int n, const GpuKernel *k, double seconds, float *out) {
+void gpu_state_vector(const GpuMachine *m, int n, const KernelFacts *k, double seconds, float *out) {
   double all[STATE_N] = {0}, v[STATE_N];
   for (int j = 0; j < n; j++) {
     kernel_vector(m, &k[j], v);

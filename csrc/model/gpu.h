@@ -27,13 +27,19 @@ double gpu_global_access(GpuMemory *m, bool write, int n, const int64_t *at, int
 void gpu_shared_access(GpuMemory *m, bool write, int n, const int64_t *at, int bytes, double times);
 double gpu_mean(const GpuMean *m, double none);
 
-/* The vector that describes all kernels of a state: STATE_N entries of model.h. */
+/* What the closed forms say of a kernel (facts.c). */
 typedef struct {
-  double grid, threads, vthreads, shared_bytes, local_elems, ops, global_bytes, unique_bytes, shared_reads, barriers,
-      stages;           /* stages: of the pipeline that fills shared memory */
-  bool matrix_possible; /* matrix units could do its products, but do not */
-  GpuMemory mem;
-} GpuKernel;
-void gpu_state_vector(const GpuMachine *m, int n, const GpuKernel *k, double seconds,
+  double blocks, threads, vthreads;   /* GPU; CPU: blocks = parallel iterations */
+  double shared_bytes, local_elems;   /* per block; per thread */
+  double ops;                         /* arithmetic of all points, 1 per operation */
+  double global_bytes, unique_bytes;  /* moved, in 32-byte sectors (GPU) or lines; footprint */
+  double shared_reads, shared_degree; /* shared-memory elements read by threads; mean bank conflict */
+  double barriers;                    /* per block */
+  double stages;                      /* GPU: of the pipeline that fills shared memory */
+  bool matrix_possible;               /* matrix units could do its products, but do not */
+  GpuMemory mem;                      /* GPU */
+} KernelFacts;
+/* The vector that describes all kernels of a state: STATE_N entries of model.h. */
+void gpu_state_vector(const GpuMachine *m, int n, const KernelFacts *k, double seconds,
                       float *out); /* seconds: the estimate for all of them */
 #endif

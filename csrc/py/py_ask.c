@@ -20,7 +20,7 @@ static PyObject *f_ask(PyObject *m, PyObject *args) {
     int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
     PyObject *l = PyList_New(n);
     for (int i = 0; l && i < n; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(c[i]));
-    return py_filled(l);
+    return l;
   }
   if (strcmp(what, "tiled") == 0) return PyBool_FromLong(pred_is_tiled(s, stage));
   if (strcmp(what, "cache_read") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHR));
@@ -56,10 +56,13 @@ static PyObject *f_factors(PyObject *m, PyObject *args) {
   for (int64_t i = 0; l && i < x.count; i++) {
     PyObject *t = PyTuple_New(x.n);
     for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
-    PyList_SET_ITEM(l, i, py_filled(t));
+    if (!t)
+      Py_CLEAR(l);
+    else
+      PyList_SET_ITEM(l, i, t);
   }
   arena_free(x.a);
-  return py_filled(l);
+  return l;
 }
 
 /* ---- task scheduler ---- */
@@ -118,31 +121,28 @@ typedef struct {
   Target t;
   int layout;
   const char *name;
-  TuneSource out;
+  GenText out;
 } Source;
 static void do_source(void *arg) {
   Source *x = arg;
-  x->out = tune_source(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name);
+  x->out = gen_steps(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name);
 }
 static PyObject *f_source(PyObject *m, PyObject *args) {
   (void)m;
-  PyObject *so, *target;
+  PyObject *so;
   Source x = {.layout = 0, .name = "main"};
-  if (!PyArg_ParseTuple(args, "OO|is", &so, &target, &x.layout, &x.name)) return NULL;
-  if (!(x.s = py_as_state(so)) || !py_target(target, &x.t)) return NULL;
+  if (!PyArg_ParseTuple(args, "OO&|is", &so, py_target, &x.t, &x.layout, &x.name)) return NULL;
+  if (!(x.s = py_as_state(so))) return NULL;
   if (!x.s->dag)
     return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
   err_init(&x.err);
   if (!py_state_steps(x.s, &x.err, &x.own)) return NULL;
-  ErrCode c;
-  Py_BEGIN_ALLOW_THREADS;
-  c = err_try(&x.err, do_source, &x);
-  Py_END_ALLOW_THREADS;
+  ErrCode c = py_free(&x.err, do_source, &x);
   PyObject *r = NULL;
   if (c != NS_OK)
     py_raise(&x.err, c);
   else if (x.out.why)
-    PyErr_Format(PyExc_ValueError, "the program breaks a limit of the device: %s", x.out.why);
+    PyErr_SetString(PyExc_ValueError, x.out.why);
   else
     r = Py_BuildValue("ss", x.out.source, x.out.manifest);
   ir_free(x.own.ctx);

@@ -10,7 +10,7 @@ typedef struct {
 } Slot;
 typedef struct {
   PyObject_HEAD Err err;
-  int busy; /* train runs without the interpreter lock: nothing else may use the learner meanwhile */
+  int busy; /* training and files go on without the interpreter lock: nothing else may use the learner meanwhile */
   atomic_int stop;
   Learner *learner;
   PyObject *keep; /* the engine-side tasks in use, as capsules */
@@ -22,7 +22,6 @@ typedef struct {
   PyLearner *p;
   uint64_t seed;
   ModelKind kind;
-  const SearchTask *t;
   LearnerTask *out;
 } New;
 static void do_new(void *arg) {
@@ -32,7 +31,7 @@ static void do_new(void *arg) {
 }
 static void do_task(void *arg) {
   New *x = arg;
-  x->out = learner_task(x->p->learner, x->t);
+  x->out = learner_task(x->p->learner);
 }
 
 static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
@@ -76,12 +75,13 @@ static bool idle(const PyLearner *p) {
 }
 
 static const SearchTask *task_in(PyObject *box) { return PyCapsule_GetPointer(box, "nestsmith.SearchTask"); }
+static const Target *target_of(const PyLearner *p, int i) { return task_target(task_in(PyList_GET_ITEM(p->keep, i))); }
 
 static PyObject *m_task(PyObject *o, PyObject *policy) {
   PyLearner *p = (PyLearner *)o;
   PyObject *box = py_policy_task(policy);
   if (!box || !idle(p)) return NULL;
-  New x = {.p = p, .t = task_in(box)};
+  New x = {.p = p};
   if (p->n_slot == p->cap) {
     int cap = p->cap ? 2 * p->cap : 16;
     Slot **more = PyMem_Realloc(p->slot, sizeof *more * (size_t)cap);
@@ -120,25 +120,30 @@ static PyObject *m_scorer(PyObject *o, PyObject *args) {
 
 typedef struct {
   LearnerTask *t;
-  State *s;
+  const Traits *traits;
   double seconds;
 } Add;
 static void do_add(void *arg) {
   Add *x = arg;
-  learner_add(x->t, x->s->step.len, x->s->step.at, x->seconds);
+  learner_add(x->t, x->traits, x->seconds);
 }
 static PyObject *m_add(PyObject *o, PyObject *args) {
   PyLearner *p = (PyLearner *)o;
   PyObject *so;
   int i;
   Add x;
-  if (!PyArg_ParseTuple(args, "iO!d", &i, PyState_Type, &so, &x.seconds)) return NULL;
+  if (!PyArg_ParseTuple(args, "iOd", &i, &so, &x.seconds)) return NULL;
   Slot *s = slot_of(p, i);
   if (!s || !idle(p)) return NULL;
-  x.t = s->task, x.s = ((PyState *)so)->state;
-  ErrCode c = err_try(&p->err, do_add, &x);
-  if (c != NS_OK) return py_raise(&p->err, c);
-  Py_RETURN_NONE;
+  Candidate *own;
+  const Candidate *c = py_candidate_of(so, task_in(PyList_GET_ITEM(p->keep, i)), WANT_TRAITS, &own);
+  x.t = s->task;
+  ErrCode code = NS_OK;
+  bool ok = c && idle(p);                                                /* the lock was released meanwhile */
+  if (ok && (x.traits = c->traits)) code = err_try(&p->err, do_add, &x); /* what cannot be lowered teaches nothing */
+  if (code != NS_OK) py_raise(&p->err, code);
+  cand_free(own);
+  return ok && code == NS_OK ? Py_NewRef(Py_None) : NULL;
 }
 
 typedef struct {
@@ -173,14 +178,13 @@ static PyObject *m_cancel(PyObject *o, PyObject *u) {
 
 typedef struct {
   Slot *slot;
-  const SearchTask *t;
+  const Target *t;
   State *s;
   double out;
 } Score;
 static void do_score(void *arg) {
   Score *x = arg;
-  State *const one[1] = {x->s};
-  x->slot->scorer.score(x->slot->scorer.self, x->t, 1, one, &x->out);
+  x->out = scorer_one(&x->slot->scorer, x->t, x->s);
 }
 /* The arguments (task number, state) of a method that scores; NULL with an exception set if they do not serve. */
 static PyState *bounded_state(PyLearner *p, PyObject *args, int *i, Slot **s) {
@@ -197,7 +201,7 @@ static PyObject *m_score(PyObject *o, PyObject *args) {
   Slot *s;
   PyState *st = bounded_state((PyLearner *)o, args, &i, &s);
   if (!st) return NULL;
-  Score x = {s, task_in(PyList_GET_ITEM(((PyLearner *)o)->keep, i)), st->state, -INFINITY};
+  Score x = {s, target_of((PyLearner *)o, i), st->state, -INFINITY};
   IrMark mark = ir_mark(st->own.ctx);
   bool ok = py_guard(&st->own, do_score, &x);
   ir_release(st->own.ctx, mark);
@@ -206,13 +210,14 @@ static PyObject *m_score(PyObject *o, PyObject *args) {
 
 typedef struct {
   Slot *slot;
+  const Target *t;
   State *s;
   double *out;
   bool ok;
 } Stages;
 static void do_stages(void *arg) {
   Stages *x = arg;
-  x->ok = learner_stages(x->slot->task, x->s, x->out);
+  x->ok = learner_stages(x->slot->task, x->t, x->s, x->out);
 }
 static PyObject *m_stages(PyObject *o, PyObject *args) {
   int i;
@@ -220,7 +225,7 @@ static PyObject *m_stages(PyObject *o, PyObject *args) {
   PyState *st = bounded_state((PyLearner *)o, args, &i, &s);
   if (!st) return NULL;
   int n = st->state->stage.len + 1;
-  Stages x = {s, st->state, PyMem_Calloc((size_t)n, sizeof(double)), false};
+  Stages x = {s, target_of((PyLearner *)o, i), st->state, PyMem_Calloc((size_t)n, sizeof(double)), false};
   if (!x.out) return PyErr_NoMemory();
   IrMark mark = ir_mark(st->own.ctx);
   bool ok = py_guard(&st->own, do_stages, &x);
@@ -251,8 +256,9 @@ static PyObject *with_path(File *x, PyObject *path, ErrBody body) {
   PyObject *out = NULL;
   x->path = PyBytes_AS_STRING(path);
   if (idle(x->p)) {
-    ErrCode c = err_try(&x->p->err, body, x);
-    out = c == NS_OK ? Py_NewRef(Py_None) : py_raise(&x->p->err, c);
+    x->p->busy = 1;
+    if (py_run_ok(&x->p->err, body, x)) out = Py_NewRef(Py_None);
+    x->p->busy = 0;
   }
   Py_DECREF(path);
   return out;
@@ -292,9 +298,10 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
   if (!x.f || !idle(x.p)) return NULL;
   if (x.f->n_feat != ROW_N)
     return PyErr_Format(PyExc_ValueError, "forest: its rows have %d entries, the learner's %d", x.f->n_feat, ROW_N);
-  ErrCode c = err_try(&x.p->err, do_adopt, &x);
-  if (c != NS_OK) return py_raise(&x.p->err, c);
-  Py_RETURN_NONE;
+  x.p->busy = 1;
+  bool ok = py_run_ok(&x.p->err, do_adopt, &x);
+  x.p->busy = 0;
+  return ok ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *m_dropped(PyObject *o, PyObject *u) {
   (void)u;

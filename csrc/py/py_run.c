@@ -78,6 +78,14 @@ ErrCode py_run(Err *e, ErrBody body, void *arg) {
   return type && r.code == NS_OK ? NS_ERR_INTERRUPT : r.code;
 }
 
+ErrCode py_free(Err *e, ErrBody body, void *arg) {
+  ErrCode c;
+  Py_BEGIN_ALLOW_THREADS;
+  c = err_try(e, body, arg);
+  Py_END_ALLOW_THREADS;
+  return c;
+}
+
 bool py_run_ok(Err *e, ErrBody body, void *arg) {
   ErrCode c = py_run(e, body, arg);
   if (c != NS_OK) py_raise(e, c);

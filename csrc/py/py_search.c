@@ -65,19 +65,19 @@ typedef struct {
 } NewState;
 static void do_state(void *arg) {
   NewState *x = arg;
-  Step *own = py_steps_own(ir_arena(x->s->own.ctx), x->n, x->step);
-  x->s->state = sketch_replay(x->s->own.ctx, x->s->dag->dag, x->n, own);
+  x->s->state = sketch_replay(x->s->own.ctx, x->s->dag->dag, x->n, x->step);
   if (x->bounds && x->s->state->concrete) state_infer_bounds(x->s->state);
 }
-static PyObject *state_new(PyDag *dag, int n, const Step *step, bool bounds) {
+PyObject *py_state_of_steps(PyDag *dag, int n, const Step *step, bool bounds) {
   PyState *s = (PyState *)PyState_Type->tp_alloc(PyState_Type, 0);
   if (!s) return NULL;
-  Py_INCREF(dag);
-  s->dag = dag;
+  s->dag = (PyDag *)Py_NewRef(dag);
   err_init(&s->own.err);
   NewState x = {s, n, step, bounds};
   s->own.ctx = py_candidate(dag->own.ctx, &s->own.err);
-  if (!s->own.ctx || !py_guard(&s->own, do_state, &x)) Py_CLEAR(s);
+  ErrCode c = s->own.ctx ? py_free(&s->own.err, do_state, &x) : NS_OK;
+  if (c != NS_OK) py_raise(&s->own.err, c);
+  if (!s->own.ctx || c != NS_OK) Py_CLEAR(s);
   return (PyObject *)s;
 }
 PyState *py_as_state(PyObject *o) {
@@ -116,7 +116,7 @@ typedef struct {
 
 static PyObject *call_rule(PyPolicy *p, int at, int which, const State *s, int stage) {
   PyObject *rule = PyList_GetItem(p->rules, at), *fn = rule ? PyTuple_GetItem(rule, which) : NULL;
-  PyObject *st = fn ? state_new(p->dag, s->step.len, s->step.at, false) : NULL;
+  PyObject *st = fn ? py_state_of_steps(p->dag, s->step.len, s->step.at, false) : NULL;
   PyObject *r = st ? PyObject_CallFunction(fn, "Oi", st, stage) : NULL;
   Py_XDECREF(st);
   return r;
@@ -182,13 +182,13 @@ static void rule_apply(void *self, Arena *a, const State *s, int stage, RuleOut 
   PyGILState_Release(g);
 }
 
-static void python_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {
+static void python_score(void *self, const Target *t, int n, State *const *s, double *out) {
   (void)t;
   PyPolicy *p = self;
   PyGILState_STATE g = PyGILState_Ensure();
   PyObject *list = PyList_New(n), *r = NULL;
   for (int i = 0; list && i < n; i++) {
-    PyObject *o = state_new(p->dag, s[i]->step.len, s[i]->step.at, true);
+    PyObject *o = py_state_of_steps(p->dag, s[i]->step.len, s[i]->step.at, true);
     if (!o)
       Py_CLEAR(list);
     else
@@ -289,6 +289,7 @@ typedef struct {
   Pool *pool;
   int what, n;
   StateList in, out;
+  Candidate **made; /* of a round: n */
 } Op;
 static void do_arena(void *arg) {
   Op *x = arg;
@@ -303,7 +304,9 @@ static void do_op(void *arg) {
   case DO_SKETCHES: x->out = policy_sketches(p, x->a); break;
   case DO_SAMPLE: x->out = policy_sample(p, x->a); break;
   case DO_EVOLVE: x->out = policy_evolve(p, x->a, x->in, x->n); break;
-  default: x->out = policy_round(p, x->a, x->n); break;
+  default:
+    x->made = arena_array(x->a, Candidate *, x->n > 0 ? x->n : 0);
+    x->out.n = policy_round(p, &x->err, x->n, x->made);
   }
 }
 static bool idle(const PyPolicy *p) {
@@ -347,6 +350,21 @@ static void name_cause(PyPolicy *p) {
   PyErr_Restore(type, value, trace);
 }
 
+/* What an operation found: states, or the candidates of a round. */
+static PyObject *result_list(Op *x) {
+  PyObject *out = PyList_New(x->out.n);
+  for (int i = 0; out && i < x->out.n; i++) {
+    PyObject *o = x->made ? py_candidate_new(x->p->dag, x->p->task_box, x->made[i])
+                          : py_state_of_steps(x->p->dag, x->out.n_step[i], x->out.step[i], x->what != DO_SKETCHES);
+    if (x->made) x->made[i] = NULL;
+    if (!o)
+      Py_CLEAR(out);
+    else
+      PyList_SET_ITEM(out, i, o);
+  }
+  return out;
+}
+
 static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   Op x = {.p = p, .what = what, .n = n};
   PyObject *seq = NULL, *out = NULL;
@@ -373,16 +391,9 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   if (c != NS_OK)
     py_raise(&x.err, c), name_cause(p);
   else
-    out = PyList_New(x.out.n);
+    out = result_list(&x);
   Py_CLEAR(p->failure);
-  for (int i = 0; out && i < x.out.n; i++) {
-    PyObject *s = state_new(p->dag, x.out.n_step[i], x.out.step[i], what != DO_SKETCHES);
-    PyObject *e = s && what == DO_ROUND ? Py_BuildValue("Nd", s, x.out.score[i]) : s;
-    if (!e)
-      Py_CLEAR(out);
-    else
-      PyList_SET_ITEM(out, i, e);
-  }
+  for (int i = 0; x.made && i < n; i++) cand_free(x.made[i]);
   arena_free(x.a);
   return out;
 }
@@ -400,9 +411,25 @@ static PyObject *m_evolve(PyObject *o, PyObject *args) {
   int n;
   return PyArg_ParseTuple(args, "Oi", &states, &n) ? run_op((PyPolicy *)o, DO_EVOLVE, n, states) : NULL;
 }
-static PyObject *m_round(PyObject *o, PyObject *args) {
+static PyObject *m_candidates(PyObject *o, PyObject *args) {
   int n;
   return PyArg_ParseTuple(args, "i", &n) ? run_op((PyPolicy *)o, DO_ROUND, n, NULL) : NULL;
+}
+static PyObject *m_round(PyObject *o, PyObject *args) {
+  PyObject *list = m_candidates(o, args);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+    PyObject *c = PyList_GET_ITEM(list, i), *s = py_candidate_state(c);
+    PyObject *pair = s ? Py_BuildValue("Nd", s, ((PyCandidate *)c)->c->score) : NULL;
+    if (!pair || PyList_SetItem(list, i, pair) < 0) Py_CLEAR(list);
+  }
+  return list;
+}
+static PyObject *m_want(PyObject *o, PyObject *args) {
+  PyPolicy *p = (PyPolicy *)o;
+  int layout;
+  if (!PyArg_ParseTuple(args, "i", &layout) || !idle(p)) return NULL;
+  policy_want(p->policy, WANT_PROGRAM, layout);
+  Py_RETURN_NONE;
 }
 static PyObject *m_report(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
@@ -410,28 +437,34 @@ static PyObject *m_report(PyObject *o, PyObject *args) {
   double seconds;
   int valid;
   if (!PyArg_ParseTuple(args, "Odp", &so, &seconds, &valid)) return NULL;
-  PyState *s = py_as_state(so);
-  if (!s || !enter(p)) return NULL;
-  policy_report(p->policy, s->state->step.len, s->state->step.at, seconds, valid);
-  p->busy = 0;
-  Py_RETURN_NONE;
+  Candidate *own;
+  const Candidate *c = py_candidate_of(so, p->task, 0, &own);
+  bool ok = c && enter(p);
+  if (ok) policy_report(p->policy, c, seconds, valid), p->busy = 0;
+  cand_free(own);
+  return ok ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *m_hint(PyObject *o, PyObject *so) {
   PyPolicy *p = (PyPolicy *)o;
-  PyState *s = py_as_state(so);
-  if (!s || !enter(p)) return NULL;
-  policy_hint(p->policy, s->state->step.len, s->state->step.at);
-  p->busy = 0;
-  Py_RETURN_NONE;
+  Candidate *own;
+  const Candidate *c = py_candidate_of(so, p->task, 0, &own);
+  bool ok = c && enter(p);
+  if (ok) policy_hint(p->policy, c), p->busy = 0;
+  cand_free(own);
+  return ok ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *m_check(PyObject *o, PyObject *so) {
-  PyPolicy *p = (PyPolicy *)o;
-  PyState *s = py_as_state(so);
-  if (!s || !enter(p)) return NULL;
-  const char *why = NULL;
-  bool ok = policy_check(p->policy, s->state->step.len, s->state->step.at, &why);
-  p->busy = 0;
-  return Py_BuildValue("Oz", ok ? Py_True : Py_False, why);
+  Candidate *own;
+  const Candidate *c = py_candidate_of(so, ((PyPolicy *)o)->task, WANT_CHECK, &own);
+  PyObject *r = c ? Py_BuildValue("Oz", c->why ? Py_False : Py_True, c->why) : NULL;
+  cand_free(own);
+  return r;
+}
+static PyObject *m_counts(PyObject *o, PyObject *u) {
+  (void)u;
+  TaskCounts n = task_counts(((PyPolicy *)o)->task);
+  return Py_BuildValue("{s:L,s:L,s:L}", "replayed", (long long)n.replayed, "programs", (long long)n.programs, "traits",
+                       (long long)n.traits);
 }
 static PyObject *m_cancel(PyObject *o, PyObject *u) {
   (void)u;
@@ -513,7 +546,7 @@ static PyObject *m_shares(PyObject *o, PyObject *args) {
 }
 
 typedef struct {
-  const SearchTask *t;
+  const Target *t;
   State *s;
   StateFacts f;
   double seconds;
@@ -521,13 +554,13 @@ typedef struct {
 static void do_facts(void *arg) {
   Facts *x = arg;
   x->f = state_facts(x->t, x->s);
-  x->seconds = analytic_seconds(x->t, &x->f);
+  x->seconds = estimate_seconds(x->t, &x->f);
 }
 static PyObject *m_facts(PyObject *o, PyObject *so) {
   PyState *s = py_as_state(so);
   if (!s) return NULL;
   if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  Facts x = {((PyPolicy *)o)->task, s->state, {0}, 0};
+  Facts x = {task_target(((PyPolicy *)o)->task), s->state, {0}, 0};
   if (!py_guard(&s->own, do_facts, &x)) return NULL;
   PyObject *l = PyList_New(x.f.n);
   for (int i = 0; l && i < x.f.n; i++) {
@@ -570,7 +603,7 @@ static void do_estimate(void *arg) {
 }
 static PyObject *m_estimate(PyObject *o, PyObject *args) {
   PyObject *so;
-  Estimate x = {.n = 1, .f.t = ((PyPolicy *)o)->task};
+  Estimate x = {.n = 1, .f.t = task_target(((PyPolicy *)o)->task)};
   if (!PyArg_ParseTuple(args, "O!|l", PyState_Type, &so, &x.n)) return NULL;
   x.from = (PyState *)so;
   if (!x.from->state->bounded || !x.from->dag)
@@ -592,7 +625,7 @@ static PyObject *m_vector(PyObject *o, PyObject *so) {
   PyState *s = py_as_state(so);
   if (!s) return NULL;
   if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  Facts x = {((PyPolicy *)o)->task, s->state, {0}, 0};
+  Facts x = {task_target(((PyPolicy *)o)->task), s->state, {0}, 0};
   if (!py_guard(&s->own, do_facts, &x)) return NULL;
   float v[STATE_N];
   facts_vector(x.t, &x.f, v);
@@ -614,6 +647,13 @@ static PyMethodDef POLICY_METHODS[] = {
     {"evolve", m_evolve, METH_VARARGS, "evolve(states, n): up to n states never picked before, best score first."},
     {"round", m_round, METH_VARARGS,
      "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
+    {"candidates", m_candidates, METH_VARARGS,
+     "candidates(n): up to n Candidates to measure next; [] if nothing new is left."},
+    {"want_programs", m_want, METH_VARARGS,
+     "want_programs(layout): candidates of later rounds bring their programs, for a session to measure."},
+    {"counts", m_counts, METH_NOARGS,
+     "counts(): how often a candidate was replayed, its program and its traits were made; what searching looks at "
+     "apart."},
     {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
     {"hint", m_hint, METH_O, "hint(state): a state that may be good; it joins the first generation of later rounds."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
@@ -648,5 +688,5 @@ PyObject *py_policy_task(PyObject *o) {
 int py_init_search(PyObject *m) {
   PyPolicy_Type = (PyTypeObject *)PyType_FromSpec(&POLICY_SPEC);
   if (!PyPolicy_Type || PyModule_AddObjectRef(m, "Policy", (PyObject *)PyPolicy_Type) < 0) return -1;
-  return py_init_ask(m) < 0 ? -1 : py_init_tune(m);
+  return py_init_candidate(m) < 0 || py_init_ask(m) < 0 ? -1 : py_init_tune(m);
 }

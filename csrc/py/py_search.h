@@ -16,6 +16,20 @@ typedef struct {
  * state. Errors in the clone go to e; false with the exception set, else ir_free(out->ctx) when done. */
 bool py_state_steps(const PyState *s, Err *e, PySteps *out);
 PyObject *py_policy_task(PyObject *policy); /* capsule nestsmith.SearchTask, borrowed; NULL with exception set if it is no Policy */
+/* A new state of a list of steps; its computing happens without the lock. (py_search.c) */
+PyObject *py_state_of_steps(PyDag *dag, int n, const Step *step, bool bounds);
+
+/* _core.Candidate: what a round found, with all that was made of it. (py_candidate.c) */
+typedef struct { PyObject_HEAD PyDag *dag; PyObject *task_box; Candidate *c; } PyCandidate;
+extern PyTypeObject *PyCandidate_Type;
+PyObject *py_candidate_new(PyDag *dag, PyObject *task_box, Candidate *c); /* takes c over */
+PyObject *py_candidate_state(PyObject *candidate);                        /* a new, bounded _core.State */
+/* What is wanted of a Candidate or a State for a task: its own, or made now (*own, to be freed) without the lock, else *own is
+ * NULL. NULL with the exception set. */
+const Candidate *py_candidate_of(PyObject *o, const SearchTask *t, unsigned want, Candidate **own);
+/* The steps of a Candidate or a State, borrowed; false with TypeError set. */
+bool py_steps_of(PyObject *o, int *n, const Step **step);
+int py_init_candidate(PyObject *m);
 int py_init_ask(PyObject *m);
 int py_init_tune(PyObject *m);
 int py_init_learner(PyObject *m);

@@ -11,6 +11,7 @@ typedef struct {
   PyObject_HEAD Err err;
   Session *session;
   PyObject *stop;  /* a _core.Stop: ends what opens the session, makes its tasks and lowers candidates */
+  PyObject *tasks; /* number of a task: (dag, target, layout) */
   int users, made; /* users: calls that run without the interpreter lock; made: fork_count */
 } PySession;
 
@@ -65,7 +66,8 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   err_init(&p->err);
   p->made = fork_count();
   x.p = p;
-  p->stop = py_stop_from(stop);
+  p->tasks = PyDict_New();
+  p->stop = p->tasks ? py_stop_from(stop) : NULL;
   if (p->stop) p->err.interrupt = py_stop_flag(p->stop);
   if (p->stop && py_run_ok(&p->err, do_open, &x)) return (PyObject *)p;
   Py_DECREF(p);
@@ -91,6 +93,7 @@ static void session_drop(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
   session_free(((PySession *)o)->session);
   Py_CLEAR(((PySession *)o)->stop);
+  Py_CLEAR(((PySession *)o)->tasks);
   t->tp_free(o);
   Py_DECREF(t);
 }
@@ -166,6 +169,9 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
       ir_free(x.ctx);
     }
   }
+  PyObject *what = r ? Py_BuildValue("OOi", dag, target, layout) : NULL;
+  if (r && (!what || PyDict_SetItem(((PySession *)o)->tasks, r, what) < 0)) Py_CLEAR(r);
+  Py_XDECREF(what);
   for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
   Py_XDECREF(seq);
   return r;
@@ -219,34 +225,49 @@ typedef struct {
   Session *s;
   Err err;
   int task, n;
-  const Step **steps;
-  int *n_step;
+  SubmitItem *item;
+  GenText *text; /* of item */
+  Arena **taken; /* their memory */
   int64_t tag;
   RunPolicy p;
 } Submit;
 static void do_submit(void *arg) {
   Submit *x = arg;
-  session_submit(x->s, &x->err, x->task, x->n, x->steps, x->n_step, x->tag, &x->p);
+  session_submit(x->s, &x->err, x->task, x->n, x->item, x->tag, &x->p);
+}
+/* Was the program that a task of the session needs made of a candidate? */
+static bool has_program(const PySession *p, PyObject *number, PyObject *o) {
+  PyObject *dag, *target, *task = PyObject_TypeCheck(o, PyCandidate_Type) ? PyDict_GetItem(p->tasks, number) : NULL;
+  int layout;
+  if (!task || !PyArg_ParseTuple(task, "OOi", &dag, &target, &layout)) return false;
+  const PyCandidate *k = (const PyCandidate *)o;
+  Target t;
+  return (PyObject *)k->dag == dag && k->c->layout == layout && k->c->printed && py_target(target, &t) &&
+         memcmp(task_target(k->c->task), &t, sizeof t) == 0;
 }
 static PyObject *m_submit(PyObject *o, PyObject *args) {
   Submit x = {.s = open_session(o)};
-  PyObject *states;
+  PyObject *states, *number;
   long long tag;
-  if (!x.s || !PyArg_ParseTuple(args, "iOLO&", &x.task, &states, &tag, py_policy, &x.p)) return NULL;
+  if (!x.s || !PyArg_ParseTuple(args, "O!OLO&", &PyLong_Type, &number, &states, &tag, py_policy, &x.p)) return NULL;
   x.tag = tag;
+  x.task = (int)PyLong_AsLong(number);
+  if (PyErr_Occurred()) return NULL;
   PyObject *seq = PySequence_Tuple(states); /* owns its items while the lock is released */
   if (!seq) return NULL;
   x.n = (int)PySequence_Fast_GET_SIZE(seq);
-  x.steps = PyMem_Calloc((size_t)x.n + 1, sizeof *x.steps);
-  x.n_step = PyMem_Calloc((size_t)x.n + 1, sizeof *x.n_step);
-  bool ok = x.steps && x.n_step;
+  x.item = PyMem_Calloc((size_t)x.n + 1, sizeof *x.item);
+  x.text = PyMem_Calloc((size_t)x.n + 1, sizeof *x.text);
+  x.taken = PyMem_Calloc((size_t)x.n + 1, sizeof(Arena *));
+  bool ok = x.item && x.text && x.taken;
   for (int i = 0; ok && i < x.n; i++) {
     PyObject *it = PySequence_Fast_GET_ITEM(seq, i);
-    ok = PyObject_TypeCheck(it, PyState_Type);
-    if (!ok)
-      PyErr_Format(PyExc_TypeError, "states[%d]: expected a State, got %s", i, Py_TYPE(it)->tp_name);
-    else
-      x.steps[i] = ((PyState *)it)->state->step.at, x.n_step[i] = ((PyState *)it)->state->step.len;
+    ok = py_steps_of(it, &x.item[i].n_step, &x.item[i].step);
+    if (!ok || !has_program((PySession *)o, number, it)) continue;
+    Candidate *c = ((PyCandidate *)it)->c; /* it will not be asked for again: the pipeline copies it */
+    x.text[i] = c->text, x.item[i].text = &x.text[i];
+    x.taken[i] = c->printed;
+    c->printed = NULL, c->want &= ~(unsigned)WANT_PROGRAM;
   }
   PyObject *r = NULL;
   if (ok) {
@@ -256,8 +277,10 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
     if (py_run_ok(&x.err, do_submit, &x)) r = PyLong_FromLong(x.n);
     ((PySession *)o)->users--;
   }
-  PyMem_Free(x.steps);
-  PyMem_Free(x.n_step);
+  for (int i = 0; x.taken && i < x.n; i++) arena_free(x.taken[i]);
+  PyMem_Free(x.taken);
+  PyMem_Free(x.text);
+  PyMem_Free(x.item);
   Py_DECREF(seq);
   return r;
 }

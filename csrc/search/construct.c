@@ -177,7 +177,7 @@ static bool draw_slices(MakeEnv *m, Rng *r, const PlanKernel *k, Step *steps, in
 
 /* Programs that leave multiprocessors without a block are kept less often, unless the task is too small to fill them. */
 static bool enough_blocks(const MakeEnv *m, Rng *r, const PlanKernel *k, const int64_t *tile) {
-  double blocks = 1, points = 1, sms = analytic_sms(m->task);
+  double blocks = 1, points = 1, sms = m->task->target.gpu.sms;
   for (int a = 0; a < k->n_space; a++)
     blocks *= (double)k->axis[a].extent / (double)tile[a], points *= (double)k->axis[a].extent;
   double want = fmin(sms, points / 64);

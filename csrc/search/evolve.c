@@ -99,6 +99,7 @@ void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best) {
              .parent = now,
              .share = share,
              .n_parent = n,
+             .by = draft ? BY_ESTIMATE : ranking(p),
              .draft = draft,
              .slot = next};
     slots_fill(&j, SLOTS_CHILD);

@@ -58,9 +58,8 @@ void task_free(SearchTask *t) {
   if (t->ctx) ir_free(t->ctx);
   free(t);
 }
-const TeDag *task_dag(const SearchTask *t) { return t->dag; }
-const IrCtx *task_ctx(const SearchTask *t) { return t->ctx; }
 const Target *task_target(const SearchTask *t) { return &t->target; }
+TaskCounts task_counts(const SearchTask *t) { return (TaskCounts){t->replayed, t->programs, t->traits}; }
 
 /* ---- policies ---- */
 
@@ -95,10 +94,10 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
   if (!p) err_raise(e, NS_ERR_MEMORY, "out of memory making a search policy");
   err_init(&p->err);
   p->task = t, p->par = *par, p->pool = pool;
-  p->scorer = (Scorer){.score = analytic_score};
   p->target_min = par->sample_init_min_population > 0 ? par->sample_init_min_population : 1;
   rng_seed(&p->rng, seed);
-  ErrCode c = err_try(&p->err, new_policy, p);
+  p->memo = memo_new();
+  ErrCode c = p->memo ? err_try(&p->err, new_policy, p) : NS_ERR_MEMORY;
   if (c != NS_OK) {
     policy_free(p);
     err_raise(e, c, "cannot make a search policy");
@@ -120,11 +119,13 @@ void pol_workers_close(Policy *p) {
 void policy_free(Policy *p) {
   if (!p) return;
   pol_workers_close(p);
+  memo_free(p->memo);
   arena_free(p->arena);
   free(p);
 }
 void policy_set_pool(Policy *p, Pool *pool) { p->pool = pool; }
-void policy_set_scorer(Policy *p, Scorer s) { p->scorer = s.score ? s : (Scorer){.score = analytic_score}; }
+void policy_set_scorer(Policy *p, Scorer s) { p->scorer = s; }
+void policy_want(Policy *p, unsigned want, int layout) { p->want = want, p->layout = layout; }
 void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self) {
   p->listen = fn, p->listen_self = self;
 }
@@ -135,6 +136,7 @@ void pol_tell(Policy *p, PolicyEvent ev) {
 /* Runs the body of a public call; an error inside is raised again where the caller listens. */
 void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg) {
   p->err.interrupt = caller->interrupt;
+  memo_age(p->memo);
   ErrCode c = err_try(&p->err, body, arg);
   p->err.interrupt = NULL; /* the flag may be gone after this call */
   pol_workers_close(p);
@@ -232,12 +234,6 @@ void pol_workers_open(Policy *p) {
     ErrCode c = err_try(&w->err, worker_open, w);
     if (c != NS_OK) err_raise(&p->err, c, "%s", w->err.msg);
   }
-}
-
-void pol_ends(Worker *w, ErrCode c) {
-  if (w->score_code != NS_OK) return;
-  w->score_code = c;
-  memcpy(w->score_msg, w->err.msg, sizeof w->score_msg);
 }
 
 void pol_run(Policy *p, int64_t items, PoolJob job, void *arg) {

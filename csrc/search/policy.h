@@ -5,6 +5,22 @@
 
 enum { CHUNK = 16 }; /* slots that one item of work fills */
 
+/* ---- memo.c ---- */
+typedef struct Memo Memo;
+enum { MET_REFUSED = 1, MET_ESTIMATE = 2, MET_BAD = 4 };
+typedef struct {
+  uint64_t hash; /* of the state; 0 if it is refused: it cannot be replayed and bounded, or is no program */
+  double estimate;
+  const Traits *traits; /* NULL: not known, or MET_BAD: there are none, for it breaks a limit or cannot be lowered */
+  unsigned have;
+} Met;
+uint64_t steps_hash(int n, const Step *s);
+Memo *memo_new(void); /* NULL: out of memory */
+void memo_free(Memo *m);
+void memo_age(Memo *m); /* between calls: forgets what is old */
+bool memo_get(Memo *m, uint64_t steps, Arena *a, Met *out); /* traits: in a; NULL: they are not wanted */
+void memo_put(Memo *m, uint64_t steps, const Met *k); /* adds to what is known; copies traits */
+
 typedef struct {
   int n;
   Step *step;
@@ -20,7 +36,7 @@ typedef struct {
   Arena *keep, *out[2]; /* factor table and sketches; step lists of the even and odd generation */
   IrMark base;
   MakeEnv env;
-  int64_t mutated, refused, failed;
+  int64_t mutated, refused;
   ErrCode score_code; /* what a cost model raised, to be raised again by the caller's thread */
   char score_msg[ERR_MSG_MAX];
 } Worker;
@@ -33,6 +49,9 @@ struct Policy {
   Rng rng;
   Pool *pool;
   Scorer scorer;
+  Memo *memo;
+  unsigned want; /* of candidates */
+  int layout;
   VEC(CustomRule) rules;
   bool has_sketches;
   StateList sketches;
@@ -50,8 +69,13 @@ typedef struct {
   Arena *a;
   StateList out, init;
   int size, batch;
+  Candidate **made;
 } Call;
 
+
+/* How states are scored: by the estimate, by a model from their traits, or by somebody who wants to see them. */
+typedef enum { BY_ESTIMATE, BY_TRAITS, BY_STATES } Ranking;
+Ranking ranking(const Policy *p);
 
 /* Work on an array of slots, cut into chunks. */
 typedef struct {
@@ -65,8 +89,10 @@ typedef struct {
   Cand *slot; /* results; step NULL: none */
   State *state[CHUNK];
   int state_slot[CHUNK], n_state;
-  int at;           /* slot being made */
-  bool draft;       /* score by the draft estimate */
+  uint64_t state_id[CHUNK], id; /* hashes of step lists; id: of the slot being made, 0: it has none yet */
+  int at;                       /* slot being made */
+  Ranking by;
+  bool draft; /* the estimate is not the last word */
   const char **why; /* per slot: why sampling refused, or NULL */
 } Job;
 
@@ -85,7 +111,6 @@ void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg); /* runs the b
 void pol_need_sketches(Policy *p);
 void pol_workers_open(Policy *p);
 void pol_workers_close(Policy *p);
-void pol_ends(Worker *w, ErrCode c); /* what w's slot for errors says ends the call: pol_run raises it on the caller's thread */
 void pol_run(Policy *p, int64_t items, PoolJob job, void *arg);
 StateList pol_list_out(Arena *a, int n, const Cand *c);
 

@@ -1,69 +1,10 @@
-/* A round: sample, evolve, and pick the batch that is measured next; checking a state by lowering; taking in results.
+/* A round: sample, evolve, and pick the batch that is measured next; taking in results.
  * Spec 03 §4.3, §4.6.
  */
 #include "search/policy.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- checking a state the expensive way ---- */
-
-typedef struct {
-  Worker *w;
-  int n;
-  const Step *s;
-  bool ok;
-  const char *why;
-  uint64_t hash;
-} Check;
-
-static void check_body(void *arg) {
-  Check *c = arg;
-  const SearchTask *t = c->w->env.task;
-  State *s = make_replay(&c->w->env, c->n, sp_steps_copy(ir_arena(c->w->ctx), c->n, c->s, true));
-  state_infer_bounds(s);
-  c->hash = state_hash(s);
-  Func f = low_loops(s, &t->target, t->dag->n_tensors, t->dag->tensor, LOW_CODE);
-  GpuCheck g = {.ok = true};
-  if (t->gpu) g = low_gpu_check(f);
-  c->ok = g.ok;
-  c->why = g.why;
-}
-typedef struct {
-  Policy *p;
-  Cand *c;
-  bool *ok;
-} CheckJob;
-static void check_job(void *arg, int worker, int64_t item) {
-  CheckJob *j = arg;
-  Check c = {.w = &j->p->worker[worker], .n = j->c[item].n, .s = j->c[item].step};
-  ErrCode code = err_try(&c.w->err, check_body, &c);
-  if (code == NS_ERR_MEMORY) pol_ends(c.w, code);
-  j->ok[item] = code == NS_OK && c.ok;
-  ir_release(c.w->ctx, c.w->base);
-}
-
-typedef struct {
-  Policy *p;
-  int n;
-  const Step *s;
-  Check c;
-} CheckCall;
-static void check_call(void *arg) {
-  CheckCall *x = arg;
-  pol_workers_open(x->p);
-  x->c = (Check){.w = &x->p->worker[0], .n = x->n, .s = x->s};
-  if (err_try(&x->c.w->err, check_body, &x->c) != NS_OK) x->c.ok = false, x->c.why = x->c.w->err.msg;
-  if (x->c.why) x->c.why = arena_strdup(x->p->arena, x->c.why);
-}
-bool policy_check(Policy *p, int n_step, const Step *s, const char **why) {
-  CheckCall x = {.p = p, .n = n_step, .s = s};
-  ErrCode c = err_try(&p->err, check_call, &x);
-  pol_workers_close(p);
-  bool ok = c == NS_OK && x.c.ok;
-  *why = ok ? NULL : c != NS_OK ? p->err.msg : x.c.why;
-  return ok;
-}
 
 /* ---- a round ---- */
 
@@ -95,13 +36,13 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
 /* How the output is cut: the splits into the most levels (as long as a tiling structure has more S than R). States that
  * agree in it differ in details, such as the slices of a reduction, vectors and unrolling: their times say little more
  * than one of them does. 0: no split has three levels. */
-static uint64_t tiling_of(const Cand *c) {
+static uint64_t tiling_of(int n, const Step *step) {
   uint64_t h = 0;
   int most = 2; /* lengths of a split: its levels but one */
-  for (int i = 0; i < c->n; i++)
-    if (c->step[i].kind == STEP_SP && c->step[i].n > most) most = c->step[i].n;
-  for (int i = 0; i < c->n; i++) {
-    const Step *s = &c->step[i];
+  for (int i = 0; i < n; i++)
+    if (step[i].kind == STEP_SP && step[i].n > most) most = step[i].n;
+  for (int i = 0; i < n; i++) {
+    const Step *s = &step[i];
     if (s->kind != STEP_SP || s->n < most) continue;
     h = (h ^ ((uint64_t)s->stage << 8 | (uint64_t)s->iter)) * 0x9e3779b97f4a7c15u + 1;
     for (int k = 0; k < s->n; k++) h = (h ^ (h >> 29) ^ (uint64_t)s->list[k]) * 0xbf58476d1ce4e5b9u + 1;
@@ -125,7 +66,7 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
   Cand *late = arena_array(a, Cand, n + 1);
   int front = 0, n_late = 0;
   for (int i = 0; i < n; i++) {
-    uint64_t t = tiling_of(&c[i]);
+    uint64_t t = tiling_of(c[i].n, c[i].step);
     int32_t here = mapu_get(&batch, t, 0), all = mapu_get(&p->picked_tiles, t, 0);
     if (front >= 2 * room || (t != 0 && ((in_batch && here >= in_batch) || (in_all && all + here >= in_all)))) {
       late[n_late++] = c[i];
@@ -138,23 +79,43 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
   return front;
 }
 
-static void count_picked(Policy *p, const Cand *c) {
-  uint64_t t = tiling_of(c);
-  mapu_set(&p->measured_set, c->hash, 1);
+static void count_picked(Policy *p, uint64_t hash, int n, const Step *step) {
+  uint64_t t = tiling_of(n, step);
+  mapu_set(&p->measured_set, hash, 1);
   mapu_set(&p->picked_tiles, t, mapu_get(&p->picked_tiles, t, 0) + 1);
 }
 
+typedef struct {
+  Policy *p;
+  const Cand *c;
+  Candidate **made;
+} MakeJob;
+static void make_job(void *arg, int worker, int64_t item) {
+  MakeJob *j = arg;
+  const Cand *c = &j->c[item];
+  Policy *p = j->p;
+  unsigned want = WANT_CHECK | p->want | (p->scorer.rate ? WANT_TRAITS : 0);
+  Met k = {0};
+  if (p->scorer.rate) memo_get(p->memo, steps_hash(c->n, c->step), ir_arena(p->worker[worker].ctx), &k);
+  Candidate *made = cand_make(&p->worker[worker].env, c->n, c->step, want, p->layout, k.traits);
+  if (made) made->score = c->score;
+  j->made[item] = made;
+}
+
 /* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
-static void take(Policy *p, Arena *a, int n, Cand *c, int room, CandVec *out) {
-  bool *ok = arena_array(a, bool, n);
-  for (int from = 0; from < n && out->len < room;) {
-    int want = room - out->len, m = n - from < want ? n - from : want;
-    CheckJob j = {p, c + from, ok + from};
-    pol_run(p, m, check_job, &j);
-    for (int i = from; i < from + m && out->len < room; i++) {
-      if (!ok[i] || mapu_get(&p->measured_set, c[i].hash, 0)) continue;
-      count_picked(p, &c[i]);
-      vec_push(a, out, c[i]);
+static void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidate **out) {
+  for (int from = 0; from < n && *n_out < room;) {
+    int want = room - *n_out, m = n - from < want ? n - from : want;
+    MakeJob j = {p, c + from, out + *n_out};
+    pol_run(p, m, make_job, &j);
+    for (int i = 0; i < m; i++) {
+      Candidate *made = j.made[i];
+      j.made[i] = NULL;
+      if (made && !made->why && !mapu_get(&p->measured_set, made->hash, 0)) {
+        count_picked(p, made->hash, made->n_step, made->step);
+        out[(*n_out)++] = made;
+      } else
+        cand_free(made);
     }
     from += m;
   }
@@ -165,7 +126,7 @@ static void round_body(void *arg) {
   Policy *p = c->p;
   pol_workers_open(p);
   Arena *a = p->worker[0].keep;
-  CandVec init = {0}, out = {0};
+  CandVec init = {0};
   sample(p, a, &init);
   int n_rand = (int)floor(p->par.eps_greedy * c->batch), n_pool = 3 * n_rand;
   Cand *pool = arena_array(a, Cand, n_pool);
@@ -184,45 +145,39 @@ static void round_body(void *arg) {
   Best best = best_new(a, (int)(room < most ? room : most < INT32_MAX ? most : INT32_MAX));
   evolve(p, a, init.len, init.at, &best);
   int first = spread_out(p, a, best.n, best.at, c->batch);
-  take(p, a, first, best.at, c->batch - n_rand, &out);
-  take(p, a, n_pool, pool, c->batch, &out);
-  take(p, a, best.n, best.at, c->batch, &out);
-  c->out = pol_list_out(c->a, out.len, out.at);
+  take(p, first, best.at, c->batch - n_rand, &c->size, c->made);
+  take(p, n_pool, pool, c->batch, &c->size, c->made);
+  take(p, best.n, best.at, c->batch, &c->size, c->made);
 }
-StateList policy_round(Policy *p, Arena *a, int batch) {
-  err_check(arena_err(a), batch > 0 && batch <= MAX_BATCH, "batch size %d is not in 1..%d", batch, (int)MAX_BATCH);
-  Call c = {.p = p, .a = a, .batch = batch};
-  pol_guarded(p, arena_err(a), round_body, &c);
-  return c.out;
+int policy_round(Policy *p, Err *e, int batch, Candidate **out) {
+  err_check(e, batch > 0 && batch <= MAX_BATCH, "batch size %d is not in 1..%d", batch, (int)MAX_BATCH);
+  Call c = {.p = p, .batch = batch, .made = out};
+  pol_guarded(p, e, round_body, &c);
+  return c.size;
 }
+
+/* ---- what comes from outside ---- */
 
 typedef struct {
   Policy *p;
-  int n;
-  const Step *s;
-  double seconds;
-  bool valid;
-  IrCtx *ctx;
+  const Candidate *c;
+  double speed;
 } Report;
-static Cand reported(Report *r) {
-  Policy *p = r->p;
-  if (!r->ctx) r->ctx = ir_clone(p->task->ctx, &p->err);
-  State *s = state_replay(r->ctx, p->task->dag, r->n, sp_steps_copy(ir_arena(r->ctx), r->n, r->s, true));
-  state_infer_bounds(s);
-  return (Cand){.n = r->n, .step = sp_steps_copy(p->arena, r->n, r->s, true), .hash = state_hash(s)};
+static Cand reported(const Report *r) {
+  const Candidate *c = r->c;
+  return (Cand){
+      .n = c->n_step, .step = sp_steps_copy(r->p->arena, c->n_step, c->step, true), .hash = c->hash, .score = r->speed};
 }
 static void report_body(void *arg) {
   Report *r = arg;
   Policy *p = r->p;
   Cand c = reported(r);
-  c.score = r->valid && r->seconds > 0 ? 1 / r->seconds : 0;
-  if (!mapu_get(&p->measured_set, c.hash, 0)) count_picked(p, &c); /* from a log: not picked here */
+  if (!mapu_get(&p->measured_set, c.hash, 0)) count_picked(p, c.hash, c.n, c.step); /* from a log: not picked here */
   vec_push(p->arena, &p->measured, c);
 }
-void policy_report(Policy *p, int n_step, const Step *s, double seconds, bool valid) {
-  Report r = {p, n_step, s, seconds, valid, NULL};
-  err_try(&p->err, report_body, &r);
-  if (r.ctx) ir_free(r.ctx);
+void policy_report(Policy *p, const Candidate *c, double seconds, bool valid) {
+  Report r = {p, c, valid && seconds > 0 ? 1 / seconds : 0};
+  if (c->code == NS_OK) err_try(&p->err, report_body, &r);
 }
 
 static void hint_body(void *arg) {
@@ -238,8 +193,7 @@ static void hint_body(void *arg) {
   memmove(p->hints.at, p->hints.at + 1, sizeof(Cand) * (MAX_HINTS - 1));
   p->hints.at[MAX_HINTS - 1] = c;
 }
-void policy_hint(Policy *p, int n_step, const Step *s) {
-  Report r = {p, n_step, s, 0, true, NULL};
-  err_try(&p->err, hint_body, &r);
-  if (r.ctx) ir_free(r.ctx);
+void policy_hint(Policy *p, const Candidate *c) {
+  Report r = {p, c, 0};
+  if (c->code == NS_OK) err_try(&p->err, hint_body, &r);
 }

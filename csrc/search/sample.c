@@ -13,33 +13,100 @@ enum { GIVE_UP_PASSES = 10, MAX_TRIES = 8 };
 
 /* ---- evaluating: from a step list to hash and score ---- */
 
-/* Replays a list in the worker's context and infers its bounds; the result waits for scoring. */
+Ranking ranking(const Policy *p) {
+  const Scorer *r = &p->scorer;
+  if (r->rate) return r->rate(r->self, 0, NULL, NULL) ? BY_TRAITS : BY_ESTIMATE;
+  return r->score ? BY_STATES : BY_ESTIMATE;
+}
+
+static double rated(const Job *j, const Traits *t) {
+  double out;
+  j->p->scorer.rate(j->p->scorer.self, 1, &t, &out);
+  return out;
+}
+
+/* Is all known that this job asks about a step list? Then *score is what it would come to. */
+static bool met(const Job *j, const Met *k, double *score) {
+  if (j->by == BY_ESTIMATE) {
+    *score = k->estimate;
+    return k->have & MET_ESTIMATE;
+  }
+  *score = k->traits ? rated(j, k->traits) : -INFINITY;
+  return k->traits || k->have & MET_BAD;
+}
+
+static void fill_slot(Job *j, int n, const Step *steps, uint64_t hash, double score) {
+  j->slot[j->at] = (Cand){.n = n,
+                          .step = sp_steps_copy(j->w->out[j->gen & 1], n, steps, true),
+                          .hash = hash,
+                          .score = isnan(score) ? -INFINITY : score,
+                          .full = !j->draft};
+}
+
+/* A list that was met before is known at once. Others are replayed in the worker's context and their bounds inferred; the
+ * result waits for scoring. */
 static void stage_state(Job *j, int n, const Step *steps) {
   Worker *w = j->w;
+  Met k;
+  double score;
+  j->id = steps_hash(n, steps);
+  if (j->by != BY_STATES && memo_get(j->p->memo, j->id, j->by == BY_TRAITS ? ir_arena(w->ctx) : NULL, &k)) {
+    if (k.have & MET_REFUSED) return;
+    if (met(j, &k, &score)) {
+      fill_slot(j, n, steps, k.hash, score);
+      return;
+    }
+  }
   State *s = make_replay(&w->env, n, sp_steps_copy(ir_arena(w->ctx), n, steps, false));
   state_infer_bounds(s);
-  if (!w->env.task->gpu && sp_nested_parallel(s)) return;
-  Cand *c = &j->slot[j->at];
-  c->n = n;
-  c->step = sp_steps_copy(w->out[j->gen & 1], n, steps, true);
-  c->hash = state_hash(s);
-  c->score = -INFINITY;
+  if (!w->env.task->gpu && sp_nested_parallel(s)) {
+    memo_put(j->p->memo, j->id, &(Met){.have = MET_REFUSED});
+    return;
+  }
+  fill_slot(j, n, steps, state_hash(s), -INFINITY);
   j->state[j->n_state] = s;
+  j->state_id[j->n_state] = j->id;
   j->state_slot[j->n_state++] = j->at;
+}
+
+typedef struct {
+  Job *j;
+  int i;
+} Describe;
+/* Facts of a bounded state, and its traits if the model wants them. */
+static void describe(void *arg) {
+  Describe *x = arg;
+  Job *j = x->j;
+  const Target *t = &j->p->task->target;
+  State *s = j->state[x->i];
+  Cand *c = &j->slot[j->state_slot[x->i]];
+  StateFacts f = state_facts(t, s);
+  Traits made;
+  Met k = {.hash = c->hash, .estimate = estimate_of(t, &f), .have = f.invalid ? MET_ESTIMATE | MET_BAD : MET_ESTIMATE};
+  if (j->by == BY_TRAITS && !f.invalid) {
+    made = traits_of(t, s, &f);
+    k.traits = &made;
+  }
+  met(j, &k, &c->score);
+  if (isnan(c->score)) c->score = -INFINITY;
+  memo_put(j->p->memo, j->state_id[x->i], &k);
 }
 
 static void score_states(void *arg) {
   Job *j = arg;
   double out[CHUNK];
   const Scorer *sc = &j->p->scorer;
-  if (j->draft)
-    sc->draft(sc->self, j->p->task, j->n_state, j->state, out);
-  else
-    sc->score(sc->self, j->p->task, j->n_state, j->state, out);
+  if (j->by == BY_STATES) {
+    sc->score(sc->self, &j->p->task->target, j->n_state, j->state, out);
+    for (int i = 0; i < j->n_state; i++) j->slot[j->state_slot[i]].score = isnan(out[i]) ? -INFINITY : out[i];
+    return;
+  }
   for (int i = 0; i < j->n_state; i++) {
-    Cand *c = &j->slot[j->state_slot[i]];
-    c->score = isnan(out[i]) ? -INFINITY : out[i];
-    c->full = !j->draft;
+    Describe x = {j, i};
+    ErrCode c = err_try(&j->w->err, describe, &x);
+    if (c == NS_ERR_MEMORY || c == NS_ERR_INTERRUPT) err_rethrow(&j->w->err, c);
+    if (c == NS_OK) continue; /* else it cannot be lowered */
+    memo_put(j->p->memo, j->state_id[i], &(Met){.hash = j->slot[j->state_slot[i]].hash, .have = MET_BAD});
   }
 }
 
@@ -52,12 +119,15 @@ static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
   if ((stop && *stop) || j.w->score_code != NS_OK) return;
   int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
   for (j.at = (int)item * CHUNK; j.at < end; j.at++) {
-    ErrCode c = err_try(&j.w->err, make, &j);
-    if (c != NS_OK) j.w->failed++;
-    if (c == NS_ERR_MEMORY) pol_ends(j.w, c); /* says nothing of the candidate */
+    j.id = 0;
+    ErrCode made = err_try(&j.w->err, make, &j);
+    if (made == NS_ERR_VALUE && j.id) memo_put(j.p->memo, j.id, &(Met){.have = MET_REFUSED});
   }
   ErrCode c = j.n_state > 0 ? err_try(&j.w->err, score_states, &j) : NS_OK;
-  if (c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) pol_ends(j.w, c);
+  if ((c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) && j.w->score_code == NS_OK) {
+    j.w->score_code = c;
+    memcpy(j.w->score_msg, j.w->err.msg, sizeof j.w->score_msg);
+  }
   ir_release(j.w->ctx, j.w->base);
 }
 
@@ -123,7 +193,7 @@ void slots_fill(Job *j, int kind) {
 void evaluate(Policy *p, int gen, int n, Cand *c) {
   Cand *given = arena_copy(p->worker[0].keep, c, sizeof(Cand) * (size_t)n);
   memset(c, 0, sizeof(Cand) * (size_t)n);
-  Job j = {.p = p, .gen = gen, .n = n, .parent = given, .slot = c};
+  Job j = {.p = p, .gen = gen, .n = n, .parent = given, .slot = c, .by = ranking(p)};
   slots_fill(&j, SLOTS_GIVEN);
 }
 
@@ -138,7 +208,8 @@ Rng *slot_rngs(Policy *p, Arena *a, int n) {
 /* A population is mostly waste: the draft estimate, which needs no loop program, decides who is scored by the model. */
 enum { KEEP_ONE_IN = 4, RANDOM_ONE_IN = 32 };
 
-bool drafting(const Policy *p) { return p->scorer.draft && p->scorer.draft(p->scorer.self, p->task, 0, NULL, NULL); }
+/* On a GPU the estimate picks who is scored by the model; on a CPU it ranks too badly for that. */
+bool drafting(const Policy *p) { return p->task->gpu && ranking(p) == BY_TRAITS; }
 
 Known known_new(Arena *a) {
   Known k = {0};
@@ -221,6 +292,7 @@ void sample(Policy *p, Arena *a, CandVec *out) {
            .n = n,
            .rng = slot_rngs(p, a, n),
            .slot = arena_array(a, Cand, n),
+           .by = drafting(p) ? BY_ESTIMATE : ranking(p),
            .draft = drafting(p),
            .why = arena_array(a, const char *, n)};
   for (int pass = 1; out->len < p->target_min; pass++) {
@@ -284,11 +356,11 @@ static void shares_body(void *arg) {
     Rng r = rng_split(&p->rng);
     Cand slot = {0};
     const char *why = NULL;
-    Job j = {.p = p, .w = w, .n = 1, .rng = &r, .slot = &slot, .why = &why};
+    Job j = {.p = p, .w = w, .n = 1, .rng = &r, .slot = &slot, .why = &why, .by = BY_STATES};
     if (err_try(&w->err, make_sample, &j) != NS_OK)
       why = "bounds";
     else if (!why && j.n_state > 0) {
-      StateFacts f = state_facts(p->task, j.state[0]);
+      StateFacts f = state_facts(&p->task->target, j.state[0]);
       why = f.invalid ? f.invalid : "ok";
     }
     ir_release(w->ctx, w->base);

@@ -7,20 +7,20 @@
  *   construct.c   extended mode: sizes within these limits
  *   populate.c    the init rules: they fill a sketch's sizes and add annotations
  *   mutate.c      the mutation rules
- *   facts.c       closed forms over a bounded state: threads, shared bytes, traffic, work per kernel
- *   analytic.c    a time estimate from the facts: the default Scorer
  *   policy.c      a task's policy: sketches, workers, settings
- *   sample.c      candidates made and scored in chunks, draft estimates, the sampling loop
+ *   memo.c        what is known of step lists that were met before
+ *   sample.c      states made and scored in chunks, draft estimates, the sampling loop
  *   evolve.c      generations
+ *   candidate.c   a picked state: replayed, lowered and described once, for all who need it
  *   round.c       picking a batch, the measured set
  *
- * Candidates travel as step lists. A worker owns a clone of the task's context, replays a list there, looks at the state
+ * States travel as step lists. A worker owns a clone of the task's context, replays a list there, looks at the state
  * and forgets it; so nothing but plain data crosses threads, and a seed gives the same candidates for any thread count.
  */
 #ifndef NS_SEARCH_H
 #define NS_SEARCH_H
-#include "lower/lower.h"
-#include "model/gpu.h"
+#include "codegen/text.h"
+#include "model/scorer.h"
 
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
@@ -35,15 +35,6 @@ typedef struct SearchTask SearchTask; /* DAG in its own context, target, paramet
 typedef struct Policy Policy;         /* generator, sketches, measured set; one per task */
 typedef struct { int n; Step **step; int *n_step; double *score; } StateList; /* states as step lists: the only thing that crosses contexts */
 
-/* Scores a batch of bounded states: higher is better, -INFINITY for a state that cannot be built. Called from any worker. */
-typedef struct {
-  void (*score)(void *self, const SearchTask *t, int n, State *const *s, double *out);
-  void *self;
-  /* A much cheaper estimate that decides which states are worth scoring; NULL: all are. With n = 0 it only says whether it
-   * is to be used now. */
-  bool (*draft)(void *self, const SearchTask *t, int n, State *const *s, double *out);
-} Scorer;
-
 /* A user's rule. check: 0 pass, 1 apply, 2 apply and skip the rest. apply: fills *out with states (step lists in a) and
  * their next positions (-1 ends the derivation). Both may raise on arena_err(a). */
 typedef struct { int n; Step **step; int *n_step; int *pos; } RuleOut;
@@ -56,9 +47,32 @@ typedef struct {
 
 SearchTask *task_new(Err *e, const IrCtx *src, const TeDag *d, const Target *t);
 void task_free(SearchTask *t);
-const TeDag *task_dag(const SearchTask *t);
-const IrCtx *task_ctx(const SearchTask *t);
 const Target *task_target(const SearchTask *t);
+/* How often a candidate was replayed, its program and its traits were made, since the task was made. */
+typedef struct { int64_t replayed, programs, traits; } TaskCounts;
+TaskCounts task_counts(const SearchTask *t);
+
+/* ---- candidates (candidate.c): what follows from a step list, made once; plain data, shared by the search that picked it,
+ * the session that compiles it and the model that learns from it ---- */
+enum { WANT_CHECK = 1, WANT_TRAITS = 2, WANT_PROGRAM = 4 };
+typedef struct {
+  const SearchTask *task;
+  int n_step;
+  const Step *step;
+  uint64_t hash; /* of the state */
+  double score;  /* of a round: what it was ranked by */
+  ErrCode code;
+  const char *why; /* NULL, or why it cannot be built: a message of code, or with NS_OK the limit of the device that is broken */
+  unsigned want;   /* what was asked for; what cannot be made is missing */
+  int layout;
+  const Traits *traits;
+  GenText text;    /* of the program PROGRAM_NAME */
+  Arena *printed; /* holds text; NULL: there is none, or whoever compiles it has taken it */
+  Arena *keep;    /* holds the rest */
+} Candidate;
+/* Raises nothing: what fails is the candidate's code. NULL: out of memory. stop: an interrupt flag or NULL. */
+Candidate *cand_new(const SearchTask *t, int n, const Step *steps, unsigned want, int layout, const atomic_int *stop);
+void cand_free(Candidate *c);
 
 Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *p, uint64_t seed, Pool *pool);
 void policy_free(Policy *p);
@@ -69,10 +83,13 @@ StateList policy_sketches(Policy *p, Arena *a);                       /* 03 §2;
 State *sketch_replay(IrCtx *c, const TeDag *d, int n, const Step *steps); /* like state_replay; a split made to be factored may be open */
 StateList policy_sample(Policy *p, Arena *a);                         /* 03 §3; raises if nothing valid is found in bounded time */
 StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size); /* 03 §4.4; best first, unmeasured states only */
-StateList policy_round(Policy *p, Arena *a, int batch);               /* 03 §4.6: the states to measure next; marks them as picked; n = 0: exhausted */
-void policy_report(Policy *p, int n_step, const Step *s, double seconds, bool valid); /* result of a measurement, also from a log; raises on the task's error slot never */
-void policy_hint(Policy *p, int n_step, const Step *s); /* a state that may be good: it joins the first generations; raises never */
-bool policy_check(Policy *p, int n_step, const Step *s, const char **why); /* replays, infers bounds, lowers, verifies */
+/* 03 §4.6: up to `batch` candidates to measure next, the caller's; marks them as picked; returns how many, 0: exhausted.
+ * Raises on e. out: room for a batch, zeroed; what is in it after an error is the caller's, too. */
+int policy_round(Policy *p, Err *e, int batch, Candidate **out);
+/* What the candidates of rounds are to have (WANT_PROGRAM), besides what the scorer learns from; layout as in gen_steps. */
+void policy_want(Policy *p, unsigned want, int layout);
+void policy_report(Policy *p, const Candidate *c, double seconds, bool valid); /* result of a measurement, also from a log; raises never */
+void policy_hint(Policy *p, const Candidate *c); /* a state that may be good: it joins the first generations; raises never */
 
 /* Samples n times and counts what became of it: name[i], count[i]; returns the number of names. For tests and tools. */
 int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count);
@@ -91,23 +108,4 @@ bool pred_cross_thread(const State *s, int stage);
 /* All tuples of n factors whose product divides the extent, last <= last_max, in sampling order; *out: count * n numbers in a. */
 int64_t factor_list(Arena *a, int64_t extent, int n, int64_t last_max, int64_t **out);
 
-/* ---- closed forms over a bounded, complete state (facts.c) ---- */
-enum { FACT_KERNELS = 16, FACT_READS = 12 };
-typedef struct {
-  double blocks, threads, vthreads;      /* GPU; CPU: blocks = parallel iterations */
-  double shared_bytes, local_elems;      /* per block; per thread */
-  double ops;                            /* arithmetic of all points, 1 per operation */
-  double global_bytes, unique_bytes;     /* moved, in 32-byte sectors (GPU) or lines; footprint */
-  double shared_reads, shared_degree;    /* shared-memory elements read by threads; mean bank conflict */
-  double barriers;                       /* per block */
-  double stages;                         /* GPU: of the pipeline that fills shared memory */
-  bool matrix_possible;                  /* matrix units could do its products */
-  GpuMemory mem;                         /* GPU */
-} KernelFacts;
-typedef struct { int n; KernelFacts k[FACT_KERNELS]; const char *invalid; double max_vector_bytes; } StateFacts; /* invalid: NULL or the broken limit */
-StateFacts state_facts(const SearchTask *t, State *s);
-void facts_vector(const SearchTask *t, const StateFacts *f, float *out); /* STATE_N entries of model.h: 04 §6.4; on a CPU the estimated time alone */
-double analytic_seconds(const SearchTask *t, const StateFacts *f);    /* 04 §6.3; CPU: roofline */
-double analytic_sms(const SearchTask *t);                             /* multiprocessors that a GPU task should fill */
-void analytic_score(void *self, const SearchTask *t, int n, State *const *s, double *out); /* a Scorer; self unused */
 #endif

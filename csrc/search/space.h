@@ -9,6 +9,7 @@ struct SearchTask {
   TeDag *dag;
   Target target;
   bool gpu;
+  atomic_llong replayed, programs, traits; /* how often for candidates */
 };
 
 /* ---- reading states ---- */
@@ -103,6 +104,9 @@ typedef struct {
 } MakeEnv;
 int plan_sketch_of(const MakeEnv *m, int n, const Step *steps);
 State *make_replay(const MakeEnv *m, int n, const Step *steps); /* state_replay, with the DAGs of the sketch it was made from */
+
+/* candidate.c: a candidate made in a worker's context, which is left as it was. known: traits of these steps, or NULL. */
+Candidate *cand_make(MakeEnv *m, int n, const Step *steps, unsigned want, int layout, const Traits *known);
 
 /* construct.c: sizes within the limits of the device; false: none found. */
 bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps);

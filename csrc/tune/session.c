@@ -147,8 +147,7 @@ typedef struct {
   Session *s;
   SessionTask *t;
   int task, n;
-  const Step *const *steps;
-  const int *n_step;
+  const SubmitItem *item;
   int64_t tag;
   const RunPolicy *policy;
   Err *err; /* one per worker */
@@ -167,13 +166,15 @@ static void lower_one(void *arg) {
   SessionTask *t = x->t;
   Err *e = &x->err[l->worker];
   err_poll(e);
-  if (!x->ctx[l->worker]) {
+  const SubmitItem *it = &x->item[l->item];
+  if (!it->text && !x->ctx[l->worker]) {
     x->ctx[l->worker] = ir_clone(t->ctx, e);
     x->mark[l->worker] = ir_mark(x->ctx[l->worker]);
   }
-  TuneSource src = tune_source(x->ctx[l->worker], t->dag, &t->target, x->n_step[l->item], x->steps[l->item], t->layout,
-                               PROGRAM_NAME);
-  if (src.why) err_raise(e, NS_ERR_VALUE, "the program breaks a limit of the device: %s", src.why);
+  GenText src = it->text
+                    ? *it->text
+                    : gen_steps(x->ctx[l->worker], t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME);
+  if (src.why) err_raise(e, NS_ERR_VALUE, "%s", src.why);
   RunPolicy p = *x->policy;
   p.check = p.check && t->check;
   p.cold_args = t->cold_args;
@@ -201,7 +202,7 @@ static void lower_job(void *arg, int worker, int64_t item) {
   pthread_mutex_unlock(&x->s->lock);
 }
 
-void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag,
+void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item, int64_t first_tag,
                     const RunPolicy *p) {
   pthread_mutex_lock(&s->lock);
   int known = s->task.len;
@@ -209,7 +210,7 @@ void session_submit(Session *s, Err *e, int task, int n, const Step *const *step
   pthread_mutex_unlock(&s->lock);
   err_check(e, own && own->pipe >= 0, "task %d is not one of the session's %d tasks", task, known);
   int workers = s->pool ? pool_size(s->pool) : 1;
-  Submit x = {.s = s, .t = own, .task = task, .n = n, .steps = steps, .n_step = n_step, .tag = first_tag, .policy = p};
+  Submit x = {.s = s, .t = own, .task = task, .n = n, .item = item, .tag = first_tag, .policy = p};
   x.err = calloc((size_t)workers, sizeof *x.err);
   x.ctx = calloc((size_t)workers, sizeof *x.ctx);
   x.mark = calloc((size_t)workers, sizeof *x.mark);

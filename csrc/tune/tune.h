@@ -3,8 +3,6 @@
  *   reference.c  inputs of a task and the outputs every candidate must produce
  *   exact.c      which outputs are the same bits in every order of operations
  *   session.c    lowering threads in front of the measuring pipeline
- *   source.c     a step list becomes source text and a manifest
- *   learner.c    the learned scorer: measured states rank proposed ones
  *   schedule.c   the task scheduler's arithmetic (gradients)
  *
  * The session itself (search, build and run overlapping, callbacks, progress) is driven from Python, which only moves
@@ -12,14 +10,8 @@
  */
 #ifndef NS_TUNE_H
 #define NS_TUNE_H
-#include "codegen/codegen.h"
 #include "measure/pipeline.h"
-#include "model/model.h"
 #include "search/search.h"
-
-typedef struct { const char *source, *manifest, *why; } TuneSource; /* why: the GPU limit that is broken, or NULL */
-/* In c's arena. layout: 0 none, 1 insert transform stage, 2 pre-transformed. Raises what replaying or lowering raises. */
-TuneSource tune_source(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name);
 
 /* ---- reference (reference.c) ---- */
 /* Fills data[i], one block of memory in a per tensor of the DAG: small integers for inputs (given[i], if not NULL, instead),
@@ -38,7 +30,14 @@ int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Tar
 /* The task's inputs with a bit in args are weights of a network whose weights take so many bytes: on a CPU they are as cold
  * as in the network's runs. For candidates submitted from now on. */
 void session_cold(Session *s, Err *e, int task, uint64_t args, int64_t bytes);
-void session_submit(Session *s, Err *e, int task, int n, const Step *const *steps, const int *n_step, int64_t first_tag, const RunPolicy *p); /* lowers in parallel, then queues; tags count up from first_tag */
+/* What is to be measured: steps, or the program that was made of them for this task. */
+typedef struct {
+  int n_step;
+  const Step *step;
+  const GenText *text; /* NULL: not made yet */
+} SubmitItem;
+/* Makes the programs that are missing, in parallel, and queues all; tags count up from first_tag. */
+void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item, int64_t first_tag, const RunPolicy *p);
 int session_poll(Session *s, double wait_s, PipeResult *out, int max);
 int session_pending(Session *s);
 int session_cancel(Session *s);
@@ -46,21 +45,6 @@ void session_incumbent(Session *s, int task, double seconds); /* as pipe_incumbe
 bool session_notice(Session *s, char *out, size_t n); /* as pipe_notice */
 PipeStats session_stats(const Session *s);
 const DevInfo *session_device(const Session *s);
-
-/* ---- learned scorer (learner.c): one per session, shared by its tasks; add and train while no search runs ---- */
-typedef struct Learner Learner;
-typedef struct LearnerTask LearnerTask; /* lives as long as the Learner */
-Learner *learner_new(Err *e, uint64_t seed);
-void learner_free(Learner *l);
-LearnerTask *learner_task(Learner *l, const SearchTask *t); /* t must outlive the learner */
-void learner_add(LearnerTask *x, int n, const Step *steps, double seconds); /* 1e10: failed */
-bool learner_train(Learner *l, Pool *pool); /* trains if that is due; says whether it did */
-Scorer learner_scorer(LearnerTask *x);      /* the analytic estimate until the first training */
-/* What each stage of a bounded state adds to the raw score of trees, then what belongs to none of them: stage.len + 1 numbers;
- * zeros before the first training. false: the model has no such parts. */
-bool learner_stages(const LearnerTask *x, State *s, double *out);
-CostModel *learner_model(const Learner *l);
-void random_score(void *self, const SearchTask *t, int n, State *const *s, double *out); /* a Scorer; self: the seed, uint64_t */
 
 /* ---- task scheduler (schedule.c): 03 §5.3 ---- */
 typedef struct {

@@ -79,25 +79,25 @@ static void vector(void **state) {
   (void)state;
   int64_t row[32], step[32], same[32] = {0};
   lanes(row, 4), lanes(step, 256);
-  GpuKernel k[2] = {{.grid = 108,
-                     .threads = 256,
-                     .vthreads = 2,
-                     .shared_bytes = 40 << 10,
-                     .local_elems = 64,
-                     .ops = 1e9,
-                     .global_bytes = 4e6,
-                     .unique_bytes = 1e6,
-                     .shared_reads = 1e8,
-                     .barriers = 64,
-                     .stages = 2,
-                     .mem = {.fill_bytes = 2e6}},
-                    {.grid = 10,
-                     .threads = 32,
-                     .vthreads = 1,
-                     .ops = 1e6,
-                     .global_bytes = 1e6,
-                     .unique_bytes = 1e6,
-                     .matrix_possible = true}};
+  KernelFacts k[2] = {{.blocks = 108,
+                       .threads = 256,
+                       .vthreads = 2,
+                       .shared_bytes = 40 << 10,
+                       .local_elems = 64,
+                       .ops = 1e9,
+                       .global_bytes = 4e6,
+                       .unique_bytes = 1e6,
+                       .shared_reads = 1e8,
+                       .barriers = 64,
+                       .stages = 2,
+                       .mem = {.fill_bytes = 2e6}},
+                      {.blocks = 10,
+                       .threads = 32,
+                       .vthreads = 1,
+                       .ops = 1e6,
+                       .global_bytes = 1e6,
+                       .unique_bytes = 1e6,
+                       .matrix_possible = true}};
   GpuMemory *m = &k[0].mem;
   assert_true(near(gpu_global_access(m, false, 32, row, 4, 1000), 128000)); /* 4 sectors a warp */
   gpu_global_access(m, false, 32, step, 4, 100);                            /* 32 sectors, an eighth of each */

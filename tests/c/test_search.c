@@ -13,8 +13,9 @@ typedef struct {
   Target t;
   int threads;
   uint64_t seed;
-  StateList out;
-  StateList out2;
+  unsigned want;
+  Candidate *out[12], *out2[12];
+  int n, n2;
 } Fix;
 
 static void build(void *arg) {
@@ -38,13 +39,19 @@ static void two_rounds(void *arg) {
   r->t = task_new(&f->err, f->c, f->d, &f->t);
   if (f->threads > 1) r->pool = pool_new(f->threads, &f->err);
   r->p = policy_new(&f->err, r->t, &par, f->seed, r->pool);
-  f->out = policy_round(r->p, f->arena, 12);
-  for (int i = 0; i < f->out.n; i++) {
-    const char *why;
-    assert_true(policy_check(r->p, f->out.n_step[i], f->out.step[i], &why));
-    policy_report(r->p, f->out.n_step[i], f->out.step[i], 1e-3 / (i + 1), i % 3 != 0);
+  policy_want(r->p, f->want, 0);
+  f->n = policy_round(r->p, &f->err, 12, f->out);
+  for (int i = 0; i < f->n; i++) {
+    assert_null(f->out[i]->why);
+    policy_report(r->p, f->out[i], 1e-3 / (i + 1), i % 3 != 0);
   }
-  f->out2 = policy_round(r->p, f->arena, 12);
+  f->n2 = policy_round(r->p, &f->err, 12, f->out2);
+}
+static void forget(Fix *f) {
+  for (int i = 0; i < 12; i++) {
+    cand_free(f->out[i]), cand_free(f->out2[i]);
+    f->out[i] = f->out2[i] = NULL;
+  }
 }
 static ErrCode rounds(Fix *f, TargetKind kind, int threads) {
   f->t = target_default(kind, 90);
@@ -57,10 +64,10 @@ static ErrCode rounds(Fix *f, TargetKind kind, int threads) {
   task_free(r.t);
   return c;
 }
-static char *text_of(Fix *f, const StateList *l) {
+static char *text_of(Fix *f, int n, Candidate *const *c) {
   StrBuf b;
   sb_init(&b, f->arena);
-  for (int i = 0; i < l->n; i++) sb_puts(&b, steps_text(f->arena, l->n_step[i], l->step[i]));
+  for (int i = 0; i < n; i++) sb_puts(&b, steps_text(f->arena, c[i]->n_step, c[i]->step));
   return sb_str(&b);
 }
 
@@ -69,12 +76,42 @@ static void equal_for_any_number_of_threads(void **state) {
   TargetKind kinds[] = {TG_CPU, TG_CUDA};
   for (int k = 0; k < 2; k++) {
     assert_int_equal(rounds(f, kinds[k], 1), NS_OK);
-    assert_int_equal(f->out.n, 12);
-    char *one = text_of(f, &f->out), *two = text_of(f, &f->out2);
+    assert_int_equal(f->n, 12);
+    char *one = text_of(f, f->n, f->out), *two = text_of(f, f->n2, f->out2);
+    forget(f);
     assert_int_equal(rounds(f, kinds[k], 3), NS_OK);
-    assert_string_equal(one, text_of(f, &f->out));
-    assert_string_equal(two, text_of(f, &f->out2));
+    assert_string_equal(one, text_of(f, f->n, f->out));
+    assert_string_equal(two, text_of(f, f->n2, f->out2));
+    forget(f);
   }
+}
+
+/* What a round makes of a candidate is what its steps alone say: hash, program, traits. */
+static void compare(void *arg) {
+  Fix *f = arg;
+  SearchTask *t = task_new(&f->err, f->c, f->d, &f->t);
+  for (int i = 0; i < f->n; i++) {
+    const Candidate *a = f->out[i];
+    Candidate *b = cand_new(t, a->n_step, a->step, WANT_PROGRAM | WANT_TRAITS, 0, NULL);
+    assert_true(a->hash == b->hash && a->traits == NULL && b->traits->f.n_rows > 0);
+    assert_string_equal(a->text.source, b->text.source);
+    assert_string_equal(a->text.manifest, b->text.manifest);
+    cand_free(b);
+  }
+  assert_true(task_counts(t).replayed == f->n && task_counts(t).programs == f->n && task_counts(t).traits == f->n);
+  Step broken = {.kind = STEP_CI, .stage = 99};
+  Candidate *c = cand_new(t, 1, &broken, WANT_TRAITS, 0, NULL);
+  assert_int_equal(c->code, NS_ERR_VALUE);
+  assert_non_null(strstr(c->why, "step 0 (CI)"));
+  cand_free(c);
+  task_free(t);
+}
+static void candidate_is_its_steps(void **state) {
+  Fix *f = *state;
+  f->want = WANT_PROGRAM;
+  assert_int_equal(rounds(f, TG_CUDA, 3), NS_OK);
+  assert_int_equal(err_try(&f->err, compare, f), NS_OK);
+  forget(f);
 }
 
 static void sample_bad(void *arg) {
@@ -125,18 +162,21 @@ static void submit(void *arg) {
   m->s = session_new(&f->err, &f->t, DEV_CPU, 0, 2, NULL);
   m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, m->data, false);
   RunPolicy p = {.number = 1, .repeat = 1, .timeout_s = 20, .check = true};
-  session_submit(m->s, &f->err, m->task, 3, (const Step *const *)f->out.step, f->out.n_step, 10, &p);
+  SubmitItem item[3];
+  for (int i = 0; i < 3; i++) item[i] = (SubmitItem){f->out[i]->n_step, f->out[i]->step, NULL};
+  item[0].text = &f->out[0]->text; /* made already */
+  session_submit(m->s, &f->err, m->task, 3, item, 10, &p);
   Step broken = {.kind = STEP_CI, .stage = 99};
-  const Step *list = &broken;
-  int one = 1;
-  session_submit(m->s, &f->err, m->task, 1, &list, &one, 13, &p);
+  session_submit(m->s, &f->err, m->task, 1, &(SubmitItem){1, &broken, NULL}, 13, &p);
   while (session_pending(m->s) > 0) m->n += session_poll(m->s, 0.5, m->got + m->n, 16 - m->n);
 }
 static void session_measures_and_names_failures(void **state) {
   Measure m = {.f = *state};
+  m.f->want = WANT_PROGRAM;
   assert_int_equal(rounds(m.f, TG_CPU, 1), NS_OK);
   assert_int_equal(err_try(&m.f->err, submit, &m), NS_OK);
   session_free(m.s);
+  forget(m.f);
   assert_int_equal(m.n, 4);
   for (int i = 0; i < m.n; i++) {
     if (m.got[i].tag == 13)
@@ -152,7 +192,8 @@ int main(int argc, char **argv) {
   int rc = worker_main_if_asked(argc, argv);
   if (rc >= 0) return rc;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equal_for_any_number_of_threads), cmocka_unit_test(unsatisfiable_task_is_refused),
-      cmocka_unit_test(reference_is_the_product), cmocka_unit_test(session_measures_and_names_failures)};
+      cmocka_unit_test(equal_for_any_number_of_threads), cmocka_unit_test(candidate_is_its_steps),
+      cmocka_unit_test(unsatisfiable_task_is_refused), cmocka_unit_test(reference_is_the_product),
+      cmocka_unit_test(session_measures_and_names_failures)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -213,9 +213,9 @@ class Counting:
     def __init__(self, engine, empty):
         self.engine, self.empty, self.rounds = engine, empty, 0
 
-    def round(self, n):
+    def candidates(self, n):
         self.rounds += 1
-        return [] if self.rounds <= self.empty else self.engine.round(n)
+        return [] if self.rounds <= self.empty else self.engine.candidates(n)
 
     def __getattr__(self, name):
         return getattr(self.engine, name)

@@ -206,3 +206,28 @@ def test_rounds_with_a_trained_model_are_reproducible_and_valid():
         return [(s.steps(), score) for s, score in out]
 
     assert run(1) == run(2)
+
+
+@pytest.mark.parametrize("target", [CPU4, CUDA], ids=["cpu", "cuda"])
+def test_a_measured_candidate_is_made_once(target):
+    """From the round that picks it to the model that learns from it."""
+    dag = _core.ComputeDAG(matmul(128, 128, 128))
+    small = {"sample_init_min_population": 20, "evolutionary_search_population": 100, "evolutionary_search_num_iters": 2}
+    p, learner = _core.Policy(dag, target, small, 1, 2), _core.Learner(1)
+    number = learner.task(p)
+    p.set_scorer(learner.scorer(number))
+    p.want_programs(0)
+    batch = p.candidates(8)
+    tried = p.counts()["replayed"]  # a few are picked twice or break a limit
+    assert len(batch) <= tried <= 2 * len(batch)
+    for k, c in enumerate(batch):
+        p.report(c, 1e-3 / (k + 1), True)
+        p.hint(c)
+        learner.add(number, c, 1e-3 / (k + 1))
+    assert p.counts() == {"replayed": tried, "programs": tried, "traits": tried} and learner.records() == len(batch)
+    state = batch[0].state()  # for those who look at it
+    assert state.bounded and state.steps() == batch[0].steps()
+    learner.add(number, state, 1e-3)
+    assert p.counts() == {"replayed": tried + 1, "programs": tried, "traits": tried + 1}
+    rows, first, *_ = learner.batch()
+    assert (rows[first[0] : first[1]] == rows[first[-2] : first[-1]]).all()

@@ -15,6 +15,7 @@ from nestsmith import _core
 
 from .cost import FAILED, seconds_of
 from .cost_model import CostModel
+from .loop_state import handle_of
 
 __all__ = ["XGBModel", "NetworkModel", "BlendModel"]
 
@@ -130,7 +131,7 @@ class XGBModel(CostModel):
             seconds = seconds_of(r)
             if seconds == FAILED and r.error_no == 0:
                 logger.warning("a measurement of %s s is no time; the candidate counts as failed", r.costs)
-            self.engine.add(self._task(i.task), getattr(i.state, "state_object", i.state), seconds)
+            self.engine.add(self._task(i.task), handle_of(i.state), seconds)
 
     def predict(self, task, states):
         number = self._task(task)

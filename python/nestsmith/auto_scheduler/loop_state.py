@@ -93,6 +93,11 @@ class Step(tuple):
         return self[1]
 
 
+def handle_of(state):
+    """What the engine takes where only the steps of a state matter: a candidate of a search, or its own State."""
+    return getattr(state, "handle", state)
+
+
 class State:
     """A step list, the loops it makes, and methods that append one step each and change the state in place.
 
@@ -118,17 +123,26 @@ class State:
     def __init__(self, state_object, dag):
         source = state_object if isinstance(state_object, State) else None
         inner = source.state_object if source else state_object
-        if not isinstance(inner, _core.State):
+        if not isinstance(inner, (_core.State, _core.Candidate)):
             raise TypeError(f"state_object is a {type(inner).__name__}; it must be a State or the state_object of one")
         if not isinstance(dag, _core.ComputeDAG):
             raise TypeError(f"dag is a {type(dag).__name__}; it must be a ComputeDAG, such as task.compute_dag")
-        self._object, self._shared, self.compute_dag = inner, True, dag  # copied before the first change
-        self._ids = {}
-        self._ops = []
-        self._stages = None
-        self._rebuild_ops()
+        self._handle, self._shared, self.compute_dag = inner, True, dag  # copied before the first change
+        self._made = inner if isinstance(inner, _core.State) else None  # else when somebody looks at it
+        self._op_list = self._stages = None
         if source:
             self._stages = [StateStage(s.op, list(s.iters), s.op_type, s.compute_at) for s in source.stages]
+
+    @property
+    def _object(self):
+        if self._made is None:
+            self._made = self._handle.state()
+        return self._made
+
+    @property
+    def handle(self):
+        """What the engine takes as this state: the candidate that a search made of it, or ``state_object``."""
+        return self._handle or self.state_object
 
     @property
     def state_object(self):
@@ -138,20 +152,25 @@ class State:
 
     # ---- looking at it ----
 
-    def _rebuild_ops(self):
+    @property
+    def _ops(self):
         """Operations by stage: those of the DAG in order, with a StageOp for every stage that a step inserted."""
-        self._ops = list(self.compute_dag.ops)
-        for step in self.transform_steps:
-            self._insert_op(step)
-        names = [s[0] for s in self._object.stages()]
-        self._ops = [StageOp(n) if o is None else o for o, n in zip(self._ops, names)]
-        self._ids = {o: i for i, o in enumerate(self._ops)}
+        if self._op_list is None:
+            self._op_list = list(self.compute_dag.ops)
+            for step in self.transform_steps:
+                self._insert_op(step)
+            self._name_ops()
+        return self._op_list
 
     def _insert_op(self, step):
         if step[0] in ("CHW", "RF"):
             self._ops.insert(step[1], None)
         elif step[0] == "CHR":
             self._ops.insert(step[1] + 1, None)
+
+    def _name_ops(self):
+        names = [s[0] for s in self._object.stages()]
+        self._op_list = [StageOp(n) if o is None else o for o, n in zip(self._ops, names)]
 
     @property
     def stages(self):
@@ -211,9 +230,9 @@ class State:
                 raise ValueError(f"stage {x} does not exist: the state has stages 0 to {len(self._ops) - 1}")
             return x
         op = x.op if isinstance(x, te.Tensor) else x
-        if op not in self._ids:
+        if op not in self._ops:
             raise ValueError(f"the state has no stage of {x!r}")
-        return self._ids[op]
+        return self._ops.index(op)
 
     def _iter(self, stage, it):
         for i, x in enumerate(self.stages[stage].iters):
@@ -230,7 +249,7 @@ class State:
         """Appends one step; iterators of other stages and unchanged ones of this stage stay the same objects."""
         before = self.stages
         if self._shared:
-            self._object, self._shared = self._object.copy(), False
+            self._made, self._handle, self._shared = self._object.copy(), None, False
         self._object.apply(*step)
         self._insert_op(step)
         self._stages = None
@@ -246,9 +265,7 @@ class State:
 
     def _stage_inserted(self, step, before):
         """Stages behind the new one moved up by one; all but the cached or factored stage keep their iterators."""
-        names = [s[0] for s in self._object.stages()]
-        self._ops = [StageOp(n) if o is None else o for o, n in zip(self._ops, names)]
-        self._ids = {o: i for i, o in enumerate(self._ops)}
+        self._name_ops()
         at = step[1] + (step[0] == "CHR")
         for i, old in enumerate(before):
             if step[0] == "CHR" or i != step[1]:

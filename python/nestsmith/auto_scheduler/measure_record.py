@@ -26,6 +26,7 @@ except ImportError:  # not on this system: records are still written in one piec
 from .. import _core, check
 from ..error import TVMValueError
 from .cost import NOTHING, rank
+from .loop_state import handle_of
 from .signals import Held
 
 __all__ = [
@@ -186,8 +187,7 @@ def rank_of_fields(fields):
 
 
 def _steps_of(state):
-    state = getattr(state, "state_object", state)
-    return state.steps()
+    return handle_of(state).steps()
 
 
 def _task_fields(task):

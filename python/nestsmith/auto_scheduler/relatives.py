@@ -11,6 +11,8 @@ import json
 
 from nestsmith import _core
 
+from .loop_state import handle_of
+
 __all__ = ["Relatives"]
 
 INSERTING = ("CHR", "CHW", "RF")  # steps that add a stage
@@ -54,9 +56,8 @@ class Relatives:
 
     def transplant(self, i, j, state):
         """The schedule of a state of task i on task j, or None if it does not fit."""
-        state = getattr(state, "state_object", state)
         try:
-            steps = carry(json.loads(state.steps()), len(self._all[i]), self._tail(i, j), self._prefix(i, j))
+            steps = carry(json.loads(handle_of(state).steps()), len(self._all[i]), self._tail(i, j), self._prefix(i, j))
             return _core.State(self.tasks[j].compute_dag, json.dumps(steps))
         except (ValueError, RuntimeError, IndexError):
             return None

@@ -13,6 +13,7 @@ from nestsmith.error import TVMValueError
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel, make_cost_model
 from .display import emit, title
+from .loop_state import handle_of
 
 __all__ = [
     "SearchPolicy",
@@ -158,6 +159,9 @@ class SearchPolicy:
     def learn(self, inputs, results):
         """Results of what was proposed."""
 
+    def for_session(self, local):
+        """A run begins; `local`: the engine's own sessions measure what is proposed."""
+
     def cancel(self):
         """Makes a running `propose` or `learn` in another thread end soon, where that is possible."""
 
@@ -301,22 +305,26 @@ class SketchPolicy(SearchPolicy):
 
     def _report(self, state, res):
         cost = seconds_of(res)
-        self.engine.report(_unwrap(state), cost, cost < FAILED)
+        self.engine.report(handle_of(state), cost, cost < FAILED)
 
     def hint(self, state):
         """A state of this task that may be good, from wherever: it joins the first generation of later rounds."""
-        self.engine.hint(_unwrap(state))
+        self.engine.hint(handle_of(state))
 
     def propose(self, n):
         if self.verbose >= 1:
             title("Search")
         t0 = time.time()
         for _ in range(self._retries + 1):
-            out = self._engine_call(self.engine.round, n)
+            out = self._engine_call(self.engine.candidates, n)
             if out:
                 break
         self.search_seconds += time.time() - t0
-        return [_wrap(self, s) for s, _score in out]
+        return [_wrap(self, c) for c in out]
+
+    def for_session(self, local):
+        if local:
+            self.engine.want_programs(int(self.search_task.layout_rewrite_option or 0))
 
     def learn(self, inputs, results):
         for i, r in zip(inputs, results):

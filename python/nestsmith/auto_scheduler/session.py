@@ -18,6 +18,7 @@ from nestsmith import _core, check
 
 from .cost import FAILED, NOTHING, cause_of, is_quick, rank_of, seconds_of
 from .display import Progress, short, title
+from .loop_state import handle_of
 from .measure_record import RecordToFile
 from .signals import Held
 
@@ -147,7 +148,9 @@ class Measurer:
 
     # ---- submitting ----
 
-    def _local(self):
+    @property
+    def local(self):
+        """Whether the engine's own sessions measure, not users' builders and runners."""
         from . import measure
 
         return type(self.options.builder) is measure.LocalBuilder and type(self.options.runner) is measure.LocalRunner
@@ -174,7 +177,7 @@ class Measurer:
 
     def prepare(self, tasks):
         """Starts the workers and makes the inputs and expected outputs of all tasks, in other threads."""
-        if not self._local():
+        if not self.local:
             return
         self._helpers = concurrent.futures.ThreadPoolExecutor(4)
         for t in tasks:
@@ -240,7 +243,7 @@ class Measurer:
         todo = self._recall(batch)
         if not todo:
             return batch
-        if not self._local():
+        if not self.local:
             if self._pool is None:
                 self._pool = concurrent.futures.ThreadPoolExecutor(1)
             batch.future = self._pool.submit(self._foreign, batch, todo)
@@ -252,7 +255,7 @@ class Measurer:
         self._next_tag += len(todo)
         for k, i in enumerate(todo):
             self._tags[batch.first_tag + k] = (batch, i)
-        states = [getattr(batch.inputs[i].state, "state_object", batch.inputs[i].state) for i in todo]
+        states = [handle_of(batch.inputs[i].state) for i in todo]
         with self._lock:
             session.submit(number, states, batch.first_tag, r.engine_policy(self.check, race=True))
         return batch
@@ -271,8 +274,7 @@ class Measurer:
         for i, inp in enumerate(batch.inputs):
             res = None
             if self.known:
-                state = getattr(inp.state, "state_object", inp.state)
-                res = self.known.get((batch.task.workload_key, state.steps()))
+                res = self.known.get((batch.task.workload_key, handle_of(inp.state).steps()))
             if res is None:
                 todo.append(i)
             else:
@@ -562,6 +564,8 @@ class SearchThread:
 
     def __init__(self, policies, measurer):
         self.policies, self.measurer, self._jobs, self._abandoned = policies, measurer, [], False
+        for p in policies:
+            p.for_session(measurer.local)
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
 
     def __enter__(self):

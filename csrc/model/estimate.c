@@ -2,7 +2,7 @@
  * a part-filled last wave, registers, bank conflicts, barriers). It is meant to be monotone in the right things, not to be
  * right; the learned model and the measurements decide. Spec 04 §6.2, §6.3.
  */
-#include "search/space.h"
+#include "model/estimate.h"
 #include <math.h>
 
 static double at_least(double x, double lo) { return x > lo ? x : lo; }
@@ -50,16 +50,14 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
   return longest + OVERLAP * (all - longest) + rounds * latency + LAUNCH;
 }
 
-double analytic_sms(const SearchTask *t) { return t->target.gpu.sms; }
-
-double analytic_seconds(const SearchTask *t, const StateFacts *f) {
+double estimate_seconds(const Target *t, const StateFacts *f) {
   double total = 0;
-  if (t->gpu) {
-    const GpuMachine *m = &t->target.gpu;
+  if (t->kind != TG_CPU) {
+    const GpuMachine *m = &t->gpu;
     for (int i = 0; i < f->n; i++) total += kernel_seconds(m, &f->k[i]);
     return total;
   }
-  double cores = at_least((double)t->target.hw.num_cores, 1);
+  double cores = at_least((double)t->hw.num_cores, 1);
   for (int i = 0; i < f->n; i++) {
     const KernelFacts *k = &f->k[i];
     double p = k->blocks, used = p <= 1 ? 1 : p / (ceil(p / cores)); /* uneven shares leave cores idle */
@@ -69,11 +67,7 @@ double analytic_seconds(const SearchTask *t, const StateFacts *f) {
   return total;
 }
 
-void analytic_score(void *self, const SearchTask *t, int n, State *const *s, double *out) {
-  (void)self;
-  for (int i = 0; i < n; i++) {
-    StateFacts f = state_facts(t, s[i]);
-    double sec = f.invalid ? INFINITY : analytic_seconds(t, &f);
-    out[i] = isfinite(sec) && sec > 0 ? 1e-6 / sec : -INFINITY;
-  }
+double estimate_of(const Target *t, const StateFacts *f) {
+  double sec = f->invalid ? INFINITY : estimate_seconds(t, f);
+  return isfinite(sec) && sec > 0 ? 1e-6 / sec : -INFINITY;
 }

@@ -1,7 +1,7 @@
 /* Private to the closed forms: how a stage is seen (facts.c), and the part for GPUs (facts_gpu.c). */
-#ifndef NS_SEARCH_FACTS_H
-#define NS_SEARCH_FACTS_H
-#include "search/space.h"
+#ifndef NS_MODEL_FACTS_H
+#define NS_MODEL_FACTS_H
+#include "model/estimate.h"
 #include "model/lanes.h"
 
 enum { MAX_AXES = 60, MAX_LOOPS = 192, MAX_DIMS = 8, MAX_LANE_AXES = 256 };
@@ -35,9 +35,10 @@ void view_stage(View *v, State *s, int stage, LaneEnv *lanes);
 int facts_bytes(const State *s, TensorId t);            /* of an element */
 ScopeKind facts_scope(const State *s, TensorId t);
 double facts_region(const State *s, int stage);         /* elements of the stage's buffer */
+bool facts_reduces(const View *v);                      /* does the stage reduce? */
 
 typedef struct {
-  const SearchTask *t;
+  const Target *t;
   StateFacts *f;
   KernelFacts *k;
   LaneEnv lanes;

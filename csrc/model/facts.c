@@ -6,7 +6,7 @@
  * dimensions of the range that its loops sweep. The limits of the GPU verifier are checked here too, so that most invalid
  * candidates cost no lowering; the verifier proper still has the last word before anything is built. Spec 04 §6.2, 03 §3.8.
  */
-#include "search/facts.h"
+#include "model/facts.h"
 #include <math.h>
 #include <string.h>
 
@@ -227,6 +227,11 @@ ScopeKind facts_scope(const State *s, TensorId t) {
   int st = te_dag_op_of(s->ctx, s->dag, t);
   return st >= 0 ? s->stage.at[st].scope : SC_GLOBAL;
 }
+bool facts_reduces(const View *v) {
+  for (int i = 0; i < v->n_loop; i++)
+    if (v->loop[i].own && v->loop[i].kind != IT_SPACE) return true;
+  return false;
+}
 double facts_region(const State *s, int stage) { /* elements of the stage's buffer */
   const Stage *g = &s->stage.at[stage];
   double n = 1;
@@ -255,7 +260,7 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   int tile = v->n_loop;
   while (tile > 0 && v->loop[tile - 1].own && v->loop[tile - 1].kind == IT_SPACE) inner *= (double)v->loop[--tile].ext;
   double vectors = inner / lanes, spill = vectors > 24 ? 1 + (vectors - 24) / 24 : 1,
-         latency = sp_has_reduce(s, stage) ? fmax(1, 8 / fmax(1, vectors)) : 1;
+         latency = facts_reduces(v) ? fmax(1, 8 / fmax(1, vectors)) : 1;
   double unrolled = 1;
   int64_t row = 1;
   for (int i = 0; i < v->n_loop; i++) {
@@ -312,23 +317,23 @@ static void kernel_stages(Gpu *g, View *v, State *s, int stage, bool gpu, int de
     kernel_stages(g, v, s, st->attached.at[i] & 0xffff, gpu, depth + 1);
 }
 
-StateFacts state_facts(const SearchTask *t, State *s) {
+StateFacts state_facts(const Target *t, State *s) {
   StateFacts f = {0};
+  bool on_gpu = t->kind != TG_CPU;
   View view, *v = &view; /* large, and most of it is never touched */
   Gpu gpu, *g = &gpu;
   memset(v->thread, 0, sizeof v->thread);
-  if (t->gpu) g->lanes = lane_env(s->ctx);
+  if (on_gpu) g->lanes = lane_env(s->ctx);
   for (int i = 0; i < s->stage.len; i++) {
     const Stage *st = &s->stage.at[i];
     if (st->op->kind == TE_PLACEHOLDER || st->at != AT_ROOT) continue;
     KernelFacts k = {.blocks = 1, .threads = 1, .vthreads = 1, .shared_degree = 1};
     g->t = t, g->f = &f, g->k = &k;
-    if (t->gpu) gpu_begin(g, v, s, i);
-    kernel_stages(g, v, s, i, t->gpu, 0);
-    if (t->gpu) gpu_end(g);
+    if (on_gpu) gpu_begin(g, v, s, i);
+    kernel_stages(g, v, s, i, on_gpu, 0);
+    if (on_gpu) gpu_end(g);
     if (f.n < FACT_KERNELS) f.k[f.n++] = k;
   }
-  if (t->gpu && !f.invalid)
-    f.invalid = fit_text(gpu_fits(&t->target.hw, &(GpuNeeds){.vector_bytes = f.max_vector_bytes}));
+  if (on_gpu && !f.invalid) f.invalid = fit_text(gpu_fits(&t->hw, &(GpuNeeds){.vector_bytes = f.max_vector_bytes}));
   return f;
 }

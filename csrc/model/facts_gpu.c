@@ -4,7 +4,7 @@
  * memory and into banks of shared memory is not estimated but computed: the element that each of the first 32 threads
  * touches follows from the split and fuse relations and the index expressions, divisions included. Spec 04 §6.2.
  */
-#include "search/facts.h"
+#include "model/facts.h"
 #include "model/model.h"
 #include <math.h>
 #include <string.h>
@@ -50,7 +50,7 @@ void gpu_end(Gpu *g) {
                    .threads = k->threads,
                    .local_bytes = k->local_elems * 4,
                    .shared_bytes = k->shared_bytes};
-  limit(g, fit_text(gpu_fits(&g->t->target.hw, &need)));
+  limit(g, fit_text(gpu_fits(&g->t->hw, &need)));
 }
 
 /* ---- accesses ---- */
@@ -134,7 +134,7 @@ static void compute(Gpu *g, const View *v, double points) {
     } else
       global_access(g, v, a->tensor, &a->at, false, 1, points / reuse);
   }
-  if (small >= 2 && sp_has_reduce(v->s, v->stage)) k->matrix_possible = true;
+  if (small >= 2 && facts_reduces(v)) k->matrix_possible = true;
 }
 
 /* A copy into shared memory by all threads. */
@@ -205,30 +205,12 @@ void gpu_stage(Gpu *g, View *v, State *s, int stage) {
 }
 
 /* ---- the state as a vector ---- */
-void facts_vector(const SearchTask *t, const StateFacts *f, float *out) {
-  GpuKernel k[FACT_KERNELS];
-  double seconds = analytic_seconds(t, f);
+void facts_vector(const Target *t, const StateFacts *f, float *out) {
+  double seconds = estimate_seconds(t, f);
   if (!isfinite(seconds)) seconds = 1;
   memset(out, 0, sizeof *out * STATE_N);
-  if (!t->gpu) {
+  if (t->kind == TG_CPU)
     out[STATE_TIME] = (float)log2(seconds * 1e9 + 1);
-    return;
-  }
-  for (int i = 0; i < f->n; i++) {
-    const KernelFacts *q = &f->k[i];
-    k[i] = (GpuKernel){.grid = q->blocks,
-                       .threads = q->threads,
-                       .vthreads = q->vthreads,
-                       .shared_bytes = q->shared_bytes,
-                       .local_elems = q->local_elems,
-                       .ops = q->ops,
-                       .global_bytes = q->global_bytes,
-                       .unique_bytes = q->unique_bytes,
-                       .shared_reads = q->shared_reads,
-                       .barriers = q->barriers,
-                       .stages = q->stages,
-                       .matrix_possible = q->matrix_possible,
-                       .mem = q->mem};
-  }
-  gpu_state_vector(&t->target.gpu, f->n, k, seconds, out);
+  else
+    gpu_state_vector(&t->gpu, f->n, f->k, seconds, out);
 }

@@ -1,0 +1,114 @@
+/* Binding of candidates: _core.Candidate, an opaque handle of what a round found. Whoever takes a State where only its steps
+ * matter takes a Candidate, too; the state itself is made when somebody looks at it. */
+#include "py/py_search.h"
+
+PyTypeObject *PyCandidate_Type;
+
+PyObject *py_candidate_new(PyDag *dag, PyObject *task_box, Candidate *c) {
+  PyCandidate *p = (PyCandidate *)PyCandidate_Type->tp_alloc(PyCandidate_Type, 0);
+  if (!p) return cand_free(c), NULL;
+  p->dag = (PyDag *)Py_NewRef(dag);
+  p->task_box = Py_NewRef(task_box);
+  p->c = c;
+  return (PyObject *)p;
+}
+static void candidate_drop(PyObject *o) {
+  PyCandidate *p = (PyCandidate *)o;
+  PyTypeObject *t = Py_TYPE(o);
+  cand_free(p->c);
+  Py_CLEAR(p->dag);
+  Py_CLEAR(p->task_box);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+bool py_steps_of(PyObject *o, int *n, const Step **step) {
+  if (PyObject_TypeCheck(o, PyCandidate_Type)) {
+    const Candidate *c = ((PyCandidate *)o)->c;
+    *n = c->n_step, *step = c->step;
+    return true;
+  }
+  const PyState *s = py_as_state(o);
+  if (s) *n = s->state->step.len, *step = s->state->step.at;
+  return s != NULL;
+}
+
+typedef struct {
+  const SearchTask *t;
+  int n;
+  const Step *step;
+  unsigned want;
+  Err err;
+  Candidate *out;
+} Make;
+static void do_make(void *arg) {
+  Make *x = arg;
+  x->out = cand_new(x->t, x->n, x->step, x->want, 0, NULL);
+}
+const Candidate *py_candidate_of(PyObject *o, const SearchTask *t, unsigned want, Candidate **own) {
+  Make x = {.t = t, .want = want};
+  *own = NULL;
+  if (!py_steps_of(o, &x.n, &x.step)) return NULL;
+  if (PyObject_TypeCheck(o, PyCandidate_Type)) {
+    const Candidate *c = ((PyCandidate *)o)->c;
+    if (c->task == t && (c->want & want) == want) return c;
+  }
+  err_init(&x.err);
+  py_free(&x.err, do_make, &x);
+  if (!x.out) PyErr_NoMemory();
+  return *own = x.out;
+}
+
+PyObject *py_candidate_state(PyObject *o) {
+  const PyCandidate *p = (const PyCandidate *)o;
+  return py_state_of_steps(p->dag, p->c->n_step, p->c->step, true);
+}
+static PyObject *m_state(PyObject *o, PyObject *u) {
+  (void)u;
+  return py_candidate_state(o);
+}
+
+typedef struct {
+  const Candidate *c;
+  Err err;
+  Arena *a;
+  char *text;
+} Text;
+static void do_steps(void *arg) {
+  Text *x = arg;
+  x->a = arena_new(&x->err);
+  x->text = steps_text(x->a, x->c->n_step, x->c->step);
+}
+static PyObject *m_steps(PyObject *o, PyObject *u) {
+  (void)u;
+  Text x = {.c = ((PyCandidate *)o)->c};
+  err_init(&x.err);
+  ErrCode c = err_try(&x.err, do_steps, &x);
+  PyObject *r = c == NS_OK ? PyUnicode_FromString(x.text) : py_raise(&x.err, c);
+  arena_free(x.a);
+  return r;
+}
+static PyObject *get_score(PyObject *o, void *u) {
+  (void)u;
+  return PyFloat_FromDouble(((PyCandidate *)o)->c->score);
+}
+
+static PyGetSetDef GET[] = {{"score", get_score, NULL, "What the round ranked it by.", NULL},
+                            {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef METHODS[] = {{"steps", m_steps, METH_NOARGS, "steps(): the steps as JSON text."},
+                                {"state", m_state, METH_NOARGS, "state(): a new State, with all ranges inferred."},
+                                {NULL, NULL, 0, NULL}};
+static PyType_Slot SLOTS[] = {
+    {Py_tp_doc, "What a round of a Policy found: a state with all that was made of it. Policy.report, hint and check, "
+                "Learner.add and Session.submit take it as they take a State."},
+    {Py_tp_dealloc, candidate_drop},
+    {Py_tp_methods, METHODS},
+    {Py_tp_getset, GET},
+    {0, NULL}};
+static PyType_Spec SPEC = {"nestsmith._core.Candidate", sizeof(PyCandidate), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, SLOTS};
+
+int py_init_candidate(PyObject *m) {
+  PyCandidate_Type = (PyTypeObject *)PyType_FromSpec(&SPEC);
+  return PyCandidate_Type ? PyModule_AddObjectRef(m, "Candidate", (PyObject *)PyCandidate_Type) : -1;
+}
