@@ -50,6 +50,7 @@ typedef void (*ErrBody)(void *arg);
 void err_init(Err *e);
 ErrCode err_try(Err *e, ErrBody body, void *arg); /* runs body(arg); NS_OK, or the code raised inside (message in e->msg) */
 NS_NORETURN void err_raise(Err *e, ErrCode code, const char *fmt, ...) NS_PRINTF(3, 4);
+void err_guard(Err *e, ErrBody body, ErrBody undo, void *arg);  /* runs body(arg); what it raises travels on after undo(arg) */
 NS_NORETURN void err_rethrow(Err *e, ErrCode code); /* raise again what a nested err_try on the same Err returned */
 void err_poll(Err *e);                              /* raises NS_ERR_INTERRUPT if the interrupt flag is set */
 #define err_check(e, cond, ...) ((cond) ? (void)0 : err_raise((e), NS_ERR_VALUE, __VA_ARGS__))
@@ -109,6 +110,10 @@ int32_t maps_get(const MapStr *m, const char *key, int32_t missing);
 void maps_set(MapStr *m, const char *key, int32_t val); /* copies the key */
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
 uint64_t hash_str(const char *s);
+
+/* ---- JSON (json.c); written with sb_json ---- */
+/* The tree of a text, not in an arena: cJSON_Delete frees it. NULL: no JSON, or something follows it. Raises NS_ERR_MEMORY. */
+struct cJSON *json_parse(Err *e, const char *text);
 
 /* ---- digests (digest.c) ---- */
 void md5_hex(const void *p, size_t n, char out[33]);    /* of workload keys, and names in caches */

@@ -59,3 +59,10 @@ void err_rethrow(Err *e, ErrCode code) { err_jump(e, code); }
 void err_poll(Err *e) {
   if (e->interrupt && *e->interrupt) err_raise(e, NS_ERR_INTERRUPT, "interrupted");
 }
+
+void err_guard(Err *e, ErrBody body, ErrBody undo, void *arg) {
+  ErrCode c = err_try(e, body, arg);
+  if (c == NS_OK) return;
+  undo(arg);
+  err_rethrow(e, c);
+}

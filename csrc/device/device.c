@@ -67,11 +67,7 @@ Device *dev_open(Err *e, DevType t, int id) {
   d->type = t;
   d->id = id;
   d->made = fork_count();
-  ErrCode c = err_try(e, open_body, d);
-  if (c != NS_OK) {
-    free(d);
-    err_rethrow(e, c);
-  }
+  err_guard(e, open_body, free, d);
   return d;
 }
 
@@ -123,36 +119,34 @@ void dev_sync_all(Device *d) { (ops(d)->sync_all ? ops(d)->sync_all : ops(d)->sy
 
 /* ---- modules ---- */
 typedef struct {
-  DevModule *m;
+  Device *d;
+  Arena *a;
   const void *binary;
   size_t n;
   const char *manifest;
+  DevModule *m;
 } Load;
 
 static void load_body(void *arg) {
   Load *l = arg;
-  DevModule *m = l->m;
+  Device *d = l->d;
+  DevModule *m = l->m = arena_new_of(l->a, DevModule);
   static const char *const NAMES[][2] = {{"cpu", "c"}, {"cuda", "cuda"}, {"opencl", "opencl"}};
-  m->man = man_parse(m->arena, l->manifest);
-  const char *want = NAMES[backend(m->dev->type)][1];
+  m->dev = d;
+  m->arena = l->a;
+  m->man = man_parse(l->a, l->manifest);
+  const char *want = NAMES[backend(d->type)][1];
   if (strcmp(m->man->target, want) != 0)
-    err_raise(m->dev->err, NS_ERR_VALUE, "this program was built for target \"%s\" and cannot run on device %s(%d)",
-              m->man->target, NAMES[backend(m->dev->type)][0], m->dev->id);
-  ops(m->dev)->load(m, l->binary, l->n);
+    err_raise(d->err, NS_ERR_VALUE, "this program was built for target \"%s\" and cannot run on device %s(%d)",
+              m->man->target, NAMES[backend(d->type)][0], d->id);
+  ops(d)->load(m, l->binary, l->n);
 }
+static void load_undo(void *arg) { arena_free(((Load *)arg)->a); }
 
 DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest) {
-  Arena *a = arena_new(d->err);
-  DevModule *m = arena_new_of(a, DevModule);
-  m->dev = d;
-  m->arena = a;
-  Load l = {m, binary, n, manifest};
-  ErrCode c = err_try(d->err, load_body, &l);
-  if (c != NS_OK) {
-    arena_free(a);
-    err_rethrow(d->err, c);
-  }
-  return m;
+  Load l = {d, arena_new(d->err), binary, n, manifest, NULL};
+  err_guard(d->err, load_body, load_undo, &l);
+  return l.m;
 }
 
 static void free_work(DevModule *m) {

@@ -104,13 +104,13 @@ static void init(void *arg) {
   prepare(x);
 }
 
+static void init_undo(void *arg) { graph_exec_free(((Init *)arg)->x); }
+
 GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env) {
   GraphExec *x = mem_alloc(e, sizeof *x);
   *x = (GraphExec){.e = e, .g = g, .d = d, .replay = true};
-  ErrCode c = err_try(e, init, &(Init){x, find, env});
-  if (c == NS_OK) return x;
-  graph_exec_free(x);
-  err_rethrow(e, c);
+  err_guard(e, init, init_undo, &(Init){x, find, env});
+  return x;
 }
 
 void graph_exec_free(GraphExec *x) {

@@ -124,7 +124,7 @@ static void parse_entries(Parse *p, const cJSON *attrs) {
 static void parse(void *arg) {
   Parse *p = arg;
   Graph *g = p->g = arena_new_of(p->a, Graph);
-  p->root = cJSON_Parse(p->text);
+  p->root = json_parse(arena_err(p->a), p->text);
   if (!cJSON_IsObject(p->root))
     err_raise(arena_err(p->a), NS_ERR_VALUE, "graph file: not a JSON object: %.60s", p->text);
   int32_t n_row, i = 0;

@@ -115,21 +115,34 @@ static void run_program(void *arg) {
 }
 
 /* Runs body with an arena for the run and one for the program's memory; both are freed whatever happens. */
+typedef struct {
+  Job *j;
+  IrCtx *c;
+  ErrBody body;
+  int64_t max_steps;
+  Arena *keep, *a;
+  InterpReport rep;
+} Protected;
+static void run_and_report(void *arg) {
+  Protected *p = arg;
+  Run *r = p->j->r = arena_new_of(p->keep, Run);
+  r->keep = p->keep;
+  r->a = p->a = arena_new(ir_err(p->c));
+  r->max_steps = p->max_steps;
+  p->body(p->j);
+  p->rep = (InterpReport){.n = r->found.len, .steps = r->steps, .misaligned = r->misaligned};
+  p->rep.finding = arena_copy(ir_arena(p->c), r->found.at, (size_t)r->found.len * sizeof *r->found.at);
+}
+static void free_run(void *arg) {
+  Protected *p = arg;
+  arena_free(p->a);
+  arena_free(p->keep);
+}
 static InterpReport protected_run(IrCtx *c, ErrBody body, Job *j, int64_t max_steps) {
-  Arena *keep = arena_new(ir_err(c));
-  Run *r = arena_new_of(keep, Run);
-  r->keep = keep;
-  r->a = arena_new(ir_err(c));
-  r->max_steps = max_steps;
-  j->r = r;
-  ErrCode code = err_try(ir_err(c), body, j);
-  InterpReport rep = {.n = r->found.len, .steps = r->steps, .misaligned = r->misaligned};
-  if (code == NS_OK) rep.finding = arena_copy(ir_arena(c), r->found.at, (size_t)r->found.len * sizeof *r->found.at);
-  j->r = NULL;
-  arena_free(r->a);
-  arena_free(keep);
-  if (code != NS_OK) err_rethrow(ir_err(c), code);
-  return rep;
+  Protected p = {.j = j, .c = c, .body = body, .max_steps = max_steps, .keep = arena_new(ir_err(c))};
+  err_guard(ir_err(c), run_and_report, free_run, &p);
+  free_run(&p);
+  return p.rep;
 }
 
 InterpReport interp_run(const Func *f, void *const *args, int64_t max_steps) {

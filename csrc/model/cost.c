@@ -46,23 +46,35 @@ struct CostModel {
   Arena *loaded;              /* memory of models that were read from files */
 };
 
-CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
-  Arena *a = arena_new(e);
-  CostModel *m = arena_new_of(a, CostModel);
-  *m = (CostModel){.err = e, .keep = a, .seed = seed, .kind = MODEL_TREES};
-  m->params = p ? *p : tree_params_online();
-  m->trained[0] = arena_new(e);
-  m->trained[1] = arena_new(e);
-  vec_push(a, &m->first, 0);
-  return m;
-}
-
 void cost_free(CostModel *m) {
   if (!m) return;
   arena_free(m->loaded);
   arena_free(m->trained[0]);
   arena_free(m->trained[1]);
   arena_free(m->keep);
+}
+
+typedef struct {
+  CostModel *m, start;
+} New;
+static void new_body(void *arg) {
+  New *n = arg;
+  CostModel *m = arena_new_of(n->start.keep, CostModel);
+  *m = n->start;
+  n->m = m;
+  m->trained[0] = arena_new(m->err);
+  m->trained[1] = arena_new(m->err);
+  vec_push(m->keep, &m->first, 0);
+}
+static void new_undo(void *arg) {
+  New *n = arg;
+  cost_free(n->m ? n->m : &n->start);
+}
+CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
+  New n = {.start = {.err = e, .keep = arena_new(e), .seed = seed, .kind = MODEL_TREES}};
+  n.start.params = p ? *p : tree_params_online();
+  err_guard(e, new_body, new_undo, &n);
+  return n.m;
 }
 
 /* The rows of a state as the model sees them; their number. */
@@ -79,12 +91,12 @@ static int pack(const Features *f, const float *state, float (*out)[ROW_N]) {
 }
 
 void cost_add(CostModel *m, int task, const Features *f, const float *state, double seconds) {
-  ArenaMark mark = arena_mark(m->trained[1 - m->now]); /* the arena of the next training serves as scratch */
-  float(*rows)[ROW_N] = arena_alloc(m->trained[1 - m->now], sizeof *rows * (size_t)((f ? f->n_rows : 0) + 1));
-  int n = pack(f, state, rows);
-  for (int r = 0; r < n; r++)
-    for (int i = 0; i < ROW_N; i++) vec_push(m->keep, &m->rows, rows[r][i]);
-  arena_release(m->trained[1 - m->now], mark);
+  int most = (f ? f->n_rows : 0) + 1; /* room for all of it first: a record is added whole or not at all */
+  vec_grow(m->keep, (void **)&m->rows.at, &m->rows.cap, m->rows.len + most * ROW_N, sizeof(float));
+  vec_grow(m->keep, (void **)&m->first.at, &m->first.cap, m->first.len + 1, sizeof(int32_t));
+  vec_grow(m->keep, (void **)&m->task.at, &m->task.cap, m->task.len + 1, sizeof(int32_t));
+  vec_grow(m->keep, (void **)&m->cost.at, &m->cost.cap, m->cost.len + 1, sizeof(double));
+  m->rows.len += pack(f, state, (float(*)[ROW_N])(void *)(m->rows.at + m->rows.len)) * ROW_N;
   vec_push(m->keep, &m->first, m->rows.len / ROW_N);
   vec_push(m->keep, &m->task, task);
   vec_push(m->keep, &m->cost, seconds);

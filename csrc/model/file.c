@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { VERSION = 1, FEATURE_VERSION = 2 };
@@ -63,14 +64,15 @@ void model_file_end(StrBuf *b, const char *path) {
 
 /* ---- reading ---- */
 static void read_all(ModelReader *r, const char *path) {
-  FILE *in = fopen(path, "rb");
+  struct stat st = {0};
+  FILE *in = NULL;
+  size_t n = 0;
+  bool found = stat(path, &st) == 0;
+  char *data = arena_alloc(r->arena, (size_t)st.st_size); /* before the file is open: this may raise */
+  if (found && (in = fopen(path, "rb"))) n = fread(data, 1, (size_t)st.st_size, in);
   if (!in) err_raise(arena_err(r->arena), NS_ERR_IO, "cannot read the model file '%s': %s", path, strerror(errno));
-  StrBuf b;
-  sb_init(&b, r->arena);
-  char buf[4096];
-  for (size_t k; (k = fread(buf, 1, sizeof buf, in)) > 0;) sb_write(&b, buf, k);
   fclose(in);
-  r->at = (const uint8_t *)sb_str(&b), r->end = r->at + b.len;
+  r->at = (const uint8_t *)data, r->end = r->at + n;
 }
 
 void model_get(ModelReader *r, void *out, size_t n) {

@@ -79,12 +79,22 @@ struct LearnerTask {
   int number;
 };
 
+typedef struct {
+  Err *err;
+  Arena *arena;
+  uint64_t seed;
+  Learner *made;
+} New;
+static void new_body(void *arg) {
+  New *n = arg;
+  n->made = arena_new_of(n->arena, Learner);
+  *n->made = (Learner){.arena = n->arena, .model = cost_new(n->err, n->seed, NULL)};
+}
+static void new_undo(void *arg) { arena_free(((New *)arg)->arena); }
 Learner *learner_new(Err *e, uint64_t seed) {
-  Arena *a = arena_new(e);
-  Learner *l = arena_new_of(a, Learner);
-  *l = (Learner){.arena = a};
-  l->model = cost_new(e, seed, NULL);
-  return l;
+  New n = {e, arena_new(e), seed, NULL};
+  err_guard(e, new_body, new_undo, &n);
+  return n.made;
 }
 
 void learner_free(Learner *l) {

@@ -95,7 +95,7 @@ static const cJSON *list(const Read *r, const char *name, int32_t *n) {
 static void read_sections(void *arg) {
   Read *r = arg;
   Container *c = r->out = arena_new_of(r->a, Container);
-  r->head = cJSON_Parse(r->text);
+  r->head = json_parse(arena_err(r->a), r->text);
   c->name = string(r, field(r, "name"));
   c->target = string(r, field(r, "target"));
   c->graph = take_text(r, field(r, "graph"));

@@ -119,7 +119,7 @@ static void params(const Parse *p, const cJSON *o, ManKernel *k) {
 
 static void parse(void *arg) {
   Parse *p = arg;
-  p->root = cJSON_Parse(p->text);
+  p->root = json_parse(arena_err(p->a), p->text);
   if (!cJSON_IsObject(p->root)) err_raise(arena_err(p->a), NS_ERR_VALUE, "manifest: not a JSON object: %.60s", p->text);
   if (get_int(p, p->root, "manifest", "format", 0, 1000) != FORMAT)
     bad(p, "manifest", "format", "is not 1: written by a newer version?");

@@ -35,6 +35,18 @@ static int module_exec(PyObject *m) {
 
 PyObject *py_text(const char *s) { return PyUnicode_DecodeUTF8(s, (Py_ssize_t)strlen(s), "replace"); }
 
+void *py_calloc(Py_ssize_t n, size_t size) {
+  void *p = PyMem_Calloc((size_t)n, size);
+  return p ? p : PyErr_NoMemory();
+}
+
+PyObject *py_filled(PyObject *seq) {
+  bool list = seq && PyList_Check(seq);
+  for (Py_ssize_t i = 0; seq && i < Py_SIZE(seq); i++)
+    if (!(list ? PyList_GET_ITEM(seq, i) : PyTuple_GET_ITEM(seq, i))) Py_CLEAR(seq);
+  return seq;
+}
+
 PyObject *py_raise(const Err *e, ErrCode code) {
   PyObject *type = TvmError;
   switch (code) {

@@ -22,6 +22,10 @@ PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
 typedef struct { Err err; IrCtx *ctx; } PyCtx;
 PyCtx *py_session(void);                     /* context in which te objects of this interpreter live; NULL with exception set */
 PyObject *py_text(const char *s); /* of a message: it may hold foreign bytes, or be cut inside of a character */
+/* A list or tuple of numbers and texts, set as they were made; NULL, and it is dropped, if one could not be made. NULL for
+ * NULL. Where items call Python, the loop must end with the first that fails. */
+PyObject *py_filled(PyObject *seq);
+void *py_calloc(Py_ssize_t n, size_t size); /* PyMem_Free frees it; NULL with MemoryError set */
 PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belongs to code; returns NULL */
 /* Was it made in this process? In a forked child false with TVMError set; what: its name for the message (module.c). */
 bool py_here(int made, const char *what);
@@ -39,6 +43,7 @@ const atomic_int *py_stop_flag(PyObject *stop);
 void py_stop_set(PyObject *stop);
 /* Clears the exception of an attempt that may fail. A KeyboardInterrupt is no failure: it will be raised again. */
 void py_clear(void);
+IrCtx *py_context(Err *e);                  /* ir_new with errors going to e; NULL with the exception set (py_expr.c) */
 IrCtx *py_clone(const IrCtx *src, Err *e); /* ir_clone with errors going to e; NULL with the exception set (py_expr.c) */
 IrCtx *py_candidate(const IrCtx *src, Err *e); /* as py_clone, for one schedule: its memory is bounded (LIMIT_MEMORY) */
 bool py_guard(PyCtx *c, ErrBody body, void *arg); /* runs body(arg) protected; false with the exception set (py_expr.c) */

@@ -20,7 +20,7 @@ static PyObject *f_ask(PyObject *m, PyObject *args) {
     int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
     PyObject *l = PyList_New(n);
     for (int i = 0; l && i < n; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(c[i]));
-    return l;
+    return py_filled(l);
   }
   if (strcmp(what, "tiled") == 0) return PyBool_FromLong(pred_is_tiled(s, stage));
   if (strcmp(what, "cache_read") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHR));
@@ -56,13 +56,10 @@ static PyObject *f_factors(PyObject *m, PyObject *args) {
   for (int64_t i = 0; l && i < x.count; i++) {
     PyObject *t = PyTuple_New(x.n);
     for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
-    if (!t)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, t);
+    PyList_SET_ITEM(l, i, py_filled(t));
   }
   arena_free(x.a);
-  return l;
+  return py_filled(l);
 }
 
 /* ---- task scheduler ---- */

@@ -37,7 +37,7 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   if (!list) return NULL;
   Py_ssize_t n = PyList_GET_SIZE(list);
   PyDag *d = (PyDag *)type->tp_alloc(type, 0);
-  TensorId *ids = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  TensorId *ids = py_calloc(n + 1, sizeof(TensorId));
   bool ok = d && ids;
   if (d)
     d->tensors = list;
@@ -50,9 +50,7 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     ok = py_guard(py_session(), do_session_dag, &x);
     if (ok) {
       err_init(&d->own.err);
-      d->own.ctx = ir_new(&d->own.err);
-      ok = d->own.ctx != NULL;
-      if (!ok) py_raise(&d->own.err, NS_ERR_MEMORY);
+      ok = (d->own.ctx = py_context(&d->own.err)) != NULL;
     }
     if (ok) ok = py_guard(&d->own, do_import, &x);
     if (ok) ok = (d->ops = PyList_New(x.session_dag->n_ops)) != NULL;

@@ -346,8 +346,8 @@ static PyObject *fn_from_dlpack(PyObject *self, PyObject *args) {
     if (t->shape[i] < 0 || !i64_mul(n, t->shape[i], &n))
       return PyErr_Format(PyExc_ValueError, "the DLPack tensor's shape is negative or overflows");
   PyObject *shape = PyTuple_New(t->ndim);
-  if (!shape) return NULL;
-  for (int i = 0; i < t->ndim; i++) { PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->shape[i])); }
+  for (int i = 0; shape && i < t->ndim; i++) PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->shape[i]));
+  if (!(shape = py_filled(shape))) return NULL;
   PyBuffer *b = py_dev_call(d, sync_all_body, d) ? buffer_make(d, (size_t)n) : NULL;
   if (!b || PyCapsule_SetName(cap, "used_dltensor") < 0) {
     Py_XDECREF(b);
@@ -469,12 +469,12 @@ static PyObject *devmodule_time(PyObject *o, PyObject *args) {
     return PyErr_Format(PyExc_ValueError, "number (%d) and repeat (%d) must be at least 1", c.number, c.repeat);
   if (!collect((PyDevModule *)o, list, &c)) return NULL;
   PyObject *out = NULL;
-  c.cost = PyMem_Calloc((size_t)c.repeat, sizeof(double));
-  if (!c.cost) return PyErr_NoMemory();
+  c.cost = py_calloc(c.repeat, sizeof(double));
+  if (!c.cost) return NULL;
   if (py_dev_call(((PyDevModule *)o)->dev, time_body, &c) && (out = PyList_New(c.repeat)))
     for (int i = 0; i < c.repeat; i++) PyList_SET_ITEM(out, i, PyFloat_FromDouble(c.cost[i]));
   PyMem_Free(c.cost);
-  return out;
+  return py_filled(out);
 }
 
 static void regs_body(void *arg) {

@@ -35,7 +35,7 @@ typedef struct {
 } Clone;
 static void do_clone(void *p) {
   Clone *x = p;
-  x->out = ir_clone(x->src, x->err);
+  x->out = x->src ? ir_clone(x->src, x->err) : ir_new(x->err);
 }
 IrCtx *py_clone(const IrCtx *src, Err *e) {
   Clone x = {.src = src, .err = e};
@@ -43,6 +43,8 @@ IrCtx *py_clone(const IrCtx *src, Err *e) {
   if (code != NS_OK) py_raise(e, code);
   return x.out;
 }
+
+IrCtx *py_context(Err *e) { return py_clone(NULL, e); }
 
 static void do_limit(void *p) {
   Clone *x = p;
@@ -227,8 +229,7 @@ ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what) {
   PyObject *fast = PySequence_Fast(seq, what);
   if (!fast) return NULL;
   *n = PySequence_Fast_GET_SIZE(fast);
-  ExprId *out = PyMem_Malloc(sizeof(ExprId) * (size_t)(*n + 1));
-  if (!out) PyErr_NoMemory();
+  ExprId *out = py_calloc(*n + 1, sizeof(ExprId));
   for (Py_ssize_t i = 0; out && i < *n; i++) {
     out[i] = py_expr_id(PySequence_Fast_GET_ITEM(fast, i));
     if (!out[i]) {

@@ -96,6 +96,7 @@ bool py_fields_set(const char *what, PyObject *dict, const PyField *f, void *out
     const PyField *x = f;
     const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
     while (name && x->name && strcmp(x->name, name) != 0) x++;
+    if (!name && PyErr_ExceptionMatches(PyExc_MemoryError)) return false;
     if (!name || !x->name) return py_err_objects(PyExc_ValueError, "%s has no field %R", what, key), false;
     if (!set_field(what, x, v, out)) return false;
   }

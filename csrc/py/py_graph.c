@@ -73,7 +73,7 @@ static PyObject *exec_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   o->modules = PyDict_Copy(modules);
   o->bound = PyDict_New();
   size_t n = (size_t)PyDict_Size(modules) + 1;
-  Init in = {0, PyMem_Calloc(n, sizeof(char *)), PyMem_Calloc(n, sizeof(DevModule *)), o, json};
+  Init in = {0, py_calloc((Py_ssize_t)n, sizeof(char *)), py_calloc((Py_ssize_t)n, sizeof(DevModule *)), o, json};
   bool ok = o->modules && o->bound && in.name && in.mod;
   if (!ok) PyErr_NoMemory();
   ok = ok && fill_table(&in, o->modules) && py_dev_call(o->dev, init_body, &in);
@@ -109,9 +109,8 @@ static void exec_dealloc(PyObject *self) {
 static PyObject *describe(const Graph *g, int entry) {
   const GraphEntry *e = &g->entry[entry];
   PyObject *shape = PyTuple_New(e->rank);
-  if (!shape) return NULL;
-  for (int i = 0; i < e->rank; i++) PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(e->shape[i]));
-  return Py_BuildValue("iNs", entry, shape, e->dtype);
+  for (int i = 0; shape && i < e->rank; i++) PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(e->shape[i]));
+  return Py_BuildValue("iNs", entry, py_filled(shape), e->dtype);
 }
 
 static PyObject *exec_inputs(PyObject *self, PyObject *none) {
@@ -262,12 +261,12 @@ static PyObject *exec_node_times(PyObject *self, PyObject *arg) {
   Call c = {.o = o, .number = (int)PyLong_AsLong(arg)};
   if (PyErr_Occurred()) return NULL;
   if (c.number < 1) return PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c.number);
-  c.each = PyMem_Calloc((size_t)o->g->n_nodes + 1, sizeof(double));
-  if (!c.each) return PyErr_NoMemory();
+  c.each = py_calloc(o->g->n_nodes + 1, sizeof(double));
+  if (!c.each) return NULL;
   PyObject *out = py_dev_call(o->dev, nodes_body, &c) ? PyList_New(o->g->n_nodes) : NULL;
   for (int i = 0; out && i < o->g->n_nodes; i++) PyList_SET_ITEM(out, i, PyFloat_FromDouble(c.each[i]));
   PyMem_Free(c.each);
-  return out;
+  return py_filled(out);
 }
 static PyObject *exec_replay(PyObject *self, PyObject *arg) {
   Call c = {.o = (PyExec *)self, .on = PyObject_IsTrue(arg) == 1};
@@ -398,7 +397,7 @@ static PyObject *fn_plan(PyObject *m, PyObject *args) {
     PyObject *ids = PyList_New(p.n_entries), *bytes = PyList_New(p.plan.n_storage);
     for (int i = 0; ids && i < p.n_entries; i++) PyList_SET_ITEM(ids, i, PyLong_FromLong(p.plan.id[i]));
     for (int i = 0; bytes && i < p.plan.n_storage; i++) PyList_SET_ITEM(bytes, i, PyLong_FromLongLong(p.plan.bytes[i]));
-    out = Py_BuildValue("NN", ids, bytes);
+    out = Py_BuildValue("NN", py_filled(ids), py_filled(bytes));
   }
   arena_free(p.s.a);
   return out;
@@ -485,15 +484,11 @@ static PyObject *fn_params_read(PyObject *m, PyObject *data) {
       const GraphParam *p = &r.p[i];
       PyObject *shape = PyTuple_New(p->rank);
       for (int k = 0; shape && k < p->rank; k++) PyTuple_SET_ITEM(shape, k, PyLong_FromLongLong(p->shape[k]));
-      PyObject *item =
-          shape ? Py_BuildValue("ssNnL", p->name, p->dtype, shape,
-                                (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes)
-                : NULL;
-      if (!item)
-        Py_CLEAR(out);
-      else
-        PyList_SET_ITEM(out, i, item);
+      PyList_SET_ITEM(out, i,
+                      Py_BuildValue("ssNnL", p->name, p->dtype, py_filled(shape),
+                                    (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes));
     }
+    out = py_filled(out);
   }
   PyBuffer_Release(&r.v);
   arena_free(r.s.a);

@@ -85,11 +85,10 @@ static bool text_args(Job *j, PyObject *list, bool schedule) {
   Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
   j->n_args = (int)n;
   if (schedule)
-    j->id = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+    j->id = py_calloc(n + 1, sizeof(TensorId));
   else
-    j->name = PyMem_Calloc((size_t)n + 1, sizeof(char *));
+    j->name = py_calloc(n + 1, sizeof(char *));
   bool ok = j->id || j->name;
-  if (!ok) PyErr_NoMemory();
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     PyObject *x = PySequence_Fast_GET_ITEM(seq, i);
     if (schedule)
@@ -267,6 +266,7 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
   if (ok && with_clone(&v.j, own, do_verify)) {
     r = PyList_New(v.found.len);
     for (int i = 0; r && i < v.found.len; i++) PyList_SET_ITEM(r, i, PyUnicode_FromString(v.found.at[i]));
+    r = py_filled(r);
   }
   for (int i = 0; i < v.n; i++) PyBuffer_Release(&v.in[i]);
   if (v.j.c) ir_free(v.j.c);

@@ -84,8 +84,10 @@ static const PyField RESULT[] = {{"error", FIELD_I32, offsetof(RunResult, error)
                                  FIELD(RunResult, msg, FIELD_CHARS, 0, 0, NULL),
                                  FIELDS_END};
 PyObject *py_run_result(const RunResult *r) {
-  PyObject *costs = PyList_New(r->n_costs), *d = costs ? py_fields_dict(RESULT, r) : NULL;
-  for (int i = 0; d && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
+  PyObject *costs = PyList_New(r->n_costs);
+  for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
+  costs = py_filled(costs);
+  PyObject *d = costs ? py_fields_dict(RESULT, r) : NULL;
   if (d && PyDict_SetItemString(d, "costs", costs) != 0) Py_CLEAR(d);
   Py_XDECREF(costs);
   return d;
@@ -205,7 +207,7 @@ static PyObject *fn_cc_flags(PyObject *self, PyObject *args) {
   PyObject *out = protect(&f.e, flags_body, &f) ? PyList_New(f.n) : NULL;
   for (int i = 0; out && i < f.n; i++) PyList_SET_ITEM(out, i, PyUnicode_FromString(f.flag[i]));
   arena_free(f.a);
-  return out;
+  return py_filled(out);
 }
 
 static PyObject *fn_isa_note(PyObject *self, PyObject *none) {
@@ -244,8 +246,8 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   (void)kw;
   PyObject *list;
   if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
-  TaskArgs *t = PyMem_Calloc(1, sizeof *t);
-  if (!t) return PyErr_NoMemory();
+  TaskArgs *t = py_calloc(1, sizeof *t);
+  if (!t) return NULL;
   err_init(&t->e);
   PyTask *o = NULL;
   bool ok = PyList_GET_SIZE(list) <= MSR_MAX_ARGS;
@@ -601,8 +603,8 @@ static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
   double wait = 0;
   enum { MAX = 32 };
   if (!PyArg_ParseTuple(args, "|d", &wait) || !pipeline_open(p)) return NULL;
-  PipeResult *r = PyMem_Calloc(MAX, sizeof *r);
-  if (!r) return PyErr_NoMemory();
+  PipeResult *r = py_calloc(MAX, sizeof *r);
+  if (!r) return NULL;
   int n = 0;
   p->users++;
   Py_BEGIN_ALLOW_THREADS;

@@ -540,8 +540,8 @@ static void do_one_state(void *arg) {
                 .log = o->all->log,
                 .check = o->all->check};
   do_features(&k);
-  o->rows = k.f.n_rows ? malloc(sizeof *k.f.row * (size_t)k.f.n_rows) : NULL;
-  if (!o->rows) return;
+  if (k.f.n_rows == 0) return;
+  o->rows = mem_alloc(&o->err, sizeof *k.f.row * (size_t)k.f.n_rows);
   memcpy(o->rows, k.f.row, sizeof *k.f.row * (size_t)k.f.n_rows);
   o->n = k.f.n_rows;
 }
@@ -598,8 +598,8 @@ static PyObject *feature_batch_py(PyObject *m, PyObject *args, PyObject *kw) {
   PyObject *seq = PySequence_Tuple(list); /* owns its items while the lock is released */
   if (!seq) return NULL;
   r.n = PyTuple_GET_SIZE(seq);
-  b.at = PyMem_Calloc((size_t)r.n + 1, sizeof *b.at);
-  bool ok = b.at || !PyErr_NoMemory();
+  b.at = py_calloc(r.n + 1, sizeof *b.at);
+  bool ok = b.at != NULL;
   for (int64_t i = 0; ok && i < r.n; i++) {
     PyObject *s = PyTuple_GET_ITEM(seq, i);
     ok = PyObject_TypeCheck(s, PyState_Type);

@@ -44,9 +44,8 @@ static bool step_arg(Step *p, char kind, PyObject *o) {
   PyObject *l = PySequence_Fast(o, "a list of integers is expected");
   if (!l) return false;
   p->n = (int32_t)PySequence_Fast_GET_SIZE(l);
-  p->list = PyMem_Calloc((size_t)p->n + 1, sizeof(int64_t));
+  p->list = py_calloc(p->n + 1, sizeof(int64_t));
   bool ok = p->list != NULL;
-  if (!ok) PyErr_NoMemory();
   for (int i = 0; ok && i < p->n; i++) {
     PyObject *x = PySequence_Fast_GET_ITEM(l, i);
     if (x == Py_None && p->kind != STEP_SP)
@@ -294,21 +293,14 @@ static PyObject *state_step_tuples(PyObject *self, PyObject *u) {
   const State *s = ((PyState *)self)->state;
   PyObject *l = PyList_New(s->step.len);
   for (int i = 0; l && i < s->step.len; i++) {
-    const Step *p = &s->step.at[i];
-    const StepInfo *info = step_info((StepKind)p->kind);
+    const StepInfo *info = step_info((StepKind)s->step.at[i].kind);
     Py_ssize_t n = (Py_ssize_t)strlen(info->args);
-    PyObject *t = PyTuple_New(n + 1), *x = PyUnicode_FromString(info->mnemonic);
-    for (Py_ssize_t k = 0; t && x && k <= n; k++) {
-      PyTuple_SET_ITEM(t, k, x);
-      x = k < n ? arg_obj(p, info->args[k]) : NULL;
-      if (!x && k < n) Py_CLEAR(t);
-    }
-    if (!t)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, t);
+    PyObject *t = PyTuple_New(n + 1);
+    if (t) PyTuple_SET_ITEM(t, 0, PyUnicode_FromString(info->mnemonic));
+    for (Py_ssize_t k = 0; t && k < n; k++) PyTuple_SET_ITEM(t, k + 1, arg_obj(&s->step.at[i], info->args[k]));
+    PyList_SET_ITEM(l, i, py_filled(t));
   }
-  return l;
+  return py_filled(l);
 }
 
 static PyGetSetDef STATE_GET[] = {
@@ -435,8 +427,8 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   r->timestamp = stamp;
   r->n_inputs = (int)PyList_GET_SIZE(inputs);
   r->n_costs = (int)PyList_GET_SIZE(costs);
-  const char **names = PyMem_Calloc((size_t)r->n_inputs + 1, sizeof(char *));
-  double *cost = PyMem_Calloc((size_t)r->n_costs + 1, sizeof(double));
+  const char **names = py_calloc(r->n_inputs + 1, sizeof(char *));
+  double *cost = py_calloc(r->n_costs + 1, sizeof(double));
   bool ok = names && cost && rec_open(&x);
   for (int i = 0; ok && i < r->n_inputs; i++) ok = (names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(inputs, i))) != NULL;
   for (int i = 0; ok && i < r->n_costs; i++) {

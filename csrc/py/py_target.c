@@ -37,8 +37,7 @@ static const char *const KIND[] = {[TG_CPU] = "llvm", [TG_CUDA] = "cuda", [TG_OP
 PyObject *py_hw_tuple(const HwParams *h) {
   PyObject *t = PyTuple_New(HW_FIELDS);
   for (int i = 0; t && i < HW_FIELDS; i++) PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(hw_value(h, i)));
-  if (t && PyErr_Occurred()) Py_CLEAR(t);
-  return t;
+  return py_filled(t);
 }
 
 bool py_hw(PyObject *o, HwParams *out) {
@@ -57,9 +56,18 @@ bool py_hw(PyObject *o, HwParams *out) {
   return ok;
 }
 
+static bool find(PyObject *dict, const char *key,
+                 PyObject **v) { /* borrowed; NULL: it is not there. false: exception set */
+  PyObject *k = PyUnicode_FromString(key);
+  *v = k ? PyDict_GetItemWithError(dict, k) : NULL;
+  Py_XDECREF(k);
+  return !PyErr_Occurred();
+}
+
 static bool cpu_name_good(PyObject *options) {
   static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+._";
-  PyObject *v = PyDict_GetItemString(options, "cpu");
+  PyObject *v;
+  if (!find(options, "cpu", &v)) return false;
   const char *s = v && PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
   if (s && strlen(s) < TARGET_CPU_NAME && !s[strspn(s, LETTERS)]) return true;
   if (s)
@@ -85,18 +93,19 @@ static PyObject *target_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   if (!PyArg_ParseTuple(args, "s|O;Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, cpu=\"\")", &name, &hw))
     goto fail;
   if (!kind_named(name, &kind)) goto fail;
-  PyObject *v = PyDict_GetItemString(rest, "hw");
+  PyObject *v;
+  bool ok = find(rest, "hw", &v);
   if (v && !hw) hw = v;
   Py_XINCREF(hw);
-  if (v) PyDict_DelItemString(rest, "hw");
-  if ((v = PyDict_GetItemString(rest, "sm"))) {
+  if (v) ok = PyDict_DelItemString(rest, "hw") == 0;
+  if (ok && find(rest, "sm", &v) && v) {
     sm = (int)PyLong_AsLong(v);
-    PyDict_DelItemString(rest, "sm");
+    if (!PyErr_Occurred()) PyDict_DelItemString(rest, "sm");
   }
   PyTarget *o = PyErr_Occurred() ? NULL : (PyTarget *)type->tp_alloc(type, 0);
   if (o) o->t = target_default(kind, sm);
-  bool ok = o && (!hw || hw == Py_None || py_hw(hw, &o->t.hw)) && cpu_name_good(rest) &&
-            py_fields_set("target", rest, OPTIONS, &o->t);
+  ok = o && (!hw || hw == Py_None || py_hw(hw, &o->t.hw)) && cpu_name_good(rest) &&
+       py_fields_set("target", rest, OPTIONS, &o->t);
   if (ok && strcmp(o->t.cpu, "native") == 0) memset(o->t.cpu, 0, sizeof o->t.cpu);
   DevInfo here; /* a GPU of that architecture that is here knows itself better than the table */
   if (ok && kind == TG_CUDA && sm > 0 && dev_query(DEV_CUDA, 0, &here) && here.sm == sm) o->t.gpu = here.gpu;
@@ -140,8 +149,8 @@ static PyObject *target_key(PyObject *o, PyObject *unused) {
   const Target *t = &((PyTarget *)o)->t;
   PyObject *options = PyTuple_New(NS_COUNT(OPTIONS) - 1);
   for (int i = 0; options && OPTIONS[i].name; i++) PyTuple_SET_ITEM(options, i, py_field_value(&OPTIONS[i], t));
-  if (!options) return NULL;
-  return Py_BuildValue("(sNiN)", KIND[t->kind], py_hw_tuple(&t->hw), t->kind == TG_CUDA ? t->gpu.sm : 0, options);
+  return Py_BuildValue("(sNiN)", KIND[t->kind], py_hw_tuple(&t->hw), t->kind == TG_CUDA ? t->gpu.sm : 0,
+                       py_filled(options));
 }
 static Py_hash_t target_hash(PyObject *o) {
   PyObject *key = target_key(o, NULL);
@@ -253,7 +262,7 @@ int py_init_target(PyObject *m) {
   PyTarget_Type = (PyTypeObject *)PyType_FromSpec(&spec);
   PyObject *names = PyTuple_New(HW_FIELDS);
   for (int i = 0; names && i < HW_FIELDS; i++) PyTuple_SET_ITEM(names, i, PyUnicode_FromString(HW_NAME[i]));
-  if (!PyTarget_Type || !names || PyModule_AddObject(m, "HW_FIELDS", names) != 0) return -1;
+  if (!PyTarget_Type || !(names = py_filled(names)) || PyModule_AddObject(m, "HW_FIELDS", names) != 0) return -1;
   Py_INCREF(PyTarget_Type);
   if (PyModule_AddObject(m, "Target", (PyObject *)PyTarget_Type) != 0) return -1;
   return PyModule_AddFunctions(m, FUNCTIONS);

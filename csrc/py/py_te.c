@@ -20,8 +20,8 @@ static Session session; /* belongs to the interpreter, like its types */
 PyCtx *py_session(void) {
   if (session.ready) return &session.ctx;
   err_init(&session.ctx.err);
-  session.ctx.ctx = ir_new(&session.ctx.err);
-  if (!session.ctx.ctx) return (PyCtx *)PyErr_NoMemory();
+  session.ctx.ctx = py_context(&session.ctx.err);
+  if (!session.ctx.ctx) return NULL;
   session.ready = true;
   return &session.ctx;
 }
@@ -236,7 +236,7 @@ static PyObject *attr_value(const TeAttr *a) {
   }
   PyObject *l = PyList_New(a->n);
   for (int i = 0; l && i < a->n; i++) PyList_SET_ITEM(l, i, PyUnicode_FromString(a->strs[i]));
-  return l;
+  return py_filled(l);
 }
 static PyObject *attrs_of(const TeOp *op) {
   PyObject *d = PyDict_New();
@@ -270,7 +270,7 @@ static PyObject *op_get(PyObject *o, void *what) {
   if (op->kind == TE_PLACEHOLDER) return PyErr_Format(PyExc_AttributeError, "placeholder '%s' has no body", op->name);
   PyObject *l = PyList_New(op->n_out);
   for (int i = 0; l && i < op->n_out; i++) PyList_SET_ITEM(l, i, py_expr_new(op->body[i]));
-  return l;
+  return py_filled(l);
 }
 static PyObject *op_output(PyObject *o, PyObject *k) {
   const TeOp *op = ((PyOperation *)o)->op;
@@ -390,8 +390,8 @@ static PyObject *fn_compute(PyObject *m, PyObject *args) {
     return NULL;
   x.n = (int)PyList_GET_SIZE(axes);
   PyObject *keep = PyList_New(0);
-  x.axis = PyMem_Calloc((size_t)x.n + 1, sizeof(TeAxis));
-  x.attr = PyMem_Calloc((size_t)PyDict_GET_SIZE(attrs) + 1, sizeof(TeAttr));
+  x.axis = py_calloc(x.n + 1, sizeof(TeAxis));
+  x.attr = py_calloc(PyDict_GET_SIZE(attrs) + 1, sizeof(TeAttr));
   ExprId *b = py_expr_list(bodies, &n, "bodies must be a sequence");
   bool ok = keep && x.axis && x.attr && b;
   for (int i = 0; ok && i < x.n; i++) {
@@ -407,6 +407,7 @@ static PyObject *fn_compute(PyObject *m, PyObject *args) {
   if (ok && py_guard(py_session(), do_compute, &x)) {
     r = PyTuple_New(x.out->n_out);
     for (int i = 0; r && i < x.out->n_out; i++) PyTuple_SET_ITEM(r, i, py_tensor_new(x.out->out[i]));
+    r = py_filled(r);
   }
   PyMem_Free(x.axis);
   PyMem_Free(x.attr);
@@ -474,7 +475,8 @@ static PyObject *fn_reduce(PyObject *m, PyObject *args) {
   if (ok && init != Py_None) ok = (in = py_expr_list(init, &n_init, "init must be a sequence")) != NULL;
   if (ok && in && n_init != n) ok = (PyErr_SetString(PyExc_ValueError, "init must have one element per value"), false);
   Py_ssize_t na = PyList_GET_SIZE(axes);
-  IrAxis *ax = PyMem_Calloc((size_t)na + 1, sizeof(IrAxis));
+  IrAxis *ax = py_calloc(na + 1, sizeof(IrAxis));
+  ok = ok && ax;
   for (Py_ssize_t i = 0; ok && i < na; i++) {
     PyIterVar *v = (PyIterVar *)PyList_GET_ITEM(axes, i);
     ok = PyObject_TypeCheck((PyObject *)v, PyIterVar_Type) && v->kind == IV_REDUCE;
@@ -491,6 +493,7 @@ static PyObject *fn_reduce(PyObject *m, PyObject *args) {
     if (ok) PyTuple_SET_ITEM(r, i, py_expr_new(x.out));
   }
   if (!ok) Py_CLEAR(r);
+  r = py_filled(r);
   PyMem_Free(s);
   PyMem_Free(in);
   PyMem_Free(ax);

@@ -251,7 +251,7 @@ static void parse_json(Parse *p, ErrBody body) {
   Reader r = {.m = p->m, .err = e};
   within(&r, LIMIT_LINE, (int64_t)strlen(p->text));
   within(&r, LIMIT_NESTING, nesting(p->text));
-  p->json = cJSON_ParseWithOpts(p->text, NULL, 1);
+  p->json = json_parse(e, p->text);
   err_check(e, p->json, "malformed record: no valid JSON (%.60s%s)", p->text, strlen(p->text) > 60 ? " ..." : "");
   ErrCode code = err_try(e, body, p);
   cJSON_Delete(p->json);

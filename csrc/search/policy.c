@@ -236,6 +236,12 @@ void pol_workers_open(Policy *p) {
   }
 }
 
+void pol_ends(Worker *w, ErrCode c) {
+  if (w->score_code != NS_OK) return;
+  w->score_code = c;
+  memcpy(w->score_msg, w->err.msg, sizeof w->score_msg);
+}
+
 void pol_run(Policy *p, int64_t items, PoolJob job, void *arg) {
   if (p->pool && pool_size(p->pool) > 1)
     pool_run(p->pool, items, job, arg);

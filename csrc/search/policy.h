@@ -111,6 +111,7 @@ void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg); /* runs the b
 void pol_need_sketches(Policy *p);
 void pol_workers_open(Policy *p);
 void pol_workers_close(Policy *p);
+void pol_ends(Worker *w, ErrCode c); /* what w's slot for errors says ends the call: pol_run raises it on the caller's thread */
 void pol_run(Policy *p, int64_t items, PoolJob job, void *arg);
 StateList pol_list_out(Arena *a, int n, const Cand *c);
 

@@ -90,16 +90,33 @@ typedef struct {
   const Cand *c;
   Candidate **made;
 } MakeJob;
+typedef struct {
+  Policy *p;
+  Worker *w;
+  const Cand *c;
+  Candidate *made;
+} MakeOne;
+static void make_one(void *arg) {
+  MakeOne *x = arg;
+  Policy *p = x->p;
+  const Cand *c = x->c;
+  Met k = {0};
+  unsigned want = WANT_CHECK | p->want;
+  if (p->scorer.rate) {
+    memo_get(p->memo, steps_hash(c->n, c->step), ir_arena(x->w->ctx), &k);
+    want |= WANT_TRAITS;
+  }
+  x->made = cand_make(&x->w->env, c->n, c->step, want, p->layout, k.traits);
+  if (!x->made || x->made->code == NS_ERR_MEMORY)
+    err_raise(&x->w->err, NS_ERR_MEMORY, "out of memory making a candidate");
+  x->made->score = c->score;
+}
 static void make_job(void *arg, int worker, int64_t item) {
   MakeJob *j = arg;
-  const Cand *c = &j->c[item];
-  Policy *p = j->p;
-  unsigned want = WANT_CHECK | p->want | (p->scorer.rate ? WANT_TRAITS : 0);
-  Met k = {0};
-  if (p->scorer.rate) memo_get(p->memo, steps_hash(c->n, c->step), ir_arena(p->worker[worker].ctx), &k);
-  Candidate *made = cand_make(&p->worker[worker].env, c->n, c->step, want, p->layout, k.traits);
-  if (made) made->score = c->score;
-  j->made[item] = made;
+  MakeOne x = {j->p, &j->p->worker[worker], &j->c[item], NULL};
+  if (err_try(&x.w->err, make_one, &x) != NS_OK) pol_ends(x.w, NS_ERR_MEMORY);
+  ir_release(x.w->ctx, x.w->base);
+  j->made[item] = x.made;
 }
 
 /* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
@@ -110,11 +127,12 @@ static void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidat
     pol_run(p, m, make_job, &j);
     for (int i = 0; i < m; i++) {
       Candidate *made = j.made[i];
+      bool take_it = made && !made->why && !mapu_get(&p->measured_set, made->hash, 0);
+      if (take_it) count_picked(p, made->hash, made->n_step, made->step);
       j.made[i] = NULL;
-      if (made && !made->why && !mapu_get(&p->measured_set, made->hash, 0)) {
-        count_picked(p, made->hash, made->n_step, made->step);
+      if (take_it)
         out[(*n_out)++] = made;
-      } else
+      else
         cand_free(made);
     }
     from += m;

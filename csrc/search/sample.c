@@ -120,14 +120,12 @@ static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
   int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
   for (j.at = (int)item * CHUNK; j.at < end; j.at++) {
     j.id = 0;
-    ErrCode made = err_try(&j.w->err, make, &j);
-    if (made == NS_ERR_VALUE && j.id) memo_put(j.p->memo, j.id, &(Met){.have = MET_REFUSED});
+    ErrCode c = err_try(&j.w->err, make, &j);
+    if (c == NS_ERR_MEMORY) pol_ends(j.w, c); /* says nothing of the candidate */
+    if (c == NS_ERR_VALUE && j.id) memo_put(j.p->memo, j.id, &(Met){.have = MET_REFUSED});
   }
   ErrCode c = j.n_state > 0 ? err_try(&j.w->err, score_states, &j) : NS_OK;
-  if ((c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) && j.w->score_code == NS_OK) {
-    j.w->score_code = c;
-    memcpy(j.w->score_msg, j.w->err.msg, sizeof j.w->score_msg);
-  }
+  if (c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) pol_ends(j.w, c);
   ir_release(j.w->ctx, j.w->base);
 }
 

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "ir/ir.h"
+#include "base/base.h"
 
 static Err err;
 static int setup(void **st) {
@@ -283,43 +283,9 @@ static void descriptors_that_children_do_not_keep(void **st) {
   close(ours[0]), close(other[0]), close(other[1]), close(life[0]);
 }
 
-/* ---- out of memory: the n-th allocation fails, for every n until the work succeeds ---- */
-static void work(void *arg) {
-  IrCtx *c = ir_new(&err);
-  *(IrCtx **)arg = c;
-  VarId v = ir_var_new(c, "v", DT_I32, false), w = ir_var_new(c, "w", DT_I32, false);
-  ExprId e = ex_var(c, v), shape = ex_i32(c, 64);
-  TensorId t = ir_tensor_new(c, (IrTensor){"T", DT_F32, 1, &shape, NULL, 0});
-  for (int i = 0; i < 300; i++)
-    e = ex_add(c, ex_mul(c, ex_fmod(c, e, ex_i32(c, 3 + i)), ex_i32(c, i + 2)), ex_var(c, i & 1 ? v : w));
-  Arith *a = ar_new(c);
-  ar_bind_range(a, w, ex_i32(c, 0), ex_i32(c, 16));
-  ar_push(a, ex_bin(c, IR_LT, ex_var(c, v), ex_i32(c, 100)));
-  ExprId f = ar_simplify(a, e);
-  ex_text(c, ex_read(c, t, 1, &f));
-  ir_free(ir_clone(c, &err));
-  ar_pop(a);
-}
-
-static void out_of_memory(void **st) {
-  (void)st;
-  ErrCode code = NS_ERR_MEMORY;
-  int n = 1;
-  for (; code != NS_OK; n += n < 200 ? 1 : 37) {
-    IrCtx *c = NULL;
-    err.fail_after = n;
-    code = err_try(&err, work, &c);
-    err.fail_after = 0;
-    assert_true(code == NS_OK || code == NS_ERR_MEMORY);
-    ir_free(c);
-  }
-  assert_true(n > 200);
-}
-
 int main(void) {
 #define T(f) cmocka_unit_test_setup(f, setup)
   const struct CMUnitTest tests[] = {
-      T(errors),       T(arenas), T(maps), T(numbers), T(pools), T(forks), T(descriptors_that_children_do_not_keep),
-      T(out_of_memory)};
+      T(errors), T(arenas), T(maps), T(numbers), T(pools), T(forks), T(descriptors_that_children_do_not_keep)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

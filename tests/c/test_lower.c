@@ -44,22 +44,14 @@ static void run(void *arg) {
   f->p = low_build(loops(f, false), "mm");
   f->text = low_primfn(loops(f, false));
 }
+static bool count_barrier(IrCtx *c, const Stmt *s, void *arg) {
+  *(int *)arg += s->kind == ST_EVAL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED;
+  return true;
+}
 static int barriers(IrCtx *c, const Stmt *s) {
-  if (!s) return 0;
   int n = 0;
-  switch (s->kind) {
-  case ST_SEQ:
-    for (int i = 0; i < s->u.seq.n; i++) n += barriers(c, s->u.seq.at[i]);
-    return n;
-  case ST_FOR: return barriers(c, s->u.loop.body);
-  case ST_IF: return barriers(c, s->u.cond.then) + barriers(c, s->u.cond.other);
-  case ST_LET: return barriers(c, s->u.let.body);
-  case ST_ALLOC: return barriers(c, s->u.alloc.body);
-  case ST_ATTR: return barriers(c, s->u.attr.body);
-  case ST_EVAL: return ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED;
-  case ST_STORE: return 0;
-  }
-  return 0;
+  st_visit(c, s, count_barrier, NULL, &n);
+  return n;
 }
 
 static void gpu_kernel(void **state) {
