@@ -15,15 +15,15 @@ import ast
 import gzip
 import json
 import os
-import pathlib
 import shutil
 import sys
 import tempfile
 
 import numpy as np
 
-from nestsmith import _core
+from nestsmith import _core, auto_scheduler, relay
 from nestsmith.auto_scheduler.cost import seconds
+from nestsmith.auto_scheduler.learned_model import packaged
 from nestsmith.auto_scheduler.measure_record import lines_of
 from nestsmith.target import Target
 
@@ -34,8 +34,6 @@ PARAMS = {"trees": 200, "depth": 6, "states": 0.6, "entries": 0.3, "prior": True
 
 def network_tasks(text, target):
     """Tasks of a network given as ``name:argument=value,...``; an x between numbers makes a tuple (image_shape=3x64x64)."""
-    from nestsmith import auto_scheduler, relay
-
     name, _, rest = text.partition(":")
     module = getattr(relay.testing, name, None)
     if not hasattr(module, "get_workload"):
@@ -136,15 +134,6 @@ def save(forest, path, info):
         with open(plain, "rb") as f, open(packed, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, 0) as out:
             shutil.copyfileobj(f, out)
         os.replace(packed, path)
-
-
-def packaged(target):
-    """Path of the file that the package brings for a target's class of device, or None."""
-    if target.kind.name != "cuda":
-        return None
-    arch = str(target.attrs.get("arch", "") or "")
-    path = pathlib.Path(__file__).parent / "models" / f"cuda-{arch}.acm.gz"
-    return str(path) if arch and path.is_file() else None
 
 
 def main(argv=None):

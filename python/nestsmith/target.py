@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 
@@ -617,3 +618,55 @@ def arm_cpu(model="unknown", options=None):
 def llvm(options=None):
     """A CPU target."""
     return Target(" ".join(["llvm", *_options(options)]))
+
+
+# ---- hardware parameters: what the search takes a machine for ----
+TUNABLE = ("llvm", "c", "cuda", "opencl")
+CUDA_LIMITS = (49152, 1024, 32)  # shared bytes, threads, warp: the same on every GPU that is still supported
+
+
+def _attr_int(target, *names):
+    for name in names:
+        v = target.attrs.get(name)
+        if v is not None and int(v) > 0:
+            return int(v)
+    return 0
+
+
+def _device_limits(kind):
+    """(shared bytes, threads, warp size) of device 0, zeros where nothing is known."""
+    try:
+        dev = make_device(kind, 0)
+        if not dev.exist:
+            return (0, 0, 0)
+        return (dev.max_shared_memory_per_block or 0, dev.max_threads_per_block or 0, dev.warp_size or 0)
+    except (RuntimeError, ValueError):
+        return (0, 0, 0)
+
+
+def default_hardware_params(target):
+    """The eight default parameters of a target as a tuple. Raises `RuntimeError` if the target has no defaults."""
+    kind = target.kind.name
+    if kind not in TUNABLE:
+        raise RuntimeError(
+            f"target {kind!r} has no default hardware parameters; give hardware_params=HardwareParams(...) all fields"
+        )
+    device = str(target.attrs.get("device", ""))
+    if target.kind.device_type == 1:
+        return _core.hw_params_default(kind, False, False, 0, 0, 0, _attr_int(target, "num-cores") or _core.cpu_threads())
+    if kind == "cuda":
+        asked, fixed = (0, 0, 0), CUDA_LIMITS
+    else:
+        fixed = (0, 0, 0)
+        asked = (0, 0, 0) if device in ("mali", "adreno") else _device_limits(kind)
+    given = (
+        _attr_int(target, "max_shared_memory_per_block") if kind == "cuda" else 0,
+        _attr_int(target, "max_threads_per_block", "max_num_threads"),
+        _attr_int(target, "thread_warp_size"),
+    )
+    if kind == "opencl":
+        env = os.environ.get("NESTSMITH_OPENCL_WARP_SIZE") or os.environ.get("TVM_OPENCL_WARP_SIZE") or ""
+        given = (0, given[1], int(env) if env.isdigit() else given[2])
+        fixed = (32768, 256, 1)
+    shared, threads, warp = (a or g or f for a, g, f in zip(asked, given, fixed))
+    return _core.hw_params_default(kind, device == "mali", device == "adreno", shared, threads, warp, 0)

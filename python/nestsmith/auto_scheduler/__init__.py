@@ -23,11 +23,13 @@ from . import (
     search_task,
     session,
     task_scheduler,
+    tuning,
     workload_registry,
 )
 from .compute_dag import ComputeDAG, LayoutRewriteOption
-from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel, make_cost_model
-from .dispatcher import ApplyHistoryBest, ApplyHistoryBestOrSample, DispatchContext, FallbackContext
+from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel
+from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
+from .hardware import HardwareParams
 from .learned_model import NetworkModel, XGBModel
 from .loop_state import State
 from .measure import (
@@ -43,19 +45,20 @@ from .measure import (
     ProgramMeasurer,
     ProgramRunner,
     PythonBasedMeasureCallback,
-    recover_measure_input,
 )
 from .measure_record import RecordReader, RecordToFile, load_best_record, load_records, save_records
+from .models import make_cost_model
 from .plot import plot_latency, plot_log
 from .relay_integration import extract_tasks, is_auto_scheduler_enabled
+from .sampling import ApplyHistoryBestOrSample
 from .search_policy import EmptyPolicy, PreloadCustomSketchRule, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import (
-    HardwareParams,
     SearchTask,
     TuningOptions,
     auto_schedule,
     create_task,
     get_task_input_buffer,
+    recover_measure_input,
     register_task_input_buffer,
     register_task_input_check_func,
 )

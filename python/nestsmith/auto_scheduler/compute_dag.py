@@ -7,6 +7,8 @@ import json
 
 from .. import _core, te
 from ..registry import get_global_func
+from ..te.schedule import schedule_from_state
+from .loop_state import State
 from .workload_registry import workload_key_to_tensors
 
 
@@ -85,8 +87,6 @@ class ComputeDAG(_core.ComputeDAG):
 
     def wrap_state(self, core_state):
         """The engine's state as the State that users work with."""
-        from .loop_state import State
-
         return State(core_state, self)
 
     def get_init_state(self):
@@ -105,8 +105,6 @@ class ComputeDAG(_core.ComputeDAG):
 
     def apply_steps_from_state(self, state, layout_rewrite=LayoutRewriteOption.NO_REWRITE):
         """(schedule, tensors) for ``lower`` and ``build``."""
-        from ..te.schedule import schedule_from_state
-
         return schedule_from_state(self, _core_state(state), int(layout_rewrite))
 
     def rewrite_layout_from_state(self, state):

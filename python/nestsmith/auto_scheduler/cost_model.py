@@ -19,10 +19,10 @@ import numpy as np
 from nestsmith import _core
 
 from .cost import seconds_of
+from .search_task import recover_measure_input
 
-__all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel", "make_cost_model"]
+__all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel"]
 
-NAMES = ("auto", "trees", "xgb", "mlp", "trees+mlp", "analytic", "random")
 
 
 class CostModel:
@@ -66,8 +66,6 @@ class CostModel:
         left out), ``top1``, ``top5`` (best throughput among the first, relative to the best), ``a_peak32``,
         ``recall30``.
         """
-        from .measure import recover_measure_input
-
         number, states, costs, task_of = {}, {}, [], []
         for k, (inp, res) in enumerate(zip(inputs, results)):
             inp = recover_measure_input(inp, rebuild_state=True)
@@ -126,54 +124,6 @@ class RandomModel(CostModel):
 
 class PythonBasedModel(CostModel):
     """Base of models written by users, under the name that published scripts know: implement `update` and `predict`."""
-
-
-def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=100, adaptive_training=False):
-    """The cost model of a name; an object is returned as it is.
-
-    Parameters
-    ----------
-    model : CostModel or str
-        "auto" or "trees": boosted trees; "mlp": a network; "trees+mlp": both added up; "analytic": no learning;
-        "random"; "xgb": trees of the xgboost package, with the loss and parameters of the published reference.
-    seed : int, optional
-    model_file : str, optional
-        Where a learning model is saved after each training.
-    num_warmup_sample, adaptive_training :
-        Accepted for compatibility.
-
-    Returns
-    -------
-    CostModel
-
-    Raises
-    ------
-    ValueError
-        For an unknown name.
-    TypeError
-        For anything that is neither a name nor a `CostModel`.
-    ImportError
-        For "xgb" where the package is missing.
-    """
-    from .learned_model import BlendModel, NetworkModel, XGBModel
-
-    if isinstance(model, CostModel):
-        return model
-    if not isinstance(model, str):
-        raise TypeError(f"cost model: expected a CostModel or one of {', '.join(NAMES)}, got {type(model).__name__}")
-    if model == "analytic":
-        return AnalyticModel()
-    if model == "random":
-        return RandomModel(seed)
-    if model not in NAMES:
-        raise ValueError(f"cost model {model!r} is unknown; the names are {', '.join(NAMES)}")
-    if model == "xgb":
-        from .xgb_model import PackageModel as cls
-    else:
-        cls = {"mlp": NetworkModel, "trees+mlp": BlendModel}.get(model, XGBModel)
-    return cls(
-        num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file, adaptive_training=adaptive_training
-    )
 
 
 def _scores(model, values, n):

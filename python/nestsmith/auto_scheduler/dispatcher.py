@@ -22,7 +22,7 @@ from .measure_record import (
     no_log,
 )
 
-__all__ = ["DispatchContext", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "FallbackContext", "tell_history"]
+__all__ = ["DispatchContext", "ApplyHistoryBest", "FallbackContext", "tell_history"]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -203,64 +203,6 @@ class ApplyHistoryBest(DispatchContext):
     def update(self, target, workload_key, state):
         name, args = decode_workload_key(workload_key)
         self._user[(target.kind.name, name, args)] = state
-
-
-class ApplyHistoryBestOrSample(ApplyHistoryBest):
-    """Like `ApplyHistoryBest` with compatible records; a miss is filled by the search's first choice.
-
-    Parameters
-    ----------
-    records : see `ApplyHistoryBest`
-    sample_simple_workloads : bool
-        Also for workloads without a reduction.
-    cost_model_file : str, optional
-        Model that ranks the samples; the analytic estimate if missing.
-    num_measure : int
-        Candidates to measure; -1: none.
-    """
-
-    def __init__(self, records, sample_simple_workloads=False, cost_model_file=None, num_measure=-1):
-        self.sample_simple_workloads, self.num_measure, self.cost_model_file = (
-            sample_simple_workloads,
-            num_measure,
-            cost_model_file,
-        )
-        super().__init__(records, include_compatible=True)
-
-    def query(self, target, workload_key, has_complex_op, dag, func_name):
-        if has_complex_op or self.sample_simple_workloads:
-            found = self._query_inside(target, workload_key, func_name)
-            if found is None:
-                found = self._sample(target, workload_key, dag)
-                if found is not None:
-                    self.update(target, workload_key, found)
-            if found is not None:
-                return found
-        return super().query(target, workload_key, has_complex_op, dag, func_name)
-
-    def _sample(self, target, workload_key, dag):
-        from .cost_model import AnalyticModel
-        from .search_policy import SketchPolicy
-        from .search_task import SearchTask, TuningOptions
-        from .session import default_model
-
-        task = SearchTask(compute_dag=dag, workload_key=workload_key, target=target)
-        for _ in range(3):
-            model = AnalyticModel()
-            if self.cost_model_file:
-                model = default_model()
-                model.load(self.cost_model_file)
-            policy = SketchPolicy(task, model, {"eps_greedy": 0.01, "evolutionary_search_num_iters": 0}, verbose=0)
-            try:
-                state = task.tune(
-                    TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0), search_policy=policy
-                )
-            except (ValueError, RuntimeError) as e:
-                logger.info("no sample for %s: %s", workload_key, e)
-                return None
-            if state is not None:
-                return state
-        return None
 
 
 class FallbackContext(DispatchContext):

@@ -17,6 +17,8 @@ import numpy as np
 from nestsmith import _core
 
 from .cost import FAILED, seconds_of
+from .measure_record import RecordReader
+from .search_task import recover_measure_input
 
 __all__ = [
     "DEFAULT_MAX_N_BUFS",
@@ -154,8 +156,6 @@ def get_per_store_features_from_measure_pairs(
     Returns (ndarray of object, float32 ndarray of throughputs relative to each task's best, int32 ndarray of task
     numbers).
     """
-    from .measure import recover_measure_input
-
     _five(max_n_bufs)
     inputs, results = list(inputs), list(results)
     if len(inputs) != len(results):
@@ -182,8 +182,6 @@ def get_per_store_features_from_measure_pairs(
 
 def get_per_store_features_from_file(filename, max_lines, max_n_bufs=None, rules=REFERENCE, log=True):
     """The same for the first `max_lines` records (-1: all) of a log whose workloads are known in this process."""
-    from .measure_record import RecordReader
-
     inputs, results = RecordReader(str(filename)).read_lines(
         max_lines if max_lines is not None and max_lines > 0 else None
     )

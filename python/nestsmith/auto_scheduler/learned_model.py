@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+import pathlib
 import random
 import shutil
 import tempfile
@@ -16,6 +17,8 @@ from nestsmith import _core
 from .cost import FAILED, seconds_of
 from .cost_model import CostModel
 from .loop_state import handle_of
+from .measure_record import RecordReader
+from .search_task import recover_measure_input
 
 __all__ = ["XGBModel", "NetworkModel", "BlendModel"]
 
@@ -86,9 +89,7 @@ class XGBModel(CostModel):
         """Before the first task."""
         base, self.base = self.base, None
         if base == "auto":
-            from nestsmith import pretrain
-
-            base = pretrain.packaged(task.target)
+            base = packaged(task.target)
         if base is not None:
             self.load(base)
 
@@ -163,9 +164,6 @@ class XGBModel(CostModel):
 
     def update_from_file(self, file_name, n_lines=None):
         """Trains on a log: all records whose workloads are known in this process."""
-        from .measure import recover_measure_input
-        from .measure_record import RecordReader
-
         used = skipped = 0
         for k, (inp, res) in enumerate(RecordReader(file_name)):
             if n_lines is not None and k >= n_lines:
@@ -219,3 +217,12 @@ class BlendModel(XGBModel):
 
 def _threads():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def packaged(target):
+    """Path of the file that the package brings for a target's class of device, or None."""
+    if target.kind.name != "cuda":
+        return None
+    arch = str(target.attrs.get("arch", "") or "")
+    path = pathlib.Path(__file__).parents[1] / "models" / f"cuda-{arch}.acm.gz"
+    return str(path) if arch and path.is_file() else None

@@ -22,117 +22,51 @@ interrupted tool leaves OUT as it was.
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import json
 import logging
 import os
 import sys
-import tempfile
 from collections import Counter
 
 from .. import _core
+from ..target import Target
 from .cost import FAILED, NOTHING, seconds
-from .measure_record import RecordReader, decode_workload_key, missing_log, no_log, rank_of_fields
+from .log_verify import verify, verify_text
+from .measure_record import (
+    COSTS,
+    ERROR,
+    KEY,
+    STEPS,
+    TARGET,
+    TIME,
+    by_task,
+    decode_workload_key,
+    rank_of_fields,
+    records_of,
+    text_of,
+    write_whole,
+)
+from .measure_record import distill_record_file as distill
+from .networks import get_network, network_keys
+from .plot import plot_log
 
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
 
 logger = logging.getLogger("auto_scheduler")
-KEY, TARGET, STEPS, COSTS, ERROR, TIME, VERSION = 0, 1, 6, 7, 8, 10, 11  # places in the tuple that the engine's parser gives
-FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # what freeing space mends
 ERRORS = (
     "no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
     "wrong answer", "build timeout", "run timeout", "unknown error",
 )
 
 
-def text_of(fields):
-    """The line of a log, in the current format, of a parsed record."""
-    from .measure_record import _pair, dump_record_to_string
-
-    return dump_record_to_string(*_pair(fields))
-
-
-def write_whole(path, lines):
-    """Writes a file beside ``path`` and renames it; raises OSError that says what to do."""
-    path = os.path.abspath(path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd, name = tempfile.mkstemp(prefix=".log-", dir=os.path.dirname(path))
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as f:
-            f.writelines(lines)
-            f.flush()
-            os.fsync(f.fileno())
-        os.umask(mask := os.umask(0))
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException as e:
-        if os.path.exists(name):
-            os.unlink(name)
-        if isinstance(e, OSError):
-            remedy = "; free some space (`df -h`) and repeat" if e.errno in FULL else ""
-            raise OSError(e.errno, f"{path} was not changed: {e.strerror}{remedy}") from e
-        raise
-
-
-def _records(names):
-    for name in [names] if isinstance(names, (str, os.PathLike)) else names:
-        if no_log(name):
-            raise missing_log(name)
-        yield from RecordReader(name)._fields()
-
-
-def _by_task(names):
-    """Records grouped by (workload, target text) in order of appearance."""
-    groups = {}
-    for f in _records(names):
-        groups.setdefault((decode_workload_key(f[KEY]), f[TARGET]), []).append(f)
-    return groups
-
-
 # ---- choosing ----
-
-
-def _target_keys(text):
-    from ..target import Target
-
-    try:
-        return list(Target(text).keys)
-    except ValueError:  # of another package, perhaps: its kind
-        return text.split()[:1] or [""]
-
-
-def distill(in_file, out_file):
-    """Keeps, for every target key and workload, the fastest record of ``in_file`` and of ``out_file`` if it exists."""
-    kept, order = {}, []
-    for fields in _records([in_file] + ([out_file] if os.path.isfile(out_file) else [])):
-        if rank_of_fields(fields) == NOTHING:
-            continue
-        workload, args = decode_workload_key(fields[KEY])
-        for key in _target_keys(fields[TARGET]):
-            slot = (key, workload, args)
-            if slot not in kept:
-                order.append(slot)
-            if slot not in kept or rank_of_fields(fields) < rank_of_fields(kept[slot]):
-                kept[slot] = fields
-    rank = {}
-    for key, workload, _ in order:  # groups in order of first appearance
-        rank.setdefault(key, len(rank))
-        rank.setdefault((key, workload), len(rank))
-    seen, lines = set(), []
-    for slot in sorted(order, key=lambda s: (rank[s[0]], rank[s[:2]])):
-        identity = tuple(kept[slot][i] for i in (KEY, TARGET, STEPS))
-        if identity not in seen:
-            seen.add(identity)
-            lines.append(text_of(kept[slot]))
-    write_whole(out_file, lines)
-    logger.info("%d records kept in %s", len(lines), out_file)
 
 
 def top(names, k=1):
     """The ``k`` fastest valid records of every task and target, as lines."""
     out = []
-    for group in _by_task(names).values():
+    for group in by_task(names).values():
         good = sorted((f for f in group if rank_of_fields(f) != NOTHING), key=rank_of_fields)
         out += [text_of(f) for f in good[:k]]
     return out
@@ -145,7 +79,7 @@ def best(names):
 
 def merge(names):
     """All records of several logs, each (task, steps, result) once, as lines."""
-    return list(dict.fromkeys(text_of(f) for f in _records(names)))
+    return list(dict.fromkeys(text_of(f) for f in records_of(names)))
 
 
 # ---- looking ----
@@ -161,7 +95,7 @@ def stats(names):
     """Per task a dict: key, target, trials, valid, failures (Counter by kind), best (seconds or None), best_at (trial),
     first and last (times), curve (list of (trial, seconds) at which the best time fell)."""
     out = []
-    for (_, target), group in _by_task(names).items():
+    for (_, target), group in by_task(names).items():
         row = {"key": group[0][KEY], "target": target, "trials": len(group), "failures": Counter(), "curve": []}
         lowest = FAILED
         for n, f in enumerate(group, 1):
@@ -211,71 +145,8 @@ def stats_text(rows):
 # ---- other names ----
 
 
-def get_network(name, layout=None, batch=1, dtype="float32", image=None):
-    """A test network by name.
-
-    Parameters
-    ----------
-    name : str
-        resnet-N, resnet3d-N, mobilenet, squeezenet_v1.0, squeezenet_v1.1, vgg-N, dqn, dcgan, densenet-N, inception_v3, mlp.
-    layout : str, optional
-        "NHWC" or "NCHW"; the network's own by default.
-    batch : int
-    dtype : str
-    image : tuple of int, optional
-        Shape of one image.
-
-    Returns
-    -------
-    mod : IRModule
-    params : dict of str to NDArray
-
-    Raises
-    ------
-    ValueError
-        If there is no network of this name, or the number of its layers is missing.
-    """
-    from ..relay import testing as t
-
-    kind, _, size = name.partition("-")
-    shape = (224, 224, 3) if layout == "NHWC" else (3, 224, 224)
-    more = {"image_shape": image or shape, "layout": layout} if layout else {"image_shape": image} if image else {}
-    fixed = {k: v for k, v in more.items() if k != "layout"}
-    makers = {
-        "resnet": lambda: t.resnet.get_workload(num_layers=int(size), batch_size=batch, dtype=dtype, **more),
-        "resnet3d": lambda: t.resnet_3d.get_workload(num_layers=int(size), batch_size=batch, dtype=dtype, **more),
-        "mobilenet": lambda: t.mobilenet.get_workload(batch_size=batch, dtype=dtype, **more),
-        "squeezenet_v1.0": lambda: t.squeezenet.get_workload(batch_size=batch, dtype=dtype, version="1.0", **fixed),
-        "squeezenet_v1.1": lambda: t.squeezenet.get_workload(batch_size=batch, dtype=dtype, version="1.1", **fixed),
-        "vgg": lambda: t.vgg.get_workload(batch, num_layers=int(size), dtype=dtype, **fixed),
-        "densenet": lambda: t.densenet.get_workload(int(size), batch_size=batch, dtype=dtype, **fixed),
-        "inception_v3": lambda: t.inception_v3.get_workload(batch_size=batch, dtype=dtype),
-        "dqn": lambda: t.dqn.get_workload(
-            batch, dtype=dtype, **({"layout": layout, "image_shape": (84, 84, 4)} if layout == "NHWC" else {})
-        ),
-        "dcgan": lambda: t.dcgan.get_workload(batch, dtype=dtype, **({"layout": layout} if layout else {})),
-        "mlp": lambda: t.mlp.get_workload(batch, dtype=dtype),
-    }
-    if kind not in makers:
-        raise ValueError(f"network {name!r} is not known; use one of {', '.join(makers)}, with -LAYERS if it has any")
-    if kind in ("resnet", "resnet3d", "vgg", "densenet") and not size.isdigit():
-        raise ValueError(f"network {name!r}: say how many layers, for example {kind}-18")
-    return makers[kind]()
-
-
-def network_keys(target, **network):
-    """Tasks of a network (arguments of :func:`get_network`) for a target text as (key here, keys elsewhere, task)."""
-    from .relay_integration import extract_tasks
-
-    mod, params = get_network(**network)
-    tasks, _ = extract_tasks(mod["main"], params, target, include_simple_tasks=True)
-    return [(t.workload_key, list(t.alt_keys), t) for t in tasks]
-
-
 def _keys_for(target, network):
     """`network_keys`; nothing for a target that this package does not know."""
-    from ..target import Target
-
     try:
         Target(target)
     except ValueError as e:
@@ -307,7 +178,7 @@ def convert(names, to_tvm, mapping=None, network=None):
     """
     known = {decode_workload_key(k): v for k, v in (mapping or {}).items()}
     tables, lines, counts = {}, [], Counter()
-    for f in _records(names):
+    for f in records_of(names):
         fields, workload = list(f), decode_workload_key(f[KEY])
         if network and f[TARGET] not in tables:
             tables[f[TARGET]] = {}
@@ -375,8 +246,6 @@ def _network(args):
 
 
 def _verify(args):
-    from .log_verify import verify, verify_text
-
     sys.path.insert(0, os.getcwd())
     for module in args.modules:
         importlib.import_module(module)
@@ -410,8 +279,6 @@ def _run(args):
     elif mode in ("stats", "info"):
         print(stats_text(stats(args.input)))
     elif mode == "plot":
-        from .plot import plot_log
-
         out = args.output or args.input[0] + ".svg"
         plot_log(args.input).savefig(out)
         print(out)
@@ -424,7 +291,7 @@ def _run(args):
             "best": best,
             "merge": merge,
             "top": lambda names: top(names, args.k),
-            "strip": lambda names: [text_of((*f[:11], "v0.6")) for f in _records(names)],  # without marks
+            "strip": lambda names: [text_of((*f[:11], "v0.6")) for f in records_of(names)],  # without marks
         }
         _out(args, tools[mode](args.input), "records")
     return 0

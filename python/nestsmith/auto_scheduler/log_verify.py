@@ -11,7 +11,12 @@ import logging
 from .. import _core
 from ..target import Target
 from .cost import NOTHING, seconds, seconds_of
-from .measure_record import decode_workload_key, rank_of_fields
+from .display import short
+from .measure import LocalRunner, MeasureInput
+from .measure_record import COSTS, KEY, STEPS, by_task, decode_workload_key, rank_of_fields
+from .networks import network_keys
+from .search_task import SearchTask, TuningOptions
+from .session import Measurer, check_compilers
 
 __all__ = ["verify", "verify_text"]
 
@@ -20,8 +25,6 @@ logger = logging.getLogger("auto_scheduler")
 
 def _network_tasks(target, network):
     """Tasks of a network by decoded key, under all names of the key."""
-    from .log_tools import network_keys
-
     table = {}
     for key, others, task in network_keys(target, **network):
         for k in (key, *others):
@@ -30,8 +33,6 @@ def _network_tasks(target, network):
 
 
 def _registered_task(key, target):
-    from .search_task import SearchTask
-
     try:
         return SearchTask(workload_key=key, target=target)
     except Exception as e:  # noqa: BLE001 - a user's function is called with what the log says
@@ -75,15 +76,10 @@ def verify(names, network=None, runner=None):
     RuntimeError
         If there is no compiler for a target of the log.
     """
-    from .log_tools import COSTS, KEY, STEPS, _by_task
-    from .measure import LocalRunner, MeasureInput
-    from .search_task import TuningOptions
-    from .session import Measurer, check_compilers
-
     runner = runner or LocalRunner(repeat=1, min_repeat_ms=100)
     options, tables, rows = TuningOptions(1, verbose=0, runner=runner), {}, []
     with Measurer(options) as measurer:
-        for (workload, target), group in _by_task(names).items():
+        for (workload, target), group in by_task(names).items():
             best = min(group, key=rank_of_fields)
             if rank_of_fields(best) == NOTHING:
                 continue
@@ -119,8 +115,6 @@ def verify(names, network=None, runner=None):
 
 def verify_text(rows):
     """The table of `verify`, with a last line that counts."""
-    from .display import short
-
     lines = [f"{'task':40} {'recorded (ms)':>13} {'now (ms)':>10} {'largest error':>13}  verdict"]
     for r in rows:
         name, args = decode_workload_key(r["key"])

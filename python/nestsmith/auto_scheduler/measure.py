@@ -17,7 +17,6 @@ import weakref
 
 from nestsmith import _core, check, forks
 
-from ..error import TVMValueError
 from .cost import FAILED, seconds_of
 from .signals import Held
 
@@ -34,7 +33,6 @@ __all__ = [
     "ProgramMeasurer",
     "MeasureCallback",
     "PythonBasedMeasureCallback",
-    "recover_measure_input",
 ]
 
 logger = logging.getLogger("auto_scheduler")
@@ -693,33 +691,3 @@ class ProgramMeasurer:
             self.best_cost[key], self.best_state[key], self.best_ct[key] = cost, inp.state, self.ct
 
 
-def recover_measure_input(inp, rebuild_state=False):
-    """The input with the DAG that reading a log leaves out; with `rebuild_state` also the state's stages.
-
-    Raises ValueError (TVMValueError) if the record's task is unknown or cannot be made, or its steps cannot be applied.
-    """
-    from .search_task import SearchTask
-
-    task = inp.task
-    if getattr(task, "compute_dag", None) is None:
-        given = {
-            "workload_key": task.workload_key,
-            "target": task.target,
-            "target_host": task.target_host,
-            "hardware_params": task.hardware_params,
-            "layout_rewrite_option": task.layout_rewrite_option,
-            "task_inputs": list(task.task_input_names),
-        }
-        try:
-            task = SearchTask(**given)
-        except (ValueError, RuntimeError):
-            raise
-        except Exception as e:  # a user's function is called with what the log says
-            key = check.shown(given["workload_key"], 400)
-            raise TVMValueError(f"workload {key} of a record cannot be made: {type(e).__name__}: {e}") from e
-    state = getattr(inp.state, "state_object", inp.state)
-    if rebuild_state and not isinstance(state, _core.State):
-        state = _core.State(task.compute_dag, state.steps())
-    if isinstance(state, _core.State):
-        state = task.compute_dag.wrap_state(state.infer_bounds() if rebuild_state else state)
-    return MeasureInput(task, state)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import functools
 import json
 import logging
@@ -25,8 +26,11 @@ except ImportError:  # not on this system: records are still written in one piec
 
 from .. import _core, check
 from ..error import TVMValueError
+from ..target import Target
 from .cost import NOTHING, rank
+from .hardware import FIELDS, HardwareParams
 from .loop_state import handle_of
+from .measure import MeasureInput, MeasureResult
 from .signals import Held
 
 __all__ = [
@@ -35,7 +39,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("auto_scheduler")
-_FIELDS = _core.HW_FIELDS
 
 
 class RecordState:
@@ -89,8 +92,6 @@ class RecordTask:
     def target(self):
         """The target; parsed when it is first asked for."""
         if self._target is None:
-            from ..target import Target
-
             self._target = Target(self.target_text, self.host_text or None)
         return self._target
 
@@ -102,11 +103,9 @@ class RecordTask:
     @property
     def hardware_params(self):
         """Recorded hardware parameters; this machine's defaults where an old record has none."""
-        from .search_task import HardwareParams
-
         if self._hardware is None:
             return HardwareParams(target=self.target)
-        return HardwareParams(**dict(zip(_FIELDS, self._hardware)))
+        return HardwareParams(**dict(zip(FIELDS, self._hardware)))
 
     def __repr__(self):
         return f"RecordTask({self.workload_key}, {self.target_text})"
@@ -114,8 +113,6 @@ class RecordTask:
 
 def _pair(fields):
     """(MeasureInput, MeasureResult) of the tuple that the engine's parser gives."""
-    from .measure import MeasureInput, MeasureResult
-
     key, target, hw, host, layout, inputs, steps, costs, error_no, all_cost, timestamp, version = fields
     task = RecordTask(key, target, hw, host, layout, inputs)
     extra = read_marks(version)
@@ -196,7 +193,7 @@ def _task_fields(task):
         target, host = task.target_text, task.host_text
     else:
         hw = task.hardware_params
-        hw = hw.as_tuple() if hasattr(hw, "as_tuple") else tuple(getattr(hw, f) for f in _FIELDS)
+        hw = hw.as_tuple() if hasattr(hw, "as_tuple") else tuple(getattr(hw, f) for f in FIELDS)
         host = getattr(task, "target_host", None) or getattr(task.target, "host", None)
         target, host = str(task.target), str(host) if host else ""
     inputs = getattr(task, "task_input_names", None) or []
@@ -593,22 +590,89 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
     return (None, None) if best is None else _pair(best)
 
 
-# ---- tools ----
+# ---- whole logs ----
+KEY, TARGET, STEPS, COSTS, ERROR, TIME, VERSION = 0, 1, 6, 7, 8, 10, 11  # places in the tuple that the engine's parser gives
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # what freeing space mends
+
+
+def text_of(fields):
+    """The line of a log, in the current format, of a parsed record."""
+    return dump_record_to_string(*_pair(fields))
+
+
+def write_whole(path, lines):
+    """Writes a file beside ``path`` and renames it; raises OSError that says what to do."""
+    path = os.path.abspath(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    fd, name = tempfile.mkstemp(prefix=".log-", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as f:
+            f.writelines(lines)
+            f.flush()
+            os.fsync(f.fileno())
+        os.umask(mask := os.umask(0))
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException as e:
+        if os.path.exists(name):
+            os.unlink(name)
+        if isinstance(e, OSError):
+            remedy = "; free some space (`df -h`) and repeat" if e.errno in FULL else ""
+            raise OSError(e.errno, f"{path} was not changed: {e.strerror}{remedy}") from e
+        raise
+
+
+def records_of(names):
+    """Parsed records of logs, one tuple each. Raises what `missing_log` gives where there is none."""
+    for name in [names] if isinstance(names, (str, os.PathLike)) else names:
+        if no_log(name):
+            raise missing_log(name)
+        yield from RecordReader(name)._fields()
+
+
+def by_task(names):
+    """Records grouped by (workload, target text) in order of appearance."""
+    groups = {}
+    for f in records_of(names):
+        groups.setdefault((decode_workload_key(f[KEY]), f[TARGET]), []).append(f)
+    return groups
+
+
+def _target_keys(text):
+    try:
+        return list(Target(text).keys)
+    except ValueError:  # of another package, perhaps: its kind
+        return text.split()[:1] or [""]
 
 
 def distill_record_file(in_file, out_file):
     """Keeps, for every target key and workload, the fastest record of ``in_file`` and of ``out_file`` if it exists."""
-    from . import log_tools
-
-    log_tools.distill(in_file, out_file)
-
-
-def main(argv=None):
-    """Command line of this module; returns the exit status."""
-    from . import log_tools
-
-    return log_tools.main(argv)
+    kept, order = {}, []
+    for fields in records_of([in_file] + ([out_file] if os.path.isfile(out_file) else [])):
+        if rank_of_fields(fields) == NOTHING:
+            continue
+        workload, args = decode_workload_key(fields[KEY])
+        for key in _target_keys(fields[TARGET]):
+            slot = (key, workload, args)
+            if slot not in kept:
+                order.append(slot)
+            if slot not in kept or rank_of_fields(fields) < rank_of_fields(kept[slot]):
+                kept[slot] = fields
+    rank = {}
+    for key, workload, _ in order:  # groups in order of first appearance
+        rank.setdefault(key, len(rank))
+        rank.setdefault((key, workload), len(rank))
+    seen, lines = set(), []
+    for slot in sorted(order, key=lambda s: (rank[s[0]], rank[s[:2]])):
+        identity = tuple(kept[slot][i] for i in (KEY, TARGET, STEPS))
+        if identity not in seen:
+            seen.add(identity)
+            lines.append(text_of(kept[slot]))
+    write_whole(out_file, lines)
+    logger.info("%d records kept in %s", len(lines), out_file)
 
 
 if __name__ == "__main__":
+    from .log_tools import main
+
     raise SystemExit(main())

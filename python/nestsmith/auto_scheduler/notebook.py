@@ -15,6 +15,8 @@ import io
 import sys
 import time
 
+from .plot import Plot
+
 __all__ = ["NotebookView", "in_notebook"]
 
 HINT = "Curves without matplotlib; for figures that can be edited: pip install matplotlib, then restart the kernel."
@@ -92,8 +94,6 @@ class NotebookView:
 
     def plots(self):
         """The two curves as `Plot`: over trials and over seconds."""
-        from .plot import Plot
-
         return [
             Plot([("estimate", [(n, ms) for n, _, ms in self.points])], "trials", self.trials),
             Plot([("estimate", [(t, ms) for _, t, ms in self.points])], "seconds", time.time() - self.started),

@@ -10,6 +10,9 @@ import html
 import math
 import os
 
+from .cost import FAILED, seconds
+from .measure_record import COSTS, ERROR, KEY, TIME, decode_workload_key, records_of
+
 __all__ = ["Plot", "plot_log", "plot_latency"]
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf", "#7f7f7f")
@@ -150,14 +153,10 @@ def plot_log(log, by="trials", weights=None):
     FileNotFoundError
         If there is no such log.
     """
-    from .cost import FAILED, seconds
-    from .log_tools import COSTS, ERROR, KEY, TIME, _records
-    from .measure_record import decode_workload_key
-
     if by not in ("trials", "time"):
         raise ValueError(f"by={by!r}: expected 'trials' or 'time'")
     weight = {decode_workload_key(k): float(w) for k, w in (weights or {}).items()}
-    fields = list(_records(log))
+    fields = list(records_of(log))
     start = min((f[TIME] for f in fields if f[TIME] > 0), default=0)
     tasks = dict.fromkeys(decode_workload_key(f[KEY]) for f in fields)
     lowest, curves, total = {}, {t: [] for t in tasks}, []

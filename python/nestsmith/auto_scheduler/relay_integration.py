@@ -6,12 +6,16 @@ import json
 import warnings
 
 from .. import check
-from ..relay import extract, lowering
+from ..relay import extract, lowering, schedules
 from ..relay.expr import Call, post_order
+from ..relay.extract import has_reduction
+from ..relay.passes import PassContext
 from ..relay.pipeline import as_module, fuse_module, optimize
-from ..transform import PassContext
+from ..target import Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext, tell_history
 from .measure_record import decode_workload_key
+from .search_task import SearchTask
 from .workload_registry import register_workload_tensors
 
 __all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction"]
@@ -23,11 +27,6 @@ _UNSUPPORTED = ("raise", "skip")
 def is_auto_scheduler_enabled():
     """Whether the current PassContext asks for the auto-scheduler's kernels."""
     return bool(PassContext.current().config.get("relay.backend.use_auto_scheduler", False))
-
-
-def has_reduction(dag):
-    """Whether some stage of a DAG reduces: only such subgraphs are worth tuning."""
-    return any(not op.is_placeholder and len(op.reduce_axis) > 0 for op in dag.ops)
 
 
 def _constant_inputs(low, constant):
@@ -157,9 +156,6 @@ def extract_tasks(
     ValueError
         If the order or `unsupported` is unknown, there is no target, or operators have no definition as loops.
     """
-    from ..target import Target
-    from .search_task import SearchTask
-
     if order not in _ORDERS:
         raise ValueError(f"order {order!r}; use one of {', '.join(_ORDERS)}")
     check.one_of_names("unsupported", unsupported, _UNSUPPORTED)
@@ -226,3 +222,68 @@ def extract_tasks(
         with open(dump_workload_to_dag_log, "w") as out:
             json.dump({t.workload_key: str(t.compute_dag) for t in tasks}, out)
     return tasks, weights
+
+
+# ---- what relay.build asks ----
+def _other_build(mod, params, target, held, found):
+    """The graph level, or the lack of params, at which the records `held` have more of the network's tasks than `found`:
+    why keys differ, as text; "" if there is none. The network is cut again at each, which takes its time."""
+    level, known = PassContext.current().opt_level, {p.name_hint for p in as_module(mod)["main"].params}
+    given = {k: v for k, v in (params or {}).items() if k in known}
+    builds = [(n, given) for n in (3, 2, 1, 0) if n != level]
+    builds += [(level, {})] if given else []
+    why = ""
+    for n, weights in builds:
+        keys = workload_keys(mod, weights, target, n)
+        there = sum(not held.why_not(k, target.kind.name) for k in keys)
+        if there <= found:
+            continue
+        found = there
+        if n == level:
+            why = f"extracted without params, where {there} of {len(keys)} are found: give extract_tasks the params, too"
+        else:
+            why = f"extracted at opt_level={n}, where {there} of {len(keys)} are found, and this build is at {level}: build "
+            why += f"within transform.PassContext(opt_level={n})"
+        if there == len(keys):
+            break
+    return why and f"keys differ because the log is of tasks {why}"
+
+
+class _Provider(schedules.Provider):
+    """The contexts that are active."""
+
+    def enabled(self):
+        return is_auto_scheduler_enabled() or not isinstance(DispatchContext.current, (FallbackContext, type(None)))
+
+    def find(self, target, variants, name):
+        dags = [ComputeDAG(tensors) for tensors in variants]
+        keys, context = [dag.workload_key() for dag in dags], DispatchContext.current
+        for key in keys:  # a log may use either naming of the workload
+            found = _recorded(context, target, key)
+            if found is not None:
+                return keys, found
+        register_workload_tensors(keys[0], list(dags[0].tensors))
+        return keys, context.query(target, keys[0], has_reduction(dags[0]), dags[0], name)
+
+    def layout(self, target):
+        if "AutoSchedulerLayoutRewrite" in PassContext.current().disabled_pass:
+            return LayoutRewriteOption.NO_REWRITE
+        return LayoutRewriteOption.get_target_default(target, True)
+
+    def tell(self, mod, params, target, tasks):
+        found = sum(there for _, there in tasks)
+        tell_history(tasks, target, lambda held: _other_build(mod, params, target, held, found))
+
+
+def _recorded(context, target, key):
+    """The recorded answer of the contexts for a key: without sampling, and without the warning that a miss gives."""
+    while context is not None:
+        if isinstance(context, ApplyHistoryBest):
+            found = ApplyHistoryBest._query_inside(context, target, key)
+            if found is not None:
+                return found
+        context = getattr(context, "_old_ctx", None)
+    return None
+
+
+schedules.install(_Provider())

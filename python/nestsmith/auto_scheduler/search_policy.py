@@ -11,9 +11,14 @@ from nestsmith import _core, check
 from nestsmith.error import TVMValueError
 
 from .cost import FAILED, seconds_of
-from .cost_model import AnalyticModel, RandomModel, make_cost_model
+from .cost_model import AnalyticModel, RandomModel
 from .display import emit, title
+from .holdings import Holdings
 from .loop_state import handle_of
+from .measure import MeasureInput
+from .measure_record import RecordReader, decode_workload_key, known_targets
+from .models import make_cost_model
+from .search_task import recover_measure_input
 
 __all__ = [
     "SearchPolicy",
@@ -55,9 +60,6 @@ class PreloadMeasuredStates(SearchCallback):
         self.filename = filename
 
     def __call__(self, policy):
-        from .holdings import Holdings
-        from .measure_record import RecordReader, decode_workload_key, known_targets
-
         task, kind, n, bad = policy.search_task, policy.search_task.target.kind.name, 0, 0
         names = [decode_workload_key(k) for k in (task.workload_key, *getattr(task, "alt_keys", ()))]
         held = Holdings()
@@ -167,8 +169,6 @@ class SearchPolicy:
 
     def continue_search_one_round(self, num_measure, measurer):
         """One round: search, measure, learn. Returns (inputs, results), both empty when the space is used up."""
-        from .measure import MeasureInput
-
         inputs = [MeasureInput(self.search_task, s) for s in self.propose(num_measure)]
         if not inputs:
             return [], []
@@ -296,8 +296,6 @@ class SketchPolicy(SearchPolicy):
         ]
 
     def preload(self, inp, res):
-        from .measure import recover_measure_input
-
         if inp.task.compute_dag is not self.search_task.compute_dag:
             inp.task.compute_dag = self.search_task.compute_dag
         state = recover_measure_input(inp, rebuild_state=True).state

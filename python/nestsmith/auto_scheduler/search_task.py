@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+from typing import Any
 
 import numpy as np
 
-from nestsmith import _core, check
-from nestsmith.target import Target
-
+from .. import _core, check, nd
+from ..compiling import compile_source
+from ..error import TVMValueError
+from ..target import TUNABLE, Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .hardware import HardwareParams
+from .holdings import Holdings
+from .measure import LocalBuilder, LocalRunner, MeasureInput
+from .measure_record import decode_workload_key, load_best_record, no_log
 from .workload_registry import make_workload_key
 
 __all__ = [
@@ -23,138 +29,11 @@ __all__ = [
     "register_task_input_buffer",
     "get_task_input_buffer",
     "register_task_input_check_func",
+    "recover_measure_input",
 ]
 
 logger = logging.getLogger("auto_scheduler")
 
-FIELDS = _core.HW_FIELDS
-TUNABLE = ("llvm", "c", "cuda", "opencl")
-CUDA_LIMITS = (49152, 1024, 32)  # shared bytes, threads, warp: the same on every GPU that is still supported
-
-
-def _attr_int(target, *names):
-    for name in names:
-        v = getattr(target, "attrs", {}).get(name)
-        if v is not None and int(v) > 0:
-            return int(v)
-    return 0
-
-
-def _device_limits(kind):
-    """(shared bytes, threads, warp size) of device 0, zeros where nothing is known."""
-    try:
-        import nestsmith
-
-        dev = nestsmith.device(kind, 0)
-        if not dev.exist:
-            return (0, 0, 0)
-        return (dev.max_shared_memory_per_block or 0, dev.max_threads_per_block or 0, dev.warp_size or 0)
-    except (RuntimeError, AttributeError, ImportError, ValueError):
-        return (0, 0, 0)
-
-
-def default_hardware_params(target):
-    """The eight default parameters of a target as a tuple. Raises `RuntimeError` if the target has no defaults."""
-    kind = target.kind.name
-    if kind not in TUNABLE:
-        raise RuntimeError(
-            f"target {kind!r} has no default hardware parameters; give hardware_params=HardwareParams(...) all fields"
-        )
-    device = str(target.attrs.get("device", ""))
-    if target.kind.device_type == 1:
-        return _core.hw_params_default(kind, False, False, 0, 0, 0, _attr_int(target, "num-cores") or _core.cpu_threads())
-    if kind == "cuda":
-        asked, fixed = (0, 0, 0), CUDA_LIMITS
-    else:
-        fixed = (0, 0, 0)
-        asked = (0, 0, 0) if device in ("mali", "adreno") else _device_limits(kind)
-    given = (
-        _attr_int(target, "max_shared_memory_per_block") if kind == "cuda" else 0,
-        _attr_int(target, "max_threads_per_block", "max_num_threads"),
-        _attr_int(target, "thread_warp_size"),
-    )
-    if kind == "opencl":
-        env = os.environ.get("NESTSMITH_OPENCL_WARP_SIZE") or os.environ.get("TVM_OPENCL_WARP_SIZE") or ""
-        given = (0, given[1], int(env) if env.isdigit() else given[2])
-        fixed = (32768, 256, 1)
-    shared, threads, warp = (a or g or f for a, g, f in zip(asked, given, fixed))
-    return _core.hw_params_default(kind, device == "mali", device == "adreno", shared, threads, warp, 0)
-
-
-class HardwareParams:
-    """Eight numbers that describe a machine to the search.
-
-    Fields that are not given take the target's defaults; without a target all must be given.
-
-    Parameters
-    ----------
-    num_cores : int, optional
-    vector_unit_bytes : int, optional
-    cache_line_bytes : int, optional
-    max_shared_memory_per_block : int, optional
-        Bytes.
-    max_local_memory_per_block : int, optional
-        Bytes.
-    max_threads_per_block : int, optional
-    max_vthread_extent : int, optional
-    warp_size : int, optional
-    target : Target or str, optional
-        Where missing fields come from.
-    target_host : optional
-        Accepted and not used.
-
-    Raises
-    ------
-    ValueError
-        If a field is missing and there is no target to take it from.
-    """
-
-    def __init__(
-        self,
-        num_cores=None,
-        vector_unit_bytes=None,
-        cache_line_bytes=None,
-        max_shared_memory_per_block=None,
-        max_local_memory_per_block=None,
-        max_threads_per_block=None,
-        max_vthread_extent=None,
-        warp_size=None,
-        target=None,
-        target_host=None,
-    ):
-        given = (
-            num_cores,
-            vector_unit_bytes,
-            cache_line_bytes,
-            max_shared_memory_per_block,
-            max_local_memory_per_block,
-            max_threads_per_block,
-            max_vthread_extent,
-            warp_size,
-        )
-        missing = [f for f, v in zip(FIELDS, given) if v is None]
-        if missing:
-            if target is None:
-                raise ValueError(f"HardwareParams without a target needs all fields; missing: {', '.join(missing)}")
-            target = Target(target) if not isinstance(target, Target) else target
-            given = tuple(d if v is None else v for v, d in zip(given, default_hardware_params(target)))
-        for field, v in zip(FIELDS, given):
-            setattr(self, field, check.integer(field, v, -1))
-
-    def as_tuple(self):
-        """The fields in the order in which records store them."""
-        return tuple(getattr(self, f) for f in FIELDS)
-
-    def __eq__(self, other):
-        return isinstance(other, HardwareParams) and self.as_tuple() == other.as_tuple()
-
-    def __hash__(self):
-        return hash(self.as_tuple())
-
-    def __str__(self):
-        return "HardwareParams:\n" + "\n".join(f"  {f}: {getattr(self, f)}" for f in FIELDS)
-
-    __repr__ = __str__
 
 
 class _Default(int):
@@ -202,8 +81,6 @@ class TuningOptions:
         runner="local",
         measure_callbacks=None,
     ):
-        from .measure import LocalBuilder, LocalRunner
-
         for name, v in (("builder", builder), ("runner", runner)):
             if isinstance(v, str) and v != "local":
                 raise ValueError(f"{name}={v!r}: the only name is 'local'; pass an object for anything else")
@@ -246,6 +123,12 @@ class TuningOptions:
         rounds = ROUNDS if isinstance(self.num_measures_per_round, _Default) else 1
         size = min(self.num_measures_per_round, self.num_measure_trials // n_tasks)
         return int(min(size, max(SMALLEST_ROUND, self.num_measure_trials // (rounds * n_tasks))))
+
+
+class tuner:
+    """Who tunes a task; puts itself here, because it stands above tasks."""
+
+    tune: Any = None
 
 
 class SearchTask:
@@ -374,21 +257,7 @@ class SearchTask:
         RuntimeError
             If a compiler is missing, or 150 candidates in a row fail for one cause.
         """
-        from .cost_model import make_cost_model
-        from .display import style
-        from .search_policy import SketchPolicy
-        from .session import Measurer, check_compilers, tune_alone
-
-        if not isinstance(tuning_options, TuningOptions):
-            raise TypeError(f"tuning_options is {tuning_options!r}; it must be a TuningOptions")
-        if tuning_options.num_measure_trials > 1:
-            check_compilers(tuning_options, [self])
-        if search_policy is None:
-            model = make_cost_model(cost_model, adaptive_training=adaptive_training)
-            text = style(tuning_options.verbose) == "text"
-            search_policy = SketchPolicy(self, model, verbose=tuning_options.verbose if text else 0)
-        with Measurer(tuning_options) as measurer:
-            return tune_alone(search_policy, tuning_options, measurer)
+        return tuner.tune(self, tuning_options, search_policy, adaptive_training, cost_model)
 
     def apply_best(self, log_file, include_compatible=False, layout_rewrite_option=None):
         """The best record of this workload in a log, as a schedule for `lower` and `build`.
@@ -456,8 +325,6 @@ class SearchTask:
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl, c or report")
 
     def _report(self, state):
-        from ..compiling import compile_source
-
         if self.target.kind.name != "cuda":
             raise ValueError(f"print_mode='report' needs a cuda target, not {self.target.kind.name}")
         source, manifest = _core.candidate_source(
@@ -476,10 +343,6 @@ class SearchTask:
 
     def _best_input(self, log_file, include_compatible):
         """The best record as a MeasureInput on this task's own DAG."""
-        from .holdings import Holdings
-        from .measure import MeasureInput
-        from .measure_record import decode_workload_key, load_best_record, no_log
-
         for key in () if no_log(log_file) else (self.workload_key, *getattr(self, "alt_keys", ())):
             inp, _ = load_best_record(log_file, key, self.target, include_compatible)
             if inp is not None:
@@ -546,7 +409,7 @@ def register_task_input_buffer(workload_key, input_name, input_data, overwrite=F
             raise RuntimeError(f"Tensor {input_name} exists already; pass overwrite=True to replace it")
         found = _load_buffer(input_name)
         if found is not None:
-            table[input_name] = _as_nd(found)
+            table[input_name] = nd.array(found)
             return table[input_name]
     table[input_name] = input_data
     if save_to_file:
@@ -561,7 +424,7 @@ def get_task_input_buffer(workload_key, input_name):
     if input_name not in table:
         found = _load_buffer(input_name)
         if found is not None:
-            table[input_name] = _as_nd(found)
+            table[input_name] = nd.array(found)
     for t in (table, _BUFFERS["default"]):
         if input_name in t:
             return t[input_name]
@@ -580,12 +443,6 @@ def task_input_of(tensors):
     return [said.get(t, t.op.name if t.op.is_placeholder else None) for t in tensors]
 
 
-def _as_nd(a):
-    import nestsmith
-
-    return nestsmith.nd.array(a)
-
-
 def register_task_input_check_func(func_name, f=None, override=False):
     """Registers a function from a list of tensors to {tensor: buffer name}. Raises ValueError if `func_name` is neither
     a string nor a function, RuntimeError if it is taken.
@@ -602,6 +459,36 @@ def register_task_input_check_func(func_name, f=None, override=False):
         return func
 
     return register(f) if f is not None else register
+
+
+def recover_measure_input(inp, rebuild_state=False):
+    """The input with the DAG that reading a log leaves out; with `rebuild_state` also the state's stages.
+
+    Raises ValueError (TVMValueError) if the record's task is unknown or cannot be made, or its steps cannot be applied.
+    """
+    task = inp.task
+    if getattr(task, "compute_dag", None) is None:
+        given = {
+            "workload_key": task.workload_key,
+            "target": task.target,
+            "target_host": task.target_host,
+            "hardware_params": task.hardware_params,
+            "layout_rewrite_option": task.layout_rewrite_option,
+            "task_inputs": list(task.task_input_names),
+        }
+        try:
+            task = SearchTask(**given)
+        except (ValueError, RuntimeError):
+            raise
+        except Exception as e:  # a user's function is called with what the log says
+            key = check.shown(given["workload_key"], 400)
+            raise TVMValueError(f"workload {key} of a record cannot be made: {type(e).__name__}: {e}") from e
+    state = getattr(inp.state, "state_object", inp.state)
+    if rebuild_state and not isinstance(state, _core.State):
+        state = _core.State(task.compute_dag, state.steps())
+    if isinstance(state, _core.State):
+        state = task.compute_dag.wrap_state(state.infer_bounds() if rebuild_state else state)
+    return MeasureInput(task, state)
 
 
 # ---- names of older releases ----

@@ -19,7 +19,10 @@ from nestsmith import _core, check
 from .cost import FAILED, NOTHING, cause_of, is_quick, rank_of, seconds_of
 from .display import Progress, short, title
 from .loop_state import handle_of
-from .measure_record import RecordToFile
+from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, details, one_each
+from .measure_record import RecordReader, RecordToFile
+from .models import make_cost_model
+from .search_task import get_task_input_buffer, task_input_of
 from .signals import Held
 
 __all__ = ["Measurer", "SearchThread", "StopTuning", "tune_alone", "default_model"]
@@ -39,15 +42,11 @@ class StopTuning(Exception):
 
 def default_model(adaptive_training=False, model_file=None, num_warmup_sample=100):
     """The model that tuning uses when the user names none."""
-    from .cost_model import make_cost_model
-
     return make_cost_model("auto", None, model_file, num_warmup_sample, adaptive_training)
 
 
 def check_compilers(options, tasks):
     """RuntimeError if a compiler is missing here: better now than as the result of every candidate."""
-    from .measure import LocalBuilder
-
     if type(options.builder) is not LocalBuilder:
         return
     for t in tasks:
@@ -122,8 +121,6 @@ class Measurer:
 
     def close(self):
         """Ends all threads and processes; logs that could not be written before are tried once more."""
-        from .measure import LocalRunner
-
         if self._process != os.getpid():  # a forked child leaves what is its parent's
             return
         self.stop.set()
@@ -151,9 +148,7 @@ class Measurer:
     @property
     def local(self):
         """Whether the engine's own sessions measure, not users' builders and runners."""
-        from . import measure
-
-        return type(self.options.builder) is measure.LocalBuilder and type(self.options.runner) is measure.LocalRunner
+        return type(self.options.builder) is LocalBuilder and type(self.options.runner) is LocalRunner
 
     def _session(self, task):
         runner = self.options.runner
@@ -227,8 +222,6 @@ class Measurer:
     def _fixed_inputs(self, task):
         if not task.task_input_names:
             return None
-        from .search_task import get_task_input_buffer, task_input_of
-
         by_name = {n: get_task_input_buffer(task.workload_key, n) for n in task.task_input_names}
         names = task_input_of(task.compute_dag.tensors)
         wrong = check.unmatched(by_name, [n for n in names if n])
@@ -262,8 +255,6 @@ class Measurer:
 
     def recall_from(self, log_file):
         """Takes the results of a log as those of the same candidates of this run. Returns how many there are."""
-        from .measure_record import RecordReader
-
         for inp, res in RecordReader(log_file):
             self.known.setdefault((inp.task.workload_key, inp.state.steps()), res)
         return len(self.known)
@@ -285,8 +276,6 @@ class Measurer:
 
     def _foreign(self, batch, todo):
         """A user's own builder and runner: groups are built, then run, and arrive one by one."""
-        from .measure import one_each
-
         size = 2 * max(1, int(getattr(self.options.builder, "n_parallel", 1) or 1))
         verbose = self.verbose if self.progress.style == "text" else 0
         builder, runner = self.options.builder, self.options.runner
@@ -354,8 +343,6 @@ class Measurer:
         self._account([(batch, i, r, "") for i, r in pairs])
 
     def _take_session_results(self, wait):
-        from .measure import MeasureResult, details
-
         out = []
         sessions = list(self._sessions.values())
         pending = [s for s in sessions if s.pending()]
@@ -605,8 +592,6 @@ class SearchThread:
 
 def tune_alone(policy, options, measurer):
     """Tunes one task; returns the best state, or the search's first choice if nothing is to be measured."""
-    from .measure import MeasureInput
-
     task, total, count = policy.search_task, options.num_measure_trials, 0
     best, best_rank, best_cost, best_count = None, NOTHING, FAILED, 0
     measurer.progress = Progress(total, options.verbose)

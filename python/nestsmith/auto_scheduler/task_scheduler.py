@@ -16,11 +16,12 @@ import time
 from nestsmith import _core
 
 from .cost import FAILED, rank_of, seconds_of
-from .cost_model import NAMES, make_cost_model
 from .display import Progress, short, style
 from .holdings import Holdings, architecture
 from .learned_model import XGBModel
+from .measure import MeasureInput
 from .measure_record import RecordReader, decode_workload_key, known_targets, no_log
+from .models import NAMES, make_cost_model
 from .relatives import Relatives
 from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask, TuningOptions
@@ -437,8 +438,6 @@ class TaskScheduler:
     def _search(self, task, n):
         """In the search thread: proposes and submits. Returns the batch, or why there is none. What users' rules, models
         and policies raise comes out of the thread as it is."""
-        from .measure import MeasureInput
-
         policy = self.search_policies[task]
         begin = time.time()
         try:

@@ -1,7 +1,7 @@
 """``relay.build``: graph passes, one program per distinct fused function, storage plan, library.
 
-Every program gets its schedule from the dispatch context (:class:`auto_scheduler.ApplyHistoryBest`) or, if there is
-no record, a default one. Programs are compiled in parallel and through the on-disk cache.
+Every program gets its schedule from the provider of :mod:`relay.schedules` (the auto-scheduler's dispatch contexts) or, if it has
+none, a default one. Programs are compiled in parallel and through the on-disk cache.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from .. import _core
 from ..compiling import compile_source
 from ..error import TVMValueError
-from ..ir import IRModule
 from ..runtime.graph import GraphExecutorFactoryModule
-from ..transform import PassContext
-from . import extract, lowering
+from ..target import Target, default_hardware_params
+from . import extract, lowering, schedules
 from .default_schedule import default_state, state_from
 from .expr import Expr
 from .graph_codegen import generate
+from .module import IRModule
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
 
@@ -74,49 +74,11 @@ class Program:
 
 
 def _engine_target(target):
-    from ..auto_scheduler.search_task import HardwareParams
-
-    return target.engine(HardwareParams(target=target).as_tuple())
+    return target.engine(default_hardware_params(target))
 
 
-def _query(target, program, func):
-    """What the dispatch context knows about a program: a State, steps or None. A log may use either naming of the
-    workload."""
-    from ..auto_scheduler.compute_dag import ComputeDAG
-    from ..auto_scheduler.dispatcher import DispatchContext
-    from ..auto_scheduler.relay_integration import has_reduction
-    from ..auto_scheduler.workload_registry import register_workload_tensors
-
-    context = DispatchContext.current
-    others = [
-        ComputeDAG(lowering.lower_function(func, target, names).io).workload_key() for names in lowering.NAMINGS[1:]
-    ]
-    program.keys = [program.key, *others]
-    for key in program.keys:
-        found = _ask(context, target, key)
-        if found is not None:
-            return found
-    register_workload_tensors(program.key, list(program.dag.tensors))
-    return context.query(target, program.key, has_reduction(program.dag), program.dag, program.name)
-
-
-def _ask(context, target, key):
-    """The recorded answer of the contexts for a key: without sampling, and without the warning that a miss gives."""
-    from ..auto_scheduler.dispatcher import ApplyHistoryBest
-
-    while context is not None:
-        if isinstance(context, ApplyHistoryBest):
-            found = ApplyHistoryBest._query_inside(context, target, key)
-            if found is not None:
-                return found
-        context = getattr(context, "_old_ctx", None)
-    return None
-
-
-def _prepare(kernel, target, tuned):
-    """A program with its DAG, and the schedule that the dispatch context has for it (None: none)."""
-    from ..auto_scheduler.compute_dag import ComputeDAG
-
+def _prepare(kernel, target, provider):
+    """A program with its DAG, and the schedule that the provider has for it (None: none)."""
     p = Program(kernel)
     if p.reshape:
         return p, None
@@ -125,34 +87,24 @@ def _prepare(kernel, target, tuned):
     low = lowering.lower_function(kernel.func, target)
     where = {t: i for i, t in enumerate(low.params)}
     p.arg_index = [where[t] for t in low.io[: len(low.io) - len(low.outputs)]]
-    p.dag = ComputeDAG(low.io)
-    p.key = p.dag.workload_key()
-    found = _query(target, p, kernel.func) if tuned else None
+    p.dag = _core.ComputeDAG(low.io)
+    found = None
+    if provider:
+        others = [lowering.lower_function(kernel.func, target, names).io for names in lowering.NAMINGS[1:]]
+        p.keys, found = provider.find(target, [low.io, *others], p.name)
+        p.key = p.keys[0]
     p.found = found is not None
     return p, found
 
 
-def _layout_option(target):
-    """How tuned programs of a network get their weights; the pass of this name can be disabled."""
-    from ..auto_scheduler.compute_dag import LayoutRewriteOption
-
-    if "AutoSchedulerLayoutRewrite" in PassContext.current().disabled_pass:
-        return LayoutRewriteOption.NO_REWRITE
-    return LayoutRewriteOption.get_target_default(target, True)
-
-
 def _tuned_source(p, state, option, engine):
     """(source, manifest) with the weights in the layout in which they were measured, if they all are constants."""
-    from ..auto_scheduler.compute_dag import LayoutRewriteOption
-
     source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME)
-    if option != LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
-        return source, manifest
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
     if all(p.arg_index[k] in p.constant for k in relaid):
         p.relaid = {k: (a["from_shape"], a["shape"], a["axis"]) for k, a in relaid.items()}
         return source, manifest
-    return _core.candidate_source(state, engine, LayoutRewriteOption.NO_REWRITE, _core.BUILD_NAME)
+    return _core.candidate_source(state, engine, 0, _core.BUILD_NAME)
 
 
 def _compile(p, found, target, engine, option, stop):
@@ -177,25 +129,16 @@ def _compile(p, found, target, engine, option, stop):
     return p
 
 
-def _tuning_on():
-    from ..auto_scheduler.relay_integration import is_auto_scheduler_enabled
-
-    try:
-        from ..auto_scheduler.dispatcher import DispatchContext, FallbackContext
-    except ImportError:
-        return False
-    return is_auto_scheduler_enabled() or not isinstance(DispatchContext.current, (FallbackContext, type(None)))
-
-
 def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
-    tuned, engine, option = _tuning_on(), _engine_target(target), _layout_option(target)
+    provider, engine = schedules.asked(), _engine_target(target)
+    option = provider.layout(target) if provider else 0
     prepared, failed = [], []
     for k in kernels:
         try:
-            prepared.append(_prepare(k, target, tuned))
+            prepared.append(_prepare(k, target, provider))
         except lowering.NotLowerable as err:
             failed.append((k, err))
     if failed:
@@ -225,42 +168,6 @@ def _report(programs, nbytes):
     for p in real:
         if p.why:
             logger.warning("%s: %s; the default schedule is used", p.name, p.why)
-
-
-def _other_build(mod, params, target, held, found):
-    """The graph level, or the lack of params, at which the records `held` have more of the network's tasks than `found`:
-    why keys differ, as text; "" if there is none. The network is cut again at each, which takes its time."""
-    from ..auto_scheduler.relay_integration import workload_keys
-
-    level, known = PassContext.current().opt_level, {p.name_hint for p in as_module(mod)["main"].params}
-    given = {k: v for k, v in (params or {}).items() if k in known}
-    builds = [(n, given) for n in (3, 2, 1, 0) if n != level]
-    builds += [(level, {})] if given else []
-    why = ""
-    for n, weights in builds:
-        keys = workload_keys(mod, weights, target, n)
-        there = sum(not held.why_not(k, target.kind.name) for k in keys)
-        if there <= found:
-            continue
-        found = there
-        if n == level:
-            why = f"extracted without params, where {there} of {len(keys)} are found: give extract_tasks the params, too"
-        else:
-            why = f"extracted at opt_level={n}, where {there} of {len(keys)} are found, and this build is at {level}: build "
-            why += f"within transform.PassContext(opt_level={n})"
-        if there == len(keys):
-            break
-    return why and f"keys differ because the log is of tasks {why}"
-
-
-def _tell_history(mod, params, target, programs):
-    """Says how many of the network's tasks the given logs have, and why not the others."""
-    from ..auto_scheduler.dispatcher import tell_history
-    from ..auto_scheduler.relay_integration import has_reduction
-
-    tasks = [(p.keys, p.found) for p in programs if p.keys and has_reduction(p.dag)]
-    found = sum(there for _, there in tasks)
-    tell_history(tasks, target, lambda held: _other_build(mod, params, target, held, found))
 
 
 def _arguments(args, kwargs):
@@ -317,8 +224,6 @@ def build(ir_mod, *args, **kwargs):
     RuntimeError
         If a compiler is missing or fails.
     """
-    from ..target import Target
-
     a = _arguments(args, kwargs)
     if not isinstance(ir_mod, IRModule):
         if not isinstance(ir_mod, Expr):
@@ -341,7 +246,9 @@ def build(ir_mod, *args, **kwargs):
     names = [p.name_hint for p in mod["main"].params]
     mod = _optimize(mod, target, a["params"])
     fused, calls, programs = compile_module(mod, target)
-    _tell_history(ir_mod, a["params"], target, programs)
+    tasks = [(p.keys, p.found) for p in programs if p.keys and extract.has_reduction(p.dag)]
+    if tasks:
+        schedules.asked().tell(ir_mod, a["params"], target, tasks)
     code = generate(fused["main"], calls, target.kind.device_type)
     _report(programs, code.bytes)
     kernels = {p.name: p for p in programs if not p.reshape}
@@ -352,8 +259,6 @@ def optimize(mod, target=None, params=None):
     """Graph passes up to fusion, exclusive: (module, params that are still used). Raises ValueError
     without a target.
     """
-    from ..target import Target
-
     target = Target.current() if target is None else Target.canon_target(target)
     if target is None:
         raise ValueError("relay.optimize needs a target")

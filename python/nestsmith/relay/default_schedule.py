@@ -8,6 +8,7 @@ two.
 
 from __future__ import annotations
 
+import json
 import math
 
 from .. import _core
@@ -103,8 +104,6 @@ def default_state(dag, target):
 
 def state_from(dag, found):
     """The State of what a dispatch context answered: a State, a step list (JSON text or Python list), or None."""
-    import json
-
     if found is None:
         return None
     found = getattr(found, "state_object", found)

@@ -8,6 +8,8 @@ an explicit one (:func:`post_order`), and passes rebuild them with :func:`rewrit
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import check
@@ -36,6 +38,14 @@ __all__ = [
     "count_refs",
     "bind",
 ]
+
+
+class above:
+    """What expressions use of the modules above this one, which put it here when they are imported."""
+
+    op: Any = None  # the operators
+    infer_type: Any = None
+    astext: Any = None
 
 
 class Attrs(dict):
@@ -67,9 +77,7 @@ class Expr:
     def checked_type(self):
         """The type of this expression, inferred on first use; ValueError if the graph is ill-typed."""
         if self._type is None:
-            from .infer import infer_type
-
-            infer_type(self)
+            above.infer_type(self)
             if self._type is None:
                 raise ValueError(
                     f"the type of {self!r} cannot be inferred; give the variable a shape or use it in an operator "
@@ -78,20 +86,16 @@ class Expr:
         return self._type
 
     def astype(self, dtype):
-        from .op import cast
-
-        return cast(self, dtype)
+        return above.op.cast(self, dtype)
 
     def _bin(self, name, other, swap=False):
-        from . import op
-
         if not isinstance(other, Expr):
             if not isinstance(other, (int, float, bool, np.number)):
                 return NotImplemented
             t = self.checked_type
             other = const(other, t.dtype if isinstance(t, TensorType) else None)
         args = (other, self) if swap else (self, other)
-        return getattr(op, name)(*args)
+        return getattr(above.op, name)(*args)
 
     def __add__(self, o):
         return self._bin("add", o)
@@ -118,9 +122,7 @@ class Expr:
         return self._bin("divide", o, True)
 
     def __neg__(self):
-        from .op import negative
-
-        return negative(self)
+        return above.op.negative(self)
 
     def __lt__(self, o):
         return self._bin("less", o)
@@ -135,9 +137,7 @@ class Expr:
         return self._bin("greater_equal", o)
 
     def astext(self, show_meta_data=True):
-        from .printer import astext
-
-        return astext(self)
+        return above.astext(self)
 
     def __str__(self):
         return self.astext()

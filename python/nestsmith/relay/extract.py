@@ -10,7 +10,7 @@ import numpy as np
 from .expr import Call, Constant, Function, GlobalVar, Tuple, TupleGetItem, Var, post_order
 from .ty import TupleType
 
-__all__ = ["Kernel", "collect_kernels", "constants_of", "structural_key", "fused_name", "string_hash"]
+__all__ = ["Kernel", "collect_kernels", "constants_of", "has_reduction", "structural_key", "fused_name", "string_hash"]
 
 _M64 = (1 << 64) - 1
 
@@ -115,6 +115,11 @@ def collect_kernels(mod, prefix=""):
                 k.layers.append(str(e.span))
             calls[id(e)] = k
     return kernels, calls
+
+
+def has_reduction(dag):
+    """Whether some stage of a DAG reduces: only such subgraphs are worth tuning."""
+    return any(not op.is_placeholder and len(op.reduce_axis) > 0 for op in dag.ops)
 
 
 def constants_of(mod, calls):

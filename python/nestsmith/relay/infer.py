@@ -8,7 +8,7 @@ was made without one; the operator's rule then also says what they must be. That
 from __future__ import annotations
 
 from ..error import DiagnosticError
-from .expr import Call, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, children
+from .expr import Call, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, above, children
 from .ty import FuncType, TensorType, TupleType
 
 __all__ = ["infer_type"]
@@ -85,3 +85,6 @@ def infer_type(expr):
             if e._type is None:
                 e._type = _node_type(e)
     return expr
+
+
+above.infer_type = infer_type

@@ -3,9 +3,9 @@ and build."""
 
 from __future__ import annotations
 
-from .. import transform as _t
-from ..ir import IRModule
+from . import passes as _t
 from . import transform as T
+from .module import IRModule
 from .transform.basic import bind_params_by_name
 
 __all__ = ["optimize", "fuse_module", "as_module"]

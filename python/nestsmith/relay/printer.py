@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, children
+from .expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, above, children
 
 __all__ = ["astext"]
 
@@ -148,3 +148,6 @@ def astext(obj):
     else:
         p.body(obj, "")
     return _HEADER + "\n".join(p.lines) + "\n"
+
+
+above.astext = astext

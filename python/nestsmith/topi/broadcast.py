@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from .. import te, tir
 from .._core import Expr, Tensor
+from .elemwise import cast
 from .util import BROADCAST, ELEMWISE, c_compute, const_like, get_const_tuple, is_float
 
 
@@ -165,8 +166,6 @@ right_shift = _make("right_shift")
 def tensor_arith(name, a, b):
     """What operators between whole tensors do (called by the engine's Tensor type)."""
     if name == "astype":
-        from .elemwise import cast
-
         return cast(a, b)
     if b is None:  # unary minus
         b = tir.const(-1, a.dtype)

@@ -1,7 +1,9 @@
 """Operator builders; the table itself is in :mod:`.registry`."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from ..expr import above
 from . import image, nn, reduce, tensor, transform
 from .reduce import *  # noqa: F401,F403
 from .registry import Op, get, names
@@ -14,3 +16,5 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Op", "get", "names", "nn", "image", *tensor.__all__, *transform.__all__, *reduce.__all__]
+
+above.op = sys.modules[__name__]

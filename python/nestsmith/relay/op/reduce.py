@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ...numerics import mean_type, sum_type
+from ..expr import Tuple, TupleWrapper
 from ..ty import TensorType
 from .registry import REDUCE, call, norm_axis, register, tensor
-from .tensor import np_divide
+from .tensor import add, cast, exp, log, np_divide, sqrt, subtract
+from .transform import squeeze
 
 __all__ = [
     "argmax",
@@ -142,8 +144,6 @@ def variance(data, axis=None, keepdims=False, exclude=False, unbiased=False, wit
 
 def mean_variance(data, axis=None, keepdims=False, exclude=False, unbiased=False):
     """(mean, variance) over `axis`."""
-    from ..expr import Tuple, TupleWrapper
-
     m = mean(data, axis, True, exclude)  # noqa: F821
     v = _variance(data, m, axis, keepdims, exclude, unbiased)
     if not keepdims:
@@ -153,8 +153,6 @@ def mean_variance(data, axis=None, keepdims=False, exclude=False, unbiased=False
 
 def _in_sum_type(data, form):
     """``form(data)``, a composition of operators, formed in the type of sums and rounded once."""
-    from .tensor import cast
-
     dtype = data.checked_type.dtype
     wide = sum_type(dtype)
     return form(data) if wide == dtype else cast(form(cast(data, wide)), dtype)
@@ -162,16 +160,11 @@ def _in_sum_type(data, form):
 
 def std(data, axis=None, keepdims=False, exclude=False, unbiased=False):
     """Standard deviation over `axis`."""
-    from .tensor import sqrt
-
     return _in_sum_type(data, lambda x: sqrt(variance(x, axis, keepdims, exclude, unbiased)))
 
 
 def logsumexp(data, axis=None, keepdims=False):
     """log of the sum of exponentials over `axis`, computed without overflow."""
-    from .tensor import add, exp, log, subtract
-    from .transform import squeeze
-
     axes = real_axes({"axis": axis}, len(data.checked_type.shape))
 
     def form(x):

@@ -7,7 +7,7 @@ folding. What it means as loops is not known here: that is the business of ``rel
 from __future__ import annotations
 
 from ... import check
-from ..expr import Call, Expr, TupleWrapper
+from ..expr import Call, Expr, Tuple, TupleWrapper, const
 from ..ty import TensorType
 
 __all__ = ["Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE", "REDUCE", "ANCHOR", "TUPLE", "OPAQUE"]
@@ -64,8 +64,6 @@ def call(name, args, **attrs):
 
 def as_expr(x):
     """`x` as an expression: tuples of results unwrap, lists become tuples."""
-    from ..expr import Tuple, const
-
     if isinstance(x, TupleWrapper):
         return x.astuple()
     if isinstance(x, (list, tuple)):

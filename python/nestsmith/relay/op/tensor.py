@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import typing
 
 import numpy as np
 
@@ -12,6 +13,10 @@ from ..ty import Any, TensorType
 from .registry import BROADCAST, ELEMWISE, OPAQUE, as_expr, call, register, tensor
 
 __all__ = ["cast", "where", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "clip", "copy", "shape_of"]
+
+if typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> typing.Any: ...  # builders are made from tables
 
 
 def broadcast_shape(a, b):

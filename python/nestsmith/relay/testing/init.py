@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from ...ir import IRModule
+from ... import nd
+from ..module import IRModule
+from ..transform import InferType
 
 __all__ = ["create_workload", "Initializer", "Xavier", "HeNormal", "Constant"]
 
@@ -78,8 +80,6 @@ class Constant(Initializer):
 def create_workload(net, initializer=None, seed=0):
     """(module, parameters) of a function: types inferred, parameters (name -> array) filled with NumPy's generator
     seeded by `seed`."""
-    from ..transform import InferType
-
     mod = InferType()(IRModule.from_expr(net))
     np.random.seed(seed)
     initializer = initializer or Xavier()
@@ -95,8 +95,4 @@ def create_workload(net, initializer=None, seed=0):
 
 
 def _array(value):
-    try:
-        from ... import nd
-    except ImportError:
-        return value
     return nd.array(value)

@@ -1,6 +1,6 @@
 """Passes over networks."""
 
-from ...transform import Pass, PassContext, Sequential, function_pass, module_pass
+from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
 from .basic import InferType, RemoveUnusedFunctions
 from .convert_layout import ConvertLayout

@@ -8,9 +8,9 @@ lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 
 from __future__ import annotations
 
-from ... import transform as _t
 from ...numerics import sum_type
 from .. import op
+from .. import passes as _t
 from ..expr import Call, Tuple, TupleGetItem, rewrite, with_children
 from ..infer import infer_type
 from ..op import nn

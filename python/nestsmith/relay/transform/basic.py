@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 
 from ... import check
-from ... import transform as _t
-from ...ir import IRModule
+from .. import passes as _t
 from ..expr import Constant, GlobalVar, bind, const, post_order
 from ..infer import infer_type
+from ..module import IRModule
 
 __all__ = ["InferType", "RemoveUnusedFunctions", "bind_params_by_name", "InferTypeLocal"]
 

@@ -8,8 +8,8 @@ those of constant weights are folded away later.
 
 from __future__ import annotations
 
-from ... import transform as _t
 from .. import op
+from .. import passes as _t
 from ..expr import Call, Function, Tuple, TupleGetItem, Var, children, post_order, with_children
 from ..infer import infer_type
 from ..op.registry import ELEMWISE

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import transform as _t
+from .. import passes as _t
 from ..expr import Call, Constant, Tuple, TupleGetItem, const, rewrite
 from ..ty import TensorType
 

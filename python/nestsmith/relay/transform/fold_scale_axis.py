@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import transform as _t
 from ...numerics import is_float
 from .. import op
+from .. import passes as _t
 from ..expr import Call, Constant, Function, children, count_refs, post_order, with_children
 from ..infer import infer_type
 from ..op.nn import conv_axes
 from ..ty import TensorType
+from .fold_constant import FoldConstant
 
 __all__ = ["BackwardFoldScaleAxis", "ForwardFoldScaleAxis", "FoldScaleAxis"]
 
@@ -294,6 +295,4 @@ def ForwardFoldScaleAxis():
 
 def FoldScaleAxis():
     """Backward, then forward folding, then FoldConstant."""
-    from .fold_constant import FoldConstant
-
     return _t.Sequential([_back, _fwd, FoldConstant()], opt_level=3, name="FoldScaleAxis")

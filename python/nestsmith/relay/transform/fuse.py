@@ -10,7 +10,7 @@ of tuples. Finally every group becomes a function called with the group's extern
 
 from __future__ import annotations
 
-from ... import transform as _t
+from .. import passes as _t
 from ..expr import (
     Call,
     Constant,

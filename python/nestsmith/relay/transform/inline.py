@@ -3,7 +3,7 @@ operators."""
 
 from __future__ import annotations
 
-from ... import transform as _t
+from .. import passes as _t
 from ..expr import Call, Function, GlobalVar, Let, Tuple, TupleGetItem, bind, children, post_order, with_children
 from ..infer import infer_type
 

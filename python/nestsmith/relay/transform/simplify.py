@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import transform as _t
 from ...numerics import sum_type
 from .. import op
+from .. import passes as _t
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, const, count_refs, post_order, rewrite, with_children
 from ..infer import infer_type
 from ..op.registry import BROADCAST, ELEMWISE, REDUCE

@@ -8,6 +8,7 @@ in float32.
 
 from __future__ import annotations
 
+import struct
 from fractions import Fraction
 
 from ... import te, tir
@@ -20,8 +21,6 @@ _CONST = "auto_scheduler_simplify_const_tensor_indices"
 
 def _rounded(x, dtype):
     """A fraction as a literal of the type: float32 literals hold what float32 can."""
-    import struct
-
     return float(x) if dtype == "float64" else struct.unpack("f", struct.pack("f", float(x)))[0]
 
 

@@ -1,0 +1,150 @@
+"""Passes over modules and the context that configures them.
+
+A pass maps a module to a module. It runs only if the context's ``opt_level`` is at least the pass's own level (or
+the pass is
+required) and it is not disabled. Contexts nest; the inner one replaces the outer, it does not merge with it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from .. import check
+from .module import IRModule
+
+__all__ = ["PassContext", "Pass", "Sequential", "module_pass", "function_pass"]
+
+_CONFIGS = {
+    "relay.backend.use_auto_scheduler": "bool: kernels come from the auto-scheduler's records",
+    "relay.backend.use_meta_schedule": "bool: accepted and ignored",
+    "relay.backend.use_meta_schedule_dispatch": "int: accepted and ignored",
+    "relay.backend.tir_converter": "str: accepted and ignored",
+    "relay.FuseOps.max_depth": "int: most operators in one fused function (default 256)",
+    "relay.FuseOps.link_params": "bool: constants stay inside the fused functions",
+    "relay.fallback_device_type": "int: accepted and ignored",
+    "relay.ext.layout": "str: layout of convolutions in task extraction and build ('' keeps the model's)",
+    "relay.winograd": "str: 'auto' (default), 'never' or 'always' for 3x3 stride-1 NHWC convolutions",
+    "tir.disable_vectorize": "bool: no vector instructions",
+    "tir.disable_assert": "bool: accepted and ignored",
+    "tir.noalias": "bool: accepted and ignored",
+    "tir.enable_debug": "bool: accepted and ignored",
+    "tir.UnrollLoop": "dict: unrolling limits",
+    "tir.instrument_bound_checkers": "bool: accepted and ignored",
+}
+_local = threading.local()
+
+
+class PassContext:
+    """Settings for passes and builds, used as a context manager.
+
+    Parameters: `opt_level` (int), `required_pass` and `disabled_pass` (lists of pass names), `instruments` (accepted),
+    `config` (dictionary; unknown keys raise ValueError with the nearest known one).
+    """
+
+    def __init__(self, opt_level=2, required_pass=None, disabled_pass=None, instruments=None, config=None):
+        self.opt_level = check.integer("opt_level", opt_level, 0)
+        self.required_pass = list(required_pass or [])
+        self.disabled_pass = list(disabled_pass or [])
+        self.instruments = list(instruments or [])
+        self.config = dict(config or {})
+        for key in self.config:
+            if key not in _CONFIGS:
+                hint = check.did_you_mean(key, _CONFIGS) or f"; known keys: {', '.join(_CONFIGS)}"
+                raise ValueError(f"unknown configuration key {key!r}{hint}")
+            if _CONFIGS[key].startswith("bool:") and self.config[key] not in (True, False):
+                raise ValueError(f"configuration key {key!r} is {self.config[key]!r}; it must be True or False")
+
+    def __enter__(self):
+        stack = _stack()
+        stack.append(self)
+        return self
+
+    def __exit__(self, *exc):
+        _stack().remove(self)
+
+    def enabled(self, name, level):
+        """Whether a pass of this name and level runs."""
+        return name not in self.disabled_pass and (name in self.required_pass or self.opt_level >= level)
+
+    @staticmethod
+    def current():
+        """The innermost context of this thread (a default one outside any)."""
+        stack = _stack()
+        return stack[-1] if stack else _DEFAULT
+
+    @staticmethod
+    def list_configs():
+        """Known configuration keys with their meaning."""
+        return dict(_CONFIGS)
+
+
+_DEFAULT = PassContext()
+
+
+def _stack():
+    if not hasattr(_local, "stack"):
+        _local.stack = []
+    return _local.stack
+
+
+class Pass:
+    """A named pass with a level; call it with a module (or a function) to get a new one."""
+
+    def __init__(self, name, opt_level, run):
+        self.name, self.opt_level, self._run = name, opt_level, run
+
+    @property
+    def info(self):
+        """The pass itself, which has `name` and `opt_level`."""
+        return self
+
+    def __call__(self, mod):
+        ctx = PassContext.current()
+        if not ctx.enabled(self.name, self.opt_level):
+            return mod
+        return self._run(mod, ctx)
+
+    def __repr__(self):
+        return f"<pass {self.name}, level {self.opt_level}>"
+
+
+class Sequential(Pass):
+    """Runs passes in order. Raises TypeError if one of them is not callable."""
+
+    def __init__(self, passes=None, opt_level=0, name="sequential", required=None, traceable=False):
+        self.passes = list(passes or [])
+        for p in self.passes:
+            if not callable(p):
+                raise TypeError(f"{p!r} is no pass")
+        super().__init__(name, opt_level, self._all)
+
+    def _all(self, mod, ctx):
+        for p in self.passes:
+            mod = p(mod)
+        return mod
+
+
+def module_pass(pass_func=None, opt_level=0, name=None, required=None, traceable=False):
+    """Makes a pass of ``f(mod, ctx) -> mod``; usable as a decorator with arguments."""
+
+    def make(f):
+        return Pass(name or f.__name__, opt_level, f)
+
+    return make(pass_func) if pass_func is not None else make
+
+
+def function_pass(pass_func=None, opt_level=0, name=None, required=None, traceable=False):
+    """Makes a pass of ``f(func, mod, ctx) -> func``, applied to every function that is not primitive."""
+
+    def make(f):
+        def run(mod, ctx):
+            single = not isinstance(mod, IRModule)
+            mod = IRModule.from_expr(mod) if single else mod.shallow_copy()
+            for gv, func in mod.functions.items():
+                if not func.is_primitive:
+                    mod[gv] = f(func, mod, ctx)
+            return mod["main"] if single else mod
+
+        return Pass(name or f.__name__, opt_level, run)
+
+    return make(pass_func) if pass_func is not None else make
