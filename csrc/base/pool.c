@@ -12,13 +12,13 @@
 typedef struct {
   Pool *pool;
   int number;
-} Worker;
+} PoolThread;
 
 struct Pool {
   int n, started; /* workers with the caller; threads running */
   int made;       /* fork_count */
   pthread_t *thread;
-  Worker *worker;
+  PoolThread *worker;
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
   uint64_t round; /* number of the current run */
@@ -39,7 +39,7 @@ static void pool_work(Pool *p, int number) {
 }
 
 static void *pool_main(void *arg) {
-  Worker *w = arg;
+  PoolThread *w = arg;
   Pool *p = w->pool;
   uint64_t seen = 0;
   pthread_mutex_lock(&p->lock);
@@ -84,7 +84,7 @@ Pool *pool_new(int n_threads, Err *e) {
   pthread_cond_init(&p->wake, NULL);
   pthread_cond_init(&p->done, NULL);
   for (int i = 1; i < n_threads; i++) {
-    p->worker[i] = (Worker){p, i};
+    p->worker[i] = (PoolThread){p, i};
     int rc = pthread_create(&p->thread[i], NULL, pool_main, &p->worker[i]);
     if (rc != 0) {
       pool_free(p);

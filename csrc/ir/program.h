@@ -6,6 +6,11 @@
 #include "ir/ir.h"
 #include "program/program.h"
 
+/* What a loop program is for: to be compiled or run; features (const_matrix stages become 1, computed arguments have an ALLOC); to
+ * be printed (07 §7.6: vector loops become ramps on every target, replication instead of marks, symbolic arguments get stride
+ * variables). Features and texts have reducers as they were written (IrReducer.result). */
+typedef enum { LOW_CODE, LOW_FEATURES, LOW_TEXT } LowUse;
+
 /* A lowered function. Until `flatten` accesses carry index lists; afterwards one flat index. */
 typedef struct {
   IrCtx *ctx;
@@ -15,12 +20,10 @@ typedef struct {
   BufferId *arg; /* external buffers, in argument order */
   int32_t n_vars;
   VarId *var; /* free shape variables, if any */
+  LowUse use;
   bool flat;
   const char *illegal; /* why the program cannot be right although its loops can be printed and interpreted; NULL: it can */
-  bool features;     /* made for feature extraction: computed arguments have an ALLOC, constant matrices are 1 */
-  bool printing;     /* texts (07 §7.6): vector loops become ramps on every target, replication instead of marks */
   int64_t tensor_bytes; /* of all tensors of the computation before it was scheduled; 0: not known */
-  bool auto_strides; /* texts only: symbolic arguments get stride variables, 07 §7.6.3 */
 } Func;
 
 typedef struct { /* one GPU kernel or one CPU top-level region; 07 §7.5.8 */

@@ -82,7 +82,7 @@ void pass_cleanup(Func *f) {
   StmtMap m = {drop_pragmas, lazy_selects, NULL};
   Stmt *s = low_simplify(c, ar_new(c), f->body);
   s = s ? st_map(c, s, &m) : NULL;
-  Hoist h = {.c = c, .printing = f->printing};
+  Hoist h = {.c = c, .printing = f->use == LOW_TEXT};
   mapu_init(&h.thread, ir_arena(c));
   if (s) s = hoist(c, s, &h);
   f->body = low_simplify(c, ar_new(c), s);

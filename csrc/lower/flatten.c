@@ -2,7 +2,7 @@
  *
  * A temporary holds only its realized region [min, min+extent): each index is shifted by -min, dimensions are laid out
  * row-major, with the strides that storage_align asks for. Arguments are row-major over their declared shape; in texts
- * (f->auto_strides) an argument that has a bare variable among its dimensions gets one stride variable per dimension.
+ * (f->use == LOW_TEXT) an argument that has a bare variable among its dimensions gets one stride variable per dimension.
  * After this pass every access has exactly one simplified index and every buffer knows its size in elements.
  */
 #include "lower/util.h"
@@ -25,8 +25,8 @@ static bool bare_var_shape(IrCtx *c, const IrBuffer *b) {
 enum { ALIAS_BYTES = 4096, ALIAS_ROWS = 4 };
 static bool pads_rows(const Flat *s, const IrBuffer *b, int dim) {
   int64_t n;
-  return !low_is_gpu(s->f) && !s->f->printing && !s->f->features && !b->external && !b->align_factor &&
-         dim < b->rank - 1 && low_const(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
+  return !low_is_gpu(s->f) && s->f->use == LOW_CODE && !b->external && !b->align_factor && dim < b->rank - 1 &&
+         low_const(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
 }
 
 /* Strides and size of a buffer; the record in the table is completed. */
@@ -35,7 +35,7 @@ static void layout(Flat *s, BufferId id) {
   IrBuffer b = *ir_buffer(c, id);
   if (b.size) return;
   ExprId *stride = arena_array(ir_arena(c), ExprId, b.rank + 1);
-  if (b.external && s->f->auto_strides && bare_var_shape(c, &b)) {
+  if (b.external && s->f->use == LOW_TEXT && bare_var_shape(c, &b)) {
     for (int i = 0; i < b.rank; i++) stride[i] = ex_var(c, ir_var_new(c, "stride", DT_I32, false));
     b.size = ex_i32(c, 0);
     b.stride = stride;
@@ -119,7 +119,7 @@ static ExprId flat_index(Flat *s, BufferId id, int n, const ExprId *idx) {
     sum = ex_add(c, sum, ex_mul(c, x, b.stride[i]));
   }
   sum = ar_simplify(s->ar, sum);
-  return s->f->printing ? sum : refuse_fused(s->ar, c, sum);
+  return s->f->use == LOW_TEXT ? sum : refuse_fused(s->ar, c, sum);
 }
 static ExprId flat_load(IrCtx *c, ExprId e, void *arg) {
   Flat *s = arg;

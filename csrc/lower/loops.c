@@ -686,7 +686,7 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
   err_check(ir_err(c), s->bounded, "the state has no loop bounds yet; infer bounds before lowering");
   const bool *is_arg = features ? NULL : argument_stages(s, n_args, args);
   Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features, .use = use};
-  Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args), .features = features};
+  Func f = {.ctx = c, .target = *t, .n_args = n_args, .arg = arena_array(l.a, BufferId, n_args), .use = use};
   f.tensor_bytes = tensor_bytes(c, s->dag0);
   mapu_init(&l.buf_of, l.a);
   for (int i = 0; i < s->stage.len; i++) {

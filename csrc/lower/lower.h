@@ -7,9 +7,7 @@
 #include "schedule/schedule.h"
 
 /* ---- faces ---- */
-/* What the loops are for: to be compiled or run; features (const_matrix stages become 1; run pass_simplify once, then
- * extract); to be printed. Features and texts have reducers as they were written (IrReducer.result). */
-typedef enum { LOW_CODE, LOW_FEATURES, LOW_TEXT } LowUse;
+/* LOW_FEATURES: run pass_simplify once, then extract. */
 Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowUse use); /* steps 1-4: multi-dimensional
                                                                                             loop program */
 Program low_build(Func f, const char *name); /* steps 4b-15: kernels ready for code generation; raises what is illegal */

@@ -38,7 +38,7 @@ static const LowPass PRINTING[] = {{"flatten", pass_flatten},
                                    {"unroll", pass_unroll},
                                    {"cleanup", pass_cleanup}};
 Func low_printable(Func f) {
-  f.printing = f.auto_strides = true;
+  f.use = LOW_TEXT;
   for (int i = 0; i < NS_COUNT(PRINTING) && f.body; i++) PRINTING[i].run(&f);
   return f;
 }
@@ -176,7 +176,7 @@ void low_check_legal(const Func *f) {
 Program low_build(Func f, const char *name) {
   IrCtx *c = f.ctx;
   low_check_legal(&f);
-  err_check(ir_err(c), !f.features, "a program made for feature extraction cannot be built");
+  err_check(ir_err(c), f.use != LOW_FEATURES, "a program made for feature extraction cannot be built");
   err_check(ir_err(c), f.body != NULL, "the program %s computes nothing", name);
   Program p = {0};
   const Stmt *empty = NULL;

@@ -669,7 +669,7 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
 }
 
 void pass_registers(Func *f) {
-  if (low_is_gpu(f) || f->printing || f->features) return;
+  if (low_is_gpu(f) || f->use != LOW_CODE) return;
   Regs g = {.c = f->ctx, .ar = ar_new(f->ctx)};
   CpuMachine cpu = cpu_machine(f->target.cpu);
   g.vector_bytes = cpu.vector_bytes, g.registers = cpu.registers;

@@ -97,9 +97,9 @@ static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, r
 
 void pass_simplify(Func *f) {
   Arith *a = ar_new(f->ctx);
-  if (f->features) ar_reduce(a);
+  if (f->use == LOW_FEATURES) ar_reduce(a);
   f->body = low_simplify(f->ctx, a, f->body);
   StmtMap m = {NULL, reciprocals, NULL};
-  if (f->features && f->body) f->body = st_map(f->ctx, f->body, &m);
+  if (f->use == LOW_FEATURES && f->body) f->body = st_map(f->ctx, f->body, &m);
   low_verify(f, "simplify");
 }

@@ -277,7 +277,7 @@ void pass_storage(Func *f) {
   mapu_init(&r.to, ir_arena(c));
   low_each_kernel(c, f->body, share_in_kernel, &r);
   LiveBufs l = low_lives(c, f->body, SC_GLOBAL);
-  Move m = {.c = c, .gpu = low_is_gpu(f), .printing = f->printing};
+  Move m = {.c = c, .gpu = low_is_gpu(f), .printing = f->use == LOW_TEXT};
   Stmt *body = take(c, f->body, &m);
   LiveBufs top = {0, arena_array(ir_arena(c), LiveBuf, l.n)}; /* globals: only those that moved to the top may share */
   for (int i = 0; i < l.n; i++)

@@ -11,7 +11,7 @@
  *  - On GPUs loops that index private arrays are marked as well, within a limit: a private array with an index that is
  *    not constant would live in slow memory.
  *  - So are loops that only fill shared memory: their loads are independent and should be in flight together.
- * In texts (f->printing) selected loops are replicated on every target, as the reference does.
+ * In texts (f->use == LOW_TEXT) selected loops are replicated on every target, as the reference does.
  */
 #include <math.h>
 #include "lower/util.h"
@@ -185,7 +185,7 @@ static bool only_fills_shared(IrCtx *c, const Stmt *s) { return !st_any(c, s, do
 
 /* Loops that are unrolled on a GPU although nobody asked for it. */
 static bool wants_unrolling(const Unroll *u, const Stmt *s, int64_t steps) {
-  if (!low_is_gpu(u->f) || u->f->printing || s->u.loop.kind != FOR_SERIAL) return false;
+  if (!low_is_gpu(u->f) || u->f->use == LOW_TEXT || s->u.loop.kind != FOR_SERIAL) return false;
   if (steps <= PRIVATE_STEPS && indexes_private(u->c, s->u.loop.body, s->u.loop.var)) return true;
   return steps <= COPY_STEPS && only_fills_shared(u->c, s->u.loop.body);
 }
@@ -193,7 +193,7 @@ static bool wants_unrolling(const Unroll *u, const Stmt *s, int64_t steps) {
 /* On CPUs a mark is a wish: beyond the limit the loop stays one, for a compiler would take minutes (768 virtual threads
  * around a tile, 13,000 statements: 37 s, and a gigabyte). */
 static bool affordable(Unroll *u, int64_t e, const Count *k) {
-  if (u->f->printing || low_is_gpu(u->f)) return true;
+  if (u->f->use == LOW_TEXT || low_is_gpu(u->f)) return true;
   int64_t room = CPU_MARKED - u->marked;
   if (e > 1 && k->steps > 0 && (e - 1 > room || (e - 1) * k->steps > room)) return false;
   if (e > 1) u->marked += (e - 1) * k->steps;
@@ -226,7 +226,7 @@ static Stmt *loop(Unroll *u, Stmt *s) {
   int64_t e = 0;
   bool fixed = low_const(c, s->u.loop.extent, &e), thread = kind > FOR_VTHREAD;
   bool chosen = kind == FOR_SERIAL && fixed && k.normal == 0 && k.depth <= MAX_DEPTH && e * k.steps <= u->max_step;
-  if (chosen && !u->f->printing && !low_is_gpu(u->f) && k.depth == 0 && e > CPU_TRIPS) chosen = false;
+  if (chosen && u->f->use != LOW_TEXT && !low_is_gpu(u->f) && k.depth == 0 && e > CPU_TRIPS) chosen = false;
   if (kind == FOR_UNROLLED) {
     err_check(ir_err(c), fixed, "the unrolled loop %s has no constant extent", ir_var_info(c, s->u.loop.var)->name);
     chosen = true;
@@ -239,7 +239,7 @@ static Stmt *loop(Unroll *u, Stmt *s) {
   else if (!thread)
     out->normal++;
   limit_check(ir_err(c), LIMIT_STATEMENTS, out->steps + around.steps);
-  bool copies = chosen && (u->f->printing || low_is_gpu(u->f)) && u->explicit_ && e <= 4096;
+  bool copies = chosen && (u->f->use == LOW_TEXT || low_is_gpu(u->f)) && u->explicit_ && e <= 4096;
   if (copies) {
     r = replicate(c, r, e);
   } else if (chosen || (!thread && fixed && wants_unrolling(u, s, e * k.steps))) {
@@ -259,7 +259,7 @@ static Stmt *loop(Unroll *u, Stmt *s) {
 
 void pass_unroll(Func *f) {
   Unroll u = {f, f->ctx, 0, true, {0, 0, 0}, 0};
-  if (!f->printing) {
+  if (f->use != LOW_TEXT) {
     StmtMap m = {forward_stores, NULL, NULL};
     int64_t copied = 0;
     if (f->body) f->body = constants(f->ctx, f->body, &copied);

@@ -34,7 +34,7 @@ const char *low_tag(ForKind k) {
 
 static void verify_body(void *p) {
   const Func *f = p;
-  ir_verify(f->ctx, f->body, f->flat, f->features);
+  ir_verify(f->ctx, f->body, f->flat, f->use == LOW_FEATURES);
 }
 void low_verify(Func *f, const char *pass) {
   Err *e = ir_err(f->ctx);

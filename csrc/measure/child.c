@@ -34,7 +34,7 @@ typedef struct {
   atomic_bool busy;
   Device *dev;
   Slot slot[MSR_SLOTS];
-} Session;
+} Serving;
 
 typedef struct {
   int sock;
@@ -83,7 +83,7 @@ static void *watch_parent(void *arg) {
 }
 
 /* ---- task data ---- */
-static void slot_clear(Session *c, Slot *s) {
+static void slot_clear(Serving *c, Slot *s) {
   for (int i = 0; s->used && i < s->desc.n_args; i++)
     if (s->buf[i]) dev_free(c->dev, s->buf[i]);
   if (s->map) munmap(s->map, s->desc.total ? s->desc.total : 1);
@@ -93,7 +93,7 @@ static void slot_clear(Session *c, Slot *s) {
 static size_t room(const MsgArg *a) { return (size_t)a->bytes + (a->is_output ? GUARD : 0); }
 
 typedef struct {
-  Session *c;
+  Serving *c;
   Slot *s;
 } Fill;
 static void fill_slot(void *arg) {
@@ -111,7 +111,7 @@ static void fill_slot(void *arg) {
   dev_sync(f->c->dev);
 }
 
-static void take_task(Session *c, const MsgTask *t, int fd) {
+static void take_task(Serving *c, const MsgTask *t, int fd) {
   Slot *s = &c->slot[t->slot];
   slot_clear(c, s);
   s->desc = *t;
@@ -137,7 +137,7 @@ static void take_task(Session *c, const MsgTask *t, int fd) {
 
 /* ---- one candidate ---- */
 typedef struct {
-  Session *c;
+  Serving *c;
   const MsgRun *q;
   const char *binary, *manifest;
   RunResult *r;
@@ -247,7 +247,7 @@ static void run_body(void *arg) {
 
 static void unload_body(void *m) { dev_unload(m); }
 
-static void answer_run(Session *c, const MsgRun *q, int fd) {
+static void answer_run(Serving *c, const MsgRun *q, int fd) {
   MsgResult out = {.id = q->id};
   Slot *s = &c->slot[q->slot];
   double start = clock_now();
@@ -281,7 +281,7 @@ static void answer_run(Session *c, const MsgRun *q, int fd) {
 
 /* ---- finals ---- */
 typedef struct {
-  Session *c;
+  Serving *c;
   const MsgFinal *q;
   const char *data;
   MsgFinals *out;
@@ -306,7 +306,7 @@ static void final_body(void *arg) {
   dev_sync(x->c->dev);
 }
 
-static void answer_final(Session *c, const MsgFinal *q, int fd) {
+static void answer_final(Serving *c, const MsgFinal *q, int fd) {
   MsgFinals out = {.ok = 0};
   size_t n = 0;
   for (int i = 0; i < q->n; i++) n += (size_t)(q->n_binary[i] + q->n_manifest[i] + 1);
@@ -328,7 +328,7 @@ static void answer_final(Session *c, const MsgFinal *q, int fd) {
 
 /* ---- canary ---- */
 typedef struct {
-  Session *c;
+  Serving *c;
   const MsgCanary *q;
   MsgTimes *out;
 } Canary;
@@ -340,7 +340,7 @@ static void canary_body(void *arg) {
   x->out->n = dev_canary(x->c->dev, x->q->n, x->out->seconds);
 }
 
-static void answer_canary(Session *c, const MsgCanary *q) {
+static void answer_canary(Serving *c, const MsgCanary *q) {
   MsgTimes out = {.n = 0};
   Canary x = {c, q, &out};
   if (err_try(&c->e, canary_body, &x) != NS_OK) out.n = 0;
@@ -350,7 +350,7 @@ static void answer_canary(Session *c, const MsgCanary *q) {
 }
 
 typedef struct {
-  Session *c;
+  Serving *c;
   int type, id;
 } Open;
 static void open_body(void *arg) {
@@ -358,7 +358,7 @@ static void open_body(void *arg) {
   o->c->dev = dev_open(&o->c->e, (DevType)o->type, o->id);
 }
 
-static void measure_loop(Session *c, int dev_type, int dev_id) {
+static void measure_loop(Serving *c, int dev_type, int dev_id) {
   MsgBody b;
   int fd = -1;
   Open o = {c, dev_type, dev_id};
@@ -405,7 +405,7 @@ static void compile_body(void *arg) {
   x->out = build_binary(x->a, &x->q->target, x->source, &o);
 }
 
-static void answer_compile(Session *c, const MsgCompile *q, int fd) {
+static void answer_compile(Serving *c, const MsgCompile *q, int fd) {
   MsgBinary out = {.code = ME_COMPILE_HOST};
   size_t n = (size_t)q->n_source + 1;
   char *source = memfile_map(fd, n);
@@ -428,7 +428,7 @@ static void answer_compile(Session *c, const MsgCompile *q, int fd) {
   arena_free(x.a);
 }
 
-static void compile_loop(Session *c) {
+static void compile_loop(Serving *c) {
   MsgBody b;
   MsgType type;
   int fd = -1;
@@ -442,7 +442,7 @@ static void compile_loop(Session *c) {
 
 /* ---- one run for the outputs ---- */
 typedef struct {
-  Session *c;
+  Serving *c;
   const MsgMake *q;
   char *map;
 } Make;
@@ -455,7 +455,7 @@ static void make_body(void *arg) {
   dev_run(dev_load(x->c->dev, program, (size_t)x->q->n_binary, program + x->q->n_binary), mem);
 }
 
-static void make_once(Session *c) {
+static void make_once(Serving *c) {
   MsgBody b;
   MsgType type;
   int fd = -1;
@@ -476,7 +476,7 @@ static void make_once(Session *c) {
 
 __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type,
                                                                  int dev_id) {
-  static Session child; /* the only object of this process */
+  static Serving child; /* the only object of this process */
   Watch w = {sock, (pid_t)parent, &child.busy};
   pthread_t t;
   signal(SIGINT, SIG_IGN); /* the tuner decides what Ctrl-C means */

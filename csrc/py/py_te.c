@@ -14,8 +14,8 @@ static PyTypeObject *placeholder_type, *compute_type; /* kinds of Operation */
 typedef struct {
   PyCtx ctx;
   bool ready;
-} Session;
-static Session session; /* belongs to the interpreter, like its types */
+} TeState;
+static TeState session; /* belongs to the interpreter, like its types */
 
 PyCtx *py_session(void) {
   if (session.ready) return &session.ctx;

@@ -25,17 +25,17 @@ bool te_match_shift(const IrCtx *c, VarId v, ExprId e) {
 
 typedef struct {
   bool simple, missing, duplicated, ordered;
-} Access;
+} Pattern;
 
-static Access classify(const IrCtx *c, const TeOp *op, int rank, const ExprId *index) {
-  Access r = {.simple = true, .ordered = true};
+static Pattern classify(const IrCtx *c, const TeOp *op, int rank, const ExprId *index) {
+  Pattern r = {.simple = true, .ordered = true};
   int uses[op->n_axis + 1], last = -1;
   memset(uses, 0, sizeof uses);
   for (int i = 0; i < rank; i++) {
     if (ir_kind(c, index[i]) == IR_INT) continue;
     int at = 0;
     while (at < op->n_axis && !te_match_shift(c, op->axis[at].var, index[i])) at++;
-    if (at == op->n_axis) return (Access){0};
+    if (at == op->n_axis) return (Pattern){0};
     uses[at]++;
     if (at < last) r.ordered = false;
     last = at;
@@ -171,7 +171,7 @@ static void derive_flags(IrCtx *c, TeDag *d) {
       if (e->consumer != i) continue;
       reads = true;
       for (int t = 0; t < e->n_access; t++) {
-        Access acc = classify(c, op, e->rank, e->index[t]);
+        Pattern acc = classify(c, op, e->rank, e->index[t]);
         simple &= acc.simple;
         inlineable &= acc.simple && !acc.duplicated && acc.ordered;
       }
@@ -256,7 +256,7 @@ bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to) {
     const TeOp *cur = d->op[from], *next = d->op[only->consumer];
     if (cur->kind != TE_COMPUTE || !same_shapes(c, cur, next)) return false;
     for (int t = 0; t < only->n_access; t++) {
-      Access acc = classify(c, next, only->rank, only->index[t]);
+      Pattern acc = classify(c, next, only->rank, only->index[t]);
       if (!acc.simple || acc.missing || acc.duplicated || !acc.ordered) return false;
     }
     from = only->consumer;

@@ -239,7 +239,7 @@ static void negative_extent(void **state) {
   BufferId buf = ir_buffer_new(c, a);
   VarId j = ir_var_new(c, "j", DT_I32, false);
   ExprId vj = ex_var(c, j), value = ex_add(c, ex_load(c, buf, DT_F32, 1, &vj), ex_flt(c, DT_F32, 1.0));
-  Func f = {.ctx = c, .features = true};
+  Func f = {.ctx = c, .use = LOW_FEATURES};
   f.body = st_for(c, j, ex_i32(c, 0), ex_i32(c, -1), FOR_SERIAL, st_store(c, buf, 1, &vj, value));
   for (int rules = 1; rules <= 2; rules++) {
     Features x = feat_extract(&f, (FeatRules)rules, false);
