@@ -24,7 +24,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "schedule"), str(ROOT / "tests" / "model")]
-from peer import dag_of, peer_tasks  # noqa: E402
+from peer_dags import dag_of, peer_tasks  # noqa: E402
 from test_forest import load_pilot, pick  # noqa: E402
 from test_leak import leak_check  # noqa: E402
 

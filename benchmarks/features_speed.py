@@ -14,7 +14,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "schedule")]
-from peer import dag_of, peer_tasks  # noqa: E402
+from peer_dags import dag_of, peer_tasks  # noqa: E402
 
 from nestsmith import _core  # noqa: E402
 

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 from networks_of_reference import logits, resnet
-from reference import evaluate, relative_error
+from relay_reference import evaluate, relative_error
 
 import nestsmith as ns
 from nestsmith import auto_scheduler, relay, transform

@@ -8,7 +8,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from peer import dag_of
+from peer_dags import dag_of
 
 from nestsmith import _core, te, tir, topi
 

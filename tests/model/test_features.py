@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "schedule"))
-from peer import dag_of, peer_tasks
+from peer_dags import dag_of, peer_tasks
 
 from nestsmith import _core, te, topi
 from nestsmith.auto_scheduler import ComputeDAG, feature

@@ -1,11 +1,11 @@
 """The rows of ``relay_rows`` that work along axes: reductions, orders, norms, pools and sums of products."""
 
 import numpy as np
+import operator_wants as w
 import torch.nn.functional as F
-import wants as w
+from operator_values import FLOATS, INTS, NUMBERS, In
+from operator_wants import of_torch
 from relay_rows import ROWS, WIDER, S, W, nn, row
-from values import FLOATS, INTS, NUMBERS, In
-from wants import of_torch
 
 from nestsmith import relay
 

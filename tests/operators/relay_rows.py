@@ -7,10 +7,10 @@ several results are a list. Element types that a row does not list have to be re
 from dataclasses import dataclass, field
 
 import numpy as np
+import operator_wants as w
 import torch.nn.functional as F
-import wants as w
-from values import ALL, FLOATS, INTS, NUMBERS, In
-from wants import of_torch
+from operator_values import ALL, FLOATS, INTS, NUMBERS, In
+from operator_wants import of_torch
 
 from nestsmith import relay
 

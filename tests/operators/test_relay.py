@@ -5,8 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+from operator_values import ALL, decode, difference, encode, is_float
 from relay_nn_rows import ROWS
-from values import ALL, decode, difference, encode, is_float
 
 import nestsmith as ns
 from nestsmith import IRModule, relay, transform

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from operator_values import decode, difference, encode, is_float
 from relay_nn_rows import ROWS
 from test_relay import Case, pairs
-from values import decode, difference, encode, is_float
 
 import nestsmith as ns
 from nestsmith import IRModule, auto_scheduler, relay, transform

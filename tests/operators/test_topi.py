@@ -5,8 +5,8 @@ import inspect
 
 import numpy as np
 import pytest
+from operator_values import ALL, decode, difference, encode, is_float, storage
 from topi_rows import ROWS
-from values import ALL, decode, difference, encode, is_float, storage
 
 import nestsmith as ns
 from nestsmith import _core, te, topi

@@ -1,12 +1,12 @@
 """One row per function of `topi` and way to use it, as in ``relay_rows``; ``call`` gets placeholders."""
 
 import numpy as np
+import operator_wants as w
 import relay_nn_rows
 import torch.nn.functional as F
-import wants as w
+from operator_values import ALL, FLOATS, NUMBERS, In
+from operator_wants import of_torch
 from relay_rows import WIDER, Row
-from values import ALL, FLOATS, NUMBERS, In
-from wants import of_torch
 
 from nestsmith import topi
 

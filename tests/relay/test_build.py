@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from networks import SMALL, logits, numpy_params
-from reference import evaluate, relative_error
+from relay_reference import evaluate, relative_error
 
 import nestsmith as ns
 from nestsmith import IRModule, nd, relay, runtime, transform

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from networks import logits
-from reference import relative_error
+from relay_reference import relative_error
 
 import nestsmith as ns
 from nestsmith import relay, transform

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from networks import SMALL, logits, numpy_params
-from reference import evaluate, relative_error
+from relay_reference import evaluate, relative_error
 
 from nestsmith import relay, transform
 from nestsmith.relay import extract

@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from peer import dag_of, peer_tasks
+from peer_dags import dag_of, peer_tasks
 
 from nestsmith import _core
 

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 
 import pytest
-from util import CPU4, CUDA, conv_bn_relu, matmul, policy, steps
+from search_cases import CPU4, CUDA, conv_bn_relu, matmul, policy, steps
 
 import nestsmith as ns
 from nestsmith import _core, auto_scheduler, te

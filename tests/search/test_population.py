@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from util import CPU4, CUDA, MALI, conv_bn_relu, matmul, policy, row_sum, scalar_sum, softmax, steps, winograd
+from search_cases import CPU4, CUDA, MALI, conv_bn_relu, matmul, policy, row_sum, scalar_sum, softmax, steps, winograd
 
 from nestsmith import _core
 

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from util import CUDA, conv_bn_relu, double_matmul, matmul, matmul_relu, max_pool, policy, softmax, steps, winograd
+from search_cases import (
+    CUDA,
+    conv_bn_relu,
+    double_matmul,
+    matmul,
+    matmul_relu,
+    max_pool,
+    policy,
+    softmax,
+    steps,
+    winograd,
+)
 
 import helpers
 from nestsmith import _core, te, topi

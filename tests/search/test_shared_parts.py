@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from util import CPU2, CUDA, policy
+from search_cases import CPU2, CUDA, policy
 
 import nestsmith as ns
 from nestsmith import _core, relay, te

@@ -5,8 +5,8 @@ import json
 import pathlib
 
 import pytest
-from peer import dag_of
-from util import (
+from peer_dags import dag_of
+from search_cases import (
     CPU2,
     CPU4,
     CPU16,

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from util import CPU2, conv_bn_relu, policy
+from search_cases import CPU2, conv_bn_relu, policy
 
 from nestsmith import _core
 

@@ -1,4 +1,4 @@
-"""Workloads, targets and shorthand of the search tests. Tasks of the reference networks: `peer.dag_of`."""
+"""Workloads, targets and shorthand of the search tests. Tasks of the reference networks: `peer_dags.dag_of`."""
 
 import json
 
