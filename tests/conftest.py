@@ -18,6 +18,7 @@ GIVEN = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.p
 PACKAGE = next((p for p in GIVEN if os.path.isdir(os.path.join(p, "nestsmith"))), str(ROOT / "python"))
 sys.path[:0] = [PACKAGE, str(ROOT / "tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGE, str(ROOT / "tests"), *GIVEN])
+os.environ.setdefault("NESTSMITH_VERIFY", "1")  # every program is verified after every pass; what is broken ends the process
 
 
 @pytest.hookimpl(hookwrapper=True)

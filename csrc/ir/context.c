@@ -66,6 +66,9 @@ static IrCtx *ctx_bare(Err *e) {
   }
   c->err = e;
   c->arena = arena;
+#ifdef NS_DEBUG_VERIFY /* the sanitized builds */
+  c->verify = true;
+#endif
   c->n_expr = c->n_kid = c->n_var = c->n_tensor = c->n_reducer = c->n_reduce = c->n_buffer = c->n_str = 1;
   return c;
 }
@@ -126,6 +129,7 @@ static void fill_clone(void *arg) {
   COPY(buffer, n_buffer, cap_buffer);
   COPY(str, n_str, cap_str);
 #undef COPY
+  d->verify = s->verify;
   d->slot = mem_alloc(e, ((size_t)s->mask + 1) * sizeof *d->slot);
   memcpy(d->slot, s->slot, ((size_t)s->mask + 1) * sizeof *d->slot);
   d->mask = s->mask;

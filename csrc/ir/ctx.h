@@ -41,6 +41,7 @@ struct IrCtx {
   int32_t cap_memo;
   uint32_t version; /* last version number given to an analyser */
   uint32_t epoch;   /* counts releases: what an analyser remembers from before one is void */
+  bool verify;      /* see ir_set_verify */
   Walk walk[IR_MAX_WALKS];
 };
 

@@ -262,4 +262,7 @@ Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m); /* rebuilds changed spines on
 Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub);
 /* Raises NS_ERR_INTERNAL on a broken invariant, 07 §7.7.4. features: a program for these, which allocates computed arguments. */
 void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features);
+/* Whether passes verify their programs in this context, in its clones, and where its DAGs are imported (te_dag_import). */
+void ir_set_verify(IrCtx *c, bool on);
+bool ir_verifies(const IrCtx *c);
 #endif

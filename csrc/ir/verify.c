@@ -153,3 +153,6 @@ void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features) {
   st_visit(c, s, enter_stmt, leave_stmt, &v);
   walk_end(c);
 }
+
+void ir_set_verify(IrCtx *c, bool on) { c->verify = on; }
+bool ir_verifies(const IrCtx *c) { return c->verify; }

@@ -2,6 +2,8 @@
  * Every binder (loop, let) of a program binds its own variable exactly once; a pass that duplicates a statement must
  * therefore rename the binders of the copy, which is what low_copy does.
  */
+#include <stdio.h>
+#include <stdlib.h>
 #include "lower/util.h"
 #include <string.h>
 
@@ -28,16 +30,13 @@ const char *low_tag(ForKind k) {
   return k >= FOR_BLOCK_X ? TAG[k - FOR_BLOCK_X] : k == FOR_VTHREAD ? "vthread" : "";
 }
 
-#ifdef NS_DEBUG_VERIFY /* the sanitized builds: a pass that breaks a program ends the process with its name */
-#include <stdio.h>
-#include <stdlib.h>
-
 static void verify_body(void *p) {
   const Func *f = p;
   ir_verify(f->ctx, f->body, f->flat, f->use == LOW_FEATURES);
 }
 void low_verify(Func *f, const char *pass) {
   Err *e = ir_err(f->ctx);
+  if (!ir_verifies(f->ctx)) return;
   ErrCode code = f->body && !f->illegal ? err_try(e, verify_body, f) : NS_OK;
   if (code == NS_ERR_INTERNAL) { /* raised, it would be one more candidate that cannot be built */
     fprintf(stderr, "after %s: %s\n", pass, e->msg);
@@ -45,7 +44,6 @@ void low_verify(Func *f, const char *pass) {
   }
   if (code != NS_OK) err_rethrow(e, code);
 }
-#endif
 
 /* ---- questions ---- */
 typedef struct {

@@ -19,11 +19,7 @@ int64_t low_step(Arith *a, IrCtx *c, ExprId e, VarId v); /* by how much e moves 
 bool low_is_gpu(const Func *f);
 ExprId low_fold(IrCtx *c, ExprId e);              /* folds literals, decided selects included; no range facts */
 const char *low_tag(ForKind k);                   /* "blockIdx.x" ..., "" for plain loops */
-#ifdef NS_DEBUG_VERIFY
-void low_verify(Func *f, const char *pass); /* ir_verify; what it finds ends the process */
-#else
-static inline void low_verify(NS_UNUSED Func *f, NS_UNUSED const char *pass) {}
-#endif
+void low_verify(Func *f, const char *pass); /* ir_verify, where the context wants it; what it finds ends the process */
 
 /* Of a schedule's loops. Marks, per axis: it derives from data axes (1), from reduction axes (2), or from both (3). */
 ForKind low_loop_kind(const Axis *x);

@@ -44,7 +44,11 @@ IrCtx *py_clone(const IrCtx *src, Err *e) {
   return x.out;
 }
 
-IrCtx *py_context(Err *e) { return py_clone(NULL, e); }
+IrCtx *py_context(Err *e) {
+  IrCtx *c = py_clone(NULL, e);
+  if (c && getenv("NESTSMITH_VERIFY")) ir_set_verify(c, true);
+  return c;
+}
 
 static void do_limit(void *p) {
   Clone *x = p;

@@ -226,6 +226,7 @@ static TeOp *import_op(Import *m, const TeOp *op) {
 TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d) {
   Arena *a = ir_arena(dst);
   Import m = {.dst = dst, .src = src};
+  ir_set_verify(dst, ir_verifies(src));
   mapu_init(&m.vars, a);
   mapu_init(&m.tensors, a);
   mapu_init(&m.memo, a);

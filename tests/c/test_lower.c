@@ -2,6 +2,10 @@
  * check agrees, every pass keeps its invariants, and wrong programs are refused with a reason.
  */
 #include "fixture.h"
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "lower/lower.h"
 
 typedef struct {
@@ -98,9 +102,41 @@ static void shared_memory_plan_limits(void **state) {
   assert_non_null(strstr(f->check.why, "shared"));
 }
 
+/* A pass that leaves a broken program ends the process where contexts verify, in clones and behind imported DAGs as well. */
+static Stmt *without_allocations(IrCtx *c, Stmt *s, void *arg) {
+  return s->kind == ST_ALLOC ? s->u.alloc.body : st_rewrite(c, s, without_allocations, NULL, arg);
+}
+static void break_and_pass(void *arg) {
+  Fix *f = arg;
+  Func g = loops(f, false);
+  g.body = without_allocations(f->c, g.body, NULL);
+  pass_simplify(&g);
+}
+static void broken_programs_end_the_process(void **state) {
+  Fix *f = *state, g = {.steps = GPU, .t = target_default(TG_CUDA, 90)};
+  bool was = ir_verifies(f->c);
+  for (int on = 0; on < 2; on++) {
+    ir_set_verify(f->c, on);
+    pid_t pid = fork();
+    if (pid == 0) {
+      if (!freopen("/dev/null", "w", stderr)) _exit(3);
+      err_init(&g.err);
+      g.c = ir_new(&g.err); /* cmocka's handlers are of no use here: the parent looks at how this ends */
+      g.d = te_dag_import(g.c, f->c, f->d);
+      signal(SIGABRT, SIG_DFL);
+      _exit(err_try(&g.err, break_and_pass, &g) == NS_OK ? 0 : 1);
+    }
+    int status = -1;
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    assert_true(on ? WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT
+                   : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  ir_set_verify(f->c, was);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gpu_kernel), cmocka_unit_test(cpu_program),
-                                     cmocka_unit_test(unbound_gpu_program),
-                                     cmocka_unit_test(shared_memory_plan_limits)};
+                                     cmocka_unit_test(unbound_gpu_program), cmocka_unit_test(shared_memory_plan_limits),
+                                     cmocka_unit_test(broken_programs_end_the_process)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
