@@ -24,7 +24,7 @@ int64_t gen_const(Gen *g, ExprId e, const char *what) {
 
 static bool is_sync(IrCtx *c, const Stmt *s, void *arg) {
   (void)arg;
-  return s->kind == ST_EVAL && ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED;
+  return st_calls(c, s, IN_SYNC_SHARED);
 }
 static bool stmt_has_sync(Gen *g, const Stmt *s) { return st_any(g->c, s, is_sync, NULL); }
 

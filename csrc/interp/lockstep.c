@@ -30,8 +30,7 @@ static bool waits(Run *r, const Stmt *s) {
   Stmt **kid;
   if (s->kind == ST_ALLOC && ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED) return true;
   if (s->kind == ST_STORE && r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
-  if (s->kind == ST_EVAL && (is_call(r, s->u.eval.e, IN_SYNC_SHARED) || is_call(r, s->u.eval.e, IN_ALLREDUCE)))
-    return true;
+  if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE)) return true;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_waits(r, *e)) return true;
   for (int i = 0; (kid = st_kid(s, i)); i++)
@@ -51,11 +50,10 @@ bool in_lockstep(Run *r, const Stmt *s) {
 }
 
 static bool barrier_or_shuffle(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
   ExprId *e;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_flags(arg, *e) & EXPR_SHFL) return true;
-  return s->kind == ST_EVAL && is_call(arg, s->u.eval.e, IN_SYNC_SHARED);
+  return st_calls(c, s, IN_SYNC_SHARED);
 }
 bool uses_barriers(Run *r, const Stmt *s) { return st_any(r->c, s, barrier_or_shuffle, r); }
 
@@ -280,9 +278,9 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     return;
   case ST_STORE: leaf(r, s, on); return;
   case ST_EVAL:
-    if (is_call(r, s->u.eval.e, IN_ALLREDUCE))
+    if (st_calls(r->c, s, IN_ALLREDUCE))
       allreduce(r, s, on);
-    else if (is_call(r, s->u.eval.e, IN_SYNC_SHARED)) {
+    else if (st_calls(r->c, s, IN_SYNC_SHARED)) {
       if (!all_on(r, on)) finding(r, FD_BARRIER, 0, "a barrier is not reached by all threads of the block");
       r->epoch++;
     } else

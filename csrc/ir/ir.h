@@ -239,6 +239,7 @@ Stmt *st_alloc(IrCtx *c, BufferId b, Stmt *body);
 Stmt *st_store(IrCtx *c, BufferId b, int n, const ExprId *idx, ExprId value);
 Stmt *st_eval(IrCtx *c, ExprId e);
 Stmt *st_attr(IrCtx *c, AttrKind k, int64_t value, const char *text, Stmt *body);
+extern const char *const FOR_NAME[], *const SCOPE_NAME[]; /* by ForKind ("vthread", "blockIdx.x" ...) and ScopeKind */
 void st_print(IrCtx *c, StrBuf *b, const Stmt *s, int indent); /* debugging text */
 /* The parts of a statement, so that a walk that only recurses needs no switch: the i-th statement directly below (an absent
  * else is a slot that holds NULL), the i-th expression of s itself, the variable it binds. NULL behind the last. */
@@ -249,6 +250,7 @@ Stmt *st_own(IrCtx *c, const Stmt *s); /* a copy whose parts may be changed; wha
 /* enter returns false: nothing below is visited, nor left. leave: on the way out, NULL: not wanted. */
 typedef bool (*StmtVisit)(IrCtx *c, const Stmt *s, void *arg);
 void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg);
+bool st_calls(const IrCtx *c, const Stmt *s, Intrin in);         /* is s the evaluation of a call to in? */
 bool st_any(IrCtx *c, const Stmt *s, StmtVisit test, void *arg); /* is test true of s or of something below? */
 void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg); /* every node of the expressions of s itself */
 /* s with other parts: expr (NULL: kept) for its expressions, then kid for the statements directly below, which decides how the

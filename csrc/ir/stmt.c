@@ -152,6 +152,10 @@ bool st_any(IrCtx *c, const Stmt *s, StmtVisit test, void *arg) {
   return false;
 }
 
+bool st_calls(const IrCtx *c, const Stmt *s, Intrin in) {
+  return s->kind == ST_EVAL && ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == (int32_t)in;
+}
+
 void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg) {
   ExprId *e;
   for (int i = 0; (e = st_expr(s, i)); i++)
@@ -223,7 +227,7 @@ Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub) {
 }
 
 /* ---- text ---- */
-static const char *const FOR_NAME[] = {
+const char *const FOR_NAME[] = {
     [FOR_SERIAL] = "for",           [FOR_UNROLLED] = "unroll",     [FOR_VECTOR] = "vector",
     [FOR_PARALLEL] = "parallel",    [FOR_VTHREAD] = "vthread",     [FOR_BLOCK_X] = "blockIdx.x",
     [FOR_BLOCK_Y] = "blockIdx.y",   [FOR_BLOCK_Z] = "blockIdx.z",  [FOR_THREAD_X] = "threadIdx.x",
@@ -234,7 +238,7 @@ static const char *const ATTR_NAME[] = {[AT_UNROLL_STEP] = "unroll_step",
                                         [AT_STAGE] = "stage",
                                         [AT_DOUBLE_WRITE] = "double_write",
                                         [AT_REDUCE] = "reduce"};
-static const char *const SCOPE_NAME[] = {"global", "shared", "warp", "local"};
+const char *const SCOPE_NAME[] = {"global", "shared", "warp", "local"};
 
 static void print_index(IrCtx *c, StrBuf *b, int n, const ExprId *e) {
   sb_putc(b, '[');

@@ -143,7 +143,7 @@ static Stmt *lower_one(Kern *k, ExprId call) {
   Red q = {.k = k, .r = 1, .g = 1};
   int64_t id, n;
   int total = ir_node(c, call)->n;
-  err_assert(ir_err(c), low_const(c, ir_kid(c, call, 0), &id) && low_const(c, ir_kid(c, call, 1), &n) && n <= 8);
+  err_assert(ir_err(c), ex_const_int(c, ir_kid(c, call, 0), &id) && ex_const_int(c, ir_kid(c, call, 1), &n) && n <= 8);
   IrReducer op = *ir_reducer(c, (ReducerId)id);
   q.op = &op;
   q.n = (int)n;
@@ -205,11 +205,10 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   if (loop && for_is_thread(s->u.loop.kind)) {
     int d = s->u.loop.kind - FOR_THREAD_X;
     k->var[d] = s->u.loop.var;
-    err_check(ir_err(c), low_const(c, s->u.loop.extent, &k->extent[d]), "%s has no constant extent",
+    err_check(ir_err(c), ex_const_int(c, s->u.loop.extent, &k->extent[d]), "%s has no constant extent",
               low_tag(s->u.loop.kind));
   }
-  if (s->kind == ST_EVAL && ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_ALLREDUCE)
-    return lower_one(k, s->u.eval.e);
+  if (st_calls(c, s, IN_ALLREDUCE)) return lower_one(k, s->u.eval.e);
   k->divergent |= loop ? varies(k, s->u.loop.extent) : s->kind == ST_IF && varies(k, s->u.cond.cond);
   Stmt *r = st_rewrite(c, s, walk, NULL, k);
   k->divergent = was;

@@ -51,7 +51,7 @@ static bool multiply_alloc(IrCtx *c, const Stmt *s, void *arg) {
 }
 static void virtual_thread(Check *k, const Stmt *s) {
   int64_t n;
-  if (!low_const(k->c, s->u.loop.extent, &n)) {
+  if (!ex_const_int(k->c, s->u.loop.extent, &n)) {
     refuse(k, "a virtual thread loop has no constant extent");
     return;
   }
@@ -108,7 +108,7 @@ static void vector_store(Check *k, const Stmt *s) {
 static void enter_loop(Check *k, const Stmt *s) {
   ForKind kind = s->u.loop.kind;
   int64_t e = 0;
-  bool fixed = low_const(k->c, s->u.loop.extent, &e);
+  bool fixed = ex_const_int(k->c, s->u.loop.extent, &e);
   if (kind > FOR_VTHREAD) {
     int64_t *seen = &k->thread[kind - FOR_BLOCK_X];
     if (!fixed && for_is_thread(kind))

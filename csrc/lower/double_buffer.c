@@ -55,7 +55,7 @@ static Stmt *marked_run(IrCtx *c, Stmt *s, const Doubled *d, int *n) {
   bool ok = d->n_fill < MAX_FILLS;
   int64_t size;
   for (*n = 0; s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->double_buffer; s = s->u.alloc.body, ++*n)
-    ok = ok && low_const(c, ir_buffer(c, s->u.alloc.buf)->size, &size) && size <= INT32_MAX / 2;
+    ok = ok && ex_const_int(c, ir_buffer(c, s->u.alloc.buf)->size, &size) && size <= INT32_MAX / 2;
   return ok && *n && s->kind == ST_SEQ && d->n_buf + *n <= MAX_DOUBLED ? s : NULL;
 }
 
@@ -66,12 +66,12 @@ static Stmt *peel(IrCtx *c, Stmt *s, Doubled *d) {
   Stmt *in = marked_run(c, s, d, &n);
   if (!in && n) return s;
   if (!in) {
-    Stmt *r = low_new(c, s);
+    Stmt *r = st_own(c, s);
     r->u.alloc.body = peel(c, s->u.alloc.body, d);
     return r;
   }
   for (int64_t size; s != in; s = s->u.alloc.body) {
-    low_const(c, ir_buffer(c, s->u.alloc.buf)->size, &size);
+    ex_const_int(c, ir_buffer(c, s->u.alloc.buf)->size, &size);
     mapu_set(&d->half.buf, (uint64_t)s->u.alloc.buf, (int32_t)size);
     d->buf[d->n_buf++] = s->u.alloc.buf;
   }
@@ -81,7 +81,7 @@ static Stmt *peel(IrCtx *c, Stmt *s, Doubled *d) {
 static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg) {
   (void)arg;
   int64_t e;
-  if (s->kind != ST_FOR || s->u.loop.kind != FOR_SERIAL || !low_const(c, s->u.loop.extent, &e) || e < 2) return s;
+  if (s->kind != ST_FOR || s->u.loop.kind != FOR_SERIAL || !ex_const_int(c, s->u.loop.extent, &e) || e < 2) return s;
   Doubled d = {.half = {.c = c}};
   mapu_init(&d.half.buf, ir_arena(c));
   Half *h = &d.half;

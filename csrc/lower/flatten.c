@@ -26,7 +26,7 @@ enum { ALIAS_BYTES = 4096, ALIAS_ROWS = 4 };
 static bool pads_rows(const Flat *s, const IrBuffer *b, int dim) {
   int64_t n;
   return !low_is_gpu(s->f) && s->f->use == LOW_CODE && !b->external && !b->align_factor && dim < b->rank - 1 &&
-         low_const(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
+         ex_const_int(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
 }
 
 /* Strides and size of a buffer; the record in the table is completed. */
@@ -43,9 +43,9 @@ static void layout(Flat *s, BufferId id) {
     ExprId run = ex_i32(c, 1);
     for (int i = b.rank - 1; i >= 0; i--) {
       int64_t k;
-      if (!b.external && b.align_factor && b.align_dim == i && low_const(c, run, &k))
+      if (!b.external && b.align_factor && b.align_dim == i && ex_const_int(c, run, &k))
         run = ex_i32(c, k + i64_floormod(b.align_factor + b.align_offset - k % b.align_factor, b.align_factor));
-      if (pads_rows(s, &b, i) && low_const(c, run, &k) && k * dtype_bytes(b.type) % ALIAS_BYTES == 0)
+      if (pads_rows(s, &b, i) && ex_const_int(c, run, &k) && k * dtype_bytes(b.type) % ALIAS_BYTES == 0)
         run = ex_i32(c, k + 64 / dtype_bytes(b.type));
       stride[i] = run;
       run = ar_simplify(s->ar, ex_mul(c, run, b.extent[i]));
@@ -72,7 +72,7 @@ static int terms(IrCtx *c, ExprId e, int64_t k, Term *t, int n) {
     n = terms(c, ir_kid(c, e, 0), k, t, n);
     return n > MAX_TERMS ? n : terms(c, ir_kid(c, e, 1), x.kind == IR_SUB ? -k : k, t, n);
   }
-  if (x.kind == IR_MUL && low_const(c, ir_kid(c, e, 1), &v)) return terms(c, ir_kid(c, e, 0), k * v, t, n);
+  if (x.kind == IR_MUL && ex_const_int(c, ir_kid(c, e, 1), &v)) return terms(c, ir_kid(c, e, 0), k * v, t, n);
   t[n] = (Term){e, k};
   return n + 1;
 }
@@ -83,9 +83,9 @@ static ExprId refuse_fused(Arith *ar, IrCtx *c, ExprId e) {
     if (n > MAX_TERMS) return e;
     for (int i = 0; i < n && a < 0; i++) {
       int64_t div, mod;
-      if (ir_kind(c, t[i].core) != IR_FDIV || !low_const(c, ir_kid(c, t[i].core, 1), &div)) continue;
+      if (ir_kind(c, t[i].core) != IR_FDIV || !ex_const_int(c, ir_kid(c, t[i].core, 1), &div)) continue;
       for (int j = 0; j < n && a < 0; j++) {
-        if (ir_kind(c, t[j].core) != IR_FMOD || !low_const(c, ir_kid(c, t[j].core, 1), &mod) || mod != div ||
+        if (ir_kind(c, t[j].core) != IR_FMOD || !ex_const_int(c, ir_kid(c, t[j].core, 1), &mod) || mod != div ||
             t[i].k != t[j].k * div)
           continue;
         ExprId d = ex_fmod(c, ex_sub(c, ir_kid(c, t[i].core, 0), ir_kid(c, t[j].core, 0)), ir_kid(c, t[j].core, 1));
@@ -154,7 +154,7 @@ static Stmt *flat_stmt(IrCtx *c, Stmt *st, void *arg) {
   layout(s, st->u.alloc.buf);
   const IrBuffer *b = ir_buffer(c, st->u.alloc.buf);
   int64_t size;
-  err_check(ir_err(c), b->external || b->scope == SC_GLOBAL || low_const(c, b->size, &size),
+  err_check(ir_err(c), b->external || b->scope == SC_GLOBAL || ex_const_int(c, b->size, &size),
             "buffer %s in %s memory has no constant size: %s", b->name, b->scope == SC_SHARED ? "shared" : "local",
             ex_text(c, b->size));
   bool external = b->external;

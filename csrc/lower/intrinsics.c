@@ -29,7 +29,7 @@ static ExprId floor_op(Lower *l, bool div, ExprId a, ExprId b) {
   }
   bool positive = t.lanes == 1 && ar_bound(l->ar, b).lo > 0;
   if (t.code == DT_UINT || (positive && ar_bound(l->ar, a).lo >= 0)) return ex_bin(c, div ? IR_DIV : IR_MOD, a, b);
-  if (t.lanes == 1 && low_const(c, b, &k) && power_of_two(k, &shift)) {
+  if (t.lanes == 1 && ex_const_int(c, b, &k) && power_of_two(k, &shift)) {
     ExprId arg[2] = {a, ex_int(c, t, div ? shift : k - 1)};
     return ex_call(c, div ? IN_SHR : IN_BAND, t, 2, arg);
   }

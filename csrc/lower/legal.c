@@ -280,8 +280,6 @@ static void shared_sums(Legal *k, int sid, const uint8_t *mark) {
 
 static void memory_of_kernels(Legal *k, int sid) {
   const Stage *st = &k->s->stage.at[sid];
-  static const char *const NAME[] = {
-      [SC_GLOBAL] = "global", [SC_SHARED] = "shared", [SC_WARP] = "warp", [SC_LOCAL] = "local"};
   if (st->scope == SC_WARP)
     REFUSE(k, "stage %s: memory scope 'warp' is not supported for GPU programs; use set_scope(\"shared\")",
            name_of(st));
@@ -289,7 +287,7 @@ static void memory_of_kernels(Legal *k, int sid) {
     REFUSE(k,
            "stage %s is computed at root, in a kernel of its own, but %s memory lasts no longer than a kernel; "
            "compute it inside a reader with compute_at, or use set_scope(\"global\")",
-           name_of(st), NAME[st->scope]);
+           name_of(st), SCOPE_NAME[st->scope]);
   else if (st->at == AT_ITER && !k->is_arg[sid] && state_scope(k->s, sid) == SC_GLOBAL && in_kernel(k, sid) &&
            k->threads)
     REFUSE(k,
@@ -308,7 +306,7 @@ typedef struct {
 /* One dimension: serial loops widen what a thread touches; then each runner must step over all that faster ones cover. */
 static void apart_along(const Legal *k, const Axis *dim, int n, Runner *r) {
   int64_t covered, step[MAX_CONCURRENT];
-  if (!low_const(k->c, dim->extent, &covered)) return;
+  if (!ex_const_int(k->c, dim->extent, &covered)) return;
   for (int i = 0; i < n; i++) {
     if ((step[i] = low_step(k->ar, k->c, dim->min, r[i].v)) < 0) return;
     if (r[i].serial) covered += step[i] * (r[i].n - 1);
@@ -336,7 +334,7 @@ static void stored_sums(Legal *k, int sid) {
   for (const Axis *x; (x = path_next(&p));) {
     ForKind kind = low_loop_kind(x);
     if (one(k, x)) continue;
-    known = known && n < MAX_CONCURRENT && low_const(k->c, x->extent, &r[n].n);
+    known = known && n < MAX_CONCURRENT && ex_const_int(k->c, x->extent, &r[n].n);
     if (!known) break;
     loop[n] = x;
     r[n].v = x->var;
@@ -371,7 +369,7 @@ static int64_t values_of(const Legal *k, int sid, VarId v) { /* of a loop around
   Path p = path_of(k->s, sid);
   int64_t n;
   for (const Axis *x; (x = path_next(&p));)
-    if (x->var == v && low_const(k->c, x->extent, &n)) return n;
+    if (x->var == v && ex_const_int(k->c, x->extent, &n)) return n;
   return INT64_MAX;
 }
 static bool surely_in_part(const Legal *k, int sid) {
@@ -381,8 +379,8 @@ static bool surely_in_part(const Legal *k, int sid) {
   for (int i = 0; i < st->n_root_data; i++) {
     const Axis *x = &st->axes.at[i];
     int64_t lo, n, e;
-    if (!low_const(k->c, st->op->axis[i].min, &lo) || !low_const(k->c, st->op->axis[i].extent, &n) ||
-        !low_const(k->c, x->extent, &e))
+    if (!ex_const_int(k->c, st->op->axis[i].min, &lo) || !ex_const_int(k->c, st->op->axis[i].extent, &n) ||
+        !ex_const_int(k->c, x->extent, &e))
       return false;
     Bound first = ar_bound(k->ar, x->min);
     Residue r = ar_residue(k->ar, x->min);

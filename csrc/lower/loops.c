@@ -257,7 +257,7 @@ static RedBody reduce_body(Nest *n, const ExprId *val) {
     b.ident[i] = red.init ? localize(n, val, red.init[i]) : op.identity[i];
   }
   b.cond = red.cond ? localize(n, val, red.cond) : 0;
-  if (b.cond && low_is_true(c, b.cond)) b.cond = 0;
+  if (b.cond && ex_is_int(c, b.cond, 1)) b.cond = 0;
   b.red = arena_copy(n->l->a, &red, sizeof red);
   b.op = arena_copy(n->l->a, &op, sizeof op);
   return b;

@@ -14,7 +14,7 @@ static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e,
 static Stmt *unlikely(IrCtx *c, Stmt *s, void *arg) {
   (void)arg;
   if (s->kind != ST_IF || !s->u.cond.likely) return s;
-  Stmt *r = low_new(c, s);
+  Stmt *r = st_own(c, s);
   r->u.cond.likely = false;
   return r;
 }

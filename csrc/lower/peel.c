@@ -43,7 +43,7 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg);
 static Stmt *split(Peel *p, const Stmt *s, Stmt *guarded, int64_t k, int64_t n) {
   IrCtx *c = p->c;
   DType t = ir_var_info(c, s->u.loop.var)->type;
-  Stmt *head = low_new(c, s), *part[1 + MAX_TAIL_COPIES];
+  Stmt *head = st_own(c, s), *part[1 + MAX_TAIL_COPIES];
   int parts = 0;
   head->u.loop.extent = ex_int(c, t, k);
   head->u.loop.body = guarded->u.cond.then;
@@ -52,7 +52,7 @@ static Stmt *split(Peel *p, const Stmt *s, Stmt *guarded, int64_t k, int64_t n) 
     for (int64_t i = k; i < n; i++) part[parts++] = low_copy(c, guarded, s->u.loop.var, ex_int(c, t, i));
   } else {
     VarId v = ir_var_new(c, ir_var_info(c, s->u.loop.var)->name, t, false);
-    Stmt *tail = low_new(c, s);
+    Stmt *tail = st_own(c, s);
     tail->u.loop.var = v;
     tail->u.loop.extent = ex_int(c, t, n - k);
     tail->u.loop.body = low_copy(c, guarded, s->u.loop.var, ex_add(c, ex_var(c, v), ex_int(c, t, k)));
@@ -64,10 +64,10 @@ static Stmt *split(Peel *p, const Stmt *s, Stmt *guarded, int64_t k, int64_t n) 
 static Stmt *loop(Peel *p, Stmt *s) {
   IrCtx *c = p->c;
   int64_t n, min;
-  Stmt *r = low_new(c, s), *body = s->u.loop.body;
+  Stmt *r = st_own(c, s), *body = s->u.loop.body;
   bool plain = s->u.loop.kind == FOR_SERIAL || s->u.loop.kind == FOR_UNROLLED;
-  if (plain && body->kind == ST_IF && !body->u.cond.other && low_const(c, s->u.loop.extent, &n) && n > 1 &&
-      low_const(c, s->u.loop.min, &min) && min == 0 && ex_uses_var(c, body->u.cond.cond, s->u.loop.var)) {
+  if (plain && body->kind == ST_IF && !body->u.cond.other && ex_const_int(c, s->u.loop.extent, &n) && n > 1 &&
+      ex_const_int(c, s->u.loop.min, &min) && min == 0 && ex_uses_var(c, body->u.cond.cond, s->u.loop.var)) {
     int64_t k = free_iterations(p, body->u.cond.cond, s->u.loop.var, n);
     if (k > 0) {
       Stmt *both = k == n ? NULL : split(p, s, body, k, n);

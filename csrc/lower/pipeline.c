@@ -107,7 +107,7 @@ static void add_kernel(Cut *x, Stmt *s, const char *name) {
     ForKind kind = q->u.loop.kind;
     if (kind <= FOR_VTHREAD) break;
     int64_t e;
-    err_check(ir_err(c), low_const(c, q->u.loop.extent, &e), "%s of kernel %s has no constant extent: %s",
+    err_check(ir_err(c), ex_const_int(c, q->u.loop.extent, &e), "%s of kernel %s has no constant extent: %s",
               low_tag(kind), name, ex_text(c, q->u.loop.extent));
     if (for_is_block(kind))
       k.grid[kind - FOR_BLOCK_X] = e;

@@ -214,8 +214,6 @@ static void loop(Text *t, const Stmt *s, int indent) {
 static void stmt(Text *t, const Stmt *s, int indent) {
   if (!s) return;
   StrBuf *b = t->b;
-  static const char *const SCOPE[] = {
-      [SC_GLOBAL] = "global", [SC_SHARED] = "shared", [SC_WARP] = "warp", [SC_LOCAL] = "local"};
   switch (s->kind) {
   case ST_SEQ:
     for (int i = 0; i < s->u.seq.n; i++) stmt(t, s->u.seq.at[i], indent);
@@ -247,7 +245,7 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     line(t, indent);
     sb_puts(b, "attr [");
     pointer(t, s->u.alloc.buf);
-    sb_printf(b, "] \"storage_scope\" = \"%s\";\n", SCOPE[x->scope < 0 ? 0 : x->scope]);
+    sb_printf(b, "] \"storage_scope\" = \"%s\";\n", SCOPE_NAME[x->scope < 0 ? 0 : x->scope]);
     line(t, indent);
     sb_puts(b, "allocate(");
     pointer(t, s->u.alloc.buf);

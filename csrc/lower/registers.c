@@ -176,7 +176,8 @@ static Stmt *vector_loop(Regs *g, const Stmt *s) {
   }
   for (int i = 0; i < n_store; i++)
     if (store[i]->kind != ST_STORE || !supported_store(g, store[i])) return NULL;
-  if (n_store > 4 || !low_const(c, s->u.loop.extent, &n) || !low_const(c, s->u.loop.min, &min) || n < 2) return NULL;
+  if (n_store > 4 || !ex_const_int(c, s->u.loop.extent, &n) || !ex_const_int(c, s->u.loop.min, &min) || n < 2)
+    return NULL;
   VarId v = s->u.loop.var;
   DType t = ir_var_info(c, v)->type;
   Piece piece[MAX_PIECES];
@@ -260,7 +261,7 @@ static Stmt *widen_body(IrCtx *c, Stmt *s, void *arg) {
   case ST_ALLOC: {
     IrBuffer info = *ir_buffer(c, s->u.alloc.buf);
     int64_t n;
-    b->fail |= b->n_priv == NS_COUNT(b->priv) || !low_const(c, info.size, &n) ||
+    b->fail |= b->n_priv == NS_COUNT(b->priv) || !ex_const_int(c, info.size, &n) ||
                n * b->lanes * dtype_bytes(info.type) > LOW_CPU_STACK_BYTES;
     if (b->fail) return NULL;
     ExprId *extent = arena_array(ir_arena(c), ExprId, 1);
@@ -330,7 +331,7 @@ static bool single_store(const Stmt *s) {
 static Stmt *wide_loop(Regs *g, const Stmt *s) {
   IrCtx *c = g->c;
   int64_t n, min;
-  if (!low_const(c, s->u.loop.extent, &n) || !low_const(c, s->u.loop.min, &min) || n < MIN_LANES) return NULL;
+  if (!ex_const_int(c, s->u.loop.extent, &n) || !ex_const_int(c, s->u.loop.min, &min) || n < MIN_LANES) return NULL;
   if (s->u.loop.kind != FOR_VECTOR && single_store(s->u.loop.body)) return NULL; /* the C compiler is good at those */
   int lanes = widest_lanes_of(g, s->u.loop.body);
   while (lanes >= MIN_LANES && n % lanes) lanes /= 2;
@@ -382,7 +383,8 @@ static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
       if (l->loop->u.loop.kind == FOR_VECTOR) return false;
       continue;
     }
-    if (!low_const(c, l->loop->u.loop.min, &l->min) || !low_const(c, l->loop->u.loop.extent, &l->extent)) return false;
+    if (!ex_const_int(c, l->loop->u.loop.min, &l->min) || !ex_const_int(c, l->loop->u.loop.extent, &l->extent))
+      return false;
     l->inner = l->extent;
     for (int j = i + 1; j < x->n; j++)
       if (ex_uses_var(c, x->at[j].loop->u.loop.min, l->loop->u.loop.var) ||
@@ -411,7 +413,7 @@ static int64_t divisor_at_most(int64_t n, int64_t limit) {
 static int64_t reduction_within(Regs *g, const Nest *x, int i) {
   int64_t n = 1, e;
   for (int j = i + 1; j < x->n; j++)
-    if (!x->at[j].spatial) n *= low_const(g->c, x->at[j].loop->u.loop.extent, &e) ? e : LONG_REDUCTION;
+    if (!x->at[j].spatial) n *= ex_const_int(g->c, x->at[j].loop->u.loop.extent, &e) ? e : LONG_REDUCTION;
   return n;
 }
 
@@ -492,9 +494,9 @@ static Stmt *loops_around(Regs *g, const Nest *x, Stmt *body, Stmt *in, Stmt *ou
   int64_t e, copies = pieces;
   for (int i = x->n - 1; i >= 0; i--) {
     if (x->at[i].spatial) continue;
-    Stmt *r = low_new(c, x->at[i].loop);
+    Stmt *r = st_own(c, x->at[i].loop);
     r->u.loop.body = body;
-    copies *= low_const(c, r->u.loop.extent, &e) ? e : MAX_UNROLLED;
+    copies *= ex_const_int(c, r->u.loop.extent, &e) ? e : MAX_UNROLLED;
     if (copies > MAX_UNROLLED) {
       r->u.loop.kind = FOR_SERIAL;
       r->u.loop.pragma_unroll = false;
@@ -521,7 +523,7 @@ static bool cut_first(Regs *g, Nest *x, Tile *t) {
   t->piece[0] = (Piece){0, 1};
   if (x->vec < 0) return true;
   const Level *l = &x->at[x->vec];
-  Stmt *st = low_new(c, x->store);
+  Stmt *st = st_own(c, x->store);
   int64_t most = (int64_t)t->lanes * g->registers, n = l->extent < most ? l->extent : most;
   ExprId first = ex_int(c, ir_var_info(c, l->loop->u.loop.var)->type, l->min);
   int pieces = cut(g, 1, &st, l->loop->u.loop.var, first, n, t->piece, MAX_PIECES);
@@ -606,7 +608,7 @@ static bool pieces_disjoint(Regs *g, int n, Stmt *const *out) {
     s[i].n = ir_type(c, at).lanes;
     if (ir_kind(c, at) == IR_RAMP) at = ir_kid(c, at, 0);
     if (!origin) origin = at;
-    if (!low_const(c, ar_simplify(g->ar, ex_sub(c, at, origin)), &s[i].first)) return false;
+    if (!ex_const_int(c, ar_simplify(g->ar, ex_sub(c, at, origin)), &s[i].first)) return false;
   }
   qsort(s, (size_t)n, sizeof *s, by_first);
   for (int i = 1; i < n; i++)

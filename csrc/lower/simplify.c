@@ -21,14 +21,14 @@ static bool negligible_extent(const Stmt *s) {
 static Stmt *simp_for(IrCtx *c, Arith *a, Stmt *s) {
   ExprId min = ar_simplify(a, s->u.loop.min), extent = ar_simplify(a, s->u.loop.extent);
   int64_t n;
-  bool known = low_const(c, extent, &n);
+  bool known = ex_const_int(c, extent, &n);
   if (known && n <= 0) return NULL;
   if (known && n == 1 && negligible_extent(s))
     return low_simplify(c, a, low_subst(c, s->u.loop.body, s->u.loop.var, min));
   ar_bind_range(a, s->u.loop.var, min, extent);
   Stmt *body = low_simplify(c, a, s->u.loop.body);
   if (!body) return NULL;
-  Stmt *r = low_new(c, s);
+  Stmt *r = st_own(c, s);
   r->u.loop.min = min;
   r->u.loop.extent = extent;
   r->u.loop.body = body;
@@ -37,8 +37,8 @@ static Stmt *simp_for(IrCtx *c, Arith *a, Stmt *s) {
 
 static Stmt *simp_if(IrCtx *c, Arith *a, Stmt *s) {
   ExprId cond = ar_simplify(a, s->u.cond.cond);
-  if (low_is_true(c, cond)) return low_simplify(c, a, s->u.cond.then);
-  if (low_is_false(c, cond)) return low_simplify(c, a, s->u.cond.other);
+  if (ex_is_int(c, cond, 1)) return low_simplify(c, a, s->u.cond.then);
+  if (ex_is_int(c, cond, 0)) return low_simplify(c, a, s->u.cond.other);
   ar_push(a, cond);
   Stmt *then = low_simplify(c, a, s->u.cond.then), *other = NULL;
   ar_pop(a);

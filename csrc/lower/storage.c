@@ -66,9 +66,9 @@ int64_t low_plan_shared(Arena *a, int n, LiveBuf *b) {
 int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
   const IrBuffer *b = ir_buffer(c, id);
   int64_t n = 1, e;
-  if (b->size) return low_const(c, b->size, &n) ? n * dtype_bytes(b->type) : -1;
+  if (b->size) return ex_const_int(c, b->size, &n) ? n * dtype_bytes(b->type) : -1;
   for (int i = b->rank - 1; i >= 0; i--) {
-    if (!low_const(c, b->extent[i], &e)) return -1;
+    if (!ex_const_int(c, b->extent[i], &e)) return -1;
     if (b->align_factor && b->align_dim == i)
       n += i64_floormod(b->align_factor + b->align_offset - n % b->align_factor, b->align_factor);
     if (!i64_mul(n, e, &n)) return -1;
@@ -198,8 +198,8 @@ static void share(IrCtx *c, LiveBufs l, Rename *r, ScopeKind scope) {
       BufferId to = part[part[j].shared_with].buf;
       mapu_set(&r->to, (uint64_t)part[j].buf, to);
       int64_t a = 0, b = 0;
-      low_const(c, ir_buffer(c, to)->size, &a);
-      low_const(c, ir_buffer(c, part[j].buf)->size, &b);
+      ex_const_int(c, ir_buffer(c, to)->size, &a);
+      ex_const_int(c, ir_buffer(c, part[j].buf)->size, &b);
       if (b > a) ir_buffer(c, to)->size = ir_buffer(c, part[j].buf)->size;
     }
   }
@@ -243,7 +243,7 @@ static Stmt *take_alloc(Move *m, Stmt *s) {
   if (m->printing && (m->in_kernel || !m->in_parallel)) {
     to = m->in_kernel ? &m->shared : &m->global;
   } else {
-    bool small = low_const(c, b->size, &n) && n * dtype_bytes(b->type) <= LOW_CPU_STACK_BYTES;
+    bool small = ex_const_int(c, b->size, &n) && n * dtype_bytes(b->type) <= LOW_CPU_STACK_BYTES;
     bool stays = m->gpu ? (b->scope != SC_GLOBAL && !m->in_kernel) : (small || m->in_parallel);
     err_check(ir_err(c), !stays || !m->gpu, "buffer %s in %s memory is used outside of any kernel", b->name,
               b->scope == SC_SHARED ? "shared" : "local");

@@ -169,9 +169,6 @@ static Accs scan_body(Sync *k, const Stmt *s, bool loop, VarId v) {
 static bool is_write(Sync *k, const Stmt *s) {
   return s->kind == ST_STORE && ir_buffer(k->c, s->u.store.buf)->scope == SC_SHARED;
 }
-static bool is_barrier(IrCtx *c, const Stmt *s) {
-  return s->kind == ST_EVAL && ir_kind(c, s->u.eval.e) == IR_CALL && ir_node(c, s->u.eval.e)->sym == IN_SYNC_SHARED;
-}
 /* What stands in s is part of the sequence around s. */
 static bool is_open(const Stmt *s) {
   return s->kind == ST_SEQ || s->kind == ST_ALLOC || s->kind == ST_ATTR ||
@@ -180,7 +177,7 @@ static bool is_open(const Stmt *s) {
 static void thread_loop(Sync *k, const Stmt *s) {
   Dim d = {s->u.loop.var, 0};
   mapu_set(&k->thread, (uint64_t)d.v, 1);
-  if (!low_const(k->c, s->u.loop.extent, &d.n) || d.n > 1) vec_push(mem(k), &k->dim, d);
+  if (!ex_const_int(k->c, s->u.loop.extent, &d.n) || d.n > 1) vec_push(mem(k), &k->dim, d);
 }
 /* A statement with what stands in it. Its barriers count outside unless a branch may leave them out. */
 static void scan_entry(Sync *k, const Stmt *s, Entries *seq) {
@@ -205,7 +202,7 @@ static void scan_entry(Sync *k, const Stmt *s, Entries *seq) {
   }
   if (is_write(k, s))
     vec_push(mem(k), &e.acc, ((Acc){ACC_WRITE, s->u.store.buf, s->u.store.idx[0], k->double_write > 0}));
-  if (is_barrier(c, s)) {
+  if (st_calls(c, s, IN_SYNC_SHARED)) {
     e.acc.len = 0;
     vec_push(mem(k), &e.acc, ((Acc){ACC_SYNC, 0, 0, false}));
   }

@@ -148,7 +148,7 @@ static bool count_stores(IrCtx *c, const Stmt *s, void *arg) {
 /* Outermost first: what folds away early is never copied again. arg: the statements that were copied so far. */
 static Stmt *constants(IrCtx *c, Stmt *s, void *arg) {
   int64_t n, stores = 0, *copied = arg;
-  if (s->kind != ST_FOR || s->u.loop.kind != FOR_UNROLLED || !low_const(c, s->u.loop.extent, &n) || n > MAX_COPIES ||
+  if (s->kind != ST_FOR || s->u.loop.kind != FOR_UNROLLED || !ex_const_int(c, s->u.loop.extent, &n) || n > MAX_COPIES ||
       !decides_select(c, s->u.loop.body, s->u.loop.var))
     return st_rewrite(c, s, constants, NULL, arg);
   st_visit(c, s, count_stores, NULL, &stores);
@@ -224,7 +224,7 @@ static Stmt *loop(Unroll *u, Stmt *s) {
   Count k = u->out, *out = &u->out;
   ForKind kind = s->u.loop.kind;
   int64_t e = 0;
-  bool fixed = low_const(c, s->u.loop.extent, &e), thread = kind > FOR_VTHREAD;
+  bool fixed = ex_const_int(c, s->u.loop.extent, &e), thread = kind > FOR_VTHREAD;
   bool chosen = kind == FOR_SERIAL && fixed && k.normal == 0 && k.depth <= MAX_DEPTH && e * k.steps <= u->max_step;
   if (chosen && u->f->use != LOW_TEXT && !low_is_gpu(u->f) && k.depth == 0 && e > CPU_TRIPS) chosen = false;
   if (kind == FOR_UNROLLED) {

@@ -7,28 +7,9 @@
 #include "lower/util.h"
 #include <string.h>
 
-bool low_const(const IrCtx *c, ExprId e, int64_t *v) {
-  if (!e || ir_kind(c, e) != IR_INT) return false;
-  *v = ir_node(c, e)->u.i;
-  return true;
-}
-bool low_is_true(const IrCtx *c, ExprId e) {
-  int64_t v;
-  return low_const(c, e, &v) && v != 0;
-}
-bool low_is_false(const IrCtx *c, ExprId e) {
-  int64_t v;
-  return low_const(c, e, &v) && v == 0;
-}
 bool low_is_gpu(const Func *f) { return f->target.kind != TG_CPU; }
 
-Stmt *low_new(IrCtx *c, const Stmt *like) { return arena_copy(ir_arena(c), like, sizeof *like); }
-
-const char *low_tag(ForKind k) {
-  static const char *const TAG[] = {"blockIdx.x",  "blockIdx.y",  "blockIdx.z",
-                                    "threadIdx.x", "threadIdx.y", "threadIdx.z"};
-  return k >= FOR_BLOCK_X ? TAG[k - FOR_BLOCK_X] : k == FOR_VTHREAD ? "vthread" : "";
-}
+const char *low_tag(ForKind k) { return k >= FOR_VTHREAD ? FOR_NAME[k] : ""; }
 
 static void verify_body(void *p) {
   const Func *f = p;
@@ -77,7 +58,7 @@ int64_t low_step(Arith *a, IrCtx *c, ExprId e, VarId v) {
   VarSub next = {v, ex_add(c, ex_var(c, v), ex_int(c, ir_var_info(c, v)->type, 1))};
   int64_t d;
   if (!ex_uses_var(c, e, v)) return 0;
-  if (!low_const(c, ar_simplify(a, ex_sub(c, ex_subst(c, e, 1, &next), e)), &d)) return -1;
+  if (!ex_const_int(c, ar_simplify(a, ex_sub(c, ex_subst(c, e, 1, &next), e)), &d)) return -1;
   return d < 0 ? -d : d;
 }
 
@@ -126,7 +107,7 @@ static ExprId fold_node(IrCtx *c, ExprId e, void *arg) {
   if (n->kind != IR_SELECT && !(n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE)) return e;
   ExprId cond = ir_kid(c, e, 0);
   int64_t v;
-  if (low_const(c, cond, &v)) return ir_kid(c, e, v ? 1 : 2);
+  if (ex_const_int(c, cond, &v)) return ir_kid(c, e, v ? 1 : 2);
   return ir_kid(c, e, 1) == ir_kid(c, e, 2) ? ir_kid(c, e, 1) : e;
 }
 ExprId low_fold(IrCtx *c, ExprId e) { return ex_map(c, e, fold_node, NULL); }
@@ -166,7 +147,7 @@ Stmt *low_barrier(IrCtx *c) {
 static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local,
                    const BufferId *local) {
   if (s->kind == ST_FOR && for_is_block(s->u.loop.kind) && !in_threads) {
-    Stmt *r = low_new(c, s);
+    Stmt *r = st_own(c, s);
     r->u.loop.body = place(c, s->u.loop.body, false, n_shared, shared, n_local, local);
     return r;
   }
@@ -176,12 +157,12 @@ static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const Buffe
     return r;
   }
   if (s->kind == ST_FOR && for_is_thread(s->u.loop.kind)) {
-    Stmt *r = low_new(c, s);
+    Stmt *r = st_own(c, s);
     r->u.loop.body = place(c, s->u.loop.body, true, n_shared, shared, n_local, local);
     return r;
   }
   if (s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->scope == SC_SHARED) {
-    Stmt *r = low_new(c, s);
+    Stmt *r = st_own(c, s);
     r->u.alloc.body = place(c, s->u.alloc.body, true, n_shared, shared, n_local, local);
     return r;
   }

@@ -11,10 +11,6 @@ bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars); /* e mentions a 
 Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value);      /* one variable, everywhere below s; binders are kept */
 Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v,
                ExprId value);                         /* a copy with fresh binders, v replaced (v 0: nothing) */
-bool low_const(const IrCtx *c, ExprId e, int64_t *v); /* literal integer */
-bool low_is_true(const IrCtx *c, ExprId e);
-bool low_is_false(const IrCtx *c, ExprId e);
-Stmt *low_new(IrCtx *c, const Stmt *like); /* a shallow copy to change */
 int64_t low_step(Arith *a, IrCtx *c, ExprId e, VarId v); /* by how much e moves with v, without sign; -1: not a constant */
 bool low_is_gpu(const Func *f);
 ExprId low_fold(IrCtx *c, ExprId e);              /* folds literals, decided selects included; no range facts */

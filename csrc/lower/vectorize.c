@@ -28,13 +28,13 @@ static bool affine(Vec *k, ExprId e, ExprId *base, int64_t *stride) {
   VarSub next = {k->v, ex_add(c, ex_var(c, k->v), ex_int(c, ir_var_info(c, k->v)->type, 1))};
   ExprId d = ar_simplify(k->ar, ex_sub(c, ex_subst(c, e, 1, &next), e));
   *base = at_value(k, e, 0);
-  if (low_const(c, d, stride)) return true;
+  if (ex_const_int(c, d, stride)) return true;
   ExprId first = at_value(k, e, 1),
          zero = *base; /* the step may be constant only inside the vector: compare lane by lane */
-  if (!low_const(c, ar_simplify(k->ar, ex_sub(c, first, zero)), stride)) return false;
+  if (!ex_const_int(c, ar_simplify(k->ar, ex_sub(c, first, zero)), stride)) return false;
   for (int i = 2; i < k->n; i++) {
     int64_t s;
-    if (!low_const(c, ar_simplify(k->ar, ex_sub(c, at_value(k, e, i), zero)), &s) || s != *stride * i) return false;
+    if (!ex_const_int(c, ar_simplify(k->ar, ex_sub(c, at_value(k, e, i), zero)), &s) || s != *stride * i) return false;
   }
   return true;
 }
@@ -186,7 +186,7 @@ static Stmt *vec_stmt(Vec *k, Stmt *s) {
     if (ex_uses_var(c, s->u.loop.min, k->v) || ex_uses_var(c, s->u.loop.extent, k->v) || s->u.loop.kind >= FOR_VTHREAD)
       return scalarise(k, s);
     low_bind_loop(c, k->ar, s);
-    Stmt *r = low_new(c, s);
+    Stmt *r = st_own(c, s);
     r->u.loop.body = vec_stmt(k, s->u.loop.body);
     if (r->u.loop.kind == FOR_VECTOR) r->u.loop.kind = FOR_UNROLLED;
     return r;
@@ -214,7 +214,7 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   Arith *ar = arg;
   int64_t n;
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_VECTOR) return low_rewrite(c, ar, s, walk, NULL, ar);
-  err_check(ir_err(c), low_const(c, s->u.loop.extent, &n), "the vectorized loop %s has no constant extent",
+  err_check(ir_err(c), ex_const_int(c, s->u.loop.extent, &n), "the vectorized loop %s has no constant extent",
             ir_var_info(c, s->u.loop.var)->name);
   if (n < 2 || n > 16 || (n & (n - 1))) {
     s = st_own(c, s);

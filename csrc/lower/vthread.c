@@ -131,7 +131,7 @@ static Stmt *expand(IrCtx *c, Stmt *s, void *arg) { /* post-order: inner virtual
   (void)arg;
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_VTHREAD) return s;
   VThread k = {.c = c, .t = s->u.loop.var};
-  err_check(ir_err(c), low_const(c, s->u.loop.extent, &k.n) && k.n > 0,
+  err_check(ir_err(c), ex_const_int(c, s->u.loop.extent, &k.n) && k.n > 0,
             "the virtual thread loop %s has no constant extent", ir_var_info(c, k.t)->name);
   if (k.n == 1) return low_subst(c, s->u.loop.body, k.t, s->u.loop.min);
   k.set = low_touched(c, s->u.loop.body, k.t, true);
@@ -150,7 +150,7 @@ static Stmt *expand(IrCtx *c, Stmt *s, void *arg) { /* post-order: inner virtual
 /* Virtual threads around one another: raises if they are more than allowed. */
 static int64_t threads_of(const IrCtx *c, const Stmt *s) {
   int64_t n;
-  return s->kind == ST_FOR && s->u.loop.kind == FOR_VTHREAD && low_const(c, s->u.loop.extent, &n) && n > 1 ? n : 1;
+  return s->kind == ST_FOR && s->u.loop.kind == FOR_VTHREAD && ex_const_int(c, s->u.loop.extent, &n) && n > 1 ? n : 1;
 }
 static bool enter(IrCtx *c, const Stmt *s, void *arg) {
   int64_t *around = arg, n = threads_of(c, s);
