@@ -18,6 +18,7 @@ GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *
   Relayout *made = NULL;
   if (layout != 0) d = dag_pre_transform(c, d, &n, &own, layout, &n_made, &made);
   State *s = state_replay(c, d, n, own);
+  state_check_whole(s);
   state_infer_bounds(s);
   Func f = low_loops(s, t, d->n_tensors, d->tensor, LOW_CODE);
   if (t->kind != TG_CPU) {

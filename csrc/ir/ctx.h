@@ -45,6 +45,11 @@ struct IrCtx {
   Walk walk[IR_MAX_WALKS];
 };
 
+typedef struct {
+  const char *open, *mid, *close;
+} BinaryText;
+extern const BinaryText IR_BINARY[IR_KIND_COUNT]; /* how print.c writes operators; open NULL: no operator */
+
 ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u);
 Walk *walk_begin(IrCtx *c); /* walks nest; every begin has its end unless something is raised */
 void walk_end(IrCtx *c);

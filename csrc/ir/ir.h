@@ -171,6 +171,13 @@ static inline ExprId ex_fmod(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR
 /* ---- text (print.c) : 01 §2.1 ---- */
 void ex_print(IrCtx *c, StrBuf *b, ExprId e);
 char *ex_text(IrCtx *c, ExprId e); /* in the context's arena */
+typedef struct {               /* what names stand for; 0: nothing, which is an error */
+  ExprId (*var)(void *arg, const char *name);
+  TensorId (*tensor)(void *arg, const char *name);
+  void *arg;
+} ExprNames;
+/* An expression from such a text (parse.c); raises NS_ERR_VALUE, NS_ERR_TYPE. */
+ExprId ex_parse(IrCtx *c, const char *text, const ExprNames *names);
 
 /* ---- walking and rewriting (rewrite.c) ---- */
 typedef void (*ExprVisit)(IrCtx *c, ExprId e, void *arg);

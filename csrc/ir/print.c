@@ -5,10 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct {
-  const char *open, *mid, *close;
-} Shape;
-static const Shape BINARY[IR_KIND_COUNT] = {
+const BinaryText IR_BINARY[IR_KIND_COUNT] = {
     [IR_ADD] = {"(", " + ", ")"},         [IR_SUB] = {"(", " - ", ")"},   [IR_MUL] = {"(", "*", ")"},
     [IR_DIV] = {"(", "/", ")"},           [IR_MOD] = {"(", " % ", ")"},   [IR_FDIV] = {"floordiv(", ", ", ")"},
     [IR_FMOD] = {"floormod(", ", ", ")"}, [IR_MIN] = {"min(", ", ", ")"}, [IR_MAX] = {"max(", ", ", ")"},
@@ -112,7 +109,7 @@ static void print(IrCtx *c, StrBuf *b, ExprId e) {
   }
   const ExprNode *p = ir_node(c, e);
   const ExprId *kid = ir_kids(c, e);
-  const Shape *s = &BINARY[p->kind];
+  const BinaryText *s = &IR_BINARY[p->kind];
   if (s->open) {
     sb_puts(b, s->open);
     print(c, b, kid[0]);

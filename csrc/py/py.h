@@ -58,12 +58,18 @@ ExprId py_expr_id(PyObject *o);              /* accepts expressions, variables, 
 PyObject *py_expr_new(ExprId e);
 PyObject *py_tensor_new(TensorId t);
 
-/* _core.State: a step list replayed in a clone of its DAG's context. (py_schedule.c) */
+/* _core.StateBase: a list of steps and what they give. A State is replayed in a clone of its DAG's context (py_schedule.c);
+ * a Schedule (py_sched.c) lives in the session's context, where the tensors and axes of te are: own.ctx and dag are NULL, and
+ * it is never bounded: lower a state_copy. */
 typedef struct { PyObject_HEAD PyDag *dag; PyCtx own; State *state; } PyState;
-extern PyTypeObject *PyState_Type;
-/* _core.Schedule: a te schedule, a State in the session's context; never bounded: lower a state_copy. (py_sched.c) */
-typedef struct { PyObject_HEAD State *state; } PySchedule;
-extern PyTypeObject *PySchedule_Type;
+extern PyTypeObject *PyStateBase_Type, *PyState_Type, *PySchedule_Type;
+PyCtx *py_state_ctx(PyState *o);
+/* The arguments of a function made from a state: tensors of te, or names. A Schedule's are the tensors themselves, a State's
+ * are found by name; none: the tensors of the DAG. */
+typedef struct { int n; TensorId *id; const char **name; } PyArgs;
+bool py_args(PyState *o, PyObject *list, PyArgs *out); /* list: None for none; names live as long as it; false with exception set */
+void py_args_free(PyArgs *a);
+const TensorId *py_args_in(const State *s, const PyArgs *a, int *n); /* in the state's context; raises */
 
 /* _core.Target (py_target.c). py_target is a converter for PyArg_ParseTuple's O&: a Target, or the name of a kind with its
  * default parameters; 0 with exception set. */
@@ -78,8 +84,9 @@ int py_init_run(PyObject *m);
 int py_init_target(PyObject *m);
 int py_init_program(PyObject *m);
 int py_init_te(PyObject *m);
-int py_init_schedule(PyObject *m); /* schedule, and py_init_sched: te schedules */
+int py_init_schedule(PyObject *m); /* schedule, and py_init_sched: te schedules, py_init_record */
 int py_init_sched(PyObject *m);
+int py_init_record(PyObject *m);
 int py_init_lower(PyObject *m);
 int py_init_codegen(PyObject *m); /* codegen, interp */
 int py_init_device(PyObject *m);  /* device, build, measure */

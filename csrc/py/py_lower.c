@@ -10,9 +10,7 @@ typedef struct {
   const State *s;
   IrCtx *c;
   Target t;
-  int n_args;
-  const char **name; /* argument names; NULL: the tensors of the DAG */
-  TensorId *id;      /* or the argument tensors themselves (te schedules) */
+  PyArgs args;
   int what;
   char *text;
   GpuCheck check;
@@ -20,19 +18,11 @@ typedef struct {
 
 /* ---- work in the engine ---- */
 enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS };
-static TensorId tensor_named(IrCtx *c, const TeDag *d, const char *name) {
-  for (int i = 0; i < d->n_ops; i++)
-    for (int k = 0; k < d->op[i]->n_out; k++)
-      if (!strcmp(ir_tensor(c, d->op[i]->out[k])->name, name)) return d->op[i]->out[k];
-  err_raise(ir_err(c), NS_ERR_VALUE, "the schedule has no tensor named %s", name);
-}
 static Func loops_of(Job *j, State *s, LowUse use) {
   if (!s->bounded) state_infer_bounds(s);
-  if (j->id) return low_loops(s, &j->t, j->n_args, j->id, use);
-  if (!j->name) return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, use);
-  TensorId *args = arena_array(ir_arena(j->c), TensorId, j->n_args + 1);
-  for (int i = 0; i < j->n_args; i++) args[i] = tensor_named(j->c, s->dag0, j->name[i]);
-  return low_loops(s, &j->t, j->n_args, args, use);
+  int n;
+  const TensorId *id = py_args_in(s, &j->args, &n);
+  return low_loops(s, &j->t, n, id, use);
 }
 static void kernels_text(Job *j, Func f) {
   StrBuf b;
@@ -78,27 +68,6 @@ static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
 }
 
 /* ---- functions ---- */
-static bool text_args(Job *j, PyObject *list, bool schedule) {
-  PyObject *seq = PySequence_Fast(list, schedule ? "args must be a sequence of tensors"
-                                                 : "args must be a sequence of tensor names");
-  if (!seq) return false;
-  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
-  j->n_args = (int)n;
-  if (schedule)
-    j->id = py_calloc(n + 1, sizeof(TensorId));
-  else
-    j->name = py_calloc(n + 1, sizeof(char *));
-  bool ok = j->id || j->name;
-  for (Py_ssize_t i = 0; ok && i < n; i++) {
-    PyObject *x = PySequence_Fast_GET_ITEM(seq, i);
-    if (schedule)
-      ok = (j->id[i] = py_tensor_id(x)) != 0;
-    else
-      ok = (j->name[i] = PyUnicode_AsUTF8(x)) != NULL; /* lives as long as the caller's list */
-  }
-  Py_DECREF(seq);
-  return ok;
-}
 static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
   (void)m;
   static char *names[] = {"state", "what", "target", "args", NULL};
@@ -107,23 +76,18 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
   const char *what;
   Job j = {.t = target_default(TG_CPU, 0)};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|O&O", names, &state, &what, py_target, &j.t, &list)) return NULL;
-  bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
-  if (!schedule && !PyObject_TypeCheck(state, PyState_Type))
+  if (!PyObject_TypeCheck(state, PyStateBase_Type))
     return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
   while (j.what < NS_COUNT(WHAT) && strcmp(WHAT[j.what], what)) j.what++;
   if (j.what == NS_COUNT(WHAT))
     return PyErr_Format(PyExc_ValueError,
                         "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
-  if (schedule && list == Py_None)
-    return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
-  PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
-  j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
-  PyObject *r = NULL;
-  if (own && (list == Py_None || text_args(&j, list, schedule)) && with_clone(&j, own, do_text))
-    r = PyUnicode_FromString(j.text);
+  PyState *o = (PyState *)state;
+  if (!py_args(o, list, &j.args)) return NULL;
+  j.s = o->state;
+  PyObject *r = with_clone(&j, py_state_ctx(o), do_text) ? PyUnicode_FromString(j.text) : NULL;
   if (j.c) ir_free(j.c);
-  PyMem_Free(j.name);
-  PyMem_Free(j.id);
+  py_args_free(&j.args);
   return r;
 }
 static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
@@ -212,7 +176,7 @@ static int64_t tensor_bytes(IrCtx *c, TensorId id) {
 static void do_verify(void *arg) {
   Verify *v = arg;
   IrCtx *c = v->j.c;
-  if (v->j.id) v->dag = te_dag(c, v->j.n_args, v->j.id);
+  if (v->j.args.id) v->dag = te_dag(c, v->j.args.n, v->j.args.id);
   const TeDag *d = v->dag;
   for (int i = 0; i < v->n; i++) {
     int64_t size = tensor_bytes(c, d->tensor[i]);
@@ -245,17 +209,15 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
   if (!PyArg_ParseTuple(args, "OO&O!|dO", &state, py_target, &v.j.t, &PyList_Type, &list, &v.tolerance, &tensors))
     return NULL;
   bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
-  if (!schedule && !PyObject_TypeCheck(state, PyState_Type))
+  if (!PyObject_TypeCheck(state, PyStateBase_Type))
     return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
-  if (schedule && tensors == Py_None)
-    return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed");
-  if (!schedule && !((PyState *)state)->dag)
+  PyState *o = (PyState *)state;
+  if (!schedule && !o->dag)
     return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule; pass the schedule and its tensors");
-  PyCtx *own = schedule ? py_session() : &((PyState *)state)->own;
-  v.j.s = schedule ? ((PySchedule *)state)->state : ((PyState *)state)->state;
-  v.dag = schedule ? NULL : ((PyState *)state)->dag->dag;
-  bool ok = own && (!schedule || text_args(&v.j, tensors, true));
-  Py_ssize_t want = !ok ? 0 : schedule ? v.j.n_args : v.dag->n_tensors;
+  v.j.s = o->state;
+  v.dag = schedule ? NULL : o->dag->dag;
+  bool ok = !schedule || py_args(o, tensors, &v.j.args);
+  Py_ssize_t want = !ok ? 0 : schedule ? v.j.args.n : v.dag->n_tensors;
   if (ok && (PyList_GET_SIZE(list) != want || want > 32))
     ok = PyErr_Format(PyExc_ValueError, "%zd arrays are needed, one per tensor (at most 32)", want) != NULL;
   for (Py_ssize_t i = 0; ok && i < want; i++) {
@@ -263,14 +225,14 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
     if (ok) v.n = (int)i + 1;
   }
   PyObject *r = NULL;
-  if (ok && with_clone(&v.j, own, do_verify)) {
+  if (ok && with_clone(&v.j, py_state_ctx(o), do_verify)) {
     r = PyList_New(v.found.len);
     for (int i = 0; r && i < v.found.len; i++) PyList_SET_ITEM(r, i, PyUnicode_FromString(v.found.at[i]));
     r = py_filled(r);
   }
   for (int i = 0; i < v.n; i++) PyBuffer_Release(&v.in[i]);
   if (v.j.c) ir_free(v.j.c);
-  PyMem_Free(v.j.id);
+  py_args_free(&v.j.args);
   return r;
 }
 static PyMethodDef FUNCS[] = {

@@ -7,7 +7,7 @@
 
 PyTypeObject *PySchedule_Type;
 
-static State *state_of(PyObject *o) { return ((PySchedule *)o)->state; }
+static State *state_of(PyObject *o) { return ((PyState *)o)->state; }
 
 typedef struct {
   State *s;
@@ -16,38 +16,42 @@ typedef struct {
   ExprId a, b;
   const char *text;
   int64_t value;
-  const int *list;
-  const int64_t *ids;
-  const TeOp *const *ops;
+  int *list;
+  int64_t *ids;
+  const TeOp **ops;
+  Step *steps;
   int out;
-  bool more;
-  StrBuf buf;
 } Call;
 static bool run(ErrBody body, Call *x) { return py_guard(py_session(), body, x); }
 
+/* A body of `run` that does one thing with its arguments x. */
+#define BODY(name, call)                                                                                               \
+  static void name(void *arg) {                                                                                        \
+    Call *x = arg;                                                                                                     \
+    call;                                                                                                              \
+  }
+
 /* ---- loops as IterVar objects ---- */
 
-static PyObject *axis_obj(const Axis *a) {
+static PyObject *axis_obj(const Axis *a) { /* it has a handle */
   bool reduce = a->kind == IT_REDUCE || a->kind == IT_MIXED;
   bool root = a->min && a->extent && !a->rebase_of;
   return py_iter_new(a->handle, root ? a->min : 0, root ? a->extent : 0, reduce ? IV_REDUCE : IV_DATA, NULL);
 }
 
-static void do_find(void *p) {
-  Call *x = p;
-  x->leaf = sched_axis(x->s, x->stage, x->var);
-}
+BODY(do_find, x->leaf = hand_axis(x->s, x->stage, x->var))
+BODY(do_handles, for (int k = 0; k < x->s->stage.at[x->stage].axes.len; k++) axis_handle(x->s, x->stage, k))
 
-static bool leaf_of(Call *x, PyObject *iv) {
+static bool leaf_of_axis(Call *x, PyObject *iv) {
   if (!PyObject_TypeCheck(iv, PyIterVar_Type))
     return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", Py_TYPE(iv)->tp_name), false;
   x->var = ((PyIterVar *)iv)->var;
   return run(do_find, x);
 }
 
-static PyObject *leaf_obj(const Call *x, int leaf) {
+static PyObject *leaf_obj(Call *x, int leaf) {
   const Stage *st = &x->s->stage.at[x->stage];
-  return axis_obj(&st->axes.at[st->leaf.at[leaf]]);
+  return run(do_handles, x) ? axis_obj(&st->axes.at[st->leaf.at[leaf]]) : NULL;
 }
 
 static bool stage_ok(const State *s, int i) {
@@ -58,13 +62,10 @@ static bool stage_ok(const State *s, int i) {
 
 /* ---- making ---- */
 
-static void do_new(void *p) {
-  Call *x = p;
-  x->s = sched_new(SES, x->n, x->ops);
-}
+BODY(do_new, x->s = hand_new(SES, x->n, x->ops))
 
 static PyObject *sched_obj(PyTypeObject *type, State *s) {
-  PySchedule *o = (PySchedule *)type->tp_alloc(type, 0);
+  PyState *o = (PyState *)type->tp_alloc(type, 0);
   if (o) o->state = s;
   return (PyObject *)o;
 }
@@ -74,7 +75,7 @@ static PyObject *sched_py_new(PyTypeObject *type, PyObject *args, PyObject *kw) 
   PyObject *list;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!", names, &PyList_Type, &list)) return NULL;
   Py_ssize_t n = PyList_GET_SIZE(list);
-  const TeOp **ops = PyMem_Calloc((size_t)n + 1, sizeof(TeOp *));
+  const TeOp **ops = py_calloc(n + 1, sizeof(TeOp *));
   bool ok = ops != NULL;
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     PyObject *o = PyList_GET_ITEM(list, i);
@@ -106,13 +107,13 @@ static void do_replay(void *p) {
   if (x->option) x->dag = dag_rewrite_layout(SES, x->dag, &n, &steps, x->option);
   if (x->layout_only) return;
   x->s = state_replay(SES, x->dag, n, steps);
-  sched_handles(x->s);
+  x->s->by_hand = true;
 }
 
 static bool replay(PyObject *dag, Replay *x) {
   PyObject *list = ((PyDag *)dag)->tensors;
   Py_ssize_t n = PyList_GET_SIZE(list);
-  TensorId *t = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  TensorId *t = py_calloc(n + 1, sizeof(TensorId));
   bool ok = t != NULL;
   for (Py_ssize_t i = 0; ok && i < n; i++) ok = (t[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
   x->n = (int)n;
@@ -169,10 +170,12 @@ static PyObject *operation_of(const TeOp *op) {
 static PyObject *m_find(PyObject *o, PyObject *key) {
   if (!PyObject_TypeCheck(key, PyOperation_Type))
     return PyErr_Format(PyExc_TypeError, "expected a te.Operation, not %s", Py_TYPE(key)->tp_name);
-  return PyLong_FromLong(sched_stage(state_of(o), ((PyOperation *)key)->op));
+  return PyLong_FromLong(hand_stage(state_of(o), ((PyOperation *)key)->op));
 }
 
-static PyObject *axes_list(const Stage *st, bool leaves) {
+static PyObject *axes_list(State *s, int stage, bool leaves) {
+  if (!run(do_handles, &(Call){.s = s, .stage = stage})) return NULL;
+  const Stage *st = &s->stage.at[stage];
   int n = leaves ? st->leaf.len : st->axes.len;
   PyObject *l = PyList_New(n);
   for (int i = 0; l && i < n; i++) {
@@ -193,33 +196,22 @@ static PyObject *m_stage(PyObject *o, PyObject *args) {
   switch (what) {
   case Q_OP: return operation_of(st->op);
   case Q_ORIGIN: return operation_of(st->origin);
-  case Q_LEAVES: return axes_list(st, true);
-  case Q_AXES: return axes_list(st, false);
+  case Q_LEAVES: return axes_list(state_of(o), i, true);
+  case Q_AXES: return axes_list(state_of(o), i, false);
   case Q_OUTPUT: return PyBool_FromLong(st->is_output);
   case Q_ATTACH: return PyLong_FromLong(st->at);
   default: return PyLong_FromLong(st->at_stage);
   }
 }
 
-static void do_print(void *p) {
-  Call *x = p;
-  x->text = state_text(x->s, x->more);
-}
-static PyObject *m_text(PyObject *o, PyObject *u) {
-  (void)u;
-  Call x = {.s = state_of(o), .more = true};
-  return run(do_print, &x) ? PyUnicode_FromString(x.text) : NULL;
-}
-
 static void do_bounds(void *p) {
   Call *x = p;
+  for (x->stage = 0; x->stage < x->s->stage.len; x->stage++)
+    if (x->s->stage.at[x->stage].op->kind == TE_COMPUTE) do_handles(x);
   x->s = state_copy(SES, x->s);
   state_infer_bounds(x->s);
 }
-static void do_same(void *p) {
-  Call *x = p;
-  x->s = state_copy(SES, x->s);
-}
+BODY(do_copy, x->s = state_copy(SES, x->s))
 
 /* bounds() -> per stage a list of (IterVar, min, extent) */
 static PyObject *m_bounds(PyObject *o, PyObject *u) {
@@ -247,7 +239,7 @@ static PyObject *m_bounds(PyObject *o, PyObject *u) {
 static PyObject *m_copy(PyObject *o, PyObject *u) {
   (void)u;
   Call x = {.s = state_of(o)};
-  return run(do_same, &x) ? sched_obj(Py_TYPE(o), x.s) : NULL;
+  return run(do_copy, &x) ? sched_obj(Py_TYPE(o), x.s) : NULL;
 }
 
 /* ---- as a State, for code generation ---- */
@@ -274,7 +266,7 @@ static PyObject *m_state(PyObject *o, PyObject *list) {
   PyObject *seq = PySequence_Fast(list, "args must be a sequence of tensors");
   if (!seq) return NULL;
   Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
-  TensorId *ids = PyMem_Calloc((size_t)n + 1, sizeof(TensorId));
+  TensorId *ids = py_calloc(n + 1, sizeof(TensorId));
   bool ok = ids != NULL;
   for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PySequence_Fast_GET_ITEM(seq, i))) != 0;
   PyState *r = ok ? (PyState *)PyState_Type->tp_alloc(PyState_Type, 0) : NULL;
@@ -292,16 +284,46 @@ static PyObject *m_state(PyObject *o, PyObject *list) {
   return (PyObject *)r;
 }
 
+/* ---- its steps ---- */
+
+static void do_replay_on(void *p) { /* on a copy, so that a list that fails changes nothing */
+  Call *x = p;
+  int n = 0;
+  Step *steps = steps_parse(ir_arena(SES), x->text, &n);
+  x->s = state_copy(SES, x->s);
+  state_append(x->s, n, steps);
+}
+static PyObject *m_replay(PyObject *o, PyObject *args) {
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "s", &x.text) || !run(do_replay_on, &x)) return NULL;
+  ((PyState *)o)->state = x.s;
+  Py_RETURN_NONE;
+}
+
+BODY(do_steps_for,
+     x->text = steps_text(ir_arena(SES), x->s->step.len, hand_steps_for(ir_arena(SES), x->s, x->n, x->ops)))
+static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
+  if (!PyObject_TypeCheck(dag, PyDag_Type))
+    return PyErr_Format(PyExc_TypeError, "expected a ComputeDAG, not %s", Py_TYPE(dag)->tp_name);
+  PyObject *ops = ((PyDag *)dag)->ops;
+  Call x = {.s = state_of(o), .n = (int)PyList_GET_SIZE(ops)};
+  x.ops = py_calloc(x.n + 1, sizeof(TeOp *));
+  if (!x.ops) return NULL;
+  for (int i = 0; i < x.n; i++) x.ops[i] = ((PyOperation *)PyList_GET_ITEM(ops, i))->op;
+  PyObject *r = run(do_steps_for, &x) ? PyUnicode_FromString(x.text) : NULL;
+  PyMem_Free(x.ops);
+  return r;
+}
+
 /* ---- primitives ---- */
 
-static void do_split(void *p) {
-  Call *x = p;
-  sched_split(x->s, x->stage, x->leaf, x->a, x->b);
-}
+static PyObject *none_if(bool ok) { return ok ? Py_NewRef(Py_None) : NULL; }
+
+BODY(do_split, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
 static PyObject *m_split(PyObject *o, PyObject *args) {
   PyObject *iv, *factor, *nparts;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOOO", &x.stage, &iv, &factor, &nparts) || !leaf_of(&x, iv)) return NULL;
+  if (!PyArg_ParseTuple(args, "iOOO", &x.stage, &iv, &factor, &nparts) || !leaf_of_axis(&x, iv)) return NULL;
   if (factor != Py_None && !(x.a = py_expr_id(factor))) return NULL;
   if (nparts != Py_None && !(x.b = py_expr_id(nparts))) return NULL;
   if (!run(do_split, &x)) return NULL;
@@ -312,23 +334,16 @@ static PyObject *m_split(PyObject *o, PyObject *args) {
   return NULL;
 }
 
-static void do_fuse(void *p) {
-  Call *x = p;
-  sched_fuse(x->s, x->stage, x->leaf);
-}
-static void do_singleton(void *p) {
-  Call *x = p;
-  sched_singleton(x->s, x->stage);
-}
+BODY(do_fuse, hand_fuse(x->s, x->stage, x->leaf))
 static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   PyObject *a = NULL, *b = NULL;
-  Call x = {.s = state_of(o)};
+  Call x = {.s = state_of(o), .leaf = -1};
   if (!PyArg_ParseTuple(args, "i|OO", &x.stage, &a, &b)) return NULL;
-  if (!a) return run(do_singleton, &x) ? leaf_obj(&x, 0) : NULL;
-  if (!leaf_of(&x, a)) return NULL;
+  if (!a) return run(do_fuse, &x) ? leaf_obj(&x, 0) : NULL;
+  if (!leaf_of_axis(&x, a)) return NULL;
   int first = x.leaf;
   if (!b) return Py_NewRef(a);
-  if (!leaf_of(&x, b)) return NULL;
+  if (!leaf_of_axis(&x, b)) return NULL;
   if (x.leaf - first != 1 && first - x.leaf != 1)
     return PyErr_Format(PyExc_ValueError, "fuse: the axes are not adjacent (positions %d and %d); reorder them first",
                         first, x.leaf);
@@ -336,27 +351,21 @@ static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   return run(do_fuse, &x) ? leaf_obj(&x, x.leaf) : NULL;
 }
 
-static void do_reorder(void *p) {
-  Call *x = p;
-  sched_reorder(x->s, x->stage, x->n, x->list);
-}
+BODY(do_reorder, hand_reorder(x->s, x->stage, x->n, x->list))
 static PyObject *m_reorder(PyObject *o, PyObject *args) {
   PyObject *l;
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iO!", &x.stage, &PyList_Type, &l)) return NULL;
-  Py_ssize_t n = PyList_GET_SIZE(l);
-  int *leaf = PyMem_Calloc((size_t)n + 1, sizeof(int));
-  bool ok = leaf != NULL;
-  for (Py_ssize_t i = 0; ok && i < n; i++) {
-    ok = leaf_of(&x, PyList_GET_ITEM(l, i));
-    if (ok) leaf[i] = x.leaf;
+  x.n = (int)PyList_GET_SIZE(l);
+  x.list = py_calloc(x.n + 1, sizeof(int));
+  bool ok = x.list != NULL;
+  for (int i = 0; ok && i < x.n; i++) {
+    ok = leaf_of_axis(&x, PyList_GET_ITEM(l, i));
+    x.list[i] = x.leaf;
   }
-  x.n = (int)n;
-  x.list = leaf;
   ok = ok && run(do_reorder, &x);
-  PyMem_Free(leaf);
-  if (!ok) return NULL;
-  Py_RETURN_NONE;
+  PyMem_Free(x.list);
+  return none_if(ok);
 }
 
 static bool thread_kind(PyObject *tag, int *kind) {
@@ -369,169 +378,125 @@ static bool thread_kind(PyObject *tag, int *kind) {
   return *kind != AN_NONE;
 }
 
-static void do_bind(void *p) {
-  Call *x = p;
-  sched_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind);
-}
+BODY(do_bind, hand_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind))
 static PyObject *m_bind(PyObject *o, PyObject *args) {
   PyObject *iv, *thread;
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iOO", &x.stage, &iv, &thread)) return NULL;
   if (!PyObject_TypeCheck(thread, PyIterVar_Type) || ((PyIterVar *)thread)->kind != IV_THREAD)
     return PyErr_Format(PyExc_ValueError, "bind needs a te.thread_axis as its second axis");
-  if (!leaf_of(&x, iv) || !thread_kind(((PyIterVar *)thread)->tag, &x.kind)) return NULL;
+  if (!leaf_of_axis(&x, iv) || !thread_kind(((PyIterVar *)thread)->tag, &x.kind)) return NULL;
   x.var = ((PyIterVar *)thread)->var;
-  if (!run(do_bind, &x)) return NULL;
-  Py_RETURN_NONE;
+  return none_if(run(do_bind, &x));
 }
 
-static void do_annotate(void *p) {
-  Call *x = p;
-  sched_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind);
-}
+BODY(do_annotate, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
 static PyObject *m_annotate(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.kind) || !leaf_of(&x, iv)) return NULL;
-  if (x.kind < 0 || x.kind > AN_PARALLEL)
-    return PyErr_Format(PyExc_ValueError, "annotation %d is not one of 0 to 3", x.kind);
-  if (!run(do_annotate, &x)) return NULL;
-  Py_RETURN_NONE;
+  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.kind) || !leaf_of_axis(&x, iv)) return NULL;
+  return none_if(run(do_annotate, &x));
 }
 
-static void do_pragma(void *p) {
-  Call *x = p;
-  sched_pragma(x->s, x->stage, x->leaf, x->text, x->value);
-}
+BODY(do_pragma, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
 static PyObject *m_pragma(PyObject *o, PyObject *args) {
   PyObject *iv;
   long long v;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOsL", &x.stage, &iv, &x.text, &v) || !leaf_of(&x, iv)) return NULL;
+  if (!PyArg_ParseTuple(args, "iOsL", &x.stage, &iv, &x.text, &v) || !leaf_of_axis(&x, iv)) return NULL;
   x.value = v;
-  if (!run(do_pragma, &x)) return NULL;
-  Py_RETURN_NONE;
+  return none_if(run(do_pragma, &x));
 }
 
-static void do_compute_at(void *p) {
-  Call *x = p;
-  sched_compute_at(x->s, x->stage, x->target, x->leaf);
-}
+BODY(do_compute_at, state_compute_at(x->s, x->stage, x->target, x->leaf))
 static PyObject *m_compute_at(PyObject *o, PyObject *args) {
   PyObject *iv;
   int stage;
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iiO", &stage, &x.target, &iv)) return NULL;
   x.stage = x.target;
-  if (!leaf_of(&x, iv)) return NULL;
+  if (!leaf_of_axis(&x, iv)) return NULL;
   x.stage = stage;
-  if (!run(do_compute_at, &x)) return NULL;
-  Py_RETURN_NONE;
+  return none_if(run(do_compute_at, &x));
 }
 
-enum { S_INLINE, S_ROOT, S_DOUBLE };
-static void do_simple(void *p) {
-  Call *x = p;
-  if (x->kind == S_INLINE)
-    sched_compute_inline(x->s, x->stage);
-  else if (x->kind == S_ROOT)
-    sched_compute_root(x->s, x->stage);
-  else
-    x->s->stage.at[x->stage].double_buffer = true;
-}
+BODY(do_inline, hand_compute_inline(x->s, x->stage))
+BODY(do_root, hand_compute_root(x->s, x->stage))
+BODY(do_double, hand_double_buffer(x->s, x->stage))
 static PyObject *m_simple(PyObject *o, PyObject *args) {
+  static const ErrBody DO[] = {do_inline, do_root, do_double};
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "ii", &x.stage, &x.kind) || !stage_ok(x.s, x.stage) || !run(do_simple, &x)) return NULL;
-  Py_RETURN_NONE;
+  if (!PyArg_ParseTuple(args, "ii", &x.stage, &x.kind) || !stage_ok(x.s, x.stage)) return NULL;
+  if (x.kind < 0 || x.kind >= NS_COUNT(DO)) return PyErr_Format(PyExc_ValueError, "%d is no primitive", x.kind);
+  return none_if(run(DO[x.kind], &x));
 }
 
-static void do_align(void *p) {
-  Call *x = p;
-  sched_storage_align(x->s, x->stage, x->var, x->n, x->offset);
-}
+BODY(do_align, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset))
 static PyObject *m_align(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iO!ii", &x.stage, PyIterVar_Type, &iv, &x.n, &x.offset)) return NULL;
   x.var = ((PyIterVar *)iv)->var;
-  if (!run(do_align, &x)) return NULL;
-  Py_RETURN_NONE;
+  return none_if(run(do_align, &x));
 }
 
-static void do_scope(void *p) {
-  Call *x = p;
-  sched_scope(x->s, x->stage, x->text);
-}
+BODY(do_scope, hand_scope(x->s, x->stage, x->text))
 static PyObject *m_scope(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text) || !run(do_scope, &x)) return NULL;
-  Py_RETURN_NONE;
+  return none_if(PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_scope, &x));
 }
 
+BODY(do_predicate, hand_predicate(x->s, x->stage, x->a))
 static PyObject *m_predicate(PyObject *o, PyObject *args) {
-  int stage;
   PyObject *cond;
-  if (!PyArg_ParseTuple(args, "iO", &stage, &cond) || !stage_ok(state_of(o), stage)) return NULL;
-  ExprId e = py_expr_id(cond);
-  if (!e) return NULL;
-  DType t = ir_type(SES, e);
+  Call x = {.s = state_of(o)};
+  if (!PyArg_ParseTuple(args, "iO", &x.stage, &cond) || !stage_ok(x.s, x.stage) || !(x.a = py_expr_id(cond)))
+    return NULL;
+  DType t = ir_type(SES, x.a);
   if (t.code != DT_BOOL.code || t.bits != DT_BOOL.bits || t.lanes != 1)
     return PyErr_Format(PyExc_TypeError, "set_store_predicate needs a condition, e.g. thread.equal(0)");
-  state_of(o)->stage.at[stage].store_predicate = e;
-  Py_RETURN_NONE;
+  return none_if(run(do_predicate, &x));
 }
 
 /* ---- data flow ---- */
-
-static void do_cache_read(void *p) {
-  Call *x = p;
-  x->out = sched_cache_read(x->s, x->stage, x->text, x->n, x->ids);
-}
-static void do_cache_write(void *p) {
-  Call *x = p;
-  x->out = sched_cache_write(x->s, x->stage, x->text);
-}
-static void do_rfactor(void *p) {
-  Call *x = p;
-  x->out = sched_rfactor(x->s, x->stage, x->leaf, x->n);
-}
 
 static PyObject *outputs_of(const Call *x) {
   const TeOp *op = x->s->stage.at[x->out].op;
   return tensor_list(op->n_out, op->out);
 }
 
+BODY(do_cache_read, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->ids))
 static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   PyObject *l;
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "isO!", &x.stage, &x.text, &PyList_Type, &l)) return NULL;
-  Py_ssize_t n = PyList_GET_SIZE(l);
-  int64_t *ids = PyMem_Calloc((size_t)n + 1, sizeof(int64_t));
-  bool ok = ids != NULL;
-  for (Py_ssize_t i = 0; ok && i < n; i++) {
-    ids[i] = PyLong_AsLongLong(PyList_GET_ITEM(l, i));
-    if (ids[i] < 0 || ids[i] > INT32_MAX) ids[i] = -1; /* is no stage either way */
-    ok = !PyErr_Occurred() && stage_ok(x.s, (int)ids[i]);
-    if (ok && x.s->stage.at[ids[i]].op->kind != TE_COMPUTE)
+  x.n = (int)PyList_GET_SIZE(l);
+  x.ids = py_calloc(x.n + 1, sizeof(int64_t));
+  bool ok = x.ids != NULL;
+  for (int i = 0; ok && i < x.n; i++) {
+    x.ids[i] = PyLong_AsLongLong(PyList_GET_ITEM(l, i));
+    if (x.ids[i] < 0 || x.ids[i] > INT32_MAX) x.ids[i] = -1; /* is no stage either way */
+    ok = !PyErr_Occurred() && stage_ok(x.s, (int)x.ids[i]);
+    if (ok && x.s->stage.at[x.ids[i]].op->kind != TE_COMPUTE)
       PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;
   }
-  x.n = (int)n;
-  x.ids = ids;
   PyObject *r = ok && run(do_cache_read, &x) ? outputs_of(&x) : NULL;
-  PyMem_Free(ids);
+  PyMem_Free(x.ids);
   return r;
 }
 
+BODY(do_cache_write, x->out = hand_cache_write(x->s, x->stage, x->text))
 static PyObject *m_cache_write(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text)) return NULL;
   return run(do_cache_write, &x) ? outputs_of(&x) : NULL;
 }
 
+BODY(do_rfactor, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n))
 static PyObject *m_rfactor(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.n) || !leaf_of(&x, iv)) return NULL;
+  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.n) || !leaf_of_axis(&x, iv)) return NULL;
   return run(do_rfactor, &x) ? outputs_of(&x) : NULL;
 }
 
@@ -552,9 +517,11 @@ static PyMethodDef SCHED_METHODS[] = {
     {"find", m_find, METH_O, "find(op): stage number, -1 if the schedule does not hold it."},
     {"stage", m_stage, METH_VARARGS,
      "stage(i, what): 0 op, 1 origin op, 2 leaves, 3 all axes, 4 is output, 5 attach kind, 6 attach stage."},
-    {"text", m_text, METH_NOARGS, "The loops, as of a state."},
     {"bounds", m_bounds, METH_NOARGS, "Per stage a list of (axis, min, extent) after bound inference."},
     {"state", m_state, METH_O, "state(args): a State for code generation, with these tensors as arguments."},
+    {"replay", m_replay, METH_VARARGS,
+     "replay(steps): appends steps (JSON text) of a schedule of the same operations."},
+    {"steps_for", m_steps_for, METH_O, "steps_for(dag): the steps with the stage numbers of a ComputeDAG."},
     {"copy", m_copy, METH_NOARGS, "An independent schedule."},
     {"split", m_split, METH_VARARGS, "split(stage, axis, factor, nparts): (outer, inner)."},
     {"fuse", m_fuse, METH_VARARGS, "fuse(stage[, a, b]): the fused axis."},
@@ -578,7 +545,7 @@ static PyType_Slot SCHED_SLOTS[] = {
     {Py_tp_getset, SCHED_GET},
     {Py_tp_methods, SCHED_METHODS},
     {0, NULL}};
-static PyType_Spec SCHED_SPEC = {"nestsmith._core.Schedule", sizeof(PySchedule), 0,
+static PyType_Spec SCHED_SPEC = {"nestsmith._core.Schedule", sizeof(PyState), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, SCHED_SLOTS};
 static PyMethodDef FUNCS[] = {{"schedule_from_steps", fn_from_steps, METH_VARARGS,
                                "schedule_from_steps(dag, steps, layout_rewrite): (Schedule, tensors)."},
@@ -587,7 +554,7 @@ static PyMethodDef FUNCS[] = {{"schedule_from_steps", fn_from_steps, METH_VARARG
                               {NULL, NULL, 0, NULL}};
 
 int py_init_sched(PyObject *m) {
-  PySchedule_Type = py_type_new(m, &SCHED_SPEC, NULL);
+  PySchedule_Type = py_type_new(m, &SCHED_SPEC, PyStateBase_Type);
   if (!PySchedule_Type) return -1;
   return PyModule_AddFunctions(m, FUNCS);
 }

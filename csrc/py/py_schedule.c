@@ -1,4 +1,5 @@
-/* States and records in Python: `_core.State` holds a step list replayed in a clone of its DAG's context.
+/* States in Python: `_core.State` holds a step list replayed in a clone of its DAG's context; what it shares with
+ * `_core.Schedule` is in the base of both, `_core.StateBase`.
  *
  * A state object is changed by `apply`; a step that fails leaves it as it was, because it is tried on a copy. Steps
  * cross the border as Python tuples ("SP", 2, 0, 64, [4, 8], 1), laid out as in a record.
@@ -7,7 +8,9 @@
 #include "search/search.h"
 #include <string.h>
 
-PyTypeObject *PyState_Type;
+PyTypeObject *PyStateBase_Type, *PyState_Type;
+
+PyCtx *py_state_ctx(PyState *o) { return o->own.ctx ? &o->own : py_session(); }
 
 /* ---- steps from Python values ---- */
 
@@ -30,8 +33,10 @@ static bool step_arg(Step *p, char kind, PyObject *o) {
   int32_t v;
   switch (kind) {
   case 's': return py_i32(o, &p->stage);
-  case 'i': return py_i32(o, &p->iter);
-  case 'a': return py_i32(o, &p->a);
+  case 'i':
+  case 'S': return py_i32(o, &p->iter);
+  case 'a':
+  case 'p': return py_i32(o, &p->a);
   case 'b': return py_i32(o, &p->b);
   case 'E': return py_i64(o, &p->extent);
   case 'f':
@@ -65,9 +70,9 @@ static bool step_from(PyObject *args, Step *p) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a step starts with its mnemonic");
     return false;
   }
-  *p = (Step){0};
-  while (p->kind < STEP_KINDS && strcmp(step_info((StepKind)p->kind)->mnemonic, name)) p->kind++;
-  if (p->kind == STEP_KINDS) return PyErr_Format(PyExc_ValueError, "unknown step %s", name), false;
+  int kind = step_find(name);
+  if (kind < 0) return PyErr_Format(PyExc_ValueError, "unknown step %s", name), false;
+  *p = (Step){.kind = (uint8_t)kind};
   const char *layout = step_info((StepKind)p->kind)->args;
   Py_ssize_t n = (Py_ssize_t)strlen(layout);
   if (PyTuple_GET_SIZE(args) != n + 1)
@@ -133,7 +138,7 @@ static void state_dealloc(PyObject *self) {
 
 static void do_apply(void *arg) {
   Call *x = arg;
-  State *s = state_copy(x->o->own.ctx, x->o->state);
+  State *s = state_copy(x->o->state->ctx, x->o->state);
   state_apply(s, x->step);
   x->o->state = s;
 }
@@ -141,7 +146,7 @@ static void do_apply(void *arg) {
 static PyObject *state_apply_py(PyObject *self, PyObject *args) {
   PyState *o = (PyState *)self;
   Call x = {.o = o};
-  bool ok = step_from(args, &x.step) && py_guard(&o->own, do_apply, &x);
+  bool ok = step_from(args, &x.step) && py_guard(py_state_ctx(o), do_apply, &x);
   PyMem_Free(x.step.list);
   if (!ok) return NULL;
   Py_RETURN_NONE;
@@ -180,14 +185,15 @@ static void do_python(void *arg) {
 }
 static void do_steps(void *arg) {
   Call *x = arg;
-  x->text = steps_text(ir_arena(x->o->own.ctx), x->o->state->step.len, x->o->state->step.at);
+  x->text = steps_text(ir_arena(x->o->state->ctx), x->o->state->step.len, x->o->state->step.at);
 }
 
 static PyObject *with_text(PyState *o, ErrBody body, bool flag) {
   Call x = {.o = o, .flag = flag};
-  IrMark mark = ir_mark(o->own.ctx);
-  PyObject *r = py_guard(&o->own, body, &x) ? PyUnicode_FromString(x.text) : NULL;
-  ir_release(o->own.ctx, mark);
+  PyCtx *c = py_state_ctx(o);
+  IrMark mark = ir_mark(c->ctx);
+  PyObject *r = py_guard(c, body, &x) ? PyUnicode_FromString(x.text) : NULL;
+  ir_release(c->ctx, mark);
   return r;
 }
 
@@ -212,9 +218,9 @@ static PyObject *state_steps_py(PyObject *self, PyObject *u) {
 static PyObject *range_part(const PyState *o, bool known, int64_t v, ExprId e) {
   if (known) return PyLong_FromLongLong(v);
   if (!e) return Py_NewRef(Py_None);
-  IrMark mark = ir_mark(o->own.ctx);
-  PyObject *r = PyUnicode_FromString(ex_text(o->own.ctx, e));
-  ir_release(o->own.ctx, mark);
+  IrMark mark = ir_mark(o->state->ctx);
+  PyObject *r = PyUnicode_FromString(ex_text(o->state->ctx, e));
+  ir_release(o->state->ctx, mark);
   return r;
 }
 
@@ -222,7 +228,7 @@ static PyObject *iter_tuple(const PyState *o, const Stage *st, const Axis *x) {
   if (!x->ranged) return Py_BuildValue("(siiOO)", x->name, x->kind, x->ann, Py_None, Py_None);
   const Axis *root = x->rebase_of ? &st->axes.at[x->rebase_of - 1] : x;
   int64_t v;
-  bool plain = !o->state->bounded || !root->min || ex_const_int(o->own.ctx, root->min, &v);
+  bool plain = !o->state->bounded || !root->min || ex_const_int(o->state->ctx, root->min, &v);
   return Py_BuildValue("(siiNN)", x->name, x->kind, x->ann, range_part(o, plain, x->smin, root->min),
                        range_part(o, x->sext >= 0, x->sext, root->extent));
 }
@@ -278,8 +284,10 @@ static PyObject *list_obj(const Step *p) {
 static PyObject *arg_obj(const Step *p, char kind) {
   switch (kind) {
   case 's': return PyLong_FromLong(p->stage);
-  case 'i': return PyLong_FromLong(p->iter);
-  case 'a': return PyLong_FromLong(p->a);
+  case 'i':
+  case 'S': return PyLong_FromLong(p->iter);
+  case 'a':
+  case 'p': return PyLong_FromLong(p->a);
   case 'b': return PyLong_FromLong(p->b);
   case 'E': return PyLong_FromLongLong(p->extent);
   case 'f': return PyLong_FromLong(p->flag);
@@ -303,15 +311,13 @@ static PyObject *state_step_tuples(PyObject *self, PyObject *u) {
   return py_filled(l);
 }
 
-static PyGetSetDef STATE_GET[] = {
+static PyGetSetDef BASE_GET[] = {
     {"concrete", state_get, NULL, "False while a split length is open.", (void *)0},
     {"bounded", state_get, NULL, "True if the ranges come from bound inference.", (void *)1},
-    {"dag", state_get, NULL, "The ComputeDAG the steps start from.", (void *)2},
+    {"dag", state_get, NULL, "The ComputeDAG the steps start from; None for a Schedule.", (void *)2},
     {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef STATE_METHODS[] = {
+static PyMethodDef BASE_METHODS[] = {
     {"apply", state_apply_py, METH_VARARGS, "apply(mnemonic, *arguments): appends one step, laid out as in a record."},
-    {"infer_bounds", state_infer_py, METH_NOARGS, "A new state with all ranges inferred."},
-    {"copy", state_copy_py, METH_NOARGS, "An independent state."},
     {"text", (PyCFunction)(void (*)(void))state_text_py, METH_VARARGS | METH_KEYWORDS,
      "text(hide_trivial=True): the loops."},
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
@@ -323,151 +329,91 @@ static PyMethodDef STATE_METHODS[] = {
      "Per stage (name, is_compute, compute_at, [(name, kind, annotation, min, extent)], target stage, target "
      "iterator)."},
     {NULL, NULL, 0, NULL}};
+static PyType_Slot BASE_SLOTS[] = {{Py_tp_doc, "What State and Schedule share: a list of steps and what they give."},
+                                   {Py_tp_str, state_str},
+                                   {Py_tp_getset, BASE_GET},
+                                   {Py_tp_methods, BASE_METHODS},
+                                   {0, NULL}};
+static PyType_Spec BASE_SPEC = {"nestsmith._core.StateBase", sizeof(PyState), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                BASE_SLOTS};
+static PyMethodDef STATE_METHODS[] = {
+    {"infer_bounds", state_infer_py, METH_NOARGS, "A new state with all ranges inferred."},
+    {"copy", state_copy_py, METH_NOARGS, "An independent state."},
+    {NULL, NULL, 0, NULL}};
 static PyType_Slot STATE_SLOTS[] = {
     {Py_tp_doc, "State(dag, steps=None): a step list (JSON text) replayed on a ComputeDAG."},
     {Py_tp_new, state_new},
     {Py_tp_dealloc, state_dealloc},
-    {Py_tp_str, state_str},
-    {Py_tp_getset, STATE_GET},
     {Py_tp_methods, STATE_METHODS},
     {0, NULL}};
 static PyType_Spec STATE_SPEC = {"nestsmith._core.State", sizeof(PyState), 0, Py_TPFLAGS_DEFAULT, STATE_SLOTS};
 
-/* ---- records ---- */
+/* ---- arguments of a function ---- */
 
-typedef struct {
-  Err err;
-  Arena *a;
-  const char *in;
-  Record *record;
-  Record out;
-  char *text;
-} Rec;
-static void do_arena(void *p) {
-  Rec *x = p;
-  x->a = arena_new(&x->err);
-}
-static void do_parse(void *p) {
-  Rec *x = p;
-  x->record = record_parse(x->a, x->in);
-}
-static void do_write(void *p) {
-  Rec *x = p;
-  x->text = record_text(x->a, &x->out);
-}
-static bool rec_run(Rec *x, ErrBody body) {
-  ErrCode code = err_try(&x->err, body, x);
-  if (code != NS_OK) py_raise(&x->err, code);
-  return code == NS_OK;
-}
-static bool rec_open(Rec *x) {
-  err_init(&x->err);
-  return rec_run(x, do_arena);
-}
-
-static PyObject *hw_list(const Record *r) {
-  if (!r->has_hw) return Py_NewRef(Py_None);
-  PyObject *t = py_hw_tuple(&r->hw), *l = t ? PySequence_List(t) : NULL;
-  Py_XDECREF(t);
-  return l;
-}
-
-static PyObject *record_tuple(Rec *x) {
-  const Record *r = x->record;
-  PyObject *inputs = PyList_New(r->n_inputs), *costs = PyList_New(r->n_costs);
-  bool ok = inputs && costs;
-  for (int i = 0; ok && i < r->n_inputs; i++) {
-    PyObject *s = PyUnicode_FromString(r->inputs[i]);
-    if (!s)
-      ok = false;
-    else
-      PyList_SET_ITEM(inputs, i, s);
+bool py_args(PyState *o, PyObject *list, PyArgs *out) {
+  bool schedule = PyObject_TypeCheck((PyObject *)o, PySchedule_Type);
+  *out = (PyArgs){0};
+  if (list == Py_None) {
+    if (!schedule) return true;
+    return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed"), false;
   }
-  for (int i = 0; ok && i < r->n_costs; i++) {
-    PyObject *f = PyFloat_FromDouble(r->cost[i]);
-    if (!f)
-      ok = false;
-    else
-      PyList_SET_ITEM(costs, i, f);
+  PyObject *seq = PySequence_Fast(list, "args must be a sequence of tensors");
+  if (!seq) return false;
+  out->n = (int)PySequence_Fast_GET_SIZE(seq);
+  out->id = py_calloc(out->n + 1, sizeof(TensorId));
+  out->name = py_calloc(out->n + 1, sizeof(char *));
+  bool ok = out->id && out->name;
+  for (int i = 0; ok && i < out->n; i++) {
+    PyObject *x = PySequence_Fast_GET_ITEM(seq, i);
+    if (!schedule && PyUnicode_Check(x)) {
+      ok = (out->name[i] = PyUnicode_AsUTF8(x)) != NULL;
+      continue;
+    }
+    ok = (out->id[i] = py_tensor_id(x)) != 0;
+    if (ok && !schedule) out->name[i] = ir_tensor(SES, out->id[i])->name;
   }
-  char *steps = steps_text(x->a, r->n_steps, r->step);
-  if (ok)
-    return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite,
-                         inputs, steps, costs, r->error_no, r->all_cost, (long long)r->timestamp, r->version);
-  Py_XDECREF(inputs);
-  Py_XDECREF(costs);
-  return NULL;
+  Py_DECREF(seq);
+  if (!ok) py_args_free(out);
+  return ok;
 }
 
-static PyObject *fn_record_parse(PyObject *m, PyObject *arg) {
-  (void)m;
-  Rec x = {.in = PyUnicode_AsUTF8(arg)};
-  if (!x.in || !rec_open(&x)) return NULL;
-  PyObject *r = rec_run(&x, do_parse) ? record_tuple(&x) : NULL;
-  arena_free(x.a);
-  return r;
+void py_args_free(PyArgs *a) {
+  PyMem_Free(a->id);
+  PyMem_Free(a->name);
+  *a = (PyArgs){0};
 }
 
-static void do_steps_in(void *p) {
-  Rec *x = p;
-  x->out.step = steps_parse(x->a, x->in, &x->out.n_steps);
+static TensorId tensor_named(const State *s, const char *name) {
+  const TeDag *d = s->dag0;
+  for (int i = 0; i < d->n_ops; i++)
+    for (int k = 0; k < d->op[i]->n_out; k++)
+      if (!strcmp(ir_tensor(s->ctx, d->op[i]->out[k])->name, name)) return d->op[i]->out[k];
+  err_raise(ir_err(s->ctx), NS_ERR_VALUE, "the schedule has no tensor named %s", name);
 }
 
-static PyObject *fn_record_text(PyObject *m, PyObject *args) {
-  (void)m;
-  Rec x = {0};
-  Record *r = &x.out;
-  PyObject *inputs, *costs, *hw;
-  long long stamp;
-  if (!PyArg_ParseTuple(args, "ssOsiO!sO!idLs", &r->workload_key, &r->target, &hw, &r->target_host, &r->layout_rewrite,
-                        &PyList_Type, &inputs, &x.in, &PyList_Type, &costs, &r->error_no, &r->all_cost, &stamp,
-                        &r->version) ||
-      !py_hw(hw, &r->hw))
-    return NULL;
-  r->timestamp = stamp;
-  r->n_inputs = (int)PyList_GET_SIZE(inputs);
-  r->n_costs = (int)PyList_GET_SIZE(costs);
-  const char **names = py_calloc(r->n_inputs + 1, sizeof(char *));
-  double *cost = py_calloc(r->n_costs + 1, sizeof(double));
-  bool ok = names && cost && rec_open(&x);
-  for (int i = 0; ok && i < r->n_inputs; i++) ok = (names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(inputs, i))) != NULL;
-  for (int i = 0; ok && i < r->n_costs; i++) {
-    cost[i] = PyFloat_AsDouble(PyList_GET_ITEM(costs, i));
-    ok = !PyErr_Occurred();
-  }
-  r->inputs = names;
-  r->cost = cost;
-  PyObject *out = ok && rec_run(&x, do_steps_in) && rec_run(&x, do_write) ? PyUnicode_FromString(x.text) : NULL;
-  PyMem_Free(names);
-  PyMem_Free(cost);
-  arena_free(x.a);
-  if (!out && !PyErr_Occurred()) PyErr_NoMemory();
-  return out;
+const TensorId *py_args_in(const State *s, const PyArgs *a, int *n) {
+  *n = a->id ? a->n : s->dag0->n_tensors;
+  if (!a->id) return s->dag0->tensor;
+  TensorId *t = arena_array(ir_arena(s->ctx), TensorId, *n + 1);
+  for (int i = 0; i < *n; i++) t[i] = a->name[i] ? tensor_named(s, a->name[i]) : a->id[i];
+  return t;
 }
-
-static PyObject *fn_limits(PyObject *m, PyObject *none) {
-  (void)m, (void)none;
-  PyObject *r = PyDict_New();
-  for (int k = 0; r && k < LIMIT_KINDS; k++) {
-    const Limit *l = limit_of((LimitKind)k);
-    PyObject *row = Py_BuildValue("(LLs)", (long long)l->most, (long long)l->seen, l->what);
-    if (!row || PyDict_SetItemString(r, l->name, row) < 0) Py_CLEAR(r);
-    Py_XDECREF(row);
-  }
-  return r;
-}
-
-static PyMethodDef FUNCS[] = {
-    {"limits", fn_limits, METH_NOARGS,
-     "limits(): {name: (most, largest value that was seen, what is counted)} of what a schedule may ask for."},
-    {"record_parse", fn_record_parse, METH_O,
-     "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, "
-     "error_no, all_cost, timestamp, version)."},
-    {"record_text", fn_record_text, METH_VARARGS, "record_text(*fields of record_parse): one line of a log."},
-    {NULL, NULL, 0, NULL}};
 
 int py_init_schedule(PyObject *m) {
-  PyState_Type = py_type_new(m, &STATE_SPEC, NULL);
-  if (!PyState_Type || py_init_sched(m) < 0) return -1;
-  return PyModule_AddFunctions(m, FUNCS);
+  PyStateBase_Type = py_type_new(m, &BASE_SPEC, NULL);
+  if (!PyStateBase_Type) return -1;
+  PyState_Type = py_type_new(m, &STATE_SPEC, PyStateBase_Type);
+  PyObject *inserts =
+      PyDict_New(); /* STEP_INSERTS: where the stage comes that a step inserts, behind its own (1) or in its place */
+  for (int k = 0; inserts && k < STEP_KINDS; k++) {
+    const StepInfo *info = step_info((StepKind)k);
+    PyObject *where = PyLong_FromLong(info->shift == SHIFT_BEHIND);
+    if (!where || (info->shift != SHIFT_NONE && PyDict_SetItemString(inserts, info->mnemonic, where) < 0))
+      Py_CLEAR(inserts);
+    Py_XDECREF(where);
+  }
+  bool ok = inserts && PyModule_AddObjectRef(m, "STEP_INSERTS", inserts) == 0;
+  Py_XDECREF(inserts);
+  return ok && PyState_Type && py_init_sched(m) == 0 && py_init_record(m) == 0 ? 0 : -1;
 }

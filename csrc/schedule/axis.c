@@ -1,4 +1,4 @@
-/* Axes, relations and the attach map of stages: the part that transform steps and te primitives share.
+/* Axes, relations and the attach map of stages: the part that all transform steps share.
  *
  * A stage starts with one axis per loop of its operation (data axes, then reduce axes). Splitting or fusing never
  * removes an axis: it appends new ones and a relation that says how they hang together; `leaf` lists the axes that are
@@ -96,6 +96,18 @@ Axis *leaf_at(State *s, int stage, int iter) {
   return &st->axes.at[st->leaf.at[iter]];
 }
 
+int leaf_of(State *s, int stage, int axis) {
+  const Stage *st = stage_at(s, stage, true);
+  for (int k = 0; k < st->leaf.len; k++)
+    if (st->leaf.at[k] == axis) return k;
+  err_check(S_ERR(s), axis < 0 || axis >= st->axes.len,
+            "axis %s of stage %s has already been split or fused; use the resulting axes",
+            loop_name(s, &st->axes.at[axis]), st->op->name);
+  err_raise(S_ERR(s), NS_ERR_VALUE, "stage %d (%s) has no axis %d", stage, st->op->name, axis);
+}
+
+const char *loop_name(const State *s, const Axis *x) { return s->by_hand ? x->sname : x->name; }
+
 /* ---- changes of one stage's loops ---- */
 
 static void leaf_replace(Arena *m, Stage *st, int pos, int n_old,
@@ -112,7 +124,7 @@ void stage_split2(IrCtx *c, Stage *st, int pos, ExprId factor, ExprId nparts) {
   Axis p = st->axes.at[parent];
   Axis o = {.sname = name_join(m, p.sname, ".outer"), .kind = p.kind};
   Axis i = {.sname = name_join(m, p.sname, ".inner"), .kind = p.kind};
-  o.name = o.sname; /* te schedules show schedule names; the SP steps overwrite both */
+  o.name = o.sname; /* the steps overwrite both */
   i.name = i.sname;
   Rel r = {.kind = REL_SPLIT, .parent = parent, .factor = factor, .nparts = nparts};
   r.outer = axis_new(c, st, o);
@@ -202,6 +214,11 @@ void attach_fuse(State *s, int stage, int first, int n) {
     int q = attach_leaf(st->attached.at[i]);
     if (q > first) attach_move(s, stage, i, q < first + n ? first : q - n + 1);
   }
+}
+
+void attach_permute(State *s, int stage, const int64_t *to) {
+  const Stage *st = &s->stage.at[stage];
+  for (int i = 0; i < st->attached.len; i++) attach_move(s, stage, i, (int)to[attach_leaf(st->attached.at[i])]);
 }
 
 void attach_shift(State *s, int from) {

@@ -129,6 +129,27 @@ static void name_loops(IrCtx *c, Stage *st) { /* every leaf gets a variable */
   }
 }
 
+/* The conditions of stores name loops as te users do; from here on by their variables. Variables are made here and not where
+ * users ask for loops, because the order of terms in sums goes by their age: it is the same for a schedule and its replay. */
+static void name_in_predicates(State *s) {
+  VEC(VarSub) sub = {0};
+  Arena *m = ir_arena(s->ctx);
+  bool any = false;
+  for (int i = 0; i < s->stage.len; i++) any |= s->stage.at[i].store_predicate != 0;
+  for (int i = 0; any && i < s->stage.len; i++) {
+    const Stage *st = &s->stage.at[i];
+    for (int k = 0; k < st->leaf.len; k++) {
+      const Axis *x = &st->axes.at[st->leaf.at[k]];
+      if (x->handle && x->handle != x->var && x->var && !x->thread_obj)
+        vec_push(m, &sub, ((VarSub){x->handle, ex_var(s->ctx, x->var)}));
+    }
+  }
+  for (int i = 0; i < s->stage.len && sub.len; i++) {
+    Stage *st = &s->stage.at[i];
+    if (st->store_predicate) st->store_predicate = ex_subst(s->ctx, st->store_predicate, sub.len, sub.at);
+  }
+}
+
 /* ---- attach paths and scopes ---- */
 
 static void attach_path(Infer *f, int stage) {
@@ -631,6 +652,7 @@ void state_infer_bounds(State *s) {
     f.dom[i] = arena_array(f.m, Dom, st->axes.len);
     attach_path(&f, i);
   }
+  name_in_predicates(s);
   for (int i = 0; i < n; i++) f.scope[i] = state_scope(s, i);
   for (int i = n - 1; i >= 0; i--) {
     if (!f.dom[i]) continue;

@@ -1,4 +1,4 @@
-/* The three steps that rewrite the DAG: cache read, cache write and rfactor.
+/* What rewrites the DAG: cache read, cache write and rfactor.
  *
  * Each one makes one new operation, changes the body of some operations and copies everything downstream, because a
  * changed operation has new output tensors. The stages of unchanged and copied operations keep their loops; only `op`
@@ -7,13 +7,14 @@
 #include "schedule/internal.h"
 #include <string.h>
 
+static const char *const SCOPES[] = {
+    [SC_GLOBAL] = "global", [SC_SHARED] = "shared", [SC_WARP] = "warp", [SC_LOCAL] = "local"};
+
+const char *scope_name(ScopeKind k) { return k == SC_AUTO ? "auto" : SCOPES[k]; }
+
 ScopeKind scope_parse(Err *e, const char *text) {
-  static const struct {
-    const char *name;
-    ScopeKind scope;
-  } SCOPES[] = {{"global", SC_GLOBAL}, {"shared", SC_SHARED}, {"warp", SC_WARP}, {"local", SC_LOCAL}};
   for (int i = 0; i < NS_COUNT(SCOPES); i++)
-    if (!strcmp(SCOPES[i].name, text)) return SCOPES[i].scope;
+    if (!strcmp(SCOPES[i], text)) return (ScopeKind)i;
   err_raise(e, NS_ERR_VALUE, "memory scope '%s' is unknown: use global, shared, warp or local", text);
 }
 
@@ -126,13 +127,18 @@ int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text,
   vec_push(ir_arena(c), &cached.from, x->out[0]);
   vec_push(ir_arena(c), &cached.to, y->out[0]);
   err_check(S_ERR(s), n > 0, "a cache read of %s needs at least one reader", x->name);
+  TeOp **op = arena_array(ir_arena(c), TeOp *, n);
   for (int i = 0; i < n; i++) {
-    Stage *r = &s->stage.at[readers[i]];
-    TeOp *op = swap_reads(c, r->op, &cached);
-    err_check(S_ERR(s), op != r->op, "cache read: stage %lld (%s) does not read %s", (long long)readers[i], r->op->name,
+    const TeOp *r = s->stage.at[readers[i]].op;
+    op[i] = swap_reads(c, r, &cached);
+    for (int k = 0; k < i; k++)
+      if (readers[k] == readers[i]) op[i] = (TeOp *)r; /* listed twice: it reads the cache already */
+    err_check(S_ERR(s), op[i] != r, "cache read: stage %lld (%s) does not read %s", (long long)readers[i], r->name,
               x->name);
-    swap_outputs(ir_arena(c), &w, r->op, op);
-    r->op = op;
+  }
+  for (int i = 0; i < n; i++) {
+    swap_outputs(ir_arena(c), &w, s->stage.at[readers[i]].op, op[i]);
+    s->stage.at[readers[i]].op = op[i];
   }
   Stage st = stage_fresh(c, y, y);
   st.scope = scope;
@@ -393,13 +399,14 @@ int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
   stage_early_extents(s->ctx, st);
   Factor f = {.x = x, .st = st, .axis = axis, .pos = pos, .mark = connected(s, st, axis)};
   for (int i = 0; i < st->n_root_data; i++)
-    err_check(S_ERR(s), !f.mark[i], "rfactor: %s derives from the data axis %s", st->axes.at[axis].name,
-              st->axes.at[i].name);
+    err_check(S_ERR(s), !f.mark[i], "rfactor: %s derives from the data axis %s", loop_name(s, &st->axes.at[axis]),
+              loop_name(s, &st->axes.at[i]));
   err_check(S_ERR(s), axis >= st->n_root || !st->axes.at[axis].min || ex_is_int(s->ctx, st->axes.at[axis].min, 0),
-            "rfactor: the domain of %s must start at 0", st->axes.at[axis].name);
+            "rfactor: the domain of %s must start at 0", loop_name(s, &st->axes.at[axis]));
   for (int i = 0; i < x->n_axis; i++)
     err_check(S_ERR(s), !ex_uses_var(s->ctx, st->axes.at[axis].extent, x->axis[i].var),
-              "rfactor: the extent of %s depends on the data axis %s", st->axes.at[axis].name, x->axis[i].name);
+              "rfactor: the extent of %s depends on the data axis %s", loop_name(s, &st->axes.at[axis]),
+              x->axis[i].name);
   factor_axes(s, &f);
   TeOp *rf = factor_op(s, &f), *repl = repl_op(s, &f, rf);
   Swap w = {0};

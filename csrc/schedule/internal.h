@@ -9,6 +9,8 @@
 Stage stage_fresh(IrCtx *c, const TeOp *op, const TeOp *origin); /* root loops of an operation */
 Stage *stage_at(State *s, int stage, bool compute);              /* checked access; compute: placeholders are refused */
 Axis *leaf_at(State *s, int stage, int iter);                    /* checked access by leaf index */
+int leaf_of(State *s, int stage, int axis);                      /* leaf index of an axis; raises if it is no loop (any more) */
+const char *loop_name(const State *s, const Axis *x);            /* as messages and texts of this state show it */
 int axis_new(IrCtx *c, Stage *st, Axis a);                       /* appends; returns its index */
 /* Two-way split of the axis at leaf position `pos`; factor or nparts is 0; both 0: a length still open. */
 void stage_split2(IrCtx *c, Stage *st, int pos, ExprId factor, ExprId nparts);
@@ -23,6 +25,7 @@ void attach_set(State *s, int stage, int target, int iter);
 void attach_clear(State *s, int stage);
 void attach_split(State *s, int stage, int pos, int more); /* leaf pos became 1 + more leaves */
 void attach_fuse(State *s, int stage, int first, int n);   /* leaves first .. first+n-1 became one */
+void attach_permute(State *s, int stage, const int64_t *to); /* leaf p moved to to[p] */
 void attach_shift(State *s, int from);                     /* stage ids >= from move up by one */
 bool attach_any(const State *s, int stage, int iter);
 static inline int attach_leaf(int32_t entry) {
@@ -32,11 +35,28 @@ static inline int attach_stage(int32_t entry) {
   return entry & 0xffff;
 }
 
+/* ---- steps of our own (own.c), and what they share with TVM's ---- */
+void do_spx(State *s, const Step *p);
+void do_fux(State *s, const Step *p);
+void do_rex(State *s, const Step *p);
+void do_anx(State *s, const Step *p);
+void do_prx(State *s, const Step *p);
+void do_sax(State *s, const Step *p);
+void do_va(State *s, const Step *p);
+void do_bi(State *s, const Step *p);
+void do_sc(State *s, const Step *p);
+void do_db(State *s, const Step *p);
+void do_pd(State *s, const Step *p);
+void bind_thread(State *s, Axis *x, Annotation kind, VarId thread); /* thread 0: a new one */
+char *expr_store(State *s, int stage, ExprId e, int32_t *n, int64_t **places); /* text and places of an expression's step */
+ExprId expr_restore(State *s, const Step *p);
+
 /* ---- dagstep.c: the steps that rewrite the DAG; each returns the id of the new stage ---- */
 int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text, int n, const int64_t *readers);
 int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text);
 int dag_rfactor(State *s, int stage, int axis, int factor_iter);
 ScopeKind scope_parse(Err *e, const char *text);
+const char *scope_name(ScopeKind k); /* the word for it */
 
 /* ---- bounds.c ---- */
 void state_unbound(State *s); /* takes the rebased axes of an earlier bound inference away again; keeps the ranges */

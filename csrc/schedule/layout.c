@@ -263,17 +263,14 @@ static TeDag *rewrite_dag(IrCtx *c, const TeDag *d, const Rewrite *r, bool inser
   return out;
 }
 
+static int behind(void *at, int stage) { return stage + (stage >= *(int *)at); }
+
 /* Renumbers the steps for a stage inserted at `at`, and appends the schedule of that stage. */
 static Step *adapt_steps(Arena *m, int at, int rank, int *n, const Step *steps) {
   Step *out = arena_array(m, Step, *n + 2);
   for (int i = 0; i < *n; i++) {
     Step p = steps[i];
-    p.stage += p.stage >= at;
-    if (p.kind == STEP_CA) p.iter += p.iter >= at;
-    if (p.kind == STEP_CHR) {
-      p.list = arena_copy(m, p.list, sizeof(int64_t) * (size_t)p.n);
-      for (int k = 0; k < p.n; k++) p.list[k] += p.list[k] >= at;
-    }
+    step_renumber(m, &p, behind, NULL, &at);
     at = step_stage_shift(&p, at);
     out[i] = p;
   }

@@ -4,12 +4,14 @@
  * names (cleaned), prefixed by the cleaned name of their operation.
  */
 #include "schedule/internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
   State *s;
   StrBuf *b;
   Arena *m;
+  char *named; /* 1: a variable of the state that later steps use, 2: of no loop */
 } Py;
 typedef struct {
   int n;
@@ -56,6 +58,12 @@ static void put_axes(Py *p, int stage, AxesOf of) {
 
 static void py_an(Py *p, const Step *q, Names old) {
   const char *op = op_name(p, q->stage);
+  int thread = p->s->var.len - 1;
+  if (q->a >= AN_VTHREAD && q->a <= AN_THREAD_Z && p->named[thread]) {
+    sb_printf(p->b, "var_%d = te.thread_axis(\"%s\")\n", thread, AN_WORD[q->a]);
+    sb_printf(p->b, "s[%s].bind(%s, var_%d)\n", op, old.at[q->iter], thread);
+    return;
+  }
   sb_printf(p->b, "s[%s].", op);
   if (q->a <= AN_PARALLEL)
     sb_printf(p->b, "%s(%s)\n", AN_WORD[q->a], old.at[q->iter]);
@@ -162,17 +170,130 @@ static void py_rf(Py *p, const Step *q, Names old) {
   put_axes(p, q->stage + 1, AXES_SCHED);
 }
 
+/* ---- our own steps ---- */
+
+static const char *axis_name(Py *p, int stage, int axis) {
+  return name_join(p->m, name_join(p->m, op_name(p, stage), "_"),
+                   name_clean(p->m, p->s->stage.at[stage].axes.at[axis].sname));
+}
+
+/* An expression with the names that its variables have here. */
+static const char *value_text(Py *p, const Step *q) {
+  StrBuf b;
+  sb_init(&b, p->m);
+  for (const char *x = q->text; *x; x++) {
+    int64_t k = *x == '$' ? strtoll(x + 1, NULL, 10) : -1;
+    if (k < 0 || 2 * k + 1 >= q->n) {
+      sb_putc(&b, *x);
+      continue;
+    }
+    int stage = (int)q->list[2 * k], axis = (int)q->list[2 * k + 1];
+    if (stage < 0)
+      sb_printf(&b, "var_%d%s", axis, p->named[axis] == 2 ? "" : ".var");
+    else
+      sb_printf(&b, "%s.var", axis_name(p, stage, axis));
+    while (x[1] >= '0' && x[1] <= '9') x++;
+  }
+  return sb_str(&b);
+}
+
+static void py_spx(Py *p, const Step *q, Names old) {
+  (void)old;
+  const Rel *r = &p->s->stage.at[q->stage].rels.at[p->s->stage.at[q->stage].rels.len - 1];
+  sb_printf(p->b, "%s, %s = s[%s].split(%s, %s=%s)\n", axis_name(p, q->stage, r->outer),
+            axis_name(p, q->stage, r->inner), op_name(p, q->stage), axis_name(p, q->stage, q->iter),
+            q->flag ? "factor" : "nparts", value_text(p, q));
+}
+
+static void py_fux(Py *p, const Step *q, Names old) {
+  (void)old;
+  int made = p->s->stage.at[q->stage].axes.len - 1;
+  sb_printf(p->b, "%s = s[%s].fuse(", axis_name(p, q->stage, made), op_name(p, q->stage));
+  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", axis_name(p, q->stage, (int)q->list[i]));
+  sb_puts(p->b, ")\n");
+}
+
+static void py_rex(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].reorder(", op_name(p, q->stage));
+  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", axis_name(p, q->stage, (int)q->list[i]));
+  sb_puts(p->b, ")\n");
+}
+
+static void py_anx(Py *p, const Step *q, Names old) {
+  (void)old;
+  if (q->a) sb_printf(p->b, "s[%s].%s(%s)\n", op_name(p, q->stage), AN_WORD[q->a], axis_name(p, q->stage, q->iter));
+}
+
+static void py_prx(Py *p, const Step *q, Names old) {
+  (void)old;
+  size_t n = strcspn(q->text, "$");
+  sb_printf(p->b, "s[%s].pragma(%s, \"%.*s\", %s)\n", op_name(p, q->stage), axis_name(p, q->stage, q->iter), (int)n,
+            q->text, q->text[n] ? q->text + n + 1 : "1");
+}
+
+static void py_sax(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].storage_align(%s, %d, %d)\n", op_name(p, q->stage), axis_name(p, q->stage, q->iter), q->a,
+            q->b);
+}
+
+static void py_va(Py *p, const Step *q, Names old) {
+  (void)old;
+  int k = p->s->var.len - 1;
+  if (q->a)
+    sb_printf(p->b, "var_%d = te.thread_axis(\"%s\", name=\"%s\")\n", k, AN_WORD[q->a], q->text);
+  else
+    sb_printf(p->b, "var_%d = te.%s(\"%s\")\n", k, q->flag ? "size_var" : "var", q->text);
+  if (!q->a) p->named[k] = 2;
+}
+
+static void py_bi(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].bind(%s, var_%d)\n", op_name(p, q->stage), axis_name(p, q->stage, q->iter), q->a);
+}
+
+static void py_sc(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].set_scope(\"%s\")\n", op_name(p, q->stage), q->text);
+}
+
+static void py_db(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].double_buffer()\n", op_name(p, q->stage));
+}
+
+static void py_pd(Py *p, const Step *q, Names old) {
+  (void)old;
+  sb_printf(p->b, "s[%s].set_store_predicate(%s)\n", op_name(p, q->stage), value_text(p, q));
+}
+
 typedef void (*PyPrint)(Py *p, const Step *q, Names old);
 static const PyPrint PRINT[STEP_KINDS] = {
-    [STEP_AN] = py_an,      [STEP_FU] = py_fu,       [STEP_PR] = py_pr,   [STEP_RE] = py_re, [STEP_SP] = py_sp,
-    [STEP_FSP] = py_follow, [STEP_FFSP] = py_follow, [STEP_SA] = py_sa,   [STEP_CA] = py_ca, [STEP_CI] = py_ci,
-    [STEP_CR] = py_cr,      [STEP_CHR] = py_chr,     [STEP_CHW] = py_chw, [STEP_RF] = py_rf};
+    [STEP_AN] = py_an,      [STEP_FU] = py_fu,       [STEP_PR] = py_pr,   [STEP_RE] = py_re,   [STEP_SP] = py_sp,
+    [STEP_FSP] = py_follow, [STEP_FFSP] = py_follow, [STEP_SA] = py_sa,   [STEP_CA] = py_ca,   [STEP_CI] = py_ci,
+    [STEP_CR] = py_cr,      [STEP_CHR] = py_chr,     [STEP_CHW] = py_chw, [STEP_RF] = py_rf,   [STEP_SPX] = py_spx,
+    [STEP_FUX] = py_fux,    [STEP_REX] = py_rex,     [STEP_ANX] = py_anx, [STEP_PRX] = py_prx, [STEP_SAX] = py_sax,
+    [STEP_CIX] = py_ci,     [STEP_CHWX] = py_chw,    [STEP_RFX] = py_rf,  [STEP_VA] = py_va,   [STEP_BI] = py_bi,
+    [STEP_SC] = py_sc,      [STEP_DB] = py_db,       [STEP_PD] = py_pd};
+
+static char *named_variables(const State *s) {
+  char *named = arena_alloc(ir_arena(s->ctx), (size_t)s->var.len + 1);
+  for (int i = 0; i < s->step.len; i++) {
+    const Step *q = &s->step.at[i];
+    if (q->kind == STEP_BI) named[q->a] = 1;
+    for (int k = 0; strchr(step_info((StepKind)q->kind)->args, 'V') && k + 1 < q->n; k += 2)
+      if (q->list[k] < 0) named[q->list[k + 1]] = 1;
+  }
+  return named;
+}
 
 char *state_python(const State *src) {
   StrBuf b;
   sb_init(&b, ir_arena(src->ctx));
   State *s = state_init(src->ctx, src->dag0);
-  Py p = {s, &b, ir_arena(src->ctx)};
+  s->by_hand = src->by_hand;
+  Py p = {s, &b, ir_arena(src->ctx), named_variables(src)};
   for (int i = 0; i < s->stage.len; i++)
     if (s->stage.at[i].op->kind == TE_COMPUTE) put_axes(&p, i, AXES_BOTH);
   for (int i = 0; i < src->step.len; i++) {
@@ -184,8 +305,10 @@ char *state_python(const State *src) {
       for (int k = 0; k < old.n; k++) ids[k] = k;
       old.at = leaf_names(&p, q->stage, old.n, ids);
     }
+    Step shown = *q;
+    if (q->kind == STEP_RFX) shown.iter = leaf_of(s, q->stage, q->iter); /* its position before */
     state_apply(s, *q);
-    PRINT[q->kind](&p, q, old);
+    PRINT[q->kind](&p, &shown, old);
   }
   return sb_str(&b);
 }

@@ -4,6 +4,11 @@
  * (", " and ": " between tokens, six significant digits, five string escapes), so a log can be rewritten unchanged.
  * Errors name the place in the line, e.g. "i[1][1][3][2]: ...". What a line may hold is bounded (limits.h), its length and
  * nesting before it is parsed, and its texts hold no control characters, which a terminal would obey.
+ *
+ * Other readers know TVM's fourteen steps and refuse a line with others. So the list of a record holds TVM's only, and our
+ * own travel in the field v, which they ignore: "v0.6 steps=[[4,"DB",2],...] ...", each with its place in the whole list.
+ * What other readers replay is a valid schedule of the same computation: behind the first step of ours that changes what
+ * later ones mean (StepInfo.aside says which do not), all travel in v.
  */
 #include "schedule/internal.h"
 #include "base/limits.h"
@@ -18,6 +23,7 @@ typedef struct {
   Arena *m;
   Err *err;
   bool record; /* of a record, not a list of steps by itself */
+  bool plain;  /* TVM's steps only */
   char where[160];
 } Reader;
 
@@ -74,13 +80,18 @@ static int32_t get_i32(Reader *r, const cJSON *x) {
   if (v < INT32_MIN || v > INT32_MAX) bad(r, "the integer does not fit 32 bits");
   return (int32_t)v;
 }
-static const char *get_text(Reader *r, const cJSON *x) {
+static const char *get_version(Reader *r, const cJSON *x) { /* bounded by the line: it can hold steps */
   if (!cJSON_IsString(x)) bad(r, "a string is expected");
   const char *s = x->valuestring;
-  within(r, LIMIT_TEXT, (int64_t)strlen(s));
   within(r, LIMIT_NESTING, nesting(s)); /* keys and targets are JSON, too */
   if (text_control(s)) bad(r, "a text holds a control character");
   return arena_strdup(r->m, s);
+}
+
+static const char *get_text(Reader *r, const cJSON *x) {
+  const char *s = get_version(r, x);
+  within(r, LIMIT_TEXT, (int64_t)strlen(s));
+  return s;
 }
 
 static int64_t *get_list(Reader *r, const cJSON *x, int32_t *n) {
@@ -97,21 +108,23 @@ static int64_t *get_list(Reader *r, const cJSON *x, int32_t *n) {
   return v;
 }
 
-static Step read_step(Reader *r, const cJSON *x) {
-  const cJSON *name = item(r, x, 0);
+static Step read_step(Reader *r, const cJSON *x, int first) { /* first: of its elements */
+  const cJSON *name = item(r, x, first);
   if (!cJSON_IsString(name)) bad(r, "a step starts with its mnemonic");
-  Step p = {0};
-  while (p.kind < STEP_KINDS && strcmp(step_info((StepKind)p.kind)->mnemonic, name->valuestring)) p.kind++;
-  if (p.kind == STEP_KINDS) bad(r, "unknown step mnemonic");
-  const char *args = step_info((StepKind)p.kind)->args;
-  if (cJSON_GetArraySize(x) != 1 + (int)strlen(args)) bad(r, "wrong number of arguments for this step");
+  int kind = step_find(name->valuestring);
+  if (kind < 0 || (r->plain && kind >= STEP_OWN)) bad(r, "unknown step mnemonic");
+  Step p = {.kind = (uint8_t)kind};
+  const char *args = step_info((StepKind)kind)->args;
+  if (cJSON_GetArraySize(x) != first + 1 + (int)strlen(args)) bad(r, "wrong number of arguments for this step");
   const cJSON *e = name->next;
   for (int i = 0; args[i]; i++, e = e->next) {
-    size_t at = enter(r, i + 1);
+    size_t at = enter(r, first + i + 1);
     switch (args[i]) {
     case 's': p.stage = get_i32(r, e); break;
-    case 'i': p.iter = get_i32(r, e); break;
-    case 'a': p.a = get_i32(r, e); break;
+    case 'i':
+    case 'S': p.iter = get_i32(r, e); break;
+    case 'a':
+    case 'p': p.a = get_i32(r, e); break;
     case 'b': p.b = get_i32(r, e); break;
     case 'E': p.extent = get_int(r, e); break;
     case 'f': {
@@ -122,7 +135,7 @@ static Step read_step(Reader *r, const cJSON *x) {
     }
     case 't':
       p.text = get_text(r, e);
-      if (r->record && p.kind == STEP_PR && strncmp(p.text, "debug_skip_region", 17) == 0)
+      if (r->record && (kind == STEP_PR || kind == STEP_PRX) && strncmp(p.text, "debug_skip_region", 17) == 0)
         bad(r, "debug_skip_region leaves a part of the computation out: a record is of the whole");
       break;
     default: p.list = get_list(r, e, &p.n); break;
@@ -142,10 +155,56 @@ static Step *read_steps(Reader *r, const cJSON *x, int *n) {
   int i = 0;
   for (const cJSON *e = x->child; e; e = e->next, i++) {
     size_t at = enter(r, i);
-    out[i] = read_step(r, e);
+    out[i] = read_step(r, e, 0);
     leave(r, at);
   }
   return out;
+}
+
+/* The steps beside the list, each with its place; the list's own fill the places between. Sources of followers in the list
+ * count the list, all others the whole. */
+static void merge_steps(Reader *r, const cJSON *own, Record *out) {
+  strcpy(r->where, "v");
+  if (!cJSON_IsArray(own)) bad(r, "an array of steps is expected");
+  int n = out->n_steps + cJSON_GetArraySize(own), *to = arena_array(r->m, int, out->n_steps + 1), k = 0, i = 0;
+  within(r, LIMIT_STEPS, n);
+  Step *all = arena_array(r->m, Step, n + 1);
+  const cJSON *e = own->child;
+  for (int at = 0; at < n; at++) {
+    size_t in = enter(r, i);
+    if (e && get_i32(r, item(r, e, 0)) == at) {
+      all[at] = read_step(r, e, 1);
+      e = e->next;
+      i++;
+    } else {
+      if (k == out->n_steps) bad(r, "the places of the steps have gaps");
+      to[k] = at;
+      all[at] = out->step[k++];
+      if (all[at].kind == STEP_FSP && all[at].a >= 0 && all[at].a < k) all[at].a = to[all[at].a];
+      for (int q = 0; all[at].kind == STEP_FFSP && q < all[at].n; q++)
+        if (all[at].list[q] >= 0 && all[at].list[q] < k) all[at].list[q] = to[all[at].list[q]];
+    }
+    leave(r, in);
+  }
+  out->step = all;
+  out->n_steps = n;
+}
+
+static const char STEPS_MARK[] = "v0.6 steps=";
+
+/* Cuts the mark out of the version; NULL if it has none, and *rest is the version. */
+static const char *cut_mark(Reader *r, const char *version, const char **rest) {
+  size_t n = sizeof STEPS_MARK - 1;
+  *rest = version;
+  if (strncmp(version, STEPS_MARK, n) != 0) {
+    within(r, LIMIT_TEXT, (int64_t)strlen(version));
+    return NULL;
+  }
+  size_t len = strcspn(version + n, " ");
+  char *json = arena_copy(r->m, version + n, len + 1);
+  json[len] = 0;
+  *rest = arena_printf(r->m, "v0.6%s", version + n + len);
+  return json;
 }
 
 static void read_task(Reader *r, const cJSON *x, Record *out) {
@@ -213,7 +272,7 @@ static void read_result(Reader *r, const cJSON *x, Record *out) {
 typedef struct {
   Arena *m;
   const char *text;
-  cJSON *json;
+  cJSON *json, *own; /* own: of the mark */
   Record *record;
   Step *steps;
   int n;
@@ -221,8 +280,9 @@ typedef struct {
 
 static void parse_record(void *arg) {
   Parse *p = arg;
-  Reader r = {.m = p->m, .err = arena_err(p->m), .record = true};
+  Reader r = {.m = p->m, .err = arena_err(p->m), .record = true, .plain = true};
   const cJSON *i = NULL, *res = NULL;
+  const char *mark = NULL;
   p->record = arena_new_of(p->m, Record);
   if (!cJSON_IsObject(p->json)) bad(&r, "a JSON object with the keys i, r and v is expected");
   for (const cJSON *e = p->json->child; e; e = e->next) { /* other keys are extensions, for readers that know them */
@@ -231,10 +291,15 @@ static void parse_record(void *arg) {
     else if (!strcmp(e->string, "r"))
       res = e;
     else if (!strcmp(e->string, "v"))
-      p->record->version = get_text(&r, e);
+      mark = cut_mark(&r, get_version(&r, e), &p->record->version);
   }
   if (!i || !res) bad(&r, "the keys i and r are required");
   read_input(&r, i, p->record);
+  if (mark) {
+    p->own = cJSON_ParseWithOpts(mark, NULL, 1);
+    r.plain = false;
+    merge_steps(&r, p->own, p->record);
+  }
   read_result(&r, res, p->record);
   if (!p->record->version) p->record->version = "";
 }
@@ -255,6 +320,7 @@ static void parse_json(Parse *p, ErrBody body) {
   err_check(e, p->json, "malformed record: no valid JSON (%.60s%s)", p->text, strlen(p->text) > 60 ? " ..." : "");
   ErrCode code = err_try(e, body, p);
   cJSON_Delete(p->json);
+  cJSON_Delete(p->own);
   if (code != NS_OK) err_rethrow(e, code);
 }
 
@@ -279,29 +345,26 @@ static void put_list(StrBuf *b, int n, const int64_t *v) {
   sb_putc(b, ']');
 }
 
-static void put_steps(StrBuf *b, Err *e, int n, const Step *steps) {
-  sb_putc(b, '[');
-  for (int k = 0; k < n; k++) {
-    const Step *p = &steps[k];
-    const StepInfo *info = step_info((StepKind)p->kind);
-    sb_printf(b, "%s[\"%s\"", k ? ", " : "", info->mnemonic);
-    for (const char *a = info->args; *a; a++) {
-      sb_puts(b, ", ");
-      switch (*a) {
-      case 's': sb_printf(b, "%d", p->stage); break;
-      case 'i': sb_printf(b, "%d", p->iter); break;
-      case 'a': sb_printf(b, "%d", p->a); break;
-      case 'b': sb_printf(b, "%d", p->b); break;
-      case 'E': sb_printf(b, "%lld", (long long)p->extent); break;
-      case 'f': sb_printf(b, "%d", p->flag); break;
-      case 't': sb_json(b, p->text); break;
-      default:
-        for (int i = 0; p->kind == STEP_SP && i < p->n; i++)
-          err_check(e, p->list[i] != SIZE_OPEN, "step %d: an open split length cannot be written", k);
-        put_list(b, p->n, p->list);
-      }
+static void put_step(StrBuf *b, Err *e, int k, const Step *p) { /* without the bracket in front */
+  const StepInfo *info = step_info((StepKind)p->kind);
+  sb_printf(b, "\"%s\"", info->mnemonic);
+  for (const char *a = info->args; *a; a++) {
+    sb_puts(b, ", ");
+    switch (*a) {
+    case 's': sb_printf(b, "%d", p->stage); break;
+    case 'i':
+    case 'S': sb_printf(b, "%d", p->iter); break;
+    case 'a':
+    case 'p': sb_printf(b, "%d", p->a); break;
+    case 'b': sb_printf(b, "%d", p->b); break;
+    case 'E': sb_printf(b, "%lld", (long long)p->extent); break;
+    case 'f': sb_printf(b, "%d", p->flag); break;
+    case 't': sb_json(b, p->text); break;
+    default:
+      for (int i = 0; p->kind == STEP_SP && i < p->n; i++)
+        err_check(e, p->list[i] != SIZE_OPEN, "step %d: an open split length cannot be written", k);
+      put_list(b, p->n, p->list);
     }
-    sb_putc(b, ']');
   }
   sb_putc(b, ']');
 }
@@ -309,8 +372,74 @@ static void put_steps(StrBuf *b, Err *e, int n, const Step *steps) {
 char *steps_text(Arena *a, int n, const Step *steps) {
   StrBuf b;
   sb_init(&b, a);
-  put_steps(&b, arena_err(a), n, steps);
+  sb_putc(&b, '[');
+  for (int k = 0; k < n; k++) {
+    sb_puts(&b, k ? ", [" : "[");
+    put_step(&b, arena_err(a), k, &steps[k]);
+  }
+  sb_putc(&b, ']');
   return sb_str(&b);
+}
+
+/* How many steps come before all of those that no reader of the plain list could place. */
+static int plain_until(const Record *r) {
+  int k = 0;
+  while (k < r->n_steps && (r->step[k].kind < STEP_OWN || step_info((StepKind)r->step[k].kind)->aside)) k++;
+  return k;
+}
+
+typedef struct {
+  const int *to;
+  int n;
+} Places;
+static int place_of(void *arg, int k) {
+  const Places *x = arg;
+  return k >= 0 && k < x->n ? x->to[k] : k;
+}
+static int same_stage(void *arg, int k) {
+  (void)arg;
+  return k;
+}
+
+static void put_plain(StrBuf *b, Arena *a, const Record *r, int end) {
+  int *to = arena_array(a, int, end + 1), n = 0; /* number of each step in the plain list */
+  sb_putc(b, '[');
+  for (int k = 0; k < end; k++) {
+    Step p = r->step[k];
+    to[k] = n;
+    if (p.kind >= STEP_OWN) continue;
+    if (n < k && (p.kind == STEP_FSP || p.kind == STEP_FFSP))
+      step_renumber(a, &p, same_stage, place_of, &(Places){to, k});
+    sb_puts(b, n++ ? ", [" : "[");
+    put_step(b, arena_err(a), k, &p);
+  }
+  sb_putc(b, ']');
+}
+
+/* The mark for the other steps, in JSON without spaces; "" if there are none. */
+static const char *steps_mark(Arena *a, const Record *r, int end) {
+  StrBuf b;
+  sb_init(&b, a);
+  for (int k = 0; k < r->n_steps; k++) {
+    if (k < end && r->step[k].kind < STEP_OWN) continue;
+    sb_printf(&b, "%s[%d, ", b.len ? ", " : " steps=[", k);
+    put_step(&b, arena_err(a), k, &r->step[k]);
+  }
+  if (!b.len) return "";
+  sb_putc(&b, ']');
+  StrBuf out;
+  sb_init(&out, a);
+  sb_putc(&out, ' ');
+  bool text = false;
+  for (const char *s = sb_str(&b) + 1; *s; s++) { /* blanks separate marks: none inside of this one */
+    if (*s == '"') text = !text;
+    if (*s == '\\') sb_putc(&out, *s++); /* with what it escapes */
+    if (*s != ' ')
+      sb_putc(&out, *s);
+    else if (text)
+      sb_puts(&out, "\\u0020");
+  }
+  return sb_str(&out);
 }
 
 char *record_text(Arena *a, const Record *r) {
@@ -332,7 +461,8 @@ char *record_text(Arena *a, const Record *r) {
     sb_json(&b, r->inputs[i]);
   }
   sb_puts(&b, "]], [[], ");
-  put_steps(&b, arena_err(a), r->n_steps, r->step);
+  int end = plain_until(r);
+  put_plain(&b, a, r, end);
   sb_puts(&b, "]], \"r\": [[");
   for (int i = 0; i < r->n_costs; i++)
     err_check(arena_err(a), isfinite(r->cost[i]), "cost %d is %g: JSON has no such number; write 1e10 for a failure", i,
@@ -343,7 +473,7 @@ char *record_text(Arena *a, const Record *r) {
   /* a record read from an older log is rewritten in the current format; marks may follow the version, which is read and
    * ignored by readers of the format */
   bool marked = r->version && strncmp(r->version, "v0.6 ", 5) == 0;
-  sb_json(&b, marked ? r->version : "v0.6");
+  sb_json(&b, arena_printf(a, "v0.6%s%s", steps_mark(a, r, end), marked ? r->version + 4 : ""));
   sb_puts(&b, "}\n");
   return sb_str(&b);
 }

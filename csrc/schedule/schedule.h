@@ -1,4 +1,4 @@
-/* schedule: stages, iterators, the fourteen transform steps, replay, bound inference, text and records.
+/* schedule: stages, iterators, transform steps, replay, bound inference, text and records.
  * One list of steps has three faces (te.create_schedule, the auto-scheduler's State, AutoTVM templates); all use the
  * structures here. A State is a value: a step list plus what replaying it gives. Spec chapter 02; 07 §7.1, §7.2.1-3.
  *
@@ -20,7 +20,7 @@ typedef struct {
   const char *name;    /* state name, cleaned */
   const char *sname;   /* schedule name, not cleaned */
   VarId var;           /* root axes: the operation's variable; leaves: the loop's, set by bound inference; bound: the thread's */
-  VarId handle;        /* identity in te schedules (IterVar.var); 0 for loops made by steps */
+  VarId handle;        /* what te users call it (IterVar.var); 0 until somebody asks (axis_handle) */
   uint8_t kind, ann;
   bool ranged;         /* range known in the state */
   int64_t smin, sext;  /* state range (constants); sext < 0: known to be symbolic */
@@ -47,33 +47,53 @@ typedef struct {
   VEC(int32_t) attached;                 /* (leaf index << 16 | stage) in attach order */
   ScopeKind scope;                       /* SC_AUTO unless CHR/CHW/set_scope */
   int32_t auto_unroll, storage_offset;   /* state attributes */
-  bool double_buffer, is_output;
+  bool double_buffer, is_output, scope_asked; /* scope_asked: by set_scope */
   ExprId store_predicate;                /* extra guard of the final store, 0: none */
   int32_t n_plain_axes, n_plain_rels;    /* before the rebase relations of bound inference; 0 while not bounded */
 } Stage;
 
 /* ---- steps: plain data ---- */
+/* The fourteen of TVM, which records hold as they are; from STEP_OWN on, what te and the search can ask for beyond them. Those
+ * of TVM name a loop by its position among the leaves, our own by its number among the axes of its stage, which never changes.
+ * A kind that ends in X does what its namesake does where TVM's would be refused (steps.c, own.c). */
 typedef enum { STEP_AN, STEP_FU, STEP_PR, STEP_RE, STEP_SP, STEP_FSP, STEP_FFSP, STEP_SA, STEP_CA, STEP_CI, STEP_CR, STEP_CHR,
-               STEP_CHW, STEP_RF, STEP_KINDS } StepKind;
+               STEP_CHW, STEP_RF, STEP_OWN, STEP_SPX = STEP_OWN, STEP_FUX, STEP_REX, STEP_ANX, STEP_PRX, STEP_SAX, STEP_CIX,
+               STEP_CHWX, STEP_RFX, STEP_VA, STEP_BI, STEP_SC, STEP_DB, STEP_PD, STEP_KINDS } StepKind;
 #define SIZE_OPEN (-1) /* a split length still to be chosen by the search */
 typedef struct {
-  uint8_t kind, flag;      /* flag: inner_to_outer / factor_or_nparts */
+  uint8_t kind, flag;      /* flag: inner_to_outer / factor_or_nparts; VA: a size variable */
   int32_t stage, iter;     /* iter: also target stage of CA (then a = target iter) */
-  int32_t a, b;            /* AN: code; FSP: src, n_split; FFSP: level; SA: factor, offset; CA: target iter; RF: factor_iter_id */
+  int32_t a, b;            /* AN: code; FSP: src, n_split; FFSP: level; SA: factor, offset; CA: target iter; RF: factor_iter_id;
+                              VA: code of a thread axis or 0, bits; BI: variable, code */
   int64_t extent;          /* SP: recorded extent, 0 unknown */
-  int32_t n; int64_t *list; /* ids, order, lengths, source steps, readers; arena memory, never shared between states for SP */
-  const char *text;        /* PR text, CHR/CHW scope */
+  int32_t n; int64_t *list; /* ids, order, lengths, source steps, readers, places of variables; arena memory, never shared
+                               between states for SP */
+  const char *text;        /* PR text, CHR/CHW scope, SPX and PD: an expression (own.c), VA: name */
 } Step;
-typedef struct { const char *mnemonic; const char *args; } StepInfo; /* args: JSON layout, e.g. "siE[l]f" (record.c) */
+/* args: one letter per argument in JSON, which says the field and what its number names: s stage, S stage (in iter), i loop,
+ * a b numbers, p step (in a), E extent, f flag, t text; lists l of numbers, L of stages, P of steps, V of places of variables:
+ * pairs (stage, axis) or (-1, variable of the state). */
+typedef enum { SHIFT_NONE, SHIFT_AT, SHIFT_BEHIND } StepShift; /* inserts a stage: in the place of its own, behind it */
+typedef struct {
+  const char *mnemonic, *args;
+  StepShift shift;
+  bool aside;   /* own: the steps behind it mean the same without it */
+  bool by_size; /* what it does to the DAG depends on sizes of splits */
+} StepInfo;
 const StepInfo *step_info(StepKind k);
+int step_find(const char *mnemonic); /* -1: unknown */
 
+typedef struct { VarId var, called; } StateVar; /* called: by the user of te; else 0 */
 typedef struct {
   IrCtx *ctx;              /* context of the candidate; a clone of the DAG's */
   const TeDag *dag0, *dag; /* original, current */
   VEC(Stage) stage; VEC(Step) step;
   VEC(const TeDag *) dags; /* the DAG behind each step that rewrote it */
   const TeDag *reuse;      /* while replaying like another state: what the next such step gives */
+  VEC(StateVar) var;       /* what VA steps and bound loops have brought, in order: thread axes and free variables */
+  VarId given;             /* te: what its user calls the variable of the next step that brings one */
   bool concrete, bounded;  /* bounded: ranges come from bound inference */
+  bool by_hand;            /* written in te: loops show their schedule names, and nothing limits how many there are */
 } State;
 
 /* ---- states (state.c) ---- */
@@ -83,6 +103,8 @@ State *state_replay(IrCtx *c, const TeDag *d, int n, const Step *steps); /* rais
 /* As state_replay, but where the steps begin like those of another state of this context (sizes of splits apart) its
  * rewritten DAGs are used again instead of being made anew. like: NULL or not released. */
 State *state_replay_like(IrCtx *c, const TeDag *d, int n, const Step *steps, const State *like);
+void state_append(State *s, int n, const Step *steps);             /* likewise, behind the steps of s */
+void state_check_whole(const State *s);                            /* raises if a part of the computation is left out */
 void state_apply(State *s, Step step);                             /* validates, appends, applies */
 /* Helpers that build and apply one step; ids as documented in spec 02 §2. */
 void state_split(State *s, int stage, int iter, int n, const int64_t *lengths, bool inner_to_outer);
@@ -99,6 +121,10 @@ int state_cache_read(State *s, int stage, const char *scope, int n, const int64_
 int state_cache_write(State *s, int stage, const char *scope);
 int64_t axis_extent(const State *s, int stage, int iter);          /* state range; -1 unknown */
 int step_stage_shift(const Step *step, int stage_id);              /* id of a stage after an inserting step */
+int step_stage_before(const Step *step, int stage_id);             /* and before it; of the new stage: the one it was made of */
+/* Renumbers what a step names: stage(arg, id) gives the new number of a stage, step(arg, id) of an earlier step; NULL: kept. The
+ * list is copied. */
+void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*step)(void *arg, int id), void *arg);
 
 /* ---- normalise and infer bounds (bounds.c) : 02 §4, 07 §7.2.1-3 ----
  * On return every axis of every non-inlined stage has min and extent; leaf ranges of the state are updated. Works in
@@ -118,7 +144,7 @@ ExprId axis_row(IrCtx *c, const Axis *inner); /* what an index is divided by to 
 
 /* ---- text (text.c) ---- */
 char *state_text(const State *s, bool hide_trivial);               /* 02 §1.6 */
-uint64_t state_hash(const State *s);                               /* of the text */
+uint64_t state_hash(const State *s);                               /* equal for states whose programs are */
 char *state_python(const State *s);                                /* 02 §8.3 */
 
 /* ---- records (record.c, with cJSON) : 02 §5-7 ---- */
@@ -130,28 +156,30 @@ typedef struct {
 Record *record_parse(Arena *a, const char *line);                  /* raises NS_ERR_VALUE naming the place */
 char *record_text(Arena *a, const Record *r);                      /* one line with newline, byte format of 02 §5.7 */
 char *steps_text(Arena *a, int n, const Step *steps);              /* the JSON array of steps */
-Step *steps_parse(Arena *a, const char *json, int *n);
+Step *steps_parse(Arena *a, const char *json, int *n);             /* all kinds, ours too */
 
-/* ---- te schedules (te_sched.c) : 07 §7.1. A State without steps; factors may be symbolic. Axes are named by handle. ---- */
-State *sched_new(IrCtx *c, int n, const TeOp *const *outputs);
-int sched_stage(const State *s, const TeOp *op);                   /* by current or original operation; -1 if absent */
-int sched_axis(State *s, int stage, VarId handle);                 /* leaf position; raises, telling "already split" from "not of this stage" */
-void sched_handles(State *s);                                      /* gives every loop of a replayed state a handle */
-void sched_split(State *s, int stage, int leaf, ExprId factor, ExprId nparts); /* results at leaf, leaf + 1 */
-void sched_fuse(State *s, int stage, int leaf);                    /* leaf and leaf + 1; result at leaf */
-void sched_singleton(State *s, int stage);                         /* result at 0 */
-void sched_reorder(State *s, int stage, int n, const int *leaves); /* permuted among the positions they occupy */
-void sched_bind(State *s, int stage, int leaf, VarId thread, Annotation kind);
-void sched_annotate(State *s, int stage, int leaf, Annotation a);  /* AN_NONE .. AN_PARALLEL; replaces */
-void sched_pragma(State *s, int stage, int leaf, const char *key, int64_t value);
-void sched_compute_at(State *s, int stage, int target, int leaf);
-void sched_compute_inline(State *s, int stage);
-void sched_compute_root(State *s, int stage);
-void sched_storage_align(State *s, int stage, VarId handle, int factor, int offset);
-int sched_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers); /* id of the new stage */
-int sched_cache_write(State *s, int stage, const char *scope);
-int sched_rfactor(State *s, int stage, int leaf, int factor_axis);
-void sched_scope(State *s, int stage, const char *scope);
+/* ---- schedules written by hand (hand.c) : 07 §7.1. Each primitive checks what te users expect and applies one step; factors
+ * may be symbolic. Loops are leaf positions; hand_axis finds the one of a handle. ---- */
+State *hand_new(IrCtx *c, int n, const TeOp *const *outputs);
+int hand_stage(const State *s, const TeOp *op);                    /* by current or original operation; -1 if absent */
+int hand_axis(State *s, int stage, VarId handle);                  /* leaf position; raises, telling "already split" from "not of this stage" */
+VarId axis_handle(State *s, int stage, int axis);                  /* made when it is first asked for */
+void hand_split(State *s, int stage, int leaf, ExprId factor, ExprId nparts); /* results at leaf, leaf + 1 */
+void hand_fuse(State *s, int stage, int leaf);                     /* leaf and leaf + 1; result at leaf; leaf -1: a new loop at 0 */
+void hand_reorder(State *s, int stage, int n, const int *leaves);  /* permuted among the positions they occupy */
+void hand_bind(State *s, int stage, int leaf, VarId thread, Annotation kind);
+void hand_annotate(State *s, int stage, int leaf, Annotation a);   /* AN_NONE .. AN_PARALLEL; replaces */
+void hand_pragma(State *s, int stage, int leaf, const char *key, int64_t value);
+void hand_compute_inline(State *s, int stage);
+void hand_compute_root(State *s, int stage);
+void hand_storage_align(State *s, int stage, VarId handle, int factor, int offset);
+int hand_cache_write(State *s, int stage, const char *scope);      /* id of the new stage */
+int hand_rfactor(State *s, int stage, int leaf, int factor_axis);
+void hand_scope(State *s, int stage, const char *scope);           /* "": by the threads around it */
+void hand_double_buffer(State *s, int stage);
+void hand_predicate(State *s, int stage, ExprId cond);
+/* The steps for a DAG of the same operations, whose stages may have another order. */
+Step *hand_steps_for(Arena *a, const State *s, int n_ops, const TeOp *const *ops);
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
 TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);

@@ -30,6 +30,7 @@ State *state_copy(IrCtx *c, const State *src) {
   COPY_VEC(m, s->stage);
   COPY_VEC(m, s->step);
   COPY_VEC(m, s->dags);
+  COPY_VEC(m, s->var);
   for (int i = 0; i < s->stage.len; i++) {
     Stage *st = &s->stage.at[i];
     COPY_VEC(m, st->axes);
@@ -66,30 +67,44 @@ State *state_replay(IrCtx *c, const TeDag *d, int n, const Step *steps) {
   return state_replay_like(c, d, n, steps, NULL);
 }
 
-State *state_replay_like(IrCtx *c, const TeDag *d, int n, const Step *steps, const State *like) {
-  State *s = state_init(c, d);
-  if (like && (like->ctx != c || like->dag0 != d)) like = NULL;
-  Err *e = ir_err(c);
-  vec_grow(ir_arena(c), (void **)&s->step.at, &s->step.cap, n, sizeof(Step));
+static void append(State *s, int n, const Step *steps, const State *like) {
+  Err *e = ir_err(s->ctx);
+  vec_grow(ir_arena(s->ctx), (void **)&s->step.at, &s->step.cap, s->step.len + n, sizeof(Step));
   for (int i = 0; i < n; i++) {
     ApplyArg a = {s, &steps[i]};
-    if (like && (i >= like->step.len || steps[i].kind == STEP_RF || steps[i].kind >= STEP_KINDS ||
-                 !step_like(&steps[i], &like->step.at[i])))
-      like = NULL; /* an rfactor depends on sizes */
-    bool known = like && (steps[i].kind == STEP_CHR || steps[i].kind == STEP_CHW) && s->dags.len < like->dags.len;
+    const StepInfo *info = steps[i].kind < STEP_KINDS ? step_info((StepKind)steps[i].kind) : NULL;
+    if (like && (i >= like->step.len || !info || info->by_size || !step_like(&steps[i], &like->step.at[i])))
+      like = NULL;
+    bool known = like && info->shift != SHIFT_NONE && s->dags.len < like->dags.len;
     s->reuse = known ? like->dags.at[s->dags.len] : NULL;
     ErrCode code = err_try(e, apply_one, &a);
     s->reuse = NULL;
     if (code == NS_ERR_VALUE) {
       char why[1024];
       snprintf(why, sizeof why, "%.1000s", e->msg);
-      const char *name = steps[i].kind < STEP_KINDS ? step_info((StepKind)steps[i].kind)->mnemonic : "?";
-      err_raise(e, code, "step %d (%s): %s", i, name, why);
+      err_raise(e, code, "step %d (%s): %s", i, info ? info->mnemonic : "?", why);
     } else if (code != NS_OK) {
       err_rethrow(e, code);
     }
   }
+}
+
+State *state_replay_like(IrCtx *c, const TeDag *d, int n, const Step *steps, const State *like) {
+  State *s = state_init(c, d);
+  append(s, n, steps, like && (like->ctx != c || like->dag0 != d) ? NULL : like);
   return s;
+}
+
+void state_append(State *s, int n, const Step *steps) { append(s, n, steps, NULL); }
+
+/* A log comes from strangers: what is run in a network computes everything. debug_skip_region, which no program can be judged
+ * with, is refused with the record already. */
+void state_check_whole(const State *s) {
+  for (int i = 0; i < s->stage.len; i++)
+    err_check(
+        S_ERR(s), !s->stage.at[i].store_predicate,
+        "stage %d (%s) is stored under a condition, which leaves a part of the computation out: remove its step PD", i,
+        s->stage.at[i].op->name);
 }
 
 /* ---- one step each ---- */

@@ -1,8 +1,8 @@
-/* The fourteen transform steps: one table entry and one function each.
+/* The fourteen transform steps of TVM, and the table of all steps: one entry and one function each.
  *
  * A step's function checks that the step is valid in the state it meets, then changes the state. Ids are those in force
  * at that moment. FSP and FFSP look up the lengths of earlier SP steps, so changing such an SP changes its followers on
- * the next replay. Extents recorded in SP steps are never consulted: they may be stale.
+ * the next replay. Extents recorded in SP steps are never consulted: they may be stale. The steps beyond these are in own.c.
  */
 #include "schedule/internal.h"
 #include "base/limits.h"
@@ -18,14 +18,14 @@ const char *const AN_WORD[AN_COUNT] = {"for",         "unroll",     "vectorize",
 static void do_an(State *s, const Step *p) {
   Axis *x = leaf_at(s, p->stage, p->iter);
   err_check(S_ERR(s), p->a >= 0 && p->a < AN_COUNT, "annotation code %d is not one of 0 to %d", p->a, AN_COUNT - 1);
-  err_check(S_ERR(s), x->ann == AN_NONE, "iterator %s already carries the annotation %s", x->name, AN_WORD[x->ann]);
+  err_check(S_ERR(s), x->ann == AN_NONE, "iterator %s already carries the annotation %s", loop_name(s, x),
+            AN_WORD[x->ann]);
   err_check(S_ERR(s), p->a != AN_VECTORIZE || (x->kind != IT_REDUCE && x->kind != IT_MIXED),
-            "iterator %s is a reduction: it cannot be vectorized", x->name);
-  x->ann = (uint8_t)p->a;
-  if (p->a >= AN_VTHREAD && p->a <= AN_THREAD_Z) { /* a thread axis of its own, also its variable */
-    x->var = ir_var_new(s->ctx, AN_WORD[p->a], DT_I32, false);
-    x->thread_obj = x->var;
-  }
+            "iterator %s is a reduction: it cannot be vectorized", loop_name(s, x));
+  if (p->a >= AN_VTHREAD && p->a <= AN_THREAD_Z) /* a thread axis of its own, also its variable */
+    bind_thread(s, x, (Annotation)p->a, 0);
+  else
+    x->ann = (uint8_t)p->a;
 }
 
 static const char *fused_name(State *s, const Stage *st, int first, int n) {
@@ -165,7 +165,7 @@ static void split(State *s, int stage, int iter, int n, const int64_t *len, bool
   Stage *st = stage_at(s, stage, true);
   Axis parent = *leaf_at(s, stage, iter);
   err_check(S_ERR(s), n >= 1 && n < 100, "a split needs 1 to 99 lengths, not %d", n);
-  limit_check(S_ERR(s), LIMIT_ITERATORS, st->leaf.len + n);
+  if (!s->by_hand) limit_check(S_ERR(s), LIMIT_ITERATORS, st->leaf.len + n);
   int64_t all = 1;
   for (int k = 0; k < n; k++) {
     err_check(S_ERR(s), len[k] == SIZE_OPEN || (len[k] >= 1 && len[k] <= INT32_MAX),
@@ -185,7 +185,7 @@ static void split(State *s, int stage, int iter, int n, const int64_t *len, bool
 static void do_sp(State *s, const Step *p) { split(s, p->stage, p->iter, p->n, p->list, p->flag); }
 
 static const Step *source_split(State *s, int64_t id) {
-  err_check(S_ERR(s), id >= 0 && id < s->step.len - 1, "source step %lld does not precede this step", (long long)id);
+  err_check(S_ERR(s), id >= 0 && id < s->step.len, "source step %lld does not precede this step", (long long)id);
   const Step *src = &s->step.at[id];
   err_check(S_ERR(s), src->kind == STEP_SP, "source step %lld is %s, not SP", (long long)id,
             step_info((StepKind)src->kind)->mnemonic);
@@ -246,21 +246,27 @@ static void forget_ranges(Stage *st) {
 static void do_ca(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   leaf_at(s, p->iter, p->a);
-  err_check(S_ERR(s), p->iter != p->stage, "stage %d (%s) cannot be computed inside itself", p->stage, st->op->name);
+  err_check(S_ERR(s), p->iter != p->stage || s->by_hand, "stage %d (%s) cannot be computed inside itself", p->stage,
+            st->op->name);
   st->at = AT_ITER;
   forget_ranges(st);
   attach_set(s, p->stage, p->iter, p->a);
 }
 
-static void do_ci(State *s, const Step *p) {
+static void do_cix(State *s, const Step *p) { /* what is attached has to move away before bounds are inferred */
   Stage *st = stage_at(s, p->stage, true);
-  err_check(S_ERR(s), !attach_any(s, p->stage, -1), "stage %d (%s) carries attached stages: it cannot be inlined",
-            p->stage, st->op->name);
   err_check(S_ERR(s), st->op->n_out == 1 && !st->op->n_red,
             "stage %d (%s) has %s: only plain single-output stages can be inlined", p->stage, st->op->name,
             st->op->n_red ? "a reduction" : "several outputs");
   st->at = AT_INLINED;
   attach_clear(s, p->stage);
+}
+
+static void do_ci(State *s, const Step *p) {
+  const Stage *st = stage_at(s, p->stage, true);
+  err_check(S_ERR(s), !attach_any(s, p->stage, -1), "stage %d (%s) carries attached stages: it cannot be inlined",
+            p->stage, st->op->name);
+  do_cix(s, p);
 }
 
 static void do_cr(State *s, const Step *p) {
@@ -270,7 +276,9 @@ static void do_cr(State *s, const Step *p) {
   attach_clear(s, p->stage);
 }
 
-static void new_stage(State *s) { limit_check(S_ERR(s), LIMIT_STAGES, s->stage.len - s->dag0->n_ops + 1); }
+static void new_stage(State *s) {
+  if (!s->by_hand) limit_check(S_ERR(s), LIMIT_STAGES, s->stage.len - s->dag0->n_ops + 1);
+}
 
 static void do_chr(State *s, const Step *p) {
   new_stage(s);
@@ -283,25 +291,42 @@ static void do_chr(State *s, const Step *p) {
   dag_cache_read(s, p->stage, scope_parse(S_ERR(s), p->text), p->text, p->n, p->list);
 }
 
-static void do_chw(State *s, const Step *p) {
+static void do_chwx(State *s, const Step *p) { /* the cache has the layout of the loops */
   new_stage(s);
-  Stage *st = stage_at(s, p->stage, true);
-  err_check(S_ERR(s), st->rels.len == 0,
-            "cache write must be the first step on stage %d (%s): it has been split or fused already", p->stage,
-            st->op->name);
+  stage_at(s, p->stage, true);
   dag_cache_write(s, p->stage, scope_parse(S_ERR(s), p->text), p->text);
 }
 
-static void do_rf(State *s, const Step *p) {
+static void do_chw(State *s, const Step *p) {
+  const Stage *st = stage_at(s, p->stage, true);
+  err_check(S_ERR(s), st->rels.len == 0,
+            "cache write must be the first step on stage %d (%s): it has been split or fused already", p->stage,
+            st->op->name);
+  do_chwx(s, p);
+}
+
+static void factor(State *s, int stage, int axis, int at) {
+  const Stage *st = stage_at(s, stage, true);
+  const Axis *x = &st->axes.at[axis];
   new_stage(s);
-  Stage *st = stage_at(s, p->stage, true);
-  const Axis *x = leaf_at(s, p->stage, p->iter);
-  err_check(S_ERR(s), x->kind == IT_REDUCE, "rfactor: iterator %s of stage %d (%s) is not a reduction", x->name,
-            p->stage, st->op->name);
-  int last = s->step.len - 2;
-  err_check(S_ERR(s), last >= 0 && s->step.at[last].kind == STEP_SP && s->step.at[last].stage == p->stage,
+  err_check(S_ERR(s), x->kind == IT_REDUCE, "rfactor: iterator %s of stage %d (%s) is not a reduction", loop_name(s, x),
+            stage, st->op->name);
+  dag_rfactor(s, stage, axis, at);
+}
+
+static void do_rfx(State *s, const Step *p) {
+  leaf_of(s, p->stage, p->iter);
+  factor(s, p->stage, p->iter, p->a);
+}
+
+static void do_rf(State *s, const Step *p) {
+  const Stage *st = stage_at(s, p->stage, true);
+  leaf_at(s, p->stage, p->iter);
+  int last = s->step.len - 1, axis = st->leaf.at[p->iter];
+  bool follows = last >= 0 && s->step.at[last].kind == STEP_SP && s->step.at[last].stage == p->stage;
+  err_check(S_ERR(s), follows || st->axes.at[axis].kind != IT_REDUCE,
             "rfactor of stage %d (%s) must directly follow the split that made its iterator", p->stage, st->op->name);
-  dag_rfactor(s, p->stage, st->leaf.at[p->iter], p->a);
+  factor(s, p->stage, axis, p->a);
 }
 
 /* ---- the table ---- */
@@ -310,24 +335,76 @@ typedef struct {
   StepInfo info;
   void (*apply)(State *, const Step *);
 } StepDef;
+/* kind, arguments, where it inserts a stage, aside, by_size (StepInfo), function */
+#define ROW(kind, args, shift, aside, by_size, fn) [STEP_##kind] = {{#kind, args, SHIFT_##shift, aside, by_size}, fn}
 static const StepDef STEPS[STEP_KINDS] = {
-    [STEP_AN] = {{"AN", "sia"}, do_an},         [STEP_FU] = {{"FU", "sl"}, do_fu},
-    [STEP_PR] = {{"PR", "sit"}, do_pr},         [STEP_RE] = {{"RE", "sl"}, do_re},
-    [STEP_SP] = {{"SP", "siElf"}, do_sp},       [STEP_FSP] = {{"FSP", "siab"}, do_fsp},
-    [STEP_FFSP] = {{"FFSP", "silaf"}, do_ffsp}, [STEP_SA] = {{"SA", "siab"}, do_sa},
-    [STEP_CA] = {{"CA", "sia"}, do_ca},         [STEP_CI] = {{"CI", "s"}, do_ci},
-    [STEP_CR] = {{"CR", "s"}, do_cr},           [STEP_CHR] = {{"CHR", "stl"}, do_chr},
-    [STEP_CHW] = {{"CHW", "st"}, do_chw},       [STEP_RF] = {{"RF", "sia"}, do_rf}};
+    ROW(AN, "sia", NONE, false, false, do_an),
+    ROW(FU, "sl", NONE, false, false, do_fu),
+    ROW(PR, "sit", NONE, false, false, do_pr),
+    ROW(RE, "sl", NONE, false, false, do_re),
+    ROW(SP, "siElf", NONE, false, false, do_sp),
+    ROW(FSP, "sipb", NONE, false, false, do_fsp),
+    ROW(FFSP, "siPaf", NONE, false, false, do_ffsp),
+    ROW(SA, "siab", NONE, false, false, do_sa),
+    ROW(CA, "sSa", NONE, false, false, do_ca),
+    ROW(CI, "s", NONE, false, false, do_ci),
+    ROW(CR, "s", NONE, false, false, do_cr),
+    ROW(CHR, "stL", BEHIND, false, false, do_chr),
+    ROW(CHW, "st", AT, false, false, do_chw),
+    ROW(RF, "sia", AT, false, true, do_rf),
+    /* our own */
+    ROW(SPX, "siftV", NONE, false, false, do_spx),
+    ROW(FUX, "sl", NONE, false, false, do_fux),
+    ROW(REX, "sl", NONE, false, false, do_rex),
+    ROW(ANX, "sia", NONE, false, false, do_anx),
+    ROW(PRX, "sit", NONE, true, false, do_prx),
+    ROW(SAX, "siab", NONE, true, false, do_sax),
+    ROW(CIX, "s", NONE, false, false, do_cix),
+    ROW(CHWX, "st", AT, false, true, do_chwx),
+    ROW(RFX, "sia", AT, false, true, do_rfx),
+    ROW(VA, "abft", NONE, true, false, do_va),
+    ROW(BI, "siab", NONE, true, false, do_bi),
+    ROW(SC, "st", NONE, true, false, do_sc),
+    ROW(DB, "s", NONE, true, false, do_db),
+    ROW(PD, "stV", NONE, true, false, do_pd),
+};
+#undef ROW
 
 const StepInfo *step_info(StepKind k) { return &STEPS[k].info; }
 
+int step_find(const char *mnemonic) {
+  for (int k = 0; k < STEP_KINDS; k++)
+    if (!strcmp(STEPS[k].info.mnemonic, mnemonic)) return k;
+  return -1;
+}
+
 int step_stage_shift(const Step *p, int stage_id) {
-  switch (p->kind) {
-  case STEP_CHR: return stage_id + (stage_id >= p->stage + 1);
-  case STEP_CHW:
-  case STEP_RF: return stage_id + (stage_id >= p->stage);
+  switch (STEPS[p->kind].info.shift) {
+  case SHIFT_BEHIND: return stage_id + (stage_id > p->stage);
+  case SHIFT_AT: return stage_id + (stage_id >= p->stage);
   default: return stage_id;
   }
+}
+
+int step_stage_before(const Step *p, int stage_id) {
+  return stage_id - (STEPS[p->kind].info.shift != SHIFT_NONE && stage_id > p->stage);
+}
+
+void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*step)(void *arg, int id), void *arg) {
+  int every = 0;
+  for (const char *x = STEPS[p->kind].info.args; *x; x++) {
+    if (*x == 's') p->stage = stage(arg, p->stage);
+    if (*x == 'S') p->iter = stage(arg, p->iter);
+    if (*x == 'p' && step) p->a = step(arg, p->a);
+    if (*x == 'L' || *x == 'V' || (*x == 'P' && step)) every = *x;
+  }
+  if (!every || !p->n) return;
+  p->list = arena_copy(a, p->list, sizeof(int64_t) * (size_t)p->n);
+  for (int i = 0; i < p->n; i += every == 'V' ? 2 : 1)
+    if (every == 'P')
+      p->list[i] = step(arg, (int)p->list[i]);
+    else if (p->list[i] >= 0)
+      p->list[i] = stage(arg, (int)p->list[i]);
 }
 
 void state_apply(State *s, Step p) {
@@ -337,12 +414,13 @@ void state_apply(State *s, Step p) {
             step_info((StepKind)p.kind)->mnemonic);
   err_check(S_ERR(s), p.n >= 0 && (p.list || !p.n), "step %s lacks its list argument",
             step_info((StepKind)p.kind)->mnemonic);
-  limit_check(S_ERR(s), LIMIT_STEPS, s->step.len + 1);
-  limit_check(S_ERR(s), LIMIT_LIST, p.n);
+  if (!s->by_hand) {
+    limit_check(S_ERR(s), LIMIT_STEPS, s->step.len + 1);
+    limit_check(S_ERR(s), LIMIT_LIST, p.n);
+  }
   state_unbound(s);
   p.list = p.n ? arena_copy(m, p.list, sizeof(int64_t) * (size_t)p.n) : NULL;
   if (p.text) p.text = arena_strdup(m, p.text);
+  STEPS[p.kind].apply(s, &p);
   vec_push(m, &s->step, p);
-  Step now = s->step.at[s->step.len - 1];
-  STEPS[p.kind].apply(s, &now);
 }

@@ -1,5 +1,6 @@
 /* The text of a state: its loops, indented, with the stages attached at them. States are equal when their texts are. */
 #include "schedule/internal.h"
+#include <string.h>
 
 typedef struct {
   const State *s;
@@ -93,13 +94,25 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
     sb_spaces(p->b, indent);
     sb_printf(p->b, "%s storage_offset: %d\n", st->op->name, st->storage_offset);
   }
+  if (st->double_buffer) {
+    sb_spaces(p->b, indent);
+    sb_printf(p->b, "%s double_buffer\n", st->op->name);
+  }
+  if (st->scope_asked) {
+    sb_spaces(p->b, indent);
+    sb_printf(p->b, "%s scope: %s\n", st->op->name, scope_name(st->scope));
+  }
+  if (st->store_predicate) {
+    sb_spaces(p->b, indent);
+    sb_printf(p->b, "%s stored if: %s\n", st->op->name, ex_text(p->s->ctx, st->store_predicate));
+  }
   for (int i = 0; i < st->leaf.len; i++) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];
     if (!(p->hide && x->ranged && x->sext == 1)) {
       sb_spaces(p->b, indent);
       sb_puts(p->b, AN_WORD[x->ann]);
       sb_putc(p->b, ' ');
-      sb_puts(p->b, x->name);
+      sb_puts(p->b, loop_name(p->s, x));
       put_range(p, st, x);
       indent += 2;
     }
@@ -129,4 +142,13 @@ char *state_text(const State *s, bool hide_trivial) {
   return sb_str(&b);
 }
 
-uint64_t state_hash(const State *s) { return hash_str(state_text(s, true)); }
+/* Of the text, and of steps that no text shows. */
+uint64_t state_hash(const State *s) {
+  uint64_t h = hash_str(state_text(s, true));
+  for (int i = 0; i < s->step.len; i++)
+    if (s->step.at[i].kind >= STEP_OWN) {
+      const char *text = steps_text(ir_arena(s->ctx), 1, &s->step.at[i]);
+      h = hash_bytes(text, strlen(text), h);
+    }
+  return h;
+}

@@ -220,7 +220,7 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
   if (w == old) return false;
   for (int i = fu + 2; i < n; i++) {
     Step *p = &steps[i];
-    if (p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) return false;
+    if (step_info((StepKind)p->kind)->shift != SHIFT_NONE) return false;
     if (p->stage != stage) continue;
     if (p->kind != STEP_AN && p->kind != STEP_PR) return false;
     if (p->iter != 0) p->iter += old - w;

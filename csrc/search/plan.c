@@ -115,10 +115,8 @@ static int splits_of(const State *s, int stage, int *out, int cap) {
   int n = 0;
   for (int i = s->step.len - 1; i >= 0; i--) {
     const Step *p = &s->step.at[i];
-    if (p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) {
-      if (stage > p->stage) stage--;
-    } else if (p->kind == STEP_SP && p->stage == stage && n < cap)
-      out[n++] = i;
+    stage = step_stage_before(p, stage);
+    if (p->kind == STEP_SP && p->stage == stage && n < cap) out[n++] = i;
   }
   for (int i = 0; i < n / 2; i++) {
     int x = out[i];

@@ -47,9 +47,8 @@ static int spatial_splits(const State *s, int stage, int64_t *out, int cap) {
   for (int i = 0; i < op->n_red; i++) red += !sp_names(s, stage, "auto_scheduler_no_split_at_inner", op->red[i].name);
   for (int i = s->step.len - 1; i >= 0; i--) {
     const Step *p = &s->step.at[i];
-    if (p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) {
-      if (stage > p->stage) stage--;
-    } else if (p->kind == STEP_SP && p->stage == stage) {
+    stage = step_stage_before(p, stage);
+    if (p->kind == STEP_SP && p->stage == stage) {
       if (red > 0)
         red--;
       else if (n < cap)

@@ -105,7 +105,7 @@ bool pred_has_step(const State *s, int stage, StepKind k) {
   for (int i = s->step.len - 1; i >= 0; i--) {
     const Step *p = &s->step.at[i];
     if (p->kind == k && p->stage == stage) return true;
-    if ((p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) && stage > p->stage) stage--;
+    stage = step_stage_before(p, stage);
   }
   return false;
 }

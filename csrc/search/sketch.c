@@ -292,7 +292,7 @@ static int split_steps(const State *s, int stage, int *out, int cap) {
   for (int i = s->step.len - 1; i >= 0; i--) {
     const Step *p = &s->step.at[i];
     if (p->kind == STEP_SP && p->stage == stage && n < cap) out[n++] = i;
-    if ((p->kind == STEP_CHR || p->kind == STEP_CHW || p->kind == STEP_RF) && stage > p->stage) stage--;
+    stage = step_stage_before(p, stage);
   }
   return n;
 }

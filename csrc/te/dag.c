@@ -137,6 +137,19 @@ TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors) {
   return d;
 }
 
+TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs) {
+  Arena *a = ir_arena(c);
+  Graph g = {.c = c, .a = a};
+  mapu_init(&g.of, a);
+  TensorId *t = arena_array(a, TensorId, n);
+  TeOp **outs = arena_array(a, TeOp *, n);
+  for (int i = 0; i < n; i++) t[i] = outputs[i]->out[0], outs[i] = op_of(c, t[i]);
+  number_ops(&g, n, t);
+  TeDag order = {0};
+  stage_order(&g, &order, n, outs);
+  return te_dag_rewritten(c, NULL, order.n_ops, order.op);
+}
+
 TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base, int n_ops, TeOp **ops) {
   (void)base;
   Arena *a = ir_arena(c);

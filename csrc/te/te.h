@@ -74,6 +74,7 @@ typedef struct TeDag {
 } TeDag;
 
 TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors); /* orders, checks names, analyses; in c's arena */
+TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs); /* what they need, in the order of a schedule */
 TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base, int n_ops,
                         TeOp **ops); /* given order (after CHR/CHW/RF); re-analysed */
 TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d);

@@ -16,9 +16,9 @@ def _state_of(sch):
     """The engine's Schedule or State behind a schedule, a state of the auto-scheduler, or itself."""
     for name in ("_core", "state_object", "state"):
         inner = getattr(sch, name, None)
-        if isinstance(inner, (_core.Schedule, _core.State)):
+        if isinstance(inner, _core.StateBase):
             return inner
-    if isinstance(sch, (_core.Schedule, _core.State)):
+    if isinstance(sch, _core.StateBase):
         return sch
     raise TypeError(
         f"cannot build {type(sch).__name__}; expected a schedule made with te.create_schedule or by the auto-scheduler"

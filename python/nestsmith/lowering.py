@@ -59,10 +59,5 @@ def lower(sch, args, name="main", binds=None, simple_mode=False):
     """
     if binds:
         raise ValueError("binds is not supported: buffers are laid out row by row")
-    core = getattr(sch, "_core", None)
-    if isinstance(core, _core.Schedule):
-        text = _core.lower_text(core, "primfn", args=list(args))
-    else:
-        names = [t.name if isinstance(t, _core.Tensor) else t for t in args]
-        text = _core.lower_text(_state_of(sch), "primfn", args=names)
+    text = _core.lower_text(_state_of(sch), "primfn", args=list(args))
     return LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1))

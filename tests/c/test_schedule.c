@@ -62,46 +62,46 @@ static void rewrite_body(void *arg) {
 }
 
 /* Hand-written schedules: many primitives on one product; attachments follow their loop, bounds are as expected. */
-static void sched_body(void *arg) {
+static void hand_body(void *arg) {
   Fix *f = arg;
   const TeOp *out = te_op_of(f->c, f->d->tensor[2]);
-  State *s = sched_new(f->c, 1, &out);
+  State *s = hand_new(f->c, 1, &out);
   assert_int_equal(s->stage.len, 3);
-  assert_int_equal(sched_stage(s, out), 2);
+  assert_int_equal(hand_stage(s, out), 2);
   ExprId n = ex_var(f->c, ir_var_new(f->c, "n", DT_I32, true));
-  sched_split(s, 2, 0, ex_i32(f->c, 5), 0);
-  sched_split(s, 2, 3, 0, n); /* k by a symbolic number of parts */
-  sched_reorder(s, 2, 3, (int[]){2, 0, 1});
-  int local = sched_cache_write(s, 2, "local");
+  hand_split(s, 2, 0, ex_i32(f->c, 5), 0);
+  hand_split(s, 2, 3, 0, n); /* k by a symbolic number of parts */
+  hand_reorder(s, 2, 3, (int[]){2, 0, 1});
+  int local = hand_cache_write(s, 2, "local");
   assert_int_equal(local, 2);
   assert_int_equal(s->stage.at[2].n_root_data, 3); /* the layout of the loops: j, i.outer, i.inner */
-  int shared = sched_cache_read(s, 0, "shared", 1, (int64_t[]){2});
+  int shared = state_cache_read(s, 0, "shared", 1, (int64_t[]){2});
   assert_int_equal(shared, 1);
-  sched_split(s, 4, 1, ex_i32(f->c, 16), 0);
-  sched_fuse(s, 4, 0);
-  sched_compute_at(s, 3, 4, 1);
-  sched_compute_at(s, 1, 3, 0);
-  sched_split(s, 4, 1, ex_i32(f->c, 4), 0); /* the attachment moves to the inner part */
+  hand_split(s, 4, 1, ex_i32(f->c, 16), 0);
+  hand_fuse(s, 4, 0);
+  state_compute_at(s, 3, 4, 1);
+  state_compute_at(s, 1, 3, 0);
+  hand_split(s, 4, 1, ex_i32(f->c, 4), 0); /* the attachment moves to the inner part */
   assert_int_equal(s->stage.at[3].at_iter, 2);
-  sched_reorder(s, 4, 2, (int[]){2, 0});
+  hand_reorder(s, 4, 2, (int[]){2, 0});
   assert_int_equal(s->stage.at[3].at_iter, 0);
-  sched_singleton(s, 4);
+  hand_fuse(s, 4, -1);
   assert_int_equal(s->stage.at[3].at_iter, 1);
   int k = s->stage.at[3].leaf.len - 1;
-  sched_split(s, 3, k, ex_i32(f->c, 8), 0);
-  sched_storage_align(s, 1, s->stage.at[1].axes.at[0].handle, 32, 8);
-  sched_annotate(s, 4, 2, AN_UNROLL);
+  hand_split(s, 3, k, ex_i32(f->c, 8), 0);
+  hand_storage_align(s, 1, s->stage.at[1].axes.at[0].handle, 32, 8);
+  hand_annotate(s, 4, 2, AN_UNROLL);
   State *t = state_copy(f->c, s);
   state_infer_bounds(t);
   assert_int_equal(axis_extent(t, 3, k), 4);
-  sched_compute_root(s, 1);
-  assert_int_equal(sched_rfactor(s, 3, k, -1), 3);
+  hand_compute_root(s, 1);
+  assert_int_equal(hand_rfactor(s, 3, k, -1), 3);
   assert_int_equal(s->stage.len, 6);
   state_infer_bounds(state_copy(f->c, s));
   assert_non_null(strstr(state_text(s, false), "C.local.rf = ..."));
 }
 
-static void test_sched(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, sched_body, *state), NS_OK); }
+static void test_hand(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, hand_body, *state), NS_OK); }
 static void test_replay(void **state) { assert_int_equal(err_try(&((Fix *)*state)->err, replay_body, *state), NS_OK); }
 static void test_rewrite(void **state) {
   assert_int_equal(err_try(&((Fix *)*state)->err, rewrite_body, *state), NS_OK);
@@ -172,7 +172,7 @@ static void test_broken_input(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_replay, setup, teardown),
                                      cmocka_unit_test_setup_teardown(test_rewrite, setup, teardown),
-                                     cmocka_unit_test_setup_teardown(test_sched, setup, teardown),
+                                     cmocka_unit_test_setup_teardown(test_hand, setup, teardown),
                                      cmocka_unit_test_setup_teardown(test_broken_input, setup, teardown)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

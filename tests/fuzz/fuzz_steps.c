@@ -81,13 +81,16 @@ static int next(Bytes *b) {
 }
 
 static Step decode(Bytes *b) {
-  static const char *const TEXT[] = {"auto_unroll_max_step$16", "debug_skip_region", "local", "shared", "global", "x"};
+  static const char *const TEXT[] = {"auto_unroll_max_step$16", "debug_skip_region", "local", "shared", "global", "x",
+                                     "($0 + 3)", "($0 < 5)", "floordiv(12, 5)", "(C[$0, 1] > 0f)", "unroll_explicit$1"};
   Step s = {.kind = (uint8_t)(next(b) % STEP_KINDS)};
   for (const char *p = step_info((StepKind)s.kind)->args; *p; p++) {
     switch (*p) {
     case 's': s.stage = next(b) % 12; break;
-    case 'i': s.iter = next(b) % 12; break;
-    case 'a': s.a = next(b) % 12; break;
+    case 'i':
+    case 'S': s.iter = next(b) % 12; break;
+    case 'a':
+    case 'p': s.a = next(b) % 12; break;
     case 'b': s.b = next(b) % 12; break;
     case 'E': s.extent = next(b); break;
     case 'f': s.flag = next(b) & 1; break;
@@ -95,7 +98,7 @@ static Step decode(Bytes *b) {
     default:
       s.n = next(b) % 6;
       s.list = arena_array(ir_arena(ctx), int64_t, s.n);
-      for (int i = 0; i < s.n; i++) s.list[i] = (s.kind == STEP_SP) + next(b) % 33;
+      for (int i = 0; i < s.n; i++) s.list[i] = (s.kind == STEP_SP) - (*p == 'V') + next(b) % 33;
     }
   }
   return s;

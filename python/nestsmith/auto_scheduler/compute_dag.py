@@ -107,6 +107,16 @@ class ComputeDAG(_core.ComputeDAG):
         """(schedule, tensors) for ``lower`` and ``build``."""
         return schedule_from_state(self, _core_state(state), int(layout_rewrite))
 
+    def state_from_schedule(self, schedule):
+        """The state that does what a schedule of ``te`` does: it can be recorded, replayed and measured.
+
+        Raises
+        ------
+        ValueError
+            If the schedule is of other operations.
+        """
+        return self.wrap_state(_core.State(self, schedule._core.steps_for(self)))
+
     def rewrite_layout_from_state(self, state):
         """A DAG whose layout-free inputs are stored in the order in which the state reads them."""
         return _core.dag_rewrite_layout(self, _core_state(state).steps())

@@ -163,10 +163,8 @@ class State:
         return self._op_list
 
     def _insert_op(self, step):
-        if step[0] in ("CHW", "RF"):
-            self._ops.insert(step[1], None)
-        elif step[0] == "CHR":
-            self._ops.insert(step[1] + 1, None)
+        if step[0] in _core.STEP_INSERTS:
+            self._ops.insert(step[1] + _core.STEP_INSERTS[step[0]], None)
 
     def _name_ops(self):
         names = [s[0] for s in self._object.stages()]
@@ -253,7 +251,7 @@ class State:
         self._object.apply(*step)
         self._insert_op(step)
         self._stages = None
-        if step[0] in ("CHR", "CHW", "RF"):
+        if step[0] in _core.STEP_INSERTS:
             self._stage_inserted(step, before)
             return
         after = self.stages
@@ -266,9 +264,10 @@ class State:
     def _stage_inserted(self, step, before):
         """Stages behind the new one moved up by one; all but the cached or factored stage keep their iterators."""
         self._name_ops()
-        at = step[1] + (step[0] == "CHR")
+        behind = _core.STEP_INSERTS[step[0]]
+        at = step[1] + behind
         for i, old in enumerate(before):
-            if step[0] == "CHR" or i != step[1]:
+            if behind or i != step[1]:
                 self.stages[i + (i >= at)].iters = old.iters
 
     def _annotate(self, stage, it, code):
@@ -359,6 +358,13 @@ class State:
     def compute_root(self, stage):
         """Computes the stage as a whole, before its readers."""
         self._apply("CR", self._stage(stage))
+
+    def double_buffer(self, stage):
+        """Two copies of the stage's buffer, so that one is filled while the other is read; not for an output.
+
+        Other readers of logs do not know the step: it travels in a record's field ``v``, and they see the state without it.
+        """
+        self._apply("DB", self._stage(stage))
 
     def cache_read(self, stage, scope_name, reader_stages):
         """A copy of the stage's result in memory ``scope_name`` for the given readers; returns the new operation."""

@@ -15,7 +15,6 @@ from .loop_state import handle_of
 
 __all__ = ["Relatives"]
 
-INSERTING = ("CHR", "CHW", "RF")  # steps that add a stage
 REDUCTION = 1  # kind of an iterator
 
 
@@ -98,5 +97,5 @@ def carry(steps, n_stages, tail, prefix):
             step[3] = [place[q] for q in step[3]]
         place[k] = len(out)
         out.append(step)
-        added += kind in INSERTING
+        added += kind in _core.STEP_INSERTS
     return out

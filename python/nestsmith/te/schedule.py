@@ -98,6 +98,17 @@ class Schedule:
         """An independent schedule with the same stages, axes and tensors."""
         return Schedule(self._core.copy(), self.outputs)
 
+    def steps(self):
+        """The schedule as a list of steps (JSON text): those of the auto-scheduler's logs, and further kinds for what
+        these have no word for. `apply_steps` of another schedule of the same operations, or
+        ``ComputeDAG.state_from_schedule``, does the same again."""
+        return self._core.steps()
+
+    def apply_steps(self, steps):
+        """Appends the steps that another schedule of the same operations gave. Raises ValueError with the number of the
+        step that does not fit; the schedule stays as it was."""
+        self._core.replay(steps)
+
     def normalize(self):
         """A copy; the engine normalises a schedule when it lowers it."""
         return self.copy()

@@ -1,0 +1,135 @@
+/* Records in Python: one line of a log as a tuple of its fields, and the other way round. */
+#include "py/py.h"
+
+typedef struct {
+  Err err;
+  Arena *a;
+  const char *in;
+  Record *record;
+  Record out;
+  char *text;
+} Rec;
+static void do_arena(void *p) {
+  Rec *x = p;
+  x->a = arena_new(&x->err);
+}
+static void do_parse(void *p) {
+  Rec *x = p;
+  x->record = record_parse(x->a, x->in);
+}
+static void do_write(void *p) {
+  Rec *x = p;
+  x->text = record_text(x->a, &x->out);
+}
+static bool rec_run(Rec *x, ErrBody body) {
+  ErrCode code = err_try(&x->err, body, x);
+  if (code != NS_OK) py_raise(&x->err, code);
+  return code == NS_OK;
+}
+static bool rec_open(Rec *x) {
+  err_init(&x->err);
+  return rec_run(x, do_arena);
+}
+
+static PyObject *hw_list(const Record *r) {
+  if (!r->has_hw) return Py_NewRef(Py_None);
+  PyObject *t = py_hw_tuple(&r->hw), *l = t ? PySequence_List(t) : NULL;
+  Py_XDECREF(t);
+  return l;
+}
+
+static PyObject *record_tuple(Rec *x) {
+  const Record *r = x->record;
+  PyObject *inputs = PyList_New(r->n_inputs), *costs = PyList_New(r->n_costs);
+  bool ok = inputs && costs;
+  for (int i = 0; ok && i < r->n_inputs; i++) {
+    PyObject *s = PyUnicode_FromString(r->inputs[i]);
+    if (!s)
+      ok = false;
+    else
+      PyList_SET_ITEM(inputs, i, s);
+  }
+  for (int i = 0; ok && i < r->n_costs; i++) {
+    PyObject *f = PyFloat_FromDouble(r->cost[i]);
+    if (!f)
+      ok = false;
+    else
+      PyList_SET_ITEM(costs, i, f);
+  }
+  char *steps = steps_text(x->a, r->n_steps, r->step);
+  if (ok)
+    return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite,
+                         inputs, steps, costs, r->error_no, r->all_cost, (long long)r->timestamp, r->version);
+  Py_XDECREF(inputs);
+  Py_XDECREF(costs);
+  return NULL;
+}
+
+static PyObject *fn_record_parse(PyObject *m, PyObject *arg) {
+  (void)m;
+  Rec x = {.in = PyUnicode_AsUTF8(arg)};
+  if (!x.in || !rec_open(&x)) return NULL;
+  PyObject *r = rec_run(&x, do_parse) ? record_tuple(&x) : NULL;
+  arena_free(x.a);
+  return r;
+}
+
+static void do_steps_in(void *p) {
+  Rec *x = p;
+  x->out.step = steps_parse(x->a, x->in, &x->out.n_steps);
+}
+
+static PyObject *fn_record_text(PyObject *m, PyObject *args) {
+  (void)m;
+  Rec x = {0};
+  Record *r = &x.out;
+  PyObject *inputs, *costs, *hw;
+  long long stamp;
+  if (!PyArg_ParseTuple(args, "ssOsiO!sO!idLs", &r->workload_key, &r->target, &hw, &r->target_host, &r->layout_rewrite,
+                        &PyList_Type, &inputs, &x.in, &PyList_Type, &costs, &r->error_no, &r->all_cost, &stamp,
+                        &r->version) ||
+      !py_hw(hw, &r->hw))
+    return NULL;
+  r->timestamp = stamp;
+  r->n_inputs = (int)PyList_GET_SIZE(inputs);
+  r->n_costs = (int)PyList_GET_SIZE(costs);
+  const char **names = py_calloc(r->n_inputs + 1, sizeof(char *));
+  double *cost = py_calloc(r->n_costs + 1, sizeof(double));
+  bool ok = names && cost && rec_open(&x);
+  for (int i = 0; ok && i < r->n_inputs; i++) ok = (names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(inputs, i))) != NULL;
+  for (int i = 0; ok && i < r->n_costs; i++) {
+    cost[i] = PyFloat_AsDouble(PyList_GET_ITEM(costs, i));
+    ok = !PyErr_Occurred();
+  }
+  r->inputs = names;
+  r->cost = cost;
+  PyObject *out = ok && rec_run(&x, do_steps_in) && rec_run(&x, do_write) ? PyUnicode_FromString(x.text) : NULL;
+  PyMem_Free(names);
+  PyMem_Free(cost);
+  arena_free(x.a);
+  if (!out && !PyErr_Occurred()) PyErr_NoMemory();
+  return out;
+}
+
+static PyObject *fn_limits(PyObject *m, PyObject *none) {
+  (void)m, (void)none;
+  PyObject *r = PyDict_New();
+  for (int k = 0; r && k < LIMIT_KINDS; k++) {
+    const Limit *l = limit_of((LimitKind)k);
+    PyObject *row = Py_BuildValue("(LLs)", (long long)l->most, (long long)l->seen, l->what);
+    if (!row || PyDict_SetItemString(r, l->name, row) < 0) Py_CLEAR(r);
+    Py_XDECREF(row);
+  }
+  return r;
+}
+
+static PyMethodDef FUNCS[] = {
+    {"limits", fn_limits, METH_NOARGS,
+     "limits(): {name: (most, largest value that was seen, what is counted)} of what a schedule may ask for."},
+    {"record_parse", fn_record_parse, METH_O,
+     "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, "
+     "error_no, all_cost, timestamp, version)."},
+    {"record_text", fn_record_text, METH_VARARGS, "record_text(*fields of record_parse): one line of a log."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_record(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }
