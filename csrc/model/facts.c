@@ -314,7 +314,7 @@ static void kernel_stages(Gpu *g, View *v, State *s, int stage, bool gpu, int de
   else
     cpu_stage(g->k, v, s, stage);
   for (int i = 0; i < st->attached.len && depth < 32; i++)
-    kernel_stages(g, v, s, st->attached.at[i] & 0xffff, gpu, depth + 1);
+    kernel_stages(g, v, s, attach_stage(st->attached.at[i]), gpu, depth + 1);
 }
 
 StateFacts state_facts(const Target *t, State *s) {

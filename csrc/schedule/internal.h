@@ -27,13 +27,6 @@ void attach_split(State *s, int stage, int pos, int more); /* leaf pos became 1 
 void attach_fuse(State *s, int stage, int first, int n);   /* leaves first .. first+n-1 became one */
 void attach_permute(State *s, int stage, const int64_t *to); /* leaf p moved to to[p] */
 void attach_shift(State *s, int from);                     /* stage ids >= from move up by one */
-bool attach_any(const State *s, int stage, int iter);
-static inline int attach_leaf(int32_t entry) {
-  return entry >> 16;
-}
-static inline int attach_stage(int32_t entry) {
-  return entry & 0xffff;
-}
 
 /* ---- steps of our own (own.c), and what they share with TVM's ---- */
 void do_spx(State *s, const Step *p);

@@ -44,7 +44,7 @@ typedef struct {
   int32_t at_stage, at_iter;             /* AT_ITER: the attach map, leaf index */
   int32_t n_root_data, n_root;           /* root axes: data axes, then reduce axes */
   VEC(Axis) axes; VEC(Rel) rels; VEC(int32_t) leaf;
-  VEC(int32_t) attached;                 /* (leaf index << 16 | stage) in attach order */
+  VEC(int32_t) attached;                 /* in attach order: attach_leaf, attach_stage */
   ScopeKind scope;                       /* SC_AUTO unless CHR/CHW/set_scope */
   int32_t auto_unroll, storage_offset;   /* state attributes */
   bool double_buffer, is_output, scope_asked; /* scope_asked: by set_scope */
@@ -180,6 +180,11 @@ void hand_double_buffer(State *s, int stage);
 void hand_predicate(State *s, int stage, ExprId cond);
 /* The steps for a DAG of the same operations, whose stages may have another order. */
 Step *hand_steps_for(Arena *a, const State *s, int n_ops, const TeOp *const *ops);
+
+/* ---- who is attached (axis.c): the entries of Stage.attached ---- */
+static inline int attach_leaf(int32_t entry) { return entry >> 16; }
+static inline int attach_stage(int32_t entry) { return entry & 0xffff; }
+bool attach_any(const State *s, int stage, int iter); /* is some stage attached to this leaf? */
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
 TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);

@@ -213,7 +213,7 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
   State *s = make_replay(m, fu, sp_steps_copy(a, fu, steps, false));
   for (; width < sp_loops(s, stage); width++) {
     const Axis *x = sp_axis(s, stage, width);
-    if (x->kind == IT_REDUCE || x->ann != AN_NONE || sp_attached_at(s, stage, width)) break;
+    if (x->kind == IT_REDUCE || x->ann != AN_NONE || attach_any(s, stage, width)) break;
   }
   if (width == 0) return false;
   int w = 1 + (int)rng_below(r, width), old = steps[fu].n;

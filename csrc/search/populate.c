@@ -113,13 +113,13 @@ int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]) 
     if (extent_seen(s, t, i) == 1) continue;
     if (attached && x->kind == IT_SPACE && sp_ends(x->name, ".0")) continue;
     if (n < cap) out[n][0] = t, out[n++][1] = i;
-    if (sp_attached_at(s, t, i)) break;
+    if (attach_any(s, t, i)) break;
   }
   if (!attached) return n;
   int u = s->stage.at[t].at_stage;
   for (int i = 0; i < sp_loops(s, u); i++) {
     const Axis *x = sp_axis(s, u, i);
-    if (x->kind == IT_REDUCE || sp_attached_at(s, u, i) || x->ann == AN_UNROLL) break;
+    if (x->kind == IT_REDUCE || attach_any(s, u, i) || x->ann == AN_UNROLL) break;
     if (extent_seen(s, u, i) == 1) continue;
     if (n < cap) out[n][0] = u, out[n++][1] = i;
   }
@@ -158,14 +158,13 @@ static void make_parallel(const MakeEnv *m, State *s, int stage, int from) {
     if (x->kind == IT_REDUCE || x->ann != AN_NONE) break;
     n++;
     if (!i64_mul(degree, axis_extent(s, stage, i), &degree)) break;
-    if (degree > 16 * (int64_t)m->task->target.hw.num_cores || sp_attached_at(s, stage, i)) break;
+    if (degree > 16 * (int64_t)m->task->target.hw.num_cores || attach_any(s, stage, i)) break;
   }
-  if (degree == 1 && i < sp_loops(s, stage) &&
-      sp_attached_at(s, stage, i)) { /* only trivial loops so far: go on inside */
+  if (degree == 1 && i < sp_loops(s, stage) && attach_any(s, stage, i)) { /* only trivial loops so far: go on inside */
     const Stage *g = &s->stage.at[stage];
     int inside[MAX_LOOPS], k = 0;
     for (int j = 0; j < g->attached.len && k < MAX_LOOPS; j++)
-      if ((g->attached.at[j] >> 16) == i) inside[k++] = g->attached.at[j] & 0xffff;
+      if (attach_leaf(g->attached.at[j]) == i) inside[k++] = attach_stage(g->attached.at[j]);
     for (int j = 0; j < k; j++) make_parallel(m, s, inside[j], 0);
     make_parallel(m, s, stage, i + 1);
   }
@@ -238,7 +237,7 @@ static void vectorize(MakeEnv *m, Rng *r, State *s) {
     for (; n < loops; n++) {
       int k = loops - 1 - n;
       const Axis *x = sp_axis(s, i, k);
-      if (sp_attached_at(s, i, k) || x->kind == IT_REDUCE || x->ann != AN_NONE || (pred_is_tiled(s, i) && n > 0)) break;
+      if (attach_any(s, i, k) || x->kind == IT_REDUCE || x->ann != AN_NONE || (pred_is_tiled(s, i) && n > 0)) break;
       if (!i64_mul(lanes, axis_extent(s, i, k), &lanes) || lanes > m->par->max_vectorize_size) break;
     }
     if (n > 1) n = 1 + (int)rng_below(r, n - 1);
@@ -255,7 +254,7 @@ static void fuse_outer(State *s, int stage) {
   int n = 0;
   for (; n < sp_loops(s, stage) && n < MAX_LOOPS; n++) {
     const Axis *x = sp_axis(s, stage, n);
-    if (x->kind == IT_REDUCE || x->ann != AN_NONE || (n > 0 && sp_attached_at(s, stage, n - 1))) break;
+    if (x->kind == IT_REDUCE || x->ann != AN_NONE || (n > 0 && attach_any(s, stage, n - 1))) break;
   }
   if (n != 1) fuse_range(s, stage, 0, n);
 }

@@ -18,13 +18,6 @@ bool sp_large(const State *s, int stage) { return s->dag->flags[stage].large; }
 bool sp_strictly_inlinable(const State *s, int stage) { return s->dag->flags[stage].strictly_inlineable; }
 bool sp_has_attr(const State *s, int stage, const char *key) { return te_attr(s->stage.at[stage].op, key) != NULL; }
 
-bool sp_attached_at(const State *s, int stage, int iter) {
-  const Stage *g = &s->stage.at[stage];
-  for (int i = 0; i < g->attached.len; i++)
-    if ((g->attached.at[i] >> 16) == iter) return true;
-  return false;
-}
-
 /* Inserts v into the ascending set out[0..n). */
 static int set_add(int *out, int n, int cap, int v) {
   int i = 0;
@@ -122,7 +115,7 @@ bool pred_cross_thread(const State *s, int stage) {
   if (thread_reduce(s, stage)) return true;
   const Stage *g = &s->stage.at[stage];
   for (int i = 0; i < g->attached.len; i++)
-    if (thread_reduce(s, g->attached.at[i] & 0xffff)) return true;
+    if (thread_reduce(s, attach_stage(g->attached.at[i]))) return true;
   return false;
 }
 

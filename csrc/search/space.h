@@ -19,7 +19,6 @@ static inline const Axis *sp_axis(const State *s, int stage, int iter) {
 }
 static inline int sp_loops(const State *s, int stage) { return s->stage.at[stage].leaf.len; }
 static inline bool sp_placeholder(const State *s, int stage) { return s->stage.at[stage].op->kind == TE_PLACEHOLDER; }
-bool sp_attached_at(const State *s, int stage, int iter); /* is some stage attached to this loop? */
 bool sp_needs_tiling(const State *s, int stage);
 bool sp_is_output(const State *s, int stage);
 bool sp_strictly_inlinable(const State *s, int stage);
