@@ -16,7 +16,7 @@ C = {
 
 # The longest prefix of a module's name decides; "" is the package itself.
 PYTHON = {
-    "_core": -1, "_absent": 0, "_load": 0, "check": 0, "error": 0, "forks": 0, "numerics": 0, "registry": 0,
+    "_core": -1, "_absent": 0, "_load": 0, "check": 0, "error": 0, "forks": 0, "numerics": 0, "registry": 0, "states": 0,
     "compiling": 1, "contrib": 1, "runtime.device": 1, "tir": 1,
     "target": 2, "te": 2,
     "runtime": 3, "topi": 3,

@@ -7,6 +7,7 @@ import json
 
 from .. import _core, te
 from ..registry import get_global_func
+from ..states import core_state
 from ..te.schedule import schedule_from_state
 from .loop_state import State
 from .workload_registry import workload_key_to_tensors
@@ -97,15 +98,15 @@ class ComputeDAG(_core.ComputeDAG):
 
     def infer_bound_from_state(self, state):
         """A new state with the ranges of all iterators."""
-        return self.wrap_state(_core_state(state).infer_bounds())
+        return self.wrap_state(core_state(state).infer_bounds())
 
     def print_python_code_from_state(self, state):
         """Equivalent code with the schedule primitives of ``te``."""
-        return _core_state(state).python()
+        return core_state(state).python()
 
     def apply_steps_from_state(self, state, layout_rewrite=LayoutRewriteOption.NO_REWRITE):
         """(schedule, tensors) for ``lower`` and ``build``."""
-        return schedule_from_state(self, _core_state(state), int(layout_rewrite))
+        return schedule_from_state(self, core_state(state), int(layout_rewrite))
 
     def state_from_schedule(self, schedule):
         """The state that does what a schedule of ``te`` does: it can be recorded, replayed and measured.
@@ -119,13 +120,9 @@ class ComputeDAG(_core.ComputeDAG):
 
     def rewrite_layout_from_state(self, state):
         """A DAG whose layout-free inputs are stored in the order in which the state reads them."""
-        return _core.dag_rewrite_layout(self, _core_state(state).steps())
+        return _core.dag_rewrite_layout(self, core_state(state).steps())
 
     def __reduce__(self):
         if self.workload is None:
             raise TypeError("only a ComputeDAG made from a workload key can be pickled; pickle the key of its task")
         return type(self), (self.workload,)
-
-
-def _core_state(state):
-    return getattr(state, "state_object", state)

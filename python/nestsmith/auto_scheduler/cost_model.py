@@ -18,6 +18,7 @@ import numpy as np
 
 from nestsmith import _core
 
+from ..states import core_state
 from .cost import seconds_of
 from .search_task import recover_measure_input
 
@@ -155,4 +156,4 @@ def _wrapped(task, state):
 
 def _bounded(task, state):
     """The engine's state with the ranges of all loops."""
-    return getattr(state, "state_object", state).infer_bounds()
+    return core_state(state).infer_bounds()

@@ -16,6 +16,7 @@ import numpy as np
 
 from nestsmith import _core
 
+from ..states import core_state
 from .cost import FAILED, seconds_of
 from .measure_record import RecordReader
 from .search_task import recover_measure_input
@@ -93,10 +94,6 @@ def get_per_store_feature_names(max_n_bufs=None):
     ]
 
 
-def _core_state(state):
-    return getattr(state, "state_object", state)
-
-
 def _threads():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -129,7 +126,7 @@ def get_per_store_features_from_states(states, task, max_n_bufs=None, rules=REFE
     """
     _five(max_n_bufs)
     rows, first = _core.feature_batch(
-        [_core_state(s) for s in states], task.engine_target(), rules, log, True, _threads()
+        [core_state(s) for s in states], task.engine_target(), rules, log, True, _threads()
     )
     return _unpack(rows, first)
 
@@ -169,7 +166,7 @@ def get_per_store_features_from_measure_pairs(
         states, at = [], []
         for i in numbers:
             features[i] = np.zeros((1, N_ENTRIES), np.float32)
-            state = _core_state(inputs[i].state)
+            state = core_state(inputs[i].state)
             try:
                 states.append(state if isinstance(state, _core.State) else _core.State(task.compute_dag, state.steps()))
                 at.append(i)

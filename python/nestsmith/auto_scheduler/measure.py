@@ -17,6 +17,7 @@ import weakref
 
 from nestsmith import _core, check, forks
 
+from ..states import core_state
 from .cost import FAILED, seconds_of
 from .signals import Held
 
@@ -84,7 +85,7 @@ class MeasureInput:
     @property
     def engine_state(self):
         """The engine's State."""
-        return getattr(self.state, "state_object", self.state)
+        return core_state(self.state)
 
     def serialize(self):
         """Something that pickles, with which `deserialize` makes the input again."""

@@ -10,6 +10,7 @@ import time
 from nestsmith import _core, check
 from nestsmith.error import TVMValueError
 
+from ..states import core_state
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel
 from .display import emit, title
@@ -120,10 +121,6 @@ class PreloadCustomSketchRule(SearchCallback):
             return self.apply_func(policy, _wrap(policy, state), stage)
 
         policy.engine.add_rule(check, apply)
-
-
-def _unwrap(state):
-    return getattr(state, "state_object", state)
 
 
 def _wrap(policy, state):
@@ -292,7 +289,7 @@ class SketchPolicy(SearchPolicy):
         """Up to `out_size` states bred from the given ones, best first; none that was measured."""
         return [
             _wrap(self, s)
-            for s in self._engine_call(self.engine.evolve, [_unwrap(s) for s in init_populations], out_size)
+            for s in self._engine_call(self.engine.evolve, [core_state(s) for s in init_populations], out_size)
         ]
 
     def preload(self, inp, res):

@@ -12,6 +12,7 @@ import numpy as np
 from .. import _core, check, nd
 from ..compiling import compile_source
 from ..error import TVMValueError
+from ..states import core_state
 from ..target import TUNABLE, Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .hardware import HardwareParams
@@ -311,14 +312,14 @@ class SearchTask:
         if print_mode == "schedule":
             return self.compute_dag.print_python_code_from_state(inp.state)
         if print_mode == "trace":
-            return getattr(inp.state, "state_object", inp.state).steps()
+            return core_state(inp.state).steps()
         if print_mode in ("cuda", "opencl", "c"):
             kind = self.target.kind.name
             assert kind == print_mode or (print_mode == "c" and self.target.kind.device_type == 1), (
                 f"print_mode={print_mode!r} needs such a target, not {kind}"
             )
             return _core.candidate_source(
-                getattr(inp.state, "state_object", inp.state), self.engine_target(), int(self.layout_rewrite_option)
+                core_state(inp.state), self.engine_target(), int(self.layout_rewrite_option)
             )[0]
         if print_mode == "report":
             return self._report(inp.state)
@@ -328,7 +329,7 @@ class SearchTask:
         if self.target.kind.name != "cuda":
             raise ValueError(f"print_mode='report' needs a cuda target, not {self.target.kind.name}")
         source, manifest = _core.candidate_source(
-            getattr(state, "state_object", state), self.engine_target(), int(self.layout_rewrite_option), _core.BUILD_NAME
+            core_state(state), self.engine_target(), int(self.layout_rewrite_option), _core.BUILD_NAME
         )
         dynamic = max(k["dyn_shared_bytes"] for k in json.loads(manifest)["kernels"])
         binary, _ = compile_source(self.target, source, self.desc or self.workload_key, of_steps=True)
@@ -346,7 +347,7 @@ class SearchTask:
         for key in () if no_log(log_file) else (self.workload_key, *getattr(self, "alt_keys", ())):
             inp, _ = load_best_record(log_file, key, self.target, include_compatible)
             if inp is not None:
-                state = _core.State(self.compute_dag, getattr(inp.state, "state_object", inp.state).steps())
+                state = _core.State(self.compute_dag, core_state(inp.state).steps())
                 return MeasureInput(self, self.compute_dag.wrap_state(state.infer_bounds()))
         held = Holdings.of_log(log_file)
         workloads = [decode_workload_key(k) for k in (self.workload_key, *getattr(self, "alt_keys", ()))]
@@ -483,7 +484,7 @@ def recover_measure_input(inp, rebuild_state=False):
         except Exception as e:  # a user's function is called with what the log says
             key = check.shown(given["workload_key"], 400)
             raise TVMValueError(f"workload {key} of a record cannot be made: {type(e).__name__}: {e}") from e
-    state = getattr(inp.state, "state_object", inp.state)
+    state = core_state(inp.state)
     if rebuild_state and not isinstance(state, _core.State):
         state = _core.State(task.compute_dag, state.steps())
     if isinstance(state, _core.State):

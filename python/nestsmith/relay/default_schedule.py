@@ -12,6 +12,7 @@ import json
 import math
 
 from .. import _core
+from ..states import core_state
 
 __all__ = ["default_state", "state_from"]
 
@@ -106,7 +107,7 @@ def state_from(dag, found):
     """The State of what a dispatch context answered: a State, a step list (JSON text or Python list), or None."""
     if found is None:
         return None
-    found = getattr(found, "state_object", found)
+    found = core_state(found)
     steps = found.steps() if callable(getattr(found, "steps", None)) else getattr(found, "transform_steps", found)
     if not isinstance(steps, str):
         steps = json.dumps(steps)
