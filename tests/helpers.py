@@ -109,6 +109,12 @@ def runs(pid):
         return False
 
 
+def processor_seconds(pid):
+    """What a process of ours has taken of processors so far."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def wait_until(happened, seconds=PATIENCE):
     """Whether it happened within so many seconds."""
     end = time.monotonic() + seconds

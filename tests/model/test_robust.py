@@ -14,7 +14,7 @@ import pytest
 from made_up import cost_model_matmul, timed
 from test_forest import load_pilot, pick
 
-from helpers import PATIENCE, wait_until, when
+from helpers import PATIENCE, processor_seconds, wait_until, when
 from nestsmith import _core, auto_scheduler
 from nestsmith.auto_scheduler import make_cost_model
 
@@ -83,7 +83,8 @@ except KeyboardInterrupt:
 """
     p = child(closing, kind, body)
     assert p.stdout.readline() == "training\n"
-    time.sleep(0.3)
+    begun = processor_seconds(p.pid)
+    assert wait_until(lambda: processor_seconds(p.pid) > begun + 0.3)  # it is in the middle of it
     p.send_signal(signal.SIGINT)
     said = []
     when(lambda: True, lambda: said.append(p.stdout.readline()))

@@ -101,11 +101,20 @@ def test_ctrl_c_while_a_candidate_hangs(tmp_path):
     cc.write_text(COMPILER.replace("@NAME@", "int32_t ns_program_").replace("n % 9", "2"))
     cc.chmod(0o755)
     (tmp_path / "count").mkdir()
-    p = start(tmp_path, 400, extra="opt.runner.timeout = 3600", env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
+    extra = """
+opt.runner.timeout = 3600
+from nestsmith.auto_scheduler.session import Measurer
+def told(self, drain=Measurer.drain):
+    print("draining", flush=True)
+    drain(self)
+Measurer.drain = told
+"""
+    p = start(tmp_path, 400, extra=extra, env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
     assert p.stdout.readline().strip() == "begin"
     assert wait_until((tmp_path / "count" / "hangs").exists)
     os.kill(p.pid, signal.SIGINT)
-    time.sleep(1)
+    while p.stdout.readline().strip() != "draining":
+        assert p.poll() is None
     os.kill(p.pid, signal.SIGINT)
     p.communicate(timeout=PATIENCE)  # the candidate hangs for an hour
     nobody_left(tmp_path)
