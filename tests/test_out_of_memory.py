@@ -66,6 +66,10 @@ calls = {
     "records": lambda: _core.record_parse(line),
     "source": lambda: _core.candidate_source(state, cpu),
     "parameters": lambda: _core.params_read(data),
+    "parameter files": lambda: _core.params_write([("w", "float32", (2, 3), np.zeros((2, 3), "float32"))]),
+    "storage": lambda: _core.graph_plan([(0, [], 1), (1, [0], 1)], [64, 64], [1]),
+    "containers": lambda: _core.container_read(
+        _core.container_write("n", "llvm", "{}", b"", [("f", "source", "{}", None)], ["x"]), "a file"),
     "Target": lambda: _core.Target("cuda", sm=90),
     "limits": lambda: _core.limits(),
     "factors": lambda: _core.factor_tuples(512, 4, 64),

@@ -40,6 +40,31 @@ void *py_calloc(Py_ssize_t n, size_t size) {
   return p ? p : PyErr_NoMemory();
 }
 
+typedef struct {
+  PyScratch *s;
+  ErrBody body;
+  void *arg;
+  size_t bytes;
+} Scratch;
+static void scratch_body(void *p) {
+  Scratch *x = p;
+  if (!x->s->a) x->s->a = arena_new(&x->s->err);
+  if (x->body)
+    x->body(x->arg);
+  else
+    x->arg = arena_alloc(x->s->a, x->bytes);
+}
+bool py_scratch_run(PyScratch *s, ErrBody body, void *arg) {
+  ErrCode c = err_try(&s->err, scratch_body, &(Scratch){s, body, arg, 0});
+  if (c != NS_OK) py_raise(&s->err, c);
+  return c == NS_OK;
+}
+void *py_scratch_alloc(PyScratch *s, Py_ssize_t n, size_t size) {
+  Scratch x = {s, NULL, NULL, (size_t)n * size};
+  ErrCode c = err_try(&s->err, scratch_body, &x);
+  return c == NS_OK ? x.arg : py_raise(&s->err, c);
+}
+
 PyObject *py_filled(PyObject *seq) {
   bool list = seq && PyList_Check(seq);
   for (Py_ssize_t i = 0; seq && i < Py_SIZE(seq); i++)

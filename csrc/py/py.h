@@ -37,6 +37,10 @@ ErrCode py_run(Err *e, ErrBody body, void *arg);
 ErrCode py_free(Err *e, ErrBody body, void *arg);
 /* As py_run; false with the exception set. */
 bool py_run_ok(Err *e, ErrBody body, void *arg);
+/* The memory of one call with an error slot of its own: `PyScratch s = {0}`, arena_free(s.a) in the end. */
+typedef struct { Err err; Arena *a; } PyScratch;
+void *py_scratch_alloc(PyScratch *s, Py_ssize_t n, size_t size);  /* n zeroed items; NULL with the exception set */
+bool py_scratch_run(PyScratch *s, ErrBody body, void *arg);       /* runs body(arg) protected, s->a is there; false with the exception set */
 /* _core.Stop, a flag that calls in other threads poll. (py_run.c) */
 PyObject *py_stop_from(PyObject *o); /* a new reference to o, or a new Stop for NULL and None; NULL with TypeError set */
 const atomic_int *py_stop_flag(PyObject *stop);

@@ -33,32 +33,28 @@ static PyObject *f_ask(PyObject *m, PyObject *args) {
 }
 
 typedef struct {
-  Err err;
-  Arena *a;
+  PyScratch s;
   long long extent, last;
   int n;
   int64_t count, *out;
 } Factors;
 static void do_factors(void *arg) {
   Factors *x = arg;
-  x->a = arena_new(&x->err);
-  x->count = factor_list(x->a, x->extent, x->n, x->last, &x->out);
+  x->count = factor_list(x->s.a, x->extent, x->n, x->last, &x->out);
 }
 static PyObject *f_factors(PyObject *m, PyObject *args) {
   (void)m;
-  Factors x = {.a = NULL};
+  Factors x = {.n = 0};
   if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
   if (x.extent < 1 || x.n < 1 || x.n > 8)
     return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
-  err_init(&x.err);
-  ErrCode c = err_try(&x.err, do_factors, &x);
-  PyObject *l = c == NS_OK ? PyList_New((Py_ssize_t)x.count) : py_raise(&x.err, c);
+  PyObject *l = py_scratch_run(&x.s, do_factors, &x) ? PyList_New((Py_ssize_t)x.count) : NULL;
   for (int64_t i = 0; l && i < x.count; i++) {
     PyObject *t = PyTuple_New(x.n);
     for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
     PyList_SET_ITEM(l, i, py_filled(t));
   }
-  arena_free(x.a);
+  arena_free(x.s.a);
   return py_filled(l);
 }
 

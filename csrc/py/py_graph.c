@@ -307,26 +307,10 @@ static PyType_Slot EXEC_SLOTS[] = {
 static PyType_Spec EXEC_SPEC = {"nestsmith._core.GraphExec", sizeof(PyExec), 0, Py_TPFLAGS_DEFAULT, EXEC_SLOTS};
 
 /* ---- functions without a device ---- */
-typedef struct {
-  Err err;
-  Arena *a;
-} Scratch;
-static void scratch_body(void *arg) { ((Scratch *)arg)->a = arena_new(&((Scratch *)arg)->err); }
-static bool scratch_open(Scratch *s) {
-  err_init(&s->err);
-  s->a = NULL;
-  ErrCode c = err_try(&s->err, scratch_body, s);
-  return c == NS_OK || (py_raise(&s->err, c), false);
-}
-static bool scratch_run(Scratch *s, ErrBody body, void *arg) {
-  ErrCode c = err_try(&s->err, body, arg);
-  return c == NS_OK || (py_raise(&s->err, c), false);
-}
-
 /* graph_plan([(kind, [entry, ...], n_out), ...], [bytes of entry, ...], [head, ...]) -> ([storage per entry], [bytes
  * per storage]) */
 typedef struct {
-  Scratch s;
+  PyScratch s;
   PyObject *nodes, *bytes, *heads;
   int n, n_entries, n_heads;
   GraphNode *node;
@@ -335,37 +319,28 @@ typedef struct {
   GraphPlan plan;
 } Plan;
 
-static void plan_alloc(void *arg) {
-  Plan *p = arg;
-  p->node = arena_array(p->s.a, GraphNode, p->n + 1);
-  p->size = arena_array(p->s.a, int64_t, p->n_entries + 1);
-  p->head = arena_array(p->s.a, int32_t, p->n_heads + 1);
-}
-typedef struct {
-  Plan *p;
-  int n;
-  int32_t *out;
-} Ints;
-static void ints_alloc(void *arg) {
-  ((Ints *)arg)->out = arena_array(((Ints *)arg)->p->s.a, int32_t, ((Ints *)arg)->n + 1);
-}
-
 static bool plan_read(Plan *p) {
   int32_t first = 0;
+  p->node = py_scratch_alloc(&p->s, p->n, sizeof *p->node);
+  p->size = py_scratch_alloc(&p->s, p->n_entries, sizeof *p->size);
+  p->head = py_scratch_alloc(&p->s, p->n_heads, sizeof *p->head);
+  if (!p->node || !p->size || !p->head) return false;
   for (int i = 0; i < p->n; i++) {
     PyObject *in;
     int kind, n_out;
     PyObject *row = PyList_GET_ITEM(p->nodes, i);
     if (!is_tuple(row, "node", (Py_ssize_t)i)) return false;
     if (!PyArg_ParseTuple(row, "iO!i", &kind, &PyList_Type, &in, &n_out)) return false;
-    Ints x = {p, (int)PyList_GET_SIZE(in), NULL};
-    if (!scratch_run(&p->s, ints_alloc, &x)) return false;
-    for (int k = 0; k < x.n; k++) x.out[k] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(in, k));
+    int n_in = (int)PyList_GET_SIZE(in);
+    int32_t *entry = py_scratch_alloc(&p->s, n_in, sizeof *entry);
+    if (!entry) return false;
+    for (int k = 0; k < n_in; k++) entry[k] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(in, k));
     if (n_out < 1 || n_out > p->n_entries - first)
       return PyErr_Format(PyExc_ValueError, "node %d makes %d entries, %d are left", i, n_out, p->n_entries - first),
              false;
-    if (kind == GN_NOP && x.n != 1) return PyErr_Format(PyExc_ValueError, "node %d: a reshape has one input", i), false;
-    p->node[i] = (GraphNode){(GraphNodeKind)kind, "", "", x.n, x.out, first, n_out};
+    if (kind == GN_NOP && n_in != 1)
+      return PyErr_Format(PyExc_ValueError, "node %d: a reshape has one input", i), false;
+    p->node[i] = (GraphNode){(GraphNodeKind)kind, "", "", n_in, entry, first, n_out};
     first += n_out;
   }
   for (int i = 0; i < p->n_entries; i++) p->size[i] = PyLong_AsLongLong(PyList_GET_ITEM(p->bytes, i));
@@ -386,14 +361,13 @@ static void plan_body(void *arg) {
 static PyObject *fn_plan(PyObject *m, PyObject *args) {
   (void)m;
   Plan p = {0};
-  if (!PyArg_ParseTuple(args, "O!O!O!", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads) ||
-      !scratch_open(&p.s))
+  if (!PyArg_ParseTuple(args, "O!O!O!", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads))
     return NULL;
   p.n = (int)PyList_GET_SIZE(p.nodes);
   p.n_entries = (int)PyList_GET_SIZE(p.bytes);
   p.n_heads = (int)PyList_GET_SIZE(p.heads);
   PyObject *out = NULL;
-  if (scratch_run(&p.s, plan_alloc, &p) && plan_read(&p) && scratch_run(&p.s, plan_body, &p)) {
+  if (plan_read(&p) && py_scratch_run(&p.s, plan_body, &p)) {
     PyObject *ids = PyList_New(p.n_entries), *bytes = PyList_New(p.plan.n_storage);
     for (int i = 0; ids && i < p.n_entries; i++) PyList_SET_ITEM(ids, i, PyLong_FromLong(p.plan.id[i]));
     for (int i = 0; bytes && i < p.plan.n_storage; i++) PyList_SET_ITEM(bytes, i, PyLong_FromLongLong(p.plan.bytes[i]));
@@ -405,42 +379,35 @@ static PyObject *fn_plan(PyObject *m, PyObject *args) {
 
 /* params_write([(name, dtype, shape, data), ...]) -> bytes */
 typedef struct {
-  Scratch s;
+  PyScratch s;
   PyObject *list;
   int n;
   GraphParam *p;
   Py_buffer *view;
   int n_view;
   StrBuf out;
-  size_t rank;
-  int64_t *shape;
 } Params;
-static void params_alloc(void *arg) {
-  Params *x = arg;
-  x->p = arena_array(x->s.a, GraphParam, x->n + 1);
-  x->view = arena_array(x->s.a, Py_buffer, x->n + 1);
-  sb_init(&x->out, x->s.a);
-}
-static void shape_alloc(void *arg) {
-  ((Params *)arg)->shape = arena_array(((Params *)arg)->s.a, int64_t, ((Params *)arg)->rank + 1);
-}
 static void write_body(void *arg) {
   Params *x = arg;
+  sb_init(&x->out, x->s.a);
   params_write(&x->out, x->n, x->p);
 }
 
 static bool params_fill(Params *x) {
+  x->p = py_scratch_alloc(&x->s, x->n, sizeof *x->p);
+  x->view = py_scratch_alloc(&x->s, x->n, sizeof *x->view);
+  if (!x->p || !x->view) return false;
   for (int i = 0; i < x->n; i++) {
     PyObject *shape, *data;
     GraphParam *p = &x->p[i];
     PyObject *row = PyList_GET_ITEM(x->list, i);
     if (!is_tuple(row, "parameter", (Py_ssize_t)i)) return false;
     if (!PyArg_ParseTuple(row, "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data)) return false;
-    x->rank = (size_t)PyTuple_GET_SIZE(shape);
-    if (!scratch_run(&x->s, shape_alloc, x)) return false;
-    for (size_t k = 0; k < x->rank; k++) x->shape[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, (Py_ssize_t)k));
-    p->rank = (int32_t)x->rank;
-    p->shape = x->shape;
+    p->rank = (int32_t)PyTuple_GET_SIZE(shape);
+    int64_t *extent = py_scratch_alloc(&x->s, p->rank, sizeof *extent);
+    if (!extent) return false;
+    for (int k = 0; k < p->rank; k++) extent[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, k));
+    p->shape = extent;
     if (PyErr_Occurred() || PyObject_GetBuffer(data, &x->view[x->n_view], PyBUF_C_CONTIGUOUS) < 0) return false;
     p->data = x->view[x->n_view].buf;
     p->bytes = x->view[x->n_view++].len;
@@ -452,10 +419,9 @@ static PyObject *fn_params_write(PyObject *m, PyObject *list) {
   (void)m;
   Params x = {.list = list};
   if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "expected a list of (name, dtype, shape, data)");
-  if (!scratch_open(&x.s)) return NULL;
   x.n = (int)PyList_GET_SIZE(list);
   PyObject *out = NULL;
-  if (scratch_run(&x.s, params_alloc, &x) && params_fill(&x) && scratch_run(&x.s, write_body, &x))
+  if (params_fill(&x) && py_scratch_run(&x.s, write_body, &x))
     out = PyBytes_FromStringAndSize(x.out.at, (Py_ssize_t)x.out.len);
   for (int i = 0; i < x.n_view; i++) PyBuffer_Release(&x.view[i]);
   arena_free(x.s.a);
@@ -464,7 +430,7 @@ static PyObject *fn_params_write(PyObject *m, PyObject *list) {
 
 /* params_read(bytes) -> [(name, dtype, shape, offset, bytes), ...] */
 typedef struct {
-  Scratch s;
+  PyScratch s;
   Py_buffer v;
   int n;
   GraphParam *p;
@@ -478,7 +444,7 @@ static PyObject *fn_params_read(PyObject *m, PyObject *data) {
   Read r = {0};
   if (PyObject_GetBuffer(data, &r.v, PyBUF_C_CONTIGUOUS) < 0) return NULL;
   PyObject *out = NULL;
-  if (scratch_open(&r.s) && scratch_run(&r.s, read_body, &r)) {
+  if (py_scratch_run(&r.s, read_body, &r)) {
     out = PyList_New(r.n);
     for (int i = 0; out && i < r.n; i++) {
       const GraphParam *p = &r.p[i];

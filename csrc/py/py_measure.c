@@ -183,8 +183,7 @@ static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
 }
 
 typedef struct {
-  Arena *a;
-  Err e;
+  PyScratch s;
   Target t;
   const char *cc, *arch, *note;
   char **flag;
@@ -192,30 +191,28 @@ typedef struct {
 } Flags;
 static void flags_body(void *arg) {
   Flags *f = arg;
-  f->a = arena_new(&f->e);
   if (f->cc)
-    f->flag = build_cc_flags(f->a, &f->t, f->cc, f->arch, &f->n);
+    f->flag = build_cc_flags(f->s.a, &f->t, f->cc, f->arch, &f->n);
   else
-    f->note = isa_note(f->a);
+    f->note = isa_note(f->s.a);
 }
 
 static PyObject *fn_cc_flags(PyObject *self, PyObject *args) {
   (void)self;
   Flags f = {0};
-  err_init(&f.e);
   if (!PyArg_ParseTuple(args, "O&sz", py_target, &f.t, &f.cc, &f.arch)) return NULL;
-  PyObject *out = protect(&f.e, flags_body, &f) ? PyList_New(f.n) : NULL;
+  PyObject *out = py_scratch_alloc(&f.s, 0, 1) && protect(&f.s.err, flags_body, &f) ? PyList_New(f.n) : NULL;
   for (int i = 0; out && i < f.n; i++) PyList_SET_ITEM(out, i, PyUnicode_FromString(f.flag[i]));
-  arena_free(f.a);
+  arena_free(f.s.a);
   return py_filled(out);
 }
 
 static PyObject *fn_isa_note(PyObject *self, PyObject *none) {
   (void)self, (void)none;
   Flags f = {0};
-  err_init(&f.e);
-  PyObject *out = protect(&f.e, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
-  arena_free(f.a);
+  PyObject *out =
+      py_scratch_alloc(&f.s, 0, 1) && protect(&f.s.err, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
+  arena_free(f.s.a);
   return out;
 }
 
@@ -331,15 +328,6 @@ static void compiler_dealloc(PyObject *o) {
   free_object(o);
 }
 
-typedef struct {
-  Arena *a;
-  Err e;
-} OwnArena;
-static void arena_body(void *arg) {
-  OwnArena *o = arg;
-  o->a = arena_new(&o->e);
-}
-
 /* run(target, source, timeout, cache_dir, cc): (error_no, bytes or None, message, seconds, cached) */
 static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   PyCompiler *c = (PyCompiler *)o;
@@ -348,13 +336,12 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   char msg[MSR_MSG];
   BuildOptions b = {0};
   Binary out = {0};
-  OwnArena own = {0};
+  PyScratch own = {0};
   MeasureError r;
   if (!PyArg_ParseTuple(args, "O&sdzz", py_target, &t, &source, &b.timeout_s, &b.cache_dir, &b.cc)) return NULL;
   if (!py_here(c->made, "compiler")) return NULL;
   if (c->busy) return PyErr_Format(PyExc_RuntimeError, "the compiler is busy: it compiles one program at a time");
-  err_init(&own.e);
-  if (!protect(&own.e, arena_body, &own)) return NULL;
+  if (!py_scratch_alloc(&own, 0, 1)) return NULL;
   double start = clock_now();
   c->busy = true;
   Py_BEGIN_ALLOW_THREADS;

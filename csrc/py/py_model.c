@@ -423,16 +423,14 @@ static PyType_Spec NETWORK_SPEC = {"nestsmith._core.Network", sizeof(PyTrained),
 
 /* ---- metrics ---- */
 typedef struct {
-  Err err;
+  PyScratch s;
   const FeatBatch *b;
   const double *score;
   ModelMetrics m;
 } MetricCall;
 static void do_metrics(void *arg) {
   MetricCall *c = arg;
-  Arena *a = arena_new(&c->err);
-  c->m = model_metrics(a, c->b, c->score);
-  arena_free(a);
+  c->m = model_metrics(c->s.a, c->b, c->score);
 }
 
 static PyObject *metrics_py(PyObject *m, PyObject *args) {
@@ -445,11 +443,10 @@ static PyObject *metrics_py(PyObject *m, PyObject *args) {
   PyObject *out = NULL;
   if (s && PyArray_DIM(s, 0) == x.b.n_states) {
     MetricCall c = {.b = &x.b, .score = PyArray_DATA(s)};
-    err_init(&c.err);
-    ErrCode code = err_try(&c.err, do_metrics, &c);
-    out = code != NS_OK ? py_raise(&c.err, code)
-                        : Py_BuildValue("{s:d,s:d,s:d,s:d,s:d}", "pairwise", c.m.pairwise, "top1", c.m.top1, "top5",
-                                        c.m.top5, "a_peak32", c.m.a_peak32, "recall30", c.m.recall30);
+    if (py_scratch_run(&c.s, do_metrics, &c))
+      out = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d}", "pairwise", c.m.pairwise, "top1", c.m.top1, "top5", c.m.top5,
+                          "a_peak32", c.m.a_peak32, "recall30", c.m.recall30);
+    arena_free(c.s.a);
   } else if (s)
     PyErr_SetString(PyExc_ValueError, "score: must have one element per state");
   Py_XDECREF(s);

@@ -5,8 +5,7 @@
 
 /* One call: its memory and what its body works on. */
 typedef struct {
-  Err err;
-  Arena *a;
+  PyScratch s;
   Py_buffer v;
   const char *what;
   PyObject *programs, *inputs;
@@ -17,13 +16,8 @@ typedef struct {
   void *made;
 } Call;
 
-static void start_body(void *arg) { ((Call *)arg)->a = arena_new(&((Call *)arg)->err); }
-static bool call_open(Call *c) {
-  err_init(&c->err);
-  return py_run_ok(&c->err, start_body, c);
-}
 static void call_close(Call *c) {
-  arena_free(c->a);
+  arena_free(c->s.a);
   if (c->v.obj) PyBuffer_Release(&c->v);
 }
 
@@ -48,7 +42,7 @@ static bool sizes_of(PyObject *seq, int64_t most, int64_t *out, int32_t *n) {
 
 static void relayout_body(void *arg) {
   Call *c = arg;
-  c->made = arena_alloc(c->a, (size_t)(c->bytes * c->elem));
+  c->made = arena_alloc(c->s.a, (size_t)(c->bytes * c->elem));
   relayout_copy(&c->r, c->elem, c->v.buf, c->made);
 }
 
@@ -67,22 +61,23 @@ static PyObject *fn_relayout(PyObject *m, PyObject *args) {
   if (n_axis != c.r.n || !relayout_sizes(&c.r, &before, &c.bytes) || !i64_mul(before, c.elem, &before) ||
       before != c.v.len || c.bytes > INT64_MAX / 16 / c.elem)
     PyErr_SetString(PyExc_ValueError, "the layout does not fit the array");
-  else if (call_open(&c) && py_run_ok(&c.err, relayout_body, &c))
+  else if (py_scratch_alloc(&c.s, 0, 1) && py_run_ok(&c.s.err, relayout_body, &c))
     out = PyBytes_FromStringAndSize(c.made, (Py_ssize_t)(c.bytes * c.elem));
   call_close(&c);
   return out;
 }
 
 /* ---- containers ---- */
-static void alloc_body(void *arg) {
+static void write_body(void *arg) {
   Call *c = arg;
-  c->in.program = arena_array(c->a, StoredProgram, c->in.n_programs + 1);
-  c->in.input = arena_array(c->a, const char *, c->in.n_inputs + 1);
-  sb_init(&c->text, c->a);
+  sb_init(&c->text, c->s.a);
+  container_write(&c->text, &c->in);
 }
-static void write_body(void *arg) { container_write(&((Call *)arg)->text, &((Call *)arg)->in); }
 
 static bool fill(Call *c) {
+  c->in.program = py_scratch_alloc(&c->s, c->in.n_programs, sizeof *c->in.program);
+  c->in.input = py_scratch_alloc(&c->s, c->in.n_inputs, sizeof *c->in.input);
+  if (!c->in.program || !c->in.input) return false;
   for (int i = 0; i < c->in.n_programs; i++) {
     StoredProgram *p = &c->in.program[i];
     PyObject *row = PyList_GET_ITEM(c->programs, i);
@@ -107,7 +102,7 @@ static PyObject *fn_write(PyObject *m, PyObject *args) {
   c.in.n_programs = (int32_t)PyList_GET_SIZE(c.programs);
   c.in.n_inputs = (int32_t)PyList_GET_SIZE(c.inputs);
   PyObject *out = NULL;
-  if (call_open(&c) && py_run_ok(&c.err, alloc_body, &c) && fill(&c) && py_run_ok(&c.err, write_body, &c))
+  if (fill(&c) && py_run_ok(&c.s.err, write_body, &c))
     out = PyBytes_FromStringAndSize(c.text.at, (Py_ssize_t)c.text.len);
   call_close(&c);
   return out;
@@ -115,7 +110,7 @@ static PyObject *fn_write(PyObject *m, PyObject *args) {
 
 static void read_body(void *arg) {
   Call *c = arg;
-  c->out = container_read(c->a, c->v.buf, (size_t)c->v.len, c->what);
+  c->out = container_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what);
 }
 
 static PyObject *described(const Container *c) {
@@ -141,7 +136,7 @@ static PyObject *fn_read(PyObject *m, PyObject *args) {
   (void)m;
   Call c = {0};
   if (!PyArg_ParseTuple(args, "y*s", &c.v, &c.what)) return NULL;
-  PyObject *out = call_open(&c) && py_run_ok(&c.err, read_body, &c) ? described(c.out) : NULL;
+  PyObject *out = py_scratch_alloc(&c.s, 0, 1) && py_run_ok(&c.s.err, read_body, &c) ? described(c.out) : NULL;
   call_close(&c);
   return out;
 }
