@@ -120,7 +120,7 @@ static void arena_grow(Arena *a, size_t n) {
   a->used = 0;
 }
 
-void *arena_alloc(Arena *a, size_t n) {
+static void *arena_take(Arena *a, size_t n) { /* not zeroed */
   mem_count(a->err);
   if (n > SIZE_MAX / 8) err_raise(a->err, NS_ERR_MEMORY, "out of memory: cannot allocate %zu bytes", n);
   size_t size = ((n + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + GAP;
@@ -128,12 +128,17 @@ void *arena_alloc(Arena *a, size_t n) {
   void *p = block_data(a->top) + a->used;
   a->used += size;
   SHOW(p, n);
+  return p;
+}
+
+void *arena_alloc(Arena *a, size_t n) {
+  void *p = arena_take(a, n);
   memset(p, 0, n);
   return p;
 }
 
 void *arena_copy(Arena *a, const void *src, size_t n) {
-  void *p = arena_alloc(a, n);
+  void *p = arena_take(a, n);
   if (n) memcpy(p, src, n);
   return p;
 }
@@ -192,8 +197,10 @@ void vec_grow(Arena *a, void **at, int32_t *cap, int32_t need, size_t elem) {
   int64_t n = *cap ? (int64_t)*cap * 2 : 8;
   while (n < need) n *= 2;
   if (n > INT32_MAX) n = INT32_MAX;
-  void *p = arena_alloc(a, (size_t)n * elem);
-  if (*cap) memcpy(p, *at, (size_t)*cap * elem);
+  char *p = arena_take(a, (size_t)n * elem);
+  size_t old = (size_t)*cap * elem;
+  if (old) memcpy(p, *at, old);
+  memset(p + old, 0, (size_t)n * elem - old);
   *at = p;
   *cap = (int32_t)n;
 }

@@ -424,6 +424,14 @@ static PyObject *m_round(PyObject *o, PyObject *args) {
   }
   return list;
 }
+static PyObject *m_remember(PyObject *o, PyObject *args) {
+  PyPolicy *p = (PyPolicy *)o;
+  Py_ssize_t bytes;
+  if (!PyArg_ParseTuple(args, "n", &bytes) || !idle(p)) return NULL;
+  if (bytes < 0) return PyErr_Format(PyExc_ValueError, "remember: %zd bytes", bytes);
+  policy_remember(p->policy, (size_t)bytes);
+  Py_RETURN_NONE;
+}
 static PyObject *m_want(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
   int layout;
@@ -651,6 +659,8 @@ static PyMethodDef POLICY_METHODS[] = {
      "candidates(n): up to n Candidates to measure next; [] if nothing new is left."},
     {"want_programs", m_want, METH_VARARGS,
      "want_programs(layout): candidates of later rounds bring their programs, for a session to measure."},
+    {"remember", m_remember, METH_VARARGS,
+     "remember(bytes): memory for what is known of states that were met before; 32 MiB by default."},
     {"counts", m_counts, METH_NOARGS,
      "counts(): how often a candidate was replayed, its program and its traits were made; what searching looks at "
      "apart."},

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES = 1 << 15, TRAIT_BYTES = 8 << 20, ROW_WORDS = (FEAT_N + 63) / 64 };
+enum { USUAL = 16 << 20, ENTRY = 256, ROW_WORDS = (FEAT_N + 63) / 64 }; /* ENTRY: bytes of traits for each list */
 
 typedef struct {
   uint64_t hash;
@@ -36,6 +36,7 @@ typedef struct {
 struct Memo {
   Err err;
   pthread_mutex_t lock;
+  size_t most;                    /* bytes of a generation of traits */
   Generation small[2], traits[2]; /* young, old */
 };
 
@@ -59,6 +60,7 @@ Memo *memo_new(void) {
   Memo *m = calloc(1, sizeof *m);
   if (!m) return NULL;
   err_init(&m->err);
+  m->most = USUAL;
   pthread_mutex_init(&m->lock, NULL);
   return m;
 }
@@ -69,18 +71,18 @@ void memo_free(Memo *m) {
   free(m);
 }
 
-static bool full(const Generation *g) {
-  return g->small.len >= ENTRIES || (g->packed.len > 0 && arena_bytes(g->a) >= TRAIT_BYTES);
-}
-static void age(Generation *g) {
-  if (!full(g)) return;
+void memo_limit(Memo *m, size_t bytes) { m->most = bytes / 2; }
+
+static void age(Generation *g, bool full) {
+  if (!full) return;
   arena_free(g[1].a);
   g[1] = g[0];
   g[0] = (Generation){0};
 }
 void memo_age(Memo *m) {
-  age(m->small);
-  age(m->traits);
+  const Generation *t = &m->traits[0];
+  age(m->small, (size_t)m->small[0].small.len >= m->most / ENTRY / 2);
+  age(m->traits, t->a && arena_bytes(t->a) >= m->most / 2); /* one call may double it */
 }
 
 /* ---- rows ---- */
@@ -160,7 +162,7 @@ static void put(void *arg) {
   if (k->have & MET_ESTIMATE) s->estimate = k->estimate;
   if (!k->traits) return;
   open_young(x->m, t);
-  if (find(t, x->steps) >= 0 || arena_bytes(t->a) > 2 * TRAIT_BYTES) return;
+  if (find(t, x->steps) >= 0 || arena_bytes(t->a) > x->m->most) return;
   Packed p = pack(t->a, k->traits);
   mapu_set(&t->at, x->steps, t->packed.len);
   vec_push(t->a, &t->packed, p);

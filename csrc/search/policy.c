@@ -125,6 +125,7 @@ void policy_free(Policy *p) {
 }
 void policy_set_pool(Policy *p, Pool *pool) { p->pool = pool; }
 void policy_set_scorer(Policy *p, Scorer s) { p->scorer = s; }
+void policy_remember(Policy *p, size_t bytes) { memo_limit(p->memo, bytes); }
 void policy_want(Policy *p, unsigned want, int layout) { p->want = want, p->layout = layout; }
 void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self) {
   p->listen = fn, p->listen_self = self;

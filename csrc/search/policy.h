@@ -17,6 +17,7 @@ typedef struct {
 uint64_t steps_hash(int n, const Step *s);
 Memo *memo_new(void); /* NULL: out of memory */
 void memo_free(Memo *m);
+void memo_limit(Memo *m, size_t bytes); /* about what both generations of traits may take */
 void memo_age(Memo *m); /* between calls: forgets what is old */
 bool memo_get(Memo *m, uint64_t steps, Arena *a, Met *out); /* traits: in a; NULL: they are not wanted */
 void memo_put(Memo *m, uint64_t steps, const Met *k); /* adds to what is known; copies traits */

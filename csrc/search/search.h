@@ -88,6 +88,7 @@ StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size); /* 0
 int policy_round(Policy *p, Err *e, int batch, Candidate **out);
 /* What the candidates of rounds are to have (WANT_PROGRAM), besides what the scorer learns from; layout as in gen_steps. */
 void policy_want(Policy *p, unsigned want, int layout);
+void policy_remember(Policy *p, size_t bytes); /* of memory for what is known of states that were met before; 32 MiB by default */
 void policy_report(Policy *p, const Candidate *c, double seconds, bool valid); /* result of a measurement, also from a log; raises never */
 void policy_hint(Policy *p, const Candidate *c); /* a state that may be good: it joins the first generations; raises never */
 

@@ -231,3 +231,28 @@ def test_a_measured_candidate_is_made_once(target):
     assert p.counts() == {"replayed": tried + 1, "programs": tried, "traits": tried + 1}
     rows, first, *_ = learner.batch()
     assert (rows[first[0] : first[1]] == rows[first[-2] : first[-1]]).all()
+
+
+@pytest.mark.parametrize("target", [CPU4, CUDA], ids=["cpu", "cuda"])
+def test_memory_of_states_changes_no_result(target):
+    """What is known of step lists that come up again is not made again; forgetting it makes no difference."""
+    small = {"sample_init_min_population": 20, "evolutionary_search_population": 200, "evolutionary_search_num_iters": 2}
+    found, made = {}, {}
+    for memory in (0, 1 << 20):
+        p, learner = _core.Policy(_core.ComputeDAG(matmul(64, 64, 64)), target, small, 1, 2), _core.Learner(1)
+        number, found[memory] = learner.task(p), []
+        p.set_scorer(learner.scorer(number))
+        p.remember(memory)
+        for _ in range(4):
+            before, batch = p.counts(), p.candidates(24)
+            found[memory] += [(c.steps(), c.score) for c in batch]
+            made[memory] = {k: n - before[k] for k, n in p.counts().items()}  # of the last round
+            for k, c in enumerate(batch):
+                p.report(c, 1e-3 + 1e-5 * k, True)
+                learner.add(number, c, 1e-3 + 1e-5 * k)
+            learner.train()
+    assert found[0] == found[1 << 20]
+    assert made[0]["traits"] == made[0]["replayed"] == made[1 << 20]["replayed"]
+    assert made[1 << 20]["traits"] < made[0]["traits"] / 2
+    with pytest.raises(ValueError, match="-1"):
+        p.remember(-1)

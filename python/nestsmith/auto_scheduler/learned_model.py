@@ -14,9 +14,9 @@ import zlib
 
 from nestsmith import _core
 
+from ..states import handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import CostModel
-from .loop_state import handle_of
 from .measure_record import RecordReader
 from .search_task import recover_measure_input
 

@@ -93,11 +93,6 @@ class Step(tuple):
         return self[1]
 
 
-def handle_of(state):
-    """What the engine takes where only the steps of a state matter: a candidate of a search, or its own State."""
-    return getattr(state, "handle", state)
-
-
 class State:
     """A step list, the loops it makes, and methods that append one step each and change the state in place.
 

@@ -26,10 +26,10 @@ except ImportError:  # not on this system: records are still written in one piec
 
 from .. import _core, check
 from ..error import TVMValueError
+from ..states import handle_of
 from ..target import Target
 from .cost import NOTHING, rank
 from .hardware import FIELDS, HardwareParams
-from .loop_state import handle_of
 from .measure import MeasureInput, MeasureResult
 from .signals import Held
 

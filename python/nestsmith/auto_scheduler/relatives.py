@@ -11,7 +11,7 @@ import json
 
 from nestsmith import _core
 
-from .loop_state import handle_of
+from ..states import handle_of
 
 __all__ = ["Relatives"]
 

@@ -10,12 +10,11 @@ import time
 from nestsmith import _core, check
 from nestsmith.error import TVMValueError
 
-from ..states import core_state
+from ..states import core_state, handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel
 from .display import emit, title
 from .holdings import Holdings
-from .loop_state import handle_of
 from .measure import MeasureInput
 from .measure_record import RecordReader, decode_workload_key, known_targets
 from .models import make_cost_model
@@ -158,8 +157,9 @@ class SearchPolicy:
     def learn(self, inputs, results):
         """Results of what was proposed."""
 
-    def for_session(self, local):
-        """A run begins; `local`: the engine's own sessions measure what is proposed."""
+    def for_session(self, local, memory):
+        """A run begins. `local`: the engine's own sessions measure what is proposed; `memory`: bytes that the search may take
+        to remember what it need not do again."""
 
     def cancel(self):
         """Makes a running `propose` or `learn` in another thread end soon, where that is possible."""
@@ -317,7 +317,8 @@ class SketchPolicy(SearchPolicy):
         self.search_seconds += time.time() - t0
         return [_wrap(self, c) for c in out]
 
-    def for_session(self, local):
+    def for_session(self, local, memory):
+        self.engine.remember(min(memory, 32 << 20))
         if local:
             self.engine.want_programs(int(self.search_task.layout_rewrite_option or 0))
 

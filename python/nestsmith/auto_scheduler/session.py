@@ -16,9 +16,9 @@ from collections import Counter
 
 from nestsmith import _core, check
 
+from ..states import handle_of
 from .cost import FAILED, NOTHING, cause_of, is_quick, rank_of, seconds_of
 from .display import Progress, short, title
-from .loop_state import handle_of
 from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, details, one_each
 from .measure_record import RecordReader, RecordToFile
 from .models import make_cost_model
@@ -31,6 +31,7 @@ logger = logging.getLogger("auto_scheduler")
 
 MAX_FAILURES_IN_A_ROW = 150
 DRAIN_SECONDS = 0.7  # for what is being measured when a run is ended
+MEMORY = 384 << 20  # bytes that all searches of a run may take to remember states that they met before
 SEARCH_SECONDS = 1.0  # for what users' code does in the search thread then; the engine ends in much less
 ASK_SECONDS = 60.0  # for a compiler that is asked whether it knows a processor
 TASK_TRIES = 2  # a compiler that somebody kills must not end a run
@@ -552,7 +553,7 @@ class SearchThread:
     def __init__(self, policies, measurer):
         self.policies, self.measurer, self._jobs, self._abandoned = policies, measurer, [], False
         for p in policies:
-            p.for_session(measurer.local)
+            p.for_session(measurer.local, MEMORY // len(policies))
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
 
     def __enter__(self):
