@@ -50,7 +50,8 @@ typedef void (*ErrBody)(void *arg);
 void err_init(Err *e);
 ErrCode err_try(Err *e, ErrBody body, void *arg); /* runs body(arg); NS_OK, or the code raised inside (message in e->msg) */
 NS_NORETURN void err_raise(Err *e, ErrCode code, const char *fmt, ...) NS_PRINTF(3, 4);
-void err_guard(Err *e, ErrBody body, ErrBody undo, void *arg);  /* runs body(arg); what it raises travels on after undo(arg) */
+/* runs body(arg); what it raises travels on after undo(arg) */
+void err_guard(Err *e, ErrBody body, ErrBody undo, void *arg);
 NS_NORETURN void err_rethrow(Err *e, ErrCode code); /* raise again what a nested err_try on the same Err returned */
 void err_poll(Err *e);                              /* raises NS_ERR_INTERRUPT if the interrupt flag is set */
 #define err_check(e, cond, ...) ((cond) ? (void)0 : err_raise((e), NS_ERR_VALUE, __VA_ARGS__))
@@ -74,7 +75,8 @@ char *arena_printf(Arena *a, const char *fmt, ...) NS_PRINTF(2, 3);
 ArenaMark arena_mark(const Arena *a);
 void arena_release(Arena *a, ArenaMark m); /* frees all that was allocated after the mark */
 size_t arena_bytes(const Arena *a);
-void arena_limit(Arena *a, size_t more, const char *why); /* it may grow by so much; then NS_ERR_VALUE: "<why>". why: lives as long */
+/* it may grow by so much; then NS_ERR_VALUE: "<why>". why: lives as long */
+void arena_limit(Arena *a, size_t more, const char *why);
 void arena_check(Arena *a, size_t more); /* raises that if so much more, kept elsewhere, is beyond the limit */
 Err *arena_err(const Arena *a);
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
@@ -96,7 +98,8 @@ void sb_spaces(StrBuf *b, int n);
 void sb_json(StrBuf *b, const char *s); /* as a JSON string, with its quotes */
 char *sb_str(StrBuf *b); /* NUL-terminated; valid as long as the arena */
 /* vsnprintf with a decimal point, whatever the locale */
-const char *text_control(const char *s); /* the first control character but tab and line ends, which a terminal obeys; NULL: none */
+/* the first control character but tab and line ends, which a terminal obeys; NULL: none */
+const char *text_control(const char *s);
 int text_vprint(char *to, size_t n, const char *fmt, va_list ap) NS_PRINTF(3, 0);
 
 /* ---- hash maps (map.c): open addressing, keys are 64-bit numbers or strings; values int32 ---- */
@@ -112,7 +115,8 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
 uint64_t hash_str(const char *s);
 
 /* ---- JSON (json.c); written with sb_json ---- */
-/* The tree of a text, not in an arena: cJSON_Delete frees it. NULL: no JSON, or something follows it. Raises NS_ERR_MEMORY. */
+/* The tree of a text, not in an arena: cJSON_Delete frees it. NULL: no JSON, or something follows it. Raises
+ * NS_ERR_MEMORY. */
 struct cJSON *json_parse(Err *e, const char *text);
 
 /* ---- digests (digest.c) ---- */
@@ -133,7 +137,8 @@ typedef void (*PoolJob)(void *arg, int worker, int64_t item); /* must not raise 
 Pool *pool_new(int n_threads, Err *e);                        /* n_threads >= 1 counts the caller */
 void pool_free(Pool *p);
 int pool_size(const Pool *p);
-void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg); /* items are handed out in order; returns when all are done */
+/* items are handed out in order; returns when all are done */
+void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg);
 
 /* ---- forks (fork.c): what an object of the parent is in a forked child ---- */
 int fork_count(void);    /* forks between the process that loaded the engine and this one: equal numbers, same process */
@@ -145,7 +150,8 @@ void fork_keep(ForkFd *f);          /* before fd is closed; not in a child */
 
 /* ---- clock and numbers (util.c) ---- */
 double clock_now(void);                                /* monotonic seconds */
-static inline bool i64_mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); } /* false on overflow */
+/* false on overflow */
+static inline bool i64_mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool i64_add(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
 static inline int64_t i64_floordiv(int64_t a, int64_t b) { /* b != 0 */
   if (b == -1) return (int64_t)(0 - (uint64_t)a);

@@ -83,7 +83,8 @@ void gen_min_max_vector(Gen *g, ExprId e, const char *vector_type,
 /* expr.c: scalars only */
 void gx(Gen *g, ExprId e);
 void gx_top(Gen *g, ExprId e);                      /* without outer parentheses */
-ExprId gen_strip_constants(Gen *g, ExprId e, int64_t *k); /* a sum without its constant terms, which are added to *k; 0: none */
+/* a sum without its constant terms, which are added to *k; 0: none */
+ExprId gen_strip_constants(Gen *g, ExprId e, int64_t *k);
 void gen_element(Gen *g, BufferId b, ExprId index); /* lvalue text b[index] */
 void gen_load(Gen *g, BufferId b, ExprId index);    /* element converted to its value type */
 void gen_to_storage(Gen *g, DType t, ExprId value); /* value converted to what an element of type t holds */

@@ -5,7 +5,8 @@
 
 /* scale * ((x mod upper) div lower); upper 0: no mod; lower divides upper */
 typedef struct { ExprId x; int64_t lower, upper, scale; } Term;
-typedef struct Sum { int32_t n; DType type; int64_t base; Term at[]; } Sum; /* immutable, in the arena; terms in order of appearance */
+/* immutable, in the arena; terms in order of appearance */
+typedef struct Sum { int32_t n; DType type; int64_t base; Term at[]; } Sum;
 
 enum { SUM_FEW = 10 };
 typedef struct { /* a sum under construction */
@@ -19,8 +20,10 @@ typedef struct { /* a sum under construction */
   Term *at, few[SUM_FEW];
 } SumBuf;
 
-typedef struct { bool seen, ranged; ExprId value, min, extent; Bound range; } VarFact; /* min, extent: only where not constant */
-typedef struct { const Sum *key; Bound b; } SumFact; /* b.lo <= key <= b.hi; key without base, gcd of scales 1, first scale positive */
+/* min, extent: only where not constant */
+typedef struct { bool seen, ranged; ExprId value, min, extent; Bound range; } VarFact;
+/* b.lo <= key <= b.hi; key without base, gcd of scales 1, first scale positive */
+typedef struct { const Sum *key; Bound b; } SumFact;
 typedef struct { ExprId x; Residue r; } ResFact;
 typedef struct { ExprId cond; bool value; } LitFact;
 typedef struct { int32_t n_sum, n_res, n_lit; uint32_t version, top, epoch; } Level;
@@ -85,7 +88,8 @@ bool sum_same(const Sum *x, const Sum *y);
 
 /* rules.c */
 ExprId simp(Arith *a, ExprId e);
-ExprId simp_atom(Arith *a, ExprId e); /* integer min, max, select, call, load ...: simplified operands, then the rules of the kind */
+/* integer min, max, select, call, load ...: simplified operands, then the rules of the kind */
+ExprId simp_atom(Arith *a, ExprId e);
 
 /* prove.c */
 typedef enum { CMP_LT, CMP_LE, CMP_EQ } Cmp; /* of a sum with 0 */

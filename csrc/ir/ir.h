@@ -39,7 +39,8 @@ typedef enum {
   IR_CALL,                                         /* sym = intrinsic (Intrin) */
   IR_LET,                                          /* sym = VarId; kids: value, body */
   IR_READ,                                         /* tensor element; sym = TensorId, kids = indices */
-  IR_REDUCE,                                       /* sym = ReduceId into ctx reduces table; kids: min, extent of each axis; sources; inits; cond */
+  /* sym = ReduceId into ctx reduces table; kids: min, extent of each axis; sources; inits; cond */
+  IR_REDUCE,
   IR_LOAD,                                         /* buffer element; sym = BufferId, kids = indices (1 after flattening) */
   IR_RAMP, IR_BCAST,                               /* kids: base, stride / value; lanes in type */
   IR_KIND_COUNT
@@ -80,7 +81,8 @@ typedef struct {                /* one output of an operation, as READ sees it *
 } IrTensor;
 typedef struct {                /* commutative reducer over n values */
   int32_t n; const VarId *lhs, *rhs; const ExprId *result, *identity;
-  const ExprId *code;           /* what programs compute in place of result, which is what texts and features show; NULL: result */
+  /* what programs compute in place of result, which is what texts and features show; NULL: result */
+  const ExprId *code;
 } IrReducer;
 typedef struct { VarId var; ExprId min, extent; } IrAxis;
 typedef struct {                /* payload of a REDUCE node: all outputs of one reduction share it but for value_index */
@@ -112,8 +114,12 @@ void ir_release(IrCtx *c, IrMark m);
 Arena *ir_arena(IrCtx *c);                 /* lives until ir_release/ir_free */
 Err *ir_err(IrCtx *c);
 typedef struct { ExprNode *node; ExprId *kid; IrVar *var; } IrTables; /* the head of IrCtx, shown for inlining only */
-static inline const ExprNode *ir_node(const IrCtx *c, ExprId e) { return ((const IrTables *)(const void *)c)->node + e; } /* pointer valid until the next node is made */
-static inline const ExprId *ir_kids(const IrCtx *c, ExprId e) { return ((const IrTables *)(const void *)c)->kid + ir_node(c, e)->kid0; } /* likewise */
+/* pointer valid until the next node is made */
+static inline const ExprNode *ir_node(const IrCtx *c,
+                                      ExprId e) { return ((const IrTables *)(const void *)c)->node + e; }
+/* likewise */
+static inline const ExprId *ir_kids(const IrCtx *c,
+                                    ExprId e) { return ((const IrTables *)(const void *)c)->kid + ir_node(c, e)->kid0; }
 static inline ExprId ir_kid(const IrCtx *c, ExprId e, int i) { return ir_kids(c, e)[i]; }
 static inline ExprKind ir_kind(const IrCtx *c, ExprId e) { return (ExprKind)ir_node(c, e)->kind; }
 static inline DType ir_type(const IrCtx *c, ExprId e) { return ir_node(c, e)->type; }
@@ -148,7 +154,8 @@ ExprId ex_reduce(IrCtx *c, IrReduce r);
 const IrReduce *ir_reduce(const IrCtx *c, ExprId e); /* payload of a REDUCE node */
 ExprId ex_ramp(IrCtx *c, ExprId base, ExprId stride, int lanes);
 ExprId ex_bcast(IrCtx *c, ExprId v, int lanes);
-ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids); /* e with other kids, through the builders (folding); REDUCE keeps its axis variables */
+/* e with other kids, through the builders (folding); REDUCE keeps its axis variables */
+ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids);
 ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids); /* hash-consed, nothing else */
 bool ex_const_int(const IrCtx *c, ExprId e, int64_t *v); /* also through BCAST */
 bool ex_is_int(const IrCtx *c, ExprId e, int64_t v);
@@ -184,7 +191,8 @@ typedef void (*ExprVisit)(IrCtx *c, ExprId e, void *arg);
 void ex_post_order(IrCtx *c, ExprId e, ExprVisit f, void *arg); /* each shared node once; order of 01 §3.1 */
 typedef struct { VarId var; ExprId value; } VarSub;
 ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub);  /* rebuilds with ex_ builders (folding) */
-typedef ExprId (*ExprMap)(IrCtx *c, ExprId e, void *arg);       /* called post-order on the rebuilt node; returns its replacement */
+/* called post-order on the rebuilt node; returns its replacement */
+typedef ExprId (*ExprMap)(IrCtx *c, ExprId e, void *arg);
 ExprId ex_map(IrCtx *c, ExprId e, ExprMap f, void *arg);
 bool ex_uses_var(IrCtx *c, ExprId e, VarId v);
 /* Indices are small trees, and walking one is faster than remembering its parts; one with shared parts may be a huge tree.
@@ -195,7 +203,8 @@ enum { EX_PLAIN_VISITS = 1000 };
 enum { EX_SIZE_MAX = 1 << 20 };
 typedef int32_t (*ExprLeaf)(IrCtx *c, ExprId e, void *arg);
 int32_t ex_size(IrCtx *c, ExprId e, ExprLeaf leaf, void *arg);
-ExprId ex_import(IrCtx *dst, const IrCtx *src, ExprId e, MapU64 *vars, MapU64 *tensors, MapU64 *memo); /* copy between unrelated contexts */
+/* copy between unrelated contexts */
+ExprId ex_import(IrCtx *dst, const IrCtx *src, ExprId e, MapU64 *vars, MapU64 *tensors, MapU64 *memo);
 
 /* ---- index algebra: bounds.c, canon.c, rules.c, prove.c; 07 §7.3 ---- */
 typedef struct Arith Arith; /* facts about variables plus a stack of known conditions; lives in the context's arena */
@@ -205,7 +214,8 @@ typedef struct { int64_t lo, hi; } Bound; /* BOUND_MIN / BOUND_MAX: unbounded */
 typedef struct { int64_t coeff, base; } Residue; /* e ≡ base (mod coeff); coeff 0: constant, 1: nothing known */
 
 Arith *ar_new(IrCtx *c);
-void ar_reduce(Arith *a); /* from now on x mod c takes the scales of x modulo c: the reference's form, of use to features only */
+/* from now on x mod c takes the scales of x modulo c: the reference's form, of use to features only */
+void ar_reduce(Arith *a);
 void ar_bind_range(Arith *a, VarId v, ExprId min, ExprId extent);
 void ar_bind_value(Arith *a, VarId v, ExprId value);
 void ar_push(Arith *a, ExprId cond); /* nests; ar_pop undoes the last push */
@@ -229,7 +239,8 @@ struct Stmt {
   StmtKind kind;
   union {
     struct { int32_t n; Stmt **at; } seq;
-    struct { VarId var; ExprId min, extent; ForKind kind; Stmt *body; int32_t thread_obj; bool pragma_unroll; } loop; /* thread_obj: 7.1.6, same number = same thread-axis object; pragma_unroll: emit #pragma unroll */
+    /* thread_obj: 7.1.6, same number = same thread-axis object; pragma_unroll: emit #pragma unroll */
+    struct { VarId var; ExprId min, extent; ForKind kind; Stmt *body; int32_t thread_obj; bool pragma_unroll; } loop;
     struct { ExprId cond; bool likely; Stmt *then, *other; } cond;
     struct { VarId var; ExprId value; Stmt *body; } let;
     struct { BufferId buf; Stmt *body; } alloc;
@@ -238,7 +249,8 @@ struct Stmt {
     struct { AttrKind kind; int64_t value; const char *text; BufferId buf; Stmt *body; } attr;
   } u;
 };
-Stmt *st_seq(IrCtx *c, int n, Stmt **at); /* flattens nested sequences, drops NULL; may return NULL (empty) or the only child */
+/* flattens nested sequences, drops NULL; may return NULL (empty) or the only child */
+Stmt *st_seq(IrCtx *c, int n, Stmt **at);
 Stmt *st_for(IrCtx *c, VarId v, ExprId min, ExprId extent, ForKind k, Stmt *body);
 Stmt *st_if(IrCtx *c, ExprId cond, bool likely, Stmt *then, Stmt *other);
 Stmt *st_let(IrCtx *c, VarId v, ExprId value, Stmt *body);
@@ -269,7 +281,8 @@ typedef struct { Stmt *(*stmt)(IrCtx *c, Stmt *s, void *arg);   /* post-order; m
                  void *arg; } StmtMap;
 Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m); /* rebuilds changed spines only */
 Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub);
-/* Raises NS_ERR_INTERNAL on a broken invariant, 07 §7.7.4. features: a program for these, which allocates computed arguments. */
+/* Raises NS_ERR_INTERNAL on a broken invariant, 07 §7.7.4. features: a program for these, which allocates computed
+ * arguments. */
 void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features);
 /* Whether passes verify their programs in this context, in its clones, and where its DAGs are imported (te_dag_import). */
 void ir_set_verify(IrCtx *c, bool on);

@@ -1,14 +1,14 @@
-/* What lowering makes of a schedule and code generation and the interpreter take: functions and programs. They know nothing of
- * schedules. */
+/* What lowering makes of a schedule and code generation and the interpreter take: functions and programs. They know
+ * nothing of schedules. */
 #ifndef NS_IR_PROGRAM_H
 #define NS_IR_PROGRAM_H
 #include "base/machine.h"
 #include "ir/ir.h"
 #include "program/program.h"
 
-/* What a loop program is for: to be compiled or run; features (const_matrix stages become 1, computed arguments have an ALLOC); to
- * be printed (07 §7.6: vector loops become ramps on every target, replication instead of marks, symbolic arguments get stride
- * variables). Features and texts have reducers as they were written (IrReducer.result). */
+/* What a loop program is for: to be compiled or run; features (const_matrix stages become 1, computed arguments have
+ * an ALLOC); to be printed (07 §7.6: vector loops become ramps on every target, replication instead of marks, symbolic
+ * arguments get stride variables). Features and texts have reducers as they were written (IrReducer.result). */
 typedef enum { LOW_CODE, LOW_FEATURES, LOW_TEXT } LowUse;
 
 /* A lowered function. Until `flatten` accesses carry index lists; afterwards one flat index. */

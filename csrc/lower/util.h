@@ -30,7 +30,8 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);
 Stmt *low_barrier(IrCtx *c); /* of the threads of a block */
 Stmt *low_each_kernel(IrCtx *c, Stmt *s, StmtRewrite f, void *arg); /* f on every outermost thread loop */
-/* st_rewrite under facts: a tells the range of a loop to what is below it, and to the first branch of an if its condition. */
+/* st_rewrite under facts: a tells the range of a loop to what is below it, and to the first branch of an if its
+ * condition. */
 Stmt *low_rewrite(IrCtx *c, Arith *a, Stmt *s, StmtRewrite kid, ExprMap expr, void *arg);
 
 /* ---- simplify.c ---- */

@@ -88,7 +88,8 @@ void task_data_free(TaskData *t);
 typedef struct Worker Worker;
 /* Starts the process and waits until it has the device, or e is interrupted; raises if the device is missing. */
 Worker *worker_start(Err *e, DevType t, int id);
-void worker_stop(Worker *w); /* never leaves a process behind; NULL is allowed; in a forked child nothing: it is the parent's */
+/* never leaves a process behind; NULL is allowed; in a forked child nothing: it is the parent's */
+void worker_stop(Worker *w);
 const DevInfo *worker_info(const Worker *w);
 int worker_pid(const Worker *w);                            /* 0 while there is none */
 void worker_stop_flag(Worker *w, const atomic_int *flag); /* nonzero ends a worker_run within 0.1 s */
@@ -122,7 +123,8 @@ typedef struct DevLock DevLock;
 DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d);
 void devlock_free(DevLock *l);                          /* NULL is allowed */
 bool devlock_try(DevLock *l, char *holder, size_t n);   /* false: somebody holds it; holder says who */
-NS_NORETURN void devlock_refuse(Err *e, const char *holder); /* raises NS_ERR_RUNTIME: what devlock_try says, with a remedy */
+/* raises NS_ERR_RUNTIME: what devlock_try says, with a remedy */
+NS_NORETURN void devlock_refuse(Err *e, const char *holder);
 void devlock_release(DevLock *l);
 /* For those that take turns; to be asked again and again, 50 times a second, until it is true or devlock_leave. Who just
  * gave the device back does not get it before the one that waited. now: clock_now(). */
@@ -141,9 +143,9 @@ MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *so
                           Binary *out, char msg[MSR_MSG]);
 
 /* ---- the child's side (child.c) ---- */
-/* Entry of the worker process: kind 'm' measures, 'c' compiles, 'r' runs a program once. Returns when the parent is gone. Exported from the
- * extension module and called through ctypes by nestsmith/exec/worker.py, so that a worker runs no Python of the user.
- */
+/* Entry of the worker process: kind 'm' measures, 'c' compiles, 'r' runs a program once. Returns when the parent is
+ * gone. Exported from the extension module and called through ctypes by nestsmith/exec/worker.py, so that a worker
+ * runs no Python of the user. */
 int nestsmith_worker_main(int kind, int sock, int parent, int dev_type, int dev_id);
 int worker_main_if_asked(
     int argc,

@@ -35,7 +35,8 @@ void pipe_free(Pipeline *p);              /* ends all processes and threads, wit
 int pipe_task(Pipeline *p, TaskData *t);  /* takes t over; returns the task's number */
 void pipe_incumbent(Pipeline *p, int task, double seconds); /* what this task's racing candidates have to beat, until
                                                                one of them does */
-void pipe_hold(Pipeline *p, int task, int by); /* while the sum is above 0 more candidates of a round are to come: no final */
+/* while the sum is above 0 more candidates of a round are to come: no final */
+void pipe_hold(Pipeline *p, int task, int by);
 /* Copies everything; policy is applied as it is, except stop_above and full_below if policy.race is set. Jobs are compiled in
  * the order of their tags. Raises only when out of memory. */
 void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,

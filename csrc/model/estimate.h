@@ -15,5 +15,6 @@ StateFacts state_facts(const Target *t, State *s); /* facts.c */
 /* STATE_N entries of model.h: 04 §6.4; on a CPU the estimated time alone. */
 void facts_vector(const Target *t, const StateFacts *f, float *out);
 double estimate_seconds(const Target *t, const StateFacts *f); /* estimate.c: 04 §6.3; CPU: roofline */
-double estimate_of(const Target *t, const StateFacts *f); /* as a score: millions of runs per second; -INFINITY: a limit is broken */
+/* as a score: millions of runs per second; -INFINITY: a limit is broken */
+double estimate_of(const Target *t, const StateFacts *f);
 #endif

@@ -27,7 +27,8 @@ typedef struct {
   double ops;
   LaneEnv *lanes;            /* NULL: not wanted */
   const Lanes *thread[AN_COUNT]; /* by annotation: number of the thread in each lane */
-  Lanes axis[MAX_LANE_AXES], root[MAX_AXES], own; /* axis: of all axes, scratch; per root axis; the element that the stage writes */
+  /* axis: of all axes, scratch; per root axis; the element that the stage writes */
+  Lanes axis[MAX_LANE_AXES], root[MAX_AXES], own;
 } View;
 
 int64_t facts_extent(const State *s, const Axis *x);

@@ -25,7 +25,8 @@ LaneEnv lane_env(IrCtx *c);                          /* no variable is set; vari
 void lanes_set(LaneEnv *e, VarId v, const Lanes *l); /* l must outlive e */
 /* Value of x in every lane, in 32 bits. What no index contains (a load, a call) is 0; division by 0 gives 0. */
 void lanes_of(const LaneEnv *e, ExprId x, Lanes *out);
-/* The same operations on values. k: IR_ADD, IR_SUB, IR_MUL, IR_FDIV, IR_FMOD, IR_DIV, IR_MOD, IR_MIN, IR_MAX, comparisons, and, or. */
+/* The same operations on values. k: IR_ADD, IR_SUB, IR_MUL, IR_FDIV, IR_FMOD, IR_DIV, IR_MOD, IR_MIN, IR_MAX,
+ * comparisons, and, or. */
 void lanes_bin(ExprKind k, const Lanes *a, const Lanes *b, Lanes *out);
 void lanes_by(ExprKind k, const Lanes *a, int32_t b, Lanes *out); /* with a number; out may be a */
 #endif

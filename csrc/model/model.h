@@ -74,7 +74,8 @@ typedef struct {
 } Forest;
 /* start: scores that boosting begins at, NULL: 0; the trees alone do not contain them. Same bytes for every pool size. */
 Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed, const double *start, Pool *pool);
-Forest *forest_join(Arena *a, const Forest *f, double f_scale, const Forest *g); /* scores f_scale * f + g; either may be NULL */
+/* scores f_scale * f + g; either may be NULL */
+Forest *forest_join(Arena *a, const Forest *f, double f_scale, const Forest *g);
 bool forest_sound(const Forest *f); /* walking its trees ends and stays inside rows and nodes */
 void forest_score(const Forest *f, const FeatBatch *b, double *score); /* -INFINITY for a state without rows */
 void forest_save(Arena *a, const Forest *f, bool base, const char *path,
@@ -119,7 +120,8 @@ double cost_fitness(const CostModel *m, int task,
 int cost_records(const CostModel *m);
 FeatBatch cost_batch(const CostModel *m);             /* all records; valid until the next cost_add */
 void cost_use(CostModel *m, ModelKind kind);          /* what the next training makes; trees by default */
-void cost_adopt(CostModel *m, const Forest *f);       /* copies a forest trained elsewhere; it scores until the next training */
+/* copies a forest trained elsewhere; it scores until the next training */
+void cost_adopt(CostModel *m, const Forest *f);
 bool cost_dropped(const CostModel *m, int task);      /* has the base misled this task? */
 void cost_save(const CostModel *m, const char *path, const char *json); /* raises before the first training */
 void cost_load(CostModel *m, const char *path); /* trees and networks score until the next training, networks start from

@@ -20,7 +20,8 @@ PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
 
 /* A context with its own error slot: the session's (te expressions of this process) or a DAG's. */
 typedef struct { Err err; IrCtx *ctx; } PyCtx;
-PyCtx *py_session(void);                     /* context in which te objects of this interpreter live; NULL with exception set */
+/* context in which te objects of this interpreter live; NULL with exception set */
+PyCtx *py_session(void);
 PyObject *py_text(const char *s); /* of a message: it may hold foreign bytes, or be cut inside of a character */
 /* A list or tuple of numbers and texts, set as they were made; NULL, and it is dropped, if one could not be made. NULL for
  * NULL. Where items call Python, the loop must end with the first that fails. */
@@ -71,7 +72,8 @@ PyCtx *py_state_ctx(PyState *o);
 /* The arguments of a function made from a state: tensors of te, or names. A Schedule's are the tensors themselves, a State's
  * are found by name; none: the tensors of the DAG. */
 typedef struct { int n; TensorId *id; const char **name; } PyArgs;
-bool py_args(PyState *o, PyObject *list, PyArgs *out); /* list: None for none; names live as long as it; false with exception set */
+/* list: None for none; names live as long as it; false with exception set */
+bool py_args(PyState *o, PyObject *list, PyArgs *out);
 void py_args_free(PyArgs *a);
 const TensorId *py_args_in(const State *s, const PyArgs *a, int *n); /* in the state's context; raises */
 

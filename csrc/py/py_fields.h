@@ -3,7 +3,8 @@
 #define NS_PY_FIELDS_H
 #include "py/py.h"
 
-typedef enum { FIELD_I32, FIELD_I64, FIELD_BOOL, FIELD_DOUBLE, FIELD_CHARS, FIELD_TEXT } FieldType; /* CHARS: an array in the struct; TEXT: a const char * into the Python object */
+/* CHARS: an array in the struct; TEXT: a const char * into the Python object */
+typedef enum { FIELD_I32, FIELD_I64, FIELD_BOOL, FIELD_DOUBLE, FIELD_CHARS, FIELD_TEXT } FieldType;
 typedef struct {
   const char *name;
   FieldType type;

@@ -15,7 +15,8 @@ typedef struct {
 /* A state's steps in a clone of its DAG's context: to be used without the interpreter lock, while other threads use the
  * state. Errors in the clone go to e; false with the exception set, else ir_free(out->ctx) when done. */
 bool py_state_steps(const PyState *s, Err *e, PySteps *out);
-PyObject *py_policy_task(PyObject *policy); /* capsule nestsmith.SearchTask, borrowed; NULL with exception set if it is no Policy */
+/* capsule nestsmith.SearchTask, borrowed; NULL with exception set if it is no Policy */
+PyObject *py_policy_task(PyObject *policy);
 /* A new state of a list of steps; its computing happens without the lock. (py_search.c) */
 PyObject *py_state_of_steps(PyDag *dag, int n, const Step *step, bool bounds);
 

@@ -9,7 +9,8 @@
 Stage stage_fresh(IrCtx *c, const TeOp *op, const TeOp *origin); /* root loops of an operation */
 Stage *stage_at(State *s, int stage, bool compute);              /* checked access; compute: placeholders are refused */
 Axis *leaf_at(State *s, int stage, int iter);                    /* checked access by leaf index */
-int leaf_of(State *s, int stage, int axis);                      /* leaf index of an axis; raises if it is no loop (any more) */
+/* leaf index of an axis; raises if it is no loop (any more) */
+int leaf_of(State *s, int stage, int axis);
 const char *loop_name(const State *s, const Axis *x);            /* as messages and texts of this state show it */
 int axis_new(IrCtx *c, Stage *st, Axis a);                       /* appends; returns its index */
 /* Two-way split of the axis at leaf position `pos`; factor or nparts is 0; both 0: a length still open. */

@@ -19,13 +19,15 @@ extern const char *const AN_WORD[AN_COUNT]; /* "for", "unroll", ... as in the st
 typedef struct {
   const char *name;    /* state name, cleaned */
   const char *sname;   /* schedule name, not cleaned */
-  VarId var;           /* root axes: the operation's variable; leaves: the loop's, set by bound inference; bound: the thread's */
+  /* root axes: the operation's variable; leaves: the loop's, set by bound inference; bound: the thread's */
+  VarId var;
   VarId handle;        /* what te users call it (IterVar.var); 0 until somebody asks (axis_handle) */
   uint8_t kind, ann;
   bool ranged;         /* range known in the state */
   int64_t smin, sext;  /* state range (constants); sext < 0: known to be symbolic */
   ExprId min, extent;  /* set by bound inference, for every axis; 0 before */
-  int32_t thread_obj;  /* bound thread-axis object (7.1.6) = its variable, 0 none; fresh per AN step, shared objects for te.bind */
+  /* bound thread-axis object (7.1.6) = its variable, 0 none; fresh per AN step, shared objects for te.bind */
+  int32_t thread_obj;
   int32_t n_orig; const int32_t *orig;  /* fused from these axes of the stage (layout rewrite) */
   int32_t used_by;     /* 1 + the relation that takes this axis as input; 0: a leaf */
   int32_t rebase_of;   /* 1 + root axis whose loop this is after normalisation (starts at 0); 0: none */
@@ -121,7 +123,8 @@ int state_cache_read(State *s, int stage, const char *scope, int n, const int64_
 int state_cache_write(State *s, int stage, const char *scope);
 int64_t axis_extent(const State *s, int stage, int iter);          /* state range; -1 unknown */
 int step_stage_shift(const Step *step, int stage_id);              /* id of a stage after an inserting step */
-int step_stage_before(const Step *step, int stage_id);             /* and before it; of the new stage: the one it was made of */
+/* and before it; of the new stage: the one it was made of */
+int step_stage_before(const Step *step, int stage_id);
 /* Renumbers what a step names: stage(arg, id) gives the new number of a stage, step(arg, id) of an earlier step; NULL: kept. The
  * list is copied. */
 void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*step)(void *arg, int id), void *arg);
@@ -133,14 +136,16 @@ void state_infer_bounds(State *s);
 /* Which axes count with 64 bits: those of 64-bit axes of the operation, and fused ones that could not be counted with 32;
  * NULL: none. */
 bool *stage_wide_axes(IrCtx *c, const Stage *st);
-ScopeKind state_scope(const State *s, int stage); /* of its memory: as set, else by the threads around it; attach points must be checked */
+/* of its memory: as set, else by the threads around it; attach points must be checked */
+ScopeKind state_scope(const State *s, int stage);
 /* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). */
 ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
 /* Values of axes, from those of the loops up to the root axes (07 §7.2.2): val has one per axis of the stage, 0: not known;
  * what follows from known ones is filled in. extent: what an extent is at that place (0: not known); NULL: as it stands. */
 typedef ExprId (*AxisExtent)(void *arg, ExprId extent);
 void stage_climb(IrCtx *c, const Stage *st, ExprId *val, AxisExtent extent, void *arg);
-ExprId axis_row(IrCtx *c, const Axis *inner); /* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
+/* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
+ExprId axis_row(IrCtx *c, const Axis *inner);
 
 /* ---- text (text.c) ---- */
 char *state_text(const State *s, bool hide_trivial);               /* 02 §1.6 */
@@ -162,10 +167,12 @@ Step *steps_parse(Arena *a, const char *json, int *n);             /* all kinds,
  * may be symbolic. Loops are leaf positions; hand_axis finds the one of a handle. ---- */
 State *hand_new(IrCtx *c, int n, const TeOp *const *outputs);
 int hand_stage(const State *s, const TeOp *op);                    /* by current or original operation; -1 if absent */
-int hand_axis(State *s, int stage, VarId handle);                  /* leaf position; raises, telling "already split" from "not of this stage" */
+/* leaf position; raises, telling "already split" from "not of this stage" */
+int hand_axis(State *s, int stage, VarId handle);
 VarId axis_handle(State *s, int stage, int axis);                  /* made when it is first asked for */
 void hand_split(State *s, int stage, int leaf, ExprId factor, ExprId nparts); /* results at leaf, leaf + 1 */
-void hand_fuse(State *s, int stage, int leaf);                     /* leaf and leaf + 1; result at leaf; leaf -1: a new loop at 0 */
+/* leaf and leaf + 1; result at leaf; leaf -1: a new loop at 0 */
+void hand_fuse(State *s, int stage, int leaf);
 void hand_reorder(State *s, int stage, int n, const int *leaves);  /* permuted among the positions they occupy */
 void hand_bind(State *s, int stage, int leaf, VarId thread, Annotation kind);
 void hand_annotate(State *s, int stage, int leaf, Annotation a);   /* AN_NONE .. AN_PARALLEL; replaces */

@@ -27,7 +27,8 @@ bool sp_has_reduce(const State *s, int stage);
 int sp_single_consumer(const State *s, int stage);         /* -1: none */
 int sp_matched_consumer(const State *s, int stage);        /* single_matched_consumer; -1: none */
 bool sp_direct_producer(const State *s, int from, int to);
-bool sp_names(const State *s, int stage, const char *key, const char *name); /* is name in the op's attribute list? "_c" of a cache stage ignored */
+/* is name in the op's attribute list? "_c" of a cache stage ignored */
+bool sp_names(const State *s, int stage, const char *key, const char *name);
 bool sp_has_attr(const State *s, int stage, const char *key);
 int sp_orig_names(Arena *a, const char *name, const char **out, int cap);   /* original axis names of a loop */
 int64_t sp_len(const State *s, int stage, IterKind k);     /* product of extents; unknown counts -1 */
@@ -102,7 +103,8 @@ typedef struct {
   Plan **plan;    /* per sketch, in extended mode on a GPU; else NULL */
 } MakeEnv;
 int plan_sketch_of(const MakeEnv *m, int n, const Step *steps);
-State *make_replay(const MakeEnv *m, int n, const Step *steps); /* state_replay, with the DAGs of the sketch it was made from */
+/* state_replay, with the DAGs of the sketch it was made from */
+State *make_replay(const MakeEnv *m, int n, const Step *steps);
 
 /* candidate.c: a candidate made in a worker's context, which is left as it was. known: traits of these steps, or NULL. */
 Candidate *cand_make(MakeEnv *m, int n, const Step *steps, unsigned want, int layout, const Traits *known);
@@ -115,7 +117,8 @@ int64_t construct_vector(const MakeEnv *m, Rng *r, double row, double bytes);
 /* populate.c: a complete, annotated candidate from a sketch, in ctx's arena; NULL if a rule refuses. *why names the rule. */
 State *populate(MakeEnv *m, Rng *r, const char **why);
 bool sp_nested_parallel(const State *s);
-int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]); /* 03 §3.3.1; fresh: extents of open loops are unknown */
+/* 03 §3.3.1; fresh: extents of open loops are unknown */
+int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]);
 extern const int UNROLL_CPU[], UNROLL_GPU[];
 int sp_unroll_choices(const SearchTask *t, const int **out);
 

@@ -17,7 +17,8 @@
 /* Fills data[i], one block of memory in a per tensor of the DAG: small integers for inputs (given[i], if not NULL, instead),
  * what the unscheduled program computes on the CPU for outputs. */
 void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data);
-/* Whether every order of operations gives the same bits for tensor i of the DAG, with the inputs that tune_reference makes. */
+/* Whether every order of operations gives the same bits for tensor i of the DAG, with the inputs that tune_reference
+ * makes. */
 void tune_exact(IrCtx *c, const TeDag *d, bool *exact);
 
 /* ---- session (session.c): candidates in, measured results out ---- */
@@ -26,7 +27,8 @@ Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, co
 void session_free(Session *s); /* in a forked child nothing: its threads and processes are the parent's */
 /* A task to measure: the DAG is copied. data as in tune_reference, NULL: uninitialised buffers and no comparison. exact: the
  * inputs are those of tune_reference, so outputs that tune_exact finds exact are compared to the bit. */
-int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data, bool exact);
+int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data,
+                 bool exact);
 /* The task's inputs with a bit in args are weights of a network whose weights take so many bytes: on a CPU they are as cold
  * as in the network's runs. For candidates submitted from now on. */
 void session_cold(Session *s, Err *e, int task, uint64_t args, int64_t bytes);
@@ -56,5 +58,6 @@ typedef struct {
   bool dead;
 } SchedTask;
 void sched_gradients(int n, const SchedTask *t, double alpha, double beta, int window, double *out); /* 0 for dead tasks */
-int sched_pick(int n, const SchedTask *t, const double *gradient, Rng *r); /* first smallest; all equal: a live task at random; -1: all dead */
+/* first smallest; all equal: a live task at random; -1: all dead */
+int sched_pick(int n, const SchedTask *t, const double *gradient, Rng *r);
 #endif
