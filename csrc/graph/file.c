@@ -14,20 +14,6 @@ typedef struct {
   int32_t *row;
 } Parse;
 
-static const struct {
-  const char *name;
-  int bytes;
-} DTYPES[] = {
-    {"float32", 4}, {"float16", 2}, {"float64", 8}, {"bfloat16", 2}, {"int8", 1},   {"int16", 2}, {"int32", 4},
-    {"int64", 8},   {"uint8", 1},   {"uint16", 2},  {"uint32", 4},   {"uint64", 8}, {"bool", 1},  {"uint1", 1},
-};
-
-static int64_t element_bytes(const char *dtype) {
-  for (int i = 0; i < NS_COUNT(DTYPES); i++)
-    if (strcmp(DTYPES[i].name, dtype) == 0) return DTYPES[i].bytes;
-  return 0;
-}
-
 static NS_NORETURN void bad(const Parse *p, const char *what, int i) {
   err_raise(arena_err(p->a), NS_ERR_VALUE, "graph file: %s (item %d)", what, i);
 }
@@ -106,7 +92,7 @@ static void parse_entries(Parse *p, const cJSON *attrs) {
     en->rank = cJSON_GetArraySize(s);
     en->shape = arena_array(p->a, int64_t, en->rank);
     en->dtype = arena_strdup(p->a, t->valuestring);
-    en->bytes = element_bytes(en->dtype);
+    en->bytes = params_dtype_bytes(en->dtype);
     if (!en->bytes) bad(p, "unknown dtype", i);
     int k = 0;
     cJSON_ArrayForEach(d, s) {

@@ -54,6 +54,7 @@ typedef struct {
   int64_t bytes;
   const void *data;
 } GraphParam;
+int64_t params_dtype_bytes(const char *dtype); /* of an element; 0: no such type */
 void params_write(StrBuf *out, int n, const GraphParam *p);
 GraphParam *params_read(Arena *a, const void *data, size_t size, int *n); /* .data points into `data` */
 

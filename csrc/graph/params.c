@@ -13,8 +13,14 @@ static const struct {
     {"bfloat16", CODE_BFLOAT, 16}, {"int8", CODE_INT, 8},       {"int16", CODE_INT, 16},
     {"int32", CODE_INT, 32},       {"int64", CODE_INT, 64},     {"uint8", CODE_UINT, 8},
     {"uint16", CODE_UINT, 16},     {"uint32", CODE_UINT, 32},   {"uint64", CODE_UINT, 64},
-    {"bool", CODE_UINT, 1},
+    {"uint1", CODE_UINT, 1},       {"bool", CODE_UINT, 1}, /* what is read is the last of a kind */
 };
+
+int64_t params_dtype_bytes(const char *dtype) {
+  for (int t = 0; t < NS_COUNT(TYPES); t++)
+    if (strcmp(TYPES[t].name, dtype) == 0) return (TYPES[t].bits + 7) / 8;
+  return 0;
+}
 
 static void put(StrBuf *b, uint64_t v, int bytes) {
   for (int i = 0; i < bytes; i++) sb_putc(b, (char)(v >> (8 * i) & 255));
