@@ -13,7 +13,7 @@ typedef struct {
   DevModule *module;
   void **args;
   int32_t n_args, node;
-} Step;
+} Launch;
 
 struct GraphExec {
   Err *e;
@@ -26,7 +26,7 @@ struct GraphExec {
   bool *needed; /* per entry: read by a kernel, or an output */
   bool *given;  /* per entry: our own memory has got a value */
   bool ready;   /* all inputs were found to have values, and no pointer changed since */
-  Step *step;
+  Launch *step;
   int32_t n_steps;
   DevGraph *captured;
   bool replay;
@@ -42,7 +42,7 @@ typedef struct {
 static void prepare(GraphExec *x) {
   const Graph *g = x->g;
   for (int i = 0; i < x->n_steps; i++) {
-    Step *s = &x->step[i];
+    Launch *s = &x->step[i];
     const GraphNode *n = &g->node[s->node];
     int k = 0;
     for (int j = 0; j < n->n_in; j++) s->args[k++] = x->data[n->in[j]];
@@ -54,7 +54,7 @@ static void prepare(GraphExec *x) {
   x->ready = false;
 }
 
-static void init_step(Init *in, Step *s, int node) {
+static void init_step(Init *in, Launch *s, int node) {
   GraphExec *x = in->x;
   const GraphNode *n = &x->g->node[node];
   s->node = node;
@@ -85,7 +85,7 @@ static void init(void *arg) {
   x->bound = arena_array(x->arena, void *, g->n_entries);
   x->needed = arena_array(x->arena, bool, g->n_entries);
   x->given = arena_array(x->arena, bool, g->n_entries);
-  x->step = arena_array(x->arena, Step, g->n_nodes);
+  x->step = arena_array(x->arena, Launch, g->n_nodes);
   for (int i = 0; i < g->n_nodes; i++)
     if (g->node[i].kind == GN_CALL) init_step(in, &x->step[x->n_steps++], i);
   for (int i = 0; i < g->n_heads; i++) x->needed[g->head[i]] = true;

@@ -82,8 +82,8 @@ static void walk_expr(IrCtx *c, ExprId e, void *arg) {
   const IrTensor t = *ir_tensor(c, n.sym);
   const TeOp *from = t.op;
   int stage = te_dag_op_of(c, w->v->s->dag, n.sym);
-  Access a;
-  memset(&a, 0, offsetof(Access, at));
+  ReadFacts a;
+  memset(&a, 0, offsetof(ReadFacts, at));
   a.tensor = n.sym, a.rank = n.n < MAX_DIMS ? n.n : MAX_DIMS;
   Lanes at[MAX_DIMS];
   for (int d = 0; d < a.rank; d++) {
@@ -205,7 +205,7 @@ void view_stage(View *v, State *s, int stage, LaneEnv *lanes) {
 }
 
 /* Elements of the accessed tensor that loops from..end sweep. */
-static double footprint(const View *v, const Access *a, int from) {
+static double footprint(const View *v, const ReadFacts *a, int from) {
   double range[MAX_AXES], total = 1;
   for (int i = 0; i < MAX_AXES; i++) range[i] = 1;
   for (int i = from; i < v->n_loop; i++)
@@ -280,7 +280,7 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   }
   double cost = execs * fmax(v->ops, 1) / lanes * fmin(spill, 3) * fmin(latency, 4);
   for (int i = 0; i < v->n_access; i++) {
-    const Access *a = &v->access[i];
+    const ReadFacts *a = &v->access[i];
     int b = facts_bytes(s, a->tensor);
     uint64_t all = 0, fast = 0;
     for (int d = 0; d < a->rank; d++) all |= a->mask[d];
@@ -310,7 +310,7 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
 static void kernel_stages(Gpu *g, View *v, State *s, int stage, bool gpu, int depth) {
   const Stage *st = &s->stage.at[stage];
   if (gpu)
-    gpu_stage(g, v, s, stage);
+    facts_gpu_stage(g, v, s, stage);
   else
     cpu_stage(g->k, v, s, stage);
   for (int i = 0; i < st->attached.len && depth < 32; i++)
@@ -329,9 +329,9 @@ StateFacts state_facts(const Target *t, State *s) {
     if (st->op->kind == TE_PLACEHOLDER || st->at != AT_ROOT) continue;
     KernelFacts k = {.blocks = 1, .threads = 1, .vthreads = 1, .shared_degree = 1};
     g->t = t, g->f = &f, g->k = &k;
-    if (on_gpu) gpu_begin(g, v, s, i);
+    if (on_gpu) facts_gpu_begin(g, v, s, i);
     kernel_stages(g, v, s, i, on_gpu, 0);
-    if (on_gpu) gpu_end(g);
+    if (on_gpu) facts_gpu_end(g);
     if (f.n < FACT_KERNELS) f.k[f.n++] = k;
   }
   if (on_gpu && !f.invalid) f.invalid = fit_text(gpu_fits(&t->hw, &(GpuNeeds){.vector_bytes = f.max_vector_bytes}));

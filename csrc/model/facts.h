@@ -18,12 +18,12 @@ typedef struct {
   int64_t dim[MAX_DIMS];
   bool linear[MAX_DIMS];
   Lanes at; /* GPU: element of the tensor's memory in each lane, all loops but threads at their minimum */
-} Access;
+} ReadFacts;
 typedef struct {
   State *s;
   int stage, n_loop, n_access;
   Loop loop[MAX_LOOPS]; /* enclosing loops first, then the stage's own; outermost first */
-  Access access[FACT_READS];
+  ReadFacts access[FACT_READS];
   double ops;
   LaneEnv *lanes;            /* NULL: not wanted */
   const Lanes *thread[AN_COUNT]; /* by annotation: number of the thread in each lane */
@@ -48,7 +48,7 @@ typedef struct {
   int n_seen;
   TensorId seen[FACT_READS]; /* tensors in global memory whose bytes are counted */
 } Gpu;
-void gpu_begin(Gpu *g, View *v, State *s, int stage); /* a kernel: its threads, from its root stage */
-void gpu_stage(Gpu *g, View *v, State *s, int stage);
-void gpu_end(Gpu *g); /* means of the kernel, limits of the device */
+void facts_gpu_begin(Gpu *g, View *v, State *s, int stage); /* a kernel: its threads, from its root stage */
+void facts_gpu_stage(Gpu *g, View *v, State *s, int stage);
+void facts_gpu_end(Gpu *g); /* means of the kernel, limits of the device */
 #endif

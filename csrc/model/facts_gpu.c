@@ -17,7 +17,7 @@ static void limit(Gpu *g, const char *why) { /* NULL: none is broken */
 }
 
 /* ---- a kernel ---- */
-void gpu_begin(Gpu *g, View *v, State *s, int stage) {
+void facts_gpu_begin(Gpu *g, View *v, State *s, int stage) {
   static const uint8_t AXIS[] = {AN_THREAD_X, AN_THREAD_Y, AN_THREAD_Z};
   const Stage *st = &s->stage.at[stage];
   int64_t ext[3] = {1, 1, 1};
@@ -43,7 +43,7 @@ void gpu_begin(Gpu *g, View *v, State *s, int stage) {
   }
 }
 
-void gpu_end(Gpu *g) {
+void facts_gpu_end(Gpu *g) {
   KernelFacts *k = g->k;
   k->shared_degree = gpu_mean(&k->mem.read_degree, 1);
   GpuNeeds need = {.vthread = k->vthreads,
@@ -86,7 +86,7 @@ static void shared_access(Gpu *g, const View *v, TensorId t, const Lanes *l, boo
 }
 
 /* Neighbouring elements of a tile that a thread reads one after the other; the compiler makes one load of up to 16 bytes. */
-static int wide(const View *v, const Access *a, const double *run) {
+static int wide(const View *v, const ReadFacts *a, const double *run) {
   if (a->rank == 0 || !a->linear[a->rank - 1]) return 1;
   int p = te_dag_op_of(v->s->ctx, v->s->dag, a->tensor), last = a->rank - 1, most = 16 / facts_bytes(v->s, a->tensor);
   double inner = 1;
@@ -121,7 +121,7 @@ static void compute(Gpu *g, const View *v, double points) {
     }
   }
   for (int i = 0; i < v->n_access; i++) {
-    const Access *a = &v->access[i];
+    const ReadFacts *a = &v->access[i];
     uint64_t all = 0;
     for (int d = 0; d < a->rank; d++) all |= a->mask[d];
     double reuse = 1;
@@ -153,7 +153,7 @@ static void fill(Gpu *g, const View *v, double elements, double blocks, int vec)
 }
 
 /* ---- a stage ---- */
-void gpu_stage(Gpu *g, View *v, State *s, int stage) {
+void facts_gpu_stage(Gpu *g, View *v, State *s, int stage) {
   KernelFacts *k = g->k;
   const Stage *st = &s->stage.at[stage];
   view_stage(v, s, stage, &g->lanes);

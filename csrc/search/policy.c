@@ -107,7 +107,7 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
 
 void pol_workers_close(Policy *p) {
   for (int i = 0; p->worker && i < p->n_worker; i++) {
-    Worker *w = &p->worker[i];
+    SearchThread *w = &p->worker[i];
     if (w->ctx) ir_free(w->ctx);
     arena_free(w->keep);
     arena_free(w->out[0]);
@@ -205,7 +205,7 @@ StateList policy_sketches(Policy *p, Arena *a) {
 /* ---- workers ---- */
 
 static void worker_open(void *arg) {
-  Worker *w = arg;
+  SearchThread *w = arg;
   const StateList *l = (const StateList *)(const void *)w->env.sketch;
   w->keep = arena_new(&w->err);
   w->out[0] = arena_new(&w->err);
@@ -226,10 +226,10 @@ static void worker_open(void *arg) {
 void pol_workers_open(Policy *p) {
   pol_need_sketches(p);
   p->n_worker = p->pool ? pool_size(p->pool) : 1;
-  p->worker = calloc((size_t)p->n_worker, sizeof(Worker));
+  p->worker = calloc((size_t)p->n_worker, sizeof(SearchThread));
   if (!p->worker) err_raise(&p->err, NS_ERR_MEMORY, "out of memory opening %d search workers", p->n_worker);
   for (int i = 0; i < p->n_worker; i++) {
-    Worker *w = &p->worker[i];
+    SearchThread *w = &p->worker[i];
     err_init(&w->err);
     w->env = (MakeEnv){.task = p->task, .par = &p->par, .sketch = (State **)(void *)&p->sketches};
     ErrCode c = err_try(&w->err, worker_open, w);
@@ -237,7 +237,7 @@ void pol_workers_open(Policy *p) {
   }
 }
 
-void pol_ends(Worker *w, ErrCode c) {
+void pol_ends(SearchThread *w, ErrCode c) {
   if (w->score_code != NS_OK) return;
   w->score_code = c;
   memcpy(w->score_msg, w->err.msg, sizeof w->score_msg);

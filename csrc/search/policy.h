@@ -40,7 +40,7 @@ typedef struct {
   int64_t mutated, refused;
   ErrCode score_code; /* what a cost model raised, to be raised again by the caller's thread */
   char score_msg[ERR_MSG_MAX];
-} Worker;
+} SearchThread;
 
 struct Policy {
   const SearchTask *task;
@@ -56,11 +56,12 @@ struct Policy {
   VEC(CustomRule) rules;
   bool has_sketches;
   StateList sketches;
-  MapU64 measured_set, picked_tiles; /* picked_tiles: how many states of each tiling of the output were picked, or are in a log */
+  /* picked_tiles: how many states of each tiling of the output were picked, or are in a log */
+  MapU64 measured_set, picked_tiles;
   CandVec measured; /* score: speed, 1 / seconds */
   CandVec hints;    /* the newest MAX_HINTS proposals from outside */
   int target_min, n_worker;
-  Worker *worker; /* NULL between calls */
+  SearchThread *worker; /* NULL between calls */
   void (*listen)(void *self, const PolicyEvent *ev);
   void *listen_self;
 };
@@ -81,7 +82,7 @@ Ranking ranking(const Policy *p);
 /* Work on an array of slots, cut into chunks. */
 typedef struct {
   Policy *p;
-  Worker *w;
+  SearchThread *w;
   int gen, n;          /* gen: which of the two arenas receives the result */
   Rng *rng;            /* one per slot; sampling and breeding */
   const Cand *parent;  /* breeding: the old generation */
@@ -112,7 +113,8 @@ void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg); /* runs the b
 void pol_need_sketches(Policy *p);
 void pol_workers_open(Policy *p);
 void pol_workers_close(Policy *p);
-void pol_ends(Worker *w, ErrCode c); /* what w's slot for errors says ends the call: pol_run raises it on the caller's thread */
+/* what w's slot for errors says ends the call: pol_run raises it on the caller's thread */
+void pol_ends(SearchThread *w, ErrCode c);
 void pol_run(Policy *p, int64_t items, PoolJob job, void *arg);
 StateList pol_list_out(Arena *a, int n, const Cand *c);
 

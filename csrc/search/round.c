@@ -92,7 +92,7 @@ typedef struct {
 } MakeJob;
 typedef struct {
   Policy *p;
-  Worker *w;
+  SearchThread *w;
   const Cand *c;
   Candidate *made;
 } MakeOne;

@@ -46,7 +46,7 @@ static void fill_slot(Job *j, int n, const Step *steps, uint64_t hash, double sc
 /* A list that was met before is known at once. Others are replayed in the worker's context and their bounds inferred; the
  * result waits for scoring. */
 static void stage_state(Job *j, int n, const Step *steps) {
-  Worker *w = j->w;
+  SearchThread *w = j->w;
   Met k;
   double score;
   j->id = steps_hash(n, steps);
@@ -159,7 +159,7 @@ static int draw_parent(const Job *j, Rng *r) {
 
 static void make_child(void *arg) {
   Job *j = arg;
-  Worker *w = j->w;
+  SearchThread *w = j->w;
   Rng *r = &j->rng[j->at];
   for (int k = 0; k < MAX_TRIES; k++) {
     const Cand *c = &j->parent[draw_parent(j, r)];
@@ -349,7 +349,7 @@ static void shares_body(void *arg) {
   Shares *x = arg;
   Policy *p = x->p;
   pol_workers_open(p);
-  Worker *w = &p->worker[0];
+  SearchThread *w = &p->worker[0];
   for (int i = 0; i < x->n; i++) {
     Rng r = rng_split(&p->rng);
     Cand slot = {0};

@@ -24,8 +24,10 @@
 
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
-  int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor, max_vectorize_size, disable_change_compute_location;
-  int32_t states_per_tiling_in_batch, states_per_tiling; /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
+  int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor;
+  int32_t max_vectorize_size, disable_change_compute_location;
+  /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
+  int32_t states_per_tiling_in_batch, states_per_tiling;
   const char *cpu_structure, *gpu_structure;
   int32_t extended; /* 1: on GPUs sizes drawn within the limits of the device; else uniformly, like the reference */
 } SearchParams;
@@ -33,7 +35,8 @@ SearchParams search_params_default(void);
 
 typedef struct SearchTask SearchTask; /* DAG in its own context, target, parameters; immutable and shared by workers */
 typedef struct Policy Policy;         /* generator, sketches, measured set; one per task */
-typedef struct { int n; Step **step; int *n_step; double *score; } StateList; /* states as step lists: the only thing that crosses contexts */
+/* states as step lists: the only thing that crosses contexts */
+typedef struct { int n; Step **step; int *n_step; double *score; } StateList;
 
 /* A user's rule. check: 0 pass, 1 apply, 2 apply and skip the rest. apply: fills *out with states (step lists in a) and
  * their next positions (-1 ends the derivation). Both may raise on arena_err(a). */
@@ -62,7 +65,8 @@ typedef struct {
   uint64_t hash; /* of the state */
   double score;  /* of a round: what it was ranked by */
   ErrCode code;
-  const char *why; /* NULL, or why it cannot be built: a message of code, or with NS_OK the limit of the device that is broken */
+  /* NULL, or why it cannot be built: a message of code, or with NS_OK the limit of the device that is broken */
+  const char *why;
   unsigned want;   /* what was asked for; what cannot be made is missing */
   int layout;
   const Traits *traits;
@@ -76,37 +80,47 @@ void cand_free(Candidate *c);
 
 Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *p, uint64_t seed, Pool *pool);
 void policy_free(Policy *p);
-void policy_add_rule(Err *e, Policy *p, CustomRule r);                /* in front of the built-in rules, in order of registration; raises on e */
-void policy_set_pool(Policy *p, Pool *pool);                          /* NULL: the calling thread alone; between calls only */
+/* in front of the built-in rules, in order of registration; raises on e */
+void policy_add_rule(Err *e, Policy *p, CustomRule r);
+/* NULL: the calling thread alone; between calls only */
+void policy_set_pool(Policy *p, Pool *pool);
 void policy_set_scorer(Policy *p, Scorer s);                          /* .score NULL: the analytic estimate */
 StateList policy_sketches(Policy *p, Arena *a);                       /* 03 §2; replay them with sketch_replay */
-State *sketch_replay(IrCtx *c, const TeDag *d, int n, const Step *steps); /* like state_replay; a split made to be factored may be open */
-StateList policy_sample(Policy *p, Arena *a);                         /* 03 §3; raises if nothing valid is found in bounded time */
+/* like state_replay; a split made to be factored may be open */
+State *sketch_replay(IrCtx *c, const TeDag *d, int n, const Step *steps);
+/* 03 §3; raises if nothing valid is found in bounded time */
+StateList policy_sample(Policy *p, Arena *a);
 StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size); /* 03 §4.4; best first, unmeasured states only */
 /* 03 §4.6: up to `batch` candidates to measure next, the caller's; marks them as picked; returns how many, 0: exhausted.
  * Raises on e. out: room for a batch, zeroed; what is in it after an error is the caller's, too. */
 int policy_round(Policy *p, Err *e, int batch, Candidate **out);
 /* What the candidates of rounds are to have (WANT_PROGRAM), besides what the scorer learns from; layout as in gen_steps. */
 void policy_want(Policy *p, unsigned want, int layout);
-void policy_remember(Policy *p, size_t bytes); /* of memory for what is known of states that were met before; 32 MiB by default */
-void policy_report(Policy *p, const Candidate *c, double seconds, bool valid); /* result of a measurement, also from a log; raises never */
+/* of memory for what is known of states that were met before; 32 MiB by default */
+void policy_remember(Policy *p, size_t bytes);
+/* result of a measurement, also from a log; raises never */
+void policy_report(Policy *p, const Candidate *c, double seconds, bool valid);
 void policy_hint(Policy *p, const Candidate *c); /* a state that may be good: it joins the first generations; raises never */
 
 /* Samples n times and counts what became of it: name[i], count[i]; returns the number of names. For tests and tools. */
 int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count);
 
 /* One generation's figures, for progress lines. */
-typedef struct { int kind, iter, count, failed; double best, least, seconds, mutated, refused; } PolicyEvent; /* kind: 0 sketches, 1 sample pass, 2 sampled, 3 generation (failed: invalid children so far), 4 evolved, 5 target halved */
+/* kind: 0 sketches, 1 sample pass, 2 sampled, 3 generation (failed: invalid children so far), 4 evolved, 5 target
+ * halved */
+typedef struct { int kind, iter, count, failed; double best, least, seconds, mutated, refused; } PolicyEvent;
 void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self);
 
 /* ---- what rules and users' rules ask (pred.c); ids are stages of the state ---- */
-int pred_consumers(const State *s, int stage, int *out, int cap);     /* readers, through inlined stages; ascending; returns their number */
+/* readers, through inlined stages; ascending; returns their number */
+int pred_consumers(const State *s, int stage, int *out, int cap);
 int pred_producers(const State *s, int stage, int *out, int cap);
 bool pred_is_tiled(const State *s, int stage);
 bool pred_has_step(const State *s, int stage, StepKind k);            /* CHW, CHR or RF made on the stage */
 bool pred_cross_thread(const State *s, int stage);
 
-/* All tuples of n factors whose product divides the extent, last <= last_max, in sampling order; *out: count * n numbers in a. */
+/* All tuples of n factors whose product divides the extent, last <= last_max, in sampling order; *out: count * n
+ * numbers in a. */
 int64_t factor_list(Arena *a, int64_t extent, int n, int64_t last_max, int64_t **out);
 
 #endif
