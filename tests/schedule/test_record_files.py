@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nestsmith import auto_scheduler as asch
+from nestsmith.auto_scheduler import log_tools
 from nestsmith.auto_scheduler import measure_record as mr
 
 DATA = Path(__file__).parent.parent / "data"
@@ -96,7 +97,7 @@ def test_distilling(tmp_path):
         tmp_path, line(2.0), line(1.0, steps='[["CI", 1]]'), line(1.0, steps='[["CI", 2]]'),
         line(9.0, key='["k2", [1]]'), line(3.0, key='["k", [5]]'), line(1e10, key='["k3", [1]]', error_no=1),
     )
-    mr.main(["-i", f])
+    log_tools.main(["-i", f])
     out = Path(f + ".best.json")
     kept = [json.loads(x) for x in out.read_text().splitlines()]
     assert [x["i"][0][0] for x in kept] == ['["k", [4, 8]]', '["k", [5]]', '["k2", [1]]']
