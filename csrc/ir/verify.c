@@ -131,16 +131,18 @@ static bool enter_stmt(IrCtx *c, const Stmt *s, void *arg) {
   ExprId *e;
   for (int i = 0; (e = st_expr(s, i)); i++) check_expr(v, *e);
   check_shape(v, s);
-  if (st_binder(s)) bind(v, *st_binder(s));
+  const VarId *var = st_binder(s);
+  if (var) bind(v, *var);
   if (s->kind == ST_ALLOC) allocate(v, s->u.alloc.buf);
   return true;
 }
 static bool leave_stmt(IrCtx *c, const Stmt *s, void *arg) {
   (void)c;
   Verify *v = arg;
-  if (st_binder(s)) v->bound[*st_binder(s)] = 0;
+  const VarId *var = st_binder(s);
+  if (var) v->bound[*var] = 0;
   if (s->kind == ST_ALLOC) v->alive[s->u.alloc.buf] = 0;
-  if (st_binder(s) || s->kind == ST_ALLOC) fresh_scope(v);
+  if (var || s->kind == ST_ALLOC) fresh_scope(v);
   return true;
 }
 
