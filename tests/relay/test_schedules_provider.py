@@ -1,0 +1,75 @@
+"""Where relay.build gets schedules from: nobody, until the auto-scheduler is imported."""
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+
+import nestsmith as ns
+from nestsmith import auto_scheduler, relay, transform
+from nestsmith.relay import schedules
+
+BUILD = """
+import sys
+import nestsmith as ns
+from nestsmith import relay, transform
+x = relay.var("x", shape=(4, 8), dtype="float32")
+mod = ns.IRModule.from_expr(relay.Function([x], relay.nn.softmax(x)))
+with transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}):
+    lib = relay.build(mod, "llvm")
+print(*[m for m in sys.modules if m.startswith("nestsmith.auto_scheduler")])
+"""
+
+
+def test_the_build_needs_no_auto_scheduler():
+    run = subprocess.run([sys.executable, "-c", BUILD], capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout == "\n", run.stderr
+    assert "nobody has imported nestsmith.auto_scheduler" in run.stderr
+
+
+class Provider(schedules.Provider):
+    """Answers nothing and notes what it was asked and told."""
+
+    def __init__(self):
+        self.asked, self.told = [], []
+
+    def enabled(self):
+        return True
+
+    def find(self, target, variants, name):
+        self.asked.append((str(target.kind), [[tuple(t.shape) for t in v] for v in variants], name))
+        return [f"key of {name}", "older key"], None
+
+    def layout(self, target):
+        return 0
+
+    def tell(self, mod, params, target, tasks):
+        self.told += tasks
+
+
+def test_what_a_provider_is_asked_and_told():
+    x, w = relay.var("x", shape=(4, 8), dtype="float32"), relay.var("w", shape=(6, 8), dtype="float32")
+    mod = ns.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w)))
+    own, before = Provider(), schedules._installed[0]
+    schedules.install(own)
+    try:
+        lib = relay.build(mod, "llvm")
+    finally:
+        schedules.install(before)
+    (_, variants, name), = own.asked
+    assert variants[0] == [(4, 8), (6, 8), (4, 6)] and len(variants) == 2
+    assert own.told == [([f"key of {name}", "older key"], False)]
+    rt = lib["default"](ns.cpu(0))
+    a, b = np.ones((4, 8), "float32"), np.ones((6, 8), "float32")
+    assert np.array_equal(rt.run_from_inputs(a, b)[0], a @ b.T)
+
+
+def test_the_auto_scheduler_is_the_provider(caplog):
+    x = relay.var("x", shape=(16,), dtype="float32")
+    mod = ns.IRModule.from_expr(relay.Function([x], relay.sum(x)))
+    with caplog.at_level(logging.WARNING), auto_scheduler.ApplyHistoryBest(None), transform.PassContext(opt_level=3):
+        assert schedules.asked() is schedules._installed[0]
+        relay.build(mod, "llvm")
+    assert "Cannot find tuned schedules" in caplog.text
+    assert schedules.asked() is None
