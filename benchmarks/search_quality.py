@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
 
 def make_model(arm, seed, base=None):
     """The cost model of an arm, and its search parameters."""
-    from nestsmith.auto_scheduler import cost_model, learned_model
+    from nestsmith.auto_scheduler import learned_model, models
 
     def value(text):
         try:
@@ -34,7 +34,7 @@ def make_model(arm, seed, base=None):
     params = {k: value(v) for k, v in (p.split("=") for p in params)}
     if name == "trees+base":
         return learned_model.XGBModel(seed=seed, base=base), params
-    return cost_model.make_cost_model(name, seed), params
+    return models.make_cost_model(name, seed), params
 
 
 class Curve:

@@ -111,6 +111,14 @@ class ComputeDAG(_core.ComputeDAG):
     def state_from_schedule(self, schedule):
         """The state that does what a schedule of ``te`` does: it can be recorded, replayed and measured.
 
+        Parameters
+        ----------
+        schedule : te.Schedule
+
+        Returns
+        -------
+        State
+
         Raises
         ------
         ValueError
