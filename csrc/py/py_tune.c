@@ -121,7 +121,7 @@ static void do_task(void *arg) {
   Task *x = arg;
   x->a = arena_new(&x->err);
   void *data[MSR_MAX_ARGS];
-  if (x->check) tune_reference(x->a, x->ctx, x->dag->dag, 1, x->given, data);
+  if (x->check) reference_data(x->a, x->ctx, x->dag->dag, 1, x->given, data);
   err_poll(&x->err);
   x->out = session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
 }
@@ -189,7 +189,7 @@ typedef struct {
 static void do_reference(void *arg) {
   Ref *x = arg;
   x->a = arena_new(&x->err);
-  tune_reference(x->a, x->ctx, x->dag->dag, x->seed, NULL, x->data);
+  reference_data(x->a, x->ctx, x->dag->dag, x->seed, NULL, x->data);
 }
 static PyObject *f_reference(PyObject *m, PyObject *args, PyObject *kw) {
   (void)m;
@@ -466,7 +466,7 @@ static void do_exact(void *arg) {
   ExactArgs *x = arg;
   err_check(&x->err, x->dag->dag->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d",
             x->dag->dag->n_tensors, MSR_MAX_ARGS);
-  tune_exact(x->ctx, x->dag->dag, x->exact);
+  te_exact(x->ctx, x->dag->dag, x->exact);
 }
 static PyObject *f_exact(PyObject *m, PyObject *args) {
   (void)m;

@@ -90,6 +90,11 @@ bool te_match_shift(const IrCtx *c, VarId v, ExprId e); /* v, v+c, c+v, v-c */
 /* Raises for reads that certainly leave their tensor (reads.c). Operations in stage order. */
 void te_check_reads(IrCtx *c, int n_ops, TeOp *const *ops, const bool *is_output);
 
+/* Whether every order of operations gives the same bits for tensor i of the DAG, if all inputs are integers of at most so
+ * much (exact.c). */
+enum { TE_EXACT_INPUT = 3 };
+void te_exact(IrCtx *c, const TeDag *d, bool *exact);
+
 /* ---- text and key (text.c) ---- */
 char *te_dag_text(IrCtx *c, const TeDag *d, bool simple); /* 01 §2.2; unabridged */
 char *te_workload_key(IrCtx *c, const TeDag *d);          /* 01 §3.3 */

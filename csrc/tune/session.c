@@ -113,7 +113,7 @@ static void add_task(void *arg) {
     dtype[i] = sb_str(&sb);
   }
   bool exact[MSR_MAX_ARGS] = {false};
-  if (x->exact && x->data) tune_exact(slot->ctx, slot->dag, exact);
+  if (x->exact && x->data) te_exact(slot->ctx, slot->dag, exact);
   TaskData *made = task_data_new(e, n, bytes, data, is_output, dtype, exact);
   slot->pipe = pipe_task(s->pipe, made);
   if (slot->pipe < 0) {

@@ -1,7 +1,5 @@
 /* tune: from a candidate to something that can be built and run, and choosing what to tune next.
  *
- *   reference.c  inputs of a task and the outputs every candidate must produce
- *   exact.c      which outputs are the same bits in every order of operations
  *   session.c    lowering threads in front of the measuring pipeline
  *   schedule.c   the task scheduler's arithmetic (gradients)
  *
@@ -11,22 +9,15 @@
 #ifndef NS_TUNE_H
 #define NS_TUNE_H
 #include "measure/pipeline.h"
+#include "measure/reference.h"
 #include "search/search.h"
-
-/* ---- reference (reference.c) ---- */
-/* Fills data[i], one block of memory in a per tensor of the DAG: small integers for inputs (given[i], if not NULL, instead),
- * what the unscheduled program computes on the CPU for outputs. */
-void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data);
-/* Whether every order of operations gives the same bits for tensor i of the DAG, with the inputs that tune_reference
- * makes. */
-void tune_exact(IrCtx *c, const TeDag *d, bool *exact);
 
 /* ---- session (session.c): candidates in, measured results out ---- */
 typedef struct Session Session;
 Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, const PipeOptions *o);
 void session_free(Session *s); /* in a forked child nothing: its threads and processes are the parent's */
-/* A task to measure: the DAG is copied. data as in tune_reference, NULL: uninitialised buffers and no comparison. exact: the
- * inputs are those of tune_reference, so outputs that tune_exact finds exact are compared to the bit. */
+/* A task to measure: the DAG is copied. data as in reference_data, NULL: uninitialised buffers and no comparison. exact: the
+ * inputs are those of reference_data, so outputs that te_exact finds exact are compared to the bit. */
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data,
                  bool exact);
 /* The task's inputs with a bit in args are weights of a network whose weights take so many bytes: on a CPU they are as cold

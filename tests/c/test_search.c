@@ -141,7 +141,7 @@ typedef struct {
 } Measure;
 static void reference(void *arg) {
   Measure *m = arg;
-  tune_reference(m->f->arena, m->f->c, m->f->d, 1, NULL, m->data);
+  reference_data(m->f->arena, m->f->c, m->f->d, 1, NULL, m->data);
 }
 static void reference_is_the_product(void **state) {
   Measure m = {.f = *state};
@@ -158,7 +158,7 @@ static void reference_is_the_product(void **state) {
 static void submit(void *arg) {
   Measure *m = arg;
   Fix *f = m->f;
-  tune_reference(f->arena, f->c, f->d, 1, NULL, m->data);
+  reference_data(f->arena, f->c, f->d, 1, NULL, m->data);
   m->s = session_new(&f->err, &f->t, DEV_CPU, 0, 2, NULL);
   m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, m->data, false);
   RunPolicy p = {.number = 1, .repeat = 1, .timeout_s = 20, .check = true};

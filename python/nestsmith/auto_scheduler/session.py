@@ -17,7 +17,7 @@ from collections import Counter
 from nestsmith import _core, check
 
 from ..states import handle_of
-from .cost import FAILED, NOTHING, cause_of, is_quick, rank_of, seconds_of
+from .cost import FAILED, NOTHING, cause_of, rank_of, seconds_of
 from .display import Progress, short, title
 from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, details, one_each
 from .measure_record import RecordReader, RecordToFile
@@ -95,7 +95,7 @@ class Measurer:
         self.progress = progress or Progress(options.num_measure_trials, 0)
         self.trials = self.valid = 0
         self.causes = Counter()
-        self.best = {}
+        self.best = {}  # rank of the best result by workload key
         self.known = {}  # results of an earlier run by (workload key, steps): not measured again
         self.failures_in_a_row = {}
         self._sessions, self._tasks, self._tags, self._next_tag = {}, {}, {}, 0
@@ -205,7 +205,7 @@ class Measurer:
                 session.cold(number, sum(1 << i for i in task.constant_inputs), int(task.constant_bytes))
             self._tasks[slot] = (number, task)
             if task.workload_key in self.best:  # of an earlier run
-                session.incumbent(number, self.best[task.workload_key])
+                session.incumbent(number, self.best[task.workload_key][1])
         return session, self._tasks[slot][0]
 
     def _try_task(self, session, task, layout, inputs):
@@ -378,12 +378,10 @@ class Measurer:
             self.trials += 1
             res.costs = [float(f"{c:.6g}") for c in res.costs]  # as in the log, so that a resumed run knows the same
             key = batch.task.workload_key
-            seconds = seconds_of(res)
-            if seconds < FAILED:
+            if seconds_of(res) < FAILED:
                 self.valid += 1
                 self.failures_in_a_row[key] = ("", 0)
-                if key not in self.best or not is_quick(res):
-                    self.best[key] = min(self.best.get(key, FAILED), seconds)
+                self.best[key] = min(self.best.get(key, NOTHING), rank_of(res))
             else:
                 cause = cause or cause_of(res)
                 self.causes[cause] += 1
@@ -594,7 +592,7 @@ class SearchThread:
 def tune_alone(policy, options, measurer):
     """Tunes one task; returns the best state, or the search's first choice if nothing is to be measured."""
     task, total, count = policy.search_task, options.num_measure_trials, 0
-    best, best_rank, best_cost, best_count = None, NOTHING, FAILED, 0
+    best, best_rank, best_count = None, NOTHING, 0
     measurer.progress = Progress(total, options.verbose)
     measurer.progress.task(short(task.desc) or "task")
     with SearchThread([policy], measurer) as search:
@@ -614,8 +612,8 @@ def tune_alone(policy, options, measurer):
                 for i, r in zip(inputs, results):
                     count += 1
                     if rank_of(r) < best_rank:
-                        best, best_rank, best_cost, best_count = i.state, rank_of(r), seconds_of(r), count
-                measurer.progress.set_estimate(None if best is None else best_cost)
+                        best, best_rank, best_count = i.state, rank_of(r), count
+                measurer.progress.set_estimate(None if best is None else best_rank[1])
                 measurer.progress.round_line()
                 if measurer.hopeless(task):
                     raise RuntimeError(f"{MAX_FAILURES_IN_A_ROW} candidates in a row failed: {measurer.hopeless(task)}")
@@ -632,7 +630,7 @@ def tune_alone(policy, options, measurer):
     if measurer.progress.style == "text":
         title("Done")
     if measurer.progress.style != "none":
-        print(_summary(task, best_cost, count, measurer, options), flush=True)
+        print(_summary(task, best_rank[1], count, measurer, options), flush=True)
     return best
 
 

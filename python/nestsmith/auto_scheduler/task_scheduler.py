@@ -320,7 +320,8 @@ class TaskScheduler:
                     self._tell_restored(Holdings.of_log(self.load_log_file), 0)
                 progress.say(f"TaskScheduler: {n} results of {self.load_log_file} are taken as they come up again")
             elif self.load_log_file:
-                self.measurer.best = {t.workload_key: c for t, c in zip(self.tasks, self.best_costs) if c < 1e9}
+                ranks = zip(self.tasks, self._best_quick, self.best_costs)
+                self.measurer.best = {t.workload_key: (quick, c) for t, quick, c in ranks if c < 1e9}
             try:
                 with contextlib.suppress(StopTuning):
                     self._loop(search, self.tune_option.num_measure_trials)

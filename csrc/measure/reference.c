@@ -3,7 +3,7 @@
  * it may crash. Operations that are undefined for negative or zero arguments (roots, logarithms, quotients) get positive
  * inputs.
  */
-#include "tune/tune.h"
+#include "measure/reference.h"
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static uint16_t bfloat_of(int v) {
 }
 
 static void fill(Rng *r, DType t, int64_t n, bool positive, void *out) {
-  int lo = positive ? 1 : -3, span = positive ? 3 : 7;
+  int hi = TE_EXACT_INPUT, lo = positive ? 1 : -hi, span = hi - lo + 1;
   for (int64_t i = 0; i < n; i++) {
     int v = lo + (int)rng_below(r, span);
     if (t.code == DT_FLOAT && t.bits == 64)
@@ -99,7 +99,7 @@ static void run_body(void *arg) {
   worker_compute(e, r->d->n_tensors, bytes, r->data, b.data, b.n, src.manifest);
 }
 
-void tune_reference(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data) {
+void reference_data(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, const void *const *given, void **data) {
   Err *e = arena_err(a);
   err_check(e, d->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d", d->n_tensors,
             MSR_MAX_ARGS);

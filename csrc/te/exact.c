@@ -1,13 +1,13 @@
-/* Is the result the same bits in every order of operations? The inputs of a check are small integers (reference.c). As long
+/* Is the result the same bits in every order of operations? Inputs are small integers. As long
  * as all intermediate values are multiples of one power of two and small enough, floating-point sums, products, maxima and
  * selections are exact, and a schedule that reorders them must reproduce the reference to the bit. Each value is followed
  * as a bound of its size and the power of two that divides it; quotients, roots and the like end the proof.
  */
-#include "tune/tune.h"
+#include "te/te.h"
 #include <math.h>
 #include <string.h>
 
-enum { INPUT_BOUND = 3, MOST_FRACTION = 40 };
+enum { MOST_FRACTION = 40 };
 static const double EXTREME =
     1e30; /* the neutral element of a maximum, or padding for one: passes through, computes nothing */
 
@@ -125,13 +125,13 @@ static Exact prove(Proof *p, ExprId e) {
   return x;
 }
 
-void tune_exact(IrCtx *c, const TeDag *d, bool *exact) {
+void te_exact(IrCtx *c, const TeDag *d, bool *exact) {
   Proof p = {.c = c, .d = d, .op = arena_array(ir_arena(c), Exact, d->n_ops)};
   mapu_init(&p.memo, ir_arena(c));
   mapu_init(&p.sure, ir_arena(c));
   for (int i = 0; i < d->n_ops; i++) {
     const TeOp *op = d->op[i];
-    p.op[i] = (Exact){true, false, INPUT_BOUND, 0};
+    p.op[i] = (Exact){true, false, TE_EXACT_INPUT, 0};
     if (op->kind == TE_PLACEHOLDER) continue;
     p.op[i] = prove(&p, op->body[0]);
     for (int k = 1; k < op->n_out; k++) p.op[i] = either(p.op[i], prove(&p, op->body[k]));
