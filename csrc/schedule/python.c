@@ -135,16 +135,6 @@ static void py_ca(Py *p, const Step *q, Names old) {
   sb_printf(p->b, "s[%s].compute_at(s[%s], %s)\n", a, t, leaf_name(p, q->iter, q->a));
 }
 
-static void py_ci(Py *p, const Step *q, Names old) {
-  (void)old;
-  sb_printf(p->b, "s[%s].compute_inline()\n", op_name(p, q->stage));
-}
-
-static void py_cr(Py *p, const Step *q, Names old) {
-  (void)old;
-  sb_printf(p->b, "s[%s].compute_root()\n", op_name(p, q->stage));
-}
-
 static void py_chr(Py *p, const Step *q, Names old) {
   (void)old;
   int made = q->stage + 1;
@@ -197,85 +187,76 @@ static const char *value_text(Py *p, const Step *q) {
   return sb_str(&b);
 }
 
-static void py_spx(Py *p, const Step *q, Names old) {
-  (void)old;
-  const Rel *r = &p->s->stage.at[q->stage].rels.at[p->s->stage.at[q->stage].rels.len - 1];
-  sb_printf(p->b, "%s, %s = s[%s].split(%s, %s=%s)\n", axis_name(p, q->stage, r->outer),
-            axis_name(p, q->stage, r->inner), op_name(p, q->stage), axis_name(p, q->stage, q->iter),
-            q->flag ? "factor" : "nparts", value_text(p, q));
+/* A line is printed from its form: %s operation, %x axis, %m axis made last, %o %i parts made last, %l axes of the list, %a %b
+ * numbers, %k variable made last, %w annotation, %t text, %v text as key and value, %e expression, %f which of two. */
+static const char *const FORM[STEP_KINDS] = {[STEP_CI] = "s[%s].compute_inline()",
+                                             [STEP_CIX] = "s[%s].compute_inline()",
+                                             [STEP_CR] = "s[%s].compute_root()",
+                                             [STEP_SPX] = "%o, %i = s[%s].split(%x, %f=%e)",
+                                             [STEP_FUX] = "%m = s[%s].fuse(%l)",
+                                             [STEP_REX] = "s[%s].reorder(%l)",
+                                             [STEP_ANX] = "s[%s].%w(%x)",
+                                             [STEP_PRX] = "s[%s].pragma(%x, %v)",
+                                             [STEP_SAX] = "s[%s].storage_align(%x, %a, %b)",
+                                             [STEP_VA] = "var_%k = te.thread_axis(\"%w\", name=%t)",
+                                             [STEP_BI] = "s[%s].bind(%x, var_%a)",
+                                             [STEP_SC] = "s[%s].set_scope(%t)",
+                                             [STEP_DB] = "s[%s].double_buffer()",
+                                             [STEP_PD] = "s[%s].set_store_predicate(%e)"};
+
+static void put_pragma(Py *p, const char *text) { /* "key$value" */
+  size_t n = strcspn(text, "$");
+  char *key = arena_copy(p->m, text, n + 1);
+  key[n] = 0;
+  sb_json(p->b, key);
+  sb_printf(p->b, ", %lld", text[n] ? strtoll(text + n + 1, NULL, 10) : 1);
 }
 
-static void py_fux(Py *p, const Step *q, Names old) {
-  (void)old;
-  int made = p->s->stage.at[q->stage].axes.len - 1;
-  sb_printf(p->b, "%s = s[%s].fuse(", axis_name(p, q->stage, made), op_name(p, q->stage));
-  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", axis_name(p, q->stage, (int)q->list[i]));
-  sb_puts(p->b, ")\n");
+static void put_part(Py *p, const Step *q, char what) {
+  const Stage *st = &p->s->stage.at[q->stage];
+  const Rel *r = st->rels.len ? &st->rels.at[st->rels.len - 1] : NULL;
+  switch (what) {
+  case 's': sb_puts(p->b, op_name(p, q->stage)); break;
+  case 'x': sb_puts(p->b, axis_name(p, q->stage, q->iter)); break;
+  case 'm': sb_puts(p->b, axis_name(p, q->stage, st->axes.len - 1)); break;
+  case 'o': sb_puts(p->b, axis_name(p, q->stage, r->outer)); break;
+  case 'i': sb_puts(p->b, axis_name(p, q->stage, r->inner)); break;
+  case 'l':
+    for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", axis_name(p, q->stage, (int)q->list[i]));
+    break;
+  case 'a': sb_printf(p->b, "%d", q->a); break;
+  case 'b': sb_printf(p->b, "%d", q->b); break;
+  case 'k': sb_printf(p->b, "%d", p->s->var.len - 1); break;
+  case 'w': sb_puts(p->b, AN_WORD[q->a]); break;
+  case 't': sb_json(p->b, q->text); break;
+  case 'v': put_pragma(p, q->text); break;
+  case 'e': sb_puts(p->b, value_text(p, q)); break;
+  default: sb_puts(p->b, q->flag ? "factor" : "nparts");
+  }
 }
 
-static void py_rex(Py *p, const Step *q, Names old) {
+static void py_form(Py *p, const Step *q, Names old) {
   (void)old;
-  sb_printf(p->b, "s[%s].reorder(", op_name(p, q->stage));
-  for (int i = 0; i < q->n; i++) sb_printf(p->b, "%s%s", i ? ", " : "", axis_name(p, q->stage, (int)q->list[i]));
-  sb_puts(p->b, ")\n");
-}
-
-static void py_anx(Py *p, const Step *q, Names old) {
-  (void)old;
-  if (q->a) sb_printf(p->b, "s[%s].%s(%s)\n", op_name(p, q->stage), AN_WORD[q->a], axis_name(p, q->stage, q->iter));
-}
-
-static void py_prx(Py *p, const Step *q, Names old) {
-  (void)old;
-  size_t n = strcspn(q->text, "$");
-  sb_printf(p->b, "s[%s].pragma(%s, \"%.*s\", %s)\n", op_name(p, q->stage), axis_name(p, q->stage, q->iter), (int)n,
-            q->text, q->text[n] ? q->text + n + 1 : "1");
-}
-
-static void py_sax(Py *p, const Step *q, Names old) {
-  (void)old;
-  sb_printf(p->b, "s[%s].storage_align(%s, %d, %d)\n", op_name(p, q->stage), axis_name(p, q->stage, q->iter), q->a,
-            q->b);
-}
-
-static void py_va(Py *p, const Step *q, Names old) {
-  (void)old;
-  int k = p->s->var.len - 1;
-  if (q->a)
-    sb_printf(p->b, "var_%d = te.thread_axis(\"%s\", name=\"%s\")\n", k, AN_WORD[q->a], q->text);
-  else
-    sb_printf(p->b, "var_%d = te.%s(\"%s\")\n", k, q->flag ? "size_var" : "var", q->text);
-  if (!q->a) p->named[k] = 2;
-}
-
-static void py_bi(Py *p, const Step *q, Names old) {
-  (void)old;
-  sb_printf(p->b, "s[%s].bind(%s, var_%d)\n", op_name(p, q->stage), axis_name(p, q->stage, q->iter), q->a);
-}
-
-static void py_sc(Py *p, const Step *q, Names old) {
-  (void)old;
-  sb_printf(p->b, "s[%s].set_scope(\"%s\")\n", op_name(p, q->stage), q->text);
-}
-
-static void py_db(Py *p, const Step *q, Names old) {
-  (void)old;
-  sb_printf(p->b, "s[%s].double_buffer()\n", op_name(p, q->stage));
-}
-
-static void py_pd(Py *p, const Step *q, Names old) {
-  (void)old;
-  sb_printf(p->b, "s[%s].set_store_predicate(%s)\n", op_name(p, q->stage), value_text(p, q));
+  const char *form = FORM[q->kind];
+  if (q->kind == STEP_ANX && !q->a) return; /* no primitive takes an annotation away */
+  if (q->kind == STEP_VA && !q->a) {
+    form = q->flag ? "var_%k = te.size_var(%t)" : "var_%k = te.var(%t)";
+    p->named[p->s->var.len - 1] = 2;
+  }
+  for (; *form; form++)
+    if (*form == '%')
+      put_part(p, q, *++form);
+    else
+      sb_putc(p->b, *form);
+  sb_putc(p->b, '\n');
 }
 
 typedef void (*PyPrint)(Py *p, const Step *q, Names old);
-static const PyPrint PRINT[STEP_KINDS] = {
-    [STEP_AN] = py_an,      [STEP_FU] = py_fu,       [STEP_PR] = py_pr,   [STEP_RE] = py_re,   [STEP_SP] = py_sp,
-    [STEP_FSP] = py_follow, [STEP_FFSP] = py_follow, [STEP_SA] = py_sa,   [STEP_CA] = py_ca,   [STEP_CI] = py_ci,
-    [STEP_CR] = py_cr,      [STEP_CHR] = py_chr,     [STEP_CHW] = py_chw, [STEP_RF] = py_rf,   [STEP_SPX] = py_spx,
-    [STEP_FUX] = py_fux,    [STEP_REX] = py_rex,     [STEP_ANX] = py_anx, [STEP_PRX] = py_prx, [STEP_SAX] = py_sax,
-    [STEP_CIX] = py_ci,     [STEP_CHWX] = py_chw,    [STEP_RFX] = py_rf,  [STEP_VA] = py_va,   [STEP_BI] = py_bi,
-    [STEP_SC] = py_sc,      [STEP_DB] = py_db,       [STEP_PD] = py_pd};
+static const PyPrint PRINT[STEP_KINDS] =
+    {/* NULL: by its form */
+     [STEP_AN] = py_an,      [STEP_FU] = py_fu,       [STEP_PR] = py_pr, [STEP_RE] = py_re, [STEP_SP] = py_sp,
+     [STEP_FSP] = py_follow, [STEP_FFSP] = py_follow, [STEP_SA] = py_sa, [STEP_CA] = py_ca, [STEP_CHR] = py_chr,
+     [STEP_CHW] = py_chw,    [STEP_CHWX] = py_chw,    [STEP_RF] = py_rf, [STEP_RFX] = py_rf};
 
 static char *named_variables(const State *s) {
   char *named = arena_alloc(ir_arena(s->ctx), (size_t)s->var.len + 1);
@@ -308,7 +289,7 @@ char *state_python(const State *src) {
     Step shown = *q;
     if (q->kind == STEP_RFX) shown.iter = leaf_of(s, q->stage, q->iter); /* its position before */
     state_apply(s, *q);
-    PRINT[q->kind](&p, &shown, old);
+    (PRINT[q->kind] ? PRINT[q->kind] : py_form)(&p, &shown, old);
   }
   return sb_str(&b);
 }
