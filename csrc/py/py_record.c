@@ -1,4 +1,4 @@
-/* Records in Python: one line of a log as a tuple of its fields, and the other way round. */
+/* Records in Python: one line of a log as a tuple of its fields, and the other way round; lists of steps for other tasks. */
 #include "py/py.h"
 
 typedef struct {
@@ -111,6 +111,39 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   return out;
 }
 
+/* ---- steps for another DAG ---- */
+
+typedef struct {
+  Rec rec;
+  int n, n_stages, prefix, n_tail, *tail;
+} CarryCall;
+static void do_carry(void *arg) {
+  CarryCall *x = arg;
+  Step *steps = steps_parse(x->rec.a, x->rec.in, &x->n);
+  steps = steps_carry(x->rec.a, &x->n, steps, x->n_stages, x->prefix, x->n_tail, x->tail);
+  x->rec.text = steps_text(x->rec.a, x->n, steps);
+}
+
+static PyObject *fn_carry(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *tail;
+  CarryCall x = {.n = 0};
+  if (!PyArg_ParseTuple(args, "siiO!", &x.rec.in, &x.n_stages, &x.prefix, &PyList_Type, &tail)) return NULL;
+  x.n_tail = (int)PyList_GET_SIZE(tail);
+  x.tail = py_calloc(x.n_tail + 1, sizeof(int));
+  bool ok = x.tail && rec_open(&x.rec);
+  for (int i = 0; ok && i < x.n_tail; i++) {
+    x.tail[i] = (int)PyLong_AsLong(PyList_GET_ITEM(tail, i));
+    ok = !PyErr_Occurred();
+  }
+  ErrCode code = ok ? err_try(&x.rec.err, do_carry, &x) : NS_OK;
+  if (code != NS_OK) py_raise(&x.rec.err, code);
+  PyObject *r = ok && code == NS_OK ? PyUnicode_FromString(x.rec.text) : NULL;
+  if (x.rec.a) arena_free(x.rec.a);
+  PyMem_Free(x.tail);
+  return r;
+}
+
 static PyObject *fn_limits(PyObject *m, PyObject *none) {
   (void)m, (void)none;
   PyObject *r = PyDict_New();
@@ -126,6 +159,10 @@ static PyObject *fn_limits(PyObject *m, PyObject *none) {
 static PyMethodDef FUNCS[] = {
     {"limits", fn_limits, METH_NOARGS,
      "limits(): {name: (most, largest value that was seen, what is counted)} of what a schedule may ask for."},
+    {"carry_steps", fn_carry, METH_VARARGS,
+     "carry_steps(steps, n_stages, prefix, tail): the steps (JSON text) for a DAG whose first `prefix` stages are the "
+     "same "
+     "and whose computed stages behind them are `tail`. Raises ValueError if they do not fit."},
     {"record_parse", fn_record_parse, METH_O,
      "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, "
      "error_no, all_cost, timestamp, version)."},

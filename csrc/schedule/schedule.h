@@ -129,6 +129,11 @@ int step_stage_before(const Step *step, int stage_id);
  * list is copied. */
 void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*step)(void *arg, int id), void *arg);
 
+/* The steps for a DAG whose first `prefix` stages are the same; `tail` are its stages behind them that compute, the output last;
+ * n_stages: of the DAG they are from. Raises NS_ERR_VALUE if a step works on an inner stage of the tail otherwise than by
+ * inlining it. (carry.c) */
+Step *steps_carry(Arena *a, int *n, const Step *steps, int n_stages, int prefix, int n_tail, const int *tail);
+
 /* ---- normalise and infer bounds (bounds.c) : 02 §4, 07 §7.2.1-3 ----
  * On return every axis of every non-inlined stage has min and extent; leaf ranges of the state are updated. Works in
  * place on a replayed state. Raises on attachment errors. */

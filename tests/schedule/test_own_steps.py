@@ -317,6 +317,23 @@ def test_a_candidate_computes_everything():
         _core.candidate_source(state, "c", 0)
 
 
+# ---- steps for another task ----
+
+
+def test_steps_travel_between_tails():
+    """A product and one stage behind it; in the other task there are three, of which two are inlined."""
+    steps = [["SC", 2, "local"], ["CHW", 2, "local"], ["SP", 3, 0, 8, [2], 1], ["FSP", 4, 0, 2, 1], ["CA", 3, 4, 0],
+             ["CHR", 0, "shared", [2]], ["PD", 5, "($0 < 9)", [5, 0]], ["FFSP", 5, 2, [2], 0, 1]]  # fmt: skip
+    got = json.loads(_core.carry_steps(json.dumps(steps), 4, 3, [3, 4, 5]))
+    assert got == [["CI", 4], ["CI", 3], ["SC", 2, "local"], ["CHW", 2, "local"], ["SP", 3, 0, 8, [2], 1], ["FSP", 6, 0, 4, 1],
+                   ["CA", 3, 6, 0], ["CHR", 0, "shared", [2]], ["PD", 7, "($0 < 9)", [7, 0]], ["FFSP", 7, 2, [4], 0, 1]]  # fmt: skip
+    back = json.loads(_core.carry_steps(json.dumps(got), 6, 3, [3]))
+    assert back == steps
+    for wrong in ([["AN", 3, 0, 1]], [["CA", 2, 4, 0]], [["FSP", 2, 0, 0, 1]]):
+        with pytest.raises(ValueError, match="has no counterpart"):
+            _core.carry_steps(json.dumps(wrong), 6, 3, [3])
+
+
 # ---- Python text ----
 
 

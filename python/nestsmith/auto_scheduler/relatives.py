@@ -7,8 +7,6 @@ stage is the output. So what one task has found is worth a look in the others.
 
 from __future__ import annotations
 
-import json
-
 from nestsmith import _core
 
 from ..states import handle_of
@@ -56,8 +54,8 @@ class Relatives:
     def transplant(self, i, j, state):
         """The schedule of a state of task i on task j, or None if it does not fit."""
         try:
-            steps = carry(json.loads(handle_of(state).steps()), len(self._all[i]), self._tail(i, j), self._prefix(i, j))
-            return _core.State(self.tasks[j].compute_dag, json.dumps(steps))
+            steps = _core.carry_steps(handle_of(state).steps(), len(self._all[i]), self._prefix(i, j), self._tail(i, j))
+            return _core.State(self.tasks[j].compute_dag, steps)
         except (ValueError, RuntimeError, IndexError):
             return None
 
@@ -65,37 +63,3 @@ class Relatives:
         """Stage numbers of task j behind the common ones; those that compute, the output last."""
         b = self._all[j]
         return [k for k in range(self._prefix(i, j), len(b)) if b[k][1] == 1]
-
-
-def carry(steps, n_stages, tail, prefix):
-    """The steps for a DAG whose first `prefix` stages are the same and whose computed stages behind them are `tail`.
-
-    Raises ValueError if a step works on an inner stage of the tail otherwise than by inlining it.
-    """
-    out = [["CI", s] for s in reversed(tail[:-1])]
-    place, added, last = {}, 0, n_stages - 1
-
-    def stage(s):
-        if s == last + added:
-            return tail[-1] + added
-        if s < prefix + added:
-            return s
-        raise ValueError(f"stage {s} has no counterpart")
-
-    for k, step in enumerate(steps):
-        kind, s = step[0], step[1]
-        if kind == "CI" and prefix + added <= s < last + added:
-            continue
-        step = [kind, stage(s), *step[2:]]
-        if kind == "CA":
-            step[2] = stage(step[2])
-        elif kind == "CHR":
-            step[3] = [stage(r) for r in step[3]]
-        elif kind == "FSP":
-            step[3] = place[step[3]]
-        elif kind == "FFSP":
-            step[3] = [place[q] for q in step[3]]
-        place[k] = len(out)
-        out.append(step)
-        added += kind in _core.STEP_INSERTS
-    return out
