@@ -169,7 +169,7 @@ static bool merge_extreme(SumBuf *b) {
             sum_add(&in, canon(b->a, ir_kid(c, m.x, n)), 1);
             sum_term(&in, t.x, t.lower, t.upper, t.scale / m.scale);
             const Sum *kid = sum_done(&in);
-            if (!kid) return false;
+            if (!kid || sum_wraps(b->a, kid) || sum_wraps(b->a, canon(b->a, ir_kid(c, m.x, n)))) return false;
             kids[n] = sum_expr(b->a, kid);
           }
           const Sum *fresh = canon(b->a, ctx_node(c, k, b->type, 0, 2, kids, 0));
@@ -369,7 +369,7 @@ const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
   q.base = s->base / k; /* towards zero: what is left keeps its sign */
   r.base = s->base % k;
   const Sum *rest = sum_done(&r), *high, *low;
-  if (!rest) return NULL;
+  if (!rest || sum_wraps(a, rest)) return NULL;
   int64_t v, g;
   const Term *t = rest->at;
   if (rest->n == 0)
@@ -408,6 +408,7 @@ const Sum *sum_mod(Arith *a, const Sum *s, int64_t k) {
   r.base = i64_floormod(s->base, k);
   const Sum *rest = sum_done(&r), *high, *low;
   if (!rest || rest->n == 0) return rest;
+  if (sum_wraps(a, rest)) return NULL;
   int64_t v, g;
   const Term *t = rest->at;
   if (same_quotient(bound_sum(a, rest), k, &v)) {
