@@ -534,6 +534,12 @@ static const Sum *atom_of(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   return ir_kind(a->c, e) == k ? single(a, p->type, e, 1, 0, 1) : canon(a, e);
 }
 
+static bool of_data(Arith *a, const Sum *s) { /* it may be 0, where division tells */
+  for (int i = 0; i < s->n; i++)
+    if (ir_node(a->c, s->at[i].x)->data) return true;
+  return false;
+}
+
 static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   if (p->n == 0 && p->base == 0) return p;
   if (sum_wraps(a, p) || sum_wraps(a, q)) return atom_of(a, k, p, q);
@@ -547,7 +553,7 @@ static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   }
   const Sum *whole, *rest;
   if (bound_sum(a, q).lo <= 0 || !divide_symbolic(a, p, q, &whole, &rest)) {
-    if (sum_same(p, q) && mod) return constant(a, p->type, 0);
+    if (sum_same(p, q) && mod && !of_data(a, q)) return constant(a, p->type, 0);
     return atom_of(a, k, p, q);
   }
   bool found = whole->n || whole->base;
