@@ -78,6 +78,10 @@ REFUSED = {
        for op in ["exp", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "atan", "fast_exp", "std", "logsumexp"]},
     "power of integers": (lambda: relay.power(data("int32", 2), data("int32", 2)), "takes floats, not int32"),
     "softmax of integers": (lambda: relay.nn.softmax(data("int8", 2, 3)), "takes floats, not int8"),
+    "lrn of integers": (lambda: relay.nn.lrn(data("int32", 1, 4, 8, 8)), "takes floats, not int32"),
+    **{f"{op} at fractions": (lambda op=op: getattr(relay, op)(data("float32", 3), data("float16", 1)), "indices are float16")
+       for op in ["take", "gather_nd"]},
+    "gather at fractions": (lambda: relay.gather(data("float32", 3), 0, data("float16", 1)), "indices are float16"),
     "exp of bool": (lambda: relay.exp(data("bool", 2)), "takes floats, not bool"),
     "all of integers": (lambda: relay.all(data("int32", 2)), "all takes bool, not int32"),
     "any of floats": (lambda: relay.any(data("float32", 2)), "any takes bool, not float32"),
