@@ -55,8 +55,8 @@ static void check_element(IrCtx *c, const char *name, DType t) {
     StrBuf s;
     sb_init(&s, ir_arena(c));
     dtype_print(&s, t);
-    err_raise(ir_err(c), NS_ERR_TYPE, "%s: elements of type %s; they must be numbers or truth values%s", name, sb_str(&s),
-              t.lanes != 1 ? " (vectors come from vectorize)" : "");
+    err_raise(ir_err(c), NS_ERR_TYPE, "%s: elements of type %s; they must be numbers or truth values%s", name,
+              sb_str(&s), t.lanes != 1 ? " (vectors come from vectorize)" : "");
   }
 }
 
