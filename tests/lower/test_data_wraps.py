@@ -91,3 +91,18 @@ def test_a_let_is_inlined_into_itself():
     y = x * x + x
     z = y[np.clip(y, 0, 15)]
     assert np.array_equal(out.numpy(), z * z + z + y)
+
+
+def test_the_ends_of_64_bits_are_numbers():
+    """Bounds stand for infinity there."""
+    top = 2**63 - 1
+    x = np.array([-top - 1, -top, -5, 5, top - 1, top], "int64")
+    a = te.placeholder(x.shape, "int64", name="a")
+    for body, want in [
+        (lambda v: te.if_then_else(v < 0, te.max(v, tir.const(-top, "int64")), 7), np.where(x < 0, np.maximum(x, -top), 7)),
+        (lambda v: te.if_then_else(v > 0, te.min(v, tir.const(top - 1, "int64")), 7), np.where(x > 0, np.minimum(x, top - 1), 7)),
+    ]:
+        c = te.compute(x.shape, lambda i, f=body: f(a[i]), name="c")
+        out = ns.nd.array(np.empty_like(x))
+        ns.build(te.create_schedule(c.op), [a, c], "llvm")(ns.nd.array(x), out)
+        assert np.array_equal(out.numpy(), want)
