@@ -9,7 +9,6 @@ from ...expr import TupleWrapper
 from ...ty import TupleType
 from ..reduce import softmax_numpy
 from ..registry import ANCHOR, ELEMWISE, OPAQUE, call, norm_axis, register, tensor
-from ..tensor import check_type
 
 __all__ = ["softmax", "fast_softmax", "log_softmax", "relu", "leaky_relu", "dropout"]
 
@@ -28,14 +27,9 @@ def _of_floats(attrs, types):
     return t
 
 
-def _softmax(attrs, types):
-    check_type("exp", tensor(types, 0).dtype)
-    return _same(attrs, types)
-
-
-register("nn.softmax", ANCHOR, _softmax, lambda attrs, x: softmax_numpy(x, attrs.axis))
-register("nn.fast_softmax", ANCHOR, _softmax, lambda attrs, x: softmax_numpy(x, attrs.axis))
-register("nn.log_softmax", ANCHOR, _softmax, lambda attrs, x: softmax_numpy(x, attrs.axis, log=True))
+register("nn.softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
+register("nn.fast_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
+register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis, log=True))
 register("nn.relu", ELEMWISE, _same, lambda attrs, x: np.maximum(x, x.dtype.type(0)))
 register("nn.leaky_relu", ELEMWISE, _of_floats, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)))
 
