@@ -13,6 +13,7 @@ for name in ("search", "genindex", "modindex", "py-modindex"):
     for suffix in source_suffix:
         if (HERE / (name + suffix)).exists():
             raise ValueError(f"{name}{suffix}: Sphinx writes a page of its own of this name over it; rename it")
+myst_heading_anchors = 3  # links to headings
 nb_execution_mode = "off"  # notebooks are stored with their outputs; `make notebooks` executes them
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "alabaster"

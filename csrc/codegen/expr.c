@@ -10,8 +10,9 @@
  *
  * Types: an operation has the values of its type, whatever C makes of it. C adds integers of 8 and 16 bits as ints, and may
  * assume that sums of ints do not overflow; both would show once the sum is widened, compared or divided. So the sum is cast
- * back, and sums of signed data are formed unsigned. Where a sum goes to memory only the low bits count, and indices do not
- * overflow: there it is printed as it is, which compilers optimise better (Gen.plain). Likewise a cast to a float of 16 bits
+ * back, and sums of signed data are formed unsigned. Where a sum goes to memory only the low bits count, so that it need not be
+ * cast back (it must not overflow even there: compilers remember what they store). Indices do not overflow and are printed
+ * as they are, which compilers optimise better (Plain). Likewise a cast to a float of 16 bits
  * rounds; other operations on them may keep the precision of float32 until the value is stored.
  */
 #include "codegen/gen.h"
@@ -35,39 +36,22 @@ static void binary(Gen *g, ExprId e, const char *op) {
 /* ---- integers have the values of their type ---- */
 static bool is_int(DType t) { return t.code == DT_INT || t.code == DT_UINT; }
 
-static bool loads(Gen *g, ExprId e) {
-  int32_t known = mapu_get(&g->loads, (uint64_t)e, -1);
-  if (known >= 0) return known;
-  const ExprNode n = *ir_node(g->c, e);
-  bool r = n.kind == IR_LOAD;
-  for (int i = 0; i < n.n && !r; i++) r = loads(g, ir_kid(g->c, e, i));
-  mapu_set(&g->loads, (uint64_t)e, r);
-  return r;
-}
-
-/* a op b of integers, brought back to its type. */
-static void wrapped(Gen *g, ExprId e, const char *op, DType t) {
-  const char *u = arena_printf(g->a, "(%s)", gen_type(g, dtype(DT_UINT, t.bits < 32 ? 32 : t.bits)));
-  if (t.bits < 32 && *op != '*') u = ""; /* sums of narrow integers fit into an int, not so products of uint16 */
-  sb_printf(g->o, "((%s)(%s", gen_type(g, t), u);
+/* a op b of integers, formed without overflow and brought back to its type unless only the low bits matter. */
+static void sum_or_product(Gen *g, ExprId e, const char *op, DType t, Plain plain) {
+  const char *u = "", *back = "";
+  if (plain != PLAIN_INDEX && is_int(t) && !dtype_is_bool(t)) {
+    bool narrow = t.bits < 32;
+    if (narrow ? *op == '*' : t.code == DT_INT && ir_node(g->c, e)->data) /* sums of narrow integers fit into an int */
+      u = arena_printf(g->a, "(%s)", gen_type(g, dtype(DT_UINT, narrow ? 32 : t.bits)));
+    if (!plain && (narrow || *u)) back = arena_printf(g->a, "(%s)", gen_type(g, t));
+  }
+  sb_printf(g->o, *back ? "(%s(%s" : "(%s%s", back, u);
+  g->plain = plain;
   gx(g, ir_kid(g->c, e, 0));
   sb_printf(g->o, " %s %s", op, u);
-  gx(g, ir_kid(g->c, e, 1));
-  sb_puts(g->o, "))");
-}
-
-static void sum_or_product(Gen *g, ExprId e, const char *op, DType t, bool plain) {
-  if (!plain && is_int(t) && !dtype_is_bool(t) && (t.bits < 32 || (t.code == DT_INT && loads(g, e)))) {
-    wrapped(g, e, op, t);
-    return;
-  }
-  sb_putc(g->o, '(');
-  g->plain = plain;
-  gx(g, ir_kid(g->c, e, 0));
-  sb_printf(g->o, " %s ", op);
   g->plain = plain;
   gx(g, ir_kid(g->c, e, 1));
-  sb_putc(g->o, ')');
+  sb_puts(g->o, *back ? "))" : ")");
 }
 
 static void call2(Gen *g, const char *name, ExprId e) {
@@ -197,7 +181,7 @@ static void cast(Gen *g, ExprId e, DType t) {
   sb_putc(g->o, ')');
 }
 
-void gen_ternary(Gen *g, ExprId e, bool plain) {
+static void ternary(Gen *g, ExprId e, Plain plain) {
   sb_putc(g->o, '(');
   gx(g, ir_kid(g->c, e, 0));
   sb_puts(g->o, " ? ");
@@ -219,8 +203,8 @@ static void variable(Gen *g, VarId v) {
 
 void gx(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
-  bool plain = g->plain;
-  g->plain = false; /* of the operands */
+  Plain plain = g->plain;
+  g->plain = PLAIN_NO; /* of the operands */
   if (g->hoisted.len) {
     int32_t v = mapu_get(&g->hoisted, (uint64_t)e, 0);
     if (v) {
@@ -244,14 +228,14 @@ void gx(Gen *g, ExprId e) {
     sb_putc(g->o, ')');
     return;
   case IR_CAST: cast(g, e, n.type); return;
-  case IR_SELECT: gen_ternary(g, e, plain); return;
+  case IR_SELECT: ternary(g, e, plain); return;
   case IR_CALL:
     if (n.sym == IN_IF_THEN_ELSE)
-      gen_ternary(g, e, plain);
+      ternary(g, e, plain);
     else
       gen_call(g, e);
     return;
-  case IR_LET:
+  case IR_LET: /* its variable is its own */
     mapu_set(&g->let_inline, (uint64_t)n.sym, ir_kid(g->c, e, 0));
     gx(g, ir_kid(g->c, e, 1));
     return;
@@ -324,7 +308,7 @@ static void address(Gen *g, BufferId b, ExprId index) {
   int64_t offset;
   bool split = constant_offset(g, index, &base, &offset);
   sb_printf(g->o, "%s + ", gen_buf(g, b));
-  g->plain = true;
+  g->plain = PLAIN_INDEX;
   gx(g, split ? base : index);
   if (split) sb_printf(g->o, " + %lld", (long long)offset);
 }
@@ -338,13 +322,13 @@ void gen_element(Gen *g, BufferId b, ExprId index) {
   }
   if (constant_offset(g, index, &base, &offset)) {
     sb_printf(g->o, "(%s + ", gen_buf(g, b));
-    g->plain = true;
+    g->plain = PLAIN_INDEX;
     gx(g, base);
     sb_printf(g->o, ")[%lld]", (long long)offset);
     return;
   }
   sb_printf(g->o, "%s[", gen_buf(g, b));
-  g->plain = true;
+  g->plain = PLAIN_INDEX;
   gx_top(g, index);
   sb_putc(g->o, ']');
 }
@@ -420,7 +404,7 @@ void gen_to_storage(Gen *g, DType t, ExprId value) {
     gx(g, value);
     sb_puts(g->o, " ? 1 : 0");
   } else {
-    g->plain = is_int(t) && dtype_eq(ir_type(g->c, value), t);
+    g->plain = is_int(t) && dtype_eq(ir_type(g->c, value), t) ? PLAIN_LOW_BITS : PLAIN_NO;
     gx_top(g, value);
   }
 }

@@ -13,6 +13,10 @@ typedef struct {
   int max_vector_bytes;             /* widest memory access; 0: vectors are printed as lane loops */
 } GenTarget;
 
+/* How a sum of integers may be printed: as it is defined; so that its low bits are right (it goes to memory); as one that
+ * cannot overflow. */
+typedef enum { PLAIN_NO, PLAIN_LOW_BITS, PLAIN_INDEX } Plain;
+
 typedef struct {
   uint64_t key;
   int32_t first;
@@ -37,10 +41,9 @@ typedef struct {
   MapU64 let_inline;    /* VarId -> ExprId: expression lets, printed in place */
   VEC(LaneEntry) lanes; /* a stack: vector expressions whose lanes are in variables */
   VEC(VarId) lane_var;
-  MapU64 loads;        /* ExprId -> 1 if it depends on data in memory, 0 if not */
   VarId inner;         /* of the innermost loop */
   ExprId serial;       /* a minimum or maximum that the innermost loop accumulates: no compiler makes vectors of it */
-  bool plain;          /* only the low bits of the sum to be printed matter, or it cannot overflow (an index) */
+  Plain plain;         /* of the sum to be printed next */
   MapU64 buf_of_var;   /* C: VarId of a vector let -> the array that holds it */
   VEC(VarId) live_var; /* C: what an outlined loop can capture */
   VEC(BufferId) live_buf;

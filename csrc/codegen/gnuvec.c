@@ -102,17 +102,15 @@ static void load(Gen *g, ExprId e, ExprNode n) {
   }
 }
 
-/* As for scalars (expr.c): sums of signed integers are formed unsigned where their upper bits can show. */
-static void arithmetic(Gen *g, ExprId e, const char *op, DType t, bool plain) {
-  bool wraps = !plain && t.code == DT_INT && *op != '/';
+/* As for scalars (expr.c): sums of signed integers are formed unsigned. */
+static void arithmetic(Gen *g, ExprId e, const char *op, DType t) {
+  bool wraps = t.code == DT_INT && *op != '/';
   const char *u = "";
   if (wraps) u = arena_printf(g->a, "(%s)", vector_type(g, (DType){DT_UINT, t.bits, t.lanes}, t.lanes));
   if (wraps) sb_printf(g->o, "((%s)", vector_type(g, t, t.lanes));
   sb_printf(g->o, "(%s", u);
-  g->plain = plain;
   vx(g, ir_kid(g->c, e, 0));
   sb_printf(g->o, " %s %s", op, u);
-  g->plain = plain;
   vx(g, ir_kid(g->c, e, 1));
   sb_puts(g->o, wraps ? "))" : ")");
 }
@@ -120,8 +118,6 @@ static void arithmetic(Gen *g, ExprId e, const char *op, DType t, bool plain) {
 static void vx(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   static const char *const OPS[IR_KIND_COUNT] = {[IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/"};
-  bool plain = g->plain;
-  g->plain = false; /* of the operands */
   switch ((ExprKind)n.kind) {
   case IR_BCAST: broadcast(g, n.type, ir_kid(g->c, e, 0)); return;
   case IR_LOAD: load(g, e, n); return;
@@ -138,15 +134,13 @@ static void vx(Gen *g, ExprId e) {
     sb_putc(g->o, '(');
     gx(g, ir_kid(g->c, e, 0));
     sb_printf(g->o, " ? (%s)", type);
-    g->plain = plain;
     vx(g, ir_kid(g->c, e, 1));
     sb_printf(g->o, " : (%s)", type);
-    g->plain = plain;
     vx(g, ir_kid(g->c, e, 2));
     sb_putc(g->o, ')');
     return;
   }
-  default: arithmetic(g, e, OPS[n.kind], n.type, plain); return;
+  default: arithmetic(g, e, OPS[n.kind], n.type); return;
   }
 }
 
@@ -166,7 +160,6 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
     gen_line(g);
     gen_vec_ptr(g, b, ir_kid(g->c, i, 0), vector_type(g, t, w), false);
     sb_puts(g->o, " = ");
-    g->plain = true;
     vx(g, v);
     sb_puts(g->o, ";\n");
   }

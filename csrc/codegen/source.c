@@ -35,7 +35,6 @@ static void forget_kernel(Gen *g) {
   mapu_init(&g->hoisted, g->a);
   mapu_init(&g->piece_name, g->a);
   mapu_init(&g->let_inline, g->a);
-  mapu_init(&g->loads, g->a);
   mapu_init(&g->buf_of_var, g->a);
   maps_init(&g->used, g->a);
   g->lanes.len = g->lane_var.len = g->live_var.len = g->live_buf.len = 0;

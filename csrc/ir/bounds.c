@@ -87,11 +87,16 @@ static int64_t max64(int64_t x, int64_t y) { return x > y ? x : y; }
 
 static const Bound EVERYTHING = {BOUND_MIN, BOUND_MAX};
 
-Bound bound_add(Bound x, Bound y) { return (Bound){sat_add(x.lo, y.lo), sat_add(x.hi, y.hi)}; }
+/* No lower end is infinitely large and no upper one infinitely small: what is added to it later must still count. */
+static Bound bound_ends(int64_t lo, int64_t hi) {
+  return (Bound){lo == BOUND_MAX ? BOUND_MAX - 1 : lo, hi == BOUND_MIN ? BOUND_MIN + 1 : hi};
+}
+
+Bound bound_add(Bound x, Bound y) { return bound_ends(sat_add(x.lo, y.lo), sat_add(x.hi, y.hi)); }
 
 Bound bound_scale(Bound x, int64_t k) {
   int64_t p = sat_mul(x.lo, k), q = sat_mul(x.hi, k);
-  return p <= q ? (Bound){p, q} : (Bound){q, p};
+  return p <= q ? bound_ends(p, q) : bound_ends(q, p);
 }
 
 Bound bound_meet(Bound x, Bound y) {
@@ -101,7 +106,7 @@ Bound bound_meet(Bound x, Bound y) {
 
 static Bound corners(Bound x, Bound y, int64_t (*f)(int64_t, int64_t)) {
   int64_t p = f(x.lo, y.lo), q = f(x.lo, y.hi), r = f(x.hi, y.lo), s = f(x.hi, y.hi);
-  return (Bound){min64(min64(p, q), min64(r, s)), max64(max64(p, q), max64(r, s))};
+  return bound_ends(min64(min64(p, q), min64(r, s)), max64(max64(p, q), max64(r, s)));
 }
 
 static Bound hull(Bound x, Bound y) { return (Bound){min64(x.lo, y.lo), max64(x.hi, y.hi)}; }
@@ -187,7 +192,7 @@ static Bound bound_node(Arith *a, ExprId e) {
   DType type = p->type;
   ExprKind kind = (ExprKind)p->kind;
   Bound t = bound_type(type), x, y;
-  if (kind == IR_INT) return (Bound){p->u.i, p->u.i};
+  if (kind == IR_INT) return bound_ends(p->u.i, p->u.i);
   if (kind == IR_VAR) return bound_var(a, p->sym, type);
   if (kind == IR_BCAST) return bound_of(a, k[0]);
   if (kind == IR_CALL) return bound_call(a, p, k);
@@ -282,7 +287,7 @@ Bound bound_sum(Arith *a, const Sum *s) {
     int64_t k;
     if (bound_matches(s, a->sum.at[i].key, &k)) b = bound_meet(b, bound_scale(a->sum.at[i].b, k));
   }
-  return bound_add(b, (Bound){s->base, s->base});
+  return bound_add(b, bound_ends(s->base, s->base));
 }
 
 /* Indices do not leave their type: programs are refused whose indices could. Data may be anything. */

@@ -169,7 +169,7 @@ static bool merge_extreme(SumBuf *b) {
             sum_add(&in, canon(b->a, ir_kid(c, m.x, n)), 1);
             sum_term(&in, t.x, t.lower, t.upper, t.scale / m.scale);
             const Sum *kid = sum_done(&in);
-            if (!kid) return false;
+            if (!kid || sum_wraps(b->a, kid) || sum_wraps(b->a, canon(b->a, ir_kid(c, m.x, n)))) return false;
             kids[n] = sum_expr(b->a, kid);
           }
           const Sum *fresh = canon(b->a, ctx_node(c, k, b->type, 0, 2, kids, 0));
@@ -369,7 +369,7 @@ const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
   q.base = s->base / k; /* towards zero: what is left keeps its sign */
   r.base = s->base % k;
   const Sum *rest = sum_done(&r), *high, *low;
-  if (!rest) return NULL;
+  if (!rest || sum_wraps(a, rest)) return NULL;
   int64_t v, g;
   const Term *t = rest->at;
   if (rest->n == 0)
@@ -408,6 +408,7 @@ const Sum *sum_mod(Arith *a, const Sum *s, int64_t k) {
   r.base = i64_floormod(s->base, k);
   const Sum *rest = sum_done(&r), *high, *low;
   if (!rest || rest->n == 0) return rest;
+  if (sum_wraps(a, rest)) return NULL;
   int64_t v, g;
   const Term *t = rest->at;
   if (same_quotient(bound_sum(a, rest), k, &v)) {
@@ -533,6 +534,12 @@ static const Sum *atom_of(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   return ir_kind(a->c, e) == k ? single(a, p->type, e, 1, 0, 1) : canon(a, e);
 }
 
+static bool of_data(Arith *a, const Sum *s) { /* it may be 0, where division tells */
+  for (int i = 0; i < s->n; i++)
+    if (ir_node(a->c, s->at[i].x)->data) return true;
+  return false;
+}
+
 static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   if (p->n == 0 && p->base == 0) return p;
   if (sum_wraps(a, p) || sum_wraps(a, q)) return atom_of(a, k, p, q);
@@ -546,7 +553,7 @@ static const Sum *canon_div(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   }
   const Sum *whole, *rest;
   if (bound_sum(a, q).lo <= 0 || !divide_symbolic(a, p, q, &whole, &rest)) {
-    if (sum_same(p, q) && mod) return constant(a, p->type, 0);
+    if (sum_same(p, q) && mod && !of_data(a, q)) return constant(a, p->type, 0);
     return atom_of(a, k, p, q);
   }
   bool found = whole->n || whole->base;

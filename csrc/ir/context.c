@@ -200,7 +200,7 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
   if (n > UINT16_MAX)
     err_raise(c->err, NS_ERR_VALUE, "an expression may have at most %d operands, got %d", UINT16_MAX, n);
   uint16_t depth = 0;
-  bool data = k == IR_READ || k == IR_LOAD || k == IR_REDUCE;
+  bool data = k == IR_READ || k == IR_LOAD || k == IR_REDUCE || (k == IR_VAR && c->t.var[sym].data);
   for (int j = 0; j < n; j++) {
     if (kids[j] <= 0 || kids[j] >= c->n_expr)
       err_raise(c->err, NS_ERR_INTERNAL, "operand %d is not an expression of this context (id %d)", j, kids[j]);
@@ -266,7 +266,7 @@ void ir_release(IrCtx *c, IrMark m) {
 /* ---- the other tables ---- */
 VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg) {
   grow(c->arena, &c->t.var, &c->cap_var, c->n_var + 1, sizeof *c->t.var);
-  c->t.var[c->n_var] = (IrVar){arena_strdup(c->arena, name), t, nonneg};
+  c->t.var[c->n_var] = (IrVar){arena_strdup(c->arena, name), t, nonneg, false};
   return c->n_var++;
 }
 

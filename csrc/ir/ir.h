@@ -48,7 +48,7 @@ typedef enum {
 
 typedef struct {
   uint8_t kind;
-  uint8_t data; /* it, or what it is made of, is read from a tensor or buffer */
+  uint8_t data; /* it, or what it is made of, is read from a tensor or buffer, perhaps through a let */
   uint16_t n;   /* number of kids */
   DType type;
   int32_t sym;  /* by kind, see above; FLT: 1 if it stands for the infinity of its sign (ex_neutral) */
@@ -73,7 +73,7 @@ const IntrinInfo *intrin_info(Intrin in);
 Intrin intrin_find(const char *name); /* "exp" or "tir.exp"; IN_NONE if unknown */
 
 /* ---- context ---- */
-typedef struct { const char *name; DType type; bool nonneg; } IrVar; /* nonneg: a size variable */
+typedef struct { const char *name; DType type; bool nonneg, data; } IrVar; /* nonneg: a size variable; data: a let of data */
 typedef struct {                /* one output of an operation, as READ sees it */
   const char *name;             /* printed name: op name, or NAME.v0 ... for several outputs */
   DType type; int32_t rank; const ExprId *shape;
@@ -148,6 +148,7 @@ ExprId ex_call(IrCtx *c, Intrin in, DType t, int n, const ExprId *args); /* no c
 ExprId ex_math(IrCtx *c, Intrin in, int n, const ExprId *args);          /* typed, with the rules of 01 §1.5 */
 ExprId ex_if_then_else(IrCtx *c, ExprId cond, ExprId t, ExprId f);
 ExprId ex_let(IrCtx *c, VarId v, ExprId value, ExprId body);
+ExprId ex_let_new(IrCtx *c, VarId v, ExprId value, ExprId body); /* v stands for a variable of the let's own: lets nest and are inlined */
 ExprId ex_read(IrCtx *c, TensorId t, int n, const ExprId *idx);
 ExprId ex_load(IrCtx *c, BufferId b, DType t, int n, const ExprId *idx);
 ExprId ex_reduce(IrCtx *c, IrReduce r);

@@ -109,36 +109,61 @@ ExprId ex_map(IrCtx *c, ExprId e, ExprMap f, void *arg) {
   return r;
 }
 
-/* ---- substitution ---- */
-static ExprId subst(IrCtx *c, ExprId e, int n_sub, const VarSub *sub, Walk *w) {
+/* ---- substitution ----
+ * A let that is copied gets a variable of its own: copies come to lie inside each other (a stage that is inlined into
+ * its own index), and the value of a copy may be data where that of the original is not. */
+typedef struct {
+  int n;
+  const VarSub *at;
+  bool keep_lets; /* only a let's own variable is replaced */
+  Walk *w;
+} Subst;
+
+static ExprId subst_all(IrCtx *c, ExprId e, int n, const VarSub *sub, bool keep_lets);
+
+ExprId ex_let_new(IrCtx *c, VarId v, ExprId value, ExprId body) {
+  const IrVar old = *ir_var_info(c, v);
+  VarId own = ir_var_new(c, old.name, old.type, old.nonneg);
+  c->t.var[own].data = ir_node(c, value)->data;
+  VarSub sub = {v, ex_var(c, own)};
+  return ex_let(c, own, value, subst_all(c, body, 1, &sub, true));
+}
+
+static ExprId subst(IrCtx *c, ExprId e, const Subst *s) {
   const ExprNode *p = ir_node(c, e);
   if (p->kind == IR_VAR) {
-    for (int i = 0; i < n_sub; i++)
-      if (sub[i].var == p->sym) return sub[i].value;
+    for (int i = 0; i < s->n; i++)
+      if (s->at[i].var == p->sym) return s->at[i].value;
     return e;
   }
   int n = p->n;
   if (n == 0) return e;
-  if (walk_seen(w, e)) return w->val[e];
+  if (walk_seen(s->w, e)) return s->w->val[e];
   ExprId few[FEW], fresh[FEW], r = e;
   const ExprId *old = hold_kids(c, e, few);
   ExprId *kids = n <= FEW ? fresh : arena_array(c->arena, ExprId, n);
   bool same = true;
   for (int i = 0; i < n; i++) {
-    kids[i] = subst(c, old[i], n_sub, sub, w);
+    kids[i] = subst(c, old[i], s);
     same = same && kids[i] == old[i];
   }
-  if (!same) r = ex_rebuild(c, e, kids);
-  walk_set(w, e, r);
+  if (!same && ir_kind(c, e) == IR_LET && !s->keep_lets)
+    r = ex_let_new(c, ir_node(c, e)->sym, kids[0], kids[1]);
+  else if (!same)
+    r = ex_rebuild(c, e, kids);
+  walk_set(s->w, e, r);
   return r;
 }
 
-ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub) {
+static ExprId subst_all(IrCtx *c, ExprId e, int n, const VarSub *sub, bool keep_lets) {
   if (n == 0 || !e) return e;
-  ExprId r = subst(c, e, n, sub, walk_begin(c));
+  Subst s = {n, sub, keep_lets, walk_begin(c)};
+  ExprId r = subst(c, e, &s);
   walk_end(c);
   return r;
 }
+
+ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub) { return subst_all(c, e, n, sub, false); }
 
 /* ---- copying between contexts ---- */
 typedef struct {
@@ -154,6 +179,7 @@ static VarId import_var(const Import *m, VarId v) {
   if (w) return w;
   const IrVar *p = ir_var_info(m->src, v);
   w = ir_var_new(m->dst, p->name, p->type, p->nonneg);
+  m->dst->t.var[w].data = p->data;
   mapu_set(m->vars, (uint64_t)v, w);
   return w;
 }

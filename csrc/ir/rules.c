@@ -121,7 +121,7 @@ static ExprId split_extreme(Arith *a, ExprKind k, const Sum *p, const Sum *q, bo
   sum_add(&b, o, 1);
   if (m->base == INT64_MIN || !i64_add(b.base, -m->base, &b.base)) return 0;
   const Sum *z = sum_done(&b);
-  if (!z) return 0;
+  if (!z || sum_wraps(a, z)) return 0;
   ExprId e[2];
   for (int i = 0; i < 2; i++) {
     const Sum *u = canon(a, ir_kid(a->c, x, i));
@@ -150,7 +150,7 @@ static ExprId finish_sides(Arith *a, ExprKind k, Sides *s) {
   else
     r->base = s->k;
   const Sum *ls = sum_done(l), *rs = sum_done(r);
-  if (!ls || !rs) return 0;
+  if (!ls || !rs || sum_wraps(a, ls) || sum_wraps(a, rs)) return 0; /* x - 5 < y where y + 5 is too much */
   ExprId e = undivide(a, k, ls, rs);
   if (!e) e = split_extreme(a, k, ls, rs, true);
   if (!e) e = split_extreme(a, k, ls, rs, false);
@@ -319,7 +319,7 @@ static ExprId common_out(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   }
   p = sum_done(&in[0]);
   q = sum_done(&in[1]);
-  if (!p || !q) return 0;
+  if (!p || !q || sum_wraps(a, p) || sum_wraps(a, q)) return 0;
   int64_t g = 1, lower = 1;
   if (unit(p) && unit(q) && p->n + q->n > 0) {
     g = i64_gcd(p->n ? p->at[0].scale : p->base, q->n ? q->at[0].scale : q->base);

@@ -129,6 +129,39 @@ static void loops_around(Legal *k, int sid) {
   }
 }
 
+/* ---- variables of the definition: axes, and what a let or a shape brings ---- */
+typedef struct {
+  VarVec used, bound;
+} Used;
+static void find_used(IrCtx *c, ExprId e, void *arg) {
+  Used *u = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_VAR || n->kind == IR_LET) vec_push(ir_arena(c), n->kind == IR_VAR ? &u->used : &u->bound, n->sym);
+}
+static bool in_a_shape(const Legal *k, VarId v) {
+  for (int i = 0; i < k->s->stage.len; i++) {
+    const IrTensor *t = ir_tensor(k->c, k->s->stage.at[i].op->out[0]);
+    for (int d = 0; d < t->rank; d++)
+      if (ex_uses_var(k->c, t->shape[d], v)) return true;
+  }
+  return false;
+}
+static void free_variables(Legal *k, const TeOp *op) {
+  Used u = {0};
+  for (int i = 0; i < op->n_out; i++) ex_post_order(k->c, op->body[i], find_used, &u);
+  for (int i = 0; i < op->n_axis; i++) vec_push(k->a, &u.bound, op->axis[i].var);
+  for (int i = 0; i < op->n_red; i++) vec_push(k->a, &u.bound, op->red[i].var);
+  for (int i = 0; i < u.used.len; i++) {
+    bool known = false;
+    for (int j = 0; j < u.bound.len && !known; j++) known = u.bound.at[j] == u.used.at[i];
+    if (!known && !in_a_shape(k, u.used.at[i]))
+      REFUSE(k,
+             "compute '%s' uses the variable %s, which is none of its axes and has no value; reduce over a "
+             "te.reduce_axis with te.sum and its kin, and give a number that is known only at run time as a tensor",
+             op->name, ir_var_info(k->c, u.used.at[i])->name);
+  }
+}
+
 /* ---- initial values are stored before the loops of the reduction ---- */
 typedef struct {
   const TeOp *op;
@@ -426,6 +459,7 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
              "arguments, "
              "or undo the inlining with compute_root()",
              name_of(st));
+    if (st->op->kind == TE_COMPUTE) free_variables(&k, st->op);
     if (st->op->kind != TE_COMPUTE || st->at == AT_INLINED) continue;
     const uint8_t *mark = low_axis_marks(k.a, st);
     mixed_loops(&k, st, mark);

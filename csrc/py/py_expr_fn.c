@@ -7,7 +7,7 @@ static void do_ite(void *p) {
 }
 static void do_let(void *p) {
   PyCall *x = p;
-  x->out = ex_let(SES, x->v, x->a[0], x->a[1]);
+  x->out = ex_let_new(SES, x->v, x->a[0], x->a[1]);
 }
 static void do_max(void *p) {
   PyCall *x = p;

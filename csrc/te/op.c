@@ -50,6 +50,16 @@ static void check_shape(IrCtx *c, const char *name, int rank, const ExprId *shap
   }
 }
 
+static void check_element(IrCtx *c, const char *name, DType t) {
+  if (t.code == DT_HANDLE || t.lanes != 1) {
+    StrBuf s;
+    sb_init(&s, ir_arena(c));
+    dtype_print(&s, t);
+    err_raise(ir_err(c), NS_ERR_TYPE, "%s: elements of type %s; they must be numbers or truth values%s", name,
+              sb_str(&s), t.lanes != 1 ? " (vectors come from vectorize)" : "");
+  }
+}
+
 static TeOp *new_op(IrCtx *c, TeKind kind, const char *name, const char *tag, int n_out) {
   Arena *a = ir_arena(c);
   TeOp *op = arena_new_of(a, TeOp);
@@ -65,6 +75,7 @@ static TeOp *new_op(IrCtx *c, TeKind kind, const char *name, const char *tag, in
 
 TeOp *te_placeholder(IrCtx *c, const char *name, DType t, int rank, const ExprId *shape) {
   check_shape(c, name, rank, shape);
+  check_element(c, name, t);
   TeOp *op = new_op(c, TE_PLACEHOLDER, name, "", 1);
   op->out[0] = ir_tensor_new(c, (IrTensor){.name = name, .type = t, .rank = rank, .shape = shape, .op = op, .out = 0});
   return op;
@@ -126,6 +137,13 @@ static void derive_reduction(IrCtx *c, TeOp *op) {
   op->red = arena_array(ir_arena(c), TeAxis, first.n_axis);
   for (int k = 0; k < first.n_axis; k++) {
     IrAxis x = first.axis[k];
+    int64_t n;
+    for (int j = 0; j < k; j++)
+      err_check(err, first.axis[j].var != x.var, "compute '%s' reduces over axis %s twice", op->name,
+                ir_var_info(c, x.var)->name);
+    err_check(err, !ex_const_int(c, x.extent, &n) || n >= 0,
+              "compute '%s' reduces over axis %s of extent %lld; it must not be negative", op->name,
+              ir_var_info(c, x.var)->name, (long long)n);
     op->red[k] = (TeAxis){arena_strdup(ir_arena(c), ir_var_info(c, x.var)->name), x.var, x.min, x.extent};
   }
 }
@@ -165,6 +183,7 @@ TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const 
   op->body = arena_copy(a, body, sizeof(ExprId) * (size_t)n_body);
   for (int i = 0; i < n_body; i++) {
     err_check(ir_err(c), body[i] > 0, "compute '%s': body %d is missing", name, i);
+    check_element(c, name, ir_type(c, body[i]));
     err_check(
         ir_err(c), ex_size(c, body[i], NULL, NULL) < EX_SIZE_MAX,
         "compute '%s': written out, its expression has more than %d operations, because parts of it are shared; make "

@@ -120,6 +120,15 @@ def test_what_is_not_divided_is_not_told():
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("divide", [te.floordiv, te.floormod, te.truncdiv, te.truncmod])
+def test_a_number_by_itself(divide):
+    x = te.placeholder((4,), "int32", name="x")
+    y = te.compute((4,), lambda i: divide(x[i], x[i]), name="y")
+    f = ns.build(te.create_schedule(y.op), [x, y], "llvm")
+    with pytest.raises(ns.TVMError, match="divides an integer by zero"):
+        run(f, np.int32([1, 0, 2, 3]))
+
+
 @pytest.mark.parametrize("level", [0, 3])
 def test_networks(level):
     a, b = numbers("int32")

@@ -67,3 +67,49 @@ def test_norms_hand_on_narrow_values(level):
     a, b = rng.uniform(-900, 900, (8, 64)).astype("float16"), rng.uniform(-1, 1, 64).astype("float16")
     want = F.layer_norm(torch.from_numpy(a), (64,), torch.from_numpy(b), torch.from_numpy(b)).numpy()
     np.testing.assert_allclose(run(y, x=a, g=b), want, rtol=2e-3, atol=2e-3)
+
+
+def data(dtype, *shape):
+    return relay.var(f"x_{dtype}", shape=shape, dtype=dtype)
+
+
+REFUSED = {
+    **{f"{op} of integers": (lambda op=op: getattr(relay, op)(data("int32", 2, 3)), "takes floats, not int32")
+       for op in ["exp", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "atan", "fast_exp", "std", "logsumexp"]},
+    "power of integers": (lambda: relay.power(data("int32", 2), data("int32", 2)), "takes floats, not int32"),
+    "softmax of integers": (lambda: relay.nn.softmax(data("int8", 2, 3)), "softmax.*int8"),
+    "lrn of integers": (lambda: relay.nn.lrn(data("int32", 1, 4, 8, 8)), "takes floats, not int32"),
+    **{f"{op} at fractions": (lambda op=op: getattr(relay, op)(data("float32", 3), data("float16", 1)), "indices are float16")
+       for op in ["take", "gather_nd"]},
+    "gather at fractions": (lambda: relay.gather(data("float32", 3), 0, data("float16", 1)), "indices are float16"),
+    "exp of bool": (lambda: relay.exp(data("bool", 2)), "takes floats, not bool"),
+    "all of integers": (lambda: relay.all(data("int32", 2)), "all takes bool, not int32"),
+    "any of floats": (lambda: relay.any(data("float32", 2)), "any takes bool, not float32"),
+    "bits of floats": (lambda: relay.bitwise_not(data("float32", 2)), "takes integers, not float32"),
+    "shift of floats": (lambda: relay.left_shift(data("float32", 2), data("float32", 2)), "takes integers"),
+    "dense": (lambda: relay.nn.dense(data("int32", 2, 3), data("float32", 4, 3)), "formed as int32; give a floating out_dtype"),
+    "dense to integers": (lambda: relay.nn.dense(data("float32", 2, 3), data("float32", 4, 3), out_dtype="int32"), "as int32"),
+    "batch_matmul": (lambda: relay.nn.batch_matmul(data("int8", 1, 2, 3), data("float32", 1, 4, 3)), "formed as int8"),
+    "conv2d": (lambda: relay.nn.conv2d(data("int8", 1, 4, 8, 8), data("float32", 2, 4, 3, 3)), "formed as int8"),
+    "no kernel": (lambda: relay.nn.max_pool2d(data("float32", 1, 4, 8, 8), (0, 0)), "a kernel of 0 along an axis"),
+    "no stride": (lambda: relay.nn.conv2d(data("float32", 1, 4, 8, 8), data("float32", 2, 4, 3, 3), strides=(0, 1)), "stride of 0"),
+    "no dilation": (lambda: relay.nn.conv2d(data("float32", 1, 4, 8, 8), data("float32", 2, 4, 3, 3), dilation=0), "dilation of 0"),
+    "no stride, transposed": (
+        lambda: relay.nn.conv2d_transpose(data("float32", 1, 4, 8, 8), data("float32", 4, 2, 3, 3), channels=2, kernel_size=3, strides=0),
+        "stride of 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_program_can_compute_is_refused_before_it_is_tuned(name):
+    """These had types: they became tasks, and the build after the tuning failed, or cut fractions off."""
+    build, why = REFUSED[name]
+    with pytest.raises(ns.TVMError, match=why):
+        body = build()
+        ns.auto_scheduler.extract_tasks(relay.Function(relay.expr.free_vars(body), body), {}, "llvm")
+
+
+def test_integers_times_fractions():
+    x, w = data("int32", 2, 3), data("float32", 4, 3)
+    y = run(relay.nn.dense(x, w, out_dtype="float32"), x_int32=np.ones((2, 3), "int32"), x_float32=np.full((4, 3), 0.5, "float32"))
+    assert np.array_equal(y, np.full((2, 4), 1.5, "float32"))

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+import nestsmith as ns
 from nestsmith import _core, te, tir, topi
 from nestsmith.auto_scheduler.compute_dag import HASH_FUNC, ComputeDAG
 from nestsmith.auto_scheduler.workload_registry import (
@@ -205,3 +206,25 @@ def test_parameters_with_default_values_are_no_axes():
     assert x.op.input_tensors[0].op.name == "C1" and [a.var.name for a in x.op.axis] == ["i", "j"]
     with pytest.raises(ValueError, match="takes 3 indices, the shape has 2"):
         te.compute((4, 4), lambda i, j, k: 1)
+
+
+def test_what_a_compute_may_be_made_of():
+    """The first two were computed: sixteen times the sum, and 0. The others reached the C compiler or a broken program."""
+    a = te.placeholder((8, 16), name="A")
+    k, empty = te.reduce_axis((0, 16), name="k"), te.reduce_axis((0, -1), name="k")
+    with pytest.raises(ValueError, match="reduces over axis k twice"):
+        te.compute((8,), lambda i: te.sum(a[i, k], axis=[k, k]))
+    with pytest.raises(ValueError, match="axis k of extent -1; it must not be negative"):
+        te.compute((8,), lambda i: te.sum(a[i, empty], axis=empty))
+    for dtype in ("float32x4", "handle"):
+        with pytest.raises(TypeError, match="elements of type .*must be numbers"):
+            te.placeholder((3,), dtype)
+    with pytest.raises(TypeError, match="int32x4.*must be numbers"):
+        te.compute((3,), lambda i: i.astype("int32x4"))
+    v = te.var("v")
+    for body in (lambda i: a[i, v], lambda i: a[i, 0] * v.astype("float32"), lambda i: a[i, k]):
+        c = te.compute((8,), body, name="c")
+        with pytest.raises(ValueError, match="compute 'c' uses the variable [vk], which is none of its axes"):
+            ns.build(te.create_schedule(c.op), [a, c], "llvm")
+    c = te.compute((8,), lambda i: tir.Let(v, i + 1, a[i, v]), name="c")
+    ns.build(te.create_schedule(c.op), [a, c], "llvm")

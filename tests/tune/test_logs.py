@@ -109,7 +109,7 @@ def test_names_beyond_ascii(tmp_path, monkeypatch):
     assert costs(folder / "distill ü.json") == [1.0]
     cache = folder / "кэш"
     first, again = (ns._core.build("llvm", "int k;", 20, str(cache))[2] for _ in range(2))
-    assert not first and again and len(os.listdir(cache)) == 1
+    assert not first and again and len([f for f in os.listdir(cache) if f != ".lock"]) == 1  # of a sweep, now and then
 
 
 def test_old_logs_become_new_ones(tmp_path):

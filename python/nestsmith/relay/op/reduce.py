@@ -8,7 +8,7 @@ from ...numerics import mean_type, sum_type
 from ..expr import Tuple, TupleWrapper
 from ..ty import TensorType
 from .registry import REDUCE, call, norm_axis, register, tensor
-from .tensor import add, cast, exp, log, np_divide, sqrt, subtract
+from .tensor import add, cast, check_type, exp, log, np_divide, sqrt, subtract
 from .transform import squeeze
 
 __all__ = [
@@ -33,11 +33,13 @@ def real_axes(attrs, rank):
     return axes
 
 
-def _infer(dtype=None, numeric=False):
-    """The type rule; `dtype`: of the result, if it is not that of the data; `numeric`: truth values are refused."""
+def _infer(dtype=None, numeric=False, name=None):
+    """The type rule; `dtype`: of the result, if it is not that of the data; `numeric`: truth values are refused;
+    `name`: as ``check_type`` knows the operator."""
 
     def infer(attrs, types):
         t = tensor(types, 0)
+        check_type(name, t.dtype)
         if numeric and t.dtype == "bool":
             raise ValueError("a mean or variance takes numbers, not bool; use relay.cast")
         axes = real_axes(attrs, len(t.shape))
@@ -118,7 +120,7 @@ def _make(name, infer, ev):
 
 
 for _n, _f in _FN.items():
-    globals()[_n] = _make(_n, _infer(numeric=_n == "mean"), _ev(_f))
+    globals()[_n] = _make(_n, _infer(numeric=_n == "mean", name=_n), _ev(_f))
     __all__.append(_n)
 argmax = _make("argmax", _infer("int32"), _ev_arg(np.argmax))
 argmin = _make("argmin", _infer("int32"), _ev_arg(np.argmin))

@@ -7,7 +7,7 @@ import typing
 
 import numpy as np
 
-from ...numerics import clip_bounds
+from ...numerics import clip_bounds, is_float
 from ..expr import Expr, const
 from ..ty import Any, TensorType
 from .registry import BROADCAST, ELEMWISE, OPAQUE, as_expr, call, register, tensor
@@ -37,12 +37,18 @@ def broadcast_shape(a, b):
     return tuple(reversed(out))
 
 
-# Operators of truth values alone, and of numbers alone.
-_LOGICAL = {"logical_and", "logical_or", "logical_xor", "logical_not"}
+# Operators of truth values alone, of integers and truth values, and of numbers alone; those of floats follow below.
+_LOGICAL = {"logical_and", "logical_or", "logical_xor", "logical_not", "all", "any"}
+_INTEGRAL = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "left_shift", "right_shift"}
 _NUMERIC = {"subtract", "divide", "power", "floor_divide", "mod", "floor_mod", "left_shift", "right_shift", "negative", "abs", "sign"}
 
 
-def _check_type(name, dtype):
+def check_type(name, dtype):
+    """Raises ValueError if an operator does not take this element type: the build would fail, after the tuning."""
+    if name in _REAL and not is_float(dtype):
+        raise ValueError(f"{name} takes floats, not {dtype}; use relay.cast")
+    if name in _INTEGRAL and is_float(dtype):
+        raise ValueError(f"{name} takes integers, not {dtype}; use relay.cast")
     if name in _LOGICAL and dtype != "bool":
         raise ValueError(f"{name} takes bool, not {dtype}; compare with 0 first, or use the bitwise operator")
     if name in _NUMERIC and dtype == "bool":
@@ -54,7 +60,7 @@ def _binary_infer(name, result=None):
         a, b = tensor(types, 0), tensor(types, 1)
         if a.dtype != b.dtype:
             raise ValueError(f"element types differ: {a.dtype} and {b.dtype}; use relay.cast")
-        _check_type(name, a.dtype)
+        check_type(name, a.dtype)
         return TensorType(broadcast_shape(a.shape, b.shape), result or a.dtype)
 
     return infer
@@ -144,6 +150,9 @@ UNARY = {
     "logical_not": np.logical_not,
     "bitwise_not": np.invert,
 }
+_FAST = {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}
+_OF_INTEGERS_TOO = {"negative", "abs", "floor", "ceil", "round", "trunc", "sign", "logical_not", "bitwise_not"}
+_REAL = {"power", *_FAST, *UNARY} - _OF_INTEGERS_TOO
 _UNARY_DOC = "``{0}(data)``: element-wise {0}; shape and element type of the argument."
 
 
@@ -169,7 +178,7 @@ def _make_unary(name, fn):
 
     def infer(attrs, types):
         t = tensor(types, 0)
-        _check_type(name, t.dtype)
+        check_type(name, t.dtype)
         return t
 
     register(name, ELEMWISE, infer, ev)
@@ -189,7 +198,7 @@ for _n, _f in COMPARE.items():
 for _n, _f in UNARY.items():
     globals()[_n] = _make_unary(_n, _f)
 __all__ += [*BINARY, *COMPARE, *UNARY]
-for _n, _f in {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}.items():
+for _n, _f in _FAST.items():
     globals()[_n] = _make_unary(_n, _f)
     __all__.append(_n)
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from ... import check
-from ...numerics import sum_type
+from ...numerics import is_float, sum_type
 from ..expr import Constant, Expr, TupleWrapper, const
 from ..ty import Any, TensorType, TupleType
 from .registry import BROADCAST, INJECTIVE, OPAQUE, as_expr, call, norm_axis, register, tensor
@@ -346,8 +346,15 @@ def squeeze(data, axis=None):
     return call("squeeze", [data], axis=None if axis is None else _ints(axis))
 
 
-def _take_infer(attrs, types):
+def _data_and_indices(types):
     t, i = tensor(types, 0), tensor(types, 1)
+    if is_float(i.dtype):
+        raise ValueError(f"the indices are {i.dtype}; they must be integers")
+    return t, i
+
+
+def _take_infer(attrs, types):
+    t, i = _data_and_indices(types)
     if attrs.axis is None:
         return TensorType(i.shape, t.dtype)
     axis = norm_axis(attrs.axis, len(t.shape))
@@ -390,10 +397,15 @@ def take(data, indices, axis=None, batch_dims=0, mode="clip"):
     )
 
 
+def _gather_infer(attrs, types):
+    t, i = _data_and_indices(types)
+    return TensorType(i.shape, t.dtype)
+
+
 register(
     "gather",
     INJECTIVE,
-    lambda attrs, types: TensorType(tensor(types, 1).shape, tensor(types, 0).dtype),
+    _gather_infer,
     lambda attrs, x, i: np.take_along_axis(x, i.astype("int64"), attrs.axis),
 )
 
@@ -404,7 +416,7 @@ def gather(data, axis, indices):
 
 
 def _gather_nd_infer(attrs, types):
-    t, i = tensor(types, 0), tensor(types, 1)
+    t, i = _data_and_indices(types)
     return TensorType(i.shape[1:] + t.shape[i.shape[0] :], t.dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ty import Any, TensorType
 from ..registry import ANCHOR, call, register, tensor
-from .util import SPATIAL, layout_axes, paddings, per_axis, window_out
+from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv_axes"]
 
@@ -55,6 +55,8 @@ def _conv_infer(dims, transposed=False):
             raise ValueError(f"kernel_size={tuple(attrs.kernel_size)}, but the weight has {tuple(ks)}")
         pads = [attrs.padding[k] + attrs.padding[k + dims] for k in range(dims)]
         if transposed:
+            for k, s, d in zip(ks, attrs.strides, attrs.dilation):
+                check_window(k, s, d)
             osp = [
                 (x - 1) * s + d * (k - 1) + 1 - p + op
                 for x, s, d, k, p, op in zip(sp, attrs.strides, attrs.dilation, ks, pads, attrs.output_padding)
@@ -65,7 +67,7 @@ def _conv_infer(dims, transposed=False):
         layout = attrs.out_layout or attrs.data_layout
         for p, d in zip(layout_axes(layout, "NC" + SPATIAL[dims]), (n, co, *osp)):
             shape[p] = d
-        return TensorType(shape, attrs.out_dtype or t.dtype)
+        return TensorType(shape, product_type(t, w, attrs.out_dtype))
 
     return infer
 

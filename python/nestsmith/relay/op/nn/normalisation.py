@@ -7,6 +7,7 @@ import numpy as np
 from ...expr import TupleWrapper
 from ...ty import Any, TensorType, TupleType
 from ..registry import ANCHOR, BROADCAST, OPAQUE, call, norm_axis, register, tensor
+from ..tensor import check_type
 
 __all__ = [
     "bias_add",
@@ -132,6 +133,7 @@ def prelu(data, alpha, axis=1):
 
 def _lrn_infer(attrs, types):
     t = tensor(types, 0)
+    check_type("power", t.dtype)
     norm_axis(attrs.axis, len(t.shape))
     if attrs.size < 1:
         raise ValueError(f"size is {attrs.size}; it must be at least 1")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ....numerics import sum_type
 from ...ty import Any, TensorType
 from ..registry import ANCHOR, call, register, tensor
+from .util import product_type
 
 __all__ = ["dense", "matmul", "batch_matmul"]
 
@@ -59,7 +60,7 @@ def _product(transposes, rank=None, least=2, weight=False):
         if not _equal(ka, kb):
             raise ValueError(f"inner extents {ka} and {kb} differ: {a} times {b}")
         rows = () if m is None else (m,)
-        return TensorType(_batch(a.shape[:-2], b.shape[:-2]) + rows + (n,), attrs.out_dtype or a.dtype)
+        return TensorType(_batch(a.shape[:-2], b.shape[:-2]) + rows + (n,), product_type(a, b, attrs.out_dtype))
 
     return infer
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....numerics import is_float
 from ...ty import Any
 
-__all__ = ["SPATIAL", "per_axis", "paddings", "layout_axes", "window_out"]
+__all__ = ["SPATIAL", "per_axis", "paddings", "layout_axes", "check_window", "window_out", "product_type"]
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -45,11 +46,31 @@ def layout_axes(layout, letters):
     return pos
 
 
+def check_window(k, stride, dilation):
+    """Raises ValueError if the extent, the stride or the dilation of a kernel is not positive."""
+    for what, v in (("kernel", k), ("stride", stride), ("dilation", dilation)):
+        if not isinstance(v, Any) and v < 1:
+            raise ValueError(f"a {what} of {v} along an axis; it must be at least 1")
+
+
 def window_out(n, k, stride, dilation, pads):
-    """Extent of a convolved axis; ValueError if the kernel does not fit."""
+    """Extent of a convolved axis; ValueError if the kernel does not fit, or is none."""
+    check_window(k, stride, dilation)
     if isinstance(n, Any):
         return n
     out = (n + pads - dilation * (k - 1) - 1) // stride + 1
     if out <= 0:
         raise ValueError(f"a kernel of extent {k} (dilation {dilation}) does not fit into {n} + {pads} of padding")
     return out
+
+
+def product_type(a, b, out_dtype):
+    """Element type of a sum of products of the tensors `a` and `b`, to which both are converted first. Raises ValueError
+    where that would make integers of fractions."""
+    dtype = out_dtype or a.dtype
+    if not is_float(dtype) and (is_float(a.dtype) or is_float(b.dtype)):
+        raise ValueError(
+            f"the operands are {a.dtype} and {b.dtype}, the products would be formed as {dtype}; give a floating out_dtype, "
+            "or use relay.cast"
+        )
+    return dtype
