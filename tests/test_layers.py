@@ -31,6 +31,7 @@ P = "python/nestsmith/"
     ("files", "want"),
     [
         ({"csrc/device/a.c": '#include "codegen/codegen.h"\n'}, "csrc/device/a.c:1: device (2) must not include codegen (6)"),
+        ({"csrc/graph/a.c": '#include "ir/ir.h"\n'}, "graph is part of the runtime, ir is not"),
         ({"csrc/interp/a.c": '#include "lower/lower.h"\n'}, "interp (5) must not include lower (5)"),
         ({P + "relay/a.py": "from ..auto_scheduler import b\n", P + "auto_scheduler/b.py": ""}, "relay (5) must not import"),
         ({P + "runtime/a.py": "def f():\n    import nestsmith.relay\n"}, "nestsmith.relay is imported inside a function"),

@@ -28,13 +28,13 @@ static DevModule *find(void *env, const char *func) {
   return NULL;
 }
 
-static void put(Network *n, const char *name, const void *data, int64_t bytes) {
+void network_set(Network *n, const char *name, const void *data, size_t bytes) {
   int entry = network_input(n, name);
   if (entry < 0) err_raise(n->e, NS_ERR_VALUE, "the network has no input '%s'", name);
-  if (n->g->entry[entry].bytes != bytes)
-    err_raise(n->e, NS_ERR_VALUE, "input '%s' has %lld bytes, %lld were given", name,
-              (long long)n->g->entry[entry].bytes, (long long)bytes);
-  dev_upload(n->d, graph_exec_data(n->x, entry), data, (size_t)bytes);
+  if (n->g->entry[entry].bytes != (int64_t)bytes)
+    err_raise(n->e, NS_ERR_VALUE, "input '%s' has %lld bytes, %zu were given", name,
+              (long long)n->g->entry[entry].bytes, bytes);
+  dev_upload(n->d, graph_exec_data(n->x, entry), data, bytes);
   graph_exec_given(n->x, entry);
 }
 
@@ -56,7 +56,7 @@ static void load(void *arg) {
   n->g = graph_parse(n->a, n->c->graph);
   n->x = graph_exec_new(n->e, n->g, n->d, find, n);
   const GraphParam *p = params_read(n->a, n->c->params, n->c->n_params, &count);
-  for (int i = 0; i < count; i++) put(n, p[i].name, p[i].data, p[i].bytes);
+  for (int i = 0; i < count; i++) network_set(n, p[i].name, p[i].data, (size_t)p[i].bytes);
 }
 
 Network *network_load(Err *e, Device *d, const void *library, size_t size, const char *what) {
@@ -84,8 +84,6 @@ int network_input(const Network *n, const char *name) {
     if (n->g->node[k].kind == GN_NULL && strcmp(n->g->node[k].name, name) == 0) return n->g->node[k].first;
   return -1;
 }
-
-void network_set(Network *n, const char *name, const void *data, size_t bytes) { put(n, name, data, (int64_t)bytes); }
 
 void network_get(Network *n, int output, void *data, size_t bytes) {
   if (output < 0 || output >= n->g->n_heads)
