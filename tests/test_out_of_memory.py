@@ -56,7 +56,20 @@ line = ('{"i": [["[\\\\"k\\\\"]", "llvm", [8, 64, 64, 0, 0, 0, 0, 0], "", 0, []]
         '"r": [[1e-5], 0, 0.3, 17], "v": "v0.6"}')
 data = _core.params_write([("w", "float32", (2, 3), np.zeros((2, 3), "float32"))])
 i = te.var("i")
+
+def schedule():
+    c = args[2]
+    s = te.create_schedule(c.op)
+    (x, y), (k,) = s[c].op.axis, s[c].op.reduce_axis
+    xo, xi = s[c].split(x, factor=4)
+    yo, yi = s[c].split(y, factor=8)
+    s[c].reorder(xo, yo, xi, k, yi)
+    s[c].vectorize(yi)
+    s.cache_write(c, "local")
+    return str(s)
+
 calls = {
+    "te schedules": schedule,
     "expressions": lambda: _core.expr_bin("Add", i, _core.expr_const(2, "int32")),
     "variables": lambda: _core.expr_var("n", "int32", False),
     "ComputeDAG": lambda: _core.ComputeDAG(args),
@@ -65,7 +78,8 @@ calls = {
     "state as text": lambda: (state.text(), state.steps(), state.python(), state.step_tuples()),
     "stages": lambda: state.stages(),
     "copies": lambda: (state.copy(), state.infer_bounds()),
-    "records": lambda: _core.record_parse(line),
+    "records": lambda: _core.record_text(*[(8, 64, 64, 0, 0, 0, 0, 0) if i == 2 else x
+                                           for i, x in enumerate(_core.record_parse(line))]),
     "source": lambda: _core.candidate_source(state, cpu),
     "parameters": lambda: _core.params_read(data),
     "parameter files": lambda: _core.params_write([("w", "float32", (2, 3), np.zeros((2, 3), "float32"))]),

@@ -70,22 +70,18 @@ static PyObject *m_state(PyObject *o, PyObject *u) {
 
 typedef struct {
   const Candidate *c;
-  Err err;
-  Arena *a;
+  PyScratch s;
   char *text;
 } Text;
 static void do_steps(void *arg) {
   Text *x = arg;
-  x->a = arena_new(&x->err);
-  x->text = steps_text(x->a, x->c->n_step, x->c->step);
+  x->text = steps_text(x->s.a, x->c->n_step, x->c->step);
 }
 static PyObject *m_steps(PyObject *o, PyObject *u) {
   (void)u;
   Text x = {.c = ((PyCandidate *)o)->c};
-  err_init(&x.err);
-  ErrCode c = err_try(&x.err, do_steps, &x);
-  PyObject *r = c == NS_OK ? PyUnicode_FromString(x.text) : py_raise(&x.err, c);
-  arena_free(x.a);
+  PyObject *r = py_scratch_run(&x.s, do_steps, &x) ? PyUnicode_FromString(x.text) : NULL;
+  arena_free(x.s.a);
   return r;
 }
 static PyObject *get_score(PyObject *o, void *u) {

@@ -2,33 +2,21 @@
 #include "py/py.h"
 
 typedef struct {
-  Err err;
-  Arena *a;
+  PyScratch s;
   const char *in;
   Record *record;
   Record out;
-  char *text;
+  char *text; /* of the steps, or of the record */
 } Rec;
-static void do_arena(void *p) {
-  Rec *x = p;
-  x->a = arena_new(&x->err);
-}
 static void do_parse(void *p) {
   Rec *x = p;
-  x->record = record_parse(x->a, x->in);
+  x->record = record_parse(x->s.a, x->in);
+  x->text = steps_text(x->s.a, x->record->n_steps, x->record->step);
 }
 static void do_write(void *p) {
   Rec *x = p;
-  x->text = record_text(x->a, &x->out);
-}
-static bool rec_run(Rec *x, ErrBody body) {
-  ErrCode code = err_try(&x->err, body, x);
-  if (code != NS_OK) py_raise(&x->err, code);
-  return code == NS_OK;
-}
-static bool rec_open(Rec *x) {
-  err_init(&x->err);
-  return rec_run(x, do_arena);
+  x->out.step = steps_parse(x->s.a, x->in, &x->out.n_steps);
+  x->text = record_text(x->s.a, &x->out);
 }
 
 static PyObject *hw_list(const Record *r) {
@@ -38,45 +26,22 @@ static PyObject *hw_list(const Record *r) {
   return l;
 }
 
-static PyObject *record_tuple(Rec *x) {
+static PyObject *record_tuple(const Rec *x) {
   const Record *r = x->record;
   PyObject *inputs = PyList_New(r->n_inputs), *costs = PyList_New(r->n_costs);
-  bool ok = inputs && costs;
-  for (int i = 0; ok && i < r->n_inputs; i++) {
-    PyObject *s = PyUnicode_FromString(r->inputs[i]);
-    if (!s)
-      ok = false;
-    else
-      PyList_SET_ITEM(inputs, i, s);
-  }
-  for (int i = 0; ok && i < r->n_costs; i++) {
-    PyObject *f = PyFloat_FromDouble(r->cost[i]);
-    if (!f)
-      ok = false;
-    else
-      PyList_SET_ITEM(costs, i, f);
-  }
-  char *steps = steps_text(x->a, r->n_steps, r->step);
-  if (ok)
-    return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite,
-                         inputs, steps, costs, r->error_no, r->all_cost, (long long)r->timestamp, r->version);
-  Py_XDECREF(inputs);
-  Py_XDECREF(costs);
-  return NULL;
+  for (int i = 0; inputs && i < r->n_inputs; i++) PyList_SET_ITEM(inputs, i, PyUnicode_FromString(r->inputs[i]));
+  for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
+  return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite,
+                       py_filled(inputs), x->text, py_filled(costs), r->error_no, r->all_cost, (long long)r->timestamp,
+                       r->version);
 }
 
 static PyObject *fn_record_parse(PyObject *m, PyObject *arg) {
   (void)m;
   Rec x = {.in = PyUnicode_AsUTF8(arg)};
-  if (!x.in || !rec_open(&x)) return NULL;
-  PyObject *r = rec_run(&x, do_parse) ? record_tuple(&x) : NULL;
-  arena_free(x.a);
+  PyObject *r = x.in && py_scratch_run(&x.s, do_parse, &x) ? record_tuple(&x) : NULL;
+  arena_free(x.s.a);
   return r;
-}
-
-static void do_steps_in(void *p) {
-  Rec *x = p;
-  x->out.step = steps_parse(x->a, x->in, &x->out.n_steps);
 }
 
 static PyObject *fn_record_text(PyObject *m, PyObject *args) {
@@ -93,9 +58,9 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   r->timestamp = stamp;
   r->n_inputs = (int)PyList_GET_SIZE(inputs);
   r->n_costs = (int)PyList_GET_SIZE(costs);
-  const char **names = py_calloc(r->n_inputs + 1, sizeof(char *));
-  double *cost = py_calloc(r->n_costs + 1, sizeof(double));
-  bool ok = names && cost && rec_open(&x);
+  const char **names = py_scratch_alloc(&x.s, r->n_inputs, sizeof(char *));
+  double *cost = py_scratch_alloc(&x.s, r->n_costs, sizeof(double));
+  bool ok = names && cost;
   for (int i = 0; ok && i < r->n_inputs; i++) ok = (names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(inputs, i))) != NULL;
   for (int i = 0; ok && i < r->n_costs; i++) {
     cost[i] = PyFloat_AsDouble(PyList_GET_ITEM(costs, i));
@@ -103,11 +68,8 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   }
   r->inputs = names;
   r->cost = cost;
-  PyObject *out = ok && rec_run(&x, do_steps_in) && rec_run(&x, do_write) ? PyUnicode_FromString(x.text) : NULL;
-  PyMem_Free(names);
-  PyMem_Free(cost);
-  arena_free(x.a);
-  if (!out && !PyErr_Occurred()) PyErr_NoMemory();
+  PyObject *out = ok && py_scratch_run(&x.s, do_write, &x) ? PyUnicode_FromString(x.text) : NULL;
+  arena_free(x.s.a);
   return out;
 }
 

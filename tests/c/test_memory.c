@@ -128,6 +128,21 @@ static void schedules(void *arg) {
   "{\"i\": [[\"[\\\"k\\\"]\", \"llvm\", [8, 64, 64, 0, 0, 0, 0, 0], \"\", 0, [\"a\"]], [[], [[\"SP\", 2, 0, 64, [8, "  \
   "2], 1]]]], "                                                                                                        \
   "\"r\": [[1e-5, 2e-5], 0, 0.3, 17], \"v\": \"v0.6\"}"
+static void hand_schedules(void *arg) { /* with steps of our own: a length that is an expression, a double buffer */
+  Fix *f = arg;
+  IrCtx *c = f->c;
+  const TeOp *out = f->d->op[2];
+  ExprId n = ex_var(c, ir_var_new(c, "n", DT_I32, true));
+  State *s = hand_new(c, 1, &out);
+  hand_split(s, 2, 2, 0, n);
+  int local = hand_cache_write(s, 2, "local");
+  hand_split(s, local, 0, ex_i32(c, 5), 0);
+  hand_double_buffer(s, local);
+  state_text(s, false);
+  steps_text(ir_arena(c), s->step.len, s->step.at);
+  state_infer_bounds(s);
+}
+
 static void records(void *arg) {
   Fix *f = arg;
   record_text(f->a, record_parse(f->a, LINE));
@@ -361,11 +376,11 @@ int main(void) {
 #name, try_all, NULL, NULL, &(Task) { #name, name, most }                                                          \
   }
   enum { SMALL = 3000, LARGE = 100 };
-  const struct CMUnitTest tests[] = {T(tables, SMALL),        T(expressions, SMALL),    T(definitions, SMALL),
-                                     T(schedules, SMALL),     T(records, SMALL),        T(cpu_program, SMALL),
-                                     T(cuda_program, SMALL),  T(opencl_program, SMALL), T(printed_program, SMALL),
-                                     T(features, SMALL),      T(interpretation, LARGE), T(networks, SMALL),
-                                     T(executor, SMALL),      T(containers, SMALL),     T(tree_files, SMALL),
-                                     T(network_files, SMALL), T(cost_models, SMALL),    T(searches, LARGE)};
+  const struct CMUnitTest tests[] = {
+      T(tables, SMALL),         T(expressions, SMALL),     T(definitions, SMALL), T(schedules, SMALL),
+      T(hand_schedules, SMALL), T(records, SMALL),         T(cpu_program, SMALL), T(cuda_program, SMALL),
+      T(opencl_program, SMALL), T(printed_program, SMALL), T(features, SMALL),    T(interpretation, LARGE),
+      T(networks, SMALL),       T(executor, SMALL),        T(containers, SMALL),  T(tree_files, SMALL),
+      T(network_files, SMALL),  T(cost_models, SMALL),     T(searches, LARGE)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
