@@ -81,9 +81,9 @@ typedef struct {
 } CarryCall;
 static void do_carry(void *arg) {
   CarryCall *x = arg;
-  Step *steps = steps_parse(x->rec.a, x->rec.in, &x->n);
-  steps = steps_carry(x->rec.a, &x->n, steps, x->n_stages, x->prefix, x->n_tail, x->tail);
-  x->rec.text = steps_text(x->rec.a, x->n, steps);
+  Step *steps = steps_parse(x->rec.s.a, x->rec.in, &x->n);
+  steps = steps_carry(x->rec.s.a, &x->n, steps, x->n_stages, x->prefix, x->n_tail, x->tail);
+  x->rec.text = steps_text(x->rec.s.a, x->n, steps);
 }
 
 static PyObject *fn_carry(PyObject *m, PyObject *args) {
@@ -92,17 +92,14 @@ static PyObject *fn_carry(PyObject *m, PyObject *args) {
   CarryCall x = {.n = 0};
   if (!PyArg_ParseTuple(args, "siiO!", &x.rec.in, &x.n_stages, &x.prefix, &PyList_Type, &tail)) return NULL;
   x.n_tail = (int)PyList_GET_SIZE(tail);
-  x.tail = py_calloc(x.n_tail + 1, sizeof(int));
-  bool ok = x.tail && rec_open(&x.rec);
+  x.tail = py_scratch_alloc(&x.rec.s, x.n_tail, sizeof(int));
+  bool ok = x.tail != NULL;
   for (int i = 0; ok && i < x.n_tail; i++) {
     x.tail[i] = (int)PyLong_AsLong(PyList_GET_ITEM(tail, i));
     ok = !PyErr_Occurred();
   }
-  ErrCode code = ok ? err_try(&x.rec.err, do_carry, &x) : NS_OK;
-  if (code != NS_OK) py_raise(&x.rec.err, code);
-  PyObject *r = ok && code == NS_OK ? PyUnicode_FromString(x.rec.text) : NULL;
-  if (x.rec.a) arena_free(x.rec.a);
-  PyMem_Free(x.tail);
+  PyObject *r = ok && py_scratch_run(&x.rec.s, do_carry, &x) ? PyUnicode_FromString(x.rec.text) : NULL;
+  arena_free(x.rec.s.a);
   return r;
 }
 

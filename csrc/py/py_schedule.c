@@ -90,6 +90,7 @@ typedef struct {
   const char *json;
   const State *from;
   Step step;
+  ExprId e;
   bool flag;
   char *text;
 } Call;
@@ -215,16 +216,21 @@ static PyObject *state_steps_py(PyObject *self, PyObject *u) {
 
 /* ---- what a state consists of ---- */
 
-static PyObject *range_part(const PyState *o, bool known, int64_t v, ExprId e) {
+static void do_range(void *arg) {
+  Call *x = arg;
+  x->text = ex_text(x->o->own.ctx, x->e);
+}
+static PyObject *range_part(PyState *o, bool known, int64_t v, ExprId e) {
   if (known) return PyLong_FromLongLong(v);
   if (!e) return Py_NewRef(Py_None);
-  IrMark mark = ir_mark(o->state->ctx);
-  PyObject *r = PyUnicode_FromString(ex_text(o->state->ctx, e));
-  ir_release(o->state->ctx, mark);
+  Call x = {.o = o, .e = e};
+  IrMark mark = ir_mark(o->own.ctx);
+  PyObject *r = py_guard(&o->own, do_range, &x) ? PyUnicode_FromString(x.text) : NULL;
+  ir_release(o->own.ctx, mark);
   return r;
 }
 
-static PyObject *iter_tuple(const PyState *o, const Stage *st, const Axis *x) {
+static PyObject *iter_tuple(PyState *o, const Stage *st, const Axis *x) {
   if (!x->ranged) return Py_BuildValue("(siiOO)", x->name, x->kind, x->ann, Py_None, Py_None);
   const Axis *root = x->rebase_of ? &st->axes.at[x->rebase_of - 1] : x;
   int64_t v;
@@ -235,7 +241,7 @@ static PyObject *iter_tuple(const PyState *o, const Stage *st, const Axis *x) {
 
 static PyObject *state_stages(PyObject *self, PyObject *u) {
   (void)u;
-  const PyState *o = (PyState *)self;
+  PyState *o = (PyState *)self;
   const State *s = o->state;
   PyObject *l = PyList_New(s->stage.len);
   for (int i = 0; l && i < s->stage.len; i++) {

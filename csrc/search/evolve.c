@@ -124,7 +124,7 @@ static void evolve_body(void *arg) {
   Call *c = arg;
   Policy *p = c->p;
   pol_workers_open(p);
-  Arena *a = p->worker[0].keep;
+  Arena *a = p->call;
   Cand *now = arena_array(a, Cand, c->init.n);
   for (int i = 0; i < c->init.n; i++) now[i] = (Cand){.n = c->init.n_step[i], .step = c->init.step[i]};
   evaluate(p, 0, c->init.n, now);

@@ -114,7 +114,8 @@ void pol_workers_close(Policy *p) {
     arena_free(w->out[1]);
   }
   free(p->worker);
-  p->worker = NULL;
+  arena_free(p->call);
+  p->worker = NULL, p->call = NULL;
 }
 void policy_free(Policy *p) {
   if (!p) return;
@@ -225,6 +226,7 @@ static void worker_open(void *arg) {
 
 void pol_workers_open(Policy *p) {
   pol_need_sketches(p);
+  p->call = arena_new(&p->err);
   p->n_worker = p->pool ? pool_size(p->pool) : 1;
   p->worker = calloc((size_t)p->n_worker, sizeof(SearchThread));
   if (!p->worker) err_raise(&p->err, NS_ERR_MEMORY, "out of memory opening %d search workers", p->n_worker);

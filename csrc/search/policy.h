@@ -43,6 +43,7 @@ typedef struct {
 } SearchThread;
 
 struct Policy {
+  Arena *call; /* of the call that runs: a worker's arenas raise where that worker works, not here */
   const SearchTask *task;
   SearchParams par;
   Err err;

@@ -143,7 +143,7 @@ static void round_body(void *arg) {
   Call *c = arg;
   Policy *p = c->p;
   pol_workers_open(p);
-  Arena *a = p->worker[0].keep;
+  Arena *a = p->call;
   CandVec init = {0};
   sample(p, a, &init);
   int n_rand = (int)floor(p->par.eps_greedy * c->batch), n_pool = 3 * n_rand;

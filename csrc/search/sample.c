@@ -189,7 +189,7 @@ void slots_fill(Job *j, int kind) {
 }
 
 void evaluate(Policy *p, int gen, int n, Cand *c) {
-  Cand *given = arena_copy(p->worker[0].keep, c, sizeof(Cand) * (size_t)n);
+  Cand *given = arena_copy(p->call, c, sizeof(Cand) * (size_t)n);
   memset(c, 0, sizeof(Cand) * (size_t)n);
   Job j = {.p = p, .gen = gen, .n = n, .parent = given, .slot = c, .by = ranking(p)};
   slots_fill(&j, SLOTS_GIVEN);
