@@ -75,7 +75,8 @@ for name, f in {"floor": np.floor, "ceil": np.ceil, "round": np.round, "trunc": 
 for name, f in {"abs": np.abs, "negative": np.negative, "sign": np.sign, "copy": np.copy}.items():
     row(name, getattr(relay, name), f, In(S, wide=True), types=NUMBERS)
 row("logical_not", relay.logical_not, np.logical_not, S, types=("bool",))
-row("bitwise_not", relay.bitwise_not, np.invert, In(S, wide=True), types=INTS)
+row("bitwise_not", relay.bitwise_not, np.invert, In(S, wide=True), types=INTS, only=True)
+row("bitwise_not", relay.bitwise_not, np.logical_not, S, types=("bool",), title="bool", only=True)
 row("nn.relu", nn.relu, lambda x: np.maximum(x, 0), In(S, wide=True), types=NUMBERS)
 row("nn.leaky_relu", lambda x: nn.leaky_relu(x, 0.125), lambda x: np.where(x > 0, x, x * 0.125), S)
 row("clip", lambda x: relay.clip(x, -1.5, 2), lambda x: np.clip(x, -1.5, 2), S)

@@ -27,7 +27,8 @@ PLAIN = """
 """.split()
 for r in relay_nn_rows.ROWS:
     if r.name in PLAIN:
-        row(r.name, getattr(topi, r.name), r.want, *r.inputs, types=r.types, accuracy=r.accuracy, title=r.title)
+        more = {"types": r.types, "accuracy": r.accuracy, "title": r.title, "only": r.only}
+        row(r.name, getattr(topi, r.name), r.want, *r.inputs, **more)
 
 S = (3, 5, 7)
 W = In(S, wide=True)
