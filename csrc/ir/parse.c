@@ -99,6 +99,10 @@ static ExprId parse_word(Parser *r) {
     int k = parse_list(r, "]", arg);
     TensorId t = r->names->tensor(r->names->arg, word);
     if (!t || ir_tensor(r->c, t)->rank != k) bad(r, "an unknown tensor, or one of another rank, ends");
+    for (int i = 0; i < k; i++) {
+      DType x = ir_type(r->c, arg[i]);
+      if ((x.code != DT_INT && x.code != DT_UINT) || x.lanes != 1) bad(r, "an index that is no integer ends");
+    }
     return ex_read(r->c, t, k, arg);
   }
   ExprId v = r->names->var(r->names->arg, word);

@@ -29,6 +29,19 @@ static bool pads_rows(const Flat *s, const IrBuffer *b, int dim) {
          ex_const_int(s->c, b->extent[dim], &n) && n >= ALIAS_ROWS;
 }
 
+/* Steps make temporaries of any size; indices that wrapped around would be outside of what is allocated. */
+static ExprId row(IrCtx *c, const IrBuffer *b, int64_t n) {
+  err_check(ir_err(c), n <= INT32_MAX, "buffer %s is too large: its indices do not fit 32 bits", b->name);
+  return ex_i32(c, n);
+}
+static ExprId times(const Flat *s, const IrBuffer *b, ExprId run, ExprId extent) {
+  int64_t n, e;
+  ExprId size = ex_mul(s->c, run, extent);
+  if (!b->external && ir_type(s->c, size).bits == 32 && ex_const_int(s->c, run, &n) && ex_const_int(s->c, extent, &e))
+    return row(s->c, b, i64_mul(n, e, &n) ? n : INT64_MAX);
+  return ar_simplify(s->ar, size);
+}
+
 /* Strides and size of a buffer; the record in the table is completed. */
 static void layout(Flat *s, BufferId id) {
   IrCtx *c = s->c;
@@ -44,11 +57,11 @@ static void layout(Flat *s, BufferId id) {
     for (int i = b.rank - 1; i >= 0; i--) {
       int64_t k;
       if (!b.external && b.align_factor && b.align_dim == i && ex_const_int(c, run, &k))
-        run = ex_i32(c, k + i64_floormod(b.align_factor + b.align_offset - k % b.align_factor, b.align_factor));
+        run = row(c, &b, low_aligned(&b, k));
       if (pads_rows(s, &b, i) && ex_const_int(c, run, &k) && k * dtype_bytes(b.type) % ALIAS_BYTES == 0)
-        run = ex_i32(c, k + 64 / dtype_bytes(b.type));
+        run = row(c, &b, k + 64 / dtype_bytes(b.type));
       stride[i] = run;
-      run = ar_simplify(s->ar, ex_mul(c, run, b.extent[i]));
+      run = times(s, &b, run, b.extent[i]);
     }
     b.size = run;
     b.stride = stride;

@@ -63,6 +63,10 @@ int64_t low_plan_shared(Arena *a, int n, LiveBuf *b) {
 }
 
 /* ---- lives ---- */
+int64_t low_aligned(const IrBuffer *b, int64_t n) {
+  const int64_t f = b->align_factor;
+  return n + i64_floormod(f + b->align_offset - n % f, f);
+}
 int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
   const IrBuffer *b = ir_buffer(c, id);
   int64_t n = 1, e;
@@ -70,7 +74,7 @@ int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
   for (int i = b->rank - 1; i >= 0; i--) {
     if (!ex_const_int(c, b->extent[i], &e)) return -1;
     if (b->align_factor && b->align_dim == i)
-      n += i64_floormod(b->align_factor + b->align_offset - n % b->align_factor, b->align_factor);
+      n = low_aligned(b, n);
     if (!i64_mul(n, e, &n)) return -1;
   }
   return n * dtype_bytes(b->type);

@@ -75,5 +75,6 @@ typedef struct {
 LiveBufs
 low_lives(IrCtx *c, const Stmt *s,
           ScopeKind scope); /* allocations of that scope below s with their lives; either form. SHARED: s is a kernel */
+int64_t low_aligned(const IrBuffer *b, int64_t n); /* n elements from one entry of the aligned dimension to the next: how many */
 int64_t low_buffer_bytes(IrCtx *c, BufferId b); /* of a temporary, either form; -1: not constant */
 #endif

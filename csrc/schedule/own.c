@@ -76,7 +76,7 @@ static ExprId var_named(void *arg, const char *name) {
   State *s = x->s;
   char *end;
   long k = name[0] == '$' ? strtol(name + 1, &end, 10) : -1;
-  if (k < 0 || *end || 2 * k + 1 >= x->p->n) return 0;
+  if (k < 0 || *end || k >= x->p->n / 2) return 0;
   int64_t stage = x->p->list[2 * k], axis = x->p->list[2 * k + 1];
   if (stage < 0) return ex_var(s->ctx, s->var.at[axis].var);
   VarId v = axis_handle(s, (int)stage, (int)axis);
@@ -141,7 +141,7 @@ static VarId take_given(State *s) {
 void bind_thread(State *s, Axis *x, Annotation kind, VarId thread) {
   if (!thread) {
     thread = ir_var_new(s->ctx, AN_WORD[kind], DT_I32, false);
-    vec_push(ir_arena(s->ctx), &s->var, ((StateVar){thread, take_given(s)}));
+    vec_push(ir_arena(s->ctx), &s->var, ((StateVar){thread, take_given(s), (uint8_t)kind, false}));
   }
   x->ann = (uint8_t)kind;
   x->var = x->thread_obj = thread;
@@ -170,8 +170,9 @@ void do_va(State *s, const Step *p) {
       const IrTensor t = *ir_tensor(c, s->dag0->op[i]->out[k]);
       for (int q = 0; q < t.rank; q++) ex_post_order(c, t.shape[q], find_free, &x);
     }
+  bool size = x.found && x.found != given;
   if (!x.found) x.found = ir_var_new(c, p->text, p->b == 64 ? DT_I64 : DT_I32, p->flag);
-  vec_push(ir_arena(c), &s->var, ((StateVar){x.found, p->a ? given : x.found}));
+  vec_push(ir_arena(c), &s->var, ((StateVar){x.found, p->a ? given : x.found, (uint8_t)p->a, size}));
 }
 
 void do_bi(State *s, const Step *p) {
@@ -179,10 +180,24 @@ void do_bi(State *s, const Step *p) {
   err_check(S_ERR(s), p->b >= AN_VTHREAD && p->b <= AN_THREAD_Z, "code %d is no kind of thread axis", p->b);
   err_check(S_ERR(s), p->a >= 0 && p->a < s->var.len, "bind of %s: variable %d is not one of the %d so far",
             loop_name(s, x), p->a, s->var.len);
-  bind_thread(s, x, (Annotation)p->b, s->var.at[p->a].var);
+  StateVar *v = &s->var.at[p->a];
+  if (!v->kind) v->kind = (uint8_t)p->b; /* a condition on it came before */
+  err_check(S_ERR(s), v->kind == p->b && !v->size, "bind of %s to %s: variable %d is %s", loop_name(s, x), AN_WORD[p->b],
+            p->a, v->size ? "a size" : AN_WORD[v->kind]);
+  bind_thread(s, x, (Annotation)p->b, v->var);
 }
 
 /* ---- loops ---- */
+
+/* A record comes from strangers: how its loops are cut is a number, or follows from the sizes of the computation. */
+static void check_length(State *s, const Step *p, ExprId by) {
+  int64_t v = 0;
+  bool sizes = p->n > 0;
+  for (int i = 0; i < p->n; i += 2) sizes &= p->list[i] == -1 && s->var.at[p->list[i + 1]].size;
+  err_check(S_ERR(s), s->by_hand || sizes || ex_const_int(s->ctx, by, &v),
+            "a split by %s, which is neither a number nor made of sizes of the computation", p->text);
+  if (!s->by_hand) limit_check(S_ERR(s), LIMIT_SPLIT, v);
+}
 
 void do_spx(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
@@ -194,6 +209,7 @@ void do_spx(State *s, const Step *p) {
   err_check(S_ERR(s), (t.code == DT_INT || t.code == DT_UINT) && t.lanes == 1 && t.bits > 1,
             "a split by %s, which is no integer", p->text);
   err_check(S_ERR(s), !ex_const_int(s->ctx, by, &v) || v > 0, "a split by %s, which is not positive", p->text);
+  check_length(s, p, by);
   Axis parent = st->axes.at[p->iter];
   stage_split2(s->ctx, st, pos, p->flag ? by : 0, p->flag ? 0 : by);
   for (int k = 0; k < 2; k++)
@@ -270,7 +286,8 @@ void do_prx(State *s, const Step *p) {
   while (k < NS_COUNT(KEY) && (strlen(KEY[k]) != n || memcmp(KEY[k], p->text, n) != 0)) k++;
   if (k == 0) {
     if (!s->by_hand) limit_check(S_ERR(s), LIMIT_UNROLL_STEP, value);
-    x->pragma_unroll = (int32_t)value, x->has_pragma_unroll = true;
+    x->pragma_unroll = (int32_t)(value < INT32_MIN ? INT32_MIN : value > INT32_MAX ? INT32_MAX : value);
+    x->has_pragma_unroll = true;
   } else if (k == 1) {
     x->explicit_unroll = value != 0;
   } else if (k == 2) {

@@ -85,7 +85,8 @@ typedef struct {
 const StepInfo *step_info(StepKind k);
 int step_find(const char *mnemonic); /* -1: unknown */
 
-typedef struct { VarId var, called; } StateVar; /* called: by the user of te; else 0 */
+/* called: by the user of te; else 0. kind: of the thread axis, once it is known; size: of the shapes of the DAG */
+typedef struct { VarId var, called; uint8_t kind; bool size; } StateVar;
 typedef struct {
   IrCtx *ctx;              /* context of the candidate; a clone of the DAG's */
   const TeDag *dag0, *dag; /* original, current */

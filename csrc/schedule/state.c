@@ -79,10 +79,10 @@ static void append(State *s, int n, const Step *steps, const State *like) {
     s->reuse = known ? like->dags.at[s->dags.len] : NULL;
     ErrCode code = err_try(e, apply_one, &a);
     s->reuse = NULL;
-    if (code == NS_ERR_VALUE) {
+    if (code == NS_ERR_VALUE || code == NS_ERR_TYPE) { /* types: of an expression in a text */
       char why[1024];
       snprintf(why, sizeof why, "%.1000s", e->msg);
-      err_raise(e, code, "step %d (%s): %s", i, info ? info->mnemonic : "?", why);
+      err_raise(e, NS_ERR_VALUE, "step %d (%s): %s", i, info ? info->mnemonic : "?", why);
     } else if (code != NS_OK) {
       err_rethrow(e, code);
     }

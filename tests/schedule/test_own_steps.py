@@ -286,6 +286,17 @@ def test_the_list_of_a_record_holds_no_steps_of_ours():
         ([["SPX", 2, 0, 1, "floordiv(4, 0)", []]], "zero"),
         ([["SPX", 2, 0, 1, "($0 < 5)", [2, 0]]], "is no integer"),
         ([["SPX", 2, 0, 1, "0", []]], "not positive"),
+        ([["SPX", 2, 0, 1, "$4611686018427387905", [2, 0]]], "unknown variable"),
+        ([["SPX", 2, 0, 1, "($0 + 1)", [2, 1]]], "neither a number nor made of sizes"),
+        ([["VA", 0, 32, 0, "__LINE__"], ["SPX", 2, 0, 1, "($0 + 1)", [-1, 0]]], "neither a number nor made of sizes"),
+        ([["SPX", 2, 0, 1, "int32(tir.exp(5f))", []]], "neither a number nor made of sizes"),
+        ([["SPX", 2, 0, 1, "A[0, 0]", []]], "neither a number nor made of sizes"),
+        ([["SPX", 2, 0, 1, "A[0.5f, 0]", []]], "an index that is no integer"),
+        ([["SPX", 2, 0, 1, "int32(!5)", []]], r"step 0 \(SPX\): .* types do not match"),
+        ([["SPX", 2, 0, 0, "(int64)4294967296", []]], 'limit "split"'),
+        ([["VA", 6, 32, 0, "t"], ["BI", 2, 0, 0, 6], ["BI", 2, 1, 0, 5]], "variable 0 is threadIdx.x"),
+        ([["FUX", 2, [2**32, 1]]], "4294967296 does not fit 32 bits"),
+        ([["REX", 2, [2**32 + 1, 0]]], "4294967297 does not fit 32 bits"),
         ([["BI", 2, 0, 0, 6]], "variable 0 is not one of the 0"),
         ([["BI", 2, 0, 0, 3]], "no kind of thread axis"),
         ([["VA", 3, 32, 0, "x"]], "no kind of thread axis"),
@@ -304,8 +315,25 @@ def test_steps_that_do_not_fit(steps, why):
     a = te.placeholder((8, 8), "int32", name="A")
     b = te.compute((8, 8), lambda i, j: a[i, j] + 1, name="B")
     c = te.compute((8, 8), lambda i, j: b[i, j] * 2, name="C")
-    with pytest.raises((ValueError, TypeError), match=why):
+    with pytest.raises(ValueError, match=why):
         _core.State(ComputeDAG([a, c]), json.dumps(steps))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [["CHW", 2, "global"], ["SA", 2, 0, 2**31 - 1, -(2**31)], ["SA", 2, 1, 2**31 - 1, -(2**31)]],
+        [["CHW", 2, "global"], ["SAX", 2, 1, 2**31 - 1, 2**31 - 1]],
+        [["SP", 2, 2, 64, [2**31 - 1], 1], ["RF", 2, 3, 0]],
+    ],
+)
+def test_indices_of_temporaries_do_not_wrap_around(steps):
+    """They would be outside of the memory that such a program allocates."""
+    a, k = te.placeholder((64, 64), name="A"), te.reduce_axis((0, 64), name="k")
+    c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * a[k, j], axis=k), name="C")
+    state = _core.State(ComputeDAG([a, c]), json.dumps([[x[0], x[1] - 1, *x[2:]] for x in steps]))
+    with pytest.raises(ValueError, match="too large: its indices do not fit 32 bits"):
+        _core.gen_source(state, "c")
 
 
 def test_a_candidate_computes_everything():
