@@ -164,8 +164,8 @@ static void put(void *arg) {
   open_young(x->m, t);
   if (find(t, x->steps) >= 0 || arena_bytes(t->a) > x->m->most) return;
   Packed p = pack(t->a, k->traits);
-  mapu_set(&t->at, x->steps, t->packed.len);
-  vec_push(t->a, &t->packed, p);
+  vec_push(t->a, &t->packed, p); /* first: without memory for the other half nothing is found */
+  mapu_set(&t->at, x->steps, t->packed.len - 1);
 }
 void memo_put(Memo *m, uint64_t steps, const Met *k) {
   Put x = {m, steps, k};

@@ -129,6 +129,8 @@ def test_states_are_pickled():
         assert again == state and again.state_object.bounded == state.state_object.bounded
         again.unroll(2, again[2].iters[2])
         assert len(again.transform_steps) == len(state.transform_steps) + 1
+    inp = pickle.loads(pickle.dumps(auto_scheduler.MeasureInput(task, s)))
+    assert inp.state == s and repr(inp).endswith(", 2 steps)")
     s.split(2, s[2].iters[-1], [None])
     with pytest.raises(TypeError, match="open split lengths"):
         pickle.dumps(s)

@@ -95,7 +95,7 @@ class MeasureInput:
     def deserialize(data):
         """The input of what `serialize` returned."""
         task, steps = data
-        return MeasureInput(task, _core.State(task.compute_dag, steps))
+        return MeasureInput(task, task.compute_dag.wrap_state(_core.State(task.compute_dag, steps)))
 
     def __reduce__(self):
         return MeasureInput.deserialize, (self.serialize(),)
