@@ -192,9 +192,21 @@ static void find_out_of_scope(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_VAR && !var_in_scope(x->n, n->sym)) x->missing = n->sym;
 }
+/* What the stage itself does not read need not be there where it is stored. */
+static void find_unread(IrCtx *c, ExprId e, void *arg) {
+  const Nest *n = arg;
+  const TeOp *op = n->st->op;
+  if (ir_kind(c, e) != IR_READ) return;
+  const IrTensor t = *ir_tensor(c, ir_node(c, e)->sym);
+  bool there = t.op == op || ((const TeOp *)t.op)->kind == TE_PLACEHOLDER;
+  for (int i = 0; i < op->n_in && !there; i++) there = op->in[i] == ir_node(c, e)->sym;
+  err_check(ir_err(c), there, "stage %s: its store predicate reads tensor %s, which the stage itself does not read",
+            op->name, t.name);
+}
 static Stmt *store_predicate(Nest *n, Stmt *s) {
   if (!n->st->store_predicate) return s;
   IrCtx *c = n->l->c;
+  ex_post_order(c, n->st->store_predicate, find_unread, n);
   ExprId p = localize(n, n->val, n->st->store_predicate);
   InScope x = {n, 0};
   ex_post_order(c, p, find_out_of_scope, &x);

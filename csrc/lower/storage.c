@@ -73,8 +73,7 @@ int64_t low_buffer_bytes(IrCtx *c, BufferId id) {
   if (b->size) return ex_const_int(c, b->size, &n) ? n * dtype_bytes(b->type) : -1;
   for (int i = b->rank - 1; i >= 0; i--) {
     if (!ex_const_int(c, b->extent[i], &e)) return -1;
-    if (b->align_factor && b->align_dim == i)
-      n = low_aligned(b, n);
+    if (b->align_factor && b->align_dim == i) n = low_aligned(b, n);
     if (!i64_mul(n, e, &n)) return -1;
   }
   return n * dtype_bytes(b->type);

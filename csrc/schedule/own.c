@@ -182,8 +182,8 @@ void do_bi(State *s, const Step *p) {
             loop_name(s, x), p->a, s->var.len);
   StateVar *v = &s->var.at[p->a];
   if (!v->kind) v->kind = (uint8_t)p->b; /* a condition on it came before */
-  err_check(S_ERR(s), v->kind == p->b && !v->size, "bind of %s to %s: variable %d is %s", loop_name(s, x), AN_WORD[p->b],
-            p->a, v->size ? "a size" : AN_WORD[v->kind]);
+  err_check(S_ERR(s), v->kind == p->b && !v->size, "bind of %s to %s: variable %d is %s", loop_name(s, x),
+            AN_WORD[p->b], p->a, v->size ? "a size" : AN_WORD[v->kind]);
   bind_thread(s, x, (Annotation)p->b, v->var);
 }
 

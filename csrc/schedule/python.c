@@ -80,7 +80,7 @@ static void py_fu(Py *p, const Step *q, Names old) {
 
 static void py_pr(Py *p, const Step *q, Names old) {
   const char *op = op_name(p, q->stage);
-  if (q->iter >= old.n) return;
+  if (q->iter < 0 || q->iter >= old.n) return;
   if (!strncmp(q->text, "auto_unroll_max_step", 20)) {
     sb_printf(p->b, "s[%s].pragma(%s, \"auto_unroll_max_step\", %d)\n", op, old.at[q->iter],
               p->s->stage.at[q->stage].auto_unroll);

@@ -419,8 +419,7 @@ void state_apply(State *s, Step p) {
     limit_check(S_ERR(s), LIMIT_LIST, p.n);
   }
   for (int i = 0; p.kind != STEP_SP && i < p.n; i++) /* lengths of splits have a check of their own */
-    err_check(S_ERR(s), p.list[i] == (int32_t)p.list[i], "step %s: %lld does not fit 32 bits",
-              step_info((StepKind)p.kind)->mnemonic, (long long)p.list[i]);
+    err_check(S_ERR(s), p.list[i] == (int32_t)p.list[i], "%lld in its list does not fit 32 bits", (long long)p.list[i]);
   state_unbound(s);
   p.list = p.n ? arena_copy(m, p.list, sizeof(int64_t) * (size_t)p.n) : NULL;
   if (p.text) p.text = arena_strdup(m, p.text);

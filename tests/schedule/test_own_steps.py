@@ -295,8 +295,8 @@ def test_the_list_of_a_record_holds_no_steps_of_ours():
         ([["SPX", 2, 0, 1, "int32(!5)", []]], r"step 0 \(SPX\): .* types do not match"),
         ([["SPX", 2, 0, 0, "(int64)4294967296", []]], 'limit "split"'),
         ([["VA", 6, 32, 0, "t"], ["BI", 2, 0, 0, 6], ["BI", 2, 1, 0, 5]], "variable 0 is threadIdx.x"),
-        ([["FUX", 2, [2**32, 1]]], "4294967296 does not fit 32 bits"),
-        ([["REX", 2, [2**32 + 1, 0]]], "4294967297 does not fit 32 bits"),
+        ([["FUX", 2, [2**32, 1]]], "4294967296 in its list does not fit 32 bits"),
+        ([["REX", 2, [2**32 + 1, 0]]], "4294967297 in its list does not fit 32 bits"),
         ([["BI", 2, 0, 0, 6]], "variable 0 is not one of the 0"),
         ([["BI", 2, 0, 0, 3]], "no kind of thread axis"),
         ([["VA", 3, 32, 0, "x"]], "no kind of thread axis"),
@@ -363,6 +363,14 @@ def test_steps_travel_between_tails():
 
 
 # ---- Python text ----
+
+
+def test_a_pragma_of_no_loop_has_no_text():
+    a = te.placeholder((8,), name="A")
+    b = te.compute((8,), lambda i: a[i] * 2.0, name="B")
+    for loop in (-1, 1):
+        state = _core.State(ComputeDAG([a, b]), json.dumps([["PR", 1, loop, "auto_unroll_max_step$16"]]))
+        assert "pragma" not in state.python()
 
 
 def test_the_python_text_does_the_same():

@@ -195,6 +195,13 @@ def test_store_predicates_that_cannot_be_are_refused():
     s[b].set_store_predicate(te.var("elsewhere") < 3)
     with pytest.raises(ValueError, match="stage B: its store predicate uses elsewhere"):
         findings(s, [a, b])
+    c, d = (te.compute((4,), lambda i: f(a[i, 0]), name=n) for f, n in ((lambda x: x * 2, "C"), (lambda x: x - 1, "D")))
+    e = te.compute((4,), lambda i: c[i] + d[i], name="E")
+    s = te.create_schedule(e.op)
+    s[c].compute_at(s[e], e.op.axis[0])
+    s[d].set_store_predicate(c[d.op.axis[0]] > 3)  # C is not there yet
+    with pytest.raises(ValueError, match="stage D: its store predicate reads tensor C, which the stage itself does not"):
+        findings(s, [a, e])
 
 
 def test_double_buffers_of_several_outputs_stay_together():
