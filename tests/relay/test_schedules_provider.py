@@ -1,10 +1,12 @@
 """Where relay.build gets schedules from: nobody, until the auto-scheduler is imported."""
 
+import importlib
 import logging
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import nestsmith as ns
 from nestsmith import auto_scheduler, relay, transform
@@ -73,3 +75,10 @@ def test_the_auto_scheduler_is_the_provider(caplog):
         relay.build(mod, "llvm")
     assert "Cannot find tuned schedules" in caplog.text
     assert schedules.asked() is None
+
+
+@pytest.mark.parametrize("name", ["measure.recover_measure_input", "dispatcher.ApplyHistoryBestOrSample"])
+def test_names_are_where_tvm_has_them(name):
+    module, what = name.split(".")
+    found = getattr(importlib.import_module(f"nestsmith.auto_scheduler.{module}"), what)
+    assert found is getattr(auto_scheduler, what)

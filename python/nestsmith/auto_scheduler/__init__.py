@@ -69,6 +69,9 @@ from .workload_registry import make_workload_key, register_workload
 # ``python -m nestsmith.auto_scheduler.measure_record`` runs a module that this package imports as well, which is harmless
 _warnings.filterwarnings("ignore", r"'nestsmith\.auto_scheduler\.measure_record' found in sys\.modules", RuntimeWarning)
 
+for _where, _what in ((measure, recover_measure_input), (dispatcher, ApplyHistoryBestOrSample)):
+    setattr(_where, _what.__name__, _what)  # TVM's places for them; here these modules lie below what they need
+
 __all__ = [
     "AnalyticModel",
     "ApplyHistoryBest",
