@@ -296,7 +296,7 @@ static void parse_record(void *arg) {
   if (!i || !res) bad(&r, "the keys i and r are required");
   read_input(&r, i, p->record);
   if (mark) {
-    p->own = cJSON_ParseWithOpts(mark, NULL, 1);
+    p->own = json_parse(r.err, mark);
     r.plain = false;
     merge_steps(&r, p->own, p->record);
   }

@@ -127,7 +127,7 @@ static void schedules(void *arg) {
 #define LINE                                                                                                           \
   "{\"i\": [[\"[\\\"k\\\"]\", \"llvm\", [8, 64, 64, 0, 0, 0, 0, 0], \"\", 0, [\"a\"]], [[], [[\"SP\", 2, 0, 64, [8, "  \
   "2], 1]]]], "                                                                                                        \
-  "\"r\": [[1e-5, 2e-5], 0, 0.3, 17], \"v\": \"v0.6\"}"
+  "\"r\": [[1e-5, 2e-5], 0, 0.3, 17], \"v\": \"v0.6 steps=[[1,\\\"DB\\\",1]] n=3\"}"
 static void hand_schedules(void *arg) { /* with steps of our own: a length that is an expression, a double buffer */
   Fix *f = arg;
   IrCtx *c = f->c;
