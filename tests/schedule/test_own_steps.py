@@ -399,3 +399,23 @@ def test_the_python_text_does_the_same():
     again = names["s"]
     assert again.steps() == s.steps(), text
     assert _core.lower_text(again._core, "kernels", "cuda", args=[a, c]) == replayed(s, [a, c], "cuda")
+
+
+def test_what_a_stage_asked_for_outlives_its_renewal():
+    """A stage that gets a cache or is factored is made anew."""
+    a = te.placeholder((16, 16), name="A")
+    k = te.reduce_axis((0, 16), name="k")
+    b = te.compute((16,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    c = te.compute((16,), lambda i: b[i] + 1, name="C")
+    for renew in (lambda s: s.cache_write(b, "local"), lambda s: s.rfactor(b, s[b].op.reduce_axis[0])):
+        s = te.create_schedule(c.op)
+        s[b].double_buffer()
+        s[b].set_scope("local")
+        renew(s)
+        assert "B double_buffer" in str(s) and "B scope: local" in str(s), str(s)
+        s = te.create_schedule(c.op)
+        s[b].set_store_predicate(b.op.axis[0] < 3)
+        before = str(s)
+        with pytest.raises(ValueError, match="condition.*afterwards"):
+            renew(s)
+        assert str(s) == before
