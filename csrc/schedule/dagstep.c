@@ -79,8 +79,8 @@ static Stage *stage_insert(State *s, int at, Stage st) {
 
 static Stage *stage_renew(State *s, int i, const TeOp *op) { /* a fresh stage with the identity of the old one */
   Stage *st = &s->stage.at[i], old = *st;
-  err_check(S_ERR(s), !old.store_predicate, "stage %d (%s) is stored under a condition, whose loops end here; set it afterwards",
-            i, old.op->name);
+  err_check(S_ERR(s), !old.store_predicate,
+            "stage %d (%s) is stored under a condition, whose loops end here; set it afterwards", i, old.op->name);
   *st = stage_fresh(s->ctx, op, old.origin);
   st->is_output = old.is_output;
   st->scope = old.scope;
