@@ -61,7 +61,8 @@ def surroundings(folder, env=()):
     for name in ("tmp", "cache"):
         (folder / name).mkdir(exist_ok=True, mode=0o700)
     own = {"TMPDIR": folder / "tmp", "NESTSMITH_CACHE_DIR": folder / "cache", "NESTSMITH_LOCK_DIR": folder / "locks"}
-    return {**os.environ, **{k: str(v) for k, v in own.items()}, **dict(env)}
+    path = os.pathsep.join([PACKAGE, HERE, os.path.dirname(HERE)])  # whatever folder it runs in
+    return {**os.environ, "PYTHONPATH": path, **{k: str(v) for k, v in own.items()}, **dict(env)}
 
 
 def default_signals():
