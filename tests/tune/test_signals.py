@@ -99,6 +99,28 @@ def test_beside_a_process_that_hangs(tmp_path, closing, who, how):
     heard(p, tmp_path, how)
 
 
+INTERRUPTED = """
+import queue, signal
+from nestsmith.auto_scheduler.session import _Batch
+signal.signal(signal.SIGALRM, lambda number, frame: None)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+arrived = _Batch(None, None, []).arrived
+for _ in range(300):
+    try:
+        arrived.get(timeout=0.004)
+    except queue.Empty:
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+print("end")
+"""
+
+
+def test_waiting_for_results_beside_a_timer(tmp_path, closing):
+    """A handler that is called all the time does not make a wait endless."""
+    out, err = finish(closing(launch(tmp_path, ["-c", INTERRUPTED])), tmp_path)
+    assert out == "end\n", err
+
+
 @pytest.mark.parametrize("how", ["INT", "KILL"])
 def test_beside_a_long_reference(tmp_path, closing, how):
     """What candidates must compute takes minutes."""

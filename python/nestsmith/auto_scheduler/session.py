@@ -71,7 +71,9 @@ class _Batch:
         self.task, self.policy, self.inputs = task, policy, list(inputs)
         self.results = [None] * len(self.inputs)
         self.left, self.recalled = len(self.inputs), []
-        self.future, self.arrived = None, queue.SimpleQueue()  # of a user's own builder and runner
+        # Of a user's own builder and runner. Not a SimpleQueue: where signals interrupt its `get` until the time is over, it
+        # waits forever (CPython 3.11).
+        self.future, self.arrived = None, queue.Queue()
         self.first_tag, self.started, self.ended = 0, time.time(), 0.0
 
 
