@@ -44,6 +44,7 @@ REFUSED_AT_ONCE = [
     r"(rfactor|cache write): stage \d+ \(\S+\) carries attached stages",
     r"cache write of \S+: loop \S+ mixes data and reduction axes",
     r"cache read: stage \d+ \(\S+\) does not read",
+    r"stage \d+ \(\S+\) is stored under a condition, whose loops end here",
 ]
 
 
