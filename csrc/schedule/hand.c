@@ -84,21 +84,12 @@ void hand_fuse(State *s, int stage, int leaf) {
 }
 
 void hand_reorder(State *s, int stage, int n, const int *leaves) {
-  Arena *m = ir_arena(s->ctx);
-  int len = stage_at(s, stage, true)->leaf.len;
-  char *used = arena_alloc(m, (size_t)len);
-  int64_t *order = arena_array(m, int64_t, len), *axes = arena_array(m, int64_t, n);
-  for (int i = 0; i < n; i++) {
-    const Axis *x = leaf_at(s, stage, leaves[i]);
-    err_check(S_ERR(s), !used[leaves[i]], "reorder: axis %s is listed twice", x->sname);
-    used[leaves[i]] = 1;
-    axes[i] = axis_at(s, stage, leaves[i]);
-  }
-  for (int k = 0, next = 0; k < len; k++) order[k] = used[k] ? leaves[next++] : k;
+  int64_t *axes = arena_array(ir_arena(s->ctx), int64_t, n);
+  for (int i = 0; i < n; i++) axes[i] = axis_at(s, stage, leaves[i]);
   if (attach_any(s, stage, -1))
     state_apply(s, (Step){.kind = STEP_REX, .stage = stage, .n = n, .list = axes});
   else
-    state_reorder(s, stage, len, order);
+    state_reorder(s, stage, stage_at(s, stage, true)->leaf.len, loops_in_place(s, stage, n, axes));
 }
 
 void hand_bind(State *s, int stage, int leaf, VarId thread, Annotation kind) {

@@ -248,18 +248,24 @@ void do_fux(State *s, const Step *p) {
   attach_fuse(s, p->stage, pos, 2);
 }
 
-/* The loops listed take, in this order, the positions they hold now; what is attached follows its loop. */
+int64_t *loops_in_place(State *s, int stage, int n, const int64_t *axes) {
+  int len = stage_at(s, stage, true)->leaf.len;
+  int64_t *order = arena_array(ir_arena(s->ctx), int64_t, len);
+  char *used = arena_alloc(ir_arena(s->ctx), (size_t)len);
+  for (int i = 0; i < n; i++) {
+    int leaf = leaf_of(s, stage, (int)axes[i]);
+    err_check(S_ERR(s), !used[leaf], "reorder: axis %s is listed twice", loop_name(s, leaf_at(s, stage, leaf)));
+    used[leaf] = 1;
+  }
+  for (int k = 0, next = 0; k < len; k++) order[k] = used[k] ? leaf_of(s, stage, (int)axes[next++]) : k;
+  return order;
+}
+
+/* What is attached follows its loop. */
 void do_rex(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   int len = st->leaf.len;
-  int64_t *order = arena_array(ir_arena(s->ctx), int64_t, len), *inverse = arena_array(ir_arena(s->ctx), int64_t, len);
-  char *used = arena_alloc(ir_arena(s->ctx), (size_t)len);
-  for (int i = 0; i < p->n; i++) {
-    int leaf = leaf_of(s, p->stage, (int)p->list[i]);
-    err_check(S_ERR(s), !used[leaf], "reorder: axis %s is listed twice", loop_name(s, leaf_at(s, p->stage, leaf)));
-    used[leaf] = 1;
-  }
-  for (int k = 0, next = 0; k < len; k++) order[k] = used[k] ? leaf_of(s, p->stage, (int)p->list[next++]) : k;
+  int64_t *order = loops_in_place(s, p->stage, p->n, p->list), *inverse = arena_array(ir_arena(s->ctx), int64_t, len);
   for (int k = 0; k < len; k++) inverse[order[k]] = k;
   stage_permute(s->ctx, st, order);
   attach_permute(s, p->stage, inverse);

@@ -390,6 +390,11 @@ int step_stage_before(const Step *p, int stage_id) {
   return stage_id - (STEPS[p->kind].info.shift != SHIFT_NONE && stage_id > p->stage);
 }
 
+static void check_list(Err *e, const Step *p) {
+  for (int i = 0; p->kind != STEP_SP && i < p->n; i++) /* lengths of splits have a check of their own */
+    err_check(e, p->list[i] == (int32_t)p->list[i], "%lld in its list does not fit 32 bits", (long long)p->list[i]);
+}
+
 void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*step)(void *arg, int id), void *arg) {
   int every = 0;
   for (const char *x = STEPS[p->kind].info.args; *x; x++) {
@@ -399,6 +404,7 @@ void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*ste
     if (*x == 'L' || *x == 'V' || (*x == 'P' && step)) every = *x;
   }
   if (!every || !p->n) return;
+  check_list(arena_err(a), p);
   p->list = arena_copy(a, p->list, sizeof(int64_t) * (size_t)p->n);
   for (int i = 0; i < p->n; i += every == 'V' ? 2 : 1)
     if (every == 'P')
@@ -418,8 +424,7 @@ void state_apply(State *s, Step p) {
     limit_check(S_ERR(s), LIMIT_STEPS, s->step.len + 1);
     limit_check(S_ERR(s), LIMIT_LIST, p.n);
   }
-  for (int i = 0; p.kind != STEP_SP && i < p.n; i++) /* lengths of splits have a check of their own */
-    err_check(S_ERR(s), p.list[i] == (int32_t)p.list[i], "%lld in its list does not fit 32 bits", (long long)p.list[i]);
+  check_list(S_ERR(s), &p);
   state_unbound(s);
   p.list = p.n ? arena_copy(m, p.list, sizeof(int64_t) * (size_t)p.n) : NULL;
   if (p.text) p.text = arena_strdup(m, p.text);

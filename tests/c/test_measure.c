@@ -276,10 +276,10 @@ static void body_forks(void *arg) {
   Err *e = arg;
   char dir[] = "/tmp/nestsmith-forks-XXXXXX", who[400], c;
   const DevInfo d = {.uuid = ""};
-  int life[2];
+  int life[2], born[2];
   assert_non_null(mkdtemp(dir));
   setenv("NESTSMITH_LOCK_DIR", dir, 1);
-  assert_int_equal(pipe(life), 0);
+  assert_true(pipe(life) == 0 && pipe(born) == 0);
   DevLock *held = devlock_new(e, DEV_CPU, 7, &d), *other = devlock_new(e, DEV_CPU, 7, &d);
   Worker *w = worker_start(e, DEV_CPU, 0);
   Pipeline *p = pipe_new(e, &(Target){.kind = TG_CPU}, DEV_CPU, 0, NULL);
@@ -303,13 +303,15 @@ static void body_forks(void *arg) {
   pid = fork();
   if (pid == 0) { /* a holder that ends before its own child does */
     if (!devlock_try(devlock_new(e, DEV_CPU, 8, &d), who, sizeof who)) _exit(1);
-    if (fork() == 0) _exit(close(life[1]) == 0 && read(life[0], &c, 1) == 0 ? 0 : 1);
+    if (fork() == 0) _exit(write(born[1], "", 1) == 1 && close(life[1]) == 0 && read(life[0], &c, 1) == 0 ? 0 : 1);
     _exit(0);
   }
   assert_int_equal(status_of(pid), 0);
+  assert_int_equal(read(born[0], &c, 1),
+                   1); /* its child has closed what a child must close: that is done before fork returns */
   DevLock *next = devlock_new(e, DEV_CPU, 8, &d);
   assert_true(devlock_try(next, who, sizeof who));
-  close(life[0]), close(life[1]);
+  close(life[0]), close(life[1]), close(born[0]), close(born[1]);
   devlock_free(next);
   devlock_free(other);
   unsetenv("NESTSMITH_LOCK_DIR");

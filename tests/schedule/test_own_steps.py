@@ -360,6 +360,9 @@ def test_steps_travel_between_tails():
     for wrong in ([["AN", 3, 0, 1]], [["CA", 2, 4, 0]], [["FSP", 2, 0, 0, 1]]):
         with pytest.raises(ValueError, match="has no counterpart"):
             _core.carry_steps(json.dumps(wrong), 6, 3, [3])
+    for wide in (["FFSP", 5, 2, [2**32], 0, 1], ["PD", 5, "($0 < 9)", [2**32 + 5, 0]]):
+        with pytest.raises(ValueError, match="in its list does not fit 32 bits"):
+            _core.carry_steps(json.dumps([*steps[:6], wide]), 4, 3, [3, 4, 5])
 
 
 # ---- Python text ----
