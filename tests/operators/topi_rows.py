@@ -1,5 +1,7 @@
 """One row per function of `topi` and way to use it, as in ``relay_rows``; ``call`` gets placeholders."""
 
+import dataclasses
+
 import numpy as np
 import operator_wants as w
 import relay_nn_rows
@@ -18,6 +20,15 @@ def row(name, call, want, *inputs, **more):
     ROWS.append(Row(name, call, want, tuple(i if isinstance(i, In) else In(i) for i in inputs), **more))
 
 
+RELAY = {(r.name, r.title): r for r in relay_nn_rows.ROWS}
+
+
+def like_relay(name, call, title=""):
+    """What the operator of relay that has this name (or this behind ``nn.``) must give; only the call is another one."""
+    r = RELAY.get((name, title)) or RELAY[f"nn.{name}", title]
+    ROWS.append(dataclasses.replace(r, name=name, call=call))
+
+
 # Functions that take tensors and nothing else: the rows are those of `relay`.
 PLAIN = """
     abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil copy cos cosh divide equal erf
@@ -27,8 +38,7 @@ PLAIN = """
 """.split()
 for r in relay_nn_rows.ROWS:
     if r.name in PLAIN:
-        more = {"types": r.types, "accuracy": r.accuracy, "title": r.title, "only": r.only}
-        row(r.name, getattr(topi, r.name), r.want, *r.inputs, **more)
+        like_relay(r.name, getattr(topi, r.name), r.title)
 
 S = (3, 5, 7)
 W = In(S, wide=True)
@@ -39,16 +49,11 @@ row("log1p", topi.log1p, np.log1p, In(S, -0.5, 3))
 for name in ("isnan", "isinf", "isfinite"):
     row(name, getattr(topi, name), getattr(np, name), S, types=NUMBERS if name == "isnan" else FLOATS)
 for relu in ("relu", "nn.relu"):
-    row(relu, nn.relu if "." in relu else topi.relu, lambda x: np.maximum(x, 0), W, types=NUMBERS)
+    like_relay(relu, nn.relu if "." in relu else topi.relu)
 for leaky in ("leaky_relu", "nn.leaky_relu"):
-    row(
-        leaky,
-        lambda x, f=nn.leaky_relu if "." in leaky else topi.leaky_relu: f(x, 0.125),
-        lambda x: np.where(x > 0, x, x * 0.125),
-        S,
-    )
-row("nn.prelu", nn.prelu, lambda x, a: np.where(x > 0, x, x * a[:, None]), S, (5,))
-row("clip", lambda x: topi.clip(x, -1.5, 2), lambda x: np.clip(x, -1.5, 2), S)
+    like_relay(leaky, lambda x, f=nn.leaky_relu if "." in leaky else topi.leaky_relu: f(x, 0.125))
+like_relay("nn.prelu", nn.prelu)
+like_relay("clip", lambda x: topi.clip(x, -1.5, 2))
 row(
     "clip",
     lambda x: topi.clip(x, -7, 40),
@@ -72,8 +77,8 @@ for r in relay_nn_rows.ROWS:
 row("identity", topi.identity, np.copy, W, types=ALL)
 row("full", lambda x: topi.add(x, topi.full(S, x.dtype, 3)), lambda x: x + 3, W, types=NUMBERS)
 row("full_like", lambda x: topi.add(x, topi.full_like(x, 3)), lambda x: x + 3, W, types=NUMBERS)
-row("zeros", lambda x: topi.add(x, topi.zeros(S, x.dtype)), lambda x: x, W, types=NUMBERS)
-row("ones", lambda x: topi.add(x, topi.ones(S, x.dtype)), lambda x: x + 1, W, types=NUMBERS)
+like_relay("zeros", lambda x: topi.add(x, topi.zeros(S, x.dtype)))
+like_relay("ones", lambda x: topi.add(x, topi.ones(S, x.dtype)))
 row("scalar_const", lambda x: topi.multiply(x, topi.scalar_const(3, x.dtype)), lambda x: x * 3, W, types=NUMBERS)
 row(
     "arange",
@@ -84,77 +89,26 @@ row(
 )
 
 # ---- moving data ----
-row(
-    "broadcast_to",
-    lambda x: topi.broadcast_to(x, (2, 3, 5, 7)),
-    lambda x: np.broadcast_to(x, (2, 3, 5, 7)),
-    In((3, 1, 7), wide=True),
-    types=ALL,
-)
-row("reshape", lambda x: topi.reshape(x, (5, -1)), lambda x: x.reshape(5, -1), W, types=ALL)
-row("transpose", lambda x: topi.transpose(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1), W, types=ALL)
-row("expand_dims", lambda x: topi.expand_dims(x, 1, 2), lambda x: x[:, None, None], W, types=ALL)
-row("squeeze", lambda x: topi.squeeze(x, 1), lambda x: x[:, 0], In((3, 1, 7), wide=True), types=ALL)
-row(
-    "concatenate",
-    lambda x, y: topi.concatenate([x, y], 1),
-    lambda x, y: np.concatenate([x, y], 1),
-    W,
-    In((3, 2, 7), wide=True),
-    types=ALL,
-)
-row("stack", lambda x, y: topi.stack([x, y], -1), lambda x, y: np.stack([x, y], -1), W, W, types=ALL)
-row("split", lambda x: topi.split(x, (2, 3), 1), lambda x: np.split(x, (2, 3), 1), W, types=ALL)
-row(
-    "strided_slice",
-    lambda x: topi.strided_slice(x, (0, -1), (3, -5), (2, -2)),
-    lambda x: x[0:3:2, -1:-5:-2],
-    W,
-    types=ALL,
-)
-row("tile", lambda x: topi.tile(x, (2, 1, 3)), lambda x: np.tile(x, (2, 1, 3)), W, types=ALL)
-row("repeat", lambda x: topi.repeat(x, 3, 1), lambda x: np.repeat(x, 3, 1), W, types=ALL)
-row("flip", lambda x: topi.flip(x, 1), lambda x: x[:, ::-1], W, types=ALL)
+like_relay("broadcast_to", lambda x: topi.broadcast_to(x, (2, 3, 5, 7)))
+like_relay("reshape", lambda x: topi.reshape(x, (5, -1)))
+like_relay("transpose", lambda x: topi.transpose(x, (2, 0, 1)))
+like_relay("expand_dims", lambda x: topi.expand_dims(x, 1, 2))
+like_relay("squeeze", lambda x: topi.squeeze(x, 1))
+like_relay("concatenate", lambda x, y: topi.concatenate([x, y], 1))
+like_relay("stack", lambda x, y: topi.stack([x, y], -1))
+like_relay("split", lambda x: topi.split(x, (2, 3), 1))
+like_relay("strided_slice", lambda x: topi.strided_slice(x, (0, -1), (3, -5), (2, -2)))
+like_relay("tile", lambda x: topi.tile(x, (2, 1, 3)))
+like_relay("repeat", lambda x: topi.repeat(x, 3, 1))
+like_relay("flip", lambda x: topi.flip(x, 1))
 for pad in ("pad", "nn.pad"):
-    row(
-        pad,
-        lambda x, f=nn.pad if "." in pad else topi.pad: f(x, (0, 1, 0), (0, 2, 1), 3),
-        lambda x: np.pad(x, ((0, 0), (1, 2), (0, 1)), constant_values=3),
-        W,
-        types=NUMBERS,
-    )
+    like_relay(pad, lambda x, f=nn.pad if "." in pad else topi.pad: f(x, (0, 1, 0), (0, 2, 1), 3))
 for mode in ("SYMMETRIC", "REFLECT"):
-    row(
-        "nn.mirror_pad",
-        lambda x, m=mode: nn.mirror_pad(x, (0, 1, 0), (0, 2, 1), m),
-        lambda x, m=mode: np.pad(x, ((0, 0), (1, 2), (0, 1)), m.lower()),
-        W,
-        types=NUMBERS,
-        title=mode,
-    )
+    like_relay("nn.mirror_pad", lambda x, m=mode: nn.mirror_pad(x, (0, 1, 0), (0, 2, 1), m), title=mode)
 for mode in ("DCR", "CRD"):
-    row(
-        "nn.depth_to_space",
-        lambda x, m=mode: nn.depth_to_space(x, 2, mode=m),
-        lambda x, m=mode: w.depth_to_space(x, 2, m),
-        In((2, 8, 3, 4), wide=True),
-        types=ALL,
-        title=mode,
-    )
-row(
-    "nn.space_to_depth",
-    lambda x: nn.space_to_depth(x, 2),
-    lambda x: w.space_to_depth(x, 2),
-    In((2, 3, 4, 6), wide=True),
-    types=ALL,
-)
-row(
-    "nn.upsampling",
-    lambda x: nn.upsampling(x, 2, 3),
-    lambda x: x.repeat(2, 2).repeat(3, 3),
-    In((2, 3, 4, 5), wide=True),
-    types=NUMBERS,
-)
+    like_relay("nn.depth_to_space", lambda x, m=mode: nn.depth_to_space(x, 2, mode=m), title=mode)
+like_relay("nn.space_to_depth", lambda x: nn.space_to_depth(x, 2))
+like_relay("nn.upsampling", lambda x: nn.upsampling(x, 2, 3))
 row(
     "image.resize2d",
     lambda x, out_dtype=None: topi.image.resize2d(x, None, (9, 7), out_dtype=out_dtype),
@@ -176,24 +130,8 @@ for index in ("int32", "uint8"):
         types=ALL,
         title=index,
     )
-    row(
-        "take",
-        lambda x, i: topi.take(x, i, mode="wrap"),
-        lambda x, i: np.take(x, i % 105),
-        W,
-        I,
-        types=("float32",),
-        title=f"wrap {index}",
-    )
-    row(
-        "gather",
-        lambda x, i: topi.gather(x, 1, i),
-        lambda x, i: np.take_along_axis(x, i, 1),
-        In((2, 7), wide=True),
-        In((2, 4), 0, 6, dtype=index),
-        types=ALL,
-        title=index,
-    )
+    like_relay("take", lambda x, i: topi.take(x, i, mode="wrap"), title=f"wrap {index}")
+    like_relay("gather", lambda x, i: topi.gather(x, 1, i), title=index)
 row(
     "one_hot",
     lambda i: topi.one_hot(i, 5, -1, 6),
@@ -203,22 +141,9 @@ row(
 )
 
 # ---- along an axis ----
-for name, f in {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}.items():
-    row(
-        name,
-        lambda x, n=name: getattr(topi, n)(x, (0, 2)),
-        lambda x, f=f: f(x, (0, 2)),
-        In(S, -1.2, 1.3) if name == "prod" else W,
-        types=NUMBERS,
-    )
-row(
-    "sum",
-    lambda x: topi.sum(x, 1),
-    lambda x: x.sum(1),
-    In((2, 5000), 1, 1),
-    types=("float32", "float16", "bfloat16"),
-    title="of 5000",
-)
+for name in ("sum", "prod", "max", "min"):
+    like_relay(name, lambda x, n=name: getattr(topi, n)(x, (0, 2)))
+like_relay("sum", lambda x: topi.sum(x, 1), title="of 5000")
 row("mean", lambda x: topi.mean(x, 1), lambda x: w.mean(x, (1,)), In((2, 5000), 20, 40), types=NUMBERS)
 row(
     "variance",
@@ -229,15 +154,9 @@ row(
     types=NUMBERS,
 )
 for name in ("all", "any"):
-    row(name, lambda x, n=name: getattr(topi, n)(x, 1), lambda x, n=name: getattr(np, n)(x, 1), (9, 3), types=("bool",))
+    like_relay(name, lambda x, n=name: getattr(topi, n)(x, 1))
 for name in ("argmax", "argmin"):
-    row(
-        name,
-        lambda x, n=name: getattr(topi, n)(x, 1),
-        lambda x, n=name: getattr(np, n)(x, 1),
-        In(S, -3, 3),
-        types=NUMBERS,
-    )
+    like_relay(name, lambda x, n=name: getattr(topi, n)(x, 1))
     row(
         name,
         lambda x, n=name: getattr(topi, n)(x, 1, select_last_index=True),
@@ -248,11 +167,11 @@ for name in ("argmax", "argmin"):
     )
 for prefix in ("", "nn."):
     lib = nn if prefix else topi
-    row(f"{prefix}softmax", lambda x, f=lib.softmax: f(x, 1), w.softmax(1), S)
-    row(f"{prefix}log_softmax", lambda x, f=lib.log_softmax: f(x, 1), w.softmax(1, log=True), S)
-    row(f"{prefix}softmax", lib.softmax, w.softmax(-1), In((2, 5000), 0, 0.01), title="of 5000")
+    like_relay(f"{prefix}softmax", lambda x, f=lib.softmax: f(x, 1))
+    like_relay(f"{prefix}log_softmax", lambda x, f=lib.log_softmax: f(x, 1))
+    like_relay(f"{prefix}softmax", lib.softmax, title="of 5000")
 
-row("argsort", lambda x: topi.argsort(x, 1), lambda x: np.argsort(x, 1, "stable"), S, types=NUMBERS)
+like_relay("argsort", lambda x: topi.argsort(x, 1))
 row(
     "argsort",
     lambda x: topi.argsort(x, 1, False, "int64"),
@@ -261,14 +180,8 @@ row(
     types=("float32", "int8", "float16"),
     title="descending",
 )
-row(
-    "topk",
-    lambda x: topi.topk(x, 3, 1),
-    lambda x: [-np.sort(-x, 1)[:, :3], np.argsort(-x, 1, "stable")[:, :3]],
-    S,
-    types=NUMBERS,
-)
-row("cumsum", lambda x: topi.cumsum(x, 1), lambda x: np.cumsum(x, 1), W, types=NUMBERS)
+like_relay("topk", lambda x: topi.topk(x, 3, 1))
+like_relay("cumsum", lambda x: topi.cumsum(x, 1))
 row(
     "cumsum",
     lambda x: topi.cumsum(x, 1, exclusive=True),
@@ -281,26 +194,9 @@ row(
 # ---- norms and compositions ----
 X, C = In((2, 6, 5, 4), -300, 300), (6,)
 ch = lambda v: v[:, None, None]  # noqa: E731
-row(
-    "nn.batch_norm",
-    nn.batch_norm,
-    lambda x, g, b, m, v: (x - ch(m)) / np.sqrt(ch(v) + 1e-5) * ch(g) + ch(b),
-    X,
-    C,
-    C,
-    In(C, -100, 100),
-    In(C, 1, 9),
-    accuracy=8,
-)
-row("nn.layer_norm", nn.layer_norm, lambda x, g, b: w.norm(x, (3,), g, b), X, (4,), (4,))
-row(
-    "nn.bias_add",
-    lambda x, b: nn.bias_add(x, b, -2),
-    lambda x, b: x + b[:, None],
-    W,
-    In((5,), wide=True),
-    types=NUMBERS,
-)
+like_relay("nn.batch_norm", nn.batch_norm)
+like_relay("nn.layer_norm", nn.layer_norm)
+like_relay("nn.bias_add", lambda x, b: nn.bias_add(x, b, -2))
 row(
     "nn.scale_shift_nchw",
     nn.scale_shift_nchw,
@@ -322,12 +218,7 @@ row(
     accuracy=16,
 )
 
-row(
-    "nn.lrn",
-    lambda x: nn.lrn(x, 5, 1, 1e-2, 0.75, 2.0),
-    of_torch(F.local_response_norm, 5, 1e-2, 0.75, 2.0),
-    (2, 8, 5, 4),
-)
+like_relay("nn.lrn", lambda x: nn.lrn(x, 5, 1, 1e-2, 0.75, 2.0))
 
 # ---- pools ----
 for n, shape in relay_nn_rows.POOLED.items():
