@@ -11,7 +11,7 @@ import sys
 
 C = {
     "base": 0, "program": 1, "device": 2, "graph": 3, "ir": 2, "te": 3, "schedule": 4, "lower": 5, "interp": 5, "codegen": 6,
-    "compile": 7, "measure": 8, "model": 8, "search": 9, "tune": 10, "py": 11,
+    "compile": 7, "measure": 8, "model": 8, "search": 9, "template": 9, "tune": 10, "py": 11,
 }  # fmt: skip
 RUNTIME = {"base", "program", "device", "graph"}  # a house of its own: it is linked without the others
 
@@ -24,9 +24,10 @@ PYTHON = {
     "contrib.graph_executor": 4, "driver": 4, "nd": 4,
     "contrib.graph_runtime": 5, "lowering": 5, "relay": 5,
     "ir": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
-    "pretrain": 7,
-    "": 8,
-    "demo": 9, "doctor": 9, "exec": 9, "log": 9,
+    "autotvm": 7,
+    "pretrain": 8,
+    "": 9,
+    "demo": 10, "doctor": 10, "exec": 10, "log": 10,
 }  # fmt: skip
 EXAMINERS = ("doctor",)  # say themselves what cannot be imported
 

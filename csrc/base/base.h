@@ -164,4 +164,5 @@ static inline int64_t i64_floormod(int64_t a, int64_t b) { /* b != 0 */
 }
 int64_t i64_gcd(int64_t a, int64_t b);
 int64_t i64_ceildiv(int64_t a, int64_t b);             /* b > 0 */
+int64_t i64_divisors(Arena *a, int64_t x, int64_t **out); /* x > 0; ascending; how many */
 #endif

@@ -22,3 +22,16 @@ int64_t i64_gcd(int64_t a, int64_t b) {
 }
 
 int64_t i64_ceildiv(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+
+int64_t i64_divisors(Arena *a, int64_t x, int64_t **out) {
+  int64_t n = 0;
+  for (int64_t k = 1; k <= x / k; k++) n += (x % k == 0) * (k == x / k ? 1 : 2);
+  int64_t low = 0, high = n;
+  *out = arena_array(a, int64_t, n);
+  for (int64_t k = 1; k <= x / k; k++)
+    if (x % k == 0) {
+      (*out)[low++] = k;
+      if (k != x / k) (*out)[--high] = x / k;
+    }
+  return n;
+}

@@ -99,4 +99,5 @@ int py_init_device(PyObject *m);  /* device, build, measure */
 int py_init_search(PyObject *m);  /* search, tune */
 int py_init_graph(PyObject *m);
 int py_init_model(PyObject *m);
+int py_init_template(PyObject *m);
 #endif

@@ -34,14 +34,7 @@ int factor_divisors(FactorTable *f, int64_t x, const int64_t **out) {
   int32_t at = mapu_get(&f->div_at, (uint64_t)x, -1);
   if (at < 0) {
     Divisors v = {.x = x};
-    for (int64_t k = 1; k * k <= x; k++) v.n += (x % k == 0) * (k * k == x ? 1 : 2);
-    v.d = arena_array(f->a, int64_t, v.n);
-    int32_t low = 0, high = v.n;
-    for (int64_t k = 1; k * k <= x; k++)
-      if (x % k == 0) {
-        v.d[low++] = k;
-        if (k * k != x) v.d[--high] = x / k;
-      }
+    v.n = (int32_t)i64_divisors(f->a, x, &v.d);
     at = f->div.len;
     vec_push(f->a, &f->div, v);
     mapu_set(&f->div_at, (uint64_t)x, at);

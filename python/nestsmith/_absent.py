@@ -15,8 +15,6 @@ _REMOTE = (
 )
 _RUN = "compile with relay.build and run with nestsmith.contrib.graph_executor.GraphModule"
 INSTEAD = {
-    "nestsmith.autotvm": "tune with nestsmith.auto_scheduler (extract_tasks, TaskScheduler, ApplyHistoryBest), which needs "
-    "no templates",
     "nestsmith.rpc": _REMOTE,
     "nestsmith.exec.rpc_tracker": _REMOTE,
     "nestsmith.exec.rpc_server": _REMOTE,
