@@ -20,8 +20,6 @@ INSTEAD = {
     "nestsmith.exec.rpc_server": _REMOTE,
     "nestsmith.exec.query_rpc_tracker": _REMOTE,
     "nestsmith.auto_scheduler.RPCRunner": _REMOTE,
-    "nestsmith.relay.frontend": "write the network with relay's operators (relay.nn.conv2d, relay.nn.dense, ...) and give "
-    "its weights as params, under the names of its variables",
     "nestsmith.relay.create_executor": _RUN,
     "nestsmith.relay.vm": _RUN,
     "nestsmith.meta_schedule": "tune with nestsmith.auto_scheduler",

@@ -5,7 +5,7 @@ import typing as _typing
 
 from .. import _absent
 from ..runtime.params import load_param_dict, save_param_dict
-from . import expr, op, testing, transform, ty
+from . import expr, frontend, op, testing, transform, ty
 from .expr import *  # noqa: F401,F403
 from .op import *  # noqa: F401,F403
 from .op import image, nn

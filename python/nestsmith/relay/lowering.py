@@ -156,7 +156,8 @@ def _relayout(x, old, new):
 @_rule("sum", "max", "min", "prod", "all", "any", "mean", "argmax", "argmin")
 def _reduce(a, x, c, t):
     axes = real_axes(a, len(c.args[0].checked_type.shape))
-    return getattr(topi, c.op_name)(x[0], axes, a.keepdims, **({"finite": True} if a.get("finite") else {}))
+    more = {k: True for k in ("finite", "select_last_index") if a.get(k)}
+    return getattr(topi, c.op_name)(x[0], axes, a.keepdims, **more)
 
 
 @_rule("variance")

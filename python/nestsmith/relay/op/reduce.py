@@ -68,7 +68,8 @@ def _ev_arg(fn):
         axes = real_axes(attrs, x.ndim)
         rest = [i for i in range(x.ndim) if i not in axes]
         flat = x.transpose(rest + axes).reshape([x.shape[i] for i in rest] + [-1])
-        out = fn(flat, axis=-1).astype("int32")
+        last = attrs.get("select_last_index")
+        out = (flat.shape[-1] - 1 - fn(flat[..., ::-1], axis=-1) if last else fn(flat, axis=-1)).astype("int32")
         if attrs.get("keepdims"):
             out = out.reshape([1 if i in axes else d for i, d in enumerate(x.shape)])
         return out
@@ -122,8 +123,24 @@ def _make(name, infer, ev):
 for _n, _f in _FN.items():
     globals()[_n] = _make(_n, _infer(numeric=_n == "mean", name=_n), _ev(_f))
     __all__.append(_n)
-argmax = _make("argmax", _infer("int32"), _ev_arg(np.argmax))
-argmin = _make("argmin", _infer("int32"), _ev_arg(np.argmin))
+
+
+def _make_arg(name, fn, which):
+    register(name, REDUCE, _infer("int32"), _ev_arg(fn))
+
+    def build(data, axis=None, keepdims=False, exclude=False, select_last_index=False):
+        more = {"select_last_index": True} if select_last_index else {}
+        return call(name, [data], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude), **more)
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = (
+        f"Where the {which} element lies, as int32: the first of equals, or the last (`select_last_index`); axes as those of "
+        "the reductions. A NaN counts as the element looked for."
+    )
+    return build
+
+
+argmax, argmin = _make_arg("argmax", np.argmax, "largest"), _make_arg("argmin", np.argmin, "smallest")
 register("variance", REDUCE, _infer(numeric=True), _ev_variance)
 
 

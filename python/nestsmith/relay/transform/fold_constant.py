@@ -9,7 +9,7 @@ from .. import passes as _t
 from ..expr import Call, Constant, Tuple, TupleGetItem, const, rewrite
 from ..ty import TensorType
 
-__all__ = ["FoldConstant", "evaluate_call"]
+__all__ = ["FoldConstant", "evaluate_call", "fold"]
 
 
 def _value(e):
@@ -42,20 +42,26 @@ def evaluate_call(call):
     return Constant(np.asarray(out, order="C"))
 
 
+def _visit(old, new):
+    if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
+        return new.tuple_value.fields[new.index]
+    if isinstance(new, Call) and new.op_name:
+        if new.op_name == "shape_of":
+            t = new.args[0].checked_type
+            return const(np.array(t.shape, new.attrs.dtype)) if t.is_static else new
+        folded = evaluate_call(new)
+        return new if folded is None else folded
+    return new
+
+
+def fold(expr):
+    """`expr`, whose types are inferred, with everything evaluated that depends on constants only."""
+    return rewrite(expr, _visit)
+
+
 @_t.function_pass(opt_level=2, name="FoldConstant")
 def _fold_constant(func, mod, ctx):
-    def visit(old, new):
-        if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
-            return new.tuple_value.fields[new.index]
-        if isinstance(new, Call) and new.op_name:
-            if new.op_name == "shape_of":
-                t = new.args[0].checked_type
-                return const(np.array(t.shape, new.attrs.dtype)) if t.is_static else new
-            folded = evaluate_call(new)
-            return new if folded is None else folded
-        return new
-
-    return rewrite(func, visit)
+    return fold(func)
 
 
 def FoldConstant():

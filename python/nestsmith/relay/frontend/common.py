@@ -1,0 +1,428 @@
+"""Operators of models as graphs of relay's operators: what the importers of ONNX and PyTorch share.
+
+Everything takes and returns expressions; shapes, axes and paddings are Python numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...error import OpNotImplemented
+from ...numerics import is_float
+from .. import op as relay
+from ..op import image, nn
+from ..transform.fold_constant import fold
+from .values import array, dtype_of, known, rank_of, shape_of
+
+__all__ = [
+    "as_dtype", "scalar", "reduce", "softmax", "layer_norm", "gelu", "convolution", "transposed_convolution", "pool", "matmul",
+    "linear", "expand", "gather", "now", "scatter", "slice_axes", "pad", "resize", "softplus", "erf_based", "normalized", "activation",
+]  # fmt: skip
+
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+def as_dtype(e, dtype):
+    """A cast, where one is needed."""
+    return e if dtype_of(e) == dtype else relay.cast(e, dtype)
+
+
+def scalar(value, like):
+    """A constant of the type of `like`."""
+    return relay.cast(array(value, "float32"), "bfloat16") if dtype_of(like) == "bfloat16" else array(value, dtype_of(like))
+
+
+def axes_of(axes, rank):
+    """Axes counted from the front; None is all of them."""
+    if axes is None:
+        return list(range(rank))
+    for a in axes:
+        if not -rank <= a < max(rank, 1):
+            raise ValueError(f"axis {a} is out of range for rank {rank}")
+    return [a % rank for a in axes] if rank else []
+
+
+def reduce(kind, x, axes, keepdims):
+    """Sum, mean, max, ... over axes (None: all)."""
+    f = getattr(relay, kind)
+    return f(x, axis=axes_of(axes, rank_of(x)), keepdims=bool(keepdims)) if rank_of(x) else x
+
+
+def softmax(x, axis, log=False):
+    return (nn.log_softmax if log else nn.softmax)(x, axis)
+
+
+def normalized(x, axes, epsilon, mean=True):
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, in float32 at least; without `mean` it is divided by the root of the mean
+    square."""
+    kind = dtype_of(x)
+    y = as_dtype(x, "float32") if kind in ("float16", "bfloat16") else x
+    if mean:
+        y = relay.subtract(y, relay.mean(y, axes, keepdims=True))
+    square = relay.mean(relay.multiply(y, y), axes, keepdims=True)
+    return as_dtype(relay.multiply(y, relay.rsqrt(relay.add(square, scalar(epsilon, square)))), kind)
+
+
+def layer_norm(x, axes, weight, bias, epsilon):
+    """Normalised over `axes`, which are the last ones, then scaled and shifted (None: neither)."""
+    rank = rank_of(x)
+    if list(axes) == [rank - 1] and weight is not None and bias is not None:
+        return nn.layer_norm(x, weight, bias, axis=-1, epsilon=epsilon)
+    y = normalized(x, list(axes), epsilon)
+    y = y if weight is None else relay.multiply(y, weight)
+    return y if bias is None else relay.add(y, bias)
+
+
+def erf_based(x):
+    """1 + erf(x / sqrt(2))."""
+    return relay.add(scalar(1, x), relay.erf(relay.divide(x, scalar(math.sqrt(2), x))))
+
+
+def gelu(x, tanh=False):
+    """x times the normal distribution's probability of less than x, or its approximation by tanh."""
+    if not tanh:
+        return relay.multiply(relay.multiply(scalar(0.5, x), x), erf_based(x))
+    cube = relay.multiply(relay.multiply(x, x), x)
+    inner = relay.multiply(scalar(math.sqrt(2 / math.pi), x), relay.add(x, relay.multiply(scalar(0.044715, x), cube)))
+    return relay.multiply(relay.multiply(scalar(0.5, x), x), relay.add(scalar(1, x), relay.tanh(inner)))
+
+
+def softplus(x, beta=1.0):
+    """log(1 + exp(beta x)) / beta, without overflow: max(x, 0) + log(1 + exp(-|beta x|)) / beta."""
+    y = relay.multiply(x, scalar(beta, x)) if beta != 1 else x
+    tail = relay.log(relay.add(scalar(1, x), relay.exp(relay.negative(relay.abs(y)))))
+    return relay.add(nn.relu(x), relay.divide(tail, scalar(beta, x)) if beta != 1 else tail)
+
+
+def activation(name, x, alpha=None, beta=None):
+    """An activation by its name in ONNX, with its parameters there."""
+    s = lambda v: scalar(v, x)  # noqa: E731
+    pos = lambda y: nn.relu(y)  # noqa: E731
+    low = lambda: relay.minimum(x, s(0))  # noqa: E731
+    if name in ("Elu", "Selu", "Celu"):
+        a = {"Elu": 1.0, "Selu": 1.67326319217681884765625, "Celu": 1.0}[name] if alpha is None else alpha
+        arg = relay.divide(low(), s(a)) if name == "Celu" else low()
+        y = relay.add(pos(x), relay.multiply(s(a), relay.subtract(relay.exp(arg), s(1))))
+        return relay.multiply(y, s(1.05070102214813232421875 if beta is None else beta)) if name == "Selu" else y
+    if name in ("HardSigmoid", "HardSwish"):
+        a, b = (0.2, 0.5) if name == "HardSigmoid" else (1 / 6, 0.5)
+        y = relay.add(relay.multiply(x, s(a if alpha is None else alpha)), s(b if beta is None else beta))
+        y = relay.clip(y, 0, 1)
+        return relay.multiply(x, y) if name == "HardSwish" else y
+    table = {
+        "Relu": lambda: pos(x),
+        "Tanh": lambda: relay.tanh(x),
+        "Sigmoid": lambda: relay.sigmoid(x),
+        "LeakyRelu": lambda: nn.leaky_relu(x, 0.01 if alpha is None else alpha),
+        "ThresholdedRelu": lambda: relay.where(relay.greater(x, s(1.0 if alpha is None else alpha)), x, s(0)),
+        "Softplus": lambda: softplus(x),
+        "Softsign": lambda: relay.divide(x, relay.add(s(1), relay.abs(x))),
+        "Mish": lambda: relay.multiply(x, relay.tanh(softplus(x))),
+        "Silu": lambda: relay.multiply(x, relay.sigmoid(x)),
+        "Affine": lambda: relay.add(relay.multiply(x, s(1.0 if alpha is None else alpha)), s(beta or 0.0)),
+        "ScaledTanh": lambda: relay.multiply(s(alpha or 1.0), relay.tanh(relay.multiply(s(beta or 1.0), x))),
+    }
+    if name not in table:
+        raise ValueError(f"there is no activation {name!r}; there are {', '.join(sorted(table))}, Elu, Selu, Celu, HardSigmoid, HardSwish")
+    return table[name]()
+
+
+# ---- windows ----
+
+
+def convolution(x, w, bias, strides, pads, dilation, groups):
+    """A convolution of NC* data with OI* weights over one, two or three axes; `pads` are the begins, then the ends."""
+    dims = rank_of(x) - 2
+    shape = shape_of(w)
+    y = getattr(nn, f"conv{dims}d")(
+        x, w, strides=strides, padding=pads, dilation=dilation, groups=groups, channels=shape[0], kernel_size=shape[2:]
+    )  # fmt: skip
+    return y if bias is None else nn.bias_add(y, bias)
+
+
+def transposed_convolution(x, w, bias, strides, pads, dilation, groups, output_padding):
+    """The transposed convolution of NC* data with IO* weights. One axis goes by way of two; three axes and dilations by a
+    convolution of the data with zeros between its elements."""
+    dims, shape = rank_of(x) - 2, shape_of(w)
+    if dims <= 2 and all(d == 1 for d in dilation):
+        one = [1] * (2 - dims)
+        zero = [0] * (2 - dims)
+        if dims == 1:
+            x, w = relay.expand_dims(x, 2), relay.expand_dims(w, 2)
+        y = nn.conv2d_transpose(
+            x, w, strides=[*one, *strides], padding=[*zero, *pads[:dims], *zero, *pads[dims:]], groups=groups,
+            channels=shape[1] * groups, kernel_size=[*one, *shape[2:]], output_padding=[*zero, *output_padding],
+        )  # fmt: skip
+        y = relay.squeeze(y, [2]) if dims == 1 else y
+    else:
+        x = _spread(x, strides)
+        full = [(k - 1) * d for k, d in zip(shape[2:], dilation)]
+        lo = [f - p for f, p in zip(full, pads[:dims])]
+        hi = [f - p + o for f, p, o in zip(full, pads[dims:], output_padding)]
+        x = pad(x, [0, 0, *lo], [0, 0, *hi])
+        w = relay.reverse(w, 2) if dims == 1 else w
+        for a in range(2, 2 + dims) if dims > 1 else ():
+            w = relay.reverse(w, a)
+        w = relay.reshape(w, (groups, shape[0] // groups, *shape[1:]))
+        w = relay.transpose(w, [0, 2, 1, *range(3, 3 + dims)])
+        w = relay.reshape(w, (groups * shape[1], shape[0] // groups, *shape[2:]))
+        y = convolution(x, w, None, [1] * dims, [0] * 2 * dims, dilation, groups)
+    return y if bias is None else nn.bias_add(y, bias)
+
+
+def _spread(x, strides):
+    """Zeros between the elements of the spatial axes: s - 1 of them."""
+    for axis, s in enumerate(strides, 2):
+        if s == 1:
+            continue
+        shape = list(shape_of(x))
+        x = relay.expand_dims(x, axis + 1)
+        x = nn.pad(x, [(0, s - 1 if a == axis + 1 else 0) for a in range(len(shape) + 1)])
+        x = relay.reshape(x, [*shape[:axis], shape[axis] * s, *shape[axis + 1 :]])
+        x = slice_axes(x, [axis], [0], [shape[axis] * s - s + 1], [1])
+    return x
+
+
+def out_extent(n, k, s, d, p, ceil, begin):
+    """How many windows there are. With `ceil` a last window that begins beyond the data and its left padding does not count."""
+    room = n + p - d * (k - 1) - 1
+    out = (-(-room // s) if ceil else room // s) + 1
+    return out - 1 if ceil and (out - 1) * s >= n + begin else out
+
+
+def pool(kind, x, size, strides, pads, dilation, ceil=False, count_include_pad=False):
+    """Max or average pooling of NC* data over one, two or three axes."""
+    dims = rank_of(x) - 2
+    shape = shape_of(x)[2:]
+    pads = list(pads)
+    want = [out_extent(n, *z, pads[i] + pads[i + dims], ceil, pads[i]) for i, (n, *z) in enumerate(zip(shape, size, strides, dilation))]
+    spare = [(o - 1) * s + d * (k - 1) + 1 - n - pads[i] - pads[i + dims]
+             for i, (o, s, d, k, n) in enumerate(zip(want, strides, dilation, size, shape))]  # fmt: skip
+    if kind == "max":
+        for i in range(dims):
+            pads[dims + i] += max(spare[i], 0)
+        return getattr(nn, f"max_pool{dims}d")(x, size, strides, dilation, pads)
+    if max(spare) <= 0:
+        return getattr(nn, f"avg_pool{dims}d")(x, size, strides, dilation, pads, count_include_pad=count_include_pad)
+    # What overhangs is never counted; the counts are known, so that the average is a sum times a constant.
+    ones = np.pad(np.ones(shape), [(pads[i], pads[i + dims]) for i in range(dims)], constant_values=float(count_include_pad))
+    ones = np.pad(ones, [(0, max(v, 0)) for v in spare])
+    count = ones
+    for i in range(dims):
+        at = [np.arange(want[i]) * strides[i] + d * dilation[i] for d in range(size[i])]
+        count = sum(np.take(count, a, axis=i) for a in at)
+    for i in range(dims):
+        pads[dims + i] += max(spare[i], 0)
+    total = math.prod(size)
+    y = getattr(nn, f"avg_pool{dims}d")(x, size, strides, dilation, pads, count_include_pad=True)
+    return relay.multiply(y, array(total / count, dtype_of(x)))
+
+
+# ---- products ----
+
+
+def linear(x, w, bias=None):
+    """x times the transposed `w` (outputs, inputs), over the last axis of x."""
+    shape = shape_of(x)
+    y = x if len(shape) == 2 else relay.reshape(x, (-1, shape[-1]))
+    y = nn.dense(y, w, units=shape_of(w)[0])
+    y = y if len(shape) == 2 else relay.reshape(y, (*shape[:-1], shape_of(w)[0]))
+    return y if bias is None else relay.add(y, bias)
+
+
+def matmul(a, b):
+    """The product of NumPy's matmul."""
+    ra, rb = rank_of(a), rank_of(b)
+    if ra == 1 and rb == 1:
+        return relay.sum(relay.multiply(a, b), 0)
+    if ra == 1:
+        return relay.squeeze(matmul(relay.expand_dims(a, 0), b), [-2])
+    if rb == 1:
+        return relay.squeeze(matmul(a, relay.expand_dims(b, 1)), [-1])
+    if rb == 2:
+        return linear(a, relay.transpose(b, [1, 0]))
+    sa, sb = shape_of(a), shape_of(b)
+    batch = np.broadcast_shapes(sa[:-2], sb[:-2])
+    x = relay.reshape(expand(a, (*batch, *sa[-2:])), (-1, *sa[-2:]))
+    swap = [*range(rb - 2), rb - 1, rb - 2]
+    y = relay.reshape(expand(relay.transpose(b, swap), (*batch, sb[-1], sb[-2])), (-1, sb[-1], sb[-2]))
+    return relay.reshape(nn.batch_matmul(x, y), (*batch, sa[-2], sb[-1]))
+
+
+# ---- moving data ----
+
+
+def expand(x, shape):
+    """Broadcast to `shape`."""
+    return x if shape_of(x) == tuple(shape) else relay.broadcast_to(x, tuple(shape))
+
+
+def wrapped(index, extent):
+    """Indices with the negative ones counted from the end."""
+    if known(index):
+        i = index.data.astype("int64")
+        return array(np.where(i < 0, i + extent, i), "int32")
+    index = as_dtype(index, "int32")
+    return relay.where(relay.less(index, array(0, "int32")), relay.add(index, array(extent, "int32")), index)
+
+
+def gather(x, index, axis):
+    """Slices of `x` along `axis`, negative indices counted from the end."""
+    return relay.take(x, wrapped(index, shape_of(x)[axis]), axis=axis)
+
+
+def now(e):
+    """The value of an expression of constants, else the expression."""
+    dtype_of(e)
+    return fold(e)
+
+
+_COMBINE = {
+    "add": ("sum", relay.add, 0),
+    "mul": ("prod", relay.multiply, 1),
+    "max": ("max", relay.maximum, -np.inf),
+    "min": ("min", relay.minimum, np.inf),
+}
+
+
+def scatter(x, at, new, reduction="none"):
+    """`x` with the elements of `new` at the flat places `at`: the last of several there, or all of them combined with what is there.
+
+    Places that are known become one gather. Others are compared with every place, which takes a step per pair of places.
+    """
+    shape, count, total = shape_of(x), math.prod(shape_of(new)), math.prod(shape_of(x))
+    flat, new = relay.reshape(x, (total,)), relay.reshape(new, (count,))
+    places = at.data.ravel() if known(at) else None
+    if places is not None and (reduction == "none" or len(np.unique(places)) == count):
+        source = np.full(total, -1)
+        source[places] = np.arange(count)
+        got = relay.take(new, array(np.maximum(source, 0), "int32"), axis=0)
+        if reduction != "none":
+            got = _COMBINE[reduction][1](flat, got)
+        return relay.reshape(relay.where(array(source >= 0), got, flat), shape)
+    here = relay.equal(relay.reshape(at, (1, count)), array(np.arange(total).reshape(-1, 1), "int32"))
+    if reduction == "none":
+        order = array(np.arange(1, count + 1).reshape(1, -1), "int32")
+        last = relay.max(relay.where(here, order, array(0, "int32")), 1)
+        got = relay.take(new, relay.maximum(relay.subtract(last, array(1, "int32")), array(0, "int32")), axis=0)
+        return relay.reshape(relay.where(relay.greater(last, array(0, "int32")), got, flat), shape)
+    kind, combine, neutral = _COMBINE[reduction]
+    kind_of = dtype_of(x)
+    if not is_float(kind_of) and np.isinf(neutral):
+        neutral = np.iinfo(kind_of).max if neutral > 0 else np.iinfo(kind_of).min
+    return relay.reshape(combine(flat, reduce(kind, relay.where(here, relay.reshape(new, (1, count)), scalar(neutral, x)), [1], False)), shape)
+
+
+def slice_axes(x, axes, starts, ends, steps):
+    """NumPy's slices along some axes, in constants of any size."""
+    shape = shape_of(x)
+    ranges = [range(n) for n in shape]
+    for a, b, e, s in zip(axes, starts, ends, steps):
+        if s == 0:
+            raise ValueError("a slice with step 0")
+        ranges[a] = range(shape[a])[slice(b, e if not (s < 0 and e < -shape[a]) else None, s)]
+    if all(r == range(n) for r, n in zip(ranges, shape)):
+        return x
+    if any(len(r) == 0 for r in ranges):
+        raise OpNotImplemented(f"a slice of {shape} that has no elements: tensors without elements are not supported")
+    big = [r.stop if r.stop >= 0 else -n - 1 for r, n in zip(ranges, shape)]
+    return relay.strided_slice(x, [r.start for r in ranges], big, [r.step for r in ranges])
+
+
+def pad(x, begins, ends, mode="constant", value=0):
+    """Padding; negative amounts cut off."""
+    shape = shape_of(x)
+    if any(v < 0 for v in (*begins, *ends)):
+        cut = [(max(-b, 0), n - max(-e, 0)) for n, b, e in zip(shape, begins, ends)]
+        x = slice_axes(x, range(len(shape)), [b for b, _ in cut], [e for _, e in cut], [1] * len(shape))
+    width = [(max(b, 0), max(e, 0)) for b, e in zip(begins, ends)]
+    if not any(map(any, width)):
+        return x
+    if mode == "constant":
+        return nn.pad(x, width, value)
+    if mode in ("edge", "reflect") and all(max(w) < max(n, 2) for w, n in zip(width, shape_of(x))):
+        return nn.pad(x, width, pad_mode=mode)
+    for axis, (b, e) in enumerate(width):
+        if b or e:
+            at = np.pad(np.arange(shape_of(x)[axis]), (b, e), mode=mode)
+            x = relay.take(x, array(at, "int32"), axis=axis)
+    return x
+
+
+# ---- resizing ----
+
+
+def _positions(n, out, scale, mode, roi):
+    """Where in the input the outputs of an axis lie."""
+    i = np.arange(out, dtype=np.float64)
+    if mode == "align_corners":
+        return i * (n - 1) / (scale * n - 1) if out > 1 else i * 0.0
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "tf_crop_and_resize":
+        span = (roi[1] - roi[0]) * (n - 1)
+        return roi[0] * (n - 1) + i * span / (out - 1) if out > 1 else (roi[0] + roi[1]) / 2 * (n - 1) + i
+    if mode == "pytorch_half_pixel" and out == 1:
+        return i * 0.0
+    if mode == "half_pixel_symmetric":
+        real = scale * n
+        return n / 2 * (1 - out / real) + (i + 0.5) / scale - 0.5
+    if mode not in ("half_pixel", "pytorch_half_pixel"):
+        raise ValueError(f"coordinate_transformation_mode {mode!r} is not supported")
+    return (i + 0.5) / scale - 0.5
+
+
+def _nearest(x, how):
+    # As the standard's reference: what is a hair's breadth beside the middle of two pixels counts as the middle.
+    if how == "round_prefer_floor":
+        return np.ceil(x - 0.5)
+    return {"round_prefer_ceil": lambda: np.floor(x + 0.5), "floor": lambda: np.floor(x), "ceil": lambda: np.ceil(x)}[how]()
+
+
+def _cubic(t, a):
+    """Weights of the four neighbours of a position that lies t beyond the second."""
+    near = lambda d: (a + 2) * d**3 - (a + 3) * d**2 + 1  # noqa: E731
+    far = lambda d: a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a  # noqa: E731
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def resize(x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_floor", cubic=-0.75, exclude=False, roi=None, beyond=0.0):
+    """Each axis to its size, by the positions that ONNX defines. The two image axes of NCHW data at whole scales are one operator;
+    everything else is a gather and a sum of products with known weights per axis."""
+    shape = shape_of(x)
+    exact = all(round(n * s) == o and abs(n * s - o) < 1e-6 for n, s, o in zip(shape, scales, sizes))
+    plain = len(shape) == 4 and sizes[:2] == list(shape[:2]) and exact and mode in ("half_pixel", "align_corners", "asymmetric")
+    if plain and method != "cubic" and not (method == "nearest" and mode != "asymmetric"):
+        return image.resize2d(
+            x, sizes[2:], method={"nearest": "nearest_neighbor"}.get(method, method), coordinate_transformation_mode=mode,
+            rounding_method=rounding if method == "nearest" else "",
+        )  # fmt: skip
+    for axis, (n, o, s) in enumerate(zip(shape, sizes, scales)):
+        if n == o and s == 1 and mode != "tf_crop_and_resize":
+            continue
+        at = _positions(n, o, s, mode, roi[axis] if roi else None)
+        outside = (at < 0) | (at > n - 1) if mode == "tf_crop_and_resize" else np.zeros(o, bool)
+        if method == "nearest":
+            pairs = [(_nearest(at, rounding), np.ones(o))]
+        else:
+            low = np.floor(at)
+            weights = [1 - (at - low), at - low] if method == "linear" else _cubic(at - low, cubic)
+            pairs = [(low + k - (method == "cubic"), w) for k, w in enumerate(weights)]
+        if exclude and method == "cubic":
+            pairs = [(i, np.where((i < 0) | (i >= n), 0, w)) for i, w in pairs]
+            total = sum(w for _, w in pairs)
+            pairs = [(i, w / total) for i, w in pairs]
+        lift = [1] * len(shape)
+        lift[axis] = o
+        parts = []
+        for i, w in pairs:
+            y = relay.take(x, array(np.clip(i, 0, n - 1), "int32"), axis=axis)
+            parts.append(y if method == "nearest" else relay.multiply(y, array(w.reshape(lift), dtype_of(x))))
+        x = parts[0]
+        for y in parts[1:]:
+            x = relay.add(x, y)
+        if outside.any():
+            x = relay.where(array(outside.reshape(lift)), scalar(beyond, x), x)
+    return x

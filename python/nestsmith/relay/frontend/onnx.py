@@ -1,0 +1,330 @@
+"""ONNX files and models become networks.
+
+The package ``onnx`` reads the file, takes functions of the model apart and knows the standard's own definitions: an operator
+without a converter that the standard defines by other operators is replaced by that definition.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from ...error import OpNotImplemented
+from .. import op as relay
+from ..expr import Constant, Function, Tuple, free_vars, rewrite, var
+from ..module import IRModule
+from .onnx_ops import CONVERTERS
+from .values import Node, Unsupported, array, as_list, folded, known
+
+__all__ = ["from_onnx"]
+
+_CONTROL = {"Loop", "Scan", "SequenceMap"}
+
+
+def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True):
+    """A network from an ONNX model.
+
+    Parameters
+    ----------
+    model : str, os.PathLike, bytes or onnx.ModelProto
+        The model, or the file; weights in files beside it are read, too.
+    shape : dict of str to tuple of int, optional
+        Shapes of inputs. Needed for those whose shape in the model has names or gaps: shapes are fixed while importing.
+    dtype : str or dict of str to str
+        Element types of inputs that the model does not give.
+    opset : int, optional
+        Version of the operator set, instead of the one that the model says.
+    freeze_params : bool
+        Weights become constants of the network, and `params` is empty. Otherwise they are variables under the names that they
+        have in the model, with their values in `params`.
+
+    Returns
+    -------
+    mod : IRModule
+    params : dict of str to numpy.ndarray
+
+    Raises
+    ------
+    OpNotImplemented
+        For everything in the model that cannot be imported, with names and counts of nodes, before anything is done.
+    ValueError
+        If the file is damaged, its weights are missing, or the shape of an input is not known.
+    """
+    proto = _load(model)
+    for d in proto.opset_import:
+        if opset is not None and d.domain in ("", "ai.onnx"):
+            d.version = opset
+    graph = _Graph(proto)
+    graph.check()
+    return graph.network(dict(shape or {}), dtype, freeze_params)
+
+
+def _load(model):
+    try:
+        import onnx
+        from onnx import inliner
+    except ImportError as e:
+        raise ImportError("ONNX models are read by the package onnx: pip install nestsmith[onnx]") from e
+    try:
+        if isinstance(model, (str, os.PathLike)):
+            proto = onnx.load(os.fspath(model))
+        else:
+            proto = onnx.load_model_from_string(model) if isinstance(model, (bytes, bytearray)) else model
+        if not isinstance(proto, onnx.ModelProto):
+            raise TypeError(f"model is {model!r:.80}; it must be a path, bytes or an onnx.ModelProto")
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
+        return inliner.inline_local_functions(copy) if copy.functions else copy
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
+        raise
+    except TypeError:
+        raise
+    except Exception as e:  # protobuf's and onnx's own kinds
+        what = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
+        raise ValueError(f"{what} is no readable ONNX model: {e}") from e
+
+
+def _attributes(node):
+    """The attributes of a node as Python values."""
+    import onnx
+
+    out = {}
+    for a in node.attribute:
+        if a.ref_attr_name:
+            continue
+        v = onnx.helper.get_attribute_value(a)
+        if isinstance(v, bytes):
+            v = v.decode()
+        elif isinstance(v, onnx.TensorProto):
+            v = _array(v) if v.data_type != onnx.TensorProto.BFLOAT16 else _constant(v)
+        elif isinstance(v, (list, tuple)) and v and isinstance(v[0], bytes):
+            v = [s.decode() for s in v]
+        out[a.name] = v
+    for key in ("to", "dtype"):
+        if isinstance(out.get(key), int) and node.op_type != "Constant":
+            out[key] = _dtype(out[key], node.op_type)
+    return out
+
+
+def _dtype(code, where):
+    """Our name of an element type of ONNX."""
+    import onnx
+
+    name = onnx.TensorProto.DataType.Name(code).lower()
+    name = {"float": "float32", "double": "float64"}.get(name, name)
+    if name not in ("float16", "bfloat16", "float32", "float64", "bool") and not name.startswith(("int", "uint")):
+        raise OpNotImplemented(f"{where}: element type {name} is not supported")
+    if name in ("int4", "uint4", "int2", "uint2"):
+        raise OpNotImplemented(f"{where}: element type {name} is not supported")
+    return name
+
+
+def _array(tensor):
+    import onnx
+
+    kind = _dtype(tensor.data_type, f"tensor {tensor.name!r}")
+    try:
+        data = onnx.numpy_helper.to_array(tensor)
+    except Exception as e:
+        raise ValueError(f"the values of tensor {tensor.name!r} cannot be read: {e}") from e
+    return np.asarray(data).astype("float32") if kind == "bfloat16" else data
+
+
+def _constant(tensor):
+    """A tensor as an expression. NumPy has no bfloat16: such a tensor is the cast of one of float32."""
+    import onnx
+
+    value = array(_array(tensor))
+    return relay.cast(value, "bfloat16") if tensor.data_type == onnx.TensorProto.BFLOAT16 else value
+
+
+class _Graph:
+    """A model while it is read."""
+
+    def __init__(self, proto):
+        self.proto = proto
+        self.opsets = {d.domain or "ai.onnx": d.version for d in proto.opset_import}
+        self.values, self.weights, self.inputs = {}, {}, []
+
+    # ---- what is there ----
+
+    def version(self, domain=""):
+        return self.opsets.get(domain or "ai.onnx", 1)
+
+    def definition(self, node, types=()):
+        """The nodes by which the standard defines an operator, or None."""
+        import onnx
+
+        if node.domain not in ("", "ai.onnx") or node.op_type in CONVERTERS:
+            return None
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.version(), "")
+        except onnx.defs.SchemaError:
+            return None
+        body = onnx.FunctionProto()
+        if schema.has_function:
+            body.CopyFrom(schema.function_body)
+        elif schema.has_context_dependent_function and types:
+            text = schema.get_context_dependent_function(node.SerializeToString(), [t.SerializeToString() for t in types])
+            body.ParseFromString(text)
+        else:
+            return True if schema.has_context_dependent_function else None
+        return schema, body
+
+    def check(self):
+        """Raises OpNotImplemented with all that cannot be imported."""
+        missing = Unsupported("ONNX model")
+        stack = list(self.proto.graph.node)
+        for node in stack:
+            name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+            if name in CONVERTERS or name == "If" or self.definition(node) is not None:
+                continue
+            label = f"{name} (control flow)" if name in _CONTROL else name
+            missing.add(label, node.name or node.output[0])
+        missing.check()
+
+    # ---- reading ----
+
+    def network(self, shapes, dtype, freeze):
+        graph = self.proto.graph
+        for t in graph.initializer:
+            self.values[t.name] = c = _constant(t)
+            self.weights[id(c)] = (t.name, c)
+        names = [i.name for i in graph.input if i.name not in self.values]
+        if set(shapes) - set(names):
+            raise ValueError(f"shape names {sorted(set(shapes) - set(names))}, but the model's inputs are {names}")
+        for i in graph.input:
+            if i.name not in self.values:
+                self.values[i.name] = v = self._input(i, shapes, dtype)
+                self.inputs.append(v)
+        self.nodes(graph.node, self.values, self.version())
+        missing = [o.name for o in graph.output if o.name not in self.values]
+        if missing:
+            raise ValueError(f"the model says that {missing[0]!r} is an output, but no node makes it")
+        outs = [self.values[o.name] for o in graph.output]
+        body = outs[0] if len(outs) == 1 else Tuple(outs)
+        return self._module(body, freeze)
+
+    def _module(self, body, freeze):
+        params, made = {}, {}
+
+        def visit(old, new):
+            if isinstance(old, Constant) and id(old) in self.weights:
+                name, c = self.weights[id(old)]
+                if name not in made:
+                    made[name] = var(name, shape=c.data.shape, dtype=str(c.data.dtype))
+                    params[name] = c.data
+                return made[name]
+            return new
+
+        if not freeze:
+            body = rewrite(body, visit)
+        used = free_vars(body)
+        order = [*self.inputs, *(v for v in used if v not in self.inputs)]
+        mod = IRModule.from_expr(Function(order, body))
+        return mod, params
+
+    def _input(self, info, shapes, dtype):
+        t = info.type.tensor_type
+        if not info.type.HasField("tensor_type"):
+            raise OpNotImplemented(f"input {info.name!r} is no tensor (sequences, maps and optional values are not supported)")
+        kind = _dtype(t.elem_type, f"input {info.name!r}") if t.elem_type else dtype if isinstance(dtype, str) else dtype[info.name]
+        dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim]
+        given = shapes.get(info.name)
+        if given is not None:
+            given = [int(d) for d in given]
+            if t.HasField("shape") and (len(given) != len(dims) or any(isinstance(d, int) and d > 0 and d != g for d, g in zip(dims, given))):
+                raise ValueError(f"shape[{info.name!r}] is {tuple(given)}, but the model says {tuple(dims)}")
+            dims = given
+        elif not t.HasField("shape") or any(not isinstance(d, int) or d < 0 for d in dims):
+            raise ValueError(
+                f"the shape of input {info.name!r} is ({', '.join(map(str, dims))}) in the model; give its sizes with "
+                f"shape={{{info.name!r}: (...)}}: networks have fixed shapes"
+            )
+        return var(info.name, shape=tuple(dims), dtype=kind)
+
+    def nodes(self, nodes, values, opset):
+        """Reads nodes; their results go into `values`."""
+        for node in nodes:
+            if node.op_type == "If":
+                self._if(node, values, opset)
+                continue
+            missing = [i for i in node.input if i and i not in values]
+            if missing:
+                raise ValueError(f"{node.op_type} {node.name!r} reads {missing[0]!r}, which nothing makes")
+            inputs = [values[i] if i else None for i in node.input]
+            outs = self._convert(node, inputs, opset)
+            for name, e in zip(node.output, outs):
+                if name and e is not None:
+                    values[name] = e
+
+    def _convert(self, node, inputs, opset):
+        name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+        f = CONVERTERS.get(name)
+        if f is None:
+            return self._expand(node, inputs, opset)
+        label = node.name or (node.output[0] if node.output else "")
+        n = Node(node.op_type, label, inputs, _attributes(node), opset, sum(map(bool, node.output)))
+        try:
+            return as_list(folded(f(n), inputs))
+        except OpNotImplemented:
+            raise
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as e:
+            raise ValueError(f"{n}: {e}") from e
+
+    def _expand(self, node, inputs, opset):
+        """By the standard's definition of the operator."""
+        import onnx
+
+        types = [_type_proto(x) for x in inputs]
+        found = self.definition(node, types)
+        if not isinstance(found, tuple):
+            raise OpNotImplemented(f"{node.op_type} {node.name!r} is not supported")
+        schema, body = found
+        given = {a.name: a for a in node.attribute}
+        for k, a in schema.attributes.items():
+            if k not in given and a.default_value.type:
+                given[k] = a.default_value
+        for n in body.node:
+            for a in list(n.attribute):
+                if a.ref_attr_name:
+                    name, n_type = a.name, a.ref_attr_name
+                    n.attribute.remove(a)
+                    if n_type in given:
+                        b = n.attribute.add()
+                        b.CopyFrom(given[n_type])
+                        b.name = name
+        values = dict(zip(body.input, inputs))
+        versions = {d.domain: d.version for d in body.opset_import}
+        del onnx
+        self.nodes(body.node, values, versions.get("", opset))
+        return [values.get(o) for o in body.output]
+
+    def _if(self, node, values, opset):
+        cond = values.get(node.input[0])
+        if cond is None or not known(cond):
+            raise OpNotImplemented(
+                f"If {node.name!r} (control flow): its condition is computed from the data of the model. Export the model for "
+                "one of the cases"
+            )
+        branch = next(a.g for a in node.attribute if a.name == ("then_branch" if cond.data.item() else "else_branch"))
+        inner = dict(values)
+        for t in branch.initializer:
+            inner[t.name] = _constant(t)
+        self.nodes(branch.node, inner, opset)
+        for name, out in zip(node.output, branch.output):
+            values[name] = inner[out.name]
+
+
+def _type_proto(e):
+    import onnx
+
+    if e is None:
+        return onnx.TypeProto()
+    t = e.checked_type
+    name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(t.dtype, t.dtype.upper())
+    return onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(name), [int(d) for d in t.concrete_shape])
+
+
+

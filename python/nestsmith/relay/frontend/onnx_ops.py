@@ -1,0 +1,874 @@
+"""Converters of ONNX operators: one function each, in one table.
+
+A converter gets a :class:`values.Node` and gives its results. `n.input(i)` is an expression, `n.array(i, what)` a value that must
+be known while the model is read.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...numerics import is_float
+from .. import op as relay
+from ..expr import Expr
+from ..op import nn
+from . import common as c
+from .recurrent import recurrent
+from .values import array, dtype_of, integers, known, rank_of, shape_of
+
+__all__ = ["CONVERTERS", "converter"]
+
+CONVERTERS: dict = {}
+
+
+def converter(*names):
+    """Registers a function as the converter of ONNX operators.
+
+    Parameters
+    ----------
+    *names : str
+        Names of operators; those of another domain as ``"domain::Name"``. A converter that is there already is replaced.
+    """
+
+    def add(f):
+        for name in names:
+            CONVERTERS[name] = f
+        return f
+
+    return add
+
+
+# ---- element by element ----
+
+
+def _unary(name, f):
+    CONVERTERS[name] = lambda n: f(n.input(0))
+
+
+for _onnx, _relay in {
+    "Abs": "abs", "Neg": "negative", "Ceil": "ceil", "Floor": "floor", "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Sin": "sin",
+    "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh",
+    "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sign": "sign", "Sigmoid": "sigmoid", "Tanh": "tanh", "Not": "logical_not",
+    "BitwiseNot": "bitwise_not",
+}.items():  # fmt: skip
+    _unary(_onnx, getattr(relay, _relay))
+for _onnx in ("Softplus", "Softsign", "Mish"):
+    _unary(_onnx, lambda x, f=_onnx: c.activation(f, x))
+for _onnx in ("Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "LeakyRelu", "ThresholdedRelu"):
+    CONVERTERS[_onnx] = lambda n: c.activation(n.op, n.input(0), n.get("alpha"), n.get("gamma", n.get("beta")))
+_unary("Reciprocal", lambda x: relay.divide(c.scalar(1, x), x))
+_unary("Identity", lambda x: x)
+_unary("Relu", lambda x: nn.relu(x))
+_unary("IsNaN", lambda x: relay.not_equal(x, x))
+
+
+@converter("Round")
+def _round(n):
+    """Halves go to the even number."""
+    x = n.input(0)
+    floor = relay.floor(x)
+    rest = relay.subtract(x, floor)
+    odd = relay.not_equal(relay.floor(relay.multiply(floor, c.scalar(0.5, x))), relay.multiply(floor, c.scalar(0.5, x)))
+    half = c.scalar(0.5, x)
+    up = relay.logical_or(relay.greater(rest, half), relay.logical_and(relay.equal(rest, half), odd))
+    return relay.where(up, relay.add(floor, c.scalar(1, x)), floor)
+
+
+def _broadcast(names, f):
+    """Operators of two broadcast inputs, or of any number of them; old models say on which axis the second one begins."""
+
+    def convert(n):
+        x = n.input(0)
+        for y in n.inputs[1:]:
+            if n.opset < 7 and n.get("broadcast") and "axis" in n.attrs:
+                y = relay.expand_dims(y, rank_of(y), rank_of(x) - n.get("axis") - rank_of(y))
+            x = f(n, x, y)
+        return x
+
+    converter(*names)(convert)
+
+
+for _onnx, _relay in {
+    "Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
+    "Div": "divide", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+    "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "Max": "maximum", "Min": "minimum",
+    "Sum": "add",
+}.items():  # fmt: skip
+    _broadcast([_onnx], lambda n, x, y, f=getattr(relay, _relay): f(x, y))
+_broadcast(["PRelu"], lambda n, x, y: relay.where(relay.less(x, c.scalar(0, x)), relay.multiply(x, y), x))
+
+
+def _modulo(n, x, y):
+    """The rest has the sign of the divisor, also of an infinite one; with `fmod` that of the dividend."""
+    if n.get("fmod"):
+        return relay.mod(x, y)
+    rest = relay.floor_mod(x, y)
+    if not is_float(dtype_of(x)) or (known(y) and np.isfinite(y.data).all()):
+        return rest
+    s = lambda v: c.scalar(v, x)  # noqa: E731
+    endless = relay.logical_and(relay.equal(relay.abs(y), s(np.inf)), relay.less(relay.abs(x), s(np.inf)))
+    against = relay.less(relay.multiply(relay.sign(x), relay.sign(y)), s(0))
+    return relay.where(endless, relay.where(against, y, x), rest)
+
+
+def _shift(n, x, y):
+    """Bits that leave the number are gone, however far it is shifted."""
+    left, bits = n.get("direction") == "LEFT", int(dtype_of(x).lstrip("uint"))
+    f = relay.left_shift if left else relay.right_shift
+    if known(y) and (y.data < bits).all() and (y.data >= 0).all():
+        return f(x, y)
+    far = relay.greater_equal(y, c.scalar(bits, y))
+    far = far if dtype_of(y).startswith("u") else relay.logical_or(far, relay.less(y, c.scalar(0, y)))
+    rest = c.scalar(0, x) if left or dtype_of(x).startswith("u") else relay.right_shift(x, c.scalar(bits - 1, x))
+    return relay.where(far, rest, f(x, relay.where(far, c.scalar(0, y), y)))
+
+
+_broadcast(["Mod"], _modulo)
+_broadcast(["BitShift"], _shift)
+
+
+@converter("Equal")
+def _equal(n):
+    x, y = n.inputs
+    if dtype_of(x) == "bool":
+        return relay.logical_not(relay.logical_xor(x, y))
+    return relay.equal(x, y)
+
+
+@converter("Mean")
+def _mean(n):
+    x = n.input(0)
+    for y in n.inputs[1:]:
+        x = relay.add(x, y)
+    return relay.divide(x, c.scalar(len(n.inputs), x))
+
+
+@converter("Pow")
+def _pow(n):
+    x, y = n.inputs
+    kind = dtype_of(x)
+    if known(y) and y.data.size == 1 and float(y.data.ravel()[0]) in (2.0, 3.0, 0.5) and rank_of(x) >= rank_of(y):
+        e = float(y.data.ravel()[0])
+        return relay.sqrt(x) if e == 0.5 else relay.multiply(relay.multiply(x, x), x) if e == 3 else relay.multiply(x, x)
+    if kind.startswith(("float", "bfloat")):
+        return relay.power(x, c.as_dtype(y, kind))
+    wide = "float64"
+    return relay.cast(relay.round(relay.power(relay.cast(x, wide), c.as_dtype(y, wide))), kind)
+
+
+@converter("IsInf")
+def _isinf(n):
+    x, inf = n.input(0), float("inf")
+    up, down = relay.equal(x, c.scalar(inf, x)), relay.equal(x, c.scalar(-inf, x))
+    if not n.get("detect_negative", 1):
+        return up if n.get("detect_positive", 1) else relay.logical_and(up, down)
+    return relay.logical_or(up, down) if n.get("detect_positive", 1) else down
+
+
+@converter("Clip")
+def _clip(n):
+    x = n.input(0)
+    bounds = [n.input(i + 1) if n.has(i + 1) else n.attrs.get(name) for i, name in enumerate(("min", "max"))]
+    values = [b if b is None or isinstance(b, (int, float)) else b.data.item() if known(b) else b for b in bounds]
+    if all(isinstance(v, (int, float)) for v in values):
+        return relay.clip(x, *values)
+    for v, f in zip(values, (relay.maximum, relay.minimum)):
+        if v is not None:
+            x = f(x, c.scalar(v, x) if isinstance(v, (int, float)) else v)
+    return x
+
+
+@converter("Shrink")
+def _shrink(n):
+    x, lambd, bias = n.input(0), n.get("lambd", 0.5), n.get("bias", 0.0)
+    s = lambda v: c.scalar(v, x)  # noqa: E731
+    high = relay.where(relay.greater(x, s(lambd)), relay.subtract(x, s(bias)), s(0))
+    return relay.where(relay.less(x, s(-lambd)), relay.add(x, s(bias)), high)
+
+
+@converter("Gelu", "com.microsoft::Gelu")
+def _gelu(n):
+    return c.gelu(n.input(0), n.get("approximate", "none") == "tanh")
+
+
+@converter("com.microsoft::FastGelu")
+def _fast_gelu(n):
+    return c.gelu(relay.add(n.input(0), n.input(1)) if n.has(1) else n.input(0), True)
+
+
+@converter("Where")
+def _where(n):
+    cond, x, y = n.inputs
+    return relay.where(cond, x, y)
+
+
+@converter("Dropout")
+def _dropout(n):
+    if n.has(2) and n.array(2, "training_mode").item():
+        n.refuse("it is in training mode; export the model in evaluation mode")
+    x = n.input(0)
+    return [x, relay.full(array(True), shape_of(x), "bool")] if n.outputs > 1 else x
+
+
+def cast(x, dtype):
+    """Casts as NumPy and ONNX do: numbers other than 0 are true."""
+    have = dtype_of(x)
+    if dtype == "bool" and have != "bool":
+        return relay.not_equal(x, c.scalar(0, x))
+    return c.as_dtype(x, dtype)
+
+
+@converter("Cast")
+def _cast(n):
+    return cast(n.input(0), n.get("to"))
+
+
+@converter("CastLike")
+def _cast_like(n):
+    return cast(n.input(0), dtype_of(n.input(1)))
+
+
+# ---- products and windows ----
+
+
+@converter("MatMul")
+def _matmul(n):
+    return c.matmul(*n.inputs)
+
+
+@converter("MatMulInteger")
+def _matmul_integer(n):
+    return c.matmul(*(_centred(n, i, i + 2, -1 if i else -2) for i in (0, 1)))
+
+
+def _centred(n, i, zero, axis):
+    """Input `i` as int32 less its zero point, which is one number or one for each index along `axis`."""
+    x = relay.cast(n.input(i), "int32")
+    if not n.has(zero):
+        return x
+    z = relay.cast(n.input(zero), "int32")
+    if rank_of(z) == 1 and shape_of(z) != (1,):
+        z = relay.expand_dims(z, 1, -axis - 1) if axis != -1 else z
+    return relay.subtract(x, z)
+
+
+@converter("Gemm")
+def _gemm(n):
+    a, b = n.input(0), n.input(1)
+    if n.get("transA"):
+        a = relay.transpose(a, [1, 0])
+    if not n.get("transB"):
+        b = relay.transpose(b, [1, 0])
+    alpha, beta = n.get("alpha", 1.0), n.get("beta", 1.0)
+    if alpha != 1:
+        a = relay.multiply(a, c.scalar(alpha, a))
+    y = nn.dense(a, b, units=shape_of(b)[0])
+    if not n.has(2) or beta == 0:
+        return y
+    bias = n.input(2)
+    return relay.add(y, bias if beta == 1 else relay.multiply(bias, c.scalar(beta, bias)))
+
+
+def _windows(n, x, size):
+    """Strides, pads (begins, then ends), dilations of a node with windows."""
+    dims = len(size)
+    strides, dilation = list(n.get("strides", [1] * dims)), list(n.get("dilations", [1] * dims))
+    auto, pads = n.get("auto_pad", "NOTSET"), list(n.get("pads", [0] * 2 * dims))
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [max((-(-e // s) - 1) * s + d * (k - 1) + 1 - e, 0) for e, s, d, k in zip(shape_of(x)[2:], strides, dilation, size)]
+        small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+        pads = small + large if auto == "SAME_UPPER" else large + small
+    elif auto == "VALID":
+        pads = [0] * 2 * dims
+    return strides, pads, dilation
+
+
+@converter("Conv")
+def _conv(n):
+    x, w = n.input(0), n.input(1)
+    strides, pads, dilation = _windows(n, x, shape_of(w)[2:])
+    dims = len(strides)
+    if rank_of(x) - 2 != dims or dims not in (1, 2, 3):
+        n.refuse(f"convolutions have one to three spatial axes, not {rank_of(x) - 2}")
+    if n.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER") and any(pads):
+        x, pads = c.pad(x, [0, 0, *pads[:dims]], [0, 0, *pads[dims:]]), [0] * 2 * dims
+    return c.convolution(x, w, n.input(2), strides, pads, dilation, n.get("group", 1))
+
+
+@converter("ConvInteger")
+def _conv_integer(n):
+    x, w = _centred(n, 0, 2, -1), _centred(n, 1, 3, -rank_of(n.input(1)))
+    strides, pads, dilation = _windows(n, x, shape_of(w)[2:])
+    return c.convolution(x, w, None, strides, pads, dilation, n.get("group", 1))
+
+
+@converter("ConvTranspose")
+def _conv_transpose(n):
+    x, w = n.input(0), n.input(1)
+    size = shape_of(w)[2:]
+    dims = len(size)
+    strides, dilation = list(n.get("strides", [1] * dims)), list(n.get("dilations", [1] * dims))
+    more, pads = list(n.get("output_padding", [0] * dims)), list(n.get("pads", [0] * 2 * dims))
+    auto, want = n.get("auto_pad", "NOTSET"), n.get("output_shape")
+    if want is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
+        want = want[-dims:] if want is not None else [e * s for e, s in zip(shape_of(x)[2:], strides)]
+        total = [s * (e - 1) + o + (k - 1) * d + 1 - g
+                 for s, e, o, k, d, g in zip(strides, shape_of(x)[2:], more, size, dilation, want)]  # fmt: skip
+        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+        pads = small + large if auto == "SAME_UPPER" else large + small
+    return c.transposed_convolution(x, w, n.input(2), strides, pads, dilation, n.get("group", 1), more)
+
+
+@converter("MaxPool", "AveragePool")
+def _pool(n):
+    x, size = n.input(0), list(n.get("kernel_shape"))
+    if n.outputs > 1:
+        n.refuse("indices of maxima are not supported")
+    if len(size) not in (1, 2, 3):
+        n.refuse(f"pooling has one to three spatial axes, not {len(size)}")
+    strides, pads, dilation = _windows(n, x, size)
+    kind = "max" if n.op == "MaxPool" else "avg"
+    return c.pool(kind, x, size, strides, pads, dilation, bool(n.get("ceil_mode")), bool(n.get("count_include_pad")))
+
+
+@converter("LpPool")
+def _lp_pool(n):
+    x, size = n.input(0), list(n.get("kernel_shape"))
+    strides, pads, dilation = _windows(n, x, size)
+    p = n.get("p", 2)
+    y = relay.power(relay.abs(x), c.scalar(p, x)) if p != 2 else relay.multiply(x, x)
+    y = c.pool("avg", y, size, strides, pads, dilation, bool(n.get("ceil_mode")), True)
+    return _root(relay.multiply(y, c.scalar(math.prod(size), x)), p)
+
+
+def _root(x, p):
+    return relay.sqrt(x) if p == 2 else x if p == 1 else relay.power(x, c.scalar(1 / p, x))
+
+
+@converter("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def _global_pool(n):
+    x = n.input(0)
+    axes = list(range(2, rank_of(x)))
+    if n.op == "GlobalLpPool":
+        p = n.get("p", 2)
+        y = relay.abs(x)
+        return _root(relay.sum(relay.power(y, c.scalar(p, x)) if p != 1 else y, axes, keepdims=True), p)
+    kind = "avg" if n.op == "GlobalAveragePool" else "max"
+    if len(axes) == 2:
+        return getattr(nn, f"global_{kind}_pool2d")(x)
+    return (relay.mean if kind == "avg" else relay.max)(x, axes, keepdims=True)
+
+
+# ---- normalisations ----
+
+
+@converter("BatchNormalization")
+def _batch_norm(n):
+    if n.get("training_mode") or (n.opset < 7 and not n.get("is_test", 0)):
+        n.refuse("it is in training mode; export the model in evaluation mode")
+    x = n.input(0)
+    return nn.batch_norm(x, *(c.as_dtype(v, dtype_of(x)) for v in n.inputs[1:5]), epsilon=n.get("epsilon", 1e-5))[0]
+
+
+@converter("InstanceNormalization")
+def _instance_norm(n):
+    return nn.instance_norm(*n.inputs, axis=1, epsilon=n.get("epsilon", 1e-5))
+
+
+@converter("GroupNormalization")
+def _group_norm(n):
+    x, scale, bias = n.inputs
+    groups, channels = n.get("num_groups"), shape_of(x)[1]
+    if shape_of(scale) != (channels,):  # until version 20 there was one number per group
+        scale, bias = (relay.repeat(v, channels // groups, 0) for v in (scale, bias))
+    return nn.group_norm(x, scale, bias, groups, axis=1, epsilon=n.get("epsilon", 1e-5))
+
+
+@converter("LayerNormalization", "RMSNormalization", "com.microsoft::SimplifiedLayerNormalization", "SimplifiedLayerNormalization")
+def _layer_norm(n):
+    x = n.input(0)
+    rank = rank_of(x)
+    axes = list(range(n.get("axis", -1) % rank, rank))
+    if n.op == "LayerNormalization":
+        y = c.layer_norm(x, axes, n.input(1), n.input(2), n.get("epsilon", 1e-5))
+        if n.outputs == 1:
+            return y
+        wide = c.as_dtype(x, "float32")
+        mean = relay.mean(wide, axes, keepdims=True)
+        rest = relay.subtract(wide, mean)
+        square = relay.mean(relay.multiply(rest, rest), axes, keepdims=True)
+        return [y, mean, relay.rsqrt(relay.add(square, c.scalar(n.get("epsilon", 1e-5), square)))]
+    return relay.multiply(c.normalized(x, axes, n.get("epsilon", 1e-5), mean=False), n.input(1))
+
+
+@converter("com.microsoft::SkipLayerNormalization")
+def _skip_layer_norm(n):
+    x = relay.add(n.input(0), n.input(1))
+    x = relay.add(x, n.input(4)) if n.has(4) else x
+    return c.layer_norm(x, [rank_of(x) - 1], n.input(2), n.input(3), n.get("epsilon", 1e-12))
+
+
+@converter("LRN")
+def _lrn(n):
+    return nn.lrn(n.input(0), n.get("size"), 1, alpha=n.get("alpha", 1e-4), beta=n.get("beta", 0.75), bias=n.get("bias", 1.0))
+
+
+@converter("LpNormalization")
+def _lp_norm(n):
+    x, axis = n.input(0), n.get("axis", -1)
+    kind = "l1" if n.get("p", 2) == 1 else "l2"
+    size = _REDUCE["ReduceL1" if kind == "l1" else "ReduceL2"](x, [axis % rank_of(x)], True)
+    return relay.divide(x, relay.where(relay.equal(size, c.scalar(0, x)), c.scalar(1, x), size))
+
+
+@converter("Softmax", "LogSoftmax")
+def _softmax(n):
+    x, log = n.input(0), n.op == "LogSoftmax"
+    rank, shape = rank_of(x), shape_of(x)
+    axis = n.get("axis", -1 if n.opset >= 13 else 1) % rank
+    if n.opset >= 13 or axis == rank - 1:
+        return c.softmax(x, axis, log)
+    flat = relay.reshape(x, (math.prod(shape[:axis]), -1))
+    return relay.reshape(c.softmax(flat, 1, log), shape)
+
+
+@converter("Hardmax")
+def _hardmax(n):
+    x = n.input(0)
+    rank, shape = rank_of(x), shape_of(x)
+    axis = n.get("axis", -1 if n.opset >= 13 else 1) % rank
+    y = x if n.opset >= 13 else relay.reshape(x, (math.prod(shape[:axis]), -1))
+    at = axis if n.opset >= 13 else 1
+    best = relay.argmax(y, at, keepdims=True)
+    lift = [1] * rank_of(y)
+    lift[at] = shape_of(y)[at]
+    index = array(np.arange(lift[at]).reshape(lift), dtype_of(best))
+    return relay.reshape(relay.cast(relay.equal(index, best), dtype_of(x)), shape)
+
+
+# ---- reductions ----
+
+_REDUCE = {
+    "ReduceSum": lambda x, a, k: c.reduce("sum", x, a, k),
+    "ReduceMean": lambda x, a, k: c.reduce("mean", x, a, k),
+    "ReduceProd": lambda x, a, k: c.reduce("prod", x, a, k),
+    "ReduceMax": lambda x, a, k: _extreme("max", x, a, k),
+    "ReduceMin": lambda x, a, k: _extreme("min", x, a, k),
+    "ReduceL1": lambda x, a, k: c.reduce("sum", relay.abs(x), a, k),
+    "ReduceL2": lambda x, a, k: relay.sqrt(c.reduce("sum", relay.multiply(x, x), a, k)),
+    "ReduceSumSquare": lambda x, a, k: c.reduce("sum", relay.multiply(x, x), a, k),
+    "ReduceLogSum": lambda x, a, k: relay.log(c.reduce("sum", x, a, k)),
+    "ReduceLogSumExp": lambda x, a, k: relay.logsumexp(x, c.axes_of(a, rank_of(x)), k),
+}
+
+
+def _extreme(kind, x, axes, keepdims):
+    if dtype_of(x) == "bool":
+        return c.reduce("any" if kind == "max" else "all", x, axes, keepdims)
+    return c.reduce(kind, x, axes, keepdims)
+
+
+@converter(*_REDUCE)
+def _reduce(n):
+    x, axes = n.input(0), n.ints(1, "axes")
+    if not axes and n.get("noop_with_empty_axes"):
+        return {"ReduceL1": relay.abs, "ReduceL2": relay.abs, "ReduceSumSquare": lambda v: relay.multiply(v, v),
+                "ReduceLogSum": relay.log}.get(n.op, lambda v: v)(x)  # fmt: skip
+    return _REDUCE[n.op](x, axes or None, bool(n.get("keepdims", 1)))
+
+
+@converter("ArgMax", "ArgMin")
+def _arg(n):
+    x, axis = n.input(0), n.get("axis", 0)
+    f = relay.argmax if n.op == "ArgMax" else relay.argmin
+    y = f(x, axis, keepdims=bool(n.get("keepdims", 1)), select_last_index=bool(n.get("select_last_index", 0)))
+    return relay.cast(y, "int64")
+
+
+@converter("CumSum")
+def _cumsum(n):
+    x, axis = n.input(0), n.array(1, "axis").item() % rank_of(n.input(0))
+    x = relay.reverse(x, axis) if n.get("reverse") else x
+    y = relay.cumsum(x, axis, exclusive=bool(n.get("exclusive")))
+    return relay.reverse(y, axis) if n.get("reverse") else y
+
+
+@converter("TopK")
+def _topk(n):
+    x = n.input(0)
+    k = n.get("k") if n.opset < 10 else n.array(1, "k").item()
+    values, at = relay.topk(x, int(k), n.get("axis", -1), "both", not n.get("largest", 1), "int64")
+    return [values, at]
+
+
+# ---- shapes ----
+
+
+@converter("Shape")
+def _shape(n):
+    shape = shape_of(n.input(0))
+    return array(shape[slice(n.get("start", 0), n.get("end"))], "int64")
+
+
+@converter("Size")
+def _size(n):
+    return array(math.prod(shape_of(n.input(0))), "int64")
+
+
+@converter("Reshape")
+def _reshape(n):
+    shape = n.ints(1, "shape")
+    return relay.reshape(n.input(0), shape, allowzero=bool(n.get("allowzero")))
+
+
+@converter("Flatten")
+def _flatten(n):
+    x, axis = n.input(0), n.get("axis", 1)
+    shape = shape_of(x)
+    axis = axis + len(shape) if axis < 0 else axis
+    if axis == 1 and len(shape) > 1:
+        return nn.batch_flatten(x)
+    return relay.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+@converter("Transpose")
+def _transpose(n):
+    perm = n.get("perm")
+    return relay.transpose(n.input(0), list(perm) if perm is not None else None)
+
+
+@converter("Squeeze")
+def _squeeze(n):
+    x, axes = n.input(0), n.ints(1, "axes")
+    return relay.squeeze(x, axes) if axes else relay.squeeze(x) if 1 in shape_of(x) and axes is None else x
+
+
+@converter("Unsqueeze")
+def _unsqueeze(n):
+    x, axes = n.input(0), n.ints(1, "axes")
+    rank = rank_of(x) + len(axes)
+    for a in sorted(a % rank for a in axes):
+        x = relay.expand_dims(x, a)
+    return x
+
+
+@converter("Concat")
+def _concat(n):
+    axis = n.get("axis", 1)
+    parts = [x for x in n.inputs if 0 not in shape_of(x)]
+    if not parts:
+        return n.input(0)
+    return relay.concatenate(parts, axis) if len(parts) > 1 else parts[0]
+
+
+@converter("Split")
+def _split(n):
+    x = n.input(0)
+    axis = n.get("axis", 0) % rank_of(x)
+    extent, lengths = shape_of(x)[axis], n.ints(1, "split")
+    if lengths is None:
+        parts = n.get("num_outputs", n.outputs)
+        each = -(-extent // parts)
+        lengths = [min(each, extent - i * each) for i in range(parts)]
+    if len(lengths) == 1:
+        return x
+    return relay.split(x, [int(v) for v in np.cumsum(lengths)[:-1]], axis)
+
+
+@converter("Slice")
+def _slice(n):
+    x = n.input(0)
+    starts, ends = n.ints(1, "starts"), n.ints(2, "ends")
+    axes, steps = n.ints(3, "axes"), n.ints(4, "steps")
+    axes = [a % rank_of(x) for a in axes] if axes is not None else list(range(len(starts)))
+    steps = steps or [1] * len(starts)
+    if known(x):
+        cut = [slice(None)] * rank_of(x)
+        for a, b, e, s in zip(axes, starts, ends, steps):
+            cut[a] = slice(b, e if not (s < 0 and e < -x.data.shape[a]) else None, s)
+        return array(x.data[tuple(cut)])
+    return c.slice_axes(x, axes, starts, ends, steps)
+
+
+@converter("Expand")
+def _expand(n):
+    x = n.input(0)
+    return c.expand(x, np.broadcast_shapes(shape_of(x), tuple(integers(n.array(1, "shape")))))
+
+
+@converter("Tile")
+def _tile(n):
+    return relay.tile(n.input(0), integers(n.array(1, "repeats")))
+
+
+@converter("Pad")
+def _pad(n):
+    x = n.input(0)
+    rank = rank_of(x)
+    amounts, mode = n.ints(1, "pads"), n.get("mode", "constant")
+    axes = c.axes_of(integers(n.array(3, "axes")) if n.has(3) else None, rank)
+    half = len(amounts) // 2
+    begins, ends = [0] * rank, [0] * rank
+    for i, a in enumerate(axes):
+        begins[a], ends[a] = amounts[i], amounts[half + i]
+    value = n.array(2, "constant_value")
+    value = n.get("value", 0.0) if value is None else value.item() if value.size else 0.0
+    if dtype_of(x) == "bool":
+        return relay.cast(c.pad(relay.cast(x, "int8"), begins, ends, mode, int(value)), "bool")
+    return c.pad(x, begins, ends, mode, value)
+
+
+@converter("Gather")
+def _gather(n):
+    x = n.input(0)
+    return c.gather(x, n.input(1), n.get("axis", 0) % rank_of(x))
+
+
+@converter("GatherElements")
+def _gather_elements(n):
+    x = n.input(0)
+    axis = n.get("axis", 0) % rank_of(x)
+    index = c.wrapped(n.input(1), shape_of(x)[axis])
+    cut = [a for a, (m, k) in enumerate(zip(shape_of(index), shape_of(x))) if a != axis and m != k]
+    if cut:
+        x = c.slice_axes(x, cut, [0] * len(cut), [shape_of(index)[a] for a in cut], [1] * len(cut))
+    return relay.gather(x, axis, index)
+
+
+@converter("GatherND")
+def _gather_nd(n):
+    x, index, batch = n.input(0), n.input(1), n.get("batch_dims", 0)
+    shape, depth = shape_of(x), shape_of(index)[-1]
+    columns = [c.wrapped(relay.squeeze(c.slice_axes(index, [rank_of(index) - 1], [k], [k + 1], [1]), [-1]), shape[batch + k])
+               for k in range(depth)]  # fmt: skip
+    rank = rank_of(columns[0])
+    for b in range(batch):
+        lift = [1] * rank
+        lift[b] = shape[b]
+        columns.insert(b, c.expand(array(np.arange(shape[b]).reshape(lift), "int32"), shape_of(columns[-1])))
+    return relay.gather_nd(x, relay.stack(columns, 0))
+
+
+@converter("ScatterElements", "Scatter")
+def _scatter_elements(n):
+    x, index, new = n.inputs
+    shape, places = shape_of(x), shape_of(index)
+    axis = n.get("axis", 0) % len(shape)
+    strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
+    base = sum(np.arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
+               for a, p in enumerate(places) if a != axis)  # fmt: skip
+    at = relay.multiply(c.wrapped(index, shape[axis]), array(strides[axis], "int32"))
+    at = relay.add(at, array(np.broadcast_to(base, places).copy(), "int32"))
+    return c.scatter(x, c.now(at), new, n.get("reduction", "none"))
+
+
+@converter("ScatterND")
+def _scatter_nd(n):
+    x, index, new = n.inputs
+    shape, places = shape_of(x), shape_of(index)
+    depth = places[-1]
+    block = math.prod(shape[depth:])
+    at = None
+    for k in range(depth):
+        column = relay.squeeze(c.slice_axes(index, [len(places) - 1], [k], [k + 1], [1]), [-1])
+        part = relay.multiply(c.wrapped(column, shape[k]), array(math.prod(shape[k + 1 :]), "int32"))
+        at = part if at is None else relay.add(at, part)
+    at = relay.add(relay.reshape(at, (-1, 1)), array(np.arange(block).reshape(1, -1), "int32"))
+    return c.scatter(x, c.now(at), new, n.get("reduction", "none"))
+
+
+@converter("OneHot")
+def _one_hot(n):
+    depth = int(n.array(1, "depth").item())
+    off, on = n.array(2, "values")
+    index = n.input(0)
+    if dtype_of(index).startswith("float"):
+        index = relay.cast(index, "int64")
+    index = relay.where(relay.less(index, c.scalar(0, index)), relay.add(index, c.scalar(depth, index)), index)
+    kind = dtype_of(n.input(2))
+    return relay.one_hot(index, array(on, kind), array(off, kind), depth, n.get("axis", -1), kind)
+
+
+@converter("Range")
+def _range(n):
+    start, stop, step = (n.array(i, w) for i, w in enumerate(("start", "limit", "delta")))
+    return array(np.arange(start.item(), stop.item(), step.item()).astype(start.dtype))
+
+
+@converter("Constant")
+def _constant(n):
+    for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
+        if name in n.attrs:
+            kind = "int64" if "int" in name else "float32" if "float" in name else None
+            v = n.attrs[name]
+            return v if isinstance(v, Expr) else array(v, kind)
+    n.refuse("a constant that is neither a tensor nor numbers")
+
+
+@converter("ConstantOfShape")
+def _constant_of_shape(n):
+    value = np.asarray(n.get("value", np.zeros(1, "float32")))
+    return array(np.full(integers(n.array(0, "shape")), value.ravel()[0], value.dtype))
+
+
+@converter("EyeLike")
+def _eye_like(n):
+    x = n.input(0)
+    return array(np.eye(*shape_of(x), k=n.get("k", 0), dtype=n.get("dtype", dtype_of(x))))
+
+
+@converter("Trilu")
+def _trilu(n):
+    x = n.input(0)
+    k = int(n.array(1, "k").item()) if n.has(1) else 0
+    mask = (np.triu if n.get("upper", 1) else np.tril)(np.ones(shape_of(x)[-2:], bool), k)
+    if known(x):
+        return array(np.where(mask, x.data, np.zeros((), x.data.dtype)))
+    if dtype_of(x) == "bool":
+        return relay.logical_and(x, array(mask))
+    return relay.where(array(mask), x, c.scalar(0, x))
+
+
+@converter("DepthToSpace")
+def _depth_to_space(n):
+    return nn.depth_to_space(n.input(0), n.get("blocksize"), mode=n.get("mode", "DCR"))
+
+
+@converter("SpaceToDepth")
+def _space_to_depth(n):
+    x, b = n.input(0), n.get("blocksize")
+    if n.get("mode", "DCR") == "DCR":
+        return nn.space_to_depth(x, b)
+    count, channels, height, width = shape_of(x)
+    x = relay.reshape(x, (count, channels, height // b, b, width // b, b))
+    return relay.reshape(relay.transpose(x, [0, 1, 3, 5, 2, 4]), (count, channels * b * b, height // b, width // b))
+
+
+@converter("ReverseSequence")
+def _reverse_sequence(n):
+    x, lengths = n.input(0), n.array(1, "sequence_lens")
+    time, batch = n.get("time_axis", 0), n.get("batch_axis", 1)
+    at = np.tile(np.arange(shape_of(x)[time]), (len(lengths), 1))
+    for row, m in zip(at, lengths):
+        row[:m] = row[:m][::-1]
+    lift = [1] * rank_of(x)
+    lift[time], lift[batch] = at.shape[1], at.shape[0]
+    at = at.T if time < batch else at
+    return relay.gather(x, time, array(np.broadcast_to(at.reshape(lift), shape_of(x)).copy(), "int32"))
+
+
+@converter("Upsample")
+def _upsample(n):
+    x = n.input(0)
+    scales = n.get("scales") if n.opset < 9 else n.array(1, "scales").tolist()
+    sizes = [int(math.floor(k * s)) for k, s in zip(shape_of(x), scales)]
+    mode = n.get("mode", "nearest")
+    return c.resize(x, sizes, scales, "linear" if mode in ("linear", "bilinear") else mode, "asymmetric", "floor")
+
+
+@converter("Resize")
+def _resize(n):
+    x = n.input(0)
+    shape, old = shape_of(x), n.opset < 11
+    scales = n.array(1 if old else 2, "scales")
+    sizes = None if old else n.array(3, "sizes")
+    axes = c.axes_of(n.get("axes"), len(shape))
+    full_scales, full_sizes = [1.0] * len(shape), list(shape)
+    if n.get("antialias"):
+        n.refuse("antialias is not supported")
+    if sizes is not None and sizes.size:
+        ratio = [s / shape[a] for a, s in zip(axes, sizes)]
+        policy = n.get("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            one = (min if policy == "not_larger" else max)(ratio)
+            sizes, ratio = [int(math.floor(one * shape[a] + 0.5)) for a in axes], [one] * len(axes)
+        for a, s, r in zip(axes, sizes, ratio):
+            full_scales[a], full_sizes[a] = float(r), int(s)
+    else:
+        for a, s in zip(axes, scales):
+            full_scales[a], full_sizes[a] = float(s), int(math.floor(shape[a] * float(s)))
+    roi = None
+    if n.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        given = n.array(1, "roi")
+        roi = [(0.0, 1.0)] * len(shape)
+        for i, a in enumerate(axes):
+            roi[a] = float(given[i]), float(given[len(axes) + i])
+    mode = n.get("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
+    rounding = n.get("nearest_mode", "floor" if old else "round_prefer_floor")
+    return c.resize(
+        x, full_sizes, full_scales, n.get("mode", "nearest"), mode, rounding, n.get("cubic_coeff_a", -0.75),
+        bool(n.get("exclude_outside")), roi, n.get("extrapolation_value", 0.0),
+    )  # fmt: skip
+
+
+# ---- whole blocks ----
+
+
+@converter("RNN", "LSTM", "GRU")
+def _recurrent(n):
+    return recurrent(n)
+
+
+@converter("QuantizeLinear")
+def _quantize(n):
+    x, scale, zero = _scaled(n)
+    kind = "uint8" if zero is None else dtype_of(zero)
+    if kind not in ("uint8", "int8", "uint16", "int16"):
+        n.refuse(f"quantised values of type {kind} are not supported")
+    node = type(n)("Round", n.name, [relay.divide(relay.cast(x, "float32"), relay.cast(scale, "float32"))], {})
+    y = relay.cast(_round(node), "int32")
+    y = y if zero is None else relay.add(y, relay.cast(zero, "int32"))
+    info = np.iinfo(kind)
+    return relay.cast(relay.clip(y, info.min, info.max), kind)
+
+
+@converter("DequantizeLinear")
+def _dequantize(n):
+    x, scale, zero = _scaled(n)
+    y = relay.cast(x, "int32")
+    y = y if zero is None else relay.subtract(y, relay.cast(zero, "int32"))
+    return relay.multiply(relay.cast(y, dtype_of(scale)), scale)
+
+
+def _scaled(n):
+    """The data, and scale and zero point so that they broadcast with it."""
+    x = n.input(0)
+    if n.get("block_size"):
+        n.refuse("scales of blocks are not supported")
+    after = rank_of(x) - n.get("axis", 1) % max(rank_of(x), 1) - 1
+    lift = lambda v: v if v is None or rank_of(v) == 0 else relay.expand_dims(v, 1, after) if after else v  # noqa: E731
+    return x, lift(n.input(1)), lift(n.input(2))
+
+
+@converter("Einsum")
+def _einsum(n):
+    equation = n.get("equation").replace(" ", "")
+    if "." in equation or len(n.inputs) > 2:
+        n.refuse(f"equation {equation!r}: three and more operands, and ellipses, are not supported")
+    left, arrow, out = equation.partition("->")
+    terms = left.split(",")
+    if not arrow:
+        out = "".join(sorted(k for k in set(left) - {","} if left.count(k) == 1))
+    if any(len(set(t)) != len(t) for t in terms):
+        n.refuse(f"equation {equation!r}: diagonals are not supported")
+    parts = []
+    for i, (t, x) in enumerate(zip(terms, n.inputs)):
+        others = "".join(terms[:i] + terms[i + 1 :])
+        gone = [a for a, k in enumerate(t) if k not in out and k not in others]
+        parts.append(("".join(k for a, k in enumerate(t) if a not in gone), c.reduce("sum", x, gone, False) if gone else x))
+    if len(parts) == 1:
+        (t, x), = parts
+        return relay.transpose(x, [t.index(k) for k in out])
+    (ta, a), (tb, b) = parts
+    batch = [k for k in ta if k in tb and k in out]
+    inner = [k for k in ta if k in tb and k not in out]
+    rows, cols = [k for k in ta if k not in tb], [k for k in tb if k not in ta]
+    size = {**dict(zip(ta, shape_of(a))), **dict(zip(tb, shape_of(b)))}
+    total = lambda keys: math.prod(size[k] for k in keys)  # noqa: E731
+    a = relay.reshape(relay.transpose(a, [ta.index(k) for k in (*batch, *rows, *inner)]), (total(batch), total(rows), total(inner)))
+    b = relay.reshape(relay.transpose(b, [tb.index(k) for k in (*batch, *cols, *inner)]), (total(batch), total(cols), total(inner)))
+    y = relay.reshape(nn.batch_matmul(a, b), [size[k] for k in (*batch, *rows, *cols)] or (1,))
+    have = [*batch, *rows, *cols]
+    return relay.transpose(y, [have.index(k) for k in out]) if out else relay.reshape(y, ())

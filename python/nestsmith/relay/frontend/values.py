@@ -1,0 +1,150 @@
+"""Values of a model that is read: every value is a graph expression, and what depends on constants alone is a constant.
+
+An importer calls one converter per node. If all inputs of the node are constants, the expression that the converter made is
+computed with NumPy at once (:func:`folded`), by the same definitions as constant folding uses. So chains like Shape, Gather,
+Concat, Reshape vanish while the model is read, and no converter has to know about them.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+
+from ...error import OpNotImplemented
+from ..expr import Constant, Expr, TupleWrapper, const
+from ..infer import infer_type
+from ..transform.fold_constant import fold
+
+__all__ = ["Node", "Unsupported", "array", "dtype_of", "folded", "integers", "known", "rank_of", "shape_of"]
+
+
+def _typed(e):
+    infer_type(e)
+    return e.checked_type
+
+
+def shape_of(e):
+    """The shape of an expression as a tuple of ints."""
+    return tuple(int(d) for d in _typed(e).concrete_shape)
+
+
+def rank_of(e):
+    return len(_typed(e).shape)
+
+
+def dtype_of(e):
+    return _typed(e).dtype
+
+
+def known(e):
+    """Whether the value is a constant."""
+    return isinstance(e, Constant)
+
+
+def array(value, dtype=None):
+    """A constant; integers keep 64 bits unless `dtype` says otherwise."""
+    return const(np.asarray(value, dtype, order="C"))
+
+
+def integers(x):
+    """The integers of an array, flat, as Python numbers."""
+    return [int(v) for v in np.asarray(x).ravel()]
+
+
+def folded(e, inputs):
+    """`e`, computed now if all `inputs` are constants."""
+    if isinstance(e, TupleWrapper):
+        e = list(e)
+    if isinstance(e, (list, tuple)):
+        return [folded(f, inputs) for f in e]
+    infer_type(e)
+    return fold(e) if all(known(i) for i in inputs if i is not None) else e
+
+
+class Node:
+    """What a converter sees of a node.
+
+    Attributes
+    ----------
+    op, name : str
+        The operator and what messages call the node.
+    inputs : list of Expr or None
+        An input that was left out is None.
+    attrs : dict
+        Numbers, strings, lists of them and NumPy arrays.
+    opset : int
+        Version of the operator set that the model was written for.
+    outputs : int
+        How many results somebody reads.
+    """
+
+    def __init__(self, op, name, inputs, attrs, opset=0, outputs=1):
+        self.op, self.name, self.inputs, self.attrs, self.opset, self.outputs = op, name, list(inputs), attrs, opset, outputs
+
+    def __str__(self):
+        return f"{self.op} {self.name!r}" if self.name else self.op
+
+    def get(self, name, default=None):
+        return self.attrs.get(name, default)
+
+    def has(self, i):
+        """Whether input `i` was given."""
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def input(self, i, default=None):
+        return self.inputs[i] if self.has(i) else default
+
+    def array(self, i, what):
+        """The value of input `i`, which must be known when the model is read; None if it was left out."""
+        if not self.has(i):
+            return None
+        if not known(self.inputs[i]):
+            raise OpNotImplemented(
+                f"{self}: its {what} is computed from the data of the model, so that shapes are not known before it runs. "
+                "Export the model with fixed shapes, or give the input it depends on as a constant"
+            )
+        return self.inputs[i].data
+
+    def ints(self, i, name):
+        """Integers that are an attribute in old models and input `i` in new ones; None if there are none."""
+        if name in self.attrs:
+            v = self.attrs[name]
+            return integers(v)
+        x = self.array(i, name)
+        return None if x is None else integers(x)
+
+    def refuse(self, why):
+        """Raises OpNotImplemented: this use of the operator is not supported."""
+        raise OpNotImplemented(f"{self}: {why}")
+
+
+class Unsupported:
+    """Collects what cannot be imported, so that all of it is said at once."""
+
+    def __init__(self, source):
+        self.source, self.nodes = source, collections.defaultdict(list)
+
+    def add(self, op, name):
+        self.nodes[op].append(name)
+
+    def check(self):
+        """Raises OpNotImplemented if there is anything."""
+        if self.nodes:
+            lines = [
+                f"  {op}: {len(names)} node{'s' * (len(names) > 1)} ({', '.join(map(str, names[:3]))}{', ...' * (len(names) > 3)})"
+                for op, names in sorted(self.nodes.items())
+            ]
+            raise OpNotImplemented(
+                f"this {self.source} uses {len(lines)} operator{'s' * (len(lines) > 1)} that nestsmith does not have:\n"
+                + "\n".join(lines)
+                + "\nNothing was imported. Take these parts out of the model (post-processing is better done outside), or "
+                "register a converter with nestsmith.relay.frontend.converter"
+            )
+
+
+def as_list(result):
+    """The results of a converter, one per output."""
+    if isinstance(result, TupleWrapper):
+        return list(result)
+    return [result] if isinstance(result, Expr) else list(result)

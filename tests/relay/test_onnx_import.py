@@ -1,0 +1,170 @@
+"""Models of the ONNX standard's tests become networks that compute what the standard says."""
+
+import io
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_node_tests import cases, run
+
+import nestsmith
+from nestsmith import relay
+from nestsmith.contrib.graph_executor import GraphModule
+from nestsmith.error import OpNotImplemented
+
+# What the standard tests and we refuse, by the operator of the test or by what the message says.
+REFUSED = (
+    "operator that nestsmith does not have",
+    "operators that nestsmith does not have",
+    "element type",
+    "sequences and optional values",
+    "is no tensor",
+    "computed from the data of the model",
+    "in training mode",
+    "without elements",
+    "is not supported",
+    "are not supported",
+)
+
+
+def verdicts(chosen):
+    out = [run(c) for c in chosen]
+    wrong = [r for r in out if r[2] != "ok" and not (r[2].startswith("refused") and any(w in r[2] for w in REFUSED))]
+    assert not wrong, wrong
+    return sum(r[2] == "ok" for r in out)
+
+
+def test_a_part_of_the_standard():
+    assert verdicts(cases()[::12]) >= 100
+
+
+@pytest.mark.full
+def test_the_whole_standard():
+    assert verdicts(cases()) >= 1400
+
+
+def model(nodes, inputs, outputs, weights=(), opset=17):
+    """A model over float32 inputs {name: shape}; weights are {name: array}."""
+    info = lambda d: [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in d.items()]  # noqa: E731
+    init = [numpy_helper.from_array(np.asarray(v), k) for k, v in dict(weights).items()]
+    graph = helper.make_graph(nodes, "g", info(inputs), info(outputs), init)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def small():
+    w = np.arange(2 * 3 * 3 * 3, dtype="float32").reshape(2, 3, 3, 3) % 5 - 2
+    nodes = [helper.make_node("Conv", ["x", "conv.weight"], ["y"], name="conv", pads=[1, 1, 1, 1])]
+    return model(nodes, {"x": ["N", 3, 8, 8]}, {"y": None}, {"conv.weight": w}), w
+
+
+def outputs(mod, params, **inputs):
+    lib = relay.build(mod, target="llvm", params=params)
+    g = GraphModule(lib["default"](nestsmith.cpu()))
+    for k, v in inputs.items():
+        g.set_input(k, v)
+    g.run()
+    return [g.get_output(i).numpy() for i in range(g.get_num_outputs())]
+
+
+def test_weights_keep_their_names(tmp_path):
+    proto, w = small()
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    x = np.random.default_rng(0).integers(-3, 4, (1, 3, 8, 8)).astype("float32")
+    mod, params = relay.frontend.from_onnx(path, {"x": x.shape}, freeze_params=False)
+    assert list(params) == ["conv.weight"] and (params["conv.weight"] == w).all()
+    assert [p.name_hint for p in mod["main"].params] == ["x", "conv.weight"]
+    frozen, none = relay.frontend.from_onnx(proto.SerializeToString(), {"x": x.shape})
+    assert none == {} and [p.name_hint for p in frozen["main"].params] == ["x"]
+    a, b = outputs(mod, params, x=x), outputs(frozen, none, x=x)
+    assert (a[0] == b[0]).all()
+    assert len(nestsmith.auto_scheduler.extract_tasks(frozen["main"], none, "llvm")[0]) == 1
+
+
+def test_weights_beside_the_file(tmp_path):
+    proto, w = small()
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    _, params = relay.frontend.from_onnx(str(tmp_path / "m.onnx"), {"x": (1, 3, 8, 8)}, freeze_params=False)
+    assert (params["conv.weight"] == w).all()
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises((ValueError, FileNotFoundError), match="weights.bin"):
+        relay.frontend.from_onnx(str(tmp_path / "m.onnx"), {"x": (1, 3, 8, 8)})
+
+
+def test_shapes_that_are_computed_vanish():
+    """What exporters write for x.reshape(x.size(0), -1)."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Unsqueeze", ["n", "axes"], ["n1"]),
+        helper.make_node("Concat", ["n1", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    weights = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1])}
+    mod, _ = relay.frontend.from_onnx(model(nodes, {"x": [2, 3, 4]}, {"y": None}, weights))
+    assert str(mod).count("reshape(") == 1 and "shape_of" not in str(mod) and "take" not in str(mod)
+    assert mod["main"].body.checked_type.concrete_shape == (2, 12)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        ({"shape": None}, ValueError, r"the shape of input 'x' is \(N, 3, 8, 8\).*shape={'x'"),
+        ({"shape": {"x": (1, 4, 8, 8)}}, ValueError, r"shape\['x'\] is \(1, 4, 8, 8\), but the model says"),
+        ({"shape": {"data": (1, 3, 8, 8)}}, ValueError, r"shape names \['data'\], but the model's inputs are \['x'\]"),
+        ({"model": b"\x00garbage"}, ValueError, "is no readable ONNX model"),
+        ({"model": 7}, TypeError, "must be a path, bytes or an onnx.ModelProto"),
+        ({"model": "nowhere.onnx"}, FileNotFoundError, "nowhere.onnx"),
+    ],
+)
+def test_bad_models(change, kind, text):
+    arguments = {"model": small()[0], "shape": {"x": (1, 3, 8, 8)}, **change}
+    with pytest.raises(kind, match=text):
+        relay.frontend.from_onnx(**arguments)
+
+
+def test_everything_that_is_missing_is_said_at_once():
+    nodes = [
+        helper.make_node("NonMaxSuppression", ["x", "x"], ["a"], name="nms"),
+        helper.make_node("Mystery", ["a"], ["b"], name="first", domain="custom"),
+        helper.make_node("Mystery", ["b"], ["y"], name="second", domain="custom"),
+    ]
+    with pytest.raises(OpNotImplemented) as e:
+        relay.frontend.from_onnx(model(nodes, {"x": [1, 2, 4]}, {"y": None}))
+    assert "2 operators" in str(e.value) and "custom::Mystery: 2 nodes (first, second)" in str(e.value)
+    assert "NonMaxSuppression: 1 node (nms)" in str(e.value)
+
+
+def test_a_users_converter():
+    @relay.frontend.converter("custom::Twice")
+    def twice(n):
+        return relay.add(n.input(0), n.input(0))
+
+    nodes = [helper.make_node("Twice", ["x"], ["y"], domain="custom")]
+    mod, params = relay.frontend.from_onnx(model(nodes, {"x": [3]}, {"y": None}))
+    assert outputs(mod, params, x=np.array([1, 2, 3], "float32"))[0].tolist() == [2, 4, 6]
+
+
+def test_data_that_decide_shapes_are_named():
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"], name="flatten")]
+    proto = model(nodes, {"x": [2, 3]}, {"y": None})
+    proto.graph.input.append(helper.make_tensor_value_info("s", TensorProto.INT64, [1]))
+    with pytest.raises(OpNotImplemented, match="Reshape 'flatten': its shape is computed from the data"):
+        relay.frontend.from_onnx(proto)
+
+
+def test_a_network_of_pytorchs_exporter():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1, ceil_mode=True),
+        torch.nn.Conv2d(8, 8, 3, groups=8), torch.nn.Hardswish(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+        torch.nn.Linear(8, 5), torch.nn.GELU(), torch.nn.LayerNorm(5),
+    ).eval()  # fmt: skip
+    x = torch.randn(2, 3, 17, 17)
+    f = io.BytesIO()
+    torch.onnx.export(net, (x,), f, dynamo=False, input_names=["x"])
+    mod, params = relay.frontend.from_onnx(f.getvalue())
+    got = outputs(mod, params, x=x.numpy())[0]
+    np.testing.assert_allclose(got, net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
