@@ -18,7 +18,7 @@ from .values import array, dtype_of, known, rank_of, shape_of
 
 __all__ = [
     "as_dtype", "scalar", "reduce", "softmax", "layer_norm", "gelu", "convolution", "transposed_convolution", "pool", "matmul",
-    "linear", "expand", "gather", "now", "scatter", "slice_axes", "pad", "resize", "softplus", "erf_based", "normalized", "activation",
+    "round_even", "linear", "expand", "gather", "now", "scatter", "slice_axes", "pad", "resize", "softplus", "erf_based", "normalized", "activation",
 ]  # fmt: skip
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -87,6 +87,15 @@ def gelu(x, tanh=False):
     cube = relay.multiply(relay.multiply(x, x), x)
     inner = relay.multiply(scalar(math.sqrt(2 / math.pi), x), relay.add(x, relay.multiply(scalar(0.044715, x), cube)))
     return relay.multiply(relay.multiply(scalar(0.5, x), x), relay.add(scalar(1, x), relay.tanh(inner)))
+
+
+def round_even(x):
+    """The nearest whole number; halves go to the even one."""
+    floor, half = relay.floor(x), scalar(0.5, x)
+    rest, halved = relay.subtract(x, floor), relay.multiply(floor, half)
+    odd = relay.not_equal(relay.floor(halved), halved)
+    up = relay.logical_or(relay.greater(rest, half), relay.logical_and(relay.equal(rest, half), odd))
+    return relay.where(up, relay.add(floor, scalar(1, x)), floor)
 
 
 def softplus(x, beta=1.0):

@@ -59,21 +59,10 @@ for _onnx in ("Softplus", "Softsign", "Mish"):
 for _onnx in ("Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "LeakyRelu", "ThresholdedRelu"):
     CONVERTERS[_onnx] = lambda n: c.activation(n.op, n.input(0), n.get("alpha"), n.get("gamma", n.get("beta")))
 _unary("Reciprocal", lambda x: relay.divide(c.scalar(1, x), x))
+_unary("Round", lambda x: c.round_even(x))
 _unary("Identity", lambda x: x)
 _unary("Relu", lambda x: nn.relu(x))
 _unary("IsNaN", lambda x: relay.not_equal(x, x))
-
-
-@converter("Round")
-def _round(n):
-    """Halves go to the even number."""
-    x = n.input(0)
-    floor = relay.floor(x)
-    rest = relay.subtract(x, floor)
-    odd = relay.not_equal(relay.floor(relay.multiply(floor, c.scalar(0.5, x))), relay.multiply(floor, c.scalar(0.5, x)))
-    half = c.scalar(0.5, x)
-    up = relay.logical_or(relay.greater(rest, half), relay.logical_and(relay.equal(rest, half), odd))
-    return relay.where(up, relay.add(floor, c.scalar(1, x)), floor)
 
 
 def _broadcast(names, f):
@@ -817,8 +806,8 @@ def _quantize(n):
     kind = "uint8" if zero is None else dtype_of(zero)
     if kind not in ("uint8", "int8", "uint16", "int16"):
         n.refuse(f"quantised values of type {kind} are not supported")
-    node = type(n)("Round", n.name, [relay.divide(relay.cast(x, "float32"), relay.cast(scale, "float32"))], {})
-    y = relay.cast(_round(node), "int32")
+    y = c.round_even(relay.divide(relay.cast(x, "float32"), relay.cast(scale, "float32")))
+    y = relay.cast(y, "int32")
     y = y if zero is None else relay.add(y, relay.cast(zero, "int32"))
     info = np.iinfo(kind)
     return relay.cast(relay.clip(y, info.min, info.max), kind)

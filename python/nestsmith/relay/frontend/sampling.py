@@ -1,0 +1,129 @@
+"""Images read at computed positions: GridSample and RoiAlign's kin."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import op as relay
+from . import common as c
+from .onnx_ops import converter
+from .values import array, dtype_of, rank_of, shape_of
+
+__all__ = ["grid_sample"]
+
+
+def _reflected(x, low, high):
+    """Positions folded back between `low` and `high`."""
+    s = lambda v: c.scalar(v, x)  # noqa: E731
+    span = high - low
+    if span == 0:
+        return relay.full_like(x, s(low))
+    away = relay.abs(relay.subtract(x, s(low)))
+    turns = relay.floor(relay.divide(away, s(span)))
+    rest = relay.subtract(away, relay.multiply(turns, s(span)))
+    odd = relay.greater(relay.subtract(turns, relay.multiply(relay.floor(relay.multiply(turns, s(0.5))), s(2))), s(0.5))
+    return relay.where(odd, relay.subtract(s(high), rest), relay.add(rest, s(low)))
+
+
+def _pixel(x, at, padding, corners):
+    """The pixels of `x` (N, C, H, W) at whole positions `at` (y, x), each (N, H', W')."""
+    n, channels, *size = shape_of(x)
+    inside, index = None, []
+    for p, extent in zip(at, size):
+        s = lambda v, p=p: c.scalar(v, p)  # noqa: E731
+        if padding == "reflection":
+            low, high = (0, extent - 1) if corners else (-0.5, extent - 0.5)
+            p = _reflected(p, low, high)
+        ok = relay.logical_and(relay.greater_equal(p, s(0)), relay.less_equal(p, s(extent - 1)))
+        inside = ok if inside is None else relay.logical_and(inside, ok)
+        index.append(relay.cast(relay.clip(p, 0, extent - 1), "int32"))
+    out = shape_of(index[0])
+    flat = relay.add(relay.multiply(index[0], array(size[1], "int32")), index[1])
+    flat = relay.reshape(flat, (n, 1, out[1] * out[2]))
+    got = relay.gather(relay.reshape(x, (n, channels, size[0] * size[1])), 2, c.expand(flat, (n, channels, out[1] * out[2])))
+    got = relay.reshape(got, (n, channels, *out[1:]))
+    return relay.where(relay.expand_dims(inside, 1), got, c.scalar(0, x)) if padding == "zeros" else got
+
+
+def _weights(t, mode, like):
+    """Weights of the neighbours of a position `t` beyond the one before it: two, or four for cubic."""
+    s = lambda v: c.scalar(v, like)  # noqa: E731
+    if mode == "linear":
+        return [relay.subtract(s(1), t), t]
+    a = -0.75
+
+    def polynomial(x, *coefficients):
+        y = s(coefficients[0])
+        for k in coefficients[1:]:
+            y = relay.add(relay.multiply(y, x), s(k))
+        return y
+
+    u = relay.subtract(s(1), t)
+    far = lambda v: polynomial(v, a, -5 * a, 8 * a, -4 * a)  # noqa: E731
+    near = lambda v: polynomial(v, a + 2, -(a + 3), 0, 1)  # noqa: E731
+    return [far(relay.add(t, s(1))), near(t), near(u), far(relay.add(u, s(1)))]
+
+
+def grid_sample(x, grid, mode="linear", padding="zeros", corners=False):
+    """`x` (N, C, H, W) at the positions `grid` (N, H', W', 2), which go from -1 to 1 along width and height."""
+    size = shape_of(x)[2:]
+    at = []
+    for k, extent in zip((1, 0), size):
+        g = relay.squeeze(c.slice_axes(grid, [3], [k], [k + 1], [1]), [3])
+        g = relay.add(g, c.scalar(1, g))
+        if corners:
+            p = relay.multiply(g, c.scalar((extent - 1) / 2, g))
+        else:
+            p = relay.subtract(relay.multiply(g, c.scalar(extent / 2, g)), c.scalar(0.5, g))
+        if padding == "border" and mode != "cubic":
+            p = relay.clip(p, 0, extent - 1)
+        elif padding == "reflection" and mode != "cubic":
+            p = _reflected(p, *((0, extent - 1) if corners else (-0.5, extent - 0.5)))
+            p = relay.clip(p, 0, extent - 1)
+        at.append(p)
+    if mode == "nearest":
+        return _pixel(x, [c.round_even(p) for p in at], padding, corners)
+    low = [relay.floor(p) for p in at]
+    steps = [0, 1] if mode == "linear" else [-1, 0, 1, 2]
+    weights = [_weights(relay.subtract(p, f), mode, p) for p, f in zip(at, low)]
+    total = None
+    for dy, wy in zip(steps, weights[0]):
+        for dx, wx in zip(steps, weights[1]):
+            spot = [relay.add(low[0], c.scalar(dy, low[0])), relay.add(low[1], c.scalar(dx, low[1]))]
+            w = relay.expand_dims(relay.multiply(wy, wx), 1)
+            part = relay.multiply(_pixel(x, spot, padding, corners), c.as_dtype(w, dtype_of(x)))
+            total = part if total is None else relay.add(total, part)
+    return total
+
+
+@converter("GridSample")
+def _grid_sample(n):
+    x, grid = n.inputs
+    if rank_of(x) != 4:
+        n.refuse(f"data of rank {rank_of(x)} are not supported; images have four axes")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(n.get("mode", "linear"), n.get("mode", "linear"))
+    return grid_sample(x, grid, mode, n.get("padding_mode", "zeros"), bool(n.get("align_corners", 0)))
+
+
+@converter("Col2Im")
+def _col2im(n):
+    """The sum of blocks at their places: what a transposed convolution with one kernel per place of the block does."""
+    x = n.input(0)
+    size, block = (np.asarray(n.array(i, w)).ravel().tolist() for i, w in ((1, "image_shape"), (2, "block_shape")))
+    dims = len(size)
+    if dims > 2:
+        n.refuse("images of more than two axes are not supported")
+    strides, dilation = list(n.get("strides", [1] * dims)), list(n.get("dilations", [1] * dims))
+    pads = list(n.get("pads", [0] * 2 * dims))
+    count, rows, _ = shape_of(x)
+    kernel = int(np.prod(block))
+    places = [(s + pads[i] + pads[dims + i] - (k - 1) * d - 1) // st + 1
+              for i, (s, k, d, st) in enumerate(zip(size, block, dilation, strides))]  # fmt: skip
+    x = relay.reshape(x, (count, rows, *places))
+    weight = np.zeros((rows, rows // kernel, kernel), "float32")
+    for r in range(rows):
+        weight[r, r // kernel, r % kernel] = 1
+    weight = array(weight.reshape(rows, rows // kernel, *block), dtype_of(x))
+    more = [s + pads[i] + pads[dims + i] - ((p - 1) * st + (k - 1) * d + 1)
+            for i, (s, p, st, k, d) in enumerate(zip(size, places, strides, block, dilation))]  # fmt: skip
+    return c.transposed_convolution(x, weight, None, strides, pads, dilation, 1, more)
