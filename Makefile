@@ -8,7 +8,8 @@ CC ?= cc
 CACHE := $(shell command -v ccache 2>/dev/null)
 SAY := $(if $(QUIET),:,echo)
 WARN := -std=c11 -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wformat=2 -Wmissing-format-attribute -Werror
-SRC := $(sort $(filter-out csrc/py/%,$(wildcard csrc/*/*.c)))
+RUNNER_MAIN := csrc/runner/main.c
+SRC := $(sort $(filter-out csrc/py/% $(RUNNER_MAIN),$(wildcard csrc/*/*.c)))
 PYSRC := $(sort $(wildcard csrc/py/*.c))
 DEPS_CFLAGS := $(shell pkg-config --cflags libcjson openblas 2>/dev/null)
 DEPS_LIBS := $(shell pkg-config --libs libcjson openblas 2>/dev/null) -ldl -lpthread -lm

@@ -11,7 +11,7 @@ import sys
 
 C = {
     "base": 0, "program": 1, "device": 2, "graph": 3, "ir": 2, "te": 3, "schedule": 4, "lower": 5, "interp": 5, "codegen": 6,
-    "compile": 7, "measure": 8, "model": 8, "search": 9, "template": 9, "tune": 10, "py": 11,
+    "compile": 7, "measure": 8, "model": 8, "runner": 9, "search": 9, "template": 9, "tune": 10, "py": 11,
 }  # fmt: skip
 RUNTIME = {"base", "program", "device", "graph"}  # a house of its own: it is linked without the others
 
@@ -21,8 +21,8 @@ PYTHON = {
     "compiling": 1, "contrib": 1, "runtime.device": 1, "tir": 1,
     "target": 2, "te": 2,
     "runtime": 3, "topi": 3,
-    "contrib.graph_executor": 4, "driver": 4, "nd": 4,
-    "contrib.graph_runtime": 5, "lowering": 5, "relay": 5,
+    "cluster": 4, "contrib.graph_executor": 4, "driver": 4, "nd": 4,
+    "contrib.graph_runtime": 5, "rpc": 5, "lowering": 5, "relay": 5,
     "ir": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
     "autotvm": 7,
     "pretrain": 8,

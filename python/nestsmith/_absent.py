@@ -15,10 +15,6 @@ _REMOTE = (
 )
 _RUN = "compile with relay.build and run with nestsmith.contrib.graph_executor.GraphModule"
 INSTEAD = {
-    "nestsmith.rpc": _REMOTE,
-    "nestsmith.exec.rpc_tracker": _REMOTE,
-    "nestsmith.exec.rpc_server": _REMOTE,
-    "nestsmith.exec.query_rpc_tracker": _REMOTE,
     "nestsmith.auto_scheduler.RPCRunner": _REMOTE,
     "nestsmith.relay.create_executor": _RUN,
     "nestsmith.relay.vm": _RUN,

@@ -1,7 +1,6 @@
 """The start of a worker process: open the engine and hand over to its C loop.
 
-The tuner runs this file by its path in Python's isolated mode (``python -I -S``), without importing the package: a
-worker
+The tuner runs this file by its path in Python's isolated mode (``python -I -S``), without importing the package: a worker
 needs neither NumPy nor the user's script, and starts in a few hundredths of a second.
 """
 
@@ -10,7 +9,11 @@ import sys
 
 
 def main(argv: list[str]) -> int:
-    """argv: path of the extension module, kind, socket, parent's process id, device type, device number."""
+    """argv: path of the extension module, then "runner" and its options, or kind, socket, parent's process id, device type,
+    device number."""
+    if argv[1:2] == ["runner"]:
+        words = [a.encode() for a in argv[1:]]
+        return int(ctypes.CDLL(argv[0]).nestsmith_runner_main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None)))
     if len(argv) != 6:
         print("this program is started by nestsmith itself", file=sys.stderr)
         return 2

@@ -129,18 +129,31 @@ class GraphRuntime:
     )
 
     def __init__(self, graph_json, lib, params, device, original_names=()):
-        self.device, self.lib, self.graph_json = device, lib, graph_json
-        self.core = _core.GraphExec(device.handle(), graph_json, lib.load(device.handle()))
-        self._inputs = self.core.inputs()
-        self._index = {name: i for i, (name, _) in enumerate(self._inputs)}
-        self._outputs = self.core.outputs()
-        self._params = set()
-        self._original = set(original_names)
+        self.lib, self.graph_json = lib, graph_json
+        self._open(_core.GraphExec(device.handle(), graph_json, lib.load(device.handle())), device, original_names)
         if os.environ.get("NESTSMITH_CUDA_GRAPH", "1") == "0":
             self.core.replay(False)
         for name, value in (params or {}).items():
             self._upload(self._index[name], value)
             self._params.add(name)
+
+    def _open(self, core, device, original_names):
+        self.core, self.device = core, device
+        self._inputs = core.inputs()
+        self._index = {name: i for i, (name, _) in enumerate(self._inputs)}
+        self._outputs = core.outputs()
+        self._params = set()
+        self._original = set(original_names)
+
+    @classmethod
+    def over(cls, core, device, params, original_names=()):
+        """The network of an executor that is elsewhere: `core` does what the engine's GraphExec does; `params` are names of inputs
+        that have their values."""
+        out = cls.__new__(cls)
+        out.lib, out.graph_json = None, ""
+        out._open(core, device, original_names)
+        out._params.update(params)
+        return out
 
     # ---- values in and out ----
     def _where(self, key):

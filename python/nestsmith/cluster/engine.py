@@ -1,0 +1,166 @@
+"""Dask distributed, which carries messages, encrypts them and supervises processes. Nothing else of the package imports it.
+
+Of Dask's own jobs nothing is used: their queue does not know devices that are taken, and their functions travel as pickles.
+Devices are lent by the ledger, and a session talks to its device directly; so the handlers that run what a client sends are
+switched off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+
+try:
+    import asyncio
+
+    import dask
+    import distributed
+    from distributed.comm import CommClosedError, connect
+    from distributed.core import rpc
+    from distributed.diagnostics.plugin import SchedulerPlugin
+    from distributed.nanny import Nanny
+    from distributed.scheduler import Scheduler
+    from distributed.security import Security
+    from distributed.worker import Worker
+except ModuleNotFoundError as e:
+    raise ModuleNotFoundError(
+        f"measuring on other machines needs the package {e.name!r}: pip install 'nestsmith[cluster]' (pip install "
+        "nestsmith[cluster])"
+    ) from None
+
+from .. import forks
+from .settings import ClusterError
+
+__all__ = [
+    "BLOCKED_WORKER", "CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm",
+    "configure", "connect", "open_comm", "rpc", "security_of", "versions",
+]  # fmt: skip
+
+CONNECT_SECONDS = 10.0
+LOST_SECONDS = 30  # a server that is silent for so long is lost
+_SETTINGS = {
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.worker-ttl": f"{LOST_SECONDS}s",
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
+    "distributed.comm.timeouts.tcp": "15s",  # less is refused: ten probes, a second apart
+    "distributed.scheduler.blocked-handlers": [
+        "register-client", "register-worker-plugin", "register_scheduler_plugin", "register_worker_plugin",
+        "register_nanny_plugin", "run_function", "feed", "broadcast", "proxy", "scatter", "gather", "restart",
+        "unregister_worker_plugin", "unregister_nanny_plugin", "unregister_scheduler_plugin",
+    ],
+}  # fmt: skip
+BLOCKED_WORKER = (
+    "run", "run_coroutine", "plugin-add", "plugin-remove", "update_data", "actor_execute", "actor_attribute", "gather",
+    "get_data", "free_keys", "benchmark_disk", "benchmark_memory", "benchmark_network",
+)  # fmt: skip
+
+
+def configure(silent=True):
+    """Dask's settings in this process; its own log is silent unless somebody wants to see it."""
+    dask.config.set(_SETTINGS)
+    if silent:
+        for name in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def versions():
+    """What must be equal on both sides."""
+    return {"dask": distributed.__version__}
+
+
+def security_of(tls):
+    """Dask's Security for a `settings.Tls`, or None."""
+    if tls is None:
+        return Security()
+    roles = {f"tls_{role}_{part}": value for role in ("client", "worker", "scheduler")
+             for part, value in (("cert", tls.cert), ("key", tls.key))}  # fmt: skip
+    return Security(tls_ca_file=tls.ca, require_encryption=True, **roles)
+
+
+def address_of(host, port, tls):
+    """The address of a tracker as Dask writes it."""
+    name = f"[{host}]" if ":" in host else host
+    return f"{'tls' if tls else 'tcp'}://{name}:{port}"
+
+
+def _why_not(address, tls):
+    """Why a connection was not made, in words that help."""
+    host, _, port = address.split("://")[1].rpartition(":")
+    try:
+        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=3)
+    except OSError as e:
+        return f"nobody answers at {host}:{port} ({e.strerror or e})"
+    with plain:
+        if tls is None:
+            return f"{host}:{port} answers, but not as expected: if it uses TLS, give --tls-dir (or NESTSMITH_TLS_DIR)"
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=tls.ca)
+        context.check_hostname = False
+        try:
+            context.load_cert_chain(tls.cert, tls.key)
+            with context.wrap_socket(plain) as talk:
+                talk.settimeout(2)
+                talk.recv(1)  # what TLS 1.3 says of our certificate comes after the handshake
+        except ssl.SSLError as e:
+            return f"TLS with {host}:{port} failed: {getattr(e, 'verify_message', '') or e.reason or e}"
+        except OSError as e:
+            return f"{host}:{port} does not speak TLS or refuses this certificate ({e})"
+    return f"{host}:{port} did not answer in time"
+
+
+async def open_comm(address, tls, seconds=CONNECT_SECONDS):
+    """A connection. Raises ClusterError that says why there is none."""
+    try:
+        return await connect(address, timeout=seconds, **security_of(tls).get_connection_args("client"))
+    except (OSError, asyncio.TimeoutError, TypeError, RuntimeError):
+        why = await asyncio.get_running_loop().run_in_executor(None, _why_not, address, tls)
+        raise ClusterError(f"cannot connect to {address}: {why}") from None
+
+
+async def close_comm(comm):
+    """Closes a connection, whatever state it is in."""
+    with contextlib.suppress(Exception):
+        comm.abort()
+
+
+class Loop:
+    """The thread in which this process talks to others; one per process, started when needed."""
+
+    def __init__(self):
+        forks.renew(self)._forked()
+
+    def _forked(self):
+        self._lock, self._loop = threading.Lock(), None
+
+    def _running(self):
+        with self._lock:
+            if self._loop is None:
+                configure()
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="nestsmith-cluster", daemon=True).start()
+            return self._loop
+
+    def start(self, coroutine):
+        """Runs a coroutine in the thread; returns a concurrent future."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+
+    def wait(self, coroutine):
+        """The coroutine's result. Ctrl-C cancels it."""
+        future = self.start(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+LOOP = Loop()

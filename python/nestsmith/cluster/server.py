@@ -1,0 +1,91 @@
+"""A server: a nanny that keeps one board process alive and registered, whatever becomes of it or of the tracker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+
+from .board import Board
+from .engine import LOST_SECONDS, Nanny, address_of, close_comm, configure, open_comm, rpc, security_of
+from .settings import ClusterError
+
+__all__ = ["serve_board"]
+
+BACK_OFF = (0.25, 0.5, 1, 2, 4, 8, 16, 30)  # seconds between tries
+CONFIRM_SECONDS = 10.0
+
+
+class Refused(ClusterError):
+    """The tracker does not want this server: trying again is of no use."""
+
+
+async def _check_way(address, tls):
+    await close_comm(await open_comm(address, tls))
+
+
+async def _start(host, ports, tracker, tls, key, device, shown, work):
+    address = address_of(*tracker, tls)
+    await _check_way(address, tls)
+    for port in ports:
+        nanny = Nanny(
+            address, nthreads=1, name=f"{key}@{socket.gethostname()}:{os.getpid()}", resources={f"dev.{key}": 1}, security=security_of(tls),
+            worker_class=Board, worker_port=port, host=host, protocol="tls" if tls else "tcp", local_directory=work,
+            memory_limit=0, death_timeout=LOST_SECONDS, key=key, device=device, shown=shown(port),
+            contact_address=f"{address.split('://')[0]}://{shown(port)}" if shown(0) else None, dashboard=False,
+        )  # fmt: skip
+        try:
+            await nanny
+            return nanny
+        except Exception as e:  # noqa: BLE001 - what starting a process can raise has no common base
+            await nanny.close(timeout=2)
+            if "in use" not in f"{e} {e.__cause__}":
+                raise ClusterError(f"the server's process did not start: {e.__cause__ or e}") from None
+    raise ClusterError(f"no port from {ports[0]} to {ports[-1]} is free on {host}; give another range (--port, --port-end)")
+
+
+async def _confirm(nanny, tracker, tls):
+    async with rpc(address_of(*tracker, tls), connection_args=security_of(tls).get_connection_args("worker")) as scheduler:
+        reply = await asyncio.wait_for(scheduler.ns_confirm(address=nanny.worker_address), CONFIRM_SECONDS)
+    why = reply["why"] if isinstance(reply, dict) else f"{tracker[0]}:{tracker[1]} is no tracker of nestsmith"
+    if why:
+        raise Refused(why)
+
+
+async def _stays(nanny):
+    """Returns when the server is not registered any more."""
+    while nanny.status.name in ("running", "starting", "init", "paused"):
+        await asyncio.sleep(0.2)
+
+
+async def serve_board(host, port, port_end, tracker, tls, key, device, custom, say):
+    """Registers with the tracker and serves until cancelled. `say` gets lines for the user. Raises ClusterError if the tracker
+    refuses this server."""
+    configure()
+    ports, tries = list(range(port, max(port_end, port + 1))) if port else [0], 0
+
+    def shown(p):
+        return f"{custom}:{p}" if custom else ""
+
+    with tempfile.TemporaryDirectory(prefix="nestsmith-server-") as work:
+        while True:
+            nanny = None
+            try:
+                nanny = await _start(host, ports, tracker, tls, key, device, shown, work)
+                if not tries:
+                    say(f"bind to {nanny.worker_address.split('://')[1]}")
+                await _confirm(nanny, tracker, tls)
+                say(f"registered as {key} with tracker {tracker[0]}:{tracker[1]}")
+                tries = 0
+                await _stays(nanny)
+                say(f"the tracker {tracker[0]}:{tracker[1]} went away; trying to register again")
+            except (ClusterError, OSError, asyncio.TimeoutError) as e:
+                if isinstance(e, Refused):
+                    raise
+                say(f"not registered with tracker {tracker[0]}:{tracker[1]}: {e or type(e).__name__}; trying again")
+            finally:
+                if nanny is not None:
+                    await nanny.close(timeout=2)
+            await asyncio.sleep(BACK_OFF[min(tries, len(BACK_OFF) - 1)])
+            tries += 1

@@ -1,0 +1,190 @@
+"""The tracker: a Dask scheduler that lends devices. The ledger is its plugin; a client is a connection whose end is the client's."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import platform
+import sys
+import time
+
+from .engine import (
+    CommClosedError,
+    Scheduler,
+    SchedulerPlugin,
+    address_of,
+    close_comm,
+    configure,
+    open_comm,
+    security_of,
+    versions,
+)
+from .ledger import Ledger
+from .settings import ClusterError
+
+__all__ = ["Tracker", "serve_tracker"]
+
+TICK_SECONDS = 1.0
+BEAT_SECONDS = 5.0
+WAY_BACK_SECONDS = 5.0
+
+
+def own_versions():
+    """What clients and servers must have in common with the tracker."""
+    package = sys.modules[__name__.partition(".")[0]]  # not imported: it stands above its rooms
+    return {"nestsmith": package.__version__, "python": ".".join(platform.python_version_tuple()[:2]), **versions()}
+
+
+def version_conflict(theirs):
+    """A line that names both, or ""."""
+    ours = own_versions()
+    wrong = [k for k in ours if (theirs or {}).get(k) != ours[k]]
+    return ", ".join(f"{k} is {(theirs or {}).get(k, 'unknown')} there and {ours[k]} at the tracker" for k in wrong)
+
+
+class LedgerPlugin(SchedulerPlugin):
+    """The ledger inside the scheduler: hears of workers, answers clients."""
+
+    name = "nestsmith-ledger"
+
+    def __init__(self, scheduler, tls):
+        self.scheduler, self.tls, self.ledger = scheduler, tls, Ledger()
+        self._names, self._clients, self._refused = itertools.count(1), {}, {}
+        scheduler.handlers["ns-client"] = self.serve_client
+        scheduler.handlers["ns_confirm"] = self.confirm
+
+    # ---- boards ----
+    def add_worker(self, scheduler, worker):
+        """A Dask worker registered: if it is a board of our version it is lent from now on."""
+        facts = scheduler.workers[worker].extra.get("nestsmith") or {}
+        wrong = version_conflict(facts.get("versions")) if facts else "it is no server of nestsmith"
+        if wrong:
+            self._refused[worker] = wrong
+            return
+        self._do(self.ledger.board_added(worker, facts["key"], facts, time.monotonic()))
+
+    def remove_worker(self, scheduler, worker, **kwargs):
+        """A worker is gone, or silent for too long."""
+        self._refused.pop(worker, None)
+        self._do(self.ledger.board_removed(worker, time.monotonic()))
+
+    async def confirm(self, address):
+        """What becomes of a server that has registered: {"why": ""} if it is lent. Tests the way back to it."""
+        why = self._refused.get(address)
+        if why:
+            return {"why": f"refused: {why}"}
+        if address not in self.ledger.boards:
+            return {"why": "not registered"}
+        try:
+            await close_comm(await open_comm(address, self.tls, WAY_BACK_SECONDS))
+        except ClusterError as e:
+            await self.scheduler.remove_worker(address, stimulus_id="ns-blocked")
+            return {"why": f"the tracker cannot reach this server ({e}); open the port, or give --custom-addr"}
+        return {"why": ""}
+
+    # ---- clients ----
+    async def serve_client(self, comm, user="", versions=None):
+        """One client, from its first message to the end of its connection."""
+        wrong = version_conflict(versions)
+        if wrong:
+            await comm.write({"event": "refused", "why": wrong})
+            return None
+        name = f"{user or 'client'}#{next(self._names)}"
+        self._clients[name] = comm, asyncio.Lock()
+        try:
+            await comm.write({"event": "welcome"})
+            while True:
+                self._hear(name, user, await comm.read())
+        except (CommClosedError, OSError, KeyError, TypeError, AttributeError):
+            pass  # gone, or it talks nonsense
+        finally:
+            self._clients.pop(name, None)
+            self._do(self.ledger.client_lost(name, time.monotonic()))
+            await close_comm(comm)
+        return None
+
+    def _hear(self, name, user, m):
+        now, do = time.monotonic(), m["do"]
+        if do == "acquire":
+            self._do(self.ledger.acquire(name, m["id"], str(m["key"]), now, int(m["priority"]), m.get("like"),
+                                         m.get("but"), float(m["wait"]), user))  # fmt: skip
+        elif do == "cancel":
+            self.ledger.cancel(name, m["id"])
+        elif do == "release":
+            self._do(self.ledger.release(name, m["lease"], now))
+        elif do == "renew":
+            self.ledger.renew(name, now)
+        elif do == "summary":
+            self._say(name, {"event": "summary", "id": m["id"], "summary": self.ledger.summary(now)})
+
+    def _do(self, events):
+        for what, who, *rest in events:
+            if what in ("begin", "end"):
+                if who in self.scheduler.stream_comms:
+                    self.scheduler.stream_comms[who].send({"op": f"ns-{what}", "lease": rest[0]})
+            elif what == "grant":
+                number, token, address, facts = rest
+                self._say(who, {"event": "grant", "id": number, "lease": token, "address": address, "facts": facts})
+            elif what == "refuse":
+                self._say(who, {"event": "refuse", "id": rest[0], "why": rest[1]})
+            elif what == "lost":
+                self._say(who, {"event": "lost", "lease": rest[0], "why": rest[1]})
+
+    def _say(self, name, message):
+        if name in self._clients:
+            asyncio.ensure_future(self._write(name, message))
+
+    async def _write(self, name, message):
+        comm, lock = self._clients.get(name, (None, None))
+        try:
+            async with lock:
+                await comm.write(message)
+        except (CommClosedError, OSError, AttributeError, TypeError):
+            pass  # the reader notices
+
+    # ---- time ----
+    async def run(self):
+        """What happens as time goes by."""
+        beat = 0.0
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._do(self.ledger.tick(time.monotonic()))
+            beat += TICK_SECONDS
+            if beat >= BEAT_SECONDS:
+                beat = 0.0
+                for name in list(self._clients):
+                    self._say(name, {"event": "beat"})
+
+
+class Tracker(Scheduler):
+    """A scheduler without web pages."""
+
+    def start_http_server(self, *args, **kwargs):
+        """No pages."""
+
+    async def serve(self, tls):
+        """Lends devices until the scheduler is closed."""
+        plugin = LedgerPlugin(self, tls)
+        self.add_plugin(plugin, name=plugin.name)
+        ticking = asyncio.ensure_future(plugin.run())
+        await self.finished()
+        ticking.cancel()
+
+
+async def serve_tracker(host, port, port_end, tls, say):
+    """Listens on the first free port of [port, port_end); `say` gets one line then. Raises ClusterError if none is free."""
+    configure()
+    for p in range(port, max(port_end, port + 1)) if port else [0]:
+        tracker = Tracker(
+            host=host, port=p, protocol="tls" if tls else "tcp", security=security_of(tls), dashboard=False, contact_address=None
+        )
+        try:
+            await tracker
+        except (OSError, RuntimeError) as e:
+            if "in use" not in str(e) and "in use" not in str(e.__cause__):
+                raise ClusterError(f"cannot listen on {address_of(host, p, tls)}: {e.__cause__ or e}") from None
+            continue
+        say(f"bind to {host}:{tracker.port}")
+        await tracker.serve(tls)
+        return
+    raise ClusterError(f"no port from {port} to {port_end - 1} is free on {host}; give another range (--port, --port-end)")

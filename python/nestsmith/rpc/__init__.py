@@ -1,0 +1,25 @@
+"""Sessions on other machines: files, arrays, compiled programs and networks on a device that a tracker lends.
+
+>>> remote = nestsmith.rpc.connect_tracker("192.168.1.2", 9190).request("rk3399")
+>>> remote.upload("net.so")
+>>> module = graph_executor.GraphModule(remote.load_module("net.so")["default"](remote.cl(0)))
+"""
+
+from __future__ import annotations
+
+from ..cluster.settings import ClusterError, SessionTimeout
+from .session import LocalSession, RPCSession
+from .tracker import TrackerSession, connect, connect_tracker, request_remote
+
+RPCError, RPCSessionTimeoutError = ClusterError, SessionTimeout
+
+__all__ = [
+    "LocalSession",
+    "RPCError",
+    "RPCSession",
+    "RPCSessionTimeoutError",
+    "TrackerSession",
+    "connect",
+    "connect_tracker",
+    "request_remote",
+]

@@ -1,0 +1,186 @@
+"""Sessions: what a user does on a device that a tracker lends, and in a process of this machine."""
+
+import contextlib
+import io
+import os
+import re
+
+import numpy as np
+import pytest
+from fleet import Fleet
+
+import nestsmith
+from nestsmith import nd, relay, rpc, te
+from nestsmith.cluster import commands
+from nestsmith.contrib import graph_runtime, utils
+from nestsmith.error import TVMError
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    f = Fleet()
+    f.serve("rk3399")
+    yield f
+    f.close()
+
+
+@pytest.fixture(params=["local", "tracker"])
+def remote(request, fleet):
+    """A session here, and one that the tracker gave."""
+    s = rpc.LocalSession() if request.param == "local" else rpc.request_remote("rk3399", "0.0.0.0", fleet.port, timeout=600)
+    with s:
+        yield s
+
+
+def add_one(n=1000):
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+    return nestsmith.build(te.create_schedule(b.op), [a, b], "llvm", name="addone")
+
+
+def network():
+    x, w = relay.var("x", shape=(1, 8)), relay.var("w", shape=(4, 8))
+    weights = np.random.default_rng(0).integers(-3, 4, (4, 8)).astype("float32")
+    return nestsmith.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w)))), weights
+
+
+@pytest.mark.parametrize("name", ["f.so", "f.tar"])
+def test_an_operator_is_uploaded_run_and_timed(remote, name):
+    tmp = utils.tempdir()
+    add_one().export_library(tmp.relpath(name))
+    remote.upload(tmp.relpath(name))
+    module, dev = remote.load_module(name), remote.cpu(0)
+    a, b = nd.array(np.arange(1000, dtype="float32"), dev), nd.empty((1000,), "float32", dev)
+    module["addone"](a, b)
+    np.testing.assert_array_equal(b.numpy(), np.arange(1000) + 1)
+    times = module.time_evaluator("addone", dev, number=3, repeat=4)(a, b).results
+    assert len(times) == 4 and all(t > 0 for t in times)
+    with pytest.raises(ValueError, match="shape"):
+        module["addone"](a, nd.empty((3,), "float32", dev))
+    assert dev != nestsmith.cpu(0) and dev.exist and dev == remote.device("cpu")
+
+
+@pytest.mark.parametrize("target, host", [("llvm", None), ("opencl -device=mali", "llvm")])
+def test_a_network_runs_and_is_timed_on_the_device(remote, target, host):
+    mod, weights = network()
+    tmp = utils.tempdir()
+    lib = relay.build(mod, target=nestsmith.target.Target(target, host=host), params={"w": weights})
+    lib.export_library(tmp.relpath("net.tar"))
+    remote.upload(tmp.relpath("net.tar"))
+    dev = remote.context(target, 0)
+    module = graph_runtime.GraphModule(remote.load_module("net.tar")["default"](dev))
+    x = np.arange(8, dtype="float32").reshape(1, 8)
+    with pytest.raises(ValueError, match="never set"):
+        module.run()
+    module.set_input("x", nd.array(x))
+    module.run()
+    np.testing.assert_array_equal(module.get_output(0).numpy(), np.maximum(x @ weights.T, 0))
+    assert list(module.get_input_info()[0]) == ["x"]
+    results = module.module.time_evaluator("run", dev, number=1, repeat=30)().results
+    assert len(results) == 30 and min(results) > 0
+
+
+def test_a_file_comes_back_as_it_went(remote):
+    data = bytes(range(256)) * 1000
+    remote.upload(data, "blob.bin")
+    assert remote.download("blob.bin") == data and remote.listdir() == ["blob.bin"]
+    remote.get_function("tvm.rpc.server.remove")("blob.bin")
+    assert remote.listdir() == []
+    with pytest.raises(ValueError, match="blob.bin"):
+        remote.download("blob.bin")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "..", ".", "a/b", "a\\b", "", "x" * 200, "a\nb", "a\0b"])
+def test_the_directory_of_a_session_cannot_be_left(remote, name):
+    for act in (lambda: remote.upload(b"x", name), lambda: remote.download(name), lambda: remote.remove(name),
+                lambda: remote.ask({"op": "load", "name": name})):  # fmt: skip
+        with pytest.raises((ValueError, OSError)):
+            act()
+
+
+def test_links_in_the_directory_of_a_session_are_not_followed(tmp_path):
+    from nestsmith.cluster.runner import Runner
+
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    runner = Runner("local")
+    try:
+        os.symlink(secret, os.path.join(runner._made, "soft"))
+        os.link(secret, os.path.join(runner._made, "hard"))
+        for name in ("soft", "hard"):
+            with pytest.raises((ValueError, OSError)):
+                runner.ask({"op": "get", "name": name})
+            with pytest.raises((ValueError, OSError)):
+                runner.ask({"op": "put", "name": name}, b"overwritten")
+        assert secret.read_text() == "secret"
+    finally:
+        runner.kill()
+    assert not os.path.exists(runner._made)
+
+
+def crash(how):
+    """A library whose program does not come back from its first call."""
+    f = add_one(8)
+    source = re.sub(r"\)\s*\{", lambda m: m[0] + how, f.source, count=1)
+    made = type(f)(source, f.manifest, b"", "llvm")
+    path = utils.tempdir()
+    made.export_library(path.relpath("crash.so"))
+    return path
+
+
+@pytest.mark.parametrize("how, error, text", [
+    ("*(volatile int *)8 = 1;", rpc.RPCError, "signal 11"),
+    ("for (volatile int i = 0;;) i++;", rpc.RPCSessionTimeoutError, "longer than 1 s"),
+    ("return 7;", TVMError, "7"),
+])  # fmt: skip
+def test_what_a_program_does_ends_its_session_and_no_more(fleet, how, error, text):
+    path = crash(how)
+    with rpc.request_remote("rk3399", "127.0.0.1", fleet.port, timeout=600) as remote:
+        remote.upload(path.relpath("crash.so"))
+        handle = remote.ask({"op": "load", "name": "crash.so"})[0]["module"]
+        a = nd.array(np.zeros(8, "float32"), remote.cpu(0))
+        with pytest.raises(error, match=text):
+            remote.ask({"op": "run", "module": handle, "entry": "addone", "args": [a.buffer.tensor] * 2}, limit=1)
+    with rpc.request_remote("rk3399", "127.0.0.1", fleet.port) as remote:
+        assert remote.listdir() == []
+
+
+def test_a_session_ends_when_its_time_is_over(fleet):
+    with rpc.request_remote("rk3399", "127.0.0.1", fleet.port, timeout=0.3) as remote:
+        path = crash("for (volatile int i = 0;;) i++;")
+        with pytest.raises(rpc.RPCSessionTimeoutError, match=r"0\.3 s"):
+            while True:
+                remote.upload(path.relpath("crash.so"))
+
+
+def query(port, *options):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert commands.query([f"--port={port}", "--host=0.0.0.0", *options]) == 0
+    return out.getvalue()
+
+
+def test_the_query_prints_what_tvm_prints(fleet):
+    address = re.search(r"(\S+)    server:rk3399", query(fleet.port))[1]
+    want = (
+        f"Tracker address 0.0.0.0:{fleet.port}\n\nServer List\n{'-' * 30}\nserver-address           key\n{'-' * 30}\n"
+        f"{address:>21}    server:rk3399\n{'-' * 30}\n\nQueue Status\n{'-' * 30}\nkey      total  free  pending\n{'-' * 30}\n"
+        f"rk3399   1      1     0      \n{'-' * 30}\n\n"
+    )
+    assert query(fleet.port) == want
+    tracker = rpc.connect_tracker("127.0.0.1", fleet.port)
+    assert tracker.text_summary() == want.split("\n\n", 1)[1][:-1]
+    with tracker.request("rk3399"):
+        assert "rk3399   1      0     0" in query(fleet.port)
+        told = query(fleet.port, "--verbose")
+        assert re.search(rf"busy with \S+:{os.getpid()}, for \d+ s", told) and "last event of rk3399:" in told
+    tracker.close()
+
+
+def test_request_and_run_gives_the_device_back(fleet):
+    tracker = rpc.connect_tracker("127.0.0.1", fleet.port)
+    assert tracker.request_and_run("rk3399", lambda remote: remote.listdir()) == []
+    assert tracker.summary()["queue_info"]["rk3399"] == {"total": 1, "free": 1, "pending": 0}
+    with pytest.raises(rpc.RPCError, match=r"'rpi' was there.*'rk3399'.*query_rpc_tracker"):
+        tracker.request("rpi", wait_limit=0.1)
+    tracker.close()
