@@ -226,7 +226,28 @@ static PyObject *tensors_list(int n, const TensorId *t) {
   }
   return l;
 }
+/* A nested tuple as JSON and back; texts are the engine's. */
+static PyObject *json_call(const char *name, PyObject *arg) {
+  PyObject *mod = PyImport_ImportModule("json"), *fn = mod ? PyObject_GetAttrString(mod, name) : NULL;
+  PyObject *r = fn ? PyObject_CallOneArg(fn, arg) : NULL;
+  Py_XDECREF(fn);
+  Py_XDECREF(mod);
+  return r;
+}
+static PyObject *as_tuples(PyObject *o) { /* takes it over */
+  if (!o || !PyList_Check(o)) return o;
+  PyObject *t = PyTuple_New(PyList_GET_SIZE(o));
+  for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(t); i++)
+    PyTuple_SET_ITEM(t, i, as_tuples(Py_NewRef(PyList_GET_ITEM(o, i))));
+  Py_DECREF(o);
+  return py_filled(t);
+}
 static PyObject *attr_value(const TeAttr *a) {
+  if (a->kind == TA_TUPLE) {
+    PyObject *text = PyUnicode_FromString(a->s), *v = text ? json_call("loads", text) : NULL;
+    Py_XDECREF(text);
+    return as_tuples(v);
+  }
   switch (a->kind) {
   case TA_INT: return PyLong_FromLongLong(a->i);
   case TA_FLOAT: return PyFloat_FromDouble(a->f);
@@ -337,14 +358,27 @@ static PyObject *fn_placeholder(PyObject *m, PyObject *args) {
   return r;
 }
 
-/* Attribute values: int, float, str, list of str, list of tensors. Temporary memory goes into `keep` (a list of
- * objects that own it). */
+static bool nested(PyObject *v) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); i++) {
+    PyObject *x = PyTuple_GET_ITEM(v, i);
+    if (!PyUnicode_Check(x) && !PyObject_TypeCheck(x, PyTensor_Type)) return true;
+  }
+  return false;
+}
+/* Attribute values: int, float, str, list of str, list of tensors, tuples of numbers, texts, None and such tuples. Temporary
+ * memory goes into `keep` (a list of objects that own it). */
 static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
   a->key = PyUnicode_AsUTF8(key);
   if (!a->key) return false;
   if (PyLong_Check(v)) return a->kind = TA_INT, a->i = PyLong_AsLongLong(v), !PyErr_Occurred();
   if (PyFloat_Check(v)) return a->kind = TA_FLOAT, a->f = PyFloat_AsDouble(v), true;
   if (PyUnicode_Check(v)) return a->kind = TA_STR, a->s = PyUnicode_AsUTF8(v), a->s != NULL;
+  if (PyTuple_Check(v) && nested(v)) {
+    PyObject *text = json_call("dumps", v);
+    a->kind = TA_TUPLE, a->s = text && PyList_Append(keep, text) == 0 ? PyUnicode_AsUTF8(text) : NULL;
+    Py_XDECREF(text);
+    return a->s != NULL;
+  }
   PyObject *seq = PyList_Check(v) || PyTuple_Check(v) ? PySequence_Tuple(v) : NULL;
   if (!seq)
     return PyErr_Format(PyExc_TypeError,

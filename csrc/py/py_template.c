@@ -477,8 +477,34 @@ static PyObject *f_divisors(PyObject *m, PyObject *args) {
   arena_free(d.s.a);
   return py_filled(l);
 }
-static PyMethodDef FUNCTIONS[] = {{"divisors", f_divisors, METH_VARARGS, "divisors(n): ascending."},
-                                  {NULL, NULL, 0, NULL}};
+
+typedef struct {
+  int n;
+  TensorId *t;
+  const char *why;
+  double out;
+} Operations;
+static void do_operations(void *arg) {
+  Operations *x = arg;
+  x->out = te_count_operations(py_session()->ctx, x->n, x->t, &x->why);
+}
+static PyObject *f_operations(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *list;
+  if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
+  Operations x = {.n = (int)PyList_GET_SIZE(list)};
+  if (!(x.t = py_calloc(x.n + 1, sizeof *x.t))) return NULL;
+  bool ok = true;
+  for (int i = 0; ok && i < x.n; i++) ok = (x.t[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
+  ok = ok && py_guard(py_session(), do_operations, &x);
+  PyMem_Free(x.t);
+  if (!ok) return NULL;
+  return x.why ? PyErr_Format(PyExc_ValueError, "%s", x.why) : PyFloat_FromDouble(x.out);
+}
+static PyMethodDef FUNCTIONS[] = {
+    {"divisors", f_divisors, METH_VARARGS, "divisors(n): ascending."},
+    {"operations", f_operations, METH_VARARGS, "operations(tensors): all operators of these and of what they read."},
+    {NULL, NULL, 0, NULL}};
 
 int py_init_template(PyObject *m) {
   PyObject *names = PyTuple_New(ANN_WORDS);

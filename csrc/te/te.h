@@ -11,7 +11,8 @@ typedef struct {
   VarId var;
   ExprId min, extent;
 } TeAxis;
-typedef enum { TA_INT, TA_FLOAT, TA_STR, TA_STRS, TA_TENSORS } TeAttrKind;
+typedef enum { TA_INT, TA_FLOAT, TA_STR, TA_STRS, TA_TENSORS, TA_TUPLE } TeAttrKind; /* TA_TUPLE: in s, as JSON: numbers,
+                                                                                         texts, null, nested lists */
 typedef struct {
   const char *key;
   TeAttrKind kind;
@@ -48,6 +49,8 @@ const TeOp *te_op_of(const IrCtx *c, TensorId t);
 int64_t te_bytes(const IrCtx *c, TensorId t); /* of all its elements; -1: the shape is no constant, or too large */
 bool te_is_reduction(const IrCtx *c, const TeOp *op);
 const TeAttr *te_attr(const TeOp *op, const char *key); /* NULL if absent */
+/* All operators of these tensors and of what they read, shared stages once per reader; *why: NULL, or why there is no count */
+double te_count_operations(IrCtx *c, int n, const TensorId *out, const char **why);
 int64_t te_const(const IrCtx *c, ExprId e);             /* value of a literal; raises otherwise, naming the remedy */
 
 /* ---- DAG (dag.c) ---- */

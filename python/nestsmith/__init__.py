@@ -5,8 +5,7 @@ import importlib as _importlib
 import pkgutil as _pkgutil
 
 from . import _absent, _load
-
-__version__ = "0.1.0"  # read from here by setup tools as well
+from ._version import __version__
 
 try:
     from . import _core, nd, runtime, target

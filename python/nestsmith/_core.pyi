@@ -318,6 +318,7 @@ def model_metrics(rows: Any, first: Any, task: Any, cost: Any, score: Any, /) ->
 ANNOTATIONS: tuple[str, ...]
 
 def divisors(n: int) -> list[int]: ...
+def operations(tensors: list[Any], /) -> float: ...
 
 class Space:
     dims: tuple[int, ...]

@@ -240,6 +240,63 @@ def lines_of(f):
         yield line if rest is line else line + "\n"
 
 
+def parsed_lines(name, f, parse, say=logger.warning):
+    """Pairs of a line's text and what ``parse`` makes of it, for the records of an open log.
+
+    Comments and empty lines are skipped, and so is what ``parse`` refuses with a ValueError: at the end a warning tells how
+    much that was, where and why, once in a process.
+
+    Parameters
+    ----------
+    name : str
+        Of the log, for messages.
+    f : text file
+        Opened with ``errors="surrogateescape"``.
+    parse : callable
+        Takes a line; None: it is no record, but nothing is wrong with it.
+    say : callable
+        Takes the arguments of `logging.Logger.warning`.
+
+    Yields
+    ------
+    (str, object)
+
+    Raises
+    ------
+    TVMValueError
+        If the log holds something, but not a single record.
+    """
+    broken, first, good, said = [], "", 0, []
+    for number, line in enumerate(lines_of(f), 1):
+        if not line.strip() or line[0] in "# ":
+            continue
+        try:
+            record = parse(line)
+        except ValueError as e:
+            if not line.endswith("\n"):
+                said.append("the last line is incomplete and was dropped")
+            else:
+                bytes_ = isinstance(e, UnicodeEncodeError)
+                first = first or ("bytes that are no UTF-8" if bytes_ else " ".join(str(e).split()))
+                broken.append(number)
+            continue
+        good += 1
+        if record is not None:
+            yield line, record
+    if broken and not good:
+        raise TVMValueError(f"{name} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
+    if broken:
+        where = ", ".join(map(str, broken[:10])) + (", ..." if len(broken) > 10 else "")
+        said.append(f"{len(broken)} broken lines were skipped (line {where}): {first}")
+    text = f"{name}: {good} records read; {'; '.join(said)}"
+    if said and text not in _told:  # a log is read several times in a run
+        _told.add(text)
+        say("%s", text)
+
+
+_told: set = set()  # warnings about files that were given
+
+
 class RecordReader:
     """Reads a log file; iterating gives (MeasureInput, MeasureResult) pairs.
 
@@ -248,8 +305,6 @@ class RecordReader:
     there are. A missing file counts as empty, with a warning; a file without a single record, though it holds something,
     raises ValueError.
     """
-
-    _told: set = set()  # warnings about files that were given
 
     def __init__(self, filename):
         self.filename = os.fspath(filename)
@@ -263,32 +318,8 @@ class RecordReader:
         if no_log(self.filename):
             logger.warning("log file %s %s", self.filename, no_log(self.filename))
             return
-        broken, first, good, said = [], "", 0, []
         with open(self.filename, encoding="utf-8", errors="surrogateescape") as f:
-            for number, line in enumerate(lines_of(f), 1):
-                if not line.strip() or line[0] in "# ":
-                    continue
-                try:
-                    record = _core.record_parse(line)
-                except ValueError as e:
-                    if not line.endswith("\n"):
-                        said.append("the last line is incomplete and was dropped")
-                    else:
-                        bytes_ = isinstance(e, UnicodeEncodeError)
-                        first = first or ("bytes that are no UTF-8" if bytes_ else " ".join(str(e).split()))
-                        broken.append(number)
-                    continue
-                good += 1
-                yield line, record
-        if broken and not good:
-            raise TVMValueError(f"{self.filename} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
-        if broken:
-            where = ", ".join(map(str, broken[:10])) + (", ..." if len(broken) > 10 else "")
-            said.append(f"{len(broken)} broken lines were skipped (line {where}): {first}")
-        text = f"{self.filename}: {good} records read; {'; '.join(said)}"
-        if said and text not in self._told:  # a log is read several times in a run
-            self._told.add(text)
-            logger.warning("%s", text)
+            yield from parsed_lines(self.filename, f, _core.record_parse)
 
     def __iter__(self):
         return (_pair(x) for x in self._fields())

@@ -1,4 +1,28 @@
 """Template tuning: schedules written by hand with open choices, which tuners make by measuring."""
 
-from . import task
-from .task import ConfigEntity, ConfigSpace
+import warnings as _warnings
+
+from . import env, log, measure, record, task, tophub
+from .env import GLOBAL_SCOPE
+from .history import ApplyGraphBest, ApplyHistoryBest
+from .measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult
+from .task import (
+    ApplyFixedConfig,
+    ConfigEntity,
+    ConfigSpace,
+    DispatchContext,
+    FallbackContext,
+    create,
+    get_config,
+    register_topi_compute,
+    register_topi_schedule,
+    template,
+)
+
+apply_fixed_config, apply_graph_best, apply_history_best = ApplyFixedConfig, ApplyGraphBest, ApplyHistoryBest
+for _where in (task, task.dispatcher):  # TVM's places for them; here these modules lie below what they need
+    for _what in (ApplyGraphBest, ApplyHistoryBest):
+        setattr(_where, _what.__name__, _what)
+
+# ``python -m nestsmith.autotvm.record`` runs a module that this package imports as well, which is harmless
+_warnings.filterwarnings("ignore", r"'nestsmith\.autotvm\.record' found in sys\.modules", RuntimeWarning)

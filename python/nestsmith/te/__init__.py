@@ -79,6 +79,6 @@ from ..tir import (
     truncdiv,
     truncmod,
 )
-from .operation import compute, placeholder, reduce_axis, size_var, thread_axis, var
+from .operation import compute, placeholder, reduce_axis, size_var, thread_axis, var, with_attrs
 from .schedule import InferBound, Schedule, Stage, create_schedule
 from .tag import tag_scope

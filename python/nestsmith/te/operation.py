@@ -130,3 +130,19 @@ def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=N
     for t in out:
         check.shape(name, t.shape, t.dtype)
     return out[0] if len(out) == 1 else out
+
+
+def with_attrs(op, **attrs):
+    """The tensors of an operation that computes the same as ``op`` on the same axes, with further attributes.
+
+    Parameters
+    ----------
+    op : te.ComputeOp
+    attrs
+        Hints, as those of `compute`; they replace hints of the same name.
+
+    Returns
+    -------
+    tuple of te.Tensor
+    """
+    return _core.te_compute(op.name, op.tag, op.axis, op.body, {**op.attrs, **attrs})

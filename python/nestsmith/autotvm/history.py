@@ -1,0 +1,159 @@
+"""Contexts that answer from tuning logs.
+
+>>> with autotvm.apply_history_best("tuned.log"):  # doctest: +SKIP
+...     lib = relay.build(mod, target, params=params)
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+
+import numpy as np
+
+from .log import load_from_buffer, load_from_file
+from .measure.measure import MeasureInput
+from .task.dispatcher import DispatchContext
+from .task.space import FallbackConfigEntity
+
+__all__ = ["ApplyGraphBest", "ApplyHistoryBest", "pairs_of"]
+
+logger = logging.getLogger("autotvm")
+
+_GENERIC = ("gpu",)  # keys of targets that have nothing in common but being a GPU
+
+
+def pairs_of(records):
+    """The (MeasureInput, MeasureResult) pairs of whatever a log may be given as.
+
+    Parameters
+    ----------
+    records : None, str, pathlib.Path, open text file, or iterable
+        An iterable gives pairs, or anything else of this list.
+    """
+    if records is None:
+        return
+    if isinstance(records, (str, bytes, os.PathLike)):
+        yield from load_from_file(os.fsdecode(records))
+    elif isinstance(records, io.TextIOBase):
+        yield from load_from_buffer(records)
+    elif isinstance(records, tuple) and len(records) == 2 and isinstance(records[0], MeasureInput):
+        yield records
+    else:
+        try:
+            items = iter(records)
+        except TypeError:
+            raise TypeError(f"records is {records!r}; it must be a log file or pairs of (MeasureInput, MeasureResult)") from None
+        for r in items:
+            yield from pairs_of(r)
+
+
+class ApplyHistoryBest(DispatchContext):
+    """Answers with the fastest recorded configuration.
+
+    A record counts for every key of its target (``mali``, ``opencl``, ``gpu``), and before that for its model. The key
+    ``gpu``, which all GPUs share, counts only for tasks whose name ends in it.
+
+    Parameters
+    ----------
+    records : None, str, pathlib.Path, open text file, or iterable
+        Logs, pairs of (MeasureInput, MeasureResult), or lists of these.
+
+    Attributes
+    ----------
+    best_by_targetkey, best_by_model : dict
+        (key or model, workload) -> (MeasureInput, MeasureResult)
+    """
+
+    def __init__(self, records):
+        super().__init__()
+        self.best_by_targetkey = {}
+        self.best_by_model = {}
+        self._best_user_defined = {}
+        self.load(records)
+
+    def load(self, records):
+        """Adds records. See the constructor."""
+        count = 0
+        for inp, res in pairs_of(records):
+            count += 1
+            if res.error_no != 0:
+                continue
+            workload = inp.task.workload
+            for key in inp.target.keys:
+                self._keep(self.best_by_targetkey, (key, workload), inp, res)
+            model = inp.target.model if inp.target.model != "unknown" else res.extra.get("device", "unknown")
+            if model != "unknown":
+                self._keep(self.best_by_model, (model, workload), inp, res)
+        logger.debug("Finish loading %d records", count)
+
+    @staticmethod
+    def _keep(best, key, inp, res):
+        if key not in best or np.mean(res.costs) < np.mean(best[key][1].costs):
+            best[key] = inp, res
+
+    def _query_inside(self, target, workload):
+        if target is None:
+            raise RuntimeError(
+                "Need a target context to find the history best. "
+                "Hint: if your target is llvm, use `with nestsmith.target.Target('llvm'):`"
+            )
+        for key, found in [(target.model, self.best_by_model), *((k, self.best_by_targetkey) for k in target.keys)]:
+            at = key, workload
+            if at in self._best_user_defined:
+                return self._best_user_defined[at]
+            if at not in found:
+                continue
+            if found is self.best_by_targetkey and key in _GENERIC:
+                if not workload[0].endswith(f".{key}"):
+                    continue
+                logger.info("%s: the configuration comes from another device, %s", workload[0], found[at][0].target)
+            return found[at][0].config
+        return None
+
+    def update(self, target, workload, cfg):
+        """Makes ``cfg`` the answer for a workload on the target's model and keys; it counts as the fastest."""
+        cfg.cost = 0
+        for key in (target.model, *target.keys):
+            self._best_user_defined[key, workload] = cfg
+
+
+class ApplyGraphBest(DispatchContext):
+    """Answers the n-th query with the n-th record, as a graph tuner writes them, later ones by target and workload.
+
+    Parameters
+    ----------
+    records : str, pathlib.Path, open text file, or iterable
+        As for `ApplyHistoryBest`.
+    """
+
+    def __init__(self, records):
+        super().__init__()
+        self._records = list(pairs_of(records))
+        self._counter = 0
+        self._global_cfg_dict = {}
+
+    def _query_inside(self, target, workload):
+        if self._counter < len(self._records):
+            inp, _ = self._records[self._counter]
+            if workload is not None and inp.task.workload != workload:
+                raise ValueError(
+                    f"record {self._counter + 1} of the graph is for {inp.task.workload}, asked for is {workload}; is it the "
+                    "log of this network?"
+                )
+            self._counter += 1
+            self.update(target, inp.task.workload, inp.config)
+            inp.config.workload = inp.task.workload
+            return inp.config
+        key = str(target), workload
+        if key not in self._global_cfg_dict:
+            self.warn_once(
+                f"Config for target={target}, workload={workload} is missing in ApplyGraphBest context. A fallback "
+                "configuration is used, which may bring great performance regression."
+            )
+            self._global_cfg_dict[key] = FallbackConfigEntity()
+        return self._global_cfg_dict[key]
+
+    def update(self, target, workload, cfg):
+        self._global_cfg_dict[str(target), workload] = cfg

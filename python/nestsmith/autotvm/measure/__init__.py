@@ -1,0 +1,4 @@
+"""Measuring of templates."""
+
+from . import measure
+from .measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult
