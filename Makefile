@@ -43,12 +43,18 @@ demo:
 	@echo "building the engine (a minute the first time)"
 	@$(MAKE) --no-print-directory -s -j2 QUIET=1 ext
 	PYTHONPATH=python $(PY) -m nestsmith.demo
+# Tests of these folders neither time anything nor care for other processes: they run two files at a time.
+BESIDE := $(patsubst %,tests/%/,autotvm codegen conformance docs fuzz graph interp lower model operators relay schedule search te)
+ALONE := $(filter-out $(BESIDE) tests/c/ tests/data/,$(filter-out %__pycache__/,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
+PYTEST = PYTHONPATH=python $(PY) -m pytest
 test: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
-	PYTHONPATH=python $(PY) -m pytest -m "not full"
+	$(PYTEST) -m "not full" -n 2 --dist loadfile $(BESIDE)
+	$(PYTEST) -m "not full" $(ALONE)
 test-full: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
-	PYTHONPATH=python $(PY) -m pytest
+	$(PYTEST) -n 2 --dist loadfile $(BESIDE)
+	$(PYTEST) $(ALONE)
 	@$(MAKE) --no-print-directory test-asan
 # missingReturn: the compilers check it, and cppcheck does not see Python.h (Py_RETURN_NONE and the like)
 CPPCHECK := cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,portability --suppress=missingInclude \

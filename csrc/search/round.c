@@ -8,7 +8,7 @@
 
 /* ---- a round ---- */
 
-enum { MAX_HINTS = 32, MAX_BATCH = 1 << 20 };
+enum { MAX_HINTS = 32 };
 
 static int by_speed(const void *x, const void *y) {
   const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
@@ -168,7 +168,7 @@ static void round_body(void *arg) {
   take(p, best.n, best.at, c->batch, &c->size, c->made);
 }
 int policy_round(Policy *p, Err *e, int batch, Candidate **out) {
-  err_check(e, batch > 0 && batch <= MAX_BATCH, "batch size %d is not in 1..%d", batch, (int)MAX_BATCH);
+  err_check(e, batch > 0 && batch <= ROUND_MOST, "batch size %d is not in 1..%d", batch, (int)ROUND_MOST);
   Call c = {.p = p, .batch = batch, .made = out};
   pol_guarded(p, e, round_body, &c);
   return c.size;

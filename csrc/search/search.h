@@ -91,6 +91,7 @@ State *sketch_replay(IrCtx *c, const TeDag *d, int n, const Step *steps);
 /* 03 §3; raises if nothing valid is found in bounded time */
 StateList policy_sample(Policy *p, Arena *a);
 StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size); /* 03 §4.4; best first, unmeasured states only */
+enum { ROUND_MOST = 1 << 20 }; /* candidates of one round */
 /* 03 §4.6: up to `batch` candidates to measure next, the caller's; marks them as picked; returns how many, 0: exhausted.
  * Raises on e. out: room for a batch, zeroed; what is in it after an error is the caller's, too. */
 int policy_round(Policy *p, Err *e, int batch, Candidate **out);

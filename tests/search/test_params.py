@@ -1,6 +1,7 @@
 """Every search parameter of the reference is accepted and does what its name says; warm starts; failures stay out."""
 
 import json
+import resource
 import re
 from collections import Counter
 
@@ -321,8 +322,10 @@ def test_numbers_out_of_range():
     for at, name in ((5, "max_threads_per_block"), (7, "warp_size")):
         with pytest.raises(ValueError, match=f"{name} 0"):
             policy(matmul(8, 8, 8), _core.Target("cuda", [0 if i == at else v for i, v in enumerate(hw)], sm=90))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match="batch size"):
         policy(matmul(8, 8, 8), CPU4).round(2**31 - 1)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < most + (1 << 20), "KiB: it is refused before room is made for it"
 
 
 def test_a_huge_batch_takes_what_there_is():
