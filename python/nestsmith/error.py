@@ -2,7 +2,7 @@
 
 What the engine raises is a `TVMError`. It is a RuntimeError, as in TVM; where an argument, a schedule or a file is at fault
 it is a `TVMValueError`, which is a ValueError as well. TypeError, IndexError, OSError, MemoryError and KeyboardInterrupt
-come as themselves. Names of TVM that nothing here raises (of RPC, of operator attributes) are there for the `except`
+come as themselves. Names of TVM that nothing here raises (of operator attributes) are there for the `except`
 clauses of scripts.
 """
 

@@ -8,6 +8,7 @@ switched off.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import logging
 import socket
 import ssl
@@ -33,6 +34,11 @@ except ModuleNotFoundError as e:
 
 from .. import forks
 from .settings import ClusterError
+
+# Dask has every exception class that exists pickled with its traceback, in a way that RPCSessionTimeoutError, which has two bases
+# in C, does not survive; ours are pickled as ever.
+for _class in [c for c in copyreg.dispatch_table if c.__module__.split(".")[0] == __name__.split(".")[0]]:
+    del copyreg.dispatch_table[_class]
 
 __all__ = [
     "BLOCKED_WORKER", "CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm",

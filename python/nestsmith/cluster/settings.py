@@ -7,19 +7,13 @@ import os
 import pathlib
 
 from .. import check
+from ..error import RPCError as ClusterError
+from ..error import RPCSessionTimeoutError as SessionTimeout
 
 __all__ = ["ClusterError", "SessionTimeout", "Tls", "client_host", "listening_host", "parse_tracker", "tls_from", "tracker_of"]
 
 DEFAULT_PORT = 9190
 FILES = ("ca.pem", "cert.pem", "key.pem")
-
-
-class ClusterError(RuntimeError):
-    """What goes wrong between machines: the message names the tracker, the key and the last thing that happened."""
-
-
-class SessionTimeout(ClusterError):
-    """A session or a request took longer than its limit."""
 
 
 def client_host(host):

@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from ..cluster.settings import ClusterError, SessionTimeout
+from ..error import RPCError, RPCSessionTimeoutError
 from .session import LocalSession, RPCSession
 from .tracker import TrackerSession, connect, connect_tracker, request_remote
-
-RPCError, RPCSessionTimeoutError = ClusterError, SessionTimeout
 
 __all__ = [
     "LocalSession",
