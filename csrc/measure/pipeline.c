@@ -269,7 +269,7 @@ static void new_body(void *arg) {
     if (err_try(&l->e, lane_body, l) != NS_OK) err_raise(n->e, NS_ERR_MEMORY, "%s", l->e.msg);
     compiler_stop_flag(l->c, &p->stop);
   }
-  ErrCode here = err_try(&p->lane[0].e, check_here, &p->lane[0]);
+  ErrCode here = p->n_lanes ? err_try(&p->lane[0].e, check_here, &p->lane[0]) : NS_OK;
   if (here != NS_OK) err_raise(n->e, here, "%s", p->lane[0].e.msg);
   bool ok = true;
   for (int i = 0; ok && i < p->n_runners; i++)
@@ -301,8 +301,8 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions
   p->cache_dir = copy_text(o->cache_dir);
   p->cc = copy_text(o->cc);
   p->build = (BuildOptions){o->build_timeout_s > 0 ? o->build_timeout_s : 15, p->cache_dir, p->cc, o->memory};
-  p->n_lanes = o->n_compile > 0 ? o->n_compile : default_lanes();
-  p->lane = calloc((size_t)p->n_lanes, sizeof *p->lane);
+  p->n_lanes = o->n_compile > 0 ? o->n_compile : o->n_compile < 0 ? 0 : default_lanes();
+  p->lane = calloc((size_t)p->n_lanes + 1, sizeof *p->lane);
   p->type = d;
   p->lock_mode = o->lock;
   p->n_runners = o->n_ids < 1 ? 1 : o->n_ids > PIPE_DEVICES ? PIPE_DEVICES : o->n_ids;
@@ -385,8 +385,9 @@ void pipe_hold(Pipeline *p, int task, int by) {
   pthread_mutex_unlock(&p->lock);
 }
 
-void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
-                 const RunPolicy *policy) {
+/* A job of a task that is known; text: a source (NULL: there is a binary of n bytes). Raises when out of memory. */
+static Job *job_new(Pipeline *p, Err *e, int task, const char *source, const void *binary, size_t n,
+                    const char *manifest, int64_t tag, const RunPolicy *policy) {
   pthread_mutex_lock(&p->lock);
   int n_tasks = p->n_tasks;
   pthread_mutex_unlock(&p->lock);
@@ -394,24 +395,42 @@ void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *
     err_raise(e, NS_ERR_VALUE, "task %d is not known to this pipeline (it has %d)", task, n_tasks);
   Job *j = calloc(1, sizeof *j);
   if (j) {
-    j->source = strdup(source);
+    j->source = source ? strdup(source) : NULL;
+    j->binary = source ? NULL : malloc(n + 1);
+    j->n_binary = n;
     j->manifest = strdup(manifest);
     j->policy = *policy;
     j->res.tag = tag;
     j->res.task = task;
   }
-  if (!j || !j->source || !j->manifest) {
+  if (!j || !(j->source || j->binary) || !j->manifest) {
     if (j) job_free(j);
     err_raise(e, NS_ERR_MEMORY, "out of memory queueing a candidate");
   }
+  if (j->binary) memcpy(j->binary, binary, n);
+  return j;
+}
+
+static void enter(Pipeline *p, Queue *q, Job *j) {
   pthread_mutex_lock(&p->lock);
   if (!(p->first > 0)) p->first = clock_now();
-  put_in_order(&p->to_compile, j);
-  p->task[task].pending++;
+  put_in_order(q, j);
+  p->task[j->res.task].pending++;
   p->open++;
   p->no_finals = false;
   pipe_changed(p);
   pthread_mutex_unlock(&p->lock);
+}
+
+void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
+                 const RunPolicy *policy) {
+  err_check(e, p->n_lanes > 0, "this pipeline does not compile: submit programs");
+  enter(p, &p->to_compile, job_new(p, e, task, source, NULL, 0, manifest, tag, policy));
+}
+
+void pipe_submit_built(Pipeline *p, Err *e, int task, const void *binary, size_t n, const char *manifest, int64_t tag,
+                       const RunPolicy *policy) {
+  enter(p, &p->to_run, job_new(p, e, task, NULL, binary, n, manifest, tag, policy));
 }
 
 int pipe_poll(Pipeline *p, double wait_s, PipeResult *out, int max) {

@@ -11,7 +11,7 @@ typedef struct Pipeline Pipeline;
 typedef enum { LOCK_AUTO, LOCK_TURNS, LOCK_FAIL, LOCK_NONE } LockMode;
 enum { PIPE_DEVICES = 16 };
 typedef struct {
-  int n_compile;              /* compile threads; 0: cores - 1, at least 1 */
+  int n_compile;              /* compile threads; 0: cores - 1, at least 1; -1: none, all programs come compiled */
   double build_timeout_s;     /* 0: 15 */
   const char *cache_dir, *cc; /* as in BuildOptions */
   BuildCache *memory;         /* as in BuildOptions; must live as long as the pipeline */
@@ -41,6 +41,9 @@ void pipe_hold(Pipeline *p, int task, int by);
  * the order of their tags. Raises only when out of memory. */
 void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *manifest, int64_t tag,
                  const RunPolicy *policy);
+/* The same with a program that was compiled elsewhere, which is run in the order of the tags. */
+void pipe_submit_built(Pipeline *p, Err *e, int task, const void *binary, size_t n, const char *manifest, int64_t tag,
+                       const RunPolicy *policy);
 int pipe_poll(Pipeline *p, double wait_s, PipeResult *out,
               int max); /* waits up to wait_s for the first; returns how many were stored, in order of completion */
 int pipe_pending(Pipeline *p); /* submitted and not yet returned by pipe_poll */

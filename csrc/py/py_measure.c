@@ -59,6 +59,8 @@ static const PyField POLICY[] = {FIELD(RunPolicy, number, FIELD_I32, 0, 0, NULL)
                                  FIELD(RunPolicy, strict, FIELD_BOOL, 0, 0, NULL),
                                  FIELD(RunPolicy, race, FIELD_BOOL, 0, 0, NULL),
                                  FIELD(RunPolicy, cache, FIELD_I32, 0, 0, CACHES),
+                                 FIELD(RunPolicy, cold_args, FIELD_I64, 0, INT64_MAX, NULL),
+                                 FIELD(RunPolicy, cold_bytes, FIELD_I64, 0, INT64_MAX, NULL),
                                  FIELDS_END};
 int py_policy(PyObject *o, void *out) {
   *(RunPolicy *)out = (RunPolicy){.number = 3, .repeat = 1, .min_repeat_ms = 100, .timeout_s = 10};
@@ -410,17 +412,23 @@ static void worker_turn(PyWorker *w) {
   if (w->lock) devlock_leave(w->lock);
 }
 
+static bool lock_mode(int given, LockMode *out) {
+  *out = (LockMode)given;
+  if (given >= LOCK_AUTO && given <= LOCK_NONE) return true;
+  PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", given);
+  return false;
+}
+
 static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   (void)kw;
   NewWorker n = {0};
   int lock = LOCK_NONE;
   PyObject *stop = NULL;
-  if (!PyArg_ParseTuple(args, "ii|iO", &n.type, &n.id, &lock, &stop)) return NULL;
-  if (lock < LOCK_AUTO || lock > LOCK_NONE)
-    return PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", lock);
+  LockMode mode;
+  if (!PyArg_ParseTuple(args, "ii|iO", &n.type, &n.id, &lock, &stop) || !lock_mode(lock, &mode)) return NULL;
   n.w = (PyWorker *)t->tp_alloc(t, 0);
   if (!n.w) return NULL;
-  n.w->mode = (LockMode)lock;
+  n.w->mode = mode;
   n.w->made = fork_count();
   err_init(&n.w->err);
   PyObject *own = py_stop_from(stop); /* only for the start */
@@ -510,10 +518,13 @@ static void pipeline_body(void *arg) {
 }
 
 static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
-  static char *names[] = {"target", "device_type", "device_id", "n_compile", "build_timeout", "cache_dir", "cc", NULL};
+  static char *names[] = {"target",    "device_type", "device_id", "n_compile", "build_timeout",
+                          "cache_dir", "cc",          "lock",      NULL};
   NewPipeline n = {0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzz", names, py_target, &n.t, &n.type, &n.id, &n.o.n_compile,
-                                   &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc))
+  int lock = LOCK_AUTO;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzzi", names, py_target, &n.t, &n.type, &n.id, &n.o.n_compile,
+                                   &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc, &lock) ||
+      !lock_mode(lock, &n.o.lock))
     return NULL;
   n.o.memory = py_build_memory();
   n.p = (PyPipeline *)t->tp_alloc(t, 0);
@@ -567,6 +578,7 @@ typedef struct {
   PyPipeline *p;
   int task;
   const char *source, *manifest;
+  Py_ssize_t n; /* of a program that is compiled already: source */
   long long tag;
   RunPolicy policy;
 } Submit;
@@ -583,6 +595,41 @@ static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   ErrCode c = err_try(&s.p->err, submit_body, &s);
   if (c) return py_raise(&s.p->err, c);
   return Py_NewRef(Py_None);
+}
+
+static void submit_built_body(void *arg) {
+  Submit *s = arg;
+  pipe_submit_built(s->p->p, &s->p->err, s->task, s->source, (size_t)s->n, s->manifest, s->tag, &s->policy);
+}
+
+static PyObject *pipeline_submit_built(PyObject *o, PyObject *args) {
+  Submit s = {.p = (PyPipeline *)o};
+  if (!PyArg_ParseTuple(args, "iy#sLO&", &s.task, &s.source, &s.n, &s.manifest, &s.tag, py_policy, &s.policy) ||
+      !pipeline_open(s.p))
+    return NULL;
+  ErrCode c = err_try(&s.p->err, submit_built_body, &s);
+  if (c) return py_raise(&s.p->err, c);
+  return Py_NewRef(Py_None);
+}
+
+static PyObject *pipeline_incumbent(PyObject *o, PyObject *args) {
+  int task;
+  double seconds;
+  if (!PyArg_ParseTuple(args, "id", &task, &seconds) || !pipeline_open((PyPipeline *)o)) return NULL;
+  pipe_incumbent(((PyPipeline *)o)->p, task, seconds);
+  return Py_NewRef(Py_None);
+}
+
+static PyObject *pipeline_hold(PyObject *o, PyObject *args) {
+  int task, by;
+  if (!PyArg_ParseTuple(args, "ii", &task, &by) || !pipeline_open((PyPipeline *)o)) return NULL;
+  pipe_hold(((PyPipeline *)o)->p, task, by);
+  return Py_NewRef(Py_None);
+}
+
+static PyObject *pipeline_canary(PyObject *o, void *none) {
+  (void)none;
+  return pipeline_open((PyPipeline *)o) ? PyFloat_FromDouble(pipe_stats(((PyPipeline *)o)->p).canary) : NULL;
 }
 
 static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
@@ -640,13 +687,20 @@ static PyGetSetDef WORKER_GET[] = {{"pid", worker_pid_py, NULL, "Process id, 0 w
 static PyMethodDef PIPELINE_METHODS[] = {
     {"task", pipeline_task, METH_O, "task(TaskData) -> number of the task; takes the data over."},
     {"submit", pipeline_submit, METH_VARARGS, "submit(task, source, manifest, tag, policy)."},
+    {"submit_built", pipeline_submit_built, METH_VARARGS,
+     "submit_built(task, binary, manifest, tag, policy): a program that was compiled elsewhere."},
+    {"incumbent", pipeline_incumbent, METH_VARARGS, "incumbent(task, seconds): what its candidates have to beat."},
+    {"hold", pipeline_hold, METH_VARARGS,
+     "hold(task, by): while the sum is above 0 more candidates of a round are to come, and no final is held."},
     {"poll", pipeline_poll, METH_VARARGS,
      "poll(wait=0) -> list of (tag, task, result dict, build seconds, cached); waits at most 0.2 s."},
     {"cancel", pipeline_cancel, METH_NOARGS, "Drops what has not started; returns how many."},
     {"close", pipeline_close, METH_NOARGS, "Ends all its processes."},
     {NULL, NULL, 0, NULL}};
-static PyGetSetDef PIPELINE_GET[] = {{"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL},
-                                     {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef PIPELINE_GET[] = {
+    {"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL},
+    {"canary", pipeline_canary, NULL, "Seconds of the device's fixed piece of work, 0 before the first run.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef FUNCTIONS[] = {
     {"build", fn_build, METH_VARARGS,
      "build(target, source, timeout=0, cache_dir=None, cc=None, stop=None) -> (binary, seconds, cached)."},
@@ -696,7 +750,7 @@ static PyType_Slot PIPELINE_SLOTS[] = {
     SLOT(Py_tp_methods, PIPELINE_METHODS),
     SLOT(Py_tp_getset, PIPELINE_GET),
     {Py_tp_doc, (void *)"Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, "
-                        "cc=None): compiles and measures, overlapped."},
+                        "cc=None, lock=0): compiles and measures, overlapped. n_compile -1: programs come compiled."},
     END};
 static PyType_Spec SPECS[] = {{"nestsmith._core.TaskData", sizeof(PyTask), 0, Py_TPFLAGS_DEFAULT, TASK_SLOTS},
                               {"nestsmith._core.Compiler", sizeof(PyCompiler), 0, Py_TPFLAGS_DEFAULT, COMPILER_SLOTS},

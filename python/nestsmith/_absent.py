@@ -9,13 +9,8 @@ import sys
 
 __all__ = ["attribute_error"]
 
-_REMOTE = (
-    "measuring on other machines is not possible; auto_scheduler.LocalRunner(device=[0, 1]) measures on several GPUs of "
-    "this one"
-)
 _RUN = "compile with relay.build and run with nestsmith.contrib.graph_executor.GraphModule"
 INSTEAD = {
-    "nestsmith.auto_scheduler.RPCRunner": _REMOTE,
     "nestsmith.relay.create_executor": _RUN,
     "nestsmith.relay.vm": _RUN,
     "nestsmith.meta_schedule": "tune with nestsmith.auto_scheduler",

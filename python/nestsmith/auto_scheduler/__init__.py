@@ -1,5 +1,6 @@
 """The auto-scheduler: finds fast loop programs for computations by searching and measuring."""
 
+import importlib as _importlib
 import typing as _typing
 import warnings as _warnings
 
@@ -154,4 +155,6 @@ __all__ = [
 if not _typing.TYPE_CHECKING:  # a type checker shall find names that are not there
 
     def __getattr__(name):
+        if name == "RPCRunner":  # needs the extra `cluster`
+            return _importlib.import_module(".remote", __name__).RPCRunner
         raise _absent.attribute_error(__name__, name)

@@ -373,6 +373,12 @@ def _devices(device):
     return [int(d) for d in listed] if isinstance(device, (list, tuple)) else int(device)
 
 
+def task_rows(task, stop=None):
+    """What candidates of a task read and have to compute, as `_core.TaskData` takes it; `stop` ends the reference program."""
+    arrays, exact = _core.reference_data(task.compute_dag, stop=stop), _core.reference_exact(task.compute_dag)
+    return [(len(a), a, not t.op.is_placeholder, t.dtype, same) for a, t, same in zip(arrays, task.compute_dag.tensors, exact)]
+
+
 class LocalRunner(ProgramRunner):
     """Runs candidates in an isolated process on this machine.
 
@@ -495,12 +501,7 @@ class LocalRunner(ProgramRunner):
     def _task_data(self, task):
         key = (task.workload_key, id(task.compute_dag))
         if key not in self._data:
-            arrays, exact = _core.reference_data(task.compute_dag, stop=self._stop), _core.reference_exact(task.compute_dag)
-            rows = [
-                (len(a), a, not t.op.is_placeholder, t.dtype, same)
-                for a, t, same in zip(arrays, task.compute_dag.tensors, exact)
-            ]
-            self._data = {key: _core.TaskData(rows)}
+            self._data = {key: _core.TaskData(task_rows(task, self._stop))}
         return self._data[key]
 
     def _worker(self, task):

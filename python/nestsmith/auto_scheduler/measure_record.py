@@ -125,7 +125,7 @@ def _pair(fields):
 # They follow the version in the record's field "v", which readers of the format (TVM's among them) read and ignore:
 # "v0.6 stage=quick n=3 sd=0.002 l2=mixed". A key of its own would make TVM refuse the log.
 
-_MARKS = {"stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int, "occ": float, "cause": str}
+_MARKS = {"stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int, "occ": float, "cause": str, "class": str}
 _FLAGS = ("audited", "disturbed")
 
 
@@ -144,6 +144,8 @@ def write_marks(res):
                 if extra.get(v)]  # fmt: skip
         if extra.get("occupancy"):
             out.append(f"occ={extra['occupancy']:.2f}")
+        if extra.get("class"):
+            out.append(f"class={extra['class']}")
         out += [k for k in _FLAGS if extra.get(k)]
     else:
         if not extra.get("cause"):

@@ -64,7 +64,7 @@ def check_compilers(options, tasks):
 
 class _Batch:
     __slots__ = (
-        "task", "policy", "inputs", "results", "left", "future", "arrived", "first_tag", "started", "ended", "recalled",
+        "task", "policy", "inputs", "results", "left", "future", "arrived", "first_tag", "started", "ended", "recalled", "away",
     )  # fmt: skip
 
     def __init__(self, task, policy, inputs):
@@ -74,6 +74,7 @@ class _Batch:
         # Of a user's own builder and runner. Not a SimpleQueue: where signals interrupt its `get` until the time is over, it
         # waits forever (CPython 3.11).
         self.future, self.arrived = None, queue.Queue()
+        self.away = []  # futures of groups that a runner measures elsewhere
         self.first_tag, self.started, self.ended = 0, time.time(), 0.0
 
 
@@ -287,10 +288,34 @@ class Measurer:
                 return
             group = [batch.inputs[i] for i in todo[k : k + size]]
             built = one_each(builder, "build", builder.build(group, verbose), group)
+            if hasattr(runner, "start"):  # the next group is built while this one is measured
+                batch.away.append(self._start_away(batch, todo[k : k + size], group, built))
+                continue
             results = one_each(runner, "run", runner.run(group, built, verbose), group)
-            ended = self.stop.is_set()  # then what failed may have failed for that
-            pairs = [(i, r) for i, r in zip(todo[k : k + size], results) if not (ended and r.error_no)]
-            batch.arrived.put(pairs)
+            self._arrive(batch, todo[k : k + size], results)
+
+    def _arrive(self, batch, numbers, results):
+        ended = self.stop.is_set()  # then what failed may have failed for that
+        batch.arrived.put([(i, r) for i, r in zip(numbers, results) if not (ended and r.error_no)])
+
+    def _start_away(self, batch, numbers, group, built):
+        key = batch.task.workload_key
+        future = self.options.runner.start(
+            group, built, lambda: self.best[key][1] if key in self.best else 0.0, race=True, checked=self.check
+        )
+        landed = concurrent.futures.Future()  # done once the results have arrived
+
+        def land(f):
+            if f.cancelled():
+                landed.cancel()
+            elif f.exception() is not None:
+                landed.set_exception(f.exception())
+            else:
+                self._arrive(batch, numbers, f.result())
+                landed.set_result(None)
+
+        future.add_done_callback(land)
+        return landed
 
     # ---- collecting ----
 
@@ -331,14 +356,15 @@ class Measurer:
         return batch.results
 
     def _take_foreign_results(self, batch, wait):
-        done = batch.future.done()  # asked first: what arrived before is taken below
+        done = batch.future.done() and all(f.done() for f in batch.away)  # asked first: what arrived before is taken below
         try:
             pairs = batch.arrived.get(timeout=0 if done else wait)
         except queue.Empty:
             if done:
                 batch.left = 0
-                if not batch.future.cancelled():
-                    batch.future.result()  # raises what the builder or the runner raised
+                for f in [batch.future, *batch.away]:
+                    if not f.cancelled():
+                        f.result()  # raises what the builder or the runner raised
             return
         for i, r in pairs:
             batch.results[i] = r

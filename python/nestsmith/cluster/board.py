@@ -10,6 +10,7 @@ import threading
 import time
 
 from .. import _core
+from .bench import Bench
 from .engine import BLOCKED_WORKER, CommClosedError, Worker, close_comm, configure
 from .runner import Runner, RunnerLost
 from .settings import ClusterError, SessionTimeout
@@ -23,8 +24,9 @@ _TYPES = (1, 2, 4)
 
 
 def class_of(info):
-    """Devices of one class have one name, clock and driver."""
-    return f"{info['name']}|{info.get('clock_khz', 0) // 1000} MHz|driver {info.get('driver_version', info.get('driver', 0))}"
+    """Devices of one class have one name, clock and driver. Without spaces: it is a word in records."""
+    text = f"{info['name']}/{info.get('clock_khz', 0) // 1000}MHz/{info.get('driver_version', info.get('driver', 0))}"
+    return "_".join(text.split())
 
 
 def _classes(device):
@@ -45,7 +47,8 @@ class Session:
 
     def __init__(self, board, token):
         self.board, self.token, self.limit, self.ended = board, token, None, ""
-        self._runner, self._measuring, self._lock = None, None, threading.Lock()
+        self._runner, self._bench, self._lock, self._free = None, Bench(), threading.Lock(), threading.Event()
+        self._free.set()
         self.begun = time.monotonic()
 
     def _start(self):
@@ -70,6 +73,13 @@ class Session:
 
     def answer(self, message):
         """The reply to a client's message. Never raises."""
+        self._free.clear()
+        try:
+            return self._answer(message)
+        finally:
+            self._free.set()
+
+    def _answer(self, message):
         try:
             reply = self._act(message)
             self.board.kills = 0
@@ -100,15 +110,20 @@ class Session:
             limit = self._seconds_left(float(m["limit"]) if m.get("limit") else None)
             reply, data = self._start().ask(dict(m["request"]), m.get("data", b""), limit)
             return {"reply": reply, "data": data}
+        if what == "measure":
+            return self._bench.measure(m, self._seconds_left(float(m["limit"]) if m.get("limit") else None))
         raise ValueError(f"a session cannot {what!r}")
 
     def end(self, why):
-        """Ends what runs, from any thread."""
+        """Ends what runs, from any thread, and waits for its end."""
         with self._lock:
             self.ended = self.ended or why
             runner, self._runner = self._runner, None
+        self._bench.ended = True
         if runner is not None:
             runner.kill()
+        self._free.wait()
+        self._bench.close()
 
 
 class Board(Worker):
@@ -123,7 +138,7 @@ class Board(Worker):
     def __init__(self, *args, key="", device="local", shown="", **kwargs):
         configure()
         self.key, self.device, self.shown, self.kills = key, device, shown, 0
-        self._sessions, self._granted, self._change = {}, {}, asyncio.Condition()
+        self._sessions, self._granted, self._change, self._one = {}, {}, asyncio.Condition(), asyncio.Lock()
         super().__init__(*args, startup_information={"nestsmith": Board.facts_of}, **kwargs)
         for name in BLOCKED_WORKER:
             self.handlers.pop(name, None)
@@ -186,6 +201,10 @@ class Board(Worker):
             await comm.write({"error": "lost", "msg": "the tracker has not lent this device to you"})
             await close_comm(comm)
             return
+        async with self._one:  # what the last one left has ended
+            await self._converse(comm, lease)
+
+    async def _converse(self, comm, lease):
         session, loop = Session(self, lease), asyncio.get_running_loop()
         self._sessions[lease] = session, comm
         try:

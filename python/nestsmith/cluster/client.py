@@ -46,7 +46,7 @@ class Lease:
 
     def __init__(self, client, token, address, facts, key):
         self.client, self.token, self.address, self.facts, self.key = client, token, address, facts, key
-        self._comm, self._lock, self.lost = None, asyncio.Lock(), ""
+        self._comm, self._lock, self.lost, self.wanted = None, asyncio.Lock(), "", False  # wanted: others wait for it
 
     async def _ask(self, message, seconds):
         async with self._lock:
@@ -161,6 +161,9 @@ class Client:
                         waiting.set_result(m)
                     elif event == "grant":
                         await comm.write({"do": "release", "lease": m["lease"]})
+                elif event == "wanted":
+                    for lease in self._leases.values():
+                        lease.wanted = lease.wanted or lease.key == m["key"]
                 elif event == "lost" and m["lease"] in self._leases:
                     lease = self._leases.pop(m["lease"])
                     lease.lost = f"{m['why']} (key {lease.key!r}, tracker {self.host}:{self.port})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import secrets
 
-__all__ = ["Ledger", "RENEW_SECONDS"]
+__all__ = ["Ledger", "RENEW_SECONDS", "WAIT_SECONDS"]
 
 RENEW_SECONDS = 30.0  # a lease that is not renewed for so long is taken back: its holder is stopped or cut off
 WAIT_SECONDS = 60.0  # for a board of a key that none has
@@ -45,7 +45,7 @@ class _Lease:
 
 class Ledger:
     """Methods return events: ("grant", client, request number, token, address, facts), ("refuse", client, request number, why),
-    ("lost", client, token, why), ("begin", address, token) and ("end", address, token) for boards."""
+    ("lost", client, token, why), ("wanted", client, key): others wait for a device that the client has, ("begin", address, token) and ("end", address, token) for boards."""
 
     def __init__(self):
         self.boards, self.leases, self.requests = {}, {}, []
@@ -60,10 +60,16 @@ class Ledger:
         """A board is there and idle."""
         self.boards[address] = _Board(address, key, facts, now)
         self._note(key, f"{address} registered")
-        for r in self.requests:
-            if r.key == key:
-                r.alone_since = None
+        self._look_around(now)
         return self._match(key, now)
+
+    def _look_around(self, now):
+        """Which requests have no board that would do."""
+        for r in self.requests:
+            if any(b.key == r.key and r.fits(b) for b in self.boards.values()):
+                r.alone_since = None
+            elif r.alone_since is None:
+                r.alone_since = now
 
     def board_removed(self, address, now, why="its server is gone"):
         """A board is gone; whoever had it is told."""
@@ -75,21 +81,21 @@ class Ledger:
         if board.lease:
             lease = self.leases.pop(board.lease)
             out.append(("lost", lease.client, lease.token, f"the device {address} is lost: {why}"))
-        if not any(b.key == board.key for b in self.boards.values()):
-            for r in self.requests:
-                if r.key == board.key:
-                    r.alone_since = now
+        self._look_around(now)
         return out
 
     # ---- clients ----
     def acquire(self, client, number, key, now, priority=1, like=None, but=(), wait=WAIT_SECONDS, user=""):
         """Asks for a device; granted now or later, in the order of (-priority, arrival)."""
         r = _Request((-priority, next(self._arrival), number), client, user, key, priority, like, but, wait, now)
-        if any(b.key == key for b in self.boards.values()):
-            r.alone_since = None
         self.requests.append(r)
         self.requests.sort(key=lambda q: q.number[:2])
-        return self._match(key, now)
+        self._look_around(now)
+        out = self._match(key, now)
+        if r in self.requests:
+            holders = {lease.client for lease in self.leases.values() if lease.board.key == key} - {client}
+            out += [("wanted", c, key) for c in sorted(holders)]
+        return out
 
     def cancel(self, client, number):
         """The client does not want the device any more."""
@@ -132,6 +138,8 @@ class Ledger:
         keys = sorted({b.key for b in self.boards.values()})
         return (
             f"no device with key {request.key!r} was there for {request.wait:g} s"
+            + (f" of the class {request.like}" if request.like else "")
+            + (f" besides {', '.join(sorted(request.but))}" if request.but else "")
             + (f"; last event: {last}" if last else "; none has ever registered")
             + (f"; there are devices with {', '.join(map(repr, keys))}" if keys else "")
         )

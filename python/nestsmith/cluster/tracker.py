@@ -127,6 +127,8 @@ class LedgerPlugin(SchedulerPlugin):
                 self._say(who, {"event": "grant", "id": number, "lease": token, "address": address, "facts": facts})
             elif what == "refuse":
                 self._say(who, {"event": "refuse", "id": rest[0], "why": rest[1]})
+            elif what == "wanted":
+                self._say(who, {"event": "wanted", "key": rest[0]})
             elif what == "lost":
                 self._say(who, {"event": "lost", "lease": rest[0], "why": rest[1]})
 

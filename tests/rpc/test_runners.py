@@ -1,0 +1,99 @@
+"""RPCRunner: batches of candidates on devices that a tracker lends."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+from fleet import Fleet
+
+import nestsmith
+from nestsmith import _core, auto_scheduler, te
+
+
+@auto_scheduler.register_workload
+def remote_matmul(n):
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    return [a, b, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")]
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    f = Fleet()
+    f.serve("board")
+    f.serve("board")
+    yield f
+    f.close()
+
+
+def task(n=32, target="llvm"):
+    return auto_scheduler.SearchTask(func=remote_matmul, args=(n,), target=target)
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl"])
+def test_tuning_on_two_boards_writes_records_that_name_their_class(fleet, tmp_path, target):
+    log = str(tmp_path / "log.json")
+    t = task(64, target)
+    with_runner = auto_scheduler.RPCRunner("board", "0.0.0.0", fleet.port, n_parallel=2, min_repeat_ms=1)
+    options = auto_scheduler.TuningOptions(
+        num_measure_trials=12, num_measures_per_round=6, runner=with_runner, verbose=0,
+        builder=auto_scheduler.LocalBuilder(n_parallel=2), measure_callbacks=[auto_scheduler.RecordToFile(log)],
+    )  # fmt: skip
+    t.tune(options)
+    with_runner.close()
+    lines = [json.loads(line) for line in open(log)]
+    assert len(lines) == 12
+    good = [x for x in lines if x["r"][1] == 0]
+    assert len(good) >= 8 and all("class=" in x["v"] for x in good) and len({w for x in good for w in x["v"].split() if "class=" in w}) == 1
+    schedule, args = t.apply_best(log)
+    nestsmith.build(schedule, args, target)
+
+
+def test_wrong_and_broken_candidates_are_told_apart(fleet):
+    """The board's isolated worker checks, races and survives as the one of this machine does."""
+    t = task(16)
+    states = auto_scheduler.SketchPolicy(t, verbose=0).sample_initial_population()[:3]
+    inputs = [auto_scheduler.MeasureInput(t, s) for s in states]
+    builder, runner = auto_scheduler.LocalBuilder(), auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, timeout=2)
+    built = builder.build(inputs, 0)
+    built[0].program = (*built[0].program[:2], b"no program")
+    spoilt = re.sub(r"= 0(\.0*)?(e\+00)?f?;", "= 1.0f;", built[1].program[0])
+    assert spoilt != built[1].program[0]
+    built[1].program = (spoilt, built[1].program[1], _core.build(t.target.engine(), spoilt)[0])
+    results = runner.run(inputs, built, 0)
+    runner.close()
+    assert [r.error_no for r in results] == [3, 5, 0], results
+    assert results[2].extra["stage"] == "full"
+
+
+def test_a_board_that_dies_costs_one_more_try(fleet, tmp_path):
+    """kill -9 of a server while it measures: no record is lost, none is there twice."""
+    extra = fleet.serve("frail")
+    fleet.serve("frail")
+    t, log = task(48), str(tmp_path / "log.json")
+    runner = auto_scheduler.RPCRunner("frail", "127.0.0.1", fleet.port, n_parallel=2, min_repeat_ms=1)
+
+    class Kill(auto_scheduler.PythonBasedMeasureCallback):
+        def callback(self, policy, inputs, results):
+            if extra.child.poll() is None:
+                os.killpg(extra.child.pid, signal.SIGKILL)
+
+    options = auto_scheduler.TuningOptions(
+        num_measure_trials=16, num_measures_per_round=8, runner=runner, verbose=0, builder=auto_scheduler.LocalBuilder(n_parallel=2),
+        measure_callbacks=[auto_scheduler.RecordToFile(log), Kill()],
+    )  # fmt: skip
+    t.tune(options)
+    runner.close()
+    lines = [json.loads(line) for line in open(log)]
+    assert len(lines) == 16 and len({json.dumps(x["i"][1]) for x in lines}) == 16
+    assert sum(x["r"][1] == 0 for x in lines) >= 12
+
+
+def test_no_device_is_one_error_that_names_key_and_tracker(fleet):
+    runner = auto_scheduler.RPCRunner("nobody", "127.0.0.1", fleet.port, wait_limit=0.1)
+    options = auto_scheduler.TuningOptions(num_measure_trials=4, runner=runner, verbose=0)
+    with pytest.raises(nestsmith.TVMError, match=rf"'nobody'.*127\.0\.0\.1:{fleet.port}"):
+        task(16).tune(options)
+    runner.close()
