@@ -125,7 +125,10 @@ def _pair(fields):
 # They follow the version in the record's field "v", which readers of the format (TVM's among them) read and ignore:
 # "v0.6 stage=quick n=3 sd=0.002 l2=mixed". A key of its own would make TVM refuse the log.
 
-_MARKS = {"stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int, "occ": float, "cause": str, "class": str}
+_MARKS = {
+    "stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int, "occ": float, "cause": str,
+    "class": str,
+}  # fmt: skip
 _FLAGS = ("audited", "disturbed")
 
 

@@ -45,7 +45,8 @@ class _Lease:
 
 class Ledger:
     """Methods return events: ("grant", client, request number, token, address, facts), ("refuse", client, request number, why),
-    ("lost", client, token, why), ("wanted", client, key): others wait for a device that the client has, ("begin", address, token) and ("end", address, token) for boards."""
+    ("lost", client, token, why), ("wanted", client, key): others wait for what the client has,
+    ("begin", address, token) and ("end", address, token) for boards."""
 
     def __init__(self):
         self.boards, self.leases, self.requests = {}, {}, []
