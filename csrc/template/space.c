@@ -63,10 +63,11 @@ int space_define(Space *s, const Knob *k) {
               "knob '%s': with its %d choices the space has more than 2^63 configurations", k->name, (int)k->n);
   err_check(s->err, at >= 0 || s->knob.len < SPACE_KNOBS, "knob '%s': a space has at most %d knobs", k->name,
             SPACE_KNOBS);
-  if (at < 0) {
+  if (at < 0) { /* room first: where memory ends, nothing has changed */
     at = s->knob.len;
+    vec_grow(s->a, (void **)&s->knob.at, &s->knob.cap, at + 1, sizeof *s->knob.at);
     maps_set(&s->at, k->name, at);
-    vec_push(s->a, &s->knob, *k);
+    s->knob.len++;
   }
   s->knob.at[at] = *k;
   s->range = range;

@@ -17,6 +17,7 @@
 #include "interp/interp.h"
 #include "model/model.h"
 #include "search/search.h"
+#include "template/space.h"
 
 /* ---- the system's allocator ---- */
 static _Atomic int64_t live, fail_at,
@@ -63,6 +64,7 @@ typedef struct {
   Device *device;
   DevModule *module;
   GraphExec *exec;
+  Space *space;
 } Fix;
 static char path[64]; /* of a file that tasks may write */
 static Binary binary;
@@ -268,6 +270,31 @@ static void searches(void *arg) {
   policy_round(f->policy, &f->err, 2, f->found);
 }
 
+static bool even(void *self, Err *e, const int32_t *digit) {
+  (void)self, (void)e;
+  return digit[0] % 2 == 0;
+}
+static void spaces(void *arg) {
+  Fix *f = arg;
+  Space *s = f->space = space_new(&f->err);
+  Arena *a = space_arena(s);
+  bool keep[3] = {true, false, true};
+  Knob k = knob_other(a, "unroll", 3, (double[]){0, 512, 1500});
+  knob_keep(a, &k, keep);
+  space_define(s, &k);
+  k = knob_split(a, "tile", &(SplitDef){96, 3, SPLIT_VERBOSE, 64, true});
+  space_define(s, &k);
+  k = knob_anchors(a, "place", 5, 2);
+  space_define(s, &k);
+  space_filter(s, (SpaceFilter){even, NULL});
+  space_count(s, 0, space_range(s));
+  Draw d;
+  Rng r;
+  rng_seed(&r, 1);
+  draw_init(&d, f->a, s, 0, space_range(s));
+  for (int i = 0; i < 100; i++) space_walk(s, &r, draw_next(&d, &r));
+}
+
 /* ---- trying ---- */
 typedef struct {
   int64_t arena, system;
@@ -279,6 +306,7 @@ static void prepare(void *arg) {
   f->d = product(f->c);
 }
 static void give_back(Fix *f) {
+  space_free(f->space);
   if (f->exec) graph_exec_free(f->exec);
   if (f->module) dev_unload(f->module);
   if (f->device) dev_close(f->device);
@@ -381,6 +409,6 @@ int main(void) {
       T(hand_schedules, SMALL), T(records, SMALL),         T(cpu_program, SMALL), T(cuda_program, SMALL),
       T(opencl_program, SMALL), T(printed_program, SMALL), T(features, SMALL),    T(interpretation, LARGE),
       T(networks, SMALL),       T(executor, SMALL),        T(containers, SMALL),  T(tree_files, SMALL),
-      T(network_files, SMALL),  T(cost_models, SMALL),     T(searches, LARGE)};
+      T(network_files, SMALL),  T(cost_models, SMALL),     T(searches, LARGE),    T(spaces, SMALL)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

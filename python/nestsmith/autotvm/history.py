@@ -9,13 +9,16 @@ from __future__ import annotations
 import io
 import logging
 import os
+from collections import Counter
 
 import numpy as np
 
+from .. import check
 from .log import load_from_buffer, load_from_file
 from .measure.measure import MeasureInput
 from .task.dispatcher import DispatchContext
 from .task.space import FallbackConfigEntity
+from .task.task import MissingTask
 
 __all__ = ["ApplyGraphBest", "ApplyHistoryBest", "pairs_of"]
 
@@ -75,9 +78,11 @@ class ApplyHistoryBest(DispatchContext):
 
     def load(self, records):
         """Adds records. See the constructor."""
-        count = 0
+        count, missing = 0, Counter()
         for inp, res in pairs_of(records):
             count += 1
+            if isinstance(inp.task.func, MissingTask):
+                missing[inp.task.name] += 1
             if res.error_no != 0:
                 continue
             workload = inp.task.workload
@@ -87,6 +92,11 @@ class ApplyHistoryBest(DispatchContext):
             if model != "unknown":
                 self._keep(self.best_by_model, (model, workload), inp, res)
         logger.debug("Finish loading %d records", count)
+        if missing:
+            logger.warning(
+                "%d of %d records are of templates that nobody has registered, which is done by importing the module that "
+                "defines them: %s", missing.total(), count, check.some(missing),
+            )
 
     @staticmethod
     def _keep(best, key, inp, res):
@@ -99,24 +109,30 @@ class ApplyHistoryBest(DispatchContext):
                 "Need a target context to find the history best. "
                 "Hint: if your target is llvm, use `with nestsmith.target.Target('llvm'):`"
             )
-        for key, found in [(target.model, self.best_by_model), *((k, self.best_by_targetkey) for k in target.keys)]:
-            at = key, workload
-            if at in self._best_user_defined:
-                return self._best_user_defined[at]
-            if at not in found:
+        for key, best in self._places(target):
+            if (key, workload) in self._best_user_defined:
+                return self._best_user_defined[key, workload]
+            if (key, workload) not in best or (key in _GENERIC and not workload[0].endswith(f".{key}")):
                 continue
-            if found is self.best_by_targetkey and key in _GENERIC:
-                if not workload[0].endswith(f".{key}"):
-                    continue
-                logger.info("%s: the configuration comes from another device, %s", workload[0], found[at][0].target)
-            return found[at][0].config
+            inp, _ = best[key, workload]
+            if key in _GENERIC:
+                logger.info("%s: the configuration comes from another device, %s", workload[0], inp.target)
+            return inp.config
         return None
+
+    def _places(self, target):
+        """(name, records filed under such names) for the names of a target, the closest first."""
+        if target.model != "unknown":
+            yield target.model, self.best_by_model
+        for key in target.keys:
+            yield key, self.best_by_targetkey
 
     def update(self, target, workload, cfg):
         """Makes ``cfg`` the answer for a workload on the target's model and keys; it counts as the fastest."""
         cfg.cost = 0
-        for key in (target.model, *target.keys):
-            self._best_user_defined[key, workload] = cfg
+        for key, _ in self._places(target):
+            if key not in _GENERIC or key == target.keys[0]:
+                self._best_user_defined[key, workload] = cfg
 
 
 class ApplyGraphBest(DispatchContext):

@@ -80,8 +80,11 @@ def _target(text):
         return Target(" ".join(known))
 
 
-def _tuples(x):
-    return tuple(_tuples(e) for e in x) if isinstance(x, list) else x
+def _arguments(x):
+    """The arguments of a task as they were before JSON: lists were tuples."""
+    if isinstance(x, dict):
+        raise ValueError("input: the arguments hold an object; they are numbers, texts, null and lists of these")
+    return tuple(_arguments(e) for e in x) if isinstance(x, list) else x
 
 
 def _number(value, what):
@@ -146,7 +149,7 @@ def decode(row, protocol="json"):
     result = _result(record["result"], record.get("extra"))
     config = ConfigEntity.from_json_dict(record["config"])
     config.cost = sum(result.costs) / len(result.costs)
-    task = Task(name, _tuples(args))
+    task = Task(name, _arguments(args))
     task.target = _target(target)
     return MeasureInput(task.target, task, config), result
 

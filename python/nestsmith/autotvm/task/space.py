@@ -756,7 +756,9 @@ class ConfigEntity(ConfigSpace):
             if not isinstance(kind, str) or kind not in _KINDS:
                 raise ValueError(f"config: knob {name!r} is of kind {kind!r}; there are {', '.join(_KINDS)}")
             entities[name] = _KINDS[kind][0](_checked(name, kind, value))
-        return ConfigEntity(integer("config: index", index), code_hash, entities, [])
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise ValueError(f"config: index is {index!r}; it must be an integer")
+        return ConfigEntity(index, code_hash, entities, [])
 
     def __len__(self):
         return 1

@@ -17,6 +17,7 @@ from .space import ConfigSpace
 
 __all__ = [
     "FlopCalculationError",
+    "MissingTask",
     "Task",
     "TaskTemplate",
     "args_to_workload",
