@@ -25,9 +25,9 @@ PYTHON = {
     "contrib.graph_runtime": 5, "rpc": 5, "lowering": 5, "relay": 5,
     "ir": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
     "autotvm": 7,
-    "pretrain": 8,
+    "compiled": 8, "pretrain": 8,
     "": 9,
-    "demo": 10, "doctor": 10, "exec": 10, "log": 10,
+    "__main__": 10, "demo": 10, "doctor": 10, "exec": 10, "log": 10,
 }  # fmt: skip
 EXAMINERS = ("doctor",)  # say themselves what cannot be imported
 

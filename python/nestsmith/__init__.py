@@ -39,6 +39,8 @@ _ELSEWHERE = {
     "get_global_func": "registry",
     "IRModule": "ir",
     "lower": "lowering",
+    "compile": "compiled",
+    "load": "compiled",
     "progress": "auto_scheduler.display",
 }
 

@@ -60,6 +60,10 @@ class DispatchContext:
         """Makes `state` the answer for a workload."""
         raise NotImplementedError
 
+    def origin(self, target, workload_key):
+        """Where this context has its answer for a workload from, in a few words; "" if it has none."""
+        return ""
+
     def _query_inside(self, target, workload_key, func_name=""):
         raise NotImplementedError
 
@@ -98,6 +102,8 @@ class ApplyHistoryBest(DispatchContext):
     allow_cross_kind : bool
         Also take records of another kind of target.
     """
+
+    tells = True  # whether a build says how many of its tasks have a record here, and why the others have none
 
     def __init__(self, records, n_lines=None, include_compatible=False, strict=False, allow_cross_kind=False):
         super().__init__()
@@ -196,6 +202,15 @@ class ApplyHistoryBest(DispatchContext):
             raise RuntimeError(f"{func_name}: no schedule for {workload_key}: {self._asked.get(workload_key)}")
         return found
 
+    def origin(self, target, workload_key):
+        name, args = decode_workload_key(workload_key)
+        kind = target.kind.name
+        if (kind, name, args) in self._user:
+            return "given by hand"
+        if args in self.best.get(kind, {}).get(name, {}):
+            return "log record"
+        return "similar task (other sizes)" if self._asked.get(workload_key) == "exact" else ""
+
     def report(self):
         """What was asked for and why what is missing is missing: {workload key: "exact" or the reason}."""
         return dict(self._asked)
@@ -249,10 +264,10 @@ DispatchContext.current = FallbackContext()
 
 
 def with_records():
-    """The active contexts that have read records, the innermost first."""
+    """The active contexts that have read records and speak of it, the innermost first."""
     out, context = [], DispatchContext.current
     while context is not None:
-        if isinstance(context, ApplyHistoryBest) and context.holdings.sources:
+        if isinstance(context, ApplyHistoryBest) and context.holdings.sources and context.tells:
             out.append(context)
         context = getattr(context, "_old_ctx", None)
     return out

@@ -265,6 +265,15 @@ class _Provider(schedules.Provider):
         register_workload_tensors(keys[0], list(dags[0].tensors))
         return keys, context.query(target, keys[0], has_reduction(dags[0]), dags[0], name)
 
+    def origin(self, target, keys):
+        context = DispatchContext.current
+        while context is not None:
+            for key in keys:
+                if text := context.origin(target, key):
+                    return text
+            context = getattr(context, "_old_ctx", None)
+        return super().origin(target, keys)
+
     def layout(self, target):
         if "AutoSchedulerLayoutRewrite" in PassContext.current().disabled_pass:
             return LayoutRewriteOption.NO_REWRITE

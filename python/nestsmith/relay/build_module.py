@@ -33,7 +33,8 @@ logger = logging.getLogger("nestsmith")
 class Program:
     """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is),
     `origin`
-    ("tuned", "default" or "reshape"), `key` (workload key, "" if it has none), `keys` (that and its names in other releases), `found`
+    ("tuned", "default" or "reshape"), `schedule` (where its schedule comes from, in words),
+    `key` (workload key, "" if it has none), `keys` (that and its names in other releases), `found`
     (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> old shape, new shape, axes:
     inputs whose data must be brought into another layout)."""
@@ -48,6 +49,7 @@ class Program:
         "keys",
         "found",
         "origin",
+        "schedule",
         "why",
         "source",
         "manifest",
@@ -67,7 +69,7 @@ class Program:
             "reshape" if self.reshape else "default",
             "",
         )
-        self.keys, self.found = [], False
+        self.keys, self.found, self.schedule = [], False, "default"
         self.source = self.manifest = self.binary = None
         self.cached = False
         self.constant, self.relaid = frozenset(), {}
@@ -94,6 +96,8 @@ def _prepare(kernel, target, provider):
         p.keys, found = provider.find(target, [low.io, *others], p.name)
         p.key = p.keys[0]
     p.found = found is not None
+    if p.found:
+        p.schedule = provider.origin(target, p.keys)
     return p, found
 
 
@@ -114,7 +118,7 @@ def _compile(p, found, target, engine, option, stop):
             p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), option, engine)
             p.origin = "tuned"
         except (ValueError, RuntimeError) as err:
-            p.why = f"steps did not replay: {err}"
+            p.why, p.schedule = f"steps did not replay: {err}", "default"
     if p.source is None:
         p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, _core.BUILD_NAME)
     # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.

@@ -24,6 +24,13 @@ def relayout(data, old, new, axes):
     return np.frombuffer(_core.relayout(data, old, new, axes), data.dtype).reshape(new)
 
 
+def facts(program, call):
+    """What reports say of a call, as attributes that executors skip: its operations, where its schedule comes from and
+    the layer of the user's model that it belongs to."""
+    found = {"flops": f"{program.dag.flop_ct:.0f}", "schedule": program.schedule}
+    return {**found, "layer": str(call.span)} if call.span else found
+
+
 class GraphCode:
     """The result: `json` (the graph file), `params` (name -> NumPy array), `bytes` (planned memory), `input_names`."""
 
@@ -100,6 +107,7 @@ class _Generator:
             "flatten_data": "0",
             "num_inputs": str(len(inputs)),
             "num_outputs": str(len(types)),
+            **facts(program, e),
         }
         return self.add({"op": "tvm_op", "name": name, "attrs": attrs}, _CALL, inputs, types)
 

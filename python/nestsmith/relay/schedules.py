@@ -37,6 +37,10 @@ class Provider:
         """
         raise NotImplementedError
 
+    def origin(self, target, keys):
+        """Where the schedule that `find` gave for a function with these keys comes from: a few words for reports."""
+        return "log record"
+
     def layout(self, target):
         """How tuned programs of a network get their weights, as `_core.candidate_source` takes it."""
         raise NotImplementedError

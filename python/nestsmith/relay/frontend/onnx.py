@@ -17,7 +17,7 @@ from ..module import IRModule
 from .onnx_ops import CONVERTERS
 from .values import Node, Unsupported, array, as_list, folded, known
 
-__all__ = ["from_onnx"]
+__all__ = ["from_onnx", "input_names", "load"]
 
 _CONTROL = {"Loop", "Scan", "SequenceMap"}
 
@@ -51,7 +51,7 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
     ValueError
         If the file is damaged, its weights are missing, or the shape of an input is not known.
     """
-    proto = _load(model)
+    proto = load(model)
     for d in proto.opset_import:
         if opset is not None and d.domain in ("", "ai.onnx"):
             d.version = opset
@@ -60,7 +60,8 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
     return graph.network(dict(shape or {}), dtype, freeze_params)
 
 
-def _load(model):
+def load(model):
+    """The ModelProto of a path, bytes or a ModelProto, without functions of its own. Raises as `from_onnx` does."""
     try:
         import onnx
         from onnx import inliner
@@ -83,6 +84,12 @@ def _load(model):
     except Exception as e:  # protobuf's and onnx's own kinds
         what = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
         raise ValueError(f"{what} is no readable ONNX model: {e}") from e
+
+
+def input_names(proto):
+    """Names of the inputs of a model, without its weights."""
+    weights = {t.name for t in proto.graph.initializer}
+    return [i.name for i in proto.graph.input if i.name not in weights]
 
 
 def _attributes(node):

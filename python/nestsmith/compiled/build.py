@@ -1,0 +1,174 @@
+"""``nestsmith.compile``: a model in, a callable out."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from .. import check, relay
+from ..auto_scheduler import FallbackContext, extract_tasks
+from ..auto_scheduler.display import progress
+from ..relay import transform as passes
+from ..relay.expr import Call, post_order
+from ..relay.passes import PassContext
+from ..relay.pipeline import optimize
+from ..runtime.device import Device, cuda, opencl
+from ..runtime.device import device as device_of
+from ..target import Target
+from . import schedules
+from .module import CompiledModule
+from .source import read
+
+__all__ = ["compile", "layout_for", "machine_target"]
+
+LAYOUTS = ("auto", "keep", "NHWC", "NCHW")
+PRECISIONS = ("float32", "float16", "bfloat16")
+
+
+def compile(
+    model,
+    example_inputs=None,
+    *,
+    target="auto",
+    trials=None,
+    log=None,
+    layout="auto",
+    precision="float32",
+    tune_seconds=None,
+    shape=None,
+    device=None,
+    guess=True,
+    verbose=1,
+):
+    """Compiles a model, after tuning it if trials or seconds are given, and returns what runs it.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, torch.export.ExportedProgram, str, os.PathLike, bytes, onnx.ModelProto, IRModule or tuple
+        A PyTorch model (taken in evaluation mode), an ONNX model or its file, a relay module or ``(module, params)``.
+    example_inputs : array, tuple, list or dict, optional
+        Arguments of a call: they say shapes and element types. Needed for a torch.nn.Module; a dictionary holds keywords
+        (PyTorch) or inputs by name.
+    target : Target or str
+        "auto": CUDA if there is a GPU, else an OpenCL GPU, else the CPU.
+    trials : int, optional
+        Measured candidates that the log shall hold for this network's tasks. What it holds already is not measured again:
+        an interrupted call goes on where it ended, a repeated one tunes no more. 0 or None: no tuning.
+    log : str or os.PathLike, optional
+        Tuning log to read and to append to. Default: a file for the target in the user's directory of logs
+        (NESTSMITH_LOG_DIR, ``~/.local/share/nestsmith/logs``), all of which are looked into in any case.
+    layout : str
+        Of convolutions: "NHWC", "NCHW", "keep", or "auto": NHWC if the network keeps it from one convolution to the next.
+    precision : str
+        "float32", "float16" or "bfloat16": what the network computes in; inputs and outputs stay what they are.
+    tune_seconds : float, optional
+        Ends tuning by the clock; without `trials` it tunes until then.
+    shape : dict of str to tuple of int, optional
+        Shapes of inputs that an ONNX model leaves open.
+    device : Device or int, optional
+        Where it runs and is tuned; number 0 of the target's kind by default.
+    guess : bool
+        Tasks of which nothing is known get the first choice of the search, unmeasured; False: the default schedule, which
+        takes no time to find and more to run.
+    verbose : int
+        0 prints nothing, 1 the target and progress, 2 every result.
+
+    Returns
+    -------
+    CompiledModule
+
+    Raises
+    ------
+    TypeError
+        If `model` is none of these, or an argument has the wrong type.
+    ValueError
+        If the target, a layout, a precision or an example input is wrong, or the file is damaged.
+    OpNotImplemented
+        With all that the model holds and the importer or the target does not know, before anything is tuned.
+    RuntimeError
+        If a compiler is missing, or no candidate of a tuning run is valid.
+    """
+    check.one_of_names("layout", layout, LAYOUTS)
+    check.one_of_names("precision", precision, PRECISIONS)
+    trials = None if trials is None else check.integer("trials", trials, 0)
+    target, device = _where(target, device, verbose)
+    source = read(model, example_inputs, shape)
+    mod = _in_precision(source.mod, source.params, precision)
+    layout = layout_for(mod, source.params, target, layout)
+    tasks, weights = extract_tasks(mod, source.params, target, layout=layout)
+    log = os.fspath(log) if log is not None else None
+    if trials or tune_seconds is not None:
+        log = log or schedules.default_log(target)
+        style = "bar" if verbose == 1 else "none" if not verbose else "auto"
+        with progress(style):
+            schedules.tune(tasks, weights, target, trials or None, log, tune_seconds, device.device_id, verbose)
+    lib = _build(mod, source.params, target, layout, schedules.BestKnown(schedules.known_logs(log), tasks, target, guess))
+    if verbose:
+        found = Counter(p.schedule for p in lib.kernels.values())
+        print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found.most_common())}", flush=True)
+    return CompiledModule(lib, device, source.name, source.calling, mod, source.params)
+
+
+def machine_target():
+    """The target that "auto" stands for: CUDA if there is a GPU, else an OpenCL GPU, else the CPU."""
+    if cuda(0).exist:
+        return Target("cuda")
+    if opencl(0).exist and (opencl(0).warp_size or 1) > 1:  # a CPU's driver says 1
+        return Target("opencl")
+    return Target("llvm")
+
+
+def _where(target, device, verbose):
+    """(Target, Device) that are meant; says in a line what "auto" has found."""
+    auto = isinstance(target, str) and target == "auto"
+    target = machine_target() if auto else Target.canon_target(target)
+    kind = target.kind.device_type
+    device = Device(kind, check.integer("device", device, 0)) if isinstance(device, int) else device_of(device or kind)
+    if device.device_type != kind:
+        raise ValueError(f"device is {device}; the target {target.kind.name} runs on {Device(kind, 0)}")
+    if not device.exist:
+        raise ValueError(f"target {target.kind.name}: {device.why_not}")
+    if auto and verbose:
+        print(f"nestsmith: target {target.kind.name}, {device.device_name or device}", flush=True)
+    return target, device
+
+
+def _in_precision(mod, params, precision):
+    if precision == "float32":
+        return mod
+    mixed = getattr(passes, "ToMixedPrecision", None)
+    if mixed is None:
+        raise ValueError(f"precision {precision!r} needs relay.transform.ToMixedPrecision, which is not there yet; use 'float32'")
+    with PassContext(opt_level=3):
+        return passes.Sequential([passes.InferType(), mixed(precision)])(mod)
+
+
+# ---- layout ----
+def layout_for(mod, params, target, layout):
+    """The layout that convolutions are brought into; None: the one that they have."""
+    if layout == "keep":
+        return None
+    if layout != "auto":
+        return layout
+    if _convolutions(mod["main"].body, "NCHW") < 2:
+        return None
+    with _context("NHWC"):
+        body = optimize(mod, target, params)["main"].body
+    moved = sum(isinstance(e, Call) and e.op_name in ("layout_transform", "transpose") for e in post_order(body))
+    return "NHWC" if 2 * moved <= _convolutions(body, "NHWC") + 4 else None
+
+
+def _convolutions(body, layout):
+    """How many two-dimensional convolutions of a network are in a layout."""
+    convolutions = (e for e in post_order(body) if isinstance(e, Call) and "conv2d" in str(e.op_name))
+    return sum(getattr(e.attrs, "data_layout", "") == layout for e in convolutions)
+
+
+def _context(layout):
+    config = {"relay.backend.use_auto_scheduler": True}
+    return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
+
+
+def _build(mod, params, target, layout, known):
+    with _context(layout), FallbackContext(verbose=0), known:
+        return relay.build(mod, target=target, params=params)

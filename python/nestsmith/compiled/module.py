@@ -1,0 +1,231 @@
+"""A compiled network as a callable of the user's arrays."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+import numpy as np
+
+from .. import check, forks
+from ..error import TVMValueError
+from ..runtime.device import Device
+from ..runtime.graph import GraphExecutorFactoryModule
+from ..runtime.module import load_module
+from ..runtime.ndarray import NDArray
+from . import values
+from .report import Report
+
+__all__ = ["CompiledModule", "load"]
+
+_SHARE = 1 << 14  # bytes from which it is quicker to use the caller's memory than to copy
+
+
+class _Places:
+    """Arguments by place or by name; one output as it is, several as a tuple."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def inputs(self, args, kwargs):
+        names = self.names
+        if len(args) > len(names):
+            raise TypeError(f"the network takes {len(names)} inputs ({', '.join(names)}), {len(args)} were given")
+        given = dict(zip(names, args))
+        for name, value in kwargs.items():
+            if name not in names:
+                raise TypeError(f"the network has no input {name!r}{check.did_you_mean(name, names)}; it takes {', '.join(names)}")
+            if name in given:
+                raise TypeError(f"input {name!r} was given twice, by place and by name")
+            given[name] = value
+        missing = [n for n in names if n not in given]
+        if missing:
+            raise TypeError(f"no value for input {', '.join(map(repr, missing))}")
+        return [given[n] for n in names]
+
+    def outputs(self, values):
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+class CompiledModule:
+    """A network that is ready to run on a device.
+
+    Called with NumPy arrays or PyTorch tensors, by place or by name; it returns the same kind. Large tensors on the
+    network's own device are used where they lie, everything else is copied. Calls from several threads take turns.
+
+    Parameters
+    ----------
+    lib : GraphExecutorFactoryModule
+        What `relay.build` returned.
+    device : Device, optional
+        Default: device 0 of the target's kind.
+    name : str
+    calling : optional
+        Arguments to inputs and outputs to results; see `source.Source`.
+    mod, params : optional
+        The network that was built.
+    """
+
+    def __init__(self, lib, device=None, name="network", calling=None, mod=None, params=None):
+        self.lib, self.target, self.name, self.mod, self.params = lib, lib.target, name, mod, params
+        self.device = Device(lib.target.kind.device_type, 0) if device is None else device
+        self.runtime = lib[lib.libmod_name](self.device)
+        shapes, dtypes = self.runtime.get_input_info()
+        self.inputs = {n: (shapes[n], dtypes[n]) for n in shapes}
+        self.outputs = [(tuple(shape), dtype) for _, shape, dtype in self.runtime.core.outputs()]
+        self.calling = calling or _Places(list(self.inputs))
+        self._movable = _movable(json.loads(lib.graph_json_str))
+        self._lent = set()  # inputs that are the caller's memory now
+        forks.renew(self)._forked()
+
+    def _forked(self):
+        self._lock = threading.Lock()
+
+    def __repr__(self):
+        shown = ", ".join(f"{n}: {dtype}{list(shape)}" for n, (shape, dtype) in self.inputs.items())
+        made = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in self.outputs)
+        return f"<nestsmith {self.name} on {self.device}: ({shown}) -> ({made})>"
+
+    # ---- running ----
+
+    def __call__(self, *args, **kwargs):
+        """Runs the network.
+
+        Raises
+        ------
+        TypeError
+            If an input is missing, unknown, or has another element type.
+        ValueError
+            If an input has another shape.
+        """
+        given = self.calling.inputs(args, kwargs)
+        if len(given) != len(self.inputs):
+            raise TypeError(f"the network takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(given)} were given")
+        given = [self._checked(name, v) for name, v in zip(self.inputs, given)]
+        example = next((v for v in given if values.is_tensor(v)), None)
+        with self._lock:
+            if example is not None and example.device.type == "cuda":
+                values.finish(example)
+            for name, v in zip(self.inputs, given):
+                self._set(name, v)
+            out = self._run(example)
+        return self.calling.outputs(out)
+
+    def _checked(self, name, value):
+        shape, dtype = self.inputs[name]
+        if not values.is_tensor(value) and not isinstance(value, (np.ndarray, NDArray)):
+            value = np.asarray(value)
+        if values.shape_of(value) != shape:
+            raise TVMValueError(f"input {name!r} has shape {values.shape_of(value)}; the network was compiled for {shape}")
+        got = values.dtype_of(value)
+        if got != dtype and not (dtype == "bfloat16" and got == "uint16"):
+            raise TypeError(f"input {name!r} holds {got}; the network was compiled for {dtype}: convert it first")
+        return value
+
+    def _set(self, name, value):
+        """On the CPU large arrays are read where they lie. A GPU replays its kernels with fixed addresses: there a copy
+        within its memory is the quick way."""
+        array = values.shared(value, self.device)
+        if array is not None and self.device.device_type == 1 and value.nbytes >= _SHARE:
+            self.runtime.set_input_zero_copy(name, array)
+            self._lent.add(name)
+            return
+        if name in self._lent:  # back to memory of the network's own, or the copy would go into the caller's
+            self.runtime.set_input_zero_copy(name, None)
+            self._lent.discard(name)
+        self.runtime.set_input(name, values.host(value) if array is None else array)
+
+    def _run(self, example):
+        """Runs, and returns the outputs as arrays of the kind of `example`."""
+        out, bound = [values.like(example, shape, dtype) for shape, dtype in self.outputs], []
+        for k, array in enumerate(out):
+            shared = values.shared(array, self.device)
+            if shared is not None and self._movable[k] and self.device.device_type == 1 and array.nbytes >= _SHARE:
+                self.runtime.set_output_zero_copy(k, shared)
+                bound.append(k)
+        try:
+            self.runtime.run()
+            for k, array in enumerate(out):
+                if k not in bound:
+                    values.fetch(self.runtime, k, array, self.device)
+        finally:
+            for k in bound:  # what is returned belongs to the caller alone
+                self.runtime.set_output_zero_copy(k, None)
+        self.device.sync()
+        return out
+
+    # ---- looking at it ----
+
+    def benchmark(self, repeat=5, number=5, min_repeat_ms=100):
+        """Times the network on what its inputs are now (zeros before the first call). Returns a BenchmarkResult in
+        seconds; `report` says where the time goes."""
+        with self._lock:
+            for name, (shape, dtype) in self.inputs.items() if self.runtime.core.unset() else ():
+                self.runtime.set_input(name, np.zeros(shape, "uint16" if dtype == "bfloat16" else dtype))
+            time = self.runtime.time_evaluator("run", number=number, repeat=repeat, min_repeat_ms=min_repeat_ms)
+            return time()
+
+    def report(self, runs=10):
+        """Times every layer alone.
+
+        Parameters
+        ----------
+        runs : int
+            Runs that are averaged.
+
+        Returns
+        -------
+        Report
+            Prints as a table; ``rows`` are the layers.
+        """
+        total = self.benchmark(repeat=3, number=runs).min
+        with self._lock:
+            self.runtime.core.node_times(1)
+            seconds = self.runtime.core.node_times(check.integer("runs", runs, 1))
+        return Report(json.loads(self.lib.graph_json_str), seconds, total, self.target, self.device)
+
+    def export(self, path):
+        """Writes the network with its weights into a file that `nestsmith.load` and `runtime.load_module` read: ``.so``, or
+        ``.tar`` with objects to be linked elsewhere. Returns the path."""
+        return self.lib.export_library(os.fspath(path))
+
+
+def _movable(graph):
+    """Of each output: whether it may be written into other memory. Not if it is (a reshape of) an input or a weight, or of
+    another output."""
+
+    def root(entry):
+        node = graph["nodes"][entry[0]]
+        while node["op"] != "null" and node["attrs"]["func_name"] == "__nop":
+            entry = node["inputs"][0]
+            node = graph["nodes"][entry[0]]
+        return None if node["op"] == "null" else (entry[0], entry[1])
+
+    roots = [root(h) for h in graph["heads"]]
+    return [r is not None and roots.count(r) == 1 for r in roots]
+
+
+def load(path, device=None):
+    """The network of a file that `CompiledModule.export` (or ``export_library``) wrote.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    device : Device, optional
+        Default: device 0 of the kind that the network was compiled for.
+
+    Returns
+    -------
+    CompiledModule
+        Inputs by place or by name; several outputs are a tuple.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, damaged, or holds something else.
+    """
+    lib = load_module(os.fspath(path))
+    if not isinstance(lib, GraphExecutorFactoryModule):
+        raise ValueError(f"{os.fspath(path)!r} holds one operator, not a network; runtime.load_module loads it")
+    return CompiledModule(lib, device, os.path.splitext(os.path.basename(os.fspath(path)))[0])

@@ -1,0 +1,107 @@
+"""Where the time of a compiled network goes, layer by layer."""
+
+from __future__ import annotations
+
+import math
+
+from .. import check
+from .limits import limits
+
+__all__ = ["Layer", "Report"]
+
+
+class Layer:
+    """A kernel of a network.
+
+    Attributes
+    ----------
+    name, layer : str
+        What it is called, and the layer of the user's model, "" if that is not known.
+    seconds, share : float
+        Its time, and of the time of all.
+    gflops, gbytes : float
+        Operations and bytes (inputs, weights and outputs, each once) per second, in 1e9.
+    limit : float or None
+        The least time that the machine needs for these operations or bytes, of the time that it took. Above 1: the data
+        came from caches.
+    schedule : str
+        Where its schedule comes from: "log record", "similar task (...)", "first choice of the search", "default".
+    """
+
+    __slots__ = ("name", "layer", "seconds", "share", "gflops", "gbytes", "limit", "schedule")
+
+    def __init__(self, node, seconds, nbytes, most):
+        facts = node["attrs"]
+        flops = max(0.0, float(facts.get("flops", 0)))  # -1: not known
+        self.name, self.layer = node["name"].removeprefix("tvmgen_default_").removeprefix("fused_"), facts.get("layer", "")
+        self.schedule = facts.get("schedule", "")
+        self.seconds, self.share = seconds, 0.0
+        rate = 1 / seconds if seconds > 0 else math.nan
+        self.gflops, self.gbytes = flops * rate / 1e9, nbytes * rate / 1e9
+        least = max(flops / most[0], nbytes / most[1]) if all(most) else None
+        self.limit = least * rate if least is not None else None
+
+    def __repr__(self):
+        return f"<Layer {self.name}: {self.seconds * 1e6:.1f} us, {self.share:.0%}, {self.schedule}>"
+
+
+class Report:
+    """Rows of layers in the order in which they run, and the whole.
+
+    Attributes
+    ----------
+    rows : list of Layer
+    kernels, total : float
+        Seconds: the sum of the layers, and of a run of the network.
+    """
+
+    def __init__(self, graph, seconds, total, target, device):
+        most, sizes = limits(target, device), _entry_bytes(graph)
+        self.target, self.device, self.total, self.rows = target, device, total, []
+        for index, node in enumerate(graph["nodes"]):
+            if node["op"] == "null" or node["attrs"]["func_name"] == "__nop":
+                continue
+            first, last = graph["node_row_ptr"][index : index + 2]
+            read = {graph["node_row_ptr"][i] + k for i, k, *_ in node["inputs"]}
+            nbytes = sum(sizes[e] for e in (*read, *range(first, last)))
+            self.rows.append(Layer(node, seconds[index], nbytes, most))
+        self.kernels = sum(r.seconds for r in self.rows)
+        for r in self.rows:
+            r.share = r.seconds / self.kernels if self.kernels else 0.0
+
+    @property
+    def ratio(self):
+        """The time of a run, of the sum of its kernels."""
+        return self.total / self.kernels if self.kernels else math.nan
+
+    def origins(self):
+        """How many layers have their schedule from where: {text: number}."""
+        out = {}
+        for r in self.rows:
+            out[r.schedule] = out.get(r.schedule, 0) + 1
+        return out
+
+    def __str__(self):
+        wide = max([24, *(min(48, len(r.name)) for r in self.rows)])
+        head = f"{'layer':{wide}}  {'us':>9}  {'share':>6}  {'GFLOP/s':>8}  {'GB/s':>7}  {'of limit':>8}  schedule"
+        lines = [head, "-" * len(head)]
+        for r in self.rows:
+            limit = "-" if r.limit is None else f"{r.limit:.0%}"
+            name = r.name if len(r.name) <= wide else r.name[: wide - 2] + ".."
+            lines.append(
+                f"{name:{wide}}  {r.seconds * 1e6:9.1f}  {r.share:6.1%}  {r.gflops:8.1f}  {r.gbytes:7.1f}  {limit:>8}  "
+                f"{r.schedule}" + (f"  [{r.layer}]" if r.layer else "")
+            )
+        where = ", ".join(f"{n} {text}" for text, n in self.origins().items())
+        lines.append(
+            f"{len(self.rows)} kernels on {self.device} ({self.target.kind.name}): {self.kernels * 1e3:.3f} ms, one after the other; a run takes "
+            f"{self.total * 1e3:.3f} ms ({self.ratio:.2f} of it). Schedules: {where or 'none'}"
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _entry_bytes(graph):
+    shapes, types = graph["attrs"]["shape"][1], graph["attrs"]["dltype"][1]
+    return [math.prod(s) * check.dtype_bytes(t) for s, t in zip(shapes, types)]

@@ -1,0 +1,140 @@
+"""Schedules for a network: those of logs, those that travel from similar tasks, and those that a tuning run finds."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import threading
+
+from .. import check
+from ..auto_scheduler import ApplyHistoryBestOrSample, LocalRunner, RecordToFile, TaskScheduler, TuningOptions
+from ..auto_scheduler.holdings import Holdings, architecture
+from ..auto_scheduler.measure_record import decode_workload_key, no_log
+from ..auto_scheduler.relatives import Relatives
+
+__all__ = ["BestKnown", "default_log", "known_logs", "log_folder", "tune"]
+
+PER_TASK = 1000  # trials of a task in a run that ends by the clock
+
+
+def log_folder():
+    """The user's directory of tuning logs: NESTSMITH_LOG_DIR, else nestsmith/logs in XDG_DATA_HOME (~/.local/share). None if
+    NESTSMITH_LOG_DIR is empty."""
+    folder = os.environ.get("NESTSMITH_LOG_DIR")
+    if folder is not None:
+        return folder or None
+    return os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "nestsmith", "logs")
+
+
+def default_log(target):
+    """The file of the user's directory for records of a target; ValueError if there is no directory."""
+    folder = log_folder()
+    if folder is None:
+        raise ValueError("NESTSMITH_LOG_DIR is empty, so there is no place for records; give log='FILE.json'")
+    names = [target.kind.name, *filter(None, architecture(target))]
+    return os.path.join(folder, re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(names)) + ".json")
+
+
+def known_logs(log):
+    """The logs to look in: the one that the user names, then those of his directory."""
+    folder = log_folder()
+    found = sorted(glob.glob(os.path.join(glob.escape(folder), "*.json"))) if folder else []
+    own = [os.path.abspath(log)] if log and not no_log(log) else []
+    return own + [f for f in found if os.path.abspath(f) not in own and not no_log(f)]
+
+
+class BestKnown(ApplyHistoryBestOrSample):
+    """The best schedule that is known for each task of a network without measuring: its own record; a record of the same
+    computation in other sizes; the record of a task that differs in its element-wise tail; the first choice of the search.
+
+    Parameters
+    ----------
+    logs : list of str
+    tasks : list of SearchTask
+    target : Target
+    guess : bool
+        Whether the search is asked for the tasks that nothing is known of; otherwise they get the default schedule.
+    """
+
+    tells = False  # all logs of the user are asked: that most are of other networks is no news
+
+    def __init__(self, logs, tasks, target, guess=True):
+        super().__init__(logs)
+        self.guess, self._moved = guess, {}
+        self._spread(tasks, target)
+
+    def _spread(self, tasks, target):
+        """Carries records over to tasks that have none."""
+        own = [self._recorded(target, t) for t in tasks]
+        if all(own) or not any(own):
+            return
+        relatives = Relatives(tasks)
+        for i, state in enumerate(own):
+            for j in relatives.of(i) if state is not None else ():
+                if own[j] is not None or tasks[j].workload_key in self._moved:
+                    continue
+                carried = relatives.transplant(i, j, state)
+                if carried is not None:
+                    self.update(target, tasks[j].workload_key, carried)
+                    self._moved[tasks[j].workload_key] = f"similar task ({_short(tasks[i])})"
+
+    def _recorded(self, target, task):
+        for key in (task.workload_key, *getattr(task, "alt_keys", ())):
+            name, args = decode_workload_key(key)
+            if args in self.best.get(target.kind.name, {}).get(name, {}):
+                return self._look(target, target.kind.name, name, args).state
+        return None
+
+    def _sample(self, target, workload_key, dag):
+        found = super()._sample(target, workload_key, dag) if self.guess else None
+        if found is not None:
+            self._moved[workload_key] = "first choice of the search"
+        return found
+
+    def origin(self, target, workload_key):
+        return self._moved.get(workload_key) or super().origin(target, workload_key)
+
+
+def _short(task):
+    return task.desc.split(",")[0].removeprefix("vm_mod_").removeprefix("fused_")
+
+
+def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1):
+    """Tunes until the log holds `trials` records of these tasks, or `seconds` are over. Records are appended to `log`.
+
+    Returns
+    -------
+    int
+        Trials that were still to be made when it began.
+    """
+    have = _recorded_trials(tasks, target, log)
+    left = (trials if trials is not None else PER_TASK * len(tasks)) - have
+    if left <= 0 or not tasks:
+        if verbose:
+            print(f"nestsmith: {log} holds {have} records of this network's tasks, {trials} are wanted: nothing left to tune", flush=True)
+        return 0
+    gpu = "gpu" in target.keys
+    options = TuningOptions(
+        num_measure_trials=left,
+        runner=LocalRunner(repeat=1, min_repeat_ms=100 if gpu else 40, device=device),
+        measure_callbacks=[RecordToFile(log)],
+        verbose=verbose,
+    )
+    tuner = TaskScheduler(tasks, weights, load_log_file=None if no_log(log) else log, callbacks=None if verbose else [])
+    timer = threading.Timer(check.number("tune_seconds", seconds, 0), tuner.stop) if seconds is not None else None
+    if timer:
+        timer.daemon = True
+        timer.start()
+    try:
+        tuner.tune(options)
+    finally:
+        if timer:
+            timer.cancel()
+    return left
+
+
+def _recorded_trials(tasks, target, log):
+    held = Holdings.of_log(log)
+    names = [[decode_workload_key(k) for k in (t.workload_key, *getattr(t, "alt_keys", ()))] for t in tasks]
+    return sum(held.count(n, target.kind.name, architecture(target)) for n in names)

@@ -1,0 +1,208 @@
+"""The model that a user brings, whatever it is made with, as a network and the way in and out of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+
+from ..relay import frontend
+from ..relay.expr import Expr
+from ..relay.frontend import onnx
+from ..relay.module import IRModule
+from ..relay.pipeline import as_module
+from .values import dtype_of, shape_of
+
+__all__ = ["Source", "read"]
+
+
+class Source:
+    """A network to compile.
+
+    Attributes
+    ----------
+    mod, params : IRModule, dict of str to array
+    name : str
+        What messages and files call it.
+    calling : Calling or None
+        How arguments of a call become inputs, and outputs what the model returns; None: inputs by place or name, one output
+        as it is, several as a tuple.
+    """
+
+    def __init__(self, mod, params, name, calling=None):
+        self.mod, self.params, self.name, self.calling = mod, params or {}, name, calling
+
+
+def read(model, example_inputs=None, shape=None):
+    """The `Source` of a model. See `nestsmith.compile` for what it may be and what is raised."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
+        return _of_torch(torch, model, example_inputs, shape)
+    if isinstance(model, (str, os.PathLike, bytes, bytearray)) or type(model).__name__ == "ModelProto":
+        return _of_onnx(model, example_inputs, shape)
+    mod, params = model if isinstance(model, tuple) and len(model) == 2 else (model, {})
+    if not isinstance(mod, (IRModule, Expr)):
+        raise TypeError(
+            f"model is {type(model).__name__}; nestsmith.compile takes a torch.nn.Module, a torch.export.ExportedProgram, an "
+            "ONNX model (path, bytes or ModelProto), a relay module or (module, params)"
+        )
+    if shape:
+        raise ValueError("shape is for ONNX models; the inputs of a relay module have their shapes")
+    source = Source(as_module(mod), params, "network")
+    _check_examples(source, example_inputs)
+    return source
+
+
+# ---- relay and ONNX: inputs by place or name ----
+
+
+def input_vars(mod, params):
+    """The parameters of ``main`` that are no weights, in the order of a call."""
+    return [p for p in mod["main"].params if p.name_hint not in params]
+
+
+def _listed(example_inputs):
+    """Example inputs as a dictionary by name or a list by place."""
+    if example_inputs is None or isinstance(example_inputs, (dict, list, tuple)):
+        return example_inputs
+    return [example_inputs]
+
+
+def _check_examples(source, example_inputs):
+    """Raises if the example inputs are not inputs of the network."""
+    given, wanted = _listed(example_inputs), input_vars(source.mod, source.params)
+    if given is None:
+        return
+    names = [p.name_hint for p in wanted]
+    if not isinstance(given, dict):
+        if len(given) > len(names):
+            raise ValueError(f"example_inputs holds {len(given)} arrays; the network takes {len(names)}: {', '.join(names)}")
+        given = dict(zip(names, given))
+    known = {p.name_hint: p.checked_type if p._type else p.type_annotation for p in wanted}
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"example_inputs names {name!r}, which is no input; the network takes {', '.join(names)}")
+        want, got = tuple(known[name].concrete_shape), shape_of(value)
+        if got != want:
+            raise ValueError(f"example input {name!r} has shape {got}; the network has {want}")
+
+
+def _of_onnx(model, example_inputs, shape):
+    given, dtypes = _listed(example_inputs), {}
+    shapes = {k: tuple(v) for k, v in (shape or {}).items()}
+    is_path = isinstance(model, (str, os.PathLike))
+    name = os.path.splitext(os.path.basename(os.fspath(model)))[0] if is_path else "model"
+    if given is not None:
+        if not isinstance(given, dict):
+            model = onnx.load(model)
+            given = dict(zip(onnx.input_names(model), given))
+        for name, value in given.items():
+            shapes.setdefault(name, shape_of(value))
+            dtypes[name] = dtype_of(value)
+    mod, params = frontend.from_onnx(model, shape=shapes, dtype=dtypes or "float32", freeze_params=False)
+    return Source(mod, params, name)
+
+
+# ---- PyTorch: arguments are trees of tensors ----
+
+
+class TorchCalling:
+    """Arguments and results of an exported program: trees of which the tensors are inputs and outputs.
+
+    Parameters
+    ----------
+    torch : module
+    program : torch.export.ExportedProgram
+    """
+
+    def __init__(self, torch, program):
+        self.tree = torch.utils._pytree
+        self.tensor = torch.Tensor
+        self.into, self.out = program.call_spec.in_spec, program.call_spec.out_spec
+        given = self.tree.tree_leaves(program.example_inputs) if program.example_inputs else []
+        self.constant = [None if isinstance(v, torch.Tensor) else (v,) for v in given]
+
+    def inputs(self, args, kwargs):
+        """The tensors of a call, in order; TypeError if it differs from the example's in more than their values."""
+        leaves, spec = self.tree.tree_flatten((args, kwargs))
+        if spec != self.into:
+            args, kwargs = self._ordered(args, kwargs)
+            leaves, spec = self.tree.tree_flatten((args, kwargs))
+        if spec != self.into:
+            raise TypeError(
+                f"the call does not look like the example inputs: {_brief(spec)} instead of {_brief(self.into)}; compile again "
+                "with example_inputs of this kind"
+            )
+        for k, (value, constant) in enumerate(zip(leaves, self.constant)):
+            if constant is not None and value != constant[0]:
+                raise ValueError(f"argument {k} is {value!r}; the network was compiled with {constant[0]!r}, which became part of it")
+        return [v for v, constant in zip(leaves, self.constant) if constant is None]
+
+    def _ordered(self, args, kwargs):
+        """Keywords in the order of the example's: a call may have another one."""
+        wanted = self.into.child(1).context if hasattr(self.into, "child") else self.into.children_specs[1].context
+        if set(wanted) != set(kwargs):
+            return args, kwargs
+        return args, {k: kwargs[k] for k in wanted}
+
+    def outputs(self, values):
+        """What the model returns, made of the network's outputs."""
+        return self.tree.tree_unflatten(values, self.out)
+
+
+def _brief(spec):
+    text = str(spec)
+    return text if len(text) < 200 else text[:200] + "..."
+
+
+def _call_of(torch, example_inputs):
+    """Example inputs as (positional arguments, keywords), with NumPy arrays as tensors."""
+
+    def tensor(v):
+        return torch.from_numpy(np.ascontiguousarray(v)) if isinstance(v, np.ndarray) else v
+
+    if isinstance(example_inputs, dict):
+        args, kwargs = (), example_inputs
+    else:
+        args, kwargs = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,), {}
+    return torch.utils._pytree.tree_map(tensor, (args, kwargs))
+
+
+class _Evaluating:
+    """A module in evaluation mode for a while; every submodule gets its own mode back."""
+
+    def __init__(self, model):
+        self.before = [(m, m.training) for m in model.modules()]
+
+    def __enter__(self):
+        for m, _ in self.before:
+            m.training = False
+
+    def __exit__(self, *exc):
+        for m, mode in self.before:
+            m.training = mode
+
+
+def exported(torch, model, example_inputs):
+    """The exported program of a module, in evaluation mode."""
+    if example_inputs is None:
+        raise ValueError(
+            "a torch.nn.Module needs example_inputs: a tensor, a tuple of arguments or a dictionary of keywords, with the shapes "
+            "that the network shall have"
+        )
+    args, kwargs = _call_of(torch, example_inputs)
+    with _Evaluating(model), torch.no_grad():
+        try:
+            return torch.export.export(model, args, kwargs, strict=False)
+        except Exception as e:  # whatever the model's own code or torch raises
+            raise ValueError(f"torch.export cannot take {type(model).__name__} apart: {type(e).__name__}: {e}") from e
+
+
+def _of_torch(torch, model, example_inputs, shape):
+    if shape:
+        raise ValueError("shape is for ONNX models; a PyTorch model takes its shapes from example_inputs")
+    name = type(model).__name__
+    program = model if isinstance(model, torch.export.ExportedProgram) else exported(torch, model, example_inputs)
+    mod, params = frontend.from_pytorch(program, freeze_params=False)
+    return Source(mod, params, name, TorchCalling(torch, program))

@@ -1,0 +1,81 @@
+"""``python -m nestsmith tune, run, inspect``: what they write, what they print, and one line for each mistake."""
+
+import numpy as np
+import pytest
+import small_models as s
+
+from nestsmith import auto_scheduler
+from nestsmith.__main__ import main
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(s.convolutions("n").SerializeToString())
+    np.save(tmp_path / "x.npy", np.random.default_rng(3).standard_normal((1, 3, 16, 16)).astype("float32"))
+    return tmp_path
+
+
+SHAPE = ["--shape", "x:1x3x16x16"]
+TUNE = ["tune", "net.onnx", "--target", "llvm", "--trials", "8", "--out", "net.tar", *SHAPE]
+
+
+def test_tune_run_inspect(folder, capsys):
+    assert main(TUNE) == 0
+    out = capsys.readouterr().out
+    assert "net.tar" in out and "one run:" in out
+    assert sum(1 for _ in auto_scheduler.load_records("net.json")) == 8
+    assert main([*TUNE, "--quiet"]) == 0  # goes on where it ended: nothing to do
+    assert capsys.readouterr().out == "" and sum(1 for _ in auto_scheduler.load_records("net.json")) == 8
+    assert main(["run", "net.tar", "--input", "x=x.npy", "--out", "y.npy", "--benchmark"]) == 0
+    assert "Execution time" in capsys.readouterr().out
+    assert s.close(np.load("y.npy"), s.reference(s.convolutions("n"), x=np.load("x.npy"))[0])
+    assert main(["run", "net.tar", "--input", "x.npy", "--out", "y.npz"]) == 0
+    assert np.array_equal(np.load("y.npz")["output_0"], np.load("y.npy"))
+    capsys.readouterr()
+    assert main(["inspect", "net.tar"]) == 0
+    out = capsys.readouterr().out
+    assert "input x: float32[1, 3, 16, 16]" in out and "log record" in out
+    assert main(["inspect", "net.onnx", *SHAPE, "--target", "llvm", "--log", "net.json"]) == 0
+    out = capsys.readouterr().out
+    assert "4 tasks for llvm" in out and out.count("has a schedule") == 4
+    assert main(["inspect", "net.json"]) == 0
+    assert "trials" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["tune", "none.onnx"], "none.onnx: there is no such file"),
+        (["tune", "."], "it is a directory"),
+        (["tune", "net.onnx", "--target", "llvm", "--trials", "8"], "--shape NAME:1x3x224x224"),
+        (["tune", "net.onnx", "--shape", "x"], "--shape 'x': write --shape NAME:1x3x224x224"),
+        (["tune", "net.onnx", "--target", "cudo"], "unknown target 'cudo'"),
+        (["tune", "net.onnx", "--trials", "-1"], "--trials -1"),
+        (["tune", "net.onnx", "--out", "net.zip"], "must end in .tar or .so"),
+        (["tune", "net.onnx", "--out", "no/net.tar"], "there is no directory"),
+        (["tune", "x.npy", "--target", "llvm"], "x.npy is no readable ONNX model"),
+        (["tune", "net.onnx", "--target", "llvm", "--trials", "1", *SHAPE], "at least 4"),
+        (["run", "none.tar"], "there is no such file"),
+        (["run", "net.onnx", "--target", "llvm", *SHAPE, "--input", "z=x.npy"], "the network takes x"),
+        (["run", "net.onnx", "--target", "llvm", *SHAPE, "--input", "x=none.npy"], "--input none.npy"),
+        (["run", "net.onnx", "--target", "llvm", *SHAPE, "--out", "y.npy"], "no value for x"),
+        (["inspect", "net.tar"], "there is no such file"),
+    ],
+)
+def test_mistakes_are_one_line(folder, capsys, command, words):
+    assert main(command) == 1
+    err = capsys.readouterr().err
+    assert words in err and err.count("\n") == 1 and err.startswith(f"nestsmith {command[0]}: ")
+
+
+def test_help_and_usage(capsys):
+    for command in ([], ["tune"], ["tune", "net.onnx", "--layout", "x"]):
+        with pytest.raises(SystemExit) as e:
+            main(command)
+        assert e.value.code == 2
+    for command in (["--help"], ["tune", "--help"], ["run", "--help"], ["inspect", "--help"]):
+        with pytest.raises(SystemExit) as e:
+            main(command)
+        assert e.value.code == 0
+    assert "exit status" in capsys.readouterr().out

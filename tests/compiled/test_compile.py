@@ -1,0 +1,249 @@
+"""``nestsmith.compile``: what goes in comes out as the user's own kind of array, correct, without aliases, and errors have names."""
+
+import numpy as np
+import pytest
+import small_models as s
+from onnx import helper
+
+import nestsmith
+from nestsmith import auto_scheduler, relay
+from nestsmith.compiled import schedules
+
+
+def quick(model, *args, **kwargs):
+    return nestsmith.compile(model, *args, **{"guess": False, "verbose": 0, "target": "llvm", **kwargs})
+
+
+def data(*shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def net():
+    return s.convolutions()
+
+
+@pytest.fixture
+def compiled(net):
+    return quick(net)
+
+
+def test_numpy_in_numpy_out(net, compiled):
+    x = data(1, 3, 16, 16)
+    want = s.reference(net, x=x)[0]
+    for out in (compiled(x), compiled(x=x), compiled(np.asfortranarray(x)), compiled(nestsmith.nd.array(x))):
+        assert isinstance(out, np.ndarray) and s.close(out, want)
+    out[:] = 0  # the caller's own
+
+
+def test_sources_of_a_model(net, tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(net.SerializeToString())
+    mod, params = relay.frontend.from_onnx(net, freeze_params=False)
+    x = data(1, 3, 16, 16)
+    outs = [quick(m)(x) for m in (path, str(path), net.SerializeToString(), (mod, params))]
+    assert all(np.array_equal(o, outs[0]) for o in outs)
+    kept = quick(path)
+    assert set(kept.params) == {"w1", "b1", "w2", "w3"} and "main" in kept.mod and kept.lib.graph_json and kept.name == "net"
+
+
+def test_tensors_in_tensors_out(net, compiled):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(data(1, 3, 16, 16))
+    out = compiled(x.requires_grad_())
+    assert isinstance(out, torch.Tensor) and not out.requires_grad
+    assert s.close(out, s.reference(net, x=x.detach().numpy())[0])
+
+
+def test_results_stay_what_they_were():
+    """Large outputs are written where the caller gets them, so a later call must not reach them; nor may an output that is an
+    input, or is returned twice, be shared with anything."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["x"], ["z"]), helper.make_node("Flatten", ["y"], ["w"])]
+    net = quick(s.model(nodes, {"x": [8, 32, 32]}, ["y", "z", "w"]))
+    first, second = data(8, 32, 32), data(8, 32, 32, seed=2)
+    one = net(first)
+    two = net(second)
+    for out, x in ((one, first), (two, second)):
+        assert isinstance(out, tuple) and len(out) == 3
+        assert np.array_equal(out[0], np.maximum(x, 0)) and np.array_equal(out[1], x)
+        assert np.array_equal(out[2], np.maximum(x, 0).reshape(8, -1))
+    one[1][:] = 7
+    one[0][:] = 7
+    assert np.array_equal(one[2], np.maximum(first, 0).reshape(8, -1))
+    assert np.array_equal(first, data(8, 32, 32)) and np.array_equal(net(second)[1], second)
+
+
+def test_no_copy_of_large_tensors_and_none_is_written():
+    torch = pytest.importorskip("torch")
+    net = quick(s.model([helper.make_node("Neg", ["x"], ["y"])], {"x": [64, 256]}, ["y"]))
+    x = torch.from_numpy(data(64, 256)).clone()
+    assert x.data_ptr() % 64 == 0
+    out = net(x)
+    before = x.clone()
+    x *= 2
+    net.runtime.run()  # reads the tensor's own memory
+    assert np.array_equal(net.runtime.get_output(0).numpy(), -x.numpy()) and torch.equal(out, -before)
+    x /= 2
+    unaligned = np.zeros(64 * 256 + 1, "float32")[1:].reshape(64, 256)
+    assert np.array_equal(net(unaligned), -unaligned)
+    assert torch.equal(net(x.t().contiguous().t()), -x)
+    net(torch.zeros(64, 256))
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "error", "words"),
+    [
+        ((), {}, TypeError, "no value for input 'x'"),
+        ((1, 2), {}, TypeError, "takes 1 inputs"),
+        ((), {"X": 1}, TypeError, "no input 'X'; did you mean 'x'"),
+        ((np.zeros((1, 3, 16, 16), "float32"),), {"x": 1}, TypeError, "given twice"),
+        ((np.zeros((2, 3, 16, 16), "float32"),), {}, ValueError, "input 'x' has shape (2, 3, 16, 16); the network was compiled for (1, 3, 16, 16)"),
+        ((np.zeros((1, 3, 16, 16)),), {}, TypeError, "input 'x' holds float64; the network was compiled for float32"),
+    ],
+)
+def test_wrong_calls(compiled, args, kwargs, error, words):
+    with pytest.raises(error) as e:
+        compiled(*args, **kwargs)
+    assert words in str(e.value)
+
+
+def _twice():
+    x = relay.var("x", shape=(2, 3))
+    return relay.Function([x], relay.add(x, x))
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "error", "words"),
+    [
+        (3, {}, TypeError, "model is int; nestsmith.compile takes"),
+        ("none.onnx", {}, FileNotFoundError, "none.onnx"),
+        (b"rubbish", {}, ValueError, "no readable ONNX model"),
+        (_twice(), {"target": "lvm"}, ValueError, "lvm"),
+        (_twice(), {"layout": "NHCW"}, ValueError, "layout 'NHCW' is unknown; did you mean 'NHWC'"),
+        (_twice(), {"precision": "float8"}, ValueError, "precision 'float8' is unknown"),
+        (_twice(), {"trials": -1}, ValueError, "trials is -1"),
+        (_twice(), {"trials": 1.5}, TypeError, "trials is 1.5"),
+        (_twice(), {"device": nestsmith.cuda(0)}, ValueError, "device is cuda(0); the target llvm runs on cpu(0)"),
+        (_twice(), {"shape": {"x": (1,)}}, ValueError, "shape is for ONNX models"),
+        (_twice(), {"example_inputs": {"y": data(2, 3)}}, ValueError, "example_inputs names 'y'"),
+        (_twice(), {"example_inputs": data(3, 3)}, ValueError, "example input 'x' has shape (3, 3); the network has (2, 3)"),
+        (s.convolutions("n"), {}, ValueError, "the shape of input 'x'"),
+    ],
+)
+def test_wrong_arguments(model, more, error, words):
+    with pytest.raises(error) as e:
+        quick(model, **more)
+    assert words in str(e.value)
+
+
+def test_shapes_left_open_come_from_examples_or_by_name():
+    proto = s.convolutions("n")
+    x = data(2, 3, 16, 16)
+    want = s.reference(proto, x=x)[0]
+    for more in ({"example_inputs": x}, {"example_inputs": [x]}, {"example_inputs": {"x": x}}, {"shape": {"x": (2, 3, 16, 16)}}):
+        assert s.close(quick(proto, **more)(x), want)
+
+
+def test_layouts(net):
+    x = data(1, 3, 16, 16)
+    want = s.reference(net, x=x)[0]
+    texts = {}
+    for layout in ("auto", "keep", "NHWC", "NCHW"):
+        made = quick(net, layout=layout)
+        assert s.close(made(x), want)
+        texts[layout] = made.lib.graph_json
+    assert texts["auto"] == texts["NHWC"] != texts["keep"] == texts["NCHW"]
+
+
+def test_target_is_told_in_a_line(capsys):
+    net = nestsmith.compile(_twice(), guess=False)
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith(f"nestsmith: target {net.target.kind.name}, ")
+
+
+def product(tail, features=24):
+    """A product with an element-wise tail."""
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"])]
+    for k, op in enumerate(tail):
+        nodes.append(helper.make_node(op, [nodes[-1].output[0]], [f"t{k}"]))
+    return s.model(nodes, {"x": [8, 32]}, [nodes[-1].output[0]], [s.weights(rng, "w", 32, features)])
+
+
+def records(log):
+    return sum(1 for _ in auto_scheduler.load_records(str(log)))
+
+
+def test_tuning_goes_on_from_the_log_and_serves_similar_tasks(tmp_path, own_logs):
+    x, log = data(8, 32), tmp_path / "tuned.json"
+    proto = product(["Relu"])
+    made = quick(proto, trials=6, log=log)
+    assert records(log) == 6 and made.report().origins() == {"log record": 1}
+    quick(proto, trials=6, log=log)
+    assert records(log) == 6
+    quick(proto, trials=9, log=log)
+    assert records(log) == 9
+    # another tail on the same main stage; nothing is measured
+    both = product(["Relu"])
+    both.graph.node.extend([helper.make_node("MatMul", ["x", "v"], ["b"]), helper.make_node("Tanh", ["b"], ["z"])])
+    both.graph.initializer.append(s.weights(np.random.default_rng(5), "v", 32, 24))
+    both.graph.output.append(helper.make_tensor_value_info("z", 1, None))
+    other = quick(both, log=log)
+    assert records(log) == 9
+    assert {k.split(" (")[0]: n for k, n in other.report().origins().items()} == {"log record": 1, "similar task": 1}
+    assert all(s.close(o, r) for o, r in zip(other(x), s.reference(both, x=x), strict=True))
+    assert quick(product(["Relu"], 7), log=log).report().origins() == {"default": 1}
+    # the user's directory is looked into without being named
+    assert quick(proto).report().origins() == {"default": 1}
+    own_logs.mkdir()
+    (own_logs / "any.json").write_bytes(log.read_bytes())
+    assert quick(proto).report().origins() == {"log record": 1}
+
+
+def test_records_go_to_the_users_directory(own_logs, monkeypatch):
+    quick(product(["Relu"]), trials=2)
+    assert [p.name for p in own_logs.glob("*.json")] == ["llvm.json"] and records(own_logs / "llvm.json") == 2
+    monkeypatch.setenv("NESTSMITH_LOG_DIR", "")
+    with pytest.raises(ValueError, match="NESTSMITH_LOG_DIR is empty.*log="):
+        quick(product(["Relu"]), trials=2)
+    assert schedules.known_logs(None) == []
+
+
+def test_seconds_end_tuning(tmp_path):
+    log = tmp_path / "clock.json"
+    made = quick(product(["Relu"]), log=log, tune_seconds=2)
+    assert records(log) < schedules.PER_TASK and made(data(8, 32)).shape == (8, 24)
+
+
+def test_first_choice_of_the_search():
+    made = quick(product(["Relu"]), guess=True)
+    assert made.report().origins() == {"first choice of the search": 1}
+    x = data(8, 32)
+    assert s.close(made(x), s.reference(product(["Relu"]), x=x)[0])
+
+
+def test_report_and_export(net, compiled, tmp_path):
+    report = compiled.report(3)
+    assert [r.schedule for r in report.rows] == ["default"] * len(report.rows) and abs(sum(r.share for r in report.rows) - 1) < 1e-6
+    assert report.kernels == sum(r.seconds for r in report.rows) and report.total > 0
+    by_name = {r.name: r for r in report.rows}
+    first = by_name["nn_conv2d_add_nn_relu"]
+    assert round(first.gflops * first.seconds * 1e9) == 2 * 16 * 16 * 16 * 27 + 2 * 16 * 16 * 16  # as relay's tasks count
+    assert round(first.gbytes * first.seconds * 1e9) == 4 * (16 * 16 * 3 + 16 * 27 + 16 + 16 * 16 * 16) and first.limit > 0
+    text = str(report)
+    assert "GFLOP/s" in text and first.name in text and "one after the other" in text
+    path = compiled.export(tmp_path / "net.tar")
+    again = nestsmith.load(path)
+    x = data(1, 3, 16, 16)
+    assert np.array_equal(again(x), compiled(x)) and again.inputs == compiled.inputs
+    assert [(r.name, r.schedule) for r in again.report(1).rows] == [(r.name, r.schedule) for r in report.rows]
+
+
+def test_load_refuses_other_files(tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        nestsmith.load(tmp_path / "none.tar")
+
+
+def test_benchmark_before_the_first_call(compiled):
+    assert compiled.benchmark(repeat=2, number=1, min_repeat_ms=0).min > 0
