@@ -97,6 +97,23 @@ lib: $(BUILD)/libnestsmith.a
 RT_OBJ := $(filter $(foreach d,base program device graph,$(BUILD)/csrc/$d/%),$(OBJ))
 RT_LIBS := $(shell pkg-config --libs libcjson 2>/dev/null) -ldl -lpthread -lm
 lib-rt: $(BUILD)/libnestsmith_rt.a
+# What runs on a board, with cJSON in it: `make runner`, `make runner CROSS=aarch64-linux-gnu-`. Linked with the board's own C library,
+# for the drivers that it opens bring theirs.
+RUNNER_DIR := $(BUILD)/runner$(if $(CROSS),-$(CROSS:-=))
+RUNNER_SRC := $(filter $(foreach d,base program device graph compile measure runner,csrc/$d/%),$(SRC)) $(RUNNER_MAIN)
+RUNNER_OBJ := $(RUNNER_SRC:%.c=$(RUNNER_DIR)/%.o) $(RUNNER_DIR)/cJSON.o
+RUNNER_FLAGS = $(filter-out -O2 -g -fPIC $(DEPS_CFLAGS),$(CFLAGS)) -Os -ffunction-sections -fdata-sections -I$(BUILD)/cjson
+runner: $(RUNNER_DIR)/nestsmith-runner
+$(RUNNER_DIR)/nestsmith-runner: $(RUNNER_OBJ)
+	@$(SAY) LINK $@; $(CROSS)gcc -Wl,--gc-sections -s -o $@ $^ -ldl -lpthread -lm
+$(RUNNER_DIR)/cJSON.o: $(BUILD)/cjson/cJSON.c
+	@mkdir -p $(@D); $(CACHE) $(CROSS)gcc -Os -ffunction-sections -fdata-sections -c $< -o $@
+$(RUNNER_DIR)/%.o: %.c $(BUILD)/cjson/cJSON.c
+	@mkdir -p $(@D); $(SAY) $(CROSS)CC $<; $(CACHE) $(CROSS)gcc $(RUNNER_FLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/cjson/cJSON.c:
+	@.ci/cjson $(@D)
+.PHONY: runner
+-include $(RUNNER_OBJ:.o=.d)
 $(BUILD)/libnestsmith_rt.a: $(RT_OBJ)
 	@rm -f $@; ar rcs $@ $^
 $(BUILD)/libnestsmith.a: $(OBJ)

@@ -44,6 +44,8 @@ static const char *compiler(const BuildOptions *o) {
 static const char HERE[] = "x86_64";
 #elif defined(__i386__)
 static const char HERE[] = "i386";
+#elif defined(__aarch64__)
+static const char HERE[] = "aarch64";
 #else
 static const char HERE[] = "other";
 #endif
@@ -59,6 +61,17 @@ static char *processor_flag(Arena *a, const Target *t, const char *arch) {
   bool x64 = strcmp(arch, "x86_64") == 0, x86 = x64 || (arch[0] == 'i' && strcmp(arch + 2, "86") == 0);
   if (x64 && strcmp(cpu, "generic") == 0) cpu = "x86-64";
   return arena_printf(a, "%s=%s", x86 || !t->cpu[0] ? "-march" : "-mcpu", cpu);
+}
+
+/* The architecture that a cross compiler's name tells (aarch64-linux-gnu-gcc, clang --target=aarch64-linux-gnu); NULL: this one. */
+static const char *foreign(Arena *a, const char *cc) {
+  const char *target = strstr(cc, "--target="), *slash = strrchr(cc, '/');
+  const char *name = target ? target + strlen("--target=") : slash ? slash + 1 : cc;
+  size_t n = strcspn(name, "- \t");
+  const char *second = name[n] == '-' ? strchr(name + n + 1, '-') : NULL; /* at least machine-system-gcc */
+  if (!second && !target) return NULL;
+  char *arch = arena_strndup(a, name, n);
+  return strcmp(arch, HERE) == 0 ? NULL : arch;
 }
 
 /* $CC may hold words ("ccache gcc"): split at spaces. */
@@ -131,7 +144,7 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   }
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
-  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t, NULL), t->fast_math == FAST_MATH_AGGRESSIVE,
+  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t, foreign(a, compiler(o))), t->fast_math == FAST_MATH_AGGRESSIVE,
             (unsigned long long)processor_hash());
   return sb_str(&b);
 }
@@ -223,7 +236,7 @@ static void compile(void *arg) {
   char *argv[MAX_ARGS] = {0}, *text = arena_printf(j->a, "%s%s", j->source, isa_note(j->a));
   file_write(j->a, src, text, strlen(text));
   int n = words(j->a, compiler(j->o), argv, MOST_WORDS);
-  n += flags(j->a, j->t, NULL, !is_clang(j->a, argv, n), argv + n);
+  n += flags(j->a, j->t, foreign(j->a, compiler(j->o)), !is_clang(j->a, argv, n), argv + n);
   const char *const TAIL[] = {"-shared", "-o", so, src, "-lm"};
   for (int i = 0; i < NS_COUNT(TAIL); i++) argv[n++] = arena_strdup(j->a, TAIL[i]);
   double limit = j->o->timeout_s > 0 ? j->o->timeout_s : 3600, end = clock_now() + limit * BUILD_WALL_FACTOR;

@@ -88,6 +88,8 @@ void task_data_free(TaskData *t);
 typedef struct Worker Worker;
 /* Starts the process and waits until it has the device, or e is interrupted; raises if the device is missing. */
 Worker *worker_start(Err *e, DevType t, int id);
+/* The same on a board: via, ended by NULL, is the command that starts a runner there (bridge.c); it must live as long. */
+Worker *worker_start_by(Err *e, DevType t, int id, char *const *via);
 /* never leaves a process behind; NULL is allowed; in a forked child nothing: it is the parent's */
 void worker_stop(Worker *w);
 const DevInfo *worker_info(const Worker *w);
@@ -147,6 +149,12 @@ MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *so
  * gone. Exported from the extension module and called through ctypes by nestsmith/exec/worker.py, so that a worker
  * runs no Python of the user. */
 int nestsmith_worker_main(int kind, int sock, int parent, int dev_type, int dev_id);
+/* ---- workers on boards (bridge.c) ---- */
+/* Carries messages between a worker's socket and a stream until either is gone. */
+void bridge_run(int sock, int in, int out);
+/* Exported: starts the command and carries its worker's messages; the group ends with either side. */
+int nestsmith_bridge_main(int sock, char **command);
+int bridge_worker(int in, int out, int dev_type, int dev_id); /* on the board: a worker behind two descriptors */
 int worker_main_if_asked(
     int argc,
     char **argv); /* for statically linked programs: -1, or the exit status of the worker that argv asks for */

@@ -89,7 +89,7 @@ struct Pipeline {
   DevType type;
   LockMode lock_mode;
   BuildOptions build;
-  char *cache_dir, *cc;
+  char *cache_dir, *cc, **via;
   Task *task;
   int n_tasks, cap_tasks;
   Runner runner[PIPE_DEVICES];

@@ -219,6 +219,26 @@ static void *lane_main(void *arg) {
 /* ---- face ---- */
 static char *copy_text(const char *s) { return s ? strdup(s) : NULL; }
 
+static void free_words(char **words) {
+  for (int i = 0; words && words[i]; i++) free(words[i]);
+  free(words);
+}
+
+/* NULL for none; *ok: false when out of memory. */
+static char **copy_words(char *const *words, bool *ok) {
+  int n = 0;
+  if (!words) return NULL;
+  while (words[n]) n++;
+  char **out = calloc((size_t)n + 1, sizeof *out);
+  for (int i = 0; out && i < n; i++)
+    if (!(out[i] = strdup(words[i]))) {
+      free_words(out);
+      out = NULL;
+    }
+  *ok = out != NULL;
+  return out;
+}
+
 typedef struct {
   Pipeline *p;
   Err *e;
@@ -241,8 +261,9 @@ static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
   r->drift.limit = cpu ? 0.25 : 0.03;
   r->drift.middle = cpu;
   for (int k = 0; k < MSR_SLOTS; k++) r->slot_task[k] = -1;
-  r->worker = worker_start(e, d, r->id);
+  r->worker = worker_start_by(e, d, r->id, p->via);
   worker_stop_flag(r->worker, &r->stop);
+  if (p->via) return; /* a lock of this machine says nothing of a board */
   bool want = p->lock_mode == LOCK_TURNS || p->lock_mode == LOCK_FAIL || (p->lock_mode == LOCK_AUTO && d == DEV_CUDA);
   for (int k = 0; k < i; k++) want = want && p->runner[k].id != r->id; /* one lock per device */
   if (!want) return;
@@ -300,6 +321,8 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions
   p->target = *t;
   p->cache_dir = copy_text(o->cache_dir);
   p->cc = copy_text(o->cc);
+  bool copied = true;
+  p->via = copy_words(o->via, &copied);
   p->build = (BuildOptions){o->build_timeout_s > 0 ? o->build_timeout_s : 15, p->cache_dir, p->cc, o->memory};
   p->n_lanes = o->n_compile > 0 ? o->n_compile : o->n_compile < 0 ? 0 : default_lanes();
   p->lane = calloc((size_t)p->n_lanes + 1, sizeof *p->lane);
@@ -308,7 +331,7 @@ Pipeline *pipe_new(Err *e, const Target *t, DevType d, int id, const PipeOptions
   p->n_runners = o->n_ids < 1 ? 1 : o->n_ids > PIPE_DEVICES ? PIPE_DEVICES : o->n_ids;
   for (int i = 0; i < p->n_runners; i++) p->runner[i].id = o->n_ids < 1 ? id : o->ids[i];
   New n = {p, e, d, id, o};
-  ErrCode r = p->lane ? err_try(e, new_body, &n) : NS_ERR_MEMORY;
+  ErrCode r = p->lane && copied ? err_try(e, new_body, &n) : NS_ERR_MEMORY;
   if (r != NS_OK) {
     pipe_free(p);
     err_rethrow(e, r);
@@ -348,6 +371,7 @@ void pipe_free(Pipeline *p) {
   free(p->lane);
   free(p->cache_dir);
   free(p->cc);
+  free_words(p->via);
   pthread_cond_destroy(&p->change);
   pthread_mutex_destroy(&p->lock);
   free(p);

@@ -17,6 +17,7 @@ typedef struct {
   BuildCache *memory;         /* as in BuildOptions; must live as long as the pipeline */
   int n_ids, ids[PIPE_DEVICES]; /* devices that measure side by side; n_ids 0: the one given to pipe_new */
   LockMode lock;
+  char *const *via; /* as of worker_start_by; NULL: the workers are here */
 } PipeOptions;
 /* error, costs and cause are in run, also when the compiler failed (run.seconds is then 0). */
 typedef struct {

@@ -74,6 +74,8 @@ static const size_t SIZES[] = {0,
                                sizeof(MsgMake),
                                sizeof(MsgMade)};
 
+size_t proto_size(MsgType type) { return type > MSG_NONE && type < NS_COUNT(SIZES) ? SIZES[type] : 0; }
+
 RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double deadline, const atomic_int *stop) {
   MsgHead head = {0};
   struct iovec io[2] = {{&head, sizeof head}, {body, sizeof *body}};

@@ -108,6 +108,7 @@ static const double BEAT_SECONDS = 0.2, SILENT_SECONDS = 6;
 
 /* protocol.c */
 bool proto_send(int sock, MsgType type, const void *body, size_t n, int fd); /* false: the other side is gone */
+size_t proto_size(MsgType type); /* of its body; 0: there is no such message */
 /* A beat is sent only if it does not have to wait. */
 void proto_beat(int sock);
 typedef enum { RECV_OK, RECV_CLOSED, RECV_GARBAGE, RECV_TIMEOUT, RECV_STOPPED } RecvStatus;

@@ -32,6 +32,7 @@ typedef struct {
   int sock;
   char kind;
   int type, id;
+  char *const *via;    /* the command that starts the worker elsewhere; NULL: it is here */
   bool ready, refused; /* refused: its last word was that it cannot have the device */
   DevInfo info;
   const atomic_int *stop;
@@ -65,6 +66,19 @@ typedef struct {
   Arena *a;
 } Start;
 
+/* python -I -S worker.py engine bridge socket command... */
+static char **bridge_command(Arena *a, char *const *module, char *const *via, char *fd) {
+  enum { BEFORE = 5 };
+  int n = 0;
+  while (via[n]) n++;
+  char **out = arena_array(a, char *, n + BEFORE + 3);
+  for (int i = 0; i < BEFORE; i++) out[i] = module[i];
+  out[BEFORE] = arena_strdup(a, "bridge");
+  out[BEFORE + 1] = fd;
+  for (int i = 0; i < n; i++) out[BEFORE + 2 + i] = via[i];
+  return out;
+}
+
 static void start_body(void *arg) {
   Start *s = arg;
   char self[PATH_MAX], exe[PATH_MAX], script[PATH_MAX];
@@ -86,8 +100,9 @@ static void start_body(void *arg) {
                           type,
                           id,
                           NULL};
-  bool linked_in = strcmp(self, exe) == 0;
-  s->p->child = spawn_child(&s->p->e, linked_in ? direct : module, child_environment(s->a), s->fd[1]);
+  char **argv = strcmp(self, exe) == 0 ? (char **)direct : (char **)module;
+  if (s->p->via) argv = bridge_command(s->a, module, s->p->via, fd);
+  s->p->child = spawn_child(&s->p->e, argv, child_environment(s->a), s->fd[1]);
 }
 
 static bool proc_spawn(Proc *p) {
@@ -332,8 +347,10 @@ static void let_die(Worker *w) {
 static void start_spare(Worker *w) {
   if (!w->want_spare || w->spare.sock >= 0) return;
   const atomic_int *stop = w->p.stop;
+  char *const *via = w->p.via;
   proc_init(&w->spare, 'm', w->p.type, w->p.id);
   w->spare.stop = stop;
+  w->spare.via = via;
   proc_spawn(&w->spare); /* without a spare a death takes longer, no more */
 }
 
@@ -351,12 +368,15 @@ static bool start_first(Worker *w, const atomic_int *stop) {
   return r == RECV_OK;
 }
 
-Worker *worker_start(Err *e, DevType t, int id) {
+Worker *worker_start(Err *e, DevType t, int id) { return worker_start_by(e, t, id, NULL); }
+
+Worker *worker_start_by(Err *e, DevType t, int id, char *const *via) {
   Worker *w = calloc(1, sizeof *w);
   if (!w) err_raise(e, NS_ERR_MEMORY, "out of memory starting a worker");
   w->made = fork_count();
   proc_init(&w->p, 'm', (int)t, id);
   proc_init(&w->spare, 'm', (int)t, id);
+  w->p.via = via;
   if (!start_first(w, e->interrupt)) {
     char why[MSR_MSG];
     snprintf(why, sizeof why, "%.500s", w->p.e.msg);
@@ -364,7 +384,7 @@ Worker *worker_start(Err *e, DevType t, int id) {
     err_poll(e);
     err_raise(e, NS_ERR_RUNTIME, "cannot start a measuring worker: %s", why);
   }
-  w->want_spare = t != DEV_CUDA || w->p.info.free_bytes >= SPARE_BYTES;
+  w->want_spare = !via && (t != DEV_CUDA || w->p.info.free_bytes >= SPARE_BYTES);
   start_spare(w);
   return w;
 }

@@ -517,15 +517,35 @@ static void pipeline_body(void *arg) {
   n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o);
 }
 
+/* The texts of a list into out, which borrows them and stays ended by NULL; None: none. */
+static bool words_from(PyObject *list, char **out, Py_ssize_t most) {
+  if (!list || list == Py_None) return true;
+  Py_ssize_t n = PyList_Check(list) ? PyList_GET_SIZE(list) : 0;
+  if (n < 1 || n > most) {
+    PyErr_Format(PyExc_ValueError, "via: expected a list of 1 to %zd words", most);
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < n; i++) {
+    const char *s = PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
+    if (!s) return false;
+    out[i] = (char *)(uintptr_t)s;
+  }
+  return true;
+}
+
 static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   static char *names[] = {"target",    "device_type", "device_id", "n_compile", "build_timeout",
-                          "cache_dir", "cc",          "lock",      NULL};
+                          "cache_dir", "cc",          "lock",      "via",       NULL};
+  enum { WORDS = 32 };
   NewPipeline n = {0};
   int lock = LOCK_AUTO;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzzi", names, py_target, &n.t, &n.type, &n.id, &n.o.n_compile,
-                                   &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc, &lock) ||
-      !lock_mode(lock, &n.o.lock))
+  PyObject *via = NULL;
+  char *word[WORDS + 1] = {NULL};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzziO", names, py_target, &n.t, &n.type, &n.id, &n.o.n_compile,
+                                   &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc, &lock, &via) ||
+      !lock_mode(lock, &n.o.lock) || !words_from(via, word, WORDS))
     return NULL;
+  if (word[0]) n.o.via = word;
   n.o.memory = py_build_memory();
   n.p = (PyPipeline *)t->tp_alloc(t, 0);
   if (!n.p) return NULL;
@@ -750,7 +770,8 @@ static PyType_Slot PIPELINE_SLOTS[] = {
     SLOT(Py_tp_methods, PIPELINE_METHODS),
     SLOT(Py_tp_getset, PIPELINE_GET),
     {Py_tp_doc, (void *)"Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, "
-                        "cc=None, lock=0): compiles and measures, overlapped. n_compile -1: programs come compiled."},
+                        "cc=None, lock=0, via=None): compiles and measures, overlapped. n_compile -1: programs come "
+                        "compiled. via: the command (a list) that starts a runner with --worker on a board."},
     END};
 static PyType_Spec SPECS[] = {{"nestsmith._core.TaskData", sizeof(PyTask), 0, Py_TPFLAGS_DEFAULT, TASK_SLOTS},
                               {"nestsmith._core.Compiler", sizeof(PyCompiler), 0, Py_TPFLAGS_DEFAULT, COMPILER_SLOTS},

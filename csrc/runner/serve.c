@@ -1,5 +1,6 @@
 /* The process: a loop over requests, and a second thread that ends the process when the other side is gone or a request takes
  * longer than it may, so that an endless program does not outlive whoever sent it. */
+#include "measure/measure.h"
 #include "runner/runner.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -102,11 +103,21 @@ static int own_output(void) {
   return out;
 }
 
+/* --worker TYPE NUMBER: measures, as the worker of a tuner that is elsewhere. */
+static int serve_worker(char **argv) {
+  int out = own_output(), type = (int)strtol(argv[2], NULL, 10), id = (int)strtol(argv[3], NULL, 10);
+  return out < 0 ? BROKEN : bridge_worker(STDIN_FILENO, out, type, id);
+}
+
 __attribute__((visibility("default"))) int nestsmith_runner_main(int argc, char **argv) {
   char made[256];
+  if (argc == 4 && strcmp(argv[1], "--worker") == 0) return serve_worker(argv);
   const char *given = argc == 3 && strcmp(argv[1], "--dir") == 0 ? argv[2] : NULL;
   if (argc != 1 && !given) {
-    fprintf(stderr, "usage: %s [--dir DIRECTORY]\nserves one session on its standard input and output\n", argv[0]);
+    fprintf(stderr,
+            "usage: %s [--dir DIRECTORY | --worker TYPE NUMBER]\nserves one session, or a tuner's measuring, on its "
+            "standard input and output\n",
+            argv[0]);
     return BROKEN;
   }
   int dir = open_dir(given, made), out = own_output();

@@ -51,7 +51,7 @@ def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=
         except ValueError:
             raise ValueError(f"{limit} is {asked!r}; it must be a number of seconds, 0 for no limit") from None
     try:
-        binary, _, cached = _core.build(engine or target.engine(), source, seconds, cache_dir, None, stop)
+        binary, _, cached = _core.build(engine or target.engine(), source, seconds, cache_dir, target.cross_compiler, stop)
     except TVMError as e:
         if isinstance(e, ValueError):
             raise

@@ -8,6 +8,7 @@ import re
 import threading
 
 from . import _core, check
+from .contrib.cc import compiler_for
 from .runtime.device import device as make_device
 
 __all__ = ["Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu", "intel_graphics", "llvm", "create", "list_tags"]
@@ -391,6 +392,20 @@ class Target:
     def mcpu(self):
         """The option `mcpu`, "" if not given."""
         return self.attrs.get("mcpu", "")
+
+    @property
+    def cross_compiler(self):
+        """The command that compiles programs of another machine's CPU (option `mtriple`); None if they are this machine's.
+
+        Raises RuntimeError if it is not installed.
+        """
+        triple = str(self.attrs.get("mtriple", ""))
+        if self.kind.device_type != 1 or not triple or triple.split("-")[0] == os.uname().machine:
+            return None
+        found = compiler_for(f"llvm -mtriple={triple}", None)
+        if found is None:
+            raise RuntimeError(f"no compiler for {triple} was found; install {triple}-gcc (apt install gcc-{triple}) or clang")
+        return found
 
     @property
     def mattr(self):

@@ -1,8 +1,8 @@
 """Every search parameter of the reference is accepted and does what its name says; warm starts; failures stay out."""
 
 import json
-import resource
 import re
+import resource
 from collections import Counter
 
 import pytest

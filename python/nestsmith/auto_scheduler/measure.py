@@ -291,7 +291,7 @@ class LocalBuilder(ProgramBuilder):
         except Exception as e:  # noqa: BLE001 - an illegal schedule is a result, not an error of the tuner
             return BuildResult("", tensors, MeasureErrorNo.INSTANTIATION_ERROR, shorten(e), time.time() - start)
         error, binary, message, _, _ = self._compiler().run(
-            inp.task.target.engine(), source, float(self.timeout), None, None
+            inp.task.target.engine(), source, float(self.timeout), None, inp.task.target.cross_compiler
         )
         if error:
             return BuildResult(

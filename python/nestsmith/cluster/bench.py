@@ -21,8 +21,8 @@ class _Line:
     def __init__(self, target, device_id, lock, via):
         engine = Target(target)
         self.kind, self.tasks, self.best, self.tag = engine.kind.device_type, {}, {}, 0
-        more = {"via": via} if via else {}
-        self.pipeline = _core.Pipeline(engine.engine(), self.kind, device_id, -1, lock=lock, **more)
+        command = via(["--worker", str(self.kind), str(device_id)]) if via else None
+        self.pipeline = _core.Pipeline(engine.engine(), self.kind, device_id, -1, lock=lock, via=command)
 
     def task(self, name, rows):
         """The number of a task; None if its data has to be sent first."""
@@ -38,7 +38,7 @@ class Bench:
     Parameters
     ----------
     via : callable, optional
-        Gives the command of a worker elsewhere, instead of one of this machine.
+        Gives the command that starts a runner elsewhere with options, to measure there instead of on this machine.
     """
 
     def __init__(self, via=None):
@@ -63,7 +63,7 @@ class Bench:
         if line is None or len(line.tasks) >= MOST_TASKS:
             if line is not None:
                 line.pipeline.close()
-            line = self._lines[key] = _Line(m["target"], int(m["device"]), int(m["lock"]), self._via() if self._via else None)
+            line = self._lines[key] = _Line(m["target"], int(m["device"]), int(m["lock"]), self._via)
         number = line.task(m["task"], m.get("rows"))
         if number is None:
             return {"unknown": True}

@@ -12,7 +12,7 @@ import time
 from .. import _core
 from .bench import Bench
 from .engine import BLOCKED_WORKER, CommClosedError, Worker, close_comm, configure
-from .runner import Runner, RunnerLost
+from .runner import Runner, RunnerLost, command_of
 from .settings import ClusterError, SessionTimeout
 from .tracker import own_versions
 
@@ -47,7 +47,7 @@ class Session:
 
     def __init__(self, board, token):
         self.board, self.token, self.limit, self.ended = board, token, None, ""
-        self._runner, self._bench, self._lock, self._free = None, Bench(), threading.Lock(), threading.Event()
+        self._runner, self._bench, self._lock, self._free = None, board.bench(), threading.Lock(), threading.Event()
         self._free.set()
         self.begun = time.monotonic()
 
@@ -161,6 +161,10 @@ class Board(Worker):
             "key": self.key, "versions": own_versions(), "classes": self._classes, "machine": self._machine, "device": self.device,
             "shown": self.shown,
         }  # fmt: skip
+
+    def bench(self):
+        """What a session measures with."""
+        return Bench(None if self.device == "local" else lambda options: command_of(self.device, options))
 
     def killed(self):
         """A runner was ended by force or by what it ran."""

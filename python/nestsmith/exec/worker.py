@@ -8,12 +8,17 @@ import ctypes
 import sys
 
 
+def _words(argv):
+    return (ctypes.c_char_p * (len(argv) + 1))(*(a.encode() for a in argv), None)
+
+
 def main(argv: list[str]) -> int:
-    """argv: path of the extension module, then "runner" and its options, or kind, socket, parent's process id, device type,
+    """argv: path of the extension module, then "runner" and its options, "bridge", a socket and a command, or kind, socket, parent's process id, device type,
     device number."""
     if argv[1:2] == ["runner"]:
-        words = [a.encode() for a in argv[1:]]
-        return int(ctypes.CDLL(argv[0]).nestsmith_runner_main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None)))
+        return int(ctypes.CDLL(argv[0]).nestsmith_runner_main(len(argv) - 1, _words(argv[1:])))
+    if argv[1:2] == ["bridge"]:
+        return int(ctypes.CDLL(argv[0]).nestsmith_bridge_main(int(argv[2]), _words(argv[3:])))
     if len(argv) != 6:
         print("this program is started by nestsmith itself", file=sys.stderr)
         return 2
