@@ -144,8 +144,8 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   }
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
-  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t, foreign(a, compiler(o))), t->fast_math == FAST_MATH_AGGRESSIVE,
-            (unsigned long long)processor_hash());
+  sb_printf(&b, "%s fast%d cpu%016llx", processor_flag(a, t, foreign(a, compiler(o))),
+            t->fast_math == FAST_MATH_AGGRESSIVE, (unsigned long long)processor_hash());
   return sb_str(&b);
 }
 

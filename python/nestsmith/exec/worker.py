@@ -13,8 +13,8 @@ def _words(argv):
 
 
 def main(argv: list[str]) -> int:
-    """argv: path of the extension module, then "runner" and its options, "bridge", a socket and a command, or kind, socket, parent's process id, device type,
-    device number."""
+    """argv: path of the extension module, then "runner" and its options, "bridge", a socket and a command, or kind, socket,
+    parent's process id, device type, device number."""
     if argv[1:2] == ["runner"]:
         return int(ctypes.CDLL(argv[0]).nestsmith_runner_main(len(argv) - 1, _words(argv[1:])))
     if argv[1:2] == ["bridge"]:
