@@ -309,7 +309,8 @@ def test_layout_conversion_passes_through():
     body = mod["main"].body
     moved = [e for e in relay.expr.post_order(body) if getattr(e, "op_name", "") == "layout_transform"]
     data = [e for e in moved if len(e.args[0].checked_type.shape) == 4 and e.attrs.src_layout in ("NCHW", "NHWC")]
-    assert len(data) == 2
+    assert len(data) == 1  # that of the input; the output has one channel, and a reshape does
+    assert body.op_name == "reshape"
     np.testing.assert_allclose(outputs(body, inputs)[0], outputs(f.body, inputs)[0], 1e-4, 1e-2)
 
 

@@ -11,7 +11,7 @@ from .. import te, topi
 from ..error import OpNotImplemented
 from ..topi.naming import naming, placeholder_name
 from .expr import Call, Constant, Tuple, TupleGetItem, Var, post_order
-from .op.nn import pool_axes
+from .op.nn import is_depthwise, pool_axes
 from .op.reduce import real_axes
 from .op.tensor import BINARY, COMPARE
 from .op.transform import layout_shape, parse_layout, slice_ranges
@@ -260,9 +260,7 @@ def _conv2d(a, x, c, target):
     tile = winograd_tile(c, target) if target is not None else None
     if tile:  # only where the weight is not transformed ahead of time
         return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
-    w = c.args[1].checked_type.shape
-    channels = c.args[0].checked_type.shape[a.data_layout.index("C")]
-    depthwise = a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
+    depthwise = is_depthwise(c)
     if depthwise and (a.data_layout, a.kernel_layout) == ("NCHW", "OIHW"):
         return topi.nn.depthwise_conv2d_nchw(data, weight, strides, padding, dilation, dtype)
     if depthwise and (a.data_layout, a.kernel_layout) == ("NHWC", "HWOI"):

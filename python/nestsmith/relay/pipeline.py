@@ -7,6 +7,7 @@ from . import passes as _t
 from . import transform as T
 from .module import IRModule
 from .transform.basic import bind_params_by_name
+from .transform.convert_layout import layouts_of_convolutions
 
 __all__ = ["optimize", "fuse_module", "as_module"]
 
@@ -28,7 +29,7 @@ def optimize(mod, target, params=None, opt_level=None):
     if opt_level is not None and opt_level != ctx.opt_level:
         ctx = _t.PassContext(opt_level, ctx.required_pass, ctx.disabled_pass, ctx.instruments, ctx.config)
     layout = ctx.config.get("relay.ext.layout") or None
-    convert = [T.ConvertLayout({"nn.conv2d": [layout, "default"]})] if layout else []
+    convert = [T.ConvertLayout(layouts_of_convolutions(layout))] if layout else []
     with ctx:
         return _t.Sequential(
             [

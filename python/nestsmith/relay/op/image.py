@@ -7,6 +7,7 @@ from ...topi.image import METHODS, MODES, ROUNDINGS
 from ..expr import Constant
 from ..ty import TensorType
 from .nn import pool_axes
+from .nn.util import window_layout
 from .registry import INJECTIVE, call, register, tensor
 
 __all__ = ["resize2d"]
@@ -20,7 +21,7 @@ def _infer(attrs, types):
     return TensorType(shape, attrs.out_dtype or t.dtype)
 
 
-register("image.resize2d", INJECTIVE, _infer)
+register("image.resize2d", INJECTIVE, _infer, layout=window_layout)
 
 
 def resize2d(

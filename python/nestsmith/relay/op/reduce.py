@@ -7,7 +7,8 @@ import numpy as np
 from ...numerics import mean_type, sum_type
 from ..expr import Tuple, TupleWrapper
 from ..ty import TensorType
-from .registry import REDUCE, call, norm_axis, register, tensor
+from .layout import Plan, first, rank_of
+from .registry import FOLLOW, NEVER, REDUCE, call, norm_axis, register, tensor
 from .tensor import add, cast, check_type, exp, log, np_divide, sqrt, subtract
 from .transform import squeeze
 
@@ -31,6 +32,19 @@ def real_axes(attrs, rank):
     if attrs.get("exclude"):
         axes = [i for i in range(rank) if i not in axes]
     return axes
+
+
+def _layout_rule(e, has, want):
+    """The axes are where the data has them; those that vanish leave the layout."""
+    at = first(e, has)
+    if at is None:
+        return None
+    axes = real_axes(e.attrs, len(at.old))
+    if e.op_name in ("argmax", "argmin") and len(axes) > 1:
+        return None  # the number of an element within several axes depends on their order
+    result = at if e.attrs.keepdims else at.without(axes)
+    wants = [at if rank_of(a) == len(at.old) else at.without(axes) for a in e.args]
+    return Plan(wants, result, {"axis": tuple(sorted(at.axis(k) for k in axes)), "exclude": False})
 
 
 def _infer(dtype=None, numeric=False, name=None):
@@ -108,7 +122,8 @@ def _axis(axis):
 
 
 def _make(name, infer, ev):
-    register(name, REDUCE, infer, ev)
+    colour = NEVER if name in ("sum", "mean", "prod") else FOLLOW
+    register(name, REDUCE, infer, ev, layout=_layout_rule, colour=colour)
 
     def build(data, axis=None, keepdims=False, exclude=False):
         return call(name, [data], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude))
@@ -126,7 +141,7 @@ for _n, _f in _FN.items():
 
 
 def _make_arg(name, fn, which):
-    register(name, REDUCE, _infer("int32"), _ev_arg(fn))
+    register(name, REDUCE, _infer("int32"), _ev_arg(fn), layout=_layout_rule, colour=FOLLOW)
 
     def build(data, axis=None, keepdims=False, exclude=False, select_last_index=False):
         more = {"select_last_index": True} if select_last_index else {}
@@ -141,7 +156,7 @@ def _make_arg(name, fn, which):
 
 
 argmax, argmin = _make_arg("argmax", np.argmax, "largest"), _make_arg("argmin", np.argmin, "smallest")
-register("variance", REDUCE, _infer(numeric=True), _ev_variance)
+register("variance", REDUCE, _infer(numeric=True), _ev_variance, layout=_layout_rule, colour=NEVER)
 
 
 def _variance(data, mean_, axis, keepdims, exclude, unbiased):

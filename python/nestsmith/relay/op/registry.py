@@ -1,7 +1,8 @@
 """The operator table.
 
-An operator is a name, a fusion class, a type rule and (where it is cheap) a NumPy evaluation used by constant
-folding. What it means as loops is not known here: that is the business of ``relay.lowering``.
+An operator is a name, a fusion class, a type rule, how it follows its data into another layout, whether it may be
+computed in 16-bit floats, and (where it is cheap) a NumPy evaluation used by constant folding. What it means as loops is
+not known here: that is the business of ``relay.lowering``.
 """
 
 from __future__ import annotations
@@ -9,22 +10,41 @@ from __future__ import annotations
 from ... import check
 from ..expr import Call, Expr, Tuple, TupleWrapper, const
 from ..ty import TensorType
+from . import layout as layouts
 
-__all__ = ["Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE", "REDUCE", "ANCHOR", "TUPLE", "OPAQUE"]
+__all__ = [
+    "Op",
+    "get",
+    "register",
+    "call",
+    "ELEMWISE",
+    "BROADCAST",
+    "INJECTIVE",
+    "REDUCE",
+    "ANCHOR",
+    "TUPLE",
+    "OPAQUE",
+    "ALWAYS",
+    "FOLLOW",
+    "NEVER",
+]
 
 # Fusion classes, in the order in which they combine.
 ELEMWISE, BROADCAST, INJECTIVE, REDUCE, ANCHOR, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8
+# Colours for mixed precision: worth 16-bit floats; as its arguments are; only in the type that the network has.
+ALWAYS, FOLLOW, NEVER = "always", "follow", "never"
 _TABLE: dict[str, Op] = {}
 
 
 class Op:
-    """An operator: `name`, `pattern` (fusion class), ``infer(attrs, types) -> type`` and ``evaluate(attrs,
-    *arrays)``."""
+    """An operator: `name`, `pattern` (fusion class), ``infer(attrs, types) -> type``, ``evaluate(attrs, *arrays)``,
+    `layout` (a rule of :mod:`.layout`, None: it needs its arguments as the network has them) and `colour`."""
 
-    __slots__ = ("name", "pattern", "infer", "evaluate", "stateful")
+    __slots__ = ("name", "pattern", "infer", "evaluate", "stateful", "layout", "colour")
 
-    def __init__(self, name, pattern, infer, evaluate=None, stateful=False):
+    def __init__(self, name, pattern, infer, evaluate=None, stateful=False, layout=None, colour=None):
         self.name, self.pattern, self.infer, self.evaluate, self.stateful = name, pattern, infer, evaluate, stateful
+        self.layout, self.colour = layout, colour
 
     def __call__(self, *args, **attrs):
         return Call(self, args, attrs)
@@ -36,11 +56,16 @@ class Op:
         return get, (self.name,)
 
 
-def register(name, pattern, infer, evaluate=None, stateful=False):
-    """Add an operator to the table and return it."""
+def register(name, pattern, infer, evaluate=None, stateful=False, layout=None, colour=None):
+    """Add an operator to the table and return it. What is computed element by element follows its data into any layout;
+    operators up to the class INJECTIVE are computed in the type of their arguments."""
     if name in _TABLE:
         raise ValueError(f"operator {name!r} is already registered")
-    op = _TABLE[name] = Op(name, pattern, infer, evaluate, stateful)
+    if pattern == ELEMWISE and layout is None:
+        layout = layouts.follow
+    if pattern <= INJECTIVE and colour is None:
+        colour = FOLLOW
+    op = _TABLE[name] = Op(name, pattern, infer, evaluate, stateful, layout, colour)
     return op
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from ...numerics import clip_bounds, is_float
 from ..expr import Expr, const
 from ..ty import Any, TensorType
-from .registry import BROADCAST, ELEMWISE, OPAQUE, as_expr, call, register, tensor
+from .layout import broadcast
+from .registry import BROADCAST, ELEMWISE, FOLLOW, NEVER, OPAQUE, as_expr, call, register, tensor
 
 __all__ = ["cast", "where", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "clip", "copy", "shape_of"]
 
@@ -153,7 +154,13 @@ UNARY = {
 _FAST = {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}
 _OF_INTEGERS_TOO = {"negative", "abs", "floor", "ceil", "round", "trunc", "sign", "logical_not", "bitwise_not"}
 _REAL = {"power", *_FAST, *UNARY} - _OF_INTEGERS_TOO
+_EXACT_OR_BOUNDED = {"sqrt", "rsqrt", "tanh", "sigmoid", "fast_tanh"}
 _UNARY_DOC = "``{0}(data)``: element-wise {0}; shape and element type of the argument."
+
+
+def _colour(name):
+    """Functions of floats that grow or cancel soon leave the range of float16, or its digits."""
+    return NEVER if name in _REAL - _EXACT_OR_BOUNDED else FOLLOW
 
 
 def _make_binary(name, fn, result=None):
@@ -161,7 +168,7 @@ def _make_binary(name, fn, result=None):
         with np.errstate(all="ignore"):
             return fn(a, b)
 
-    register(name, BROADCAST, _binary_infer(name, result), ev)
+    register(name, BROADCAST, _binary_infer(name, result), ev, layout=broadcast, colour=_colour(name))
 
     def build(lhs, rhs):
         return call(name, [as_expr(lhs), as_expr(rhs)])
@@ -181,7 +188,7 @@ def _make_unary(name, fn):
         check_type(name, t.dtype)
         return t
 
-    register(name, ELEMWISE, infer, ev)
+    register(name, ELEMWISE, infer, ev, colour=_colour(name))
 
     def build(data):
         return call(name, [as_expr(data)])
@@ -234,7 +241,7 @@ def _where_infer(attrs, types):
     return TensorType(broadcast_shape(broadcast_shape(a.shape, b.shape), c.shape), a.dtype)
 
 
-register("where", BROADCAST, _where_infer, lambda attrs, c, a, b: np.where(c, a, b))
+register("where", BROADCAST, _where_infer, lambda attrs, c, a, b: np.where(c, a, b), layout=broadcast)
 
 
 def where(condition, x, y):
@@ -304,7 +311,7 @@ def _shape_of_infer(attrs, types):
     return TensorType((len(tensor(types, 0).shape),), attrs.dtype)
 
 
-register("shape_of", OPAQUE, _shape_of_infer)
+register("shape_of", OPAQUE, _shape_of_infer, colour=FOLLOW)
 
 
 def shape_of(data, dtype="int32"):

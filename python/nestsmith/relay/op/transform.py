@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+import string
 
 import numpy as np
 
 from ... import check
 from ...numerics import is_float, sum_type
-from ..expr import Constant, Expr, TupleWrapper, const
+from ..expr import Call, Constant, Expr, TupleWrapper, const
 from ..ty import Any, TensorType, TupleType
-from .registry import BROADCAST, INJECTIVE, OPAQUE, as_expr, call, norm_axis, register, tensor
+from . import layout as layouts
+from .layout import Layout, Plan, first
+from .registry import ANCHOR, BROADCAST, FOLLOW, INJECTIVE, NEVER, OPAQUE, as_expr, call, norm_axis, register, tensor
 from .tensor import broadcast_shape
 
 __all__ = [
@@ -113,11 +116,51 @@ def _reshape_infer(attrs, types):
     return TensorType(reshape_shape(t.shape, attrs.newshape, attrs.get("allowzero", False)), t.dtype)
 
 
+def _shuffled(e):
+    """Of a reshape that undoes an earlier one with a transpose between them: what goes in, the axis that is cut, its parts
+    and their new order; None unless the parts of one axis alone change places, as channels do that are shuffled."""
+    steps = [e]
+    for name in ("transpose", "reshape"):
+        inner = steps[-1].args[0]
+        if getattr(inner, "op_name", None) != name:
+            return None
+        steps.append(inner)
+    source, cut = steps[2].args[0], steps[2].checked_type.shape
+    shape, perm = source.checked_type.shape, _perm(steps[1].attrs, len(cut))
+    more = len(cut) - len(shape)
+    k = next((i for i, (a, b) in enumerate(zip(shape, cut)) if a != b), len(shape))
+    parts = range(k, k + more + 1)
+    if more < 1 or e.checked_type.shape != shape or cut != shape[:k] + cut[k : k + more + 1] + shape[k + 1 :]:
+        return None
+    if any(p != i for i, p in enumerate(perm) if i not in parts):
+        return None
+    return source, k, [cut[p] for p in parts], [perm[p] - k for p in parts]
+
+
+def _reshape_layout(e, has, want):
+    """Shuffled channels are shuffled where they lie. Of other shapes nothing is known: the elements must be in order."""
+    found = _shuffled(e)
+    at = found and has(found[0])
+    if not at:
+        return None
+    source, k, parts, order = found
+    k = at.axis(k)
+
+    def make(args):
+        shape = at.moved(source.checked_type.shape)
+        rank = len(shape) + len(parts) - 1
+        perm = [*range(k), *(k + p for p in order), *range(k + len(parts), rank)]
+        return reshape(transpose(reshape(args[0], (*shape[:k], *parts, *shape[k + 1 :])), perm), shape)
+
+    return Plan([at], at, make=make, args=[source])
+
+
 register(
     "reshape",
     INJECTIVE,
     _reshape_infer,
     lambda attrs, x: x.reshape(reshape_shape(x.shape, attrs.newshape, attrs.get("allowzero", False))),
+    layout=_reshape_layout,
 )
 
 
@@ -148,8 +191,37 @@ def _transpose_infer(attrs, types):
     return TensorType([t.shape[a] for a in _perm(attrs, len(t.shape))], t.dtype)
 
 
+def axes_moved(e):
+    """The axes of its argument in the order in which a call leaves them, if that is all that it does; else None."""
+    if not isinstance(e, Call):
+        return None
+    if e.op_name == "transpose":
+        return _perm(e.attrs, len(e.checked_type.shape))
+    a = e.attrs
+    if e.op_name == "layout_transform" and a.src_layout.isalpha() and a.dst_layout.isalpha():
+        return tuple(a.src_layout.index(c) for c in a.dst_layout)
+    return None
+
+
+def _move_layout(e, has, want):
+    """The axes come from where the data has them; nothing is left to do if they lie like this already."""
+    at, axes = first(e, has), axes_moved(e)
+    if at is None or axes is None:
+        return None
+    axes = tuple(at.axis(a) for a in axes)
+
+    def make(args):
+        return args[0] if axes == tuple(range(len(axes))) else transpose(args[0], axes)
+
+    return Plan([at], None, make=make)
+
+
 register(
-    "transpose", INJECTIVE, _transpose_infer, lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim)))
+    "transpose",
+    INJECTIVE,
+    _transpose_infer,
+    lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim))),
+    layout=_move_layout,
 )
 
 
@@ -183,7 +255,13 @@ def _concat_infer(attrs, types):
     return TensorType(shape, first.dtype)
 
 
-register("concatenate", INJECTIVE, _concat_infer, lambda attrs, xs: np.concatenate(xs, attrs.axis))
+register(
+    "concatenate",
+    INJECTIVE,
+    _concat_infer,
+    lambda attrs, xs: np.concatenate(xs, attrs.axis),
+    layout=layouts.concatenate,
+)
 
 
 def concatenate(data, axis):
@@ -232,6 +310,7 @@ register(
     INJECTIVE,
     _split_infer,
     lambda attrs, x: np.split(x, split_points(attrs, x.shape[attrs.axis])[1:-1], attrs.axis),
+    layout=layouts.along_axis,
 )
 
 
@@ -279,7 +358,16 @@ def _ev_slice(attrs, x):
     return x[np.ix_(*index)] if index else x
 
 
-register("strided_slice", INJECTIVE, _strided_slice_infer, _ev_slice)
+def _slice_layout(e, has, want):
+    at = first(e, has)
+    if at is None:
+        return None
+    a = e.attrs
+    axes = range(len(a.begin)) if a.get("axes") is None else a.axes
+    return Plan([at], at, {"axes": tuple(at.axis(k) for k in axes)})
+
+
+register("strided_slice", INJECTIVE, _strided_slice_infer, _ev_slice, layout=_slice_layout)
 
 
 def strided_slice(data, begin, end, strides=None, axes=None, slice_mode="end"):
@@ -308,11 +396,22 @@ def _expand_infer(attrs, types):
     return TensorType(t.shape[:axis] + (1,) * attrs.num_newaxis + t.shape[axis:], t.dtype)
 
 
+def _expand_layout(e, has, want):
+    """A new axis lies where the network puts it; any place would do."""
+    at = first(e, has)
+    if at is None:
+        return None
+    k = norm_axis(e.attrs.axis, len(at.old) + 1)
+    more = "".join(c for c in string.ascii_letters if c not in at.old)[: e.attrs.num_newaxis]
+    return Plan([at], Layout(*(s[:k] + more + s[k:] for s in (at.old, at.new))), {"axis": k})
+
+
 register(
     "expand_dims",
     BROADCAST,
     _expand_infer,
     lambda attrs, x: x.reshape(_expand_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
+    layout=_expand_layout,
 )
 
 
@@ -333,11 +432,21 @@ def _squeeze_infer(attrs, types):
     return TensorType([d for i, d in enumerate(t.shape) if i not in axes], t.dtype)
 
 
+def _squeeze_layout(e, has, want):
+    at = first(e, has)
+    if at is None:
+        return None
+    shape = e.args[0].checked_type.shape
+    axes = [i for i, d in enumerate(shape) if d == 1] if e.attrs.axis is None else [a % len(shape) for a in e.attrs.axis]
+    return Plan([at], at.without(axes), {"axis": tuple(sorted(at.axis(a) for a in axes))})
+
+
 register(
     "squeeze",
     INJECTIVE,
     _squeeze_infer,
     lambda attrs, x: x.reshape(_squeeze_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
+    layout=_squeeze_layout,
 )
 
 
@@ -435,7 +544,7 @@ def _one_hot_infer(attrs, types):
     return TensorType(shape, attrs.dtype)
 
 
-register("one_hot", 4, _one_hot_infer)
+register("one_hot", ANCHOR, _one_hot_infer, colour=FOLLOW)
 
 
 def one_hot(indices, on_value, off_value, depth, axis, dtype):
@@ -453,7 +562,13 @@ def _broadcast_to_infer(attrs, types):
     return TensorType(shape, t.dtype)
 
 
-register("broadcast_to", BROADCAST, _broadcast_to_infer, lambda attrs, x: np.array(np.broadcast_to(x, attrs.shape)))
+register(
+    "broadcast_to",
+    BROADCAST,
+    _broadcast_to_infer,
+    lambda attrs, x: np.array(np.broadcast_to(x, attrs.shape)),
+    layout=layouts.permuted("shape"),
+)
 
 
 def broadcast_to(data, shape):
@@ -474,7 +589,7 @@ def _tile_infer(attrs, types):
     return TensorType([a * b for a, b in zip(shape, reps)], t.dtype)
 
 
-register("tile", BROADCAST, _tile_infer, lambda attrs, x: np.tile(x, attrs.reps))
+register("tile", BROADCAST, _tile_infer, lambda attrs, x: np.tile(x, attrs.reps), layout=layouts.permuted("reps"))
 
 
 def tile(data, reps):
@@ -488,7 +603,13 @@ def _repeat_infer(attrs, types):
     return TensorType([d * attrs.repeats if i == axis else d for i, d in enumerate(t.shape)], t.dtype)
 
 
-register("repeat", BROADCAST, _repeat_infer, lambda attrs, x: np.repeat(x, attrs.repeats, attrs.axis))
+register(
+    "repeat",
+    BROADCAST,
+    _repeat_infer,
+    lambda attrs, x: np.repeat(x, attrs.repeats, attrs.axis),
+    layout=layouts.along_axis,
+)
 
 
 def repeat(data, repeats, axis):
@@ -501,6 +622,7 @@ register(
     INJECTIVE,
     lambda attrs, types: tensor(types, 0),
     lambda attrs, x: np.ascontiguousarray(np.flip(x, attrs.axis)),
+    layout=layouts.along_axis,
 )
 
 
@@ -569,7 +691,7 @@ def _ev_layout(attrs, x):
     return np.ascontiguousarray(x.reshape(split_shape).transpose([pos[a, 1 if b else 0] for a, b in dst]))
 
 
-register("layout_transform", INJECTIVE, _layout_infer, _ev_layout)
+register("layout_transform", INJECTIVE, _layout_infer, _ev_layout, layout=_move_layout)
 
 
 def layout_transform(data, src_layout, dst_layout):
@@ -608,7 +730,7 @@ def _ev_cumsum(attrs, x):
     return out.astype(dtype)
 
 
-register("cumsum", OPAQUE, _cumsum_infer, _ev_cumsum)
+register("cumsum", OPAQUE, _cumsum_infer, _ev_cumsum, layout=layouts.along_axis, colour=NEVER)
 
 
 def cumsum(data, axis=None, dtype=None, exclusive=False):
@@ -660,8 +782,15 @@ def _ev_topk(attrs, x):
     return list(out.values()) if attrs.ret_type == "both" else out[attrs.ret_type]
 
 
-register("topk", OPAQUE, _topk_infer, _ev_topk)
-register("argsort", OPAQUE, _argsort_infer, lambda attrs, x: _order(attrs, x).astype(attrs.dtype))
+register("topk", OPAQUE, _topk_infer, _ev_topk, layout=layouts.along_axis, colour=FOLLOW)
+register(
+    "argsort",
+    OPAQUE,
+    _argsort_infer,
+    lambda attrs, x: _order(attrs, x).astype(attrs.dtype),
+    layout=layouts.along_axis,
+    colour=FOLLOW,
+)
 
 
 def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int32"):

@@ -3,7 +3,7 @@
 from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
 from .basic import InferType, RemoveUnusedFunctions
-from .convert_layout import ConvertLayout
+from .convert_layout import ConvertLayout, LayoutConfig
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
@@ -28,6 +28,7 @@ __all__ = [
     "CanonicalizeCast",
     "CanonicalizeOps",
     "ConvertLayout",
+    "LayoutConfig",
     "EliminateCommonSubexpr",
     "Inline",
     "SimplifyExpr",

@@ -1,249 +1,160 @@
 """ConvertLayout: convolutions get the layout asked for, and what lies between them follows.
 
-Every value is in its old layout or in a new one, a permutation of it. An operator that can follow takes its input as
-it comes and
-remaps its axes; one that cannot gets its arguments back in the old layout. So transforms stay at the borders only;
-those of constant weights are folded away later.
+Every value lies as the network says or in a permutation of that (:class:`..op.layout.Layout`). The rule of an operator
+says whether it can take its data as it comes; one that cannot gets its arguments back as they were. So transforms stay at
+the borders only; those of constant weights are folded away later.
 """
 
 from __future__ import annotations
 
 from .. import op
 from .. import passes as _t
-from ..expr import Call, Function, Tuple, TupleGetItem, Var, children, post_order, with_children
+from ..expr import Call, Constant, Function, Tuple, TupleGetItem, children, post_order, with_children
 from ..infer import infer_type
-from ..op.registry import ELEMWISE
-from ..op.tensor import BINARY, COMPARE
+from ..op.layout import AS_IT_IS
+from ..op.transform import axes_moved
 from ..ty import TupleType
 from .simplify import CanonicalizeOps
 
-__all__ = ["ConvertLayout"]
+__all__ = ["ConvertLayout", "LayoutConfig", "layouts_of_convolutions"]
 
-_KERNEL = {
-    "nn.conv1d": {"NCW": "OIW", "NWC": "WIO"},
-    "nn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
-    "nn.conv3d": {"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
-    "nn.conv2d_transpose": {"NCHW": "IOHW", "NHWC": "HWIO"},
-}
-_FOLLOW_LAYOUT = {
-    "nn.upsampling",
-    "image.resize2d",
-    "nn.depth_to_space",
-    "nn.space_to_depth",
-    *(
-        f"nn.{k}_pool{d}d"
-        for k in ("max", "avg", "adaptive_max", "adaptive_avg", "global_max", "global_avg")
-        for d in (1, 2, 3)
-    ),
-}
-_AXIS = {
-    "nn.bias_add",
-    "nn.prelu",
-    "nn.batch_norm",
-    "nn.instance_norm",
-    "nn.layer_norm",
-    "nn.group_norm",
-    "nn.lrn",
-    "argsort",
-    "cumsum",
-}
-_REDUCE = {"sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"}
-_BROADCAST = {*BINARY, *COMPARE}
+
+def layouts_of_convolutions(data_layout):
+    """What to give to ConvertLayout to have all convolutions in the 2-D layout `data_layout`, for example "NHWC", and those
+    of other dimensions likewise."""
+    if sorted(data_layout) != sorted("NCHW"):
+        raise ValueError(f"layout {data_layout!r} must be an order of the letters NCHW")
+    out = {f"nn.conv2d{kind}": [data_layout, "default"] for kind in ("", "_transpose")}
+    if data_layout in ("NCHW", "NHWC"):
+        out["nn.conv1d"] = [data_layout.replace("H", ""), "default"]
+        out["nn.conv3d"] = [data_layout.replace("H", "DH"), "default"]
+    return out
+
+
+class LayoutConfig:
+    """A context in which ConvertLayout leaves some convolutions as they are.
+
+    `skip_layers`: numbers of convolutions (of all kinds together, in the order of evaluation, from 0).
+    """
+
+    current: LayoutConfig | None = None
+
+    def __init__(self, skip_layers=None):
+        self.skip_layers = frozenset(skip_layers or ())
+
+    def __enter__(self):
+        self._outer, LayoutConfig.current = LayoutConfig.current, self
+        return self
+
+    def __exit__(self, *exc):
+        LayoutConfig.current = self._outer
+
+
+def _order_of(x, places):
+    """(value, order) so that `x` with its axes moved to `places` is that value with its axes moved to that order: a change
+    of axes that made `x` is not done only to be undone."""
+    while inner := axes_moved(x):
+        x, places = x.args[0], tuple(inner[p] for p in places)
+    return x, places
+
+
+def _moved(x, shape, have, want):
+    """`x`, whose axes are `shape` in the order of the network and which lies as `have`, as `want`."""
+    if have == want:
+        return x
+    letters = (have or want).old
+    src, dst = (at.named(letters).new if at else letters for at in (have, want))
+    source, places = _order_of(x, tuple(src.index(c) for c in dst))
+    if places == tuple(range(len(places))):
+        return source
+    extents = {c: d for c, d in zip(letters, shape)}
+    if [c for c in src if extents[c] != 1] == [c for c in dst if extents[c] != 1] and not isinstance(x, Constant):
+        return op.reshape(x, tuple(extents[c] for c in dst))  # no element moves
+    if source is not x:
+        return op.transpose(source, places)
+    return op.layout_transform(x, src, dst)
 
 
 class _Converter:
     def __init__(self, desired):
-        self.desired = desired
-        self.new, self.state, self.done = (
-            {},
-            {},
-            {},
-        )  # by id of the old node: expression, (old, new) layout or None, transforms
+        self.desired, self.skipped = desired, LayoutConfig.current.skip_layers if LayoutConfig.current else ()
+        self.convolutions = 0
+        self.new, self.at, self.done = {}, {}, {}  # by id of the old node: its expression, layout, and as it was wanted
 
-    # ---- values in a wanted layout ----
+    def has(self, e):
+        return self.at[id(e)]
+
     def to(self, e, want):
-        """The new expression of old node `e` in layout `want` = (old letters, new letters), or as it was (None)."""
-        have = self.state[id(e)]
-        if have == want:
+        """The new expression of the old node `e`, laid out as `want`."""
+        if want is AS_IT_IS:
             return self.new[id(e)]
-        key = id(e), want
+        t, have = e.checked_type, self.at[id(e)]
+        if isinstance(t, TupleType):
+            want = want or [None] * len(t.fields)
+        if want == have:
+            return self.new[id(e)]
+        key = id(e), tuple(want) if isinstance(want, list) else want
         if key not in self.done:
-            x, t = self.new[id(e)], e.checked_type
-            if isinstance(t, TupleType):  # it wants nothing new: only an operator's several results have a layout
-                fields = [(TupleGetItem(x, i), self.of_field(e, i)) for i in range(len(t.fields))]
-                x = Tuple([op.layout_transform(f, s[1], s[0]) if s else f for f, s in fields])
-            else:
-                if have is not None:
-                    x = op.layout_transform(x, have[1], have[0])
-                if want is not None:
-                    x = op.layout_transform(x, *want)
-            self.done[key] = x
+            self.done[key] = self.fields(e, want) if isinstance(t, TupleType) else self.tensor(e, want)
         return self.done[key]
 
-    def of_field(self, e, index):
-        """The layout of one of several results: of a batch norm only the first one is a map."""
-        return self.state[id(e)] if index == 0 or e.op_name == "nn.dropout" else None
+    def fields(self, e, want):
+        if isinstance(e, Tuple):
+            return Tuple([self.to(f, w) for f, w in zip(e.fields, want)], e.span)
+        x, types = self.new[id(e)], e.checked_type.fields
+        return Tuple([_moved(TupleGetItem(x, i), types[i].shape, h, w) for i, (h, w) in enumerate(zip(self.has(e), want))])
 
-    def set(self, e, new, state):
-        self.new[id(e)] = new
-        self.state[id(e)] = state if state and state[0] != state[1] else None
+    def tensor(self, e, want):
+        shape = e.checked_type.shape
+        more = len(want.old) - len(shape) if want else 0
+        if not more:
+            return _moved(self.new[id(e)], shape, self.has(e), want)
+        return _moved(op.expand_dims(self.to(e, None), 0, more), (1,) * more + shape, None, want)
 
-    # ---- rules ----
-    def conv(self, e):
+    def wanted(self, e):
+        """What the user wants for a call."""
         want = self.desired.get(e.op_name)
-        a = e.attrs
-        if not want:
-            return False
-        layout, kernel = want[0], want[1] if len(want) > 1 else "default"
-        if layout == "default":
-            raise ValueError(f"ConvertLayout: the data layout of {e.op_name} must be named, not 'default'")
-        if sorted(layout) != sorted(a.data_layout):
-            raise ValueError(f"ConvertLayout: {e.op_name} cannot go from {a.data_layout} to {layout}")
-        if kernel == "default":
-            if layout not in _KERNEL[e.op_name]:
-                raise ValueError(f"ConvertLayout: name the kernel layout for {e.op_name} in {layout}")
-            kernel = _KERNEL[e.op_name][layout]
-            if layout == "NHWC" and e.op_name == "nn.conv2d" and self.depthwise(e):
-                kernel = "HWOI"
-        data = self.to(e.args[0], (a.data_layout, layout) if a.data_layout != layout else None)
-        weight = self.to(e.args[1], None)
-        if kernel != a.kernel_layout:
-            weight = op.layout_transform(weight, a.kernel_layout, kernel)
-        attrs = a.with_(data_layout=layout, kernel_layout=kernel, out_layout="")
-        self.set(e, Call(e.op, (data, weight), attrs, None, e.span), (a.out_layout or a.data_layout, layout))
-        return True
-
-    @staticmethod
-    def depthwise(e):
-        a, w = e.attrs, e.args[1].checked_type.shape
-        c = e.args[0].checked_type.shape[a.data_layout.index("C")]
-        return a.groups > 1 and a.groups == c == w[a.kernel_layout.index("O")]
-
-    def layout_op(self, e):
-        a = e.attrs
-        want = self.desired.get(e.op_name)
-        state = (a.layout, want[0]) if want else self.state[id(e.args[0])]
-        if state is None or state[0] != a.layout:
-            return False
-        args = [self.to(e.args[0], state if state[0] != state[1] else None), *(self.to(x, None) for x in e.args[1:])]
-        attrs, out = a.with_(layout=state[1]), a.get("out_layout") or a.layout
-        if "out_layout" in a:
-            attrs = attrs.with_(out_layout="")
-        self.set(e, Call(e.op, args, attrs, None, e.span), (out, state[1]))
-        return True
-
-    def broadcast(self, e):
-        states = [self.state[id(x)] for x in e.args]
-        ranks = [len(x.checked_type.shape) for x in e.args]
-        rank = max(ranks)
-        state = next((s for s, r in zip(states, ranks) if s and r == rank), None)
-        if state is None:
-            return False
-        args = []
-        for x, s, r in zip(e.args, states, ranks):
-            shape = x.checked_type.shape
-            if r == rank:
-                args.append(self.to(x, state) if s or any(d != 1 for d in shape) else self.new[id(x)])
-            elif all(d == 1 for d in shape):
-                args.append(self.to(x, None))
-            else:
-                args.append(op.layout_transform(op.expand_dims(self.to(x, None), 0, rank - r), *state))
-        self.set(e, with_children(e, args), state)
-        return True
-
-    def axis_op(self, e):
-        state = self.state[id(e.args[0])]
-        if state is None or e.attrs.axis is None:
-            return False
-        axis = state[1].index(state[0][e.attrs.axis % len(state[0])])
-        args = [self.new[id(e.args[0])], *(self.to(x, None) for x in e.args[1:])]
-        self.set(e, Call(e.op, args, e.attrs.with_(axis=axis), None, e.span), state)
-        return True
-
-    def reduce(self, e):
-        state = self.state[id(e.args[0])]
-        if state is None or len(e.args) != 1:
-            return False
-        old, new = state
-        axes = op.reduce.real_axes(e.attrs, len(old))
-        letters = {old[k] for k in axes}
-        if e.op_name in ("argmax", "argmin") and len(axes) > 1:
-            return False
-        left = tuple("".join(c for c in s if c not in letters) for s in state)
-        if not e.attrs.keepdims and left[0] != left[1]:
-            return False
-        attrs = e.attrs.with_(axis=tuple(k for k, c in enumerate(new) if c in letters), exclude=False)
-        self.set(e, Call(e.op, (self.new[id(e.args[0])],), attrs, None, e.span), state if e.attrs.keepdims else None)
-        return True
-
-    def concatenate(self, e):
-        fields = e.args[0].fields if isinstance(e.args[0], Tuple) else ()
-        state = next((self.state[id(f)] for f in fields if self.state[id(f)]), None)
-        if state is None:
-            return False
-        axis = state[1].index(state[0][e.attrs.axis % len(state[0])])
-        joined = Tuple([self.to(f, state) for f in fields])
-        self.set(e, Call(e.op, (joined,), e.attrs.with_(axis=axis), None, e.span), state)
-        return True
-
-    def pad(self, e):
-        state = self.state[id(e.args[0])]
-        if state is None:
-            return False
-        width = tuple(e.attrs.pad_width[state[0].index(c)] for c in state[1])
-        args = [self.new[id(e.args[0])], *(self.to(x, None) for x in e.args[1:])]
-        self.set(e, Call(e.op, args, e.attrs.with_(pad_width=width), None, e.span), state)
-        return True
-
-    def follow(self, e):
-        state = self.state[id(e.args[0])] if e.args else None
-        if state is None or len(e.args) != 1:
-            return False
-        self.set(e, with_children(e, (self.new[id(e.args[0])],)), state)
-        return True
-
-    def rule(self, e):
-        name = e.op_name
-        if name in _KERNEL:
-            return self.conv
-        if name in _FOLLOW_LAYOUT:
-            return self.layout_op
-        if name in _BROADCAST:
-            return self.broadcast
-        if name in _AXIS:
-            return self.axis_op
-        if name in _REDUCE:
-            return self.reduce
-        if name == "concatenate":
-            return self.concatenate
-        if name in ("nn.pad", "nn.mirror_pad"):
-            return self.pad
-        if name == "nn.dropout" or e.op.pattern == ELEMWISE:
-            return self.follow
-        return None
+        if want is not None and "kernel_layout" in e.attrs:
+            self.convolutions += 1
+            if self.convolutions - 1 in self.skipped:
+                return None
+        return want
 
     def visit(self, e):
-        if isinstance(e, Call) and e.op_name:
-            rule = self.rule(e)
-            if rule is not None and rule(e):
-                return
-        elif isinstance(e, TupleGetItem) and self.state[id(e.tuple_value)]:
-            state = self.of_field(e.tuple_value, e.index)
-            self.set(e, with_children(e, (self.new[id(e.tuple_value)],)), state)
-            return
-        elif isinstance(e, Var):
-            self.set(e, e, None)
-            return
-        self.set(e, with_children(e, [self.to(c, None) for c in children(e)]), None)
+        """Rebuilds a node whose children are rebuilt; its new expression and how that lies."""
+        if isinstance(e, Call) and e.op_name and e.op.layout:
+            plan = e.op.layout(e, self.has, self.wanted(e))
+            if plan:
+                args = [self.to(a, w) for a, w in zip(plan.args or e.args, plan.wants)]
+                if plan.make:
+                    return plan.make(args), plan.result
+                attrs = e.attrs.with_(**plan.attrs) if plan.attrs else e.attrs
+                return Call(e.op, args, attrs, e.type_args, e.span), plan.result
+        if isinstance(e, Tuple):
+            return with_children(e, [self.new[id(f)] for f in e.fields]), [self.has(f) for f in e.fields]
+        if isinstance(e, TupleGetItem):
+            return with_children(e, [self.new[id(e.tuple_value)]]), self.has(e.tuple_value)[e.index]
+        t = e.checked_type
+        return with_children(e, [self.to(c, None) for c in children(e)]), (
+            [None] * len(t.fields) if isinstance(t, TupleType) else None
+        )
+
+    def run(self, body):
+        for e in post_order(body):
+            self.new[id(e)], self.at[id(e)] = self.visit(e)
+        return self.to(body, None)
 
 
 def ConvertLayout(desired_layouts):
-    """The pass. `desired_layouts`: operator name -> [data layout, kernel layout] (pools: [layout]), for example
-    ``{"nn.conv2d": ["NHWC", "default"]}``."""
+    """The pass. `desired_layouts`: operator name -> [data layout, kernel layout] (pools, resizing: [layout]), for example
+    ``{"nn.conv2d": ["NHWC", "default"]}``. Operators that are not named keep their layout, or follow their data. Raises
+    ValueError if an operator is unknown, has no layout that can be chosen, or not this one."""
     for name, want in desired_layouts.items():
-        op.get(name)
+        rule = op.get(name).layout
         if isinstance(want, str) or not want:
             raise ValueError(f"ConvertLayout: {name} needs a list such as ['NHWC', 'default'], not {want!r}")
+        if rule is None:
+            raise ValueError(f"ConvertLayout: {name} has no layout that could be chosen")
 
     @_t.function_pass(opt_level=3, name="ConvertLayout")
     def run(func, mod, ctx):
@@ -252,9 +163,7 @@ def ConvertLayout(desired_layouts):
         infer_type(func)
         if any(isinstance(e, Function) for e in post_order(func.body)):
             return func
-        c = _Converter(desired_layouts)
-        for e in post_order(func.body):
-            c.visit(e)
-        return Function(func.params, c.to(func.body, None), None, func.type_params, func.attrs, func.span)
+        body = _Converter(desired_layouts).run(func.body)
+        return Function(func.params, body, None, func.type_params, func.attrs, func.span)
 
     return run

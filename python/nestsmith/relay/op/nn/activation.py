@@ -7,8 +7,9 @@ import numpy as np
 from ....numerics import is_float
 from ...expr import TupleWrapper
 from ...ty import TupleType
+from ..layout import follow
 from ..reduce import softmax_numpy
-from ..registry import ANCHOR, ELEMWISE, OPAQUE, call, norm_axis, register, tensor
+from ..registry import ANCHOR, ELEMWISE, FOLLOW, NEVER, OPAQUE, call, norm_axis, register, tensor
 
 __all__ = ["softmax", "fast_softmax", "log_softmax", "relu", "leaky_relu", "dropout"]
 
@@ -27,9 +28,10 @@ def _of_floats(attrs, types):
     return t
 
 
-register("nn.softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
-register("nn.fast_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis))
-register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis, log=True))
+# Without a rule of layout: the reduced axis stays where the network has it, innermost as a rule.
+register("nn.softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis), colour=NEVER)
+register("nn.fast_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis), colour=NEVER)
+register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis, log=True), colour=NEVER)
 register("nn.relu", ELEMWISE, _same, lambda attrs, x: np.maximum(x, x.dtype.type(0)))
 register("nn.leaky_relu", ELEMWISE, _of_floats, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)))
 
@@ -59,7 +61,11 @@ def leaky_relu(data, alpha=0.01):
     return call("nn.leaky_relu", [data], alpha=float(alpha))
 
 
-register("nn.dropout", OPAQUE, lambda attrs, types: TupleType([tensor(types, 0), tensor(types, 0)]))
+def _dropout_infer(attrs, types):
+    return TupleType([tensor(types, 0), tensor(types, 0)])
+
+
+register("nn.dropout", OPAQUE, _dropout_infer, layout=follow, colour=FOLLOW)
 
 
 def dropout(data, rate=0.5):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ...ty import Any, TensorType
-from ..registry import ANCHOR, call, register, tensor
+from ..layout import Plan, layout
+from ..registry import ALWAYS, ANCHOR, call, register, tensor
 from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv_axes"]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv_axes", "is_depthwise"]
 
 
 def conv_axes(attrs, dims):
@@ -72,6 +73,45 @@ def _conv_infer(dims, transposed=False):
     return infer
 
 
+# The kernel layout that goes with a data layout, where the user names none.
+_KERNEL = {
+    "nn.conv1d": {"NCW": "OIW", "NWC": "WIO"},
+    "nn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
+    "nn.conv3d": {"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
+    "nn.conv2d_transpose": {"NCHW": "IOHW", "NHWC": "HWIO"},
+}
+
+
+def is_depthwise(e):
+    """Whether a convolution has one group per channel of the data."""
+    a, w = e.attrs, e.args[1].checked_type.shape
+    channels = e.args[0].checked_type.shape[a.data_layout.index("C")]
+    return a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
+
+
+def _layout_rule(e, has, want):
+    """The layouts that the user wants for data and kernel, for example ["NHWC", "default"]."""
+    if not want:
+        return None
+    name, a = e.op_name, e.attrs
+    data, kernel = want[0], want[1] if len(want) > 1 else "default"
+    if data == "default":
+        raise ValueError(f"ConvertLayout: the data layout of {name} must be named, not 'default'")
+    if sorted(data) != sorted(a.data_layout):
+        raise ValueError(f"ConvertLayout: {name} cannot go from {a.data_layout} to {data}")
+    if kernel == "default":
+        if data not in _KERNEL[name]:
+            raise ValueError(f"ConvertLayout: name the kernel layout for {name} in {data}")
+        kernel = _KERNEL[name][data]
+        if data == "NHWC" and name == "nn.conv2d" and is_depthwise(e):
+            kernel = "HWOI"
+    if sorted(kernel) != sorted(a.kernel_layout):
+        raise ValueError(f"ConvertLayout: the kernel of {name} cannot go from {a.kernel_layout} to {kernel}")
+    wants = [layout(a.data_layout, data), layout(a.kernel_layout, kernel)]
+    attrs = {"data_layout": data, "kernel_layout": kernel, "out_layout": ""}
+    return Plan(wants, layout(a.out_layout or a.data_layout, data), attrs)
+
+
 def _conv(
     dims,
     name,
@@ -108,8 +148,8 @@ def _conv(
 
 
 for _d in (1, 2, 3):
-    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d))
-register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True))
+    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d), layout=_layout_rule, colour=ALWAYS)
+register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=_layout_rule, colour=ALWAYS)
 
 
 def conv1d(

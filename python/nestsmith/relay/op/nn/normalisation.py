@@ -6,7 +6,8 @@ import numpy as np
 
 from ...expr import TupleWrapper
 from ...ty import Any, TensorType, TupleType
-from ..registry import ANCHOR, BROADCAST, OPAQUE, call, norm_axis, register, tensor
+from ..layout import along_axes, along_axis
+from ..registry import ANCHOR, BROADCAST, FOLLOW, NEVER, OPAQUE, call, norm_axis, register, tensor
 from ..tensor import check_type
 
 __all__ = [
@@ -38,7 +39,11 @@ def channel(v, rank, axis):
     return v.reshape([-1] + [1] * (rank - axis % rank - 1))
 
 
-register("nn.bias_add", BROADCAST, _bias_infer, lambda attrs, x, b: x + channel(b, x.ndim, attrs.axis))
+def _ev_bias(attrs, x, b):
+    return x + channel(b, x.ndim, attrs.axis)
+
+
+register("nn.bias_add", BROADCAST, _bias_infer, _ev_bias, layout=along_axis)
 
 
 def bias_add(data, bias, axis=1):
@@ -61,11 +66,10 @@ def _norm_infer(n_vec, tuple_out=False):
     return infer
 
 
-register("nn.batch_norm", ANCHOR, _norm_infer(4, True))
-register("nn.layer_norm", OPAQUE, _norm_infer(2))
-register("nn.instance_norm", OPAQUE, _norm_infer(2))
-register("nn.group_norm", OPAQUE, _norm_infer(2))
-register("nn.l2_normalize", OPAQUE, lambda attrs, types: tensor(types, 0))
+register("nn.batch_norm", ANCHOR, _norm_infer(4, True), layout=along_axis, colour=FOLLOW)
+for _n in ("layer_norm", "instance_norm", "group_norm"):
+    register(f"nn.{_n}", OPAQUE, _norm_infer(2), layout=along_axis, colour=NEVER)
+register("nn.l2_normalize", OPAQUE, lambda attrs, types: tensor(types, 0), layout=along_axes, colour=NEVER)
 
 
 def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
@@ -123,7 +127,11 @@ def l2_normalize(data, eps, axis=None):
     return call("nn.l2_normalize", [data], eps=float(eps), axis=None if axis is None else tuple(axis))
 
 
-register("nn.prelu", BROADCAST, _bias_infer, lambda attrs, x, a: np.where(x > 0, x, x * channel(a, x.ndim, attrs.axis)))
+def _ev_prelu(attrs, x, a):
+    return np.where(x > 0, x, x * channel(a, x.ndim, attrs.axis))
+
+
+register("nn.prelu", BROADCAST, _bias_infer, _ev_prelu, layout=along_axis)
 
 
 def prelu(data, alpha, axis=1):
@@ -140,7 +148,7 @@ def _lrn_infer(attrs, types):
     return t
 
 
-register("nn.lrn", OPAQUE, _lrn_infer)
+register("nn.lrn", OPAQUE, _lrn_infer, layout=along_axis, colour=NEVER)
 
 
 def lrn(data, size=5, axis=1, bias=2.0, alpha=1e-5, beta=0.75):

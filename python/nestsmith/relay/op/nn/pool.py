@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ...ty import TensorType
-from ..registry import ANCHOR, call, register, tensor
+from ..registry import ANCHOR, FOLLOW, NEVER, call, register, tensor
 from ..transform import layout_shape, parse_layout
-from .util import SPATIAL, paddings, per_axis, window_out
+from .util import SPATIAL, paddings, per_axis, window_layout, window_out
 
 __all__ = ["global_avg_pool2d", "global_max_pool2d", "pool_axes"]
 
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+_COLOUR = {"max": FOLLOW, "avg": NEVER}  # a mean of a whole map is a sum of many
 
 
 def pool_axes(layout, dims):
@@ -54,7 +55,7 @@ def _adaptive_infer(dims):
 
 def _make_pool(kind, dims):
     name = f"nn.{kind}_pool{dims}d"
-    register(name, ANCHOR, _pool_infer(dims))
+    register(name, ANCHOR, _pool_infer(dims), layout=window_layout, colour=FOLLOW)
 
     def build(
         data,
@@ -88,7 +89,7 @@ def _make_pool(kind, dims):
 
 def _make_adaptive(kind, dims):
     name = f"nn.adaptive_{kind}_pool{dims}d"
-    register(name, ANCHOR, _adaptive_infer(dims))
+    register(name, ANCHOR, _adaptive_infer(dims), layout=window_layout, colour=_COLOUR[kind])
 
     def build(data, output_size=None, layout=_LAYOUT[dims], out_layout=""):
         size = (
@@ -110,8 +111,8 @@ for _d in (1, 2, 3):
         globals()[f"{_k}_pool{_d}d"] = _make_pool(_k, _d)
         globals()[f"adaptive_{_k}_pool{_d}d"] = _make_adaptive(_k, _d)
         __all__ += [f"{_k}_pool{_d}d", f"adaptive_{_k}_pool{_d}d"]
-register("nn.global_avg_pool2d", ANCHOR, _adaptive_infer(2))
-register("nn.global_max_pool2d", ANCHOR, _adaptive_infer(2))
+for _k in ("max", "avg"):
+    register(f"nn.global_{_k}_pool2d", ANCHOR, _adaptive_infer(2), layout=window_layout, colour=_COLOUR[_k])
 
 
 def global_avg_pool2d(data, layout="NCHW", out_layout=""):

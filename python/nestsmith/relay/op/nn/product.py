@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....numerics import sum_type
 from ...ty import Any, TensorType
-from ..registry import ANCHOR, call, register, tensor
+from ..registry import ALWAYS, ANCHOR, call, register, tensor
 from .util import product_type
 
 __all__ = ["dense", "matmul", "batch_matmul"]
@@ -85,9 +85,9 @@ def _weight(attrs):
     return False, True
 
 
-register("nn.dense", ANCHOR, _product(_weight, least=1, weight=True), _numpy(_weight))
-register("nn.matmul", ANCHOR, _product(_flags), _numpy(_flags))
-register("nn.batch_matmul", ANCHOR, _product(_flags, rank=3), _numpy(_flags))
+register("nn.dense", ANCHOR, _product(_weight, least=1, weight=True), _numpy(_weight), colour=ALWAYS)
+register("nn.matmul", ANCHOR, _product(_flags), _numpy(_flags), colour=ALWAYS)
+register("nn.batch_matmul", ANCHOR, _product(_flags, rank=3), _numpy(_flags), colour=ALWAYS)
 
 
 def dense(data, weight, units=None, out_dtype=""):

@@ -7,9 +7,10 @@ import numpy as np
 from .... import check
 from ...expr import const
 from ...ty import Any, TensorType
+from .. import layout as layouts
 from ..registry import INJECTIVE, as_expr, call, register, tensor
 from .pool import pool_axes
-from .util import layout_axes
+from .util import layout_axes, window_layout
 
 __all__ = ["batch_flatten", "pad", "mirror_pad", "upsampling", "depth_to_space", "space_to_depth"]
 
@@ -50,12 +51,13 @@ def _np_pad(attrs, x, v):
     return np.pad(x, attrs.pad_width, **mode[attrs.pad_mode])
 
 
-register("nn.pad", INJECTIVE, _pad_infer, _np_pad)
+register("nn.pad", INJECTIVE, _pad_infer, _np_pad, layout=layouts.permuted("pad_width"))
 register(
     "nn.mirror_pad",
     INJECTIVE,
     _pad_infer,
     lambda attrs, x: np.pad(x, attrs.pad_width, mode=attrs.mode.lower()),
+    layout=layouts.permuted("pad_width"),
 )
 
 
@@ -87,7 +89,7 @@ def _upsampling_infer(attrs, types):
     return TensorType(shape, t.dtype)
 
 
-register("nn.upsampling", INJECTIVE, _upsampling_infer)
+register("nn.upsampling", INJECTIVE, _upsampling_infer, layout=window_layout)
 
 
 def upsampling(data, scale_h=1, scale_w=1, layout="NCHW", method="nearest_neighbor", align_corners=False):
@@ -121,8 +123,8 @@ def _d2s(sign):
     return infer
 
 
-register("nn.depth_to_space", INJECTIVE, _d2s(1))
-register("nn.space_to_depth", INJECTIVE, _d2s(-1))
+register("nn.depth_to_space", INJECTIVE, _d2s(1), layout=window_layout)
+register("nn.space_to_depth", INJECTIVE, _d2s(-1), layout=window_layout)
 
 
 def depth_to_space(data, block_size, layout="NCHW", mode="DCR"):

@@ -10,8 +10,9 @@ import numpy as np
 
 from ....numerics import is_float
 from ...ty import Any
+from ..layout import Layout, Plan, first, layout
 
-__all__ = ["SPATIAL", "per_axis", "paddings", "layout_axes", "check_window", "window_out", "product_type"]
+__all__ = ["window_layout", "SPATIAL", "per_axis", "paddings", "layout_axes", "check_window", "window_out", "product_type"]
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -44,6 +45,23 @@ def layout_axes(layout, letters):
     if min(pos) < 0 or len(layout) != len(letters):
         raise ValueError(f"layout {layout!r} must be an order of the letters {letters}")
     return pos
+
+
+def window_layout(call, has, want):
+    """The rule of layout of what works on the spatial axes of a map: pools, resizing. It goes along with its data, unless the
+    user wants another layout."""
+    a = call.attrs
+    if want:
+        layout_axes(want[0], a.layout)
+        at = Layout(a.layout, want[0])
+    else:
+        at = first(call, has)
+        at = at and at.named(a.layout)
+    if at is None:
+        return None
+    attrs = {"layout": at.new} | ({"out_layout": ""} if "out_layout" in a else {})
+    wants = [layout(at.old, at.new), *[None] * (len(call.args) - 1)]
+    return Plan(wants, layout(a.get("out_layout") or a.layout, at.new), attrs)
 
 
 def check_window(k, stride, dilation):

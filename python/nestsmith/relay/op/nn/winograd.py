@@ -6,7 +6,7 @@ import numpy as np
 
 from ....numerics import is_float, sum_type
 from ...ty import TensorType
-from ..registry import ANCHOR, call, register, tensor
+from ..registry import ANCHOR, NEVER, call, register, tensor
 from .util import layout_axes, window_out
 
 __all__ = [
@@ -73,8 +73,8 @@ def _wino_infer(attrs, types):
     return TensorType(shape, attrs.out_dtype or t.dtype)
 
 
-register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_infer, _wino_weight_numpy)
-register("nn.contrib_conv2d_winograd_without_weight_transform", ANCHOR, _wino_infer)
+register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_infer, _wino_weight_numpy, colour=NEVER)
+register("nn.contrib_conv2d_winograd_without_weight_transform", ANCHOR, _wino_infer, colour=NEVER)
 
 
 def contrib_conv2d_winograd_weight_transform(weight, tile_size):
