@@ -59,6 +59,9 @@ bool py_scratch_run(PyScratch *s, ErrBody body, void *arg) {
   if (c != NS_OK) py_raise(&s->err, c);
   return c == NS_OK;
 }
+bool py_scratch_free(PyScratch *s, ErrBody body, void *arg) {
+  return py_free_ok(&s->err, scratch_body, &(Scratch){s, body, arg, 0});
+}
 void *py_scratch_alloc(PyScratch *s, Py_ssize_t n, size_t size) {
   Scratch x = {s, NULL, NULL, (size_t)n * size};
   ErrCode c = err_try(&s->err, scratch_body, &x);

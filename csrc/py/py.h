@@ -36,12 +36,18 @@ bool py_here(int made, const char *what);
 ErrCode py_run(Err *e, ErrBody body, void *arg);
 /* Runs body(arg) protected, without the interpreter lock, in this thread: for work of milliseconds, which no signal ends. */
 ErrCode py_free(Err *e, ErrBody body, void *arg);
+bool py_free_ok(Err *e, ErrBody body, void *arg); /* as py_free; false with the exception set */
+/* Long copies are made without the interpreter lock; what they copy must not change meanwhile. */
+void py_memcpy(void *to, const void *from, size_t n);
+PyObject *py_bytes(const void *from, size_t n); /* a new bytes object; NULL with MemoryError set */
+void py_arena_free(Arena *a);                   /* arena_free; a large one without the lock, so its owner is the last */
 /* As py_run; false with the exception set. */
 bool py_run_ok(Err *e, ErrBody body, void *arg);
-/* The memory of one call with an error slot of its own: `PyScratch s = {0}`, arena_free(s.a) in the end. */
+/* The memory of one call with an error slot of its own: `PyScratch s = {0}`, py_arena_free(s.a) in the end. */
 typedef struct { Err err; Arena *a; } PyScratch;
 void *py_scratch_alloc(PyScratch *s, Py_ssize_t n, size_t size);  /* n zeroed items; NULL with the exception set */
 bool py_scratch_run(PyScratch *s, ErrBody body, void *arg);       /* runs body(arg) protected, s->a is there; false with the exception set */
+bool py_scratch_free(PyScratch *s, ErrBody body, void *arg);      /* as py_scratch_run, without the interpreter lock */
 /* _core.Stop, a flag that calls in other threads poll. (py_run.c) */
 PyObject *py_stop_from(PyObject *o); /* a new reference to o, or a new Stop for NULL and None; NULL with TypeError set */
 const atomic_int *py_stop_flag(PyObject *stop);
@@ -51,9 +57,12 @@ void py_clear(void);
 IrCtx *py_context(Err *e);                  /* ir_new with errors going to e; NULL with the exception set (py_expr.c) */
 IrCtx *py_clone(const IrCtx *src, Err *e); /* ir_clone with errors going to e; NULL with the exception set (py_expr.c) */
 IrCtx *py_candidate(const IrCtx *src, Err *e); /* as py_clone, for one schedule: its memory is bounded (LIMIT_MEMORY) */
-bool py_guard(PyCtx *c, ErrBody body, void *arg); /* runs body(arg) protected; false with the exception set (py_expr.c) */
+/* Runs body(arg) protected, with the interpreter lock: for what is short, and for contexts that others use; false with the
+ * exception set (py_expr.c) */
+bool py_guard(PyCtx *c, ErrBody body, void *arg);
 
-/* _core.ComputeDAG: owns a context of its own with the DAG in it; immutable. (py_te.c) */
+/* _core.ComputeDAG: owns a context of its own with the DAG in it. Both never change after the constructor, so that they are
+ * read and cloned without the interpreter lock. (py_dag.c) */
 typedef struct { PyObject_HEAD PyCtx own; TeDag *dag; PyObject *tensors; /* list of the te.Tensor objects it was made from */
                  PyObject *ops; /* list of te.Operation of the session, in stage order */ } PyDag;
 extern PyTypeObject *PyDag_Type;
@@ -69,10 +78,17 @@ PyObject *py_tensor_new(TensorId t);
 typedef struct { PyObject_HEAD PyDag *dag; PyCtx own; State *state; } PyState;
 extern PyTypeObject *PyStateBase_Type, *PyState_Type, *PySchedule_Type;
 PyCtx *py_state_ctx(PyState *o);
+/* Long work on a state is done on a copy in a context of its own, taken under the interpreter lock: what other threads do with
+ * the state meanwhile does not matter. py_copy_run runs body(arg) without the lock, by py_free or py_run; false with the
+ * exception set. Zeroed before, py_copy_drop in the end, in any case. */
+typedef struct { PyCtx own; State *s; } PyCopy;
+bool py_copy_take(PyCopy *c, PyState *from);
+bool py_copy_run(PyCopy *c, ErrCode (*run)(Err *e, ErrBody body, void *arg), ErrBody body, void *arg);
+void py_copy_drop(PyCopy *c);
 /* The arguments of a function made from a state: tensors of te, or names. A Schedule's are the tensors themselves, a State's
  * are found by name; none: the tensors of the DAG. */
-typedef struct { int n; TensorId *id; const char **name; } PyArgs;
-/* list: None for none; names live as long as it; false with exception set */
+typedef struct { int n; TensorId *id; const char **name; PyObject *held; } PyArgs;
+/* list: None for none; the names stay whatever becomes of it; false with exception set */
 bool py_args(PyState *o, PyObject *list, PyArgs *out);
 void py_args_free(PyArgs *a);
 const TensorId *py_args_in(const State *s, const PyArgs *a, int *n); /* in the state's context; raises */

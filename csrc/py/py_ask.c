@@ -54,7 +54,7 @@ static PyObject *f_factors(PyObject *m, PyObject *args) {
     for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
     PyList_SET_ITEM(l, i, py_filled(t));
   }
-  arena_free(x.s.a);
+  py_arena_free(x.s.a);
   return py_filled(l);
 }
 

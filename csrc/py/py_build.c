@@ -4,8 +4,7 @@
 #include "py/py_search.h"
 
 typedef struct {
-  const State *state;
-  IrCtx *c;
+  PyCopy copy;
   Target t;
   const char *name;
   PyArgs args;
@@ -14,14 +13,14 @@ typedef struct {
 
 static void source_body(void *arg) {
   Job *j = arg;
-  State *s = state_copy(j->c, j->state);
+  State *s = j->copy.s;
   if (!s->bounded) state_infer_bounds(s);
   int n;
   const TensorId *id = py_args_in(s, &j->args, &n);
   Func f = low_loops(s, &j->t, n, id, LOW_CODE);
   if (j->t.kind != TG_CPU) {
     GpuCheck g = low_gpu_check(f);
-    if (!g.ok) err_raise(ir_err(j->c), NS_ERR_VALUE, "the schedule cannot run on this GPU: %s", g.why);
+    if (!g.ok) err_raise(ir_err(s->ctx), NS_ERR_VALUE, "the schedule cannot run on this GPU: %s", g.why);
   }
   Program p = low_build(f, j->name);
   j->source = gen_source(&p);
@@ -38,16 +37,11 @@ static PyObject *fn_program(PyObject *self, PyObject *args) {
     return PyErr_Format(PyExc_TypeError, "expected a Schedule or a State, not %s", Py_TYPE(what)->tp_name);
   PyState *o = (PyState *)what;
   if (!py_args(o, list, &j.args)) return NULL;
-  j.state = o->state;
-  PyCtx own = {.ctx = NULL};
-  if (j.args.id && (j.args.n < 1 || j.args.n > MAX_ARGS)) {
+  if (j.args.id && (j.args.n < 1 || j.args.n > MAX_ARGS))
     PyErr_Format(PyExc_ValueError, "args lists %d tensors, allowed are 1 to %d", j.args.n, MAX_ARGS);
-  } else {
-    err_init(&own.err);
-    own.ctx = j.c = py_candidate(py_state_ctx(o)->ctx, &own.err);
-  }
-  if (own.ctx && py_guard(&own, source_body, &j)) out = Py_BuildValue("ss", j.source, j.manifest);
-  if (own.ctx) ir_free(own.ctx);
+  else if (py_copy_take(&j.copy, o) && py_copy_run(&j.copy, py_free, source_body, &j))
+    out = Py_BuildValue("ss", j.source, j.manifest);
+  py_copy_drop(&j.copy);
   py_args_free(&j.args);
   return out;
 }

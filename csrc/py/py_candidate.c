@@ -81,7 +81,7 @@ static PyObject *m_steps(PyObject *o, PyObject *u) {
   (void)u;
   Text x = {.c = ((PyCandidate *)o)->c};
   PyObject *r = py_scratch_run(&x.s, do_steps, &x) ? PyUnicode_FromString(x.text) : NULL;
-  arena_free(x.s.a);
+  py_arena_free(x.s.a);
   return r;
 }
 static PyObject *get_score(PyObject *o, void *u) {

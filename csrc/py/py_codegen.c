@@ -1,6 +1,5 @@
 /* Bindings of codegen and interp: source text and manifest of a State's program, and its execution by the interpreter
- * on NumPy arrays. Every call works in a clone of the State's context and leaves the State as it was; the GIL is
- * released.
+ * on NumPy arrays. Every call works on a copy of the State, without the interpreter lock.
  */
 #include <string.h>
 #include "codegen/codegen.h"
@@ -77,19 +76,18 @@ fail:
 
 /* ---- programs ---- */
 typedef struct {
-  PyState *o;
+  PyCopy copy;
   Target t;
   const char *name;
   bool loops;
   void *const *data;
   int64_t max_steps;
-  IrCtx *c;
   char *source, *manifest;
   InterpReport report;
 } Job;
 
 static Func loops_of(Job *j) {
-  State *s = state_copy(j->c, j->o->state);
+  State *s = j->copy.s;
   if (!s->bounded) state_infer_bounds(s);
   return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, LOW_CODE);
 }
@@ -113,18 +111,6 @@ static void do_interp(void *arg) {
   }
 }
 
-/* Runs body in a clone of the State's context, without the GIL. The caller frees j->c. */
-static bool run_job(Job *j, Err *err, ErrBody body) {
-  err_init(err);
-  if (!(j->c = py_candidate(j->o->own.ctx, err))) return false;
-  ErrCode code;
-  Py_BEGIN_ALLOW_THREADS code = err_try(err, body, j);
-  Py_END_ALLOW_THREADS if (code == NS_OK) return true;
-  py_raise(err, code);
-  ir_free(j->c);
-  return false;
-}
-
 static const char *const SOURCE_DOC =
     "gen_source(state, target, *, name=\"default_function\")\n--\n\n"
     "Source text and manifest of the program that a State describes.\n\n"
@@ -132,16 +118,14 @@ static const char *const SOURCE_DOC =
 
 static PyObject *py_gen_source(PyObject *m, PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", "name", NULL};
-  PyObject *state, *out;
+  PyObject *state, *out = NULL;
   Job j = {.name = "default_function"};
   (void)m;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", names, PyState_Type, &state, py_target, &j.t, &j.name))
     return NULL;
-  j.o = (PyState *)state;
-  Err err;
-  if (!run_job(&j, &err, do_source)) return NULL;
-  out = Py_BuildValue("(ss)", j.source, j.manifest);
-  ir_free(j.c);
+  if (py_copy_take(&j.copy, (PyState *)state) && py_copy_run(&j.copy, py_free, do_source, &j))
+    out = Py_BuildValue("(ss)", j.source, j.manifest);
+  py_copy_drop(&j.copy);
   return out;
 }
 
@@ -179,21 +163,16 @@ static PyObject *py_interp(PyObject *m, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", names, PyState_Type, &state, py_target, &t, &list, &stage,
                                    &max_steps))
     return NULL;
-  Job j = {.o = (PyState *)state,
-           .t = t,
-           .name = "default_function",
-           .loops = !strcmp(stage, "loops"),
-           .max_steps = max_steps};
+  Job j = {.t = t, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
   if (!j.loops && strcmp(stage, "program"))
     return PyErr_Format(PyExc_ValueError, "stage must be \"loops\" or \"program\", not '%s'", stage);
   Arrays a;
-  Err err;
-  if (!arrays_get(list, j.o->own.ctx, j.o->state->dag0, &a)) return NULL;
+  const PyState *o = (PyState *)state;
+  if (!arrays_get(list, o->own.ctx, o->state->dag0, &a)) return NULL;
   j.data = a.data;
-  if (run_job(&j, &err, do_interp)) {
+  if (py_copy_take(&j.copy, (PyState *)state) && py_copy_run(&j.copy, py_run, do_interp, &j))
     out = report_dict(&j.report);
-    ir_free(j.c);
-  }
+  py_copy_drop(&j.copy);
   arrays_release(&a);
   return out;
 }
@@ -228,11 +207,10 @@ static PyObject *py_interp_dag(PyObject *m, PyObject *args) {
     arrays_release(&a);
     return NULL;
   }
-  ErrCode code;
-  Py_BEGIN_ALLOW_THREADS code = err_try(&err, do_dag, &j);
-  Py_END_ALLOW_THREADS ir_free(j.c);
+  bool ok = py_run_ok(&err, do_dag, &j);
+  ir_free(j.c);
   arrays_release(&a);
-  return code == NS_OK ? Py_NewRef(Py_None) : py_raise(&err, code);
+  return ok ? Py_NewRef(Py_None) : NULL;
 }
 
 int py_init_codegen(PyObject *m) {

@@ -5,21 +5,23 @@ enum { MAX_LINE = 256, HALF_LINE = 128 };
 
 typedef struct {
   PyDag *dag;
+  PyCtx ses; /* a clone of the session, which other threads use and which keeps nothing of this */
   int n;
   const TensorId *t;
-  TeDag *session_dag;
+  TeDag *ordered; /* its operations are those of the session */
 } Build;
 
-static void do_session_dag(void *p) {
+static void do_order(void *p) {
   Build *x = p;
-  const TeDag *d = x->session_dag = te_dag(SES, x->n, x->t);
-  bool *is_output = arena_array(ir_arena(SES), bool, d->n_ops);
+  IrCtx *c = x->ses.ctx;
+  const TeDag *d = x->ordered = te_dag(c, x->n, x->t);
+  bool *is_output = arena_array(ir_arena(c), bool, d->n_ops);
   for (int i = 0; i < d->n_ops; i++) is_output[i] = d->flags[i].is_output;
-  te_check_reads(SES, d->n_ops, d->op, is_output);
+  te_check_reads(c, d->n_ops, d->op, is_output);
 }
 static void do_import(void *p) {
   Build *x = p;
-  x->dag->dag = te_dag_import(x->dag->own.ctx, SES, x->session_dag);
+  x->dag->dag = te_dag_import(x->dag->own.ctx, x->ses.ctx, x->ordered);
 }
 
 static PyObject *operation_of(TeOp *op) {
@@ -46,20 +48,17 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
   Build x = {.dag = d, .n = (int)n, .t = ids};
   if (ok) {
-    IrMark mark = ir_mark(SES); /* what the session's copy needs is dropped again */
-    ok = py_guard(py_session(), do_session_dag, &x);
-    if (ok) {
-      err_init(&d->own.err);
-      ok = (d->own.ctx = py_context(&d->own.err)) != NULL;
-    }
-    if (ok) ok = py_guard(&d->own, do_import, &x);
-    if (ok) ok = (d->ops = PyList_New(x.session_dag->n_ops)) != NULL;
-    for (int i = 0; ok && i < x.session_dag->n_ops; i++) {
-      PyObject *o = operation_of(x.session_dag->op[i]);
+    err_init(&x.ses.err);
+    err_init(&d->own.err);
+    ok = (x.ses.ctx = py_clone(SES, &x.ses.err)) && (d->own.ctx = py_context(&d->own.err)) &&
+         py_free_ok(&x.ses.err, do_order, &x) && py_free_ok(&d->own.err, do_import, &x) &&
+         (d->ops = PyList_New(x.ordered->n_ops));
+    for (int i = 0; ok && i < x.ordered->n_ops; i++) {
+      PyObject *o = operation_of(x.ordered->op[i]);
       ok = o != NULL;
       if (ok) PyList_SET_ITEM(d->ops, i, o);
     }
-    ir_release(SES, mark);
+    ir_free(x.ses.ctx);
   }
   PyMem_Free(ids);
   if (!ok) Py_CLEAR(d);
@@ -76,26 +75,27 @@ static void dag_dealloc(PyObject *o) {
   Py_DECREF(t);
 }
 
-/* ---- text and key ----
- * Text is made in the DAG's context and dropped again by mark and release. */
+/* ---- text and key ---- */
 typedef struct {
-  PyDag *d;
+  PyCtx own; /* a clone: the DAG's own context never changes */
+  const TeDag *d;
   bool simple;
   char *out;
 } Text;
 static void do_text(void *p) {
   Text *x = p;
-  x->out = te_dag_text(x->d->own.ctx, x->d->dag, x->simple);
+  x->out = te_dag_text(x->own.ctx, x->d, x->simple);
 }
 static void do_key(void *p) {
   Text *x = p;
-  x->out = te_workload_key(x->d->own.ctx, x->d->dag);
+  x->out = te_workload_key(x->own.ctx, x->d);
 }
 static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
-  IrMark mark = ir_mark(d->own.ctx);
-  x->d = d;
-  PyObject *r = py_guard(&d->own, body, x) ? PyUnicode_FromString(x->out) : NULL;
-  ir_release(d->own.ctx, mark);
+  err_init(&x->own.err);
+  x->own.ctx = py_clone(d->own.ctx, &x->own.err);
+  x->d = d->dag;
+  PyObject *r = x->own.ctx && py_free_ok(&x->own.err, body, x) ? PyUnicode_FromString(x->out) : NULL;
+  ir_free(x->own.ctx);
   return r;
 }
 

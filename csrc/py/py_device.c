@@ -19,9 +19,11 @@ static void look_for_fork(PyDevice *d) {
 
 void py_dev_quietly(PyDevice *d, ErrBody body, void *arg) {
   look_for_fork(d);
+  Py_BEGIN_ALLOW_THREADS; /* another thread may be in a long call of the device */
   pthread_mutex_lock(&d->lock);
   err_try(&d->err, body, arg);
   pthread_mutex_unlock(&d->lock);
+  Py_END_ALLOW_THREADS;
 }
 
 bool py_dev_call(PyDevice *d, ErrBody body, void *arg) {
@@ -68,7 +70,9 @@ static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
 static void device_dealloc(PyObject *o) {
   PyDevice *d = (PyDevice *)o;
   PyTypeObject *t = Py_TYPE(o);
+  Py_BEGIN_ALLOW_THREADS;
   dev_close(d->dev);
+  Py_END_ALLOW_THREADS;
   pthread_mutex_destroy(&d->lock);
   t->tp_free(o);
   Py_DECREF(t);
@@ -543,8 +547,7 @@ static PyObject *fn_object_check(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#s", &c.image, &n, &c.what)) return NULL;
   err_init(&c.e);
   c.n = (size_t)n;
-  ErrCode r = err_try(&c.e, check_body, &c);
-  return r == NS_OK ? Py_NewRef(Py_None) : py_raise(&c.e, r);
+  return py_free_ok(&c.e, check_body, &c) ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *fn_object_variable(PyObject *self, PyObject *args) {

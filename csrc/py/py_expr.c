@@ -264,7 +264,7 @@ PyObject *py_expr_text(ExprId e) {
   Text x = {.e = e};
   PyObject *s = NULL;
   if (py_guard(py_session(), do_text, &x)) s = PyUnicode_DecodeUTF8(x.b.at, (Py_ssize_t)x.b.len, "replace");
-  if (x.a) arena_free(x.a);
+  py_arena_free(x.a);
   return s;
 }
 

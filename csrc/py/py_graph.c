@@ -97,7 +97,7 @@ static void exec_dealloc(PyObject *self) {
     if (!py_dev_call(o->dev, free_body, o)) py_clear();
     PyErr_Restore(type, value, tb);
   }
-  arena_free(o->arena);
+  py_arena_free(o->arena);
   Py_XDECREF(o->modules);
   Py_XDECREF(o->bound);
   Py_XDECREF(o->dev);
@@ -367,20 +367,20 @@ static PyObject *fn_plan(PyObject *m, PyObject *args) {
   p.n_entries = (int)PyList_GET_SIZE(p.bytes);
   p.n_heads = (int)PyList_GET_SIZE(p.heads);
   PyObject *out = NULL;
-  if (plan_read(&p) && py_scratch_run(&p.s, plan_body, &p)) {
+  if (plan_read(&p) && py_scratch_free(&p.s, plan_body, &p)) {
     PyObject *ids = PyList_New(p.n_entries), *bytes = PyList_New(p.plan.n_storage);
     for (int i = 0; ids && i < p.n_entries; i++) PyList_SET_ITEM(ids, i, PyLong_FromLong(p.plan.id[i]));
     for (int i = 0; bytes && i < p.plan.n_storage; i++) PyList_SET_ITEM(bytes, i, PyLong_FromLongLong(p.plan.bytes[i]));
     out = Py_BuildValue("NN", py_filled(ids), py_filled(bytes));
   }
-  arena_free(p.s.a);
+  py_arena_free(p.s.a);
   return out;
 }
 
 /* params_write([(name, dtype, shape, data), ...]) -> bytes */
 typedef struct {
   PyScratch s;
-  PyObject *list;
+  PyObject *rows; /* a tuple: owns them while the lock is released */
   int n;
   GraphParam *p;
   Py_buffer *view;
@@ -400,7 +400,7 @@ static bool params_fill(Params *x) {
   for (int i = 0; i < x->n; i++) {
     PyObject *shape, *data;
     GraphParam *p = &x->p[i];
-    PyObject *row = PyList_GET_ITEM(x->list, i);
+    PyObject *row = PyTuple_GET_ITEM(x->rows, i);
     if (!is_tuple(row, "parameter", (Py_ssize_t)i)) return false;
     if (!PyArg_ParseTuple(row, "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data)) return false;
     p->rank = (int32_t)PyTuple_GET_SIZE(shape);
@@ -417,14 +417,15 @@ static bool params_fill(Params *x) {
 
 static PyObject *fn_params_write(PyObject *m, PyObject *list) {
   (void)m;
-  Params x = {.list = list};
+  Params x = {.n = 0};
   if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "expected a list of (name, dtype, shape, data)");
-  x.n = (int)PyList_GET_SIZE(list);
+  if (!(x.rows = PyList_AsTuple(list))) return NULL;
+  x.n = (int)PyTuple_GET_SIZE(x.rows);
   PyObject *out = NULL;
-  if (params_fill(&x) && py_scratch_run(&x.s, write_body, &x))
-    out = PyBytes_FromStringAndSize(x.out.at, (Py_ssize_t)x.out.len);
+  if (params_fill(&x) && py_scratch_free(&x.s, write_body, &x)) out = py_bytes(x.out.at, x.out.len);
   for (int i = 0; i < x.n_view; i++) PyBuffer_Release(&x.view[i]);
-  arena_free(x.s.a);
+  py_arena_free(x.s.a);
+  Py_DECREF(x.rows);
   return out;
 }
 
@@ -444,7 +445,7 @@ static PyObject *fn_params_read(PyObject *m, PyObject *data) {
   Read r = {0};
   if (PyObject_GetBuffer(data, &r.v, PyBUF_C_CONTIGUOUS) < 0) return NULL;
   PyObject *out = NULL;
-  if (py_scratch_run(&r.s, read_body, &r)) {
+  if (py_scratch_free(&r.s, read_body, &r)) {
     out = PyList_New(r.n);
     for (int i = 0; out && i < r.n; i++) {
       const GraphParam *p = &r.p[i];
@@ -457,7 +458,7 @@ static PyObject *fn_params_read(PyObject *m, PyObject *data) {
     out = py_filled(out);
   }
   PyBuffer_Release(&r.v);
-  arena_free(r.s.a);
+  py_arena_free(r.s.a);
   return out;
 }
 

@@ -10,7 +10,8 @@ typedef struct {
 } Slot;
 typedef struct {
   PyObject_HEAD Err err;
-  int busy; /* training and files go on without the interpreter lock: nothing else may use the learner meanwhile */
+  int busy;    /* training and files go on without the interpreter lock: nothing else may use the learner meanwhile */
+  int readers; /* and so does scoring: nothing may change it meanwhile */
   atomic_int stop;
   Learner *learner;
   PyObject *keep; /* the engine-side tasks in use, as capsules */
@@ -61,7 +62,9 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
 static void learner_drop(PyObject *o) {
   PyLearner *p = (PyLearner *)o;
   PyTypeObject *t = Py_TYPE(o);
+  Py_BEGIN_ALLOW_THREADS;
   learner_free(p->learner);
+  Py_END_ALLOW_THREADS;
   for (int i = 0; i < p->n_slot; i++) PyMem_Free(p->slot[i]);
   PyMem_Free(p->slot);
   Py_CLEAR(p->keep);
@@ -69,9 +72,14 @@ static void learner_drop(PyObject *o) {
   Py_DECREF(t);
 }
 
-static bool idle(const PyLearner *p) {
+static bool readable(const PyLearner *p) {
   if (p->busy) PyErr_SetString(PyExc_RuntimeError, "the learner is training in another thread");
   return !p->busy;
+}
+static bool idle(const PyLearner *p) {
+  if (!readable(p)) return false;
+  if (p->readers) PyErr_SetString(PyExc_RuntimeError, "the learner is scoring in another thread");
+  return !p->readers;
 }
 
 static const SearchTask *task_in(PyObject *box) { return PyCapsule_GetPointer(box, "nestsmith.SearchTask"); }
@@ -176,71 +184,54 @@ static PyObject *m_cancel(PyObject *o, PyObject *u) {
   Py_RETURN_NONE;
 }
 
+/* One state, looked at in a copy: its score, and what its stages contribute. */
 typedef struct {
+  PyCopy copy;
   Slot *slot;
   const Target *t;
-  State *s;
-  double out;
+  double score, *stage;
+  bool ok;
 } Score;
 static void do_score(void *arg) {
   Score *x = arg;
-  x->out = scorer_one(&x->slot->scorer, x->t, x->s);
+  x->score = scorer_one(&x->slot->scorer, x->t, x->copy.s);
 }
-/* The arguments (task number, state) of a method that scores; NULL with an exception set if they do not serve. */
-static PyState *bounded_state(PyLearner *p, PyObject *args, int *i, Slot **s) {
+static void do_stages(void *arg) {
+  Score *x = arg;
+  x->stage = arena_array(ir_arena(x->copy.own.ctx), double, x->copy.s->stage.len + 1);
+  x->ok = learner_stages(x->slot->task, x->t, x->copy.s, x->stage);
+}
+/* args: task number, state. The copy is to be dropped in any case; false with the exception set. */
+static bool score_by(PyObject *o, PyObject *args, ErrBody body, Score *x) {
+  PyLearner *p = (PyLearner *)o;
   PyObject *so;
-  if (!PyArg_ParseTuple(args, "iO!", i, PyState_Type, &so)) return NULL;
-  PyState *st = (PyState *)so;
-  *s = slot_of(p, *i);
-  if (!*s || !idle(p)) return NULL;
-  if (!st->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  return st;
+  int i;
+  if (!PyArg_ParseTuple(args, "iO!", &i, PyState_Type, &so)) return false;
+  if (!(x->slot = slot_of(p, i)) || !readable(p)) return false;
+  if (!((PyState *)so)->state->bounded)
+    return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), false;
+  if (!py_copy_take(&x->copy, (PyState *)so)) return false;
+  x->t = target_of(p, i);
+  p->readers++;
+  bool ok = py_copy_run(&x->copy, py_free, body, x);
+  p->readers--;
+  return ok;
 }
 static PyObject *m_score(PyObject *o, PyObject *args) {
-  int i;
-  Slot *s;
-  PyState *st = bounded_state((PyLearner *)o, args, &i, &s);
-  if (!st) return NULL;
-  Score x = {s, target_of((PyLearner *)o, i), st->state, -INFINITY};
-  IrMark mark = ir_mark(st->own.ctx);
-  bool ok = py_guard(&st->own, do_score, &x);
-  ir_release(st->own.ctx, mark);
-  return ok ? PyFloat_FromDouble(x.out) : NULL;
-}
-
-typedef struct {
-  Slot *slot;
-  const Target *t;
-  State *s;
-  double *out;
-  bool ok;
-} Stages;
-static void do_stages(void *arg) {
-  Stages *x = arg;
-  x->ok = learner_stages(x->slot->task, x->t, x->s, x->out);
+  Score x = {.score = -INFINITY};
+  bool ok = score_by(o, args, do_score, &x);
+  py_copy_drop(&x.copy);
+  return ok ? PyFloat_FromDouble(x.score) : NULL;
 }
 static PyObject *m_stages(PyObject *o, PyObject *args) {
-  int i;
-  Slot *s;
-  PyState *st = bounded_state((PyLearner *)o, args, &i, &s);
-  if (!st) return NULL;
-  int n = st->state->stage.len + 1;
-  Stages x = {s, target_of((PyLearner *)o, i), st->state, PyMem_Calloc((size_t)n, sizeof(double)), false};
-  if (!x.out) return PyErr_NoMemory();
-  IrMark mark = ir_mark(st->own.ctx);
-  bool ok = py_guard(&st->own, do_stages, &x);
-  ir_release(st->own.ctx, mark);
-  PyObject *t = ok && x.ok ? PyTuple_New(n) : NULL;
-  for (int k = 0; t && k < n; k++) {
-    PyObject *v = PyFloat_FromDouble(x.out[k]);
-    if (!v)
-      Py_CLEAR(t);
-    else
-      PyTuple_SET_ITEM(t, k, v);
-  }
+  Score x = {.ok = false};
+  bool ok = score_by(o, args, do_stages, &x);
   if (ok && !x.ok) PyErr_SetString(PyExc_NotImplementedError, "only trees have scores of stages");
-  PyMem_Free(x.out);
-  return t;
+  int n = ok && x.ok ? x.copy.s->stage.len + 1 : 0;
+  PyObject *t = n ? PyTuple_New(n) : NULL;
+  for (int k = 0; t && k < n; k++) PyTuple_SET_ITEM(t, k, PyFloat_FromDouble(x.stage[k]));
+  py_copy_drop(&x.copy);
+  return py_filled(t);
 }
 
 typedef struct {
@@ -281,9 +272,13 @@ static PyObject *m_load(PyObject *o, PyObject *args) {
 }
 static PyObject *m_batch(PyObject *o, PyObject *u) {
   (void)u;
-  if (!idle((PyLearner *)o)) return NULL;
-  FeatBatch b = cost_batch(learner_model(((PyLearner *)o)->learner));
-  return py_batch_arrays(&b);
+  PyLearner *p = (PyLearner *)o;
+  if (!readable(p)) return NULL;
+  FeatBatch b = cost_batch(learner_model(p->learner));
+  p->readers++; /* copied without the lock */
+  PyObject *r = py_batch_arrays(&b);
+  p->readers--;
+  return r;
 }
 typedef struct {
   PyLearner *p;
@@ -306,7 +301,7 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
 static PyObject *m_dropped(PyObject *o, PyObject *u) {
   (void)u;
   PyLearner *p = (PyLearner *)o;
-  PyObject *l = idle(p) ? PyList_New(p->n_slot) : NULL;
+  PyObject *l = readable(p) ? PyList_New(p->n_slot) : NULL;
   for (int i = 0; l && i < p->n_slot; i++)
     PyList_SET_ITEM(l, i, PyBool_FromLong(cost_dropped(learner_model(p->learner), i)));
   return l;

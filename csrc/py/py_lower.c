@@ -1,5 +1,5 @@
 /* Bindings of lower: texts of lowered programs, the GPU check, and a benchmark of the path that the search takes for
- * every candidate. Every call works in a clone of the State's context and leaves the State as it was.
+ * every candidate. Every call works on a copy of the State, without the interpreter lock.
  */
 #include <string.h>
 #include "interp/interp.h"
@@ -7,8 +7,8 @@
 #include "py/py.h"
 
 typedef struct {
-  const State *s;
-  IrCtx *c;
+  PyCopy copy;
+  IrCtx *c; /* of the copy */
   Target t;
   PyArgs args;
   int what;
@@ -39,8 +39,10 @@ static void kernels_text(Job *j, Func f) {
 }
 static void do_text(void *arg) {
   Job *j = arg;
-  State *s = state_copy(j->c, j->s);
-  Func f = loops_of(j, s, j->what == TEXT_FEATURES ? LOW_FEATURES : j->what == TEXT_PRIMFN ? LOW_TEXT : LOW_CODE);
+  Func f = loops_of(j, j->copy.s,
+                    j->what == TEXT_FEATURES ? LOW_FEATURES
+                    : j->what == TEXT_PRIMFN ? LOW_TEXT
+                                             : LOW_CODE);
   if (j->what == TEXT_PRIMFN) {
     j->text = low_primfn(f);
     return;
@@ -57,14 +59,12 @@ static void do_text(void *arg) {
 }
 static void do_check(void *arg) {
   Job *j = arg;
-  State *s = state_copy(j->c, j->s);
-  j->check = low_gpu_check(loops_of(j, s, j->what == TEXT_FEATURES ? LOW_FEATURES : LOW_CODE));
+  j->check = low_gpu_check(loops_of(j, j->copy.s, j->what == TEXT_FEATURES ? LOW_FEATURES : LOW_CODE));
 }
-static bool with_clone(Job *j, PyCtx *own, ErrBody body) {
-  PyCtx mine;
-  err_init(&mine.err);
-  mine.ctx = j->c = py_candidate(own->ctx, &mine.err);
-  return mine.ctx && py_guard(&mine, body, j);
+static bool with_copy(Job *j, PyState *o, ErrCode (*run)(Err *e, ErrBody body, void *arg), ErrBody body) {
+  if (!py_copy_take(&j->copy, o)) return false;
+  j->c = j->copy.own.ctx;
+  return py_copy_run(&j->copy, run, body, j);
 }
 
 /* ---- functions ---- */
@@ -84,9 +84,8 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
                         "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
   PyState *o = (PyState *)state;
   if (!py_args(o, list, &j.args)) return NULL;
-  j.s = o->state;
-  PyObject *r = with_clone(&j, py_state_ctx(o), do_text) ? PyUnicode_FromString(j.text) : NULL;
-  if (j.c) ir_free(j.c);
+  PyObject *r = with_copy(&j, o, py_free, do_text) ? PyUnicode_FromString(j.text) : NULL;
+  py_copy_drop(&j.copy);
   py_args_free(&j.args);
   return r;
 }
@@ -97,15 +96,14 @@ static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
   Job j = {.t = target_default(TG_CUDA, 0)};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|O&", names, PyState_Type, &state, py_target, &j.t)) return NULL;
   PyObject *r = NULL;
-  j.s = ((PyState *)state)->state;
-  if (with_clone(&j, &((PyState *)state)->own, do_check)) {
+  if (with_copy(&j, (PyState *)state, py_free, do_check)) {
     const GpuCheck *k = &j.check;
     r = Py_BuildValue("{s:O,s:s,s:L,s:L,s:L,s:L,s:L}", "ok", k->ok ? Py_True : Py_False, "why", k->ok ? "" : k->why,
                       "threads", (long long)k->threads, "shared_bytes", (long long)k->shared_bytes, "local_bytes",
                       (long long)k->local_bytes, "vthread", (long long)k->vthread, "vector_bytes",
                       (long long)k->vector_bytes);
   }
-  if (j.c) ir_free(j.c);
+  py_copy_drop(&j.copy);
   return r;
 }
 /* ---- every pass against the reference evaluation ---- */
@@ -186,7 +184,7 @@ static void do_verify(void *arg) {
     v->got[i] = arena_alloc(ir_arena(c), (size_t)v->in[i].len);
   }
   interp_dag(c, d, v->ref);
-  State *s = state_copy(c, v->j.s);
+  State *s = state_copy(c, v->j.copy.s);
   Func f = loops_of(&v->j, s, LOW_CODE);
   low_check_legal(&f);
   ir_verify(c, f.body, false, false);
@@ -199,7 +197,7 @@ static void do_verify(void *arg) {
     ir_verify(c, f.body, f.flat, false);
     compare(v, pass[i].name, &f, NULL);
   }
-  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.s), LOW_CODE), "main");
+  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.copy.s), LOW_CODE), "main");
   compare(v, "program", NULL, &p);
 }
 static PyObject *fn_verify(PyObject *m, PyObject *args) {
@@ -214,7 +212,6 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
   PyState *o = (PyState *)state;
   if (!schedule && !o->dag)
     return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule; pass the schedule and its tensors");
-  v.j.s = o->state;
   v.dag = schedule ? NULL : o->dag->dag;
   bool ok = !schedule || py_args(o, tensors, &v.j.args);
   Py_ssize_t want = !ok ? 0 : schedule ? v.j.args.n : v.dag->n_tensors;
@@ -225,13 +222,13 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
     if (ok) v.n = (int)i + 1;
   }
   PyObject *r = NULL;
-  if (ok && with_clone(&v.j, py_state_ctx(o), do_verify)) {
+  if (ok && with_copy(&v.j, o, py_run, do_verify)) {
     r = PyList_New(v.found.len);
     for (int i = 0; r && i < v.found.len; i++) PyList_SET_ITEM(r, i, PyUnicode_FromString(v.found.at[i]));
     r = py_filled(r);
   }
   for (int i = 0; i < v.n; i++) PyBuffer_Release(&v.in[i]);
-  if (v.j.c) ir_free(v.j.c);
+  py_copy_drop(&v.j.copy);
   py_args_free(&v.j.args);
   return r;
 }

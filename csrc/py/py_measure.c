@@ -37,15 +37,6 @@ typedef struct {
   int users, made;
 } PyPipeline;
 
-static bool protect(Err *e, ErrBody body, void *arg) {
-  ErrCode c;
-  Py_BEGIN_ALLOW_THREADS;
-  c = err_try(e, body, arg);
-  Py_END_ALLOW_THREADS;
-  if (c) py_raise(e, c);
-  return c == NS_OK;
-}
-
 /* A field of the policy more: its member in measure/measure.h and one line here. */
 static const char *const CACHES[] = {"mixed", "hot", "cold", NULL};
 static const PyField POLICY[] = {FIELD(RunPolicy, number, FIELD_I32, 0, 0, NULL),
@@ -146,7 +137,7 @@ static PyObject *fn_build(PyObject *self, PyObject *args) {
   PyObject *r = py_run_ok(&b.e, build_body, &b) ? Py_BuildValue("y#dO", b.out.data, (Py_ssize_t)b.out.n, b.out.seconds,
                                                                 b.out.cached ? Py_True : Py_False)
                                                 : NULL;
-  arena_free(b.a);
+  py_arena_free(b.a);
   Py_DECREF(stop);
   return r;
 }
@@ -156,8 +147,11 @@ static PyObject *fn_build_rename(PyObject *self, PyObject *args) {
   const char *data, *name;
   Py_ssize_t n;
   if (!PyArg_ParseTuple(args, "y#s", &data, &n, &name)) return NULL;
-  PyObject *r = PyBytes_FromStringAndSize(data, n);
-  if (r) build_rename(PyBytes_AS_STRING(r), (size_t)n, name);
+  PyObject *r = py_bytes(data, (size_t)n);
+  if (!r) return NULL;
+  Py_BEGIN_ALLOW_THREADS; /* nobody else has it yet */
+  build_rename(PyBytes_AS_STRING(r), (size_t)n, name);
+  Py_END_ALLOW_THREADS;
   return r;
 }
 
@@ -169,7 +163,11 @@ static PyObject *fn_build_report(PyObject *self, PyObject *args) {
   int dynamic = 0;
   BuildReport r;
   if (!PyArg_ParseTuple(args, "O&y#|i", py_target, &t, &data, &n, &dynamic)) return NULL;
-  if (!build_report(&t, data, (size_t)n, dynamic, &r)) return Py_NewRef(Py_None);
+  bool ok;
+  Py_BEGIN_ALLOW_THREADS;
+  ok = build_report(&t, data, (size_t)n, dynamic, &r);
+  Py_END_ALLOW_THREADS;
+  if (!ok) return Py_NewRef(Py_None);
   return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:d}", "kernels", r.kernels, "regs", r.regs, "local_bytes",
                        r.local_bytes, "shared_bytes", r.shared_bytes, "threads", r.threads, "blocks", r.blocks,
                        "occupancy", r.occupancy);
@@ -180,7 +178,10 @@ static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
   Target t;
   char why[512];
   if (!py_target(arg, &t)) return NULL;
-  bool ok = build_available(&t, why, sizeof why);
+  bool ok;
+  Py_BEGIN_ALLOW_THREADS; /* it may have to load a library, or to start a compiler */
+  ok = build_available(&t, why, sizeof why);
+  Py_END_ALLOW_THREADS;
   return Py_BuildValue("ON", ok ? Py_True : Py_False, py_text(why));
 }
 
@@ -203,9 +204,9 @@ static PyObject *fn_cc_flags(PyObject *self, PyObject *args) {
   (void)self;
   Flags f = {0};
   if (!PyArg_ParseTuple(args, "O&sz", py_target, &f.t, &f.cc, &f.arch)) return NULL;
-  PyObject *out = py_scratch_alloc(&f.s, 0, 1) && protect(&f.s.err, flags_body, &f) ? PyList_New(f.n) : NULL;
+  PyObject *out = py_scratch_alloc(&f.s, 0, 1) && py_free_ok(&f.s.err, flags_body, &f) ? PyList_New(f.n) : NULL;
   for (int i = 0; out && i < f.n; i++) PyList_SET_ITEM(out, i, PyUnicode_FromString(f.flag[i]));
-  arena_free(f.s.a);
+  py_arena_free(f.s.a);
   return py_filled(out);
 }
 
@@ -213,15 +214,19 @@ static PyObject *fn_isa_note(PyObject *self, PyObject *none) {
   (void)self, (void)none;
   Flags f = {0};
   PyObject *out =
-      py_scratch_alloc(&f.s, 0, 1) && protect(&f.s.err, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
-  arena_free(f.s.a);
+      py_scratch_alloc(&f.s, 0, 1) && py_free_ok(&f.s.err, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
+  py_arena_free(f.s.a);
   return out;
 }
 
 static PyObject *fn_sm_range(PyObject *self, PyObject *none) {
   (void)self, (void)none;
   int lo, hi;
-  if (!build_sm_range(&lo, &hi)) return Py_NewRef(Py_None);
+  bool ok;
+  Py_BEGIN_ALLOW_THREADS;
+  ok = build_sm_range(&lo, &hi);
+  Py_END_ALLOW_THREADS;
+  if (!ok) return Py_NewRef(Py_None);
   return Py_BuildValue("ii", lo, hi);
 }
 
@@ -245,16 +250,17 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   (void)kw;
   PyObject *list;
   if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
-  TaskArgs *t = py_calloc(1, sizeof *t);
-  if (!t) return NULL;
+  PyObject *rows = PyList_AsTuple(list); /* owns them while the lock is released */
+  TaskArgs *t = rows ? py_calloc(1, sizeof *t) : NULL;
+  if (!t) return Py_XDECREF(rows), NULL;
   err_init(&t->e);
   PyTask *o = NULL;
-  bool ok = PyList_GET_SIZE(list) <= MSR_MAX_ARGS;
+  bool ok = PyTuple_GET_SIZE(rows) <= MSR_MAX_ARGS;
   if (!ok)
-    PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyList_GET_SIZE(list),
+    PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyTuple_GET_SIZE(rows),
                  MSR_MAX_ARGS);
-  for (; ok && t->n < PyList_GET_SIZE(list); t->n++) {
-    PyObject *data, *row = PyList_GET_ITEM(list, t->n);
+  for (; ok && t->n < PyTuple_GET_SIZE(rows); t->n++) {
+    PyObject *data, *row = PyTuple_GET_ITEM(rows, t->n);
     Py_ssize_t bytes;
     int is_output, exact = 0;
     ok = PyTuple_Check(row);
@@ -276,7 +282,7 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     t->is_output[t->n] = is_output;
     t->exact[t->n] = exact;
   }
-  if (ok && protect(&t->e, task_body, t)) {
+  if (ok && py_free_ok(&t->e, task_body, t)) {
     o = (PyTask *)type->tp_alloc(type, 0);
     if (o)
       o->data = t->out;
@@ -286,6 +292,7 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   for (int i = 0; i < t->n; i++)
     if (t->view[i].obj) PyBuffer_Release(&t->view[i]);
   PyMem_Free(t);
+  Py_DECREF(rows);
   return (PyObject *)o;
 }
 
@@ -296,7 +303,9 @@ static void free_object(PyObject *o) {
 }
 
 static void task_dealloc(PyObject *o) {
+  Py_BEGIN_ALLOW_THREADS;
   task_data_free(((PyTask *)o)->data);
+  Py_END_ALLOW_THREADS;
   free_object(o);
 }
 
@@ -317,7 +326,7 @@ static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   err_init(&n.e);
   n.c = (PyCompiler *)t->tp_alloc(t, 0);
   if (n.c) n.c->made = fork_count();
-  if (!n.c || !protect(&n.e, compiler_body, &n)) {
+  if (!n.c || !py_free_ok(&n.e, compiler_body, &n)) {
     Py_XDECREF(n.c);
     return NULL;
   }
@@ -326,7 +335,9 @@ static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
 }
 
 static void compiler_dealloc(PyObject *o) {
+  Py_BEGIN_ALLOW_THREADS; /* waits for its process */
   if (((PyCompiler *)o)->made == fork_count()) compiler_stop(((PyCompiler *)o)->c);
+  Py_END_ALLOW_THREADS;
   free_object(o);
 }
 
@@ -354,7 +365,7 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   PyObject *x = r == ME_OK ? Py_BuildValue("iy#sdO", (int)r, out.data, (Py_ssize_t)out.n, "", seconds,
                                            out.cached ? Py_True : Py_False)
                            : Py_BuildValue("iONdO", (int)r, Py_None, py_text(msg), seconds, Py_False);
-  arena_free(own.a);
+  py_arena_free(own.a);
   return x;
 }
 
@@ -444,10 +455,19 @@ static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   return (PyObject *)n.w;
 }
 
+static void worker_end(PyWorker *w) {
+  Worker *x = w->w;
+  DevLock *lock = w->lock;
+  w->w = NULL, w->lock = NULL; /* other threads find it closed */
+  Py_BEGIN_ALLOW_THREADS;      /* waits for its process */
+  worker_stop(x);
+  devlock_free(lock);
+  Py_END_ALLOW_THREADS;
+}
+
 static void worker_dealloc(PyObject *o) {
   PyWorker *w = (PyWorker *)o;
-  worker_stop(w->w);
-  devlock_free(w->lock);
+  worker_end(w);
   for (int i = 0; i < MSR_SLOTS; i++) Py_XDECREF(w->task[i]);
   free_object(o);
 }
@@ -492,10 +512,7 @@ static PyObject *worker_close(PyObject *o, PyObject *none) {
   (void)none;
   PyWorker *w = (PyWorker *)o;
   if (w->busy && w->made == fork_count()) return PyErr_Format(PyExc_RuntimeError, "the worker is busy; stop it first");
-  worker_stop(w->w);
-  w->w = NULL;
-  devlock_free(w->lock);
-  w->lock = NULL;
+  worker_end(w);
   return Py_NewRef(Py_None);
 }
 
@@ -577,7 +594,9 @@ static PyObject *pipeline_close(PyObject *o, PyObject *none) {
 }
 
 static void pipeline_dealloc(PyObject *o) {
+  Py_BEGIN_ALLOW_THREADS;
   pipe_free(((PyPipeline *)o)->p);
+  Py_END_ALLOW_THREADS;
   free_object(o);
 }
 

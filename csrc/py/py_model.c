@@ -83,6 +83,7 @@ static bool batch_from(Batch *x, PyObject *rows, PyObject *first, PyObject *task
 
 /* ---- trained models: Forest and Network share one struct and all methods but train ---- */
 typedef struct {
+  PyScratch s;
   PyTrained *self;
   const FeatBatch *b;
   TreeParams p;
@@ -121,9 +122,9 @@ static void do_train_net(void *arg) {
 static void do_save(void *arg) {
   Call *c = arg;
   if (c->self->net)
-    mlp_save(c->self->arena, c->self->net, c->path, c->json);
+    mlp_save(c->s.a, c->self->net, c->path, c->json);
   else
-    forest_save(c->self->arena, c->self->forest, c->base, c->path, c->json);
+    forest_save(c->s.a, c->self->forest, c->base, c->path, c->json);
 }
 static void do_load(void *arg) {
   Call *c = arg;
@@ -254,10 +255,10 @@ static PyObject *trained_save(PyTrained *self, PyObject *args) {
   PyObject *path;
   if (!PyArg_ParseTuple(args, "O&|sp", PyUnicode_FSConverter, &path, &c.json, &c.base)) return NULL;
   c.path = PyBytes_AS_STRING(path);
-  ErrCode code = err_try(&self->err, do_save, &c);
+  bool ok = py_scratch_free(&c.s, do_save, &c); /* in memory of its own: the model never changes, others may read it */
+  py_arena_free(c.s.a);
   Py_DECREF(path);
-  if (code != NS_OK) return py_raise(&self->err, code);
-  Py_RETURN_NONE;
+  return ok ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *trained_load(PyObject *type, PyObject *args) {
@@ -269,10 +270,9 @@ static PyObject *trained_load(PyObject *type, PyObject *args) {
     return NULL;
   }
   c.path = PyBytes_AS_STRING(path);
-  ErrCode code = err_try(&c.self->err, do_load, &c);
+  bool ok = py_free_ok(&c.self->err, do_load, &c);
   Py_DECREF(path);
-  if (code != NS_OK) {
-    py_raise(&c.self->err, code);
+  if (!ok) {
     Py_DECREF(c.self);
     return NULL;
   }
@@ -294,7 +294,7 @@ static PyObject *forest_get_trees(PyTrained *self, void *closure) {
 }
 static void trained_dealloc(PyTrained *self) {
   PyTypeObject *type = Py_TYPE(self);
-  arena_free(self->arena);
+  py_arena_free(self->arena);
   Py_CLEAR(self->info);
   type->tp_free((PyObject *)self);
   Py_DECREF(type);
@@ -303,7 +303,7 @@ static void trained_dealloc(PyTrained *self) {
 static PyObject *copied(int nd, npy_intp n, npy_intp m, int type, const void *from, size_t size) {
   npy_intp dim[2] = {n, m};
   PyObject *a = PyArray_SimpleNew(nd, dim, type);
-  if (a && n > 0) memcpy(PyArray_DATA((PyArrayObject *)a), from, (size_t)n * (size_t)m * size);
+  if (a) py_memcpy(PyArray_DATA((PyArrayObject *)a), from, (size_t)n * (size_t)m * size);
   return a;
 }
 PyObject *py_batch_arrays(const FeatBatch *b) {
@@ -358,13 +358,8 @@ static PyObject *forest_from_nodes(PyObject *type, PyObject *args) {
   }
   x.n_trees = (int)PyArray_DIM(a[0], 0), x.n_nodes = (int)n;
   x.root = PyArray_DATA(a[0]), x.entry = PyArray_DATA(a[1]), x.value = PyArray_DATA(a[2]), x.left = PyArray_DATA(a[3]);
-  if ((x.self = trained_empty((PyTypeObject *)type))) {
-    ErrCode code = err_try(&x.self->err, do_nodes, &x);
-    if (code != NS_OK) {
-      py_raise(&x.self->err, code);
-      Py_CLEAR(x.self);
-    }
-  }
+  x.self = trained_empty((PyTypeObject *)type);
+  if (x.self && !py_free_ok(&x.self->err, do_nodes, &x)) Py_CLEAR(x.self);
 done:
   for (int i = 0; i < 4; i++) Py_XDECREF(a[i]);
   return (PyObject *)x.self;
@@ -443,10 +438,10 @@ static PyObject *metrics_py(PyObject *m, PyObject *args) {
   PyObject *out = NULL;
   if (s && PyArray_DIM(s, 0) == x.b.n_states) {
     MetricCall c = {.b = &x.b, .score = PyArray_DATA(s)};
-    if (py_scratch_run(&c.s, do_metrics, &c))
+    if (py_scratch_free(&c.s, do_metrics, &c))
       out = Py_BuildValue("{s:d,s:d,s:d,s:d,s:d}", "pairwise", c.m.pairwise, "top1", c.m.top1, "top5", c.m.top5,
                           "a_peak32", c.m.a_peak32, "recall30", c.m.recall30);
-    arena_free(c.s.a);
+    py_arena_free(c.s.a);
   } else if (s)
     PyErr_SetString(PyExc_ValueError, "score: must have one element per state");
   Py_XDECREF(s);
@@ -456,15 +451,14 @@ static PyObject *metrics_py(PyObject *m, PyObject *args) {
 
 /* ---- features ---- */
 typedef struct {
-  IrCtx *c;
-  const State *s;
+  PyCopy copy;
   Target t;
   int rules, log, check;
   Features f;
 } FeatCall;
 static void do_features(void *arg) {
   FeatCall *k = arg;
-  State *s = state_copy(k->c, k->s);
+  State *s = k->copy.s;
   if (!s->bounded) state_infer_bounds(s);
   k->f = feat_of_state(s, &k->t, (FeatRules)k->rules, k->log, k->check);
 }
@@ -499,71 +493,73 @@ static PyObject *features_py(PyObject *m, PyObject *args, PyObject *kw) {
     return NULL;
   if (k.rules != FEAT_RULES_REFERENCE && k.rules != FEAT_RULES_REPAIRED)
     return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", k.rules);
-  k.s = ((PyState *)state)->state;
-  PyCtx mine;
-  err_init(&mine.err);
-  mine.ctx = k.c = py_candidate(((PyState *)state)->own.ctx, &mine.err);
-  if (!k.c) return NULL;
-  PyObject *r = py_guard(&mine, do_features, &k) ? features_result(&k.f) : NULL;
-  ir_free(k.c);
+  bool ok = py_copy_take(&k.copy, (PyState *)state) && py_copy_run(&k.copy, py_free, do_features, &k);
+  PyObject *r = ok ? features_result(&k.f) : NULL;
+  py_copy_drop(&k.copy);
   return r;
 }
 
-/* Many states, on several threads; a state that cannot be lowered has no rows. */
+/* Many states, on several threads; a state that cannot be lowered has no rows. So many are copied at a time, lest the
+ * interpreter lock is held for long or many contexts are there at once. */
+enum { TOGETHER = 32 };
 typedef struct {
-  Err err;
-  PyState *state;
-  IrCtx *c;
-  float *rows;
+  float *rows; /* malloc'ed */
   int32_t n;
-  ErrCode code;
-  const struct StateBatchTag *all;
-} OneState;
-typedef struct StateBatchTag {
-  OneState *at;
-  Target t;
-  int rules, log, check;
+} StateRows;
+typedef struct {
+  FeatCall call[TOGETHER];
+  StateRows *out; /* of call[0] */
+  Err err;
+  int threads;
+  Pool *pool;
 } StateBatch;
-static void do_clone_state(void *arg) {
-  OneState *o = arg;
-  o->c = ir_clone(o->state->own.ctx, &o->err);
-}
+typedef struct {
+  FeatCall *call;
+  StateRows *out;
+} OneState;
 static void do_one_state(void *arg) {
   OneState *o = arg;
-  FeatCall k = {.c = o->c,
-                .s = o->state->state,
-                .t = o->all->t,
-                .rules = o->all->rules,
-                .log = o->all->log,
-                .check = o->all->check};
-  do_features(&k);
-  if (k.f.n_rows == 0) return;
-  o->rows = mem_alloc(&o->err, sizeof *k.f.row * (size_t)k.f.n_rows);
-  memcpy(o->rows, k.f.row, sizeof *k.f.row * (size_t)k.f.n_rows);
-  o->n = k.f.n_rows;
+  do_features(o->call);
+  const Features *f = &o->call->f;
+  if (f->n_rows == 0) return;
+  o->out->rows = mem_alloc(&o->call->copy.own.err, sizeof *f->row * (size_t)f->n_rows);
+  memcpy(o->out->rows, f->row, sizeof *f->row * (size_t)f->n_rows);
+  o->out->n = f->n_rows;
 }
 static void state_job(void *arg, int worker, int64_t i) {
   (void)worker;
-  OneState *o = &((StateBatch *)arg)->at[i];
-  o->code = err_try(&o->err, do_clone_state, o);
-  if (o->code == NS_OK) o->code = err_try(&o->err, do_one_state, o);
-  if (o->c) ir_free(o->c);
+  StateBatch *b = arg;
+  OneState o = {&b->call[i], &b->out[i]};
+  err_try(&o.call->copy.own.err, do_one_state, &o);
+  py_copy_drop(&o.call->copy);
 }
-typedef struct {
-  Err err;
-  StateBatch *b;
-  int64_t n;
-  int threads;
-  Pool *pool;
-} BatchRun;
 static void do_pool(void *arg) {
-  BatchRun *r = arg;
-  r->pool = pool_new(r->threads, &r->err);
+  StateBatch *b = arg;
+  b->pool = pool_new(b->threads, &b->err);
 }
 
-static PyObject *batch_result(const StateBatch *b, npy_intp n) {
+/* Up to TOGETHER states; false with the exception set. */
+static bool some_states(StateBatch *b, const FeatCall *all, PyObject *const *state, int64_t n) {
+  int64_t taken = 0;
+  bool ok = true;
+  for (; ok && taken < n; taken++) {
+    b->call[taken] = *all;
+    ok = py_copy_take(&b->call[taken].copy, (PyState *)state[taken]);
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  if (ok && b->pool) pool_run(b->pool, n, state_job, b);
+  for (int64_t i = 0; i < taken && !(ok && b->pool); i++)
+    if (ok)
+      state_job(b, 0, i);
+    else
+      py_copy_drop(&b->call[i].copy);
+  Py_END_ALLOW_THREADS;
+  return ok;
+}
+
+static PyObject *batch_result(const StateRows *at, npy_intp n) {
   npy_intp dim[2] = {0, FEAT_N}, n1 = n + 1;
-  for (npy_intp i = 0; i < n; i++) dim[0] += b->at[i].n;
+  for (npy_intp i = 0; i < n; i++) dim[0] += at[i].n;
   PyObject *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32), *first = PyArray_SimpleNew(1, &n1, NPY_INT32);
   if (!rows || !first) {
     Py_XDECREF(rows);
@@ -572,53 +568,61 @@ static PyObject *batch_result(const StateBatch *b, npy_intp n) {
   }
   float *to = PyArray_DATA((PyArrayObject *)rows);
   int32_t *f = PyArray_DATA((PyArrayObject *)first);
+  Py_BEGIN_ALLOW_THREADS; /* nobody else has the arrays yet */
   f[0] = 0;
   for (npy_intp i = 0; i < n; i++) {
-    if (b->at[i].n) memcpy(to + (size_t)f[i] * FEAT_N, b->at[i].rows, sizeof(float) * FEAT_N * (size_t)b->at[i].n);
-    f[i + 1] = f[i] + b->at[i].n;
+    if (at[i].n) memcpy(to + (size_t)f[i] * FEAT_N, at[i].rows, sizeof(float) * FEAT_N * (size_t)at[i].n);
+    f[i + 1] = f[i] + at[i].n;
   }
+  Py_END_ALLOW_THREADS;
   return Py_BuildValue("NN", rows, first);
+}
+
+/* The rows of all items of a tuple, which are States. */
+static PyObject *batch_of(StateBatch *b, const FeatCall *all, PyObject *states) {
+  Py_ssize_t n = PyTuple_GET_SIZE(states);
+  StateRows *rows = py_calloc(n + 1, sizeof *rows);
+  bool ok = rows != NULL;
+  err_init(&b->err);
+  if (b->threads < 2 || err_try(&b->err, do_pool, b) != NS_OK) b->pool = NULL;
+  for (Py_ssize_t i = 0; ok && i < n; i += TOGETHER) {
+    b->out = rows + i;
+    ok = some_states(b, all, &PyTuple_GET_ITEM(states, i), n - i < TOGETHER ? n - i : TOGETHER);
+  }
+  pool_free(b->pool);
+  PyObject *out = ok ? batch_result(rows, n) : NULL;
+  for (Py_ssize_t i = 0; rows && i < n; i++) free(rows[i].rows);
+  PyMem_Free(rows);
+  return out;
 }
 
 static PyObject *feature_batch_py(PyObject *m, PyObject *args, PyObject *kw) {
   (void)m;
   static char *names[] = {"states", "target", "rules", "log", "check", "threads", NULL};
   PyObject *list, *target, *out = NULL;
-  StateBatch b = {.rules = FEAT_RULES_REPAIRED, .log = 1, .check = 1};
-  BatchRun r = {.b = &b, .threads = 1};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|ippi", names, &list, &target, &b.rules, &b.log, &b.check,
-                                   &r.threads) ||
-      !py_target(target, &b.t))
+  FeatCall all = {.rules = FEAT_RULES_REPAIRED, .log = 1, .check = 1};
+  int threads = 1;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|ippi", names, &list, &target, &all.rules, &all.log, &all.check,
+                                   &threads) ||
+      !py_target(target, &all.t))
     return NULL;
-  if (b.rules != FEAT_RULES_REFERENCE && b.rules != FEAT_RULES_REPAIRED)
-    return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", b.rules);
-  PyObject *seq = PySequence_Tuple(list); /* owns its items while the lock is released */
-  if (!seq) return NULL;
-  r.n = PyTuple_GET_SIZE(seq);
-  b.at = py_calloc(r.n + 1, sizeof *b.at);
-  bool ok = b.at != NULL;
-  for (int64_t i = 0; ok && i < r.n; i++) {
-    PyObject *s = PyTuple_GET_ITEM(seq, i);
+  if (all.rules != FEAT_RULES_REFERENCE && all.rules != FEAT_RULES_REPAIRED)
+    return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", all.rules);
+  PyObject *states = PySequence_Tuple(list); /* owns its items while the lock is released */
+  if (!states) return NULL;
+  bool ok = true;
+  for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(states); i++) {
+    PyObject *s = PyTuple_GET_ITEM(states, i);
     ok = PyObject_TypeCheck(s, PyState_Type);
-    if (!ok) PyErr_Format(PyExc_TypeError, "states[%lld]: expected a State, got %s", (long long)i, Py_TYPE(s)->tp_name);
-    b.at[i].state = (PyState *)s, b.at[i].all = &b;
-    err_init(&b.at[i].err);
+    if (!ok) PyErr_Format(PyExc_TypeError, "states[%zd]: expected a State, got %s", i, Py_TYPE(s)->tp_name);
   }
-  if (ok) {
-    Py_BEGIN_ALLOW_THREADS;
-    err_init(&r.err);
-    if (r.threads < 2 || err_try(&r.err, do_pool, &r) != NS_OK) r.pool = NULL;
-    if (r.pool)
-      pool_run(r.pool, r.n, state_job, &b);
-    else
-      for (int64_t i = 0; i < r.n; i++) state_job(&b, 0, i);
-    pool_free(r.pool);
-    Py_END_ALLOW_THREADS;
-    out = batch_result(&b, (npy_intp)r.n);
+  StateBatch *b = ok ? py_calloc(1, sizeof *b) : NULL;
+  if (b) {
+    b->threads = threads;
+    out = batch_of(b, &all, states);
+    PyMem_Free(b);
   }
-  for (int64_t i = 0; b.at && i < r.n; i++) free(b.at[i].rows);
-  PyMem_Free(b.at);
-  Py_DECREF(seq);
+  Py_DECREF(states);
   return out;
 }
 
@@ -658,7 +662,7 @@ static PyObject *feature_speed_py(PyObject *m, PyObject *args) {
   err_init(&mine.err);
   mine.ctx = k.c = py_candidate(k.dag->own.ctx, &mine.err);
   if (!k.c) return NULL;
-  bool ok = py_guard(&mine, do_feature_speed, &k);
+  bool ok = py_free_ok(&mine.err, do_feature_speed, &k);
   ir_free(k.c);
   if (!ok) return NULL;
   Py_RETURN_NONE;

@@ -8,7 +8,7 @@ typedef struct {
   PyScratch s;
   Py_buffer v;
   const char *what;
-  PyObject *programs, *inputs;
+  PyObject *programs, *inputs; /* tuples: own their items while the lock is released */
   Container *out, in;
   StrBuf text;
   Relayout r;
@@ -17,7 +17,9 @@ typedef struct {
 } Call;
 
 static void call_close(Call *c) {
-  arena_free(c->s.a);
+  py_arena_free(c->s.a);
+  Py_XDECREF(c->programs);
+  Py_XDECREF(c->inputs);
   if (c->v.obj) PyBuffer_Release(&c->v);
 }
 
@@ -62,7 +64,7 @@ static PyObject *fn_relayout(PyObject *m, PyObject *args) {
       before != c.v.len || c.bytes > INT64_MAX / 16 / c.elem)
     PyErr_SetString(PyExc_ValueError, "the layout does not fit the array");
   else if (py_scratch_alloc(&c.s, 0, 1) && py_run_ok(&c.s.err, relayout_body, &c))
-    out = PyBytes_FromStringAndSize(c.made, (Py_ssize_t)(c.bytes * c.elem));
+    out = py_bytes(c.made, (size_t)(c.bytes * c.elem));
   call_close(&c);
   return out;
 }
@@ -80,30 +82,31 @@ static bool fill(Call *c) {
   if (!c->in.program || !c->in.input) return false;
   for (int i = 0; i < c->in.n_programs; i++) {
     StoredProgram *p = &c->in.program[i];
-    PyObject *row = PyList_GET_ITEM(c->programs, i);
+    PyObject *row = PyTuple_GET_ITEM(c->programs, i);
     Py_ssize_t n;
     if (!PyTuple_Check(row)) return PyErr_SetString(PyExc_TypeError, "a program is a tuple"), false;
     if (!PyArg_ParseTuple(row, "sssz#", &p->name, &p->source, &p->manifest, &p->binary, &n)) return false;
     p->n_binary = p->binary ? (size_t)n : 0;
   }
   for (int i = 0; i < c->in.n_inputs; i++)
-    if (!(c->in.input[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(c->inputs, i)))) return false;
+    if (!(c->in.input[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(c->inputs, i)))) return false;
   return true;
 }
 
 static PyObject *fn_write(PyObject *m, PyObject *args) {
   (void)m;
   Call c = {0};
+  PyObject *programs, *inputs, *out = NULL;
   Py_ssize_t n;
   if (!PyArg_ParseTuple(args, "sssy#O!O!", &c.in.name, &c.in.target, &c.in.graph, &c.in.params, &n, &PyList_Type,
-                        &c.programs, &PyList_Type, &c.inputs))
+                        &programs, &PyList_Type, &inputs))
     return NULL;
   c.in.n_params = (size_t)n;
-  c.in.n_programs = (int32_t)PyList_GET_SIZE(c.programs);
-  c.in.n_inputs = (int32_t)PyList_GET_SIZE(c.inputs);
-  PyObject *out = NULL;
-  if (fill(&c) && py_run_ok(&c.s.err, write_body, &c))
-    out = PyBytes_FromStringAndSize(c.text.at, (Py_ssize_t)c.text.len);
+  c.programs = PyList_AsTuple(programs);
+  c.inputs = PyList_AsTuple(inputs);
+  c.in.n_programs = c.programs ? (int32_t)PyTuple_GET_SIZE(c.programs) : 0;
+  c.in.n_inputs = c.inputs ? (int32_t)PyTuple_GET_SIZE(c.inputs) : 0;
+  if (c.programs && c.inputs && fill(&c) && py_run_ok(&c.s.err, write_body, &c)) out = py_bytes(c.text.at, c.text.len);
   call_close(&c);
   return out;
 }
@@ -118,7 +121,8 @@ static PyObject *described(const Container *c) {
   bool ok = programs && inputs;
   for (int i = 0; ok && i < c->n_programs; i++) {
     const StoredProgram *p = &c->program[i];
-    PyObject *row = Py_BuildValue("sssy#", p->name, p->source, p->manifest, p->binary, (Py_ssize_t)p->n_binary);
+    PyObject *row = Py_BuildValue("sssN", p->name, p->source, p->manifest,
+                                  p->binary ? py_bytes(p->binary, p->n_binary) : Py_NewRef(Py_None));
     if ((ok = row != NULL)) PyList_SET_ITEM(programs, i, row);
   }
   for (int i = 0; ok && i < c->n_inputs; i++) {
@@ -126,7 +130,7 @@ static PyObject *described(const Container *c) {
     if ((ok = name != NULL)) PyList_SET_ITEM(inputs, i, name);
   }
   if (ok)
-    return Py_BuildValue("sssy#NN", c->name, c->target, c->graph, c->params, (Py_ssize_t)c->n_params, programs, inputs);
+    return Py_BuildValue("sssNNN", c->name, c->target, c->graph, py_bytes(c->params, c->n_params), programs, inputs);
   Py_XDECREF(programs);
   Py_XDECREF(inputs);
   return NULL;

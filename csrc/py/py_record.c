@@ -1,5 +1,6 @@
 /* Records in Python: one line of a log as a tuple of its fields, and the other way round; lists of steps for other tasks. */
 #include "py/py.h"
+#include <string.h>
 
 typedef struct {
   PyScratch s;
@@ -8,6 +9,14 @@ typedef struct {
   Record out;
   char *text; /* of the steps, or of the record */
 } Rec;
+
+/* A usual record takes some microseconds and keeps the lock: giving it up for each of the many lines of a log would make the
+ * thread wait as often for those that have it. */
+enum { LONG_RECORD = 1 << 14 };
+static bool convert(Rec *x, ErrBody body, void *arg) {
+  bool longer = strnlen(x->in, LONG_RECORD) == LONG_RECORD;
+  return longer ? py_scratch_free(&x->s, body, arg) : py_scratch_run(&x->s, body, arg);
+}
 static void do_parse(void *p) {
   Rec *x = p;
   x->record = record_parse(x->s.a, x->in);
@@ -39,8 +48,8 @@ static PyObject *record_tuple(const Rec *x) {
 static PyObject *fn_record_parse(PyObject *m, PyObject *arg) {
   (void)m;
   Rec x = {.in = PyUnicode_AsUTF8(arg)};
-  PyObject *r = x.in && py_scratch_run(&x.s, do_parse, &x) ? record_tuple(&x) : NULL;
-  arena_free(x.s.a);
+  PyObject *r = x.in && convert(&x, do_parse, &x) ? record_tuple(&x) : NULL;
+  py_arena_free(x.s.a);
   return r;
 }
 
@@ -61,15 +70,18 @@ static PyObject *fn_record_text(PyObject *m, PyObject *args) {
   const char **names = py_scratch_alloc(&x.s, r->n_inputs, sizeof(char *));
   double *cost = py_scratch_alloc(&x.s, r->n_costs, sizeof(double));
   bool ok = names && cost;
-  for (int i = 0; ok && i < r->n_inputs; i++) ok = (names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(inputs, i))) != NULL;
+  PyObject *held = ok ? PyList_AsTuple(inputs) : NULL; /* owns the names while the lock is released */
+  ok = held != NULL;
+  for (int i = 0; ok && i < r->n_inputs; i++) ok = (names[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(held, i))) != NULL;
   for (int i = 0; ok && i < r->n_costs; i++) {
     cost[i] = PyFloat_AsDouble(PyList_GET_ITEM(costs, i));
     ok = !PyErr_Occurred();
   }
   r->inputs = names;
   r->cost = cost;
-  PyObject *out = ok && py_scratch_run(&x.s, do_write, &x) ? PyUnicode_FromString(x.text) : NULL;
-  arena_free(x.s.a);
+  PyObject *out = ok && convert(&x, do_write, &x) ? PyUnicode_FromString(x.text) : NULL;
+  Py_XDECREF(held);
+  py_arena_free(x.s.a);
   return out;
 }
 
@@ -98,8 +110,8 @@ static PyObject *fn_carry(PyObject *m, PyObject *args) {
     x.tail[i] = (int)PyLong_AsLong(PyList_GET_ITEM(tail, i));
     ok = !PyErr_Occurred();
   }
-  PyObject *r = ok && py_scratch_run(&x.rec.s, do_carry, &x) ? PyUnicode_FromString(x.rec.text) : NULL;
-  arena_free(x.rec.s.a);
+  PyObject *r = ok && convert(&x.rec, do_carry, &x) ? PyUnicode_FromString(x.rec.text) : NULL;
+  py_arena_free(x.rec.s.a);
   return r;
 }
 

@@ -8,9 +8,14 @@
  * none of them can mistake the exception for a failure of its own.
  *
  * Calls in other threads hear no signals. A _core.Stop ends those: whoever has heard of a signal sets it.
+ *
+ * What can take over a millisecond and no second stays in its thread and lets go of the lock (py_free). Meanwhile other
+ * threads run: what it reads belongs to the call (copied, or held by a reference that no other thread can drop) or never
+ * changes, and an object that it changes refuses other threads until it is done.
  */
 #include "py/py.h"
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct {
@@ -86,10 +91,41 @@ ErrCode py_free(Err *e, ErrBody body, void *arg) {
   return c;
 }
 
+bool py_free_ok(Err *e, ErrBody body, void *arg) {
+  ErrCode c = py_free(e, body, arg);
+  if (c != NS_OK) py_raise(e, c);
+  return c == NS_OK;
+}
+
 bool py_run_ok(Err *e, ErrBody body, void *arg) {
   ErrCode c = py_run(e, body, arg);
   if (c != NS_OK) py_raise(e, c);
   return c == NS_OK;
+}
+
+enum { LONG = 1 << 20 }; /* bytes: about a tenth of a millisecond; what is shorter is not worth a wait for the lock */
+void py_memcpy(void *to, const void *from, size_t n) {
+  if (n < LONG) {
+    if (n) memcpy(to, from, n);
+    return;
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  memcpy(to, from, n);
+  Py_END_ALLOW_THREADS;
+}
+void py_arena_free(Arena *a) {
+  if (!a || arena_bytes(a) < LONG) {
+    arena_free(a);
+    return;
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  arena_free(a);
+  Py_END_ALLOW_THREADS;
+}
+PyObject *py_bytes(const void *from, size_t n) {
+  PyObject *b = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
+  if (b) py_memcpy(PyBytes_AS_STRING(b), from, n);
+  return b;
 }
 
 /* ---- Stop: a flag for calls in other threads ---- */

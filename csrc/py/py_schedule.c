@@ -1,7 +1,8 @@
 /* States in Python: `_core.State` holds a step list replayed in a clone of its DAG's context; what it shares with
  * `_core.Schedule` is in the base of both, `_core.StateBase`.
  *
- * A state object is changed by `apply`; a step that fails leaves it as it was, because it is tried on a copy. Steps
+ * A state object is changed by `apply`; a step that fails leaves it as it was, because it is tried on a copy. The engine's
+ * State that was there before stays as it is in the context, so that who works with it is not disturbed. Steps
  * cross the border as Python tuples ("SP", 2, 0, 64, [4, 8], 1), laid out as in a record.
  */
 #include "py/py_te_int.h"
@@ -115,7 +116,7 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
   err_init(&o->own.err);
   o->own.ctx = py_candidate(dag->own.ctx, &o->own.err);
   Call x = {.o = o, .json = json, .from = from};
-  if (o->own.ctx && py_guard(&o->own, do_make, &x)) return o;
+  if (o->own.ctx && py_free_ok(&o->own.err, do_make, &x)) return o;
   Py_DECREF(o);
   return NULL;
 }
@@ -136,6 +137,28 @@ static void state_dealloc(PyObject *self) {
   t->tp_free(self);
   Py_DECREF(t);
 }
+
+/* ---- work on a copy ---- */
+
+typedef struct {
+  PyCopy *c;
+  const State *from;
+} Copy;
+static void do_copy(void *arg) {
+  Copy *x = arg;
+  x->c->s = state_copy(x->c->own.ctx, x->from);
+}
+bool py_copy_take(PyCopy *c, PyState *from) {
+  err_init(&c->own.err);
+  c->own.ctx = py_candidate(py_state_ctx(from)->ctx, &c->own.err);
+  return c->own.ctx && py_guard(&c->own, do_copy, &(Copy){c, from->state});
+}
+bool py_copy_run(PyCopy *c, ErrCode (*run)(Err *e, ErrBody body, void *arg), ErrBody body, void *arg) {
+  ErrCode code = run(&c->own.err, body, arg);
+  if (code != NS_OK) py_raise(&c->own.err, code);
+  return code == NS_OK;
+}
+void py_copy_drop(PyCopy *c) { ir_free(c->own.ctx); }
 
 static void do_apply(void *arg) {
   Call *x = arg;
@@ -162,15 +185,17 @@ static PyObject *state_infer_py(PyObject *self, PyObject *u) {
   (void)u;
   PyState *o = (PyState *)self, *r = state_make(Py_TYPE(self), o->dag, NULL, o->state);
   Call x = {.o = r};
-  if (r && !py_guard(&r->own, do_infer, &x)) Py_CLEAR(r);
+  if (r && !py_free_ok(&r->own.err, do_infer, &x)) Py_CLEAR(r);
   return (PyObject *)r;
 }
 
 static PyObject *state_copy_py(PyObject *self, PyObject *u) {
   (void)u;
-  PyState *o = (PyState *)self, *r = state_make(Py_TYPE(self), o->dag, NULL, o->state);
+  PyState *o = (PyState *)self;
+  const State *from = o->state; /* of now: others may apply steps meanwhile */
+  PyState *r = state_make(Py_TYPE(self), o->dag, NULL, from);
   Call x = {.o = r};
-  if (r && o->state->bounded && !py_guard(&r->own, do_infer, &x)) Py_CLEAR(r);
+  if (r && from->bounded && !py_free_ok(&r->own.err, do_infer, &x)) Py_CLEAR(r);
   return (PyObject *)r;
 }
 
@@ -180,9 +205,13 @@ static void do_text(void *arg) {
   Call *x = arg;
   x->text = state_text(x->o->state, x->flag);
 }
+typedef struct {
+  PyCopy copy;
+  char *text;
+} Python;
 static void do_python(void *arg) {
-  Call *x = arg;
-  x->text = state_python(x->o->state);
+  Python *x = arg;
+  x->text = state_python(x->copy.s);
 }
 static void do_steps(void *arg) {
   Call *x = arg;
@@ -207,7 +236,11 @@ static PyObject *state_text_py(PyObject *self, PyObject *args, PyObject *kw) {
 static PyObject *state_str(PyObject *self) { return with_text((PyState *)self, do_text, true); }
 static PyObject *state_python_py(PyObject *self, PyObject *u) {
   (void)u;
-  return with_text((PyState *)self, do_python, false);
+  Python x = {0};
+  bool ok = py_copy_take(&x.copy, (PyState *)self) && py_copy_run(&x.copy, py_free, do_python, &x);
+  PyObject *r = ok ? PyUnicode_FromString(x.text) : NULL;
+  py_copy_drop(&x.copy);
+  return r;
 }
 static PyObject *state_steps_py(PyObject *self, PyObject *u) {
   (void)u;
@@ -365,13 +398,15 @@ bool py_args(PyState *o, PyObject *list, PyArgs *out) {
     return PyErr_Format(PyExc_TypeError, "the argument tensors of the function are needed"), false;
   }
   PyObject *seq = PySequence_Fast(list, "args must be a sequence of tensors");
-  if (!seq) return false;
-  out->n = (int)PySequence_Fast_GET_SIZE(seq);
+  out->held = seq ? PySequence_Tuple(seq) : NULL; /* owns the names while the lock is released */
+  Py_XDECREF(seq);
+  if (!out->held) return false;
+  out->n = (int)PyTuple_GET_SIZE(out->held);
   out->id = py_calloc(out->n + 1, sizeof(TensorId));
   out->name = py_calloc(out->n + 1, sizeof(char *));
   bool ok = out->id && out->name;
   for (int i = 0; ok && i < out->n; i++) {
-    PyObject *x = PySequence_Fast_GET_ITEM(seq, i);
+    PyObject *x = PyTuple_GET_ITEM(out->held, i);
     if (!schedule && PyUnicode_Check(x)) {
       ok = (out->name[i] = PyUnicode_AsUTF8(x)) != NULL;
       continue;
@@ -379,7 +414,6 @@ bool py_args(PyState *o, PyObject *list, PyArgs *out) {
     ok = (out->id[i] = py_tensor_id(x)) != 0;
     if (ok && !schedule) out->name[i] = ir_tensor(SES, out->id[i])->name;
   }
-  Py_DECREF(seq);
   if (!ok) py_args_free(out);
   return ok;
 }
@@ -387,6 +421,7 @@ bool py_args(PyState *o, PyObject *list, PyArgs *out) {
 void py_args_free(PyArgs *a) {
   PyMem_Free(a->id);
   PyMem_Free(a->name);
+  Py_CLEAR(a->held);
   *a = (PyArgs){0};
 }
 

@@ -257,7 +257,7 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   p->dag = (PyDag *)dag, p->threads = threads, p->seed = seed;
   p->rules = PyList_New(0);
   err_init(&p->err);
-  ErrCode c = p->rules ? err_try(&p->err, do_make, &x) : NS_ERR_MEMORY;
+  ErrCode c = p->rules ? py_free(&p->err, do_make, &x) : NS_ERR_MEMORY;
   if (c != NS_OK) py_raise(&p->err, c);
   if (c != NS_OK || !(p->task_box = PyCapsule_New(p->task, "nestsmith.SearchTask", drop_task))) {
     Py_DECREF(p);
@@ -269,7 +269,9 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
 static void policy_drop(PyObject *o) {
   PyPolicy *p = (PyPolicy *)o;
   PyTypeObject *t = Py_TYPE(o);
+  Py_BEGIN_ALLOW_THREADS; /* it may have remembered much */
   policy_free(p->policy);
+  Py_END_ALLOW_THREADS;
   if (!p->task_box) task_free(p->task);
   Py_CLEAR(p->task_box);
   Py_CLEAR(p->dag);
@@ -394,7 +396,7 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
     out = result_list(&x);
   Py_CLEAR(p->failure);
   for (int i = 0; x.made && i < n; i++) cand_free(x.made[i]);
-  arena_free(x.a);
+  py_arena_free(x.a);
   return out;
 }
 
@@ -536,12 +538,14 @@ static PyObject *m_set_listener(PyObject *o, PyObject *fn) {
 
 static PyObject *m_shares(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
-  int n, count[16];
+  int n, k, count[16];
   const char *name[16];
   if (!PyArg_ParseTuple(args, "i", &n)) return NULL;
   if (n <= 0) return PyErr_Format(PyExc_ValueError, "sample_shares: %d samples", n);
   if (!enter(p)) return NULL;
-  int k = policy_sample_shares(p->policy, n, 16, name, count);
+  Py_BEGIN_ALLOW_THREADS;
+  k = policy_sample_shares(p->policy, n, 16, name, count);
+  Py_END_ALLOW_THREADS;
   Py_CLEAR(p->failure); /* a sample that failed is one that is refused */
   p->busy = 0;
   PyObject *d = PyDict_New();
@@ -554,6 +558,7 @@ static PyObject *m_shares(PyObject *o, PyObject *args) {
 }
 
 typedef struct {
+  PyCopy copy;
   const Target *t;
   State *s;
   StateFacts f;
@@ -564,13 +569,18 @@ static void do_facts(void *arg) {
   x->f = state_facts(x->t, x->s);
   x->seconds = estimate_seconds(x->t, &x->f);
 }
-static PyObject *m_facts(PyObject *o, PyObject *so) {
+/* Facts of a copy of a bounded state, to be dropped in any case; false with the exception set. */
+static bool facts_of(PyObject *policy, PyObject *so, Facts *x) {
   PyState *s = py_as_state(so);
-  if (!s) return NULL;
-  if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  Facts x = {task_target(((PyPolicy *)o)->task), s->state, {0}, 0};
-  if (!py_guard(&s->own, do_facts, &x)) return NULL;
-  PyObject *l = PyList_New(x.f.n);
+  if (!s) return false;
+  if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), false;
+  if (!py_copy_take(&x->copy, s)) return false;
+  x->t = task_target(((PyPolicy *)policy)->task), x->s = x->copy.s;
+  return py_copy_run(&x->copy, py_free, do_facts, x);
+}
+static PyObject *m_facts(PyObject *o, PyObject *so) {
+  Facts x = {.t = NULL};
+  PyObject *l = facts_of(o, so, &x) ? PyList_New(x.f.n) : NULL;
   for (int i = 0; l && i < x.f.n; i++) {
     const KernelFacts *k = &x.f.k[i];
     PyObject *d = Py_BuildValue(
@@ -584,9 +594,11 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
     else
       PyList_SET_ITEM(l, i, d);
   }
-  return l ? Py_BuildValue("{s:N,s:z,s:d,s:d}", "kernels", l, "invalid", x.f.invalid, "vector_bytes",
-                           x.f.max_vector_bytes, "seconds", x.seconds)
-           : NULL;
+  PyObject *r = l ? Py_BuildValue("{s:N,s:z,s:d,s:d}", "kernels", l, "invalid", x.f.invalid, "vector_bytes",
+                                  x.f.max_vector_bytes, "seconds", x.seconds)
+                  : NULL;
+  py_copy_drop(&x.copy);
+  return r;
 }
 
 /* The estimate alone, as often as wanted, for measuring its speed: on a copy, for meanwhile other threads may use the
@@ -630,14 +642,12 @@ static PyObject *m_estimate(PyObject *o, PyObject *args) {
 }
 
 static PyObject *m_vector(PyObject *o, PyObject *so) {
-  PyState *s = py_as_state(so);
-  if (!s) return NULL;
-  if (!s->state->bounded) return PyErr_SetString(PyExc_ValueError, "state: infer its bounds first"), NULL;
-  Facts x = {task_target(((PyPolicy *)o)->task), s->state, {0}, 0};
-  if (!py_guard(&s->own, do_facts, &x)) return NULL;
+  Facts x = {.t = NULL};
   float v[STATE_N];
-  facts_vector(x.t, &x.f, v);
-  PyObject *t = PyTuple_New(STATE_N);
+  bool ok = facts_of(o, so, &x);
+  if (ok) facts_vector(x.t, &x.f, v);
+  py_copy_drop(&x.copy);
+  PyObject *t = ok ? PyTuple_New(STATE_N) : NULL;
   for (int i = 0; t && i < STATE_N; i++) {
     PyObject *e = PyFloat_FromDouble((double)v[i]);
     if (!e)

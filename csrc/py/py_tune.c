@@ -91,7 +91,9 @@ static PyObject *m_close(PyObject *o, PyObject *u) {
 }
 static void session_drop(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
+  Py_BEGIN_ALLOW_THREADS;
   session_free(((PySession *)o)->session);
+  Py_END_ALLOW_THREADS;
   Py_CLEAR(((PySession *)o)->stop);
   Py_CLEAR(((PySession *)o)->tasks);
   t->tp_free(o);
@@ -165,7 +167,7 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
       ((PySession *)o)->users++;
       if (py_run_ok(&x.err, do_task, &x)) r = PyLong_FromLong(x.out);
       ((PySession *)o)->users--;
-      arena_free(x.a);
+      py_arena_free(x.a);
       ir_free(x.ctx);
     }
   }
@@ -206,13 +208,13 @@ static PyObject *f_reference(PyObject *m, PyObject *args, PyObject *kw) {
   x->ctx = py_clone(x->dag->own.ctx, &x->err);
   if (x->ctx && py_run_ok(&x->err, do_reference, x)) l = PyList_New(x->dag->dag->n_tensors);
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
-    PyObject *b = PyBytes_FromStringAndSize(x->data[i], (Py_ssize_t)te_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
+    PyObject *b = py_bytes(x->data[i], (size_t)te_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
     if (!b)
       Py_CLEAR(l);
     else
       PyList_SET_ITEM(l, i, b);
   }
-  arena_free(x->a);
+  py_arena_free(x->a);
   ir_free(x->ctx);
   PyMem_Free(x);
   Py_DECREF(stop);
@@ -277,7 +279,7 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
     if (py_run_ok(&x.err, do_submit, &x)) r = PyLong_FromLong(x.n);
     ((PySession *)o)->users--;
   }
-  for (int i = 0; x.taken && i < x.n; i++) arena_free(x.taken[i]);
+  for (int i = 0; x.taken && i < x.n; i++) py_arena_free(x.taken[i]);
   PyMem_Free(x.taken);
   PyMem_Free(x.text);
   PyMem_Free(x.item);
@@ -477,9 +479,9 @@ static PyObject *f_exact(PyObject *m, PyObject *args) {
   err_init(&x.err);
   x.ctx = py_clone(x.dag->own.ctx, &x.err);
   if (!x.ctx) return NULL;
-  ErrCode c = err_try(&x.err, do_exact, &x);
+  bool ok = py_free_ok(&x.err, do_exact, &x);
   ir_free(x.ctx);
-  if (c != NS_OK) return py_raise(&x.err, c);
+  if (!ok) return NULL;
   PyObject *l = PyList_New(x.dag->dag->n_tensors);
   for (int i = 0; l && i < x.dag->dag->n_tensors; i++) PyList_SET_ITEM(l, i, PyBool_FromLong(x.exact[i]));
   return l;
