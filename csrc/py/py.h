@@ -75,7 +75,7 @@ PyObject *py_tensor_new(TensorId t);
 /* _core.StateBase: a list of steps and what they give. A State is replayed in a clone of its DAG's context (py_schedule.c);
  * a Schedule (py_sched.c) lives in the session's context, where the tensors and axes of te are: own.ctx and dag are NULL, and
  * it is never bounded: lower a state_copy. */
-typedef struct { PyObject_HEAD PyDag *dag; PyCtx own; State *state; } PyState;
+typedef struct { PyObject_HEAD PyDag *dag; PyCtx own; State *state; uint32_t scope; } PyState;
 extern PyTypeObject *PyStateBase_Type, *PyState_Type, *PySchedule_Type;
 PyCtx *py_state_ctx(PyState *o);
 /* Long work on a state is done on a copy in a context of its own, taken under the interpreter lock: what other threads do with

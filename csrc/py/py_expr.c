@@ -106,7 +106,7 @@ PyObject *py_engine_expr(ErrBody body, PyCall *x) {
 
 static PyObject *alloc_expr(PyTypeObject *t, ExprId e) {
   PyExpr *o = (PyExpr *)t->tp_alloc(t, 0);
-  if (o) o->id = e;
+  if (o) o->id = e, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
 
@@ -395,6 +395,7 @@ static Py_hash_t expr_hash(PyObject *o) {
 
 static void expr_dealloc(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
+  py_scope_dies(((PyExpr *)o)->scope);
   t->tp_free(o);
   Py_DECREF(t);
 }

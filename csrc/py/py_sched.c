@@ -7,7 +7,10 @@
 
 PyTypeObject *PySchedule_Type;
 
-static State *state_of(PyObject *o) { return ((PyState *)o)->state; }
+static State *state_of(PyObject *o) {
+  py_scope_uses(((PyState *)o)->scope);
+  return ((PyState *)o)->state;
+}
 
 typedef struct {
   State *s;
@@ -66,7 +69,7 @@ BODY(do_new, x->s = hand_new(SES, x->n, x->ops))
 
 static PyObject *sched_obj(PyTypeObject *type, State *s) {
   PyState *o = (PyState *)type->tp_alloc(type, 0);
-  if (o) o->state = s;
+  if (o) o->state = s, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
 
@@ -271,6 +274,7 @@ static PyObject *m_state(PyObject *o, PyObject *list) {
   for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PySequence_Fast_GET_ITEM(seq, i))) != 0;
   PyState *r = ok ? (PyState *)PyState_Type->tp_alloc(PyState_Type, 0) : NULL;
   if (r) {
+    py_scope_born(&r->scope); /* its context shares texts and operations with the session */
     err_init(&r->own.err);
     r->own.ctx = py_candidate(SES, &r->own.err);
     AsState x = {.c = r->own.ctx, .from = state_of(o), .n = (int)n, .args = ids};
@@ -507,6 +511,7 @@ static PyObject *sched_len(PyObject *o, void *u) {
 
 static void sched_dealloc(PyObject *o) { /* the state lives in the session */
   PyTypeObject *t = Py_TYPE(o);
+  py_scope_dies(((PyState *)o)->scope);
   t->tp_free(o);
   Py_DECREF(t);
 }

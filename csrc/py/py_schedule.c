@@ -132,6 +132,7 @@ static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
 static void state_dealloc(PyObject *self) {
   PyState *o = (PyState *)self;
   PyTypeObject *t = Py_TYPE(self);
+  py_scope_dies(o->scope);
   if (o->own.ctx) ir_free(o->own.ctx);
   Py_XDECREF(o->dag);
   t->tp_free(self);

@@ -32,7 +32,7 @@ static TeOp *op_of(TensorId t) { return ir_tensor(SES, t)->op; }
 
 PyObject *py_tensor_new(TensorId t) {
   PyTensor *o = (PyTensor *)PyTensor_Type->tp_alloc(PyTensor_Type, 0);
-  if (o) o->id = t;
+  if (o) o->id = t, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
 
@@ -45,7 +45,7 @@ TensorId py_tensor_id(PyObject *o) {
 static PyObject *operation_new(TeOp *op) {
   PyTypeObject *type = op->kind == TE_PLACEHOLDER ? placeholder_type : compute_type;
   PyOperation *o = (PyOperation *)type->tp_alloc(type, 0);
-  if (o) o->op = op;
+  if (o) o->op = op, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
 
@@ -78,6 +78,7 @@ static PyObject *tensor_at(TensorId t, PyObject *index) {
     PyTensorSlice *s = (PyTensorSlice *)PyTensorSlice_Type->tp_alloc(PyTensorSlice_Type, 0);
     if (!s) return NULL;
     s->id = t, s->index = Py_NewRef(index);
+    py_scope_born(&s->scope);
     return (PyObject *)s;
   }
   for (Py_ssize_t i = 0; i < n; i++)
@@ -136,14 +137,19 @@ static PyObject *slice_binary(PyObject *a, PyObject *b) {
 }
 static void slice_dealloc(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
+  py_scope_dies(((PyTensorSlice *)o)->scope);
   Py_CLEAR(((PyTensorSlice *)o)->index);
   t->tp_free(o);
   Py_DECREF(t);
 }
-static void plain_dealloc(PyObject *o) {
+static void object_free(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
   t->tp_free(o);
   Py_DECREF(t);
+}
+static void tensor_dealloc(PyObject *o) {
+  py_scope_dies(((PyTensor *)o)->scope);
+  object_free(o);
 }
 
 static PyObject *shape_of(TensorId t) {
@@ -316,9 +322,10 @@ static PyObject *op_compare(PyObject *a, PyObject *b, int op) {
 }
 static Py_hash_t op_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)((PyOperation *)o)->op >> 4); }
 static void op_dealloc(PyObject *o) {
+  py_scope_dies(((PyOperation *)o)->scope);
   Py_CLEAR(((PyOperation *)o)->axis);
   Py_CLEAR(((PyOperation *)o)->reduce_axis);
-  plain_dealloc(o);
+  object_free(o);
 }
 
 /* ---- making operations ---- */
@@ -494,6 +501,7 @@ static PyObject *fn_reducer(PyObject *m, PyObject *args) {
           .n = (int32_t)n[0], .lhs = list[0], .rhs = list[1], .result = list[2], .identity = list[3], .code = list[4]}};
   ok = ok && py_guard(py_session(), do_reducer, &x);
   for (int i = 0; i < 5; i++) PyMem_Free(list[i]);
+  py_scope_keep(); /* the number stays where it is kept */
   return ok ? PyLong_FromLong(x.id) : NULL;
 }
 
@@ -558,7 +566,7 @@ static PyGetSetDef TENSOR_GET[] = {
 static PyMethodDef TENSOR_METHODS[] = {{"astype", tensor_astype, METH_O, "astype(dtype): topi.cast of the tensor."},
                                        {NULL, NULL, 0, NULL}};
 static PyType_Slot TENSOR_SLOTS[] = {{Py_tp_doc, "One output of an operation."},
-                                     {Py_tp_dealloc, plain_dealloc},
+                                     {Py_tp_dealloc, tensor_dealloc},
                                      {Py_tp_repr, tensor_repr},
                                      {Py_tp_hash, tensor_hash},
                                      {Py_tp_richcompare, tensor_compare},
@@ -627,6 +635,6 @@ int py_init_te(PyObject *m) {
   compute_type = py_type_new(m, &COMPUTE_SPEC, PyOperation_Type);
   if (!placeholder_type || !compute_type) return -1;
   if (PyObject_SetAttrString((PyObject *)PyTensor_Type, "__array_ufunc__", Py_None) < 0) return -1;
-  if (py_init_dag(m) < 0) return -1;
+  if (py_init_dag(m) < 0 || py_init_scope(m) < 0) return -1;
   return PyModule_AddFunctions(m, FUNCS);
 }

@@ -5,6 +5,7 @@
 
 typedef struct {
   PyObject_HEAD ExprId id;
+  uint32_t scope;
 } PyExpr; /* id 0: a deferred comparison */
 typedef struct {
   PyExpr base;
@@ -21,20 +22,30 @@ typedef struct {
 enum { IV_DATA = 0, IV_THREAD = 1, IV_REDUCE = 2 };
 typedef struct {
   PyObject_HEAD TensorId id;
+  uint32_t scope;
 } PyTensor;
 typedef struct {
   PyObject_HEAD TensorId id;
+  uint32_t scope;
   PyObject *index;
 } PyTensorSlice; /* A[i] of a tensor of higher rank */
 typedef struct {
   PyObject_HEAD TeOp *op;
   PyObject *axis, *reduce_axis;
+  uint32_t scope;
 } PyOperation;
 
 extern PyTypeObject *PyExpr_Type, *PyVar_Type, *PyIterVar_Type, *PyDeferred_Type, *PyIntImm_Type;
 extern PyTypeObject *PyTensor_Type, *PyTensorSlice_Type, *PyOperation_Type;
 
+/* Scopes (py_scope.c). Objects that name something in the session call the first two when they are made and when they end. */
+void py_scope_born(uint32_t *stamp);
+void py_scope_dies(uint32_t stamp);
+void py_scope_uses(uint32_t stamp); /* the object may grow in the session: one from before the scope must not lose that */
+void py_scope_keep(void);           /* the scope has defined something that no object names */
+
 int py_init_expr(PyObject *m);
+int py_init_scope(PyObject *m);
 int py_init_dag(PyObject *m);
 PyObject *py_iter_new(VarId var, ExprId min, ExprId extent, int kind, PyObject *tag); /* tag may be NULL */
 PyObject *py_dim_new(ExprId e);         /* an extent: int (IntImm) if constant, else an expression */

@@ -43,14 +43,11 @@ typedef struct {
 
 static void factors(Split *s) {
   const SplitDef *d = s->d;
-  int64_t *div, pow2[64], n_div = 0;
+  int64_t *div = NULL, pow2[64] = {0}, n_div = 0;
   int n_pow2 = 0;
   if (d->policy != SPLIT_POWER2) n_div = i64_divisors(s->a, d->length, &div);
   if (d->policy != SPLIT_FACTORS)
-    for (int64_t p = 1; p <= d->length; p = p > INT64_MAX / 2 ? INT64_MAX : 2 * p) {
-      pow2[n_pow2++] = p;
-      if (n_pow2 == 63) break;
-    }
+    for (; n_pow2 < 63 && (int64_t)1 << n_pow2 <= d->length; n_pow2++) pow2[n_pow2] = (int64_t)1 << n_pow2;
   s->factor = arena_array(s->a, int64_t, n_div + n_pow2);
   for (int64_t i = 0, k = 0; i < n_div || k < n_pow2;) { /* both ascend */
     int64_t x = i < n_div && (k == n_pow2 || div[i] <= pow2[k]) ? div[i] : pow2[k];

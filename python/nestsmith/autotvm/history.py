@@ -34,6 +34,15 @@ def pairs_of(records):
     ----------
     records : None, str, pathlib.Path, open text file, or iterable
         An iterable gives pairs, or anything else of this list.
+
+    Yields
+    ------
+    (MeasureInput, MeasureResult)
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
     """
     if records is None:
         return

@@ -166,10 +166,14 @@ def load_from_buffer(file):
     ----------
     file : text file
 
-    Returns
-    -------
-    iterator of (MeasureInput, MeasureResult)
-        Raises ValueError at its end if the file holds something, but not a single record.
+    Yields
+    ------
+    (MeasureInput, MeasureResult)
+
+    Raises
+    ------
+    ValueError
+        At its end, if the file holds something, but not a single record.
     """
     name = getattr(file, "name", "the given text")
     for _, pair in parsed_lines(str(name), file, decode, logger.warning):
@@ -183,11 +187,16 @@ def load_from_file(filepath):
     ----------
     filepath : str or pathlib.Path
 
-    Returns
-    -------
-    iterator of (MeasureInput, MeasureResult)
-        Raises FileNotFoundError if there is no such file, ValueError at its end if it holds something, but not a single
-        record.
+    Yields
+    ------
+    (MeasureInput, MeasureResult)
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError
+        If there is no such file (`missing_log`).
+    ValueError
+        At its end, if it holds something, but not a single record.
     """
     path = os.fspath(filepath)
     if no_log(path):

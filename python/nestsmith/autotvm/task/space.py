@@ -192,6 +192,11 @@ class AnnotateEntity:
         -------
         list of te.IterVar
             ``axes``, the fused ones in the place of their last part.
+
+        Raises
+        ------
+        ValueError
+            For a word that is none, and for a last axis that is to be fused with the next.
         """
         stage = sch[op]
         if source is not None:
@@ -292,7 +297,7 @@ def _unexpected(name, kwargs):
 
 
 class SplitSpace(TransformSpace):
-    """Ways to split an axis of length ``product``."""
+    """Ways to split an axis of length ``product``. Raises TypeError for an axis without a length."""
 
     entity = SplitEntity
 
@@ -343,6 +348,7 @@ class ReorderSpace(TransformSpace):
     def __init__(self, space, name, axes, policy, given=None, **kwargs):
         self._given, self._kwargs = axes if given is None else given, kwargs
         super().__init__(space, name, axes, policy, len(axes))
+        del self._given, self._kwargs  # axes of one schedule: the space outlives it
 
     def _define(self, space):
         n, kw = len(self.ins), self._kwargs
@@ -512,16 +518,10 @@ class ConfigSpace:
         axis : int, te.IterVar or VirtualAxis
         policy : str
             ``factors`` (divisors of the length), ``power2``, ``verbose`` (both), or ``candidate``.
-        num_outputs : int
-            Axes after splitting, at least 2 (1 for ``candidate``).
-        max_factor : int
-            No inner size is larger.
-        no_tail : bool
-            Inner sizes must divide the length; by default only for ``factors``.
-        filter : callable
-            Takes a `SplitEntity` and says whether it is allowed.
-        candidate : list of list of int
-            For policy ``candidate``: the sizes.
+        **kwargs
+            ``num_outputs``: axes after splitting, at least 2 (1 for ``candidate``). ``max_factor``: no inner size is larger.
+            ``no_tail``: inner sizes must divide the length, by default only for ``factors``. ``filter``: takes a
+            `SplitEntity` and says whether it is allowed. ``candidate``: for this policy the list of sizes.
 
         Returns
         -------

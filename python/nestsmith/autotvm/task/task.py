@@ -257,11 +257,15 @@ class Task:
 
     def _collect(self):
         space = ConfigSpace()
-        with ApplyConfig(space), self.target:
-            sch, _ = self.func(*self.args)
-        space.code_hash = getattr(sch, "code_hash", None)
-        self.flop = space.flop or compute_flop(sch)
+        with te.scratch(), ApplyConfig(space), self.target:
+            self.flop = self._run_for(space)
         self._config_space = space
+
+    def _run_for(self, space):
+        """Runs the template with a space that collects; the number of operations."""
+        sch, _ = self.func(*self.args)
+        space.code_hash = getattr(sch, "code_hash", None)
+        return space.flop or compute_flop(sch)
 
     def instantiate(self, config):
         """The schedule of a configuration.
@@ -321,7 +325,13 @@ def create(task_name, args, target, target_host=None):
     Returns
     -------
     Task
-        Raises RuntimeError if nobody has registered the template, or its operations cannot be counted.
+
+    Raises
+    ------
+    RuntimeError
+        If nobody has registered the template, or its operations cannot be counted.
+    ValueError
+        Without a target.
     """
     task = Task(task_name, serialize_args(args))
     task.target, task.target_host = Target.canon_target_and_host(target, target_host)
@@ -340,6 +350,14 @@ class FlopCalculationError(RuntimeError):
 
 def compute_flop(sch):
     """Operations of a schedule: all arithmetic, comparisons and logic, a stage as often as others read it.
+
+    Parameters
+    ----------
+    sch : te.Schedule
+
+    Returns
+    -------
+    float
 
     Raises
     ------

@@ -152,20 +152,22 @@ def get_workload(outs, task_name=None):
     outs : te.Tensor or list of te.Tensor
     task_name : str, optional
         Only of this template.
+
+    Returns
+    -------
+    tuple or None
     """
-    seen = set()
+    return _workload_of([outs] if isinstance(outs, te.Tensor) else outs, task_name, set())
 
-    def find(tensors):
-        for t in tensors:
-            if t.op in seen:
-                continue
-            seen.add(t.op)
-            found = find(t.op.input_tensors)
-            if found is None and "workload" in t.op.attrs:
-                workload = t.op.attrs["workload"]
-                found = workload if task_name in (None, workload[0]) else None
-            if found is not None:
-                return found
-        return None
 
-    return find([outs] if isinstance(outs, te.Tensor) else outs)
+def _workload_of(tensors, task_name, seen):
+    for op in (t.op for t in tensors):
+        if op in seen:
+            continue
+        seen.add(op)
+        found = _workload_of(op.input_tensors, task_name, seen)
+        if found is None and "workload" in op.attrs and task_name in (None, op.attrs["workload"][0]):
+            found = op.attrs["workload"]
+        if found is not None:
+            return found
+    return None
