@@ -219,6 +219,11 @@ static PyObject *fn_cpu_threads(PyObject *m, PyObject *unused) {
   (void)m, (void)unused;
   return PyLong_FromLong(cpu_threads());
 }
+static PyObject *fn_cpu_vector_bytes(PyObject *m, PyObject *cpu) {
+  (void)m;
+  const char *name = PyUnicode_AsUTF8(cpu);
+  return name ? PyLong_FromLong(cpu_machine(name).vector_bytes) : NULL;
+}
 static PyObject *fn_gpu_fit(PyObject *m, PyObject *args) {
   (void)m;
   static const char *const BOUND[] = {[GPU_BY_REGS] = "registers",
@@ -240,6 +245,8 @@ static PyMethodDef FUNCTIONS[] = {
     {"hw_params_default", fn_hw_default, METH_VARARGS,
      "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},
     {"cpu_threads", fn_cpu_threads, METH_NOARGS, "cpu_threads(): threads that kernels on this CPU use by default."},
+    {"cpu_vector_bytes", fn_cpu_vector_bytes, METH_O,
+     "cpu_vector_bytes(cpu): of a processor, by the compiler's name for it; \"\": this one."},
     {"gpu_occupancy", fn_gpu_fit, METH_VARARGS,
      "gpu_occupancy(target, threads, registers, shared_bytes): (blocks per multiprocessor, share of its warps, "
      "bound)."},

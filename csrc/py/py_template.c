@@ -80,16 +80,31 @@ static PyObject *define(PyObject *o, const char *name, Knob (*make)(void *self, 
 }
 
 static Knob make_split(void *self, Arena *a, const char *name) { return knob_split(a, name, self); }
+static PyObject *define_split(PyObject *o, const char *name, SplitDef *d, PyObject *order) {
+  int64_t *at = NULL;
+  PyObject *r = NULL;
+  if (order) {
+    d->n_order = (int32_t)PyTuple_GET_SIZE(order);
+    d->order = at = py_calloc(d->n_order + 1, sizeof *at);
+    for (int i = 0; at && i < d->n_order && !PyErr_Occurred(); i++)
+      at[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(order, i));
+  }
+  if (!PyErr_Occurred()) r = define(o, name, make_split, d);
+  PyMem_Free(at);
+  return r;
+}
 static PyObject *m_split(PyObject *o, PyObject *args) {
   static const char *const POLICY[] = {"factors", "power2", "verbose"};
   const char *name, *policy;
   SplitDef d = {0};
+  PyObject *order = NULL;
   long long length, most;
   int tails;
-  if (!PyArg_ParseTuple(args, "sLisLp", &name, &length, &d.outputs, &policy, &most, &tails)) return NULL;
+  if (!PyArg_ParseTuple(args, "sLisLp|O!", &name, &length, &d.outputs, &policy, &most, &tails, &PyTuple_Type, &order))
+    return NULL;
   d.length = length, d.max_factor = most, d.tails = tails;
   for (int i = 0; i < NS_COUNT(POLICY); i++)
-    if (strcmp(policy, POLICY[i]) == 0) return d.policy = (SplitPolicy)i, define(o, name, make_split, &d);
+    if (strcmp(policy, POLICY[i]) == 0) return d.policy = (SplitPolicy)i, define_split(o, name, &d, order);
   return PyErr_Format(PyExc_ValueError,
                       "knob '%s': a split has no policy '%s'; there are factors, power2, verbose, candidate", name,
                       policy);

@@ -471,7 +471,7 @@ static void root_domains(Infer *f, int p) {
     d[i] = (Dom){lin_of(&f->L, t->min), lin_of(&f->L, t->extent)};
   }
   Span *region = arena_array(f->m, Span, st->n_root_data);
-  bool any = false, read = false;
+  bool any = false, read = false, whole = st->at == AT_ROOT && te_attr(st->op, TE_WHOLE);
   for (int q = p + 1; q < s->stage.len; q++) {
     if (s->stage.at[q].at == AT_INLINED) continue;
     bool reads = false;
@@ -480,7 +480,7 @@ static void root_domains(Infer *f, int p) {
                f->leads[(size_t)p * (size_t)s->stage.len + (size_t)s->dag->edge[k].producer];
     if (!reads) continue;
     read = true;
-    if (st->is_output) continue;
+    if (st->is_output || whole) continue;
     reader_sets(f, p, q);
     touched(f, p, q, region, &any);
   }

@@ -51,6 +51,8 @@ bool te_is_reduction(const IrCtx *c, const TeOp *op);
 const TeAttr *te_attr(const TeOp *op, const char *key); /* NULL if absent */
 /* All operators of these tensors and of what they read, shared stages once per reader; *why: NULL, or why there is no count */
 double te_count_operations(IrCtx *c, int n, const TensorId *out, const char **why);
+/* The attribute of an operation all of which is computed, even what nobody reads: a last block that is full needs no guards. */
+#define TE_WHOLE "whole_extent"
 int64_t te_const(const IrCtx *c, ExprId e);             /* value of a literal; raises otherwise, naming the remedy */
 
 /* ---- DAG (dag.c) ---- */

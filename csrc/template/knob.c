@@ -55,6 +55,9 @@ static void factors(Split *s) {
     k += k < n_pow2 && pow2[k] == x;
     if (x <= d->max_factor) s->factor[s->n_factor++] = x;
   }
+  if (d->n_order > 0) s->n_factor = 0, s->factor = arena_array(s->a, int64_t, d->n_order);
+  for (int i = 0; i < d->n_order; i++)
+    if (d->order[i] <= d->max_factor) s->factor[s->n_factor++] = d->order[i];
 }
 
 /* Sizes left of position `at` are open, `product` is that of the others. */
@@ -69,7 +72,7 @@ static void split_from(Split *s, int at, int64_t product) {
   }
   for (int i = 0; i < s->n_factor; i++) {
     int64_t p;
-    if (!i64_mul(product, s->factor[i], &p) || p > d->length) break;
+    if (!i64_mul(product, s->factor[i], &p) || p > d->length) continue; /* they need not ascend */
     if (!d->tails && d->length % p != 0) continue;
     s->row[at] = s->factor[i];
     split_from(s, at - 1, p);

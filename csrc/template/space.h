@@ -46,6 +46,8 @@ typedef struct {
   SplitPolicy policy;
   int64_t max_factor; /* of the inner sizes */
   bool tails;         /* inner sizes need not divide the length */
+  int32_t n_order;    /* SPLIT_VERBOSE: the factors in another order than ascending; 0: no */
+  const int64_t *order;
 } SplitDef;
 /* All are made in a and raise NS_ERR_VALUE on its Err: too many entities, sizes that cannot be. What they get is copied. */
 Knob knob_split(Arena *a, const char *name, const SplitDef *d);

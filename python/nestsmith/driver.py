@@ -9,7 +9,7 @@ from .runtime.device import num_threads
 from .runtime.module import Module, OperatorModule
 from .target import Target
 
-__all__ = ["build"]
+__all__ = ["build", "engine_of"]
 
 
 def _state_of(sch):
@@ -34,7 +34,7 @@ def _hardware(target):
     threads = (facts and facts["max_threads_per_block"]) or target.max_num_threads
     return (
         -1,
-        16,
+        64 if target.kind.name == "opencl" else 16,  # a float16 of OpenCL C, a float4 of CUDA
         64,
         int(shared),
         2**31 - 1,
@@ -42,6 +42,11 @@ def _hardware(target):
         max(1, target.thread_warp_size // 4),
         int(target.thread_warp_size),
     )
+
+
+def engine_of(target):
+    """A target as the engine takes it, for schedules that are already made."""
+    return target.engine(_hardware(target))
 
 
 def build(
@@ -89,7 +94,7 @@ def build(
     if not name.isidentifier():
         raise ValueError(f"name {name!r} is not an identifier")
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
-    engine = target.engine(_hardware(target))
+    engine = engine_of(target)
     source, manifest = _core.program(_state_of(inputs), None if args is None else list(args), engine, name)
     of_steps = getattr(inputs, "of_steps", True)  # a State is one; a schedule of te knows
     binary, _ = compile_source(target, source, name, of_steps, cache_dir, engine)

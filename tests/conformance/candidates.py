@@ -11,7 +11,7 @@ from networks_of_reference import ENGINE
 
 import helpers
 from nestsmith import _core
-from nestsmith.relay.graph_codegen import relayout
+from nestsmith.relay.packing import relayout
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 OPENCL = _core.Target("opencl")

@@ -355,7 +355,7 @@ def test_records_are_used_under_either_naming(newer_names, tmp_path):
     ("new", "axes"), [([2, 6, 3, 2], [1, 0, 1, 0]), ([4, 2, 3, 3], [0, 1, 0, 1]), ([6, 12], [1, 0])]
 )
 def test_constants_in_another_layout(new, axes):
-    from nestsmith.relay.graph_codegen import relayout
+    from nestsmith.relay.packing import relayout
 
     old = np.arange(12 * 6, dtype="float32").reshape(12, 6)
     got = relayout(old, (12, 6), new, axes)

@@ -10,7 +10,7 @@ import nestsmith as ns
 from nestsmith import IRModule, _core, auto_scheduler, relay, te, topi, transform
 from nestsmith.auto_scheduler.compute_dag import ComputeDAG, LayoutRewriteOption
 from nestsmith.contrib import graph_executor
-from nestsmith.relay.graph_codegen import relayout
+from nestsmith.relay.packing import relayout
 
 LLVM = ns.target.Target("llvm")
 CPU = ns.cpu(0)

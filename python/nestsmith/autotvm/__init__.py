@@ -2,7 +2,15 @@
 
 import warnings as _warnings
 
-from . import env, log, measure, record, task, tophub
+from . import (
+    env,
+    log,
+    measure,
+    record,
+    task,
+    templates,  # noqa: E402, F401  (registers them)
+    tophub,
+)
 from .env import GLOBAL_SCOPE
 from .history import ApplyGraphBest, ApplyHistoryBest
 from .measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult
@@ -16,10 +24,13 @@ from .task import (
     get_config,
     register_topi_compute,
     register_topi_schedule,
+    relay_integration,  # noqa: E402  (and makes relay.build ask here)
     template,
 )
 
 apply_fixed_config, apply_graph_best, apply_history_best = ApplyFixedConfig, ApplyGraphBest, ApplyHistoryBest
+for _name in relay_integration.__all__:
+    setattr(task, _name, getattr(relay_integration, _name))
 for _where in (task, task.dispatcher):  # TVM's places for them; here these modules lie below what they need
     for _what in (ApplyGraphBest, ApplyHistoryBest):
         setattr(_where, _what.__name__, _what)

@@ -123,7 +123,8 @@ class ApplyHistoryBest(DispatchContext):
                 return self._best_user_defined[key, workload]
             if (key, workload) not in best or (key in _GENERIC and not workload[0].endswith(f".{key}")):
                 continue
-            inp, _ = best[key, workload]
+            inp, res = best[key, workload]
+            inp.config.cost = float(np.mean(res.costs))
             if key in _GENERIC:
                 logger.info("%s: the configuration comes from another device, %s", workload[0], inp.target)
             return inp.config

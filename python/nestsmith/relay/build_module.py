@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
 from ..compiling import compile_source
+from ..driver import engine_of
 from ..error import TVMValueError
 from ..runtime.graph import GraphExecutorFactoryModule
 from ..target import Target, default_hardware_params
@@ -22,6 +23,7 @@ from .default_schedule import default_state, state_from
 from .expr import Expr
 from .graph_codegen import generate
 from .module import IRModule
+from .packing import Packing
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
 
@@ -33,17 +35,18 @@ logger = logging.getLogger("nestsmith")
 class Program:
     """A compiled function: `name`, `source`, `manifest`, `binary`, `arg_index` (which parameter each input is),
     `origin`
-    ("tuned", "default" or "reshape"), `schedule` (where its schedule comes from, in words),
-    `key` (workload key, "" if it has none), `keys` (that and its names in other releases), `found`
+    ("tuned", "default" or "reshape"), `schedule` (where its schedule comes from, in words), `made` (the Implementation
+    by a template, or None), `key` (workload key, "" if it has none), `keys` (that and its names in other releases), `found`
     (whether a schedule was), `why` (why a found schedule was not
-    used), `constant` (parameters that are constants in every call), `relaid` (input -> old shape, new shape, axes:
-    inputs whose data must be brought into another layout)."""
+    used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
+    brought into another form)."""
 
     __slots__ = (
         "name",
         "kernel",
         "reshape",
         "arg_index",
+        "made",
         "dag",
         "key",
         "keys",
@@ -69,7 +72,7 @@ class Program:
             "reshape" if self.reshape else "default",
             "",
         )
-        self.keys, self.found, self.schedule = [], False, "default"
+        self.keys, self.found, self.schedule, self.made = [], False, "default", None
         self.source = self.manifest = self.binary = None
         self.cached = False
         self.constant, self.relaid = frozenset(), {}
@@ -79,9 +82,10 @@ def _engine_target(target):
     return target.engine(default_hardware_params(target))
 
 
-def _prepare(kernel, target, provider):
+def _prepare(kernel, target, provider, templates, constant):
     """A program with its DAG, and the schedule that the provider has for it (None: none)."""
     p = Program(kernel)
+    p.constant = constant
     if p.reshape:
         return p, None
     if not kernel.static:
@@ -98,7 +102,25 @@ def _prepare(kernel, target, provider):
     p.found = found is not None
     if p.found:
         p.schedule = provider.origin(target, p.keys)
+    elif templates:
+        try:
+            p.made = templates.implement(kernel.func, target, constant)
+        except ValueError as err:
+            p.why = f"its template failed: {err}"
+        if p.made is not None:
+            p.schedule = p.made.origin
     return p, found
+
+
+def _template_source(p, engine):
+    """(source, manifest) of the implementation by a template."""
+    low, schedule, packed, _ = p.made
+    inputs = low.io[: len(low.io) - len(low.outputs)]
+    where = {t: i for i, t in enumerate(low.params)}
+    source, manifest = _core.program(schedule._core, low.io, engine, _core.BUILD_NAME)
+    p.arg_index = [where[packed[t][0] if t in packed else t] for t in inputs]
+    p.relaid = {k: packed[t][1] for k, t in enumerate(inputs) if t in packed}
+    return source, manifest
 
 
 def _tuned_source(p, state, option, engine):
@@ -106,19 +128,23 @@ def _tuned_source(p, state, option, engine):
     source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME)
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
     if all(p.arg_index[k] in p.constant for k in relaid):
-        p.relaid = {k: (a["from_shape"], a["shape"], a["axis"]) for k, a in relaid.items()}
+        p.relaid = {k: Packing(*(tuple(a[x]) for x in ("from_shape", "shape", "axis"))) for k, a in relaid.items()}
         return source, manifest
     return _core.candidate_source(state, engine, 0, _core.BUILD_NAME)
 
 
-def _compile(p, found, target, engine, option, stop):
-    """Fills in source, manifest and binary; runs in a worker thread."""
-    if found is not None:
+def _compile(p, found, target, engine, hand, option, stop):
+    """Fills in source, manifest and binary; runs in a worker thread. `hand`: the engine's target for hand-written schedules."""
+    if found is not None or p.made is not None:
         try:
-            p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), option, engine)
+            if found is not None:
+                p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), option, engine)
+            else:
+                p.source, p.manifest = _template_source(p, hand)
             p.origin = "tuned"
         except (ValueError, RuntimeError) as err:
-            p.why, p.schedule = f"steps did not replay: {err}", "default"
+            p.why = f"{'steps did not replay' if found is not None else 'its template failed'}: {err}"
+            p.schedule = "default"
     if p.source is None:
         p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, _core.BUILD_NAME)
     # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.
@@ -137,23 +163,22 @@ def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
-    provider, engine = schedules.asked(), _engine_target(target)
+    provider, templates, engine = schedules.asked(), schedules.templates(), _engine_target(target)
     option = provider.layout(target) if provider else 0
+    constant, _ = extract.constants_of(fused, calls)
     prepared, failed = [], []
     for k in kernels:
         try:
-            prepared.append(_prepare(k, target, provider))
+            prepared.append(_prepare(k, target, provider, templates, constant.get(id(k), frozenset())))
         except lowering.NotLowerable as err:
             failed.append((k, err))
     if failed:
         raise lowering.refusal(failed, target)
-    constant, _ = extract.constants_of(fused, calls)
-    for p, _ in prepared:
-        p.constant = constant.get(id(p.kernel), frozenset())
     jobs = [(p, found) for p, found in prepared if not p.reshape]
+    hand = engine_of(target) if any(p.made for p, _ in jobs) else engine  # here: drivers are not asked by two threads at once
     stop, pool = _core.Stop(), ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1)))
     try:
-        for done in [pool.submit(_compile, p, found, target, engine, option, stop) for p, found in jobs]:
+        for done in [pool.submit(_compile, p, found, target, engine, hand, option, stop) for p, found in jobs]:
             done.result()
     finally:  # after an error or Ctrl-C the others do not matter any more
         stop.set()
@@ -253,6 +278,8 @@ def build(ir_mod, *args, **kwargs):
     tasks = [(p.keys, p.found) for p in programs if p.keys and extract.has_reduction(p.dag)]
     if tasks:
         schedules.asked().tell(ir_mod, a["params"], target, tasks)
+    if schedules.templates():
+        schedules.templates().tell(target, [(p.kernel.func, p.origin == "tuned") for p in programs if not p.reshape])
     code = generate(fused["main"], calls, target.kind.device_type)
     _report(programs, code.bytes)
     kernels = {p.name: p for p in programs if not p.reshape}

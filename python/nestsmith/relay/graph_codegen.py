@@ -17,13 +17,6 @@ __all__ = ["GraphCode", "generate"]
 _NULL, _CALL, _NOP = 0, 1, 2
 
 
-def relayout(data, old, new, axes):
-    """`data` of shape `old` as a tuned kernel reads it: dimension k of shape `new` counts within dimension `axes[k]` of
-    the original, outer parts first. Where the parts cover more than the original there are zeros."""
-    data = np.ascontiguousarray(data)
-    return np.frombuffer(_core.relayout(data, old, new, axes), data.dtype).reshape(new)
-
-
 def facts(program, call):
     """What reports say of a call, as attributes that executors skip: its operations, where its schedule comes from and
     the layer of the user's model that it belongs to."""
@@ -65,13 +58,13 @@ class _Generator:
         self.used.add(name)
         return name
 
-    def constant(self, e, layout=None):
-        """The entries of a constant, brought into another layout if `layout` (old shape, new shape, axes) says so."""
-        key = (id(e), repr(layout))
+    def constant(self, e, packing=None):
+        """The entries of a constant, packed if `packing` says how."""
+        key = (id(e), packing)
         if key not in self.constants:
             data, t = np.asarray(e.data, order="C"), e.checked_type
-            if layout is not None:
-                data = relayout(data, *layout)
+            if packing is not None:
+                data = packing(data)
                 t = TensorType(data.shape, t.dtype)
             self.constants[key] = self.null(f"p{len(self.params)}", t)
             self.params[self.nodes[-1]["name"]] = data
@@ -97,7 +90,7 @@ class _Generator:
             attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
             flat = [i for a in e.args for i in self.entry(a)]
             return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, flat, types)
-        layouts = {program.arg_index[k]: layout for k, layout in program.relaid.items()}
+        layouts = {program.arg_index[k]: packing for k, packing in program.relaid.items()}
         flat = []
         for a in e.args:
             flat += self.constant(a, layouts[len(flat)]) if len(flat) in layouts else self.entry(a)

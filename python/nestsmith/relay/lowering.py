@@ -428,14 +428,16 @@ def _scalar(constant):
     return topi.scalar_const(constant.data.item(), str(constant.data.dtype))
 
 
-def _apply(call, inputs, target):
+def _apply(call, inputs, target, instead=None):
     """What a call means. The type of a call promises shapes and element types; a definition that gives others must not get
     into a network, where memory of equal size would hide it."""
     rule, a = _COMPUTE.get(call.op_name), call.attrs
     if rule is None:
         raise NotLowerable(f"operator {call.op_name} has no definition as loops")
     try:
-        out = rule(a, inputs, call, target)
+        out = instead(call, inputs) if instead is not None else None
+        if out is None:
+            out = rule(a, inputs, call, target)
     except NotLowerable:
         raise
     except ValueError as err:
@@ -451,7 +453,7 @@ def _apply(call, inputs, target):
     return out
 
 
-def _lower(func, target):
+def _lower(func, target, instead):
     env, params = {}, []
     for i, p in enumerate(func.params):
         env[id(p)] = _value(p.checked_type, placeholder_name(i))
@@ -466,7 +468,7 @@ def _lower(func, target):
         elif isinstance(e, TupleGetItem):
             env[id(e)] = env[id(e.tuple_value)][e.index]
         elif isinstance(e, Call):
-            env[id(e)] = _apply(e, [env[id(a)] for a in e.args], target)
+            env[id(e)] = _apply(e, [env[id(a)] for a in e.args], target, instead)
         else:
             raise NotLowerable(f"a {type(e).__name__} inside a fused function")
     out = env[id(func.body)]
@@ -479,11 +481,11 @@ def _lower(func, target):
     return Lowered(params, outputs)
 
 
-def lower_function(func, target, names=NAMINGS[0]):
+def lower_function(func, target, names=NAMINGS[0], instead=None):
     """The tensors of a primitive function; NotLowerable if an operator has no definition, ValueError on unknown
-    shapes."""
+    shapes. `instead`: (call, inputs) -> another definition of a call, or None for the usual one."""
     with naming(placeholders=names[0], pooling=names[1]):
-        return _lower(func, target)
+        return _lower(func, target, instead)
 
 
 def refusal(failed, target):

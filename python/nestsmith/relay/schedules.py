@@ -1,12 +1,17 @@
-"""Where ``relay.build`` gets schedules from: a provider, which the auto-scheduler installs when it is imported."""
+"""Where ``relay.build`` gets schedules from.
+
+A provider, which the auto-scheduler installs when it is imported, has schedules for what operators are defined as. Templates,
+which autotvm installs, define an operator anew, each in its way, and bring the schedule along.
+"""
 
 from __future__ import annotations
 
 import logging
+from typing import Any, NamedTuple
 
 from .passes import PassContext
 
-__all__ = ["Provider", "install", "asked"]
+__all__ = ["Provider", "Templates", "Implementation", "install", "asked", "templates"]
 
 logger = logging.getLogger("nestsmith")
 
@@ -50,12 +55,71 @@ class Provider:
         raise NotImplementedError
 
 
+class Implementation(NamedTuple):
+    """A function of a network by a template.
+
+    Attributes
+    ----------
+    lowered : lowering.Lowered
+        Its tensors.
+    schedule : te.Schedule
+    packed : dict
+        Inputs that are not the function's own, but made of a constant ahead of time: from the tensor to (the parameter's
+        tensor, how its data is packed).
+    origin : str
+        Where the schedule comes from: a few words for reports.
+    """
+
+    lowered: Any
+    schedule: Any
+    packed: dict
+    origin: str
+
+
+class Templates:
+    """What the build asks for other definitions of operators."""
+
+    def enabled(self):
+        """Whether there may be records for anybody now."""
+        raise NotImplementedError
+
+    def prefers(self, call, target):
+        """Whether a call of an operator, as it stands, gets a template: passes leave it alone then."""
+        raise NotImplementedError
+
+    def implement(self, func, target, constant):
+        """A function of a network by the template that was the fastest for its operator.
+
+        Parameters
+        ----------
+        func : relay.Function
+        target : Target
+        constant : frozenset of int
+            The parameters, tuples taken apart, that are constants in every call.
+
+        Returns
+        -------
+        Implementation, or None if there is no record for it
+        """
+        raise NotImplementedError
+
+    def tell(self, target, functions):
+        """After a network was built: `functions` are (relay.Function, whether a template was used)."""
+        raise NotImplementedError
+
+
 _installed: list[Provider] = []
+_templates: list[Templates] = []
 
 
 def install(provider):
-    """Makes `provider` the one that is asked."""
-    _installed[:] = [provider]
+    """Makes `provider`, a :class:`Provider` or :class:`Templates`, the one of its kind that is asked."""
+    (_templates if isinstance(provider, Templates) else _installed)[:] = [provider]
+
+
+def templates():
+    """The templates, if there may be records for them now; else None."""
+    return next((t for t in _templates if t.enabled()), None)
 
 
 def asked():

@@ -320,7 +320,10 @@ class SplitSpace(TransformSpace):
     def _define(self, space):
         if self.policy != "candidate":
             most, tails = self._limits
-            return space.split(self.name, self.product, self.num_output, self.policy, min(most, 2**63 - 1), tails)
+            order = ()
+            if self.policy == "verbose" and self.product > 0:  # the reference's order is that of a set
+                order = tuple(set(get_factors(self.product)) | set(get_pow2s(self.product)))
+            return space.split(self.name, self.product, self.num_output, self.policy, min(most, 2**63 - 1), tails, order)
         rows = [tuple(integer("a size", x) for x in row) for row in self._candidate or ()]
         return space.table(self.name, "sp", self.num_output, rows)
 

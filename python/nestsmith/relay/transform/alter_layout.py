@@ -9,7 +9,7 @@ lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 from __future__ import annotations
 
 from ...numerics import sum_type
-from .. import op
+from .. import op, schedules
 from .. import passes as _t
 from ..expr import Call, Tuple, TupleGetItem, rewrite, with_children
 from ..infer import infer_type
@@ -160,10 +160,11 @@ def AlterOpLayout(target):
     @_t.function_pass(opt_level=3, name="AlterOpLayout")
     def run(func, mod, ctx):
         mode = ctx.config.get("relay.winograd", "auto")
+        templates = schedules.templates()
         infer_type(func)
 
         def visit(old, new):
-            if isinstance(new, Call) and transforms_weight(target):
+            if isinstance(new, Call) and transforms_weight(target) and not (templates and templates.prefers(old, target)):
                 tile = winograd_tile(new, target, mode) if new.op_name == "nn.conv2d" else None
                 if tile:
                     return _winograd(new, tile)

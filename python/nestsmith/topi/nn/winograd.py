@@ -1,6 +1,7 @@
 """Winograd convolution F(m x m, 3 x 3) for NHWC: transform tiles of the data, multiply, transform back.
 
-The three constant matrices come from the Cook-Toom construction with the points 0, -1, 1, 1/2, -2 and infinity. They
+The three constant matrices come from the Cook-Toom construction with the points 0, -1, 1, 1/2, -2 (more for larger windows)
+and infinity. They
 appear in the DAG as stages of nested selects that read nothing, so that schedules can inline and unroll them. Transforms
 amplify rounding errors, so 16-bit floats are transformed, multiplied and, if the weight is transformed ahead of time, stored
 in float32.
@@ -15,7 +16,12 @@ from ... import te, tir
 from ..util import as_const_int, get_pad_tuple, is_float, prod, sum_type, tuple_of
 from .pad import pad
 
-_POINTS = (Fraction(0), Fraction(-1), Fraction(1), Fraction(1, 2), Fraction(-2))
+_HALF, _QUARTER = Fraction(1, 2), Fraction(1, 4)
+# Interpolation points: so many first ones of the first row that has enough.
+_POINTS = (
+    (0, -1, 1, _HALF, -2, -_HALF),
+    (0, -1, 1, _HALF, -_HALF, 2, -2, -_QUARTER, 4),
+)
 _CONST = "auto_scheduler_simplify_const_tensor_indices"
 
 
@@ -27,10 +33,11 @@ def _rounded(x, dtype):
 def transform_matrices(tile_size, kernel_size=3):
     """(A, B, G) as lists of rows of fractions."""
     alpha = tile_size + kernel_size - 1
-    if not 3 <= alpha <= len(_POINTS) + 1:
+    n = alpha - 1
+    row = next((row for row in _POINTS if 2 <= n <= len(row)), None)
+    if row is None:
         raise ValueError(f"no winograd matrices for tile size {tile_size} and kernel size {kernel_size}")
-    a = _POINTS[: alpha - 1]
-    n = len(a)
+    a = [Fraction(x) for x in row[:n]]
     f = [prod(a[i] - a[k] for k in range(n) if k != i) for i in range(n)]
     div = [abs(f[0]), *f[1:], Fraction(1)]
 

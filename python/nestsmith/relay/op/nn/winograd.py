@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....numerics import is_float, sum_type
+from ....topi.nn.winograd import transform_matrices
 from ...ty import TensorType
 from ..registry import ANCHOR, NEVER, call, register, tensor
 from .util import layout_axes, window_out
@@ -38,27 +39,8 @@ def _wino_weight_numpy(attrs, w):
 
 
 def winograd_matrices(m, r):
-    """(A, B, G) of the Cook-Toom construction with m outputs and r taps: shapes (a, m), (a, a), (a, r), a = m + r -
-    1."""
-    points = [0.0, -1.0, 1.0, 0.5, -2.0, -0.5, 2.0, 0.25, -4.0]
-    n = m + r - 1
-    if n - 1 > len(points):
-        raise ValueError(f"tile {m} with {r} taps is too large")
-    pts = points[: n - 1]
-    f = np.array([np.prod([a - b for k, b in enumerate(pts) if k != i]) for i, a in enumerate(pts)] + [1.0])
-    scale = f.copy()
-    scale[0] = abs(scale[0])
-    vander = lambda cols: np.array([[a**j for j in range(cols)] for a in pts] + [[0.0] * (cols - 1) + [1.0]])  # noqa: E731
-    poly = np.zeros((n - 1, n - 1))
-    for i in range(n - 1):
-        p = np.array([1.0])
-        for k, b in enumerate(pts):
-            if k != i:
-                p = np.convolve(p, [-b, 1.0])
-        poly[:, i] = p / f[i]
-    t = np.concatenate([np.eye(n - 1), np.array([[-(a ** (n - 1))] for a in pts])], 1)
-    b0 = np.concatenate([poly @ t, [[0.0] * (n - 1) + [1.0]]], 0)
-    return vander(m), b0 * scale, vander(r) / scale[:, None]
+    """(A, B, G) with m outputs and r taps, as arrays of float64: shapes (a, m), (a, a), (a, r), a = m + r - 1."""
+    return tuple(np.array(matrix, dtype="float64") for matrix in transform_matrices(m, r))
 
 
 def _wino_infer(attrs, types):

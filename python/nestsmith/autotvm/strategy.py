@@ -1,0 +1,209 @@
+"""Which templates there are for an operator on a target: one table.
+
+A row is a template with its priority, when it fits, and how the attributes of a call become its arguments. Rows of an operator are
+asked in their order, which is also the order of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .. import te
+from ..topi.util import INJECTIVE, get_const_tuple
+
+__all__ = ["Choice", "Row", "choices", "operators"]
+
+
+class _Conv(NamedTuple):
+    """What decides about a convolution."""
+
+    layout: str
+    kernel: tuple  # height and width of the window
+    plain: bool  # one group
+    depthwise: bool  # a window for each channel
+    strides: tuple
+    padding: tuple
+    dilation: tuple
+    dtype: str
+
+    @property
+    def dense_steps(self):
+        return self.strides == self.dilation == (1, 1)
+
+
+class _Dense(NamedTuple):
+    rows: int
+    dtype: str
+
+
+def _conv(call):
+    a = call.attrs
+    data, weight = (x.checked_type.concrete_shape for x in call.args)
+    kernel = dict(zip(a.kernel_layout, weight))
+    channels = data[a.data_layout.index("C")]
+    layout = a.data_layout, a.kernel_layout
+    depthwise = a.groups > 1 and a.groups == channels == kernel["O"]
+    known = {
+        ("NCHW", "OIHW"): "NCHW",
+        ("NHWC", "HWOI" if depthwise else "HWIO"): "NHWC",
+    }
+    return _Conv(
+        known.get(layout, ""),
+        (kernel["H"], kernel["W"]),
+        a.groups == 1,
+        depthwise,
+        tuple(a.strides),
+        tuple(a.padding),
+        tuple(a.dilation),
+        call.checked_type.dtype,
+    )
+
+
+def _dense_facts(call):
+    shape = call.args[0].checked_type.concrete_shape
+    return _Dense(shape[0] if len(shape) == 2 else 0, call.checked_type.dtype)
+
+
+_FACTS = {"nn.conv2d": _conv, "nn.dense": _dense_facts}
+
+
+# ---- arguments ----
+def _window_args(x, f):
+    return (*x, f.strides, f.padding, f.dilation, f.dtype)
+
+
+def _blocked_args(x, f):
+    return (*x, f.strides, f.padding, f.dilation, f.layout, f.layout, f.dtype)
+
+
+def _dense_args(x, f):
+    return (*x, None, f.dtype)
+
+
+def _unblocked(out):
+    """[N, C/b, H, W, b] as [N, C, H, W]."""
+    n, chunks, h, w, b = get_const_tuple(out.shape)
+    return te.compute(
+        (n, chunks * b, h, w), lambda n, c, h, w: out(n, c // b, h, w, c % b), name="output_unpack", tag=INJECTIVE
+    )
+
+
+# ---- the table ----
+class Row(NamedTuple):
+    """A template for an operator.
+
+    Attributes
+    ----------
+    template : str
+    priority : int
+        The largest one is taken where nothing is recorded.
+    fits : callable
+        Facts of a call -> whether it can be used.
+    args : callable
+        (tensors, facts) -> arguments of the template.
+    result : callable, optional
+        What the template returns -> the operator's result.
+    """
+
+    template: str
+    priority: int
+    fits: Callable[[Any], bool]
+    args: Callable[[Any, Any], tuple]
+    result: Callable[[Any], Any] | None = None
+
+
+def _nchw(f):
+    return f.plain and f.layout == "NCHW"
+
+
+def _nhwc(f):
+    return f.plain and f.layout == "NHWC"
+
+
+def _depthwise(layout):
+    return lambda f: f.depthwise and f.layout == layout
+
+
+def _winograd3(f):
+    return _nchw(f) and f.kernel == (3, 3) and f.dense_steps and _floats(f)
+
+
+def _winograd(f):
+    return _nchw(f) and f.kernel[0] == f.kernel[1] and 3 <= f.kernel[0] <= 7 and f.dense_steps and _floats(f)
+
+
+def _floats(f):
+    return f.dtype in ("float32", "float64")
+
+
+def _matrix(f):
+    return f.rows > 0
+
+
+_TABLE = {
+    ("nn.conv2d", "mali"): (
+        Row("conv2d_nchw_spatial_pack.mali", 10, _nchw, _window_args),
+        Row("conv2d_nchw_winograd.mali", 5, _winograd3, _window_args),
+        Row("conv2d_nhwc_spatial_pack.mali", 10, _nhwc, _window_args),
+        Row("depthwise_conv2d_nchw.mali", 10, _depthwise("NCHW"), _window_args),
+        Row("depthwise_conv2d_nhwc.mali", 10, _depthwise("NHWC"), _window_args),
+    ),
+    ("nn.dense", "mali"): (Row("dense.mali", 10, _matrix, _dense_args),),
+    ("nn.conv2d", "gpu"): (
+        Row("conv2d_nchw.cuda", 10, _nchw, _window_args),
+        Row("conv2d_nchw_winograd.cuda", 5, _winograd, _window_args),
+        Row("depthwise_conv2d_nchw.cuda", 10, _depthwise("NCHW"), _window_args),
+    ),
+    ("nn.dense", "gpu"): (
+        Row("dense_small_batch.gpu", 10, _matrix, _dense_args),
+        Row("dense_large_batch.gpu", 5, lambda f: f.rows >= 32, _dense_args),
+    ),
+    ("nn.conv2d", "arm_cpu"): (
+        Row("conv2d_nchw_spatial_pack.arm_cpu", 10, _nchw, _window_args),
+        Row("conv2d_nchw_winograd.arm_cpu", 5, _winograd3, _window_args),
+        Row("depthwise_conv2d_nchw.arm_cpu", 10, _depthwise("NCHW"), _window_args),
+    ),
+    ("nn.conv2d", "cpu"): (
+        Row("conv2d_NCHWc.x86", 10, _nchw, _blocked_args, _unblocked),
+        Row("depthwise_conv2d_NCHWc.x86", 10, _depthwise("NCHW"), _blocked_args, _unblocked),
+    ),
+    ("nn.dense", "cpu"): (
+        Row("dense_nopack.x86", 5, _matrix, _dense_args),
+        Row("dense_pack.x86", 10, _matrix, _dense_args),
+    ),
+}
+
+
+def operators():
+    """Names of the operators that templates exist for, sorted."""
+    return sorted({op for op, _ in _TABLE})
+
+
+class Choice(NamedTuple):
+    """A template for a call: `row`, and `args`, tensors first."""
+
+    row: Row
+    args: tuple
+
+
+def choices(call, inputs, target):
+    """The templates for a call, in the order of the table.
+
+    Parameters
+    ----------
+    call : relay.Call
+        Its type is inferred and its shapes are known.
+    inputs : list of te.Tensor
+    target : Target
+
+    Returns
+    -------
+    list of Choice
+        Empty if there are none: the first of the target's keys that the table knows for the operator counts.
+    """
+    rows = next((r for r in (_TABLE.get((call.op_name, key)) for key in target.keys) if r), ())
+    if not rows:
+        return []
+    facts = _FACTS[call.op_name](call)
+    return [Choice(row, row.args(inputs, facts)) for row in rows if row.fits(facts)]

@@ -1,0 +1,193 @@
+"""Networks and templates: which tasks a network has, and what a build makes of records."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import autotvm, relay, transform
+from nestsmith.autotvm.measure import MeasureInput, MeasureResult
+from nestsmith.contrib import graph_executor
+from nestsmith.relay import testing
+from nestsmith.relay.expr import post_order
+
+MALI, LLVM, CUDA = "opencl -device=mali", "llvm", "cuda -arch=sm_90"
+CONV, DENSE = relay.op.get("nn.conv2d"), relay.op.get("nn.dense")
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return testing.resnet.get_workload(num_layers=18, batch_size=1)
+
+
+def plain(args):
+    return json.loads(json.dumps(args))
+
+
+# ---- extraction ----
+@pytest.mark.parametrize("key, ops", [("mali", [CONV]), ("llvm", None)])
+def test_the_tasks_of_resnet_18(resnet, key, ops, peer_tasks):
+    """Names, arguments, operations, spaces, configurations and features are those of TVM v0.14, in its order."""
+    mod, params = resnet
+    peer = peer_tasks(f"resnet-18-NCHW-{key}")
+    tasks = autotvm.task.extract_from_program(mod["main"], params=params, target=peer["target"], ops=ops)
+    assert [(t.name, plain(t.args), t.flop) for t in tasks] == [(p["name"], p["args"], p["flop"]) for p in peer["tasks"]]
+    for task, p in zip(tasks, peer["tasks"]):
+        space = task.config_space
+        assert (len(space), space.range_length) == (p["length"], p["range_length"])
+        assert {n: len(s) for n, s in space.space_map.items()} == p["space"]
+        for c in p["configs"]:
+            cfg = space.get(c["index"])
+            assert plain(cfg.to_json_dict()) == c["json"]
+            assert cfg.get_flatten_feature().tolist() == c["flat"]
+
+
+@pytest.mark.parametrize("target, ops, count", [
+    (MALI, [CONV, DENSE], 17), (MALI, None, 17), (CUDA, [CONV], 16), (LLVM, [CONV], 12), (LLVM, [DENSE], 2), (LLVM, CONV, 12),
+])
+def test_how_many_tasks(resnet, target, ops, count):
+    mod, params = resnet
+    tasks = autotvm.task.extract_from_program(mod, params, target, ops=ops)
+    assert len(tasks) == count
+    assert all(t.target == tasks[0].target and len(t.config_space) > 0 for t in tasks)
+
+
+def test_several_networks(resnet):
+    """Each task once; MobileNet has 21 of its own."""
+    mobile = testing.mobilenet.get_workload(batch_size=1)
+    assert len(autotvm.task.extract_from_program(*mobile, LLVM)) == 21
+    both = autotvm.task.extract_from_multiple_program([resnet[0], mobile[0]], [resnet[1], mobile[1]], LLVM)
+    keys = [t.workload for t in both]
+    assert len(set(keys)) == len(keys) < 14 + 21 + 1
+    with pytest.raises(ValueError, match="2 networks and weights for 1"):
+        autotvm.task.extract_from_multiple_program([mobile[0], resnet[0]], [mobile[1]], LLVM)
+    with pytest.raises(ValueError, match="target is None"):
+        autotvm.task.extract_from_program(*mobile, None)
+
+
+# ---- building with records ----
+def small_network():
+    """Convolutions of all kinds, each with something that follows; weights and input are small whole numbers."""
+    rng = np.random.default_rng(0)
+    params = {}
+
+    def weight(*shape):
+        name = f"w{len(params)}"
+        params[name] = rng.integers(-1, 2, shape).astype("float32")
+        return relay.var(name, shape=shape)
+
+    x = relay.var("data", shape=(1, 4, 12, 12))
+    y = relay.nn.conv2d(x, weight(8, 4, 3, 3), padding=(1, 1))
+    y = relay.nn.relu(relay.nn.bias_add(y, weight(8)))
+    z = relay.nn.conv2d(y, weight(8, 1, 3, 3), padding=(1, 1), groups=8)
+    y = relay.add(relay.nn.conv2d(relay.nn.relu(z), weight(8, 8, 1, 1)), y)
+    y = relay.nn.relu(relay.nn.conv2d(y, weight(16, 8, 3, 3), strides=(2, 2), padding=(1, 1)))
+    y = relay.nn.dense(relay.nn.batch_flatten(y), weight(10, 576))
+    inputs = [e for e in post_order(y) if isinstance(e, relay.Var)]
+    return ns.IRModule.from_expr(relay.Function(inputs, y)), params
+
+
+def records(tasks, cost=lambda task: 1.0, pick=lambda n: n // 2):
+    """A record of each task, as if somebody had measured it."""
+    out = []
+    for task in tasks:
+        n, k = len(task.config_space), pick(len(task.config_space))
+        for i in [*range(k, n), *range(k)]:
+            cfg = task.config_space.get(i)
+            with task.target:
+                task.instantiate(cfg)
+            if cfg.valid():
+                break
+        cfg = task.config_space.get(i)
+        out.append((MeasureInput(task.target, task, cfg), MeasureResult((cost(task),), 0, 1.0, 0.0)))
+    return out
+
+
+def build(mod, params, target, log=None, **config):
+    with autotvm.apply_history_best(log), transform.PassContext(opt_level=3, config=config):
+        return relay.build(mod, target=target, params=params)
+
+
+def output(lib, target, x):
+    device = ns.device(ns.target.Target(target).kind.name.replace("llvm", "cpu"), 0)
+    if not device.exist:
+        pytest.skip(f"no device: {device.why_not}")
+    module = graph_executor.GraphModule(lib["default"](device))
+    module.run(data=x)
+    return module.get_output(0).numpy()
+
+
+X = np.random.default_rng(1).integers(-2, 3, (1, 4, 12, 12)).astype("float32")
+ARM = "llvm -keys=arm_cpu,cpu -device=arm_cpu"
+
+
+@pytest.mark.parametrize("target", [MALI, LLVM, ARM, "opencl"])
+@pytest.mark.parametrize("pick", [lambda n: 0, lambda n: n // 3], ids=["first", "other"])
+def test_the_tuned_network_computes_the_same(target, pick):
+    """Every operator by a template, with what follows it; weights are packed ahead of time."""
+    mod, params = small_network()
+    tasks = autotvm.task.extract_from_program(mod, params, target)
+    direct = [t for t in tasks if "winograd" not in t.name]  # exact in float32
+    lib = build(mod, params, target, records(direct, pick=pick))
+    plainly = build(mod, params, target)
+    got, want = output(lib, target, X), output(plainly, target, X)
+    assert np.abs(want).max() > 10
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("target, name", [(MALI, "conv2d_nchw_winograd.mali"), ("opencl", "conv2d_nchw_winograd.cuda"),
+                                          (ARM, "conv2d_nchw_winograd.arm_cpu")])
+def test_the_fastest_template_is_taken(target, name):
+    """The record with the smallest cost decides, whatever the priorities say."""
+    mod, params = small_network()
+    tasks = autotvm.task.extract_from_program(mod, params, target, ops=[CONV])
+    fast = records(tasks, lambda t: 0.5 if t.name == name else 1.0)
+    slow = records(tasks, lambda t: 2.0 if t.name == name else 1.0)
+    lib, other = build(mod, params, target, fast), build(mod, params, target, slow)
+    want = output(build(mod, params, target), target, X)
+    for built, winograd in ((lib, True), (other, False)):
+        assert ("inverse" in stages(built)) == winograd
+        np.testing.assert_array_equal(np.rint(output(built, target, X)), want)
+
+
+def stages(lib):
+    """The text of all kernels."""
+    return "\n".join(p.source for p in lib.kernels.values())
+
+
+@pytest.mark.parametrize("target, packed, word", [
+    (MALI, lambda v: v.ndim == 5, "kernel_vec"), (LLVM, lambda v: v.ndim == 6, "kernel_vec"),
+])
+def test_weights_are_packed_ahead_of_time(target, packed, word):
+    """The network holds packed weights and no kernel packs; without params the weight stays an input, and is packed there."""
+    mod, params = small_network()
+    tasks = autotvm.task.extract_from_program(mod, params, target, ops=[CONV])
+    log = records([t for t in tasks if "winograd" not in t.name], pick=lambda n: n // 3)
+    lib = build(mod, params, target, log)
+    assert sum(packed(v) for v in lib.get_params().values()) >= 3
+    assert word + "[" not in stages(lib) and word + "_packed" in stages(lib)
+    inputs = build(mod, None, target, log)
+    assert not inputs.get_params()
+    assert word in stages(inputs)
+
+
+def test_a_record_that_does_not_fit(caplog):
+    """The default schedule is used, and a warning says why."""
+    mod, params = small_network()
+    tasks = autotvm.task.extract_from_program(mod, params, MALI, ops=[CONV])
+    (inp, res), *_ = records(tasks[:1])
+    inp.config._entity_map.pop("ann_spatial")
+    with caplog.at_level(logging.WARNING):
+        lib = build(mod, params, MALI, [(inp, res)])
+    assert "its template failed" in caplog.text and "ann_spatial" in caplog.text
+    np.testing.assert_array_equal(output(lib, MALI, X), output(build(mod, params, MALI), MALI, X))
+
+
+def test_what_is_not_tuned_is_counted(caplog):
+    mod, params = small_network()
+    tasks = autotvm.task.extract_from_program(mod, params, LLVM, ops=[DENSE])
+    with caplog.at_level(logging.WARNING, "autotvm"):
+        build(mod, params, LLVM, records(tasks))
+    assert "4 of 5 tunable operators have no record" in caplog.text
