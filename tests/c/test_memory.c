@@ -282,7 +282,7 @@ static void spaces(void *arg) {
   Knob k = knob_other(a, "unroll", 3, (double[]){0, 512, 1500});
   knob_keep(a, &k, keep);
   space_define(s, &k);
-  k = knob_split(a, "tile", &(SplitDef){96, 3, SPLIT_VERBOSE, 64, true});
+  k = knob_split(a, "tile", &(SplitDef){96, 3, SPLIT_VERBOSE, 64, true, 0, NULL});
   space_define(s, &k);
   k = knob_anchors(a, "place", 5, 2);
   space_define(s, &k);

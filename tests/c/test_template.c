@@ -38,7 +38,8 @@ static void expect(const Knob *k, int32_t digit, const char *wanted) {
 
 /* ---- knobs ---- */
 static const Knob *split(Fix *f, int64_t length, int outputs, SplitPolicy p, bool tails) {
-  return define(f, knob_split(space_arena(f->s), "x", &(SplitDef){length, outputs, p, (int64_t)1 << 31, tails}));
+  return define(f,
+                knob_split(space_arena(f->s), "x", &(SplitDef){length, outputs, p, (int64_t)1 << 31, tails, 0, NULL}));
 }
 static void do_splits(void *arg) {
   static const struct {
@@ -165,9 +166,9 @@ static void what_cannot_be(void **state) {
 static void spatial_pack(Fix *f) { /* 64 channels, 56 x 56 */
   static const uint8_t WORDS[] = {ANN_NONE, ANN_UNROLL, ANN_VEC};
   Arena *a = space_arena(f->s);
-  define(f, knob_split(a, "tile_co", &(SplitDef){64, 3, SPLIT_FACTORS, 1 << 30, false}));
-  define(f, knob_split(a, "tile_oh", &(SplitDef){56, 3, SPLIT_FACTORS, 1 << 30, false}));
-  define(f, knob_split(a, "tile_ow", &(SplitDef){56, 3, SPLIT_FACTORS, 1 << 30, false}));
+  define(f, knob_split(a, "tile_co", &(SplitDef){64, 3, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
+  define(f, knob_split(a, "tile_oh", &(SplitDef){56, 3, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
+  define(f, knob_split(a, "tile_ow", &(SplitDef){56, 3, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
   define(f, knob_table(a, "reorder_0", KNOB_REORDER, 4, 2, (int64_t[]){0, 1, 2, 3, 0, 3, 1, 2}));
   define(f, knob_words(a, "ann_reduce", 2, 2, WORDS));
   define(f, knob_words(a, "ann_spatial", 3, 3, WORDS));
@@ -202,8 +203,8 @@ static bool middle(void *self, Err *e, const int32_t *digit) { /* 32 <= 2^a * 2^
   return digit[0] + digit[1] >= 5 && digit[0] + digit[1] < 10;
 }
 static void tiles(Fix *f) {
-  define(f, knob_split(space_arena(f->s), "tile_y", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false}));
-  define(f, knob_split(space_arena(f->s), "tile_x", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false}));
+  define(f, knob_split(space_arena(f->s), "tile_y", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
+  define(f, knob_split(space_arena(f->s), "tile_x", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
   space_filter(f->s, (SpaceFilter){middle, f});
 }
 static void do_filters(void *arg) {
