@@ -279,6 +279,25 @@ def test_editor(tmp_path, monkeypatch, caplog):
     assert autotvm_log_editor.main(["--act", "pick-best", "--i", "nothing"]) == 1
 
 
+def test_a_record_without_entities(tmp_path, caplog):
+    """It is right where a template has no knobs; one with knobs once took it and crashed."""
+    line = {**RECORD, "config": {"index": 0, "code_hash": None, "entity": []}}
+    (tmp_path / "a.log").write_text(json.dumps(line) + "\n")
+    for knobs in (False, True):
+        with autotvm.apply_history_best(tmp_path / "a.log"):
+            cfg = autotvm.DispatchContext.current.query(Target(MALI), records.decode(json.dumps(line))[0].task.workload)
+        assert not cfg.is_fallback and cfg.cost == 0.0123
+        caplog.clear()
+        if knobs:
+            cfg.define_split("x", 8, num_outputs=2)
+            cfg.define_split("y", 8, num_outputs=2)
+            cfg.fallback_split("x", [-1, 4])
+            assert cfg.is_fallback and cfg["x"].size == [2, 4] and cfg["y"].size == [-1, 1]
+        assert [r.getMessage() for r in caplog.records] == [
+            "a record without entities is ignored: its template has knobs, the first is 'x'"
+        ] * knobs
+
+
 def test_the_task_of_a_record_is_the_users():
     assert isinstance(records.decode(record())[0].task, Task)
     assert isinstance(records.decode(record())[0].config, ConfigEntity)

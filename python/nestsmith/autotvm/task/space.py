@@ -15,6 +15,7 @@ The engine holds the space as numbers; objects of entities are made when somebod
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections import namedtuple
@@ -47,6 +48,8 @@ __all__ = [
     "get_factors",
     "get_pow2s",
 ]
+
+logger = logging.getLogger("autotvm")
 
 Axis = namedtuple("Axis", ["space", "index"])
 Axis.__doc__ = "Output number ``index`` of a transform, as later knobs refer to it."
@@ -761,7 +764,7 @@ class ConfigEntity(ConfigSpace):
             entities[name] = _KINDS[kind][0](_checked(name, kind, value))
         if not isinstance(index, int) or isinstance(index, bool):
             raise ValueError(f"config: index is {index!r}; it must be an integer")
-        return ConfigEntity(index, code_hash, entities, [])
+        return (ConfigEntity if entities else _NoEntities)(index, code_hash, entities, [])
 
     def __len__(self):
         return 1
@@ -838,3 +841,15 @@ class FallbackConfigEntity(ConfigSpace):
 
     def __repr__(self):
         return f"{list(self._entity_map.items())},{self.code_hash}"
+
+
+class _NoEntities(ConfigEntity, FallbackConfigEntity):
+    """The configuration of a record without entities: right for a template without knobs, as good as none for others."""
+
+    is_fallback = False
+
+    def _add_new_transform(self, kind, name, axes, policy, **kwargs):
+        if not self._collect:
+            logger.warning("a record without entities is ignored: its template has knobs, the first is %r", name)
+            self._collect = self.is_fallback = True
+        return super()._add_new_transform(kind, name, axes, policy, **kwargs)
