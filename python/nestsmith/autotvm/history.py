@@ -11,8 +11,6 @@ import logging
 import os
 from collections import Counter
 
-import numpy as np
-
 from .. import check
 from .log import load_from_buffer, load_from_file
 from .measure.measure import MeasureInput
@@ -59,6 +57,10 @@ def pairs_of(records):
             raise TypeError(f"records is {records!r}; it must be a log file or pairs of (MeasureInput, MeasureResult)") from None
         for r in items:
             yield from pairs_of(r)
+
+
+def _mean(res):
+    return sum(res.costs) / len(res.costs)
 
 
 class ApplyHistoryBest(DispatchContext):
@@ -109,7 +111,7 @@ class ApplyHistoryBest(DispatchContext):
 
     @staticmethod
     def _keep(best, key, inp, res):
-        if key not in best or np.mean(res.costs) < np.mean(best[key][1].costs):
+        if key not in best or _mean(res) < _mean(best[key][1]):
             best[key] = inp, res
 
     def _query_inside(self, target, workload):

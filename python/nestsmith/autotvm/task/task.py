@@ -217,10 +217,12 @@ class Task:
     name : str
         Name of the template.
     args : tuple
-        Serialised arguments.
+        Its arguments, as `create` takes them.
 
     Attributes
     ----------
+    args : tuple
+        The arguments, serialised.
     config_space : ConfigSpace or None
         None for tasks that were read from a log.
     flop : float or None
@@ -229,7 +231,7 @@ class Task:
     """
 
     def __init__(self, name, args):
-        self.name, self.args, self.kwargs = name, args, {}
+        self.name, self.args, self.kwargs = name, serialize_args(args), {}
         self.flop = self.target = self.target_host = None
         self._config_space = None
         self._sent = False  # it came from another process
@@ -242,7 +244,7 @@ class Task:
     @property
     def workload(self):
         """The tuple that names the task in logs."""
-        return (self.name, *serialize_args(self.args))
+        return (self.name, *self.args)
 
     @property
     def config_space(self):
@@ -333,7 +335,7 @@ def create(task_name, args, target, target_host=None):
     ValueError
         Without a target.
     """
-    task = Task(task_name, serialize_args(args))
+    task = Task(task_name, args)
     task.target, task.target_host = Target.canon_target_and_host(target, target_host)
     if task.target is None:
         raise ValueError("target is None; a task needs one, such as 'cuda' or 'llvm'")
