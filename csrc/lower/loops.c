@@ -383,7 +383,8 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
       extent = open_extent(n, n->val, x);
     }
     Stmt *body = with_all_attached(n, pos, inside(n, pos + 1));
-    return pragmas(c, x, one ? body : st_for(c, x->var, zero, extent_for(c, x->var, extent), kind, body));
+    if (one && l->use != LOW_ANALYSIS) return pragmas(c, x, body);
+    return pragmas(c, x, st_for(c, x->var, zero, extent_for(c, x->var, extent), kind, body));
   }
   if (!ex_is_int(c, x->min, 0)) fail_at(l, n->st, x, "a loop bound to a thread must start at 0; split the axis first");
   VarId v = x->var;
@@ -399,7 +400,8 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   if (!open) vec_push(l->a, &l->thread, ((Bound1){x->thread_obj, v}));
   Stmt *body = with_all_attached(n, pos, inside(n, pos + 1));
   l->thread.len = mark;
-  if (open) return body;
+  if (open && l->use != LOW_ANALYSIS) return body;
+  if (open) v = ir_var_new(c, ir_var_info(c, v)->name, ir_var_info(c, v)->type, false); /* it only says: bound again */
   Stmt *s = st_for(c, v, zero, extent_for(c, v, x->extent), kind, body);
   s->u.loop.thread_obj = x->thread_obj;
   return s;
@@ -409,6 +411,7 @@ static Stmt *emit_leaves(Nest *n, int pos) {
   if (n->reduce && !n->cross && pos == n->begin) {
     int b = n->begin;
     n->begin = -1;
+    if (n->l->use == LOW_ANALYSIS) return emit_leaves(n, pos);
     Stmt *two[2] = {NULL, NULL};
     ExprId *keep = arena_copy(n->l->a, n->val, sizeof(ExprId) * (size_t)st->axes.len);
     Nest init = *n;

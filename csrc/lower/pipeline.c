@@ -176,7 +176,7 @@ void low_check_legal(const Func *f) {
 Program low_build(Func f, const char *name) {
   IrCtx *c = f.ctx;
   low_check_legal(&f);
-  err_check(ir_err(c), f.use != LOW_FEATURES, "a program made for feature extraction cannot be built");
+  err_check(ir_err(c), f.use == LOW_CODE || f.use == LOW_TEXT, "a program made for feature extraction cannot be built");
   err_check(ir_err(c), f.body != NULL, "the program %s computes nothing", name);
   Program p = {0};
   const Stmt *empty = NULL;

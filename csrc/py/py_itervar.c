@@ -1,0 +1,116 @@
+/* Bindings of the features by which template tuners learn: what the loops of a schedule do, as facts and as numbers. */
+#include "model/itervar.h"
+#include "py/py_search.h"
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL nestsmith_itervar_ARRAY_API
+#include <numpy/arrayobject.h>
+#include <string.h>
+
+enum { WANT_FACTS, WANT_ITERVAR, WANT_CURVE };
+typedef struct {
+  const State *state;
+  IrCtx *c;
+  Target t;
+  PyArgs args;
+  int want, samples;
+  LoopFacts facts;
+  FloatVec vec;
+} Job;
+static void do_loops(void *arg) {
+  Job *j = arg;
+  State *s = state_copy(j->c, j->state);
+  if (!s->bounded) state_infer_bounds(s);
+  int n;
+  const TensorId *id = py_args_in(s, &j->args, &n);
+  Func f = low_loops(s, &j->t, n, id, LOW_ANALYSIS);
+  pass_flatten(&f);
+  j->facts = itervar_facts(&f);
+  if (j->want == WANT_ITERVAR) itervar_vector(ir_arena(j->c), &j->facts, &j->vec);
+  if (j->want == WANT_CURVE) curve_vector(ir_arena(j->c), &j->facts, j->samples, &j->vec);
+}
+
+static PyObject *touches(const LoopFact *l) {
+  PyObject *d = PyDict_New();
+  for (int i = 0; d && i < l->touch.len; i++) {
+    const Touch *t = &l->touch.at[i];
+    PyObject *v = Py_BuildValue("(LLLLLL)", (long long)t->stride, (long long)t->mod, (long long)t->count,
+                                (long long)t->reuse, (long long)t->thread_count, (long long)t->thread_reuse);
+    if (!v || PyDict_SetItemString(d, t->name, v) < 0) Py_CLEAR(d);
+    Py_XDECREF(v);
+  }
+  return d;
+}
+static PyObject *facts_list(const LoopFacts *l) {
+  PyObject *out = PyList_New(l->n);
+  for (int i = 0; out && i < l->n; i++) {
+    const LoopFact *x = &l->at[i];
+    PyObject *d = Py_BuildValue("{s:L,s:L,s:L,s:L,s:s,s:L,s:L,s:L,s:N}", "length", (long long)x->length, "nest",
+                                (long long)x->nest, "top_down", (long long)x->top_down, "bottom_up",
+                                (long long)x->bottom_up, "kind", FOR_NAME[x->kind], "add", (long long)x->add, "mul",
+                                (long long)x->mul, "div", (long long)x->div, "touch", touches(x));
+    if (!d)
+      Py_CLEAR(out);
+    else
+      PyList_SET_ITEM(out, i, d);
+  }
+  return out;
+}
+static PyObject *vector(const FloatVec *v) {
+  npy_intp n = v->len;
+  PyObject *out = PyArray_SimpleNew(1, &n, NPY_FLOAT32);
+  if (out && n) memcpy(PyArray_DATA((PyArrayObject *)out), v->at, sizeof(float) * (size_t)n);
+  return out;
+}
+
+static PyObject *run(PyObject *args, PyObject *kw, bool facts) {
+  static char *names[] = {"schedule", "args", "target", "kind", "samples", NULL};
+  static const char *const KIND[] = {[WANT_ITERVAR] = "itervar", [WANT_CURVE] = "curve"};
+  PyObject *o, *list, *out = NULL;
+  const char *kind = "itervar";
+  Job j = {.samples = 20};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO&|si", names, &o, &list, py_target, &j.t, &kind, &j.samples))
+    return NULL;
+  if (!PyObject_TypeCheck(o, PyStateBase_Type))
+    return PyErr_Format(PyExc_TypeError, "schedule: expected a Schedule or a State, not %s", Py_TYPE(o)->tp_name);
+  if (!facts) j.want = WANT_ITERVAR;
+  while (!facts && j.want < NS_COUNT(KIND) && strcmp(KIND[j.want], kind)) j.want++;
+  if (j.want == NS_COUNT(KIND))
+    return PyErr_Format(PyExc_ValueError, "kind='%s' is unknown; use \"itervar\" or \"curve\"", kind);
+  if (j.samples < 1 || j.samples > 1000)
+    return PyErr_Format(PyExc_ValueError, "samples=%d is not in 1..1000", j.samples);
+  j.state = ((PyState *)o)->state;
+  if (!py_args((PyState *)o, list, &j.args)) return NULL;
+  Err err;
+  err_init(&err);
+  j.c = py_candidate(py_state_ctx((PyState *)o)->ctx, &err); /* a clone: other threads may go on with the original */
+  if (j.c) {
+    ErrCode code = py_free(&err, do_loops, &j);
+    out = code != NS_OK ? py_raise(&err, code) : facts ? facts_list(&j.facts) : vector(&j.vec);
+    ir_free(j.c);
+  }
+  py_args_free(&j.args);
+  return out;
+}
+static PyObject *fn_facts(PyObject *m, PyObject *args, PyObject *kw) {
+  (void)m;
+  return run(args, kw, true);
+}
+static PyObject *fn_vector(PyObject *m, PyObject *args, PyObject *kw) {
+  (void)m;
+  return run(args, kw, false);
+}
+
+static PyMethodDef FUNCTIONS[] = {
+    {"loop_facts", (PyCFunction)(void (*)(void))fn_facts, METH_VARARGS | METH_KEYWORDS,
+     "loop_facts(schedule, args, target): a dict per loop of the program: length, nest, top_down, bottom_up, kind, "
+     "add, "
+     "mul, div, and touch: name of an access -> (stride, mod, count, reuse, thread_count, thread_reuse)."},
+    {"loop_vector", (PyCFunction)(void (*)(void))fn_vector, METH_VARARGS | METH_KEYWORDS,
+     "loop_vector(schedule, args, target, kind='itervar', samples=20): the same as float32 numbers; kind: \"itervar\" "
+     "or \"curve\", with `samples` points of each curve."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_itervar(PyObject *m) {
+  import_array1(-1);
+  return PyModule_AddFunctions(m, FUNCTIONS);
+}
