@@ -6,6 +6,9 @@
  * normalised per task, so a task with many records does not drown the others. Failed states take part with y = 0, at
  * most as many as there are valid ones, the newest first.
  *
+ * Template tuners follow the reference: the squared error of y, or pairs that all weigh 1 and of which each state draws a
+ * few; every failure takes part.
+ *
  * In a large task each state meets a few random others and the currently best-scored ones instead of everybody.
  */
 #include "model/model.h"
@@ -49,13 +52,14 @@ RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind) {
     if (ok) valid[b->task[i]]++;
     if (ok && b->cost[i] < best[b->task[i]]) best[b->task[i]] = b->cost[i];
   }
-  for (int t = 0; t < n_tasks; t++) l->group[t].state = arena_array(a, int32_t, 2 * valid[t] + 1);
+  bool all = kind == LOSS_SQUARED || kind == LOSS_ORDER;
+  for (int t = 0; t < n_tasks; t++) l->group[t].state = arena_array(a, int32_t, all ? b->n_states : 2 * valid[t] + 1);
   for (int i = b->n_states - 1; i >= 0; i--) { /* newest first: old failures fall out */
     int t = b->task[i];
     bool ok = cost_is_time(b->cost[i]);
     l->y[i] = ok ? best[t] / b->cost[i] : 0;
     if (b->first[i + 1] == b->first[i]) continue; /* no rows: nothing to learn from */
-    if (!ok && failed[t]++ >= valid[t]) continue;
+    if (!ok && !all && failed[t]++ >= valid[t]) continue;
     l->group[t].state[l->group[t].n++] = i;
   }
   return l;
@@ -66,6 +70,7 @@ typedef struct {
 } PairTerm;
 
 static double pair_weight(const RankLoss *l, int a, int b) {
+  if (l->kind == LOSS_ORDER) return 1;
   double d = l->y[a] - l->y[b];
   return l->kind == LOSS_TOP_WEIGHTED ? d * l->y[a] : d;
 }
@@ -107,10 +112,25 @@ static double add_sampled(const RankLoss *l, const Group *gr, const double *s, R
   return sum;
 }
 
+static void plain_gradient(const RankLoss *l, const Group *gr, const double *s, Rng *r, double *g, double *h) {
+  const double LEAST = 1e-16;
+  for (int k = 0; k < gr->n; k++) {
+    int32_t i = gr->state[k];
+    if (l->kind == LOSS_SQUARED) g[i] = s[i] - l->y[i], h[i] = 1;
+    for (int j = 0; l->kind == LOSS_ORDER && j < RANDOM_MATES; j++)
+      add_pair(l, i, gr->state[rng_below(r, gr->n)], s, g, h);
+  }
+  for (int k = 0; k < gr->n; k++) h[gr->state[k]] = fmax(h[gr->state[k]], LEAST);
+}
+
 void loss_gradient(const RankLoss *l, const double *score, Rng *r, double *g, double *h) {
   for (int i = 0; i < l->n_states; i++) g[i] = h[i] = 0;
   for (int t = 0; t < l->n_groups; t++) {
     const Group *gr = &l->group[t];
+    if (l->kind == LOSS_SQUARED || l->kind == LOSS_ORDER) {
+      plain_gradient(l, gr, score, r, g, h);
+      continue;
+    }
     double sum = 0;
     if (gr->n > ALL_PAIRS_UP_TO)
       sum = add_sampled(l, gr, score, r, g, h);

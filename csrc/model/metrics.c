@@ -65,3 +65,35 @@ ModelMetrics model_metrics(Arena *a, const FeatBatch *b, const double *score) {
   m.pairwise /= tasks, m.top1 /= tasks, m.top5 /= tasks, m.a_peak32 /= tasks, m.recall30 /= tasks;
   return m;
 }
+
+typedef struct {
+  double key, tie;
+  int32_t i;
+} Place;
+static int by_key(const void *p, const void *q) {
+  const Place *a = p, *b = q;
+  if (a->key != b->key) return a->key > b->key ? -1 : 1;
+  return a->tie != b->tie ? (a->tie > b->tie ? -1 : 1) : a->i - b->i;
+}
+/* tie: by which equal ones are ordered; NULL: as they come */
+static Place *places(Arena *a, int32_t n, const double *key, double cut, const double *tie) {
+  Place *at = arena_array(a, Place, n + 1);
+  for (int i = 0; i < n; i++) at[i] = (Place){cut > 0 ? key[i] >= cut : key[i], tie ? tie[i] : 0, i};
+  qsort(at, (size_t)n, sizeof *at, by_key);
+  return at;
+}
+double average_recall(Arena *a, int32_t n, const double *label, const double *score, int32_t top, double cut) {
+  ArenaMark m = arena_mark(a);
+  /* among labels that are cut to good and bad, any order of the good ones is right */
+  Place *guess = places(a, n, score, 0, NULL), *truth = places(a, n, label, cut, cut > 0 ? score : NULL);
+  int32_t *rank = arena_array(a, int32_t, n + 1);
+  for (int i = 0; i < n; i++) rank[truth[i].i] = i;
+  double sum = 0;
+  for (int i = 0; i < top && i < n; i++) {
+    int32_t hit = 0;
+    for (int j = 0; j < i; j++) hit += rank[guess[j].i] <= i;
+    sum += (double)hit / (i + 1);
+  }
+  arena_release(a, m);
+  return sum / top;
+}

@@ -35,7 +35,9 @@ typedef struct {
 static inline bool cost_is_time(double seconds) { return seconds > 0 && seconds < 1e9; }
 
 /* ---- labels and rank losses (loss.c) : 04 §5.4 ---- */
-typedef enum { LOSS_TOP_WEIGHTED, LOSS_PAIRWISE } LossKind;
+/* Weighted pairs for runs of the auto-scheduler; for template tuners the squared error of the label, and pairs that count
+ * alike. */
+typedef enum { LOSS_TOP_WEIGHTED, LOSS_PAIRWISE, LOSS_SQUARED, LOSS_ORDER } LossKind;
 typedef struct RankLoss RankLoss; /* labels and groups of one batch */
 RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind);
 const double *loss_labels(const RankLoss *l); /* best / cost in the task; 0 for failed states */
@@ -58,9 +60,15 @@ typedef struct {
   double eta, lambda, gamma, min_child_weight;
   double states, entries; /* shares of the states and of the entries that a tree sees, drawn for each tree */
   LossKind loss;
+  /* recall > 0: training ends when the average recall of the best so many states has not grown for `patience` trees;
+   * recall_cut > 0: labels count as 1 from there on, else as 0 */
+  int32_t recall, patience;
+  double recall_cut;
 } TreeParams;
+enum { EXACT_BINS = 0 }; /* bins: one for each value */
 TreeParams tree_params_default(void); /* for thousands of records, trained once */
 TreeParams tree_params_online(void);  /* for the records of a run, trained again and again */
+TreeParams tree_params_template(LossKind loss); /* 06 §2.6 */
 typedef struct {
   int32_t entry;
   float value;
@@ -131,5 +139,8 @@ void cost_load(CostModel *m, const char *path); /* trees and networks score unti
 typedef struct {
   double pairwise, top1, top5, a_peak32, recall30;
 } ModelMetrics;
+/* Of n states: over the places 1..top of the order by score, the mean share of those before a place that belong there; 06
+ * §2.6. */
+double average_recall(Arena *a, int32_t n, const double *label, const double *score, int32_t top, double cut);
 ModelMetrics model_metrics(Arena *a, const FeatBatch *b, const double *score);
 #endif

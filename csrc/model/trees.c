@@ -1,6 +1,6 @@
 /* Training of model T: histogram boosted trees whose outputs are summed over the rows of a state.
  *
- * Entries are quantised once to at most `bins` bins. Each round takes the gradient of a rank loss at the current
+ * Entries are quantised once to at most `bins` bins, or to one for each value: then splits are exact. Each round takes the gradient of a rank loss at the current
  * scores, gives every row of a state the state's gradient g and the bound n·h of its curvature (n rows of one state may
  * move together; the bound keeps boosting from diverging), and grows one tree depth-first. A node's histogram holds Σg
  * and Σh per entry and bin; the smaller child's is built from its rows, the larger one's by subtraction.
@@ -18,9 +18,9 @@ typedef struct {
   float g, h;
 } Cell;
 typedef struct {
-  int32_t entry, n_bins;
-  float edge[MAX_BINS];
-} Column; /* edge[b]: a value <= edge[b] falls into bin <= b */
+  int32_t entry, n_bins, at; /* at: of its cells in a histogram */
+  float *edge;               /* edge[b]: a value <= edge[b] falls into bin <= b */
+} Column;
 
 typedef struct {
   int32_t col, bin;
@@ -31,14 +31,14 @@ typedef struct {
   const FeatBatch *b;
   const TreeParams *p;
   Pool *pool;
-  int32_t n_rows, n_cols;
+  int32_t n_rows, n_cols, n_cells;
   Column *col;
   bool *idle;                /* entries that the tree being grown does not see */
-  uint8_t *code;             /* column-major codes */
+  uint16_t *code;            /* column-major codes */
   int32_t *state_of;         /* state of each row */
   float *rg, *rh;            /* gradient and curvature per row */
   int32_t *order;            /* rows, partitioned by node */
-  Cell *hist[MAX_DEPTH + 2]; /* one per level: n_cols x MAX_BINS */
+  Cell *hist[MAX_DEPTH + 2]; /* one per level: n_cells */
   VEC(TreeNode) node;
   VEC(Cut) cut;    /* per node: where it splits, in codes */
   double *row_out; /* output of the newest tree per row */
@@ -65,6 +65,22 @@ TreeParams tree_params_online(void) {
   TreeParams p = tree_params_default();
   p.trees = 100, p.depth = 3, p.states = 0.6, p.entries = 0.3;
   return p;
+}
+
+/* Of the reference's template tuner. */
+TreeParams tree_params_template(LossKind loss) {
+  return (TreeParams){.trees = 8000,
+                      .depth = 3,
+                      .bins = EXACT_BINS,
+                      .eta = 0.3,
+                      .lambda = 1,
+                      .gamma = 1e-4,
+                      .min_child_weight = 1,
+                      .states = 1,
+                      .entries = 1,
+                      .loss = loss,
+                      .recall = 64,
+                      .patience = 20};
 }
 
 /* ---- quantisation ---- */
@@ -105,8 +121,9 @@ static bool make_edges(Grow *w, int32_t entry, float *tmp, uint32_t *key, Column
   for (int i = 0; i < w->n_rows; i++)
     if (n == 0 || key[i] != key[i - 1]) tmp[n++] = value_of(key[i]);
   if (n < 2) return false;
-  int32_t bins = n < w->p->bins ? n : w->p->bins;
-  *c = (Column){.entry = entry, .n_bins = bins};
+  int32_t bins = n < w->p->bins || w->p->bins == EXACT_BINS ? n : w->p->bins;
+  *c = (Column){.entry = entry, .n_bins = bins, .at = w->n_cells, .edge = arena_array(w->arena, float, bins)};
+  w->n_cells += bins;
   for (int b = 0; b + 1 < bins; b++) {
     int64_t at = (int64_t)(b + 1) * n / bins;
     c->edge[b] = 0.5f * (tmp[at - 1] + tmp[at]);
@@ -115,7 +132,7 @@ static bool make_edges(Grow *w, int32_t entry, float *tmp, uint32_t *key, Column
   return true;
 }
 
-static uint8_t code_of(const Column *c, float v) {
+static uint16_t code_of(const Column *c, float v) {
   int lo = 0, hi = c->n_bins - 1;
   while (lo < hi) {
     int mid = (lo + hi) / 2;
@@ -124,7 +141,7 @@ static uint8_t code_of(const Column *c, float v) {
     else
       lo = mid + 1;
   }
-  return (uint8_t)lo;
+  return (uint16_t)lo;
 }
 
 static void quantise(Grow *w) {
@@ -133,7 +150,7 @@ static void quantise(Grow *w) {
   w->col = arena_array(w->arena, Column, w->b->n_feat);
   for (int e = 0; e < w->b->n_feat; e++)
     if (make_edges(w, e, tmp, key, &w->col[w->n_cols])) w->n_cols++;
-  w->code = arena_alloc(w->arena, (size_t)w->n_cols * (size_t)w->n_rows);
+  w->code = arena_array(w->arena, uint16_t, (int64_t)w->n_cols * w->n_rows);
   for (int c = 0; c < w->n_cols; c++)
     for (int i = 0; i < w->n_rows; i++)
       w->code[(size_t)c * (size_t)w->n_rows + (size_t)i] =
@@ -145,9 +162,9 @@ static void hist_job(void *arg, int worker, int64_t c) {
   (void)worker;
   Grow *w = arg;
   if (w->idle[c]) return;
-  Cell *h = w->work_hist + c * MAX_BINS;
-  const uint8_t *code = w->code + (size_t)c * (size_t)w->n_rows;
-  memset(h, 0, sizeof(Cell) * MAX_BINS);
+  Cell *h = w->work_hist + w->col[c].at;
+  const uint16_t *code = w->code + (size_t)c * (size_t)w->n_rows;
+  memset(h, 0, sizeof(Cell) * (size_t)w->col[c].n_bins);
   for (int k = 0; k < w->work_n; k++) {
     int32_t r = w->work_rows[k];
     Cell *cell = &h[code[r]];
@@ -176,9 +193,10 @@ static Split best_split(const Grow *w, const Cell *hist, double g, double h) {
   double lambda = w->p->lambda, here = leaf_gain(g, h, lambda), least = w->p->min_child_weight;
   for (int c = 0; c < w->n_cols; c++) {
     if (w->idle[c]) continue;
+    const Cell *cell = hist + w->col[c].at;
     double gl = 0, hl = 0;
     for (int b = 0; b + 1 < w->col[c].n_bins; b++) {
-      gl += hist[c * MAX_BINS + b].g, hl += hist[c * MAX_BINS + b].h;
+      gl += cell[b].g, hl += cell[b].h;
       double gr = g - gl, hr = h - hl;
       if (hl <= 0 || hr <= 1e-12 || hl < least || hr < least) continue;
       double gain = leaf_gain(gl, hl, lambda) + leaf_gain(gr, hr, lambda) - here;
@@ -192,7 +210,7 @@ static Split best_split(const Grow *w, const Cell *hist, double g, double h) {
 static int32_t partition(Grow *w, int32_t *rows, int32_t n, Split s) {
   ArenaMark m = arena_mark(w->arena);
   int32_t *right = arena_array(w->arena, int32_t, n), nl = 0, nr = 0;
-  const uint8_t *code = w->code + (size_t)s.col * (size_t)w->n_rows;
+  const uint16_t *code = w->code + (size_t)s.col * (size_t)w->n_rows;
   for (int k = 0; k < n; k++) {
     if (code[rows[k]] <= s.bin)
       rows[nl++] = rows[k];
@@ -237,10 +255,10 @@ static void grow_node(Grow *w, int32_t at, int32_t *rows, int32_t n, int level) 
   Cell *child = w->hist[level + 1], *mine = w->hist[level];
   if (deeper) {
     build_hist(w, small, ns, child);
-    for (int i = 0; i < w->n_cols * MAX_BINS; i++) mine[i].g -= child[i].g, mine[i].h -= child[i].h;
+    for (int i = 0; i < w->n_cells; i++) mine[i].g -= child[i].g, mine[i].h -= child[i].h;
   }
   grow_node(w, small_left ? left : left + 1, small, ns, level + 1);
-  if (deeper) memcpy(child, mine, sizeof(Cell) * (size_t)w->n_cols * MAX_BINS);
+  if (deeper) memcpy(child, mine, sizeof(Cell) * (size_t)w->n_cells);
   grow_node(w, small_left ? left + 1 : left, large, nlarge, level + 1);
 }
 
@@ -255,13 +273,16 @@ static void prepare(Grow *w) {
   w->row_out = arena_array(w->arena, double, w->n_rows);
   quantise(w);
   w->idle = arena_array(w->arena, bool, w->n_cols + 1);
-  for (int l = 0; l <= w->p->depth + 1; l++) w->hist[l] = arena_array(w->arena, Cell, w->n_cols * MAX_BINS + 1);
+  for (int l = 0; l <= w->p->depth + 1; l++) w->hist[l] = arena_array(w->arena, Cell, w->n_cells + 1);
 }
 
 static void check(Arena *a, const FeatBatch *b, const TreeParams *p) {
   Err *e = arena_err(a);
   err_check(e, p->depth >= 1 && p->depth <= MAX_DEPTH, "tree depth %d is not in 1..%d", p->depth, MAX_DEPTH);
-  err_check(e, p->bins >= 2 && p->bins <= MAX_BINS, "number of bins %d is not in 2..%d", p->bins, MAX_BINS);
+  err_check(e, p->bins == EXACT_BINS || (p->bins >= 2 && p->bins <= MAX_BINS), "number of bins %d is not in 2..%d",
+            p->bins, MAX_BINS);
+  err_check(e, p->bins != EXACT_BINS || b->first[b->n_states] <= UINT16_MAX,
+            "%d rows are too many for exact trees; at most %d", b->first[b->n_states], UINT16_MAX);
   err_check(e, p->trees >= 0, "number of trees %d is negative", p->trees);
   err_check(e, p->states > 0 && p->states <= 1 && p->entries > 0 && p->entries <= 1,
             "shares of states and entries %g and %g are not in (0, 1]", p->states, p->entries);
@@ -298,6 +319,18 @@ static void add_tree(Grow *w, int32_t root, double *score) {
   }
 }
 
+/* Boosting goes on as long as the recall of the best states grows. */
+typedef struct {
+  double best;
+  int32_t tree;
+} Stop;
+static bool enough(Arena *a, const TreeParams *p, const RankLoss *loss, int32_t n, const double *score, int32_t tree,
+                   Stop *x) {
+  double now = average_recall(a, n, loss_labels(loss), score, p->recall, p->recall_cut);
+  if (now > x->best) *x = (Stop){now, tree};
+  return tree - x->tree >= p->patience;
+}
+
 Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t seed, const double *start,
                      Pool *pool) {
   check(a, b, p);
@@ -312,6 +345,7 @@ Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t
   Forest *f = arena_new_of(a, Forest);
   f->rules = FEAT_RULES_REPAIRED, f->n_feat = b->n_feat, f->root = arena_array(a, int32_t, p->trees + 1);
   bool whole = p->states >= 1;
+  Stop stop = {.best = -1};
   for (int t = 0; t < p->trees && w.n_rows > 0; t++) {
     loss_gradient(loss, score, &rng, g, h);
     int32_t used = draw_rows(&w, g, h, &rng);
@@ -328,6 +362,7 @@ Forest *forest_train(Arena *a, const FeatBatch *b, const TreeParams *p, uint64_t
     else
       add_tree(&w, root, score);
     err_poll(arena_err(a));
+    if (p->recall > 0 && t % 2 == 0 && enough(a, p, loss, n, score, t, &stop)) break;
   }
   f->node = w.node.at, f->n_nodes = w.node.len;
   return f;

@@ -152,10 +152,11 @@ static PyTrained *trained_empty(PyTypeObject *type) {
 }
 
 static bool loss_from(const char *loss, LossKind *out) {
-  if (strcmp(loss, "top") != 0 && strcmp(loss, "pairwise") != 0)
-    return PyErr_Format(PyExc_ValueError, "loss: '%s' is neither 'top' nor 'pairwise'", loss), false;
-  *out = loss[0] == 't' ? LOSS_TOP_WEIGHTED : LOSS_PAIRWISE;
-  return true;
+  static const char *const NAME[] = {
+      [LOSS_TOP_WEIGHTED] = "top", [LOSS_PAIRWISE] = "pairwise", [LOSS_SQUARED] = "squared", [LOSS_ORDER] = "order"};
+  for (int i = 0; i < NS_COUNT(NAME); i++)
+    if (!strcmp(loss, NAME[i])) return *out = (LossKind)i, true;
+  return PyErr_Format(PyExc_ValueError, "loss: '%s' is none of 'top', 'pairwise', 'squared', 'order'", loss), false;
 }
 
 static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows, PyObject *first, PyObject *task,
@@ -195,6 +196,33 @@ static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
     c.scores = PyArray_DATA(at), c.n_scores = PyArray_DIM(at, 0);
   }
   PyObject *out = train_new(type, &c, do_train, rows, first, task, cost);
+  Py_XDECREF(at);
+  return out;
+}
+
+static PyObject *forest_train_template_py(PyObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"rows", "cost",  "loss", "recall",  "patience", "trees",
+                          "cut",  "start", "seed", "threads", NULL};
+  PyObject *rows, *cost, *start = Py_None, *out = NULL;
+  const char *loss = "order";
+  unsigned long long seed = 0;
+  Call c = {.p = tree_params_template(LOSS_ORDER), .threads = 1, .rules = FEAT_RULES_REPAIRED};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|siiidOKi", names, &rows, &cost, &loss, &c.p.recall, &c.p.patience,
+                                   &c.p.trees, &c.p.recall_cut, &start, &seed, &c.threads) ||
+      !loss_from(loss, &c.p.loss))
+    return NULL;
+  c.seed = seed;
+  PyArrayObject *at = start == Py_None ? NULL : as_array(start, NPY_FLOAT64, 1, "start");
+  if (start != Py_None && !at) return NULL;
+  if (at) c.scores = PyArray_DATA(at), c.n_scores = PyArray_DIM(at, 0);
+  npy_intp n = PyObject_Size(cost);
+  npy_intp dim = n + 1;
+  PyObject *first = n < 0 ? NULL : PyArray_SimpleNew(1, &dim, NPY_INT32);
+  PyObject *task = first ? PyArray_ZEROS(1, &n, NPY_INT32, 0) : NULL;
+  for (npy_intp i = 0; task && i <= n; i++) ((int32_t *)PyArray_DATA((PyArrayObject *)first))[i] = (int32_t)i;
+  if (task) out = train_new(type, &c, do_train, rows, first, task, cost);
+  Py_XDECREF(first);
+  Py_XDECREF(task);
   Py_XDECREF(at);
   return out;
 }
@@ -379,6 +407,11 @@ static PyMethodDef FOREST_METHODS[] = {
      "states=1, entries=1, prior=False, start=None) -> Forest; prior: start from the estimates in the rows; start: "
      "from "
      "these scores, which the trees alone do not contain"},
+    {"train_template", (PyCFunction)(void (*)(void))forest_train_template_py, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
+     "train_template(rows, cost, loss='order', recall=64, patience=20, trees=8000, cut=0, start=None, seed=0, "
+     "threads=1): "
+     "exact trees of depth 3 for the candidates of one task, one row each. loss: 'order' or 'squared'. Ends when the "
+     "average recall of the best `recall` has not grown for `patience` trees; cut: it knows only good and bad labels."},
     {"from_nodes", forest_from_nodes, METH_CLASS | METH_VARARGS,
      "from_nodes(root, entry, value, left, n_feat, scale=0): trees grown elsewhere. entry -1: a leaf, value its "
      "output; "
@@ -446,6 +479,35 @@ static PyObject *metrics_py(PyObject *m, PyObject *args) {
     PyErr_SetString(PyExc_ValueError, "score: must have one element per state");
   Py_XDECREF(s);
   batch_drop(&x);
+  return out;
+}
+
+typedef struct {
+  PyScratch s;
+  PyArrayObject *label, *score;
+  int top;
+  double cut, out;
+} RecallCall;
+static void do_recall(void *arg) {
+  RecallCall *c = arg;
+  c->out = average_recall(c->s.a, (int32_t)PyArray_DIM(c->label, 0), PyArray_DATA(c->label), PyArray_DATA(c->score),
+                          c->top, c->cut);
+}
+static PyObject *recall_py(PyObject *m, PyObject *args) {
+  (void)m;
+  PyObject *label, *score, *out = NULL;
+  RecallCall c = {0};
+  if (!PyArg_ParseTuple(args, "OOid", &label, &score, &c.top, &c.cut)) return NULL;
+  if (c.top < 1) return PyErr_Format(PyExc_ValueError, "top is %d; it must be at least 1", c.top);
+  if ((c.label = as_array(label, NPY_FLOAT64, 1, "label")) && (c.score = as_array(score, NPY_FLOAT64, 1, "score"))) {
+    if (PyArray_DIM(c.label, 0) != PyArray_DIM(c.score, 0))
+      PyErr_SetString(PyExc_ValueError, "label and score differ in length");
+    else if (py_scratch_run(&c.s, do_recall, &c))
+      out = PyFloat_FromDouble(c.out);
+  }
+  arena_free(c.s.a);
+  Py_XDECREF(c.label);
+  Py_XDECREF(c.score);
   return out;
 }
 
@@ -668,19 +730,22 @@ static PyObject *feature_speed_py(PyObject *m, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static PyMethodDef FUNCTIONS[] = {{"features", (PyCFunction)(void (*)(void))features_py, METH_VARARGS | METH_KEYWORDS,
-                                   "features(state, target, rules=2, log=True, check=False) -> (names, float32 [rows, "
-                                   "164]); check: no rows if a GPU limit is broken"},
-                                  {"feature_batch", (PyCFunction)(void (*)(void))feature_batch_py,
-                                   METH_VARARGS | METH_KEYWORDS,
-                                   "feature_batch(states, target, rules=2, log=True, check=True, threads=1) -> "
-                                   "(float32 [rows, 164], int32 first [states + 1])"},
-                                  {"feature_speed", feature_speed_py, METH_VARARGS,
-                                   "feature_speed(dag, target, steps, n, what=3): n times replay and bounds; what > 0: "
-                                   "loops, > 1: simplify, > 2: features"},
-                                  {"model_metrics", metrics_py, METH_VARARGS,
-                                   "model_metrics(rows, first, task, cost, score) -> dict; means over tasks"},
-                                  {NULL, NULL, 0, NULL}};
+static PyMethodDef FUNCTIONS[] = {
+    {"features", (PyCFunction)(void (*)(void))features_py, METH_VARARGS | METH_KEYWORDS,
+     "features(state, target, rules=2, log=True, check=False) -> (names, float32 [rows, "
+     "164]); check: no rows if a GPU limit is broken"},
+    {"feature_batch", (PyCFunction)(void (*)(void))feature_batch_py, METH_VARARGS | METH_KEYWORDS,
+     "feature_batch(states, target, rules=2, log=True, check=True, threads=1) -> "
+     "(float32 [rows, 164], int32 first [states + 1])"},
+    {"feature_speed", feature_speed_py, METH_VARARGS,
+     "feature_speed(dag, target, steps, n, what=3): n times replay and bounds; what > 0: "
+     "loops, > 1: simplify, > 2: features"},
+    {"model_metrics", metrics_py, METH_VARARGS,
+     "model_metrics(rows, first, task, cost, score) -> dict; means over tasks"},
+    {"average_recall", recall_py, METH_VARARGS,
+     "average_recall(label, score, top, cut): how many of the best are found early, 0 to 1; "
+     "cut > 0: labels count as good from there on"},
+    {NULL, NULL, 0, NULL}};
 
 int py_init_model(PyObject *m) {
   import_array1(-1);
