@@ -3,9 +3,9 @@
 #include <string.h>
 
 typedef int (*PyInit)(PyObject *m);
-static const PyInit INITS[] = {py_init_run,      py_init_target, py_init_program, py_init_te,
-                               py_init_schedule, py_init_lower,  py_init_codegen, py_init_device,
-                               py_init_search,   py_init_graph,  py_init_model,   py_init_template};
+static const PyInit INITS[] = {py_init_run,   py_init_target,   py_init_program, py_init_te,      py_init_schedule,
+                               py_init_lower, py_init_codegen,  py_init_device,  py_init_search,  py_init_graph,
+                               py_init_model, py_init_template, py_init_itervar, py_init_optimise};
 
 /* What the engine raises is a TVMError; nestsmith/error.py has the rest of the family. */
 static PyObject *TvmError, *TvmValueError, *InternalError;

@@ -116,4 +116,6 @@ int py_init_search(PyObject *m);  /* search, tune */
 int py_init_graph(PyObject *m);
 int py_init_model(PyObject *m);
 int py_init_template(PyObject *m);
+int py_init_itervar(PyObject *m);
+int py_init_optimise(PyObject *m);
 #endif

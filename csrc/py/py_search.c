@@ -307,7 +307,8 @@ static void do_op(void *arg) {
   case DO_SAMPLE: x->out = policy_sample(p, x->a); break;
   case DO_EVOLVE: x->out = policy_evolve(p, x->a, x->in, x->n); break;
   default:
-    if (x->n <= ROUND_MOST) x->made = arena_array(x->a, Candidate *, x->n > 0 ? x->n : 0); /* else it is refused at once */
+    if (x->n <= ROUND_MOST)
+      x->made = arena_array(x->a, Candidate *, x->n > 0 ? x->n : 0); /* else it is refused at once */
     x->out.n = policy_round(p, &x->err, x->n, x->made);
   }
 }

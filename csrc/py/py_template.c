@@ -20,6 +20,16 @@ PyObject *py_space_raise(PySpace *p, ErrCode c) {
   return NULL;
 }
 
+void py_space_failed(PySpace *p) {
+  PyObject *type, *trace, *value;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value && trace) PyException_SetTraceback(value, trace);
+  Py_XSETREF(p->failure, value);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+}
+
 /* ---- life ---- */
 static void do_new(void *arg) {
   PySpace *p = arg;
@@ -333,15 +343,7 @@ static bool ask_filter(void *self, Err *e, const int32_t *q) {
   int yes = r ? PyObject_IsTrue(r) : -1;
   Py_XDECREF(t);
   Py_XDECREF(r);
-  if (yes < 0) {
-    PyObject *type, *trace, *value;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (value && trace) PyException_SetTraceback(value, trace);
-    Py_XSETREF(p->failure, value);
-    Py_XDECREF(type);
-    Py_XDECREF(trace);
-  }
+  if (yes < 0) py_space_failed(p);
   PyGILState_Release(g);
   if (yes < 0) err_raise(e, NS_ERR_RUNTIME, "the filter of the configuration space failed");
   return yes;

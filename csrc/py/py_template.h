@@ -8,9 +8,10 @@ typedef struct {
   PyObject_HEAD Err err; /* the space's */
   Space *space;
   PyObject *filter;  /* digits -> bool, or NULL */
-  PyObject *failure; /* what the filter raised */
+  PyObject *failure; /* what it raised, or another function that the engine calls */
 } PySpace;
 extern PyTypeObject *PySpace_Type;
 PySpace *py_space(PyObject *o);                   /* NULL with TypeError set */
-PyObject *py_space_raise(PySpace *p, ErrCode c); /* as py_raise of its err; a failure of the filter is what it was */
+void py_space_failed(PySpace *p);                 /* keeps the exception of a function that the engine has called */
+PyObject *py_space_raise(PySpace *p, ErrCode c); /* as py_raise of its err; what py_space_failed kept is what it was */
 #endif

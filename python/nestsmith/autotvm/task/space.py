@@ -646,10 +646,19 @@ class ConfigSpace:
 
     def sample_ints(self, m):
         """``m`` different allowed indices at random (array of int64). Raises ValueError if there are not so many."""
-        found = self._space.draw(integer("m", m, 0), 0, self.range_length, None, _rng_seed())
+        found = self.draw_ints(m)
         if len(found) < m:
             raise ValueError(f"m is {m}; the space has {len(found)} configurations")
         return np.array(found, dtype=np.int64)
+
+    def draw_ints(self, m, to_exclude=None):
+        """At most ``m`` different allowed indices at random that are not in ``to_exclude``, as a list: fewer if there are no
+        more."""
+        return self._space.draw(integer("m", m, 0), 0, self.range_length, to_exclude, _rng_seed())
+
+    def shuffle(self, start=None, end=None):
+        """An iterator over all allowed indices in [start, end) in random order; memory grows with what was taken."""
+        return _core.Shuffle(self._space, start or 0, self.range_length if end is None else end, _rng_seed())
 
     def random_walk(self, point):
         """An allowed index near ``point``: some of its digits changed at random; ``point`` if it is the only one."""

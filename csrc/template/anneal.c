@@ -1,0 +1,106 @@
+/* Simulated annealing over a space, with a model's score for energy; and the choice of configurations that differ.
+ *
+ * Scores of ranking models have no zero, so nothing is dropped for its sign.
+ */
+#include "template/optimise.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- the best so far: a heap whose top is the worst ---- */
+typedef struct {
+  int n, most;
+  Scored *at;
+} Best;
+
+static bool worse(Scored a, Scored b) { return a.score != b.score ? a.score < b.score : a.index > b.index; }
+
+static void sink(Best *b, int i) {
+  for (;;) {
+    int least = i;
+    for (int k = 2 * i + 1; k <= 2 * i + 2 && k < b->n; k++)
+      if (worse(b->at[k], b->at[least])) least = k;
+    if (least == i) return;
+    Scored t = b->at[i];
+    b->at[i] = b->at[least], b->at[least] = t;
+    i = least;
+  }
+}
+static void rise(Best *b, int i) {
+  for (int up = (i - 1) / 2; i > 0 && worse(b->at[i], b->at[up]); i = up, up = (i - 1) / 2) {
+    Scored t = b->at[i];
+    b->at[i] = b->at[up], b->at[up] = t;
+  }
+}
+/* Is it in now, and was not before? */
+static bool keep(Best *b, Scored x) {
+  if (b->most == 0 || isnan(x.score) || (b->n == b->most && !worse(b->at[0], x))) return false;
+  for (int i = 0; i < b->n; i++)
+    if (b->at[i].index == x.index) return false;
+  if (b->n < b->most) {
+    b->at[b->n++] = x;
+    rise(b, b->n - 1);
+  } else {
+    b->at[0] = x;
+    sink(b, 0);
+  }
+  return true;
+}
+
+static bool keep_all(Best *b, int n, const int64_t *index, const double *score, const MapU64 *exclude) {
+  bool any = false;
+  for (int i = 0; i < n; i++)
+    if (!index_in(exclude, index[i])) any |= keep(b, (Scored){index[i], score[i]});
+  return any;
+}
+
+static int best_first(const void *p, const void *q) {
+  const Scored *a = p, *b = q;
+  return worse(*a, *b) ? 1 : worse(*b, *a) ? -1 : 0;
+}
+
+int anneal(Space *s, Arena *a, Rng *r, const AnnealParams *p, Predictor f, int n, int64_t *point, int most,
+           const MapU64 *exclude, Scored *out) {
+  Err *e = space_err(s);
+  double *score = arena_array(a, double, n + 1), *other = arena_array(a, double, n + 1);
+  int64_t *next = arena_array(a, int64_t, n + 1);
+  Best best = {.most = most, .at = out};
+  f.predict(f.self, e, n, point, score);
+  keep_all(&best, n, point, score, exclude);
+  double t = p->begin, cool = (p->begin - p->end) / (p->rounds + 1);
+  for (int k = 0, last = 0; k < p->rounds && k < last + p->early_stop; k++, t -= cool) {
+    for (int i = 0; i < n; i++) next[i] = space_walk(s, r, point[i]);
+    f.predict(f.self, e, n, next, other);
+    for (int i = 0; i < n; i++) {
+      if (rng_unit(r) >= exp(fmin((other[i] - score[i]) / (t + 1e-5), 1))) continue;
+      point[i] = next[i], score[i] = other[i];
+    }
+    if (keep_all(&best, n, next, other, exclude)) last = k;
+    err_poll(e);
+  }
+  qsort(out, (size_t)best.n, sizeof *out, best_first);
+  return best.n;
+}
+
+/* ---- different ones ---- */
+int pick_diverse(const Space *s, Arena *a, int n, const Scored *candidate, int most, int32_t *out) {
+  int k = space_knobs(s), chosen = 0, words = 0;
+  int32_t *digit = arena_array(a, int32_t, (int64_t)n * k + 1);
+  int at[SPACE_KNOBS + 1] = {0}; /* where the flags of a knob's digits begin */
+  for (int i = 0; i < k; i++) at[i + 1] = words += space_knob(s, i)->n;
+  bool *shown = arena_array(a, bool, words + 1), *used = arena_array(a, bool, n + 1);
+  for (int i = 0; i < n; i++) space_digits(s, candidate[i].index, digit + (int64_t)i * k);
+  while (chosen < most && chosen < n) {
+    int best = -1;
+    double most_new = -INFINITY;
+    for (int i = 0; i < n; i++) {
+      if (used[i]) continue;
+      double value = candidate[i].score;
+      for (int j = 0; j < k; j++) value += !shown[at[j] + digit[(int64_t)i * k + j]];
+      if (best < 0 || value > most_new) best = i, most_new = value;
+    }
+    used[best] = true;
+    for (int j = 0; j < k; j++) shown[at[j] + digit[(int64_t)best * k + j]] = true;
+    out[chosen++] = best;
+  }
+  return chosen;
+}
