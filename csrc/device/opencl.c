@@ -233,6 +233,18 @@ static void release(Opencl *c, DevModule *m) {
   c->api.program_free(code->prog);
 }
 
+/* A kernel that takes many registers may run with smaller groups than the device can: better said now than by a launch. */
+static void check_group(Device *d, const ManKernel *k, cl_kernel kernel) {
+  Opencl *c = d->impl;
+  size_t most = 0;
+  int64_t threads = k->block[0] * k->block[1] * k->block[2];
+  if (c->api.kernel_info(kernel, c->dev, CLK_WORK_GROUP_SIZE, sizeof most, &most, NULL) || !most) return;
+  if (threads > (int64_t)most)
+    err_raise(d->err, NS_ERR_RUNTIME,
+              "opencl(%d): kernel %s has %lld work-items in a group; the device can run it with %zu", d->id, k->name,
+              (long long)threads, most);
+}
+
 static void load_kernels(void *arg) {
   DevModule *m = arg;
   Device *d = m->dev;
@@ -246,6 +258,7 @@ static void load_kernels(void *arg) {
       code->kernel[i] = NULL;
       failed(d, r, m->man->kernel[i].name);
     }
+    check_group(d, &m->man->kernel[i], code->kernel[i]);
   }
 }
 

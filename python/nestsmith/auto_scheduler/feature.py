@@ -18,6 +18,7 @@ from nestsmith import _core
 
 from ..states import core_state
 from .cost import FAILED, seconds_of
+from .hardware import cores
 from .measure_record import RecordReader
 from .search_task import recover_measure_input
 
@@ -94,10 +95,6 @@ def get_per_store_feature_names(max_n_bufs=None):
     ]
 
 
-def _threads():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _unpack(rows, first):
     out = np.empty(len(first) - 1, dtype=object)
     for i in range(len(out)):
@@ -126,7 +123,7 @@ def get_per_store_features_from_states(states, task, max_n_bufs=None, rules=REFE
     """
     _five(max_n_bufs)
     rows, first = _core.feature_batch(
-        [core_state(s) for s in states], task.engine_target(), rules, log, True, _threads()
+        [core_state(s) for s in states], task.engine_target(), rules, log, True, cores()
     )
     return _unpack(rows, first)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 from .. import _core, check
 from ..target import Target, default_hardware_params
 
-__all__ = ["HardwareParams"]
+__all__ = ["HardwareParams", "cores"]
 
 FIELDS = _core.HW_FIELDS
+
+
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class HardwareParams:

@@ -17,6 +17,7 @@ from nestsmith import _core
 from ..states import handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import CostModel
+from .hardware import cores
 from .measure_record import RecordReader
 from .search_task import recover_measure_input
 
@@ -125,7 +126,7 @@ class XGBModel(CostModel):
         self.engine.cancel()
 
     def _train(self):
-        return self.engine.train(_threads())
+        return self.engine.train(cores())
 
     def _add(self, inputs, results):
         for i, r in zip(inputs, results):
@@ -213,10 +214,6 @@ class BlendModel(XGBModel):
     def save(self, file_name):
         """Raises ValueError: a blend has no file format."""
         super().save(file_name)
-
-
-def _threads():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def packaged(target):

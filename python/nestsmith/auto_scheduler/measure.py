@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import logging
-import os
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ from nestsmith import _core, check, forks
 
 from ..states import core_state
 from .cost import FAILED, seconds_of
+from .hardware import cores
 from .signals import Held
 
 __all__ = [
@@ -251,13 +251,7 @@ class LocalBuilder(ProgramBuilder):
         if n_parallel is not None:
             check.integer("n_parallel", n_parallel, 0)
         self.timeout = timeout
-        self.n_parallel = (
-            int(n_parallel)
-            if n_parallel
-            else len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        self.n_parallel = int(n_parallel) if n_parallel else cores()
         self.build_func = build_func
         forks.renew(self)._forked()
 
@@ -470,6 +464,10 @@ class LocalRunner(ProgramRunner):
             "race": race and not self.strict,
             "cache": self.l2,
         }
+
+    def verifying_policy(self):
+        """The engine's RunPolicy of one run whose results are compared."""
+        return {**self.engine_policy(), "number": 1, "repeat": 1, "min_repeat_ms": 0, "strict": True}
 
     @property
     def lock_mode(self):

@@ -65,10 +65,11 @@ def check_compilers(options, tasks):
 class _Batch:
     __slots__ = (
         "task", "policy", "inputs", "results", "left", "future", "arrived", "first_tag", "started", "ended", "recalled", "away",
+        "verify",
     )  # fmt: skip
 
-    def __init__(self, task, policy, inputs):
-        self.task, self.policy, self.inputs = task, policy, list(inputs)
+    def __init__(self, task, policy, inputs, verify=False):
+        self.task, self.policy, self.inputs, self.verify = task, policy, list(inputs), verify
         self.results = [None] * len(self.inputs)
         self.left, self.recalled = len(self.inputs), []
         # Of a user's own builder and runner. Not a SimpleQueue: where signals interrupt its `get` until the time is over, it
@@ -186,17 +187,18 @@ class Measurer:
         ready = self._ready.get(id(task))
         return ready.result() if ready else self._make_task(task)
 
-    def _make_task(self, task):
+    def _make_task(self, task, check=None):
+        check = self.check if check is None else check
         with self._lock:
             key, session = self._session(task)
-        slot = (key, id(task))
+        slot = (key, id(task), check)
         if slot not in self._tasks:
             layout = int(task.layout_rewrite_option or 0)
             inputs = self._fixed_inputs(task)
             try:
-                number = self._try_task(session, task, layout, inputs)
+                number = self._try_task(session, task, layout, inputs, check)
             except RuntimeError as e:
-                if not self.check or isinstance(e, ValueError):
+                if not check or isinstance(e, ValueError):
                     raise
                 logger.warning(
                     "results of %s cannot be checked, its program as it is written does not run: %s",
@@ -211,12 +213,12 @@ class Measurer:
                 session.incumbent(number, self.best[task.workload_key][1])
         return session, self._tasks[slot][0]
 
-    def _try_task(self, session, task, layout, inputs):
+    def _try_task(self, session, task, layout, inputs, check):
         """The session's number of a task. The compiler of its reference program may have been killed, or its directory
         removed: then once more."""
         for k in range(TASK_TRIES):
             try:
-                return session.task(task.compute_dag, task.engine_target(), layout, self.check, inputs)
+                return session.task(task.compute_dag, task.engine_target(), layout, check, inputs)
             except (RuntimeError, OSError) as e:
                 if k + 1 == TASK_TRIES or isinstance(e, ValueError):
                     raise
@@ -234,9 +236,10 @@ class Measurer:
         arrays = (by_name.get(n) for n in names)
         return [a.numpy() if hasattr(a, "numpy") else a for a in arrays]
 
-    def submit(self, task, policy, inputs):
-        """Queues candidates; returns a handle for `wait`."""
-        batch = _Batch(task, policy, inputs)
+    def submit(self, task, policy, inputs, verify=False):
+        """Queues candidates; returns a handle for `wait`. `verify`: they have been measured without a check of their results;
+        now they run once with it, and nobody is told."""
+        batch = _Batch(task, policy, inputs, verify)
         todo = self._recall(batch)
         if not todo:
             return batch
@@ -246,7 +249,7 @@ class Measurer:
             batch.future = self._pool.submit(self._foreign, batch, todo)
             self._foreign_batches.append(batch)
             return batch
-        session, number = self._session_task(task)
+        session, number = self._make_task(task, True) if verify else self._session_task(task)
         r = self.options.runner
         batch.first_tag = self._next_tag
         self._next_tag += len(todo)
@@ -254,7 +257,7 @@ class Measurer:
             self._tags[batch.first_tag + k] = (batch, i)
         states = [handle_of(batch.inputs[i].state) for i in todo]
         with self._lock:
-            session.submit(number, states, batch.first_tag, r.engine_policy(self.check, race=True))
+            session.submit(number, states, batch.first_tag, r.verifying_policy() if verify else r.engine_policy(self.check, race=True))
         return batch
 
     def recall_from(self, log_file):
@@ -403,6 +406,8 @@ class Measurer:
     def _account(self, items, call_back=True):
         groups = {}
         for batch, i, res, cause in items:
+            if batch.verify:
+                continue
             self.trials += 1
             res.costs = [float(f"{c:.6g}") for c in res.costs]  # as in the log, so that a resumed run knows the same
             key = batch.task.workload_key

@@ -12,7 +12,8 @@ import numpy as np
 from nestsmith import _core
 
 from .cost import FAILED
-from .learned_model import XGBModel, _threads
+from .hardware import cores
+from .learned_model import XGBModel
 
 __all__ = ["PackageModel"]
 
@@ -59,7 +60,7 @@ class PackageModel(XGBModel):
             total = np.bincount(state, score, len(count))
             return weight * (total - label)[state], np.maximum(times * weight, 1e-6)
 
-        params = {**PARAMS, "seed": self.seed, "nthread": _threads()}
+        params = {**PARAMS, "seed": self.seed, "nthread": cores()}
         booster = self._xgboost.train(params, self._xgboost.DMatrix(rows), ROUNDS, obj=loss)
         self.engine.adopt(forest_of(booster, rows.shape[1]))
         return True
