@@ -3,6 +3,7 @@
 import warnings as _warnings
 
 from . import (
+    callback,
     env,
     log,
     measure,
@@ -10,10 +11,19 @@ from . import (
     task,
     templates,  # noqa: E402, F401  (registers them)
     tophub,
+    tuner,
 )
 from .env import GLOBAL_SCOPE
 from .history import ApplyGraphBest, ApplyHistoryBest
-from .measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult
+from .measure import (
+    BuildResult,
+    LocalBuilder,
+    LocalRunner,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    measure_option,
+)
 from .task import (
     ApplyFixedConfig,
     ConfigEntity,

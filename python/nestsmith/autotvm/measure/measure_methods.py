@@ -1,0 +1,310 @@
+"""Who builds and who runs configurations.
+
+A builder turns inputs into artifacts, a runner times artifacts. Users may write either: a subclass of `Builder` or `Runner`.
+`LocalBuilder` and `LocalRunner` stand for the engine's own, which work together without waiting for each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ... import check
+from ...auto_scheduler import measure as engine
+from ...auto_scheduler.hardware import cores
+from ...auto_scheduler.measure import one_each
+from .measure import BuildResult, MeasureErrorNo, MeasureResult
+from .pipeline import Pipeline, result_of
+from .program import Programs, failure, limits_of
+
+__all__ = ["Builder", "EngineRunner", "LocalBuilder", "LocalRunner", "Runner", "create_measure_batch", "measure_option"]
+
+logger = logging.getLogger("autotvm")
+
+CHECKS = ("off", "best", "all")
+FORMATS = ("default", "ndk", "stackvm")
+
+
+class Builder:
+    """Base of builders.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds per build.
+    n_parallel : int, optional
+        Builds at the same time, and configurations per batch; default one per core.
+    build_kwargs : dict, optional
+        What is to be known of the device, in place of what the runner says.
+    """
+
+    def __init__(self, timeout=10, n_parallel=None, build_kwargs=None):
+        check.number("timeout", timeout, above=0)
+        if n_parallel is not None:
+            check.integer("n_parallel", n_parallel, 1)
+        self.timeout, self.n_parallel = timeout, n_parallel or cores()
+        self.user_build_kwargs, self.build_kwargs = dict(build_kwargs or {}), {}
+        self.task = None
+
+    def set_task(self, task, build_kwargs=None):
+        """Called before the configurations of a task are built, with what the runner says of the device."""
+        self.task, self.build_kwargs = task, dict(build_kwargs or {})
+        for key, value in self.user_build_kwargs.items():
+            if key in self.build_kwargs and self.build_kwargs[key] != value:
+                logger.warning("Overriding the build argument %s=%r of the runner with %r", key, self.build_kwargs[key], value)
+            self.build_kwargs[key] = value
+
+    def build(self, measure_inputs):
+        """A `BuildResult` for each input, or a `MeasureResult` for what could not be built."""
+        raise NotImplementedError
+
+
+class Runner:
+    """Base of runners.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds per configuration.
+    n_parallel : int, optional
+        Configurations that run at the same time.
+    """
+
+    def __init__(self, timeout=5, n_parallel=None):
+        self.timeout, self.n_parallel = timeout, n_parallel or 1
+        self.task = None
+
+    def set_task(self, task):
+        """Called before the configurations of a task are run. What it returns is kept until they are done."""
+        self.task = task
+
+    def get_build_kwargs(self):
+        """What builders must know of the device, as a dict."""
+        return {}
+
+    def run(self, measure_inputs, build_results):
+        """A `MeasureResult` for each input."""
+        raise NotImplementedError
+
+
+class _Built(BuildResult):
+    """An artifact in memory: what the engine's runners take."""
+
+    program = input = None
+
+
+class LocalBuilder(Builder):
+    """Builds on this machine.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds per build; what takes longer is killed.
+    n_parallel : int, optional
+        Builds at the same time, and configurations per batch; default one per core.
+    build_kwargs : dict, optional
+    build_func : "default", "ndk", "stackvm" or callable
+        Accepted for scripts that give it. A callable must have the attribute ``output_format``.
+    do_fork : bool
+        Accepted: builds are in processes of their own always.
+    runtime : optional
+        Accepted.
+
+    Raises
+    ------
+    ValueError
+        If ``build_func`` is something else, or a number is too small.
+    """
+
+    def __init__(self, timeout=10, n_parallel=None, build_kwargs=None, build_func="default", do_fork=False, runtime=None):
+        super().__init__(timeout, n_parallel, build_kwargs)
+        if callable(build_func):
+            if not hasattr(build_func, "output_format"):
+                raise ValueError("build_func has no attribute output_format: the extension of the files that it makes")
+        elif build_func not in FORMATS:
+            raise ValueError(f"build_func is {build_func!r}; it must be one of {', '.join(FORMATS)} or a function")
+        self.build_func, self.do_fork, self.runtime = build_func, do_fork, runtime
+        self.engine = engine.LocalBuilder(timeout, self.n_parallel)
+
+    def __repr__(self):
+        return f"LocalBuilder(timeout={self.timeout}, n_parallel={self.n_parallel})"
+
+    def build(self, measure_inputs):
+        programs = Programs(measure_inputs[0].task, self.build_kwargs.get("check_gpu")) if measure_inputs else None
+        found = [programs.try_of(i, time.time) for i in measure_inputs]
+        good = [p for p in found if not isinstance(p, MeasureResult)]
+        built = iter(self.engine.build(good, verbose=0))
+        return [p if isinstance(p, MeasureResult) else self._result(p, next(built)) for p in found]
+
+    @staticmethod
+    def _result(program, built):
+        if built.error_no:
+            return failure(built.error_no, RuntimeError(built.error_msg), built.time_cost, time.time())
+        shapes = tuple((tuple(t.shape), t.dtype) for t in program.task.compute_dag.tensors)
+        out = _Built(None, shapes, None, built.time_cost)
+        out.program, out.input = built, program
+        return out
+
+
+class EngineRunner(Runner):
+    """Base of runners that give artifacts to one of the engine's runners, here or elsewhere.
+
+    Parameters
+    ----------
+    runner : auto_scheduler.ProgramRunner
+        Runs what `LocalBuilder` has built.
+    check : "off", "best" or "all"
+        What is compared with the unscheduled program's results: nothing, what would become the best, everything.
+        Raises ValueError for another word.
+    n_parallel : int, optional
+        Configurations that run at the same time.
+
+    Attributes
+    ----------
+    engine : auto_scheduler.ProgramRunner
+    """
+
+    def __init__(self, runner, check="best", n_parallel=None):
+        super().__init__(runner.timeout, n_parallel)
+        if check not in CHECKS:
+            raise ValueError(f"check is {check!r}; it must be one of {', '.join(CHECKS)}")
+        self.engine, self.check = runner, check
+
+    def run(self, measure_inputs, build_results):
+        good = [b for b in build_results if isinstance(b, _Built)]
+        ran = iter(one_each(self.engine, "run", self.engine.run([b.input for b in good], [b.program for b in good], 0), good))
+        return [result_of(next(ran)) if isinstance(b, _Built) else self._refuse(b) for b in build_results]
+
+    @staticmethod
+    def _refuse(built):
+        if isinstance(built, MeasureResult):
+            return built
+        error = TypeError(f"{type(built).__name__} is no artifact of a LocalBuilder")
+        return failure(MeasureErrorNo.UNKNOWN_ERROR, error, 0.0, time.time())
+
+
+class LocalRunner(EngineRunner):
+    """Runs configurations in an isolated process on this machine.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds per configuration.
+    number : int
+        Runs that one cost is the mean of.
+    repeat : int
+        Costs; of more than two the smallest and the largest are left out.
+    min_repeat_ms : int
+        Each cost takes at least so long.
+    cooldown_interval : float
+        Seconds between configurations, where they are measured one by one.
+    enable_cpu_cache_flush : bool
+        Flush the caches before every run; ``number`` becomes 1 and ``min_repeat_ms`` 0.
+    module_loader : optional
+        Accepted: there is no module to load here.
+    device : int or list of int
+        Which device of the target's kind; several measure side by side.
+    check : "off", "best" or "all"
+        What is compared with the unscheduled program's results: nothing, what would become the best, everything.
+    mode, l2, busy
+        As of `auto_scheduler.LocalRunner`. In mode "auto" what cannot become the best is cut short.
+
+    Raises
+    ------
+    ValueError
+        If a word is unknown or a number too small.
+    """
+
+    def __init__(
+        self,
+        timeout=10,
+        number=4,
+        repeat=3,
+        min_repeat_ms=0,
+        cooldown_interval=0.1,
+        enable_cpu_cache_flush=False,
+        module_loader=None,
+        device=0,
+        check="best",
+        mode="auto",
+        l2="mixed",
+        busy=None,
+    ):
+        super().__init__(
+            engine.LocalRunner(
+                timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy
+            ),
+            check,
+        )
+        self.module_loader = module_loader
+        for name in ("number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush", "device"):
+            setattr(self, name, getattr(self.engine, name))
+
+    def __repr__(self):
+        return f"LocalRunner(timeout={self.timeout}, number={self.number}, repeat={self.repeat})"
+
+    def get_build_kwargs(self):
+        return limits_of(self.task.target)
+
+
+def measure_option(builder, runner):
+    """Who builds and who runs, for `Tuner.tune`.
+
+    Parameters
+    ----------
+    builder : Builder or "local"
+    runner : Runner or "local"
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ValueError
+        For another word.
+    """
+    if isinstance(builder, str):
+        if builder != "local":
+            raise ValueError(f"builder is {builder!r}; the only name is 'local'")
+        builder = LocalBuilder()
+    if isinstance(runner, str):
+        if runner != "local":
+            raise ValueError(f"runner is {runner!r}; the only name is 'local'")
+        runner = LocalRunner()
+    return {"builder": builder, "runner": runner}
+
+
+class _Batches:
+    """Builds a batch, then runs it: for builders and runners of users."""
+
+    def __init__(self, builder, runner, attached):
+        self.builder, self.runner, self._attached = builder, runner, attached
+        self.n_parallel = builder.n_parallel
+
+    def __call__(self, inputs):
+        built = one_each(self.builder, "build", self.builder.build(inputs), inputs)
+        return one_each(self.runner, "run", self.runner.run(inputs, built), inputs)
+
+
+def create_measure_batch(task, option):
+    """A function that measures a list of MeasureInput of a task.
+
+    Parameters
+    ----------
+    task : autotvm.task.Task
+    option : dict
+        What `measure_option` returns.
+
+    Returns
+    -------
+    callable
+        Its attribute ``n_parallel`` says how many inputs a batch should have. Where it has a method ``close``, call it in the
+        end.
+    """
+    builder, runner = option["builder"], option["runner"]
+    attached = runner.set_task(task)
+    builder.set_task(task, runner.get_build_kwargs())
+    if type(builder) is LocalBuilder and isinstance(runner, EngineRunner):
+        return Pipeline(task, builder, runner)
+    return _Batches(builder, runner, attached)

@@ -1,0 +1,106 @@
+"""Measuring batches of configurations with the engine: builds and runs overlap.
+
+`Pipeline` is for a `LocalBuilder` and a runner that hands artifacts to the engine's runners (`LocalRunner`, or one that runs them
+elsewhere: only `EngineRunner.engine` differs).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from ...auto_scheduler.search_task import TuningOptions
+from ...auto_scheduler.session import Measurer, check_compilers
+from .measure import MeasureResult
+from .program import Programs, failure
+
+__all__ = ["Pipeline", "result_of"]
+
+
+def trimmed(costs):
+    """Without the smallest and the largest, if there are more than two."""
+    costs = sorted(costs)
+    return tuple(costs[1:-1] if len(costs) > 2 else costs)
+
+
+def result_of(res):
+    """The engine's result as a MeasureResult of a configuration."""
+    if res.error_no:
+        return failure(res.error_no, RuntimeError(res.error_msg), res.all_cost, res.timestamp, extra=res.extra)
+    return MeasureResult(trimmed(res.costs), 0, res.all_cost, res.timestamp, res.extra)
+
+
+class Pipeline:
+    """Called with a list of MeasureInput it returns their MeasureResults.
+
+    Parameters
+    ----------
+    task : autotvm.task.Task
+    builder : LocalBuilder
+    runner : EngineRunner
+
+    Attributes
+    ----------
+    n_parallel : int
+        How many inputs a batch should have.
+    arrived : list
+        Of the last batch: a result, or None for what was not measured because the run ended.
+    """
+
+    def __init__(self, task, builder, runner):
+        self.n_parallel, self.check = builder.n_parallel, runner.check
+        options = TuningOptions(builder=builder.engine, runner=runner.engine, verbose=0)
+        check_compilers(options, [task])
+        self._programs = Programs(task, builder.build_kwargs.get("check_gpu"))
+        self._measurer = Measurer(options)
+        # whoever runs them elsewhere compares everything: a second run would travel once more
+        self._measurer.check = self.check == "all" or (self.check == "best" and not self._measurer.local)
+        self._best, self.arrived = math.inf, []
+
+    def close(self):
+        """Ends the processes."""
+        self._measurer.close()
+
+    def __call__(self, inputs):
+        results = self.arrived = [None] * len(inputs)
+        programs = [self._programs.try_of(i, time.time) for i in inputs]
+        groups = {}  # of one search task each
+        for i, p in enumerate(programs):
+            if isinstance(p, MeasureResult):
+                results[i] = p
+            else:
+                groups.setdefault(id(p.task), []).append(i)
+        with self._measurer.signals:
+            self._measure(programs, groups.values(), results)
+            if self.check == "best" and self._measurer.local:
+                self._verify(programs, results)
+        return results
+
+    def _measure(self, programs, groups, results):
+        batches = []
+        try:
+            for group in groups:
+                first = programs[group[0]].task
+                batches.append((self._measurer.submit(first, None, [programs[i] for i in group]), group))
+            for batch, _ in batches:
+                self._measurer.wait(batch)
+        finally:
+            for batch, group in batches:
+                for i, r in zip(group, batch.results):
+                    results[i] = None if r is None else result_of(r)
+
+    def _verify(self, programs, results):
+        """Runs what would become the best once more and compares its results; what is wrong there has failed."""
+        order = sorted((r for r in range(len(results)) if not results[r].error_no), key=lambda r: np.mean(results[r].costs))
+        for i in order:
+            cost = np.mean(results[i].costs)
+            if cost >= self._best:
+                return
+            p = programs[i]
+            again = self._measurer.wait(self._measurer.submit(p.task, None, [p], verify=True))[0]
+            if not again.error_no:
+                self._best = cost
+                return
+            results[i] = result_of(again)

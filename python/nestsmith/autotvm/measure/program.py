@@ -1,0 +1,111 @@
+"""From a configuration to what the engine builds and runs.
+
+A template's schedule is a list of steps over a compute DAG, as a state of the auto-scheduler is, so both are built, checked and
+timed by the same machinery: here a configuration becomes a state of a search task. The DAG may depend on the configuration
+(packed layouts), so a task of templates has a search task for each DAG that comes up; all have one workload key, by which the
+best time so far is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+
+from ...auto_scheduler.compute_dag import ComputeDAG
+from ...auto_scheduler.hardware import FIELDS, HardwareParams
+from ...auto_scheduler.measure import MeasureInput as EngineInput
+from ...auto_scheduler.search_task import SearchTask
+from .measure import MeasureErrorNo, MeasureResult
+
+__all__ = ["Programs", "failure", "limits_of", "state_of"]
+
+MOST_TEXT = 1024  # of an error
+NO_LIMIT = 1 << 30  # of virtual threads: templates have as many as they say
+
+
+def shortened(text):
+    """An error text without the source and the stack of the engine, cut."""
+    text = str(text)
+    for end in ("Stack trace", "Compilation error"):
+        at = text.find(end)
+        if at > 0:
+            text = text[:at]
+    return text[:MOST_TEXT]
+
+
+def failure(number, error, all_cost, timestamp, trace="", extra=None):
+    """A MeasureResult of something that went wrong.
+
+    Parameters
+    ----------
+    number : MeasureErrorNo
+    error : Exception
+    all_cost, timestamp : float
+    trace : str
+        Where it was raised, if in Python.
+    extra : dict, optional
+    """
+    return MeasureResult((shortened(trace or error), error), int(number), all_cost, timestamp, extra)
+
+
+def limits_of(target):
+    """What a GPU of this target can do, in the names of build arguments: {"check_gpu": ...}; nothing for a CPU."""
+    if "gpu" not in target.keys:
+        return {}
+    hw = HardwareParams(target=target)
+    return {
+        "check_gpu": {
+            "max_threads_per_block": hw.max_threads_per_block,
+            "max_shared_memory_per_block": hw.max_shared_memory_per_block,
+        }
+    }
+
+
+def state_of(task, config, target):
+    """What a configuration computes and how: (ComputeDAG, State of it).
+
+    Raises what the template raises, or has noted as an error.
+    """
+    with target:
+        schedule, tensors = task.instantiate(config)
+    if not config.valid():
+        raise config.errors[0]
+    dag = ComputeDAG(list(tensors))
+    return dag, dag.state_from_schedule(schedule)
+
+
+class Programs:
+    """Makes states of the configurations of one task.
+
+    Parameters
+    ----------
+    task : autotvm.task.Task
+    limits : dict, optional
+        Of the GPU that runs them: fields of `HardwareParams` that replace the target's.
+    """
+
+    def __init__(self, task, limits=None):
+        self.task, self._tasks = task, {}
+        known = {k: int(v) for k, v in (limits or {}).items() if k.startswith("max_") and k in FIELDS}
+        self._hardware = HardwareParams(target=task.target, **{"max_vthread_extent": NO_LIMIT, **known})
+        self._key = json.dumps([task.name, task.args], default=str)
+
+    def of(self, inp):
+        """The engine's input for a configuration. Raises as `state_of`."""
+        dag, state = state_of(self.task, inp.config, inp.target)
+        key = dag.workload_key()
+        if key not in self._tasks:
+            self._tasks[key] = SearchTask(
+                compute_dag=dag, workload_key=self._key, target=inp.target, hardware_params=self._hardware,
+                layout_rewrite_option=0, desc=self.task.name,
+            )  # fmt: skip
+        return EngineInput(self._tasks[key], state)
+
+    def try_of(self, inp, now):
+        """The engine's input, or the MeasureResult that says why there is none."""
+        try:
+            return self.of(inp)
+        except Exception as e:  # noqa: BLE001 - what a template does is the result of its configuration
+            number = MeasureErrorNo.INSTANTIATION_ERROR if inp.config.errors else MeasureErrorNo.COMPILE_HOST
+            return failure(number, e, 0.0, now(), traceback.format_exc())
+

@@ -1,0 +1,76 @@
+"""Tuners that go through the space without learning anything."""
+
+from __future__ import annotations
+
+from .tuner import Tuner
+
+__all__ = ["IndexBaseTuner", "GridSearchTuner", "RandomTuner"]
+
+
+class IndexBaseTuner(Tuner):
+    """Base of tuners that go through a range of indices.
+
+    Parameters
+    ----------
+    task : Task
+    range_idx : tuple of int, optional
+        First and last index; default the whole space. Raises AssertionError if it is not within the space.
+    """
+
+    def __init__(self, task, range_idx=None):
+        super().__init__(task)
+        self.space = task.config_space
+        first, last = (0, self.space.range_length - 1) if range_idx is None else range_idx
+        assert 0 <= first <= last < self.space.range_length, (
+            f"range_idx {range_idx} must be two indices in order within 0..{self.space.range_length - 1}"
+        )
+        self.begin_idx, self.end_idx = first, last + 1
+        self.visited = set()
+        self._left = None
+
+    @property
+    def visited_max(self):
+        """Allowed indices of the range; a filter is asked for each of them."""
+        return self.space.subrange_length(self.begin_idx, self.end_idx)
+
+    def _next_index(self):
+        """The next index to measure, None: there are no more."""
+        raise NotImplementedError
+
+    def has_next(self):
+        if self._left is None:
+            self._left = self._next_index()
+        return self._left is not None
+
+    def next_batch(self, batch_size):
+        out = []
+        while len(out) < batch_size and self.has_next():
+            self.visited.add(self._left)
+            out.append(self.space.get(self._left))
+            self._left = None
+        return out
+
+
+class GridSearchTuner(IndexBaseTuner):
+    """All configurations in the order of their indices."""
+
+    def __init__(self, task, range_idx=None):
+        super().__init__(task, range_idx)
+        self._at = self.begin_idx - 1
+
+    def _next_index(self):
+        found = self.space.get_next_index(self._at, start=self.begin_idx, end=self.end_idx)
+        if found is not None:
+            self._at = found
+        return found
+
+
+class RandomTuner(IndexBaseTuner):
+    """Random configurations, each once."""
+
+    def __init__(self, task, range_idx=None):
+        super().__init__(task, range_idx)
+        self._shuffle = self.space.shuffle(self.begin_idx, self.end_idx)
+
+    def _next_index(self):
+        return next(self._shuffle, None)

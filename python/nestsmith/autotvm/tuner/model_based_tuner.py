@@ -1,0 +1,147 @@
+"""Tuners that learn a model of the costs and measure what it likes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import _core, check
+from ..env import GLOBAL_SCOPE
+from .tuner import Tuner, flops_of
+
+__all__ = ["CostModel", "ModelOptimizer", "ModelBasedTuner"]
+
+EXPLORE = 0.05  # share of a plan that is random
+LEAST_FLOPS = 1e-6  # less: nothing has worked yet
+
+
+class CostModel:
+    """Base of models that tell good configurations from bad ones."""
+
+    def fit(self, xs, ys, plan_size):
+        """Learns from indices ``xs`` with throughputs ``ys``; the best ``plan_size`` matter most."""
+        raise NotImplementedError
+
+    def fit_log(self, records, plan_size, min_seed_records=500):
+        """Learns from records of similar tasks; False if there are too few."""
+        raise NotImplementedError
+
+    def predict(self, xs, output_margin=False):
+        """Scores of indices, as an array; higher is better."""
+        raise NotImplementedError
+
+    def load_basemodel(self, base_model):
+        """Starts from what another model says."""
+        raise NotImplementedError
+
+    def spawn_base_model(self):
+        """A new model of the same kind."""
+        raise NotImplementedError
+
+    def close(self):
+        """Ends what the model has started; called at the end of a run."""
+
+
+class ModelOptimizer:
+    """Base of what finds the configurations that a model likes."""
+
+    def find_maximums(self, model, num, exclusive):
+        """At most ``num`` indices that ``model`` scores best and that are not in ``exclusive``, best first."""
+        raise NotImplementedError
+
+
+class ModelBasedTuner(Tuner):
+    """Measures what a model likes, in plans of ``plan_size``; after each the model learns again.
+
+    Parameters
+    ----------
+    task : Task
+    cost_model : CostModel
+    model_optimizer : ModelOptimizer
+    plan_size : int
+    diversity_filter_ratio : float, optional
+        The plan is chosen out of so many times as many candidates, so that they differ. Raises AssertionError below 1.
+    """
+
+    def __init__(self, task, cost_model, model_optimizer, plan_size, diversity_filter_ratio=None):
+        super().__init__(task)
+        self.space = task.config_space
+        self.target, self.plan_size = task.target, check.integer("plan_size", plan_size, 1)
+        self.cost_model, self.model_optimizer = cost_model, model_optimizer
+        self.diversity_filter_ratio = diversity_filter_ratio
+        assert not diversity_filter_ratio or diversity_filter_ratio >= 1, (
+            f"Diversity filter ratio must be larger than one, not {diversity_filter_ratio}"
+        )
+        self.visited, self.trials, self.trial_pt = set(), [], 0
+        self.xs, self.ys, self.flops_max, self.train_ct = [], [], 0.0, 0
+
+    def end_of_run(self):
+        getattr(self.cost_model, "close", bool)()
+
+    def has_next(self):
+        return len(self.visited) < len(self.space)
+
+    def next_batch(self, batch_size):
+        out = []
+        while len(out) < batch_size and self.has_next():
+            while self.trial_pt < len(self.trials) and not self._open(self.trials[self.trial_pt]):
+                self.trial_pt += 1
+            if self.trial_pt >= len(self.trials) - int(EXPLORE * self.plan_size):
+                index = self.space.get_rand_index(to_exclude=self.visited)
+            else:
+                index = self.trials[self.trial_pt]
+            self.visited.add(index)
+            out.append(self.space.get(index))
+        return out
+
+    def _open(self, index):
+        return index not in self.visited and self.space.is_index_valid(index)
+
+    def update(self, inputs, results):
+        for inp, res in zip(inputs, results):
+            flops = flops_of(self.task, res)
+            self.xs.append(inp.config.index)
+            self.ys.append(flops)
+            self.visited.add(inp.config.index)
+            self.flops_max = max(self.flops_max, flops)
+        if len(self.xs) < self.plan_size * (self.train_ct + 1) or self.flops_max <= LEAST_FLOPS:
+            return
+        self.cost_model.fit(self.xs, self.ys, self.plan_size)
+        self._plan(self.cost_model)
+        self.train_ct += 1
+
+    def _plan(self, model):
+        ratio = self.diversity_filter_ratio
+        found = list(self.model_optimizer.find_maximums(model, int(self.plan_size * (ratio or 1)), self.visited))
+        if ratio:
+            at = _core.pick_diverse(self.space._space, found, np.zeros(len(found)), self.plan_size)
+            found = [found[i] for i in at]
+        self.trials, self.trial_pt = found, 0
+        self._fill()
+
+    def _fill(self):
+        """Random configurations for what a model has not planned."""
+        wanted = self.plan_size - len(self.trials)
+        if wanted > 0:
+            taken = self.visited.union(self.trials)
+            self.trials = list(self.trials) + self.space.draw_ints(wanted, to_exclude=taken)
+
+    def load_history(self, data_set, min_seed_records=500):
+        """Learns from records of tasks with the same name.
+
+        Parameters
+        ----------
+        data_set : iterable of (MeasureInput, MeasureResult)
+            For example what `record.load_from_file` gives.
+        min_seed_records : int
+            With fewer good ones nothing is learnt.
+        """
+        GLOBAL_SCOPE.in_tuning = True  # templates see what they see when they are tuned
+        try:
+            base = self.cost_model.spawn_base_model()
+            if not base.fit_log(data_set, self.plan_size, min_seed_records):
+                return
+            if not self.trials:
+                self._plan(base)
+            self.cost_model.load_basemodel(base)
+        finally:
+            GLOBAL_SCOPE.in_tuning = False

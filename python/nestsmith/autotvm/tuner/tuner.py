@@ -1,0 +1,217 @@
+"""The loop that all tuners share: choose, measure, learn, tell the callbacks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+
+import numpy as np
+
+from ... import check
+from ..env import GLOBAL_SCOPE
+from ..log import load_from_file
+from ..measure import MeasureErrorNo, MeasureInput, create_measure_batch
+from ..utils import format_si_prefix
+
+__all__ = ["Tuner"]
+
+logger = logging.getLogger("autotvm")
+
+MAX_ERRORS_IN_A_ROW = 150
+
+
+def flops_of(task, result):
+    """Operations per second of a result, 0 if it failed."""
+    if result.error_no != MeasureErrorNo.NO_ERROR:
+        return 0.0
+    return task.flop / np.mean(result.costs)
+
+
+class Tuner:
+    """Base of tuners.
+
+    Parameters
+    ----------
+    task : Task
+
+    Attributes
+    ----------
+    task : Task
+    best_config : ConfigEntity or None
+    best_flops : float
+        Operations per second of the best.
+    best_iter : int
+        Number of the trial that was the best, from 0.
+    best_measure_pair : tuple or None
+        Its (MeasureInput, MeasureResult).
+    ttl : int or None
+        Trials that are left if nothing better is found.
+    n_trial, early_stopping : int
+        As given to `tune`.
+    """
+
+    def __init__(self, task, **kwargs):
+        self.param, self.recorder, self.task = kwargs, None, task
+        self.error_ct_threshold = MAX_ERRORS_IN_A_ROW
+        self.ttl = self.n_trial = self.early_stopping = None
+        self.reset()
+
+    # ---- what tuners define ----
+
+    def has_next(self):
+        """Is there anything left to measure?"""
+        raise NotImplementedError
+
+    def next_batch(self, batch_size):
+        """At most ``batch_size`` configurations to measure next."""
+        raise NotImplementedError
+
+    def update(self, inputs, results):
+        """Learns from measured configurations; may also be called with old records."""
+
+    def load_history(self, data_set, min_seed_records=500):
+        """Learns from records of other tasks; what does not learn from them ignores them."""
+
+    def end_of_run(self):
+        """Called when `tune` ends, in whatever way."""
+
+    # ---- the loop ----
+
+    def tune(self, n_trial, measure_option, early_stopping=None, callbacks=(), si_prefix="G", resume_log=None):
+        """Measures configurations until the trials are used up.
+
+        Parameters
+        ----------
+        n_trial : int
+            Configurations to measure.
+        measure_option : dict
+            What `measure_option` returns.
+        early_stopping : int, optional
+            Stop after so many trials without a better one.
+        callbacks : list of callable
+            Each is called with (tuner, inputs, results) after every batch.
+        si_prefix : str
+            Of the FLOPS in debug lines.
+        resume_log : str or Path, optional
+            Log of an earlier run: its records of this task count as trials and are learnt from, not measured again.
+
+        Raises
+        ------
+        ValueError
+            If ``si_prefix`` is unknown or ``n_trial`` is negative.
+        """
+        n_trial = check.integer("n_trial", n_trial, 0)
+        format_si_prefix(0, si_prefix)
+        self.n_trial, self.early_stopping = n_trial, early_stopping or int(1e9)
+        old_level = logger.level
+        GLOBAL_SCOPE.in_tuning = True
+        run = _Run(self, callbacks, si_prefix)
+        measure_batch, finished = None, False
+        try:
+            measure_batch = create_measure_batch(self.task, measure_option)
+            if resume_log is not None:
+                run.replay(resume_log)
+            batch_size = getattr(measure_batch, "n_parallel", 1)
+            while run.count < n_trial and not run.stopped and self.has_next():
+                configs = self.next_batch(min(batch_size, n_trial - run.count))
+                if not configs:
+                    break
+                inputs = [MeasureInput(self.task.target, self.task, c) for c in configs]
+                run.measured(inputs, run.measure(measure_batch, inputs))
+                if run.errors_in_row > self.error_ct_threshold:
+                    logging.basicConfig()
+                    logger.warning("Too many errors happen in the tuning. Switching to debug mode.")
+                    logger.setLevel(logging.DEBUG)
+                else:
+                    logger.setLevel(old_level)
+            finished = True
+        finally:
+            logger.setLevel(old_level)
+            GLOBAL_SCOPE.in_tuning = False
+            try:
+                getattr(measure_batch, "close", bool)()
+                self.end_of_run()
+            finally:
+                run.end(finished)
+
+    def reset(self):
+        """Forgets the best configuration."""
+        self.best_config, self.best_flops, self.best_iter, self.best_measure_pair = None, 0, 0, None
+
+    def set_error_threshold(self, threshold):
+        """After how many failures in a row the ``autotvm`` logger shows everything."""
+        self.error_ct_threshold = check.integer("threshold", threshold, 0)
+
+
+class _Run:
+    """One call of `Tuner.tune`: what was measured so far."""
+
+    def __init__(self, tuner, callbacks, si_prefix):
+        self.tuner, self.callbacks, self.prefix = tuner, list(callbacks), si_prefix
+        self.count, self.errors_in_row, self.errors, self.stopped = 0, 0, [], False
+
+    def measure(self, measure_batch, inputs):
+        """The results of a batch. Where the run is ended meanwhile, what was measured reaches the callbacks."""
+        try:
+            return measure_batch(inputs)
+        except BaseException:
+            pairs = [(i, r) for i, r in zip(inputs, getattr(measure_batch, "arrived", ())) if r is not None]
+            if pairs:
+                self._call_back([i for i, _ in pairs], [r for _, r in pairs])
+            raise
+
+    def replay(self, log):
+        """Takes the records of an earlier run as measured by this one."""
+        own = self.tuner.task.workload
+        pairs = [(i, r) for i, r in load_from_file(log) if i.task.workload == own]
+        if pairs:
+            logger.info("%d records of %s are taken from %s", len(pairs), self.tuner.task.name, log)
+            self.measured([i for i, _ in pairs], [r for _, r in pairs], call_back=False)
+
+    def measured(self, inputs, results, call_back=True):
+        """Notes what came out of a batch, and passes it on."""
+        t = self.tuner
+        for k, (inp, res) in enumerate(zip(inputs, results)):
+            flops = flops_of(t.task, res)
+            if res.error_no == MeasureErrorNo.NO_ERROR:
+                self.errors_in_row = 0
+                shown = res
+            else:
+                self.errors_in_row += 1
+                shown = "\n".join(str(c) for c in res.costs)
+                self.errors.append(shown)
+            if flops > t.best_flops:
+                t.best_flops, t.best_config, t.best_measure_pair, t.best_iter = flops, inp.config, (inp, res), self.count + k
+            logger.debug(
+                "No: %d\t%sFLOPS: %.2f/%.2f\tresult: %s\t%s",
+                self.count + k + 1, self.prefix, format_si_prefix(flops, self.prefix),
+                format_si_prefix(t.best_flops, self.prefix), shown, inp.config,
+            )  # fmt: skip
+        self.count += len(results)
+        t.ttl = min(t.early_stopping + t.best_iter, t.n_trial) - self.count
+        t.update(inputs, results)
+        if call_back:
+            self._call_back(inputs, results)
+        if self.count >= t.best_iter + t.early_stopping:
+            logger.debug("Early stopped. Best iter: %d.", t.best_iter)
+            self.stopped = True
+
+    def _call_back(self, inputs, results):
+        for c in self.callbacks:
+            c(self.tuner, inputs, results)
+
+    def end(self, finished):
+        """Tells the callbacks that the run is over, and where the errors are if nothing worked."""
+        for c in self.callbacks:
+            if hasattr(c, "end"):
+                c.end(self.tuner, self.count, finished)
+        if not self.count or len(self.errors) < self.count:
+            return
+        handle, name = tempfile.mkstemp(prefix="nestsmith_tuning_errors_", suffix=".log", text=True)
+        with os.fdopen(handle, "w") as f:
+            f.write("\n".join(self.errors))
+        logger.warning(
+            "Could not find any valid schedule for task %s. A file containing the errors has been written to %s.",
+            self.tuner.task, name,
+        )  # fmt: skip

@@ -1,0 +1,42 @@
+"""Templates each of whose configurations fails in its own way."""
+
+from nestsmith import autotvm, te
+
+FAULTS = ["none", "refused", "raises", "other", "crash", "endless"]
+
+
+@autotvm.template("tests/faults")
+def faults(n):
+    """On CPUs. How it fails: the value of knob ``fault``."""
+    cfg = autotvm.get_config()
+    cfg.define_knob("fault", FAULTS)
+    fault = cfg["fault"].val
+    if fault == "raises":
+        raise KeyError("tile_z")
+    a = te.placeholder((n,), name="A")
+    if fault == "crash":  # inputs of 1 and more: it reads far beyond the end
+        b = te.compute((n,), lambda i: a[(a[i] * 1e8).astype("int32")], name="B")
+    elif fault == "endless":
+        k = te.reduce_axis((0, 1 << 30), name="k")
+        b = te.compute((n,), lambda i: te.max(a[(i + k * 7) % n], axis=k), name="B")
+    else:
+        b = te.compute((n,), lambda i: a[i] + (2.0 if fault == "other" else 1.0), name="B")
+    cfg.add_flop(n)
+    if fault == "refused":
+        cfg.raise_error("no such tile")
+    return te.create_schedule(b.op), [a, b]
+
+
+@autotvm.template("tests/faults.gpu")
+def faults_gpu(n, threads):
+    """A block of so many threads."""
+    cfg = autotvm.get_config()
+    cfg.define_knob("threads", [threads])
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    block, thread = s[b].split(b.op.axis[0], cfg["threads"].val)
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    cfg.add_flop(n)
+    return s, [a, b]
