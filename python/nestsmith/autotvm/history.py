@@ -126,7 +126,7 @@ class ApplyHistoryBest(DispatchContext):
             if (key, workload) not in best or (key in _GENERIC and not workload[0].endswith(f".{key}")):
                 continue
             inp, res = best[key, workload]
-            inp.config.cost = float(np.mean(res.costs))
+            inp.config.cost = _mean(res)
             if key in _GENERIC:
                 logger.info("%s: the configuration comes from another device, %s", workload[0], inp.target)
             return inp.config
