@@ -67,10 +67,29 @@ class Fleet:
         """A server, registered."""
         p = Process("nestsmith.exec.rpc_server", "--host=127.0.0.1", "--port=0", f"--tracker=127.0.0.1:{self.port}", f"--key={key}",
                     *self.options, *options, **self.environment)  # fmt: skip
+        p.key = key
         self.servers.append(p)
-        if ready:
-            p.wait(f"INFO:RPCServer:registered as {key} with tracker 127.0.0.1:{self.port}")
+        return self.ready(p) if ready else p
+
+    def ready(self, p):
+        """The server, once it is registered."""
+        p.wait(f"INFO:RPCServer:registered as {p.key} with tracker 127.0.0.1:{self.port}")
         return p
+
+    def man(self, *keys):
+        """Starts what is missing of one server for each key; ends what is too many."""
+        wanted, kept, fresh = list(keys), [], []
+        for p in self.servers:
+            if p.child.poll() is None and p.key in wanted:
+                wanted.remove(p.key)
+                kept.append(p)
+            else:
+                p.close()
+        self.servers = kept
+        fresh = [self.serve(k, ready=False) for k in wanted]
+        for p in fresh:
+            self.ready(p)
+        self.servers.sort(key=lambda p: p.key)
 
     def close(self):
         for p in [*self.servers, self.tracker]:
