@@ -40,7 +40,8 @@ def harbour():
 def fleet(harbour):
     """Three servers, whatever the test before did to them."""
     harbour.man("a", "a", "b")
-    assert wait_until(lambda: (counts(harbour, "a"), counts(harbour, "b")) == ((2, 2, 0), (1, 1, 0)))
+    right = wait_until(lambda: (counts(harbour, "a"), counts(harbour, "b")) == ((2, 2, 0), (1, 1, 0)), 60)
+    assert right, (counts(harbour, "a"), counts(harbour, "b"), [(p.key, p.lines, list(p._new.queue)) for p in harbour.servers])
     return harbour
 
 

@@ -16,6 +16,7 @@ import weakref
 
 from nestsmith import _core, check, forks
 
+from ..runtime.ndarray import bytes_of
 from ..states import core_state
 from .cost import FAILED, seconds_of
 from .hardware import cores
@@ -371,6 +372,11 @@ def task_rows(task, stop=None):
     """What candidates of a task read and have to compute, as `_core.TaskData` takes it; `stop` ends the reference program."""
     arrays, exact = _core.reference_data(task.compute_dag, stop=stop), _core.reference_exact(task.compute_dag)
     return [(len(a), a, not t.op.is_placeholder, t.dtype, same) for a, t, same in zip(arrays, task.compute_dag.tensors, exact)]
+
+
+def bare_rows(task):
+    """As `task_rows` for candidates whose results nobody compares: sizes and no data."""
+    return [(bytes_of(t.shape, t.dtype), None, not t.op.is_placeholder, t.dtype, False) for t in task.compute_dag.tensors]
 
 
 class LocalRunner(ProgramRunner):

@@ -11,7 +11,7 @@ from nestsmith import check, forks
 from ..cluster.client import DeviceLost
 from ..cluster.lanes import Batch, Lanes
 from .cost import FAILED
-from .measure import LocalRunner, MeasureErrorNo, MeasureResult, details, shorten, task_rows
+from .measure import LocalRunner, MeasureErrorNo, MeasureResult, bare_rows, details, shorten, task_rows
 from .signals import Held
 
 __all__ = ["RPCRunner"]
@@ -104,9 +104,10 @@ class RPCRunner(LocalRunner):
         if not good:
             out.set_result([self._result(b, None, 0.0, "") for b in build_results])
             return out
-        name = f"{task.workload_key} {task.target}"
+        family = f"{task.workload_key} {task.target}"
+        name = f"{family} {task.compute_dag.workload_key()} {checked}"  # templates have several DAGs for one workload
         items = [(build_results[k].program[2], build_results[k].program[1]) for k in good]
-        batch = Batch(name, task.target, lambda: self._board_rows(task), items, policy, best)
+        batch = Batch(name, task.target, lambda: self._board_rows(task, checked), items, policy, best, family)
 
         def arrived(done):
             if done.cancelled():
@@ -120,18 +121,19 @@ class RPCRunner(LocalRunner):
                 return
             else:
                 found = dict(zip(good, done.result()))
-            where = self.lanes.class_of(name)
+            where = self.lanes.class_of(family)
             out.set_result([self._result(b, found.get(k), batch.seconds / len(good), where) for k, b in enumerate(build_results)])
 
         self.lanes.submit(batch).add_done_callback(arrived)
         return out
 
-    def _board_rows(self, task):
-        key = (task.workload_key, id(task.compute_dag))
+    def _board_rows(self, task, checked):
+        key = (id(task.compute_dag), checked)
         if key not in self._rows:
             if len(self._rows) > 3:
                 self._rows.clear()
-            self._rows[key] = [(n, None if v is None else bytes(v), *rest) for n, v, *rest in task_rows(task, self._stop)]
+            rows = task_rows(task, self._stop) if checked else bare_rows(task)
+            self._rows[key] = [(n, None if v is None else bytes(v), *rest) for n, v, *rest in rows]
         return self._rows[key]
 
     def _result(self, built, r, seconds, where):

@@ -47,3 +47,9 @@ for _where in (task, task.dispatcher):  # TVM's places for them; here these modu
 
 # ``python -m nestsmith.autotvm.record`` runs a module that this package imports as well, which is harmless
 _warnings.filterwarnings("ignore", r"'nestsmith\.autotvm\.record' found in sys\.modules", RuntimeWarning)
+
+
+def __getattr__(name):
+    if name == "RPCRunner":  # needs the extra `cluster`
+        return measure.RPCRunner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -253,7 +253,7 @@ class Client:
         ClusterError
             If the tracker is not there, or none of its devices has the key for so long.
         """
-        wait = WAIT_SECONDS if wait_limit is None else check.number("wait_limit", wait_limit, 0)
+        wait = WAIT_SECONDS if wait_limit is None else check.number("wait_limit", wait_limit, -1)
         return LOOP.wait(self._acquire(check.text("key", key), int(priority), like, list(but), float(wait)))
 
     async def _acquire(self, key, priority, like, but, wait):

@@ -44,9 +44,12 @@ class Batch:
         The engine's RunPolicy.
     best : callable
         Seconds that are to be beaten, 0: none; asked when the batch is sent.
+    family : str, optional
+        Tasks of one family stay on devices of one class; default the task.
     """
 
-    def __init__(self, task, target, rows, items, policy, best=lambda: 0.0):
+    def __init__(self, task, target, rows, items, policy, best=lambda: 0.0, family=""):
+        self.family = family or task
         self.task, self.target, self.rows, self.items, self.policy, self.best = task, target, rows, items, dict(policy), best
         self.future, self.tries, self.seconds = concurrent.futures.Future(), 0, 0.0
 
@@ -89,7 +92,7 @@ class Lanes:
     def _forked(self):
         self._client, self._queue, self._threads, self._classes, self._stop = None, collections.deque(), [], {}, False
         self._change = threading.Condition()
-        self._known, self._other = set(), set()  # (lease, task) whose data was sent; (task, address) of another class
+        self._known, self._other = set(), set()  # (lease, task) whose data was sent; (family, address) of another class
 
     @property
     def client(self):
@@ -108,9 +111,9 @@ class Lanes:
                 return
             time.sleep(0.2)
 
-    def class_of(self, task):
-        """The class on which a task is measured, as text; "" before its first result."""
-        found = self._classes.get(task)
+    def class_of(self, family):
+        """The class on which a family of tasks is measured, as text; "" before its first result."""
+        found = self._classes.get(family)
         return found.text if found else ""
 
     def submit(self, batch):
@@ -159,9 +162,9 @@ class Lanes:
         return None
 
     def _fits(self, batch, lease):
-        want = self._classes.get(batch.task)
+        want = self._classes.get(batch.family)
         have = lease.facts["classes"].get(str(batch.kind))
-        return have is not None and (batch.task, lease.address) not in self._other and (want is None or want.text == have)
+        return have is not None and (batch.family, lease.address) not in self._other and (want is None or want.text == have)
 
     def _lane(self):
         lease, used = None, 0
@@ -207,8 +210,8 @@ class Lanes:
         return None
 
     def _take(self, batch):
-        want = self._classes.get(batch.task)
-        but = [address for task, address in self._other if task == batch.task]
+        want = self._classes.get(batch.family)
+        but = [address for family, address in self._other if family == batch.family]
         lease = self.client.acquire(self.key, self.priority, want.text if want else None, but, self._wait_limit)
         if str(batch.kind) not in lease.facts["classes"]:
             lease.release()
@@ -256,13 +259,13 @@ class Lanes:
         """Whether the device is of the class of the task, which is that of the first one that measured it."""
         text = lease.facts["classes"][str(batch.kind)]
         with self._change:
-            known = self._classes.setdefault(batch.task, _Class(text, canary))
+            known = self._classes.setdefault(batch.family, _Class(text, canary))
             if not canary or not known.canary:
                 known.canary = known.canary or canary
                 return True
             if abs(canary / known.canary - 1) <= (CANARY_GPU if batch.kind == 2 else CANARY_CPU):
                 return True
-            self._other.add((batch.task, lease.address))
+            self._other.add((batch.family, lease.address))
         return False
 
     def _again_elsewhere(self, batch, lease):

@@ -199,12 +199,17 @@ def empty(shape, dtype="float32", device=None, mem_scope=None):
     return out
 
 
+def bytes_of(shape, dtype):
+    """Size of an array. Raises ValueError for a bad shape or dtype."""
+    return int(np.prod([int(s) for s in shape], dtype=object)) * _DTYPES[_check_dtype(dtype)][0].itemsize
+
+
 def uninitialised(shape, dtype="float32", device=None):
     """As `empty`, for a caller that writes all of the array before anyone sees it. Raises MemoryError for a size that no
     memory has."""
     device = cpu(0) if device is None else _device(device)
     shape, dtype = _check_shape(shape), _check_dtype(dtype)
-    nbytes = int(np.prod(shape, dtype=object)) * _DTYPES[dtype][0].itemsize
+    nbytes = bytes_of(shape, dtype)
     if nbytes >= 2**62:
         raise MemoryError(f"an array of shape {shape} and dtype {dtype} does not fit into any memory")
     return NDArray(device.handle().alloc(nbytes), shape, dtype, device)

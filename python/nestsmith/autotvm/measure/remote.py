@@ -1,0 +1,113 @@
+"""Measuring templates on devices that a tracker lends."""
+
+from __future__ import annotations
+
+import logging
+
+from ... import rpc
+from ...auto_scheduler.hardware import cores
+from ...auto_scheduler.remote import RPCRunner as EngineRPCRunner
+from .measure_methods import EngineRunner
+from .program import limits_of
+
+__all__ = ["RPCRunner", "request_remote"]
+
+logger = logging.getLogger("autotvm")
+
+WAIT_SECONDS = 10.0  # for a first device, when a task begins
+request_remote = rpc.request_remote
+
+
+class RPCRunner(EngineRunner):
+    """Runs configurations on devices of a tracker, each in the isolated worker of its board.
+
+    Parameters
+    ----------
+    key : str
+        What the devices are asked for by.
+    host, port : str, int, optional
+        Of the tracker; without them NESTSMITH_TRACKER_HOST and _PORT, TVM_TRACKER_HOST and _PORT, 127.0.0.1:9190.
+    priority : int
+        Larger is served first.
+    timeout : float
+        Seconds per configuration; waiting for a device does not count.
+    n_parallel : int, optional
+        Devices that measure at the same time; default one per core of this machine.
+    number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, module_loader, check, mode, l2, busy
+        As of `LocalRunner`.
+    tls_dir : str, optional
+        Directory with ca.pem, cert.pem and key.pem; NESTSMITH_TLS_DIR without it.
+
+    Raises
+    ------
+    ValueError
+        If a word is unknown or a number too small.
+    RPCError
+        When a task begins: no tracker, or no device of the key within 10 s.
+    """
+
+    def __init__(
+        self,
+        key,
+        host=None,
+        port=None,
+        priority=1,
+        timeout=10,
+        n_parallel=None,
+        number=4,
+        repeat=3,
+        min_repeat_ms=0,
+        cooldown_interval=0.1,
+        enable_cpu_cache_flush=False,
+        module_loader=None,
+        device=0,
+        check="best",
+        mode="auto",
+        l2="mixed",
+        busy=None,
+        tls_dir=None,
+    ):
+        engine = EngineRPCRunner(
+            key, host, port, priority, n_parallel or cores(), timeout, number, repeat, min_repeat_ms, cooldown_interval,
+            enable_cpu_cache_flush, device, mode, l2, busy, tls_dir,
+        )  # fmt: skip
+        super().__init__(engine, check, engine.n_parallel)
+        self.module_loader, self._ref_input, self._limits = module_loader, None, {}
+        for name in ("key", "host", "port", "priority", "number", "repeat", "min_repeat_ms", "cooldown_interval",
+                     "enable_cpu_cache_flush", "device"):  # fmt: skip
+            setattr(self, name, getattr(engine, name))
+
+    def __repr__(self):
+        return f"RPCRunner(key={self.key!r}, host={self.host!r}, port={self.port}, timeout={self.timeout}, number={self.number})"
+
+    @property
+    def ref_input(self):
+        """Accepted: candidates get the inputs with which their results are checked."""
+        return self._ref_input
+
+    @ref_input.setter
+    def ref_input(self, value):
+        logger.warning("ref_input has no effect: candidates get the inputs with which their results are checked")
+        self._ref_input = value
+
+    def set_task(self, task):
+        """Waits for a device of the key. Raises RPCError that names key, tracker and the query if none comes."""
+        super().set_task(task)
+        self.engine.lanes.check(WAIT_SECONDS)
+
+    def get_build_kwargs(self):
+        """The limits of the device that will run the programs, where they are below the target's; {} for a CPU."""
+        known = limits_of(self.task.target)
+        if not known:
+            return {}
+        kind = self.task.target.kind.device_type
+        if kind not in self._limits:
+            with rpc.request_remote(self.key, self.host, self.port, self.priority, tls_dir=self.engine.tls_dir) as remote:
+                self._limits[kind] = remote.device_facts(remote.device(kind, self.device))
+        facts = self._limits[kind]
+        if facts is None:
+            raise rpc.RPCError(f"the devices of key {self.key!r} have no {self.task.target.kind.name} device {self.device}")
+        asked, found = known["check_gpu"], {}
+        for name, own in (("max_threads_per_block", "max_threads_per_block"), ("max_shared_memory_per_block", "max_shared_per_block")):
+            found[name] = min(asked[name], int(facts[own])) if facts.get(own) else asked[name]
+        return {"check_gpu": {**asked, **found}}
