@@ -184,6 +184,14 @@ static PyObject *dag_elementwise(PyObject *o, PyObject *args) {
   const PyDag *d = (PyDag *)o;
   return two_stages(o, args, &a, &b) ? PyBool_FromLong(te_elementwise_match(d->own.ctx, d->dag, a, b)) : NULL;
 }
+static PyObject *dag_hold(PyObject *o, PyObject *facts) {
+  PyDag *d = (PyDag *)o;
+  PyObject *list = PySequence_List(facts), *none = list ? PyList_New(0) : NULL;
+  if (!none) return Py_XDECREF(list), NULL;
+  Py_SETREF(d->tensors, list);
+  Py_SETREF(d->ops, none);
+  Py_RETURN_NONE;
+}
 static PyObject *dag_get(PyObject *o, void *what) {
   const PyDag *d = (PyDag *)o;
   switch ((int)(intptr_t)what) {
@@ -208,6 +216,7 @@ static PyMethodDef DAG_METHODS[] = {
      "common_outer(a, b): common outer iterators from stage a to its remote consumer b."},
     {"elementwise_match", dag_elementwise, METH_VARARGS,
      "elementwise_match(a, b): all steps from stage a to b are element-wise."},
+    {"hold", dag_hold, METH_O, "hold(facts): holds these instead of the tensors and operations it was made from."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot DAG_SLOTS[] = {
     {Py_tp_doc, "ComputeDAG(tensors): the operations a list of tensors stands for, ordered and analysed."},

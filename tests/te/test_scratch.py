@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
-from nestsmith import _core, te, topi
+from nestsmith import _core, auto_scheduler, te, topi
 
 
 def next_number():
@@ -156,3 +156,32 @@ def test_exceptions():
         c[0, 0, 0]
     text()
     assert caught.traceback[0].frame.f_locals["c"].op.name == "C"
+
+
+STEPS = '[["SP", 2, 0, 8, [4], 1], ["AN", 2, 0, 3]]'
+
+
+def dag_and_program(detached):
+    dag = auto_scheduler.ComputeDAG(list(product()))
+    if detached:
+        dag.detach()
+    return dag, program_of(dag)
+
+
+def program_of(dag):
+    return _core.program(_core.State(dag, STEPS), None, ns.target.Target("llvm").engine(), "main")
+
+
+def test_a_dag_that_let_go_of_its_tensors():
+    plain, wanted = dag_and_program(False)
+    kept = []
+    assert forgets(lambda: kept.append(dag_and_program(True)))
+    for dag, program in kept:
+        text()
+        assert program == wanted == program_of(dag)
+        assert str(dag) == str(plain) and dag.workload_key() == plain.workload_key() and dag.flop_ct == plain.flop_ct
+        assert [(t.name, t.shape, t.dtype, t.op.is_placeholder) for t in dag.tensors] == [
+            (t.name, tuple(t.shape), t.dtype, t.op.is_placeholder) for t in plain.tensors
+        ]
+        with pytest.raises(TypeError, match="expected a te.Tensor, not TensorFacts"):
+            dag.apply_steps_from_state(_core.State(dag, STEPS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import namedtuple
 
 from .. import _core, te
 from ..registry import get_global_func
@@ -51,6 +52,10 @@ def _tensors_of(source):
     )
 
 
+OpFacts = namedtuple("OpFacts", ["name", "is_placeholder"])
+TensorFacts = namedtuple("TensorFacts", ["name", "shape", "dtype", "op"])
+
+
 class ComputeDAG(_core.ComputeDAG):
     """The operations of a computation in stage order.
 
@@ -83,6 +88,16 @@ class ComputeDAG(_core.ComputeDAG):
     def hash_key(self):
         """md5 of the simple text."""
         return hashlib.md5(self.text(simple=True).encode()).hexdigest()
+
+    def detach(self):
+        """Lets go of the objects of te that it was made from, so that `te.scratch` can forget them.
+
+        ``tensors`` describes them from then on (``name``, ``shape``, ``dtype``, ``op.name``, ``op.is_placeholder``), ``ops`` is empty,
+        and it makes no schedules of te any more. States, programs and measurements need nothing of these.
+        """
+        self.hold(
+            [TensorFacts(t.name, tuple(t.shape), t.dtype, OpFacts(t.op.name, t.op.is_placeholder)) for t in self.tensors]
+        )
 
     # ---- states ----
 

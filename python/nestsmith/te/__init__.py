@@ -81,5 +81,5 @@ from ..tir import (
 )
 from .operation import compute, placeholder, reduce_axis, size_var, thread_axis, var, with_attrs
 from .schedule import InferBound, Schedule, Stage, create_schedule
-from .scratch import scratch
+from .scope import scratch
 from .tag import tag_scope
