@@ -29,6 +29,10 @@ class DiagnosticError(TVMValueError):
     """The types of a network do not fit together."""
 
 
+class ImportMismatch(TVMValueError):
+    """A node of an imported network computes something else than in the framework that it comes from."""
+
+
 class OpError(TVMError):
     """An operator of a network cannot be compiled."""
 

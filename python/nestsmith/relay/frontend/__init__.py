@@ -3,5 +3,6 @@
 from . import quantized, sampling  # noqa: F401 - they register converters
 from .onnx import from_onnx
 from .onnx_ops import converter
+from .pytorch import from_pytorch
 
-__all__ = ["from_onnx", "converter"]
+__all__ = ["from_onnx", "from_pytorch", "converter"]

@@ -17,8 +17,9 @@ from ..transform.fold_constant import fold
 from .values import array, dtype_of, known, rank_of, shape_of
 
 __all__ = [
-    "as_dtype", "scalar", "reduce", "softmax", "layer_norm", "gelu", "convolution", "transposed_convolution", "pool", "matmul",
-    "round_even", "linear", "expand", "gather", "now", "scatter", "slice_axes", "pad", "resize", "softplus", "erf_based", "normalized", "activation",
+    "as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm", "gelu", "convolution",
+    "transposed_convolution", "pool", "matmul", "linear", "attention", "expand", "gather", "gather_elements", "triangle", "now", "scatter",
+    "scatter_elements", "slice_axes", "pad", "resize", "softplus", "erf_based", "normalized", "activation",
 ]  # fmt: skip
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -32,6 +33,36 @@ def as_dtype(e, dtype):
 def scalar(value, like):
     """A constant of the type of `like`."""
     return relay.cast(array(value, "float32"), "bfloat16") if dtype_of(like) == "bfloat16" else array(value, dtype_of(like))
+
+
+def cast(x, dtype):
+    """Casts as NumPy, ONNX and PyTorch do: numbers other than 0 are true."""
+    if dtype == "bool" and dtype_of(x) != "bool":
+        return relay.not_equal(x, scalar(0, x))
+    return as_dtype(x, dtype)
+
+
+def power(x, y):
+    """x to the y, in the type of x. Known small exponents are products."""
+    kind = dtype_of(x)
+    if known(y) and y.data.size == 1 and float(y.data.ravel()[0]) in (2.0, 3.0, 0.5) and rank_of(x) >= rank_of(y):
+        e = float(y.data.ravel()[0])
+        return relay.sqrt(x) if e == 0.5 else relay.multiply(relay.multiply(x, x), x) if e == 3 else relay.multiply(x, x)
+    if is_float(kind):
+        return relay.power(x, as_dtype(y, kind))
+    wide = "float64"
+    return relay.cast(relay.round(relay.power(relay.cast(x, wide), as_dtype(y, wide))), kind)
+
+
+def clip(x, low, high):
+    """`x` between two bounds: numbers, expressions or None."""
+    values = [b.data.item() if known(b) and b.data.size == 1 else b for b in (low, high)]
+    if all(isinstance(v, (int, float)) for v in values):
+        return relay.clip(x, *values)
+    for v, f in zip(values, (relay.maximum, relay.minimum)):
+        if v is not None:
+            x = f(x, scalar(v, x) if isinstance(v, (int, float)) else v)
+    return x
 
 
 def axes_of(axes, rank):
@@ -48,6 +79,13 @@ def reduce(kind, x, axes, keepdims):
     """Sum, mean, max, ... over axes (None: all)."""
     f = getattr(relay, kind)
     return f(x, axis=axes_of(axes, rank_of(x)), keepdims=bool(keepdims)) if rank_of(x) else x
+
+
+def extreme(kind, x, axes, keepdims):
+    """Max or min over axes; of truth values any or all."""
+    if dtype_of(x) == "bool":
+        kind = "any" if kind == "max" else "all"
+    return reduce(kind, x, axes, keepdims)
 
 
 def softmax(x, axis, log=False):
@@ -260,6 +298,29 @@ def matmul(a, b):
     return relay.reshape(nn.batch_matmul(x, y), (*batch, sa[-2], sb[-1]))
 
 
+def attention(q, k, v, mask=None, causal=False, scale=None):
+    """softmax(q k^T scale + mask) v over the last two axes; a mask of truth values says what is looked at, and a row that looks
+    at nothing is 0. Fewer heads of k and v than of q are shared by groups."""
+    sq, sk, sv = shape_of(q), shape_of(k), shape_of(v)
+    if len(sq) == 4 and sq[1] != sk[1]:
+        k, v = relay.repeat(k, sq[1] // sk[1], 1), relay.repeat(v, sq[1] // sv[1], 1)
+    batch = np.broadcast_shapes(sq[:-2], shape_of(k)[:-2])
+    flat = lambda x: relay.reshape(expand(x, (*batch, *shape_of(x)[-2:])), (-1, *shape_of(x)[-2:]))  # noqa: E731
+    scores = relay.reshape(nn.batch_matmul(flat(q), flat(k)), (*batch, sq[-2], sk[-2]))
+    scores = relay.multiply(scores, scalar(1 / math.sqrt(sq[-1]) if scale is None else scale, scores))
+    if causal:
+        mask = array(np.tril(np.ones((sq[-2], sk[-2]), bool)))
+    if mask is not None and dtype_of(mask) == "bool":
+        lowest = scalar(-1e30 if dtype_of(q) != "float16" else -6e4, scores)  # finite: no row becomes 0 / 0
+        shares = softmax(relay.where(mask, scores, lowest), -1)
+        if not (known(mask) and mask.data.any(-1).all()):
+            shares = relay.where(mask, shares, scalar(0, shares))
+    else:
+        shares = softmax(scores if mask is None else relay.add(scores, mask), -1)
+    y = nn.batch_matmul(relay.reshape(shares, (-1, sq[-2], sk[-2])), flat(v), transpose_b=False)
+    return relay.reshape(y, (*batch, sq[-2], sv[-1]))
+
+
 # ---- moving data ----
 
 
@@ -280,6 +341,23 @@ def wrapped(index, extent):
 def gather(x, index, axis):
     """Slices of `x` along `axis`, negative indices counted from the end."""
     return relay.take(x, wrapped(index, shape_of(x)[axis]), axis=axis)
+
+
+def gather_elements(x, index, axis):
+    """One element of `x` for each of `index`, which says where along `axis`."""
+    index = wrapped(index, shape_of(x)[axis])
+    cut = [a for a, (m, k) in enumerate(zip(shape_of(index), shape_of(x))) if a != axis and m != k]
+    if cut:
+        x = slice_axes(x, cut, [0] * len(cut), [shape_of(index)[a] for a in cut], [1] * len(cut))
+    return relay.gather(x, axis, index)
+
+
+def triangle(x, k, upper):
+    """The elements of the last two axes on and above (below) diagonal `k`, the others 0."""
+    mask = (np.triu if upper else np.tril)(np.ones(shape_of(x)[-2:], bool), k)
+    if known(x):
+        return array(np.where(mask, x.data, np.zeros((), x.data.dtype)))
+    return relay.logical_and(x, array(mask)) if dtype_of(x) == "bool" else relay.where(array(mask), x, scalar(0, x))
 
 
 def now(e):
@@ -322,6 +400,17 @@ def scatter(x, at, new, reduction="none"):
     if not is_float(kind_of) and np.isinf(neutral):
         neutral = np.iinfo(kind_of).max if neutral > 0 else np.iinfo(kind_of).min
     return relay.reshape(combine(flat, reduce(kind, relay.where(here, relay.reshape(new, (1, count)), scalar(neutral, x)), [1], False)), shape)
+
+
+def scatter_elements(x, index, new, axis, reduction="none"):
+    """`x` with one element replaced (or combined) for each of `index`, which says where along `axis`."""
+    shape, places = shape_of(x), shape_of(index)
+    strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
+    base = sum(np.arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
+               for a, p in enumerate(places) if a != axis)  # fmt: skip
+    at = relay.multiply(wrapped(index, shape[axis]), array(strides[axis], "int32"))
+    at = relay.add(at, array(np.broadcast_to(base, places).copy(), "int32"))
+    return scatter(x, now(at), new, reduction)
 
 
 def slice_axes(x, axes, starts, ends, steps):

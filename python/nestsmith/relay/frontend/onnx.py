@@ -22,7 +22,7 @@ __all__ = ["from_onnx", "input_names", "load"]
 _CONTROL = {"Loop", "Scan", "SequenceMap"}
 
 
-def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True):
+def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True, check=False):
     """A network from an ONNX model.
 
     Parameters

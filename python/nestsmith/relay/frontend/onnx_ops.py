@@ -136,15 +136,7 @@ def _mean(n):
 
 @converter("Pow")
 def _pow(n):
-    x, y = n.inputs
-    kind = dtype_of(x)
-    if known(y) and y.data.size == 1 and float(y.data.ravel()[0]) in (2.0, 3.0, 0.5) and rank_of(x) >= rank_of(y):
-        e = float(y.data.ravel()[0])
-        return relay.sqrt(x) if e == 0.5 else relay.multiply(relay.multiply(x, x), x) if e == 3 else relay.multiply(x, x)
-    if kind.startswith(("float", "bfloat")):
-        return relay.power(x, c.as_dtype(y, kind))
-    wide = "float64"
-    return relay.cast(relay.round(relay.power(relay.cast(x, wide), c.as_dtype(y, wide))), kind)
+    return c.power(*n.inputs)
 
 
 @converter("IsInf")
@@ -158,15 +150,7 @@ def _isinf(n):
 
 @converter("Clip")
 def _clip(n):
-    x = n.input(0)
-    bounds = [n.input(i + 1) if n.has(i + 1) else n.attrs.get(name) for i, name in enumerate(("min", "max"))]
-    values = [b if b is None or isinstance(b, (int, float)) else b.data.item() if known(b) else b for b in bounds]
-    if all(isinstance(v, (int, float)) for v in values):
-        return relay.clip(x, *values)
-    for v, f in zip(values, (relay.maximum, relay.minimum)):
-        if v is not None:
-            x = f(x, c.scalar(v, x) if isinstance(v, (int, float)) else v)
-    return x
+    return c.clip(n.input(0), *(n.input(i + 1) if n.has(i + 1) else n.attrs.get(name) for i, name in enumerate(("min", "max"))))
 
 
 @converter("Shrink")
@@ -201,22 +185,14 @@ def _dropout(n):
     return [x, relay.full(array(True), shape_of(x), "bool")] if n.outputs > 1 else x
 
 
-def cast(x, dtype):
-    """Casts as NumPy and ONNX do: numbers other than 0 are true."""
-    have = dtype_of(x)
-    if dtype == "bool" and have != "bool":
-        return relay.not_equal(x, c.scalar(0, x))
-    return c.as_dtype(x, dtype)
-
-
 @converter("Cast")
 def _cast(n):
-    return cast(n.input(0), n.get("to"))
+    return c.cast(n.input(0), n.get("to"))
 
 
 @converter("CastLike")
 def _cast_like(n):
-    return cast(n.input(0), dtype_of(n.input(1)))
+    return c.cast(n.input(0), dtype_of(n.input(1)))
 
 
 # ---- products and windows ----
@@ -443,20 +419,14 @@ _REDUCE = {
     "ReduceSum": lambda x, a, k: c.reduce("sum", x, a, k),
     "ReduceMean": lambda x, a, k: c.reduce("mean", x, a, k),
     "ReduceProd": lambda x, a, k: c.reduce("prod", x, a, k),
-    "ReduceMax": lambda x, a, k: _extreme("max", x, a, k),
-    "ReduceMin": lambda x, a, k: _extreme("min", x, a, k),
+    "ReduceMax": lambda x, a, k: c.extreme("max", x, a, k),
+    "ReduceMin": lambda x, a, k: c.extreme("min", x, a, k),
     "ReduceL1": lambda x, a, k: c.reduce("sum", relay.abs(x), a, k),
     "ReduceL2": lambda x, a, k: relay.sqrt(c.reduce("sum", relay.multiply(x, x), a, k)),
     "ReduceSumSquare": lambda x, a, k: c.reduce("sum", relay.multiply(x, x), a, k),
     "ReduceLogSum": lambda x, a, k: relay.log(c.reduce("sum", x, a, k)),
     "ReduceLogSumExp": lambda x, a, k: relay.logsumexp(x, c.axes_of(a, rank_of(x)), k),
 }
-
-
-def _extreme(kind, x, axes, keepdims):
-    if dtype_of(x) == "bool":
-        return c.reduce("any" if kind == "max" else "all", x, axes, keepdims)
-    return c.reduce(kind, x, axes, keepdims)
 
 
 @converter(*_REDUCE)
@@ -617,13 +587,7 @@ def _gather(n):
 
 @converter("GatherElements")
 def _gather_elements(n):
-    x = n.input(0)
-    axis = n.get("axis", 0) % rank_of(x)
-    index = c.wrapped(n.input(1), shape_of(x)[axis])
-    cut = [a for a, (m, k) in enumerate(zip(shape_of(index), shape_of(x))) if a != axis and m != k]
-    if cut:
-        x = c.slice_axes(x, cut, [0] * len(cut), [shape_of(index)[a] for a in cut], [1] * len(cut))
-    return relay.gather(x, axis, index)
+    return c.gather_elements(n.input(0), n.input(1), n.get("axis", 0) % rank_of(n.input(0)))
 
 
 @converter("GatherND")
@@ -643,14 +607,7 @@ def _gather_nd(n):
 @converter("ScatterElements", "Scatter")
 def _scatter_elements(n):
     x, index, new = n.inputs
-    shape, places = shape_of(x), shape_of(index)
-    axis = n.get("axis", 0) % len(shape)
-    strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
-    base = sum(np.arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
-               for a, p in enumerate(places) if a != axis)  # fmt: skip
-    at = relay.multiply(c.wrapped(index, shape[axis]), array(strides[axis], "int32"))
-    at = relay.add(at, array(np.broadcast_to(base, places).copy(), "int32"))
-    return c.scatter(x, c.now(at), new, n.get("reduction", "none"))
+    return c.scatter_elements(x, index, new, n.get("axis", 0) % rank_of(x), n.get("reduction", "none"))
 
 
 @converter("ScatterND")
@@ -712,12 +669,7 @@ def _eye_like(n):
 def _trilu(n):
     x = n.input(0)
     k = int(n.array(1, "k").item()) if n.has(1) else 0
-    mask = (np.triu if n.get("upper", 1) else np.tril)(np.ones(shape_of(x)[-2:], bool), k)
-    if known(x):
-        return array(np.where(mask, x.data, np.zeros((), x.data.dtype)))
-    if dtype_of(x) == "bool":
-        return relay.logical_and(x, array(mask))
-    return relay.where(array(mask), x, c.scalar(0, x))
+    return c.triangle(x, k, bool(n.get("upper", 1)))
 
 
 @converter("DepthToSpace")

@@ -1,0 +1,506 @@
+"""Programs of PyTorch become networks.
+
+What is read is an exported program (``torch.export``) as PyTorch's own operators, not taken apart. A value is a tensor of PyTorch
+as long as it depends on constants alone, and then PyTorch computes it; from where data of the model come in it is an expression.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+
+import numpy as np
+
+from ...error import OpNotImplemented
+from .. import op as relay
+from ..expr import Expr, Function, Tuple, TupleWrapper, free_vars, var
+from ..infer import infer_type
+from ..module import IRModule
+from .aten import ATEN
+from .compare import Comparison
+from .onnx import from_onnx
+from .values import Unsupported, array, dtype_of, shape_of
+
+__all__ = ["from_pytorch"]
+
+# They ask a tensor for its shape and type only.
+_LIKE = {f"aten::{n}" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")}
+_NOTHING = {f"aten::{n}" for n in ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
+                                   "sym_constrain_range_for_size")}  # fmt: skip
+_INLINE = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # where in the arguments the wrapped part is
+_WITHOUT_MEANING = {"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"}
+
+
+def from_pytorch(
+    script_module, input_infos=None, custom_convert_map=None, default_dtype="float32", *, example_inputs=None, freeze_params=False,
+    check=False,
+):  # fmt: skip
+    """A network from a model of PyTorch.
+
+    Parameters
+    ----------
+    script_module : torch.export.ExportedProgram, torch.nn.Module or torch.jit.ScriptModule
+        The model, in evaluation mode. Modules are exported with ``torch.export``, scripts through PyTorch's ONNX exporter.
+    input_infos : list of (str, tuple of int) or (str, (tuple of int, str)), optional
+        Names, shapes and element types of the inputs, in the order of ``forward``. An exported program knows them; names that
+        are given replace its own.
+    custom_convert_map : dict of str to callable, optional
+        Converters of operators by name (``"aten::relu"``, ``"mylib::twice"``), used before those that are there. They get the
+        arguments of the operator's schema: tensors as expressions, everything else as Python values.
+    default_dtype : str
+        Element type of inputs for which `input_infos` gives none.
+    example_inputs : tuple of torch.Tensor, optional
+        Arguments for ``forward``, instead of ones made by `input_infos`. Needed by models whose control flow looks at values.
+    freeze_params : bool
+        Weights become constants of the network, and `params` is empty. Otherwise they are variables under the names of the
+        model's state dict, with their values in `params`.
+    check : bool or tuple of arrays
+        Runs PyTorch and the imported network on the processor, compares all nodes with each other, and raises if one differs.
+        The inputs are `example_inputs` or those of the exported program, or the given ones.
+
+    Returns
+    -------
+    mod : IRModule
+    params : dict of str to numpy.ndarray
+
+    Raises
+    ------
+    OpNotImplemented
+        For everything in the model that cannot be imported, with names and counts of nodes, before anything is done.
+    ValueError
+        If the model is in training mode, or inputs are missing or do not fit.
+    ImportMismatch
+        If `check` finds a node that differs.
+    """
+    torch = _torch()
+    infos = _infos(input_infos, default_dtype)
+    if isinstance(script_module, torch.jit.ScriptModule):
+        return _from_script(torch, script_module, infos, example_inputs, freeze_params, check)
+    if isinstance(script_module, torch.nn.Module):
+        script_module = _export(torch, script_module, infos, example_inputs)
+    if not isinstance(script_module, torch.export.ExportedProgram):
+        hint = " (a state dict has no forward: load it into its module)" if isinstance(script_module, dict) else ""
+        raise TypeError(
+            f"script_module is {type(script_module).__name__}; it must be a torch.export.ExportedProgram, a torch.nn.Module or a "
+            f"torch.jit.ScriptModule{hint}"
+        )
+    names = [name for name, _, _ in infos] if infos else None
+    table = {**ATEN, **(custom_convert_map or {})}
+    program = _Program(torch, _prepared(torch, script_module, table), table)
+    mod, params = program.network(names, infos, freeze_params)
+    if check is not False:
+        given = check if check is not True else example_inputs or None
+        program.compare(mod, params, given)
+    return mod, params
+
+
+def _torch():
+    try:
+        import torch
+    except ImportError as e:
+        raise ImportError("models of PyTorch are read by PyTorch: pip install torch") from e
+    return torch
+
+
+# ---- what the user gives ----
+
+
+def _infos(input_infos, default):
+    """[(name, shape, dtype)]"""
+    out = []
+    for i, info in enumerate(input_infos or []):
+        try:
+            name, what = info
+            shape, dtype = what if len(what) == 2 and isinstance(what[1], str) else (what, default)
+            out.append((name, tuple(int(d) for d in shape), dtype))
+        except (TypeError, ValueError):
+            raise ValueError(f"input_infos[{i}] is {info!r}; it must be (name, shape) or (name, (shape, dtype))") from None
+    return out
+
+
+def _examples(torch, infos, given, what):
+    if given is not None:
+        return tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if not infos:
+        raise ValueError(f"{what} needs example_inputs=(...), or input_infos=[(name, (shape, dtype)), ...]")
+    kinds = {n: getattr(torch, n) for n in {dtype for _, _, dtype in infos}}
+    return tuple(torch.zeros(shape, dtype=kinds[dtype]) for _, shape, dtype in infos)
+
+
+def _evaluating(model):
+    for name, m in model.named_modules():
+        if m.training:
+            raise ValueError(f"the model is in training mode{f' (at {name})' if name else ''}; call model.eval() before it is imported")
+
+
+def _export(torch, model, infos, given):
+    _evaluating(model)
+    examples = _examples(torch, infos, given, "a torch.nn.Module")
+    try:
+        with torch.no_grad():
+            return torch.export.export(model, examples)
+    except Exception as e:  # of many kinds
+        raise ValueError(f"torch.export cannot export this model: {e}") from e
+
+
+def _from_script(torch, model, infos, given, freeze, check):
+    """TorchScript, through the ONNX exporter that can read it."""
+    _evaluating(model)
+    examples = _examples(torch, infos, given, "a torch.jit.ScriptModule")
+    file = io.BytesIO()
+    try:
+        torch.onnx.export(model, examples, file, dynamo=False, input_names=[n for n, _, _ in infos] or None)
+    except Exception as e:
+        raise ValueError(
+            f"torch.onnx cannot export this script: {e}\nGive the torch.nn.Module that it was made from, or a torch.export.ExportedProgram"
+        ) from e
+    return from_onnx(file.getvalue(), freeze_params=freeze, check=check if isinstance(check, bool) else list(check))
+
+
+# ---- the program ----
+
+
+def _key(target):
+    """Name of an operator in the table, without the underscore of those that write to their first argument."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return getattr(target, "__name__", str(target))
+    name = schema.name
+    writes = schema.arguments and schema.arguments[0].alias_info is not None and schema.arguments[0].alias_info.is_write
+    return name[:-1] if writes and name.endswith("_") else name
+
+
+def _converter(table, target):
+    key, overload = _key(target), getattr(target, "_overloadname", "default")
+    return table.get(f"{key}.{overload}") or table.get(key)
+
+
+def _label(node):
+    """What messages call a node: its name and the module that it belongs to."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = stack[-1][0] if stack else ""
+    return f"{node.name} in {path}" if path else node.name
+
+
+def _writes(node):
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+
+
+def _views(node):
+    """Whether the result may share its data with an argument."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and not _writes(node) and any(r.alias_info is not None for r in schema.returns)
+
+
+def _known_nodes(program):
+    """Nodes that depend on no input and no weight."""
+    known = set()
+    for node in program.graph.nodes:
+        if node.op == "call_function" and all(a in known for a in node.all_input_nodes):
+            known.add(node)
+        elif node.op == "call_function" and _key(node.target) in _LIKE:
+            known.add(node)
+    return known
+
+
+def _entangled(program):
+    """Whether a computed tensor is written to that has views or is one, or an input or weight is: then writing is more than a
+    new value under the old name."""
+    known, whole, viewed = _known_nodes(program), {}, set()
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if _writes(node):
+            first = node.all_input_nodes[0]
+            base = whole.get(first, first)
+            if node in known:
+                continue  # PyTorch computes it
+            if base.op == "placeholder" or base in viewed:
+                return True
+            whole[node] = base
+        elif _views(node):
+            for a in node.all_input_nodes:
+                viewed.add(whole.get(a, a))
+            viewed.add(node)
+    return False
+
+
+def _unknown(program, table):
+    """Nodes without a converter."""
+    known = _known_nodes(program)
+    return [n for n in program.graph.nodes
+            if n.op == "call_function" and n not in known and n.target is not operator.getitem and _key(n.target) not in _NOTHING | set(_INLINE)
+            and _converter(table, n.target) is None]  # fmt: skip
+
+
+def _prepared(torch, program, table):
+    """The program as operators that have converters: others are taken apart if PyTorch can."""
+    for n in program.graph.nodes:
+        value = n.meta.get("val")
+        dims = value.shape if isinstance(value, torch.Tensor) else ()
+        if not all(isinstance(d, int) for d in dims):
+            raise OpNotImplemented(
+                f"{n.name!r} has the shape ({', '.join(map(str, dims))}): networks have fixed shapes. Export the model without "
+                "dynamic_shapes, once for each size"
+            )
+    if _entangled(program):
+        program = program.run_decompositions({})
+    for _ in range(4):
+        missing = {n.target for n in _unknown(program, table)}
+        known = {t: d for t, d in torch.export.default_decompositions().items() if t in missing} if missing else {}
+        if not known:
+            break
+        program = program.run_decompositions(known)
+    return program
+
+
+class _Program:
+    """An exported program while it is read."""
+
+    def __init__(self, torch, program, table):
+        self.torch, self.program, self.table = torch, program, table
+        self.env, self.whole, self.made = {}, {}, {}
+        self.inputs, self.variables, self.values, self.constants = [], {}, {}, {}
+        self.refuse_what_is_missing()
+
+    def refuse_what_is_missing(self):
+        missing = Unsupported("model of PyTorch")
+        for n in _unknown(self.program, self.table):
+            control = " (control flow)" if isinstance(n.target, self.torch._ops.HigherOrderOperator) else ""
+            missing.add(f"{n.target}{control}", _label(n))
+        known = _known_nodes(self.program)
+        for n in known:
+            if self.torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
+                missing.add(f"{n.target} (random)", _label(n))
+        missing.check()
+        kinds = self.torch.export.graph_signature.OutputKind
+        for s in self.program.graph_signature.output_specs:
+            if s.kind == kinds.BUFFER_MUTATION:
+                raise OpNotImplemented(
+                    f"the model changes its buffer {s.target!r} when it runs; networks have no state. Export it without (caches of "
+                    "keys and values: use_cache=False), or pass the buffer in and out"
+                )
+
+    # ---- inputs and weights ----
+
+    def network(self, names, infos, freeze):
+        self.freeze = freeze
+        kinds = self.torch.export.graph_signature.InputKind
+        specs = {s.arg.name: s for s in self.program.graph_signature.input_specs}
+        users = [s for s in specs.values() if s.kind == kinds.USER_INPUT and s.arg.__class__.__name__ == "TensorArgument"]
+        if names is not None and len(names) != len(users):
+            raise ValueError(f"input_infos names {len(names)} inputs ({', '.join(names)}), but the model has {len(users)}")
+        own = dict(zip((s.arg.name for s in users), names or [s.arg.name for s in users]))
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                spec = specs[node.name]
+                if node.name in own:
+                    self.env[node] = self._input(node, own[node.name], infos)
+                elif spec.kind == kinds.USER_INPUT:
+                    self.env[node] = getattr(spec.arg, "value", None)
+                else:
+                    self.env[node] = self._weight(spec)
+        self.env0 = dict(self.env)  # before nodes write to inputs
+        outs = self.run(self.program.graph, self.env)
+        kinds = self.torch.export.graph_signature.OutputKind
+        chosen = [o for o, s in zip(outs, self.program.graph_signature.output_specs) if s.kind in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)]
+        self.outputs = [self.expression(o) for o in chosen if isinstance(o, (Expr, self.torch.Tensor))]
+        if not self.outputs:
+            raise ValueError("the model returns no tensors")
+        return self._module(self.outputs)
+
+    def _module(self, outputs):
+        body = outputs[0] if len(outputs) == 1 else Tuple(outputs)
+        order = [*self.inputs, *(v for v in free_vars(body) if v not in self.inputs)]
+        params = {v.name_hint: self.values[v.name_hint] for v in order[len(self.inputs) :]}
+        return IRModule.from_expr(Function(order, body)), params
+
+    def _input(self, node, name, infos):
+        value = node.meta["val"]
+        dims, kind = list(value.shape), _dtype(value.dtype)
+        for n, shape, dtype in infos:
+            if n == name and (shape, dtype) != (tuple(dims), kind):
+                raise ValueError(f"input_infos says that {name!r} is {dtype}{list(shape)}; the model says {kind}{dims}")
+        self.inputs.append(var(name, shape=tuple(dims), dtype=kind))
+        return self.inputs[-1]
+
+    def _stored(self, spec):
+        table = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
+        return table[spec.target].detach()
+
+    def _weight(self, spec):
+        """A weight: PyTorch's tensor if weights are constants of the network, else a variable. One that has two names has one."""
+        tensor = self._stored(spec)
+        kinds = self.torch.export.graph_signature.InputKind
+        if self.freeze or spec.kind == kinds.CONSTANT_TENSOR or tensor.dtype == self.torch.bfloat16:
+            return tensor
+        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if tensor.numel() else id(tensor)
+        if place not in self.variables:
+            self.variables[place] = var(spec.target, shape=tuple(tensor.shape), dtype=_dtype(tensor.dtype))
+            self.values[spec.target] = tensor.cpu().numpy()
+        return self.variables[place]
+
+    # ---- nodes ----
+
+    def expression(self, value):
+        """A value as an expression. A tensor becomes one constant, wherever it is used."""
+        if not isinstance(value, self.torch.Tensor):
+            return value
+        key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value._version)
+        if key not in self.constants:
+            e = array(_numpy(value).copy())  # a later node may write to it
+            e = relay.cast(e, "bfloat16") if value.dtype == self.torch.bfloat16 else e
+            self.constants[key] = e, value  # kept, so that its address stays its own
+        return self.constants[key][0]
+
+    def run(self, graph, env):
+        """The results of a graph whose placeholders are in `env`."""
+        for node in graph.nodes:
+            if node.op == "call_function":
+                env[node] = self._node(node, env)
+            elif node.op == "get_attr":
+                env[node] = _attribute(graph.owning_module, node.target)
+            elif node.op == "output":
+                return self.torch.fx.map_arg(node.args[0], lambda n: env[n])
+        return []
+
+    def _node(self, node, env):
+        args = self.torch.fx.map_arg(tuple(node.args), lambda n: env[n])
+        kwargs = self.torch.fx.map_arg(dict(node.kwargs), lambda n: env[n])
+        key = _key(node.target)
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        if key in _NOTHING:
+            return None
+        if key in _INLINE:
+            at = _INLINE[key]
+            inner = args[at].graph
+            names = [n for n in inner.nodes if n.op == "placeholder"]
+            return self.run(inner, dict(zip(names, args[at + 1 :])))
+        if key in _LIKE:
+            args = (self._like(args[0]), *args[1:])
+        if not _has(Expr, [args, kwargs]):
+            with self.torch.no_grad():
+                return node.target(*args, **kwargs)
+        try:
+            out = self._convert(node, args, kwargs)
+        except OpNotImplemented as e:
+            raise OpNotImplemented(f"{node.target} {_label(node)!r}: {e}") from None
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as e:
+            raise ValueError(f"{node.target} {_label(node)!r}: {e}") from e
+        self.made[node] = out
+        if _writes(node):
+            base = self.whole.get(node.args[0], node.args[0])
+            self.whole[node] = base
+            for n in [base, *(n for n, b in self.whole.items() if b is base)]:
+                env[n] = out
+        return out
+
+    def _like(self, e):
+        if not isinstance(e, Expr):
+            return e
+        return self.torch.empty(shape_of(e), dtype=getattr(self.torch, dtype_of(e)))
+
+    def _convert(self, node, args, kwargs):
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None:
+            names = [a.name for a in schema.arguments]
+            positional = {a.name for a in schema.arguments if not a.kwarg_only}
+            given = {**dict(zip(names, args)), **kwargs}
+            args = []
+            for a in schema.arguments:
+                if a.name in positional and a.name in given:
+                    args.append(given.pop(a.name))
+                elif a.name in positional and given.keys() & positional:
+                    args.append(a.default_value)
+            kwargs = {k: v for k, v in given.items() if k not in _WITHOUT_MEANING}
+        args, kwargs = self._arguments(args), self._arguments(kwargs)
+        out = _converter(self.table, node.target)(*args, **kwargs)
+        out = list(out) if isinstance(out, (TupleWrapper, list, tuple)) else out
+        value = node.meta.get("val")
+        if isinstance(out, list) and not isinstance(value, (list, tuple)):
+            out = out[0]  # PyTorch's and ours differ in the results that nobody reads
+        for o, v in zip(out, value) if isinstance(out, list) else [(out, value)]:
+            if isinstance(o, Expr):
+                self._fits(o, v)
+        return out
+
+    def _fits(self, e, value):
+        infer_type(e)
+        if value is not None and (shape_of(e), dtype_of(e)) != (tuple(value.shape), _dtype(value.dtype)):
+            raise ValueError(
+                f"the converter makes {dtype_of(e)}{list(shape_of(e))}, PyTorch {_dtype(value.dtype)}{list(value.shape)}"
+            )
+
+    def _arguments(self, v):
+        if isinstance(v, dict):
+            return {k: self._arguments(x) for k, x in v.items()}
+        if isinstance(v, (list, tuple)):
+            return [self._arguments(x) for x in v]
+        return _dtype(v) if isinstance(v, self.torch.dtype) else self.expression(v)
+
+    # ---- comparing ----
+
+    def compare(self, mod, params, given):
+        """Runs every node in PyTorch and in the network."""
+        torch, program = self.torch, self.program
+        if given is None:
+            if program.example_inputs is None:
+                raise ValueError("check=True needs inputs, and the exported program has none; give check=(arrays, ...)")
+            flat = torch.utils._pytree.tree_leaves(program.example_inputs)
+        else:
+            flat = torch.utils._pytree.tree_leaves(tuple(given))
+        tensors = [t if isinstance(t, torch.Tensor) else torch.from_numpy(np.asarray(t)) for t in flat if hasattr(t, "shape")]
+        if len(tensors) != len(self.inputs):
+            raise ValueError(f"check gives {len(tensors)} inputs, the model has {len(self.inputs)}")
+        rows, made = Comparison("PyTorch"), self.made
+
+        class Run(torch.fx.Interpreter):
+            def run_node(self, node):
+                out = super().run_node(node)
+                mine = made.get(node)
+                for i, (e, v) in enumerate(zip(mine, out) if isinstance(mine, list) else [(mine, out)]):
+                    if isinstance(e, Expr) and isinstance(v, torch.Tensor):
+                        rows.add(f"{node.target} {_label(node)!r}{f', result {i},' if i else ''}", e, _numpy(v).copy())
+                return out
+
+        arguments = [self._argument(n, tensors) for n in program.graph.nodes if n.op == "placeholder"]
+        with torch.no_grad():
+            Run(program.graph_module).run(*arguments, enable_io_processing=False)
+        rows.run(mod, params, {v.name_hint: _numpy(t) for v, t in zip(self.inputs, tensors)})
+
+    def _argument(self, node, tensors):
+        """The value of a placeholder in PyTorch."""
+        e = self.env0[node]
+        for v, t in zip(self.inputs, tensors):
+            if e is v:
+                return t.clone()  # a node may write to it
+        spec = next(s for s in self.program.graph_signature.input_specs if s.arg.name == node.name)
+        return self._stored(spec) if spec.target is not None else e
+
+
+def _numpy(t):
+    """The values of a tensor; of bfloat16, which NumPy lacks, as float32."""
+    t = t.detach().cpu()
+    return (t.float() if str(t.dtype) == "torch.bfloat16" else t).numpy()
+
+
+def _attribute(module, target):
+    for part in target.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _has(kind, v):
+    if isinstance(v, (list, tuple)):
+        return any(_has(kind, x) for x in v)
+    return any(_has(kind, x) for x in v.values()) if isinstance(v, dict) else isinstance(v, kind)
+
+
+def _dtype(kind):
+    """Our name of an element type of PyTorch."""
+    name = {"half": "float16"}.get(str(kind).removeprefix("torch."), str(kind).removeprefix("torch."))
+    if name.startswith(("complex", "float8", "q", "bits")):
+        raise OpNotImplemented(f"element type {name} is not supported")
+    return name
