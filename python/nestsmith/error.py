@@ -12,6 +12,7 @@ from ._core import InternalError, TVMError, TVMValueError
 
 __all__ = [
     "DiagnosticError",
+    "ImportMismatch",
     "InternalError",
     "OpAttributeInvalid",
     "OpAttributeRequired",

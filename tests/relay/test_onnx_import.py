@@ -11,7 +11,7 @@ from onnx_node_tests import cases, run
 import nestsmith
 from nestsmith import relay
 from nestsmith.contrib.graph_executor import GraphModule
-from nestsmith.error import OpNotImplemented
+from nestsmith.error import ImportMismatch, OpNotImplemented
 
 # What the standard tests and we refuse, by the operator of the test or by what the message says.
 REFUSED = (
@@ -168,3 +168,17 @@ def test_a_network_of_pytorchs_exporter():
     mod, params = relay.frontend.from_onnx(f.getvalue())
     got = outputs(mod, params, x=x.numpy())[0]
     np.testing.assert_allclose(got, net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_nodes_are_compared(monkeypatch):
+    proto, _ = small()
+    proto.graph.node.append(helper.make_node("Relu", ["y"], ["z"], name="act"))
+    proto.graph.output[0].name = "z"
+    shape, x = {"x": (1, 3, 8, 8)}, np.ones((1, 3, 8, 8), "float32")
+    for given in (True, [x], {"x": x}):
+        relay.frontend.from_onnx(proto, shape, check=given)
+    with pytest.raises(ValueError, match="check names the inputs data, the model has x"):
+        relay.frontend.from_onnx(proto, shape, check={"data": x})
+    monkeypatch.setitem(relay.frontend.onnx_ops.CONVERTERS, "Relu", lambda n: relay.abs(n.input(0)))
+    with pytest.raises(ImportMismatch, match="Relu 'act' computes something else than in onnxruntime: its largest error"):
+        relay.frontend.from_onnx(proto, shape, check=True)

@@ -88,8 +88,7 @@ class _Generator:
         name = self.unique(program.name)
         if program.reshape:
             attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
-            flat = [i for a in e.args for i in self.entry(a)]
-            return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, flat, types)
+            return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, self.reshaped(e), types)
         layouts = {program.arg_index[k]: packing for k, packing in program.relaid.items()}
         flat = []
         for a in e.args:
@@ -129,13 +128,32 @@ class _Generator:
                 raise TVMValueError(f"a {type(e).__name__} cannot be compiled")
         return inputs
 
+    def reshaped(self, e):
+        """The entry that a function of nothing but reshapes reads: its argument, or a field of it."""
+        source = e.op.body
+        while isinstance(source, Call):
+            source = source.args[0]
+        fields = []
+        while isinstance(source, TupleGetItem):
+            fields.append(source)
+            source = source.tuple_value
+        at = self.entry(e.args[0])
+        for f in reversed(fields):
+            at = self.part(at, f)
+        return at
+
     def field(self, e):
+        return self.part(self.entry(e.tuple_value), e)
+
+    def part(self, entries, e):
+        """Those of a tuple's entries that belong to its field `e`."""
+
         def width(t):
             return sum(map(width, t.fields)) if isinstance(t, TupleType) else 1
 
         widths = [width(t) for t in e.tuple_value.checked_type.fields]
         begin = sum(widths[: e.index])
-        return self.entry(e.tuple_value)[begin : begin + widths[e.index]]
+        return entries[begin : begin + widths[e.index]]
 
 
 def generate(func, programs, device_type):

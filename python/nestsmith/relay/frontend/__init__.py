@@ -3,6 +3,7 @@
 from . import quantized, sampling  # noqa: F401 - they register converters
 from .onnx import from_onnx
 from .onnx_ops import converter
+from .others import from_keras, from_mxnet, from_tensorflow, from_tflite
 from .pytorch import from_pytorch
 
-__all__ = ["from_onnx", "from_pytorch", "converter"]
+__all__ = ["from_onnx", "from_pytorch", "from_keras", "from_tensorflow", "from_tflite", "from_mxnet", "converter"]

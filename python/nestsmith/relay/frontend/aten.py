@@ -945,9 +945,12 @@ def _index_put(x, indices, values, accumulate=False):
     return c.scatter(x, c.now(at), values, "add" if accumulate else "none")
 
 
-@aten("scatter", "scatter_add")
+@aten("scatter")
 def _scatter(x, dim, index, src, reduction="none"):
-    return c.scatter_elements(x, index, c.expand(_as(src, dtype_of(x)), shape_of(index)), dim % rank_of(x), reduction)
+    src, shape = _as(src, dtype_of(x)), shape_of(index)
+    if rank_of(src):  # what lies beyond the index is not used
+        src = c.slice_axes(src, range(len(shape)), [0] * len(shape), shape, [1] * len(shape))
+    return c.scatter_elements(x, index, c.expand(src, shape), dim % rank_of(x), reduction)
 
 
 aten("scatter_add")(lambda x, dim, index, src: _scatter(x, dim, index, src, "add"))

@@ -11,11 +11,13 @@ import os
 import numpy as np
 
 from ...error import OpNotImplemented
+from ...numerics import is_float
 from .. import op as relay
 from ..expr import Constant, Function, Tuple, free_vars, rewrite, var
 from ..module import IRModule
+from .compare import Comparison
 from .onnx_ops import CONVERTERS
-from .values import Node, Unsupported, array, as_list, folded, known
+from .values import Node, Unsupported, array, as_list, dtype_of, folded, known
 
 __all__ = ["from_onnx", "input_names", "load"]
 
@@ -38,6 +40,9 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
     freeze_params : bool
         Weights become constants of the network, and `params` is empty. Otherwise they are variables under the names that they
         have in the model, with their values in `params`.
+    check : bool, list of arrays or dict of str to array
+        Runs onnxruntime and the imported network on the processor, compares all nodes with each other, and raises if one differs.
+        The inputs are random (whole numbers are 0 and 1), or the given ones.
 
     Returns
     -------
@@ -50,6 +55,8 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
         For everything in the model that cannot be imported, with names and counts of nodes, before anything is done.
     ValueError
         If the file is damaged, its weights are missing, or the shape of an input is not known.
+    ImportMismatch
+        If `check` finds a node that differs.
     """
     proto = load(model)
     for d in proto.opset_import:
@@ -57,7 +64,10 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
             d.version = opset
     graph = _Graph(proto)
     graph.check()
-    return graph.network(dict(shape or {}), dtype, freeze_params)
+    mod, params = graph.network(dict(shape or {}), dtype, freeze_params)
+    if check is not False:
+        graph.compare(mod, params, None if check is True else check)
+    return mod, params
 
 
 def load(model):
@@ -153,6 +163,7 @@ class _Graph:
         self.proto = proto
         self.opsets = {d.domain or "ai.onnx": d.version for d in proto.opset_import}
         self.values, self.weights, self.inputs = {}, {}, []
+        self.made = []  # (label, name of the value, expression) of every node
 
     # ---- what is there ----
 
@@ -181,7 +192,7 @@ class _Graph:
 
     def check(self):
         """Raises OpNotImplemented with all that cannot be imported."""
-        missing = Unsupported("ONNX model")
+        missing = Unsupported("ONNX model", "register a converter with nestsmith.relay.frontend.converter")
         stack = list(self.proto.graph.node)
         for node in stack:
             name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
@@ -251,6 +262,44 @@ class _Graph:
             )
         return var(info.name, shape=tuple(dims), dtype=kind)
 
+    def compare(self, mod, params, given):
+        """Runs every node in onnxruntime and in the network."""
+        try:
+            import onnxruntime
+        except ImportError as err:
+            raise ImportError("check compares with onnxruntime: pip install onnxruntime") from err
+        proto, rows = type(self.proto)(), Comparison("onnxruntime")
+        proto.CopyFrom(self.proto)
+        there = {o.name for o in proto.graph.output}
+        chosen = [row for row in self.made if dtype_of(row[2]) != "bfloat16" and not known(row[2])]  # NumPy has no bfloat16
+        for _, name, _ in chosen:
+            if name not in there:
+                proto.graph.output.add().name = name
+        inputs = self._values(given)
+        try:
+            options = onnxruntime.SessionOptions()
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.log_severity_level = 3
+            session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            found = session.run([name for _, name, _ in chosen], inputs)
+        except Exception as err:  # its own kinds
+            raise ValueError(f"check: onnxruntime cannot run the model: {err}") from err
+        for (label, _, e), want in zip(chosen, found):
+            rows.add(label, e, want)
+        rows.run(mod, params, inputs)
+
+    def _values(self, given):
+        """The inputs of a comparison, by name."""
+        names = [v.name_hint for v in self.inputs]
+        if given is not None:
+            values = dict(given) if isinstance(given, dict) else dict(zip(names, given, strict=True))
+            if set(values) != set(names):
+                raise ValueError(f"check names the inputs {', '.join(values)}, the model has {', '.join(names)}")
+            return {k: np.asarray(v) for k, v in values.items()}
+        rng = np.random.default_rng(0)
+        make = lambda t: rng.standard_normal(t.shape) if is_float(t.dtype) else rng.integers(0, 2, t.shape)  # noqa: E731
+        return {v.name_hint: np.asarray(make(v.checked_type)).astype(v.checked_type.dtype) for v in self.inputs}
+
     def nodes(self, nodes, values, opset):
         """Reads nodes; their results go into `values`."""
         for node in nodes:
@@ -265,6 +314,8 @@ class _Graph:
             for name, e in zip(node.output, outs):
                 if name and e is not None:
                     values[name] = e
+                    if values is self.values:
+                        self.made.append((f"{node.op_type} {node.name or name!r}", name, e))
 
     def _convert(self, node, inputs, opset):
         name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"

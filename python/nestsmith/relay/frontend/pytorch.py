@@ -205,24 +205,26 @@ def _known_nodes(program):
 
 
 def _entangled(program):
-    """Whether a computed tensor is written to that has views or is one, or an input or weight is: then writing is more than a
-    new value under the old name."""
-    known, whole, viewed = _known_nodes(program), {}, set()
+    """Whether a computed tensor is written to whose data are read later under another name (of a view of it, or of what it is a
+    view of), or an input or weight is: then writing is more than a new value under the old name."""
+    known, whole, root, family, writes = _known_nodes(program), {}, {}, {}, []
+    place = {n: i for i, n in enumerate(program.graph.nodes)}
     for node in program.graph.nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or not (_writes(node) or _views(node)) or not node.all_input_nodes:
             continue
+        first = node.all_input_nodes[0]
+        root[node] = root.get(first, first)
+        family.setdefault(root[node], [root[node]]).append(node)
         if _writes(node):
-            first = node.all_input_nodes[0]
-            base = whole.get(first, first)
-            if node in known:
-                continue  # PyTorch computes it
-            if base.op == "placeholder" or base in viewed:
-                return True
-            whole[node] = base
-        elif _views(node):
-            for a in node.all_input_nodes:
-                viewed.add(whole.get(a, a))
-            viewed.add(node)
+            whole[node] = whole.get(first, first)
+            if node not in known:  # else PyTorch computes it
+                writes.append(node)
+    for node in writes:
+        if root[node].op == "placeholder":
+            return True
+        others = [m for m in family[root[node]] if whole.get(m, m) is not whole[node]]
+        if any(place[user] > place[node] for m in others for user in m.users):
+            return True
     return False
 
 
@@ -246,12 +248,10 @@ def _prepared(torch, program, table):
             )
     if _entangled(program):
         program = program.run_decompositions({})
-    for _ in range(4):
-        missing = {n.target for n in _unknown(program, table)}
-        known = {t: d for t, d in torch.export.default_decompositions().items() if t in missing} if missing else {}
-        if not known:
-            break
-        program = program.run_decompositions(known)
+    missing = None
+    while missing != (now := {n.target for n in _unknown(program, table)}) and now:
+        missing = now
+        program = program.run_decompositions({t: d for t, d in torch.export.default_decompositions().items() if t in missing})
     return program
 
 
@@ -265,7 +265,7 @@ class _Program:
         self.refuse_what_is_missing()
 
     def refuse_what_is_missing(self):
-        missing = Unsupported("model of PyTorch")
+        missing = Unsupported("model of PyTorch", "give converters with custom_convert_map={name: function}")
         for n in _unknown(self.program, self.table):
             control = " (control flow)" if isinstance(n.target, self.torch._ops.HigherOrderOperator) else ""
             missing.add(f"{n.target}{control}", _label(n))

@@ -122,8 +122,8 @@ class Node:
 class Unsupported:
     """Collects what cannot be imported, so that all of it is said at once."""
 
-    def __init__(self, source):
-        self.source, self.nodes = source, collections.defaultdict(list)
+    def __init__(self, source, remedy):
+        self.source, self.remedy, self.nodes = source, remedy, collections.defaultdict(list)
 
     def add(self, op, name):
         self.nodes[op].append(name)
@@ -139,7 +139,7 @@ class Unsupported:
                 f"this {self.source} uses {len(lines)} operator{'s' * (len(lines) > 1)} that nestsmith does not have:\n"
                 + "\n".join(lines)
                 + "\nNothing was imported. Take these parts out of the model (post-processing is better done outside), or "
-                "register a converter with nestsmith.relay.frontend.converter"
+                + self.remedy
             )
 
 

@@ -273,7 +273,7 @@ class _Builder:
         if not calls:
             return None
         attrs = {"Primitive": 1}
-        if all(c.op_name in _RESHAPES for c in calls):
+        if isinstance(body, Call) and all(c.op_name in _RESHAPES for c in calls):
             attrs["reshape_only"] = 1
         f = Function(params, body, attrs=attrs)
         return Call(f, args, span=next((c.span for c in calls if c.span), None))
