@@ -270,6 +270,7 @@ class _Graph:
             raise ImportError("check compares with onnxruntime: pip install onnxruntime") from err
         proto, rows = type(self.proto)(), Comparison("onnxruntime")
         proto.CopyFrom(self.proto)
+        proto.ir_version = min(proto.ir_version, 10)  # of the container; onnxruntime follows later than onnx
         there = {o.name for o in proto.graph.output}
         chosen = [row for row in self.made if dtype_of(row[2]) != "bfloat16" and not known(row[2])]  # NumPy has no bfloat16
         for _, name, _ in chosen:
