@@ -27,7 +27,7 @@ PYTHON = {
     "autotvm": 7,
     "compiled": 8, "pretrain": 8,
     "": 9,
-    "__main__": 10, "demo": 10, "doctor": 10, "exec": 10, "log": 10,
+    "__main__": 10, "demo": 10, "doctor": 10, "dynamo": 10, "exec": 10, "log": 10,
 }  # fmt: skip
 EXAMINERS = ("doctor",)  # say themselves what cannot be imported
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 
@@ -114,14 +115,20 @@ class TorchCalling:
     ----------
     torch : module
     program : torch.export.ExportedProgram
+    signature : inspect.Signature, optional
+        Of the model's ``forward``: with it arguments may be given by place or by name, whatever the example did.
     """
 
-    def __init__(self, torch, program):
+    def __init__(self, torch, program, signature=None):
+        self.signature = signature
         self.tree = torch.utils._pytree
         self.tensor = torch.Tensor
         self.into, self.out = program.call_spec.in_spec, program.call_spec.out_spec
         given = self.tree.tree_leaves(program.example_inputs) if program.example_inputs else []
         self.constant = [None if isinstance(v, torch.Tensor) else (v,) for v in given]
+        kinds = torch.export.graph_signature.OutputKind
+        made = [s.arg for s in program.graph_signature.output_specs if s.kind in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)]
+        self.results = [(a.value,) if hasattr(a, "value") else None for a in made]
 
     def inputs(self, args, kwargs):
         """The tensors of a call, in order; TypeError if it differs from the example's in more than their values."""
@@ -140,15 +147,26 @@ class TorchCalling:
         return [v for v, constant in zip(leaves, self.constant) if constant is None]
 
     def _ordered(self, args, kwargs):
-        """Keywords in the order of the example's: a call may have another one."""
-        wanted = self.into.child(1).context if hasattr(self.into, "child") else self.into.children_specs[1].context
-        if set(wanted) != set(kwargs):
+        """The arguments by place and by name as the example's were."""
+        example_args, example_kwargs = self.tree.tree_unflatten([None] * self.into.num_leaves, self.into)
+        named = dict(kwargs)
+        if self.signature is not None:
+            try:
+                named = dict(self.signature.bind(*args, **kwargs).arguments)
+            except TypeError as e:
+                raise TypeError(f"the call does not fit the model's forward{self.signature}: {e}") from None
+            places = list(self.signature.parameters)[: len(example_args)]
+            if set(named) != {*places, *example_kwargs}:
+                return args, kwargs
+            return tuple(named[p] for p in places), {k: named[k] for k in example_kwargs}
+        if set(named) != set(example_kwargs):
             return args, kwargs
-        return args, {k: kwargs[k] for k in wanted}
+        return args, {k: named[k] for k in example_kwargs}
 
     def outputs(self, values):
         """What the model returns, made of the network's outputs."""
-        return self.tree.tree_unflatten(values, self.out)
+        rest = iter(values)
+        return self.tree.tree_unflatten([next(rest) if fixed is None else fixed[0] for fixed in self.results], self.out)
 
 
 def _brief(spec):
@@ -205,4 +223,12 @@ def _of_torch(torch, model, example_inputs, shape):
     name = type(model).__name__
     program = model if isinstance(model, torch.export.ExportedProgram) else exported(torch, model, example_inputs)
     mod, params = frontend.from_pytorch(program, freeze_params=False)
-    return Source(mod, params, name, TorchCalling(torch, program))
+    return Source(mod, params, name, TorchCalling(torch, program, _signature(torch, model)))
+
+
+def _signature(torch, model):
+    """The signature of a module's forward, None if it takes any number of arguments."""
+    if not isinstance(model, torch.nn.Module):
+        return None
+    found = inspect.signature(model.forward)
+    return None if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found.parameters.values()) else found

@@ -1,0 +1,138 @@
+"""PyTorch models through ``nestsmith.compile``, and ``torch.compile(model, backend="nestsmith")``."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nestsmith  # noqa: E402
+import nestsmith.dynamo  # noqa: E402, F401 - registers the backend
+
+QUICK = {"guess": False, "verbose": 0, "target": "llvm"}
+
+
+class Branches(torch.nn.Module):
+    """Keywords, a constant among the arguments, and a dictionary of results."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.last = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.Linear(8, 5)
+        with torch.no_grad():
+            self.norm.running_mean.normal_(), self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x, scale=None, *, power=1):
+        y = torch.relu(self.norm(self.conv(x)))
+        z = self.last(y.mean((2, 3))) ** power
+        return {"out": z if scale is None else z * scale, "maps": (y, x), "none": None}
+
+
+def small(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(inplace=True)).eval()
+
+
+def close(got, want):
+    return (got - want).abs().max() <= 1e-5 * want.abs().max()
+
+
+def compiled(model, **more):
+    torch._dynamo.reset()
+    return torch.compile(model, backend="nestsmith", options={"guess": False}, **more)
+
+
+@torch.no_grad()
+def test_module_with_trees_of_arguments_and_results():
+    torch.manual_seed(0)
+    model, x, scale = Branches(), torch.randn(2, 3, 16, 16), torch.tensor([2.0])
+    net = nestsmith.compile(model, {"x": x, "scale": scale}, **QUICK)
+    assert model.training and model.norm.training and "conv.weight" in net.params
+    model.eval()
+    other = torch.tensor([3.0])
+    want = model(x, other)
+    for got in (net(x=x, scale=other), net(scale=other, x=x), net(x, scale=other), net(x, other)):
+        assert list(got) == list(want) and got["none"] is None
+        assert close(got["out"], want["out"]) and close(got["maps"][0], want["maps"][0]) and torch.equal(got["maps"][1], x)
+    assert net(x, other)["maps"][1].data_ptr() != x.data_ptr()
+    with pytest.raises(TypeError, match="does not fit the model's forward"):
+        net(x, scales=other)
+    with pytest.raises(TypeError, match="does not look like the example inputs"):
+        net(x)
+    with pytest.raises(ValueError, match="input 'x' has shape"):
+        net(x[:1], other)
+    fixed = nestsmith.compile(model, {"x": x, "scale": None, "power": 2}, **QUICK)
+    assert close(fixed(x=x, scale=None, power=2)["out"], model(x, power=2)["out"])
+    with pytest.raises(ValueError, match="is 3; the network was compiled with 2"):
+        fixed(x=x, scale=None, power=3)
+
+
+@torch.no_grad()
+def test_exported_program_and_arrays():
+    model, x = small(), torch.randn(1, 3, 8, 8)
+    program = torch.export.export(model, (x,))
+    for net in (nestsmith.compile(program, **QUICK), nestsmith.compile(model, x.numpy(), **QUICK), nestsmith.compile(model, (x,), **QUICK)):
+        out = net(x.numpy())
+        assert isinstance(out, np.ndarray) and close(torch.from_numpy(out), model(x)) and close(net(x), model(x))
+
+
+def test_what_cannot_be_taken():
+    with pytest.raises(ValueError, match="needs example_inputs"):
+        nestsmith.compile(small(), **QUICK)
+    with pytest.raises(ValueError, match="torch.export cannot take Sequential apart"):
+        nestsmith.compile(small(), torch.zeros(1, 5, 8, 8), **QUICK)
+    with pytest.raises(ValueError, match="shape is for ONNX models"):
+        nestsmith.compile(small(), torch.zeros(1, 3, 8, 8), shape={"x": (1,)}, **QUICK)
+
+
+@torch.no_grad()
+def test_backend_sees_weights_that_change():
+    model, x = small(), torch.randn(1, 3, 8, 8)
+    fast = compiled(model)
+    assert close(fast(x), model(x))
+    model[0].weight.mul_(2)
+    assert close(fast(x), model(x))
+    model[1].running_mean.add_(0.5)
+    assert close(fast(x), model(x))
+    model[0].weight = torch.nn.Parameter(torch.randn_like(model[0].weight))
+    assert close(fast(x), model(x))
+    with torch.inference_mode():
+        assert close(fast(x), model(x))
+
+
+@torch.no_grad()
+def test_backend_leaves_breaks_and_shapes_to_pytorch():
+    def broken(x):
+        y = x.relu()
+        torch._dynamo.graph_break()
+        return y.view(-1) + 1
+
+    x = torch.randn(2, 3)
+    assert torch.equal(compiled(broken)(x), broken(x))
+    model = small()
+    fast = compiled(model, dynamic=False)
+    for n in (1, 2, 3):
+        x = torch.randn(n, 3, 8, 8)
+        assert close(fast(x), model(x))
+
+
+def refusal(f, *args):
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as e:
+        f(*args)
+    return str(e.value)
+
+
+def test_backend_refuses_training_writes_and_variable_shapes():
+    def writes(x):
+        x.view(-1).add_(1)
+        return x * 2
+
+    x = torch.randn(1, 3, 8, 8)
+    assert "this call records gradients" in refusal(compiled(small()), x)
+    before = x.clone()
+    assert "writes to" in refusal(compiled(writes), x) and torch.equal(x, before)
+    with torch.no_grad():
+        fast = compiled(small())
+        fast(x)
+        assert "dynamic=False" in refusal(fast, torch.randn(2, 3, 8, 8))
+        torch._dynamo.reset()
+        wrong = torch.compile(small(), backend="nestsmith", options={"trails": 3})
+        assert "no 'trails'; did you mean 'trials'" in refusal(wrong, x)
