@@ -106,7 +106,7 @@ def compile(
     if verbose:
         found = Counter(p.schedule for p in lib.kernels.values())
         print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found.most_common())}", flush=True)
-    return CompiledModule(lib, device, source.name, source.calling, mod, source.params)
+    return CompiledModule(lib, device, source.name, source.calling, mod, source.params, tasks)
 
 
 def machine_target():

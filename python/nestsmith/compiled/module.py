@@ -65,15 +65,20 @@ class CompiledModule:
         Arguments to inputs and outputs to results; see `source.Source`.
     mod, params : optional
         The network that was built.
+    tasks : list of SearchTask, optional
+        What it was cut into for tuning.
     """
 
-    def __init__(self, lib, device=None, name="network", calling=None, mod=None, params=None):
+    def __init__(self, lib, device=None, name="network", calling=None, mod=None, params=None, tasks=()):
         self.lib, self.target, self.name, self.mod, self.params = lib, lib.target, name, mod, params
+        self.tasks = list(tasks)
         self.device = Device(lib.target.kind.device_type, 0) if device is None else device
         self.runtime = lib[lib.libmod_name](self.device)
         shapes, dtypes = self.runtime.get_input_info()
         self.inputs = {n: (shapes[n], dtypes[n]) for n in shapes}
         self.outputs = [(tuple(shape), dtype) for _, shape, dtype in self.runtime.core.outputs()]
+        self._entry = {n: described[0] for n, described in self.runtime.core.inputs()}
+        self._out_entry = [described[0] for described in self.runtime.core.outputs()]
         self.calling = calling or _Places(list(self.inputs))
         self._movable = _movable(json.loads(lib.graph_json_str))
         self._lent = set()  # inputs that are the caller's memory now
@@ -126,34 +131,36 @@ class CompiledModule:
     def _set(self, name, value):
         """On the CPU large arrays are read where they lie. A GPU replays its kernels with fixed addresses: there a copy
         within its memory is the quick way."""
-        array = values.shared(value, self.device)
-        if array is not None and self.device.device_type == 1 and value.nbytes >= _SHARE:
+        on_cpu = self.device.device_type == 1
+        array = None if on_cpu and value.nbytes < _SHARE else values.shared(value, self.device)
+        if on_cpu and array is not None:
             self.runtime.set_input_zero_copy(name, array)
             self._lent.add(name)
             return
         if name in self._lent:  # back to memory of the network's own, or the copy would go into the caller's
             self.runtime.set_input_zero_copy(name, None)
             self._lent.discard(name)
-        self.runtime.set_input(name, values.host(value) if array is None else array)
+        self.runtime.core.set(self._entry[name], values.host(value) if array is None else array.buffer)
 
     def _run(self, example):
         """Runs, and returns the outputs as arrays of the kind of `example`."""
-        out, bound = [values.like(example, shape, dtype) for shape, dtype in self.outputs], []
+        out, bound = [values.like(example, shape, dtype, self.device) for shape, dtype in self.outputs], []
         for k, array in enumerate(out):
-            shared = values.shared(array, self.device)
-            if shared is not None and self._movable[k] and self.device.device_type == 1 and array.nbytes >= _SHARE:
-                self.runtime.set_output_zero_copy(k, shared)
-                bound.append(k)
+            if self._movable[k] and self.device.device_type == 1 and array.nbytes >= _SHARE:
+                shared = values.shared(array, self.device)
+                if shared is not None:
+                    self.runtime.set_output_zero_copy(k, shared)
+                    bound.append(k)
         try:
             self.runtime.run()
             for k, array in enumerate(out):
                 if k not in bound:
-                    values.fetch(self.runtime, k, array, self.device)
+                    self.runtime.core.get(self._out_entry[k], values.target(array, self.device))
         finally:
             for k in bound:  # what is returned belongs to the caller alone
                 self.runtime.set_output_zero_copy(k, None)
         self.device.sync()
-        return out
+        return [o.to(example.device) for o in out] if example is not None else out
 
     # ---- looking at it ----
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..runtime.ndarray import NDArray, from_dlpack
 
-__all__ = ["dtype_of", "fetch", "finish", "host", "is_tensor", "like", "shape_of", "shared"]
+__all__ = ["dtype_of", "finish", "host", "is_tensor", "like", "shape_of", "shared", "target"]
 
 ALIGNMENT = 64  # of memory that programs read and write
 
@@ -36,8 +36,7 @@ def shared(value, device):
     if isinstance(value, NDArray):
         return value if value.device == device else None
     if is_tensor(value):
-        kind = {"cpu": 1, "cuda": 2}.get(value.device.type)
-        if (kind, value.device.index or 0) != (device.device_type, device.device_id) or not value.is_contiguous():
+        if not _lies_on(value, device) or not value.is_contiguous():
             return None
     elif device.device_type != 1 or not value.flags.c_contiguous or not value.flags.writeable:
         return None
@@ -46,12 +45,18 @@ def shared(value, device):
     return from_dlpack(value.detach() if is_tensor(value) else value)
 
 
-def like(example, shape, dtype):
-    """An array for an output, of the kind of `example` (a tensor: on its device; else NumPy), whose memory is aligned."""
+def _lies_on(tensor, device):
+    kind = {"cpu": 1, "cuda": 2}.get(tensor.device.type)
+    return (kind, tensor.device.index or 0) == (device.device_type, device.device_id)
+
+
+def like(example, shape, dtype, device):
+    """An array for an output of a network on `device`, whose memory is aligned. If `example` is a tensor: a tensor, on the
+    network's device if `example` is there, else in memory of the host; otherwise NumPy's."""
     if is_tensor(example):
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=example.device)
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=example.device if _lies_on(example, device) else "cpu")
     kind = np.dtype("uint16" if dtype == "bfloat16" else dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
@@ -59,12 +64,18 @@ def like(example, shape, dtype):
     return memory[begin : begin + size].view(kind).reshape(shape)
 
 
+def _bits(tensor):
+    """A tensor in memory of the host as an array on the same memory; bfloat16, which NumPy lacks, as its bits."""
+    import torch
+
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
 def host(value):
-    """A value as a NumPy array; bfloat16 as its bits."""
-    if not is_tensor(value):
-        return value.numpy() if isinstance(value, NDArray) else value
-    value = value.detach().cpu().contiguous()
-    return from_dlpack(value).numpy() if dtype_of(value) == "bfloat16" else value.numpy()
+    """A value as a compact NumPy array; bfloat16 as its bits."""
+    if is_tensor(value):
+        return _bits(value.detach().cpu().contiguous())
+    return value.numpy() if isinstance(value, NDArray) else np.ascontiguousarray(value)
 
 
 def finish(tensor):
@@ -74,13 +85,8 @@ def finish(tensor):
     torch.cuda.current_stream(tensor.device).synchronize()
 
 
-def fetch(runtime, index, out, device):
-    """Copies an output of a network into `out`, an array made by `like`."""
-    if not out.nbytes if not is_tensor(out) else not out.numel():
-        return
-    here = shared(out, device) or (from_dlpack(out) if is_tensor(out) else None)
-    if here is not None:
-        runtime.get_output(index, here)
-    else:
-        entry = runtime.core.outputs()[index][0]
-        runtime.core.get(entry, out)
+def target(out, device):
+    """What an output of a network on `device` is copied into, so that it lies in `out`, an array made by `like`."""
+    if not is_tensor(out):
+        return out
+    return _bits(out) if out.device.type == "cpu" else shared(out, device).buffer
