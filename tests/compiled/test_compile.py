@@ -1,5 +1,7 @@
 """``nestsmith.compile``: what goes in comes out as the user's own kind of array, correct, without aliases, and errors have names."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import small_models as s
@@ -243,6 +245,27 @@ def test_report_and_export(net, compiled, tmp_path):
 def test_load_refuses_other_files(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         nestsmith.load(tmp_path / "none.tar")
+
+
+@pytest.mark.skipif(not nestsmith.opencl(0).exist, reason="no OpenCL device")
+def test_opencl(net):
+    x = data(1, 3, 16, 16)
+    made = quick(net, target="opencl")
+    want = s.reference(net, x=x)[0]
+    assert s.close(made(x), want) and s.close(made(nestsmith.nd.array(x, made.device)), want)
+    assert all(r.limit is None for r in made.report(1).rows)
+
+
+def test_threads_take_turns(net, compiled):
+    inputs = [data(1, 3, 16, 16, seed=k) for k in range(16)]
+    with ThreadPoolExecutor(4) as pool:
+        for x, out in zip(inputs, pool.map(compiled, inputs)):
+            assert s.close(out, s.reference(net, x=x)[0])
+
+
+def test_nothing_to_compute():
+    made = quick(s.model([helper.make_node("Identity", ["x"], ["y"])], {"x": [2, 3]}, ["y"]))
+    assert np.array_equal(made(data(2, 3)), data(2, 3)) and made.report(1).rows == [] and "Schedules: none" in str(made.report(1))
 
 
 def test_benchmark_before_the_first_call(compiled):

@@ -104,8 +104,8 @@ def compile(
             schedules.tune(tasks, weights, target, trials or None, log, tune_seconds, device.device_id, verbose)
     lib = _build(mod, source.params, target, layout, schedules.BestKnown(schedules.known_logs(log), tasks, target, guess))
     if verbose:
-        found = Counter(p.schedule for p in lib.kernels.values())
-        print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found.most_common())}", flush=True)
+        found = Counter(p.schedule for p in lib.kernels.values()).most_common()
+        print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found) or 'none'}", flush=True)
     return CompiledModule(lib, device, source.name, source.calling, mod, source.params, tasks)
 
 

@@ -154,7 +154,7 @@ class CompiledModule:
         try:
             self.runtime.run()
             for k, array in enumerate(out):
-                if k not in bound:
+                if k not in bound and array.nbytes:
                     self.runtime.core.get(self._out_entry[k], values.target(array, self.device))
         finally:
             for k in bound:  # what is returned belongs to the caller alone
