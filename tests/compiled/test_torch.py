@@ -136,3 +136,24 @@ def test_backend_refuses_training_writes_and_variable_shapes():
         torch._dynamo.reset()
         wrong = torch.compile(small(), backend="nestsmith", options={"trails": 3})
         assert "no 'trails'; did you mean 'trials'" in refusal(wrong, x)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not nestsmith.cuda(0).exist, reason="no CUDA device")
+@torch.no_grad()
+def test_tensors_on_the_gpu():
+    """What PyTorch's stream has not finished yet is waited for; results lie on the GPU and stay what they are."""
+    model = small().cuda()
+    net = nestsmith.compile(model, torch.zeros(1, 3, 256, 256).cuda(), guess=False, target="cuda")
+    busy = torch.randn(2048, 2048, device="cuda")
+    outs, wants = [], []
+    for k in range(4):
+        x = torch.randn(1, 3, 256, 256, device="cuda") + (busy @ busy).sum() * 0 + k
+        outs.append(net(x))
+        wants.append(model(x))
+    assert all(o.is_cuda and close(o, w) for o, w in zip(outs, wants))
+    x = torch.randn(1, 3, 256, 256)
+    assert not net(x).is_cuda and close(net(x), model(x.cuda()).cpu()) and isinstance(net(x.numpy()), np.ndarray)
+    torch._dynamo.reset()
+    fast = torch.compile(model, backend="nestsmith", options={"guess": False})
+    assert fast(x.cuda()).is_cuda and close(fast(x.cuda()), model(x.cuda()))
