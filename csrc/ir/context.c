@@ -237,6 +237,14 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
   return e;
 }
 
+/* Equal nodes are one, so a node that looks right is the right one, even where releasing gave its number to another. */
+ExprId ctx_leaf(IrCtx *c, ExprKind k, DType t, int32_t sym, int64_t u) {
+  enum { HALF = IR_LEAVES / 2 };
+  ExprId *at = &c->leaf[k == IR_VAR ? HALF + (sym & (HALF - 1)) : (u ^ u >> 7) & (HALF - 1)];
+  if (*at < c->n_expr && node_same(c, c->t.node + *at, k, t, sym, 0, NULL, u)) return *at;
+  return *at = ctx_node(c, k, t, sym, 0, NULL, u);
+}
+
 /* ---- marks ---- */
 IrMark ir_mark(const IrCtx *c) {
   return (IrMark){c->n_expr,   c->n_kid,    c->n_var, c->n_tensor,         c->n_reducer,

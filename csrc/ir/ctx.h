@@ -3,7 +3,7 @@
 #define NS_IR_CTX_H
 #include "ir/ir.h"
 
-enum { IR_MAX_DEPTH = 4000, IR_MAX_WALKS = 24 };
+enum { IR_MAX_DEPTH = 4000, IR_MAX_WALKS = 24, IR_LEAVES = 256 };
 
 struct Sum;
 typedef struct { /* what the index algebra knows of one expression, valid for one version of one analyser's facts */
@@ -37,6 +37,7 @@ struct IrCtx {
   int32_t cap_expr, cap_kid, cap_var, cap_tensor, cap_reducer, cap_reduce, cap_buffer, cap_str;
   uint64_t *slot; /* hash table: high half the hash, low half the ExprId; 0: free */
   uint32_t mask;
+  ExprId leaf[IR_LEAVES]; /* where a constant or a variable was found last; 0: nowhere yet */
   ArMemo *memo; /* cap_memo entries, made by the first ar_ call */
   int32_t cap_memo;
   uint32_t version; /* last version number given to an analyser */
@@ -51,6 +52,7 @@ typedef struct {
 extern const BinaryText IR_BINARY[IR_KIND_COUNT]; /* how print.c writes operators; open NULL: no operator */
 
 ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u);
+ExprId ctx_leaf(IrCtx *c, ExprKind k, DType t, int32_t sym, int64_t u); /* the same without kids */
 Walk *walk_begin(IrCtx *c); /* walks nest; every begin has its end unless something is raised */
 void walk_end(IrCtx *c);
 static inline bool walk_seen(const Walk *w, ExprId e) { return e < w->cap && w->stamp[e] == w->now; }

@@ -76,10 +76,10 @@ static int64_t wrap(DType t, int64_t v) {
 ExprId ex_int(IrCtx *c, DType t, int64_t v) {
   if (t.code == DT_FLOAT || t.code == DT_BFLOAT) return ex_flt(c, t, (double)v);
   if (t.lanes > 1) return ex_bcast(c, ex_int(c, dtype_lanes(t, 1), v), t.lanes);
-  return ctx_node(c, IR_INT, t, 0, 0, NULL, wrap(t, v));
+  return ctx_leaf(c, IR_INT, t, 0, wrap(t, v));
 }
 
-ExprId ex_i32(IrCtx *c, int64_t v) { return ctx_node(c, IR_INT, DT_I32, 0, 0, NULL, wrap(DT_I32, v)); }
+ExprId ex_i32(IrCtx *c, int64_t v) { return ctx_leaf(c, IR_INT, DT_I32, 0, wrap(DT_I32, v)); }
 
 ExprId ex_flt(IrCtx *c, DType t, double v) {
   if (t.code != DT_FLOAT && t.code != DT_BFLOAT) return ex_int(c, t, (int64_t)v);
@@ -138,7 +138,7 @@ ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *k
 
 ExprId ex_var(IrCtx *c, VarId v) {
   if (v <= 0 || v >= c->n_var) err_raise(c->err, NS_ERR_INTERNAL, "no variable with number %d in this context", v);
-  return ctx_node(c, IR_VAR, c->t.var[v].type, v, 0, NULL, 0);
+  return ctx_leaf(c, IR_VAR, c->t.var[v].type, v, 0);
 }
 
 ExprId ex_call(IrCtx *c, Intrin in, DType t, int n, const ExprId *args) {

@@ -52,7 +52,7 @@ typedef struct {
   bool gpu;
   int unroll, line;                      /* line: cache line bytes */
   VEC(Block) free;                       /* O9: the reference's free list */
-  double region[MAX_ACCESS][MAX_LOOPS];  /* region size of access a under loop l */
+  double region[MAX_ACCESS];             /* region size of an access under the outermost loop */
   double dims[MAX_ACCESS][ACC_MAX_RANK]; /* per dimension region extents under the outermost loop */
   Ranges ranges;
 } Ext;
@@ -131,9 +131,10 @@ static void touch(Ext *x, int n_acc, const Access *acc, double *mem) {
       double r = 1;
       for (int d = 0; d < acc[a].rank; d++) r *= dims[d];
       if (x->rules == FEAT_RULES_REPAIRED) r = capped(x, &acc[a], dims);
-      x->region[a][i] = r > 0 ? r : 0;
-      mem[i] += x->region[a][i] * acc[a].bytes;
-      book_add(x, l, acc[a].buf, x->region[a][i], acc[a].bytes);
+      r = r > 0 ? r : 0;
+      if (i == 0) x->region[a] = r;
+      mem[i] += r * acc[a].bytes;
+      book_add(x, l, acc[a].buf, r, acc[a].bytes);
     }
   }
 }
@@ -226,7 +227,7 @@ static void fill_slot(Ext *x, Slot *s, double p, const Access *acc) {
   v[a->type] = 1;
   if (x->n_loops > 0) {
     bool ref = x->rules == FEAT_RULES_REFERENCE;
-    double region = x->region[s->index][0];
+    double region = x->region[s->index];
     unique = a->bytes * (ref ? first_in_book(x, &x->loop[0], a->buf, region) : region); /* O5 */
     lines = lines_of(x, a, p, &stride);
     int of = ref ? 0 : s->index;
