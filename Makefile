@@ -14,6 +14,12 @@ PYSRC := $(sort $(wildcard csrc/py/*.c))
 DEPS_CFLAGS := $(shell pkg-config --cflags libcjson openblas 2>/dev/null)
 DEPS_LIBS := $(shell pkg-config --libs libcjson openblas 2>/dev/null) -ldl -lpthread -lm
 CFLAGS := $(WARN) -O2 -g -fPIC -fvisibility=hidden -D_GNU_SOURCE -Icsrc $(DEPS_CFLAGS)
+# `make ext LTO=1`: optimised across files, as wheels are (setup.py). Searching takes a tenth to a quarter less processor time,
+# linking half a minute more; the objects have a folder of their own.
+ifdef LTO
+override BUILD := build/lto
+CFLAGS += -flto=auto
+endif
 OBJ := $(SRC:%.c=$(BUILD)/%.o)
 PYOBJ := $(PYSRC:%.c=$(BUILD)/%.o)
 EXT = python/nestsmith/_core$(shell $(PY) -c "import sysconfig;print(sysconfig.get_config_var('EXT_SUFFIX'))" 2>/dev/null)
@@ -123,7 +129,7 @@ $(BUILD)/csrc/py/%.o: csrc/py/%.c
 $(BUILD)/csrc/%.o: csrc/%.c
 	@mkdir -p $(@D); $(SAY) CC $<; $(CACHE) $(CC) $(CFLAGS) -MMD -MP -MP -c $< -o $@
 $(EXT): $(OBJ) $(PYOBJ)
-	@$(SAY) LINK $@; $(CC) -shared -o $@ $^ $(DEPS_LIBS)
+	@$(SAY) LINK $@; $(CC) -shared $(if $(LTO),-O2 -flto=auto) -o $@ $^ $(DEPS_LIBS)
 -include $(OBJ:.o=.d) $(PYOBJ:.o=.d)
 
 COMMA := ,
