@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import traceback
 
+from ... import _core, te
 from ...auto_scheduler.compute_dag import ComputeDAG
 from ...auto_scheduler.hardware import FIELDS, HardwareParams
 from ...auto_scheduler.measure import MeasureInput as EngineInput
 from ...auto_scheduler.search_task import SearchTask
+from ...states import core_state
 from .measure import MeasureErrorNo, MeasureResult
 
 __all__ = ["Programs", "failure", "limits_of", "state_of"]
@@ -64,14 +66,20 @@ def limits_of(target):
 def state_of(task, config, target):
     """What a configuration computes and how: (ComputeDAG, State of it).
 
-    Raises what the template raises, or has noted as an error.
+    Raises what the template raises; what it notes as an error of the configuration is in ``config.errors``.
     """
     with target:
         schedule, tensors = task.instantiate(config)
-    if not config.valid():
-        raise config.errors[0]
     dag = ComputeDAG(list(tensors))
     return dag, dag.state_from_schedule(schedule)
+
+
+def _alone(error):
+    """The exception without the frames that it went through, which hold all that the template has defined."""
+    e = error
+    while e is not None:
+        e.__traceback__, e = None, e.__cause__ or e.__context__
+    return error
 
 
 class Programs:
@@ -91,21 +99,31 @@ class Programs:
         self._key = json.dumps([task.name, task.args], default=str)
 
     def of(self, inp):
-        """The engine's input for a configuration. Raises as `state_of`."""
+        """The engine's input for a configuration. Raises what the template raises or has noted as an error."""
+        with te.scratch():  # of the definitions only those of a new computation stay
+            key, steps = self._steps(inp)
+        return EngineInput(self._tasks[key], _core.State(self._tasks[key].compute_dag, steps))
+
+    def _steps(self, inp):
+        """Which of the search tasks a configuration is a state of, and the state's steps."""
         dag, state = state_of(self.task, inp.config, inp.target)
+        if not inp.config.valid():
+            raise inp.config.errors[0]
         key = dag.workload_key()
         if key not in self._tasks:
+            dag.detach()
             self._tasks[key] = SearchTask(
                 compute_dag=dag, workload_key=self._key, target=inp.target, hardware_params=self._hardware,
                 layout_rewrite_option=0, desc=self.task.name,
             )  # fmt: skip
-        return EngineInput(self._tasks[key], state)
+        return key, core_state(state).steps()
 
     def try_of(self, inp, now):
         """The engine's input, or the MeasureResult that says why there is none."""
-        try:
-            return self.of(inp)
-        except Exception as e:  # noqa: BLE001 - what a template does is the result of its configuration
-            number = MeasureErrorNo.INSTANTIATION_ERROR if inp.config.errors else MeasureErrorNo.COMPILE_HOST
-            return failure(number, e, 0.0, now(), traceback.format_exc())
+        with te.scratch():
+            try:
+                return self.of(inp)
+            except Exception as e:  # noqa: BLE001 - what a template does is the result of its configuration
+                number = MeasureErrorNo.INSTANTIATION_ERROR if inp.config.errors else MeasureErrorNo.COMPILE_HOST
+                return failure(number, _alone(e), 0.0, now(), traceback.format_exc())
 

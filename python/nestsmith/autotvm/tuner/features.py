@@ -9,7 +9,7 @@ import signal
 
 import numpy as np
 
-from ... import _core, forks
+from ... import _core, forks, te
 from ...auto_scheduler.hardware import cores
 from ...states import core_state
 from ..measure.program import state_of
@@ -24,7 +24,7 @@ KINDS = ("itervar", "knob", "curve")
 NOTHING = np.zeros(0, np.float32)  # the row of what cannot be lowered
 ALONE = 16  # so many configurations are not worth another process
 CHUNK = 16
-LIFE = 256  # configurations that a process lowers: templates leave expressions behind, which end with it
+LIFE = 4096  # configurations that a process lowers: what templates keep ends with it
 
 
 def row_of(task, config, kind, target=None):
@@ -45,18 +45,19 @@ def row_of(task, config, kind, target=None):
     target = target or task.target
     if kind == "knob":
         return config.get_flatten_feature()
-    _, state = state_of(task, config, target)
-    loops = _core.loop_vector(core_state(state), None, target.engine(), kind, CURVE_POINTS)
+    with te.scratch():
+        loops = _core.loop_vector(core_state(state_of(task, config, target)[1]), None, target.engine(), kind, CURVE_POINTS)
     plain = [config[n].val for n in config if isinstance(config[n], OtherOptionEntity)]
     return np.concatenate([loops, np.array([v if isinstance(v, (int, float)) else 0 for v in plain], np.float32)])
 
 
 def _try_row(task, kind, index):
-    try:
-        return row_of(task, task.config_space.get(index), kind)
-    except Exception as e:  # noqa: BLE001 - a configuration that cannot be lowered is one to avoid
-        logger.debug("no features of configuration %d: %s", index, e)
-        return NOTHING
+    with te.scratch():  # ends when an exception has been dropped
+        try:
+            return row_of(task, task.config_space.get(index), kind)
+        except Exception as e:  # noqa: BLE001 - a configuration that cannot be lowered is one to avoid
+            logger.debug("no features of configuration %d: %s", index, e)
+            return NOTHING
 
 
 class FeatureCache:
