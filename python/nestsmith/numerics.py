@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["is_float", "sum_type", "mean_type", "clip_bounds"]
+import numpy as np
+
+__all__ = ["is_float", "sum_type", "mean_type", "clip_bounds", "to_bfloat16", "from_bfloat16"]
 
 
 def is_float(dtype):
@@ -35,3 +37,16 @@ def clip_bounds(low, high, dtype):
     bits = int(dtype.lstrip("uint"))
     least, most = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     return tuple(int(min(max(v, least), most)) if math.isfinite(v) else (least if v < 0 else most) for v in (low, high))
+
+
+def to_bfloat16(x):
+    """The bits (uint16) of an array's nearest bfloat16 values, ties to even; a NaN stays one."""
+    x = np.asarray(x, "float32")
+    bits = np.asarray(x, order="C").view("uint32").astype("uint64")
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(x), 0x7FC0, rounded).astype("uint16")
+
+
+def from_bfloat16(bits):
+    """The float32 values of bfloat16 bits."""
+    return (np.asarray(bits, order="C").astype("uint32") << 16).view("float32")

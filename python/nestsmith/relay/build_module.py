@@ -26,8 +26,9 @@ from .module import IRModule
 from .packing import Packing
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
+from .transform.basic import bind_params_by_name
 
-__all__ = ["build", "optimize", "Program"]
+__all__ = ["build", "optimize", "bind_params_by_name", "Program"]
 
 logger = logging.getLogger("nestsmith")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import check
+from ..numerics import from_bfloat16, to_bfloat16
 from .ty import TensorType, Type
 
 __all__ = [
@@ -182,16 +183,21 @@ class GlobalVar(Expr):
 
 
 class Constant(Expr):
-    """A tensor value, kept as a NumPy array (`data`)."""
+    """A tensor value, kept as a NumPy array (`data`). NumPy has no bfloat16: with this `dtype`, data are its bits, uint16."""
 
     __slots__ = ("data",)
 
-    def __init__(self, data):
+    def __init__(self, data, dtype=None):
         super().__init__()
         if hasattr(data, "numpy") and not isinstance(data, np.ndarray):
             data = data.numpy()
         self.data = np.asarray(data)
-        self._type = TensorType(self.data.shape, str(self.data.dtype))
+        self._type = TensorType(self.data.shape, dtype or str(self.data.dtype))
+
+    @property
+    def numbers(self):
+        """The value as an array of numbers: of bfloat16 as float32."""
+        return from_bfloat16(self.data) if self._type.dtype == "bfloat16" else self.data
 
     @property
     def is_scalar(self):
@@ -362,6 +368,8 @@ def const(value, dtype=None, span=None):
     data = np.asarray(value)
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         dtype = {"float64": "float32", "int64": "int32"}.get(str(data.dtype))
+    if dtype == "bfloat16":
+        return Constant(to_bfloat16(data), dtype)
     if dtype is not None:
         data = data.astype(dtype)
     return Constant(data)

@@ -18,11 +18,16 @@ from .op.transform import layout_shape, parse_layout, slice_ranges
 from .transform.alter_layout import winograd_tile
 from .ty import TupleType
 
-__all__ = ["lower_function", "Lowered", "NAMINGS", "NotLowerable", "refusal"]
+__all__ = ["lower_function", "has_loops", "Lowered", "NAMINGS", "NotLowerable", "refusal"]
 
 # (placeholder names, pooling names): the default one first, then that of releases since 0.11.
 NAMINGS = (("placeholder", "tensor"), ("p", "pool"))
 _COMPUTE = {}
+
+
+def has_loops(name):
+    """Whether the operator `name` becomes loops, rather than being taken apart by passes before."""
+    return name in _COMPUTE
 
 
 class NotLowerable(OpNotImplemented, ValueError):
@@ -425,7 +430,7 @@ def _value(t, name):
 def _scalar(constant):
     if constant.data.ndim:
         raise NotLowerable("a tensor constant inside a fused function")
-    return topi.scalar_const(constant.data.item(), str(constant.data.dtype))
+    return topi.scalar_const(constant.numbers.item(), constant.checked_type.dtype)
 
 
 def _apply(call, inputs, target, instead=None):

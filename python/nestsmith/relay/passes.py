@@ -22,6 +22,7 @@ _CONFIGS = {
     "relay.FuseOps.max_depth": "int: most operators in one fused function (default 256)",
     "relay.FuseOps.link_params": "bool: constants stay inside the fused functions",
     "relay.fallback_device_type": "int: accepted and ignored",
+    "relay.ToMixedPrecision.keep_orig_output_dtype": "bool: results of ToMixedPrecision keep their type",
     "relay.ext.layout": "str: layout of convolutions in task extraction and build ('' keeps the model's)",
     "relay.winograd": "str: 'auto' (default), 'never' or 'always' for 3x3 stride-1 NHWC convolutions",
     "tir.disable_vectorize": "bool: no vector instructions",

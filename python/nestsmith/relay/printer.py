@@ -98,7 +98,7 @@ class _Printer:
             self.names[id(n)] = f"@{n.name_hint}"
         elif isinstance(n, Constant):
             if n.is_scalar:
-                self.names[id(n)] = f"{n.data.item():g}{'f' if n.data.dtype.kind == 'f' else ''}"
+                self.names[id(n)] = f"{n.numbers.item():g}{'f' if n.numbers.dtype.kind == 'f' else ''}"
             else:
                 self.names[id(n)] = f"meta[relay.Constant][{self.constants}] /* ty={n._type} */"
                 self.constants += 1

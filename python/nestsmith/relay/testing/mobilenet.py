@@ -14,12 +14,12 @@ _BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)
 _SHALLOW = [*_BLOCKS[:6], (1024, 2), (1024, 1)]
 
 
-def _separable(x, name, cin, cout, stride, layout):
+def _separable(x, name, cin, cout, stride, layout, dtype):
     axis = layout.index("C")
     shape = (cin, 1, 3, 3) if layout == "NCHW" else (3, 3, cin, 1)
     y = layers.conv2d(
         x,
-        var(name + "_weight", shape=shape, dtype="float32"),
+        var(name + "_weight", shape=shape, dtype=dtype),
         channels=cin,
         groups=cin,
         kernel_size=(3, 3),
@@ -61,7 +61,7 @@ def get_net(
     # The reference network gives no axis here, so in NHWC this one normalises over the height.
     y = nn.relu(layers.batch_norm_infer(y, "conv_block_1_bn", epsilon=1e-5))
     for k, (cout, stride) in enumerate(_SHALLOW if is_shallow else _BLOCKS):
-        y = _separable(y, f"separable_conv_block_{k + 1}", width, int(cout * alpha), stride, layout)
+        y = _separable(y, f"separable_conv_block_{k + 1}", width, int(cout * alpha), stride, layout, dtype)
         width = int(cout * alpha)
     y = nn.batch_flatten(nn.global_avg_pool2d(y, layout=layout))
     y = nn.softmax(nn.bias_add(nn.dense(y, var("fc_weight"), units=num_classes), var("fc_bias")))

@@ -8,6 +8,7 @@ from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
 from .inline import Inline
+from .mixed_precision import ToMixedPrecision
 from .simplify import CanonicalizeCast, CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "Inline",
     "SimplifyExpr",
     "SimplifyInference",
+    "ToMixedPrecision",
 ]

@@ -89,7 +89,7 @@ def bind_params_by_name(func, params):
             want = p.checked_type
             if c.data.shape != want.shape:
                 raise ValueError(f"parameter {name!r} has shape {c.data.shape}, the network wants {want.shape}")
-            if str(c.data.dtype) != want.dtype:
-                c = const(c.data, want.dtype)
+            if c.checked_type.dtype != want.dtype:
+                c = const(c.numbers, want.dtype)
             table[p] = c
     return bind(func, table) if table else func

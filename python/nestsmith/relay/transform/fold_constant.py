@@ -14,9 +14,9 @@ __all__ = ["FoldConstant", "evaluate_call", "fold"]
 
 def _value(e):
     if isinstance(e, Constant):
-        return e.data
+        return e.numbers
     if isinstance(e, Tuple) and all(isinstance(f, Constant) for f in e.fields):
-        return [f.data for f in e.fields]
+        return [f.numbers for f in e.fields]
     return None
 
 
@@ -25,15 +25,19 @@ def evaluate_call(call):
     if call.op.evaluate is None:
         return None
     values = [_value(a) for a in call.args]
-    if any(v is None for v in values) or "bfloat16" in str(call.checked_type):  # NumPy has no such arrays
+    if any(v is None for v in values):
         return None
+    want = call.checked_type
+    # NumPy has no bfloat16: such values are computed in float32 and rounded once.
+    attrs = call.attrs.with_(**{k: "float32" for k in ("dtype", "out_dtype") if call.attrs.get(k) == "bfloat16"})
     try:
-        out = call.op.evaluate(call.attrs, *values)
+        out = call.op.evaluate(attrs, *values)
     except NotImplementedError:
         return None
     if isinstance(out, (list, tuple)):
-        return Tuple([const(np.asarray(v, order="C")) for v in out])
-    want = call.checked_type
+        return Tuple([const(np.asarray(v, order="C"), f.dtype) for v, f in zip(out, want.fields)])
+    if isinstance(want, TensorType) and want.dtype == "bfloat16":
+        return const(np.asarray(out, order="C"), want.dtype)
     out = np.asarray(out)
     if isinstance(want, TensorType) and (out.shape != want.shape or str(out.dtype) != want.dtype):
         if out.shape != want.shape:

@@ -124,7 +124,7 @@ def _index(body, params):
             else:
                 extern(e.tuple_value)
         elif isinstance(e, Constant):
-            n.pattern = ELEMWISE if e.is_scalar and str(e.data.dtype) in _SCALARS else OPAQUE
+            n.pattern = ELEMWISE if e.is_scalar and e.checked_type.dtype in _SCALARS else OPAQUE
         elif isinstance(e, (Let, If, Function)):
             for c in children(e):
                 extern(c)

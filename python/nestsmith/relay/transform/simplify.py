@@ -111,8 +111,14 @@ def _norm(call):
     return op.cast(_NORMS[call.op_name](with_children(call, args)), dtype)
 
 
-@_t.function_pass(opt_level=0, name="SimplifyInference")
-def _simplify_inference(func, mod, ctx):
+def is_taken_apart(name):
+    """Whether SimplifyInference replaces the operator `name` by others."""
+    return name in _NORMS or name == "nn.dropout"
+
+
+def _of_inference(func, others):
+    """`func` with batch norms as arithmetic and without dropout; `others`: the other norms as well."""
+
     def visit(old, new):
         if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
             return new.tuple_value.fields[new.index]
@@ -120,12 +126,23 @@ def _simplify_inference(func, mod, ctx):
             return Tuple([_norm(new), *new.args[3:]])
         if isinstance(new, Call) and new.op_name == "nn.dropout":
             return Tuple([new.args[0], op.ones_like(new.args[0])])
-        if isinstance(new, Call) and new.op_name in _NORMS:
+        if others and isinstance(new, Call) and new.op_name in _NORMS:
             return _norm(new)
         return new
 
     infer_type(func)  # every variable needs its type before new operators are made
     return rewrite(func, visit)
+
+
+@_t.function_pass(opt_level=0, name="SimplifyInference")
+def _simplify_inference(func, mod, ctx):
+    return _of_inference(func, True)
+
+
+@_t.function_pass(opt_level=0, name="SimplifyBatchNorm")
+def norms_of_inference(func, mod, ctx):
+    """The part of SimplifyInference that makes batch norms foldable."""
+    return _of_inference(func, False)
 
 
 @_t.function_pass(opt_level=3, name="CanonicalizeCast")
@@ -166,8 +183,8 @@ def _canonicalize_ops(func, mod, ctx):
 
 
 def _scalar_value(e):
-    if isinstance(e, Constant) and e.data.size == 1 and e.data.ndim == 0:
-        return e.data.item()
+    if isinstance(e, Constant) and e.is_scalar:
+        return e.numbers.item()
     return None
 
 
@@ -225,7 +242,7 @@ def _simplify_expr(func, mod, ctx):
 
 def _key_of(e):
     v = e.data if isinstance(e, Constant) and e.is_scalar else None
-    return id(e) if v is None else (str(v.dtype), v.item())
+    return id(e) if v is None else (e.checked_type.dtype, v.item())
 
 
 def _hashable(v):

@@ -89,7 +89,7 @@ def is_depthwise(e):
     return a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
 
 
-def _layout_rule(e, has, want):
+def layout_rule(e, has, want):
     """The layouts that the user wants for data and kernel, for example ["NHWC", "default"]."""
     if not want:
         return None
@@ -148,8 +148,8 @@ def _conv(
 
 
 for _d in (1, 2, 3):
-    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d), layout=_layout_rule, colour=ALWAYS)
-register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=_layout_rule, colour=ALWAYS)
+    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d), layout=layout_rule, colour=ALWAYS)
+register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=layout_rule, colour=ALWAYS)
 
 
 def conv1d(
