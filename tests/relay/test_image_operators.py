@@ -300,6 +300,20 @@ def u_net():
     return relay.Function(relay.expr.free_vars(body), body)
 
 
+@pytest.mark.parametrize(
+    "make,words",
+    [
+        (lambda x: nn.adaptive_avg_pool2d(x, (0, 1)), "output_size is 0; it must be at least 1"),
+        (lambda x: nn.adaptive_max_pool3d(x, 0), "output_size is 0; it must be at least 1"),
+        (lambda x: image.resize2d(x, (3, 0)), "size is 0; it must be at least 1"),
+        (lambda x: nn.upsampling(x, 0, 2), "scale_h is 0; it must be greater than 0"),
+    ],
+)
+def test_sizes_of_nothing_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make(relay.var("x", shape=(1, 3, 8, 8)))
+
+
 def test_layout_conversion_passes_through():
     """Converted to NHWC, nothing goes back to NCHW between the first and the last operator; the values stay."""
     f = u_net()

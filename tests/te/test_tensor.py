@@ -172,6 +172,11 @@ def test_workload_keys():
     assert flatten_workload_key('["h", [1, 2], [3]]') == flatten_workload_key('["h", 1, 2, 3]')
 
 
+def test_a_body_that_is_no_function():
+    with pytest.raises(TypeError, match="fcompute is 5; it must be a function of the indices"):
+        te.compute((3,), 5)
+
+
 def test_workload_errors():
     with pytest.raises(RuntimeError, match="override"):
         register_workload("te_tests.matmul", lambda: None)

@@ -70,6 +70,8 @@ def thread_axis(dom=None, tag="", name="", span=None):
 
 def _axis_names(fcompute, rank, varargs_names):
     """Names of the axes from the parameters of the function; fewer named parameters than dimensions are an error."""
+    if not callable(fcompute):
+        raise TypeError(f"fcompute is {fcompute!r}; it must be a function of the indices, such as lambda i: a[i] + 1")
     spec = inspect.getfullargspec(fcompute)
     names = list(spec.args)
     if inspect.ismethod(fcompute):

@@ -52,7 +52,7 @@ def resize2d(
     roi = (0.0, 0.0, 1.0, 1.0) if roi is None else tuple(float(v) for v in roi)
     if len(roi) != 4:
         raise ValueError(f"roi is {roi}; it must be four numbers: y0, x0, y1, x1")
-    size = (int(size), int(size)) if isinstance(size, int) else tuple(int(s) for s in size)
+    size = tuple(check.integer("size", n, 1) for n in ((size, size) if isinstance(size, int) else size))
     return call(
         "image.resize2d",
         [data],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .... import check
 from ...ty import TensorType
 from ..registry import ANCHOR, FOLLOW, NEVER, call, register, tensor
 from ..transform import layout_shape, parse_layout
@@ -99,6 +100,7 @@ def _make_adaptive(kind, dims):
             if isinstance(output_size, int)
             else tuple(output_size)
         )
+        size = tuple(None if n is None else check.integer("output_size", n, 1) for n in size)  # None: as it is
         return call(name, [data], output_size=size, layout=layout, out_layout=out_layout)
 
     build.__name__ = build.__qualname__ = f"adaptive_{kind}_pool{dims}d"

@@ -92,6 +92,12 @@ def _upsampling_infer(attrs, types):
 register("nn.upsampling", INJECTIVE, _upsampling_infer, layout=window_layout)
 
 
+def _scale(name, value):
+    """`value` as it is, if it is a positive number."""
+    check.number(name, value, 0)
+    return value
+
+
 def upsampling(data, scale_h=1, scale_w=1, layout="NCHW", method="nearest_neighbor", align_corners=False):
     """Enlarges a map by factors: :func:`relay.image.resize2d` with method nearest_neighbor, bilinear or bicubic and the
     coordinates ``align_corners`` or ``asymmetric``."""
@@ -99,8 +105,8 @@ def upsampling(data, scale_h=1, scale_w=1, layout="NCHW", method="nearest_neighb
     return call(
         "nn.upsampling",
         [data],
-        scale_h=scale_h,
-        scale_w=scale_w,
+        scale_h=_scale("scale_h", scale_h),
+        scale_w=_scale("scale_w", scale_w),
         layout=layout,
         method=method,
         align_corners=bool(align_corners),
