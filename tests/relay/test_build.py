@@ -399,3 +399,17 @@ def test_steps_that_do_not_replay_fall_back(caplog):
     made = programs(mod, params, history)
     bad = [p for p in made if p.why]
     assert len(bad) == 1 and bad[0].origin == "default" and "did not replay" in bad[0].why
+
+
+def test_a_reshape_may_read_a_field_of_a_tuple():
+    """Both fields are reshaped only, and nothing else joins their functions: they are views of what the split made."""
+    x = relay.var("x", shape=(2, 8))
+    a, b = relay.split(relay.tanh(x), 2, 1)
+    a, b = relay.nn.softmax(relay.reshape(a, (4, 2)), 1), relay.nn.softmax(relay.reshape(b, (2, 2, 2)), 2)
+    lib = relay.build(IRModule.from_expr(relay.Function([x], relay.Tuple([a, b]))), target="llvm")
+    g = graph_executor.GraphModule(lib["default"](ns.cpu()))
+    data = np.arange(16, dtype="float32").reshape(2, 8) / 8
+    g.run(x=data)
+    for i, shape in enumerate(((4, 2), (2, 2, 2))):
+        e = np.exp(np.tanh(data[:, 4 * i : 4 * i + 4]).reshape(shape))
+        np.testing.assert_allclose(g.get_output(i).numpy(), e / e.sum(-1, keepdims=True), rtol=1e-5)

@@ -47,7 +47,8 @@ def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=Fa
             model.export(path, format="onnx", verbose=False)
         except ImportError as e:
             raise ImportError(f"Keras exports ONNX models with onnx, and tf2onnx or torch by its backend: {e}") from e
-        return from_onnx(path, shape, freeze_params=freeze_params, check=check)
+        fixed = {i.name: tuple(i.shape) for i in model.inputs if None not in i.shape}
+        return from_onnx(path, {**fixed, **(shape or {})}, freeze_params=freeze_params, check=check)
 
 
 def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_config=None, *, opset=18, freeze_params=True, check=False):
@@ -89,7 +90,7 @@ def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_conf
     proto, _ = convert.from_graph_def(
         definition, input_names=inputs, output_names=outputs, opset=opset, shape_override=_by_tensor(shape, inputs)
     )
-    return from_onnx(proto, freeze_params=freeze_params, check=check)
+    return from_onnx(_by_node(proto), freeze_params=freeze_params, check=check)
 
 
 def from_tflite(model, shape_dict=None, dtype_dict=None, *, opset=18, freeze_params=True, check=False):
@@ -191,6 +192,18 @@ def _saved_model(tf, path):
     f = convert_variables_to_constants_v2(loaded.signatures["serving_default"])
     inputs = [t.name for t in f.inputs if t.dtype != tf.resource]
     return f.graph.as_graph_def(), inputs, [t.name for t in f.outputs]
+
+
+def _by_node(proto):
+    """The model with its inputs under the names of nodes, as TensorFlow's users know them: ``x`` instead of ``x:0``."""
+    names = {i.name: i.name.split(":")[0] for i in proto.graph.input}
+    if len(set(names.values())) == len(names):
+        for i in proto.graph.input:
+            i.name = names[i.name]
+        for node in proto.graph.node:
+            for k, name in enumerate(node.input):
+                node.input[k] = names.get(name, name)
+    return proto
 
 
 def _by_tensor(shape, inputs):
