@@ -1,6 +1,9 @@
 """What models of template tuners see: loops of a program in analysis form, curves, knobs."""
 
+import gzip
+import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ import tuning_spaces
 
 from nestsmith import _core, autotvm, te
 from nestsmith.autotvm.tuner.features import FeatureCache, Features, row_of
+
+PEER = pathlib.Path(__file__).parent.parent / "data" / "peer-autotvm.json.gz"
 
 
 def matmul(n):
@@ -145,6 +150,26 @@ def test_knobs_of_one_configuration_written_out():
         want += [float(i == words.index(w)) for i in range(11)]
     assert row_of(task, config, "knob").tolist() == want
     assert _core.space_features(task.config_space._space, [index]).tolist() == [want]
+
+
+@pytest.mark.parametrize("kind", ["itervar", "curve", "knob"])
+def test_every_shipped_template_has_features(kind, monkeypatch):
+    """Of every configuration that the reference's tasks of ResNet-18 list; knobs equal its numbers."""
+    monkeypatch.setattr(autotvm.GLOBAL_SCOPE, "in_tuning", True)
+    names = set()
+    for network in json.loads(gzip.open(PEER).read()).values():
+        for listed in network["tasks"]:
+            task = autotvm.task.create(listed["name"], tuples(listed["args"]), network["target"])
+            rows = Features(task, kind, FeatureCache()).rows([c["index"] for c in listed["configs"]])
+            assert rows.any(axis=1).all() and np.isfinite(rows).all()
+            if kind == "knob":
+                np.testing.assert_array_equal(rows, np.array([c["flat"] for c in listed["configs"]], np.float32))
+            names.add(listed["name"])
+    assert len(names) >= 4
+
+
+def tuples(x):
+    return tuple(map(tuples, x)) if isinstance(x, list) else x
 
 
 # ---- rows of a task ----

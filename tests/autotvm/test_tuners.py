@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from tuning_spaces import computed, layer11_task, make, smooth
+from tuning_spaces import ASKED, computed, layer11_task, make, smooth
 
 from nestsmith import _core, autotvm, te
 from nestsmith.autotvm.tuner import (
@@ -50,6 +50,15 @@ def test_every_point_is_visited_once(make_tuner, filtered):
     seen = option["runner"].seen
     assert sorted(seen) == [i for i in range(64) if task.config_space.is_index_valid(i)]
     assert len(seen) == (34 if filtered else 64)
+
+
+@pytest.mark.parametrize("make_tuner", ALL, ids=NAMES)
+def test_a_filter_is_asked_only_for_what_is_looked_at(make_tuner):
+    task = make("sieve", 1000)
+    ASKED.clear()
+    make_tuner(task).tune(12, option := computed(seconds))
+    assert len(set(option["runner"].seen)) == 12 and all(task.config_space.is_index_valid(i) for i in option["runner"].seen)
+    assert len(ASKED) < 1000
 
 
 @pytest.mark.parametrize("tuner", [RandomTuner, GridSearchTuner])

@@ -40,6 +40,20 @@ def layer11(channels, rows):
     return _copy()
 
 
+ASKED = []
+
+
+@autotvm.template("tests/sieve")
+def sieve(rows):
+    """A million configurations, half of them allowed; who asks is noted."""
+    cfg = autotvm.get_config()
+    for name in "xy":
+        cfg.define_knob(name, list(range(rows)))
+    cfg.multi_filter(lambda e: ASKED.append(1) or (e["x"].val + e["y"].val) % 2 == 0)
+    cfg.add_flop(1.0)
+    return _copy()
+
+
 def make(name, *args):
     """A task of one of the templates above."""
     return autotvm.task.create(f"tests/{name}", args, "llvm")

@@ -78,7 +78,8 @@ class ModelBasedTuner(Tuner):
         getattr(self.cost_model, "close", bool)()
 
     def has_next(self):
-        return len(self.visited) < len(self.space)
+        """Asks a filter of the space for a few configurations, not for all."""
+        return len(self.visited) < self.space.range_length and bool(self.space.draw_ints(1, to_exclude=self.visited))
 
     def next_batch(self, batch_size):
         out = []
