@@ -105,17 +105,18 @@ RT_LIBS := $(shell pkg-config --libs libcjson 2>/dev/null) -ldl -lpthread -lm
 lib-rt: $(BUILD)/libnestsmith_rt.a
 # What runs on a board, with cJSON in it: `make runner`, `make runner CROSS=aarch64-linux-gnu-`. Linked with the board's own C library,
 # for the drivers that it opens bring theirs.
+RUNNER_CC ?= $(CROSS)gcc
 RUNNER_DIR := $(BUILD)/runner$(if $(CROSS),-$(CROSS:-=))
 RUNNER_SRC := $(filter $(foreach d,base program device graph compile measure runner,csrc/$d/%),$(SRC)) $(RUNNER_MAIN)
 RUNNER_OBJ := $(RUNNER_SRC:%.c=$(RUNNER_DIR)/%.o) $(RUNNER_DIR)/cJSON.o
 RUNNER_FLAGS = $(filter-out -O2 -g -fPIC $(DEPS_CFLAGS),$(CFLAGS)) -Os -ffunction-sections -fdata-sections -I$(BUILD)/cjson
 runner: $(RUNNER_DIR)/nestsmith-runner
 $(RUNNER_DIR)/nestsmith-runner: $(RUNNER_OBJ)
-	@$(SAY) LINK $@; $(CROSS)gcc -Wl,--gc-sections -s -o $@ $^ -ldl -lpthread -lm
+	@$(SAY) LINK $@; $(RUNNER_CC) -Wl,--gc-sections -s -o $@ $^ -ldl -lpthread -lm
 $(RUNNER_DIR)/cJSON.o: $(BUILD)/cjson/cJSON.c
-	@mkdir -p $(@D); $(CACHE) $(CROSS)gcc -Os -ffunction-sections -fdata-sections -c $< -o $@
+	@mkdir -p $(@D); $(CACHE) $(RUNNER_CC) -Os -ffunction-sections -fdata-sections -c $< -o $@
 $(RUNNER_DIR)/%.o: %.c $(BUILD)/cjson/cJSON.c
-	@mkdir -p $(@D); $(SAY) $(CROSS)CC $<; $(CACHE) $(CROSS)gcc $(RUNNER_FLAGS) -MMD -MP -c $< -o $@
+	@mkdir -p $(@D); $(SAY) $(CROSS)CC $<; $(CACHE) $(RUNNER_CC) $(RUNNER_FLAGS) -MMD -MP -c $< -o $@
 $(BUILD)/cjson/cJSON.c:
 	@.ci/cjson $(@D)
 .PHONY: runner
@@ -166,7 +167,8 @@ ctest-tsan:
 FUZZ_SECONDS ?= 20
 FUZZ_CC ?= clang
 FUZZ := $(BUILD)/fuzz
-FUZZ_OBJ := $(patsubst %.c,$(FUZZ)/%.o,$(filter csrc/base/% csrc/ir/% csrc/te/% csrc/schedule/% csrc/program/%,$(SRC)))
+FUZZ_OBJ := $(patsubst %.c,$(FUZZ)/%.o,$(filter csrc/base/% csrc/ir/% csrc/te/% csrc/schedule/% csrc/program/% csrc/device/% csrc/graph/% csrc/compile/% csrc/measure/% \
+  csrc/runner/%,$(SRC)))
 FUZZ_FLAGS := $(CFLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all
 fuzz: $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ)/%,$(wildcard tests/fuzz/fuzz_*.c))
 	@set -e; for f in $^; do n=$${f##*/}; mkdir -p $(FUZZ)/found/$$n; echo "== $$n"; \

@@ -1,6 +1,7 @@
 """Sessions: what a user does on a device that a tracker lends, and in a process of this machine."""
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -184,3 +185,20 @@ def test_request_and_run_gives_the_device_back(fleet):
     with pytest.raises(rpc.RPCError, match=r"'rpi' was there.*'rk3399'.*query_rpc_tracker"):
         tracker.request("rpi", wait_limit=0.1)
     tracker.close()
+
+
+def test_sessions_and_arrays_that_are_collected_in_the_thread_of_the_connections_do_not_stop_it(fleet):
+    """Garbage is collected in whatever thread comes by."""
+    from nestsmith.cluster.engine import LOOP
+
+    remote = rpc.request_remote("rk3399", "127.0.0.1", fleet.port)
+    held = [remote, nd.array(np.zeros(4, "float32"), remote.cpu(0))]
+    del remote
+
+    async def collect():
+        held.clear()
+        gc.collect()
+
+    LOOP.start(collect()).result(30)
+    with rpc.request_remote("rk3399", "127.0.0.1", fleet.port) as again:
+        assert again.listdir() == []

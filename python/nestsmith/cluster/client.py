@@ -95,6 +95,10 @@ class Lease:
         """Gives the device back. May be called again."""
         LOOP.wait(self._release())
 
+    def abandon(self):
+        """The same without waiting: for finalizers, which run in any thread, that of the connections too."""
+        LOOP.start(self._release())
+
     async def _release(self):
         await self._drop()
         await self.client.forget(self)
@@ -293,6 +297,10 @@ class Client:
     def close(self):
         """Gives everything back."""
         LOOP.wait(self._close())
+
+    def abandon(self):
+        """The same without waiting, for finalizers."""
+        LOOP.start(self._close())
 
     async def _close(self):
         for t in self._tasks:

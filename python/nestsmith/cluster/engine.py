@@ -160,7 +160,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._running())
 
     def wait(self, coroutine):
-        """The coroutine's result. Ctrl-C cancels it."""
+        """The coroutine's result. Ctrl-C cancels it. Not from a finalizer: garbage is collected in any thread."""
         future = self.start(coroutine)
         try:
             return future.result()

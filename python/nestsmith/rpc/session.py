@@ -6,6 +6,7 @@ programs, a remote device gives over the wire, so that arrays, modules and the g
 
 from __future__ import annotations
 
+import collections
 import os
 import pathlib
 import shutil
@@ -263,7 +264,7 @@ class RPCSession:
 
     Parameters
     ----------
-    link : object with ``ask(request, data, limit)`` and ``close()``
+    link : object with ``ask(request, data, limit)``, ``close()`` and ``abandon()``, which does not wait
     facts : dict
         What the runner said when it started.
     name : str
@@ -272,8 +273,8 @@ class RPCSession:
 
     def __init__(self, link, facts, name):
         self._link, self.facts, self.name = link, facts, name
-        self._sent, self._work = {}, None
-        self._end = weakref.finalize(self, link.close)
+        self._sent, self._gone = {}, collections.deque()  # _gone: handles that nobody has any more
+        self._end = weakref.finalize(self, link.abandon)
 
     def __repr__(self):
         return f"{type(self).__name__}({self.name})"
@@ -283,19 +284,21 @@ class RPCSession:
         TVMError for what the runner says."""
         if not self._end.alive:
             raise ClusterError(f"{self} is closed")
+        while self._gone:
+            try:
+                self._link.ask({"op": "drop", "handle": self._gone.popleft()}, b"", None)
+            except ValueError:
+                continue  # it went with an earlier runner of the session
         return self._link.ask(request, data, limit)
 
     def drop(self, handle):
-        """Lets go of a handle, if the session is still there."""
-        if self._end.alive:
-            try:
-                self._link.ask({"op": "drop", "handle": handle}, b"", None)
-            except (ClusterError, RuntimeError, ValueError):
-                pass  # it went with the session
+        """Nobody has the handle any more: it goes with the next request. For finalizers, which must not wait."""
+        self._gone.append(handle)
 
     def close(self):
         """Ends the session; the device is free for others."""
-        self._end()
+        if self._end.detach():
+            self._link.close()
 
     def __enter__(self):
         return self
@@ -432,6 +435,8 @@ class _OwnRunner:
 
     def close(self):
         self.runner.kill()
+
+    abandon = close
 
 
 class LocalSession(RPCSession):

@@ -26,6 +26,11 @@ class _Leased:
         if self._client is not None:
             self._client.close()
 
+    def abandon(self):
+        self.lease.abandon()
+        if self._client is not None:
+            self._client.abandon()
+
 
 class TrackerSession:
     """A tracker, as long as it is there.

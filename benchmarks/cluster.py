@@ -1,0 +1,143 @@
+"""What measuring on many machines costs: python benchmarks/cluster.py
+
+Rows: requests to the ledger with 100 devices; the tracker's part of a candidate; ten simulated devices (a table of costs, 50 ms each)
+kept busy by one tuner; two boards of this machine against one. Simulated devices are in this process: they speak the board's part of
+the conversation and sleep where a board would measure."""
+
+import contextlib
+import os
+import socket
+import statistics
+import sys
+import time
+
+sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "python"), os.path.join(os.path.dirname(__file__), "..", "tests", "rpc"),
+                os.path.join(os.path.dirname(__file__), "..", "tests")]  # fmt: skip
+
+from fleet import Fleet
+
+from nestsmith.cluster.client import Client
+from nestsmith.cluster.lanes import Batch, Lanes
+from nestsmith.cluster.ledger import Ledger
+from nestsmith.target import Target
+
+FACTS = {"classes": {"1": "simulated"}, "shown": ""}
+RESULT = {"error": 0, "costs": [1e-3], "full": True, "msg": ""}
+
+
+def ledger(boards=100, requests=2000):
+    """Milliseconds of a lease and its release, in the ledger alone and over the network with one device."""
+    x = Ledger()
+    for k in range(boards):
+        x.board_added(f"b{k}", "k", FACTS, 0)
+    begin = time.perf_counter()
+    for n in range(requests):
+        token = next(e[3] for e in x.acquire("me", n, "k", n) if e[0] == "grant")
+        x.release("me", token, n)
+    return 1e3 * (time.perf_counter() - begin) / requests
+
+
+class Simulated:
+    """A lease of a device that is none: it answers a batch after what its candidates cost."""
+
+    def __init__(self, seconds, busy):
+        self.seconds, self.busy, self.token, self.address, self.facts = seconds, busy, os.urandom(4).hex(), f"sim{len(busy)}", FACTS
+        self.lost, self.wanted, self.number = "", False, len(busy)
+        busy.append(0.0)
+
+    def ask(self, message, seconds=0):
+        if message["do"] == "measure":
+            spent = self.seconds * len(message["items"])
+            time.sleep(spent)
+            self.busy[self.number] += spent
+        return {"results": [RESULT] * len(message.get("items", [])), "canary": 0.0}
+
+    def release(self):
+        pass
+
+
+class Pool:
+    """A client whose devices are simulated."""
+
+    def __init__(self, seconds):
+        self.seconds, self.busy = seconds, []
+
+    def acquire(self, *args):
+        return Simulated(self.seconds, self.busy)
+
+    def close(self):
+        pass
+
+
+def ten_devices(devices=10, candidates=2000, cost=0.05, batch=4):
+    """Share of the time that the devices are busy."""
+    lanes = Lanes("sim", n_parallel=devices)
+    lanes._client = pool = Pool(cost)
+    begin = time.perf_counter()
+    items = [(b"x" * 20000, "{}")] * batch
+    futures = [lanes.submit(Batch("t", Target("llvm"), list, items, {"timeout": 1})) for _ in range(candidates // batch)]
+    for f in futures:
+        f.result()
+    share = sum(pool.busy) / (devices * (time.perf_counter() - begin))
+    lanes.close()
+    return share
+
+
+def over_the_network(fleet, rounds=50, size=16):
+    """Milliseconds of a lease with its release, and those that a conversation adds to a candidate of a batch of `size`."""
+    client, lease_ms, talk_ms = Client("127.0.0.1", fleet.port), [], []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        lease = client.acquire("board")
+        lease_ms.append(1e3 * (time.perf_counter() - begin))
+        begin = time.perf_counter()
+        lease.release()
+        lease_ms[-1] += 1e3 * (time.perf_counter() - begin)
+    lease = client.acquire("board")
+    lease.ask({"do": "open", "limit": 0})
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        lease.ask({"do": "ask", "request": {"op": "put", "name": "x"}, "data": b"x" * 20000 * size})
+        talk_ms.append(1e3 * (time.perf_counter() - begin) / size)
+    client.close()
+    return statistics.median(lease_ms), statistics.median(talk_ms)
+
+
+def boards(fleet, n):
+    """Candidates per second on n boards of this machine, whose candidates take 50 ms each."""
+    from test_runners import remote_matmul
+
+    from nestsmith import auto_scheduler
+
+    task = auto_scheduler.SearchTask(func=remote_matmul, args=(64,), target="llvm")
+    states = auto_scheduler.SketchPolicy(task, verbose=0).sample_initial_population()[:32]
+    inputs = [auto_scheduler.MeasureInput(task, s) for s in states]
+    built = auto_scheduler.LocalBuilder().build(inputs, 0)
+    runner = auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, n_parallel=n, min_repeat_ms=200, mode="strict")
+    runner.run(inputs[:2], built[:2], 0)
+    begin = time.perf_counter()
+    futures = [runner.start(inputs[k : k + 4], built[k : k + 4]) for k in range(0, len(inputs), 4)]
+    for f in futures:
+        f.result()
+    rate = len(inputs) / (time.perf_counter() - begin)
+    runner.close()
+    return rate
+
+
+def main():
+    rows = [("ledger, 100 devices: lease and release", f"{ledger():.3f} ms", "<= 10 ms"),
+            ("ten simulated devices, 50 ms a candidate: busy", f"{100 * ten_devices():.1f} %", ">= 90 %")]  # fmt: skip
+    with contextlib.closing(Fleet()) as fleet:
+        fleet.man("board", "board")
+        lease, talk = over_the_network(fleet)
+        rows.append(("lease and release over the network", f"{lease:.2f} ms", "<= 10 ms"))
+        rows.append(("carrying a candidate of 20 kB, in batches of 16", f"{talk:.2f} ms", "<= 5 ms"))
+        one, two = boards(fleet, 1), boards(fleet, 2)
+        rows.append((f"two boards against one ({one:.2f} and {two:.2f} candidates/s)", f"{two / one:.2f} x", ">= 1.8 x"))
+    print(f"{socket.gethostname()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    for what, got, want in rows:
+        print(f"{what:<70} {got:>10}   {want}")
+
+
+if __name__ == "__main__":
+    main()
