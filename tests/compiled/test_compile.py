@@ -233,13 +233,14 @@ def test_report_and_export(net, compiled, tmp_path):
     first = by_name["nn_conv2d_add_nn_relu"]
     assert round(first.gflops * first.seconds * 1e9) == 2 * 16 * 16 * 16 * 27 + 2 * 16 * 16 * 16  # as relay's tasks count
     assert round(first.gbytes * first.seconds * 1e9) == 4 * (16 * 16 * 3 + 16 * 27 + 16 + 16 * 16 * 16) and first.limit > 0
+    assert first.layer == "first" and by_name["nn_conv2d_nn_relu"].layer == "second"
     text = str(report)
     assert "GFLOP/s" in text and first.name in text and "one after the other" in text
     path = compiled.export(tmp_path / "net.tar")
     again = nestsmith.load(path)
     x = data(1, 3, 16, 16)
     assert np.array_equal(again(x), compiled(x)) and again.inputs == compiled.inputs
-    assert [(r.name, r.schedule) for r in again.report(1).rows] == [(r.name, r.schedule) for r in report.rows]
+    assert [(r.name, r.layer, r.schedule) for r in again.report(1).rows] == [(r.name, r.layer, r.schedule) for r in report.rows]
 
 
 def test_load_refuses_other_files(tmp_path):

@@ -46,6 +46,7 @@ def test_module_with_trees_of_arguments_and_results():
     model, x, scale = Branches(), torch.randn(2, 3, 16, 16), torch.tensor([2.0])
     net = nestsmith.compile(model, {"x": x, "scale": scale}, **QUICK)
     assert model.training and model.norm.training and "conv.weight" in net.params
+    assert any(r.layer.endswith("in conv") for r in net.report(1).rows)
     model.eval()
     other = torch.tensor([3.0])
     want = model(x, other)

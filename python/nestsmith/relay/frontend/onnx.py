@@ -17,7 +17,7 @@ from ..expr import Constant, Function, Tuple, free_vars, rewrite, var
 from ..module import IRModule
 from .compare import Comparison
 from .onnx_ops import CONVERTERS
-from .values import Node, Unsupported, array, as_list, dtype_of, folded, known
+from .values import Node, Unsupported, array, as_list, dtype_of, folded, known, named
 
 __all__ = ["from_onnx", "input_names", "load"]
 
@@ -326,7 +326,7 @@ class _Graph:
         label = node.name or (node.output[0] if node.output else "")
         n = Node(node.op_type, label, inputs, _attributes(node), opset, sum(map(bool, node.output)))
         try:
-            return as_list(folded(f(n), inputs))
+            return named(as_list(folded(f(n), inputs)), label)
         except OpNotImplemented:
             raise
         except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as e:

@@ -19,7 +19,7 @@ from ..module import IRModule
 from .aten import ATEN
 from .compare import Comparison
 from .onnx import from_onnx
-from .values import Unsupported, array, dtype_of, shape_of
+from .values import Unsupported, array, dtype_of, named, shape_of
 
 __all__ = ["from_pytorch"]
 
@@ -418,6 +418,7 @@ class _Program:
         args, kwargs = self._arguments(args), self._arguments(kwargs)
         out = _converter(self.table, node.target)(*args, **kwargs)
         out = list(out) if isinstance(out, (TupleWrapper, list, tuple)) else out
+        named(out if isinstance(out, list) else [out], _label(node))
         value = node.meta.get("val")
         if isinstance(out, list) and not isinstance(value, (list, tuple)):
             out = out[0]  # PyTorch's and ours differ in the results that nobody reads

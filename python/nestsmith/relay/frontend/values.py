@@ -12,11 +12,11 @@ import collections
 import numpy as np
 
 from ...error import OpNotImplemented
-from ..expr import Constant, Expr, TupleWrapper, const
+from ..expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, const
 from ..infer import infer_type
 from ..transform.fold_constant import fold
 
-__all__ = ["Node", "Unsupported", "array", "dtype_of", "folded", "integers", "known", "rank_of", "shape_of"]
+__all__ = ["Node", "Unsupported", "array", "dtype_of", "folded", "integers", "known", "named", "rank_of", "shape_of"]
 
 
 def _typed(e):
@@ -141,6 +141,17 @@ class Unsupported:
                 + "\nNothing was imported. Take these parts out of the model (post-processing is better done outside), or "
                 + self.remedy
             )
+
+
+def named(results, label):
+    """`results` of a converter; the calls in them that are new know the node of the model that they come from."""
+    todo = [r for r in results if isinstance(r, Expr)]
+    while todo:
+        e = todo.pop()
+        if e.span is None and isinstance(e, (Call, Tuple, TupleGetItem)):
+            e.span = label
+            todo += e.args if isinstance(e, Call) else e.fields if isinstance(e, Tuple) else [e.tuple_value]
+    return results
 
 
 def as_list(result):
