@@ -158,6 +158,20 @@ def test_layouts(net):
     assert texts["auto"] == texts["NHWC"] != texts["keep"] == texts["NCHW"]
 
 
+@pytest.mark.parametrize(("precision", "most"), [("float16", 5e-3), ("bfloat16", 2e-2)])
+def test_precision(net, precision, most):
+    """It computes in 16 bits; what goes in and comes out stays what it is, one output or several."""
+    x = data(1, 3, 16, 16)
+    want = s.reference(net, x=x)[0]
+    made = quick(net, precision=precision)
+    out = made(x)
+    assert out.dtype == np.float32 and np.abs(out - want).max() <= most * np.abs(want).max() and precision in made.lib.graph_json
+    two = s.convolutions()
+    two.graph.output.append(helper.make_tensor_value_info("d", 1, None))
+    outs = quick(two, precision=precision)(x)
+    assert [o.dtype for o in outs] == [np.float32] * 2 and outs[1].shape == (1, 16, 16, 16)
+
+
 def test_target_is_told_in_a_line(capsys):
     net = nestsmith.compile(_twice(), guess=False)
     line = capsys.readouterr().out.splitlines()[0]

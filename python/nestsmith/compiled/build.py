@@ -9,9 +9,11 @@ from .. import check, relay
 from ..auto_scheduler import FallbackContext, extract_tasks
 from ..auto_scheduler.display import progress
 from ..relay import transform as passes
-from ..relay.expr import Call, post_order
+from ..relay.expr import Call, Function, Tuple, TupleGetItem, post_order
+from ..relay.module import IRModule
 from ..relay.passes import PassContext
 from ..relay.pipeline import optimize
+from ..relay.ty import TupleType
 from ..runtime.device import Device, cuda, opencl
 from ..runtime.device import device as device_of
 from ..target import Target
@@ -136,11 +138,16 @@ def _where(target, device, verbose):
 def _in_precision(mod, params, precision):
     if precision == "float32":
         return mod
-    mixed = getattr(passes, "ToMixedPrecision", None)
-    if mixed is None:
-        raise ValueError(f"precision {precision!r} needs relay.transform.ToMixedPrecision, which is not there yet; use 'float32'")
     with PassContext(opt_level=3):
-        return passes.Sequential([passes.InferType(), mixed(precision)])(mod)
+        typed = passes.InferType()(mod)
+        mixed = passes.Sequential([passes.ToMixedPrecision(precision), passes.InferType()])(typed)
+    before, after = typed["main"].body.checked_type, mixed["main"]
+    if isinstance(before, TupleType):
+        parts = after.body.fields if isinstance(after.body, Tuple) else [TupleGetItem(after.body, i) for i in range(len(before.fields))]
+        body = Tuple([relay.cast(e, t.dtype) for e, t in zip(parts, before.fields)])
+    else:
+        body = relay.cast(after.body, before.dtype)
+    return IRModule.from_expr(Function(after.params, body))
 
 
 # ---- layout ----
