@@ -140,6 +140,16 @@ def test_common_subexpressions():
         assert ops(relay.transform.EliminateCommonSubexpr()(f)) == ["add", "exp", "add"]
 
 
+def test_dead_bindings_are_dropped():
+    """One that is read stays with what it reads; one that only a dead one reads goes, too."""
+    x, a, b, c = X(4), relay.var("a"), relay.var("b"), relay.var("c")
+    body = relay.Let(b, relay.tanh(a), relay.Let(c, relay.sqrt(a), relay.abs(c)))
+    f = relay.Function([x], relay.Let(a, relay.exp(x), body))
+    assert ops(relay.transform.DeadCodeElimination()(f)) == ["exp", "sqrt", "abs"]
+    f = relay.Function([x], relay.Let(a, relay.exp(x), relay.Let(b, relay.tanh(a), relay.abs(x))))
+    assert ops(relay.transform.DeadCodeElimination()(f)) == ["abs"]
+
+
 def test_simplify():
     x = X(2, 3, 4)
     cases = [

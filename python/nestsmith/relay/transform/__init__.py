@@ -2,7 +2,7 @@
 
 from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
-from .basic import InferType, RemoveUnusedFunctions
+from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
 from .convert_layout import ConvertLayout, LayoutConfig
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
@@ -18,6 +18,7 @@ __all__ = [
     "function_pass",
     "module_pass",
     "AlterOpLayout",
+    "DeadCodeElimination",
     "InferType",
     "RemoveUnusedFunctions",
     "FoldConstant",

@@ -6,11 +6,11 @@ import warnings
 
 from ... import check
 from .. import passes as _t
-from ..expr import Constant, GlobalVar, bind, const, post_order
+from ..expr import Constant, GlobalVar, Let, bind, children, const, post_order, rewrite
 from ..infer import infer_type
 from ..module import IRModule
 
-__all__ = ["InferType", "RemoveUnusedFunctions", "bind_params_by_name", "InferTypeLocal"]
+__all__ = ["DeadCodeElimination", "InferType", "RemoveUnusedFunctions", "bind_params_by_name", "InferTypeLocal"]
 
 
 @_t.module_pass(opt_level=0, name="InferType")
@@ -36,6 +36,27 @@ def _remove_unused(mod, ctx):
         keep.add(name)
         todo += [e.name_hint for e in post_order(mod[name].body) if isinstance(e, GlobalVar)]
     return IRModule({gv: f for gv, f in mod.functions.items() if gv.name_hint in keep})
+
+
+@_t.function_pass(opt_level=1, name="DeadCodeElimination")
+def _dead_code(func, mod, ctx):
+    values = {id(e.var): e.value for e in post_order(func.body) if isinstance(e, Let)}
+    live, stack = set(), [func.body]
+    while stack:
+        e = stack.pop()
+        if id(e) in live:
+            continue
+        live.add(id(e))
+        if id(e) in values:
+            stack.append(values[id(e)])
+        stack.extend((e.body,) if isinstance(e, Let) else children(e))
+    return rewrite(func, lambda old, new: new.body if isinstance(old, Let) and id(old.var) not in live else new)
+
+
+def DeadCodeElimination(inline_once=False, ignore_impurity=False):
+    """Drops let-bindings that nobody reads, and what only they need. The arguments of the reference are accepted: nothing in
+    a network has effects, and :func:`Inline` inlines."""
+    return _dead_code
 
 
 def InferType():
