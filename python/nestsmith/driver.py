@@ -7,7 +7,7 @@ from nestsmith import _core
 from .compiling import compile_source
 from .runtime.device import num_threads
 from .runtime.module import Module, OperatorModule
-from .target import Target
+from .target import Target, hand_vector_bytes
 
 __all__ = ["build", "engine_of"]
 
@@ -34,7 +34,7 @@ def _hardware(target):
     threads = (facts and facts["max_threads_per_block"]) or target.max_num_threads
     return (
         -1,
-        64 if target.kind.name == "opencl" else 16,  # a float16 of OpenCL C, a float4 of CUDA
+        hand_vector_bytes(target),
         64,
         int(shared),
         2**31 - 1,

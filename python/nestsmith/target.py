@@ -659,6 +659,12 @@ def _device_limits(kind):
         return (0, 0, 0)
 
 
+def hand_vector_bytes(target):
+    """The widest vector in a schedule that is written by hand: a float16 of OpenCL C, a float4 of CUDA, what a CPU's compiler
+    takes apart."""
+    return 16 if target.kind.name == "cuda" else 64
+
+
 def default_hardware_params(target):
     """The eight default parameters of a target as a tuple. Raises `RuntimeError` if the target has no defaults."""
     kind = target.kind.name

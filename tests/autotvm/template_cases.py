@@ -6,13 +6,16 @@ convolution are made of fractions: its results are whole numbers after rounding.
 
 import dataclasses
 import math
+import random
 from collections.abc import Callable
 
 import numpy as np
 
+import nestsmith as ns
 from nestsmith import te, topi
 from nestsmith.autotvm.strategy import _unblocked
 from nestsmith.autotvm.task.dispatcher import ApplyConfig
+from nestsmith.autotvm.task.space import ConfigSpace
 from nestsmith.autotvm.task.task import lookup_task
 from nestsmith.target import Target
 
@@ -183,3 +186,53 @@ def check(name, got, want):
         assert np.abs(got - want).max() < 0.02 * math.sqrt(1 + np.abs(want).max())
         got = np.rint(got)
     np.testing.assert_array_equal(got, want)
+
+
+# ---- configurations ----
+def space_of(name, shape, target=None):
+    """All configurations for a shape."""
+    space = ConfigSpace()
+    instantiate(name, shape, space, target)
+    return space
+
+
+def drawn(space, count, seed):
+    """The first, the last and some random configurations, without those that the template refuses before a schedule exists."""
+    rng, n = random.Random(seed), space.range_length
+    return [space.get(i) for i in [0, n - 1, *(rng.randrange(n) for _ in range(count))]]
+
+
+def device_of(target):
+    """Where programs of a target run."""
+    return ns.device("cpu" if target.kind.device_type == 1 else target.kind.name, 0)
+
+
+def build_and_run(name, shape, cfg, seed, target=None, followed=False):
+    """One configuration, compiled, on its device."""
+    target = target or CASES[name].target
+    s, tensors = instantiate(name, shape, cfg, target, followed)
+    if not cfg.valid():
+        return "refused"
+    arrays = data(tensors, seed)
+    want = expected(name, shape, arrays)
+    module = ns.build(s, tensors, target)
+    device = device_of(target)
+    on_device = [ns.nd.array(a, device) for a in (*arrays, np.full(want.shape, np.nan, "float32"))]
+    module(*on_device)
+    check(name, on_device[-1].numpy(), want)
+    return "right"
+
+
+LIMITS = "cannot run on this GPU", "longer than", "too large", "too much", "resources", "timed out"
+
+
+def twenty(name, shape, target=None):
+    """Twenty configurations, random but for the first and the last, every other one with what follows in a network; how many were
+    right. What takes a compiler too long, or needs more than the device has, is no wrong answer."""
+    right = 0
+    for k, cfg in enumerate(drawn(space_of(name, shape, target), 18, str((name, shape)))):
+        try:
+            right += build_and_run(name, shape, cfg, k, target, followed=k % 2 == 1) == "right"
+        except (RuntimeError, ValueError) as err:
+            assert any(words in str(err) for words in LIMITS), (cfg, err)
+    return right

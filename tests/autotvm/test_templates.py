@@ -21,19 +21,6 @@ OTHERS = {  # in other tests: a part of another template, or the tutorial's own 
 }
 
 
-def space_of(name, shape, target=None):
-    """All configurations for a shape."""
-    space = ConfigSpace()
-    t.instantiate(name, shape, space, target)
-    return space
-
-
-def drawn(space, count, seed):
-    """The first, the last and some random configurations, without those that the template refuses before a schedule exists."""
-    rng, n = random.Random(seed), space.range_length
-    return [space.get(i) for i in [0, n - 1, *(rng.randrange(n) for _ in range(count))]]
-
-
 def test_every_template_has_a_case():
     place = "nestsmith.autotvm.templates."
     shipped = {n for n, e in TASK_TABLE.items() if e.fcompute and str(e.fcompute.__module__).startswith(place)}
@@ -43,9 +30,9 @@ def test_every_template_has_a_case():
 @pytest.mark.parametrize("name, shape", SMALL)
 def test_small_shapes_interpreted(name, shape):
     """Alone and with what follows in a network, checked for races and bounds while it runs."""
-    space, ran = space_of(name, shape), 0
+    space, ran = t.space_of(name, shape), 0
     kind = t.CASES[name].target.kind.name
-    for k, cfg in enumerate(drawn(space, 2, str((name, shape)))):
+    for k, cfg in enumerate(t.drawn(space, 2, str((name, shape)))):
         s, tensors = t.instantiate(name, shape, cfg, followed=k % 2 == 1)
         if not cfg.valid():
             continue
@@ -78,7 +65,7 @@ def test_the_fallback_is_valid(name):
     ("depthwise_conv2d_nchw.mali", {"tile_x": [-1, 1, 12], "ann_spatial": ["none", "none", "vec"]}, "lanes"),
 ])
 def test_what_is_refused(name, digits, says):
-    space = space_of(name, t.CASES[name].small[0])
+    space = t.space_of(name, t.CASES[name].small[0])
     knob = {n: next(i for i, e in enumerate(s) if list(vars(e).values())[0] == digits.get(n, list(vars(s[0]).values())[0]))
             for n, s in space.space_map.items()}
     cfg = space.get(space.knob2point([knob[n] for n in space.space_map]))
@@ -89,7 +76,7 @@ def test_what_is_refused(name, digits, says):
 def test_a_large_window_is_refused_not_unrolled():
     """A window of 17 rows with both reductions unrolled is an error of the configuration."""
     name, shape = "conv2d_nchw_spatial_pack.mali", (1, 2, 20, 2, 17, 1, 0, 1)
-    space = space_of(name, shape)
+    space = t.space_of(name, shape)
     last = {"ann_reduce": 3}
     cfg = space.get(space.knob2point([last.get(n, 0) for n in space.space_map]))
     t.instantiate(name, shape, cfg)
@@ -153,27 +140,11 @@ def test_cuda_compiles(name):
     if not there:
         pytest.skip(why)
     shape = t.CASES[name].small[0]
-    space, rng = space_of(name, shape, t.CUDA), random.Random(name)
+    space, rng = t.space_of(name, shape, t.CUDA), random.Random(name)
     for k in range(2):  # without unrolling, which takes NVRTC minutes
         digits = [0 if n.startswith("auto_unroll") or "k" in n else rng.randrange(len(s)) for n, s in space.space_map.items()]
         s, tensors = t.instantiate(name, shape, space.get(space.knob2point(digits)), t.CUDA, followed=k % 2 == 1)
         ns.build(s, tensors, t.CUDA)
-
-
-def build_and_run(name, shape, cfg, seed, target=None, followed=False):
-    """One configuration, compiled, on its device."""
-    target = target or t.CASES[name].target
-    s, tensors = t.instantiate(name, shape, cfg, target, followed)
-    if not cfg.valid():
-        return "refused"
-    arrays = t.data(tensors, seed)
-    want = t.expected(name, shape, arrays)
-    module = ns.build(s, tensors, target)
-    device = ns.device(target.kind.name if target.kind.device_type != 1 else "cpu", 0)
-    on_device = [ns.nd.array(a, device) for a in (*arrays, np.full(want.shape, np.nan, "float32"))]
-    module(*on_device)
-    t.check(name, on_device[-1].numpy(), want)
-    return "right"
 
 
 def needs(name):
@@ -187,8 +158,8 @@ def test_compiled(name):
     """One configuration of each on PoCL or this CPU: that the compilers understand what the interpreter does."""
     needs(name)
     shape = t.CASES[name].small[-1]
-    space = space_of(name, shape)
-    assert build_and_run(name, shape, space.get(0), 0, followed=True) == "right"
+    space = t.space_of(name, shape)
+    assert t.build_and_run(name, shape, space.get(0), 0, followed=True) == "right"
 
 
 @pytest.mark.full
@@ -198,12 +169,4 @@ def test_real_shapes(name, shape, monkeypatch):
     than the device has, is no wrong answer."""
     needs(name)
     monkeypatch.setenv("NESTSMITH_BUILD_TIMEOUT", "60")
-    space, seen = space_of(name, shape), []
-    for k, cfg in enumerate(drawn(space, 18, str((name, shape)))):
-        try:
-            seen.append(build_and_run(name, shape, cfg, k, followed=k % 2 == 1))
-        except (RuntimeError, ValueError) as err:
-            allowed = "cannot run on this GPU", "longer than", "too large", "resources", "timed out"
-            assert any(a in str(err) for a in allowed), (cfg, err)
-            seen.append("limit")
-    assert "right" in seen
+    assert t.twenty(name, shape) > 0

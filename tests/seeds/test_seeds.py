@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from fleet import Fleet
 
 import nestsmith as ns
-from nestsmith import auto_scheduler
+from nestsmith import auto_scheduler, autotvm
 
 HERE = pathlib.Path(__file__).parent
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
@@ -77,3 +78,29 @@ def test_the_first_part_of_seed_004(tmp_path):
     ).stdout
     assert out.startswith('Extract tasks...\n========== Task 0  (workload key: ["')
     assert out.count("========== Task ") == 24
+
+
+def test_seed_002(tmp_path):
+    """Templates for a mobile GPU: a tracker and a server on this machine, whose device is PoCL, stand for the board."""
+    if not ns.device("opencl", 0).exist:
+        pytest.skip(ns.device("opencl", 0).why_not)
+    fleet = Fleet()
+    try:
+        fleet.serve("rk3399")
+        env = {**os.environ, "PYTHONPATH": PACKAGE, "SEED_PORT": str(fleet.port), "SEED_TRIALS": "2"}
+        r = subprocess.run(
+            [sys.executable, str(HERE / "seed002.py")], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=900
+        )
+    finally:
+        fleet.close()
+    assert r.returncode == 0, r.stderr[-3000:]
+    order = ["Extract tasks...", "Tuning...", "Compile...", "Upload...", "Evaluate inference time cost..."]
+    assert sorted(order, key=r.stdout.index) == order
+    assert re.search(r"^Mean inference time \(std dev\): [\d.]+ ms \([\d.]+ ms\)$", r.stdout, re.M)
+    done = re.findall(r"\[Task +(\d+)/16\]  Current/Best: +[\d.]+/ +[\d.]+ GFLOPS \| Progress: \(2/2\) \| [\d.]+ s Done\.", r.stdout)
+    assert [int(n) for n in done] == list(range(1, 17))
+    log = tmp_path / "rk3399.resnet-18.log"
+    records = list(autotvm.record.load_from_file(str(log)))
+    workloads = [inp.task.workload for inp, _ in records]
+    assert records and len(set(workloads)) == len(workloads) and all(res.error_no == 0 for _, res in records)
+    assert not (tmp_path / "rk3399.resnet-18.log.tmp").exists()

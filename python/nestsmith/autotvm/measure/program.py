@@ -17,6 +17,7 @@ from ...auto_scheduler.hardware import FIELDS, HardwareParams
 from ...auto_scheduler.measure import MeasureInput as EngineInput
 from ...auto_scheduler.search_task import SearchTask
 from ...states import core_state
+from ...target import hand_vector_bytes
 from .measure import MeasureErrorNo, MeasureResult
 
 __all__ = ["Programs", "failure", "limits_of", "state_of"]
@@ -95,7 +96,8 @@ class Programs:
     def __init__(self, task, limits=None):
         self.task, self._tasks = task, {}
         known = {k: int(v) for k, v in (limits or {}).items() if k.startswith("max_") and k in FIELDS}
-        self._hardware = HardwareParams(target=task.target, **{"max_vthread_extent": NO_LIMIT, **known})
+        own = {"max_vthread_extent": NO_LIMIT, "vector_unit_bytes": hand_vector_bytes(task.target)}
+        self._hardware = HardwareParams(target=task.target, **{**own, **known})
         self._key = json.dumps([task.name, task.args], default=str)
 
     def of(self, inp):
