@@ -5,6 +5,8 @@ import gc
 import io
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -202,3 +204,15 @@ def test_sessions_and_arrays_that_are_collected_in_the_thread_of_the_connections
     LOOP.start(collect()).result(30)
     with rpc.request_remote("rk3399", "127.0.0.1", fleet.port) as again:
         assert again.listdir() == []
+
+
+@pytest.mark.parametrize("module", ["rpc_tracker", "rpc_server", "query_rpc_tracker"])
+def test_without_the_extra_there_is_one_error_with_the_remedy(module):
+    code = f"import sys, runpy; sys.modules['distributed'] = None; runpy.run_module('nestsmith.exec.{module}', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "pip install nestsmith[cluster]" in done.stderr, done.stderr
+
+
+def test_local_measuring_does_not_need_the_extra():
+    code = "import sys; sys.modules['distributed'] = None; from nestsmith import auto_scheduler, autotvm; auto_scheduler.LocalRunner()"
+    subprocess.run([sys.executable, "-c", code], check=True)

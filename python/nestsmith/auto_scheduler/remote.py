@@ -33,7 +33,7 @@ class RPCRunner(LocalRunner):
     timeout : float
         Seconds per candidate, loading and checking included; waiting for a device does not count.
     number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy
-        As of `LocalRunner`; `device` is a number.
+        As of `LocalRunner`; `device` is a number. There is no pause between the candidates of a batch, as in tuning here.
     tls_dir : str, optional
         Directory with ca.pem, cert.pem and key.pem; NESTSMITH_TLS_DIR without it.
     wait_limit : float, optional

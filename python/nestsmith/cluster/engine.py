@@ -28,8 +28,7 @@ try:
     from distributed.worker import Worker
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(
-        f"measuring on other machines needs the package {e.name!r}: pip install 'nestsmith[cluster]' (pip install "
-        "nestsmith[cluster])"
+        f"measuring on other machines needs the package {e.name!r}: pip install nestsmith[cluster]"
     ) from None
 
 from .. import forks

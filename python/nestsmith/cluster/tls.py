@@ -15,7 +15,7 @@ try:
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(
-        f"certificates need the package {e.name!r}: pip install 'nestsmith[cluster]' (pip install nestsmith[cluster])"
+        f"certificates need the package {e.name!r}: pip install nestsmith[cluster]"
     ) from None
 
 __all__ = ["make_tls"]
