@@ -62,6 +62,9 @@ class Lease:
                 await self._drop()
                 why = self.lost or f"the device {self.address} (key {self.key!r}) went away while it was used ({e})"
                 raise DeviceLost(why) from None
+            except ClusterError as e:  # it went away between the grant and now
+                await self._drop()
+                raise DeviceLost(str(e)) from None
             except asyncio.TimeoutError:
                 await self._drop()
                 raise DeviceLost(f"the device {self.address} (key {self.key!r}) gave no answer within {seconds:g} s") from None
@@ -113,9 +116,12 @@ class Client:
         Of the tracker; see `settings.tracker_of`.
     tls_dir : str, optional
         Directory with ca.pem, cert.pem, key.pem; NESTSMITH_TLS_DIR without it.
+    patience : float
+        Seconds to try for if the tracker is not there at first.
     """
 
-    def __init__(self, host=None, port=None, tls_dir=None):
+    def __init__(self, host=None, port=None, tls_dir=None, patience=-1.0):
+        self.patience = patience
         self.host, self.port = tracker_of(host, port)
         self.tls = tls_from(tls_dir)
         self.address = address_of(self.host, self.port, self.tls)
@@ -225,9 +231,9 @@ class Client:
                 return await self._request(message)
             except (ConnectionResetError, ClusterError) as e:
                 now = time.monotonic()
-                if end is None and isinstance(e, ClusterError):
+                end = end or now + (BACK_SECONDS if self._heard else self.patience)
+                if now > end and not self._heard:
                     raise
-                end = end or now + BACK_SECONDS
                 if now > end:
                     raise ClusterError(f"the tracker {self.host}:{self.port} went away and did not come back: {e}") from None
                 await asyncio.sleep(0.2)

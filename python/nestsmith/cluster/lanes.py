@@ -24,6 +24,7 @@ TRIES = 2  # devices that a batch is sent to before it has failed
 HOLD_BATCHES = 16  # a device that others wait for is given back after the batch at hand; else it is kept for so many
 IDLE_SECONDS = 1.0  # then a device is given back
 CANARY_GPU, CANARY_CPU = 0.03, 0.25  # devices of one class differ by less; on CPUs some noise is normal
+PATIENCE_SECONDS = 10.0  # for a tracker that is just being started
 SURPLUS_SECONDS = 60.0  # for what surrounds the measuring of a batch
 
 
@@ -99,7 +100,7 @@ class Lanes:
         """The connection to the tracker."""
         with self._change:
             if self._client is None:
-                self._client = Client(*self._where)
+                self._client = Client(*self._where, patience=PATIENCE_SECONDS)
             return self._client
 
     def check(self, wait=10.0):
