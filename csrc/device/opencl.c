@@ -9,6 +9,7 @@
 #include "device/internal.h"
 #include "device/opencl_api.h"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +95,7 @@ static bool load_api(OpenclApi *api, char *why, size_t n) {
   return true;
 }
 
-static int list_devices(OpenclApi *api, cl_device_id out[MAX_DEVICES]) {
+static int list_in_turn(OpenclApi *api, cl_device_id out[MAX_DEVICES]) {
   static const cl_ulong ORDER[] = {CL_DEVICE_TYPE_GPU_BIT, CL_DEVICE_TYPE_ACCELERATOR_BIT, CL_DEVICE_TYPE_CPU_BIT};
   cl_platform_id plat[16];
   cl_uint n_plat = 0, n = 0;
@@ -108,6 +109,18 @@ static int list_devices(OpenclApi *api, cl_device_id out[MAX_DEVICES]) {
       total += n < MAX_DEVICES - total ? n : MAX_DEVICES - total;
     }
   return (int)total;
+}
+
+/* Loaders and drivers begin to live when they are first asked for their devices, and not all of them survive two threads that do
+ * so at once. */
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+static int list_devices(OpenclApi *api, cl_device_id out[MAX_DEVICES]) {
+  fork_hold();
+  pthread_mutex_lock(&asking);
+  int n = list_in_turn(api, out);
+  pthread_mutex_unlock(&asking);
+  fork_release();
+  return n;
 }
 
 static void facts(const OpenclApi *api, cl_device_id dev, DevInfo *f) {

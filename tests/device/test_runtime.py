@@ -348,3 +348,15 @@ def test_buffers_refuse_nonsense():
             _core.build(bad, "int x;")
     with pytest.raises(ValueError):
         _core.TaskData([(5, b"1234", False, "int8")])
+
+
+@pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL device")
+def test_threads_that_ask_for_opencl_at_once():
+    """Loaders and drivers begin to live at the first question; without turns most of these processes end by a signal."""
+    code = (
+        "import threading\nfrom nestsmith import _core\ngo = threading.Barrier(4)\n"
+        "def ask():\n    go.wait()\n    assert _core.device_query(4, 0)\n"
+        "ts = [threading.Thread(target=ask) for _ in range(4)]\n[t.start() for t in ts]\n[t.join() for t in ts]\n"
+    )
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
