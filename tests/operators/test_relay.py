@@ -130,7 +130,7 @@ def test_no_operator_is_forgotten():
     assert not missing, f"operators with out_dtype, but without a row that has pairs of types: {sorted(missing)}"
     public = {n for m in (op.tensor, op.transform, op.reduce) for n in m.__all__}
     public |= {f"nn.{n}" for n in relay.nn.__all__} | {f"image.{n}" for n in relay.image.__all__}
-    helpers = {"nn.conv_axes", "nn.channel", "nn.pool_axes", "nn.winograd_matrices"}
+    helpers = {"nn.conv_axes", "nn.is_depthwise", "nn.channel", "nn.pool_axes", "nn.winograd_matrices"}
     forgotten = sorted(public - helpers - {r.name for r in ROWS})
     assert not forgotten, f"functions without a row: {forgotten}"
 
