@@ -10,6 +10,14 @@ import threading
 import time
 
 from helpers import PATIENCE
+from nestsmith import auto_scheduler, te
+
+
+@auto_scheduler.register_workload
+def remote_matmul(n):
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    return [a, b, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")]
 
 
 class Process:

@@ -12,8 +12,7 @@ import threading
 import time
 
 import pytest
-from fleet import Fleet, Process
-from test_runners import remote_matmul
+from fleet import Fleet, Process, remote_matmul
 
 import nestsmith
 from helpers import runs, wait_until

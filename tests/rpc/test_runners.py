@@ -6,17 +6,10 @@ import re
 import signal
 
 import pytest
-from fleet import Fleet
+from fleet import Fleet, remote_matmul
 
 import nestsmith
-from nestsmith import _core, auto_scheduler, te
-
-
-@auto_scheduler.register_workload
-def remote_matmul(n):
-    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
-    k = te.reduce_axis((0, n), name="k")
-    return [a, b, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")]
+from nestsmith import _core, auto_scheduler
 
 
 @pytest.fixture(scope="module")
