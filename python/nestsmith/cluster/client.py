@@ -59,23 +59,24 @@ class Lease:
                 await self._comm.write(message)
                 return await asyncio.wait_for(self._comm.read(), seconds)
             except (CommClosedError, OSError) as e:
-                await self._drop()
-                why = self.lost or f"the device {self.address} (key {self.key!r}) went away while it was used ({e})"
-                raise DeviceLost(why) from None
+                raise DeviceLost(await self._drop(f"{self} went away while it was used ({e})")) from None
             except ClusterError as e:  # it went away between the grant and now
-                await self._drop()
-                raise DeviceLost(str(e)) from None
+                raise DeviceLost(await self._drop(str(e))) from None
             except asyncio.TimeoutError:
-                await self._drop()
-                raise DeviceLost(f"the device {self.address} (key {self.key!r}) gave no answer within {seconds:g} s") from None
+                raise DeviceLost(await self._drop(f"{self} gave no answer within {seconds:g} s")) from None
             except asyncio.CancelledError:
                 await self._drop()
                 raise
 
-    async def _drop(self):
+    def __str__(self):
+        return f"the device {self.address} (key {self.key!r})"
+
+    async def _drop(self, why=""):
+        """Ends the connection; why the device is lost: what was known already says more than that a connection ended."""
+        self.lost = self.lost or why or f"the connection to {self} was closed"
         if self._comm is not None:
             await close_comm(self._comm)
-        self.lost = self.lost or f"the connection to {self.address} was closed"
+        return self.lost
 
     def ask(self, message, seconds=86400.0):
         """The device's reply to a message (a dict of numbers, texts and bytes).
