@@ -69,7 +69,12 @@ class _Class:
     """The class on which a task is measured."""
 
     def __init__(self, text, canary):
-        self.text, self.canary = text, canary
+        self.text, self.canary, self.members = text, canary, set()  # members: addresses that have measured it
+
+
+def _alike(batch, canary, known):
+    """Whether two times of the program that every device runs are those of one class; 0 is a time that nobody knows."""
+    return not canary or not known or abs(canary / known - 1) <= (CANARY_GPU if batch.kind == 2 else CANARY_CPU)
 
 
 class Lanes:
@@ -257,17 +262,17 @@ class Lanes:
         batch.future.set_result([dict(r, costs=list(r["costs"])) for r in reply["results"]])
 
     def _same_class(self, batch, lease, canary):
-        """Whether the device is of the class of the task, which is that of the first one that measured it."""
+        """Whether the device is of the class of the task, which is that of the first one that measured it. A device is looked at
+        when it measures the task for the first time: what changes later is its own drift, which its worker deals with."""
         text = lease.facts["classes"][str(batch.kind)]
         with self._change:
             known = self._classes.setdefault(batch.family, _Class(text, canary))
-            if not canary or not known.canary:
-                known.canary = known.canary or canary
-                return True
-            if abs(canary / known.canary - 1) <= (CANARY_GPU if batch.kind == 2 else CANARY_CPU):
-                return True
-            self._other.add((batch.family, lease.address))
-        return False
+            if lease.address not in known.members and not _alike(batch, canary, known.canary):
+                self._other.add((batch.family, lease.address))
+                return False
+            known.canary = known.canary or canary
+            known.members.add(lease.address)
+        return True
 
     def _again_elsewhere(self, batch, lease):
         logger.warning("%s is as %s says but runs at another speed: the task %.60s is not measured there", lease.address,
