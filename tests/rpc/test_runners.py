@@ -84,6 +84,18 @@ def test_a_board_that_dies_costs_one_more_try(fleet, tmp_path):
     assert sum(x["r"][1] == 0 for x in lines) >= 12
 
 
+def test_a_runner_serves_one_task_after_the_other():
+    """Scripts have one measure_option for all tasks. A DAG often lies where the one before it lay."""
+    here = auto_scheduler.LocalRunner()
+    there = auto_scheduler.RPCRunner("board")  # no tracker is asked
+    for n in range(1, 40):
+        one = auto_scheduler.SearchTask(compute_dag=auto_scheduler.ComputeDAG(remote_matmul(n)), workload_key="one", target="llvm")
+        assert [row[0] for row in there._board_rows(one, False)] == [4 * n * n] * 3
+        assert any(dag is one.compute_dag for dag, _ in there._rows.values())
+    assert here._task_data(one) is here._task_data(one)
+    assert [dag is one.compute_dag for dag, _ in here._data.values()] == [True]
+
+
 def test_no_device_is_one_error_that_names_key_and_tracker(fleet):
     runner = auto_scheduler.RPCRunner("nobody", "127.0.0.1", fleet.port, wait_limit=0.1)
     options = auto_scheduler.TuningOptions(num_measure_trials=4, runner=runner, verbose=0)

@@ -1,16 +1,21 @@
 """Sessions: what a user does on a device that a tracker lends, and in a process of this machine."""
 
+import concurrent.futures
 import contextlib
 import gc
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import traceback
 
 import numpy as np
 import pytest
 from fleet import Fleet
+from helpers import wait_until
 
 import nestsmith
 from nestsmith import nd, relay, rpc, te
@@ -204,6 +209,39 @@ def test_sessions_and_arrays_that_are_collected_in_the_thread_of_the_connections
     LOOP.start(collect()).result(30)
     with rpc.request_remote("rk3399", "127.0.0.1", fleet.port) as again:
         assert again.listdir() == []
+
+
+def test_threads_take_turns_in_a_session(remote):
+    arrays = [nd.array(np.full(1000, k, "float32"), remote.cpu(0)) for k in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: set(arrays[i % 4].numpy()), range(200)))
+    assert found == [{i % 4} for i in range(200)]
+
+
+def test_what_an_interrupted_request_would_get_is_not_the_answer_to_the_next():
+    """Ctrl-C while the session's process has not answered yet, which is made sure of by stopping it."""
+    session = rpc.LocalSession()
+    one, two = (nd.array(np.full(4, k, "float32"), session.cpu(0)) for k in (1, 2))
+    runner, me = session._link.runner.pid, threading.get_ident()
+
+    def waits():
+        return any(f.f_code.co_name == "_pump" for f, _ in traceback.walk_stack(sys._current_frames()[me]))
+
+    def interrupt():
+        if wait_until(waits):
+            os.kill(os.getpid(), signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(runner, signal.SIGCONT)
+
+    os.kill(runner, signal.SIGSTOP)
+    other = threading.Thread(target=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        other.start()
+        one.numpy()
+    other.join()
+    with pytest.raises(rpc.RPCError, match="was ended, and what was in it is gone"):
+        two.numpy()
+    session.close()
 
 
 @pytest.mark.parametrize("module", ["rpc_tracker", "rpc_server", "query_rpc_tracker"])

@@ -505,8 +505,9 @@ class LocalRunner(ProgramRunner):
     def _task_data(self, task):
         key = (task.workload_key, id(task.compute_dag))
         if key not in self._data:
-            self._data = {key: _core.TaskData(task_rows(task, self._stop))}
-        return self._data[key]
+            data = _core.TaskData(task_rows(task, self._stop))
+            self._data = {key: (task.compute_dag, data)}  # with the DAG: the id of one that is gone may be another's
+        return self._data[key][1]
 
     def _worker(self, task):
         kind = task.target.kind.device_type

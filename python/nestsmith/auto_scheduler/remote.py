@@ -133,8 +133,9 @@ class RPCRunner(LocalRunner):
             if len(self._rows) > 3:
                 self._rows.clear()
             rows = task_rows(task, self._stop) if checked else bare_rows(task)
-            self._rows[key] = [(n, None if v is None else bytes(v), *rest) for n, v, *rest in rows]
-        return self._rows[key]
+            sent = [(n, None if v is None else bytes(v), *rest) for n, v, *rest in rows]
+            self._rows[key] = task.compute_dag, sent  # with the DAG: the id of one that is gone may be another's
+        return self._rows[key][1]
 
     def _result(self, built, r, seconds, where):
         if built.error_no or r is None:

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from .. import _core
@@ -110,6 +111,7 @@ class Runner:
 
     def __init__(self, device="local"):
         self._made, self._errors = None, tempfile.TemporaryFile()
+        self._turn = threading.Lock()  # answers come in the order of the requests: one after the other
         command = command_of(device)
         if device == "local":  # a directory that is removed however the runner ends
             self._made = tempfile.mkdtemp(prefix="nestsmith-session-")
@@ -180,7 +182,8 @@ class Runner:
         return bytes(out)
 
     def ask(self, request, payload=b"", limit=None):
-        """(reply, bytes) to a request; (fields of JSON, bytes) in, the same out.
+        """(reply, bytes) to a request; (fields of JSON, bytes) in, the same out. Threads take turns. Ctrl-C ends the runner: the
+        answer that it has begun would be taken for that of the next request.
 
         Raises
         ------
@@ -195,14 +198,24 @@ class Runner:
         head = json.dumps({**request, "limit_ms": int(seconds * 1e3) + 1}).encode()
         if len(head) > _HEAD or len(payload) > _PAYLOAD:
             raise TVMValueError(f"a request of {len(head) + len(payload)} bytes is too large for one message")
+        with self._turn:
+            reply, data = self._talk(request, _LENGTHS.pack(len(head), len(payload)) + head + bytes(payload), seconds)
+        if "error" in reply:
+            raise_error(reply["error"], str(reply.get("msg", "")))
+        return reply, data
+
+    def _talk(self, request, frame, seconds):
+        """The answer to a frame. A runner that does not answer as it should is ended."""
+        if self._child.stdin.closed:
+            raise RunnerLost("the program's process was ended, and what was in it is gone")
         end = time.monotonic() + seconds + _MARGIN
         try:
-            lengths = self._pump(_LENGTHS.pack(len(head), len(payload)) + head + bytes(payload), _LENGTHS.size, end)
+            lengths = self._pump(frame, _LENGTHS.size, end)
             n_head, n = _LENGTHS.unpack(lengths)
             if n_head > _HEAD or n > _PAYLOAD:
                 raise RunnerLost("the program's process answers nonsense")
             reply = json.loads(self._pump(b"", n_head, end))
-            data = self._pump(b"", n, end)
+            return reply, self._pump(b"", n, end)
         except (ValueError, UnicodeDecodeError):
             self.kill()
             raise RunnerLost("the program's process answers nonsense") from None
@@ -215,6 +228,6 @@ class Runner:
                 raise SessionTimeout(f"{request.get('op')} took longer than {seconds:g} s") from None
             self.kill()
             raise
-        if "error" in reply:
-            raise_error(reply["error"], str(reply.get("msg", "")))
-        return reply, data
+        except BaseException:
+            self.kill()
+            raise
