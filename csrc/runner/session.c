@@ -1,7 +1,6 @@
 /* What a runner can be asked: a table of operations over a table of handles. Every operation reads its fields from the
  * request's JSON, does its work or raises, and writes the fields of its reply. Nothing is believed: a handle is looked up, a
  * tensor is compared with what the program wants of its argument. */
-#include "measure/measure.h"
 #include "base/object.h"
 #include "measure/measure.h"
 #include "runner/runner.h"
