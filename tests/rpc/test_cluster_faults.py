@@ -1,5 +1,6 @@
 """What becomes of trackers, servers and clients that are killed, stopped or late: 3 servers, 2 keys, 2 clients."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -202,6 +203,24 @@ def test_talk_that_makes_no_sense_harms_nobody(fleet):
         other.close()
     assert counts(fleet, "a") == (2, 2, 0)
     tracker.close()
+
+
+def test_a_port_of_another_program_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with contextlib.suppress(OSError):  # the end of the test
+                while True:
+                    with server.accept()[0] as s:
+                        s.recv(16)
+                        s.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        other, port = threading.Thread(target=answer), server.getsockname()[1]
+        other.start()
+        with pytest.raises(rpc.RPCError, match=f"{port} answers, but not as expected"):
+            rpc.connect_tracker("127.0.0.1", port)
+        server.shutdown(socket.SHUT_RDWR)
+        other.join()
 
 
 def disturb(fleet, rng):
