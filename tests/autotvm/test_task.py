@@ -154,6 +154,13 @@ def test_a_name_has_each_half_once(name):
         product(name + "b")
 
 
+@pytest.mark.parametrize("made", [None, 3, [1, 2], (None, [])])
+def test_what_is_no_schedule_with_its_tensors_is_told(name, made):
+    autotvm.template(name)(lambda n: made)
+    with pytest.raises(TypeError, match="the template returned .*; it must return its schedule and the list of its tensors"):
+        autotvm.task.create(name, (4,), "llvm")
+
+
 def test_half_a_template_and_a_missing_one(name):
     autotvm.register_topi_compute(name, lambda cfg, x: te.compute(x.shape, lambda i: x[i] + 1.0))
     with pytest.raises(RuntimeError, match="only one half; .*register_topi_schedule"):

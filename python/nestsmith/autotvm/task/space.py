@@ -265,10 +265,6 @@ class TransformSpace(Sequence):
         """Defines the knob in the engine; its number there."""
         raise NotImplementedError
 
-    def _keep(self, accept):
-        """Leaves those entities that ``accept`` takes."""
-        self._space.keep(self._at, [bool(accept(e)) for e in self])
-
     def __len__(self):
         return self._space.dims[self._at]
 
@@ -357,18 +353,18 @@ class ReorderSpace(TransformSpace):
         del self._given, self._kwargs  # axes of one schedule: the space outlives it
 
     def _define(self, space):
-        n, kw = len(self.ins), self._kwargs
+        n = len(self.ins)
         if self.policy in ("identity", "all"):
             return space.permute(self.name, n, 0, n if self.policy == "all" else 0)
         if self.policy == "interval_all":
-            return space.permute(self.name, n, *kw["interval"])
+            return space.permute(self.name, n, *self._argument("interval"))
         if self.policy == "candidate":
-            orders = kw["candidate"]
+            orders = self._argument("candidate")
         elif self.policy == "interleave":
-            spatial, reduce = kw["spatial"], kw["reduce"]
+            spatial, reduce = self._argument("spatial"), self._argument("reduce")
             orders = [_merged(c[:-1] for c in spatial) + _merged([*([c[-1]] for c in spatial), *reduce])]
         elif self.policy == "interleave_cuda":
-            spatial, reduce = kw["spatial"], kw["reduce"]
+            spatial, reduce = self._argument("spatial"), self._argument("reduce")
             orders = [_merged(c[:-1] for c in spatial) + _merged(reduce) + [c[-1] for c in spatial]]
         else:
             raise ValueError(
@@ -376,6 +372,11 @@ class ReorderSpace(TransformSpace):
                 "candidate, interleave, interleave_cuda"
             )
         return space.table(self.name, "re", n, [self._order(o) for o in orders])
+
+    def _argument(self, name):
+        if name not in self._kwargs:
+            raise TypeError(f"knob {self.name!r}: policy {self.policy!r} needs the argument {name!r}")
+        return self._kwargs[name]
 
     def _order(self, axes):
         order = tuple(_position(self._given, x, self.name) for x in axes)
@@ -419,7 +420,7 @@ class AnnotateSpace(TransformSpace):
         for least, words in _BINDINGS.get(self.policy, ()):
             if n >= least:
                 return space.table(self.name, "an", n, [("fuse",) * (n - least) + tuple(words.split())])
-        words = tuple(self.policy.replace("try", "none").split("_"))
+        words = tuple(str(self.policy).replace("try", "none").split("_"))
         if self.policy in _BINDINGS or any(w not in ("none", "unroll", "vec") for w in words):
             raise ValueError(
                 f"knob {self.name!r}: policy {self.policy!r} does not fit {n} axes"
@@ -628,7 +629,7 @@ class ConfigSpace:
 
     def is_index_valid(self, index):
         """Is it an index of the space, and allowed?"""
-        return self._space.allows(index)
+        return 0 <= integer("index", index) < self.range_length and self._space.allows(index)
 
     def get_next_index(self, index, n=1, start=None, end=None):
         """The n-th allowed index after ``index`` (before it for n < 0) in [start, end), None if there is none."""

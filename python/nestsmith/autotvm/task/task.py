@@ -103,8 +103,12 @@ class TaskTemplate:
     def __call__(self, *args):
         """(schedule, tensors) for serialised arguments."""
         given = deserialize_args(args)
-        if self.fcustomized is not None:
-            return self.fcustomized(*given)
+        made = self.fcustomized(*given) if self.fcustomized is not None else self._halves(given)
+        if not (isinstance(made, (tuple, list)) and len(made) == 2 and isinstance(made[0], te.Schedule)):
+            raise TypeError(f"the template returned {made!r}; it must return its schedule and the list of its tensors")
+        return made
+
+    def _halves(self, given):
         if self.fcompute is None or self.fschedule is None:
             half = "register_topi_schedule" if self.fschedule is None else "register_topi_compute"
             raise RuntimeError(f"the template has only one half; register the other one with autotvm.{half}")
