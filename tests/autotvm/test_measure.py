@@ -11,7 +11,7 @@ from faulty_templates import FAULTS
 import nestsmith
 from helpers import wait_until
 from nestsmith import autotvm, te
-from nestsmith.autotvm import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, measure_option
+from nestsmith.autotvm import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, measure_option
 from nestsmith.autotvm.measure import Builder, Runner, create_measure_batch
 from nestsmith.autotvm.measure.pipeline import trimmed
 from nestsmith.autotvm.tuner import GridSearchTuner, RandomTuner, XGBTuner
@@ -228,6 +228,9 @@ def test_words_stand_for_the_usual_ones():
     option = measure_option("local", runner="local")
     assert type(option["builder"]) is LocalBuilder and type(option["runner"]) is LocalRunner
     assert (option["runner"].number, option["runner"].repeat, option["runner"].timeout, option["builder"].timeout) == (4, 3, 10, 10)
+    for wrong in ((None, "local"), ("local", 5)):
+        with pytest.raises(TypeError, match="it must be 'local' or a"):
+            measure_option(*wrong)
     for wrong in (("remote", "local"), ("local", "remote")):
         with pytest.raises(ValueError, match="the only name is 'local'"):
             measure_option(*wrong)
@@ -249,6 +252,28 @@ class Half(Runner):
 def test_a_users_runner_that_returns_too_little_is_named():
     with pytest.raises(ValueError, match="Half.run returned 0 results for 1"):
         faulty("none", runner=Half())
+
+
+class Says(Runner):
+    """Returns one result for each configuration."""
+
+    def __init__(self, result):
+        super().__init__()
+        self.result = result
+
+    def run(self, measure_inputs, build_results):
+        return [self.result for _ in measure_inputs]
+
+
+@pytest.mark.parametrize("costs", [(), (0.0,), (-1e-3,), (float("nan"),), (float("inf"), 1e-3), ("fast",)])
+def test_costs_that_are_no_times_have_failed(costs):
+    result = faulty("none", runner=Says(MeasureResult(costs, 0, 0.1, 1.0)))
+    assert result.error_no == MeasureErrorNo.UNKNOWN_ERROR and "Says.run measured" in result.costs[0]
+
+
+def test_results_that_are_none_are_named():
+    with pytest.raises(TypeError, match="Says.run returned None for a candidate"):
+        faulty("none", runner=Says(None))
 
 
 # ---- tuning ----

@@ -7,6 +7,8 @@ A builder turns inputs into artifacts, a runner times artifacts. Users may write
 from __future__ import annotations
 
 import logging
+import math
+import numbers
 import time
 
 from ... import check
@@ -263,6 +265,8 @@ def measure_option(builder, runner):
     ------
     ValueError
         For another word.
+    TypeError
+        For what is neither a word nor a builder and a runner.
     """
     if isinstance(builder, str):
         if builder != "local":
@@ -272,6 +276,9 @@ def measure_option(builder, runner):
         if runner != "local":
             raise ValueError(f"runner is {runner!r}; the only name is 'local'")
         runner = LocalRunner()
+    for what, value in (("builder", builder), ("runner", runner)):
+        if not hasattr(value, "set_task"):
+            raise TypeError(f"{what} is {value!r}; it must be 'local' or a {what.capitalize()}")
     return {"builder": builder, "runner": runner}
 
 
@@ -284,7 +291,16 @@ class _Batches:
 
     def __call__(self, inputs):
         built = one_each(self.builder, "build", self.builder.build(inputs), inputs)
-        return one_each(self.runner, "run", self.runner.run(inputs, built), inputs)
+        return [self._checked(r) for r in one_each(self.runner, "run", self.runner.run(inputs, built), inputs)]
+
+    def _checked(self, result):
+        """A result that can be compared and written: costs that are no times have failed. Raises TypeError if it is none."""
+        if not hasattr(result, "error_no"):
+            raise TypeError(f"{type(self.runner).__name__}.run returned {result!r} for a candidate; it must be a MeasureResult")
+        if result.error_no or (len(result.costs) and all(isinstance(c, numbers.Real) and 0 < c < math.inf for c in result.costs)):
+            return result
+        error = ValueError(f"{type(self.runner).__name__}.run measured {result.costs!r}; costs are seconds above 0")
+        return failure(MeasureErrorNo.UNKNOWN_ERROR, error, result.all_cost, result.timestamp)
 
 
 def create_measure_batch(task, option):
@@ -302,6 +318,8 @@ def create_measure_batch(task, option):
         Its attribute ``n_parallel`` says how many inputs a batch should have. Where it has a method ``close``, call it in the
         end.
     """
+    if not (isinstance(option, dict) and option.keys() >= {"builder", "runner"}):
+        raise TypeError(f"measure_option is {option!r}; autotvm.measure_option(builder=..., runner=...) makes one")
     builder, runner = option["builder"], option["runner"]
     attached = runner.set_task(task)
     builder.set_task(task, runner.get_build_kwargs())
