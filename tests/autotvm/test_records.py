@@ -1,5 +1,6 @@
 """Tuning logs of templates: the format, what strangers write, and the tools."""
 
+import functools
 import io
 import json
 import logging
@@ -102,6 +103,7 @@ def test_records_of_version_01_are_skipped(tmp_path, caplog):
         (lambda r: r["input"].__setitem__(1, ""), "the task is ''"),
         (lambda r: r["input"].__setitem__(2, {}), "arguments must be a list"),
         (lambda r: r["input"][2].__setitem__(0, {"a": 1}), "the arguments hold an object"),
+        (lambda r: r["input"].__setitem__(2, functools.reduce(lambda x, _: [x], range(600), 1)), "nested too deeply"),
         (lambda r: r.__setitem__("result", [1]), r"result must be \[costs"),
         (lambda r: r["result"].__setitem__(0, []), "costs must be a list"),
         (lambda r: r["result"].__setitem__(0, ["fast"]), "a cost is 'fast'"),

@@ -21,7 +21,7 @@ from .measure.measure import MeasureInput, MeasureResult
 from .task.space import ConfigEntity
 from .task.task import Task
 
-__all__ = ["AUTOTVM_LOG_VERSION", "decode", "encode", "load_from_buffer", "load_from_file", "measure_str_key"]
+__all__ = ["AUTOTVM_LOG_VERSION", "as_json", "decode", "encode", "load_from_buffer", "load_from_file", "measure_str_key"]
 
 AUTOTVM_LOG_VERSION = 0.2
 FAILED = 1e9  # what stands for the costs of a failed measurement
@@ -41,6 +41,17 @@ def _json_only(protocol):
         raise ValueError(f"protocol is {protocol!r}; only 'json' is possible: other logs can run code when they are read")
 
 
+def _plain(x):
+    if hasattr(x, "tolist"):
+        return x.tolist()
+    raise TypeError(f"a record cannot hold {x!r}, a {type(x).__name__}; it takes numbers, texts, None and lists of these")
+
+
+def as_json(value):
+    """A part of a record as text; NumPy's numbers and arrays become JSON's. Raises TypeError for what JSON does not have."""
+    return json.dumps(value, default=_plain)
+
+
 def encode(inp, result, protocol="json"):
     """The line of a log, without its end, for one measurement.
 
@@ -54,6 +65,7 @@ def encode(inp, result, protocol="json"):
     Returns
     -------
     str
+        Raises TypeError for values of knobs that JSON does not have.
     """
     _json_only(protocol)
     costs = list(result.costs) if result.error_no == 0 else [FAILED]
@@ -66,7 +78,7 @@ def encode(inp, result, protocol="json"):
     }
     if getattr(result, "extra", None):
         record["extra"] = result.extra
-    return json.dumps(record)
+    return as_json(record)
 
 
 @functools.lru_cache(maxsize=256)  # a log has few
@@ -149,7 +161,10 @@ def decode(row, protocol="json"):
     result = _result(record["result"], record.get("extra"))
     config = ConfigEntity.from_json_dict(record["config"])
     config.cost = sum(result.costs) / len(result.costs)
-    task = Task(name, _arguments(args))
+    try:
+        task = Task(name, _arguments(args))
+    except RecursionError:
+        raise ValueError("input: the arguments are nested too deeply") from None
     task.target = _target(target)
     return MeasureInput(task.target, task, config), result
 
