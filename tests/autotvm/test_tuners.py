@@ -1,5 +1,6 @@
 """Tuners on computed costs: what they visit, what they find, the loop around them."""
 
+import json
 import logging
 import math
 import os
@@ -491,3 +492,70 @@ def test_a_run_that_was_ended_goes_on(tmp_path):
     knob_tuner(task).tune(64, second, resume_log=log, callbacks=[autotvm.callback.log_to_file(log)])
     assert sorted(first["runner"].seen + second["runner"].seen) == list(range(64))
     assert log.read_text().splitlines()[-1] == "# done tests/grid64 trials=64"
+
+
+def test_records_of_other_targets_and_spaces_are_not_taken_over(tmp_path, caplog):
+    """A log may hold records of the same template for another device, of a version that had other knobs, or of anybody."""
+    log, task = tmp_path / "log.json", make("grid64", 0)
+    RandomTuner(task).tune(12, computed(seconds), callbacks=[autotvm.callback.log_to_file(log)])
+    lines = [json.loads(x) for x in log.read_text().splitlines() if not x.startswith("#")]
+    for line, index in zip(lines, (-1, 64, 10**30)):
+        line["config"]["index"] = index
+    lines[3]["config"]["entity"][0][2] = [-1, 3]
+    for line in lines[4:7]:
+        line["input"][0] = "opencl -device=mali"
+    log.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    taken = {x["config"]["index"] for x in lines[7:]}
+    for tuner in (knob_tuner(task, plan_size=4), GATuner(task, pop_size=4), DropletTuner(task), RandomTuner(task), GridSearchTuner(task)):
+        caplog.clear()
+        option = computed(seconds)
+        tuner.tune(10, option, resume_log=log)
+        assert len(option["runner"].seen) == 5 and not taken & set(option["runner"].seen)
+        assert "4 records of tests/grid64" in caplog.text
+
+
+def test_every_callback_hears_of_every_batch(tmp_path):
+    def fails(tuner, inputs, results):
+        raise RuntimeError("the user's own")
+
+    log = tmp_path / "log.json"
+    with pytest.raises(RuntimeError, match="the user's own"):
+        RandomTuner(make("grid64", 0)).tune(16, computed(seconds, batch=4), callbacks=[fails, autotvm.callback.log_to_file(log)])
+    assert len(log.read_text().splitlines()) == 4
+
+
+def test_records_are_kept_where_learning_is_interrupted(tmp_path):
+    class Interrupted(RandomTuner):
+        def update(self, inputs, results):
+            raise KeyboardInterrupt
+
+    log = tmp_path / "log.json"
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted(make("grid64", 0)).tune(16, computed(seconds, batch=4), callbacks=[autotvm.callback.log_to_file(log)])
+    assert len(log.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "how, said",
+    [
+        ({"callbacks": [None]}, "callbacks: None cannot be called"),
+        ({"callbacks": 5}, "not iterable"),
+        ({"measure_option": None}, r"measure_option is None; autotvm\.measure_option"),
+        ({"measure_option": {"builder": 1}}, "measure_option is "),
+    ],
+)
+def test_a_run_that_cannot_begin_leaves_nothing_behind(how, said):
+    with pytest.raises(TypeError, match=said):
+        RandomTuner(make("grid64", 0)).tune(4, **{"measure_option": computed(seconds), **how})
+    assert not autotvm.GLOBAL_SCOPE.in_tuning
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_numbers_of_numpy_are_written_as_numbers(kind, tmp_path):
+    task, log = make("numpy_knob", kind is list), tmp_path / "log.json"
+    RandomTuner(task).tune(3, computed(lambda c: np.float32(1e-3)), callbacks=[autotvm.callback.log_to_file(log)])
+    found = {i.config["k"].val if kind is list else tuple(i.config["k"].val) for i, _ in autotvm.record.load_from_file(log)}
+    assert found == ({1, 2, 3} if kind is list else {(1, 1), (2, 2), (3, 3)})
+    option = computed(seconds)
+    RandomTuner(task).tune(3, option, resume_log=log)
+    assert not option["runner"].seen

@@ -4,6 +4,8 @@ import functools
 import math
 import time
 
+import numpy as np
+
 from nestsmith import autotvm, te
 from nestsmith.autotvm.measure import Builder, Runner
 
@@ -50,6 +52,15 @@ def sieve(rows):
     for name in "xy":
         cfg.define_knob(name, list(range(rows)))
     cfg.multi_filter(lambda e: ASKED.append(1) or (e["x"].val + e["y"].val) % 2 == 0)
+    cfg.add_flop(1.0)
+    return _copy()
+
+
+@autotvm.template("tests/numpy_knob")
+def numpy_knob(scalars):
+    """One knob whose values are NumPy's: three numbers, or three arrays."""
+    cfg = autotvm.get_config()
+    cfg.define_knob("k", np.arange(1, 4) if scalars else [np.full(2, x) for x in (1, 2, 3)])
     cfg.add_flop(1.0)
     return _copy()
 

@@ -15,9 +15,9 @@ import traceback
 import numpy as np
 import pytest
 from fleet import Fleet
-from helpers import wait_until
 
 import nestsmith
+from helpers import wait_until
 from nestsmith import nd, relay, rpc, te
 from nestsmith.cluster import commands
 from nestsmith.contrib import graph_runtime, utils

@@ -38,9 +38,11 @@ class IndexBaseTuner(Tuner):
         raise NotImplementedError
 
     def has_next(self):
-        if self._left is None:
+        while self._left is None or self._left in self.visited:
             self._left = self._next_index()
-        return self._left is not None
+            if self._left is None:
+                return False
+        return True
 
     def next_batch(self, batch_size):
         out = []
@@ -49,6 +51,9 @@ class IndexBaseTuner(Tuner):
             out.append(self.space.get(self._left))
             self._left = None
         return out
+
+    def update(self, inputs, results):
+        self.visited.update(i.config.index for i in inputs)
 
 
 class GridSearchTuner(IndexBaseTuner):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
 import tempfile
@@ -10,7 +12,7 @@ import numpy as np
 
 from ... import check
 from ..env import GLOBAL_SCOPE
-from ..log import load_from_file
+from ..log import as_json, load_from_file
 from ..measure import MeasureErrorNo, MeasureInput, create_measure_batch
 from ..utils import format_si_prefix
 
@@ -26,6 +28,21 @@ def flops_of(task, result):
     if result.error_no != MeasureErrorNo.NO_ERROR:
         return 0.0
     return task.flop / np.mean(result.costs)
+
+
+def _is_of(space, config):
+    """Is a configuration of a log one of the space? A template that has changed since has others under the same indices."""
+    if not space.is_index_valid(config.index):
+        return False
+    own, given = (as_json(c.to_json_dict()["entity"]) for c in (space.get(config.index), config))
+    return own == given
+
+
+def _call_all(calls):
+    """Makes every call in order, also where another one raises."""
+    with contextlib.ExitStack() as last_in_first_out:
+        for call in reversed(calls):
+            last_in_first_out.callback(call)
 
 
 class Tuner:
@@ -90,24 +107,26 @@ class Tuner:
         early_stopping : int, optional
             Stop after so many trials without a better one.
         callbacks : list of callable
-            Each is called with (tuner, inputs, results) after every batch.
+            Each is called with (tuner, inputs, results) after every batch, also where another one raises.
         si_prefix : str
             Of the FLOPS in debug lines.
         resume_log : str or Path, optional
-            Log of an earlier run: its records of this task count as trials and are learnt from, not measured again.
+            Log of an earlier run: its records of this task, for the same target and space, count as trials and are learnt
+            from, not measured again.
 
         Raises
         ------
         ValueError
             If ``si_prefix`` is unknown or ``n_trial`` is negative.
+        TypeError
+            If something in ``callbacks`` cannot be called, or ``measure_option`` is none.
         """
         n_trial = check.integer("n_trial", n_trial, 0)
         format_si_prefix(0, si_prefix)
         self.n_trial, self.early_stopping = n_trial, early_stopping or int(1e9)
-        old_level = logger.level
-        GLOBAL_SCOPE.in_tuning = True
-        run = _Run(self, callbacks, si_prefix)
+        old_level, run = logger.level, _Run(self, callbacks, si_prefix)
         measure_batch, finished = None, False
+        GLOBAL_SCOPE.in_tuning = True
         try:
             measure_batch = create_measure_batch(self.task, measure_option)
             if resume_log is not None:
@@ -148,7 +167,11 @@ class _Run:
     """One call of `Tuner.tune`: what was measured so far."""
 
     def __init__(self, tuner, callbacks, si_prefix):
-        self.tuner, self.callbacks, self.prefix = tuner, list(callbacks), si_prefix
+        self.tuner, self.prefix = tuner, si_prefix
+        self.callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())
+        for c in self.callbacks:
+            if not callable(c):
+                raise TypeError(f"callbacks: {c!r} cannot be called; a callback is a function of (tuner, inputs, results)")
         self.count, self.errors_in_row, self.errors, self.stopped = 0, 0, [], False
 
     def measure(self, measure_batch, inputs):
@@ -163,10 +186,14 @@ class _Run:
 
     def replay(self, log):
         """Takes the records of an earlier run as measured by this one."""
-        own = self.tuner.task.workload
-        pairs = [(i, r) for i, r in load_from_file(log) if i.task.workload == own]
+        task = self.tuner.task
+        found = [(i, r) for i, r in load_from_file(log) if i.task.workload == task.workload and str(i.target) == str(task.target)]
+        pairs = [(i, r) for i, r in found if _is_of(task.config_space, i.config)]
+        if len(pairs) < len(found):
+            logger.warning("%d records of %s in %s are of another space than the template has now and do not count",
+                           len(found) - len(pairs), task.name, log)  # fmt: skip
         if pairs:
-            logger.info("%d records of %s are taken from %s", len(pairs), self.tuner.task.name, log)
+            logger.info("%d records of %s are taken from %s", len(pairs), task.name, log)
             self.measured([i for i, _ in pairs], [r for _, r in pairs], call_back=False)
 
     def measured(self, inputs, results, call_back=True):
@@ -190,22 +217,21 @@ class _Run:
             )  # fmt: skip
         self.count += len(results)
         t.ttl = min(t.early_stopping + t.best_iter, t.n_trial) - self.count
-        t.update(inputs, results)
-        if call_back:
-            self._call_back(inputs, results)
+        try:
+            t.update(inputs, results)
+        finally:  # Ctrl-C while a model learns loses no record
+            if call_back:
+                self._call_back(inputs, results)
         if self.count >= t.best_iter + t.early_stopping:
             logger.debug("Early stopped. Best iter: %d.", t.best_iter)
             self.stopped = True
 
     def _call_back(self, inputs, results):
-        for c in self.callbacks:
-            c(self.tuner, inputs, results)
+        _call_all([functools.partial(c, self.tuner, inputs, results) for c in self.callbacks])
 
     def end(self, finished):
         """Tells the callbacks that the run is over, and where the errors are if nothing worked."""
-        for c in self.callbacks:
-            if hasattr(c, "end"):
-                c.end(self.tuner, self.count, finished)
+        _call_all([functools.partial(c.end, self.tuner, self.count, finished) for c in self.callbacks if hasattr(c, "end")])
         if not self.count or len(self.errors) < self.count:
             return
         handle, name = tempfile.mkstemp(prefix="nestsmith_tuning_errors_", suffix=".log", text=True)
