@@ -53,8 +53,9 @@ RunnerSession *runner_session(Err *e, int dir); /* dir: an open directory, the s
 void runner_end(RunnerSession *s);
 /* Answers one request. The reply's text lives until the next request; *data, of *n bytes, too. False: it was bye. */
 bool runner_answer(RunnerSession *s, const Frame *request, char **reply, const void **data, size_t *n);
-/* Serves until the other side is gone; returns the exit status. The directory is emptied in the end. */
-int runner_serve(int in, int out, int dir);
+/* Serves until the other side is gone; returns the exit status. However it ends, the directory is emptied, and removed if its
+ * path is given: it was made for the session then. */
+int runner_serve(int in, int out, int dir, const char *made);
 /* Entry of the process, exported: argv as of csrc/runner/main.c. */
 int nestsmith_runner_main(int argc, char **argv);
 #endif

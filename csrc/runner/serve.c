@@ -17,8 +17,14 @@ enum { LOOK_MS = 50, OVER_TIME = 124, BROKEN = 2 };
 typedef struct {
   int in;
   int dir;
+  const char *made;   /* its path, if it was made for this process */
   _Atomic double end; /* of the present request; 0: none */
 } Watch;
+
+static void clear(const Watch *w) {
+  files_clear(w->dir);
+  if (w->made) rmdir(w->made);
+}
 
 static void *watch(void *arg) {
   Watch *w = arg;
@@ -31,7 +37,7 @@ static void *watch(void *arg) {
       if (gone) usleep(LOOK_MS * 1000);
       continue;
     }
-    files_clear(w->dir);
+    clear(w);
     _exit(late ? OVER_TIME : 0);
   }
   return NULL;
@@ -71,7 +77,7 @@ static void serve(void *arg) {
   }
 }
 
-int runner_serve(int in, int out, int dir) {
+int runner_serve(int in, int out, int dir, const char *made) {
   static Err e; /* of this process: devices raise on it as long as they live */
   static Watch w;
   RunnerSession *s = NULL;
@@ -80,10 +86,11 @@ int runner_serve(int in, int out, int dir) {
   signal(SIGPIPE, SIG_IGN);
   w.in = in;
   w.dir = dir;
+  w.made = made;
   if (pthread_create(&t, NULL, watch, &w) != 0) return BROKEN;
   Serve x = {&s, &e, &w, in, out, false};
   ErrCode c = err_try(&e, serve, &x);
-  files_clear(dir);
+  clear(&w);
   return c != NS_OK || x.bad ? BROKEN
                              : 0; /* the session's memory goes with the process: a driver may hang on freeing it */
 }
@@ -126,7 +133,5 @@ __attribute__((visibility("default"))) int nestsmith_runner_main(int argc, char 
     return BROKEN;
   }
   signal(SIGINT, SIG_IGN); /* whoever started the runner decides what Ctrl-C means */
-  int status = runner_serve(STDIN_FILENO, out, dir);
-  if (made[0]) rmdir(made);
-  return status;
+  return runner_serve(STDIN_FILENO, out, dir, made[0] ? made : NULL);
 }

@@ -4,7 +4,9 @@ import concurrent.futures
 import contextlib
 import gc
 import io
+import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -104,6 +106,31 @@ def test_the_directory_of_a_session_cannot_be_left(remote, name):
                 lambda: remote.ask({"op": "load", "name": name})):  # fmt: skip
         with pytest.raises((ValueError, OSError)):
             act()
+
+
+def test_a_runner_leaves_no_directory_behind(tmp_path):
+    """On a board it makes its own, and an endless program ends with the process."""
+    from nestsmith.cluster import runner as rooms
+
+    path, here = crash("for (volatile int i = 0;;) i++;"), {**os.environ, "TMPDIR": str(tmp_path)}
+    for limit, status in ((250, 124), (None, 0)):
+        child = subprocess.Popen(rooms.command_of("local"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=here)
+
+        def ask(request, data=b""):
+            head = json.dumps(request).encode()
+            child.stdin.write(rooms._LENGTHS.pack(len(head), len(data)) + head + data)
+            child.stdin.flush()
+            lengths = child.stdout.read(rooms._LENGTHS.size)
+            return json.loads(child.stdout.read(rooms._LENGTHS.unpack(lengths)[0])) if lengths else None
+
+        ask({"op": "put", "name": "crash.so"}, pathlib.Path(path.relpath("crash.so")).read_bytes())
+        module, tensor = ask({"op": "load", "name": "crash.so"})["module"], ask({"op": "alloc", "device": [1, 0], "bytes": 32})["tensor"]
+        assert len(list(tmp_path.iterdir())) == 1
+        if limit:
+            assert ask({"op": "run", "module": module, "args": [tensor] * 2, "limit_ms": limit}) is None
+        child.stdin.close()
+        assert child.wait(60) == status
+        assert not list(tmp_path.iterdir())
 
 
 def test_links_in_the_directory_of_a_session_are_not_followed(tmp_path):
