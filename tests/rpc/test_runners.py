@@ -1,5 +1,6 @@
 """RPCRunner: batches of candidates on devices that a tracker lends."""
 
+import concurrent.futures
 import json
 import os
 import re
@@ -9,7 +10,10 @@ import pytest
 from fleet import Fleet, remote_matmul
 
 import nestsmith
-from nestsmith import _core, auto_scheduler
+from helpers import PATIENCE, wait_until
+
+from nestsmith import _core, auto_scheduler, rpc
+from nestsmith.cluster.client import Client
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,19 @@ def test_a_runner_serves_one_task_after_the_other():
         assert any(dag is one.compute_dag for dag, _ in there._rows.values())
     assert here._task_data(one) is here._task_data(one)
     assert [dag is one.compute_dag for dag, _ in here._data.values()] == [True]
+
+
+def test_closing_ends_what_waits_for_a_device(fleet):
+    """Ctrl-C while others have all devices."""
+    here, client = ("127.0.0.1", fleet.port), Client("127.0.0.1", fleet.port)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, rpc.request_remote("board", *here), rpc.request_remote("board", *here):
+        waits = pool.submit(client.acquire, "board")
+        assert wait_until(lambda: client.summary()["queue_info"]["board"]["pending"] == 1)
+        client.close()
+        with pytest.raises(rpc.RPCError, match="was closed"):
+            waits.result(PATIENCE)
+    assert client.summary()["queue_info"]["board"]["total"] == 2
+    client.close()
 
 
 def test_no_device_is_one_error_that_names_key_and_tracker(fleet):

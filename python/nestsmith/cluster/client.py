@@ -20,7 +20,7 @@ from .runner import raise_error
 from .settings import ClusterError, tls_from, tracker_of
 from .tracker import own_versions
 
-__all__ = ["Client", "DeviceLost", "Lease", "shared_client"]
+__all__ = ["Client", "DeviceLost", "Lease"]
 
 logger = logging.getLogger("nestsmith")
 
@@ -131,7 +131,7 @@ class Client:
 
     def _forked(self):
         self._comm, self._tasks, self._waiting, self._leases = None, [], {}, {}
-        self._connecting, self._heard, self._closed = None, 0.0, False
+        self._connecting, self._heard, self._closings = None, 0.0, 0
 
     def __repr__(self):
         return f"Client({self.host}:{self.port})"
@@ -139,6 +139,7 @@ class Client:
     # ---- the connection ----
     async def _connect(self):
         """A connection that has been welcomed."""
+        closings = self._closings
         if self._connecting is None:
             self._connecting = asyncio.Lock()
         async with self._connecting:
@@ -154,6 +155,9 @@ class Client:
             if hello.get("event") != "welcome":
                 await close_comm(comm)
                 raise ClusterError(f"the tracker {self.host}:{self.port} refuses this client: {hello.get('why')}")
+            if self._closings != closings:
+                await close_comm(comm)
+                raise ClusterError(f"{self} was closed")
             self._comm, self._heard = comm, time.monotonic()
             for t in self._tasks:
                 t.cancel()
@@ -226,11 +230,13 @@ class Client:
 
     async def _persist(self, message):
         """The answer to a message, from a tracker that may go away and come back."""
-        end = None
+        end, closings = None, self._closings
         while True:
             try:
                 return await self._request(message)
             except (ConnectionResetError, ClusterError) as e:
+                if self._closings != closings:  # what waits for a device ends; a later question connects anew
+                    raise ClusterError(f"{self} was closed") from None
                 now = time.monotonic()
                 end = end or now + (BACK_SECONDS if self._heard else self.patience)
                 if now > end and not self._heard:
@@ -302,7 +308,7 @@ class Client:
         return LOOP.wait(self._persist({"do": "summary"}))["summary"]
 
     def close(self):
-        """Gives everything back."""
+        """Gives everything back. Who waits for a device in another thread gets a ClusterError."""
         LOOP.wait(self._close())
 
     def abandon(self):
@@ -310,19 +316,8 @@ class Client:
         LOOP.start(self._close())
 
     async def _close(self):
+        self._closings += 1
         for t in self._tasks:
             t.cancel()
         if self._comm is not None:
             await self._gone(self._comm)
-
-
-_shared: dict[tuple, Client] = {}
-
-
-def shared_client(host=None, port=None, tls_dir=None):
-    """The process's client of a tracker."""
-    host, port = tracker_of(host, port)
-    key = (os.getpid(), host, port, os.fspath(tls_dir or os.environ.get("NESTSMITH_TLS_DIR", "")))
-    if key not in _shared:
-        _shared[key] = Client(host, port, tls_dir)
-    return _shared[key]
