@@ -129,13 +129,14 @@ class RPCRunner(LocalRunner):
 
     def _board_rows(self, task, checked):
         key = (id(task.compute_dag), checked)
-        if key not in self._rows:
-            if len(self._rows) > 3:
+        held = self._rows.get(key)
+        if held is None:
+            if len(self._rows) > 3:  # of another lane, too
                 self._rows.clear()
             rows = task_rows(task, self._stop) if checked else bare_rows(task)
             sent = [(n, None if v is None else bytes(v), *rest) for n, v, *rest in rows]
-            self._rows[key] = task.compute_dag, sent  # with the DAG: the id of one that is gone may be another's
-        return self._rows[key][1]
+            self._rows[key] = held = task.compute_dag, sent  # with the DAG: the id of one that is gone may be another's
+        return held[1]
 
     def _result(self, built, r, seconds, where):
         if built.error_no or r is None:
