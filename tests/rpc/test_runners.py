@@ -12,7 +12,8 @@ from fleet import Fleet, remote_matmul
 import nestsmith
 from helpers import PATIENCE, wait_until
 
-from nestsmith import _core, auto_scheduler, rpc
+from nestsmith import _core, auto_scheduler, rpc, te
+from nestsmith.cluster.bench import Bench
 from nestsmith.cluster.client import Client
 
 
@@ -98,6 +99,22 @@ def test_a_runner_serves_one_task_after_the_other():
         assert any(dag is one.compute_dag for dag, _ in there._rows.values())
     assert here._task_data(one) is here._task_data(one)
     assert [dag is one.compute_dag for dag, _ in here._data.values()] == [True]
+
+
+def test_a_batch_that_took_too_long_does_not_answer_for_the_next():
+    t, runner, bench = task(16), auto_scheduler.RPCRunner("board", timeout=1), Bench()
+    (built,) = auto_scheduler.LocalBuilder().build([auto_scheduler.MeasureInput(t, t.compute_dag.init_state)], 0)
+    source, manifest, good = built.program
+    endless = re.sub(r"\)\s*\{", lambda m: m[0] + "for (volatile int i = 0;;) i++;", source, count=1)
+    batch = {
+        "target": str(t.target), "device": 0, "lock": runner.lock_mode, "task": "one", "rows": runner._board_rows(t, True), "best": 0.0,
+        "policy": runner.engine_policy(),
+    }  # fmt: skip
+    with pytest.raises(rpc.RPCSessionTimeoutError, match="longer than 0.2 s"):
+        bench.measure({**batch, "items": [(_core.build(t.target.engine(), endless)[0], manifest)]}, 0.2)
+    found = bench.measure({**batch, "items": [(good, manifest)]}, PATIENCE)
+    bench.close()
+    assert [r["error"] for r in found["results"]] == [0]
 
 
 def test_closing_ends_what_waits_for_a_device(fleet):

@@ -86,6 +86,8 @@ class Bench:
             if end is not None and time.monotonic() > end:
                 raise SessionTimeout(f"the batch took longer than {limit:g} s")
             for tag, _, result, _, _ in pipe.poll(POLL_SECONDS):
+                if tag < first:
+                    continue  # of a batch that took too long
                 out[tag - first] = result
                 if not result["error"] and result["full"] and result["costs"]:
                     line.best[number] = min(line.best.get(number, 1e30), sum(result["costs"]) / len(result["costs"]))
