@@ -180,6 +180,22 @@ def test_what_a_program_does_ends_its_session_and_no_more(fleet, how, error, tex
         assert remote.listdir() == []
 
 
+def test_what_was_in_a_process_that_ended_is_nothing_else_now(fleet):
+    path = crash("*(volatile int *)8 = 1;")
+    with rpc.request_remote("rk3399", "127.0.0.1", fleet.port) as remote:
+        for k in range(2):
+            old = nd.array(np.zeros(8, "float32"), remote.cpu(0))
+            remote.upload(path.relpath("crash.so"))
+            module = remote.ask({"op": "load", "name": "crash.so"})[0]["module"]
+            with pytest.raises(rpc.RPCError, match="signal 11"):
+                remote.ask({"op": "run", "module": module, "entry": "addone", "args": [old.buffer.tensor] * 2})
+            new = nd.array(np.full(8, k + 1, "float32"), remote.cpu(0))
+            with pytest.raises(ValueError, match="was in a process of this session that has ended"):
+                old.numpy()
+            del old
+            assert set(new.numpy()) == {k + 1}
+
+
 def test_a_session_ends_when_its_time_is_over(fleet):
     with rpc.request_remote("rk3399", "127.0.0.1", fleet.port, timeout=0.3) as remote:
         path = crash("for (volatile int i = 0;;) i++;")

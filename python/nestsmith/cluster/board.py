@@ -21,6 +21,7 @@ __all__ = ["Board", "class_of"]
 BEGIN_SECONDS = 10.0  # for the tracker's word on a lease that a client already has
 KILLS = 3  # of runners in a row: then something is wrong with the device, and the process starts anew
 _TYPES = (1, 2, 4)
+_HANDLES = ("tensor", "module", "graph", "handle")  # fields of requests and replies that hold one; "args" holds several
 
 
 def class_of(info):
@@ -50,6 +51,7 @@ class Session:
         self._runner, self._bench, self._lock, self._free = None, board.bench(), threading.Lock(), threading.Event()
         self._free.set()
         self.begun = time.monotonic()
+        self._gone = self._last = 0  # handles of runners that ended; of all
 
     def _start(self):
         with self._lock:
@@ -85,7 +87,7 @@ class Session:
             self.board.kills = 0
             return reply
         except (SessionTimeout, RunnerLost) as e:
-            self._runner = None  # a later request gets a fresh one, without what was in it
+            self._runner, self._gone = None, self._last  # a later request gets a fresh one, without what was in it
             self.board.killed()
             return {"error": "timeout" if isinstance(e, SessionTimeout) else "lost", "msg": self._explain(e)}
         except (ValueError, TypeError, KeyError) as e:
@@ -108,11 +110,32 @@ class Session:
             return {"facts": {**self.board.facts(), **({"hello": self._start().facts} if m.get("start", True) else {})}}
         if what == "ask":
             limit = self._seconds_left(float(m["limit"]) if m.get("limit") else None)
-            reply, data = self._start().ask(dict(m["request"]), m.get("data", b""), limit)
-            return {"reply": reply, "data": data}
+            reply, data = self._start().ask(self._inward(dict(m["request"])), m.get("data", b""), limit)
+            return {"reply": self._outward(reply), "data": data}
         if what == "measure":
             return self._bench.measure(m, self._seconds_left(float(m["limit"]) if m.get("limit") else None))
         raise ValueError(f"a session cannot {what!r}")
+
+    # Handles go on counting where those of an ended runner stopped: what the client still has of it names nothing else.
+    def _inward(self, request):
+        for field in _HANDLES:
+            if field in request:
+                request[field] = self._own(request[field])
+        if "args" in request:
+            request["args"] = [self._own(h) for h in request["args"]]
+        return request
+
+    def _own(self, handle):
+        if int(handle) <= self._gone:
+            raise ValueError(f"handle {handle} was in a process of this session that has ended")
+        return int(handle) - self._gone
+
+    def _outward(self, reply):
+        for field in _HANDLES:
+            if field in reply:
+                reply[field] += self._gone
+                self._last = max(self._last, reply[field])
+        return reply
 
     def end(self, why):
         """Ends what runs, from any thread, and waits for its end."""
