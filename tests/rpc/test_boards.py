@@ -1,5 +1,6 @@
 """Boards without Python: the runner for aarch64 under qemu, behind a stand-in for adb that keeps the phone's files in a folder."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import pytest
 from fleet import Fleet
 
 import nestsmith
+from helpers import wait_until
 from nestsmith import auto_scheduler, nd, relay, rpc, te
 from nestsmith.cluster.runner import check_device
 from nestsmith.contrib import graph_executor, utils
@@ -116,5 +118,18 @@ def test_devices_are_checked(device):
         check_device(device)
 
 
-def test_nothing_of_the_phone_is_left_running(phone):
+def at_work(folder):
+    """Processes whose command names a folder."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if folder.encode() in entry.read_bytes():
+                found.append(entry.parent.name)
+    return found
+
+
+def test_nothing_of_the_phone_is_left_running(fleet, phone):
+    with rpc.request_remote("mate10pro", "127.0.0.1", fleet.port) as remote:
+        assert remote.listdir() == [] and at_work(phone["PHONE_ROOT"])
+    assert wait_until(lambda: not at_work(phone["PHONE_ROOT"])), at_work(phone["PHONE_ROOT"])
     assert "nestsmith-runner" in os.listdir(phone["PHONE_ROOT"] + "/data/local/tmp")
