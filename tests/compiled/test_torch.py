@@ -97,6 +97,18 @@ def test_backend_sees_weights_that_change():
     assert close(fast(x), model(x))
     with torch.inference_mode():
         assert close(fast(x), model(x))
+    for _ in range(2):  # other memory, which no write is counted for
+        model[0].weight.data = torch.randn_like(model[0].weight)
+        assert close(fast(x), model(x))
+
+
+@torch.inference_mode()
+def test_backend_sees_writes_to_weights_of_inference_mode():
+    model, x = small(), torch.randn(1, 3, 8, 8)
+    fast = compiled(model)
+    assert close(fast(x), model(x))
+    model[0].weight.mul_(2)
+    assert close(fast(x), model(x))
 
 
 @torch.no_grad()
@@ -130,6 +142,7 @@ def test_backend_refuses_training_writes_and_variable_shapes():
     assert "this call records gradients" in refusal(compiled(small()), x)
     before = x.clone()
     assert "writes to" in refusal(compiled(writes), x) and torch.equal(x, before)
+    assert "writes to" in refusal(compiled(lambda v, to: torch.add(v, 1, out=to) * 2), x, before)
     with torch.no_grad():
         fast = compiled(small())
         fast(x)

@@ -84,12 +84,13 @@ class _Compiled:
     def network(self, args):
         """The network for the weights among `args`."""
         weights = [args[k] for k in self.weights]
-        key = tuple((id(w), _version(w)) for w in weights)
+        key = tuple((id(w), w.data_ptr(), w._version) for w in weights)
         found = self.networks.get(key)
         if found is None:
             while len(self.networks) >= _KEPT:
                 del self.networks[next(iter(self.networks))]
-            found = self.networks[key] = self._compile(args), weights  # kept, so that no other tensor gets their ids
+            kept = weights, [w.detach() for w in weights]  # so that no other tensor gets their ids or addresses
+            found = self.networks[key] = self._compile(args), kept
         return found[0]
 
     def _compile(self, args):
@@ -103,13 +104,12 @@ class _Compiled:
 
 
 def _is_weight(torch, name, value):
-    """Dynamo passes parameters and buffers of modules as arguments of the graph."""
+    """Dynamo passes parameters and buffers of modules as arguments of the graph. PyTorch does not count writes to those that were
+    made in inference mode: they stay inputs."""
+    if value.is_inference():
+        return False
     marked = getattr(value, "_dynamo_static_input_type", None) is not None
     return isinstance(value, torch.nn.Parameter) or marked or "_buffers_" in name or "_parameters_" in name
-
-
-def _version(tensor):
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _bound(torch, graph, weights, count):
@@ -138,10 +138,10 @@ def _check_writes(program):
 
     for node in program.graph.nodes:
         schema = getattr(node.target, "_schema", None)
-        for spec, value in zip(schema.arguments if schema else (), node.args):
+        for place, spec in enumerate(schema.arguments if schema else ()):
             if spec.alias_info is None or not spec.alias_info.is_write:
                 continue
-            source = value
+            source = node.args[place] if place < len(node.args) else node.kwargs.get(spec.name)
             while getattr(source, "op", "") == "call_function" and aliases(source):
                 source = source.args[0]
             if getattr(source, "op", "") == "placeholder":
