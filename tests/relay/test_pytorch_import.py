@@ -202,6 +202,7 @@ def test_kinds_of_models():
         ((net(),), ValueError, "needs example_inputs"),
         ((net(), [("x", (1, 4, 8, 8))]), ValueError, "torch.export cannot export"),
         ((net(), [("x",)]), ValueError, r"input_infos\[0\]"),
+        ((net(), [("x", ((1, 3, 8, 8), "floaty"))]), ValueError, "'x' is of type 'floaty'"),
         ((net().state_dict(), [("x", (1, 3, 8, 8))]), TypeError, "load it into its module"),
         ((torch.export.export(net(), (images(1, 3, 8, 8),)), [("x", (2, 3, 8, 8))]), ValueError, "the model says"),
         ((torch.export.export(net(), (images(1, 3, 8, 8),)), [("x", (1, 3, 8, 8)), ("y", (1,))]), ValueError, "names 2 inputs"),
@@ -224,6 +225,19 @@ def test_everything_that_is_missing_is_said_at_once():
     with pytest.raises(OpNotImplemented) as e:
         from_pytorch(f, [("x", (4, 4))])
     assert "aten.linalg_inv_ex.default: 2 nodes" in str(e.value) and "fft" in str(e.value) and "aten.rand.default" in str(e.value)
+
+
+def test_integers_are_not_resized_by_weights():
+    f = module(lambda x: F.interpolate(x, (9, 5), mode="bilinear"))
+    with pytest.raises(OpNotImplemented, match="uint8 by linear"):
+        from_pytorch(f, [("x", ((1, 2, 4, 4), "uint8"))])
+
+
+@pytest.mark.parametrize("read", [lambda y, at: (y, at), lambda y, at: y + at], ids=["returned", "read"])
+def test_results_that_are_not_there_are_refused(read):
+    f = module(lambda x: read(*F.max_pool2d(x, 2, return_indices=True)))
+    with pytest.raises(OpNotImplemented, match="max_pool2d_with_indices.*result 1"):
+        from_pytorch(f, [("x", (1, 2, 4, 4))])
 
 
 def test_buffers_that_change_are_refused():

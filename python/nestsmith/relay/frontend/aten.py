@@ -130,8 +130,8 @@ _table(
         "log1p": lambda x: relay.log(relay.add(_s(1, x), x)),
         "expm1": lambda x: relay.subtract(relay.exp(x), _s(1, x)),
         "isnan": lambda x: relay.not_equal(x, x),
-        "isinf": lambda x: relay.equal(relay.abs(x), _s(np.inf, x)),
-        "isfinite": lambda x: relay.less(relay.abs(x), _s(np.inf, x)),
+        "isinf": lambda x: relay.equal(relay.abs(x), _s(np.inf, x)) if is_float(dtype_of(x)) else relay.not_equal(x, x),
+        "isfinite": lambda x: relay.less(relay.abs(x), _s(np.inf, x)) if is_float(dtype_of(x)) else relay.equal(x, x),
         "logical_not": lambda x: relay.logical_not(c.cast(x, "bool")),
         "bitwise_not": lambda x: relay.logical_not(x) if dtype_of(x) == "bool" else relay.bitwise_not(x),
         "alias clone contiguous detach lift_fresh lift_fresh_copy positive": lambda x, *_, **__: x,
@@ -991,6 +991,8 @@ def _interpolation(method, dims):
         return _resize(x, output_size, _given(scales, more, dims), "nearest", "asymmetric")
 
     def smooth(x, output_size, align_corners, scales=None, *more):
+        if not is_float(dtype_of(x)):  # of which PyTorch rounds with fixed-point weights
+            raise OpNotImplemented(f"resizing {dtype_of(x)} by {method} is not supported; cast it to float32 before, and round after it")
         return _resize(x, output_size, _given(scales, more, dims), method, "align_corners" if align_corners else "half_pixel")
 
     return nearest if method == "nearest" else smooth

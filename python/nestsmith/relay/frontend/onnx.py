@@ -329,7 +329,7 @@ class _Graph:
             return named(as_list(folded(f(n), inputs)), label)
         except OpNotImplemented:
             raise
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as e:
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as e:
             raise ValueError(f"{n}: {e}") from e
 
     def _expand(self, node, inputs, opset):

@@ -123,8 +123,10 @@ def _examples(torch, infos, given, what):
         return tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if not infos:
         raise ValueError(f"{what} needs example_inputs=(...), or input_infos=[(name, (shape, dtype)), ...]")
-    kinds = {n: getattr(torch, n) for n in {dtype for _, _, dtype in infos}}
-    return tuple(torch.zeros(shape, dtype=kinds[dtype]) for _, shape, dtype in infos)
+    for name, _, dtype in infos:
+        if not isinstance(getattr(torch, dtype, None), torch.dtype):
+            raise ValueError(f"input_infos says that {name!r} is of type {dtype!r}, which PyTorch does not have")
+    return tuple(torch.zeros(shape, dtype=getattr(torch, dtype)) for _, shape, dtype in infos)
 
 
 def _evaluating(model):
@@ -370,7 +372,7 @@ class _Program:
         kwargs = self.torch.fx.map_arg(dict(node.kwargs), lambda n: env[n])
         key = _key(node.target)
         if node.target is operator.getitem:
-            return args[0][args[1]]
+            return self._result(node, *args)
         if key in _NOTHING:
             return None
         if key in _INLINE:
@@ -387,7 +389,7 @@ class _Program:
             out = self._convert(node, args, kwargs)
         except OpNotImplemented as e:
             raise OpNotImplemented(f"{node.target} {_label(node)!r}: {e}") from None
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as e:
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as e:
             raise ValueError(f"{node.target} {_label(node)!r}: {e}") from e
         self.made[node] = out
         if _writes(node):
@@ -396,6 +398,13 @@ class _Program:
             for n in [base, *(n for n, b in self.whole.items() if b is base)]:
                 env[n] = out
         return out
+
+    def _result(self, node, results, place):
+        """One of several results of a node. Converters leave out what networks hardly ever read."""
+        made = node.args[0]
+        if results[place] is None and node.users and isinstance(node.meta.get("val"), self.torch.Tensor):
+            raise OpNotImplemented(f"{made.target} {_label(made)!r}: its result {place} is read, which is not supported")
+        return results[place]
 
     def _like(self, e):
         if not isinstance(e, Expr):
