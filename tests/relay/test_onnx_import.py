@@ -58,6 +58,13 @@ def small():
     return model(nodes, {"x": ["N", 3, 8, 8]}, {"y": None}, {"conv.weight": w}), w
 
 
+def without_versions():
+    """A file whose last field was cut off."""
+    proto = small()[0]
+    del proto.opset_import[:]
+    return proto.SerializeToString()
+
+
 def outputs(mod, params, **inputs):
     lib = relay.build(mod, target="llvm", params=params)
     g = GraphModule(lib["default"](nestsmith.cpu()))
@@ -113,6 +120,12 @@ def test_shapes_that_are_computed_vanish():
         ({"shape": None}, ValueError, r"the shape of input 'x' is \(N, 3, 8, 8\).*shape={'x'"),
         ({"shape": {"x": (1, 4, 8, 8)}}, ValueError, r"shape\['x'\] is \(1, 4, 8, 8\), but the model says"),
         ({"shape": {"data": (1, 3, 8, 8)}}, ValueError, r"shape names \['data'\], but the model's inputs are \['x'\]"),
+        ({"shape": {"x": 3}}, TypeError, r"shape\['x'\] is 3; it must be a tuple of integers"),
+        ({"shape": [1, 3, 8, 8]}, TypeError, r"shape is \[1, 3, 8, 8\]; it must be a dictionary"),
+        ({"shape": {"x": (-1, 3, 8, 8)}}, ValueError, r"shape\['x'\] is -1; it must be at least 0"),
+        ({"model": b""}, ValueError, "is no readable ONNX model: it has no graph"),
+        ({"model": without_versions()}, ValueError, "does not say the version of its operators"),
+        ({"model": model([], {"x": [1, 3, 8, 8]}, {})}, ValueError, "has no outputs"),
         ({"model": b"\x00garbage"}, ValueError, "is no readable ONNX model"),
         ({"model": 7}, TypeError, "must be a path, bytes or an onnx.ModelProto"),
         ({"model": "nowhere.onnx"}, FileNotFoundError, "nowhere.onnx"),

@@ -10,6 +10,7 @@ import os
 
 import numpy as np
 
+from ...check import integer
 from ...error import OpNotImplemented
 from ...numerics import is_float
 from .. import op as relay
@@ -19,7 +20,7 @@ from .compare import Comparison
 from .onnx_ops import CONVERTERS
 from .values import Node, Unsupported, array, as_list, dtype_of, folded, known, named
 
-__all__ = ["from_onnx", "input_names", "load"]
+__all__ = ["fixed_shapes", "from_onnx", "input_names", "load"]
 
 _CONTROL = {"Loop", "Scan", "SequenceMap"}
 
@@ -64,7 +65,7 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
             d.version = opset
     graph = _Graph(proto)
     graph.check()
-    mod, params = graph.network(dict(shape or {}), dtype, freeze_params)
+    mod, params = graph.network(fixed_shapes(shape), dtype, freeze_params)
     if check is not False:
         graph.compare(mod, params, None if check is True else check)
     return mod, params
@@ -84,6 +85,10 @@ def load(model):
             proto = onnx.load_model_from_string(model) if isinstance(model, (bytes, bytearray)) else model
         if not isinstance(proto, onnx.ModelProto):
             raise TypeError(f"model is {model!r:.80}; it must be a path, bytes or an onnx.ModelProto")
+        if not proto.HasField("graph"):
+            raise ValueError("it has no graph; it is empty or incomplete")
+        if not proto.opset_import and proto.ir_version >= 3:  # the last words of a file, without which it is read as version 1
+            raise ValueError("it does not say the version of its operators; it is incomplete")
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
         return inliner.inline_local_functions(copy) if copy.functions else copy
@@ -94,6 +99,18 @@ def load(model):
     except Exception as e:  # protobuf's and onnx's own kinds
         what = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
         raise ValueError(f"{what} is no readable ONNX model: {e}") from e
+
+
+def fixed_shapes(shape):
+    """The shapes that a user gives by name, as tuples of ints; TypeError or ValueError if they are none."""
+    if not isinstance(shape or {}, dict):
+        raise TypeError(f"shape is {shape!r}; it must be a dictionary from names of inputs to tuples of integers")
+    out = {}
+    for name, dims in (shape or {}).items():
+        if isinstance(dims, str) or not isinstance(dims, (tuple, list, np.ndarray)):
+            raise TypeError(f"shape[{name!r}] is {dims!r}; it must be a tuple of integers")
+        out[name] = tuple(integer(f"shape[{name!r}]", d, 0) for d in dims)
+    return out
 
 
 def input_names(proto):
@@ -220,6 +237,8 @@ class _Graph:
         missing = [o.name for o in graph.output if o.name not in self.values]
         if missing:
             raise ValueError(f"the model says that {missing[0]!r} is an output, but no node makes it")
+        if not graph.output:
+            raise ValueError("the model has no outputs")
         outs = [self.values[o.name] for o in graph.output]
         body = outs[0] if len(outs) == 1 else Tuple(outs)
         return self._module(body, freeze)
@@ -251,9 +270,8 @@ class _Graph:
         dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim]
         given = shapes.get(info.name)
         if given is not None:
-            given = [int(d) for d in given]
             if t.HasField("shape") and (len(given) != len(dims) or any(isinstance(d, int) and d > 0 and d != g for d, g in zip(dims, given))):
-                raise ValueError(f"shape[{info.name!r}] is {tuple(given)}, but the model says {tuple(dims)}")
+                raise ValueError(f"shape[{info.name!r}] is {given}, but the model says {tuple(dims)}")
             dims = given
         elif not t.HasField("shape") or any(not isinstance(d, int) or d < 0 for d in dims):
             raise ValueError(
