@@ -137,6 +137,77 @@ def test_bad_models(change, kind, text):
         relay.frontend.from_onnx(**arguments)
 
 
+def run_both(nodes, inputs, weights=(), opset=17, dtype=None):
+    """(nestsmith's, onnxruntime's) results ``y`` of nodes on arrays."""
+    import onnxruntime
+
+    proto = model(nodes, {k: v.shape for k, v in inputs.items()}, {"y": None}, weights, opset)
+    for i, v in zip(proto.graph.input, inputs.values()):
+        i.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(v.dtype)
+    proto.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype or next(iter(inputs.values())).dtype))
+    proto.ir_version = 10
+    want = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(["y"], inputs)[0]
+    got = outputs(*relay.frontend.from_onnx(proto), **inputs)[0]
+    assert got.dtype == want.dtype and got.shape == want.shape
+    return got, want
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def test_activations_of_recurrent_layers_take_their_parameters_in_turn():
+    weights = {"w": numbers(2, 4, 3), "r": numbers(2, 4, 4, seed=1)}
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4, direction="bidirectional", activations=["LeakyRelu", "elu"],
+                            activation_alpha=[0.1, 0.7])  # fmt: skip
+    np.testing.assert_allclose(*run_both([node], {"x": numbers(3, 2, 3, seed=2)}, weights), rtol=1e-5, atol=1e-5)
+    weights = {"w": numbers(1, 12, 3), "r": numbers(1, 12, 3, seed=1)}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=3, activations=["HardSigmoid", "Tanh", "LeakyRelu"],
+                            activation_alpha=[0.3, 0.05], activation_beta=[0.4])  # fmt: skip
+    np.testing.assert_allclose(*run_both([node], {"x": numbers(3, 2, 3, seed=2)}, weights), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "weights", "attributes"),
+    [
+        ("Clip", numbers(9), {"low": np.float32(1), "high": np.float32(-1)}, {}),
+        ("Pow", np.array([4, 9, 14]), {"exponent": np.float32(0.5)}, {}),
+        ("Resize", np.arange(48, dtype="uint8").reshape(1, 3, 4, 4) * 5, {"": 0, " ": 0, "sizes": np.array([1, 3, 7, 9])}, {"mode": "linear"}),
+        ("Concat", numbers(0, 3), {"b": numbers(0, 4)}, {"axis": 1}),
+        ("QuantizeLinear", numbers(9) * 50, {"scale": np.float32(0.5)}, {"output_dtype": TensorProto.INT8}),
+    ],
+    ids=lambda v: v if isinstance(v, str) else None,
+)  # fmt: skip
+def test_rare_uses(op, x, weights, attributes):
+    names = ["" if not k.strip() else k for k in weights]
+    dtype = "int8" if "output_dtype" in attributes else x.dtype
+    node = helper.make_node(op, ["x", *names], ["y"], **attributes)
+    got, want = run_both([node], {"x": x}, {k: v for k, v in weights.items() if k.strip()}, 21 if op == "QuantizeLinear" else 17, dtype)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1 if got.dtype == "uint8" else 1e-5)  # a rounding moves the cut
+
+
+def test_known_values_of_bfloat16_are_numbers():
+    """NumPy has none: constants of it are kept as bits."""
+    bf16 = lambda name, *v: helper.make_tensor(name, TensorProto.BFLOAT16, [len(v)] if len(v) > 1 else [], v)  # noqa: E731
+    constant = lambda name, *v: helper.make_node("Constant", [], [name], value=bf16(name, *v))  # noqa: E731
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], to=TensorProto.BFLOAT16),
+        constant("low", -0.5), constant("high", 1.5), constant("four", 1.0, 2.0, 3.0, 4.0),
+        helper.make_node("Clip", ["a", "low", "high"], ["b"]),
+        helper.make_node("Slice", ["four", "one", "three"], ["two_three"]),
+        helper.make_node("Mul", ["b", "two_three"], ["c"]),
+        helper.make_node("Pad", ["c", "amounts", "low"], ["d"]),
+        helper.make_node("Add", ["d", "weight"], ["e"]),
+        helper.make_node("Cast", ["e"], ["y"], to=TensorProto.FLOAT),
+    ]  # fmt: skip
+    weights = {"one": np.array([1]), "three": np.array([3]), "amounts": np.array([0, 1])}
+    proto = model(nodes, {"x": [2]}, {"y": None}, weights)
+    proto.graph.initializer.append(bf16("weight", 0.25, 0.5, 1.0))
+    for freeze in (True, False):
+        mod, params = relay.frontend.from_onnx(proto, freeze_params=freeze)
+        assert outputs(mod, params, x=np.array([-3, 9], "float32"))[0].tolist() == [-0.75, 5.0, 0.5]
+
+
 def test_everything_that_is_missing_is_said_at_once():
     nodes = [
         helper.make_node("NonMaxSuppression", ["x", "x"], ["a"], name="nms"),

@@ -76,7 +76,7 @@ def _result_type(values):
 def _as(v, dtype):
     if isinstance(v, Expr):
         return c.cast(v, dtype)
-    return array(v, dtype) if dtype != "bfloat16" else relay.cast(array(v, "float32"), dtype)
+    return array(v, dtype)
 
 
 def _together(*values, real=False):
@@ -283,7 +283,7 @@ def _pow(x, y):
     if not is_float(kind) and not isinstance(y, int):
         raise OpNotImplemented("integers to the power of tensors are not supported")
     x = _as(x, kind)
-    y = array(float(y), "float32") if not isinstance(y, Expr) else y
+    y = y if isinstance(y, Expr) else array(y, "float32" if is_float(kind) else kind)
     return c.power(x if rank_of(x) or not known(x) else c.expand(x, shape_of(y)), y)
 
 

@@ -32,7 +32,7 @@ def as_dtype(e, dtype):
 
 def scalar(value, like):
     """A constant of the type of `like`."""
-    return relay.cast(array(value, "float32"), "bfloat16") if dtype_of(like) == "bfloat16" else array(value, dtype_of(like))
+    return array(value, dtype_of(like))
 
 
 def cast(x, dtype):
@@ -43,22 +43,23 @@ def cast(x, dtype):
 
 
 def power(x, y):
-    """x to the y, in the type of x. Known small exponents are products."""
+    """x to the y, in the type of x; integers to a fraction are cut toward zero. Known small exponents are products."""
     kind = dtype_of(x)
-    if known(y) and y.data.size == 1 and float(y.data.ravel()[0]) in (2.0, 3.0, 0.5) and rank_of(x) >= rank_of(y):
-        e = float(y.data.ravel()[0])
+    e = float(y.numbers.item()) if known(y) and y.data.size == 1 and rank_of(x) >= rank_of(y) else None
+    if e in (2.0, 3.0) or (e == 0.5 and is_float(kind)):
         return relay.sqrt(x) if e == 0.5 else relay.multiply(relay.multiply(x, x), x) if e == 3 else relay.multiply(x, x)
     if is_float(kind):
         return relay.power(x, as_dtype(y, kind))
     wide = "float64"
-    return relay.cast(relay.round(relay.power(relay.cast(x, wide), as_dtype(y, wide))), kind)
+    out = relay.power(relay.cast(x, wide), as_dtype(y, wide))
+    return relay.cast(out if is_float(dtype_of(y)) else relay.round(out), kind)
 
 
 def clip(x, low, high):
-    """`x` between two bounds: numbers, expressions or None."""
-    values = [b.data.item() if known(b) and b.data.size == 1 else b for b in (low, high)]
+    """`x` between two bounds: numbers, expressions or None. Where they cross, the upper one counts."""
+    values = [b.numbers.item() if known(b) and b.data.size == 1 else b for b in (low, high)]
     if all(isinstance(v, (int, float)) for v in values):
-        return relay.clip(x, *values)
+        return relay.clip(x, min(values), values[1])
     for v, f in zip(values, (relay.maximum, relay.minimum)):
         if v is not None:
             x = f(x, scalar(v, x) if isinstance(v, (int, float)) else v)
@@ -356,7 +357,7 @@ def triangle(x, k, upper):
     """The elements of the last two axes on and above (below) diagonal `k`, the others 0."""
     mask = (np.triu if upper else np.tril)(np.ones(shape_of(x)[-2:], bool), k)
     if known(x):
-        return array(np.where(mask, x.data, np.zeros((), x.data.dtype)))
+        return array(np.where(mask, x.numbers, 0), dtype_of(x))
     return relay.logical_and(x, array(mask)) if dtype_of(x) == "bool" else relay.where(array(mask), x, scalar(0, x))
 
 
@@ -488,8 +489,11 @@ def _cubic(t, a):
 
 def resize(x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_floor", cubic=-0.75, exclude=False, roi=None, beyond=0.0):
     """Each axis to its size, by the positions that ONNX defines. The two image axes of NCHW data at whole scales are one operator;
-    everything else is a gather and a sum of products with known weights per axis."""
+    everything else is a gather and a sum of products with known weights per axis. Integers are cut toward zero."""
     shape = shape_of(x)
+    if method != "nearest" and not is_float(kind := dtype_of(x)):
+        y = resize(relay.cast(x, "float32"), sizes, scales, method, mode, rounding, cubic, exclude, roi, beyond)
+        return relay.cast(clip(y, np.iinfo(kind).min, np.iinfo(kind).max), kind)
     exact = all(round(n * s) == o and abs(n * s - o) < 1e-6 for n, s, o in zip(shape, scales, sizes))
     plain = len(shape) == 4 and sizes[:2] == list(shape[:2]) and exact and mode in ("half_pixel", "align_corners", "asymmetric")
     if plain and method != "cubic" and not (method == "nearest" and mode != "asymmetric"):

@@ -13,7 +13,6 @@ import numpy as np
 from ...check import integer
 from ...error import OpNotImplemented
 from ...numerics import is_float
-from .. import op as relay
 from ..expr import Constant, Function, Tuple, free_vars, rewrite, var
 from ..module import IRModule
 from .compare import Comparison
@@ -135,8 +134,10 @@ def _attributes(node):
         elif isinstance(v, (list, tuple)) and v and isinstance(v[0], bytes):
             v = [s.decode() for s in v]
         out[a.name] = v
-    for key in ("to", "dtype"):
-        if isinstance(out.get(key), int) and node.op_type != "Constant":
+    for key in ("to", "dtype", "output_dtype"):
+        if out.get(key) == 0:  # none
+            del out[key]
+        elif isinstance(out.get(key), int) and node.op_type != "Constant":
             out[key] = _dtype(out[key], node.op_type)
     return out
 
@@ -166,11 +167,10 @@ def _array(tensor):
 
 
 def _constant(tensor):
-    """A tensor as an expression. NumPy has no bfloat16: such a tensor is the cast of one of float32."""
+    """A tensor as a constant. NumPy has no bfloat16: `_array` gives float32 for it."""
     import onnx
 
-    value = array(_array(tensor))
-    return relay.cast(value, "bfloat16") if tensor.data_type == onnx.TensorProto.BFLOAT16 else value
+    return array(_array(tensor), "bfloat16" if tensor.data_type == onnx.TensorProto.BFLOAT16 else None)
 
 
 class _Graph:
@@ -225,7 +225,8 @@ class _Graph:
         graph = self.proto.graph
         for t in graph.initializer:
             self.values[t.name] = c = _constant(t)
-            self.weights[id(c)] = (t.name, c)
+            if dtype_of(c) != "bfloat16":  # whose values NumPy cannot hold in params
+                self.weights[id(c)] = (t.name, c)
         names = [i.name for i in graph.input if i.name not in self.values]
         if set(shapes) - set(names):
             raise ValueError(f"shape names {sorted(set(shapes) - set(names))}, but the model's inputs are {names}")

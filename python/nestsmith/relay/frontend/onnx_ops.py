@@ -94,7 +94,7 @@ def _modulo(n, x, y):
     if n.get("fmod"):
         return relay.mod(x, y)
     rest = relay.floor_mod(x, y)
-    if not is_float(dtype_of(x)) or (known(y) and np.isfinite(y.data).all()):
+    if not is_float(dtype_of(x)) or (known(y) and np.isfinite(y.numbers).all()):
         return rest
     s = lambda v: c.scalar(v, x)  # noqa: E731
     endless = relay.logical_and(relay.equal(relay.abs(y), s(np.inf)), relay.less(relay.abs(x), s(np.inf)))
@@ -518,7 +518,7 @@ def _concat(n):
     axis = n.get("axis", 1)
     parts = [x for x in n.inputs if 0 not in shape_of(x)]
     if not parts:
-        return n.input(0)
+        return array(np.concatenate([np.zeros(shape_of(x)) for x in n.inputs], axis), dtype_of(n.input(0)))
     return relay.concatenate(parts, axis) if len(parts) > 1 else parts[0]
 
 
@@ -547,7 +547,7 @@ def _slice(n):
         cut = [slice(None)] * rank_of(x)
         for a, b, e, s in zip(axes, starts, ends, steps):
             cut[a] = slice(b, e if not (s < 0 and e < -x.data.shape[a]) else None, s)
-        return array(x.data[tuple(cut)])
+        return array(x.numbers[tuple(cut)], dtype_of(x))
     return c.slice_axes(x, axes, starts, ends, steps)
 
 
@@ -640,7 +640,7 @@ def _one_hot(n):
 @converter("Range")
 def _range(n):
     start, stop, step = (n.array(i, w) for i, w in enumerate(("start", "limit", "delta")))
-    return array(np.arange(start.item(), stop.item(), step.item()).astype(start.dtype))
+    return array(np.arange(start.item(), stop.item(), step.item()), dtype_of(n.input(0)))
 
 
 @converter("Constant")
@@ -655,14 +655,15 @@ def _constant(n):
 
 @converter("ConstantOfShape")
 def _constant_of_shape(n):
-    value = np.asarray(n.get("value", np.zeros(1, "float32")))
-    return array(np.full(integers(n.array(0, "shape")), value.ravel()[0], value.dtype))
+    value = n.get("value", np.zeros(1, "float32"))
+    value = value if isinstance(value, Expr) else array(value)
+    return array(np.full(integers(n.array(0, "shape")), value.numbers.item()), dtype_of(value))
 
 
 @converter("EyeLike")
 def _eye_like(n):
     x = n.input(0)
-    return array(np.eye(*shape_of(x), k=n.get("k", 0), dtype=n.get("dtype", dtype_of(x))))
+    return array(np.eye(*shape_of(x), k=n.get("k", 0)), n.get("dtype", dtype_of(x)))
 
 
 @converter("Trilu")
@@ -755,7 +756,7 @@ def _recurrent(n):
 @converter("QuantizeLinear")
 def _quantize(n):
     x, scale, zero = _scaled(n)
-    kind = "uint8" if zero is None else dtype_of(zero)
+    kind = n.get("output_dtype", "uint8") if zero is None else dtype_of(zero)
     if kind not in ("uint8", "int8", "uint16", "int16"):
         n.refuse(f"quantised values of type {kind} are not supported")
     y = c.round_even(relay.divide(relay.cast(x, "float32"), relay.cast(scale, "float32")))
@@ -770,7 +771,7 @@ def _dequantize(n):
     x, scale, zero = _scaled(n)
     y = relay.cast(x, "int32")
     y = y if zero is None else relay.subtract(y, relay.cast(zero, "int32"))
-    return relay.multiply(relay.cast(y, dtype_of(scale)), scale)
+    return c.as_dtype(relay.multiply(relay.cast(y, dtype_of(scale)), scale), n.get("output_dtype", dtype_of(scale)))
 
 
 def _scaled(n):

@@ -12,7 +12,6 @@ import operator
 import numpy as np
 
 from ...error import OpNotImplemented
-from .. import op as relay
 from ..expr import Expr, Function, Tuple, TupleWrapper, free_vars, var
 from ..infer import infer_type
 from ..module import IRModule
@@ -351,8 +350,7 @@ class _Program:
             return value
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value._version)
         if key not in self.constants:
-            e = array(_numpy(value).copy())  # a later node may write to it
-            e = relay.cast(e, "bfloat16") if value.dtype == self.torch.bfloat16 else e
+            e = array(_numpy(value).copy(), _dtype(value.dtype))  # a later node may write to it
             self.constants[key] = e, value  # kept, so that its address stays its own
         return self.constants[key][0]
 

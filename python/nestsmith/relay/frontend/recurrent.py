@@ -12,6 +12,11 @@ __all__ = ["recurrent"]
 
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _DEFAULT = {"RNN": ["Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
+# How many parameters the activations have: alpha, then beta.
+_PARAMETERS = {
+    "Relu": 0, "Tanh": 0, "Sigmoid": 0, "Softsign": 0, "Softplus": 0, "LeakyRelu": 1, "ThresholdedRelu": 1, "Elu": 1, "Affine": 2,
+    "ScaledTanh": 2, "HardSigmoid": 2,
+}  # fmt: skip
 
 
 def _part(x, axis, begin, end):
@@ -28,22 +33,20 @@ def _direction(n, d):
 
 
 def _activations(n, d):
+    """The activations of direction `d`. Those of all directions take their alphas and betas in turn, each as many as it has."""
     k = len(_DEFAULT[n.op])
-    names = n.get("activations", _DEFAULT[n.op] * 2)[d * k : d * k + k]
-    alphas, betas = n.get("activation_alpha", []), n.get("activation_beta", [])
-    first = lambda v: v[0] if len(v) else None  # noqa: E731
+    alphas, betas = iter(n.get("activation_alpha", [])), iter(n.get("activation_beta", []))
     clip = n.get("clip")
-    spelled = {a.lower(): a for a in ("Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid",
-                                      "Elu", "Softsign", "Softplus")}  # fmt: skip
+    made = []
+    for spelled in n.get("activations", _DEFAULT[n.op] * 2):
+        name = next((a for a in _PARAMETERS if a.lower() == spelled.lower()), spelled)
+        count = _PARAMETERS.get(name, 0)
+        made.append((name, next(alphas, None) if count > 0 else None, next(betas, None) if count > 1 else None))
 
-    def make(name):
-        def f(x):
-            x = x if clip is None else relay.clip(x, -clip, clip)
-            return c.activation(spelled.get(name.lower(), name), x, first(alphas), first(betas))
+    def make(name, alpha, beta):
+        return lambda x: c.activation(name, x if clip is None else relay.clip(x, -clip, clip), alpha, beta)
 
-        return f
-
-    return [make(name) for name in names]
+    return [make(*a) for a in made[d * k : d * k + k]]
 
 
 def _rnn(n, fs, x, h, state, r, bias, peep, size):

@@ -44,6 +44,8 @@ def known(e):
 
 def array(value, dtype=None):
     """A constant; integers keep 64 bits unless `dtype` says otherwise."""
+    if dtype == "bfloat16":
+        return const(np.asarray(value, "float32"), dtype)
     return const(np.asarray(value, dtype, order="C"))
 
 
@@ -96,7 +98,7 @@ class Node:
         return self.inputs[i] if self.has(i) else default
 
     def array(self, i, what):
-        """The value of input `i`, which must be known when the model is read; None if it was left out."""
+        """The numbers of input `i`, which must be known when the model is read; None if it was left out."""
         if not self.has(i):
             return None
         if not known(self.inputs[i]):
@@ -104,7 +106,7 @@ class Node:
                 f"{self}: its {what} is computed from the data of the model, so that shapes are not known before it runs. "
                 "Export the model with fixed shapes, or give the input it depends on as a constant"
             )
-        return self.inputs[i].data
+        return self.inputs[i].numbers
 
     def ints(self, i, name):
         """Integers that are an attribute in old models and input `i` in new ones; None if there are none."""
