@@ -1,5 +1,7 @@
 """``nestsmith.compile``: what goes in comes out as the user's own kind of array, correct, without aliases, and errors have names."""
 
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -45,7 +47,7 @@ def test_sources_of_a_model(net, tmp_path):
     x = data(1, 3, 16, 16)
     outs = [quick(m)(x) for m in (path, str(path), net.SerializeToString(), (mod, params))]
     assert all(np.array_equal(o, outs[0]) for o in outs)
-    kept = quick(path)
+    kept = quick(path, x)
     assert set(kept.params) == {"w1", "b1", "w2", "w3"} and "main" in kept.mod and kept.lib.graph_json and kept.name == "net"
 
 
@@ -86,8 +88,12 @@ def test_no_copy_of_large_tensors_and_none_is_written():
     net.runtime.run()  # reads the tensor's own memory
     assert np.array_equal(net.runtime.get_output(0).numpy(), -x.numpy()) and torch.equal(out, -before)
     x /= 2
-    unaligned = np.zeros(64 * 256 + 1, "float32")[1:].reshape(64, 256)
+    whole = np.zeros(64 * 256 + 16, "float32")
+    begin = 1 + -whole.ctypes.data % 64 // 4
+    unaligned = whole[begin : begin + 64 * 256].reshape(64, 256)
+    unaligned[:] = 3
     assert np.array_equal(net(unaligned), -unaligned)
+    assert np.array_equal(net(nestsmith.nd.from_dlpack(unaligned)), -unaligned)
     assert torch.equal(net(x.t().contiguous().t()), -x)
     net(torch.zeros(64, 256))
     assert torch.equal(x, before)
@@ -130,6 +136,11 @@ def _twice():
         (_twice(), {"shape": {"x": (1,)}}, ValueError, "shape is for ONNX models"),
         (_twice(), {"example_inputs": {"y": data(2, 3)}}, ValueError, "example_inputs names 'y'"),
         (_twice(), {"example_inputs": data(3, 3)}, ValueError, "example input 'x' has shape (3, 3); the network has (2, 3)"),
+        (_twice(), {"example_inputs": np.zeros((2, 3))}, ValueError, "example input 'x' holds float64; the network takes float32"),
+        (s.convolutions(), {"example_inputs": [data(1, 3, 16, 16)] * 2}, ValueError, "example_inputs holds 2 arrays; the network takes 1: x"),
+        (s.convolutions(), {"example_inputs": np.zeros((1, 3, 16, 16))}, ValueError, "example input 'x' holds float64"),
+        (s.convolutions(), {"shape": {"x": 3}}, TypeError, "shape['x'] is 3; it must be a tuple of integers"),
+        (s.convolutions(), {"trials": 1}, ValueError, "trials is 1"),
         (s.convolutions("n"), {}, ValueError, "the shape of input 'x'"),
     ],
 )
@@ -276,6 +287,12 @@ def test_threads_take_turns(net, compiled):
     with ThreadPoolExecutor(4) as pool:
         for x, out in zip(inputs, pool.map(compiled, inputs)):
             assert s.close(out, s.reference(net, x=x)[0])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_copies_are_refused(compiled, copied):
+    with pytest.raises(TypeError, match="export"):
+        copied(compiled)
 
 
 def test_nothing_to_compute():

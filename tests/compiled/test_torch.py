@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 
 import nestsmith  # noqa: E402
 import nestsmith.dynamo  # noqa: E402, F401 - registers the backend
+from nestsmith import relay  # noqa: E402
 
 QUICK = {"guess": False, "verbose": 0, "target": "llvm"}
 
@@ -64,13 +65,18 @@ def test_module_with_trees_of_arguments_and_results():
     assert close(fixed(x=x, scale=None, power=2)["out"], model(x, power=2)["out"])
     with pytest.raises(ValueError, match="is 3; the network was compiled with 2"):
         fixed(x=x, scale=None, power=3)
+    with pytest.raises(ValueError, match="argument 2 is tensor.*; the network was compiled with 2"):
+        fixed(x=x, scale=None, power=torch.tensor([2, 2]))
 
 
 @torch.no_grad()
 def test_exported_program_and_arrays():
     model, x = small(), torch.randn(1, 3, 8, 8)
     program = torch.export.export(model, (x,))
-    for net in (nestsmith.compile(program, **QUICK), nestsmith.compile(model, x.numpy(), **QUICK), nestsmith.compile(model, (x,), **QUICK)):
+    bare = torch.export.export(model, (x,))
+    bare.example_inputs = None
+    for given, examples in ((program, None), (bare, None), (model, x.numpy()), (model, (x,))):
+        net = nestsmith.compile(given, examples, **QUICK)
         out = net(x.numpy())
         assert isinstance(out, np.ndarray) and close(torch.from_numpy(out), model(x)) and close(net(x), model(x))
 
@@ -166,6 +172,11 @@ def test_tensors_on_the_gpu():
         outs.append(net(x))
         wants.append(model(x))
     assert all(o.is_cuda and close(o, w) for o, w in zip(outs, wants))
+    a, b = relay.var("a", shape=(256, 256)), relay.var("b", shape=(256, 256))
+    both = nestsmith.compile(relay.Function([a, b], relay.add(a, b)), guess=False, target="cuda")
+    for k in range(4):  # the first one is not on the GPU, the second one is not there yet
+        y = torch.zeros(256, 256, device="cuda") + (busy @ busy).sum() * 0 + k
+        assert torch.equal(both(torch.ones(256, 256), y), torch.full((256, 256), k + 1.0))
     x = torch.randn(1, 3, 256, 256)
     assert not net(x).is_cuda and close(net(x), model(x.cuda()).cpu()) and isinstance(net(x.numpy()), np.ndarray)
     torch._dynamo.reset()

@@ -87,6 +87,9 @@ class CompiledModule:
     def _forked(self):
         self._lock = threading.Lock()
 
+    def __reduce__(self):
+        raise TypeError("a compiled network cannot be copied or pickled; export(path) writes it, and nestsmith.load(path) reads it")
+
     def __repr__(self):
         shown = ", ".join(f"{n}: {dtype}{list(shape)}" for n, (shape, dtype) in self.inputs.items())
         made = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in self.outputs)
@@ -110,8 +113,8 @@ class CompiledModule:
         given = [self._checked(name, v) for name, v in zip(self.inputs, given)]
         example = next((v for v in given if values.is_tensor(v)), None)
         with self._lock:
-            if example is not None and example.device.type == "cuda":
-                values.finish(example)
+            if example is not None:
+                values.finish(given)
             for name, v in zip(self.inputs, given):
                 self._set(name, v)
             out = self._run(example)
@@ -123,9 +126,8 @@ class CompiledModule:
             value = np.asarray(value)
         if values.shape_of(value) != shape:
             raise TVMValueError(f"input {name!r} has shape {values.shape_of(value)}; the network was compiled for {shape}")
-        got = values.dtype_of(value)
-        if got != dtype and not (dtype == "bfloat16" and got == "uint16"):
-            raise TypeError(f"input {name!r} holds {got}; the network was compiled for {dtype}: convert it first")
+        if not values.holds(value, dtype):
+            raise TypeError(f"input {name!r} holds {values.dtype_of(value)}; the network was compiled for {dtype}: convert it first")
         return value
 
     def _set(self, name, value):

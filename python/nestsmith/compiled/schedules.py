@@ -108,12 +108,15 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
     int
         Trials that were still to be made when it began.
     """
-    have = _recorded_trials(tasks, target, log)
+    recorded = _recorded_trials(tasks, target, log)
+    have, new = sum(recorded), recorded.count(0)
     left = (trials if trials is not None else PER_TASK * len(tasks)) - have
     if left <= 0 or not tasks:
         if verbose:
             print(f"nestsmith: {log} holds {have} records of this network's tasks, {trials} are wanted: nothing left to tune", flush=True)
         return 0
+    if left < new:
+        raise ValueError(f"trials is {trials}, of which {log} holds {have}, and {new} tasks have none: it must be at least {have + new}")
     gpu = "gpu" in target.keys
     options = TuningOptions(
         num_measure_trials=left,
@@ -135,6 +138,7 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
 
 
 def _recorded_trials(tasks, target, log):
+    """How many trials of each task a log holds."""
     held = Holdings.of_log(log)
     names = [[decode_workload_key(k) for k in (t.workload_key, *getattr(t, "alt_keys", ()))] for t in tasks]
-    return sum(held.count(n, target.kind.name, architecture(target)) for n in names)
+    return [held.count(n, target.kind.name, architecture(target)) for n in names]

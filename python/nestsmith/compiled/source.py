@@ -13,7 +13,7 @@ from ..relay.expr import Expr
 from ..relay.frontend import onnx
 from ..relay.module import IRModule
 from ..relay.pipeline import as_module
-from .values import dtype_of, shape_of
+from .values import dtype_of, holds, shape_of
 
 __all__ = ["Source", "read"]
 
@@ -63,46 +63,45 @@ def input_vars(mod, params):
     return [p for p in mod["main"].params if p.name_hint not in params]
 
 
-def _listed(example_inputs):
-    """Example inputs as a dictionary by name or a list by place."""
-    if example_inputs is None or isinstance(example_inputs, (dict, list, tuple)):
-        return example_inputs
-    return [example_inputs]
+def _by_name(example_inputs, names):
+    """Example inputs by name; ValueError if there are more than the network takes, or others."""
+    if not isinstance(example_inputs, dict):
+        given = example_inputs if isinstance(example_inputs, (list, tuple)) else [example_inputs]
+        if len(given) > len(names):
+            raise ValueError(f"example_inputs holds {len(given)} arrays; the network takes {len(names)}: {', '.join(names)}")
+        return dict(zip(names, given))
+    for name in example_inputs:
+        if name not in names:
+            raise ValueError(f"example_inputs names {name!r}, which is no input; the network takes {', '.join(names)}")
+    return example_inputs
 
 
 def _check_examples(source, example_inputs):
     """Raises if the example inputs are not inputs of the network."""
-    given, wanted = _listed(example_inputs), input_vars(source.mod, source.params)
-    if given is None:
+    if example_inputs is None:
         return
-    names = [p.name_hint for p in wanted]
-    if not isinstance(given, dict):
-        if len(given) > len(names):
-            raise ValueError(f"example_inputs holds {len(given)} arrays; the network takes {len(names)}: {', '.join(names)}")
-        given = dict(zip(names, given))
-    known = {p.name_hint: p.checked_type if p._type else p.type_annotation for p in wanted}
-    for name, value in given.items():
-        if name not in known:
-            raise ValueError(f"example_inputs names {name!r}, which is no input; the network takes {', '.join(names)}")
-        want, got = tuple(known[name].concrete_shape), shape_of(value)
+    wanted = {p.name_hint: p.checked_type if p._type else p.type_annotation for p in input_vars(source.mod, source.params)}
+    for name, value in _by_name(example_inputs, list(wanted)).items():
+        want, got = tuple(wanted[name].concrete_shape), shape_of(value)
         if got != want:
             raise ValueError(f"example input {name!r} has shape {got}; the network has {want}")
+        if not holds(value, wanted[name].dtype):
+            raise ValueError(f"example input {name!r} holds {dtype_of(value)}; the network takes {wanted[name].dtype}: convert it first")
 
 
 def _of_onnx(model, example_inputs, shape):
-    given, dtypes = _listed(example_inputs), {}
-    shapes = {k: tuple(v) for k, v in (shape or {}).items()}
+    shapes, dtypes = onnx.fixed_shapes(shape), {}
     is_path = isinstance(model, (str, os.PathLike))
     name = os.path.splitext(os.path.basename(os.fspath(model)))[0] if is_path else "model"
-    if given is not None:
-        if not isinstance(given, dict):
-            model = onnx.load(model)
-            given = dict(zip(onnx.input_names(model), given))
-        for name, value in given.items():
-            shapes.setdefault(name, shape_of(value))
-            dtypes[name] = dtype_of(value)
+    if example_inputs is not None:
+        model = onnx.load(model)
+        for k, value in _by_name(example_inputs, onnx.input_names(model)).items():
+            shapes.setdefault(k, shape_of(value))
+            dtypes[k] = dtype_of(value)
     mod, params = frontend.from_onnx(model, shape=shapes, dtype=dtypes or "float32", freeze_params=False)
-    return Source(mod, params, name)
+    source = Source(mod, params, name)
+    _check_examples(source, example_inputs)
+    return source
 
 
 # ---- PyTorch: arguments are trees of tensors ----
@@ -124,11 +123,12 @@ class TorchCalling:
         self.tree = torch.utils._pytree
         self.tensor = torch.Tensor
         self.into, self.out = program.call_spec.in_spec, program.call_spec.out_spec
-        given = self.tree.tree_leaves(program.example_inputs) if program.example_inputs else []
-        self.constant = [None if isinstance(v, torch.Tensor) else (v,) for v in given]
-        kinds = torch.export.graph_signature.OutputKind
-        made = [s.arg for s in program.graph_signature.output_specs if s.kind in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)]
-        self.results = [(a.value,) if hasattr(a, "value") else None for a in made]
+        kinds, specs = torch.export.graph_signature, program.graph_signature
+        given = [s.arg for s in specs.input_specs if s.kind == kinds.InputKind.USER_INPUT]
+        returned = kinds.OutputKind.USER_OUTPUT, kinds.OutputKind.LOSS_OUTPUT
+        made = [s.arg for s in specs.output_specs if s.kind in returned]
+        # What is no tensor became part of the program: its value, in a tuple.
+        self.constant, self.results = ([(a.value,) if hasattr(a, "value") else None for a in args] for args in (given, made))
 
     def inputs(self, args, kwargs):
         """The tensors of a call, in order; TypeError if it differs from the example's in more than their values."""
@@ -142,7 +142,7 @@ class TorchCalling:
                 "with example_inputs of this kind"
             )
         for k, (value, constant) in enumerate(zip(leaves, self.constant)):
-            if constant is not None and value != constant[0]:
+            if constant is not None and (isinstance(value, (self.tensor, np.ndarray)) or value != constant[0]):
                 raise ValueError(f"argument {k} is {value!r}; the network was compiled with {constant[0]!r}, which became part of it")
         return [v for v, constant in zip(leaves, self.constant) if constant is None]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..runtime.ndarray import NDArray, from_dlpack
 
-__all__ = ["dtype_of", "finish", "host", "is_tensor", "like", "shape_of", "shared", "target"]
+__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "like", "shape_of", "shared", "target"]
 
 ALIGNMENT = 64  # of memory that programs read and write
 
@@ -27,14 +27,23 @@ def dtype_of(value):
     return str(np.asarray(value).dtype if dtype is None else dtype).removeprefix("torch.")
 
 
+def holds(value, dtype):
+    """Whether the elements of an array are of the type `dtype` of an input; bfloat16, which NumPy lacks, may come as its bits."""
+    got = dtype_of(value)
+    return got == dtype or (dtype == "bfloat16" and got == "uint16")
+
+
 def _address(value):
+    if isinstance(value, NDArray):
+        return value.buffer.address
     return value.data_ptr() if is_tensor(value) else value.__array_interface__["data"][0]
 
 
 def shared(value, device):
     """An NDArray on the memory of `value`, if a program on `device` can use that as it is; else None."""
     if isinstance(value, NDArray):
-        return value if value.device == device else None
+        usable = value.device == device and (device.device_type != 1 or _address(value) % ALIGNMENT == 0)
+        return value if usable else None
     if is_tensor(value):
         if not _lies_on(value, device) or not value.is_contiguous():
             return None
@@ -78,11 +87,12 @@ def host(value):
     return value.numpy() if isinstance(value, NDArray) else np.ascontiguousarray(value)
 
 
-def finish(tensor):
-    """Waits until PyTorch has done what it was told to do on a tensor's device: the network runs on a stream of its own."""
-    import torch
+def finish(given):
+    """Waits until PyTorch has done what it was told to do on the GPUs of tensors: the network runs on a stream of its own."""
+    for device in {v.device for v in given if is_tensor(v) and v.device.type == "cuda"}:
+        import torch
 
-    torch.cuda.current_stream(tensor.device).synchronize()
+        torch.cuda.current_stream(device).synchronize()
 
 
 def target(out, device):
