@@ -11,8 +11,7 @@ from fleet import Fleet, remote_matmul
 
 import nestsmith
 from helpers import PATIENCE, wait_until
-
-from nestsmith import _core, auto_scheduler, rpc, te
+from nestsmith import _core, auto_scheduler, rpc
 from nestsmith.cluster.bench import Bench
 from nestsmith.cluster.client import Client
 
