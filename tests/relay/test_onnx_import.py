@@ -158,7 +158,7 @@ def numbers(*shape, seed=0):
 
 def test_activations_of_recurrent_layers_take_their_parameters_in_turn():
     weights = {"w": numbers(2, 4, 3), "r": numbers(2, 4, 4, seed=1)}
-    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4, direction="bidirectional", activations=["LeakyRelu", "elu"],
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4, direction="bidirectional", activations=["LeakyRelu", "Elu"],
                             activation_alpha=[0.1, 0.7])  # fmt: skip
     np.testing.assert_allclose(*run_both([node], {"x": numbers(3, 2, 3, seed=2)}, weights), rtol=1e-5, atol=1e-5)
     weights = {"w": numbers(1, 12, 3), "r": numbers(1, 12, 3, seed=1)}

@@ -61,7 +61,7 @@ def _masked(x):
 FUNCTIONS = {
     "promotion": (lambda x, i: (x[0, 0, 0, :3] + i) * 2 - i / 4 + (i > 0) + i % 3, (X, I)),
     "of integers": (lambda i: (i // 2, i * 3 + 1, i.float().sqrt(), i**2, -i, i & 1, ~i, i.clamp(0, 2), i.clamp(2, 0)), (I,)),
-    "finite": (lambda x, i: (x.isfinite(), (x / 0).isinf(), i.isfinite(), i.isinf(), i.isnan()), (X, I)),
+    "finite": (lambda x, i: (x.isfinite(), (x * 1e38 * 10).isinf(), i.isfinite(), i.isinf(), i.isnan()), (X, I)),
     "truth": (lambda x: ((x > 0) & (x < 1), ~(x > 0), (x > 0).logical_or(x < -1), (x > 0).any(1), (x > -9).all()), (X,)),
     "rounding": (lambda x: (x * 3).round() + x.floor() + x.ceil() + x.trunc() + x.frac() + torch.round(x * 2) / 2, (X,)),
     "powers": (lambda x: (x.abs() ** 1.5, 2**x, x**2, x.abs().pow(x), x.exp().rsqrt(), x.reciprocal()), (X,)),
