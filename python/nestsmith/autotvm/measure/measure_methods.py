@@ -317,6 +317,11 @@ def create_measure_batch(task, option):
     callable
         Its attribute ``n_parallel`` says how many inputs a batch should have. Where it has a method ``close``, call it in the
         end.
+
+    Raises
+    ------
+    TypeError
+        If ``option`` is something else.
     """
     if not (isinstance(option, dict) and option.keys() >= {"builder", "runner"}):
         raise TypeError(f"measure_option is {option!r}; autotvm.measure_option(builder=..., runner=...) makes one")
