@@ -6,6 +6,7 @@ only the variables of a failed test hold goes with them, although pytest keeps t
 import gc
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import traceback
@@ -18,6 +19,8 @@ GIVEN = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.p
 PACKAGE = next((p for p in GIVEN if os.path.isdir(os.path.join(p, "nestsmith"))), str(ROOT / "python"))
 sys.path[:0] = [PACKAGE, str(ROOT / "tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGE, str(ROOT / "tests"), *GIVEN])
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so shells start what runs in the background; tests send it to themselves
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("NESTSMITH_VERIFY", "1")  # every program is verified after every pass; what is broken ends the process
 
 
