@@ -144,6 +144,17 @@ def _unroll(stage, axes):
         stage.unroll(a)
 
 
+def _transform_weight(s, U):
+    """The weight's transform with its short loops inside; gives its loops over blocks of output channels and input channels."""
+    s[U.op.input_tensors[1]].compute_inline()
+    e, u, co, ci, v = s[U].op.axis
+    y, x = s[U].op.reduce_axis
+    s[U].reorder(co, ci, e, u, y, x, v)
+    _unroll(s[U], (e, u, y, x))
+    s[U].vectorize(v)
+    return co, ci
+
+
 # ---- Mali ----
 def _mali_tile(height):
     return 4 if height % 4 == 0 else 2
@@ -180,12 +191,7 @@ def schedule_conv2d_nchw_winograd_mali(cfg, outs):
     output, out = finish(s, outs, tag_of(_MALI))
     inverse, M, U, V, d = _parts(s, output)
     if is_computed(U):
-        s[U.op.input_tensors[1]].compute_inline()
-        e, u, co, ci, v = s[U].op.axis
-        y, x = s[U].op.reduce_axis
-        s[U].reorder(co, ci, e, u, y, x, v)
-        _unroll(s[U], (e, u, y, x))
-        s[U].vectorize(v)
+        co, ci = _transform_weight(s, U)
         pairs = s[U].split(co, factor=1), s[U].split(ci, factor=256)
         (by, ty), (bx, tx) = pairs
         s[U].reorder(by, bx, ty, tx)
@@ -244,12 +250,7 @@ def schedule_conv2d_nchw_winograd_arm(cfg, outs):
     output, out = finish(s, outs, tag_of(_MALI))
     inverse, M, U, V, d = _parts(s, output)
     if is_computed(U):
-        s[U.op.input_tensors[1]].compute_inline()
-        e, u, co, ci, v = s[U].op.axis
-        y, x = s[U].op.reduce_axis
-        s[U].reorder(co, ci, e, u, y, x, v)
-        _unroll(s[U], (e, u, y, x))
-        s[U].vectorize(v)
+        co, _ = _transform_weight(s, U)
         s[U].parallel(co)
 
     e, u, b, c, t = s[V].op.axis
