@@ -165,4 +165,7 @@ static inline int64_t i64_floormod(int64_t a, int64_t b) { /* b != 0 */
 int64_t i64_gcd(int64_t a, int64_t b);
 int64_t i64_ceildiv(int64_t a, int64_t b);             /* b > 0 */
 int64_t i64_divisors(Arena *a, int64_t x, int64_t **out); /* x > 0; ascending; how many */
+/* All n bytes, however many calls that takes; false: the other side has ended, or an error (errno). */
+bool fd_read(int fd, void *to, size_t n);
+bool fd_write(int fd, const void *from, size_t n);
 #endif

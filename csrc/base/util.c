@@ -1,7 +1,9 @@
-/* Clocks and number theory; the overflow-checked 64-bit arithmetic is inline in base.h. */
+/* Clocks, number theory, whole reads and writes; the overflow-checked 64-bit arithmetic is inline in base.h. */
 #include "base/base.h"
 
+#include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 static double clock_read(clockid_t id) {
   struct timespec t;
@@ -34,4 +36,24 @@ int64_t i64_divisors(Arena *a, int64_t x, int64_t **out) {
       if (k != x / k) (*out)[--high] = x / k;
     }
   return n;
+}
+
+bool fd_read(int fd, void *to, size_t n) {
+  for (size_t done = 0; done < n;) {
+    ssize_t k = read(fd, (char *)to + done, n - done);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) return false;
+    done += (size_t)k;
+  }
+  return true;
+}
+
+bool fd_write(int fd, const void *from, size_t n) {
+  for (size_t done = 0; done < n;) {
+    ssize_t k = write(fd, (const char *)from + done, n - done);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) return false;
+    done += (size_t)k;
+  }
+  return true;
 }

@@ -24,30 +24,10 @@ typedef struct {
   uint64_t blob; /* 1 + its length; 0: none */
 } Strip;
 
-static bool write_all(int fd, const void *from, size_t n) {
-  for (size_t done = 0; done < n;) {
-    ssize_t k = write(fd, (const char *)from + done, n - done);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
-    done += (size_t)k;
-  }
-  return true;
-}
-
-static bool read_all(int fd, void *to, size_t n) {
-  for (size_t done = 0; done < n;) {
-    ssize_t k = read(fd, (char *)to + done, n - done);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
-    done += (size_t)k;
-  }
-  return true;
-}
-
 static bool send_file(int out, int fd, uint64_t n) {
   char *data = memfile_map(fd, (size_t)n);
   if (!data) return false;
-  bool ok = write_all(out, data, (size_t)n);
+  bool ok = fd_write(out, data, (size_t)n);
   munmap(data, n ? (size_t)n : 1);
   return ok;
 }
@@ -61,7 +41,7 @@ static bool to_stream(int sock, int out) {
   Strip s = {{(uint16_t)type, PROTO_VERSION, (uint32_t)proto_size(type)}, 0};
   bool ok = fd < 0 || (fstat(fd, &st) == 0 && (uint64_t)st.st_size <= MOST);
   if (fd >= 0) s.blob = (uint64_t)st.st_size + 1;
-  ok = ok && write_all(out, &s, sizeof s) && write_all(out, &body, s.head.len);
+  ok = ok && fd_write(out, &s, sizeof s) && fd_write(out, &body, s.head.len);
   if (fd >= 0) {
     ok = ok && send_file(out, fd, (uint64_t)st.st_size);
     close(fd);
@@ -75,7 +55,7 @@ static int take_file(int in, uint64_t n) {
   bool ok = fd >= 0;
   for (uint64_t left = n; ok && left > 0;) {
     size_t k = left < PIECE ? (size_t)left : PIECE;
-    ok = read_all(in, piece, k) && write_all(fd, piece, k);
+    ok = fd_read(in, piece, k) && fd_write(fd, piece, k);
     left -= k;
   }
   if (ok || fd < 0) return fd;
@@ -86,9 +66,9 @@ static int take_file(int in, uint64_t n) {
 static bool from_stream(int in, int sock) {
   Strip s;
   MsgBody body;
-  if (!read_all(in, &s, sizeof s) || s.head.version != PROTO_VERSION || s.blob > MOST) return false;
+  if (!fd_read(in, &s, sizeof s) || s.head.version != PROTO_VERSION || s.blob > MOST) return false;
   if (s.head.len != proto_size((MsgType)s.head.type) || s.head.type == MSG_NONE) return false;
-  if (!read_all(in, &body, s.head.len)) return false;
+  if (!fd_read(in, &body, s.head.len)) return false;
   int fd = s.blob ? take_file(in, s.blob - 1) : -1;
   if (s.blob && fd < 0) return false;
   bool ok = proto_send(sock, (MsgType)s.head.type, &body, s.head.len, fd);

@@ -1,31 +1,10 @@
 /* Frames on a byte stream; see runner.h. */
 #include "runner/runner.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { LENGTHS = 12 };
-
-static bool read_all(int fd, void *to, size_t n) {
-  for (size_t done = 0; done < n;) {
-    ssize_t k = read(fd, (char *)to + done, n - done);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
-    done += (size_t)k;
-  }
-  return true;
-}
-
-static bool write_all(int fd, const void *from, size_t n) {
-  for (size_t done = 0; done < n;) {
-    ssize_t k = write(fd, (const char *)from + done, n - done);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
-    done += (size_t)k;
-  }
-  return true;
-}
 
 static uint64_t little(const unsigned char *p, int n) {
   uint64_t v = 0;
@@ -36,7 +15,7 @@ static uint64_t little(const unsigned char *p, int n) {
 FrameStatus frame_read(Err *e, int fd, Frame *f) {
   unsigned char lengths[LENGTHS];
   *f = (Frame){NULL, NULL, 0, 0};
-  if (!read_all(fd, lengths, sizeof lengths)) return FRAME_END;
+  if (!fd_read(fd, lengths, sizeof lengths)) return FRAME_END;
   uint64_t head = little(lengths, 4), n = little(lengths + 4, 8);
   if (head > RUNNER_HEAD || n > RUNNER_PAYLOAD) return FRAME_BAD;
   f->n_head = (size_t)head;
@@ -49,7 +28,7 @@ FrameStatus frame_read(Err *e, int fd, Frame *f) {
   }
   f->head[f->n_head] = 0;
   ((char *)f->data)[f->n] = 0;
-  if (read_all(fd, f->head, f->n_head) && read_all(fd, f->data, f->n)) return FRAME_OK;
+  if (fd_read(fd, f->head, f->n_head) && fd_read(fd, f->data, f->n)) return FRAME_OK;
   frame_free(f);
   return FRAME_END;
 }
@@ -59,7 +38,7 @@ bool frame_write(int fd, const char *head, const void *data, size_t n) {
   size_t n_head = strlen(head);
   for (int i = 0; i < 4; i++) lengths[i] = (unsigned char)(n_head >> (8 * i));
   for (int i = 0; i < 8; i++) lengths[4 + i] = (unsigned char)((uint64_t)n >> (8 * i));
-  return write_all(fd, lengths, sizeof lengths) && write_all(fd, head, n_head) && write_all(fd, data, n);
+  return fd_write(fd, lengths, sizeof lengths) && fd_write(fd, head, n_head) && fd_write(fd, data, n);
 }
 
 void frame_free(Frame *f) {
