@@ -137,6 +137,13 @@ static void compute(Gpu *g, const View *v, double points) {
   if (small >= 2 && facts_reduces(v)) k->matrix_possible = true;
 }
 
+/* Is the next slice filled into a second copy while the block works on this one? There must be a next one. */
+static bool doubled(const View *v) {
+  bool again = false;
+  for (int i = 0; i < v->n_loop; i++) again |= !v->loop[i].own && v->loop[i].kind == IT_REDUCE && v->loop[i].ext > 1;
+  return again && v->s->stage.at[v->stage].double_buffer;
+}
+
 /* A copy into shared memory by all threads. */
 static void fill(Gpu *g, const View *v, double elements, double blocks, int vec) {
   KernelFacts *k = g->k;
@@ -147,8 +154,8 @@ static void fill(Gpu *g, const View *v, double elements, double blocks, int vec)
     k->mem.fill_bytes += elements * facts_bytes(v->s, v->access[i].tensor);
   }
   shared_access(g, v, st->op->out[0], &v->own, true, vec, elements);
-  k->barriers += 2 * elements / fmax(1, own) / fmax(1, blocks);
-  k->stages = fmax(k->stages, st->double_buffer ? 2 : 1);
+  k->barriers += (doubled(v) ? 1 : 2) * elements / fmax(1, own) / fmax(1, blocks);
+  k->stages = fmax(k->stages, doubled(v) ? 2 : 1);
   if (vec == 1) k->ops += elements * 4; /* index work of scalar fills */
 }
 
@@ -180,7 +187,7 @@ void facts_gpu_stage(Gpu *g, View *v, State *s, int stage) {
   k->vthreads = fmax(k->vthreads, vthreads);
   double bytes = (double)facts_bytes(s, st->op->out[0]) * st->op->n_out, own = facts_region(s, stage);
   if (shared)
-    k->shared_bytes += own * bytes;
+    k->shared_bytes += own * bytes * (doubled(v) ? 2 : 1);
   else if (st->scope == SC_LOCAL || st->at == AT_ITER)
     k->local_elems += own * vthreads * fmax(1, bytes / 4);
   g->f->max_vector_bytes = fmax(g->f->max_vector_bytes, vec > 1 ? vec * bytes : 0);

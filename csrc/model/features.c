@@ -413,6 +413,9 @@ static void close_alloc(Ext *x, BufferId b) {
     ex_const_int(x->c, buf->extent[d], &e);
     elems *= (double)e;
   }
+  const Loop *in = x->n_loops ? &x->loop[x->n_loops - 1] : NULL; /* the reference knows no double buffers */
+  if (buf->double_buffer && in && in->kind == FOR_SERIAL && in->extent > 1 && x->rules == FEAT_RULES_REPAIRED)
+    elems *= 2;
   v[157] = elems * access_bytes(buf->type), v[158] = elems * out, v[159] = out, v[160] = v[161] / out;
 }
 

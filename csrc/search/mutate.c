@@ -138,9 +138,10 @@ static bool make_move(MakeEnv *m, Rng *r, const Spot *s, Step *steps) {
 }
 
 static bool mutate_within(MakeEnv *m, Rng *r, int sketch, int n, Step *steps) {
-  const Plan *plan = m->plan[sketch];
+  Plan *plan = m->plan[sketch];
   Spot *spot[2];
   int count[2] = {0, 0};
+  plan_copies(plan, n, steps);
   for (int w = 0; w < 2; w++) spot[w] = arena_array(ir_arena(m->ctx), Spot, n);
   for (int i = 0; i < n; i++) {
     Spot s = spot_of(plan, m->sketch[sketch], n, steps, i);
@@ -231,6 +232,30 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
   return true;
 }
 
+/* ---- double buffers (GPU, extended mode): those of a kernel come or go ---- */
+
+static bool mutate_buffers(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_out, Step **out) {
+  int sketch = plan_sketch_of(m, n, steps), count = 0;
+  PlanKernel *at[PLAN_KERNELS];
+  Plan *plan = sketch >= 0 ? m->plan[sketch] : NULL;
+  for (int i = 0; plan && i < plan->n_kernel; i++)
+    if (plan->kernel[i].n_tile) at[count++] = &plan->kernel[i];
+  if (count == 0) return false;
+  plan_copies(plan, n, steps);
+  PlanKernel *k = at[rng_below(r, count)];
+  Step *to = *out = arena_array(ir_arena(m->ctx), Step, n + k->n_tile);
+  for (int i = 0; i < n; i++) {
+    bool own = false;
+    for (int t = 0; t < k->n_tile; t++) own |= steps[i].kind == STEP_DB && steps[i].stage == k->tile[t].stage;
+    if (!own) *to++ = steps[i];
+  }
+  if (k->copies == 1)
+    for (int t = 0; t < k->n_tile; t++) *to++ = (Step){.kind = STEP_DB, .stage = k->tile[t].stage};
+  k->copies = 3 - k->copies;
+  *n_out = (int)(to - *out);
+  return plan_kernel_fits(&m->task->target.hw, k, *out);
+}
+
 /* ---- the draw ---- */
 
 typedef struct {
@@ -242,6 +267,8 @@ static const Mutation CPU_MUTATIONS[] = {
 static const Mutation GPU_MUTATIONS[] = {{0.90, mutate_tile}, {0.10, mutate_unroll}};
 
 bool mutate(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_out, Step **out) {
+  double buffers = m->plan ? m->par->double_buffer_prob : 0;
+  if (buffers > 0 && rng_unit(r) < buffers) return mutate_buffers(m, r, n, steps, n_out, out);
   const Mutation *t = m->task->gpu ? GPU_MUTATIONS : CPU_MUTATIONS;
   int k = 0, last = (m->task->gpu ? NS_COUNT(GPU_MUTATIONS) : NS_COUNT(CPU_MUTATIONS)) - 1;
   double u = rng_unit(r);

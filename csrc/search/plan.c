@@ -148,7 +148,8 @@ static bool add_kernel(Plan *plan, const State *s, int member) {
   PlanKernel *k = &plan->kernel[plan->n_kernel];
   int split[2 * PLAN_AXES], n = splits_of(s, member, split, 2 * PLAN_AXES), used = 0;
   if (plan->n_kernel == PLAN_KERNELS || op->n_axis + op->n_red > PLAN_AXES) return false;
-  *k = (PlanKernel){.ctx = s->ctx, .op = op, .n_space = op->n_axis, .n_axis = op->n_axis + op->n_red, .points = 1};
+  *k = (PlanKernel){
+      .ctx = s->ctx, .op = op, .n_space = op->n_axis, .n_axis = op->n_axis + op->n_red, .points = 1, .copies = 1};
   for (int a = 0; a < k->n_axis; a++) {
     const TeAxis *x = a < op->n_axis ? &op->axis[a] : &op->red[a - op->n_axis];
     PlanAxis *y = &k->axis[a];
@@ -194,6 +195,16 @@ Plan *plan_new(Arena *a, const State *sketch) {
 
 /* ---- asking it ---- */
 
+void plan_copies(Plan *plan, int n, const Step *steps) {
+  for (int i = 0; i < plan->n_kernel; i++) {
+    PlanKernel *k = &plan->kernel[i];
+    k->copies = 1;
+    for (int j = 0; j < n; j++)
+      for (int t = 0; t < k->n_tile && steps[j].kind == STEP_DB; t++)
+        if (k->tile[t].stage == steps[j].stage) k->copies = 2;
+  }
+}
+
 int64_t plan_tile_extent(const PlanAxis *x, const Step *steps) {
   if (x->step < 0) return x->extent;
   int64_t t = 1;
@@ -210,7 +221,7 @@ double plan_shared_bytes(const PlanKernel *k, const int64_t *tile) {
     for (int d = 0; d < k->tile[i].n_dim; d++) n *= dim_range(k, &k->tile[i].dim[d], tile);
     total += n;
   }
-  return total;
+  return total * k->copies;
 }
 
 double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile) {

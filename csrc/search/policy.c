@@ -83,6 +83,8 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
                 par->sample_init_use_measured_ratio <= 1,
             "search parameters: eps_greedy %g and sample_init_use_measured_ratio %g must be shares, from 0 to 1",
             par->eps_greedy, par->sample_init_use_measured_ratio);
+  err_check(e, par->double_buffer_prob >= 0 && par->double_buffer_prob <= 1,
+            "search parameters: double_buffer_prob %g must be a probability, from 0 to 1", par->double_buffer_prob);
   err_check(
       e, par->states_per_tiling_in_batch >= 0 && par->states_per_tiling >= 0,
       "search parameters: states_per_tiling_in_batch %d and states_per_tiling %d must not be negative (0: no limit)",

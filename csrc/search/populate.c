@@ -358,6 +358,14 @@ static const char *bind_threads(const MakeEnv *m, Rng *r, const Plan *plan, Stat
   return NULL;
 }
 
+/* ---- double buffers (GPU, extended mode) ---- */
+
+static void double_buffers(const Plan *plan, State *s) {
+  for (int i = 0; i < plan->n_kernel; i++)
+    for (int t = 0; t < plan->kernel[i].n_tile; t++)
+      state_apply(s, (Step){.kind = STEP_DB, .stage = plan->kernel[i].tile[t].stage});
+}
+
 /* ---- all together ---- */
 
 State *populate(MakeEnv *m, Rng *r, const char **why) {
@@ -368,6 +376,9 @@ State *populate(MakeEnv *m, Rng *r, const char **why) {
   Plan *plan = m->plan ? m->plan[at] : NULL;
   int n = sketch->step.len;
   Step *steps = sp_steps_copy(a, n, sketch->step.at, false);
+  double twice = m->par->double_buffer_prob;
+  bool doubled = plan && twice > 0 && rng_unit(r) < twice;
+  for (int i = 0; plan && i < plan->n_kernel; i++) plan->kernel[i].copies = doubled ? 2 : 1;
   *why = "unknown extent";
   if (!fill_sizes(m, r, plan, n, steps)) return NULL;
   State *s;
@@ -377,6 +388,7 @@ State *populate(MakeEnv *m, Rng *r, const char **why) {
     s = state_replay_like(m->ctx, t->dag, n, steps, sketch);
     *why = bind_threads(m, r, plan, s);
     if (*why) return NULL;
+    if (doubled) double_buffers(plan, s);
   } else {
     s = state_copy(m->ctx, sketch);
     for (int i = 0; i < n; i++) s->step.at[i] = steps[i];

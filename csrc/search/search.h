@@ -26,6 +26,7 @@ typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor;
   int32_t max_vectorize_size, disable_change_compute_location;
+  double double_buffer_prob; /* extended mode on GPUs: that tiles in shared memory are filled for the next slice meanwhile */
   /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
   int32_t states_per_tiling_in_batch, states_per_tiling;
   const char *cpu_structure, *gpu_structure;

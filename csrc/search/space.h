@@ -77,6 +77,7 @@ typedef struct {
   PlanAxis axis[PLAN_AXES]; /* reductions behind the others */
   PlanTile tile[PLAN_TILES];
   int64_t points, bytes; /* of the root stage; of an element of the result */
+  int copies;            /* of each shared tile: 2 where the next slice is filled meanwhile (plan_copies) */
   double *ways;          /* construct.c */
   int64_t max_threads;
 } PlanKernel;
@@ -86,6 +87,7 @@ typedef struct {
   PlanKernel kernel[PLAN_KERNELS];
 } Plan;
 Plan *plan_new(Arena *a, const State *sketch);
+void plan_copies(Plan *plan, int n, const Step *steps); /* notes which tiles the steps double */
 int64_t plan_tile_extent(const PlanAxis *x, const Step *steps); /* -1: a size is open */
 double plan_shared_bytes(const PlanKernel *k, const int64_t *tile); /* tile: an extent per axis */
 double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile); /* elements of the innermost dimension */

@@ -200,7 +200,10 @@ class SketchPolicy(SearchPolicy):
         ``states_per_tiling`` limit, in the extended mode, how many states with one tiling of the output (equal splits
         into the most levels) are measured for each eight candidates of a round and in all, as long as others are left;
         the latter grows with the number of measured states. Random picks (``eps_greedy``) and programs without such
-        splits are not limited; a round of fewer than eight counts as eight. 0: no limit.
+        splits are not limited; a round of fewer than eight counts as eight. 0: no limit. ``double_buffer_prob`` lets
+        the extended mode use double buffers: the probability with which a drawn GPU candidate fills its tiles in shared
+        memory while the block works on the ones before, and with which a mutation begins or ends that for a kernel.
+        0 (never) unless given: the space grows by it, the trials do not.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -223,6 +226,7 @@ class SketchPolicy(SearchPolicy):
         "search_mode": "extended",
         "states_per_tiling_in_batch": 1,
         "states_per_tiling": 8,
+        "double_buffer_prob": 0.0,
     }
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):
