@@ -22,7 +22,7 @@ PYTHON = {
     "target": 2, "te": 2,
     "runtime": 3, "topi": 3,
     "cluster": 4, "contrib.graph_executor": 4, "driver": 4, "nd": 4,
-    "contrib.graph_runtime": 5, "rpc": 5, "lowering": 5, "relay": 5,
+    "contrib.graph_runtime": 5, "rpc": 5, "relay": 5,
     "ir": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
     "autotvm": 7,
     "compiled": 8, "pretrain": 8,

@@ -36,6 +36,7 @@ from nestsmith.auto_scheduler.measure import MeasureInput  # noqa: E402
 from nestsmith.auto_scheduler.measure_record import RecordReader  # noqa: E402
 from nestsmith.auto_scheduler.session import Measurer  # noqa: E402
 from nestsmith.contrib import graph_executor  # noqa: E402
+from nestsmith.states import core_state  # noqa: E402
 
 DEVICE = {"llvm": 1, "cuda": 2, "opencl": 4}
 
@@ -121,7 +122,7 @@ def samples(task, n, seed=1):
     )
     seen, out = set(), []
     for s in policy.sample_initial_population():
-        s = getattr(s, "state_object", s)
+        s = core_state(s)
         if s.steps() not in seen:
             seen.add(s.steps())
             out.append(s)

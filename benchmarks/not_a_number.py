@@ -67,8 +67,8 @@ def best_state(name, make, target, trials):
     """(the engine's state of the best of so many schedules or of the default one, tensors)"""
     from nestsmith import _core, auto_scheduler
     from nestsmith.auto_scheduler.compute_dag import LayoutRewriteOption
-    from nestsmith.driver import _state_of
     from nestsmith.relay.default_schedule import default_state
+    from nestsmith.states import core_state
 
     if not trials:
         tensors = make()
@@ -78,7 +78,7 @@ def best_state(name, make, target, trials):
     log = str(pathlib.Path(tempfile.mkdtemp()) / "log.json")
     task.tune(auto_scheduler.TuningOptions(trials, measure_callbacks=[auto_scheduler.RecordToFile(log)], verbose=0))
     schedule, tensors = task.apply_best(log, layout_rewrite_option=LayoutRewriteOption.NO_REWRITE)
-    return _state_of(schedule), tensors
+    return core_state(schedule), tensors
 
 
 def compiled(state, tensors, target, tests):

@@ -29,6 +29,7 @@ import search_quality as quality
 import nestsmith as ns
 from nestsmith import _core
 from nestsmith.auto_scheduler import measure
+from nestsmith.states import core_state
 
 RECORDS = pathlib.Path(__file__).parent / "data" / "h100-resnet18.json.xz"
 PER_TILING, PER_STATE, NOISE = 0.10, 0.04, 0.01
@@ -41,7 +42,7 @@ def network():
 
 
 def steps_of(state):
-    return json.loads(getattr(state, "state_object", state).steps())
+    return json.loads(core_state(state).steps())
 
 
 def tiling(steps):

@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "register_func": "registry",
     "get_global_func": "registry",
     "IRModule": "ir",
-    "lower": "lowering",
+    "lower": "driver",
     "compile": "compiled",
     "load": "compiled",
     "progress": "auto_scheduler.display",

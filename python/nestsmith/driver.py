@@ -1,4 +1,4 @@
-"""Compiling one operator: ``nestsmith.build(schedule, args, target)``."""
+"""One operator from its schedule: ``nestsmith.build(schedule, args, target)`` and ``nestsmith.lower(schedule, args)``."""
 
 from __future__ import annotations
 
@@ -7,22 +7,10 @@ from nestsmith import _core
 from .compiling import compile_source
 from .runtime.device import num_threads
 from .runtime.module import Module, OperatorModule
+from .states import loops_of
 from .target import Target, hand_vector_bytes
 
-__all__ = ["build", "engine_of"]
-
-
-def _state_of(sch):
-    """The engine's Schedule or State behind a schedule, a state of the auto-scheduler, or itself."""
-    for name in ("_core", "state_object", "state"):
-        inner = getattr(sch, name, None)
-        if isinstance(inner, _core.StateBase):
-            return inner
-    if isinstance(sch, _core.StateBase):
-        return sch
-    raise TypeError(
-        f"cannot build {type(sch).__name__}; expected a schedule made with te.create_schedule or by the auto-scheduler"
-    )
+__all__ = ["LoweredFunction", "build", "engine_of", "lower"]
 
 
 def _hardware(target):
@@ -95,7 +83,62 @@ def build(
         raise ValueError(f"name {name!r} is not an identifier")
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
     engine = engine_of(target)
-    source, manifest = _core.program(_state_of(inputs), None if args is None else list(args), engine, name)
+    source, manifest = _core.program(loops_of(inputs), None if args is None else list(args), engine, name)
     of_steps = getattr(inputs, "of_steps", True)  # a State is one; a schedule of te knows
     binary, _ = compile_source(target, source, name, of_steps, cache_dir, engine)
     return OperatorModule(source, manifest, binary, target)
+
+
+class LoweredFunction:
+    """What ``lower`` returns; printing it shows the function.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function.
+    script : str
+        The text, in the ``primfn`` dialect.
+    """
+
+    def __init__(self, name, script):
+        self.name, self.script = name, script
+
+    def __str__(self):
+        return self.script
+
+    __repr__ = __str__
+
+    def astext(self):
+        """The text."""
+        return self.script
+
+
+def lower(sch, args, name="main", binds=None, simple_mode=False):
+    """The program a schedule stands for, after flattening and simplification.
+
+    Parameters
+    ----------
+    sch : te.Schedule or state of the auto-scheduler
+        It is not changed.
+    args : list of te.Tensor
+        Inputs and outputs in the order of the function's parameters. A computed tensor that is listed is written to its
+        argument; one that is not listed becomes a temporary. Shapes may be symbolic.
+    name : str
+        Name of the function, shown as ``global_symbol``.
+    simple_mode : bool
+        Accepted for compatibility; the text is that of the simple mode.
+
+    Returns
+    -------
+    LoweredFunction
+
+    Raises
+    ------
+    ValueError
+        If the schedule is illegal, e.g. an attach point does not enclose all readers, or a tensor that is read is
+        neither computed nor an argument.
+    """
+    if binds:
+        raise ValueError("binds is not supported: buffers are laid out row by row")
+    text = _core.lower_text(loops_of(sch), "primfn", args=list(args))
+    return LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1))

@@ -14,6 +14,7 @@ from peer_dags import dag_of, peer_tasks
 
 from nestsmith import _core, te, topi
 from nestsmith.auto_scheduler import ComputeDAG, feature
+from nestsmith.states import core_state
 
 CUDA = _core.Target("cuda", sm=90, fast_math=0)
 CPU = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0), fast_math=0)
@@ -85,7 +86,7 @@ def test_rules_1_equal_the_reference(network):
 
 
 def row_of(state, name, target=CPU, **kw):
-    names, rows = _core.features(getattr(state, "state_object", state), target, **kw)
+    names, rows = _core.features(core_state(state), target, **kw)
     return rows[names.index(name)]
 
 

@@ -13,8 +13,7 @@ import os
 import sys
 
 from ..auto_scheduler.measure_record import write_whole
-from ..driver import build
-from ..lowering import lower
+from ..driver import build, lower
 from .history import ApplyHistoryBest
 from .log import (
     AUTOTVM_LOG_VERSION,
