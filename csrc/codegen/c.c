@@ -68,8 +68,7 @@ static void capture_expr(IrCtx *c, ExprId e, void *arg) {
     capture_buf(arg, n.sym);
 }
 
-static void capture_stmt(Gen *g, const Stmt *s, void *arg) {
-  (void)g;
+static void capture_stmt(Gen *g NS_UNUSED, const Stmt *s, void *arg) {
   if (s->kind == ST_STORE) capture_buf(arg, s->u.store.buf);
 }
 

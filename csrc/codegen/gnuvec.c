@@ -191,9 +191,8 @@ static void declare_load(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_LOAD && n->sym == p->b) declare(p, ir_kid(c, e, 0));
 }
-static void declare_store(Gen *g, const Stmt *s, void *arg) {
+static void declare_store(Gen *g NS_UNUSED, const Stmt *s, void *arg) {
   Pieces *p = arg;
-  (void)g;
   if (s->kind == ST_STORE && s->u.store.buf == p->b) declare(p, s->u.store.idx[0]);
 }
 

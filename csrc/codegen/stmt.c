@@ -22,10 +22,7 @@ int64_t gen_const(Gen *g, ExprId e, const char *what) {
             e ? ex_text(g->c, e) : "none");
 }
 
-static bool is_sync(IrCtx *c, const Stmt *s, void *arg) {
-  (void)arg;
-  return st_calls(c, s, IN_SYNC_SHARED);
-}
+static bool is_sync(IrCtx *c, const Stmt *s, void *arg NS_UNUSED) { return st_calls(c, s, IN_SYNC_SHARED); }
 static bool stmt_has_sync(Gen *g, const Stmt *s) { return st_any(g->c, s, is_sync, NULL); }
 
 /* A hardware index: a constant of the kernel. */

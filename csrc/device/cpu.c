@@ -29,26 +29,16 @@ static void cpu_close(Device *d) {
   free(d->impl);
 }
 
-static void *cpu_alloc(Device *d, size_t n) {
-  (void)d;
+static void *cpu_alloc(Device *d NS_UNUSED, size_t n) {
   void *p = NULL;
   return posix_memalign(&p, 256, n) == 0 ? p : NULL;
 }
 
-static void cpu_free(Device *d, void *p) {
-  (void)d;
-  free(p);
-}
+static void cpu_free(Device *d NS_UNUSED, void *p) { free(p); }
 
-static void cpu_copy(Device *d, void *dst, const void *src, size_t n) {
-  (void)d;
-  memmove(dst, src, n);
-}
+static void cpu_copy(Device *d NS_UNUSED, void *dst, const void *src, size_t n) { memmove(dst, src, n); }
 
-static void cpu_fill(Device *d, void *dst, int byte, size_t n) {
-  (void)d;
-  memset(dst, byte, n);
-}
+static void cpu_fill(Device *d NS_UNUSED, void *dst, int byte, size_t n) { memset(dst, byte, n); }
 
 static void cpu_sync(Device *d) { (void)d; }
 

@@ -11,12 +11,11 @@ void step(Run *r) {
               (long long)r->max_steps);
 }
 
-static void note_alignment(Run *r, BufferId b, int n, const ExprId *idx) {
+static void note_alignment(Run *r, BufferId b NS_UNUSED, int n, const ExprId *idx) {
   const ExprNode *x = r->node + idx[0];
   if (n != 1 || !r->flat || x->kind != IR_RAMP || r->node[r->kid[x->kid0 + 1]].kind != IR_INT ||
       r->node[r->kid[x->kid0 + 1]].u.i != 1)
     return;
-  (void)b;
   if (ev(r, r->kid[x->kid0], 0).u.i % x->type.lanes) r->misaligned++;
 }
 

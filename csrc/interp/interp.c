@@ -9,8 +9,7 @@ typedef struct {
   void *const *args;
 } Job;
 
-static bool count_binder(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
+static bool count_binder(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   ((Run *)arg)->max_slots += st_binder(s) != NULL;
   return true;
 }
@@ -78,12 +77,11 @@ static void check_launch(Run *r, const Kernel *k) {
               k->name, (long long)k->block[i], i, (long long)r->block_dim[i]);
 }
 
-static void check_params(Run *r, const Program *p, const Kernel *k) {
+static void check_params(Run *r, const Program *p NS_UNUSED, const Kernel *k) {
   for (int i = 0; i < k->n_param; i++)
     if (!r->mem[k->param[i]])
       err_raise(r->err, NS_ERR_INTERNAL, "parameter '%s' of kernel '%s' is neither an argument nor a workspace",
                 ir_buffer(r->c, k->param[i])->name, k->name);
-  (void)p;
 }
 
 /* GPU kernels may begin with allocations around the thread loops: they belong into the launch. */

@@ -292,8 +292,7 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
 }
 
 /* ---- launches ---- */
-static bool launch_dim(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
+static bool launch_dim(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   Run *r = arg;
   ForKind k = s->kind == ST_FOR ? s->u.loop.kind : FOR_SERIAL;
   if (!for_is_block(k) && !for_is_thread(k)) return true;

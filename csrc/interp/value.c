@@ -173,8 +173,7 @@ Val val_bin(Run *r, ExprKind k, DType t, Val x, Val y) {
   return (Val){.u.i = i, .bad = x.bad || y.bad};
 }
 
-Val val_cast(Run *r, DType to, DType from, Val a) {
-  (void)r;
+Val val_cast(Run *r NS_UNUSED, DType to, DType from, Val a) {
   Val v = {.bad = a.bad};
   if (is_float(to))
     v.u.f = val_round(to, is_float(from) ? a.u.f : from.code == DT_UINT ? (double)(uint64_t)a.u.i : (double)a.u.i);

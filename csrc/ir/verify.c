@@ -125,8 +125,7 @@ static void allocate(Verify *v, BufferId b) {
     broken(v, 0, arena_printf(c->arena, "buffer %s is allocated twice", ir_buffer(c, b)->name));
   v->alive[b] = 1;
 }
-static bool enter_stmt(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
+static bool enter_stmt(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   Verify *v = arg;
   ExprId *e;
   for (int i = 0; (e = st_expr(s, i)); i++) check_expr(v, *e);
@@ -136,8 +135,7 @@ static bool enter_stmt(IrCtx *c, const Stmt *s, void *arg) {
   if (s->kind == ST_ALLOC) allocate(v, s->u.alloc.buf);
   return true;
 }
-static bool leave_stmt(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
+static bool leave_stmt(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   Verify *v = arg;
   const VarId *var = st_binder(s);
   if (var) v->bound[*var] = 0;

@@ -41,10 +41,9 @@ typedef struct {
   LowTouched set;
   int64_t n;
 } Copies;
-static bool multiply_alloc(IrCtx *c, const Stmt *s, void *arg) {
+static bool multiply_alloc(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   Copies *x = arg;
   MapU64 *m = &x->k->copies;
-  (void)c;
   if (s->kind == ST_ALLOC && low_is_touched(&x->set, s->u.alloc.buf))
     mapu_set(m, (uint64_t)s->u.alloc.buf, (int32_t)(mapu_get(m, (uint64_t)s->u.alloc.buf, 1) * x->n));
   return true;
@@ -176,8 +175,7 @@ static void kernel(Check *k, const Stmt *s) {
   Fit fit = gpu_fits(k->hw, &k->need);
   if (fit != FIT_OK) refuse(k, fit_text(fit));
 }
-static bool kernels(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
+static bool kernels(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   if (s->kind != ST_FOR || s->u.loop.kind < FOR_VTHREAD) return true;
   kernel(arg, s);
   return false;

@@ -9,8 +9,7 @@
  */
 #include "lower/util.h"
 
-static ExprId lazy_select(IrCtx *c, ExprId e, void *arg) {
-  (void)arg;
+static ExprId lazy_select(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   if (ir_kind(c, e) != IR_SELECT) return e;
   ExprId k[3] = {ir_kid(c, e, 0), ir_kid(c, e, 1), ir_kid(c, e, 2)};
   if (ir_type(c, k[0]).lanes != 1 || !(low_expr_loads(c, k[1]) || low_expr_loads(c, k[2]))) return e;
@@ -70,9 +69,7 @@ static Stmt *hoist(IrCtx *c, Stmt *s, void *arg) {
   return r;
 }
 
-static Stmt *drop_pragmas(IrCtx *c, Stmt *s, void *arg) {
-  (void)c;
-  (void)arg;
+static Stmt *drop_pragmas(IrCtx *c NS_UNUSED, Stmt *s, void *arg NS_UNUSED) {
   if (s->kind != ST_ATTR || s->u.attr.kind != AT_PRAGMA) return s;
   return s->u.attr.text && __builtin_strcmp(s->u.attr.text, "debug_skip_region") == 0 ? NULL : s->u.attr.body;
 }

@@ -78,8 +78,7 @@ static Stmt *peel(IrCtx *c, Stmt *s, Doubled *d) {
   d->fill[d->n_fill++] = in->u.seq.at[0];
   return peel(c, st_seq(c, in->u.seq.n - 1, in->u.seq.at + 1), d);
 }
-static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg) {
-  (void)arg;
+static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
   int64_t e;
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_SERIAL || !ex_const_int(c, s->u.loop.extent, &e) || e < 2) return s;
   Doubled d = {.half = {.c = c}};

@@ -5,14 +5,12 @@
  */
 #include "lower/util.h"
 
-static ExprId unwrap(IrCtx *c, ExprId e, void *arg) {
-  (void)arg;
+static ExprId unwrap(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   const ExprNode *n = ir_node(c, e);
   return n->kind == IR_CALL && n->sym == IN_LIKELY ? ir_kid(c, e, 0) : e;
 }
 static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, unwrap, arg); }
-static Stmt *unlikely(IrCtx *c, Stmt *s, void *arg) {
-  (void)arg;
+static Stmt *unlikely(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
   if (s->kind != ST_IF || !s->u.cond.likely) return s;
   Stmt *r = st_own(c, s);
   r->u.cond.likely = false;

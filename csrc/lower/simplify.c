@@ -8,8 +8,7 @@
 #include <string.h>
 #include "lower/util.h"
 
-void low_bind_loop(IrCtx *c, Arith *a, const Stmt *loop) {
-  (void)c;
+void low_bind_loop(IrCtx *c NS_UNUSED, Arith *a, const Stmt *loop) {
   ar_bind_range(a, loop->u.loop.var, loop->u.loop.min, loop->u.loop.extent);
 }
 
@@ -66,10 +65,7 @@ static bool changes_nothing(IrCtx *c, const Stmt *s) {
 }
 
 static Stmt *simp(IrCtx *c, Stmt *s, void *arg) { return low_simplify(c, arg, s); }
-static ExprId simp_expr(IrCtx *c, ExprId e, void *arg) {
-  (void)c;
-  return ar_simplify(arg, e);
-}
+static ExprId simp_expr(IrCtx *c NS_UNUSED, ExprId e, void *arg) { return ar_simplify(arg, e); }
 Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s) {
   if (!s) return NULL;
   if (s->kind == ST_FOR) return simp_for(c, a, s);
@@ -86,8 +82,7 @@ Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s) {
 
 /* Feature extraction counts a division by a literal as the multiplication that the reference turns it into. Programs
  * that run keep the division: the product with the rounded reciprocal is another number. */
-static ExprId reciprocal(IrCtx *c, ExprId e, void *arg) {
-  (void)arg;
+static ExprId reciprocal(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   if (ir_kind(c, e) != IR_DIV || ir_type(c, e).code != DT_FLOAT) return e;
   ExprId a = ir_kid(c, e, 0), b = ir_kid(c, e, 1);
   if (ir_kind(c, b) != IR_FLT || ir_node(c, b)->u.f == 0) return e;

@@ -147,8 +147,7 @@ static bool life_enter(IrCtx *c, const Stmt *s, void *arg) {
   if (s->kind == ST_STORE) life_access(l, s->u.store.buf);
   return true;
 }
-static bool life_leave(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
+static bool life_leave(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   if (life_level(arg, s)) life_close(arg);
   return true;
 }

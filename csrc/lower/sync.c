@@ -229,8 +229,7 @@ static Stmt *insert(IrCtx *c, Stmt *s, void *arg) {
   if (mapu_get(&k->before, (uint64_t)(uintptr_t)s, 0)) two[0] = low_barrier(c);
   return st_seq(c, 2, two);
 }
-static Stmt *sync_kernel(IrCtx *c, Stmt *s, void *arg) {
-  (void)arg;
+static Stmt *sync_kernel(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
   Sync k = {.c = c, .ar = ar_new(c)};
   mapu_init(&k.thread, ir_arena(c));
   mapu_init(&k.before, ir_arena(c));

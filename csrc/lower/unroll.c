@@ -57,9 +57,8 @@ static bool scales(IrCtx *c, ExprId e, double *v) {
   *v = n->u.f;
   return fabs(frexp(*v, &x)) == 0.5 && x > -16 && x < 16;
 }
-static ExprId fold_scale(IrCtx *c, ExprId e, void *arg) {
+static ExprId fold_scale(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   double a, b;
-  (void)arg;
   if (ir_kind(c, e) != IR_MUL || !scales(c, ir_kid(c, e, 1), &b)) return e;
   ExprId x = ir_kid(c, e, 0);
   DType t = dtype_lanes(ir_type(c, e), 1);
@@ -70,8 +69,7 @@ static ExprId fold_scale(IrCtx *c, ExprId e, void *arg) {
   return a * b == 1 ? x : ex_mul(c, x, k);
 }
 static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, low_fold(c, e), fold_scale, arg); }
-static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg) { /* X[i] = X[i] */
-  (void)arg;
+static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg NS_UNUSED) { /* X[i] = X[i] */
   if (s->kind != ST_STORE) return s;
   const ExprNode *n = ir_node(c, s->u.store.value);
   return n->kind == IR_LOAD && n->sym == s->u.store.buf && n->n == 1 &&
@@ -101,8 +99,7 @@ static int expr_size(IrCtx *c, ExprId e, int limit) {
 static void loads_in(IrCtx *c, ExprId e, void *arg) {
   if (ir_kind(c, e) == IR_LOAD) ++*(int *)arg;
 }
-static Stmt *forward_stores(IrCtx *c, Stmt *s, void *arg) {
-  (void)arg;
+static Stmt *forward_stores(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
   if (s->kind != ST_SEQ) return s;
   Stmt **at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
   int n = 0;
@@ -140,8 +137,7 @@ static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
   }
   return st_seq(c, (int)n, at);
 }
-static bool count_stores(IrCtx *c, const Stmt *s, void *arg) {
-  (void)c;
+static bool count_stores(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   *(int64_t *)arg += s->kind == ST_STORE || s->kind == ST_EVAL;
   return true;
 }
@@ -176,8 +172,7 @@ static bool indexes_private(IrCtx *c, const Stmt *s, VarId v) {
 }
 
 /* ---- copies into shared memory ---- */
-static bool does_more(IrCtx *c, const Stmt *s, void *arg) {
-  (void)arg;
+static bool does_more(IrCtx *c, const Stmt *s, void *arg NS_UNUSED) {
   if (s->kind == ST_STORE) return ir_buffer(c, s->u.store.buf)->scope != SC_SHARED;
   return s->kind == ST_ALLOC || s->kind == ST_ATTR || s->kind == ST_EVAL;
 }

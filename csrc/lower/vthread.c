@@ -127,8 +127,7 @@ static Stmt *inject(IrCtx *c, Stmt *s, void *arg) {
   return st_store(c, s->u.store.buf, 1, &i, r->u.store.value);
 }
 
-static Stmt *expand(IrCtx *c, Stmt *s, void *arg) { /* post-order: inner virtual threads first */
-  (void)arg;
+static Stmt *expand(IrCtx *c, Stmt *s, void *arg NS_UNUSED) { /* post-order: inner virtual threads first */
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_VTHREAD) return s;
   VThread k = {.c = c, .t = s->u.loop.var};
   err_check(ir_err(c), ex_const_int(c, s->u.loop.extent, &k.n) && k.n > 0,

@@ -5,8 +5,7 @@
 
 /* ---- questions about states ---- */
 
-static PyObject *f_ask(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_ask(PyObject *Py_UNUSED(m), PyObject *args) {
   const char *what;
   PyObject *so;
   int stage, other = -1;
@@ -38,12 +37,8 @@ typedef struct {
   int n;
   int64_t count, *out;
 } Factors;
-static void do_factors(void *arg) {
-  Factors *x = arg;
-  x->count = factor_list(x->s.a, x->extent, x->n, x->last, &x->out);
-}
-static PyObject *f_factors(PyObject *m, PyObject *args) {
-  (void)m;
+PY_BODY(do_factors, Factors *x, x->count = factor_list(x->s.a, x->extent, x->n, x->last, &x->out))
+static PyObject *f_factors(PyObject *Py_UNUSED(m), PyObject *args) {
   Factors x = {.n = 0};
   if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
   if (x.extent < 1 || x.n < 1 || x.n > 8)
@@ -76,8 +71,7 @@ static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
   if (!h) PyErr_NoMemory();
   return !PyErr_Occurred();
 }
-static PyObject *f_sched(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_sched(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *tasks, *hist;
   double alpha, beta;
   int window;
@@ -116,12 +110,9 @@ typedef struct {
   const char *name;
   GenText out;
 } Source;
-static void do_source(void *arg) {
-  Source *x = arg;
-  x->out = gen_steps(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name);
-}
-static PyObject *f_source(PyObject *m, PyObject *args) {
-  (void)m;
+PY_BODY(do_source, Source *x,
+        x->out = gen_steps(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name))
+static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *so;
   Source x = {.layout = 0, .name = "main"};
   if (!PyArg_ParseTuple(args, "OO&|is", &so, py_target, &x.t, &x.layout, &x.name)) return NULL;

@@ -27,8 +27,7 @@ static void source_body(void *arg) {
   j->manifest = gen_manifest(&p);
 }
 
-static PyObject *fn_program(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_program(PyObject *Py_UNUSED(self), PyObject *args) {
   enum { MAX_ARGS = 256 };
   PyObject *what, *list, *target, *out = NULL;
   Job j = {0};

@@ -116,11 +116,10 @@ static const char *const SOURCE_DOC =
     "Source text and manifest of the program that a State describes.\n\n"
     "Returns (source, manifest), both str; the manifest is JSON. Raises ValueError if the State is no valid program.";
 
-static PyObject *py_gen_source(PyObject *m, PyObject *args, PyObject *kw) {
+static PyObject *py_gen_source(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", "name", NULL};
   PyObject *state, *out = NULL;
   Job j = {.name = "default_function"};
-  (void)m;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", names, PyState_Type, &state, py_target, &j.t, &j.name))
     return NULL;
   if (py_copy_take(&j.copy, (PyState *)state) && py_copy_run(&j.copy, py_free, do_source, &j))
@@ -153,13 +152,12 @@ static const char *const INTERP_DOC =
     "(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
     "exceeded.";
 
-static PyObject *py_interp(PyObject *m, PyObject *args, PyObject *kw) {
+static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", "arrays", "stage", "max_steps", NULL};
   PyObject *state, *list, *out = NULL;
   const char *stage = "program";
   long long max_steps = 100000000;
   Target t;
-  (void)m;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", names, PyState_Type, &state, py_target, &t, &list, &stage,
                                    &max_steps))
     return NULL;
@@ -183,19 +181,15 @@ typedef struct {
   const TeDag *d;
   void *const *data;
 } DagJob;
-static void do_dag(void *arg) {
-  DagJob *j = arg;
-  interp_dag(j->c, j->d, j->data);
-}
+PY_BODY(do_dag, DagJob *j, interp_dag(j->c, j->d, j->data))
 
 static const char *const DAG_DOC =
     "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any "
     "schedule.\n\n"
     "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written in place. Returns None.";
 
-static PyObject *py_interp_dag(PyObject *m, PyObject *args) {
+static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag, *list;
-  (void)m;
   if (!PyArg_ParseTuple(args, "O!O", PyDag_Type, &dag, &list)) return NULL;
   PyDag *d = (PyDag *)dag;
   Arrays a;
@@ -214,11 +208,10 @@ static PyObject *py_interp_dag(PyObject *m, PyObject *args) {
 }
 
 int py_init_codegen(PyObject *m) {
-  static PyMethodDef METHODS[] = {
-      {"gen_source", (PyCFunction)(void (*)(void))py_gen_source, METH_VARARGS | METH_KEYWORDS, NULL},
-      {"interp", (PyCFunction)(void (*)(void))py_interp, METH_VARARGS | METH_KEYWORDS, NULL},
-      {"interp_dag", py_interp_dag, METH_VARARGS, NULL},
-      {NULL, NULL, 0, NULL}};
+  static PyMethodDef METHODS[] = {{"gen_source", PY_KEYWORDS(py_gen_source), NULL},
+                                  {"interp", PY_KEYWORDS(py_interp), NULL},
+                                  {"interp_dag", py_interp_dag, METH_VARARGS, NULL},
+                                  {NULL, NULL, 0, NULL}};
   METHODS[0].ml_doc = SOURCE_DOC;
   METHODS[1].ml_doc = INTERP_DOC;
   METHODS[2].ml_doc = DAG_DOC;

@@ -19,10 +19,7 @@ static void do_order(void *p) {
   for (int i = 0; i < d->n_ops; i++) is_output[i] = d->flags[i].is_output;
   te_check_reads(c, d->n_ops, d->op, is_output);
 }
-static void do_import(void *p) {
-  Build *x = p;
-  x->dag->dag = te_dag_import(x->dag->own.ctx, x->ses.ctx, x->ordered);
-}
+PY_BODY(do_import, Build *x, x->dag->dag = te_dag_import(x->dag->own.ctx, x->ses.ctx, x->ordered))
 
 static PyObject *operation_of(TeOp *op) {
   PyObject *t = py_tensor_new(op->out[0]);
@@ -82,14 +79,8 @@ typedef struct {
   bool simple;
   char *out;
 } Text;
-static void do_text(void *p) {
-  Text *x = p;
-  x->out = te_dag_text(x->own.ctx, x->d, x->simple);
-}
-static void do_key(void *p) {
-  Text *x = p;
-  x->out = te_workload_key(x->own.ctx, x->d);
-}
+PY_BODY(do_text, Text *x, x->out = te_dag_text(x->own.ctx, x->d, x->simple))
+PY_BODY(do_key, Text *x, x->out = te_workload_key(x->own.ctx, x->d))
 static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
   err_init(&x->own.err);
   x->own.ctx = py_clone(d->own.ctx, &x->own.err);
@@ -105,8 +96,7 @@ static PyObject *dag_text(PyObject *o, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", names, &simple)) return NULL;
   return text_with((PyDag *)o, do_text, &(Text){.simple = simple});
 }
-static PyObject *dag_key(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *dag_key(PyObject *o, PyObject *Py_UNUSED(u)) {
   return text_with((PyDag *)o, do_key, &(Text){.simple = true});
 }
 
@@ -135,8 +125,7 @@ static PyObject *dag_str(PyObject *o) {
 
 /* ---- analysis ---- */
 
-static PyObject *dag_stages(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
   const PyDag *p = (PyDag *)o;
   const TeDag *d = p->dag;
   PyObject *l = PyList_New(d->n_ops);
@@ -208,8 +197,7 @@ static PyGetSetDef DAG_GET[] = {
     {"ops", dag_get, NULL, "Operations in stage order.", (void *)2},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef DAG_METHODS[] = {
-    {"text", (PyCFunction)(void (*)(void))dag_text, METH_VARARGS | METH_KEYWORDS,
-     "text(simple=False): all lines unabridged; simple is the form that is hashed."},
+    {"text", PY_KEYWORDS(dag_text), "text(simple=False): all lines unabridged; simple is the form that is hashed."},
     {"workload_key", dag_key, METH_NOARGS, "JSON text of hash (md5 of the simple text) and shapes."},
     {"stages", dag_stages, METH_NOARGS, "One dict of access-analysis flags per stage."},
     {"common_outer", dag_common_outer, METH_VARARGS,

@@ -45,10 +45,7 @@ typedef struct {
   PyDevice *d;
   int type, id;
 } Open;
-static void open_body(void *arg) {
-  Open *o = arg;
-  o->d->dev = dev_open(&o->d->err, (DevType)o->type, o->id);
-}
+PY_BODY(open_body, Open *o, o->d->dev = dev_open(&o->d->err, (DevType)o->type, o->id))
 
 static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   Open o = {0};
@@ -98,13 +95,11 @@ PyObject *py_device_facts(const DevInfo *f) {
   return d;
 }
 
-static PyObject *device_info(PyObject *o, PyObject *none) {
-  (void)none;
+static PyObject *device_info(PyObject *o, PyObject *Py_UNUSED(none)) {
   return py_device_facts(dev_info(((PyDevice *)o)->dev));
 }
 
-static PyObject *fn_query(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_query(PyObject *Py_UNUSED(self), PyObject *args) {
   int type, id;
   bool ok;
   DevInfo info;
@@ -118,8 +113,7 @@ static PyObject *fn_query(PyObject *self, PyObject *args) {
 
 static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }
 static void sync_all_body(void *d) { dev_sync_all(((PyDevice *)d)->dev); }
-static PyObject *device_sync(PyObject *o, PyObject *none) {
-  (void)none;
+static PyObject *device_sync(PyObject *o, PyObject *Py_UNUSED(none)) {
   if (!py_dev_call((PyDevice *)o, sync_body, o)) return NULL;
   return Py_NewRef(Py_None);
 }
@@ -131,10 +125,7 @@ typedef struct {
   size_t n;
   int byte;
 } Mem;
-static void alloc_body(void *arg) {
-  Mem *x = arg;
-  x->b->ptr = dev_alloc(x->b->dev->dev, x->n);
-}
+PY_BODY(alloc_body, Mem *x, x->b->ptr = dev_alloc(x->b->dev->dev, x->n))
 
 static PyBuffer *buffer_make(PyDevice *d, size_t n) {
   PyBuffer *b = (PyBuffer *)PyBuffer_Type->tp_alloc(PyBuffer_Type, 0);
@@ -168,22 +159,10 @@ static void buffer_dealloc(PyObject *o) {
   Py_DECREF(t);
 }
 
-static void upload_body(void *arg) {
-  Mem *x = arg;
-  dev_upload(x->b->dev->dev, x->b->ptr, x->host, x->n);
-}
-static void download_body(void *arg) {
-  Mem *x = arg;
-  dev_download(x->b->dev->dev, x->host, x->b->ptr, x->n);
-}
-static void copy_body(void *arg) {
-  Mem *x = arg;
-  dev_copy(x->b->dev->dev, x->b->ptr, x->other->ptr, x->n);
-}
-static void fill_body(void *arg) {
-  Mem *x = arg;
-  dev_fill(x->b->dev->dev, x->b->ptr, x->byte, x->n);
-}
+PY_BODY(upload_body, Mem *x, dev_upload(x->b->dev->dev, x->b->ptr, x->host, x->n))
+PY_BODY(download_body, Mem *x, dev_download(x->b->dev->dev, x->host, x->b->ptr, x->n))
+PY_BODY(copy_body, Mem *x, dev_copy(x->b->dev->dev, x->b->ptr, x->other->ptr, x->n))
+PY_BODY(fill_body, Mem *x, dev_fill(x->b->dev->dev, x->b->ptr, x->byte, x->n))
 
 static PyObject *transfer(PyObject *o, PyObject *arg, int flags, ErrBody body) {
   PyBuffer *b = (PyBuffer *)o;
@@ -234,16 +213,9 @@ static int buffer_get(PyObject *o, Py_buffer *v, int flags) {
   return PyBuffer_FillInfo(v, o, b->ptr, (Py_ssize_t)b->bytes, 0, flags);
 }
 
-static PyObject *buffer_bytes(PyObject *o, void *none) {
-  (void)none;
-  return PyLong_FromSize_t(((PyBuffer *)o)->bytes);
-}
-static PyObject *buffer_address(PyObject *o, void *none) {
-  (void)none;
-  return PyLong_FromVoidPtr(((PyBuffer *)o)->ptr);
-}
-static PyObject *buffer_device(PyObject *o, void *none) {
-  (void)none;
+static PyObject *buffer_bytes(PyObject *o, void *Py_UNUSED(none)) { return PyLong_FromSize_t(((PyBuffer *)o)->bytes); }
+static PyObject *buffer_address(PyObject *o, void *Py_UNUSED(none)) { return PyLong_FromVoidPtr(((PyBuffer *)o)->ptr); }
+static PyObject *buffer_device(PyObject *o, void *Py_UNUSED(none)) {
   return Py_NewRef((PyObject *)((PyBuffer *)o)->dev);
 }
 
@@ -328,8 +300,7 @@ static bool compact(const DLTensor *t) {
 }
 
 /* from_dlpack(capsule, device): (Buffer, shape, code, bits). The memory is shared. */
-static PyObject *fn_from_dlpack(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_from_dlpack(PyObject *Py_UNUSED(self), PyObject *args) {
   PyObject *cap, *dev;
   if (!PyArg_ParseTuple(args, "OO!", &cap, PyDevice_Type, &dev)) return NULL;
   DLManagedTensor *m = PyCapsule_GetPointer(cap, "dltensor");
@@ -363,8 +334,7 @@ static PyObject *fn_from_dlpack(PyObject *self, PyObject *args) {
   return Py_BuildValue("NNii", b, shape, t->dtype.code, t->dtype.bits);
 }
 
-static PyObject *fn_dlpack_device(PyObject *self, PyObject *cap) {
-  (void)self;
+static PyObject *fn_dlpack_device(PyObject *Py_UNUSED(self), PyObject *cap) {
   DLManagedTensor *m = PyCapsule_GetPointer(cap, "dltensor");
   return m ? Py_BuildValue("ii", m->t.device.device_type, m->t.device.device_id) : NULL;
 }
@@ -376,10 +346,7 @@ typedef struct {
   size_t n;
   const char *manifest;
 } Load;
-static void load_body(void *arg) {
-  Load *x = arg;
-  x->m->mod = dev_load(x->m->dev->dev, x->binary, x->n, x->manifest);
-}
+PY_BODY(load_body, Load *x, x->m->mod = dev_load(x->m->dev->dev, x->binary, x->n, x->manifest))
 
 static PyObject *device_load(PyObject *o, PyObject *args) {
   Load x = {0};
@@ -447,10 +414,7 @@ static bool collect(PyDevModule *m, PyObject *list, Call *c) {
   return ok;
 }
 
-static void run_body(void *arg) {
-  Call *c = arg;
-  dev_run(c->m, c->arg);
-}
+PY_BODY(run_body, Call *c, dev_run(c->m, c->arg))
 
 static PyObject *devmodule_run(PyObject *o, PyObject *list) {
   Call c = {0};
@@ -459,10 +423,8 @@ static PyObject *devmodule_run(PyObject *o, PyObject *list) {
   return Py_NewRef(Py_None);
 }
 
-static void time_body(void *arg) {
-  Call *c = arg;
-  time_repeats(c->m, c->arg, c->number, c->repeat, c->min_ms, c->zero_limit, c->flush, c->cost);
-}
+PY_BODY(time_body, Call *c,
+        time_repeats(c->m, c->arg, c->number, c->repeat, c->min_ms, c->zero_limit, c->flush, c->cost))
 
 /* time(args, number, repeat, min_repeat_ms, zero_limit, flush): list of seconds, one per repeat */
 static PyObject *devmodule_time(PyObject *o, PyObject *args) {
@@ -481,10 +443,7 @@ static PyObject *devmodule_time(PyObject *o, PyObject *args) {
   return py_filled(out);
 }
 
-static void regs_body(void *arg) {
-  Call *c = arg;
-  dev_regs(c->m, c->kernel, &c->regs[0], &c->regs[1], &c->regs[2]);
-}
+PY_BODY(regs_body, Call *c, dev_regs(c->m, c->kernel, &c->regs[0], &c->regs[1], &c->regs[2]))
 
 static PyObject *devmodule_regs(PyObject *o, PyObject *arg) {
   Call c = {.m = ((PyDevModule *)o)->mod, .kernel = (int)PyLong_AsLong(arg)};
@@ -517,8 +476,7 @@ static PyMethodDef DEVMODULE_METHODS[] = {
     {"regs", devmodule_regs, METH_O, "regs(kernel) -> (registers, local bytes, shared bytes)."},
     {NULL, NULL, 0, NULL}};
 
-static PyObject *fn_exists(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_exists(PyObject *Py_UNUSED(self), PyObject *args) {
   int type, id;
   char why[512];
   bool ok;
@@ -535,13 +493,9 @@ typedef struct {
   const char *image, *what;
   size_t n;
 } Check;
-static void check_body(void *arg) {
-  Check *c = arg;
-  object_check(&c->e, c->image, c->n, c->what);
-}
+PY_BODY(check_body, Check *c, object_check(&c->e, c->image, c->n, c->what))
 
-static PyObject *fn_object_check(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_object_check(PyObject *Py_UNUSED(self), PyObject *args) {
   Check c;
   Py_ssize_t n;
   if (!PyArg_ParseTuple(args, "y#s", &c.image, &n, &c.what)) return NULL;
@@ -550,8 +504,7 @@ static PyObject *fn_object_check(PyObject *self, PyObject *args) {
   return py_free_ok(&c.e, check_body, &c) ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *fn_object_variable(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_object_variable(PyObject *Py_UNUSED(self), PyObject *args) {
   const char *image, *name, *found;
   Py_ssize_t n;
   size_t size;

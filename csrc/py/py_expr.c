@@ -33,10 +33,7 @@ typedef struct {
   IrCtx *out;
   Err *err;
 } Clone;
-static void do_clone(void *p) {
-  Clone *x = p;
-  x->out = x->src ? ir_clone(x->src, x->err) : ir_new(x->err);
-}
+PY_BODY(do_clone, Clone *x, x->out = x->src ? ir_clone(x->src, x->err) : ir_new(x->err))
 IrCtx *py_clone(const IrCtx *src, Err *e) {
   Clone x = {.src = src, .err = e};
   ErrCode code = err_try(e, do_clone, &x);
@@ -78,18 +75,9 @@ void py_do_math(void *p) {
   PyCall *x = p;
   x->out = ex_math(SES, x->in, x->n, x->a);
 }
-static void do_int(void *p) {
-  PyCall *x = p;
-  x->out = ex_int(SES, x->t, x->i);
-}
-static void do_flt(void *p) {
-  PyCall *x = p;
-  x->out = ex_flt(SES, x->t, x->f);
-}
-static void do_str(void *p) {
-  PyCall *x = p;
-  x->out = ex_str(SES, x->s);
-}
+PY_BODY(do_int, PyCall *x, x->out = ex_int(SES, x->t, x->i))
+PY_BODY(do_flt, PyCall *x, x->out = ex_flt(SES, x->t, x->f))
+PY_BODY(do_str, PyCall *x, x->out = ex_str(SES, x->s))
 
 ExprId py_engine(ErrBody body, PyCall *x) {
   PyCtx *c = py_session();
@@ -411,18 +399,15 @@ static void iter_dealloc(PyObject *o) {
 
 /* ---- attributes and methods ---- */
 
-static PyObject *get_dtype(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_dtype(PyObject *o, void *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
   return e ? py_dtype_str(ir_type(SES, e)) : NULL;
 }
-static PyObject *get_kind(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_kind(PyObject *o, void *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
   return e ? PyUnicode_FromString(PY_KIND_NAME[ir_kind(SES, e)]) : NULL;
 }
-static PyObject *get_value(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_value(PyObject *o, void *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
   if (!e) return NULL;
   const ExprNode *n = ir_node(SES, e);
@@ -431,8 +416,7 @@ static PyObject *get_value(PyObject *o, void *u) {
   PyErr_Format(PyExc_AttributeError, "%s has no attribute 'value'; it is not a literal", PY_KIND_NAME[n->kind]);
   return NULL;
 }
-static PyObject *get_args(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_args(PyObject *o, void *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
   if (!e) return NULL;
   int n = ir_node(SES, e)->n;
@@ -455,14 +439,12 @@ static PyObject *get_operand(PyObject *o, void *u) {
   PyErr_Format(PyExc_AttributeError, "%s has no attribute '%s'", PY_KIND_NAME[k], i ? "b" : "a");
   return NULL;
 }
-static PyObject *get_name(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_name(PyObject *o, void *Py_UNUSED(u)) {
   return PyUnicode_FromString(ir_var_info(SES, ir_node(SES, ((PyExpr *)o)->id)->sym)->name);
 }
 
 /* What a load, a call or a reduction refers to; for tools that walk expressions. */
-static PyObject *get_symbol(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_symbol(PyObject *o, void *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
   if (!e) return NULL;
   const ExprNode n = *ir_node(SES, e);
@@ -517,8 +499,7 @@ static PyObject *expr_same(PyObject *a, PyObject *b) {
   ExprId x = py_expr_id(a), y = x ? py_expr_id(b) : 0;
   return x && y ? PyBool_FromLong(x == y) : NULL;
 }
-static PyObject *expr_asobject(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *expr_asobject(PyObject *o, PyObject *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
   return e ? py_expr_new(e) : NULL;
 }
@@ -533,8 +514,7 @@ static PyObject *iter_get(PyObject *o, void *u) {
   default: return Py_NewRef(v->tag);
   }
 }
-static PyObject *iter_dom(PyObject *o, void *u) {
-  (void)u;
+static PyObject *iter_dom(PyObject *o, void *Py_UNUSED(u)) {
   PyIterVar *v = (PyIterVar *)o;
   if (!v->extent) return Py_NewRef(Py_None);
   PyObject *mod = PyImport_ImportModule("nestsmith.tir"), *lo = py_dim_new(v->min), *ext = py_dim_new(v->extent);
@@ -559,12 +539,8 @@ static PyObject *iter_repr(PyObject *o) {
 }
 
 /* IntImm: the int subclass of constant extents, so that shapes are plain integers with the attributes of a literal. */
-static PyObject *imm_value(PyObject *o, void *u) {
-  (void)u;
-  return PyLong_FromLongLong(PyLong_AsLongLong(o));
-}
-static PyObject *imm_dtype(PyObject *o, void *u) {
-  (void)u;
+static PyObject *imm_value(PyObject *o, void *Py_UNUSED(u)) { return PyLong_FromLongLong(PyLong_AsLongLong(o)); }
+static PyObject *imm_dtype(PyObject *o, void *Py_UNUSED(u)) {
   long long v = PyLong_AsLongLong(o);
   return PyUnicode_FromString(v >= INT32_MIN && v <= INT32_MAX ? "int32" : "int64");
 }

@@ -1,46 +1,21 @@
 /* Module functions that build expressions: nodes by name, intrinsics, literals, variables and iterators. */
 #include "py/py_te_int.h"
 
-static void do_ite(void *p) {
-  PyCall *x = p;
-  x->out = ex_if_then_else(SES, x->a[0], x->a[1], x->a[2]);
-}
-static void do_let(void *p) {
-  PyCall *x = p;
-  x->out = ex_let_new(SES, x->v, x->a[0], x->a[1]);
-}
-static void do_max(void *p) {
-  PyCall *x = p;
-  x->out = dtype_max_value(SES, x->t);
-}
-static void do_min(void *p) {
-  PyCall *x = p;
-  x->out = dtype_min_value(SES, x->t);
-}
-static void do_neutral(void *p) {
-  PyCall *x = p;
-  x->out = ex_neutral(SES, x->t, x->i != 0);
-}
-static void do_not(void *p) {
-  PyCall *x = p;
-  x->out = ex_not(SES, x->a[0]);
-}
-static void do_reint(void *p) {
-  PyCall *x = p;
-  x->out = ex_call(SES, IN_REINTERPRET, x->t, 1, x->a);
-}
-static void do_select(void *p) {
-  PyCall *x = p;
-  x->out = ex_select(SES, x->a[0], x->a[1], x->a[2]);
-}
+PY_BODY(do_ite, PyCall *x, x->out = ex_if_then_else(SES, x->a[0], x->a[1], x->a[2]))
+PY_BODY(do_let, PyCall *x, x->out = ex_let_new(SES, x->v, x->a[0], x->a[1]))
+PY_BODY(do_max, PyCall *x, x->out = dtype_max_value(SES, x->t))
+PY_BODY(do_min, PyCall *x, x->out = dtype_min_value(SES, x->t))
+PY_BODY(do_neutral, PyCall *x, x->out = ex_neutral(SES, x->t, x->i != 0))
+PY_BODY(do_not, PyCall *x, x->out = ex_not(SES, x->a[0]))
+PY_BODY(do_reint, PyCall *x, x->out = ex_call(SES, IN_REINTERPRET, x->t, 1, x->a))
+PY_BODY(do_select, PyCall *x, x->out = ex_select(SES, x->a[0], x->a[1], x->a[2]))
 static void do_var(void *p) {
   PyCall *x = p;
   x->v = ir_var_new(SES, x->s, x->t, x->i != 0);
   x->out = ex_var(SES, x->v);
 }
 
-static PyObject *fn_bin(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_bin(PyObject *Py_UNUSED(m), PyObject *args) {
   const char *name;
   PyObject *a, *b;
   if (!PyArg_ParseTuple(args, "sOO", &name, &a, &b)) return NULL;
@@ -52,8 +27,7 @@ static PyObject *fn_bin(PyObject *m, PyObject *args) {
   }
   return PyErr_Format(PyExc_ValueError, "unknown binary node '%s'", name);
 }
-static PyObject *fn_not(PyObject *m, PyObject *o) {
-  (void)m;
+static PyObject *fn_not(PyObject *Py_UNUSED(m), PyObject *o) {
   ExprId e = py_expr_id(o);
   return e ? py_engine_expr(do_not, &(PyCall){.a = &e}) : NULL;
 }
@@ -64,16 +38,9 @@ static PyObject *three(PyObject *args, ErrBody body) {
   if (!(a[0] = py_expr_id(c)) || !(a[1] = py_expr_id(t)) || !(a[2] = py_expr_id(f))) return NULL;
   return py_engine_expr(body, &(PyCall){.a = a});
 }
-static PyObject *fn_select(PyObject *m, PyObject *args) {
-  (void)m;
-  return three(args, do_select);
-}
-static PyObject *fn_ite(PyObject *m, PyObject *args) {
-  (void)m;
-  return three(args, do_ite);
-}
-static PyObject *fn_math(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_select(PyObject *Py_UNUSED(m), PyObject *args) { return three(args, do_select); }
+static PyObject *fn_ite(PyObject *Py_UNUSED(m), PyObject *args) { return three(args, do_ite); }
+static PyObject *fn_math(PyObject *Py_UNUSED(m), PyObject *args) {
   const char *name;
   PyObject *seq;
   Py_ssize_t n = 0;
@@ -92,8 +59,7 @@ static PyObject *fn_math(PyObject *m, PyObject *args) {
   PyMem_Free(a);
   return r;
 }
-static PyObject *fn_const(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_const(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *v, *t = Py_None;
   if (!PyArg_ParseTuple(args, "O|O", &v, &t)) return NULL;
   PyCall x = {0};
@@ -109,8 +75,7 @@ static PyObject *fn_const(PyObject *m, PyObject *args) {
     e = (x.a = &e, py_engine(py_do_cast, &x));
   return e ? py_expr_new(e) : NULL;
 }
-static PyObject *fn_var(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_var(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *t;
   int nonneg = 0;
   PyCall x = {0};
@@ -119,8 +84,7 @@ static PyObject *fn_var(PyObject *m, PyObject *args) {
   return py_engine_expr(do_var, &x);
 }
 /* iter_var(name, min, extent, kind, tag): min and extent None for a thread axis without range. */
-static PyObject *fn_iter_var(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_iter_var(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *lo, *ext, *tag;
   int kind;
   PyCall x = {.t = DT_I32};
@@ -134,16 +98,14 @@ static PyObject *fn_iter_var(PyObject *m, PyObject *args) {
   }
   return py_engine(do_var, &x) ? py_iter_new(x.v, min, extent, kind, tag) : NULL;
 }
-static PyObject *fn_let(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_let(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *v, *value, *body;
   ExprId a[2];
   if (!PyArg_ParseTuple(args, "O!OO", PyVar_Type, &v, &value, &body)) return NULL;
   if (!(a[0] = py_expr_id(value)) || !(a[1] = py_expr_id(body))) return NULL;
   return py_engine_expr(do_let, &(PyCall){.v = ir_node(SES, ((PyExpr *)v)->id)->sym, .a = a});
 }
-static PyObject *fn_limits(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_limits(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *t;
   int max, neutral = 0;
   PyCall x = {0};
@@ -151,8 +113,7 @@ static PyObject *fn_limits(PyObject *m, PyObject *args) {
   x.i = max;
   return py_engine_expr(neutral ? do_neutral : max ? do_max : do_min, &x);
 }
-static PyObject *fn_cast(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_cast(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *t, *v;
   int bits = 0;
   PyCall x = {0};

@@ -113,8 +113,7 @@ static PyObject *describe(const Graph *g, int entry) {
   return Py_BuildValue("iNs", entry, py_filled(shape), e->dtype);
 }
 
-static PyObject *exec_inputs(PyObject *self, PyObject *none) {
-  (void)none;
+static PyObject *exec_inputs(PyObject *self, PyObject *Py_UNUSED(none)) {
   const Graph *g = ((PyExec *)self)->g;
   PyObject *out = PyList_New(0);
   for (int i = 0; out && i < g->n_args; i++) {
@@ -128,8 +127,7 @@ static PyObject *exec_inputs(PyObject *self, PyObject *none) {
   return out;
 }
 
-static PyObject *exec_outputs(PyObject *self, PyObject *none) {
-  (void)none;
+static PyObject *exec_outputs(PyObject *self, PyObject *Py_UNUSED(none)) {
   const Graph *g = ((PyExec *)self)->g;
   PyObject *out = PyList_New(g->n_heads);
   for (int i = 0; out && i < g->n_heads; i++) {
@@ -154,23 +152,17 @@ static void upload_body(void *arg) {
   dev_upload(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->host, (size_t)c->o->g->entry[c->entry].bytes);
   graph_exec_given(c->o->x, c->entry);
 }
-static void download_body(void *arg) {
-  Call *c = arg;
-  dev_download(c->o->dev->dev, c->host, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes);
-}
+PY_BODY(download_body, Call *c,
+        dev_download(c->o->dev->dev, c->host, graph_exec_data(c->o->x, c->entry),
+                     (size_t)c->o->g->entry[c->entry].bytes))
 static void copy_in_body(void *arg) {
   Call *c = arg;
   dev_copy(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->ptr, (size_t)c->o->g->entry[c->entry].bytes);
   graph_exec_given(c->o->x, c->entry);
 }
-static void copy_out_body(void *arg) {
-  Call *c = arg;
-  dev_copy(c->o->dev->dev, c->ptr, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes);
-}
-static void bind_body(void *arg) {
-  Call *c = arg;
-  graph_exec_bind(c->o->x, c->entry, c->ptr);
-}
+PY_BODY(copy_out_body, Call *c,
+        dev_copy(c->o->dev->dev, c->ptr, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes))
+PY_BODY(bind_body, Call *c, graph_exec_bind(c->o->x, c->entry, c->ptr))
 
 static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody device, int flags) {
   Call c = {.o = (PyExec *)self};
@@ -227,25 +219,17 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
 
 /* ---- running ---- */
 static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
-static void time_body(void *arg) {
-  Call *c = arg;
-  c->seconds = graph_exec_time(c->o->x, c->number);
-}
-static void nodes_body(void *arg) {
-  Call *c = arg;
-  graph_exec_node_times(c->o->x, c->number, c->each);
-}
+PY_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number))
+PY_BODY(nodes_body, Call *c, graph_exec_node_times(c->o->x, c->number, c->each))
 static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
 
-static PyObject *exec_unset(PyObject *self, PyObject *none) {
-  (void)none;
+static PyObject *exec_unset(PyObject *self, PyObject *Py_UNUSED(none)) {
   char names[4096];
   graph_exec_unset(((PyExec *)self)->x, names, sizeof names);
   return PyUnicode_FromString(names);
 }
 
-static PyObject *exec_run(PyObject *self, PyObject *none) {
-  (void)none;
+static PyObject *exec_run(PyObject *self, PyObject *Py_UNUSED(none)) {
   Call c = {.o = (PyExec *)self};
   if (!py_dev_call(c.o->dev, run_body, &c)) return NULL;
   Py_RETURN_NONE;
@@ -353,13 +337,9 @@ static bool plan_read(Plan *p) {
     return PyErr_Format(PyExc_ValueError, "the nodes make %d entries, %d sizes were given", first, p->n_entries), false;
   return !PyErr_Occurred();
 }
-static void plan_body(void *arg) {
-  Plan *p = arg;
-  p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head);
-}
+PY_BODY(plan_body, Plan *p, p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head))
 
-static PyObject *fn_plan(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_plan(PyObject *Py_UNUSED(m), PyObject *args) {
   Plan p = {0};
   if (!PyArg_ParseTuple(args, "O!O!O!", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads))
     return NULL;
@@ -415,8 +395,7 @@ static bool params_fill(Params *x) {
   return true;
 }
 
-static PyObject *fn_params_write(PyObject *m, PyObject *list) {
-  (void)m;
+static PyObject *fn_params_write(PyObject *Py_UNUSED(m), PyObject *list) {
   Params x = {.n = 0};
   if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "expected a list of (name, dtype, shape, data)");
   if (!(x.rows = PyList_AsTuple(list))) return NULL;
@@ -436,12 +415,8 @@ typedef struct {
   int n;
   GraphParam *p;
 } Read;
-static void read_body(void *arg) {
-  Read *r = arg;
-  r->p = params_read(r->s.a, r->v.buf, (size_t)r->v.len, &r->n);
-}
-static PyObject *fn_params_read(PyObject *m, PyObject *data) {
-  (void)m;
+PY_BODY(read_body, Read *r, r->p = params_read(r->s.a, r->v.buf, (size_t)r->v.len, &r->n))
+static PyObject *fn_params_read(PyObject *Py_UNUSED(m), PyObject *data) {
   Read r = {0};
   if (PyObject_GetBuffer(data, &r.v, PyBUF_C_CONTIGUOUS) < 0) return NULL;
   PyObject *out = NULL;

@@ -91,21 +91,15 @@ static PyObject *run(PyObject *args, PyObject *kw, bool facts) {
   py_args_free(&j.args);
   return out;
 }
-static PyObject *fn_facts(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
-  return run(args, kw, true);
-}
-static PyObject *fn_vector(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
-  return run(args, kw, false);
-}
+static PyObject *fn_facts(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) { return run(args, kw, true); }
+static PyObject *fn_vector(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) { return run(args, kw, false); }
 
 static PyMethodDef FUNCTIONS[] = {
-    {"loop_facts", (PyCFunction)(void (*)(void))fn_facts, METH_VARARGS | METH_KEYWORDS,
+    {"loop_facts", PY_KEYWORDS(fn_facts),
      "loop_facts(schedule, args, target): a dict per loop of the program: length, nest, top_down, bottom_up, kind, "
      "add, "
      "mul, div, and touch: name of an access -> (stride, mod, count, reuse, thread_count, thread_reuse)."},
-    {"loop_vector", (PyCFunction)(void (*)(void))fn_vector, METH_VARARGS | METH_KEYWORDS,
+    {"loop_vector", PY_KEYWORDS(fn_vector),
      "loop_vector(schedule, args, target, kind='itervar', samples=20): the same as float32 numbers; kind: \"itervar\" "
      "or \"curve\", with `samples` points of each curve."},
     {NULL, NULL, 0, NULL}};

@@ -30,10 +30,7 @@ static void do_new(void *arg) {
   x->p->learner = learner_new(&x->p->err, x->seed);
   cost_use(learner_model(x->p->learner), x->kind);
 }
-static void do_task(void *arg) {
-  New *x = arg;
-  x->out = learner_task(x->p->learner);
-}
+PY_BODY(do_task, New *x, x->out = learner_task(x->p->learner))
 
 static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {"seed", "kind", NULL};
@@ -131,10 +128,7 @@ typedef struct {
   const Traits *traits;
   double seconds;
 } Add;
-static void do_add(void *arg) {
-  Add *x = arg;
-  learner_add(x->t, x->traits, x->seconds);
-}
+PY_BODY(do_add, Add *x, learner_add(x->t, x->traits, x->seconds))
 static PyObject *m_add(PyObject *o, PyObject *args) {
   PyLearner *p = (PyLearner *)o;
   PyObject *so;
@@ -178,8 +172,7 @@ static PyObject *m_train(PyObject *o, PyObject *args) {
   x.p->busy = 0;
   return ok ? PyBool_FromLong(x.trained) : NULL;
 }
-static PyObject *m_cancel(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_cancel(PyObject *o, PyObject *Py_UNUSED(u)) {
   ((PyLearner *)o)->stop = 1;
   Py_RETURN_NONE;
 }
@@ -192,10 +185,7 @@ typedef struct {
   double score, *stage;
   bool ok;
 } Score;
-static void do_score(void *arg) {
-  Score *x = arg;
-  x->score = scorer_one(&x->slot->scorer, x->t, x->copy.s);
-}
+PY_BODY(do_score, Score *x, x->score = scorer_one(&x->slot->scorer, x->t, x->copy.s))
 static void do_stages(void *arg) {
   Score *x = arg;
   x->stage = arena_array(ir_arena(x->copy.own.ctx), double, x->copy.s->stage.len + 1);
@@ -238,10 +228,7 @@ typedef struct {
   PyLearner *p;
   const char *path, *json;
 } File;
-static void do_save(void *arg) {
-  File *x = arg;
-  cost_save(learner_model(x->p->learner), x->path, x->json);
-}
+PY_BODY(do_save, File *x, cost_save(learner_model(x->p->learner), x->path, x->json))
 /* Takes the path over. Converting it may have run Python code, and other threads meanwhile: so idle() is asked only here. */
 static PyObject *with_path(File *x, PyObject *path, ErrBody body) {
   PyObject *out = NULL;
@@ -260,18 +247,14 @@ static PyObject *m_save(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O&s", PyUnicode_FSConverter, &path, &x.json)) return NULL;
   return with_path(&x, path, do_save);
 }
-static void do_load(void *arg) {
-  File *x = arg;
-  cost_load(learner_model(x->p->learner), x->path);
-}
+PY_BODY(do_load, File *x, cost_load(learner_model(x->p->learner), x->path))
 static PyObject *m_load(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
   PyObject *path;
   if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
   return with_path(&x, path, do_load);
 }
-static PyObject *m_batch(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_batch(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyLearner *p = (PyLearner *)o;
   if (!readable(p)) return NULL;
   FeatBatch b = cost_batch(learner_model(p->learner));
@@ -284,10 +267,7 @@ typedef struct {
   PyLearner *p;
   const Forest *f;
 } Adopt;
-static void do_adopt(void *arg) {
-  Adopt *x = arg;
-  cost_adopt(learner_model(x->p->learner), x->f);
-}
+PY_BODY(do_adopt, Adopt *x, cost_adopt(learner_model(x->p->learner), x->f))
 static PyObject *m_adopt(PyObject *o, PyObject *forest) {
   Adopt x = {(PyLearner *)o, py_forest(forest)};
   if (!x.f || !idle(x.p)) return NULL;
@@ -298,20 +278,17 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
   x.p->busy = 0;
   return ok ? Py_NewRef(Py_None) : NULL;
 }
-static PyObject *m_dropped(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_dropped(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyLearner *p = (PyLearner *)o;
   PyObject *l = readable(p) ? PyList_New(p->n_slot) : NULL;
   for (int i = 0; l && i < p->n_slot; i++)
     PyList_SET_ITEM(l, i, PyBool_FromLong(cost_dropped(learner_model(p->learner), i)));
   return l;
 }
-static PyObject *m_records(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_records(PyObject *o, PyObject *Py_UNUSED(u)) {
   return PyLong_FromLong(cost_records(learner_model(((PyLearner *)o)->learner)));
 }
-static PyObject *m_ready(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_ready(PyObject *o, PyObject *Py_UNUSED(u)) {
   return PyBool_FromLong(cost_ready(learner_model(((PyLearner *)o)->learner)));
 }
 
@@ -321,8 +298,7 @@ typedef struct {
   uint64_t seed;
 } Chance;
 static void chance_drop(PyObject *o) { PyMem_Free(PyCapsule_GetPointer(o, "nestsmith.Scorer")); }
-static PyObject *f_random_scorer(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_random_scorer(PyObject *Py_UNUSED(m), PyObject *args) {
   unsigned long long seed;
   if (!PyArg_ParseTuple(args, "K", &seed)) return NULL;
   Chance *c = PyMem_Calloc(1, sizeof *c);

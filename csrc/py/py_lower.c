@@ -57,10 +57,8 @@ static void do_text(void *arg) {
   st_print(j->c, &b, f.body, 0);
   j->text = sb_str(&b);
 }
-static void do_check(void *arg) {
-  Job *j = arg;
-  j->check = low_gpu_check(loops_of(j, j->copy.s, j->what == TEXT_FEATURES ? LOW_FEATURES : LOW_CODE));
-}
+PY_BODY(do_check, Job *j,
+        j->check = low_gpu_check(loops_of(j, j->copy.s, j->what == TEXT_FEATURES ? LOW_FEATURES : LOW_CODE)))
 static bool with_copy(Job *j, PyState *o, ErrCode (*run)(Err *e, ErrBody body, void *arg), ErrBody body) {
   if (!py_copy_take(&j->copy, o)) return false;
   j->c = j->copy.own.ctx;
@@ -68,8 +66,7 @@ static bool with_copy(Job *j, PyState *o, ErrCode (*run)(Err *e, ErrBody body, v
 }
 
 /* ---- functions ---- */
-static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
+static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "what", "target", "args", NULL};
   static const char *const WHAT[] = {"primfn", "loops", "features", "kernels"};
   PyObject *state, *list = Py_None;
@@ -89,8 +86,7 @@ static PyObject *fn_text(PyObject *m, PyObject *args, PyObject *kw) {
   py_args_free(&j.args);
   return r;
 }
-static PyObject *fn_check(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
+static PyObject *fn_check(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", NULL};
   PyObject *state;
   Job j = {.t = target_default(TG_CUDA, 0)};
@@ -200,8 +196,7 @@ static void do_verify(void *arg) {
   Program p = low_build(loops_of(&v->j, state_copy(c, v->j.copy.s), LOW_CODE), "main");
   compare(v, "program", NULL, &p);
 }
-static PyObject *fn_verify(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_verify(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *state, *list, *tensors = Py_None;
   Verify v = {.max_steps = 50000000};
   if (!PyArg_ParseTuple(args, "OO&O!|dO", &state, py_target, &v.j.t, &PyList_Type, &list, &v.tolerance, &tensors))
@@ -233,12 +228,12 @@ static PyObject *fn_verify(PyObject *m, PyObject *args) {
   return r;
 }
 static PyMethodDef FUNCS[] = {
-    {"lower_text", (PyCFunction)(void (*)(void))fn_text, METH_VARARGS | METH_KEYWORDS,
+    {"lower_text", PY_KEYWORDS(fn_text),
      "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' "
      "(multi-dimensional loop program), or "
      "'kernels' (verified kernel IR). args: for a State the names of the argument tensors, in order, default the "
      "tensors of the DAG; for a te Schedule the tensors."},
-    {"gpu_check", (PyCFunction)(void (*)(void))fn_check, METH_VARARGS | METH_KEYWORDS,
+    {"gpu_check", PY_KEYWORDS(fn_check),
      "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): "
      "dict with ok, why and the quantities checked."},
     {"lower_verify", fn_verify, METH_VARARGS,

@@ -124,8 +124,7 @@ static void build_body(void *arg) {
   if (r != ME_OK) err_raise(&b->e, NS_ERR_RUNTIME, "%s", msg);
 }
 
-static PyObject *fn_build(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_build(PyObject *Py_UNUSED(self), PyObject *args) {
   Build b = {0};
   PyObject *stop = NULL;
   err_init(&b.e);
@@ -142,8 +141,7 @@ static PyObject *fn_build(PyObject *self, PyObject *args) {
   return r;
 }
 
-static PyObject *fn_build_rename(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_build_rename(PyObject *Py_UNUSED(self), PyObject *args) {
   const char *data, *name;
   Py_ssize_t n;
   if (!PyArg_ParseTuple(args, "y#s", &data, &n, &name)) return NULL;
@@ -155,8 +153,7 @@ static PyObject *fn_build_rename(PyObject *self, PyObject *args) {
   return r;
 }
 
-static PyObject *fn_build_report(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_build_report(PyObject *Py_UNUSED(self), PyObject *args) {
   Target t;
   const char *data;
   Py_ssize_t n;
@@ -173,8 +170,7 @@ static PyObject *fn_build_report(PyObject *self, PyObject *args) {
                        "occupancy", r.occupancy);
 }
 
-static PyObject *fn_build_available(PyObject *self, PyObject *arg) {
-  (void)self;
+static PyObject *fn_build_available(PyObject *Py_UNUSED(self), PyObject *arg) {
   Target t;
   char why[512];
   if (!py_target(arg, &t)) return NULL;
@@ -200,8 +196,7 @@ static void flags_body(void *arg) {
     f->note = isa_note(f->s.a);
 }
 
-static PyObject *fn_cc_flags(PyObject *self, PyObject *args) {
-  (void)self;
+static PyObject *fn_cc_flags(PyObject *Py_UNUSED(self), PyObject *args) {
   Flags f = {0};
   if (!PyArg_ParseTuple(args, "O&sz", py_target, &f.t, &f.cc, &f.arch)) return NULL;
   PyObject *out = py_scratch_alloc(&f.s, 0, 1) && py_free_ok(&f.s.err, flags_body, &f) ? PyList_New(f.n) : NULL;
@@ -210,8 +205,7 @@ static PyObject *fn_cc_flags(PyObject *self, PyObject *args) {
   return py_filled(out);
 }
 
-static PyObject *fn_isa_note(PyObject *self, PyObject *none) {
-  (void)self, (void)none;
+static PyObject *fn_isa_note(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) {
   Flags f = {0};
   PyObject *out =
       py_scratch_alloc(&f.s, 0, 1) && py_free_ok(&f.s.err, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
@@ -219,8 +213,7 @@ static PyObject *fn_isa_note(PyObject *self, PyObject *none) {
   return out;
 }
 
-static PyObject *fn_sm_range(PyObject *self, PyObject *none) {
-  (void)self, (void)none;
+static PyObject *fn_sm_range(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) {
   int lo, hi;
   bool ok;
   Py_BEGIN_ALLOW_THREADS;
@@ -241,13 +234,10 @@ typedef struct {
   Py_buffer view[MSR_MAX_ARGS];
   TaskData *out;
 } TaskArgs;
-static void task_body(void *arg) {
-  TaskArgs *t = arg;
-  t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype, t->exact);
-}
+PY_BODY(task_body, TaskArgs *t,
+        t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype, t->exact))
 
-static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  (void)kw;
+static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kw)) {
   PyObject *list;
   if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
   PyObject *rows = PyList_AsTuple(list); /* owns them while the lock is released */
@@ -314,13 +304,9 @@ typedef struct {
   Err e;
   PyCompiler *c;
 } NewCompiler;
-static void compiler_body(void *arg) {
-  NewCompiler *n = arg;
-  n->c->c = compiler_start(&n->e);
-}
+PY_BODY(compiler_body, NewCompiler *n, n->c->c = compiler_start(&n->e))
 
-static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
-  (void)kw;
+static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUSED(kw)) {
   NewCompiler n = {.c = NULL};
   if (!PyArg_ParseTuple(args, "")) return NULL;
   err_init(&n.e);
@@ -369,8 +355,7 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   return x;
 }
 
-static PyObject *compiler_stop_py(PyObject *o, PyObject *none) {
-  (void)none;
+static PyObject *compiler_stop_py(PyObject *o, PyObject *Py_UNUSED(none)) {
   ((PyCompiler *)o)->stop = 1;
   return Py_NewRef(Py_None);
 }
@@ -430,8 +415,7 @@ static bool lock_mode(int given, LockMode *out) {
   return false;
 }
 
-static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
-  (void)kw;
+static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUSED(kw)) {
   NewWorker n = {0};
   int lock = LOCK_NONE;
   PyObject *stop = NULL;
@@ -508,16 +492,14 @@ static PyObject *worker_stop_py(PyObject *o, PyObject *flag) {
   return Py_NewRef(Py_None);
 }
 
-static PyObject *worker_close(PyObject *o, PyObject *none) {
-  (void)none;
+static PyObject *worker_close(PyObject *o, PyObject *Py_UNUSED(none)) {
   PyWorker *w = (PyWorker *)o;
   if (w->busy && w->made == fork_count()) return PyErr_Format(PyExc_RuntimeError, "the worker is busy; stop it first");
   worker_end(w);
   return Py_NewRef(Py_None);
 }
 
-static PyObject *worker_pid_py(PyObject *o, void *none) {
-  (void)none;
+static PyObject *worker_pid_py(PyObject *o, void *Py_UNUSED(none)) {
   PyWorker *w = (PyWorker *)o;
   return PyLong_FromLong(w->w ? worker_pid(w->w) : 0);
 }
@@ -529,10 +511,7 @@ typedef struct {
   int type, id;
   PipeOptions o;
 } NewPipeline;
-static void pipeline_body(void *arg) {
-  NewPipeline *n = arg;
-  n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o);
-}
+PY_BODY(pipeline_body, NewPipeline *n, n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o))
 
 /* The texts of a list into out, which borrows them and stays ended by NULL; None: none. */
 static bool words_from(PyObject *list, char **out, Py_ssize_t most) {
@@ -580,8 +559,7 @@ static bool pipeline_open(PyPipeline *p) {
   return p->p != NULL && py_here(p->made, "pipeline");
 }
 
-static PyObject *pipeline_close(PyObject *o, PyObject *none) {
-  (void)none;
+static PyObject *pipeline_close(PyObject *o, PyObject *Py_UNUSED(none)) {
   PyPipeline *p = (PyPipeline *)o;
   if (p->users && p->made == fork_count())
     return PyErr_Format(PyExc_RuntimeError, "another thread is waiting in this pipeline");
@@ -621,10 +599,7 @@ typedef struct {
   long long tag;
   RunPolicy policy;
 } Submit;
-static void submit_body(void *arg) {
-  Submit *s = arg;
-  pipe_submit(s->p->p, &s->p->err, s->task, s->source, s->manifest, s->tag, &s->policy);
-}
+PY_BODY(submit_body, Submit *s, pipe_submit(s->p->p, &s->p->err, s->task, s->source, s->manifest, s->tag, &s->policy))
 
 static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};
@@ -636,10 +611,8 @@ static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   return Py_NewRef(Py_None);
 }
 
-static void submit_built_body(void *arg) {
-  Submit *s = arg;
-  pipe_submit_built(s->p->p, &s->p->err, s->task, s->source, (size_t)s->n, s->manifest, s->tag, &s->policy);
-}
+PY_BODY(submit_built_body, Submit *s,
+        pipe_submit_built(s->p->p, &s->p->err, s->task, s->source, (size_t)s->n, s->manifest, s->tag, &s->policy))
 
 static PyObject *pipeline_submit_built(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};
@@ -666,8 +639,7 @@ static PyObject *pipeline_hold(PyObject *o, PyObject *args) {
   return Py_NewRef(Py_None);
 }
 
-static PyObject *pipeline_canary(PyObject *o, void *none) {
-  (void)none;
+static PyObject *pipeline_canary(PyObject *o, void *Py_UNUSED(none)) {
   return pipeline_open((PyPipeline *)o) ? PyFloat_FromDouble(pipe_stats(((PyPipeline *)o)->p).canary) : NULL;
 }
 
@@ -699,13 +671,11 @@ static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
   return out;
 }
 
-static PyObject *pipeline_pending(PyObject *o, void *none) {
-  (void)none;
+static PyObject *pipeline_pending(PyObject *o, void *Py_UNUSED(none)) {
   return pipeline_open((PyPipeline *)o) ? PyLong_FromLong(pipe_pending(((PyPipeline *)o)->p)) : NULL;
 }
 
-static PyObject *pipeline_cancel(PyObject *o, PyObject *none) {
-  (void)none;
+static PyObject *pipeline_cancel(PyObject *o, PyObject *Py_UNUSED(none)) {
   return pipeline_open((PyPipeline *)o) ? PyLong_FromLong(pipe_cancel(((PyPipeline *)o)->p)) : NULL;
 }
 

@@ -133,10 +133,7 @@ static void do_load(void *arg) {
   else
     c->self->forest = forest_load(c->self->arena, c->path, &c->json_out);
 }
-static void do_arena(void *arg) {
-  PyTrained *f = arg;
-  f->arena = arena_new(&f->err);
-}
+PY_BODY(do_arena, PyTrained *f, f->arena = arena_new(&f->err))
 
 static PyTypeObject *PyNetwork_Type;
 static PyTrained *trained_empty(PyTypeObject *type) {
@@ -308,16 +305,13 @@ static PyObject *trained_load(PyObject *type, PyObject *args) {
   return (PyObject *)c.self;
 }
 
-static PyObject *trained_info(PyTrained *self, void *closure) {
-  (void)closure;
+static PyObject *trained_info(PyTrained *self, void *Py_UNUSED(closure)) {
   return self->info ? Py_NewRef(self->info) : PyUnicode_FromString("{}");
 }
-static PyObject *trained_rules(PyTrained *self, void *closure) {
-  (void)closure;
+static PyObject *trained_rules(PyTrained *self, void *Py_UNUSED(closure)) {
   return PyLong_FromLong(self->net ? mlp_rules(self->net) : self->forest ? self->forest->rules : 0);
 }
-static PyObject *forest_get_trees(PyTrained *self, void *closure) {
-  (void)closure;
+static PyObject *forest_get_trees(PyTrained *self, void *Py_UNUSED(closure)) {
   return PyLong_FromLong(self->forest ? self->forest->n_trees : 0);
 }
 static void trained_dealloc(PyTrained *self) {
@@ -456,13 +450,9 @@ typedef struct {
   const double *score;
   ModelMetrics m;
 } MetricCall;
-static void do_metrics(void *arg) {
-  MetricCall *c = arg;
-  c->m = model_metrics(c->s.a, c->b, c->score);
-}
+PY_BODY(do_metrics, MetricCall *c, c->m = model_metrics(c->s.a, c->b, c->score))
 
-static PyObject *metrics_py(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *metrics_py(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *rows, *first, *task, *cost, *score;
   if (!PyArg_ParseTuple(args, "OOOOO", &rows, &first, &task, &cost, &score)) return NULL;
   Batch x;
@@ -488,13 +478,10 @@ typedef struct {
   int top;
   double cut, out;
 } RecallCall;
-static void do_recall(void *arg) {
-  RecallCall *c = arg;
-  c->out = average_recall(c->s.a, (int32_t)PyArray_DIM(c->label, 0), PyArray_DATA(c->label), PyArray_DATA(c->score),
-                          c->top, c->cut);
-}
-static PyObject *recall_py(PyObject *m, PyObject *args) {
-  (void)m;
+PY_BODY(do_recall, RecallCall *c,
+        c->out = average_recall(c->s.a, (int32_t)PyArray_DIM(c->label, 0), PyArray_DATA(c->label),
+                                PyArray_DATA(c->score), c->top, c->cut))
+static PyObject *recall_py(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *label, *score, *out = NULL;
   RecallCall c = {0};
   if (!PyArg_ParseTuple(args, "OOid", &label, &score, &c.top, &c.cut)) return NULL;
@@ -544,8 +531,7 @@ static PyObject *features_result(const Features *f) {
   return NULL;
 }
 
-static PyObject *features_py(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
+static PyObject *features_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", "rules", "log", "check", NULL};
   PyObject *state, *target;
   FeatCall k = {.rules = FEAT_RULES_REPAIRED, .log = 1};
@@ -588,17 +574,13 @@ static void do_one_state(void *arg) {
   memcpy(o->out->rows, f->row, sizeof *f->row * (size_t)f->n_rows);
   o->out->n = f->n_rows;
 }
-static void state_job(void *arg, int worker, int64_t i) {
-  (void)worker;
+static void state_job(void *arg, int Py_UNUSED(worker), int64_t i) {
   StateBatch *b = arg;
   OneState o = {&b->call[i], &b->out[i]};
   err_try(&o.call->copy.own.err, do_one_state, &o);
   py_copy_drop(&o.call->copy);
 }
-static void do_pool(void *arg) {
-  StateBatch *b = arg;
-  b->pool = pool_new(b->threads, &b->err);
-}
+PY_BODY(do_pool, StateBatch *b, b->pool = pool_new(b->threads, &b->err))
 
 /* Up to TOGETHER states; false with the exception set. */
 static bool some_states(StateBatch *b, const FeatCall *all, PyObject *const *state, int64_t n) {
@@ -658,8 +640,7 @@ static PyObject *batch_of(StateBatch *b, const FeatCall *all, PyObject *states) 
   return out;
 }
 
-static PyObject *feature_batch_py(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
+static PyObject *feature_batch_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"states", "target", "rules", "log", "check", "threads", NULL};
   PyObject *list, *target, *out = NULL;
   FeatCall all = {.rules = FEAT_RULES_REPAIRED, .log = 1, .check = 1};
@@ -713,8 +694,7 @@ static void do_feature_speed(void *arg) {
   }
 }
 /* Repeats the path that the search takes for every candidate. */
-static PyObject *feature_speed_py(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *feature_speed_py(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag, *target;
   SpeedCall k = {.what = 3};
   if (!PyArg_ParseTuple(args, "O!Osl|i", PyDag_Type, &dag, &target, &k.json, &k.n, &k.what) || !py_target(target, &k.t))
@@ -731,10 +711,10 @@ static PyObject *feature_speed_py(PyObject *m, PyObject *args) {
 }
 
 static PyMethodDef FUNCTIONS[] = {
-    {"features", (PyCFunction)(void (*)(void))features_py, METH_VARARGS | METH_KEYWORDS,
+    {"features", PY_KEYWORDS(features_py),
      "features(state, target, rules=2, log=True, check=False) -> (names, float32 [rows, "
      "164]); check: no rows if a GPU limit is broken"},
-    {"feature_batch", (PyCFunction)(void (*)(void))feature_batch_py, METH_VARARGS | METH_KEYWORDS,
+    {"feature_batch", PY_KEYWORDS(feature_batch_py),
      "feature_batch(states, target, rules=2, log=True, check=True, threads=1) -> "
      "(float32 [rows, 164], int32 first [states + 1])"},
     {"feature_speed", feature_speed_py, METH_VARARGS,

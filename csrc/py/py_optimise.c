@@ -34,8 +34,7 @@ static PyObject *array_of(int type, npy_intp n, const void *from) {
   return a;
 }
 
-static PyObject *f_features(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_features(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *space, *list;
   if (!PyArg_ParseTuple(args, "OO", &space, &list)) return NULL;
   PySpace *p = py_space(space);
@@ -91,10 +90,7 @@ static void shuffle_drop(PyObject *o) {
   t->tp_free(o);
   Py_DECREF(t);
 }
-static void do_next(void *arg) {
-  PyShuffle *x = arg;
-  x->next = draw_next(&x->draw, &x->rng);
-}
+PY_BODY(do_next, PyShuffle *x, x->next = draw_next(&x->draw, &x->rng))
 static PyObject *shuffle_next(PyObject *o) {
   PyShuffle *x = (PyShuffle *)o;
   ErrCode c = err_try(&x->p->err, do_next, x);
@@ -131,8 +127,7 @@ static void do_genetic(void *arg) {
   for (int i = 0; i < length(x->visited); i++) index_add(&visited, indices(x->visited)[i]);
   genetic_next(x->p->space, x->a, &x->rng, n, parent, x->children, x->mutation, &visited, &x->out);
 }
-static PyObject *f_genetic(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_genetic(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *space, *parent, *score, *visited, *out = NULL;
   unsigned long long seed;
   Genetic x = {0};
@@ -198,8 +193,7 @@ static void do_anneal(void *arg) {
   x->best = arena_array(a, int64_t, x->n_best + 1);
   for (int i = 0; i < x->n_best; i++) x->best[i] = best[i].index;
 }
-static PyObject *f_anneal(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_anneal(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *space, *start, *exclude, *out = NULL;
   unsigned long long seed;
   Anneal x = {0};
@@ -240,8 +234,7 @@ static void do_pick(void *arg) {
   x->out = arena_array(x->a, int64_t, x->n + 1);
   for (int i = 0; i < x->n; i++) x->out[i] = place[i];
 }
-static PyObject *f_pick(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_pick(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *space, *at, *score, *out = NULL;
   Pick x = {0};
   if (!PyArg_ParseTuple(args, "OOOi", &space, &at, &score, &x.most)) return NULL;

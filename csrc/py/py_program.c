@@ -48,8 +48,7 @@ static void relayout_body(void *arg) {
   relayout_copy(&c->r, c->elem, c->v.buf, c->made);
 }
 
-static PyObject *fn_relayout(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_relayout(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *data, *from, *to, *axes, *out = NULL;
   int64_t old[LAYOUT_MAX_DIMS], size[LAYOUT_MAX_DIMS], axis[LAYOUT_MAX_DIMS], before;
   int32_t axis32[LAYOUT_MAX_DIMS], n_axis;
@@ -93,8 +92,7 @@ static bool fill(Call *c) {
   return true;
 }
 
-static PyObject *fn_write(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_write(PyObject *Py_UNUSED(m), PyObject *args) {
   Call c = {0};
   PyObject *programs, *inputs, *out = NULL;
   Py_ssize_t n;
@@ -111,10 +109,7 @@ static PyObject *fn_write(PyObject *m, PyObject *args) {
   return out;
 }
 
-static void read_body(void *arg) {
-  Call *c = arg;
-  c->out = container_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what);
-}
+PY_BODY(read_body, Call *c, c->out = container_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what))
 
 static PyObject *described(const Container *c) {
   PyObject *programs = PyList_New(c->n_programs), *inputs = PyList_New(c->n_inputs);
@@ -136,8 +131,7 @@ static PyObject *described(const Container *c) {
   return NULL;
 }
 
-static PyObject *fn_read(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_read(PyObject *Py_UNUSED(m), PyObject *args) {
   Call c = {0};
   if (!PyArg_ParseTuple(args, "y*s", &c.v, &c.what)) return NULL;
   PyObject *out = py_scratch_alloc(&c.s, 0, 1) && py_run_ok(&c.s.err, read_body, &c) ? described(c.out) : NULL;

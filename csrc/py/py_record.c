@@ -45,16 +45,14 @@ static PyObject *record_tuple(const Rec *x) {
                        r->version);
 }
 
-static PyObject *fn_record_parse(PyObject *m, PyObject *arg) {
-  (void)m;
+static PyObject *fn_record_parse(PyObject *Py_UNUSED(m), PyObject *arg) {
   Rec x = {.in = PyUnicode_AsUTF8(arg)};
   PyObject *r = x.in && convert(&x, do_parse, &x) ? record_tuple(&x) : NULL;
   py_arena_free(x.s.a);
   return r;
 }
 
-static PyObject *fn_record_text(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_record_text(PyObject *Py_UNUSED(m), PyObject *args) {
   Rec x = {0};
   Record *r = &x.out;
   PyObject *inputs, *costs, *hw;
@@ -98,8 +96,7 @@ static void do_carry(void *arg) {
   x->rec.text = steps_text(x->rec.s.a, x->n, steps);
 }
 
-static PyObject *fn_carry(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_carry(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *tail;
   CarryCall x = {.n = 0};
   if (!PyArg_ParseTuple(args, "siiO!", &x.rec.in, &x.n_stages, &x.prefix, &PyList_Type, &tail)) return NULL;
@@ -115,8 +112,7 @@ static PyObject *fn_carry(PyObject *m, PyObject *args) {
   return r;
 }
 
-static PyObject *fn_limits(PyObject *m, PyObject *none) {
-  (void)m, (void)none;
+static PyObject *fn_limits(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(none)) {
   PyObject *r = PyDict_New();
   for (int k = 0; r && k < LIMIT_KINDS; k++) {
     const Limit *l = limit_of((LimitKind)k);

@@ -143,15 +143,11 @@ static void stop_drop(PyObject *o) {
   t->tp_free(o);
   Py_DECREF(t);
 }
-static PyObject *stop_set(PyObject *o, PyObject *none) {
-  (void)none;
+static PyObject *stop_set(PyObject *o, PyObject *Py_UNUSED(none)) {
   ((PyStop *)o)->set = 1;
   return Py_NewRef(Py_None);
 }
-static PyObject *stop_is_set(PyObject *o, PyObject *none) {
-  (void)none;
-  return PyBool_FromLong(((PyStop *)o)->set);
-}
+static PyObject *stop_is_set(PyObject *o, PyObject *Py_UNUSED(none)) { return PyBool_FromLong(((PyStop *)o)->set); }
 
 PyObject *py_stop_from(PyObject *o) {
   if (!o || o == Py_None) return PyStop_Type->tp_alloc(PyStop_Type, 0);

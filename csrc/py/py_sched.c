@@ -27,13 +27,6 @@ typedef struct {
 } Call;
 static bool run(ErrBody body, Call *x) { return py_guard(py_session(), body, x); }
 
-/* A body of `run` that does one thing with its arguments x. */
-#define BODY(name, call)                                                                                               \
-  static void name(void *arg) {                                                                                        \
-    Call *x = arg;                                                                                                     \
-    call;                                                                                                              \
-  }
-
 /* ---- loops as IterVar objects ---- */
 
 static PyObject *axis_obj(const Axis *a) { /* it has a handle */
@@ -42,8 +35,8 @@ static PyObject *axis_obj(const Axis *a) { /* it has a handle */
   return py_iter_new(a->handle, root ? a->min : 0, root ? a->extent : 0, reduce ? IV_REDUCE : IV_DATA, NULL);
 }
 
-BODY(do_find, x->leaf = hand_axis(x->s, x->stage, x->var))
-BODY(do_handles, for (int k = 0; k < x->s->stage.at[x->stage].axes.len; k++) axis_handle(x->s, x->stage, k))
+PY_BODY(do_find, Call *x, x->leaf = hand_axis(x->s, x->stage, x->var))
+PY_BODY(do_handles, Call *x, for (int k = 0; k < x->s->stage.at[x->stage].axes.len; k++) axis_handle(x->s, x->stage, k))
 
 static bool leaf_of_axis(Call *x, PyObject *iv) {
   if (!PyObject_TypeCheck(iv, PyIterVar_Type))
@@ -65,7 +58,7 @@ static bool stage_ok(const State *s, int i) {
 
 /* ---- making ---- */
 
-BODY(do_new, x->s = hand_new(SES, x->n, x->ops))
+PY_BODY(do_new, Call *x, x->s = hand_new(SES, x->n, x->ops))
 
 static PyObject *sched_obj(PyTypeObject *type, State *s) {
   PyState *o = (PyState *)type->tp_alloc(type, 0);
@@ -139,8 +132,7 @@ static PyObject *tensor_list(int n, const TensorId *t) {
 }
 
 /* schedule_from_steps(dag, steps, layout_rewrite) -> (Schedule, tensors) */
-static PyObject *fn_from_steps(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_from_steps(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag;
   Replay x = {0};
   if (!PyArg_ParseTuple(args, "O!si", PyDag_Type, &dag, &x.json, &x.option) || !replay(dag, &x)) return NULL;
@@ -151,8 +143,7 @@ static PyObject *fn_from_steps(PyObject *m, PyObject *args) {
   return NULL;
 }
 
-static PyObject *fn_rewrite_layout(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_rewrite_layout(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag;
   Replay x = {.option = 2, .layout_only = true};
   if (!PyArg_ParseTuple(args, "O!s|i", PyDag_Type, &dag, &x.json, &x.option) || !replay(dag, &x)) return NULL;
@@ -214,11 +205,10 @@ static void do_bounds(void *p) {
   x->s = state_copy(SES, x->s);
   state_infer_bounds(x->s);
 }
-BODY(do_copy, x->s = state_copy(SES, x->s))
+PY_BODY(do_copy, Call *x, x->s = state_copy(SES, x->s))
 
 /* bounds() -> per stage a list of (IterVar, min, extent) */
-static PyObject *m_bounds(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_bounds(PyObject *o, PyObject *Py_UNUSED(u)) {
   Call x = {.s = state_of(o)};
   if (!run(do_bounds, &x)) return NULL;
   PyObject *l = PyList_New(x.s->stage.len);
@@ -239,8 +229,7 @@ static PyObject *m_bounds(PyObject *o, PyObject *u) {
   return l;
 }
 
-static PyObject *m_copy(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_copy(PyObject *o, PyObject *Py_UNUSED(u)) {
   Call x = {.s = state_of(o)};
   return run(do_copy, &x) ? sched_obj(Py_TYPE(o), x.s) : NULL;
 }
@@ -304,8 +293,8 @@ static PyObject *m_replay(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-BODY(do_steps_for,
-     x->text = steps_text(ir_arena(SES), x->s->step.len, hand_steps_for(ir_arena(SES), x->s, x->n, x->ops)))
+PY_BODY(do_steps_for, Call *x,
+        x->text = steps_text(ir_arena(SES), x->s->step.len, hand_steps_for(ir_arena(SES), x->s, x->n, x->ops)))
 static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
   if (!PyObject_TypeCheck(dag, PyDag_Type))
     return PyErr_Format(PyExc_TypeError, "expected a ComputeDAG, not %s", Py_TYPE(dag)->tp_name);
@@ -323,7 +312,7 @@ static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
 
 static PyObject *none_if(bool ok) { return ok ? Py_NewRef(Py_None) : NULL; }
 
-BODY(do_split, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
+PY_BODY(do_split, Call *x, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
 static PyObject *m_split(PyObject *o, PyObject *args) {
   PyObject *iv, *factor, *nparts;
   Call x = {.s = state_of(o)};
@@ -338,7 +327,7 @@ static PyObject *m_split(PyObject *o, PyObject *args) {
   return NULL;
 }
 
-BODY(do_fuse, hand_fuse(x->s, x->stage, x->leaf))
+PY_BODY(do_fuse, Call *x, hand_fuse(x->s, x->stage, x->leaf))
 static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   PyObject *a = NULL, *b = NULL;
   Call x = {.s = state_of(o), .leaf = -1};
@@ -355,7 +344,7 @@ static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   return run(do_fuse, &x) ? leaf_obj(&x, x.leaf) : NULL;
 }
 
-BODY(do_reorder, hand_reorder(x->s, x->stage, x->n, x->list))
+PY_BODY(do_reorder, Call *x, hand_reorder(x->s, x->stage, x->n, x->list))
 static PyObject *m_reorder(PyObject *o, PyObject *args) {
   PyObject *l;
   Call x = {.s = state_of(o)};
@@ -382,7 +371,7 @@ static bool thread_kind(PyObject *tag, int *kind) {
   return *kind != AN_NONE;
 }
 
-BODY(do_bind, hand_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind))
+PY_BODY(do_bind, Call *x, hand_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind))
 static PyObject *m_bind(PyObject *o, PyObject *args) {
   PyObject *iv, *thread;
   Call x = {.s = state_of(o)};
@@ -394,7 +383,7 @@ static PyObject *m_bind(PyObject *o, PyObject *args) {
   return none_if(run(do_bind, &x));
 }
 
-BODY(do_annotate, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
+PY_BODY(do_annotate, Call *x, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
 static PyObject *m_annotate(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
@@ -402,7 +391,7 @@ static PyObject *m_annotate(PyObject *o, PyObject *args) {
   return none_if(run(do_annotate, &x));
 }
 
-BODY(do_pragma, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
+PY_BODY(do_pragma, Call *x, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
 static PyObject *m_pragma(PyObject *o, PyObject *args) {
   PyObject *iv;
   long long v;
@@ -412,7 +401,7 @@ static PyObject *m_pragma(PyObject *o, PyObject *args) {
   return none_if(run(do_pragma, &x));
 }
 
-BODY(do_compute_at, state_compute_at(x->s, x->stage, x->target, x->leaf))
+PY_BODY(do_compute_at, Call *x, state_compute_at(x->s, x->stage, x->target, x->leaf))
 static PyObject *m_compute_at(PyObject *o, PyObject *args) {
   PyObject *iv;
   int stage;
@@ -424,9 +413,9 @@ static PyObject *m_compute_at(PyObject *o, PyObject *args) {
   return none_if(run(do_compute_at, &x));
 }
 
-BODY(do_inline, hand_compute_inline(x->s, x->stage))
-BODY(do_root, hand_compute_root(x->s, x->stage))
-BODY(do_double, hand_double_buffer(x->s, x->stage))
+PY_BODY(do_inline, Call *x, hand_compute_inline(x->s, x->stage))
+PY_BODY(do_root, Call *x, hand_compute_root(x->s, x->stage))
+PY_BODY(do_double, Call *x, hand_double_buffer(x->s, x->stage))
 static PyObject *m_simple(PyObject *o, PyObject *args) {
   static const ErrBody DO[] = {do_inline, do_root, do_double};
   Call x = {.s = state_of(o)};
@@ -435,7 +424,7 @@ static PyObject *m_simple(PyObject *o, PyObject *args) {
   return none_if(run(DO[x.kind], &x));
 }
 
-BODY(do_align, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset))
+PY_BODY(do_align, Call *x, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset))
 static PyObject *m_align(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
@@ -444,13 +433,13 @@ static PyObject *m_align(PyObject *o, PyObject *args) {
   return none_if(run(do_align, &x));
 }
 
-BODY(do_scope, hand_scope(x->s, x->stage, x->text))
+PY_BODY(do_scope, Call *x, hand_scope(x->s, x->stage, x->text))
 static PyObject *m_scope(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   return none_if(PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_scope, &x));
 }
 
-BODY(do_predicate, hand_predicate(x->s, x->stage, x->a))
+PY_BODY(do_predicate, Call *x, hand_predicate(x->s, x->stage, x->a))
 static PyObject *m_predicate(PyObject *o, PyObject *args) {
   PyObject *cond;
   Call x = {.s = state_of(o)};
@@ -469,7 +458,7 @@ static PyObject *outputs_of(const Call *x) {
   return tensor_list(op->n_out, op->out);
 }
 
-BODY(do_cache_read, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->ids))
+PY_BODY(do_cache_read, Call *x, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->ids))
 static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   PyObject *l;
   Call x = {.s = state_of(o)};
@@ -489,14 +478,14 @@ static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   return r;
 }
 
-BODY(do_cache_write, x->out = hand_cache_write(x->s, x->stage, x->text))
+PY_BODY(do_cache_write, Call *x, x->out = hand_cache_write(x->s, x->stage, x->text))
 static PyObject *m_cache_write(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text)) return NULL;
   return run(do_cache_write, &x) ? outputs_of(&x) : NULL;
 }
 
-BODY(do_rfactor, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n))
+PY_BODY(do_rfactor, Call *x, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n))
 static PyObject *m_rfactor(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
@@ -504,10 +493,7 @@ static PyObject *m_rfactor(PyObject *o, PyObject *args) {
   return run(do_rfactor, &x) ? outputs_of(&x) : NULL;
 }
 
-static PyObject *sched_len(PyObject *o, void *u) {
-  (void)u;
-  return PyLong_FromLong(state_of(o)->stage.len);
-}
+static PyObject *sched_len(PyObject *o, void *Py_UNUSED(u)) { return PyLong_FromLong(state_of(o)->stage.len); }
 
 static void sched_dealloc(PyObject *o) { /* the state lives in the session */
   PyTypeObject *t = Py_TYPE(o);

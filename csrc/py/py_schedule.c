@@ -145,10 +145,7 @@ typedef struct {
   PyCopy *c;
   const State *from;
 } Copy;
-static void do_copy(void *arg) {
-  Copy *x = arg;
-  x->c->s = state_copy(x->c->own.ctx, x->from);
-}
+PY_BODY(do_copy, Copy *x, x->c->s = state_copy(x->c->own.ctx, x->from))
 bool py_copy_take(PyCopy *c, PyState *from) {
   err_init(&c->own.err);
   c->own.ctx = py_candidate(py_state_ctx(from)->ctx, &c->own.err);
@@ -177,21 +174,16 @@ static PyObject *state_apply_py(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static void do_infer(void *arg) {
-  Call *x = arg;
-  state_infer_bounds(x->o->state);
-}
+PY_BODY(do_infer, Call *x, state_infer_bounds(x->o->state))
 
-static PyObject *state_infer_py(PyObject *self, PyObject *u) {
-  (void)u;
+static PyObject *state_infer_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   PyState *o = (PyState *)self, *r = state_make(Py_TYPE(self), o->dag, NULL, o->state);
   Call x = {.o = r};
   if (r && !py_free_ok(&r->own.err, do_infer, &x)) Py_CLEAR(r);
   return (PyObject *)r;
 }
 
-static PyObject *state_copy_py(PyObject *self, PyObject *u) {
-  (void)u;
+static PyObject *state_copy_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   PyState *o = (PyState *)self;
   const State *from = o->state; /* of now: others may apply steps meanwhile */
   PyState *r = state_make(Py_TYPE(self), o->dag, NULL, from);
@@ -202,22 +194,14 @@ static PyObject *state_copy_py(PyObject *self, PyObject *u) {
 
 /* ---- texts ---- */
 
-static void do_text(void *arg) {
-  Call *x = arg;
-  x->text = state_text(x->o->state, x->flag);
-}
+PY_BODY(do_text, Call *x, x->text = state_text(x->o->state, x->flag))
 typedef struct {
   PyCopy copy;
   char *text;
 } Python;
-static void do_python(void *arg) {
-  Python *x = arg;
-  x->text = state_python(x->copy.s);
-}
-static void do_steps(void *arg) {
-  Call *x = arg;
-  x->text = steps_text(ir_arena(x->o->state->ctx), x->o->state->step.len, x->o->state->step.at);
-}
+PY_BODY(do_python, Python *x, x->text = state_python(x->copy.s))
+PY_BODY(do_steps, Call *x,
+        x->text = steps_text(ir_arena(x->o->state->ctx), x->o->state->step.len, x->o->state->step.at))
 
 static PyObject *with_text(PyState *o, ErrBody body, bool flag) {
   Call x = {.o = o, .flag = flag};
@@ -235,25 +219,20 @@ static PyObject *state_text_py(PyObject *self, PyObject *args, PyObject *kw) {
   return with_text((PyState *)self, do_text, hide);
 }
 static PyObject *state_str(PyObject *self) { return with_text((PyState *)self, do_text, true); }
-static PyObject *state_python_py(PyObject *self, PyObject *u) {
-  (void)u;
+static PyObject *state_python_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   Python x = {0};
   bool ok = py_copy_take(&x.copy, (PyState *)self) && py_copy_run(&x.copy, py_free, do_python, &x);
   PyObject *r = ok ? PyUnicode_FromString(x.text) : NULL;
   py_copy_drop(&x.copy);
   return r;
 }
-static PyObject *state_steps_py(PyObject *self, PyObject *u) {
-  (void)u;
+static PyObject *state_steps_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   return with_text((PyState *)self, do_steps, false);
 }
 
 /* ---- what a state consists of ---- */
 
-static void do_range(void *arg) {
-  Call *x = arg;
-  x->text = ex_text(x->o->own.ctx, x->e);
-}
+PY_BODY(do_range, Call *x, x->text = ex_text(x->o->own.ctx, x->e))
 static PyObject *range_part(PyState *o, bool known, int64_t v, ExprId e) {
   if (known) return PyLong_FromLongLong(v);
   if (!e) return Py_NewRef(Py_None);
@@ -273,8 +252,7 @@ static PyObject *iter_tuple(PyState *o, const Stage *st, const Axis *x) {
                        range_part(o, x->sext >= 0, x->sext, root->extent));
 }
 
-static PyObject *state_stages(PyObject *self, PyObject *u) {
-  (void)u;
+static PyObject *state_stages(PyObject *self, PyObject *Py_UNUSED(u)) {
   PyState *o = (PyState *)self;
   const State *s = o->state;
   PyObject *l = PyList_New(s->stage.len);
@@ -336,8 +314,7 @@ static PyObject *arg_obj(const Step *p, char kind) {
   }
 }
 
-static PyObject *state_step_tuples(PyObject *self, PyObject *u) {
-  (void)u;
+static PyObject *state_step_tuples(PyObject *self, PyObject *Py_UNUSED(u)) {
   const State *s = ((PyState *)self)->state;
   PyObject *l = PyList_New(s->step.len);
   for (int i = 0; l && i < s->step.len; i++) {
@@ -358,8 +335,7 @@ static PyGetSetDef BASE_GET[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef BASE_METHODS[] = {
     {"apply", state_apply_py, METH_VARARGS, "apply(mnemonic, *arguments): appends one step, laid out as in a record."},
-    {"text", (PyCFunction)(void (*)(void))state_text_py, METH_VARARGS | METH_KEYWORDS,
-     "text(hide_trivial=True): the loops."},
+    {"text", PY_KEYWORDS(state_text_py), "text(hide_trivial=True): the loops."},
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
     {"steps_text", state_steps_py, METH_NOARGS, "Same as steps()."},
     {"steps", state_steps_py, METH_NOARGS, "The steps as JSON text."},

@@ -23,8 +23,7 @@ void py_scope_dies(uint32_t stamp) { scope.alive -= stamp && stamp == scope.open
 void py_scope_uses(uint32_t stamp) { scope.keep = scope.keep || stamp != scope.open; }
 void py_scope_keep(void) { scope.keep = true; }
 
-static PyObject *f_begin(PyObject *m, PyObject *u) {
-  (void)m, (void)u;
+static PyObject *f_begin(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(u)) {
   if (scope.open) Py_RETURN_FALSE;
   if (!py_session()) return NULL;
   scope.open = ++scope.last ? scope.last : ++scope.last; /* 0 is no number */
@@ -32,12 +31,8 @@ static PyObject *f_begin(PyObject *m, PyObject *u) {
   scope.mark = ir_mark(SES);
   Py_RETURN_TRUE;
 }
-static PyObject *f_alive(PyObject *m, PyObject *u) {
-  (void)m, (void)u;
-  return PyLong_FromLongLong(scope.alive);
-}
-static PyObject *f_end(PyObject *m, PyObject *u) {
-  (void)m, (void)u;
+static PyObject *f_alive(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(u)) { return PyLong_FromLongLong(scope.alive); }
+static PyObject *f_end(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(u)) {
   bool forget = scope.open && !scope.alive && !scope.keep;
   if (forget) ir_release(SES, scope.mark);
   scope.open = 0;

@@ -144,8 +144,7 @@ static PyObject *target_get(PyObject *o, PyObject *name) {
 }
 
 /* Everything that a program depends on: (kind, hw, sm, options in their order). */
-static PyObject *target_key(PyObject *o, PyObject *unused) {
-  (void)unused;
+static PyObject *target_key(PyObject *o, PyObject *Py_UNUSED(unused)) {
   const Target *t = &((PyTarget *)o)->t;
   PyObject *options = PyTuple_New(NS_COUNT(OPTIONS) - 1);
   for (int i = 0; options && OPTIONS[i].name; i++) PyTuple_SET_ITEM(options, i, py_field_value(&OPTIONS[i], t));
@@ -178,8 +177,7 @@ static PyObject *target_repr(PyObject *o) {
 }
 
 /* What pickle calls with a target's key. */
-static PyObject *fn_target_from(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_target_from(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *kind, *hw, *sm, *options;
   if (!PyArg_ParseTuple(args, "OOOO!", &kind, &hw, &sm, &PyTuple_Type, &options)) return NULL;
   PyObject *two = PyTuple_Pack(2, kind, hw), *kw = two ? Py_BuildValue("{s:O}", "sm", sm) : NULL;
@@ -201,8 +199,7 @@ static PyObject *target_reduce(PyObject *o, PyObject *unused) {
 }
 
 /* ---- default hardware parameters, machines ---- */
-static PyObject *fn_hw_default(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_hw_default(PyObject *Py_UNUSED(m), PyObject *args) {
   const char *name;
   int mali, adreno;
   TargetKind kind;
@@ -215,17 +212,14 @@ static PyObject *fn_hw_default(PyObject *m, PyObject *args) {
   const char *why = hw_params_default(kind, mali, adreno, &q, &h);
   return why ? PyErr_Format(PyExc_ValueError, "%s is not known", why) : py_hw_tuple(&h);
 }
-static PyObject *fn_cpu_threads(PyObject *m, PyObject *unused) {
-  (void)m, (void)unused;
+static PyObject *fn_cpu_threads(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(unused)) {
   return PyLong_FromLong(cpu_threads());
 }
-static PyObject *fn_cpu_vector_bytes(PyObject *m, PyObject *cpu) {
-  (void)m;
+static PyObject *fn_cpu_vector_bytes(PyObject *Py_UNUSED(m), PyObject *cpu) {
   const char *name = PyUnicode_AsUTF8(cpu);
   return name ? PyLong_FromLong(cpu_machine(name).vector_bytes) : NULL;
 }
-static PyObject *fn_gpu_fit(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_gpu_fit(PyObject *Py_UNUSED(m), PyObject *args) {
   static const char *const BOUND[] = {[GPU_BY_REGS] = "registers",
                                       [GPU_BY_SHARED] = "shared memory",
                                       [GPU_BY_WARPS] = "warps",

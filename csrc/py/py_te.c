@@ -62,10 +62,7 @@ typedef struct {
   const ExprId *idx;
   ExprId out;
 } Read;
-static void do_read(void *p) {
-  Read *x = p;
-  x->out = ex_read(SES, x->t, x->n, x->idx);
-}
+PY_BODY(do_read, Read *x, x->out = ex_read(SES, x->t, x->n, x->idx))
 
 /* Indexing: all indices give an element, fewer a slice that waits for the rest. `index` is a tuple. */
 static PyObject *tensor_at(TensorId t, PyObject *index) {
@@ -308,8 +305,7 @@ static PyObject *op_output(PyObject *o, PyObject *k) {
                         i);
   return py_tensor_new(op->out[i]);
 }
-static PyObject *op_is_placeholder(PyObject *o, void *u) {
-  (void)u;
+static PyObject *op_is_placeholder(PyObject *o, void *Py_UNUSED(u)) {
   return PyBool_FromLong(((PyOperation *)o)->op->kind == TE_PLACEHOLDER);
 }
 static PyObject *op_repr(PyObject *o) {
@@ -342,17 +338,11 @@ typedef struct {
   TeAttr *attr;
   TeOp *out;
 } Make;
-static void do_placeholder(void *p) {
-  Make *x = p;
-  x->out = te_placeholder(SES, x->name, x->t, x->n, x->shape);
-}
-static void do_compute(void *p) {
-  Make *x = p;
-  x->out = te_compute(SES, x->name, x->tag, x->n, x->axis, x->n_body, x->body, x->n_attr, x->attr);
-}
+PY_BODY(do_placeholder, Make *x, x->out = te_placeholder(SES, x->name, x->t, x->n, x->shape))
+PY_BODY(do_compute, Make *x,
+        x->out = te_compute(SES, x->name, x->tag, x->n, x->axis, x->n_body, x->body, x->n_attr, x->attr))
 
-static PyObject *fn_placeholder(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_placeholder(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *shape, *type;
   Make x = {0};
   Py_ssize_t n = 0;
@@ -422,8 +412,7 @@ static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
 }
 
 /* compute(name, tag, axes, bodies, attrs) -> tuple of tensors */
-static PyObject *fn_compute(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_compute(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *axes, *bodies, *attrs, *key, *val, *r = NULL;
   Make x = {0};
   Py_ssize_t n = 0, pos = 0;
@@ -463,18 +452,11 @@ typedef struct {
   IrReduce red;
   ExprId out;
 } Reduction;
-static void do_reducer(void *p) {
-  Reduction *x = p;
-  x->id = ir_reducer_new(SES, x->r);
-}
-static void do_reduce(void *p) {
-  Reduction *x = p;
-  x->out = ex_reduce(SES, x->red);
-}
+PY_BODY(do_reducer, Reduction *x, x->id = ir_reducer_new(SES, x->r))
+PY_BODY(do_reduce, Reduction *x, x->out = ex_reduce(SES, x->red))
 
 /* reducer(lhs vars, rhs vars, results, identities, code or None) -> id */
-static PyObject *fn_reducer(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_reducer(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *in[5];
   ExprId *list[5] = {0};
   Py_ssize_t n[5] = {0};
@@ -506,8 +488,7 @@ static PyObject *fn_reducer(PyObject *m, PyObject *args) {
 }
 
 /* reduce(reducer, sources, axes, condition, inits or None) -> tuple of expressions, one per value */
-static PyObject *fn_reduce(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *fn_reduce(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *src, *axes, *cond, *init, *r = NULL;
   Py_ssize_t n = 0, n_init = 0;
   Reduction x = {0};

@@ -31,10 +31,7 @@ void py_space_failed(PySpace *p) {
 }
 
 /* ---- life ---- */
-static void do_new(void *arg) {
-  PySpace *p = arg;
-  p->space = space_new(&p->err);
-}
+PY_BODY(do_new, PySpace *p, p->space = space_new(&p->err))
 static PyObject *space_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {NULL};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "", names)) return NULL;
@@ -292,15 +289,13 @@ static PyObject *numbers(int n, const int32_t *at) {
   for (int i = 0; t && i < n; i++) PyTuple_SET_ITEM(t, i, PyLong_FromLong(at[i]));
   return py_filled(t);
 }
-static PyObject *get_dims(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_dims(PyObject *o, void *Py_UNUSED(u)) {
   const Space *s = ((PySpace *)o)->space;
   int32_t n[SPACE_KNOBS];
   for (int i = 0; i < space_knobs(s); i++) n[i] = space_knob(s, i)->n;
   return numbers(space_knobs(s), n);
 }
-static PyObject *get_range(PyObject *o, void *u) {
-  (void)u;
+static PyObject *get_range(PyObject *o, void *Py_UNUSED(u)) {
   return PyLong_FromLongLong(space_range(((PySpace *)o)->space));
 }
 static bool index_in(const PySpace *p, long long index) {
@@ -368,10 +363,7 @@ static PyObject *asked(Ask *x, ErrBody body) {
   ErrCode c = err_try(&x->p->err, body, x);
   return c == NS_OK ? PyLong_FromLongLong(x->out) : py_space_raise(x->p, c);
 }
-static void do_allows(void *arg) {
-  Ask *x = arg;
-  x->out = space_allows(x->p->space, x->index);
-}
+PY_BODY(do_allows, Ask *x, x->out = space_allows(x->p->space, x->index))
 static PyObject *m_allows(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   if (!PyArg_ParseTuple(args, "L", &x.index)) return NULL;
@@ -379,28 +371,19 @@ static PyObject *m_allows(PyObject *o, PyObject *args) {
   Py_XDECREF(r);
   return r ? PyBool_FromLong(x.out != 0) : NULL;
 }
-static void do_count(void *arg) {
-  Ask *x = arg;
-  x->out = space_count(x->p->space, x->begin, x->end);
-}
+PY_BODY(do_count, Ask *x, x->out = space_count(x->p->space, x->begin, x->end))
 static PyObject *m_count(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   if (!PyArg_ParseTuple(args, "LL", &x.begin, &x.end)) return NULL;
   return asked(&x, do_count);
 }
-static void do_next(void *arg) {
-  Ask *x = arg;
-  x->out = space_next(x->p->space, x->index, x->n, x->begin, x->end);
-}
+PY_BODY(do_next, Ask *x, x->out = space_next(x->p->space, x->index, x->n, x->begin, x->end))
 static PyObject *m_next(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   if (!PyArg_ParseTuple(args, "LLLL", &x.index, &x.n, &x.begin, &x.end)) return NULL;
   return asked(&x, do_next);
 }
-static void do_walk(void *arg) {
-  Ask *x = arg;
-  x->out = space_walk(x->p->space, &x->rng, x->index);
-}
+PY_BODY(do_walk, Ask *x, x->out = space_walk(x->p->space, &x->rng, x->index))
 static PyObject *m_walk(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   unsigned long long seed;
@@ -480,12 +463,8 @@ typedef struct {
   long long x;
   int64_t n, *out;
 } Divisors;
-static void do_divisors(void *arg) {
-  Divisors *d = arg;
-  d->n = i64_divisors(d->s.a, d->x, &d->out);
-}
-static PyObject *f_divisors(PyObject *m, PyObject *args) {
-  (void)m;
+PY_BODY(do_divisors, Divisors *d, d->n = i64_divisors(d->s.a, d->x, &d->out))
+static PyObject *f_divisors(PyObject *Py_UNUSED(m), PyObject *args) {
   Divisors d = {0};
   if (!PyArg_ParseTuple(args, "L", &d.x)) return NULL;
   if (d.x <= 0) return PyErr_Format(PyExc_ValueError, "n is %lld; it must be at least 1", d.x);
@@ -501,12 +480,8 @@ typedef struct {
   const char *why;
   double out;
 } Operations;
-static void do_operations(void *arg) {
-  Operations *x = arg;
-  x->out = te_count_operations(py_session()->ctx, x->n, x->t, &x->why);
-}
-static PyObject *f_operations(PyObject *m, PyObject *args) {
-  (void)m;
+PY_BODY(do_operations, Operations *x, x->out = te_count_operations(py_session()->ctx, x->n, x->t, &x->why))
+static PyObject *f_operations(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *list;
   if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
   Operations x = {.n = (int)PyList_GET_SIZE(list)};

@@ -92,9 +92,6 @@ void files_each(int dir, void (*tell)(void *arg, const char *name, int64_t bytes
     close(own);
 }
 
-static void unlink_it(void *dir, const char *name, int64_t bytes) {
-  (void)bytes;
-  unlinkat(*(int *)dir, name, 0);
-}
+static void unlink_it(void *dir, const char *name, int64_t bytes NS_UNUSED) { unlinkat(*(int *)dir, name, 0); }
 
 void files_clear(int dir) { files_each(dir, unlink_it, &dir); }

@@ -129,14 +129,12 @@ static void py_sa(Py *p, const Step *q, Names old) {
   sb_printf(p->b, "s[%s].storage_align(%s, %d, %d)\n", op_name(p, q->stage), old.at[q->iter], q->a, q->b);
 }
 
-static void py_ca(Py *p, const Step *q, Names old) {
-  (void)old;
+static void py_ca(Py *p, const Step *q, Names old NS_UNUSED) {
   const char *a = op_name(p, q->stage), *t = op_name(p, q->iter);
   sb_printf(p->b, "s[%s].compute_at(s[%s], %s)\n", a, t, leaf_name(p, q->iter, q->a));
 }
 
-static void py_chr(Py *p, const Step *q, Names old) {
-  (void)old;
+static void py_chr(Py *p, const Step *q, Names old NS_UNUSED) {
   int made = q->stage + 1;
   sb_printf(p->b, "%s = s.cache_read(%s, \"%s\", [", op_name(p, made), op_name(p, q->stage), q->text);
   for (int i = 0; i < q->n; i++)
@@ -145,8 +143,7 @@ static void py_chr(Py *p, const Step *q, Names old) {
   put_axes(p, made, AXES_DATA);
 }
 
-static void py_chw(Py *p, const Step *q, Names old) {
-  (void)old;
+static void py_chw(Py *p, const Step *q, Names old NS_UNUSED) {
   sb_printf(p->b, "%s, = s.cache_write([%s], \"%s\")\n", op_name(p, q->stage), op_name(p, q->stage + 1), q->text);
   put_axes(p, q->stage, AXES_BOTH);
 }
@@ -235,8 +232,7 @@ static void put_part(Py *p, const Step *q, char what) {
   }
 }
 
-static void py_form(Py *p, const Step *q, Names old) {
-  (void)old;
+static void py_form(Py *p, const Step *q, Names old NS_UNUSED) {
   const char *form = FORM[q->kind];
   if (q->kind == STEP_ANX && !q->a) return; /* no primitive takes an annotation away */
   if (q->kind == STEP_VA && !q->a) {

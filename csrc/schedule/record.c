@@ -396,10 +396,7 @@ static int place_of(void *arg, int k) {
   const Places *x = arg;
   return k >= 0 && k < x->n ? x->to[k] : k;
 }
-static int same_stage(void *arg, int k) {
-  (void)arg;
-  return k;
-}
+static int same_stage(void *arg NS_UNUSED, int k) { return k; }
 
 static void put_plain(StrBuf *b, Arena *a, const Record *r, int end) {
   int *to = arena_array(a, int, end + 1), n = 0; /* number of each step in the plain list */

@@ -97,8 +97,7 @@ static Fit threads_fit(const MakeEnv *m, const State *sketch, const Step *steps)
 
 static int64_t extent_seen(const State *s, int stage, int iter) { return axis_extent(s, stage, iter); }
 
-int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]) {
-  (void)fresh;
+int sp_locations(const State *s, int stage, bool fresh NS_UNUSED, int cap, int (*out)[2]) {
   int t = sp_single_consumer(s, stage), n = 0;
   if (t < 0) return 0;
   bool reduced = false, tiled = pred_is_tiled(s, t), attached = s->stage.at[t].at == AT_ITER;

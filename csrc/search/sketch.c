@@ -50,10 +50,7 @@ static void inline_apply(Derive *d, const State *s, int stage) {
   state_compute_inline(n, stage);
   emit(d, n, stage - 1);
 }
-static Verdict skip_check(Derive *d, const State *s, int stage) {
-  (void)d, (void)s, (void)stage;
-  return APPLY;
-}
+static Verdict skip_check(Derive *d NS_UNUSED, const State *s NS_UNUSED, int stage NS_UNUSED) { return APPLY; }
 static void skip_apply(Derive *d, const State *s, int stage) { emit(d, copy(d, s), stage - 1); }
 
 /* ---- multi-level tiling ---- */
@@ -118,8 +115,7 @@ static int tile(Derive *d, State *s, int stage, int64_t *splits) {
   return n_split;
 }
 
-static Verdict tile_check(Derive *d, const State *s, int stage) {
-  (void)d;
+static Verdict tile_check(Derive *d NS_UNUSED, const State *s, int stage) {
   return sp_needs_tiling(s, stage) ? APPLY_AND_STOP : PASS;
 }
 static void tile_apply(Derive *d, const State *s, int stage) {
@@ -206,8 +202,7 @@ static void cwrite_apply(Derive *d, const State *s, int stage) {
 
 /* ---- constant-tensor stages (Winograd transforms) ---- */
 
-static Verdict const_check(Derive *d, const State *s, int stage) {
-  (void)d;
+static Verdict const_check(Derive *d NS_UNUSED, const State *s, int stage) {
   return sp_has_attr(s, stage, CONST_ATTR) ? APPLY_AND_STOP : PASS;
 }
 static void const_apply(Derive *d, const State *s0, int stage) {

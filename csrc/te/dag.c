@@ -150,8 +150,7 @@ TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs) {
   return te_dag_rewritten(c, NULL, order.n_ops, order.op);
 }
 
-TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base, int n_ops, TeOp **ops) {
-  (void)base;
+TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base NS_UNUSED, int n_ops, TeOp **ops) {
   Arena *a = ir_arena(c);
   TeDag *d = arena_new_of(a, TeDag);
   d->n_ops = n_ops;
