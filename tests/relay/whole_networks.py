@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 import nestsmith
-from nestsmith import relay
+from nestsmith import IRModule, relay, transform
 from nestsmith.contrib.graph_executor import GraphModule
 
 WAYS = ("torch.export", "onnx dynamo", "onnx legacy")
+SIXTEEN = ("float16", "bfloat16")  # through torch.export and ToMixedPrecision
+LIMITS = {**dict.fromkeys(WAYS, 1e-5), **dict.fromkeys(SIXTEEN, 2e-2)}  # of the largest output
 
 
 def trained_like(model, seed=0):
@@ -115,7 +117,7 @@ class Only(nn.Module):
         return self.pick(self.model(*x))
 
 
-def _vision(name, size, **options):
+def vision(name, size, **options):
     def make():
         import torchvision
 
@@ -137,7 +139,7 @@ def _words(batch, length, vocabulary):
     return torch.randint(0, vocabulary, (batch, length))
 
 
-def _bert(layers, length, **sizes):
+def bert(layers, length, **sizes):
     def make():
         import transformers as t
 
@@ -174,29 +176,35 @@ def _gpt2(layers, length, **sizes):
 
 _TINY = {"vocab_size": 100, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 SMALL = {
-    "resnet18": _vision("resnet18", 32, num_classes=10),
-    "squeezenet1_1": _vision("squeezenet1_1", 32, num_classes=10),
+    "resnet18": vision("resnet18", 32, num_classes=10),
+    "squeezenet1_1": vision("squeezenet1_1", 32, num_classes=10),
     "unet": lambda: (UNet(), (torch.randn(1, 3, 24, 24),)),
     "detector": lambda: (Detector(), (torch.randn(1, 3, 32, 32),)),
     "tagger": lambda: (Tagger(), (_words(2, 5, 50),)),
-    "bert": _bert(1, 8, **_TINY),
+    "bert": bert(1, 8, **_TINY),
     "distilbert": _distilbert(1, 8, vocab_size=100, dim=32, n_heads=4, hidden_dim=64),
     "gpt2": _gpt2(1, 8, vocab_size=100, n_embd=32, n_head=4),
 }
 FULL = {
-    **{n: _vision(n, 64) for n in (
+    **{n: vision(n, 64) for n in (
         "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "mobilenet_v2", "mobilenet_v3_small",
         "mobilenet_v3_large", "densenet121", "squeezenet1_0", "squeezenet1_1", "efficientnet_b0", "efficientnet_v2_s",
         "mnasnet1_0", "shufflenet_v2_x1_0", "regnet_y_400mf", "regnet_x_400mf", "convnext_tiny", "swin_t",
     )},
-    **{n: _vision(n, 224) for n in ("vgg16", "vgg16_bn", "alexnet", "vit_b_16")},  # 224: the legacy exporter pools whole windows only
-    "googlenet": _vision("googlenet", 64, init_weights=False, aux_logits=False),
-    "inception_v3": _vision("inception_v3", 96, init_weights=False, aux_logits=False),
+    **{n: vision(n, 224) for n in ("vgg16", "vgg16_bn", "alexnet", "vit_b_16")},  # 224: the legacy exporter pools whole windows only
+    "googlenet": vision("googlenet", 64, init_weights=False, aux_logits=False),
+    "inception_v3": vision("inception_v3", 96, init_weights=False, aux_logits=False),
     "deeplab": _deeplab(64),
-    "bert-base": _bert(12, 32),
+    "bert-base": bert(12, 32),
     "distilbert-base": _distilbert(6, 32),
     "gpt2-base": _gpt2(12, 32),
 }  # fmt: skip
+
+# Those that are judged in 16 bits, too.
+FULL_16 = (
+    "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1", "densenet121", "efficientnet_b0",
+    "shufflenet_v2_x1_0", "vgg16_bn", "convnext_tiny", "vit_b_16", "bert-base",
+)  # fmt: skip
 
 
 def network(make):
@@ -250,17 +258,26 @@ def error(got, want):
     return max(float(np.abs(g - w).max() / np.abs(w).max()) for g, w in zip(got, want))
 
 
+def mixed(mod, params, dtype):
+    """The module in 16 bits, weights bound, with outputs of the types that it has in 32."""
+    f = relay.build_module.bind_params_by_name(mod["main"], params)
+    with transform.PassContext(opt_level=3, config={"relay.ToMixedPrecision.keep_orig_output_dtype": True}):
+        return IRModule.from_expr(relay.transform.ToMixedPrecision(dtype)(f))
+
+
 def errors(make, ways=WAYS):
     """{way: (our error, onnxruntime's or None)} against PyTorch."""
     model, inputs, want = network(make)
     found = {}
     for way in ways:
-        if way == "torch.export":
-            mod, params = relay.frontend.from_pytorch(model, example_inputs=inputs)
-            beside = None
-        else:
+        beside = None
+        if way.startswith("onnx"):
             text = onnx_bytes(model, inputs, way.endswith("dynamo"))
             mod, params = relay.frontend.from_onnx(text)
             beside = error(runtime_outputs(text, inputs), want)
+        else:
+            mod, params = relay.frontend.from_pytorch(model, example_inputs=inputs)
+        if way in SIXTEEN:
+            mod, params = mixed(mod, params, way), {}
         found[way] = error(outputs(mod, params, inputs), want), beside
     return found
