@@ -144,7 +144,8 @@ ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
   DType t = ir_type(c, a);
   if (t.code == DT_HANDLE) bad_types(c, "arithmetic", t, t);
   int q = literal01(c, b);
-  if (q == 0 && is_division(k)) err_raise(c->err, NS_ERR_VALUE, "division by zero");
+  bool by_zero = q == 0 && is_division(k); /* of floats: what IEEE says */
+  if (by_zero && !is_float(t)) err_raise(c->err, NS_ERR_VALUE, "division by zero");
   ExprId f = 0;
   int p = literal01(c, a);
   if (p >= 0 && q >= 0) {
@@ -155,7 +156,7 @@ ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
       f = fold_flt(c, k, t, ir_flt(c, a), ir_flt(c, b));
     if (f) return f;
   }
-  if ((p >= 0 || q >= 0 || a == b) && (f = fold_identity(c, k, t, a, b)) != 0) return f;
+  if (!by_zero && (p >= 0 || q >= 0 || a == b) && (f = fold_identity(c, k, t, a, b)) != 0) return f;
   ExprId kids[2] = {a, b};
   return ctx_node(c, k, is_compare(k) ? dtype_lanes(DT_BOOL, t.lanes) : t, 0, 2, kids, 0);
 }

@@ -491,7 +491,7 @@ static ExprId with_kids(Arith *a, ExprId e) {
     same = same && kids[i] == old;
   }
   if (same) return e;
-  if (is_division(k) && (ex_is_int(c, kids[1], 0) || (ir_kind(c, kids[1]) == IR_FLT && ir_node(c, kids[1])->u.f == 0)))
+  if (is_division(k) && ex_is_int(c, kids[1], 0))
     return ctx_node(c, k, ir_type(c, e), 0, n, kids, 0); /* division by zero: not ours to refuse */
   return ex_rebuild(c, e, kids);
 }

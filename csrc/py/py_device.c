@@ -299,6 +299,8 @@ static bool compact(const DLTensor *t) {
   return true;
 }
 
+enum { PAGE_LOCKED = 3 }; /* DLPack's device of host memory that CUDA has locked */
+
 /* from_dlpack(capsule, device): (Buffer, shape, code, bits). The memory is shared. */
 static PyObject *fn_from_dlpack(PyObject *Py_UNUSED(self), PyObject *args) {
   PyObject *cap, *dev;
@@ -307,7 +309,8 @@ static PyObject *fn_from_dlpack(PyObject *Py_UNUSED(self), PyObject *args) {
   if (!m) return NULL;
   const DLTensor *t = &m->t;
   PyDevice *d = (PyDevice *)dev;
-  if (t->device.device_type != (int32_t)dev_type(d->dev) || t->device.device_id != dev_id(d->dev))
+  bool host = dev_type(d->dev) == DEV_CPU && (t->device.device_type == DEV_CPU || t->device.device_type == PAGE_LOCKED);
+  if (!host && (t->device.device_type != (int32_t)dev_type(d->dev) || t->device.device_id != dev_id(d->dev)))
     return PyErr_Format(PyExc_ValueError, "the DLPack tensor lies on device (%d, %d)", t->device.device_type,
                         t->device.device_id);
   if (!compact(t))

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from nestsmith import auto_scheduler, compiled
+from nestsmith import auto_scheduler, compiled, numerics
 from nestsmith.auto_scheduler.holdings import Holdings
 from nestsmith.auto_scheduler.measure_record import decode_workload_key, no_log
 from nestsmith.compiled import build, source
@@ -187,8 +187,8 @@ def run(args):
         print(f"random values for {', '.join(missing)}")
     out = network(**by_name)
     outputs = list(out) if isinstance(out, tuple) else [out]
-    for k, o in enumerate(outputs):
-        print(f"output {k}: {o.dtype}{list(o.shape)}, {_range(o)}")
+    for k, (o, (_, dtype)) in enumerate(zip(outputs, network.outputs)):
+        print(f"output {k}: {dtype}{list(o.shape)}, {_range(o, dtype)}")
     if args.out:
         _save(args.out, outputs)
     if args.benchmark:
@@ -222,14 +222,16 @@ def _network(args):
 
 
 def _random(rng, shape, dtype):
-    if dtype.startswith("float"):
-        return rng.standard_normal(shape).astype(dtype)
-    return np.zeros(shape, "uint16" if dtype == "bfloat16" else dtype)
+    if not numerics.is_float(dtype):
+        return np.zeros(shape, dtype)
+    values = rng.standard_normal(shape)
+    return numerics.to_bfloat16(values) if dtype == "bfloat16" else values.astype(dtype)
 
 
-def _range(o):
+def _range(o, dtype):
     if not o.size:
         return "empty"
+    o = numerics.from_bfloat16(o) if dtype == "bfloat16" else o
     return f"{float(o.min()):.6g} to {float(o.max()):.6g}" + ("" if np.isfinite(o).all() else ", NOT ALL FINITE")
 
 

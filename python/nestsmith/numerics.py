@@ -7,12 +7,17 @@ import math
 
 import numpy as np
 
-__all__ = ["is_float", "sum_type", "mean_type", "clip_bounds", "to_bfloat16", "from_bfloat16"]
+__all__ = ["is_float", "stored", "sum_type", "mean_type", "clip_bounds", "to_bfloat16", "from_bfloat16"]
 
 
 def is_float(dtype):
     """Whether `dtype` (a string) is a floating-point type."""
     return dtype.startswith(("float", "bfloat"))
+
+
+def stored(dtype):
+    """The NumPy type of arrays that hold values of `dtype`: of bfloat16, which NumPy lacks, their bits."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
 def sum_type(dtype):

@@ -145,6 +145,17 @@ def test_networks(level):
         relay.build(ns.IRModule.from_expr(relay.Function([x], relay.floor_divide(x, relay.const(0)))), "llvm")
 
 
+def test_floats_are_divided_by_a_zero_that_is_written_down():
+    a = te.placeholder((3,), name="A")
+    b = te.compute((3,), lambda i: te.div(a[i], te.const(0.0, "float32")), name="B")
+    c = te.compute((3,), lambda i: a[i] + te.div(te.const(0.0, "float16"), te.const(0.0, "float16")).astype("float32"), name="C")
+    f = ns.build(te.create_schedule([b.op, c.op]), [a, b, c], "llvm")
+    x, *outs = (ns.nd.array(np.array(v, "float32")) for v in ([1, -1, 0], [0] * 3, [0] * 3))
+    f(x, *outs)
+    np.testing.assert_array_equal(outs[0].numpy(), [np.inf, -np.inf, np.nan])
+    assert np.isnan(outs[1].numpy()).all()
+
+
 def test_tuning_a_division():
     """The reference runs in the tuner's own process, on inputs that divide."""
     a, b = (te.placeholder((16,), "int32", name=x) for x in "AB")

@@ -1,10 +1,13 @@
 """``python -m nestsmith tune, run, inspect``: what they write, what they print, and one line for each mistake."""
 
+import re
+
 import numpy as np
 import pytest
 import small_models as s
 
-from nestsmith import auto_scheduler
+import nestsmith
+from nestsmith import auto_scheduler, relay
 from nestsmith.__main__ import main
 
 
@@ -41,6 +44,16 @@ def test_tune_run_inspect(folder, capsys):
     assert "4 tasks for llvm" in out and out.count("has a schedule") == 4
     assert main(["inspect", "net.json"]) == 0
     assert "trials" in capsys.readouterr().out
+
+
+def test_numbers_of_16_bits_are_shown_as_numbers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    x = relay.var("x", shape=(64,), dtype="bfloat16")
+    compiled = nestsmith.compile(relay.Function([x], relay.abs(x)), target="llvm", guess=False, verbose=0)
+    compiled.export("net.tar")
+    assert main(["run", "net.tar"]) == 0
+    low, high = re.search(r"output 0: bfloat16\[64\], (\S+) to (\S+)\n", capsys.readouterr().out).groups()
+    assert 0 <= float(low) < 0.5 < float(high) < 10
 
 
 @pytest.mark.parametrize(

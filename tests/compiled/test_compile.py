@@ -244,8 +244,9 @@ def test_seconds_end_tuning(tmp_path):
 
 
 def test_first_choice_of_the_search():
-    made = quick(product(["Relu"]), guess=True)
+    made, again = (quick(product(["Relu"]), guess=True) for _ in range(2))
     assert made.report().origins() == {"first choice of the search": 1}
+    assert made.lib.get_lib().get_source() == again.lib.get_lib().get_source()
     x = data(8, 32)
     assert s.close(made(x), s.reference(product(["Relu"]), x=x)[0])
 

@@ -1,5 +1,9 @@
 """PyTorch models through ``nestsmith.compile``, and ``torch.compile(model, backend="nestsmith")``."""
 
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -8,6 +12,7 @@ torch = pytest.importorskip("torch")
 import nestsmith  # noqa: E402
 import nestsmith.dynamo  # noqa: E402, F401 - registers the backend
 from nestsmith import relay  # noqa: E402
+from nestsmith.compiled import torch_backend  # noqa: E402
 
 QUICK = {"guess": False, "verbose": 0, "target": "llvm"}
 
@@ -182,3 +187,36 @@ def test_tensors_on_the_gpu():
     torch._dynamo.reset()
     fast = torch.compile(model, backend="nestsmith", options={"guess": False})
     assert fast(x.cuda()).is_cuda and close(fast(x.cuda()), model(x.cuda()))
+
+
+@torch.no_grad()
+def test_scripts():
+    model, x = small(), torch.randn(1, 3, 8, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch would rather see programs
+        script = torch.jit.trace(model, (x,))
+        net = nestsmith.compile(script, (x,), **QUICK)
+    assert close(net(x), model(x)) and net.name == "Sequential"
+    with pytest.raises(ValueError, match="example_inputs"):
+        nestsmith.compile(script, **QUICK)
+
+
+@torch.no_grad()
+def test_threads_with_new_weights_compile_once(monkeypatch):
+    graph = torch.fx.Graph()
+    w, x = graph.placeholder("w"), graph.placeholder("x")
+    graph.output((graph.call_function(torch.mul, (w, x)),))
+    weights, data = [torch.nn.Parameter(torch.full((8,), float(k))) for k in range(torch_backend._KEPT + 2)], torch.randn(8)
+    net = torch_backend.backend(torch.fx.GraphModule({}, graph), [weights[0], data], options={"guess": False})
+    compile_it, made, together = net._compile, [], threading.Barrier(4)
+    monkeypatch.setattr(net, "_compile", lambda args: (made.append(args), compile_it(args))[1])
+
+    def call(w):
+        together.wait()
+        return net(w, data)[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        for k, w in enumerate(weights[1:], 1):
+            for got in pool.map(call, [w] * 4):
+                assert torch.equal(got, data * w)
+            assert len(made) == k and len(net.networks) <= torch_backend._KEPT

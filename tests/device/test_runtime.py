@@ -1,6 +1,7 @@
 # ruff: noqa: E501
 """Devices, arrays, modules, targets and helpers as users see them."""
 
+import ctypes
 import json
 import os
 import pickle
@@ -106,6 +107,33 @@ def test_dlpack():
     assert n.numpy()[0, 0] == 7 and (torch.from_dlpack(n) == t).all()
     with pytest.raises(ValueError, match="contiguous"):
         ns.nd.from_dlpack(t.T)
+
+
+class PageLocked:
+    """An array as PyTorch hands out memory of the host that CUDA has locked: on DLPack's device 3, here or in the tensor, too."""
+
+    def __init__(self, array, also_in_tensor):
+        self.array, self.also_in_tensor = array, also_in_tensor
+
+    def __dlpack_device__(self):
+        return 3, 0
+
+    def __dlpack__(self, **_):
+        capsule = self.array.__dlpack__()
+        address = ctypes.pythonapi.PyCapsule_GetPointer
+        address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        device = ctypes.c_int32.from_address(address(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p))
+        assert device.value == 1
+        device.value = 3 if self.also_in_tensor else 1
+        return capsule
+
+
+@pytest.mark.parametrize("also_in_tensor", [False, True])
+def test_dlpack_of_page_locked_memory(also_in_tensor):
+    a = np.arange(6, dtype="float32")
+    b = ns.nd.from_dlpack(PageLocked(a, also_in_tensor))
+    a[0] = 7
+    assert b.device == ns.cpu(0) and b.numpy()[0] == 7
 
 
 def matmul():

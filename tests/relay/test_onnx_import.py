@@ -266,3 +266,9 @@ def test_nodes_are_compared(monkeypatch):
     monkeypatch.setitem(relay.frontend.onnx_ops.CONVERTERS, "Relu", lambda n: relay.abs(n.input(0)))
     with pytest.raises(ImportMismatch, match="Relu 'act' computes something else than in onnxruntime: its largest error"):
         relay.frontend.from_onnx(proto, shape, check=True)
+
+
+def test_parts_that_do_not_fit():
+    split = helper.make_node("Split", ["x"], list("abcde"), num_outputs=5)
+    with pytest.raises(ValueError, match="7 elements in 5 parts of 2"):
+        relay.frontend.from_onnx(model([split], {"x": [7]}, {k: None for k in "abcde"}, opset=18))

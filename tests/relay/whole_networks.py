@@ -203,7 +203,7 @@ FULL = {
 # Those that are judged in 16 bits, too.
 FULL_16 = (
     "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1", "densenet121", "efficientnet_b0",
-    "shufflenet_v2_x1_0", "vgg16_bn", "convnext_tiny", "vit_b_16", "bert-base",
+    "shufflenet_v2_x1_0", "vgg16_bn", "convnext_tiny", "vit_b_16", "distilbert-base", "gpt2-base",
 )  # fmt: skip
 
 

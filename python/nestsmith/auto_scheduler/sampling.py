@@ -50,12 +50,12 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
 
     def _sample(self, target, workload_key, dag):
         task = SearchTask(compute_dag=dag, workload_key=workload_key, target=target)
-        for _ in range(3):
+        for seed in (1, 2, 3):  # the same choice every time: its programs are in the cache of binaries then
             model = AnalyticModel()
             if self.cost_model_file:
                 model = default_model()
                 model.load(self.cost_model_file)
-            policy = SketchPolicy(task, model, {"eps_greedy": 0.01, "evolutionary_search_num_iters": 0}, verbose=0)
+            policy = SketchPolicy(task, model, {"eps_greedy": 0.01, "evolutionary_search_num_iters": 0}, seed, verbose=0)
             try:
                 state = task.tune(
                     TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0), search_policy=policy

@@ -46,7 +46,7 @@ def compile(
 
     Parameters
     ----------
-    model : torch.nn.Module, torch.export.ExportedProgram, str, os.PathLike, bytes, onnx.ModelProto, IRModule or tuple
+    model : torch.nn.Module, torch.jit.ScriptModule, torch.export.ExportedProgram, str, os.PathLike, bytes, onnx.ModelProto, IRModule or tuple
         A PyTorch model (taken in evaluation mode), an ONNX model or its file, a relay module or ``(module, params)``.
     example_inputs : array, tuple, list or dict, optional
         Arguments of a call: they say shapes and element types. Needed for a torch.nn.Module; a dictionary holds keywords

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import check, forks
 from ..error import TVMValueError
+from ..numerics import stored
 from ..runtime.device import Device
 from ..runtime.graph import GraphExecutorFactoryModule
 from ..runtime.module import load_module
@@ -171,7 +172,7 @@ class CompiledModule:
         seconds; `report` says where the time goes."""
         with self._lock:
             for name, (shape, dtype) in self.inputs.items() if self.runtime.core.unset() else ():
-                self.runtime.set_input(name, np.zeros(shape, "uint16" if dtype == "bfloat16" else dtype))
+                self.runtime.set_input(name, np.zeros(shape, stored(dtype)))
             time = self.runtime.time_evaluator("run", number=number, repeat=repeat, min_repeat_ms=min_repeat_ms)
             return time()
 

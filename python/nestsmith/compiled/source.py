@@ -38,6 +38,8 @@ class Source:
 def read(model, example_inputs=None, shape=None):
     """The `Source` of a model. See `nestsmith.compile` for what it may be and what is raised."""
     torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.jit.ScriptModule):
+        return _of_script(model, example_inputs, shape)
     if torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
         return _of_torch(torch, model, example_inputs, shape)
     if isinstance(model, (str, os.PathLike, bytes, bytearray)) or type(model).__name__ == "ModelProto":
@@ -224,6 +226,17 @@ def _of_torch(torch, model, example_inputs, shape):
     program = model if isinstance(model, torch.export.ExportedProgram) else exported(torch, model, example_inputs)
     mod, params = frontend.from_pytorch(program, freeze_params=False)
     return Source(mod, params, name, TorchCalling(torch, program, _signature(torch, model)))
+
+
+def _of_script(model, example_inputs, shape):
+    """TorchScript, whose results are one output as it is or a tuple."""
+    if shape:
+        raise ValueError("shape is for ONNX models; a PyTorch model takes its shapes from example_inputs")
+    if example_inputs is None or isinstance(example_inputs, dict):
+        raise ValueError("a torch.jit.ScriptModule needs example_inputs: a tensor or a tuple of them, in the order of forward")
+    with _Evaluating(model):
+        mod, params = frontend.from_pytorch(model, example_inputs=_call_of(sys.modules["torch"], example_inputs)[0])
+    return Source(mod, params, getattr(model, "original_name", type(model).__name__))
 
 
 def _signature(torch, model):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 
-from .. import check
+from .. import check, forks
+from ..relay.frontend.pytorch import owner, written
 from .build import compile
 from .source import exported
 
@@ -76,7 +78,11 @@ class _Compiled:
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
         self.weights = [k for k, (n, x) in enumerate(zip(names, example_inputs)) if _is_weight(torch, n, x)]
         self.inputs = [k for k in range(len(names)) if k not in self.weights]
+        forks.renew(self)._forked()
         self.network(example_inputs)
+
+    def _forked(self):
+        self._lock = threading.Lock()
 
     def __call__(self, *args):
         return self.network(args)(*(args[k] for k in self.inputs))
@@ -85,13 +91,14 @@ class _Compiled:
         """The network for the weights among `args`."""
         weights = [args[k] for k in self.weights]
         key = tuple((id(w), w.data_ptr(), w._version) for w in weights)
-        found = self.networks.get(key)
-        if found is None:
-            while len(self.networks) >= _KEPT:
-                del self.networks[next(iter(self.networks))]
-            kept = weights, [w.detach() for w in weights]  # so that no other tensor gets their ids or addresses
-            found = self.networks[key] = self._compile(args), kept
-        return found[0]
+        with self._lock:  # threads that come with the same new weights wait for one network
+            found = self.networks.get(key)
+            if found is None:
+                while len(self.networks) >= _KEPT:
+                    del self.networks[next(iter(self.networks))]
+                kept = weights, [w.detach() for w in weights]  # so that no other tensor gets their ids or addresses
+                found = self.networks[key] = self._compile(args), kept
+            return found[0]
 
     def _compile(self, args):
         bound = _bound(self.torch, self.graph, {k: args[k] for k in self.weights}, len(args))
@@ -131,20 +138,9 @@ def _bound(torch, graph, weights, count):
 
 def _check_writes(program):
     """RuntimeError if the program writes to an argument or a weight: the caller would not see it."""
-
-    def aliases(node):
-        schema = getattr(node.target, "_schema", None)
-        return schema and any(r.alias_info is not None for r in schema.returns)
-
     for node in program.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        for place, spec in enumerate(schema.arguments if schema else ()):
-            if spec.alias_info is None or not spec.alias_info.is_write:
-                continue
-            source = node.args[place] if place < len(node.args) else node.kwargs.get(spec.name)
-            while getattr(source, "op", "") == "call_function" and aliases(source):
-                source = source.args[0]
-            if getattr(source, "op", "") == "placeholder":
+        for source in map(owner, written(node)):
+            if source.op == "placeholder":
                 raise RuntimeError(
                     f"backend nestsmith: {node.name} writes to {source.name}, an argument of the graph; use the form of the "
                     "operator that returns a new tensor"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..numerics import stored
 from ..runtime.ndarray import NDArray, from_dlpack
 
 __all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "like", "shape_of", "shared", "target"]
@@ -30,7 +31,7 @@ def dtype_of(value):
 def holds(value, dtype):
     """Whether the elements of an array are of the type `dtype` of an input; bfloat16, which NumPy lacks, may come as its bits."""
     got = dtype_of(value)
-    return got == dtype or (dtype == "bfloat16" and got == "uint16")
+    return got in (dtype, stored(dtype).name)
 
 
 def _address(value):
@@ -66,7 +67,7 @@ def like(example, shape, dtype, device):
         import torch
 
         return torch.empty(shape, dtype=getattr(torch, dtype), device=example.device if _lies_on(example, device) else "cpu")
-    kind = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+    kind = stored(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     begin = -memory.__array_interface__["data"][0] % ALIGNMENT

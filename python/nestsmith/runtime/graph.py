@@ -18,6 +18,7 @@ import numpy as np
 from .. import _core, check, forks
 from ..compiling import compile_source
 from ..error import TVMError, TVMValueError
+from ..numerics import stored
 from ..target import Target
 from . import library
 from .module import BenchmarkResult, OperatorModule, export_blob, register_loader
@@ -231,7 +232,7 @@ class GraphRuntime:
         if out.device == self.device:
             self.core.get(entry, out.buffer)
             return out
-        host = np.empty(shape, "uint16" if dtype == "bfloat16" else dtype)
+        host = np.empty(shape, stored(dtype))
         self.core.get(entry, host)
         out.copyfrom(host)
         return out
@@ -261,8 +262,8 @@ class GraphRuntime:
         return {n: tuple(d[1]) for n, d in real}, {n: d[2] for n, d in real}
 
     def load_params(self, data):
-        """Sets parameters from the bytes of a parameter file. One warning tells the names that are no input; those of
-        weights that became constants when the network was compiled are skipped."""
+        """Sets parameters from the bytes of a parameter file. One warning tells the names that are no input, one those of
+        weights that became constants when the network was compiled: they keep the values that they had then."""
         params = load_param_dict(bytes(data))
         self._warn_of_others(params)
         for name, value in params.items():
@@ -284,6 +285,14 @@ class GraphRuntime:
         wrong = check.unmatched(names, {**self._index, **dict.fromkeys(self._original)})
         if wrong:
             warnings.warn(f"the parameter file holds names that are no input of the network: {wrong}", stacklevel=4)
+        bound = sorted(n for n in names if n in self._original and n not in self._index)
+        if bound:
+            listed = ", ".join(bound[:3]) + (f" and {len(bound) - 3} more" if len(bound) > 3 else "")
+            warnings.warn(
+                f"the values of {listed} became constants when the network was compiled; those of the parameter file are not used "
+                "(to change weights later, build without params=)",
+                stacklevel=4,
+            )
 
     # ---- running ----
     def run(self):

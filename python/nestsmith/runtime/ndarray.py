@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nestsmith import _core
+from nestsmith.numerics import stored
 
 from .device import Device, cpu
 from .device import device as _device
@@ -27,14 +28,15 @@ from .device import context, cuda, gpu, opencl  # noqa: E402
 
 device = _device
 
-# dtype: (NumPy type, DLPack code, bits); bfloat16 has no NumPy type and is seen as its bits
+# dtype: (NumPy type, DLPack code, bits)
 _DTYPES = {
     **{f"int{b}": (np.dtype(f"int{b}"), 0, b) for b in (8, 16, 32, 64)},
     **{f"uint{b}": (np.dtype(f"uint{b}"), 1, b) for b in (8, 16, 32, 64)},
     **{f"float{b}": (np.dtype(f"float{b}"), 2, b) for b in (16, 32, 64)},
-    "bfloat16": (np.dtype("uint16"), 4, 16),
+    "bfloat16": (stored("bfloat16"), 4, 16),
     "bool": (np.dtype("bool"), 6, 8),
 }
+_PAGE_LOCKED = 3  # DLPack's device of memory of the host that CUDA has locked: programs of the CPU use it as any other
 _FROM_DLPACK = {(code, bits): name for name, (_, code, bits) in _DTYPES.items()}
 
 
@@ -248,9 +250,7 @@ def from_dlpack(source):
     else:
         capsule = source
         where = _core.dlpack_device(capsule)
-    dev = Device(int(where[0]), int(where[1]))
-    if dev.device_type == 3:  # page-locked host memory is host memory
-        raise ValueError("page-locked CUDA host memory cannot be imported; use an ordinary CPU tensor")
+    dev = Device(1, 0) if int(where[0]) == _PAGE_LOCKED else Device(int(where[0]), int(where[1]))
     buffer, shape, code, bits = _core.from_dlpack(capsule, dev.handle())
     if (code, bits) not in _FROM_DLPACK:
         raise ValueError(f"the DLPack type (code {code}, {bits} bits) is not supported")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core, check
+from ..numerics import stored
 
 __all__ = ["save_param_dict", "load_param_dict"]
 
@@ -30,6 +31,6 @@ def load_param_dict(data):
     except UnicodeDecodeError as e:
         raise ValueError(f"parameter file: the name {e.object!r} is no UTF-8; is the file damaged?") from None
     for name, dtype, shape, offset, nbytes in rows:
-        kind = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+        kind = stored(dtype)
         out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy()
     return out

@@ -15,6 +15,7 @@ from .. import op as relay
 from ..expr import Expr
 from ..op import nn
 from . import common as c
+from .einsum import einsum
 from .recurrent import recurrent
 from .values import array, dtype_of, integers, known, rank_of, shape_of
 
@@ -531,6 +532,8 @@ def _split(n):
         parts = n.get("num_outputs", n.outputs)
         each = -(-extent // parts)
         lengths = [min(each, extent - i * each) for i in range(parts)]
+        if lengths[-1] < 0:
+            raise ValueError(f"{n}: {extent} elements in {parts} parts of {each} leave less than nothing for the last; give their lengths")
     if len(lengths) == 1:
         return x
     return relay.split(x, [int(v) for v in np.cumsum(lengths)[:-1]], axis)
@@ -786,31 +789,4 @@ def _scaled(n):
 
 @converter("Einsum")
 def _einsum(n):
-    equation = n.get("equation").replace(" ", "")
-    if "." in equation or len(n.inputs) > 2:
-        n.refuse(f"equation {equation!r}: three and more operands, and ellipses, are not supported")
-    left, arrow, out = equation.partition("->")
-    terms = left.split(",")
-    if not arrow:
-        out = "".join(sorted(k for k in set(left) - {","} if left.count(k) == 1))
-    if any(len(set(t)) != len(t) for t in terms):
-        n.refuse(f"equation {equation!r}: diagonals are not supported")
-    parts = []
-    for i, (t, x) in enumerate(zip(terms, n.inputs)):
-        others = "".join(terms[:i] + terms[i + 1 :])
-        gone = [a for a, k in enumerate(t) if k not in out and k not in others]
-        parts.append(("".join(k for a, k in enumerate(t) if a not in gone), c.reduce("sum", x, gone, False) if gone else x))
-    if len(parts) == 1:
-        (t, x), = parts
-        return relay.transpose(x, [t.index(k) for k in out])
-    (ta, a), (tb, b) = parts
-    batch = [k for k in ta if k in tb and k in out]
-    inner = [k for k in ta if k in tb and k not in out]
-    rows, cols = [k for k in ta if k not in tb], [k for k in tb if k not in ta]
-    size = {**dict(zip(ta, shape_of(a))), **dict(zip(tb, shape_of(b)))}
-    total = lambda keys: math.prod(size[k] for k in keys)  # noqa: E731
-    a = relay.reshape(relay.transpose(a, [ta.index(k) for k in (*batch, *rows, *inner)]), (total(batch), total(rows), total(inner)))
-    b = relay.reshape(relay.transpose(b, [tb.index(k) for k in (*batch, *cols, *inner)]), (total(batch), total(cols), total(inner)))
-    y = relay.reshape(nn.batch_matmul(a, b), [size[k] for k in (*batch, *rows, *cols)] or (1,))
-    have = [*batch, *rows, *cols]
-    return relay.transpose(y, [have.index(k) for k in out]) if out else relay.reshape(y, ())
+    return einsum(n.get("equation"), n.inputs)

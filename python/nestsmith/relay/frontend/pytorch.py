@@ -183,9 +183,26 @@ def _label(node):
     return f"{node.name} in {path}" if path else node.name
 
 
-def _writes(node):
+def written(node):
+    """The nodes among a node's arguments that it writes to."""
     schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    found = []
+    for place, a in enumerate(schema.arguments if schema is not None else ()):
+        if a.alias_info is not None and a.alias_info.is_write:
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(a.name)
+            found += given if isinstance(given, (list, tuple)) else [given]
+    return [f for f in found if hasattr(f, "op")]
+
+
+def owner(node):
+    """The node whose data those of a node are: itself, or what it is a view of or writes to."""
+    while node.op == "call_function" and (_writes(node) or _views(node)) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _writes(node):
+    return bool(written(node))
 
 
 def _views(node):
@@ -208,22 +225,21 @@ def _known_nodes(program):
 def _entangled(program):
     """Whether a computed tensor is written to whose data are read later under another name (of a view of it, or of what it is a
     view of), or an input or weight is: then writing is more than a new value under the old name."""
-    known, whole, root, family, writes = _known_nodes(program), {}, {}, {}, []
+    known, whole, family, writes = _known_nodes(program), {}, {}, []
     place = {n: i for i, n in enumerate(program.graph.nodes)}
     for node in program.graph.nodes:
         if node.op != "call_function" or not (_writes(node) or _views(node)) or not node.all_input_nodes:
             continue
         first = node.all_input_nodes[0]
-        root[node] = root.get(first, first)
-        family.setdefault(root[node], [root[node]]).append(node)
+        family.setdefault(owner(node), [owner(node)]).append(node)
         if _writes(node):
             whole[node] = whole.get(first, first)
             if node not in known:  # else PyTorch computes it
                 writes.append(node)
     for node in writes:
-        if root[node].op == "placeholder":
+        if owner(node).op == "placeholder":
             return True
-        others = [m for m in family[root[node]] if whole.get(m, m) is not whole[node]]
+        others = [m for m in family[owner(node)] if whole.get(m, m) is not whole[node]]
         if any(place[user] > place[node] for m in others for user in m.users):
             return True
     return False
