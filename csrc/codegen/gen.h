@@ -78,6 +78,9 @@ const char *gen_suffix(Gen *g, DType t);  /* "f32", "i8" */
 void gen_call(Gen *g, ExprId e);
 const char *gen_helper_head(const Gen *g); /* what the definition of a helper function begins with */
 
+/* warp.c: the instructions of NVIDIA's warps; false: in is none */
+bool gen_warp(Gen *g, ExprId e, Intrin in);
+
 /* minmax.c */
 void gen_min_max(Gen *g, ExprId e, DType t);
 void gen_min_max_vector(Gen *g, ExprId e, const char *vector_type,

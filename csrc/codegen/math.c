@@ -172,6 +172,7 @@ void gen_call(Gen *g, ExprId e) {
   case IN_SYNC_SHARED: sb_puts(g->o, g->t->barrier); return;
   default: break;
   }
+  if (gen_warp(g, e, in)) return;
   for (int i = 0; i < NS_COUNT(BITS); i++)
     if (BITS[i].in == in) {
       bool narrow = in == IN_SHL && n.type.bits < 32; /* C shifts it as an int */

@@ -60,7 +60,7 @@ static void run_func(void *arg) {
   r->flat = j->f->flat;
   st_visit(j->f->ctx, j->f->body, count_binder, NULL, r);
   set_up(r, j->f->ctx);
-  r->implied = j->f->target.kind != TG_CPU && !uses_barriers(r, j->f->body);
+  r->implied = r->unplaced = j->f->target.kind != TG_CPU && !uses_barriers(r, j->f->body);
   start(r);
   bind_args(r, j->f, j->args);
   exec_one(r, j->f->body);

@@ -30,7 +30,7 @@ static bool waits(Run *r, const Stmt *s) {
   Stmt **kid;
   if (s->kind == ST_ALLOC && ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED) return true;
   if (s->kind == ST_STORE && r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
-  if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE)) return true;
+  if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE) || is_warp_op(r, s)) return true;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_waits(r, *e)) return true;
   for (int i = 0; (kid = st_kid(s, i)); i++)
@@ -49,13 +49,27 @@ bool in_lockstep(Run *r, const Stmt *s) {
   return known;
 }
 
+typedef struct {
+  Run *r;
+  bool found;
+} Barriers;
 static bool barrier_or_shuffle(IrCtx *c, const Stmt *s, void *arg) {
   ExprId *e;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_flags(arg, *e) & EXPR_SHFL) return true;
   return st_calls(c, s, IN_SYNC_SHARED);
 }
-bool uses_barriers(Run *r, const Stmt *s) { return st_any(r->c, s, barrier_or_shuffle, r); }
+/* Kernels that are made with their barriers say nothing of the others. */
+static bool look_for_barriers(IrCtx *c, const Stmt *s, void *arg) {
+  Barriers *b = arg;
+  b->found |= barrier_or_shuffle(c, s, b->r);
+  return !b->found && !(s->kind == ST_ATTR && s->u.attr.kind == AT_SYNCED);
+}
+bool uses_barriers(Run *r, const Stmt *s) {
+  Barriers b = {r, false};
+  st_visit(r->c, s, look_for_barriers, NULL, &b);
+  return b.found;
+}
 
 static void each(Run *r, const Stmt *s, const bool *on, void (*f)(Run *, const Stmt *)) {
   for (int t = 0; t < r->threads; t++)
@@ -280,6 +294,8 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
   case ST_EVAL:
     if (st_calls(r->c, s, IN_ALLREDUCE))
       allreduce(r, s, on);
+    else if (is_warp_op(r, s))
+      exec_warps(r, s, on);
     else if (st_calls(r->c, s, IN_SYNC_SHARED)) {
       if (!all_on(r, on)) finding(r, FD_BARRIER, 0, "a barrier is not reached by all threads of the block");
       r->epoch++;
@@ -317,6 +333,7 @@ void run_launch(Run *r, const Stmt *s) {
   for (int t = 0; t < r->threads; t++)
     memcpy(r->env_all + (size_t)t * (size_t)r->max_slots, host_env, (size_t)r->max_slots * sizeof(Val));
   r->in_kernel = true;
+  r->implied = r->unplaced && !st_synced(r->c, s);
   r->kernel_epoch = ++r->epoch;
   bool on[MAX_THREADS];
   memset(on, 1, sizeof on);
@@ -327,6 +344,7 @@ void run_launch(Run *r, const Stmt *s) {
         r->block_id[0] = x, r->block_id[1] = y, r->block_id[2] = z;
         r->block_serial = serial++;
         r->epoch++;
+        end_copies(r);
         set_thread(r, 0);
         exec_all(r, s, on);
       }

@@ -116,17 +116,24 @@ static void check_rank(Run *r, const Mem *m, int n) {
               ir_buffer(r->c, m->id)->name, n, r->flat ? 1 : m->rank);
 }
 
-Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane) {
-  Mem *m = mem_of(r, b);
+int64_t mem_place(Run *r, Mem *m, int n, const ExprId *idx, int lane, bool write) {
   check_rank(r, m, n);
   bool bad = false;
-  int64_t at = locate(r, m, n, idx, lane, "read", &bad);
-  if (at < 0) {
-    if (bad)
-      finding(r, FD_UNINIT, b, "an index of a read of '%s' depends on memory that was never written",
-              ir_buffer(r->c, b)->name);
-    return (Val){.bad = true};
-  }
+  int64_t at = locate(r, m, n, idx, lane, write ? "write" : "read", &bad);
+  if (at < 0 && bad)
+    finding(r, FD_UNINIT, m->id, "an index of a %s '%s' depends on memory that was never written",
+            write ? "write to" : "read of", ir_buffer(r->c, m->id)->name);
+  return at;
+}
+
+Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane) {
+  Mem *m = mem_of(r, b);
+  int64_t at = mem_place(r, m, n, idx, lane, false);
+  return at < 0 ? (Val){.bad = true} : mem_load_at(r, m, at);
+}
+
+Val mem_load_at(Run *r, Mem *m, int64_t at) {
+  BufferId b = m->id;
   Shadow *s = &m->shadow[at];
   int32_t me = self(r);
   if (concurrent(r, m, s->writer, s->write_epoch, me) && !r->quiet && !wrote_too(r, m, at, me)) {
@@ -147,15 +154,12 @@ Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane) {
 
 void mem_store(Run *r, BufferId b, int n, const ExprId *idx, int lane, Val v) {
   Mem *m = mem_of(r, b);
-  check_rank(r, m, n);
-  bool bad = false;
-  int64_t at = locate(r, m, n, idx, lane, "write", &bad);
-  if (at < 0) {
-    if (bad)
-      finding(r, FD_UNINIT, b, "an index of a write to '%s' depends on memory that was never written",
-              ir_buffer(r->c, b)->name);
-    return;
-  }
+  int64_t at = mem_place(r, m, n, idx, lane, true);
+  if (at >= 0) mem_store_at(r, m, at, v);
+}
+
+void mem_store_at(Run *r, Mem *m, int64_t at, Val v) {
+  BufferId b = m->id;
   const char *name = ir_buffer(r->c, b)->name;
   if (v.bad && ir_buffer(r->c, b)->external)
     finding(r, FD_UNINIT, b, "'%s' element %lld gets a value that depends on memory that was never written", name,

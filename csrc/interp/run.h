@@ -35,6 +35,7 @@ typedef struct {
   const ExprNode *node; /* tables of the context; nothing is added while running */
   const ExprId *kid;
   bool flat, implied; /* implied: barriers stand between statements that touch shared memory */
+  bool unplaced;      /* so it is in all kernels but those made with their barriers */
   bool strict;        /* a program ready for code generation: both sides of a select are evaluated */
   Mem **mem;          /* by BufferId: memory seen by all threads, or NULL */
   Mem ***own;         /* by BufferId: per thread */
@@ -57,6 +58,7 @@ typedef struct {
   MapU64 shared_writes; /* (element, thread) -> epoch in which it wrote what others wrote too */
   VEC(const char *) found;
   MapU64 found_keys;
+  struct Flight *flight; /* warp.c: copies of the block's threads that have not arrived; NULL: none yet */
   int64_t steps, max_steps, misaligned;
 } Run;
 
@@ -76,6 +78,9 @@ Mem *mem_of(Run *r, BufferId b);
 Mem *mem_new(Run *r, BufferId b, void *data); /* data NULL: fresh, not initialised */
 Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane);
 void mem_store(Run *r, BufferId b, int n, const ExprId *idx, int lane, Val v);
+int64_t mem_place(Run *r, Mem *m, int n, const ExprId *idx, int lane, bool write); /* element number; -1: a finding */
+Val mem_load_at(Run *r, Mem *m, int64_t at);
+void mem_store_at(Run *r, Mem *m, int64_t at, Val v);
 typedef enum { FD_BOUNDS, FD_RACE, FD_DOUBLE, FD_UNINIT, FD_BARRIER, FD_OVERFLOW, FD_LAUNCH } FindingKind;
 void finding(Run *r, FindingKind k, int32_t subject, const char *fmt, ...) NS_PRINTF(4, 5);
 
@@ -89,6 +94,12 @@ void exec_one(Run *r, const Stmt *s);
 void exec_all(Run *r, const Stmt *s, const bool *on);
 void exec_leaf(Run *r, const Stmt *s);
 void run_launch(Run *r, const Stmt *s);
+/* warp.c: what the lanes of a warp do together, and copies that take their time */
+bool is_warp_op(const Run *r, const Stmt *s); /* its threads work together: all of a block are taken through it at once */
+bool is_copy_op(const Run *r, const Stmt *s);
+void exec_warps(Run *r, const Stmt *s, const bool *on);
+void exec_copy(Run *r, const Stmt *s); /* by one thread */
+void end_copies(Run *r);               /* a block begins: nothing is in flight */
 bool in_lockstep(Run *r, const Stmt *s);
 bool uses_barriers(Run *r, const Stmt *s);
 int expr_flags(Run *r, ExprId e);

@@ -57,6 +57,11 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_ALLREDUCE] = {"tvm_thread_allreduce", -1, EFF_SYNC},
     [IN_SHFL_DOWN] = {"tvm_warp_shuffle_down", -1, EFF_SYNC},
     [IN_SHFL] = {"tvm_warp_shuffle", -1, EFF_SYNC},
+    [IN_COPY_ASYNC] = {"ns_copy_async", 4, EFF_SYNC},
+    [IN_COPY_COMMIT] = {"ns_copy_commit", 0, EFF_SYNC},
+    [IN_COPY_WAIT] = {"ns_copy_wait", 1, EFF_SYNC},
+    [IN_FRAGMENT] = {"ns_fragment", 4, EFF_SYNC},
+    [IN_MMA] = {"ns_mma", 4, EFF_SYNC},
 };
 
 const IntrinInfo *intrin_info(Intrin in) { return &TABLE[in]; }

@@ -65,8 +65,18 @@ typedef enum {
   /* appear only after lowering */
   IN_SYNC_SHARED,     /* barrier of a block */
   IN_ALLREDUCE,       /* thread_allreduce; args in Stmt, see lower.h */
-  IN_SHFL_DOWN, IN_SHFL, IN_COUNT
+  IN_SHFL_DOWN, IN_SHFL,
+  /* of NVIDIA's GPUs, each the whole of an EVAL. A LOAD among the arguments names the first of the elements that are read or
+   * written, which follow each other. */
+  IN_COPY_ASYNC,      /* n, LOAD shared, LOAD global, cond: n elements in flight, zeros if cond is false; 4, 8 or 16 bytes */
+  IN_COPY_COMMIT,     /* the copies of this thread so far are a group */
+  IN_COPY_WAIT,       /* n: until at most the last n groups of this thread are in flight */
+  /* n, transposed, LOAD local, LOAD shared: n registers; lane i names row i % 8, of 16 bytes, of matrix i / 8 */
+  IN_FRAGMENT,
+  IN_MMA,             /* MmaType, LOAD local c, a, b: c += a b, 16x8 by 32 bytes, spread over the lanes of a warp */
+  IN_COUNT
 } Intrin;
+typedef enum { MMA_F16, MMA_BF16, MMA_TF32 } MmaType; /* of the factors; sums are float32 */
 typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;
 typedef struct { const char *name; int arity; Effect effect; } IntrinInfo;
 const IntrinInfo *intrin_info(Intrin in);
@@ -233,7 +243,8 @@ typedef enum { FOR_SERIAL, FOR_UNROLLED, FOR_VECTOR, FOR_PARALLEL, FOR_VTHREAD,
                FOR_BLOCK_X, FOR_BLOCK_Y, FOR_BLOCK_Z, FOR_THREAD_X, FOR_THREAD_Y, FOR_THREAD_Z } ForKind;
 static inline bool for_is_block(ForKind k) { return k >= FOR_BLOCK_X && k <= FOR_BLOCK_Z; }
 static inline bool for_is_thread(ForKind k) { return k >= FOR_THREAD_X && k <= FOR_THREAD_Z; }
-typedef enum { AT_UNROLL_STEP, AT_UNROLL_EXPLICIT, AT_PRAGMA, AT_STAGE, AT_DOUBLE_WRITE, AT_REDUCE } AttrKind;
+typedef enum { AT_UNROLL_STEP, AT_UNROLL_EXPLICIT, AT_PRAGMA, AT_STAGE, AT_DOUBLE_WRITE, AT_REDUCE,
+               AT_SYNCED /* the barriers of this kernel stand where they must */ } AttrKind;
 
 typedef struct Stmt Stmt;
 struct Stmt {
@@ -271,6 +282,7 @@ Stmt *st_own(IrCtx *c, const Stmt *s); /* a copy whose parts may be changed; wha
 typedef bool (*StmtVisit)(IrCtx *c, const Stmt *s, void *arg);
 void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg);
 bool st_calls(const IrCtx *c, const Stmt *s, Intrin in);         /* is s the evaluation of a call to in? */
+bool st_synced(IrCtx *c, const Stmt *s);                         /* a kernel that is made with its barriers (AT_SYNCED)? */
 bool st_any(IrCtx *c, const Stmt *s, StmtVisit test, void *arg); /* is test true of s or of something below? */
 void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg); /* every node of the expressions of s itself */
 /* s with other parts: expr (NULL: kept) for its expressions, then kid for the statements directly below, which decides how the

@@ -162,6 +162,11 @@ void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg) {
     if (*e) ex_post_order(c, *e, f, arg);
 }
 
+static bool is_synced(IrCtx *c NS_UNUSED, const Stmt *s, void *arg NS_UNUSED) {
+  return s->kind == ST_ATTR && s->u.attr.kind == AT_SYNCED;
+}
+bool st_synced(IrCtx *c, const Stmt *s) { return st_any(c, s, is_synced, NULL); }
+
 /* ---- rewriting ---- */
 
 /* What stands below is gone: an if keeps its other branch, a sequence what is left, the rest goes with its body. */
@@ -237,7 +242,8 @@ static const char *const ATTR_NAME[] = {[AT_UNROLL_STEP] = "unroll_step",
                                         [AT_PRAGMA] = "pragma",
                                         [AT_STAGE] = "stage",
                                         [AT_DOUBLE_WRITE] = "double_write",
-                                        [AT_REDUCE] = "reduce"};
+                                        [AT_REDUCE] = "reduce",
+                                        [AT_SYNCED] = "synced"};
 const char *const SCOPE_NAME[] = {"global", "shared", "warp", "local"};
 
 static void print_index(IrCtx *c, StrBuf *b, int n, const ExprId *e) {

@@ -719,7 +719,8 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
   for (int sid = s->stage.len - 1; sid >= 0; sid--) {
     const Stage *st = &s->stage.at[sid];
     if (st->at != AT_ROOT || st->op->kind == TE_PLACEHOLDER) continue;
-    Stmt *two[2] = {emit_stage(&l, sid), body};
+    LowMatrix mx = {s, t, use, &l.buf_of, l.body};
+    Stmt *two[2] = {st->matrix ? low_matrix(&mx, sid) : emit_stage(&l, sid), body};
     body = st_seq(c, 2, two);
     for (int k = st->op->n_out - 1; k >= 0; k--) {
       BufferId b = mapu_get(&l.buf_of, (uint64_t)st->op->out[k], 0);

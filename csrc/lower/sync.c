@@ -230,6 +230,7 @@ static Stmt *insert(IrCtx *c, Stmt *s, void *arg) {
   return st_seq(c, 2, two);
 }
 static Stmt *sync_kernel(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
+  if (st_synced(c, s)) return s;
   Sync k = {.c = c, .ar = ar_new(c)};
   mapu_init(&k.thread, ir_arena(c));
   mapu_init(&k.before, ir_arena(c));

@@ -26,6 +26,16 @@ uint8_t *low_axis_marks(Arena *a, const Stage *st);
  * argument; body, per stage: with inlined stages substituted, or NULL. */
 const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg, ExprId *const *body);
 
+/* ---- matrix.c: the kernel of a stage whose step asks for tensor cores ---- */
+typedef struct {
+  State *s;
+  const Target *t;
+  LowUse use;
+  const MapU64 *buf_of;  /* tensor -> buffer */
+  ExprId *const *body;   /* state_inlined_bodies */
+} LowMatrix;
+Stmt *low_matrix(const LowMatrix *env, int stage);
+
 /* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);
 Stmt *low_barrier(IrCtx *c); /* of the threads of a block */

@@ -19,6 +19,7 @@ typedef struct {
   ExprId a, b;
   const char *text;
   int64_t value;
+  MatrixTile matrix;
   int *list;
   int64_t *ids;
   const TeOp **ops;
@@ -433,6 +434,19 @@ static PyObject *m_align(PyObject *o, PyObject *args) {
   return none_if(run(do_align, &x));
 }
 
+PY_BODY(do_matrix, Call *x, hand_matrix(x->s, x->stage, &x->matrix))
+static PyObject *m_matrix(PyObject *o, PyObject *args) {
+  Call x = {.s = state_of(o)};
+  MatrixTile *t = &x.matrix;
+  int transposed;
+  if (!PyArg_ParseTuple(args, "i(iii)(ii)ip", &x.stage, &t->block_m, &t->block_n, &t->block_k, &t->warp_m, &t->warp_n,
+                        &t->stages, &transposed) ||
+      !stage_ok(x.s, x.stage))
+    return NULL;
+  t->transposed = transposed != 0;
+  return none_if(run(do_matrix, &x));
+}
+
 PY_BODY(do_scope, Call *x, hand_scope(x->s, x->stage, x->text))
 static PyObject *m_scope(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
@@ -522,6 +536,7 @@ static PyMethodDef SCHED_METHODS[] = {
     {"pragma", m_pragma, METH_VARARGS, "pragma(stage, axis, key, value)."},
     {"compute_at", m_compute_at, METH_VARARGS, "compute_at(stage, target, axis)."},
     {"simple", m_simple, METH_VARARGS, "simple(stage, what): 0 inline, 1 root, 2 double buffer."},
+    {"tensor_cores", m_matrix, METH_VARARGS, "tensor_cores(stage, block, warp, stages, transposed)."},
     {"storage_align", m_align, METH_VARARGS, "storage_align(stage, axis, factor, offset)."},
     {"set_scope", m_scope, METH_VARARGS, "set_scope(stage, scope)."},
     {"set_store_predicate", m_predicate, METH_VARARGS, "set_store_predicate(stage, condition)."},

@@ -41,6 +41,7 @@ void do_bi(State *s, const Step *p);
 void do_sc(State *s, const Step *p);
 void do_db(State *s, const Step *p);
 void do_pd(State *s, const Step *p);
+void do_mm(State *s, const Step *p); /* matrix.c */
 void bind_thread(State *s, Axis *x, Annotation kind, VarId thread); /* thread 0: a new one */
 char *expr_store(State *s, int stage, ExprId e, int32_t *n, int64_t **places); /* text and places of an expression's step */
 ExprId expr_restore(State *s, const Step *p);

@@ -185,7 +185,7 @@ static const char *value_text(Py *p, const Step *q) {
 }
 
 /* A line is printed from its form: %s operation, %x axis, %m axis made last, %o %i parts made last, %l axes of the list, %a %b
- * numbers, %k variable made last, %w annotation, %t text, %v text as key and value, %e expression, %f which of two. */
+ * numbers, %k variable made last, %w annotation, %t text, %v text as key and value, %e expression, %f which of two, %c numbers of tiles. */
 static const char *const FORM[STEP_KINDS] = {[STEP_CI] = "s[%s].compute_inline()",
                                              [STEP_CIX] = "s[%s].compute_inline()",
                                              [STEP_CR] = "s[%s].compute_root()",
@@ -199,7 +199,8 @@ static const char *const FORM[STEP_KINDS] = {[STEP_CI] = "s[%s].compute_inline()
                                              [STEP_BI] = "s[%s].bind(%x, var_%a)",
                                              [STEP_SC] = "s[%s].set_scope(%t)",
                                              [STEP_DB] = "s[%s].double_buffer()",
-                                             [STEP_PD] = "s[%s].set_store_predicate(%e)"};
+                                             [STEP_PD] = "s[%s].set_store_predicate(%e)",
+                                             [STEP_MM] = "s[%s].tensor_cores(%c)"};
 
 static void put_pragma(Py *p, const char *text) { /* "key$value" */
   size_t n = strcspn(text, "$");
@@ -228,6 +229,10 @@ static void put_part(Py *p, const Step *q, char what) {
   case 't': sb_json(p->b, q->text); break;
   case 'v': put_pragma(p, q->text); break;
   case 'e': sb_puts(p->b, value_text(p, q)); break;
+  case 'c':
+    sb_printf(p->b, "(%d, %d, %d), (%d, %d), %d, %s", (int)q->list[0], (int)q->list[1], (int)q->list[2],
+              (int)q->list[3], (int)q->list[4], (int)q->list[5], q->list[6] ? "True" : "False");
+    break;
   default: sb_puts(p->b, q->flag ? "factor" : "nparts");
   }
 }

@@ -40,6 +40,11 @@ typedef struct { RelKind kind; int32_t parent, outer, inner; /* axes; FUSE: oute
                  ExprId factor, nparts; } Rel; /* SPLIT: exactly one of factor, nparts is non-zero */
 
 typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
+/* How a kernel multiplies matrices on tensor cores (matrix.c): what a block and a warp compute, the slice of the sum that is in
+ * shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
+ * result belongs to gives the rows. */
+typedef struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; } MatrixTile;
+enum { MATRIX_FIELDS = 7 };
 typedef struct {
   const TeOp *op; const TeOp *origin;    /* origin: argument identity of rewritten ops */
   ComputeAt at;
@@ -51,6 +56,7 @@ typedef struct {
   int32_t auto_unroll, storage_offset;   /* state attributes */
   bool double_buffer, is_output, scope_asked; /* scope_asked: by set_scope */
   ExprId store_predicate;                /* extra guard of the final store, 0: none */
+  const MatrixTile *matrix;              /* its kernel is a product on tensor cores; NULL: a nest of its loops */
   int32_t n_plain_axes, n_plain_rels;    /* before the rebase relations of bound inference; 0 while not bounded */
 } Stage;
 
@@ -60,7 +66,7 @@ typedef struct {
  * A kind that ends in X does what its namesake does where TVM's would be refused (steps.c, own.c). */
 typedef enum { STEP_AN, STEP_FU, STEP_PR, STEP_RE, STEP_SP, STEP_FSP, STEP_FFSP, STEP_SA, STEP_CA, STEP_CI, STEP_CR, STEP_CHR,
                STEP_CHW, STEP_RF, STEP_OWN, STEP_SPX = STEP_OWN, STEP_FUX, STEP_REX, STEP_ANX, STEP_PRX, STEP_SAX, STEP_CIX,
-               STEP_CHWX, STEP_RFX, STEP_VA, STEP_BI, STEP_SC, STEP_DB, STEP_PD, STEP_KINDS } StepKind;
+               STEP_CHWX, STEP_RFX, STEP_VA, STEP_BI, STEP_SC, STEP_DB, STEP_PD, STEP_MM, STEP_KINDS } StepKind;
 #define SIZE_OPEN (-1) /* a split length still to be chosen by the search */
 typedef struct {
   uint8_t kind, flag;      /* flag: inner_to_outer / factor_or_nparts; VA: a size variable */
@@ -190,6 +196,7 @@ int hand_cache_write(State *s, int stage, const char *scope);      /* id of the 
 int hand_rfactor(State *s, int stage, int leaf, int factor_axis);
 void hand_scope(State *s, int stage, const char *scope);           /* "": by the threads around it */
 void hand_double_buffer(State *s, int stage);
+void hand_matrix(State *s, int stage, const MatrixTile *t);
 void hand_predicate(State *s, int stage, ExprId cond);
 /* The steps for a DAG of the same operations, whose stages may have another order. */
 Step *hand_steps_for(Arena *a, const State *s, int n_ops, const TeOp *const *ops);
@@ -198,6 +205,23 @@ Step *hand_steps_for(Arena *a, const State *s, int n_ops, const TeOp *const *ops
 static inline int attach_leaf(int32_t entry) { return entry >> 16; }
 static inline int attach_stage(int32_t entry) { return entry & 0xffff; }
 bool attach_any(const State *s, int stage, int iter); /* is some stage attached to this leaf? */
+
+/* ---- products on tensor cores (matrix.c) : 07 §7.8.2 ----
+ * A stage at root, and the one reduction below it (the stage itself, or one computed at its last loop), seen as
+ * C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]. */
+enum { MATRIX_DIMS = 8 };
+typedef struct { int n; VarId var[MATRIX_DIMS]; int64_t extent[MATRIX_DIMS], size; } MatrixIndex; /* the last runs fastest */
+typedef struct {
+  int sum_stage; TensorId sum;   /* 0: the stage is the sum itself */
+  DType type;                    /* of the factors: float16, bfloat16, or float32, which is multiplied as TF32 */
+  ExprId a, b;                   /* by variables of the root stage's axes and of the reduction */
+  MatrixIndex batch, m, n, k;
+} MatrixView;
+/* false: it is no such product, *why says why not. body: state_inlined_bodies. The rows m are those of `transposed`'s choice. */
+bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why);
+/* Whether the machine can do such tiles; NULL, or why not. */
+const char *matrix_tile_fault(const MatrixTile *t, DType type);
+int64_t matrix_shared_bytes(const MatrixTile *t, DType type);
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
 TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);

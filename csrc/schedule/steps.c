@@ -367,6 +367,7 @@ static const StepDef STEPS[STEP_KINDS] = {
     ROW(SC, "st", NONE, true, false, do_sc),
     ROW(DB, "s", NONE, true, false, do_db),
     ROW(PD, "stV", NONE, true, false, do_pd),
+    ROW(MM, "sl", NONE, true, false, do_mm),
 };
 #undef ROW
 

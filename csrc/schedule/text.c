@@ -102,6 +102,12 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
     sb_spaces(p->b, indent);
     sb_printf(p->b, "%s scope: %s\n", st->op->name, scope_name(st->scope));
   }
+  if (st->matrix) {
+    const MatrixTile *t = st->matrix;
+    sb_spaces(p->b, indent);
+    sb_printf(p->b, "%s tensor cores: block %dx%dx%d, warp %dx%d, %d stages%s\n", st->op->name, t->block_m, t->block_n,
+              t->block_k, t->warp_m, t->warp_n, t->stages, t->transposed ? ", transposed" : "");
+  }
   if (st->store_predicate) {
     sb_spaces(p->b, indent);
     sb_printf(p->b, "%s stored if: %s\n", st->op->name, ex_text(p->s->ctx, st->store_predicate));

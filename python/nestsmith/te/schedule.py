@@ -274,6 +274,31 @@ class Stage:
             raise ValueError("an output stage cannot be double buffered")
         self._core.simple(self._id, _DOUBLE)
 
+    def tensor_cores(self, block, warp, stages=3, transposed=False):
+        """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
+
+        The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
+        loop with :meth:`compute_at`. Axes of the result that only one factor has are the rows (m) or the columns (n) of the
+        product, the last axis belongs to n, or to m if ``transposed``; those that both have are a batch. Padding and other
+        stages in front of the sum are inlined. The stage's loops are neither split nor bound: its tiles are given here.
+
+        Parameters
+        ----------
+        block : tuple of int
+            Rows, columns and slice of the sum (m, n, k) that a block of threads works on at a time.
+        warp : tuple of int
+            Rows (a multiple of 16) and columns (of 8) of the block that one warp computes.
+        stages : int
+            Slices in shared memory, 2 to 8: all but one are on their way while one is multiplied.
+        transposed : bool
+            Whether rows and columns change places.
+
+        16-bit floats are multiplied exactly and added up in float32. float32 factors are rounded to TF32 (10 bits behind
+        the first): whoever asks for this allows it. Raises ValueError for sizes that no machine can do; lowering raises it
+        if the stage is no such product or the target no CUDA device of compute capability 8.0 or newer.
+        """
+        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed)
+
     def set_store_predicate(self, predicate):
         """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
 

@@ -1,0 +1,107 @@
+/* Instructions of NVIDIA's warps as calls of helper functions, which are PTX: copies in flight, fragment loads and products
+ * (spec 07 §7.8.2, items 4 to 6). Fragments are arrays of 32-bit registers; arrays with constant places in unrolled loops are
+ * registers to the compiler.
+ */
+#include "codegen/gen.h"
+
+static const char *copy_helper(Gen *g, int64_t bytes) {
+  const char *name = arena_printf(g->a, "ns_copy_async_%lld", (long long)bytes);
+  return gen_helper(
+      g, name,
+      arena_printf(
+          g->a,
+          "%s void %s(void *to, const void *from, bool real) {\n"
+          "  asm volatile(\"cp.async.%s.shared.global [%%0], [%%1], %lld, %%2;\" ::\n"
+          "               \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(real ? %lld : 0) : "
+          "\"memory\");\n}\n",
+          gen_helper_head(g), name, bytes == 16 ? "cg" : "ca", (long long)bytes, (long long)bytes));
+}
+
+static const char *fragment_helper(Gen *g, int64_t n, bool turned) {
+  const char *name = arena_printf(g->a, "ns_fragment_x%lld%s", (long long)n, turned ? "_trans" : "");
+  const char *to = n == 4 ? "{%0, %1, %2, %3}, [%4]" : "{%0, %1}, [%2]",
+             *out = n == 4 ? "\"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3])" : "\"=r\"(r[0]), \"=r\"(r[1])";
+  return gen_helper(
+      g, name,
+      arena_printf(g->a,
+                   "%s void %s(unsigned int *r, const void *row) {\n"
+                   "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x%lld%s.shared.b16 %s;\" : %s :\n"
+                   "               \"r\"((unsigned int)__cvta_generic_to_shared(row)) : \"memory\");\n}\n",
+                   gen_helper_head(g), name, (long long)n, turned ? ".trans" : "", to, out));
+}
+
+static const char *mma_helper(Gen *g, MmaType t) {
+  static const char *const TYPE[] = {"f16", "bf16", "tf32"};
+  const char *name = arena_printf(g->a, "ns_mma_%s", TYPE[t]), *value = "", *head = gen_helper_head(g);
+  if (t == MMA_TF32) /* rounded, for the unit itself cuts off */
+    value = gen_helper(
+        g, "ns_to_tf32",
+        arena_printf(g->a,
+                     "%s unsigned int ns_to_tf32(unsigned int x) {\n  unsigned int r;\n"
+                     "  asm(\"cvt.rna.tf32.f32 %%0, %%1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n  return r;\n}\n",
+                     head));
+  return gen_helper(
+      g, name,
+      arena_printf(g->a,
+                   "%s void %s(float *c, const unsigned int *a, const unsigned int *b) {\n"
+                   "  asm volatile(\"mma.sync.aligned.m16n8k%d.row.col.f32.%s.%s.f32 {%%0, %%1, %%2, %%3}, "
+                   "{%%4, %%5, %%6, %%7}, {%%8, %%9}, {%%0, %%1, %%2, %%3};\" :\n"
+                   "               \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) :\n"
+                   "               \"r\"(%s(a[0])), \"r\"(%s(a[1])), \"r\"(%s(a[2])), \"r\"(%s(a[3])), "
+                   "\"r\"(%s(b[0])), \"r\"(%s(b[1])));\n}\n",
+                   head, name, t == MMA_TF32 ? 8 : 16, TYPE[t], TYPE[t], value, value, value, value, value, value));
+}
+
+static void address(Gen *g, ExprId load) {
+  sb_putc(g->o, '&');
+  gen_element(g, ir_node(g->c, load)->sym, ir_kid(g->c, load, 0));
+}
+
+static void copy_async(Gen *g, ExprId e) {
+  ExprId to = ir_kid(g->c, e, 1);
+  int64_t n = gen_const(g, ir_kid(g->c, e, 0), "length of a copy");
+  sb_printf(g->o, "%s(", copy_helper(g, n * dtype_bytes(ir_buffer(g->c, ir_node(g->c, to)->sym)->type)));
+  address(g, to);
+  sb_puts(g->o, ", ");
+  address(g, ir_kid(g->c, e, 2));
+  sb_puts(g->o, ", ");
+  gx_top(g, ir_kid(g->c, e, 3));
+  sb_putc(g->o, ')');
+}
+
+static void fragment(Gen *g, ExprId e) {
+  int64_t n = gen_const(g, ir_kid(g->c, e, 0), "number of matrices"),
+          turned = gen_const(g, ir_kid(g->c, e, 1), "transposition");
+  sb_printf(g->o, "%s(", fragment_helper(g, n, turned != 0));
+  address(g, ir_kid(g->c, e, 2));
+  sb_puts(g->o, ", ");
+  address(g, ir_kid(g->c, e, 3));
+  sb_putc(g->o, ')');
+}
+
+static void mma(Gen *g, ExprId e) {
+  sb_printf(g->o, "%s(", mma_helper(g, (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product")));
+  for (int i = 1; i < 4; i++) {
+    if (i > 1) sb_puts(g->o, ", ");
+    address(g, ir_kid(g->c, e, i));
+  }
+  sb_putc(g->o, ')');
+}
+
+bool gen_warp(Gen *g, ExprId e, Intrin in) {
+  if (in < IN_COPY_ASYNC || in > IN_MMA) return false;
+  if (g->t->kind != TG_CUDA)
+    err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
+              intrin_info(in)->name);
+  switch (in) {
+  case IN_COPY_ASYNC: copy_async(g, e); break;
+  case IN_COPY_COMMIT: sb_puts(g->o, "asm volatile(\"cp.async.commit_group;\" ::: \"memory\")"); break;
+  case IN_COPY_WAIT:
+    sb_printf(g->o, "asm volatile(\"cp.async.wait_group %lld;\" ::: \"memory\")",
+              (long long)gen_const(g, ir_kid(g->c, e, 0), "number of groups"));
+    break;
+  case IN_FRAGMENT: fragment(g, e); break;
+  default: mma(g, e); break;
+  }
+  return true;
+}

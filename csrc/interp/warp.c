@@ -1,0 +1,242 @@
+/* Instructions of NVIDIA's warps and copies in flight.
+ *
+ * The 32 lanes of a warp execute a fragment load or a product together: all operands are read before anything is written.
+ * Which lane holds which element is the table of spec 07 §7.8.2, items 5 and 6.
+ *
+ * An asynchronous copy reads its source when it is issued and stores when its group is waited for. In between its
+ * destination counts as never written, so that reading it too early is a finding, by whichever thread; and both moments are
+ * writes, so that others' accesses without a barrier are races.
+ */
+#include "interp/run.h"
+#include <math.h>
+#include <string.h>
+
+enum { WARP = 32 };
+
+static Intrin called(const Run *r, const Stmt *s) {
+  if (s->kind != ST_EVAL || r->node[s->u.eval.e].kind != IR_CALL) return IN_NONE;
+  return (Intrin)r->node[s->u.eval.e].sym;
+}
+bool is_warp_op(const Run *r, const Stmt *s) {
+  Intrin in = called(r, s);
+  return in == IN_FRAGMENT || in == IN_MMA;
+}
+bool is_copy_op(const Run *r, const Stmt *s) {
+  Intrin in = called(r, s);
+  return in == IN_COPY_ASYNC || in == IN_COPY_COMMIT || in == IN_COPY_WAIT;
+}
+
+typedef struct {
+  Mem *mem;
+  int64_t at; /* -1: out of bounds, a finding */
+} Spot;
+static Spot spot(Run *r, ExprId load, bool write) {
+  const ExprNode *n = r->node + load;
+  if (n->kind != IR_LOAD) err_raise(r->err, NS_ERR_INTERNAL, "an operand of a warp's instruction is no element");
+  Spot p = {.mem = mem_of(r, n->sym)};
+  p.at = mem_place(r, p.mem, n->n, r->kid + n->kid0, 0, write);
+  return p;
+}
+static Val take(Run *r, Spot p, int64_t i) {
+  if (p.at < 0) return (Val){.bad = true};
+  if (p.at + i < p.mem->n) return mem_load_at(r, p.mem, p.at + i);
+  finding(r, FD_BOUNDS, p.mem->id, "out of bounds: an instruction reads behind the %lld elements of '%s'",
+          (long long)p.mem->n, ir_buffer(r->c, p.mem->id)->name);
+  return (Val){.bad = true};
+}
+static void put(Run *r, Spot p, int64_t i, Val v) {
+  if (p.at < 0) return;
+  if (p.at + i < p.mem->n)
+    mem_store_at(r, p.mem, p.at + i, v);
+  else
+    finding(r, FD_BOUNDS, p.mem->id, "out of bounds: an instruction writes behind the %lld elements of '%s'",
+            (long long)p.mem->n, ir_buffer(r->c, p.mem->id)->name);
+}
+
+/* ---- copies ---- */
+
+typedef struct {
+  Spot to;
+  int64_t n, group;
+  Val value[16];
+} Copy;
+struct Flight {
+  VEC(Copy) copy[MAX_THREADS];
+  int64_t groups[MAX_THREADS]; /* committed so far */
+};
+
+void end_copies(Run *r) {
+  for (int t = 0; r->flight && t < MAX_THREADS; t++) r->flight->copy[t].len = 0, r->flight->groups[t] = 0;
+}
+
+static void issue(Run *r, const ExprId *k) {
+  struct Flight *f = r->flight;
+  Copy x = {.n = ev_int(r, k[0], "length of a copy"), .group = f->groups[r->t]};
+  int size = dtype_bytes(ir_buffer(r->c, r->node[k[1]].sym)->type);
+  int64_t bytes = x.n * size;
+  if (bytes != 4 && bytes != 8 && bytes != 16)
+    err_raise(r->err, NS_ERR_VALUE, "an asynchronous copy of %lld bytes; 4, 8 and 16 are possible", (long long)bytes);
+  x.to = spot(r, k[1], true);
+  bool real = ev_cond(r, k[3]);
+  Spot from = {NULL, -1};
+  if (real) from = spot(r, k[2], false);
+  if ((x.to.at >= 0 && x.to.at * size % bytes) || (from.at >= 0 && from.at * size % bytes))
+    finding(r, FD_BOUNDS, r->node[k[1]].sym, "an asynchronous copy of %lld bytes to '%s' is not aligned",
+            (long long)bytes, ir_buffer(r->c, r->node[k[1]].sym)->name);
+  for (int64_t i = 0; i < x.n; i++) {
+    x.value[i] = real ? take(r, from, i) : (Val){.u.f = 0};
+    put(r, x.to, i, (Val){.bad = true});
+  }
+  vec_push(r->keep, &f->copy[r->t], x);
+}
+
+static void arrive(Run *r, int64_t in_flight) {
+  struct Flight *f = r->flight;
+  int32_t kept = 0;
+  for (int32_t i = 0; i < f->copy[r->t].len; i++) {
+    Copy *x = &f->copy[r->t].at[i];
+    if (x->group >= f->groups[r->t] - in_flight) {
+      f->copy[r->t].at[kept++] = *x;
+      continue;
+    }
+    for (int64_t q = 0; q < x->n; q++) put(r, x->to, q, x->value[q]);
+  }
+  f->copy[r->t].len = kept;
+}
+
+void exec_copy(Run *r, const Stmt *s) {
+  const ExprNode *n = r->node + s->u.eval.e;
+  if (!r->flight) r->flight = arena_new_of(r->keep, struct Flight);
+  if (n->sym == IN_COPY_ASYNC)
+    issue(r, r->kid + n->kid0);
+  else if (n->sym == IN_COPY_COMMIT)
+    r->flight->groups[r->t]++;
+  else
+    arrive(r, ev_int(r, r->kid[n->kid0], "groups in flight"));
+}
+
+/* ---- fragments: registers of 32 bits that hold one or two elements ---- */
+
+static Val pack(DType t, int n, const Val *part) {
+  uint32_t u = 0;
+  Val v = {.bad = false};
+  for (int i = 0; i < n; i++) {
+    mem_put(t, (uint8_t *)&u + i * dtype_bytes(t), part[i]);
+    v.bad |= part[i].bad;
+  }
+  v.u.i = u;
+  return v;
+}
+static Val part(DType t, Val reg, int i) {
+  uint32_t u = (uint32_t)reg.u.i;
+  Val v = mem_get(t, (const uint8_t *)&u + i * dtype_bytes(t));
+  v.bad = reg.bad;
+  return v;
+}
+
+static void fragment(Run *r, const ExprId *k, int first) {
+  int64_t n = ev_int(r, k[0], "number of matrices"), turned = ev_int(r, k[1], "transposition");
+  static const DType NONE = {0};
+  Val row[WARP][8];
+  DType t = NONE;
+  for (int i = 0; i < 8 * n; i++) {
+    set_thread(r, first + i);
+    Spot from = spot(r, k[3], false);
+    t = from.mem->type;
+    if (from.at >= 0 && from.at * from.mem->size % 16)
+      finding(r, FD_BOUNDS, from.mem->id, "a row of a fragment in '%s' is not aligned to 16 bytes",
+              ir_buffer(r->c, from.mem->id)->name);
+    for (int q = 0; q < 16 / from.mem->size; q++) row[i][q] = take(r, from, q);
+  }
+  int per = 4 / dtype_bytes(t); /* elements of a register */
+  if (turned && per != 2) err_raise(r->err, NS_ERR_VALUE, "only 16-bit types are transposed by a fragment load");
+  for (int l = 0; l < WARP; l++) {
+    set_thread(r, first + l);
+    Spot to = spot(r, k[2], true);
+    for (int m = 0; m < n; m++) {
+      Val part[2];
+      for (int q = 0; q < per; q++) {
+        int other = l % 4 * per + q;
+        part[q] = turned ? row[8 * m + other][l / 4] : row[8 * m + l / 4][other];
+      }
+      put(r, to, m, pack(t, per, part));
+    }
+  }
+}
+
+/* ---- products ---- */
+
+/* The value that a TF32 unit multiplies: ten bits behind the first, ties away from zero. */
+static double to_tf32(double x) {
+  float f = (float)x;
+  uint32_t u;
+  if (!isfinite(f)) return f;
+  memcpy(&u, &f, sizeof u);
+  u = (u + 0x1000u) & ~0x1fffu;
+  memcpy(&f, &u, sizeof f);
+  return f;
+}
+
+typedef struct {
+  double v[16][16];
+  bool bad[16][16];
+} Tile;
+static void set(Tile *t, int row, int col, Val v, bool tf32) {
+  t->v[row][col] = tf32 ? to_tf32(v.u.f) : v.u.f;
+  t->bad[row][col] = v.bad;
+}
+
+static void multiply(Run *r, const ExprId *k, int first) {
+  Tile *a = arena_new_of(r->a, Tile), *b = arena_new_of(r->a, Tile);
+  int64_t type = ev_int(r, k[0], "type of a product");
+  DType t = type == MMA_TF32 ? DT_F32 : type == MMA_F16 ? DT_F16 : dtype(DT_BFLOAT, 16);
+  int per = 4 / dtype_bytes(t), depth = 8 * per;
+  for (int l = 0; l < WARP; l++) {
+    set_thread(r, first + l);
+    Spot pa = spot(r, k[2], false), pb = spot(r, k[3], false);
+    int g = l / 4, c = l % 4 * per;
+    for (int q = 0; q < 4; q++) {
+      Val reg = take(r, pa, q);
+      for (int i = 0; i < per; i++) set(a, g + q % 2 * 8, c + q / 2 * 4 * per + i, part(t, reg, i), per == 1);
+    }
+    for (int q = 0; q < 2; q++) {
+      Val reg = take(r, pb, q);
+      for (int i = 0; i < per; i++) set(b, c + q * 4 * per + i, g, part(t, reg, i), per == 1);
+    }
+  }
+  for (int l = 0; l < WARP; l++) {
+    set_thread(r, first + l);
+    Spot pc = spot(r, k[1], true);
+    for (int q = 0; q < 4; q++) {
+      int row = l / 4 + q / 2 * 8, col = l % 4 * 2 + q % 2;
+      Val v = take(r, pc, q);
+      for (int i = 0; i < depth; i++) {
+        v.u.f += a->v[row][i] * b->v[i][col];
+        v.bad |= a->bad[row][i] || b->bad[i][col];
+      }
+      v.u.f = (float)v.u.f;
+      put(r, pc, q, v);
+    }
+  }
+}
+
+void exec_warps(Run *r, const Stmt *s, const bool *on) {
+  const ExprNode *n = r->node + s->u.eval.e;
+  for (int first = 0; first < r->threads; first += WARP) {
+    int there = 0;
+    for (int t = first; t < r->threads && t < first + WARP; t++) there += on[t];
+    if (!there) continue;
+    if (there < WARP) {
+      finding(r, FD_BARRIER, 2, "an instruction of a whole warp is not reached by all its lanes");
+      continue;
+    }
+    set_thread(r, first);
+    step(r);
+    ArenaMark mark = arena_mark(r->a);
+    if (n->sym == IN_FRAGMENT)
+      fragment(r, r->kid + n->kid0, first);
+    else
+      multiply(r, r->kid + n->kid0, first);
+    arena_release(r->a, mark);
+  }
+}

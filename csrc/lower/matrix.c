@@ -1,0 +1,533 @@
+/* matrix: the kernel of a product on tensor cores (schedule/matrix.c says which stages are one; spec 07 §7.8.2, 1, 3 to 6).
+ *
+ * A block computes a tile of C. The slices of A and B that it needs for one step along k lie in shared memory; `stages` slices
+ * are there or on their way, so that the copy of a slice has the time of several steps to arrive:
+ *
+ *     copy slices 0 .. stages-2
+ *     for kt: wait for slice kt; barrier; copy slice kt+stages-1 to where slice kt-1 was; fragments; products
+ *     results of C, with whatever the stage does to them
+ *
+ * One barrier per step is enough: whoever passes it has multiplied slice kt-1, whose place is overwritten next, and what each
+ * thread waited for is visible to all. Elements are found by index arithmetic on (row, k), so that a convolution needs no
+ * copy of its data; an element outside of the matrix, or in a convolution's padding, is a copy of zeros.
+ *
+ * A slice keeps in one line of shared memory what follows each other in global memory, along k or along the rows, so that
+ * copies have up to 16 bytes; `ldmatrix` transposes what lies the other way round, which it can for 16-bit types only. Chunks
+ * of 16 bytes change places within their line, by XOR with the number of the line: eight lines that are read together are in
+ * different banks. What is not contiguous, or not a plain element, passes through registers: read before the products, so
+ * that it arrives during them, stored behind them.
+ *
+ * For features the same loops are made with plain statements in place of the instructions.
+ */
+#include "lower/util.h"
+
+enum { MAX_SUBS = 4 * MATRIX_DIMS, CHUNK = 16 };
+
+typedef struct {      /* a factor and its slice */
+  ExprId cond, value; /* cond (0: true) ? value : 0, by variables of the dimensions */
+  const MatrixIndex *rows;
+  int block, lines, line;       /* rows of the block; lines of the slice and elements of one */
+  int vec, pitch, mask, shift;  /* elements of one copy; from one line to the next; of the swizzle */
+  bool by_k, rows_first, async; /* lines run along k; neighbouring threads copy neighbouring rows */
+  BufferId shared, passing;
+  ExprId first; /* row that the block begins with */
+} Side;
+
+typedef struct {
+  const LowMatrix *env;
+  IrCtx *c;
+  Arith *ar;
+  const Stage *st;
+  MatrixTile t;
+  MatrixView v;
+  Side a, b;
+  int bytes, step, threads, tiles; /* of an element; of k by one instruction; tiles along k */
+  int mi, ni;                      /* instructions of a warp's tile */
+  VarId block[3], tid;
+  BufferId acc, fa, fb;
+} Mx;
+
+static ExprId num(Mx *x, int64_t n) { return ex_i32(x->c, n); }
+static ExprId var(Mx *x, VarId v) { return ex_var(x->c, v); }
+static ExprId tidy(Mx *x, ExprId e) { return ar_simplify(x->ar, e); }
+static ExprId scaled(Mx *x, ExprId e, int64_t by) { return ex_mul(x->c, e, num(x, by)); }
+static ExprId quot(Mx *x, ExprId e, int64_t by) { return ex_fdiv(x->c, e, num(x, by)); }
+static ExprId rest(Mx *x, ExprId e, int64_t by) { return ex_fmod(x->c, e, num(x, by)); }
+static ExprId less(Mx *x, ExprId e, int64_t n) { return ex_bin(x->c, IR_LT, e, num(x, n)); }
+static ExprId both(Mx *x, ExprId a, ExprId b) { return !a ? b : !b ? a : ex_bin(x->c, IR_AND, a, b); }
+static ExprId lane(Mx *x) { return rest(x, var(x, x->tid), GPU_WARP); }
+static ExprId element(Mx *x, BufferId b, ExprId at) {
+  at = tidy(x, at);
+  return ex_load(x->c, b, ir_buffer(x->c, b)->type, 1, &at);
+}
+static Stmt *store(Mx *x, BufferId b, ExprId at, ExprId value) {
+  at = tidy(x, at);
+  return st_store(x->c, b, 1, &at, value);
+}
+static Stmt *call(Mx *x, Intrin in, int n, const ExprId *args) {
+  return st_eval(x->c, ex_call(x->c, in, DT_I32, n, args));
+}
+static Stmt *seq(Mx *x, Stmt *a, Stmt *b) { return st_seq(x->c, 2, (Stmt *[]){a, b}); }
+static bool plain(const Mx *x) { return x->env->use == LOW_FEATURES || x->env->use == LOW_ANALYSIS; }
+
+/* A loop whose body comes later. */
+typedef struct {
+  VarId v;
+  int64_t n;
+  ForKind kind;
+} Loop;
+static Loop loop(Mx *x, const char *name, int64_t n, ForKind kind) {
+  Loop l = {ir_var_new(x->c, name, DT_I32, false), n, kind};
+  ar_bind_range(x->ar, l.v, num(x, 0), num(x, n));
+  return l;
+}
+static Stmt *around(Mx *x, Loop l, Stmt *body) {
+  Stmt *s = st_for(x->c, l.v, num(x, 0), num(x, l.n), l.kind, body);
+  if (l.kind >= FOR_BLOCK_X) s->u.loop.thread_obj = l.v;
+  return s;
+}
+static BufferId array(Mx *x, const char *name, DType t, ScopeKind scope, int64_t n) {
+  ExprId *region = arena_array(ir_arena(x->c), ExprId, 2);
+  region[0] = num(x, 0), region[1] = num(x, n);
+  IrBuffer b = {.name = name,
+                .type = t,
+                .scope = scope,
+                .rank = 1,
+                .min = region,
+                .extent = region + 1,
+                .align = CHUNK,
+                .lanes = 1};
+  return ir_buffer_new(x->c, b);
+}
+
+/* ---- elements ---- */
+
+static ExprId read_to_load(IrCtx *c, ExprId e, void *arg) {
+  const Mx *x = arg;
+  const ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_READ) return e;
+  if (x->v.sum && n.sym == x->v.sum) return e;
+  BufferId b = mapu_get(x->env->buf_of, (uint64_t)n.sym, 0);
+  err_check(ir_err(c), b != 0, "stage %s reads tensor %s, which is neither computed nor an argument", x->st->op->name,
+            ir_tensor(c, n.sym)->name);
+  ExprId idx[32];
+  err_check(ir_err(c), n.n <= NS_COUNT(idx), "tensor %s has rank %d", ir_tensor(c, n.sym)->name, n.n);
+  for (int i = 0; i < n.n; i++) idx[i] = ir_kid(c, e, i);
+  return ex_load(c, b, n.type, n.n, idx);
+}
+
+/* Values of the dimensions of x at the position `at`. */
+static int place(Mx *x, const MatrixIndex *d, ExprId at, VarSub *sub) {
+  for (int i = d->n - 1; i >= 0; i--) {
+    ExprId v = tidy(x, i ? rest(x, at, d->extent[i]) : at);
+    DType t = ir_var_info(x->c, d->var[i])->type;
+    sub[i] = (VarSub){d->var[i], dtype_eq(t, DT_I32) ? v : ex_cast(x->c, t, v)};
+    at = quot(x, at, d->extent[i]);
+  }
+  return d->n;
+}
+
+static void split_value(Mx *x, Side *s, ExprId e) {
+  IrCtx *c = x->c;
+  e = ex_map(c, e, read_to_load, x);
+  bool choice = ir_kind(c, e) == IR_SELECT || (ir_kind(c, e) == IR_CALL && ir_node(c, e)->sym == IN_IF_THEN_ELSE);
+  s->value = e;
+  if (!choice || ir_kind(c, ir_kid(c, e, 2)) != IR_FLT || ir_node(c, ir_kid(c, e, 2))->u.f != 0) return;
+  s->cond = ir_kid(c, e, 0);
+  s->value = ir_kid(c, e, 1);
+}
+
+/* ---- which way a slice lies ---- */
+
+/* Does the element at position w*q + i of that axis follow the one at w*q, for all i < w? aligned: and can they be copied at
+ * once? */
+static bool contiguous(Mx *x, const Side *s, VarId axis, int64_t extent, int w, bool aligned) {
+  IrCtx *c = x->c;
+  if (ir_kind(c, s->value) != IR_LOAD || extent % w) return false;
+  const IrBuffer buf = *ir_buffer(c, ir_node(c, s->value)->sym);
+  int n = ir_node(c, s->value)->n;
+  int64_t row;
+  Arith *ar = ar_new(c);
+  const MatrixIndex *all[] = {&x->v.batch, &x->v.m, &x->v.n, &x->v.k};
+  for (int k = 0; k < NS_COUNT(all); k++)
+    for (int i = 0; i < all[k]->n; i++) ar_bind_range(ar, all[k]->var[i], num(x, 0), num(x, all[k]->extent[i]));
+  VarId q = ir_var_new(c, "q", DT_I32, false), i = ir_var_new(c, "i", DT_I32, false);
+  ar_bind_range(ar, q, num(x, 0), num(x, extent / w));
+  ar_bind_range(ar, i, num(x, 0), num(x, w));
+  ExprId from = scaled(x, var(x, q), w), at = ex_add(c, from, var(x, i));
+  DType t = ir_var_info(c, axis)->type;
+  if (!dtype_eq(t, DT_I32)) from = ex_cast(c, t, from), at = ex_cast(c, t, at);
+  VarSub first = {axis, from}, here = {axis, at};
+  for (int d = 0; d < n; d++) {
+    ExprId e = ir_kid(c, s->value, d), x0 = ar_simplify(ar, ex_subst(c, e, 1, &first)),
+           xi = ar_simplify(ar, ex_subst(c, e, 1, &here));
+    ExprId want =
+        d == n - 1 ? ex_add(c, x0, dtype_eq(ir_type(c, x0), DT_I32) ? var(x, i) : ex_cast(c, DT_I64, var(x, i))) : x0;
+    if (!ar_prove_eq(ar, xi, want)) return false;
+    if (d < n - 1 || !aligned) continue;
+    Residue r = ar_residue(ar, x0);
+    if (r.coeff % w || r.base % w) return false;
+    if (n > 1 && (!ex_const_int(c, buf.extent[d], &row) || row % w)) return false;
+  }
+  if (!s->cond || !aligned) return true;
+  return ar_simplify(ar, ex_subst(c, s->cond, 1, &first)) == ar_simplify(ar, ex_subst(c, s->cond, 1, &here));
+}
+
+static int widest(Mx *x, const Side *s, const MatrixIndex *d, int block) {
+  int w = CHUNK / x->bytes;
+  if (d->n == 0) return 1;
+  while (w > 1 && (block % w || !contiguous(x, s, d->var[d->n - 1], d->extent[d->n - 1], w, true))) w /= 2;
+  return w;
+}
+
+static void lie(Mx *x, Side *s) {
+  const MatrixIndex *r = s->rows, *k = &x->v.k;
+  int along_k = widest(x, s, k, x->t.block_k), along_rows = widest(x, s, r, s->block);
+  bool next_row =
+      r->n > 0 && r->extent[r->n - 1] > 1 && contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], 1, false);
+  if (next_row) { /* by one only: the next element of a row of the tensor */
+    int w = 2;
+    while (w < r->extent[r->n - 1] && r->extent[r->n - 1] % w) w++;
+    next_row = contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], w, false);
+  }
+  s->by_k = x->bytes == 4 || along_k > along_rows || (along_k == along_rows && !next_row);
+  s->rows_first = along_k == 1 && next_row;
+  s->vec = s->by_k ? along_k : along_rows;
+  s->async = s->vec * x->bytes >= 4 && ir_kind(x->c, s->value) == IR_LOAD &&
+             dtype_eq(ir_buffer(x->c, ir_node(x->c, s->value)->sym)->type, x->v.type);
+  if (!s->async) s->vec = 1;
+  s->lines = s->by_k ? s->block : x->t.block_k;
+  s->line = s->by_k ? x->t.block_k : s->block;
+  int chunks = s->line * x->bytes / CHUNK;
+  bool power = chunks > 1 && (chunks & (chunks - 1)) == 0 && s->line * x->bytes % CHUNK == 0;
+  s->mask = !power ? 1 : chunks < 8 ? chunks : 8;
+  s->shift = 8 / s->mask;
+  s->pitch = (s->line * x->bytes + CHUNK - 1) / CHUNK * (CHUNK / x->bytes) + (power ? 0 : CHUNK / x->bytes);
+}
+
+/* The axis of k that runs fastest is the one along which most can be copied at once. */
+static void order_k(Mx *x) {
+  MatrixIndex kept = x->v.k, *k = &x->v.k;
+  int best = -1, most = 0;
+  for (int i = kept.n - 1; i >= 0; i--) {
+    int score = 0;
+    const Side *s[] = {&x->a, &x->b};
+    for (int q = 0; q < 2; q++)
+      for (int w = CHUNK / x->bytes; w > 1; w /= 2)
+        if (contiguous(x, s[q], kept.var[i], kept.extent[i], w, true)) {
+          score += w;
+          break;
+        }
+    if (best < 0 || score > most) best = i, most = score;
+  }
+  if (best < 0) return;
+  for (int i = best; i + 1 < kept.n; i++) k->var[i] = kept.var[i + 1], k->extent[i] = kept.extent[i + 1];
+  k->var[kept.n - 1] = kept.var[best], k->extent[kept.n - 1] = kept.extent[best];
+}
+
+/* ---- copies ---- */
+
+static int64_t slice(const Side *s) { return (int64_t)s->lines * s->pitch; }
+
+/* Where element e of a line is; line and e may be any expressions. */
+static ExprId spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId e) {
+  int per = CHUNK / x->bytes;
+  ExprId base = ex_add(x->c, scaled(x, slot, slice(s)), scaled(x, line, s->pitch));
+  if (s->mask == 1) return ex_add(x->c, base, e);
+  ExprId two[] = {tidy(x, quot(x, e, per)), tidy(x, rest(x, quot(x, line, s->shift), s->mask))};
+  ExprId chunk = ex_call(x->c, IN_BXOR, DT_I32, 2, two);
+  return ex_add(x->c, ex_add(x->c, base, scaled(x, chunk, per)), tidy(x, rest(x, e, per)));
+}
+
+typedef struct {
+  ExprId at, cond, value;
+} Piece; /* place in shared memory; element there */
+
+/* What a thread copies in its i-th turn, lane j of it. */
+static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, ExprId j) {
+  IrCtx *c = x->c;
+  int per_line = s->line / s->vec;
+  ExprId q = ex_add(c, scaled(x, turn, x->threads), var(x, x->tid));
+  bool swap = s->rows_first && s->by_k;
+  ExprId line = tidy(x, swap ? rest(x, q, s->lines) : quot(x, q, per_line)),
+         e = tidy(x, scaled(x, swap ? quot(x, q, s->lines) : rest(x, q, per_line), s->vec));
+  if (j) e = ex_add(c, e, j);
+  ExprId row = tidy(x, ex_add(c, s->first, s->by_k ? line : e)),
+         k = tidy(x, ex_add(c, scaled(x, kt, x->t.block_k), s->by_k ? e : line));
+  VarSub sub[MAX_SUBS];
+  int n = place(x, s->rows, row, sub);
+  n += place(x, &x->v.k, k, sub + n);
+  n += place(x, &x->v.batch, var(x, x->block[2]), sub + n);
+  Piece p = {.at = spot(x, s, slot, line, e)};
+  p.value = ex_subst(c, s->value, n, sub);
+  if (s->cond) p.cond = ex_subst(c, s->cond, n, sub);
+  p.cond = both(x, less(x, k, x->v.k.size), p.cond);
+  if (s->rows->size % s->block) p.cond = both(x, less(x, row, s->rows->size), p.cond);
+  p.cond = tidy(x, p.cond);
+  return p;
+}
+static ExprId or_zero(Mx *x, Piece p) {
+  ExprId k[] = {p.cond, p.value, ex_flt(x->c, x->v.type, 0)};
+  return ex_is_int(x->c, p.cond, 1) ? p.value : ex_call(x->c, IN_IF_THEN_ELSE, x->v.type, 3, k);
+}
+
+typedef enum { COPY, FETCH, PUT } CopyPart; /* all of it; into registers; from there */
+static Stmt *copy(Mx *x, const Side *s, ExprId kt, ExprId slot, CopyPart part) {
+  int n = s->lines * s->line / s->vec;
+  Loop turn = loop(x, "turn", i64_ceildiv(n, x->threads), FOR_UNROLLED);
+  Loop j = loop(x, "j", s->vec, FOR_VECTOR);
+  bool wide = plain(x) && s->vec > 1;
+  Piece p = piece(x, s, kt, slot, var(x, turn.v), wide ? var(x, j.v) : 0);
+  Stmt *body;
+  if (part == COPY && s->async && !plain(x)) {
+    ExprId args[] = {num(x, s->vec), element(x, s->shared, p.at), p.value, p.cond};
+    body = call(x, IN_COPY_ASYNC, 4, args);
+  } else if (part == PUT)
+    body = store(x, s->shared, p.at, element(x, s->passing, var(x, turn.v)));
+  else
+    body =
+        part == FETCH ? store(x, s->passing, var(x, turn.v), or_zero(x, p)) : store(x, s->shared, p.at, or_zero(x, p));
+  if (wide) body = around(x, j, body);
+  if (n % x->threads) {
+    ExprId q = ex_add(x->c, scaled(x, var(x, turn.v), x->threads), var(x, x->tid));
+    body = st_if(x->c, less(x, q, n), false, body, NULL);
+  }
+  return around(x, turn, body);
+}
+static Stmt *commit(Mx *x) { return (x->a.async || x->b.async) && !plain(x) ? call(x, IN_COPY_COMMIT, 0, NULL) : NULL; }
+
+/* ---- products ---- */
+
+static ExprId warp_row(Mx *x) { /* of A that the warp's tile begins with, and of B */
+  return scaled(x, quot(x, quot(x, var(x, x->tid), GPU_WARP), x->t.block_n / x->t.warp_n), x->t.warp_m);
+}
+static ExprId warp_col(Mx *x) {
+  return scaled(x, rest(x, quot(x, var(x, x->tid), GPU_WARP), x->t.block_n / x->t.warp_n), x->t.warp_n);
+}
+
+/* n 8x8 matrices of a slice, from `row` and k on. Which of them lane i / 8 names is a matter of the operand: in A the second
+ * is below the first, in B behind it along k. */
+static Stmt *fragment(Mx *x, const Side *s, int n, BufferId to, ExprId at, ExprId slot, ExprId row, ExprId k) {
+  bool is_a = s == &x->a;
+  ExprId which = quot(x, lane(x), 8), low = rest(x, which, 2), high = quot(x, which, 2), in = rest(x, lane(x), 8);
+  ExprId rows = scaled(x,
+                       n == 2 ? num(x, 0)
+                       : is_a ? low
+                              : high,
+                       8),
+         cols = scaled(x, is_a ? high : low, CHUNK / x->bytes);
+  row = ex_add(x->c, row, rows), k = ex_add(x->c, k, cols);
+  ExprId line = tidy(x, ex_add(x->c, s->by_k ? row : k, in)), e = tidy(x, s->by_k ? k : row);
+  ExprId args[] = {num(x, n), num(x, !s->by_k), element(x, to, at), element(x, s->shared, spot(x, s, slot, line, e))};
+  return call(x, IN_FRAGMENT, 4, args);
+}
+
+static Stmt *fragments(Mx *x, ExprId slot, ExprId k) {
+  int pairs = x->ni / 2;
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "nj", pairs, FOR_UNROLLED);
+  ExprId row = ex_add(x->c, warp_row(x), scaled(x, var(x, i.v), 16)), col = warp_col(x);
+  Stmt *s = around(x, i, fragment(x, &x->a, 4, x->fa, scaled(x, var(x, i.v), 4), slot, row, k));
+  if (pairs) {
+    ExprId at = ex_add(x->c, col, scaled(x, var(x, j.v), 16));
+    s = seq(x, s, around(x, j, fragment(x, &x->b, 4, x->fb, scaled(x, var(x, j.v), 4), slot, at, k)));
+  }
+  if (x->ni % 2) {
+    ExprId at = ex_add(x->c, col, num(x, 16 * pairs));
+    s = seq(x, s, fragment(x, &x->b, 2, x->fb, num(x, 4 * pairs), slot, at, k));
+  }
+  return s;
+}
+
+/* What the lane keeps in register r of an instruction: row and column in its 16x8 tile. */
+static ExprId acc_row(Mx *x, ExprId r) { return ex_add(x->c, quot(x, lane(x), 4), scaled(x, quot(x, r, 2), 8)); }
+static ExprId acc_col(Mx *x, ExprId r) { return ex_add(x->c, scaled(x, rest(x, lane(x), 4), 2), rest(x, r, 2)); }
+
+static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
+  Loop r = loop(x, "r", 4, FOR_UNROLLED), kk = loop(x, "kk", x->step, FOR_UNROLLED);
+  ExprId row = ex_add(x->c, ex_add(x->c, warp_row(x), scaled(x, var(x, i.v), 16)), acc_row(x, var(x, r.v))),
+         col = ex_add(x->c, ex_add(x->c, warp_col(x), scaled(x, var(x, j.v), 8)), acc_col(x, var(x, r.v)));
+  k = ex_add(x->c, k, var(x, kk.v));
+  ExprId two[2];
+  const Side *s[] = {&x->a, &x->b};
+  for (int q = 0; q < 2; q++) {
+    ExprId at = q ? col : row;
+    two[q] = element(x, s[q]->shared, spot(x, s[q], slot, s[q]->by_k ? at : k, s[q]->by_k ? k : at));
+    if (x->bytes < 4) two[q] = ex_cast(x->c, DT_F32, two[q]);
+  }
+  ExprId at = ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4), var(x, r.v));
+  Stmt *b = store(x, x->acc, at, ex_add(x->c, element(x, x->acc, at), ex_mul(x->c, two[0], two[1])));
+  return around(x, kk, around(x, r, b));
+}
+
+static Stmt *multiply(Mx *x, ExprId slot) {
+  MmaType type = x->bytes == 4 ? MMA_TF32 : x->v.type.code == DT_BFLOAT ? MMA_BF16 : MMA_F16;
+  Loop ks = loop(x, "ks", x->t.block_k / x->step, FOR_UNROLLED), i = loop(x, "mi", x->mi, FOR_UNROLLED),
+       j = loop(x, "ni", x->ni, FOR_UNROLLED);
+  ExprId k = scaled(x, var(x, ks.v), x->step);
+  if (plain(x)) return around(x, ks, around(x, i, around(x, j, multiply_plain(x, slot, k, i, j))));
+  ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4);
+  ExprId args[] = {num(x, type), element(x, x->acc, at), element(x, x->fa, scaled(x, var(x, i.v), 4)),
+                   element(x, x->fb, scaled(x, var(x, j.v), 2))};
+  Stmt *mma = around(x, i, around(x, j, call(x, IN_MMA, 4, args)));
+  return around(x, ks, seq(x, fragments(x, slot, k), mma));
+}
+
+/* ---- the sum ---- */
+
+static Stmt *start(Mx *x) {
+  Loop z = loop(x, "z", x->mi * x->ni * 4, FOR_UNROLLED);
+  Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(x->c, DT_F32, 0)));
+  for (int i = 0; i < x->t.stages - 1; i++) {
+    s = seq(x, s, copy(x, &x->a, num(x, i), num(x, i), COPY));
+    s = seq(x, s, copy(x, &x->b, num(x, i), num(x, i), COPY));
+    s = seq(x, s, commit(x));
+  }
+  return s;
+}
+
+static Stmt *steps(Mx *x) {
+  Loop kt = loop(x, "kt", x->tiles, FOR_SERIAL);
+  ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->t.stages - 1));
+  ExprId slot = tidy(x, rest(x, now, x->t.stages)), next = tidy(x, rest(x, ahead, x->t.stages));
+  ExprId left = num(x, x->t.stages - 2);
+  const Side *s[] = {&x->a, &x->b};
+  Stmt *body = commit(x) ? call(x, IN_COPY_WAIT, 1, &left) : NULL;
+  body = seq(x, body, low_barrier(x->c));
+  for (int i = 0; i < 2; i++) body = seq(x, body, copy(x, s[i], ahead, next, s[i]->async ? COPY : FETCH));
+  body = seq(x, body, commit(x));
+  body = seq(x, body, multiply(x, slot));
+  for (int i = 0; i < 2; i++)
+    if (!s[i]->async) body = seq(x, body, copy(x, s[i], ahead, next, PUT));
+  return around(x, kt, body);
+}
+
+/* ---- results ---- */
+
+typedef struct {
+  Mx *x;
+  ExprId value;
+} Result;
+static ExprId sum_to_value(IrCtx *c, ExprId e, void *arg) {
+  const Result *r = arg;
+  if (ir_kind(c, e) != IR_READ || ir_node(c, e)->sym != r->x->v.sum) return e;
+  DType t = ir_type(c, e);
+  return dtype_eq(t, DT_F32) ? r->value : ex_cast(c, t, r->value);
+}
+
+static Stmt *result(Mx *x, ExprId m, ExprId n, ExprId one, ExprId acc) {
+  IrCtx *c = x->c;
+  const TeOp *op = x->st->op;
+  int stage = (int)(x->st - x->env->s->stage.at);
+  VarSub sub[MAX_SUBS];
+  int k = place(x, &x->v.m, m, sub), to = k;
+  k += place(x, &x->v.n, n, sub + k);
+  if (one) sub[to + x->v.n.n - 1].value = ex_add(c, sub[to + x->v.n.n - 1].value, one);
+  k += place(x, &x->v.batch, var(x, x->block[2]), sub + k);
+  ExprId body = x->env->body[stage] ? x->env->body[stage][0] : op->body[0], value = element(x, x->acc, acc);
+  if (x->v.sum) {
+    Result r = {x, value};
+    value = ex_map(c, ex_subst(c, ex_map(c, body, read_to_load, x), k, sub), sum_to_value, &r);
+  } else if (!dtype_eq(ir_type(c, body), DT_F32))
+    value = ex_cast(c, ir_type(c, body), value);
+  ExprId *idx = arena_array(ir_arena(c), ExprId, op->n_axis + 1);
+  for (int i = 0; i < op->n_axis; i++) idx[i] = ex_subst(c, ex_var(c, op->axis[i].var), k, sub);
+  return st_store(c, mapu_get(x->env->buf_of, (uint64_t)op->out[0], 0), op->n_axis, idx, value);
+}
+
+/* A lane has pairs of neighbours; they are stored at once where they are neighbours in memory. */
+static Stmt *results(Mx *x) {
+  IrCtx *c = x->c;
+  const TeOp *op = x->st->op;
+  const MatrixIndex *d = &x->v.n;
+  bool pairs = d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % 2 == 0 &&
+               dtype_eq(ir_var_info(c, d->var[d->n - 1])->type, DT_I32);
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED),
+       h = loop(x, "h", 2, FOR_UNROLLED), e = loop(x, "e", 2, pairs ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId m = ex_add(c, ex_add(c, x->a.first, warp_row(x)),
+                    ex_add(c, scaled(x, var(x, i.v), 16), acc_row(x, scaled(x, var(x, h.v), 2)))),
+         n = ex_add(c, ex_add(c, x->b.first, warp_col(x)), ex_add(c, scaled(x, var(x, j.v), 8), acc_col(x, num(x, 0))));
+  m = tidy(x, m), n = tidy(x, pairs ? n : ex_add(c, n, var(x, e.v)));
+  ExprId acc = ex_add(c, scaled(x, ex_add(c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4),
+                      ex_add(c, scaled(x, var(x, h.v), 2), var(x, e.v)));
+  Stmt *s = result(x, m, n, pairs ? var(x, e.v) : 0, acc);
+  ExprId in_n = x->v.n.size % x->t.block_n ? less(x, n, x->v.n.size) : 0,
+         in_m = x->v.m.size % x->t.block_m ? less(x, m, x->v.m.size) : 0;
+  if (in_n && !pairs) s = st_if(c, in_n, false, s, NULL);
+  s = around(x, e, s);
+  if (in_n && pairs) s = st_if(c, in_n, false, s, NULL);
+  s = around(x, j, s);
+  if (in_m) s = st_if(c, in_m, false, s, NULL);
+  return around(x, i, around(x, h, s));
+}
+
+/* ---- the kernel ---- */
+
+static void check(Mx *x, int stage) {
+  const LowMatrix *env = x->env;
+  const char *why, *name = x->st->op->name;
+  Err *e = ir_err(x->c);
+  err_check(e, env->t->kind == TG_CUDA, "stage %s asks for tensor cores, which only CUDA targets have", name);
+  err_check(e, env->t->gpu.sm >= 80 || env->t->gpu.sm == 0,
+            "stage %s asks for tensor cores: compute capability %d is less than 80", name, env->t->gpu.sm);
+  if (!matrix_view(env->s, stage, x->t.transposed, env->body, &x->v, &why))
+    err_raise(e, NS_ERR_VALUE, "stage %s is no product of matrices for tensor cores: %s", name, why);
+  const char *fault = matrix_tile_fault(&x->t, x->v.type);
+  err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
+}
+
+static void begin(Mx *x) {
+  const int64_t grid[] = {i64_ceildiv(x->v.m.size, x->t.block_m), i64_ceildiv(x->v.n.size, x->t.block_n),
+                          x->v.batch.size};
+  static const char *const NAME[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
+  x->bytes = dtype_bytes(x->v.type);
+  x->step = 32 / x->bytes;
+  x->mi = x->t.warp_m / 16, x->ni = x->t.warp_n / 8;
+  x->threads = GPU_WARP * (x->t.block_m / x->t.warp_m) * (x->t.block_n / x->t.warp_n);
+  for (int i = 0; i < 3; i++) x->block[i] = loop(x, NAME[i], grid[i], FOR_BLOCK_X).v;
+  x->tid = loop(x, "threadIdx.x", x->threads, FOR_THREAD_X).v;
+  x->a.rows = &x->v.m, x->a.block = x->t.block_m, x->a.first = scaled(x, var(x, x->block[0]), x->t.block_m);
+  x->b.rows = &x->v.n, x->b.block = x->t.block_n, x->b.first = scaled(x, var(x, x->block[1]), x->t.block_n);
+  split_value(x, &x->a, x->v.a);
+  split_value(x, &x->b, x->v.b);
+  order_k(x);
+  x->tiles = (int)i64_ceildiv(x->v.k.size, x->t.block_k);
+  Side *s[] = {&x->a, &x->b};
+  for (int i = 0; i < 2; i++) {
+    lie(x, s[i]);
+    s[i]->shared = array(x, i ? "B.slices" : "A.slices", x->v.type, SC_SHARED, x->t.stages * slice(s[i]));
+    s[i]->passing = array(x, i ? "B.passing" : "A.passing", x->v.type, SC_LOCAL,
+                          i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads));
+  }
+  x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->mi * x->ni * 4);
+  x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->mi * 4);
+  x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->ni * 2);
+}
+
+static Stmt *kernel(Mx *x) {
+  Stmt *s = seq(x, seq(x, start(x), steps(x)), results(x));
+  BufferId local[] = {x->acc,
+                      plain(x) ? 0 : x->fa,
+                      plain(x) ? 0 : x->fb,
+                      x->a.async ? 0 : x->a.passing,
+                      x->b.async ? 0 : x->b.passing,
+                      x->a.shared,
+                      x->b.shared};
+  s = st_attr(x->c, AT_SYNCED, 1, NULL, s);
+  for (int i = 0; i < NS_COUNT(local); i++)
+    if (local[i]) s = st_alloc(x->c, local[i], s);
+  s = around(x, (Loop){x->tid, x->threads, FOR_THREAD_X}, s);
+  const int64_t grid[] = {i64_ceildiv(x->v.m.size, x->t.block_m), i64_ceildiv(x->v.n.size, x->t.block_n),
+                          x->v.batch.size};
+  for (int i = 2; i >= 0; i--) s = around(x, (Loop){x->block[i], grid[i], FOR_BLOCK_X + (ForKind)i}, s);
+  return s;
+}
+
+Stmt *low_matrix(const LowMatrix *env, int stage) {
+  IrCtx *c = env->s->ctx;
+  Mx *x = arena_new_of(ir_arena(c), Mx);
+  *x = (Mx){.env = env, .c = c, .ar = ar_new(c), .st = &env->s->stage.at[stage]};
+  x->t = *x->st->matrix;
+  check(x, stage);
+  begin(x);
+  return kernel(x);
+}

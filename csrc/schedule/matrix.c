@@ -1,0 +1,222 @@
+/* Products of matrices on tensor cores: the step, and what it says of a computation (spec 07 §7.8.2, items 4 to 6).
+ *
+ * Dense layers, batched products in every transposition and convolutions are sums of products of two factors. Each axis of
+ * the result occurs in one factor (then it is part of the rows m or of the columns n) or in both (a batch); each axis of the
+ * sum occurs in both. So the computation is a product of matrices whose elements are found by index arithmetic: a
+ * convolution is one whose A has a row per pixel and a column per tap and channel (im2col), and padding is a condition on
+ * its elements. Nothing is rewritten: lowering (lower/matrix.c) makes the whole kernel from this view and from the numbers
+ * of the step, which is why one step is all that a candidate needs. The stage behind the sum may do what it likes with the
+ * one element of the sum that it reads: biases, activations and residuals are part of the kernel.
+ */
+#include "schedule/internal.h"
+
+/* ---- the step ---- */
+
+enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32 };
+
+const char *matrix_tile_fault(const MatrixTile *t, DType type) {
+  int step = 32 / dtype_bytes(type); /* of k, by one instruction */
+  if (t->block_m < 1 || t->block_n < 1 || t->block_k < 1 || t->warp_m < 1 || t->warp_n < 1)
+    return "its sizes are positive numbers";
+  if (t->block_m > MAX_BLOCK || t->block_n > MAX_BLOCK || t->block_k > MAX_BLOCK)
+    return "no side of a block is longer than 256";
+  if (t->warp_m % 16 || t->warp_n % 8) return "a warp's tile is a multiple of 16 x 8";
+  if (t->block_m % t->warp_m || t->block_n % t->warp_n) return "the block's tile is a multiple of the warp's";
+  if (t->block_k % step)
+    return step == 8 ? "its slice of the sum is a multiple of 8" : "its slice of the sum is a multiple of 16";
+  if (t->warp_m * t->warp_n / GPU_WARP > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
+  if (t->block_m / t->warp_m * (t->block_n / t->warp_n) > MAX_WARPS) return "a block has at most 32 warps";
+  if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
+  return NULL;
+}
+
+int64_t matrix_shared_bytes(const MatrixTile *t, DType type) {
+  return (int64_t)t->stages * (t->block_m + t->block_n) * t->block_k * dtype_bytes(type);
+}
+
+void do_mm(State *s, const Step *p) {
+  Stage *st = stage_at(s, p->stage, true);
+  err_check(S_ERR(s), p->n == MATRIX_FIELDS, "MM has %d numbers, not %d", MATRIX_FIELDS, p->n);
+  for (int i = 0; i < p->n; i++)
+    err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] <= MAX_BLOCK, "MM: %lld is not between 0 and %d",
+              (long long)p->list[i], MAX_BLOCK);
+  const int64_t *x = p->list;
+  MatrixTile t = {(int32_t)x[0], (int32_t)x[1], (int32_t)x[2], (int32_t)x[3], (int32_t)x[4], (int32_t)x[5], x[6] != 0};
+  const char *fault = matrix_tile_fault(&t, DT_F32); /* the weaker demand; lowering knows the type of the factors */
+  err_check(S_ERR(s), !fault, "stage %d (%s) on tensor cores: %s", p->stage, st->op->name, fault);
+  st->matrix = arena_copy(ir_arena(s->ctx), &t, sizeof t);
+}
+
+/* ---- the view ---- */
+
+typedef struct {
+  State *s;
+  ExprId *const *body;
+  const TeOp *root, *sum;
+  MatrixView *v;
+  const char *why;
+} Look;
+
+static bool refuse(Look *l, const char *why) {
+  if (!l->why) l->why = why;
+  return false;
+}
+
+static ExprId body_of(const Look *l, int stage) {
+  return l->body && l->body[stage] ? l->body[stage][0] : l->s->stage.at[stage].op->body[0];
+}
+
+typedef struct {
+  TensorId t;
+  ExprId first; /* a read of t; -1: reads at different places */
+} Finder;
+static void find_reads(IrCtx *c, ExprId e, void *arg) {
+  Finder *f = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_READ && n->sym == f->t) f->first = !f->first || f->first == e ? e : -1;
+}
+
+/* The stage of the sum: the root itself, or the only stage that is computed at its last loop. */
+static bool find_sum(Look *l, int stage) {
+  State *s = l->s;
+  const Stage *st = &s->stage.at[stage];
+  if (st->op->n_out != 1) return refuse(l, "it has several results");
+  for (int i = 0; i < st->rels.len; i++) /* others are of bound inference */
+    if (st->rels.at[i].kind == REL_SPLIT || st->rels.at[i].kind == REL_FUSE)
+      return refuse(l, "its loops are split or fused; the tiles of the step are all it needs");
+  l->v->sum_stage = stage;
+  l->v->sum = 0;
+  int below = 0;
+  for (int i = 0; i < s->stage.len; i++) {
+    const Stage *p = &s->stage.at[i];
+    if (p->op->kind != TE_COMPUTE || p->at != AT_ITER || p->at_stage != stage) continue;
+    l->v->sum_stage = i;
+    below++;
+  }
+  if (ir_kind(s->ctx, body_of(l, stage)) == IR_REDUCE)
+    return below ? refuse(l, "another stage is computed inside it") : true;
+  if (below != 1) return refuse(l, "no sum, or more than one, is computed inside it");
+  const Stage *sum = &s->stage.at[l->v->sum_stage];
+  if (attach_any(s, l->v->sum_stage, -1)) return refuse(l, "another stage is computed inside its sum");
+  if (sum->op->n_out != 1) return refuse(l, "its sum has several results");
+  l->v->sum = sum->op->out[0];
+  return true;
+}
+
+/* Replaces the axes of the sum by those of the root, at which the root reads it. */
+static bool match_axes(Look *l, int stage, VarSub *sub) {
+  IrCtx *c = l->s->ctx;
+  Finder f = {l->v->sum, 0};
+  ex_post_order(c, body_of(l, stage), find_reads, &f);
+  if (f.first <= 0) return refuse(l, "it does not read its sum at one place");
+  for (int i = 0; i < l->sum->n_axis; i++) {
+    ExprId at = ir_kid(c, f.first, i);
+    bool axis = false;
+    for (int k = 0; k < l->root->n_axis; k++)
+      axis |= at == ex_var(c, l->root->axis[k].var) && l->root->axis[k].extent == l->sum->axis[i].extent;
+    if (!axis && !(ex_is_int(c, at, 0) && ex_is_int(c, l->sum->axis[i].extent, 1)))
+      return refuse(l, "it reads its sum at another place than it stores to");
+    for (int k = 0; k < i && axis; k++)
+      if (sub[k].value == at) return refuse(l, "it reads a diagonal of its sum");
+    sub[i] = (VarSub){l->sum->axis[i].var, at};
+  }
+  return true;
+}
+
+static ExprId uncast(IrCtx *c, ExprId e) {
+  while (ir_kind(c, e) == IR_CAST && ir_type(c, ir_kid(c, e, 0)).bits == 16) e = ir_kid(c, e, 0);
+  return e;
+}
+static bool is_float(DType t, int bits) {
+  return t.lanes == 1 && t.bits == bits && (t.code == DT_FLOAT || (t.code == DT_BFLOAT && bits == 16));
+}
+
+/* sum(x * y): the factors, without casts that lose nothing. */
+static bool factors(Look *l, const IrReduce *r) {
+  IrCtx *c = l->s->ctx;
+  const IrReducer *op = ir_reducer(c, r->reducer);
+  if (op->n != 1 || r->init || (r->cond && !ex_is_int(c, r->cond, 1)))
+    return refuse(l, "its reduction is no plain sum");
+  if (op->result[0] != ex_add(c, ex_var(c, op->lhs[0]), ex_var(c, op->rhs[0])))
+    return refuse(l, "its reduction is no sum");
+  ExprId e = uncast(c, r->src[0]);
+  if (ir_kind(c, e) != IR_MUL) return refuse(l, "what it adds up is no product");
+  if (!is_float(ir_type(c, r->src[0]), 32) && !is_float(ir_type(c, r->src[0]), 16))
+    return refuse(l, "its sum is neither float32 nor a 16-bit float");
+  l->v->a = uncast(c, ir_kid(c, e, 0)), l->v->b = uncast(c, ir_kid(c, e, 1));
+  DType a = ir_type(c, l->v->a), b = ir_type(c, l->v->b);
+  if (!dtype_eq(a, b)) l->v->a = ir_kid(c, e, 0), l->v->b = ir_kid(c, e, 1), a = ir_type(c, l->v->a);
+  l->v->type = a;
+  return is_float(a, 32) || is_float(a, 16) ? true : refuse(l, "its factors are no float32 and no 16-bit floats");
+}
+
+static bool add_axis(Look *l, MatrixIndex *x, VarId var, ExprId min, ExprId extent) {
+  IrCtx *c = l->s->ctx;
+  int64_t n;
+  if (!ex_is_int(c, min, 0) || !ex_const_int(c, extent, &n) || n < 1)
+    return refuse(l, "an axis does not count from 0 to a number");
+  if (x->n == MATRIX_DIMS) return refuse(l, "it has too many axes");
+  if (!i64_mul(x->size, n, &x->size) || x->size > INT32_MAX) return refuse(l, "it is too large");
+  x->var[x->n] = var;
+  x->extent[x->n++] = n;
+  return true;
+}
+
+static bool sort_axes(Look *l, const IrReduce *r, const VarSub *sub) {
+  IrCtx *c = l->s->ctx;
+  MatrixView *v = l->v;
+  MatrixIndex only[2] = {{.size = 1}, {.size = 1}};
+  int last = 1; /* which factor the last axis of the result belongs to */
+  v->batch = v->k = (MatrixIndex){.size = 1};
+  for (int i = 0; i < l->root->n_axis; i++) {
+    const TeAxis *x = &l->root->axis[i];
+    bool a = ex_uses_var(c, v->a, x->var), b = ex_uses_var(c, v->b, x->var);
+    bool known = ex_is_int(c, x->extent, 1) || l->root == l->sum;
+    for (int k = 0; k < l->sum->n_axis && !known; k++) known = sub[k].value == ex_var(c, x->var);
+    if (!known) return refuse(l, "it repeats its sum along an axis");
+    if (a == b && !a && !ex_is_int(c, x->extent, 1)) return refuse(l, "an axis of the result is in neither factor");
+    if (!add_axis(l, a == b ? &v->batch : &only[b], x->var, x->min, x->extent)) return false;
+    if (a != b && !ex_is_int(c, x->extent, 1)) last = b;
+  }
+  for (int i = 0; i < r->n_axis; i++) {
+    bool both = ex_uses_var(c, v->a, r->axis[i].var) && ex_uses_var(c, v->b, r->axis[i].var);
+    if (!both && !ex_is_int(c, r->axis[i].extent, 1)) return refuse(l, "an axis of the sum is in one factor alone");
+    if (!add_axis(l, &v->k, r->axis[i].var, r->axis[i].min, r->axis[i].extent)) return false;
+  }
+  if (last == 0) {
+    ExprId a = v->a;
+    v->a = v->b, v->b = a;
+  }
+  v->m = only[!last], v->n = only[last];
+  return true;
+}
+
+bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why) {
+  IrCtx *c = s->ctx;
+  Look l = {.s = s, .body = body, .v = v};
+  *why = NULL;
+  bool ok = find_sum(&l, stage);
+  l.root = s->stage.at[stage].op;
+  l.sum = s->stage.at[v->sum_stage].op;
+  VarSub *sub = arena_array(ir_arena(c), VarSub, l.sum->n_axis + 1);
+  ok = ok && (l.root == l.sum || match_axes(&l, stage, sub));
+  ExprId e = ok ? body_of(&l, v->sum_stage) : 0;
+  if (ok && ir_kind(c, e) != IR_REDUCE) ok = refuse(&l, "what is computed inside it is no sum");
+  if (ok) {
+    IrReduce r = *ir_reduce(c, e);
+    ok = factors(&l, &r);
+    if (ok && l.root != l.sum) {
+      v->a = ex_subst(c, v->a, l.sum->n_axis, sub);
+      v->b = ex_subst(c, v->b, l.sum->n_axis, sub);
+    }
+    ok = ok && sort_axes(&l, &r, sub);
+  }
+  if (ok && transposed) {
+    MatrixIndex m = v->m;
+    ExprId a = v->a;
+    v->m = v->n, v->n = m;
+    v->a = v->b, v->b = a;
+  }
+  *why = l.why;
+  return ok;
+}

@@ -1,0 +1,222 @@
+"""Products of matrices on tensor cores: every pass gives the bits of the definition on small integers, without races, reads
+of copies that have not arrived, or accesses out of bounds; NVRTC takes the code; what is no product is refused.
+"""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+
+from nestsmith import _core, te, tir, topi
+
+CUDA = _core.Target("cuda", sm=90)
+
+
+def arrays(tensors, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-4, 5, [int(x) for x in t.shape]).astype(t.dtype) for t in tensors]
+
+
+def scheduled(out, block, warp, stages=3, transposed=False):
+    """One kernel: everything but the sum is inlined, the sum is computed inside the output."""
+    s = te.create_schedule(out.op)
+    total = None
+    for stage in s.stages:
+        if isinstance(stage.op, te.PlaceholderOp):
+            continue
+        if stage.op.reduce_axis:
+            total = stage
+        elif stage.op.name != out.op.name:
+            stage.compute_inline()
+    if total.op.name != out.op.name:
+        total.compute_at(s[out], s[out].op.axis[-1])
+    s[out].tensor_cores(block, warp, stages, transposed)
+    return s
+
+
+def verify(tensors, block, warp, stages=3, transposed=False):
+    s = scheduled(tensors[-1], block, warp, stages, transposed)
+    assert _core.lower_verify(s._core, CUDA, arrays(tensors), 0.0, tensors) == []
+    return s
+
+
+def product(m, n, k, dtype="float16", batch=(), turn_a=False, turn_b=False, out="float32", tail=True):
+    a = te.placeholder(batch + ((k, m) if turn_a else (m, k)), dtype, name="A")
+    b = te.placeholder(batch + ((n, k) if turn_b else (k, n)), dtype, name="B")
+    r = te.reduce_axis((0, k), name="k")
+
+    def point(*i):
+        x = a[i[:-2] + ((r, i[-2]) if turn_a else (i[-2], r))]
+        y = b[i[:-2] + ((i[-1], r) if turn_b else (r, i[-1]))]
+        return te.sum(x.astype(out) * y.astype(out), axis=r)
+
+    c = te.compute((*batch, m, n), point, name="C")
+    if not tail:
+        return [a, b, c]
+    bias = te.placeholder((n,), out, name="bias")
+    return [a, b, bias, te.compute(c.shape, lambda *i: tir.max(c[i] + bias[i[-1]], tir.const(0, out)), name="D")]
+
+
+def convolution(layout, n, h, ci, co, kernel, stride, pad, dilation, dtype, out=None):
+    shapes = {
+        "NHWC": ((n, h, h + 1, ci), (kernel, kernel, ci, co)),
+        "NCHW": ((n, ci, h, h + 1), (co, ci, kernel, kernel)),
+    }[layout]
+    x, w = te.placeholder(shapes[0], dtype, name="X"), te.placeholder(shapes[1], dtype, name="W")
+    conv = topi.nn.conv2d_nhwc if layout == "NHWC" else topi.nn.conv2d_nchw
+    y = conv(x, w, stride, pad, dilation, *([out] if out else []))
+    r = te.placeholder([int(i) for i in y.shape], y.dtype, name="R")
+    return [x, w, r, topi.nn.relu(topi.add(y, r))]
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype,transposed", [("float16", False), ("float32", True)])
+def test_products_that_divide_nothing(dtype, turned, transposed):
+    verify(product(34, 21, 43, dtype, (), *turned), (32, 32, 32), (16, 16), 3, transposed)
+
+
+@pytest.mark.parametrize(
+    "block,warp,stages",
+    [((16, 8, 16), (16, 8), 2), ((64, 24, 16), (32, 24), 4), ((48, 40, 48), (16, 40), 3), ((32, 64, 64), (16, 32), 5)],
+)
+def test_tiles(block, warp, stages):
+    verify(product(40, 56, 72), block, warp, stages)
+    verify(product(40, 56, 72, turn_a=True), block, warp, stages)
+
+
+def test_a_batch_and_no_stage_behind_the_sum():
+    verify(product(24, 16, 32, batch=(2, 3), turn_b=True, tail=False), (16, 16, 16), (16, 8))
+    verify(product(24, 16, 32, "float32", batch=(5,), tail=False), (16, 16, 16), (16, 8))
+    verify(product(1, 40, 64, turn_b=True), (16, 16, 32), (16, 8), 3, transposed=True)
+
+
+def test_a_sum_of_16_bits():
+    verify(product(24, 16, 40, out="float16"), (16, 16, 16), (16, 8))
+    verify(product(24, 16, 40, out="float16", tail=False), (16, 16, 16), (16, 8))
+
+
+SHAPES = [(1, 7, 16, 24, 3, 1, 1, 1), (2, 9, 5, 19, 3, 2, 1, 1), (1, 11, 3, 16, 5, 2, 2, 2), (1, 8, 8, 16, 1, 1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "layout,shape,dtype,transposed",
+    [
+        ("NHWC", 0, "float16", False),
+        ("NHWC", 1, "float16", True),
+        ("NHWC", 2, "float32", False),
+        ("NCHW", 3, "float16", True),
+        ("NCHW", 1, "float32", False),
+    ],
+)
+def test_convolutions(layout, shape, dtype, transposed):
+    verify(convolution(layout, *SHAPES[shape], dtype), (32, 32, 32), (16, 32), 2 + transposed, transposed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("dtype,out", [("float16", "float32"), ("float16", None), ("float32", None)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_convolutions(shape, dtype, out, layout, transposed):
+    verify(convolution(layout, *shape, dtype, out), (32, 32, 32), (16, 32), 2 + transposed, transposed)
+
+
+def test_another_kernel_beside_it():
+    """One kernel brings its barriers along, the other gets them from the pass."""
+    tensors = product(16, 32, 32)
+    d = tensors[-1]
+    r = te.reduce_axis((0, 32), name="r")
+    e = te.compute((16,), lambda i: te.sum(d[i, r], axis=r), name="E")
+    s = te.create_schedule(e.op)
+    c = d.op.input_tensors[0]
+    s[c].compute_at(s[d], s[d].op.axis[-1])
+    s[d].tensor_cores((16, 16, 32), (16, 8), 2)
+    near = s.cache_read(d, "shared", [e])
+    s[near].compute_at(s[e], s[e].op.axis[0])
+    s[e].bind(s[e].op.axis[0], te.thread_axis("blockIdx.x"))
+    _, k = s[near].split(s[near].op.axis[1], factor=32)
+    s[near].bind(k, te.thread_axis((0, 32), "threadIdx.x"))
+    s[e].bind(s[e].op.reduce_axis[0], te.thread_axis((0, 32), "threadIdx.x"))
+    tensors = [*tensors[:-1], e]
+    assert _core.lower_verify(s._core, CUDA, arrays(tensors), 0.0, tensors) == []
+
+
+@functools.cache
+def nvrtc():
+    return _core.build_available(CUDA)
+
+
+@pytest.mark.parametrize("sm", [80, 90, 120])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_compiler_takes_it(dtype, sm):
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors = product(200, 72, 136, dtype)
+    s = scheduled(tensors[-1], (64, 64, 32), (32, 32), 3)
+    target = _core.Target("cuda", sm=sm)
+    source, manifest = _core.program(s._core, tensors, target, "f")
+    assert "mma.sync" in source and "cp.async" in source and "ldmatrix" in source
+    binary = _core.build(target, source, 0, "")[0]
+    report = _core.build_report(target, binary)
+    assert report["local_bytes"] == 0  # sums and fragments are registers
+    assert json.loads(manifest)["kernels"][0]["block"] == [128, 1, 1]
+
+
+def test_the_step_travels():
+    tensors = product(50, 37, 43)
+    s = scheduled(tensors[-1], (32, 32, 32), (16, 16), 3)
+    assert "D tensor cores: block 32x32x32, warp 16x16, 3 stages" in str(s)
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert again.steps() == s.steps() and str(again) == str(s)
+    source = [_core.program(x._core, tensors, CUDA, "f")[0] for x in (s, again)]
+    assert source[0] == source[1] and "mma.sync" in source[0]
+    assert "s[D].tensor_cores((32, 32, 32), (16, 16), 3, False)" in s._core.python()
+    task = ('["key"]', "cuda -keys=cuda,gpu", (-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32), "", 0, [])
+    line = _core.record_text(*task, s.steps(), [1e-3], 0, 0.1, 1, "v0.6")
+    assert [x[0] for x in json.loads(line)["i"][1][1]] == ["CA"]  # what TVM reads
+    assert json.loads(_core.record_parse(line)[6]) == json.loads(s.steps())
+
+
+@pytest.mark.parametrize(
+    "block,warp,stages,why",
+    [
+        ((32, 32, 32), (24, 16), 3, "16 x 8"),
+        ((32, 32, 32), (16, 12), 3, "16 x 8"),
+        ((32, 32, 20), (16, 16), 3, "multiple of 8"),
+        ((48, 32, 32), (32, 16), 3, "multiple of the warp's"),
+        ((32, 32, 32), (16, 16), 1, "2 to 8 stages"),
+        ((256, 256, 32), (128, 128), 2, "128 sums"),
+        ((512, 32, 32), (16, 16), 3, "between 0 and 256"),
+        ((0, 32, 32), (16, 16), 3, "positive"),
+    ],
+)
+def test_tiles_that_no_machine_can_do(block, warp, stages, why):
+    with pytest.raises(ValueError, match=why):
+        scheduled(product(50, 37, 43)[-1], block, warp, stages)
+
+
+def lowered(tensors, target=CUDA, block=(32, 32, 32)):
+    s = scheduled(tensors[-1], block, (16, 16))
+    return _core.program(s._core, tensors, target, "f")
+
+
+def test_what_is_refused():
+    a, b = te.placeholder((8, 8), "float16", name="A"), te.placeholder((8, 8), "float16", name="B")
+    k = te.reduce_axis((0, 8), name="k")
+    largest = te.compute((8, 8), lambda i, j: te.max(a[i, k] * b[k, j], axis=k), name="C")
+    total = te.compute((8, 8), lambda i, j: te.sum(a[i, k] + b[k, j], axis=k), name="C")
+    alone = te.compute((8, 8), lambda i, j: te.sum(a[i, j] * b[k, j], axis=k), name="C")
+    for c, why in (largest, "no sum"), (total, "no product"), (alone, "in one factor alone"):
+        with pytest.raises(ValueError, match=why):
+            lowered([a, b, c])
+    with pytest.raises(ValueError, match="multiple of 16"):
+        lowered(product(50, 37, 43), block=(32, 32, 24))
+    with pytest.raises(ValueError, match="capability 75 is less than 80"):
+        lowered(product(50, 37, 43), _core.Target("cuda", sm=75))
+    with pytest.raises(ValueError, match="only CUDA targets"):
+        lowered(product(50, 37, 43), _core.Target("opencl"))
+    with pytest.raises(ValueError, match="neither float32 nor a 16-bit float"):
+        lowered(product(50, 37, 43, out="float64"))
