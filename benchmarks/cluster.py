@@ -1,14 +1,18 @@
 """What measuring on many machines costs: python benchmarks/cluster.py
 
+    python benchmarks/cluster.py --devices 2 [--target cuda] [--trials 1024] [--minutes 2]    # ResNet-18 on all devices against one
+
 Rows: requests to the ledger with 100 devices; the tracker's part of a candidate; ten simulated devices (a table of costs, 50 ms each)
 kept busy by one tuner; two boards of this machine against one. Simulated devices are in this process: they speak the board's part of
 the conversation and sleep where a board would measure."""
 
+import argparse
 import contextlib
 import os
 import socket
 import statistics
 import sys
+import tempfile
 import time
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "python"), os.path.join(os.path.dirname(__file__), "..", "tests", "rpc"),
@@ -124,7 +128,95 @@ def boards(fleet, n):
     return rate
 
 
+class Rate:
+    """Callback of the task scheduler: when how many trials were done. Ends the run after so many minutes."""
+
+    def __init__(self, minutes):
+        self.points, self.end = [], time.time() + 60 * minutes
+
+    def pre_tune(self, scheduler, task_id):
+        pass
+
+    def post_tune(self, scheduler, task_id):
+        self.points.append((time.time(), scheduler.ct))
+        if time.time() > self.end:
+            raise TimeoutError
+
+    @property
+    def per_second(self):
+        """Without the first tenth, in which processes start."""
+        (begin, before), (end, after) = self.points[len(self.points) // 10], self.points[-1]
+        return (after - before) / (end - begin)
+
+
+def tuned(fleet, n, args, tasks, weights, log):
+    """Trials, trials per second and the estimate in ms, with n devices."""
+    from nestsmith import auto_scheduler
+
+    runner = auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, n_parallel=n, min_repeat_ms=args.min_repeat_ms)
+    rate = Rate(args.minutes)
+    tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[rate], seed=1)
+    options = auto_scheduler.TuningOptions(
+        args.trials, num_measures_per_round=args.round, runner=runner, verbose=0, measure_callbacks=[auto_scheduler.RecordToFile(log)]
+    )
+    with contextlib.suppress(TimeoutError):
+        tuner.tune(options)
+    runner.close()
+    print(f"{n} devices: {tuner.ct} trials, {rate.per_second:.2f} per second, estimate {1e3 * tuner.cur_score:.4f} ms", flush=True)
+    return rate.per_second
+
+
+def winners(fleet, k, args, tasks, weights, log):
+    """Estimate in ms of the best candidates of a log, all measured in full on device k."""
+    from nestsmith import auto_scheduler
+
+    known = [(t, w, i) for t, w in zip(tasks, weights) if (i := auto_scheduler.load_best_record(log, t.workload_key)[0])]
+    inputs = [auto_scheduler.MeasureInput(t, auto_scheduler.recover_measure_input(i, True).state) for t, _, i in known]
+    builder = auto_scheduler.LocalBuilder()
+    runner = auto_scheduler.RPCRunner(f"board{k}", "127.0.0.1", fleet.port, min_repeat_ms=max(100, args.min_repeat_ms), mode="strict")
+    results = runner.run(inputs, builder.build(inputs, 0), 0)
+    runner.close()
+    assert not any(r.error_no for r in results), [r.error_msg for r in results]
+    return 1e3 * sum(w * statistics.mean(r.costs) for (_, w, _), r in zip(known, results)), len(known)
+
+
+def devices(args):
+    """ResNet-18 over a tracker with all devices against one: trial rates; what each device says of the winners."""
+    from measuring import resnet18
+
+    tasks, weights = resnet18(Target(args.target), args.image)[2:]
+    with contextlib.closing(Fleet()) as fleet, tempfile.TemporaryDirectory() as folder:
+        for k in range(args.devices):
+            fleet.environment = {"CUDA_VISIBLE_DEVICES": str(k)}
+            fleet.serve("board")
+        logs = [os.path.join(folder, f"{n}.json") for n in (args.devices, 1)]
+        many = tuned(fleet, args.devices, args, tasks, weights, logs[0])
+        one = tuned(fleet, 1, args, tasks, weights, logs[1])
+        print(f"trial rate of {args.devices} devices against one: {many / one:.2f} x (wanted: >= 1.6 x)", flush=True)
+        fleet.man()
+        for k in range(args.devices):
+            fleet.environment = {"CUDA_VISIBLE_DEVICES": str(k)}
+            fleet.serve(f"board{k}")
+        for n, log in zip((args.devices, 1), logs):
+            got, known = zip(*[winners(fleet, k, args, tasks, weights, log) for k in range(args.devices)])
+            spread = 100 * (max(got) / min(got) - 1)
+            shown = ", ".join(f"{g:.4f}" for g in got)
+            print(f"winners of {known[0]} tasks of the run with {n}, on each device: {shown} ms, {spread:.2f} % apart (wanted: <= 2 %)")
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--devices", type=int, default=0)
+    parser.add_argument("--target", default="cuda")
+    parser.add_argument("--trials", type=int, default=1024)
+    parser.add_argument("--minutes", type=float, default=60, help="for each of the runs")
+    parser.add_argument("--round", type=int, default=16)
+    parser.add_argument("--image", type=int, default=224)
+    parser.add_argument("--min-repeat-ms", type=int, default=100)
+    args = parser.parse_args()
+    if args.devices:
+        devices(args)
+        return
     rows = [("ledger, 100 devices: lease and release", f"{ledger():.3f} ms", "<= 10 ms"),
             ("ten simulated devices, 50 ms a candidate: busy", f"{100 * ten_devices():.1f} %", ">= 90 %")]  # fmt: skip
     with contextlib.closing(Fleet()) as fleet:

@@ -8,7 +8,7 @@ from .compiling import compile_source
 from .runtime.device import num_threads
 from .runtime.module import Module, OperatorModule
 from .states import loops_of
-from .target import Target, hand_vector_bytes
+from .target import HAND_VTHREADS, Target, hand_vector_bytes
 
 __all__ = ["LoweredFunction", "build", "engine_of", "lower"]
 
@@ -27,7 +27,7 @@ def _hardware(target):
         int(shared),
         2**31 - 1,
         int(threads),
-        max(1, target.thread_warp_size // 4),
+        HAND_VTHREADS,
         int(target.thread_warp_size),
     )
 

@@ -659,6 +659,10 @@ def _device_limits(kind):
         return (0, 0, 0)
 
 
+# Virtual threads of a schedule that is written by hand: it has as many as it says.
+HAND_VTHREADS = 1 << 30
+
+
 def hand_vector_bytes(target):
     """The widest vector in a schedule that is written by hand: a float16 of OpenCL C, a float4 of CUDA, what a CPU's compiler
     takes apart."""

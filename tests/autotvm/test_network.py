@@ -97,6 +97,22 @@ def test_the_fastest_template_is_taken(target, name):
         np.testing.assert_array_equal(np.rint(output(built, target, X)), want)
 
 
+def test_a_record_with_many_virtual_threads_is_used(caplog):
+    """Measuring allows as many as a template says, so building does too."""
+    mod, params = small_network()
+    tasks = autotvm.task.extract_from_program(mod, params, "opencl", ops=[CONV])
+    task = next(k for k in tasks if k.name == "conv2d_nchw.cuda" and k.args[1][1] == (16, 8, 3, 3))
+    wanted = {"tile_f": [-1, 16, 1, 1]}  # virtual threads: the second one
+    digits = [next(i for i, e in enumerate(space) if getattr(e, "size", None) == wanted.get(n, getattr(e, "size", None)))
+              for n, space in task.config_space.space_map.items()]  # fmt: skip
+    log = records([task], pick=lambda n: task.config_space.knob2point(digits))
+    assert all(log[0][0].config[n].size == size for n, size in wanted.items())
+    with caplog.at_level(logging.WARNING):
+        lib = build(mod, params, "opencl", log)
+    assert "its template failed" not in caplog.text
+    np.testing.assert_array_equal(output(lib, "opencl", X), output(build(mod, params, "opencl"), "opencl", X))
+
+
 def stages(lib):
     """The text of all kernels."""
     return "\n".join(p.source for p in lib.kernels.values())

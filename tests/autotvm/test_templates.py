@@ -1,10 +1,12 @@
 """The shipped templates: every configuration computes the operator, or is refused with a reason that records hold as error 1."""
 
+import os
 import random
 
 import numpy as np
 import pytest
 import template_cases as t
+import template_sweep
 import tutorial_template  # noqa: F401
 
 import nestsmith as ns
@@ -162,11 +164,26 @@ def test_compiled(name):
     assert t.build_and_run(name, shape, space.get(0), 0, followed=True) == "right"
 
 
+def real(*args):
+    """Parameters: pairs of a template and a shape of ResNet-18, MobileNet or VGG."""
+    ids = "-".join
+    return pytest.mark.parametrize("pair", template_sweep.pairs(*args), ids=lambda p: ids([p.name, "x".join(map(str, p.shape))]))
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("name, shape", [(n, s) for n, c in t.CASES.items() for s in c.real])
-def test_real_shapes(name, shape, monkeypatch):
-    """Twenty random configurations at a shape of ResNet-18, MobileNet or VGG. What takes a compiler too long, or needs more
-    than the device has, is no wrong answer."""
-    needs(name)
-    monkeypatch.setenv("NESTSMITH_BUILD_TIMEOUT", "60")
-    assert t.twenty(name, shape) > 0
+@real()
+def test_real_shapes(pair):
+    """Twenty random configurations, bit for bit. NESTSMITH_SWEEP names a ledger that template_sweep.py has begun: what was right in
+    it is not run again. What takes a compiler too long, or needs more than the device has, is no wrong answer."""
+    needs(pair.name)
+    template_sweep.check(template_sweep.sweep([pair], os.environ.get("NESTSMITH_SWEEP"))[pair])
+
+
+@pytest.mark.full
+@real("", "cuda -arch=sm_90", True)
+def test_real_shapes_compile_for_cuda(pair):
+    """The same with NVRTC, which needs no GPU."""
+    there, why = _core.build_available(t.CUDA.engine())
+    if not there:
+        pytest.skip(why)
+    template_sweep.check(template_sweep.sweep([pair], os.environ.get("NESTSMITH_SWEEP"))[pair])

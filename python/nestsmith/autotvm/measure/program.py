@@ -17,13 +17,12 @@ from ...auto_scheduler.hardware import FIELDS, HardwareParams
 from ...auto_scheduler.measure import MeasureInput as EngineInput
 from ...auto_scheduler.search_task import SearchTask
 from ...states import core_state
-from ...target import hand_vector_bytes
+from ...target import HAND_VTHREADS, hand_vector_bytes
 from .measure import MeasureErrorNo, MeasureResult
 
 __all__ = ["Programs", "failure", "limits_of", "state_of"]
 
 MOST_TEXT = 1024  # of an error
-NO_LIMIT = 1 << 30  # of virtual threads: templates have as many as they say
 
 
 def shortened(text):
@@ -96,7 +95,7 @@ class Programs:
     def __init__(self, task, limits=None):
         self.task, self._tasks = task, {}
         known = {k: int(v) for k, v in (limits or {}).items() if k.startswith("max_") and k in FIELDS}
-        own = {"max_vthread_extent": NO_LIMIT, "vector_unit_bytes": hand_vector_bytes(task.target)}
+        own = {"max_vthread_extent": HAND_VTHREADS, "vector_unit_bytes": hand_vector_bytes(task.target)}
         self._hardware = HardwareParams(target=task.target, **{**own, **known})
         self._key = json.dumps([task.name, task.args], default=str)
 
