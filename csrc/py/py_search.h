@@ -34,6 +34,7 @@ int py_init_candidate(PyObject *m);
 int py_init_ask(PyObject *m);
 int py_init_tune(PyObject *m);
 int py_init_learner(PyObject *m);
+int py_init_rounds(PyObject *m);
 PyObject *py_batch_arrays(const FeatBatch *b); /* (rows, first, task, cost), copied (py_model.c) */
 const Forest *py_forest(PyObject *o);          /* of a _core.Forest; NULL with TypeError set (py_model.c) */
 #endif

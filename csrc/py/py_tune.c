@@ -498,5 +498,5 @@ int py_init_tune(PyObject *m) {
   PyObject *t = PyType_FromSpec(&SPEC);
   if (!t || PyModule_AddObjectRef(m, "Session", t) < 0) return -1;
   Py_DECREF(t);
-  return PyModule_AddFunctions(m, FUNCTIONS) < 0 ? -1 : py_init_learner(m);
+  return PyModule_AddFunctions(m, FUNCTIONS) < 0 || py_init_rounds(m) < 0 ? -1 : py_init_learner(m);
 }

@@ -330,6 +330,15 @@ Record *record_parse(Arena *a, const char *line) {
   return p.record;
 }
 
+/* Marks are words behind the version, a message at their end: "v0.6 stage=quick n=3 msg=...". */
+bool record_quick(const char *version) {
+  const char *end = strstr(version, " msg="), *p = version;
+  bool quick = false;
+  for (; (p = strchr(p, ' ')) != NULL && (!end || p < end); p++)
+    if (strncmp(p + 1, "stage=", 6) == 0) quick = strncmp(p + 7, "quick", 5) == 0 && strchr(" ", p[12]);
+  return quick;
+}
+
 Step *steps_parse(Arena *a, const char *json, int *n) {
   Parse p = {.m = a, .text = json};
   parse_json(&p, parse_steps);

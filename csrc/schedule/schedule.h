@@ -171,6 +171,7 @@ typedef struct {
   int n_costs; double *cost; int error_no; double all_cost; int64_t timestamp; const char *version;
 } Record;
 Record *record_parse(Arena *a, const char *line);                  /* raises NS_ERR_VALUE naming the place */
+bool record_quick(const char *version);                            /* is it marked as timed in the quick stage only? */
 char *record_text(Arena *a, const Record *r);                      /* one line with newline, byte format of 02 §5.7 */
 char *steps_text(Arena *a, int n, const Step *steps);              /* the JSON array of steps */
 Step *steps_parse(Arena *a, const char *json, int *n);             /* all kinds, ours too */

@@ -4,16 +4,18 @@ import gzip
 import json
 import logging
 import os
+import random
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from matmuls import tasks_of
 
 import nestsmith as ns
-from nestsmith import auto_scheduler
-from nestsmith.auto_scheduler import log_tools, measure_record, notebook
+from nestsmith import _core, auto_scheduler
+from nestsmith.auto_scheduler import MeasureInput, MeasureResult, cost, log_tools, measure_record, notebook
 
 DATA = Path(__file__).parent.parent / "data"
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
@@ -222,3 +224,62 @@ def test_notebook_view():
     assert len(view.points) == 2 and shown[-1].count("<svg") == 2 and "given up" in shown[-1]
     view.finish(4, "the last")
     assert "the last" in shown[-1] and not notebook.in_notebook()
+
+
+def damaged(data, rng):
+    """A log after an accident: bytes changed, inserted and lost, here and there."""
+    data = bytearray(data)
+    for _ in range(rng.randrange(12)):
+        at = rng.randrange(len(data))
+        piece = rng.choice([b"\xff", b"\xed\xa0\x80", "é".encode(), b"\n", b"\r\n", b"# ", b'"', b"\n \n", b"\xf0\x9f\x98\x80", b"0"])
+        data[at : at + rng.randrange(3)] = piece
+    return bytes(data[: rng.randrange(len(data) // 2, len(data) + 1)])
+
+
+def test_two_readers_of_a_log_agree(tmp_path):
+    """The engine's index of a log and RecordReader, which reads it record by record, find the same in damaged logs."""
+    rng, path = random.Random(5), tmp_path / "log.json"
+    good = "".join(line(k, c, e) for k, c, e in (("k", 1.0, 0), ("m", 2.0, 0), ("k", 0.5, 0), ("z", 0, 4), ("é", 3.0, 0)) * 3)
+    refused = 0
+    for _ in range(200):
+        path.write_bytes(damaged(good.encode(), rng))
+        log = _core.TuneLog(path)
+        try:
+            pairs = list(auto_scheduler.RecordReader(path))
+        except ValueError:
+            refused += 1
+            assert log.groups == [] and log.faults[0] != []
+            continue
+        counts = {}
+        for inp, res in pairs:
+            count = counts.setdefault((inp.task.workload_key, inp.task.target_text, inp.task.host_text), [0, 0])
+            count[cost.rank_of(res) == cost.NOTHING] += 1
+        assert [(*k, *n) for k, n in counts.items()] == log.groups
+        again = auto_scheduler.RecordReader(path).at(log.places(range(len(log.groups))))
+        assert [(i.state.steps(), r.costs) for i, r in again] == [(i.state.steps(), r.costs) for i, r in pairs]
+    assert refused < 100
+    with pytest.raises(OSError, match="cannot be read: Is a directory"):
+        _core.TuneLog(tmp_path)
+
+
+def test_a_log_is_read_once_for_all_tasks(tmp_path, monkeypatch):
+    """A run that goes on from a log preloads every policy from it; reading it anew for each took minutes."""
+    log, read, made = tmp_path / "log.json", [], _core.TuneLog
+    tasks = tasks_of(8, 16, 24)
+    for t in tasks:
+        state = t.compute_dag.get_init_state()
+        measure_record.save_records(log, [MeasureInput(t, state)], [MeasureResult([1e-3], 0, "", 0.1, 0)])
+    monkeypatch.setattr(_core, "TuneLog", lambda path: read.append(path) or made(path))
+    preload = auto_scheduler.PreloadMeasuredStates(str(log))
+    seen = []
+
+    class Policy(auto_scheduler.SearchPolicy):
+        def preload(self, inp, res):
+            seen.append((inp.task.workload_key, res.costs))
+
+    for t in tasks:
+        Policy(t, [preload], verbose=0)
+    assert seen == [(t.workload_key, [1e-3]) for t in tasks] and read == [str(log)]
+    measure_record.save_records(log, [MeasureInput(tasks[0], state)], [MeasureResult([2e-3], 0, "", 0.1, 0)])
+    Policy(tasks[0], [preload], verbose=0)
+    assert seen[3:] == [(tasks[0].workload_key, [1e-3]), (tasks[0].workload_key, [2e-3])] and len(read) == 2

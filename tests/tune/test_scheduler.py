@@ -80,6 +80,48 @@ def test_round_robin_and_resume(tmp_path, monkeypatch):
     assert len(set(texts)) == 9, "a state of the log was measured again"
 
 
+def test_what_a_run_knows_is_there_to_be_read_and_changed(tmp_path):
+    """The attributes of TVM's scheduler, as callbacks use them: lists, a set and numbers."""
+    tasks, seen = tasks_of(32, 16, 8), []
+
+    class Watch(auto_scheduler.TaskSchedulerCallback):
+        def post_tune(self, task_scheduler, task_id):
+            s = task_scheduler
+            seen.append((task_id, list(s.task_cts), s.best_costs[task_id] < 1, s.ct, s.best_ct))
+            if task_id == 1:
+                s.dead_tasks.add(1)
+
+    tuner = auto_scheduler.TaskScheduler(tasks, strategy="round-robin", callbacks=[Watch()])
+    assert tuner.best_costs == [1e10] * 3 and tuner.best_score is None and tuner.cur_score == 3e10 and not tuner.dead_tasks
+    tuner.tune(options(10, 2, tmp_path / "log.json"), search_policy="sketch.random", search_policy_params=small())
+    assert [row[0] for row in seen] == [0, 1, 2, 0, 2] and all(row[2] for row in seen)
+    assert seen[1][1] == [1, 1, 0] and [row[3] for row in seen] == [2, 4, 6, 8, 10]
+    assert tuner.task_cts == [2, 1, 2] and tuner.task_trials == [4, 2, 4] and tuner.dead_tasks == {1} and 1 in tuner.dead_tasks
+    assert [len(h) for h in tuner.task_costs_history] == [2, 1, 2] and tuner.task_costs_history[0][1] == tuner.best_costs[0]
+    assert tuner.best_score == tuner.cur_score == sum(tuner.best_costs) and repr(tuner.dead_tasks) == "{1}"
+    tuner.best_costs[0], tuner.task_cts, tuner.ct = 1.5, [7, 8, 9], 11
+    tuner.dead_tasks.discard(1)
+    assert tuner.best_costs[0] == 1.5 and tuner.task_cts == [7, 8, 9] and tuner.ct == 11 and tuner.dead_tasks == set()
+    for name, value, words in (("task_cts", [1], "1 values for 3 tasks"), ("task_cts", [1, "x", 1], "expected a number"),
+                               ("best_costs", 3, "a list with a value for each task")):  # fmt: skip
+        with pytest.raises((TypeError, ValueError), match=words):
+            setattr(tuner, name, value)
+
+
+def test_an_objective_that_fails_is_the_users_error(tmp_path):
+    def objective(costs):
+        if costs[0] < 1:
+            raise Mistake("objective")
+        return sum(costs)
+
+    tuner = auto_scheduler.TaskScheduler(tasks_of(16, 8), objective_func=objective, callbacks=[])
+    with pytest.raises(Mistake, match="^objective$") as caught:
+        random_search(tuner, options(8, 2, tmp_path / "log.json"))
+    assert raised_by(caught) == "objective" and len(records(tmp_path / "log.json")) >= 2
+    with pytest.raises(TypeError):
+        auto_scheduler.TaskScheduler(tasks_of(8), objective_func=lambda costs: None, callbacks=[])
+
+
 def test_gradient_prefers_the_costly_task(tmp_path):
     log = tmp_path / "log.json"
     tasks = tasks_of(32, 16)

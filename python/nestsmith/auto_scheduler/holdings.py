@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from nestsmith import _core
+
 from .cost import NOTHING, rank_of
-from .measure_record import RecordReader, decode_workload_key, known_targets, no_log
+from .measure_record import decode_workload_key, log_groups, no_log
 
 __all__ = ["Holdings", "architecture", "named"]
 
@@ -31,6 +33,7 @@ class Holdings:
 
     def __init__(self):
         self.sources, self.records = [], 0
+        self.log, self.groups = None, []  # of one log: where its groups of records belong, None for targets nobody knows
         self._of = {}  # workload (name, sizes) -> {(kind, architecture): [valid, failed]}
 
     @classmethod
@@ -38,8 +41,9 @@ class Holdings:
         """Those of a log; of a file that is none nothing, without a warning: the verdict says so."""
         out = cls()
         out.sources.append(log_file)
-        for inp, res in () if no_log(log_file) else known_targets(RecordReader(log_file), log_file):
-            out.add(inp, res)
+        if not no_log(log_file):
+            out.log = _core.TuneLog(log_file)
+            out.groups = [t and out.add_group(t, *counts) for t, *counts in log_groups(out.log, log_file)]
         return out
 
     @classmethod
@@ -58,11 +62,17 @@ class Holdings:
 
     def add(self, inp, res):
         """One record. Returns its workload, kind of target, architecture and rank."""
-        target, rank = inp.task.target, rank_of(res)
-        workload, kind, arch = decode_workload_key(inp.task.workload_key), target.kind.name, architecture(target)
-        self.records += 1
-        self._of.setdefault(workload, {}).setdefault((kind, arch), [0, 0])[rank == NOTHING] += 1
-        return workload, kind, arch, rank
+        rank = rank_of(res)
+        return *self.add_group(inp.task, rank != NOTHING, rank == NOTHING), rank
+
+    def add_group(self, task, valid, failed):
+        """So many records of one task. Returns its workload, kind of target and architecture."""
+        target = task.target
+        workload, kind, arch = decode_workload_key(task.workload_key), target.kind.name, architecture(target)
+        self.records += valid + failed
+        mine = self._of.setdefault(workload, {}).setdefault((kind, arch), [0, 0])
+        mine[0], mine[1] = mine[0] + valid, mine[1] + failed
+        return workload, kind, arch
 
     def count(self, workloads, kind, arch):
         """Number of records, failed ones too, of a task for a kind of target and an architecture."""

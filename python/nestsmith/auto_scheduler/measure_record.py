@@ -185,7 +185,7 @@ def read_marks(version):
 
 def rank_of_fields(fields):
     """`cost.rank` of a record as the engine's parser gives it."""
-    return rank(fields[7], fields[8], read_marks(fields[11]).get("stage") == "quick")
+    return rank(fields[7], fields[8], version=fields[11])
 
 
 def _steps_of(state):
@@ -279,7 +279,7 @@ def parsed_lines(name, f, parse, say=logger.warning):
             record = parse(line)
         except ValueError as e:
             if not line.endswith("\n"):
-                said.append("the last line is incomplete and was dropped")
+                said.append(CUT)
             else:
                 bytes_ = isinstance(e, UnicodeEncodeError)
                 first = first or ("bytes that are no UTF-8" if bytes_ else " ".join(str(e).split()))
@@ -288,6 +288,11 @@ def parsed_lines(name, f, parse, say=logger.warning):
         good += 1
         if record is not None:
             yield line, record
+    _tell_read(name, good, broken, first, said, say)
+
+
+def _tell_read(name, good, broken, first, said, say):
+    """After a log was read: the warning about what was skipped. `first`: what is wrong with the first of the `broken` lines."""
     if broken and not good:
         raise TVMValueError(f"{name} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
     if broken:
@@ -299,6 +304,7 @@ def parsed_lines(name, f, parse, say=logger.warning):
         say("%s", text)
 
 
+CUT = "the last line is incomplete and was dropped"
 _told: set = set()  # warnings about files that were given
 
 
@@ -320,14 +326,26 @@ class RecordReader:
     def lines(self):
         """Pairs of a line's text and the tuple the engine's parser gives for it.
         Raises TVMValueError if the file holds something, but not a single record."""
-        if no_log(self.filename):
-            logger.warning("log file %s %s", self.filename, no_log(self.filename))
+        if not self.is_there():
             return
         with open(self.filename, encoding="utf-8", errors="surrogateescape") as f:
             yield from parsed_lines(self.filename, f, _core.record_parse)
 
     def __iter__(self):
         return (_pair(x) for x in self._fields())
+
+    def is_there(self):
+        """Whether the log can be read; if not, a warning says why."""
+        if no_log(self.filename):
+            logger.warning("log file %s %s", self.filename, no_log(self.filename))
+        return not no_log(self.filename)
+
+    def at(self, places):
+        """The pairs whose lines begin at these bytes."""
+        with open(self.filename, "rb") if places else contextlib.nullcontext() as f:
+            for place in places:
+                f.seek(place)
+                yield load_record_from_string(f.readline().decode())
 
     def check_workload_key(self, inputs):
         """Warns about keys without shapes, which logs older than January 2021 carry."""
@@ -351,18 +369,51 @@ class RecordReader:
         return inputs, results
 
 
+def log_groups(log, where):
+    """What a `_core.TuneLog` holds, with the warnings of `RecordReader` and `known_targets`.
+
+    Yields
+    ------
+    task : RecordTask
+        Of a group of records; None if this package does not know its target.
+    valid : int
+        Records of it.
+    failed : int
+    """
+    broken, first, cut = log.faults
+    groups, left, why = log.groups, 0, ""
+    _tell_read(where, sum(g[3] + g[4] for g in groups), broken, " ".join(first.split()), [CUT] * cut, logger.warning)
+    for key, target, host, valid, failed in groups:
+        task = RecordTask(key, target, None, host, 0, ())
+        unknown = _unknown_target(task)
+        left, why = left + (valid + failed if unknown else 0), why or unknown
+        yield None if unknown else task, valid, failed
+    _tell_left(where, left, why)
+
+
+def _unknown_target(task):
+    """Why this package does not know the target of a record; "" if it does."""
+    try:
+        return "" if task.target else ""
+    except ValueError as e:
+        return str(e)
+
+
+def _tell_left(where, left, why):
+    if left:
+        logger.warning("%s: %d records were left out: %s", where, left, why)
+
+
 def known_targets(pairs, where):
     """The (input, result) pairs whose targets this package knows; one warning tells what was left out and why."""
     left, why = 0, ""
     for inp, res in pairs:
-        try:
-            _ = inp.task.target
-        except ValueError as e:
-            left, why = left + 1, why or str(e)
-            continue
-        yield inp, res
-    if left:
-        logger.warning("%s: %d records were left out: %s", where, left, why)
+        unknown = _unknown_target(inp.task)
+        if unknown:
+            left, why = left + 1, why or unknown
+        else:
+            yield inp, res
+    _tell_left(where, left, why)
 
 
 def load_records(filename):

@@ -16,7 +16,7 @@ from .cost_model import AnalyticModel, RandomModel
 from .display import emit, title
 from .holdings import Holdings
 from .measure import MeasureInput
-from .measure_record import RecordReader, decode_workload_key, known_targets
+from .measure_record import RecordReader, decode_workload_key
 from .models import make_cost_model
 from .search_task import recover_measure_input
 
@@ -58,16 +58,23 @@ class PreloadMeasuredStates(SearchCallback):
 
     def __init__(self, filename):
         self.filename = filename
+        self._held, self._version = Holdings(), None  # of the file as it was last: several policies ask for it
+
+    def _log(self):
+        if not RecordReader(self.filename).is_there():
+            return Holdings.of_log(self.filename)
+        now = os.stat(self.filename)
+        version = (now.st_ino, now.st_size, now.st_mtime_ns)
+        if version != self._version:
+            self._held, self._version = Holdings.of_log(self.filename), version
+        return self._held
 
     def __call__(self, policy):
         task, kind, n, bad = policy.search_task, policy.search_task.target.kind.name, 0, 0
         names = [decode_workload_key(k) for k in (task.workload_key, *getattr(task, "alt_keys", ()))]
-        held = Holdings()
-        held.sources.append(self.filename)
-        for inp, res in known_targets(RecordReader(self.filename), self.filename):
-            workload, its_kind, _, _ = held.add(inp, res)
-            if workload not in names or its_kind != kind:
-                continue
+        held = self._log()
+        own = {i for i, g in enumerate(held.groups) if g and g[0] in names and g[1] == kind}
+        for inp, res in RecordReader(self.filename).at(held.log.places(own) if own else ()):
             try:
                 policy.preload(inp, res)
                 n += 1

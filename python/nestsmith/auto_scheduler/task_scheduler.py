@@ -12,15 +12,16 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import MutableSet
 
 from nestsmith import _core
 
-from .cost import FAILED, rank_of, seconds_of
+from .cost import FAILED, seconds_of
 from .display import Progress, short, style
 from .holdings import Holdings, architecture
 from .learned_model import XGBModel
 from .measure import MeasureInput
-from .measure_record import RecordReader, decode_workload_key, known_targets, no_log
+from .measure_record import decode_workload_key, no_log
 from .models import NAMES, make_cost_model
 from .relatives import Relatives
 from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
@@ -30,6 +31,8 @@ from .session import Measurer, SearchThread, StopTuning, check_compilers, log_fi
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 
 logger = logging.getLogger("auto_scheduler")
+
+NEVER = 1e20  # trials
 
 
 def derive_similarity_tag(dag, log_base=1.618):
@@ -98,6 +101,49 @@ def make_search_policies(
     ]
 
 
+class _Column(list):
+    """A number of each task; what is assigned to an item, the engine knows."""
+
+    def __init__(self, rounds, name):
+        super().__init__(getattr(rounds, name))
+        self._of = rounds, name
+
+    def __setitem__(self, i, value):
+        super().__setitem__(i, value)
+        setattr(*self._of, list(self))
+
+
+class _Dead(MutableSet):
+    def __init__(self, rounds):
+        self._rounds = rounds
+
+    def __iter__(self):
+        return (i for i, dead in enumerate(self._rounds.dead) if dead)
+
+    def __len__(self):
+        return sum(self._rounds.dead)
+
+    def __contains__(self, i):
+        return any(i == k for k in self)
+
+    def add(self, i):
+        _Column(self._rounds, "dead")[i] = True
+
+    def discard(self, i):
+        _Column(self._rounds, "dead")[i] = False
+
+    def __repr__(self):
+        return repr(set(iter(self)))
+
+
+def _column(name):
+    return property(lambda s: _Column(s._rounds, name), lambda s, values: setattr(s._rounds, name, values))
+
+
+def _of_run(name):
+    return property(lambda s: getattr(s._rounds, name), lambda s, value: setattr(s._rounds, name, value))
+
+
 class TaskScheduler:
     """Tunes several tasks at once, always the one that promises most for the objective.
 
@@ -138,8 +184,6 @@ class TaskScheduler:
         If there is no task, or the strategy is unknown.
     """
 
-    DEPTH = 3  # rounds in flight: one is searched while one compiles and one is measured
-
     def __init__(
         self,
         tasks,
@@ -176,38 +220,48 @@ class TaskScheduler:
         self.callbacks = (
             callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency()]
         )
-        n = len(self.tasks)
-        self.task_cts = [0] * n
-        self.task_trials = [0] * n
-        self.task_best_cts = [0] * n
-        self.task_costs_history = [[] for _ in range(n)]
-        self.best_costs = FAILED * _ones(n)
-        self._best_quick = [True] * n  # whether no time of the full stage is known yet
-        self.cur_score = self._compute_score(self.best_costs)
+        self._make_groups()
+        groups = [self.tag_to_group_id.get(tag, -1) for tag in self._tags]
+        self._rounds = _core.Rounds(self.flop_cts, groups, random.Random(0 if seed is None else seed))
+        self.early_stopping_all = self.early_stopping_task = NEVER
+        self._rounds.score(self._compute_score)
         self.tune_option = self.measurer = self.search_policies = None
-        self.ct, self.best_ct, self.best_score = 0, 0, None
         self.tic, self.num_measures_per_round = None, None
         self.restored = 0  # trials of an earlier run that the tables count as well
         self.style = "text"  # what the run shows, see `display.style`
-        self.dead_tasks = set()
         self._relatives, self._shared_best = None, {}
         self._stop_asked = threading.Event()
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
-        self._last = n - 1
-        self._rand = random.Random(0 if seed is None else seed)
-        self._make_groups()
+
+    # What the engine knows of the run and of each task. A list is a copy, but what is assigned to its items counts.
+    best_costs, task_cts, task_trials, task_best_cts = map(
+        _column, ("best_costs", "task_cts", "task_trials", "task_best_cts")
+    )
+    ct, best_ct, cur_score = map(_of_run, ("ct", "best_ct", "cur_score"))
+    dead_tasks = property(lambda self: _Dead(self._rounds), doc="Tasks that get no more rounds, as a set.")
+    task_costs_history = property(lambda self: self._rounds.history, doc="The best cost after each round of each task.")
+
+    @property
+    def best_score(self):
+        """The least objective, None before the first round."""
+        score = self._rounds.best_score
+        return score if score < math.inf else None
+
+    @property
+    def task_tags(self):
+        """The similarity tag of each task, "" where it has none or has left its group."""
+        return [tag if g >= 0 else "" for tag, g in zip(self._tags, self._rounds.groups)]
+
+    @property
+    def group_task_ids(self):
+        """The tasks of each group."""
+        groups = self._rounds.groups
+        return [[i for i, g in enumerate(groups) if g == k] for k in range(len(self.tag_to_group_id))]
 
     def _make_groups(self):
-        self.task_tags = [derive_similarity_tag(t.compute_dag) for t in self.tasks]
+        self._tags = [derive_similarity_tag(t.compute_dag) for t in self.tasks]
         self.flop_cts = [max(0.0, t.compute_dag.flop_ct) for t in self.tasks]
-        self.tag_to_group_id, self.group_task_ids = {}, []
-        for i, tag in enumerate(self.task_tags):
-            if not tag:
-                continue
-            if tag not in self.tag_to_group_id:
-                self.tag_to_group_id[tag] = len(self.group_task_ids)
-                self.group_task_ids.append([])
-            self.group_task_ids[self.tag_to_group_id[tag]].append(i)
+        self.tag_to_group_id = {tag: k for k, tag in enumerate(dict.fromkeys(filter(None, self._tags)))}
 
     # ---- the run ----
 
@@ -283,15 +337,23 @@ class TaskScheduler:
         if not isinstance(tune_option, TuningOptions):
             raise TypeError(f"tune_option is {tune_option!r}; it must be a TuningOptions")
         self.tune_option = tune_option
-        self.early_stopping_all = 1e20 if tune_option.early_stopping < 0 else tune_option.early_stopping
-        self.early_stopping_task = (
-            1e20 if per_task_early_stopping is None or per_task_early_stopping < 0 else per_task_early_stopping
+        self.early_stopping_all, self.early_stopping_task = (
+            NEVER if n is None or n < 0 else n for n in (tune_option.early_stopping, per_task_early_stopping)
         )
         self.num_measures_per_round = self._round_size(tune_option)
-        self.ct = self.best_ct = self.restored = 0
+        self.restored = 0
+        self._begin_rounds(self.num_measures_per_round)
         self.tic, self.style = time.time(), style(tune_option.verbose)
         if self.load_log_file and self.seed is None:
             self._restore_status(self.load_log_file, self.num_measures_per_round)
+
+    def _begin_rounds(self, num_measures_per_round):
+        self._rounds.begin({
+            "alpha": self.alpha, "beta": self.beta, "window": self.backward_window_size,
+            "stop_all": self.early_stopping_all, "stop_task": self.early_stopping_task,
+            "total": self.tune_option.num_measure_trials, "per_round": num_measures_per_round,
+            "round_robin": self.strategy == "round-robin", "ordered": self.seed is not None, "overlap": self._overlap(),
+        })  # fmt: skip
 
     def _round_size(self, tune_option):
         """Candidates per round: every task without a record gets one round at least."""
@@ -320,11 +382,11 @@ class TaskScheduler:
                     self._tell_restored(Holdings.of_log(self.load_log_file), 0)
                 progress.say(f"TaskScheduler: {n} results of {self.load_log_file} are taken as they come up again")
             elif self.load_log_file:
-                ranks = zip(self.tasks, self._best_quick, self.best_costs)
+                ranks = zip(self.tasks, self._rounds.quick, self.best_costs)
                 self.measurer.best = {t.workload_key: (quick, c) for t, quick, c in ranks if c < 1e9}
             try:
                 with contextlib.suppress(StopTuning):
-                    self._loop(search, self.tune_option.num_measure_trials)
+                    self._loop(search)
                 self._table(-1)
             except BaseException as e:
                 with contextlib.suppress(Exception):  # the table is shown by callbacks, which may be what failed
@@ -349,44 +411,34 @@ class TaskScheduler:
         """While a GPU measures, the CPU may search. A CPU that is being timed must be left alone."""
         return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks)
 
-    def _loop(self, search, total):
-        """Search and training run in one other thread; up to `DEPTH` rounds of other tasks are in flight."""
-        first = [i for i in range(len(self.tasks)) if self.task_cts[i] == 0]
-        m, flying, job, planned = self.measurer, [], None, 0
-        overlap = self._overlap()
-        if overlap:
+    def _loop(self, search):
+        """Does what the engine says is next. Search and training run in one other thread."""
+        m, flying, job = self.measurer, {}, None
+        if self._overlap():
             m.prepare(self.tasks)
         try:
             while True:
                 if self._stop_asked.is_set():
                     raise StopTuning
-                self._land_some(search, flying, job, overlap, planned >= total)
-                if job is None and self._may_search(flying, overlap, planned, total, first):
-                    busy = {task for task, _ in flying}
-                    task = self._next_task(first, busy)
-                    if task is not None:
-                        self._call("pre_tune", task)
-                        n = min(self.num_measures_per_round, total - planned)
-                        planned += n
-                        m.progress.task(f"{task + 1}/{len(self.tasks)} {short(self.tasks[task].desc)}")
-                        job = (task, n, search.submit(self._search, task, n))
-                if job is None and not flying:
+                what, task, n = self._rounds.next(self._compute_score, [b.left for b in flying.values()])
+                if what == "land":
+                    self._land(search, task, flying.pop(task))
+                elif what == "search":
+                    self._call("pre_tune", task)
+                    m.progress.task(f"{task + 1}/{len(self.tasks)} {short(self.tasks[task].desc)}")
+                    job = search.submit(self._search, task, n)
+                elif what == "stale":
+                    m.progress.say(
+                        f"Stop early since no performance improvement in the last {self.early_stopping_all} measurement trials."
+                    )
+                else:
                     self._learning = [f for f in self._learning if not _done(f)]
-                    if not self._learning:
+                    if what == "end" and not self._learning:
                         return
-                m.poll(0.02)
-                if job is not None and job[2].done():
-                    task, n, future = job
-                    job, batch = None, future.result()
-                    if isinstance(batch, str) and batch:
-                        m.progress.say(f"task {task} ({self.tasks[task].desc}) is given up: {batch}")
-                    if isinstance(batch, str) or not batch.inputs:
-                        planned -= n
-                        self.dead_tasks.add(task)
-                        self._count(task, [], [])
-                        continue
-                    planned += len(batch.inputs) - n
-                    flying.append((task, batch))
+                    m.poll(0.02)
+                    if job is not None and job.done():
+                        batch, job = job.result(), None
+                        self._searched(task, batch, flying)
         except BaseException:  # Ctrl-C, stop(), or an error in a callback, a model or a rule
             search.abandon()
             m.drain()
@@ -394,47 +446,17 @@ class TaskScheduler:
         finally:
             self._stop_asked.clear()
 
-    def _may_search(self, flying, overlap, planned, total, first):
-        """Queues are bounded: little waits to be measured, and at most a few tasks are in flight."""
-        live = len(self.tasks) - len(self.dead_tasks)
-        if planned >= total or live == 0 or (not first and self._stale()):
-            return False
-        if not overlap:
-            return not flying
-        if len({t for t, _ in flying} - self.dead_tasks) >= live:
-            return False
-        if self.seed is not None:
-            return len(flying) < self.DEPTH
-        waiting = sum(b.left for _, b in flying)
-        return len(flying) < 2 * self.DEPTH and waiting < (self.DEPTH - 1) * self.num_measures_per_round
-
-    def _land_some(self, search, flying, job, overlap, ending):
-        """Accounts for finished rounds. With a seed in the order of their start and only when there is need, so that
-        what a search knows does not depend on timing."""
-        if self.seed is not None:
-            full = len(flying) >= (self.DEPTH if overlap else 1)
-            blocked = len({t for t, _ in flying} | self.dead_tasks) >= len(self.tasks)
-            while job is None and flying and flying[0][1].left == 0 and (full or ending or blocked):
-                self._land(search, *flying.pop(0))
-                full = blocked = False
-            return
-        for k in [k for k, (_, b) in enumerate(flying) if b.left == 0][::-1]:
-            self._land(search, *flying.pop(k))
-
-    def _next_task(self, first, busy):
-        while first and first[0] in self.dead_tasks:
-            first.pop(0)
-        if first:
-            return first.pop(0)
-        if self.strategy == "round-robin":
-            for k in range(1, len(self.tasks) + 1):
-                i = (self._last + k) % len(self.tasks)
-                if i not in self.dead_tasks and i not in busy:
-                    self._last = i
-                    return i
-            return None
-        pick = self._pick_by_gradient(busy)
-        return pick if pick >= 0 else None
+    def _searched(self, task, batch, flying):
+        """A round is measured from now on, or there is none: `batch` may say why."""
+        if isinstance(batch, str):
+            if batch:
+                self.measurer.progress.say(f"task {task} ({self.tasks[task].desc}) is given up: {batch}")
+            batch = None
+        self._rounds.searched(len(batch.inputs) if batch else 0)
+        if batch and batch.inputs:
+            flying[task] = batch
+        else:
+            self._count(task, [], [])
 
     def _search(self, task, n):
         """In the search thread: proposes and submits. Returns the batch, or why there is none. What users' rules, models
@@ -484,134 +506,40 @@ class TaskScheduler:
         self._count(task, batch.inputs, results)
 
     def _count(self, task, inputs, results):
-        self.task_cts[task] += 1
-        self.task_trials[task] += len(inputs)
-        for r in results:
-            if self._take_best(task, r):
-                self.task_best_cts[task] = self.task_cts[task]
-        if (self.task_cts[task] - self.task_best_cts[task]) * self.num_measures_per_round > self.early_stopping_task:
-            self.dead_tasks.add(task)
-        cause = self.measurer.hopeless(self.tasks[task])
+        """A round is over."""
+        self._rounds.take(self._compute_score, task, results)
+        cause, progress = self.measurer.hopeless(self.tasks[task]), self.measurer.progress
         if cause:
-            self.measurer.progress.say(
-                f"task {task} ({self.tasks[task].desc}) is given up: too many failures in a row ({cause})"
-            )
+            progress.say(f"task {task} ({self.tasks[task].desc}) is given up: too many failures in a row ({cause})")
             self.dead_tasks.add(task)
-        self.task_costs_history[task].append(self.best_costs[task])
-        self.ct += len(inputs)
-        self.cur_score = self._compute_score(self.best_costs)
-        if self.cur_score < (self.best_score if self.best_score is not None else math.inf):
-            self.best_score, self.best_ct = self.cur_score, self.ct
-        self._adjust_similarity_group(task)
         known, n = sum(c < 1e9 for c in self.best_costs), len(self.tasks)
-        self.measurer.progress.set_estimate(*(self.cur_score, "") if known == n else (None, f"{known} of {n} tasks"))
-        self.measurer.progress.round_line()
+        progress.set_estimate(*(self.cur_score, "") if known == n else (None, f"{known} of {n} tasks"))
+        progress.round_line()
         self._call("post_tune", task)
 
     def _take_best(self, task, res):
         """Whether a result is the task's best now. Any time of the full stage goes before a quick one."""
-        now = rank_of(res)
-        if now < (self._best_quick[task], self.best_costs[task]):
-            self._best_quick[task], self.best_costs[task] = now
-            return True
-        return False
-
-    def _stale(self):
-        if self.ct - self.best_ct >= self.early_stopping_all and all(c < 1e9 for c in self.best_costs):
-            self.measurer.progress.say(
-                f"Stop early since no performance improvement in the last {self.early_stopping_all} measurement trials."
-            )
-            return True
-        return False
+        return self._rounds.better(task, res)
 
     def _call(self, what, task):
         for cb in self.callbacks:
             self.measurer.signals.call(getattr(cb, what), self, task)
 
-    # ---- choosing ----
-
     def _compute_score(self, costs):
-        return self.objective_func(list(costs))
-
-    def _chain(self, i):
-        """How much the objective falls per second saved in task i."""
-        cost = self.best_costs[i]
-        step = cost * 1e-3 if cost < 1e9 else cost * 0.5
-        less = list(self.best_costs)
-        less[i] = cost - step
-        return (self._compute_score(self.best_costs) - self._compute_score(less)) / step
-
-    def _sched_rows(self, busy=()):
-        rows = []
-        for i in range(len(self.tasks)):
-            group = self.group_task_ids[self.tag_to_group_id[self.task_tags[i]]] if self.task_tags[i] else []
-            best = max((self.flop_cts[j] / self.best_costs[j] for j in group), default=0.0) if len(group) > 1 else 0.0
-            dead = i in self.dead_tasks or i in busy
-            rows.append(
-                (
-                    float(self.best_costs[i]),
-                    self.task_cts[i],
-                    [float(c) for c in self.task_costs_history[i]],
-                    self.flop_cts[i],
-                    self._chain(i) if not dead else 0.0,
-                    best,
-                    dead,
-                )
-            )
-        return rows
-
-    def _pick_by_gradient(self, busy=()):
-        """The live task with the steepest forecast; without a valid result few rounds follow the third."""
-        rows = self._sched_rows(busy)
-        ready = [r for r in rows if not r[6] and r[0] < 1e9]
-        if ready:
-            rows = [r[:6] + (True,) if r[0] >= 1e9 and r[1] > 3 and self._rand.random() < 0.9 else r for r in rows]
-        return _core.sched_pick(rows, self.alpha, self.beta, self.backward_window_size, self._rand.getrandbits(60))[0]
-
-    def _adjust_similarity_group(self, i):
-        if not self.task_tags[i]:
-            return
-        group = self.group_task_ids[self.tag_to_group_id[self.task_tags[i]]]
-        if i not in group or len(group) <= 1:
-            return
-        best = max(self.flop_cts[j] / self.best_costs[j] for j in group)
-        now = self.flop_cts[i] / self.best_costs[i]
-        rounds = max([self.task_cts[j] for j in group if j != i] or [0])
-        if now < best / self.beta and self.task_cts[i] > 5 + rounds:
-            group.remove(i)
-            self.task_tags[i] = ""
+        return self.objective_func(costs)
 
     # ---- resuming, ending ----
 
     def _restore_status(self, log_file, num_measures_per_round):
         """Takes rounds, best costs and history from a log."""
-        by_workload = {w: i for i, names in enumerate(self._workloads()) for w in names}
-        kind, arch = self._machine()
-        held, used, best_at = Holdings(), 0, [0] * len(self.tasks)
-        held.sources.append(log_file)
-        per_round = [[] for _ in self.tasks]
-        for inp, res in () if no_log(log_file) else known_targets(RecordReader(log_file), log_file):
-            workload, *machine, _ = held.add(inp, res)
-            i = by_workload.get(workload)
-            if i is None or machine != [kind, arch]:
-                continue
-            used += 1
-            self.task_trials[i] += 1
-            if self._take_best(i, res):
-                best_at[i] = self.task_trials[i]
-            per_round[i].append(self.best_costs[i])
-        few = self.tune_option.num_measure_trials < len(self.tasks)
-        for i in range(len(self.tasks)):
-            self.task_cts[i] = int(self.task_trials[i] / num_measures_per_round + 0.5)
-            if few and self.task_trials[i]:  # the trials are for those that promise most, not for a first round of each
-                self.task_cts[i] = max(1, self.task_cts[i])
-            self.task_best_cts[i] = int(best_at[i] / num_measures_per_round + 0.5)
-            if self.task_trials[i] - best_at[i] > self.early_stopping_task:
-                self.dead_tasks.add(i)
-            ends = [min((k + 1) * num_measures_per_round, len(per_round[i])) - 1 for k in range(self.task_cts[i])]
-            self.task_costs_history[i] = [per_round[i][e] for e in ends if e >= 0]
-        self.cur_score, self.restored = self._compute_score(self.best_costs), used
-        self._tell_restored(held, used)
+        self._begin_rounds(num_measures_per_round)
+        held, few = Holdings.of_log(log_file), self.tune_option.num_measure_trials < len(self.tasks)
+        if held.log:
+            mine = {(w, *self._machine()): i for i, names in enumerate(self._workloads()) for w in names}
+            # few trials are for the tasks that promise most, not for a first round of each
+            self._rounds.resume(self._compute_score, held.log, [mine.get(where, -1) for where in held.groups], few)
+            self.restored = sum(self.task_trials)
+        self._tell_restored(held, self.restored)
 
     def _workloads(self):
         """The names of each task, decoded."""
@@ -682,16 +610,6 @@ class TaskScheduler:
 def _done(future):
     """Whether a background job has ended; raises what it raised."""
     return future.done() and (future.result() or True)
-
-
-class _ones(list):
-    """A list of ones that can be scaled once: FAILED * _ones(n)."""
-
-    def __init__(self, n):
-        super().__init__([1.0] * n)
-
-    def __rmul__(self, x):
-        return [x * v for v in self]
 
 
 class TaskSchedulerCallback:

@@ -1,0 +1,446 @@
+/* Binding of a run over several tasks, _core.Rounds, and of what logs hold, _core.TuneLog. What is known of a run is read and
+ * written by name, from two tables. */
+#include "py/py_fields.h"
+#include "py/py_search.h"
+#include "tune/tune.h"
+#include <string.h>
+
+typedef struct {
+  PyObject_HEAD Err err;
+  Arena *arena;
+  Rounds *r;
+  PyObject *chance, *objective; /* a random.Random; of the call that goes on, borrowed */
+} PyRounds;
+
+#define F(T, name, member, type)                                                                                       \
+  { name, type, offsetof(T, member), 0, 0, NULL }
+/* Of each task: a list. */
+static const PyField COLUMNS[] = {F(TuneTask, "best_costs", best.seconds, FIELD_DOUBLE),
+                                  F(TuneTask, "quick", best.quick, FIELD_BOOL),
+                                  F(TuneTask, "task_cts", rounds, FIELD_I32),
+                                  F(TuneTask, "task_best_cts", best_round, FIELD_I32),
+                                  F(TuneTask, "task_trials", trials, FIELD_I64),
+                                  F(TuneTask, "groups", group, FIELD_I32),
+                                  F(TuneTask, "dead", dead, FIELD_BOOL),
+                                  FIELDS_END};
+static const PyField OF_RUN[] = {F(Rounds, "ct", trials, FIELD_I64), F(Rounds, "best_ct", best_trial, FIELD_I64),
+                                 F(Rounds, "cur_score", score, FIELD_DOUBLE),
+                                 F(Rounds, "best_score", best_score, FIELD_DOUBLE), FIELDS_END};
+static const PyField OPTIONS[] = {F(RunOptions, "alpha", alpha, FIELD_DOUBLE),
+                                  F(RunOptions, "beta", beta, FIELD_DOUBLE),
+                                  F(RunOptions, "window", window, FIELD_I32),
+                                  F(RunOptions, "stop_all", stop_all, FIELD_DOUBLE),
+                                  F(RunOptions, "stop_task", stop_task, FIELD_DOUBLE),
+                                  F(RunOptions, "total", total, FIELD_I64),
+                                  {"per_round", FIELD_I32, offsetof(RunOptions, per_round), 1, INT32_MAX, NULL},
+                                  F(RunOptions, "round_robin", round_robin, FIELD_BOOL),
+                                  F(RunOptions, "ordered", ordered, FIELD_BOOL),
+                                  F(RunOptions, "overlap", overlap, FIELD_BOOL),
+                                  FIELDS_END};
+#undef F
+
+static double call_objective(void *self, int n, const double *seconds) {
+  PyRounds *p = self;
+  PyObject *list = PyList_New(n), *v = NULL;
+  for (int i = 0; list && i < n; i++) PyList_SET_ITEM(list, i, PyFloat_FromDouble(seconds[i]));
+  if ((list = py_filled(list))) v = PyObject_CallOneArg(p->objective, list);
+  double d = v ? PyFloat_AsDouble(v) : -1;
+  Py_XDECREF(v);
+  Py_XDECREF(list);
+  if (PyErr_Occurred()) err_raise(&p->err, NS_ERR_VALUE, "the objective failed");
+  return d;
+}
+
+static PyObject *drawn(PyRounds *p, PyObject *v) {
+  return v ? v : (err_raise(&p->err, NS_ERR_VALUE, "chance failed"), NULL);
+}
+static double call_unit(void *self) {
+  PyRounds *p = self;
+  PyObject *v = drawn(p, PyObject_CallMethod(p->chance, "random", NULL));
+  double d = PyFloat_AsDouble(v);
+  Py_DECREF(v);
+  return d;
+}
+static uint64_t call_lot(void *self) {
+  PyRounds *p = self;
+  PyObject *v = drawn(p, PyObject_CallMethod(p->chance, "getrandbits", "i", 60));
+  uint64_t n = PyLong_AsUnsignedLongLong(v);
+  Py_DECREF(v);
+  return n;
+}
+
+/* Arguments and outcome of a call. */
+typedef struct {
+  PyRounds *p;
+  int n, task;
+  double *flop;
+  int32_t *number; /* groups, candidates left, or tasks of results */
+  Rank *rank;
+  const TuneLog *log;
+  int flag;
+  RoundEvent event;
+} Call;
+/* Runs body with the objective; false with the exception set: the objective's own, if it failed. */
+static bool run(Call *x, PyObject *objective, ErrBody body) {
+  if (x->p->objective) return PyErr_SetString(PyExc_RuntimeError, "the objective may not change the run"), false;
+  x->p->objective = objective;
+  ErrCode c = err_try(&x->p->err, body, x);
+  x->p->objective = NULL;
+  if (c != NS_OK && !PyErr_Occurred()) py_raise(&x->p->err, c);
+  return c == NS_OK;
+}
+static bool task_number(const PyRounds *p, int task) {
+  if (task < 0 || task >= p->r->n) PyErr_Format(PyExc_IndexError, "task %d is none of %d", task, p->r->n);
+  return task >= 0 && task < p->r->n;
+}
+
+/* n numbers of a sequence, in memory of PyMem; NULL with the exception set. */
+static int32_t *numbers(PyObject *seq, int n, int lo, int hi) {
+  PyObject *fast = PySequence_Fast(seq, "expected a list of numbers");
+  if (fast && PySequence_Fast_GET_SIZE(fast) != n)
+    PyErr_Format(PyExc_ValueError, "%zd numbers where %d are expected", PySequence_Fast_GET_SIZE(fast), n);
+  int32_t *out = PyErr_Occurred() ? NULL : py_calloc(n + 1, sizeof *out);
+  for (int i = 0; out && i < n && !PyErr_Occurred(); i++) {
+    long v = PyLong_AsLong(PySequence_Fast_GET_ITEM(fast, i));
+    if (!PyErr_Occurred() && (v < lo || v > hi)) PyErr_Format(PyExc_ValueError, "%ld is not in %d to %d", v, lo, hi);
+    out[i] = (int32_t)v;
+  }
+  Py_XDECREF(fast);
+  if (PyErr_Occurred()) PyMem_Free(out), out = NULL;
+  return out;
+}
+
+/* ---- what results are worth ---- */
+
+/* What is no number, and no list of numbers, is no time. */
+static bool rank_from(PyObject *costs, int error_no, bool quick, Rank *out) {
+  PyObject *seq = PySequence_Fast(costs, "");
+  Py_ssize_t n = seq ? PySequence_Fast_GET_SIZE(seq) : 0;
+  double few[16], *cost = n <= NS_COUNT(few) ? few : py_calloc(n, sizeof *cost);
+  for (Py_ssize_t i = 0; cost && i < n && !PyErr_Occurred(); i++)
+    cost[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(seq, i));
+  bool none =
+      PyErr_Occurred() && (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
+                           PyErr_ExceptionMatches(PyExc_OverflowError));
+  if (none) PyErr_Clear(), n = 0;
+  bool ok = !PyErr_Occurred();
+  if (ok) *out = rank_of((int)n, cost, error_no, quick);
+  if (cost != few) PyMem_Free(cost);
+  Py_XDECREF(seq);
+  return ok;
+}
+static PyObject *f_rank(PyObject *m, PyObject *args, PyObject *kw) {
+  (void)m;
+  static char *names[] = {"costs", "error_no", "quick", "version", NULL};
+  PyObject *costs;
+  const char *version = "";
+  int error_no = 0, quick = 0;
+  Rank r;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O|ips", names, &costs, &error_no, &quick, &version) ||
+      !rank_from(costs, error_no, quick || record_quick(version), &r))
+    return NULL;
+  return Py_BuildValue("Od", r.quick ? Py_True : Py_False, r.seconds);
+}
+/* Of an object with costs, error_no and perhaps extra["stage"]: a MeasureResult. */
+static bool result_rank(PyObject *res, Rank *out) {
+  PyObject *costs = PyObject_GetAttrString(res, "costs"), *no = costs ? PyObject_GetAttrString(res, "error_no") : NULL;
+  PyObject *extra = no ? PyObject_GetAttrString(res, "extra") : NULL;
+  if (no && !extra && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
+  long error_no = no ? PyLong_AsLong(no) : -1;
+  bool ok = no && !PyErr_Occurred();
+  PyObject *stage = ok && extra && PyDict_Check(extra) ? PyDict_GetItemString(extra, "stage") : NULL;
+  bool quick = stage && PyUnicode_Check(stage) && PyUnicode_CompareWithASCIIString(stage, "quick") == 0;
+  ok = ok && rank_from(costs, error_no != 0, quick, out);
+  Py_XDECREF(costs), Py_XDECREF(no), Py_XDECREF(extra);
+  return ok;
+}
+static PyObject *f_rank_of(PyObject *m, PyObject *res) {
+  (void)m;
+  Rank r;
+  return result_rank(res, &r) ? Py_BuildValue("Od", r.quick ? Py_True : Py_False, r.seconds) : NULL;
+}
+
+/* ---- what is known, by name ---- */
+
+static const PyField *find(const PyField *f, const char *name) {
+  while (f->name && strcmp(f->name, name) != 0) f++;
+  return f->name ? f : NULL;
+}
+static PyObject *history(const Rounds *r) {
+  PyObject *out = PyList_New(r->n);
+  for (int i = 0; out && i < r->n; i++) {
+    PyObject *l = PyList_New(r->task[i].history.len);
+    for (int k = 0; l && k < r->task[i].history.len; k++)
+      PyList_SET_ITEM(l, k, PyFloat_FromDouble(r->task[i].history.at[k]));
+    PyList_SET_ITEM(out, i, py_filled(l));
+  }
+  return py_filled(out);
+}
+static PyObject *rounds_get(PyObject *o, PyObject *name) {
+  const Rounds *r = ((PyRounds *)o)->r;
+  const char *s = PyUnicode_AsUTF8(name);
+  if (!s) return NULL;
+  if (strcmp(s, "history") == 0) return history(r);
+  const PyField *f = find(OF_RUN, s);
+  if (f) return py_field_value(f, r);
+  if (!(f = find(COLUMNS, s))) return PyObject_GenericGetAttr(o, name);
+  PyObject *out = PyList_New(r->n);
+  for (int i = 0; out && i < r->n; i++) PyList_SET_ITEM(out, i, py_field_value(f, &r->task[i]));
+  return py_filled(out);
+}
+static bool set_one(PyObject *name, PyObject *v, const PyField *f, void *out) {
+  PyObject *d = PyDict_New();
+  bool ok = d && PyDict_SetItem(d, name, v) == 0 && py_fields_set("Rounds", d, f, out);
+  Py_XDECREF(d);
+  return ok;
+}
+static int rounds_set(PyObject *o, PyObject *name, PyObject *v) {
+  Rounds *r = ((PyRounds *)o)->r;
+  const char *s = PyUnicode_AsUTF8(name);
+  if (!s || !v || !find(COLUMNS, s)) return s && v && set_one(name, v, OF_RUN, r) ? 0 : -1;
+  PyObject *seq = PySequence_Fast(v, "expected a list with a value for each task");
+  bool ok = seq && PySequence_Fast_GET_SIZE(seq) == r->n;
+  if (seq && !ok) PyErr_Format(PyExc_ValueError, "%s: %zd values for %d tasks", s, PySequence_Fast_GET_SIZE(seq), r->n);
+  for (int i = 0; ok && i < r->n; i++) ok = set_one(name, PySequence_Fast_GET_ITEM(seq, i), COLUMNS, &r->task[i]);
+  Py_XDECREF(seq);
+  return ok ? 0 : -1;
+}
+
+/* ---- logs ---- */
+
+typedef struct {
+  PyObject_HEAD Err err;
+  Arena *arena;
+  const char *path; /* while it is read */
+  TuneLog *log;
+} PyLog;
+static PyTypeObject *PyLog_Type;
+
+static void do_read(void *arg) {
+  PyLog *p = arg;
+  p->arena = arena_new(&p->err);
+  p->log = log_read(p->arena, p->path);
+}
+static PyObject *log_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"path", NULL};
+  PyObject *path;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&", names, PyUnicode_FSConverter, &path)) return NULL;
+  PyLog *p = (PyLog *)type->tp_alloc(type, 0);
+  if (p) {
+    err_init(&p->err);
+    p->path = PyBytes_AS_STRING(path);
+    if (!py_run_ok(&p->err, do_read, p)) Py_CLEAR(p);
+  }
+  Py_DECREF(path);
+  return (PyObject *)p;
+}
+static void log_drop(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  py_arena_free(((PyLog *)o)->arena);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+static PyObject *log_groups(PyObject *o, void *u) {
+  (void)u;
+  const TuneLog *log = ((PyLog *)o)->log;
+  PyObject *l = PyList_New(log->group.len);
+  for (int i = 0; l && i < log->group.len; i++) {
+    const LogGroup *g = &log->group.at[i];
+    PyList_SET_ITEM(l, i,
+                    Py_BuildValue("sssLL", g->key, g->target, g->host, (long long)g->valid, (long long)g->failed));
+  }
+  return py_filled(l);
+}
+static PyObject *log_faults(PyObject *o, void *u) {
+  (void)u;
+  const TuneLog *log = ((PyLog *)o)->log;
+  PyObject *l = PyList_New(log->broken.len);
+  for (int i = 0; l && i < log->broken.len; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(log->broken.at[i]));
+  PyObject *why = l ? py_text(log->fault ? log->fault : "") : NULL;
+  return Py_BuildValue("NNO", py_filled(l), why, log->cut ? Py_True : Py_False);
+}
+static PyObject *log_places(PyObject *o, PyObject *groups) {
+  const TuneLog *log = ((PyLog *)o)->log;
+  PyObject *l = PyList_New(0);
+  for (int i = 0; l && i < log->record.len; i++) {
+    PyObject *g = PyLong_FromLong(log->record.at[i].group);
+    int in = g ? PySequence_Contains(groups, g) : -1;
+    PyObject *at = in > 0 ? PyLong_FromLongLong(log->record.at[i].at) : NULL;
+    if (in < 0 || (in > 0 && (!at || PyList_Append(l, at) < 0))) Py_CLEAR(l);
+    Py_XDECREF(g), Py_XDECREF(at);
+  }
+  return l;
+}
+
+/* ---- calls ---- */
+
+static void do_new(void *arg) {
+  Call *x = arg;
+  x->p->arena = arena_new(&x->p->err);
+  x->p->r = rounds_new(x->p->arena, x->n, x->flop, x->number, (RunHooks){call_objective, call_unit, call_lot, x->p});
+}
+static PyObject *rounds_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
+  static char *names[] = {"flops", "groups", "chance", NULL};
+  PyObject *flops, *groups, *chance;
+  Call x = {.n = 0};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO", names, &PyList_Type, &flops, &groups, &chance)) return NULL;
+  x.n = (int)PyList_GET_SIZE(flops);
+  x.flop = py_calloc(x.n + 1, sizeof(double));
+  for (int i = 0; x.flop && i < x.n; i++) x.flop[i] = PyFloat_AsDouble(PyList_GET_ITEM(flops, i));
+  x.number = PyErr_Occurred() ? NULL : numbers(groups, x.n, -1, INT32_MAX);
+  x.p = x.number ? (PyRounds *)type->tp_alloc(type, 0) : NULL;
+  if (x.p) {
+    err_init(&x.p->err);
+    x.p->chance = Py_NewRef(chance);
+    if (!run(&x, NULL, do_new)) Py_CLEAR(x.p);
+  }
+  PyMem_Free(x.flop);
+  PyMem_Free(x.number);
+  return (PyObject *)x.p;
+}
+static void rounds_drop(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  arena_free(((PyRounds *)o)->arena);
+  Py_CLEAR(((PyRounds *)o)->chance);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
+static PyObject *m_begin(PyObject *o, PyObject *options) {
+  RunOptions p = {.window = 0};
+  if (!py_fields_set("options", options, OPTIONS, &p)) return NULL;
+  rounds_begin(((PyRounds *)o)->r, &p);
+  Py_RETURN_NONE;
+}
+static void do_score(void *arg) { rounds_score(((Call *)arg)->p->r); }
+static PyObject *m_score(PyObject *o, PyObject *objective) {
+  Call x = {.p = (PyRounds *)o};
+  return run(&x, objective, do_score) ? PyFloat_FromDouble(x.p->r->score) : NULL;
+}
+static void do_next(void *arg) {
+  Call *x = arg;
+  x->event = rounds_next(x->p->r, x->number);
+}
+static PyObject *m_next(PyObject *o, PyObject *args) {
+  static const char *const KINDS[ROUND_KINDS] = {"wait", "search", "land", "stale", "end"};
+  PyObject *objective, *left;
+  Call x = {.p = (PyRounds *)o};
+  if (!PyArg_ParseTuple(args, "OO", &objective, &left) || !(x.number = numbers(left, x.p->r->flying.len, 0, INT32_MAX)))
+    return NULL;
+  bool ok = run(&x, objective, do_next);
+  PyMem_Free(x.number);
+  return ok ? Py_BuildValue("sii", KINDS[x.event.kind], x.event.task, x.event.n) : NULL;
+}
+static void do_searched(void *arg) {
+  Call *x = arg;
+  rounds_searched(x->p->r, x->n);
+}
+static PyObject *m_searched(PyObject *o, PyObject *args) {
+  Call x = {.p = (PyRounds *)o};
+  if (!PyArg_ParseTuple(args, "i", &x.n)) return NULL;
+  if (x.n < 0 || x.p->r->searching < 0) return PyErr_Format(PyExc_ValueError, "searched(%d): no search goes on", x.n);
+  return run(&x, NULL, do_searched) ? Py_NewRef(Py_None) : NULL;
+}
+static void do_take(void *arg) {
+  Call *x = arg;
+  rounds_take(x->p->r, x->task, x->n, x->rank);
+}
+static PyObject *m_take(PyObject *o, PyObject *args) {
+  PyObject *objective, *results;
+  Call x = {.p = (PyRounds *)o};
+  if (!PyArg_ParseTuple(args, "OiO", &objective, &x.task, &results) || !task_number(x.p, x.task)) return NULL;
+  PyObject *seq = PySequence_Fast(results, "results: expected a list");
+  if (!seq) return NULL;
+  x.n = (int)PySequence_Fast_GET_SIZE(seq);
+  x.rank = py_calloc(x.n + 1, sizeof(Rank));
+  bool ok = x.rank != NULL;
+  for (int k = 0; ok && k < x.n; k++) ok = result_rank(PySequence_Fast_GET_ITEM(seq, k), &x.rank[k]);
+  Py_DECREF(seq);
+  ok = ok && run(&x, objective, do_take);
+  PyMem_Free(x.rank);
+  return ok ? Py_NewRef(Py_None) : NULL;
+}
+static PyObject *m_better(PyObject *o, PyObject *args) {
+  PyRounds *p = (PyRounds *)o;
+  PyObject *res;
+  int task;
+  Rank x;
+  if (!PyArg_ParseTuple(args, "iO", &task, &res) || !task_number(p, task) || !result_rank(res, &x)) return NULL;
+  return PyBool_FromLong(rounds_better(p->r, task, x));
+}
+static void do_resume(void *arg) {
+  Call *x = arg;
+  rounds_resume(x->p->r, x->log, x->number, x->flag);
+}
+static PyObject *m_resume(PyObject *o, PyObject *args) {
+  PyObject *objective, *log, *tasks;
+  Call x = {.p = (PyRounds *)o};
+  if (!PyArg_ParseTuple(args, "OO!Op", &objective, PyLog_Type, &log, &tasks, &x.flag)) return NULL;
+  x.log = ((PyLog *)log)->log;
+  if (!(x.number = numbers(tasks, x.log->group.len, -1, x.p->r->n - 1))) return NULL;
+  bool ok = run(&x, objective, do_resume);
+  PyMem_Free(x.number);
+  return ok ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyMethodDef METHODS[] = {
+    {"begin", m_begin, METH_O, "begin(options): a run, with what is known of the tasks already."},
+    {"score", m_score, METH_O, "score(objective): its value now, which is cur_score from now on."},
+    {"next", m_next, METH_VARARGS,
+     "next(objective, left): (what to do next, task or -1, candidates): 'search', then searched(); 'land', then "
+     "take(); "
+     "'wait'; 'stale', where the run ends early; 'end'. left: candidates without a result, of each round that is "
+     "measured, the oldest first."},
+    {"searched", m_searched, METH_VARARGS, "searched(n): so many candidates are measured now; 0 ends the task."},
+    {"take", m_take, METH_VARARGS, "take(objective, task, results): a round is over. results: list of MeasureResult."},
+    {"better", m_better, METH_VARARGS, "better(task, result): whether it is the task's best now."},
+    {"resume", m_resume, METH_VARARGS,
+     "resume(objective, log, tasks, at_least_one): what a TuneLog holds was measured by this run. tasks: the number of "
+     "each group's, or -1. at_least_one: a task with results has had a round, be there ever so few."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot SLOTS[] = {
+    {Py_tp_doc,
+     "Rounds(flops, groups, chance): a run over several tasks: what is known, and what to do next. chance: a "
+     "random.Random. Attributes: "
+     "best_costs, quick, task_cts, task_best_cts, task_trials, groups, dead, history: lists; ct, best_ct, "
+     "cur_score, best_score."},
+    {Py_tp_new, rounds_create},
+    {Py_tp_dealloc, rounds_drop},
+    {Py_tp_getattro, rounds_get},
+    {Py_tp_setattro, rounds_set},
+    {Py_tp_methods, METHODS},
+    {0, NULL}};
+static PyType_Spec SPEC = {"nestsmith._core.Rounds", sizeof(PyRounds), 0, Py_TPFLAGS_DEFAULT, SLOTS};
+
+static PyGetSetDef LOG_GETS[] = {
+    {"groups", log_groups, NULL, "list of (workload key, target, host, valid records, failed ones)", NULL},
+    {"faults", log_faults, NULL, "(numbers of broken lines, what is wrong with the first, whether the last is cut off)",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef LOG_METHODS[] = {
+    {"places", log_places, METH_O, "places(groups): where the lines of their records begin, in bytes."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot LOG_SLOTS[] = {
+    {Py_tp_doc, "TuneLog(path): what a log holds, read once. OSError if it cannot be read."},
+    {Py_tp_new, log_create},
+    {Py_tp_dealloc, log_drop},
+    {Py_tp_getset, LOG_GETS},
+    {Py_tp_methods, LOG_METHODS},
+    {0, NULL}};
+static PyType_Spec LOG_SPEC = {"nestsmith._core.TuneLog", sizeof(PyLog), 0, Py_TPFLAGS_DEFAULT, LOG_SLOTS};
+
+static PyMethodDef FUNCTIONS[] = {{"rank", (PyCFunction)(void (*)(void))f_rank, METH_VARARGS | METH_KEYWORDS,
+                                   "rank(costs, error_no=0, quick=False, version=''): (quick, seconds) of a result; "
+                                   "the smallest is the best. version: "
+                                   "the record's, with its marks."},
+                                  {"rank_of", f_rank_of, METH_O, "rank_of(result): rank of a MeasureResult."},
+                                  {NULL, NULL, 0, NULL}};
+
+int py_init_rounds(PyObject *m) {
+  PyObject *rounds = PyType_FromSpec(&SPEC);
+  PyLog_Type = (PyTypeObject *)PyType_FromSpec(&LOG_SPEC);
+  if (!rounds || !PyLog_Type || PyModule_AddObjectRef(m, "Rounds", rounds) < 0 || PyModule_AddType(m, PyLog_Type) < 0)
+    return -1;
+  Py_DECREF(rounds);
+  return PyModule_AddFunctions(m, FUNCTIONS);
+}

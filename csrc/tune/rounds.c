@@ -1,0 +1,256 @@
+/* A run over several tasks: what is known of each, which rounds are under way, and what comes next.
+ *
+ * A round is some candidates of one task on their way: searched (one at a time), measured (`flying`), taken in. All decisions
+ * of a run are made here, and nothing else is: whoever drives it does what rounds_next says and reports. That one calls
+ * users' code, hears signals and owns the clock, so none of these can change the order of things; and with `ordered` a
+ * round is taken in only when there is need, the oldest first, so that the same results and the same chance give the same run
+ * whenever they come.
+ */
+#include "tune/tune.h"
+#include <math.h>
+
+enum { DEPTH = 3 };              /* rounds in flight: one is searched while one compiles and one is measured */
+static const double KNOWN = 1e9; /* seconds; more is no result */
+static const double RELUCTANCE =
+    0.9; /* share of choices that pass over a task whose first three rounds found nothing */
+enum { HOPEFUL = 3, GROUP_ROUNDS = 5 };
+
+/* ---- results ---- */
+
+Rank rank_of(int n, const double *cost, int error_no, bool quick) {
+  double sum = 0;
+  bool ok = error_no == 0 && n > 0;
+  for (int i = 0; ok && i < n; i++) {
+    ok = cost[i] >= SHORTEST && cost[i] < NO_SECONDS;
+    sum += cost[i];
+  }
+  return ok ? (Rank){quick, sum / n} : (Rank){true, NO_SECONDS};
+}
+bool rank_before(Rank a, Rank b) { return a.quick != b.quick ? b.quick : a.seconds < b.seconds; }
+
+bool rounds_better(Rounds *r, int task, Rank x) {
+  bool better = rank_before(x, r->task[task].best);
+  if (better) r->task[task].best = x;
+  return better;
+}
+
+static bool known(const TuneTask *t) { return t->best.seconds < KNOWN; }
+static bool all_known(const Rounds *r) {
+  for (int i = 0; i < r->n; i++)
+    if (!known(&r->task[i])) return false;
+  return true;
+}
+
+static double objective_with(Rounds *r, int changed, double seconds) {
+  ArenaMark mark = arena_mark(r->arena);
+  double *cost = arena_array(r->arena, double, r->n);
+  for (int i = 0; i < r->n; i++) cost[i] = i == changed ? seconds : r->task[i].best.seconds;
+  double v = r->hook.objective(r->hook.self, r->n, cost);
+  arena_release(r->arena, mark);
+  return v;
+}
+void rounds_score(Rounds *r) { r->score = objective_with(r, -1, 0); }
+
+/* ---- groups of tasks that should reach similar throughput ---- */
+
+static double throughput(const TuneTask *t) { return t->flop / t->best.seconds; }
+/* The best throughput among a task's group, itself included; 0 if it has no other member. */
+static double group_best(const Rounds *r, int task, int *rounds_of_others) {
+  double best = 0;
+  int members = 0, rounds = 0, group = r->task[task].group;
+  for (int j = 0; group >= 0 && j < r->n; j++) {
+    const TuneTask *t = &r->task[j];
+    if (t->group != group) continue;
+    members++;
+    best = fmax(best, throughput(t));
+    if (j != task && t->rounds > rounds) rounds = t->rounds;
+  }
+  if (rounds_of_others) *rounds_of_others = rounds;
+  return members > 1 ? best : 0;
+}
+/* A task that stays behind its group in spite of more rounds than any other is not similar after all. */
+static void leave_group(Rounds *r, int task) {
+  int rounds;
+  double best = group_best(r, task, &rounds);
+  TuneTask *t = &r->task[task];
+  if (best > 0 && throughput(t) < best / r->o.beta && t->rounds > GROUP_ROUNDS + rounds) t->group = -1;
+}
+
+/* ---- choosing a task ---- */
+
+static bool is_flying(const Rounds *r, int task) {
+  for (int k = 0; k < r->flying.len; k++)
+    if (r->flying.at[k] == task) return true;
+  return false;
+}
+static bool is_free(const Rounds *r, int task) { return !r->task[task].dead && !is_flying(r, task); }
+
+/* How much the objective falls per second saved in a task. */
+static double chain(Rounds *r, int task, double now) {
+  double best = r->task[task].best.seconds, step = best * (known(&r->task[task]) ? 1e-3 : 0.5);
+  return (now - objective_with(r, task, best - step)) / step;
+}
+
+static int steepest(Rounds *r) {
+  ArenaMark mark = arena_mark(r->arena);
+  SchedTask *row = arena_array(r->arena, SchedTask, r->n);
+  double *gradient = arena_array(r->arena, double, r->n), now = objective_with(r, -1, 0);
+  bool hopeful = false;
+  for (int i = 0; i < r->n; i++) {
+    const TuneTask *t = &r->task[i];
+    row[i] = (SchedTask){t->best.seconds, t->rounds, t->history.len,         t->history.at,
+                         t->flop,         0,         group_best(r, i, NULL), !is_free(r, i)};
+    if (!row[i].dead) row[i].chain = chain(r, i, now), hopeful = hopeful || known(t);
+  }
+  for (int i = 0; hopeful && i < r->n; i++)
+    if (!known(&r->task[i]) && row[i].rounds > HOPEFUL && r->hook.unit(r->hook.self) < RELUCTANCE) row[i].dead = true;
+  sched_gradients(r->n, row, r->o.alpha, r->o.beta, r->o.window, gradient);
+  Rng rng;
+  rng_seed(&rng, r->hook.lot(r->hook.self));
+  int pick = sched_pick(r->n, row, gradient, &rng);
+  arena_release(r->arena, mark);
+  return pick;
+}
+
+/* A task that has not had a round yet, or -1. */
+static int untried(const Rounds *r) {
+  for (int i = 0; i < r->n; i++)
+    if (r->task[i].rounds == 0 && is_free(r, i)) return i;
+  return -1;
+}
+/* The task of the next round, or -1. */
+static int next_task(Rounds *r) {
+  int first = untried(r);
+  if (first >= 0) return first;
+  if (!r->o.round_robin) return steepest(r);
+  for (int k = 1; k <= r->n; k++) {
+    int i = (r->last + k) % r->n;
+    if (is_free(r, i)) return r->last = i;
+  }
+  return -1;
+}
+
+/* ---- events ---- */
+
+static int live_tasks(const Rounds *r, bool free_only) {
+  int n = 0;
+  for (int i = 0; i < r->n; i++) n += free_only ? is_free(r, i) : !r->task[i].dead;
+  return n;
+}
+
+/* The flying round to take in, as a place in the list, or -1. */
+static int round_to_land(const Rounds *r, const int32_t *left) {
+  if (!r->o.ordered) {
+    for (int k = 0; k < r->flying.len; k++)
+      if (left[k] == 0) return k;
+    return -1;
+  }
+  if (r->searching >= 0 || r->flying.len == 0 || left[0] > 0) return -1;
+  bool need = r->flying.len >= (r->o.overlap ? DEPTH : 1) || r->planned >= r->o.total || live_tasks(r, true) == 0;
+  return need ? 0 : -1;
+}
+
+/* Queues are bounded: little waits to be measured, and at most a few tasks are in flight. */
+static bool has_room(const Rounds *r, const int32_t *left) {
+  if (r->planned >= r->o.total || live_tasks(r, true) == 0) return false;
+  if (!r->o.overlap) return r->flying.len == 0;
+  if (r->o.ordered) return r->flying.len < DEPTH;
+  int64_t waiting = 0;
+  for (int k = 0; k < r->flying.len; k++) waiting += left[k];
+  return r->flying.len < 2 * DEPTH && waiting < (int64_t)(DEPTH - 1) * r->o.per_round;
+}
+
+static bool without_progress(const Rounds *r) {
+  return untried(r) < 0 && (double)(r->trials - r->best_trial) >= r->o.stop_all && all_known(r);
+}
+
+RoundEvent rounds_next(Rounds *r, const int32_t *left) {
+  int k = round_to_land(r, left);
+  if (k >= 0) {
+    int task = r->flying.at[k];
+    for (r->flying.len--; k < r->flying.len; k++) r->flying.at[k] = r->flying.at[k + 1];
+    return (RoundEvent){ROUND_LAND, task, 0};
+  }
+  if (r->searching >= 0) return (RoundEvent){ROUND_WAIT, r->searching, 0};
+  if (has_room(r, left)) {
+    bool told = r->stale;
+    r->stale = without_progress(r);
+    if (r->stale && !told) return (RoundEvent){ROUND_STALE, -1, 0};
+    int task = r->stale ? -1 : next_task(r);
+    if (task >= 0) {
+      int64_t rest = r->o.total - r->planned;
+      r->searching = task, r->asked = rest < r->o.per_round ? (int32_t)rest : r->o.per_round;
+      r->planned += r->asked;
+      return (RoundEvent){ROUND_SEARCH, task, r->asked};
+    }
+  }
+  return (RoundEvent){r->flying.len > 0 ? ROUND_WAIT : ROUND_END, -1, 0};
+}
+
+void rounds_searched(Rounds *r, int n) {
+  int task = r->searching;
+  r->searching = -1;
+  r->planned += n - r->asked;
+  if (n == 0)
+    r->task[task].dead = true;
+  else
+    vec_push(r->arena, &r->flying, task);
+}
+
+void rounds_take(Rounds *r, int task, int n, const Rank *x) {
+  TuneTask *t = &r->task[task];
+  t->rounds++;
+  for (int k = 0; k < n; k++) {
+    t->trials++;
+    if (rounds_better(r, task, x[k])) t->best_round = t->rounds, t->best_trial = t->trials;
+  }
+  if ((double)(t->rounds - t->best_round) * r->o.per_round > r->o.stop_task) t->dead = true;
+  vec_push(r->arena, &t->history, t->best.seconds);
+  r->trials += n;
+  rounds_score(r);
+  if (r->score < r->best_score) r->best_score = r->score, r->best_trial = r->trials;
+  leave_group(r, task);
+}
+
+/* ---- beginning ---- */
+
+Rounds *rounds_new(Arena *a, int n, const double *flop, const int32_t *group, RunHooks hook) {
+  Rounds *r = arena_new_of(a, Rounds);
+  *r = (Rounds){.arena = a, .n = n, .hook = hook, .best_score = INFINITY, .searching = -1, .last = n - 1};
+  r->task = arena_array(a, TuneTask, n);
+  for (int i = 0; i < n; i++) r->task[i] = (TuneTask){.best = {true, NO_SECONDS}, .flop = flop[i], .group = group[i]};
+  return r;
+}
+
+void rounds_begin(Rounds *r, const RunOptions *o) {
+  r->o = *o;
+  r->trials = r->best_trial = r->planned = 0;
+  r->flying.len = 0;
+  r->searching = -1, r->stale = false;
+}
+
+void rounds_resume(Rounds *r, const TuneLog *log, const int32_t *task, bool at_least_one) {
+  for (int i = 0; i < r->n; i++) {
+    TuneTask *t = &r->task[i];
+    t->trials = t->best_trial = 0, t->history.len = 0;
+  }
+  for (int k = 0; k < log->record.len; k++) {
+    const LogRecord *x = &log->record.at[k];
+    int i = task[x->group];
+    if (i < 0) continue;
+    TuneTask *t = &r->task[i];
+    t->trials++;
+    if (rounds_better(r, i, x->rank)) t->best_trial = t->trials;
+    if (t->trials % r->o.per_round == 0) vec_push(r->arena, &t->history, t->best.seconds);
+  }
+  double per = r->o.per_round;
+  for (int i = 0; i < r->n; i++) {
+    TuneTask *t = &r->task[i];
+    t->rounds = (int32_t)((double)t->trials / per + 0.5);
+    if (at_least_one && t->trials > 0 && t->rounds == 0) t->rounds = 1;
+    if (t->history.len < t->rounds) vec_push(r->arena, &t->history, t->best.seconds);
+    t->best_round = (int32_t)((double)t->best_trial / per + 0.5);
+    if ((double)(t->trials - t->best_trial) > r->o.stop_task) t->dead = true;
+  }
+  rounds_score(r);
+}
