@@ -1,12 +1,17 @@
 /* The thread pool of CPU kernels. A tuned kernel may take ten microseconds, so handing out work must cost about one: a
- * job is published by one atomic word (the gate), threads spin for a short time before they sleep, and the caller works
- * too.
+ * job is published by one atomic word (the gate), threads look for work for a while before they sleep, and the caller
+ * works too.
  *
  * The gate holds (epoch << 16) | (threads inside << 1) | open. A thread joins a job by adding 2 to the gate while it is
  * open; the caller closes the gate when no pieces are left and waits only for threads that are inside. A thread that is
- * asleep or descheduled is therefore never waited for. Pieces are handed out dynamically: a disturbed core slows down a
- * piece, not the whole loop. A forked child makes a pool of its own: of the parent's it has the memory, not the threads,
- * and whatever they were in the middle of stays so. */
+ * asleep or descheduled is therefore never waited for.
+ *
+ * Each thread has a share of the iterations, the same part in every job: what a kernel of a network leaves in a core's
+ * cache is what the next kernel's share of that core mostly reads. Pieces of a share are handed out one by one, and who has
+ * done his own goes on with those of the others, so a disturbed core slows down a piece, not the whole loop.
+ *
+ * A forked child makes a pool of its own: of the parent's it has the memory, not the threads, and whatever they were in
+ * the middle of stays so. */
 #include "device/internal.h"
 #include <pthread.h>
 #include <sched.h>
@@ -14,18 +19,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SPIN_PAUSES = 2000, PIECES_PER_THREAD = 4 };
+/* PAUSES: of looking for work without asking the clock; then the core is offered to others in between, for SPIN_SECONDS. */
+enum { PAUSES = 2000, YIELDS_PER_CLOCK = 16, PIECES_PER_THREAD = 4, LINE = 64 };
+static const double SPIN_SECONDS = 1e-3;
+
+typedef struct {
+  _Alignas(LINE) _Atomic int64_t next;
+  int64_t end;
+} Share;
 
 struct CpuPool {
   int n;    /* threads, the caller included */
   int made; /* fork_count of the process that has the threads */
   pthread_t *thread;
+  Share *share; /* one per thread */
+  atomic_int numbered; /* threads that have taken a number */
   atomic_flag busy; /* a job is running: another caller works alone */
   _Atomic uint64_t gate;
-  _Atomic int64_t next;
   void (*body)(void *, int64_t, int64_t);
   void *env;
-  int64_t total, piece;
+  int64_t piece;
   pthread_mutex_t lock;
   pthread_cond_t wake;
   atomic_int sleepers;
@@ -40,12 +53,15 @@ static void relax(void) {
 #endif
 }
 
-static void work(CpuPool *p) {
-  for (;;) {
-    int64_t b = atomic_fetch_add(&p->next, p->piece);
-    if (b >= p->total) return;
-    int64_t e = p->total - b < p->piece ? p->total : b + p->piece;
-    p->body(p->env, b, e);
+/* Pieces of the own share, then of the others'. */
+static void work(CpuPool *p, int self) {
+  for (int k = 0; k < p->n; k++) {
+    Share *s = &p->share[(self + k) % p->n];
+    for (;;) {
+      int64_t b = atomic_fetch_add(&s->next, p->piece);
+      if (b >= s->end) break;
+      p->body(p->env, b, s->end - b < p->piece ? s->end : b + p->piece);
+    }
   }
 }
 
@@ -62,23 +78,32 @@ static bool pending(CpuPool *p, uint64_t seen) {
   return (g & 1) && g >> 16 != seen;
 }
 
+static void sleep_until_work(CpuPool *p, uint64_t seen) {
+  pthread_mutex_lock(&p->lock);
+  atomic_fetch_add(&p->sleepers, 1);
+  while (!atomic_load(&p->stop) && !pending(p, seen)) pthread_cond_wait(&p->wake, &p->lock);
+  atomic_fetch_sub(&p->sleepers, 1);
+  pthread_mutex_unlock(&p->lock);
+}
+
 static void *thread_main(void *arg) {
   CpuPool *p = arg;
   uint64_t seen = 0;
-  int idle = 0;
+  int idle = 0, self = atomic_fetch_add(&p->numbered, 1) + 1;
+  double since = 0;
   while (!atomic_load(&p->stop)) {
     if (joined(p, &seen)) {
-      work(p);
+      work(p, self);
       atomic_fetch_sub(&p->gate, 2);
       idle = 0;
-    } else if (++idle < SPIN_PAUSES) {
+    } else if (++idle < PAUSES) {
       relax();
+    } else if (idle == PAUSES) {
+      since = clock_now();
+    } else if (idle % YIELDS_PER_CLOCK != 0 || clock_now() - since < SPIN_SECONDS) {
+      sched_yield();
     } else {
-      pthread_mutex_lock(&p->lock);
-      atomic_fetch_add(&p->sleepers, 1);
-      while (!atomic_load(&p->stop) && !pending(p, seen)) pthread_cond_wait(&p->wake, &p->lock);
-      atomic_fetch_sub(&p->sleepers, 1);
-      pthread_mutex_unlock(&p->lock);
+      sleep_until_work(p, seen);
       idle = 0;
     }
   }
@@ -92,9 +117,10 @@ CpuPool *cpool_new(int n_threads) {
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->wake, NULL);
   p->thread = calloc((size_t)n_threads, sizeof *p->thread);
+  p->share = aligned_alloc(LINE, sizeof *p->share * (size_t)(n_threads > 0 ? n_threads : 1));
   p->n = 1;
   p->made = fork_count();
-  while (p->thread && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0) p->n++;
+  while (p->thread && p->share && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0) p->n++;
   return p;
 }
 
@@ -111,6 +137,7 @@ void cpool_free(CpuPool *p) {
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
   }
+  free(p->share);
   free(p->thread);
   free(p);
 }
@@ -122,12 +149,13 @@ int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env,
     body(env, 0, n);
     return 0;
   }
-  int64_t pieces = (int64_t)p->n * PIECES_PER_THREAD;
   p->body = body;
   p->env = env;
-  p->total = n;
-  p->piece = n <= p->n ? 1 : i64_ceildiv(n, pieces);
-  atomic_store(&p->next, 0);
+  p->piece = n <= p->n ? 1 : i64_ceildiv(n, (int64_t)p->n * PIECES_PER_THREAD);
+  for (int i = 0; i < p->n; i++) {
+    p->share[i].end = n * (i + 1) / p->n;
+    atomic_store_explicit(&p->share[i].next, n * i / p->n, memory_order_relaxed);
+  }
   uint64_t epoch = (atomic_load(&p->gate) >> 16) + 1;
   atomic_store(&p->gate, epoch << 16 | 1);
   if (atomic_load(&p->sleepers)) {
@@ -135,10 +163,10 @@ int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env,
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
   }
-  work(p);
+  work(p, 0);
   atomic_fetch_and(&p->gate, ~(uint64_t)1);
   for (int i = 0; atomic_load(&p->gate) & 0xfffe; i++) {
-    if (i < SPIN_PAUSES)
+    if (i < PAUSES)
       relax();
     else
       sched_yield();

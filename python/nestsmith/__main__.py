@@ -249,7 +249,7 @@ def _tasks(args, target):
     shapes = _shapes(args.shape)
     read = source.read(args.model if "model" in args else args.file, shape=shapes)
     layout = build.layout_for(read.mod, read.params, target, getattr(args, "layout", "auto"))
-    return (*auto_scheduler.extract_tasks(read.mod, read.params, target, layout=layout), read)
+    return (*build.tasks_of(read.mod, read.params, target, layout), read)
 
 
 def _mflop(task):

@@ -1,8 +1,9 @@
 /* device and compile: programs in C and OpenCL C compiled, cached, loaded and run; NVRTC; broken input. */
 #include "compile/compile.h"
-#include "device/device.h"
+#include "device/internal.h"
 #include <dirent.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -203,8 +204,29 @@ static void test_bad_manifests(void **s) {
   assert_false(dev_exists(DEV_CUDA, -1, why, sizeof why));
 }
 
+/* ---- the thread pool ---- */
+static void count(void *env, int64_t begin, int64_t end) {
+  atomic_int *n = env;
+  for (int64_t i = begin; i < end; i++) atomic_fetch_add(&n[i], 1);
+}
+static void test_pool_does_each_iteration_once(void **state) {
+  (void)state;
+  enum { MOST = 70 };
+  for (int threads = 1; threads <= 5; threads += 2) {
+    CpuPool *p = cpool_new(threads);
+    assert_non_null(p);
+    for (int n = 0; n <= MOST; n++) {
+      atomic_int done[MOST + 1] = {0};
+      assert_int_equal(cpool_run(p, count, done, n), 0);
+      for (int i = 0; i <= MOST; i++) assert_int_equal(done[i], i < n);
+    }
+    cpool_free(p);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_opencl),
-                                     cmocka_unit_test(test_compilers), cmocka_unit_test(test_bad_manifests)};
+                                     cmocka_unit_test(test_compilers), cmocka_unit_test(test_bad_manifests),
+                                     cmocka_unit_test(test_pool_does_each_iteration_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

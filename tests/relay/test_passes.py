@@ -97,6 +97,20 @@ def test_winograd_can_be_switched_off():
         assert not any("winograd" in n for n in ops(optimize(mod, Target("cuda -arch=sm_80"), params)["main"]))
 
 
+@pytest.mark.parametrize(
+    ("size", "ci", "co", "tile"),
+    [(56, 64, 64, 4), (55, 16, 64, 4), (28, 128, 128, 4), (7, 512, 512, 2), (112, 3, 16, None), (14, 16, 8, None)],
+)
+def test_the_form_of_winograd_that_is_fastest_on_a_cpu(size, ci, co, tile):
+    """Tiles that save products, unless transforms or the larger weights cost what they save."""
+    x, w = relay.var("x", shape=(1, size, size, ci)), relay.const(np.zeros((3, 3, ci, co), "float32"))
+    body = nn.conv2d(x, w, padding=1, channels=co, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO")
+    with transform.PassContext(opt_level=3, config={"relay.winograd": "fastest"}):
+        out = optimize(relay.module.IRModule.from_expr(func(body)), Target("llvm"))["main"]
+    found = [e.attrs.tile_size for e in post_order(out.body) if isinstance(e, Call) and "winograd_without" in str(e.op_name)]
+    assert found == ([tile] if tile else [])
+
+
 def test_a_scale_in_front_of_a_residual_addition_stays():
     x = X(1, 8, 6, 6)
     s = relay.const(np.full((8, 1, 1), 2, "float32"))

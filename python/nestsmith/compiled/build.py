@@ -21,7 +21,7 @@ from . import schedules
 from .module import CompiledModule
 from .source import read
 
-__all__ = ["compile", "layout_for", "machine_target"]
+__all__ = ["compile", "layout_for", "machine_target", "tasks_of"]
 
 LAYOUTS = ("auto", "keep", "NHWC", "NCHW")
 PRECISIONS = ("float32", "float16", "bfloat16")
@@ -97,7 +97,7 @@ def compile(
     source = read(model, example_inputs, shape)
     mod = _in_precision(source.mod, source.params, precision)
     layout = layout_for(mod, source.params, target, layout)
-    tasks, weights = extract_tasks(mod, source.params, target, layout=layout)
+    tasks, weights = tasks_of(mod, source.params, target, layout)
     log = os.fspath(log) if log is not None else None
     if trials or tune_seconds is not None:
         log = log or schedules.default_log(target)
@@ -159,7 +159,7 @@ def layout_for(mod, params, target, layout):
         return layout
     if _convolutions(mod["main"].body, "NCHW") < 2:
         return None
-    with _context("NHWC"):
+    with _context("NHWC", target):
         body = optimize(mod, target, params)["main"].body
     moved = sum(isinstance(e, Call) and e.op_name in ("layout_transform", "transpose") for e in post_order(body))
     return "NHWC" if 2 * moved <= _convolutions(body, "NHWC") + 4 else None
@@ -171,11 +171,20 @@ def _convolutions(body, layout):
     return sum(getattr(e.attrs, "data_layout", "") == layout for e in convolutions)
 
 
-def _context(layout):
+def _context(layout, target):
+    """Settings of a build; on a CPU with what makes networks faster there and tasks other than those of `extract_tasks` alone."""
     config = {"relay.backend.use_auto_scheduler": True}
+    if "cpu" in target.keys:
+        config.update({"relay.winograd": "fastest", "relay.late_reshape": True})
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
 
 
+def tasks_of(mod, params, target, layout):
+    """Tasks of a network as `compile` builds it, and how often each occurs."""
+    with _context(layout, target):
+        return extract_tasks(mod, params, target, layout=layout)
+
+
 def _build(mod, params, target, layout, known):
-    with _context(layout), FallbackContext(verbose=0), known:
+    with _context(layout, target), FallbackContext(verbose=0), known:
         return relay.build(mod, target=target, params=params)

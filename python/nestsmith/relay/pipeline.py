@@ -30,6 +30,7 @@ def optimize(mod, target, params=None, opt_level=None):
         ctx = _t.PassContext(opt_level, ctx.required_pass, ctx.disabled_pass, ctx.instruments, ctx.config)
     layout = ctx.config.get("relay.ext.layout") or None
     convert = [T.ConvertLayout(layouts_of_convolutions(layout))] if layout else []
+    late = [T.LateReshape(), T.EliminateCommonSubexpr()] if ctx.config.get("relay.late_reshape") else []
     with ctx:
         return _t.Sequential(
             [
@@ -44,6 +45,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 T.SimplifyExpr(),
                 T.CanonicalizeCast(),
                 T.CanonicalizeOps(),
+                *late,
                 T.AlterOpLayout(target),
                 T.FoldConstant(),
             ]

@@ -8,6 +8,7 @@ from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
 from .inline import Inline
+from .late_reshape import LateReshape
 from .mixed_precision import ToMixedPrecision
 from .simplify import CanonicalizeCast, CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 
@@ -33,6 +34,7 @@ __all__ = [
     "LayoutConfig",
     "EliminateCommonSubexpr",
     "Inline",
+    "LateReshape",
     "SimplifyExpr",
     "SimplifyInference",
     "ToMixedPrecision",
