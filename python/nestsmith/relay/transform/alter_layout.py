@@ -134,9 +134,11 @@ def transforms_weight(target):
 def _winograd(call, tile):
     weight = op.transpose(call.args[1], (3, 2, 0, 1))
     a = dict(call.attrs, out_layout=call.attrs.out_layout or "NHWC")
-    return nn.contrib_conv2d_winograd_without_weight_transform(
+    new = nn.contrib_conv2d_winograd_without_weight_transform(
         call.args[0], nn.contrib_conv2d_winograd_weight_transform(weight, tile), tile, **a
     )
+    new.span = call.span
+    return new
 
 
 def expand_ranks(func):
