@@ -1,0 +1,62 @@
+"""PyTorch's database of samples of its operators: how many operators are imported and give PyTorch's results.
+
+    python benchmarks/aten_conformance.py [--out docs/results/aten-operators.md] [--only PATTERN] [--jobs 2] [--samples 4] [--build]
+
+Samples of float32, int64 and bool; --build compiles every one for the CPU instead of computing it by the definitions of the operators.
+Ends with status 1 if a result is wrong.
+"""
+
+import argparse
+import concurrent.futures
+import functools
+import pathlib
+import re
+import sys
+
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "relay")]
+
+from aten_operators import operators, run  # noqa: E402
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--only", default="")
+    p.add_argument("--jobs", type=int, default=2)
+    p.add_argument("--samples", type=int, default=4)
+    p.add_argument("--build", action="store_true")
+    p.add_argument("--out")
+    a = p.parse_args()
+    names = [n for n in operators() if re.search(a.only, n)]
+    one = functools.partial(run, most=a.samples, build=a.build)
+    rows = {}
+    with concurrent.futures.ProcessPoolExecutor(a.jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for name, found in pool.map(one, names, chunksize=4):
+            rows[name] = found
+            for v in sorted(set(found) - {"ok"}):
+                print(f"{name}: {v}", flush=True)
+    rows = {n: v for n, v in rows.items() if v}
+    whole = [n for n, v in rows.items() if set(v) == {"ok"}]
+    refused = [n for n, v in rows.items() if all(x.startswith("refused") for x in v)]
+    wrong = [n for n, v in rows.items() if any(x.startswith("wrong") for x in v)]
+    part = [n for n in rows if n not in {*whole, *refused, *wrong}]
+    lines = [
+        f"# Operators of PyTorch {torch.__version__.split('+')[0]}", "",
+        f"Of {len(rows)} operators with samples in PyTorch's own database (`torch.testing`), {len(whole)} give its results on all samples, "
+        f"{len(part)} on some while others are refused by name, {len(refused)} are refused by name, {len(wrong)} are wrong. "
+        "Written by `benchmarks/aten_conformance.py`.", "",
+    ]  # fmt: skip
+    for title, group in (("All samples", whole), ("Some samples", part), ("Refused", refused), ("Wrong", wrong)):
+        if group:
+            lines += [f"## {title}", "", ", ".join(f"`{n}`" for n in group), ""]
+    text = "\n".join(lines)
+    print(lines[2])
+    if a.out:
+        pathlib.Path(a.out).write_text(text)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

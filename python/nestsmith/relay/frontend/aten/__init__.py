@@ -1,0 +1,13 @@
+"""Converters of PyTorch's operators: plain functions with the arguments of their schemas, in one table.
+
+Tensors arrive as expressions (known ones as constants), everything else as Python values, element types by our names. A
+converter that PyTorch's own type rules concern brings its arguments to one type itself; the importer compares every result with
+the shape and the type that PyTorch computed.
+"""
+
+from __future__ import annotations
+
+from . import elements, layers, moving, reductions
+from .table import ATEN, aten
+
+__all__ = ["ATEN", "aten", "elements", "layers", "moving", "reductions"]

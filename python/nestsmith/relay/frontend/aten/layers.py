@@ -1,0 +1,286 @@
+"""Layers of networks: products, windows, normalisations, resizing, recurrence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....error import OpNotImplemented
+from ....numerics import is_float
+from ... import op as relay
+from ...expr import Expr
+from ...op import nn
+from .. import common as c
+from ..recurrent import recurrent
+from ..values import Node, array, dtype_of, rank_of, shape_of
+from .table import ATEN, aten, per_axis, scaled
+
+# ---- products ----
+
+
+@aten("linear")
+def _linear(x, weight, bias=None):
+    if rank_of(x) == 1:
+        return relay.squeeze(c.linear(relay.expand_dims(x, 0), weight, bias), [0])
+    return c.linear(x, weight, bias)
+
+
+aten("matmul", "mm", "bmm", "dot", "mv")(c.matmul)
+
+
+@aten("addmm", "baddbmm")
+def _addmm(bias, a, b, beta=1, alpha=1):
+    y = scaled(c.matmul(a, b), alpha)
+    return y if beta == 0 else relay.add(y, scaled(bias, beta))
+
+
+@aten("outer")
+def _outer(a, b):
+    return relay.multiply(relay.expand_dims(a, 1), relay.expand_dims(b, 0))
+
+
+@aten("scaled_dot_product_attention")
+def _attention(q, k, v, mask=None, dropout=0.0, is_causal=False, scale=None, enable_gqa=False):
+    if dropout:
+        raise OpNotImplemented("it drops values out; call model.eval() before exporting")
+    return c.attention(q, k, v, mask, is_causal, scale)
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu")
+def _flash_attention(q, k, v, dropout=0.0, is_causal=False, attn_mask=None, scale=None):
+    return [_attention(q, k, v, attn_mask, dropout, is_causal, scale), None]
+
+
+# ---- windows ----
+
+
+def _batched(x, dims, f):
+    """``f(x)``, which takes NC* data, also of data without the axis N."""
+    return f(x) if rank_of(x) == dims + 2 else relay.squeeze(f(relay.expand_dims(x, 0)), [0])
+
+
+@aten("conv1d", "conv2d", "conv3d")
+def _conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    dims = rank_of(weight) - 2
+    dilation = per_axis(dilation, dims)
+    if padding == "same":
+        total = [d * (k - 1) for d, k in zip(dilation, shape_of(weight)[2:])]
+        pads = [t // 2 for t in total] + [t - t // 2 for t in total]
+        if pads[:dims] != pads[dims:]:
+            x, pads = c.pad(x, [0, 0, *pads[:dims]], [0, 0, *pads[dims:]]), [0] * 2 * dims
+    else:
+        pads = per_axis(0 if padding == "valid" else padding, dims) * 2
+    return _batched(x, dims, lambda v: c.convolution(v, weight, bias, per_axis(stride, dims), pads, dilation, groups))
+
+
+@aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transpose(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+    dims = rank_of(weight) - 2
+    stride, padding, more, dilation = (per_axis(v, dims) for v in (stride, padding, output_padding, dilation))
+    return _batched(x, dims, lambda v: c.transposed_convolution(v, weight, bias, stride, padding * 2, dilation, groups, more))
+
+
+@aten("convolution")
+def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    if transposed:
+        return _conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv(x, weight, bias, stride, padding, dilation, groups)
+
+
+def _pool(kind, dims):
+    def windows(x, size, stride, padding, dilation, ceil_mode, include):
+        size = per_axis(size, dims)
+        stride = per_axis(stride, dims) if stride not in (None, [], ()) else size
+        pads = per_axis(padding, dims) * 2
+        return _batched(x, dims, lambda v: c.pool(kind, v, size, stride, pads, per_axis(dilation, dims), ceil_mode, include))
+
+    def highest(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        return windows(x, kernel_size, stride, padding, dilation, ceil_mode, False)
+
+    def average(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+        y = windows(x, kernel_size, stride, padding, 1, ceil_mode, count_include_pad or divisor_override is not None)
+        if divisor_override is None:
+            return y
+        if ceil_mode:
+            raise OpNotImplemented("divisor_override together with ceil_mode is not supported")
+        return relay.multiply(y, c.scalar(math.prod(per_axis(kernel_size, dims)) / divisor_override, y))
+
+    return highest if kind == "max" else average
+
+
+def _adaptive(kind, dims):
+    def convert(x, output_size):
+        size = per_axis(output_size, dims)
+        if dims == 2 and size == [1, 1]:
+            return _batched(x, dims, getattr(nn, f"global_{kind}_pool2d"))
+        return _batched(x, dims, lambda v: getattr(nn, f"adaptive_{kind}_pool{dims}d")(v, size))
+
+    return convert
+
+
+for _d in (1, 2, 3):
+    for _k in ("max", "avg"):
+        aten(f"{_k}_pool{_d}d")(_pool(_k, _d))
+        aten(f"adaptive_{_k}_pool{_d}d")(_adaptive(_k, _d))
+    # These also give the places of the maxima, which most networks do not read.
+    aten(f"max_pool{_d}d_with_indices")(lambda *a, f=ATEN[f"aten::max_pool{_d}d"], **k: [f(*a, **k), None])
+    aten(f"adaptive_max_pool{_d}d")(lambda *a, f=_adaptive("max", _d): [f(*a), None])
+aten("_adaptive_avg_pool2d")(ATEN["aten::adaptive_avg_pool2d"])
+aten("_adaptive_avg_pool3d")(ATEN["aten::adaptive_avg_pool3d"])
+
+
+# ---- normalisations ----
+
+
+@aten("batch_norm")
+def _batch_norm(x, weight, bias, mean, var, training, momentum, eps, cudnn=False):
+    if training:
+        raise OpNotImplemented("it is in training mode; call model.eval() before exporting")
+    shape = shape_of(mean)
+    weight = array(np.ones(shape), dtype_of(mean)) if weight is None else weight
+    bias = array(np.zeros(shape), dtype_of(mean)) if bias is None else bias
+    return nn.batch_norm(x, *(c.as_dtype(v, dtype_of(x)) for v in (weight, bias, mean, var)), epsilon=eps)[0]
+
+
+@aten("_native_batch_norm_legit_no_training")
+def _native_batch_norm(x, weight, bias, mean, var, momentum, eps):
+    return [_batch_norm(x, weight, bias, mean, var, False, momentum, eps), None, None]
+
+
+def _affine(x, weight, bias, make):
+    """``make(weight, bias)`` with those that are missing made."""
+    shape = (shape_of(x)[1],)
+    kind = dtype_of(x)
+    return make(array(np.ones(shape), kind) if weight is None else weight, array(np.zeros(shape), kind) if bias is None else bias)
+
+
+@aten("instance_norm")
+def _instance_norm(x, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn=False):
+    if not use_input_stats:
+        return _batch_norm(x, weight, bias, mean, var, False, momentum, eps)
+    return _affine(x, weight, bias, lambda w, b: nn.instance_norm(x, w, b, axis=1, epsilon=eps))
+
+
+@aten("group_norm")
+def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5, cudnn=False):
+    return _affine(x, weight, bias, lambda w, b: nn.group_norm(x, w, b, num_groups, axis=1, epsilon=eps))
+
+
+def _last(x, shape):
+    return list(range(rank_of(x) - len(shape), rank_of(x)))
+
+
+@aten("layer_norm")
+def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn=False):
+    return c.layer_norm(x, _last(x, normalized_shape), weight, bias, eps)
+
+
+@aten("native_layer_norm")
+def _native_layer_norm(x, normalized_shape, weight, bias, eps):
+    return [_layer_norm(x, normalized_shape, weight, bias, eps), None, None]
+
+
+@aten("rms_norm")
+def _rms_norm(x, normalized_shape, weight=None, eps=None):
+    y = c.normalized(x, _last(x, normalized_shape), 2**-23 if eps is None else eps, mean=False)
+    return y if weight is None else relay.multiply(y, weight)
+
+
+@aten("softmax", "_softmax")
+def _softmax(x, dim, dtype=None, log=False):
+    kind = dtype if isinstance(dtype, str) else dtype_of(x)
+    return c.softmax(c.as_dtype(x, kind), dim, log)
+
+
+@aten("log_softmax", "_log_softmax")
+def _log_softmax(x, dim, dtype=None):
+    return _softmax(x, dim, dtype, True)
+
+
+# ---- images ----
+
+
+def _resize(x, output_size, scales, method, mode, rounding="floor"):
+    shape = shape_of(x)
+    dims = len(shape) - 2
+    scales = [None] * dims if scales is None else list(scales)
+    size = list(output_size) if output_size is not None else [math.floor(n * s) for n, s in zip(shape[2:], scales)]
+    if mode == "align_corners":
+        scales = [None] * dims
+    real = [o / n if s is None else s for n, o, s in zip(shape[2:], size, scales)]
+    return c.resize(x, [*shape[:2], *size], [1.0, 1.0, *real], method, mode, rounding)
+
+
+def _interpolation(method, dims):
+    def nearest(x, output_size, scales=None, *more):
+        return _resize(x, output_size, _given(scales, more, dims), "nearest", "asymmetric")
+
+    def smooth(x, output_size, align_corners, scales=None, *more):
+        if not is_float(dtype_of(x)):  # of which PyTorch rounds with fixed-point weights
+            raise OpNotImplemented(f"resizing {dtype_of(x)} by {method} is not supported; cast it to float32 before, and round after it")
+        return _resize(x, output_size, _given(scales, more, dims), method, "align_corners" if align_corners else "half_pixel")
+
+    return nearest if method == "nearest" else smooth
+
+
+def _given(scales, more, dims):
+    """Scales: a list, or one argument per axis."""
+    return scales if isinstance(scales, (list, tuple)) or (scales is None and not more) else [scales, *more]
+
+
+for _d, _method in {1: "linear", 2: "bilinear", 3: "trilinear"}.items():
+    aten(f"upsample_{_method}{_d}d")(_interpolation("linear", _d))
+    aten(f"upsample_nearest{_d}d")(_interpolation("nearest", _d))
+aten("upsample_bicubic2d")(_interpolation("cubic", 2))
+
+
+# ---- recurrent layers ----
+
+_ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # PyTorch's gates in the order of ONNX
+
+
+def _recurrent(op, activations=None):
+    def convert(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+        states = list(hx) if op == "LSTM" else [hx]
+        if train and dropout and num_layers > 1:
+            raise OpNotImplemented("it drops values out; call model.eval() before exporting")
+        ways, each = 1 + bidirectional, 4 if has_biases else 2
+        if len(params) != num_layers * ways * each:
+            raise OpNotImplemented("projections of recurrent layers are not supported")
+        flat = rank_of(x) == 2
+        x = relay.expand_dims(x, 1) if flat else relay.transpose(x, [1, 0, 2]) if batch_first else x
+        states = [relay.expand_dims(s, 1) if flat else s for s in states]
+        lasts = [[] for _ in states]
+        size = shape_of(params[1])[1]
+        for layer in range(num_layers):
+            mine = [params[(layer * ways + d) * each :][:each] for d in range(ways)]
+            w, r = (relay.stack([_gates(op, p[k]) for p in mine], 0) for k in (0, 1))
+            both = [relay.concatenate([_gates(op, p[2]), _gates(op, p[3])], 0) for p in mine] if has_biases else None
+            first = [c.slice_axes(s, [0], [layer * ways], [layer * ways + ways], [1]) for s in states]
+            inputs = [x, w, r, relay.stack(both, 0) if both else None, None, *first]
+            attrs = {"hidden_size": size, "linear_before_reset": 1, "direction": "bidirectional" if bidirectional else "forward"}
+            if activations:
+                attrs["activations"] = [activations] * ways
+            y, *ends = recurrent(Node(op, f"layer {layer}", [c.now(i) if isinstance(i, Expr) else i for i in inputs], attrs))
+            x = relay.reshape(relay.transpose(y, [0, 2, 1, 3]), (*shape_of(x)[:2], ways * size))
+            for all_ends, e in zip(lasts, ends):
+                all_ends.append(e)
+        ends = [relay.concatenate(e, 0) if len(e) > 1 else e[0] for e in lasts]
+        x = relay.squeeze(x, [1]) if flat else relay.transpose(x, [1, 0, 2]) if batch_first else x
+        return [x, *(relay.squeeze(e, [1]) if flat else e for e in ends)]
+
+    return convert
+
+
+def _gates(op, v):
+    size = shape_of(v)[0] // len(_ORDER[op])
+    if len(_ORDER[op]) == 1:
+        return v
+    return relay.concatenate([c.slice_axes(v, [0], [g * size], [g * size + size], [1]) for g in _ORDER[op]], 0)
+
+
+aten("lstm.input")(_recurrent("LSTM"))
+aten("gru.input")(_recurrent("GRU"))
+aten("rnn_tanh.input")(_recurrent("RNN", "Tanh"))
+aten("rnn_relu.input")(_recurrent("RNN", "Relu"))

@@ -1,0 +1,320 @@
+"""Data moved, not computed: shapes, parts, joints, and elements by index."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....error import OpNotImplemented
+from ... import op as relay
+from ...op import nn
+from .. import common as c
+from ..values import array, dtype_of, known, rank_of, shape_of
+from .table import as_type, aten, listed, per_axis, together
+
+# ---- moving data ----
+
+
+@aten("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
+def _view(x, size, *_):
+    if isinstance(size, str):
+        raise OpNotImplemented("a view of the bits as another type is not supported")
+    return x if tuple(size) == shape_of(x) else relay.reshape(x, tuple(size), allowzero=True)
+
+
+@aten("flatten")
+def _flatten(x, start_dim=0, end_dim=-1):
+    shape = shape_of(x)
+    if not shape:
+        return relay.reshape(x, (1,))
+    first, last = start_dim % len(shape), end_dim % len(shape)
+    if first == 1 and last == len(shape) - 1:
+        return nn.batch_flatten(x) if len(shape) > 2 else x
+    return _view(x, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+@aten("unflatten")
+def _unflatten(x, dim, sizes):
+    shape, at = shape_of(x), dim % rank_of(x)
+    return _view(x, (*shape[:at], *sizes, *shape[at + 1 :]))
+
+
+@aten("permute")
+def _permute(x, dims):
+    order = [d % rank_of(x) for d in dims]
+    return x if order == sorted(order) else relay.transpose(x, order)
+
+
+@aten("transpose", "swapaxes", "swapdims")
+def _transpose(x, a=0, b=1):
+    order = list(range(rank_of(x)))
+    if order:
+        order[a], order[b] = order[b], order[a]
+    return _permute(x, order)
+
+
+@aten("t", "numpy_T")
+def _t(x):
+    return _permute(x, range(rank_of(x))[::-1])
+
+
+@aten("unsqueeze")
+def _unsqueeze(x, dim):
+    return relay.expand_dims(x, dim % (rank_of(x) + 1))
+
+
+@aten("squeeze")
+def _squeeze(x, dim=None):
+    shape = shape_of(x)
+    gone = [a for a in c.axes_of(listed(dim), len(shape)) if shape[a] == 1]
+    return relay.squeeze(x, gone) if gone else x
+
+
+@aten("expand", "expand_copy", "broadcast_to")
+def _expand(x, size, implicit=False):
+    shape = (1,) * (len(size) - rank_of(x)) + shape_of(x)
+    return c.expand(x, [n if s == -1 else s for n, s in zip(shape, size)])
+
+
+@aten("expand_as")
+def _expand_as(x, other):
+    return c.expand(x, shape_of(other))
+
+
+@aten("repeat", "tile")
+def _repeat(x, repeats):
+    return relay.tile(x, list(repeats))
+
+
+@aten("repeat_interleave.self_int")
+def _repeat_interleave(x, repeats, dim=None, output_size=None):
+    return relay.repeat(relay.reshape(x, (-1,)) if dim is None else x, repeats, 0 if dim is None else dim % rank_of(x))
+
+
+@aten("cat", "concat", "concatenate")
+def _cat(tensors, dim=0):
+    tensors = [t for t in tensors if shape_of(t) != (0,)]
+    tensors = together(*tensors)
+    return relay.concatenate(tensors, dim) if len(tensors) > 1 else tensors[0]
+
+
+@aten("stack")
+def _stack(tensors, dim=0):
+    return relay.stack(together(*tensors), dim)
+
+
+@aten("slice")
+def _slice(x, dim=0, start=None, end=None, step=1):
+    return c.slice_axes(x, [dim % rank_of(x)], [start], [end], [step])
+
+
+@aten("narrow")
+def _narrow(x, dim, start, length):
+    start = start + shape_of(x)[dim] if start < 0 else start
+    return _slice(x, dim, start, start + length)
+
+
+@aten("select")
+def _select(x, dim, index):
+    axis = dim % rank_of(x)
+    at = index % shape_of(x)[axis]
+    return relay.squeeze(c.slice_axes(x, [axis], [at], [at + 1], [1]), [axis])
+
+
+@aten("split_with_sizes")
+def split_sizes(x, sizes, dim=0):
+    if len(sizes) == 1:
+        return [x]
+    return list(relay.split(x, [int(v) for v in np.cumsum(sizes)[:-1]], dim % rank_of(x)))
+
+
+@aten("split")
+def _split(x, size, dim=0):
+    if not isinstance(size, int):
+        return split_sizes(x, size, dim)
+    extent = shape_of(x)[dim]
+    return split_sizes(x, [min(size, extent - i) for i in range(0, extent, size)], dim)
+
+
+@aten("chunk")
+def _chunk(x, chunks, dim=0):
+    return _split(x, -(-shape_of(x)[dim] // chunks), dim)
+
+
+@aten("unbind")
+def _unbind(x, dim=0):
+    return [_select(x, dim, i) for i in range(shape_of(x)[dim])]
+
+
+@aten("flip")
+def _flip(x, dims):
+    for d in dims:
+        x = relay.reverse(x, d % rank_of(x))
+    return x
+
+
+@aten("roll")
+def _roll(x, shifts, dims=()):
+    shape, dims = shape_of(x), listed(dims)
+    if dims is None:
+        return relay.reshape(_roll(relay.reshape(x, (-1,)), shifts, [0]), shape)
+    for s, d in zip(per_axis(shifts, len(dims)), dims):
+        axis = d % len(shape)
+        s %= shape[axis]
+        if s:
+            a, b = split_sizes(x, [shape[axis] - s, s], axis)
+            x = relay.concatenate([b, a], axis)
+    return x
+
+
+_PAD = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@aten("pad")
+def _pad(x, pad, mode="constant", value=None):
+    rank = rank_of(x)
+    begins, ends = [0] * rank, [0] * rank
+    for i in range(len(pad) // 2):
+        begins[rank - 1 - i], ends[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
+    return c.pad(x, begins, ends, _PAD[mode], value or 0)
+
+
+aten("constant_pad_nd")(lambda x, pad, value=0: _pad(x, pad, "constant", value))
+for _d in (1, 2, 3):
+    aten(f"reflection_pad{_d}d")(lambda x, pad: _pad(x, pad, "reflect"))
+    aten(f"replication_pad{_d}d")(lambda x, pad: _pad(x, pad, "replicate"))
+
+
+@aten("pixel_shuffle")
+def _pixel_shuffle(x, factor):
+    return nn.depth_to_space(x, factor, mode="CRD")
+
+
+@aten("triu")
+def _triu(x, diagonal=0):
+    return c.triangle(x, diagonal, True)
+
+
+@aten("tril")
+def _tril(x, diagonal=0):
+    return c.triangle(x, diagonal, False)
+
+
+@aten("fill")
+def _fill(x, value):
+    return c.expand(as_type(value, dtype_of(x)), shape_of(x))
+
+
+@aten("copy")
+def _copy(x, source, non_blocking=False):
+    return c.expand(c.cast(source, dtype_of(x)), shape_of(x))
+
+
+@aten("zero")
+def _zero(x):
+    return _fill(x, 0)
+
+
+# ---- by index ----
+
+
+@aten("embedding")
+def _embedding(weight, indices, *_):
+    return c.gather(weight, indices, 0)
+
+
+@aten("index_select")
+def _index_select(x, dim, index):
+    return c.gather(x, index, dim % rank_of(x))
+
+
+@aten("gather")
+def _gather(x, dim, index, sparse_grad=False):
+    return c.gather_elements(x, index, dim % rank_of(x))
+
+
+def _indices(x, indices):
+    """(axes, index tensors): where they are, with known masks as the places of what they choose."""
+    axes, out = [], []
+    for i in indices:
+        if i is None:
+            axes.append(None)
+            continue
+        if dtype_of(i) in ("bool", "uint8"):
+            if not known(i):
+                raise OpNotImplemented("a mask that is computed from the data of the model decides how many elements there are")
+            found = np.nonzero(i.data)
+            axes += [True] * len(found)
+            out += [array(f, "int64") for f in found]
+        else:
+            axes.append(True)
+            out.append(i)
+    return [a for a, there in enumerate(axes) if there], out
+
+
+def _places(x, axes, index):
+    """The flat place within the indexed axes `axes` of x for each element of the broadcast indices."""
+    shape, at = shape_of(x), None
+    for k, (a, i) in enumerate(zip(axes, index)):
+        i = c.wrapped(i, shape[a])
+        stride = math.prod(shape[b] for b in axes[k + 1 :])
+        i = i if stride == 1 else relay.multiply(i, array(stride, "int32"))
+        at = i if at is None else relay.add(at, i)
+    return c.now(at)
+
+
+@aten("index")
+def _index(x, indices):
+    axes, index = _indices(x, indices)
+    if len(axes) == 1:
+        return c.gather(x, index[0], axes[0])
+    rest = [a for a in range(rank_of(x)) if a not in axes]
+    shape = shape_of(x)
+    at = _places(x, axes, index)
+    y = relay.reshape(_permute(x, [*axes, *rest]), (math.prod(shape[a] for a in axes), *(shape[a] for a in rest)))
+    y = relay.take(y, at, axis=0)
+    if axes != list(range(axes[0], axes[0] + len(axes))) or not axes[0]:
+        return y
+    k, before = rank_of(at), axes[0]
+    return _permute(y, [*range(k, k + before), *range(k), *range(k + before, rank_of(y))])
+
+
+@aten("index_put")
+def _index_put(x, indices, values, accumulate=False):
+    axes, index = _indices(x, indices)
+    if axes != list(range(len(axes))):
+        raise OpNotImplemented("indices of other axes than the first ones are not supported")
+    rest = shape_of(x)[len(axes) :]
+    at, block = _places(x, axes, index), math.prod(rest)
+    values = c.expand(values, (*shape_of(at), *rest))
+    if block > 1:
+        at = relay.add(relay.multiply(relay.reshape(at, (-1, 1)), array(block, "int32")), array(np.arange(block).reshape(1, -1), "int32"))
+    return c.scatter(x, c.now(at), values, "add" if accumulate else "none")
+
+
+@aten("scatter")
+def _scatter(x, dim, index, src, reduction="none"):
+    src, shape = as_type(src, dtype_of(x)), shape_of(index)
+    if rank_of(src):  # what lies beyond the index is not used
+        src = c.slice_axes(src, range(len(shape)), [0] * len(shape), shape, [1] * len(shape))
+    return c.scatter_elements(x, index, c.expand(src, shape), dim % rank_of(x), reduction)
+
+
+aten("scatter_add")(lambda x, dim, index, src: _scatter(x, dim, index, src, "add"))
+
+
+@aten("slice_scatter")
+def _slice_scatter(x, src, dim=0, start=None, end=None, step=1):
+    axis = dim % rank_of(x)
+    at = np.arange(shape_of(x)[axis])[slice(start, end, step)]
+    lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
+    index = array(np.broadcast_to(at.reshape(lift), shape_of(src)).copy(), "int64")
+    return c.scatter_elements(x, index, src, axis)
+
+
+@aten("select_scatter")
+def _select_scatter(x, src, dim, index):
+    axis = dim % rank_of(x)
+    at = index % shape_of(x)[axis]
+    return _slice_scatter(x, relay.expand_dims(src, axis), axis, at, at + 1)
