@@ -75,6 +75,21 @@ PyObject *py_filled(PyObject *seq) {
   return seq;
 }
 
+void py_put(PyObject **seq, Py_ssize_t i, PyObject *item) {
+  if (!item)
+    Py_CLEAR(*seq);
+  else if (PyList_Check(*seq))
+    PyList_SET_ITEM(*seq, i, item);
+  else
+    PyTuple_SET_ITEM(*seq, i, item);
+}
+
+void py_free_object(PyObject *o) {
+  PyTypeObject *t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+
 PyObject *py_raise(const Err *e, ErrCode code) {
   PyObject *type = TvmError;
   switch (code) {

@@ -35,6 +35,9 @@ PyObject *py_text(const char *s); /* of a message: it may hold foreign bytes, or
 /* A list or tuple of numbers and texts, set as they were made; NULL, and it is dropped, if one could not be made. NULL for
  * NULL. Where items call Python, the loop must end with the first that fails. */
 PyObject *py_filled(PyObject *seq);
+/* Item i of a list or tuple that is being made, taken over; NULL (with the exception set) drops *seq, which ends the loop. */
+void py_put(PyObject **seq, Py_ssize_t i, PyObject *item);
+void py_free_object(PyObject *o); /* the end of a dealloc slot */
 void *py_calloc(Py_ssize_t n, size_t size); /* PyMem_Free frees it; NULL with MemoryError set */
 PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belongs to code; returns NULL */
 /* Was it made in this process? In a forked child false with TVMError set; what: its name for the message (module.c). */

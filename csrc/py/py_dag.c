@@ -64,12 +64,10 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
 
 static void dag_dealloc(PyObject *o) {
   PyDag *d = (PyDag *)o;
-  PyTypeObject *t = Py_TYPE(o);
   if (d->own.ctx) ir_free(d->own.ctx);
   Py_CLEAR(d->tensors);
   Py_CLEAR(d->ops);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 /* ---- text and key ---- */
@@ -149,10 +147,7 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
                                       "has_expensive", f.has_expensive ? Py_True : Py_False, "is_large",
                                       f.large ? Py_True : Py_False, "common_outer_iterators", outer)
                       : NULL;
-    if (!s)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, s);
+    py_put(&l, i, s);
   }
   return l;
 }

@@ -66,13 +66,11 @@ static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
 
 static void device_dealloc(PyObject *o) {
   PyDevice *d = (PyDevice *)o;
-  PyTypeObject *t = Py_TYPE(o);
   Py_BEGIN_ALLOW_THREADS;
   dev_close(d->dev);
   Py_END_ALLOW_THREADS;
   pthread_mutex_destroy(&d->lock);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 static const PyField INFO[] = {FIELD(DevInfo, name, FIELD_CHARS, 0, 0, NULL),
@@ -149,14 +147,12 @@ static void shared_release(void *shared);
 static void free_body(void *b) { dev_free(((PyBuffer *)b)->dev->dev, ((PyBuffer *)b)->ptr); }
 static void buffer_dealloc(PyObject *o) {
   PyBuffer *b = (PyBuffer *)o;
-  PyTypeObject *t = Py_TYPE(o);
   if (b->shared)
     shared_release(b->shared);
   else if (b->ptr)
     py_dev_quietly(b->dev, free_body, b);
   Py_XDECREF(b->dev);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 PY_BODY(upload_body, Mem *x, dev_upload(x->b->dev->dev, x->b->ptr, x->host, x->n))
@@ -371,11 +367,9 @@ static PyObject *device_load(PyObject *o, PyObject *args) {
 static void unload_body(void *m) { dev_unload(((PyDevModule *)m)->mod); }
 static void devmodule_dealloc(PyObject *o) {
   PyDevModule *m = (PyDevModule *)o;
-  PyTypeObject *t = Py_TYPE(o);
   if (m->mod) py_dev_quietly(m->dev, unload_body, m);
   Py_XDECREF(m->dev);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 enum { MAX_ARGS = 256 };

@@ -382,10 +382,8 @@ static Py_hash_t expr_hash(PyObject *o) {
 }
 
 static void expr_dealloc(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
   py_scope_dies(((PyExpr *)o)->scope);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 static void deferred_dealloc(PyObject *o) {
   Py_CLEAR(((PyDeferred *)o)->a);
@@ -421,13 +419,7 @@ static PyObject *get_args(PyObject *o, void *Py_UNUSED(u)) {
   if (!e) return NULL;
   int n = ir_node(SES, e)->n;
   PyObject *t = PyTuple_New(n);
-  for (int i = 0; t && i < n; i++) {
-    PyObject *k = py_expr_new(ir_kid(SES, e, i));
-    if (!k)
-      Py_CLEAR(t);
-    else
-      PyTuple_SET_ITEM(t, i, k);
-  }
+  for (int i = 0; t && i < n; i++) py_put(&t, i, py_expr_new(ir_kid(SES, e, i)));
   return t;
 }
 static PyObject *get_operand(PyObject *o, void *u) {

@@ -90,7 +90,6 @@ static void free_body(void *arg) {
 }
 static void exec_dealloc(PyObject *self) {
   PyExec *o = (PyExec *)self;
-  PyTypeObject *t = Py_TYPE(self);
   if (o->x) {
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
@@ -101,8 +100,7 @@ static void exec_dealloc(PyObject *self) {
   Py_XDECREF(o->modules);
   Py_XDECREF(o->bound);
   Py_XDECREF(o->dev);
-  t->tp_free(self);
-  Py_DECREF(t);
+  py_free_object(self);
 }
 
 /* ---- what is in it ---- */
@@ -130,13 +128,7 @@ static PyObject *exec_inputs(PyObject *self, PyObject *Py_UNUSED(none)) {
 static PyObject *exec_outputs(PyObject *self, PyObject *Py_UNUSED(none)) {
   const Graph *g = ((PyExec *)self)->g;
   PyObject *out = PyList_New(g->n_heads);
-  for (int i = 0; out && i < g->n_heads; i++) {
-    PyObject *d = describe(g, g->head[i]);
-    if (!d)
-      Py_CLEAR(out);
-    else
-      PyList_SET_ITEM(out, i, d);
-  }
+  for (int i = 0; out && i < g->n_heads; i++) py_put(&out, i, describe(g, g->head[i]));
   return out;
 }
 

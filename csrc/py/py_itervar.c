@@ -48,10 +48,7 @@ static PyObject *facts_list(const LoopFacts *l) {
                                 (long long)x->nest, "top_down", (long long)x->top_down, "bottom_up",
                                 (long long)x->bottom_up, "kind", FOR_NAME[x->kind], "add", (long long)x->add, "mul",
                                 (long long)x->mul, "div", (long long)x->div, "touch", touches(x));
-    if (!d)
-      Py_CLEAR(out);
-    else
-      PyList_SET_ITEM(out, i, d);
+    py_put(&out, i, d);
   }
   return out;
 }

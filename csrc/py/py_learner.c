@@ -58,15 +58,13 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
 }
 static void learner_drop(PyObject *o) {
   PyLearner *p = (PyLearner *)o;
-  PyTypeObject *t = Py_TYPE(o);
   Py_BEGIN_ALLOW_THREADS;
   learner_free(p->learner);
   Py_END_ALLOW_THREADS;
   for (int i = 0; i < p->n_slot; i++) PyMem_Free(p->slot[i]);
   PyMem_Free(p->slot);
   Py_CLEAR(p->keep);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 static bool readable(const PyLearner *p) {

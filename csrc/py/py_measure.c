@@ -286,17 +286,11 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
   return (PyObject *)o;
 }
 
-static void free_object(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
-  t->tp_free(o);
-  Py_DECREF(t);
-}
-
 static void task_dealloc(PyObject *o) {
   Py_BEGIN_ALLOW_THREADS;
   task_data_free(((PyTask *)o)->data);
   Py_END_ALLOW_THREADS;
-  free_object(o);
+  py_free_object(o);
 }
 
 /* ---- Compiler ---- */
@@ -324,7 +318,7 @@ static void compiler_dealloc(PyObject *o) {
   Py_BEGIN_ALLOW_THREADS; /* waits for its process */
   if (((PyCompiler *)o)->made == fork_count()) compiler_stop(((PyCompiler *)o)->c);
   Py_END_ALLOW_THREADS;
-  free_object(o);
+  py_free_object(o);
 }
 
 /* run(target, source, timeout, cache_dir, cc): (error_no, bytes or None, message, seconds, cached) */
@@ -453,7 +447,7 @@ static void worker_dealloc(PyObject *o) {
   PyWorker *w = (PyWorker *)o;
   worker_end(w);
   for (int i = 0; i < MSR_SLOTS; i++) Py_XDECREF(w->task[i]);
-  free_object(o);
+  py_free_object(o);
 }
 
 /* run(slot, task, binary, manifest, policy): result dict */
@@ -575,7 +569,7 @@ static void pipeline_dealloc(PyObject *o) {
   Py_BEGIN_ALLOW_THREADS;
   pipe_free(((PyPipeline *)o)->p);
   Py_END_ALLOW_THREADS;
-  free_object(o);
+  py_free_object(o);
 }
 
 static PyObject *pipeline_task(PyObject *o, PyObject *arg) {
@@ -662,10 +656,7 @@ static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
     PyObject *row = x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds,
                                       r[i].cached ? Py_True : Py_False)
                       : NULL;
-    if (!row)
-      Py_CLEAR(out);
-    else
-      PyList_SET_ITEM(out, i, row);
+    py_put(&out, i, row);
   }
   PyMem_Free(r);
   return out;

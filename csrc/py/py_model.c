@@ -315,11 +315,9 @@ static PyObject *forest_get_trees(PyTrained *self, void *Py_UNUSED(closure)) {
   return PyLong_FromLong(self->forest ? self->forest->n_trees : 0);
 }
 static void trained_dealloc(PyTrained *self) {
-  PyTypeObject *type = Py_TYPE(self);
   py_arena_free(self->arena);
   Py_CLEAR(self->info);
-  type->tp_free((PyObject *)self);
-  Py_DECREF(type);
+  py_free_object((PyObject *)self);
 }
 
 static PyObject *copied(int nd, npy_intp n, npy_intp m, int type, const void *from, size_t size) {
@@ -515,13 +513,7 @@ static void do_features(void *arg) {
 static PyObject *features_result(const Features *f) {
   npy_intp dim[2] = {f->n_rows, FEAT_N};
   PyObject *names = PyTuple_New(f->n_rows), *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32);
-  for (int i = 0; names && i < f->n_rows; i++) {
-    PyObject *n = PyUnicode_FromString(f->name[i]);
-    if (!n)
-      Py_CLEAR(names);
-    else
-      PyTuple_SET_ITEM(names, i, n);
-  }
+  for (int i = 0; names && i < f->n_rows; i++) py_put(&names, i, PyUnicode_FromString(f->name[i]));
   if (names && rows) {
     if (f->n_rows) memcpy(PyArray_DATA((PyArrayObject *)rows), f->row, sizeof *f->row * (size_t)f->n_rows);
     return Py_BuildValue("NN", names, rows);

@@ -84,11 +84,9 @@ static PyObject *shuffle_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   return NULL;
 }
 static void shuffle_drop(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
   arena_free(((PyShuffle *)o)->a); /* its errors go to the space */
   Py_CLEAR(((PyShuffle *)o)->p);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 PY_BODY(do_next, PyShuffle *x, x->next = draw_next(&x->draw, &x->rng))
 static PyObject *shuffle_next(PyObject *o) {

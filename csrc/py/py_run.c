@@ -138,11 +138,7 @@ static PyObject *stop_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   static char *names[] = {NULL};
   return PyArg_ParseTupleAndKeywords(args, kw, "", names) ? t->tp_alloc(t, 0) : NULL;
 }
-static void stop_drop(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
-  t->tp_free(o);
-  Py_DECREF(t);
-}
+static void stop_drop(PyObject *o) { py_free_object(o); }
 static PyObject *stop_set(PyObject *o, PyObject *Py_UNUSED(none)) {
   ((PyStop *)o)->set = 1;
   return Py_NewRef(Py_None);

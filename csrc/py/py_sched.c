@@ -122,13 +122,7 @@ static bool replay(PyObject *dag, Replay *x) {
 
 static PyObject *tensor_list(int n, const TensorId *t) {
   PyObject *l = PyList_New(n);
-  for (int i = 0; l && i < n; i++) {
-    PyObject *x = py_tensor_new(t[i]);
-    if (!x)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, x);
-  }
+  for (int i = 0; l && i < n; i++) py_put(&l, i, py_tensor_new(t[i]));
   return l;
 }
 
@@ -173,13 +167,7 @@ static PyObject *axes_list(State *s, int stage, bool leaves) {
   const Stage *st = &s->stage.at[stage];
   int n = leaves ? st->leaf.len : st->axes.len;
   PyObject *l = PyList_New(n);
-  for (int i = 0; l && i < n; i++) {
-    PyObject *x = axis_obj(&st->axes.at[leaves ? st->leaf.at[i] : i]);
-    if (!x)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, x);
-  }
+  for (int i = 0; l && i < n; i++) py_put(&l, i, axis_obj(&st->axes.at[leaves ? st->leaf.at[i] : i]));
   return l;
 }
 
@@ -222,10 +210,7 @@ static PyObject *m_bounds(PyObject *o, PyObject *Py_UNUSED(u)) {
       if (!t || PyList_Append(row, t) < 0) Py_CLEAR(row);
       Py_XDECREF(t);
     }
-    if (!row)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, row);
+    py_put(&l, i, row);
   }
   return l;
 }

@@ -131,12 +131,10 @@ static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
 
 static void state_dealloc(PyObject *self) {
   PyState *o = (PyState *)self;
-  PyTypeObject *t = Py_TYPE(self);
   py_scope_dies(o->scope);
   if (o->own.ctx) ir_free(o->own.ctx);
   Py_XDECREF(o->dag);
-  t->tp_free(self);
-  Py_DECREF(t);
+  py_free_object(self);
 }
 
 /* ---- work on a copy ---- */
@@ -259,20 +257,11 @@ static PyObject *state_stages(PyObject *self, PyObject *Py_UNUSED(u)) {
   for (int i = 0; l && i < s->stage.len; i++) {
     const Stage *st = &s->stage.at[i];
     PyObject *it = PyList_New(st->leaf.len);
-    for (int k = 0; it && k < st->leaf.len; k++) {
-      PyObject *x = iter_tuple(o, st, &st->axes.at[st->leaf.at[k]]);
-      if (!x)
-        Py_CLEAR(it);
-      else
-        PyList_SET_ITEM(it, k, x);
-    }
+    for (int k = 0; it && k < st->leaf.len; k++) py_put(&it, k, iter_tuple(o, st, &st->axes.at[st->leaf.at[k]]));
     PyObject *t =
         it ? Py_BuildValue("(siiNii)", st->op->name, st->op->kind == TE_COMPUTE, st->at, it, st->at_stage, st->at_iter)
            : NULL;
-    if (!t)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, t);
+    py_put(&l, i, t);
   }
   return l;
 }
@@ -291,10 +280,7 @@ static PyObject *list_obj(const Step *p) {
   for (int i = 0; l && i < p->n; i++) {
     bool open = p->kind == STEP_SP && p->list[i] == SIZE_OPEN;
     PyObject *x = open ? Py_NewRef(Py_None) : PyLong_FromLongLong(p->list[i]);
-    if (!x)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, x);
+    py_put(&l, i, x);
   }
   return l;
 }

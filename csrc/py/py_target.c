@@ -165,11 +165,7 @@ static PyObject *target_compare(PyObject *a, PyObject *b, int op) {
   Py_XDECREF(y);
   return r;
 }
-static void target_drop(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
-  t->tp_free(o);
-  Py_DECREF(t);
-}
+static void target_drop(PyObject *o) { py_free_object(o); }
 static PyObject *target_repr(PyObject *o) {
   PyObject *key = target_key(o, NULL), *r = key ? py_text_objects("_core.Target%R", key) : NULL;
   Py_XDECREF(key);

@@ -133,17 +133,11 @@ static PyObject *slice_binary(PyObject *a, PyObject *b) {
                       ir_tensor(SES, s->id)->name, (int)ir_tensor(SES, s->id)->rank, PySequence_Size(s->index));
 }
 static void slice_dealloc(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
   py_scope_dies(((PyTensorSlice *)o)->scope);
   Py_CLEAR(((PyTensorSlice *)o)->index);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
-static void object_free(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
-  t->tp_free(o);
-  Py_DECREF(t);
-}
+static void object_free(PyObject *o) { py_free_object(o); }
 static void tensor_dealloc(PyObject *o) {
   py_scope_dies(((PyTensor *)o)->scope);
   object_free(o);
@@ -152,13 +146,7 @@ static void tensor_dealloc(PyObject *o) {
 static PyObject *shape_of(TensorId t) {
   IrTensor x = *ir_tensor(SES, t);
   PyObject *r = PyTuple_New(x.rank);
-  for (int i = 0; r && i < x.rank; i++) {
-    PyObject *d = py_dim_new(x.shape[i]);
-    if (!d)
-      Py_CLEAR(r);
-    else
-      PyTuple_SET_ITEM(r, i, d);
-  }
+  for (int i = 0; r && i < x.rank; i++) py_put(&r, i, py_dim_new(x.shape[i]));
   return r;
 }
 enum { TG_SHAPE, TG_DTYPE, TG_NAME, TG_OP, TG_NDIM, TG_INDEX };
@@ -209,24 +197,12 @@ static Py_ssize_t tensor_len(PyObject *o) {
 
 static PyObject *axes_of(int n, const TeAxis *axis, int kind) {
   PyObject *l = PyList_New(n);
-  for (int i = 0; l && i < n; i++) {
-    PyObject *v = py_iter_new(axis[i].var, axis[i].min, axis[i].extent, kind, NULL);
-    if (!v)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, v);
-  }
+  for (int i = 0; l && i < n; i++) py_put(&l, i, py_iter_new(axis[i].var, axis[i].min, axis[i].extent, kind, NULL));
   return l;
 }
 static PyObject *tensors_list(int n, const TensorId *t) {
   PyObject *l = PyList_New(n);
-  for (int i = 0; l && i < n; i++) {
-    PyObject *v = py_tensor_new(t[i]);
-    if (!v)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, v);
-  }
+  for (int i = 0; l && i < n; i++) py_put(&l, i, py_tensor_new(t[i]));
   return l;
 }
 /* A nested tuple as JSON and back; texts are the engine's. */

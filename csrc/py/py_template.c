@@ -58,12 +58,10 @@ static int space_clear(PyObject *o) {
   return 0;
 }
 static void space_drop(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
   PyObject_GC_UnTrack(o);
   space_clear(o);
   space_free(((PySpace *)o)->space);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 /* ---- knobs: each function makes one, or puts it in the place of the one with its name; it returns its number ---- */
