@@ -4,8 +4,7 @@
 #include <string.h>
 #include "codegen/codegen.h"
 #include "interp/interp.h"
-#include "lower/lower.h"
-#include "py/py.h"
+#include "py/py_lower.h"
 
 /* ---- arrays ---- */
 static bool format_matches(DType t, const char *fmt, Py_ssize_t itemsize) {
@@ -76,32 +75,30 @@ fail:
 
 /* ---- programs ---- */
 typedef struct {
-  PyCopy copy;
-  Target t;
+  PyLowering l;
   const char *name;
-  bool loops;
+  bool loops, on_gpu; /* only the loops are run; what the GPU cannot run is an error */
   void *const *data;
   int64_t max_steps;
   char *source, *manifest;
   InterpReport report;
 } Job;
 
-static Func loops_of(Job *j) {
-  State *s = j->copy.s;
-  if (!s->bounded) state_infer_bounds(s);
-  return low_loops(s, &j->t, s->dag0->n_tensors, s->dag0->tensor, LOW_CODE);
-}
-
 static void do_source(void *arg) {
   Job *j = arg;
-  Program p = low_build(loops_of(j), j->name);
+  Func f = py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE);
+  if (j->on_gpu) {
+    GpuCheck g = low_gpu_check(f);
+    if (!g.ok) err_raise(ir_err(f.ctx), NS_ERR_VALUE, "the schedule cannot run on this GPU: %s", g.why);
+  }
+  Program p = low_build(f, j->name);
   j->source = gen_source(&p);
   j->manifest = gen_manifest(&p);
 }
 
 static void do_interp(void *arg) {
   Job *j = arg;
-  Func f = loops_of(j);
+  Func f = py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE);
   f.illegal = NULL; /* the interpreter shows what is wrong with such a program */
   if (j->loops)
     j->report = interp_run(&f, j->data, j->max_steps);
@@ -111,46 +108,40 @@ static void do_interp(void *arg) {
   }
 }
 
-static const char *const SOURCE_DOC =
-    "gen_source(state, target, *, name=\"default_function\")\n--\n\n"
-    "Source text and manifest of the program that a State describes.\n\n"
-    "Returns (source, manifest), both str; the manifest is JSON. Raises ValueError if the State is no valid program.";
-
 static PyObject *py_gen_source(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", "name", NULL};
   PyObject *state, *out = NULL;
   Job j = {.name = "default_function"};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", names, PyState_Type, &state, py_target, &j.t, &j.name))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", names, PyState_Type, &state, py_target, &j.l.t, &j.name))
     return NULL;
-  if (py_copy_take(&j.copy, (PyState *)state) && py_copy_run(&j.copy, py_free, do_source, &j))
+  if (py_lowering_of(&j.l, state, Py_None) && py_copy_run(&j.l.copy, py_free, do_source, &j))
     out = Py_BuildValue("(ss)", j.source, j.manifest);
-  py_copy_drop(&j.copy);
+  py_lowering_end(&j.l);
+  return out;
+}
+
+static PyObject *py_program(PyObject *Py_UNUSED(self), PyObject *args) {
+  enum { MAX_ARGS = 256 };
+  PyObject *what, *list, *out = NULL;
+  Job j = {0};
+  if (!PyArg_ParseTuple(args, "OOO&s", &what, &list, py_target, &j.l.t, &j.name)) return NULL;
+  j.on_gpu = j.l.t.kind != TG_CPU;
+  bool ok = py_lowering_of(&j.l, what, list);
+  if (ok && j.l.args.id && (j.l.args.n < 1 || j.l.args.n > MAX_ARGS))
+    PyErr_Format(PyExc_ValueError, "args lists %d tensors, allowed are 1 to %d", j.l.args.n, MAX_ARGS);
+  else if (ok && py_copy_run(&j.l.copy, py_free, do_source, &j))
+    out = Py_BuildValue("ss", j.source, j.manifest);
+  py_lowering_end(&j.l);
   return out;
 }
 
 static PyObject *report_dict(const InterpReport *r) {
   PyObject *list = PyList_New(r->n);
-  for (int i = 0; list && i < r->n; i++) {
-    PyObject *s = py_text(r->finding[i]);
-    if (!s) {
-      Py_DECREF(list);
-      return NULL;
-    }
-    PyList_SET_ITEM(list, i, s);
-  }
+  for (int i = 0; list && i < r->n; i++) py_put(&list, i, py_text(r->finding[i]));
   return list ? Py_BuildValue("{s:N,s:L,s:L}", "findings", list, "steps", (long long)r->steps, "misaligned",
                               (long long)r->misaligned)
               : NULL;
 }
-
-static const char *const INTERP_DOC =
-    "interp(state, target, arrays, *, stage=\"program\", max_steps=100000000)\n--\n\n"
-    "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
-    "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
-    "multi-dimensional loop program) or \"program\" (the kernels that code is generated from). Returns a dict: "
-    "findings\n"
-    "(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
-    "exceeded.";
 
 static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", "arrays", "stage", "max_steps", NULL};
@@ -161,16 +152,16 @@ static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw)
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", names, PyState_Type, &state, py_target, &t, &list, &stage,
                                    &max_steps))
     return NULL;
-  Job j = {.t = t, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
+  Job j = {.l.t = t, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
   if (!j.loops && strcmp(stage, "program"))
     return PyErr_Format(PyExc_ValueError, "stage must be \"loops\" or \"program\", not '%s'", stage);
   Arrays a;
   const PyState *o = (PyState *)state;
   if (!arrays_get(list, o->own.ctx, o->state->dag0, &a)) return NULL;
   j.data = a.data;
-  if (py_copy_take(&j.copy, (PyState *)state) && py_copy_run(&j.copy, py_run, do_interp, &j))
+  if (py_lowering_of(&j.l, state, Py_None) && py_copy_run(&j.l.copy, py_run, do_interp, &j))
     out = report_dict(&j.report);
-  py_copy_drop(&j.copy);
+  py_lowering_end(&j.l);
   arrays_release(&a);
   return out;
 }
@@ -182,11 +173,6 @@ typedef struct {
   void *const *data;
 } DagJob;
 PY_BODY(do_dag, DagJob *j, interp_dag(j->c, j->d, j->data))
-
-static const char *const DAG_DOC =
-    "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any "
-    "schedule.\n\n"
-    "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written in place. Returns None.";
 
 static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag, *list;
@@ -207,13 +193,27 @@ static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
   return ok ? Py_NewRef(Py_None) : NULL;
 }
 
-int py_init_codegen(PyObject *m) {
-  static PyMethodDef METHODS[] = {{"gen_source", PY_KEYWORDS(py_gen_source), NULL},
-                                  {"interp", PY_KEYWORDS(py_interp), NULL},
-                                  {"interp_dag", py_interp_dag, METH_VARARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
-  METHODS[0].ml_doc = SOURCE_DOC;
-  METHODS[1].ml_doc = INTERP_DOC;
-  METHODS[2].ml_doc = DAG_DOC;
-  return PyModule_AddFunctions(m, METHODS);
-}
+static PyMethodDef METHODS[] = {
+    {"gen_source", PY_KEYWORDS(py_gen_source),
+     "gen_source(state, target, *, name=\"default_function\")\n--\n\n"
+     "Source text and manifest of the program that a State describes.\n\n"
+     "Returns (source, manifest), both str; the manifest is JSON. Raises ValueError if the State is no valid program."},
+    {"program", py_program, METH_VARARGS,
+     "program(schedule or state, args or None, target, name) -> (source, manifest). Raises ValueError for a schedule "
+     "that is "
+     "illegal on the target."},
+    {"interp", PY_KEYWORDS(py_interp),
+     "interp(state, target, arrays, *, stage=\"program\", max_steps=100000000)\n--\n\n"
+     "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
+     "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
+     "multi-dimensional loop program) or \"program\" (the kernels that code is generated from). Returns a dict: "
+     "findings\n"
+     "(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
+     "exceeded."},
+    {"interp_dag", py_interp_dag, METH_VARARGS,
+     "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any "
+     "schedule.\n\n"
+     "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written in place. Returns None."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_codegen(PyObject *m) { return PyModule_AddFunctions(m, METHODS); }

@@ -551,5 +551,5 @@ int py_init_device(PyObject *m) {
     *types[i] = (PyTypeObject *)PyType_FromSpec(&SPECS[i]);
     if (!*types[i] || PyModule_AddType(m, *types[i]) < 0) return -1;
   }
-  return PyModule_AddFunctions(m, FUNCTIONS) < 0 || py_init_measure(m) < 0 ? -1 : py_init_build(m);
+  return PyModule_AddFunctions(m, FUNCTIONS) < 0 ? -1 : py_init_measure(m);
 }

@@ -35,5 +35,4 @@ void py_dev_quietly(PyDevice *d, ErrBody body, void *arg); /* the same for destr
 BuildCache *py_build_memory(void); /* binaries of this process; NULL: switched off */
 PyObject *py_device_facts(const DevInfo *f); /* a dict */
 int py_init_measure(PyObject *m); /* build, workers, pipeline (py_measure.c); called by py_init_device */
-int py_init_build(PyObject *m);   /* schedule -> source text (py_build.c); called by py_init_device */
 #endif

@@ -265,11 +265,12 @@ static PyObject *expr_str(PyObject *o) {
 
 static bool is_tensor(PyObject *o) { return PyObject_TypeCheck(o, PyTensor_Type); }
 
+static bool pair(PyObject *a, PyObject *b, ExprId ab[2]) { return (ab[0] = py_expr_id(a)) && (ab[1] = py_expr_id(b)); }
+
 static PyObject *binary(ExprKind k, PyObject *a, PyObject *b) {
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
-  ExprId ab[2] = {py_expr_id(a), 0};
-  if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
-  return py_engine_expr(py_do_bin, &(PyCall){.kind = k, .a = ab});
+  ExprId ab[2];
+  return pair(a, b, ab) ? py_engine_expr(py_do_bin, &(PyCall){.kind = k, .a = ab}) : NULL;
 }
 
 static PyObject *arith(ExprKind k, const char *topi, PyObject *a, PyObject *b) {
@@ -304,8 +305,8 @@ static PyObject *expr_div(PyObject *a, PyObject *b) {
 
 static PyObject *bitop(Intrin in, PyObject *a, PyObject *b) {
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
-  ExprId ab[2] = {py_expr_id(a), 0};
-  if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
+  ExprId ab[2];
+  if (!pair(a, b, ab)) return NULL;
   return py_engine_expr(py_do_math, &(PyCall){.in = in, .n = 2, .a = ab});
 }
 static PyObject *expr_shl(PyObject *a, PyObject *b) { return bitop(IN_SHL, a, b); }
@@ -435,6 +436,12 @@ static PyObject *get_name(PyObject *o, void *Py_UNUSED(u)) {
   return PyUnicode_FromString(ir_var_info(SES, ir_node(SES, ((PyExpr *)o)->id)->sym)->name);
 }
 
+static PyObject *expr_objects(int n, const ExprId *e) {
+  PyObject *l = PyList_New(n);
+  for (int i = 0; l && i < n; i++) py_put(&l, i, py_expr_new(e[i]));
+  return l;
+}
+
 /* What a load, a call or a reduction refers to; for tools that walk expressions. */
 static PyObject *get_symbol(PyObject *o, void *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
@@ -446,36 +453,16 @@ static PyObject *get_symbol(PyObject *o, void *Py_UNUSED(u)) {
     return PyErr_Format(PyExc_AttributeError, "%s has no attribute 'symbol'", PY_KIND_NAME[n.kind]);
   IrReduce r = *ir_reduce(SES, e);
   IrReducer c = *ir_reducer(SES, r.reducer);
-  PyObject *axes = PyList_New(0), *src = PyList_New(0), *comb = PyList_New(0), *cond = py_expr_new(r.cond);
-  PyObject *init = PyList_New(0); /* empty: the identity */
-  bool ok = axes && src && comb && cond && init;
-  for (int i = 0; ok && i < r.n_axis; i++) {
-    PyObject *v = py_iter_new(r.axis[i].var, r.axis[i].min, r.axis[i].extent, IV_REDUCE, NULL);
-    ok = v && PyList_Append(axes, v) == 0;
-    Py_XDECREF(v);
-  }
-  for (int i = 0; ok && i < r.n_src; i++) {
-    PyObject *v = py_expr_new(r.src[i]);
-    PyObject *t = Py_BuildValue("(NNNN)", py_expr_new(ex_var(SES, c.lhs[i])), py_expr_new(ex_var(SES, c.rhs[i])),
-                                py_expr_new(c.result[i]), py_expr_new(c.identity[i]));
-    ok = v && t && PyList_Append(src, v) == 0 && PyList_Append(comb, t) == 0;
-    Py_XDECREF(v);
-    Py_XDECREF(t);
-  }
-  for (int i = 0; ok && r.init && i < r.n_src; i++) {
-    PyObject *v = py_expr_new(r.init[i]);
-    ok = v && PyList_Append(init, v) == 0;
-    Py_XDECREF(v);
-  }
-  PyObject *out = ok ? Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:i}", "axis", axes, "source", src, "combiner", comb,
-                                     "condition", cond, "init", init, "value_index", (int)r.value_index)
-                     : NULL;
-  Py_XDECREF(init);
-  Py_XDECREF(axes);
-  Py_XDECREF(src);
-  Py_XDECREF(comb);
-  Py_XDECREF(cond);
-  return out;
+  PyObject *axes = PyList_New(r.n_axis), *comb = PyList_New(r.n_src);
+  for (int i = 0; axes && i < r.n_axis; i++)
+    py_put(&axes, i, py_iter_new(r.axis[i].var, r.axis[i].min, r.axis[i].extent, IV_REDUCE, NULL));
+  for (int i = 0; comb && i < r.n_src; i++)
+    py_put(&comb, i,
+           Py_BuildValue("(NNNN)", py_expr_new(ex_var(SES, c.lhs[i])), py_expr_new(ex_var(SES, c.rhs[i])),
+                         py_expr_new(c.result[i]), py_expr_new(c.identity[i])));
+  return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:i}", "axis", axes, "source", expr_objects(r.n_src, r.src), "combiner",
+                       comb, "condition", py_expr_new(r.cond), "init", expr_objects(r.init ? r.n_src : 0, r.init),
+                       "value_index", (int)r.value_index); /* no init: the identity */
 }
 
 static PyObject *expr_astype(PyObject *o, PyObject *arg) {
@@ -509,11 +496,9 @@ static PyObject *iter_get(PyObject *o, void *u) {
 static PyObject *iter_dom(PyObject *o, void *Py_UNUSED(u)) {
   PyIterVar *v = (PyIterVar *)o;
   if (!v->extent) return Py_NewRef(Py_None);
-  PyObject *mod = PyImport_ImportModule("nestsmith.tir"), *lo = py_dim_new(v->min), *ext = py_dim_new(v->extent);
-  PyObject *r = mod && lo && ext ? PyObject_CallMethod(mod, "_range", "OO", lo, ext) : NULL;
+  PyObject *mod = PyImport_ImportModule("nestsmith.tir");
+  PyObject *r = mod ? PyObject_CallMethod(mod, "_range", "NN", py_dim_new(v->min), py_dim_new(v->extent)) : NULL;
   Py_XDECREF(mod);
-  Py_XDECREF(lo);
-  Py_XDECREF(ext);
   return r;
 }
 static PyObject *iter_repr(PyObject *o) {
@@ -535,13 +520,6 @@ static PyObject *imm_value(PyObject *o, void *Py_UNUSED(u)) { return PyLong_From
 static PyObject *imm_dtype(PyObject *o, void *Py_UNUSED(u)) {
   long long v = PyLong_AsLongLong(o);
   return PyUnicode_FromString(v >= INT32_MIN && v <= INT32_MAX ? "int32" : "int64");
-}
-static PyObject *imm_astype(PyObject *o, PyObject *arg) {
-  PyCall x = {0};
-  ExprId e = py_expr_id(o);
-  if (!e || !py_dtype(arg, &x.t)) return NULL;
-  x.a = &e;
-  return py_engine_expr(py_do_cast, &x);
 }
 
 /* ---- types ---- */
@@ -621,7 +599,7 @@ static PyType_Spec ITER_SPEC = {"nestsmith._core.IterVar", sizeof(PyIterVar), 0,
 static PyGetSetDef IMM_GET[] = {{"value", imm_value, NULL, "The number.", NULL},
                                 {"dtype", imm_dtype, NULL, "Type name.", NULL},
                                 {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef IMM_METHODS[] = {{"astype", imm_astype, METH_O, "astype(dtype): a literal expression."},
+static PyMethodDef IMM_METHODS[] = {{"astype", expr_astype, METH_O, "astype(dtype): a literal expression."},
                                     {NULL, NULL, 0, NULL}};
 static PyType_Slot IMM_SLOTS[] = {{Py_tp_doc, "A constant extent: an int with the attributes of a literal."},
                                   {Py_tp_getset, IMM_GET},

@@ -1,6 +1,6 @@
 /* Bindings of the features by which template tuners learn: what the loops of a schedule do, as facts and as numbers. */
 #include "model/itervar.h"
-#include "py/py_search.h"
+#include "py/py_lower.h"
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL nestsmith_itervar_ARRAY_API
 #include <numpy/arrayobject.h>
@@ -8,25 +8,18 @@
 
 enum { WANT_FACTS, WANT_ITERVAR, WANT_CURVE };
 typedef struct {
-  const State *state;
-  IrCtx *c;
-  Target t;
-  PyArgs args;
+  PyLowering l;
   int want, samples;
   LoopFacts facts;
   FloatVec vec;
 } Job;
 static void do_loops(void *arg) {
   Job *j = arg;
-  State *s = state_copy(j->c, j->state);
-  if (!s->bounded) state_infer_bounds(s);
-  int n;
-  const TensorId *id = py_args_in(s, &j->args, &n);
-  Func f = low_loops(s, &j->t, n, id, LOW_ANALYSIS);
+  Func f = py_lowering_loops(&j->l, j->l.copy.s, LOW_ANALYSIS);
   pass_flatten(&f);
   j->facts = itervar_facts(&f);
-  if (j->want == WANT_ITERVAR) itervar_vector(ir_arena(j->c), &j->facts, &j->vec);
-  if (j->want == WANT_CURVE) curve_vector(ir_arena(j->c), &j->facts, j->samples, &j->vec);
+  if (j->want == WANT_ITERVAR) itervar_vector(ir_arena(f.ctx), &j->facts, &j->vec);
+  if (j->want == WANT_CURVE) curve_vector(ir_arena(f.ctx), &j->facts, j->samples, &j->vec);
 }
 
 static PyObject *touches(const LoopFact *l) {
@@ -65,27 +58,17 @@ static PyObject *run(PyObject *args, PyObject *kw, bool facts) {
   PyObject *o, *list, *out = NULL;
   const char *kind = "itervar";
   Job j = {.samples = 20};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO&|si", names, &o, &list, py_target, &j.t, &kind, &j.samples))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO&|si", names, &o, &list, py_target, &j.l.t, &kind, &j.samples))
     return NULL;
-  if (!PyObject_TypeCheck(o, PyStateBase_Type))
-    return PyErr_Format(PyExc_TypeError, "schedule: expected a Schedule or a State, not %s", Py_TYPE(o)->tp_name);
   if (!facts) j.want = WANT_ITERVAR;
   while (!facts && j.want < NS_COUNT(KIND) && strcmp(KIND[j.want], kind)) j.want++;
   if (j.want == NS_COUNT(KIND))
     return PyErr_Format(PyExc_ValueError, "kind='%s' is unknown; use \"itervar\" or \"curve\"", kind);
   if (j.samples < 1 || j.samples > 1000)
     return PyErr_Format(PyExc_ValueError, "samples=%d is not in 1..1000", j.samples);
-  j.state = ((PyState *)o)->state;
-  if (!py_args((PyState *)o, list, &j.args)) return NULL;
-  Err err;
-  err_init(&err);
-  j.c = py_candidate(py_state_ctx((PyState *)o)->ctx, &err); /* a clone: other threads may go on with the original */
-  if (j.c) {
-    ErrCode code = py_free(&err, do_loops, &j);
-    out = code != NS_OK ? py_raise(&err, code) : facts ? facts_list(&j.facts) : vector(&j.vec);
-    ir_free(j.c);
-  }
-  py_args_free(&j.args);
+  if (py_lowering_of(&j.l, o, list) && py_copy_run(&j.l.copy, py_free, do_loops, &j))
+    out = facts ? facts_list(&j.facts) : vector(&j.vec);
+  py_lowering_end(&j.l);
   return out;
 }
 static PyObject *fn_facts(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) { return run(args, kw, true); }

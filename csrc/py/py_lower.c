@@ -3,14 +3,27 @@
  */
 #include <string.h>
 #include "interp/interp.h"
-#include "lower/lower.h"
-#include "py/py.h"
+#include "py/py_lower.h"
+
+bool py_lowering_of(PyLowering *l, PyObject *schedule, PyObject *args) {
+  if (PyObject_TypeCheck(schedule, PyStateBase_Type))
+    return py_args((PyState *)schedule, args, &l->args) && py_copy_take(&l->copy, (PyState *)schedule);
+  PyErr_Format(PyExc_TypeError, "expected a Schedule or a State, not %s", Py_TYPE(schedule)->tp_name);
+  return false;
+}
+Func py_lowering_loops(PyLowering *l, State *s, LowUse use) {
+  int n;
+  if (!s->bounded) state_infer_bounds(s);
+  const TensorId *id = py_args_in(s, &l->args, &n);
+  return low_loops(s, &l->t, n, id, use);
+}
+void py_lowering_end(PyLowering *l) {
+  py_copy_drop(&l->copy);
+  py_args_free(&l->args);
+}
 
 typedef struct {
-  PyCopy copy;
-  IrCtx *c; /* of the copy */
-  Target t;
-  PyArgs args;
+  PyLowering l;
   int what;
   char *text;
   GpuCheck check;
@@ -18,31 +31,24 @@ typedef struct {
 
 /* ---- work in the engine ---- */
 enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS };
-static Func loops_of(Job *j, State *s, LowUse use) {
-  if (!s->bounded) state_infer_bounds(s);
-  int n;
-  const TensorId *id = py_args_in(s, &j->args, &n);
-  return low_loops(s, &j->t, n, id, use);
-}
+static IrCtx *context(const Job *j) { return j->l.copy.own.ctx; }
 static void kernels_text(Job *j, Func f) {
   StrBuf b;
-  sb_init(&b, ir_arena(j->c));
+  sb_init(&b, ir_arena(context(j)));
   Program p = low_build(f, "main");
   for (int i = 0; i < p.n_kernels; i++) {
     const Kernel *k = &p.kernel[i];
     sb_printf(&b, "kernel %s grid %lld %lld %lld block %lld %lld %lld shared %lld local %lld\n", k->name,
               (long long)k->grid[0], (long long)k->grid[1], (long long)k->grid[2], (long long)k->block[0],
               (long long)k->block[1], (long long)k->block[2], (long long)k->shared_bytes, (long long)k->local_bytes);
-    st_print(j->c, &b, k->body, 1);
+    st_print(context(j), &b, k->body, 1);
   }
   j->text = sb_str(&b);
 }
 static void do_text(void *arg) {
   Job *j = arg;
-  Func f = loops_of(j, j->copy.s,
-                    j->what == TEXT_FEATURES ? LOW_FEATURES
-                    : j->what == TEXT_PRIMFN ? LOW_TEXT
-                                             : LOW_CODE);
+  static const LowUse USE[] = {LOW_TEXT, LOW_CODE, LOW_FEATURES, LOW_CODE};
+  Func f = py_lowering_loops(&j->l, j->l.copy.s, USE[j->what]);
   if (j->what == TEXT_PRIMFN) {
     j->text = low_primfn(f);
     return;
@@ -53,17 +59,11 @@ static void do_text(void *arg) {
   }
   pass_simplify(&f);
   StrBuf b;
-  sb_init(&b, ir_arena(j->c));
-  st_print(j->c, &b, f.body, 0);
+  sb_init(&b, ir_arena(context(j)));
+  st_print(context(j), &b, f.body, 0);
   j->text = sb_str(&b);
 }
-PY_BODY(do_check, Job *j,
-        j->check = low_gpu_check(loops_of(j, j->copy.s, j->what == TEXT_FEATURES ? LOW_FEATURES : LOW_CODE)))
-static bool with_copy(Job *j, PyState *o, ErrCode (*run)(Err *e, ErrBody body, void *arg), ErrBody body) {
-  if (!py_copy_take(&j->copy, o)) return false;
-  j->c = j->copy.own.ctx;
-  return py_copy_run(&j->copy, run, body, j);
-}
+PY_BODY(do_check, Job *j, j->check = low_gpu_check(py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE)))
 
 /* ---- functions ---- */
 static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
@@ -71,35 +71,32 @@ static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static const char *const WHAT[] = {"primfn", "loops", "features", "kernels"};
   PyObject *state, *list = Py_None;
   const char *what;
-  Job j = {.t = target_default(TG_CPU, 0)};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|O&O", names, &state, &what, py_target, &j.t, &list)) return NULL;
-  if (!PyObject_TypeCheck(state, PyStateBase_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
+  Job j = {.l.t = target_default(TG_CPU, 0)};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|O&O", names, &state, &what, py_target, &j.l.t, &list)) return NULL;
   while (j.what < NS_COUNT(WHAT) && strcmp(WHAT[j.what], what)) j.what++;
   if (j.what == NS_COUNT(WHAT))
     return PyErr_Format(PyExc_ValueError,
                         "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
-  PyState *o = (PyState *)state;
-  if (!py_args(o, list, &j.args)) return NULL;
-  PyObject *r = with_copy(&j, o, py_free, do_text) ? PyUnicode_FromString(j.text) : NULL;
-  py_copy_drop(&j.copy);
-  py_args_free(&j.args);
+  PyObject *r = py_lowering_of(&j.l, state, list) && py_copy_run(&j.l.copy, py_free, do_text, &j)
+                    ? PyUnicode_FromString(j.text)
+                    : NULL;
+  py_lowering_end(&j.l);
   return r;
 }
 static PyObject *fn_check(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   static char *names[] = {"state", "target", NULL};
   PyObject *state;
-  Job j = {.t = target_default(TG_CUDA, 0)};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|O&", names, PyState_Type, &state, py_target, &j.t)) return NULL;
+  Job j = {.l.t = target_default(TG_CUDA, 0)};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|O&", names, PyState_Type, &state, py_target, &j.l.t)) return NULL;
   PyObject *r = NULL;
-  if (with_copy(&j, (PyState *)state, py_free, do_check)) {
+  if (py_lowering_of(&j.l, state, Py_None) && py_copy_run(&j.l.copy, py_free, do_check, &j)) {
     const GpuCheck *k = &j.check;
     r = Py_BuildValue("{s:O,s:s,s:L,s:L,s:L,s:L,s:L}", "ok", k->ok ? Py_True : Py_False, "why", k->ok ? "" : k->why,
                       "threads", (long long)k->threads, "shared_bytes", (long long)k->shared_bytes, "local_bytes",
                       (long long)k->local_bytes, "vthread", (long long)k->vthread, "vector_bytes",
                       (long long)k->vector_bytes);
   }
-  py_copy_drop(&j.copy);
+  py_lowering_end(&j.l);
   return r;
 }
 /* ---- every pass against the reference evaluation ---- */
@@ -114,11 +111,11 @@ typedef struct {
   double tolerance;
 } Verify;
 static void found(Verify *v, const char *pass, const char *what) {
-  vec_push(ir_arena(v->j.c), &v->found, arena_printf(ir_arena(v->j.c), "%s: %s", pass, what));
+  vec_push(ir_arena(context(&v->j)), &v->found, arena_printf(ir_arena(context(&v->j)), "%s: %s", pass, what));
 }
 /* Equal element by element; zeros of either sign are equal, because 0 + x is folded to x. */
 static bool equal(const Verify *v, int i) {
-  DType t = ir_tensor(v->j.c, v->dag->tensor[i])->type;
+  DType t = ir_tensor(context(&v->j), v->dag->tensor[i])->type;
   size_t n = (size_t)v->in[i].len, size = (size_t)dtype_bytes(t);
   if (!memcmp(v->got[i], v->ref[i], n)) return true;
   if (t.code != DT_FLOAT && t.code != DT_BFLOAT) return false;
@@ -134,7 +131,7 @@ static bool equal(const Verify *v, int i) {
 /* With a tolerance, float32 results may differ by it, relative to the largest magnitude: sums in another order. */
 static bool close_enough(const Verify *v, int i) {
   if (equal(v, i)) return true;
-  if (v->tolerance <= 0 || !dtype_eq(ir_tensor(v->j.c, v->dag->tensor[i])->type, DT_F32)) return false;
+  if (v->tolerance <= 0 || !dtype_eq(ir_tensor(context(&v->j), v->dag->tensor[i])->type, DT_F32)) return false;
   const float *a = v->got[i], *b = v->ref[i];
   int64_t n = (int64_t)(v->in[i].len / 4);
   double scale = 0, worst = 0;
@@ -147,17 +144,18 @@ static bool close_enough(const Verify *v, int i) {
 }
 static void compare(Verify *v, const char *pass, const Func *f, const Program *p) {
   const TeDag *d = v->dag;
-  Arena *a = ir_arena(v->j.c);
+  Arena *a = ir_arena(context(&v->j));
   for (int i = 0; i < v->n; i++) {
     memcpy(v->got[i], v->in[i].buf, (size_t)v->in[i].len);
-    if (te_op_of(v->j.c, d->tensor[i])->kind == TE_COMPUTE) memset(v->got[i], 0x7b, (size_t)v->in[i].len);
+    if (te_op_of(context(&v->j), d->tensor[i])->kind == TE_COMPUTE) memset(v->got[i], 0x7b, (size_t)v->in[i].len);
   }
   InterpReport r = p ? interp_run_program(p, v->got, v->max_steps) : interp_run(f, v->got, v->max_steps);
   for (int i = 0; i < r.n && i < 4; i++) found(v, pass, r.finding[i]);
   for (int i = 0; i < v->n; i++)
     if (!close_enough(v, i))
       found(v, pass,
-            arena_printf(a, "the result in %s differs from the reference", ir_tensor(v->j.c, d->tensor[i])->name));
+            arena_printf(a, "the result in %s differs from the reference",
+                         ir_tensor(context(&v->j), d->tensor[i])->name));
 }
 static int64_t tensor_bytes(IrCtx *c, TensorId id) {
   const IrTensor *t = ir_tensor(c, id);
@@ -169,8 +167,8 @@ static int64_t tensor_bytes(IrCtx *c, TensorId id) {
 }
 static void do_verify(void *arg) {
   Verify *v = arg;
-  IrCtx *c = v->j.c;
-  if (v->j.args.id) v->dag = te_dag(c, v->j.args.n, v->j.args.id);
+  IrCtx *c = context(&v->j);
+  if (!v->dag) v->dag = te_dag(c, v->j.l.args.n, v->j.l.args.id);
   const TeDag *d = v->dag;
   for (int i = 0; i < v->n; i++) {
     int64_t size = tensor_bytes(c, d->tensor[i]);
@@ -180,8 +178,8 @@ static void do_verify(void *arg) {
     v->got[i] = arena_alloc(ir_arena(c), (size_t)v->in[i].len);
   }
   interp_dag(c, d, v->ref);
-  State *s = state_copy(c, v->j.copy.s);
-  Func f = loops_of(&v->j, s, LOW_CODE);
+  State *const from = v->j.l.copy.s;
+  Func f = py_lowering_loops(&v->j.l, state_copy(c, from), LOW_CODE);
   low_check_legal(&f);
   ir_verify(c, f.body, false, false);
   compare(v, "loops", &f, NULL);
@@ -193,23 +191,22 @@ static void do_verify(void *arg) {
     ir_verify(c, f.body, f.flat, false);
     compare(v, pass[i].name, &f, NULL);
   }
-  Program p = low_build(loops_of(&v->j, state_copy(c, v->j.copy.s), LOW_CODE), "main");
+  Program p = low_build(py_lowering_loops(&v->j.l, state_copy(c, from), LOW_CODE), "main");
   compare(v, "program", NULL, &p);
 }
 static PyObject *fn_verify(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *state, *list, *tensors = Py_None;
   Verify v = {.max_steps = 50000000};
-  if (!PyArg_ParseTuple(args, "OO&O!|dO", &state, py_target, &v.j.t, &PyList_Type, &list, &v.tolerance, &tensors))
+  if (!PyArg_ParseTuple(args, "OO&O!|dO", &state, py_target, &v.j.l.t, &PyList_Type, &list, &v.tolerance, &tensors))
     return NULL;
   bool schedule = PyObject_TypeCheck(state, PySchedule_Type);
-  if (!PyObject_TypeCheck(state, PyStateBase_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a State or a Schedule, not %s", Py_TYPE(state)->tp_name);
-  PyState *o = (PyState *)state;
-  if (!schedule && !o->dag)
-    return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule; pass the schedule and its tensors");
-  v.dag = schedule ? NULL : o->dag->dag;
-  bool ok = !schedule || py_args(o, tensors, &v.j.args);
-  Py_ssize_t want = !ok ? 0 : schedule ? v.j.args.n : v.dag->n_tensors;
+  bool ok = py_lowering_of(&v.j.l, state, schedule ? tensors : Py_None);
+  const PyDag *dag = ok && !schedule ? ((PyState *)state)->dag : NULL;
+  if (ok && !schedule && !dag)
+    ok = PyErr_Format(PyExc_TypeError, "this state was made from a te schedule; pass the schedule and its tensors") !=
+         NULL;
+  v.dag = dag ? dag->dag : NULL;
+  Py_ssize_t want = !ok ? 0 : schedule ? v.j.l.args.n : v.dag->n_tensors;
   if (ok && (PyList_GET_SIZE(list) != want || want > 32))
     ok = PyErr_Format(PyExc_ValueError, "%zd arrays are needed, one per tensor (at most 32)", want) != NULL;
   for (Py_ssize_t i = 0; ok && i < want; i++) {
@@ -217,14 +214,13 @@ static PyObject *fn_verify(PyObject *Py_UNUSED(m), PyObject *args) {
     if (ok) v.n = (int)i + 1;
   }
   PyObject *r = NULL;
-  if (ok && with_copy(&v.j, o, py_run, do_verify)) {
+  if (ok && py_copy_run(&v.j.l.copy, py_run, do_verify, &v)) {
     r = PyList_New(v.found.len);
     for (int i = 0; r && i < v.found.len; i++) PyList_SET_ITEM(r, i, PyUnicode_FromString(v.found.at[i]));
     r = py_filled(r);
   }
   for (int i = 0; i < v.n; i++) PyBuffer_Release(&v.in[i]);
-  py_copy_drop(&v.j.copy);
-  py_args_free(&v.j.args);
+  py_lowering_end(&v.j.l);
   return r;
 }
 static PyMethodDef FUNCS[] = {

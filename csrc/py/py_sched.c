@@ -131,11 +131,7 @@ static PyObject *fn_from_steps(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag;
   Replay x = {0};
   if (!PyArg_ParseTuple(args, "O!si", PyDag_Type, &dag, &x.json, &x.option) || !replay(dag, &x)) return NULL;
-  PyObject *s = sched_obj(PySchedule_Type, x.s), *t = tensor_list(x.dag->n_tensors, x.dag->tensor);
-  if (s && t) return Py_BuildValue("(NN)", s, t);
-  Py_XDECREF(s);
-  Py_XDECREF(t);
-  return NULL;
+  return Py_BuildValue("(NN)", sched_obj(PySchedule_Type, x.s), tensor_list(x.dag->n_tensors, x.dag->tensor));
 }
 
 static PyObject *fn_rewrite_layout(PyObject *Py_UNUSED(m), PyObject *args) {
@@ -305,12 +301,7 @@ static PyObject *m_split(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iOOO", &x.stage, &iv, &factor, &nparts) || !leaf_of_axis(&x, iv)) return NULL;
   if (factor != Py_None && !(x.a = py_expr_id(factor))) return NULL;
   if (nparts != Py_None && !(x.b = py_expr_id(nparts))) return NULL;
-  if (!run(do_split, &x)) return NULL;
-  PyObject *a = leaf_obj(&x, x.leaf), *b = leaf_obj(&x, x.leaf + 1);
-  if (a && b) return Py_BuildValue("(NN)", a, b);
-  Py_XDECREF(a);
-  Py_XDECREF(b);
-  return NULL;
+  return run(do_split, &x) ? Py_BuildValue("(NN)", leaf_obj(&x, x.leaf), leaf_obj(&x, x.leaf + 1)) : NULL;
 }
 
 PY_BODY(do_fuse, Call *x, hand_fuse(x->s, x->stage, x->leaf))
@@ -495,10 +486,8 @@ static PyObject *m_rfactor(PyObject *o, PyObject *args) {
 static PyObject *sched_len(PyObject *o, void *Py_UNUSED(u)) { return PyLong_FromLong(state_of(o)->stage.len); }
 
 static void sched_dealloc(PyObject *o) { /* the state lives in the session */
-  PyTypeObject *t = Py_TYPE(o);
   py_scope_dies(((PyState *)o)->scope);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 static PyGetSetDef SCHED_GET[] = {{"num_stages", sched_len, NULL, "Number of stages.", NULL},
