@@ -50,6 +50,12 @@ typedef void (*ErrBody)(void *arg);
 void err_init(Err *e);
 ErrCode err_try(Err *e, ErrBody body, void *arg); /* runs body(arg); NS_OK, or the code raised inside (message in e->msg) */
 NS_NORETURN void err_raise(Err *e, ErrCode code, const char *fmt, ...) NS_PRINTF(3, 4);
+/* a body that does one thing: ERR_BODY(do_key, Text *x, x->out = te_workload_key(x->c, x->d)) */
+#define ERR_BODY(name, argument, ...)                                                                                  \
+  static void name(void *body_argument) {                                                                              \
+    argument = body_argument;                                                                                          \
+    __VA_ARGS__;                                                                                                       \
+  }
 /* runs body(arg); what it raises travels on after undo(arg) */
 void err_guard(Err *e, ErrBody body, ErrBody undo, void *arg);
 NS_NORETURN void err_rethrow(Err *e, ErrCode code); /* raise again what a nested err_try on the same Err returned */

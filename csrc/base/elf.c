@@ -7,6 +7,7 @@
 #include <elf.h>
 #include <link.h>
 #include <stdio.h>
+#include <dlfcn.h>
 #include <string.h>
 
 typedef struct {
@@ -157,4 +158,14 @@ const void *object_variable(const void *image, size_t n, const char *name, size_
     }
   }
   return NULL;
+}
+
+const char *lib_symbols(void *lib, int n, const LibSymbol *table, void *api) {
+  const char *missing = NULL;
+  for (int i = 0; i < n; i++) {
+    void *f = dlsym(lib, table[i].symbol);
+    if (!f && !missing) missing = table[i].symbol;
+    memcpy((char *)api + table[i].at, &f, sizeof f);
+  }
+  return missing;
 }

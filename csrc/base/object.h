@@ -17,6 +17,11 @@ void object_check(Err *e, const void *image, size_t n, const char *what);
 /* The bytes of an exported variable; NULL if there is none, or it does not lie in the file. Any bytes will do. */
 const void *object_variable(const void *image, size_t n, const char *name, size_t *size);
 
+/* Functions of an opened library: the pointers at these places of api, NULL for what it lacks; returns the first symbol
+ * that it lacks, or NULL. */
+typedef struct { size_t at; const char *symbol; } LibSymbol;
+const char *lib_symbols(void *lib, int n, const LibSymbol *table, void *api);
+
 /* ---- instructions (isa.c) ---- */
 #define ISA_NOTE "nestsmith_isa"
 char *isa_note(Arena *a); /* C text to stand behind a program */

@@ -22,23 +22,10 @@ static bool is_fixed(Hoist *h, ExprId e) {
   if (n.type.lanes > 1 || n.type.code != DT_INT) return false;
   int32_t known = mapu_get(&h->fixed, (uint64_t)e, -1);
   if (known >= 0) return known;
-  bool ok = false;
-  switch ((ExprKind)n.kind) {
-  case IR_INT: ok = true; break;
-  case IR_VAR:
+  bool ok = n.kind == IR_INT;
+  if (n.kind == IR_VAR)
     for (int i = 0; i < h->n_live && !ok; i++) ok = h->g->live_var.at[i] == n.sym;
-    break;
-  case IR_ADD:
-  case IR_SUB:
-  case IR_MUL:
-  case IR_DIV:
-  case IR_MOD:
-  case IR_FDIV:
-  case IR_FMOD:
-  case IR_MIN:
-  case IR_MAX: ok = is_fixed(h, ir_kid(c, e, 0)) && is_fixed(h, ir_kid(c, e, 1)); break;
-  default: break;
-  }
+  if (ir_is_arith(n.kind)) ok = is_fixed(h, ir_kid(c, e, 0)) && is_fixed(h, ir_kid(c, e, 1));
   mapu_set(&h->fixed, (uint64_t)e, ok);
   return ok;
 }

@@ -225,10 +225,7 @@ typedef struct {
   Arena *a;
   int dir;
 } Shrink;
-static void do_shrink(void *arg) {
-  Shrink *s = arg;
-  shrink(s->a, s->dir);
-}
+ERR_BODY(do_shrink, Shrink *s, shrink(s->a, s->dir))
 
 void cache_put(Arena *a, const char *dir, const char *key, const Binary *b) {
   char name[64];

@@ -2,6 +2,7 @@
  * $CUDA_HOME or $CUDA_PATH, the loader's path, /usr/local/cuda, and the nvidia-cuda-nvrtc wheel beside this package or
  * in $VIRTUAL_ENV. NVRTC needs no GPU and may be called from several threads. */
 #include "compile/internal.h"
+#include "base/object.h"
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
@@ -82,10 +83,7 @@ static void *find_library(void) {
 }
 
 static bool load(Nvrtc *v, char *why, size_t n) {
-  static const struct {
-    size_t at;
-    const char *symbol;
-  } TABLE[] = {
+  static const LibSymbol TABLE[] = {
 #define ROW(field, symbol, params) {offsetof(Nvrtc, field), symbol},
       NVRTC_FUNCS(ROW)
 #undef ROW
@@ -102,15 +100,11 @@ static bool load(Nvrtc *v, char *why, size_t n) {
                "install it with `pip install nvidia-cuda-nvrtc-cu12`");
     return false;
   }
-  for (int i = 0; i < NS_COUNT(TABLE); i++) {
-    void *f = dlsym(v->lib, TABLE[i].symbol);
-    if (!f) {
-      snprintf(why, n,
-               "the NVRTC found lacks %s: version 11.2 or newer is needed; `pip install nvidia-cuda-nvrtc-cu12`",
-               TABLE[i].symbol);
-      return false;
-    }
-    memcpy((char *)v + TABLE[i].at, &f, sizeof f);
+  const char *missing = lib_symbols(v->lib, NS_COUNT(TABLE), TABLE, v);
+  if (missing) {
+    snprintf(why, n, "the NVRTC found lacks %s: version 11.2 or newer is needed; `pip install nvidia-cuda-nvrtc-cu12`",
+             missing);
+    return false;
   }
   Dl_info where;
   v->path[0] = 0;

@@ -8,6 +8,7 @@
  * Timing: two events around the block. Kernels shorter than 20 us (on average, if a program has several) are timed as a
  * graph of `number` nodes launched once, so that the host's launch rate (2-5 us per launch) is not what is measured. */
 #include "device/cuda_api.h"
+#include "base/object.h"
 #include "device/internal.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -48,10 +49,7 @@ static const CUresult STICKY[] = {214, 220, 700, 702, 709, 710, 714, 715, 716, 7
 static const char *const LIBS[] = {"libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"};
 
 static bool load_api(CudaApi *api, char *why, size_t n) {
-  static const struct {
-    size_t at;
-    const char *symbol;
-  } TABLE[] = {
+  static const LibSymbol TABLE[] = {
 #define ROW(field, symbol, params) {offsetof(CudaApi, field), symbol},
       CUDA_FUNCS(ROW)
 #undef ROW
@@ -70,17 +68,12 @@ static bool load_api(CudaApi *api, char *why, size_t n) {
         "the NVIDIA driver is not installed (looked for libcuda.so.1 with dlopen); install it, or use target \"llvm\"");
     return false;
   }
-  for (int i = 0; i < NS_COUNT(TABLE); i++) {
-    void *f = dlsym(api->lib, TABLE[i].symbol);
-    if (!f) {
-      snprintf(why, n, "the NVIDIA driver is too old: it lacks %s; install driver 535 or newer", TABLE[i].symbol);
-      dlclose(api->lib);
-      api->lib = NULL;
-      return false;
-    }
-    memcpy((char *)api + TABLE[i].at, &f, sizeof f);
-  }
-  return true;
+  const char *missing = lib_symbols(api->lib, NS_COUNT(TABLE), TABLE, api);
+  if (!missing) return true;
+  snprintf(why, n, "the NVIDIA driver is too old: it lacks %s; install driver 535 or newer", missing);
+  dlclose(api->lib);
+  api->lib = NULL;
+  return false;
 }
 
 /* What a user can do about an error that is not the program's fault. */

@@ -53,10 +53,7 @@ static const DevOps *ops(Device *d) {
   return d->ops;
 }
 
-static void open_body(void *arg) {
-  Device *d = arg;
-  BACKENDS[backend(d->type)].open(d);
-}
+ERR_BODY(open_body, Device *d, BACKENDS[backend(d->type)].open(d))
 
 Device *dev_open(Err *e, DevType t, int id) {
   if (backend(t) < 0) err_raise(e, NS_ERR_VALUE, "device type %d is none of cpu (1), cuda (2), opencl (4)", (int)t);

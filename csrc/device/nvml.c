@@ -2,6 +2,7 @@
  * and changes nothing. Machines without it (and other vendors' GPUs) simply give no answer; what is measured does not
  * depend on it, only what can be told about it (spec 05 §7.6, §7.9). */
 #include "device/device.h"
+#include "base/object.h"
 #include <dlfcn.h>
 #include <string.h>
 
@@ -31,19 +32,13 @@ typedef struct {
 } Nvml;
 
 static void *open_library(Nvml *api) {
-  static const struct {
-    size_t at;
-    const char *symbol;
-  } TABLE[] = {
+  static const LibSymbol TABLE[] = {
 #define ROW(field, symbol, params) {offsetof(Nvml, field), symbol},
       NVML_FUNCS(ROW)
 #undef ROW
   };
   void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  for (int i = 0; lib && i < NS_COUNT(TABLE); i++) {
-    void *f = dlsym(lib, TABLE[i].symbol);
-    memcpy((char *)api + TABLE[i].at, &f, sizeof f);
-  }
+  if (lib) lib_symbols(lib, NS_COUNT(TABLE), TABLE, api);
   return lib;
 }
 

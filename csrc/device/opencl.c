@@ -7,6 +7,7 @@
  * The queue always records profiling times. A timed block is the span from the start of its first kernel to the end of
  * its last one, so that gaps between launches count as they do on CUDA. */
 #include "device/internal.h"
+#include "base/object.h"
 #include "device/opencl_api.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -68,10 +69,7 @@ static const char *error_name(cl_int r) {
 }
 
 static bool load_api(OpenclApi *api, char *why, size_t n) {
-  static const struct {
-    size_t at;
-    const char *symbol;
-  } TABLE[] = {
+  static const LibSymbol TABLE[] = {
 #define ROW(ret, field, symbol, params) {offsetof(OpenclApi, field), symbol},
       OPENCL_FUNCS(ROW)
 #undef ROW
@@ -82,13 +80,10 @@ static bool load_api(OpenclApi *api, char *why, size_t n) {
     snprintf(why, n, "no OpenCL loader (looked for libOpenCL.so.1 with dlopen); install ocl-icd-libopencl1");
     return false;
   }
-  for (int i = 0; i < NS_COUNT(TABLE); i++) {
-    void *f = dlsym(api->lib, TABLE[i].symbol);
-    if (!f) {
-      snprintf(why, n, "the OpenCL loader lacks %s: version 1.2 or newer is needed", TABLE[i].symbol);
-      return false;
-    }
-    memcpy((char *)api + TABLE[i].at, &f, sizeof f);
+  const char *missing = lib_symbols(api->lib, NS_COUNT(TABLE), TABLE, api);
+  if (missing) {
+    snprintf(why, n, "the OpenCL loader lacks %s: version 1.2 or newer is needed", missing);
+    return false;
   }
   int none = 0;
   atomic_compare_exchange_strong(&first_use, &none, fork_count() + 1);

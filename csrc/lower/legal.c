@@ -172,7 +172,7 @@ static void find_read(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   r->reads |= n->kind == IR_READ && ir_tensor(c, (TensorId)n->sym)->op == (const void *)r->op;
 }
-static void initial_values(Legal *k, int sid, const uint8_t *mark) {
+static void initial_values(Legal *k, int sid, const uint64_t *mark) {
   const Stage *st = &k->s->stage.at[sid];
   const ExprId *body = k->body && k->body[sid] ? k->body[sid] : st->op->body;
   if (ir_kind(k->c, body[0]) != IR_REDUCE || !ir_reduce(k->c, body[0])->init) return;
@@ -194,18 +194,18 @@ static void initial_values(Legal *k, int sid, const uint8_t *mark) {
 }
 
 /* ---- one stage's own loops ---- */
-static bool across_threads(const Stage *st, const uint8_t *mark) {
+static bool across_threads(const Stage *st, const uint64_t *mark) {
   for (int p = 0; p < st->leaf.len; p++)
     if ((mark[st->leaf.at[p]] & 2) && low_loop_kind(leaf(st, p)) >= FOR_VTHREAD) return true;
   return false;
 }
 
-static void mixed_loops(Legal *k, const Stage *st, const uint8_t *mark) {
+static void mixed_loops(Legal *k, const Stage *st, const uint64_t *mark) {
   const Axis *seen[N_TAG] = {NULL};
   bool across = across_threads(st, mark);
   for (int p = 0; p < st->leaf.len; p++) {
     const Axis *x = leaf(st, p);
-    uint8_t m = mark[st->leaf.at[p]];
+    uint64_t m = mark[st->leaf.at[p]];
     if (one(k, x)) continue;
     if ((m & 2) && x->ann == AN_PARALLEL)
       REFUSE(
@@ -230,7 +230,7 @@ static void mixed_loops(Legal *k, const Stage *st, const uint8_t *mark) {
 }
 
 /* What one thread reaches of a leaf, if memory of this scope is private to it. */
-static Reach leaf_reach(const Legal *k, int sid, const Axis *x, uint8_t mark, ScopeKind scope) {
+static Reach leaf_reach(const Legal *k, int sid, const Axis *x, uint64_t mark, ScopeKind scope) {
   const Stage *st = &k->s->stage.at[sid];
   if (one(k, x) || low_loop_kind(x) < FOR_VTHREAD) return REACH_ALL;
   if (low_loop_kind(x) == FOR_VTHREAD) return path_has_object(k, sid, x->thread_obj) ? REACH_PART : REACH_ALL;
@@ -251,7 +251,7 @@ static void split_reach(const Legal *k, const Stage *st, const Rel *r, Reach *re
 }
 
 /* Private memory: does each thread compute all that it reads? Loops that are bound to the threads leave it a part. */
-static void private_part(Legal *k, int sid, const uint8_t *mark) {
+static void private_part(Legal *k, int sid, const uint64_t *mark) {
   const Stage *st = &k->s->stage.at[sid];
   ScopeKind scope = k->is_arg[sid] && st->at == AT_ROOT ? SC_GLOBAL : state_scope(k->s, sid);
   Reach *reach = arena_array(k->a, Reach, st->axes.len);
@@ -285,14 +285,14 @@ static void private_part(Legal *k, int sid, const uint8_t *mark) {
 
 /* ---- memory that several threads see ---- */
 
-static bool binds_data(const Legal *k, const Stage *st, const uint8_t *mark, int tag) {
+static bool binds_data(const Legal *k, const Stage *st, const uint64_t *mark, int tag) {
   for (int p = 0; p < st->leaf.len; p++)
     if (hardware(leaf(st, p)) && tag_of(leaf(st, p)) == tag && mark[st->leaf.at[p]] == 1 && !one(k, leaf(st, p)))
       return true;
   return false;
 }
 
-static void shared_sums(Legal *k, int sid, const uint8_t *mark) {
+static void shared_sums(Legal *k, int sid, const uint64_t *mark) {
   const Stage *st = &k->s->stage.at[sid];
   if (!te_is_reduction(k->c, st->op) || across_threads(st, mark)) return; /* all that combine hold the same result */
   ScopeKind scope = k->is_arg[sid] ? SC_GLOBAL : state_scope(k->s, sid);
@@ -461,7 +461,7 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
              name_of(st));
     if (st->op->kind == TE_COMPUTE) free_variables(&k, st->op);
     if (st->op->kind != TE_COMPUTE || st->at == AT_INLINED) continue;
-    const uint8_t *mark = low_axis_marks(k.a, st);
+    const uint64_t *mark = low_axis_marks(k.a, st);
     mixed_loops(&k, st, mark);
     if (k.gpu) find_launch(&k, sid);
     if (k.gpu) memory_of_kernels(&k, sid);

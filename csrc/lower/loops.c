@@ -37,9 +37,9 @@ typedef struct {
   Loops *l;
   const Stage *st;
   int sid;
-  ExprId *val;   /* per axis: its value in terms of loop variables; 0 not known yet */
-  uint8_t *mark; /* per axis: 1 data, 2 reduction, 3 both */
-  bool *wide;    /* per axis: it counts with 64 bits; NULL: none does */
+  ExprId *val;    /* per axis: its value in terms of loop variables; 0 not known yet */
+  uint64_t *mark; /* per axis: 1 data, 2 reduction, 3 both */
+  bool *wide;     /* per axis: it counts with 64 bits; NULL: none does */
   bool reduce, cross;
   int begin;               /* begin: position of the first leaf that belongs to a reduction */
   BufferId acc[8], red[8]; /* cross: private partial results, results of the combination */

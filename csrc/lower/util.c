@@ -11,10 +11,7 @@ bool low_is_gpu(const Func *f) { return f->target.kind != TG_CPU; }
 
 const char *low_tag(ForKind k) { return k >= FOR_VTHREAD ? FOR_NAME[k] : ""; }
 
-static void verify_body(void *p) {
-  const Func *f = p;
-  ir_verify(f->ctx, f->body, f->flat, f->use == LOW_FEATURES);
-}
+ERR_BODY(verify_body, const Func *f, ir_verify(f->ctx, f->body, f->flat, f->use == LOW_FEATURES))
 void low_verify(Func *f, const char *pass) {
   Err *e = ir_err(f->ctx);
   if (!ir_verifies(f->ctx)) return;
@@ -120,21 +117,10 @@ ForKind low_loop_kind(const Axis *x) {
       [AN_BLOCK_Z] = FOR_BLOCK_Z,   [AN_THREAD_Z] = FOR_THREAD_Z, [AN_TENSORIZE] = FOR_SERIAL};
   return KIND[x->ann];
 }
-uint8_t *low_axis_marks(Arena *a, const Stage *st) {
-  uint8_t *m = arena_array(a, uint8_t, st->axes.len);
+uint64_t *low_axis_marks(Arena *a, const Stage *st) {
+  uint64_t *m = arena_array(a, uint64_t, st->axes.len);
   for (int i = 0; i < st->n_root; i++) m[i] = i < st->n_root_data ? 1 : 2;
-  for (int r = 0; r < st->rels.len; r++) {
-    const Rel *rel = &st->rels.at[r];
-    switch (rel->kind) {
-    case REL_SPLIT:
-      m[rel->outer] |= m[rel->parent];
-      m[rel->inner] |= m[rel->parent];
-      break;
-    case REL_FUSE: m[rel->parent] |= (uint8_t)(m[rel->outer] | m[rel->inner]); break;
-    case REL_REBASE: m[rel->outer] |= m[rel->parent]; break;
-    case REL_SINGLETON: break;
-    }
-  }
+  stage_spread(st, m);
   return m;
 }
 

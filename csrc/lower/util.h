@@ -19,7 +19,7 @@ void low_verify(Func *f, const char *pass); /* ir_verify, where the context want
 
 /* Of a schedule's loops. Marks, per axis: it derives from data axes (1), from reduction axes (2), or from both (3). */
 ForKind low_loop_kind(const Axis *x);
-uint8_t *low_axis_marks(Arena *a, const Stage *st);
+uint64_t *low_axis_marks(Arena *a, const Stage *st);
 
 /* ---- legal.c ---- */
 /* Why no program of s can be right; NULL: it can. ar knows the ranges of loops; is_arg, per stage: it stores into an

@@ -378,10 +378,7 @@ typedef struct {
   Serving *c;
   int type, id;
 } Open;
-static void open_body(void *arg) {
-  Open *o = arg;
-  o->c->dev = dev_open(&o->c->e, (DevType)o->type, o->id);
-}
+ERR_BODY(open_body, Open *o, o->c->dev = dev_open(&o->c->e, (DevType)o->type, o->id))
 
 static void measure_loop(Serving *c, int dev_type, int dev_id) {
   MsgBody b;

@@ -274,10 +274,7 @@ static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
   if (!r->locked) devlock_refuse(e, holder);
 }
 
-static void check_here(void *arg) {
-  Lane *l = arg;
-  build_check_here(l->a, &l->p->target, &l->p->build);
-}
+ERR_BODY(check_here, Lane *l, build_check_here(l->a, &l->p->target, &l->p->build))
 
 static void new_body(void *arg) {
   New *n = arg;

@@ -634,10 +634,7 @@ typedef struct {
   const BuildOptions *o;
   Binary out;
 } Here;
-static void build_here(void *arg) {
-  Here *h = arg;
-  h->out = build_binary(h->a, h->t, h->source, h->o);
-}
+ERR_BODY(build_here, Here *h, h->out = build_binary(h->a, h->t, h->source, h->o))
 
 static MeasureError compile_here(Compiler *c, Arena *a, const Target *t, const char *source, const BuildOptions *o,
                                  Binary *out, char msg[MSR_MSG]) {

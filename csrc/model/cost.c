@@ -66,10 +66,7 @@ static void new_body(void *arg) {
   m->trained[1] = arena_new(m->err);
   vec_push(m->keep, &m->first, 0);
 }
-static void new_undo(void *arg) {
-  New *n = arg;
-  cost_free(n->m ? n->m : &n->start);
-}
+ERR_BODY(new_undo, New *n, cost_free(n->m ? n->m : &n->start))
 CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
   New n = {.start = {.err = e, .keep = arena_new(e), .seed = seed, .kind = MODEL_TREES}};
   n.start.params = p ? *p : tree_params_online();

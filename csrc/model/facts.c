@@ -20,12 +20,7 @@ int64_t facts_extent(const State *s, const Axis *x) {
 static void origins(const Stage *g, uint64_t *mask) {
   memset(mask, 0, sizeof(uint64_t) * (size_t)g->axes.len);
   for (int i = 0; i < g->n_root && i < MAX_AXES; i++) mask[i] = 1ull << i;
-  for (int i = 0; i < g->rels.len; i++) {
-    const Rel *r = &g->rels.at[i];
-    if (r->kind == REL_SPLIT) mask[r->outer] |= mask[r->parent], mask[r->inner] |= mask[r->parent];
-    if (r->kind == REL_FUSE) mask[r->parent] = mask[r->outer] | mask[r->inner];
-    if (r->kind == REL_REBASE) mask[r->outer] |= mask[r->parent]; /* inner is not used */
-  }
+  stage_spread(g, mask);
 }
 
 /* ---- accesses ---- */

@@ -18,12 +18,6 @@ PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
 #define py_err_objects ((PyObject *(*)(PyObject *, const char *, ...))PyErr_Format)
 #define py_text_objects ((PyObject *(*)(const char *, ...))PyUnicode_FromFormat)
 
-/* A body for the calls below that does one thing: PY_BODY(do_key, Text *x, x->out = te_workload_key(x->c, x->d)) */
-#define PY_BODY(name, argument, ...)                                                                                   \
-  static void name(void *body_argument) {                                                                              \
-    argument = body_argument;                                                                                          \
-    __VA_ARGS__;                                                                                                       \
-  }
 /* Function and flags of a method that takes keywords. */
 #define PY_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 

@@ -37,7 +37,7 @@ typedef struct {
   int n;
   int64_t count, *out;
 } Factors;
-PY_BODY(do_factors, Factors *x, x->count = factor_list(x->s.a, x->extent, x->n, x->last, &x->out))
+ERR_BODY(do_factors, Factors *x, x->count = factor_list(x->s.a, x->extent, x->n, x->last, &x->out))
 static PyObject *f_factors(PyObject *Py_UNUSED(m), PyObject *args) {
   Factors x = {.n = 0};
   if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
@@ -110,8 +110,8 @@ typedef struct {
   const char *name;
   GenText out;
 } Source;
-PY_BODY(do_source, Source *x,
-        x->out = gen_steps(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name))
+ERR_BODY(do_source, Source *x,
+         x->out = gen_steps(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name))
 static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *so;
   Source x = {.layout = 0, .name = "main"};

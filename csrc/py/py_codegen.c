@@ -172,7 +172,7 @@ typedef struct {
   const TeDag *d;
   void *const *data;
 } DagJob;
-PY_BODY(do_dag, DagJob *j, interp_dag(j->c, j->d, j->data))
+ERR_BODY(do_dag, DagJob *j, interp_dag(j->c, j->d, j->data))
 
 static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag, *list;

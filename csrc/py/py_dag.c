@@ -19,7 +19,7 @@ static void do_order(void *p) {
   for (int i = 0; i < d->n_ops; i++) is_output[i] = d->flags[i].is_output;
   te_check_reads(c, d->n_ops, d->op, is_output);
 }
-PY_BODY(do_import, Build *x, x->dag->dag = te_dag_import(x->dag->own.ctx, x->ses.ctx, x->ordered))
+ERR_BODY(do_import, Build *x, x->dag->dag = te_dag_import(x->dag->own.ctx, x->ses.ctx, x->ordered))
 
 static PyObject *operation_of(TeOp *op) {
   PyObject *t = py_tensor_new(op->out[0]);
@@ -77,8 +77,8 @@ typedef struct {
   bool simple;
   char *out;
 } Text;
-PY_BODY(do_text, Text *x, x->out = te_dag_text(x->own.ctx, x->d, x->simple))
-PY_BODY(do_key, Text *x, x->out = te_workload_key(x->own.ctx, x->d))
+ERR_BODY(do_text, Text *x, x->out = te_dag_text(x->own.ctx, x->d, x->simple))
+ERR_BODY(do_key, Text *x, x->out = te_workload_key(x->own.ctx, x->d))
 static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
   err_init(&x->own.err);
   x->own.ctx = py_clone(d->own.ctx, &x->own.err);

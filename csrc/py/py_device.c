@@ -45,7 +45,7 @@ typedef struct {
   PyDevice *d;
   int type, id;
 } Open;
-PY_BODY(open_body, Open *o, o->d->dev = dev_open(&o->d->err, (DevType)o->type, o->id))
+ERR_BODY(open_body, Open *o, o->d->dev = dev_open(&o->d->err, (DevType)o->type, o->id))
 
 static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   Open o = {0};
@@ -123,7 +123,7 @@ typedef struct {
   size_t n;
   int byte;
 } Mem;
-PY_BODY(alloc_body, Mem *x, x->b->ptr = dev_alloc(x->b->dev->dev, x->n))
+ERR_BODY(alloc_body, Mem *x, x->b->ptr = dev_alloc(x->b->dev->dev, x->n))
 
 static PyBuffer *buffer_make(PyDevice *d, size_t n) {
   PyBuffer *b = (PyBuffer *)PyBuffer_Type->tp_alloc(PyBuffer_Type, 0);
@@ -155,10 +155,10 @@ static void buffer_dealloc(PyObject *o) {
   py_free_object(o);
 }
 
-PY_BODY(upload_body, Mem *x, dev_upload(x->b->dev->dev, x->b->ptr, x->host, x->n))
-PY_BODY(download_body, Mem *x, dev_download(x->b->dev->dev, x->host, x->b->ptr, x->n))
-PY_BODY(copy_body, Mem *x, dev_copy(x->b->dev->dev, x->b->ptr, x->other->ptr, x->n))
-PY_BODY(fill_body, Mem *x, dev_fill(x->b->dev->dev, x->b->ptr, x->byte, x->n))
+ERR_BODY(upload_body, Mem *x, dev_upload(x->b->dev->dev, x->b->ptr, x->host, x->n))
+ERR_BODY(download_body, Mem *x, dev_download(x->b->dev->dev, x->host, x->b->ptr, x->n))
+ERR_BODY(copy_body, Mem *x, dev_copy(x->b->dev->dev, x->b->ptr, x->other->ptr, x->n))
+ERR_BODY(fill_body, Mem *x, dev_fill(x->b->dev->dev, x->b->ptr, x->byte, x->n))
 
 static PyObject *transfer(PyObject *o, PyObject *arg, int flags, ErrBody body) {
   PyBuffer *b = (PyBuffer *)o;
@@ -345,7 +345,7 @@ typedef struct {
   size_t n;
   const char *manifest;
 } Load;
-PY_BODY(load_body, Load *x, x->m->mod = dev_load(x->m->dev->dev, x->binary, x->n, x->manifest))
+ERR_BODY(load_body, Load *x, x->m->mod = dev_load(x->m->dev->dev, x->binary, x->n, x->manifest))
 
 static PyObject *device_load(PyObject *o, PyObject *args) {
   Load x = {0};
@@ -411,7 +411,7 @@ static bool collect(PyDevModule *m, PyObject *list, Call *c) {
   return ok;
 }
 
-PY_BODY(run_body, Call *c, dev_run(c->m, c->arg))
+ERR_BODY(run_body, Call *c, dev_run(c->m, c->arg))
 
 static PyObject *devmodule_run(PyObject *o, PyObject *list) {
   Call c = {0};
@@ -420,8 +420,8 @@ static PyObject *devmodule_run(PyObject *o, PyObject *list) {
   return Py_NewRef(Py_None);
 }
 
-PY_BODY(time_body, Call *c,
-        time_repeats(c->m, c->arg, c->number, c->repeat, c->min_ms, c->zero_limit, c->flush, c->cost))
+ERR_BODY(time_body, Call *c,
+         time_repeats(c->m, c->arg, c->number, c->repeat, c->min_ms, c->zero_limit, c->flush, c->cost))
 
 /* time(args, number, repeat, min_repeat_ms, zero_limit, flush): list of seconds, one per repeat */
 static PyObject *devmodule_time(PyObject *o, PyObject *args) {
@@ -440,7 +440,7 @@ static PyObject *devmodule_time(PyObject *o, PyObject *args) {
   return py_filled(out);
 }
 
-PY_BODY(regs_body, Call *c, dev_regs(c->m, c->kernel, &c->regs[0], &c->regs[1], &c->regs[2]))
+ERR_BODY(regs_body, Call *c, dev_regs(c->m, c->kernel, &c->regs[0], &c->regs[1], &c->regs[2]))
 
 static PyObject *devmodule_regs(PyObject *o, PyObject *arg) {
   Call c = {.m = ((PyDevModule *)o)->mod, .kernel = (int)PyLong_AsLong(arg)};
@@ -490,7 +490,7 @@ typedef struct {
   const char *image, *what;
   size_t n;
 } Check;
-PY_BODY(check_body, Check *c, object_check(&c->e, c->image, c->n, c->what))
+ERR_BODY(check_body, Check *c, object_check(&c->e, c->image, c->n, c->what))
 
 static PyObject *fn_object_check(PyObject *Py_UNUSED(self), PyObject *args) {
   Check c;

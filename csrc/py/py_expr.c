@@ -33,7 +33,7 @@ typedef struct {
   IrCtx *out;
   Err *err;
 } Clone;
-PY_BODY(do_clone, Clone *x, x->out = x->src ? ir_clone(x->src, x->err) : ir_new(x->err))
+ERR_BODY(do_clone, Clone *x, x->out = x->src ? ir_clone(x->src, x->err) : ir_new(x->err))
 IrCtx *py_clone(const IrCtx *src, Err *e) {
   Clone x = {.src = src, .err = e};
   ErrCode code = err_try(e, do_clone, &x);
@@ -75,9 +75,9 @@ void py_do_math(void *p) {
   PyCall *x = p;
   x->out = ex_math(SES, x->in, x->n, x->a);
 }
-PY_BODY(do_int, PyCall *x, x->out = ex_int(SES, x->t, x->i))
-PY_BODY(do_flt, PyCall *x, x->out = ex_flt(SES, x->t, x->f))
-PY_BODY(do_str, PyCall *x, x->out = ex_str(SES, x->s))
+ERR_BODY(do_int, PyCall *x, x->out = ex_int(SES, x->t, x->i))
+ERR_BODY(do_flt, PyCall *x, x->out = ex_flt(SES, x->t, x->f))
+ERR_BODY(do_str, PyCall *x, x->out = ex_str(SES, x->s))
 
 ExprId py_engine(ErrBody body, PyCall *x) {
   PyCtx *c = py_session();

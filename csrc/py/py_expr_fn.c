@@ -1,14 +1,14 @@
 /* Module functions that build expressions: nodes by name, intrinsics, literals, variables and iterators. */
 #include "py/py_te_int.h"
 
-PY_BODY(do_ite, PyCall *x, x->out = ex_if_then_else(SES, x->a[0], x->a[1], x->a[2]))
-PY_BODY(do_let, PyCall *x, x->out = ex_let_new(SES, x->v, x->a[0], x->a[1]))
-PY_BODY(do_max, PyCall *x, x->out = dtype_max_value(SES, x->t))
-PY_BODY(do_min, PyCall *x, x->out = dtype_min_value(SES, x->t))
-PY_BODY(do_neutral, PyCall *x, x->out = ex_neutral(SES, x->t, x->i != 0))
-PY_BODY(do_not, PyCall *x, x->out = ex_not(SES, x->a[0]))
-PY_BODY(do_reint, PyCall *x, x->out = ex_call(SES, IN_REINTERPRET, x->t, 1, x->a))
-PY_BODY(do_select, PyCall *x, x->out = ex_select(SES, x->a[0], x->a[1], x->a[2]))
+ERR_BODY(do_ite, PyCall *x, x->out = ex_if_then_else(SES, x->a[0], x->a[1], x->a[2]))
+ERR_BODY(do_let, PyCall *x, x->out = ex_let_new(SES, x->v, x->a[0], x->a[1]))
+ERR_BODY(do_max, PyCall *x, x->out = dtype_max_value(SES, x->t))
+ERR_BODY(do_min, PyCall *x, x->out = dtype_min_value(SES, x->t))
+ERR_BODY(do_neutral, PyCall *x, x->out = ex_neutral(SES, x->t, x->i != 0))
+ERR_BODY(do_not, PyCall *x, x->out = ex_not(SES, x->a[0]))
+ERR_BODY(do_reint, PyCall *x, x->out = ex_call(SES, IN_REINTERPRET, x->t, 1, x->a))
+ERR_BODY(do_select, PyCall *x, x->out = ex_select(SES, x->a[0], x->a[1], x->a[2]))
 static void do_var(void *p) {
   PyCall *x = p;
   x->v = ir_var_new(SES, x->s, x->t, x->i != 0);

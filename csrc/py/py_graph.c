@@ -144,17 +144,17 @@ static void upload_body(void *arg) {
   dev_upload(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->host, (size_t)c->o->g->entry[c->entry].bytes);
   graph_exec_given(c->o->x, c->entry);
 }
-PY_BODY(download_body, Call *c,
-        dev_download(c->o->dev->dev, c->host, graph_exec_data(c->o->x, c->entry),
-                     (size_t)c->o->g->entry[c->entry].bytes))
+ERR_BODY(download_body, Call *c,
+         dev_download(c->o->dev->dev, c->host, graph_exec_data(c->o->x, c->entry),
+                      (size_t)c->o->g->entry[c->entry].bytes))
 static void copy_in_body(void *arg) {
   Call *c = arg;
   dev_copy(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->ptr, (size_t)c->o->g->entry[c->entry].bytes);
   graph_exec_given(c->o->x, c->entry);
 }
-PY_BODY(copy_out_body, Call *c,
-        dev_copy(c->o->dev->dev, c->ptr, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes))
-PY_BODY(bind_body, Call *c, graph_exec_bind(c->o->x, c->entry, c->ptr))
+ERR_BODY(copy_out_body, Call *c,
+         dev_copy(c->o->dev->dev, c->ptr, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes))
+ERR_BODY(bind_body, Call *c, graph_exec_bind(c->o->x, c->entry, c->ptr))
 
 static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody device, int flags) {
   Call c = {.o = (PyExec *)self};
@@ -211,8 +211,8 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
 
 /* ---- running ---- */
 static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
-PY_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number))
-PY_BODY(nodes_body, Call *c, graph_exec_node_times(c->o->x, c->number, c->each))
+ERR_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number))
+ERR_BODY(nodes_body, Call *c, graph_exec_node_times(c->o->x, c->number, c->each))
 static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
 
 static PyObject *exec_unset(PyObject *self, PyObject *Py_UNUSED(none)) {
@@ -329,7 +329,7 @@ static bool plan_read(Plan *p) {
     return PyErr_Format(PyExc_ValueError, "the nodes make %d entries, %d sizes were given", first, p->n_entries), false;
   return !PyErr_Occurred();
 }
-PY_BODY(plan_body, Plan *p, p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head))
+ERR_BODY(plan_body, Plan *p, p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head))
 
 static PyObject *fn_plan(PyObject *Py_UNUSED(m), PyObject *args) {
   Plan p = {0};
@@ -407,7 +407,7 @@ typedef struct {
   int n;
   GraphParam *p;
 } Read;
-PY_BODY(read_body, Read *r, r->p = params_read(r->s.a, r->v.buf, (size_t)r->v.len, &r->n))
+ERR_BODY(read_body, Read *r, r->p = params_read(r->s.a, r->v.buf, (size_t)r->v.len, &r->n))
 static PyObject *fn_params_read(PyObject *Py_UNUSED(m), PyObject *data) {
   Read r = {0};
   if (PyObject_GetBuffer(data, &r.v, PyBUF_C_CONTIGUOUS) < 0) return NULL;

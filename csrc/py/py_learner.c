@@ -30,7 +30,7 @@ static void do_new(void *arg) {
   x->p->learner = learner_new(&x->p->err, x->seed);
   cost_use(learner_model(x->p->learner), x->kind);
 }
-PY_BODY(do_task, New *x, x->out = learner_task(x->p->learner))
+ERR_BODY(do_task, New *x, x->out = learner_task(x->p->learner))
 
 static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {"seed", "kind", NULL};
@@ -126,7 +126,7 @@ typedef struct {
   const Traits *traits;
   double seconds;
 } Add;
-PY_BODY(do_add, Add *x, learner_add(x->t, x->traits, x->seconds))
+ERR_BODY(do_add, Add *x, learner_add(x->t, x->traits, x->seconds))
 static PyObject *m_add(PyObject *o, PyObject *args) {
   PyLearner *p = (PyLearner *)o;
   PyObject *so;
@@ -183,7 +183,7 @@ typedef struct {
   double score, *stage;
   bool ok;
 } Score;
-PY_BODY(do_score, Score *x, x->score = scorer_one(&x->slot->scorer, x->t, x->copy.s))
+ERR_BODY(do_score, Score *x, x->score = scorer_one(&x->slot->scorer, x->t, x->copy.s))
 static void do_stages(void *arg) {
   Score *x = arg;
   x->stage = arena_array(ir_arena(x->copy.own.ctx), double, x->copy.s->stage.len + 1);
@@ -226,7 +226,7 @@ typedef struct {
   PyLearner *p;
   const char *path, *json;
 } File;
-PY_BODY(do_save, File *x, cost_save(learner_model(x->p->learner), x->path, x->json))
+ERR_BODY(do_save, File *x, cost_save(learner_model(x->p->learner), x->path, x->json))
 /* Takes the path over. Converting it may have run Python code, and other threads meanwhile: so idle() is asked only here. */
 static PyObject *with_path(File *x, PyObject *path, ErrBody body) {
   PyObject *out = NULL;
@@ -245,7 +245,7 @@ static PyObject *m_save(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O&s", PyUnicode_FSConverter, &path, &x.json)) return NULL;
   return with_path(&x, path, do_save);
 }
-PY_BODY(do_load, File *x, cost_load(learner_model(x->p->learner), x->path))
+ERR_BODY(do_load, File *x, cost_load(learner_model(x->p->learner), x->path))
 static PyObject *m_load(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
   PyObject *path;
@@ -265,7 +265,7 @@ typedef struct {
   PyLearner *p;
   const Forest *f;
 } Adopt;
-PY_BODY(do_adopt, Adopt *x, cost_adopt(learner_model(x->p->learner), x->f))
+ERR_BODY(do_adopt, Adopt *x, cost_adopt(learner_model(x->p->learner), x->f))
 static PyObject *m_adopt(PyObject *o, PyObject *forest) {
   Adopt x = {(PyLearner *)o, py_forest(forest)};
   if (!x.f || !idle(x.p)) return NULL;

@@ -63,7 +63,7 @@ static void do_text(void *arg) {
   st_print(context(j), &b, f.body, 0);
   j->text = sb_str(&b);
 }
-PY_BODY(do_check, Job *j, j->check = low_gpu_check(py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE)))
+ERR_BODY(do_check, Job *j, j->check = low_gpu_check(py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE)))
 
 /* ---- functions ---- */
 static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {

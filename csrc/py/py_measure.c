@@ -234,8 +234,8 @@ typedef struct {
   Py_buffer view[MSR_MAX_ARGS];
   TaskData *out;
 } TaskArgs;
-PY_BODY(task_body, TaskArgs *t,
-        t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype, t->exact))
+ERR_BODY(task_body, TaskArgs *t,
+         t->out = task_data_new(&t->e, t->n, t->bytes, t->data, t->is_output, t->dtype, t->exact))
 
 static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kw)) {
   PyObject *list;
@@ -298,7 +298,7 @@ typedef struct {
   Err e;
   PyCompiler *c;
 } NewCompiler;
-PY_BODY(compiler_body, NewCompiler *n, n->c->c = compiler_start(&n->e))
+ERR_BODY(compiler_body, NewCompiler *n, n->c->c = compiler_start(&n->e))
 
 static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUSED(kw)) {
   NewCompiler n = {.c = NULL};
@@ -505,7 +505,7 @@ typedef struct {
   int type, id;
   PipeOptions o;
 } NewPipeline;
-PY_BODY(pipeline_body, NewPipeline *n, n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o))
+ERR_BODY(pipeline_body, NewPipeline *n, n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o))
 
 /* The texts of a list into out, which borrows them and stays ended by NULL; None: none. */
 static bool words_from(PyObject *list, char **out, Py_ssize_t most) {
@@ -593,7 +593,7 @@ typedef struct {
   long long tag;
   RunPolicy policy;
 } Submit;
-PY_BODY(submit_body, Submit *s, pipe_submit(s->p->p, &s->p->err, s->task, s->source, s->manifest, s->tag, &s->policy))
+ERR_BODY(submit_body, Submit *s, pipe_submit(s->p->p, &s->p->err, s->task, s->source, s->manifest, s->tag, &s->policy))
 
 static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};
@@ -605,8 +605,8 @@ static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   return Py_NewRef(Py_None);
 }
 
-PY_BODY(submit_built_body, Submit *s,
-        pipe_submit_built(s->p->p, &s->p->err, s->task, s->source, (size_t)s->n, s->manifest, s->tag, &s->policy))
+ERR_BODY(submit_built_body, Submit *s,
+         pipe_submit_built(s->p->p, &s->p->err, s->task, s->source, (size_t)s->n, s->manifest, s->tag, &s->policy))
 
 static PyObject *pipeline_submit_built(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};

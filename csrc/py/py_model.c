@@ -133,7 +133,7 @@ static void do_load(void *arg) {
   else
     c->self->forest = forest_load(c->self->arena, c->path, &c->json_out);
 }
-PY_BODY(do_arena, PyTrained *f, f->arena = arena_new(&f->err))
+ERR_BODY(do_arena, PyTrained *f, f->arena = arena_new(&f->err))
 
 static PyTypeObject *PyNetwork_Type;
 static PyTrained *trained_empty(PyTypeObject *type) {
@@ -448,7 +448,7 @@ typedef struct {
   const double *score;
   ModelMetrics m;
 } MetricCall;
-PY_BODY(do_metrics, MetricCall *c, c->m = model_metrics(c->s.a, c->b, c->score))
+ERR_BODY(do_metrics, MetricCall *c, c->m = model_metrics(c->s.a, c->b, c->score))
 
 static PyObject *metrics_py(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *rows, *first, *task, *cost, *score;
@@ -476,9 +476,9 @@ typedef struct {
   int top;
   double cut, out;
 } RecallCall;
-PY_BODY(do_recall, RecallCall *c,
-        c->out = average_recall(c->s.a, (int32_t)PyArray_DIM(c->label, 0), PyArray_DATA(c->label),
-                                PyArray_DATA(c->score), c->top, c->cut))
+ERR_BODY(do_recall, RecallCall *c,
+         c->out = average_recall(c->s.a, (int32_t)PyArray_DIM(c->label, 0), PyArray_DATA(c->label),
+                                 PyArray_DATA(c->score), c->top, c->cut))
 static PyObject *recall_py(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *label, *score, *out = NULL;
   RecallCall c = {0};
@@ -572,7 +572,7 @@ static void state_job(void *arg, int Py_UNUSED(worker), int64_t i) {
   err_try(&o.call->copy.own.err, do_one_state, &o);
   py_copy_drop(&o.call->copy);
 }
-PY_BODY(do_pool, StateBatch *b, b->pool = pool_new(b->threads, &b->err))
+ERR_BODY(do_pool, StateBatch *b, b->pool = pool_new(b->threads, &b->err))
 
 /* Up to TOGETHER states; false with the exception set. */
 static bool some_states(StateBatch *b, const FeatCall *all, PyObject *const *state, int64_t n) {

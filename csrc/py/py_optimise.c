@@ -88,7 +88,7 @@ static void shuffle_drop(PyObject *o) {
   Py_CLEAR(((PyShuffle *)o)->p);
   py_free_object(o);
 }
-PY_BODY(do_next, PyShuffle *x, x->next = draw_next(&x->draw, &x->rng))
+ERR_BODY(do_next, PyShuffle *x, x->next = draw_next(&x->draw, &x->rng))
 static PyObject *shuffle_next(PyObject *o) {
   PyShuffle *x = (PyShuffle *)o;
   ErrCode c = err_try(&x->p->err, do_next, x);

@@ -109,7 +109,7 @@ static PyObject *fn_write(PyObject *Py_UNUSED(m), PyObject *args) {
   return out;
 }
 
-PY_BODY(read_body, Call *c, c->out = container_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what))
+ERR_BODY(read_body, Call *c, c->out = container_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what))
 
 static PyObject *described(const Container *c) {
   PyObject *programs = PyList_New(c->n_programs), *inputs = PyList_New(c->n_inputs);

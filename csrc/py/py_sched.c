@@ -36,8 +36,9 @@ static PyObject *axis_obj(const Axis *a) { /* it has a handle */
   return py_iter_new(a->handle, root ? a->min : 0, root ? a->extent : 0, reduce ? IV_REDUCE : IV_DATA, NULL);
 }
 
-PY_BODY(do_find, Call *x, x->leaf = hand_axis(x->s, x->stage, x->var))
-PY_BODY(do_handles, Call *x, for (int k = 0; k < x->s->stage.at[x->stage].axes.len; k++) axis_handle(x->s, x->stage, k))
+ERR_BODY(do_find, Call *x, x->leaf = hand_axis(x->s, x->stage, x->var))
+ERR_BODY(do_handles, Call *x,
+         for (int k = 0; k < x->s->stage.at[x->stage].axes.len; k++) axis_handle(x->s, x->stage, k))
 
 static bool leaf_of_axis(Call *x, PyObject *iv) {
   if (!PyObject_TypeCheck(iv, PyIterVar_Type))
@@ -59,7 +60,7 @@ static bool stage_ok(const State *s, int i) {
 
 /* ---- making ---- */
 
-PY_BODY(do_new, Call *x, x->s = hand_new(SES, x->n, x->ops))
+ERR_BODY(do_new, Call *x, x->s = hand_new(SES, x->n, x->ops))
 
 static PyObject *sched_obj(PyTypeObject *type, State *s) {
   PyState *o = (PyState *)type->tp_alloc(type, 0);
@@ -190,7 +191,7 @@ static void do_bounds(void *p) {
   x->s = state_copy(SES, x->s);
   state_infer_bounds(x->s);
 }
-PY_BODY(do_copy, Call *x, x->s = state_copy(SES, x->s))
+ERR_BODY(do_copy, Call *x, x->s = state_copy(SES, x->s))
 
 /* bounds() -> per stage a list of (IterVar, min, extent) */
 static PyObject *m_bounds(PyObject *o, PyObject *Py_UNUSED(u)) {
@@ -275,8 +276,8 @@ static PyObject *m_replay(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-PY_BODY(do_steps_for, Call *x,
-        x->text = steps_text(ir_arena(SES), x->s->step.len, hand_steps_for(ir_arena(SES), x->s, x->n, x->ops)))
+ERR_BODY(do_steps_for, Call *x,
+         x->text = steps_text(ir_arena(SES), x->s->step.len, hand_steps_for(ir_arena(SES), x->s, x->n, x->ops)))
 static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
   if (!PyObject_TypeCheck(dag, PyDag_Type))
     return PyErr_Format(PyExc_TypeError, "expected a ComputeDAG, not %s", Py_TYPE(dag)->tp_name);
@@ -294,7 +295,7 @@ static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
 
 static PyObject *none_if(bool ok) { return ok ? Py_NewRef(Py_None) : NULL; }
 
-PY_BODY(do_split, Call *x, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
+ERR_BODY(do_split, Call *x, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
 static PyObject *m_split(PyObject *o, PyObject *args) {
   PyObject *iv, *factor, *nparts;
   Call x = {.s = state_of(o)};
@@ -304,7 +305,7 @@ static PyObject *m_split(PyObject *o, PyObject *args) {
   return run(do_split, &x) ? Py_BuildValue("(NN)", leaf_obj(&x, x.leaf), leaf_obj(&x, x.leaf + 1)) : NULL;
 }
 
-PY_BODY(do_fuse, Call *x, hand_fuse(x->s, x->stage, x->leaf))
+ERR_BODY(do_fuse, Call *x, hand_fuse(x->s, x->stage, x->leaf))
 static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   PyObject *a = NULL, *b = NULL;
   Call x = {.s = state_of(o), .leaf = -1};
@@ -321,7 +322,7 @@ static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   return run(do_fuse, &x) ? leaf_obj(&x, x.leaf) : NULL;
 }
 
-PY_BODY(do_reorder, Call *x, hand_reorder(x->s, x->stage, x->n, x->list))
+ERR_BODY(do_reorder, Call *x, hand_reorder(x->s, x->stage, x->n, x->list))
 static PyObject *m_reorder(PyObject *o, PyObject *args) {
   PyObject *l;
   Call x = {.s = state_of(o)};
@@ -348,7 +349,7 @@ static bool thread_kind(PyObject *tag, int *kind) {
   return *kind != AN_NONE;
 }
 
-PY_BODY(do_bind, Call *x, hand_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind))
+ERR_BODY(do_bind, Call *x, hand_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind))
 static PyObject *m_bind(PyObject *o, PyObject *args) {
   PyObject *iv, *thread;
   Call x = {.s = state_of(o)};
@@ -360,7 +361,7 @@ static PyObject *m_bind(PyObject *o, PyObject *args) {
   return none_if(run(do_bind, &x));
 }
 
-PY_BODY(do_annotate, Call *x, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
+ERR_BODY(do_annotate, Call *x, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
 static PyObject *m_annotate(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
@@ -368,7 +369,7 @@ static PyObject *m_annotate(PyObject *o, PyObject *args) {
   return none_if(run(do_annotate, &x));
 }
 
-PY_BODY(do_pragma, Call *x, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
+ERR_BODY(do_pragma, Call *x, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
 static PyObject *m_pragma(PyObject *o, PyObject *args) {
   PyObject *iv;
   long long v;
@@ -378,7 +379,7 @@ static PyObject *m_pragma(PyObject *o, PyObject *args) {
   return none_if(run(do_pragma, &x));
 }
 
-PY_BODY(do_compute_at, Call *x, state_compute_at(x->s, x->stage, x->target, x->leaf))
+ERR_BODY(do_compute_at, Call *x, state_compute_at(x->s, x->stage, x->target, x->leaf))
 static PyObject *m_compute_at(PyObject *o, PyObject *args) {
   PyObject *iv;
   int stage;
@@ -390,9 +391,9 @@ static PyObject *m_compute_at(PyObject *o, PyObject *args) {
   return none_if(run(do_compute_at, &x));
 }
 
-PY_BODY(do_inline, Call *x, hand_compute_inline(x->s, x->stage))
-PY_BODY(do_root, Call *x, hand_compute_root(x->s, x->stage))
-PY_BODY(do_double, Call *x, hand_double_buffer(x->s, x->stage))
+ERR_BODY(do_inline, Call *x, hand_compute_inline(x->s, x->stage))
+ERR_BODY(do_root, Call *x, hand_compute_root(x->s, x->stage))
+ERR_BODY(do_double, Call *x, hand_double_buffer(x->s, x->stage))
 static PyObject *m_simple(PyObject *o, PyObject *args) {
   static const ErrBody DO[] = {do_inline, do_root, do_double};
   Call x = {.s = state_of(o)};
@@ -401,7 +402,7 @@ static PyObject *m_simple(PyObject *o, PyObject *args) {
   return none_if(run(DO[x.kind], &x));
 }
 
-PY_BODY(do_align, Call *x, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset))
+ERR_BODY(do_align, Call *x, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset))
 static PyObject *m_align(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
@@ -410,7 +411,7 @@ static PyObject *m_align(PyObject *o, PyObject *args) {
   return none_if(run(do_align, &x));
 }
 
-PY_BODY(do_matrix, Call *x, hand_matrix(x->s, x->stage, &x->matrix))
+ERR_BODY(do_matrix, Call *x, hand_matrix(x->s, x->stage, &x->matrix))
 static PyObject *m_matrix(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   MatrixTile *t = &x.matrix;
@@ -423,13 +424,13 @@ static PyObject *m_matrix(PyObject *o, PyObject *args) {
   return none_if(run(do_matrix, &x));
 }
 
-PY_BODY(do_scope, Call *x, hand_scope(x->s, x->stage, x->text))
+ERR_BODY(do_scope, Call *x, hand_scope(x->s, x->stage, x->text))
 static PyObject *m_scope(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   return none_if(PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_scope, &x));
 }
 
-PY_BODY(do_predicate, Call *x, hand_predicate(x->s, x->stage, x->a))
+ERR_BODY(do_predicate, Call *x, hand_predicate(x->s, x->stage, x->a))
 static PyObject *m_predicate(PyObject *o, PyObject *args) {
   PyObject *cond;
   Call x = {.s = state_of(o)};
@@ -448,7 +449,7 @@ static PyObject *outputs_of(const Call *x) {
   return tensor_list(op->n_out, op->out);
 }
 
-PY_BODY(do_cache_read, Call *x, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->ids))
+ERR_BODY(do_cache_read, Call *x, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->ids))
 static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   PyObject *l;
   Call x = {.s = state_of(o)};
@@ -468,14 +469,14 @@ static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   return r;
 }
 
-PY_BODY(do_cache_write, Call *x, x->out = hand_cache_write(x->s, x->stage, x->text))
+ERR_BODY(do_cache_write, Call *x, x->out = hand_cache_write(x->s, x->stage, x->text))
 static PyObject *m_cache_write(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text)) return NULL;
   return run(do_cache_write, &x) ? outputs_of(&x) : NULL;
 }
 
-PY_BODY(do_rfactor, Call *x, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n))
+ERR_BODY(do_rfactor, Call *x, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n))
 static PyObject *m_rfactor(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};

@@ -143,7 +143,7 @@ typedef struct {
   PyCopy *c;
   const State *from;
 } Copy;
-PY_BODY(do_copy, Copy *x, x->c->s = state_copy(x->c->own.ctx, x->from))
+ERR_BODY(do_copy, Copy *x, x->c->s = state_copy(x->c->own.ctx, x->from))
 bool py_copy_take(PyCopy *c, PyState *from) {
   err_init(&c->own.err);
   c->own.ctx = py_candidate(py_state_ctx(from)->ctx, &c->own.err);
@@ -172,7 +172,7 @@ static PyObject *state_apply_py(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-PY_BODY(do_infer, Call *x, state_infer_bounds(x->o->state))
+ERR_BODY(do_infer, Call *x, state_infer_bounds(x->o->state))
 
 static PyObject *state_infer_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   PyState *o = (PyState *)self, *r = state_make(Py_TYPE(self), o->dag, NULL, o->state);
@@ -192,14 +192,14 @@ static PyObject *state_copy_py(PyObject *self, PyObject *Py_UNUSED(u)) {
 
 /* ---- texts ---- */
 
-PY_BODY(do_text, Call *x, x->text = state_text(x->o->state, x->flag))
+ERR_BODY(do_text, Call *x, x->text = state_text(x->o->state, x->flag))
 typedef struct {
   PyCopy copy;
   char *text;
 } Python;
-PY_BODY(do_python, Python *x, x->text = state_python(x->copy.s))
-PY_BODY(do_steps, Call *x,
-        x->text = steps_text(ir_arena(x->o->state->ctx), x->o->state->step.len, x->o->state->step.at))
+ERR_BODY(do_python, Python *x, x->text = state_python(x->copy.s))
+ERR_BODY(do_steps, Call *x,
+         x->text = steps_text(ir_arena(x->o->state->ctx), x->o->state->step.len, x->o->state->step.at))
 
 static PyObject *with_text(PyState *o, ErrBody body, bool flag) {
   Call x = {.o = o, .flag = flag};
@@ -230,7 +230,7 @@ static PyObject *state_steps_py(PyObject *self, PyObject *Py_UNUSED(u)) {
 
 /* ---- what a state consists of ---- */
 
-PY_BODY(do_range, Call *x, x->text = ex_text(x->o->own.ctx, x->e))
+ERR_BODY(do_range, Call *x, x->text = ex_text(x->o->own.ctx, x->e))
 static PyObject *range_part(PyState *o, bool known, int64_t v, ExprId e) {
   if (known) return PyLong_FromLongLong(v);
   if (!e) return Py_NewRef(Py_None);

@@ -62,7 +62,7 @@ typedef struct {
   const ExprId *idx;
   ExprId out;
 } Read;
-PY_BODY(do_read, Read *x, x->out = ex_read(SES, x->t, x->n, x->idx))
+ERR_BODY(do_read, Read *x, x->out = ex_read(SES, x->t, x->n, x->idx))
 
 /* Indexing: all indices give an element, fewer a slice that waits for the rest. `index` is a tuple. */
 static PyObject *tensor_at(TensorId t, PyObject *index) {
@@ -314,9 +314,9 @@ typedef struct {
   TeAttr *attr;
   TeOp *out;
 } Make;
-PY_BODY(do_placeholder, Make *x, x->out = te_placeholder(SES, x->name, x->t, x->n, x->shape))
-PY_BODY(do_compute, Make *x,
-        x->out = te_compute(SES, x->name, x->tag, x->n, x->axis, x->n_body, x->body, x->n_attr, x->attr))
+ERR_BODY(do_placeholder, Make *x, x->out = te_placeholder(SES, x->name, x->t, x->n, x->shape))
+ERR_BODY(do_compute, Make *x,
+         x->out = te_compute(SES, x->name, x->tag, x->n, x->axis, x->n_body, x->body, x->n_attr, x->attr))
 
 static PyObject *fn_placeholder(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *shape, *type;
@@ -428,8 +428,8 @@ typedef struct {
   IrReduce red;
   ExprId out;
 } Reduction;
-PY_BODY(do_reducer, Reduction *x, x->id = ir_reducer_new(SES, x->r))
-PY_BODY(do_reduce, Reduction *x, x->out = ex_reduce(SES, x->red))
+ERR_BODY(do_reducer, Reduction *x, x->id = ir_reducer_new(SES, x->r))
+ERR_BODY(do_reduce, Reduction *x, x->out = ex_reduce(SES, x->red))
 
 /* reducer(lhs vars, rhs vars, results, identities, code or None) -> id */
 static PyObject *fn_reducer(PyObject *Py_UNUSED(m), PyObject *args) {

@@ -31,7 +31,7 @@ void py_space_failed(PySpace *p) {
 }
 
 /* ---- life ---- */
-PY_BODY(do_new, PySpace *p, p->space = space_new(&p->err))
+ERR_BODY(do_new, PySpace *p, p->space = space_new(&p->err))
 static PyObject *space_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {NULL};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "", names)) return NULL;
@@ -361,7 +361,7 @@ static PyObject *asked(Ask *x, ErrBody body) {
   ErrCode c = err_try(&x->p->err, body, x);
   return c == NS_OK ? PyLong_FromLongLong(x->out) : py_space_raise(x->p, c);
 }
-PY_BODY(do_allows, Ask *x, x->out = space_allows(x->p->space, x->index))
+ERR_BODY(do_allows, Ask *x, x->out = space_allows(x->p->space, x->index))
 static PyObject *m_allows(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   if (!PyArg_ParseTuple(args, "L", &x.index)) return NULL;
@@ -369,19 +369,19 @@ static PyObject *m_allows(PyObject *o, PyObject *args) {
   Py_XDECREF(r);
   return r ? PyBool_FromLong(x.out != 0) : NULL;
 }
-PY_BODY(do_count, Ask *x, x->out = space_count(x->p->space, x->begin, x->end))
+ERR_BODY(do_count, Ask *x, x->out = space_count(x->p->space, x->begin, x->end))
 static PyObject *m_count(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   if (!PyArg_ParseTuple(args, "LL", &x.begin, &x.end)) return NULL;
   return asked(&x, do_count);
 }
-PY_BODY(do_next, Ask *x, x->out = space_next(x->p->space, x->index, x->n, x->begin, x->end))
+ERR_BODY(do_next, Ask *x, x->out = space_next(x->p->space, x->index, x->n, x->begin, x->end))
 static PyObject *m_next(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   if (!PyArg_ParseTuple(args, "LLLL", &x.index, &x.n, &x.begin, &x.end)) return NULL;
   return asked(&x, do_next);
 }
-PY_BODY(do_walk, Ask *x, x->out = space_walk(x->p->space, &x->rng, x->index))
+ERR_BODY(do_walk, Ask *x, x->out = space_walk(x->p->space, &x->rng, x->index))
 static PyObject *m_walk(PyObject *o, PyObject *args) {
   Ask x = {.p = (PySpace *)o};
   unsigned long long seed;
@@ -461,7 +461,7 @@ typedef struct {
   long long x;
   int64_t n, *out;
 } Divisors;
-PY_BODY(do_divisors, Divisors *d, d->n = i64_divisors(d->s.a, d->x, &d->out))
+ERR_BODY(do_divisors, Divisors *d, d->n = i64_divisors(d->s.a, d->x, &d->out))
 static PyObject *f_divisors(PyObject *Py_UNUSED(m), PyObject *args) {
   Divisors d = {0};
   if (!PyArg_ParseTuple(args, "L", &d.x)) return NULL;
@@ -478,7 +478,7 @@ typedef struct {
   const char *why;
   double out;
 } Operations;
-PY_BODY(do_operations, Operations *x, x->out = te_count_operations(py_session()->ctx, x->n, x->t, &x->why))
+ERR_BODY(do_operations, Operations *x, x->out = te_count_operations(py_session()->ctx, x->n, x->t, &x->why))
 static PyObject *f_operations(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *list;
   if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;

@@ -606,10 +606,7 @@ typedef struct {
   RunnerSession *s;
   Err *e;
 } Begin;
-static void begin(void *arg) {
-  Begin *b = arg;
-  b->s->keep = arena_new(b->e);
-}
+ERR_BODY(begin, Begin *b, b->s->keep = arena_new(b->e))
 
 RunnerSession *runner_session(Err *e, int dir) {
   RunnerSession *s = mem_alloc(e, sizeof *s);

@@ -273,21 +273,7 @@ static Span eval2(Infer *f, ExprId e, ExprKind k) {
 
 static Span eval(Infer *f, ExprId e) {
   ExprNode n = *ir_node(f->c, e);
-  switch (n.kind) {
-  case IR_INT: return point(lin_const(n.u.i));
-  case IR_VAR: {
-    int i = mapu_get(&f->env, (uint64_t)n.sym, -1);
-    return i >= 0 ? f->spans.at[i] : point(lin_atom(&f->L, e));
-  }
-  case IR_ADD:
-  case IR_SUB:
-  case IR_MUL:
-  case IR_DIV:
-  case IR_MOD:
-  case IR_FDIV:
-  case IR_FMOD:
-  case IR_MIN:
-  case IR_MAX: {
+  if (ir_is_arith(n.kind)) {
     if (++f->visits <= EX_PLAIN_VISITS) return eval2(f, e, (ExprKind)n.kind);
     if (f->visits == EX_PLAIN_VISITS + 1) mapu_init(&f->known, f->m);
     int at = mapu_get(&f->known, (uint64_t)e, -1);
@@ -296,6 +282,12 @@ static Span eval(Infer *f, ExprId e) {
     mapu_set(&f->known, (uint64_t)e, f->kept.len);
     vec_push(f->m, &f->kept, x);
     return x;
+  }
+  switch (n.kind) {
+  case IR_INT: return point(lin_const(n.u.i));
+  case IR_VAR: {
+    int i = mapu_get(&f->env, (uint64_t)n.sym, -1);
+    return i >= 0 ? f->spans.at[i] : point(lin_atom(&f->L, e));
   }
   case IR_SELECT: return span_union(f, eval(f, ir_kid(f->c, e, 1)), eval(f, ir_kid(f->c, e, 2)));
   case IR_CAST: { /* between types that hold every index; others may wrap around */

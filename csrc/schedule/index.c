@@ -33,6 +33,15 @@ void stage_climb(IrCtx *c, const Stage *st, ExprId *val, AxisExtent extent, void
   }
 }
 
+void stage_spread(const Stage *st, uint64_t *mark) {
+  for (int i = 0; i < st->rels.len; i++) {
+    const Rel *r = &st->rels.at[i];
+    if (r->kind == REL_FUSE) mark[r->parent] = mark[r->outer] | mark[r->inner];
+    if (r->kind == REL_SPLIT || r->kind == REL_REBASE) mark[r->outer] |= mark[r->parent];
+    if (r->kind == REL_SPLIT) mark[r->inner] |= mark[r->parent];
+  }
+}
+
 /* The relation that made an axis, if any: it is the part of a split or the result of a fuse. */
 static const Rel *made_by(const Stage *st, int axis) {
   for (int i = 0; i < st->rels.len; i++) {

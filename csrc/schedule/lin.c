@@ -205,6 +205,7 @@ static Bound atom_bound(LinCtx *L, ExprId e) {
   return b;
 }
 
+/* What bound_add and bound_scale of ir do, in place: calling them costs 1 % of bound inference. */
 Bound lin_bound(LinCtx *L, Lin a) {
   Bound r = {a.c, a.c};
   for (int i = 0; i < a.n; i++) {

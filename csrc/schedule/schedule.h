@@ -156,6 +156,9 @@ ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
  * what follows from known ones is filled in. extent: what an extent is at that place (0: not known); NULL: as it stands. */
 typedef ExprId (*AxisExtent)(void *arg, ExprId extent);
 void stage_climb(IrCtx *c, const Stage *st, ExprId *val, AxisExtent extent, void *arg);
+/* The other way, for sets: each axis gets the bits of the axes that it is made of. mark has one per axis: those of the root
+ * axes are given, the others 0. */
+void stage_spread(const Stage *st, uint64_t *mark);
 /* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
 ExprId axis_row(IrCtx *c, const Axis *inner);
 

@@ -49,10 +49,7 @@ typedef struct {
   State *s;
   const Step *step;
 } ApplyArg;
-static void apply_one(void *arg) {
-  ApplyArg *a = arg;
-  state_apply(a->s, *a->step);
-}
+ERR_BODY(apply_one, ApplyArg *a, state_apply(a->s, *a->step))
 
 /* Do both steps do the same to the DAG and to the loops, whatever the sizes of splits are? */
 static bool step_like(const Step *p, const Step *q) {

@@ -33,7 +33,7 @@ static int64_t walk_value(PointWalk *w, ExprId e);
 static int64_t node_value(PointWalk *w, ExprId e, const ExprNode *n) {
   const IrCtx *c = w->p->ctx;
   if (n->kind == IR_CAST) return walk_value(w, ir_kid(c, e, 0));
-  if (n->kind < IR_ADD || n->kind > IR_MAX) return 0; /* loads and the like: taken as a fixed place */
+  if (!ir_is_arith(n->kind)) return 0; /* loads and the like: taken as a fixed place */
   int64_t x = walk_value(w, ir_kid(c, e, 0)), y = walk_value(w, ir_kid(c, e, 1)), r = 0;
   switch (n->kind) {
   case IR_ADD: return clamped(x + y);
