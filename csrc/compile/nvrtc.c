@@ -95,8 +95,7 @@ static bool load(Nvrtc *v, char *why, size_t n) {
       snprintf(why, n, "NESTSMITH_NVRTC=%s cannot be loaded; unset it or name a libnvrtc.so", s);
     else
       snprintf(why, n,
-               "NVRTC not found (looked in $CUDA_HOME, the loader's path, /usr/local/cuda and the "
-               "nvidia wheels); "
+               "NVRTC not found (looked in $CUDA_HOME, the loader's path, /usr/local/cuda and the nvidia wheels); "
                "install it with `pip install nvidia-cuda-nvrtc-cu12`");
     return false;
   }

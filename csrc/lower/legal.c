@@ -122,8 +122,7 @@ static void loops_around(Legal *k, int sid) {
       if (low_loop_kind(leaf(in, p)) >= FOR_VTHREAD && leaf(in, p)->var == o.out)
         REFUSE(k,
                "stage %s: each %s has memory of its own for it, but it is computed outside of loop %s of stage %s, "
-               "which is "
-               "bound to %s; compute it inside that loop, or choose another memory with set_scope",
+               "which is bound to %s; compute it inside that loop, or choose another memory with set_scope",
                name_of(st), for_is_block(low_loop_kind(leaf(in, p))) ? "block" : "thread", leaf(in, p)->sname,
                name_of(in), AN_WORD[leaf(in, p)->ann]);
   }
@@ -187,8 +186,7 @@ static void initial_values(Legal *k, int sid, const uint64_t *mark) {
     if (x.reads)
       REFUSE(k,
              "stage %s is computed inside the reduction loop %s of stage %s, which needs it before, as initial value; "
-             "compute "
-             "it outside of the reduction loops",
+             "compute it outside of the reduction loops",
              name_of(p), leaf(st, begin)->sname, name_of(st));
   }
 }
@@ -456,8 +454,7 @@ const char *low_illegal(State *s, const Target *t, Arith *ar, const bool *is_arg
     if (st->op->kind == TE_COMPUTE && st->at == AT_INLINED && is_arg[sid])
       REFUSE(&k,
              "stage %s is an argument, but inlined into its readers, so that nothing stores it; leave it out of the "
-             "arguments, "
-             "or undo the inlining with compute_root()",
+             "arguments, or undo the inlining with compute_root()",
              name_of(st));
     if (st->op->kind == TE_COMPUTE) free_variables(&k, st->op);
     if (st->op->kind != TE_COMPUTE || st->at == AT_INLINED) continue;

@@ -200,8 +200,7 @@ static PyMethodDef METHODS[] = {
      "Returns (source, manifest), both str; the manifest is JSON. Raises ValueError if the State is no valid program."},
     {"program", py_program, METH_VARARGS,
      "program(schedule or state, args or None, target, name) -> (source, manifest). Raises ValueError for a schedule "
-     "that is "
-     "illegal on the target."},
+     "that is illegal on the target."},
     {"interp", PY_KEYWORDS(py_interp),
      "interp(state, target, arrays, *, stage=\"program\", max_steps=100000000)\n--\n\n"
      "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"

@@ -513,8 +513,7 @@ static PyObject *fn_object_variable(PyObject *Py_UNUSED(self), PyObject *args) {
 static PyMethodDef FUNCTIONS[] = {
     {"object_check", fn_object_check, METH_VARARGS,
      "object_check(data, name): raises ValueError if the bytes are no whole shared object, RuntimeError if this "
-     "machine "
-     "cannot run it; name: what it is called in messages."},
+     "machine cannot run it; name: what it is called in messages."},
     {"object_variable", fn_object_variable, METH_VARARGS,
      "object_variable(data, name) -> (offset, size) of an exported variable of a shared object, or None."},
     {"device_query", fn_query, METH_VARARGS,

@@ -138,8 +138,7 @@ static PyMethodDef FUNCS[] = {
     {"expr_let", fn_let, METH_VARARGS, "expr_let(var, value, body)."},
     {"expr_limit", fn_limits, METH_VARARGS,
      "expr_limit(dtype, is_max, neutral=False): lowest or highest finite value; neutral: floats print as that value "
-     "and "
-     "compute as the infinity."},
+     "and compute as the infinity."},
     {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
     {NULL, NULL, 0, NULL}};
 

@@ -77,8 +77,7 @@ static PyObject *fn_vector(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw)
 static PyMethodDef FUNCTIONS[] = {
     {"loop_facts", PY_KEYWORDS(fn_facts),
      "loop_facts(schedule, args, target): a dict per loop of the program: length, nest, top_down, bottom_up, kind, "
-     "add, "
-     "mul, div, and touch: name of an access -> (stride, mod, count, reuse, thread_count, thread_reuse)."},
+     "add, mul, div, and touch: name of an access -> (stride, mod, count, reuse, thread_count, thread_reuse)."},
     {"loop_vector", PY_KEYWORDS(fn_vector),
      "loop_vector(schedule, args, target, kind='itervar', samples=20): the same as float32 numbers; kind: \"itervar\" "
      "or \"curve\", with `samples` points of each curve."},

@@ -226,18 +226,16 @@ static PyObject *fn_verify(PyObject *Py_UNUSED(m), PyObject *args) {
 static PyMethodDef FUNCS[] = {
     {"lower_text", PY_KEYWORDS(fn_text),
      "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' "
-     "(multi-dimensional loop program), or "
-     "'kernels' (verified kernel IR). args: for a State the names of the argument tensors, in order, default the "
-     "tensors of the DAG; for a te Schedule the tensors."},
+     "(multi-dimensional loop program), or 'kernels' (verified kernel IR). args: for a State the names of the argument "
+     "tensors, in order, default the tensors of the DAG; for a te Schedule the tensors."},
     {"gpu_check", PY_KEYWORDS(fn_check),
      "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): "
      "dict with ok, why and the quantities checked."},
     {"lower_verify", fn_verify, METH_VARARGS,
      "lower_verify(state, target, arrays, tolerance=0, tensors=None): runs the program after every pass in the "
-     "checking interpreter and compares with the unscheduled evaluation of the "
-     "DAG, element by element for equality unless a relative tolerance is given. arrays: one per tensor of the DAG (of "
-     "a te Schedule: per "
-     "argument tensor). Returns the list of findings; empty means correct."},
+     "checking interpreter and compares with the unscheduled evaluation of the DAG, element by element for equality "
+     "unless a relative tolerance is given. arrays: one per tensor of the DAG (of a te Schedule: per argument tensor). "
+     "Returns the list of findings; empty means correct."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_lower(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

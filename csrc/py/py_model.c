@@ -395,10 +395,9 @@ done:
   }
 static PyMethodDef FOREST_METHODS[] = {
     {"train", (PyCFunction)(void (*)(void))forest_train_py, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
-     "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1, rules=2, "
-     "states=1, entries=1, prior=False, start=None) -> Forest; prior: start from the estimates in the rows; start: "
-     "from "
-     "these scores, which the trees alone do not contain"},
+     "train(rows, first, task, cost, trees=200, depth=6, eta=0.1, loss='top', seed=0, threads=1, rules=2, states=1, "
+     "entries=1, prior=False, start=None) -> Forest; prior: start from the estimates in the rows; start: from these "
+     "scores, which the trees alone do not contain"},
     {"train_template", (PyCFunction)(void (*)(void))forest_train_template_py, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
      "train_template(rows, cost, loss='order', recall=64, patience=20, trees=8000, cut=0, start=None, seed=0, "
      "threads=1): "
@@ -406,8 +405,7 @@ static PyMethodDef FOREST_METHODS[] = {
      "average recall of the best `recall` has not grown for `patience` trees; cut: it knows only good and bad labels."},
     {"from_nodes", forest_from_nodes, METH_CLASS | METH_VARARGS,
      "from_nodes(root, entry, value, left, n_feat, scale=0): trees grown elsewhere. entry -1: a leaf, value its "
-     "output; "
-     "else rows with more than value in that entry go to left + 1."},
+     "output; else rows with more than value in that entry go to left + 1."},
     TRAINED_METHODS,
     {NULL, NULL, 0, NULL}};
 static PyMethodDef NETWORK_METHODS[] = {{"train", (PyCFunction)(void (*)(void))network_train_py,

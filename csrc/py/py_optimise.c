@@ -258,8 +258,7 @@ static PyMethodDef FUNCTIONS[] = {
      "genetic_next(space, parents, scores, children, mutation, visited, seed): indices of the next generation."},
     {"anneal", f_anneal, METH_VARARGS,
      "anneal(space, predict, points, num, exclude, rounds, early_stop, begin, end, seed): (indices that "
-     "predict(indices) "
-     "scores best, best first; where the points stand at the end)."},
+     "predict(indices) scores best, best first; where the points stand at the end)."},
     {"pick_diverse", f_pick, METH_VARARGS,
      "pick_diverse(space, candidates, scores, n): places of those that together show the most entities."},
     {NULL, NULL, 0, NULL}};

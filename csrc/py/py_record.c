@@ -128,8 +128,7 @@ static PyMethodDef FUNCS[] = {
      "limits(): {name: (most, largest value that was seen, what is counted)} of what a schedule may ask for."},
     {"carry_steps", fn_carry, METH_VARARGS,
      "carry_steps(steps, n_stages, prefix, tail): the steps (JSON text) for a DAG whose first `prefix` stages are the "
-     "same "
-     "and whose computed stages behind them are `tail`. Raises ValueError if they do not fit."},
+     "same and whose computed stages behind them are `tail`. Raises ValueError if they do not fit."},
     {"record_parse", fn_record_parse, METH_O,
      "record_parse(line): (workload_key, target, hardware or None, host, layout_rewrite, inputs, steps, costs, "
      "error_no, all_cost, timestamp, version)."},

@@ -504,8 +504,7 @@ static PyMethodDef FUNCS[] = {
     {"te_compute", fn_compute, METH_VARARGS, "te_compute(name, tag, axes, bodies, attrs): a tuple of tensors."},
     {"te_reducer", fn_reducer, METH_VARARGS,
      "te_reducer(lhs, rhs, results, identities, code): number of a new reducer; code: what programs compute in place "
-     "of "
-     "results, or None."},
+     "of results, or None."},
     {"te_reduce", fn_reduce, METH_VARARGS,
      "te_reduce(reducer, sources, axes, condition, inits): a tuple of expressions."},
     {NULL, NULL, 0, NULL}};
