@@ -11,7 +11,7 @@ import time
 
 from .. import _core
 from .bench import Bench
-from .engine import BLOCKED_WORKER, CommClosedError, Worker, close_comm, configure
+from .engine import CommClosedError, Worker, close_comm
 from .runner import Runner, RunnerLost, command_of
 from .settings import ClusterError, SessionTimeout
 from .tracker import own_versions
@@ -87,7 +87,10 @@ class Session:
             self.board.kills = 0
             return reply
         except (SessionTimeout, RunnerLost) as e:
-            self._runner, self._gone = None, self._last  # a later request gets a fresh one, without what was in it
+            with self._lock:
+                runner, self._runner, self._gone = self._runner, None, self._last  # a later request gets a fresh one
+            if runner is not None:
+                runner.kill()
             self.board.killed()
             return {"error": "timeout" if isinstance(e, SessionTimeout) else "lost", "msg": self._explain(e)}
         except (ValueError, TypeError, KeyError) as e:
@@ -159,19 +162,13 @@ class Board(Worker):
     """
 
     def __init__(self, *args, key="", device="local", shown="", **kwargs):
-        configure()
         self.key, self.device, self.shown, self.kills = key, device, shown, 0
         self._sessions, self._granted, self._change, self._one = {}, {}, asyncio.Condition(), asyncio.Lock()
         super().__init__(*args, startup_information={"nestsmith": Board.facts_of}, **kwargs)
-        for name in BLOCKED_WORKER:
-            self.handlers.pop(name, None)
         self.handlers["ns-lease"] = self.serve_lease
         self.stream_handlers["ns-begin"] = self.begin_lease
         self.stream_handlers["ns-end"] = self.end_lease
         self._classes, self._machine = _classes(device)
-
-    def start_http_server(self, *args, **kwargs):
-        """No pages."""
 
     @staticmethod
     def facts_of(worker):
@@ -229,7 +226,9 @@ class Board(Worker):
             await close_comm(comm)
             return
         async with self._one:  # what the last one left has ended
-            await self._converse(comm, lease)
+            if lease in self._granted:  # it may have been taken back meanwhile
+                await self._converse(comm, lease)
+        await close_comm(comm)
 
     async def _converse(self, comm, lease):
         session, loop = Session(self, lease), asyncio.get_running_loop()

@@ -6,6 +6,7 @@ The engine is reached through five functions: `acquire`, `Lease.ask`, `Lease.rel
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import itertools
 import logging
@@ -18,6 +19,7 @@ from .engine import LOOP, CommClosedError, address_of, close_comm, open_comm
 from .ledger import RENEW_SECONDS, WAIT_SECONDS
 from .runner import raise_error
 from .settings import ClusterError, tls_from, tracker_of
+from .talk import MOST_SECONDS, key_of
 from .tracker import own_versions
 
 __all__ = ["Client", "DeviceLost", "Lease"]
@@ -270,10 +272,16 @@ class Client:
         ClusterError
             If the tracker is not there, or none of its devices has the key for so long.
         """
-        wait = WAIT_SECONDS if wait_limit is None else check.number("wait_limit", wait_limit, -1)
-        return LOOP.wait(self._acquire(check.text("key", key), int(priority), like, list(but), float(wait)))
+        wait = WAIT_SECONDS if wait_limit is None else min(check.number("wait_limit", wait_limit, -1), MOST_SECONDS)
+        got = []
+        try:
+            return LOOP.wait(self._acquire(key_of(key), int(priority), like, list(but), float(wait), got))
+        except BaseException:  # Ctrl-C: it may have been granted meanwhile
+            for lease in got:
+                lease.abandon()
+            raise
 
-    async def _acquire(self, key, priority, like, but, wait):
+    async def _acquire(self, key, priority, like, but, wait, got):
         asked = asyncio.ensure_future(
             self._persist({"do": "acquire", "key": key, "priority": priority, "like": like, "but": but, "wait": wait})
         )
@@ -283,7 +291,8 @@ class Client:
                 logger.info("waiting for a device of key %r at tracker %s:%d for %.0f s", key, self.host, self.port,
                             time.monotonic() - begin)  # fmt: skip
         except asyncio.CancelledError:
-            asked.cancel()
+            if not asked.cancel() and asked.exception() is None and asked.result()["event"] == "grant":
+                await self._tell({"do": "release", "lease": asked.result()["lease"]})
             raise
         m = asked.result()
         if m["event"] == "refuse":
@@ -293,15 +302,18 @@ class Client:
             )
         lease = Lease(self, m["lease"], m["address"], m["facts"], key)
         self._leases[lease.token] = lease
+        got.append(lease)
         return lease
 
     async def forget(self, lease):
         """Tells the tracker that a lease is given back."""
-        if self._leases.pop(lease.token, None) is not None and self._comm is not None:
-            try:
-                await self._comm.write({"do": "release", "lease": lease.token})
-            except (CommClosedError, OSError):
-                pass  # with the connection the lease is gone
+        if self._leases.pop(lease.token, None) is not None:
+            await self._tell({"do": "release", "lease": lease.token})
+
+    async def _tell(self, message):
+        if self._comm is not None:
+            with contextlib.suppress(CommClosedError, OSError):  # with the connection the lease is gone
+                await self._comm.write(message)
 
     def summary(self):
         """What the tracker knows: "server_info", "queue_info", "devices", "last"."""

@@ -9,12 +9,12 @@ import logging
 import signal
 import sys
 
-from .. import check
 from .client import Client
 from .display import summary_text
 from .runner import check_device
 from .server import serve_board
 from .settings import ClusterError, listening_host, parse_tracker, tls_from, tracker_of
+from .talk import key_of
 from .tls import make_tls
 from .tracker import serve_tracker
 
@@ -37,7 +37,7 @@ def _listening(parser, port, port_end):
     parser.add_argument("--port", type=int, default=port, help="first port to try")
     parser.add_argument("--port-end", type=int, default=port_end, help="the port after the last one to try")
     parser.add_argument("--silent", action="store_true", help="warnings only")
-    parser.add_argument("--insecure", action="store_true", help="listen on other addresses without TLS")
+    parser.add_argument("--insecure", action="store_true", help="listen on other addresses without TLS, and serve every user")
     parser.add_argument("--tls-dir", help="directory with ca.pem, cert.pem, key.pem; NESTSMITH_TLS_DIR without it")
 
 
@@ -93,7 +93,7 @@ def tracker(argv=None):
         return 0
     log = _say("RPCTracker", args.silent)
     tls, host = _where(args, log)
-    return _run(serve_tracker(host, args.port, args.port_end, tls, log.info))
+    return _run(serve_tracker(host, args.port, args.port_end, tls, log.info, args.insecure))
 
 
 @_guarded
@@ -117,11 +117,12 @@ def server(argv=None):
         raise ValueError("--tracker HOST:PORT is missing: a server is reached through its tracker")
     if not args.key:
         raise ValueError("--key is missing: give the name by which the device is asked for, such as rk3399")
-    check.text("--key", args.key)
+    key_of(args.key)
     check_device(args.device)
     tls, host = _where(args, log)
     return _run(
-        serve_board(host, args.port, args.port_end, parse_tracker(args.tracker), tls, args.key, args.device, args.custom_addr, log.info)
+        serve_board(host, args.port, args.port_end, parse_tracker(args.tracker), tls, args.key, args.device, args.custom_addr, log.info,
+                    args.insecure)
     )
 
 

@@ -1,15 +1,17 @@
 """Dask distributed, which carries messages, encrypts them and supervises processes. Nothing else of the package imports it.
 
 Of Dask's own jobs nothing is used: their queue does not know devices that are taken, and their functions travel as pickles.
-Devices are lent by the ledger, and a session talks to its device directly; so the handlers that run what a client sends are
-switched off.
+Devices are lent by the ledger, and a session talks to its device directly. So the servers here answer the few operations that they
+name (`Fence`), and messages that hold pickles are not read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copyreg
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -19,19 +21,21 @@ try:
 
     import dask
     import distributed
+    import distributed.nanny
+    import distributed.protocol.pickle as pickles
+    import distributed.scheduler
+    import distributed.worker
     from distributed.comm import CommClosedError, connect
     from distributed.core import rpc
     from distributed.diagnostics.plugin import SchedulerPlugin
-    from distributed.nanny import Nanny
-    from distributed.scheduler import Scheduler
     from distributed.security import Security
-    from distributed.worker import Worker
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(
         f"measuring on other machines needs the package {e.name!r}: pip install nestsmith[cluster]"
     ) from None
 
 from .. import forks
+from . import peers
 from .settings import ClusterError
 
 # Dask has every exception class that exists pickled with its traceback, in a way that RPCSessionTimeoutError, which has two bases
@@ -40,8 +44,8 @@ for _class in [c for c in copyreg.dispatch_table if c.__module__.split(".")[0] =
     del copyreg.dispatch_table[_class]
 
 __all__ = [
-    "BLOCKED_WORKER", "CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm",
-    "configure", "connect", "open_comm", "rpc", "security_of", "versions",
+    "CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm", "configure", "connect",
+    "open_comm", "rpc", "security_of", "versions",
 ]  # fmt: skip
 
 CONNECT_SECONDS = 10.0
@@ -58,16 +62,82 @@ _SETTINGS = {
     "distributed.admin.system-monitor.disk": False,
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.comm.timeouts.tcp": "15s",  # less is refused: ten probes, a second apart
-    "distributed.scheduler.blocked-handlers": [
-        "register-client", "register-worker-plugin", "register_scheduler_plugin", "register_worker_plugin",
-        "register_nanny_plugin", "run_function", "feed", "broadcast", "proxy", "scatter", "gather", "restart",
-        "unregister_worker_plugin", "unregister_nanny_plugin", "unregister_scheduler_plugin",
-    ],
 }  # fmt: skip
-BLOCKED_WORKER = (
-    "run", "run_coroutine", "plugin-add", "plugin-remove", "update_data", "actor_execute", "actor_attribute", "gather",
-    "get_data", "free_keys", "benchmark_disk", "benchmark_memory", "benchmark_network",
-)  # fmt: skip
+_unpickle, _plain, _refused = pickles.loads, contextvars.ContextVar("nestsmith_plain", default=False), []
+
+
+def _loads(data, *, buffers=()):
+    """Dask's unpickler, which reads nothing in this package's conversations. Other users of Dask in the process do not notice."""
+    if _refused or _plain.get():
+        raise ValueError("a message holds a pickle; nestsmith reads numbers, texts, bytes, lists and dicts")
+    return _unpickle(data, buffers=buffers)
+
+
+pickles.loads = distributed.scheduler.loads = _loads
+
+
+class Fence:
+    """What a server of Dask answers here: the operations that are named, to those whom TLS lets in, or, without it, to processes of
+    this user. Dask's own servers run functions for whoever asks.
+
+    Parameters
+    ----------
+    open_to_all : bool
+        Answer other users of this machine, too.
+    """
+
+    ANSWERS, HEARS = frozenset(), frozenset()  # operations of connections; of streams between scheduler and workers
+
+    def __init__(self, *args, open_to_all=False, **kwargs):
+        configure()
+        _refused.append(type(self))
+        self._open_to_all = open_to_all
+        super().__init__(*args, **kwargs)
+        self.handlers = {k: v for k, v in self.handlers.items() if k in self.ANSWERS}
+        self.stream_handlers = {k: v for k, v in self.stream_handlers.items() if k in self.HEARS}
+
+    def _is_member(self, comm):
+        if self._open_to_all or comm.peer_address.startswith("tls://"):
+            return True
+        peer, own = ((host, int(port)) for host, _, port in (a.split("://")[1].rpartition(":") for a in (comm.peer_address, comm.local_address)))
+        return peers.is_own(peer, own)
+
+    async def _handle_comm(self, comm):
+        if self._is_member(comm):
+            await super()._handle_comm(comm)
+            return
+        with contextlib.suppress(OSError):
+            await comm.write({"event": "refused", "why": f"it serves user {os.getuid()} of its machine alone; it needs TLS, or --insecure"})
+        await close_comm(comm)
+
+
+class Scheduler(Fence, distributed.scheduler.Scheduler):
+    """A scheduler that knows of workers and runs nothing."""
+
+    ANSWERS = frozenset({"register-worker", "register_nanny", "heartbeat_worker", "unregister"})
+    HEARS = frozenset({"keep-alive", "log-event", "worker-status-change"})
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, extensions={}, **kwargs)
+
+    def start_http_server(self, *args, **kwargs):
+        """No pages."""
+
+
+class Worker(Fence, distributed.worker.Worker):
+    """A worker that can be told to end and runs nothing."""
+
+    HEARS = frozenset({"close", "remove-worker", "worker-status-change"})
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, extensions={}, **kwargs)
+
+    def start_http_server(self, *args, **kwargs):
+        """No pages."""
+
+
+class Nanny(Fence, distributed.nanny.Nanny):
+    """A nanny, which takes no orders."""
 
 
 def configure(silent=True):
@@ -156,7 +226,12 @@ class Loop:
 
     def start(self, coroutine):
         """Runs a coroutine in the thread; returns a concurrent future."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+
+        async def plainly():
+            _plain.set(True)  # also for the tasks that it starts
+            return await coroutine
+
+        return asyncio.run_coroutine_threadsafe(plainly(), self._running())
 
     def wait(self, coroutine):
         """The coroutine's result. Ctrl-C cancels it. Not from a finalizer: garbage is collected in any thread."""

@@ -36,10 +36,10 @@ class _Request:
 
 
 class _Lease:
-    __slots__ = ("token", "client", "user", "board", "since", "renewed")
+    __slots__ = ("token", "client", "user", "number", "board", "since", "renewed")
 
     def __init__(self, token, request, board, now):
-        self.token, self.client, self.user, self.board = token, request.client, request.user, board
+        self.token, self.client, self.user, self.number, self.board = token, request.client, request.user, request.number[2], board
         self.since = self.renewed = now
 
 
@@ -98,9 +98,11 @@ class Ledger:
             out += [("wanted", c, key) for c in sorted(holders)]
         return out
 
-    def cancel(self, client, number):
-        """The client does not want the device any more."""
+    def cancel(self, client, number, now):
+        """The client does not want the device any more, be it on its way already."""
         self.requests = [r for r in self.requests if not (r.client == client and r.number[2] == number)]
+        sent = [x for x in self.leases.values() if (x.client, x.number) == (client, number)]
+        return [e for lease in sent for e in self._free(lease, now)]
 
     def release(self, client, token, now):
         """Gives a device back; nothing happens if it is not the client's."""

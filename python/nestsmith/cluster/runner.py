@@ -111,6 +111,7 @@ class Runner:
 
     def __init__(self, device="local"):
         self._made, self._errors = None, tempfile.TemporaryFile()
+        self._ended = threading.Lock()  # taken once
         self._turn = threading.Lock()  # answers come in the order of the requests: one after the other
         command = command_of(device)
         if device == "local":  # a directory that is removed however the runner ends
@@ -134,8 +135,9 @@ class Runner:
 
     def kill(self):
         """Ends it with all it started, and removes its files."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        if self._ended.acquire(blocking=False):  # a number that was waited for may be another process's soon
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
         for f in (self._child.stdin, self._child.stdout, self._errors):
             with contextlib.suppress(OSError):

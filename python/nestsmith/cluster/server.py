@@ -8,13 +8,21 @@ import socket
 import tempfile
 
 from .board import Board
-from .engine import LOST_SECONDS, Nanny, address_of, close_comm, configure, open_comm, rpc, security_of
+from .engine import LOST_SECONDS, Nanny, address_of, close_comm, open_comm, rpc, security_of
 from .settings import ClusterError
 
 __all__ = ["serve_board"]
 
 BACK_OFF = (0.25, 0.5, 1, 2, 4, 8, 16, 30)  # seconds between tries
 CONFIRM_SECONDS = 10.0
+
+
+class _Nanny(Nanny):
+    """Its board answers those whom it answers itself."""
+
+    def __init__(self, *args, insecure, **kwargs):
+        super().__init__(*args, open_to_all=insecure, **kwargs)
+        self.worker_kwargs["open_to_all"] = insecure
 
 
 class Refused(ClusterError):
@@ -25,15 +33,15 @@ async def _check_way(address, tls):
     await close_comm(await open_comm(address, tls))
 
 
-async def _start(host, ports, tracker, tls, key, device, shown, work):
+async def _start(host, ports, tracker, tls, key, device, shown, work, insecure):
     address = address_of(*tracker, tls)
     await _check_way(address, tls)
     for port in ports:
-        nanny = Nanny(
+        nanny = _Nanny(
             address, nthreads=1, name=f"{key}@{socket.gethostname()}:{os.getpid()}", resources={f"dev.{key}": 1}, security=security_of(tls),
             worker_class=Board, worker_port=port, host=host, protocol="tls" if tls else "tcp", local_directory=work,
             memory_limit=0, death_timeout=LOST_SECONDS, key=key, device=device, shown=shown(port),
-            contact_address=f"{address.split('://')[0]}://{shown(port)}" if shown(0) else None, dashboard=False,
+            contact_address=f"{address.split('://')[0]}://{shown(port)}" if shown(0) else None, dashboard=False, insecure=insecure,
         )  # fmt: skip
         try:
             await nanny
@@ -59,10 +67,9 @@ async def _stays(nanny):
         await asyncio.sleep(0.2)
 
 
-async def serve_board(host, port, port_end, tracker, tls, key, device, custom, say):
+async def serve_board(host, port, port_end, tracker, tls, key, device, custom, say, insecure=False):
     """Registers with the tracker and serves until cancelled. `say` gets lines for the user. Raises ClusterError if the tracker
     refuses this server."""
-    configure()
     ports, tries = list(range(port, max(port_end, port + 1))) if port else [0], 0
 
     def shown(p):
@@ -72,7 +79,7 @@ async def serve_board(host, port, port_end, tracker, tls, key, device, custom, s
         while True:
             nanny = None
             try:
-                nanny = await _start(host, ports, tracker, tls, key, device, shown, work)
+                nanny = await _start(host, ports, tracker, tls, key, device, shown, work, insecure)
                 if not tries:
                     say(f"bind to {nanny.worker_address.split('://')[1]}")
                 await _confirm(nanny, tracker, tls)

@@ -14,13 +14,13 @@ from .engine import (
     SchedulerPlugin,
     address_of,
     close_comm,
-    configure,
     open_comm,
     security_of,
     versions,
 )
 from .ledger import Ledger
 from .settings import ClusterError
+from .talk import MOST_TEXT, heard, told
 
 __all__ = ["Tracker", "serve_tracker"]
 
@@ -38,8 +38,9 @@ def own_versions():
 def version_conflict(theirs):
     """A line that names both, or ""."""
     ours = own_versions()
-    wrong = [k for k in ours if (theirs or {}).get(k) != ours[k]]
-    return ", ".join(f"{k} is {(theirs or {}).get(k, 'unknown')} there and {ours[k]} at the tracker" for k in wrong)
+    theirs = theirs if isinstance(theirs, dict) else {}
+    wrong = [k for k in ours if theirs.get(k) != ours[k]]
+    return ", ".join(f"{k} is {theirs.get(k, 'unknown')!s:.40} there and {ours[k]} at the tracker" for k in wrong)
 
 
 class LedgerPlugin(SchedulerPlugin):
@@ -56,8 +57,13 @@ class LedgerPlugin(SchedulerPlugin):
     # ---- boards ----
     def add_worker(self, scheduler, worker):
         """A Dask worker registered: if it is a board of our version it is lent from now on."""
-        facts = scheduler.workers[worker].extra.get("nestsmith") or {}
-        wrong = version_conflict(facts.get("versions")) if facts else "it is no server of nestsmith"
+        extra = scheduler.workers[worker].extra
+        facts = extra.get("nestsmith") if isinstance(extra, dict) else None
+        try:
+            wrong = version_conflict(facts.get("versions")) if isinstance(facts, dict) else ""
+            facts = facts if wrong else told(facts)
+        except ValueError as e:
+            wrong = str(e)
         if wrong:
             self._refused[worker] = wrong
             return
@@ -89,13 +95,14 @@ class LedgerPlugin(SchedulerPlugin):
         if wrong:
             await comm.write({"event": "refused", "why": wrong})
             return None
+        user = "".join(c for c in str(user)[:MOST_TEXT] if c.isprintable())
         name = f"{user or 'client'}#{next(self._names)}"
         self._clients[name] = comm, asyncio.Lock()
         try:
             await comm.write({"event": "welcome"})
             while True:
                 self._hear(name, user, await comm.read())
-        except (CommClosedError, OSError, KeyError, TypeError, AttributeError):
+        except (CommClosedError, OSError, ValueError):
             pass  # gone, or it talks nonsense
         finally:
             self._clients.pop(name, None)
@@ -103,13 +110,12 @@ class LedgerPlugin(SchedulerPlugin):
             await close_comm(comm)
         return None
 
-    def _hear(self, name, user, m):
-        now, do = time.monotonic(), m["do"]
+    def _hear(self, name, user, message):
+        now, (do, m) = time.monotonic(), heard(message)
         if do == "acquire":
-            self._do(self.ledger.acquire(name, m["id"], str(m["key"]), now, int(m["priority"]), m.get("like"),
-                                         m.get("but"), float(m["wait"]), user))  # fmt: skip
+            self._do(self.ledger.acquire(name, m.pop("id"), now=now, user=user, **m))
         elif do == "cancel":
-            self.ledger.cancel(name, m["id"])
+            self._do(self.ledger.cancel(name, m["id"], now))
         elif do == "release":
             self._do(self.ledger.release(name, m["lease"], now))
         elif do == "renew":
@@ -159,10 +165,7 @@ class LedgerPlugin(SchedulerPlugin):
 
 
 class Tracker(Scheduler):
-    """A scheduler without web pages."""
-
-    def start_http_server(self, *args, **kwargs):
-        """No pages."""
+    """A scheduler that lends devices."""
 
     async def serve(self, tls):
         """Lends devices until the scheduler is closed."""
@@ -173,12 +176,12 @@ class Tracker(Scheduler):
         ticking.cancel()
 
 
-async def serve_tracker(host, port, port_end, tls, say):
+async def serve_tracker(host, port, port_end, tls, say, insecure=False):
     """Listens on the first free port of [port, port_end); `say` gets one line then. Raises ClusterError if none is free."""
-    configure()
     for p in range(port, max(port_end, port + 1)) if port else [0]:
         tracker = Tracker(
-            host=host, port=p, protocol="tls" if tls else "tcp", security=security_of(tls), dashboard=False, contact_address=None
+            host=host, port=p, protocol="tls" if tls else "tcp", security=security_of(tls), dashboard=False, contact_address=None,
+            open_to_all=insecure,
         )
         try:
             await tracker
