@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 enum { LOOK_MS = 50, OVER_TIME = 124, BROKEN = 2 };
@@ -116,14 +117,55 @@ static int serve_worker(char **argv) {
   return out < 0 ? BROKEN : bridge_worker(STDIN_FILENO, out, type, id);
 }
 
+/* --selftest: what the runner finds on this machine, for whoever puts it on a board. */
+static void selftest(void *arg) {
+  static const struct {
+    DevType type;
+    const char *name;
+  } KINDS[] = {{DEV_CPU, "cpu"}, {DEV_CUDA, "cuda"}, {DEV_OPENCL, "opencl"}};
+  struct utsname u;
+  Err *e = arg;
+  printf("nestsmith runner, protocol %d, %s\n", RUNNER_VERSION, uname(&u) == 0 ? u.machine : "unknown machine");
+  for (int k = 0; k < NS_COUNT(KINDS); k++) {
+    char why[512] = "";
+    if (!dev_exists(KINDS[k].type, 0, why, sizeof why)) printf("%s: none (%s)\n", KINDS[k].name, why);
+    for (int id = 0; dev_exists(KINDS[k].type, id, (char[512]){0}, 512); id++) {
+      unsigned char there[256], back[256] = {0};
+      for (int i = 0; i < NS_COUNT(there); i++) there[i] = (unsigned char)i;
+      Device *d = dev_open(e, KINDS[k].type, id);
+      void *p = dev_alloc(d, sizeof there);
+      dev_upload(d, p, there, sizeof there);
+      dev_download(d, back, p, sizeof back);
+      bool ok = memcmp(there, back, sizeof there) == 0;
+      printf("%s %d: %s, memory %s\n", KINDS[k].name, id, dev_info(d)->name, ok ? "works" : "does not keep what is written");
+      dev_free(d, p);
+      dev_close(d);
+      if (!ok) err_raise(e, NS_ERR_RUNTIME, "%s %d does not keep what is written", KINDS[k].name, id);
+    }
+  }
+}
+
+static int serve_selftest(void) {
+  static Err e;
+  char made[256];
+  err_init(&e);
+  int dir = open_dir(NULL, made);
+  printf("directory for sessions: %s\n", dir < 0 ? strerror(errno) : "can be made");
+  if (dir >= 0) rmdir(made);
+  ErrCode c = err_try(&e, selftest, &e);
+  if (c != NS_OK) printf("%s\n", e.msg);
+  return c == NS_OK && dir >= 0 ? 0 : BROKEN;
+}
+
 __attribute__((visibility("default"))) int nestsmith_runner_main(int argc, char **argv) {
   char made[256];
   if (argc == 4 && strcmp(argv[1], "--worker") == 0) return serve_worker(argv);
+  if (argc == 2 && strcmp(argv[1], "--selftest") == 0) return serve_selftest();
   const char *given = argc == 3 && strcmp(argv[1], "--dir") == 0 ? argv[2] : NULL;
   if (argc != 1 && !given) {
     fprintf(stderr,
-            "usage: %s [--dir DIRECTORY | --worker TYPE NUMBER]\nserves one session, or a tuner's measuring, on its "
-            "standard input and output\n",
+            "usage: %s [--dir DIRECTORY | --worker TYPE NUMBER | --selftest]\nserves one session, or a tuner's measuring, "
+            "on its standard input and output; --selftest prints what it finds\n",
             argv[0]);
     return BROKEN;
   }

@@ -11,8 +11,9 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+static const int64_t LAST_HANDLE = (int64_t)1 << 52; /* numbers in JSON are exact so far */
 typedef enum { H_NONE, H_TENSOR, H_MODULE, H_GRAPH } HandleKind;
-enum { DEVICE_TYPES = 5, DEVICE_IDS = 16, MOST_HANDLES = 1 << 20, MOST_RUNS = 1000000, ZERO_LIMIT = 100 };
+enum { DEVICE_TYPES = 5, DEVICE_IDS = 16, MOST_HANDLES = 1 << 20, /* at a time */ MOST_RUNS = 1000000, ZERO_LIMIT = 100 };
 typedef struct {
   Device *d;
   void *p;
@@ -33,15 +34,20 @@ typedef struct {
   Device *d;
   Module *of;
 } Running;
+/* A place in the table is used again; its number is not: what is let go of names nothing else later. */
 typedef struct {
   HandleKind kind;
+  int64_t number; /* of what is or was here; place + k * MOST_HANDLES */
+  int next;       /* the free place after this one */
   void *p;
+  Tensor tensor; /* here p points to it */
 } Handle;
 struct RunnerSession {
   Err *e;
   int dir;
   Arena *a, *keep; /* of the request; as long as the session */
-  VEC(Handle) handle;
+  VEC(Handle *) handle;
+  int free; /* 1 + the first free place; 0: none */
   Device *dev[DEVICE_TYPES][DEVICE_IDS];
   void *reply_data; /* what the last reply carried */
   bool ended;
@@ -80,19 +86,41 @@ static int64_t number_or(const Ask *x, const char *field, int64_t missing, int64
 }
 
 /* ---- handles and devices ---- */
-static int add_handle(Ask *x, HandleKind kind, void *p) {
+static void check_room(const Ask *x) {
+  if (!x->s->free && x->s->handle.len == MOST_HANDLES)
+    err_raise(x->e, NS_ERR_VALUE, "a session has at most %d handles at a time; drop some", MOST_HANDLES);
+}
+
+/* p: what it names; NULL: its tensor. */
+static Handle *add_handle(Ask *x, HandleKind kind, void *p) {
   RunnerSession *s = x->s;
-  err_check(x->e, s->handle.len < MOST_HANDLES, "a session has at most %d handles; begin a new one", MOST_HANDLES);
-  Handle h = {kind, p};
-  vec_push(s->keep, &s->handle, h);
-  return s->handle.len;
+  Handle *h;
+  check_room(x);
+  if (s->free) {
+    h = s->handle.at[s->free - 1];
+    s->free = h->next;
+    h->number += MOST_HANDLES;
+  } else {
+    h = arena_new_of(s->keep, Handle);
+    vec_push(s->keep, &s->handle, h);
+    h->number = s->handle.len;
+  }
+  h->kind = kind;
+  h->p = p ? p : &h->tensor;
+  return h;
+}
+
+static Handle *find_handle(const Ask *x, const cJSON *v, const char *field) {
+  int64_t k = whole(x, v, field, 1, LAST_HANDLE);
+  int place = (int)((k - 1) % MOST_HANDLES);
+  Handle *h = place < x->s->handle.len ? x->s->handle.at[place] : NULL;
+  return h && h->kind != H_NONE && h->number == k ? h : NULL;
 }
 
 static void *handle_at(const Ask *x, const cJSON *v, const char *field, HandleKind kind) {
-  int64_t k = whole(x, v, field, 1, MOST_HANDLES);
-  if (k > x->s->handle.len || x->s->handle.at[k - 1].kind != kind)
-    err_raise(x->e, NS_ERR_VALUE, "\"%s\": this session has no handle %lld of that kind", field, (long long)k);
-  return x->s->handle.at[k - 1].p;
+  Handle *h = find_handle(x, v, field);
+  if (!h || h->kind != kind) err_raise(x->e, NS_ERR_VALUE, "\"%s\": this session has no such handle of that kind", field);
+  return h->p;
 }
 
 static void *handle_of(const Ask *x, const char *field, HandleKind kind) {
@@ -163,11 +191,13 @@ static void op_list(Ask *x) {
 /* ---- tensors ---- */
 static void op_alloc(Ask *x) {
   Device *d = device_of(x);
-  Tensor *t = arena_new_of(x->s->keep, Tensor);
-  *t = (Tensor){d, NULL, (size_t)number_of(x, "bytes", 0, (int64_t)1 << 46)};
-  t->p = dev_alloc(d, t->bytes ? t->bytes : 1);
-  dev_fill(d, t->p, 0, t->bytes);
-  sb_printf(x->out, ",\"tensor\":%d", add_handle(x, H_TENSOR, t));
+  size_t bytes = (size_t)number_of(x, "bytes", 0, (int64_t)1 << 46);
+  check_room(x);
+  Tensor t = {d, dev_alloc(d, bytes ? bytes : 1), bytes};
+  Handle *h = add_handle(x, H_TENSOR, NULL);
+  h->tensor = t;
+  dev_fill(d, t.p, 0, bytes);
+  sb_printf(x->out, ",\"tensor\":%lld", (long long)h->number);
 }
 
 static void op_fill(Ask *x) {
@@ -279,7 +309,8 @@ static void op_load(Ask *x) {
     err_rethrow(x->e, c);
   }
   const Container *net = l.m->network;
-  sb_printf(x->out, ",\"module\":%d,\"kind\":\"%s\"", add_handle(x, H_MODULE, l.m), net ? "network" : "operator");
+  sb_printf(x->out, ",\"module\":%lld,\"kind\":\"%s\"", (long long)add_handle(x, H_MODULE, l.m)->number,
+            net ? "network" : "operator");
   if (net) {
     sb_puts(x->out, ",\"name\":");
     sb_json(x->out, net->name);
@@ -429,7 +460,7 @@ static void op_graph(Ask *x) {
   *r = (Running){NULL, device_of(x), m};
   r->net = network_load(x->e, r->d, m->image, m->n, "the module");
   m->users++;
-  sb_printf(x->out, ",\"graph\":%d,\"inputs\":[", add_handle(x, H_GRAPH, r));
+  sb_printf(x->out, ",\"graph\":%lld,\"inputs\":[", (long long)add_handle(x, H_GRAPH, r)->number);
   const Graph *g = network_graph(r->net);
   bool first = true;
   for (int i = 0; i < g->n_nodes; i++) {
@@ -519,17 +550,18 @@ static void handle_free(Handle *h) {
   } else if (h->kind == H_MODULE) {
     module_free(h->p);
   }
-  *h = (Handle){H_NONE, NULL};
+  h->kind = H_NONE;
+  h->p = NULL;
 }
 
 static void op_drop(Ask *x) {
-  int64_t k = number_of(x, "handle", 1, MOST_HANDLES);
-  if (k > x->s->handle.len || x->s->handle.at[k - 1].kind == H_NONE)
-    err_raise(x->e, NS_ERR_VALUE, "this session has no handle %lld", (long long)k);
-  Handle *h = &x->s->handle.at[k - 1];
+  Handle *h = find_handle(x, cJSON_GetObjectItemCaseSensitive(x->q, "handle"), "handle");
+  if (!h) err_raise(x->e, NS_ERR_VALUE, "this session has no such handle");
   if (h->kind == H_MODULE && ((Module *)h->p)->users)
     err_raise(x->e, NS_ERR_VALUE, "the module is used by %d networks; drop them first", ((Module *)h->p)->users);
   handle_free(h);
+  h->next = x->s->free;
+  x->s->free = 1 + (int)((h->number - 1) % MOST_HANDLES);
 }
 
 /* ---- requests ---- */
@@ -623,7 +655,7 @@ static void end_handle(void *h) { handle_free(h); }
 void runner_end(RunnerSession *s) {
   for (int pass = 0; pass < 2; pass++) /* networks before the modules that they are made of */
     for (int i = 0; i < s->handle.len; i++)
-      if (pass || s->handle.at[i].kind != H_MODULE) err_try(s->e, end_handle, &s->handle.at[i]);
+      if (pass || s->handle.at[i]->kind != H_MODULE) err_try(s->e, end_handle, s->handle.at[i]);
   for (int t = 0; t < DEVICE_TYPES; t++)
     for (int i = 0; i < DEVICE_IDS; i++)
       if (s->dev[t][i]) dev_close(s->dev[t][i]);

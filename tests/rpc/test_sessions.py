@@ -22,6 +22,7 @@ import nestsmith
 from helpers import wait_until
 from nestsmith import nd, relay, rpc, te
 from nestsmith.cluster import commands
+from nestsmith.cluster.runner import command_of
 from nestsmith.contrib import graph_runtime, utils
 from nestsmith.error import TVMError
 
@@ -194,6 +195,28 @@ def test_what_was_in_a_process_that_ended_is_nothing_else_now(fleet):
                 old.numpy()
             del old
             assert set(new.numpy()) == {k + 1}
+
+
+def test_places_of_what_is_let_go_are_used_again_and_their_numbers_are_not(remote):
+    ask, seen = remote.ask, set()
+    kept = ask({"op": "alloc", "device": [1, 0], "bytes": 4})[0]["tensor"]
+    ask({"op": "write", "tensor": kept}, b"kept")
+    for _ in range(200):
+        handle = ask({"op": "alloc", "device": [1, 0], "bytes": 4})[0]["tensor"]
+        assert ask({"op": "read", "tensor": handle})[1] == bytes(4) and handle not in seen
+        ask({"op": "write", "tensor": handle}, b"else")
+        ask({"op": "drop", "handle": handle})
+        seen.add(handle)
+        for request in ({"op": "read", "tensor": handle}, {"op": "drop", "handle": handle}):
+            with pytest.raises(ValueError, match="no such handle"):
+                ask(request)
+    assert len({h % 2**20 for h in seen}) == 1 and ask({"op": "read", "tensor": kept})[1] == b"kept"
+
+
+def test_the_selftest_says_what_the_runner_finds():
+    done = subprocess.run(command_of("local", ["--selftest"]), capture_output=True, text=True, timeout=120, check=True)
+    assert "directory for sessions: can be made" in done.stdout
+    assert re.search(r"^cpu 0: .+, memory works$", done.stdout, re.M) and re.search(r"^cuda(: none \(.+\)| 0: )", done.stdout, re.M)
 
 
 def test_a_session_ends_when_its_time_is_over(fleet):
