@@ -1,16 +1,21 @@
 """Trackers and servers for tests: real processes on ports that the system chooses, which end with the fleet."""
 
+import contextlib
 import os
+import pathlib
 import queue
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 
 from helpers import PATIENCE
-from nestsmith import auto_scheduler, te
+from nestsmith import auto_scheduler, rpc, te
+from nestsmith.cluster.tls import make_tls
 
 
 @auto_scheduler.register_workload
@@ -18,6 +23,73 @@ def remote_matmul(n):
     a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
     k = te.reduce_axis((0, n), name="k")
     return [a, b, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")]
+
+
+SWIFT = """
+from nestsmith.cluster import client, engine, ledger, server, tracker
+ledger.RENEW_SECONDS = client.RENEW_SECONDS = client.SILENT_SECONDS = engine.LOST_SECONDS = server.LOST_SECONDS = 4.0
+engine._SETTINGS["distributed.scheduler.worker-ttl"], tracker.BEAT_SECONDS = "4s", 1.0
+"""  # for a sitecustomize.py: whoever is silent is lost after 4 s instead of 30
+
+
+OLDER = "import nestsmith\nnestsmith.__version__ = '0.0.9'\n"  # the same, for a server of another version
+
+
+class Link:
+    """A network between whoever connects to `port` and the port `to` of this machine. While it is cut, it takes nothing and gives
+    nothing, and tells nobody."""
+
+    def __init__(self, to):
+        self.to, self._flows, self._ends = to, threading.Event(), []
+        self._flows.set()
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port = self._door.getsockname()[1]
+        self._begin(self._accept)
+
+    def _begin(self, body, *args):
+        def run():
+            with contextlib.suppress(OSError):  # an end is closed
+                body(*args)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            here = self._door.accept()[0]
+            self._ends.append(here)
+            self._begin(self._join, here)
+
+    def _join(self, here):
+        self._flows.wait()
+        there = socket.create_connection(("127.0.0.1", self.to))
+        self._ends.append(there)
+        self._begin(self._carry, there, here)
+        self._carry(here, there)
+
+    def _carry(self, source, sink):
+        try:
+            while data := source.recv(1 << 16):
+                self._flows.wait()
+                sink.sendall(data)
+        finally:
+            self._flows.wait()
+            for s in (source, sink):
+                with contextlib.suppress(OSError):
+                    s.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        self._flows.clear()
+
+    def mend(self):
+        """What was on its way arrives now."""
+        self._flows.set()
+
+    def close(self):
+        self.mend()
+        for s in [self._door, *self._ends]:
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+            s.close()
 
 
 class Process:
@@ -71,9 +143,9 @@ class Fleet:
     def start_tracker(self, port):
         return Process("nestsmith.exec.rpc_tracker", "--host=127.0.0.1", f"--port={port}", *self.options, **self.environment)
 
-    def serve(self, key, *options, ready=True):
-        """A server, registered."""
-        p = Process("nestsmith.exec.rpc_server", "--host=127.0.0.1", "--port=0", f"--tracker=127.0.0.1:{self.port}", f"--key={key}",
+    def serve(self, key, *options, ready=True, port=None):
+        """A server, registered; `port`: by which it reaches the tracker."""
+        p = Process("nestsmith.exec.rpc_server", "--host=127.0.0.1", "--port=0", f"--tracker=127.0.0.1:{port or self.port}", f"--key={key}",
                     *self.options, *options, **self.environment)  # fmt: skip
         p.key = key
         self.servers.append(p)
@@ -81,7 +153,7 @@ class Fleet:
 
     def ready(self, p):
         """The server, once it is registered."""
-        p.wait(f"INFO:RPCServer:registered as {p.key} with tracker 127.0.0.1:{self.port}")
+        p.wait(f"INFO:RPCServer:registered as {p.key} with tracker 127.0.0.1:")
         return p
 
     def man(self, *keys):
@@ -102,3 +174,71 @@ class Fleet:
     def close(self):
         for p in [*self.servers, self.tracker]:
             p.close()
+
+
+def certificates(root):
+    """Directories of a team, of strangers, and of one whose time is over."""
+    for name in ("team", "stranger", "expired"):
+        make_tls(root / name)
+    for f in ("cert.pem", "key.pem"):
+        os.unlink(root / "expired" / f)
+    for f in ("ca.pem", "ca-key.pem"):
+        shutil.copy(root / "team" / f, root / "expired" / f)
+    make_tls(root / "expired", days=-1)
+    return root
+
+
+def counts(fleet, key):
+    """(total, free, pending) of a key."""
+    tracker = rpc.connect_tracker("127.0.0.1", fleet.port)
+    q = tracker.summary()["queue_info"].get(key, {"total": 0, "free": 0, "pending": 0})
+    tracker.close()
+    return q["total"], q["free"], q["pending"]
+
+
+def descendants(pid):
+    """Processes below one, nearest first."""
+    found, parents = [], {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+    todo = [pid]
+    while todo:
+        below = parents.get(todo.pop(0), [])
+        found += below
+        todo += below
+    return found
+
+
+def board(server):
+    """The process of the server that holds the device."""
+    for pid in descendants(server.child.pid):
+        try:
+            if b"spawn_main" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        except OSError:
+            continue
+    raise AssertionError("the server has no worker process")
+
+
+CLIENT = """
+import sys
+from nestsmith import rpc
+remote = rpc.connect_tracker("127.0.0.1", int(sys.argv[1])).request(sys.argv[2])
+print("have", flush=True)
+try:
+    while True:
+        remote.listdir()
+except rpc.RPCError as e:
+    print(e, flush=True)
+"""
+
+
+def client(fleet, key, port=None):
+    """Another process that has a device, and says why when it has it no more; `port`: by which it reaches the tracker."""
+    p = subprocess.Popen([sys.executable, "-c", CLIENT, str(port or fleet.port), key], stdout=subprocess.PIPE, text=True)
+    assert p.stdout.readline() == "have\n"
+    return p

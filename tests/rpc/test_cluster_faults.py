@@ -1,10 +1,11 @@
 """What becomes of trackers, servers and clients that are killed, stopped or late: 3 servers, 2 keys, 2 clients."""
 
+import collections
 import contextlib
 import json
 import os
-import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -13,21 +14,13 @@ import threading
 import time
 
 import pytest
-from fleet import Fleet, Process, remote_matmul
+from fleet import CLIENT, OLDER, SWIFT, Fleet, Link, Process, board, certificates, client, counts, descendants, remote_matmul
 
 import nestsmith
 from helpers import runs, wait_until
 from nestsmith import auto_scheduler, rpc
-from nestsmith.cluster.engine import LOOP
-
-CLIENT = """
-import sys, time
-from nestsmith import rpc
-with rpc.connect_tracker("127.0.0.1", int(sys.argv[1])).request(sys.argv[2]) as remote:
-    print("have", flush=True)
-    time.sleep(600)
-"""
-
+from nestsmith.cluster import client as client_module
+from nestsmith.cluster.engine import LOOP, open_comm
 
 @pytest.fixture(scope="module")
 def harbour():
@@ -43,49 +36,6 @@ def fleet(harbour):
     right = wait_until(lambda: (counts(harbour, "a"), counts(harbour, "b")) == ((2, 2, 0), (1, 1, 0)), 60)
     assert right, (counts(harbour, "a"), counts(harbour, "b"), [(p.key, p.lines, list(p._new.queue)) for p in harbour.servers])
     return harbour
-
-
-def counts(fleet, key):
-    """(total, free, pending) of a key."""
-    tracker = rpc.connect_tracker("127.0.0.1", fleet.port)
-    q = tracker.summary()["queue_info"].get(key, {"total": 0, "free": 0, "pending": 0})
-    tracker.close()
-    return q["total"], q["free"], q["pending"]
-
-
-def descendants(pid):
-    """Processes below one, nearest first."""
-    found, parents = [], {}
-    for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-    todo = [pid]
-    while todo:
-        below = parents.get(todo.pop(0), [])
-        found += below
-        todo += below
-    return found
-
-
-def board(server):
-    """The process of the server that holds the device."""
-    for pid in descendants(server.child.pid):
-        try:
-            if b"spawn_main" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
-        except OSError:
-            continue
-    raise AssertionError("the server has no worker process")
-
-
-def client(fleet, key):
-    """Another process that has a device."""
-    p = subprocess.Popen([sys.executable, "-c", CLIENT, str(fleet.port), key], stdout=subprocess.PIPE, text=True)
-    assert p.stdout.readline() == "have\n"
-    return p
 
 
 def test_the_numbers_of_the_query_are_right_at_each_step(fleet, closing):
@@ -122,15 +72,14 @@ def test_a_late_server_gets_the_work_that_waits(fleet):
 
     def ask():
         with rpc.request_remote("late", "127.0.0.1", fleet.port) as remote:
-            got.append((time.monotonic(), remote.listdir()))
+            got.append(remote.listdir())
 
     t = threading.Thread(target=ask)
     t.start()
     assert wait_until(lambda: counts(fleet, "late") == (0, 0, 1))
     fleet.serve("late")
-    begin = time.monotonic()
-    t.join(60)
-    assert got[0][0] - begin < 2 and got[0][1] == []
+    t.join(60)  # nothing else happens meanwhile: benchmarks/cluster.py prints how long it takes
+    assert got == [[]]
 
 
 def test_a_board_that_is_killed_comes_back_and_its_programs_end(fleet):
@@ -182,7 +131,7 @@ def test_a_tracker_that_comes_back_finds_its_servers_and_clients(fleet):
 
 
 def test_a_server_of_another_version_is_refused_with_both(fleet, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import nestsmith\nnestsmith.__version__ = '0.0.9'\n")
+    (tmp_path / "sitecustomize.py").write_text(OLDER)
     path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
     old = Process("nestsmith.exec.rpc_server", "--host=127.0.0.1", "--port=0", f"--tracker=127.0.0.1:{fleet.port}", "--key=a", PYTHONPATH=path)
     old.wait(rf"error: refused: nestsmith is 0\.0\.9 there and {nestsmith.__version__} at the tracker")
@@ -223,50 +172,223 @@ def test_a_port_of_another_program_is_named():
         other.join()
 
 
-def disturb(fleet, rng):
-    """One fault; what is gone is started again."""
-    what = rng.choice(["board", "board stops", "server", "client", "tracker"])
-    if what in ("board", "board stops"):
-        try:
-            pid = board(rng.choice(fleet.servers))
-        except AssertionError:
-            return  # it is just being started again
-        os.kill(pid, signal.SIGKILL if what == "board" else signal.SIGSTOP)
-        if what != "board":
+@pytest.fixture(scope="module")
+def swift(tmp_path_factory):
+    """A tracker and two servers, which reach it by links, that take whoever is silent for 4 s for lost. This process, too."""
+    folder = tmp_path_factory.mktemp("swift")
+    (folder / "sitecustomize.py").write_text(SWIFT)
+    f = Fleet(PYTHONPATH=os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
+    f.links = [Link(f.port) for _ in range(3)]  # of the server, of this process, of another client
+    f.serve("a", port=f.links[0].port)
+    with pytest.MonkeyPatch.context() as m:
+        for name in ("RENEW_SECONDS", "SILENT_SECONDS"):
+            m.setattr(client_module, name, 4.0)
+        yield f
+    for x in (f, *f.links):
+        x.close()
+
+
+@pytest.fixture
+def quick(swift):
+    """The same, once its device is there and free, whatever the test before did."""
+    for x in swift.links:
+        x.mend()
+    for p in (swift.tracker, *swift.servers):
+        p.child.send_signal(signal.SIGCONT)
+    assert wait_until(lambda: counts(swift, "a") == (1, 1, 0))
+    return swift
+
+
+def ask_until_lost(remote, why):
+    with pytest.raises(rpc.RPCError, match=why):
+        while True:
+            remote.listdir()
+
+
+def test_a_client_that_is_stopped_loses_its_device_and_hears_it_when_it_goes_on(quick, closing):
+    p = closing(client(quick, "a"))
+    p.send_signal(signal.SIGSTOP)
+    with rpc.request_remote("a", "127.0.0.1", quick.port) as remote:  # waits until it is taken back
+        p.send_signal(signal.SIGCONT)
+        assert re.search("was not renewed for 4 s.*|went away|has ended|closed", p.stdout.readline())
+        remote.upload(b"x", "x")
+        assert remote.listdir() == ["x"]
+
+
+def test_a_client_whose_link_is_cut_loses_its_device_to_the_next(quick, closing):
+    p = closing(client(quick, "a", quick.links[2].port))
+    quick.links[2].cut()
+    with rpc.request_remote("a", "127.0.0.1", quick.port) as remote:
+        assert remote.listdir() == []
+        assert p.stdout.readline()  # it says why: its device or its tracker is gone
+        assert remote.listdir() == []
+
+
+def test_a_tracker_behind_a_cut_link_is_given_up_and_found_again(quick):
+    tracker = rpc.connect_tracker("127.0.0.1", quick.links[1].port)
+    held, later = tracker.request("a"), []
+    quick.links[1].cut()
+    ask_until_lost(held, "tracker|not renewed|has ended|closed")
+    t = threading.Thread(target=lambda: later.append(tracker.request("a")))
+    t.start()
+    quick.links[1].mend()
+    t.join(120)
+    assert later[0].listdir() == []
+    tracker.close()
+
+
+def test_a_tracker_that_is_stopped_is_given_up_and_found_again(quick):
+    tracker = rpc.connect_tracker("127.0.0.1", quick.port)
+    held, later = tracker.request("a"), []
+    os.kill(quick.tracker.child.pid, signal.SIGSTOP)
+    ask_until_lost(held, "tracker|went away")  # its server gives up, too
+    with pytest.raises(rpc.RPCError, match="is reached and says nothing; its process is stopped"):
+        LOOP.wait(open_comm(f"tcp://127.0.0.1:{quick.port}", None, 0.5))
+    t = threading.Thread(target=lambda: later.append(tracker.request("a")))
+    t.start()
+    os.kill(quick.tracker.child.pid, signal.SIGCONT)
+    t.join(120)
+    assert later[0].listdir() == []
+    tracker.close()
+
+
+def test_a_server_whose_link_is_cut_is_lost_and_comes_back(quick):
+    held = rpc.request_remote("a", "127.0.0.1", quick.port, timeout=600)
+    quick.links[0].cut()
+    ask_until_lost(held, "key 'a'|lost")
+    assert wait_until(lambda: counts(quick, "a")[0] == 0)
+    quick.links[0].mend()
+    with rpc.request_remote("a", "127.0.0.1", quick.port) as remote:
+        assert remote.listdir() == []
+
+
+def test_a_nanny_that_is_stopped_stops_nothing(quick):
+    server = quick.servers[0]
+    held = rpc.request_remote("a", "127.0.0.1", quick.port, timeout=600)
+    server.child.send_signal(signal.SIGSTOP)
+    held.upload(b"x", "x")
+    assert held.listdir() == ["x"]
+    os.kill(board(server), signal.SIGKILL)
+    ask_until_lost(held, "key 'a'|lost")
+    server.child.send_signal(signal.SIGCONT)  # now it notices
+    with rpc.request_remote("a", "127.0.0.1", quick.port) as remote:
+        assert remote.listdir() == []
+
+
+FAULTS = {
+    "board": lambda f, rng: harm(f, rng, signal.SIGKILL),
+    "board stops": lambda f, rng: harm(f, rng, signal.SIGSTOP),
+    "server": lambda f, rng: replace(f, rng),
+    "nanny": lambda f, rng: replace(f, rng, nanny_alone=True),
+    "nanny stops": lambda f, rng: pause(f, rng, rng.choice(f.servers).child.pid),
+    "client": lambda f, rng: visit(f, rng, signal.SIGKILL),
+    "client stops": lambda f, rng: visit(f, rng, signal.SIGSTOP),
+    "tracker": lambda f, rng: again(f),
+    "tracker stops": lambda f, rng: pause(f, rng, f.tracker.child.pid),
+    "link": lambda f, rng: cut(f, rng),
+    "older server": lambda f, rng: refused_server(f),
+    "expired": lambda f, rng: refused_client(f, "expired"),
+    "stranger": lambda f, rng: refused_client(f, "stranger"),
+}
+
+
+def harm(fleet, rng, how):
+    try:
+        pid = board(rng.choice(fleet.servers))
+    except AssertionError:
+        return  # it is just being started again
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, how)
+        if how == signal.SIGSTOP:
             time.sleep(rng.random())
             os.kill(pid, signal.SIGCONT)
-    elif what == "server":
-        gone = fleet.servers.pop(rng.randrange(len(fleet.servers)))
-        gone.close()
-        fleet.serve(rng.choice("ab") if {"a", "b"} <= {s.key for s in fleet.servers} else gone.key)
-    elif what == "client":
-        p = subprocess.Popen([sys.executable, "-c", CLIENT, str(fleet.port), "b"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def pause(fleet, rng, pid):
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(rng.random() * 2)
+    os.kill(pid, signal.SIGCONT)
+
+
+def replace(fleet, rng, nanny_alone=False):
+    gone = fleet.servers.pop(rng.randrange(len(fleet.servers)))
+    if nanny_alone:
+        below = descendants(gone.child.pid)
+        gone.child.kill()
+        assert wait_until(lambda: not any(runs(p) for p in below))
+    gone.close()
+    fleet.serve(rng.choice("ab") if {"a", "b"} <= {s.key for s in fleet.servers} else gone.key)
+
+
+def visit(fleet, rng, how):
+    p = subprocess.Popen([sys.executable, "-c", CLIENT, str(fleet.port), "b"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(rng.random() * 3)
+    p.send_signal(how)
+    if how == signal.SIGSTOP:
         time.sleep(rng.random())
         p.kill()
-        p.wait()
-    else:
-        fleet.tracker.close()
-        fleet.tracker = fleet.start_tracker(fleet.port)
-        fleet.tracker.wait("bind to")
+    p.wait()
+
+
+def again(fleet):
+    fleet.tracker.close()
+    fleet.tracker = fleet.start_tracker(fleet.port)
+    fleet.tracker.wait("bind to")
+
+
+def cut(fleet, rng):
+    fleet.link.cut()
+    time.sleep(rng.random() * 2)
+    fleet.link.mend()
+
+
+def refused_server(fleet):
+    old = Process("nestsmith.exec.rpc_server", "--host=127.0.0.1", "--port=0", f"--tracker=127.0.0.1:{fleet.port}", "--key=a",
+                  *fleet.options, PYTHONPATH=fleet.older)  # fmt: skip
+    old.wait("error: refused: nestsmith is 0.0.9 there")
+    old.close()
+
+
+def refused_client(fleet, who):
+    with pytest.raises(rpc.RPCError, match="cannot connect"):
+        rpc.connect_tracker("127.0.0.1", fleet.port, tls_dir=fleet.folders / who)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """Three servers behind certificates. One client reaches the tracker by a link."""
+    folders, older = certificates(tmp_path_factory.mktemp("tls")), tmp_path_factory.mktemp("older")
+    (older / "sitecustomize.py").write_text(OLDER)
+    f = Fleet("--tls-dir", str(folders / "team"))
+    f.link, f.folders, f.older = Link(f.port), folders, os.pathsep.join([str(older), os.environ["PYTHONPATH"]])
+    with pytest.MonkeyPatch.context() as m:
+        m.setenv("NESTSMITH_TLS_DIR", str(folders / "team"))
+        f.man("a", "a", "b")
+        yield f
+    f.link.close()
+    f.close()
 
 
 @pytest.mark.parametrize("faults", [4, pytest.param(500, marks=pytest.mark.full)])
-def test_tuning_survives(fleet, tmp_path, faults):
+def test_tuning_survives(guarded, tmp_path, faults):
     """Faults while two clients tune: every run ends with all its records, each once."""
+    fleet = guarded
     rng, done = random.Random(faults), threading.Event()
-    failures, logs = [], []
+    failures, logs, seen = [], [], collections.Counter()
 
     def tune(key, number):
         task = auto_scheduler.SearchTask(func=remote_matmul, args=(24 + 8 * (key == "b"),), target="llvm")
         log = str(tmp_path / f"{key}{number}.json")
-        logs.append(log)
-        runner = auto_scheduler.RPCRunner(key, "127.0.0.1", fleet.port, n_parallel=2, min_repeat_ms=1, wait_limit=120)
+        port = fleet.link.port if key == "b" else fleet.port
+        runner = auto_scheduler.RPCRunner(key, "127.0.0.1", port, n_parallel=2, min_repeat_ms=1, wait_limit=120)
         policy = auto_scheduler.SketchPolicy(task, verbose=0)
         inputs = [auto_scheduler.MeasureInput(task, s) for s in policy.sample_initial_population()[:12]]
         builder = auto_scheduler.LocalBuilder(n_parallel=1)
         results = runner.run(inputs, builder.build(inputs, 0), 0)
         auto_scheduler.save_records(log, inputs, results)
+        logs.append(log)
         runner.close()
+        seen.update(r.error_no for r in results)
         assert len(results) == 12 and all(r.error_no in (0, 8) for r in results), results
 
     def keep_tuning(key):
@@ -282,17 +404,26 @@ def test_tuning_survives(fleet, tmp_path, faults):
     threads = [threading.Thread(target=keep_tuning, args=(key,)) for key in "ab"]
     for t in threads:
         t.start()
-    for _ in range(faults):
-        disturb(fleet, rng)
+    kinds = list(FAULTS)
+    for k in range(faults):
+        what = kinds[k % len(kinds)] if faults > len(kinds) and k < len(kinds) else rng.choice(kinds)  # each at least once in the long run
+        if faults > len(kinds):
+            print(k, what, file=sys.stderr, flush=True)
+        FAULTS[what](fleet, rng)
         if failures:
             break
     done.set()
     for t in threads:
         t.join(600)
-    assert not failures, failures
+    assert not failures and not any(t.is_alive() for t in threads), failures
     for log in logs:
         lines = [json.loads(line) for line in open(log)]
         assert len(lines) == 12 and len({json.dumps(x["i"][1]) for x in lines}) == 12
+    assert seen[0] > 0
     for s in list(fleet.servers):
         assert s.child.poll() is None
     assert wait_until(lambda: counts(fleet, "a")[:2] == (sum(s.key == "a" for s in fleet.servers),) * 2)
+    tracker = rpc.connect_tracker("127.0.0.1", fleet.port)
+    devices = tracker.summary()["devices"]
+    assert len({d["address"] for d in devices}) == len(devices) == len(fleet.servers)
+    tracker.close()

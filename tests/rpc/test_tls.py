@@ -7,7 +7,7 @@ import shutil
 import stat
 
 import pytest
-from fleet import Fleet
+from fleet import Fleet, certificates
 
 from nestsmith import rpc
 from nestsmith.cluster import commands
@@ -18,15 +18,7 @@ from nestsmith.cluster.tls import make_tls
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Directories of the team, of strangers, and of one whose time is over."""
-    root = tmp_path_factory.mktemp("tls")
-    for name in ("team", "stranger", "expired"):
-        make_tls(root / name)
-    for f in ("cert.pem", "key.pem"):
-        os.unlink(root / "expired" / f)
-    for f in ("ca.pem", "ca-key.pem"):
-        shutil.copy(root / "team" / f, root / "expired" / f)
-    make_tls(root / "expired", days=-1)
-    return root
+    return certificates(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,8 @@ class Session:
                 runner, self._runner, self._gone = self._runner, None, self._last  # a later request gets a fresh one
             if runner is not None:
                 runner.kill()
+            if self.ended:  # and the runner with it: no fault of what it ran
+                return {"error": "lost", "msg": self.ended}
             self.board.killed()
             return {"error": "timeout" if isinstance(e, SessionTimeout) else "lost", "msg": self._explain(e)}
         except (ValueError, TypeError, KeyError) as e:
@@ -98,7 +100,7 @@ class Session:
         except MemoryError as e:
             return {"error": "memory", "msg": f"{e}"}
         except Exception as e:  # noqa: BLE001 - whatever a program or a device does is the client's to know
-            return {"error": "runtime", "msg": f"{e}"}
+            return {"error": "lost", "msg": self.ended} if self.ended else {"error": "runtime", "msg": f"{e}"}
 
     def _explain(self, e):
         spent = time.monotonic() - self.begun

@@ -194,8 +194,10 @@ def _why_not(address, tls):
 
 async def open_comm(address, tls, seconds=CONNECT_SECONDS):
     """A connection. Raises ClusterError that says why there is none."""
-    try:
-        return await connect(address, timeout=seconds, **security_of(tls).get_connection_args("client"))
+    try:  # a process that is stopped lets others connect and never says hello, for which Dask waits for ever
+        return await asyncio.wait_for(connect(address, timeout=seconds, **security_of(tls).get_connection_args("client")), seconds + 1)
+    except asyncio.TimeoutError:
+        raise ClusterError(f"cannot connect to {address}: it is reached and says nothing; its process is stopped, or a link is cut") from None
     except Exception:  # noqa: BLE001 - what answers there may be anything and say anything
         why = await asyncio.get_running_loop().run_in_executor(None, _why_not, address, tls)
         raise ClusterError(f"cannot connect to {address}: {why}") from None

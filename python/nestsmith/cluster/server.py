@@ -53,18 +53,39 @@ async def _start(host, ports, tracker, tls, key, device, shown, work, insecure):
     raise ClusterError(f"no port from {ports[0]} to {ports[-1]} is free on {host}; give another range (--port, --port-end)")
 
 
-async def _confirm(nanny, tracker, tls):
+async def _ask(what, nanny, tracker, tls, seconds):
+    """The tracker's answer on this server. Raises asyncio.TimeoutError, OSError."""
     async with rpc(address_of(*tracker, tls), connection_args=security_of(tls).get_connection_args("worker")) as scheduler:
-        reply = await asyncio.wait_for(scheduler.ns_confirm(address=nanny.worker_address), CONFIRM_SECONDS)
+        return await asyncio.wait_for(getattr(scheduler, what)(address=nanny.worker_address), seconds)
+
+
+async def _confirm(nanny, tracker, tls):
+    reply = await _ask("ns_confirm", nanny, tracker, tls, CONFIRM_SECONDS)
     why = reply["why"] if isinstance(reply, dict) else f"{tracker[0]}:{tracker[1]} is no tracker of nestsmith"
     if why:
         raise Refused(why)
 
 
-async def _stays(nanny):
+async def _forgotten(nanny, tracker, tls):
+    """Returns when the tracker does not know the server any more, or does not answer."""
+    strange = 0  # answers in a row; one comes while its process starts anew
+    while strange < 2:
+        await asyncio.sleep(LOST_SECONDS / 3)
+        try:
+            reply = await _ask("ns_known", nanny, tracker, tls, LOST_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            return
+        strange = 0 if reply == {"known": True} else strange + 1
+
+
+async def _stays(nanny, tracker, tls):
     """Returns when the server is not registered any more."""
-    while nanny.status.name in ("running", "starting", "init", "paused"):
-        await asyncio.sleep(0.2)
+    asking = asyncio.ensure_future(_forgotten(nanny, tracker, tls))
+    try:
+        while nanny.status.name in ("running", "starting", "init", "paused") and not asking.done():
+            await asyncio.sleep(0.2)
+    finally:
+        asking.cancel()
 
 
 async def serve_board(host, port, port_end, tracker, tls, key, device, custom, say, insecure=False):
@@ -85,7 +106,7 @@ async def serve_board(host, port, port_end, tracker, tls, key, device, custom, s
                 await _confirm(nanny, tracker, tls)
                 say(f"registered as {key} with tracker {tracker[0]}:{tracker[1]}")
                 tries = 0
-                await _stays(nanny)
+                await _stays(nanny, tracker, tls)
                 say(f"the tracker {tracker[0]}:{tracker[1]} went away; trying to register again")
             except (ClusterError, OSError, asyncio.TimeoutError) as e:
                 if isinstance(e, Refused):

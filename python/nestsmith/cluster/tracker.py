@@ -52,7 +52,7 @@ class LedgerPlugin(SchedulerPlugin):
         self.scheduler, self.tls, self.ledger = scheduler, tls, Ledger()
         self._names, self._clients, self._refused = itertools.count(1), {}, {}
         scheduler.handlers["ns-client"] = self.serve_client
-        scheduler.handlers["ns_confirm"] = self.confirm
+        scheduler.handlers["ns_confirm"], scheduler.handlers["ns_known"] = self.confirm, self.known
 
     # ---- boards ----
     def add_worker(self, scheduler, worker):
@@ -73,6 +73,10 @@ class LedgerPlugin(SchedulerPlugin):
         """A worker is gone, or silent for too long."""
         self._refused.pop(worker, None)
         self._do(self.ledger.board_removed(worker, time.monotonic()))
+
+    def known(self, address):
+        """Whether a server is still registered, for servers that ask now and then: a link that was cut tells nobody."""
+        return {"known": address in self.ledger.boards}
 
     async def confirm(self, address):
         """What becomes of a server that has registered: {"why": ""} if it is lent. Tests the way back to it."""
