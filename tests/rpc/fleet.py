@@ -120,11 +120,14 @@ class Process:
                 return found
 
     def close(self):
+        left = semaphores([self.child.pid, *descendants(self.child.pid)])  # whoever would remove them is killed, too
         try:
             os.killpg(self.child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self.child.wait()
+        for path in left:
+            path.unlink(missing_ok=True)
 
     def stop(self):
         """Ends it as a user does."""
@@ -194,6 +197,15 @@ def counts(fleet, key):
     q = tracker.summary()["queue_info"].get(key, {"total": 0, "free": 0, "pending": 0})
     tracker.close()
     return q["total"], q["free"], q["pending"]
+
+
+def semaphores(pids):
+    """Files of the named semaphores that processes of Python's multiprocessing use."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found |= set(re.findall(r"/dev/shm/sem\.mp-\S+", pathlib.Path(f"/proc/{pid}/maps").read_text()))
+    return [pathlib.Path(p) for p in found]
 
 
 def descendants(pid):
