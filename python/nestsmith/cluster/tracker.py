@@ -57,7 +57,10 @@ class LedgerPlugin(SchedulerPlugin):
     # ---- boards ----
     def add_worker(self, scheduler, worker):
         """A Dask worker registered: if it is a board of our version it is lent from now on."""
-        extra = scheduler.workers[worker].extra
+        self.hear_of(worker, scheduler.workers[worker].extra)
+
+    def hear_of(self, address, extra):
+        """What a worker says when it registers, whatever it is."""
         facts = extra.get("nestsmith") if isinstance(extra, dict) else None
         try:
             wrong = version_conflict(facts.get("versions")) if isinstance(facts, dict) else ""
@@ -65,9 +68,9 @@ class LedgerPlugin(SchedulerPlugin):
         except ValueError as e:
             wrong = str(e)
         if wrong:
-            self._refused[worker] = wrong
+            self._refused[address] = wrong
             return
-        self._do(self.ledger.board_added(worker, facts["key"], facts, time.monotonic()))
+        self._do(self.ledger.board_added(address, facts["key"], facts, time.monotonic()))
 
     def remove_worker(self, scheduler, worker, **kwargs):
         """A worker is gone, or silent for too long."""
@@ -105,7 +108,7 @@ class LedgerPlugin(SchedulerPlugin):
         try:
             await comm.write({"event": "welcome"})
             while True:
-                self._hear(name, user, await comm.read())
+                self.hear(name, user, await comm.read())
         except (CommClosedError, OSError, ValueError):
             pass  # gone, or it talks nonsense
         finally:
@@ -114,7 +117,8 @@ class LedgerPlugin(SchedulerPlugin):
             await close_comm(comm)
         return None
 
-    def _hear(self, name, user, message):
+    def hear(self, name, user, message):
+        """A client's message. Raises ValueError if it makes no sense."""
         now, (do, m) = time.monotonic(), heard(message)
         if do == "acquire":
             self._do(self.ledger.acquire(name, m.pop("id"), now=now, user=user, **m))
