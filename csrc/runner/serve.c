@@ -137,7 +137,8 @@ static void selftest(void *arg) {
       dev_upload(d, p, there, sizeof there);
       dev_download(d, back, p, sizeof back);
       bool ok = memcmp(there, back, sizeof there) == 0;
-      printf("%s %d: %s, memory %s\n", KINDS[k].name, id, dev_info(d)->name, ok ? "works" : "does not keep what is written");
+      printf("%s %d: %s, memory %s\n", KINDS[k].name, id, dev_info(d)->name,
+             ok ? "works" : "does not keep what is written");
       dev_free(d, p);
       dev_close(d);
       if (!ok) err_raise(e, NS_ERR_RUNTIME, "%s %d does not keep what is written", KINDS[k].name, id);
@@ -163,10 +164,11 @@ __attribute__((visibility("default"))) int nestsmith_runner_main(int argc, char 
   if (argc == 2 && strcmp(argv[1], "--selftest") == 0) return serve_selftest();
   const char *given = argc == 3 && strcmp(argv[1], "--dir") == 0 ? argv[2] : NULL;
   if (argc != 1 && !given) {
-    fprintf(stderr,
-            "usage: %s [--dir DIRECTORY | --worker TYPE NUMBER | --selftest]\nserves one session, or a tuner's measuring, "
-            "on its standard input and output; --selftest prints what it finds\n",
-            argv[0]);
+    fprintf(
+        stderr,
+        "usage: %s [--dir DIRECTORY | --worker TYPE NUMBER | --selftest]\nserves one session, or a tuner's measuring, "
+        "on its standard input and output; --selftest prints what it finds\n",
+        argv[0]);
     return BROKEN;
   }
   int dir = open_dir(given, made), out = own_output();

@@ -13,7 +13,13 @@
 
 static const int64_t LAST_HANDLE = (int64_t)1 << 52; /* numbers in JSON are exact so far */
 typedef enum { H_NONE, H_TENSOR, H_MODULE, H_GRAPH } HandleKind;
-enum { DEVICE_TYPES = 5, DEVICE_IDS = 16, MOST_HANDLES = 1 << 20, /* at a time */ MOST_RUNS = 1000000, ZERO_LIMIT = 100 };
+enum {
+  DEVICE_TYPES = 5,
+  DEVICE_IDS = 16,
+  MOST_HANDLES = 1 << 20,
+  /* at a time */ MOST_RUNS = 1000000,
+  ZERO_LIMIT = 100
+};
 typedef struct {
   Device *d;
   void *p;
@@ -119,7 +125,8 @@ static Handle *find_handle(const Ask *x, const cJSON *v, const char *field) {
 
 static void *handle_at(const Ask *x, const cJSON *v, const char *field, HandleKind kind) {
   Handle *h = find_handle(x, v, field);
-  if (!h || h->kind != kind) err_raise(x->e, NS_ERR_VALUE, "\"%s\": this session has no such handle of that kind", field);
+  if (!h || h->kind != kind)
+    err_raise(x->e, NS_ERR_VALUE, "\"%s\": this session has no such handle of that kind", field);
   return h->p;
 }
 

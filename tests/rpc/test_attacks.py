@@ -193,7 +193,8 @@ def test_a_device_that_is_granted_while_its_request_is_taken_back_is_free():
 
 NAMES = ["..", "../x", "..\\x", "/x", "//x", "./x", "x/..", "x/", "\u2024\u2024/x", "\uff0e\uff0e\uff0fx/../..", "a\x00/../x", "\x7f", "x" * 128,
          "/proc/self/root/x", "~/x/", "%2e%2e/x", "\udcae\udcae/x"]  # fmt: skip
-LIKE_NAMES = ["\uff0e\uff0e\uff0fx", "\u2024\u2024\u2215x", "\u2025\u29f8x", "..\u200b", "%2e%2e%2fx", "...", "~", "-rf", "nul", "x\u202e", "\udcae\udcae"]
+LIKE_NAMES = ["\uff0e\uff0e\uff0fx", "\u2024\u2024\u2215x", "\u2025\u29f8x", "..\u200b", "%2e%2e%2fx", "...", "~", "-rf", "nul", "x\u202e",
+              "\udcae\udcae"]  # fmt: skip
 
 
 @pytest.mark.parametrize("op", ["put", "get", "del", "load"])

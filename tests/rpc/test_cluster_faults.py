@@ -14,13 +14,27 @@ import threading
 import time
 
 import pytest
-from fleet import CLIENT, OLDER, SWIFT, Fleet, Link, Process, board, certificates, client, counts, descendants, remote_matmul
+from fleet import (
+    CLIENT,
+    OLDER,
+    SWIFT,
+    Fleet,
+    Link,
+    Process,
+    board,
+    certificates,
+    client,
+    counts,
+    descendants,
+    remote_matmul,
+)
 
 import nestsmith
 from helpers import runs, wait_until
 from nestsmith import auto_scheduler, rpc
 from nestsmith.cluster import client as client_module
 from nestsmith.cluster.engine import LOOP, open_comm
+
 
 @pytest.fixture(scope="module")
 def harbour():

@@ -15,6 +15,7 @@ import os
 import socket
 import ssl
 import threading
+from typing import Any
 
 try:
     import asyncio
@@ -63,7 +64,8 @@ _SETTINGS = {
     "distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s",
     "distributed.comm.timeouts.tcp": "15s",  # less is refused: ten probes, a second apart
 }  # fmt: skip
-_unpickle, _plain, _refused = pickles.loads, contextvars.ContextVar("nestsmith_plain", default=False), []
+_unpickle, _plain = pickles.loads, contextvars.ContextVar("nestsmith_plain", default=False)
+_refused: list[type] = []  # servers of this process
 
 
 def _loads(data, *, buffers=()):
@@ -86,7 +88,10 @@ class Fence:
         Answer other users of this machine, too.
     """
 
-    ANSWERS, HEARS = frozenset(), frozenset()  # operations of connections; of streams between scheduler and workers
+    ANSWERS: frozenset[str] = frozenset()  # operations of connections
+    HEARS: frozenset[str] = frozenset()  # of streams between scheduler and workers
+    handlers: dict[str, Any]
+    stream_handlers: dict[str, Any]
 
     def __init__(self, *args, open_to_all=False, **kwargs):
         configure()
