@@ -47,8 +47,21 @@ def records(tasks, cost=lambda task: 1.0, pick=lambda n: n // 2):
     return out
 
 
-def build(mod, params, target, log=None, **config):
-    with autotvm.apply_history_best(log), transform.PassContext(opt_level=3, config=config):
+def blocked_records(tasks, block=lambda task, knob: 8):
+    """Records of convolutions for x86 whose blocks of channels `block` chooses by the knob's name; the largest that fits."""
+    out = []
+    for task in tasks:
+        digits = []
+        for knob, space in task.config_space.space_map.items():
+            fits = [k for k, e in enumerate(space) if knob not in ("tile_ic", "tile_oc") or e.size[-1] <= block(task, knob)]
+            digits.append(max(fits, key=lambda k: space[k].size[-1]) if knob in ("tile_ic", "tile_oc") else 0)
+        cfg = task.config_space.get(task.config_space.knob2point(digits))
+        out.append((MeasureInput(task.target, task, cfg), MeasureResult((1.0,), 0, 1.0, 0.0)))
+    return out
+
+
+def build(mod, params, target, log=None, disabled=None):
+    with autotvm.apply_history_best(log), transform.PassContext(opt_level=3, disabled_pass=disabled):
         return relay.build(mod, target=target, params=params)
 
 

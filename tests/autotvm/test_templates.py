@@ -11,6 +11,7 @@ import tutorial_template  # noqa: F401
 
 import nestsmith as ns
 from nestsmith import _core, autotvm
+from nestsmith.autotvm.measure.program import Programs
 from nestsmith.autotvm.task.dispatcher import ApplyConfig
 from nestsmith.autotvm.task.space import ConfigSpace, FallbackConfigEntity
 from nestsmith.autotvm.task.task import TASK_TABLE, lookup_task
@@ -60,6 +61,17 @@ def test_the_fallback_is_valid(name):
     dialect = DIALECT[t.CASES[name].target.kind.name]
     assert not _core.interp(s._core.state(tensors), dialect, [*arrays, got], stage="program")["findings"]
     t.check(name, got, want)
+
+
+@pytest.mark.parametrize("name", sorted(t.CASES))
+def test_measuring_takes_every_template(name):
+    """From a configuration over its steps, which may be a stranger's, to the text that tuners compile."""
+    case, shape = t.CASES[name], t.CASES[name].small[0]
+    task = autotvm.task.create(name, (*case.tensors(*shape), *case.args(*shape)), case.target)
+    for cfg in (task.config_space.get(0), task.config_space.get(len(task.config_space) // 2)):
+        made = Programs(task).try_of(autotvm.MeasureInput(case.target, task, cfg), lambda: 0.0)
+        assert not isinstance(made, autotvm.MeasureResult), made
+        assert _core.candidate_source(made.state, made.task.engine_target(), 0)[0]
 
 
 @pytest.mark.parametrize("name, digits, says", [

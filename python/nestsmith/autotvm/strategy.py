@@ -10,9 +10,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import te
+from ..relay.op.nn.convolution import is_depthwise
+from ..relay.op.transform import layout_shape, parse_layout
 from ..topi.util import INJECTIVE, get_const_tuple
 
 __all__ = ["Choice", "Row", "choices", "operators"]
+
+BLOCKED = "nn.contrib_conv2d_NCHWc"  # a convolution of blocks of channels
 
 
 class _Conv(NamedTuple):
@@ -37,13 +41,16 @@ class _Dense(NamedTuple):
     dtype: str
 
 
+def _plain_data(call):
+    """The shape of a convolution's data in NCHW."""
+    return layout_shape(call.args[0].checked_type.concrete_shape, parse_layout(call.attrs.data_layout), parse_layout("NCHW"))
+
+
 def _conv(call):
     a = call.attrs
-    data, weight = (x.checked_type.concrete_shape for x in call.args)
-    kernel = dict(zip(a.kernel_layout, weight))
-    channels = data[a.data_layout.index("C")]
-    layout = a.data_layout, a.kernel_layout
-    depthwise = a.groups > 1 and a.groups == channels == kernel["O"]
+    kernel = dict(zip(a.kernel_layout, call.args[1].checked_type.concrete_shape))
+    layout = "NCHW" if call.op_name == BLOCKED else a.data_layout, a.kernel_layout
+    depthwise = is_depthwise(call)
     known = {
         ("NCHW", "OIHW"): "NCHW",
         ("NHWC", "HWOI" if depthwise else "HWIO"): "NHWC",
@@ -65,7 +72,7 @@ def _dense_facts(call):
     return _Dense(shape[0] if len(shape) == 2 else 0, call.checked_type.dtype)
 
 
-_FACTS = {"nn.conv2d": _conv, "nn.dense": _dense_facts}
+_FACTS = {"nn.conv2d": _conv, BLOCKED: _conv, "nn.dense": _dense_facts}
 
 
 # ---- arguments ----
@@ -102,15 +109,15 @@ class Row(NamedTuple):
         Facts of a call -> whether it can be used.
     args : callable
         (tensors, facts) -> arguments of the template.
-    result : callable, optional
-        What the template returns -> the operator's result.
+    block : str, optional
+        The result is [N, C/b, H, W, b]: the knob whose innermost part is b.
     """
 
     template: str
     priority: int
     fits: Callable[[Any], bool]
     args: Callable[[Any, Any], tuple]
-    result: Callable[[Any], Any] | None = None
+    block: str | None = None
 
 
 def _nchw(f):
@@ -165,8 +172,8 @@ _TABLE = {
         Row("depthwise_conv2d_nchw.arm_cpu", 10, _depthwise("NCHW"), _window_args),
     ),
     ("nn.conv2d", "cpu"): (
-        Row("conv2d_NCHWc.x86", 10, _nchw, _blocked_args, _unblocked),
-        Row("depthwise_conv2d_NCHWc.x86", 10, _depthwise("NCHW"), _blocked_args, _unblocked),
+        Row("conv2d_NCHWc.x86", 10, _nchw, _blocked_args, "tile_oc"),
+        Row("depthwise_conv2d_NCHWc.x86", 10, _depthwise("NCHW"), _blocked_args, "tile_oc"),
     ),
     ("nn.dense", "cpu"): (
         Row("dense_nopack.x86", 5, _matrix, _dense_args),
@@ -177,14 +184,31 @@ _TABLE = {
 
 def operators():
     """Names of the operators that templates exist for, sorted."""
-    return sorted({op for op, _ in _TABLE})
+    return sorted({op for op, _ in _TABLE} | {BLOCKED})
 
 
 class Choice(NamedTuple):
-    """A template for a call: `row`, and `args`, tensors first."""
+    """A template for a call.
+
+    Attributes
+    ----------
+    row : Row
+    args : tuple
+        Tensors first.
+    recorded : tuple
+        Arguments as they are where the template is tuned: with data in the layout of the network.
+    plain : bool
+        The result has the layout of the network.
+    """
 
     row: Row
     args: tuple
+    recorded: tuple
+    plain: bool = True
+
+    def result(self, out):
+        """What the template returns as the operator's result."""
+        return _unblocked(out) if self.row.block and self.plain else out
 
 
 def choices(call, inputs, target):
@@ -202,8 +226,15 @@ def choices(call, inputs, target):
     list of Choice
         Empty if there are none: the first of the target's keys that the table knows for the operator counts.
     """
-    rows = next((r for r in (_TABLE.get((call.op_name, key)) for key in target.keys) if r), ())
+    name = "nn.conv2d" if call.op_name == BLOCKED else call.op_name
+    rows = next((r for r in (_TABLE.get((name, key)) for key in target.keys) if r), ())
+    if call.op_name == BLOCKED:
+        rows = tuple(r for r in rows if r.block)
     if not rows:
         return []
     facts = _FACTS[call.op_name](call)
-    return [Choice(row, row.args(inputs, facts)) for row in rows if row.fits(facts)]
+    recorded, plain = inputs, True
+    if call.op_name == BLOCKED:
+        recorded = [te.placeholder(_plain_data(call), inputs[0].dtype), *inputs[1:]]
+        plain = call.attrs.out_layout == "NCHW"
+    return [Choice(row, row.args(inputs, facts), row.args(recorded, facts), plain) for row in rows if row.fits(facts)]

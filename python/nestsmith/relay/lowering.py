@@ -141,6 +141,8 @@ def _layout_transform(a, x, c, t):
 
 
 def _relayout(x, old, new):
+    if old == new:
+        return x
     src, dst = parse_layout(old), parse_layout(new)
     shape = layout_shape(x.shape, src, dst)
     blocks_out, blocks_in = {k: b for k, b in dst if b}, {k: b for k, b in src if b}
@@ -271,6 +273,17 @@ def _conv2d(a, x, c, target):
     if depthwise and (a.data_layout, a.kernel_layout) == ("NHWC", "HWOI"):
         return topi.nn.depthwise_conv2d_nhwc(data, weight, strides, padding, dilation, out_dtype=dtype)
     return topi.nn.conv(data, weight, strides, padding, dilation, a.groups, a.data_layout, a.kernel_layout, dtype)
+
+
+@_rule("nn.contrib_conv2d_NCHWc")
+def _conv2d_blocked(a, x, c, target):
+    data = _relayout(x[0], a.data_layout, "NCHW")
+    window, dtype = (list(a.strides), list(a.padding), list(a.dilation)), c.checked_type.dtype
+    if is_depthwise(c):
+        out = topi.nn.depthwise_conv2d_nchw(data, x[1], *window, dtype)
+    else:
+        out = topi.nn.conv(data, x[1], *window, a.groups, "NCHW", "OIHW", dtype)
+    return _relayout(out, "NCHW", a.out_layout)
 
 
 @_rule("nn.conv1d", "nn.conv3d")
@@ -448,7 +461,7 @@ def _apply(call, inputs, target, instead=None):
     except ValueError as err:
         raise NotLowerable(f"operator {call.op_name}: {err}") from err
     layout = a.get("data_layout") or a.get("layout")
-    if a.get("out_layout") and a.out_layout != layout:
+    if a.get("out_layout") and a.out_layout != layout and call.op_name != "nn.contrib_conv2d_NCHWc":  # that sees to it itself
         out = _relayout(out, layout, a.out_layout)
     t = call.checked_type
     want = [(f.shape, f.dtype) for f in (t.fields if isinstance(t, TupleType) else [t])]

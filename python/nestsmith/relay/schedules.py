@@ -87,6 +87,11 @@ class Templates:
         """Whether a call of an operator, as it stands, gets a template: passes leave it alone then."""
         raise NotImplementedError
 
+    def block(self, call, target):
+        """How many channels lie together in what the template of a convolution in NCHW computes; 0 if it has none, or computes
+        NCHW."""
+        raise NotImplementedError
+
     def implement(self, func, target, constant):
         """A function of a network by the template that was the fastest for its operator.
 

@@ -138,7 +138,7 @@ def _best(call, target, inputs=None):
     found = []
     with _silence():
         for choice in _choices(call, target, inputs):
-            cfg = DispatchContext.current.query(target, args_to_workload(choice.args, choice.row.template))
+            cfg = DispatchContext.current.query(target, args_to_workload(choice.recorded, choice.row.template))
             if cfg is not None and not cfg.is_fallback:
                 found.append((choice, cfg))
     return min(found, key=lambda x: x[1].cost if x[1].cost is not None else 0.0, default=None)
@@ -168,6 +168,10 @@ class _Recorded(schedules.Templates):
     def prefers(self, call, target):
         return _best(call, target) is not None
 
+    def block(self, call, target):
+        found = _best(call, target)
+        return found[1][found[0].row.block].size[-1] if found and found[0].row.block else 0
+
     def implement(self, func, target, constant):
         calls = _tunable(func, target)
         if len(calls) != 1 or _best(calls[0], target) is None:
@@ -180,9 +184,8 @@ class _Recorded(schedules.Templates):
             ahead.constants.update(t for arg, t in zip(call.args, inputs) if id(arg) in known)
             choice, cfg = _best(call, target, inputs)
             used.append((choice.row.template, cfg))
-            entry = lookup_task(choice.row.template)
-            out = entry.fcompute(*choice.args)
-            return choice.row.result(out) if choice.row.result else out
+            with ApplyConfig(cfg):
+                return choice.result(lookup_task(choice.row.template).fcompute(*choice.args))
 
         try:
             with target, Ahead() as ahead:

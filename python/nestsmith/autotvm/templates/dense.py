@@ -79,12 +79,9 @@ def _schedule_small_batch(cfg, outs):
     if product.op != out.op:
         s[product].compute_at(s[out], x)
     bind(s[out], (y, x), "blockIdx.y blockIdx.x")
-    thread = te.thread_axis("threadIdx.x")
     tx = s[product].op.reduce_axis[0]
-    s[product].bind(tx, thread)
+    s[product].bind(tx, te.thread_axis("threadIdx.x"))
     s[parts].compute_at(s[product], tx)
-    if product.op == out.op:
-        s[out].set_store_predicate(thread.var.equal(0))
     return s
 
 

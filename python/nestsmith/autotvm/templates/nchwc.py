@@ -51,12 +51,26 @@ def _fallback(cfg, ci, co, oh, ow, pointwise):
                 return
 
 
+def _channels(data):
+    """(N, C, H, W) of data in the usual layout or in blocks."""
+    n, c, h, w, *block = get_const_tuple(data.shape)
+    return n, c * (block[0] if block else 1), h, w
+
+
 def _packed_data(data, block):
-    n, c, h, w = get_const_tuple(data.shape)
-    shape = (n, c // block, h, w, block)
+    """Data in blocks of so many channels, whether it comes in the usual layout or in other blocks."""
+    n, c, h, w = _channels(data)
+    shape, have = (n, c // block, h, w, block), get_const_tuple(data.shape)[4:]
+    if have == (block,):
+        return data
     if GLOBAL_SCOPE.in_tuning:
         return te.placeholder(shape, data.dtype, name="data")
-    return te.compute(shape, lambda n, c, h, w, v: data(n, c * block + v, h, w), name="data_vec")
+
+    def element(n, c, h, w, v):
+        channel = c * block + v
+        return data(n, channel // have[0], h, w, channel % have[0]) if have else data(n, channel, h, w)
+
+    return te.compute(shape, element, name="data_vec")
 
 
 def _packed_weight(kernel, ic, oc):
@@ -122,22 +136,17 @@ def _schedule_output(s, conv, out, oc, rows, columns):
 # ---- convolution ----
 @register_topi_compute("conv2d_NCHWc.x86")
 def conv2d_nchwc(cfg, data, kernel, strides, padding, dilation, layout, out_layout, out_dtype):
-    """Convolution of [N, CI, H, W] with [CO, CI, KH, KW], or of both packed; the result is [N, CO/b, H', W', b]. The layouts
-    are part of the workload and no more."""
-    if len(data.shape) == 5:
-        n, chunks, ih, iw, block = get_const_tuple(data.shape)
-        ci = chunks * block
-        co, _, kh, kw, _, oc = get_const_tuple(kernel.shape)
-        co *= oc
-    else:
-        n, ci, ih, iw = get_const_tuple(data.shape)
-        co, _, kh, kw = get_const_tuple(kernel.shape)
+    """Convolution of [N, CI, H, W], or of blocks of channels, with [CO, CI, KH, KW], or with the packed weight; the result is
+    [N, CO/b, H', W', b]. The layouts are part of the workload and no more."""
+    n, ci, ih, iw = _channels(data)
+    co, _, kh, kw, *blocks = get_const_tuple(kernel.shape)
+    co *= blocks[1] if blocks else 1
     (oh, ow), pads = _output((ih, iw), (kh, kw), strides, padding, dilation)
     pointwise = (kh, kw) == (1, 1)
     _define(cfg, ci, co, oh, ow, pointwise, "verbose")
     if cfg.is_fallback:
         _fallback(cfg, ci, co, oh, ow, pointwise)
-    if len(data.shape) == 4:
+    if not blocks:
         ic, oc = cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1]
         data, kernel = _packed_data(data, ic), _packed_weight(kernel, ic, oc)
     ic, oc = get_const_tuple(kernel.shape)[4:]
@@ -204,22 +213,17 @@ def schedule_conv2d_nchwc(cfg, outs):
 # ---- depthwise convolution ----
 @register_topi_compute("depthwise_conv2d_NCHWc.x86")
 def depthwise_conv2d_nchwc(cfg, data, kernel, strides, padding, dilation, layout, out_layout, out_dtype):
-    """Depthwise convolution of [N, C, H, W] with [C, 1, KH, KW], or of both packed; the result is [N, C/b, H', W', b]."""
-    if len(data.shape) == 5:
-        n, chunks, ih, iw, block = get_const_tuple(data.shape)
-        c = chunks * block
-        kh, kw = get_const_tuple(kernel.shape)[2:4]
-        multiplier = 1
-    else:
-        n, c, ih, iw = get_const_tuple(data.shape)
-        _, multiplier, kh, kw = get_const_tuple(kernel.shape)
+    """Depthwise convolution of [N, C, H, W], or of blocks of channels, with [C, 1, KH, KW], or with the packed weight; the
+    result is [N, C/b, H', W', b]."""
+    n, c, ih, iw = _channels(data)
+    _, multiplier, kh, kw, *blocks = get_const_tuple(kernel.shape)
     if multiplier != 1:
         raise ValueError(f"depthwise_conv2d_NCHWc.x86 takes one filter for each channel, not {multiplier}")
     (oh, ow), pads = _output((ih, iw), (kh, kw), strides, padding, dilation)
     _define(cfg, c, c, oh, ow, False, "factors")
     if cfg.is_fallback:
         _fallback(cfg, c, c, oh, ow, False)
-    if len(data.shape) == 4:
+    if not blocks:
         ic, oc = cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1]
         data, kernel = _packed_data(data, ic), _packed_weight(kernel, 1, oc)
     ic, oc = get_const_tuple(data.shape)[4], get_const_tuple(kernel.shape)[5]

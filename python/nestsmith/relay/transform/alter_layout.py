@@ -1,6 +1,7 @@
 """AlterOpLayout: replaces convolutions by the form the target wants and gives per-channel constants full rank.
 
-The one replacement is Winograd for 3x3, stride-1 convolutions in NHWC. Afterwards every value has a layout that is
+The replacements are Winograd for 3x3, stride-1 convolutions in NHWC, and blocks of channels where templates for CPUs are used (see
+:mod:`.blocks`). Afterwards every value has a layout that is
 known (it
 comes from a convolution, a pool, ...) or not. Where a broadcasting operator meets a value of known layout and one of
 lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
@@ -16,6 +17,7 @@ from ..infer import infer_type
 from ..op import nn
 from ..op.tensor import BINARY, COMPARE
 from ..ty import Any
+from .blocks import blocked
 
 __all__ = ["AlterOpLayout", "winograd_tile"]
 
@@ -194,6 +196,9 @@ def AlterOpLayout(target):
                     return _winograd(new, tile)
             return new
 
-        return expand_ranks(rewrite(func, visit))
+        func = rewrite(func, visit)
+        if templates and not schedules.asked():
+            func = blocked(func, lambda call: templates.block(call, target))
+        return expand_ranks(func)
 
     return run

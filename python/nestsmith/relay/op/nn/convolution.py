@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ty import Any, TensorType
 from ..layout import Plan, layout
 from ..registry import ALWAYS, ANCHOR, call, register, tensor
+from ..transform import layout_shape, parse_layout
 from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv_axes", "is_depthwise"]
@@ -85,7 +86,7 @@ _KERNEL = {
 def is_depthwise(e):
     """Whether a convolution has one group per channel of the data."""
     a, w = e.attrs, e.args[1].checked_type.shape
-    channels = e.args[0].checked_type.shape[a.data_layout.index("C")]
+    channels = layout_shape(e.args[0].checked_type.shape, parse_layout(a.data_layout), [("C", 0)])[0]
     return a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
 
 
@@ -147,8 +148,18 @@ def _conv(
     )
 
 
+def _blocked_infer(attrs, types):
+    """Of a 2-D convolution with blocks of channels innermost."""
+    data, plain = tensor(types, 0), parse_layout("NCHW")
+    as_plain = TensorType(layout_shape(data.shape, parse_layout(attrs.data_layout), plain), data.dtype)
+    out = _conv_infer(2)(attrs.with_(data_layout="NCHW", out_layout=""), [as_plain, tensor(types, 1)])
+    return TensorType(layout_shape(out.shape, plain, parse_layout(attrs.out_layout)), out.dtype)
+
+
 for _d in (1, 2, 3):
     register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d), layout=layout_rule, colour=ALWAYS)
+# Data and result in NCHW or in blocks of channels (NCHW16c), the weight in OIHW: what AlterOpLayout makes for templates.
+register("nn.contrib_conv2d_NCHWc", ANCHOR, _blocked_infer, colour=ALWAYS)
 register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=layout_rule, colour=ALWAYS)
 
 

@@ -31,7 +31,7 @@ def _laid_out(attrs, shape):
 def _pool_infer(dims):
     def infer(attrs, types):
         t = tensor(types, 0)
-        if len(t.shape) != len(attrs.layout):
+        if len(t.shape) != len(parse_layout(attrs.layout)):
             raise ValueError(f"layout {attrs.layout} needs rank {len(attrs.layout)}")
         shape = list(t.shape)
         for k, p in enumerate(pool_axes(attrs.layout, dims)):
