@@ -55,17 +55,14 @@ static void scratch_body(void *p) {
     x->arg = arena_alloc(x->s->a, x->bytes);
 }
 bool py_scratch_run(PyScratch *s, ErrBody body, void *arg) {
-  ErrCode c = err_try(&s->err, scratch_body, &(Scratch){s, body, arg, 0});
-  if (c != NS_OK) py_raise(&s->err, c);
-  return c == NS_OK;
+  return py_try(&s->err, scratch_body, &(Scratch){s, body, arg, 0});
 }
 bool py_scratch_free(PyScratch *s, ErrBody body, void *arg) {
   return py_free_ok(&s->err, scratch_body, &(Scratch){s, body, arg, 0});
 }
 void *py_scratch_alloc(PyScratch *s, Py_ssize_t n, size_t size) {
   Scratch x = {s, NULL, NULL, (size_t)n * size};
-  ErrCode c = err_try(&s->err, scratch_body, &x);
-  return c == NS_OK ? x.arg : py_raise(&s->err, c);
+  return py_try(&s->err, scratch_body, &x) ? x.arg : NULL;
 }
 
 PyObject *py_filled(PyObject *seq) {

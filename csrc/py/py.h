@@ -32,6 +32,7 @@ PyObject *py_filled(PyObject *seq);
 /* Item i of a list or tuple that is being made, taken over; NULL (with the exception set) drops *seq, which ends the loop. */
 void py_put(PyObject **seq, Py_ssize_t i, PyObject *item);
 void py_free_object(PyObject *o); /* the end of a dealloc slot */
+static inline PyObject *py_none(bool ok) { return ok ? Py_NewRef(Py_None) : NULL; } /* what a method without a result returns */
 void *py_calloc(Py_ssize_t n, size_t size); /* PyMem_Free frees it; NULL with MemoryError set */
 PyObject *py_raise(const Err *e, ErrCode code); /* sets the exception that belongs to code; returns NULL */
 /* Was it made in this process? In a forked child false with TVMError set; what: its name for the message (module.c). */
@@ -65,6 +66,7 @@ IrCtx *py_clone(const IrCtx *src, Err *e); /* ir_clone with errors going to e; N
 IrCtx *py_candidate(const IrCtx *src, Err *e); /* as py_clone, for one schedule: its memory is bounded (LIMIT_MEMORY) */
 /* Runs body(arg) protected, with the interpreter lock: for what is short, and for contexts that others use; false with the
  * exception set (py_expr.c) */
+bool py_try(Err *e, ErrBody body, void *arg);
 bool py_guard(PyCtx *c, ErrBody body, void *arg);
 
 /* _core.ComputeDAG: owns a context of its own with the DAG in it. Both never change after the constructor, so that they are

@@ -190,7 +190,7 @@ static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
   bool ok = py_run_ok(&err, do_dag, &j);
   ir_free(j.c);
   arrays_release(&a);
-  return ok ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok);
 }
 
 static PyMethodDef METHODS[] = {

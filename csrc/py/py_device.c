@@ -112,8 +112,7 @@ static PyObject *fn_query(PyObject *Py_UNUSED(self), PyObject *args) {
 static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }
 static void sync_all_body(void *d) { dev_sync_all(((PyDevice *)d)->dev); }
 static PyObject *device_sync(PyObject *o, PyObject *Py_UNUSED(none)) {
-  if (!py_dev_call((PyDevice *)o, sync_body, o)) return NULL;
-  return Py_NewRef(Py_None);
+  return py_none(py_dev_call((PyDevice *)o, sync_body, o));
 }
 
 /* ---- Buffer ---- */
@@ -171,8 +170,7 @@ static PyObject *transfer(PyObject *o, PyObject *arg, int flags, ErrBody body) {
   else
     ok = py_dev_call(b->dev, body, &x);
   PyBuffer_Release(&v);
-  if (!ok) return NULL;
-  return Py_NewRef(Py_None);
+  return py_none(ok);
 }
 
 static PyObject *buffer_upload(PyObject *o, PyObject *arg) { return transfer(o, arg, PyBUF_C_CONTIGUOUS, upload_body); }
@@ -188,16 +186,14 @@ static PyObject *buffer_copy_from(PyObject *o, PyObject *arg) {
     return PyErr_Format(PyExc_ValueError, "can only copy %zu bytes on the same device, not %zu bytes", b->bytes,
                         s->bytes);
   Mem x = {.b = b, .other = s, .n = b->bytes};
-  if (!py_dev_call(b->dev, copy_body, &x)) return NULL;
-  return Py_NewRef(Py_None);
+  return py_none(py_dev_call(b->dev, copy_body, &x));
 }
 
 static PyObject *buffer_fill(PyObject *o, PyObject *arg) {
   PyBuffer *b = (PyBuffer *)o;
   Mem x = {.b = b, .n = b->bytes, .byte = (int)PyLong_AsLong(arg)};
   if (PyErr_Occurred()) return NULL;
-  if (!py_dev_call(b->dev, fill_body, &x)) return NULL;
-  return Py_NewRef(Py_None);
+  return py_none(py_dev_call(b->dev, fill_body, &x));
 }
 
 static int buffer_get(PyObject *o, Py_buffer *v, int flags) {
@@ -416,8 +412,7 @@ ERR_BODY(run_body, Call *c, dev_run(c->m, c->arg))
 static PyObject *devmodule_run(PyObject *o, PyObject *list) {
   Call c = {0};
   if (!collect((PyDevModule *)o, list, &c)) return NULL;
-  if (!py_dev_call(((PyDevModule *)o)->dev, run_body, &c)) return NULL;
-  return Py_NewRef(Py_None);
+  return py_none(py_dev_call(((PyDevModule *)o)->dev, run_body, &c));
 }
 
 ERR_BODY(time_body, Call *c,

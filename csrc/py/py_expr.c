@@ -21,12 +21,12 @@ const char *const PY_KIND_NAME[IR_KIND_COUNT] = {
 
 /* ---- calling the engine ---- */
 
-bool py_guard(PyCtx *c, ErrBody body, void *arg) {
-  ErrCode code = err_try(&c->err, body, arg);
-  if (code == NS_OK) return true;
-  py_raise(&c->err, code);
-  return false;
+bool py_try(Err *e, ErrBody body, void *arg) {
+  ErrCode code = err_try(e, body, arg);
+  if (code != NS_OK) py_raise(e, code);
+  return code == NS_OK;
 }
+bool py_guard(PyCtx *c, ErrBody body, void *arg) { return py_try(&c->err, body, arg); }
 
 typedef struct {
   const IrCtx *src;
@@ -36,8 +36,7 @@ typedef struct {
 ERR_BODY(do_clone, Clone *x, x->out = x->src ? ir_clone(x->src, x->err) : ir_new(x->err))
 IrCtx *py_clone(const IrCtx *src, Err *e) {
   Clone x = {.src = src, .err = e};
-  ErrCode code = err_try(e, do_clone, &x);
-  if (code != NS_OK) py_raise(e, code);
+  py_try(e, do_clone, &x);
   return x.out;
 }
 
@@ -57,10 +56,9 @@ static void do_limit(void *p) {
 }
 IrCtx *py_candidate(const IrCtx *src, Err *e) {
   Clone x = {.out = py_clone(src, e), .err = e};
-  ErrCode code = x.out ? err_try(e, do_limit, &x) : NS_OK;
-  if (code == NS_OK) return x.out;
+  if (!x.out || py_try(e, do_limit, &x)) return x.out;
   ir_free(x.out);
-  return py_raise(e, code), NULL;
+  return NULL;
 }
 
 void py_do_bin(void *p) {

@@ -177,8 +177,7 @@ static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody 
     ok = ok && py_dev_call(c.o->dev, host, &c);
     PyBuffer_Release(&v);
   }
-  if (!ok) return NULL;
-  Py_RETURN_NONE;
+  return py_none(ok);
 }
 static PyObject *exec_set(PyObject *self, PyObject *args) {
   return transfer(self, args, upload_body, copy_in_body, PyBUF_C_CONTIGUOUS);
@@ -205,8 +204,7 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
   PyObject *key = PyLong_FromLong(c.entry);
   bool ok = key && py_dev_call(c.o->dev, bind_body, &c) && PyDict_SetItem(c.o->bound, key, buf) == 0;
   Py_XDECREF(key);
-  if (!ok) return NULL;
-  Py_RETURN_NONE;
+  return py_none(ok);
 }
 
 /* ---- running ---- */
@@ -223,8 +221,7 @@ static PyObject *exec_unset(PyObject *self, PyObject *Py_UNUSED(none)) {
 
 static PyObject *exec_run(PyObject *self, PyObject *Py_UNUSED(none)) {
   Call c = {.o = (PyExec *)self};
-  if (!py_dev_call(c.o->dev, run_body, &c)) return NULL;
-  Py_RETURN_NONE;
+  return py_none(py_dev_call(c.o->dev, run_body, &c));
 }
 static PyObject *exec_time(PyObject *self, PyObject *arg) {
   Call c = {.o = (PyExec *)self, .number = (int)PyLong_AsLong(arg)};
@@ -246,8 +243,7 @@ static PyObject *exec_node_times(PyObject *self, PyObject *arg) {
 }
 static PyObject *exec_replay(PyObject *self, PyObject *arg) {
   Call c = {.o = (PyExec *)self, .on = PyObject_IsTrue(arg) == 1};
-  if (PyErr_Occurred() || !py_dev_call(c.o->dev, replay_body, &c)) return NULL;
-  Py_RETURN_NONE;
+  return py_none(!PyErr_Occurred() && py_dev_call(c.o->dev, replay_body, &c));
 }
 static PyObject *exec_get_attr(PyObject *self, void *what) {
   const PyExec *o = (PyExec *)self;

@@ -600,9 +600,7 @@ static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "issLO&", &s.task, &s.source, &s.manifest, &s.tag, py_policy, &s.policy) ||
       !pipeline_open(s.p))
     return NULL;
-  ErrCode c = err_try(&s.p->err, submit_body, &s);
-  if (c) return py_raise(&s.p->err, c);
-  return Py_NewRef(Py_None);
+  return py_none(py_try(&s.p->err, submit_body, &s));
 }
 
 ERR_BODY(submit_built_body, Submit *s,
@@ -613,9 +611,7 @@ static PyObject *pipeline_submit_built(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iy#sLO&", &s.task, &s.source, &s.n, &s.manifest, &s.tag, py_policy, &s.policy) ||
       !pipeline_open(s.p))
     return NULL;
-  ErrCode c = err_try(&s.p->err, submit_built_body, &s);
-  if (c) return py_raise(&s.p->err, c);
-  return Py_NewRef(Py_None);
+  return py_none(py_try(&s.p->err, submit_built_body, &s));
 }
 
 static PyObject *pipeline_incumbent(PyObject *o, PyObject *args) {

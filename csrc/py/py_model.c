@@ -141,11 +141,8 @@ static PyTrained *trained_empty(PyTypeObject *type) {
   if (!f) return NULL;
   err_init(&f->err);
   f->is_net = type == PyNetwork_Type;
-  ErrCode code = err_try(&f->err, do_arena, f);
-  if (code == NS_OK) return f;
-  py_raise(&f->err, code);
-  Py_DECREF(f);
-  return NULL;
+  if (!py_try(&f->err, do_arena, f)) Py_CLEAR(f);
+  return f;
 }
 
 static bool loss_from(const char *loss, LossKind *out) {
@@ -283,7 +280,7 @@ static PyObject *trained_save(PyTrained *self, PyObject *args) {
   bool ok = py_scratch_free(&c.s, do_save, &c); /* in memory of its own: the model never changes, others may read it */
   py_arena_free(c.s.a);
   Py_DECREF(path);
-  return ok ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok);
 }
 
 static PyObject *trained_load(PyObject *type, PyObject *args) {
@@ -512,13 +509,8 @@ static PyObject *features_result(const Features *f) {
   npy_intp dim[2] = {f->n_rows, FEAT_N};
   PyObject *names = PyTuple_New(f->n_rows), *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32);
   for (int i = 0; names && i < f->n_rows; i++) py_put(&names, i, PyUnicode_FromString(f->name[i]));
-  if (names && rows) {
-    if (f->n_rows) memcpy(PyArray_DATA((PyArrayObject *)rows), f->row, sizeof *f->row * (size_t)f->n_rows);
-    return Py_BuildValue("NN", names, rows);
-  }
-  Py_XDECREF(names);
-  Py_XDECREF(rows);
-  return NULL;
+  if (rows && f->n_rows) memcpy(PyArray_DATA((PyArrayObject *)rows), f->row, sizeof *f->row * (size_t)f->n_rows);
+  return Py_BuildValue("NN", names, rows);
 }
 
 static PyObject *features_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
@@ -696,8 +688,7 @@ static PyObject *feature_speed_py(PyObject *Py_UNUSED(m), PyObject *args) {
   if (!k.c) return NULL;
   bool ok = py_free_ok(&mine.err, do_feature_speed, &k);
   ir_free(k.c);
-  if (!ok) return NULL;
-  Py_RETURN_NONE;
+  return py_none(ok);
 }
 
 static PyMethodDef FUNCTIONS[] = {

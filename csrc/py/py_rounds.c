@@ -358,7 +358,7 @@ static PyObject *m_take(PyObject *o, PyObject *args) {
   Py_DECREF(seq);
   ok = ok && run(&x, objective, do_take);
   PyMem_Free(x.rank);
-  return ok ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok);
 }
 static PyObject *m_better(PyObject *o, PyObject *args) {
   PyRounds *p = (PyRounds *)o;
@@ -380,7 +380,7 @@ static PyObject *m_resume(PyObject *o, PyObject *args) {
   if (!(x.number = numbers(tasks, x.log->group.len, -1, x.p->r->n - 1))) return NULL;
   bool ok = run(&x, objective, do_resume);
   PyMem_Free(x.number);
-  return ok ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok);
 }
 
 static PyMethodDef METHODS[] = {

@@ -293,8 +293,6 @@ static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
 
 /* ---- primitives ---- */
 
-static PyObject *none_if(bool ok) { return ok ? Py_NewRef(Py_None) : NULL; }
-
 ERR_BODY(do_split, Call *x, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
 static PyObject *m_split(PyObject *o, PyObject *args) {
   PyObject *iv, *factor, *nparts;
@@ -336,7 +334,7 @@ static PyObject *m_reorder(PyObject *o, PyObject *args) {
   }
   ok = ok && run(do_reorder, &x);
   PyMem_Free(x.list);
-  return none_if(ok);
+  return py_none(ok);
 }
 
 static bool thread_kind(PyObject *tag, int *kind) {
@@ -358,7 +356,7 @@ static PyObject *m_bind(PyObject *o, PyObject *args) {
     return PyErr_Format(PyExc_ValueError, "bind needs a te.thread_axis as its second axis");
   if (!leaf_of_axis(&x, iv) || !thread_kind(((PyIterVar *)thread)->tag, &x.kind)) return NULL;
   x.var = ((PyIterVar *)thread)->var;
-  return none_if(run(do_bind, &x));
+  return py_none(run(do_bind, &x));
 }
 
 ERR_BODY(do_annotate, Call *x, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
@@ -366,7 +364,7 @@ static PyObject *m_annotate(PyObject *o, PyObject *args) {
   PyObject *iv;
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.kind) || !leaf_of_axis(&x, iv)) return NULL;
-  return none_if(run(do_annotate, &x));
+  return py_none(run(do_annotate, &x));
 }
 
 ERR_BODY(do_pragma, Call *x, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
@@ -376,7 +374,7 @@ static PyObject *m_pragma(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iOsL", &x.stage, &iv, &x.text, &v) || !leaf_of_axis(&x, iv)) return NULL;
   x.value = v;
-  return none_if(run(do_pragma, &x));
+  return py_none(run(do_pragma, &x));
 }
 
 ERR_BODY(do_compute_at, Call *x, state_compute_at(x->s, x->stage, x->target, x->leaf))
@@ -388,7 +386,7 @@ static PyObject *m_compute_at(PyObject *o, PyObject *args) {
   x.stage = x.target;
   if (!leaf_of_axis(&x, iv)) return NULL;
   x.stage = stage;
-  return none_if(run(do_compute_at, &x));
+  return py_none(run(do_compute_at, &x));
 }
 
 ERR_BODY(do_inline, Call *x, hand_compute_inline(x->s, x->stage))
@@ -399,7 +397,7 @@ static PyObject *m_simple(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "ii", &x.stage, &x.kind) || !stage_ok(x.s, x.stage)) return NULL;
   if (x.kind < 0 || x.kind >= NS_COUNT(DO)) return PyErr_Format(PyExc_ValueError, "%d is no primitive", x.kind);
-  return none_if(run(DO[x.kind], &x));
+  return py_none(run(DO[x.kind], &x));
 }
 
 ERR_BODY(do_align, Call *x, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset))
@@ -408,7 +406,7 @@ static PyObject *m_align(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "iO!ii", &x.stage, PyIterVar_Type, &iv, &x.n, &x.offset)) return NULL;
   x.var = ((PyIterVar *)iv)->var;
-  return none_if(run(do_align, &x));
+  return py_none(run(do_align, &x));
 }
 
 ERR_BODY(do_matrix, Call *x, hand_matrix(x->s, x->stage, &x->matrix))
@@ -421,13 +419,13 @@ static PyObject *m_matrix(PyObject *o, PyObject *args) {
       !stage_ok(x.s, x.stage))
     return NULL;
   t->transposed = transposed != 0;
-  return none_if(run(do_matrix, &x));
+  return py_none(run(do_matrix, &x));
 }
 
 ERR_BODY(do_scope, Call *x, hand_scope(x->s, x->stage, x->text))
 static PyObject *m_scope(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
-  return none_if(PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_scope, &x));
+  return py_none(PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_scope, &x));
 }
 
 ERR_BODY(do_predicate, Call *x, hand_predicate(x->s, x->stage, x->a))
@@ -439,7 +437,7 @@ static PyObject *m_predicate(PyObject *o, PyObject *args) {
   DType t = ir_type(SES, x.a);
   if (t.code != DT_BOOL.code || t.bits != DT_BOOL.bits || t.lanes != 1)
     return PyErr_Format(PyExc_TypeError, "set_store_predicate needs a condition, e.g. thread.equal(0)");
-  return none_if(run(do_predicate, &x));
+  return py_none(run(do_predicate, &x));
 }
 
 /* ---- data flow ---- */

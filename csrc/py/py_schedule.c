@@ -168,8 +168,7 @@ static PyObject *state_apply_py(PyObject *self, PyObject *args) {
   Call x = {.o = o};
   bool ok = step_from(args, &x.step) && py_guard(py_state_ctx(o), do_apply, &x);
   PyMem_Free(x.step.list);
-  if (!ok) return NULL;
-  Py_RETURN_NONE;
+  return py_none(ok);
 }
 
 ERR_BODY(do_infer, Call *x, state_infer_bounds(x->o->state))

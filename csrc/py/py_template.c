@@ -38,11 +38,8 @@ static PyObject *space_create(PyTypeObject *type, PyObject *args, PyObject *kw) 
   PySpace *p = (PySpace *)type->tp_alloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
-  ErrCode c = err_try(&p->err, do_new, p);
-  if (c == NS_OK) return (PyObject *)p;
-  py_raise(&p->err, c);
-  Py_DECREF(p);
-  return NULL;
+  if (!py_try(&p->err, do_new, p)) Py_CLEAR(p);
+  return (PyObject *)p;
 }
 static int space_traverse(PyObject *o, visitproc visit, void *arg) {
   PySpace *p = (PySpace *)o;
