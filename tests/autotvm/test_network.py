@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from template_network import X, build, output, records, small_network
 
 from nestsmith import autotvm, relay
 from nestsmith.relay import testing
+from nestsmith.relay.op.nn.winograd import winograd_matrices
 
 MALI, LLVM, CUDA = "opencl -device=mali", "llvm", "cuda -arch=sm_90"
 CONV, DENSE = relay.op.get("nn.conv2d"), relay.op.get("nn.dense")
@@ -132,6 +134,36 @@ def test_weights_are_packed_ahead_of_time(target, packed, word):
     inputs = build(mod, None, target, log)
     assert not inputs.get_params()
     assert word in stages(inputs)
+
+
+@pytest.mark.parametrize("target, name, stage, shape", [
+    (MALI, "conv2d_nchw_winograd.mali", "U", lambda a, co, ci, b: (a, a, co // b, ci, b)),
+    (ARM, "conv2d_nchw_winograd.arm_cpu", "U", lambda a, co, ci, b: (a, a, co // b, ci, b)),
+    ("opencl", "conv2d_nchw_winograd.cuda", "kernel_pack", lambda a, co, ci, b: (a, a, ci, co)),
+])  # fmt: skip
+def test_the_transformed_weight_is_packed_ahead_of_time(target, name, stage, shape):
+    """The network holds Winograd's form of the weight, G w G^T in the order of the kernel, and no kernel makes it."""
+    mod, params = small_network()
+    tasks = [t for t in autotvm.task.extract_from_program(mod, params, target, ops=[CONV]) if t.name == name]
+    assert [t.args[1][1] for t in tasks] == [(8, 4, 3, 3)]
+    log = records(tasks, pick=lambda n: n // 3)
+    lib = build(mod, params, target, log)
+    found = [v for v in lib.get_params().values() if v.ndim >= 4 and v.shape[0] == v.shape[1] in (4, 6)]
+    assert len(found) == 1
+    tile = found[0].shape[0] - 2
+    g = winograd_matrices(tile, 3)[2]
+    form = np.einsum("ex,oixy,uy->euoi", g, params["w0"], g)  # [a, a, CO, CI]
+    block = found[0].shape[-1]
+    if len(shape(tile + 2, 8, 4, block)) == 5:
+        want = form.reshape(tile + 2, tile + 2, 8 // block, block, 4).transpose(0, 1, 2, 4, 3)
+    else:
+        want = form.transpose(0, 1, 3, 2)
+    assert found[0].shape == shape(tile + 2, 8, 4, block)
+    np.testing.assert_allclose(found[0], want, rtol=1e-6, atol=1e-6)
+    packs = re.compile(rf"\b{stage}\[[^=;]*\] =")
+    assert not packs.search(stages(lib)) and f"{stage}_packed" in stages(lib)
+    inputs = build(mod, None, target, log)  # without params a kernel has to
+    assert packs.search(stages(inputs)) and not inputs.get_params()
 
 
 def test_a_record_that_does_not_fit(caplog):

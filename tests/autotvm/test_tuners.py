@@ -402,6 +402,14 @@ def test_early_stopping_counts_from_the_best():
     assert [s[0] for s in seen] == [2, 4] and tuner.best_config is None and tuner.best_flops == 0
 
 
+def test_a_run_ends_with_the_batch_in_which_its_time_is_over():
+    tuner, seen = fixed([3.0, 2.0, 1.0, 0.5], max_minutes=1e-9)
+    assert tuner.told == [[0, 1]] and tuner.best_config.index == 1
+    assert len(fixed([3.0, 2.0, 1.0, 0.5], max_minutes=60)[1]) == 2
+    with pytest.raises(ValueError, match="max_minutes is 0; it must be greater than 0"):
+        fixed([1.0], max_minutes=0)
+
+
 def test_the_best_is_kept():
     tuner, _ = fixed([3.0, None, 1.5, 2.0])
     assert tuner.best_iter == 2 and tuner.best_config.index == 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import tempfile
+import time
 
 import numpy as np
 
@@ -95,7 +97,9 @@ class Tuner:
 
     # ---- the loop ----
 
-    def tune(self, n_trial, measure_option, early_stopping=None, callbacks=(), si_prefix="G", resume_log=None):
+    def tune(
+        self, n_trial, measure_option, early_stopping=None, callbacks=(), si_prefix="G", resume_log=None, max_minutes=None
+    ):
         """Measures configurations until the trials are used up.
 
         Parameters
@@ -113,16 +117,19 @@ class Tuner:
         resume_log : str or Path, optional
             Log of an earlier run: its records of this task, for the same target and space, count as trials and are learnt
             from, not measured again.
+        max_minutes : float, optional
+            Stop after the batch in which so many minutes are over.
 
         Raises
         ------
         ValueError
-            If ``si_prefix`` is unknown or ``n_trial`` is negative.
+            If ``si_prefix`` is unknown, ``n_trial`` is negative or ``max_minutes`` is not above 0.
         TypeError
             If something in ``callbacks`` cannot be called, or ``measure_option`` is none.
         """
         n_trial = check.integer("n_trial", n_trial, 0)
         format_si_prefix(0, si_prefix)
+        end = math.inf if max_minutes is None else time.monotonic() + 60 * check.number("max_minutes", max_minutes, above=0)
         self.n_trial, self.early_stopping = n_trial, early_stopping or int(1e9)
         old_level, run = logger.level, _Run(self, callbacks, si_prefix)
         measure_batch, finished = None, False
@@ -138,6 +145,7 @@ class Tuner:
                     break
                 inputs = [MeasureInput(self.task.target, self.task, c) for c in configs]
                 run.measured(inputs, run.measure(measure_batch, inputs))
+                run.stopped = run.stopped or time.monotonic() >= end
                 if run.errors_in_row > self.error_ct_threshold:
                     logging.basicConfig()
                     logger.warning("Too many errors happen in the tuning. Switching to debug mode.")
