@@ -86,6 +86,8 @@ def test_logs(kind, tmp_path):
     assert len(list(autotvm.record.load_from_file(path))) == 3
     with pytest.raises(ValueError, match="protocol is 'pickle'"):
         autotvm.callback.log_to_file(path, protocol="pickle")
+    with pytest.raises(FileNotFoundError, match="no folder .*missing"):
+        autotvm.callback.log_to_file(path.parent / "missing" / "log.json")
 
 
 def test_a_database_and_a_monitor():
@@ -104,3 +106,9 @@ def test_a_database_and_a_monitor():
     assert all(before <= t <= time.time() for t in monitor.trial_timestamps())
     monitor.reset()
     assert len(monitor.trial_scores()) == len(monitor.trial_timestamps()) == 0
+
+
+@pytest.mark.parametrize("wrong", ["3", 2.5])
+def test_early_stopping_that_is_no_number_is_told_before_the_run(wrong):
+    with pytest.raises(TypeError, match="early_stopping is"):
+        GridSearchTuner(make("grid64", 0)).tune(3, computed(lambda c: 1.0), early_stopping=wrong)

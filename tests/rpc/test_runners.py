@@ -1,6 +1,7 @@
 """RPCRunner: batches of candidates on devices that a tracker lends."""
 
 import concurrent.futures
+import inspect
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import pytest
 from fleet import Fleet, remote_matmul
 
 import nestsmith
+import nestsmith.autotvm
 from helpers import PATIENCE, wait_until
 from nestsmith import _core, auto_scheduler, rpc
 from nestsmith.cluster.bench import Bench
@@ -127,6 +129,15 @@ def test_closing_ends_what_waits_for_a_device(fleet):
             waits.result(PATIENCE)
     assert client.summary()["queue_info"]["board"]["total"] == 2
     client.close()
+
+
+@pytest.mark.parametrize("wrong, text", [({"key": ""}, "key is ''"), ({"port": "x"}, "port is 'x'"), ({"port": 70000}, "70000"),
+                                         ({"tls_dir": "/nowhere"}, "has no ca.pem"), ({"wait_limit": "3"}, "wait_limit is '3'")])  # fmt: skip
+def test_what_is_wrong_is_told_before_measuring_begins(wrong, text):
+    for make in (auto_scheduler.RPCRunner, nestsmith.autotvm.RPCRunner):
+        if set(wrong) <= set(inspect.signature(make).parameters):
+            with pytest.raises((ValueError, TypeError), match=text):
+                make(**{"key": "k", "host": "127.0.0.1", "port": 9190, **wrong})
 
 
 def test_no_device_is_one_error_that_names_key_and_tracker(fleet):

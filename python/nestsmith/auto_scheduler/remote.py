@@ -10,6 +10,8 @@ from nestsmith import check, forks
 
 from ..cluster.client import DeviceLost
 from ..cluster.lanes import Batch, Lanes
+from ..cluster.settings import tls_from, tracker_of
+from ..cluster.talk import key_of
 from .cost import FAILED
 from .measure import LocalRunner, MeasureErrorNo, MeasureResult, bare_rows, details, shorten, task_rows
 from .signals import Held
@@ -42,7 +44,7 @@ class RPCRunner(LocalRunner):
     Raises
     ------
     ValueError
-        If a number is too small or `mode` is unknown.
+        If a number is too small, `mode` is unknown, the key is empty, the port is none or a certificate is missing.
     RPCError
         When measuring begins: no tracker, or no device of the key.
     """
@@ -67,7 +69,11 @@ class RPCRunner(LocalRunner):
         tls_dir=None,
         wait_limit=None,
     ):
-        self.key, self.host, self.port, self.priority = check.text("key", key), host, port, check.integer("priority", priority)
+        self.key, self.host, self.port, self.priority = key_of(key), host, port, check.integer("priority", priority)
+        tracker_of(host, port)  # what is wrong is told now and not when measuring begins
+        tls_from(tls_dir)
+        if wait_limit is not None:
+            check.number("wait_limit", wait_limit, -1)
         self.n_parallel = check.integer("n_parallel", n_parallel or 1, 1)
         self.tls_dir, self.wait_limit = tls_dir, wait_limit
         check.integer("device", device, 0)

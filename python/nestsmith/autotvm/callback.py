@@ -34,11 +34,19 @@ class log_to_file:  # noqa: N801 (name of the established interface)
         A path is opened for each batch and added to.
     protocol : str
         "json". Raises ValueError for "pickle", which is not safe to read.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the path's folder is not there: after the first batch would be late.
     """
 
     def __init__(self, file_out, protocol="json"):
         if protocol != "json":
             raise ValueError(f"protocol is {protocol!r}; logs are JSON only")
+        folder = "" if hasattr(file_out, "write") else os.path.dirname(os.fspath(file_out))
+        if folder and not os.path.isdir(folder):
+            raise FileNotFoundError(f"file_out is {os.fspath(file_out)!r}, and there is no folder {folder!r}; make it first")
         self.file_out = file_out
 
     @contextlib.contextmanager

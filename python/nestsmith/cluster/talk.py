@@ -52,8 +52,8 @@ def _fields(message, table, what):
 
 def key_of(text):
     """The key, if it is one. Raises TypeError or ValueError."""
-    if not _text(check.text("key", text)):
-        raise ValueError(f"key is {text[:60]!r}; it is printable text of at most {MOST_TEXT} characters")
+    if not check.text("key", text) or not _text(text):
+        raise ValueError(f"key is {text[:60]!r}; it is printable text of 1 to {MOST_TEXT} characters, as rpc_server --key was given")
     return text
 
 

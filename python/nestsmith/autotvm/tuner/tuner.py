@@ -125,9 +125,11 @@ class Tuner:
         ValueError
             If ``si_prefix`` is unknown, ``n_trial`` is negative or ``max_minutes`` is not above 0.
         TypeError
-            If something in ``callbacks`` cannot be called, or ``measure_option`` is none.
+            If ``n_trial`` or ``early_stopping`` is no number, something in ``callbacks`` cannot be called, or ``measure_option`` is none.
         """
         n_trial = check.integer("n_trial", n_trial, 0)
+        if early_stopping is not None:
+            check.integer("early_stopping", early_stopping)
         format_si_prefix(0, si_prefix)
         end = math.inf if max_minutes is None else time.monotonic() + 60 * check.number("max_minutes", max_minutes, above=0)
         self.n_trial, self.early_stopping = n_trial, early_stopping or int(1e9)
