@@ -50,6 +50,7 @@ static bool printable(Gen *g, ExprId e) {
   case IR_CAST: break;
   case IR_SELECT:
   case IR_CALL:
+    if (n.kind == IR_CALL && intrin_on_vectors((Intrin)n.sym, n.type)) break;
     if ((n.kind == IR_CALL && n.sym != IN_IF_THEN_ELSE) || ir_type(g->c, ir_kid(g->c, e, 0)).lanes > 1) return false;
     return printable(g, ir_kid(g->c, e, 1)) && printable(g, ir_kid(g->c, e, 2));
   default: return false;
@@ -61,7 +62,7 @@ static bool printable(Gen *g, ExprId e) {
 
 /* Name of the vector type of w elements, declared on first use; aligned like an element so that any address is legal.
  */
-static const char *vector_type(Gen *g, DType t, int w) {
+const char *gen_vector_type(Gen *g, DType t, int w) {
   const char *name = arena_printf(g->a, "ns_%sx%d", gen_suffix(g, t), w);
   gen_helper(g, "#psabi",
              "#pragma GCC diagnostic ignored \"-Wpsabi\"\n"); /* helpers are inline: no call passes a vector */
@@ -71,7 +72,7 @@ static const char *vector_type(Gen *g, DType t, int w) {
 }
 
 static void broadcast(Gen *g, DType t, ExprId value) {
-  const char *vt = vector_type(g, t, t.lanes), *name = arena_printf(g->a, "ns_bcast_%sx%d", gen_suffix(g, t), t.lanes);
+  const char *vt = gen_vector_type(g, t, t.lanes), *name = arena_printf(g->a, "ns_bcast_%sx%d", gen_suffix(g, t), t.lanes);
   StrBuf b;
   sb_init(&b, g->a);
   sb_printf(&b, "static inline %s %s(%s x) { return (%s){", vt, name, gen_type(g, dtype_lanes(t, 1)), vt);
@@ -91,9 +92,9 @@ static void load(Gen *g, ExprId e, ExprNode n) {
     ExprId at = ir_kid(g->c, index, 0);
     broadcast(g, n.type, ex_load(g->c, n.sym, scalar, 1, &at));
   } else if (ex_is_int(g->c, ir_kid(g->c, index, 1), 1)) {
-    gen_vec_ptr(g, n.sym, ir_kid(g->c, index, 0), vector_type(g, n.type, n.type.lanes), true);
+    gen_vec_ptr(g, n.sym, ir_kid(g->c, index, 0), gen_vector_type(g, n.type, n.type.lanes), true);
   } else {
-    sb_printf(g->o, "((%s){", vector_type(g, n.type, n.type.lanes));
+    sb_printf(g->o, "((%s){", gen_vector_type(g, n.type, n.type.lanes));
     for (int i = 0; i < n.type.lanes; i++) {
       if (i) sb_puts(g->o, ", ");
       gx(g, gen_lane(g, e, ex_i32(g->c, i)));
@@ -106,8 +107,8 @@ static void load(Gen *g, ExprId e, ExprNode n) {
 static void arithmetic(Gen *g, ExprId e, const char *op, DType t) {
   bool wraps = t.code == DT_INT && *op != '/';
   const char *u = "";
-  if (wraps) u = arena_printf(g->a, "(%s)", vector_type(g, (DType){DT_UINT, t.bits, t.lanes}, t.lanes));
-  if (wraps) sb_printf(g->o, "((%s)", vector_type(g, t, t.lanes));
+  if (wraps) u = arena_printf(g->a, "(%s)", gen_vector_type(g, (DType){DT_UINT, t.bits, t.lanes}, t.lanes));
+  if (wraps) sb_printf(g->o, "((%s)", gen_vector_type(g, t, t.lanes));
   sb_printf(g->o, "(%s", u);
   vx(g, ir_kid(g->c, e, 0));
   sb_printf(g->o, " %s %s", op, u);
@@ -122,15 +123,22 @@ static void vx(Gen *g, ExprId e) {
   case IR_BCAST: broadcast(g, n.type, ir_kid(g->c, e, 0)); return;
   case IR_LOAD: load(g, e, n); return;
   case IR_MIN:
-  case IR_MAX: gen_min_max_vector(g, e, vector_type(g, n.type, n.type.lanes), vx); return;
+  case IR_MAX: gen_min_max_vector(g, e, gen_vector_type(g, n.type, n.type.lanes), vx); return;
   case IR_CAST:
     sb_puts(g->o, "__builtin_convertvector(");
     vx(g, ir_kid(g->c, e, 0));
-    sb_printf(g->o, ", %s)", vector_type(g, n.type, n.type.lanes));
+    sb_printf(g->o, ", %s)", gen_vector_type(g, n.type, n.type.lanes));
     return;
   case IR_SELECT:
-  case IR_CALL: { /* to gcc the result of an operation and an element in memory are of different types */
-    const char *type = vector_type(g, n.type, n.type.lanes);
+  case IR_CALL: {
+    if (n.kind == IR_CALL && intrin_on_vectors((Intrin)n.sym, n.type)) {
+      sb_printf(g->o, "%s(", gen_vector_function(g, (Intrin)n.sym, n.type));
+      vx(g, ir_kid(g->c, e, 0));
+      sb_putc(g->o, ')');
+      return;
+    }
+    /* to gcc the result of an operation and an element in memory are of different types */
+    const char *type = gen_vector_type(g, n.type, n.type.lanes);
     sb_putc(g->o, '(');
     gx(g, ir_kid(g->c, e, 0));
     sb_printf(g->o, " ? (%s)", type);
@@ -158,7 +166,7 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
   for (int64_t at = 0; at < t.lanes; at += w) {
     ExprId i = slice(g, index, at, w), v = slice(g, value, at, w);
     gen_line(g);
-    gen_vec_ptr(g, b, ir_kid(g->c, i, 0), vector_type(g, t, w), false);
+    gen_vec_ptr(g, b, ir_kid(g->c, i, 0), gen_vector_type(g, t, w), false);
     sb_puts(g->o, " = ");
     vx(g, v);
     sb_puts(g->o, ";\n");
@@ -184,7 +192,7 @@ static void declare(Pieces *p, ExprId index) {
   mapu_set(&g->piece_name, key, g->names.len);
   vec_push(g->a, &g->names, name);
   gen_line(g);
-  sb_printf(g->o, "%s %s;\n", ramp ? vector_type(g, t, ir_type(c, index).lanes) : gen_storage(g, t), name);
+  sb_printf(g->o, "%s %s;\n", ramp ? gen_vector_type(g, t, ir_type(c, index).lanes) : gen_storage(g, t), name);
 }
 static void declare_load(IrCtx *c, ExprId e, void *arg) {
   Pieces *p = arg;

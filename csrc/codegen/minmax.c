@@ -134,6 +134,12 @@ static const char *x86_body(const Gen *g, const Extreme *x, DType t, const char 
                       masked, vt, x->word, s);
 }
 
+void gen_choose(Gen *g) {
+  gen_helper(g, "#choose",
+             "#define NS_CHOOSE(test, yes, no) \\\n"
+             "  ((__typeof__(yes))(((test) & (__typeof__(test))(yes)) | (~(test) & (__typeof__(test))(no))))\n");
+}
+
 void gen_min_max_vector(Gen *g, ExprId e, const char *vt, void (*operand)(Gen *, ExprId)) {
   DType t = ir_type(g->c, e);
   Extreme x = operands(g, e);
@@ -141,9 +147,7 @@ void gen_min_max_vector(Gen *g, ExprId e, const char *vt, void (*operand)(Gen *,
   const char *form = is_float ? FORM_NAME[x.form] : "",
              *name = arena_printf(g->a, "ns_%s%s_%sx%d", x.word, form, gen_suffix(g, t), t.lanes),
              *x86 = is_float ? x86_body(g, &x, t, vt) : "";
-  gen_helper(g, "#choose",
-             "#define NS_CHOOSE(test, yes, no) \\\n"
-             "  ((__typeof__(yes))(((test) & (__typeof__(test))(yes)) | (~(test) & (__typeof__(test))(no))))\n");
+  gen_choose(g);
   gen_helper(g, name,
              arena_printf(g->a, "static inline %s %s(%s a, %s b) {\n%s  return %s;\n%s}\n", vt, name, vt, vt, x86,
                           is_float && x.form == TESTED

@@ -66,6 +66,10 @@ static const IntrinInfo TABLE[IN_COUNT] = {
 
 const IntrinInfo *intrin_info(Intrin in) { return &TABLE[in]; }
 
+bool intrin_on_vectors(Intrin in, DType t) {
+  return (in == IN_EXP || in == IN_ERF || in == IN_TANH) && t.code == DT_FLOAT && t.bits == 32;
+}
+
 Intrin intrin_find(const char *name) {
   if (strncmp(name, "tir.", 4) == 0) name += 4;
   for (int i = 1; i < IN_COUNT; i++)

@@ -80,6 +80,7 @@ typedef enum { MMA_F16, MMA_BF16, MMA_TF32 } MmaType; /* of the factors; sums ar
 typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;
 typedef struct { const char *name; int arity; Effect effect; } IntrinInfo;
 const IntrinInfo *intrin_info(Intrin in);
+bool intrin_on_vectors(Intrin in, DType t); /* has C code on vectors of type t (codegen/vecmath.c) */
 Intrin intrin_find(const char *name); /* "exp" or "tir.exp"; IN_NONE if unknown */
 
 /* ---- context ---- */

@@ -59,6 +59,7 @@ static bool has_vector_code(IrCtx *c, ExprId e) {
     if (ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
     return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
   case IR_CALL:
+    if (intrin_on_vectors((Intrin)n.sym, n.type)) break;
     if (n.sym != IN_IF_THEN_ELSE || ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
     return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
   default: return false;
@@ -659,13 +660,26 @@ static Stmt *reduction(Regs *g, const Stmt *s) {
 }
 
 /* ---- the walk ---- */
+
+/* Does a store call what C compilers have for single numbers only? Then its loop is a vector loop, marked or not. */
+static void on_vectors(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_CALL && intrin_on_vectors((Intrin)n->sym, n->type)) *(bool *)arg = true;
+}
+static bool calls_on_vectors(IrCtx *c, const Stmt *s) {
+  bool hit = false;
+  ex_post_order(c, s->u.store.value, on_vectors, &hit);
+  return hit;
+}
+
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   Regs *g = arg;
   Stmt *x;
   if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
   if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
   low_bind_loop(c, g->ar, s);
-  if (s->u.loop.kind == FOR_VECTOR && (x = vector_loop(g, s))) return x;
+  bool calls = s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE && calls_on_vectors(c, s->u.loop.body);
+  if ((s->u.loop.kind == FOR_VECTOR || calls) && (x = vector_loop(g, s))) return x;
   if (s->u.loop.kind <= FOR_VECTOR && (x = wide_loop(g, s))) return x;
   return st_rewrite(c, s, walk, NULL, g);
 }

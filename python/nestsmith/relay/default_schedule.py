@@ -18,6 +18,7 @@ __all__ = ["default_state", "state_from"]
 
 _VECTORIZE, _PARALLEL, _BLOCK_X, _THREAD_X = 2, 3, 5, 6
 _SPACE = 0
+_SHARES = 64  # iterations of a parallel loop that are enough for any number of cores to have about as many
 
 
 def _inline(state, dag, gpu):
@@ -83,6 +84,8 @@ def _parallelize(state, stage, lanes):
         state.apply("RE", stage, order)
         state.apply("AN", stage, n - 1, _VECTORIZE)
     outer = ids
+    if width < 4 and not windows:  # the rest stays a nest, whose indices cost no division
+        outer = ids[: next((k for k in range(1, len(ids)) if math.prod(_extent(axes[i]) for i in ids[:k]) >= _SHARES), len(ids))]
     if len(outer) > 1:
         state.apply("FU", stage, outer)
     if math.prod(max(1, _extent(a)) for a in _axes(state, stage)) > 4096:

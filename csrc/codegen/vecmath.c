@@ -1,0 +1,82 @@
+/* C only: functions of float32 that the C library has for single numbers alone, on GNU C vectors. A product's activation or a
+ * softmax would otherwise call the library once for each element. Polynomials after Cephes (exp, tanh) and N. Juffa (erf);
+ * within 2 units in the last place of the library's, which `tests/codegen` measures over all magnitudes. NaN, infinities and results
+ * below the smallest normal number are those of the library.
+ */
+#include <string.h>
+#include "codegen/gen.h"
+
+/* In the texts V is the vector type, I and U are vectors of as many signed and unsigned integers, N is what names end in. */
+static const char EXP[] =
+    "static inline V ns_exp_N(V x) {\n"
+    "  V t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
+    "  t = NS_CHOOSE(t < -104.0f, (V){} - 104.0f, t);\n"
+    "  V half = NS_CHOOSE(t < 0, (V){} - 0.5f, (V){} + 0.5f);\n"
+    "  V safe = NS_CHOOSE(t == t, t, (V){});\n"
+    "  I n = __builtin_convertvector(safe * 1.44269504f + half, I);\n"
+    "  V k = __builtin_convertvector(n, V), r = t - k * 0.693359375f;\n"
+    "  r = r - k * -2.12194440e-4f;\n"
+    "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
+    "  p = p * r + 8.3334519073e-3f;\n"
+    "  p = p * r + 4.1665795894e-2f;\n"
+    "  p = p * r + 1.6666665459e-1f;\n"
+    "  p = p * r + 5.0000001201e-1f;\n"
+    "  V y = p * (r * r) + r + 1.0f;\n"
+    "  I m = n >> 1;\n"
+    "  return y * (V)((U)(m + 127) << 23) * (V)((U)(n - m + 127) << 23);\n"
+    "}\n";
+static const char ERF[] =
+    "static inline V ns_erf_N(V x) {\n"
+    "  V t = (V)((U)x & 0x7fffffffu), s = x * x;\n"
+    "  t = NS_CHOOSE(t > 4.0f, (V){} + 4.0f, t);\n"
+    "  V q = t * t, r = t * -1.72853470e-5f + 3.83197126e-4f, u = t * -3.88396438e-3f + 2.42546219e-2f;\n"
+    "  r = r * q + u;\n"
+    "  r = r * t + -1.06777877e-1f;\n"
+    "  r = r * t + -6.34846687e-1f;\n"
+    "  r = r * t + -1.28717512e-1f;\n"
+    "  r = r * t - t;\n"
+    "  V far = (V)((U)(1.0f - ns_exp_N(r)) | ((U)x & 0x80000000u));\n"
+    "  V p = s * -5.96761703e-4f + 4.99119423e-3f;\n"
+    "  p = p * s + -2.67681349e-2f;\n"
+    "  p = p * s + 1.12819925e-1f;\n"
+    "  p = p * s + -3.76125336e-1f;\n"
+    "  p = p * s + 1.28379166e-1f;\n"
+    "  return NS_CHOOSE(t > 0.927734375f, far, p * x + x);\n"
+    "}\n";
+static const char TANH[] =
+    "static inline V ns_tanh_N(V x) {\n"
+    "  V t = (V)((U)x & 0x7fffffffu), z = x * x;\n"
+    "  t = NS_CHOOSE(t > 10.0f, (V){} + 10.0f, t);\n"
+    "  V far = 1.0f - 2.0f / (ns_exp_N(t + t) + 1.0f);\n"
+    "  V p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n"
+    "  p = p * z + -5.37397155531e-2f;\n"
+    "  p = p * z + 1.33314422036e-1f;\n"
+    "  p = p * z + -3.33332819422e-1f;\n"
+    "  return (V)((U)NS_CHOOSE(t > 0.625f, far, p * z * t + t) | ((U)x & 0x80000000u));\n"
+    "}\n";
+
+/* Copies a text with the names in place of the letters, which stand alone. */
+static const char *filled(Gen *g, const char *text, const char *const by[4]) {
+  StrBuf b;
+  sb_init(&b, g->a);
+  for (const char *p = text; *p; p++) {
+    const char *letter = strchr("VIUN", *p);
+    char before = p > text ? p[-1] : ' ', after = p[1];
+    bool word = (before >= 'a' && before <= 'z') || (before >= 'A' && before <= 'Z') || (after >= 'A' && after <= 'Z');
+    if (letter && !word)
+      sb_puts(&b, by[letter - "VIUN"]);
+    else
+      sb_putc(&b, *p);
+  }
+  return sb_str(&b);
+}
+
+const char *gen_vector_function(Gen *g, Intrin in, DType t) {
+  const char *suffix = arena_printf(g->a, "%sx%d", gen_suffix(g, t), t.lanes),
+             *by[4] = {gen_vector_type(g, t, t.lanes), gen_vector_type(g, (DType){DT_INT, 32, t.lanes}, t.lanes),
+                       gen_vector_type(g, (DType){DT_UINT, 32, t.lanes}, t.lanes), suffix},
+             *name = arena_printf(g->a, "ns_%s_%s", intrin_info(in)->name, suffix);
+  gen_choose(g);
+  gen_helper(g, arena_printf(g->a, "ns_exp_%s", suffix), filled(g, EXP, by));
+  return in == IN_EXP ? name : gen_helper(g, name, filled(g, in == IN_ERF ? ERF : TANH, by));
+}

@@ -1,0 +1,43 @@
+"""Functions on GNU C vectors against double precision: units in the last place, and what is no number."""
+
+import numpy as np
+import pytest
+import torch
+
+import nestsmith as ns
+from nestsmith import te
+
+FUNCTIONS = {"exp": te.exp, "erf": te.erf, "tanh": te.tanh}
+LEAST = np.float32(np.finfo("float32").tiny)
+
+
+def values():
+    rng = np.random.default_rng(0)
+    n = 1 << 16
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, -1e38, 88.72, 88.73, -87.4, -103.9, -104.1, 0.625, -0.625, 0.927734375, 4.1]
+    magnitudes = 10.0 ** rng.uniform(-40, 3, n) * rng.choice([-1, 1], n)
+    return np.concatenate([np.linspace(-110, 95, n), rng.normal(size=n), magnitudes, special]).astype("float32")
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["vector loop", "plain loop"])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_within_two_units_of_the_last_place(name, lanes, marked):
+    x = values()
+    a = te.placeholder(x.shape, name="a")
+    b = te.compute(x.shape, lambda i: FUNCTIONS[name](a[i]), name="b")
+    s = te.create_schedule(b.op)
+    inner = s[b].split(b.op.axis[0], factor=lanes)[1]
+    if marked:
+        s[b].vectorize(inner)
+    made = ns.build(s, [a, b], "llvm")
+    assert f"ns_{name}_f32x" in made.get_source()
+    out = ns.nd.array(np.zeros_like(x))
+    made(ns.nd.array(x), out)
+    got, exact = out.numpy(), getattr(torch, name)(torch.tensor(x.astype("float64"))).numpy()
+    want = exact.astype("float32")
+    finite = np.isfinite(want)
+    assert np.array_equal(got[~finite], want[~finite], equal_nan=True)
+    assert np.array_equal(np.signbit(got[finite]), np.signbit(want[finite]))
+    unit = np.spacing(np.maximum(np.abs(want[finite]), LEAST)).astype("float64")
+    assert (np.abs(got[finite].astype("float64") - exact[finite]) / unit).max() < 2
