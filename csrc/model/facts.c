@@ -238,6 +238,14 @@ double facts_region(const State *s, int stage) { /* elements of the stage's buff
 
 enum { L2_SHARE = 1 << 18 }; /* bytes of the second cache that one tensor may count on */
 
+/* Will a layout rewrite store the tensor in the order in which the stage reads it? */
+static bool rewritten(const TeOp *op, TensorId t) {
+  const TeAttr *a = te_attr(op, "layout_free_placeholders");
+  for (int i = 0; a && a->kind == TA_TENSORS && i < a->n; i++)
+    if (a->tensors[i] == t) return true;
+  return false;
+}
+
 static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   const Stage *st = &s->stage.at[stage];
   view_stage(v, s, stage, NULL);
@@ -281,9 +289,10 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
     for (int d = 0; d < a->rank; d++) all |= a->mask[d];
     for (int j = v->n_loop - 1; j >= 0 && v->loop[j].own && !fast; j--) /* masks of other loops speak of other axes */
       if (v->loop[j].ext > 1) fast = v->loop[j].mask;
-    bool gather = vec > 1 && a->rank > 0 && (all & fast) && !(a->mask[a->rank - 1] & fast);
+    uint64_t last = rewritten(st->op, a->tensor) ? all : a->rank > 0 ? a->mask[a->rank - 1] : 0;
+    bool gather = vec > 1 && a->rank > 0 && (all & fast) && !(last & fast);
     if (gather) cost += execs;
-    double foot = footprint(v, a, tile), wide = a->rank > 0 && (a->mask[a->rank - 1] & fast) && !gather ? lanes : 1;
+    double foot = footprint(v, a, tile), wide = (last & fast) && !gather ? lanes : 1;
     cost += 0.5 * execs / inner * foot / wide; /* loads from L1 after register reuse */
     double outer = 1, fetched = execs * b;     /* bytes from beyond L2 */
     for (int j = 0; j < v->n_loop; j++) {
