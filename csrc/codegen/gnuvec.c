@@ -72,7 +72,8 @@ const char *gen_vector_type(Gen *g, DType t, int w) {
 }
 
 static void broadcast(Gen *g, DType t, ExprId value) {
-  const char *vt = gen_vector_type(g, t, t.lanes), *name = arena_printf(g->a, "ns_bcast_%sx%d", gen_suffix(g, t), t.lanes);
+  const char *vt = gen_vector_type(g, t, t.lanes),
+             *name = arena_printf(g->a, "ns_bcast_%sx%d", gen_suffix(g, t), t.lanes);
   StrBuf b;
   sb_init(&b, g->a);
   sb_printf(&b, "static inline %s %s(%s x) { return (%s){", vt, name, gen_type(g, dtype_lanes(t, 1)), vt);

@@ -7,24 +7,23 @@
 #include "codegen/gen.h"
 
 /* In the texts V is the vector type, I and U are vectors of as many signed and unsigned integers, N is what names end in. */
-static const char EXP[] =
-    "static inline V ns_exp_N(V x) {\n"
-    "  V t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
-    "  t = NS_CHOOSE(t < -104.0f, (V){} - 104.0f, t);\n"
-    "  V half = NS_CHOOSE(t < 0, (V){} - 0.5f, (V){} + 0.5f);\n"
-    "  V safe = NS_CHOOSE(t == t, t, (V){});\n"
-    "  I n = __builtin_convertvector(safe * 1.44269504f + half, I);\n"
-    "  V k = __builtin_convertvector(n, V), r = t - k * 0.693359375f;\n"
-    "  r = r - k * -2.12194440e-4f;\n"
-    "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
-    "  p = p * r + 8.3334519073e-3f;\n"
-    "  p = p * r + 4.1665795894e-2f;\n"
-    "  p = p * r + 1.6666665459e-1f;\n"
-    "  p = p * r + 5.0000001201e-1f;\n"
-    "  V y = p * (r * r) + r + 1.0f;\n"
-    "  I m = n >> 1;\n"
-    "  return y * (V)((U)(m + 127) << 23) * (V)((U)(n - m + 127) << 23);\n"
-    "}\n";
+static const char EXP[] = "static inline V ns_exp_N(V x) {\n"
+                          "  V t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
+                          "  t = NS_CHOOSE(t < -104.0f, (V){} - 104.0f, t);\n"
+                          "  V half = NS_CHOOSE(t < 0, (V){} - 0.5f, (V){} + 0.5f);\n"
+                          "  V safe = NS_CHOOSE(t == t, t, (V){});\n"
+                          "  I n = __builtin_convertvector(safe * 1.44269504f + half, I);\n"
+                          "  V k = __builtin_convertvector(n, V), r = t - k * 0.693359375f;\n"
+                          "  r = r - k * -2.12194440e-4f;\n"
+                          "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
+                          "  p = p * r + 8.3334519073e-3f;\n"
+                          "  p = p * r + 4.1665795894e-2f;\n"
+                          "  p = p * r + 1.6666665459e-1f;\n"
+                          "  p = p * r + 5.0000001201e-1f;\n"
+                          "  V y = p * (r * r) + r + 1.0f;\n"
+                          "  I m = n >> 1;\n"
+                          "  return y * (V)((U)(m + 127) << 23) * (V)((U)(n - m + 127) << 23);\n"
+                          "}\n";
 static const char ERF[] =
     "static inline V ns_erf_N(V x) {\n"
     "  V t = (V)((U)x & 0x7fffffffu), s = x * x;\n"
@@ -43,17 +42,16 @@ static const char ERF[] =
     "  p = p * s + 1.28379166e-1f;\n"
     "  return NS_CHOOSE(t > 0.927734375f, far, p * x + x);\n"
     "}\n";
-static const char TANH[] =
-    "static inline V ns_tanh_N(V x) {\n"
-    "  V t = (V)((U)x & 0x7fffffffu), z = x * x;\n"
-    "  t = NS_CHOOSE(t > 10.0f, (V){} + 10.0f, t);\n"
-    "  V far = 1.0f - 2.0f / (ns_exp_N(t + t) + 1.0f);\n"
-    "  V p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n"
-    "  p = p * z + -5.37397155531e-2f;\n"
-    "  p = p * z + 1.33314422036e-1f;\n"
-    "  p = p * z + -3.33332819422e-1f;\n"
-    "  return (V)((U)NS_CHOOSE(t > 0.625f, far, p * z * t + t) | ((U)x & 0x80000000u));\n"
-    "}\n";
+static const char TANH[] = "static inline V ns_tanh_N(V x) {\n"
+                           "  V t = (V)((U)x & 0x7fffffffu), z = x * x;\n"
+                           "  t = NS_CHOOSE(t > 10.0f, (V){} + 10.0f, t);\n"
+                           "  V far = 1.0f - 2.0f / (ns_exp_N(t + t) + 1.0f);\n"
+                           "  V p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n"
+                           "  p = p * z + -5.37397155531e-2f;\n"
+                           "  p = p * z + 1.33314422036e-1f;\n"
+                           "  p = p * z + -3.33332819422e-1f;\n"
+                           "  return (V)((U)NS_CHOOSE(t > 0.625f, far, p * z * t + t) | ((U)x & 0x80000000u));\n"
+                           "}\n";
 
 /* Copies a text with the names in place of the letters, which stand alone. */
 static const char *filled(Gen *g, const char *text, const char *const by[4]) {

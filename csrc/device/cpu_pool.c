@@ -32,9 +32,9 @@ struct CpuPool {
   int n;    /* threads, the caller included */
   int made; /* fork_count of the process that has the threads */
   pthread_t *thread;
-  Share *share; /* one per thread */
+  Share *share;        /* one per thread */
   atomic_int numbered; /* threads that have taken a number */
-  atomic_flag busy; /* a job is running: another caller works alone */
+  atomic_flag busy;    /* a job is running: another caller works alone */
   _Atomic uint64_t gate;
   void (*body)(void *, int64_t, int64_t);
   void *env;
@@ -120,7 +120,8 @@ CpuPool *cpool_new(int n_threads) {
   p->share = aligned_alloc(LINE, sizeof *p->share * (size_t)(n_threads > 0 ? n_threads : 1));
   p->n = 1;
   p->made = fork_count();
-  while (p->thread && p->share && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0) p->n++;
+  while (p->thread && p->share && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0)
+    p->n++;
   return p;
 }
 

@@ -678,7 +678,8 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
   if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
   low_bind_loop(c, g->ar, s);
-  bool calls = s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE && calls_on_vectors(c, s->u.loop.body);
+  bool calls =
+      s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE && calls_on_vectors(c, s->u.loop.body);
   if ((s->u.loop.kind == FOR_VECTOR || calls) && (x = vector_loop(g, s))) return x;
   if (s->u.loop.kind <= FOR_VECTOR && (x = wide_loop(g, s))) return x;
   return st_rewrite(c, s, walk, NULL, g);
