@@ -72,6 +72,15 @@ void sb_printf(StrBuf *b, const char *fmt, ...) {
   if (n > 0) b->len += (size_t)n;
 }
 
+void sb_int(StrBuf *b, int64_t v) {
+  char digits[24], *p = digits + sizeof digits;
+  uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+  do *--p = (char)('0' + u % 10);
+  while (u /= 10);
+  if (v < 0) *--p = '-';
+  sb_write(b, p, (size_t)(digits + sizeof digits - p));
+}
+
 void sb_spaces(StrBuf *b, int n) {
   if (n <= 0) return;
   sb_need(b, (size_t)n);

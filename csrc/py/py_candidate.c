@@ -35,25 +35,39 @@ bool py_steps_of(PyObject *o, int *n, const Step **step) {
 
 typedef struct {
   const SearchTask *t;
+  const char *text; /* of the steps, instead of them */
   int n;
   const Step *step;
   unsigned want;
   Err err;
   Candidate *out;
+  Arena *a;
 } Make;
 static void do_make(void *arg) {
   Make *x = arg;
+  if (x->text) x->a = arena_new(&x->err), x->step = steps_parse(x->a, x->text, &x->n);
   x->out = cand_new(x->t, x->n, x->step, x->want, 0, NULL);
+  if (x->text && x->out && x->out->code != NS_OK) err_raise(&x->err, x->out->code, "%s", x->out->why);
+}
+/* Of steps that a log holds: they may be anything. */
+static const Candidate *of_text(PyObject *o, Make *x, Candidate **own) {
+  if (!(x->text = PyUnicode_AsUTF8(o))) return NULL;
+  ErrCode code = py_free(&x->err, do_make, x);
+  arena_free(x->a);
+  if (code != NS_OK) return cand_free(x->out), py_raise(&x->err, code), NULL;
+  if (!x->out) PyErr_NoMemory();
+  return *own = x->out;
 }
 const Candidate *py_candidate_of(PyObject *o, const SearchTask *t, unsigned want, Candidate **own) {
   Make x = {.t = t, .want = want};
   *own = NULL;
+  err_init(&x.err);
+  if (PyUnicode_Check(o)) return of_text(o, &x, own);
   if (!py_steps_of(o, &x.n, &x.step)) return NULL;
   if (PyObject_TypeCheck(o, PyCandidate_Type)) {
     const Candidate *c = ((PyCandidate *)o)->c;
     if (c->task == t && (c->want & want) == want) return c;
   }
-  err_init(&x.err);
   py_free(&x.err, do_make, &x);
   if (!x.out) PyErr_NoMemory();
   return *own = x.out;

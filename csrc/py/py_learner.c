@@ -314,7 +314,8 @@ static PyMethodDef FUNCTIONS[] = {
 static PyMethodDef METHODS[] = {
     {"task", m_task, METH_O, "task(policy): number of a new task: that of the policy, which need not stay alive."},
     {"scorer", m_scorer, METH_VARARGS, "scorer(task): capsule for Policy.set_scorer; it keeps the learner alive."},
-    {"add", m_add, METH_VARARGS, "add(task, state, seconds): a measurement; 1e10 for a failed one."},
+    {"add", m_add, METH_VARARGS,
+     "add(task, state, seconds): a measurement; 1e10 for a failed one. state: also steps as text."},
     {"train", m_train, METH_VARARGS,
      "train(threads=1): trains if that is due; True if it did. No search may run meanwhile."},
     {"cancel", m_cancel, METH_NOARGS, "cancel(): a running training in another thread ends with KeyboardInterrupt."},

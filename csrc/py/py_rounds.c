@@ -246,8 +246,10 @@ static PyObject *log_groups(PyObject *o, void *u) {
   PyObject *l = PyList_New(log->group.len);
   for (int i = 0; l && i < log->group.len; i++) {
     const LogGroup *g = &log->group.at[i];
+    const LogRecord *best = &log->record.at[g->best];
     PyList_SET_ITEM(l, i,
-                    Py_BuildValue("sssLL", g->key, g->target, g->host, (long long)g->valid, (long long)g->failed));
+                    Py_BuildValue("sssLL(Od)L", g->key, g->target, g->host, (long long)g->valid, (long long)g->failed,
+                                  best->rank.quick ? Py_True : Py_False, best->rank.seconds, (long long)best->at));
   }
   return py_filled(l);
 }
@@ -413,7 +415,8 @@ static PyType_Slot SLOTS[] = {
 static PyType_Spec SPEC = {"nestsmith._core.Rounds", sizeof(PyRounds), 0, Py_TPFLAGS_DEFAULT, SLOTS};
 
 static PyGetSetDef LOG_GETS[] = {
-    {"groups", log_groups, NULL, "list of (workload key, target, host, valid records, failed ones)", NULL},
+    {"groups", log_groups, NULL,
+     "list of (workload key, target, host, valid records, failed ones, rank of the best, where its line begins)", NULL},
     {"faults", log_faults, NULL, "(numbers of broken lines, what is wrong with the first, whether the last is cut off)",
      NULL},
     {NULL, NULL, NULL, NULL, NULL}};

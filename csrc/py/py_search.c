@@ -675,7 +675,8 @@ static PyMethodDef POLICY_METHODS[] = {
     {"counts", m_counts, METH_NOARGS,
      "counts(): how often a candidate was replayed, its program and its traits were made; what searching looks at "
      "apart."},
-    {"report", m_report, METH_VARARGS, "report(state, seconds, valid): the result of a measurement, also from a log."},
+    {"report", m_report, METH_VARARGS,
+     "report(state, seconds, valid): the result of a measurement. state: also the steps that a log holds, as text."},
     {"hint", m_hint, METH_O, "hint(state): a state that may be good; it joins the first generation of later rounds."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
     {"vector", m_vector, METH_O,

@@ -350,24 +350,27 @@ Step *steps_parse(Arena *a, const char *json, int *n) {
 
 static void put_list(StrBuf *b, int n, const int64_t *v) {
   sb_putc(b, '[');
-  for (int i = 0; i < n; i++) sb_printf(b, "%s%lld", i ? ", " : "", (long long)v[i]);
+  for (int i = 0; i < n; i++) {
+    if (i) sb_puts(b, ", ");
+    sb_int(b, v[i]);
+  }
   sb_putc(b, ']');
 }
 
 static void put_step(StrBuf *b, Err *e, int k, const Step *p) { /* without the bracket in front */
   const StepInfo *info = step_info((StepKind)p->kind);
-  sb_printf(b, "\"%s\"", info->mnemonic);
+  sb_putc(b, '"'), sb_puts(b, info->mnemonic), sb_putc(b, '"');
   for (const char *a = info->args; *a; a++) {
     sb_puts(b, ", ");
     switch (*a) {
-    case 's': sb_printf(b, "%d", p->stage); break;
+    case 's': sb_int(b, p->stage); break;
     case 'i':
-    case 'S': sb_printf(b, "%d", p->iter); break;
+    case 'S': sb_int(b, p->iter); break;
     case 'a':
-    case 'p': sb_printf(b, "%d", p->a); break;
-    case 'b': sb_printf(b, "%d", p->b); break;
-    case 'E': sb_printf(b, "%lld", (long long)p->extent); break;
-    case 'f': sb_printf(b, "%d", p->flag); break;
+    case 'p': sb_int(b, p->a); break;
+    case 'b': sb_int(b, p->b); break;
+    case 'E': sb_int(b, p->extent); break;
+    case 'f': sb_int(b, p->flag); break;
     case 't': sb_json(b, p->text); break;
     default:
       for (int i = 0; p->kind == STEP_SP && i < p->n; i++)

@@ -53,7 +53,12 @@ static int group_of(Reading *x, const Record *r) {
   int at = maps_get(&x->known, text, -1);
   if (at >= 0) return at;
   Arena *a = x->log->arena;
-  LogGroup g = {arena_strdup(a, r->workload_key), arena_strdup(a, r->target), arena_strdup(a, r->target_host), 0, 0};
+  LogGroup g = {arena_strdup(a, r->workload_key),
+                arena_strdup(a, r->target),
+                arena_strdup(a, r->target_host),
+                0,
+                0,
+                x->log->record.len};
   at = x->log->group.len;
   maps_set(&x->known, text, at);
   vec_push(a, &x->log->group, g);
@@ -65,11 +70,10 @@ static void one_record(void *arg) {
   const Record *r = record_parse(x->scratch, x->line);
   TuneLog *log = x->log;
   LogRecord rec = {group_of(x, r), rank_of(r->n_costs, r->cost, r->error_no, record_quick(r->version)), 0};
-  if (rec.rank.seconds < NO_SECONDS)
-    log->group.at[rec.group].valid++;
-  else
-    log->group.at[rec.group].failed++;
   vec_push(log->arena, &log->record, rec);
+  LogGroup *g = &log->group.at[rec.group];
+  *(rec.rank.seconds < NO_SECONDS ? &g->valid : &g->failed) += 1;
+  if (rank_before(rec.rank, log->record.at[g->best].rank)) g->best = log->record.len - 1;
 }
 
 static void read_all(void *arg) {

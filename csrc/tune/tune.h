@@ -64,7 +64,11 @@ Rank rank_of(int n, const double *cost, int error_no, bool quick); /* of the mea
 bool rank_before(Rank a, Rank b);
 
 /* ---- what a log holds (log.c) ---- */
-typedef struct { const char *key, *target, *host; int64_t valid, failed; } LogGroup; /* of one workload and target */
+typedef struct {
+  const char *key, *target, *host;
+  int64_t valid, failed;
+  int32_t best; /* the first record of the least rank */
+} LogGroup;     /* the records of one workload and target */
 typedef struct { int32_t group; Rank rank; int64_t at; } LogRecord;                  /* at: the byte where its line begins */
 typedef struct {
   Arena *arena;

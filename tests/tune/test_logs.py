@@ -236,6 +236,17 @@ def damaged(data, rng):
     return bytes(data[: rng.randrange(len(data) // 2, len(data) + 1)])
 
 
+def answers(history):
+    """What a dispatch context knows, and what it counted."""
+    best = {
+        (kind, name, args): [(e.arch, e.model, e.rank, e.state.steps()) for e in entries]
+        for kind, names in history.best.items()
+        for name, by_args in names.items()
+        for args, entries in by_args.items()
+    }
+    return best, history.holdings._of, history.holdings.records
+
+
 def test_two_readers_of_a_log_agree(tmp_path):
     """The engine's index of a log and RecordReader, which reads it record by record, find the same in damaged logs."""
     rng, path = random.Random(5), tmp_path / "log.json"
@@ -250,11 +261,22 @@ def test_two_readers_of_a_log_agree(tmp_path):
             refused += 1
             assert log.groups == [] and log.faults[0] != []
             continue
-        counts = {}
+        groups = {}
         for inp, res in pairs:
-            count = counts.setdefault((inp.task.workload_key, inp.task.target_text, inp.task.host_text), [0, 0])
-            count[cost.rank_of(res) == cost.NOTHING] += 1
-        assert [(*k, *n) for k, n in counts.items()] == log.groups
+            groups.setdefault((inp.task.workload_key, inp.task.target_text, inp.task.host_text), []).append(cost.rank_of(res))
+        assert [g[:3] for g in log.groups] == list(groups)
+        for (*_, valid, failed, rank, _), ranks in zip(log.groups, groups.values()):
+            bad = ranks.count(cost.NOTHING)
+            assert (valid, failed, rank) == (len(ranks) - bad, bad, min(ranks))
+        whole, one_by_one = (answers(auto_scheduler.ApplyHistoryBest(x)) for x in (str(path), pairs))
+        assert whole == one_by_one
+        best = auto_scheduler.load_best_record(str(path))
+        valid = [p for p in pairs if cost.rank_of(p[1]) != cost.NOTHING]
+        if valid:
+            first = min(valid, key=lambda p: cost.rank_of(p[1]))
+            assert (best[0].state.steps(), best[1].costs) == (first[0].state.steps(), first[1].costs)
+        else:
+            assert best == (None, None)
         again = auto_scheduler.RecordReader(path).at(log.places(range(len(log.groups))))
         assert [(i.state.steps(), r.costs) for i, r in again] == [(i.state.steps(), r.costs) for i, r in pairs]
     assert refused < 100

@@ -11,7 +11,7 @@ import logging
 import math
 import pathlib
 
-from .cost import NOTHING
+from .cost import NOTHING, rank_of
 from .holdings import Holdings, architecture, named
 from .measure_record import (
     RecordReader,
@@ -119,8 +119,16 @@ class ApplyHistoryBest(DispatchContext):
         """Adds records. See the constructor."""
         for pairs in self._sources(records):
             where = getattr(pairs, "filename", "the given records")
+            if n_lines is None and isinstance(pairs, RecordReader):  # the best of each workload and target will do
+                held = Holdings.of_log(where)
+                self.holdings = Holdings.together([self.holdings, held])
+                known = [g[-1] for g, there in zip(held.log.groups, held.groups) if there] if held.log else []
+                for inp, res in pairs.at(sorted(known)):
+                    self._add(inp, res)
+                continue
             self.holdings.sources.append(where)
             for inp, res in known_targets(itertools.islice(pairs, n_lines), where):
+                self.holdings.add(inp, res)
                 self._add(inp, res)
         logger.debug(
             "ApplyHistoryBest: %d workloads", sum(len(a) for names in self.best.values() for a in names.values())
@@ -149,10 +157,11 @@ class ApplyHistoryBest(DispatchContext):
     def _add(self, inp, res):
         if (getattr(res, "extra", None) or {}).get("ok") is False:
             return
-        (name, args), kind, arch, rank = self.holdings.add(inp, res)
+        target, rank = inp.task.target, rank_of(res)
         if rank == NOTHING:
             return
-        e = _Entry(arch, str(inp.task.target.model), rank, inp.state)
+        (name, args), kind, arch = decode_workload_key(inp.task.workload_key), target.kind.name, architecture(target)
+        e = _Entry(arch, str(target.model), rank, inp.state)
         entries = self.best.setdefault(kind, {}).setdefault(name, {}).setdefault(args, [])
         for k, old in enumerate(entries):
             if (old.arch, old.model) == (e.arch, e.model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ from ..states import handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import CostModel
 from .hardware import cores
+from .measure import MeasureInput
 from .measure_record import RecordReader
 from .search_task import recover_measure_input
 
@@ -165,12 +167,12 @@ class XGBModel(CostModel):
 
     def update_from_file(self, file_name, n_lines=None):
         """Trains on a log: all records whose workloads are known in this process."""
-        used = skipped = 0
-        for k, (inp, res) in enumerate(RecordReader(file_name)):
-            if n_lines is not None and k >= n_lines:
-                break
+        used, skipped, tasks = 0, 0, {}
+        for inp, res in itertools.islice(RecordReader(file_name), n_lines):
             try:
-                self._add([recover_measure_input(inp, rebuild_state=True)], [res])
+                if inp.task.identity not in tasks:
+                    tasks[inp.task.identity] = recover_measure_input(inp).task
+                self._add([MeasureInput(tasks[inp.task.identity], inp.state.steps())], [res])
                 used += 1
             except (ValueError, RuntimeError):
                 skipped += 1

@@ -84,6 +84,12 @@ class RecordTask:
         self._target = None
 
     @property
+    def identity(self):
+        """Equal for records of one task."""
+        hardware = tuple(self._hardware or ())
+        return self.workload_key, self.target_text, self.host_text, hardware, self.layout_rewrite_option, *self.task_input_names
+
+    @property
     def target_kind(self):
         """First word of the target: ``cuda``, ``llvm``, ..."""
         return self.target_text.split(None, 1)[0] if self.target_text.strip() else ""
@@ -380,15 +386,21 @@ def log_groups(log, where):
         Records of it.
     failed : int
     """
-    broken, first, cut = log.faults
-    groups, left, why = log.groups, 0, ""
-    _tell_read(where, sum(g[3] + g[4] for g in groups), broken, " ".join(first.split()), [CUT] * cut, logger.warning)
-    for key, target, host, valid, failed in groups:
+    tell_faults(log, where)
+    left, why = 0, ""
+    for key, target, host, valid, failed, *_ in log.groups:
         task = RecordTask(key, target, None, host, 0, ())
         unknown = _unknown_target(task)
         left, why = left + (valid + failed if unknown else 0), why or unknown
         yield None if unknown else task, valid, failed
     _tell_left(where, left, why)
+
+
+def tell_faults(log, where):
+    """The warnings of `RecordReader` about what a `_core.TuneLog` left out."""
+    broken, first, cut = log.faults
+    good = sum(g[3] + g[4] for g in log.groups)
+    _tell_read(where, good, broken, " ".join(first.split()), [CUT] * cut, logger.warning)
 
 
 def _unknown_target(task):
@@ -662,19 +674,19 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
     if target is not None:
         kind = target.split(None, 1)[0] if isinstance(target, str) else getattr(target.kind, "name", str(target.kind))
     wanted = decode_workload_key(workload_key) if workload_key else None
-    best, lowest = None, NOTHING
-    for fields in RecordReader(filename)._fields():
-        if kind is not None and fields[1].split(None, 1)[:1] != [kind]:
+    reader = RecordReader(filename)
+    if not reader.is_there():
+        return None, None
+    log, found = _core.TuneLog(filename), []
+    tell_faults(log, filename)
+    for key, text, _, _, _, (quick, cost), at in log.groups:
+        if kind is not None and text.split(None, 1)[:1] != [kind]:
             continue
-        quick, cost = rank_of_fields(fields)
-        if wanted is not None:
-            factor = calc_workload_dis_factor(wanted, decode_workload_key(fields[0]))
-            if factor == float("inf") or (factor != 1 and not include_compatible):
-                continue
-            cost *= factor
-        if (quick, cost) < lowest:  # full results before quick ones
-            best, lowest = fields, (quick, cost)
-    return (None, None) if best is None else _pair(best)
+        factor = 1.0 if wanted is None else calc_workload_dis_factor(wanted, decode_workload_key(key))
+        usable = factor == 1 or (include_compatible and factor < float("inf"))
+        if usable and (quick, cost * factor) < NOTHING:
+            found.append((quick, cost * factor, at))  # full results before quick ones
+    return next(reader.at([min(found)[2]])) if found else (None, None)
 
 
 # ---- whole logs ----

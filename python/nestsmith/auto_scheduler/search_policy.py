@@ -16,9 +16,8 @@ from .cost_model import AnalyticModel, RandomModel
 from .display import emit, title
 from .holdings import Holdings
 from .measure import MeasureInput
-from .measure_record import RecordReader, decode_workload_key
+from .measure_record import RecordReader, RecordState, decode_workload_key
 from .models import make_cost_model
-from .search_task import recover_measure_input
 
 __all__ = [
     "SearchPolicy",
@@ -304,14 +303,11 @@ class SketchPolicy(SearchPolicy):
         ]
 
     def preload(self, inp, res):
-        if inp.task.compute_dag is not self.search_task.compute_dag:
-            inp.task.compute_dag = self.search_task.compute_dag
-        state = recover_measure_input(inp, rebuild_state=True).state
-        self._report(state, res)
+        self._report(inp.state.steps() if isinstance(inp.state, RecordState) else handle_of(inp.state), res)
 
     def _report(self, state, res):
         cost = seconds_of(res)
-        self.engine.report(handle_of(state), cost, cost < FAILED)
+        self.engine.report(state, cost, cost < FAILED)
 
     def hint(self, state):
         """A state of this task that may be good, from wherever: it joins the first generation of later rounds."""
@@ -335,7 +331,7 @@ class SketchPolicy(SearchPolicy):
 
     def learn(self, inputs, results):
         for i, r in zip(inputs, results):
-            self._report(i.state, r)
+            self._report(handle_of(i.state), r)
         t0 = time.time()
         self.program_cost_model.update(inputs, results)
         if self.verbose >= 1 and not isinstance(self.program_cost_model, (RandomModel, AnalyticModel)):
