@@ -1,0 +1,225 @@
+"""Networks of torchvision on one GPU beside PyTorch's own kernels (cuDNN, cuBLAS) and Inductor, both replayed from CUDA graphs.
+
+    python benchmarks/gpu_peers.py [--networks resnet18,...] [--trials 24] [--rows DIR] [--seconds 600] [--warm] [--out FILE]
+
+Batch 1, float32 with TF32 off, weights as training leaves them. Each network is tuned with so many trials per task and measured in a
+process of its own, the sides in turn, so that the peers see the GPU as we do. PyTorch runs it as it is and with channels last;
+Inductor compiles it with channels last. A row is written to --rows as soon as it is known; what has a row is not measured again, and a
+log in that folder is gone on with. The table is made of all rows. --warm only lets Inductor compile, which fills its cache.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "relay"), str(ROOT / "benchmarks")]
+NETWORKS = {
+    n: 299 if n == "inception_v3" else 224
+    for n in (
+        "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "vgg16",
+        "vgg16_bn", "alexnet", "densenet121", "squeezenet1_0", "squeezenet1_1", "efficientnet_b0", "efficientnet_v2_s", "mnasnet1_0",
+        "shufflenet_v2_x1_0", "googlenet", "inception_v3", "regnet_y_400mf", "regnet_x_400mf", "convnext_tiny", "vit_b_16", "swin_t",
+    )
+}  # fmt: skip
+SIDES = ("nestsmith", "PyTorch, CUDA graph", "PyTorch, channels last", "Inductor")
+REPEATS = 21
+
+
+def network(name):
+    """(module in evaluation mode on the CPU, its input)."""
+    import torch
+    import torchvision
+    from whole_networks import trained_like
+
+    options = {"init_weights": False, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
+    torch.manual_seed(0)
+    model = trained_like(getattr(torchvision.models, name)(weights=None, **options))
+    return model, torch.randn(1, 3, NETWORKS[name], NETWORKS[name])
+
+
+def strict(torch):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+
+
+def inductor(torch, name):
+    """The compiled network and its input, compiled already."""
+    model, x = network(name)
+    last = torch.channels_last
+    model, x = model.cuda().to(memory_format=last), x.cuda().contiguous(memory_format=last)
+    compiled = torch.compile(model)
+    with torch.no_grad():
+        compiled(x)
+    return compiled, x
+
+
+def peers(name, want):
+    """{side: seconds of n replays, as a function of n}; what fails is said and left out."""
+    import torch
+    from network import captured
+
+    strict(torch)
+    found = {}
+
+    def add(side, make):
+        try:
+            model, x = make()
+            with torch.no_grad():
+                differs = float((model(x).cpu() - want).abs().max() / want.abs().max())
+            assert differs < 1e-3, f"differs from the CPU by {differs:.1e} of the largest value"
+            found[side] = captured(model, x)
+        except Exception as e:  # the peer's own trouble must not hide our figures
+            print(f"{name}: {side} failed: {str(e)[:300]}", flush=True)
+
+    def plain(last):
+        model, x = network(name)
+        form = {"memory_format": torch.channels_last} if last else {}
+        return model.cuda().to(**form) if last else model.cuda(), x.cuda().contiguous(**form)
+
+    add(SIDES[1], lambda: plain(False))
+    add(SIDES[2], lambda: plain(True))
+    add(SIDES[3], lambda: inductor(torch, name))
+    return found
+
+
+def one(name, args):
+    """Tunes and measures a network beside its peers; the row as a dictionary."""
+    import numpy as np
+    import torch
+
+    import nestsmith
+
+    model, x = network(name)
+    with torch.no_grad():
+        want = model(x)
+    log = pathlib.Path(args.rows) / f"{name}.json"
+    begin = time.time()
+    plain = nestsmith.compile(model, (x,), target="cuda", guess=False, verbose=0)
+    tuned = nestsmith.compile(model, (x,), target="cuda", trials=args.trials * len(plain.tasks), log=log, verbose=0)
+    spent = time.time() - begin
+    error = float((tuned(x) - want).abs().max() / want.abs().max())
+    assert error < 1e-4, f"{name} differs from PyTorch by {error:.1e} of the largest value"
+    run = tuned.runtime
+    sides = {SIDES[0]: lambda n: run.time_evaluator("run", number=n, repeat=1)().mean, **peers(name, want)}
+    numbers = {side: max(5, int(0.03 / max(time_of(5), 1e-6))) for side, time_of in sides.items()}
+    seconds = {side: [] for side in sides}
+    for _ in range(REPEATS):
+        for side, time_of in sides.items():
+            seconds[side].append(time_of(numbers[side]))
+    report = tuned.report()
+    (pathlib.Path(args.rows) / f"{name}.report").write_text(str(report))
+    return {
+        "network": name,
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "tasks": len(plain.tasks),
+        "trials": args.trials * len(plain.tasks),
+        "seconds": spent,
+        "error": error,
+        "of kernels": float(np.sum([r.seconds for r in report.rows])),
+        "times": {side: statistics.quantiles(v, n=4) for side, v in seconds.items()},
+    }
+
+
+def table(rows):
+    """The rows as text, and (geometric mean, least) of how many times as fast as the best peer."""
+    ratios, lines = [], []
+    for r in rows:
+        times = r["times"]
+        best = min(t[1] for side, t in times.items() if side != SIDES[0])
+        ratios.append(best / times[SIDES[0]][1])
+        cells = (
+            f"{times[s][1] * 1e3:.3f} ({times[s][0] * 1e3:.3f} to {times[s][2] * 1e3:.3f})" if s in times else "failed"
+            for s in SIDES
+        )
+        made = f"{r['tasks']} tasks, {r['trials']} trials, {r['seconds']:.0f} s"
+        lines.append(f"| {r['network']} | {' | '.join(cells)} | {ratios[-1]:.2f} | {made} |")
+    head = (
+        f"| Network | {' | '.join(SIDES)} | faster than the best of them | tuning |\n"
+        + "|---" * (len(SIDES) + 3)
+        + "|\n"
+    )
+    return head + "\n".join(lines), statistics.geometric_mean(ratios), min(ratios)
+
+
+def write(args):
+    rows = {p.stem: json.loads(p.read_text()) for p in pathlib.Path(args.rows).glob("*.row")}
+    if not rows:
+        return
+    rows = [rows[n] for n in NETWORKS if n in rows]
+    text, mean, least = table(rows)
+    gpus, versions = " and ".join(sorted({r["gpu"] for r in rows})), " and ".join(sorted({r["torch"] for r in rows}))
+    pathlib.Path(args.out).write_text(
+        "# Networks on a GPU, beside PyTorch and Inductor\n\n"
+        f"`python benchmarks/gpu_peers.py --trials {args.trials}` on {gpus}; PyTorch {versions}, TF32 off, everything replayed from CUDA "
+        f"graphs. Batch 1, float32. Milliseconds: median (first to third quartile) of {REPEATS} repeats of 30 ms, sides in turn.\n\n"
+        f"{text}\n\n{len(rows)} networks; geometric mean: {mean:.2f} times as fast as the best of the others; least: {least:.2f}.\n"
+    )
+    print(
+        f"{text}\n{len(rows)} networks, geometric mean {mean:.2f}, least {least:.2f}; table in {args.out}", flush=True
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated: " + ", ".join(NETWORKS))
+    parser.add_argument("--trials", type=int, default=24, help="per task")
+    parser.add_argument("--rows", default="gpu_peers", help="folder of rows and tuning logs")
+    parser.add_argument(
+        "--seconds", type=float, default=7200, help="no network is begun after them, and none goes on 30 s after them"
+    )
+    parser.add_argument("--warm", action="store_true", help="only let Inductor compile")
+    parser.add_argument("--one", action="store_true", help="in this process")
+    parser.add_argument("--out", default=str(ROOT / "docs" / "results" / "gpu-peers.md"), help="where the table goes")
+    args = parser.parse_args()
+    names = args.networks.split(",")
+    if wrong := [n for n in names if n not in NETWORKS]:
+        parser.error(f"network {wrong[0]!r} is not known; known are {', '.join(NETWORKS)}")
+    os.makedirs(args.rows, exist_ok=True)
+    if args.warm:
+        import torch
+
+        strict(torch)
+        return [inductor(torch, n) for n in names] and None
+    if args.one:
+        return [(pathlib.Path(args.rows) / f"{n}.row").write_text(json.dumps(one(n, args))) for n in names] and None
+    end = time.time() + args.seconds
+    for n in names:
+        if (pathlib.Path(args.rows) / f"{n}.row").exists() or time.time() > end:
+            continue
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            "--networks",
+            n,
+            "--trials",
+            str(args.trials),
+            "--rows",
+            args.rows,
+        ]
+        try:
+            done = subprocess.run(command, timeout=end - time.time() + 30).returncode
+            print(
+                f"{n}: {'done' if not done else f'failed with status {done}'}, {end - time.time():.0f} s left",
+                flush=True,
+            )
+        except subprocess.TimeoutExpired:
+            print(f"{n}: out of time", flush=True)
+    write(args)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("NESTSMITH_LOG_DIR", "")  # the log that is named, and no other
+    try:
+        sys.exit(main())
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
