@@ -88,6 +88,9 @@ ExprId ex_flt(IrCtx *c, DType t, double v) {
   memcpy(&bits, &v, sizeof bits);
   return ctx_node(c, IR_FLT, t, 0, 0, NULL, bits);
 }
+ExprId ex_zero(IrCtx *c, DType t) {
+  return t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 0) : ex_int(c, t, 0);
+}
 
 bool ex_const_int(const IrCtx *c, ExprId e, int64_t *v) {
   if (!e) return false;

@@ -150,6 +150,7 @@ IrBuffer *ir_buffer(IrCtx *c, BufferId b);
 ExprId ex_int(IrCtx *c, DType t, int64_t v);         /* scalar; wraps to the width of t */
 ExprId ex_i32(IrCtx *c, int64_t v);
 ExprId ex_flt(IrCtx *c, DType t, double v);
+ExprId ex_zero(IrCtx *c, DType t);
 ExprId ex_str(IrCtx *c, const char *s);
 ExprId ex_var(IrCtx *c, VarId v);
 ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b); /* ADD .. OR; raises on a type mismatch or division by literal 0 */

@@ -27,7 +27,7 @@ typedef struct {
   IrCtx *c;
   Arena *a;
   Arith *ar;
-  bool features;
+  bool features, whole; /* whole: tiles are filled beyond the edges of tensors (whole.c) */
   LowUse use;
   MapU64 buf_of;      /* tensor -> buffer */
   ExprId **body;      /* per stage, inlined bodies or NULL */
@@ -94,6 +94,19 @@ static void pred_lt(Loops *l, Preds *p, ExprId w, ExprId e) {
   ExprId cond = ex_bin(l->c, IR_LT, w, e);
   if (!ar_prove(l->ar, cond)) vec_push(l->a, p, cond);
 }
+static void edge_checks(Nest *n, const ExprId *val, Preds *p) {
+  Loops *l = n->l;
+  IrCtx *c = l->c;
+  const Axis *ax = n->st->axes.at;
+  for (int a = 0; a < n->st->n_root_data; a++) {
+    const TeAxis *decl = &n->st->op->axis[a];
+    if (decl->min == ax[a].min && decl->extent == ax[a].extent) continue;
+    ExprId w = ex_sub(c, val[a], decl->min);
+    ExprId lo = ex_bin(c, IR_GE, w, ex_int(c, ir_type(c, w), 0));
+    if (!ar_prove(l->ar, lo)) vec_push(l->a, p, lo);
+    pred_lt(l, p, w, decl->extent);
+  }
+}
 static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_reduce) {
   Loops *l = n->l;
   const Stage *st = n->st;
@@ -116,15 +129,7 @@ static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_red
     if (!need[a] || !val[a] || (skip_reduce && n->mark[a] == 2)) continue;
     pred_lt(l, &p, ex_sub(c, val[a], ax[a].min), open_extent(n, val, &ax[a]));
   }
-  if (!region) return p;
-  for (int a = 0; a < st->n_root_data; a++) {
-    const TeAxis *decl = &st->op->axis[a];
-    if (decl->min == ax[a].min && decl->extent == ax[a].extent) continue;
-    ExprId w = ex_sub(c, val[a], decl->min);
-    ExprId lo = ex_bin(c, IR_GE, w, ex_int(c, ir_type(c, w), 0));
-    if (!ar_prove(l->ar, lo)) vec_push(l->a, &p, lo);
-    pred_lt(l, &p, w, decl->extent);
-  }
+  if (region) edge_checks(n, val, &p);
   return p;
 }
 static Stmt *guard(IrCtx *c, const Preds *p, Stmt *s) {
@@ -275,14 +280,27 @@ static RedBody reduce_body(Nest *n, const ExprId *val) {
   return b;
 }
 
+/* A tile of a GPU's block: zeros beyond the edge of the tensor. */
+static Stmt *emit_whole(Nest *n) {
+  IrCtx *c = n->l->c;
+  Preds p = bound_checks(n, n->val, false, false), edge = {0};
+  edge_checks(n, n->val, &edge);
+  ExprId v = localize(n, n->val, stage_body(n)[0]), inside = 0;
+  for (int i = 0; i < edge.len; i++) inside = inside ? ex_bin(c, IR_AND, inside, edge.at[i]) : edge.at[i];
+  if (inside) v = ex_if_then_else(c, inside, v, ex_zero(c, ir_type(c, v)));
+  return guard(c, &p, store_all(n, n->val, 1, &v));
+}
+
 static Stmt *emit_plain(Nest *n) {
   pass_up(n, n->val);
-  Preds p = bound_checks(n, n->val, true, false);
-  ExprId v[64];
+  ExprId v[64] = {0};
   const TeOp *op = n->st->op;
   if (op->n_out > 64) fail(n->l, n->st, "more than 64 outputs");
+  const Loops *l = n->l;
   if (!n->reduce) {
     const ExprId *body = stage_body(n);
+    if (l->whole && low_copies_whole(l->c, l->s, &l->buf_of, l->body, n->sid)) return emit_whole(n);
+    Preds p = bound_checks(n, n->val, true, false);
     for (int i = 0; i < op->n_out; i++) v[i] = localize(n, n->val, body[i]);
     return guard(n->l->c, &p, store_predicate(n, store_all(n, n->val, op->n_out, v)));
   }
@@ -293,6 +311,9 @@ static Stmt *emit_plain(Nest *n) {
   for (int i = 0; i < b.k; i++) v[i] = combine(n->l, b.op, i, cur, b.src);
   Stmt *s = store_all(n, n->val, b.k, v);
   if (b.cond) s = st_if(n->l->c, b.cond, false, s, NULL);
+  bool whole = l->whole && b.k == 1 && !b.cond && !b.red->init &&
+               low_reduces_whole(l->c, l->s, l->ar, &l->buf_of, l->body, n->sid, b.src[0], n->val);
+  Preds p = bound_checks(n, n->val, !whole, whole && low_zeros_add_nothing(l->c, b.op, b.src[0]));
   return guard(n->l->c, &p, store_predicate(n, s));
 }
 
@@ -714,6 +735,7 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
   }
   l.body = state_inlined_bodies(s, features);
   if (!features) f.illegal = low_illegal(s, t, l.ar, is_arg, l.body);
+  l.whole = use == LOW_CODE && low_is_gpu(&f);
   make_buffers(&l, &f, n_args, args);
   Stmt *body = NULL;
   for (int sid = s->stage.len - 1; sid >= 0; sid--) {

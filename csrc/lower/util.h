@@ -21,6 +21,12 @@ void low_verify(Func *f, const char *pass); /* ir_verify, where the context want
 ForKind low_loop_kind(const Axis *x);
 uint64_t *low_axis_marks(Arena *a, const Stage *st);
 
+/* ---- whole.c: may the tile of a stage be filled, or added up, beyond the edge of its tensor? ---- */
+bool low_copies_whole(IrCtx *c, const State *s, const MapU64 *buf_of, ExprId *const *body, int sid);
+bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of, ExprId *const *body, int sid, ExprId src,
+                       const ExprId *at);
+bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src); /* then it may go on beyond its own end as well */
+
 /* ---- legal.c ---- */
 /* Why no program of s can be right; NULL: it can. ar knows the ranges of loops; is_arg, per stage: it stores into an
  * argument; body, per stage: with inlined stages substituted, or NULL. */

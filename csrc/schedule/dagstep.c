@@ -200,7 +200,7 @@ static ExprId cached_body(IrCtx *c, ExprId body, const Layout *l) {
   if (!l->check) return e;
   if (ir_kind(c, e) != IR_REDUCE) {
     DType t = ir_type(c, e);
-    return ex_select(c, l->check, e, t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 0) : ex_int(c, t, 0));
+    return ex_select(c, l->check, e, ex_zero(c, t));
   }
   IrReduce r = *ir_reduce(c, e);
   r.cond = r.cond ? ex_bin(c, IR_AND, r.cond, l->check) : l->check;

@@ -5,11 +5,15 @@
  * registers, virtual threads among these, and the slice of the reduction, so that the shared tiles fit. Programs with too
  * few blocks for the device are drawn less often. One candidate in twenty is a uniform factorization that passed the
  * limits, so that whatever is valid can be drawn. Spec 03 §7.3.
+ *
+ * An extent with a large prime factor (197 tokens, 17 rows) has no useful divisors. Its tiles are also drawn from the next
+ * multiples of small powers of two; what lies beyond the edge is computed in vain (lower/whole.c).
  */
 #include "search/space.h"
 #include <math.h>
 #include <string.h>
 
+enum { LARGE_PRIME = 11, WASTE = 4 /* at most a fourth of an axis */ };
 enum { TRIES = 24, UNIFORM_TRIES = 64, UNIFORM_ONE_IN = 20, OTHER_THREADS_ONE_IN = 20 };
 /* Weights of the upper bound 2^i of what a thread keeps, and of the reduction slice. */
 static const double REG_WEIGHT[] = {1, 1, 2, 3, 5, 6, 6, 4, 1.5, 0.5, 0.25},
@@ -34,17 +38,19 @@ static void shuffle(Rng *r, int n, int *order) {
 
 /* ---- threads ---- */
 
+typedef struct PlanRound Round;
+
 /* ways[a * (max + 1) + p]: how many choices of divisors for axes a.. have the product p. */
-static void count_ways(MakeEnv *m, PlanKernel *k) {
+static void count_ways(MakeEnv *m, PlanKernel *k, Round *e) {
   int64_t max = m->task->target.hw.max_threads_per_block;
   if (max > 4096) max = 4096;
   k->max_threads = max;
-  k->ways = arena_array(factor_arena(m->factors), double, (int64_t)(k->n_space + 1) * (max + 1));
-  k->ways[(int64_t)k->n_space * (max + 1) + 1] = 1;
+  e->ways = arena_array(factor_arena(m->factors), double, (int64_t)(k->n_space + 1) * (max + 1));
+  e->ways[(int64_t)k->n_space * (max + 1) + 1] = 1;
   for (int a = k->n_space - 1; a >= 0; a--) {
-    double *to = k->ways + (int64_t)a * (max + 1), *from = to + max + 1;
+    double *to = e->ways + (int64_t)a * (max + 1), *from = to + max + 1;
     const int64_t *d;
-    int nd = k->axis[a].step < 0 ? 1 : factor_divisors(m->factors, k->axis[a].extent, &d);
+    int nd = k->axis[a].step < 0 ? 1 : factor_divisors(m->factors, e->extent[a], &d);
     static const int64_t ONE[] = {1};
     if (k->axis[a].step < 0) d = ONE;
     for (int i = 0; i < nd && d[i] <= max; i++)
@@ -52,17 +58,40 @@ static void count_ways(MakeEnv *m, PlanKernel *k) {
   }
 }
 
+/* Has x a prime factor of LARGE_PRIME or more? */
+static bool rough(int64_t x) {
+  for (int64_t p = 2; p < LARGE_PRIME; p++)
+    while (x > 0 && x % p == 0) x /= p;
+  return x > 1;
+}
+
+/* The extents of a kernel, and those with its rough ones rounded up. */
+static void round_up(PlanKernel *k) {
+  for (int i = 0; i < PLAN_ROUNDS; i++) {
+    Round *e = &k->round[k->n_round];
+    int64_t unit = (int64_t)1 << i;
+    bool grew = i == 0;
+    for (int a = 0; a < k->n_axis; a++) {
+      int64_t x = k->axis[a].extent, up = (x + unit - 1) / unit * unit;
+      bool taken = k->axis[a].step >= 0 && rough(x) && up - x <= x / WASTE;
+      e->extent[a] = taken ? up : x;
+      grew |= taken && up != k->round[k->n_round > 0 ? k->n_round - 1 : 0].extent[a];
+    }
+    k->n_round += grew;
+  }
+}
+
 /* A number of threads that some choice of divisors gives; 0: none is allowed. */
-static int64_t draw_thread_count(MakeEnv *m, Rng *r, PlanKernel *k) {
+static int64_t draw_thread_count(MakeEnv *m, Rng *r, PlanKernel *k, Round *e) {
   const HwParams *hw = &m->task->target.hw;
-  if (!k->ways) count_ways(m, k);
+  if (!e->ways) count_ways(m, k, e);
   int64_t least = k->points > 2 * (int64_t)hw->warp_size ? hw->warp_size : 1,
           unit = hw->warp_size >= 8 ? hw->warp_size : 32;
   if (least < 1) least = 1;
   double share[2][13] = {{0}}; /* whole warps or not, by octave */
   int count[2][13] = {{0}};
   for (int64_t t = least; t <= k->max_threads; t++)
-    if (k->ways[t] > 0) count[t % unit != 0][63 - __builtin_clzll((uint64_t)t)]++;
+    if (e->ways[t] > 0) count[t % unit != 0][63 - __builtin_clzll((uint64_t)t)]++;
   double sum[2] = {0, 0};
   for (int w = 0; w < 2; w++)
     for (int o = 0; o < 13; o++)
@@ -71,19 +100,19 @@ static int64_t draw_thread_count(MakeEnv *m, Rng *r, PlanKernel *k) {
   int w = sum[0] == 0 || (sum[1] > 0 && rng_below(r, OTHER_THREADS_ONE_IN) == 0);
   int o = draw_weighted(r, 13, share[w]), pick = (int)rng_below(r, count[w][o]);
   for (int64_t t = (int64_t)1 << o; t <= k->max_threads; t++)
-    if (t >= least && k->ways[t] > 0 && (t % unit != 0) == w && pick-- == 0) return t;
+    if (t >= least && e->ways[t] > 0 && (t % unit != 0) == w && pick-- == 0) return t;
   return 0;
 }
 
-static void lay_threads(MakeEnv *m, Rng *r, const PlanKernel *k, int64_t t, int64_t *out) {
+static void lay_threads(MakeEnv *m, Rng *r, const PlanKernel *k, const Round *e, int64_t t, int64_t *out) {
   int64_t width = k->max_threads + 1;
   for (int a = 0; a < k->n_space; a++) {
     out[a] = 1;
     if (k->axis[a].step < 0) continue;
     const int64_t *d;
-    int nd = factor_divisors(m->factors, k->axis[a].extent, &d);
-    const double *rest = k->ways + (a + 1) * width;
-    double u = rng_unit(r) * k->ways[a * width + t];
+    int nd = factor_divisors(m->factors, e->extent[a], &d);
+    const double *rest = e->ways + (a + 1) * width;
+    double u = rng_unit(r) * e->ways[a * width + t];
     int last = 0;
     for (int i = 0; i < nd && d[i] <= t; i++) {
       if (t % d[i] != 0 || rest[t / d[i]] == 0) continue;
@@ -117,13 +146,13 @@ static bool spread(MakeEnv *m, Rng *r, Step *p, int from, int64_t rest) {
   return from < p->n ? from < p->n - 1 || rest <= last_max : rest == 1;
 }
 
-static bool draw_space(MakeEnv *m, Rng *r, PlanKernel *k, Step *steps, int64_t *tile) {
+static bool draw_space(MakeEnv *m, Rng *r, PlanKernel *k, Round *e, Step *steps, int64_t *tile) {
   const HwParams *hw = &m->task->target.hw;
-  int64_t threads = draw_thread_count(m, r, k), lane[PLAN_AXES], own[PLAN_AXES], held = 1, vthread = 1;
+  int64_t threads = draw_thread_count(m, r, k, e), lane[PLAN_AXES], own[PLAN_AXES], held = 1, vthread = 1;
   int64_t cap = (int64_t)1 << draw_weighted(r, NS_COUNT(REG_WEIGHT), REG_WEIGHT);
   int order[PLAN_AXES];
   if (threads == 0) return false;
-  lay_threads(m, r, k, threads, lane);
+  lay_threads(m, r, k, e, threads, lane);
   for (int a = 0; a < k->n_space; a++)
     if (k->axis[a].step < 0) held *= k->axis[a].extent;
   if (held * k->bytes > hw->max_local_memory_per_block) return false;
@@ -132,7 +161,7 @@ static bool draw_space(MakeEnv *m, Rng *r, PlanKernel *k, Step *steps, int64_t *
   for (int i = 0; i < k->n_space; i++) {
     int a = order[i];
     if (k->axis[a].step < 0) continue;
-    own[a] = draw_divisor(m, r, k->axis[a].extent / lane[a], held, cap > held ? cap : held);
+    own[a] = draw_divisor(m, r, e->extent[a] / lane[a], held, cap > held ? cap : held);
     held *= own[a];
   }
   shuffle(r, k->n_space, order);
@@ -151,7 +180,7 @@ static bool draw_space(MakeEnv *m, Rng *r, PlanKernel *k, Step *steps, int64_t *
 }
 
 /* Slices of the reductions, in random order, as long as the shared tiles fit. */
-static bool draw_slices(MakeEnv *m, Rng *r, const PlanKernel *k, Step *steps, int64_t *tile) {
+static bool draw_slices(MakeEnv *m, Rng *r, const PlanKernel *k, const Round *e, Step *steps, int64_t *tile) {
   int order[PLAN_AXES], n = k->n_axis - k->n_space;
   double limit = (double)m->task->target.hw.max_shared_memory_per_block;
   int64_t cap = (int64_t)1 << draw_weighted(r, NS_COUNT(SLICE_WEIGHT), SLICE_WEIGHT), made = 1;
@@ -163,7 +192,7 @@ static bool draw_slices(MakeEnv *m, Rng *r, const PlanKernel *k, Step *steps, in
     int a = k->n_space + order[i], fit = 0;
     if (k->axis[a].step < 0) continue;
     const int64_t *d;
-    int nd = factor_divisors(m->factors, k->axis[a].extent, &d);
+    int nd = factor_divisors(m->factors, e->extent[a], &d);
     for (; fit < nd && d[fit] <= cap / made; fit++) {
       tile[a] = d[fit];
       if (plan_shared_bytes(k, tile) > limit) break;
@@ -179,7 +208,7 @@ static bool draw_slices(MakeEnv *m, Rng *r, const PlanKernel *k, Step *steps, in
 static bool enough_blocks(const MakeEnv *m, Rng *r, const PlanKernel *k, const int64_t *tile) {
   double blocks = 1, points = 1, sms = m->task->target.gpu.sms;
   for (int a = 0; a < k->n_space; a++)
-    blocks *= (double)k->axis[a].extent / (double)tile[a], points *= (double)k->axis[a].extent;
+    blocks *= ceil((double)k->axis[a].extent / (double)tile[a]), points *= (double)k->axis[a].extent;
   double want = fmin(sms, points / 64);
   return blocks >= want || rng_unit(r) < fmax(0.1, blocks / want);
 }
@@ -201,10 +230,12 @@ static bool draw_uniform(MakeEnv *m, Rng *r, const PlanKernel *k, Step *steps) {
 static bool draw_kernel(MakeEnv *m, Rng *r, PlanKernel *k, Step *steps) {
   int64_t tile[PLAN_AXES];
   if (rng_below(r, UNIFORM_ONE_IN) == 0 && draw_uniform(m, r, k, steps)) return true;
+  if (k->n_round == 0) round_up(k);
   for (int i = 0; i < TRIES; i++) {
-    if (!draw_space(m, r, k, steps, tile)) continue;
+    Round *e = &k->round[k->n_round > 1 ? rng_below(r, k->n_round) : 0];
+    if (!draw_space(m, r, k, e, steps, tile)) continue;
     if (i < TRIES - 4 && !enough_blocks(m, r, k, tile)) continue;
-    if (!draw_slices(m, r, k, steps, tile)) continue;
+    if (!draw_slices(m, r, k, e, steps, tile)) continue;
     if (plan_kernel_fits(&m->task->target.hw, k, steps)) return true;
   }
   return draw_uniform(m, r, k, steps);

@@ -56,7 +56,7 @@ bool mutate_tile(MakeEnv *m, Rng *r, int n, Step *steps) {
     part[i + 1] = p->list[i];
     if (p->list[i] <= 0 || !i64_mul(inner, p->list[i], &inner)) return false;
   }
-  part[0] = p->extent / inner;
+  part[0] = (p->extent + inner - 1) / inner;
   if (!move_factor(m, r, p->n, part)) return false;
   p->list = arena_copy(a, part + 1, sizeof(int64_t) * (size_t)p->n);
   return true;
@@ -128,7 +128,7 @@ static bool make_move(MakeEnv *m, Rng *r, const Spot *s, Step *steps) {
       part[i + 1] = p->list[i];
       if (p->list[i] <= 0 || !i64_mul(inner, p->list[i], &inner)) return false;
     }
-    part[0] = p->extent / inner;
+    part[0] = (p->extent + inner - 1) / inner;
     if (!move_factor(m, r, p->n, part)) return false;
   }
   p->list = arena_copy(ir_arena(m->ctx), part + 1, sizeof(int64_t) * (size_t)p->n);

@@ -74,7 +74,9 @@ static int64_t value_of(const Point *p, ExprId e) {
 
 /* Elements of one dimension that a tile with the given extents touches. */
 static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *tile) {
-  double range = 1;
+  double range = 1, cap = (double)d->cap;
+  for (int a = 0; a < k->n_axis; a++) /* tiles may go on beyond the edge */
+    if (tile[a] > k->axis[a].extent) cap += (double)d->coef[a] * (double)(tile[a] - k->axis[a].extent);
   if (d->linear) {
     for (int a = 0; a < k->n_axis; a++) range += (double)d->coef[a] * (double)(tile[a] - 1);
   } else {
@@ -84,7 +86,7 @@ static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *ti
     double sweep = (double)value_of(&p, d->index) - (double)value_of(&o, d->index);
     range = (sweep < 0 ? -sweep : sweep) + 1;
   }
-  return range < (double)d->cap ? range : (double)d->cap;
+  return range < cap ? range : cap;
 }
 
 static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {

@@ -55,7 +55,7 @@ int factor_divisors(FactorTable *f, int64_t x, const int64_t **out);
 Arena *factor_arena(const FactorTable *f);
 
 /* ---- plans (plan.c): what the sizes of a GPU sketch mean on the device ---- */
-enum { PLAN_AXES = 16, PLAN_DIMS = 8, PLAN_TILES = 6, PLAN_KERNELS = 6, PLAN_LEVELS = 8 };
+enum { PLAN_AXES = 16, PLAN_DIMS = 8, PLAN_TILES = 6, PLAN_KERNELS = 6, PLAN_LEVELS = 8, PLAN_ROUNDS = 6 };
 typedef struct {
   int step; /* the split of the axis; -1: it is not split */
   int64_t extent;
@@ -78,7 +78,11 @@ typedef struct {
   PlanTile tile[PLAN_TILES];
   int64_t points, bytes; /* of the root stage; of an element of the result */
   int copies;            /* of each shared tile: 2 where the next slice is filled meanwhile (plan_copies) */
-  double *ways;          /* construct.c */
+  int n_round;           /* construct.c, 0 at first: extents that tiles are drawn from, the true ones first */
+  struct PlanRound {
+    int64_t extent[PLAN_AXES];
+    double *ways;
+  } round[PLAN_ROUNDS];
   int64_t max_threads;
 } PlanKernel;
 typedef struct {

@@ -34,6 +34,11 @@ def odd_conv():
     return [x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)]
 
 
+def small_odd_conv():
+    x, w = te.placeholder((1, 11, 13, 3), name="x"), te.placeholder((3, 3, 3, 22), name="w")
+    return [x, w, topi.nn.relu(topi.nn.conv2d_nhwc(x, w, 1, 1, 1))]
+
+
 def strided_conv():
     x, w = te.placeholder((1, 9, 9, 6), name="x"), te.placeholder((3, 3, 6, 32), name="w")
     return [x, w, topi.nn.conv2d_nhwc(x, w, 2, 1, 1)]
@@ -179,6 +184,17 @@ def test_thread_counts_and_vector_widths_vary():
     assert widths == {1, 2, 4}
 
 
+def test_tiles_of_rough_extents_go_on_beyond_the_edge():
+    """197 tokens have no divisor: tiles of 200, 208, 224 are drawn, and those of 768 divide it as ever."""
+    ragged = 0
+    for tile in tiles(policy(matmul(197, 768, 197), CUDA, seed=4).sample()):
+        rows, columns, depth = (math.prod(x) for x in tile)
+        assert 768 % columns == 0
+        assert all(-(-197 // t) * t <= 197 * 5 // 4 for t in (rows, depth) if t <= 197) or 197 in (rows, depth)
+        ragged += 197 % rows != 0 and 197 % depth != 0
+    assert ragged > 0
+
+
 # ---- the programs are right ----
 
 SMALL = {
@@ -190,6 +206,9 @@ SMALL = {
     "softmax of 3 * 32": lambda: softmax(3, 96),
     "depthwise": lambda: depthwise(4, 6),
     "batch matmul": lambda: batch_matmul(3, 8, 6),
+    "matmul of primes": lambda: matmul(37, 23, 29),
+    "batch matmul of primes": lambda: batch_matmul(2, 19, 13),
+    "conv2d with odd extents": small_odd_conv,
 }
 
 
