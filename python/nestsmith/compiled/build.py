@@ -172,10 +172,12 @@ def _convolutions(body, layout):
 
 
 def _context(layout, target):
-    """Settings of a build; on a CPU with what makes networks faster there and tasks other than those of `extract_tasks` alone."""
-    config = {"relay.backend.use_auto_scheduler": True}
+    """Settings of a build, with what makes networks faster and tasks other than those of `extract_tasks` alone."""
+    config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True}
     if "cpu" in target.keys:
-        config.update({"relay.winograd": "fastest", "relay.late_reshape": True})
+        config["relay.winograd"] = "fastest"
+    if "gpu" in target.keys:
+        config["relay.column_weights"] = True
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
 
 

@@ -25,6 +25,7 @@ _CONFIGS = {
     "relay.ToMixedPrecision.keep_orig_output_dtype": "bool: results of ToMixedPrecision keep their type",
     "relay.ext.layout": "str: layout of convolutions in task extraction and build ('' keeps the model's)",
     "relay.winograd": "str: 'auto' (default), 'never', 'always' or 'fastest' for 3x3 stride-1 NHWC convolutions",
+    "relay.column_weights": "bool: ColumnWeights runs, for dense layers of many rows on GPUs",
     "relay.late_reshape": "bool: LateReshape runs, for products whose results importers reshape",
     "tir.disable_vectorize": "bool: no vector instructions",
     "tir.disable_assert": "bool: accepted and ignored",

@@ -31,6 +31,7 @@ def optimize(mod, target, params=None, opt_level=None):
     layout = ctx.config.get("relay.ext.layout") or None
     convert = [T.ConvertLayout(layouts_of_convolutions(layout))] if layout else []
     late = [T.LateReshape(), T.EliminateCommonSubexpr()] if ctx.config.get("relay.late_reshape") else []
+    columns = [T.ColumnWeights()] if ctx.config.get("relay.column_weights") else []
     with ctx:
         return _t.Sequential(
             [
@@ -48,6 +49,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 T.SimplifyExpr(),
                 T.CanonicalizeCast(),
                 T.CanonicalizeOps(),
+                *columns,
                 *late,
                 T.AlterOpLayout(target),
                 T.FoldConstant(),

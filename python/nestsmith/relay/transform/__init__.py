@@ -4,6 +4,7 @@ from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
 from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
+from .column_weights import ColumnWeights
 from .convert_layout import ConvertLayout, LayoutConfig
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
@@ -39,6 +40,7 @@ __all__ = [
     "EliminateCommonSubexpr",
     "Inline",
     "LateReshape",
+    "ColumnWeights",
     "SimplifyExpr",
     "SimplifyInference",
     "ToMixedPrecision",

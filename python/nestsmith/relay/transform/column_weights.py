@@ -1,0 +1,45 @@
+"""ColumnWeights: products of many rows with a constant matrix read the matrix column by column.
+
+``nn.dense`` has its weight as (units, in). Neighbouring threads of a GPU compute neighbouring units, whose weights lie a row apart
+there: in shared memory they fall into the same bank. With the weight as (in, units), transposed once at compile time, they lie side
+by side. A product of few rows reads every weight once, and how it lies does not matter.
+"""
+
+from __future__ import annotations
+
+from .. import op
+from .. import passes as _t
+from ..expr import Call, Constant, rewrite
+from ..infer import infer_type
+from ..op import nn
+from ..ty import Any
+
+__all__ = ["ColumnWeights"]
+
+ROWS = 16  # at least
+
+
+def ColumnWeights():
+    """The pass. It wants weights to be constants already."""
+
+    @_t.function_pass(opt_level=3, name="ColumnWeights")
+    def run(func, mod, ctx):
+        infer_type(func)
+
+        def visit(old, new):
+            if not isinstance(new, Call) or new.op_name != "nn.dense" or not isinstance(old.args[1], Constant):
+                return new
+            rows = 1
+            for d in old.args[0].checked_type.shape[:-1]:
+                if isinstance(d, Any):
+                    return new
+                rows *= int(d)
+            if rows < ROWS:
+                return new
+            product = nn.matmul(new.args[0], op.transpose(new.args[1], (1, 0)), new.attrs.units, new.attrs.out_dtype)
+            product.span = new.span
+            return product
+
+        return rewrite(func, visit)
+
+    return run
