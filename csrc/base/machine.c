@@ -46,6 +46,12 @@ const GpuMachine *gpu_machine(int sm) {
   return &GPU[at];
 }
 
+/* Operations of 16-bit floats by one multiprocessor in a cycle, as mma.sync reaches them: Hopper needs wgmma for more. */
+double gpu_matrix_peak(const GpuMachine *m, int bytes) {
+  double cycle = m->sm < 80 ? 0 : m->sm == 80 || m->sm == 100 ? 2048 : m->sm == 90 ? 2560 : 1024;
+  return cycle * m->sms * m->clock * 2 / bytes;
+}
+
 /* Registers go to a warp in units of 256, warps are placed in groups of four, one for each scheduler. */
 Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int64_t shared_bytes) {
   if (threads < 1) threads = 1;

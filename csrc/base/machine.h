@@ -32,6 +32,7 @@ enum { GPU_WARP = 32, GPU_SCHEDULERS = 4, GPU_REG_UNIT = 256, GPU_MAX_REGS = 255
 /* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements
  * behind the estimate are of. */
 const GpuMachine *gpu_machine(int sm);
+double gpu_matrix_peak(const GpuMachine *m, int bytes); /* of mma.sync by factors of that size: operations per second; 0: none */
 extern const GpuMachine GPU_SMALL; /* for anything but CUDA: a small GPU of which nothing is known */
 
 typedef struct {

@@ -50,11 +50,35 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
   return longest + OVERLAP * (all - longest) + rounds * latency + LAUNCH;
 }
 
+/* Products on tensor cores: blocks work through slices that come in while others are multiplied. */
+#define SLICE_LATENCY 0.9e-6 /* from global to shared memory; all but one of the stages hide it */
+#define SLICE_STEP 0.07e-6   /* wait, barrier, first fragments */
+#define MATRIX_ENDS 1.6e-6   /* addresses, first slices, results */
+#define MATRIX_WARPS 6.0     /* per multiprocessor for full issue */
+static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
+  double warps = k->threads / 32, regs = fmin(255, 40 + k->local_elems), sms = m->sms;
+  Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
+  if (o.blocks < 1 && o.limit == GPU_BY_SHARED) return INFINITY;
+  double b = at_least((double)o.blocks, 1), rounds = ceil(k->blocks / (b * sms)),
+         resident = at_least(fmin(b, ceil(k->blocks / sms)), 1);
+  double busy = fmin(1, resident * warps / MATRIX_WARPS), peak = gpu_matrix_peak(m, k->matrix_bytes) / sms;
+  double mine = resident / k->blocks; /* share of all blocks that one multiprocessor has at a time */
+  double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock,
+                   k->global_bytes * mine * fmin(sms, k->blocks) /
+                       (m->l2 * fmin(1, fmin(sms, k->blocks) / (0.6 * sms)))};
+  double longest = 0, all = 0;
+  for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
+  double step = SLICE_STEP + SLICE_LATENCY / (k->stages - 1) / resident;
+  double round = fmax(longest + 0.25 * (all - longest), k->matrix_tiles * step) + MATRIX_ENDS;
+  return fmax(rounds * round, k->unique_bytes / (m->dram * DRAM_SHARE)) + LAUNCH;
+}
+
 double estimate_seconds(const Target *t, const StateFacts *f) {
   double total = 0;
   if (t->kind != TG_CPU) {
     const GpuMachine *m = &t->gpu;
-    for (int i = 0; i < f->n; i++) total += kernel_seconds(m, &f->k[i]);
+    for (int i = 0; i < f->n; i++)
+      total += f->k[i].matrix_bytes ? matrix_seconds(m, &f->k[i]) : kernel_seconds(m, &f->k[i]);
     return total;
   }
   double cores = at_least((double)t->hw.num_cores, 1);

@@ -334,7 +334,7 @@ StateFacts state_facts(const Target *t, State *s) {
     KernelFacts k = {.blocks = 1, .threads = 1, .vthreads = 1, .shared_degree = 1};
     g->t = t, g->f = &f, g->k = &k;
     if (on_gpu) facts_gpu_begin(g, v, s, i);
-    kernel_stages(g, v, s, i, on_gpu, 0);
+    if (!on_gpu || !st->matrix || !facts_matrix(g, s, i)) kernel_stages(g, v, s, i, on_gpu, 0);
     if (on_gpu) facts_gpu_end(g);
     if (f.n < FACT_KERNELS) f.k[f.n++] = k;
   }

@@ -50,5 +50,6 @@ typedef struct {
 } Gpu;
 void facts_gpu_begin(Gpu *g, View *v, State *s, int stage); /* a kernel: its threads, from its root stage */
 void facts_gpu_stage(Gpu *g, View *v, State *s, int stage);
+bool facts_matrix(Gpu *g, State *s, int stage); /* a kernel on tensor cores, whole; false: it is no product */
 void facts_gpu_end(Gpu *g); /* means of the kernel, limits of the device */
 #endif

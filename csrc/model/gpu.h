@@ -37,6 +37,8 @@ typedef struct {
   double barriers;                    /* per block */
   double stages;                      /* GPU: of the pipeline that fills shared memory */
   bool matrix_possible;               /* matrix units could do its products, but do not */
+  int matrix_bytes;                   /* they do, of factors of so many bytes; 0: they do not */
+  double matrix_tiles, matrix_share;  /* slices of the sum that a block works through; share of ops that is not padding */
   GpuMemory mem;                      /* GPU */
 } KernelFacts;
 /* The vector that describes all kernels of a state: STATE_N entries of model.h. */

@@ -37,6 +37,11 @@ int64_t matrix_shared_bytes(const MatrixTile *t, DType type) {
 void do_mm(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   err_check(S_ERR(s), p->n == MATRIX_FIELDS, "MM has %d numbers, not %d", MATRIX_FIELDS, p->n);
+  st->matrix = NULL;
+  if (p->list[0] == SIZE_OPEN) { /* a sketch */
+    s->concrete = false;
+    return;
+  }
   for (int i = 0; i < p->n; i++)
     err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] <= MAX_BLOCK, "MM: %lld is not between 0 and %d",
               (long long)p->list[i], MAX_BLOCK);

@@ -267,6 +267,12 @@ static const Mutation CPU_MUTATIONS[] = {
 static const Mutation GPU_MUTATIONS[] = {{0.90, mutate_tile}, {0.10, mutate_unroll}};
 
 bool mutate(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_out, Step **out) {
+  int tensor = m->tensor ? tensor_step(n, steps) : -1, sketch = tensor < 0 ? -1 : plan_sketch_of(m, n, steps);
+  if (sketch >= 0 && m->tensor[sketch]) {
+    *out = sp_steps_copy(ir_arena(m->ctx), n, steps, false);
+    *n_out = n;
+    return tensor_mutate(m, r, m->tensor[sketch], &(*out)[tensor]);
+  }
   double buffers = m->plan ? m->par->double_buffer_prob : 0;
   if (buffers > 0 && rng_unit(r) < buffers) return mutate_buffers(m, r, n, steps, n_out, out);
   const Mutation *t = m->task->gpu ? GPU_MUTATIONS : CPU_MUTATIONS;

@@ -86,6 +86,10 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
   err_check(e, par->double_buffer_prob >= 0 && par->double_buffer_prob <= 1,
             "search parameters: double_buffer_prob %g must be a probability, from 0 to 1", par->double_buffer_prob);
   err_check(
+      e, par->tensor_cores >= TENSOR_NEVER && par->tensor_cores <= TENSOR_TF32,
+      "search parameters: tensor_cores %d is neither 0 (never), 1 (for 16-bit floats) nor 2 (for float32 as TF32, too)",
+      par->tensor_cores);
+  err_check(
       e, par->states_per_tiling_in_batch >= 0 && par->states_per_tiling >= 0,
       "search parameters: states_per_tiling_in_batch %d and states_per_tiling %d must not be negative (0: no limit)",
       par->states_per_tiling_in_batch, par->states_per_tiling);
@@ -221,7 +225,11 @@ static void worker_open(void *arg) {
   for (int i = 0; i < l->n; i++) w->env.sketch[i] = sketch_replay(w->ctx, w->env.task->dag, l->n_step[i], l->step[i]);
   if (w->env.par->extended && w->env.task->gpu && !w->env.task->target.mali) {
     w->env.plan = arena_array(w->keep, Plan *, l->n);
-    for (int i = 0; i < l->n; i++) w->env.plan[i] = plan_new(w->keep, w->env.sketch[i]);
+    w->env.tensor = arena_array(w->keep, TensorPlan *, l->n);
+    for (int i = 0; i < l->n; i++) {
+      w->env.tensor[i] = tensor_plan(w->keep, w->env.sketch[i]);
+      w->env.plan[i] = plan_new(w->keep, w->env.sketch[i]);
+    }
   }
   w->base = ir_mark(w->ctx);
 }

@@ -367,11 +367,22 @@ static void double_buffers(const Plan *plan, State *s) {
 
 /* ---- all together ---- */
 
+static State *populate_tensor(MakeEnv *m, Rng *r, int64_t at, const char **why) {
+  const State *sketch = m->sketch[at];
+  int n = sketch->step.len;
+  Step *steps = sp_steps_copy(ir_arena(m->ctx), n, sketch->step.at, false);
+  *why = "tiles for tensor cores";
+  if (!tensor_sizes(m, r, m->tensor[at], &steps[tensor_step(n, steps)])) return NULL;
+  *why = NULL;
+  return state_replay_like(m->ctx, m->task->dag, n, steps, sketch);
+}
+
 State *populate(MakeEnv *m, Rng *r, const char **why) {
   const SearchTask *t = m->task;
   Arena *a = ir_arena(m->ctx);
   int64_t at = rng_below(r, m->n_sketch);
   const State *sketch = m->sketch[at];
+  if (m->tensor && m->tensor[at]) return populate_tensor(m, r, at, why);
   Plan *plan = m->plan ? m->plan[at] : NULL;
   int n = sketch->step.len;
   Step *steps = sp_steps_copy(a, n, sketch->step.at, false);

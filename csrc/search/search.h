@@ -22,6 +22,9 @@
 #include "codegen/text.h"
 #include "model/scorer.h"
 
+/* Which products may be computed on tensor cores: none; those of 16-bit floats, which lose nothing by it; those of float32, too,
+ * rounded to TF32. */
+enum { TENSOR_NEVER, TENSOR_HALF, TENSOR_TF32 };
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor;
@@ -29,6 +32,7 @@ typedef struct {
   double double_buffer_prob; /* extended mode on GPUs: that tiles in shared memory are filled for the next slice meanwhile */
   /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
   int32_t states_per_tiling_in_batch, states_per_tiling;
+  int32_t tensor_cores; /* extended mode on NVIDIA's GPUs: TENSOR_... */
   const char *cpu_structure, *gpu_structure;
   int32_t extended; /* 1: on GPUs sizes drawn within the limits of the device; else uniformly, like the reference */
 } SearchParams;

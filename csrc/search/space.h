@@ -98,6 +98,12 @@ double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile); /*
 bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps); /* no limit is broken, no size open */
 bool plan_thread_split(int n, const Step *steps, int i); /* does step i make the threads of an untiled stage? */
 
+/* ---- tensor.c: the sketch that computes a task on tensor cores ---- */
+typedef struct { int64_t m, n, k, batch; DType type; } TensorPlan;
+bool tensor_sketch(const SketchEnv *env, State *s); /* steps are added to the initial state s; false: there is none */
+int tensor_step(int n, const Step *steps);          /* number of the step that asks for them; -1: there is none */
+TensorPlan *tensor_plan(Arena *a, State *sketch);   /* NULL: another kind of sketch */
+
 /* ---- what a worker needs to make candidates ---- */
 typedef struct {
   const SearchTask *task;
@@ -107,6 +113,7 @@ typedef struct {
   int n_sketch;
   State **sketch; /* replayed in ctx, open sizes included */
   Plan **plan;    /* per sketch, in extended mode on a GPU; else NULL */
+  TensorPlan **tensor; /* likewise; NULL where the sketch is another one */
 } MakeEnv;
 int plan_sketch_of(const MakeEnv *m, int n, const Step *steps);
 /* state_replay, with the DAGs of the sketch it was made from */
@@ -119,6 +126,10 @@ Candidate *cand_make(MakeEnv *m, int n, const Step *steps, unsigned want, int la
 bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps);
 int64_t construct_threads(const MakeEnv *m, Rng *r, int64_t extent);
 int64_t construct_vector(const MakeEnv *m, Rng *r, double row, double bytes);
+
+/* tensor.c: all numbers of the step, or one of them anew; false: none found. */
+bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s);
+bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s);
 
 /* populate.c: a complete, annotated candidate from a sketch, in ctx's arena; NULL if a rule refuses. *why names the rule. */
 State *populate(MakeEnv *m, Rng *r, const char **why);

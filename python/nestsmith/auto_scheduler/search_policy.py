@@ -209,7 +209,10 @@ class SketchPolicy(SearchPolicy):
         splits are not limited; a round of fewer than eight counts as eight. 0: no limit. ``double_buffer_prob`` lets
         the extended mode use double buffers: the probability with which a drawn GPU candidate fills its tiles in shared
         memory while the block works on the ones before, and with which a mutation begins or ends that for a kernel.
-        0 (never) unless given: the space grows by it, the trials do not.
+        0 (never) unless given: the space grows by it, the trials do not. ``tensor_cores`` lets the extended mode compute
+        products of matrices (dense, batched products, convolutions) on the tensor cores of CUDA devices from compute
+        capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, 2 those of float32 as
+        well, whose factors are rounded to TF32 (10 bits behind the first).
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -233,6 +236,7 @@ class SketchPolicy(SearchPolicy):
         "states_per_tiling_in_batch": 1,
         "states_per_tiling": 8,
         "double_buffer_prob": 0.0,
+        "tensor_cores": 0,
     }
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):

@@ -1,0 +1,49 @@
+/* Closed forms of products on tensor cores (lower/matrix.c): everything follows from the tile and the sizes of the matrices.
+ * Slices are copied in whole lines and fragments are read without conflicts, so no addresses need to be looked at.
+ */
+#include "model/facts.h"
+#include <math.h>
+
+typedef struct {
+  IrCtx *c;
+  double bytes;
+} Sum;
+static void add_read(IrCtx *c, ExprId e, void *arg) {
+  if (ir_kind(c, e) == IR_READ) ((Sum *)arg)->bytes += (double)te_bytes(c, ir_node(c, e)->sym);
+}
+static double read_bytes(IrCtx *c, ExprId e) {
+  Sum x = {c, 0};
+  ex_post_order(c, e, add_read, &x);
+  return x.bytes;
+}
+
+bool facts_matrix(Gpu *g, State *s, int stage) {
+  const MatrixTile *t = s->stage.at[stage].matrix;
+  MatrixView v;
+  const char *why;
+  if (!matrix_view(s, stage, t->transposed, state_inlined_bodies(s, false), &v, &why)) return false;
+  KernelFacts *k = g->k;
+  int bytes = dtype_bytes(v.type);
+  double step = 32.0 / bytes, mi = t->warp_m / 16.0, ni = t->warp_n / 8.0,
+         warps = (double)(t->block_m / t->warp_m) * (t->block_n / t->warp_n);
+  double rows = (double)i64_ceildiv(v.m.size, t->block_m), cols = (double)i64_ceildiv(v.n.size, t->block_n),
+         tiles = (double)i64_ceildiv(v.k.size, t->block_k), batch = (double)v.batch.size;
+  double slice = (double)(t->block_m + t->block_n) * t->block_k * bytes;
+  double out = facts_region(s, stage) * facts_bytes(s, s->stage.at[stage].op->out[0]);
+  k->blocks = rows * cols * batch;
+  k->threads = GPU_WARP * warps;
+  k->shared_bytes = (double)matrix_shared_bytes(t, v.type);
+  k->local_elems = mi * ni * 4 + mi * 4 + ni * 2;
+  k->ops = 2 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
+  k->matrix_bytes = bytes;
+  k->matrix_tiles = tiles;
+  k->matrix_share = 2 * (double)v.m.size * (double)v.n.size * (double)v.k.size * batch / k->ops;
+  k->stages = t->stages;
+  k->barriers = tiles;
+  k->mem.fill_bytes = k->blocks * tiles * slice;
+  k->global_bytes = k->mem.fill_bytes + out;
+  k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
+  k->shared_reads = k->blocks * tiles * (t->block_k / step) * warps * (mi * 4 + ni * 2) * GPU_WARP;
+  k->mem.wavefronts = k->blocks * tiles * (slice / 128 + t->block_k / step * warps * (mi * 4 + ni * 2));
+  return true;
+}

@@ -1,0 +1,139 @@
+/* Tensor cores as a variant of a task: where its one sum is a product of matrices, there is a sketch that has the whole
+ * kernel made by one step (schedule/matrix.c), beside those of the rule table. Its numbers are what is open.
+ *
+ * They are drawn so that the device takes them: what a warp computes, how warps lie in the block, the slice of the sum and
+ * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle
+ * although smaller tiles exist, are drawn less often. A mutation halves or doubles one number, or turns the product around.
+ */
+#include "search/space.h"
+#include <string.h>
+
+enum { TRIES = 64, TURNED_ONE_IN = 6 };
+
+static const Target *target(const MakeEnv *m) { return &m->task->target; }
+
+/* ---- the sketch ---- */
+
+/* The output, and the one sum of the task; false: there is more to compute than one kernel of this kind can. */
+static bool find_parts(const State *s, int *root, int *sum) {
+  *root = *sum = -1;
+  for (int i = 0; i < s->stage.len; i++) {
+    if (sp_placeholder(s, i)) continue;
+    if (sp_is_output(s, i)) {
+      if (*root >= 0) return false;
+      *root = i;
+    }
+    if (sp_has_reduce(s, i)) {
+      if (*sum >= 0) return false;
+      *sum = i;
+    } else if (!sp_is_output(s, i) && sp_large(s, i))
+      return false;
+  }
+  return *root >= 0 && *sum >= 0;
+}
+
+static bool view_of(State *s, int stage, MatrixView *v) {
+  const char *why;
+  return matrix_view(s, stage, false, state_inlined_bodies(s, false), v, &why);
+}
+
+bool tensor_sketch(const SketchEnv *env, State *s) {
+  const Target *t = &env->task->target;
+  int root, sum;
+  MatrixView v;
+  if (!env->par->extended || env->par->tensor_cores == TENSOR_NEVER) return false;
+  if (t->kind != TG_CUDA || t->gpu.sm < 80 || !find_parts(s, &root, &sum)) return false;
+  for (int i = s->stage.len - 1; i >= 0; i--)
+    if (!sp_placeholder(s, i) && i != root && i != sum) state_compute_inline(s, i);
+  if (sum != root) state_compute_at(s, sum, root, sp_loops(s, root) - 1);
+  if (!view_of(s, root, &v)) return false;
+  if (v.type.bits == 32 && env->par->tensor_cores != TENSOR_TF32) return false;
+  int64_t open[MATRIX_FIELDS];
+  for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
+  state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = MATRIX_FIELDS, .list = open});
+  return true;
+}
+
+int tensor_step(int n, const Step *steps) {
+  int i = n - 1;
+  while (i >= 0 && steps[i].kind != STEP_MM) i--;
+  return i;
+}
+
+TensorPlan *tensor_plan(Arena *a, State *sketch) {
+  int at = tensor_step(sketch->step.len, sketch->step.at);
+  MatrixView v;
+  if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
+  TensorPlan p = {v.m.size, v.n.size, v.k.size, v.batch.size, v.type};
+  return arena_copy(a, &p, sizeof p);
+}
+
+/* ---- numbers that the device takes ---- */
+
+static MatrixTile tile_of(const int64_t *x) {
+  return (MatrixTile){(int32_t)x[0], (int32_t)x[1], (int32_t)x[2], (int32_t)x[3],
+                      (int32_t)x[4], (int32_t)x[5], x[6] != 0};
+}
+
+static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64_t *cols) {
+  *rows = x[6] ? p->n : p->m, *cols = x[6] ? p->m : p->n;
+  return i64_ceildiv(*rows, x[0]) * i64_ceildiv(*cols, x[1]) * p->batch;
+}
+
+static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
+  MatrixTile t = tile_of(x);
+  int64_t rows, cols, step = 32 / dtype_bytes(p->type);
+  const HwParams *hw = &target(m)->hw;
+  if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type) > hw->max_shared_memory_per_block)
+    return false;
+  if (GPU_WARP * (x[0] / x[3]) * (x[1] / x[4]) > hw->max_threads_per_block) return false;
+  sides(p, x, &rows, &cols);
+  if (i64_ceildiv(cols, x[1]) > 65535 || p->batch > 65535) return false; /* blocks in y and z */
+  return x[0] < 2 * i64_ceildiv(rows, 16) * 16 && x[1] < 2 * i64_ceildiv(cols, 8) * 8 &&
+         x[2] < 2 * i64_ceildiv(p->k, step) * step;
+}
+
+static int64_t power(Rng *r, int64_t least, int n) { return least << rng_below(r, n); }
+
+static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
+  int64_t step = 32 / dtype_bytes(p->type);
+  x[3] = power(r, 16, 3), x[4] = power(r, 8, 4);
+  x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
+  x[2] = power(r, step, 4);
+  x[5] = 2 + rng_below(r, 4);
+  x[6] = rng_below(r, TURNED_ONE_IN) == 0;
+}
+
+bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
+  int64_t x[MATRIX_FIELDS], rows, cols, best[MATRIX_FIELDS] = {0};
+  double sms = target(m)->gpu.sms;
+  for (int i = 0; i < TRIES; i++) {
+    draw(p, r, x);
+    if (!fits(m, p, x)) continue;
+    memcpy(best, x, sizeof best);
+    if ((double)sides(p, x, &rows, &cols) >= sms / 2 || rng_below(r, 8) == 0) break;
+  }
+  s->list = arena_copy(ir_arena(m->ctx), best, sizeof best);
+  return best[0] > 0;
+}
+
+bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
+  int64_t x[MATRIX_FIELDS];
+  for (int i = 0; i < TRIES; i++) {
+    memcpy(x, s->list, sizeof x);
+    int f = (int)rng_below(r, MATRIX_FIELDS);
+    bool up = rng_below(r, 2) != 0;
+    if (f == 6)
+      x[6] = !x[6];
+    else if (f == 5)
+      x[5] += up ? 1 : -1;
+    else
+      x[f] = up ? 2 * x[f] : x[f] / 2;
+    if (f < 2 && rng_below(r, 2) != 0)
+      x[f + 3] = up ? 2 * x[f + 3] : x[f + 3] / 2; /* the warps' tiles with the block's */
+    if (!fits(m, p, x)) continue;
+    s->list = arena_copy(ir_arena(m->ctx), x, sizeof x);
+    return true;
+  }
+  return false;
+}
