@@ -17,6 +17,8 @@
  * different banks. What is not contiguous, or not a plain element, passes through registers: read before the products, so
  * that it arrives during them, stored behind them.
  *
+ * Where there are too few tiles for the device, `split` blocks share the sum of each, and a second kernel adds up.
+ *
  * For features the same loops are made with plain statements in place of the instructions.
  */
 #include "lower/util.h"
@@ -44,7 +46,8 @@ typedef struct {
   int bytes, step, threads, tiles; /* of an element; of k by one instruction; tiles along k */
   int mi, ni;                      /* instructions of a warp's tile */
   VarId block[3], tid;
-  BufferId acc, fa, fb;
+  ExprId batch, part; /* of the block at hand */
+  BufferId acc, fa, fb, partial;
 } Mx;
 
 static ExprId num(Mx *x, int64_t n) { return ex_i32(x->c, n); }
@@ -257,7 +260,7 @@ static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, Ex
   VarSub sub[MAX_SUBS];
   int n = place(x, s->rows, row, sub);
   n += place(x, &x->v.k, k, sub + n);
-  n += place(x, &x->v.batch, var(x, x->block[2]), sub + n);
+  n += place(x, &x->v.batch, x->batch, sub + n);
   Piece p = {.at = spot(x, s, slot, line, e)};
   p.value = ex_subst(c, s->value, n, sub);
   if (s->cond) p.cond = ex_subst(c, s->cond, n, sub);
@@ -374,12 +377,15 @@ static Stmt *multiply(Mx *x, ExprId slot) {
 
 /* ---- the sum ---- */
 
+/* The slice with that number among those of the block's part of the sum. */
+static ExprId of_part(Mx *x, ExprId kt) { return ex_add(x->c, scaled(x, x->part, x->tiles), kt); }
+
 static Stmt *start(Mx *x) {
   Loop z = loop(x, "z", x->mi * x->ni * 4, FOR_UNROLLED);
   Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(x->c, DT_F32, 0)));
   for (int i = 0; i < x->t.stages - 1; i++) {
-    s = seq(x, s, copy(x, &x->a, num(x, i), num(x, i), COPY));
-    s = seq(x, s, copy(x, &x->b, num(x, i), num(x, i), COPY));
+    s = seq(x, s, copy(x, &x->a, of_part(x, num(x, i)), num(x, i), COPY));
+    s = seq(x, s, copy(x, &x->b, of_part(x, num(x, i)), num(x, i), COPY));
     s = seq(x, s, commit(x));
   }
   return s;
@@ -393,11 +399,11 @@ static Stmt *steps(Mx *x) {
   const Side *s[] = {&x->a, &x->b};
   Stmt *body = commit(x) ? call(x, IN_COPY_WAIT, 1, &left) : NULL;
   body = seq(x, body, low_barrier(x->c));
-  for (int i = 0; i < 2; i++) body = seq(x, body, copy(x, s[i], ahead, next, s[i]->async ? COPY : FETCH));
+  for (int i = 0; i < 2; i++) body = seq(x, body, copy(x, s[i], of_part(x, ahead), next, s[i]->async ? COPY : FETCH));
   body = seq(x, body, commit(x));
   body = seq(x, body, multiply(x, slot));
   for (int i = 0; i < 2; i++)
-    if (!s[i]->async) body = seq(x, body, copy(x, s[i], ahead, next, PUT));
+    if (!s[i]->async) body = seq(x, body, copy(x, s[i], of_part(x, ahead), next, PUT));
   return around(x, kt, body);
 }
 
@@ -422,7 +428,7 @@ static Stmt *result(Mx *x, ExprId m, ExprId n, ExprId one, ExprId acc) {
   int k = place(x, &x->v.m, m, sub), to = k;
   k += place(x, &x->v.n, n, sub + k);
   if (one) sub[to + x->v.n.n - 1].value = ex_add(c, sub[to + x->v.n.n - 1].value, one);
-  k += place(x, &x->v.batch, var(x, x->block[2]), sub + k);
+  k += place(x, &x->v.batch, x->batch, sub + k);
   ExprId body = x->env->body[stage] ? x->env->body[stage][0] : op->body[0], value = element(x, x->acc, acc);
   if (x->v.sum) {
     Result r = {x, value};
@@ -434,13 +440,23 @@ static Stmt *result(Mx *x, ExprId m, ExprId n, ExprId one, ExprId acc) {
   return st_store(c, mapu_get(x->env->buf_of, (uint64_t)op->out[0], 0), op->n_axis, idx, value);
 }
 
-/* A lane has pairs of neighbours; they are stored at once where they are neighbours in memory. */
-static Stmt *results(Mx *x) {
-  IrCtx *c = x->c;
+/* A part of a sum, for the kernel that adds up: [part, batch, m, n]. */
+static ExprId partial_at(Mx *x, ExprId part, ExprId m, ExprId n) {
+  ExprId matrix = ex_add(x->c, scaled(x, part, x->v.batch.size), x->batch);
+  return ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, matrix, x->v.m.size), m), x->v.n.size), n);
+}
+
+/* Neighbours along n are neighbours in memory, so that two can be stored at once. */
+static bool in_pairs(const Mx *x) {
   const TeOp *op = x->st->op;
   const MatrixIndex *d = &x->v.n;
-  bool pairs = d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % 2 == 0 &&
-               dtype_eq(ir_var_info(c, d->var[d->n - 1])->type, DT_I32);
+  return d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % 2 == 0 &&
+         dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
+}
+
+static Stmt *results(Mx *x) {
+  IrCtx *c = x->c;
+  bool split = x->t.split > 1, pairs = split ? x->v.n.size % 2 == 0 : in_pairs(x);
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED),
        h = loop(x, "h", 2, FOR_UNROLLED), e = loop(x, "e", 2, pairs ? FOR_VECTOR : FOR_UNROLLED);
   ExprId m = ex_add(c, ex_add(c, x->a.first, warp_row(x)),
@@ -449,7 +465,9 @@ static Stmt *results(Mx *x) {
   m = tidy(x, m), n = tidy(x, pairs ? n : ex_add(c, n, var(x, e.v)));
   ExprId acc = ex_add(c, scaled(x, ex_add(c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4),
                       ex_add(c, scaled(x, var(x, h.v), 2), var(x, e.v)));
-  Stmt *s = result(x, m, n, pairs ? var(x, e.v) : 0, acc);
+  Stmt *s = split ? store(x, x->partial, partial_at(x, x->part, m, pairs ? ex_add(c, n, var(x, e.v)) : n),
+                          element(x, x->acc, acc))
+                  : result(x, m, n, pairs ? var(x, e.v) : 0, acc);
   ExprId in_n = x->v.n.size % x->t.block_n ? less(x, n, x->v.n.size) : 0,
          in_m = x->v.m.size % x->t.block_m ? less(x, m, x->v.m.size) : 0;
   if (in_n && !pairs) s = st_if(c, in_n, false, s, NULL);
@@ -458,6 +476,31 @@ static Stmt *results(Mx *x) {
   s = around(x, j, s);
   if (in_m) s = st_if(c, in_m, false, s, NULL);
   return around(x, i, around(x, h, s));
+}
+
+/* The second kernel of a split sum: a thread adds up the parts of one or two neighbours, in their order. */
+enum { ADDERS = 128 };
+static Stmt *add_up(Mx *x) {
+  IrCtx *c = x->c;
+  int w = in_pairs(x) ? 2 : 1;
+  int64_t all = x->v.batch.size * x->v.m.size * (x->v.n.size / w);
+  Loop block = loop(x, "blockIdx.x", i64_ceildiv(all, ADDERS), FOR_BLOCK_X),
+       thread = loop(x, "threadIdx.x", ADDERS, FOR_THREAD_X), z = loop(x, "z", w, FOR_UNROLLED),
+       part = loop(x, "part", x->t.split, FOR_UNROLLED), i = loop(x, "i", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED),
+       e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId at = ex_add(c, scaled(x, var(x, block.v), ADDERS), var(x, thread.v));
+  ExprId n = scaled(x, rest(x, at, x->v.n.size / w), w), row = quot(x, at, x->v.n.size / w);
+  ExprId m = tidy(x, rest(x, row, x->v.m.size));
+  n = tidy(x, n);
+  x->batch = tidy(x, quot(x, row, x->v.m.size));
+  x->acc = array(x, "total", DT_F32, SC_LOCAL, w);
+  Stmt *zero = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(c, DT_F32, 0)));
+  ExprId from = element(x, x->partial, partial_at(x, var(x, part.v), m, ex_add(c, n, var(x, i.v))));
+  Stmt *add = store(x, x->acc, var(x, i.v), ex_add(c, element(x, x->acc, var(x, i.v)), from));
+  Stmt *s = seq(x, seq(x, zero, around(x, part, around(x, i, add))),
+                around(x, e, result(x, m, n, w > 1 ? var(x, e.v) : 0, var(x, e.v))));
+  if (all % ADDERS) s = st_if(c, less(x, at, all), false, s, NULL);
+  return around(x, block, around(x, thread, st_alloc(c, x->acc, s)));
 }
 
 /* ---- the kernel ---- */
@@ -473,11 +516,19 @@ static void check(Mx *x, int stage) {
     err_raise(e, NS_ERR_VALUE, "stage %s is no product of matrices for tensor cores: %s", name, why);
   const char *fault = matrix_tile_fault(&x->t, x->v.type);
   err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
+  double parts = (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
+  err_check(e, x->t.split == 1 || parts < INT32_MAX, "stage %s on tensor cores: its parts are too large", name);
+}
+
+static void grid_of(const Mx *x, int64_t grid[3]) {
+  grid[0] = i64_ceildiv(x->v.m.size, x->t.block_m);
+  grid[1] = i64_ceildiv(x->v.n.size, x->t.block_n);
+  grid[2] = x->v.batch.size * x->t.split;
 }
 
 static void begin(Mx *x) {
-  const int64_t grid[] = {i64_ceildiv(x->v.m.size, x->t.block_m), i64_ceildiv(x->v.n.size, x->t.block_n),
-                          x->v.batch.size};
+  int64_t grid[3];
+  grid_of(x, grid);
   static const char *const NAME[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
   x->bytes = dtype_bytes(x->v.type);
   x->step = 32 / x->bytes;
@@ -490,7 +541,9 @@ static void begin(Mx *x) {
   split_value(x, &x->a, x->v.a);
   split_value(x, &x->b, x->v.b);
   order_k(x);
-  x->tiles = (int)i64_ceildiv(x->v.k.size, x->t.block_k);
+  x->tiles = (int)i64_ceildiv(i64_ceildiv(x->v.k.size, x->t.block_k), x->t.split);
+  x->batch = tidy(x, quot(x, var(x, x->block[2]), x->t.split));
+  x->part = tidy(x, rest(x, var(x, x->block[2]), x->t.split));
   Side *s[] = {&x->a, &x->b};
   for (int i = 0; i < 2; i++) {
     lie(x, s[i]);
@@ -516,8 +569,8 @@ static Stmt *kernel(Mx *x) {
   for (int i = 0; i < NS_COUNT(local); i++)
     if (local[i]) s = st_alloc(x->c, local[i], s);
   s = around(x, (Loop){x->tid, x->threads, FOR_THREAD_X}, s);
-  const int64_t grid[] = {i64_ceildiv(x->v.m.size, x->t.block_m), i64_ceildiv(x->v.n.size, x->t.block_n),
-                          x->v.batch.size};
+  int64_t grid[3];
+  grid_of(x, grid);
   for (int i = 2; i >= 0; i--) s = around(x, (Loop){x->block[i], grid[i], FOR_BLOCK_X + (ForKind)i}, s);
   return s;
 }
@@ -529,5 +582,8 @@ Stmt *low_matrix(const LowMatrix *env, int stage) {
   x->t = *x->st->matrix;
   check(x, stage);
   begin(x);
-  return kernel(x);
+  if (x->t.split == 1) return kernel(x);
+  x->partial = array(x, "parts", DT_F32, SC_GLOBAL, x->t.split * x->v.batch.size * x->v.m.size * x->v.n.size);
+  Stmt *first = kernel(x);
+  return st_alloc(c, x->partial, seq(x, first, add_up(x)));
 }

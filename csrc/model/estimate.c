@@ -54,6 +54,7 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
 #define SLICE_LATENCY 0.9e-6 /* from global to shared memory; all but one of the stages hide it */
 #define SLICE_STEP 0.07e-6   /* wait, barrier, first fragments */
 #define MATRIX_ENDS 1.6e-6   /* addresses, first slices, results */
+#define ADD_UP 0.8e-6        /* of a second kernel that adds up parts */
 #define MATRIX_WARPS 6.0     /* per multiprocessor for full issue */
 static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double warps = k->threads / 32, regs = fmin(255, 40 + k->local_elems), sms = m->sms;
@@ -70,7 +71,8 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
   double step = SLICE_STEP + SLICE_LATENCY / (k->stages - 1) / resident;
   double round = fmax(longest + 0.25 * (all - longest), k->matrix_tiles * step) + MATRIX_ENDS;
-  return fmax(rounds * round, k->unique_bytes / (m->dram * DRAM_SHARE)) + LAUNCH;
+  double adding = k->matrix_parts > 0 ? LAUNCH + ADD_UP + k->matrix_parts / (m->l2 * 0.5) : 0;
+  return fmax(rounds * round, k->unique_bytes / (m->dram * DRAM_SHARE)) + adding + LAUNCH;
 }
 
 double estimate_seconds(const Target *t, const StateFacts *f) {

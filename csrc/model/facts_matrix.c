@@ -27,10 +27,10 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   double step = 32.0 / bytes, mi = t->warp_m / 16.0, ni = t->warp_n / 8.0,
          warps = (double)(t->block_m / t->warp_m) * (t->block_n / t->warp_n);
   double rows = (double)i64_ceildiv(v.m.size, t->block_m), cols = (double)i64_ceildiv(v.n.size, t->block_n),
-         tiles = (double)i64_ceildiv(v.k.size, t->block_k), batch = (double)v.batch.size;
+         tiles = (double)i64_ceildiv(i64_ceildiv(v.k.size, t->block_k), t->split), batch = (double)v.batch.size;
   double slice = (double)(t->block_m + t->block_n) * t->block_k * bytes;
   double out = facts_region(s, stage) * facts_bytes(s, s->stage.at[stage].op->out[0]);
-  k->blocks = rows * cols * batch;
+  k->blocks = rows * cols * batch * t->split;
   k->threads = GPU_WARP * warps;
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type);
   k->local_elems = mi * ni * 4 + mi * 4 + ni * 2;
@@ -41,7 +41,8 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->stages = t->stages;
   k->barriers = tiles;
   k->mem.fill_bytes = k->blocks * tiles * slice;
-  k->global_bytes = k->mem.fill_bytes + out;
+  k->matrix_parts = t->split > 1 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
+  k->global_bytes = k->mem.fill_bytes + (t->split > 1 ? k->matrix_parts : out);
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
   k->shared_reads = k->blocks * tiles * (t->block_k / step) * warps * (mi * 4 + ni * 2) * GPU_WARP;
   k->mem.wavefronts = k->blocks * tiles * (slice / 128 + t->block_k / step * warps * (mi * 4 + ni * 2));

@@ -12,7 +12,7 @@
 
 /* ---- the step ---- */
 
-enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32 };
+enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32, MAX_SPLIT = 64 };
 
 const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   int step = 32 / dtype_bytes(type); /* of k, by one instruction */
@@ -26,6 +26,7 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
     return step == 8 ? "its slice of the sum is a multiple of 8" : "its slice of the sum is a multiple of 16";
   if (t->warp_m * t->warp_n / GPU_WARP > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
   if (t->block_m / t->warp_m * (t->block_n / t->warp_n) > MAX_WARPS) return "a block has at most 32 warps";
+  if (t->split < 1 || t->split > MAX_SPLIT) return "1 to 64 blocks share a sum";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
   return NULL;
 }
@@ -46,7 +47,8 @@ void do_mm(State *s, const Step *p) {
     err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] <= MAX_BLOCK, "MM: %lld is not between 0 and %d",
               (long long)p->list[i], MAX_BLOCK);
   const int64_t *x = p->list;
-  MatrixTile t = {(int32_t)x[0], (int32_t)x[1], (int32_t)x[2], (int32_t)x[3], (int32_t)x[4], (int32_t)x[5], x[6] != 0};
+  MatrixTile t = {(int32_t)x[0], (int32_t)x[1], (int32_t)x[2], (int32_t)x[3],
+                  (int32_t)x[4], (int32_t)x[5], x[6] != 0,     (int32_t)x[7]};
   const char *fault = matrix_tile_fault(&t, DT_F32); /* the weaker demand; lowering knows the type of the factors */
   err_check(S_ERR(s), !fault, "stage %d (%s) on tensor cores: %s", p->stage, st->op->name, fault);
   st->matrix = arena_copy(ir_arena(s->ctx), &t, sizeof t);

@@ -230,8 +230,8 @@ static void put_part(Py *p, const Step *q, char what) {
   case 'v': put_pragma(p, q->text); break;
   case 'e': sb_puts(p->b, value_text(p, q)); break;
   case 'c':
-    sb_printf(p->b, "(%d, %d, %d), (%d, %d), %d, %s", (int)q->list[0], (int)q->list[1], (int)q->list[2],
-              (int)q->list[3], (int)q->list[4], (int)q->list[5], q->list[6] ? "True" : "False");
+    sb_printf(p->b, "(%d, %d, %d), (%d, %d), %d, %s, %d", (int)q->list[0], (int)q->list[1], (int)q->list[2],
+              (int)q->list[3], (int)q->list[4], (int)q->list[5], q->list[6] ? "True" : "False", (int)q->list[7]);
     break;
   default: sb_puts(p->b, q->flag ? "factor" : "nparts");
   }

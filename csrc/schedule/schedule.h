@@ -42,9 +42,9 @@ typedef struct { RelKind kind; int32_t parent, outer, inner; /* axes; FUSE: oute
 typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
 /* How a kernel multiplies matrices on tensor cores (matrix.c): what a block and a warp compute, the slice of the sum that is in
  * shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
- * result belongs to gives the rows. */
-typedef struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; } MatrixTile;
-enum { MATRIX_FIELDS = 7 };
+ * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; a second kernel adds up. */
+typedef struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; int32_t split; } MatrixTile;
+enum { MATRIX_FIELDS = 8 };
 typedef struct {
   const TeOp *op; const TeOp *origin;    /* origin: argument identity of rewritten ops */
   ComputeAt at;

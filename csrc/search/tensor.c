@@ -72,12 +72,12 @@ TensorPlan *tensor_plan(Arena *a, State *sketch) {
 
 static MatrixTile tile_of(const int64_t *x) {
   return (MatrixTile){(int32_t)x[0], (int32_t)x[1], (int32_t)x[2], (int32_t)x[3],
-                      (int32_t)x[4], (int32_t)x[5], x[6] != 0};
+                      (int32_t)x[4], (int32_t)x[5], x[6] != 0,     (int32_t)x[7]};
 }
 
 static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64_t *cols) {
   *rows = x[6] ? p->n : p->m, *cols = x[6] ? p->m : p->n;
-  return i64_ceildiv(*rows, x[0]) * i64_ceildiv(*cols, x[1]) * p->batch;
+  return i64_ceildiv(*rows, x[0]) * i64_ceildiv(*cols, x[1]) * p->batch * x[7];
 }
 
 static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
@@ -87,8 +87,9 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type) > hw->max_shared_memory_per_block)
     return false;
   if (GPU_WARP * (x[0] / x[3]) * (x[1] / x[4]) > hw->max_threads_per_block) return false;
-  sides(p, x, &rows, &cols);
-  if (i64_ceildiv(cols, x[1]) > 65535 || p->batch > 65535) return false; /* blocks in y and z */
+  int64_t blocks = sides(p, x, &rows, &cols);
+  if (i64_ceildiv(cols, x[1]) > 65535 || p->batch * x[7] > 65535) return false; /* blocks in y and z */
+  if (x[7] > 1 && (i64_ceildiv(p->k, x[2]) < 2 * x[7] || blocks > 4 * (int64_t)target(m)->gpu.sms)) return false;
   return x[0] < 2 * i64_ceildiv(rows, 16) * 16 && x[1] < 2 * i64_ceildiv(cols, 8) * 8 &&
          x[2] < 2 * i64_ceildiv(p->k, step) * step;
 }
@@ -102,6 +103,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   x[2] = power(r, step, 4);
   x[5] = 2 + rng_below(r, 4);
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
+  x[7] = power(r, 1, 5);
 }
 
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {

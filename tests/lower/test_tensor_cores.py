@@ -18,7 +18,7 @@ def arrays(tensors, seed=0):
     return [rng.integers(-4, 5, [int(x) for x in t.shape]).astype(t.dtype) for t in tensors]
 
 
-def scheduled(out, block, warp, stages=3, transposed=False):
+def scheduled(out, block, warp, stages=3, transposed=False, split=1):
     """One kernel: everything but the sum is inlined, the sum is computed inside the output."""
     s = te.create_schedule(out.op)
     total = None
@@ -31,12 +31,12 @@ def scheduled(out, block, warp, stages=3, transposed=False):
             stage.compute_inline()
     if total.op.name != out.op.name:
         total.compute_at(s[out], s[out].op.axis[-1])
-    s[out].tensor_cores(block, warp, stages, transposed)
+    s[out].tensor_cores(block, warp, stages, transposed, split)
     return s
 
 
-def verify(tensors, block, warp, stages=3, transposed=False):
-    s = scheduled(tensors[-1], block, warp, stages, transposed)
+def verify(tensors, block, warp, stages=3, transposed=False, split=1):
+    s = scheduled(tensors[-1], block, warp, stages, transposed, split)
     assert _core.lower_verify(s._core, CUDA, arrays(tensors), 0.0, tensors) == []
     return s
 
@@ -89,6 +89,13 @@ def test_a_batch_and_no_stage_behind_the_sum():
     verify(product(24, 16, 32, batch=(2, 3), turn_b=True, tail=False), (16, 16, 16), (16, 8))
     verify(product(24, 16, 32, "float32", batch=(5,), tail=False), (16, 16, 16), (16, 8))
     verify(product(1, 40, 64, turn_b=True), (16, 16, 32), (16, 8), 3, transposed=True)
+
+
+def test_blocks_share_a_sum():
+    verify(product(20, 22, 120), (16, 16, 16), (16, 8), split=3)
+    verify(product(20, 21, 100, "float32", batch=(2,), tail=False), (16, 16, 16), (16, 16), split=2)
+    verify(convolution("NHWC", *SHAPES[1], "float16"), (32, 32, 16), (16, 32), 2, split=2)
+    verify(convolution("NCHW", *SHAPES[0], "float16"), (32, 32, 16), (16, 32), 2, True, split=8)  # empty parts
 
 
 def test_a_sum_of_16_bits():
@@ -167,13 +174,13 @@ def test_the_compiler_takes_it(dtype, sm):
 def test_the_step_travels():
     tensors = product(50, 37, 43)
     s = scheduled(tensors[-1], (32, 32, 32), (16, 16), 3)
-    assert "D tensor cores: block 32x32x32, warp 16x16, 3 stages" in str(s)
+    assert "D tensor cores: block 32x32x32, warp 16x16, 3 stages, split 1" in str(s)
     again = te.create_schedule(s.outputs)
     again.apply_steps(s.steps())
     assert again.steps() == s.steps() and str(again) == str(s)
     source = [_core.program(x._core, tensors, CUDA, "f")[0] for x in (s, again)]
     assert source[0] == source[1] and "mma.sync" in source[0]
-    assert "s[D].tensor_cores((32, 32, 32), (16, 16), 3, False)" in s._core.python()
+    assert "s[D].tensor_cores((32, 32, 32), (16, 16), 3, False, 1)" in s._core.python()
     task = ('["key"]', "cuda -keys=cuda,gpu", (-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32), "", 0, [])
     line = _core.record_text(*task, s.steps(), [1e-3], 0, 0.1, 1, "v0.6")
     assert [x[0] for x in json.loads(line)["i"][1][1]] == ["CA"]  # what TVM reads

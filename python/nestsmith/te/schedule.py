@@ -274,7 +274,7 @@ class Stage:
             raise ValueError("an output stage cannot be double buffered")
         self._core.simple(self._id, _DOUBLE)
 
-    def tensor_cores(self, block, warp, stages=3, transposed=False):
+    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1):
         """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
 
         The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
@@ -292,12 +292,15 @@ class Stage:
             Slices in shared memory, 2 to 8: all but one are on their way while one is multiplied.
         transposed : bool
             Whether rows and columns change places.
+        split : int
+            Blocks that share the sum of one tile, 1 to 64, where there are too few tiles for the device: each takes a part of k,
+            and a second kernel adds up the parts, always in the same order.
 
         16-bit floats are multiplied exactly and added up in float32. float32 factors are rounded to TF32 (10 bits behind
         the first): whoever asks for this allows it. Raises ValueError for sizes that no machine can do; lowering raises it
         if the stage is no such product or the target no CUDA device of compute capability 8.0 or newer.
         """
-        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed)
+        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split)
 
     def set_store_predicate(self, predicate):
         """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
