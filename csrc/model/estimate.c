@@ -50,12 +50,16 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
   return longest + OVERLAP * (all - longest) + rounds * latency + LAUNCH;
 }
 
-/* Products on tensor cores: blocks work through slices that come in while others are multiplied. */
-#define SLICE_LATENCY 0.9e-6 /* from global to shared memory; all but one of the stages hide it */
-#define SLICE_STEP 0.07e-6   /* wait, barrier, first fragments */
-#define MATRIX_ENDS 1.6e-6   /* addresses, first slices, results */
-#define ADD_UP 0.8e-6        /* of a second kernel that adds up parts */
-#define MATRIX_WARPS 6.0     /* per multiprocessor for full issue */
+/* Products on tensor cores: blocks work through slices that come in while others are multiplied. Fitted to 400 kernels of 15
+ * shapes (ResNet-50 at batch 1 and 16, BERT, squares; float16 and TF32) on an H200: the order of two kernels that differ by
+ * more than 5 % is right in 84 of 100 cases, and the first choice 5 % slower than the best in the geometric mean. */
+#define SLICE_LATENCY 0.33e-6 /* from global to shared memory; all but one of the stages hide it */
+#define SLICE_STEP 0.083e-6   /* wait, barrier, first fragments */
+#define MATRIX_ENDS 0.68e-6   /* addresses, first slices, results */
+#define ADD_UP 0.8e-6         /* of a second kernel that adds up parts */
+#define MATRIX_L2 1.33        /* of the cache's bandwidth */
+#define MATRIX_OVERLAP 0.07   /* of what is not the longest part is not hidden behind it */
+#define MATRIX_WARPS 18.0     /* per multiprocessor for full issue */
 static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double warps = k->threads / 32, regs = fmin(255, 40 + k->local_elems), sms = m->sms;
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
@@ -66,11 +70,11 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double mine = resident / k->blocks; /* share of all blocks that one multiprocessor has at a time */
   double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock,
                    k->global_bytes * mine * fmin(sms, k->blocks) /
-                       (m->l2 * fmin(1, fmin(sms, k->blocks) / (0.6 * sms)))};
+                       (m->l2 * MATRIX_L2 * fmin(1, fmin(sms, k->blocks) / (0.6 * sms)))};
   double longest = 0, all = 0;
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
   double step = SLICE_STEP + SLICE_LATENCY / (k->stages - 1) / resident;
-  double round = fmax(longest + 0.25 * (all - longest), k->matrix_tiles * step) + MATRIX_ENDS;
+  double round = fmax(longest + MATRIX_OVERLAP * (all - longest), k->matrix_tiles * step) + MATRIX_ENDS;
   double adding = k->matrix_parts > 0 ? LAUNCH + ADD_UP + k->matrix_parts / (m->l2 * 0.5) : 0;
   return fmax(rounds * round, k->unique_bytes / (m->dram * DRAM_SHARE)) + adding + LAUNCH;
 }
