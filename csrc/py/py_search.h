@@ -25,8 +25,8 @@ typedef struct { PyObject_HEAD PyDag *dag; PyObject *task_box; Candidate *c; } P
 extern PyTypeObject *PyCandidate_Type;
 PyObject *py_candidate_new(PyDag *dag, PyObject *task_box, Candidate *c); /* takes c over */
 PyObject *py_candidate_state(PyObject *candidate);                        /* a new, bounded _core.State */
-/* What is wanted of a Candidate, a State or steps as text (which a log may hold: those that do not replay raise) for a task: its own, or made now (*own, to be freed) without the lock, else *own is
- * NULL. NULL with the exception set. */
+/* What is wanted of a Candidate, a State or steps as text for a task: its own, or made now (*own, to be freed) without the lock,
+ * else *own is NULL. NULL with the exception set, for steps as text also where they cannot be replayed. */
 const Candidate *py_candidate_of(PyObject *o, const SearchTask *t, unsigned want, Candidate **own);
 /* The steps of a Candidate or a State, borrowed; false with TypeError set. */
 bool py_steps_of(PyObject *o, int *n, const Step **step);
