@@ -353,6 +353,17 @@ def gather_elements(x, index, axis):
     return relay.gather(x, axis, index)
 
 
+def diagonal(x, offset=0, first=0, second=1):
+    """The elements at equal places of two axes, the second `offset` further; they lie along a new last axis."""
+    shape, (a, b) = shape_of(x), axes_of([first, second], rank_of(x))
+    rows, columns = max(-offset, 0), max(offset, 0)
+    many = min(shape[a] - rows, shape[b] - columns)
+    x = slice_axes(x, [a, b], [rows, columns], [rows + many, columns + many], [1, 1])
+    rest = [i for i in range(len(shape)) if i not in (a, b)]
+    x = relay.reshape(relay.transpose(x, [*rest, a, b]), (*(shape[i] for i in rest), many * many))
+    return slice_axes(x, [len(rest)], [0], [many * many], [many + 1])
+
+
 def triangle(x, k, upper):
     """The elements of the last two axes on and above (below) diagonal `k`, the others 0."""
     mask = (np.triu if upper else np.tril)(np.ones(shape_of(x)[-2:], bool), k)

@@ -40,11 +40,8 @@ def _diagonal(term, x):
     for key in [k for k, n in Counter(term).items() if n > 1]:
         while term.count(key) > 1:
             a, b = term.index(key), term.rindex(key)
-            rest = [i for i in range(len(term)) if i not in (a, b)]
-            shape = shape_of(x)
-            x = relay.reshape(relay.transpose(x, [*rest, a, b]), (*(shape[i] for i in rest), shape[a] * shape[b]))
-            x = c.slice_axes(x, [len(rest)], [0], [shape[a] * shape[b]], [shape[b] + 1])
-            term = "".join(term[i] for i in rest) + key
+            x = c.diagonal(x, 0, a, b)
+            term = "".join(k for i, k in enumerate(term) if i not in (a, b)) + key
     return term, x
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ....error import OpNotImplemented
@@ -35,8 +37,11 @@ each(
         "softsign": lambda x: c.activation("Softsign", x),
         "square": lambda x: relay.multiply(x, x),
         "reciprocal": lambda x: relay.divide(c.scalar(1, real(x)), real(x)),
-        "log1p": lambda x: relay.log(relay.add(c.scalar(1, x), x)),
-        "expm1": lambda x: relay.subtract(relay.exp(x), c.scalar(1, x)),
+        "log1p": lambda x: relay.log(relay.add(c.scalar(1, real(x)), real(x))),
+        "expm1": lambda x: relay.subtract(relay.exp(real(x)), c.scalar(1, real(x))),
+        "exp2": lambda x: relay.exp(relay.multiply(real(x), c.scalar(math.log(2), real(x)))),
+        "erfc special_erfc": lambda x: relay.subtract(c.scalar(1, real(x)), relay.erf(real(x))),
+        "angle": lambda x: relay.where(relay.less(x, c.scalar(0, x)), c.scalar(math.pi, real(x)), relay.multiply(real(x), c.scalar(0, real(x)))),
         "isnan": lambda x: relay.not_equal(x, x),
         "isinf": lambda x: relay.equal(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.not_equal(x, x),
         "isfinite": lambda x: relay.less(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.equal(x, x),
@@ -251,3 +256,61 @@ def _to_device(x, device, dtype, *_, **__):
 @aten("to.dtype_layout", "_to_copy")
 def _to_layout(x, *_, dtype=None, **__):
     return x if dtype is None else c.cast(x, dtype)
+
+
+@aten("atan2", "arctan2")
+def _atan2(y, x):
+    y, x = together(y, x, real=True)
+    zero, half = c.scalar(0, x), c.scalar(math.pi / 2, x)
+    turn = relay.where(relay.less(y, zero), c.scalar(-math.pi, x), c.scalar(math.pi, x))
+    at = relay.atan(relay.divide(y, x))
+    at = relay.where(relay.less(x, zero), relay.add(at, turn), at)
+    return relay.where(relay.equal(x, zero), relay.multiply(relay.sign(y), half), at)
+
+
+@aten("hypot")
+def _hypot(x, y):
+    x, y = together(x, y)
+    return relay.sqrt(relay.add(relay.multiply(x, x), relay.multiply(y, y)))
+
+
+@aten("copysign")
+def _copysign(x, y):
+    x, y = together(x, y, real=True)
+    zero, size = c.scalar(0, y), relay.abs(x)
+    told = relay.where(relay.equal(y, zero), relay.divide(c.scalar(1, y), y), y)  # the sign of a zero
+    return relay.where(relay.less(told, zero), relay.negative(size), size)
+
+
+@aten("ldexp")
+def _ldexp(x, y):
+    x, y = together(x, y, real=True)
+    return relay.multiply(x, ATEN["aten::exp2"](y))
+
+
+def _but_nan(f):
+    """An extreme of two that leaves a NaN out."""
+
+    def convert(x, y):
+        x, y = together(x, y)
+        return relay.where(relay.not_equal(x, x), y, relay.where(relay.not_equal(y, y), x, f(x, y)))
+
+    return convert
+
+
+each({"fmax": relay.maximum, "fmin": relay.minimum}, _but_nan)
+
+
+def _shift(f):
+    def convert(x, y):
+        """Of more bits than there are, and of less than none, nothing is left but the sign of what goes right."""
+        x, y = together(x, y)
+        zero, most = c.scalar(0, y), c.scalar(int(dtype_of(x).lstrip("uint")) - 1, y)
+        beyond = relay.logical_or(relay.less(y, zero), relay.greater(y, most))
+        out = f(x, relay.where(beyond, most, y))
+        return out if f is relay.right_shift else relay.where(beyond, c.scalar(0, out), out)
+
+    return convert
+
+
+each({"bitwise_left_shift __lshift__": relay.left_shift, "bitwise_right_shift __rshift__": relay.right_shift}, _shift)

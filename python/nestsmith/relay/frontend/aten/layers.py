@@ -13,6 +13,7 @@ from ...expr import Expr
 from ...op import nn
 from .. import common as c
 from ..recurrent import recurrent
+from ..sampling import grid_sample
 from ..values import Node, array, dtype_of, rank_of, shape_of
 from .table import ATEN, aten, per_axis, scaled
 
@@ -32,6 +33,17 @@ aten("matmul", "mm", "bmm", "dot", "mv")(c.matmul)
 @aten("addmm", "baddbmm")
 def _addmm(bias, a, b, beta=1, alpha=1):
     y = scaled(c.matmul(a, b), alpha)
+    return y if beta == 0 else relay.add(y, scaled(bias, beta))
+
+
+@aten("addmv")
+def _addmv(bias, a, v, beta=1, alpha=1):
+    return _addmm(bias, a, v, beta, alpha)
+
+
+@aten("addbmm")
+def _addbmm(bias, a, b, beta=1, alpha=1):
+    y = scaled(c.reduce("sum", c.matmul(a, b), [0], False), alpha)
     return y if beta == 0 else relay.add(y, scaled(bias, beta))
 
 
@@ -233,6 +245,16 @@ for _d, _method in {1: "linear", 2: "bilinear", 3: "trilinear"}.items():
     aten(f"upsample_{_method}{_d}d")(_interpolation("linear", _d))
     aten(f"upsample_nearest{_d}d")(_interpolation("nearest", _d))
 aten("upsample_bicubic2d")(_interpolation("cubic", 2))
+
+
+_SAMPLED, _BEYOND = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
+
+
+@aten("grid_sampler", "grid_sampler_2d")
+def _grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners):
+    if rank_of(x) != 4:
+        raise OpNotImplemented("sampling of more than two axes is not supported")
+    return grid_sample(x, grid, _SAMPLED[interpolation_mode], _BEYOND[padding_mode], align_corners)
 
 
 # ---- recurrent layers ----

@@ -147,6 +147,27 @@ def _unbind(x, dim=0):
     return [_select(x, dim, i) for i in range(shape_of(x)[dim])]
 
 
+@aten("diagonal", "diagonal_copy", "linalg_diagonal")
+def _diagonal(x, offset=0, dim1=0, dim2=1):
+    return c.diagonal(x, offset, dim1, dim2)
+
+
+@aten("diagonal_scatter")
+def _diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
+    at = np.diagonal(np.arange(math.prod(shape_of(x))).reshape(shape_of(x)), offset, dim1, dim2)
+    return c.scatter(x, array(at.copy(), "int32"), src)
+
+
+@aten("unfold", "unfold_copy")
+def _unfold(x, dimension, size, step):
+    if not rank_of(x):
+        return relay.reshape(x, (size,))
+    axis, rank = dimension % rank_of(x), rank_of(x)
+    first = np.arange(0, shape_of(x)[axis] - size + 1, step)
+    y = relay.take(x, array(first[:, None] + np.arange(size), "int32"), axis=axis)
+    return _permute(y, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
+
+
 @aten("flip")
 def _flip(x, dims):
     for d in dims:
@@ -226,7 +247,9 @@ def _embedding(weight, indices, *_):
 
 @aten("index_select")
 def _index_select(x, dim, index):
-    return c.gather(x, index, dim % rank_of(x))
+    if not rank_of(x):
+        return x
+    return c.gather(x, index if rank_of(index) else relay.expand_dims(index, 0), dim % rank_of(x))
 
 
 @aten("gather")

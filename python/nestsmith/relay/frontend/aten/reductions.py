@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
+from ....error import OpNotImplemented
 from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr
 from .. import common as c
-from ..values import dtype_of, rank_of, shape_of
-from .table import ATEN, aten, listed, scaled
+from ..values import array, dtype_of, rank_of, shape_of
+from .table import ATEN, aten, listed, real, scaled, together
 
 # ---- reductions ----
 
@@ -114,6 +115,8 @@ def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
     ord = 2 if ord is None else float(ord)
     if ord == 2:
         return relay.sqrt(c.reduce("sum", relay.multiply(x, x), axes, keepdim))
+    if ord == 0:
+        return c.reduce("sum", c.cast(relay.not_equal(x, c.scalar(0, x)), dtype_of(x)), axes, keepdim)
     if ord in (1, np.inf, -np.inf):
         return c.reduce({1: "sum", np.inf: "max", -np.inf: "min"}[ord], relay.abs(x), axes, keepdim)
     return relay.power(c.reduce("sum", relay.power(relay.abs(x), c.scalar(ord, x)), axes, keepdim), c.scalar(1 / ord, x))
@@ -121,6 +124,7 @@ def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
 
 @aten("logsumexp")
 def _logsumexp(x, dim, keepdim=False):
+    x = real(x)
     return relay.logsumexp(x, c.axes_of(listed(dim), rank_of(x)), keepdim)
 
 
@@ -145,3 +149,101 @@ aten("sort.stable")(lambda x, stable=None, dim=-1, descending=False: _sort(x, di
 @aten("argsort")
 def _argsort(x, dim=-1, descending=False):
     return relay.argsort(x, dim, not descending, "int64")
+
+
+@aten("dist")
+def _dist(x, y, p=2):
+    return _norm(relay.subtract(*together(x, y)), p)
+
+
+@aten("cdist", "_cdist_forward")
+def _cdist(x, y, p=2, compute_mode=None):
+    return _norm(relay.subtract(relay.expand_dims(x, rank_of(x) - 1), relay.expand_dims(y, rank_of(y) - 2)), p, -1)
+
+
+@aten("kthvalue")
+def _kthvalue(x, k, dim=-1, keepdim=False):
+    if not rank_of(x):
+        return [x, array(0, "int64")]
+    axis = dim % rank_of(x)
+    found = relay.topk(x, k, axis, "both", True, "int64")
+    last = [c.slice_axes(v, [axis], [k - 1], [k], [1]) for v in found]
+    return last if keepdim else [relay.squeeze(v, [axis]) for v in last]
+
+
+@aten("median")
+def _median(x, dim=None, keepdim=False):
+    """The lower one of two."""
+    if dim is None:
+        x = relay.reshape(x, (-1,))
+        return _kthvalue(x, (shape_of(x)[0] + 1) // 2, 0)[0]
+    return _kthvalue(x, (shape_of(x)[dim] + 1) // 2 if rank_of(x) else 1, dim, keepdim)
+
+
+def _running(values, axis, combine):
+    """For each place along `axis`, `combine` of all up to it; `values` are tensors that go together. In log2 n steps, each of which
+    adds what lies as far before as is summed up by then."""
+    extent, step = shape_of(values[0])[axis], 1
+    while step < extent:
+        heads = [c.slice_axes(v, [axis], [0], [step], [1]) for v in values]
+        before = [c.slice_axes(v, [axis], [0], [extent - step], [1]) for v in values]
+        after = [c.slice_axes(v, [axis], [step], [extent], [1]) for v in values]
+        values = [relay.concatenate([h, v], axis) for h, v in zip(heads, combine(before, after))]
+        step *= 2
+    return values
+
+
+@aten("cumprod")
+def _cumprod(x, dim, dtype=None):
+    x = _summed(x, dtype)
+    return _running([x], dim % rank_of(x), lambda a, b: [relay.multiply(a[0], b[0])])[0] if rank_of(x) else x
+
+
+@aten("logcumsumexp")
+def _logcumsumexp(x, dim):
+    def both(a, b):
+        high, far = relay.maximum(a[0], b[0]), relay.negative(relay.abs(relay.subtract(a[0], b[0])))
+        return [relay.add(high, relay.log(relay.add(c.scalar(1, high), relay.exp(far))))]
+
+    return _running([x], dim % rank_of(x), both)[0] if rank_of(x) else x
+
+
+def _running_most(better):
+    def convert(x, dim):
+        """Extremes and their places, of equal ones the last."""
+        if not rank_of(x):
+            return [x, array(0, "int64")]
+        axis = dim % rank_of(x)
+        lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
+        places = array(np.broadcast_to(np.arange(shape_of(x)[axis]).reshape(lift), shape_of(x)).copy(), "int64")
+
+        def both(a, b):
+            later = better(b[0], a[0])
+            return [relay.where(later, q, p) for p, q in zip(a, b)]
+
+        kind = dtype_of(x)
+        y, at = _running([relay.cast(x, "int8") if kind == "bool" else x, places], axis, both)
+        return [c.cast(y, kind), at]
+
+    return convert
+
+
+aten("cummax")(_running_most(relay.greater_equal))
+aten("cummin")(_running_most(relay.less_equal))
+
+
+@aten("searchsorted.Tensor", "searchsorted.Scalar")
+def _searchsorted(sequence, value, out_int32=False, right=False, side=None, sorter=None):
+    """How many elements come before each value."""
+    if sorter is not None:
+        raise OpNotImplemented("a sorter is not supported; sort the sequence before")
+    sequence, value = together(sequence, value)
+    shape = shape_of(value)
+    lifted = relay.expand_dims(value, rank_of(value))
+    sequence = sequence if rank_of(sequence) == 1 else relay.expand_dims(sequence, rank_of(sequence) - 1)
+    before = (relay.less_equal if right or side == "right" else relay.less)(sequence, lifted)
+    found = relay.sum(relay.cast(before, "int32"), [len(shape)])
+    return found if out_int32 else relay.cast(found, "int64")
+
+
+aten("bucketize.Tensor", "bucketize.Scalar")(lambda x, boundaries, out_int32=False, right=False: _searchsorted(boundaries, x, out_int32, right))
