@@ -173,7 +173,8 @@ def _key(target):
 
 def _converter(table, target):
     key, overload = _key(target), getattr(target, "_overloadname", "default")
-    return table.get(f"{key}.{overload}") or table.get(key)
+    plain = key.removesuffix("_copy")  # of views: the same values in memory of their own
+    return table.get(f"{key}.{overload}") or table.get(key) or table.get(f"{plain}.{overload}") or table.get(plain)
 
 
 def _label(node):

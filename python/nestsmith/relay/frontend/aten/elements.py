@@ -18,7 +18,7 @@ from .table import ATEN, as_type, aten, each, real, result_type, together
 
 # ---- element by element ----
 
-for _n in ("abs", "neg:negative", "floor", "ceil", "trunc", "sign"):
+for _n in ("abs", "neg:negative", "floor", "ceil", "trunc"):
     _aten, _, _ours = _n.partition(":")
     aten(_aten)(lambda x, f=getattr(relay, _ours or _aten): f(x))
 for _n in ("exp", "log", "log2", "log10", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos",
@@ -35,7 +35,9 @@ each(
         "hardswish": lambda x: c.activation("HardSwish", x),
         "log_sigmoid": lambda x: relay.negative(c.softplus(relay.negative(x))),
         "softsign": lambda x: c.activation("Softsign", x),
-        "square": lambda x: relay.multiply(x, x),
+        "sign sgn": lambda x: x if dtype_of(x) == "bool" else relay.sign(x),
+        "signbit": lambda x: relay.less(_copysign(c.scalar(1, real(x)), x), c.scalar(0, real(x))),
+        "square": lambda x: relay.multiply(x, x) if dtype_of(x) != "bool" else relay.cast(x, "int64"),
         "reciprocal": lambda x: relay.divide(c.scalar(1, real(x)), real(x)),
         "log1p": lambda x: relay.log(relay.add(c.scalar(1, real(x)), real(x))),
         "expm1": lambda x: relay.subtract(relay.exp(real(x)), c.scalar(1, real(x))),
@@ -114,9 +116,12 @@ def _glu(x, dim=-1):
 
 @aten("round")
 def _round(x, decimals=0):
-    if decimals:
-        raise OpNotImplemented("rounding to decimals is not supported")
-    return c.round_even(x)
+    if not decimals:
+        return c.round_even(x)
+    there, back = (c.scalar(10.0 ** abs(decimals), x) for _ in range(2))
+    if decimals < 0:
+        return relay.multiply(c.round_even(relay.divide(x, there)), back)
+    return relay.divide(c.round_even(relay.multiply(x, there)), back)
 
 
 # ---- two operands ----

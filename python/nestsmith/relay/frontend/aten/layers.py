@@ -179,6 +179,11 @@ def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5, cudnn=False):
     return _affine(x, weight, bias, lambda w, b: nn.group_norm(x, w, b, num_groups, axis=1, epsilon=eps))
 
 
+@aten("native_group_norm")
+def _native_group_norm(x, weight, bias, n, channels, size, groups, eps):
+    return [_group_norm(x, groups, weight, bias, eps), None, None]
+
+
 def _last(x, shape):
     return list(range(rank_of(x) - len(shape), rank_of(x)))
 

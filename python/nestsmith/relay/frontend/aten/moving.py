@@ -16,7 +16,7 @@ from .table import as_type, aten, listed, per_axis, together
 # ---- moving data ----
 
 
-@aten("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
+@aten("view", "reshape", "_unsafe_view", "_reshape_alias")
 def _view(x, size, *_):
     if isinstance(size, str):
         raise OpNotImplemented("a view of the bits as another type is not supported")
@@ -67,11 +67,11 @@ def _unsqueeze(x, dim):
 @aten("squeeze")
 def _squeeze(x, dim=None):
     shape = shape_of(x)
-    gone = [a for a in c.axes_of(listed(dim), len(shape)) if shape[a] == 1]
+    gone = [a for a in c.axes_of([dim] if isinstance(dim, int) else dim, len(shape)) if shape[a] == 1]
     return relay.squeeze(x, gone) if gone else x
 
 
-@aten("expand", "expand_copy", "broadcast_to")
+@aten("expand", "broadcast_to")
 def _expand(x, size, implicit=False):
     shape = (1,) * (len(size) - rank_of(x)) + shape_of(x)
     return c.expand(x, [n if s == -1 else s for n, s in zip(shape, size)])
@@ -147,7 +147,7 @@ def _unbind(x, dim=0):
     return [_select(x, dim, i) for i in range(shape_of(x)[dim])]
 
 
-@aten("diagonal", "diagonal_copy", "linalg_diagonal")
+@aten("diagonal", "linalg_diagonal")
 def _diagonal(x, offset=0, dim1=0, dim2=1):
     return c.diagonal(x, offset, dim1, dim2)
 
@@ -158,7 +158,7 @@ def _diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
     return c.scatter(x, array(at.copy(), "int32"), src)
 
 
-@aten("unfold", "unfold_copy")
+@aten("unfold")
 def _unfold(x, dimension, size, step):
     if not rank_of(x):
         return relay.reshape(x, (size,))
@@ -317,7 +317,11 @@ def _index_put(x, indices, values, accumulate=False):
 
 
 @aten("scatter")
-def _scatter(x, dim, index, src, reduction="none"):
+def _scatter(x, dim, index, src, reduction="none", reduce=None):
+    if reduce is not None:
+        reduction = {"multiply": "mul"}.get(reduce, reduce)
+    if reduction in ("max", "min") and dtype_of(x) == "bool":
+        return relay.cast(_scatter(relay.cast(x, "int8"), dim, index, relay.cast(src, "int8"), reduction), "bool")
     src, shape = as_type(src, dtype_of(x)), shape_of(index)
     if rank_of(src):  # what lies beyond the index is not used
         src = c.slice_axes(src, range(len(shape)), [0] * len(shape), shape, [1] * len(shape))
@@ -325,6 +329,16 @@ def _scatter(x, dim, index, src, reduction="none"):
 
 
 aten("scatter_add")(lambda x, dim, index, src: _scatter(x, dim, index, src, "add"))
+
+
+_COMBINED = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+@aten("scatter_reduce.two")
+def _scatter_reduce(x, dim, index, src, reduce, include_self=True):
+    if reduce not in _COMBINED or not include_self:
+        raise OpNotImplemented("means, and results without what was there, are not supported")
+    return _scatter(x, dim, index, src, _COMBINED[reduce])
 
 
 @aten("slice_scatter")
