@@ -110,23 +110,31 @@ static void score_states(void *arg) {
   }
 }
 
-/* Runs `make` for each slot of the chunk, each under its own protection, then scores what came out. Nothing is done any more
- * when the call is to end: it was interrupted, or its scorer failed. */
+/* Scores what was staged; the context forgets it. */
+static void finish(Job *j) {
+  ErrCode c = j->n_state > 0 ? err_try(&j->w->err, score_states, j) : NS_OK;
+  if (c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) pol_ends(j->w, c);
+  ir_release(j->w->ctx, j->w->base);
+  j->n_state = 0;
+}
+
+/* Runs `make` for each slot of the chunk, each under its own protection, and scores what came out: at once, while it is in the
+ * processor's caches, or all together for somebody who wants to see states. Nothing is done any more when the call is to end: it was
+ * interrupted, or its scorer failed. */
 static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
   Job j = *shared;
   const atomic_int *stop = j.p->err.interrupt;
   j.w = &j.p->worker[worker];
-  if ((stop && *stop) || j.w->score_code != NS_OK) return;
+  if (stop && *stop) return;
   int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
-  for (j.at = (int)item * CHUNK; j.at < end; j.at++) {
+  for (j.at = (int)item * CHUNK; j.at < end && j.w->score_code == NS_OK; j.at++) {
     j.id = 0;
     ErrCode c = err_try(&j.w->err, make, &j);
     if (c == NS_ERR_MEMORY) pol_ends(j.w, c); /* says nothing of the candidate */
     if (c == NS_ERR_VALUE && j.id) memo_put(j.p->memo, j.id, &(Met){.have = MET_REFUSED});
+    if (j.by != BY_STATES) finish(&j);
   }
-  ErrCode c = j.n_state > 0 ? err_try(&j.w->err, score_states, &j) : NS_OK;
-  if (c == NS_ERR_RUNTIME || c == NS_ERR_INTERRUPT || c == NS_ERR_MEMORY) pol_ends(j.w, c);
-  ir_release(j.w->ctx, j.w->base);
+  finish(&j);
 }
 
 static void make_sample(void *arg) {
