@@ -110,7 +110,8 @@ const char *text_control(const char *s);
 int text_vprint(char *to, size_t n, const char *fmt, va_list ap) NS_PRINTF(3, 0);
 
 /* ---- hash maps (map.c): open addressing, keys are 64-bit numbers or strings; values int32 ---- */
-typedef struct { Arena *arena; uint64_t *key; int32_t *val; int32_t len, cap; } MapU64;
+typedef struct { uint64_t key; int32_t val; } MapSlot;
+typedef struct { Arena *arena; MapSlot *slot; int32_t len, cap; } MapU64;
 void mapu_init(MapU64 *m, Arena *a);
 int32_t mapu_get(const MapU64 *m, uint64_t key, int32_t missing);
 void mapu_set(MapU64 *m, uint64_t key, int32_t val);

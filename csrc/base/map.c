@@ -38,40 +38,32 @@ void mapu_init(MapU64 *m, Arena *a) {
   m->arena = a;
 }
 
-static int32_t mapu_slot(const MapU64 *m, uint64_t key) {
-  uint32_t mask = (uint32_t)m->cap - 1, i = (uint32_t)mix64(key) & mask;
-  while (m->val[i] != FREE && m->key[i] != key) i = (i + 1) & mask;
-  return (int32_t)i;
+/* One product: half of the maps live for a candidate and have a dozen small keys. */
+static MapSlot *mapu_slot(const MapU64 *m, uint64_t key) {
+  uint32_t mask = (uint32_t)m->cap - 1, i = (uint32_t)(((key ^ key >> 32) * 0xd6e8feb86659fd93u) >> 32) & mask;
+  while (m->slot[i].val != FREE && m->slot[i].key != key) i = (i + 1) & mask;
+  return &m->slot[i];
 }
 
 int32_t mapu_get(const MapU64 *m, uint64_t key, int32_t missing) {
   if (!m->cap) return missing;
-  int32_t i = mapu_slot(m, key);
-  return m->val[i] == FREE ? missing : m->val[i];
+  const MapSlot *s = mapu_slot(m, key);
+  return s->val == FREE ? missing : s->val;
 }
 
 void mapu_set(MapU64 *m, uint64_t key, int32_t val) {
   err_assert(arena_err(m->arena), val != FREE);
   if ((m->len + 1) * 3 > m->cap * 2) {
     MapU64 old = *m;
-    int32_t cap = old.cap ? old.cap * 2 : 16;
-    uint64_t *keys = arena_array(m->arena, uint64_t, cap);
-    int32_t *vals = arena_array(m->arena, int32_t, cap);
-    m->key = keys;
-    m->val = vals;
-    m->cap = cap;
-    for (int32_t i = 0; i < cap; i++) m->val[i] = FREE;
-    for (int32_t i = 0; i < old.cap; i++) {
-      if (old.val[i] == FREE) continue;
-      int32_t j = mapu_slot(m, old.key[i]);
-      m->key[j] = old.key[i];
-      m->val[j] = old.val[i];
-    }
+    m->cap = old.cap ? old.cap * 2 : 16;
+    m->slot = arena_array(m->arena, MapSlot, m->cap);
+    for (int32_t i = 0; i < m->cap; i++) m->slot[i].val = FREE;
+    for (int32_t i = 0; i < old.cap; i++)
+      if (old.slot[i].val != FREE) *mapu_slot(m, old.slot[i].key) = old.slot[i];
   }
-  int32_t i = mapu_slot(m, key);
-  if (m->val[i] == FREE) m->len++;
-  m->key[i] = key;
-  m->val[i] = val;
+  MapSlot *s = mapu_slot(m, key);
+  if (s->val == FREE) m->len++;
+  *s = (MapSlot){key, val};
 }
 
 void maps_init(MapStr *m, Arena *a) {
