@@ -52,7 +52,8 @@ int axis_new(IrCtx *c, Stage *st, Axis a) {
 }
 
 static int axis_root(IrCtx *c, Stage *st, const TeAxis *t, IterKind kind) {
-  Axis a = {.name = name_clean(ir_arena(c), t->name),
+  bool clean = !strpbrk(t->name, ".@") && !strstr(t->name, "outer") && !strstr(t->name, "inner");
+  Axis a = {.name = clean ? t->name : name_clean(ir_arena(c), t->name),
             .sname = t->name,
             .var = t->var,
             .handle = t->var,

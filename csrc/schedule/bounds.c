@@ -21,6 +21,10 @@ typedef struct {
   Lin min, ext;
 } Dom;
 typedef struct {
+  VarId var;
+  Span is;
+} Meaning;
+typedef struct {
   int32_t stage, leaf;
 } PathLoop;
 typedef struct {
@@ -33,11 +37,10 @@ typedef struct {
   int *n_path; /* loops around each stage, innermost first */
   ScopeKind *scope;
   char *done, *leads; /* leads: row p, column k: inlined stage k reads p, maybe through others */
-  MapU64 env;
-  VEC(Span) spans; /* what variables stand for: variable -> span */
-  int *first_edge; /* per stage: first edge of the DAG in which it consumes */
-  int visits;      /* of operations while one index is evaluated */
-  MapU64 known;    /* behind EX_PLAIN_VISITS: expression -> place in `kept` */
+  VEC(Meaning) env;   /* what variables stand for: a dozen, the latest word counts */
+  int *first_edge;    /* per stage: first edge of the DAG in which it consumes */
+  int visits;         /* of operations while one index is evaluated */
+  MapU64 known;       /* behind EX_PLAIN_VISITS: expression -> place in `kept` */
   VEC(Span) kept;
 } Infer;
 
@@ -212,18 +215,18 @@ static bool relaxed(const Axis *x, bool inside, ScopeKind scope) {
 
 static Span point(Lin x) { return (Span){x, x, false}; }
 static Span full(Infer *f, Dom d) { return (Span){d.min, lin_addc(&f->L, lin_add(&f->L, d.min, d.ext), -1), false}; }
-static bool covers(Infer *f, Span x, Dom d) {
-  if (x.inf) return false;
-  Span w = full(f, d);
-  return lin_eq(x.lo, w.lo) && lin_eq(x.hi, w.hi);
-}
+static bool covers(Infer *f, Span x, Dom d) { return !x.inf && lin_eq(x.lo, d.min) && lin_eq(x.hi, full(f, d).hi); }
 static bool is_point(Span x) { return !x.inf && lin_eq(x.lo, x.hi); }
 static const Span NOTHING = {.inf = true};
 
-static void bind(Infer *f, VarId v, Span x) {
-  vec_push(f->m, &f->spans, x);
-  mapu_set(&f->env, (uint64_t)v, f->spans.len - 1);
+static void bind(Infer *f, VarId v, Span x) { vec_push(f->m, &f->env, ((Meaning){v, x})); }
+
+/* Many ends are the same: a loop that is fixed. They are computed once. */
+static Span span_add(Infer *f, Span a, Span b) {
+  Lin lo = lin_add(&f->L, a.lo, b.lo);
+  return (Span){lo, is_point(a) && is_point(b) ? lo : lin_add(&f->L, a.hi, b.hi), false};
 }
+static Span span_shift(Infer *f, Span a, Lin by) { return span_add(f, a, point(by)); }
 
 static Span span_scale(Infer *f, Span a, Lin k) {
   LinCtx *L = &f->L;
@@ -265,7 +268,7 @@ static Span eval2(Infer *f, ExprId e, ExprKind k) {
   if (k == IR_DIV || k == IR_MOD) return nonneg(f, a) && nonneg(f, b) ? span_div(f, a, b, k == IR_MOD) : NOTHING;
   if (k == IR_MUL) return is_point(b) ? span_scale(f, a, b.lo) : is_point(a) ? span_scale(f, b, a.lo) : NOTHING;
   if (a.inf || b.inf) return NOTHING;
-  if (k == IR_ADD) return (Span){lin_add(L, a.lo, b.lo), lin_add(L, a.hi, b.hi), false};
+  if (k == IR_ADD) return span_add(f, a, b);
   if (k == IR_SUB) return (Span){lin_sub(L, a.lo, b.hi), lin_sub(L, a.hi, b.lo), false};
   if (k == IR_MIN) return (Span){lin_min(L, a.lo, b.lo), lin_min(L, a.hi, b.hi), false};
   return (Span){lin_max(L, a.lo, b.lo), lin_max(L, a.hi, b.hi), false};
@@ -285,10 +288,10 @@ static Span eval(Infer *f, ExprId e) {
   }
   switch (n.kind) {
   case IR_INT: return point(lin_const(n.u.i));
-  case IR_VAR: {
-    int i = mapu_get(&f->env, (uint64_t)n.sym, -1);
-    return i >= 0 ? f->spans.at[i] : point(lin_atom(&f->L, e));
-  }
+  case IR_VAR:
+    for (int i = f->env.len - 1; i >= 0; i--)
+      if (f->env.at[i].var == n.sym) return f->env.at[i].is;
+    return point(lin_atom(&f->L, e));
   case IR_SELECT: return span_union(f, eval(f, ir_kid(f->c, e, 1)), eval(f, ir_kid(f->c, e, 2)));
   case IR_CAST: { /* between types that hold every index; others may wrap around */
     DType from = ir_type(f->c, ir_kid(f->c, e, 0));
@@ -311,31 +314,32 @@ static Span range_of(Infer *f, ExprId e) {
 /* ---- sets from leaves to roots ---- */
 
 static Span up_split(Infer *f, const Dom *d, const Rel *r, const Span *up) {
-  LinCtx *L = &f->L;
   Span o = up[r->outer], i = up[r->inner];
   if (covers(f, o, d[r->outer]) && covers(f, i, d[r->inner])) return full(f, d[r->parent]);
   Span p = span_scale(f, o, d[r->inner].ext);
   if (p.inf || i.inf) return NOTHING;
-  return (Span){lin_add(L, lin_add(L, p.lo, i.lo), d[r->parent].min),
-                lin_add(L, lin_add(L, p.hi, i.hi), d[r->parent].min), false};
+  return span_shift(f, span_add(f, p, i), d[r->parent].min);
 }
 
 static void up_fuse(Infer *f, const Dom *d, const Rel *r, Span *up) {
   LinCtx *L = &f->L;
   Span x = up[r->parent];
   Dom od = d[r->outer], id = d[r->inner];
-  Lin len = x.inf ? lin_const(0) : lin_addc(L, lin_sub(L, x.hi, x.lo), 1);
+  bool fixed = is_point(x);
+  Lin len = x.inf ? lin_const(0) : fixed ? lin_const(1) : lin_addc(L, lin_sub(L, x.hi, x.lo), 1);
   if (x.inf || lin_is(id.ext, 0) || lin_is(len, 0) || covers(f, x, d[r->parent])) { /* nothing of nothing: all of it */
     up[r->outer] = full(f, od);
     up[r->inner] = full(f, id);
     return;
   }
-  up[r->outer] =
-      (Span){lin_add(L, lin_fdiv(L, x.lo, id.ext), od.min), lin_add(L, lin_fdiv(L, x.hi, id.ext), od.min), false};
-  bool in_row = is_point(x) || (lin_is(lin_fmod(L, id.ext, len), 0) && lin_is(lin_fmod(L, x.lo, len), 0));
-  up[r->inner] = in_row ? (Span){lin_add(L, lin_fmod(L, x.lo, id.ext), id.min),
-                                 lin_add(L, lin_fmod(L, x.hi, id.ext), id.min), false}
-                        : full(f, id);
+  Lin row = lin_fdiv(L, x.lo, id.ext);
+  up[r->outer] = span_shift(f, (Span){row, fixed ? row : lin_fdiv(L, x.hi, id.ext), false}, od.min);
+  if (!fixed && !(lin_is(lin_fmod(L, id.ext, len), 0) && lin_is(lin_fmod(L, x.lo, len), 0))) {
+    up[r->inner] = full(f, id);
+    return;
+  }
+  Lin in = lin_fmod(L, x.lo, id.ext);
+  up[r->inner] = span_shift(f, (Span){in, fixed ? in : lin_fmod(L, x.hi, id.ext), false}, id.min);
 }
 
 static void sets_upwards(Infer *f, const Stage *st, const Dom *d, Span *up) {
@@ -348,7 +352,7 @@ static void sets_upwards(Infer *f, const Stage *st, const Dom *d, Span *up) {
     else if (r->kind == REL_REBASE) {
       Span x = up[r->outer];
       if (!x.inf && !covers(f, x, d[r->outer]))
-        x = (Span){lin_add(&f->L, x.lo, d[r->parent].min), lin_add(&f->L, x.hi, d[r->parent].min), false};
+        x = span_shift(f, x, d[r->parent].min);
       else
         x = full(f, d[r->parent]);
       up[r->parent] = x;
@@ -383,8 +387,7 @@ static void reader_sets(Infer *f, int p, int q) {
     else
       up[k] = point(lin_atom(&f->L, ex_var(f->c, st->axes.at[k].var)));
   }
-  f->spans.len = 0;
-  mapu_init(&f->env, f->m);
+  f->env.len = 0;
   for (int i = 0; i < f->n_path[q]; i++) {
     PathLoop l = f->path[q][i];
     if (at.stage == l.stage && at.leaf == l.leaf) inside = false;
@@ -429,9 +432,11 @@ static void touched(Infer *f, int p, int q, Span *region, bool *any) {
       Span idx[e->rank + 1];
       for (int i = 0; i < e->rank; i++) idx[i] = range_of(f, e->index[a][i]);
       if (through) {
+        int outside = f->env.len;
         for (int i = 0; i < e->rank; i++)
           bind(f, op->axis[i].var, idx[i].inf ? full(f, (Dom){lin_const(0), lin_of(&f->L, t->shape[i])}) : idx[i]);
         touched(f, p, e->producer, region, any);
+        f->env.len = outside;
         continue;
       }
       for (int i = 0; i < e->rank; i++) {
@@ -626,7 +631,6 @@ void state_infer_bounds(State *s) {
   Infer f = {.s = s, .c = s->ctx, .m = ir_arena(s->ctx)};
   int n = s->stage.len;
   lin_init(&f.L, s->ctx);
-  mapu_init(&f.env, f.m);
   f.dom = arena_array(f.m, Dom *, n);
   f.path = arena_array(f.m, PathLoop *, n);
   f.n_path = arena_array(f.m, int, n);

@@ -96,6 +96,7 @@ static Lin merge_digits(LinCtx *L, Lin a) {
 static Lin combine(LinCtx *L, Lin a, Lin b, int64_t kb) { /* a + kb*b */
   Lin r = {.c = cadd(L, a.c, cmul(L, b.c, kb))};
   if (!b.n) return (Lin){r.c, a.n, a.t};
+  if (!a.n && kb == 1) return (Lin){r.c, b.n, b.t};
   LinTerm *t = arena_array(L->m, LinTerm, a.n + b.n);
   int i = 0, j = 0, digits = 0;
   while (i < a.n || j < b.n) {
