@@ -89,12 +89,17 @@ static ExprId reciprocal(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   return ex_mul(c, a, ex_flt(c, ir_type(c, b), 1.0 / ir_node(c, b)->u.f));
 }
 static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, reciprocal, arg); }
+static bool divides(const IrCtx *c) { /* most programs do not: looking through a table is faster than through a tree */
+  for (ExprId e = 1; e <= ir_count(c); e++)
+    if (ir_kind(c, e) == IR_DIV && ir_type(c, e).code == DT_FLOAT) return true;
+  return false;
+}
 
 void pass_simplify(Func *f) {
   Arith *a = ar_new(f->ctx);
   if (f->use == LOW_FEATURES) ar_reduce(a);
   f->body = low_simplify(f->ctx, a, f->body);
   StmtMap m = {NULL, reciprocals, NULL};
-  if (f->use == LOW_FEATURES && f->body) f->body = st_map(f->ctx, f->body, &m);
+  if (f->use == LOW_FEATURES && f->body && divides(f->ctx)) f->body = st_map(f->ctx, f->body, &m);
   low_verify(f, "simplify");
 }

@@ -61,11 +61,22 @@ int access_gather(IrCtx *c, const Stmt *store, Access *out, int max) {
   return g.n;
 }
 
-bool access_uses(IrCtx *c, const Access *a, VarId v) {
+typedef struct {
+  int n;
+  const VarId *v;
+  bool *out;
+} Named;
+static void name(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *x = ir_node(c, e);
+  const Named *k = arg;
+  for (int i = 0; i < k->n && x->kind == IR_VAR; i++)
+    if (k->v[i] == x->sym) k->out[i] = true;
+}
+void access_vars(IrCtx *c, const Access *a, int n, const VarId *v, bool *out) {
+  Named k = {n, v, out};
+  memset(out, 0, sizeof *out * (size_t)n);
   for (int l = 0; l < a->n_lists; l++)
-    for (int d = 0; d < a->rank; d++)
-      if (ex_uses_var(c, a->list[l][d], v)) return true;
-  return false;
+    for (int d = 0; d < a->rank; d++) ex_post_order(c, a->list[l][d], name, &k);
 }
 
 /* ---- steps ---- */
@@ -109,15 +120,18 @@ int64_t access_step(IrCtx *c, const Access *a, VarId var) {
 }
 
 /* ---- intervals ---- */
+struct RangeOf {
+  int64_t lo, hi;
+  int32_t seen;
+};
+
 void ranges_init(Ranges *r, IrCtx *c) {
   Arena *a = ir_arena(c);
   memset(r, 0, sizeof *r);
   r->c = c, r->n_vars = ir_mark(c).vars + 1, r->n_exprs = ir_count(c) + 1, r->stamp = 1;
   r->var_lo = arena_array(a, int64_t, r->n_vars);
   r->var_hi = arena_array(a, int64_t, r->n_vars);
-  r->lo = arena_array(a, int64_t, r->n_exprs);
-  r->hi = arena_array(a, int64_t, r->n_exprs);
-  r->seen = arena_array(a, int32_t, r->n_exprs);
+  r->known = arena_array(a, struct RangeOf, r->n_exprs);
 }
 
 void ranges_set(Ranges *r, VarId v, int64_t lo, int64_t hi) {
@@ -169,8 +183,9 @@ void ranges_of(Ranges *r, ExprId e, int64_t *lo, int64_t *hi) {
     *lo = r->var_lo[n->sym], *hi = r->var_hi[n->sym];
     return;
   }
-  if (r->seen[e] == r->stamp) {
-    *lo = r->lo[e], *hi = r->hi[e];
+  struct RangeOf *known = &r->known[e];
+  if (known->seen == r->stamp) {
+    *lo = known->lo, *hi = known->hi;
     return;
   }
   *lo = *hi = 0;
@@ -185,7 +200,7 @@ void ranges_of(Ranges *r, ExprId e, int64_t *lo, int64_t *hi) {
   } else if (n->n == 2 && k != IR_LOAD && k != IR_CALL) {
     binary(r, k, ir_kid(r->c, e, 0), ir_kid(r->c, e, 1), lo, hi);
   }
-  r->lo[e] = *lo, r->hi[e] = *hi, r->seen[e] = r->stamp;
+  *known = (struct RangeOf){*lo, *hi, r->stamp};
 }
 
 void access_region(Ranges *r, const Access *a, double *dims) {

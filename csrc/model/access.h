@@ -16,7 +16,8 @@ typedef struct {
 
 /* All accesses of a store: the stored buffer first, then the buffers read in visiting order, merged per buffer. */
 int access_gather(IrCtx *c, const Stmt *store, Access *out, int max);
-bool access_uses(IrCtx *c, const Access *a, VarId v);
+/* Which of n variables the index lists name. */
+void access_vars(IrCtx *c, const Access *a, int n, const VarId *v, bool *out);
 int64_t access_step(IrCtx *c, const Access *a,
                     VarId v); /* elements that one step of v moves the access; 0: v does not occur */
 int access_bytes(DType t);
@@ -25,8 +26,8 @@ int access_bytes(DType t);
 typedef struct {
   IrCtx *c;
   int32_t n_vars, n_exprs, stamp;
-  int64_t *var_lo, *var_hi, *lo, *hi;
-  int32_t *seen;
+  int64_t *var_lo, *var_hi;
+  struct RangeOf *known; /* by expression */
 } Ranges;
 void ranges_init(Ranges *r, IrCtx *c); /* no variable or expression may be made in c while r is in use */
 void ranges_set(Ranges *r, VarId v, int64_t lo, int64_t hi);

@@ -52,6 +52,7 @@ typedef struct {
   bool gpu;
   int unroll, line;                      /* line: cache line bytes */
   VEC(Block) free;                       /* O9: the reference's free list */
+  bool uses[MAX_ACCESS][MAX_LOOPS];      /* does an access of the store depend on a loop? */
   double region[MAX_ACCESS];             /* region size of an access under the outermost loop */
   double dims[MAX_ACCESS][ACC_MAX_RANK]; /* per dimension region extents under the outermost loop */
   Ranges ranges;
@@ -117,7 +118,8 @@ static double capped(Ext *x, const Access *a, const double *dims) {
   return size > 0 ? size : 0;
 }
 
-/* Region sizes of every access under every loop, innermost first; fills the books. mem[l]: bytes touched under loop l.
+/* Region sizes of every access under every loop, innermost first; fills the books. mem[l]: bytes touched under loop l. A loop
+ * that an access does not depend on leaves its region as it is.
  */
 static void touch(Ext *x, int n_acc, const Access *acc, double *mem) {
   for (int i = 0; i < x->n_loops; i++) ranges_set(&x->ranges, x->loop[i].var, x->loop[i].min, x->loop[i].min);
@@ -126,13 +128,14 @@ static void touch(Ext *x, int n_acc, const Access *acc, double *mem) {
     ranges_set(&x->ranges, l->var, l->min, l->min + l->extent - 1);
     mem[i] = 0;
     for (int a = 0; a < n_acc; a++) {
-      double *dims = x->dims[a];
-      access_region(&x->ranges, &acc[a], dims);
-      double r = 1;
-      for (int d = 0; d < acc[a].rank; d++) r *= dims[d];
-      if (x->rules == FEAT_RULES_REPAIRED) r = capped(x, &acc[a], dims);
-      r = r > 0 ? r : 0;
-      if (i == 0) x->region[a] = r;
+      double *dims = x->dims[a], r = 1;
+      if (x->uses[a][i] || i == x->n_loops - 1) {
+        access_region(&x->ranges, &acc[a], dims);
+        for (int d = 0; d < acc[a].rank; d++) r *= dims[d];
+        if (x->rules == FEAT_RULES_REPAIRED) r = capped(x, &acc[a], dims);
+        x->region[a] = r > 0 ? r : 0;
+      }
+      r = x->region[a];
       mem[i] += r * acc[a].bytes;
       book_add(x, l, acc[a].buf, r, acc[a].bytes);
     }
@@ -156,12 +159,12 @@ typedef struct {
   double iter, bytes, count;
 } Reuse;
 
-static Reuse reuse_of(Ext *x, const Access *a) {
+static Reuse reuse_of(Ext *x, const Access *a, const bool *uses) {
   double dist = 1, bytes = -1;
   for (int i = x->n_loops - 1; i >= 0; i--) {
     Loop *l = &x->loop[i];
     double ext = (double)l->extent;
-    if (!access_uses(x->c, a, l->var)) {
+    if (!uses[i]) {
       if (bytes < 0) bytes = book_elem_bytes(x, l);
       return (Reuse){REUSE_LOOP, dist, bytes, ext};
     }
@@ -186,11 +189,11 @@ typedef struct {
   double v[FEAT_SLOT_N];
 } Slot;
 
-static double lines_of(Ext *x, const Access *a, double p, double *stride) {
+static double lines_of(Ext *x, const Access *a, const bool *uses, double p, double *stride) {
   double rho = 1, s = 0;
   int inner = x->n_loops - 1;
   for (int i = inner; i >= 0; i--) {
-    s = (double)access_step(x->c, a, x->loop[i].var);
+    s = uses[i] || a->rank == 0 ? (double)access_step(x->c, a, x->loop[i].var) : 0;
     if (i == inner) *stride = s;
     if (s != 0) break;
     rho *= (double)x->loop[x->rules == FEAT_RULES_REFERENCE ? inner : i].extent; /* O3 */
@@ -229,11 +232,11 @@ static void fill_slot(Ext *x, Slot *s, double p, const Access *acc) {
     bool ref = x->rules == FEAT_RULES_REFERENCE;
     double region = x->region[s->index];
     unique = a->bytes * (ref ? first_in_book(x, &x->loop[0], a->buf, region) : region); /* O5 */
-    lines = lines_of(x, a, p, &stride);
+    lines = lines_of(x, a, x->uses[s->index], p, &stride);
     int of = ref ? 0 : s->index;
     ulines = fmax(1, unique / fmin(run_of(x, a, acc[of].rank, x->dims[of]), x->line));
   }
-  Reuse r = reuse_of(x, a);
+  Reuse r = reuse_of(x, a, x->uses[s->index]);
   double part = r.count > 0.5 ? 1 / r.count : 2;
   v[3] = p * a->bytes, v[4] = unique, v[5] = lines, v[6] = ulines;
   v[7 + r.type] = 1;
@@ -322,7 +325,7 @@ static double executions(const Ext *x, const Access *store) {
       bool again = false;
       for (int j = i + 1; j < x->n_loops && for_is_thread(l->kind); j++) again |= x->loop[j].kind == l->kind;
       if (again) continue;
-      if (ir_buffer(x->c, store->buf)->scope == SC_SHARED && !access_uses(x->c, store, l->var)) continue;
+      if (ir_buffer(x->c, store->buf)->scope == SC_SHARED && !x->uses[0][i]) continue; /* the store is access 0 */
     }
     p *= (double)l->extent;
   }
@@ -363,7 +366,10 @@ static void on_store(Ext *x, const Stmt *s) {
     if (k == IR_INT || k == IR_FLT) return;
   }
   Access acc[MAX_ACCESS];
+  VarId var[MAX_LOOPS];
   int n = access_gather(x->c, s, acc, MAX_ACCESS);
+  for (int i = 0; i < x->n_loops; i++) var[i] = x->loop[i].var;
+  for (int a = 0; a < n; a++) access_vars(x->c, &acc[a], x->n_loops, var, x->uses[a]);
   double mem[MAX_LOOPS], cnt[16] = {0}, p = executions(x, &acc[0]), flops = 0;
   touch(x, n, acc, mem);
   Row *r = row_for(x, s->u.store.buf);
@@ -458,6 +464,7 @@ Features feat_extract(const Func *loops, FeatRules rules, bool log) {
     f.name[r] = ir_buffer(c, x->rows.at[r]->buf)->name;
     for (int i = 0; i < FEAT_N; i++) {
       double v = x->rows.at[r]->raw[i];
+      if (v == 0) continue; /* two thirds of them; 0 it stays */
       bool plain = !log || is_flag(i);
       f.row[r][i] = plain ? (float)v : rules == FEAT_RULES_REFERENCE ? slog_single((float)v) : (float)slog(v);
     }
