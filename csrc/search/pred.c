@@ -169,8 +169,15 @@ int sp_final_stage(int n, const Step *steps, int from, int stage) {
 Step *sp_steps_copy(Arena *a, int n, const Step *s, bool lists) {
   Step *out = n ? arena_copy(a, s, sizeof(Step) * (size_t)n) : arena_array(a, Step, 1);
   if (!lists) return out;
+  size_t all = 0;
+  for (int i = 0; i < n; i++) all += s[i].n > 0 ? (size_t)s[i].n : 0;
+  int64_t *at = arena_array(a, int64_t, all); /* all lists in one piece: this is copied for each candidate */
   for (int i = 0; i < n; i++) {
-    if (out[i].n > 0) out[i].list = arena_copy(a, s[i].list, sizeof(int64_t) * (size_t)s[i].n);
+    if (out[i].n > 0) {
+      memcpy(at, s[i].list, sizeof *at * (size_t)s[i].n);
+      out[i].list = at;
+      at += s[i].n;
+    }
     if (out[i].text) out[i].text = arena_strdup(a, s[i].text);
   }
   return out;
