@@ -4,7 +4,8 @@ Per task, on one core: samples tried per second, the share that the GPU verifier
 second, lowered and verified states per second, states bred per second. Then, on two threads, a round of 10,240
 candidates (2,048 samples and four generations) that proposes 64 to measure: ranked by the analytic estimate, and by
 trees trained on 512 records. The goal of a round is one second. Last, eight rounds of a run: search and training take so
-many milliseconds of a core per trial, and a measured candidate is replayed, lowered and described so often.
+many milliseconds of a core per trial, and a measured candidate is replayed, lowered and described so often. The milliseconds of
+two checkouts in turns: trial_cost.py.
 
     PYTHONPATH=python python benchmarks/search_speed.py [cuda|llvm]
 """
@@ -85,25 +86,25 @@ def train(policy):
 
 
 def tuned(dag, target, rounds=8):
-    """Milliseconds of a core for search and training per trial, and how often a measured candidate is made."""
+    """Milliseconds of a core for search and for training per trial, and how often a measured candidate is made."""
     policy, learner, noise = _core.Policy(dag, target, LIMITS, 1, 2), _core.Learner(1), random.Random(1)
     task = learner.task(policy)
     policy.set_scorer(learner.scorer(task))
     policy.sketches()
-    trials = spent = 0
+    trials = search = training = 0
     for _ in range(rounds):
         t0 = time.process_time()
         batch = policy.candidates(64)
-        t1 = time.process_time()
+        search += time.process_time() - t0
         seconds = [policy.estimate(c.state()) * noise.uniform(0.5, 2) for c in batch]
-        t2 = time.process_time()
+        t0 = time.process_time()
         for c, t in zip(batch, seconds):
             policy.report(c, t, True)
             learner.add(task, c, t)
         learner.train(2)
-        spent += time.process_time() - t2 + t1 - t0
+        training += time.process_time() - t0
         trials += len(batch)
-    return 1e3 * spent / trials, [n / trials for n in policy.counts().values()]
+    return 1e3 * search / trials, 1e3 * training / trials, [n / trials for n in policy.counts().values()]
 
 
 def row(name, target, label, make):
@@ -126,13 +127,13 @@ def row(name, target, label, make):
     trees = best(two.round, 64)
     print(f"{name:8}{label:26}{100 * valid:7.1f} %" + "".join(f"{v:11.0f}" for v in per_second), end="")
     print(f"{plain[0]:9.2f} s{trees[0]:9.2f} s{trees[0] / GOAL:8.2f}{trees[1]:9.2f} s", end="")
-    trial, made = tuned(dag, target)
-    print(f"{trial:10.1f}   {'/'.join(f'{n:.2f}' for n in made)}", flush=True)
+    search, training, made = tuned(dag, target)
+    print(f"{search:13.1f}{training:12.2f}   {'/'.join(f'{n:.2f}' for n in made)}", flush=True)
 
 
 def main(targets):
     print(f"{'target':8}{'task':26}{'valid':>9}{'tried/s':>11}{'states/s':>11}{'lowered/s':>11}{'bred/s':>11}", end="")
-    print(f"{'estimate':>11}{'trees':>11}{'of goal':>8}{'core s':>11}{'ms/trial':>10}   made")
+    print(f"{'estimate':>11}{'trees':>11}{'of goal':>8}{'core s':>11}{'ms search':>13}{'ms training':>12}   made")
     for name, target in targets:
         for label, make in TASKS.items():
             row(name, target, label, make)
