@@ -142,7 +142,9 @@ class Worker(Fence, distributed.worker.Worker):
 
 
 class Nanny(Fence, distributed.nanny.Nanny):
-    """A nanny, which takes no orders."""
+    """A nanny. Its worker tells it when it ends for good, so that the server registers again and says so."""
+
+    ANSWERS = frozenset({"close_gracefully"})
 
 
 def configure(silent=True):
