@@ -61,13 +61,14 @@ bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src) {
   const ExprNode *n = ir_node(c, op->result[0]);
   if (op->n != 1 || n->kind != IR_ADD || ir_type(c, src).code == DT_HANDLE) return false;
   ExprId x = ir_kid(c, op->result[0], 0), y = ir_kid(c, op->result[0], 1);
-  bool sum = ir_kind(c, x) == IR_VAR && ir_kind(c, y) == IR_VAR && ir_node(c, x)->sym == op->lhs[0] && ir_node(c, y)->sym == op->rhs[0];
+  bool sum = ir_kind(c, x) == IR_VAR && ir_kind(c, y) == IR_VAR && ir_node(c, x)->sym == op->lhs[0] &&
+             ir_node(c, y)->sym == op->rhs[0];
   return sum && low_fold(c, ex_map(c, src, zero_load, NULL)) == ex_zero(c, ir_type(c, src));
 }
 
 /* May a reduction go on beyond the edge? src: what it adds up, with loads in place of reads; at: the element it is for. */
-bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of, ExprId *const *body, int sid, ExprId src,
-                       const ExprId *at) {
+bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of, ExprId *const *body, int sid,
+                       ExprId src, const ExprId *at) {
   const Stage *st = &s->stage.at[sid];
   BufferId out = mapu_get(buf_of, (uint64_t)st->op->out[0], 0);
   if (!on_chip(c, st, out) || !inside(c, ar, out, at)) return false;

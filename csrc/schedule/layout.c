@@ -189,8 +189,7 @@ static TeOp *transform_op(IrCtx *c, const Rewrite *r) {
     if (stride[i] <= r->dim[i]) continue;
     ExprId inside = ex_bin(c, IR_LT, old[i], ex_i32(c, r->dim[i]));
     DType t = ir_type(c, body);
-    body =
-        ex_if_then_else(c, inside, body, ex_zero(c, t));
+    body = ex_if_then_else(c, inside, body, ex_zero(c, t));
   }
   return te_compute(c, "auto_scheduler_layout_transform", "", n, axis, 1, &body, 0, NULL);
 }

@@ -3,8 +3,8 @@
 from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
 from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
-from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
 from .column_weights import ColumnWeights
+from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
 from .convert_layout import ConvertLayout, LayoutConfig
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
