@@ -7,6 +7,7 @@ from networks import SMALL, logits, numpy_params
 from relay_reference import evaluate, relative_error
 
 from nestsmith import relay, transform
+from nestsmith.auto_scheduler import extract_tasks
 from nestsmith.relay import extract
 from nestsmith.relay.expr import Call, Function, post_order
 from nestsmith.relay.pipeline import fuse_module, optimize
@@ -109,6 +110,16 @@ def test_the_form_of_winograd_that_is_fastest_on_a_cpu(size, ci, co, tile):
         out = optimize(relay.module.IRModule.from_expr(func(body)), Target("llvm"))["main"]
     found = [e.attrs.tile_size for e in post_order(out.body) if isinstance(e, Call) and "winograd_without" in str(e.op_name)]
     assert found == ([tile] if tile else [])
+
+
+@pytest.mark.parametrize("mode", ["never", "fastest"])
+def test_a_convolution_that_stays_direct_is_lowered_so(mode):
+    """13x13 with 192 results: the closed form says direct; the reference's rule, Winograd, is not asked again for the loops."""
+    x, w = relay.var("x", shape=(1, 13, 13, 48)), relay.const(np.zeros((3, 3, 48, 192), "float32"))
+    body = nn.conv2d(x, w, padding=1, channels=192, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO")
+    with transform.PassContext(opt_level=3, config={"relay.winograd": mode}):
+        (task,), _ = extract_tasks(relay.module.IRModule.from_expr(func(body)), None, "llvm")
+    assert len(task.compute_dag.init_state.stages) == 4  # data, padding, weight, sum
 
 
 def test_a_scale_in_front_of_a_residual_addition_stays():

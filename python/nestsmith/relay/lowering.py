@@ -15,6 +15,7 @@ from .op.nn import is_depthwise, pool_axes
 from .op.reduce import real_axes
 from .op.tensor import BINARY, COMPARE
 from .op.transform import layout_shape, parse_layout, slice_ranges
+from .passes import PassContext
 from .transform.alter_layout import winograd_tile
 from .ty import TupleType
 
@@ -264,7 +265,8 @@ def _conv2d(a, x, c, target):
     data, weight = x
     strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
     dtype = c.checked_type.dtype
-    tile = winograd_tile(c, target) if target is not None else None
+    mode = PassContext.current().config.get("relay.winograd", "auto")
+    tile = winograd_tile(c, target, mode) if target is not None else None
     if tile:  # only where the weight is not transformed ahead of time
         return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
     depthwise = is_depthwise(c)
