@@ -125,6 +125,8 @@ def lower(sch, args, name="main", binds=None, simple_mode=False):
         argument; one that is not listed becomes a temporary. Shapes may be symbolic.
     name : str
         Name of the function, shown as ``global_symbol``.
+    binds : None
+        Not supported.
     simple_mode : bool
         Accepted for compatibility; the text is that of the simple mode.
 

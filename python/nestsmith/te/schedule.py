@@ -282,6 +282,9 @@ class Stage:
         product, the last axis belongs to n, or to m if ``transposed``; those that both have are a batch. Padding and other
         stages in front of the sum are inlined. The stage's loops are neither split nor bound: its tiles are given here.
 
+        16-bit floats are multiplied exactly and added up in float32. float32 factors are rounded to TF32 (10 bits behind
+        the first): whoever asks for this allows it.
+
         Parameters
         ----------
         block : tuple of int
@@ -296,9 +299,11 @@ class Stage:
             Blocks that share the sum of one tile, 1 to 64, where there are too few tiles for the device: each takes a part of k,
             and a second kernel adds up the parts, always in the same order.
 
-        16-bit floats are multiplied exactly and added up in float32. float32 factors are rounded to TF32 (10 bits behind
-        the first): whoever asks for this allows it. Raises ValueError for sizes that no machine can do; lowering raises it
-        if the stage is no such product or the target no CUDA device of compute capability 8.0 or newer.
+        Raises
+        ------
+        ValueError
+            For sizes that no machine can do. Lowering raises it if the stage is no such product or the target no CUDA device
+            of compute capability 8.0 or newer.
         """
         self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split)
 
