@@ -117,7 +117,8 @@ CpuPool *cpool_new(int n_threads) {
   pthread_mutex_init(&p->lock, NULL);
   pthread_cond_init(&p->wake, NULL);
   p->thread = calloc((size_t)n_threads, sizeof *p->thread);
-  p->share = aligned_alloc(LINE, sizeof *p->share * (size_t)(n_threads > 0 ? n_threads : 1));
+  void *share;
+  if (posix_memalign(&share, LINE, sizeof *p->share * (size_t)(n_threads > 0 ? n_threads : 1)) == 0) p->share = share;
   p->n = 1;
   p->made = fork_count();
   while (p->thread && p->share && p->n < n_threads && pthread_create(&p->thread[p->n], NULL, thread_main, p) == 0)
