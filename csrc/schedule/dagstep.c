@@ -24,8 +24,12 @@ typedef struct {
   VEC(TensorId) from, to;
 } Swap;
 
+/* What became `a` becomes b at once: a reader of a cache is exchanged a second time if it reads another of them, and who reads
+ * it knows its first tensors only. */
 static void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b) {
   for (int i = 0; i < a->n_out; i++) {
+    for (int k = 0; k < w->to.len; k++)
+      if (w->to.at[k] == a->out[i]) w->to.at[k] = b->out[i];
     vec_push(m, &w->from, a->out[i]);
     vec_push(m, &w->to, b->out[i]);
   }
@@ -81,6 +85,8 @@ static Stage *stage_renew(State *s, int i, const TeOp *op) { /* a fresh stage wi
   Stage *st = &s->stage.at[i], old = *st;
   err_check(S_ERR(s), !old.store_predicate,
             "stage %d (%s) is stored under a condition, whose loops end here; set it afterwards", i, old.op->name);
+  err_check(S_ERR(s), !old.matrix, "stage %d (%s) is on tensor cores and would be made anew; ask for them afterwards",
+            i, old.op->name);
   *st = stage_fresh(s->ctx, op, old.origin);
   st->is_output = old.is_output;
   st->scope = old.scope;

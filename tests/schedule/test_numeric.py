@@ -68,6 +68,21 @@ def test_caches_attached_inside_a_split_fuse():
     check_product(s, args)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("between", [0, 2])
+def test_a_cache_whose_readers_read_each_other(between, turned):
+    x = te.placeholder((4, 8), "int32", name="x")
+    a = last = te.compute((4, 8), lambda i, j: x[i, j] + 1, name="a")
+    for _ in range(between):
+        last = te.compute((4, 8), lambda i, j, p=last: p[i, j] * 2, name="m")
+    b = te.compute((4, 8), lambda i, j: x[i, j] * last[i, j], name="b")
+    c = te.compute((4, 8), lambda i, j: b[i, j] - x[i, j], name="c")
+    s = te.create_schedule(c.op)
+    s.cache_read(x, "global", [b, a] if turned else [a, b])
+    (x,), c = execute(s, [x, c])
+    assert np.array_equal(c, x * ((x + 1) << between) - x)
+
+
 def test_uneven_gpu_tiles():
     args, c, s = matmul(37, 41, 23)
     local = s.cache_write(c, "local")
