@@ -740,8 +740,12 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
   Stmt *body = NULL;
   for (int sid = s->stage.len - 1; sid >= 0; sid--) {
     const Stage *st = &s->stage.at[sid];
+    err_check(
+        ir_err(c), !st->matrix || st->at == AT_ROOT,
+        "stage %s is on tensor cores, whose kernel is its own: it is neither inlined nor computed inside another stage",
+        st->op->name);
     if (st->at != AT_ROOT || st->op->kind == TE_PLACEHOLDER) continue;
-    LowMatrix mx = {s, t, use, &l.buf_of, l.body};
+    LowMatrix mx = {s, t, use, &l.buf_of, l.body, is_arg};
     Stmt *two[2] = {st->matrix ? low_matrix(&mx, sid) : emit_stage(&l, sid), body};
     body = st_seq(c, 2, two);
     for (int k = st->op->n_out - 1; k >= 0; k--) {

@@ -23,7 +23,7 @@
  */
 #include "lower/util.h"
 
-enum { MAX_SUBS = 4 * MATRIX_DIMS, CHUNK = 16 };
+enum { MAX_SUBS = 4 * MATRIX_DIMS, CHUNK = 16, SMALL_FACTOR = 64 };
 
 typedef struct {      /* a factor and its slice */
   ExprId cond, value; /* cond (0: true) ? value : 0, by variables of the dimensions */
@@ -144,7 +144,7 @@ static void split_value(Mx *x, Side *s, ExprId e) {
 
 /* Does the element at position w*q + i of that axis follow the one at w*q, for all i < w? aligned: and can they be copied at
  * once? */
-static bool contiguous(Mx *x, const Side *s, VarId axis, int64_t extent, int w, bool aligned) {
+static bool contiguous(Mx *x, const Side *s, VarId axis, int64_t extent, int64_t w, bool aligned) {
   IrCtx *c = x->c;
   if (ir_kind(c, s->value) != IR_LOAD || extent % w) return false;
   const IrBuffer buf = *ir_buffer(c, ir_node(c, s->value)->sym);
@@ -190,8 +190,9 @@ static void lie(Mx *x, Side *s) {
       r->n > 0 && r->extent[r->n - 1] > 1 && contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], 1, false);
   if (next_row) { /* by one only: the next element of a row of the tensor */
     int w = 2;
-    while (w < r->extent[r->n - 1] && r->extent[r->n - 1] % w) w++;
-    next_row = contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], w, false);
+    while (w < SMALL_FACTOR && r->extent[r->n - 1] % w) w++;
+    next_row =
+        contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], w < SMALL_FACTOR ? w : r->extent[r->n - 1], false);
   }
   s->by_k = x->bytes == 4 || along_k > along_rows || (along_k == along_rows && !next_row);
   s->rows_first = along_k == 1 && next_row;
@@ -505,6 +506,33 @@ static Stmt *add_up(Mx *x) {
 
 /* ---- the kernel ---- */
 
+static void grid_of(const Mx *x, int64_t grid[3]) {
+  grid[0] = i64_ceildiv(x->v.m.size, x->t.block_m);
+  grid[1] = i64_ceildiv(x->v.n.size, x->t.block_n);
+  grid[2] = x->v.batch.size * x->t.split;
+}
+
+/* The kernel computes every element, and stores all of them. */
+static void check_whole(Mx *x) {
+  const State *s = x->env->s;
+  const TeOp *op = x->st->op;
+  const Stage *sum = &s->stage.at[x->v.sum_stage];
+  Err *e = ir_err(x->c);
+  for (int i = 0; i < op->n_axis; i++) {
+    const Axis *a = &x->st->axes.at[i];
+    int64_t n, all;
+    bool same = ex_is_int(x->c, a->min, 0) && ex_const_int(x->c, a->extent, &n) &&
+                ex_const_int(x->c, op->axis[i].extent, &all) && n == all;
+    err_check(e, same, "stage %s on tensor cores is computed as a whole, but only a part of it along %s is read",
+              op->name, op->axis[i].name);
+  }
+  err_check(e, !x->st->store_predicate && !sum->store_predicate,
+            "stage %s on tensor cores stores all of its elements: it can have no condition of its store", op->name);
+  err_check(e, sum == x->st || !x->env->is_arg || !x->env->is_arg[x->v.sum_stage],
+            "stage %s on tensor cores keeps its sum %s in registers: leave it out of the arguments", op->name,
+            sum->op->name);
+}
+
 static void check(Mx *x, int stage) {
   const LowMatrix *env = x->env;
   const char *why, *name = x->st->op->name;
@@ -518,12 +546,14 @@ static void check(Mx *x, int stage) {
   err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
   double parts = (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
   err_check(e, x->t.split == 1 || parts < INT32_MAX, "stage %s on tensor cores: its parts are too large", name);
-}
-
-static void grid_of(const Mx *x, int64_t grid[3]) {
-  grid[0] = i64_ceildiv(x->v.m.size, x->t.block_m);
-  grid[1] = i64_ceildiv(x->v.n.size, x->t.block_n);
-  grid[2] = x->v.batch.size * x->t.split;
+  int64_t grid[3];
+  grid_of(x, grid);
+  err_check(
+      e, grid[1] <= GPU_GRID_YZ && grid[2] <= GPU_GRID_YZ,
+      "stage %s on tensor cores: %lld x %lld blocks in y and z; a GPU takes %d in each, use larger blocks or turn the "
+      "product around",
+      name, (long long)grid[1], (long long)grid[2], GPU_GRID_YZ);
+  check_whole(x);
 }
 
 static void begin(Mx *x) {

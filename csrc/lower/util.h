@@ -39,6 +39,7 @@ typedef struct {
   LowUse use;
   const MapU64 *buf_of;  /* tensor -> buffer */
   ExprId *const *body;   /* state_inlined_bodies */
+  const bool *is_arg;    /* per stage: it stores into an argument; NULL: not known */
 } LowMatrix;
 Stmt *low_matrix(const LowMatrix *env, int stage);
 

@@ -13,6 +13,7 @@
 /* ---- the step ---- */
 
 enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32, MAX_SPLIT = 64 };
+enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
 const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   int step = 32 / dtype_bytes(type); /* of k, by one instruction */
@@ -130,12 +131,13 @@ static bool match_axes(Look *l, int stage, VarSub *sub) {
   return true;
 }
 
-static ExprId uncast(IrCtx *c, ExprId e) {
-  while (ir_kind(c, e) == IR_CAST && ir_type(c, ir_kid(c, e, 0)).bits == 16) e = ir_kid(c, e, 0);
-  return e;
-}
 static bool is_float(DType t, int bits) {
   return t.lanes == 1 && t.bits == bits && (t.code == DT_FLOAT || (t.code == DT_BFLOAT && bits == 16));
+}
+static ExprId uncast(IrCtx *c, ExprId e) {
+  while (ir_kind(c, e) == IR_CAST && is_float(ir_type(c, e), 32) && is_float(ir_type(c, ir_kid(c, e, 0)), 16))
+    e = ir_kid(c, e, 0);
+  return e;
 }
 
 /* sum(x * y): the factors, without casts that lose nothing. */
@@ -163,7 +165,7 @@ static bool add_axis(Look *l, MatrixIndex *x, VarId var, ExprId min, ExprId exte
   if (!ex_is_int(c, min, 0) || !ex_const_int(c, extent, &n) || n < 1)
     return refuse(l, "an axis does not count from 0 to a number");
   if (x->n == MATRIX_DIMS) return refuse(l, "it has too many axes");
-  if (!i64_mul(x->size, n, &x->size) || x->size > INT32_MAX) return refuse(l, "it is too large");
+  if (!i64_mul(x->size, n, &x->size) || x->size > MAX_SIZE) return refuse(l, "it is too large");
   x->var[x->n] = var;
   x->extent[x->n++] = n;
   return true;

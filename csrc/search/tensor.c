@@ -88,7 +88,7 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
     return false;
   if (GPU_WARP * (x[0] / x[3]) * (x[1] / x[4]) > hw->max_threads_per_block) return false;
   int64_t blocks = sides(p, x, &rows, &cols);
-  if (i64_ceildiv(cols, x[1]) > 65535 || p->batch * x[7] > 65535) return false; /* blocks in y and z */
+  if (i64_ceildiv(cols, x[1]) > GPU_GRID_YZ || p->batch * x[7] > GPU_GRID_YZ) return false; /* blocks in y and z */
   if (x[7] > 1 && (i64_ceildiv(p->k, x[2]) < 2 * x[7] || blocks > 4 * (int64_t)target(m)->gpu.sms)) return false;
   return x[0] < 2 * i64_ceildiv(rows, 16) * 16 && x[1] < 2 * i64_ceildiv(cols, 8) * 8 &&
          x[2] < 2 * i64_ceildiv(p->k, step) * step;

@@ -146,6 +146,14 @@ def attacks(base):
     steps("inside one another", [["CA", 2, 4, 0], ["CA", 4, 2, 0]])
     steps("output inside", [["CA", 5, 2, 0]])
     steps("nothing", [])
+    tile = [16, 16, 16, 16, 8, 2, 0, 1]
+    for name, numbers in {
+        "": tile, "huge": [2**31 - 1] * 8, "large": [256] * 8, "zero": [0] * 8, "negative": [-1] * 8, "few": [16], "none": [],
+        "many": [16] * 100_000, "open": [None] * 8, "half open": [None, *tile[1:]], "float": [16.5] * 8, "text": ["x"] * 8,
+    }.items():
+        at(f"tensor cores {name}", ("v",), "v0.6 steps=" + json.dumps([[0, "MM", 2, numbers]]).replace(" ", ""))
+    at("tensor cores of no stage", ("v",), "v0.6 steps=" + json.dumps([[0, "MM", 99, tile]]).replace(" ", ""))
+    at("tensor cores often", ("v",), "v0.6 steps=" + json.dumps([[k, "MM", 2, tile] for k in range(300)]).replace(" ", ""))
     return out
 
 
@@ -174,6 +182,16 @@ STEP = {
     "CHW": lambda r: [r.randrange(8), r.choice(["local", "global"])],
     "RF": lambda r: [r.randrange(8), r.randrange(12), r.randrange(4)],
 }
+
+
+def product_step(r):
+    """Tensor cores: numbers that often fit each other."""
+    tile = [r.choice([16, 32, 64, 128]), r.choice([8, 16, 32, 64]), r.choice([16, 32, 64, 256])]
+    numbers = [*tile, 16 * r.randrange(1, 3), 8 * r.randrange(1, 3), r.choice([2, 3, 8]), r.randrange(2), r.choice([1, 1, 2, 64])]
+    while r.random() < 0.4:
+        numbers[r.randrange(8)] = r.choice([number(r), 256, 24, 48, 9])
+    numbers = [n if isinstance(n, int) else 16 for n in numbers]
+    return ["MM", r.choice([3, 3, 3, 2, 0, 9]), numbers[: r.choice([8] * 12 + [0, 7])]]
 
 
 def step(r):

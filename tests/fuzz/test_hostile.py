@@ -5,12 +5,13 @@ import collections
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
 
 import pytest
-from hostile import attacks, own, wrong
+from hostile import attacks, own, product_step, step, wrong
 
 import nestsmith as ns
 from nestsmith import _core, auto_scheduler, relay, te
@@ -45,6 +46,38 @@ def check(reports, least):
 
 def test_hostile_records(tmp_path):
     check(campaign(60, tmp_path), 6)
+
+
+def test_hostile_products(tmp_path):
+    """Records that ask for tensor cores, with any numbers, among other steps before and behind: a program or one clear error."""
+    r, ends = random.Random(1), collections.Counter()
+    a, b = te.placeholder((40, 64), "float16", name="a"), te.placeholder((64, 48), "float16", name="b")
+    k = te.reduce_axis((0, 64), name="k")
+    c = te.compute((40, 48), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k), name="c")
+    dag = auto_scheduler.ComputeDAG([a, b, te.compute((40, 48), lambda i, j: te.max(c[i, j], te.const(0.0)), name="d")])
+    cuda = _core.Target("cuda", sm=90)
+    for _ in range(400):
+        state = _core.State(dag, "[]")
+        wanted = [product_step(r)] + ([["CA", 2, 3, r.choice([1, 1, 1, 0])]] if r.random() < 0.8 else [])
+        for _ in range(r.choice([0, 0, 1, 4])):
+            wanted.insert(r.randrange(len(wanted) + 1), r.choice([product_step, step])(r))
+        for s in wanted:
+            try:
+                state.apply(*s)
+            except (ValueError, TypeError, OverflowError) as e:
+                assert type(e) not in (UnicodeEncodeError, UnicodeDecodeError)
+                ends["no step"] += s[0] == "MM"
+        record = own(auto_scheduler.SearchTask(compute_dag=dag, workload_key="k", target="llvm"), [])
+        who = record["i"][0]
+        line = _core.record_text(*who[:2], tuple(who[2]), *who[3:], state.steps(), [1e-3], 0, 0.1, 1, "v0.6")
+        again = _core.State(dag, _core.record_parse(line)[6])
+        assert again.steps() == state.steps()
+        try:
+            source, _ = _core.candidate_source(again.infer_bounds(), cuda, 0)
+            ends["program" if "mma.sync" in source else "other"] += 1
+        except ValueError:
+            ends["refused"] += 1
+    assert min(ends[x] for x in ("program", "refused", "no step")) > 20, ends
 
 
 @pytest.mark.full

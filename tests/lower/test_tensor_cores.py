@@ -205,6 +205,79 @@ def test_tiles_that_no_machine_can_do(block, warp, stages, why):
         scheduled(product(50, 37, 43)[-1], block, warp, stages)
 
 
+def behind(tensors, rows):
+    """The product, and a second kernel that reads so many of its rows."""
+    d = tensors[-1]
+    e = te.compute((rows, 16), lambda i, j: d[i, j] + 1, name="E")
+    s = te.create_schedule(e.op)
+    s[d.op.input_tensors[0]].compute_at(s[d], s[d].op.axis[-1])
+    s[d].tensor_cores((16, 16, 16), (16, 8), 2)
+    s[e].bind(s[e].op.axis[0], te.thread_axis("blockIdx.x"))
+    s[e].bind(s[e].op.axis[1], te.thread_axis("threadIdx.x"))
+    return s, [*tensors[:-1], e]
+
+
+def refused(s, tensors, why):
+    with pytest.raises(ValueError, match=why):
+        _core.program(s._core, tensors, CUDA, "f")
+
+
+def test_the_kernel_is_whole():
+    """It stands alone and stores every element of its result, and of nothing else: what asks for more or less is refused."""
+    tensors = product(48, 16, 32)
+    d = tensors[-1]
+    c = d.op.input_tensors[0]
+    s, args = behind(tensors, 48)
+    assert _core.lower_verify(s._core, CUDA, arrays(args), 0.0, args) == []
+    refused(*behind(tensors, 20), "D on tensor cores is computed as a whole, but only a part of it along i0 is read")
+    s, args = behind(tensors, 48)
+    s[d].compute_at(s[args[-1]], args[-1].op.axis[0])
+    refused(s, args, "D is on tensor cores, whose kernel is its own")
+    s = scheduled(d, (16, 16, 16), (16, 8))
+    s[c].tensor_cores((16, 16, 16), (16, 8), 2)
+    refused(s, tensors, "C is on tensor cores, whose kernel is its own")
+    for t in (c, d):
+        s = scheduled(d, (16, 16, 16), (16, 8))
+        s[t].set_store_predicate(s[t].op.axis[0].var < 3)
+        refused(s, tensors, "D on tensor cores stores all of its elements")
+    refused(scheduled(d, (16, 16, 16), (16, 8)), [*tensors[:-1], c, d], "keeps its sum C in registers")
+    alone = product(48, 16, 32, tail=False)[-1]
+    s = scheduled(alone, (16, 16, 16), (16, 8))
+    with pytest.raises(ValueError, match=r"stage 2 \(C\) is on tensor cores and would be made anew"):
+        s.cache_write(alone, "local")
+    assert "C tensor cores" in str(s)
+
+
+@pytest.mark.parametrize(
+    "m,n,k,batch,why",
+    [
+        (16, 16, 16, 70000, "1 x 70000 blocks in y and z; a GPU takes 65535"),
+        (16, 16 * 70000, 16, 1, "70000 x 1 blocks in y and z; a GPU takes 65535"),
+        (2**31 - 1, 16, 16, 1, "too large"),
+        (16, 2**31 - 1, 16, 1, "too large"),
+        (16, 16, 2**31 - 1, 1, "too large"),
+        (65536, 16, 16, 65536, "blocks in y and z"),
+    ],
+)
+def test_sizes_that_no_machine_can_do(m, n, k, batch, why):
+    tensors = product(m, n, k, batch=(batch,))
+    refused(scheduled(tensors[-1], (16, 16, 16), (16, 8)), tensors, why)
+
+
+def test_a_cast_that_rounds_stays():
+    """Only what a 16-bit float becomes without loss is left out."""
+    a, b = te.placeholder((16, 32), "float16", name="A"), te.placeholder((32, 16), "float16", name="B")
+    k = te.reduce_axis((0, 32), name="k")
+
+    def whole(x):
+        return x.astype("int16").astype("float32")
+
+    c = te.compute((16, 16), lambda i, j: te.sum(whole(a[i, k]) * whole(b[k, j]), axis=k), name="C")
+    s = scheduled(c, (16, 16, 16), (16, 8))
+    values = [(x * 0.75).astype(x.dtype) for x in arrays([a, b, c])]
+    assert _core.lower_verify(s._core, CUDA, values, 0.0, [a, b, c]) == []
+
+
 def lowered(tensors, target=CUDA, block=(32, 32, 32)):
     s = scheduled(tensors[-1], block, (16, 16))
     return _core.program(s._core, tensors, target, "f")
