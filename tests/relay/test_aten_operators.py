@@ -7,7 +7,7 @@ pytest.importorskip("expecttest", reason="PyTorch's database of samples needs it
 from aten_operators import operators, run  # noqa: E402
 
 CHOSEN = (
-    "add", "addmv", "atan2", "bitwise_left_shift", "bitwise_right_shift", "bucketize", "copysign", "cummax", "cumprod", "diagonal",
+    "add", "addmv", "argmax", "atan2", "bitwise_left_shift", "bitwise_right_shift", "bucketize", "copysign", "cummax", "cumprod", "diagonal",
     "diagonal_scatter", "einsum", "fmin", "gather", "grid_sampler_2d", "index_put", "kthvalue", "logcumsumexp", "logsumexp", "median",
     "nn.functional.conv2d", "round.decimals_3", "sign", "squeeze.multiple", "unfold", "var",
 )  # fmt: skip

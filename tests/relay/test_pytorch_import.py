@@ -105,6 +105,18 @@ FUNCTIONS = {
                               F.avg_pool2d(x, 2, divisor_override=3), F.avg_pool1d(x[0], 3), F.lp_pool2d(x.abs(), 2, 2)), (X,)),
     "adaptive pools": (lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 4)), F.adaptive_max_pool2d(x, (2, 5)),
                                   F.adaptive_avg_pool2d(x, (9, 11)), F.adaptive_avg_pool1d(x[0], 2)), (X,)),
+    "mean pools that overhang": (lambda x: (F.avg_pool2d(x, (4, 3), 3, 1, ceil_mode=True, divisor_override=5),
+                                            F.avg_pool1d(x[0], 6, 4, 2, ceil_mode=True)), (X,)),
+    "mean pools of integers": (lambda i: (F.avg_pool1d(i, 6, 3, 2, ceil_mode=True), F.avg_pool1d(i, 7, 3, 3, True, False), F.avg_pool1d(i, 3),
+                                          F.avg_pool2d(i, (2, 3), divisor_override=-2), F.avg_pool3d(i[None], 2, 2, 1, divisor_override=3)),
+                               (torch.arange(-40, 41).view(3, 3, 9),)),
+    "without axes": (lambda x: (x.argmax(0), x.argmin(-1, True), x.max(0), x.min(-1), (x > 0).max(0), x.cumsum(0), x.topk(1), x.sort(),
+                                x.argsort(), x.softmax(0), x.log_softmax(-1), x.flip(0), x.var(), x.gather(0, (x > 9).long()),
+                                x.gather(0, (x > 9).long().view(1).expand(3)), x.scatter(0, (x > 9).long(), 2.0),
+                                x.index_copy(0, (x > 9).long(), x * 2)), (torch.tensor(3.5),)),
+    "order that is kept": (lambda i: (i.argsort(dim=0, stable=True), torch.argsort(i % 3, stable=True, dim=1, descending=True)), (I,)),
+    "copied and taken": (lambda x, i: (x.index_copy(2, i[1, 1:] + 1, x[:, :, :2] * 2), x[0].index_fill(1, i[0], 3.0), x.take(i),
+                                       x.index_copy(-1, torch.tensor([4, 0]), x[..., :2])), (X, I)),
     "resizing": (lambda x: (F.interpolate(x, scale_factor=2.0), F.interpolate(x, (5, 13)), F.interpolate(x, (10, 8), mode="bilinear"),
                             F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=True), F.interpolate(x, (9, 4), mode="bicubic"),
                             F.interpolate(x[0], 5, mode="linear"), F.pixel_shuffle(x, 2), F.pixel_unshuffle(x[..., :6, :8], 2)), (X,)),
@@ -226,6 +238,18 @@ def test_everything_that_is_missing_is_said_at_once():
     with pytest.raises(OpNotImplemented) as e:
         from_pytorch(f, [("x", (4, 4))])
     assert "aten.linalg_inv_ex.default: 2 nodes" in str(e.value) and "fft" in str(e.value) and "aten.rand.default" in str(e.value)
+
+
+def test_what_pytorch_cannot_take_apart_is_said():
+    library = torch.library.Library("nestsmith_test", "DEF")
+    library.define("by_sign(Tensor x) -> Tensor")
+    library.impl("by_sign", torch.neg, "CPU")
+    library.impl("by_sign", torch.empty_like, "Meta")
+    program = torch.export.export(module(lambda x: torch.ops.nestsmith_test.by_sign(x)), (FLAT,))
+    # From now on it has parts, which depend on the data.
+    library.impl("by_sign", lambda x: x + 1 if x.sum().item() > 0 else x - 1, "CompositeImplicitAutograd")
+    with pytest.raises(OpNotImplemented, match="nestsmith_test.by_sign.default: 1 node"):
+        from_pytorch(program)
 
 
 def test_integers_are_not_resized_by_weights():

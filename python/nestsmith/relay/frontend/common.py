@@ -240,8 +240,19 @@ def out_extent(n, k, s, d, p, ceil, begin):
     return out - 1 if ceil and (out - 1) * s >= n + begin else out
 
 
-def pool(kind, x, size, strides, pads, dilation, ceil=False, count_include_pad=False):
-    """Max or average pooling of NC* data over one, two or three axes."""
+def _window_sums(x, size, strides, pads, dilation, want):
+    """Sums over windows of NC* data in the type of `x`, one axis after the other; `want` windows along each."""
+    dims = len(size)
+    x = pad(x, [0, 0, *pads[:dims]], [0, 0, *pads[dims:]])
+    for i, axis in enumerate(range(2, 2 + dims)):
+        at = np.arange(want[i]).reshape(-1, 1) * strides[i] + np.arange(size[i]) * dilation[i]
+        x = relay.sum(relay.take(x, array(at, "int32"), axis=axis), axis + 1)
+    return x
+
+
+def pool(kind, x, size, strides, pads, dilation, ceil=False, count_include_pad=False, divisor=None):
+    """Max or average pooling of NC* data over one, two or three axes; averages are sums divided by `divisor`, if it is given, whatever
+    the windows cover. Averages of integers are cut toward zero."""
     dims = rank_of(x) - 2
     shape = shape_of(x)[2:]
     pads = list(pads)
@@ -252,20 +263,27 @@ def pool(kind, x, size, strides, pads, dilation, ceil=False, count_include_pad=F
         for i in range(dims):
             pads[dims + i] += max(spare[i], 0)
         return getattr(nn, f"max_pool{dims}d")(x, size, strides, dilation, pads)
-    if max(spare) <= 0:
+    if divisor is None and max(spare) <= 0:
         return getattr(nn, f"avg_pool{dims}d")(x, size, strides, dilation, pads, count_include_pad=count_include_pad)
-    # What overhangs is never counted; the counts are known, so that the average is a sum times a constant.
+    count = _counts(shape, size, strides, pads, dilation, want, spare, count_include_pad) if divisor is None else divisor
+    for i in range(dims):
+        pads[dims + i] += max(spare[i], 0)
+    if not is_float(dtype_of(x)):  # a part of a mean that is cut says nothing about the sum
+        return relay.divide(_window_sums(x, size, strides, pads, dilation, want), scalar(count, x))
+    y = getattr(nn, f"avg_pool{dims}d")(x, size, strides, dilation, pads, count_include_pad=True)
+    return relay.multiply(y, scalar(math.prod(size) / count, y))
+
+
+def _counts(shape, size, strides, pads, dilation, want, spare, count_include_pad):
+    """How many elements each window averages. What overhangs is never counted."""
+    dims = len(size)
     ones = np.pad(np.ones(shape), [(pads[i], pads[i + dims]) for i in range(dims)], constant_values=float(count_include_pad))
     ones = np.pad(ones, [(0, max(v, 0)) for v in spare])
     count = ones
     for i in range(dims):
         at = [np.arange(want[i]) * strides[i] + d * dilation[i] for d in range(size[i])]
         count = sum(np.take(count, a, axis=i) for a in at)
-    for i in range(dims):
-        pads[dims + i] += max(spare[i], 0)
-    total = math.prod(size)
-    y = getattr(nn, f"avg_pool{dims}d")(x, size, strides, dilation, pads, count_include_pad=True)
-    return relay.multiply(y, array(total / count, dtype_of(x)))
+    return count
 
 
 # ---- products ----

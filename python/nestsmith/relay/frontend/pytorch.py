@@ -173,7 +173,8 @@ def _key(target):
 
 def _converter(table, target):
     key, overload = _key(target), getattr(target, "_overloadname", "default")
-    plain = key.removesuffix("_copy")  # of views: the same values in memory of their own
+    views = any(t.name == "view_copy" for t in getattr(target, "tags", ()))
+    plain = key.removesuffix("_copy") if views else key  # the same values in memory of their own
     return table.get(f"{key}.{overload}") or table.get(key) or table.get(f"{plain}.{overload}") or table.get(plain)
 
 
@@ -269,7 +270,11 @@ def _prepared(torch, program, table):
     missing = None
     while missing != (now := {n.target for n in _unknown(program, table)}) and now:
         missing = now
-        program = program.run_decompositions({t: d for t, d in torch.export.default_decompositions().items() if t in missing})
+        parts = {t: d for t, d in torch.export.default_decompositions().items() if t in missing}
+        try:
+            program = program.run_decompositions(parts)
+        except Exception:  # of many kinds: PyTorch cannot take them apart without data, so that they are named as missing
+            break
     return program
 
 

@@ -15,7 +15,7 @@ from .. import common as c
 from ..recurrent import recurrent
 from ..sampling import grid_sample
 from ..values import Node, array, dtype_of, rank_of, shape_of
-from .table import ATEN, aten, per_axis, scaled
+from .table import ATEN, aten, per_axis, scaled, with_axis
 
 # ---- products ----
 
@@ -101,22 +101,17 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_
 
 
 def _pool(kind, dims):
-    def windows(x, size, stride, padding, dilation, ceil_mode, include):
+    def windows(x, size, stride, padding, dilation, ceil_mode, include=False, divisor=None):
         size = per_axis(size, dims)
         stride = per_axis(stride, dims) if stride not in (None, [], ()) else size
         pads = per_axis(padding, dims) * 2
-        return _batched(x, dims, lambda v: c.pool(kind, v, size, stride, pads, per_axis(dilation, dims), ceil_mode, include))
+        return _batched(x, dims, lambda v: c.pool(kind, v, size, stride, pads, per_axis(dilation, dims), ceil_mode, include, divisor))
 
     def highest(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        return windows(x, kernel_size, stride, padding, dilation, ceil_mode, False)
+        return windows(x, kernel_size, stride, padding, dilation, ceil_mode)
 
     def average(x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-        y = windows(x, kernel_size, stride, padding, 1, ceil_mode, count_include_pad or divisor_override is not None)
-        if divisor_override is None:
-            return y
-        if ceil_mode:
-            raise OpNotImplemented("divisor_override together with ceil_mode is not supported")
-        return relay.multiply(y, c.scalar(math.prod(per_axis(kernel_size, dims)) / divisor_override, y))
+        return windows(x, kernel_size, stride, padding, 1, ceil_mode, count_include_pad, divisor_override)
 
     return highest if kind == "max" else average
 
@@ -205,6 +200,7 @@ def _rms_norm(x, normalized_shape, weight=None, eps=None):
 
 
 @aten("softmax", "_softmax")
+@with_axis
 def _softmax(x, dim, dtype=None, log=False):
     kind = dtype if isinstance(dtype, str) else dtype_of(x)
     return c.softmax(c.as_dtype(x, kind), dim, log)

@@ -11,12 +11,12 @@ from ... import op as relay
 from ...op import nn
 from .. import common as c
 from ..values import array, dtype_of, known, rank_of, shape_of
-from .table import as_type, aten, listed, per_axis, together
+from .table import as_type, aten, lifted, listed, per_axis, together
 
 # ---- moving data ----
 
 
-@aten("view", "reshape", "_unsafe_view", "_reshape_alias")
+@aten("view", "reshape", "_unsafe_view", "_reshape_alias", "_reshape_copy")
 def _view(x, size, *_):
     if isinstance(size, str):
         raise OpNotImplemented("a view of the bits as another type is not supported")
@@ -171,7 +171,7 @@ def _unfold(x, dimension, size, step):
 @aten("flip")
 def _flip(x, dims):
     for d in dims:
-        x = relay.reverse(x, d % rank_of(x))
+        x = relay.reverse(x, d % rank_of(x)) if rank_of(x) else x
     return x
 
 
@@ -249,12 +249,19 @@ def _embedding(weight, indices, *_):
 def _index_select(x, dim, index):
     if not rank_of(x):
         return x
-    return c.gather(x, index if rank_of(index) else relay.expand_dims(index, 0), dim % rank_of(x))
+    return c.gather(x, lifted(index), dim % rank_of(x))
+
+
+@aten("take")
+def _take(x, index):
+    return c.gather(relay.reshape(x, (-1,)), index, 0)
 
 
 @aten("gather")
 def _gather(x, dim, index, sparse_grad=False):
-    return c.gather_elements(x, index, dim % rank_of(x))
+    x, at = lifted(x), lifted(index)
+    y = c.gather_elements(x, at, dim % rank_of(x))
+    return y if rank_of(index) else relay.reshape(y, ())
 
 
 def _indices(x, indices):
@@ -322,10 +329,23 @@ def _scatter(x, dim, index, src, reduction="none", reduce=None):
         reduction = {"multiply": "mul"}.get(reduce, reduce)
     if reduction in ("max", "min") and dtype_of(x) == "bool":
         return relay.cast(_scatter(relay.cast(x, "int8"), dim, index, relay.cast(src, "int8"), reduction), "bool")
-    src, shape = as_type(src, dtype_of(x)), shape_of(index)
+    if not rank_of(x):
+        return relay.reshape(_scatter(lifted(x), dim, index, src, reduction), ())
+    index, src = lifted(index), as_type(src, dtype_of(x))
+    shape = shape_of(index)
     if rank_of(src):  # what lies beyond the index is not used
         src = c.slice_axes(src, range(len(shape)), [0] * len(shape), shape, [1] * len(shape))
     return c.scatter_elements(x, index, c.expand(src, shape), dim % rank_of(x), reduction)
+
+
+@aten("index_copy")
+def _index_copy(x, dim, index, source):
+    if not rank_of(x):
+        return relay.reshape(_index_copy(lifted(x), dim, index, source), ())
+    axis, index = dim % rank_of(x), lifted(index)
+    shape = (*shape_of(x)[:axis], *shape_of(index), *shape_of(x)[axis + 1 :])
+    lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
+    return c.scatter_elements(x, c.now(c.expand(relay.reshape(index, lift), shape)), relay.reshape(source, shape), axis)
 
 
 aten("scatter_add")(lambda x, dim, index, src: _scatter(x, dim, index, src, "add"))

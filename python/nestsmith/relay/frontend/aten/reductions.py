@@ -12,7 +12,7 @@ from ... import op as relay
 from ...expr import Expr
 from .. import common as c
 from ..values import array, dtype_of, rank_of, shape_of
-from .table import ATEN, aten, listed, real, scaled, together
+from .table import ATEN, aten, listed, real, scaled, together, with_axis
 
 # ---- reductions ----
 
@@ -60,6 +60,7 @@ def _all(x, dim=None, keepdim=False):
 def _most(kind):
     where = getattr(relay, f"arg{kind}")
 
+    @with_axis
     def place(x, dim=None, keepdim=False):
         y = relay.reshape(x, (-1,)) if dim is None else x
         at = where(y, 0 if dim is None else dim, keepdims=keepdim and dim is not None)
@@ -91,7 +92,7 @@ def _spread(x, dim, correction, unbiased, keepdim):
     count = math.prod(shape_of(x)[a] for a in axes)
     correction = 1 if correction is None else correction
     y = relay.variance(x, axes, keepdims=keepdim)
-    return scaled(y, count / (count - correction)) if correction else y
+    return scaled(y, count / (count - correction) if count != correction else np.nan) if correction else y
 
 
 @aten("var")
@@ -129,16 +130,19 @@ def _logsumexp(x, dim, keepdim=False):
 
 
 @aten("cumsum")
+@with_axis
 def _cumsum(x, dim, dtype=None):
     return relay.cumsum(_summed(x, dtype), dim % rank_of(x))
 
 
 @aten("topk")
+@with_axis
 def _topk(x, k, dim=-1, largest=True, sorted=True):
     return relay.topk(x, k, dim, "both", not largest, "int64")
 
 
 @aten("sort")
+@with_axis
 def _sort(x, dim=-1, descending=False):
     return relay.topk(x, shape_of(x)[dim], dim, "both", not descending, "int64")
 
@@ -147,8 +151,12 @@ aten("sort.stable")(lambda x, stable=None, dim=-1, descending=False: _sort(x, di
 
 
 @aten("argsort")
+@with_axis
 def _argsort(x, dim=-1, descending=False):
     return relay.argsort(x, dim, not descending, "int64")
+
+
+aten("argsort.stable")(lambda x, stable, dim=-1, descending=False: _argsort(x, dim, descending))
 
 
 @aten("dist")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 from ....numerics import is_float
 from ... import op as relay
-from ...expr import Expr
+from ...expr import Expr, TupleWrapper
 from .. import common as c
 from ..values import array, dtype_of, rank_of
 
-__all__ = ["ATEN", "as_type", "aten", "each", "listed", "per_axis", "real", "result_type", "scaled", "together"]
+__all__ = ["ATEN", "as_type", "aten", "each", "lifted", "listed", "per_axis", "real", "result_type", "scaled", "together", "with_axis"]
 
 ATEN: dict = {}
 
@@ -86,6 +88,24 @@ def listed(dim):
 def per_axis(v, n):
     v = [v] if isinstance(v, int) else list(v)
     return v * n if len(v) == 1 else v
+
+
+def lifted(x):
+    """A tensor without axes with one; other values as they are."""
+    return relay.expand_dims(x, 0) if isinstance(x, Expr) and not rank_of(x) else x
+
+
+def with_axis(convert):
+    """`convert` works along an axis of its first argument; PyTorch takes a tensor without axes for one of one element there."""
+
+    @functools.wraps(convert)
+    def wider(x, *args, **kwargs):
+        if rank_of(x):
+            return convert(x, *args, **kwargs)
+        out = convert(lifted(x), *args, **kwargs)
+        return [relay.reshape(y, ()) for y in out] if isinstance(out, (list, TupleWrapper)) else relay.reshape(out, ())
+
+    return wider
 
 
 def scaled(x, factor):
