@@ -1,6 +1,7 @@
 """What strangers on the same machine, or with the same network, try: nothing that they send is unpickled or run."""
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import pickle
@@ -45,8 +46,11 @@ class Evil:
 def ports(process):
     """Where a command and what it started listen."""
     top = psutil.Process(process.child.pid)
-    below = [top, *top.children(recursive=True)]
-    return sorted({c.laddr.port for p in below for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN})
+    found = set()
+    for p in (top, *top.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # of a session that ends just now
+            found |= {c.laddr.port for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    return sorted(found)
 
 
 def messages(mark):
