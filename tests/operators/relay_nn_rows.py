@@ -454,3 +454,15 @@ row(
     outs=(("float16", "float32"), ("float32", "float16")),
     loss=1024,
 )
+row(
+    "nn.contrib_conv2d_nchwc",
+    lambda x, k, out_dtype="": nn.contrib_conv2d_nchwc(
+        x, k, padding=(1, 1), strides=(2, 1), data_layout="NCHW4c", out_layout="NCHW2c", out_dtype=out_dtype
+    ),
+    lambda x, k: w.conv(x.transpose(0, 1, 4, 2, 3).reshape(1, 8, 7, 6), k, (2, 1), 1)
+    .reshape(1, 3, 2, 4, 6)
+    .transpose(0, 1, 3, 4, 2),
+    (1, 2, 7, 6, 4),
+    (6, 8, 3, 3),
+    outs=(("float16", "float32"), ("int8", "int32")),
+)

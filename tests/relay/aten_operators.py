@@ -106,9 +106,16 @@ def verdict(info, sample, build=False):
 
 
 def run(name, most=4, kinds=tuple(KINDS), build=False):
-    """(operator, verdicts of its samples): `most` of each type."""
-    info, found = operators()[name], []
+    """(operator, verdicts of its samples): `most` of each type. PyTorch's warnings are not shown meanwhile."""
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    try:
+        return name, list(verdicts(operators()[name], most, kinds, build))
+    finally:
+        logging.disable(before)
+
+
+def verdicts(info, most, kinds, build):
     for kind in kinds:
         if KINDS[kind] not in info.dtypes:
             continue
@@ -117,5 +124,4 @@ def run(name, most=4, kinds=tuple(KINDS), build=False):
             samples = list(itertools.islice(info.sample_inputs("cpu", KINDS[kind], requires_grad=False), most))
         except Exception:
             continue
-        found += [v for v in (verdict(info, s, build) for s in samples) if v is not None]
-    return name, found
+        yield from (v for v in (verdict(info, s, build) for s in samples) if v is not None)

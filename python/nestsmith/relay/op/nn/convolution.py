@@ -8,7 +8,7 @@ from ..registry import ALWAYS, ANCHOR, call, register, tensor
 from ..transform import layout_shape, parse_layout
 from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "conv_axes", "is_depthwise"]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "contrib_conv2d_nchwc", "conv_axes", "is_depthwise"]
 
 
 def conv_axes(attrs, dims):
@@ -227,6 +227,29 @@ def conv2d(
         out_layout,
         out_dtype,
     )
+
+
+def contrib_conv2d_nchwc(
+    data,
+    kernel,
+    strides=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    groups=1,
+    channels=None,
+    kernel_size=None,
+    data_layout="NCHW8c",
+    kernel_layout="OIHW",
+    out_layout="",
+    out_dtype="",
+):
+    """2-D convolution of data in blocks of channels, (n, c / 8, h, w, 8) for NCHW8c; the weight is in OIHW, and the result in
+    the data's layout where `out_layout` names no other. AlterOpLayout makes it for templates on CPUs."""
+    if kernel_layout != "OIHW":
+        raise ValueError(f"kernel_layout is {kernel_layout!r}; contrib_conv2d_nchwc takes OIHW")
+    out_layout = out_layout or data_layout
+    window = (data, kernel, strides, padding, dilation, groups, channels, kernel_size)
+    return _conv(2, "nn.contrib_conv2d_NCHWc", *window, data_layout, kernel_layout, out_layout, out_dtype)
 
 
 def conv3d(
