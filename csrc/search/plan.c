@@ -75,11 +75,12 @@ static int64_t value_of(const Point *p, ExprId e) {
 /* Elements of one dimension that a tile with the given extents touches. */
 static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *tile) {
   double range = 1, cap = (double)d->cap;
-  for (int a = 0; a < k->n_axis; a++) /* tiles may go on beyond the edge */
-    if (tile[a] > k->axis[a].extent) cap += (double)d->coef[a] * (double)(tile[a] - k->axis[a].extent);
-  if (d->linear) {
-    for (int a = 0; a < k->n_axis; a++) range += (double)d->coef[a] * (double)(tile[a] - 1);
-  } else {
+  for (int a = 0; a < k->n_axis; a++) {
+    int64_t beyond = tile[a] - k->axis[a].extent; /* a tile may go on beyond the edge */
+    range += (double)d->coef[a] * (double)(tile[a] - 1);
+    if (beyond > 0) cap += (double)d->coef[a] * (double)beyond;
+  }
+  if (!d->linear) {
     int64_t corner[PLAN_AXES], zero[PLAN_AXES] = {0};
     for (int a = 0; a < k->n_axis; a++) corner[a] = tile[a] - 1;
     Point p = {k->ctx, k->op, corner}, o = {k->ctx, k->op, zero};
