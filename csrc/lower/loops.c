@@ -107,24 +107,32 @@ static void edge_checks(Nest *n, const ExprId *val, Preds *p) {
     pred_lt(l, p, w, decl->extent);
   }
 }
-static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_reduce) {
+/* Per axis: may its values lie beyond its end? */
+static const bool *overruns(Nest *n) {
   Loops *l = n->l;
   const Stage *st = n->st;
   const Axis *ax = st->axes.at;
-  IrCtx *c = l->c;
-  Preds p = {0};
   bool *need = arena_array(l->a, bool, st->axes.len);
   for (int r = st->rels.len - 1; r >= 0; r--) {
     const Rel *rel = &st->rels.at[r];
     if (rel->kind == REL_SPLIT)
       need[rel->parent] =
           need[rel->outer] || need[rel->inner] ||
-          !ar_prove_eq(l->ar, ax[rel->parent].extent, ex_mul(c, ax[rel->outer].extent, ax[rel->inner].extent));
+          !ar_prove_eq(l->ar, ax[rel->parent].extent, ex_mul(l->c, ax[rel->outer].extent, ax[rel->inner].extent));
     else if (rel->kind == REL_FUSE)
       need[rel->outer] = need[rel->inner] = need[rel->parent];
     else if (rel->kind == REL_REBASE)
       need[rel->parent] = need[rel->outer];
   }
+  return need;
+}
+static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_reduce) {
+  Loops *l = n->l;
+  const Stage *st = n->st;
+  const Axis *ax = st->axes.at;
+  IrCtx *c = l->c;
+  Preds p = {0};
+  const bool *need = overruns(n);
   for (int a = 0; a < st->axes.len; a++) {
     if (!need[a] || !val[a] || (skip_reduce && n->mark[a] == 2)) continue;
     pred_lt(l, &p, ex_sub(c, val[a], ax[a].min), open_extent(n, val, &ax[a]));
@@ -291,6 +299,15 @@ static Stmt *emit_whole(Nest *n) {
   return guard(c, &p, store_all(n, n->val, 1, &v));
 }
 
+/* May the axes of a sum go on beyond their ends? */
+static bool may_sum_on(Nest *n, const RedBody *b) {
+  const bool *need = overruns(n);
+  for (int i = 0; i < b->red->n_axis; i++)
+    if (need[n->st->n_root_data + i] && !low_zeros_add_nothing(n->l->c, b->op, b->red->src[0], &b->red->axis[i]))
+      return false;
+  return true;
+}
+
 static Stmt *emit_plain(Nest *n) {
   pass_up(n, n->val);
   ExprId v[64] = {0};
@@ -313,7 +330,7 @@ static Stmt *emit_plain(Nest *n) {
   if (b.cond) s = st_if(n->l->c, b.cond, false, s, NULL);
   bool whole = l->whole && b.k == 1 && !b.cond && !b.red->init &&
                low_reduces_whole(l->c, l->s, l->ar, &l->buf_of, l->body, n->sid, b.src[0], n->val);
-  Preds p = bound_checks(n, n->val, !whole, whole && low_zeros_add_nothing(l->c, b.op, b.src[0]));
+  Preds p = bound_checks(n, n->val, !whole, whole && may_sum_on(n, &b));
   return guard(n->l->c, &p, store_predicate(n, s));
 }
 

@@ -25,7 +25,7 @@ uint64_t *low_axis_marks(Arena *a, const Stage *st);
 bool low_copies_whole(IrCtx *c, const State *s, const MapU64 *buf_of, ExprId *const *body, int sid);
 bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of, ExprId *const *body, int sid, ExprId src,
                        const ExprId *at);
-bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src); /* then it may go on beyond its own end as well */
+bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src, const IrAxis *x); /* then axis x may go on, too */
 
 /* ---- legal.c ---- */
 /* Why no program of s can be right; NULL: it can. ar knows the ranges of loops; is_arg, per stage: it stores into an

@@ -51,19 +51,34 @@ static bool loads_inside(IrCtx *c, ExprId e) {
   return false;
 }
 
-static ExprId zero_load(IrCtx *c, ExprId e, void *arg) {
+/* Is what is read zero wherever the axis goes on beyond its end? The tensor ends there, too, and so does what was copied. */
+static bool ends_with(IrCtx *c, ExprId read, const IrAxis *x) {
+  const ExprNode n = *ir_node(c, read);
+  const ExprId *shape = ir_tensor(c, n.sym)->shape;
+  for (int i = 0; i < n.n; i++) {
+    ExprId at = ir_kid(c, read, i);
+    if (ir_kind(c, at) == IR_VAR && ir_node(c, at)->sym == x->var && shape[i] == x->extent) return true;
+  }
+  return false;
+}
+static ExprId zero_read(IrCtx *c, ExprId e, void *arg) {
   (void)arg;
-  return ir_kind(c, e) == IR_LOAD ? ex_zero(c, ir_type(c, e)) : e;
+  return ir_kind(c, e) == IR_READ ? ex_zero(c, ir_type(c, e)) : e;
 }
 
-/* Do zeros add nothing? src: what the sum is of. */
-bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src) {
+/* Does a sum stay what it is if an axis goes on beyond its end? Then all that is read is zero, and zeros must add nothing. */
+bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src, const IrAxis *x) {
   const ExprNode *n = ir_node(c, op->result[0]);
-  if (op->n != 1 || n->kind != IR_ADD || ir_type(c, src).code == DT_HANDLE) return false;
-  ExprId x = ir_kid(c, op->result[0], 0), y = ir_kid(c, op->result[0], 1);
-  bool sum = ir_kind(c, x) == IR_VAR && ir_kind(c, y) == IR_VAR && ir_node(c, x)->sym == op->lhs[0] &&
-             ir_node(c, y)->sym == op->rhs[0];
-  return sum && low_fold(c, ex_map(c, src, zero_load, NULL)) == ex_zero(c, ir_type(c, src));
+  if (op->n != 1 || n->kind != IR_ADD || ir_type(c, src).code == DT_HANDLE || !ex_is_int(c, x->min, 0)) return false;
+  ExprId l = ir_kid(c, op->result[0], 0), r = ir_kid(c, op->result[0], 1);
+  bool sum = ir_kind(c, l) == IR_VAR && ir_kind(c, r) == IR_VAR && ir_node(c, l)->sym == op->lhs[0] &&
+             ir_node(c, r)->sym == op->rhs[0];
+  if (!sum) return false;
+  Exprs all = {0};
+  ex_post_order(c, src, collect, &all);
+  for (int i = 0; i < all.len; i++)
+    if (ir_kind(c, all.at[i]) == IR_READ && !ends_with(c, all.at[i], x)) return false;
+  return low_fold(c, ex_map(c, src, zero_read, NULL)) == ex_zero(c, ir_type(c, src));
 }
 
 /* May a reduction go on beyond the edge? src: what it adds up, with loads in place of reads; at: the element it is for. */

@@ -54,6 +54,28 @@ def batch_matmul(b=12, n=128, k=64):
     return [x, y, topi.nn.batch_matmul(x, y)]
 
 
+def distances(n, m, k):
+    """A product of differences: what is read beyond the end of the sum is zero, what the sum does not run over is not."""
+    a, w = te.placeholder((n, k), name="a"), te.placeholder((k, m), name="w")
+    z, y = te.placeholder((n,), name="z"), te.placeholder((m,), name="y")
+    r = te.reduce_axis((0, k), "r")
+    return [a, w, z, y, te.compute((n, m), lambda i, j: te.sum((a[i, r] - z[i]) * (w[r, j] - y[j]), axis=r))]
+
+
+def first_part(n, m, k):
+    """The sum ends before its tensors do."""
+    a, w = te.placeholder((n, k + 8), name="a"), te.placeholder((k + 8, m), name="w")
+    r = te.reduce_axis((0, k), "r")
+    return [a, w, te.compute((n, m), lambda i, j: te.sum(a[i, r] * w[r, j], axis=r))]
+
+
+def odd_windows(n, m, k):
+    """One factor goes on beyond the end of the sum."""
+    a, w = te.placeholder((n, k + 24), name="a"), te.placeholder((k, m), name="w")
+    r = te.reduce_axis((0, k), "r")
+    return [a, w, te.compute((n, m), lambda i, j: te.sum(a[i, r + j // 4] * w[r, j], axis=r))]
+
+
 WORKLOADS = {
     "matmul": lambda: matmul(512, 512, 512),
     "matmul of a prime": lambda: matmul(1009, 1009, 1009),
@@ -209,6 +231,9 @@ SMALL = {
     "matmul of primes": lambda: matmul(37, 23, 29),
     "batch matmul of primes": lambda: batch_matmul(2, 19, 13),
     "conv2d with odd extents": small_odd_conv,
+    "differences of primes": lambda: distances(37, 46, 29),
+    "part of a sum of primes": lambda: first_part(37, 46, 29),
+    "windows of primes": lambda: odd_windows(37, 46, 29),
 }
 
 
