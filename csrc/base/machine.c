@@ -105,7 +105,8 @@ const char *hw_params_default(TargetKind kind, bool mali, bool adreno, const HwQ
 }
 
 Target target_default(TargetKind kind, int sm) {
-  static const HwQuery GPU_USUAL = {49152, GPU_MAX_THREADS, GPU_WARP, 0}; /* on every GPU that is still supported */
+  static const HwQuery GPU_USUAL = {GPU_SHARED_DECLARED, GPU_MAX_THREADS, GPU_WARP,
+                                    0}; /* on every GPU that is still supported */
   Target t = {.kind = kind, .fast_math = 1};
   if (kind != TG_CPU) t.gpu = kind == TG_CUDA ? *gpu_machine(sm) : GPU_SMALL;
   if (kind == TG_CUDA && sm > 0) t.gpu.sm = sm;
@@ -132,6 +133,15 @@ Fit gpu_fits(const HwParams *hw, const GpuNeeds *k) {
   if (k->shared_bytes > (double)hw->max_shared_memory_per_block) return FIT_SHARED;
   if (k->vector_bytes > (double)hw->vector_unit_bytes) return FIT_VECTOR;
   return FIT_OK;
+}
+
+HwParams gpu_matrix_limits(const Target *t) {
+  HwParams hw = t->hw;
+  int64_t most = t->gpu.shared_bytes - t->gpu.shared_reserve - GPU_SHARED_MORE;
+  if (t->kind == TG_CUDA && hw.max_shared_memory_per_block >= GPU_SHARED_DECLARED &&
+      most > hw.max_shared_memory_per_block)
+    hw.max_shared_memory_per_block = most;
+  return hw;
 }
 
 /* ---- CPUs ---- */

@@ -30,6 +30,8 @@ typedef struct {
 } GpuMachine;
 enum { GPU_WARP = 32, GPU_SCHEDULERS = 4, GPU_REG_UNIT = 256, GPU_MAX_REGS = 255, GPU_MAX_THREADS = 1024 };
 enum { GPU_GRID_YZ = 65535 }; /* blocks of a launch along y and along z */
+/* Shared bytes that a kernel may declare, and what one with more of them asks for at launch beyond its arrays. */
+enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
 /* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements
  * behind the estimate are of. */
 const GpuMachine *gpu_machine(int sm);
@@ -90,6 +92,9 @@ typedef struct { /* bytes as double: estimates may be huge */
   double vthread, threads, local_bytes, shared_bytes, vector_bytes;
   double points; /* of the output, by which too few threads are told; 0: any number of threads will do */
 } GpuNeeds;
+/* The limits of kernels whose shared memory is asked for at launch: those on tensor cores, which need several slices there.
+ * Who gives less than what may be declared means it. */
+HwParams gpu_matrix_limits(const Target *t);
 Fit gpu_fits(const HwParams *hw, const GpuNeeds *k); /* the first limit of the enumeration that is broken */
 const char *fit_text(Fit f);                         /* "threads per block", ...; NULL for FIT_OK */
 #endif

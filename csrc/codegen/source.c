@@ -13,10 +13,9 @@ static const char *const C_PRELUDE =
     "typedef void (*NsParallelBody)(void *env, int64_t begin, int64_t end);\n"
     "typedef int32_t (*NsParallel)(void *pool, NsParallelBody body, void *env, int64_t n);\n";
 
-/* 48 KiB is what a kernel may declare; more has to be passed at launch. */
-enum { STATIC_SHARED_LIMIT = 49152 };
 int64_t gen_dynamic_shared(const Program *p, const Kernel *k) {
-  return p->f.target.kind == TG_CUDA && k->shared_bytes > STATIC_SHARED_LIMIT ? k->shared_bytes + 1024 : 0;
+  bool more = p->f.target.kind == TG_CUDA && k->shared_bytes > GPU_SHARED_DECLARED;
+  return more ? k->shared_bytes + GPU_SHARED_MORE : 0;
 }
 
 static bool uses_double(const Program *p) {

@@ -15,7 +15,7 @@ typedef struct {
 } VLoop;
 typedef struct {
   IrCtx *c;
-  const HwParams *hw;
+  HwParams hw, matrix; /* limits: usual ones, of kernels on tensor cores */
   GpuCheck *out;
   bool flat;
   int64_t thread[6]; /* extents by tag; 0: not seen in this kernel */
@@ -172,7 +172,7 @@ static void kernel(Check *k, const Stmt *s) {
   if (shared > o->shared_bytes) o->shared_bytes = shared;
   if (k->local > o->local_bytes) o->local_bytes = k->local;
   k->need.threads = (double)threads, k->need.shared_bytes = (double)shared, k->need.local_bytes = (double)k->local;
-  Fit fit = gpu_fits(k->hw, &k->need);
+  Fit fit = gpu_fits(st_synced(k->c, s) ? &k->matrix : &k->hw, &k->need);
   if (fit != FIT_OK) refuse(k, fit_text(fit));
 }
 static bool kernels(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
@@ -184,7 +184,7 @@ static bool kernels(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
 GpuCheck low_gpu_check(Func f) {
   GpuCheck out = {.ok = true, .why = ""};
   if (!low_is_gpu(&f)) return out;
-  Check k = {.c = f.ctx, .hw = &f.target.hw, .out = &out, .flat = f.flat};
+  Check k = {.c = f.ctx, .hw = f.target.hw, .matrix = gpu_matrix_limits(&f.target), .out = &out, .flat = f.flat};
   st_visit(f.ctx, f.body, kernels, NULL, &k);
   return out;
 }

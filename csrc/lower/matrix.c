@@ -3,12 +3,14 @@
  * A block computes a tile of C. The slices of A and B that it needs for one step along k lie in shared memory; `stages` slices
  * are there or on their way, so that the copy of a slice has the time of several steps to arrive:
  *
- *     copy slices 0 .. stages-2
- *     for kt: wait for slice kt; barrier; copy slice kt+stages-1 to where slice kt-1 was; fragments; products
+ *     copy slices 0 .. stages-2; wait for slice 0; barrier; first fragments
+ *     for kt: for each step along k in the slice: load the next step's fragments while this one's are multiplied; between
+ *         the first products copy slice kt+stages-1 to where slice kt-1 was; before the last ones wait for slice kt+1; barrier
  *     results of C, with whatever the stage does to them
  *
- * One barrier per step is enough: whoever passes it has multiplied slice kt-1, whose place is overwritten next, and what each
- * thread waited for is visible to all. Elements are found by index arithmetic on (row, k), so that a convolution needs no
+ * One barrier per slice is enough: whoever passes it has loaded the last fragments of slice kt, whose place is overwritten
+ * next, and what each thread waited for is visible to all. Where two sets of fragments have no room in registers, or the
+ * steps of a slice are odd in number, fragments are loaded right before they are multiplied. Elements are found by index arithmetic on (row, k), so that a convolution needs no
  * copy of its data; an element outside of the matrix, or in a convolution's padding, is a copy of zeros.
  *
  * A slice keeps in one line of shared memory what follows each other in global memory, along k or along the rows, so that
@@ -44,7 +46,7 @@ typedef struct {
   MatrixView v;
   Side a, b;
   int bytes, step, threads, tiles; /* of an element; of k by one instruction; tiles along k */
-  int mi, ni;                      /* instructions of a warp's tile */
+  int mi, ni, sets;                /* instructions of a warp's tile; sets of fragments */
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
   BufferId acc, fa, fb, partial;
@@ -231,6 +233,9 @@ static void order_k(Mx *x) {
 
 /* ---- copies ---- */
 
+/* The slice with that number among those of the block's part of the sum. */
+static ExprId of_part(Mx *x, ExprId kt) { return ex_add(x->c, scaled(x, x->part, x->tiles), kt); }
+
 static int64_t slice(const Side *s) { return (int64_t)s->lines * s->pitch; }
 
 /* Where element e of a line is; line and e may be any expressions. */
@@ -247,7 +252,7 @@ typedef struct {
   ExprId at, cond, value;
 } Piece; /* place in shared memory; element there */
 
-/* What a thread copies in its i-th turn, lane j of it. */
+/* What a thread copies in its i-th turn, lane j of it; kt counts the slices of the block's part of the sum. */
 static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, ExprId j) {
   IrCtx *c = x->c;
   int per_line = s->line / s->vec;
@@ -257,7 +262,7 @@ static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, Ex
          e = tidy(x, scaled(x, swap ? quot(x, q, s->lines) : rest(x, q, per_line), s->vec));
   if (j) e = ex_add(c, e, j);
   ExprId row = tidy(x, ex_add(c, s->first, s->by_k ? line : e)),
-         k = tidy(x, ex_add(c, scaled(x, kt, x->t.block_k), s->by_k ? e : line));
+         k = tidy(x, ex_add(c, scaled(x, of_part(x, kt), x->t.block_k), s->by_k ? e : line));
   VarSub sub[MAX_SUBS];
   int n = place(x, s->rows, row, sub);
   n += place(x, &x->v.k, k, sub + n);
@@ -266,6 +271,7 @@ static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, Ex
   p.value = ex_subst(c, s->value, n, sub);
   if (s->cond) p.cond = ex_subst(c, s->cond, n, sub);
   p.cond = both(x, less(x, k, x->v.k.size), p.cond);
+  if (x->t.split > 1) p.cond = both(x, less(x, kt, x->tiles), p.cond); /* what follows is another block's */
   if (s->rows->size % s->block) p.cond = both(x, less(x, row, s->rows->size), p.cond);
   p.cond = tidy(x, p.cond);
   return p;
@@ -326,18 +332,21 @@ static Stmt *fragment(Mx *x, const Side *s, int n, BufferId to, ExprId at, ExprI
   return call(x, IN_FRAGMENT, 4, args);
 }
 
-static Stmt *fragments(Mx *x, ExprId slot, ExprId k) {
-  int pairs = x->ni / 2;
+/* The fragments of one step along k, into one of the sets. */
+static ExprId in_set(Mx *x, int set, int all, ExprId at) { return ex_add(x->c, at, num(x, set * all)); }
+static Stmt *fragments(Mx *x, int set, ExprId slot, ExprId k) {
+  int pairs = x->ni / 2, a = x->mi * 4, b = x->ni * 2;
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "nj", pairs, FOR_UNROLLED);
   ExprId row = ex_add(x->c, warp_row(x), scaled(x, var(x, i.v), 16)), col = warp_col(x);
-  Stmt *s = around(x, i, fragment(x, &x->a, 4, x->fa, scaled(x, var(x, i.v), 4), slot, row, k));
+  Stmt *s = around(x, i, fragment(x, &x->a, 4, x->fa, in_set(x, set, a, scaled(x, var(x, i.v), 4)), slot, row, k));
   if (pairs) {
     ExprId at = ex_add(x->c, col, scaled(x, var(x, j.v), 16));
-    s = seq(x, s, around(x, j, fragment(x, &x->b, 4, x->fb, scaled(x, var(x, j.v), 4), slot, at, k)));
+    s = seq(x, s,
+            around(x, j, fragment(x, &x->b, 4, x->fb, in_set(x, set, b, scaled(x, var(x, j.v), 4)), slot, at, k)));
   }
   if (x->ni % 2) {
     ExprId at = ex_add(x->c, col, num(x, 16 * pairs));
-    s = seq(x, s, fragment(x, &x->b, 2, x->fb, num(x, 4 * pairs), slot, at, k));
+    s = seq(x, s, fragment(x, &x->b, 2, x->fb, in_set(x, set, b, num(x, 4 * pairs)), slot, at, k));
   }
   return s;
 }
@@ -363,49 +372,85 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
   return around(x, kk, around(x, r, b));
 }
 
-static Stmt *multiply(Mx *x, ExprId slot) {
+static Stmt *products(Mx *x, int set) {
   MmaType type = x->bytes == 4 ? MMA_TF32 : x->v.type.code == DT_BFLOAT ? MMA_BF16 : MMA_F16;
-  Loop ks = loop(x, "ks", x->t.block_k / x->step, FOR_UNROLLED), i = loop(x, "mi", x->mi, FOR_UNROLLED),
-       j = loop(x, "ni", x->ni, FOR_UNROLLED);
-  ExprId k = scaled(x, var(x, ks.v), x->step);
-  if (plain(x)) return around(x, ks, around(x, i, around(x, j, multiply_plain(x, slot, k, i, j))));
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
   ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4);
-  ExprId args[] = {num(x, type), element(x, x->acc, at), element(x, x->fa, scaled(x, var(x, i.v), 4)),
-                   element(x, x->fb, scaled(x, var(x, j.v), 2))};
-  Stmt *mma = around(x, i, around(x, j, call(x, IN_MMA, 4, args)));
-  return around(x, ks, seq(x, fragments(x, slot, k), mma));
+  ExprId args[] = {num(x, type), element(x, x->acc, at),
+                   element(x, x->fa, in_set(x, set, x->mi * 4, scaled(x, var(x, i.v), 4))),
+                   element(x, x->fb, in_set(x, set, x->ni * 2, scaled(x, var(x, j.v), 2)))};
+  return around(x, i, around(x, j, call(x, IN_MMA, 4, args)));
+}
+
+static Stmt *multiply(Mx *x, ExprId slot) {
+  Loop ks = loop(x, "ks", x->t.block_k / x->step, FOR_UNROLLED);
+  ExprId k = scaled(x, var(x, ks.v), x->step);
+  if (!plain(x)) return around(x, ks, seq(x, fragments(x, 0, slot, k), products(x, 0)));
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
+  return around(x, ks, around(x, i, around(x, j, multiply_plain(x, slot, k, i, j))));
 }
 
 /* ---- the sum ---- */
 
-/* The slice with that number among those of the block's part of the sum. */
-static ExprId of_part(Mx *x, ExprId kt) { return ex_add(x->c, scaled(x, x->part, x->tiles), kt); }
+/* The next slice has arrived, and nobody reads the one before this one any more. */
+static Stmt *next_slice(Mx *x) {
+  ExprId left = num(x, x->t.stages - 2);
+  return seq(x, commit(x) ? call(x, IN_COPY_WAIT, 1, &left) : NULL, low_barrier(x->c));
+}
 
 static Stmt *start(Mx *x) {
   Loop z = loop(x, "z", x->mi * x->ni * 4, FOR_UNROLLED);
   Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(x->c, DT_F32, 0)));
   for (int i = 0; i < x->t.stages - 1; i++) {
-    s = seq(x, s, copy(x, &x->a, of_part(x, num(x, i)), num(x, i), COPY));
-    s = seq(x, s, copy(x, &x->b, of_part(x, num(x, i)), num(x, i), COPY));
+    s = seq(x, s, copy(x, &x->a, num(x, i), num(x, i), COPY));
+    s = seq(x, s, copy(x, &x->b, num(x, i), num(x, i), COPY));
     s = seq(x, s, commit(x));
   }
-  return s;
+  return x->sets < 2 ? s : seq(x, s, seq(x, next_slice(x), fragments(x, 0, num(x, 0), num(x, 0))));
+}
+
+/* What passes through registers is read with the copies, and stored when that has had time to arrive. */
+static Stmt *begin_copy(Mx *x, const Side *s, ExprId kt, ExprId slot) {
+  return copy(x, s, kt, slot, s->async ? COPY : FETCH);
+}
+static Stmt *end_copies(Mx *x, ExprId kt, ExprId slot) {
+  Stmt *s = x->a.async ? NULL : copy(x, &x->a, kt, slot, PUT);
+  return seq(x, s, x->b.async ? NULL : copy(x, &x->b, kt, slot, PUT));
+}
+
+/* One set of fragments: loaded, then multiplied. */
+static Stmt *step_plainly(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
+  Stmt *s = next_slice(x);
+  s = seq(x, s, begin_copy(x, &x->a, ahead, ahead_slot));
+  s = seq(x, s, begin_copy(x, &x->b, ahead, ahead_slot));
+  s = seq(x, s, commit(x));
+  return seq(x, seq(x, s, multiply(x, slot)), end_copies(x, ahead, ahead_slot));
+}
+
+/* Two sets: while one is multiplied the other is loaded, over the border of slices too. The copies are between the first
+ * products: they go to where the slice before this one was, whose fragments all were loaded before the barrier. */
+static Stmt *step_ahead(Mx *x, ExprId slot, ExprId after, ExprId ahead, ExprId ahead_slot) {
+  int n = x->t.block_k / x->step;
+  Stmt *s = NULL;
+  for (int ks = 0; ks < n; ks++) {
+    bool last = ks == n - 1;
+    if (last && x->t.stages == 2) s = seq(x, s, end_copies(x, ahead, ahead_slot));
+    if (last) s = seq(x, s, next_slice(x));
+    s = seq(x, s, fragments(x, (ks + 1) % 2, last ? after : slot, num(x, last ? 0 : (ks + 1) * x->step)));
+    if (ks == 0) s = seq(x, s, begin_copy(x, &x->a, ahead, ahead_slot));
+    if (ks == (n > 2)) s = seq(x, seq(x, s, begin_copy(x, &x->b, ahead, ahead_slot)), commit(x));
+    s = seq(x, s, products(x, ks % 2));
+  }
+  return x->t.stages == 2 ? s : seq(x, s, end_copies(x, ahead, ahead_slot));
 }
 
 static Stmt *steps(Mx *x) {
   Loop kt = loop(x, "kt", x->tiles, FOR_SERIAL);
   ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->t.stages - 1));
-  ExprId slot = tidy(x, rest(x, now, x->t.stages)), next = tidy(x, rest(x, ahead, x->t.stages));
-  ExprId left = num(x, x->t.stages - 2);
-  const Side *s[] = {&x->a, &x->b};
-  Stmt *body = commit(x) ? call(x, IN_COPY_WAIT, 1, &left) : NULL;
-  body = seq(x, body, low_barrier(x->c));
-  for (int i = 0; i < 2; i++) body = seq(x, body, copy(x, s[i], of_part(x, ahead), next, s[i]->async ? COPY : FETCH));
-  body = seq(x, body, commit(x));
-  body = seq(x, body, multiply(x, slot));
-  for (int i = 0; i < 2; i++)
-    if (!s[i]->async) body = seq(x, body, copy(x, s[i], of_part(x, ahead), next, PUT));
-  return around(x, kt, body);
+  ExprId slot = tidy(x, rest(x, now, x->t.stages)), ahead_slot = tidy(x, rest(x, ahead, x->t.stages)),
+         after = tidy(x, rest(x, ex_add(x->c, now, num(x, 1)), x->t.stages));
+  return around(x, kt,
+                x->sets > 1 ? step_ahead(x, slot, after, ahead, ahead_slot) : step_plainly(x, slot, ahead, ahead_slot));
 }
 
 /* ---- results ---- */
@@ -563,6 +608,7 @@ static void begin(Mx *x) {
   x->bytes = dtype_bytes(x->v.type);
   x->step = 32 / x->bytes;
   x->mi = x->t.warp_m / 16, x->ni = x->t.warp_n / 8;
+  x->sets = plain(x) ? 1 : matrix_sets(&x->t, x->v.type);
   x->threads = GPU_WARP * (x->t.block_m / x->t.warp_m) * (x->t.block_n / x->t.warp_n);
   for (int i = 0; i < 3; i++) x->block[i] = loop(x, NAME[i], grid[i], FOR_BLOCK_X).v;
   x->tid = loop(x, "threadIdx.x", x->threads, FOR_THREAD_X).v;
@@ -582,8 +628,8 @@ static void begin(Mx *x) {
                           i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads));
   }
   x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->mi * x->ni * 4);
-  x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->mi * 4);
-  x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->ni * 2);
+  x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->mi * 4);
+  x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
 }
 
 static Stmt *kernel(Mx *x) {

@@ -50,7 +50,8 @@ void facts_gpu_end(Gpu *g) {
                    .threads = k->threads,
                    .local_bytes = k->local_elems * 4,
                    .shared_bytes = k->shared_bytes};
-  limit(g, fit_text(gpu_fits(&g->t->hw, &need)));
+  HwParams hw = k->matrix_bytes ? gpu_matrix_limits(g->t) : g->t->hw;
+  limit(g, fit_text(gpu_fits(&hw, &need)));
 }
 
 /* ---- accesses ---- */

@@ -13,6 +13,7 @@
 /* ---- the step ---- */
 
 enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32, MAX_SPLIT = 64 };
+enum { MAX_HELD = 208 }; /* registers of sums and of two sets of fragments: one set if these do not fit */
 enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
 const char *matrix_tile_fault(const MatrixTile *t, DType type) {
@@ -34,6 +35,11 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
 
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type) {
   return (int64_t)t->stages * (t->block_m + t->block_n) * t->block_k * dtype_bytes(type);
+}
+
+int matrix_sets(const MatrixTile *t, DType type) {
+  int mi = t->warp_m / 16, ni = t->warp_n / 8, steps = t->block_k / (32 / dtype_bytes(type));
+  return steps % 2 == 0 && mi * ni * 4 + 2 * (mi * 4 + ni * 2) <= MAX_HELD ? 2 : 1;
 }
 
 void do_mm(State *s, const Step *p) {

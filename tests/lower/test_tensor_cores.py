@@ -171,6 +171,23 @@ def test_the_compiler_takes_it(dtype, sm):
     assert json.loads(manifest)["kernels"][0]["block"] == [128, 1, 1]
 
 
+def test_large_tiles_and_many_blocks():
+    """Slices beyond what a kernel may declare are asked for at launch; many blocks do not make the compiler save registers."""
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors = product(4096, 4096, 256)
+    s = scheduled(tensors[-1], (128, 256, 64), (64, 64), 4)
+    source, manifest = _core.program(s._core, tensors, CUDA, "f")
+    kernel = json.loads(manifest)["kernels"][0]
+    assert kernel["shared_bytes"] == 0 and kernel["dyn_shared_bytes"] == 4 * (128 + 256) * 64 * 2 + 1024
+    report = _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])
+    assert report["local_bytes"] == 0 and report["regs"] > 128
+    for limits, sm in (((-1, 16, 64, 32768, 2**31 - 1, 1024, 8, 32), 90), (None, 86)):
+        with pytest.raises(ValueError, match="shared memory per block"):
+            _core.program(s._core, tensors, _core.Target("cuda", limits, sm=sm), "f")
+
+
 def test_the_step_travels():
     tensors = product(50, 37, 43)
     s = scheduled(tensors[-1], (32, 32, 32), (16, 16), 3)
