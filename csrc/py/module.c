@@ -26,6 +26,37 @@ static int init_errors(PyObject *m) {
   return r;
 }
 
+static bool class_new(PyObject *m, const PyClass *c) {
+  enum { SLOTS_MOST = 40 };
+  PyType_Slot slot[SLOTS_MOST] = {{Py_tp_doc, (void *)(uintptr_t)c->doc},
+                                  {Py_tp_new, (void *)c->create},
+                                  {Py_tp_dealloc, (void *)c->drop},
+                                  {Py_tp_methods, c->methods},
+                                  {Py_tp_getset, c->get}};
+  int n = 0;
+  for (int i = 0; i < 5; i++)
+    if (slot[i].pfunc) slot[n++] = slot[i];
+  for (const PyType_Slot *s = c->more; s && s->slot && n < SLOTS_MOST - 1; s++) slot[n++] = *s;
+  slot[n] = (PyType_Slot){0, NULL};
+  unsigned flags = Py_TPFLAGS_DEFAULT | c->flags | (c->create ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION);
+  PyType_Spec spec = {c->name, (int)c->size, 0, flags, slot};
+  PyObject *bases = c->base ? PyTuple_Pack(1, *c->base) : NULL;
+  PyTypeObject *t = c->base && !bases ? NULL : (PyTypeObject *)PyType_FromSpecWithBases(&spec, bases);
+  Py_XDECREF(bases);
+  bool ok = t && PyModule_AddType(m, t) == 0;
+  if (ok && c->type)
+    *c->type = t;
+  else
+    Py_XDECREF(t);
+  return ok;
+}
+
+int py_add(PyObject *m, int n, const PyClass *classes, PyMethodDef *functions) {
+  for (int i = 0; i < n; i++)
+    if (!class_new(m, &classes[i])) return -1;
+  return functions ? PyModule_AddFunctions(m, functions) : 0;
+}
+
 static int module_exec(PyObject *m) {
   if (init_errors(m) < 0) return -1;
   for (int i = 0; i < NS_COUNT(INITS); i++)

@@ -20,6 +20,32 @@ PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
 
 /* Function and flags of a method that takes keywords. */
 #define PY_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
+/* The names for PyArg_ParseTupleAndKeywords: PY_NAMES("dag", "steps") */
+#define PY_NAMES(...) ((char *[]){__VA_ARGS__, NULL})
+/* One statement without the interpreter lock: it touches nothing of Python's and nothing that another thread may change. */
+#define PY_UNLOCKED(...)                                                                                                 \
+  do {                                                                                                                 \
+    Py_BEGIN_ALLOW_THREADS;                                                                                            \
+    __VA_ARGS__;                                                                                                       \
+    Py_END_ALLOW_THREADS;                                                                                              \
+  } while (0)
+
+/* A type of _core: a member for each slot that most types have; what is not there is inherited. */
+typedef struct {
+  PyTypeObject **type; /* where it is kept; NULL: by the module alone */
+  const char *name, *doc;
+  size_t size; /* 0: that of the base */
+  PyTypeObject **base;
+  unsigned flags;      /* besides Py_TPFLAGS_DEFAULT */
+  newfunc create;      /* NULL: it cannot be called */
+  destructor drop;
+  PyMethodDef *methods;
+  PyGetSetDef *get;
+  const PyType_Slot *more; /* the other slots, ended by {0, NULL} */
+} PyClass;
+#define PY_CLASS(name_, size_, ...) {.name = "nestsmith._core." name_, .size = size_, __VA_ARGS__}
+/* Adds types, in their order, and functions (or NULL) to the module; 0, or -1 with the exception set. */
+int py_add(PyObject *m, int n, const PyClass *classes, PyMethodDef *functions);
 
 /* A context with its own error slot: the session's (te expressions of this process) or a DAG's. */
 typedef struct { Err err; IrCtx *ctx; } PyCtx;

@@ -1,5 +1,6 @@
 /* Bindings of search and tune that need no policy: questions about the stages of a state, default hardware parameters,
  * the factor table, the task scheduler's arithmetic and the source of a candidate. */
+#include "py/py_fields.h"
 #include "py/py_search.h"
 #include <string.h>
 
@@ -17,9 +18,7 @@ static PyObject *f_ask(PyObject *Py_UNUSED(m), PyObject *args) {
     return PyErr_Format(PyExc_IndexError, "stage %d: the state has %d stages", stage, s->stage.len);
   if (strcmp(what, "consumers") == 0 || strcmp(what, "producers") == 0) {
     int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
-    PyObject *l = PyList_New(n);
-    for (int i = 0; l && i < n; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(c[i]));
-    return py_filled(l);
+    return py_list(FIELD_I32, n, c);
   }
   if (strcmp(what, "tiled") == 0) return PyBool_FromLong(pred_is_tiled(s, stage));
   if (strcmp(what, "cache_read") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHR));
@@ -44,13 +43,9 @@ static PyObject *f_factors(PyObject *Py_UNUSED(m), PyObject *args) {
   if (x.extent < 1 || x.n < 1 || x.n > 8)
     return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
   PyObject *l = py_scratch_run(&x.s, do_factors, &x) ? PyList_New((Py_ssize_t)x.count) : NULL;
-  for (int64_t i = 0; l && i < x.count; i++) {
-    PyObject *t = PyTuple_New(x.n);
-    for (int k = 0; t && k < x.n; k++) PyTuple_SET_ITEM(t, k, PyLong_FromLongLong(x.out[i * x.n + k]));
-    PyList_SET_ITEM(l, i, py_filled(t));
-  }
+  for (int64_t i = 0; l && i < x.count; i++) py_put(&l, i, py_tuple(FIELD_I64, x.n, x.out + i * x.n));
   py_arena_free(x.s.a);
-  return py_filled(l);
+  return l;
 }
 
 /* ---- task scheduler ---- */
@@ -64,12 +59,9 @@ static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
   PyObject *seq = PySequence_Fast(*hist, "history: expected a list of seconds");
   if (!seq) return false;
   t->n_history = (int32_t)PySequence_Fast_GET_SIZE(seq);
-  double *h = PyMem_Calloc((size_t)t->n_history + 1, sizeof(double));
-  for (int i = 0; h && i < t->n_history; i++) h[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(seq, i));
+  t->history = py_array(FIELD_DOUBLE, seq);
   Py_DECREF(seq);
-  t->history = h;
-  if (!h) PyErr_NoMemory();
-  return !PyErr_Occurred();
+  return t->history != NULL;
 }
 static PyObject *f_sched(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *tasks, *hist;
@@ -78,20 +70,17 @@ static PyObject *f_sched(PyObject *Py_UNUSED(m), PyObject *args) {
   unsigned long long seed;
   if (!PyArg_ParseTuple(args, "O!ddiK", &PyList_Type, &tasks, &alpha, &beta, &window, &seed)) return NULL;
   int n = (int)PyList_GET_SIZE(tasks);
-  SchedTask *t = PyMem_Calloc((size_t)n + 1, sizeof *t);
-  double *g = PyMem_Calloc((size_t)n + 1, sizeof(double));
+  SchedTask *t = py_calloc(n + 1, sizeof *t);
+  double *g = py_calloc(n + 1, sizeof(double));
   bool ok = t && g;
-  if (!ok) PyErr_NoMemory();
   for (int i = 0; ok && i < n; i++) ok = sched_task(PyList_GET_ITEM(tasks, i), &t[i], &hist);
-  PyObject *list = NULL, *r = NULL;
+  PyObject *r = NULL;
   if (ok) {
     Rng rng;
     rng_seed(&rng, seed);
     sched_gradients(n, t, alpha, beta, window, g);
     int pick = sched_pick(n, t, g, &rng);
-    list = PyList_New(n);
-    for (int i = 0; list && i < n; i++) PyList_SET_ITEM(list, i, PyFloat_FromDouble(g[i]));
-    if (list) r = Py_BuildValue("iN", pick, list);
+    r = Py_BuildValue("iN", pick, py_list(FIELD_DOUBLE, n, g));
   }
   for (int i = 0; t && i < n; i++) PyMem_Free((void *)(uintptr_t)t[i].history);
   PyMem_Free(t);

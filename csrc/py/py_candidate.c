@@ -14,12 +14,10 @@ PyObject *py_candidate_new(PyDag *dag, PyObject *task_box, Candidate *c) {
 }
 static void candidate_drop(PyObject *o) {
   PyCandidate *p = (PyCandidate *)o;
-  PyTypeObject *t = Py_TYPE(o);
   cand_free(p->c);
   Py_CLEAR(p->dag);
   Py_CLEAR(p->task_box);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 bool py_steps_of(PyObject *o, int *n, const Step **step) {
@@ -77,48 +75,31 @@ PyObject *py_candidate_state(PyObject *o) {
   const PyCandidate *p = (const PyCandidate *)o;
   return py_state_of_steps(p->dag, p->c->n_step, p->c->step, true);
 }
-static PyObject *m_state(PyObject *o, PyObject *u) {
-  (void)u;
-  return py_candidate_state(o);
-}
+static PyObject *m_state(PyObject *o, PyObject *Py_UNUSED(u)) { return py_candidate_state(o); }
 
 typedef struct {
   const Candidate *c;
   PyScratch s;
   char *text;
 } Text;
-static void do_steps(void *arg) {
-  Text *x = arg;
-  x->text = steps_text(x->s.a, x->c->n_step, x->c->step);
-}
-static PyObject *m_steps(PyObject *o, PyObject *u) {
-  (void)u;
+ERR_BODY(do_steps, Text *x, x->text = steps_text(x->s.a, x->c->n_step, x->c->step))
+static PyObject *m_steps(PyObject *o, PyObject *Py_UNUSED(u)) {
   Text x = {.c = ((PyCandidate *)o)->c};
   PyObject *r = py_scratch_run(&x.s, do_steps, &x) ? PyUnicode_FromString(x.text) : NULL;
   py_arena_free(x.s.a);
   return r;
 }
-static PyObject *get_score(PyObject *o, void *u) {
-  (void)u;
-  return PyFloat_FromDouble(((PyCandidate *)o)->c->score);
-}
+static PyObject *get_score(PyObject *o, void *Py_UNUSED(u)) { return PyFloat_FromDouble(((PyCandidate *)o)->c->score); }
 
 static PyGetSetDef GET[] = {{"score", get_score, NULL, "What the round ranked it by.", NULL},
                             {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef METHODS[] = {{"steps", m_steps, METH_NOARGS, "steps(): the steps as JSON text."},
                                 {"state", m_state, METH_NOARGS, "state(): a new State, with all ranges inferred."},
                                 {NULL, NULL, 0, NULL}};
-static PyType_Slot SLOTS[] = {
-    {Py_tp_doc, "What a round of a Policy found: a state with all that was made of it. Policy.report, hint and check, "
-                "Learner.add and Session.submit take it as they take a State."},
-    {Py_tp_dealloc, candidate_drop},
-    {Py_tp_methods, METHODS},
-    {Py_tp_getset, GET},
-    {0, NULL}};
-static PyType_Spec SPEC = {"nestsmith._core.Candidate", sizeof(PyCandidate), 0,
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, SLOTS};
 
-int py_init_candidate(PyObject *m) {
-  PyCandidate_Type = (PyTypeObject *)PyType_FromSpec(&SPEC);
-  return PyCandidate_Type ? PyModule_AddObjectRef(m, "Candidate", (PyObject *)PyCandidate_Type) : -1;
-}
+static const PyClass CLASSES[] = {PY_CLASS(
+    "Candidate", sizeof(PyCandidate), .type = &PyCandidate_Type, .drop = candidate_drop, .methods = METHODS, .get = GET,
+    .doc = "What a round of a Policy found: a state with all that was made of it. Policy.report, hint and check, "
+           "Learner.add and Session.submit take it as they take a State.")};
+
+int py_init_candidate(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL); }

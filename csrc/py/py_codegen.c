@@ -109,10 +109,10 @@ static void do_interp(void *arg) {
 }
 
 static PyObject *py_gen_source(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static char *names[] = {"state", "target", "name", NULL};
   PyObject *state, *out = NULL;
   Job j = {.name = "default_function"};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", names, PyState_Type, &state, py_target, &j.l.t, &j.name))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", PY_NAMES("state", "target", "name"), PyState_Type, &state,
+                                   py_target, &j.l.t, &j.name))
     return NULL;
   if (py_lowering_of(&j.l, state, Py_None) && py_copy_run(&j.l.copy, py_free, do_source, &j))
     out = Py_BuildValue("(ss)", j.source, j.manifest);
@@ -144,13 +144,12 @@ static PyObject *report_dict(const InterpReport *r) {
 }
 
 static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static char *names[] = {"state", "target", "arrays", "stage", "max_steps", NULL};
   PyObject *state, *list, *out = NULL;
   const char *stage = "program";
   long long max_steps = 100000000;
   Target t;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", names, PyState_Type, &state, py_target, &t, &list, &stage,
-                                   &max_steps))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", PY_NAMES("state", "target", "arrays", "stage", "max_steps"),
+                                   PyState_Type, &state, py_target, &t, &list, &stage, &max_steps))
     return NULL;
   Job j = {.l.t = t, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
   if (!j.loops && strcmp(stage, "program"))

@@ -30,8 +30,7 @@ static PyObject *operation_of(TeOp *op) {
 
 static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyObject *seq;
-  static char *names[] = {"tensors", NULL};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O", names, &seq)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O", PY_NAMES("tensors"), &seq)) return NULL;
   PyObject *list = PySequence_List(seq);
   if (!list) return NULL;
   Py_ssize_t n = PyList_GET_SIZE(list);
@@ -89,9 +88,8 @@ static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
 }
 
 static PyObject *dag_text(PyObject *o, PyObject *args, PyObject *kw) {
-  static char *names[] = {"simple", NULL};
   int simple = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", names, &simple)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", PY_NAMES("simple"), &simple)) return NULL;
   return text_with((PyDag *)o, do_text, &(Text){.simple = simple});
 }
 static PyObject *dag_key(PyObject *o, PyObject *Py_UNUSED(u)) {
@@ -137,17 +135,16 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
       Py_XDECREF(key);
       Py_XDECREF(val);
     }
-    PyObject *s = outer
-                      ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", d->op[i]->name, "kind",
-                                      d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
-                                      f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
-                                      f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
-                                      f.needs_tiling ? Py_True : Py_False, "is_output",
-                                      f.is_output ? Py_True : Py_False, "has_branch", f.has_branch ? Py_True : Py_False,
-                                      "has_expensive", f.has_expensive ? Py_True : Py_False, "is_large",
-                                      f.large ? Py_True : Py_False, "common_outer_iterators", outer)
-                      : NULL;
-    py_put(&l, i, s);
+    py_put(&l, i,
+           outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", d->op[i]->name, "kind",
+                                 d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
+                                 f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
+                                 f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
+                                 f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
+                                 "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
+                                 f.has_expensive ? Py_True : Py_False, "is_large", f.large ? Py_True : Py_False,
+                                 "common_outer_iterators", outer)
+                 : NULL);
   }
   return l;
 }
@@ -201,18 +198,11 @@ static PyMethodDef DAG_METHODS[] = {
      "elementwise_match(a, b): all steps from stage a to b are element-wise."},
     {"hold", dag_hold, METH_O, "hold(facts): holds these instead of the tensors and operations it was made from."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot DAG_SLOTS[] = {
-    {Py_tp_doc, "ComputeDAG(tensors): the operations a list of tensors stands for, ordered and analysed."},
-    {Py_tp_new, dag_new},
-    {Py_tp_dealloc, dag_dealloc},
-    {Py_tp_str, dag_str},
-    {Py_tp_getset, DAG_GET},
-    {Py_tp_methods, DAG_METHODS},
-    {0, NULL}};
-static PyType_Spec DAG_SPEC = {"nestsmith._core.ComputeDAG", sizeof(PyDag), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-                               DAG_SLOTS};
 
-int py_init_dag(PyObject *m) {
-  PyDag_Type = py_type_new(m, &DAG_SPEC, NULL);
-  return PyDag_Type ? 0 : -1;
-}
+static const PyType_Slot COMPUTEDAG_SLOTS[] = {{Py_tp_str, dag_str}, {0, NULL}};
+static const PyClass CLASSES[] = {
+    PY_CLASS("ComputeDAG", sizeof(PyDag), .type = &PyDag_Type, .flags = Py_TPFLAGS_BASETYPE, .create = dag_new,
+             .drop = dag_dealloc, .methods = DAG_METHODS, .get = DAG_GET, .more = COMPUTEDAG_SLOTS,
+             .doc = "ComputeDAG(tensors): the operations a list of tensors stands for, ordered and analysed.")};
+
+int py_init_dag(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL); }

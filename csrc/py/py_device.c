@@ -49,8 +49,7 @@ ERR_BODY(open_body, Open *o, o->d->dev = dev_open(&o->d->err, (DevType)o->type, 
 
 static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   Open o = {0};
-  static char *names[] = {"device_type", "device_id", NULL};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "ii", names, &o.type, &o.id)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "ii", PY_NAMES("device_type", "device_id"), &o.type, &o.id)) return NULL;
   PyDevice *d = (PyDevice *)t->tp_alloc(t, 0);
   if (!d) return NULL;
   err_init(&d->err);
@@ -66,9 +65,7 @@ static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
 
 static void device_dealloc(PyObject *o) {
   PyDevice *d = (PyDevice *)o;
-  Py_BEGIN_ALLOW_THREADS;
-  dev_close(d->dev);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(dev_close(d->dev));
   pthread_mutex_destroy(&d->lock);
   py_free_object(o);
 }
@@ -102,9 +99,7 @@ static PyObject *fn_query(PyObject *Py_UNUSED(self), PyObject *args) {
   bool ok;
   DevInfo info;
   if (!PyArg_ParseTuple(args, "ii", &type, &id)) return NULL;
-  Py_BEGIN_ALLOW_THREADS;
-  ok = dev_query((DevType)type, id, &info);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(ok = dev_query((DevType)type, id, &info));
   if (!ok) return Py_NewRef(Py_None);
   return py_device_facts(&info);
 }
@@ -261,9 +256,8 @@ static PyObject *buffer_dlpack(PyObject *o, PyObject *args) {
   if (!t) return PyErr_NoMemory();
   t->t.shape = (int64_t *)(t + 1);
   t->t.strides = t->t.shape + n;
-  for (Py_ssize_t i = 0; i < n; i++) t->t.shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
   int64_t stride = 1, total = 0;
-  bool fits = bits > 0 && bits <= 64;
+  bool fits = py_take(FIELD_I64, shape, n, t->t.shape) && bits > 0 && bits <= 64;
   for (Py_ssize_t i = n; fits && i-- > 0; fits = t->t.shape[i] >= 0 && i64_mul(stride, t->t.shape[i], &stride))
     t->t.strides[i] = stride;
   fits = fits && i64_mul(stride, (bits + 7) / 8, &total) && (uint64_t)total <= b->bytes;
@@ -315,9 +309,8 @@ static PyObject *fn_from_dlpack(PyObject *Py_UNUSED(self), PyObject *args) {
   for (int i = 0; i < t->ndim; i++)
     if (t->shape[i] < 0 || !i64_mul(n, t->shape[i], &n))
       return PyErr_Format(PyExc_ValueError, "the DLPack tensor's shape is negative or overflows");
-  PyObject *shape = PyTuple_New(t->ndim);
-  for (int i = 0; shape && i < t->ndim; i++) PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(t->shape[i]));
-  if (!(shape = py_filled(shape))) return NULL;
+  PyObject *shape = py_tuple(FIELD_I64, t->ndim, t->shape);
+  if (!shape) return NULL;
   PyBuffer *b = py_dev_call(d, sync_all_body, d) ? buffer_make(d, (size_t)n) : NULL;
   if (!b || PyCapsule_SetName(cap, "used_dltensor") < 0) {
     Py_XDECREF(b);
@@ -429,10 +422,9 @@ static PyObject *devmodule_time(PyObject *o, PyObject *args) {
   PyObject *out = NULL;
   c.cost = py_calloc(c.repeat, sizeof(double));
   if (!c.cost) return NULL;
-  if (py_dev_call(((PyDevModule *)o)->dev, time_body, &c) && (out = PyList_New(c.repeat)))
-    for (int i = 0; i < c.repeat; i++) PyList_SET_ITEM(out, i, PyFloat_FromDouble(c.cost[i]));
+  if (py_dev_call(((PyDevModule *)o)->dev, time_body, &c)) out = py_list(FIELD_DOUBLE, c.repeat, c.cost);
   PyMem_Free(c.cost);
-  return py_filled(out);
+  return out;
 }
 
 ERR_BODY(regs_body, Call *c, dev_regs(c->m, c->kernel, &c->regs[0], &c->regs[1], &c->regs[2]))
@@ -473,9 +465,7 @@ static PyObject *fn_exists(PyObject *Py_UNUSED(self), PyObject *args) {
   char why[512];
   bool ok;
   if (!PyArg_ParseTuple(args, "ii", &type, &id)) return NULL;
-  Py_BEGIN_ALLOW_THREADS;
-  ok = dev_exists((DevType)type, id, why, sizeof why);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(ok = dev_exists((DevType)type, id, why, sizeof why));
   return Py_BuildValue("ON", ok ? Py_True : Py_False, py_text(why));
 }
 
@@ -493,7 +483,7 @@ static PyObject *fn_object_check(PyObject *Py_UNUSED(self), PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#s", &c.image, &n, &c.what)) return NULL;
   err_init(&c.e);
   c.n = (size_t)n;
-  return py_free_ok(&c.e, check_body, &c) ? Py_NewRef(Py_None) : NULL;
+  return py_none(py_free_ok(&c.e, check_body, &c));
 }
 
 static PyObject *fn_object_variable(PyObject *Py_UNUSED(self), PyObject *args) {
@@ -519,31 +509,15 @@ static PyMethodDef FUNCTIONS[] = {
     {"dlpack_device", fn_dlpack_device, METH_O, "dlpack_device(capsule) -> (device type, device id)."},
     {NULL, NULL, 0, NULL}};
 
-#define SLOT(id, f)                                                                                                    \
-  { id, (void *)(f) }
-static PyType_Slot DEVICE_SLOTS[] = {SLOT(Py_tp_new, device_new),
-                                     SLOT(Py_tp_dealloc, device_dealloc),
-                                     SLOT(Py_tp_methods, DEVICE_METHODS),
-                                     {Py_tp_doc, (void *)"Device(device_type, device_id): an open device."},
-                                     {0, NULL}};
-static PyType_Slot BUFFER_SLOTS[] = {
-    SLOT(Py_tp_dealloc, buffer_dealloc), SLOT(Py_tp_methods, BUFFER_METHODS),        SLOT(Py_tp_getset, BUFFER_GET),
-    SLOT(Py_bf_getbuffer, buffer_get),   {Py_tp_doc, (void *)"Memory on a device."}, {0, NULL}};
-static PyType_Slot DEVMODULE_SLOTS[] = {SLOT(Py_tp_dealloc, devmodule_dealloc),
-                                        SLOT(Py_tp_methods, DEVMODULE_METHODS),
-                                        {Py_tp_doc, (void *)"A program loaded on a device."},
-                                        {0, NULL}};
-static PyType_Spec SPECS[] = {{"nestsmith._core.Device", sizeof(PyDevice), 0, Py_TPFLAGS_DEFAULT, DEVICE_SLOTS},
-                              {"nestsmith._core.Buffer", sizeof(PyBuffer), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, BUFFER_SLOTS},
-                              {"nestsmith._core.DeviceModule", sizeof(PyDevModule), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, DEVMODULE_SLOTS}};
+static const PyType_Slot BUFFER_SLOTS[] = {{Py_bf_getbuffer, buffer_get}, {0, NULL}};
+static const PyClass CLASSES[] = {
+    PY_CLASS("Device", sizeof(PyDevice), .type = &PyDevice_Type, .create = device_new, .drop = device_dealloc,
+             .methods = DEVICE_METHODS, .doc = "Device(device_type, device_id): an open device."),
+    PY_CLASS("Buffer", sizeof(PyBuffer), .type = &PyBuffer_Type, .drop = buffer_dealloc, .methods = BUFFER_METHODS,
+             .get = BUFFER_GET, .more = BUFFER_SLOTS, .doc = "Memory on a device."),
+    PY_CLASS("DeviceModule", sizeof(PyDevModule), .type = &PyDevModule_Type, .drop = devmodule_dealloc,
+             .methods = DEVMODULE_METHODS, .doc = "A program loaded on a device.")};
 
 int py_init_device(PyObject *m) {
-  PyTypeObject **const types[] = {&PyDevice_Type, &PyBuffer_Type, &PyDevModule_Type};
-  for (int i = 0; i < NS_COUNT(SPECS); i++) {
-    *types[i] = (PyTypeObject *)PyType_FromSpec(&SPECS[i]);
-    if (!*types[i] || PyModule_AddType(m, *types[i]) < 0) return -1;
-  }
-  return PyModule_AddFunctions(m, FUNCTIONS) < 0 ? -1 : py_init_measure(m);
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS) < 0 ? -1 : py_init_measure(m);
 }

@@ -514,6 +514,8 @@ static PyObject *iter_repr(PyObject *o) {
 }
 
 /* IntImm: the int subclass of constant extents, so that shapes are plain integers with the attributes of a literal. */
+static PyTypeObject *int_type = &PyLong_Type;
+static PyObject *imm_new(PyTypeObject *t, PyObject *args, PyObject *kw) { return PyLong_Type.tp_new(t, args, kw); }
 static PyObject *imm_value(PyObject *o, void *Py_UNUSED(u)) { return PyLong_FromLongLong(PyLong_AsLongLong(o)); }
 static PyObject *imm_dtype(PyObject *o, void *Py_UNUSED(u)) {
   long long v = PyLong_AsLongLong(o);
@@ -537,46 +539,8 @@ static PyMethodDef EXPR_METHODS[] = {
     {"same_as", expr_same, METH_O, "same_as(other): True if both are the same expression."},
     {"asobject", expr_asobject, METH_NOARGS, "The expression itself."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot EXPR_SLOTS[] = {{Py_tp_doc, "A scalar expression."},
-                                   {Py_tp_dealloc, expr_dealloc},
-                                   {Py_tp_str, expr_str},
-                                   {Py_tp_repr, expr_str},
-                                   {Py_tp_hash, expr_hash},
-                                   {Py_tp_richcompare, expr_compare},
-                                   {Py_tp_getset, EXPR_GET},
-                                   {Py_tp_methods, EXPR_METHODS},
-                                   {Py_nb_add, expr_add},
-                                   {Py_nb_subtract, expr_sub},
-                                   {Py_nb_multiply, expr_mul},
-                                   {Py_nb_true_divide, expr_div},
-                                   {Py_nb_floor_divide, expr_fdiv},
-                                   {Py_nb_remainder, expr_fmod},
-                                   {Py_nb_lshift, expr_shl},
-                                   {Py_nb_rshift, expr_shr},
-                                   {Py_nb_and, expr_and},
-                                   {Py_nb_or, expr_or},
-                                   {Py_nb_xor, expr_xor},
-                                   {Py_nb_negative, expr_neg},
-                                   {Py_nb_invert, expr_invert},
-                                   {Py_nb_absolute, expr_abs},
-                                   {Py_nb_bool, expr_bool},
-                                   {Py_nb_int, expr_int},
-                                   {Py_nb_float, expr_float},
-                                   {Py_nb_index, expr_index},
-                                   {0, NULL}};
-static PyType_Spec EXPR_SPEC = {"nestsmith._core.Expr", sizeof(PyExpr), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                EXPR_SLOTS};
 
 static PyGetSetDef VAR_GET[] = {{"name", get_name, NULL, "Name.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
-static PyType_Slot VAR_SLOTS[] = {{Py_tp_doc, "A variable."}, {Py_tp_getset, VAR_GET}, {0, NULL}};
-static PyType_Spec VAR_SPEC = {"nestsmith._core.Var", sizeof(PyExpr), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, VAR_SLOTS};
-
-static PyType_Slot DEFERRED_SLOTS[] = {
-    {Py_tp_doc, "A comparison a == b or a != b, built when it is used."}, {Py_tp_dealloc, deferred_dealloc}, {0, NULL}};
-static PyType_Spec DEFERRED_SPEC = {"nestsmith._core.EqualOp", sizeof(PyDeferred), 0,
-                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, DEFERRED_SLOTS};
 
 static PyGetSetDef ITER_GET[] = {{"var", iter_get, NULL, "The variable.", (void *)0},
                                  {"name", get_name, NULL, "Name.", NULL},
@@ -586,40 +550,53 @@ static PyGetSetDef ITER_GET[] = {{"var", iter_get, NULL, "The variable.", (void 
                                  {"thread_tag", iter_get, NULL, "e.g. 'threadIdx.x', or None.", (void *)4},
                                  {"dom", iter_dom, NULL, "Range, or None.", NULL},
                                  {NULL, NULL, NULL, NULL, NULL}};
-static PyType_Slot ITER_SLOTS[] = {{Py_tp_doc, "An iterator: a variable with a range."},
-                                   {Py_tp_dealloc, iter_dealloc},
-                                   {Py_tp_repr, iter_repr},
-                                   {Py_tp_getset, ITER_GET},
-                                   {0, NULL}};
-static PyType_Spec ITER_SPEC = {"nestsmith._core.IterVar", sizeof(PyIterVar), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, ITER_SLOTS};
 
 static PyGetSetDef IMM_GET[] = {{"value", imm_value, NULL, "The number.", NULL},
                                 {"dtype", imm_dtype, NULL, "Type name.", NULL},
                                 {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef IMM_METHODS[] = {{"astype", expr_astype, METH_O, "astype(dtype): a literal expression."},
                                     {NULL, NULL, 0, NULL}};
-static PyType_Slot IMM_SLOTS[] = {{Py_tp_doc, "A constant extent: an int with the attributes of a literal."},
-                                  {Py_tp_getset, IMM_GET},
-                                  {Py_tp_methods, IMM_METHODS},
-                                  {0, NULL}};
-static PyType_Spec IMM_SPEC = {"nestsmith._core.IntImm", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, IMM_SLOTS};
 
-PyTypeObject *py_type_new(PyObject *m, PyType_Spec *spec, PyTypeObject *base) {
-  PyObject *bases = base ? PyTuple_Pack(1, base) : NULL;
-  PyObject *t = base && !bases ? NULL : PyType_FromSpecWithBases(spec, bases);
-  Py_XDECREF(bases);
-  if (t && PyModule_AddType(m, (PyTypeObject *)t) < 0) Py_CLEAR(t);
-  return (PyTypeObject *)t;
-}
+static const PyType_Slot EXPR_SLOTS[] = {{Py_tp_str, expr_str},
+                                         {Py_tp_repr, expr_str},
+                                         {Py_tp_hash, expr_hash},
+                                         {Py_tp_richcompare, expr_compare},
+                                         {Py_nb_add, expr_add},
+                                         {Py_nb_subtract, expr_sub},
+                                         {Py_nb_multiply, expr_mul},
+                                         {Py_nb_true_divide, expr_div},
+                                         {Py_nb_floor_divide, expr_fdiv},
+                                         {Py_nb_remainder, expr_fmod},
+                                         {Py_nb_lshift, expr_shl},
+                                         {Py_nb_rshift, expr_shr},
+                                         {Py_nb_and, expr_and},
+                                         {Py_nb_or, expr_or},
+                                         {Py_nb_xor, expr_xor},
+                                         {Py_nb_negative, expr_neg},
+                                         {Py_nb_invert, expr_invert},
+                                         {Py_nb_absolute, expr_abs},
+                                         {Py_nb_bool, expr_bool},
+                                         {Py_nb_int, expr_int},
+                                         {Py_nb_float, expr_float},
+                                         {Py_nb_index, expr_index},
+                                         {0, NULL}};
+static const PyType_Slot ITERVAR_SLOTS[] = {{Py_tp_repr, iter_repr}, {0, NULL}};
+static const PyClass CLASSES[] = {
+    PY_CLASS("Expr", sizeof(PyExpr), .type = &PyExpr_Type, .flags = Py_TPFLAGS_BASETYPE, .drop = expr_dealloc,
+             .methods = EXPR_METHODS, .get = EXPR_GET, .more = EXPR_SLOTS, .doc = "A scalar expression."),
+    PY_CLASS("Var", sizeof(PyExpr), .type = &PyVar_Type, .base = &PyExpr_Type, .flags = Py_TPFLAGS_BASETYPE,
+             .get = VAR_GET, .doc = "A variable."),
+    PY_CLASS("EqualOp", sizeof(PyDeferred), .type = &PyDeferred_Type, .base = &PyExpr_Type, .drop = deferred_dealloc,
+             .doc = "A comparison a == b or a != b, built when it is used."),
+    PY_CLASS("IterVar", sizeof(PyIterVar), .type = &PyIterVar_Type, .base = &PyExpr_Type, .drop = iter_dealloc,
+             .get = ITER_GET, .more = ITERVAR_SLOTS, .doc = "An iterator: a variable with a range."),
+    PY_CLASS("IntImm", 0, .type = &PyIntImm_Type, .base = &int_type, .flags = Py_TPFLAGS_BASETYPE, .create = imm_new,
+             .methods = IMM_METHODS, .get = IMM_GET,
+             .doc = "A constant extent: an int with the attributes of a literal.")};
 
 int py_init_expr(PyObject *m) {
-  PyExpr_Type = py_type_new(m, &EXPR_SPEC, NULL);
-  if (!PyExpr_Type || PyObject_SetAttrString((PyObject *)PyExpr_Type, "__array_ufunc__", Py_None) < 0) return -1;
-  PyVar_Type = py_type_new(m, &VAR_SPEC, PyExpr_Type);
-  PyDeferred_Type = py_type_new(m, &DEFERRED_SPEC, PyExpr_Type);
-  PyIterVar_Type = py_type_new(m, &ITER_SPEC, PyExpr_Type);
-  PyIntImm_Type = py_type_new(m, &IMM_SPEC, &PyLong_Type);
-  if (!PyVar_Type || !PyDeferred_Type || !PyIterVar_Type || !PyIntImm_Type) return -1;
+  if (py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0 ||
+      PyObject_SetAttrString((PyObject *)PyExpr_Type, "__array_ufunc__", Py_None) < 0)
+    return -1;
   return py_init_expr_functions(m);
 }

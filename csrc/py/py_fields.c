@@ -131,3 +131,48 @@ PyObject *py_fields_dict(const PyField *f, const void *from) {
   if (d && !py_fields_add(d, f, from)) Py_CLEAR(d);
   return d;
 }
+
+/* ---- arrays ---- */
+
+static const size_t SIZE[] = {[FIELD_I32] = sizeof(int32_t),
+                              [FIELD_I64] = sizeof(int64_t),
+                              [FIELD_BOOL] = sizeof(bool),
+                              [FIELD_DOUBLE] = sizeof(double),
+                              [FIELD_TEXT] = sizeof(char *)};
+
+static PyObject *filled_from(PyObject *seq, FieldType type, Py_ssize_t n, const void *at) {
+  PyField f = {.type = type};
+  for (Py_ssize_t i = 0; seq && i < n; i++, f.offset += SIZE[type]) py_put(&seq, i, py_field_value(&f, at));
+  return seq;
+}
+PyObject *py_list(FieldType type, Py_ssize_t n, const void *at) { return filled_from(PyList_New(n), type, n, at); }
+PyObject *py_tuple(FieldType type, Py_ssize_t n, const void *at) { return filled_from(PyTuple_New(n), type, n, at); }
+
+static bool take_one(FieldType type, PyObject *item, void *out) {
+  switch (type) {
+  case FIELD_DOUBLE: *(double *)out = PyFloat_AsDouble(item); break;
+  case FIELD_TEXT: *(const char **)out = PyUnicode_AsUTF8(item); break;
+  case FIELD_BOOL: *(bool *)out = PyObject_IsTrue(item) > 0; break;
+  default: {
+    int64_t v = PyLong_AsLongLong(item);
+    if (type == FIELD_I64)
+      *(int64_t *)out = v;
+    else if (v >= INT32_MIN && v <= INT32_MAX)
+      *(int32_t *)out = (int32_t)v;
+    else
+      PyErr_Format(PyExc_ValueError, "%lld does not fit 32 bits", (long long)v);
+  }
+  }
+  return !PyErr_Occurred();
+}
+bool py_take(FieldType type, PyObject *seq, Py_ssize_t n, void *out) {
+  for (Py_ssize_t i = 0; i < n && i < PySequence_Fast_GET_SIZE(seq); i++) /* converting an item may change the list */
+    if (!take_one(type, PySequence_Fast_GET_ITEM(seq, i), (char *)out + (size_t)i * SIZE[type])) return false;
+  return true;
+}
+void *py_array(FieldType type, PyObject *seq) {
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
+  void *out = py_calloc(n + 1, SIZE[type]);
+  if (out && !py_take(type, seq, n, out)) PyMem_Free(out), out = NULL;
+  return out;
+}

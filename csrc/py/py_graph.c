@@ -1,4 +1,5 @@
 /* Bindings of graph: GraphExec (a network on a device), the storage plan and the parameter file. */
+#include "py/py_fields.h"
 #include "py/py_device.h"
 #include "graph/graph.h"
 #include <string.h>
@@ -62,10 +63,10 @@ static bool fill_table(Init *in, PyObject *modules) {
 }
 
 static PyObject *exec_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
-  static char *names[] = {"device", "graph_json", "modules", NULL};
   PyObject *dev, *modules;
   const char *json;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO!", names, PyDevice_Type, &dev, &json, &PyDict_Type, &modules))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO!", PY_NAMES("device", "graph_json", "modules"), PyDevice_Type, &dev,
+                                   &json, &PyDict_Type, &modules))
     return NULL;
   PyExec *o = (PyExec *)t->tp_alloc(t, 0);
   if (!o) return NULL;
@@ -106,9 +107,7 @@ static void exec_dealloc(PyObject *self) {
 /* ---- what is in it ---- */
 static PyObject *describe(const Graph *g, int entry) {
   const GraphEntry *e = &g->entry[entry];
-  PyObject *shape = PyTuple_New(e->rank);
-  for (int i = 0; shape && i < e->rank; i++) PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(e->shape[i]));
-  return Py_BuildValue("iNs", entry, py_filled(shape), e->dtype);
+  return Py_BuildValue("iNs", entry, py_tuple(FIELD_I64, e->rank, e->shape), e->dtype);
 }
 
 static PyObject *exec_inputs(PyObject *self, PyObject *Py_UNUSED(none)) {
@@ -236,10 +235,9 @@ static PyObject *exec_node_times(PyObject *self, PyObject *arg) {
   if (c.number < 1) return PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c.number);
   c.each = py_calloc(o->g->n_nodes + 1, sizeof(double));
   if (!c.each) return NULL;
-  PyObject *out = py_dev_call(o->dev, nodes_body, &c) ? PyList_New(o->g->n_nodes) : NULL;
-  for (int i = 0; out && i < o->g->n_nodes; i++) PyList_SET_ITEM(out, i, PyFloat_FromDouble(c.each[i]));
+  PyObject *out = py_dev_call(o->dev, nodes_body, &c) ? py_list(FIELD_DOUBLE, o->g->n_nodes, c.each) : NULL;
   PyMem_Free(c.each);
-  return py_filled(out);
+  return out;
 }
 static PyObject *exec_replay(PyObject *self, PyObject *arg) {
   Call c = {.o = (PyExec *)self, .on = PyObject_IsTrue(arg) == 1};
@@ -269,14 +267,6 @@ static PyMethodDef EXEC_METHODS[] = {
      "node_times(number): seconds per node; on a GPU each kernel alone, on a CPU within the run."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot EXEC_SLOTS[] = {
-    {Py_tp_doc, "GraphExec(device, graph_json, modules): a network on a device, ready to run."},
-    {Py_tp_new, exec_new},
-    {Py_tp_dealloc, exec_dealloc},
-    {Py_tp_getset, EXEC_GET},
-    {Py_tp_methods, EXEC_METHODS},
-    {0, NULL}};
-static PyType_Spec EXEC_SPEC = {"nestsmith._core.GraphExec", sizeof(PyExec), 0, Py_TPFLAGS_DEFAULT, EXEC_SLOTS};
 
 /* ---- functions without a device ---- */
 /* graph_plan([(kind, [entry, ...], n_out), ...], [bytes of entry, ...], [head, ...]) -> ([storage per entry], [bytes
@@ -305,8 +295,7 @@ static bool plan_read(Plan *p) {
     if (!PyArg_ParseTuple(row, "iO!i", &kind, &PyList_Type, &in, &n_out)) return false;
     int n_in = (int)PyList_GET_SIZE(in);
     int32_t *entry = py_scratch_alloc(&p->s, n_in, sizeof *entry);
-    if (!entry) return false;
-    for (int k = 0; k < n_in; k++) entry[k] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(in, k));
+    if (!entry || !py_take(FIELD_I32, in, n_in, entry)) return false;
     if (n_out < 1 || n_out > p->n_entries - first)
       return PyErr_Format(PyExc_ValueError, "node %d makes %d entries, %d are left", i, n_out, p->n_entries - first),
              false;
@@ -315,15 +304,14 @@ static bool plan_read(Plan *p) {
     p->node[i] = (GraphNode){(GraphNodeKind)kind, "", "", n_in, entry, first, n_out};
     first += n_out;
   }
-  for (int i = 0; i < p->n_entries; i++) p->size[i] = PyLong_AsLongLong(PyList_GET_ITEM(p->bytes, i));
-  for (int i = 0; i < p->n_heads; i++) {
-    p->head[i] = (int32_t)PyLong_AsLong(PyList_GET_ITEM(p->heads, i));
+  if (!py_take(FIELD_I64, p->bytes, p->n_entries, p->size) || !py_take(FIELD_I32, p->heads, p->n_heads, p->head))
+    return false;
+  for (int i = 0; i < p->n_heads; i++)
     if (p->head[i] < 0 || p->head[i] >= p->n_entries)
       return PyErr_Format(PyExc_ValueError, "head %d is out of range", i), false;
-  }
   if (first != p->n_entries)
     return PyErr_Format(PyExc_ValueError, "the nodes make %d entries, %d sizes were given", first, p->n_entries), false;
-  return !PyErr_Occurred();
+  return true;
 }
 ERR_BODY(plan_body, Plan *p, p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head))
 
@@ -335,12 +323,9 @@ static PyObject *fn_plan(PyObject *Py_UNUSED(m), PyObject *args) {
   p.n_entries = (int)PyList_GET_SIZE(p.bytes);
   p.n_heads = (int)PyList_GET_SIZE(p.heads);
   PyObject *out = NULL;
-  if (plan_read(&p) && py_scratch_free(&p.s, plan_body, &p)) {
-    PyObject *ids = PyList_New(p.n_entries), *bytes = PyList_New(p.plan.n_storage);
-    for (int i = 0; ids && i < p.n_entries; i++) PyList_SET_ITEM(ids, i, PyLong_FromLong(p.plan.id[i]));
-    for (int i = 0; bytes && i < p.plan.n_storage; i++) PyList_SET_ITEM(bytes, i, PyLong_FromLongLong(p.plan.bytes[i]));
-    out = Py_BuildValue("NN", py_filled(ids), py_filled(bytes));
-  }
+  if (plan_read(&p) && py_scratch_free(&p.s, plan_body, &p))
+    out = Py_BuildValue("NN", py_list(FIELD_I32, p.n_entries, p.plan.id),
+                        py_list(FIELD_I64, p.plan.n_storage, p.plan.bytes));
   py_arena_free(p.s.a);
   return out;
 }
@@ -373,10 +358,9 @@ static bool params_fill(Params *x) {
     if (!PyArg_ParseTuple(row, "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data)) return false;
     p->rank = (int32_t)PyTuple_GET_SIZE(shape);
     int64_t *extent = py_scratch_alloc(&x->s, p->rank, sizeof *extent);
-    if (!extent) return false;
-    for (int k = 0; k < p->rank; k++) extent[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, k));
+    if (!extent || !py_take(FIELD_I64, shape, p->rank, extent)) return false;
     p->shape = extent;
-    if (PyErr_Occurred() || PyObject_GetBuffer(data, &x->view[x->n_view], PyBUF_C_CONTIGUOUS) < 0) return false;
+    if (PyObject_GetBuffer(data, &x->view[x->n_view], PyBUF_C_CONTIGUOUS) < 0) return false;
     p->data = x->view[x->n_view].buf;
     p->bytes = x->view[x->n_view++].len;
   }
@@ -412,13 +396,10 @@ static PyObject *fn_params_read(PyObject *Py_UNUSED(m), PyObject *data) {
     out = PyList_New(r.n);
     for (int i = 0; out && i < r.n; i++) {
       const GraphParam *p = &r.p[i];
-      PyObject *shape = PyTuple_New(p->rank);
-      for (int k = 0; shape && k < p->rank; k++) PyTuple_SET_ITEM(shape, k, PyLong_FromLongLong(p->shape[k]));
-      PyList_SET_ITEM(out, i,
-                      Py_BuildValue("ssNnL", p->name, p->dtype, py_filled(shape),
-                                    (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes));
+      py_put(&out, i,
+             Py_BuildValue("ssNnL", p->name, p->dtype, py_tuple(FIELD_I64, p->rank, p->shape),
+                           (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes));
     }
-    out = py_filled(out);
   }
   PyBuffer_Release(&r.v);
   py_arena_free(r.s.a);
@@ -432,11 +413,8 @@ static PyMethodDef FUNCS[] = {
     {"params_read", fn_params_read, METH_O, "params_read(data): [(name, dtype, shape, offset, bytes), ...]."},
     {NULL, NULL, 0, NULL}};
 
-int py_init_graph(PyObject *m) {
-  PyObject *t = PyType_FromSpec(&EXEC_SPEC);
-  if (!t || PyModule_AddObject(m, "GraphExec", t) < 0) {
-    Py_XDECREF(t);
-    return -1;
-  }
-  return PyModule_AddFunctions(m, FUNCS);
-}
+static const PyClass CLASSES[] = {
+    PY_CLASS("GraphExec", sizeof(PyExec), .create = exec_new, .drop = exec_dealloc, .methods = EXEC_METHODS,
+             .get = EXEC_GET, .doc = "GraphExec(device, graph_json, modules): a network on a device, ready to run.")};
+
+int py_init_graph(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCS); }

@@ -37,11 +37,11 @@ static PyObject *facts_list(const LoopFacts *l) {
   PyObject *out = PyList_New(l->n);
   for (int i = 0; out && i < l->n; i++) {
     const LoopFact *x = &l->at[i];
-    PyObject *d = Py_BuildValue("{s:L,s:L,s:L,s:L,s:s,s:L,s:L,s:L,s:N}", "length", (long long)x->length, "nest",
-                                (long long)x->nest, "top_down", (long long)x->top_down, "bottom_up",
-                                (long long)x->bottom_up, "kind", FOR_NAME[x->kind], "add", (long long)x->add, "mul",
-                                (long long)x->mul, "div", (long long)x->div, "touch", touches(x));
-    py_put(&out, i, d);
+    py_put(&out, i,
+           Py_BuildValue("{s:L,s:L,s:L,s:L,s:s,s:L,s:L,s:L,s:N}", "length", (long long)x->length, "nest",
+                         (long long)x->nest, "top_down", (long long)x->top_down, "bottom_up", (long long)x->bottom_up,
+                         "kind", FOR_NAME[x->kind], "add", (long long)x->add, "mul", (long long)x->mul, "div",
+                         (long long)x->div, "touch", touches(x)));
   }
   return out;
 }
@@ -53,12 +53,12 @@ static PyObject *vector(const FloatVec *v) {
 }
 
 static PyObject *run(PyObject *args, PyObject *kw, bool facts) {
-  static char *names[] = {"schedule", "args", "target", "kind", "samples", NULL};
   static const char *const KIND[] = {[WANT_ITERVAR] = "itervar", [WANT_CURVE] = "curve"};
   PyObject *o, *list, *out = NULL;
   const char *kind = "itervar";
   Job j = {.samples = 20};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO&|si", names, &o, &list, py_target, &j.l.t, &kind, &j.samples))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO&|si", PY_NAMES("schedule", "args", "target", "kind", "samples"), &o,
+                                   &list, py_target, &j.l.t, &kind, &j.samples))
     return NULL;
   if (!facts) j.want = WANT_ITERVAR;
   while (!facts && j.want < NS_COUNT(KIND) && strcmp(KIND[j.want], kind)) j.want++;

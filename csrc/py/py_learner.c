@@ -1,4 +1,5 @@
 /* Binding of the learned scorer: _core.Learner. A task of it is made from a Policy, whose engine-side task it uses. */
+#include "py/py_fields.h"
 #include "py/py.h"
 #include "py/py_search.h"
 #include <math.h>
@@ -33,10 +34,9 @@ static void do_new(void *arg) {
 ERR_BODY(do_task, New *x, x->out = learner_task(x->p->learner))
 
 static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"seed", "kind", NULL};
   const char *kind = "trees";
   unsigned long long seed = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ks", names, &seed, &kind)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ks", PY_NAMES("seed", "kind"), &seed, &kind)) return NULL;
   static const struct {
     const char *name;
     ModelKind kind;
@@ -58,9 +58,7 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
 }
 static void learner_drop(PyObject *o) {
   PyLearner *p = (PyLearner *)o;
-  Py_BEGIN_ALLOW_THREADS;
-  learner_free(p->learner);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(learner_free(p->learner));
   for (int i = 0; i < p->n_slot; i++) PyMem_Free(p->slot[i]);
   PyMem_Free(p->slot);
   Py_CLEAR(p->keep);
@@ -143,7 +141,7 @@ static PyObject *m_add(PyObject *o, PyObject *args) {
   if (ok && (x.traits = c->traits)) code = err_try(&p->err, do_add, &x); /* what cannot be lowered teaches nothing */
   if (code != NS_OK) py_raise(&p->err, code);
   cand_free(own);
-  return ok && code == NS_OK ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok && code == NS_OK);
 }
 
 typedef struct {
@@ -215,11 +213,9 @@ static PyObject *m_stages(PyObject *o, PyObject *args) {
   Score x = {.ok = false};
   bool ok = score_by(o, args, do_stages, &x);
   if (ok && !x.ok) PyErr_SetString(PyExc_NotImplementedError, "only trees have scores of stages");
-  int n = ok && x.ok ? x.copy.s->stage.len + 1 : 0;
-  PyObject *t = n ? PyTuple_New(n) : NULL;
-  for (int k = 0; t && k < n; k++) PyTuple_SET_ITEM(t, k, PyFloat_FromDouble(x.stage[k]));
+  PyObject *t = ok && x.ok ? py_tuple(FIELD_DOUBLE, x.copy.s->stage.len + 1, x.stage) : NULL;
   py_copy_drop(&x.copy);
-  return py_filled(t);
+  return t;
 }
 
 typedef struct {
@@ -274,7 +270,7 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
   x.p->busy = 1;
   bool ok = py_run_ok(&x.p->err, do_adopt, &x);
   x.p->busy = 0;
-  return ok ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok);
 }
 static PyObject *m_dropped(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyLearner *p = (PyLearner *)o;
@@ -331,16 +327,9 @@ static PyMethodDef METHODS[] = {
     {"records", m_records, METH_NOARGS, "records(): measurements added."},
     {"ready", m_ready, METH_NOARGS, "ready(): trained or loaded."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SLOTS[] = {{Py_tp_doc, "Learner(seed=1): the cost model of a session, shared by its tasks."},
-                              {Py_tp_new, learner_create},
-                              {Py_tp_dealloc, learner_drop},
-                              {Py_tp_methods, METHODS},
-                              {0, NULL}};
-static PyType_Spec SPEC = {"nestsmith._core.Learner", sizeof(PyLearner), 0, Py_TPFLAGS_DEFAULT, SLOTS};
 
-int py_init_learner(PyObject *m) {
-  PyObject *t = PyType_FromSpec(&SPEC);
-  if (!t || PyModule_AddObjectRef(m, "Learner", t) < 0) return -1;
-  Py_DECREF(t);
-  return PyModule_AddFunctions(m, FUNCTIONS);
-}
+static const PyClass CLASSES[] = {
+    PY_CLASS("Learner", sizeof(PyLearner), .create = learner_create, .drop = learner_drop, .methods = METHODS,
+             .doc = "Learner(seed=1): the cost model of a session, shared by its tasks.")};
+
+int py_init_learner(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS); }

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 #include "interp/interp.h"
+#include "py/py_fields.h"
 #include "py/py_lower.h"
 
 bool py_lowering_of(PyLowering *l, PyObject *schedule, PyObject *args) {
@@ -67,12 +68,13 @@ ERR_BODY(do_check, Job *j, j->check = low_gpu_check(py_lowering_loops(&j->l, j->
 
 /* ---- functions ---- */
 static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static char *names[] = {"state", "what", "target", "args", NULL};
   static const char *const WHAT[] = {"primfn", "loops", "features", "kernels"};
   PyObject *state, *list = Py_None;
   const char *what;
   Job j = {.l.t = target_default(TG_CPU, 0)};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|O&O", names, &state, &what, py_target, &j.l.t, &list)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|O&O", PY_NAMES("state", "what", "target", "args"), &state, &what,
+                                   py_target, &j.l.t, &list))
+    return NULL;
   while (j.what < NS_COUNT(WHAT) && strcmp(WHAT[j.what], what)) j.what++;
   if (j.what == NS_COUNT(WHAT))
     return PyErr_Format(PyExc_ValueError,
@@ -84,10 +86,11 @@ static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   return r;
 }
 static PyObject *fn_check(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static char *names[] = {"state", "target", NULL};
   PyObject *state;
   Job j = {.l.t = target_default(TG_CUDA, 0)};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|O&", names, PyState_Type, &state, py_target, &j.l.t)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|O&", PY_NAMES("state", "target"), PyState_Type, &state, py_target,
+                                   &j.l.t))
+    return NULL;
   PyObject *r = NULL;
   if (py_lowering_of(&j.l, state, Py_None) && py_copy_run(&j.l.copy, py_free, do_check, &j)) {
     const GpuCheck *k = &j.check;
@@ -213,12 +216,8 @@ static PyObject *fn_verify(PyObject *Py_UNUSED(m), PyObject *args) {
     ok = PyObject_GetBuffer(PyList_GET_ITEM(list, i), &v.in[i], PyBUF_C_CONTIGUOUS) == 0;
     if (ok) v.n = (int)i + 1;
   }
-  PyObject *r = NULL;
-  if (ok && py_copy_run(&v.j.l.copy, py_run, do_verify, &v)) {
-    r = PyList_New(v.found.len);
-    for (int i = 0; r && i < v.found.len; i++) PyList_SET_ITEM(r, i, PyUnicode_FromString(v.found.at[i]));
-    r = py_filled(r);
-  }
+  ok = ok && py_copy_run(&v.j.l.copy, py_run, do_verify, &v);
+  PyObject *r = ok ? py_list(FIELD_TEXT, v.found.len, v.found.at) : NULL;
   for (int i = 0; i < v.n; i++) PyBuffer_Release(&v.in[i]);
   py_lowering_end(&v.j.l);
   return r;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static PyTypeObject *Task_Type, *Compiler_Type, *Worker_Type, *Pipeline_Type;
+static PyTypeObject *Task_Type;
 typedef struct {
   PyObject_HEAD TaskData *data;
 } PyTask;
@@ -77,10 +77,7 @@ static const PyField RESULT[] = {{"error", FIELD_I32, offsetof(RunResult, error)
                                  FIELD(RunResult, msg, FIELD_CHARS, 0, 0, NULL),
                                  FIELDS_END};
 PyObject *py_run_result(const RunResult *r) {
-  PyObject *costs = PyList_New(r->n_costs);
-  for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
-  costs = py_filled(costs);
-  PyObject *d = costs ? py_fields_dict(RESULT, r) : NULL;
+  PyObject *costs = py_list(FIELD_DOUBLE, r->n_costs, r->cost), *d = costs ? py_fields_dict(RESULT, r) : NULL;
   if (d && PyDict_SetItemString(d, "costs", costs) != 0) Py_CLEAR(d);
   Py_XDECREF(costs);
   return d;
@@ -147,9 +144,7 @@ static PyObject *fn_build_rename(PyObject *Py_UNUSED(self), PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#s", &data, &n, &name)) return NULL;
   PyObject *r = py_bytes(data, (size_t)n);
   if (!r) return NULL;
-  Py_BEGIN_ALLOW_THREADS; /* nobody else has it yet */
-  build_rename(PyBytes_AS_STRING(r), (size_t)n, name);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(build_rename(PyBytes_AS_STRING(r), (size_t)n, name)); /* nobody else has it yet */
   return r;
 }
 
@@ -161,9 +156,7 @@ static PyObject *fn_build_report(PyObject *Py_UNUSED(self), PyObject *args) {
   BuildReport r;
   if (!PyArg_ParseTuple(args, "O&y#|i", py_target, &t, &data, &n, &dynamic)) return NULL;
   bool ok;
-  Py_BEGIN_ALLOW_THREADS;
-  ok = build_report(&t, data, (size_t)n, dynamic, &r);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(ok = build_report(&t, data, (size_t)n, dynamic, &r));
   if (!ok) return Py_NewRef(Py_None);
   return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:i,s:d}", "kernels", r.kernels, "regs", r.regs, "local_bytes",
                        r.local_bytes, "shared_bytes", r.shared_bytes, "threads", r.threads, "blocks", r.blocks,
@@ -175,9 +168,7 @@ static PyObject *fn_build_available(PyObject *Py_UNUSED(self), PyObject *arg) {
   char why[512];
   if (!py_target(arg, &t)) return NULL;
   bool ok;
-  Py_BEGIN_ALLOW_THREADS; /* it may have to load a library, or to start a compiler */
-  ok = build_available(&t, why, sizeof why);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(ok = build_available(&t, why, sizeof why)); /* it may have to load a library, or to start a compiler */
   return Py_BuildValue("ON", ok ? Py_True : Py_False, py_text(why));
 }
 
@@ -199,16 +190,14 @@ static void flags_body(void *arg) {
 static PyObject *fn_cc_flags(PyObject *Py_UNUSED(self), PyObject *args) {
   Flags f = {0};
   if (!PyArg_ParseTuple(args, "O&sz", py_target, &f.t, &f.cc, &f.arch)) return NULL;
-  PyObject *out = py_scratch_alloc(&f.s, 0, 1) && py_free_ok(&f.s.err, flags_body, &f) ? PyList_New(f.n) : NULL;
-  for (int i = 0; out && i < f.n; i++) PyList_SET_ITEM(out, i, PyUnicode_FromString(f.flag[i]));
+  PyObject *out = py_scratch_free(&f.s, flags_body, &f) ? py_list(FIELD_TEXT, f.n, f.flag) : NULL;
   py_arena_free(f.s.a);
-  return py_filled(out);
+  return out;
 }
 
 static PyObject *fn_isa_note(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) {
   Flags f = {0};
-  PyObject *out =
-      py_scratch_alloc(&f.s, 0, 1) && py_free_ok(&f.s.err, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
+  PyObject *out = py_scratch_free(&f.s, flags_body, &f) ? PyUnicode_FromString(f.note) : NULL;
   py_arena_free(f.s.a);
   return out;
 }
@@ -216,9 +205,7 @@ static PyObject *fn_isa_note(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none
 static PyObject *fn_sm_range(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none)) {
   int lo, hi;
   bool ok;
-  Py_BEGIN_ALLOW_THREADS;
-  ok = build_sm_range(&lo, &hi);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(ok = build_sm_range(&lo, &hi));
   if (!ok) return Py_NewRef(Py_None);
   return Py_BuildValue("ii", lo, hi);
 }
@@ -287,9 +274,7 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 }
 
 static void task_dealloc(PyObject *o) {
-  Py_BEGIN_ALLOW_THREADS;
-  task_data_free(((PyTask *)o)->data);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(task_data_free(((PyTask *)o)->data));
   py_free_object(o);
 }
 
@@ -315,9 +300,8 @@ static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUS
 }
 
 static void compiler_dealloc(PyObject *o) {
-  Py_BEGIN_ALLOW_THREADS; /* waits for its process */
-  if (((PyCompiler *)o)->made == fork_count()) compiler_stop(((PyCompiler *)o)->c);
-  Py_END_ALLOW_THREADS;
+  if (((PyCompiler *)o)->made == fork_count())
+    PY_UNLOCKED(compiler_stop(((PyCompiler *)o)->c)); /* waits for its process */
   py_free_object(o);
 }
 
@@ -337,9 +321,7 @@ static PyObject *compiler_run_py(PyObject *o, PyObject *args) {
   if (!py_scratch_alloc(&own, 0, 1)) return NULL;
   double start = clock_now();
   c->busy = true;
-  Py_BEGIN_ALLOW_THREADS;
-  r = compiler_run(c->c, own.a, &t, source, &b, &out, msg);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(r = compiler_run(c->c, own.a, &t, source, &b, &out, msg));
   c->busy = false;
   double seconds = clock_now() - start;
   PyObject *x = r == ME_OK ? Py_BuildValue("iy#sdO", (int)r, out.data, (Py_ssize_t)out.n, "", seconds,
@@ -515,24 +497,20 @@ static bool words_from(PyObject *list, char **out, Py_ssize_t most) {
     PyErr_Format(PyExc_ValueError, "via: expected a list of 1 to %zd words", most);
     return false;
   }
-  for (Py_ssize_t i = 0; i < n; i++) {
-    const char *s = PyUnicode_AsUTF8(PyList_GET_ITEM(list, i));
-    if (!s) return false;
-    out[i] = (char *)(uintptr_t)s;
-  }
-  return true;
+  return py_take(FIELD_TEXT, list, n, out);
 }
 
 static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
-  static char *names[] = {"target",    "device_type", "device_id", "n_compile", "build_timeout",
-                          "cache_dir", "cc",          "lock",      "via",       NULL};
   enum { WORDS = 32 };
   NewPipeline n = {0};
   int lock = LOCK_AUTO;
   PyObject *via = NULL;
   char *word[WORDS + 1] = {NULL};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzziO", names, py_target, &n.t, &n.type, &n.id, &n.o.n_compile,
-                                   &n.o.build_timeout_s, &n.o.cache_dir, &n.o.cc, &lock, &via) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzziO",
+                                   PY_NAMES("target", "device_type", "device_id", "n_compile", "build_timeout",
+                                            "cache_dir", "cc", "lock", "via"),
+                                   py_target, &n.t, &n.type, &n.id, &n.o.n_compile, &n.o.build_timeout_s,
+                                   &n.o.cache_dir, &n.o.cc, &lock, &via) ||
       !lock_mode(lock, &n.o.lock) || !words_from(via, word, WORDS))
     return NULL;
   if (word[0]) n.o.via = word;
@@ -559,16 +537,12 @@ static PyObject *pipeline_close(PyObject *o, PyObject *Py_UNUSED(none)) {
     return PyErr_Format(PyExc_RuntimeError, "another thread is waiting in this pipeline");
   Pipeline *x = p->p;
   p->p = NULL;
-  Py_BEGIN_ALLOW_THREADS;
-  pipe_free(x);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(pipe_free(x));
   return Py_NewRef(Py_None);
 }
 
 static void pipeline_dealloc(PyObject *o) {
-  Py_BEGIN_ALLOW_THREADS;
-  pipe_free(((PyPipeline *)o)->p);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(pipe_free(((PyPipeline *)o)->p));
   py_free_object(o);
 }
 
@@ -642,17 +616,15 @@ static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
   if (!r) return NULL;
   int n = 0;
   p->users++;
-  Py_BEGIN_ALLOW_THREADS;
-  n = pipe_poll(p->p, wait > 0.2 ? 0.2 : wait, r, MAX);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(n = pipe_poll(p->p, wait > 0.2 ? 0.2 : wait, r, MAX));
   p->users--;
   PyObject *out = PyErr_CheckSignals() < 0 ? NULL : PyList_New(n);
   for (int i = 0; out && i < n; i++) {
     PyObject *x = py_run_result(&r[i].run);
-    PyObject *row = x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds,
-                                      r[i].cached ? Py_True : Py_False)
-                      : NULL;
-    py_put(&out, i, row);
+    py_put(&out, i,
+           x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds,
+                             r[i].cached ? Py_True : Py_False)
+             : NULL);
   }
   PyMem_Free(r);
   return out;
@@ -716,50 +688,24 @@ static PyMethodDef FUNCTIONS[] = {
      "build_sm_range() -> (oldest, newest) GPU architecture of the installed NVRTC, or None."},
     {NULL, NULL, 0, NULL}};
 
-#define SLOT(id, f)                                                                                                    \
-  { id, (void *)(f) }
-#define END                                                                                                            \
-  { 0, NULL }
-static PyType_Slot TASK_SLOTS[] = {
-    SLOT(Py_tp_new, task_new),
-    SLOT(Py_tp_dealloc, task_dealloc),
-    {Py_tp_doc, (void *)"TaskData([(bytes, array or None, is_output, dtype, exact=False), ...]): inputs and expected "
-                        "outputs in shared memory."},
-    END};
-static PyType_Slot COMPILER_SLOTS[] = {
-    SLOT(Py_tp_new, compiler_new),
-    SLOT(Py_tp_dealloc, compiler_dealloc),
-    SLOT(Py_tp_methods, COMPILER_METHODS),
-    {Py_tp_doc, (void *)"Compiler(): compiles under a hard deadline, in a process of its own where needed."},
-    END};
-static PyType_Slot WORKER_SLOTS[] = {
-    SLOT(Py_tp_new, worker_new),
-    SLOT(Py_tp_dealloc, worker_dealloc),
-    SLOT(Py_tp_methods, WORKER_METHODS),
-    SLOT(Py_tp_getset, WORKER_GET),
-    {Py_tp_doc, (void *)"Worker(device_type, device_id, lock=3, stop=None): an isolated measuring process. stop ends a "
-                        "start that takes long."},
-    END};
-static PyType_Slot PIPELINE_SLOTS[] = {
-    SLOT(Py_tp_new, pipeline_new),
-    SLOT(Py_tp_dealloc, pipeline_dealloc),
-    SLOT(Py_tp_methods, PIPELINE_METHODS),
-    SLOT(Py_tp_getset, PIPELINE_GET),
-    {Py_tp_doc, (void *)"Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, "
-                        "cc=None, lock=0, via=None): compiles and measures, overlapped. n_compile -1: programs come "
-                        "compiled. via: the command (a list) that starts a runner with --worker on a board."},
-    END};
-static PyType_Spec SPECS[] = {{"nestsmith._core.TaskData", sizeof(PyTask), 0, Py_TPFLAGS_DEFAULT, TASK_SLOTS},
-                              {"nestsmith._core.Compiler", sizeof(PyCompiler), 0, Py_TPFLAGS_DEFAULT, COMPILER_SLOTS},
-                              {"nestsmith._core.Worker", sizeof(PyWorker), 0, Py_TPFLAGS_DEFAULT, WORKER_SLOTS},
-                              {"nestsmith._core.Pipeline", sizeof(PyPipeline), 0, Py_TPFLAGS_DEFAULT, PIPELINE_SLOTS}};
+static const PyClass CLASSES[] = {
+    PY_CLASS("TaskData", sizeof(PyTask), .type = &Task_Type, .create = task_new, .drop = task_dealloc,
+             .doc = "TaskData([(bytes, array or None, is_output, dtype, exact=False), ...]): inputs and expected "
+                    "outputs in shared memory."),
+    PY_CLASS("Compiler", sizeof(PyCompiler), .create = compiler_new, .drop = compiler_dealloc,
+             .methods = COMPILER_METHODS,
+             .doc = "Compiler(): compiles under a hard deadline, in a process of its own where needed."),
+    PY_CLASS("Worker", sizeof(PyWorker), .create = worker_new, .drop = worker_dealloc, .methods = WORKER_METHODS,
+             .get = WORKER_GET,
+             .doc = "Worker(device_type, device_id, lock=3, stop=None): an isolated measuring process. stop ends a "
+                    "start that takes long."),
+    PY_CLASS("Pipeline", sizeof(PyPipeline), .create = pipeline_new, .drop = pipeline_dealloc,
+             .methods = PIPELINE_METHODS, .get = PIPELINE_GET,
+             .doc = "Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, "
+                    "cc=None, lock=0, via=None): compiles and measures, overlapped. n_compile -1: programs come "
+                    "compiled. via: the command (a list) that starts a runner with --worker on a board.")};
 
 int py_init_measure(PyObject *m) {
-  PyTypeObject **const types[] = {&Task_Type, &Compiler_Type, &Worker_Type, &Pipeline_Type};
-  for (int i = 0; i < NS_COUNT(SPECS); i++) {
-    *types[i] = (PyTypeObject *)PyType_FromSpec(&SPECS[i]);
-    if (!*types[i] || PyModule_AddType(m, *types[i]) < 0) return -1;
-  }
   if (PyModule_AddStringConstant(m, "BUILD_NAME", PROGRAM_NAME) < 0) return -1;
-  return PyModule_AddFunctions(m, FUNCTIONS);
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS);
 }

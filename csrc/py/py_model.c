@@ -1,5 +1,6 @@
 /* Bindings of model: features of states, the types Forest (boosted trees) and Network, and the metrics. Arrays are
  * NumPy: rows float32 [n, entries], first int32 [states + 1], task int32 [states], cost float64 [states] in seconds. */
+#include "py/py_fields.h"
 #include "py/py.h"
 #include "py/py_search.h"
 #include "model/model.h"
@@ -172,15 +173,15 @@ static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows
 }
 
 static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"rows", "first",   "task",  "cost",   "trees",   "depth", "eta",   "loss",
-                          "seed", "threads", "rules", "states", "entries", "prior", "start", NULL};
   PyObject *rows, *first, *task, *cost, *start = Py_None;
   const char *loss = "top";
   unsigned long long seed = 0;
   Call c = {.p = tree_params_default(), .threads = 1, .rules = FEAT_RULES_REPAIRED};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiiddpO", names, &rows, &first, &task, &cost, &c.p.trees,
-                                   &c.p.depth, &c.p.eta, &loss, &seed, &c.threads, &c.rules, &c.p.states, &c.p.entries,
-                                   &c.prior, &start) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiiddpO",
+                                   PY_NAMES("rows", "first", "task", "cost", "trees", "depth", "eta", "loss", "seed",
+                                            "threads", "rules", "states", "entries", "prior", "start"),
+                                   &rows, &first, &task, &cost, &c.p.trees, &c.p.depth, &c.p.eta, &loss, &seed,
+                                   &c.threads, &c.rules, &c.p.states, &c.p.entries, &c.prior, &start) ||
       !loss_from(loss, &c.p.loss))
     return NULL;
   c.seed = seed;
@@ -195,14 +196,14 @@ static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
 }
 
 static PyObject *forest_train_template_py(PyObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"rows", "cost",  "loss", "recall",  "patience", "trees",
-                          "cut",  "start", "seed", "threads", NULL};
   PyObject *rows, *cost, *start = Py_None, *out = NULL;
   const char *loss = "order";
   unsigned long long seed = 0;
   Call c = {.p = tree_params_template(LOSS_ORDER), .threads = 1, .rules = FEAT_RULES_REPAIRED};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|siiidOKi", names, &rows, &cost, &loss, &c.p.recall, &c.p.patience,
-                                   &c.p.trees, &c.p.recall_cut, &start, &seed, &c.threads) ||
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kw, "OO|siiidOKi",
+          PY_NAMES("rows", "cost", "loss", "recall", "patience", "trees", "cut", "start", "seed", "threads"), &rows,
+          &cost, &loss, &c.p.recall, &c.p.patience, &c.p.trees, &c.p.recall_cut, &start, &seed, &c.threads) ||
       !loss_from(loss, &c.p.loss))
     return NULL;
   c.seed = seed;
@@ -222,16 +223,17 @@ static PyObject *forest_train_template_py(PyObject *type, PyObject *args, PyObje
 }
 
 static PyObject *network_train_py(PyObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"rows", "first", "task",    "cost",  "hidden", "steps", "rate",
-                          "loss", "seed",  "threads", "start", "rules",  NULL};
   PyObject *rows, *first, *task, *cost, *start = Py_None;
   const char *loss = "top";
   unsigned long long seed = 0;
   Call c = {.np = mlp_params_default(false), .rules = FEAT_RULES_REPAIRED};
   int steps = -1;
   double rate = -1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiOi", names, &rows, &first, &task, &cost, &c.np.hidden, &steps,
-                                   &rate, &loss, &seed, &c.np.threads, &start, &c.rules) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiOi",
+                                   PY_NAMES("rows", "first", "task", "cost", "hidden", "steps", "rate", "loss", "seed",
+                                            "threads", "start", "rules"),
+                                   &rows, &first, &task, &cost, &c.np.hidden, &steps, &rate, &loss, &seed,
+                                   &c.np.threads, &start, &c.rules) ||
       !loss_from(loss, &c.np.loss))
     return NULL;
   if (start != Py_None) {
@@ -419,22 +421,6 @@ static PyGetSetDef FOREST_GETSET[] = {{"info", (getter)trained_info, NULL, "text
 static PyGetSetDef NETWORK_GETSET[] = {{"info", (getter)trained_info, NULL, "text stored with the model", NULL},
                                        {"rules", (getter)trained_rules, NULL, "rule set of its rows", NULL},
                                        {NULL, NULL, NULL, NULL, NULL}};
-static PyType_Slot FOREST_SLOTS[] = {
-    {Py_tp_dealloc, (void *)trained_dealloc},
-    {Py_tp_methods, FOREST_METHODS},
-    {Py_tp_getset, FOREST_GETSET},
-    {Py_tp_doc, (void *)"Boosted trees whose outputs are summed over the rows of a state."},
-    {0, NULL}};
-static PyType_Slot NETWORK_SLOTS[] = {
-    {Py_tp_dealloc, (void *)trained_dealloc},
-    {Py_tp_methods, NETWORK_METHODS},
-    {Py_tp_getset, NETWORK_GETSET},
-    {Py_tp_doc, (void *)"A network per row, a sum over the rows of a state, and a head."},
-    {0, NULL}};
-static PyType_Spec FOREST_SPEC = {"nestsmith._core.Forest", sizeof(PyTrained), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, FOREST_SLOTS};
-static PyType_Spec NETWORK_SPEC = {"nestsmith._core.Network", sizeof(PyTrained), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, NETWORK_SLOTS};
 
 /* ---- metrics ---- */
 typedef struct {
@@ -507,18 +493,16 @@ static void do_features(void *arg) {
 
 static PyObject *features_result(const Features *f) {
   npy_intp dim[2] = {f->n_rows, FEAT_N};
-  PyObject *names = PyTuple_New(f->n_rows), *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32);
-  for (int i = 0; names && i < f->n_rows; i++) py_put(&names, i, PyUnicode_FromString(f->name[i]));
+  PyObject *names = py_tuple(FIELD_TEXT, f->n_rows, f->name), *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32);
   if (rows && f->n_rows) memcpy(PyArray_DATA((PyArrayObject *)rows), f->row, sizeof *f->row * (size_t)f->n_rows);
   return Py_BuildValue("NN", names, rows);
 }
 
 static PyObject *features_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static char *names[] = {"state", "target", "rules", "log", "check", NULL};
   PyObject *state, *target;
   FeatCall k = {.rules = FEAT_RULES_REPAIRED, .log = 1};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipp", names, PyState_Type, &state, &target, &k.rules, &k.log,
-                                   &k.check) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipp", PY_NAMES("state", "target", "rules", "log", "check"),
+                                   PyState_Type, &state, &target, &k.rules, &k.log, &k.check) ||
       !py_target(target, &k.t))
     return NULL;
   if (k.rules != FEAT_RULES_REFERENCE && k.rules != FEAT_RULES_REPAIRED)
@@ -623,12 +607,12 @@ static PyObject *batch_of(StateBatch *b, const FeatCall *all, PyObject *states) 
 }
 
 static PyObject *feature_batch_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static char *names[] = {"states", "target", "rules", "log", "check", "threads", NULL};
   PyObject *list, *target, *out = NULL;
   FeatCall all = {.rules = FEAT_RULES_REPAIRED, .log = 1, .check = 1};
   int threads = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|ippi", names, &list, &target, &all.rules, &all.log, &all.check,
-                                   &threads) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|ippi",
+                                   PY_NAMES("states", "target", "rules", "log", "check", "threads"), &list, &target,
+                                   &all.rules, &all.log, &all.check, &threads) ||
       !py_target(target, &all.t))
     return NULL;
   if (all.rules != FEAT_RULES_REFERENCE && all.rules != FEAT_RULES_REPAIRED)
@@ -708,11 +692,15 @@ static PyMethodDef FUNCTIONS[] = {
      "cut > 0: labels count as good from there on"},
     {NULL, NULL, 0, NULL}};
 
+static const PyClass CLASSES[] = {
+    PY_CLASS("Forest", sizeof(PyTrained), .type = &PyForest_Type, .drop = (destructor)trained_dealloc,
+             .methods = FOREST_METHODS, .get = FOREST_GETSET,
+             .doc = "Boosted trees whose outputs are summed over the rows of a state."),
+    PY_CLASS("Network", sizeof(PyTrained), .type = &PyNetwork_Type, .drop = (destructor)trained_dealloc,
+             .methods = NETWORK_METHODS, .get = NETWORK_GETSET,
+             .doc = "A network per row, a sum over the rows of a state, and a head.")};
+
 int py_init_model(PyObject *m) {
   import_array1(-1);
-  PyForest_Type = (PyTypeObject *)PyType_FromSpec(&FOREST_SPEC);
-  if (!PyForest_Type || PyModule_AddObjectRef(m, "Forest", (PyObject *)PyForest_Type) < 0) return -1;
-  PyNetwork_Type = (PyTypeObject *)PyType_FromSpec(&NETWORK_SPEC);
-  if (!PyNetwork_Type || PyModule_AddObjectRef(m, "Network", (PyObject *)PyNetwork_Type) < 0) return -1;
-  return PyModule_AddFunctions(m, FUNCTIONS);
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS);
 }

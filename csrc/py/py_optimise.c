@@ -62,11 +62,12 @@ static void do_shuffle(void *arg) {
   draw_init(&x->draw, x->a, x->p->space, x->begin, x->end);
 }
 static PyObject *shuffle_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"space", "begin", "end", "seed", NULL};
   PyObject *space;
   long long begin, end;
   unsigned long long seed;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OLLK", names, &space, &begin, &end, &seed)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OLLK", PY_NAMES("space", "begin", "end", "seed"), &space, &begin, &end,
+                                   &seed))
+    return NULL;
   PySpace *p = py_space(space);
   if (!p) return NULL;
   if (begin < 0 || end > space_range(p->space))
@@ -95,14 +96,6 @@ static PyObject *shuffle_next(PyObject *o) {
   if (c != NS_OK) return py_space_raise(x->p, c);
   return x->next < 0 ? NULL : PyLong_FromLongLong(x->next);
 }
-static PyType_Slot SHUFFLE_SLOTS[] = {
-    {Py_tp_doc, "Shuffle(space, begin, end, seed): iterates over the allowed indices in [begin, end) in random order."},
-    {Py_tp_new, shuffle_new},
-    {Py_tp_dealloc, shuffle_drop},
-    {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, shuffle_next},
-    {0, NULL}};
-static PyType_Spec SHUFFLE_SPEC = {"nestsmith._core.Shuffle", sizeof(PyShuffle), 0, Py_TPFLAGS_DEFAULT, SHUFFLE_SLOTS};
 
 /* ---- generations ---- */
 typedef struct {
@@ -263,10 +256,12 @@ static PyMethodDef FUNCTIONS[] = {
      "pick_diverse(space, candidates, scores, n): places of those that together show the most entities."},
     {NULL, NULL, 0, NULL}};
 
+static const PyType_Slot SHUFFLE_SLOTS[] = {{Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, shuffle_next}, {0, NULL}};
+static const PyClass CLASSES[] = {PY_CLASS(
+    "Shuffle", sizeof(PyShuffle), .create = shuffle_new, .drop = shuffle_drop, .more = SHUFFLE_SLOTS,
+    .doc = "Shuffle(space, begin, end, seed): iterates over the allowed indices in [begin, end) in random order.")};
+
 int py_init_optimise(PyObject *m) {
   import_array1(-1);
-  PyObject *shuffle = PyType_FromSpec(&SHUFFLE_SPEC);
-  if (!shuffle || PyModule_AddObjectRef(m, "Shuffle", shuffle) < 0) return -1;
-  Py_DECREF(shuffle);
-  return PyModule_AddFunctions(m, FUNCTIONS);
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS);
 }

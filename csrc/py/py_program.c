@@ -1,5 +1,6 @@
 /* Bindings of program: layouts of arguments and the container of an exported network. */
 #include "program/program.h"
+#include "py/py_fields.h"
 #include "py/py.h"
 #include <string.h>
 
@@ -32,11 +33,9 @@ static bool sizes_of(PyObject *seq, int64_t most, int64_t *out, int32_t *n) {
   if (!ok)
     PyErr_Format(PyExc_ValueError, "%zd dimensions, at most %d can be brought into another layout", len,
                  LAYOUT_MAX_DIMS);
-  for (Py_ssize_t i = 0; ok && i < len; i++) {
-    out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(list, i));
-    ok = !PyErr_Occurred() && out[i] >= 0 && out[i] < most;
-    if (!ok && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%lld is out of range", (long long)out[i]);
-  }
+  ok = ok && py_take(FIELD_I64, list, len, out);
+  for (Py_ssize_t i = 0; ok && i < len; i++)
+    if (!(ok = out[i] >= 0 && out[i] < most)) PyErr_Format(PyExc_ValueError, "%lld is out of range", (long long)out[i]);
   *n = (int32_t)len;
   Py_DECREF(list);
   return ok;
@@ -87,9 +86,7 @@ static bool fill(Call *c) {
     if (!PyArg_ParseTuple(row, "sssz#", &p->name, &p->source, &p->manifest, &p->binary, &n)) return false;
     p->n_binary = p->binary ? (size_t)n : 0;
   }
-  for (int i = 0; i < c->in.n_inputs; i++)
-    if (!(c->in.input[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(c->inputs, i)))) return false;
-  return true;
+  return py_take(FIELD_TEXT, c->inputs, c->in.n_inputs, c->in.input);
 }
 
 static PyObject *fn_write(PyObject *Py_UNUSED(m), PyObject *args) {

@@ -1,4 +1,5 @@
 /* Records in Python: one line of a log as a tuple of its fields, and the other way round; lists of steps for other tasks. */
+#include "py/py_fields.h"
 #include "py/py.h"
 #include <string.h>
 
@@ -37,12 +38,9 @@ static PyObject *hw_list(const Record *r) {
 
 static PyObject *record_tuple(const Rec *x) {
   const Record *r = x->record;
-  PyObject *inputs = PyList_New(r->n_inputs), *costs = PyList_New(r->n_costs);
-  for (int i = 0; inputs && i < r->n_inputs; i++) PyList_SET_ITEM(inputs, i, PyUnicode_FromString(r->inputs[i]));
-  for (int i = 0; costs && i < r->n_costs; i++) PyList_SET_ITEM(costs, i, PyFloat_FromDouble(r->cost[i]));
   return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite,
-                       py_filled(inputs), x->text, py_filled(costs), r->error_no, r->all_cost, (long long)r->timestamp,
-                       r->version);
+                       py_list(FIELD_TEXT, r->n_inputs, r->inputs), x->text, py_list(FIELD_DOUBLE, r->n_costs, r->cost),
+                       r->error_no, r->all_cost, (long long)r->timestamp, r->version);
 }
 
 static PyObject *fn_record_parse(PyObject *Py_UNUSED(m), PyObject *arg) {
@@ -67,14 +65,8 @@ static PyObject *fn_record_text(PyObject *Py_UNUSED(m), PyObject *args) {
   r->n_costs = (int)PyList_GET_SIZE(costs);
   const char **names = py_scratch_alloc(&x.s, r->n_inputs, sizeof(char *));
   double *cost = py_scratch_alloc(&x.s, r->n_costs, sizeof(double));
-  bool ok = names && cost;
-  PyObject *held = ok ? PyList_AsTuple(inputs) : NULL; /* owns the names while the lock is released */
-  ok = held != NULL;
-  for (int i = 0; ok && i < r->n_inputs; i++) ok = (names[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(held, i))) != NULL;
-  for (int i = 0; ok && i < r->n_costs; i++) {
-    cost[i] = PyFloat_AsDouble(PyList_GET_ITEM(costs, i));
-    ok = !PyErr_Occurred();
-  }
+  PyObject *held = names && cost ? PyList_AsTuple(inputs) : NULL; /* owns the names while the lock is released */
+  bool ok = held && py_take(FIELD_TEXT, held, r->n_inputs, names) && py_take(FIELD_DOUBLE, costs, r->n_costs, cost);
   r->inputs = names;
   r->cost = cost;
   PyObject *out = ok && convert(&x, do_write, &x) ? PyUnicode_FromString(x.text) : NULL;
@@ -102,11 +94,7 @@ static PyObject *fn_carry(PyObject *Py_UNUSED(m), PyObject *args) {
   if (!PyArg_ParseTuple(args, "siiO!", &x.rec.in, &x.n_stages, &x.prefix, &PyList_Type, &tail)) return NULL;
   x.n_tail = (int)PyList_GET_SIZE(tail);
   x.tail = py_scratch_alloc(&x.rec.s, x.n_tail, sizeof(int));
-  bool ok = x.tail != NULL;
-  for (int i = 0; ok && i < x.n_tail; i++) {
-    x.tail[i] = (int)PyLong_AsLong(PyList_GET_ITEM(tail, i));
-    ok = !PyErr_Occurred();
-  }
+  bool ok = x.tail && py_take(FIELD_I32, tail, x.n_tail, x.tail);
   PyObject *r = ok && convert(&x.rec, do_carry, &x) ? PyUnicode_FromString(x.rec.text) : NULL;
   py_arena_free(x.rec.s.a);
   return r;

@@ -41,9 +41,7 @@ static const PyField OPTIONS[] = {F(RunOptions, "alpha", alpha, FIELD_DOUBLE),
 
 static double call_objective(void *self, int n, const double *seconds) {
   PyRounds *p = self;
-  PyObject *list = PyList_New(n), *v = NULL;
-  for (int i = 0; list && i < n; i++) PyList_SET_ITEM(list, i, PyFloat_FromDouble(seconds[i]));
-  if ((list = py_filled(list))) v = PyObject_CallOneArg(p->objective, list);
+  PyObject *list = py_list(FIELD_DOUBLE, n, seconds), *v = list ? PyObject_CallOneArg(p->objective, list) : NULL;
   double d = v ? PyFloat_AsDouble(v) : -1;
   Py_XDECREF(v);
   Py_XDECREF(list);
@@ -129,14 +127,13 @@ static bool rank_from(PyObject *costs, int error_no, bool quick, Rank *out) {
   Py_XDECREF(seq);
   return ok;
 }
-static PyObject *f_rank(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
-  static char *names[] = {"costs", "error_no", "quick", "version", NULL};
+static PyObject *f_rank(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   PyObject *costs;
   const char *version = "";
   int error_no = 0, quick = 0;
   Rank r;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O|ips", names, &costs, &error_no, &quick, &version) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O|ips", PY_NAMES("costs", "error_no", "quick", "version"), &costs,
+                                   &error_no, &quick, &version) ||
       !rank_from(costs, error_no, quick || record_quick(version), &r))
     return NULL;
   return Py_BuildValue("Od", r.quick ? Py_True : Py_False, r.seconds);
@@ -154,8 +151,7 @@ static bool result_rank(PyObject *res, Rank *out) {
   Py_XDECREF(costs), Py_XDECREF(no), Py_XDECREF(extra);
   return ok;
 }
-static PyObject *f_rank_of(PyObject *m, PyObject *res) {
-  (void)m;
+static PyObject *f_rank_of(PyObject *Py_UNUSED(m), PyObject *res) {
   Rank r;
   return result_rank(res, &r) ? Py_BuildValue("Od", r.quick ? Py_True : Py_False, r.seconds) : NULL;
 }
@@ -168,13 +164,9 @@ static const PyField *find(const PyField *f, const char *name) {
 }
 static PyObject *history(const Rounds *r) {
   PyObject *out = PyList_New(r->n);
-  for (int i = 0; out && i < r->n; i++) {
-    PyObject *l = PyList_New(r->task[i].history.len);
-    for (int k = 0; l && k < r->task[i].history.len; k++)
-      PyList_SET_ITEM(l, k, PyFloat_FromDouble(r->task[i].history.at[k]));
-    PyList_SET_ITEM(out, i, py_filled(l));
-  }
-  return py_filled(out);
+  for (int i = 0; out && i < r->n; i++)
+    py_put(&out, i, py_list(FIELD_DOUBLE, r->task[i].history.len, r->task[i].history.at));
+  return out;
 }
 static PyObject *rounds_get(PyObject *o, PyObject *name) {
   const Rounds *r = ((PyRounds *)o)->r;
@@ -185,8 +177,8 @@ static PyObject *rounds_get(PyObject *o, PyObject *name) {
   if (f) return py_field_value(f, r);
   if (!(f = find(COLUMNS, s))) return PyObject_GenericGetAttr(o, name);
   PyObject *out = PyList_New(r->n);
-  for (int i = 0; out && i < r->n; i++) PyList_SET_ITEM(out, i, py_field_value(f, &r->task[i]));
-  return py_filled(out);
+  for (int i = 0; out && i < r->n; i++) py_put(&out, i, py_field_value(f, &r->task[i]));
+  return out;
 }
 static bool set_one(PyObject *name, PyObject *v, const PyField *f, void *out) {
   PyObject *d = PyDict_New();
@@ -222,9 +214,8 @@ static void do_read(void *arg) {
   p->log = log_read(p->arena, p->path);
 }
 static PyObject *log_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"path", NULL};
   PyObject *path;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&", names, PyUnicode_FSConverter, &path)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&", PY_NAMES("path"), PyUnicode_FSConverter, &path)) return NULL;
   PyLog *p = (PyLog *)type->tp_alloc(type, 0);
   if (p) {
     err_init(&p->err);
@@ -235,31 +226,25 @@ static PyObject *log_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   return (PyObject *)p;
 }
 static void log_drop(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
   py_arena_free(((PyLog *)o)->arena);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
-static PyObject *log_groups(PyObject *o, void *u) {
-  (void)u;
+static PyObject *log_groups(PyObject *o, void *Py_UNUSED(u)) {
   const TuneLog *log = ((PyLog *)o)->log;
   PyObject *l = PyList_New(log->group.len);
   for (int i = 0; l && i < log->group.len; i++) {
     const LogGroup *g = &log->group.at[i];
     const LogRecord *best = &log->record.at[g->best];
-    PyList_SET_ITEM(l, i,
-                    Py_BuildValue("sssLL(Od)L", g->key, g->target, g->host, (long long)g->valid, (long long)g->failed,
-                                  best->rank.quick ? Py_True : Py_False, best->rank.seconds, (long long)best->at));
+    py_put(&l, i,
+           Py_BuildValue("sssLL(Od)L", g->key, g->target, g->host, (long long)g->valid, (long long)g->failed,
+                         best->rank.quick ? Py_True : Py_False, best->rank.seconds, (long long)best->at));
   }
-  return py_filled(l);
+  return l;
 }
-static PyObject *log_faults(PyObject *o, void *u) {
-  (void)u;
+static PyObject *log_faults(PyObject *o, void *Py_UNUSED(u)) {
   const TuneLog *log = ((PyLog *)o)->log;
-  PyObject *l = PyList_New(log->broken.len);
-  for (int i = 0; l && i < log->broken.len; i++) PyList_SET_ITEM(l, i, PyLong_FromLong(log->broken.at[i]));
-  PyObject *why = l ? py_text(log->fault ? log->fault : "") : NULL;
-  return Py_BuildValue("NNO", py_filled(l), why, log->cut ? Py_True : Py_False);
+  return Py_BuildValue("NNO", py_list(FIELD_I32, log->broken.len, log->broken.at),
+                       py_text(log->fault ? log->fault : ""), log->cut ? Py_True : Py_False);
 }
 static PyObject *log_places(PyObject *o, PyObject *groups) {
   const TuneLog *log = ((PyLog *)o)->log;
@@ -282,14 +267,14 @@ static void do_new(void *arg) {
   x->p->r = rounds_new(x->p->arena, x->n, x->flop, x->number, (RunHooks){call_objective, call_unit, call_lot, x->p});
 }
 static PyObject *rounds_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"flops", "groups", "chance", NULL};
   PyObject *flops, *groups, *chance;
   Call x = {.n = 0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO", names, &PyList_Type, &flops, &groups, &chance)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO", PY_NAMES("flops", "groups", "chance"), &PyList_Type, &flops,
+                                   &groups, &chance))
+    return NULL;
   x.n = (int)PyList_GET_SIZE(flops);
-  x.flop = py_calloc(x.n + 1, sizeof(double));
-  for (int i = 0; x.flop && i < x.n; i++) x.flop[i] = PyFloat_AsDouble(PyList_GET_ITEM(flops, i));
-  x.number = PyErr_Occurred() ? NULL : numbers(groups, x.n, -1, INT32_MAX);
+  x.flop = py_array(FIELD_DOUBLE, flops);
+  x.number = !x.flop ? NULL : numbers(groups, x.n, -1, INT32_MAX);
   x.p = x.number ? (PyRounds *)type->tp_alloc(type, 0) : NULL;
   if (x.p) {
     err_init(&x.p->err);
@@ -301,11 +286,9 @@ static PyObject *rounds_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   return (PyObject *)x.p;
 }
 static void rounds_drop(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
   arena_free(((PyRounds *)o)->arena);
   Py_CLEAR(((PyRounds *)o)->chance);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 static PyObject *m_begin(PyObject *o, PyObject *options) {
@@ -319,10 +302,7 @@ static PyObject *m_score(PyObject *o, PyObject *objective) {
   Call x = {.p = (PyRounds *)o};
   return run(&x, objective, do_score) ? PyFloat_FromDouble(x.p->r->score) : NULL;
 }
-static void do_next(void *arg) {
-  Call *x = arg;
-  x->event = rounds_next(x->p->r, x->number);
-}
+ERR_BODY(do_next, Call *x, x->event = rounds_next(x->p->r, x->number))
 static PyObject *m_next(PyObject *o, PyObject *args) {
   static const char *const KINDS[ROUND_KINDS] = {"wait", "search", "land", "stale", "end"};
   PyObject *objective, *left;
@@ -333,20 +313,14 @@ static PyObject *m_next(PyObject *o, PyObject *args) {
   PyMem_Free(x.number);
   return ok ? Py_BuildValue("sii", KINDS[x.event.kind], x.event.task, x.event.n) : NULL;
 }
-static void do_searched(void *arg) {
-  Call *x = arg;
-  rounds_searched(x->p->r, x->n);
-}
+ERR_BODY(do_searched, Call *x, rounds_searched(x->p->r, x->n))
 static PyObject *m_searched(PyObject *o, PyObject *args) {
   Call x = {.p = (PyRounds *)o};
   if (!PyArg_ParseTuple(args, "i", &x.n)) return NULL;
   if (x.n < 0 || x.p->r->searching < 0) return PyErr_Format(PyExc_ValueError, "searched(%d): no search goes on", x.n);
-  return run(&x, NULL, do_searched) ? Py_NewRef(Py_None) : NULL;
+  return py_none(run(&x, NULL, do_searched));
 }
-static void do_take(void *arg) {
-  Call *x = arg;
-  rounds_take(x->p->r, x->task, x->n, x->rank);
-}
+ERR_BODY(do_take, Call *x, rounds_take(x->p->r, x->task, x->n, x->rank))
 static PyObject *m_take(PyObject *o, PyObject *args) {
   PyObject *objective, *results;
   Call x = {.p = (PyRounds *)o};
@@ -370,10 +344,7 @@ static PyObject *m_better(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iO", &task, &res) || !task_number(p, task) || !result_rank(res, &x)) return NULL;
   return PyBool_FromLong(rounds_better(p->r, task, x));
 }
-static void do_resume(void *arg) {
-  Call *x = arg;
-  rounds_resume(x->p->r, x->log, x->number, x->flag);
-}
+ERR_BODY(do_resume, Call *x, rounds_resume(x->p->r, x->log, x->number, x->flag))
 static PyObject *m_resume(PyObject *o, PyObject *args) {
   PyObject *objective, *log, *tasks;
   Call x = {.p = (PyRounds *)o};
@@ -400,19 +371,6 @@ static PyMethodDef METHODS[] = {
      "resume(objective, log, tasks, at_least_one): what a TuneLog holds was measured by this run. tasks: the number of "
      "each group's, or -1. at_least_one: a task with results has had a round, be there ever so few."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SLOTS[] = {
-    {Py_tp_doc,
-     "Rounds(flops, groups, chance): a run over several tasks: what is known, and what to do next. chance: a "
-     "random.Random. Attributes: "
-     "best_costs, quick, task_cts, task_best_cts, task_trials, groups, dead, history: lists; ct, best_ct, "
-     "cur_score, best_score."},
-    {Py_tp_new, rounds_create},
-    {Py_tp_dealloc, rounds_drop},
-    {Py_tp_getattro, rounds_get},
-    {Py_tp_setattro, rounds_set},
-    {Py_tp_methods, METHODS},
-    {0, NULL}};
-static PyType_Spec SPEC = {"nestsmith._core.Rounds", sizeof(PyRounds), 0, Py_TPFLAGS_DEFAULT, SLOTS};
 
 static PyGetSetDef LOG_GETS[] = {
     {"groups", log_groups, NULL,
@@ -423,14 +381,6 @@ static PyGetSetDef LOG_GETS[] = {
 static PyMethodDef LOG_METHODS[] = {
     {"places", log_places, METH_O, "places(groups): where the lines of their records begin, in bytes."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot LOG_SLOTS[] = {
-    {Py_tp_doc, "TuneLog(path): what a log holds, read once. OSError if it cannot be read."},
-    {Py_tp_new, log_create},
-    {Py_tp_dealloc, log_drop},
-    {Py_tp_getset, LOG_GETS},
-    {Py_tp_methods, LOG_METHODS},
-    {0, NULL}};
-static PyType_Spec LOG_SPEC = {"nestsmith._core.TuneLog", sizeof(PyLog), 0, Py_TPFLAGS_DEFAULT, LOG_SLOTS};
 
 static PyMethodDef FUNCTIONS[] = {{"rank", (PyCFunction)(void (*)(void))f_rank, METH_VARARGS | METH_KEYWORDS,
                                    "rank(costs, error_no=0, quick=False, version=''): (quick, seconds) of a result; "
@@ -439,11 +389,17 @@ static PyMethodDef FUNCTIONS[] = {{"rank", (PyCFunction)(void (*)(void))f_rank, 
                                   {"rank_of", f_rank_of, METH_O, "rank_of(result): rank of a MeasureResult."},
                                   {NULL, NULL, 0, NULL}};
 
-int py_init_rounds(PyObject *m) {
-  PyObject *rounds = PyType_FromSpec(&SPEC);
-  PyLog_Type = (PyTypeObject *)PyType_FromSpec(&LOG_SPEC);
-  if (!rounds || !PyLog_Type || PyModule_AddObjectRef(m, "Rounds", rounds) < 0 || PyModule_AddType(m, PyLog_Type) < 0)
-    return -1;
-  Py_DECREF(rounds);
-  return PyModule_AddFunctions(m, FUNCTIONS);
-}
+static const PyType_Slot ROUNDS_SLOTS[] = {{Py_tp_getattro, rounds_get}, {Py_tp_setattro, rounds_set}, {0, NULL}};
+static const PyClass CLASSES[] = {
+    PY_CLASS(
+        "Rounds", sizeof(PyRounds), .create = rounds_create, .drop = rounds_drop, .methods = METHODS,
+        .more = ROUNDS_SLOTS,
+        .doc = "Rounds(flops, groups, chance): a run over several tasks: what is known, and what to do next. chance: a "
+               "random.Random. Attributes: "
+               "best_costs, quick, task_cts, task_best_cts, task_trials, groups, dead, history: lists; ct, best_ct, "
+               "cur_score, best_score."),
+    PY_CLASS("TuneLog", sizeof(PyLog), .type = &PyLog_Type, .create = log_create, .drop = log_drop,
+             .methods = LOG_METHODS, .get = LOG_GETS,
+             .doc = "TuneLog(path): what a log holds, read once. OSError if it cannot be read.")};
+
+int py_init_rounds(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS); }

@@ -61,14 +61,10 @@ ErrCode py_run(Err *e, ErrBody body, void *arg) {
   pthread_cond_init(&r.changed, NULL);
   e->interrupt = &r.stop;
   if (pthread_create(&thread, NULL, run_thread, &r) != 0) {
-    Py_BEGIN_ALLOW_THREADS;
-    run_thread(&r);
-    Py_END_ALLOW_THREADS;
+    PY_UNLOCKED(run_thread(&r));
   } else {
     while (!done) {
-      Py_BEGIN_ALLOW_THREADS;
-      done = done_soon(&r);
-      Py_END_ALLOW_THREADS;
+      PY_UNLOCKED(done = done_soon(&r));
       if (outer && *outer) r.stop = 1;
       if (done || type || PyErr_CheckSignals() == 0) continue;
       PyErr_Fetch(&type, &value, &trace);
@@ -85,9 +81,7 @@ ErrCode py_run(Err *e, ErrBody body, void *arg) {
 
 ErrCode py_free(Err *e, ErrBody body, void *arg) {
   ErrCode c;
-  Py_BEGIN_ALLOW_THREADS;
-  c = err_try(e, body, arg);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(c = err_try(e, body, arg));
   return c;
 }
 
@@ -109,18 +103,14 @@ void py_memcpy(void *to, const void *from, size_t n) {
     if (n) memcpy(to, from, n);
     return;
   }
-  Py_BEGIN_ALLOW_THREADS;
-  memcpy(to, from, n);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(memcpy(to, from, n));
 }
 void py_arena_free(Arena *a) {
   if (!a || arena_bytes(a) < LONG) {
     arena_free(a);
     return;
   }
-  Py_BEGIN_ALLOW_THREADS;
-  arena_free(a);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(arena_free(a));
 }
 PyObject *py_bytes(const void *from, size_t n) {
   PyObject *b = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
@@ -138,7 +128,6 @@ static PyObject *stop_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   static char *names[] = {NULL};
   return PyArg_ParseTupleAndKeywords(args, kw, "", names) ? t->tp_alloc(t, 0) : NULL;
 }
-static void stop_drop(PyObject *o) { py_free_object(o); }
 static PyObject *stop_set(PyObject *o, PyObject *Py_UNUSED(none)) {
   ((PyStop *)o)->set = 1;
   return Py_NewRef(Py_None);
@@ -157,14 +146,9 @@ static PyMethodDef METHODS[] = {
     {"set", stop_set, METH_NOARGS, "set(): the calls that have it end with KeyboardInterrupt, now and in the future."},
     {"is_set", stop_is_set, METH_NOARGS, "is_set(): whether set() was called."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SLOTS[] = {{Py_tp_doc, "Stop(): ends calls of the engine in other threads."},
-                              {Py_tp_new, stop_new},
-                              {Py_tp_dealloc, stop_drop},
-                              {Py_tp_methods, METHODS},
-                              {0, NULL}};
-static PyType_Spec SPEC = {"nestsmith._core.Stop", sizeof(PyStop), 0, Py_TPFLAGS_DEFAULT, SLOTS};
 
-int py_init_run(PyObject *m) {
-  PyStop_Type = (PyTypeObject *)PyType_FromSpec(&SPEC);
-  return PyStop_Type ? PyModule_AddType(m, PyStop_Type) : -1;
-}
+static const PyClass CLASSES[] = {PY_CLASS("Stop", sizeof(PyStop), .type = &PyStop_Type, .create = stop_new,
+                                           .drop = py_free_object, .methods = METHODS,
+                                           .doc = "Stop(): ends calls of the engine in other threads.")};
+
+int py_init_run(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL); }

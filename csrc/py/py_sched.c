@@ -69,9 +69,8 @@ static PyObject *sched_obj(PyTypeObject *type, State *s) {
 }
 
 static PyObject *sched_py_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"outputs", NULL};
   PyObject *list;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!", names, &PyList_Type, &list)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!", PY_NAMES("outputs"), &PyList_Type, &list)) return NULL;
   Py_ssize_t n = PyList_GET_SIZE(list);
   const TeOp **ops = py_calloc(n + 1, sizeof(TeOp *));
   bool ok = ops != NULL;
@@ -517,23 +516,15 @@ static PyMethodDef SCHED_METHODS[] = {
     {"cache_write", m_cache_write, METH_VARARGS, "cache_write(stage, scope): the new stage's tensors."},
     {"rfactor", m_rfactor, METH_VARARGS, "rfactor(stage, axis, factor_axis): the new stage's tensors."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SCHED_SLOTS[] = {
-    {Py_tp_doc, "Schedule(outputs): stages of all operations that the outputs (te.Operation) need."},
-    {Py_tp_new, sched_py_new},
-    {Py_tp_dealloc, sched_dealloc},
-    {Py_tp_getset, SCHED_GET},
-    {Py_tp_methods, SCHED_METHODS},
-    {0, NULL}};
-static PyType_Spec SCHED_SPEC = {"nestsmith._core.Schedule", sizeof(PyState), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, SCHED_SLOTS};
 static PyMethodDef FUNCS[] = {{"schedule_from_steps", fn_from_steps, METH_VARARGS,
                                "schedule_from_steps(dag, steps, layout_rewrite): (Schedule, tensors)."},
                               {"dag_rewrite_layout", fn_rewrite_layout, METH_VARARGS,
                                "dag_rewrite_layout(dag, steps, option=2): the DAG with constant inputs re-laid out."},
                               {NULL, NULL, 0, NULL}};
 
-int py_init_sched(PyObject *m) {
-  PySchedule_Type = py_type_new(m, &SCHED_SPEC, PyStateBase_Type);
-  if (!PySchedule_Type) return -1;
-  return PyModule_AddFunctions(m, FUNCS);
-}
+static const PyClass CLASSES[] = {PY_CLASS(
+    "Schedule", sizeof(PyState), .type = &PySchedule_Type, .base = &PyStateBase_Type, .flags = Py_TPFLAGS_BASETYPE,
+    .create = sched_py_new, .drop = sched_dealloc, .methods = SCHED_METHODS, .get = SCHED_GET,
+    .doc = "Schedule(outputs): stages of all operations that the outputs (te.Operation) need.")};
+
+int py_init_sched(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCS); }

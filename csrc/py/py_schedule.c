@@ -122,10 +122,9 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
 }
 
 static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"dag", "steps", NULL};
   PyObject *dag;
   const char *json = NULL;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|z", names, PyDag_Type, &dag, &json)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|z", PY_NAMES("dag", "steps"), PyDag_Type, &dag, &json)) return NULL;
   return (PyObject *)state_make(type, (PyDag *)dag, json, NULL);
 }
 
@@ -210,9 +209,8 @@ static PyObject *with_text(PyState *o, ErrBody body, bool flag) {
 }
 
 static PyObject *state_text_py(PyObject *self, PyObject *args, PyObject *kw) {
-  static char *names[] = {"hide_trivial", NULL};
   int hide = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", names, &hide)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "|p", PY_NAMES("hide_trivial"), &hide)) return NULL;
   return with_text((PyState *)self, do_text, hide);
 }
 static PyObject *state_str(PyObject *self) { return with_text((PyState *)self, do_text, true); }
@@ -278,8 +276,7 @@ static PyObject *list_obj(const Step *p) {
   PyObject *l = PyList_New(p->n);
   for (int i = 0; l && i < p->n; i++) {
     bool open = p->kind == STEP_SP && p->list[i] == SIZE_OPEN;
-    PyObject *x = open ? Py_NewRef(Py_None) : PyLong_FromLongLong(p->list[i]);
-    py_put(&l, i, x);
+    py_put(&l, i, open ? Py_NewRef(Py_None) : PyLong_FromLongLong(p->list[i]));
   }
   return l;
 }
@@ -330,25 +327,10 @@ static PyMethodDef BASE_METHODS[] = {
      "Per stage (name, is_compute, compute_at, [(name, kind, annotation, min, extent)], target stage, target "
      "iterator)."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot BASE_SLOTS[] = {{Py_tp_doc, "What State and Schedule share: a list of steps and what they give."},
-                                   {Py_tp_str, state_str},
-                                   {Py_tp_getset, BASE_GET},
-                                   {Py_tp_methods, BASE_METHODS},
-                                   {0, NULL}};
-static PyType_Spec BASE_SPEC = {"nestsmith._core.StateBase", sizeof(PyState), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                BASE_SLOTS};
 static PyMethodDef STATE_METHODS[] = {
     {"infer_bounds", state_infer_py, METH_NOARGS, "A new state with all ranges inferred."},
     {"copy", state_copy_py, METH_NOARGS, "An independent state."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot STATE_SLOTS[] = {
-    {Py_tp_doc, "State(dag, steps=None): a step list (JSON text) replayed on a ComputeDAG."},
-    {Py_tp_new, state_new},
-    {Py_tp_dealloc, state_dealloc},
-    {Py_tp_methods, STATE_METHODS},
-    {0, NULL}};
-static PyType_Spec STATE_SPEC = {"nestsmith._core.State", sizeof(PyState), 0, Py_TPFLAGS_DEFAULT, STATE_SLOTS};
 
 /* ---- arguments of a function ---- */
 
@@ -403,10 +385,17 @@ const TensorId *py_args_in(const State *s, const PyArgs *a, int *n) {
   return t;
 }
 
+static const PyType_Slot STATEBASE_SLOTS[] = {{Py_tp_str, state_str}, {0, NULL}};
+static const PyClass CLASSES[] = {
+    PY_CLASS("StateBase", sizeof(PyState), .type = &PyStateBase_Type, .flags = Py_TPFLAGS_BASETYPE,
+             .methods = BASE_METHODS, .get = BASE_GET, .more = STATEBASE_SLOTS,
+             .doc = "What State and Schedule share: a list of steps and what they give."),
+    PY_CLASS("State", sizeof(PyState), .type = &PyState_Type, .base = &PyStateBase_Type, .create = state_new,
+             .drop = state_dealloc, .methods = STATE_METHODS,
+             .doc = "State(dag, steps=None): a step list (JSON text) replayed on a ComputeDAG.")};
+
 int py_init_schedule(PyObject *m) {
-  PyStateBase_Type = py_type_new(m, &BASE_SPEC, NULL);
-  if (!PyStateBase_Type) return -1;
-  PyState_Type = py_type_new(m, &STATE_SPEC, PyStateBase_Type);
+  if (py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0) return -1;
   PyObject *inserts =
       PyDict_New(); /* STEP_INSERTS: where the stage comes that a step inserts, behind its own (1) or in its place */
   for (int k = 0; inserts && k < STEP_KINDS; k++) {
@@ -418,5 +407,5 @@ int py_init_schedule(PyObject *m) {
   }
   bool ok = inserts && PyModule_AddObjectRef(m, "STEP_INSERTS", inserts) == 0;
   Py_XDECREF(inserts);
-  return ok && PyState_Type && py_init_sched(m) == 0 && py_init_record(m) == 0 ? 0 : -1;
+  return ok && py_init_sched(m) == 0 && py_init_record(m) == 0 ? 0 : -1;
 }

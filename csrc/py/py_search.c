@@ -187,13 +187,7 @@ static void python_score(void *self, const Target *t, int n, State *const *s, do
   PyPolicy *p = self;
   PyGILState_STATE g = PyGILState_Ensure();
   PyObject *list = PyList_New(n), *r = NULL;
-  for (int i = 0; list && i < n; i++) {
-    PyObject *o = py_state_of_steps(p->dag, s[i]->step.len, s[i]->step.at, true);
-    if (!o)
-      Py_CLEAR(list);
-    else
-      PyList_SET_ITEM(list, i, o);
-  }
+  for (int i = 0; list && i < n; i++) py_put(&list, i, py_state_of_steps(p->dag, s[i]->step.len, s[i]->step.at, true));
   PyObject *scorer = Py_NewRef(p->scorer); /* it may replace itself */
   if (list) r = PyObject_CallFunctionObjArgs(scorer, list, NULL);
   Py_DECREF(scorer);
@@ -240,13 +234,12 @@ static void do_make(void *arg) {
 }
 static void drop_task(PyObject *box) { task_free(PyCapsule_GetPointer(box, "nestsmith.SearchTask")); }
 static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {"dag", "target", "params", "seed", "threads", NULL};
   PyObject *dag, *target, *params = NULL;
   unsigned long long seed = 1;
   int threads = 1;
   Make x = {.par = search_params_default()};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|O!Ki", names, PyDag_Type, &dag, &target, &PyDict_Type, &params, &seed,
-                                   &threads))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|O!Ki", PY_NAMES("dag", "target", "params", "seed", "threads"),
+                                   PyDag_Type, &dag, &target, &PyDict_Type, &params, &seed, &threads))
     return NULL;
   if (!py_target(target, &x.target) || (params && !py_params(params, &x.par))) return NULL;
   if (threads < 1 || threads > 1024) return PyErr_Format(PyExc_ValueError, "threads: %d is not in 1..1024", threads);
@@ -268,10 +261,7 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
 }
 static void policy_drop(PyObject *o) {
   PyPolicy *p = (PyPolicy *)o;
-  PyTypeObject *t = Py_TYPE(o);
-  Py_BEGIN_ALLOW_THREADS; /* it may have remembered much */
-  policy_free(p->policy);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(policy_free(p->policy)); /* it may have remembered much */
   if (!p->task_box) task_free(p->task);
   Py_CLEAR(p->task_box);
   Py_CLEAR(p->dag);
@@ -279,8 +269,7 @@ static void policy_drop(PyObject *o) {
   Py_CLEAR(p->listener);
   Py_CLEAR(p->rules);
   Py_CLEAR(p->failure);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 
 enum { DO_SKETCHES, DO_SAMPLE, DO_EVOLVE, DO_ROUND };
@@ -293,10 +282,7 @@ typedef struct {
   StateList in, out;
   Candidate **made; /* of a round: n */
 } Op;
-static void do_arena(void *arg) {
-  Op *x = arg;
-  x->a = arena_new(&x->err);
-}
+ERR_BODY(do_arena, Op *x, x->a = arena_new(&x->err))
 static void do_op(void *arg) {
   Op *x = arg;
   Policy *p = x->p->policy;
@@ -360,10 +346,7 @@ static PyObject *result_list(Op *x) {
     PyObject *o = x->made ? py_candidate_new(x->p->dag, x->p->task_box, x->made[i])
                           : py_state_of_steps(x->p->dag, x->out.n_step[i], x->out.step[i], x->what != DO_SKETCHES);
     if (x->made) x->made[i] = NULL;
-    if (!o)
-      Py_CLEAR(out);
-    else
-      PyList_SET_ITEM(out, i, o);
+    py_put(&out, i, o);
   }
   return out;
 }
@@ -401,14 +384,8 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   return out;
 }
 
-static PyObject *m_sketches(PyObject *o, PyObject *u) {
-  (void)u;
-  return run_op((PyPolicy *)o, DO_SKETCHES, 0, NULL);
-}
-static PyObject *m_sample(PyObject *o, PyObject *u) {
-  (void)u;
-  return run_op((PyPolicy *)o, DO_SAMPLE, 0, NULL);
-}
+static PyObject *m_sketches(PyObject *o, PyObject *Py_UNUSED(u)) { return run_op((PyPolicy *)o, DO_SKETCHES, 0, NULL); }
+static PyObject *m_sample(PyObject *o, PyObject *Py_UNUSED(u)) { return run_op((PyPolicy *)o, DO_SAMPLE, 0, NULL); }
 static PyObject *m_evolve(PyObject *o, PyObject *args) {
   PyObject *states;
   int n;
@@ -453,7 +430,7 @@ static PyObject *m_report(PyObject *o, PyObject *args) {
   bool ok = c && enter(p);
   if (ok) policy_report(p->policy, c, seconds, valid), p->busy = 0;
   cand_free(own);
-  return ok ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok);
 }
 static PyObject *m_hint(PyObject *o, PyObject *so) {
   PyPolicy *p = (PyPolicy *)o;
@@ -462,7 +439,7 @@ static PyObject *m_hint(PyObject *o, PyObject *so) {
   bool ok = c && enter(p);
   if (ok) policy_hint(p->policy, c), p->busy = 0;
   cand_free(own);
-  return ok ? Py_NewRef(Py_None) : NULL;
+  return py_none(ok);
 }
 static PyObject *m_check(PyObject *o, PyObject *so) {
   Candidate *own;
@@ -471,14 +448,12 @@ static PyObject *m_check(PyObject *o, PyObject *so) {
   cand_free(own);
   return r;
 }
-static PyObject *m_counts(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_counts(PyObject *o, PyObject *Py_UNUSED(u)) {
   TaskCounts n = task_counts(((PyPolicy *)o)->task);
   return Py_BuildValue("{s:L,s:L,s:L}", "replayed", (long long)n.replayed, "programs", (long long)n.programs, "traits",
                        (long long)n.traits);
 }
-static PyObject *m_cancel(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_cancel(PyObject *o, PyObject *Py_UNUSED(u)) {
   ((PyPolicy *)o)->stop = 1;
   Py_RETURN_NONE;
 }
@@ -486,10 +461,7 @@ typedef struct {
   PyPolicy *p;
   CustomRule rule;
 } AddRule;
-static void do_add_rule(void *arg) {
-  AddRule *x = arg;
-  policy_add_rule(&x->p->err, x->p->policy, x->rule);
-}
+ERR_BODY(do_add_rule, AddRule *x, policy_add_rule(&x->p->err, x->p->policy, x->rule))
 static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
   PyObject *check, *apply;
@@ -544,9 +516,7 @@ static PyObject *m_shares(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "i", &n)) return NULL;
   if (n <= 0) return PyErr_Format(PyExc_ValueError, "sample_shares: %d samples", n);
   if (!enter(p)) return NULL;
-  Py_BEGIN_ALLOW_THREADS;
-  k = policy_sample_shares(p->policy, n, 16, name, count);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(k = policy_sample_shares(p->policy, n, 16, name, count));
   Py_CLEAR(p->failure); /* a sample that failed is one that is refused */
   p->busy = 0;
   PyObject *d = PyDict_New();
@@ -584,16 +554,13 @@ static PyObject *m_facts(PyObject *o, PyObject *so) {
   PyObject *l = facts_of(o, so, &x) ? PyList_New(x.f.n) : NULL;
   for (int i = 0; l && i < x.f.n; i++) {
     const KernelFacts *k = &x.f.k[i];
-    PyObject *d = Py_BuildValue(
-        "{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks, "threads", k->threads,
-        "vthreads", k->vthreads, "shared_bytes", k->shared_bytes, "local_elems", k->local_elems, "ops", k->ops,
-        "global_bytes", k->global_bytes, "shared_reads", k->shared_reads, "barriers", k->barriers, "shared_degree",
-        k->shared_degree, "unique_bytes", k->unique_bytes, "wavefronts", k->mem.wavefronts, "read_coalescing",
-        gpu_mean(&k->mem.read, 1), "write_coalescing", gpu_mean(&k->mem.write, 1), "fill_bytes", k->mem.fill_bytes);
-    if (!d)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, d);
+    py_put(&l, i,
+           Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "blocks", k->blocks,
+                         "threads", k->threads, "vthreads", k->vthreads, "shared_bytes", k->shared_bytes, "local_elems",
+                         k->local_elems, "ops", k->ops, "global_bytes", k->global_bytes, "shared_reads",
+                         k->shared_reads, "barriers", k->barriers, "shared_degree", k->shared_degree, "unique_bytes",
+                         k->unique_bytes, "wavefronts", k->mem.wavefronts, "read_coalescing", gpu_mean(&k->mem.read, 1),
+                         "write_coalescing", gpu_mean(&k->mem.write, 1), "fill_bytes", k->mem.fill_bytes));
   }
   PyObject *r = l ? Py_BuildValue("{s:N,s:z,s:d,s:d}", "kernels", l, "invalid", x.f.invalid, "vector_bytes",
                                   x.f.max_vector_bytes, "seconds", x.seconds)
@@ -649,13 +616,7 @@ static PyObject *m_vector(PyObject *o, PyObject *so) {
   if (ok) facts_vector(x.t, &x.f, v);
   py_copy_drop(&x.copy);
   PyObject *t = ok ? PyTuple_New(STATE_N) : NULL;
-  for (int i = 0; t && i < STATE_N; i++) {
-    PyObject *e = PyFloat_FromDouble((double)v[i]);
-    if (!e)
-      Py_CLEAR(t);
-    else
-      PyTuple_SET_ITEM(t, i, e);
-  }
+  for (int i = 0; t && i < STATE_N; i++) py_put(&t, i, PyFloat_FromDouble((double)v[i]));
   return t;
 }
 
@@ -693,13 +654,6 @@ static PyMethodDef POLICY_METHODS[] = {
     {"set_listener", m_set_listener, METH_O,
      "set_listener(f): f(kind, iter, count, failed, best, least, seconds, mutated, refused)."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot POLICY_SLOTS[] = {{Py_tp_doc, "Policy(dag, target, params={}, seed=1, threads=1): the search for "
-                                                 "one task. target: (kind, hardware parameters, sm, fast_math, mali)."},
-                                     {Py_tp_new, policy_create},
-                                     {Py_tp_dealloc, policy_drop},
-                                     {Py_tp_methods, POLICY_METHODS},
-                                     {0, NULL}};
-static PyType_Spec POLICY_SPEC = {"nestsmith._core.Policy", sizeof(PyPolicy), 0, Py_TPFLAGS_DEFAULT, POLICY_SLOTS};
 
 PyObject *py_policy_task(PyObject *o) {
   if (PyObject_TypeCheck(o, PyPolicy_Type)) return ((PyPolicy *)o)->task_box;
@@ -707,8 +661,14 @@ PyObject *py_policy_task(PyObject *o) {
   return NULL;
 }
 
+static const PyClass CLASSES[] = {PY_CLASS("Policy", sizeof(PyPolicy), .type = &PyPolicy_Type, .create = policy_create,
+                                           .drop = policy_drop, .methods = POLICY_METHODS,
+                                           .doc =
+                                               "Policy(dag, target, params={}, seed=1, threads=1): the search for "
+                                               "one task. target: (kind, hardware parameters, sm, fast_math, mali).")};
+
 int py_init_search(PyObject *m) {
-  PyPolicy_Type = (PyTypeObject *)PyType_FromSpec(&POLICY_SPEC);
-  if (!PyPolicy_Type || PyModule_AddObjectRef(m, "Policy", (PyObject *)PyPolicy_Type) < 0) return -1;
-  return py_init_candidate(m) < 0 || py_init_ask(m) < 0 ? -1 : py_init_tune(m);
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0 || py_init_candidate(m) < 0 || py_init_ask(m) < 0
+             ? -1
+             : py_init_tune(m);
 }

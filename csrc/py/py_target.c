@@ -165,7 +165,6 @@ static PyObject *target_compare(PyObject *a, PyObject *b, int op) {
   Py_XDECREF(y);
   return r;
 }
-static void target_drop(PyObject *o) { py_free_object(o); }
 static PyObject *target_repr(PyObject *o) {
   PyObject *key = target_key(o, NULL), *r = key ? py_text_objects("_core.Target%R", key) : NULL;
   Py_XDECREF(key);
@@ -242,25 +241,19 @@ static PyMethodDef FUNCTIONS[] = {
      "bound)."},
     {NULL, NULL, 0, NULL}};
 
+static const PyType_Slot TARGET_SLOTS[] = {{Py_tp_getattro, target_get},
+                                           {Py_tp_hash, target_hash},
+                                           {Py_tp_repr, target_repr},
+                                           {Py_tp_richcompare, target_compare},
+                                           {0, NULL}};
+static const PyClass CLASSES[] = {
+    PY_CLASS("Target", sizeof(PyTarget), .type = &PyTarget_Type, .create = target_create, .drop = py_free_object,
+             .methods = METHODS, .more = TARGET_SLOTS,
+             .doc = "Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, cpu=\"\")\n--\n\n"
+                    "What programs are made for: kind (\"llvm\", \"cuda\", \"opencl\"), the eight hardware "
+                    "parameters, options; machine: the GPU's description.")};
 int py_init_target(PyObject *m) {
-  PyType_Slot slots[] = {{Py_tp_new, target_create},
-                         {Py_tp_dealloc, target_drop},
-                         {Py_tp_getattro, target_get},
-                         {Py_tp_hash, target_hash},
-                         {Py_tp_repr, target_repr},
-                         {Py_tp_richcompare, target_compare},
-                         {Py_tp_methods, METHODS},
-                         {Py_tp_doc,
-                          "Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, cpu=\"\")\n--\n\n"
-                          "What programs are made for: kind (\"llvm\", \"cuda\", \"opencl\"), the eight hardware "
-                          "parameters, options; machine: the GPU's description."},
-                         {0, NULL}};
-  PyType_Spec spec = {"nestsmith._core.Target", sizeof(PyTarget), 0, Py_TPFLAGS_DEFAULT, slots};
-  PyTarget_Type = (PyTypeObject *)PyType_FromSpec(&spec);
-  PyObject *names = PyTuple_New(HW_FIELDS);
-  for (int i = 0; names && i < HW_FIELDS; i++) PyTuple_SET_ITEM(names, i, PyUnicode_FromString(HW_NAME[i]));
-  if (!PyTarget_Type || !(names = py_filled(names)) || PyModule_AddObject(m, "HW_FIELDS", names) != 0) return -1;
-  Py_INCREF(PyTarget_Type);
-  if (PyModule_AddObject(m, "Target", (PyObject *)PyTarget_Type) != 0) return -1;
-  return PyModule_AddFunctions(m, FUNCTIONS);
+  PyObject *names = py_tuple(FIELD_TEXT, HW_FIELDS, HW_NAME);
+  if (!names || PyModule_AddObject(m, "HW_FIELDS", names) != 0) return -1;
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS);
 }

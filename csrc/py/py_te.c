@@ -4,6 +4,7 @@
  * megabytes). A ComputeDAG copies what it needs into a context of its own, so that searches on other threads never
  * touch the session.
  */
+#include "py/py_fields.h"
 #include "py/py_te_int.h"
 
 PyTypeObject *PyTensor_Type, *PyTensorSlice_Type, *PyOperation_Type, *PyDag_Type;
@@ -137,10 +138,9 @@ static void slice_dealloc(PyObject *o) {
   Py_CLEAR(((PyTensorSlice *)o)->index);
   py_free_object(o);
 }
-static void object_free(PyObject *o) { py_free_object(o); }
 static void tensor_dealloc(PyObject *o) {
   py_scope_dies(((PyTensor *)o)->scope);
-  object_free(o);
+  py_free_object(o);
 }
 
 static PyObject *shape_of(TensorId t) {
@@ -234,9 +234,7 @@ static PyObject *attr_value(const TeAttr *a) {
   case TA_TENSORS: return tensors_list(a->n, a->tensors);
   default: break;
   }
-  PyObject *l = PyList_New(a->n);
-  for (int i = 0; l && i < a->n; i++) PyList_SET_ITEM(l, i, PyUnicode_FromString(a->strs[i]));
-  return py_filled(l);
+  return py_list(FIELD_TEXT, a->n, a->strs);
 }
 static PyObject *attrs_of(const TeOp *op) {
   PyObject *d = PyDict_New();
@@ -269,8 +267,8 @@ static PyObject *op_get(PyObject *o, void *what) {
   }
   if (op->kind == TE_PLACEHOLDER) return PyErr_Format(PyExc_AttributeError, "placeholder '%s' has no body", op->name);
   PyObject *l = PyList_New(op->n_out);
-  for (int i = 0; l && i < op->n_out; i++) PyList_SET_ITEM(l, i, py_expr_new(op->body[i]));
-  return py_filled(l);
+  for (int i = 0; l && i < op->n_out; i++) py_put(&l, i, py_expr_new(op->body[i]));
+  return l;
 }
 static PyObject *op_output(PyObject *o, PyObject *k) {
   const TeOp *op = ((PyOperation *)o)->op;
@@ -297,7 +295,7 @@ static void op_dealloc(PyObject *o) {
   py_scope_dies(((PyOperation *)o)->scope);
   Py_CLEAR(((PyOperation *)o)->axis);
   Py_CLEAR(((PyOperation *)o)->reduce_axis);
-  object_free(o);
+  py_free_object(o);
 }
 
 /* ---- making operations ---- */
@@ -521,36 +519,6 @@ static PyGetSetDef TENSOR_GET[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef TENSOR_METHODS[] = {{"astype", tensor_astype, METH_O, "astype(dtype): topi.cast of the tensor."},
                                        {NULL, NULL, 0, NULL}};
-static PyType_Slot TENSOR_SLOTS[] = {{Py_tp_doc, "One output of an operation."},
-                                     {Py_tp_dealloc, tensor_dealloc},
-                                     {Py_tp_repr, tensor_repr},
-                                     {Py_tp_hash, tensor_hash},
-                                     {Py_tp_richcompare, tensor_compare},
-                                     {Py_tp_call, tensor_call},
-                                     {Py_mp_subscript, tensor_subscript},
-                                     {Py_mp_length, tensor_len},
-                                     {Py_tp_getset, TENSOR_GET},
-                                     {Py_tp_methods, TENSOR_METHODS},
-                                     {Py_nb_add, tensor_add},
-                                     {Py_nb_subtract, tensor_sub},
-                                     {Py_nb_multiply, tensor_mul},
-                                     {Py_nb_true_divide, tensor_div},
-                                     {Py_nb_floor_divide, tensor_fdiv},
-                                     {Py_nb_remainder, tensor_fmod},
-                                     {Py_nb_negative, tensor_neg},
-                                     {0, NULL}};
-static PyType_Spec TENSOR_SPEC = {"nestsmith._core.Tensor", sizeof(PyTensor), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, TENSOR_SLOTS};
-static PyType_Slot SLICE_SLOTS[] = {{Py_tp_doc, "A tensor indexed with fewer indices than it has dimensions."},
-                                    {Py_tp_dealloc, slice_dealloc},
-                                    {Py_mp_subscript, slice_subscript},
-                                    {Py_nb_add, slice_binary},
-                                    {Py_nb_subtract, slice_binary},
-                                    {Py_nb_multiply, slice_binary},
-                                    {Py_nb_true_divide, slice_binary},
-                                    {0, NULL}};
-static PyType_Spec SLICE_SPEC = {"nestsmith._core.TensorSlice", sizeof(PyTensorSlice), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, SLICE_SLOTS};
 static PyGetSetDef OP_GET[] = {{"name", op_get, NULL, "Name.", (void *)OG_NAME},
                                {"tag", op_get, NULL, "Class of the operation, e.g. 'broadcast'.", (void *)OG_TAG},
                                {"axis", op_get, NULL, "Spatial iterators.", (void *)OG_AXIS},
@@ -564,33 +532,39 @@ static PyGetSetDef OP_GET[] = {{"name", op_get, NULL, "Name.", (void *)OG_NAME},
                                {"is_placeholder", op_is_placeholder, NULL, "True for placeholders.", NULL},
                                {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef OP_METHODS[] = {{"output", op_output, METH_O, "output(i): tensor number i."}, {NULL, NULL, 0, NULL}};
-static PyType_Slot OP_SLOTS[] = {{Py_tp_doc, "An operation: a placeholder or a compute."},
-                                 {Py_tp_dealloc, op_dealloc},
-                                 {Py_tp_repr, op_repr},
-                                 {Py_tp_hash, op_hash},
-                                 {Py_tp_richcompare, op_compare},
-                                 {Py_tp_getset, OP_GET},
-                                 {Py_tp_methods, OP_METHODS},
-                                 {0, NULL}};
-static PyType_Spec OP_SPEC = {"nestsmith._core.Operation", sizeof(PyOperation), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, OP_SLOTS};
 
-static PyType_Slot KIND_SLOTS[] = {{0, NULL}};
-static PyType_Spec PLACEHOLDER_SPEC = {"nestsmith._core.PlaceholderOp", sizeof(PyOperation), 0,
-                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, KIND_SLOTS};
-static PyType_Spec COMPUTE_SPEC = {"nestsmith._core.ComputeOp", sizeof(PyOperation), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, KIND_SLOTS};
+static const PyType_Slot TENSOR_SLOTS[] = {{Py_tp_repr, tensor_repr},
+                                           {Py_tp_hash, tensor_hash},
+                                           {Py_tp_richcompare, tensor_compare},
+                                           {Py_tp_call, tensor_call},
+                                           {Py_mp_subscript, tensor_subscript},
+                                           {Py_mp_length, tensor_len},
+                                           {Py_nb_add, tensor_add},
+                                           {Py_nb_subtract, tensor_sub},
+                                           {Py_nb_multiply, tensor_mul},
+                                           {Py_nb_true_divide, tensor_div},
+                                           {Py_nb_floor_divide, tensor_fdiv},
+                                           {Py_nb_remainder, tensor_fmod},
+                                           {Py_nb_negative, tensor_neg},
+                                           {0, NULL}};
+static const PyType_Slot TENSORSLICE_SLOTS[] = {{Py_mp_subscript, slice_subscript}, {Py_nb_add, slice_binary},
+                                                {Py_nb_subtract, slice_binary},     {Py_nb_multiply, slice_binary},
+                                                {Py_nb_true_divide, slice_binary},  {0, NULL}};
+static const PyType_Slot OPERATION_SLOTS[] = {
+    {Py_tp_repr, op_repr}, {Py_tp_hash, op_hash}, {Py_tp_richcompare, op_compare}, {0, NULL}};
+static const PyClass CLASSES[] = {
+    PY_CLASS("Tensor", sizeof(PyTensor), .type = &PyTensor_Type, .drop = tensor_dealloc, .methods = TENSOR_METHODS,
+             .get = TENSOR_GET, .more = TENSOR_SLOTS, .doc = "One output of an operation."),
+    PY_CLASS("TensorSlice", sizeof(PyTensorSlice), .type = &PyTensorSlice_Type, .drop = slice_dealloc,
+             .more = TENSORSLICE_SLOTS, .doc = "A tensor indexed with fewer indices than it has dimensions."),
+    PY_CLASS("Operation", sizeof(PyOperation), .type = &PyOperation_Type, .flags = Py_TPFLAGS_BASETYPE,
+             .drop = op_dealloc, .methods = OP_METHODS, .get = OP_GET, .more = OPERATION_SLOTS,
+             .doc = "An operation: a placeholder or a compute."),
+    PY_CLASS("PlaceholderOp", sizeof(PyOperation), .type = &placeholder_type, .base = &PyOperation_Type),
+    PY_CLASS("ComputeOp", sizeof(PyOperation), .type = &compute_type, .base = &PyOperation_Type)};
 
 int py_init_te(PyObject *m) {
-  if (!py_session() || py_init_expr(m) < 0) return -1;
-  PyTensor_Type = py_type_new(m, &TENSOR_SPEC, NULL);
-  PyTensorSlice_Type = py_type_new(m, &SLICE_SPEC, NULL);
-  PyOperation_Type = py_type_new(m, &OP_SPEC, NULL);
-  if (!PyTensor_Type || !PyTensorSlice_Type || !PyOperation_Type) return -1;
-  placeholder_type = py_type_new(m, &PLACEHOLDER_SPEC, PyOperation_Type);
-  compute_type = py_type_new(m, &COMPUTE_SPEC, PyOperation_Type);
-  if (!placeholder_type || !compute_type) return -1;
+  if (!py_session() || py_init_expr(m) < 0 || py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCS) < 0) return -1;
   if (PyObject_SetAttrString((PyObject *)PyTensor_Type, "__array_ufunc__", Py_None) < 0) return -1;
-  if (py_init_dag(m) < 0 || py_init_scope(m) < 0) return -1;
-  return PyModule_AddFunctions(m, FUNCS);
+  return py_init_dag(m) < 0 || py_init_scope(m) < 0 ? -1 : 0;
 }

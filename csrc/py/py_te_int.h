@@ -53,7 +53,6 @@ bool py_dtype(PyObject *o, DType *out); /* "float32"; false with exception set *
 PyObject *py_dtype_str(DType t);
 PyObject *py_tensor_arith(const char *name, PyObject *a, PyObject *b); /* whole-tensor arithmetic, done by topi */
 PyObject *py_expr_text(ExprId e);
-PyTypeObject *py_type_new(PyObject *m, PyType_Spec *spec, PyTypeObject *base); /* borrowed by the static pointers */
 ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what); /* PyMem_Malloc'ed; NULL with exception set */
 
 /* One call into the engine's builders: arguments and result. */

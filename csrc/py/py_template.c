@@ -1,5 +1,6 @@
 /* Binding of templates' spaces: _core.Space. Entities cross as tuples of numbers or words; the objects that users see are
  * made of them in nestsmith/autotvm/task/space.py. */
+#include "py/py_fields.h"
 #include "py/py_template.h"
 #include <string.h>
 
@@ -83,15 +84,10 @@ static PyObject *define(PyObject *o, const char *name, Knob (*make)(void *self, 
 
 static Knob make_split(void *self, Arena *a, const char *name) { return knob_split(a, name, self); }
 static PyObject *define_split(PyObject *o, const char *name, SplitDef *d, PyObject *order) {
-  int64_t *at = NULL;
-  PyObject *r = NULL;
-  if (order) {
-    d->n_order = (int32_t)PyTuple_GET_SIZE(order);
-    d->order = at = py_calloc(d->n_order + 1, sizeof *at);
-    for (int i = 0; at && i < d->n_order && !PyErr_Occurred(); i++)
-      at[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(order, i));
-  }
-  if (!PyErr_Occurred()) r = define(o, name, make_split, d);
+  int64_t *at = order ? py_array(FIELD_I64, order) : NULL;
+  d->n_order = order ? (int32_t)PyTuple_GET_SIZE(order) : 0;
+  d->order = at;
+  PyObject *r = order && !at ? NULL : define(o, name, make_split, d);
   PyMem_Free(at);
   return r;
 }
@@ -221,9 +217,8 @@ static PyObject *m_other(PyObject *o, PyObject *args) {
   PyObject *list;
   if (!PyArg_ParseTuple(args, "sO!", &name, &PyList_Type, &list)) return NULL;
   Values x = {.n = PyList_GET_SIZE(list)};
-  if (!(x.at = py_calloc(x.n + 1, sizeof *x.at))) return NULL;
-  for (Py_ssize_t i = 0; i < x.n && !PyErr_Occurred(); i++) x.at[i] = PyFloat_AsDouble(PyList_GET_ITEM(list, i));
-  PyObject *r = PyErr_Occurred() ? NULL : define(o, name, make_other, &x);
+  x.at = py_array(FIELD_DOUBLE, list);
+  PyObject *r = x.at ? define(o, name, make_other, &x) : NULL;
   PyMem_Free(x.at);
   return r;
 }
@@ -279,16 +274,11 @@ static PyObject *m_entity(PyObject *o, PyObject *args) {
 }
 
 /* ---- indices ---- */
-static PyObject *numbers(int n, const int32_t *at) {
-  PyObject *t = PyTuple_New(n);
-  for (int i = 0; t && i < n; i++) PyTuple_SET_ITEM(t, i, PyLong_FromLong(at[i]));
-  return py_filled(t);
-}
 static PyObject *get_dims(PyObject *o, void *Py_UNUSED(u)) {
   const Space *s = ((PySpace *)o)->space;
   int32_t n[SPACE_KNOBS];
   for (int i = 0; i < space_knobs(s); i++) n[i] = space_knob(s, i)->n;
-  return numbers(space_knobs(s), n);
+  return py_tuple(FIELD_I32, space_knobs(s), n);
 }
 static PyObject *get_range(PyObject *o, void *Py_UNUSED(u)) {
   return PyLong_FromLongLong(space_range(((PySpace *)o)->space));
@@ -305,7 +295,7 @@ static PyObject *m_digits(PyObject *o, PyObject *args) {
   int32_t q[SPACE_KNOBS];
   if (!PyArg_ParseTuple(args, "L", &index) || !index_in(p, index)) return NULL;
   space_digits(p->space, index, q);
-  return numbers(space_knobs(p->space), q);
+  return py_tuple(FIELD_I32, space_knobs(p->space), q);
 }
 static PyObject *m_index(PyObject *o, PyObject *args) {
   const Space *s = ((PySpace *)o)->space;
@@ -329,7 +319,7 @@ static PyObject *m_index(PyObject *o, PyObject *args) {
 static bool ask_filter(void *self, Err *e, const int32_t *q) {
   PySpace *p = self;
   PyGILState_STATE g = PyGILState_Ensure();
-  PyObject *t = numbers(space_knobs(p->space), q), *r = t ? PyObject_CallOneArg(p->filter, t) : NULL;
+  PyObject *t = py_tuple(FIELD_I32, space_knobs(p->space), q), *r = t ? PyObject_CallOneArg(p->filter, t) : NULL;
   int yes = r ? PyObject_IsTrue(r) : -1;
   Py_XDECREF(t);
   Py_XDECREF(r);
@@ -414,10 +404,9 @@ static PyObject *m_draw(PyObject *o, PyObject *args) {
   x.exclude = exclude == Py_None ? NULL : exclude;
   rng_seed(&x.rng, seed);
   ErrCode c = err_try(&x.p->err, do_draw, &x);
-  PyObject *l = c == NS_OK ? PyList_New(x.drawn.len) : py_space_raise(x.p, c);
-  for (int i = 0; l && i < x.drawn.len; i++) PyList_SET_ITEM(l, i, PyLong_FromLongLong(x.drawn.at[i]));
+  PyObject *l = c == NS_OK ? py_list(FIELD_I64, x.drawn.len, x.drawn.at) : py_space_raise(x.p, c);
   arena_free(x.a);
-  return py_filled(l);
+  return l;
 }
 
 static PyGetSetDef GET[] = {{"dims", get_dims, NULL, "Entities of each knob.", NULL},
@@ -442,15 +431,6 @@ static PyMethodDef METHODS[] = {
     {"draw", m_draw, METH_VARARGS,
      "draw(n, begin, end, exclude, seed): n different allowed indices, fewer if there are no more."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SLOTS[] = {{Py_tp_doc, "Space(): the configurations of a template, as numbers."},
-                              {Py_tp_new, space_create},
-                              {Py_tp_dealloc, space_drop},
-                              {Py_tp_traverse, space_traverse},
-                              {Py_tp_clear, space_clear},
-                              {Py_tp_methods, METHODS},
-                              {Py_tp_getset, GET},
-                              {0, NULL}};
-static PyType_Spec SPEC = {"nestsmith._core.Space", sizeof(PySpace), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, SLOTS};
 
 /* ---- functions ---- */
 typedef struct {
@@ -463,10 +443,9 @@ static PyObject *f_divisors(PyObject *Py_UNUSED(m), PyObject *args) {
   Divisors d = {0};
   if (!PyArg_ParseTuple(args, "L", &d.x)) return NULL;
   if (d.x <= 0) return PyErr_Format(PyExc_ValueError, "n is %lld; it must be at least 1", d.x);
-  PyObject *l = py_scratch_run(&d.s, do_divisors, &d) ? PyList_New(d.n) : NULL;
-  for (int64_t i = 0; l && i < d.n; i++) PyList_SET_ITEM(l, i, PyLong_FromLongLong(d.out[i]));
+  PyObject *l = py_scratch_run(&d.s, do_divisors, &d) ? py_list(FIELD_I64, d.n, d.out) : NULL;
   arena_free(d.s.a);
-  return py_filled(l);
+  return l;
 }
 
 typedef struct {
@@ -493,13 +472,15 @@ static PyMethodDef FUNCTIONS[] = {
     {"operations", f_operations, METH_VARARGS, "operations(tensors): all operators of these and of what they read."},
     {NULL, NULL, 0, NULL}};
 
+static const PyType_Slot SPACE_SLOTS[] = {{Py_tp_traverse, space_traverse}, {Py_tp_clear, space_clear}, {0, NULL}};
+static const PyClass CLASSES[] = {PY_CLASS("Space", sizeof(PySpace), .type = &PySpace_Type, .flags = Py_TPFLAGS_HAVE_GC,
+                                           .create = space_create, .drop = space_drop, .methods = METHODS, .get = GET,
+                                           .more = SPACE_SLOTS,
+                                           .doc = "Space(): the configurations of a template, as numbers.")};
+
 int py_init_template(PyObject *m) {
-  PyObject *names = PyTuple_New(ANN_WORDS);
-  for (int i = 0; names && i < ANN_WORDS; i++) PyTuple_SET_ITEM(names, i, PyUnicode_FromString(ANN_NAME[i]));
-  names = py_filled(names);
+  PyObject *names = py_tuple(FIELD_TEXT, ANN_WORDS, ANN_NAME);
   int r = names ? PyModule_AddObjectRef(m, "ANNOTATIONS", names) : -1;
   Py_XDECREF(names);
-  PySpace_Type = r == 0 ? (PyTypeObject *)PyType_FromSpec(&SPEC) : NULL;
-  if (!PySpace_Type || PyModule_AddObjectRef(m, "Space", (PyObject *)PySpace_Type) < 0) return -1;
-  return PyModule_AddFunctions(m, FUNCTIONS);
+  return r == 0 ? py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS) : -1;
 }

@@ -22,10 +22,7 @@ typedef struct {
   int id, n_lower;
   PipeOptions o;
 } Open;
-static void do_open(void *arg) {
-  Open *x = arg;
-  x->p->session = session_new(&x->p->err, &x->t, x->d, x->id, x->n_lower, &x->o);
-}
+ERR_BODY(do_open, Open *x, x->p->session = session_new(&x->p->err, &x->t, x->d, x->id, x->n_lower, &x->o))
 /* A number, or a list of numbers: devices that measure side by side. */
 static bool devices_from(PyObject *ids, Open *x) {
   if (PyLong_Check(ids)) {
@@ -36,23 +33,20 @@ static bool devices_from(PyObject *ids, Open *x) {
   Py_ssize_t n = seq ? PySequence_Fast_GET_SIZE(seq) : 0;
   bool ok = n >= 1 && n <= PIPE_DEVICES;
   if (seq && !ok) PyErr_Format(PyExc_ValueError, "device_id lists %zd devices, allowed are 1 to %d", n, PIPE_DEVICES);
-  for (Py_ssize_t i = 0; ok && i < n; i++) {
-    x->o.ids[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(seq, i));
-    ok = !PyErr_Occurred();
-  }
+  ok = ok && py_take(FIELD_I32, seq, n, x->o.ids);
   x->o.n_ids = (int)n;
   Py_XDECREF(seq);
   return ok;
 }
 static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  static char *names[] = {
-      "target", "device_type", "device_id", "lower_threads", "compile_threads", "build_timeout", "cache_dir", "cc",
-      "lock",   "stop",        NULL};
   Open x = {.n_lower = 1};
   PyObject *target, *ids = NULL, *stop = NULL;
   int type_code, lock = LOCK_AUTO;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|OiidzziO", names, &target, &type_code, &ids, &x.n_lower,
-                                   &x.o.n_compile, &x.o.build_timeout_s, &x.o.cache_dir, &x.o.cc, &lock, &stop))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|OiidzziO",
+                                   PY_NAMES("target", "device_type", "device_id", "lower_threads", "compile_threads",
+                                            "build_timeout", "cache_dir", "cc", "lock", "stop"),
+                                   &target, &type_code, &ids, &x.n_lower, &x.o.n_compile, &x.o.build_timeout_s,
+                                   &x.o.cache_dir, &x.o.cc, &lock, &stop))
     return NULL;
   if (ids && !devices_from(ids, &x)) return NULL;
   if (lock < LOCK_AUTO || lock > LOCK_NONE)
@@ -73,8 +67,7 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   Py_DECREF(p);
   return NULL;
 }
-static PyObject *m_close(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_close(PyObject *o, PyObject *Py_UNUSED(u)) {
   PySession *p = (PySession *)o;
   Session *s = p->session;
   p->session = NULL; /* new calls are refused; those of other threads come to their end first */
@@ -84,20 +77,14 @@ static PyObject *m_close(PyObject *o, PyObject *u) {
     nanosleep(&(struct timespec){0, 5000000}, NULL);
     Py_END_ALLOW_THREADS;
   }
-  Py_BEGIN_ALLOW_THREADS;
-  session_free(s);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(session_free(s));
   Py_RETURN_NONE;
 }
 static void session_drop(PyObject *o) {
-  PyTypeObject *t = Py_TYPE(o);
-  Py_BEGIN_ALLOW_THREADS;
-  session_free(((PySession *)o)->session);
-  Py_END_ALLOW_THREADS;
+  PY_UNLOCKED(session_free(((PySession *)o)->session));
   Py_CLEAR(((PySession *)o)->stop);
   Py_CLEAR(((PySession *)o)->tasks);
-  t->tp_free(o);
-  Py_DECREF(t);
+  py_free_object(o);
 }
 static Session *open_session(PyObject *o) {
   Session *s = ((PySession *)o)->session;
@@ -128,12 +115,11 @@ static void do_task(void *arg) {
   x->out = session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
 }
 static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
-  static char *names[] = {"dag", "target", "layout", "check", "inputs", NULL};
   PyObject *dag, *target, *inputs = Py_None;
   int layout = 0, check = 1;
   Task x = {.s = open_session(o)};
-  if (!x.s ||
-      !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipO", names, PyDag_Type, &dag, &target, &layout, &check, &inputs))
+  if (!x.s || !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipO", PY_NAMES("dag", "target", "layout", "check", "inputs"),
+                                           PyDag_Type, &dag, &target, &layout, &check, &inputs))
     return NULL;
   x.dag = (PyDag *)dag, x.layout = layout, x.check = check;
   int n = x.dag->dag->n_tensors;
@@ -193,12 +179,11 @@ static void do_reference(void *arg) {
   x->a = arena_new(&x->err);
   reference_data(x->a, x->ctx, x->dag->dag, x->seed, NULL, x->data);
 }
-static PyObject *f_reference(PyObject *m, PyObject *args, PyObject *kw) {
-  (void)m;
-  static char *names[] = {"dag", "seed", "stop", NULL};
+static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   PyObject *dag, *stop = NULL, *l = NULL;
   unsigned long long seed = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|KO", names, PyDag_Type, &dag, &seed, &stop)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|KO", PY_NAMES("dag", "seed", "stop"), PyDag_Type, &dag, &seed, &stop))
+    return NULL;
   if (!(stop = py_stop_from(stop))) return NULL;
   Ref *x = PyMem_Calloc(1, sizeof *x);
   if (!x) return Py_DECREF(stop), PyErr_NoMemory();
@@ -207,13 +192,8 @@ static PyObject *f_reference(PyObject *m, PyObject *args, PyObject *kw) {
   x->err.interrupt = py_stop_flag(stop);
   x->ctx = py_clone(x->dag->own.ctx, &x->err);
   if (x->ctx && py_run_ok(&x->err, do_reference, x)) l = PyList_New(x->dag->dag->n_tensors);
-  for (int i = 0; l && i < x->dag->dag->n_tensors; i++) {
-    PyObject *b = py_bytes(x->data[i], (size_t)te_bytes(x->dag->own.ctx, x->dag->dag->tensor[i]));
-    if (!b)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, b);
-  }
+  for (int i = 0; l && i < x->dag->dag->n_tensors; i++)
+    py_put(&l, i, py_bytes(x->data[i], (size_t)te_bytes(x->dag->own.ctx, x->dag->dag->tensor[i])));
   py_arena_free(x->a);
   ir_free(x->ctx);
   PyMem_Free(x);
@@ -233,10 +213,7 @@ typedef struct {
   int64_t tag;
   RunPolicy p;
 } Submit;
-static void do_submit(void *arg) {
-  Submit *x = arg;
-  session_submit(x->s, &x->err, x->task, x->n, x->item, x->tag, &x->p);
-}
+ERR_BODY(do_submit, Submit *x, session_submit(x->s, &x->err, x->task, x->n, x->item, x->tag, &x->p))
 /* Was the program that a task of the session needs made of a candidate? */
 static bool has_program(const PySession *p, PyObject *number, PyObject *o) {
   PyObject *dag, *target, *task = PyObject_TypeCheck(o, PyCandidate_Type) ? PyDict_GetItem(p->tasks, number) : NULL;
@@ -314,30 +291,20 @@ static PyObject *m_poll(PyObject *o, PyObject *args) {
   do { /* in short pieces, so that Ctrl-C is heard; a signal handler may close the session */
     double left = end - clock_now();
     ((PySession *)o)->users++;
-    Py_BEGIN_ALLOW_THREADS;
-    n = session_poll(s, left < 0.2 ? left : 0.2, out, POLL_MAX);
-    Py_END_ALLOW_THREADS;
+    PY_UNLOCKED(n = session_poll(s, left < 0.2 ? left : 0.2, out, POLL_MAX));
     ((PySession *)o)->users--;
   } while (n == 0 && PyErr_CheckSignals() == 0 && ((PySession *)o)->session == s && clock_now() < end &&
            session_pending(s) > 0);
   PyObject *l = PyErr_Occurred() ? NULL : PyList_New(n);
-  for (int i = 0; l && i < n; i++) {
-    PyObject *d = result_new(&out[i]);
-    if (!d)
-      Py_CLEAR(l);
-    else
-      PyList_SET_ITEM(l, i, d);
-  }
+  for (int i = 0; l && i < n; i++) py_put(&l, i, result_new(&out[i]));
   PyMem_Free(out);
   return l;
 }
-static PyObject *m_pending(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_pending(PyObject *o, PyObject *Py_UNUSED(u)) {
   Session *s = open_session(o);
   return s ? PyLong_FromLong(session_pending(s)) : NULL;
 }
-static PyObject *m_cancel(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_cancel(PyObject *o, PyObject *Py_UNUSED(u)) {
   Session *s = open_session(o);
   return s ? PyLong_FromLong(session_cancel(s)) : NULL;
 }
@@ -349,8 +316,7 @@ static PyObject *m_incumbent(PyObject *o, PyObject *args) {
   session_incumbent(s, task, seconds);
   Py_RETURN_NONE;
 }
-static PyObject *m_stats(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_stats(PyObject *o, PyObject *Py_UNUSED(u)) {
   Session *s = open_session(o);
   if (!s) return NULL;
   PipeStats t = session_stats(s);
@@ -393,8 +359,7 @@ static PyObject *m_stats(PyObject *o, PyObject *u) {
   }
   return d;
 }
-static PyObject *m_notice(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_notice(PyObject *o, PyObject *Py_UNUSED(u)) {
   Session *s = open_session(o);
   char text[1024];
   return s ? py_text(session_notice(s, text, sizeof text) ? text : "") : NULL;
@@ -406,10 +371,7 @@ typedef struct {
   unsigned long long args;
   long long bytes;
 } Cold;
-static void do_cold(void *arg) {
-  Cold *x = arg;
-  session_cold(x->s, &x->err, x->task, x->args, x->bytes);
-}
+ERR_BODY(do_cold, Cold *x, session_cold(x->s, &x->err, x->task, x->args, x->bytes))
 static PyObject *m_cold(PyObject *o, PyObject *args) {
   Cold x = {.s = open_session(o)};
   if (!x.s || !PyArg_ParseTuple(args, "iKL", &x.task, &x.args, &x.bytes)) return NULL;
@@ -418,8 +380,7 @@ static PyObject *m_cold(PyObject *o, PyObject *args) {
   if (c != NS_OK) return py_raise(&x.err, c);
   Py_RETURN_NONE;
 }
-static PyObject *m_device(PyObject *o, PyObject *u) {
-  (void)u;
+static PyObject *m_device(PyObject *o, PyObject *Py_UNUSED(u)) {
   Session *s = open_session(o);
   const DevInfo *d = s ? session_device(s) : NULL;
   return d ? py_device_facts(d) : NULL;
@@ -447,17 +408,6 @@ static PyMethodDef METHODS[] = {
     {"device", m_device, METH_NOARGS, "device(): name and limits of the device."},
     {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
     {NULL, NULL, 0, NULL}};
-static PyType_Slot SLOTS[] = {
-    {Py_tp_doc,
-     "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
-     "cache_dir=None, cc=None, lock=0, stop=None): builds and measures candidates. device_id: a number or a list "
-     "of devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "
-     "turns, 2 fail, 3 nothing. stop: a Stop that ends this call, task() and submit() with KeyboardInterrupt."},
-    {Py_tp_new, session_create},
-    {Py_tp_dealloc, session_drop},
-    {Py_tp_methods, METHODS},
-    {0, NULL}};
-static PyType_Spec SPEC = {"nestsmith._core.Session", sizeof(PySession), 0, Py_TPFLAGS_DEFAULT, SLOTS};
 typedef struct {
   PyDag *dag;
   Err err;
@@ -470,8 +420,7 @@ static void do_exact(void *arg) {
             x->dag->dag->n_tensors, MSR_MAX_ARGS);
   te_exact(x->ctx, x->dag->dag, x->exact);
 }
-static PyObject *f_exact(PyObject *m, PyObject *args) {
-  (void)m;
+static PyObject *f_exact(PyObject *Py_UNUSED(m), PyObject *args) {
   ExactArgs x = {0};
   PyObject *dag;
   if (!PyArg_ParseTuple(args, "O!", PyDag_Type, &dag)) return NULL;
@@ -482,9 +431,7 @@ static PyObject *f_exact(PyObject *m, PyObject *args) {
   bool ok = py_free_ok(&x.err, do_exact, &x);
   ir_free(x.ctx);
   if (!ok) return NULL;
-  PyObject *l = PyList_New(x.dag->dag->n_tensors);
-  for (int i = 0; l && i < x.dag->dag->n_tensors; i++) PyList_SET_ITEM(l, i, PyBool_FromLong(x.exact[i]));
-  return l;
+  return py_list(FIELD_BOOL, x.dag->dag->n_tensors, x.exact);
 }
 
 static PyMethodDef FUNCTIONS[] = {
@@ -494,9 +441,13 @@ static PyMethodDef FUNCTIONS[] = {
      "reference_data(dag, seed=1): bytes per tensor: small integers for inputs, the unscheduled program's outputs."},
     {NULL, NULL, 0, NULL}};
 
+static const PyClass CLASSES[] = {PY_CLASS(
+    "Session", sizeof(PySession), .create = session_create, .drop = session_drop, .methods = METHODS,
+    .doc = "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
+           "cache_dir=None, cc=None, lock=0, stop=None): builds and measures candidates. device_id: a number or a list "
+           "of devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "
+           "turns, 2 fail, 3 nothing. stop: a Stop that ends this call, task() and submit() with KeyboardInterrupt.")};
+
 int py_init_tune(PyObject *m) {
-  PyObject *t = PyType_FromSpec(&SPEC);
-  if (!t || PyModule_AddObjectRef(m, "Session", t) < 0) return -1;
-  Py_DECREF(t);
-  return PyModule_AddFunctions(m, FUNCTIONS) < 0 || py_init_rounds(m) < 0 ? -1 : py_init_learner(m);
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS) < 0 || py_init_rounds(m) < 0 ? -1 : py_init_learner(m);
 }
