@@ -171,13 +171,16 @@ def _convolutions(body, layout):
     return sum(getattr(e.attrs, "data_layout", "") == layout for e in convolutions)
 
 
+_ON_GPUS = ("relay.column_weights", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
+
+
 def _context(layout, target):
     """Settings of a build, with what makes networks faster and tasks other than those of `extract_tasks` alone."""
     config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True}
     if "cpu" in target.keys:
         config["relay.winograd"] = "fastest"
     if "gpu" in target.keys:
-        config["relay.column_weights"] = True
+        config |= dict.fromkeys(_ON_GPUS, True)
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
 
 

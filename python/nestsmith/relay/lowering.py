@@ -212,6 +212,11 @@ def _prelu(a, x, c, t):
     return topi.nn.prelu(x[0], x[1], a.axis)
 
 
+@_rule("nn.layer_norm")
+def _layer_norm(a, x, c, t):
+    return topi.nn.layer_norm(x[0], x[1] if a.scale else None, x[2] if a.center else None, a.axis, a.epsilon)
+
+
 @_rule("nn.pad")
 def _pad(a, x, c, t):
     before, after = zip(*a.pad_width)
@@ -331,6 +336,23 @@ def _conv2d_transpose(a, x, c, target):
     )
 
 
+# A product of few elements and a long sum leaves most of a GPU idle. In parts of the sum there is as much to do at the same time as
+# in a product of so many elements; a shorter part would be over before its tiles are loaded, and adding up would take longer.
+_ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 640_000, 512, 8
+
+
+def _parts_of_sum(attrs, call):
+    """Into how many parts the sum of a product is taken apart; 1: not at all."""
+    if not PassContext.current().config.get("relay.parts_of_sums") or attrs.transpose_a or attrs.transpose_b:
+        return 1
+    types = [call.checked_type, *(e.checked_type for e in call.args)]
+    if any(t.dtype != "float32" for t in types):
+        return 1
+    (rows, columns), k = types[0].concrete_shape, types[1].concrete_shape[1]
+    fits = (p for p in range(_MOST_PARTS, 1, -1) if k % p == 0 and k // p >= _LEAST_PART and rows * columns * p <= _ENOUGH_ELEMENTS)
+    return next(fits, 1)
+
+
 @_rule("nn.matmul")
 def _matmul(a, x, c, target):
     """Of two matrices, of all rows of a tensor with one matrix, or of batches, where an extent of 1 serves all."""
@@ -338,6 +360,9 @@ def _matmul(a, x, c, target):
     out = c.checked_type.concrete_shape
     flags = a.transpose_a, a.transpose_b
     if len(left) == len(right) == 2:
+        parts = _parts_of_sum(a, c)
+        if parts > 1:
+            return topi.nn.matmul_in_parts(*x, parts)
         return topi.nn.matmul(*x, None, c.checked_type.dtype, *flags)
     if len(right) == 2 and not a.transpose_a:
         rows = topi.reshape(x[0], (topi.util.prod(left[:-1]), left[-1]))

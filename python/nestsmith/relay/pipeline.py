@@ -30,7 +30,8 @@ def optimize(mod, target, params=None, opt_level=None):
         ctx = _t.PassContext(opt_level, ctx.required_pass, ctx.disabled_pass, ctx.instruments, ctx.config)
     layout = ctx.config.get("relay.ext.layout") or None
     convert = [T.ConvertLayout(layouts_of_convolutions(layout))] if layout else []
-    late = [T.LateReshape(), T.EliminateCommonSubexpr()] if ctx.config.get("relay.late_reshape") else []
+    late = [T.SimplifyMoves(), T.LateReshape(), T.SimplifyMoves(), T.EliminateCommonSubexpr()] if ctx.config.get("relay.late_reshape") else []
+    own = [T.OwnMoves()] if ctx.config.get("relay.FuseOps.into_products") else []
     columns = [T.ColumnWeights()] if ctx.config.get("relay.column_weights") else []
     with ctx:
         return _t.Sequential(
@@ -53,6 +54,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 *late,
                 T.AlterOpLayout(target),
                 T.FoldConstant(),
+                *own,
             ]
         )(mod)
 

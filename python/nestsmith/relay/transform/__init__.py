@@ -12,6 +12,7 @@ from .fuse import DefuseOps, FuseOps
 from .inline import Inline
 from .late_reshape import LateReshape
 from .mixed_precision import ToMixedPrecision
+from .moves import OwnMoves, SimplifyMoves
 from .simplify import CanonicalizeCast, CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "EliminateCommonSubexpr",
     "Inline",
     "LateReshape",
+    "OwnMoves",
+    "SimplifyMoves",
     "ColumnWeights",
     "SimplifyExpr",
     "SimplifyInference",

@@ -29,6 +29,7 @@ from ..expr import (
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
+from .moves import PRODUCTS, is_move
 
 __all__ = ["FuseOps", "DefuseOps"]
 
@@ -211,7 +212,25 @@ def _into_master(kind, is_sink):
     return kind <= ANCHOR if is_sink else kind <= INJECTIVE
 
 
-def _try(n, phase, max_depth):
+def _scales(e):
+    return isinstance(e, Call) and e.op_name == "multiply" and isinstance(e.args[1], Constant) and e.args[1].is_scalar
+
+
+def _moves_into_product(n, nodes):
+    """Whether the group of a node consists of moves, and factors for all elements, and a product of matrices reads them. Reshapes
+    alone are no kernel anyway."""
+    if not isinstance(n.parent.expr, Call) or n.parent.expr.op_name not in PRODUCTS or not _path_ok(n, n.parent, _into_master):
+        return False
+    e, costs = n.expr, False
+    while is_move(e) or _scales(e):
+        costs |= e.op_name not in _RESHAPES
+        e = e.args[0]
+        if nodes[id(e)].root() is not n.root():
+            return costs
+    return False
+
+
+def _try(n, phase, max_depth, nodes=None):
     if n.gpattern == OPAQUE or n.parent is None:
         return
     p = n.parent
@@ -229,6 +248,8 @@ def _try(n, phase, max_depth):
         return
     if n.root() is p.root() or p.gpattern == TUPLE:
         return
+    if phase == 1 and nodes is not None and _moves_into_product(n, nodes):
+        return _merge(n, p)
     if n.gpattern == ANCHOR:
         if phase == 0 and n.dom == ELEMWISE and _path_ok(n, p, _only_broadcast):
             _merge(n, p)
@@ -297,15 +318,16 @@ class _Builder:
         return with_children(e, [self.out[id(c)] for c in children(e)])
 
 
-def fuse(func, opt_level, max_depth=256, link_params=False):
-    """`func` with its operators grouped into primitive functions."""
+def fuse(func, opt_level, max_depth=256, link_params=False, into_products=False):
+    """`func` with its operators grouped into primitive functions. With `into_products` a product of matrices takes in the reshapes,
+    transposes and slices that only it reads."""
     infer_type(func)
     order, nodes = _index(func.body, func.params)
     _post_dominate(order)
     if opt_level > 0:
         for phase in range(3):
             for n in order:
-                _try(n, phase, max_depth)
+                _try(n, phase, max_depth, nodes if into_products else None)
     builder = _Builder(nodes, link_params)
     for n in order:
         builder.out[id(n.expr)] = builder.visit(n)
@@ -319,7 +341,8 @@ def FuseOps(fuse_opt_level=-1):
     def run(func, mod, ctx):
         level = fuse_opt_level if fuse_opt_level >= 0 else ctx.opt_level
         depth = int(ctx.config.get("relay.FuseOps.max_depth", 256))
-        return fuse(func, level, depth, bool(ctx.config.get("relay.FuseOps.link_params", False)))
+        link_params, into_products = (bool(ctx.config.get(f"relay.FuseOps.{k}")) for k in ("link_params", "into_products"))
+        return fuse(func, level, depth, link_params, into_products)
 
     return run
 

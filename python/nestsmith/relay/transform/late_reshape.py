@@ -1,8 +1,9 @@
 """LateReshape: element-wise operators behind a product stay next to it.
 
 Importers wrap a product in reshapes where its operator knows matrices only: ``add(reshape(dense(x, w), (1, 128, 768)), bias)``. A
-reshape ends the fused function that the product begins, so the sum would be a kernel of its own. If the reshape only puts ones in
-front of the shape, it moves behind the element-wise operator: ``reshape(add(dense(x, w), bias), (1, 128, 768))``.
+reshape ends the fused function that the product begins, so the sum would be a kernel of its own. If the reshape only puts ones into
+the shape, or keeps the last axis and the other operands know no other, it moves behind the element-wise operator:
+``reshape(add(dense(x, w), bias), (1, 128, 768))``.
 """
 
 from __future__ import annotations
@@ -12,29 +13,37 @@ from .. import passes as _t
 from ..expr import Call, rewrite, with_children
 from ..infer import infer_type
 from ..op.registry import BROADCAST, ELEMWISE, get
-from ..ty import Any, TensorType
+from .moves import PRODUCTS, static_shape
 
 __all__ = ["LateReshape"]
 
 _PLAIN = {"dtype", "a_min", "a_max", "alpha"}  # attributes that say nothing of axes
-_PRODUCTS = ("nn.dense", "nn.batch_matmul", "nn.matmul")
 
 
-def _shape(expr):
-    """The constant shape of a typed expression, or None."""
-    t = expr.checked_type
-    if not isinstance(t, TensorType) or any(isinstance(d, Any) for d in t.shape):
-        return None
-    return tuple(int(d) for d in t.shape)
-
-
-def _fits(shape, inner, whole):
-    """The shape in which an operand of an operator on `whole` meets a value of shape `inner`, or None."""
-    if len(shape) > len(inner):
-        if any(d != 1 for d in shape[: len(shape) - len(inner)]):
+def _ones(inner, shape):
+    """Axes of extent 1 that make `shape` of the shorter `inner`, or None if it takes more than that."""
+    ones, at = [], 0
+    for k, d in enumerate(shape):
+        if len(shape) - k > len(inner) - at and d == 1:
+            ones.append(k)
+        elif at < len(inner) and d == inner[at]:
+            at += 1
+        else:
             return None
-        shape = shape[len(shape) - len(inner) :]
-    return shape if all(d in (1, n) for d, n in zip(reversed(shape), reversed(inner))) else None
+    return ones if at == len(inner) else None
+
+
+def _fits(have, inner, shape):
+    """The shape in which an operand `have` of an operator on `shape` meets the value of shape `inner` that became `shape`, or
+    None."""
+    if have == shape:
+        return inner
+    if inner[-1] == shape[-1] and all(d == 1 for d in have[:-1]):
+        return have[-1:]
+    lead, ones = len(shape) - len(have), _ones(inner, shape)
+    if ones is None or any(have[k - lead] != 1 for k in ones if k >= lead):
+        return None
+    return tuple(d for k, d in enumerate(have, lead) if k not in ones)
 
 
 def LateReshape():
@@ -52,7 +61,7 @@ def LateReshape():
                 if id(now) in late and late[id(now)][1] == inner:
                     args.append(late[id(now)][0])
                     continue
-                have = _shape(was)
+                have = static_shape(was)
                 want = _fits(have, inner, shape) if have is not None else None
                 if want is None:
                     return None
@@ -68,19 +77,18 @@ def LateReshape():
             keep.append(new)
             if not isinstance(new, Call) or not new.op_name:
                 return new
-            shape = _shape(old)
-            if new.op_name in _PRODUCTS:
+            shape = static_shape(old)
+            if new.op_name in PRODUCTS:
                 near.add(id(new))
             elif new.op_name == "reshape" and id(new.args[0]) in near and shape:
-                inner = _shape(old.args[0])
-                ones = len(shape) - len(inner) if inner else 0
-                if ones > 0 and shape[ones:] == inner and all(d == 1 for d in shape[:ones]):
+                inner = static_shape(old.args[0])
+                if inner and (inner[-1] == shape[-1] or _ones(inner, shape)):
                     late[id(new)] = new.args[0], inner
             elif get(new.op_name).pattern in (ELEMWISE, BROADCAST) and shape and set(new.attrs) <= _PLAIN:
                 whole = [a for a in new.args if id(a) in late]
-                if whole and all(_shape(a) == shape for a, b in zip(old.args, new.args) if id(b) in late):
+                if whole and all(static_shape(a) == shape for a, b in zip(old.args, new.args) if id(b) in late):
                     return moved(old, new, shape) or new
-                if any(id(b) in near and _shape(a) == shape for a, b in zip(old.args, new.args)):
+                if any(id(b) in near and static_shape(a) == shape for a, b in zip(old.args, new.args)):
                     near.add(id(new))
             return new
 

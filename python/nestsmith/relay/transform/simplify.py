@@ -116,8 +116,15 @@ def is_taken_apart(name):
     return name in _NORMS or name == "nn.dropout"
 
 
-def _of_inference(func, others):
-    """`func` with batch norms as arithmetic and without dropout; `others`: the other norms as well."""
+def is_whole_norm(call):
+    """Whether a norm can be one kernel: a layer norm over the last axis, of an extent that is known."""
+    t = call.checked_type
+    return call.op_name == "nn.layer_norm" and t.is_static and call.attrs.axis % len(t.shape) == len(t.shape) - 1
+
+
+def _of_inference(func, others, whole=False):
+    """`func` with batch norms as arithmetic and without dropout; `others`: the other norms as well, but for those that stay
+    `whole`."""
 
     def visit(old, new):
         if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
@@ -126,7 +133,7 @@ def _of_inference(func, others):
             return Tuple([_norm(new), *new.args[3:]])
         if isinstance(new, Call) and new.op_name == "nn.dropout":
             return Tuple([new.args[0], op.ones_like(new.args[0])])
-        if others and isinstance(new, Call) and new.op_name in _NORMS:
+        if others and isinstance(new, Call) and new.op_name in _NORMS and not (whole and is_whole_norm(old)):
             return _norm(new)
         return new
 
@@ -136,7 +143,7 @@ def _of_inference(func, others):
 
 @_t.function_pass(opt_level=0, name="SimplifyInference")
 def _simplify_inference(func, mod, ctx):
-    return _of_inference(func, True)
+    return _of_inference(func, True, bool(ctx.config.get("relay.whole_norms")))
 
 
 @_t.function_pass(opt_level=0, name="SimplifyBatchNorm")
@@ -274,7 +281,7 @@ def _cse(func, mod, ctx):
 
 def SimplifyInference():
     """Batch norm becomes multiply and add, dropout vanishes, other norms become arithmetic; norms and variances of 16-bit
-    floats are formed in float32."""
+    floats are formed in float32. With the option ``relay.whole_norms`` a layer norm over the last axis stays, as one kernel."""
     return _simplify_inference
 
 

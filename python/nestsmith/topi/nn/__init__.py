@@ -20,7 +20,7 @@ int, one int per spatial dimension, or all amounts before and then all amounts a
     conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype=None, output_padding=0)
     group_conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype, output_padding, groups)
     dense(data, weight, bias=None, out_dtype=None)             weight [N, K]
-    matmul(a, b, bias=None, out_dtype=None, transpose_a=False, transpose_b=False)
+    matmul(a, b, bias=None, out_dtype=None, transpose_a=False, transpose_b=False)   matmul_in_parts(a, b, parts)
     batch_matmul(a, b, oshape=None, out_dtype=None, transpose_a=False, transpose_b=True)
     pool1d / pool2d / pool3d(data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout,
                              count_include_pad=True)
@@ -48,7 +48,7 @@ from .conv import (
     group_conv2d_nchw,
     group_conv2d_nhwc,
 )
-from .dense import batch_matmul, dense, matmul
+from .dense import batch_matmul, dense, matmul, matmul_in_parts
 from .depthwise import depthwise_conv2d_nchw, depthwise_conv2d_nhwc
 from .elemwise import (
     batch_norm,

@@ -39,6 +39,31 @@ def matmul(tensor_a, tensor_b, bias=None, out_dtype=None, transpose_a=False, tra
     return as_type(mat, out_dtype)
 
 
+def matmul_in_parts(tensor_a, tensor_b, parts):
+    """[M, K] times [K, N], where the K products are added up in so many parts of the same length (which divides K), side by side,
+    and then the parts."""
+    (m, length), n = tensor_a.shape, tensor_b.shape[1]
+    _same_length(length, tensor_b.shape[0], "matmul")
+    if length % parts:
+        raise ValueError(f"matmul: {parts} parts of a sum of {length} have different lengths")
+    step = length // parts
+    k = te.reduce_axis((0, step), "k")
+    part = te.compute(
+        (parts, m, n),
+        lambda p, i, j: te.sum(tensor_a(i, p * step + k) * tensor_b(p * step + k, j), axis=k),
+        name="T_matmul_part",
+        tag="matmul",
+    )
+
+    def whole(i, j):
+        total = part(0, i, j)
+        for p in range(1, parts):
+            total = total + part(p, i, j)
+        return total
+
+    return te.compute((m, n), whole, name="T_matmul_NN", tag="broadcast")
+
+
 def dense(data, weight, bias=None, out_dtype=None, **_):
     """``data`` [M, K] times the transpose of ``weight`` [N, K], plus ``bias`` [N]."""
     return matmul(data, weight, bias, out_dtype, False, True)

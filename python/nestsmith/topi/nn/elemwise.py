@@ -83,12 +83,14 @@ def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5,
 
 
 def layer_norm(data, gamma, beta, axis=-1, epsilon=1e-5):
-    """Normalisation over the given dimensions, composed of library stages; gamma and beta have those dimensions."""
+    """Normalisation over the given dimensions, composed of library stages; gamma and beta have those dimensions, None is left out."""
     dtype, acc = data.dtype, sum_type(data.dtype)
-    data, gamma, beta = (as_type(t, acc) for t in (data, gamma, beta))
+    data, gamma, beta = (None if t is None else as_type(t, acc) for t in (data, gamma, beta))
     axes = sorted({normal_axis(a, len(data.shape)) for a in (axis if isinstance(axis, (tuple, list)) else [axis])})
     mean = reduction.mean(data, axes, True)
     var = reduction.variance(data, mean, axes)
     top = binary("subtract", data, mean)
     out = binary("divide", top, sqrt(binary("add", var, tir.const(epsilon, acc))))
-    return as_type(binary("add", binary("multiply", out, gamma), beta), dtype)
+    if gamma is not None:
+        out = binary("multiply", out, gamma)
+    return as_type(out if beta is None else binary("add", out, beta), dtype)

@@ -67,7 +67,8 @@ def _norm_infer(n_vec, tuple_out=False):
 
 
 register("nn.batch_norm", ANCHOR, _norm_infer(4, True), layout=along_axis, colour=FOLLOW)
-for _n in ("layer_norm", "instance_norm", "group_norm"):
+register("nn.layer_norm", ANCHOR, _norm_infer(2), layout=along_axis, colour=NEVER)
+for _n in ("instance_norm", "group_norm"):
     register(f"nn.{_n}", OPAQUE, _norm_infer(2), layout=along_axis, colour=NEVER)
 register("nn.l2_normalize", OPAQUE, lambda attrs, types: tensor(types, 0), layout=along_axes, colour=NEVER)
 
