@@ -35,6 +35,7 @@ enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
 /* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements
  * behind the estimate are of. */
 const GpuMachine *gpu_machine(int sm);
+enum { GPU_MATRIX_ADDRESSES = 40 }; /* registers of a kernel on tensor cores beside its sums and fragments */
 double gpu_matrix_peak(const GpuMachine *m, int bytes); /* of mma.sync by factors of that size: operations per second; 0: none */
 extern const GpuMachine GPU_SMALL; /* for anything but CUDA: a small GPU of which nothing is known */
 

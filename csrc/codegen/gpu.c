@@ -40,8 +40,6 @@ static void shared_array(Gen *g, const Stmt *s, void *arg) {
   sh->offset += (n * dtype_bytes(t) + 15) / 16 * 16;
 }
 
-enum { MATRIX_ADDRESSES = 48 }; /* registers of a kernel on tensor cores beside its sums and fragments */
-
 /* How many blocks one multiprocessor must hold at a time: no more than the grid gives it. ptxas otherwise saves
  * registers for an occupancy that a small grid never reaches, and batch-1 kernels lose the overlap of their loads. */
 static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
@@ -51,7 +49,7 @@ static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
   if (n > most) n = most;
   if (n > m->max_blocks) n = m->max_blocks;
   if (st_synced(g->c, k->body)) { /* what it keeps in registers and in shared memory is known beforehand */
-    int64_t regs = k->local_bytes / 4 + MATRIX_ADDRESSES;
+    int64_t regs = k->local_bytes / 4 + GPU_MATRIX_ADDRESSES;
     Occupancy fit = gpu_occupancy(m, threads, regs < GPU_MAX_REGS ? regs : GPU_MAX_REGS, k->shared_bytes);
     if (n > fit.blocks) n = fit.blocks;
   }

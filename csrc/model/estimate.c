@@ -61,7 +61,7 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
 #define MATRIX_OVERLAP 0.07   /* of what is not the longest part is not hidden behind it */
 #define MATRIX_WARPS 18.0     /* per multiprocessor for full issue */
 static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
-  double warps = k->threads / 32, regs = fmin(255, 40 + k->local_elems), sms = m->sms;
+  double warps = k->threads / 32, regs = fmin(255, GPU_MATRIX_ADDRESSES + k->local_elems), sms = m->sms;
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
   if (o.blocks < 1 && o.limit == GPU_BY_SHARED) return INFINITY;
   double b = at_least((double)o.blocks, 1), rounds = ceil(k->blocks / (b * sms)),

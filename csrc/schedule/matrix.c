@@ -42,6 +42,11 @@ int matrix_sets(const MatrixTile *t, DType type) {
   return steps % 2 == 0 && mi * ni * 4 + 2 * (mi * 4 + ni * 2) <= MAX_HELD ? 2 : 1;
 }
 
+int matrix_registers(const MatrixTile *t, DType type) {
+  int mi = t->warp_m / 16, ni = t->warp_n / 8;
+  return mi * ni * 4 + matrix_sets(t, type) * (mi * 4 + ni * 2) + GPU_MATRIX_ADDRESSES;
+}
+
 void do_mm(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   err_check(S_ERR(s), p->n == MATRIX_FIELDS, "MM has %d numbers, not %d", MATRIX_FIELDS, p->n);

@@ -226,6 +226,7 @@ bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, Matr
 /* Whether the machine can do such tiles; NULL, or why not. */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type);
+int matrix_registers(const MatrixTile *t, DType type); /* of a thread, about: sums, fragments, addresses */
 int matrix_sets(const MatrixTile *t, DType type); /* of fragments in registers: 2: one is loaded while the other is multiplied */
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */

@@ -85,7 +85,9 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   int64_t rows, cols, step = 32 / dtype_bytes(p->type);
   HwParams hw = gpu_matrix_limits(target(m));
   if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type) > hw.max_shared_memory_per_block) return false;
-  if (GPU_WARP * (x[0] / x[3]) * (x[1] / x[4]) > hw.max_threads_per_block) return false;
+  int64_t threads = GPU_WARP * (x[0] / x[3]) * (x[1] / x[4]);
+  if (threads > hw.max_threads_per_block) return false;
+  if (threads * matrix_registers(&t, p->type) > target(m)->gpu.regs) return false; /* they would spill */
   int64_t blocks = sides(p, x, &rows, &cols);
   if (i64_ceildiv(cols, x[1]) > GPU_GRID_YZ || p->batch * x[7] > GPU_GRID_YZ) return false; /* blocks in y and z */
   if (x[7] > 1 && (i64_ceildiv(p->k, x[2]) < 2 * x[7] || blocks > 4 * (int64_t)target(m)->gpu.sms)) return false;
