@@ -1,11 +1,12 @@
 """Networks of torchvision on one GPU beside PyTorch's own kernels (cuDNN, cuBLAS) and Inductor, both replayed from CUDA graphs.
 
-    python benchmarks/gpu_peers.py [--networks resnet18,...] [--trials 24] [--rows DIR] [--seconds 600] [--warm] [--out FILE]
+    python benchmarks/gpu_peers.py [--networks resnet18,...] [--trials 24] [--precision float32] [--rows DIR] [--seconds 600] [--warm] [--out FILE]
 
-Batch 1, float32 with TF32 off, weights as training leaves them. Each network is tuned with so many trials per task and measured in a
-process of its own, the sides in turn, so that the peers see the GPU as we do. PyTorch runs it as it is and with channels last;
-Inductor compiles it with channels last. A row is written to --rows as soon as it is known; what has a row is not measured again, and a
-log in that folder is gone on with. The table is made of all rows. --warm only lets Inductor compile, which fills its cache.
+Batch 1, weights as training leaves them. --precision is what all sides compute in: float32 with TF32 off, tf32, float16 or bfloat16. Each
+network is tuned with so many trials per task and measured in a process of its own, the sides in turn, so that the peers see the GPU as
+we do. PyTorch runs it as it is and with channels last; Inductor compiles it with channels last. A row is written to --rows as soon as
+it is known; what has a row is not measured again, and a log in that folder is gone on with. The table is made of all rows of the
+precision. --warm only lets Inductor compile, which fills its cache.
 """
 
 import argparse
@@ -20,6 +21,8 @@ import traceback
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "relay"), str(ROOT / "benchmarks")]
+from nestsmith.numerics import tolerance  # noqa: E402
+
 NETWORKS = {
     n: 299 if n == "inception_v3" else 224
     for n in (
@@ -29,6 +32,7 @@ NETWORKS = {
     )
 }  # fmt: skip
 SIDES = ("nestsmith", "PyTorch, CUDA graph", "PyTorch, channels last", "Inductor")
+SAID = {"float32": "float32 with TF32 off", "tf32": "float32 with TF32 on", "float16": "float16", "bfloat16": "bfloat16"}
 REPEATS = 21
 
 
@@ -44,36 +48,38 @@ def network(name):
     return model, torch.randn(1, 3, NETWORKS[name], NETWORKS[name])
 
 
-def strict(torch):
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+def settings(torch, precision):
+    """What the peers may compute float32 in, and the type of their weights."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.benchmark = True
+    return getattr(torch, precision if precision in ("float16", "bfloat16") else "float32")
 
 
-def inductor(torch, name):
+def inductor(torch, name, dtype):
     """The compiled network and its input, compiled already."""
     model, x = network(name)
     last = torch.channels_last
-    model, x = model.cuda().to(memory_format=last), x.cuda().contiguous(memory_format=last)
+    model, x = model.cuda().to(dtype=dtype, memory_format=last), x.cuda().to(dtype=dtype).contiguous(memory_format=last)
     compiled = torch.compile(model)
     with torch.no_grad():
         compiled(x)
     return compiled, x
 
 
-def peers(name, want):
+def peers(name, want, precision):
     """{side: seconds of n replays, as a function of n}; what fails is said and left out."""
     import torch
     from network import captured
 
-    strict(torch)
-    found = {}
+    dtype = settings(torch, precision)
+    found, limit = {}, max(1e-3, tolerance(precision))
 
     def add(side, make):
         try:
             model, x = make()
             with torch.no_grad():
-                differs = float((model(x).cpu() - want).abs().max() / want.abs().max())
-            assert differs < 1e-3, f"differs from the CPU by {differs:.1e} of the largest value"
+                differs = float((model(x).cpu().float() - want).abs().max() / want.abs().max())
+            assert differs < limit, f"differs from the CPU by {differs:.1e} of the largest value"
             found[side] = captured(model, x)
         except Exception as e:  # the peer's own trouble must not hide our figures
             print(f"{name}: {side} failed: {str(e)[:300]}", flush=True)
@@ -81,11 +87,11 @@ def peers(name, want):
     def plain(last):
         model, x = network(name)
         form = {"memory_format": torch.channels_last} if last else {}
-        return model.cuda().to(**form) if last else model.cuda(), x.cuda().contiguous(**form)
+        return model.cuda().to(dtype=dtype, **form), x.cuda().to(dtype=dtype).contiguous(**form)
 
     add(SIDES[1], lambda: plain(False))
     add(SIDES[2], lambda: plain(True))
-    add(SIDES[3], lambda: inductor(torch, name))
+    add(SIDES[3], lambda: inductor(torch, name, dtype))
     return found
 
 
@@ -99,24 +105,26 @@ def one(name, args):
     model, x = network(name)
     with torch.no_grad():
         want = model(x)
-    log = pathlib.Path(args.rows) / f"{name}.json"
+    log = named(args, name, "json")
     begin = time.time()
-    plain = nestsmith.compile(model, (x,), target="cuda", guess=False, verbose=0)
-    tuned = nestsmith.compile(model, (x,), target="cuda", trials=args.trials * len(plain.tasks), log=log, verbose=0)
+    how = {"target": "cuda", "precision": args.precision, "verbose": 0}
+    plain = nestsmith.compile(model, (x,), guess=False, **how)
+    tuned = nestsmith.compile(model, (x,), trials=args.trials * len(plain.tasks), tune_seconds=args.tune_seconds, log=log, **how)
     spent = time.time() - begin
     error = float((tuned(x) - want).abs().max() / want.abs().max())
-    assert error < 1e-4, f"{name} differs from PyTorch by {error:.1e} of the largest value"
+    assert error < tolerance(args.precision), f"{name} differs from PyTorch by {error:.1e} of the largest value"
     run = tuned.runtime
-    sides = {SIDES[0]: lambda n: run.time_evaluator("run", number=n, repeat=1)().mean, **peers(name, want)}
+    sides = {SIDES[0]: lambda n: run.time_evaluator("run", number=n, repeat=1)().mean, **peers(name, want, args.precision)}
     numbers = {side: max(5, int(0.03 / max(time_of(5), 1e-6))) for side, time_of in sides.items()}
     seconds = {side: [] for side in sides}
     for _ in range(REPEATS):
         for side, time_of in sides.items():
             seconds[side].append(time_of(numbers[side]))
     report = tuned.report()
-    (pathlib.Path(args.rows) / f"{name}.report").write_text(str(report))
+    named(args, name, "report").write_text(str(report))
     return {
         "network": name,
+        "precision": args.precision,
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "tasks": len(plain.tasks),
@@ -126,6 +134,11 @@ def one(name, args):
         "of kernels": float(np.sum([r.seconds for r in report.rows])),
         "times": {side: statistics.quantiles(v, n=4) for side, v in seconds.items()},
     }
+
+
+def named(args, name, suffix):
+    """A file of the folder of rows."""
+    return pathlib.Path(args.rows) / (f"{name}.{suffix}" if args.precision == "float32" else f"{name}-{args.precision}.{suffix}")
 
 
 def table(rows):
@@ -150,16 +163,17 @@ def table(rows):
 
 
 def write(args):
-    rows = {p.stem: json.loads(p.read_text()) for p in pathlib.Path(args.rows).glob("*.row")}
+    files = [named(args, n, "row") for n in NETWORKS]
+    rows = [json.loads(p.read_text()) for p in files if p.exists()]
     if not rows:
         return
-    rows = [rows[n] for n in NETWORKS if n in rows]
     text, mean, least = table(rows)
     gpus, versions = " and ".join(sorted({r["gpu"] for r in rows})), " and ".join(sorted({r["torch"] for r in rows}))
     pathlib.Path(args.out).write_text(
         "# Networks on a GPU, beside PyTorch and Inductor\n\n"
-        f"`python benchmarks/gpu_peers.py --trials {args.trials}` on {gpus}; PyTorch {versions}, TF32 off, everything replayed from CUDA "
-        f"graphs. Batch 1, float32. Milliseconds: median (first to third quartile) of {REPEATS} repeats of 30 ms, sides in turn.\n\n"
+        f"`python benchmarks/gpu_peers.py --trials {args.trials} --precision {args.precision}` on {gpus}; PyTorch {versions}, everything "
+        f"replayed from CUDA graphs. Batch 1, {SAID[args.precision]}. Milliseconds: median (first to third quartile) of {REPEATS} repeats of "
+        f"30 ms, sides in turn.\n\n"
         f"{text}\n\n{len(rows)} networks; geometric mean: {mean:.2f} times as fast as the best of the others; least: {least:.2f}.\n"
     )
     print(
@@ -171,6 +185,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated: " + ", ".join(NETWORKS))
     parser.add_argument("--trials", type=int, default=24, help="per task")
+    parser.add_argument("--precision", default="float32", choices=SAID)
+    parser.add_argument("--tune-seconds", type=float, help="tuning of a network ends after them, whatever --trials says")
     parser.add_argument("--rows", default="gpu_peers", help="folder of rows and tuning logs")
     parser.add_argument(
         "--seconds", type=float, default=7200, help="no network is begun after them, and none goes on 30 s after them"
@@ -186,13 +202,13 @@ def main():
     if args.warm:
         import torch
 
-        strict(torch)
-        return [inductor(torch, n) for n in names] and None
+        dtype = settings(torch, args.precision)
+        return [inductor(torch, n, dtype) for n in names] and None
     if args.one:
-        return [(pathlib.Path(args.rows) / f"{n}.row").write_text(json.dumps(one(n, args))) for n in names] and None
+        return [named(args, n, "row").write_text(json.dumps(one(n, args))) for n in names] and None
     end = time.time() + args.seconds
     for n in names:
-        if (pathlib.Path(args.rows) / f"{n}.row").exists() or time.time() > end:
+        if named(args, n, "row").exists() or time.time() > end:
             continue
         command = [
             sys.executable,
@@ -204,7 +220,9 @@ def main():
             str(args.trials),
             "--rows",
             args.rows,
-        ]
+            "--precision",
+            args.precision,
+        ] + (["--tune-seconds", str(args.tune_seconds)] if args.tune_seconds else [])
         try:
             done = subprocess.run(command, timeout=end - time.time() + 30).returncode
             print(

@@ -35,6 +35,7 @@ static const struct {
   double tolerance;
   double (*at)(const void *, size_t);
 } FLOATS[] = {{"float32", 4, 1e-4, at_f32},
+              {"tf32", 4, 4e-3, at_f32}, /* of factors that were rounded to 11 bits */
               {"float64", 8, 1e-9, at_f64},
               {"float16", 2, 2e-2, at_f16},
               {"bfloat16", 2, 6e-2, at_bf16}};
@@ -43,6 +44,12 @@ static int float_type(const char *dtype) {
   int k = 0;
   while (k < NS_COUNT(FLOATS) && strcmp(FLOATS[k].dtype, dtype) != 0) k++;
   return k;
+}
+
+const char *compared_type(int k, double *tolerance) {
+  if (k >= NS_COUNT(FLOATS)) return NULL;
+  *tolerance = FLOATS[k].tolerance;
+  return FLOATS[k].dtype;
 }
 
 double outputs_unequal(const char *dtype, const void *got, const void *want, size_t bytes) {

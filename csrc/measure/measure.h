@@ -66,6 +66,9 @@ void time_repeats(DevModule *m, void *const *args, int number, int repeat, int m
                   bool flush, double *costs);
 
 /* ---- comparing outputs (compare.c) ---- */
+/* Row k of the table of tolerances: the type that outputs are compared as, or NULL behind the last one. Besides element types
+ * there are the math modes in which float32 is computed less exactly. */
+const char *compared_type(int k, double *tolerance);
 /* Largest |got - want| / (tolerance of dtype * (|want| + rms(want))); <= 1 is equal. Integers must be equal. NaN equals
  * NaN only. */
 double outputs_differ(const char *dtype, const void *got, const void *want, size_t bytes);

@@ -236,7 +236,7 @@ static PyObject *log_groups(PyObject *o, void *Py_UNUSED(u)) {
     const LogGroup *g = &log->group.at[i];
     const LogRecord *best = &log->record.at[g->best];
     py_put(&l, i,
-           Py_BuildValue("sssLL(Od)L", g->key, g->target, g->host, (long long)g->valid, (long long)g->failed,
+           Py_BuildValue("ssssLL(Od)L", g->key, g->target, g->host, g->math, (long long)g->valid, (long long)g->failed,
                          best->rank.quick ? Py_True : Py_False, best->rank.seconds, (long long)best->at));
   }
   return l;
@@ -374,7 +374,9 @@ static PyMethodDef METHODS[] = {
 
 static PyGetSetDef LOG_GETS[] = {
     {"groups", log_groups, NULL,
-     "list of (workload key, target, host, valid records, failed ones, rank of the best, where its line begins)", NULL},
+     "list of (workload key, target, host, math mode, valid records, failed ones, rank of the best, where its line "
+     "begins)",
+     NULL},
     {"faults", log_faults, NULL, "(numbers of broken lines, what is wrong with the first, whether the last is cut off)",
      NULL},
     {NULL, NULL, NULL, NULL, NULL}};

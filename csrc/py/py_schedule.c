@@ -196,6 +196,7 @@ typedef struct {
   char *text;
 } Python;
 ERR_BODY(do_python, Python *x, x->text = state_python(x->copy.s))
+ERR_BODY(do_math, Python *x, x->text = (char *)state_math(x->copy.s))
 ERR_BODY(do_steps, Call *x,
          x->text = steps_text(ir_arena(x->o->state->ctx), x->o->state->step.len, x->o->state->step.at))
 
@@ -214,13 +215,15 @@ static PyObject *state_text_py(PyObject *self, PyObject *args, PyObject *kw) {
   return with_text((PyState *)self, do_text, hide);
 }
 static PyObject *state_str(PyObject *self) { return with_text((PyState *)self, do_text, true); }
-static PyObject *state_python_py(PyObject *self, PyObject *Py_UNUSED(u)) {
+static PyObject *text_of_copy(PyObject *self, ErrBody body) {
   Python x = {0};
-  bool ok = py_copy_take(&x.copy, (PyState *)self) && py_copy_run(&x.copy, py_free, do_python, &x);
+  bool ok = py_copy_take(&x.copy, (PyState *)self) && py_copy_run(&x.copy, py_free, body, &x);
   PyObject *r = ok ? PyUnicode_FromString(x.text) : NULL;
   py_copy_drop(&x.copy);
   return r;
 }
+static PyObject *state_python_py(PyObject *self, PyObject *Py_UNUSED(u)) { return text_of_copy(self, do_python); }
+static PyObject *state_math_py(PyObject *self, PyObject *Py_UNUSED(u)) { return text_of_copy(self, do_math); }
 static PyObject *state_steps_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   return with_text((PyState *)self, do_steps, false);
 }
@@ -319,6 +322,8 @@ static PyMethodDef BASE_METHODS[] = {
     {"apply", state_apply_py, METH_VARARGS, "apply(mnemonic, *arguments): appends one step, laid out as in a record."},
     {"text", PY_KEYWORDS(state_text_py), "text(hide_trivial=True): the loops."},
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
+    {"math", state_math_py, METH_NOARGS,
+     "math(): \"tf32\" if products of float32 are on tensor cores, else \"strict\"."},
     {"steps_text", state_steps_py, METH_NOARGS, "Same as steps()."},
     {"steps", state_steps_py, METH_NOARGS, "The steps as JSON text."},
     {"step_tuples", state_step_tuples, METH_NOARGS,

@@ -104,6 +104,7 @@ typedef struct {
   int layout;
   bool check, fixed; /* fixed: some inputs are the user's */
   const void *given[MSR_MAX_ARGS];
+  const char *math;
   int out;
 } Task;
 static void do_task(void *arg) {
@@ -112,15 +113,26 @@ static void do_task(void *arg) {
   void *data[MSR_MAX_ARGS];
   if (x->check) reference_data(x->a, x->ctx, x->dag->dag, 1, x->given, data);
   err_poll(&x->err);
-  x->out = session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed);
+  x->out =
+      session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed, x->math);
+}
+static bool compared(const char *type) {
+  double tolerance;
+  const char *t;
+  for (int k = 0; (t = compared_type(k, &tolerance)) != NULL; k++)
+    if (!strcmp(t, type)) return true;
+  return false;
 }
 static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *dag, *target, *inputs = Py_None;
   int layout = 0, check = 1;
   Task x = {.s = open_session(o)};
-  if (!x.s || !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipO", PY_NAMES("dag", "target", "layout", "check", "inputs"),
-                                           PyDag_Type, &dag, &target, &layout, &check, &inputs))
+  if (!x.s || !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipOz",
+                                           PY_NAMES("dag", "target", "layout", "check", "inputs", "math"), PyDag_Type,
+                                           &dag, &target, &layout, &check, &inputs, &x.math))
     return NULL;
+  if (x.math && !compared(x.math))
+    return PyErr_Format(PyExc_ValueError, "math is %s, which outputs are not compared as", x.math);
   x.dag = (PyDag *)dag, x.layout = layout, x.check = check;
   int n = x.dag->dag->n_tensors;
   if (!py_target(target, &x.t)) return NULL;
@@ -163,6 +175,19 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
   Py_XDECREF(seq);
   return r;
+}
+
+static PyObject *f_tolerances(PyObject *m, PyObject *u) {
+  (void)m, (void)u;
+  PyObject *d = PyDict_New();
+  double tolerance;
+  const char *t;
+  for (int k = 0; d && (t = compared_type(k, &tolerance)) != NULL; k++) {
+    PyObject *v = PyFloat_FromDouble(tolerance);
+    if (!v || PyDict_SetItemString(d, t, v) < 0) Py_CLEAR(d);
+    Py_XDECREF(v);
+  }
+  return d;
 }
 
 /* The expected outputs as bytes, for tests and tools. */
@@ -435,6 +460,9 @@ static PyObject *f_exact(PyObject *Py_UNUSED(m), PyObject *args) {
 }
 
 static PyMethodDef FUNCTIONS[] = {
+    {"tolerances", f_tolerances, METH_NOARGS,
+     "tolerances(): {type, or mode in which float32 is computed: how far outputs may be off, of themselves and of "
+     "their mean size}."},
     {"reference_exact", f_exact, METH_VARARGS,
      "reference_exact(dag): per tensor, whether every order of operations gives reference_data's bits."},
     {"reference_data", (PyCFunction)(void (*)(void))f_reference, METH_VARARGS | METH_KEYWORDS,

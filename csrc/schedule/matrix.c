@@ -240,3 +240,14 @@ bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, Matr
   *why = l.why;
   return ok;
 }
+
+const char *state_math(State *s) {
+  for (int i = 0; i < s->stage.len; i++) {
+    MatrixView v;
+    const char *why;
+    if (s->stage.at[i].matrix && matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why) &&
+        v.type.bits == 32)
+      return "tf32";
+  }
+  return "strict";
+}

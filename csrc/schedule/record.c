@@ -331,12 +331,24 @@ Record *record_parse(Arena *a, const char *line) {
 }
 
 /* Marks are words behind the version, a message at their end: "v0.6 stage=quick n=3 msg=...". */
-bool record_quick(const char *version) {
-  const char *end = strstr(version, " msg="), *p = version;
-  bool quick = false;
+/* The value of the last mark of a name ("stage="), and its length; NULL: there is none. The message is the last of all. */
+static const char *mark_of(const char *version, const char *name, size_t *len) {
+  const char *end = strstr(version, " msg="), *p = version, *found = NULL;
+  size_t n = strlen(name);
   for (; (p = strchr(p, ' ')) != NULL && (!end || p < end); p++)
-    if (strncmp(p + 1, "stage=", 6) == 0) quick = strncmp(p + 7, "quick", 5) == 0 && strchr(" ", p[12]);
-  return quick;
+    if (strncmp(p + 1, name, n) == 0) found = p + 1 + n;
+  *len = found ? strcspn(found, " ") : 0;
+  return found;
+}
+bool record_quick(const char *version) {
+  size_t n;
+  const char *stage = mark_of(version, "stage=", &n);
+  return stage && n == 5 && strncmp(stage, "quick", n) == 0;
+}
+const char *record_math(Arena *a, const char *version) {
+  size_t n;
+  const char *mode = mark_of(version, "math=", &n);
+  return mode ? arena_printf(a, "%.*s", (int)n, mode) : "";
 }
 
 Step *steps_parse(Arena *a, const char *json, int *n) {

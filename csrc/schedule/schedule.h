@@ -175,6 +175,7 @@ typedef struct {
 } Record;
 Record *record_parse(Arena *a, const char *line);                  /* raises NS_ERR_VALUE naming the place */
 bool record_quick(const char *version);                            /* is it marked as timed in the quick stage only? */
+const char *record_math(Arena *a, const char *version); /* how its task computes float32; "": strictly */
 char *record_text(Arena *a, const Record *r);                      /* one line with newline, byte format of 02 §5.7 */
 char *steps_text(Arena *a, int n, const Step *steps);              /* the JSON array of steps */
 Step *steps_parse(Arena *a, const char *json, int *n);             /* all kinds, ours too */
@@ -223,6 +224,8 @@ typedef struct {
 } MatrixView;
 /* false: it is no such product, *why says why not. body: state_inlined_bodies. The rows m are those of `transposed`'s choice. */
 bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why);
+/* The math mode that a schedule needs: "tf32" if products of float32 are on tensor cores, else "strict". */
+const char *state_math(State *s);
 /* Whether the machine can do such tiles; NULL, or why not. */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type);

@@ -48,7 +48,8 @@ static bool is_utf8(const char *s) {
 }
 
 static int group_of(Reading *x, const Record *r) {
-  const char *text = arena_printf(x->scratch, "%zu %zu %s%s%s", strlen(r->workload_key), strlen(r->target),
+  const char *math = record_math(x->scratch, r->version),
+             *text = arena_printf(x->scratch, "%zu %zu %s %s%s%s", strlen(r->workload_key), strlen(r->target), math,
                                   r->workload_key, r->target, r->target_host);
   int at = maps_get(&x->known, text, -1);
   if (at >= 0) return at;
@@ -56,6 +57,7 @@ static int group_of(Reading *x, const Record *r) {
   LogGroup g = {arena_strdup(a, r->workload_key),
                 arena_strdup(a, r->target),
                 arena_strdup(a, r->target_host),
+                arena_strdup(a, math),
                 0,
                 0,
                 x->log->record.len};

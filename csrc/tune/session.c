@@ -83,6 +83,7 @@ typedef struct {
   int layout;
   void *const *data;
   bool exact;
+  const char *math;
   int out;
 } AddTask;
 static void add_task(void *arg) {
@@ -110,10 +111,10 @@ static void add_task(void *arg) {
     StrBuf sb;
     sb_init(&sb, s->arena);
     dtype_print(&sb, t->type);
-    dtype[i] = sb_str(&sb);
+    dtype[i] = x->math && is_output[i] && dtype_eq(t->type, DT_F32) ? x->math : sb_str(&sb);
   }
   bool exact[MSR_MAX_ARGS] = {false};
-  if (x->exact && x->data) te_exact(slot->ctx, slot->dag, exact);
+  if (x->exact && x->data && !x->math) te_exact(slot->ctx, slot->dag, exact);
   TaskData *made = task_data_new(e, n, bytes, data, is_output, dtype, exact);
   slot->pipe = pipe_task(s->pipe, made);
   if (slot->pipe < 0) {
@@ -123,8 +124,8 @@ static void add_task(void *arg) {
   x->out = s->task.len - 1;
 }
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data,
-                 bool exact) {
-  AddTask x = {s, src, d, t, layout, data, exact, -1};
+                 bool exact, const char *math) {
+  AddTask x = {s, src, d, t, layout, data, exact, math, -1};
   char msg[ERR_MSG_MAX];
   pthread_mutex_lock(&s->lock); /* other threads submit and poll meanwhile */
   ErrCode c = err_try(&s->err, add_task, &x);

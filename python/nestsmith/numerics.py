@@ -4,10 +4,51 @@ networks go by these rules."""
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["is_float", "stored", "sum_type", "mean_type", "clip_bounds", "to_bfloat16", "from_bfloat16"]
+from . import _core
+
+__all__ = [
+    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "from_bfloat16", "is_float", "math_mode", "mean_type", "mode_fits", "stored",
+    "sum_type", "to_bfloat16", "tolerance",
+]  # fmt: skip
+
+
+class MathMode(NamedTuple):
+    """How products of float32 values may be computed.
+
+    Attributes
+    ----------
+    tensor_cores : int
+        The search parameter of this name, where the user gives none.
+    compared : str
+        The row of `_core.tolerances` by which float32 results are compared.
+    """
+
+    tensor_cores: int
+    compared: str
+
+
+MATH_MODES = {"strict": MathMode(1, "float32"), "tf32": MathMode(2, "tf32")}
+PRECISIONS = {"float32": "strict", "tf32": "tf32", "float16": "strict", "bfloat16": "strict"}  # and the mode of the float32 that is left
+
+
+def math_mode(config):
+    """The mode that the configuration of a PassContext (a dictionary) allows."""
+    return "tf32" if config.get("nestsmith.allow_tf32") else "strict"
+
+
+def mode_fits(mode, allowed):
+    """Whether what was found in one mode may be used where another is allowed: what is strict may be used anywhere."""
+    return mode in ("strict", allowed)
+
+
+def tolerance(precision):
+    """How far results computed in a precision of `nestsmith.compile` may be off, of themselves and of their mean size."""
+    mode = MATH_MODES[PRECISIONS[precision]]
+    return _core.tolerances()[mode.compared if precision in ("float32", "tf32") else precision]
 
 
 def is_float(dtype):

@@ -389,6 +389,11 @@ class Target:
         return self.attrs.get("arch")
 
     @property
+    def has_tensor_cores(self):
+        """Whether programs for it may use tensor cores: CUDA from compute capability 8.0 on."""
+        return self.kind.name == "cuda" and int(re.search(r"\d+", self.arch or "sm_0").group()) >= 80
+
+    @property
     def mcpu(self):
         """The option `mcpu`, "" if not given."""
         return self.attrs.get("mcpu", "")

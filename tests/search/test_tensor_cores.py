@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from nestsmith import _core, auto_scheduler, te, topi
+from nestsmith import _core, auto_scheduler, te, topi, transform
 from nestsmith.auto_scheduler import feature
 from nestsmith.states import core_state
 
@@ -29,9 +29,9 @@ def convolution(layout, dtype):
     return [x, w, topi.nn.relu(y)]
 
 
-def policy(tensors, seed=1, **params):
+def policy(tensors, seed=1, math=None, target=TARGET, **params):
     task = auto_scheduler.SearchTask(
-        compute_dag=auto_scheduler.ComputeDAG(tensors), workload_key="tensor cores", target=TARGET
+        compute_dag=auto_scheduler.ComputeDAG(tensors), workload_key="tensor cores", target=target, math=math
     )
     return auto_scheduler.SketchPolicy(task, auto_scheduler.RandomModel(), params=params, seed=seed, verbose=0)
 
@@ -40,17 +40,32 @@ def has_step(state):
     return "tensor cores" in str(state)
 
 
-def sketches(tensors, **params):
-    return [any(step[0] == "MM" for step in s.transform_steps) for s in policy(tensors, **params).generate_sketches()]
+def sketches(tensors, **how):
+    return [any(step[0] == "MM" for step in s.transform_steps) for s in policy(tensors, **how).generate_sketches()]
 
 
 def test_who_may_use_them():
-    half, single = dense(40, 24, 72, "float16"), dense(40, 24, 72, "float32")
-    assert sketches(half) == [False] and sketches(half, tensor_cores=1) == [False, True]
-    assert not any(sketches(single, tensor_cores=1)) and sum(sketches(single, tensor_cores=2)) == 1
-    assert not any(sketches(half, tensor_cores=1, search_mode="compatible"))
+    half, brain, single = (dense(40, 24, 72, t) for t in ("float16", "bfloat16", "float32"))
+    for tensors in (half, brain):
+        assert sketches(tensors) == sketches(tensors, tensor_cores=1) == [False, True]
+        assert sketches(tensors, tensor_cores=0) == sketches(tensors, search_mode="compatible") == [False]
+        assert sketches(tensors, target="cuda -arch=sm_75") == [False]
+    assert not any(sketches(single)) and not any(sketches(single, math="tf32", tensor_cores=1))
+    assert sum(sketches(single, math="tf32")) == sum(sketches(single, math="tf32", tensor_cores=2)) == 1
+    with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 strictly"):
+        policy(single, tensor_cores=2)
     with pytest.raises(ValueError, match="tensor_cores 3 is neither 0"):
         policy(half, tensor_cores=3).generate_sketches()
+    with pytest.raises(ValueError, match="math 'tf23' is unknown"):
+        policy(half, math="tf23")
+
+
+def test_a_context_decides_for_tasks_that_are_not_told():
+    single = dense(40, 24, 72, "float32")
+    with transform.PassContext(config={"nestsmith.allow_tf32": True}):
+        assert any(sketches(single)) and not any(sketches(single, math="strict"))
+        assert policy(single, target="cuda -arch=sm_75").search_task.math == "strict"
+    assert policy(single).search_task.math == "strict"
 
 
 def right(state, tensors):
@@ -67,7 +82,7 @@ def right(state, tensors):
 @pytest.mark.parametrize("make", [lambda: dense(33, 21, 40, "float16"), lambda: convolution("NHWC", "float32")])
 def test_drawn_and_bred_states_are_right(make):
     tensors = make()
-    p = policy(tensors, tensor_cores=2)
+    p = policy(tensors, math="tf32")
     drawn = [s for s in p.sample_initial_population() if has_step(s)]
     bred = [s for s in p.evolutionary_search(drawn, 256) if has_step(s)]
     assert len(drawn) > 20 and len(bred) > 20
@@ -77,7 +92,7 @@ def test_drawn_and_bred_states_are_right(make):
 
 def test_records_carry_them_and_features_know_them():
     tensors = convolution("NCHW", "float16")
-    p = policy(tensors, tensor_cores=1)
+    p = policy(tensors)
     state = next(s for s in p.sample_initial_population() if has_step(s))
     rows = feature.get_per_store_features_from_states([state], p.search_task)[0]
     assert rows.shape[1] == 164 and (rows != 0).any()

@@ -11,6 +11,8 @@ import logging
 import math
 import pathlib
 
+from ..numerics import math_mode, mode_fits
+from ..relay.passes import PassContext
 from .cost import NOTHING, rank_of
 from .holdings import Holdings, architecture, named
 from .measure_record import (
@@ -77,17 +79,17 @@ class DispatchContext:
 
 
 class _Entry:
-    __slots__ = ("arch", "model", "rank", "state")
+    __slots__ = ("arch", "math", "model", "rank", "state")
 
-    def __init__(self, arch, model, rank, state):
-        self.arch, self.model, self.rank, self.state = arch, model, rank, state
+    def __init__(self, arch, model, math, rank, state):
+        self.arch, self.model, self.math, self.rank, self.state = arch, model, math, rank, state
 
 
 class ApplyHistoryBest(DispatchContext):
     """Answers with the fastest recorded schedule.
 
     A record counts for the kind of target it was measured on. Records of the same architecture and model win over
-    others of the same kind.
+    others of the same kind. Records of a task that was allowed TF32 count where the PassContext allows it, too.
 
     Parameters
     ----------
@@ -161,10 +163,10 @@ class ApplyHistoryBest(DispatchContext):
         if rank == NOTHING:
             return
         (name, args), kind, arch = decode_workload_key(inp.task.workload_key), target.kind.name, architecture(target)
-        e = _Entry(arch, str(target.model), rank, inp.state)
+        e = _Entry(arch, str(target.model), getattr(inp.task, "math", "strict"), rank, inp.state)
         entries = self.best.setdefault(kind, {}).setdefault(name, {}).setdefault(args, [])
         for k, old in enumerate(entries):
-            if (old.arch, old.model) == (e.arch, e.model):
+            if (old.arch, old.model, old.math) == (e.arch, e.model, e.math):
                 if e.rank < old.rank:
                     entries[k] = e
                 return
@@ -179,7 +181,10 @@ class ApplyHistoryBest(DispatchContext):
         by_args, wanted = self.best.get(kind, {}).get(name, {}), (name, args)
         near = {args: by_args[args]} if args in by_args else by_args if self.include_compatible else {}
         factors = {recorded: calc_workload_dis_factor(wanted, (name, recorded)) for recorded in near}
-        ranked = [(self._rank(target, e, f), e) for a, f in factors.items() if f < math.inf for e in near[a]]
+        allowed = math_mode(PassContext.current().config)
+        ranked = [
+            (self._rank(target, e, f), e) for a, f in factors.items() if f < math.inf for e in near[a] if mode_fits(e.math, allowed)
+        ]
         return min(ranked, key=lambda r: r[0])[1] if ranked else None
 
     def _query_inside(self, target, workload_key, func_name=""):
@@ -217,7 +222,8 @@ class ApplyHistoryBest(DispatchContext):
         if (kind, name, args) in self._user:
             return "given by hand"
         if args in self.best.get(kind, {}).get(name, {}):
-            return "log record"
+            entry = self._look(target, kind, name, args)
+            return "log record" + (f" ({entry.math})" if entry and entry.math != "strict" else "")
         return "similar task (other sizes)" if self._asked.get(workload_key) == "exact" else ""
 
     def report(self):

@@ -10,10 +10,12 @@ from collections import Counter
 
 from nestsmith import _core
 
+from ..numerics import math_mode, mode_fits
+from ..relay.passes import PassContext
 from .cost import NOTHING, rank_of
 from .measure_record import decode_workload_key, log_groups, no_log
 
-__all__ = ["Holdings", "architecture", "named"]
+__all__ = ["Holdings", "architecture", "mode_of", "named", "place"]
 
 UNKNOWN = "no record for this workload"
 
@@ -23,13 +25,24 @@ def architecture(target):
     return str(target.attrs.get("arch") or target.attrs.get("mcpu") or ""), str(target.attrs.get("device") or "")
 
 
+def place(task):
+    """Where the records of a task belong, besides their kind of target: the `architecture`, and the math mode if that is not
+    strict."""
+    return architecture(task.target) + ((task.math,) if task.math != "strict" else ())
+
+
+def mode_of(where):
+    """The math mode of a `place`."""
+    return where[2] if len(where) > 2 else "strict"
+
+
 def named(arch):
     """An `architecture` as text."""
     return "/".join(a for a in arch if a) or "an unnamed architecture"
 
 
 class Holdings:
-    """Records counted by workload, kind of target and architecture."""
+    """Records counted by workload, kind of target and place (architecture and math mode)."""
 
     def __init__(self):
         self.sources, self.records = [], 0
@@ -68,7 +81,7 @@ class Holdings:
     def add_group(self, task, valid, failed):
         """So many records of one task. Returns its workload, kind of target and architecture."""
         target = task.target
-        workload, kind, arch = decode_workload_key(task.workload_key), target.kind.name, architecture(target)
+        workload, kind, arch = decode_workload_key(task.workload_key), target.kind.name, place(task)
         self.records += valid + failed
         mine = self._of.setdefault(workload, {}).setdefault((kind, arch), [0, 0])
         mine[0], mine[1] = mine[0] + valid, mine[1] + failed
@@ -90,7 +103,8 @@ class Holdings:
         """
         counts = [(where, n) for w in workloads for where, n in self._of.get(w, {}).items()]
         here = [(a, n) for (k, a), n in counts if k == kind]
-        own = [n for a, n in here if arch is None or a == arch]
+        allowed = math_mode(PassContext.current().config)
+        own = [n for a, n in here if (mode_fits(mode_of(a), allowed) if arch is None else a == arch)]
         if any(valid for valid, _ in own):
             return ""
         if own:

@@ -26,6 +26,8 @@ except ImportError:  # not on this system: records are still written in one piec
 
 from .. import _core, check
 from ..error import TVMValueError
+from ..numerics import math_mode, mode_fits
+from ..relay.passes import PassContext
 from ..states import handle_of
 from ..target import Target
 from .cost import NOTHING, rank
@@ -77,17 +79,17 @@ class RecordTask:
     compute_dag = None
     desc = ""
 
-    def __init__(self, workload_key, target, hardware, host, layout_rewrite, inputs):
+    def __init__(self, workload_key, target, hardware, host, layout_rewrite, inputs, math="strict"):
         self.workload_key, self.target_text, self.host_text = workload_key, target, host
         self.layout_rewrite_option, self.task_input_names = layout_rewrite, list(inputs)
-        self._hardware = hardware
+        self._hardware, self.math = hardware, math
         self._target = None
 
     @property
     def identity(self):
         """Equal for records of one task."""
         hardware = tuple(self._hardware or ())
-        return self.workload_key, self.target_text, self.host_text, hardware, self.layout_rewrite_option, *self.task_input_names
+        return self.workload_key, self.target_text, self.host_text, hardware, self.layout_rewrite_option, self.math, *self.task_input_names
 
     @property
     def target_kind(self):
@@ -120,8 +122,8 @@ class RecordTask:
 def _pair(fields):
     """(MeasureInput, MeasureResult) of the tuple that the engine's parser gives."""
     key, target, hw, host, layout, inputs, steps, costs, error_no, all_cost, timestamp, version = fields
-    task = RecordTask(key, target, hw, host, layout, inputs)
     extra = read_marks(version)
+    task = RecordTask(key, target, hw, host, layout, inputs, extra.get("math") or "strict")
     result = MeasureResult(costs, error_no, extra.get("msg", ""), all_cost, timestamp, extra)
     return MeasureInput(task, RecordState(steps)), result
 
@@ -133,17 +135,17 @@ def _pair(fields):
 
 _MARKS = {
     "stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int, "occ": float, "cause": str,
-    "class": str,
+    "class": str, "math": str,
 }  # fmt: skip
 _FLAGS = ("audited", "disturbed")
 
 
-def write_marks(res):
-    """The field "v" of a result."""
-    extra, out = getattr(res, "extra", None) or {}, ["v0.6"]
+def write_marks(res, math="strict"):
+    """The field "v" of a result of a task in a math mode."""
+    extra, out = getattr(res, "extra", None) or {}, ["v0.6"] + ([f"math={math}"] if math != "strict" else [])
     if res.error_no == 0:
         if "stage" not in extra:
-            return "v0.6"
+            return " ".join(out)
         out += [f"stage={extra['stage']}", f"n={extra.get('blocks', extra.get('n', 0))}"]
         out.append(f"sd={float(extra.get('spread', extra.get('sd', 0.0))):.2g}")
         if extra.get("l2"):
@@ -158,7 +160,7 @@ def write_marks(res):
         out += [k for k in _FLAGS if extra.get(k)]
     else:
         if not extra.get("cause"):
-            return "v0.6"
+            return " ".join(out)
         out.append(f"cause={extra['cause']}")
         text = " ".join(str(res.error_msg).split())[:200]
         if text:
@@ -216,7 +218,7 @@ def dump_record_to_string(inp, res):
     key, target, hw, host, layout, inputs = _task_fields(inp.task)
     return _core.record_text(
         key, target, hw, host, layout, inputs, _steps_of(inp.state), [float(c) for c in res.costs], int(res.error_no),
-        float(res.all_cost), int(res.timestamp), write_marks(res),
+        float(res.all_cost), int(res.timestamp), write_marks(res, getattr(inp.task, "math", "strict")),
     )
 
 
@@ -388,8 +390,8 @@ def log_groups(log, where):
     """
     tell_faults(log, where)
     left, why = 0, ""
-    for key, target, host, valid, failed, *_ in log.groups:
-        task = RecordTask(key, target, None, host, 0, ())
+    for key, target, host, math, valid, failed, *_ in log.groups:
+        task = RecordTask(key, target, None, host, 0, (), math or "strict")
         unknown = _unknown_target(task)
         left, why = left + (valid + failed if unknown else 0), why or unknown
         yield None if unknown else task, valid, failed
@@ -399,7 +401,7 @@ def log_groups(log, where):
 def tell_faults(log, where):
     """The warnings of `RecordReader` about what a `_core.TuneLog` left out."""
     broken, first, cut = log.faults
-    good = sum(g[3] + g[4] for g in log.groups)
+    good = sum(g[4] + g[5] for g in log.groups)
     _tell_read(where, good, broken, " ".join(first.split()), [CUT] * cut, logger.warning)
 
 
@@ -647,7 +649,7 @@ def calc_workload_dis_factor(wanted, recorded):
     return factor
 
 
-def load_best_record(filename, workload_key=None, target=None, include_compatible=False):
+def load_best_record(filename, workload_key=None, target=None, include_compatible=False, math=None):
     """(input, result) of the fastest record without error, or (None, None).
 
     Parameters
@@ -659,6 +661,8 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
         Only records of this kind of target.
     include_compatible : bool
         Also records of the same computation whose sizes divide the wanted ones; their time is scaled up.
+    math : str, optional
+        Only records that fit this math mode of a task; by default what the PassContext allows.
 
     Returns
     -------
@@ -679,8 +683,9 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
         return None, None
     log, found = _core.TuneLog(filename), []
     tell_faults(log, filename)
-    for key, text, _, _, _, (quick, cost), at in log.groups:
-        if kind is not None and text.split(None, 1)[:1] != [kind]:
+    allowed = math_mode(PassContext.current().config) if math is None else math
+    for key, text, _, mode, _, _, (quick, cost), at in log.groups:
+        if (kind is not None and text.split(None, 1)[:1] != [kind]) or not mode_fits(mode or "strict", allowed):
             continue
         factor = 1.0 if wanted is None else calc_workload_dis_factor(wanted, decode_workload_key(key))
         usable = factor == 1 or (include_compatible and factor < float("inf"))
@@ -752,13 +757,13 @@ def distill_record_file(in_file, out_file):
             continue
         workload, args = decode_workload_key(fields[KEY])
         for key in _target_keys(fields[TARGET]):
-            slot = (key, workload, args)
+            slot = (key, workload, args, read_marks(fields[VERSION]).get("math"))
             if slot not in kept:
                 order.append(slot)
             if slot not in kept or rank_of_fields(fields) < rank_of_fields(kept[slot]):
                 kept[slot] = fields
     rank = {}
-    for key, workload, _ in order:  # groups in order of first appearance
+    for key, workload, *_ in order:  # groups in order of first appearance
         rank.setdefault(key, len(rank))
         rank.setdefault((key, workload), len(rank))
     seen, lines = set(), []

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 
-from .. import check
+from .. import _core, check
+from ..numerics import math_mode, mode_fits
 from ..relay import extract, lowering, schedules
 from ..relay.expr import Call, post_order
 from ..relay.extract import has_reduction
 from ..relay.passes import PassContext
 from ..relay.pipeline import as_module, fuse_module, optimize
+from ..states import core_state, handle_of
 from ..target import Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext, tell_history
@@ -19,6 +22,8 @@ from .search_task import SearchTask
 from .workload_registry import register_workload_tensors
 
 __all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction"]
+
+logger = logging.getLogger("auto_scheduler")
 
 _ORDERS = ("evaluation", "graph-2020")
 _UNSUPPORTED = ("raise", "skip")
@@ -261,9 +266,9 @@ class _Provider(schedules.Provider):
         for key in keys:  # a log may use either naming of the workload
             found = _recorded(context, target, key)
             if found is not None:
-                return keys, found
+                return keys, _allowed(dags[0], found, name)
         register_workload_tensors(keys[0], list(dags[0].tensors))
-        return keys, context.query(target, keys[0], has_reduction(dags[0]), dags[0], name)
+        return keys, _allowed(dags[0], context.query(target, keys[0], has_reduction(dags[0]), dags[0], name), name)
 
     def origin(self, target, keys):
         context = DispatchContext.current
@@ -282,6 +287,19 @@ class _Provider(schedules.Provider):
     def tell(self, mod, params, target, tasks):
         found = sum(there for _, there in tasks)
         tell_history(tasks, target, lambda held: _other_build(mod, params, target, held, found))
+
+
+def _allowed(dag, found, name):
+    """A schedule, whoever gave it, unless it needs a math mode that this build does not allow: then none, and a warning."""
+    steps = handle_of(core_state(found)).steps() if found is not None else ""
+    allowed = math_mode(PassContext.current().config)
+    if '"MM"' not in steps or mode_fits(_core.State(dag, steps).math(), allowed):
+        return found
+    logger.warning(
+        "%s: the schedule that was found multiplies float32 on tensor cores, in TF32; this build does not allow that (PassContext's "
+        '"nestsmith.allow_tf32", compile\'s precision="tf32"), so the default schedule is used', name
+    )
+    return None
 
 
 def _recorded(context, target, key):

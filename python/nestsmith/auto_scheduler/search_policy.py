@@ -10,11 +10,12 @@ import time
 from nestsmith import _core, check
 from nestsmith.error import TVMValueError
 
+from ..numerics import MATH_MODES, mode_fits
 from ..states import core_state, handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel
 from .display import emit, title
-from .holdings import Holdings
+from .holdings import Holdings, mode_of
 from .measure import MeasureInput
 from .measure_record import RecordReader, RecordState, decode_workload_key
 from .models import make_cost_model
@@ -72,7 +73,7 @@ class PreloadMeasuredStates(SearchCallback):
         task, kind, n, bad = policy.search_task, policy.search_task.target.kind.name, 0, 0
         names = [decode_workload_key(k) for k in (task.workload_key, *getattr(task, "alt_keys", ()))]
         held = self._log()
-        own = {i for i, g in enumerate(held.groups) if g and g[0] in names and g[1] == kind}
+        own = {i for i, g in enumerate(held.groups) if g and g[0] in names and g[1] == kind and mode_fits(mode_of(g[2]), task.math)}
         for inp, res in RecordReader(self.filename).at(held.log.places(own) if own else ()):
             try:
                 policy.preload(inp, res)
@@ -190,6 +191,17 @@ class EmptyPolicy(SearchPolicy):
         return [self.search_task.compute_dag.get_init_state()]
 
 
+def _tensor_cores(task, asked):
+    """What the search parameter stands for in a task."""
+    most = MATH_MODES[task.math].tensor_cores
+    if isinstance(asked, str):
+        check.one_of_names("search parameter tensor_cores:", asked, ("auto",))
+        return most
+    if asked == 2 > most:
+        raise ValueError('search parameter tensor_cores is 2, but the task is to compute float32 strictly; make it with math="tf32"')
+    return asked
+
+
 class SketchPolicy(SearchPolicy):
     """Sketches, random completion, evolution by mutation.
 
@@ -212,7 +224,8 @@ class SketchPolicy(SearchPolicy):
         0 (never) unless given: the space grows by it, the trials do not. ``tensor_cores`` lets the extended mode compute
         products of matrices (dense, batched products, convolutions) on the tensor cores of CUDA devices from compute
         capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, 2 those of float32 as
-        well, whose factors are rounded to TF32 (10 bits behind the first).
+        well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32"; "auto": 2 for such a task,
+        1 for others.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -236,7 +249,7 @@ class SketchPolicy(SearchPolicy):
         "states_per_tiling_in_batch": 1,
         "states_per_tiling": 8,
         "double_buffer_prob": 0.0,
-        "tensor_cores": 0,
+        "tensor_cores": "auto",
     }
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):
@@ -248,7 +261,7 @@ class SketchPolicy(SearchPolicy):
         model = make_cost_model("random" if program_cost_model is None else program_cost_model)
         self.params, self.program_cost_model = params, model
         self.seed = seed or random.randint(1, 1 << 30)
-        engine = dict(params)
+        engine = {**params, "tensor_cores": _tensor_cores(task, params["tensor_cores"])}
         if isinstance(model, RandomModel):
             engine["evolutionary_search_num_iters"] = min(2, engine["evolutionary_search_num_iters"])
         self.engine = _core.Policy(task.compute_dag, task.engine_target(), engine, self.seed, threads())

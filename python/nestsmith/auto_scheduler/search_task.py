@@ -12,6 +12,8 @@ import numpy as np
 from .. import _core, check, nd
 from ..compiling import compile_source
 from ..error import TVMValueError
+from ..numerics import MATH_MODES, math_mode
+from ..relay.passes import PassContext
 from ..states import core_state
 from ..target import TUNABLE, Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
@@ -156,6 +158,9 @@ class SearchTask:
         Also write them to ``.npy`` files in the working directory.
     desc : str
         Shown in tables.
+    math : str, optional
+        How products of float32 may be computed: "strict", or "tf32", on tensor cores with factors rounded to TF32. By default
+        as the PassContext allows it (``nestsmith.allow_tf32``), on targets that have tensor cores.
 
     Raises
     ------
@@ -181,6 +186,7 @@ class SearchTask:
         task_inputs_overwrite=False,
         task_inputs_save_to_file=False,
         desc="",
+        math=None,
     ):
         assert func is not None or workload_key is not None, (
             "Either a workload function or a workload key should be provided"
@@ -194,6 +200,10 @@ class SearchTask:
         if hardware_params is not None and not isinstance(hardware_params, HardwareParams):
             raise TypeError(f"hardware_params: expected HardwareParams, got {type(hardware_params).__name__}")
         self.hardware_params = hardware_params or HardwareParams(target=self.target)
+        if math is None:
+            math = math_mode(PassContext.current().config) if self.target.has_tensor_cores else "strict"
+        check.one_of_names("math", math, MATH_MODES)
+        self.math = math
         self.layout_rewrite_option = (
             LayoutRewriteOption.get_target_default(self.target)
             if layout_rewrite_option is None
@@ -345,7 +355,7 @@ class SearchTask:
     def _best_input(self, log_file, include_compatible):
         """The best record as a MeasureInput on this task's own DAG."""
         for key in () if no_log(log_file) else (self.workload_key, *getattr(self, "alt_keys", ())):
-            inp, _ = load_best_record(log_file, key, self.target, include_compatible)
+            inp, _ = load_best_record(log_file, key, self.target, include_compatible, self.math)
             if inp is not None:
                 state = _core.State(self.compute_dag, core_state(inp.state).steps())
                 return MeasureInput(self, self.compute_dag.wrap_state(state.infer_bounds()))
@@ -475,6 +485,7 @@ def recover_measure_input(inp, rebuild_state=False):
             "target_host": task.target_host,
             "hardware_params": task.hardware_params,
             "layout_rewrite_option": task.layout_rewrite_option,
+            "math": task.math,
             "task_inputs": list(task.task_input_names),
         }
         try:

@@ -18,7 +18,7 @@ from nestsmith import _core
 
 from .cost import FAILED, seconds_of
 from .display import Progress, short, style
-from .holdings import Holdings, architecture
+from .holdings import Holdings, place
 from .learned_model import XGBModel
 from .measure import MeasureInput
 from .measure_record import decode_workload_key, no_log
@@ -546,9 +546,8 @@ class TaskScheduler:
         return [[decode_workload_key(k) for k in (t.workload_key, *getattr(t, "alt_keys", ()))] for t in self.tasks]
 
     def _machine(self):
-        """Kind of target and architecture of which records count."""
-        target = self.tasks[0].target
-        return target.kind.name, architecture(target)
+        """Kind of target and place of which records count."""
+        return self.tasks[0].target.kind.name, place(self.tasks[0])
 
     def _tell_restored(self, held, used):
         """How much of the log is of use; where nothing is, a warning."""

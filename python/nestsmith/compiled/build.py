@@ -8,6 +8,7 @@ from collections import Counter
 from .. import check, relay
 from ..auto_scheduler import FallbackContext, extract_tasks
 from ..auto_scheduler.display import progress
+from ..numerics import PRECISIONS
 from ..relay import transform as passes
 from ..relay.expr import Call, Function, Tuple, TupleGetItem, post_order
 from ..relay.module import IRModule
@@ -24,7 +25,6 @@ from .source import read
 __all__ = ["compile", "layout_for", "machine_target", "tasks_of"]
 
 LAYOUTS = ("auto", "keep", "NHWC", "NCHW")
-PRECISIONS = ("float32", "float16", "bfloat16")
 
 
 def compile(
@@ -62,7 +62,9 @@ def compile(
     layout : str
         Of convolutions: "NHWC", "NCHW", "keep", or "auto": NHWC if the network keeps it from one convolution to the next.
     precision : str
-        "float32", "float16" or "bfloat16": what the network computes in; inputs and outputs stay what they are.
+        "float32", "tf32", "float16" or "bfloat16": what the network computes in; inputs and outputs stay what they are. "tf32" is
+        float32 whose products may be computed on tensor cores, their factors rounded to 11 bits (CUDA from compute capability
+        8.0 on; elsewhere it is float32). Tensor cores compute products of 16-bit floats wherever they are faster.
     tune_seconds : float, optional
         Ends tuning by the clock; without `trials` it tunes until then.
     shape : dict of str to tuple of int, optional
@@ -96,15 +98,18 @@ def compile(
     target, device = _where(target, device, verbose)
     source = read(model, example_inputs, shape)
     mod = _in_precision(source.mod, source.params, precision)
-    layout = layout_for(mod, source.params, target, layout)
-    tasks, weights = tasks_of(mod, source.params, target, layout)
+    layout = layout_for(mod, source.params, target, layout, precision)
+    tasks, weights = tasks_of(mod, source.params, target, layout, precision)
     log = os.fspath(log) if log is not None else None
     if trials or tune_seconds is not None:
         log = log or schedules.default_log(target)
         style = "bar" if verbose == 1 else "none" if not verbose else "auto"
         with progress(style):
             schedules.tune(tasks, weights, target, trials or None, log, tune_seconds, device.device_id, verbose)
-    lib = _build(mod, source.params, target, layout, schedules.BestKnown(schedules.known_logs(log), tasks, target, guess))
+    with _context(layout, target, precision):
+        known = schedules.BestKnown(schedules.known_logs(log), tasks, target, guess)
+        with FallbackContext(verbose=0), known:
+            lib = relay.build(mod, target=target, params=source.params)
     if verbose:
         found = Counter(p.schedule for p in lib.kernels.values()).most_common()
         print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found) or 'none'}", flush=True)
@@ -136,7 +141,7 @@ def _where(target, device, verbose):
 
 
 def _in_precision(mod, params, precision):
-    if precision == "float32":
+    if precision in ("float32", "tf32"):
         return mod
     with PassContext(opt_level=3):
         typed = passes.InferType()(mod)
@@ -151,7 +156,7 @@ def _in_precision(mod, params, precision):
 
 
 # ---- layout ----
-def layout_for(mod, params, target, layout):
+def layout_for(mod, params, target, layout, precision="float32"):
     """The layout that convolutions are brought into; None: the one that they have."""
     if layout == "keep":
         return None
@@ -159,7 +164,7 @@ def layout_for(mod, params, target, layout):
         return layout
     if _convolutions(mod["main"].body, "NCHW") < 2:
         return None
-    with _context("NHWC", target):
+    with _context("NHWC", target, precision):
         body = optimize(mod, target, params)["main"].body
     moved = sum(isinstance(e, Call) and e.op_name in ("layout_transform", "transpose") for e in post_order(body))
     return "NHWC" if 2 * moved <= _convolutions(body, "NHWC") + 4 else None
@@ -174,22 +179,19 @@ def _convolutions(body, layout):
 _ON_GPUS = ("relay.column_weights", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
 
 
-def _context(layout, target):
+def _context(layout, target, precision):
     """Settings of a build, with what makes networks faster and tasks other than those of `extract_tasks` alone."""
     config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True}
-    if "cpu" in target.keys:
+    if "cpu" in target.keys or target.has_tensor_cores:
         config["relay.winograd"] = "fastest"
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True)
+    if target.has_tensor_cores and PRECISIONS[precision] == "tf32":
+        config |= {"nestsmith.allow_tf32": True, "relay.parts_of_sums": False}  # tensor cores add up in parts on their own
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
 
 
-def tasks_of(mod, params, target, layout):
+def tasks_of(mod, params, target, layout, precision="float32"):
     """Tasks of a network as `compile` builds it, and how often each occurs."""
-    with _context(layout, target):
+    with _context(layout, target, precision):
         return extract_tasks(mod, params, target, layout=layout)
-
-
-def _build(mod, params, target, layout, known):
-    with _context(layout, target), FallbackContext(verbose=0), known:
-        return relay.build(mod, target=target, params=params)

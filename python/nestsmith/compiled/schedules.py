@@ -9,7 +9,7 @@ import threading
 
 from .. import check
 from ..auto_scheduler import ApplyHistoryBestOrSample, LocalRunner, RecordToFile, TaskScheduler, TuningOptions
-from ..auto_scheduler.holdings import Holdings, architecture
+from ..auto_scheduler.holdings import Holdings, architecture, place
 from ..auto_scheduler.measure_record import decode_workload_key, no_log
 from ..auto_scheduler.relatives import Relatives
 
@@ -141,4 +141,4 @@ def _recorded_trials(tasks, target, log):
     """How many trials of each task a log holds."""
     held = Holdings.of_log(log)
     names = [[decode_workload_key(k) for k in (t.workload_key, *getattr(t, "alt_keys", ()))] for t in tasks]
-    return [held.count(n, target.kind.name, architecture(target)) for n in names]
+    return [held.count(n, target.kind.name, place(t)) for n, t in zip(names, tasks)]

@@ -98,6 +98,8 @@ def winograd_tile(call, target, mode="auto"):
         return None
     if is_mali(target):
         return 4 if h % 4 == 0 else 2
+    if mode == "fastest" and target.has_tensor_cores and data.dtype in ("float16", "bfloat16"):
+        return None  # tensor cores compute it
     if is_gpu(target):
         return 4 if h % 8 == 0 else 2
     if "arm_cpu" in target.keys:
@@ -187,6 +189,8 @@ def AlterOpLayout(target):
     @_t.function_pass(opt_level=3, name="AlterOpLayout")
     def run(func, mod, ctx):
         mode = ctx.config.get("relay.winograd", "auto")
+        if ctx.config.get("nestsmith.allow_tf32") and target.has_tensor_cores:  # its transforms lose bits, and TF32 has few
+            mode = "never"
         templates = schedules.templates()
         infer_type(func)
 
