@@ -35,7 +35,7 @@ static const PyField OPTIONS[] = {F(RunOptions, "alpha", alpha, FIELD_DOUBLE),
                                   {"per_round", FIELD_I32, offsetof(RunOptions, per_round), 1, INT32_MAX, NULL},
                                   F(RunOptions, "round_robin", round_robin, FIELD_BOOL),
                                   F(RunOptions, "ordered", ordered, FIELD_BOOL),
-                                  F(RunOptions, "overlap", overlap, FIELD_BOOL),
+                                  {"devices", FIELD_I32, offsetof(RunOptions, devices), 0, MAX_DEVICES, NULL},
                                   FIELDS_END};
 #undef F
 

@@ -9,7 +9,7 @@
 #include "tune/tune.h"
 #include <math.h>
 
-enum { DEPTH = 3 };              /* rounds in flight: one is searched while one compiles and one is measured */
+enum { AHEAD = 2 };              /* rounds in flight beside one per device: one is searched while one compiles */
 static const double KNOWN = 1e9; /* seconds; more is no result */
 static const double RELUCTANCE =
     0.9; /* share of choices that pass over a task whose first three rounds found nothing */
@@ -138,6 +138,8 @@ static int live_tasks(const Rounds *r, bool free_only) {
   return n;
 }
 
+static int depth(const Rounds *r) { return r->o.devices ? AHEAD + r->o.devices : 1; }
+
 /* The flying round to take in, as a place in the list, or -1. */
 static int round_to_land(const Rounds *r, const int32_t *left) {
   if (!r->o.ordered) {
@@ -146,18 +148,18 @@ static int round_to_land(const Rounds *r, const int32_t *left) {
     return -1;
   }
   if (r->searching >= 0 || r->flying.len == 0 || left[0] > 0) return -1;
-  bool need = r->flying.len >= (r->o.overlap ? DEPTH : 1) || r->planned >= r->o.total || live_tasks(r, true) == 0;
+  bool need = r->flying.len >= depth(r) || r->planned >= r->o.total || live_tasks(r, true) == 0;
   return need ? 0 : -1;
 }
 
 /* Queues are bounded: little waits to be measured, and at most a few tasks are in flight. */
 static bool has_room(const Rounds *r, const int32_t *left) {
   if (r->planned >= r->o.total || live_tasks(r, true) == 0) return false;
-  if (!r->o.overlap) return r->flying.len == 0;
-  if (r->o.ordered) return r->flying.len < DEPTH;
+  if (!r->o.devices) return r->flying.len == 0;
+  if (r->o.ordered) return r->flying.len < depth(r);
   int64_t waiting = 0;
   for (int k = 0; k < r->flying.len; k++) waiting += left[k];
-  return r->flying.len < 2 * DEPTH && waiting < (int64_t)(DEPTH - 1) * r->o.per_round;
+  return r->flying.len < 2 * depth(r) && waiting < (int64_t)(depth(r) - 1) * r->o.per_round;
 }
 
 static bool without_progress(const Rounds *r) {

@@ -96,8 +96,10 @@ typedef struct {
   double alpha, beta, stop_all, stop_task; /* stop_: trials without progress after which the run, or a task, ends */
   int64_t total;                           /* trials */
   int32_t window, per_round;
-  bool round_robin, ordered, overlap;      /* overlap: a round is searched while others are measured */
+  int32_t devices; /* that measure while other rounds are compiled and searched; 0: one round at a time, nothing beside it */
+  bool round_robin, ordered;
 } RunOptions;
+enum { MAX_DEVICES = 1 << 16 };
 /* What the driver of a run is asked: the objective, to be minimised, and chance. All may raise. */
 typedef struct {
   double (*objective)(void *self, int n, const double *seconds);

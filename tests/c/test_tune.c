@@ -88,9 +88,9 @@ static void order_does_not_depend_on_time(void **state) {
   (void)state;
   for (int k = 0; k < 8; k++) {
     RunOptions o = USUAL;
-    o.ordered = true, o.overlap = k & 1, o.round_robin = (k >> 1) & 1;
+    o.ordered = true, o.devices = k & 1, o.round_robin = (k >> 1) & 1;
     Run first = run(1, o, k & 4 ? 2 : -1);
-    assert_true(first.trials == TRIALS && first.most == (o.overlap ? 3 : 1));
+    assert_true(first.trials == TRIALS && first.most == (o.devices ? 3 : 1));
     assert_int_equal(first.dead, k & 4 ? 4 : 0);
     for (uint64_t clock = 2; clock < 30; clock++) {
       Run again = run(clock, o, k & 4 ? 2 : -1);

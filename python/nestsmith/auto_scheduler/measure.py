@@ -190,6 +190,7 @@ class ProgramRunner:
     cooldown_interval = 0.0
     enable_cpu_cache_flush = False
     device = 0
+    devices = 1  # that measure at the same time
 
     def run(self, measure_inputs, build_results, verbose=1):
         """Runs built candidates. Never raises for what a candidate does."""
@@ -258,7 +259,7 @@ class LocalBuilder(ProgramBuilder):
 
     def _forked(self):
         self._pool, self._compilers, self._local = None, [], threading.local()
-        self._cancelled = False
+        self._cancelled, self._lock = False, threading.Lock()
 
     def __getstate__(self):
         return {"timeout": self.timeout, "n_parallel": self.n_parallel, "build_func": self.build_func}
@@ -317,10 +318,12 @@ class LocalBuilder(ProgramBuilder):
             self._cancelled = False
         results = []
         with Held() as signals:
-            if self._pool is None:
-                self._pool = concurrent.futures.ThreadPoolExecutor(self.n_parallel)
+            with self._lock:  # several batches may be built at once
+                if self._pool is None:
+                    self._pool = concurrent.futures.ThreadPoolExecutor(self.n_parallel)
+                pool = self._pool
             try:
-                for f in [self._pool.submit(self._build_one, i) for i in measure_inputs]:
+                for f in [pool.submit(self._build_one, i) for i in measure_inputs]:
                     results.append(_wait(f, signals))
                     error = results[-1].error_no
                     _mark(verbose, {0: ".", MeasureErrorNo.BUILD_TIMEOUT: ".T"}.get(error, ".E"))
@@ -456,6 +459,11 @@ class LocalRunner(ProgramRunner):
     def strict(self):
         """Whether every candidate is timed in full."""
         return self.mode == "strict"
+
+    @property
+    def devices(self):
+        """How many measure at the same time."""
+        return len(self.device) if isinstance(self.device, list) else 1
 
     def engine_policy(self, check=True, race=False):
         """The engine's RunPolicy. `race`: a candidate is cut short when it cannot become its task's best."""

@@ -92,6 +92,11 @@ class RPCRunner(LocalRunner):
         self.__init__(**state)
 
     @property
+    def devices(self):
+        """How many measure at the same time."""
+        return self.n_parallel
+
+    @property
     def lanes(self):
         """The devices."""
         if self._lanes is None:

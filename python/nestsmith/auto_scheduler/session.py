@@ -247,7 +247,7 @@ class Measurer:
             return batch
         if not self.local:
             if self._pool is None:
-                self._pool = concurrent.futures.ThreadPoolExecutor(1)
+                self._pool = concurrent.futures.ThreadPoolExecutor(self._builds_at_once())
             batch.future = self._pool.submit(self._foreign, batch, todo)
             self._foreign_batches.append(batch)
             return batch
@@ -282,6 +282,13 @@ class Measurer:
                 batch.left -= 1
                 batch.recalled.append((i, res))
         return todo
+
+    def _builds_at_once(self):
+        """Batches: a batch waits for its slowest program, and another one has work for the idle compile threads meanwhile. What
+        users write is called by one thread at a time."""
+        runner = self.options.runner
+        away = type(self.options.builder) is LocalBuilder and hasattr(runner, "start")
+        return 1 + max(1, int(runner.devices)) if away else 1
 
     def _foreign(self, batch, todo):
         """A user's own builder and runner: groups are built, then run, and arrive one by one."""

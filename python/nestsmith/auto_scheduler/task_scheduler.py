@@ -352,7 +352,8 @@ class TaskScheduler:
             "alpha": self.alpha, "beta": self.beta, "window": self.backward_window_size,
             "stop_all": self.early_stopping_all, "stop_task": self.early_stopping_task,
             "total": self.tune_option.num_measure_trials, "per_round": num_measures_per_round,
-            "round_robin": self.strategy == "round-robin", "ordered": self.seed is not None, "overlap": self._overlap(),
+            "round_robin": self.strategy == "round-robin", "ordered": self.seed is not None,
+            "devices": self._devices() if self._overlap() else 0,
         })  # fmt: skip
 
     def _round_size(self, tune_option):
@@ -407,9 +408,17 @@ class TaskScheduler:
                 + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")
             )
 
+    def _devices(self):
+        """How many measure at the same time."""
+        return max(1, int(getattr(self.tune_option.runner, "devices", 1) or 1))
+
     def _overlap(self):
-        """While a GPU measures, the CPU may search. A CPU that is being timed must be left alone."""
-        return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks)
+        """While a GPU measures, the CPU may search. A CPU that is being timed must be left alone, unless it is one of several
+        boards, all of which are to have work."""
+        runner = self.tune_option.runner
+        return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks) or (
+            hasattr(runner, "start") and self._devices() > 1
+        )
 
     def _loop(self, search):
         """Does what the engine says is next. Search and training run in one other thread."""
