@@ -173,19 +173,33 @@ class Rate:
 
 
 def tuned(fleet, n, args, tasks, weights, log):
-    """Trials, trials per second and the estimate in ms, with n devices."""
+    """Tunes with n devices; prints trials, their rate, the estimate and where the time went. Returns trials per second."""
     from nestsmith import auto_scheduler
 
-    runner = auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, n_parallel=n, min_repeat_ms=args.min_repeat_ms)
-    rate = Rate(args.minutes)
-    tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[rate], seed=1)
+    runner = auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, n_parallel=n, min_repeat_ms=args.min_repeat_ms, mode=args.mode)
+    builder, rate, compiling = auto_scheduler.LocalBuilder(timeout=args.timeout), Rate(args.minutes), []
+    build = builder.build
+
+    def counted(inputs, verbose):
+        built = build(inputs, verbose)
+        compiling.extend(b.time_cost for b in built)
+        return built
+
+    builder.build = counted
+    tuner = auto_scheduler.TaskScheduler(tasks, weights, callbacks=[rate])
     options = auto_scheduler.TuningOptions(
-        args.trials, num_measures_per_round=args.round, runner=runner, verbose=0, measure_callbacks=[auto_scheduler.RecordToFile(log)]
-    )
+        args.trials, num_measures_per_round=args.round, runner=runner, builder=builder, verbose=0,
+        measure_callbacks=[auto_scheduler.RecordToFile(log)],
+    )  # fmt: skip
+    begin = time.time()
     with contextlib.suppress(TimeoutError):
         tuner.tune(options)
+    seconds, split, lanes = time.time() - begin, tuner.measurer.split, builder.n_parallel
+    print(f"{n} devices: {tuner.ct} trials in {seconds:.0f} s, {rate.per_second:.2f} per second, estimate {1e3 * tuner.cur_score:.4f} ms\n"
+          f"  devices busy {100 * runner.lanes.busy / (n * seconds):.0f} % ({runner.lanes.busy / max(1, tuner.ct):.3f} s a trial), "
+          f"compile threads {100 * sum(compiling) / (lanes * seconds):.0f} % of {lanes} ({sum(compiling) / max(1, len(compiling)):.2f} s "
+          f"a program), search {split.search:.0f} s, training {split.train:.0f} s", flush=True)  # fmt: skip
     runner.close()
-    print(f"{n} devices: {tuner.ct} trials, {rate.per_second:.2f} per second, estimate {1e3 * tuner.cur_score:.4f} ms", flush=True)
     return rate.per_second
 
 
@@ -236,6 +250,8 @@ def main():
     parser.add_argument("--round", type=int, default=16)
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--min-repeat-ms", type=int, default=100)
+    parser.add_argument("--mode", default="auto", choices=("auto", "strict"), help="strict: every trial is timed in full")
+    parser.add_argument("--timeout", type=float, default=15, help="seconds a program may take to compile")
     args = parser.parse_args()
     if args.devices:
         devices(args)

@@ -98,6 +98,7 @@ class Lanes:
     def _forked(self):
         self._client, self._queue, self._threads, self._classes, self._stop = None, collections.deque(), [], {}, False
         self._change = threading.Condition()
+        self.busy = 0.0  # seconds that devices spent on batches, all together
         self._known, self._other = set(), set()  # (lease, task) whose data was sent; (family, address) of another class
 
     @property
@@ -256,6 +257,8 @@ class Lanes:
             reply = lease.ask({**m, "rows": batch.rows()}, batch.limit)
         self._known.add((lease.token, batch.task))
         batch.seconds = time.monotonic() - begin
+        with self._change:
+            self.busy += batch.seconds
         if not self._same_class(batch, lease, float(reply["canary"])):
             self._again_elsewhere(batch, lease)
             return
