@@ -1,5 +1,6 @@
 """Task scheduler: worked numbers, order of tasks, table and latency log, resuming, stopping, interrupts."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -7,11 +8,13 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 from matmuls import options, small, tasks_of
 
 import nestsmith as ns
+from helpers import PATIENCE
 from nestsmith import _core, auto_scheduler, te
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
@@ -521,6 +524,35 @@ def test_search_while_measuring(tmp_path, monkeypatch):
     assert tuner.ct == len(found) == 18 == sum(tuner.task_trials) and all(r.error_no == 0 for _, r in found)
     assert min(tuner.task_cts) >= 1
     assert len({(i.task.workload_key, i.state.steps()) for i, _ in found}) == 18
+
+
+class TwoBoards(auto_scheduler.LocalRunner):
+    """Each measures only while the other one has a round, too."""
+
+    devices = 2
+
+    def start(self, inputs, built, best=lambda: 0.0, race=False, checked=True):
+        if not hasattr(self, "both"):
+            self.both, self.one, self.boards = threading.Barrier(2), threading.Lock(), concurrent.futures.ThreadPoolExecutor(2)
+        return self.boards.submit(self._measure, inputs, built)
+
+    def _measure(self, inputs, built):
+        self.both.wait(PATIENCE)
+        with self.one:
+            return self.run(inputs, built, 0)
+
+
+def test_all_boards_have_work(tmp_path):
+    """Several boards with CPUs get rounds of several tasks at once."""
+    tasks, runner, log = tasks_of(16, 32), TwoBoards(min_repeat_ms=1), tmp_path / "log.json"
+    how = auto_scheduler.TuningOptions(
+        16, num_measures_per_round=4, runner=runner, builder=auto_scheduler.LocalBuilder(n_parallel=2), verbose=0,
+        measure_callbacks=[auto_scheduler.RecordToFile(str(log))],
+    )  # fmt: skip
+    tuner = auto_scheduler.TaskScheduler(tasks, callbacks=[], strategy="round-robin")
+    tuner.tune(how, search_policy="sketch.random", search_policy_params=small())
+    runner.close()
+    assert tuner.ct == 16 and tuner.task_cts == [2, 2] and all(r.error_no == 0 for _, r in records(log))
 
 
 def test_learned_model_runs_and_saves(tmp_path):
