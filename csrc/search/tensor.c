@@ -37,6 +37,15 @@ static bool view_of(State *s, int stage, MatrixView *v) {
   return matrix_view(s, stage, false, state_inlined_bodies(s, false), v, &why);
 }
 
+/* How much of what the instructions compute is asked for, at best: a side of one is padded to 8, the other to 16. Less than
+ * WORTH (a depthwise convolution: one column, nine terms) is not looked at. */
+static const double WORTH = 0.1;
+static double filled(int64_t n, int64_t step) { return (double)n / (double)(i64_ceildiv(n, step) * step); }
+static double asked_for(const MatrixView *v) {
+  double m = filled(v->m.size, 16) * filled(v->n.size, 8), turned = filled(v->m.size, 8) * filled(v->n.size, 16);
+  return (m > turned ? m : turned) * filled(v->k.size, 32 / dtype_bytes(v->type));
+}
+
 bool tensor_sketch(const SketchEnv *env, State *s) {
   const Target *t = &env->task->target;
   int root, sum;
@@ -46,7 +55,7 @@ bool tensor_sketch(const SketchEnv *env, State *s) {
   for (int i = s->stage.len - 1; i >= 0; i--)
     if (!sp_placeholder(s, i) && i != root && i != sum) state_compute_inline(s, i);
   if (sum != root) state_compute_at(s, sum, root, sp_loops(s, root) - 1);
-  if (!view_of(s, root, &v)) return false;
+  if (!view_of(s, root, &v) || asked_for(&v) < WORTH) return false;
   if (v.type.bits == 32 && env->par->tensor_cores != TENSOR_TF32) return false;
   int64_t open[MATRIX_FIELDS];
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;

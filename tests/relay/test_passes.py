@@ -98,6 +98,16 @@ def test_winograd_can_be_switched_off():
         assert not any("winograd" in n for n in ops(optimize(mod, Target("cuda -arch=sm_80"), params)["main"]))
 
 
+@pytest.mark.parametrize(("target", "direct"), [("cuda -arch=sm_80", True), ("cuda -arch=sm_75", False)])
+def test_no_winograd_where_tf32_is_allowed(target, direct):
+    mod, params = SMALL["resnet18-NHWC"]()
+    with transform.PassContext(opt_level=3, config={"nestsmith.allow_tf32": True, "relay.winograd": "fastest"}):
+        tasks, _ = extract_tasks(mod, params, target)
+    assert any("winograd" in t.desc for t in tasks) != direct
+    assert all(any("conv" in s.op.name and s.op.reduce_axis for s in t.compute_dag.init_state.stages) for t in tasks
+               if direct and "conv2d" in t.desc)  # nor where the loops are made
+
+
 @pytest.mark.parametrize(
     ("size", "ci", "co", "tile"),
     [(56, 64, 64, 4), (55, 16, 64, None), (28, 128, 128, 4), (14, 256, 256, 2), (7, 512, 512, None), (112, 3, 16, None)],

@@ -68,6 +68,18 @@ def test_a_context_decides_for_tasks_that_are_not_told():
     assert policy(single).search_task.math == "strict"
 
 
+def test_what_would_fill_the_instructions_badly_is_not_looked_at():
+    x, w = te.placeholder((1, 9, 9, 64), "float16", name="X"), te.placeholder((3, 3, 64, 1), "float16", name="W")
+    assert not any(sketches([x, w, topi.nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1)]))
+    assert any(sketches(dense(1, 1000, 512, "float16")))  # a single row is worth it: an eighth
+
+
+def test_winograd_is_never_computed_in_tf32():
+    x, w = te.placeholder((1, 8, 8, 32), name="X"), te.placeholder((6, 6, 32, 32), name="W")
+    tensors = [x, w, topi.nn.conv2d_winograd_nhwc_without_weight_transform(x, w, 1, 1, 1, "float32")]
+    assert not any(sketches(tensors, math="tf32"))
+
+
 def right(state, tensors):
     """The program of the state in the interpreter, against the definition."""
     rng = np.random.default_rng(0)

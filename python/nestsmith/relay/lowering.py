@@ -270,8 +270,7 @@ def _conv2d(a, x, c, target):
     data, weight = x
     strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
     dtype = c.checked_type.dtype
-    mode = PassContext.current().config.get("relay.winograd", "auto")
-    tile = winograd_tile(c, target, mode) if target is not None else None
+    tile = winograd_tile(c, target, PassContext.current().config) if target is not None else None
     if tile:  # only where the weight is not transformed ahead of time
         return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
     depthwise = is_depthwise(c)

@@ -74,11 +74,13 @@ def is_mali(target):
     return "mali" in target.keys or getattr(target, "device_name", "") == "mali"
 
 
-def winograd_tile(call, target, mode="auto"):
-    """The output tile of the Winograd form of a convolution call, or None if the direct form is used (spec 08 §5.4)."""
-    a = call.attrs
+def winograd_tile(call, target, config):
+    """The output tile of the Winograd form of a convolution call, or None if the direct form is used (spec 08 §5.4). `config`: of
+    the PassContext."""
+    a, mode = call.attrs, config.get("relay.winograd", "auto")
     if (
         mode == "never"
+        or (config.get("nestsmith.allow_tf32") and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
         or call.op_name != "nn.conv2d"
         or a.groups != 1
         or a.data_layout != "NHWC"
@@ -188,15 +190,12 @@ def AlterOpLayout(target):
 
     @_t.function_pass(opt_level=3, name="AlterOpLayout")
     def run(func, mod, ctx):
-        mode = ctx.config.get("relay.winograd", "auto")
-        if ctx.config.get("nestsmith.allow_tf32") and target.has_tensor_cores:  # its transforms lose bits, and TF32 has few
-            mode = "never"
         templates = schedules.templates()
         infer_type(func)
 
         def visit(old, new):
             if isinstance(new, Call) and transforms_weight(target) and not (templates and templates.prefers(old, target)):
-                tile = winograd_tile(new, target, mode) if new.op_name == "nn.conv2d" else None
+                tile = winograd_tile(new, target, ctx.config) if new.op_name == "nn.conv2d" else None
                 if tile:
                     return _winograd(new, tile)
             return new

@@ -1,0 +1,179 @@
+"""What float32 is computed in belongs to the task: it decides what is searched, how results are compared, and where records count."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from nestsmith import _core, auto_scheduler, relay, transform
+from nestsmith.auto_scheduler import MeasureInput, MeasureResult, measure_record, relay_integration, search_policy
+from nestsmith.compiled import build, schedules
+from nestsmith.numerics import PRECISIONS, tolerance
+from nestsmith.relay import nn
+from nestsmith.states import core_state
+from nestsmith.target import Target
+
+TARGET = "cuda -arch=sm_90"
+
+
+def network():
+    """A first layer of 3 channels, 3x3 and 1x1 with bias, residual and relu, a stride, pooling and a dense layer."""
+    rng, params, count = np.random.default_rng(0), {}, iter(range(100))
+
+    def weight(*shape):
+        params[name := f"w{next(count)}"] = rng.standard_normal(shape).astype("float32")
+        return relay.var(name, shape=shape)
+
+    def conv(x, co, ci, k, stride=1):
+        y = nn.conv2d(x, weight(co, ci, k, k), strides=stride, padding=k // 2, channels=co, kernel_size=k)
+        return nn.bias_add(y, weight(co))
+
+    x = relay.var("x", shape=(1, 3, 18, 18))
+    y = nn.relu(conv(x, 16, 3, 7, 2))
+    z = nn.relu(relay.add(conv(nn.relu(conv(y, 16, 16, 3)), 16, 16, 3), y))
+    y = nn.relu(relay.add(conv(z, 32, 16, 3, 2), conv(z, 32, 16, 1, 2)))
+    y = nn.bias_add(nn.dense(nn.batch_flatten(nn.global_avg_pool2d(y)), weight(64, 32)), weight(64))
+    variables = [e for e in relay.expr.post_order(y) if isinstance(e, relay.expr.Var)]
+    return relay.module.IRModule.from_expr(relay.Function(variables, y)), params
+
+
+def tasks_in(precision):
+    mod, params = network()
+    mod, target = build._in_precision(mod, params, precision), Target(TARGET)
+    layout = build.layout_for(mod, params, target, "auto", precision)
+    assert layout == "NHWC"
+    return build.tasks_of(mod, params, target, layout, precision)[0]
+
+
+def policy(task, **more):
+    return auto_scheduler.SketchPolicy(task, "random", seed=1, verbose=0, **more)
+
+
+def on_tensor_cores(state):
+    return any(step[0] == "MM" for step in state.transform_steps)
+
+
+def products(tasks):
+    return [t for t in tasks if "conv2d" in t.desc or "dense" in t.desc]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "float16", "bfloat16"])
+def test_every_product_of_a_network_may_be_on_tensor_cores(precision):
+    tasks = products(tasks_in(precision))
+    assert len(tasks) >= 6
+    assert all(t.math == PRECISIONS[precision] for t in tasks)
+    assert [[on_tensor_cores(s) for s in policy(t).generate_sketches()].count(True) for t in tasks] == [1] * len(tasks)
+
+
+def test_float32_is_strict():
+    for t in tasks_in("float32"):
+        assert t.math == "strict" and not any(map(on_tensor_cores, policy(t).generate_sketches()))
+
+
+def test_tolerances_follow_from_the_precision():
+    assert tolerance("float32") < tolerance("tf32") < tolerance("float16") < tolerance("bfloat16")
+
+
+# ---- records ----
+@pytest.fixture(scope="module")
+def pair():
+    """(task, task that may use TF32) of one computation, and a state of each: the second's is on tensor cores."""
+    found = [next(t for t in tasks_in(p) if "add_nn_relu" in t.desc and "conv2d_1" not in t.desc) for p in ("float32", "tf32")]
+    tasks = [found[1], auto_scheduler.SearchTask(workload_key=found[1].workload_key, target=TARGET)]
+    tasks.reverse()
+    states = [next(s for s in policy(t).sample_initial_population() if on_tensor_cores(s) == bool(k)) for k, t in enumerate(tasks)]
+    assert [t.math for t in tasks] == ["strict", "tf32"]
+    return tasks, states
+
+
+def record(task, state, seconds):
+    return measure_record.dump_record_to_string(MeasureInput(task, state), MeasureResult([seconds], 0, "", 0.1, 1))
+
+
+@pytest.fixture
+def log(pair, tmp_path):
+    """The record on tensor cores is the faster one."""
+    path = tmp_path / "log.json"
+    path.write_text("".join(record(t, s, 1e-5 / (k + 1)) for k, (t, s) in enumerate(zip(*pair))))
+    return str(path)
+
+
+ALLOWED = {"nestsmith.allow_tf32": True}
+
+
+def test_records_say_the_mode(pair, log):
+    lines = open(log).read().splitlines()
+    assert ["math=tf32" in x for x in lines] == [False, True]
+    assert [measure_record.load_record_from_string(x)[0].task.math for x in lines] == ["strict", "tf32"]
+    assert measure_record.text_of(_core.record_parse(lines[1])) == lines[1] + "\n"
+    assert [schedules._recorded_trials([t], t.target, log) for t in pair[0]] == [[1], [1]]
+    both = log + ".best"
+    measure_record.distill_record_file(log, both)
+    assert len(open(both).read().splitlines()) == 2
+
+
+def test_history_keeps_to_the_mode(pair, log):
+    (strict, loose), states = pair
+    for context in (auto_scheduler.ApplyHistoryBest(log), auto_scheduler.ApplyHistoryBest(list(auto_scheduler.load_records(log)))):
+
+        def asked(context=context):
+            found = context.query(strict.target, strict.workload_key, True, strict.compute_dag, "f")
+            return any(step[0] == "MM" for step in found.transform_steps), context.origin(strict.target, strict.workload_key)
+
+        assert asked() == (False, "log record")
+        with transform.PassContext(config=ALLOWED):
+            assert asked() == (True, "log record (tf32)")
+    for task, mode in ((strict, False), (loose, True)):
+        steps = core_state(task.apply_best(log)[0]).steps_text()
+        assert ("MM" in steps) == mode
+        inp, _ = auto_scheduler.load_best_record(log, task.workload_key, task.target, math=task.math)
+        assert on_tensor_cores(inp.state) == mode
+
+
+def test_a_strict_search_does_not_start_from_tf32(pair, log):
+    for task, n in zip(pair[0], (1, 2)):
+        taken = []
+        p = policy(task)
+        p.preload = lambda inp, res, taken=taken: taken.append(inp)
+        search_policy.PreloadMeasuredStates(log)(p)
+        assert len(taken) == n
+
+
+def test_only_records_of_the_other_mode(pair, tmp_path):
+    (strict, loose), states = pair
+    path = tmp_path / "log.json"
+    path.write_text(record(loose, states[1], 1e-5))
+    with pytest.raises(RuntimeError, match="only records for sm_90/tf32"):
+        strict.apply_best(str(path))
+
+
+def test_a_build_refuses_steps_that_need_what_it_does_not_allow(pair, tmp_path, caplog):
+    """A record without the mark, or a schedule given by hand."""
+    (strict, loose), states = pair
+    path = tmp_path / "log.json"
+    path.write_text(record(strict, states[1], 1e-5))
+    assert "math=" not in path.read_text()
+    variants = [list(strict.compute_dag.tensors)]
+
+    def found():
+        return relay_integration._Provider().find(strict.target, variants, "f")[1]
+
+    with auto_scheduler.ApplyHistoryBest(str(path)), caplog.at_level(logging.WARNING):
+        assert found() is None and "multiplies float32 on tensor cores, in TF32" in caplog.text
+        with transform.PassContext(config=ALLOWED):
+            assert on_tensor_cores(found())
+
+
+def test_a_network_is_built_in_its_mode(tmp_path):
+    """Through NVRTC: the kernel of the record is in the library where the precision allows it, and there only."""
+    mod, params = network()
+    target = Target(TARGET)
+    tasks = products(tasks_in("tf32"))
+    states = [next(s for s in policy(t).sample_initial_population() if on_tensor_cores(s)) for t in tasks]
+    path = tmp_path / "log.json"
+    path.write_text("".join(record(t, s, 1e-5) for t, s in zip(tasks, states)))
+    for precision, n in (("tf32", len(tasks)), ("float32", 0)):
+        with build._context("NHWC", target, precision), auto_scheduler.FallbackContext(verbose=0), auto_scheduler.ApplyHistoryBest(str(path)):
+            lib = relay.build(mod, target=target, params=params)
+        text = lib.get_lib().get_source("cu")
+        assert text.count("mma.sync") >= n and (n > 0) == ("mma.sync" in text)
