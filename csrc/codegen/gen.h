@@ -104,7 +104,6 @@ void gen_vec_ptr(Gen *g, BufferId b, ExprId base, const char *vec, bool constant
 ExprId gen_lane(Gen *g, ExprId e, ExprId lane); /* the scalar expression of one lane */
 void gen_vector_store(Gen *g, const Stmt *s);
 void gen_vector_let(Gen *g, const Stmt *s);
-bool gen_aligned_ramp(Gen *g, BufferId b, ExprId index, ExprId *base);
 /* gnuvec.c: C only; true if the statement was printed with GNU vectors */
 bool gen_gnu_store(Gen *g, const Stmt *s);
 void gen_registers(Gen *g, BufferId b, const Stmt *body);      /* declares the pieces of b that body uses */

@@ -40,7 +40,7 @@ ExprId gen_lane(Gen *g, ExprId e, ExprId lane) {
   return ex_raw(g->c, (ExprKind)n.kind, dtype_lanes(n.type, 1), n.sym, n.n, kid);
 }
 
-bool gen_aligned_ramp(Gen *g, BufferId b, ExprId index, ExprId *base) {
+static bool gen_aligned_ramp(Gen *g, BufferId b, ExprId index, ExprId *base) {
   ExprNode n = *ir_node(g->c, index);
   if (n.kind != IR_RAMP || !ex_is_int(g->c, ir_kid(g->c, index, 1), 1)) return false;
   *base = ir_kid(g->c, index, 0);

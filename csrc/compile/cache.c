@@ -29,7 +29,10 @@ static const char MAGIC[8] = "NSCACHE2";
 #define TEMPORARY ".tmp-" /* then the process id: who kills a process that compiles removes what it was writing */
 enum { SWEEP_EVERY = 64, STALE_SECONDS = 3600, KEY_HEX = 32 };
 
-bool file_is_own(const struct stat *st) { return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH)); }
+/* What was opened is this user's, and nobody else may write it. */
+static bool file_is_own(const struct stat *st) {
+  return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
 
 int dir_open_own(const char *path, bool follow) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));

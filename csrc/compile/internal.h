@@ -16,8 +16,6 @@ bool nvrtc_available(char *why, size_t n);
 const char *cache_default_dir(Arena *a); /* NULL when there is no home directory */
 bool cache_get(Arena *a, const char *dir, const char *key, Binary *out);
 void cache_put(Arena *a, const char *dir, const char *key, const Binary *b);
-/* What was opened is this user's, and nobody else may write it. */
-bool file_is_own(const struct stat *st);
 int dir_open_own(const char *path, bool follow); /* -1: there is none, it is not so, or (not follow) it is a link */
 void *file_read(Arena *a, const char *path,
                 size_t *n); /* NULL when it cannot be read; one NUL is added after the data */

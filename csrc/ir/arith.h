@@ -79,12 +79,9 @@ void sum_term(SumBuf *b, ExprId x, int64_t lower, int64_t upper, int64_t scale);
 void sum_add(SumBuf *b, const Sum *s, int64_t k);
 const Sum *sum_done(SumBuf *b); /* NULL if bad */
 const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y); /* for looking at only; NULL on overflow, or if one may wrap */
-const Sum *sum_div(Arith *a, const Sum *s, int64_t k);
 const Sum *sum_mod(Arith *a, const Sum *s, int64_t k);
 ExprId sum_expr(Arith *a, const Sum *s);
-ExprId term_expr(Arith *a, DType t, const Term *m); /* without the scale */
 bool term_same(const Term *x, const Term *y);
-bool sum_same(const Sum *x, const Sum *y);
 
 /* rules.c */
 ExprId simp(Arith *a, ExprId e);

@@ -240,7 +240,7 @@ bool term_same(const Term *x, const Term *y) {
   return x->x == y->x && x->lower == y->lower && x->upper == y->upper && x->scale == y->scale;
 }
 
-bool sum_same(const Sum *x, const Sum *y) {
+static bool sum_same(const Sum *x, const Sum *y) {
   if (x->n != y->n || x->base != y->base) return false;
   for (int i = 0; i < x->n; i++)
     if (!term_same(&x->at[i], &y->at[i])) return false;
@@ -248,7 +248,7 @@ bool sum_same(const Sum *x, const Sum *y) {
 }
 
 /* ---- back to an expression: positive terms by falling scale, base, negative terms ---- */
-ExprId term_expr(Arith *a, DType t, const Term *m) {
+static ExprId term_expr(Arith *a, DType t, const Term *m) {
   IrCtx *c = a->c;
   ExprId e = m->x;
   if (m->upper) e = ex_fmod(c, e, ex_int(c, t, m->upper));
@@ -354,7 +354,7 @@ static bool is_sum(Arith *a, ExprId x) {
   return s->n != 1 || s->at[0].x != x;
 }
 
-const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
+static const Sum *sum_div(Arith *a, const Sum *s, int64_t k) {
   if (k == 1) return s;
   SumBuf q, r;
   sum_start(&q, a, s->type);

@@ -20,7 +20,8 @@ static NS_NORETURN void bad_types(IrCtx *c, const char *what, DType a, DType b) 
   err_raise(c->err, NS_ERR_TYPE, "%s of %s: the types do not match; cast one operand with astype", what, sb_str(&s));
 }
 
-void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
+/* 01 §1.6 */
+static void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
   DType s = ir_type(c, *a), t = ir_type(c, *b);
   if (dtype_eq(s, t)) return;
   if (s.lanes != t.lanes) {

@@ -173,7 +173,6 @@ ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids);
 ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids); /* hash-consed, nothing else */
 bool ex_const_int(const IrCtx *c, ExprId e, int64_t *v); /* also through BCAST */
 bool ex_is_int(const IrCtx *c, ExprId e, int64_t v);
-void ex_match(IrCtx *c, ExprId *a, ExprId *b);       /* 01 §1.6 */
 ExprId dtype_min_value(IrCtx *c, DType t);
 ExprId dtype_max_value(IrCtx *c, DType t);
 /* The neutral element of minima (min) or maxima. Texts show the extreme finite value, as the reference has it; floats compute

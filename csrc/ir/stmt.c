@@ -4,11 +4,7 @@
 
 #include <string.h>
 
-static Stmt *node(IrCtx *c, StmtKind k) {
-  Stmt *s = arena_new_of(c->arena, Stmt);
-  s->kind = k;
-  return s;
-}
+static Stmt *node(IrCtx *c, Stmt s) { return arena_copy(c->arena, &s, sizeof s); }
 
 Stmt *st_seq(IrCtx *c, int n, Stmt **at) {
   int total = 0;
@@ -21,7 +17,7 @@ Stmt *st_seq(IrCtx *c, int n, Stmt **at) {
   }
   if (total == 0) return NULL;
   if (total == 1) return only->kind == ST_SEQ ? only->u.seq.at[0] : only;
-  Stmt *s = node(c, ST_SEQ);
+  Stmt *s = node(c, (Stmt){.kind = ST_SEQ});
   s->u.seq.at = arena_array(c->arena, Stmt *, total);
   for (int i = 0; i < n; i++) {
     if (!at[i]) continue;
@@ -34,61 +30,31 @@ Stmt *st_seq(IrCtx *c, int n, Stmt **at) {
 }
 
 Stmt *st_for(IrCtx *c, VarId v, ExprId min, ExprId extent, ForKind k, Stmt *body) {
-  Stmt *s = node(c, ST_FOR);
-  s->u.loop.var = v;
-  s->u.loop.min = min;
-  s->u.loop.extent = extent;
-  s->u.loop.kind = k;
-  s->u.loop.body = body;
-  return s;
+  return node(c, (Stmt){.kind = ST_FOR, .u.loop = {.var = v, .min = min, .extent = extent, .kind = k, .body = body}});
 }
 
 Stmt *st_if(IrCtx *c, ExprId cond, bool likely, Stmt *then, Stmt *other) {
-  Stmt *s = node(c, ST_IF);
-  s->u.cond.cond = cond;
-  s->u.cond.likely = likely;
-  s->u.cond.then = then;
-  s->u.cond.other = other;
-  return s;
+  return node(c, (Stmt){.kind = ST_IF, .u.cond = {.cond = cond, .likely = likely, .then = then, .other = other}});
 }
 
 Stmt *st_let(IrCtx *c, VarId v, ExprId value, Stmt *body) {
-  Stmt *s = node(c, ST_LET);
-  s->u.let.var = v;
-  s->u.let.value = value;
-  s->u.let.body = body;
-  return s;
+  return node(c, (Stmt){.kind = ST_LET, .u.let = {.var = v, .value = value, .body = body}});
 }
 
 Stmt *st_alloc(IrCtx *c, BufferId b, Stmt *body) {
-  Stmt *s = node(c, ST_ALLOC);
-  s->u.alloc.buf = b;
-  s->u.alloc.body = body;
-  return s;
+  return node(c, (Stmt){.kind = ST_ALLOC, .u.alloc = {.buf = b, .body = body}});
 }
 
 Stmt *st_store(IrCtx *c, BufferId b, int n, const ExprId *idx, ExprId value) {
-  Stmt *s = node(c, ST_STORE);
-  s->u.store.buf = b;
-  s->u.store.n_idx = n;
-  s->u.store.idx = arena_copy(c->arena, idx, sizeof *idx * (size_t)n);
-  s->u.store.value = value;
-  return s;
+  ExprId *own = arena_copy(c->arena, idx, sizeof *idx * (size_t)n);
+  return node(c, (Stmt){.kind = ST_STORE, .u.store = {.buf = b, .n_idx = n, .idx = own, .value = value}});
 }
 
-Stmt *st_eval(IrCtx *c, ExprId e) {
-  Stmt *s = node(c, ST_EVAL);
-  s->u.eval.e = e;
-  return s;
-}
+Stmt *st_eval(IrCtx *c, ExprId e) { return node(c, (Stmt){.kind = ST_EVAL, .u.eval = {.e = e}}); }
 
 Stmt *st_attr(IrCtx *c, AttrKind k, int64_t value, const char *text, Stmt *body) {
-  Stmt *s = node(c, ST_ATTR);
-  s->u.attr.kind = k;
-  s->u.attr.value = value;
-  s->u.attr.text = text ? arena_strdup(c->arena, text) : NULL;
-  s->u.attr.body = body;
-  return s;
+  const char *own = text ? arena_strdup(c->arena, text) : NULL;
+  return node(c, (Stmt){.kind = ST_ATTR, .u.attr = {.kind = k, .value = value, .text = own, .body = body}});
 }
 
 /* ---- parts ---- */

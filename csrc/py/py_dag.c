@@ -1,4 +1,5 @@
 /* ComputeDAG in Python: built from te tensors of the session, then copied into a context of its own. */
+#include "py/py_fields.h"
 #include "py/py_te_int.h"
 
 enum { MAX_LINE = 256, HALF_LINE = 128 };
@@ -21,13 +22,6 @@ static void do_order(void *p) {
 }
 ERR_BODY(do_import, Build *x, x->dag->dag = te_dag_import(x->dag->own.ctx, x->ses.ctx, x->ordered))
 
-static PyObject *operation_of(TeOp *op) {
-  PyObject *t = py_tensor_new(op->out[0]);
-  PyObject *o = t ? PyObject_GetAttrString(t, "op") : NULL;
-  Py_XDECREF(t);
-  return o;
-}
-
 static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyObject *seq;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O", PY_NAMES("tensors"), &seq)) return NULL;
@@ -35,13 +29,12 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   if (!list) return NULL;
   Py_ssize_t n = PyList_GET_SIZE(list);
   PyDag *d = (PyDag *)type->tp_alloc(type, 0);
-  TensorId *ids = py_calloc(n + 1, sizeof(TensorId));
+  TensorId *ids = py_array(FIELD_TENSOR, list);
   bool ok = d && ids;
   if (d)
     d->tensors = list;
   else
     Py_DECREF(list);
-  for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
   Build x = {.dag = d, .n = (int)n, .t = ids};
   if (ok) {
     err_init(&x.ses.err);
@@ -50,9 +43,8 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
          py_free_ok(&x.ses.err, do_order, &x) && py_free_ok(&d->own.err, do_import, &x) &&
          (d->ops = PyList_New(x.ordered->n_ops));
     for (int i = 0; ok && i < x.ordered->n_ops; i++) {
-      PyObject *o = operation_of(x.ordered->op[i]);
-      ok = o != NULL;
-      if (ok) PyList_SET_ITEM(d->ops, i, o);
+      py_put(&d->ops, i, py_operation_of(x.ordered->op[i]->out[0]));
+      ok = d->ops != NULL;
     }
     ir_free(x.ses.ctx);
   }

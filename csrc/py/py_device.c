@@ -17,7 +17,8 @@ static void look_for_fork(PyDevice *d) {
   err_init(&d->err);
 }
 
-void py_dev_quietly(PyDevice *d, ErrBody body, void *arg) {
+/* the same for destructors: errors are forgotten */
+static void py_dev_quietly(PyDevice *d, ErrBody body, void *arg) {
   look_for_fork(d);
   Py_BEGIN_ALLOW_THREADS; /* another thread may be in a long call of the device */
   pthread_mutex_lock(&d->lock);

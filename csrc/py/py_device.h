@@ -31,7 +31,6 @@ extern PyTypeObject *PyDevice_Type, *PyBuffer_Type, *PyDevModule_Type;
 
 /* Runs body(arg) without the GIL, holding the device's lock; false with the exception set. */
 bool py_dev_call(PyDevice *d, ErrBody body, void *arg);
-void py_dev_quietly(PyDevice *d, ErrBody body, void *arg); /* the same for destructors: errors are forgotten */
 BuildCache *py_build_memory(void); /* binaries of this process; NULL: switched off */
 PyObject *py_device_facts(const DevInfo *f); /* a dict */
 int py_init_measure(PyObject *m); /* build, workers, pipeline (py_measure.c); called by py_init_device */

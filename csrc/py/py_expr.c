@@ -5,6 +5,7 @@
  * here. `a == b` gives a deferred comparison: used as an expression it becomes an EQ node, used as a truth value it
  * says whether both sides are the same expression, so that expressions can be keys of dictionaries.
  */
+#include "py/py_fields.h"
 #include "py/py_te_int.h"
 
 PyTypeObject *PyExpr_Type, *PyVar_Type, *PyIterVar_Type, *PyDeferred_Type, *PyIntImm_Type;
@@ -246,7 +247,7 @@ static void do_text(void *p) {
   sb_str(&x->b);
 }
 
-PyObject *py_expr_text(ExprId e) {
+static PyObject *py_expr_text(ExprId e) {
   Text x = {.e = e};
   PyObject *s = NULL;
   if (py_guard(py_session(), do_text, &x)) s = PyUnicode_DecodeUTF8(x.b.at, (Py_ssize_t)x.b.len, "replace");
@@ -434,12 +435,6 @@ static PyObject *get_name(PyObject *o, void *Py_UNUSED(u)) {
   return PyUnicode_FromString(ir_var_info(SES, ir_node(SES, ((PyExpr *)o)->id)->sym)->name);
 }
 
-static PyObject *expr_objects(int n, const ExprId *e) {
-  PyObject *l = PyList_New(n);
-  for (int i = 0; l && i < n; i++) py_put(&l, i, py_expr_new(e[i]));
-  return l;
-}
-
 /* What a load, a call or a reduction refers to; for tools that walk expressions. */
 static PyObject *get_symbol(PyObject *o, void *Py_UNUSED(u)) {
   ExprId e = py_expr_id(o);
@@ -458,9 +453,10 @@ static PyObject *get_symbol(PyObject *o, void *Py_UNUSED(u)) {
     py_put(&comb, i,
            Py_BuildValue("(NNNN)", py_expr_new(ex_var(SES, c.lhs[i])), py_expr_new(ex_var(SES, c.rhs[i])),
                          py_expr_new(c.result[i]), py_expr_new(c.identity[i])));
-  return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:i}", "axis", axes, "source", expr_objects(r.n_src, r.src), "combiner",
-                       comb, "condition", py_expr_new(r.cond), "init", expr_objects(r.init ? r.n_src : 0, r.init),
-                       "value_index", (int)r.value_index); /* no init: the identity */
+  return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:i}", "axis", axes, "source", py_list(FIELD_EXPR, r.n_src, r.src),
+                       "combiner", comb, "condition", py_expr_new(r.cond), "init",
+                       py_list(FIELD_EXPR, r.init ? r.n_src : 0, r.init), "value_index",
+                       (int)r.value_index); /* no init: the identity */
 }
 
 static PyObject *expr_astype(PyObject *o, PyObject *arg) {

@@ -82,6 +82,7 @@ static bool set_field(const char *what, const PyField *f, PyObject *v, void *out
              false;
     return memcpy(member(out, f), s, (size_t)n + 1), true;
   }
+  default: break;
   }
   return false;
 }
@@ -113,6 +114,8 @@ PyObject *py_field_value(const PyField *f, const void *from) {
   case FIELD_DOUBLE: return PyFloat_FromDouble(*(const double *)p);
   case FIELD_CHARS: return py_text(p);
   case FIELD_TEXT: return Py_BuildValue("z", *(const char *const *)p);
+  case FIELD_EXPR: return py_expr_new(*(const ExprId *)p);
+  case FIELD_TENSOR: return py_tensor_new(*(const TensorId *)p);
   }
   return NULL;
 }
@@ -134,11 +137,10 @@ PyObject *py_fields_dict(const PyField *f, const void *from) {
 
 /* ---- arrays ---- */
 
-static const size_t SIZE[] = {[FIELD_I32] = sizeof(int32_t),
-                              [FIELD_I64] = sizeof(int64_t),
-                              [FIELD_BOOL] = sizeof(bool),
-                              [FIELD_DOUBLE] = sizeof(double),
-                              [FIELD_TEXT] = sizeof(char *)};
+static const size_t SIZE[] = {
+    [FIELD_I32] = sizeof(int32_t),    [FIELD_I64] = sizeof(int64_t), [FIELD_BOOL] = sizeof(bool),
+    [FIELD_DOUBLE] = sizeof(double),  [FIELD_TEXT] = sizeof(char *), [FIELD_EXPR] = sizeof(ExprId),
+    [FIELD_TENSOR] = sizeof(TensorId)};
 
 static PyObject *filled_from(PyObject *seq, FieldType type, Py_ssize_t n, const void *at) {
   PyField f = {.type = type};
@@ -153,6 +155,8 @@ static bool take_one(FieldType type, PyObject *item, void *out) {
   case FIELD_DOUBLE: *(double *)out = PyFloat_AsDouble(item); break;
   case FIELD_TEXT: *(const char **)out = PyUnicode_AsUTF8(item); break;
   case FIELD_BOOL: *(bool *)out = PyObject_IsTrue(item) > 0; break;
+  case FIELD_EXPR: *(ExprId *)out = py_expr_id(item); break;
+  case FIELD_TENSOR: *(TensorId *)out = py_tensor_id(item); break;
   default: {
     int64_t v = PyLong_AsLongLong(item);
     if (type == FIELD_I64)

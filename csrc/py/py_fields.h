@@ -3,8 +3,11 @@
 #define NS_PY_FIELDS_H
 #include "py/py.h"
 
-/* CHARS: an array in the struct; TEXT: a const char * into the Python object */
-typedef enum { FIELD_I32, FIELD_I64, FIELD_BOOL, FIELD_DOUBLE, FIELD_CHARS, FIELD_TEXT } FieldType;
+/* CHARS: an array in the struct; TEXT: a const char * into the Python object; EXPR, TENSOR: an id in the session. The last two
+ * are in arrays only. */
+typedef enum {
+  FIELD_I32, FIELD_I64, FIELD_BOOL, FIELD_DOUBLE, FIELD_CHARS, FIELD_TEXT, FIELD_EXPR, FIELD_TENSOR
+} FieldType;
 typedef struct {
   const char *name;
   FieldType type;

@@ -2,6 +2,7 @@
  *
  * Stages are numbers here, loops are te IterVar objects whose variable is the loop's handle.
  */
+#include "py/py_fields.h"
 #include "py/py_te_int.h"
 #include <string.h>
 
@@ -110,20 +111,12 @@ static void do_replay(void *p) {
 static bool replay(PyObject *dag, Replay *x) {
   PyObject *list = ((PyDag *)dag)->tensors;
   Py_ssize_t n = PyList_GET_SIZE(list);
-  TensorId *t = py_calloc(n + 1, sizeof(TensorId));
-  bool ok = t != NULL;
-  for (Py_ssize_t i = 0; ok && i < n; i++) ok = (t[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
+  TensorId *t = py_array(FIELD_TENSOR, list);
   x->n = (int)n;
   x->t = t;
-  ok = ok && py_guard(py_session(), do_replay, x);
+  bool ok = t && py_guard(py_session(), do_replay, x);
   PyMem_Free(t);
   return ok;
-}
-
-static PyObject *tensor_list(int n, const TensorId *t) {
-  PyObject *l = PyList_New(n);
-  for (int i = 0; l && i < n; i++) py_put(&l, i, py_tensor_new(t[i]));
-  return l;
 }
 
 /* schedule_from_steps(dag, steps, layout_rewrite) -> (Schedule, tensors) */
@@ -131,26 +124,20 @@ static PyObject *fn_from_steps(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag;
   Replay x = {0};
   if (!PyArg_ParseTuple(args, "O!si", PyDag_Type, &dag, &x.json, &x.option) || !replay(dag, &x)) return NULL;
-  return Py_BuildValue("(NN)", sched_obj(PySchedule_Type, x.s), tensor_list(x.dag->n_tensors, x.dag->tensor));
+  return Py_BuildValue("(NN)", sched_obj(PySchedule_Type, x.s), py_list(FIELD_TENSOR, x.dag->n_tensors, x.dag->tensor));
 }
 
 static PyObject *fn_rewrite_layout(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag;
   Replay x = {.option = 2, .layout_only = true};
   if (!PyArg_ParseTuple(args, "O!s|i", PyDag_Type, &dag, &x.json, &x.option) || !replay(dag, &x)) return NULL;
-  PyObject *t = tensor_list(x.dag->n_tensors, x.dag->tensor);
+  PyObject *t = py_list(FIELD_TENSOR, x.dag->n_tensors, x.dag->tensor);
   PyObject *r = t ? PyObject_CallFunctionObjArgs((PyObject *)Py_TYPE(dag), t, NULL) : NULL;
   Py_XDECREF(t);
   return r;
 }
 
 /* ---- looking at it ---- */
-
-static PyObject *operation_of(const TeOp *op) {
-  PyObject *t = py_tensor_new(op->out[0]), *o = t ? PyObject_GetAttrString(t, "op") : NULL;
-  Py_XDECREF(t);
-  return o;
-}
 
 static PyObject *m_find(PyObject *o, PyObject *key) {
   if (!PyObject_TypeCheck(key, PyOperation_Type))
@@ -173,8 +160,8 @@ static PyObject *m_stage(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "ii", &i, &what) || !stage_ok(state_of(o), i)) return NULL;
   const Stage *st = &state_of(o)->stage.at[i];
   switch (what) {
-  case Q_OP: return operation_of(st->op);
-  case Q_ORIGIN: return operation_of(st->origin);
+  case Q_OP: return py_operation_of(st->op->out[0]);
+  case Q_ORIGIN: return py_operation_of(st->origin->out[0]);
   case Q_LEAVES: return axes_list(state_of(o), i, true);
   case Q_AXES: return axes_list(state_of(o), i, false);
   case Q_OUTPUT: return PyBool_FromLong(st->is_output);
@@ -240,10 +227,8 @@ static PyObject *m_state(PyObject *o, PyObject *list) {
   PyObject *seq = PySequence_Fast(list, "args must be a sequence of tensors");
   if (!seq) return NULL;
   Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
-  TensorId *ids = py_calloc(n + 1, sizeof(TensorId));
-  bool ok = ids != NULL;
-  for (Py_ssize_t i = 0; ok && i < n; i++) ok = (ids[i] = py_tensor_id(PySequence_Fast_GET_ITEM(seq, i))) != 0;
-  PyState *r = ok ? (PyState *)PyState_Type->tp_alloc(PyState_Type, 0) : NULL;
+  TensorId *ids = py_array(FIELD_TENSOR, seq);
+  PyState *r = ids ? (PyState *)PyState_Type->tp_alloc(PyState_Type, 0) : NULL;
   if (r) {
     py_scope_born(&r->scope); /* its context shares texts and operations with the session */
     err_init(&r->own.err);
@@ -443,7 +428,7 @@ static PyObject *m_predicate(PyObject *o, PyObject *args) {
 
 static PyObject *outputs_of(const Call *x) {
   const TeOp *op = x->s->stage.at[x->out].op;
-  return tensor_list(op->n_out, op->out);
+  return py_list(FIELD_TENSOR, op->n_out, op->out);
 }
 
 ERR_BODY(do_cache_read, Call *x, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->ids))
@@ -452,12 +437,11 @@ static PyObject *m_cache_read(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   if (!PyArg_ParseTuple(args, "isO!", &x.stage, &x.text, &PyList_Type, &l)) return NULL;
   x.n = (int)PyList_GET_SIZE(l);
-  x.ids = py_calloc(x.n + 1, sizeof(int64_t));
+  x.ids = py_array(FIELD_I64, l);
   bool ok = x.ids != NULL;
   for (int i = 0; ok && i < x.n; i++) {
-    x.ids[i] = PyLong_AsLongLong(PyList_GET_ITEM(l, i));
     if (x.ids[i] < 0 || x.ids[i] > INT32_MAX) x.ids[i] = -1; /* is no stage either way */
-    ok = !PyErr_Occurred() && stage_ok(x.s, (int)x.ids[i]);
+    ok = stage_ok(x.s, (int)x.ids[i]);
     if (ok && x.s->stage.at[x.ids[i]].op->kind != TE_COMPUTE)
       PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;
   }

@@ -7,6 +7,7 @@
 #include "py/py.h"
 #include "py/py_search.h"
 #include "model/model.h"
+#include "search/space.h"
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -28,15 +29,6 @@ static PyTypeObject *PyPolicy_Type;
 
 /* ---- states ---- */
 
-Step *py_steps_own(Arena *a, int n, const Step *step) {
-  Step *own = n ? arena_copy(a, step, sizeof(Step) * (size_t)n) : NULL;
-  for (int i = 0; i < n; i++) {
-    if (own[i].n > 0) own[i].list = arena_copy(a, own[i].list, sizeof(int64_t) * (size_t)own[i].n);
-    if (own[i].text) own[i].text = arena_strdup(a, own[i].text);
-  }
-  return own;
-}
-
 typedef struct {
   const State *s;
   PySteps *out;
@@ -44,7 +36,7 @@ typedef struct {
 static void do_steps(void *arg) {
   TakeSteps *x = arg;
   x->out->n = x->s->step.len;
-  x->out->step = py_steps_own(ir_arena(x->out->ctx), x->s->step.len, x->s->step.at);
+  x->out->step = sp_steps_copy(ir_arena(x->out->ctx), x->s->step.len, x->s->step.at, true);
 }
 bool py_state_steps(const PyState *s, Err *e, PySteps *out) {
   TakeSteps x = {s->state, out};
@@ -156,7 +148,7 @@ static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out, int i) {
   if (ok) {
     out->pos[i] = pos > INT_MAX ? INT_MAX : pos < 0 ? -1 : (int)pos;
     out->n_step[i] = s->state->step.len;
-    out->step[i] = py_steps_own(a, s->state->step.len, s->state->step.at);
+    out->step[i] = sp_steps_copy(a, s->state->step.len, s->state->step.at, true);
   }
   Py_XDECREF(inner);
   Py_DECREF(seq);
@@ -321,7 +313,7 @@ static void do_take(void *arg) {
   for (int i = 0; i < n; i++) {
     State *s = ((PyState *)PySequence_Fast_GET_ITEM(t->seq, i))->state;
     t->x->in.n_step[i] = s->step.len;
-    t->x->in.step[i] = py_steps_own(t->x->a, s->step.len, s->step.at);
+    t->x->in.step[i] = sp_steps_copy(t->x->a, s->step.len, s->step.at, true);
   }
 }
 

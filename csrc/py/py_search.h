@@ -6,7 +6,6 @@
 #include "tune/tune.h"
 bool py_params(PyObject *dict, SearchParams *p); /* entries that are there replace those of p; false with exception set */
 PyState *py_as_state(PyObject *o);               /* borrowed; NULL with TypeError set */
-Step *py_steps_own(Arena *a, int n, const Step *step); /* a copy of the list with all that it points to */
 typedef struct {
   IrCtx *ctx;
   int n;

@@ -50,6 +50,8 @@ static PyObject *operation_new(TeOp *op) {
   return (PyObject *)o;
 }
 
+PyObject *py_operation_of(TensorId t) { return operation_new(op_of(t)); }
+
 PyObject *py_tensor_arith(const char *name, PyObject *a, PyObject *b) {
   PyObject *mod = PyImport_ImportModule("nestsmith.topi.broadcast");
   PyObject *r = mod ? PyObject_CallMethod(mod, "tensor_arith", "sOO", name, a, b) : NULL;
@@ -157,7 +159,7 @@ static PyObject *tensor_get(PyObject *o, void *what) {
   case TG_SHAPE: return shape_of(t);
   case TG_DTYPE: return py_dtype_str(x->type);
   case TG_NAME: return PyUnicode_FromString(op_of(t)->name);
-  case TG_OP: return operation_new(op_of(t));
+  case TG_OP: return py_operation_of(t);
   case TG_NDIM: return PyLong_FromLong(x->rank);
   default: return PyLong_FromLong(x->out);
   }
@@ -200,11 +202,6 @@ static PyObject *axes_of(int n, const TeAxis *axis, int kind) {
   for (int i = 0; l && i < n; i++) py_put(&l, i, py_iter_new(axis[i].var, axis[i].min, axis[i].extent, kind, NULL));
   return l;
 }
-static PyObject *tensors_list(int n, const TensorId *t) {
-  PyObject *l = PyList_New(n);
-  for (int i = 0; l && i < n; i++) py_put(&l, i, py_tensor_new(t[i]));
-  return l;
-}
 /* A nested tuple as JSON and back; texts are the engine's. */
 static PyObject *json_call(const char *name, PyObject *arg) {
   PyObject *mod = PyImport_ImportModule("json"), *fn = mod ? PyObject_GetAttrString(mod, name) : NULL;
@@ -231,7 +228,7 @@ static PyObject *attr_value(const TeAttr *a) {
   case TA_INT: return PyLong_FromLongLong(a->i);
   case TA_FLOAT: return PyFloat_FromDouble(a->f);
   case TA_STR: return PyUnicode_FromString(a->s);
-  case TA_TENSORS: return tensors_list(a->n, a->tensors);
+  case TA_TENSORS: return py_list(FIELD_TENSOR, a->n, a->tensors);
   default: break;
   }
   return py_list(FIELD_TEXT, a->n, a->strs);
@@ -258,7 +255,7 @@ static PyObject *op_get(PyObject *o, void *what) {
   case OG_REDUCE:
     if (!p->reduce_axis) p->reduce_axis = axes_of(op->n_red, op->red, IV_REDUCE);
     return Py_XNewRef(p->reduce_axis);
-  case OG_INPUTS: return tensors_list(op->n_in, op->in);
+  case OG_INPUTS: return py_list(FIELD_TENSOR, op->n_in, op->in);
   case OG_ATTRS: return attrs_of(op);
   case OG_COUNT: return PyLong_FromLong(op->n_out);
   case OG_SHAPE: return shape_of(op->out[0]);
@@ -266,9 +263,7 @@ static PyObject *op_get(PyObject *o, void *what) {
   default: break;
   }
   if (op->kind == TE_PLACEHOLDER) return PyErr_Format(PyExc_AttributeError, "placeholder '%s' has no body", op->name);
-  PyObject *l = PyList_New(op->n_out);
-  for (int i = 0; l && i < op->n_out; i++) py_put(&l, i, py_expr_new(op->body[i]));
-  return l;
+  return py_list(FIELD_EXPR, op->n_out, op->body);
 }
 static PyObject *op_output(PyObject *o, PyObject *k) {
   const TeOp *op = ((PyOperation *)o)->op;
@@ -408,11 +403,7 @@ static PyObject *fn_compute(PyObject *Py_UNUSED(m), PyObject *args) {
   }
   while (ok && PyDict_Next(attrs, &pos, &key, &val)) ok = read_attr(key, val, &x.attr[x.n_attr++], keep);
   x.body = b, x.n_body = (int)n;
-  if (ok && py_guard(py_session(), do_compute, &x)) {
-    r = PyTuple_New(x.out->n_out);
-    for (int i = 0; r && i < x.out->n_out; i++) PyTuple_SET_ITEM(r, i, py_tensor_new(x.out->out[i]));
-    r = py_filled(r);
-  }
+  if (ok && py_guard(py_session(), do_compute, &x)) r = py_tuple(FIELD_TENSOR, x.out->n_out, x.out->out);
   PyMem_Free(x.axis);
   PyMem_Free(x.attr);
   PyMem_Free(b);

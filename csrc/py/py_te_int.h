@@ -48,11 +48,11 @@ int py_init_expr(PyObject *m);
 int py_init_scope(PyObject *m);
 int py_init_dag(PyObject *m);
 PyObject *py_iter_new(VarId var, ExprId min, ExprId extent, int kind, PyObject *tag); /* tag may be NULL */
+PyObject *py_operation_of(TensorId t);
 PyObject *py_dim_new(ExprId e);         /* an extent: int (IntImm) if constant, else an expression */
 bool py_dtype(PyObject *o, DType *out); /* "float32"; false with exception set */
 PyObject *py_dtype_str(DType t);
 PyObject *py_tensor_arith(const char *name, PyObject *a, PyObject *b); /* whole-tensor arithmetic, done by topi */
-PyObject *py_expr_text(ExprId e);
 ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what); /* PyMem_Malloc'ed; NULL with exception set */
 
 /* One call into the engine's builders: arguments and result. */

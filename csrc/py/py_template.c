@@ -459,10 +459,8 @@ static PyObject *f_operations(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *list;
   if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
   Operations x = {.n = (int)PyList_GET_SIZE(list)};
-  if (!(x.t = py_calloc(x.n + 1, sizeof *x.t))) return NULL;
-  bool ok = true;
-  for (int i = 0; ok && i < x.n; i++) ok = (x.t[i] = py_tensor_id(PyList_GET_ITEM(list, i))) != 0;
-  ok = ok && py_guard(py_session(), do_operations, &x);
+  x.t = py_array(FIELD_TENSOR, list);
+  bool ok = x.t && py_guard(py_session(), do_operations, &x);
   PyMem_Free(x.t);
   if (!ok) return NULL;
   return x.why ? PyErr_Format(PyExc_ValueError, "%s", x.why) : PyFloat_FromDouble(x.out);

@@ -341,48 +341,41 @@ static PyObject *m_incumbent(PyObject *o, PyObject *args) {
   session_incumbent(s, task, seconds);
   Py_RETURN_NONE;
 }
+#define SECONDS(member) FIELD(PipeStats, member, FIELD_DOUBLE, 0, 0, NULL)
+#define COUNT(member) FIELD(PipeStats, member, FIELD_I32, 0, 0, NULL)
+static const PyField STATS[] = {SECONDS(elapsed),
+                                SECONDS(compile_s),
+                                SECONDS(run_s),
+                                SECONDS(late_elapsed),
+                                SECONDS(late_run_s),
+                                SECONDS(canary),
+                                SECONDS(canary_spread),
+                                SECONDS(waited_s),
+                                SECONDS(longest_recovery),
+                                COUNT(lanes),
+                                COUNT(compiled),
+                                COUNT(cached),
+                                COUNT(ran),
+                                COUNT(full),
+                                COUNT(devices),
+                                COUNT(cut),
+                                COUNT(audited),
+                                COUNT(wrong_cuts),
+                                COUNT(finals),
+                                COUNT(finalists),
+                                COUNT(finals_again),
+                                COUNT(checks),
+                                COUNT(disturbed),
+                                COUNT(shifts),
+                                COUNT(redone),
+                                COUNT(deaths),
+                                COUNT(spares),
+                                FIELDS_END};
 static PyObject *m_stats(PyObject *o, PyObject *Py_UNUSED(u)) {
   Session *s = open_session(o);
   if (!s) return NULL;
   PipeStats t = session_stats(s);
-  const struct {
-    const char *name;
-    double real;
-    int number;
-  } ROWS[] = {{"elapsed", t.elapsed, -1},
-              {"compile_s", t.compile_s, -1},
-              {"run_s", t.run_s, -1},
-              {"late_elapsed", t.late_elapsed, -1},
-              {"late_run_s", t.late_run_s, -1},
-              {"canary", t.canary, -1},
-              {"canary_spread", t.canary_spread, -1},
-              {"waited_s", t.waited_s, -1},
-              {"longest_recovery", t.longest_recovery, -1},
-              {"lanes", 0, t.lanes},
-              {"compiled", 0, t.compiled},
-              {"cached", 0, t.cached},
-              {"ran", 0, t.ran},
-              {"full", 0, t.full},
-              {"devices", 0, t.devices},
-              {"cut", 0, t.cut},
-              {"audited", 0, t.audited},
-              {"wrong_cuts", 0, t.wrong_cuts},
-              {"finals", 0, t.finals},
-              {"finalists", 0, t.finalists},
-              {"finals_again", 0, t.finals_again},
-              {"checks", 0, t.checks},
-              {"disturbed", 0, t.disturbed},
-              {"shifts", 0, t.shifts},
-              {"redone", 0, t.redone},
-              {"deaths", 0, t.deaths},
-              {"spares", 0, t.spares}};
-  PyObject *d = PyDict_New();
-  for (int i = 0; d && i < NS_COUNT(ROWS); i++) {
-    PyObject *v = ROWS[i].number < 0 ? PyFloat_FromDouble(ROWS[i].real) : PyLong_FromLong(ROWS[i].number);
-    if (!v || PyDict_SetItemString(d, ROWS[i].name, v) < 0) Py_CLEAR(d);
-    Py_XDECREF(v);
-  }
-  return d;
+  return py_fields_dict(STATS, &t);
 }
 static PyObject *m_notice(PyObject *o, PyObject *Py_UNUSED(u)) {
   Session *s = open_session(o);

@@ -12,7 +12,8 @@ static bool is_zero(const IrCtx *c, ExprId e) { return !e || ex_is_int(c, e, 0);
 
 static ExprId plus_min(IrCtx *c, ExprId e, ExprId min) { return is_zero(c, min) ? e : ex_add(c, e, min); }
 
-ExprId axis_row(IrCtx *c, const Axis *inner) {
+/* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
+static ExprId axis_row(IrCtx *c, const Axis *inner) {
   return ex_is_int(c, inner->extent, 0) ? ex_int(c, ir_type(c, inner->extent), 1) : inner->extent;
 }
 

@@ -44,7 +44,6 @@ void do_pd(State *s, const Step *p);
 void do_mm(State *s, const Step *p); /* matrix.c */
 void bind_thread(State *s, Axis *x, Annotation kind, VarId thread); /* thread 0: a new one */
 char *expr_store(State *s, int stage, ExprId e, int32_t *n, int64_t **places); /* text and places of an expression's step */
-ExprId expr_restore(State *s, const Step *p);
 /* Order of all loops in which those of the listed axes take, as listed, the places that they hold now. */
 int64_t *loops_in_place(State *s, int stage, int n, const int64_t *axes);
 

@@ -8,7 +8,8 @@
 #include "schedule/lin.h"
 #include <string.h>
 
-ExprId ex_index(IrCtx *c, int64_t v) { return ex_int(c, v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64, v); }
+/* literal: int32 where it fits, else int64 */
+static ExprId ex_index(IrCtx *c, int64_t v) { return ex_int(c, v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64, v); }
 
 void lin_init(LinCtx *L, IrCtx *c) {
   memset(L, 0, sizeof(*L));

@@ -50,5 +50,4 @@ Lin lin_max(LinCtx *L, Lin a, Lin b);
 bool lin_eq(Lin a, Lin b);
 bool lin_le(LinCtx *L, Lin a, Lin b); /* provably a <= b */
 Bound lin_bound(LinCtx *L, Lin a);
-ExprId ex_index(IrCtx *c, int64_t v); /* literal: int32 where it fits, else int64 */
 #endif

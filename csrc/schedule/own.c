@@ -94,7 +94,7 @@ static TensorId tensor_named(void *arg, const char *name) {
   return 0;
 }
 
-ExprId expr_restore(State *s, const Step *p) {
+static ExprId expr_restore(State *s, const Step *p) {
   Names x = {.s = s, .p = p};
   err_check(S_ERR(s), p->n % 2 == 0, "the places of variables are pairs, not %d numbers", p->n);
   for (int i = 0; i < p->n; i += 2) {

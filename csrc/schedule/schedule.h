@@ -159,8 +159,6 @@ void stage_climb(IrCtx *c, const Stage *st, ExprId *val, AxisExtent extent, void
 /* The other way, for sets: each axis gets the bits of the axes that it is made of. mark has one per axis: those of the root
  * axes are given, the others 0. */
 void stage_spread(const Stage *st, uint64_t *mark);
-/* what an index is divided by to take a fused or split axis apart: the inner extent; 1 if it is 0 */
-ExprId axis_row(IrCtx *c, const Axis *inner);
 
 /* ---- text (text.c) ---- */
 char *state_text(const State *s, bool hide_trivial);               /* 02 §1.6 */

@@ -178,7 +178,7 @@ static void derive(void *arg) {
   x->p->sketches = sketch_derive(&env, x->ctx, x->p->arena);
   x->p->has_sketches = true;
 }
-void pol_need_sketches(Policy *p) {
+static void pol_need_sketches(Policy *p) {
   if (p->has_sketches) return;
   Sketching x = {p, ir_clone(p->task->ctx, &p->err)};
   double t0 = clock_now();

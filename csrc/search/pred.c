@@ -183,7 +183,7 @@ Step *sp_steps_copy(Arena *a, int n, const Step *s, bool lists) {
   return out;
 }
 
-StateList sp_list_new(Arena *a, int cap) {
+static StateList sp_list_new(Arena *a, int cap) {
   StateList l = {0};
   l.step = arena_array(a, Step *, cap);
   l.n_step = arena_array(a, int, cap);

@@ -37,7 +37,6 @@ int sp_final_stage(int n, const Step *steps, int from, int stage); /* id after t
 
 /* ---- step lists ---- */
 Step *sp_steps_copy(Arena *a, int n, const Step *s, bool lists); /* lists: also the integer lists and texts */
-StateList sp_list_new(Arena *a, int cap);
 void sp_list_add(Arena *a, StateList *l, int *cap, int n, const Step *s, double score);
 
 /* ---- sketches (sketch.c) ---- */

@@ -12,7 +12,7 @@
 
 /* ---- index patterns ---- */
 
-bool te_match_shift(const IrCtx *c, VarId v, ExprId e) {
+static bool te_match_shift(const IrCtx *c, VarId v, ExprId e) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_VAR) return n->sym == v;
   if (n->kind != IR_ADD && n->kind != IR_SUB) return false;

@@ -90,7 +90,6 @@ int te_consumers(const TeDag *d, int op,
 int te_producers(const TeDag *d, int op, int *out);    /* direct, in reading order */
 int te_common_outer(const TeDag *d, int from, int to); /* over all paths */
 bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to);
-bool te_match_shift(const IrCtx *c, VarId v, ExprId e); /* v, v+c, c+v, v-c */
 
 /* Raises for reads that certainly leave their tensor (reads.c). Operations in stage order. */
 void te_check_reads(IrCtx *c, int n_ops, TeOp *const *ops, const bool *is_output);

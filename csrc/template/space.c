@@ -106,7 +106,7 @@ void space_filter(Space *s, SpaceFilter f) {
   s->filter = f;
   forget(s);
 }
-bool space_filtered(const Space *s) { return s->filter.allows != NULL; }
+static bool space_filtered(const Space *s) { return s->filter.allows != NULL; }
 
 /* Room for the answer about an index; the bit of it. */
 static Page *page_of(Space *s, int64_t index) {
