@@ -112,6 +112,10 @@ void py_put(PyObject **seq, Py_ssize_t i, PyObject *item) {
     PyTuple_SET_ITEM(*seq, i, item);
 }
 
+void py_drop(int n, void *const *o) {
+  for (int i = 0; i < n; i++) Py_XDECREF((PyObject *)o[i]);
+}
+
 void py_free_object(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
   t->tp_free(o);

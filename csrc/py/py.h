@@ -57,6 +57,9 @@ PyObject *py_text(const char *s); /* of a message: it may hold foreign bytes, or
 PyObject *py_filled(PyObject *seq);
 /* Item i of a list or tuple that is being made, taken over; NULL (with the exception set) drops *seq, which ends the loop. */
 void py_put(PyObject **seq, Py_ssize_t i, PyObject *item);
+/* Gives back references, or NULL, of objects of any kind. */
+void py_drop(int n, void *const *o);
+#define PY_DROP(...) py_drop(NS_COUNT(((void *const[]){__VA_ARGS__})), (void *const[]){__VA_ARGS__})
 void py_free_object(PyObject *o); /* the end of a dealloc slot */
 static inline PyObject *py_none(bool ok) { return ok ? Py_NewRef(Py_None) : NULL; } /* what a method without a result returns */
 void *py_calloc(Py_ssize_t n, size_t size); /* PyMem_Free frees it; NULL with MemoryError set */

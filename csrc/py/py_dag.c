@@ -100,14 +100,11 @@ static PyObject *dag_str(PyObject *o) {
     if (len <= MAX_LINE) continue;
     PyObject *head = PyUnicode_Substring(line, 0, HALF_LINE), *tail = PyUnicode_Substring(line, len - HALF_LINE, len);
     PyObject *cut = head && tail ? py_text_objects("%U ..(OMITTED).. %U", head, tail) : NULL;
-    Py_XDECREF(head);
-    Py_XDECREF(tail);
+    PY_DROP(head, tail);
     ok = cut && PyList_SetItem(lines, i, cut) == 0;
   }
   if (ok) r = PyUnicode_Join(nl, lines);
-  Py_XDECREF(full);
-  Py_XDECREF(nl);
-  Py_XDECREF(lines);
+  PY_DROP(full, nl, lines);
   return r;
 }
 
@@ -124,8 +121,7 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
       if (d->edge[k].consumer != i) continue;
       PyObject *key = PyLong_FromLong(d->edge[k].producer), *val = PyLong_FromLong(d->edge[k].common_outer);
       if (!key || !val || PyDict_SetItem(outer, key, val) < 0) Py_CLEAR(outer);
-      Py_XDECREF(key);
-      Py_XDECREF(val);
+      PY_DROP(key, val);
     }
     py_put(&l, i,
            outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", d->op[i]->name, "kind",

@@ -170,8 +170,7 @@ static bool numpy_type(PyObject *o, DType *t) {
     ok = text && dtype_parse(text, t);
     Py_XDECREF(s);
   }
-  Py_XDECREF(d);
-  Py_XDECREF(nd);
+  PY_DROP(d, nd);
   py_clear();
   return ok;
 }
@@ -504,8 +503,7 @@ static PyObject *iter_repr(PyObject *o) {
   if (lo && ext)
     r = v->tag == Py_None ? py_text_objects("iter_var(%s, range(min=%U, ext=%U))", name, lo, ext)
                           : py_text_objects("iter_var(%s, range(min=%U, ext=%U), %S)", name, lo, ext, v->tag);
-  Py_XDECREF(lo);
-  Py_XDECREF(ext);
+  PY_DROP(lo, ext);
   return r;
 }
 

@@ -98,9 +98,7 @@ static void exec_dealloc(PyObject *self) {
     PyErr_Restore(type, value, tb);
   }
   py_arena_free(o->arena);
-  Py_XDECREF(o->modules);
-  Py_XDECREF(o->bound);
-  Py_XDECREF(o->dev);
+  PY_DROP(o->modules, o->bound, o->dev);
   py_free_object(self);
 }
 

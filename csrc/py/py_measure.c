@@ -361,10 +361,7 @@ static void tell_holder(const char *holder) {
   if (log && who)
     r = PyObject_CallMethod(log, "warning", "sO", "The device is used by another tuner, %s: taking turns with it.",
                             who);
-  Py_XDECREF(r);
-  Py_XDECREF(who);
-  Py_XDECREF(log);
-  Py_XDECREF(logging);
+  PY_DROP(r, who, log, logging);
   py_clear();
   PyGILState_Release(g);
 }

@@ -216,9 +216,7 @@ static PyObject *forest_train_template_py(PyObject *type, PyObject *args, PyObje
   PyObject *task = first ? PyArray_ZEROS(1, &n, NPY_INT32, 0) : NULL;
   for (npy_intp i = 0; task && i <= n; i++) ((int32_t *)PyArray_DATA((PyArrayObject *)first))[i] = (int32_t)i;
   if (task) out = train_new(type, &c, do_train, rows, first, task, cost);
-  Py_XDECREF(first);
-  Py_XDECREF(task);
-  Py_XDECREF(at);
+  PY_DROP(first, task, at);
   return out;
 }
 
@@ -472,8 +470,7 @@ static PyObject *recall_py(PyObject *Py_UNUSED(m), PyObject *args) {
       out = PyFloat_FromDouble(c.out);
   }
   arena_free(c.s.a);
-  Py_XDECREF(c.label);
-  Py_XDECREF(c.score);
+  PY_DROP(c.label, c.score);
   return out;
 }
 
@@ -572,8 +569,7 @@ static PyObject *batch_result(const StateRows *at, npy_intp n) {
   for (npy_intp i = 0; i < n; i++) dim[0] += at[i].n;
   PyObject *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32), *first = PyArray_SimpleNew(1, &n1, NPY_INT32);
   if (!rows || !first) {
-    Py_XDECREF(rows);
-    Py_XDECREF(first);
+    PY_DROP(rows, first);
     return NULL;
   }
   float *to = PyArray_DATA((PyArrayObject *)rows);

@@ -135,9 +135,7 @@ static PyObject *f_genetic(PyObject *Py_UNUSED(m), PyObject *args) {
     }
   }
   arena_free(x.a);
-  Py_XDECREF(x.parent);
-  Py_XDECREF(x.score);
-  Py_XDECREF(x.visited);
+  PY_DROP(x.parent, x.score, x.visited);
   return out;
 }
 
@@ -164,8 +162,7 @@ static void predict(void *self, Err *e, int n, const int64_t *index, double *sco
   const Anneal *x = self;
   PyObject *at = array_of(NPY_INT64, n, index), *r = at ? PyObject_CallOneArg(x->predict, at) : NULL;
   bool ok = read_scores(r, n, score);
-  Py_XDECREF(at);
-  Py_XDECREF(r);
+  PY_DROP(at, r);
   if (ok) return;
   py_space_failed(x->p);
   err_raise(e, NS_ERR_RUNTIME, "the model failed");
@@ -201,8 +198,7 @@ static PyObject *f_anneal(PyObject *Py_UNUSED(m), PyObject *args) {
                                      array_of(NPY_INT64, length(x.start), x.point));
   }
   arena_free(x.a);
-  Py_XDECREF(x.start);
-  Py_XDECREF(x.exclude);
+  PY_DROP(x.start, x.exclude);
   return out;
 }
 
@@ -239,8 +235,7 @@ static PyObject *f_pick(PyObject *Py_UNUSED(m), PyObject *args) {
     }
   }
   arena_free(x.a);
-  Py_XDECREF(x.at);
-  Py_XDECREF(x.score);
+  PY_DROP(x.at, x.score);
   return out;
 }
 

@@ -19,8 +19,7 @@ typedef struct {
 
 static void call_close(Call *c) {
   py_arena_free(c->s.a);
-  Py_XDECREF(c->programs);
-  Py_XDECREF(c->inputs);
+  PY_DROP(c->programs, c->inputs);
   if (c->v.obj) PyBuffer_Release(&c->v);
 }
 
@@ -123,8 +122,7 @@ static PyObject *described(const Container *c) {
   }
   if (ok)
     return Py_BuildValue("sssNNN", c->name, c->target, c->graph, py_bytes(c->params, c->n_params), programs, inputs);
-  Py_XDECREF(programs);
-  Py_XDECREF(inputs);
+  PY_DROP(programs, inputs);
   return NULL;
 }
 

@@ -43,8 +43,7 @@ static double call_objective(void *self, int n, const double *seconds) {
   PyRounds *p = self;
   PyObject *list = py_list(FIELD_DOUBLE, n, seconds), *v = list ? PyObject_CallOneArg(p->objective, list) : NULL;
   double d = v ? PyFloat_AsDouble(v) : -1;
-  Py_XDECREF(v);
-  Py_XDECREF(list);
+  PY_DROP(v, list);
   if (PyErr_Occurred()) err_raise(&p->err, NS_ERR_VALUE, "the objective failed");
   return d;
 }

@@ -48,6 +48,10 @@ static bool leaf_of_axis(Call *x, PyObject *iv) {
   return run(do_find, x);
 }
 
+/* Converters for O&: an axis of the stage that was read before, into leaf; an expression, or None for none. */
+static int to_leaf(PyObject *iv, void *call) { return leaf_of_axis(call, iv); }
+static int to_expr(PyObject *o, void *id) { return o == Py_None || (*(ExprId *)id = py_expr_id(o)) != 0; }
+
 static PyObject *leaf_obj(Call *x, int leaf) {
   const Stage *st = &x->s->stage.at[x->stage];
   return run(do_handles, x) ? axis_obj(&st->axes.at[st->leaf.at[leaf]]) : NULL;
@@ -279,12 +283,10 @@ static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
 
 ERR_BODY(do_split, Call *x, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
 static PyObject *m_split(PyObject *o, PyObject *args) {
-  PyObject *iv, *factor, *nparts;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOOO", &x.stage, &iv, &factor, &nparts) || !leaf_of_axis(&x, iv)) return NULL;
-  if (factor != Py_None && !(x.a = py_expr_id(factor))) return NULL;
-  if (nparts != Py_None && !(x.b = py_expr_id(nparts))) return NULL;
-  return run(do_split, &x) ? Py_BuildValue("(NN)", leaf_obj(&x, x.leaf), leaf_obj(&x, x.leaf + 1)) : NULL;
+  if (!PyArg_ParseTuple(args, "iO&O&O&", &x.stage, to_leaf, &x, to_expr, &x.a, to_expr, &x.b) || !run(do_split, &x))
+    return NULL;
+  return Py_BuildValue("(NN)", leaf_obj(&x, x.leaf), leaf_obj(&x, x.leaf + 1));
 }
 
 ERR_BODY(do_fuse, Call *x, hand_fuse(x->s, x->stage, x->leaf))
@@ -345,18 +347,15 @@ static PyObject *m_bind(PyObject *o, PyObject *args) {
 
 ERR_BODY(do_annotate, Call *x, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
 static PyObject *m_annotate(PyObject *o, PyObject *args) {
-  PyObject *iv;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.kind) || !leaf_of_axis(&x, iv)) return NULL;
-  return py_none(run(do_annotate, &x));
+  return py_none(PyArg_ParseTuple(args, "iO&i", &x.stage, to_leaf, &x, &x.kind) && run(do_annotate, &x));
 }
 
 ERR_BODY(do_pragma, Call *x, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
 static PyObject *m_pragma(PyObject *o, PyObject *args) {
-  PyObject *iv;
-  long long v;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOsL", &x.stage, &iv, &x.text, &v) || !leaf_of_axis(&x, iv)) return NULL;
+  long long v;
+  if (!PyArg_ParseTuple(args, "iO&sL", &x.stage, to_leaf, &x, &x.text, &v)) return NULL;
   x.value = v;
   return py_none(run(do_pragma, &x));
 }
@@ -453,16 +452,13 @@ static PyObject *m_cache_read(PyObject *o, PyObject *args) {
 ERR_BODY(do_cache_write, Call *x, x->out = hand_cache_write(x->s, x->stage, x->text))
 static PyObject *m_cache_write(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "is", &x.stage, &x.text)) return NULL;
-  return run(do_cache_write, &x) ? outputs_of(&x) : NULL;
+  return PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_cache_write, &x) ? outputs_of(&x) : NULL;
 }
 
 ERR_BODY(do_rfactor, Call *x, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n))
 static PyObject *m_rfactor(PyObject *o, PyObject *args) {
-  PyObject *iv;
   Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOi", &x.stage, &iv, &x.n) || !leaf_of_axis(&x, iv)) return NULL;
-  return run(do_rfactor, &x) ? outputs_of(&x) : NULL;
+  return PyArg_ParseTuple(args, "iO&i", &x.stage, to_leaf, &x, &x.n) && run(do_rfactor, &x) ? outputs_of(&x) : NULL;
 }
 
 static PyObject *sched_len(PyObject *o, void *Py_UNUSED(u)) { return PyLong_FromLong(state_of(o)->stage.len); }

@@ -92,10 +92,7 @@ static NS_NORETURN void raise_python(PyPolicy *p, Arena *a, PyGILState_STATE g, 
   const char *msg = text ? PyUnicode_AsUTF8(text) : NULL;
   char *copy = arena_printf(a, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "error", msg ? msg : "");
   bool stop = type && PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt);
-  Py_XDECREF(text);
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(trace);
+  PY_DROP(text, type, value, trace);
   PyErr_Clear();
   PyGILState_Release(g);
   err_raise(arena_err(a), stop ? NS_ERR_INTERRUPT : NS_ERR_RUNTIME, "%s", copy);
@@ -188,9 +185,7 @@ static void python_score(void *self, const Target *t, int n, State *const *s, do
     PyObject *v = seq && i < PySequence_Fast_GET_SIZE(seq) ? PySequence_Fast_GET_ITEM(seq, i) : NULL;
     out[i] = v ? PyFloat_AsDouble(v) : -INFINITY;
   }
-  Py_XDECREF(seq);
-  Py_XDECREF(r);
-  Py_XDECREF(list);
+  PY_DROP(seq, r, list);
   if (n > 0 && PyErr_Occurred()) raise_python(p, ir_arena(s[0]->ctx), g, "cost model");
   PyGILState_Release(g);
 }
@@ -465,8 +460,7 @@ static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   PyObject *keep =
       pair ? PyBytes_FromStringAndSize(NULL, sizeof(RuleRef)) : NULL; /* memory of the reference lives with the list */
   if (!keep || PyList_Append(p->rules, pair) < 0 || PyList_Append(p->rules, keep) < 0) {
-    Py_XDECREF(pair);
-    Py_XDECREF(keep);
+    PY_DROP(pair, keep);
     return NULL;
   }
   RuleRef *ref = (RuleRef *)(void *)PyBytes_AS_STRING(keep);

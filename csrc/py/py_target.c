@@ -51,8 +51,7 @@ bool py_hw(PyObject *o, HwParams *out) {
   for (int i = 0; ok && i < HW_FIELDS; i++)
     ok = PyDict_SetItemString(d, HW_NAME[i], PySequence_Fast_GET_ITEM(seq, i)) == 0;
   ok = ok && py_fields_set("hardware parameters", d, HW, out);
-  Py_XDECREF(d);
-  Py_XDECREF(seq);
+  PY_DROP(d, seq);
   return ok;
 }
 
@@ -161,8 +160,7 @@ static PyObject *target_compare(PyObject *a, PyObject *b, int op) {
   if (!PyObject_TypeCheck(b, PyTarget_Type)) Py_RETURN_NOTIMPLEMENTED;
   PyObject *x = target_key(a, NULL), *y = x ? target_key(b, NULL) : NULL,
            *r = y ? PyObject_RichCompare(x, y, op) : NULL;
-  Py_XDECREF(x);
-  Py_XDECREF(y);
+  PY_DROP(x, y);
   return r;
 }
 static PyObject *target_repr(PyObject *o) {
@@ -180,8 +178,7 @@ static PyObject *fn_target_from(PyObject *Py_UNUSED(m), PyObject *args) {
   for (int i = 0; ok && OPTIONS[i].name && i < PyTuple_GET_SIZE(options); i++)
     ok = PyDict_SetItemString(kw, OPTIONS[i].name, PyTuple_GET_ITEM(options, i)) == 0;
   PyObject *r = ok ? target_create(PyTarget_Type, two, kw) : NULL;
-  Py_XDECREF(two);
-  Py_XDECREF(kw);
+  PY_DROP(two, kw);
   return r;
 }
 static PyObject *target_reduce(PyObject *o, PyObject *unused) {

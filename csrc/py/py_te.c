@@ -126,8 +126,7 @@ static PyObject *slice_subscript(PyObject *o, PyObject *k) {
   PyObject *more = as_index(k);
   PyObject *index = more ? PySequence_Concat(s->index, more) : NULL;
   PyObject *r = index ? tensor_at(s->id, index) : NULL;
-  Py_XDECREF(more);
-  Py_XDECREF(index);
+  PY_DROP(more, index);
   return r;
 }
 static PyObject *slice_binary(PyObject *a, PyObject *b) {
@@ -170,8 +169,7 @@ static PyObject *tensor_repr(PyObject *o) {
   PyObject *r = shape && type
                     ? py_text_objects("Tensor(%s, shape=%S, dtype=%U)", ir_tensor(SES, t->id)->name, shape, type)
                     : NULL;
-  Py_XDECREF(shape);
-  Py_XDECREF(type);
+  PY_DROP(shape, type);
   return r;
 }
 static PyObject *tensor_compare(PyObject *a, PyObject *b, int op) {
@@ -206,8 +204,7 @@ static PyObject *axes_of(int n, const TeAxis *axis, int kind) {
 static PyObject *json_call(const char *name, PyObject *arg) {
   PyObject *mod = PyImport_ImportModule("json"), *fn = mod ? PyObject_GetAttrString(mod, name) : NULL;
   PyObject *r = fn ? PyObject_CallOneArg(fn, arg) : NULL;
-  Py_XDECREF(fn);
-  Py_XDECREF(mod);
+  PY_DROP(fn, mod);
   return r;
 }
 static PyObject *as_tuples(PyObject *o) { /* takes it over */

@@ -27,8 +27,7 @@ void py_space_failed(PySpace *p) {
   PyErr_NormalizeException(&type, &value, &trace);
   if (value && trace) PyException_SetTraceback(value, trace);
   Py_XSETREF(p->failure, value);
-  Py_XDECREF(type);
-  Py_XDECREF(trace);
+  PY_DROP(type, trace);
 }
 
 /* ---- life ---- */
@@ -321,8 +320,7 @@ static bool ask_filter(void *self, Err *e, const int32_t *q) {
   PyGILState_STATE g = PyGILState_Ensure();
   PyObject *t = py_tuple(FIELD_I32, space_knobs(p->space), q), *r = t ? PyObject_CallOneArg(p->filter, t) : NULL;
   int yes = r ? PyObject_IsTrue(r) : -1;
-  Py_XDECREF(t);
-  Py_XDECREF(r);
+  PY_DROP(t, r);
   if (yes < 0) py_space_failed(p);
   PyGILState_Release(g);
   if (yes < 0) err_raise(e, NS_ERR_RUNTIME, "the filter of the configuration space failed");
