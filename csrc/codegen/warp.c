@@ -30,16 +30,20 @@ static const char *fragment_helper(Gen *g, int64_t n, bool turned) {
                    gen_helper_head(g), name, (long long)n, turned ? ".trans" : "", to, out));
 }
 
+/* The value that a TF32 unit multiplies, rounded, for the unit itself cuts off. */
+static const char *tf32_helper(Gen *g) {
+  return gen_helper(
+      g, "ns_to_tf32",
+      arena_printf(g->a,
+                   "%s unsigned int ns_to_tf32(unsigned int x) {\n  unsigned int r;\n"
+                   "  asm(\"cvt.rna.tf32.f32 %%0, %%1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n  return r;\n}\n",
+                   gen_helper_head(g)));
+}
+
 static const char *mma_helper(Gen *g, MmaType t) {
   static const char *const TYPE[] = {"f16", "bf16", "tf32"};
-  const char *name = arena_printf(g->a, "ns_mma_%s", TYPE[t]), *value = "", *head = gen_helper_head(g);
-  if (t == MMA_TF32) /* rounded, for the unit itself cuts off */
-    value = gen_helper(
-        g, "ns_to_tf32",
-        arena_printf(g->a,
-                     "%s unsigned int ns_to_tf32(unsigned int x) {\n  unsigned int r;\n"
-                     "  asm(\"cvt.rna.tf32.f32 %%0, %%1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n  return r;\n}\n",
-                     head));
+  const char *name = arena_printf(g->a, "ns_mma_%s", TYPE[t]);
+  const char *value = t == MMA_TF32 ? tf32_helper(g) : "", *head = gen_helper_head(g);
   return gen_helper(
       g, name,
       arena_printf(g->a,
@@ -50,6 +54,26 @@ static const char *mma_helper(Gen *g, MmaType t) {
                    "               \"r\"(%s(a[0])), \"r\"(%s(a[1])), \"r\"(%s(a[2])), \"r\"(%s(a[3])), "
                    "\"r\"(%s(b[0])), \"r\"(%s(b[1])));\n}\n",
                    head, name, t == MMA_TF32 ? 8 : 16, TYPE[t], TYPE[t], value, value, value, value, value, value));
+}
+
+/* Three products of TF32, small ones first. They are added to the sum by an addition that rounds: the units cut off, which
+ * long sums would feel. */
+static const char *mma3_helper(Gen *g) {
+  const char *mma = mma_helper(g, MMA_TF32);
+  return gen_helper(
+      g, "ns_mma_tf32x3",
+      arena_printf(g->a,
+                   "%s unsigned int ns_tf32_rest(unsigned int x) {\n"
+                   "  float r = __uint_as_float(x) - __uint_as_float(ns_to_tf32(x));\n"
+                   "  return __float_as_uint(r == r ? r : 0.0f); /* infinity minus infinity */\n}\n"
+                   "%s void ns_mma_tf32x3(float *c, const unsigned int *a, const unsigned int *b) {\n"
+                   "  const unsigned int low_a[4] = {ns_tf32_rest(a[0]), ns_tf32_rest(a[1]), ns_tf32_rest(a[2]), "
+                   "ns_tf32_rest(a[3])};\n"
+                   "  const unsigned int low_b[2] = {ns_tf32_rest(b[0]), ns_tf32_rest(b[1])};\n"
+                   "  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};\n"
+                   "  %s(sum, low_a, b);\n  %s(sum, a, low_b);\n  %s(sum, a, b);\n"
+                   "  for (int i = 0; i < 4; i++) c[i] += sum[i];\n}\n",
+                   gen_helper_head(g), gen_helper_head(g), mma, mma, mma));
 }
 
 static void address(Gen *g, ExprId load) {
@@ -80,7 +104,8 @@ static void fragment(Gen *g, ExprId e) {
 }
 
 static void mma(Gen *g, ExprId e) {
-  sb_printf(g->o, "%s(", mma_helper(g, (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product")));
+  MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
+  sb_printf(g->o, "%s(", type == MMA_TF32X3 ? mma3_helper(g) : mma_helper(g, type));
   for (int i = 1; i < 4; i++) {
     if (i > 1) sb_puts(g->o, ", ");
     address(g, ir_kid(g->c, e, i));

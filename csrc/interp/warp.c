@@ -178,18 +178,29 @@ static double to_tf32(double x) {
 }
 
 typedef struct {
-  double v[16][16];
+  double v[16][16], low[16][16]; /* low: what is left of v, of products in three terms */
   bool bad[16][16];
 } Tile;
-static void set(Tile *t, int row, int col, Val v, bool tf32) {
+static void set(Tile *t, int row, int col, Val v, MmaType type) {
+  bool tf32 = type == MMA_TF32 || type == MMA_TF32X3;
   t->v[row][col] = tf32 ? to_tf32(v.u.f) : v.u.f;
+  t->low[row][col] = type == MMA_TF32X3 && isfinite(v.u.f) ? to_tf32(v.u.f - t->v[row][col]) : 0;
   t->bad[row][col] = v.bad;
+}
+
+/* A dot product is exact up to its end here, where it is rounded to float32 and added; the units' own rounding in between is
+ * not documented. */
+static double dot(const Tile *a, const Tile *b, int row, int col, int depth, bool three) {
+  double sum = 0;
+  for (int i = 0; i < depth && three; i++) sum += a->low[row][i] * b->v[i][col] + a->v[row][i] * b->low[i][col];
+  for (int i = 0; i < depth; i++) sum += a->v[row][i] * b->v[i][col];
+  return sum;
 }
 
 static void multiply(Run *r, const ExprId *k, int first) {
   Tile *a = arena_new_of(r->a, Tile), *b = arena_new_of(r->a, Tile);
-  int64_t type = ev_int(r, k[0], "type of a product");
-  DType t = type == MMA_TF32 ? DT_F32 : type == MMA_F16 ? DT_F16 : dtype(DT_BFLOAT, 16);
+  MmaType type = (MmaType)ev_int(r, k[0], "type of a product");
+  DType t = type == MMA_TF32 || type == MMA_TF32X3 ? DT_F32 : type == MMA_F16 ? DT_F16 : dtype(DT_BFLOAT, 16);
   int per = 4 / dtype_bytes(t), depth = 8 * per;
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
@@ -197,11 +208,11 @@ static void multiply(Run *r, const ExprId *k, int first) {
     int g = l / 4, c = l % 4 * per;
     for (int q = 0; q < 4; q++) {
       Val reg = take(r, pa, q);
-      for (int i = 0; i < per; i++) set(a, g + q % 2 * 8, c + q / 2 * 4 * per + i, part(t, reg, i), per == 1);
+      for (int i = 0; i < per; i++) set(a, g + q % 2 * 8, c + q / 2 * 4 * per + i, part(t, reg, i), type);
     }
     for (int q = 0; q < 2; q++) {
       Val reg = take(r, pb, q);
-      for (int i = 0; i < per; i++) set(b, c + q * 4 * per + i, g, part(t, reg, i), per == 1);
+      for (int i = 0; i < per; i++) set(b, c + q * 4 * per + i, g, part(t, reg, i), type);
     }
   }
   for (int l = 0; l < WARP; l++) {
@@ -210,11 +221,9 @@ static void multiply(Run *r, const ExprId *k, int first) {
     for (int q = 0; q < 4; q++) {
       int row = l / 4 + q / 2 * 8, col = l % 4 * 2 + q % 2;
       Val v = take(r, pc, q);
-      for (int i = 0; i < depth; i++) {
-        v.u.f += a->v[row][i] * b->v[i][col];
-        v.bad |= a->bad[row][i] || b->bad[i][col];
-      }
-      v.u.f = (float)v.u.f;
+      for (int i = 0; i < depth; i++) v.bad |= a->bad[row][i] || b->bad[i][col];
+      double sum = dot(a, b, row, col, depth, type == MMA_TF32X3);
+      v.u.f = (float)(v.u.f + (type == MMA_TF32X3 ? (float)sum : sum));
       put(r, pc, q, v);
     }
   }

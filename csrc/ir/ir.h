@@ -76,7 +76,8 @@ typedef enum {
   IN_MMA,             /* MmaType, LOAD local c, a, b: c += a b, 16x8 by 32 bytes, spread over the lanes of a warp */
   IN_COUNT
 } Intrin;
-typedef enum { MMA_F16, MMA_BF16, MMA_TF32 } MmaType; /* of the factors; sums are float32 */
+/* Of the factors; sums are float32. TF32X3: hi = x as TF32, lo = x - hi as TF32; lo hi + hi lo + hi hi, added to c at once. */
+typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3 } MmaType;
 typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;
 typedef struct { const char *name; int arity; Effect effect; } IntrinInfo;
 const IntrinInfo *intrin_info(Intrin in);

@@ -373,7 +373,9 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
 }
 
 static Stmt *products(Mx *x, int set) {
-  MmaType type = x->bytes == 4 ? MMA_TF32 : x->v.type.code == DT_BFLOAT ? MMA_BF16 : MMA_F16;
+  MmaType type = x->bytes == 4                 ? x->t.terms == 3 ? MMA_TF32X3 : MMA_TF32
+                 : x->v.type.code == DT_BFLOAT ? MMA_BF16
+                                               : MMA_F16;
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
   ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4);
   ExprId args[] = {num(x, type), element(x, x->acc, at),

@@ -34,7 +34,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->threads = GPU_WARP * warps;
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type);
   k->local_elems = mi * ni * 4 + matrix_sets(t, v.type) * (mi * 4 + ni * 2);
-  k->ops = 2 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
+  k->ops = t->terms * 2 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
   k->matrix_tiles = tiles;
   k->matrix_share = 2 * (double)v.m.size * (double)v.n.size * (double)v.k.size * batch / k->ops;

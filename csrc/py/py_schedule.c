@@ -323,7 +323,7 @@ static PyMethodDef BASE_METHODS[] = {
     {"text", PY_KEYWORDS(state_text_py), "text(hide_trivial=True): the loops."},
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
     {"math", state_math_py, METH_NOARGS,
-     "math(): \"tf32\" if products of float32 are on tensor cores, else \"strict\"."},
+     "math(): \"tf32\" or \"float32x3\" if products of float32 are on tensor cores, else \"strict\"."},
     {"steps_text", state_steps_py, METH_NOARGS, "Same as steps()."},
     {"steps", state_steps_py, METH_NOARGS, "The steps as JSON text."},
     {"step_tuples", state_step_tuples, METH_NOARGS,

@@ -127,9 +127,9 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *dag, *target, *inputs = Py_None;
   int layout = 0, check = 1;
   Task x = {.s = open_session(o)};
-  if (!x.s || !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipOz",
-                                           PY_NAMES("dag", "target", "layout", "check", "inputs", "math"), PyDag_Type,
-                                           &dag, &target, &layout, &check, &inputs, &x.math))
+  if (!x.s ||
+      !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipOz", PY_NAMES("dag", "target", "layout", "check", "inputs", "math"),
+                                   PyDag_Type, &dag, &target, &layout, &check, &inputs, &x.math))
     return NULL;
   if (x.math && !compared(x.math))
     return PyErr_Format(PyExc_ValueError, "math is %s, which outputs are not compared as", x.math);

@@ -16,6 +16,12 @@ enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32, 
 enum { MAX_HELD = 208 }; /* registers of sums and of two sets of fragments: one set if these do not fit */
 enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
+MatrixTile matrix_tile(int n, const int64_t *x) {
+  return (MatrixTile){(int32_t)x[0], (int32_t)x[1], (int32_t)x[2],
+                      (int32_t)x[3], (int32_t)x[4], (int32_t)x[5],
+                      x[6] != 0,     (int32_t)x[7], n < MATRIX_FIELDS ? 1 : (int32_t)x[8]};
+}
+
 const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   int step = 32 / dtype_bytes(type); /* of k, by one instruction */
   if (t->block_m < 1 || t->block_n < 1 || t->block_k < 1 || t->warp_m < 1 || t->warp_n < 1)
@@ -29,6 +35,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->warp_m * t->warp_n / GPU_WARP > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
   if (t->block_m / t->warp_m * (t->block_n / t->warp_n) > MAX_WARPS) return "a block has at most 32 warps";
   if (t->split < 1 || t->split > MAX_SPLIT) return "1 to 64 blocks share a sum";
+  if (t->terms != 1 && (t->terms != 3 || step != 8))
+    return "a product of float32 is one of TF32 or the sum of 3, any other is one";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
   return NULL;
 }
@@ -49,7 +57,8 @@ int matrix_registers(const MatrixTile *t, DType type) {
 
 void do_mm(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
-  err_check(S_ERR(s), p->n == MATRIX_FIELDS, "MM has %d numbers, not %d", MATRIX_FIELDS, p->n);
+  err_check(S_ERR(s), p->n == MATRIX_FIELDS || p->n == MATRIX_FIELDS - 1, "MM has %d or %d numbers, not %d",
+            MATRIX_FIELDS - 1, MATRIX_FIELDS, p->n);
   st->matrix = NULL;
   if (p->list[0] == SIZE_OPEN) { /* a sketch */
     s->concrete = false;
@@ -58,9 +67,7 @@ void do_mm(State *s, const Step *p) {
   for (int i = 0; i < p->n; i++)
     err_check(S_ERR(s), p->list[i] >= 0 && p->list[i] <= MAX_BLOCK, "MM: %lld is not between 0 and %d",
               (long long)p->list[i], MAX_BLOCK);
-  const int64_t *x = p->list;
-  MatrixTile t = {(int32_t)x[0], (int32_t)x[1], (int32_t)x[2], (int32_t)x[3],
-                  (int32_t)x[4], (int32_t)x[5], x[6] != 0,     (int32_t)x[7]};
+  MatrixTile t = matrix_tile(p->n, p->list);
   const char *fault = matrix_tile_fault(&t, DT_F32); /* the weaker demand; lowering knows the type of the factors */
   err_check(S_ERR(s), !fault, "stage %d (%s) on tensor cores: %s", p->stage, st->op->name, fault);
   st->matrix = arena_copy(ir_arena(s->ctx), &t, sizeof t);
@@ -242,12 +249,14 @@ bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, Matr
 }
 
 const char *state_math(State *s) {
+  const char *mode = "strict";
   for (int i = 0; i < s->stage.len; i++) {
     MatrixView v;
     const char *why;
-    if (s->stage.at[i].matrix && matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why) &&
-        v.type.bits == 32)
-      return "tf32";
+    const MatrixTile *t = s->stage.at[i].matrix;
+    if (!t || !matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why) || v.type.bits < 32) continue;
+    if (t->terms == 1) return "tf32";
+    mode = "float32x3";
   }
-  return "strict";
+  return mode;
 }

@@ -43,8 +43,8 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
 /* How a kernel multiplies matrices on tensor cores (matrix.c): what a block and a warp compute, the slice of the sum that is in
  * shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
  * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; a second kernel adds up. */
-typedef struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; int32_t split; } MatrixTile;
-enum { MATRIX_FIELDS = 8 };
+typedef struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; int32_t split, terms; } MatrixTile;
+enum { MATRIX_FIELDS = 9 }; /* of a step; the last one may be missing: 1 */
 typedef struct {
   const TeOp *op; const TeOp *origin;    /* origin: argument identity of rewritten ops */
   ComputeAt at;
@@ -222,9 +222,11 @@ typedef struct {
 } MatrixView;
 /* false: it is no such product, *why says why not. body: state_inlined_bodies. The rows m are those of `transposed`'s choice. */
 bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why);
-/* The math mode that a schedule needs: "tf32" if products of float32 are on tensor cores, else "strict". */
+/* The math mode that a schedule needs: "tf32" if products of float32 are on tensor cores, "float32x3" if all of those have
+ * three terms, else "strict". */
 const char *state_math(State *s);
 /* Whether the machine can do such tiles; NULL, or why not. */
+MatrixTile matrix_tile(int n, const int64_t *numbers); /* of a step */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type);
 int matrix_registers(const MatrixTile *t, DType type); /* of a thread, about: sums, fragments, addresses */

@@ -85,10 +85,11 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
             par->eps_greedy, par->sample_init_use_measured_ratio);
   err_check(e, par->double_buffer_prob >= 0 && par->double_buffer_prob <= 1,
             "search parameters: double_buffer_prob %g must be a probability, from 0 to 1", par->double_buffer_prob);
-  err_check(
-      e, par->tensor_cores >= TENSOR_NEVER && par->tensor_cores <= TENSOR_TF32,
-      "search parameters: tensor_cores %d is neither 0 (never), 1 (for 16-bit floats) nor 2 (for float32 as TF32, too)",
-      par->tensor_cores);
+  err_check(e, par->tensor_cores >= TENSOR_NEVER && par->tensor_cores <= TENSOR_FLOAT32X3,
+            "search parameters: tensor_cores %d is neither 0 (never), 1 (for 16-bit floats), 2 (for float32 as TF32, "
+            "too) nor 3 (for float32 as three "
+            "products of TF32, too)",
+            par->tensor_cores);
   err_check(
       e, par->states_per_tiling_in_batch >= 0 && par->states_per_tiling >= 0,
       "search parameters: states_per_tiling_in_batch %d and states_per_tiling %d must not be negative (0: no limit)",

@@ -24,7 +24,7 @@
 
 /* Which products may be computed on tensor cores: none; those of 16-bit floats, which lose nothing by it; those of float32, too,
  * rounded to TF32. */
-enum { TENSOR_NEVER, TENSOR_HALF, TENSOR_TF32 };
+enum { TENSOR_NEVER, TENSOR_HALF, TENSOR_TF32, TENSOR_FLOAT32X3 };
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor;

@@ -56,10 +56,11 @@ bool tensor_sketch(const SketchEnv *env, State *s) {
     if (!sp_placeholder(s, i) && i != root && i != sum) state_compute_inline(s, i);
   if (sum != root) state_compute_at(s, sum, root, sp_loops(s, root) - 1);
   if (!view_of(s, root, &v) || asked_for(&v) < WORTH) return false;
-  if (v.type.bits == 32 && env->par->tensor_cores != TENSOR_TF32) return false;
+  if (v.type.bits == 32 && env->par->tensor_cores < TENSOR_TF32) return false;
   int64_t open[MATRIX_FIELDS];
-  for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
-  state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = MATRIX_FIELDS, .list = open});
+  bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3;
+  for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = i < MATRIX_FIELDS - 1 ? SIZE_OPEN : 3;
+  state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = MATRIX_FIELDS - !three, .list = open});
   return true;
 }
 
@@ -73,16 +74,11 @@ TensorPlan *tensor_plan(Arena *a, State *sketch) {
   int at = tensor_step(sketch->step.len, sketch->step.at);
   MatrixView v;
   if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
-  TensorPlan p = {v.m.size, v.n.size, v.k.size, v.batch.size, v.type};
+  TensorPlan p = {v.m.size, v.n.size, v.k.size, v.batch.size, v.type, sketch->step.at[at].n == MATRIX_FIELDS ? 3 : 1};
   return arena_copy(a, &p, sizeof p);
 }
 
 /* ---- numbers that the device takes ---- */
-
-static MatrixTile tile_of(const int64_t *x) {
-  return (MatrixTile){(int32_t)x[0], (int32_t)x[1], (int32_t)x[2], (int32_t)x[3],
-                      (int32_t)x[4], (int32_t)x[5], x[6] != 0,     (int32_t)x[7]};
-}
 
 static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64_t *cols) {
   *rows = x[6] ? p->n : p->m, *cols = x[6] ? p->m : p->n;
@@ -90,7 +86,7 @@ static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64
 }
 
 static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
-  MatrixTile t = tile_of(x);
+  MatrixTile t = matrix_tile(MATRIX_FIELDS, x);
   int64_t rows, cols, step = 32 / dtype_bytes(p->type);
   HwParams hw = gpu_matrix_limits(target(m));
   if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type) > hw.max_shared_memory_per_block) return false;
@@ -114,6 +110,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   x[5] = 2 + rng_below(r, 4);
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);
+  x[8] = p->terms;
 }
 
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
@@ -125,15 +122,16 @@ bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
     memcpy(best, x, sizeof best);
     if ((double)sides(p, x, &rows, &cols) >= sms / 2 || rng_below(r, 8) == 0) break;
   }
-  s->list = arena_copy(ir_arena(m->ctx), best, sizeof best);
+  s->list = arena_copy(ir_arena(m->ctx), best, (size_t)s->n * sizeof *best);
   return best[0] > 0;
 }
 
 bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
   int64_t x[MATRIX_FIELDS];
   for (int i = 0; i < TRIES; i++) {
-    memcpy(x, s->list, sizeof x);
-    int f = (int)rng_below(r, MATRIX_FIELDS);
+    memcpy(x, s->list, (size_t)s->n * sizeof *x);
+    x[8] = p->terms;
+    int f = (int)rng_below(r, MATRIX_FIELDS - 1);
     bool up = rng_below(r, 2) != 0;
     if (f == 6)
       x[6] = !x[6];
@@ -144,7 +142,7 @@ bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
     if (f < 2 && rng_below(r, 2) != 0)
       x[f + 3] = up ? 2 * x[f + 3] : x[f + 3] / 2; /* the warps' tiles with the block's */
     if (!fits(m, p, x)) continue;
-    s->list = arena_copy(ir_arena(m->ctx), x, sizeof x);
+    s->list = arena_copy(ir_arena(m->ctx), x, (size_t)s->n * sizeof *x);
     return true;
   }
   return false;

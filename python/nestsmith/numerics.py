@@ -31,24 +31,27 @@ class MathMode(NamedTuple):
     compared: str
 
 
-MATH_MODES = {"strict": MathMode(1, "float32"), "tf32": MathMode(2, "tf32")}
-PRECISIONS = {"float32": "strict", "tf32": "tf32", "float16": "strict", "bfloat16": "strict"}  # and the mode of the float32 that is left
+# From the strictest on.
+MATH_MODES = {"strict": MathMode(1, "float32"), "float32x3": MathMode(3, "float32"), "tf32": MathMode(2, "tf32")}
+# And the mode of the float32 that is left.
+PRECISIONS = {"float32": "strict", "float32x3": "float32x3", "tf32": "tf32", "float16": "strict", "bfloat16": "strict"}
 
 
 def math_mode(config):
     """The mode that the configuration of a PassContext (a dictionary) allows."""
-    return "tf32" if config.get("nestsmith.allow_tf32") else "strict"
+    return next((m for m in ("tf32", "float32x3") if config.get(f"nestsmith.allow_{m}")), "strict")
 
 
 def mode_fits(mode, allowed):
     """Whether what was found in one mode may be used where another is allowed: what is strict may be used anywhere."""
-    return mode in ("strict", allowed)
+    order = list(MATH_MODES)
+    return mode in order and order.index(mode) <= order.index(allowed)
 
 
 def tolerance(precision):
     """How far results computed in a precision of `nestsmith.compile` may be off, of themselves and of their mean size."""
     mode = MATH_MODES[PRECISIONS[precision]]
-    return _core.tolerances()[mode.compared if precision in ("float32", "tf32") else precision]
+    return _core.tolerances()[mode.compared if precision in MATH_MODES or precision == "float32" else precision]
 
 
 def is_float(dtype):

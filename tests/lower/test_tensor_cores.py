@@ -18,7 +18,7 @@ def arrays(tensors, seed=0):
     return [rng.integers(-4, 5, [int(x) for x in t.shape]).astype(t.dtype) for t in tensors]
 
 
-def scheduled(out, block, warp, stages=3, transposed=False, split=1):
+def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1):
     """One kernel: everything but the sum is inlined, the sum is computed inside the output."""
     s = te.create_schedule(out.op)
     total = None
@@ -31,12 +31,12 @@ def scheduled(out, block, warp, stages=3, transposed=False, split=1):
             stage.compute_inline()
     if total.op.name != out.op.name:
         total.compute_at(s[out], s[out].op.axis[-1])
-    s[out].tensor_cores(block, warp, stages, transposed, split)
+    s[out].tensor_cores(block, warp, stages, transposed, split, terms)
     return s
 
 
-def verify(tensors, block, warp, stages=3, transposed=False, split=1):
-    s = scheduled(tensors[-1], block, warp, stages, transposed, split)
+def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1):
+    s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms)
     assert _core.lower_verify(s._core, CUDA, arrays(tensors), 0.0, tensors) == []
     return s
 
@@ -127,6 +127,26 @@ def test_convolutions(layout, shape, dtype, transposed):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_convolutions(shape, dtype, out, layout, transposed):
     verify(convolution(layout, *shape, dtype, out), (32, 32, 32), (16, 32), 2 + transposed, transposed)
+
+
+def test_three_terms():
+    verify(product(34, 21, 43, "float32"), (32, 32, 32), (16, 16), terms=3)
+    verify(convolution("NHWC", *SHAPES[1], "float32"), (32, 32, 16), (16, 32), 2, split=2, terms=3)
+    tensors = product(20, 24, 40, "float32")
+    s = scheduled(tensors[-1], (16, 16, 16), (16, 8), 2, False, 2, 3)
+    assert "split 2, float32x3" in str(s) and "(16, 8), 2, False, 2, 3)" in s._core.python()
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert again.steps() == s.steps() and str(again) == str(s)
+    there, why = nvrtc()
+    if there:
+        source = _core.program(s._core, tensors, CUDA, "f")[0]
+        assert source.count("ns_mma_tf32(sum, ") == 3
+        assert _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])["local_bytes"] == 0
+    half = product(20, 24, 40)
+    refused(scheduled(half[-1], (16, 16, 16), (16, 8), terms=3), half, "is one of TF32")
+    with pytest.raises(ValueError, match="the sum of 3"):
+        scheduled(tensors[-1], (16, 16, 16), (16, 8), terms=2)
 
 
 def test_another_kernel_beside_it():

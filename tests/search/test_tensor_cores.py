@@ -51,11 +51,14 @@ def test_who_may_use_them():
         assert sketches(tensors, tensor_cores=0) == sketches(tensors, search_mode="compatible") == [False]
         assert sketches(tensors, target="cuda -arch=sm_75") == [False]
     assert not any(sketches(single)) and not any(sketches(single, math="tf32", tensor_cores=1))
-    assert sum(sketches(single, math="tf32")) == sum(sketches(single, math="tf32", tensor_cores=2)) == 1
+    for how in ({"math": "float32x3"}, {"math": "tf32"}, {"math": "tf32", "tensor_cores": 2}):
+        assert sum(sketches(single, **how)) == 1
+    with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 as float32x3"):
+        policy(single, math="float32x3", tensor_cores=2)
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 strictly"):
         policy(single, tensor_cores=2)
-    with pytest.raises(ValueError, match="tensor_cores 3 is neither 0"):
-        policy(half, tensor_cores=3).generate_sketches()
+    with pytest.raises(ValueError, match="tensor_cores 4 is neither 0"):
+        policy(half, tensor_cores=4).generate_sketches()
     with pytest.raises(ValueError, match="math 'tf23' is unknown"):
         policy(half, math="tf23")
 
@@ -91,15 +94,57 @@ def right(state, tensors):
     np.testing.assert_array_equal(data[-1], want[-1])
 
 
-@pytest.mark.parametrize("make", [lambda: dense(33, 21, 40, "float16"), lambda: convolution("NHWC", "float32")])
-def test_drawn_and_bred_states_are_right(make):
+@pytest.mark.parametrize(
+    "make,math",
+    [
+        (lambda: dense(33, 21, 40, "float16"), "tf32"),
+        (lambda: convolution("NHWC", "float32"), "tf32"),
+        (lambda: convolution("NCHW", "float32"), "float32x3"),
+    ],
+)
+def test_drawn_and_bred_states_are_right(make, math):
     tensors = make()
-    p = policy(tensors, math="tf32")
+    p = policy(tensors, math=math)
     drawn = [s for s in p.sample_initial_population() if has_step(s)]
     bred = [s for s in p.evolutionary_search(drawn, 256) if has_step(s)]
     assert len(drawn) > 20 and len(bred) > 20
     for s in drawn[:3] + bred[:3]:
+        assert ("float32x3" in str(s)) == (math == "float32x3")
         right(core_state(s), tensors)
+
+
+def errors(state, tensors, draw):
+    """The largest errors of the program in the interpreter and of plain float32 against float64; of the program of the size
+    of what is added up, too."""
+    data = [draw([int(x) for x in t.shape]).astype("float32") for t in tensors]
+    plain = [x.copy() for x in data]
+    _core.interp_dag(_core.ComputeDAG(tensors), plain)
+    assert _core.interp(state, _core.Target("cuda", sm=90), data, stage="program")["findings"] == []
+    a, b = (x.astype("float64") for x in data[:2])
+    off = np.abs(data[2] - a @ b.T)
+    return off.max(), np.abs(plain[2] - a @ b.T).max(), (off / (np.abs(a) @ np.abs(b).T)).max()
+
+
+@pytest.mark.parametrize("k", [16, 72, 500])
+def test_three_terms_are_as_accurate_as_float32(k):
+    """The contract of float32x3: at most twice the error of plain float32, which TF32 exceeds by far; where one product
+    outweighs all others, what its small parts leave out."""
+    a, b = te.placeholder((32, k), name="A"), te.placeholder((24, k), name="B")
+    tensors = [a, b, topi.nn.dense(a, b)]
+    rng = np.random.default_rng(k)
+
+    def of_all_sizes(shape):
+        return rng.standard_normal(shape) * np.exp2(rng.integers(-20, 20, shape))
+
+    for math in ("tf32", "float32x3"):
+        drawn = [s for s in policy(tensors, math=math).sample_initial_population() if has_step(s)]
+        shared = [s for s in drawn if "split 1" not in str(s)]
+        for state in drawn[:1] + shared[:1]:
+            for draw in (rng.standard_normal, rng.random):  # random: of one sign, the sum grows
+                got, plain, _ = errors(core_state(state), tensors, draw)
+                assert got <= 2 * plain if math == "float32x3" else got > 10 * plain
+            relative = errors(core_state(state), tensors, of_all_sizes)[2]
+            assert relative < 2**-21 if math == "float32x3" else relative > 2**-13
 
 
 def test_records_carry_them_and_features_know_them():

@@ -297,7 +297,7 @@ def _allowed(dag, found, name):
         return found
     logger.warning(
         "%s: the schedule that was found multiplies float32 on tensor cores, in TF32; this build does not allow that (PassContext's "
-        '"nestsmith.allow_tf32", compile\'s precision="tf32"), so the default schedule is used', name
+        '"nestsmith.allow_tf32" or "nestsmith.allow_float32x3", compile\'s precision), so the default schedule is used', name
     )
     return None
 

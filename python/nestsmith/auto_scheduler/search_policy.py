@@ -197,8 +197,10 @@ def _tensor_cores(task, asked):
     if isinstance(asked, str):
         check.one_of_names("search parameter tensor_cores:", asked, ("auto",))
         return most
-    if asked == 2 > most:
-        raise ValueError('search parameter tensor_cores is 2, but the task is to compute float32 strictly; make it with math="tf32"')
+    asks = next((m for m, row in MATH_MODES.items() if row.tensor_cores == asked), "strict")
+    if not mode_fits(asks, task.math):
+        how = "strictly" if task.math == "strict" else f"as {task.math}"
+        raise ValueError(f'search parameter tensor_cores is {asked}, but the task is to compute float32 {how}; make it with math="{asks}"')
     return asked
 
 
@@ -224,8 +226,8 @@ class SketchPolicy(SearchPolicy):
         0 (never) unless given: the space grows by it, the trials do not. ``tensor_cores`` lets the extended mode compute
         products of matrices (dense, batched products, convolutions) on the tensor cores of CUDA devices from compute
         capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, 2 those of float32 as
-        well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32"; "auto": 2 for such a task,
-        1 for others.
+        well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32", 3 instead with three such
+        products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int

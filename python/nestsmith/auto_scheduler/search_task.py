@@ -159,8 +159,9 @@ class SearchTask:
     desc : str
         Shown in tables.
     math : str, optional
-        How products of float32 may be computed: "strict", or "tf32", on tensor cores with factors rounded to TF32. By default
-        as the PassContext allows it (``nestsmith.allow_tf32``), on targets that have tensor cores.
+        How products of float32 may be computed: "strict", "tf32", on tensor cores with factors rounded to TF32, or "float32x3",
+        there as the sum of three such products. By default as the PassContext allows it (``nestsmith.allow_tf32``,
+        ``nestsmith.allow_float32x3``), on targets that have tensor cores.
 
     Raises
     ------

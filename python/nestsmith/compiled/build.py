@@ -62,9 +62,10 @@ def compile(
     layout : str
         Of convolutions: "NHWC", "NCHW", "keep", or "auto": NHWC if the network keeps it from one convolution to the next.
     precision : str
-        "float32", "tf32", "float16" or "bfloat16": what the network computes in; inputs and outputs stay what they are. "tf32" is
+        "float32", "float32x3", "tf32", "float16" or "bfloat16": what the network computes in; inputs and outputs stay what they are. "tf32" is
         float32 whose products may be computed on tensor cores, their factors rounded to 11 bits (CUDA from compute capability
-        8.0 on; elsewhere it is float32). Tensor cores compute products of 16-bit floats wherever they are faster.
+        8.0 on; elsewhere it is float32), "float32x3" with three such products for one, about as accurate as float32. Tensor
+        cores compute products of 16-bit floats wherever they are faster.
     tune_seconds : float, optional
         Ends tuning by the clock; without `trials` it tunes until then.
     shape : dict of str to tuple of int, optional
@@ -141,7 +142,7 @@ def _where(target, device, verbose):
 
 
 def _in_precision(mod, params, precision):
-    if precision in ("float32", "tf32"):
+    if precision not in ("float16", "bfloat16"):
         return mod
     with PassContext(opt_level=3):
         typed = passes.InferType()(mod)
@@ -186,8 +187,8 @@ def _context(layout, target, precision):
         config["relay.winograd"] = "fastest"
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True)
-    if target.has_tensor_cores and PRECISIONS[precision] == "tf32":
-        config |= {"nestsmith.allow_tf32": True, "relay.parts_of_sums": False}  # tensor cores add up in parts on their own
+    if target.has_tensor_cores and PRECISIONS[precision] != "strict":
+        config |= {f"nestsmith.allow_{PRECISIONS[precision]}": True, "relay.parts_of_sums": False}  # tensor cores add up in parts on their own
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
 
 

@@ -31,6 +31,7 @@ _CONFIGS = {
     "relay.parts_of_sums": "bool: float32 products of few elements and long sums are added up in parts, for GPUs",
     "relay.whole_norms": "bool: a layer norm over the last axis stays one operator",
     "nestsmith.allow_tf32": "bool: products of float32 may be computed on tensor cores, their factors rounded to TF32",
+    "nestsmith.allow_float32x3": "bool: such products may be sums of three of TF32, about as accurate as float32",
     "tir.disable_vectorize": "bool: no vector instructions",
     "tir.disable_assert": "bool: accepted and ignored",
     "tir.noalias": "bool: accepted and ignored",

@@ -274,7 +274,7 @@ class Stage:
             raise ValueError("an output stage cannot be double buffered")
         self._core.simple(self._id, _DOUBLE)
 
-    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1):
+    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1):
         """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
 
         The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
@@ -283,7 +283,8 @@ class Stage:
         stages in front of the sum are inlined. The stage's loops are neither split nor bound: its tiles are given here.
 
         16-bit floats are multiplied exactly and added up in float32. float32 factors are rounded to TF32 (10 bits behind
-        the first): whoever asks for this allows it.
+        the first): whoever asks for this allows it. With ``terms=3`` each is the sum of two such numbers, and a product is the
+        sum of three (all but that of the two small parts): as accurate as float32, which docs/numerics.md says in full.
 
         Parameters
         ----------
@@ -298,6 +299,8 @@ class Stage:
         split : int
             Blocks that share the sum of one tile, 1 to 64, where there are too few tiles for the device: each takes a part of k,
             and a second kernel adds up the parts, always in the same order.
+        terms : int
+            Of a product of float32 factors: 1 (TF32) or 3 ("float32x3").
 
         Raises
         ------
@@ -305,7 +308,7 @@ class Stage:
             For sizes that no machine can do. Lowering raises it if the stage is no such product or the target no CUDA device
             of compute capability 8.0 or newer.
         """
-        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split)
+        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms)
 
     def set_store_predicate(self, predicate):
         """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
