@@ -25,7 +25,7 @@ enum { MSR_MAX_COSTS = 32, MSR_MSG = 512, MSR_MAX_ARGS = 48, MSR_SLOTS = 8 };
 typedef enum { CACHE_MIXED, CACHE_HOT, CACHE_COLD } CachePolicy;
 typedef struct {
   int number, repeat, min_repeat_ms;
-  double timeout_s;
+  double timeout_s, cooldown_s; /* cooldown_s: the device rests for so long after each candidate */
   bool flush;
   bool check;        /* check: compare with the reference output */
   double stop_above; /* seconds; a candidate whose quick blocks are all above this is hopeless and cut short. 0: none */

@@ -56,7 +56,7 @@ typedef struct {
   int64_t slot_used[MSR_SLOTS], tick;
   Queue window; /* measured since the last good check of the canary */
   Drift drift;
-  double checked, worked; /* when */
+  double checked, worked, rested; /* when; rested: the next candidate may begin */
   double paused;          /* seconds */
   WorkerStats workers;
   bool given_up; /* the disturbance lasts: go on and say so */

@@ -208,6 +208,12 @@ static double time_limit(const Runner *r, const RunPolicy *p, double best) {
   return gpu(r) && p->race && !p->strict && best > 0 && least < limit ? least : limit;
 }
 
+/* What was measured is over, and the device cools down. */
+static void measured(Runner *r, const RunPolicy *p) {
+  r->worked = clock_now();
+  r->rested = r->worked + p->cooldown_s;
+}
+
 static void run_one(Runner *r, Job *j) {
   Pipeline *p = r->p;
   Task *t = &p->task[j->res.task];
@@ -225,7 +231,7 @@ static void run_one(Runner *r, Job *j) {
   j->res.run.redone = redone + again;
   bool cut = j->res.run.cut, audits = cut && race_audit(j->res.tag);
   if (audits) audit(r, slot, j, best);
-  r->worked = clock_now();
+  measured(r, &policy);
   pthread_mutex_lock(&p->lock);
   p->stats.ran += !again;
   p->stats.cut += cut && !again;
@@ -292,7 +298,7 @@ static void run_final(Runner *r, int task) {
     alone.redone = j[i]->res.run.redone;
     if (!r->stop) j[i]->res.run = alone;
   }
-  r->worked = clock_now();
+  measured(r, &policy);
   pthread_mutex_lock(&p->lock);
   t = &p->task[task]; /* the table may have moved */
   t->in_final = r->finalising = false;
@@ -329,7 +335,9 @@ void *runner_main(void *arg) {
       continue;
     }
     p->running++;
+    bool more = final >= 0 || p->to_run.n > 0;
     pthread_mutex_unlock(&p->lock);
+    if (more) nap(r, r->rested - clock_now());
     bool mine = take_device(r);
     pthread_mutex_lock(&p->lock);
     p->run_since[r->number] = clock_now();

@@ -43,6 +43,7 @@ static const PyField POLICY[] = {FIELD(RunPolicy, number, FIELD_I32, 0, 0, NULL)
                                  FIELD(RunPolicy, repeat, FIELD_I32, 0, 0, NULL),
                                  FIELD(RunPolicy, min_repeat_ms, FIELD_I32, 0, 0, NULL),
                                  {"timeout", FIELD_DOUBLE, offsetof(RunPolicy, timeout_s), 0, 0, NULL},
+                                 {"cooldown", FIELD_DOUBLE, offsetof(RunPolicy, cooldown_s), 0, 0, NULL},
                                  FIELD(RunPolicy, flush, FIELD_BOOL, 0, 0, NULL),
                                  FIELD(RunPolicy, check, FIELD_BOOL, 0, 0, NULL),
                                  FIELD(RunPolicy, stop_above, FIELD_DOUBLE, 0, 0, NULL),

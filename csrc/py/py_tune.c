@@ -94,6 +94,45 @@ static Session *open_session(PyObject *o) {
 
 /* ---- tasks ---- */
 
+/* Arrays that a user gives for tensors of a DAG, in place of what measuring makes up. */
+typedef struct {
+  const void *at[MSR_MAX_ARGS];
+  Py_buffer view[MSR_MAX_ARGS];
+  PyObject *seq;
+  int n;
+} Given;
+static bool given_from(PyObject *inputs, PyDag *d, Given *g) {
+  int n = d->dag->n_tensors;
+  *g = (Given){.n = 0};
+  if (n > MSR_MAX_ARGS) {
+    PyErr_Format(PyExc_ValueError, "a task with %d tensors cannot be measured; at most %d", n, MSR_MAX_ARGS);
+    return false;
+  }
+  if (inputs == Py_None) return true;
+  if (!(g->seq = PySequence_Fast(inputs, "inputs: expected a list with an array or None per tensor"))) return false;
+  if (PySequence_Fast_GET_SIZE(g->seq) != n) {
+    PyErr_Format(PyExc_ValueError, "inputs: expected %d entries, one per tensor", n);
+    return false;
+  }
+  for (int i = 0; i < n; i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(g->seq, i);
+    if (item == Py_None) continue;
+    if (PyObject_GetBuffer(item, &g->view[g->n], PyBUF_CONTIG_RO) < 0) return false;
+    const Py_buffer *v = &g->view[g->n++];
+    int64_t want = te_bytes(d->own.ctx, d->dag->tensor[i]);
+    if (v->len != want) {
+      PyErr_Format(PyExc_ValueError, "inputs[%d] has %zd bytes, the tensor has %lld", i, v->len, (long long)want);
+      return false;
+    }
+    g->at[i] = v->buf;
+  }
+  return true;
+}
+static void given_free(Given *g) {
+  for (int i = 0; i < g->n; i++) PyBuffer_Release(&g->view[i]);
+  Py_XDECREF(g->seq);
+}
+
 typedef struct {
   Session *s;
   Err err;
@@ -102,19 +141,22 @@ typedef struct {
   PyDag *dag;
   Target t;
   int layout;
-  bool check, fixed; /* fixed: some inputs are the user's */
-  const void *given[MSR_MAX_ARGS];
+  bool check;
+  Given given;
   const char *math;
   int out;
 } Task;
 static void do_task(void *arg) {
   Task *x = arg;
   x->a = arena_new(&x->err);
-  void *data[MSR_MAX_ARGS];
-  if (x->check) reference_data(x->a, x->ctx, x->dag->dag, 1, x->given, data);
+  void *made[MSR_MAX_ARGS];
+  const void *const *data = x->given.n ? x->given.at : NULL;
+  if (x->check) {
+    reference_data(x->a, x->ctx, x->dag->dag, 1, x->given.at, made);
+    data = (const void *const *)made;
+  }
   err_poll(&x->err);
-  x->out =
-      session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, x->check ? data : NULL, !x->fixed, x->math);
+  x->out = session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, data, !x->given.n, x->math);
 }
 static bool compared(const char *type) {
   double tolerance;
@@ -134,30 +176,9 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   if (x.math && !compared(x.math))
     return PyErr_Format(PyExc_ValueError, "math is %s, which outputs are not compared as", x.math);
   x.dag = (PyDag *)dag, x.layout = layout, x.check = check;
-  int n = x.dag->dag->n_tensors;
   if (!py_target(target, &x.t)) return NULL;
-  if (n > MSR_MAX_ARGS)
-    return PyErr_Format(PyExc_ValueError, "a task with %d tensors cannot be measured; at most %d", n, MSR_MAX_ARGS);
-  Py_buffer view[MSR_MAX_ARGS];
-  int n_view = 0;
-  PyObject *seq =
-      inputs == Py_None ? NULL : PySequence_Fast(inputs, "inputs: expected a list with an array or None per tensor");
-  bool ok = inputs == Py_None || (seq && PySequence_Fast_GET_SIZE(seq) == n);
-  if (seq && !ok) PyErr_Format(PyExc_ValueError, "inputs: expected %d entries, one per tensor", n);
-  for (int i = 0; ok && seq && i < n; i++) {
-    PyObject *item = PySequence_Fast_GET_ITEM(seq, i);
-    if (item == Py_None) continue;
-    ok = PyObject_GetBuffer(item, &view[n_view], PyBUF_CONTIG_RO) == 0;
-    if (!ok) break;
-    x.given[i] = view[n_view].buf;
-    x.fixed = true;
-    int64_t want = te_bytes(x.dag->own.ctx, x.dag->dag->tensor[i]);
-    if (view[n_view++].len != want)
-      ok = false, PyErr_Format(PyExc_ValueError, "inputs[%d] has %zd bytes, the tensor has %lld", i,
-                               view[n_view - 1].len, (long long)want);
-  }
   PyObject *r = NULL;
-  if (ok) {
+  if (given_from(inputs, x.dag, &x.given)) {
     err_init(&x.err);
     x.err.interrupt = py_stop_flag(((PySession *)o)->stop);
     x.ctx = py_clone(x.dag->own.ctx, &x.err); /* other threads use the DAG's own context */
@@ -172,8 +193,7 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *what = r ? Py_BuildValue("OOi", dag, target, layout) : NULL;
   if (r && (!what || PyDict_SetItem(((PySession *)o)->tasks, r, what) < 0)) Py_CLEAR(r);
   Py_XDECREF(what);
-  for (int i = 0; i < n_view; i++) PyBuffer_Release(&view[i]);
-  Py_XDECREF(seq);
+  given_free(&x.given);
   return r;
 }
 
@@ -197,17 +217,19 @@ typedef struct {
   IrCtx *ctx; /* a clone of the DAG's */
   PyDag *dag;
   uint64_t seed;
+  Given given;
   void *data[MSR_MAX_ARGS];
 } Ref;
 static void do_reference(void *arg) {
   Ref *x = arg;
   x->a = arena_new(&x->err);
-  reference_data(x->a, x->ctx, x->dag->dag, x->seed, NULL, x->data);
+  reference_data(x->a, x->ctx, x->dag->dag, x->seed, x->given.at, x->data);
 }
 static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  PyObject *dag, *stop = NULL, *l = NULL;
+  PyObject *dag, *stop = NULL, *inputs = Py_None, *l = NULL;
   unsigned long long seed = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|KO", PY_NAMES("dag", "seed", "stop"), PyDag_Type, &dag, &seed, &stop))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|KOO", PY_NAMES("dag", "seed", "stop", "inputs"), PyDag_Type, &dag, &seed,
+                                   &stop, &inputs))
     return NULL;
   if (!(stop = py_stop_from(stop))) return NULL;
   Ref *x = PyMem_Calloc(1, sizeof *x);
@@ -215,12 +237,13 @@ static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *k
   x->dag = (PyDag *)dag, x->seed = seed;
   err_init(&x->err);
   x->err.interrupt = py_stop_flag(stop);
-  x->ctx = py_clone(x->dag->own.ctx, &x->err);
+  if (given_from(inputs, x->dag, &x->given)) x->ctx = py_clone(x->dag->own.ctx, &x->err);
   if (x->ctx && py_run_ok(&x->err, do_reference, x)) l = PyList_New(x->dag->dag->n_tensors);
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++)
     py_put(&l, i, py_bytes(x->data[i], (size_t)te_bytes(x->dag->own.ctx, x->dag->dag->tensor[i])));
   py_arena_free(x->a);
   ir_free(x->ctx);
+  given_free(&x->given);
   PyMem_Free(x);
   Py_DECREF(stop);
   return l;
@@ -459,7 +482,9 @@ static PyMethodDef FUNCTIONS[] = {
     {"reference_exact", f_exact, METH_VARARGS,
      "reference_exact(dag): per tensor, whether every order of operations gives reference_data's bits."},
     {"reference_data", (PyCFunction)(void (*)(void))f_reference, METH_VARARGS | METH_KEYWORDS,
-     "reference_data(dag, seed=1): bytes per tensor: small integers for inputs, the unscheduled program's outputs."},
+     "reference_data(dag, seed=1, stop=None, inputs=None): bytes per tensor: small integers for inputs (or those "
+     "given: an "
+     "array or None per tensor), the unscheduled program's outputs."},
     {NULL, NULL, 0, NULL}};
 
 static const PyClass CLASSES[] = {PY_CLASS(

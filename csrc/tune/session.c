@@ -81,7 +81,7 @@ typedef struct {
   const TeDag *d;
   const Target *t;
   int layout;
-  void *const *data;
+  const void *const *data;
   bool exact;
   const char *math;
   int out;
@@ -91,7 +91,7 @@ static void add_task(void *arg) {
   Session *s = x->s;
   Err *e = &s->err;
   SessionTask *slot = arena_new_of(s->arena, SessionTask);
-  *slot = (SessionTask){.target = *x->t, .layout = x->layout, .check = x->data != NULL, .pipe = -1};
+  *slot = (SessionTask){.target = *x->t, .layout = x->layout, .pipe = -1};
   slot->ctx = ir_new(e);
   vec_push(s->arena, &s->task, slot);
   slot->dag = te_dag_import(slot->ctx, x->src, x->d);
@@ -108,6 +108,7 @@ static void add_task(void *arg) {
     bytes[i] = (size_t)b;
     data[i] = x->data ? x->data[i] : NULL;
     is_output[i] = ((const TeOp *)t->op)->kind != TE_PLACEHOLDER;
+    slot->check |= is_output[i] && data[i];
     StrBuf sb;
     sb_init(&sb, s->arena);
     dtype_print(&sb, t->type);
@@ -123,8 +124,8 @@ static void add_task(void *arg) {
   }
   x->out = s->task.len - 1;
 }
-int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data,
-                 bool exact, const char *math) {
+int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout,
+                 const void *const *data, bool exact, const char *math) {
   AddTask x = {s, src, d, t, layout, data, exact, math, -1};
   char msg[ERR_MSG_MAX];
   pthread_mutex_lock(&s->lock); /* other threads submit and poll meanwhile */

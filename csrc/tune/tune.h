@@ -18,11 +18,12 @@
 typedef struct Session Session;
 Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, const PipeOptions *o);
 void session_free(Session *s); /* in a forked child nothing: its threads and processes are the parent's */
-/* A task to measure: the DAG is copied. data as in reference_data, NULL: uninitialised buffers and no comparison. exact: the
- * inputs are those of reference_data, so outputs that te_exact finds exact are compared to the bit. math: the mode in which
- * float32 is computed, as outputs of it are compared (a row of the table in compare.c); NULL: as float32. */
-int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout, void *const *data,
-                 bool exact, const char *math);
+/* A task to measure: the DAG is copied. data as in reference_data; NULL, as a whole or for a tensor: an
+ * uninitialised buffer, and an output that is not compared. exact: the inputs are those of reference_data, so outputs that
+ * te_exact finds exact are compared to the bit. math: the mode in which float32 is computed, as outputs of it are compared (a
+ * row of the table in compare.c); NULL: as float32. */
+int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout,
+                 const void *const *data, bool exact, const char *math);
 /* The task's inputs with a bit in args are weights of a network whose weights take so many bytes: on a CPU they are as cold
  * as in the network's runs. For candidates submitted from now on. */
 void session_cold(Session *s, Err *e, int task, uint64_t args, int64_t bytes);

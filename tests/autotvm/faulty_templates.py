@@ -40,3 +40,14 @@ def faults_gpu(n, threads):
     s[b].bind(thread, te.thread_axis("threadIdx.x"))
     cfg.add_flop(n)
     return s, [a, b]
+
+
+@autotvm.template("tests/quotients")
+def quotients(n):
+    """Fails where a divisor is 0, on processors that cannot divide by it."""
+    cfg = autotvm.get_config()
+    cfg.define_knob("k", [0, 1])
+    a, b = (te.placeholder((n,), name=name, dtype="int32") for name in "AB")
+    c = te.compute((n,), lambda i: te.floordiv(a[i], b[i]), name="C")
+    cfg.add_flop(n)
+    return te.create_schedule(c.op), [a, b, c]

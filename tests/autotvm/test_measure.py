@@ -1,8 +1,10 @@
 """Measuring configurations: what they fail of, what is checked, what comes out."""
 
 import os
+import platform
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -137,6 +139,44 @@ def test_8_an_artifact_that_nobody_knows():
 
 
 # ---- what comes out ----
+
+
+@pytest.mark.filterwarnings("ignore:measuring uses the given inputs")
+@pytest.mark.parametrize("check", ["off", "best", "all"])
+def test_inputs_of_the_user(check):
+    """Zeros in place of numbers that a program divides by: every candidate stops there."""
+    task = autotvm.task.create("tests/quotients", (64,), "llvm")
+    runner = LocalRunner(check=check, **QUICK)
+    divisors = np.zeros(64, "int32")
+    with pytest.warns(RuntimeWarning, match="be sure that they fit"):
+        runner.ref_input = [np.ones(64, "int32"), divisors]
+    if platform.machine() in ("x86_64", "AMD64"):  # others divide by 0
+        assert [r.error_no for r in measured(task, [0], runner=runner)] == [MeasureErrorNo.RUNTIME_DEVICE]
+    divisors[:] = 3
+    runner.ref_input = [np.ones(64, "int32"), divisors, np.zeros(64, "int32")]
+    assert [r.error_no for r in measured(task, [0], runner=runner)] == [0]
+    for wrong, text in (([divisors], "1 arrays; .* has 2 inputs and 3"), ([divisors, divisors.astype("float32")], "for B is float32"),
+                        ([divisors, divisors[:3]], r"B is int32 \(3,\); .* takes int32 \(64,\)")):  # fmt: skip
+        runner.ref_input = wrong
+        with pytest.raises(ValueError, match=text):
+            measured(task, [0], runner=runner)
+
+
+def test_a_module_loader_on_this_machine():
+    task, seen = product("llvm"), []
+    loader = autotvm.measure.default_module_loader(lambda remote, built: seen.append((remote.name, os.path.exists(built.filename))))
+    runner = LocalRunner(number=2, repeat=4, module_loader=loader)
+    results = measured(task, [0, 7], runner=runner)
+    assert [(r.error_no, len(r.costs)) for r in results] == [(0, 2)] * 2 and seen == [("local", True)] * 2
+    endless = autotvm.task.create("tests/faults", (4096,), "llvm")
+    found = measured(endless, [FAULTS.index("endless"), FAULTS.index("refused")], runner=LocalRunner(timeout=2, module_loader=loader))
+    assert [r.error_no for r in found] == [MeasureErrorNo.RUN_TIMEOUT, MeasureErrorNo.INSTANTIATION_ERROR], found
+
+
+def test_devices_rest_where_the_user_says_so():
+    begin = time.monotonic()
+    results = measured(product("llvm"), range(5), runner=LocalRunner(**{**QUICK, "cooldown_interval": 0.4}))
+    assert time.monotonic() - begin >= 4 * 0.4 and [r.error_no for r in results] == [0] * 5
 
 
 @pytest.mark.parametrize("target", ["llvm", "opencl"])

@@ -160,7 +160,7 @@ static void submit(void *arg) {
   Fix *f = m->f;
   reference_data(f->arena, f->c, f->d, 1, NULL, m->data);
   m->s = session_new(&f->err, &f->t, DEV_CPU, 0, 2, NULL);
-  m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, m->data, false, NULL);
+  m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, (const void *const *)m->data, false, NULL);
   RunPolicy p = {.number = 1, .repeat = 1, .timeout_s = 20, .check = true};
   SubmitItem item[3];
   for (int i = 0; i < 3; i++) item[i] = (SubmitItem){f->out[i]->n_step, f->out[i]->step, NULL};

@@ -44,6 +44,9 @@ class Task:
     def engine_target(self):
         return self.target.engine((2, 64, 64, 0, 0, 0, 0, 0))
 
+    def fixed_inputs(self):
+        return None
+
 
 @pytest.fixture
 def task():

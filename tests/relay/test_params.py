@@ -145,16 +145,10 @@ def scaled(n):
     return [a, s, te.compute((n,), lambda i: a[i] * s[i], name="out")]
 
 
-def fixed(task):
-    from nestsmith.auto_scheduler.session import Measurer
-
-    return Measurer._fixed_inputs(None, task)
-
-
 def test_fixed_inputs_by_name():
     data = np.arange(16, dtype="float32")
     task = auto_scheduler.SearchTask(func=scaled, args=(16,), target="llvm", task_inputs={"scale": nd.array(data)})
-    got = fixed(task)
+    got = task.fixed_inputs()
     assert got[0] is None and np.array_equal(got[1], data) and got[2] is None
     task = auto_scheduler.SearchTask(
         func=scaled, args=(16,), target="llvm", task_inputs={"scales": nd.array(data)}, task_inputs_overwrite=True
@@ -171,4 +165,4 @@ def test_fixed_inputs_by_a_function(monkeypatch):
     auto_scheduler.register_task_input_check_func("test", lambda tensors: {tensors[0]: "sparse_values"})
     data = np.arange(16, dtype="float32")
     task = auto_scheduler.SearchTask(func=scaled, args=(16,), target="llvm", task_inputs={"sparse_values": nd.array(data)})
-    assert np.array_equal(fixed(task)[0], data)
+    assert np.array_equal(task.fixed_inputs()[0], data)

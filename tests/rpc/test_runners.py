@@ -4,16 +4,19 @@ import concurrent.futures
 import inspect
 import json
 import os
+import platform
 import re
 import signal
+import time
 
+import numpy as np
 import pytest
 from fleet import Fleet, remote_matmul
 
 import nestsmith
 import nestsmith.autotvm
 from helpers import PATIENCE, wait_until
-from nestsmith import _core, auto_scheduler, rpc
+from nestsmith import _core, auto_scheduler, rpc, te
 from nestsmith.cluster.bench import Bench
 from nestsmith.cluster.client import Client
 
@@ -65,6 +68,45 @@ def test_wrong_and_broken_candidates_are_told_apart(fleet):
     runner.close()
     assert [r.error_no for r in results] == [3, 5, 0], results
     assert results[2].extra["stage"] == "full"
+
+
+def test_boards_rest_between_candidates(fleet):
+    """Six candidates of one board, and so five pauses at least."""
+    t, rest = task(24), 0.4
+    states = auto_scheduler.SketchPolicy(t, verbose=0).sample_initial_population()[:6]
+    inputs = [auto_scheduler.MeasureInput(t, s) for s in states]
+    built = auto_scheduler.LocalBuilder().build(inputs, 0)
+    runner = auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, min_repeat_ms=1, cooldown_interval=rest)
+    begin = time.monotonic()
+    results = runner.run(inputs, built, 0)
+    assert time.monotonic() - begin >= 5 * rest and [r.error_no for r in results] == [0] * 6
+    runner.close()
+
+
+@auto_scheduler.register_workload
+def remote_quotients(n):
+    a, b = (te.placeholder((n,), name=name, dtype="int32") for name in "AB")
+    return [a, b, te.compute((n,), lambda i: te.floordiv(a[i], b[i]), name="C")]
+
+
+def test_inputs_that_users_register_reach_the_board(fleet, caplog):
+    """Numbers that the program turns into others than those of the made-up inputs; zeros, by which processors cannot divide."""
+    found = {}
+    for n, divisor in ((64, 7), (65, 0)):
+        given = {"A": np.arange(n, dtype="int32") * 1000, "B": np.full(n, divisor, "int32")}
+        t = auto_scheduler.SearchTask(func=remote_quotients, args=(n,), target="llvm", task_inputs=given)
+        runner = auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, min_repeat_ms=1)
+        for checked in (True, False):
+            rows = runner._board_rows(t, checked)
+            assert [row[1] for row in rows[:2]] == [given["A"].tobytes(), given["B"].tobytes()]
+            assert not any(row[4] for row in rows)
+        inputs = [auto_scheduler.MeasureInput(t, s) for s in auto_scheduler.SketchPolicy(t, verbose=0).sample_initial_population()[:2]]
+        found[divisor] = [r.error_no for r in runner.run(inputs, auto_scheduler.LocalBuilder().build(inputs, 0), 0)]
+        runner.close()
+    assert set(found[7]) == {0}
+    if platform.machine() in ("x86_64", "AMD64"):  # others divide by 0
+        assert set(found[0]) == {auto_scheduler.MeasureErrorNo.RUNTIME_DEVICE}
+        assert "cannot be checked, its program as it is written does not run" in caplog.text
 
 
 def test_a_board_that_dies_costs_one_more_try(fleet, tmp_path):

@@ -372,14 +372,37 @@ def _devices(device):
 
 
 def task_rows(task, stop=None):
-    """What candidates of a task read and have to compute, as `_core.TaskData` takes it; `stop` ends the reference program."""
-    arrays, exact = _core.reference_data(task.compute_dag, stop=stop), _core.reference_exact(task.compute_dag)
-    return [(len(a), a, not t.op.is_placeholder, t.dtype, same) for a, t, same in zip(arrays, task.compute_dag.tensors, exact)]
+    """What candidates of a task read and have to compute, as `_core.TaskData` takes it; `stop` ends the reference program.
+    Results are compared to the bit only where the inputs are the small integers that this allows."""
+    tensors, given = task.compute_dag.tensors, task.fixed_inputs()
+    arrays = _core.reference_data(task.compute_dag, stop=stop, inputs=given)
+    exact = [False] * len(tensors) if given else _core.reference_exact(task.compute_dag)
+    return [(len(a), a, not t.op.is_placeholder, t.dtype, same) for a, t, same in zip(arrays, tensors, exact)]
+
+
+def cannot_check(task, error):
+    """Says that candidates of a task are measured without a comparison."""
+    first = str(error).splitlines()[0]
+    logger.warning("results of %s cannot be checked, its program as it is written does not run: %s", task, first)
+
+
+def rows_of(task, checked=True, stop=None):
+    """`task_rows`, or `bare_rows` where nothing is compared or the task's own program does not run."""
+    try:
+        return task_rows(task, stop) if checked else bare_rows(task)
+    except RuntimeError as e:
+        if isinstance(e, ValueError) or (stop is not None and stop.is_set()):
+            raise
+        cannot_check(task, e)
+        return bare_rows(task)
 
 
 def bare_rows(task):
-    """As `task_rows` for candidates whose results nobody compares: sizes and no data."""
-    return [(bytes_of(t.shape, t.dtype), None, not t.op.is_placeholder, t.dtype, False) for t in task.compute_dag.tensors]
+    """As `task_rows` for candidates whose results nobody compares: sizes, and of the data what the user gives."""
+    tensors = task.compute_dag.tensors
+    given = task.fixed_inputs() or [None] * len(tensors)
+    return [(bytes_of(t.shape, t.dtype), None if a is None else a.tobytes(), not t.op.is_placeholder, t.dtype, False)
+            for t, a in zip(tensors, given)]  # fmt: skip
 
 
 class LocalRunner(ProgramRunner):
@@ -392,7 +415,7 @@ class LocalRunner(ProgramRunner):
     number, repeat, min_repeat_ms : int
         `repeat` costs; each over blocks of at least `number` runs that last at least `min_repeat_ms` together.
     cooldown_interval : float
-        Seconds to wait between candidates.
+        Seconds for which the device rests after each candidate.
     enable_cpu_cache_flush : bool
         Flush the caches before every run; `number` becomes 1 and `min_repeat_ms` 0.
     device : int or list of int
@@ -436,6 +459,7 @@ class LocalRunner(ProgramRunner):
             ("number", number, 1),
             ("repeat", repeat, 1),
             ("min_repeat_ms", min_repeat_ms, 0),
+            ("cooldown_interval", cooldown_interval, 0),
         ):
             if value < least or (name == "timeout" and value <= 0):
                 raise ValueError(
@@ -472,6 +496,7 @@ class LocalRunner(ProgramRunner):
             "repeat": self.repeat,
             "min_repeat_ms": self.min_repeat_ms,
             "timeout": self.timeout,
+            "cooldown": self.cooldown_interval,
             "flush": self.enable_cpu_cache_flush,
             "check": check,
             "strict": self.strict,
@@ -513,7 +538,7 @@ class LocalRunner(ProgramRunner):
     def _task_data(self, task):
         key = (task.workload_key, id(task.compute_dag))
         if key not in self._data:
-            data = _core.TaskData(task_rows(task, self._stop))
+            data = _core.TaskData(rows_of(task, stop=self._stop))
             self._data = {key: (task.compute_dag, data)}  # with the DAG: the id of one that is gone may be another's
         return self._data[key][1]
 

@@ -13,7 +13,7 @@ from ..cluster.lanes import Batch, Lanes
 from ..cluster.settings import tls_from, tracker_of
 from ..cluster.talk import key_of
 from .cost import FAILED
-from .measure import LocalRunner, MeasureErrorNo, MeasureResult, bare_rows, details, shorten, task_rows
+from .measure import LocalRunner, MeasureErrorNo, MeasureResult, details, rows_of, shorten
 from .signals import Held
 
 __all__ = ["RPCRunner"]
@@ -35,7 +35,7 @@ class RPCRunner(LocalRunner):
     timeout : float
         Seconds per candidate, loading and checking included; waiting for a device does not count.
     number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy
-        As of `LocalRunner`; `device` is a number. There is no pause between the candidates of a batch, as in tuning here.
+        As of `LocalRunner`; `device` is a number, and it is the board that rests.
     tls_dir : str, optional
         Directory with ca.pem, cert.pem and key.pem; NESTSMITH_TLS_DIR without it.
     wait_limit : float, optional
@@ -144,8 +144,7 @@ class RPCRunner(LocalRunner):
         if held is None:
             if len(self._rows) > 3:  # of another lane, too
                 self._rows.clear()
-            rows = task_rows(task, self._stop) if checked else bare_rows(task)
-            sent = [(n, None if v is None else bytes(v), *rest) for n, v, *rest in rows]
+            sent = [(n, None if v is None else bytes(v), *rest) for n, v, *rest in rows_of(task, checked, self._stop)]
             self._rows[key] = held = task.compute_dag, sent  # with the DAG: the id of one that is gone may be another's
         return held[1]
 

@@ -212,6 +212,7 @@ class SearchTask:
         )
         self.constant_inputs, self.constant_bytes = (), 0  # weights of a network, and what all its weights take
         self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
+        self.given_inputs = None  # arrays by position instead of by name: what `ref_input` of a template's runner says
         self._engine = None
 
     def _register_inputs(self, inputs, overwrite, save):
@@ -227,6 +228,34 @@ class SearchTask:
         if isinstance(inputs, (list, tuple)) and all(isinstance(i, str) for i in inputs):
             return list(inputs)
         raise ValueError("task_inputs should be a dict of name -> NDArray or a list of names.")
+
+    def fixed_inputs(self):
+        """What candidates are measured with where that is the user's: per tensor of the DAG an array or None; None if there is
+        nothing. Raises ValueError for a name that no input has, a number of arrays or a shape that does not fit.
+        """
+        tensors = self.compute_dag.tensors
+        if self.given_inputs is not None:
+            return self._by_position(tensors)
+        if not self.task_input_names:
+            return None
+        by_name = {n: get_task_input_buffer(self.workload_key, n) for n in self.task_input_names}
+        names = task_input_of(tensors)
+        wrong = check.unmatched(by_name, [n for n in names if n])
+        if wrong:
+            raise ValueError(f"task_inputs of {self}: no input is called {wrong}; there are {', '.join(filter(None, names))}")
+        return [_host_array(by_name[n]) if n in by_name else None for n in names]
+
+    def _by_position(self, tensors):
+        given, inputs = [_host_array(a) for a in self.given_inputs], [t for t in tensors if t.op.is_placeholder]
+        takers = {len(inputs): inputs, len(tensors): tensors}.get(len(given))
+        if takers is None:
+            raise ValueError(f"ref_input has {len(given)} arrays; {self.desc or self} has {len(inputs)} inputs and {len(tensors)} arguments")
+        of = {t: a for t, a in zip(takers, given) if t.op.is_placeholder}
+        for t, a in of.items():
+            shape = tuple(int(n) for n in t.shape)
+            if (a.shape, str(a.dtype)) != (shape, t.dtype):
+                raise ValueError(f"ref_input for {t.op.name} is {a.dtype} {a.shape}; the configuration at hand takes {t.dtype} {shape}")
+        return [of.get(t) for t in tensors]
 
     def engine_target(self):
         """The target with the task's hardware parameters, as the engine takes it. Raises ValueError for a target that cannot
@@ -411,6 +440,10 @@ def _load_buffer(name):
     return None
 
 
+def _host_array(data):
+    return np.ascontiguousarray(data.numpy() if hasattr(data, "numpy") else data)
+
+
 def register_task_input_buffer(workload_key, input_name, input_data, overwrite=False, save_to_file=False):
     """Registers a fixed input for measuring and returns the array in use. Raises RuntimeError if the name is
     taken and `overwrite` is not set.
@@ -425,7 +458,7 @@ def register_task_input_buffer(workload_key, input_name, input_data, overwrite=F
             return table[input_name]
     table[input_name] = input_data
     if save_to_file:
-        data = input_data.numpy() if hasattr(input_data, "numpy") else np.asarray(input_data)
+        data = _host_array(input_data)
         np.save(_buffer_file(input_name, data.shape, data.dtype), data)
     return input_data
 

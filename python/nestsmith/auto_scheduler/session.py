@@ -14,16 +14,15 @@ import threading
 import time
 from collections import Counter
 
-from nestsmith import _core, check
+from nestsmith import _core
 
 from ..numerics import MATH_MODES
 from ..states import handle_of
 from .cost import FAILED, NOTHING, cause_of, rank_of, seconds_of
 from .display import Progress, short, title
-from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, details, one_each
+from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, cannot_check, details, one_each
 from .measure_record import RecordReader, RecordToFile
 from .models import make_cost_model
-from .search_task import get_task_input_buffer, task_input_of
 from .signals import Held
 
 __all__ = ["Measurer", "SearchThread", "StopTuning", "tune_alone", "default_model"]
@@ -195,17 +194,13 @@ class Measurer:
         slot = (key, id(task), check)
         if slot not in self._tasks:
             layout = int(task.layout_rewrite_option or 0)
-            inputs = self._fixed_inputs(task)
+            inputs = task.fixed_inputs()
             try:
                 number = self._try_task(session, task, layout, inputs, check)
             except RuntimeError as e:
                 if not check or isinstance(e, ValueError):
                     raise
-                logger.warning(
-                    "results of %s cannot be checked, its program as it is written does not run: %s",
-                    task,
-                    str(e).splitlines()[0],
-                )
+                cannot_check(task, e)
                 number = session.task(task.compute_dag, task.engine_target(), layout, False, inputs)
             if task.constant_inputs:
                 session.cold(number, sum(1 << i for i in task.constant_inputs), int(task.constant_bytes))
@@ -226,17 +221,6 @@ class Measurer:
                     raise
                 logger.info("the reference program of %s is made again: %s", task, str(e).splitlines()[0])
         raise AssertionError("unreachable")
-
-    def _fixed_inputs(self, task):
-        if not task.task_input_names:
-            return None
-        by_name = {n: get_task_input_buffer(task.workload_key, n) for n in task.task_input_names}
-        names = task_input_of(task.compute_dag.tensors)
-        wrong = check.unmatched(by_name, [n for n in names if n])
-        if wrong:
-            raise ValueError(f"task_inputs of {task}: no input is called {wrong}; there are {', '.join(filter(None, names))}")
-        arrays = (by_name.get(n) for n in names)
-        return [a.numpy() if hasattr(a, "numpy") else a for a in arrays]
 
     def submit(self, task, policy, inputs, verify=False):
         """Queues candidates; returns a handle for `wait`. `verify`: they have been measured without a check of their results;

@@ -57,7 +57,8 @@ class Batch:
     @property
     def limit(self):
         """Seconds after which the batch has failed as a whole."""
-        return (float(self.policy["timeout"]) + 2.0) * (2 * len(self.items) + 8) + SURPLUS_SECONDS
+        each = float(self.policy["timeout"]) + float(self.policy.get("cooldown", 0.0)) + 2.0
+        return each * (2 * len(self.items) + 8) + SURPLUS_SECONDS
 
     @property
     def kind(self):

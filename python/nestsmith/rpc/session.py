@@ -7,16 +7,18 @@ programs, a remote device gives over the wire, so that arrays, modules and the g
 from __future__ import annotations
 
 import collections
+import math
 import os
 import pathlib
 import shutil
+import time
 import weakref
 
 import numpy as np
 
 from .. import check
 from ..cluster.runner import Runner
-from ..cluster.settings import ClusterError
+from ..cluster.settings import ClusterError, SessionTimeout
 from ..contrib import cc, utils
 from ..runtime import library
 from ..runtime.device import Device
@@ -427,11 +429,15 @@ def _linker(path):
 class _OwnRunner:
     """A runner of this machine, without a tracker."""
 
-    def __init__(self):
-        self.runner = Runner("local")
+    def __init__(self, seconds):
+        self.runner, self.seconds = Runner("local"), seconds
+        self.end = math.inf if seconds is None else time.monotonic() + seconds
 
     def ask(self, request, data, limit):
-        return self.runner.ask(request, data, limit)
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise SessionTimeout(f"the session's {self.seconds:g} s are over; ask for more with LocalSession(timeout=)")
+        return self.runner.ask(request, data, limit if math.isinf(left) else min(left, limit or left))
 
     def close(self):
         self.runner.kill()
@@ -440,8 +446,14 @@ class _OwnRunner:
 
 
 class LocalSession(RPCSession):
-    """A session in a process of this machine: the same as a remote one, without a tracker and without a network."""
+    """A session in a process of this machine: the same as a remote one, without a tracker and without a network.
 
-    def __init__(self):
-        link = _OwnRunner()
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds that the session may last.
+    """
+
+    def __init__(self, timeout=None):
+        link = _OwnRunner(timeout)
         super().__init__(link, link.runner.facts, "local")

@@ -16,6 +16,6 @@ from .measure_methods import (
 
 
 def __getattr__(name):
-    if name in ("RPCRunner", "request_remote"):  # these need the extra `cluster`
+    if name in ("RPCRunner", "default_module_loader", "request_remote"):  # these need the extra `cluster`
         return getattr(_importlib.import_module(".remote", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

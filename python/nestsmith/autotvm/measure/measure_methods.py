@@ -10,11 +10,13 @@ import logging
 import math
 import numbers
 import time
+import warnings
 
 from ... import check
 from ...auto_scheduler import measure as engine
 from ...auto_scheduler.hardware import cores
 from ...auto_scheduler.measure import one_each
+from .loading import measure_loaded
 from .measure import BuildResult, MeasureErrorNo, MeasureResult
 from .pipeline import Pipeline, result_of
 from .program import Programs, failure, limits_of
@@ -160,22 +162,58 @@ class EngineRunner(Runner):
         Raises ValueError for another word.
     n_parallel : int, optional
         Configurations that run at the same time.
+    module_loader : callable, optional
+        How an artifact gets onto the device, as `measure.default_module_loader` returns it: for devices that have to be set up. What is
+        loaded so is timed and not compared.
 
     Attributes
     ----------
     engine : auto_scheduler.ProgramRunner
+    number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device
+        Of the engine's runner.
     """
 
-    def __init__(self, runner, check="best", n_parallel=None):
+    def __init__(self, runner, check="best", n_parallel=None, module_loader=None):
         super().__init__(runner.timeout, n_parallel)
+        self.module_loader, self._ref_input = module_loader, None
+        for name in ("number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush", "device"):
+            setattr(self, name, getattr(runner, name))
         if check not in CHECKS:
             raise ValueError(f"check is {check!r}; it must be one of {', '.join(CHECKS)}")
         self.engine, self.check = runner, check
 
+    @property
+    def ref_input(self):
+        """Arrays that configurations are measured with, in the order of the arguments, with or without the results; None: numbers
+        that measuring makes up. Results are compared with what the unscheduled program makes of them."""
+        return self._ref_input
+
+    @ref_input.setter
+    def ref_input(self, value):
+        if value is not None:
+            warnings.warn(
+                "measuring uses the given inputs: be sure that they fit the operator in every configuration; templates that change "
+                "layouts take arrays of other shapes", RuntimeWarning, stacklevel=2,
+            )  # fmt: skip
+        self._ref_input = None if value is None else list(value)
+
+    def remote_kwargs(self):
+        """What a `module_loader` is told: the arguments of the session that it opens."""
+        return {"timeout": self.timeout}
+
     def run(self, measure_inputs, build_results):
+        if self.module_loader is not None:
+            return self._run_loaded(measure_inputs, build_results)
         good = [b for b in build_results if isinstance(b, _Built)]
+        for b in good:
+            b.input.task.given_inputs = self.ref_input
         ran = iter(one_each(self.engine, "run", self.engine.run([b.input for b in good], [b.program for b in good], 0), good))
         return [result_of(next(ran)) if isinstance(b, _Built) else self._refuse(b) for b in build_results]
+
+    def _run_loaded(self, measure_inputs, build_results):
+        good = [(i, b) for i, b in zip(measure_inputs, build_results) if isinstance(b, BuildResult) and not b.error]
+        ran = iter(measure_loaded(self, *zip(*good)) if good else ())
+        return [next(ran) if isinstance(b, BuildResult) and not b.error else self._refuse(b) for b in build_results]
 
     @staticmethod
     def _refuse(built):
@@ -199,11 +237,11 @@ class LocalRunner(EngineRunner):
     min_repeat_ms : int
         Each cost takes at least so long.
     cooldown_interval : float
-        Seconds between configurations, where they are measured one by one.
+        Seconds for which the device rests after each configuration. A device that slows down is noticed without it.
     enable_cpu_cache_flush : bool
         Flush the caches before every run; ``number`` becomes 1 and ``min_repeat_ms`` 0.
-    module_loader : optional
-        Accepted: there is no module to load here.
+    module_loader : callable, optional
+        As of `EngineRunner`.
     device : int or list of int
         Which device of the target's kind; several measure side by side.
     check : "off", "best" or "all"
@@ -223,7 +261,7 @@ class LocalRunner(EngineRunner):
         number=4,
         repeat=3,
         min_repeat_ms=0,
-        cooldown_interval=0.1,
+        cooldown_interval=0.0,
         enable_cpu_cache_flush=False,
         module_loader=None,
         device=0,
@@ -237,10 +275,8 @@ class LocalRunner(EngineRunner):
                 timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy
             ),
             check,
+            module_loader=module_loader,
         )
-        self.module_loader = module_loader
-        for name in ("number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush", "device"):
-            setattr(self, name, getattr(self.engine, name))
 
     def __repr__(self):
         return f"LocalRunner(timeout={self.timeout}, number={self.number}, repeat={self.repeat})"
@@ -328,6 +364,6 @@ def create_measure_batch(task, option):
     builder, runner = option["builder"], option["runner"]
     attached = runner.set_task(task)
     builder.set_task(task, runner.get_build_kwargs())
-    if type(builder) is LocalBuilder and isinstance(runner, EngineRunner):
+    if type(builder) is LocalBuilder and isinstance(runner, EngineRunner) and runner.module_loader is None:
         return Pipeline(task, builder, runner)
     return _Batches(builder, runner, attached)

@@ -53,7 +53,7 @@ class Pipeline:
         self.n_parallel, self.check = builder.n_parallel, runner.check
         options = TuningOptions(builder=builder.engine, runner=runner.engine, verbose=0)
         check_compilers(options, [task])
-        self._programs = Programs(task, builder.build_kwargs.get("check_gpu"))
+        self._programs = Programs(task, builder.build_kwargs.get("check_gpu"), runner.ref_input)
         self._measurer = Measurer(options)
         # whoever runs them elsewhere compares everything: a second run would travel once more
         self._measurer.check = self.check == "all" or (self.check == "best" and not self._measurer.local)

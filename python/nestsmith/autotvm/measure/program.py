@@ -90,10 +90,12 @@ class Programs:
     task : autotvm.task.Task
     limits : dict, optional
         Of the GPU that runs them: fields of `HardwareParams` that replace the target's.
+    inputs : list of array, optional
+        What they are measured with.
     """
 
-    def __init__(self, task, limits=None):
-        self.task, self._tasks = task, {}
+    def __init__(self, task, limits=None, inputs=None):
+        self.task, self._tasks, self._inputs = task, {}, inputs
         known = {k: int(v) for k, v in (limits or {}).items() if k.startswith("max_") and k in FIELDS}
         own = {"max_vthread_extent": HAND_VTHREADS, "vector_unit_bytes": hand_vector_bytes(task.target)}
         self._hardware = HardwareParams(target=task.target, **{**own, **known})
@@ -117,6 +119,7 @@ class Programs:
                 compute_dag=dag, workload_key=self._key, target=inp.target, hardware_params=self._hardware,
                 layout_rewrite_option=0, desc=self.task.name,
             )  # fmt: skip
+            self._tasks[key].given_inputs = self._inputs
         return key, core_state(state).steps()
 
     def try_of(self, inp, now):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import os
 
 from ... import rpc
 from ...auto_scheduler.hardware import cores
@@ -10,12 +11,37 @@ from ...auto_scheduler.remote import RPCRunner as EngineRPCRunner
 from .measure_methods import EngineRunner
 from .program import limits_of
 
-__all__ = ["RPCRunner", "request_remote"]
-
-logger = logging.getLogger("autotvm")
+__all__ = ["RPCRunner", "default_module_loader", "request_remote"]
 
 WAIT_SECONDS = 10.0  # for a first device, when a task begins
 request_remote = rpc.request_remote
+
+
+def default_module_loader(pre_load_function=None):
+    """What loads an artifact where nobody names another way: it asks for a session, uploads the file and loads it.
+
+    Parameters
+    ----------
+    pre_load_function : callable, optional
+        Called with (session, BuildResult) before the upload.
+
+    Returns
+    -------
+    callable
+        (remote_kwargs, BuildResult) -> context manager of (session, module). ``remote_kwargs`` are the arguments of
+        `request_remote`; those of a `LocalRunner` name no key, and the session is one of this machine.
+    """
+
+    @contextlib.contextmanager
+    def load(remote_kwargs, build_result):
+        open_session = rpc.request_remote if "device_key" in remote_kwargs else rpc.LocalSession
+        with open_session(**remote_kwargs) as remote:
+            if pre_load_function is not None:
+                pre_load_function(remote, build_result)
+            remote.upload(build_result.filename)
+            yield remote, remote.load_module(os.path.basename(build_result.filename))
+
+    return load
 
 
 class RPCRunner(EngineRunner):
@@ -33,8 +59,8 @@ class RPCRunner(EngineRunner):
         Seconds per configuration; waiting for a device does not count.
     n_parallel : int, optional
         Devices that measure at the same time; default one per core of this machine.
-    number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, module_loader, check, mode, l2, busy
-        As of `LocalRunner`.
+    number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, module_loader, device, check, mode, l2, busy
+        As of `LocalRunner`; `device` is a number, and it is the board that rests.
     tls_dir : str, optional
         Directory with ca.pem, cert.pem and key.pem; NESTSMITH_TLS_DIR without it.
 
@@ -71,24 +97,17 @@ class RPCRunner(EngineRunner):
             key, host, port, priority, n_parallel or cores(), timeout, number, repeat, min_repeat_ms, cooldown_interval,
             enable_cpu_cache_flush, device, mode, l2, busy, tls_dir,
         )  # fmt: skip
-        super().__init__(engine, check, engine.n_parallel)
-        self.module_loader, self._ref_input, self._limits = module_loader, None, {}
-        for name in ("key", "host", "port", "priority", "number", "repeat", "min_repeat_ms", "cooldown_interval",
-                     "enable_cpu_cache_flush", "device"):  # fmt: skip
+        super().__init__(engine, check, engine.n_parallel, module_loader)
+        self._limits = {}
+        for name in ("key", "host", "port", "priority"):
             setattr(self, name, getattr(engine, name))
 
     def __repr__(self):
         return f"RPCRunner(key={self.key!r}, host={self.host!r}, port={self.port}, timeout={self.timeout}, number={self.number})"
 
-    @property
-    def ref_input(self):
-        """Accepted: candidates get the inputs with which their results are checked."""
-        return self._ref_input
-
-    @ref_input.setter
-    def ref_input(self, value):
-        logger.warning("ref_input has no effect: candidates get the inputs with which their results are checked")
-        self._ref_input = value
+    def remote_kwargs(self):
+        own = {"device_key": self.key, "host": self.host, "port": self.port, "priority": self.priority}
+        return {**own, **super().remote_kwargs(), "tls_dir": self.engine.tls_dir}
 
     def set_task(self, task):
         """Waits for a device of the key. Raises RPCError that names key, tracker and the query if none comes."""
