@@ -52,6 +52,7 @@ bool fd_write(int fd, const void *from, size_t n) {
   for (size_t done = 0; done < n;) {
     ssize_t k = write(fd, (const char *)from + done, n - done);
     if (k < 0 && errno == EINTR) continue;
+    if (k == 0) errno = ENOSPC;
     if (k <= 0) return false;
     done += (size_t)k;
   }

@@ -65,20 +65,10 @@ void *file_read(Arena *a, const char *path, size_t *n) {
   return out;
 }
 
-static int write_all(int fd, const void *data, size_t n) {
-  for (size_t done = 0; done < n;) {
-    ssize_t k = write(fd, (const char *)data + done, n - done);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return k == 0 ? ENOSPC : errno;
-    done += (size_t)k;
-  }
-  return 0;
-}
-
 void file_write(Arena *a, const char *path, const void *data, size_t n) {
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) err_raise(arena_err(a), NS_ERR_IO, "cannot create %s: %s", path, strerror(errno));
-  int r = write_all(fd, data, n);
+  int r = fd_write(fd, data, n) ? 0 : errno;
   if (close(fd) != 0 && !r) r = errno;
   if (r) {
     unlink(path);
@@ -237,10 +227,8 @@ void cache_put(Arena *a, const char *dir, const char *key, const Binary *b) {
   if (fd >= 0) {
     Trailer t = {{0}, b->n, hash_bytes(b->data, b->n, hash_str(key))};
     memcpy(t.magic, MAGIC, sizeof MAGIC);
-    int r = write_all(fd, b->data, b->n);
-    if (!r) r = write_all(fd, &t, sizeof t);
-    if (close(fd) != 0) r = errno;
-    if (r || renameat(at, name, at, key) != 0)
+    bool ok = fd_write(fd, b->data, b->n) && fd_write(fd, &t, sizeof t);
+    if (close(fd) != 0 || !ok || renameat(at, name, at, key) != 0)
       unlinkat(at, name, 0);
     else if (hash_str(key) % SWEEP_EVERY == 0)
       err_try(arena_err(a), do_shrink, &(Shrink){a, at}); /* without memory: not now */

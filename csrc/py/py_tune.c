@@ -228,8 +228,8 @@ static void do_reference(void *arg) {
 static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   PyObject *dag, *stop = NULL, *inputs = Py_None, *l = NULL;
   unsigned long long seed = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|KOO", PY_NAMES("dag", "seed", "stop", "inputs"), PyDag_Type, &dag, &seed,
-                                   &stop, &inputs))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|KOO", PY_NAMES("dag", "seed", "stop", "inputs"), PyDag_Type, &dag,
+                                   &seed, &stop, &inputs))
     return NULL;
   if (!(stop = py_stop_from(stop))) return NULL;
   Ref *x = PyMem_Calloc(1, sizeof *x);

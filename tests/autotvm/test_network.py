@@ -43,6 +43,15 @@ def test_the_tasks_of_resnet_18(resnet, key, ops, peer_tasks):
             assert cfg.get_flatten_feature().tolist() == c["flat"]
 
 
+@pytest.mark.parametrize("target", [CUDA, "opencl"])
+def test_all_gpus_have_their_tasks_in_one_order(resnet, target, peer_tasks):
+    """Convolution by convolution that of the reference's list for Mali, the direct template before Winograd's."""
+    tasks = autotvm.task.extract_from_program(resnet[0]["main"], params=resnet[1], target=target, ops=[CONV])
+    assert [(t.name.replace("conv2d_nchw.cuda", "conv2d_nchw_spatial_pack.mali").replace(".cuda", ".mali"), plain(t.args)) for t in tasks] == [
+        (p["name"], p["args"]) for p in peer_tasks("resnet-18-NCHW-mali")["tasks"]
+    ]
+
+
 @pytest.mark.parametrize("target, ops, count", [
     (MALI, [CONV, DENSE], 17), (MALI, None, 17), (CUDA, [CONV], 16), (LLVM, [CONV], 12), (LLVM, [DENSE], 2), (LLVM, CONV, 12),
 ])

@@ -1,6 +1,8 @@
 """Trackers and servers for tests: real processes on ports that the system chooses, which end with the fleet."""
 
 import contextlib
+import itertools
+import json
 import os
 import pathlib
 import queue
@@ -33,6 +35,74 @@ engine._SETTINGS["distributed.scheduler.worker-ttl"], tracker.BEAT_SECONDS = "4s
 
 
 OLDER = "import nestsmith\nnestsmith.__version__ = '0.0.9'\n"  # the same, for a server of another version
+
+
+WITNESS = '''
+import contextlib, fcntl, json, os, time
+from nestsmith.cluster import bench
+
+PLACE, DEVICE = os.environ["WITNESS_PLACE"], os.environ.get("WITNESS_DEVICE", "")
+make, run, close = bench.Bench.__init__, bench.Bench._run, bench.Bench.close
+
+def note(**what):
+    fd = os.open(f"{PLACE}/{DEVICE}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, (json.dumps(what) + "\\n").encode())
+    os.close(fd)
+
+def made(self, *args, **kwargs):
+    make(self, *args, **kwargs)
+    self.witness = -1
+
+def ran(self, line, number, m, limit):
+    begin = time.monotonic()
+    try:
+        return run(self, line, number, m, limit)
+    finally:
+        note(pid=os.getpid(), begin=begin, end=time.monotonic(), items=len(m["items"]))
+
+def measured(self, m, limit=None):
+    if self.witness < 0:  # before its processes are started: they hold the lock as well
+        self.witness = os.open(f"{PLACE}/{DEVICE}.lock", os.O_RDWR | os.O_CREAT)
+        os.set_inheritable(self.witness, True)
+        try:
+            fcntl.flock(self.witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            note(pid=os.getpid(), twice=m["task"])
+    return measure(self, m, limit)
+
+def closed(self):
+    close(self)
+    if self.witness >= 0:
+        os.close(self.witness)
+    self.witness = -1
+
+measure = bench.Bench.measure
+bench.Bench.__init__, bench.Bench._run, bench.Bench.measure, bench.Bench.close = made, ran, measured, closed
+'''  # the same, for a server: a device is locked from the first measurement of a session until the last of its processes has ended
+
+
+class Witness:
+    """What servers that were started with its `environment` say of their devices, each under its own name."""
+
+    def __init__(self, folder):
+        self.place, code = folder / "devices", folder / "code"
+        self.place.mkdir(parents=True)
+        code.mkdir()
+        (code / "sitecustomize.py").write_text(WITNESS)
+        self.environment = {"PYTHONPATH": os.pathsep.join([str(code), os.environ["PYTHONPATH"]]), "WITNESS_PLACE": str(self.place)}
+
+    def check(self):
+        """Fails if a device was in two hands, or two of its measurements overlap; returns how many there were."""
+        spans = 0
+        for path in self.place.iterdir():
+            if path.suffix == ".lock":
+                continue
+            said = [json.loads(line) for line in path.read_text().splitlines()]
+            assert not [x for x in said if "twice" in x], (path.name, said)
+            times = sorted((x["begin"], x["end"]) for x in said)
+            assert all(a[1] <= b[0] for a, b in zip(times, times[1:])), (path.name, times)
+            spans += len(times)
+        return spans
 
 
 class Link:
@@ -140,17 +210,19 @@ class Fleet:
 
     def __init__(self, *options, **environment):
         self.options, self.environment, self.servers = options, environment, []
+        self._devices = itertools.count()
         self.tracker = self.start_tracker(0)
         self.port = int(self.tracker.wait(r"INFO:RPCTracker:bind to .*:(\d+)$")[1])
 
     def start_tracker(self, port):
         return Process("nestsmith.exec.rpc_tracker", "--host=127.0.0.1", f"--port={port}", *self.options, **self.environment)
 
-    def serve(self, key, *options, ready=True, port=None):
-        """A server, registered; `port`: by which it reaches the tracker."""
+    def serve(self, key, *options, ready=True, port=None, device=None):
+        """A server, registered; `port`: by which it reaches the tracker; `device`: its name for a `Witness`."""
+        device = device or f"{key}{next(self._devices)}"
         p = Process("nestsmith.exec.rpc_server", "--host=127.0.0.1", "--port=0", f"--tracker=127.0.0.1:{port or self.port}", f"--key={key}",
-                    *self.options, *options, **self.environment)  # fmt: skip
-        p.key = key
+                    *self.options, *options, **self.environment, WITNESS_DEVICE=device)  # fmt: skip
+        p.key, p.device = key, device
         self.servers.append(p)
         return self.ready(p) if ready else p
 

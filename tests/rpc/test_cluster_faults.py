@@ -21,6 +21,7 @@ from fleet import (
     Fleet,
     Link,
     Process,
+    Witness,
     board,
     certificates,
     client,
@@ -82,18 +83,24 @@ def test_the_numbers_of_the_query_are_right_at_each_step(fleet, closing):
 
 
 def test_a_late_server_gets_the_work_that_waits(fleet):
-    got = []
+    """Within 2 s, at least once in three times: a machine may have something else to do."""
+    got, took = [], []
 
-    def ask():
-        with rpc.request_remote("late", "127.0.0.1", fleet.port) as remote:
+    def ask(key):
+        with rpc.request_remote(key, "127.0.0.1", fleet.port) as remote:
             got.append(remote.listdir())
 
-    t = threading.Thread(target=ask)
-    t.start()
-    assert wait_until(lambda: counts(fleet, "late") == (0, 0, 1))
-    fleet.serve("late")
-    t.join(60)  # nothing else happens meanwhile: benchmarks/cluster.py prints how long it takes
-    assert got == [[]]
+    for key in ("late", "later", "latest"):
+        t = threading.Thread(target=ask, args=(key,))
+        t.start()
+        assert wait_until(lambda key=key: counts(fleet, key) == (0, 0, 1))
+        fleet.serve(key)
+        begin = time.monotonic()
+        t.join(60)  # nothing else happens meanwhile
+        took.append(time.monotonic() - begin)
+        if took[-1] <= 2:
+            break
+    assert got == [[]] * len(took) and min(took) <= 2, took
 
 
 def test_a_board_that_is_killed_comes_back_and_its_programs_end(fleet):
@@ -122,6 +129,31 @@ def test_a_server_that_is_killed_leaves_nothing(fleet):
     remote.close()
     assert wait_until(lambda: not any(runs(p) for p in below)), [p for p in below if runs(p)]
     assert wait_until(lambda: counts(fleet, "b") == (0, 0, 0))
+
+
+def test_directories_of_killed_servers_are_removed_by_the_next_one(tmp_path, closing):
+    """Those of a server that lives are not, however old they are."""
+    fleet = closing(Fleet(TMPDIR=str(tmp_path)))
+    first = fleet.serve("a")
+    remote = rpc.request_remote("a", "127.0.0.1", fleet.port, timeout=600)
+    remote.upload(b"x", "x")
+    made = sorted(tmp_path.glob("nestsmith-*"))
+    assert [p.name.rsplit("-", 1)[0] for p in made] == ["nestsmith-board", "nestsmith-lease"]
+
+    def next_server(key):
+        for path in made:
+            if path.exists():
+                os.utime(path, (0, 0))
+        fleet.serve(key)
+        return [path.exists() for path in made]
+
+    assert next_server("b") == [True, True] and remote.listdir() == ["x"]
+    below = descendants(first.child.pid)
+    first.close()
+    with contextlib.suppress(rpc.RPCError):
+        remote.close()
+    assert wait_until(lambda: not any(runs(p) for p in below))
+    assert next_server("c") == [False, False]
 
 
 def test_a_tracker_that_comes_back_finds_its_servers_and_clients(fleet):
@@ -330,7 +362,7 @@ def replace(fleet, rng, nanny_alone=False):
         gone.child.kill()
         assert wait_until(lambda: not any(runs(p) for p in below))
     gone.close()
-    fleet.serve(rng.choice("ab") if {"a", "b"} <= {s.key for s in fleet.servers} else gone.key)
+    fleet.serve(rng.choice("ab") if {"a", "b"} <= {s.key for s in fleet.servers} else gone.key, device=gone.device)
 
 
 def visit(fleet, rng, how):
@@ -372,7 +404,9 @@ def guarded(tmp_path_factory):
     """Three servers behind certificates. One client reaches the tracker by a link."""
     folders, older = certificates(tmp_path_factory.mktemp("tls")), tmp_path_factory.mktemp("older")
     (older / "sitecustomize.py").write_text(OLDER)
-    f = Fleet("--tls-dir", str(folders / "team"))
+    witness = Witness(tmp_path_factory.mktemp("witness"))
+    f = Fleet("--tls-dir", str(folders / "team"), **witness.environment)
+    f.witness = witness
     f.link, f.folders, f.older = Link(f.port), folders, os.pathsep.join([str(older), os.environ["PYTHONPATH"]])
     with pytest.MonkeyPatch.context() as m:
         m.setenv("NESTSMITH_TLS_DIR", str(folders / "team"))
@@ -382,9 +416,29 @@ def guarded(tmp_path_factory):
     f.close()
 
 
+def test_the_witness_sees_a_device_in_two_hands(tmp_path):
+    """One device behind two servers: two clients get it at the same time."""
+    witness = Witness(tmp_path)
+    fleet = Fleet(**witness.environment)
+    for _ in range(2):
+        fleet.serve("a", device="shared")
+    try:
+        task = auto_scheduler.SearchTask(func=remote_matmul, args=(16,), target="llvm")
+        inputs = [auto_scheduler.MeasureInput(task, task.compute_dag.init_state)] * 2
+        built = auto_scheduler.LocalBuilder(n_parallel=1).build(inputs, 0)
+        runners = [auto_scheduler.RPCRunner("a", "127.0.0.1", fleet.port, min_repeat_ms=1) for _ in range(2)]
+        assert [r.error_no for runner in runners for r in runner.run(inputs, built, 0)] == [0] * 4  # both keep their device a while
+        for runner in runners:
+            runner.close()
+        with pytest.raises(AssertionError, match="twice"):
+            witness.check()
+    finally:
+        fleet.close()
+
+
 @pytest.mark.parametrize("faults", [4, pytest.param(500, marks=pytest.mark.full)])
 def test_tuning_survives(guarded, tmp_path, faults):
-    """Faults while two clients tune: every run ends with all its records, each once."""
+    """Faults while two clients tune: every run ends with all its records, each once, and no device is in two hands."""
     fleet = guarded
     rng, done = random.Random(faults), threading.Event()
     failures, logs, seen = [], [], collections.Counter()
@@ -393,7 +447,7 @@ def test_tuning_survives(guarded, tmp_path, faults):
         task = auto_scheduler.SearchTask(func=remote_matmul, args=(24 + 8 * (key == "b"),), target="llvm")
         log = str(tmp_path / f"{key}{number}.json")
         port = fleet.link.port if key == "b" else fleet.port
-        runner = auto_scheduler.RPCRunner(key, "127.0.0.1", port, n_parallel=2, min_repeat_ms=1, wait_limit=120)
+        runner = auto_scheduler.RPCRunner(key, "127.0.0.1", port, number % 3, n_parallel=2, min_repeat_ms=1, wait_limit=120)
         policy = auto_scheduler.SketchPolicy(task, verbose=0)
         inputs = [auto_scheduler.MeasureInput(task, s) for s in policy.sample_initial_population()[:12]]
         builder = auto_scheduler.LocalBuilder(n_parallel=1)
@@ -432,7 +486,7 @@ def test_tuning_survives(guarded, tmp_path, faults):
     for log in logs:
         lines = [json.loads(line) for line in open(log)]
         assert len(lines) == 12 and len({json.dumps(x["i"][1]) for x in lines}) == 12
-    assert seen[0] > 0
+    assert seen[0] > 0 and fleet.witness.check() > 0
     for s in list(fleet.servers):
         assert s.child.poll() is None
     assert wait_until(lambda: counts(fleet, "a")[:2] == (sum(s.key == "a" for s in fleet.servers),) * 2)

@@ -12,7 +12,6 @@ import os
 import pathlib
 import select
 import shlex
-import shutil
 import signal
 import struct
 import subprocess
@@ -23,6 +22,7 @@ import time
 
 from .. import _core
 from ..error import TVMError, TVMValueError
+from .scratch import Scratch
 from .settings import ClusterError, SessionTimeout
 
 __all__ = ["Runner", "RunnerLost", "command_of", "raise_error"]
@@ -115,8 +115,8 @@ class Runner:
         self._turn = threading.Lock()  # answers come in the order of the requests: one after the other
         command = command_of(device)
         if device == "local":  # a directory that is removed however the runner ends
-            self._made = tempfile.mkdtemp(prefix="nestsmith-session-")
-            command += ["--dir", self._made]
+            self._made = Scratch("session")
+            command += ["--dir", self._made.path]
         environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0, start_new_session=True,
@@ -143,7 +143,7 @@ class Runner:
             with contextlib.suppress(OSError):
                 f.close()
         if self._made:
-            shutil.rmtree(self._made, ignore_errors=True)
+            self._made.close()
 
     def _last_words(self):
         self._errors.seek(0, os.SEEK_END)

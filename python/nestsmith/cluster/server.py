@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
-import tempfile
 
 from .board import Board
 from .engine import LOST_SECONDS, Nanny, address_of, close_comm, open_comm, rpc, security_of
+from .scratch import Scratch, sweep
 from .settings import ClusterError
 
 __all__ = ["serve_board"]
@@ -96,11 +97,12 @@ async def serve_board(host, port, port_end, tracker, tls, key, device, custom, s
     def shown(p):
         return f"{custom}:{p}" if custom else ""
 
-    with tempfile.TemporaryDirectory(prefix="nestsmith-server-") as work:
+    sweep()
+    with contextlib.closing(Scratch("server")) as work:
         while True:
             nanny = None
             try:
-                nanny = await _start(host, ports, tracker, tls, key, device, shown, work, insecure)
+                nanny = await _start(host, ports, tracker, tls, key, device, shown, work.path, insecure)
                 if not tries:
                     say(f"bind to {nanny.worker_address.split('://')[1]}")
                 await _confirm(nanny, tracker, tls)

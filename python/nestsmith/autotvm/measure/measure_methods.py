@@ -72,7 +72,14 @@ class Runner:
         Seconds per configuration.
     n_parallel : int, optional
         Configurations that run at the same time.
+
+    Attributes
+    ----------
+    overlaps : bool
+        What this machine does in the meantime disturbs no times, so tuners plan while a batch is measured. Default False.
     """
+
+    overlaps = False
 
     def __init__(self, timeout=5, n_parallel=None):
         self.timeout, self.n_parallel = timeout, n_parallel or 1
@@ -323,10 +330,12 @@ class _Batches:
 
     def __init__(self, builder, runner, attached):
         self.builder, self.runner, self._attached = builder, runner, attached
-        self.n_parallel = builder.n_parallel
+        self.n_parallel, self.overlaps = builder.n_parallel, getattr(runner, "overlaps", False)
 
-    def __call__(self, inputs):
+    def __call__(self, inputs, meanwhile=None):
         built = one_each(self.builder, "build", self.builder.build(inputs), inputs)
+        if meanwhile is not None:
+            meanwhile()
         return [self._checked(r) for r in one_each(self.runner, "run", self.runner.run(inputs, built), inputs)]
 
     def _checked(self, result):
@@ -351,8 +360,9 @@ def create_measure_batch(task, option):
     Returns
     -------
     callable
-        Its attribute ``n_parallel`` says how many inputs a batch should have. Where it has a method ``close``, call it in the
-        end.
+        Its attribute ``n_parallel`` says how many inputs a batch should have, ``overlaps`` whether this machine may do something
+        else while they are measured; a second argument is a function that begins with it. Where it has a method ``close``, call
+        it in the end.
 
     Raises
     ------

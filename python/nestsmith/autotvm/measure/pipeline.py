@@ -18,6 +18,8 @@ from .program import Programs, failure
 
 __all__ = ["Pipeline", "result_of"]
 
+CPU = 1  # type of device
+
 
 def trimmed(costs):
     """Without the smallest and the largest, if there are more than two."""
@@ -33,7 +35,8 @@ def result_of(res):
 
 
 class Pipeline:
-    """Called with a list of MeasureInput it returns their MeasureResults.
+    """Called with a list of MeasureInput it returns their MeasureResults; `meanwhile`, if given, is called once they are on their
+    way: it should return soon.
 
     Parameters
     ----------
@@ -45,6 +48,8 @@ class Pipeline:
     ----------
     n_parallel : int
         How many inputs a batch should have.
+    overlaps : bool
+        What this machine does while a batch is measured disturbs no times: they are another device's.
     arrived : list
         Of the last batch: a result, or None for what was not measured because the run ended.
     """
@@ -57,13 +62,14 @@ class Pipeline:
         self._measurer = Measurer(options)
         # whoever runs them elsewhere compares everything: a second run would travel once more
         self._measurer.check = self.check == "all" or (self.check == "best" and not self._measurer.local)
+        self.overlaps = runner.overlaps or task.target.kind.device_type != CPU
         self._best, self.arrived = math.inf, []
 
     def close(self):
         """Ends the processes."""
         self._measurer.close()
 
-    def __call__(self, inputs):
+    def __call__(self, inputs, meanwhile=None):
         results = self.arrived = [None] * len(inputs)
         programs = [self._programs.try_of(i, time.time) for i in inputs]
         groups = {}  # of one search task each
@@ -73,17 +79,19 @@ class Pipeline:
             else:
                 groups.setdefault(id(p.task), []).append(i)
         with self._measurer.signals:
-            self._measure(programs, groups.values(), results)
+            self._measure(programs, groups.values(), results, meanwhile)
             if self.check == "best" and self._measurer.local:
                 self._verify(programs, results)
         return results
 
-    def _measure(self, programs, groups, results):
+    def _measure(self, programs, groups, results, meanwhile):
         batches = []
         try:
             for group in groups:
                 first = programs[group[0]].task
                 batches.append((self._measurer.submit(first, None, [programs[i] for i in group]), group))
+            if meanwhile is not None:
+                meanwhile()
             for batch, _ in batches:
                 self._measurer.wait(batch)
         finally:

@@ -72,6 +72,8 @@ class RPCRunner(EngineRunner):
         When a task begins: no tracker, or no device of the key within 10 s.
     """
 
+    overlaps = True
+
     def __init__(
         self,
         key,

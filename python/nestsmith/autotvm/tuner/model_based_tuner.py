@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import numpy as np
 
 from ... import _core, check
@@ -10,6 +12,7 @@ from .tuner import Tuner, flops_of
 
 __all__ = ["CostModel", "ModelOptimizer", "ModelBasedTuner"]
 
+LAST = 4  # a plan's last batch has at most one of so many parts of it
 EXPLORE = 0.05  # share of a plan that is random
 LEAST_FLOPS = 1e-6  # less: nothing has worked yet
 
@@ -50,7 +53,8 @@ class ModelOptimizer:
 
 
 class ModelBasedTuner(Tuner):
-    """Measures what a model likes, in plans of ``plan_size``; after each the model learns again.
+    """Measures what a model likes, in plans of ``plan_size``; after each the model learns again. Where another device than this
+    machine's processor measures, it learns and plans while the last batch of a plan is measured, from the results before it.
 
     Parameters
     ----------
@@ -73,8 +77,12 @@ class ModelBasedTuner(Tuner):
         )
         self.visited, self.trials, self.trial_pt = set(), [], 0
         self.xs, self.ys, self.flops_max, self.train_ct = [], [], 0.0, 0
+        self._pool = self._planned = None
 
     def end_of_run(self):
+        if self._pool is not None:  # what it plans nobody wants any more
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = self._planned = None
         getattr(self.cost_model, "close", bool)()
 
     def has_next(self):
@@ -82,6 +90,8 @@ class ModelBasedTuner(Tuner):
         return len(self.visited) < self.space.range_length and bool(self.space.draw_ints(1, to_exclude=self.visited))
 
     def next_batch(self, batch_size):
+        if self.overlaps:
+            batch_size = min(batch_size, self._until_planning())
         out = []
         while len(out) < batch_size and self.has_next():
             while self.trial_pt < len(self.trials) and not self._open(self.trials[self.trial_pt]):
@@ -97,6 +107,26 @@ class ModelBasedTuner(Tuner):
     def _open(self, index):
         return index not in self.visited and self.space.is_index_valid(index)
 
+    # ---- planning while the last batch of a plan is measured ----
+
+    def _until_planning(self):
+        """How many configurations a batch may have so that a plan's last one is its own: small, since the next plan is made
+        without its results, and all of the plan, since who plans and who draws at random take turns."""
+        left, last = self.plan_size * (self.train_ct + 1) - len(self.xs), max(1, self.plan_size // LAST)
+        return max(1, left - last if left > last else left)
+
+    def ahead(self, inputs):
+        due = len(self.xs) + len(inputs) >= self.plan_size * (self.train_ct + 1)
+        return self._begin_to_plan if due and len(inputs) * LAST <= self.plan_size and self.flops_max > LEAST_FLOPS else None
+
+    def _begin_to_plan(self):
+        self._pool = self._pool or concurrent.futures.ThreadPoolExecutor(1)
+        self._planned = self._pool.submit(self._learn_and_plan, list(self.xs), list(self.ys), set(self.visited))
+
+    def _learn_and_plan(self, xs, ys, visited):
+        self.cost_model.fit(xs, ys, self.plan_size)
+        return self._plan(self.cost_model, visited)
+
     def update(self, inputs, results):
         for inp, res in zip(inputs, results):
             flops = flops_of(self.task, res)
@@ -106,25 +136,20 @@ class ModelBasedTuner(Tuner):
             self.flops_max = max(self.flops_max, flops)
         if len(self.xs) < self.plan_size * (self.train_ct + 1) or self.flops_max <= LEAST_FLOPS:
             return
-        self.cost_model.fit(self.xs, self.ys, self.plan_size)
-        self._plan(self.cost_model)
+        planned, self._planned = self._planned, None
+        self.trials = planned.result() if planned else self._learn_and_plan(self.xs, self.ys, self.visited)
+        self.trial_pt = 0
         self.train_ct += 1
 
-    def _plan(self, model):
+    def _plan(self, model, visited):
+        """The configurations that a model likes best, filled up with random ones."""
         ratio = self.diversity_filter_ratio
-        found = list(self.model_optimizer.find_maximums(model, int(self.plan_size * (ratio or 1)), self.visited))
+        found = list(self.model_optimizer.find_maximums(model, int(self.plan_size * (ratio or 1)), visited))
         if ratio:
             at = _core.pick_diverse(self.space._space, found, np.zeros(len(found)), self.plan_size)
             found = [found[i] for i in at]
-        self.trials, self.trial_pt = found, 0
-        self._fill()
-
-    def _fill(self):
-        """Random configurations for what a model has not planned."""
-        wanted = self.plan_size - len(self.trials)
-        if wanted > 0:
-            taken = self.visited.union(self.trials)
-            self.trials = list(self.trials) + self.space.draw_ints(wanted, to_exclude=taken)
+        wanted = self.plan_size - len(found)
+        return found + self.space.draw_ints(wanted, to_exclude=visited.union(found)) if wanted > 0 else found
 
     def load_history(self, data_set, min_seed_records=500):
         """Learns from records of tasks with the same name.
@@ -142,7 +167,7 @@ class ModelBasedTuner(Tuner):
             if not base.fit_log(data_set, self.plan_size, min_seed_records):
                 return
             if not self.trials:
-                self._plan(base)
+                self.trials, self.trial_pt = self._plan(base, self.visited), 0
             self.cost_model.load_basemodel(base)
         finally:
             GLOBAL_SCOPE.in_tuning = False

@@ -74,6 +74,7 @@ class Tuner:
         self.param, self.recorder, self.task = kwargs, None, task
         self.error_ct_threshold = MAX_ERRORS_IN_A_ROW
         self.ttl = self.n_trial = self.early_stopping = None
+        self.overlaps = False  # other devices measure: this machine may plan meanwhile
         self.reset()
 
     # ---- what tuners define ----
@@ -91,6 +92,9 @@ class Tuner:
 
     def load_history(self, data_set, min_seed_records=500):
         """Learns from records of other tasks; what does not learn from them ignores them."""
+
+    def ahead(self, inputs):
+        """What can be done while these are measured, as a function that begins with it; None if there is nothing."""
 
     def end_of_run(self):
         """Called when `tune` ends, in whatever way."""
@@ -140,7 +144,7 @@ class Tuner:
             measure_batch = create_measure_batch(self.task, measure_option)
             if resume_log is not None:
                 run.replay(resume_log)
-            batch_size = getattr(measure_batch, "n_parallel", 1)
+            batch_size, self.overlaps = getattr(measure_batch, "n_parallel", 1), getattr(measure_batch, "overlaps", False)
             while run.count < n_trial and not run.stopped and self.has_next():
                 configs = self.next_batch(min(batch_size, n_trial - run.count))
                 if not configs:
@@ -186,8 +190,10 @@ class _Run:
 
     def measure(self, measure_batch, inputs):
         """The results of a batch. Where the run is ended meanwhile, what was measured reaches the callbacks."""
+        more = self.tuner.overlaps and self.count + len(inputs) < self.tuner.n_trial
+        ahead = self.tuner.ahead(inputs) if more else None
         try:
-            return measure_batch(inputs)
+            return measure_batch(inputs) if ahead is None else measure_batch(inputs, ahead)
         except BaseException:
             pairs = [(i, r) for i, r in zip(inputs, getattr(measure_batch, "arrived", ())) if r is not None]
             if pairs:
