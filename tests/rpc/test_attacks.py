@@ -212,7 +212,7 @@ def test_names_that_would_leave_the_directory_are_refused(op):
 
 def test_names_that_only_look_so_stay_inside():
     with rpc.LocalSession() as remote:
-        place = pathlib.Path(remote._link.runner._made)
+        place = pathlib.Path(remote._link.runner._made.path)
         around = sorted(place.parent.iterdir())
         made = 0
         for name in LIKE_NAMES:
@@ -234,7 +234,7 @@ def test_a_name_that_becomes_a_link_between_two_looks_is_not_followed(tmp_path):
     secret.write_bytes(b"secret")
     stop, swaps = threading.Event(), []
     with rpc.LocalSession() as remote:
-        place = pathlib.Path(remote._link.runner._made)
+        place = pathlib.Path(remote._link.runner._made.path)
 
         def swap():
             while not stop.is_set():

@@ -141,8 +141,8 @@ def test_links_in_the_directory_of_a_session_are_not_followed(tmp_path):
     secret.write_text("secret")
     runner = Runner("local")
     try:
-        os.symlink(secret, os.path.join(runner._made, "soft"))
-        os.link(secret, os.path.join(runner._made, "hard"))
+        os.symlink(secret, os.path.join(runner._made.path, "soft"))
+        os.link(secret, os.path.join(runner._made.path, "hard"))
         for name in ("soft", "hard"):
             with pytest.raises((ValueError, OSError)):
                 runner.ask({"op": "get", "name": name})
@@ -151,7 +151,7 @@ def test_links_in_the_directory_of_a_session_are_not_followed(tmp_path):
         assert secret.read_text() == "secret"
     finally:
         runner.kill()
-    assert not os.path.exists(runner._made)
+    assert not os.path.exists(runner._made.path)
 
 
 def crash(how):
