@@ -205,12 +205,14 @@ class Process:
         return self.child.wait(PATIENCE)
 
 
+_numbers = itertools.count()  # of devices
+
+
 class Fleet:
     """A tracker and its servers."""
 
     def __init__(self, *options, **environment):
         self.options, self.environment, self.servers = options, environment, []
-        self._devices = itertools.count()
         self.tracker = self.start_tracker(0)
         self.port = int(self.tracker.wait(r"INFO:RPCTracker:bind to .*:(\d+)$")[1])
 
@@ -219,7 +221,7 @@ class Fleet:
 
     def serve(self, key, *options, ready=True, port=None, device=None):
         """A server, registered; `port`: by which it reaches the tracker; `device`: its name for a `Witness`."""
-        device = device or f"{key}{next(self._devices)}"
+        device = device or f"{key}{next(_numbers)}"
         p = Process("nestsmith.exec.rpc_server", "--host=127.0.0.1", "--port=0", f"--tracker=127.0.0.1:{port or self.port}", f"--key={key}",
                     *self.options, *options, **self.environment, WITNESS_DEVICE=device)  # fmt: skip
         p.key, p.device = key, device
