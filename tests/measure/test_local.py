@@ -32,7 +32,7 @@ class Task:
     """The little that builder and runner need of a task."""
 
     layout_rewrite_option = 0
-    workload_key = '["matmul"]'
+    workload_key, math = '["matmul"]', "strict"
 
     def __init__(self, target="llvm"):
         a, b = te.placeholder((32, 24), name="A"), te.placeholder((24, 40), name="B")

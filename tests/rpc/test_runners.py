@@ -109,6 +109,16 @@ def test_inputs_that_users_register_reach_the_board(fleet, caplog):
         assert "cannot be checked, its program as it is written does not run" in caplog.text
 
 
+def test_results_of_products_in_tf32_are_compared_as_such():
+    """On boards as here: within the tolerance of TF32 and not to the bit."""
+    runner, found = auto_scheduler.RPCRunner("board"), {}
+    for math in ("strict", "tf32"):
+        t = auto_scheduler.SearchTask(func=remote_matmul, args=(16,), target="llvm", math=math)
+        found[math] = [row[3:] for row in runner._board_rows(t, True)]
+    inputs = [("float32", False)] * 2
+    assert found == {"strict": [*inputs, ("float32", True)], "tf32": [*inputs, ("tf32", False)]}
+
+
 def test_a_board_that_dies_costs_one_more_try(fleet, tmp_path):
     """kill -9 of a server while it measures: no record is lost, none is there twice."""
     extra = fleet.serve("frail")

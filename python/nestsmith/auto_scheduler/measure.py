@@ -16,6 +16,7 @@ import weakref
 
 from nestsmith import _core, check, forks
 
+from ..numerics import MATH_MODES
 from ..runtime.ndarray import bytes_of
 from ..states import core_state
 from .cost import FAILED, seconds_of
@@ -371,13 +372,20 @@ def _devices(device):
     return [int(d) for d in listed] if isinstance(device, (list, tuple)) else int(device)
 
 
+def compared_as(task):
+    """The row of `_core.tolerances` by which a task's float32 results are compared, where it is not that of float32."""
+    return None if task.math == "strict" else MATH_MODES[task.math].compared
+
+
 def task_rows(task, stop=None):
     """What candidates of a task read and have to compute, as `_core.TaskData` takes it; `stop` ends the reference program.
     Results are compared to the bit only where the inputs are the small integers that this allows."""
     tensors, given = task.compute_dag.tensors, task.fixed_inputs()
     arrays = _core.reference_data(task.compute_dag, stop=stop, inputs=given)
-    exact = [False] * len(tensors) if given else _core.reference_exact(task.compute_dag)
-    return [(len(a), a, not t.op.is_placeholder, t.dtype, same) for a, t, same in zip(arrays, tensors, exact)]
+    math = compared_as(task)
+    exact = [False] * len(tensors) if given or math else _core.reference_exact(task.compute_dag)
+    types = [math if math and t.dtype == "float32" and not t.op.is_placeholder else t.dtype for t in tensors]
+    return [(len(a), a, not t.op.is_placeholder, as_, same) for a, t, as_, same in zip(arrays, tensors, types, exact)]
 
 
 def cannot_check(task, error):

@@ -16,11 +16,19 @@ from collections import Counter
 
 from nestsmith import _core
 
-from ..numerics import MATH_MODES
 from ..states import handle_of
 from .cost import FAILED, NOTHING, cause_of, rank_of, seconds_of
 from .display import Progress, short, title
-from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, cannot_check, details, one_each
+from .measure import (
+    LocalBuilder,
+    LocalRunner,
+    MeasureInput,
+    MeasureResult,
+    cannot_check,
+    compared_as,
+    details,
+    one_each,
+)
 from .measure_record import RecordReader, RecordToFile
 from .models import make_cost_model
 from .signals import Held
@@ -212,10 +220,9 @@ class Measurer:
     def _try_task(self, session, task, layout, inputs, check):
         """The session's number of a task. The compiler of its reference program may have been killed, or its directory
         removed: then once more."""
-        math = None if task.math == "strict" else MATH_MODES[task.math].compared
         for k in range(TASK_TRIES):
             try:
-                return session.task(task.compute_dag, task.engine_target(), layout, check, inputs, math)
+                return session.task(task.compute_dag, task.engine_target(), layout, check, inputs, compared_as(task))
             except (RuntimeError, OSError) as e:
                 if k + 1 == TASK_TRIES or isinstance(e, ValueError):
                     raise
