@@ -66,8 +66,7 @@ static void generation_out(Policy *p, int gen) { /* empties the arenas that the 
   }
 }
 
-void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best) {
-  int size = p->par.population;
+void evolve(Policy *p, Arena *a, int n, Cand *now, int size, Best *best) {
   Cand *next = arena_array(a, Cand, size);
   double t0 = clock_now();
   int64_t mutated = 0, refused = 0, invalid = 0;
@@ -130,7 +129,7 @@ static void evolve_body(void *arg) {
   evaluate(p, 0, c->init.n, now);
   int n = drop_empty(c->init.n, now);
   Best best = best_new(a, c->size);
-  evolve(p, a, n, now, &best);
+  evolve(p, a, n, now, p->par.population, &best);
   c->out = pol_list_out(c->a, best.n, best.at);
 }
 StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size) {

@@ -59,6 +59,7 @@ struct Policy {
   StateList sketches;
   /* picked_tiles: how many states of each tiling of the output were picked, or are in a log */
   MapU64 measured_set, picked_tiles;
+  int64_t picked[2]; /* of loops, on tensor cores */
   CandVec measured; /* score: speed, 1 / seconds */
   CandVec hints;    /* the newest MAX_HINTS proposals from outside */
   int target_min, n_worker;
@@ -137,5 +138,5 @@ void sample(Policy *p, Arena *a, CandVec *out);    /* distinct valid states, ste
 /* ---- evolve.c ---- */
 Best best_new(Arena *a, int cap);
 int drop_empty(int n, Cand *c); /* moves those with steps to the front; their number */
-void evolve(Policy *p, Arena *a, int n, Cand *now, Best *best);
+void evolve(Policy *p, Arena *a, int n, Cand *now, int size, Best *best); /* size: children of a generation */
 #endif

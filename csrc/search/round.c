@@ -33,10 +33,19 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
     if (c[i].step) vec_push(a, init, c[i]);
 }
 
+static bool on_tensor_cores(const Cand *c) { return tensor_step(c->n, c->step) >= 0; }
+
 /* How the output is cut: the splits into the most levels (as long as a tiling structure has more S than R). States that
  * agree in it differ in details, such as the slices of a reduction, vectors and unrolling: their times say little more
- * than one of them does. 0: no split has three levels. */
+ * than one of them does. On tensor cores it is the block's tile, whichever way it is turned, and how many blocks share a sum. 0: no
+ * split has three levels. */
 static uint64_t tiling_of(int n, const Step *step) {
+  int tensor = tensor_step(n, step);
+  if (tensor >= 0) {
+    const int64_t *x = step[tensor].list;
+    return ((uint64_t)x[x[6] ? 1 : 0] << 40 | (uint64_t)x[x[6] ? 0 : 1] << 20 | (uint64_t)x[7]) * 0x9e3779b97f4a7c15u +
+           1;
+  }
   uint64_t h = 0;
   int most = 2; /* lengths of a split: its levels but one */
   for (int i = 0; i < n; i++)
@@ -52,7 +61,9 @@ static uint64_t tiling_of(int n, const Step *step) {
 
 enum {
   LOOK_AHEAD = 64,
-  PORTION = 8,    /* for each so many of a batch a tiling may come states_per_tiling_in_batch times, */
+  PORTION = 8, /* for each so many of a batch a tiling may come states_per_tiling_in_batch times, */
+  TENSOR_MORE =
+      2, /* on tensor cores, where details count for more, so many times that, and in all as often as it likes */
   ONCE_MORE = 128 /* and after so many measured states states_per_tiling times more */
 };
 
@@ -68,7 +79,8 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
   for (int i = 0; i < n; i++) {
     uint64_t t = tiling_of(c[i].n, c[i].step);
     int32_t here = mapu_get(&batch, t, 0), all = mapu_get(&p->picked_tiles, t, 0);
-    if (front >= 2 * room || (t != 0 && ((in_batch && here >= in_batch) || (in_all && all + here >= in_all)))) {
+    bool tensor = on_tensor_cores(&c[i]), often = in_batch && here >= in_batch * (tensor ? TENSOR_MORE : 1);
+    if (front >= 2 * room || (t != 0 && (often || (!tensor && in_all && all + here >= in_all)))) {
       late[n_late++] = c[i];
       continue;
     }
@@ -81,6 +93,7 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
 
 static void count_picked(Policy *p, uint64_t hash, int n, const Step *step) {
   uint64_t t = tiling_of(n, step);
+  p->picked[tensor_step(n, step) >= 0]++;
   mapu_set(&p->measured_set, hash, 1);
   mapu_set(&p->picked_tiles, t, mapu_get(&p->picked_tiles, t, 0) + 1);
 }
@@ -139,6 +152,41 @@ static void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidat
   }
 }
 
+/* ---- loops and tensor cores share the trials ----
+ * The estimate compares two families of programs that it was fitted to one by one. So measurements decide between them: of each
+ * some are measured before its scores alone count. */
+enum { FAMILY_LEAST = 4, FAMILY_SHARE = 8 }; /* so many in all; one for each so many of a batch; and of the children */
+
+/* How many of a batch are of the family that was picked too seldom; *tensor: which one that is. */
+static int seldom(const Policy *p, int batch, bool *tensor) {
+  int sketches[2] = {0, 0};
+  for (int i = 0; i < p->sketches.n; i++) sketches[tensor_step(p->sketches.n_step[i], p->sketches.step[i]) >= 0]++;
+  *tensor = p->picked[1] < p->picked[0];
+  int64_t left = FAMILY_LEAST - p->picked[*tensor];
+  if (!sketches[0] || !sketches[1] || left <= 0) return 0;
+  return batch / FAMILY_SHARE < left ? batch / FAMILY_SHARE : (int)left;
+}
+
+/* The best of one family that a small evolution finds, from those of it among the sampled ones. */
+static Best breed_family(Policy *p, Arena *a, const CandVec *init, bool tensor, int n) {
+  Best best = best_new(a, n);
+  Cand *own = arena_array(a, Cand, init->len);
+  int n_own = 0;
+  for (int i = 0; i < init->len && n > 0; i++) {
+    if (on_tensor_cores(&init->at[i]) != tensor) continue;
+    own[n_own] = init->at[i];
+    own[n_own++].step = sp_steps_copy(a, init->at[i].n, init->at[i].step, true);
+  }
+  if (n_own == 0) return best;
+  if (drafting(p)) {
+    Known known = known_new(a);
+    refine(p, a, 0, n_own, own, &known);
+    n_own = drop_empty(n_own, own);
+  }
+  evolve(p, a, n_own, own, 1 + p->par.population / FAMILY_SHARE, &best);
+  return best;
+}
+
 static void round_body(void *arg) {
   Call *c = arg;
   Policy *p = c->p;
@@ -152,6 +200,9 @@ static void round_body(void *arg) {
     pool[i] = init.at[rng_below(&p->rng, init.len)];
     pool[i].step = sp_steps_copy(a, pool[i].n, pool[i].step, true);
   }
+  bool tensor;
+  int n_other = seldom(p, c->batch, &tensor);
+  Best other = breed_family(p, a, &init, tensor, n_other);
   if (drafting(p)) {
     Known known = known_new(a);
     refine(p, a, 0, init.len, init.at, &known);
@@ -161,9 +212,10 @@ static void round_body(void *arg) {
   int64_t room = (int64_t)(p->par.extended ? LOOK_AHEAD : 2) * c->batch,
           most = init.len + (int64_t)p->par.population * p->par.num_iters; /* states that evolution looks at */
   Best best = best_new(a, (int)(room < most ? room : most < INT32_MAX ? most : INT32_MAX));
-  evolve(p, a, init.len, init.at, &best);
+  evolve(p, a, init.len, init.at, p->par.population, &best);
   int first = spread_out(p, a, best.n, best.at, c->batch);
-  take(p, first, best.at, c->batch - n_rand, &c->size, c->made);
+  take(p, first, best.at, c->batch - n_rand - n_other, &c->size, c->made);
+  take(p, other.n, other.at, c->batch - n_rand, &c->size, c->made);
   take(p, n_pool, pool, c->batch, &c->size, c->made);
   take(p, best.n, best.at, c->batch, &c->size, c->made);
 }

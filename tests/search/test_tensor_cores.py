@@ -3,6 +3,7 @@ bits; strict float32 stays strict unless asked; without the parameter the search
 """
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -29,11 +30,11 @@ def convolution(layout, dtype):
     return [x, w, topi.nn.relu(y)]
 
 
-def policy(tensors, seed=1, math=None, target=TARGET, **params):
+def policy(tensors, seed=1, math=None, target=TARGET, model="random", **params):
     task = auto_scheduler.SearchTask(
         compute_dag=auto_scheduler.ComputeDAG(tensors), workload_key="tensor cores", target=target, math=math
     )
-    return auto_scheduler.SketchPolicy(task, auto_scheduler.RandomModel(), params=params, seed=seed, verbose=0)
+    return auto_scheduler.SketchPolicy(task, model, params=params, seed=seed, verbose=0)
 
 
 def has_step(state):
@@ -158,3 +159,16 @@ def test_records_carry_them_and_features_know_them():
     assert '"MM"' in json.loads(line)["v"] and '"MM"' not in line.split('"v"')[0]
     again, _ = auto_scheduler.measure_record.load_record_from_string(line)
     assert again.state.transform_steps == state.transform_steps
+
+
+def test_a_round_shares_its_trials():
+    """Both families are measured, whatever the estimate thinks of them, and not one tile in all its details."""
+    x, w = te.placeholder((1, 28, 28, 128), "float16", name="X"), te.placeholder((3, 3, 128, 128), "float16", name="W")
+    p = policy([x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)], model="analytic", evolutionary_search_population=512)
+    for n_ordinary in (2, 2, 0):
+        states = p.propose(16)
+        tiles = [next(s[2] for s in x.transform_steps if s[0] == "MM") for x in states if has_step(x)]
+        assert len(states) - len(tiles) == n_ordinary
+        cut = Counter((n[1], n[0], n[7]) if n[6] else (n[0], n[1], n[7]) for n in tiles)
+        assert max(cut.values()) <= 4
+    assert [has_step(s) for s in policy([x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)], model="analytic").propose(1)] == [True]
