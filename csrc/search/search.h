@@ -30,6 +30,7 @@ typedef struct {
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor;
   int32_t max_vectorize_size, disable_change_compute_location;
   double double_buffer_prob; /* extended mode on GPUs: that tiles in shared memory are filled for the next slice meanwhile */
+  int32_t thread_sums; /* extended mode on GPUs, 1: a block adds up one element of a matrix times a vector, whatever their sizes */
   /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
   int32_t states_per_tiling_in_batch, states_per_tiling;
   int32_t tensor_cores; /* extended mode on NVIDIA's GPUs: TENSOR_... */

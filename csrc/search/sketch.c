@@ -273,8 +273,24 @@ static void rfactor_apply(Derive *d, const State *s0, int stage) {
   }
 }
 
+/* Whether every element of some operand is read once: the product of a matrix and a vector. It takes as long as the matrix
+ * takes to arrive, and no tile in shared memory makes that shorter. */
+static bool reads_once(const State *s, int stage, int64_t points) {
+  const TeOp *op = s->stage.at[stage].op;
+  for (int i = 0; i < op->n_in; i++)
+    if (te_bytes(s->ctx, op->in[i]) / dtype_bytes(ir_tensor(s->ctx, op->in[i])->type) >= points) return true;
+  return false;
+}
+
+static bool matrix_by_vector(Derive *d, const State *s, int stage) {
+  int64_t points, space = sp_len(s, stage, IT_SPACE), red = sp_len(s, stage, IT_REDUCE);
+  return d->env->par->extended && d->env->par->thread_sums && sp_needs_tiling(s, stage) && red > hw(d)->warp_size && i64_mul(space, red, &points) &&
+         reads_once(s, stage, points);
+}
+
 static Verdict xthread_check(Derive *d, const State *s, int stage) {
   if (sp_placeholder(s, stage) || pred_has_step(s, stage, STEP_CHW)) return PASS;
+  if (matrix_by_vector(d, s, stage)) return APPLY;
   int64_t space = sp_len(s, stage, IT_SPACE), red = sp_len(s, stage, IT_REDUCE);
   bool ok = sp_needs_tiling(s, stage) ? space <= hw(d)->max_threads_per_block && space < red
                                       : red > 1 && red > hw(d)->warp_size;
@@ -297,7 +313,8 @@ static void xthread_apply(Derive *d, const State *s0, int stage) {
   int f = fuse_reductions(s, stage);
   const int64_t warp = hw(d)->warp_size;
   int t = sp_single_consumer(s, stage), common = t >= 0 ? te_common_outer(s->dag, stage, t) : 0, src = -1;
-  if (t >= 0 && common > 0 && !sp_needs_tiling(s, t)) {
+  /* Beside its reader a matrix times a vector would have the block compute as many elements as it has threads. */
+  if (t >= 0 && common > 0 && !sp_needs_tiling(s, t) && !matrix_by_vector(d, s0, stage)) {
     int at[2], n = split_steps(s, t, at, 2);
     if (n == 1)
       src = at[0];

@@ -285,6 +285,22 @@ def test_bad_structure():
         policy(matmul(64, 64, 64), CPU4, cpu_multi_level_tiling_structure="SSXR").sketches()
 
 
+def matrix_by_vector(rows, n, k):
+    x, w = te.placeholder((rows, k), name="x"), te.placeholder((n, k), name="w")
+    return [x, w, topi.add(topi.nn.dense(x, w), te.placeholder((rows, n), name="b"))]
+
+
+def test_the_threads_of_a_block_share_a_sum_that_reads_a_matrix_once():
+    """Of a matrix times a vector there is one more sketch, where it is asked for; what is read again is tiled."""
+    asked, tensors = {"thread_sums": 1}, matrix_by_vector(1, 4096, 512)
+    shared, tiles = policy(tensors, CUDA, **asked).sketches()
+    assert ask(shared, "cross_thread", 2) and where(shared, 2) == 0 and tiled(tiles, 4)  # behind two caches
+    compatible = policy(tensors, CUDA, search_mode="compatible", **asked)
+    assert [s.text() for s in compatible.sketches()] == [s.text() for s in sketches(tensors, CUDA)] == [tiles.text()]
+    assert len(policy(matrix_by_vector(2, 4096, 512), CUDA, **asked).sketches()) == 1
+    assert [s.text() for s in policy(tensors, CPU4, **asked).sketches()] == [s.text() for s in sketches(tensors, CPU4)]
+
+
 def test_many_consumers_of_one_input():
     """An input read by a tiled and by an untiled stage is not cached."""
     a, b, c = matmul(128, 128, 128)

@@ -216,7 +216,9 @@ class SketchPolicy(SearchPolicy):
         Overrides of `DEFAULT_PARAMS`; the missing keys are filled in. ``search_mode`` is "extended" or "compatible":
         on a GPU the extended mode draws and mutates sizes within the limits of the device and chooses thread counts
         and vector widths of loads; the compatible mode draws like the reference, with its shares of refused samples.
-        Both make the same kinds of steps, so records of either can be read by both. ``states_per_tiling_in_batch`` and
+        Both make the same kinds of steps, so records of either can be read by both. ``thread_sums`` adds, in the extended
+        mode, a sketch for the product of a matrix and a vector, in which the threads of a block share the sum of one
+        element, to the tiled one; 0 leaves it to sizes for which the reference has it. ``states_per_tiling_in_batch`` and
         ``states_per_tiling`` limit, in the extended mode, how many states with one tiling of the output (equal splits
         into the most levels) are measured for each eight candidates of a round and in all, as long as others are left;
         the latter grows with the number of measured states. Random picks (``eps_greedy``) and programs without such
@@ -248,6 +250,7 @@ class SketchPolicy(SearchPolicy):
         "max_vectorize_size": 16,
         "disable_change_compute_location": 0,
         "search_mode": "extended",
+        "thread_sums": 1,
         "states_per_tiling_in_batch": 1,
         "states_per_tiling": 8,
         "double_buffer_prob": 0.0,
