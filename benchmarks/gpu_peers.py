@@ -1,21 +1,30 @@
 """Networks of torchvision on one GPU beside PyTorch's own kernels (cuDNN, cuBLAS) and Inductor, both replayed from CUDA graphs.
 
     python benchmarks/gpu_peers.py [--networks resnet18,...] [--trials 24] [--precision float32] [--rows DIR] [--seconds 600] [--warm] [--out FILE]
+        [--gpus 0,1] [--lanes 2]
 
 Batch 1, weights as training leaves them. --precision is what all sides compute in: float32 with TF32 off, tf32, float16 or bfloat16. Each
 network is tuned with so many trials per task and measured in a process of its own, the sides in turn, so that the peers see the GPU as
 we do. PyTorch runs it as it is and with channels last; Inductor compiles it with channels last. A row is written to --rows as soon as
 it is known; what has a row is not measured again, and a log in that folder is gone on with. The table is made of all rows of the
 precision. --warm only lets Inductor compile, which fills its cache.
+
+With --lanes several networks at a time share each of --gpus and the cores: while one is built or searched, another one measures its
+candidates; the tuners take turns on the device, and the comparison at the end has it alone. Inductor compiles beside the tuning.
 """
 
 import argparse
+import collections
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
@@ -32,7 +41,12 @@ NETWORKS = {
     )
 }  # fmt: skip
 SIDES = ("nestsmith", "PyTorch, CUDA graph", "PyTorch, channels last", "Inductor")
-SAID = {"float32": "float32 with TF32 off", "tf32": "float32 with TF32 on", "float16": "float16", "bfloat16": "bfloat16"}
+SAID = {
+    "float32": "float32 with TF32 off",
+    "tf32": "float32 with TF32 on",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+}
 REPEATS = 21
 
 
@@ -95,6 +109,16 @@ def peers(name, want, precision):
     return found
 
 
+@contextlib.contextmanager
+def alone():
+    """Nobody else tunes on the GPU meanwhile: holds the tuners' turn (csrc/measure/lock.c) in the folder of this GPU's locks."""
+    with contextlib.ExitStack() as held:
+        for kind in ("next", "lock"):
+            for path in sorted(pathlib.Path(os.environ.get("NESTSMITH_LOCK_DIR") or ".").glob(f"cuda-*.{kind}")):
+                fcntl.flock(held.enter_context(open(path)), fcntl.LOCK_EX)
+        yield
+
+
 def one(name, args):
     """Tunes and measures a network beside its peers; the row as a dictionary."""
     import numpy as np
@@ -102,6 +126,7 @@ def one(name, args):
 
     import nestsmith
 
+    warm = subprocess.Popen(command(args, name, "--warm"))
     model, x = network(name)
     with torch.no_grad():
         want = model(x)
@@ -109,18 +134,25 @@ def one(name, args):
     begin = time.time()
     how = {"target": "cuda", "precision": args.precision, "verbose": 0}
     plain = nestsmith.compile(model, (x,), guess=False, **how)
-    tuned = nestsmith.compile(model, (x,), trials=args.trials * len(plain.tasks), tune_seconds=args.tune_seconds, log=log, **how)
+    tuned = nestsmith.compile(
+        model, (x,), trials=args.trials * len(plain.tasks), tune_seconds=args.tune_seconds, log=log, **how
+    )
     spent = time.time() - begin
     error = float((tuned(x) - want).abs().max() / want.abs().max())
     assert error < tolerance(args.precision), f"{name} differs from PyTorch by {error:.1e} of the largest value"
-    run = tuned.runtime
-    sides = {SIDES[0]: lambda n: run.time_evaluator("run", number=n, repeat=1)().mean, **peers(name, want, args.precision)}
-    numbers = {side: max(5, int(0.03 / max(time_of(5), 1e-6))) for side, time_of in sides.items()}
-    seconds = {side: [] for side in sides}
-    for _ in range(REPEATS):
-        for side, time_of in sides.items():
-            seconds[side].append(time_of(numbers[side]))
-    report = tuned.report()
+    warm.wait()
+    with alone():
+        run = tuned.runtime
+        sides = {
+            SIDES[0]: lambda n: run.time_evaluator("run", number=n, repeat=1)().mean,
+            **peers(name, want, args.precision),
+        }
+        numbers = {side: max(5, int(0.03 / max(time_of(5), 1e-6))) for side, time_of in sides.items()}
+        seconds = {side: [] for side in sides}
+        for _ in range(REPEATS):
+            for side, time_of in sides.items():
+                seconds[side].append(time_of(numbers[side]))
+        report = tuned.report()
     named(args, name, "report").write_text(str(report))
     return {
         "network": name,
@@ -138,7 +170,9 @@ def one(name, args):
 
 def named(args, name, suffix):
     """A file of the folder of rows."""
-    return pathlib.Path(args.rows) / (f"{name}.{suffix}" if args.precision == "float32" else f"{name}-{args.precision}.{suffix}")
+    return pathlib.Path(args.rows) / (
+        f"{name}.{suffix}" if args.precision == "float32" else f"{name}-{args.precision}.{suffix}"
+    )
 
 
 def table(rows):
@@ -181,16 +215,88 @@ def write(args):
     )
 
 
+def command(args, name, how):
+    """Words of the process that does one network."""
+    words = [
+        sys.executable,
+        __file__,
+        how,
+        "--networks",
+        name,
+        "--trials",
+        str(args.trials),
+        "--precision",
+        args.precision,
+        "--rows",
+        args.rows,
+    ]
+    return words + (["--tune-seconds", str(args.tune_seconds)] if args.tune_seconds else [])
+
+
+def lane(names, args, gpu, cores, end):
+    """Takes networks off the list until it is empty or the time is over."""
+    env = {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": gpu,
+        "NESTSMITH_LOCK_DIR": str(pathlib.Path(args.rows).absolute() / f"locks-{gpu}"),
+    }
+    while time.time() < end:
+        try:
+            name = names.popleft()
+        except IndexError:
+            return
+        row, begin, said = named(args, name, "row"), time.time(), named(args, name, "log")
+        with open(said, "w") as log:
+            process = subprocess.Popen(
+                command(args, name, "--one"), env=env, stdout=log, stderr=log, start_new_session=True
+            )
+            os.sched_setaffinity(process.pid, cores)
+            try:
+                process.wait(timeout=end - time.time() + 30)
+                done = (
+                    table([json.loads(row.read_text())])[0].splitlines()[-1]
+                    if process.returncode == 0
+                    else f"{name}: failed, see {said}"
+                )
+            except subprocess.TimeoutExpired:
+                done = f"{name}: out of time"
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        print(f"{done} GPU {gpu}, {time.time() - begin:.0f} s; {end - time.time():.0f} s left", flush=True)
+
+
+def run_all(names, args):
+    """Every network that has no row yet, in the order given, on all lanes."""
+    left = collections.deque(name for name in names if not named(args, name, "row").exists())
+    gpus, cores = args.gpus.split(","), sorted(os.sched_getaffinity(0))
+    n, end = len(gpus) * args.lanes, time.time() + args.seconds
+    share = max(1, len(cores) // n)
+    work = [(left, args, gpus[k % len(gpus)], cores[k * share % len(cores) :][:share], end) for k in range(n)]
+    threads = [threading.Thread(target=lane, args=w) for w in work]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated: " + ", ".join(NETWORKS))
     parser.add_argument("--trials", type=int, default=24, help="per task")
     parser.add_argument("--precision", default="float32", choices=SAID)
-    parser.add_argument("--tune-seconds", type=float, help="tuning of a network ends after them, whatever --trials says")
+    parser.add_argument(
+        "--tune-seconds", type=float, help="tuning of a network ends after them, whatever --trials says"
+    )
     parser.add_argument("--rows", default="gpu_peers", help="folder of rows and tuning logs")
     parser.add_argument(
         "--seconds", type=float, default=7200, help="no network is begun after them, and none goes on 30 s after them"
     )
+    parser.add_argument(
+        "--gpus",
+        default=os.environ.get("CUDA_VISIBLE_DEVICES") or "0",
+        help="comma-separated numbers, as CUDA_VISIBLE_DEVICES",
+    )
+    parser.add_argument("--lanes", type=int, default=1, help="networks at a time on each GPU")
     parser.add_argument("--warm", action="store_true", help="only let Inductor compile")
     parser.add_argument("--one", action="store_true", help="in this process")
     parser.add_argument("--out", default=str(ROOT / "docs" / "results" / "gpu-peers.md"), help="where the table goes")
@@ -206,31 +312,7 @@ def main():
         return [inductor(torch, n, dtype) for n in names] and None
     if args.one:
         return [named(args, n, "row").write_text(json.dumps(one(n, args))) for n in names] and None
-    end = time.time() + args.seconds
-    for n in names:
-        if named(args, n, "row").exists() or time.time() > end:
-            continue
-        command = [
-            sys.executable,
-            __file__,
-            "--one",
-            "--networks",
-            n,
-            "--trials",
-            str(args.trials),
-            "--rows",
-            args.rows,
-            "--precision",
-            args.precision,
-        ] + (["--tune-seconds", str(args.tune_seconds)] if args.tune_seconds else [])
-        try:
-            done = subprocess.run(command, timeout=end - time.time() + 30).returncode
-            print(
-                f"{n}: {'done' if not done else f'failed with status {done}'}, {end - time.time():.0f} s left",
-                flush=True,
-            )
-        except subprocess.TimeoutExpired:
-            print(f"{n}: out of time", flush=True)
+    run_all(names, args)
     write(args)
 
 
