@@ -110,14 +110,9 @@ static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
     return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
   err_init(&x.err);
   if (!py_state_steps(x.s, &x.err, &x.own)) return NULL;
-  ErrCode c = py_free(&x.err, do_source, &x);
-  PyObject *r = NULL;
-  if (c != NS_OK)
-    py_raise(&x.err, c);
-  else if (x.out.why)
-    PyErr_SetString(PyExc_ValueError, x.out.why);
-  else
-    r = Py_BuildValue("ss", x.out.source, x.out.manifest);
+  bool ok = py_free_ok(&x.err, do_source, &x);
+  if (ok && x.out.why) PyErr_SetString(PyExc_ValueError, x.out.why);
+  PyObject *r = ok && !x.out.why ? Py_BuildValue("ss", x.out.source, x.out.manifest) : NULL;
   ir_free(x.own.ctx);
   return r;
 }

@@ -57,10 +57,7 @@ static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   pthread_mutex_init(&d->lock, NULL);
   d->made = fork_count();
   o.d = d;
-  if (!py_dev_call(d, open_body, &o)) {
-    Py_DECREF(d);
-    return NULL;
-  }
+  if (!py_dev_call(d, open_body, &o)) Py_CLEAR(d);
   return (PyObject *)d;
 }
 
@@ -347,10 +344,7 @@ static PyObject *device_load(PyObject *o, PyObject *args) {
   x.m = (PyDevModule *)PyDevModule_Type->tp_alloc(PyDevModule_Type, 0);
   if (!x.m) return NULL;
   x.m->dev = (PyDevice *)Py_NewRef(o);
-  if (!py_dev_call(x.m->dev, load_body, &x)) {
-    Py_DECREF(x.m);
-    return NULL;
-  }
+  if (!py_dev_call(x.m->dev, load_body, &x)) Py_CLEAR(x.m);
   return (PyObject *)x.m;
 }
 

@@ -50,11 +50,8 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
   err_init(&p->err);
   New x = {.p = p, .seed = seed, .kind = kinds[k].kind};
   p->keep = PyList_New(0);
-  ErrCode c = p->keep ? err_try(&p->err, do_new, &x) : NS_ERR_MEMORY;
-  if (c == NS_OK) return (PyObject *)p;
-  py_raise(&p->err, c);
-  Py_DECREF(p);
-  return NULL;
+  if (!p->keep || !py_try(&p->err, do_new, &x)) Py_CLEAR(p);
+  return (PyObject *)p;
 }
 static void learner_drop(PyObject *o) {
   PyLearner *p = (PyLearner *)o;
@@ -136,12 +133,10 @@ static PyObject *m_add(PyObject *o, PyObject *args) {
   Candidate *own;
   const Candidate *c = py_candidate_of(so, task_in(PyList_GET_ITEM(p->keep, i)), WANT_TRAITS, &own);
   x.t = s->task;
-  ErrCode code = NS_OK;
-  bool ok = c && idle(p);                                                /* the lock was released meanwhile */
-  if (ok && (x.traits = c->traits)) code = err_try(&p->err, do_add, &x); /* what cannot be lowered teaches nothing */
-  if (code != NS_OK) py_raise(&p->err, code);
+  bool ok = c && idle(p);                                             /* the lock was released meanwhile */
+  if (ok && (x.traits = c->traits)) ok = py_try(&p->err, do_add, &x); /* what cannot be lowered teaches nothing */
   cand_free(own);
-  return py_none(ok && code == NS_OK);
+  return py_none(ok);
 }
 
 typedef struct {
@@ -223,17 +218,20 @@ typedef struct {
   const char *path, *json;
 } File;
 ERR_BODY(do_save, File *x, cost_save(learner_model(x->p->learner), x->path, x->json))
+/* Nothing else may use the learner meanwhile. */
+static bool alone(PyLearner *p, ErrBody body, void *arg) {
+  if (!idle(p)) return false;
+  p->busy = 1;
+  bool ok = py_run_ok(&p->err, body, arg);
+  p->busy = 0;
+  return ok;
+}
 /* Takes the path over. Converting it may have run Python code, and other threads meanwhile: so idle() is asked only here. */
 static PyObject *with_path(File *x, PyObject *path, ErrBody body) {
-  PyObject *out = NULL;
   x->path = PyBytes_AS_STRING(path);
-  if (idle(x->p)) {
-    x->p->busy = 1;
-    if (py_run_ok(&x->p->err, body, x)) out = Py_NewRef(Py_None);
-    x->p->busy = 0;
-  }
+  bool ok = alone(x->p, body, x);
   Py_DECREF(path);
-  return out;
+  return py_none(ok);
 }
 static PyObject *m_save(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
@@ -267,10 +265,7 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
   if (!x.f || !idle(x.p)) return NULL;
   if (x.f->n_feat != ROW_N)
     return PyErr_Format(PyExc_ValueError, "forest: its rows have %d entries, the learner's %d", x.f->n_feat, ROW_N);
-  x.p->busy = 1;
-  bool ok = py_run_ok(&x.p->err, do_adopt, &x);
-  x.p->busy = 0;
-  return py_none(ok);
+  return py_none(alone(x.p, do_adopt, &x));
 }
 static PyObject *m_dropped(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyLearner *p = (PyLearner *)o;

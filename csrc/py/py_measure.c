@@ -405,11 +405,10 @@ static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUSED
   bool ok = own && py_run_ok(&n.w->err, worker_body, &n);
   n.w->err.interrupt = NULL;
   Py_XDECREF(own);
-  if (!ok) {
-    Py_DECREF(n.w);
-    return NULL;
-  }
-  worker_stop_flag(n.w->w, &n.w->stop);
+  if (ok)
+    worker_stop_flag(n.w->w, &n.w->stop);
+  else
+    Py_CLEAR(n.w);
   return (PyObject *)n.w;
 }
 
@@ -517,10 +516,7 @@ static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   if (!n.p) return NULL;
   n.p->made = fork_count();
   err_init(&n.p->err);
-  if (!py_run_ok(&n.p->err, pipeline_body, &n)) {
-    Py_DECREF(n.p);
-    return NULL;
-  }
+  if (!py_run_ok(&n.p->err, pipeline_body, &n)) Py_CLEAR(n.p);
   return (PyObject *)n.p;
 }
 

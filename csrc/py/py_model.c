@@ -159,17 +159,14 @@ static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows
   Batch x;
   if (!batch_from(&x, rows, first, task, cost)) return NULL;
   PyTrained *f = trained_empty((PyTypeObject *)type);
-  ErrCode code = NS_OK;
   if (f) {
     c->self = f, c->b = &x.b;
-    code = py_run(&f->err, body, c);
-    pool_free(c->pool);
+    bool ok = py_run_ok(&f->err, body, c);
+    pool_free(c->pool); /* its errors go to f */
+    if (!ok) Py_CLEAR(f);
   }
   batch_drop(&x);
-  if (code == NS_OK) return (PyObject *)f;
-  py_raise(&f->err, code);
-  Py_XDECREF(f);
-  return NULL;
+  return (PyObject *)f;
 }
 
 static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
@@ -287,18 +284,13 @@ static PyObject *trained_load(PyObject *type, PyObject *args) {
   Call c = {0};
   PyObject *path;
   if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
-  if (!(c.self = trained_empty((PyTypeObject *)type))) {
-    Py_DECREF(path);
-    return NULL;
-  }
   c.path = PyBytes_AS_STRING(path);
-  bool ok = py_free_ok(&c.self->err, do_load, &c);
+  c.self = trained_empty((PyTypeObject *)type);
+  if (c.self && py_free_ok(&c.self->err, do_load, &c))
+    c.self->info = PyUnicode_FromString(c.json_out);
+  else
+    Py_CLEAR(c.self);
   Py_DECREF(path);
-  if (!ok) {
-    Py_DECREF(c.self);
-    return NULL;
-  }
-  c.self->info = PyUnicode_FromString(c.json_out);
   return (PyObject *)c.self;
 }
 
@@ -329,9 +321,7 @@ PyObject *py_batch_arrays(const FeatBatch *b) {
                       copied(1, n + 1, 1, NPY_INT32, b->first, sizeof(int32_t)),
                       copied(1, n, 1, NPY_INT32, b->task, sizeof(int32_t)),
                       copied(1, n, 1, NPY_FLOAT64, b->cost, sizeof(double))};
-  if (part[0] && part[1] && part[2] && part[3]) return Py_BuildValue("NNNN", part[0], part[1], part[2], part[3]);
-  for (int i = 0; i < NS_COUNT(part); i++) Py_XDECREF(part[i]);
-  return NULL;
+  return Py_BuildValue("NNNN", part[0], part[1], part[2], part[3]);
 }
 
 static PyTypeObject *PyForest_Type;
@@ -568,10 +558,7 @@ static PyObject *batch_result(const StateRows *at, npy_intp n) {
   npy_intp dim[2] = {0, FEAT_N}, n1 = n + 1;
   for (npy_intp i = 0; i < n; i++) dim[0] += at[i].n;
   PyObject *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32), *first = PyArray_SimpleNew(1, &n1, NPY_INT32);
-  if (!rows || !first) {
-    PY_DROP(rows, first);
-    return NULL;
-  }
+  if (!rows || !first) return PY_DROP(rows, first), NULL;
   float *to = PyArray_DATA((PyArrayObject *)rows);
   int32_t *f = PyArray_DATA((PyArrayObject *)first);
   Py_BEGIN_ALLOW_THREADS; /* nobody else has the arrays yet */

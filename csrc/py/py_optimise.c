@@ -78,11 +78,8 @@ static PyObject *shuffle_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   x->p = (PySpace *)Py_NewRef(space);
   x->begin = begin, x->end = end;
   rng_seed(&x->rng, seed);
-  ErrCode c = err_try(&p->err, do_shuffle, x);
-  if (c == NS_OK) return (PyObject *)x;
-  py_space_raise(p, c);
-  Py_DECREF(x);
-  return NULL;
+  if (!py_space_try(p, do_shuffle, x)) Py_CLEAR(x);
+  return (PyObject *)x;
 }
 static void shuffle_drop(PyObject *o) {
   arena_free(((PyShuffle *)o)->a); /* its errors go to the space */
@@ -92,9 +89,7 @@ static void shuffle_drop(PyObject *o) {
 ERR_BODY(do_next, PyShuffle *x, x->next = draw_next(&x->draw, &x->rng))
 static PyObject *shuffle_next(PyObject *o) {
   PyShuffle *x = (PyShuffle *)o;
-  ErrCode c = err_try(&x->p->err, do_next, x);
-  if (c != NS_OK) return py_space_raise(x->p, c);
-  return x->next < 0 ? NULL : PyLong_FromLongLong(x->next);
+  return py_space_try(x->p, do_next, x) && x->next >= 0 ? PyLong_FromLongLong(x->next) : NULL;
 }
 
 /* ---- generations ---- */
@@ -129,10 +124,8 @@ static PyObject *f_genetic(PyObject *Py_UNUSED(m), PyObject *args) {
       (x.score = numbers(score, NPY_FLOAT64, "scores")) && (x.visited = indices_of(x.p, visited, "visited"))) {
     if (length(x.parent) != length(x.score))
       PyErr_SetString(PyExc_ValueError, "parents and scores differ in length");
-    else {
-      ErrCode c = err_try(&x.p->err, do_genetic, &x);
-      out = c == NS_OK ? array_of(NPY_INT64, x.out.len, x.out.at) : py_space_raise(x.p, c);
-    }
+    else if (py_space_try(x.p, do_genetic, &x))
+      out = array_of(NPY_INT64, x.out.len, x.out.at);
   }
   arena_free(x.a);
   PY_DROP(x.parent, x.score, x.visited);
@@ -191,12 +184,8 @@ static PyObject *f_anneal(PyObject *Py_UNUSED(m), PyObject *args) {
   if (x.most < 0) return PyErr_Format(PyExc_ValueError, "num is %d; it must be at least 0", x.most);
   rng_seed(&x.rng, seed);
   if ((x.p = py_space(space)) && (x.start = indices_of(x.p, start, "points")) &&
-      (x.exclude = indices_of(x.p, exclude, "exclude"))) {
-    ErrCode c = err_try(&x.p->err, do_anneal, &x);
-    out = c != NS_OK ? py_space_raise(x.p, c)
-                     : Py_BuildValue("NN", array_of(NPY_INT64, x.n_best, x.best),
-                                     array_of(NPY_INT64, length(x.start), x.point));
-  }
+      (x.exclude = indices_of(x.p, exclude, "exclude")) && py_space_try(x.p, do_anneal, &x))
+    out = Py_BuildValue("NN", array_of(NPY_INT64, x.n_best, x.best), array_of(NPY_INT64, length(x.start), x.point));
   arena_free(x.a);
   PY_DROP(x.start, x.exclude);
   return out;
@@ -229,10 +218,8 @@ static PyObject *f_pick(PyObject *Py_UNUSED(m), PyObject *args) {
       (x.score = numbers(score, NPY_FLOAT64, "scores"))) {
     if (length(x.at) != length(x.score))
       PyErr_SetString(PyExc_ValueError, "candidates and scores differ in length");
-    else {
-      ErrCode c = err_try(&x.p->err, do_pick, &x);
-      out = c == NS_OK ? array_of(NPY_INT64, x.n, x.out) : py_space_raise(x.p, c);
-    }
+    else if (py_space_try(x.p, do_pick, &x))
+      out = array_of(NPY_INT64, x.n, x.out);
   }
   arena_free(x.a);
   PY_DROP(x.at, x.score);

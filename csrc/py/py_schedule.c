@@ -116,9 +116,8 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
   err_init(&o->own.err);
   o->own.ctx = py_candidate(dag->own.ctx, &o->own.err);
   Call x = {.o = o, .json = json, .from = from};
-  if (o->own.ctx && py_free_ok(&o->own.err, do_make, &x)) return o;
-  Py_DECREF(o);
-  return NULL;
+  if (!o->own.ctx || !py_free_ok(&o->own.err, do_make, &x)) Py_CLEAR(o);
+  return o;
 }
 
 static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kw) {

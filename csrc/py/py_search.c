@@ -42,11 +42,10 @@ bool py_state_steps(const PyState *s, Err *e, PySteps *out) {
   TakeSteps x = {s->state, out};
   out->ctx = py_clone(s->dag->own.ctx, e);
   if (!out->ctx) return false;
-  ErrCode c = err_try(e, do_steps, &x);
-  if (c == NS_OK) return true;
+  if (py_try(e, do_steps, &x)) return true;
   ir_free(out->ctx);
   out->ctx = NULL;
-  return py_raise(e, c), false;
+  return false;
 }
 
 typedef struct {
@@ -67,9 +66,7 @@ PyObject *py_state_of_steps(PyDag *dag, int n, const Step *step, bool bounds) {
   err_init(&s->own.err);
   NewState x = {s, n, step, bounds};
   s->own.ctx = py_candidate(dag->own.ctx, &s->own.err);
-  ErrCode c = s->own.ctx ? py_free(&s->own.err, do_state, &x) : NS_OK;
-  if (c != NS_OK) py_raise(&s->own.err, c);
-  if (!s->own.ctx || c != NS_OK) Py_CLEAR(s);
+  if (!s->own.ctx || !py_free_ok(&s->own.err, do_state, &x)) Py_CLEAR(s);
   return (PyObject *)s;
 }
 PyState *py_as_state(PyObject *o) {
@@ -237,9 +234,8 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   p->dag = (PyDag *)dag, p->threads = threads, p->seed = seed;
   p->rules = PyList_New(0);
   err_init(&p->err);
-  ErrCode c = p->rules ? py_free(&p->err, do_make, &x) : NS_ERR_MEMORY;
-  if (c != NS_OK) py_raise(&p->err, c);
-  if (c != NS_OK || !(p->task_box = PyCapsule_New(p->task, "nestsmith.SearchTask", drop_task))) {
+  if (!p->rules || !py_free_ok(&p->err, do_make, &x) ||
+      !(p->task_box = PyCapsule_New(p->task, "nestsmith.SearchTask", drop_task))) {
     Py_DECREF(p);
     return NULL;
   }
@@ -468,8 +464,7 @@ static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   AddRule x = {p, {"custom", rule_check, rule_apply, ref}};
   Py_DECREF(pair);
   Py_DECREF(keep);
-  ErrCode c = err_try(&p->err, do_add_rule, &x);
-  return c == NS_OK ? Py_NewRef(Py_None) : py_raise(&p->err, c);
+  return py_none(py_try(&p->err, do_add_rule, &x));
 }
 static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
   PyPolicy *p = (PyPolicy *)o;
@@ -585,12 +580,8 @@ static PyObject *m_estimate(PyObject *o, PyObject *args) {
   if (x.n < 1) return PyErr_Format(PyExc_ValueError, "estimate: n is %ld; it must be positive", x.n);
   err_init(&x.err);
   if (!py_state_steps(x.from, &x.err, &x.own)) return NULL;
-  ErrCode c = py_run(&x.err, do_estimate, &x);
-  PyObject *r = NULL;
-  if (c == NS_OK)
-    r = PyFloat_FromDouble(x.f.f.invalid ? INFINITY : x.f.seconds);
-  else
-    py_raise(&x.err, c);
+  bool ok = py_run_ok(&x.err, do_estimate, &x);
+  PyObject *r = ok ? PyFloat_FromDouble(x.f.f.invalid ? INFINITY : x.f.seconds) : NULL;
   ir_free(x.own.ctx);
   return r;
 }

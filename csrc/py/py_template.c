@@ -12,13 +12,16 @@ PySpace *py_space(PyObject *o) {
   return NULL;
 }
 
-PyObject *py_space_raise(PySpace *p, ErrCode c) {
-  PyObject *failure = p->failure;
-  p->failure = NULL;
-  if (!failure) return py_raise(&p->err, c);
-  PyErr_SetObject((PyObject *)Py_TYPE(failure), failure);
-  Py_DECREF(failure);
-  return NULL;
+bool py_space_try(PySpace *p, ErrBody body, void *arg) {
+  ErrCode c = err_try(&p->err, body, arg);
+  PyObject *failure = c == NS_OK ? NULL : p->failure;
+  if (failure) {
+    p->failure = NULL;
+    PyErr_SetObject((PyObject *)Py_TYPE(failure), failure);
+    Py_DECREF(failure);
+  } else if (c != NS_OK)
+    py_raise(&p->err, c);
+  return c == NS_OK;
 }
 
 void py_space_failed(PySpace *p) {
@@ -77,8 +80,7 @@ static void do_define(void *arg) {
 static PyObject *define(PyObject *o, const char *name, Knob (*make)(void *self, Arena *a, const char *name),
                         void *self) {
   Define x = {(PySpace *)o, name, make, self, 0};
-  ErrCode c = err_try(&x.p->err, do_define, &x);
-  return c == NS_OK ? PyLong_FromLong(x.at) : py_space_raise(x.p, c);
+  return py_space_try(x.p, do_define, &x) ? PyLong_FromLong(x.at) : NULL;
 }
 
 static Knob make_split(void *self, Arena *a, const char *name) { return knob_split(a, name, self); }
@@ -251,9 +253,9 @@ static PyObject *m_keep(PyObject *o, PyObject *args) {
                         PyList_GET_SIZE(list));
   if (!(x.keep = py_calloc(k->n, sizeof *x.keep))) return NULL;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) x.keep[i] = PyList_GET_ITEM(list, i) == Py_True;
-  ErrCode c = err_try(&x.p->err, do_keep, &x);
+  bool ok = py_space_try(x.p, do_keep, &x);
   PyMem_Free(x.keep);
-  return c == NS_OK ? Py_NewRef(Py_None) : py_space_raise(x.p, c);
+  return py_none(ok);
 }
 
 static PyObject *m_entity(PyObject *o, PyObject *args) {
@@ -343,8 +345,7 @@ typedef struct {
   VEC(int64_t) drawn;
 } Ask;
 static PyObject *asked(Ask *x, ErrBody body) {
-  ErrCode c = err_try(&x->p->err, body, x);
-  return c == NS_OK ? PyLong_FromLongLong(x->out) : py_space_raise(x->p, c);
+  return py_space_try(x->p, body, x) ? PyLong_FromLongLong(x->out) : NULL;
 }
 ERR_BODY(do_allows, Ask *x, x->out = space_allows(x->p->space, x->index))
 static PyObject *m_allows(PyObject *o, PyObject *args) {
@@ -401,8 +402,7 @@ static PyObject *m_draw(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "LLLOK", &x.n, &x.begin, &x.end, &exclude, &seed)) return NULL;
   x.exclude = exclude == Py_None ? NULL : exclude;
   rng_seed(&x.rng, seed);
-  ErrCode c = err_try(&x.p->err, do_draw, &x);
-  PyObject *l = c == NS_OK ? py_list(FIELD_I64, x.drawn.len, x.drawn.at) : py_space_raise(x.p, c);
+  PyObject *l = py_space_try(x.p, do_draw, &x) ? py_list(FIELD_I64, x.drawn.len, x.drawn.at) : NULL;
   arena_free(x.a);
   return l;
 }

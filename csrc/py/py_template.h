@@ -13,5 +13,5 @@ typedef struct {
 extern PyTypeObject *PySpace_Type;
 PySpace *py_space(PyObject *o);                   /* NULL with TypeError set */
 void py_space_failed(PySpace *p);                 /* keeps the exception of a function that the engine has called */
-PyObject *py_space_raise(PySpace *p, ErrCode c); /* as py_raise of its err; what py_space_failed kept is what it was */
+bool py_space_try(PySpace *p, ErrBody body, void *arg); /* as py_try with its err; what py_space_failed kept is what it was */
 #endif
