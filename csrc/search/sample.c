@@ -43,9 +43,9 @@ static void fill_slot(Job *j, int n, const Step *steps, uint64_t hash, double sc
                           .full = !j->draft};
 }
 
-/* A list that was met before is known at once. Others are replayed in the worker's context and their bounds inferred; the
- * result waits for scoring. */
-static void stage_state(Job *j, int n, const Step *steps) {
+/* A list that was met before is known at once. Others are replayed in the worker's context, unless they were made there, and
+ * their bounds inferred; the result waits for scoring. */
+static void stage_state(Job *j, int n, const Step *steps, State *s) {
   SearchThread *w = j->w;
   Met k;
   double score;
@@ -57,7 +57,7 @@ static void stage_state(Job *j, int n, const Step *steps) {
       return;
     }
   }
-  State *s = make_replay(&w->env, n, sp_steps_copy(ir_arena(w->ctx), n, steps, false));
+  if (!s) s = make_replay(&w->env, n, sp_steps_copy(ir_arena(w->ctx), n, steps, false));
   state_infer_bounds(s);
   if (!w->env.task->gpu && sp_nested_parallel(s)) {
     memo_put(j->p->memo, j->id, &(Met){.have = MET_REFUSED});
@@ -142,12 +142,12 @@ static void make_sample(void *arg) {
   const char *why = "bounds";
   State *s = populate(&j->w->env, &j->rng[j->at], &why);
   if (j->why) j->why[j->at] = s ? NULL : why;
-  if (s) stage_state(j, s->step.len, s->step.at);
+  if (s) stage_state(j, s->step.len, s->step.at, s);
 }
 static void make_given(void *arg) {
   Job *j = arg;
   const Cand *c = &j->parent[j->at];
-  stage_state(j, c->n, c->step);
+  stage_state(j, c->n, c->step, NULL);
 }
 
 static int draw_parent(const Job *j, Rng *r) {
@@ -180,7 +180,7 @@ static void make_child(void *arg) {
     }
     if (mutate(&w->env, r, c->n, c->step, &n, &steps)) {
       w->mutated++;
-      stage_state(j, n, steps);
+      stage_state(j, n, steps, NULL);
       return;
     }
     w->refused++;

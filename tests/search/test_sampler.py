@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_cases import (
+    CPU2,
     CUDA,
+    MALI,
     conv_bn_relu,
     double_matmul,
     matmul,
@@ -118,6 +120,24 @@ def test_compatible_mode_refuses_as_much_as_the_reference():
     assert abs(shares["few threads"] - 0.244) < 0.01
     assert abs(shares["threads"] - 0.022) < 0.005
     assert abs(shares["ok"] - 0.053) < 0.005
+
+
+@pytest.mark.parametrize("target", [CPU2, CUDA, MALI], ids=["cpu", "cuda", "mali"])
+@pytest.mark.parametrize("mode", ["extended", "compatible"])
+def test_samples_are_what_their_steps_give(target, mode):
+    """A sample is bounded and scored as it was made, without being replayed."""
+    for make in (winograd, lambda: softmax(64, 1000), small_odd_conv):
+        dag = _core.ComputeDAG(make())
+        p = policy(dag, target, search_mode=mode, sample_init_min_population=1, evolutionary_search_population=32)
+        seen = []
+        p.set_scorer(lambda states, seen=seen: seen.extend(states) or [1.0] * len(states))
+        p.sample()
+        assert seen
+        for made in seen:
+            made, again = made.infer_bounds(), _core.State(dag, made.steps()).infer_bounds()
+            assert made.text() == again.text()
+            (names, rows), (same_names, same_rows) = (_core.features(s, target) for s in (made, again))
+            assert names == same_names and rows.tobytes() == same_rows.tobytes()
 
 
 def test_unknown_mode():
