@@ -7,11 +7,13 @@
 #include "program/program.h"
 
 /* What a loop program is for: to be compiled or run; features (const_matrix stages become 1, computed arguments have
- * an ALLOC); features of its loops (loops of one iteration are kept, a thread axis that is bound inside itself is a loop
+ * an ALLOC); the rows of the repaired features (the same, and reductions do not set initial values that are literals, which
+ * make no row); features of its loops (loops of one iteration are kept, a thread axis that is bound inside itself is a loop
  * again, reductions set no initial values); to be printed (07 §7.6: vector loops become ramps on every target, replication
  * instead of marks, symbolic arguments get stride variables). All but code has reducers as they were written
  * (IrReducer.result). */
-typedef enum { LOW_CODE, LOW_FEATURES, LOW_ANALYSIS, LOW_TEXT } LowUse;
+typedef enum { LOW_CODE, LOW_FEATURES, LOW_ROWS, LOW_ANALYSIS, LOW_TEXT } LowUse;
+static inline bool low_for_rows(LowUse u) { return u == LOW_FEATURES || u == LOW_ROWS; }
 
 /* A lowered function. Until `flatten` accesses carry index lists; afterwards one flat index. */
 typedef struct {

@@ -102,6 +102,9 @@ static void edge_checks(Nest *n, const ExprId *val, Preds *p) {
     const TeAxis *decl = &n->st->op->axis[a];
     if (decl->min == ax[a].min && decl->extent == ax[a].extent) continue;
     ExprId w = ex_sub(c, val[a], decl->min);
+    int64_t extent;
+    Bound b = ar_bound(l->ar, w); /* mostly enough, and soon said */
+    if (b.lo >= 0 && ex_const_int(c, decl->extent, &extent) && b.hi < extent) continue;
     ExprId lo = ex_bin(c, IR_GE, w, ex_int(c, ir_type(c, w), 0));
     if (!ar_prove(l->ar, lo)) vec_push(l->a, p, lo);
     pred_lt(l, p, w, decl->extent);
@@ -231,7 +234,7 @@ static Stmt *store_predicate(Nest *n, Stmt *s) {
   return st_if(c, p, false, s, NULL);
 }
 static BufferId out_buffer(Nest *n, int k) { return mapu_get(&n->l->buf_of, (uint64_t)n->st->op->out[k], 0); }
-static const ExprId *stage_body(Nest *n) {
+static const ExprId *stage_body(const Nest *n) {
   return n->l->body && n->l->body[n->sid] ? n->l->body[n->sid] : n->st->op->body;
 }
 
@@ -444,12 +447,22 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   s->u.loop.thread_obj = x->thread_obj;
   return s;
 }
+static bool starts_literal(const Nest *n) {
+  const IrReduce *r = ir_reduce(n->l->c, stage_body(n)[0]);
+  const IrReducer *op = ir_reducer(n->l->c, r->reducer);
+  bool all = !r->init;
+  for (int i = 0; i < op->n; i++) {
+    ExprKind k = ir_kind(n->l->c, op->identity[i]);
+    all = all && (k == IR_INT || k == IR_FLT);
+  }
+  return all;
+}
 static Stmt *emit_leaves(Nest *n, int pos) {
   const Stage *st = n->st;
   if (n->reduce && !n->cross && pos == n->begin) {
     int b = n->begin;
     n->begin = -1;
-    if (n->l->use == LOW_ANALYSIS) return emit_leaves(n, pos);
+    if (n->l->use == LOW_ANALYSIS || (n->l->use == LOW_ROWS && starts_literal(n))) return emit_leaves(n, pos);
     Stmt *two[2] = {NULL, NULL};
     ExprId *keep = arena_copy(n->l->a, n->val, sizeof(ExprId) * (size_t)st->axes.len);
     Nest init = *n;
@@ -735,7 +748,7 @@ static int64_t tensor_bytes(const IrCtx *c, const TeDag *d) {
 
 Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowUse use) {
   IrCtx *c = s->ctx;
-  bool features = use == LOW_FEATURES;
+  bool features = low_for_rows(use);
   err_check(ir_err(c), s->bounded, "the state has no loop bounds yet; infer bounds before lowering");
   const bool *is_arg = features ? NULL : argument_stages(s, n_args, args);
   Loops l = {.s = s, .c = c, .a = ir_arena(c), .ar = ar_new(c), .features = features, .use = use};

@@ -7,7 +7,7 @@
 #include "schedule/schedule.h"
 
 /* ---- faces ---- */
-/* LOW_FEATURES: run pass_simplify once, LOW_ANALYSIS: pass_flatten, then extract. */
+/* LOW_FEATURES, LOW_ROWS: run pass_simplify once, LOW_ANALYSIS: pass_flatten, then extract. */
 Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowUse use); /* steps 1-4: multi-dimensional
                                                                                             loop program */
 Program low_build(Func f, const char *name); /* steps 4b-15: kernels ready for code generation; raises what is illegal */

@@ -73,7 +73,7 @@ static Stmt *call(Mx *x, Intrin in, int n, const ExprId *args) {
   return st_eval(x->c, ex_call(x->c, in, DT_I32, n, args));
 }
 static Stmt *seq(Mx *x, Stmt *a, Stmt *b) { return st_seq(x->c, 2, (Stmt *[]){a, b}); }
-static bool plain(const Mx *x) { return x->env->use == LOW_FEATURES || x->env->use == LOW_ANALYSIS; }
+static bool plain(const Mx *x) { return low_for_rows(x->env->use) || x->env->use == LOW_ANALYSIS; }
 
 /* A loop whose body comes later. */
 typedef struct {

@@ -97,9 +97,9 @@ static bool divides(const IrCtx *c) { /* most programs do not: looking through a
 
 void pass_simplify(Func *f) {
   Arith *a = ar_new(f->ctx);
-  if (f->use == LOW_FEATURES) ar_reduce(a);
+  if (low_for_rows(f->use)) ar_reduce(a);
   f->body = low_simplify(f->ctx, a, f->body);
   StmtMap m = {NULL, reciprocals, NULL};
-  if (f->use == LOW_FEATURES && f->body && divides(f->ctx)) f->body = st_map(f->ctx, f->body, &m);
+  if (low_for_rows(f->use) && f->body && divides(f->ctx)) f->body = st_map(f->ctx, f->body, &m);
   low_verify(f, "simplify");
 }

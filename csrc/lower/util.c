@@ -11,7 +11,7 @@ bool low_is_gpu(const Func *f) { return f->target.kind != TG_CPU; }
 
 const char *low_tag(ForKind k) { return k >= FOR_VTHREAD ? FOR_NAME[k] : ""; }
 
-ERR_BODY(verify_body, const Func *f, ir_verify(f->ctx, f->body, f->flat, f->use == LOW_FEATURES))
+ERR_BODY(verify_body, const Func *f, ir_verify(f->ctx, f->body, f->flat, low_for_rows(f->use)))
 void low_verify(Func *f, const char *pass) {
   Err *e = ir_err(f->ctx);
   if (!ir_verifies(f->ctx)) return;

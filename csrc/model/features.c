@@ -473,7 +473,8 @@ Features feat_extract(const Func *loops, FeatRules rules, bool log) {
 }
 
 Features feat_of_state(State *s, const Target *t, FeatRules rules, bool log, bool check) {
-  Func f = low_loops(s, t, s->dag0->n_tensors, s->dag0->tensor, LOW_FEATURES);
+  LowUse use = rules == FEAT_RULES_REPAIRED && !check ? LOW_ROWS : LOW_FEATURES;
+  Func f = low_loops(s, t, s->dag0->n_tensors, s->dag0->tensor, use);
   if (check && t->kind != TG_CPU && !low_gpu_check(f).ok) return (Features){0};
   pass_simplify(&f);
   return feat_extract(&f, rules, log);

@@ -315,6 +315,22 @@ def test_rules_2_are_finite_and_leave_out_constant_stores():
     assert names == ("C",)
 
 
+def test_rows_need_no_initial_values_that_are_literals():
+    """The search does not even make them; a program that is checked for the limits of a GPU has them."""
+    x, k = te.placeholder((64, 32), name="x"), te.reduce_axis((0, 32), name="k")
+    y = te.compute((64,), lambda i: te.sum(x[i, k], axis=[k], init=x[i, 0]), name="y")
+    states = [(_core.State(_core.ComputeDAG([x, y]), "[]"), CPU)]  # where what is read counts as touched
+    for network in NETWORKS:
+        states += [(s, CUDA if "cuda" in network else CPU) for _, _, s, _ in states_of(network)]
+    compared = 0
+    for state, target in states:
+        (names, rows), (all_names, all_rows) = (_core.features(state, target, check=c) for c in (False, True))
+        if len(all_rows):  # else it breaks a limit
+            compared += 1
+            assert names == all_names and rows.tobytes() == all_rows.tobytes()
+    assert compared > 200
+
+
 def test_bad_arguments():
     state = tiled_matmul().state_object
     with pytest.raises(ValueError, match="rules=3"):
