@@ -1,14 +1,19 @@
 """Every template with random configurations at shapes of real networks, each in a process that may hang or crash. It resumes:
 
     python tests/autotvm/template_sweep.py [--ledger build/template-sweep.jsonl] [--only mali] [--jobs 2] [--target cuda] [--minutes 60]
+    python tests/autotvm/template_sweep.py --report --out docs/results     # runs nothing: the table of a ledger
 
 A ledger has a line per configuration. One that was right is not run again as long as its template makes the same program for
 it. The first configurations of all shapes come before the second ones. Without its device a target is compiled for only.
+
+Loops that a template unrolls make programs of up to a megabyte, on which a compiler's optimiser spends minutes and the program
+itself milliseconds: PoCL compiles long ones without it.
 """
 
 import argparse
 import collections
 import contextlib
+import datetime
 import functools
 import hashlib
 import json
@@ -34,12 +39,15 @@ from nestsmith.target import Target
 
 COUNT = 20  # configurations of a shape
 CHUNK = 2  # of them in one job
+CORES = len(os.sched_getaffinity(0))
 DRAWS = 1000  # at most, to find them
 JOBS_OF_A_PROCESS = 50
-COMPILE_SECONDS, RUN_SECONDS = 20, 120
+COMPILE_SECONDS, RUN_SECONDS = 90, 400  # of processor time; by the clock
+OPTIMISED = 12000  # characters of a program that PoCL optimises
 # what takes a compiler too long, or needs more than the device has, is no wrong answer
 LIMITS = "cannot run on this GPU", "longer than", "too large", "allowed are", "resources", "timed out"
-GOOD = "right", "compiled"
+PLAIN = "right, not optimised"
+GOOD = "right", PLAIN, "compiled"
 
 Pair = collections.namedtuple("Pair", "name shape target compiled_only")
 
@@ -57,12 +65,14 @@ class Ledger:
 
     def __init__(self, path=None):
         self.path, self.known, self._lock = path, {}, threading.Lock()
+        self.outcomes = collections.defaultdict(dict)  # by (template, shape), then by the configuration's number
         if path and os.path.exists(path):
             with open(path) as f:
                 for line in f:
                     with contextlib.suppress(ValueError, KeyError):
                         entry = json.loads(line)
                         self.known[entry["key"]] = entry["outcome"]
+                        self.outcomes[entry["name"], tuple(entry["shape"])][entry["at"]] = entry["outcome"]
 
     def add(self, pair, at, key, outcome, seconds):
         with self._lock:
@@ -101,22 +111,25 @@ def programs_of(pair):
             yield at, err, ""
         else:
             what = [pair.name, pair.shape, pair.target, pair.compiled_only, text]
-            yield at, (s, tensors, target), hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
+            yield at, (s, tensors, target, len(text)), hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
         at += 1
 
 
 def outcome_of(pair, at, made):
-    """Builds, runs and compares. "right", "compiled", "limit: ..." or "WRONG: ..."."""
+    """Builds, runs and compares. One of `GOOD`, "limit: ..." or "WRONG: ..."."""
+    s, tensors, target, length = made
+    plain = target.kind.name == "opencl" and length > OPTIMISED
+    os.environ["POCL_EXTRA_BUILD_FLAGS"] = "-cl-opt-disable" if plain else ""
     try:
-        module = ns.build(*made)
+        module = ns.build(s, tensors, target)
         if pair.compiled_only:
             return "compiled"
         arrays, want = _wanted(pair.name, pair.shape, at % 2 == 1)
-        device = t.device_of(made[2])
+        device = t.device_of(target)
         on_device = [ns.nd.array(a, device) for a in (*arrays, np.full(want.shape, np.nan, "float32"))]
         module(*on_device)
         t.check(pair.name, on_device[-1].numpy(), want)
-        return "right"
+        return PLAIN if plain else "right"
     except Exception as err:  # noqa: BLE001 - the report says what it was
         text = f"{type(err).__name__}: {err}"[:400]
         limit = isinstance(err, (RuntimeError, ValueError)) and any(w in str(err) for w in LIMITS)
@@ -218,7 +231,7 @@ def sweep(of, ledger=None, jobs=None, show=None, minutes=None, count=COUNT):
             worker.run(pair, ats, ledger, note)
         worker.close()
 
-    lanes = [threading.Thread(target=lane) for _ in range(jobs or os.cpu_count())]
+    lanes = [threading.Thread(target=lane) for _ in range(jobs or CORES)]
     for thread in lanes:
         thread.start()
     for thread in lanes:
@@ -235,6 +248,36 @@ def summary(outcomes):
     return [f"{name:45} {', '.join(f'{n} {what}' for what, n in sorted(c.items()))}" for name, c in [*sorted(by_name.items()), ("all", total)]]
 
 
+def write(folder, outcomes, target):
+    """The table, with the kinds of limits below it."""
+    kinds, rows = collections.Counter(), []
+    by_name = collections.defaultdict(list)
+    for pair, found in outcomes.items():
+        by_name[pair.name].append(found)
+    total = [0] * 6
+    for name, shapes in by_name.items():
+        got = collections.Counter(o.split(":")[0] for found in shapes for o in found.values())
+        row = [len(shapes), sum(got.values()), got["right"] + got["compiled"], got[PLAIN], got["limit"], got["WRONG"]]
+        total = [a + b for a, b in zip(total, row)]
+        rows.append(f"| `{name}` | " + " | ".join(map(str, row)) + " |")
+        kinds.update(next(w for w in LIMITS if w in o) for f in shapes for o in f.values() if o.startswith("limit"))
+    rows.append("| all | " + " | ".join(map(str, total)) + " |")
+    where = target or "PoCL and this CPU"
+    text = [
+        f"# Templates at shapes of ResNet-18, VGG-16 and MobileNet: {where}", "",
+        "Random configurations on small whole numbers, equal to NumPy bit for bit (Winograd's after rounding); every other one is followed by",
+        f"bias, relu and a sum. Written by `tests/autotvm/template_sweep.py`, {datetime.date.today()}.", "",
+        "| template | shapes | configurations | right | right, compiled without PoCL's optimiser | over a limit | wrong |",
+        "|---|---|---|---|---|---|---|", *rows,
+    ]  # fmt: skip
+    if kinds:
+        text += ["", "Limits: " + ", ".join(f"{n} × \"{k}\"" for k, n in kinds.most_common()) + "."]
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    path = pathlib.Path(folder) / f"template-sweep-{(target or 'pocl-cpu').split()[0]}.md"
+    path.write_text("\n".join(text) + "\n")
+    print(f"written to {path}")
+
+
 def check(found):
     """That none was wrong and some were right."""
     assert not (wrong := {at: o for at, o in found.items() if o.startswith("WRONG")}), wrong
@@ -247,17 +290,26 @@ def main():
     parser.add_argument("--only", default="", help="templates whose name has this in it")
     parser.add_argument("--target", help="instead of the templates' own")
     parser.add_argument("--compile", action="store_true", help="compile only")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--jobs", type=int, default=CORES)
     parser.add_argument("--count", type=int, default=COUNT, help="configurations of a shape")
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--out", help="folder of the table")
+    parser.add_argument("--report", action="store_true", help="what the ledger says; runs nothing")
     args = parser.parse_args()
 
     def show(pair, at, outcome):
         if outcome not in GOOD:
             print(pair.name, pair.shape, at, outcome, flush=True)
 
-    outcomes = sweep(pairs(args.only, args.target, args.compile), args.ledger, args.jobs, show, args.minutes, args.count)
+    of = pairs(args.only, args.target, args.compile)
+    if args.report:
+        known = Ledger(args.ledger).outcomes
+        outcomes = {p: known[p.name, tuple(p.shape)] for p in of}
+    else:
+        outcomes = sweep(of, args.ledger, args.jobs, show, args.minutes, args.count)
     print("\n".join(summary(outcomes)))
+    if args.out:
+        write(args.out, outcomes, args.target)
     sys.exit(any(o.startswith("WRONG") for found in outcomes.values() for o in found.values()))
 
 
