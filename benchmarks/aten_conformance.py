@@ -6,28 +6,23 @@ Samples of float32, int64 and bool; --build compiles every one for the CPU inste
 Ends with status 1 if a result is wrong.
 """
 
-import argparse
 import concurrent.futures
 import functools
-import pathlib
 import re
 import sys
 
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "relay")]
+from conformance import options, tell
 
-from aten_operators import operators, run  # noqa: E402
+# isort: split
+from aten_operators import operators, run
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--only", default="")
-    p.add_argument("--jobs", type=int, default=2)
+    p = options(__doc__)
     p.add_argument("--samples", type=int, default=4)
     p.add_argument("--build", action="store_true")
-    p.add_argument("--out")
     a = p.parse_args()
     names = [n for n in operators() if re.search(a.only, n)]
     one = functools.partial(run, most=a.samples, build=a.build)
@@ -51,10 +46,7 @@ def main():
     for title, group in (("All samples", whole), ("Some samples", part), ("Refused", refused), ("Wrong", wrong)):
         if group:
             lines += [f"## {title}", "", ", ".join(f"`{n}`" for n in group), ""]
-    text = "\n".join(lines)
-    print(lines[2])
-    if a.out:
-        pathlib.Path(a.out).write_text(text)
+    tell(lines[:-1], a.out)
     return 1 if wrong else 0
 
 

@@ -6,26 +6,21 @@ A test passes with the tolerance that the standard's runner has (numbers of 16 b
 refused is counted by its reason.
 """
 
-import argparse
 import collections
 import concurrent.futures
-import pathlib
 import re
 import sys
 
 import onnx
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "relay")]
+from conformance import options, tell
 
-from onnx_node_tests import cases, run  # noqa: E402
+# isort: split
+from onnx_node_tests import cases, run
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--only", default="")
-    p.add_argument("--jobs", type=int, default=2)
-    p.add_argument("--out")
+    p = options(__doc__)
     p.add_argument("--verbose", action="store_true")
     a = p.parse_args()
     with concurrent.futures.ProcessPoolExecutor(a.jobs) as pool:
@@ -46,11 +41,7 @@ def main():
     ]  # fmt: skip
     for op, k in sorted(by_op.items()):
         lines.append(f"| {op} | {k['ok']} | {k['refused']} | {k['wrong'] + k['error']} |")
-    text = "\n".join(lines) + "\n"
-    print(text if a.out is None else lines[2])
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write(text)
+    tell(lines, a.out)
     return 0
 
 

@@ -95,13 +95,19 @@ def test_what_cannot_be_taken():
         nestsmith.compile(small(), torch.zeros(1, 3, 8, 8), shape={"x": (1,)}, **QUICK)
 
 
-@torch.no_grad()
-def test_backend_sees_weights_that_change():
+def after_a_write():
+    """A model, its input and its compiled form, which has seen that a weight was written to."""
     model, x = small(), torch.randn(1, 3, 8, 8)
     fast = compiled(model)
     assert close(fast(x), model(x))
     model[0].weight.mul_(2)
     assert close(fast(x), model(x))
+    return model, x, fast
+
+
+@torch.no_grad()
+def test_backend_sees_weights_that_change():
+    model, x, fast = after_a_write()
     model[1].running_mean.add_(0.5)
     assert close(fast(x), model(x))
     model[0].weight = torch.nn.Parameter(torch.randn_like(model[0].weight))
@@ -115,11 +121,7 @@ def test_backend_sees_weights_that_change():
 
 @torch.inference_mode()
 def test_backend_sees_writes_to_weights_of_inference_mode():
-    model, x = small(), torch.randn(1, 3, 8, 8)
-    fast = compiled(model)
-    assert close(fast(x), model(x))
-    model[0].weight.mul_(2)
-    assert close(fast(x), model(x))
+    after_a_write()
 
 
 @torch.no_grad()

@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 
+import pytest
+
 from helpers import PATIENCE
 from nestsmith import auto_scheduler, rpc, te
 from nestsmith.cluster.tls import make_tls
@@ -251,6 +253,19 @@ class Fleet:
     def close(self):
         for p in [*self.servers, self.tracker]:
             p.close()
+
+
+def manned(*keys):
+    """A fixture of a module: a tracker and a server for each key."""
+
+    @pytest.fixture(scope="module")
+    def fleet():
+        f = Fleet()
+        f.man(*keys)
+        yield f
+        f.close()
+
+    return fleet
 
 
 def certificates(root):

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from distributed.comm import connect, listen
 from distributed.protocol.serialize import Serialize, ToPickle
-from fleet import Fleet
+from fleet import Fleet, manned
 
 from helpers import wait_until
 from nestsmith import rpc
@@ -24,13 +24,7 @@ from nestsmith.cluster import peers
 from nestsmith.cluster.ledger import Ledger
 from nestsmith.cluster.talk import heard, told
 
-
-@pytest.fixture(scope="module")
-def fleet():
-    f = Fleet()
-    f.serve("a")
-    yield f
-    f.close()
+fleet = manned("a")
 
 
 class Evil:

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from fleet import Fleet, remote_matmul
+from fleet import manned, remote_matmul
 
 import nestsmith
 import nestsmith.autotvm
@@ -20,14 +20,7 @@ from nestsmith import _core, auto_scheduler, rpc, te
 from nestsmith.cluster.bench import Bench
 from nestsmith.cluster.client import Client
 
-
-@pytest.fixture(scope="module")
-def fleet():
-    f = Fleet()
-    f.serve("board")
-    f.serve("board")
-    yield f
-    f.close()
+fleet = manned("board", "board")
 
 
 def task(n=32, target="llvm"):

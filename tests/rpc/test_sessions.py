@@ -16,7 +16,7 @@ import traceback
 
 import numpy as np
 import pytest
-from fleet import Fleet
+from fleet import manned
 
 import nestsmith
 from helpers import wait_until
@@ -26,13 +26,7 @@ from nestsmith.cluster.runner import command_of
 from nestsmith.contrib import graph_runtime, utils
 from nestsmith.error import TVMError
 
-
-@pytest.fixture(scope="module")
-def fleet():
-    f = Fleet()
-    f.serve("rk3399")
-    yield f
-    f.close()
+fleet = manned("rk3399")
 
 
 @pytest.fixture(params=["local", "tracker"])

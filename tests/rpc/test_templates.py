@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fleet import Fleet
+from fleet import manned
 
 from nestsmith import autotvm, te
 from nestsmith.autotvm.measure import MeasureInput, create_measure_batch
@@ -26,12 +26,7 @@ def remote_template_matmul(n):
     return s, [a, b, c]
 
 
-@pytest.fixture(scope="module")
-def fleet():
-    f = Fleet()
-    f.man("board", "board")
-    yield f
-    f.close()
+fleet = manned("board", "board")
 
 
 def test_a_template_is_tuned_over_the_tracker(fleet, tmp_path):

@@ -384,10 +384,7 @@ def _dense(a, x, c, target):
     if len(c.args[0].checked_type.shape) == 2:
         return topi.nn.dense(data, weight, None, dtype)
     shape = c.args[0].checked_type.concrete_shape
-    rows = 1
-    for d in shape[:-1]:
-        rows *= d
-    flat = topi.nn.dense(topi.reshape(data, (rows, shape[-1])), weight, None, dtype)
+    flat = topi.nn.dense(topi.reshape(data, (topi.util.prod(shape[:-1]), shape[-1])), weight, None, dtype)
     return topi.reshape(flat, c.checked_type.shape)
 
 

@@ -23,10 +23,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import _core, te
+from ... import _core
 from ...check import did_you_mean, integer
 from ...tir import IterVar
 from ...tir.expr import Expr, as_const_int
+from .entity import AnnotateEntity, OtherOption, OtherOptionEntity, ReorderEntity, SplitEntity
 
 __all__ = [
     "AnnotateEntity",
@@ -112,135 +113,6 @@ def _position(axes, x, name):
         if a is x or (type(a) is type(x) and bool(a == x)):
             return i
     raise ValueError(f"knob {name!r}: {x!r} is none of its axes")
-
-
-# ---- entities ----
-
-
-class SplitEntity:
-    """Sizes of the parts of an axis, outermost first; -1 as the first: whatever remains.
-
-    Attributes
-    ----------
-    size : list of int
-    """
-
-    def __init__(self, size):
-        self.size = size
-
-    def apply(self, sch, op, axis):
-        """Splits ``axis`` of stage ``op``; the new axes, outermost first."""
-        out = []
-        for i in range(1, len(self.size)):
-            outer, axis = sch[op].split(axis, math.prod(self.size[i:]))
-            out.append(outer)
-        return [*out, axis]
-
-    def __repr__(self):
-        return str(self.size)
-
-
-class ReorderEntity:
-    """An order of axes.
-
-    Attributes
-    ----------
-    perm : list of int
-        ``perm[i]`` is the old position of the axis at i.
-    """
-
-    def __init__(self, perm):
-        self.perm = perm
-
-    def apply(self, sch, op, axes):
-        """Brings the axes of stage ``op`` into the order and returns it. Positions beyond a shorter list are left out."""
-        order = [axes[i] for i in self.perm if i < len(axes)]
-        sch[op].reorder(*order)
-        return order
-
-    def __repr__(self):
-        return str(self.perm)
-
-
-class AnnotateEntity:
-    """A word for each axis, or (policy ``locate_cache``) numbers of axes.
-
-    Attributes
-    ----------
-    anns : list of str or of int
-    """
-
-    def __init__(self, anns):
-        self.anns = anns
-
-    def apply(self, sch, op, axes, axis_lens=None, max_unroll=None, vec_size=None, cfg=None, source=None):
-        """Annotates the axes of stage ``op``.
-
-        Parameters
-        ----------
-        sch : te.Schedule
-        op : te.Tensor or te.Operation
-        axes : list of te.IterVar
-        axis_lens : list of int, optional
-            Their lengths, for the limits below.
-        max_unroll : int, optional
-            A longer axis to unroll is an error of ``cfg``.
-        vec_size : list of int, optional
-            An axis to vectorise of another length is an error of ``cfg``.
-        cfg : ConfigEntity, optional
-        source : list of list of te.Tensor, optional
-            The i-th list is computed at ``axes[anns[i]]``.
-
-        Returns
-        -------
-        list of te.IterVar
-            ``axes``, the fused ones in the place of their last part.
-
-        Raises
-        ------
-        ValueError
-            For a word that is none, and for a last axis that is to be fused with the next.
-        """
-        stage = sch[op]
-        if source is not None:
-            for tensors, at in zip(source, self.anns):
-                for t in tensors:
-                    sch[t].compute_at(stage, axes[at])
-            return axes
-        for i, ann in enumerate(self.anns):
-            if ann == "unroll":
-                if max_unroll and axis_lens[i] > max_unroll:
-                    cfg.raise_error("Too large factor for unrolling")
-                stage.unroll(axes[i])
-            elif ann == "vec":
-                if vec_size and axis_lens[i] not in vec_size:
-                    cfg.raise_error("Wrong size of lanes in vectorization")
-                stage.vectorize(axes[i])
-            elif ann == "fuse":
-                if i + 1 == len(axes):
-                    raise ValueError(f"the last axis, {axes[i]}, cannot be fused with a next one")
-                axes[i + 1] = stage.fuse(axes[i], axes[i + 1])
-            elif ann not in _core.ANNOTATIONS:
-                raise ValueError(f"annotation is {ann!r}; it must be one of {', '.join(_core.ANNOTATIONS)}")
-            elif ann != "none":
-                stage.bind(axes[i], te.thread_axis(ann))
-        return axes
-
-    def __repr__(self):
-        return str(self.anns)
-
-
-class OtherOptionEntity:
-    """A plain value: ``val``."""
-
-    def __init__(self, val):
-        self.val = val
-
-    def __repr__(self):
-        return str(self.val)
-
-
-OtherOption = OtherOptionEntity
 
 
 # ---- the choices of one knob ----

@@ -7,6 +7,7 @@ by side. A product of few rows reads every weight once, and how it lies does not
 
 from __future__ import annotations
 
+from ...topi.util import prod
 from .. import op
 from .. import passes as _t
 from ..expr import Call, Constant, rewrite
@@ -29,12 +30,8 @@ def ColumnWeights():
         def visit(old, new):
             if not isinstance(new, Call) or new.op_name != "nn.dense" or not isinstance(old.args[1], Constant):
                 return new
-            rows = 1
-            for d in old.args[0].checked_type.shape[:-1]:
-                if isinstance(d, Any):
-                    return new
-                rows *= int(d)
-            if rows < ROWS:
+            rows = old.args[0].checked_type.shape[:-1]
+            if any(isinstance(d, Any) for d in rows) or prod(rows) < ROWS:
                 return new
             product = nn.matmul(new.args[0], op.transpose(new.args[1], (1, 0)), new.attrs.units, new.attrs.out_dtype)
             product.span = new.span

@@ -113,36 +113,20 @@ def layout_rule(e, has, want):
     return Plan(wants, layout(a.out_layout or a.data_layout, data), attrs)
 
 
-def _conv(
-    dims,
-    name,
-    data,
-    weight,
-    strides,
-    padding,
-    dilation,
-    groups,
-    channels,
-    kernel_size,
-    data_layout,
-    kernel_layout,
-    out_layout,
-    out_dtype,
-    **more,
-):
-    ks = None if kernel_size is None else per_axis(kernel_size, dims, "kernel_size")
+def _conv(dims, name, inputs, window, layouts, out_dtype, **more):
+    """The call. `window`: strides, padding, dilation, groups, channels, size of the kernel; `layouts`: of the data, the kernel and
+    the result."""
+    strides, padding, dilation, groups, channels, kernel_size = window
     return call(
         name,
-        [data, weight],
+        list(inputs),
         strides=per_axis(strides, dims, "strides"),
         padding=paddings(padding, dims),
         dilation=per_axis(dilation, dims, "dilation"),
         groups=int(groups),
         channels=None if channels is None else int(channels),
-        kernel_size=ks,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
+        kernel_size=None if kernel_size is None else per_axis(kernel_size, dims, "kernel_size"),
+        **dict(zip(("data_layout", "kernel_layout", "out_layout"), layouts)),
         out_dtype=out_dtype,
         **more,
     )
@@ -163,158 +147,42 @@ register("nn.contrib_conv2d_NCHWc", ANCHOR, _blocked_infer, colour=ALWAYS)
 register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=layout_rule, colour=ALWAYS)
 
 
-def conv1d(
-    data,
-    weight,
-    strides=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-    channels=None,
-    kernel_size=None,
-    data_layout="NCW",
-    kernel_layout="OIW",
-    out_layout="",
-    out_dtype="",
-):
-    """1-D convolution."""
-    return _conv(
-        1,
-        "nn.conv1d",
-        data,
-        weight,
-        strides,
-        padding,
-        dilation,
-        groups,
-        channels,
-        kernel_size,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-    )
+def _direct(dims, one, none, data_layout, kernel_layout, doc):
+    """The builder of a convolution of so many dimensions."""
+
+    # fmt: off
+    def conv(data, weight, strides=one, padding=none, dilation=one, groups=1, channels=None, kernel_size=None,
+             data_layout=data_layout, kernel_layout=kernel_layout, out_layout="", out_dtype=""):
+        window = (strides, padding, dilation, groups, channels, kernel_size)
+        return _conv(dims, f"nn.conv{dims}d", (data, weight), window, (data_layout, kernel_layout, out_layout), out_dtype)
+
+    # fmt: on
+    conv.__name__ = conv.__qualname__ = f"conv{dims}d"
+    conv.__doc__ = doc
+    return conv
 
 
-def conv2d(
-    data,
-    weight,
-    strides=(1, 1),
-    padding=(0, 0),
-    dilation=(1, 1),
-    groups=1,
-    channels=None,
-    kernel_size=None,
-    data_layout="NCHW",
-    kernel_layout="OIHW",
-    out_layout="",
-    out_dtype="",
-):
-    """2-D convolution. With `channels` and `kernel_size` an untyped weight variable gets its shape from here."""
-    return _conv(
-        2,
-        "nn.conv2d",
-        data,
-        weight,
-        strides,
-        padding,
-        dilation,
-        groups,
-        channels,
-        kernel_size,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-    )
+conv1d = _direct(1, 1, 0, "NCW", "OIW", "1-D convolution.")
+conv2d = _direct(2, (1, 1), (0, 0), "NCHW", "OIHW",
+                 "2-D convolution. With `channels` and `kernel_size` an untyped weight variable gets its shape from here.")  # fmt: skip
+conv3d = _direct(3, (1, 1, 1), (0, 0, 0), "NCDHW", "OIDHW", "3-D convolution.")
 
 
-def contrib_conv2d_nchwc(
-    data,
-    kernel,
-    strides=(1, 1),
-    padding=(0, 0),
-    dilation=(1, 1),
-    groups=1,
-    channels=None,
-    kernel_size=None,
-    data_layout="NCHW8c",
-    kernel_layout="OIHW",
-    out_layout="",
-    out_dtype="",
-):
+# fmt: off
+def contrib_conv2d_nchwc(data, kernel, strides=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, channels=None, kernel_size=None,
+                         data_layout="NCHW8c", kernel_layout="OIHW", out_layout="", out_dtype=""):
     """2-D convolution of data in blocks of channels, (n, c / 8, h, w, 8) for NCHW8c; the weight is in OIHW, and the result in
     the data's layout where `out_layout` names no other. AlterOpLayout makes it for templates on CPUs."""
     if kernel_layout != "OIHW":
         raise ValueError(f"kernel_layout is {kernel_layout!r}; contrib_conv2d_nchwc takes OIHW")
-    out_layout = out_layout or data_layout
-    window = (data, kernel, strides, padding, dilation, groups, channels, kernel_size)
-    return _conv(2, "nn.contrib_conv2d_NCHWc", *window, data_layout, kernel_layout, out_layout, out_dtype)
+    window, layouts = (strides, padding, dilation, groups, channels, kernel_size), (data_layout, kernel_layout, out_layout or data_layout)
+    return _conv(2, "nn.contrib_conv2d_NCHWc", (data, kernel), window, layouts, out_dtype)
 
 
-def conv3d(
-    data,
-    weight,
-    strides=(1, 1, 1),
-    padding=(0, 0, 0),
-    dilation=(1, 1, 1),
-    groups=1,
-    channels=None,
-    kernel_size=None,
-    data_layout="NCDHW",
-    kernel_layout="OIDHW",
-    out_layout="",
-    out_dtype="",
-):
-    """3-D convolution."""
-    return _conv(
-        3,
-        "nn.conv3d",
-        data,
-        weight,
-        strides,
-        padding,
-        dilation,
-        groups,
-        channels,
-        kernel_size,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-    )
-
-
-def conv2d_transpose(
-    data,
-    weight,
-    strides=(1, 1),
-    padding=(0, 0),
-    dilation=(1, 1),
-    channels=None,
-    kernel_size=None,
-    groups=1,
-    data_layout="NCHW",
-    kernel_layout="IOHW",
-    out_layout="",
-    output_padding=(0, 0),
-    out_dtype="",
-):
+def conv2d_transpose(data, weight, strides=(1, 1), padding=(0, 0), dilation=(1, 1), channels=None, kernel_size=None, groups=1,
+                     data_layout="NCHW", kernel_layout="IOHW", out_layout="", output_padding=(0, 0), out_dtype=""):
     """2-D transposed convolution."""
-    return _conv(
-        2,
-        "nn.conv2d_transpose",
-        data,
-        weight,
-        strides,
-        padding,
-        dilation,
-        groups,
-        channels,
-        kernel_size,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-        output_padding=per_axis(output_padding, 2, "output_padding"),
-    )
+    window, layouts = (strides, padding, dilation, groups, channels, kernel_size), (data_layout, kernel_layout, out_layout)
+    more = per_axis(output_padding, 2, "output_padding")
+    return _conv(2, "nn.conv2d_transpose", (data, weight), window, layouts, out_dtype, output_padding=more)
+# fmt: on

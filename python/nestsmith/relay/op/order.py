@@ -1,0 +1,113 @@
+"""Operators whose elements depend on the order along an axis: running sums, sorting."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import check
+from ...numerics import sum_type
+from ..expr import Constant, TupleWrapper
+from ..ty import Any, TensorType, TupleType
+from . import layout as layouts
+from .registry import FOLLOW, NEVER, OPAQUE, call, norm_axis, register, tensor
+
+__all__ = ["argsort", "cumsum", "topk"]
+
+
+def _cumsum_infer(attrs, types):
+    t = tensor(types, 0)
+    dtype = attrs.dtype or t.dtype
+    if attrs.axis is None:
+        return TensorType((t.size,), dtype)
+    norm_axis(attrs.axis, len(t.shape))
+    return TensorType(t.shape, dtype)
+
+
+def _ev_cumsum(attrs, x):
+    dtype = attrs.dtype or str(x.dtype)
+    acc = sum_type(dtype)
+    out = np.cumsum(x, attrs.axis, acc)
+    if attrs.exclusive:  # not out - x, which rounds
+        axis = 0 if attrs.axis is None else attrs.axis
+        out = np.roll(out, 1, axis)
+        np.moveaxis(out, axis, 0)[:1] = 0
+    return out.astype(dtype)
+
+
+register("cumsum", OPAQUE, _cumsum_infer, _ev_cumsum, layout=layouts.along_axis, colour=NEVER)
+
+
+def cumsum(data, axis=None, dtype=None, exclusive=False):
+    """Running sum along `axis` (None: of the flattened tensor), in `dtype` (None: that of the data); `exclusive`: without
+    the element itself."""
+    return call(
+        "cumsum",
+        [data],
+        axis=None if axis is None else int(axis),
+        dtype=dtype or "",
+        exclusive=bool(exclusive),
+    )
+
+
+def _count(attrs, shape, axis):
+    """How many elements topk takes; ValueError if there are not so many."""
+    n = shape[axis]
+    if attrs.k >= 1 and not isinstance(n, Any) and attrs.k > n:
+        raise ValueError(f"k is {attrs.k}, axis {axis} has {n} elements")
+    return attrs.k if attrs.k >= 1 else n
+
+
+def _topk_infer(attrs, types):
+    t = tensor(types, 0)
+    axis = norm_axis(attrs.axis, len(t.shape))
+    shape = [_count(attrs, t.shape, axis) if i == axis else d for i, d in enumerate(t.shape)]
+    out = {"values": [TensorType(shape, t.dtype)], "indices": [TensorType(shape, attrs.dtype)]}
+    fields = out["values"] + out["indices"] if attrs.ret_type == "both" else out[attrs.ret_type]
+    return TupleType(fields) if len(fields) > 1 else fields[0]
+
+
+def _argsort_infer(attrs, types):
+    t = tensor(types, 0)
+    norm_axis(attrs.axis, len(t.shape))
+    return TensorType(t.shape, attrs.dtype)
+
+
+def _order(attrs, x):
+    """Positions that sort `x`: stable in both directions, NaN is larger than numbers."""
+    if attrs.is_ascend:
+        return np.argsort(x, attrs.axis, kind="stable")
+    backwards = np.argsort(np.flip(x, attrs.axis), attrs.axis, kind="stable")
+    return x.shape[attrs.axis] - 1 - np.flip(backwards, attrs.axis)
+
+
+def _ev_topk(attrs, x):
+    at = np.take(_order(attrs, x), range(_count(attrs, x.shape, attrs.axis)), attrs.axis)
+    out = {"values": np.take_along_axis(x, at, attrs.axis), "indices": at.astype(attrs.dtype)}
+    return list(out.values()) if attrs.ret_type == "both" else out[attrs.ret_type]
+
+
+register("topk", OPAQUE, _topk_infer, _ev_topk, layout=layouts.along_axis, colour=FOLLOW)
+register(
+    "argsort",
+    OPAQUE,
+    _argsort_infer,
+    lambda attrs, x: _order(attrs, x).astype(attrs.dtype),
+    layout=layouts.along_axis,
+    colour=FOLLOW,
+)
+
+
+def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int32"):
+    """The `k` largest (`is_ascend`: smallest) elements along `axis` in their order, all if `k` is below 1: `ret_type`
+    ``"both"`` (values and indices), ``"values"`` or ``"indices"`` (of type `dtype`). Equal elements keep their order; NaN
+    is larger than numbers. The cost grows with the square of the axis' extent."""
+    check.one_of_names("ret_type", ret_type, ("both", "values", "indices"))
+    k = int(k.data) if isinstance(k, Constant) else check.integer("k", k)
+    out = call("topk", [data], k=k, axis=int(axis), ret_type=ret_type, is_ascend=bool(is_ascend), dtype=dtype)
+    return TupleWrapper(out, 2) if ret_type == "both" else out
+
+
+def argsort(data, axis=-1, is_ascend=True, dtype="int32"):
+    """The indices, of type `dtype`, that sort along `axis`; equal elements keep their order, NaN is larger than numbers.
+    The cost grows with the square of the axis' extent."""
+    return call("argsort", [data], axis=int(axis), is_ascend=bool(is_ascend), dtype=dtype)
