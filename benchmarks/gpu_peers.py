@@ -129,7 +129,7 @@ def one(name, args):
     warm = subprocess.Popen(command(args, name, "--warm"))
     model, x = network(name)
     with torch.no_grad():
-        want = model(x)
+        want, model = model(x), torch.export.export(model, (x,))  # once for both builds
     log = named(args, name, "json")
     begin = time.time()
     how = {"target": "cuda", "precision": args.precision, "verbose": 0}
