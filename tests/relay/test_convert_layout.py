@@ -305,3 +305,26 @@ def test_convert_layout_errors():
             converted(func(conv(X(1, 8, 6, 6))), {"nn.conv2d": desired})
     with pytest.raises(ValueError, match="NCHW"):
         layouts_of_convolutions("NHC")
+
+
+def test_channels_that_stand_last_stay_there_for_a_convolution():
+    """Blocks that work on channels as the last axis and convolve them as the second, with a residual: all in NHWC."""
+    rng = np.random.default_rng(0)
+
+    def numbers(*shape):
+        return rng.integers(-3, 4, shape).astype("float32")
+
+    x = relay.var("x", shape=(1, 5, 5, 4))
+    y = relay.transpose(nn.relu(x), (0, 3, 1, 2))
+    for _ in range(2):
+        z = nn.conv2d(y, relay.const(numbers(4, 1, 3, 3)), padding=(1, 1), channels=4, kernel_size=(3, 3), groups=4)
+        z = relay.transpose(nn.relu(relay.transpose(z, (0, 2, 3, 1))), (0, 3, 1, 2))
+        y = relay.add(relay.multiply(relay.const(numbers(4, 1, 1)), z), y)
+    mod = relay.module.IRModule.from_expr(relay.Function([x], y))
+    passes = [relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}), relay.transform.FoldConstant()]
+    with transform.PassContext(opt_level=3):
+        out = transform.Sequential(passes)(mod)
+    moves = [e for e in post_order(out["main"].body) if isinstance(e, Call) and e.op_name in MOVES]
+    assert len(moves) == 1, moves  # the result, as the network has it
+    value = {"x": numbers(1, 5, 5, 4)}
+    np.testing.assert_array_equal(evaluate(out["main"], value), evaluate(mod["main"], value))

@@ -337,7 +337,7 @@ def _conv2d_transpose(a, x, c, target):
 
 # A product of few elements and a long sum leaves most of a GPU idle. In parts of the sum there is as much to do at the same time as
 # in a product of so many elements; a shorter part would be over before its tiles are loaded, and adding up would take longer.
-_ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 640_000, 512, 8
+_ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 640_000, 384, 8
 
 
 def _parts_of_sum(attrs, call):

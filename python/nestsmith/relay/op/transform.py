@@ -200,10 +200,16 @@ def axes_moved(e):
 
 
 def _move_layout(e, has, want):
-    """The axes come from where the data has them; nothing is left to do if they lie like this already."""
+    """The axes come from where the data has them; nothing is left to do if they lie like this already. Channels that become the
+    second axis of a map stay where they are, last, until somebody wants them there."""
     at, axes = first(e, has), axes_moved(e)
-    if at is None or axes is None:
+    if axes is None:
         return None
+    if at is None:
+        letters = {4: "NCHW", 5: "NCDHW"}.get(len(axes))
+        if letters is None or axes != (0, len(axes) - 1, *range(1, len(axes) - 1)):
+            return None
+        return Plan([None], Layout(letters, letters[0] + letters[2:] + letters[1]), make=lambda args: args[0])
     axes = tuple(at.axis(a) for a in axes)
 
     def make(args):
