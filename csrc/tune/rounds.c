@@ -9,7 +9,7 @@
 #include "tune/tune.h"
 #include <math.h>
 
-enum { AHEAD = 2 };              /* rounds in flight beside one per device: one is searched while one compiles */
+enum { OF_A_DEVICE = 2 };        /* rounds in flight: one compiles while one is measured, and one more is searched */
 static const double KNOWN = 1e9; /* seconds; more is no result */
 static const double RELUCTANCE =
     0.9; /* share of choices that pass over a task whose first three rounds found nothing */
@@ -138,7 +138,7 @@ static int live_tasks(const Rounds *r, bool free_only) {
   return n;
 }
 
-static int depth(const Rounds *r) { return r->o.devices ? AHEAD + r->o.devices : 1; }
+static int depth(const Rounds *r) { return OF_A_DEVICE * r->o.devices + 1; }
 
 /* The flying round to take in, as a place in the list, or -1. */
 static int round_to_land(const Rounds *r, const int32_t *left) {

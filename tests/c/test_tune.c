@@ -90,7 +90,7 @@ static void order_does_not_depend_on_time(void **state) {
     RunOptions o = USUAL;
     o.ordered = true, o.devices = k & 1 ? 1 + k / 4 : 0, o.round_robin = (k >> 1) & 1;
     Run first = run(1, o, k & 4 ? 2 : -1);
-    int live = k & 4 ? TASKS - 1 : TASKS, deep = o.devices ? 2 + o.devices : 1;
+    int live = k & 4 ? TASKS - 1 : TASKS, deep = 2 * o.devices + 1;
     assert_true(first.trials == TRIALS && first.most == (deep < live ? deep : live));
     assert_int_equal(first.dead, k & 4 ? 4 : 0);
     for (uint64_t clock = 2; clock < 30; clock++) {
