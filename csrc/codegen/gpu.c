@@ -63,6 +63,8 @@ void gen_gpu_kernel(Gen *g) {
     sb_puts(g->o, "extern \"C\" __global__ void ");
     if (threads > 1)
       sb_printf(g->o, "__launch_bounds__(%lld, %lld) ", (long long)threads, (long long)blocks_per_sm(g, k, threads));
+    int cluster = st_cluster(g->c, k->body);
+    if (cluster > 1) sb_printf(g->o, "__cluster_dims__(1, 1, %d) ", cluster);
   } else
     sb_printf(g->o, "__kernel __attribute__((reqd_work_group_size(%lld, %lld, %lld))) void ", (long long)k->block[0],
               (long long)k->block[1], (long long)k->block[2]);

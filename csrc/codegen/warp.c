@@ -76,6 +76,20 @@ static const char *mma3_helper(Gen *g) {
                    gen_helper_head(g), gen_helper_head(g), mma, mma, mma));
 }
 
+/* The address that a place in this block's shared memory has in another block of the cluster. */
+static const char *cluster_helper(Gen *g) {
+  return gen_helper(
+      g, "ns_cluster_read",
+      arena_printf(
+          g->a,
+          "%s void ns_cluster_read(float *to, const float *from, unsigned int block) {\n"
+          "  unsigned int at;\n"
+          "  asm volatile(\"mapa.shared::cluster.u32 %%0, %%1, %%2;\" : \"=r\"(at) :\n"
+          "               \"r\"((unsigned int)__cvta_generic_to_shared(from)), \"r\"(block));\n"
+          "  asm volatile(\"ld.shared::cluster.f32 %%0, [%%1];\" : \"=f\"(*to) : \"r\"(at) : \"memory\");\n}\n",
+          gen_helper_head(g)));
+}
+
 static void address(Gen *g, ExprId load) {
   sb_putc(g->o, '&');
   gen_element(g, ir_node(g->c, load)->sym, ir_kid(g->c, load, 0));
@@ -103,6 +117,16 @@ static void fragment(Gen *g, ExprId e) {
   sb_putc(g->o, ')');
 }
 
+static void cluster_read(Gen *g, ExprId e) {
+  sb_printf(g->o, "%s(", cluster_helper(g));
+  address(g, ir_kid(g->c, e, 0));
+  sb_puts(g->o, ", ");
+  address(g, ir_kid(g->c, e, 1));
+  sb_puts(g->o, ", ");
+  gx_top(g, ir_kid(g->c, e, 2));
+  sb_putc(g->o, ')');
+}
+
 static void mma(Gen *g, ExprId e) {
   MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
   sb_printf(g->o, "%s(", type == MMA_TF32X3 ? mma3_helper(g) : mma_helper(g, type));
@@ -114,7 +138,7 @@ static void mma(Gen *g, ExprId e) {
 }
 
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
-  if (in < IN_COPY_ASYNC || in > IN_MMA) return false;
+  if (in < IN_COPY_ASYNC || in > IN_CLUSTER_READ) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
@@ -126,6 +150,12 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
               (long long)gen_const(g, ir_kid(g->c, e, 0), "number of groups"));
     break;
   case IN_FRAGMENT: fragment(g, e); break;
+  case IN_CLUSTER_SYNC:
+    sb_puts(g->o,
+            "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "
+            "\"memory\")");
+    break;
+  case IN_CLUSTER_READ: cluster_read(g, e); break;
   default: mma(g, e); break;
   }
   return true;

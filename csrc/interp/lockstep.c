@@ -30,7 +30,9 @@ static bool waits(Run *r, const Stmt *s) {
   Stmt **kid;
   if (s->kind == ST_ALLOC && ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED) return true;
   if (s->kind == ST_STORE && r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
-  if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE) || is_warp_op(r, s)) return true;
+  if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE) || is_warp_op(r, s) ||
+      st_calls(r->c, s, IN_CLUSTER_SYNC))
+    return true;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_waits(r, *e)) return true;
   for (int i = 0; (kid = st_kid(s, i)); i++)
@@ -275,7 +277,7 @@ static void alloc_all(Run *r, const Stmt *s, const bool *on) {
 }
 
 void exec_all(Run *r, const Stmt *s, const bool *on) {
-  if (!s) return;
+  if (!s || cluster_past(r)) return;
   if (!in_lockstep(r, s)) {
     each(r, s, on, exec_one);
     return;
@@ -299,6 +301,9 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     else if (st_calls(r->c, s, IN_SYNC_SHARED)) {
       if (!all_on(r, on)) finding(r, FD_BARRIER, 0, "a barrier is not reached by all threads of the block");
       r->epoch++;
+    } else if (st_calls(r->c, s, IN_CLUSTER_SYNC)) {
+      if (!all_on(r, on)) finding(r, FD_BARRIER, 3, "a barrier of the cluster is not reached by all threads");
+      cluster_wait(r);
     } else
       leaf(r, s, on);
     return;
@@ -337,16 +342,12 @@ void run_launch(Run *r, const Stmt *s) {
   r->kernel_epoch = ++r->epoch;
   bool on[MAX_THREADS];
   memset(on, 1, sizeof on);
-  int32_t serial = 0;
-  for (int64_t z = 0; z < r->grid_dim[2]; z++)
+  r->cluster = cluster_begin(r, s);
+  for (int64_t z = 0; z < r->grid_dim[2]; z += cluster_size(r))
     for (int64_t y = 0; y < r->grid_dim[1]; y++)
       for (int64_t x = 0; x < r->grid_dim[0]; x++) {
-        r->block_id[0] = x, r->block_id[1] = y, r->block_id[2] = z;
-        r->block_serial = serial++;
-        r->epoch++;
-        end_copies(r);
-        set_thread(r, 0);
-        exec_all(r, s, on);
+        r->block_id[0] = x, r->block_id[1] = y;
+        cluster_run(r, s, z, (int32_t)((z * r->grid_dim[1] + y) * r->grid_dim[0] + x), on);
       }
   r->in_kernel = false;
   r->block_serial = 0;

@@ -59,6 +59,7 @@ typedef struct {
   VEC(const char *) found;
   MapU64 found_keys;
   struct Flight *flight; /* warp.c: copies of the block's threads that have not arrived; NULL: none yet */
+  struct Cluster *cluster; /* of the kernel */
   int64_t steps, max_steps, misaligned;
 } Run;
 
@@ -100,6 +101,13 @@ bool is_copy_op(const Run *r, const Stmt *s);
 void exec_warps(Run *r, const Stmt *s, const bool *on);
 void exec_copy(Run *r, const Stmt *s); /* by one thread */
 void end_copies(Run *r);               /* a block begins: nothing is in flight */
+/* cluster.c: blocks that read each other's shared memory */
+struct Cluster *cluster_begin(Run *r, const Stmt *kernel);
+void cluster_run(Run *r, const Stmt *s, int64_t z, int32_t serial, const bool *on); /* the blocks from z on */
+int cluster_size(const Run *r);
+bool cluster_past(const Run *r); /* what follows is for the second time that the block runs */
+void cluster_wait(Run *r);
+void cluster_read(Run *r, const ExprId *args);
 bool in_lockstep(Run *r, const Stmt *s);
 bool uses_barriers(Run *r, const Stmt *s);
 int expr_flags(Run *r, ExprId e);

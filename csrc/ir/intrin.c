@@ -62,6 +62,8 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_COPY_WAIT] = {"ns_copy_wait", 1, EFF_SYNC},
     [IN_FRAGMENT] = {"ns_fragment", 4, EFF_SYNC},
     [IN_MMA] = {"ns_mma", 4, EFF_SYNC},
+    [IN_CLUSTER_SYNC] = {"ns_cluster_sync", 0, EFF_SYNC},
+    [IN_CLUSTER_READ] = {"ns_cluster_read", 3, EFF_SYNC},
 };
 
 const IntrinInfo *intrin_info(Intrin in) { return &TABLE[in]; }

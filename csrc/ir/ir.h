@@ -74,6 +74,8 @@ typedef enum {
   /* n, transposed, LOAD local, LOAD shared: n registers; lane i names row i % 8, of 16 bytes, of matrix i / 8 */
   IN_FRAGMENT,
   IN_MMA,             /* MmaType, LOAD local c, a, b: c += a b, 16x8 by 32 bytes, spread over the lanes of a warp */
+  IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */
+  IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: a float32 that lies there in block n of the cluster */
   IN_COUNT
 } Intrin;
 /* Of the factors; sums are float32. TF32X3: hi = x as TF32, lo = x - hi as TF32; lo hi + hi lo + hi hi, added to c at once. */
@@ -247,7 +249,7 @@ typedef enum { FOR_SERIAL, FOR_UNROLLED, FOR_VECTOR, FOR_PARALLEL, FOR_VTHREAD,
 static inline bool for_is_block(ForKind k) { return k >= FOR_BLOCK_X && k <= FOR_BLOCK_Z; }
 static inline bool for_is_thread(ForKind k) { return k >= FOR_THREAD_X && k <= FOR_THREAD_Z; }
 typedef enum { AT_UNROLL_STEP, AT_UNROLL_EXPLICIT, AT_PRAGMA, AT_STAGE, AT_DOUBLE_WRITE, AT_REDUCE,
-               AT_SYNCED /* the barriers of this kernel stand where they must */ } AttrKind;
+               AT_SYNCED /* the barriers of this kernel stand where they must; value: blocks along z that are a cluster */ } AttrKind;
 
 typedef struct Stmt Stmt;
 struct Stmt {
@@ -285,6 +287,7 @@ Stmt *st_own(IrCtx *c, const Stmt *s); /* a copy whose parts may be changed; wha
 typedef bool (*StmtVisit)(IrCtx *c, const Stmt *s, void *arg);
 void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg);
 bool st_calls(const IrCtx *c, const Stmt *s, Intrin in);         /* is s the evaluation of a call to in? */
+int st_cluster(IrCtx *c, const Stmt *s); /* blocks of the kernel that are a cluster; 1: it knows none */
 bool st_synced(IrCtx *c, const Stmt *s);                         /* a kernel that is made with its barriers (AT_SYNCED)? */
 bool st_any(IrCtx *c, const Stmt *s, StmtVisit test, void *arg); /* is test true of s or of something below? */
 void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg); /* every node of the expressions of s itself */

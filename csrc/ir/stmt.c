@@ -133,6 +133,16 @@ static bool is_synced(IrCtx *c NS_UNUSED, const Stmt *s, void *arg NS_UNUSED) {
 }
 bool st_synced(IrCtx *c, const Stmt *s) { return st_any(c, s, is_synced, NULL); }
 
+static bool read_cluster(IrCtx *c, const Stmt *s, void *arg) {
+  if (is_synced(c, s, NULL)) *(int *)arg = (int)s->u.attr.value;
+  return true;
+}
+int st_cluster(IrCtx *c, const Stmt *s) {
+  int n = 1;
+  st_visit(c, s, read_cluster, NULL, &n);
+  return n;
+}
+
 /* ---- rewriting ---- */
 
 /* What stands below is gone: an if keeps its other branch, a sequence what is left, the rest goes with its body. */

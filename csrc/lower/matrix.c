@@ -19,7 +19,8 @@
  * different banks. What is not contiguous, or not a plain element, passes through registers: read before the products, so
  * that it arrives during them, stored behind them.
  *
- * Where there are too few tiles for the device, `split` blocks share the sum of each, and a second kernel adds up.
+ * Where there are too few tiles for the device, `split` blocks share the sum of each. Where the device has clusters they add up
+ * among themselves, else a second kernel does.
  *
  * For features the same loops are made with plain statements in place of the instructions.
  */
@@ -49,7 +50,9 @@ typedef struct {
   int mi, ni, sets;                /* instructions of a warp's tile; sets of fragments */
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
+  bool clustered;
   BufferId acc, fa, fb, partial;
+  BufferId mine, other, total; /* of blocks that add up among themselves */
 } Mx;
 
 static ExprId num(Mx *x, int64_t n) { return ex_i32(x->c, n); }
@@ -502,28 +505,40 @@ static bool in_pairs(const Mx *x) {
          dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
 }
 
-static Stmt *results(Mx *x) {
+/* Row and column of the matrix that a thread's sums of a warp's instruction (i, j) belong to: the upper or lower half of its
+ * rows, the first of two neighbours. */
+static ExprId result_row(Mx *x, ExprId i, ExprId half) {
+  ExprId first = ex_add(x->c, x->a.first, warp_row(x));
+  return tidy(x, ex_add(x->c, first, ex_add(x->c, scaled(x, i, 16), acc_row(x, scaled(x, half, 2)))));
+}
+static ExprId result_col(Mx *x, ExprId j) {
+  ExprId first = ex_add(x->c, x->b.first, warp_col(x));
+  return tidy(x, ex_add(x->c, first, ex_add(x->c, scaled(x, j, 8), acc_col(x, num(x, 0)))));
+}
+
+/* Stores two neighbours, as far as they are inside; ready: what is stored are results, not parts of sums. */
+static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at, bool ready) {
   IrCtx *c = x->c;
-  bool split = x->t.split > 1, pairs = split ? x->v.n.size % 2 == 0 : in_pairs(x);
-  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED),
-       h = loop(x, "h", 2, FOR_UNROLLED), e = loop(x, "e", 2, pairs ? FOR_VECTOR : FOR_UNROLLED);
-  ExprId m = ex_add(c, ex_add(c, x->a.first, warp_row(x)),
-                    ex_add(c, scaled(x, var(x, i.v), 16), acc_row(x, scaled(x, var(x, h.v), 2)))),
-         n = ex_add(c, ex_add(c, x->b.first, warp_col(x)), ex_add(c, scaled(x, var(x, j.v), 8), acc_col(x, num(x, 0))));
-  m = tidy(x, m), n = tidy(x, pairs ? n : ex_add(c, n, var(x, e.v)));
-  ExprId acc = ex_add(c, scaled(x, ex_add(c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4),
-                      ex_add(c, scaled(x, var(x, h.v), 2), var(x, e.v)));
-  Stmt *s = split ? store(x, x->partial, partial_at(x, x->part, m, pairs ? ex_add(c, n, var(x, e.v)) : n),
-                          element(x, x->acc, acc))
-                  : result(x, m, n, pairs ? var(x, e.v) : 0, acc);
-  ExprId in_n = x->v.n.size % x->t.block_n ? less(x, n, x->v.n.size) : 0,
+  bool pairs = ready ? in_pairs(x) : x->v.n.size % 2 == 0;
+  Loop e = loop(x, "e", 2, pairs ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId next = tidy(x, ex_add(c, n, var(x, e.v))), acc = ex_add(c, at, var(x, e.v));
+  Stmt *s = ready ? result(x, m, pairs ? n : next, pairs ? var(x, e.v) : 0, acc)
+                  : store(x, x->partial, partial_at(x, x->part, m, next), element(x, x->acc, acc));
+  ExprId in_n = x->v.n.size % x->t.block_n ? less(x, pairs ? n : next, x->v.n.size) : 0,
          in_m = x->v.m.size % x->t.block_m ? less(x, m, x->v.m.size) : 0;
   if (in_n && !pairs) s = st_if(c, in_n, false, s, NULL);
   s = around(x, e, s);
-  if (in_n && pairs) s = st_if(c, in_n, false, s, NULL);
-  s = around(x, j, s);
-  if (in_m) s = st_if(c, in_m, false, s, NULL);
-  return around(x, i, around(x, h, s));
+  ExprId in = both(x, in_m, pairs ? in_n : 0);
+  return in ? st_if(c, in, false, s, NULL) : s;
+}
+
+static Stmt *results(Mx *x) {
+  IrCtx *c = x->c;
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED),
+       h = loop(x, "h", 2, FOR_UNROLLED);
+  ExprId at = ex_add(c, scaled(x, ex_add(c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4), scaled(x, var(x, h.v), 2));
+  Stmt *s = neighbours(x, result_row(x, var(x, i.v), var(x, h.v)), result_col(x, var(x, j.v)), at, x->t.split == 1);
+  return around(x, i, around(x, h, around(x, j, s)));
 }
 
 /* The second kernel of a split sum: a thread adds up the parts of one or two neighbours, in their order. */
@@ -549,6 +564,35 @@ static Stmt *add_up(Mx *x) {
                 around(x, e, result(x, m, n, w > 1 ? var(x, e.v) : 0, var(x, e.v))));
   if (all % ADDERS) s = st_if(c, less(x, at, all), false, s, NULL);
   return around(x, block, around(x, thread, st_alloc(c, x->acc, s)));
+}
+
+/* A cluster's blocks add up among themselves: each leaves its sums in its shared memory, by thread, and adds up every so
+ * manieth pair of neighbours of all blocks, in their order. Nobody leaves before all have read. */
+static Stmt *add_up_here(Mx *x) {
+  IrCtx *c = x->c;
+  int n = x->mi * x->ni * 2, by = x->t.split; /* pairs of a thread, blocks */
+  Loop z = loop(x, "z", 2 * n, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
+       zero = loop(x, "z", 2, FOR_UNROLLED), part = loop(x, "part", by, FOR_UNROLLED),
+       i = loop(x, "i", 2, FOR_UNROLLED);
+  ExprId tid = var(x, x->tid), none = num(x, 0);
+  Stmt *s = commit(x) ? call(x, IN_COPY_WAIT, 1, &none) : NULL; /* copies of nothing are on their way to the slices */
+  s = seq(x, s, low_barrier(c));
+  Stmt *keep = store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), tid), element(x, x->acc, var(x, z.v)));
+  s = seq(x, seq(x, s, around(x, z, keep)), call(x, IN_CLUSTER_SYNC, 0, NULL));
+  ExprId pair = ex_add(c, scaled(x, var(x, turn.v), by), x->part);
+  Stmt *sum = around(x, zero, store(x, x->total, var(x, zero.v), ex_flt(c, DT_F32, 0)));
+  ExprId from = ex_add(c, scaled(x, ex_add(c, scaled(x, pair, 2), var(x, i.v)), x->threads), tid);
+  ExprId args[] = {element(x, x->other, var(x, i.v)), element(x, x->mine, from), var(x, part.v)};
+  Stmt *add =
+      store(x, x->total, var(x, i.v), ex_add(c, element(x, x->total, var(x, i.v)), element(x, x->other, var(x, i.v))));
+  sum = seq(x, sum, around(x, part, seq(x, around(x, i, call(x, IN_CLUSTER_READ, 3, args)), around(x, i, add))));
+  ExprId tile = tidy(x, quot(x, pair, 2));
+  x->acc = x->total;
+  Stmt *out = neighbours(x, result_row(x, quot(x, tile, x->ni), rest(x, pair, 2)), result_col(x, rest(x, tile, x->ni)),
+                         num(x, 0), true);
+  sum = seq(x, sum, out);
+  if (n % by) sum = st_if(c, less(x, pair, n), false, sum, NULL);
+  return seq(x, seq(x, s, around(x, turn, sum)), call(x, IN_CLUSTER_SYNC, 0, NULL));
 }
 
 /* ---- the kernel ---- */
@@ -632,18 +676,28 @@ static void begin(Mx *x) {
   x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->mi * x->ni * 4);
   x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->mi * 4);
   x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
+  x->clustered = !plain(x) && matrix_clustered(&x->t, x->env->t);
+  if (!x->clustered) return;
+  x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->t.block_m * x->t.block_n);
+  x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, 2);
+  x->total = array(x, "total", DT_F32, SC_LOCAL, 2);
 }
 
 static Stmt *kernel(Mx *x) {
-  Stmt *s = seq(x, seq(x, start(x), steps(x)), results(x));
-  BufferId local[] = {x->acc,
+  BufferId sums = x->acc;
+  Stmt *s = seq(x, start(x), steps(x));
+  s = seq(x, s, x->clustered ? add_up_here(x) : results(x));
+  BufferId local[] = {sums,
                       plain(x) ? 0 : x->fa,
                       plain(x) ? 0 : x->fb,
                       x->a.async ? 0 : x->a.passing,
                       x->b.async ? 0 : x->b.passing,
                       x->a.shared,
-                      x->b.shared};
-  s = st_attr(x->c, AT_SYNCED, 1, NULL, s);
+                      x->b.shared,
+                      x->mine,
+                      x->other,
+                      x->total};
+  s = st_attr(x->c, AT_SYNCED, x->clustered ? x->t.split : 1, NULL, s);
   for (int i = 0; i < NS_COUNT(local); i++)
     if (local[i]) s = st_alloc(x->c, local[i], s);
   s = around(x, (Loop){x->tid, x->threads, FOR_THREAD_X}, s);
@@ -660,7 +714,7 @@ Stmt *low_matrix(const LowMatrix *env, int stage) {
   x->t = *x->st->matrix;
   check(x, stage);
   begin(x);
-  if (x->t.split == 1) return kernel(x);
+  if (x->t.split == 1 || x->clustered) return kernel(x);
   x->partial = array(x, "parts", DT_F32, SC_GLOBAL, x->t.split * x->v.batch.size * x->v.m.size * x->v.n.size);
   Stmt *first = kernel(x);
   return st_alloc(c, x->partial, seq(x, first, add_up(x)));

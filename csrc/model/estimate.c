@@ -57,6 +57,7 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
 #define SLICE_STEP 0.083e-6   /* wait, barrier, first fragments */
 #define MATRIX_ENDS 0.68e-6   /* addresses, first slices, results */
 #define ADD_UP 0.8e-6         /* of a second kernel that adds up parts */
+#define CLUSTER_ADD 0.9e-6    /* of blocks that add up among themselves: two waits, other blocks' shared memory */
 #define MATRIX_L2 1.33        /* of the cache's bandwidth */
 #define MATRIX_OVERLAP 0.07   /* of what is not the longest part is not hidden behind it */
 #define MATRIX_WARPS 18.0     /* per multiprocessor for full issue */
@@ -75,7 +76,9 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
   double step = SLICE_STEP + SLICE_LATENCY / (k->stages - 1) / resident;
   double round = fmax(longest + MATRIX_OVERLAP * (all - longest), k->matrix_tiles * step) + MATRIX_ENDS;
-  double adding = k->matrix_parts > 0 ? LAUNCH + ADD_UP + k->matrix_parts / (m->l2 * 0.5) : 0;
+  double adding = k->matrix_parts > 0     ? LAUNCH + ADD_UP + k->matrix_parts / (m->l2 * 0.5)
+                  : k->matrix_cluster > 1 ? CLUSTER_ADD
+                                          : 0;
   return fmax(rounds * round, k->unique_bytes / (m->dram * DRAM_SHARE)) + adding + LAUNCH;
 }
 

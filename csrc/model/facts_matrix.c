@@ -32,7 +32,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   double out = facts_region(s, stage) * facts_bytes(s, s->stage.at[stage].op->out[0]);
   k->blocks = rows * cols * batch * t->split;
   k->threads = GPU_WARP * warps;
-  k->shared_bytes = (double)matrix_shared_bytes(t, v.type);
+  k->shared_bytes = (double)matrix_shared_bytes(t, v.type, g->t);
   k->local_elems = mi * ni * 4 + matrix_sets(t, v.type) * (mi * 4 + ni * 2);
   k->ops = t->terms * 2 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
@@ -41,8 +41,10 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->stages = t->stages;
   k->barriers = tiles;
   k->mem.fill_bytes = k->blocks * tiles * slice;
-  k->matrix_parts = t->split > 1 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
-  k->global_bytes = k->mem.fill_bytes + (t->split > 1 ? k->matrix_parts : out);
+  k->matrix_cluster = matrix_clustered(t, g->t) ? t->split : 1;
+  k->matrix_parts =
+      t->split > 1 && k->matrix_cluster < 2 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
+  k->global_bytes = k->mem.fill_bytes + (k->matrix_parts > 0 ? k->matrix_parts : out);
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
   k->shared_reads = k->blocks * tiles * (t->block_k / step) * warps * (mi * 4 + ni * 2) * GPU_WARP;
   k->mem.wavefronts = k->blocks * tiles * (slice / 128 + t->block_k / step * warps * (mi * 4 + ni * 2));

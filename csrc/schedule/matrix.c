@@ -41,8 +41,19 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   return NULL;
 }
 
-int64_t matrix_shared_bytes(const MatrixTile *t, DType type) {
-  return (int64_t)t->stages * (t->block_m + t->block_n) * t->block_k * dtype_bytes(type);
+enum {
+  MAX_CLUSTER = 8,
+  CLUSTERS_FROM = 90,
+  CLUSTERS_TO = 119
+}; /* blocks; of compute capabilities: data centres' GPUs */
+bool matrix_clustered(const MatrixTile *t, const Target *target) {
+  int sm = target->gpu.sm;
+  return t->split > 1 && t->split <= MAX_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM && sm <= CLUSTERS_TO;
+}
+
+int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {
+  int64_t slices = (int64_t)t->stages * (t->block_m + t->block_n) * t->block_k * dtype_bytes(type);
+  return slices + (matrix_clustered(t, target) ? (int64_t)t->block_m * t->block_n * dtype_bytes(DT_F32) : 0);
 }
 
 int matrix_sets(const MatrixTile *t, DType type) {

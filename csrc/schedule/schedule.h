@@ -228,7 +228,9 @@ const char *state_math(State *s);
 /* Whether the machine can do such tiles; NULL, or why not. */
 MatrixTile matrix_tile(int n, const int64_t *numbers); /* of a step */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
-int64_t matrix_shared_bytes(const MatrixTile *t, DType type);
+int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
+/* Do the blocks that share a sum add it up themselves, as a cluster? Else a second kernel does. */
+bool matrix_clustered(const MatrixTile *t, const Target *target);
 int matrix_registers(const MatrixTile *t, DType type); /* of a thread, about: sums, fragments, addresses */
 int matrix_sets(const MatrixTile *t, DType type); /* of fragments in registers: 2: one is loaded while the other is multiplied */
 

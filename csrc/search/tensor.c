@@ -89,7 +89,8 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   MatrixTile t = matrix_tile(MATRIX_FIELDS, x);
   int64_t rows, cols, step = 32 / dtype_bytes(p->type);
   HwParams hw = gpu_matrix_limits(target(m));
-  if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type) > hw.max_shared_memory_per_block) return false;
+  if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type, target(m)) > hw.max_shared_memory_per_block)
+    return false;
   int64_t threads = GPU_WARP * (x[0] / x[3]) * (x[1] / x[4]);
   if (threads > hw.max_threads_per_block) return false;
   if (threads * matrix_registers(&t, p->type) > target(m)->gpu.regs) return false; /* they would spill */

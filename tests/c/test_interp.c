@@ -173,9 +173,61 @@ static int teardown(void **state) {
   free(f);
   return 0;
 }
+/* Two blocks of four threads leave their numbers in shared memory; B = what the other block left. A letter each: k the number
+ * is kept, w all wait, r the other's is read, o it is stored. */
+static InterpReport exchange(Fixture *f, const char *what, int64_t blocks, float *out) {
+  IrCtx *c = f->c;
+  BufferId b = buffer(c, "B", SC_GLOBAL, true, 4 * blocks), s = buffer(c, "S", SC_SHARED, false, 4),
+           l = buffer(c, "L", SC_LOCAL, false, 1);
+  VarId t = var(c, "t"), z = var(c, "z");
+  ExprId tx = ex_var(c, t), bz = ex_var(c, z), zero = ex_i32(c, 0), two = ex_i32(c, 2);
+  ExprId me = ex_add(c, ex_mul(c, bz, ex_i32(c, 4)), tx), other = ex_sub(c, ex_i32(c, 1), ex_fmod(c, bz, two));
+  ExprId args[] = {load(c, l, zero), load(c, s, tx), other};
+  Stmt *body = NULL, *one = NULL;
+  for (const char *w = what; *w; w++) {
+    switch (*w) {
+    case 'k': one = store(c, s, tx, ex_cast(c, DT_F32, me)); break;
+    case 'w': one = st_eval(c, ex_call(c, IN_CLUSTER_SYNC, DT_I32, 0, NULL)); break;
+    case 'r': one = st_eval(c, ex_call(c, IN_CLUSTER_READ, DT_I32, 3, args)); break;
+    case 'x': one = store(c, s, tx, ex_flt(c, DT_F32, 7)); break;
+    default: one = store(c, b, me, load(c, l, zero)); break;
+    }
+    body = body ? seq(c, body, one) : one;
+  }
+  body = st_attr(c, AT_SYNCED, 2, NULL, st_alloc(c, s, st_alloc(c, l, body)));
+  Stmt *k = loop(c, z, blocks, FOR_BLOCK_Z, loop(c, t, 4, FOR_THREAD_X, body));
+  BufferId *copy = arena_copy(ir_arena(c), &b, sizeof b);
+  Kernel kernel = {.name = "k", .body = k, .n_param = 1, .param = copy, .grid = {1, 1, blocks}, .block = {4, 1, 1}};
+  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 1, .arg = copy, .flat = true},
+               .n_kernels = 1,
+               .kernel = &kernel};
+  return interp_run_program(&p, (void *[]){out}, 0);
+}
+static void clusters(void **state) {
+  Fixture *f = *state;
+  float out[16];
+  InterpReport r = exchange(f, "kwrow", 4, out);
+  assert_int_equal(r.n, 0);
+  for (int i = 0; i < 16; i++) assert_true(out[i] == (float)(i % 8 < 4 ? i + 4 : i - 4));
+  static const struct {
+    const char *what, *finding;
+  } WRONG[] = {{"krow", "not just waited"},
+               {"kwro", "may end while others"},
+               {"kwrxwo", "changes while other blocks"},
+               {"kwwrow", "not just waited"},
+               {"wrow", "never written"}};
+  for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+    r = exchange(f, WRONG[i].what, 2, out);
+    bool found = false;
+    for (int k = 0; k < r.n; k++) found |= strstr(r.finding[k], WRONG[i].finding) != NULL;
+    for (int k = 0; k < r.n && !found; k++) print_message("%s: %s\n", WRONG[i].what, r.finding[k]);
+    assert_true(found);
+  }
+}
+
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-  const struct CMUnitTest tests[] = {T(barriers),      T(divergent),         T(double_write),
+  const struct CMUnitTest tests[] = {T(barriers),      T(clusters),          T(divergent), T(double_write),
                                      T(uninitialised), T(vectors_and_types), T(step_limit)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,9 @@ def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1):
     return s
 
 
-def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1):
+def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA):
     s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms)
-    assert _core.lower_verify(s._core, CUDA, arrays(tensors), 0.0, tensors) == []
+    assert _core.lower_verify(s._core, target, arrays(tensors), 0.0, tensors) == []
     return s
 
 
@@ -91,11 +91,28 @@ def test_a_batch_and_no_stage_behind_the_sum():
     verify(product(1, 40, 64, turn_b=True), (16, 16, 32), (16, 8), 3, transposed=True)
 
 
-def test_blocks_share_a_sum():
-    verify(product(20, 22, 120), (16, 16, 16), (16, 8), split=3)
-    verify(product(20, 21, 100, "float32", batch=(2,), tail=False), (16, 16, 16), (16, 16), split=2)
-    verify(convolution("NHWC", *SHAPES[1], "float16"), (32, 32, 16), (16, 32), 2, split=2)
-    verify(convolution("NCHW", *SHAPES[0], "float16"), (32, 32, 16), (16, 32), 2, True, split=8)  # empty parts
+@pytest.mark.parametrize("sm", [80, 90])
+def test_blocks_share_a_sum(sm):
+    """Clusters add up among themselves from compute capability 9.0 on, before a second kernel does."""
+    target = _core.Target("cuda", sm=sm)
+    verify(product(20, 22, 120), (16, 16, 16), (16, 8), split=3, target=target)
+    verify(product(20, 21, 100, "float32", batch=(2,), tail=False), (16, 16, 16), (16, 16), split=2, target=target)
+    verify(convolution("NHWC", *SHAPES[1], "float16"), (32, 32, 16), (16, 32), 2, split=2, target=target)
+    verify(convolution("NCHW", *SHAPES[0], "float16"), (32, 32, 16), (16, 32), 2, True, split=8, target=target)  # empty parts
+
+
+def test_clusters():
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors = product(100, 72, 512)
+    for sm, split, kernels in ((80, 4, 2), (90, 4, 1), (90, 16, 2), (100, 4, 1), (120, 4, 2)):
+        target = _core.Target("cuda", sm=sm)
+        s = scheduled(tensors[-1], (64, 32, 32), (32, 16), split=split)
+        source, manifest = _core.program(s._core, tensors, target, "f")
+        assert len(json.loads(manifest)["kernels"]) == kernels
+        assert ("__cluster_dims__(1, 1, 4)" in source) == ("mapa.shared::cluster" in source) == (kernels == 1)
+        assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
 
 
 def test_a_sum_of_16_bits():

@@ -298,7 +298,8 @@ class Stage:
             Whether rows and columns change places.
         split : int
             Blocks that share the sum of one tile, 1 to 64, where there are too few tiles for the device: each takes a part of k,
-            and a second kernel adds up the parts, always in the same order.
+            and the parts are added up, always in the same order: by a second kernel, or from compute capability 9.0 on and for
+            up to 8 blocks by these blocks themselves, which are a cluster then.
         terms : int
             Of a product of float32 factors: 1 (TF32) or 3 ("float32x3").
 
