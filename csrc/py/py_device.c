@@ -68,17 +68,17 @@ static void device_dealloc(PyObject *o) {
   py_free_object(o);
 }
 
-static const PyField INFO[] = {FIELD(DevInfo, name, FIELD_CHARS, 0, 0, NULL),
-                               FIELD(DevInfo, sm, FIELD_I32, 0, 0, NULL),
-                               FIELD(DevInfo, multiprocessors, FIELD_I32, 0, 0, NULL),
-                               FIELD(DevInfo, warp_size, FIELD_I32, 0, 0, NULL),
-                               FIELD(DevInfo, max_threads_per_block, FIELD_I32, 0, 0, NULL),
-                               FIELD(DevInfo, max_shared_per_block, FIELD_I64, 0, 0, NULL),
-                               FIELD(DevInfo, max_shared_optin, FIELD_I64, 0, 0, NULL),
-                               FIELD(DevInfo, total_bytes, FIELD_I64, 0, 0, NULL),
-                               FIELD(DevInfo, l2_bytes, FIELD_I64, 0, 0, NULL),
-                               FIELD(DevInfo, clock_khz, FIELD_I32, 0, 0, NULL),
-                               FIELD(DevInfo, driver_version, FIELD_I32, 0, 0, NULL),
+static const PyField INFO[] = {FIELD(DevInfo, name, FIELD_CHARS),
+                               FIELD(DevInfo, sm, FIELD_I32),
+                               FIELD(DevInfo, multiprocessors, FIELD_I32),
+                               FIELD(DevInfo, warp_size, FIELD_I32),
+                               FIELD(DevInfo, max_threads_per_block, FIELD_I32),
+                               FIELD(DevInfo, max_shared_per_block, FIELD_I64),
+                               FIELD(DevInfo, max_shared_optin, FIELD_I64),
+                               FIELD(DevInfo, total_bytes, FIELD_I64),
+                               FIELD(DevInfo, l2_bytes, FIELD_I64),
+                               FIELD(DevInfo, clock_khz, FIELD_I32),
+                               FIELD(DevInfo, driver_version, FIELD_I32),
                                FIELDS_END};
 PyObject *py_device_facts(const DevInfo *f) {
   PyObject *d = py_fields_dict(INFO, f),

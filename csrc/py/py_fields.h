@@ -15,7 +15,9 @@ typedef struct {
   int64_t lo, hi;           /* of numbers; both 0: what the type holds */
   const char *const *words; /* an I32 given and shown as one of these, NULL-terminated; NULL: a number */
 } PyField;
-#define FIELD(T, member, type, ...) {#member, type, offsetof(T, member), __VA_ARGS__}
+#define FIELD(T, member, type) FIELD_AS(T, #member, member, type)
+#define FIELD_AS(T, name, member, type) {name, type, offsetof(T, member), 0, 0, NULL}
+#define FIELD_IN(T, member, type, ...) {#member, type, offsetof(T, member), __VA_ARGS__} /* lo, hi, words */
 #define FIELDS_END {NULL, FIELD_I32, 0, 0, 0, NULL}
 
 /* Entries of dict replace members of *out; an unknown name, a wrong type or a number out of range: false with the

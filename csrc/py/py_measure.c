@@ -4,7 +4,6 @@
 #include "base/object.h"
 #include "py/py_fields.h"
 #include "py/py_measure.h"
-#include "measure/pipeline.h"
 #include "program/program.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -39,43 +38,43 @@ typedef struct {
 
 /* A field of the policy more: its member in measure/measure.h and one line here. */
 static const char *const CACHES[] = {"mixed", "hot", "cold", NULL};
-static const PyField POLICY[] = {FIELD(RunPolicy, number, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunPolicy, repeat, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunPolicy, min_repeat_ms, FIELD_I32, 0, 0, NULL),
-                                 {"timeout", FIELD_DOUBLE, offsetof(RunPolicy, timeout_s), 0, 0, NULL},
-                                 {"cooldown", FIELD_DOUBLE, offsetof(RunPolicy, cooldown_s), 0, 0, NULL},
-                                 FIELD(RunPolicy, flush, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunPolicy, check, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunPolicy, stop_above, FIELD_DOUBLE, 0, 0, NULL),
-                                 FIELD(RunPolicy, full_below, FIELD_DOUBLE, 0, 0, NULL),
-                                 FIELD(RunPolicy, strict, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunPolicy, race, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunPolicy, cache, FIELD_I32, 0, 0, CACHES),
-                                 FIELD(RunPolicy, cold_args, FIELD_I64, 0, INT64_MAX, NULL),
-                                 FIELD(RunPolicy, cold_bytes, FIELD_I64, 0, INT64_MAX, NULL),
+static const PyField POLICY[] = {FIELD(RunPolicy, number, FIELD_I32),
+                                 FIELD(RunPolicy, repeat, FIELD_I32),
+                                 FIELD(RunPolicy, min_repeat_ms, FIELD_I32),
+                                 FIELD_AS(RunPolicy, "timeout", timeout_s, FIELD_DOUBLE),
+                                 FIELD_AS(RunPolicy, "cooldown", cooldown_s, FIELD_DOUBLE),
+                                 FIELD(RunPolicy, flush, FIELD_BOOL),
+                                 FIELD(RunPolicy, check, FIELD_BOOL),
+                                 FIELD(RunPolicy, stop_above, FIELD_DOUBLE),
+                                 FIELD(RunPolicy, full_below, FIELD_DOUBLE),
+                                 FIELD(RunPolicy, strict, FIELD_BOOL),
+                                 FIELD(RunPolicy, race, FIELD_BOOL),
+                                 FIELD_IN(RunPolicy, cache, FIELD_I32, 0, 0, CACHES),
+                                 FIELD_IN(RunPolicy, cold_args, FIELD_I64, 0, INT64_MAX, NULL),
+                                 FIELD_IN(RunPolicy, cold_bytes, FIELD_I64, 0, INT64_MAX, NULL),
                                  FIELDS_END};
 int py_policy(PyObject *o, void *out) {
   *(RunPolicy *)out = (RunPolicy){.number = 3, .repeat = 1, .min_repeat_ms = 100, .timeout_s = 10};
   return py_fields_set("policy", o, POLICY, out);
 }
 
-static const PyField RESULT[] = {{"error", FIELD_I32, offsetof(RunResult, error), 0, 0, NULL},
-                                 FIELD(RunResult, quick, FIELD_DOUBLE, 0, 0, NULL),
-                                 FIELD(RunResult, seconds, FIELD_DOUBLE, 0, 0, NULL),
-                                 FIELD(RunResult, spread, FIELD_DOUBLE, 0, 0, NULL),
-                                 FIELD(RunResult, blocks, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunResult, redone, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunResult, full, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunResult, cut, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunResult, audited, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunResult, disturbed, FIELD_BOOL, 0, 0, NULL),
-                                 FIELD(RunResult, runs, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunResult, regs, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunResult, local_bytes, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunResult, shared_bytes, FIELD_I32, 0, 0, NULL),
-                                 FIELD(RunResult, max_error, FIELD_DOUBLE, 0, 0, NULL),
-                                 FIELD(RunResult, cause, FIELD_CHARS, 0, 0, NULL),
-                                 FIELD(RunResult, msg, FIELD_CHARS, 0, 0, NULL),
+static const PyField RESULT[] = {FIELD_AS(RunResult, "error", error, FIELD_I32),
+                                 FIELD(RunResult, quick, FIELD_DOUBLE),
+                                 FIELD(RunResult, seconds, FIELD_DOUBLE),
+                                 FIELD(RunResult, spread, FIELD_DOUBLE),
+                                 FIELD(RunResult, blocks, FIELD_I32),
+                                 FIELD(RunResult, redone, FIELD_I32),
+                                 FIELD(RunResult, full, FIELD_BOOL),
+                                 FIELD(RunResult, cut, FIELD_BOOL),
+                                 FIELD(RunResult, audited, FIELD_BOOL),
+                                 FIELD(RunResult, disturbed, FIELD_BOOL),
+                                 FIELD(RunResult, runs, FIELD_I32),
+                                 FIELD(RunResult, regs, FIELD_I32),
+                                 FIELD(RunResult, local_bytes, FIELD_I32),
+                                 FIELD(RunResult, shared_bytes, FIELD_I32),
+                                 FIELD(RunResult, max_error, FIELD_DOUBLE),
+                                 FIELD(RunResult, cause, FIELD_CHARS),
+                                 FIELD(RunResult, msg, FIELD_CHARS),
                                  FIELDS_END};
 PyObject *py_run_result(const RunResult *r) {
   PyObject *costs = py_list(FIELD_DOUBLE, r->n_costs, r->cost), *d = costs ? py_fields_dict(RESULT, r) : NULL;
@@ -382,19 +381,20 @@ static void worker_turn(PyWorker *w) {
   if (w->lock) devlock_leave(w->lock);
 }
 
-static bool lock_mode(int given, LockMode *out) {
-  *out = (LockMode)given;
-  if (given >= LOCK_AUTO && given <= LOCK_NONE) return true;
-  PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", given);
-  return false;
+int py_lock_mode(PyObject *o, void *out) {
+  long given = PyLong_AsLong(o);
+  if (PyErr_Occurred()) return 0;
+  *(LockMode *)out = (LockMode)given;
+  if (given >= LOCK_AUTO && given <= LOCK_NONE) return 1;
+  PyErr_Format(PyExc_ValueError, "lock %ld is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", given);
+  return 0;
 }
 
 static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUSED(kw)) {
   NewWorker n = {0};
-  int lock = LOCK_NONE;
   PyObject *stop = NULL;
-  LockMode mode;
-  if (!PyArg_ParseTuple(args, "ii|iO", &n.type, &n.id, &lock, &stop) || !lock_mode(lock, &mode)) return NULL;
+  LockMode mode = LOCK_NONE;
+  if (!PyArg_ParseTuple(args, "ii|O&O", &n.type, &n.id, py_lock_mode, &mode, &stop)) return NULL;
   n.w = (PyWorker *)t->tp_alloc(t, 0);
   if (!n.w) return NULL;
   n.w->mode = mode;
@@ -499,16 +499,15 @@ static bool words_from(PyObject *list, char **out, Py_ssize_t most) {
 
 static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   enum { WORDS = 32 };
-  NewPipeline n = {0};
-  int lock = LOCK_AUTO;
+  NewPipeline n = {.o.lock = LOCK_AUTO};
   PyObject *via = NULL;
   char *word[WORDS + 1] = {NULL};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzziO",
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&ii|idzzO&O",
                                    PY_NAMES("target", "device_type", "device_id", "n_compile", "build_timeout",
                                             "cache_dir", "cc", "lock", "via"),
                                    py_target, &n.t, &n.type, &n.id, &n.o.n_compile, &n.o.build_timeout_s,
-                                   &n.o.cache_dir, &n.o.cc, &lock, &via) ||
-      !lock_mode(lock, &n.o.lock) || !words_from(via, word, WORDS))
+                                   &n.o.cache_dir, &n.o.cc, py_lock_mode, &n.o.lock, &via) ||
+      !words_from(via, word, WORDS))
     return NULL;
   if (word[0]) n.o.via = word;
   n.o.memory = py_build_memory();

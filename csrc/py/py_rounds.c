@@ -12,32 +12,30 @@ typedef struct {
   PyObject *chance, *objective; /* a random.Random; of the call that goes on, borrowed */
 } PyRounds;
 
-#define F(T, name, member, type)                                                                                       \
-  { name, type, offsetof(T, member), 0, 0, NULL }
 /* Of each task: a list. */
-static const PyField COLUMNS[] = {F(TuneTask, "best_costs", best.seconds, FIELD_DOUBLE),
-                                  F(TuneTask, "quick", best.quick, FIELD_BOOL),
-                                  F(TuneTask, "task_cts", rounds, FIELD_I32),
-                                  F(TuneTask, "task_best_cts", best_round, FIELD_I32),
-                                  F(TuneTask, "task_trials", trials, FIELD_I64),
-                                  F(TuneTask, "groups", group, FIELD_I32),
-                                  F(TuneTask, "dead", dead, FIELD_BOOL),
+static const PyField COLUMNS[] = {FIELD_AS(TuneTask, "best_costs", best.seconds, FIELD_DOUBLE),
+                                  FIELD_AS(TuneTask, "quick", best.quick, FIELD_BOOL),
+                                  FIELD_AS(TuneTask, "task_cts", rounds, FIELD_I32),
+                                  FIELD_AS(TuneTask, "task_best_cts", best_round, FIELD_I32),
+                                  FIELD_AS(TuneTask, "task_trials", trials, FIELD_I64),
+                                  FIELD_AS(TuneTask, "groups", group, FIELD_I32),
+                                  FIELD_AS(TuneTask, "dead", dead, FIELD_BOOL),
                                   FIELDS_END};
-static const PyField OF_RUN[] = {F(Rounds, "ct", trials, FIELD_I64), F(Rounds, "best_ct", best_trial, FIELD_I64),
-                                 F(Rounds, "cur_score", score, FIELD_DOUBLE),
-                                 F(Rounds, "best_score", best_score, FIELD_DOUBLE), FIELDS_END};
-static const PyField OPTIONS[] = {F(RunOptions, "alpha", alpha, FIELD_DOUBLE),
-                                  F(RunOptions, "beta", beta, FIELD_DOUBLE),
-                                  F(RunOptions, "window", window, FIELD_I32),
-                                  F(RunOptions, "stop_all", stop_all, FIELD_DOUBLE),
-                                  F(RunOptions, "stop_task", stop_task, FIELD_DOUBLE),
-                                  F(RunOptions, "total", total, FIELD_I64),
+static const PyField OF_RUN[] = {FIELD_AS(Rounds, "ct", trials, FIELD_I64),
+                                 FIELD_AS(Rounds, "best_ct", best_trial, FIELD_I64),
+                                 FIELD_AS(Rounds, "cur_score", score, FIELD_DOUBLE),
+                                 FIELD_AS(Rounds, "best_score", best_score, FIELD_DOUBLE), FIELDS_END};
+static const PyField OPTIONS[] = {FIELD_AS(RunOptions, "alpha", alpha, FIELD_DOUBLE),
+                                  FIELD_AS(RunOptions, "beta", beta, FIELD_DOUBLE),
+                                  FIELD_AS(RunOptions, "window", window, FIELD_I32),
+                                  FIELD_AS(RunOptions, "stop_all", stop_all, FIELD_DOUBLE),
+                                  FIELD_AS(RunOptions, "stop_task", stop_task, FIELD_DOUBLE),
+                                  FIELD_AS(RunOptions, "total", total, FIELD_I64),
                                   {"per_round", FIELD_I32, offsetof(RunOptions, per_round), 1, INT32_MAX, NULL},
-                                  F(RunOptions, "round_robin", round_robin, FIELD_BOOL),
-                                  F(RunOptions, "ordered", ordered, FIELD_BOOL),
+                                  FIELD_AS(RunOptions, "round_robin", round_robin, FIELD_BOOL),
+                                  FIELD_AS(RunOptions, "ordered", ordered, FIELD_BOOL),
                                   {"devices", FIELD_I32, offsetof(RunOptions, devices), 0, MAX_DEVICES, NULL},
                                   FIELDS_END};
-#undef F
 
 static double call_objective(void *self, int n, const double *seconds) {
   PyRounds *p = self;
@@ -360,9 +358,8 @@ static PyMethodDef METHODS[] = {
     {"score", m_score, METH_O, "score(objective): its value now, which is cur_score from now on."},
     {"next", m_next, METH_VARARGS,
      "next(objective, left): (what to do next, task or -1, candidates): 'search', then searched(); 'land', then "
-     "take(); "
-     "'wait'; 'stale', where the run ends early; 'end'. left: candidates without a result, of each round that is "
-     "measured, the oldest first."},
+     "take(); 'wait'; 'stale', where the run ends early; 'end'. left: candidates without a result, of each round that "
+     "is measured, the oldest first."},
     {"searched", m_searched, METH_VARARGS, "searched(n): so many candidates are measured now; 0 ends the task."},
     {"take", m_take, METH_VARARGS, "take(objective, task, results): a round is over. results: list of MeasureResult."},
     {"better", m_better, METH_VARARGS, "better(task, result): whether it is the task's best now."},
@@ -385,20 +382,18 @@ static PyMethodDef LOG_METHODS[] = {
 
 static PyMethodDef FUNCTIONS[] = {{"rank", (PyCFunction)(void (*)(void))f_rank, METH_VARARGS | METH_KEYWORDS,
                                    "rank(costs, error_no=0, quick=False, version=''): (quick, seconds) of a result; "
-                                   "the smallest is the best. version: "
-                                   "the record's, with its marks."},
+                                   "the smallest is the best. version: the record's, with its marks."},
                                   {"rank_of", f_rank_of, METH_O, "rank_of(result): rank of a MeasureResult."},
                                   {NULL, NULL, 0, NULL}};
 
 static const PyType_Slot ROUNDS_SLOTS[] = {{Py_tp_getattro, rounds_get}, {Py_tp_setattro, rounds_set}, {0, NULL}};
 static const PyClass CLASSES[] = {
-    PY_CLASS(
-        "Rounds", sizeof(PyRounds), .create = rounds_create, .drop = rounds_drop, .methods = METHODS,
-        .more = ROUNDS_SLOTS,
-        .doc = "Rounds(flops, groups, chance): a run over several tasks: what is known, and what to do next. chance: a "
-               "random.Random. Attributes: "
-               "best_costs, quick, task_cts, task_best_cts, task_trials, groups, dead, history: lists; ct, best_ct, "
-               "cur_score, best_score."),
+    PY_CLASS("Rounds", sizeof(PyRounds), .create = rounds_create, .drop = rounds_drop, .methods = METHODS,
+             .more = ROUNDS_SLOTS,
+             .doc = "Rounds(flops, groups, chance): a run over several tasks: what is known, and what to do next. "
+                    "chance: a random.Random. Attributes: best_costs, quick, task_cts, task_best_cts, task_trials, "
+                    "groups, dead, history: lists; ct, best_ct, "
+                    "cur_score, best_score."),
     PY_CLASS("TuneLog", sizeof(PyLog), .type = &PyLog_Type, .create = log_create, .drop = log_drop,
              .methods = LOG_METHODS, .get = LOG_GETS,
              .doc = "TuneLog(path): what a log holds, read once. OSError if it cannot be read.")};

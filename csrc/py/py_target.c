@@ -6,32 +6,31 @@
 PyTypeObject *PyTarget_Type;
 
 static const PyField HW[] = {/* in the order of the records */
-                             FIELD(HwParams, num_cores, FIELD_I64, -1, INT32_MAX, NULL),
-                             FIELD(HwParams, vector_unit_bytes, FIELD_I64, 0, INT32_MAX, NULL),
-                             FIELD(HwParams, cache_line_bytes, FIELD_I64, 0, INT32_MAX, NULL),
-                             FIELD(HwParams, max_shared_memory_per_block, FIELD_I64, 0, INT32_MAX, NULL),
-                             FIELD(HwParams, max_local_memory_per_block, FIELD_I64, 0, INT32_MAX, NULL),
-                             FIELD(HwParams, max_threads_per_block, FIELD_I64, 0, INT32_MAX, NULL),
-                             FIELD(HwParams, max_vthread_extent, FIELD_I64, 0, INT32_MAX, NULL),
-                             FIELD(HwParams, warp_size, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, num_cores, FIELD_I64, -1, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, vector_unit_bytes, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, cache_line_bytes, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, max_shared_memory_per_block, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, max_local_memory_per_block, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, max_threads_per_block, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, max_vthread_extent, FIELD_I64, 0, INT32_MAX, NULL),
+                             FIELD_IN(HwParams, warp_size, FIELD_I64, 0, INT32_MAX, NULL),
                              FIELDS_END};
-static const PyField MACHINE[] = {FIELD(GpuMachine, sm, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, sms, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, max_warps, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, max_blocks, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, regs, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, shared_bytes, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, shared_reserve, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, shared_unit, FIELD_I32, 0, 0, NULL),
-                                  FIELD(GpuMachine, clock, FIELD_DOUBLE, 0, 0, NULL),
-                                  FIELD(GpuMachine, peak, FIELD_DOUBLE, 0, 0, NULL),
-                                  FIELD(GpuMachine, dram, FIELD_DOUBLE, 0, 0, NULL),
-                                  FIELD(GpuMachine, l2, FIELD_DOUBLE, 0, 0, NULL),
+static const PyField MACHINE[] = {FIELD(GpuMachine, sm, FIELD_I32),
+                                  FIELD(GpuMachine, sms, FIELD_I32),
+                                  FIELD(GpuMachine, max_warps, FIELD_I32),
+                                  FIELD(GpuMachine, max_blocks, FIELD_I32),
+                                  FIELD(GpuMachine, regs, FIELD_I32),
+                                  FIELD(GpuMachine, shared_bytes, FIELD_I32),
+                                  FIELD(GpuMachine, shared_reserve, FIELD_I32),
+                                  FIELD(GpuMachine, shared_unit, FIELD_I32),
+                                  FIELD(GpuMachine, clock, FIELD_DOUBLE),
+                                  FIELD(GpuMachine, peak, FIELD_DOUBLE),
+                                  FIELD(GpuMachine, dram, FIELD_DOUBLE),
+                                  FIELD(GpuMachine, l2, FIELD_DOUBLE),
                                   FIELDS_END};
 /* A field of the target more: its member in base/machine.h and one line here. */
-static const PyField OPTIONS[] = {FIELD(Target, fast_math, FIELD_I32, 0, 2, NULL),
-                                  FIELD(Target, mali, FIELD_BOOL, 0, 0, NULL),
-                                  FIELD(Target, cpu, FIELD_CHARS, 0, TARGET_CPU_NAME, NULL), FIELDS_END};
+static const PyField OPTIONS[] = {FIELD_IN(Target, fast_math, FIELD_I32, 0, 2, NULL), FIELD(Target, mali, FIELD_BOOL),
+                                  FIELD_IN(Target, cpu, FIELD_CHARS, 0, TARGET_CPU_NAME, NULL), FIELDS_END};
 static const char *const KIND[] = {[TG_CPU] = "llvm", [TG_CUDA] = "cuda", [TG_OPENCL] = "opencl"};
 
 PyObject *py_hw_tuple(const HwParams *h) {

@@ -39,21 +39,17 @@ static bool devices_from(PyObject *ids, Open *x) {
   return ok;
 }
 static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  Open x = {.n_lower = 1};
-  PyObject *target, *ids = NULL, *stop = NULL;
-  int type_code, lock = LOCK_AUTO;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "Oi|OiidzziO",
+  Open x = {.n_lower = 1, .o.lock = LOCK_AUTO};
+  PyObject *ids = NULL, *stop = NULL;
+  int type_code;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O&i|OiidzzO&O",
                                    PY_NAMES("target", "device_type", "device_id", "lower_threads", "compile_threads",
                                             "build_timeout", "cache_dir", "cc", "lock", "stop"),
-                                   &target, &type_code, &ids, &x.n_lower, &x.o.n_compile, &x.o.build_timeout_s,
-                                   &x.o.cache_dir, &x.o.cc, &lock, &stop))
+                                   py_target, &x.t, &type_code, &ids, &x.n_lower, &x.o.n_compile, &x.o.build_timeout_s,
+                                   &x.o.cache_dir, &x.o.cc, py_lock_mode, &x.o.lock, &stop))
     return NULL;
   if (ids && !devices_from(ids, &x)) return NULL;
-  if (lock < LOCK_AUTO || lock > LOCK_NONE)
-    return PyErr_Format(PyExc_ValueError, "lock %d is none of 0 (auto), 1 (turns), 2 (fail), 3 (none)", lock);
-  x.o.lock = (LockMode)lock;
   x.o.memory = py_build_memory();
-  if (!py_target(target, &x.t)) return NULL;
   x.d = (DevType)type_code;
   PySession *p = (PySession *)type->tp_alloc(type, 0);
   if (!p) return NULL;
@@ -312,12 +308,12 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   return r;
 }
 
-static const PyField RESULT[] = {FIELD(PipeResult, tag, FIELD_I64, 0, 0, NULL),
-                                 FIELD(PipeResult, task, FIELD_I32, 0, 0, NULL),
-                                 FIELD(PipeResult, build_seconds, FIELD_DOUBLE, 0, 0, NULL),
-                                 FIELD(PipeResult, cached, FIELD_BOOL, 0, 0, NULL),
-                                 {"run_seconds", FIELD_DOUBLE, offsetof(PipeResult, run.seconds), 0, 0, NULL},
-                                 {"occupancy", FIELD_DOUBLE, offsetof(PipeResult, report.occupancy), 0, 0, NULL},
+static const PyField RESULT[] = {FIELD(PipeResult, tag, FIELD_I64),
+                                 FIELD(PipeResult, task, FIELD_I32),
+                                 FIELD(PipeResult, build_seconds, FIELD_DOUBLE),
+                                 FIELD(PipeResult, cached, FIELD_BOOL),
+                                 FIELD_AS(PipeResult, "run_seconds", run.seconds, FIELD_DOUBLE),
+                                 FIELD_AS(PipeResult, "occupancy", report.occupancy, FIELD_DOUBLE),
                                  FIELDS_END};
 static PyObject *result_new(const PipeResult *r) {
   RunResult run = r->run;
@@ -364,8 +360,8 @@ static PyObject *m_incumbent(PyObject *o, PyObject *args) {
   session_incumbent(s, task, seconds);
   Py_RETURN_NONE;
 }
-#define SECONDS(member) FIELD(PipeStats, member, FIELD_DOUBLE, 0, 0, NULL)
-#define COUNT(member) FIELD(PipeStats, member, FIELD_I32, 0, 0, NULL)
+#define SECONDS(member) FIELD(PipeStats, member, FIELD_DOUBLE)
+#define COUNT(member) FIELD(PipeStats, member, FIELD_I32)
 static const PyField STATS[] = {SECONDS(elapsed),
                                 SECONDS(compile_s),
                                 SECONDS(run_s),
