@@ -43,6 +43,7 @@ NETWORKS = {
 SIDES = ("nestsmith", "PyTorch, CUDA graph", "PyTorch, channels last", "Inductor")
 SAID = {
     "float32": "float32 with TF32 off",
+    "float32x3": "float32 as three products of TF32 (the peers: float32 with TF32 off)",
     "tf32": "float32 with TF32 on",
     "float16": "float16",
     "bfloat16": "bfloat16",

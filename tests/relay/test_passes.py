@@ -6,8 +6,10 @@ import torch
 from networks import SMALL, logits, numpy_params
 from relay_reference import evaluate, relative_error
 
+import nestsmith
 from nestsmith import relay, transform
 from nestsmith.auto_scheduler import extract_tasks
+from nestsmith.contrib.graph_executor import GraphModule
 from nestsmith.relay import extract
 from nestsmith.relay.expr import Call, Function, post_order
 from nestsmith.relay.pipeline import fuse_module, optimize
@@ -130,6 +132,46 @@ def test_a_convolution_that_stays_direct_is_lowered_so(mode):
     with transform.PassContext(opt_level=3, config={"relay.winograd": mode}):
         (task,), _ = extract_tasks(relay.module.IRModule.from_expr(func(body)), None, "llvm")
     assert len(task.compute_dag.init_state.stages) == 4  # data, padding, weight, sum
+
+
+def first_layer(dtype, moved=True, ci=3):
+    shape = (1, ci, 12, 12) if moved else (1, 12, 12, ci)
+    x = relay.var("x", shape=shape, dtype=dtype)
+    w = relay.const(np.random.default_rng(0).standard_normal((7, 7, ci, 16)).astype(dtype))
+    y = nn.conv2d(relay.layout_transform(x, "NCHW", "NHWC") if moved else x, w, strides=2, padding=3, channels=16, kernel_size=7,
+                  data_layout="NHWC", kernel_layout="HWIO")  # fmt: skip
+    return relay.module.IRModule.from_expr(relay.Function([x], nn.relu(y)))
+
+
+@pytest.mark.parametrize(
+    ("made", "config", "target", "channels"),
+    [
+        ({"dtype": "float16"}, {}, "cuda -arch=sm_80", 4),
+        ({"dtype": "float32"}, {"nestsmith.allow_tf32": True}, "cuda -arch=sm_80", 4),
+        ({"dtype": "float32"}, {"nestsmith.allow_float32x3": True}, "cuda -arch=sm_80", 4),
+        ({"dtype": "float32"}, {}, "cuda -arch=sm_80", 3),
+        ({"dtype": "float16"}, {}, "cuda -arch=sm_75", 3),
+        ({"dtype": "float16", "moved": False}, {}, "cuda -arch=sm_80", 3),
+        ({"dtype": "float16", "ci": 9}, {}, "cuda -arch=sm_80", 9),
+    ],
+)
+def test_channels_and_weights_as_tensor_cores_copy_them(made, config, target, channels):
+    mod = first_layer(**made)
+    with transform.PassContext(opt_level=3, config={"relay.for_tensor_cores": True, **config}):
+        out = optimize(mod, Target(target))
+    (conv2d,) = [e for e in post_order(out["main"].body) if isinstance(e, Call) and e.op_name == "nn.conv2d"]
+    assert conv2d.attrs.kernel_layout == ("OHWI" if config else "HWIO")  # float32 is read by rows
+    assert [int(t.checked_type.shape[k]) for t, k in zip(conv2d.args, (3, 3 if config else 2))] == [channels] * 2
+    assert isinstance(conv2d.args[1], relay.Constant)  # at compile time
+    data = np.random.default_rng(1).standard_normal([int(d) for d in mod["main"].params[0].checked_type.shape]).astype(made["dtype"])
+    results = []
+    for m in (mod, out):
+        run = GraphModule(relay.build(m, target="llvm")["default"](nestsmith.cpu(0)))
+        run.set_input("x", data)
+        run.run()
+        results.append(run.get_output(0).numpy())
+    near = 1e-2 if made["dtype"] == "float16" else 1e-5
+    np.testing.assert_allclose(*results, rtol=near, atol=near)
 
 
 def test_a_scale_in_front_of_a_residual_addition_stays():

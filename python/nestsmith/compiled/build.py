@@ -177,7 +177,7 @@ def _convolutions(body, layout):
     return sum(getattr(e.attrs, "data_layout", "") == layout for e in convolutions)
 
 
-_ON_GPUS = ("relay.column_weights", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
+_ON_GPUS = ("relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
 
 
 def _context(layout, target, precision):
@@ -188,7 +188,8 @@ def _context(layout, target, precision):
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True)
     if target.has_tensor_cores and PRECISIONS[precision] != "strict":
-        config |= {f"nestsmith.allow_{PRECISIONS[precision]}": True, "relay.parts_of_sums": False}  # tensor cores add up in parts on their own
+        config[f"nestsmith.allow_{PRECISIONS[precision]}"] = True
+        config |= dict.fromkeys(("relay.column_weights", "relay.parts_of_sums"), False)  # they read by rows, and add up in parts themselves
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
 
 

@@ -32,6 +32,7 @@ def optimize(mod, target, params=None, opt_level=None):
     convert = [T.ConvertLayout(layouts_of_convolutions(layout))] if layout else []
     late = [T.SimplifyMoves(), T.LateReshape(), T.SimplifyMoves(), T.EliminateCommonSubexpr()] if ctx.config.get("relay.late_reshape") else []
     own = [T.OwnMoves()] if ctx.config.get("relay.FuseOps.into_products") else []
+    products = [T.ForTensorCores(target)] if ctx.config.get("relay.for_tensor_cores") else []
     columns = [T.ColumnWeights()] if ctx.config.get("relay.column_weights") else []
     with ctx:
         return _t.Sequential(
@@ -50,6 +51,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 T.SimplifyExpr(),
                 T.CanonicalizeCast(),
                 T.CanonicalizeOps(),
+                *products,
                 *columns,
                 *late,
                 T.AlterOpLayout(target),

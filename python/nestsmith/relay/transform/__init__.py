@@ -14,6 +14,7 @@ from .late_reshape import LateReshape
 from .mixed_precision import ToMixedPrecision
 from .moves import OwnMoves, SimplifyMoves
 from .simplify import CanonicalizeCast, CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
+from .tensor_cores import ForTensorCores
 
 __all__ = [
     "Pass",
@@ -44,6 +45,7 @@ __all__ = [
     "OwnMoves",
     "SimplifyMoves",
     "ColumnWeights",
+    "ForTensorCores",
     "SimplifyExpr",
     "SimplifyInference",
     "ToMixedPrecision",

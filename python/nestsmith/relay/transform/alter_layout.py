@@ -9,7 +9,7 @@ lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 
 from __future__ import annotations
 
-from ...numerics import sum_type
+from ...numerics import math_mode, sum_type
 from .. import op, schedules
 from .. import passes as _t
 from ..expr import Call, Tuple, TupleGetItem, rewrite, with_children
@@ -80,7 +80,7 @@ def winograd_tile(call, target, config):
     a, mode = call.attrs, config.get("relay.winograd", "auto")
     if (
         mode == "never"
-        or (config.get("nestsmith.allow_tf32") and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
+        or (math_mode(config) != "strict" and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
         or call.op_name != "nn.conv2d"
         or a.groups != 1
         or a.data_layout != "NHWC"

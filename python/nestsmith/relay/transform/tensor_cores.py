@@ -1,0 +1,62 @@
+"""ForTensorCores: convolutions that tensor cores may compute have their channels and weights as these copy them best.
+
+* The first layer of a network has three channels. Those of one pixel are copied to shared memory together if they make 8 or 16 bytes;
+  of three, each is a copy of its own, with an address of its own. So data and weights get a fourth channel of zeros: the data where it
+  is moved or cast in any case, the weights at compile time.
+* Tensor cores read factors of 32 bits along the sum only (``ldmatrix`` turns those of 16 bits around). So a weight for TF32 has its
+  input channels last, as OHWI, and is copied 16 bytes at a time instead of 4.
+"""
+
+from __future__ import annotations
+
+from ...numerics import math_mode
+from .. import op
+from .. import passes as _t
+from ..expr import Call, Constant, rewrite
+from ..infer import infer_type
+from ..op import nn
+from ..op.registry import BROADCAST, ELEMWISE, INJECTIVE, get
+from ..ty import Any
+
+__all__ = ["ForTensorCores"]
+
+TOGETHER, MOST = 4, 8  # channels; with more, what is added costs what it saves
+
+
+def _more_channels(data):
+    """How many channels are added to the data of a convolution."""
+    channels, source = data.checked_type.shape[3], getattr(data, "op_name", None)
+    if isinstance(channels, Any) or channels > MOST or source is None:
+        return 0
+    moved = get(source).pattern in (ELEMWISE, BROADCAST, INJECTIVE)  # otherwise it would take a kernel of its own
+    return -int(channels) % TOGETHER if moved else 0
+
+
+def ForTensorCores(target):
+    """The pass for a target. It wants weights to be constants already."""
+
+    @_t.function_pass(opt_level=3, name="ForTensorCores")
+    def run(func, mod, ctx):
+        infer_type(func)
+        single = math_mode(ctx.config) != "strict"
+
+        def visit(old, new):
+            if not isinstance(new, Call) or new.op_name != "nn.conv2d":
+                return new
+            a, dtype = new.attrs, old.args[0].checked_type.dtype
+            if (a.groups, a.data_layout, a.kernel_layout) != (1, "NHWC", "HWIO") or not isinstance(old.args[1], Constant):
+                return new
+            if dtype not in (("float32", "float16", "bfloat16") if single else ("float16", "bfloat16")):
+                return new
+            args, attrs = list(new.args), dict(a)
+            if more := _more_channels(old.args[0]):
+                args = [nn.pad(x, [(0, more if k == axis else 0) for k in range(4)]) for x, axis in zip(args, (3, 2))]
+            if dtype == "float32":
+                args[1], attrs["kernel_layout"] = op.transpose(args[1], (3, 0, 1, 2)), "OHWI"
+            made = nn.conv2d(*args, **attrs)
+            made.span = new.span
+            return made
+
+        return rewrite(func, visit) if target.has_tensor_cores else func
+
+    return run
