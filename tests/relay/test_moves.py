@@ -166,6 +166,18 @@ def test_long_sums_are_added_up_in_parts(target):
     np.testing.assert_array_equal(got, np.maximum(value @ w, 0))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_convolution_of_pixels_is_added_up_in_parts(target):
+    x, w = relay.var("x", shape=(1, 3, 5, 1152)), whole_numbers(1, 1, 1152, 8)
+    conv = nn.conv2d(x, relay.const(w), channels=8, kernel_size=(1, 1), data_layout="NHWC", kernel_layout="HWIO")
+    mod, config = module(nn.relu(conv)), {"relay.parts_of_sums": True}
+    with transform.PassContext(opt_level=3, config=config):
+        (task,), _ = ns.auto_scheduler.extract_tasks(mod, {}, target)
+    assert "T_matmul_part" in [o.name for o in task.compute_dag.ops]
+    value = whole_numbers(1, 3, 5, 1152)
+    np.testing.assert_array_equal(run(mod, {"x": value}, config, target), np.maximum(value @ w[0, 0], 0))
+
+
 def test_parts_of_a_sum_have_one_length():
     a, b = (ns.te.placeholder(s, name="x") for s in ((4, 10), (10, 4)))
     with pytest.raises(ValueError, match="3 parts of a sum of 10"):

@@ -265,11 +265,39 @@ def _space_to_depth(a, x, c, t):
 # ---- convolutions and matrix products: sums are formed in the type of the result ---------------------------------
 
 
+# A product of few elements and a long sum leaves most of a GPU idle. In parts of the sum there is as much to do at the same time as
+# in a product of so many elements; a shorter part would be over before its tiles are loaded, and adding up would take longer.
+_FEW_ELEMENTS, _ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 200_000, 640_000, 384, 8
+
+
+def _parts_of_sum(call, k):
+    """Into how many parts the sums of `k` products are taken apart that a call consists of; 1: not at all."""
+    types = [call.checked_type, *(e.checked_type for e in call.args)]
+    elements = topi.util.prod(types[0].concrete_shape)
+    if not PassContext.current().config.get("relay.parts_of_sums") or any(t.dtype != "float32" for t in types) or elements > _FEW_ELEMENTS:
+        return 1
+    fits = (p for p in range(_MOST_PARTS, 1, -1) if k % p == 0 and k // p >= _LEAST_PART and elements * p <= _ENOUGH_ELEMENTS)
+    return next(fits, 1)
+
+
+def _is_pointwise(call):
+    """Whether a convolution in NHWC is the product of all pixels with a matrix."""
+    a = call.attrs
+    plain = a.groups == 1 and set(a.strides) == {1} and not any(a.padding)
+    return plain and (a.data_layout, a.kernel_layout) == ("NHWC", "HWIO") and call.args[1].checked_type.concrete_shape[:2] == (1, 1)
+
+
 @_rule("nn.conv2d")
 def _conv2d(a, x, c, target):
     data, weight = x
     strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
     dtype = c.checked_type.dtype
+    if _is_pointwise(c):
+        shape, (ci, co) = c.checked_type.concrete_shape, weight.shape[2:]
+        parts = _parts_of_sum(c, ci)
+        if parts > 1:
+            pixels = topi.reshape(data, (topi.util.prod(shape[:3]), ci))
+            return topi.reshape(topi.nn.matmul_in_parts(pixels, topi.reshape(weight, (ci, co)), parts), shape)
     tile = winograd_tile(c, target, PassContext.current().config) if target is not None else None
     if tile:  # only where the weight is not transformed ahead of time
         return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
@@ -335,23 +363,6 @@ def _conv2d_transpose(a, x, c, target):
     )
 
 
-# A product of few elements and a long sum leaves most of a GPU idle. In parts of the sum there is as much to do at the same time as
-# in a product of so many elements; a shorter part would be over before its tiles are loaded, and adding up would take longer.
-_ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 640_000, 384, 8
-
-
-def _parts_of_sum(attrs, call):
-    """Into how many parts the sum of a product is taken apart; 1: not at all."""
-    if not PassContext.current().config.get("relay.parts_of_sums") or attrs.transpose_a or attrs.transpose_b:
-        return 1
-    types = [call.checked_type, *(e.checked_type for e in call.args)]
-    if any(t.dtype != "float32" for t in types):
-        return 1
-    (rows, columns), k = types[0].concrete_shape, types[1].concrete_shape[1]
-    fits = (p for p in range(_MOST_PARTS, 1, -1) if k % p == 0 and k // p >= _LEAST_PART and rows * columns * p <= _ENOUGH_ELEMENTS)
-    return next(fits, 1)
-
-
 @_rule("nn.matmul")
 def _matmul(a, x, c, target):
     """Of two matrices, of all rows of a tensor with one matrix, or of batches, where an extent of 1 serves all."""
@@ -359,7 +370,7 @@ def _matmul(a, x, c, target):
     out = c.checked_type.concrete_shape
     flags = a.transpose_a, a.transpose_b
     if len(left) == len(right) == 2:
-        parts = _parts_of_sum(a, c)
+        parts = 1 if any(flags) else _parts_of_sum(c, left[1])
         if parts > 1:
             return topi.nn.matmul_in_parts(*x, parts)
         return topi.nn.matmul(*x, None, c.checked_type.dtype, *flags)
