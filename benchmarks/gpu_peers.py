@@ -161,7 +161,7 @@ def one(name, args):
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "tasks": len(plain.tasks),
-        "trials": args.trials * len(plain.tasks),
+        "trials": len(log.read_text().splitlines()),
         "seconds": spent,
         "error": error,
         "of kernels": float(np.sum([r.seconds for r in report.rows])),
