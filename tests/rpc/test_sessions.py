@@ -21,7 +21,7 @@ from fleet import manned
 import nestsmith
 from helpers import wait_until
 from nestsmith import nd, relay, rpc, te
-from nestsmith.cluster import commands
+from nestsmith.cluster import client, commands
 from nestsmith.cluster.runner import command_of
 from nestsmith.contrib import graph_runtime, utils
 from nestsmith.error import TVMError
@@ -243,6 +243,18 @@ def test_the_query_prints_what_tvm_prints(fleet):
         told = query(fleet.port, "--verbose")
         assert re.search(rf"busy with \S+:{os.getpid()}, for \d+ s", told) and "last event of rk3399:" in told
     tracker.close()
+
+
+def test_who_waits_is_told_why_and_is_shown(fleet, monkeypatch, caplog):
+    """Key, tracker, what the device does and what happened last; the query names both."""
+    monkeypatch.setattr(client, "TELL_SECONDS", 0.1)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, rpc.request_remote("rk3399", "127.0.0.1", fleet.port):
+        later = pool.submit(rpc.request_remote, "rk3399", "127.0.0.1", fleet.port, 7)
+        me = rf"\S+:{os.getpid()}"
+        want = rf"waiting for a device of key 'rk3399' at tracker 127.0.0.1:{fleet.port} for \d+ s: \S+ is busy with {me}, for \d+ s; "
+        assert wait_until(lambda: re.search(want + rf"last event: \S+ was lent to {me}", caplog.text)), caplog.text
+        assert re.search(rf"{me} waits for rk3399 \(priority 7\), for \d+ s", query(fleet.port, "--verbose"))
+    later.result().close()
 
 
 def test_request_and_run_gives_the_device_back(fleet):

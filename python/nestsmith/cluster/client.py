@@ -15,6 +15,7 @@ import socket
 import time
 
 from .. import check, forks
+from .display import waiting_text
 from .engine import LOOP, CommClosedError, address_of, close_comm, open_comm
 from .ledger import RENEW_SECONDS, WAIT_SECONDS
 from .runner import raise_error
@@ -288,8 +289,9 @@ class Client:
         begin = time.monotonic()
         try:
             while not (await asyncio.wait([asked], timeout=TELL_SECONDS))[0]:
-                logger.info("waiting for a device of key %r at tracker %s:%d for %.0f s", key, self.host, self.port,
-                            time.monotonic() - begin)  # fmt: skip
+                why = await self._what_keeps(key)
+                logger.warning("waiting for a device of key %r at tracker %s:%d for %.0f s: %s", key, self.host, self.port,
+                               time.monotonic() - begin, why)  # fmt: skip
         except asyncio.CancelledError:
             if not asked.cancel() and asked.exception() is None and asked.result()["event"] == "grant":
                 await self._tell({"do": "release", "lease": asked.result()["lease"]})
@@ -305,6 +307,13 @@ class Client:
         got.append(lease)
         return lease
 
+    async def _what_keeps(self, key):
+        """Why a device of a key is not free, in words."""
+        try:
+            return waiting_text((await asyncio.wait_for(self._persist({"do": "summary"}), TELL_SECONDS))["summary"], key)
+        except (ClusterError, asyncio.TimeoutError):
+            return "the tracker does not answer"
+
     async def forget(self, lease):
         """Tells the tracker that a lease is given back."""
         if self._leases.pop(lease.token, None) is not None:
@@ -316,7 +325,7 @@ class Client:
                 await self._comm.write(message)
 
     def summary(self):
-        """What the tracker knows: "server_info", "queue_info", "devices", "last"."""
+        """What the tracker knows: "server_info", "queue_info", "devices", "waiting", "last"."""
         return LOOP.wait(self._persist({"do": "summary"}))["summary"]
 
     def close(self):

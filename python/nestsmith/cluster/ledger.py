@@ -175,7 +175,8 @@ class Ledger:
 
     # ---- telling ----
     def summary(self, now):
-        """What `query_rpc_tracker` shows: "server_info", "queue_info" and, for each device, what it does."""
+        """What `query_rpc_tracker` shows: "server_info", "queue_info", for each device what it does, and who waits, the next one
+        first."""
         queue, devices = {}, []
         for b in self.boards.values():
             q = queue.setdefault(b.key, {"total": 0, "free": 0, "pending": 0})
@@ -190,7 +191,8 @@ class Ledger:
         for r in self.requests:
             queue.setdefault(r.key, {"total": 0, "free": 0, "pending": 0})["pending"] += 1
         servers = [{"key": f"server:{b.key}", "addr": b.facts.get("shown") or b.address} for b in self.boards.values()]
-        return {"queue_info": queue, "server_info": servers, "devices": devices, "last": dict(self.last)}
+        waiting = [{"key": r.key, "user": r.user, "priority": r.priority, "for": now - r.since} for r in self.requests]
+        return {"queue_info": queue, "server_info": servers, "devices": devices, "waiting": waiting, "last": dict(self.last)}
 
     def _why_idle(self, board):
         waiting = sum(r.key == board.key for r in self.requests)
