@@ -1,5 +1,5 @@
 /* Bindings of search and tune that need no policy: questions about the stages of a state, default hardware parameters,
- * the factor table, the task scheduler's arithmetic and the source of a candidate. */
+ * the factor table and the source of a candidate. */
 #include "py/py_fields.h"
 #include "py/py_search.h"
 #include <string.h>
@@ -48,46 +48,6 @@ static PyObject *f_factors(PyObject *Py_UNUSED(m), PyObject *args) {
   return l;
 }
 
-/* ---- task scheduler ---- */
-
-static bool sched_task(PyObject *o, SchedTask *t, PyObject **hist) {
-  int dead;
-  if (!PyArg_ParseTuple(o, "diOdddp;task: (best, rounds, history, flop, chain, group_flops, dead)", &t->best,
-                        &t->rounds, hist, &t->flop, &t->chain, &t->group_flops, &dead))
-    return false;
-  t->dead = dead;
-  PyObject *seq = PySequence_Fast(*hist, "history: expected a list of seconds");
-  if (!seq) return false;
-  t->n_history = (int32_t)PySequence_Fast_GET_SIZE(seq);
-  t->history = py_array(FIELD_DOUBLE, seq);
-  Py_DECREF(seq);
-  return t->history != NULL;
-}
-static PyObject *f_sched(PyObject *Py_UNUSED(m), PyObject *args) {
-  PyObject *tasks, *hist;
-  double alpha, beta;
-  int window;
-  unsigned long long seed;
-  if (!PyArg_ParseTuple(args, "O!ddiK", &PyList_Type, &tasks, &alpha, &beta, &window, &seed)) return NULL;
-  int n = (int)PyList_GET_SIZE(tasks);
-  SchedTask *t = py_calloc(n + 1, sizeof *t);
-  double *g = py_calloc(n + 1, sizeof(double));
-  bool ok = t && g;
-  for (int i = 0; ok && i < n; i++) ok = sched_task(PyList_GET_ITEM(tasks, i), &t[i], &hist);
-  PyObject *r = NULL;
-  if (ok) {
-    Rng rng;
-    rng_seed(&rng, seed);
-    sched_gradients(n, t, alpha, beta, window, g);
-    int pick = sched_pick(n, t, g, &rng);
-    r = Py_BuildValue("iN", pick, py_list(FIELD_DOUBLE, n, g));
-  }
-  for (int i = 0; t && i < n; i++) PyMem_Free((void *)(uintptr_t)t[i].history);
-  PyMem_Free(t);
-  PyMem_Free(g);
-  return r;
-}
-
 /* ---- source of a candidate ---- */
 
 typedef struct {
@@ -123,8 +83,6 @@ static PyMethodDef FUNCTIONS[] = {
      "cross_thread, elementwise."},
     {"factor_tuples", f_factors, METH_VARARGS,
      "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
-    {"sched_pick", f_sched, METH_VARARGS,
-     "sched_pick(tasks, alpha, beta, window, seed): (task to tune next or -1, gradients)."},
     {"candidate_source", f_source, METH_VARARGS,
      "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
     {NULL, NULL, 0, NULL}};

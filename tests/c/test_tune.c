@@ -1,6 +1,7 @@
 /* Runs over several tasks without anything that runs: events in, events out; what a log holds; memory that runs out. */
 #include "fixture.h"
 #include "tune/tune.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -188,8 +189,60 @@ static void log_is_read_whatever_is_in_it(void **state) {
   arena_free(f.a);
 }
 
+/* ---- the choice of the next task: worked numbers ---- */
+
+static void near(double is, double wanted) { assert_true(fabs(is - wanted) <= 1e-9 * fabs(wanted)); }
+
+static void gradients_and_pick(void **state NS_UNUSED) {
+  /* weights 1 and 4, costs 2.0 and 0.4 ms, 5 and 2 rounds: gradients -0.32 and -0.64 ms */
+  const SchedTask two[] = {{.best = 2.0e-3, .rounds = 5, .flop = 1e9, .chain = 1},
+                           {.best = 0.4e-3, .rounds = 2, .flop = 1e9, .chain = 4}};
+  const double past[] = {9e-3, 8e-3, 6e-3, 5e-3, 3e-3};
+  SchedTask one = {.best = 3e-3, .rounds = 5, .n_history = 5, .history = past, .flop = 1e9, .chain = 1};
+  double g[2];
+  Rng r;
+  rng_seed(&r, 1);
+  sched_gradients(2, two, 0.2, 2.0, 3, g);
+  near(g[0], -0.32e-3);
+  near(g[1], -0.64e-3);
+  assert_int_equal(sched_pick(2, two, g, &r), 1);
+  sched_gradients(1, &one, 0.2, 2.0, 3, g); /* what the last rounds have brought */
+  near(g[0], 0.2 * (3e-3 - 8e-3) / 3 + 0.8 * (-3e-3 / 5));
+  one.n_history = 0, one.group_flops = 1e13; /* the throughput of its group */
+  sched_gradients(1, &one, 0.2, 2.0, 3, g);
+  near(g[0], 0.8 * (2.0 * 1e9 / 1e13 - 3e-3));
+}
+
+/* Tasks that picks for many seeds name, as bits. */
+static unsigned picks(int n, const SchedTask *t, int seeds) {
+  double g[3];
+  unsigned seen = 0;
+  for (int s = 0; s < seeds; s++) {
+    Rng r;
+    rng_seed(&r, (uint64_t)s);
+    sched_gradients(n, t, 0.2, 2.0, 3, g);
+    int pick = sched_pick(n, t, g, &r);
+    seen |= pick < 0 ? 1u << 31 : 1u << pick;
+  }
+  return seen;
+}
+static void dead_tasks_are_never_picked(void **state NS_UNUSED) {
+  const SchedTask free = {.best = 1e-3, .rounds = 1, .flop = 1e9}, dead = {.best = 1e-3, .rounds = 1, .dead = true};
+  SchedTask urgent = free;
+  urgent.chain = 1;
+  assert_int_equal(picks(3, (SchedTask[]){free, free, free}, 40), 7); /* all equal: each of them now and then */
+  assert_int_equal(picks(3, (SchedTask[]){urgent, free, free}, 20), 1);
+  urgent.dead = true;
+  assert_int_equal(picks(3, (SchedTask[]){urgent, free, dead}, 20), 2);
+  assert_int_equal(picks(3, (SchedTask[]){urgent, dead, dead}, 20), 1u << 31);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(order_does_not_depend_on_time), cmocka_unit_test(ends_early),
-                                     cmocka_unit_test(what_counts), cmocka_unit_test(log_is_read_whatever_is_in_it)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(order_does_not_depend_on_time),
+                                     cmocka_unit_test(ends_early),
+                                     cmocka_unit_test(what_counts),
+                                     cmocka_unit_test(log_is_read_whatever_is_in_it),
+                                     cmocka_unit_test(gradients_and_pick),
+                                     cmocka_unit_test(dead_tasks_are_never_picked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-"""Task scheduler: worked numbers, order of tasks, table and latency log, resuming, stopping, interrupts."""
+"""Task scheduler: order of tasks, table and latency log, resuming, stopping, interrupts."""
 
 import concurrent.futures
 import contextlib
@@ -15,7 +15,7 @@ from matmuls import options, small, tasks_of
 
 import nestsmith as ns
 from helpers import PATIENCE
-from nestsmith import _core, auto_scheduler, te
+from nestsmith import auto_scheduler, te
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
@@ -28,38 +28,6 @@ def tune_plus_one():
 
 def records(log):
     return list(auto_scheduler.RecordReader(str(log)))
-
-
-# ---- arithmetic ----
-
-
-def test_worked_gradients():
-    """Weights 1 and 4, costs 2.0 and 0.4 ms, 5 and 2 rounds: gradients -0.32 and -0.64 ms."""
-    rows = [(2.0e-3, 5, [], 1e9, 1.0, 0.0, False), (0.4e-3, 2, [], 1e9, 4.0, 0.0, False)]
-    pick, g = _core.sched_pick(rows, 0.2, 2.0, 3, 1)
-    assert pick == 1
-    assert g == pytest.approx([-0.32e-3, -0.64e-3], rel=1e-9)
-
-
-def test_backward_window_and_groups():
-    history = [9e-3, 8e-3, 6e-3, 5e-3, 3e-3]
-    (_, g) = _core.sched_pick([(3e-3, 5, history, 1e9, 1.0, 0.0, False)], 0.2, 2.0, 3, 1)
-    assert g[0] == pytest.approx(0.2 * (3e-3 - 8e-3) / 3 + 0.8 * (-3e-3 / 5), rel=1e-9)
-    (_, g) = _core.sched_pick([(3e-3, 5, [], 1e9, 1.0, 1e13, False)], 0.2, 2.0, 3, 1)
-    assert g[0] == pytest.approx(0.8 * (2.0 * 1e9 / 1e13 - 3e-3), rel=1e-9)
-
-
-def test_dead_tasks_are_never_picked():
-    rows = [(1e-3, 1, [], 1e9, 1.0, 0.0, True), (1e-3, 1, [], 1e9, 0.0, 0.0, False), (1e-3, 1, [], 1e9, 0.0, 0.0, True)]
-    assert {_core.sched_pick(rows, 0.2, 2.0, 3, s)[0] for s in range(20)} == {1}
-    assert _core.sched_pick([r[:6] + (True,) for r in rows], 0.2, 2.0, 3, 1)[0] == -1
-    free = [r[:6] + (False,) for r in rows]
-    assert {_core.sched_pick([(1e-3, 1, [], 1e9, 0.0, 0.0, False)] * 3, 0.2, 2.0, 3, s)[0] for s in range(40)} == {
-        0,
-        1,
-        2,
-    }
-    assert _core.sched_pick(free, 0.2, 2.0, 3, 1)[0] == 0
 
 
 # ---- runs ----
