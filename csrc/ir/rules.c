@@ -550,6 +550,8 @@ ExprId simp_atom(Arith *a, ExprId e) {
 }
 
 ExprId simp(Arith *a, ExprId e) {
+  const ExprNode *p = ir_node(a->c, e);
+  if (p->kind == IR_FLT || (p->kind == IR_INT && arith_is_index(p->type))) return e;
   ArMemo *m = arith_memo(a, e);
   if (m->have & HAVE_SIMP) return m->simp;
   DType t = ir_type(a->c, e);
