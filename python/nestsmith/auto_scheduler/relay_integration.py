@@ -9,11 +9,11 @@ import warnings
 from .. import _core, check
 from ..numerics import math_mode, mode_fits
 from ..relay import extract, lowering, schedules
+from ..relay.default_schedule import steps_of
 from ..relay.expr import Call, post_order
 from ..relay.extract import has_reduction
 from ..relay.passes import PassContext
 from ..relay.pipeline import as_module, fuse_module, optimize
-from ..states import core_state, handle_of
 from ..target import Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext, tell_history
@@ -291,7 +291,7 @@ class _Provider(schedules.Provider):
 
 def _allowed(dag, found, name):
     """A schedule, whoever gave it, unless it needs a math mode that this build does not allow: then none, and a warning."""
-    steps = handle_of(core_state(found)).steps() if found is not None else ""
+    steps = "" if found is None else steps_of(found)
     allowed = math_mode(PassContext.current().config)
     if '"MM"' not in steps or mode_fits(_core.State(dag, steps).math(), allowed):
         return found

@@ -14,7 +14,7 @@ import math
 from .. import _core
 from ..states import core_state
 
-__all__ = ["default_state", "state_from"]
+__all__ = ["default_state", "state_from", "steps_of"]
 
 _VECTORIZE, _PARALLEL, _BLOCK_X, _THREAD_X = 2, 3, 5, 6
 _SPACE = 0
@@ -106,12 +106,13 @@ def default_state(dag, target):
     return state
 
 
-def state_from(dag, found):
-    """The State of what a dispatch context answered: a State, a step list (JSON text or Python list), or None."""
-    if found is None:
-        return None
+def steps_of(found):
+    """The steps of what a dispatch context answered, as JSON text: a State, or a step list (JSON text or Python list)."""
     found = core_state(found)
     steps = found.steps() if callable(getattr(found, "steps", None)) else getattr(found, "transform_steps", found)
-    if not isinstance(steps, str):
-        steps = json.dumps(steps)
-    return _core.State(dag, steps)
+    return steps if isinstance(steps, str) else json.dumps(steps)
+
+
+def state_from(dag, found):
+    """The State of what a dispatch context answered (see :func:`steps_of`), or None."""
+    return None if found is None else _core.State(dag, steps_of(found))
