@@ -50,24 +50,27 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
   return longest + OVERLAP * (all - longest) + rounds * latency + LAUNCH;
 }
 
-/* Products on tensor cores: blocks work through slices that come in while others are multiplied. Fitted to 400 kernels of 15
- * shapes (ResNet-50 at batch 1 and 16, BERT, squares; float16 and TF32) on an H200: the order of two kernels that differ by
- * more than 5 % is right in 84 of 100 cases, and the first choice 5 % slower than the best in the geometric mean. */
-#define SLICE_LATENCY 0.33e-6 /* from global to shared memory; all but one of the stages hide it */
-#define SLICE_STEP 0.083e-6   /* wait, barrier, first fragments */
-#define MATRIX_ENDS 0.68e-6   /* addresses, first slices, results */
-#define ADD_UP 0.8e-6         /* of a second kernel that adds up parts */
-#define CLUSTER_ADD 0.9e-6    /* of blocks that add up among themselves: two waits, other blocks' shared memory */
-#define MATRIX_L2 1.33        /* of the cache's bandwidth */
-#define MATRIX_OVERLAP 0.07   /* of what is not the longest part is not hidden behind it */
-#define MATRIX_WARPS 18.0     /* per multiprocessor for full issue */
+/* Products on tensor cores: blocks work through slices that come in while others are multiplied. Fitted to 485 kernels of 16
+ * shapes (BERT at batch 1 and 8, late layers of ResNet-50, squares; float16 and TF32) on an H200: the order of two kernels that
+ * differ by more than 5 % is right in 77 of 100 cases, and the best of the first three 5 % slower than the best of all in the
+ * geometric mean. */
+#define SLICE_LATENCY 0.45e-6 /* from global to shared memory; all but one of the stages hide it */
+#define SLICE_STEP 0.048e-6   /* wait, barrier */
+#define MATRIX_ENDS 1.2e-6    /* addresses, first slices, results */
+#define ADD_UP 1.7e-6         /* of a second kernel that adds up parts */
+#define CLUSTER_ADD 2.74e-6   /* of blocks that add up among themselves: two waits, other blocks' shared memory */
+#define MATRIX_PEAK 1.14      /* of what gpu_matrix_peak gives */
+#define MATRIX_L2 1.9         /* of the cache's bandwidth */
+#define MATRIX_OVERLAP 0.089  /* of what is not the longest part is not hidden behind it */
+#define MATRIX_WARPS 13.8     /* per multiprocessor for full issue */
 static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double warps = k->threads / 32, regs = fmin(255, GPU_MATRIX_ADDRESSES + k->local_elems), sms = m->sms;
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
   if (o.blocks < 1 && o.limit == GPU_BY_SHARED) return INFINITY;
   double b = at_least((double)o.blocks, 1), rounds = ceil(k->blocks / (b * sms)),
          resident = at_least(fmin(b, ceil(k->blocks / sms)), 1);
-  double busy = fmin(1, resident * warps / MATRIX_WARPS), peak = gpu_matrix_peak(m, k->matrix_bytes) / sms;
+  double busy = fmin(1, resident * warps / MATRIX_WARPS),
+         peak = MATRIX_PEAK * gpu_matrix_peak(m, k->matrix_bytes) / sms;
   double mine = resident / k->blocks; /* share of all blocks that one multiprocessor has at a time */
   double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock,
                    k->global_bytes * mine * fmin(sms, k->blocks) /

@@ -284,8 +284,8 @@ static bool reads_once(const State *s, int stage, int64_t points) {
 
 static bool matrix_by_vector(Derive *d, const State *s, int stage) {
   int64_t points, space = sp_len(s, stage, IT_SPACE), red = sp_len(s, stage, IT_REDUCE);
-  return d->env->par->extended && d->env->par->thread_sums && sp_needs_tiling(s, stage) && red > hw(d)->warp_size && i64_mul(space, red, &points) &&
-         reads_once(s, stage, points);
+  return d->env->par->extended && d->env->par->thread_sums && sp_needs_tiling(s, stage) && red > hw(d)->warp_size &&
+         i64_mul(space, red, &points) && reads_once(s, stage, points);
 }
 
 static Verdict xthread_check(Derive *d, const State *s, int stage) {

@@ -10,6 +10,7 @@ import pytest
 
 from nestsmith import _core, auto_scheduler, te, topi, transform
 from nestsmith.auto_scheduler import feature
+from nestsmith.numerics import to_bfloat16
 from nestsmith.states import core_state
 
 TARGET = "cuda -arch=sm_90"
@@ -84,13 +85,14 @@ def test_winograd_is_never_computed_in_tf32():
     assert not any(sketches(tensors, math="tf32"))
 
 
-def right(state, tensors):
+def right(state, tensors, sm=90):
     """The program of the state in the interpreter, against the definition."""
     rng = np.random.default_rng(0)
-    data = [rng.integers(-4, 5, [int(x) for x in t.shape]).astype(t.dtype) for t in tensors]
+    data = [rng.integers(-4, 5, [int(x) for x in t.shape]) for t in tensors]
+    data = [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
     want = [x.copy() for x in data]
     _core.interp_dag(_core.ComputeDAG(tensors), want)
-    report = _core.interp(state, _core.Target("cuda", sm=90), data, stage="program")
+    report = _core.interp(state, _core.Target("cuda", sm=sm), data, stage="program")
     assert report["findings"] == []
     np.testing.assert_array_equal(data[-1], want[-1])
 
@@ -112,6 +114,40 @@ def test_drawn_and_bred_states_are_right(make, math):
     for s in drawn[:3] + bred[:3]:
         assert ("float32x3" in str(s)) == (math == "float32x3")
         right(core_state(s), tensors)
+
+
+def ragged(rng, dtype):
+    """A dense layer, a batched product or a convolution whose sizes are any numbers."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return dense(*(int(x) for x in rng.integers(2, 70, 3)), dtype)
+    if kind == 1:
+        b, m, n, k = (int(x) for x in rng.integers(2, 30, 4))
+        x, y = te.placeholder((b, m, k), dtype, name="X"), te.placeholder((b, n, k), dtype, name="Y")
+        return [x, y, topi.nn.batch_matmul(x, y)]
+    h, w, ci, co = (int(x) for x in rng.integers(5, 12, 4))
+    n, k = int(rng.integers(1, 3)), int(rng.choice([1, 3, 5]))
+    stride, pad, dilation = int(rng.integers(1, 3)), int(rng.integers(0, 3)), int(rng.integers(1, 3))
+    pad = max(pad, dilation * (k - 1) // 2)
+    if kind == 2:
+        x, f = te.placeholder((n, h, w, ci), dtype, name="X"), te.placeholder((k, k, ci, co), dtype, name="W")
+        return [x, f, topi.nn.relu(topi.nn.conv2d_nhwc(x, f, stride, pad, dilation))]
+    x, f = te.placeholder((n, ci, h, w), dtype, name="X"), te.placeholder((co, ci, k, k), dtype, name="W")
+    return [x, f, topi.nn.relu(topi.nn.conv2d_nchw(x, f, stride, pad, dilation))]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(20))
+def test_any_schedule_of_any_shape_is_right(seed):
+    """2,000 of them, 100 by each seed."""
+    rng, tried = np.random.default_rng(seed), 0
+    while tried < 100:
+        dtype, math = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"))[tried % 4]
+        tensors = ragged(rng, dtype)
+        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}")
+        for s in [s for s in p.sample_initial_population() if has_step(s)][:5]:
+            right(core_state(s), tensors, int(p.search_task.target.arch[3:]))
+            tried += 1
 
 
 def errors(state, tensors, draw):
