@@ -196,6 +196,14 @@ typedef struct {
 } Python;
 ERR_BODY(do_python, Python *x, x->text = state_python(x->copy.s))
 ERR_BODY(do_math, Python *x, x->text = (char *)state_math(x->copy.s))
+static void do_factors(void *arg) {
+  Python *x = arg;
+  DType t = tensor_factors(x->copy.s);
+  StrBuf sb;
+  sb_init(&sb, ir_arena(x->copy.s->ctx));
+  if (t.lanes) dtype_print(&sb, t);
+  x->text = sb_str(&sb);
+}
 ERR_BODY(do_steps, Call *x,
          x->text = steps_text(ir_arena(x->o->state->ctx), x->o->state->step.len, x->o->state->step.at))
 
@@ -223,6 +231,7 @@ static PyObject *text_of_copy(PyObject *self, ErrBody body) {
 }
 static PyObject *state_python_py(PyObject *self, PyObject *Py_UNUSED(u)) { return text_of_copy(self, do_python); }
 static PyObject *state_math_py(PyObject *self, PyObject *Py_UNUSED(u)) { return text_of_copy(self, do_math); }
+static PyObject *state_factors_py(PyObject *self, PyObject *Py_UNUSED(u)) { return text_of_copy(self, do_factors); }
 static PyObject *state_steps_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   return with_text((PyState *)self, do_steps, false);
 }
@@ -323,6 +332,9 @@ static PyMethodDef BASE_METHODS[] = {
     {"python", state_python_py, METH_NOARGS, "Equivalent te.create_schedule code."},
     {"math", state_math_py, METH_NOARGS,
      "math(): \"tf32\" or \"float32x3\" if products of float32 are on tensor cores, else \"strict\"."},
+    {"factors", state_factors_py, METH_NOARGS,
+     "factors(): of a state without steps, the type of the factors if tensor cores could compute it in one kernel, "
+     "else \"\"."},
     {"steps_text", state_steps_py, METH_NOARGS, "Same as steps()."},
     {"steps", state_steps_py, METH_NOARGS, "The steps as JSON text."},
     {"step_tuples", state_step_tuples, METH_NOARGS,

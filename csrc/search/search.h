@@ -126,6 +126,10 @@ bool pred_is_tiled(const State *s, int stage);
 bool pred_has_step(const State *s, int stage, StepKind k);            /* CHW, CHR or RF made on the stage */
 bool pred_cross_thread(const State *s, int stage);
 
+/* The type of the factors of a computation that tensor cores could do in one kernel; no lanes: they could not. s: as made from
+ * the DAG, and changed. */
+DType tensor_factors(State *s);
+
 /* All tuples of n factors whose product divides the extent, last <= last_max, in sampling order; *out: count * n
  * numbers in a. */
 int64_t factor_list(Arena *a, int64_t extent, int n, int64_t last_max, int64_t **out);

@@ -46,16 +46,28 @@ static double asked_for(const MatrixView *v) {
   return (m > turned ? m : turned) * filled(v->k.size, 32 / dtype_bytes(v->type));
 }
 
+/* Brings the initial state into the form of one kernel, where it is a product that is worth it. */
+static bool one_product(State *s, int *root, MatrixView *v) {
+  int sum;
+  if (!find_parts(s, root, &sum)) return false;
+  for (int i = s->stage.len - 1; i >= 0; i--)
+    if (!sp_placeholder(s, i) && i != *root && i != sum) state_compute_inline(s, i);
+  if (sum != *root) state_compute_at(s, sum, *root, sp_loops(s, *root) - 1);
+  return view_of(s, *root, v) && asked_for(v) >= WORTH;
+}
+
+DType tensor_factors(State *s) {
+  int root;
+  MatrixView v;
+  return one_product(s, &root, &v) ? v.type : (DType){0};
+}
+
 bool tensor_sketch(const SketchEnv *env, State *s) {
   const Target *t = &env->task->target;
-  int root, sum;
+  int root;
   MatrixView v;
   if (!env->par->extended || env->par->tensor_cores == TENSOR_NEVER) return false;
-  if (t->kind != TG_CUDA || t->gpu.sm < 80 || !find_parts(s, &root, &sum)) return false;
-  for (int i = s->stage.len - 1; i >= 0; i--)
-    if (!sp_placeholder(s, i) && i != root && i != sum) state_compute_inline(s, i);
-  if (sum != root) state_compute_at(s, sum, root, sp_loops(s, root) - 1);
-  if (!view_of(s, root, &v) || asked_for(&v) < WORTH) return false;
+  if (t->kind != TG_CUDA || t->gpu.sm < 80 || !one_product(s, &root, &v)) return false;
   if (v.type.bits == 32 && env->par->tensor_cores < TENSOR_TF32) return false;
   int64_t open[MATRIX_FIELDS];
   bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3;

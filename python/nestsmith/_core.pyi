@@ -168,6 +168,7 @@ class Target:
     mali: bool
     cpu: str
     machine: dict[str, Any] | None
+    matrix_peak: float
     def __new__(
         cls,
         kind: str,

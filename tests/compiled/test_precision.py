@@ -1,5 +1,6 @@
 """What float32 is computed in belongs to the task: it decides what is searched, how results are compared, and where records count."""
 
+import json
 import logging
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from nestsmith import _core, auto_scheduler, relay, transform
 from nestsmith.auto_scheduler import MeasureInput, MeasureResult, measure_record, relay_integration, search_policy
 from nestsmith.compiled import build, schedules
+from nestsmith.compiled.limits import of_gpu
+from nestsmith.compiled.report import Layer
 from nestsmith.numerics import PRECISIONS, tolerance
 from nestsmith.relay import nn
 from nestsmith.states import core_state
@@ -177,3 +180,21 @@ def test_a_network_is_built_in_its_mode(tmp_path):
             lib = relay.build(mod, target=target, params=params)
         text = lib.get_lib().get_source("cu")
         assert text.count("mma.sync") >= n and (n > 0) == ("mma.sync" in text)
+
+
+# ---- reports ----
+@pytest.mark.parametrize(("precision", "products"), [("float32", ""), ("tf32", "tf32"), ("float16", "float16")])
+def test_layers_are_held_against_what_they_may_be_computed_with(precision, products):
+    mod, params = network()
+    target = Target(TARGET)
+    mod = build._in_precision(mod, params, precision)
+    with build._context("NHWC", target, precision), auto_scheduler.FallbackContext(verbose=0):
+        nodes = json.loads(relay.build(mod, target=target, params=params).graph_json)["nodes"]
+    convolutions = [n for n in nodes if "conv2d" in n["name"]]
+    assert convolutions and all(n["attrs"].get("products", "") == products for n in convolutions)
+    assert not any("products" in n["attrs"] for n in nodes if "pool" in n["name"])
+    machine, peak = Target(TARGET).engine().machine, Target(TARGET).engine().matrix_peak
+    assert peak > 5 * machine["peak"] and Target("cuda -arch=sm_75").engine().matrix_peak == 0
+    most = of_gpu(Target(TARGET).engine())
+    layers = [Layer({"name": "a", "attrs": {"flops": "1e9", "products": p}}, 1e-3, 0, most) for p in (products, "")]
+    assert layers[0].limit == pytest.approx(1e12 / most[0][products]) and (layers[0].limit < layers[1].limit) == bool(products)

@@ -10,19 +10,26 @@ from .. import te
 from ..driver import build
 from ..runtime.ndarray import array
 
-__all__ = ["limits"]
+__all__ = ["limits", "of_gpu"]
 
+_SHARES = {"float16": 1.0, "bfloat16": 1.0, "tf32": 1 / 2, "float32x3": 1 / 6}  # of the peak of tensor cores
 _LANES = (16, 64)  # independent chains that a loop works on at once: processors differ in what suits them
 _DEPTH = 64  # operations of a chain
 
 
 def limits(target, device):
-    """(float32 operations, bytes of main memory) per second of a device, None where they are not known: a GPU's from the
-    table of machines, a CPU's measured once per process with two small programs."""
+    """({what products are of: operations}, bytes of main memory) per second of a device, None where they are not known: a GPU's from
+    the table of machines, a CPU's measured once per process with two small programs. "": all that is not on tensor cores."""
     if target.kind.name == "cuda":
-        machine = target.engine(sm=device.handle().info().get("sm")).machine
-        return machine["peak"], machine["dram"]
-    return _cpu(target.mcpu) if device.device_type == 1 else (None, None)
+        return of_gpu(target.engine(sm=device.handle().info().get("sm")))
+    operations, moved = _cpu(target.mcpu) if device.device_type == 1 else (None, None)
+    return {"": operations}, moved
+
+
+def of_gpu(engine):
+    """`limits` of a CUDA device by the engine's target."""
+    of_tensor_cores = {name: share * engine.matrix_peak for name, share in _SHARES.items()} if engine.matrix_peak else {}
+    return {"": engine.machine["peak"], **of_tensor_cores}, engine.machine["dram"]
 
 
 @functools.cache

@@ -24,21 +24,24 @@ class Layer:
     limit : float or None
         The least time that the machine needs for these operations or bytes, of the time that it took. Above 1: the data
         came from caches.
+    products : str
+        What they are of where the build may use tensor cores: "float16", "bfloat16", "tf32", "float32x3"; else "".
     schedule : str
         Where its schedule comes from: "log record", "similar task (...)", "first choice of the search", "default".
     """
 
-    __slots__ = ("name", "layer", "seconds", "share", "gflops", "gbytes", "limit", "schedule")
+    __slots__ = ("name", "layer", "seconds", "share", "gflops", "gbytes", "limit", "products", "schedule")
 
     def __init__(self, node, seconds, nbytes, most):
         facts = node["attrs"]
         flops = max(0.0, float(facts.get("flops", 0)))  # -1: not known
         self.name, self.layer = node["name"].removeprefix("tvmgen_default_").removeprefix("fused_"), facts.get("layer", "")
-        self.schedule = facts.get("schedule", "")
+        self.schedule, self.products = facts.get("schedule", ""), facts.get("products", "")
         self.seconds, self.share = seconds, 0.0
         rate = 1 / seconds if seconds > 0 else math.nan
         self.gflops, self.gbytes = flops * rate / 1e9, nbytes * rate / 1e9
-        least = max(flops / most[0], nbytes / most[1]) if all(most) else None
+        peak = most[0].get(self.products, most[0][""])
+        least = max(flops / peak, nbytes / most[1]) if peak and most[1] else None
         self.limit = least * rate if least is not None else None
 
     def __repr__(self):

@@ -16,6 +16,7 @@ from .. import _core
 from ..compiling import compile_source
 from ..driver import engine_of
 from ..error import TVMValueError
+from ..numerics import math_mode
 from ..runtime.graph import GraphExecutorFactoryModule
 from ..target import Target, default_hardware_params
 from . import extract, lowering, schedules
@@ -24,6 +25,7 @@ from .expr import Expr
 from .graph_codegen import generate
 from .module import IRModule
 from .packing import Packing
+from .passes import PassContext
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
 from .transform.basic import bind_params_by_name
@@ -40,7 +42,7 @@ class Program:
     by a template, or None), `key` (workload key, "" if it has none), `keys` (that and its names in other releases), `found`
     (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
-    brought into another form)."""
+    brought into another form), `products` (what they are of where they may be on tensor cores, or "")."""
 
     __slots__ = (
         "name",
@@ -61,6 +63,7 @@ class Program:
         "cached",
         "constant",
         "relaid",
+        "products",
     )
 
     def __init__(self, kernel):
@@ -76,11 +79,18 @@ class Program:
         self.keys, self.found, self.schedule, self.made = [], False, "default", None
         self.source = self.manifest = self.binary = None
         self.cached = False
-        self.constant, self.relaid = frozenset(), {}
+        self.constant, self.relaid, self.products = frozenset(), {}, ""
 
 
 def _engine_target(target):
     return target.engine(default_hardware_params(target))
+
+
+def _products(dag, target):
+    """What the products of a program are of where they may be on tensor cores: "float16", "tf32", ...; else ""."""
+    factors = _core.State(dag, "[]").factors() if target.has_tensor_cores else ""
+    mode = math_mode(PassContext.current().config)
+    return factors if factors != "float32" else "" if mode == "strict" else mode
 
 
 def _prepare(kernel, target, provider, templates, constant):
@@ -95,6 +105,7 @@ def _prepare(kernel, target, provider, templates, constant):
     where = {t: i for i, t in enumerate(low.params)}
     p.arg_index = [where[t] for t in low.io[: len(low.io) - len(low.outputs)]]
     p.dag = _core.ComputeDAG(low.io)
+    p.products = _products(p.dag, target)
     found = None
     if provider:
         others = [lowering.lower_function(kernel.func, target, names).io for names in lowering.NAMINGS[1:]]

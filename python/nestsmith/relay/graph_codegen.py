@@ -18,9 +18,11 @@ _NULL, _CALL, _NOP = 0, 1, 2
 
 
 def facts(program, call):
-    """What reports say of a call, as attributes that executors skip: its operations, where its schedule comes from and
-    the layer of the user's model that it belongs to."""
+    """What reports say of a call, as attributes that executors skip: its operations, where its schedule comes from, the layer of
+    the user's model that it belongs to, and what its products are of where they may be on tensor cores: "float16", "tf32", ..."""
     found = {"flops": f"{program.dag.flop_ct:.0f}", "schedule": program.schedule}
+    if program.products:
+        found["products"] = program.products
     return {**found, "layer": str(call.span)} if call.span else found
 
 
