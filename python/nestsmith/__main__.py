@@ -248,8 +248,8 @@ def _tasks(args, target):
     """Tasks of a model with their weights, as `compile` cuts them; and the model."""
     shapes = _shapes(args.shape)
     read = source.read(args.model if "model" in args else args.file, shape=shapes)
-    layout = build.layout_for(read.mod, read.params, target, getattr(args, "layout", "auto"))
-    return (*build.tasks_of(read.mod, read.params, target, layout), read)
+    _, _, tasks, weights = build.cut(read, target, getattr(args, "layout", "auto"), getattr(args, "precision", "float32"))
+    return tasks, weights, read
 
 
 def _mflop(task):

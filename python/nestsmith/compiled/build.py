@@ -22,7 +22,7 @@ from . import schedules
 from .module import CompiledModule
 from .source import read
 
-__all__ = ["compile", "layout_for", "machine_target", "tasks_of"]
+__all__ = ["compile", "cut", "layout_for", "machine_target", "tasks_of"]
 
 LAYOUTS = ("auto", "keep", "NHWC", "NCHW")
 
@@ -98,9 +98,7 @@ def compile(
     trials = None if trials is None else check.integer("trials", trials, 0)
     target, device = _where(target, device, verbose)
     source = read(model, example_inputs, shape)
-    mod = _in_precision(source.mod, source.params, precision)
-    layout = layout_for(mod, source.params, target, layout, precision)
-    tasks, weights = tasks_of(mod, source.params, target, layout, precision)
+    mod, layout, tasks, weights = cut(source, target, layout, precision)
     log = os.fspath(log) if log is not None else None
     if trials or tune_seconds is not None:
         log = log or schedules.default_log(target)
@@ -115,6 +113,13 @@ def compile(
         found = Counter(p.schedule for p in lib.kernels.values()).most_common()
         print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found) or 'none'}", flush=True)
     return CompiledModule(lib, device, source.name, source.calling, mod, source.params, tasks)
+
+
+def cut(source, target, layout="auto", precision="float32"):
+    """What is compiled of a source: (module in the precision, layout of its convolutions, tasks, how often each occurs)."""
+    mod = _in_precision(source.mod, source.params, precision)
+    layout = layout_for(mod, source.params, target, layout, precision)
+    return mod, layout, *tasks_of(mod, source.params, target, layout, precision)
 
 
 def machine_target():
