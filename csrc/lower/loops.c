@@ -447,15 +447,12 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   s->u.loop.thread_obj = x->thread_obj;
   return s;
 }
+/* Several values at once are stored from variables (store_all), which count as what is stored. */
 static bool starts_literal(const Nest *n) {
   const IrReduce *r = ir_reduce(n->l->c, stage_body(n)[0]);
   const IrReducer *op = ir_reducer(n->l->c, r->reducer);
-  bool all = !r->init;
-  for (int i = 0; i < op->n; i++) {
-    ExprKind k = ir_kind(n->l->c, op->identity[i]);
-    all = all && (k == IR_INT || k == IR_FLT);
-  }
-  return all;
+  ExprKind k = ir_kind(n->l->c, op->identity[0]);
+  return !r->init && op->n == 1 && (k == IR_INT || k == IR_FLT);
 }
 static Stmt *emit_leaves(Nest *n, int pos) {
   const Stage *st = n->st;

@@ -11,8 +11,8 @@ import numpy as np
 from . import _core
 
 __all__ = [
-    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "from_bfloat16", "is_float", "math_mode", "mean_type", "mode_fits", "stored",
-    "sum_type", "to_bfloat16", "tolerance",
+    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "from_bfloat16", "is_float", "math_mode", "mean_type", "mode_fits",
+    "steps_fit", "stored", "sum_type", "to_bfloat16", "tolerance",
 ]  # fmt: skip
 
 
@@ -46,6 +46,11 @@ def mode_fits(mode, allowed):
     """Whether what was found in one mode may be used where another is allowed: what is strict may be used anywhere."""
     order = list(MATH_MODES)
     return mode in order and order.index(mode) <= order.index(allowed)
+
+
+def steps_fit(dag, steps, allowed):
+    """As :func:`mode_fits`, of what the steps (JSON text) of a schedule do: their record may have lost its mark."""
+    return '"MM"' not in steps or mode_fits(_core.State(dag, steps).math(), allowed)
 
 
 def tolerance(precision):

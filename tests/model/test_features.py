@@ -319,7 +319,8 @@ def test_rows_need_no_initial_values_that_are_literals():
     """The search does not even make them; a program that is checked for the limits of a GPU has them."""
     x, k = te.placeholder((64, 32), name="x"), te.reduce_axis((0, 32), name="k")
     y = te.compute((64,), lambda i: te.sum(x[i, k], axis=[k], init=x[i, 0]), name="y")
-    states = [(_core.State(_core.ComputeDAG([x, y]), "[]"), CPU)]  # where what is read counts as touched
+    index_of_largest = [x, topi.argmax(x, axis=1)]  # initial values of several sums at once are stored from variables
+    states = [(_core.State(_core.ComputeDAG(outs), "[]"), CPU) for outs in ([x, y], index_of_largest)]  # where what is read counts as touched
     for network in NETWORKS:
         states += [(s, CUDA if "cuda" in network else CPU) for _, _, s, _ in states_of(network)]
     compared = 0

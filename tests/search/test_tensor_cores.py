@@ -197,6 +197,26 @@ def test_records_carry_them_and_features_know_them():
     assert again.state.transform_steps == state.transform_steps
 
 
+def test_a_record_without_its_mark_is_no_way_to_tf32(tmp_path):
+    """Logs of before there were marks, and of tools that write the version of their own, do not loosen a strict task."""
+    tensors, log = dense(64, 64, 64, "float32"), tmp_path / "log.json"
+    loose, strict = (policy(tensors, math=math) for math in ("tf32", "strict"))
+    x = auto_scheduler.MeasureInput(loose.search_task, next(s for s in loose.sample_initial_population() if has_step(s)))
+    line = auto_scheduler.measure_record.dump_record_to_string(x, auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 1))
+    assert " math=tf32" in line
+    log.write_text(line.replace(" math=tf32", ""))
+    (record,) = auto_scheduler.RecordReader(str(log))
+    for p in (loose, strict):
+        if p is strict:
+            with pytest.raises(RuntimeError, match='multiplies float32 on tensor cores.* math is "strict"'):
+                p.search_task.apply_best(str(log))
+            with pytest.raises(ValueError, match='multiplies float32 on tensor cores.* math is "strict"'):
+                p.preload(*record)
+        else:
+            assert p.search_task.apply_best(str(log))
+            p.preload(*record)
+
+
 def test_a_round_shares_its_trials():
     """Both families are measured, whatever the estimate thinks of them, and not one tile in all its details."""
     x, w = te.placeholder((1, 28, 28, 128), "float16", name="X"), te.placeholder((3, 3, 128, 128), "float16", name="W")

@@ -6,8 +6,8 @@ import json
 import logging
 import warnings
 
-from .. import _core, check
-from ..numerics import math_mode, mode_fits
+from .. import check
+from ..numerics import math_mode, steps_fit
 from ..relay import extract, lowering, schedules
 from ..relay.default_schedule import steps_of
 from ..relay.expr import Call, post_order
@@ -292,8 +292,7 @@ class _Provider(schedules.Provider):
 def _allowed(dag, found, name):
     """A schedule, whoever gave it, unless it needs a math mode that this build does not allow: then none, and a warning."""
     steps = "" if found is None else steps_of(found)
-    allowed = math_mode(PassContext.current().config)
-    if '"MM"' not in steps or mode_fits(_core.State(dag, steps).math(), allowed):
+    if steps_fit(dag, steps, math_mode(PassContext.current().config)):
         return found
     logger.warning(
         "%s: the schedule that was found multiplies float32 on tensor cores, in TF32; this build does not allow that (PassContext's "

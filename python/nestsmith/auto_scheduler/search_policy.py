@@ -10,7 +10,7 @@ import time
 from nestsmith import _core, check
 from nestsmith.error import TVMValueError
 
-from ..numerics import MATH_MODES, mode_fits
+from ..numerics import MATH_MODES, mode_fits, steps_fit
 from ..states import core_state, handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel
@@ -90,7 +90,7 @@ class PreloadMeasuredStates(SearchCallback):
             else:
                 print(
                     f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}: "
-                    f"{held.records} records read, {held.why_not(names, kind)}"
+                    f"{held.records} records read, {held.why_not(names, kind) or f'{bad} of them did not replay'}"
                 )
 
 
@@ -325,7 +325,11 @@ class SketchPolicy(SearchPolicy):
         ]
 
     def preload(self, inp, res):
-        self._report(inp.state.steps() if isinstance(inp.state, RecordState) else handle_of(inp.state), res)
+        state = inp.state.steps() if isinstance(inp.state, RecordState) else handle_of(inp.state)
+        task = self.search_task
+        if not steps_fit(task.compute_dag, state if isinstance(state, str) else state.steps(), task.math):
+            raise ValueError(f'the record multiplies float32 on tensor cores, the task\'s math is "{task.math}"')
+        self._report(state, res)
 
     def _report(self, state, res):
         cost = seconds_of(res)

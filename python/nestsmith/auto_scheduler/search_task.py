@@ -12,7 +12,7 @@ import numpy as np
 from .. import _core, check, nd
 from ..compiling import compile_source
 from ..error import TVMValueError
-from ..numerics import MATH_MODES, math_mode
+from ..numerics import MATH_MODES, math_mode, steps_fit
 from ..relay.passes import PassContext
 from ..states import core_state
 from ..target import TUNABLE, Target
@@ -387,7 +387,14 @@ class SearchTask:
         for key in () if no_log(log_file) else (self.workload_key, *getattr(self, "alt_keys", ())):
             inp, _ = load_best_record(log_file, key, self.target, include_compatible, self.math)
             if inp is not None:
-                state = _core.State(self.compute_dag, core_state(inp.state).steps())
+                steps = core_state(inp.state).steps()
+                if not steps_fit(self.compute_dag, steps, self.math):
+                    raise RuntimeError(
+                        f"{log_file}: the best record of {self.workload_key} multiplies float32 on tensor cores, which a task whose "
+                        f'math is "{self.math}" does not do; it has lost its mark, or was measured before there were any: remove it, '
+                        'or make the task with math="tf32"'
+                    )
+                state = _core.State(self.compute_dag, steps)
                 return MeasureInput(self, self.compute_dag.wrap_state(state.infer_bounds()))
         held = Holdings.of_log(log_file)
         workloads = [decode_workload_key(k) for k in (self.workload_key, *getattr(self, "alt_keys", ()))]
