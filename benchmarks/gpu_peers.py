@@ -158,6 +158,7 @@ def one(name, args):
     return {
         "network": name,
         "precision": args.precision,
+        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "tasks": len(plain.tasks),
@@ -187,7 +188,7 @@ def table(rows):
             f"{times[s][1] * 1e3:.3f} ({times[s][0] * 1e3:.3f} to {times[s][2] * 1e3:.3f})" if s in times else "failed"
             for s in SIDES
         )
-        made = f"{r['tasks']} tasks, {r['trials']} trials, {r['seconds']:.0f} s"
+        made = f"{r['tasks']} tasks, {r['trials']} trials, {r['seconds']:.0f} s, {r.get('date', 'before')}"
         lines.append(f"| {r['network']} | {' | '.join(cells)} | {ratios[-1]:.2f} | {made} |")
     head = (
         f"| Network | {' | '.join(SIDES)} | faster than the best of them | tuning |\n"
