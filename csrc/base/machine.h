@@ -29,7 +29,7 @@ typedef struct {
   double clock, peak, dram, l2; /* Hz, float32 operations per second, bytes per second */
 } GpuMachine;
 enum { GPU_WARP = 32, GPU_SCHEDULERS = 4, GPU_REG_UNIT = 256, GPU_MAX_REGS = 255, GPU_MAX_THREADS = 1024 };
-enum { GPU_GRID_YZ = 65535 }; /* blocks of a launch along y and along z */
+enum { GPU_GRID_YZ = 65535, GPU_CLUSTER = 8 }; /* blocks of a launch along y and along z; of a cluster, on all GPUs with them */
 /* Shared bytes that a kernel may declare, and what one with more of them asks for at launch beyond its arrays. */
 enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
 /* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements

@@ -7,13 +7,12 @@
 #include <string.h>
 #include "interp/run.h"
 
-enum { MAX_CLUSTER = 8 };
 struct Cluster {
   int n, rank, waits; /* blocks; the one that runs, and how often it has waited */
   bool first, read;   /* it runs for the first time; somebody has read in it since */
   BufferId buf;       /* what is read */
   int64_t elems;
-  Val *kept[MAX_CLUSTER];
+  Val *kept[GPU_CLUSTER];
 };
 
 static bool find_read(IrCtx *c, const Stmt *s, void *arg) {
@@ -26,9 +25,9 @@ struct Cluster *cluster_begin(Run *r, const Stmt *kernel) {
   struct Cluster *x = arena_new_of(r->keep, struct Cluster);
   *x = (struct Cluster){.n = st_cluster(r->c, kernel)};
   st_visit(r->c, kernel, find_read, NULL, x);
-  if (x->n < 1 || x->n > MAX_CLUSTER || r->grid_dim[2] % x->n)
+  if (x->n < 1 || x->n > GPU_CLUSTER || r->grid_dim[2] % x->n)
     err_raise(r->err, NS_ERR_VALUE, "%lld blocks along z in clusters of %d; at most %d go together, and evenly",
-              (long long)r->grid_dim[2], x->n, MAX_CLUSTER);
+              (long long)r->grid_dim[2], x->n, GPU_CLUSTER);
   return x;
 }
 

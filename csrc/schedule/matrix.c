@@ -41,14 +41,10 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   return NULL;
 }
 
-enum {
-  MAX_CLUSTER = 8,
-  CLUSTERS_FROM = 90,
-  CLUSTERS_TO = 119
-}; /* blocks; of compute capabilities: data centres' GPUs */
+enum { CLUSTERS_FROM = 90, CLUSTERS_TO = 119 }; /* compute capabilities: data centres' GPUs */
 bool matrix_clustered(const MatrixTile *t, const Target *target) {
   int sm = target->gpu.sm;
-  return t->split > 1 && t->split <= MAX_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM && sm <= CLUSTERS_TO;
+  return t->split > 1 && t->split <= GPU_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM && sm <= CLUSTERS_TO;
 }
 
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {

@@ -330,8 +330,8 @@ Record *record_parse(Arena *a, const char *line) {
   return p.record;
 }
 
-/* Marks are words behind the version, a message at their end: "v0.6 stage=quick n=3 msg=...". */
-/* The value of the last mark of a name ("stage="), and its length; NULL: there is none. The message is the last of all. */
+/* The value of the last mark of a name ("stage="), and its length; NULL: there is none. Marks are words behind the version, a
+ * message at their end: "v0.6 stage=quick n=3 msg=...". */
 static const char *mark_of(const char *version, const char *name, size_t *len) {
   const char *end = strstr(version, " msg="), *p = version, *found = NULL;
   size_t n = strlen(name);
