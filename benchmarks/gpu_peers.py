@@ -206,7 +206,7 @@ def write(args):
     text, mean, least = table(rows)
     gpus, versions = " and ".join(sorted({r["gpu"] for r in rows})), " and ".join(sorted({r["torch"] for r in rows}))
     pathlib.Path(args.out).write_text(
-        "# Networks on a GPU, beside PyTorch and Inductor\n\n"
+        f"# Networks on a GPU in {args.precision}, beside PyTorch and Inductor\n\n"
         f"`python benchmarks/gpu_peers.py --trials {args.trials} --precision {args.precision}` on {gpus}; PyTorch {versions}, everything "
         f"replayed from CUDA graphs. Batch 1, {SAID[args.precision]}. Milliseconds: median (first to third quartile) of {REPEATS} repeats of "
         f"30 ms, sides in turn.\n\n"
