@@ -45,7 +45,7 @@ JOBS_OF_A_PROCESS = 50
 COMPILE_SECONDS, RUN_SECONDS = 90, 400  # of processor time; by the clock
 OPTIMISED = 12000  # characters of a program that PoCL optimises
 # what takes a compiler too long, or needs more than the device has, is no wrong answer
-LIMITS = "cannot run on this GPU", "longer than", "too large", "allowed are", "resources", "timed out"
+LIMITS = "cannot run on this GPU", "longer than", "too large", "allowed are", "resources", "timed out", "out of memory"
 PLAIN = "right, not optimised"
 GOOD = "right", PLAIN, "compiled"
 
@@ -76,7 +76,7 @@ class Ledger:
 
     def add(self, pair, at, key, outcome, seconds):
         with self._lock:
-            self.known[key] = outcome
+            self.known[key] = self.outcomes[pair.name, tuple(pair.shape)][at] = outcome
             if self.path:
                 with open(self.path, "a") as f:
                     entry = {"name": pair.name, "shape": pair.shape, "at": at, "key": key, "outcome": outcome, "s": round(seconds, 1)}
@@ -106,7 +106,7 @@ def programs_of(pair):
                 continue
             text = "".join(_core.program(s._core, tensors, engine_of(target), _core.BUILD_NAME))
         except Exception as err:  # noqa: BLE001 - what else a template raises is its fault
-            if isinstance(err, (RuntimeError, ValueError)) and any(w in str(err) for w in LIMITS):
+            if isinstance(err, (RuntimeError, ValueError, MemoryError)) and any(w in str(err) for w in LIMITS):
                 continue
             yield at, err, ""
         else:
@@ -132,7 +132,7 @@ def outcome_of(pair, at, made):
         return PLAIN if plain else "right"
     except Exception as err:  # noqa: BLE001 - the report says what it was
         text = f"{type(err).__name__}: {err}"[:400]
-        limit = isinstance(err, (RuntimeError, ValueError)) and any(w in str(err) for w in LIMITS)
+        limit = isinstance(err, (RuntimeError, ValueError, MemoryError)) and any(w in str(err) for w in LIMITS)
         return f"limit: {text}" if limit else f"WRONG: {text}"
 
 
@@ -188,7 +188,7 @@ class _Worker:
                         begun = time.monotonic()
                         continue
                     left.remove(at)
-                    if key not in right:
+                    if key not in right or at not in ledger.outcomes[pair.name, tuple(pair.shape)]:
                         ledger.add(pair, at, key, outcome, time.monotonic() - begun)
                     note(pair, at, outcome)
                 outcome = f"limit: it took longer than {RUN_SECONDS} s"
