@@ -79,6 +79,23 @@ def test_a_large_batch_is_cut_before_the_last_one_of_a_plan(batch, sizes):
     assert board.batches == sizes * 2 and len(set(board.seen)) == 2 * PLAN
 
 
+def test_batches_stay_large_while_nothing_works():
+    board = Board(lambda config: None)
+    tuned(0, board, trials=3 * PLAN)
+    assert board.batches == [8] * 12
+
+
+def test_batches_stay_large_after_a_log_of_several_plans(tmp_path):
+    log, board = tmp_path / "log.json", Board(smooth)
+    random.seed(0)
+    XGBTuner(layer11_task(), plan_size=PLAN, feature_type="knob").tune(
+        4 * PLAN, autotvm.measure_option(NoBuilder(n_parallel=8), Costs(smooth)), callbacks=[autotvm.callback.log_to_file(str(log))]
+    )
+    tuner = XGBTuner(layer11_task(), plan_size=PLAN, feature_type="knob")
+    tuner.tune(5 * PLAN, autotvm.measure_option(NoBuilder(n_parallel=8), board), resume_log=str(log))
+    assert board.batches == [8] * 4
+
+
 def test_a_plan_that_fails_is_told_and_loses_no_record(tmp_path):
     class Broken(Telling):
         def find_maximums(self, model, num, exclusive):

@@ -150,6 +150,41 @@ def test_only_records_of_the_other_mode(pair, tmp_path):
         strict.apply_best(str(path))
 
 
+def test_why_there_is_no_record_goes_by_the_mode_of_the_task(pair, tmp_path, capsys):
+    (strict, loose), states = pair
+    path = tmp_path / "log.json"
+    failed = MeasureResult([1e10], 4, "it failed", 1.0, 0)
+    path.write_text(measure_record.dump_record_to_string(MeasureInput(loose, states[1]), failed))
+    with pytest.raises(RuntimeError, match=r"only failed trials \(1\)"):
+        loose.apply_best(str(path))
+    path.write_text(record(loose, states[1], 1e-5))
+    with transform.PassContext(config=ALLOWED):
+        search_policy.PreloadMeasuredStates(str(path))(auto_scheduler.SketchPolicy(strict, "random", seed=1))
+        assert "only records for sm_90/tf32" in capsys.readouterr().out
+        with pytest.raises(RuntimeError, match="only records for sm_90/tf32"):
+            strict.apply_best(str(path))
+
+
+def test_records_of_a_mode_that_is_not_allowed_hide_no_compatible_ones(pair, log):
+    strict = pair[0][0]
+    lines = open(log).read().splitlines(keepends=True)
+    name, *sizes = measure_record.decode_workload_key(strict.workload_key)
+    smaller = json.dumps([name, *(1 if isinstance(n, int) else n for n in sizes[0])])
+    fields = json.loads(lines[0])
+    fields["i"][0][0] = smaller
+    with open(log, "w") as f:
+        f.write(json.dumps(fields) + "\n" + lines[1])
+    context = auto_scheduler.ApplyHistoryBest(log, include_compatible=True)
+
+    def asked():
+        found = context.query(strict.target, strict.workload_key, True, strict.compute_dag, "f")
+        return any(step[0] == "MM" for step in found.transform_steps), context.origin(strict.target, strict.workload_key)
+
+    assert asked() == (False, "similar task (other sizes)")
+    with transform.PassContext(config=ALLOWED):
+        assert asked() == (True, "log record (tf32)")
+
+
 def test_a_build_refuses_steps_that_need_what_it_does_not_allow(pair, tmp_path, caplog):
     """A record without the mark, or a schedule given by hand."""
     (strict, loose), states = pair

@@ -158,6 +158,15 @@ def test_fixed_inputs_by_name():
         task.tune(options)
 
 
+@pytest.mark.parametrize("data", [np.zeros((4, 4), "float32"), np.zeros(16, "int32"), np.zeros(8, "float32")])
+def test_fixed_inputs_have_the_shape_and_type_of_the_input(data):
+    task = auto_scheduler.SearchTask(
+        func=scaled, args=(16,), target="llvm", task_inputs={"scale": nd.array(data)}, task_inputs_overwrite=True
+    )
+    with pytest.raises(ValueError, match=rf"task_inputs for scale is {data.dtype} \({data.shape[0]}.*takes float32 \(16,\)"):
+        task.fixed_inputs()
+
+
 def test_fixed_inputs_by_a_function(monkeypatch):
     from nestsmith.auto_scheduler import search_task
 

@@ -176,15 +176,18 @@ class ApplyHistoryBest(DispatchContext):
         quick, cost = entry.rank
         return (entry.arch != architecture(target), entry.model != str(target.model), quick, cost * factor)
 
+    def _usable(self, kind, name, args):
+        """Entries of a workload in math modes that the PassContext allows."""
+        allowed = math_mode(PassContext.current().config)
+        return [e for e in self.best.get(kind, {}).get(name, {}).get(args, ()) if mode_fits(e.math, allowed)]
+
     def _look(self, target, kind, name, args):
         """The best entry for a workload, or None."""
-        by_args, wanted = self.best.get(kind, {}).get(name, {}), (name, args)
-        near = {args: by_args[args]} if args in by_args else by_args if self.include_compatible else {}
+        wanted, near = (name, args), {args: self._usable(kind, name, args)}
+        if not near[args] and self.include_compatible:
+            near = {a: self._usable(kind, name, a) for a in self.best.get(kind, {}).get(name, {})}
         factors = {recorded: calc_workload_dis_factor(wanted, (name, recorded)) for recorded in near}
-        allowed = math_mode(PassContext.current().config)
-        ranked = [
-            (self._rank(target, e, f), e) for a, f in factors.items() if f < math.inf for e in near[a] if mode_fits(e.math, allowed)
-        ]
+        ranked = [(self._rank(target, e, f), e) for a, f in factors.items() if f < math.inf for e in near[a]]
         return min(ranked, key=lambda r: r[0])[1] if ranked else None
 
     def _query_inside(self, target, workload_key, func_name=""):
@@ -221,9 +224,9 @@ class ApplyHistoryBest(DispatchContext):
         kind = target.kind.name
         if (kind, name, args) in self._user:
             return "given by hand"
-        if args in self.best.get(kind, {}).get(name, {}):
+        if self._usable(kind, name, args):
             entry = self._look(target, kind, name, args)
-            return "log record" + (f" ({entry.math})" if entry and entry.math != "strict" else "")
+            return "log record" + (f" ({entry.math})" if entry.math != "strict" else "")
         return "similar task (other sizes)" if self._asked.get(workload_key) == "exact" else ""
 
     def report(self):

@@ -96,14 +96,15 @@ class Holdings:
         counts = [n for w in workloads for n in self._of.get(w, {}).values()]
         return sum(map(sum, counts)), sum(failed for _, failed in counts)
 
-    def why_not(self, workloads, kind, arch=None):
+    def why_not(self, workloads, kind, arch=None, math=None):
         """Why there is no valid record for a task on a kind of target (and an architecture); "" if there is one.
 
-        `workloads` are the names of the task, as `decode_workload_key` gives them.
+        `workloads` are the names of the task, as `decode_workload_key` gives them. Without an architecture, records count that fit
+        the math mode `math`, by default that of the PassContext.
         """
         counts = [(where, n) for w in workloads for where, n in self._of.get(w, {}).items()]
         here = [(a, n) for (k, a), n in counts if k == kind]
-        allowed = math_mode(PassContext.current().config)
+        allowed = math or math_mode(PassContext.current().config)
         own = [n for a, n in here if (mode_fits(mode_of(a), allowed) if arch is None else a == arch)]
         if any(valid for valid, _ in own):
             return ""
@@ -114,7 +115,7 @@ class Holdings:
         others = sorted({k for (k, _), (valid, _) in counts if valid})
         return f"only records for {', '.join(others)}" if others else UNKNOWN
 
-    def reasons(self, tasks, kind, arch=None, because=""):
+    def reasons(self, tasks, kind, arch=None, because="", math=None):
         """Why tasks were not found, in one line; "" if all were.
 
         Parameters
@@ -127,17 +128,19 @@ class Holdings:
             The architecture, where records of others do not count.
         because : str, optional
             Why keys differ, where the caller knows.
+        math : str, optional
+            As in :meth:`why_not`.
 
         Returns
         -------
         str
         """
         missing = [workloads for workloads, found in tasks if not found]
-        reasons = Counter(self.why_not(w, kind, arch) or "their steps cannot be used" for w in missing)
+        reasons = Counter(self.why_not(w, kind, arch, math) or "their steps cannot be used" for w in missing)
         parts = []
         for reason, n in reasons.most_common():
             if reason == UNKNOWN:
-                unknown = [w for w in missing if self.why_not(w, kind, arch) == UNKNOWN]
+                unknown = [w for w in missing if self.why_not(w, kind, arch, math) == UNKNOWN]
                 reason = because or self._difference(unknown, tasks, kind)
             parts.append(reason if len(reasons) == 1 else f"{reason} (for {n})")
         return "; ".join(parts)

@@ -90,7 +90,7 @@ class PreloadMeasuredStates(SearchCallback):
             else:
                 print(
                     f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}: "
-                    f"{held.records} records read, {held.why_not(names, kind) or f'{bad} of them did not replay'}"
+                    f"{held.records} records read, {held.why_not(names, kind, math=task.math) or f'{bad} of them did not replay'}"
                 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from .. import _core, check, nd
 from ..compiling import compile_source
 from ..error import TVMValueError
-from ..numerics import MATH_MODES, math_mode, steps_fit
+from ..numerics import MATH_MODES, math_mode, steps_fit, stored
 from ..relay.passes import PassContext
 from ..states import core_state
 from ..target import TUNABLE, Target
@@ -231,7 +231,7 @@ class SearchTask:
 
     def fixed_inputs(self):
         """What candidates are measured with where that is the user's: per tensor of the DAG an array or None; None if there is
-        nothing. Raises ValueError for a name that no input has, a number of arrays or a shape that does not fit.
+        nothing. Raises ValueError for a name that no input has, a number of arrays, a shape or a type that does not fit.
         """
         tensors = self.compute_dag.tensors
         if self.given_inputs is not None:
@@ -243,7 +243,11 @@ class SearchTask:
         wrong = check.unmatched(by_name, [n for n in names if n])
         if wrong:
             raise ValueError(f"task_inputs of {self}: no input is called {wrong}; there are {', '.join(filter(None, names))}")
-        return [_host_array(by_name[n]) if n in by_name else None for n in names]
+        given = [_host_array(by_name[n]) if n in by_name else None for n in names]
+        for t, a in zip(tensors, given):
+            if a is not None:
+                _check_fit("task_inputs", t, a, f"{self} takes")
+        return given
 
     def _by_position(self, tensors):
         given, inputs = [_host_array(a) for a in self.given_inputs], [t for t in tensors if t.op.is_placeholder]
@@ -252,9 +256,7 @@ class SearchTask:
             raise ValueError(f"ref_input has {len(given)} arrays; {self.desc or self} has {len(inputs)} inputs and {len(tensors)} arguments")
         of = {t: a for t, a in zip(takers, given) if t.op.is_placeholder}
         for t, a in of.items():
-            shape = tuple(int(n) for n in t.shape)
-            if (a.shape, str(a.dtype)) != (shape, t.dtype):
-                raise ValueError(f"ref_input for {t.op.name} is {a.dtype} {a.shape}; the configuration at hand takes {t.dtype} {shape}")
+            _check_fit("ref_input", t, a, "the configuration at hand takes")
         return [of.get(t) for t in tensors]
 
     def engine_target(self):
@@ -402,7 +404,7 @@ class SearchTask:
         raise RuntimeError(
             f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
             f"{held.records} records read, {own} of this workload, {failed} of them failed; "
-            f"{held.reasons([(workloads, False)], self.target.kind.name)}"
+            f"{held.reasons([(workloads, False)], self.target.kind.name, math=self.math)}"
         )
 
     def __getstate__(self):
@@ -449,6 +451,13 @@ def _load_buffer(name):
 
 def _host_array(data):
     return np.ascontiguousarray(data.numpy() if hasattr(data, "numpy") else data)
+
+
+def _check_fit(argument, tensor, array, takes):
+    """ValueError unless an array of a user has the shape of a tensor, and the type of its values as they are stored."""
+    shape = tuple(int(n) for n in tensor.shape)
+    if (array.shape, array.dtype) != (shape, stored(tensor.dtype)):
+        raise ValueError(f"{argument} for {tensor.op.name} is {array.dtype} {array.shape}; {takes} {tensor.dtype} {shape}")
 
 
 def register_task_input_buffer(workload_key, input_name, input_data, overwrite=False, save_to_file=False):

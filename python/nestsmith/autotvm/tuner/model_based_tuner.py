@@ -113,7 +113,9 @@ class ModelBasedTuner(Tuner):
         """How many configurations a batch may have so that a plan's last one is its own: small, since the next plan is made
         without its results, and all of the plan, since who plans and who draws at random take turns."""
         left, last = self.plan_size * (self.train_ct + 1) - len(self.xs), max(1, self.plan_size // LAST)
-        return max(1, left - last if left > last else left)
+        if left <= 0:  # nothing has worked yet, or a log held several plans: every batch may be the last one
+            return self.plan_size
+        return left - last if left > last else left
 
     def ahead(self, inputs):
         due = len(self.xs) + len(inputs) >= self.plan_size * (self.train_ct + 1)
