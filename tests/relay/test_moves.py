@@ -178,6 +178,17 @@ def test_a_convolution_of_pixels_is_added_up_in_parts(target):
     np.testing.assert_array_equal(run(mod, {"x": value}, config, target), np.maximum(value @ w[0, 0], 0))
 
 
+@pytest.mark.parametrize("width", [5, 8])  # 8: as many as channels, so that a wrong order would have the right size
+def test_a_convolution_in_parts_gives_the_layout_that_it_is_asked_for(width):
+    x, w = relay.var("x", shape=(1, 3, width, 1152)), whole_numbers(1, 1, 1152, 8)
+    conv = nn.conv2d(
+        x, relay.const(w), channels=8, kernel_size=(1, 1), data_layout="NHWC", kernel_layout="HWIO", out_layout="NCHW"
+    )
+    value = whole_numbers(1, 3, width, 1152)
+    got = run(module(conv), {"x": value}, {"relay.parts_of_sums": True}, "llvm")
+    np.testing.assert_array_equal(got, (value @ w[0, 0]).transpose(0, 3, 1, 2))
+
+
 def test_parts_of_a_sum_have_one_length():
     a, b = (ns.te.placeholder(s, name="x") for s in ((4, 10), (10, 4)))
     with pytest.raises(ValueError, match="3 parts of a sum of 10"):

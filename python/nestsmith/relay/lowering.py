@@ -293,11 +293,12 @@ def _conv2d(a, x, c, target):
     strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
     dtype = c.checked_type.dtype
     if _is_pointwise(c):
-        shape, (ci, co) = c.checked_type.concrete_shape, weight.shape[2:]
+        ci, co = weight.shape[2:]
         parts = _parts_of_sum(c, ci)
         if parts > 1:
-            pixels = topi.reshape(data, (topi.util.prod(shape[:3]), ci))
-            return topi.reshape(topi.nn.matmul_in_parts(pixels, topi.reshape(weight, (ci, co)), parts), shape)
+            pixels = topi.reshape(data, (topi.util.prod(data.shape[:3]), ci))
+            product = topi.nn.matmul_in_parts(pixels, topi.reshape(weight, (ci, co)), parts)
+            return topi.reshape(product, (*data.shape[:3], co))
     tile = winograd_tile(c, target, PassContext.current().config) if target is not None else None
     if tile:  # only where the weight is not transformed ahead of time
         return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
