@@ -158,6 +158,9 @@ def test_scheduler_and_policies(tasks):
 def test_builders_and_runners():
     refuses(lambda: auto_scheduler.LocalRunner(repeat=-1), ValueError, "repeat is -1")
     refuses(lambda: auto_scheduler.LocalRPCMeasureContext(timeout=0), ValueError, "timeout is 0")
+    for rest in (-1, float("nan"), float("inf")):
+        refuses(lambda rest=rest: auto_scheduler.LocalRunner(cooldown_interval=rest), ValueError, f"cooldown_interval is {rest}", "finite")
+    refuses(lambda: auto_scheduler.LocalRunner(cooldown_interval="x"), TypeError, "cooldown_interval is 'x'")
     refuses(lambda: auto_scheduler.LocalBuilder(n_parallel=-2), ValueError, "n_parallel is -2")
     refuses(lambda: auto_scheduler.LocalBuilder(timeout="x"), TypeError, "timeout is 'x'")
 

@@ -68,6 +68,15 @@ def test_every_product_of_a_network_may_be_on_tensor_cores(precision):
     assert [[on_tensor_cores(s) for s in policy(t).generate_sketches()].count(True) for t in tasks] == [1] * len(tasks)
 
 
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_results_keep_their_type_in_tuples_of_tuples(precision):
+    x = relay.var("x", shape=(2, 8))
+    y = nn.dense(x, relay.const(np.ones((4, 8), "float32")))
+    mod = relay.module.IRModule.from_expr(relay.Function([x], relay.Tuple([y, relay.Tuple([relay.argmax(y, 1), relay.Tuple([x])])])))
+    before, after = (m["main"].body.checked_type for m in map(relay.transform.InferType(), (mod, build._in_precision(mod, {}, precision))))
+    assert str(after) == str(before)
+
+
 def test_float32_is_strict():
     for t in tasks_in("float32"):
         assert t.math == "strict" and not any(map(on_tensor_cores, policy(t).generate_sketches()))

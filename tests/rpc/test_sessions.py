@@ -290,6 +290,12 @@ def test_threads_take_turns_in_a_session(remote):
     assert found == [{i % 4} for i in range(200)]
 
 
+@pytest.mark.parametrize("seconds, error", [(-1, ValueError), (0, ValueError), (float("nan"), ValueError), ("1", TypeError)])
+def test_a_local_session_lasts_a_number_of_seconds(seconds, error):
+    with pytest.raises(error, match=f"timeout is '?{seconds}'?; it must be"):
+        rpc.LocalSession(timeout=seconds)
+
+
 def test_what_an_interrupted_request_would_get_is_not_the_answer_to_the_next():
     """Ctrl-C while the session's process has not answered yet, which is made sure of by stopping it."""
     session = rpc.LocalSession()

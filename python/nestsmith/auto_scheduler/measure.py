@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import logging
+import math
 import threading
 import time
 import weakref
@@ -469,9 +470,9 @@ class LocalRunner(ProgramRunner):
             ("min_repeat_ms", min_repeat_ms, 0),
             ("cooldown_interval", cooldown_interval, 0),
         ):
-            if value < least or (name == "timeout" and value <= 0):
+            if not least <= check.number(name, value) < math.inf or (name == "timeout" and value <= 0):
                 raise ValueError(
-                    f"{name} is {value}, must be {'positive' if name == 'timeout' else f'at least {least}'}"
+                    f"{name} is {value}, must be finite and {'positive' if name == 'timeout' else f'at least {least}'}"
                 )
         self.timeout, self.number, self.repeat, self.min_repeat_ms = (
             timeout,

@@ -152,13 +152,16 @@ def _in_precision(mod, params, precision):
     with PassContext(opt_level=3):
         typed = passes.InferType()(mod)
         mixed = passes.Sequential([passes.ToMixedPrecision(precision), passes.InferType()])(typed)
-    before, after = typed["main"].body.checked_type, mixed["main"]
-    if isinstance(before, TupleType):
-        parts = after.body.fields if isinstance(after.body, Tuple) else [TupleGetItem(after.body, i) for i in range(len(before.fields))]
-        body = Tuple([relay.cast(e, t.dtype) for e, t in zip(parts, before.fields)])
-    else:
-        body = relay.cast(after.body, before.dtype)
-    return IRModule.from_expr(Function(after.params, body))
+    after = mixed["main"]
+    return IRModule.from_expr(Function(after.params, _cast(after.body, typed["main"].body.checked_type)))
+
+
+def _cast(expr, to):
+    """An expression, or the fields of a tuple, in the element types of another type."""
+    if not isinstance(to, TupleType):
+        return relay.cast(expr, to.dtype)
+    parts = expr.fields if isinstance(expr, Tuple) else [TupleGetItem(expr, i) for i in range(len(to.fields))]
+    return Tuple([_cast(e, t) for e, t in zip(parts, to.fields)])
 
 
 # ---- layout ----

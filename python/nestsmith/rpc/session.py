@@ -451,9 +451,9 @@ class LocalSession(RPCSession):
     Parameters
     ----------
     timeout : float, optional
-        Seconds that the session may last.
+        Seconds that the session may last; more than 0.
     """
 
     def __init__(self, timeout=None):
-        link = _OwnRunner(timeout)
+        link = _OwnRunner(None if timeout is None else check.number("timeout", timeout, 0))
         super().__init__(link, link.runner.facts, "local")
