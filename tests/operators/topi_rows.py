@@ -291,6 +291,7 @@ for prefix in ("", "nn."):
         types=NUMBERS,
         outs=WIDER,
     )
+row("nn.matmul_in_parts", lambda x, y: nn.matmul_in_parts(x, y, 4), lambda x, y: x @ y, (6, 40), (40, 12), types=NUMBERS)
 row(
     "nn.dense",
     lambda x, y, b, out_dtype=None: nn.dense(x, y, b, out_dtype),

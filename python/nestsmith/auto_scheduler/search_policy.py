@@ -155,7 +155,7 @@ class SearchPolicy:
         self.verbose = verbose
 
     def preload(self, inp, res):
-        """A record of an earlier run."""
+        """A record of an earlier run. Raises ValueError if the task may not compute as the record does."""
 
     def propose(self, n):
         """Up to `n` states to measure next; an empty list when the space is used up."""

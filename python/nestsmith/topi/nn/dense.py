@@ -46,11 +46,11 @@ def matmul_in_parts(tensor_a, tensor_b, parts):
     _same_length(length, tensor_b.shape[0], "matmul")
     if length % parts:
         raise ValueError(f"matmul: {parts} parts of a sum of {length} have different lengths")
-    step = length // parts
+    step, acc = length // parts, sum_type(tensor_a.dtype)
     k = te.reduce_axis((0, step), "k")
     part = te.compute(
         (parts, m, n),
-        lambda p, i, j: te.sum(tensor_a(i, p * step + k) * tensor_b(p * step + k, j), axis=k),
+        lambda p, i, j: te.sum(tensor_a(i, p * step + k).astype(acc) * tensor_b(p * step + k, j).astype(acc), axis=k),
         name="T_matmul_part",
         tag="matmul",
     )
@@ -61,7 +61,7 @@ def matmul_in_parts(tensor_a, tensor_b, parts):
             total = total + part(p, i, j)
         return total
 
-    return te.compute((m, n), whole, name="T_matmul_NN", tag="broadcast")
+    return as_type(te.compute((m, n), whole, name="T_matmul_NN", tag="broadcast"), tensor_a.dtype)
 
 
 def dense(data, weight, bias=None, out_dtype=None, **_):
