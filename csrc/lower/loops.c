@@ -129,19 +129,22 @@ static const bool *overruns(Nest *n) {
   }
   return need;
 }
-static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_reduce) {
+/* need: of `overruns` */
+static Preds checks_where(Nest *n, const ExprId *val, const bool *need, bool region, bool skip_reduce) {
   Loops *l = n->l;
   const Stage *st = n->st;
   const Axis *ax = st->axes.at;
   IrCtx *c = l->c;
   Preds p = {0};
-  const bool *need = overruns(n);
   for (int a = 0; a < st->axes.len; a++) {
     if (!need[a] || !val[a] || (skip_reduce && n->mark[a] == 2)) continue;
     pred_lt(l, &p, ex_sub(c, val[a], ax[a].min), open_extent(n, val, &ax[a]));
   }
   if (region) edge_checks(n, val, &p);
   return p;
+}
+static Preds bound_checks(Nest *n, const ExprId *val, bool region, bool skip_reduce) {
+  return checks_where(n, val, overruns(n), region, skip_reduce);
 }
 static Stmt *guard(IrCtx *c, const Preds *p, Stmt *s) {
   for (int i = p->len - 1; i >= 0; i--) s = st_if(c, p->at[i], true, s, NULL);
@@ -302,9 +305,8 @@ static Stmt *emit_whole(Nest *n) {
   return guard(c, &p, store_all(n, n->val, 1, &v));
 }
 
-/* May the axes of a sum go on beyond their ends? */
-static bool may_sum_on(Nest *n, const RedBody *b) {
-  const bool *need = overruns(n);
+/* May the axes of a sum go on beyond their ends, those that do? */
+static bool may_sum_on(Nest *n, const bool *need, const RedBody *b) {
   for (int i = 0; i < b->red->n_axis; i++)
     if (need[n->st->n_root_data + i] && !low_zeros_add_nothing(n->l->c, b->op, b->red->src[0], &b->red->axis[i]))
       return false;
@@ -333,7 +335,8 @@ static Stmt *emit_plain(Nest *n) {
   if (b.cond) s = st_if(n->l->c, b.cond, false, s, NULL);
   bool whole = l->whole && b.k == 1 && !b.cond && !b.red->init &&
                low_reduces_whole(l->c, l->s, l->ar, &l->buf_of, l->body, n->sid, b.src[0], n->val);
-  Preds p = bound_checks(n, n->val, !whole, whole && may_sum_on(n, &b));
+  const bool *need = overruns(n);
+  Preds p = checks_where(n, n->val, need, !whole, whole && may_sum_on(n, need, &b));
   return guard(n->l->c, &p, store_predicate(n, s));
 }
 
