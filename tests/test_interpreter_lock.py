@@ -2,8 +2,9 @@
 
 Beside the call a thread counts. Whenever it has the lock it reads the processor time of the thread that calls: what that
 took between two readings is the most for which the other could not run. A busy machine keeps the counting thread off its
-core, too, but not in each of some repetitions, so the least counts, and where a call is long a part of it is let pass: the
-counting thread cannot be on a core all the time.
+core, too, but not in each of many repetitions, so the least counts, and where a call is long a part of it is let pass: the
+counting thread cannot be on a core all the time. Repetitions go on for seconds, not for a number of times: forty of a short
+call are over while another process still has the core.
 """
 
 import concurrent.futures
@@ -22,7 +23,7 @@ from nestsmith.contrib import graph_executor
 
 MOST = 1e-3  # seconds of processor time with the lock
 PART = 0.25
-TRIES = 40
+PATIENCE = 10.0  # seconds
 MIB = 1 << 20
 
 
@@ -50,8 +51,8 @@ class Beside:
 
     def held(self, call):
         """Does a call have the lock for long? Then for how many of its seconds of processor time at a stretch, else None."""
-        least, whole = float("inf"), 0.0
-        for _ in range(TRIES):
+        least, whole, until = float("inf"), 0.0, time.monotonic() + PATIENCE
+        while time.monotonic() < until:
             self._counted()
             self.longest, begin = 0.0, time.thread_time()
             out = call()
