@@ -32,6 +32,9 @@ _HEAD, _PAYLOAD = 4 << 20, 1 << 30  # as in runner.h
 _MARGIN = 2.0  # seconds that the runner has to end itself before it is ended
 _START = 60.0
 _ON_DEVICE = "/data/local/tmp/nestsmith-runner"
+_ON_HOST = '"/tmp/nestsmith-runner-$(id -u)"'
+# beside what runs, and not into a file or a link that another user has put there
+_PUT = f"p={_ON_HOST}; n=$p.$$; umask 077; set -C; cat > $n && chmod 700 $n && mv -f $n $p || {{ rm -f $n; exit 1; }}"
 _ERRORS = {"value": TVMValueError, "memory": MemoryError, "io": OSError, "runtime": TVMError, "timeout": SessionTimeout}
 
 
@@ -90,9 +93,12 @@ def command_of(device, options=()):
         _call([*adb, "shell", f"chmod 755 {_ON_DEVICE}"])
         return [*adb, "shell", "-T", f"TMPDIR=/data/local/tmp exec {remote}"]
     ssh = [*shlex.split(os.environ.get("NESTSMITH_SSH", "ssh")), "-o", "BatchMode=yes", where]
-    place = "/tmp/nestsmith-runner-$(id -u)"
-    _call([*ssh, f"cat > {place}.new && chmod 700 {place}.new && mv {place}.new {place}"], pathlib.Path(program).read_bytes())
-    return [*ssh, f"exec {shlex.join(['@', *options]).replace('@', place, 1) if options else place}"]
+
+    def there(script, *arguments):
+        return [*ssh, shlex.join(["sh", "-c", script, *arguments])]  # whatever shell the user has there
+
+    _call(there(_PUT), pathlib.Path(program).read_bytes())
+    return there(f'exec {_ON_HOST} "$@"', "sh", *options)
 
 
 class Runner:
