@@ -115,7 +115,8 @@ static bool enter_loop(Walker *w, const Stmt *s) {
   w->top_down = times(w->top_down, n);
   w->open[w->n_open++] = key;
   mapu_set(&w->record, key, w->loop.len);
-  LoopFact l = {.length = n, .nest = w->n_open, .top_down = w->top_down, .kind = s->u.loop.kind};
+  const char *name = ir_var_info(w->c, s->u.loop.var)->name;
+  LoopFact l = {.name = name, .length = n, .nest = w->n_open, .top_down = w->top_down, .kind = s->u.loop.kind};
   vec_push(w->a, &w->loop, l);
   return true;
 }

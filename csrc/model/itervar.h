@@ -10,6 +10,7 @@ typedef struct {
   int64_t stride, mod, count, reuse, thread_count, thread_reuse;
 } Touch;
 typedef struct {
+  const char *name;                          /* of its variable */
   int64_t length, nest, top_down, bottom_up; /* length -1: not constant */
   ForKind kind;
   int64_t add, mul, div; /* of floats, in its innermost statements */

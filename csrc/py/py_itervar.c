@@ -38,10 +38,10 @@ static PyObject *facts_list(const LoopFacts *l) {
   for (int i = 0; out && i < l->n; i++) {
     const LoopFact *x = &l->at[i];
     py_put(&out, i,
-           Py_BuildValue("{s:L,s:L,s:L,s:L,s:s,s:L,s:L,s:L,s:N}", "length", (long long)x->length, "nest",
-                         (long long)x->nest, "top_down", (long long)x->top_down, "bottom_up", (long long)x->bottom_up,
-                         "kind", FOR_NAME[x->kind], "add", (long long)x->add, "mul", (long long)x->mul, "div",
-                         (long long)x->div, "touch", touches(x)));
+           Py_BuildValue("{s:s,s:L,s:L,s:L,s:L,s:s,s:L,s:L,s:L,s:N}", "name", x->name, "length", (long long)x->length,
+                         "nest", (long long)x->nest, "top_down", (long long)x->top_down, "bottom_up",
+                         (long long)x->bottom_up, "kind", FOR_NAME[x->kind], "add", (long long)x->add, "mul",
+                         (long long)x->mul, "div", (long long)x->div, "touch", touches(x)));
   }
   return out;
 }
@@ -76,7 +76,8 @@ static PyObject *fn_vector(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw)
 
 static PyMethodDef FUNCTIONS[] = {
     {"loop_facts", PY_KEYWORDS(fn_facts),
-     "loop_facts(schedule, args, target): a dict per loop of the program: length, nest, top_down, bottom_up, kind, "
+     "loop_facts(schedule, args, target): a dict per loop of the program: name, length, nest, top_down, bottom_up, "
+     "kind, "
      "add, mul, div, and touch: name of an access -> (stride, mod, count, reuse, thread_count, thread_reuse)."},
     {"loop_vector", PY_KEYWORDS(fn_vector),
      "loop_vector(schedule, args, target, kind='itervar', samples=20): the same as float32 numbers; kind: \"itervar\" "

@@ -7,7 +7,7 @@ A ledger has a line per configuration. One that was right is not run again as lo
 it. The first configurations of all shapes come before the second ones. Without its device a target is compiled for only.
 
 Loops that a template unrolls make programs of up to a megabyte, on which a compiler's optimiser spends minutes and the program
-itself milliseconds: PoCL compiles long ones without it.
+itself milliseconds: PoCL compiles long ones without it, and without the wish that it unroll more.
 """
 
 import argparse
@@ -34,7 +34,8 @@ import template_cases as t
 
 import nestsmith as ns
 from nestsmith import _core
-from nestsmith.driver import engine_of
+from nestsmith.driver import compile_source, engine_of
+from nestsmith.runtime.module import OperatorModule
 from nestsmith.target import Target
 
 COUNT = 20  # configurations of a shape
@@ -115,13 +116,23 @@ def programs_of(pair):
         at += 1
 
 
+def _built(s, tensors, target, plain):
+    """The program, as `nestsmith.build` makes it; `plain`: not optimised."""
+    os.environ["POCL_EXTRA_BUILD_FLAGS"] = "-cl-opt-disable" if plain else ""
+    if not plain:
+        return ns.build(s, tensors, target)
+    engine, name = engine_of(target), "default_function"
+    source, manifest = _core.program(s._core, tensors, engine, name)
+    source = source.replace("#pragma unroll", "")
+    return OperatorModule(source, manifest, compile_source(target, source, name, True, None, engine)[0], target)
+
+
 def outcome_of(pair, at, made):
     """Builds, runs and compares. One of `GOOD`, "limit: ..." or "WRONG: ..."."""
     s, tensors, target, length = made
     plain = target.kind.name == "opencl" and length > OPTIMISED
-    os.environ["POCL_EXTRA_BUILD_FLAGS"] = "-cl-opt-disable" if plain else ""
     try:
-        module = ns.build(s, tensors, target)
+        module = _built(s, tensors, target, plain)
         if pair.compiled_only:
             return "compiled"
         arrays, want = _wanted(pair.name, pair.shape, at % 2 == 1)

@@ -224,3 +224,36 @@ def test_the_cache_of_features_is_emptied_when_it_is_full():
     for i in (0, 1, 2, 4, 5, 6):
         features.rows([i])
         assert len(features.cache.rows) <= 4
+
+
+# ---- for models of one's own ----
+
+
+def test_features_of_a_schedule_as_lists_and_as_numbers():
+    from nestsmith.autotvm import feature
+
+    schedule, tensors = matmul(128)
+    got = feature.get_itervar_feature(schedule, tensors)
+    assert [loop[0] for loop in got] == [["_itervar_", name] for name in TABLE]
+    for k, (loop, (attributes, *touches)) in enumerate(zip(got, TABLE.values())):
+        assert loop[1] == ["_attr_", *attributes, *(float(i == 9) for i in range(11))] and loop[2] == ["_arith_", k == 2, k == 2, 0]
+        assert loop[3:] == [[n, *t, 0, 0] for n, t in zip(("A_0", "B_0", "C_0", "C_1"), [*touches, touches[-1]])]
+    flat = feature.get_itervar_feature_flatten(schedule, tensors)
+    np.testing.assert_array_equal(flat, _core.loop_vector(schedule._core, tensors, "llvm"))
+    np.testing.assert_array_equal(feature.flatten_itervar_feature(feature.get_itervar_feature(schedule, tensors, take_log=True)), flat)
+    plain = feature.get_itervar_feature_flatten(schedule, tensors, take_log=False)
+    names = feature.get_flatten_name(got)
+    assert plain.shape == flat.shape == (len(names),) and plain[names.index("f0.y._attr_.length")] == 128
+    assert names[18:20] == ["f18.y.A_0.stride", "f19.y.A_0.mod"] and names[-1].endswith(".k.C_1.T_reuse")
+    assert feature.get_buffer_curve_sample_flatten(schedule, tensors).shape == (720,)
+
+
+def test_names_of_the_features_of_a_record():
+    from nestsmith.autotvm import feature
+
+    task = autotvm.task.create("tests/tiles", (16,), "llvm")
+    inp = autotvm.MeasureInput(task.target, task, task.config_space.get(1))
+    names = feature.get_flatten_name(autotvm.record.encode(inp, autotvm.MeasureResult((1.0,), 0, 1.0, 1.0)))
+    assert len(names) + 1 == len(row_of(task, inp.config, "itervar"))  # and the knob's value
+    with pytest.raises(ValueError, match="0.1"):
+        feature.get_flatten_name('{"v": 0.1}')

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fleet import manned
 
+import nestsmith as ns
 from nestsmith import autotvm, te
 from nestsmith.autotvm.measure import MeasureInput, create_measure_batch
 from nestsmith.error import RPCError
@@ -100,3 +101,12 @@ def test_without_a_device_a_task_does_not_begin(fleet, monkeypatch):
     runner = autotvm.RPCRunner("nobody", host="127.0.0.1", port=fleet.port)
     with pytest.raises(RPCError, match=rf"'nobody'.*{fleet.port}.*query_rpc_tracker"):
         runner.set_task(autotvm.task.create("remote_template_matmul", args=(32,), target=Target("llvm")))
+
+
+def test_whether_there_is_a_device(fleet):
+    """Of the target's kind, under the key; a script asks before it begins."""
+    from nestsmith.autotvm.measure.measure_methods import check_remote
+
+    where = {"host": "127.0.0.1", "port": fleet.port, "timeout": 0.1}
+    assert check_remote("llvm", "board", **where) and not check_remote("llvm", "nobody", **where)
+    assert check_remote("cuda", "board", **where) == ns.cuda(0).exist

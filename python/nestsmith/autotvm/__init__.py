@@ -5,6 +5,7 @@ import warnings as _warnings
 from . import (
     callback,
     env,
+    feature,
     log,
     measure,
     record,

@@ -1,7 +1,5 @@
 """Measuring of templates: who builds, who runs, and what comes out."""
 
-import importlib as _importlib
-
 from . import measure, measure_methods
 from .measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult
 from .measure_methods import (
@@ -14,8 +12,11 @@ from .measure_methods import (
     measure_option,
 )
 
+for _what in (Builder, Runner, create_measure_batch, measure_option):  # TVM's place for them
+    setattr(measure, _what.__name__, _what)
+
 
 def __getattr__(name):
-    if name in ("RPCRunner", "default_module_loader", "request_remote"):  # these need the extra `cluster`
-        return getattr(_importlib.import_module(".remote", __name__), name)
+    if name in measure_methods.REMOTE:
+        return getattr(measure_methods, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ A builder turns inputs into artifacts, a runner times artifacts. Users may write
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 import numbers
@@ -27,6 +28,13 @@ logger = logging.getLogger("autotvm")
 
 CHECKS = ("off", "best", "all")
 FORMATS = ("default", "ndk", "stackvm")
+REMOTE = ("RPCRunner", "check_remote", "default_module_loader", "request_remote")  # these need the extra `cluster`
+
+
+def __getattr__(name):
+    if name in REMOTE:
+        return getattr(importlib.import_module(".remote", __package__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Builder:

@@ -1,0 +1,3 @@
+"""TVM's place for `autotvm.callback`."""
+
+from ..callback import *  # noqa: F403
