@@ -100,6 +100,7 @@ void sb_putc(StrBuf *b, char c);
 void sb_puts(StrBuf *b, const char *s);
 void sb_write(StrBuf *b, const char *s, size_t n);
 void sb_printf(StrBuf *b, const char *fmt, ...) NS_PRINTF(2, 3);
+void sb_vprintf(StrBuf *b, const char *fmt, va_list ap) NS_PRINTF(2, 0);
 void sb_int(StrBuf *b, int64_t v); /* in decimals; many times faster than sb_printf */
 void sb_spaces(StrBuf *b, int n);
 void sb_json(StrBuf *b, const char *s); /* as a JSON string, with its quotes */

@@ -56,20 +56,25 @@ void sb_write(StrBuf *b, const char *s, size_t n) {
 
 void sb_puts(StrBuf *b, const char *s) { sb_write(b, s, strlen(s)); }
 
-void sb_printf(StrBuf *b, const char *fmt, ...) {
-  va_list ap, again;
-  va_start(ap, fmt);
+void sb_vprintf(StrBuf *b, const char *fmt, va_list ap) {
+  va_list again;
   va_copy(again, ap);
   sb_need(b, 64);
   size_t room = b->cap - b->len;
   int n = text_vprint(b->at + b->len, room, fmt, ap);
-  va_end(ap);
   if (n > 0 && (size_t)n >= room) {
     sb_need(b, (size_t)n);
     text_vprint(b->at + b->len, b->cap - b->len, fmt, again);
   }
   va_end(again);
   if (n > 0) b->len += (size_t)n;
+}
+
+void sb_printf(StrBuf *b, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  sb_vprintf(b, fmt, ap);
+  va_end(ap);
 }
 
 void sb_int(StrBuf *b, int64_t v) {

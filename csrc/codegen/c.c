@@ -23,9 +23,8 @@ static bool read_only(const Gen *g, BufferId b) {
 /* const T *restrict NAME = aligned FROM; */
 static void pointer(Gen *g, BufferId b, const char *from) {
   const char *ty = gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), *cv = read_only(g, b) ? "const " : "";
-  gen_line(g);
-  sb_printf(g->o, "%s%s *restrict %s = (%s%s *)__builtin_assume_aligned(%s, %d);\n", cv, ty, gen_buf(g, b), cv, ty,
-            from, PROGRAM_ALIGN);
+  gen_linef(g, "%s%s *restrict %s = (%s%s *)__builtin_assume_aligned(%s, %d);\n", cv, ty, gen_buf(g, b), cv, ty, from,
+            PROGRAM_ALIGN);
 }
 
 /* ---- parallel loops ---- */
@@ -102,10 +101,7 @@ static bool body_end(Gen *g, const Body *b) { /* whether a division by zero has 
   bool any = g->divides_by_any;
   g->o = b->to;
   g->divides_by_any = b->outer;
-  if (any) {
-    gen_line(g);
-    sb_puts(g->o, "int32_t ns_zero = 0;\n");
-  }
+  if (any) { gen_linef(g, "int32_t ns_zero = 0;\n"); }
   sb_write(g->o, b->text.at, b->text.len);
   return any;
 }
@@ -119,24 +115,20 @@ static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
   g->in_parallel++;
   env_struct(g, k, id);
   sb_printf(g->o, "static void %s_par%d(void *ns_env, int64_t ns_begin, int64_t ns_end) {\n", name, id);
-  gen_line(g);
-  sb_printf(g->o, "struct %s_env%d *env = (struct %s_env%d *)ns_env;\n", name, id, name, id);
+  gen_linef(g, "struct %s_env%d *env = (struct %s_env%d *)ns_env;\n", name, id, name, id);
   for (int i = 0; i < k->bufs.len; i++)
     pointer(g, k->bufs.at[i], arena_printf(g->a, "env->%s", gen_buf(g, k->bufs.at[i])));
   for (int i = 0; i < k->vars.len; i++) {
     const char *v = gen_var(g, k->vars.at[i]);
-    gen_line(g);
-    sb_printf(g->o, "const %s %s = env->%s;\n", gen_type(g, ir_var_info(g->c, k->vars.at[i])->type), v, v);
+    gen_linef(g, "const %s %s = env->%s;\n", gen_type(g, ir_var_info(g->c, k->vars.at[i])->type), v, v);
   }
   Body body;
   body_begin(g, &body);
-  gen_line(g);
-  sb_puts(g->o, "for (int64_t ns_i = ns_begin; ns_i < ns_end; ++ns_i) {\n");
+  gen_linef(g, "for (int64_t ns_i = ns_begin; ns_i < ns_end; ++ns_i) {\n");
   g->indent++;
   VarId v = s->u.loop.var;
   const char *ty = gen_type(g, ir_var_info(g->c, v)->type);
-  gen_line(g);
-  sb_printf(g->o, "const %s %s = (%s)ns_i + ", ty, gen_var(g, v), ty);
+  gen_linef(g, "const %s %s = (%s)ns_i + ", ty, gen_var(g, v), ty);
   gx(g, s->u.loop.min);
   sb_puts(g->o, ";\n");
   gen_stmt(g, s->u.loop.body);
@@ -163,28 +155,17 @@ void gen_c_parallel(Gen *g, const Stmt *s) {
   g->live_var.len = vars;
   g->live_buf.len = bufs;
   gen_line(g);
-  sb_printf(g->o, "{\n");
-  g->indent++;
-  gen_line(g);
-  sb_printf(g->o, "struct %s_env%d env%d = {", name, id, id);
+  gen_open(g);
+  gen_linef(g, "struct %s_env%d env%d = {", name, id, id);
   for (int i = 0; i < k.bufs.len; i++) sb_printf(g->o, "%s, ", gen_buf(g, k.bufs.at[i]));
   for (int i = 0; i < k.vars.len; i++) sb_printf(g->o, "%s, ", gen_var(g, k.vars.at[i]));
   sb_puts(g->o, "0};\n");
-  gen_line(g);
-  sb_puts(g->o, "const int64_t ns_n = ");
-  gx_top(g, s->u.loop.extent);
-  sb_puts(g->o, ";\n");
-  gen_line(g);
-  sb_puts(g->o, "int32_t rc = 0;\n");
-  gen_line(g);
-  sb_printf(g->o, "if (par && ns_n > 1) rc = par(pool, %s_par%d, &env%d, ns_n);\n", name, id, id);
-  gen_line(g);
-  sb_printf(g->o, "else %s_par%d(&env%d, 0, ns_n);\n", name, id, id);
-  gen_line(g);
-  sb_printf(g->o, "if (rc || env%d.failed) return rc ? rc : env%d.failed;\n", id, id);
-  g->indent--;
-  gen_line(g);
-  sb_puts(g->o, "}\n");
+  gen_const_line(g, "int64_t", "ns_n", s->u.loop.extent);
+  gen_linef(g, "int32_t rc = 0;\n");
+  gen_linef(g, "if (par && ns_n > 1) rc = par(pool, %s_par%d, &env%d, ns_n);\n", name, id, id);
+  gen_linef(g, "else %s_par%d(&env%d, 0, ns_n);\n", name, id, id);
+  gen_linef(g, "if (rc || env%d.failed) return rc ? rc : env%d.failed;\n", id, id);
+  gen_close(g, "\n");
 }
 
 /* ---- temporaries ---- */
@@ -222,8 +203,7 @@ void gen_c_kernel(Gen *g) {
             "void *pool) {\n",
             gen_entry(g->a, k->name));
   g->indent = 1;
-  gen_line(g);
-  sb_puts(g->o, "(void)args; (void)work; (void)par; (void)pool;\n");
+  gen_linef(g, "(void)args; (void)work; (void)par; (void)pool;\n");
   for (int i = 0; i < p->f.n_args; i++) {
     pointer(g, p->f.arg[i], arena_printf(g->a, "args[%d]", i));
     vec_push(g->a, &g->live_buf, p->f.arg[i]);

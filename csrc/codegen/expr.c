@@ -25,12 +25,25 @@ const char *gen_helper_head(const Gen *g) {
   return g->t->kind == TG_CUDA ? "static __device__ __forceinline__" : "static inline";
 }
 
-static void binary(Gen *g, ExprId e, const char *op) {
-  sb_putc(g->o, '(');
-  gx(g, ir_kid(g->c, e, 0));
-  sb_printf(g->o, " %s ", op);
-  gx(g, ir_kid(g->c, e, 1));
-  sb_putc(g->o, ')');
+void gen_form(Gen *g, ExprId e, const char *form, ...) {
+  va_list ap;
+  StrBuf text;
+  sb_init(&text, g->a);
+  va_start(ap, form);
+  sb_vprintf(&text, form, ap);
+  va_end(ap);
+  for (const char *p = sb_str(&text); *p; p++) {
+    if (*p != '$') {
+      sb_putc(g->o, *p);
+      continue;
+    }
+    char how = *++p >= 'a' ? *p++ : 0;
+    ExprId kid = ir_kid(g->c, e, *p - '0');
+    if (how == 'l')
+      gen_element(g, ir_node(g->c, kid)->sym, ir_kid(g->c, kid, 0));
+    else
+      (how == 't' ? gx_top : how == 'v' ? gen_vector : gx)(g, kid);
+  }
 }
 
 /* ---- integers have the values of their type ---- */
@@ -54,14 +67,6 @@ static void sum_or_product(Gen *g, ExprId e, const char *op, DType t, Plain plai
   sb_puts(g->o, *back ? "))" : ")");
 }
 
-static void call2(Gen *g, const char *name, ExprId e) {
-  sb_printf(g->o, "%s(", name);
-  gx_top(g, ir_kid(g->c, e, 0));
-  sb_puts(g->o, ", ");
-  gx_top(g, ir_kid(g->c, e, 1));
-  sb_putc(g->o, ')');
-}
-
 /* An operand of an unsigned division. */
 static void unsigned_operand(Gen *g, ExprId e, DType t) {
   int64_t v;
@@ -75,16 +80,12 @@ static void unsigned_operand(Gen *g, ExprId e, DType t) {
   gx(g, e);
 }
 
-/* a >> s, a & (2^s - 1) for a >= 0; false if b is no power of two */
-static bool shift_or_mask(Gen *g, ExprId a, ExprId b, bool divides) {
+/* a >> s, a & (2^s - 1) for a >= 0; false if the divisor is no power of two */
+static bool shift_or_mask(Gen *g, ExprId e, bool divides) {
   int64_t k;
-  if (!ex_const_int(g->c, b, &k) || k < 1 || (k & (k - 1))) return false;
-  sb_putc(g->o, '(');
-  gx(g, a);
-  if (divides)
-    sb_printf(g->o, " >> %d)", __builtin_ctzll((unsigned long long)k));
-  else
-    sb_printf(g->o, " & %lld)", (long long)k - 1);
+  if (!ex_const_int(g->c, ir_kid(g->c, e, 1), &k) || k < 1 || (k & (k - 1))) return false;
+  long long by = divides ? __builtin_ctzll((unsigned long long)k) : k - 1;
+  gen_form(g, e, "($0 %s %lld)", divides ? ">>" : "&", by);
   return true;
 }
 
@@ -117,68 +118,51 @@ static const char *any_division(Gen *g, ExprKind kind, DType t) {
 static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   ExprId a = ir_kid(g->c, e, 0), b = ir_kid(g->c, e, 1);
   bool divides = kind == IR_DIV || kind == IR_FDIV, is_floor = kind == IR_FDIV || kind == IR_FMOD;
+  const char *op = divides ? "/" : "%";
   bool plain = t.code == DT_INT && t.bits >= 32 && ar_bound(g->ar, a).lo >= 0 && ar_bound(g->ar, b).lo > 0;
   if (plain && g->t->kind == TG_CUDA) {
-    if (!shift_or_mask(g, a, b, divides)) binary(g, e, divides ? "/" : "%");
+    if (!shift_or_mask(g, e, divides)) gen_form(g, e, "($0 %s $1)", op);
   } else if (plain) {
     sb_printf(g->o, "((%s)(", gen_type(g, t));
     unsigned_operand(g, a, t);
-    sb_puts(g->o, divides ? " / " : " % ");
+    sb_printf(g->o, " %s ", op);
     unsigned_operand(g, b, t);
     sb_puts(g->o, "))");
   } else if ((is_floor && t.code == DT_INT) || can_trap(g, b, t)) {
-    sb_printf(g->o, "%s(", any_division(g, kind, t));
-    gx_top(g, a);
-    sb_puts(g->o, ", ");
-    gx_top(g, b);
-    sb_puts(g->o, g->t->kind == TG_CPU ? ", &ns_zero)" : ")");
-  } else if (t.bits < 32 && divides) { /* C divides ints */
-    sb_printf(g->o, "((%s)", gen_type(g, t));
-    binary(g, e, "/");
-    sb_putc(g->o, ')');
-  } else
-    binary(g, e, divides ? "/" : "%");
+    gen_form(g, e, "%s($t0, $t1%s)", any_division(g, kind, t), g->t->kind == TG_CPU ? ", &ns_zero" : "");
+  } else if (t.bits < 32 && divides) /* C divides ints */
+    gen_form(g, e, "((%s)($0 / $1))", gen_type(g, t));
+  else
+    gen_form(g, e, "($0 %s $1)", op);
 }
 
 static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   const char *sf = t.bits <= 32 && g->t->kind != TG_OPENCL ? "f" : "";
   g->math_used |= kind != IR_DIV;
   if (kind == IR_DIV)
-    binary(g, e, "/");
+    gen_form(g, e, "($0 / $1)");
   else if (kind == IR_MOD)
-    call2(g, arena_printf(g->a, "fmod%s", sf), e);
-  else if (kind == IR_FDIV) {
-    sb_printf(g->o, "floor%s(", sf);
-    binary(g, e, "/");
-    sb_putc(g->o, ')');
-  } else {
+    gen_form(g, e, "fmod%s($t0, $t1)", sf);
+  else if (kind == IR_FDIV)
+    gen_form(g, e, "floor%s(($0 / $1))", sf);
+  else {
     const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_floormod_%s", gen_suffix(g, t));
     gen_helper(g, name,
                arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", gen_helper_head(g), ty,
                             name, ty, ty, sf));
-    call2(g, name, e);
+    gen_form(g, e, "%s($t0, $t1)", name);
   }
 }
 
 static const char *small_float(Gen *g, DType t, bool store);
 
 static void cast(Gen *g, ExprId e, DType t) {
-  ExprId a = ir_kid(g->c, e, 0);
-  if (dtype_is_bool(t)) {
-    sb_putc(g->o, '(');
-    gx(g, a);
-    sb_puts(g->o, " != 0)");
-    return;
-  }
-  if (gen_is_small_float(t)) {
-    sb_printf(g->o, "%s(%s(", small_float(g, t, false), small_float(g, t, true));
-    gx_top(g, a);
-    sb_puts(g->o, "))");
-    return;
-  }
-  sb_printf(g->o, "((%s)", gen_type(g, t));
-  gx(g, a);
-  sb_putc(g->o, ')');
+  if (dtype_is_bool(t))
+    gen_form(g, e, "($0 != 0)");
+  else if (gen_is_small_float(t))
+    gen_form(g, e, "%s(%s($t0))", small_float(g, t, false), small_float(g, t, true));
+  else
+    gen_form(g, e, "((%s)$0)", gen_type(g, t));
 }
 
 static void ternary(Gen *g, ExprId e, Plain plain) {
@@ -222,11 +206,7 @@ void gx(Gen *g, ExprId e) {
   case IR_FMOD: (is_int(n.type) ? int_division : float_division)(g, e, (ExprKind)n.kind, n.type); return;
   case IR_MIN:
   case IR_MAX: gen_min_max(g, e, n.type); return;
-  case IR_NOT:
-    sb_puts(g->o, "(!");
-    gx(g, ir_kid(g->c, e, 0));
-    sb_putc(g->o, ')');
-    return;
+  case IR_NOT: gen_form(g, e, "(!$0)"); return;
   case IR_CAST: cast(g, e, n.type); return;
   case IR_SELECT: ternary(g, e, plain); return;
   case IR_CALL:
@@ -251,7 +231,7 @@ void gx(Gen *g, ExprId e) {
   default: break;
   }
   if (!OPS[n.kind]) err_raise(g->err, NS_ERR_INTERNAL, "expression kind %d cannot be printed as code", (int)n.kind);
-  binary(g, e, OPS[n.kind]);
+  gen_form(g, e, "($0 %s $1)", OPS[n.kind]);
 }
 
 /* Prints into a buffer of its own to see whether one pair of parentheses encloses everything. */
@@ -335,53 +315,27 @@ void gen_element(Gen *g, BufferId b, ExprId index) {
 
 /* Names of the two conversions of a 16-bit float type on this target. */
 static const char *small_float(Gen *g, DType t, bool store) {
-  bool bf = t.code == DT_BFLOAT, cuda = g->t->kind == TG_CUDA, cl = g->t->kind == TG_OPENCL;
-  const char *head = gen_helper_head(g), *u16 = gen_storage(g, t),
-             *u32 = cl     ? "uint"
-                    : cuda ? "unsigned int"
-                           : "uint32_t";
-  const char *name = arena_printf(g->a, "ns_%s_%s_float", bf ? "bf16" : "f16", store ? "from" : "to");
-  const char *text;
-  if (bf) {
-    const char *get = cl     ? "as_uint(x)"
-                      : cuda ? "__float_as_uint(x)"
-                             : "u.i",
-               *put = cl     ? "as_float((uint)x << 16)"
-                      : cuda ? "__uint_as_float((unsigned int)x << 16)"
-                             : "u.f";
-    const char *un = cl || cuda ? ""
-                     : store    ? "union { float f; uint32_t i; } u; u.f = x; "
-                                : "union { float f; uint32_t i; } u; u.i = (uint32_t)x << 16; ";
-    text = store ? arena_printf(g->a,
-                                "%s %s %s(float x) { %s%s i = %s; return (%s)(x != x ? 0x7fc0u : (i + 0x7fffu + ((i >> "
-                                "16) & 1u)) >> 16); }\n",
-                                head, u16, name, un, u32, get, u16)
-                 : arena_printf(g->a, "%s float %s(%s x) { %sreturn %s; }\n", head, name, u16, un, put);
-  } else if (cuda) {
-    text =
-        store ? arena_printf(
-                    g->a,
-                    "%s %s %s(float x) { %s r; asm(\"cvt.rn.f16.f32 %%0, %%1;\" : \"=h\"(r) : \"f\"(x)); return r; }\n",
-                    head, u16, name, u16)
-              : arena_printf(
-                    g->a,
-                    "%s float %s(%s x) { float r; asm(\"cvt.f32.f16 %%0, %%1;\" : \"=f\"(r) : \"h\"(x)); return r; }\n",
-                    head, name, u16);
-  } else if (cl) {
-    text = store ? arena_printf(g->a,
-                                "%s %s %s(float x) { ushort r; vstore_half(x, 0, (__private half *)&r); return r; }\n",
-                                head, u16, name)
-                 : arena_printf(g->a, "%s float %s(%s x) { return vload_half(0, (const __private half *)&x); }\n", head,
-                                name, u16);
-  } else {
-    /* clang knows _Float16 on x86 from release 15 on and only with the newest instructions, and stores __fp16 on all */
-    const char *half =
-        "\n#ifdef __clang__\n  union { __fp16 h; uint16_t i; } u;\n#else\n  union { _Float16 h; uint16_t "
-        "i; } u;\n#endif\n";
-    text = store ? arena_printf(g->a, "%s %s %s(float x) {%s  u.h = x; return u.i;\n}\n", head, u16, name, half)
-                 : arena_printf(g->a, "%s float %s(%s x) {%s  u.i = x; return (float)u.h;\n}\n", head, name, u16, half);
-  }
-  return gen_helper(g, name, text);
+#define BF16_OF_BITS "(x != x ? 0x7fc0u : (i + 0x7fffu + ((i >> 16) & 1u)) >> 16); "
+#define BITS_OF_HALF                                                                                                   \
+  "\n#ifdef __clang__\n  union { __fp16 h; uint16_t i; } u;\n#else\n  union { _Float16 h; uint16_t i; } u;\n#endif\n"
+  /* clang knows _Float16 on x86 from release 15 on and only with the newest instructions, and stores __fp16 on all */
+  static const char *const BODY[3][2][2] = {
+      [TG_CPU] = {{BITS_OF_HALF "  u.i = x; return (float)u.h;\n", BITS_OF_HALF "  u.h = x; return u.i;\n"},
+                  {" union { float f; uint32_t i; } u; u.i = (uint32_t)x << 16; return u.f; ",
+                   " union { float f; uint32_t i; } u; u.f = x; uint32_t i = u.i; return (uint16_t)" BF16_OF_BITS}},
+      [TG_CUDA] = {{" float r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(x)); return r; ",
+                    " unsigned short r; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return r; "},
+                   {" return __uint_as_float((unsigned int)x << 16); ",
+                    " unsigned int i = __float_as_uint(x); return (unsigned short)" BF16_OF_BITS}},
+      [TG_OPENCL] = {{" return vload_half(0, (const __private half *)&x); ",
+                      " ushort r; vstore_half(x, 0, (__private half *)&r); return r; "},
+                     {" return as_float((uint)x << 16); ", " uint i = as_uint(x); return (ushort)" BF16_OF_BITS}}};
+  bool bf = t.code == DT_BFLOAT;
+  const char *u16 = gen_storage(g, t),
+             *name = arena_printf(g->a, "ns_%s_%s_float", bf ? "bf16" : "f16", store ? "from" : "to");
+  return gen_helper(g, name,
+                    arena_printf(g->a, "%s %s %s(%s x) {%s}\n", gen_helper_head(g), store ? u16 : "float", name,
+                                 store ? "float" : u16, BODY[g->t->kind][bf][store]));
 }
 
 void gen_load(Gen *g, BufferId b, ExprId index) {

@@ -86,12 +86,14 @@ bool gen_warp(Gen *g, ExprId e, Intrin in);
 
 /* minmax.c */
 void gen_min_max(Gen *g, ExprId e, DType t);
-void gen_min_max_vector(Gen *g, ExprId e, const char *vector_type,
-                        void (*operand)(Gen *, ExprId)); /* operand prints a vector expression */
+void gen_min_max_vector(Gen *g, ExprId e, const char *vector_type);
 
 /* expr.c: scalars only */
 void gx(Gen *g, ExprId e);
 void gx_top(Gen *g, ExprId e);                      /* without outer parentheses */
+/* An operation as this text, in which $0 is its first operand, $t0 the same without outer parentheses, $l0 the element that
+ * a load there names, and $v0 a vector. */
+void gen_form(Gen *g, ExprId e, const char *form, ...) NS_PRINTF(3, 4);
 /* a sum without its constant terms, which are added to *k; 0: none */
 ExprId gen_strip_constants(Gen *g, ExprId e, int64_t *k);
 void gen_element(Gen *g, BufferId b, ExprId index); /* lvalue text b[index] */
@@ -106,12 +108,17 @@ void gen_vector_store(Gen *g, const Stmt *s);
 void gen_vector_let(Gen *g, const Stmt *s);
 /* gnuvec.c: C only; true if the statement was printed with GNU vectors */
 bool gen_gnu_store(Gen *g, const Stmt *s);
+void gen_vector(Gen *g, ExprId e);
 void gen_registers(Gen *g, BufferId b, const Stmt *body);      /* declares the pieces of b that body uses */
 const char *gen_piece(Gen *g, BufferId b, ExprId at);          /* name of the piece of b at a constant position */
 
 /* stmt.c */
 void gen_stmt(Gen *g, const Stmt *s);
 void gen_line(Gen *g);                 /* starts a line */
+void gen_linef(Gen *g, const char *form, ...) NS_PRINTF(2, 3); /* and prints so much of it */
+void gen_open(Gen *g);                                         /* "{" behind what the line says; what follows is inside */
+void gen_close(Gen *g, const char *after);                     /* "}" and that */
+void gen_const_line(Gen *g, const char *type, const char *name, ExprId value); /* const TYPE NAME = VALUE; */
 /* hoist.c */
 void gen_hoist(Gen *g, const Stmt *s); /* constants at kernel entry */
 int gen_share_indices(Gen *g, int n, Stmt *const *at); /* prints the stores that at begins with; returns how many */

@@ -23,43 +23,6 @@ static ExprId slice(Gen *g, ExprId e, int64_t start, int w) {
   return ex_raw(g->c, (ExprKind)n.kind, dtype_lanes(n.type, w), n.sym, n.n, kid);
 }
 
-static bool good_type(DType t) {
-  if (t.code == DT_FLOAT) return t.bits == 32 || t.bits == 64;
-  return t.code == DT_INT ? t.bits >= 8 && t.bits <= 64 : t.code == DT_UINT && (t.bits == 8 || t.bits == 16);
-}
-
-static bool printable(Gen *g, ExprId e) {
-  ExprNode n = *ir_node(g->c, e);
-  if (n.type.lanes == 1) return true;
-  if (!good_type(n.type)) return false;
-  switch ((ExprKind)n.kind) {
-  case IR_BCAST: return true;
-  case IR_LOAD: {
-    DType t = ir_buffer(g->c, n.sym)->type;
-    ExprKind k = ir_kind(g->c, ir_kid(g->c, e, 0));
-    return n.n == 1 && t.code == n.type.code && t.bits == n.type.bits && (k == IR_RAMP || k == IR_BCAST);
-  }
-  case IR_ADD:
-  case IR_SUB:
-  case IR_MUL:
-  case IR_MIN:
-  case IR_MAX: break;
-  case IR_DIV:
-    if (n.type.code != DT_FLOAT) return false;
-    break;
-  case IR_CAST: break;
-  case IR_SELECT:
-  case IR_CALL:
-    if (n.kind == IR_CALL && intrin_on_vectors((Intrin)n.sym, n.type)) break;
-    if ((n.kind == IR_CALL && n.sym != IN_IF_THEN_ELSE) || ir_type(g->c, ir_kid(g->c, e, 0)).lanes > 1) return false;
-    return printable(g, ir_kid(g->c, e, 1)) && printable(g, ir_kid(g->c, e, 2));
-  default: return false;
-  }
-  for (int i = 0; i < n.n; i++)
-    if (!printable(g, ir_kid(g->c, e, i))) return false;
-  return true;
-}
-
 /* Name of the vector type of w elements, declared on first use; aligned like an element so that any address is legal.
  */
 const char *gen_vector_type(Gen *g, DType t, int w) {
@@ -84,8 +47,6 @@ static void broadcast(Gen *g, DType t, ExprId value) {
   sb_putc(g->o, ')');
 }
 
-static void vx(Gen *g, ExprId e);
-
 static void load(Gen *g, ExprId e, ExprNode n) {
   ExprId index = ir_kid(g->c, e, 0);
   DType scalar = dtype_lanes(n.type, 1);
@@ -106,47 +67,35 @@ static void load(Gen *g, ExprId e, ExprNode n) {
 
 /* As for scalars (expr.c): sums of signed integers are formed unsigned. */
 static void arithmetic(Gen *g, ExprId e, const char *op, DType t) {
-  bool wraps = t.code == DT_INT && *op != '/';
-  const char *u = "";
-  if (wraps) u = arena_printf(g->a, "(%s)", gen_vector_type(g, (DType){DT_UINT, t.bits, t.lanes}, t.lanes));
-  if (wraps) sb_printf(g->o, "((%s)", gen_vector_type(g, t, t.lanes));
-  sb_printf(g->o, "(%s", u);
-  vx(g, ir_kid(g->c, e, 0));
-  sb_printf(g->o, " %s %s", op, u);
-  vx(g, ir_kid(g->c, e, 1));
-  sb_puts(g->o, wraps ? "))" : ")");
+  if (t.code != DT_INT || *op == '/') {
+    gen_form(g, e, "($v0 %s $v1)", op);
+    return;
+  }
+  const char *u = gen_vector_type(g, (DType){DT_UINT, t.bits, t.lanes}, t.lanes), *own = gen_vector_type(g, t, t.lanes);
+  gen_form(g, e, "((%s)((%s)$v0 %s (%s)$v1))", own, u, op, u);
 }
 
-static void vx(Gen *g, ExprId e) {
+void gen_vector(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   static const char *const OPS[IR_KIND_COUNT] = {[IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/"};
   switch ((ExprKind)n.kind) {
   case IR_BCAST: broadcast(g, n.type, ir_kid(g->c, e, 0)); return;
   case IR_LOAD: load(g, e, n); return;
   case IR_MIN:
-  case IR_MAX: gen_min_max_vector(g, e, gen_vector_type(g, n.type, n.type.lanes), vx); return;
+  case IR_MAX: gen_min_max_vector(g, e, gen_vector_type(g, n.type, n.type.lanes)); return;
   case IR_CAST:
-    sb_puts(g->o, "__builtin_convertvector(");
-    vx(g, ir_kid(g->c, e, 0));
-    sb_printf(g->o, ", %s)", gen_vector_type(g, n.type, n.type.lanes));
+    gen_form(g, e, "__builtin_convertvector($v0, ");
+    sb_printf(g->o, "%s)", gen_vector_type(g, n.type, n.type.lanes));
     return;
   case IR_SELECT:
   case IR_CALL: {
     if (n.kind == IR_CALL && intrin_on_vectors((Intrin)n.sym, n.type)) {
-      sb_printf(g->o, "%s(", gen_vector_function(g, (Intrin)n.sym, n.type));
-      vx(g, ir_kid(g->c, e, 0));
-      sb_putc(g->o, ')');
+      gen_form(g, e, "%s($v0)", gen_vector_function(g, (Intrin)n.sym, n.type));
       return;
     }
     /* to gcc the result of an operation and an element in memory are of different types */
     const char *type = gen_vector_type(g, n.type, n.type.lanes);
-    sb_putc(g->o, '(');
-    gx(g, ir_kid(g->c, e, 0));
-    sb_printf(g->o, " ? (%s)", type);
-    vx(g, ir_kid(g->c, e, 1));
-    sb_printf(g->o, " : (%s)", type);
-    vx(g, ir_kid(g->c, e, 2));
-    sb_putc(g->o, ')');
+    gen_form(g, e, "($0 ? (%s)$v1 : (%s)$v2)", type, type);
     return;
   }
   default: arithmetic(g, e, OPS[n.kind], n.type); return;
@@ -158,7 +107,7 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
   ExprId value = s->u.store.value, index = s->u.store.idx[0];
   DType t = ir_type(g->c, value), elem = ir_buffer(g->c, b)->type;
   if (ir_kind(g->c, index) != IR_RAMP || !ex_is_int(g->c, ir_kid(g->c, index, 1), 1) || elem.code != t.code ||
-      elem.bits != t.bits || !printable(g, value))
+      elem.bits != t.bits || !ex_on_vectors(g->c, value))
     return false;
   int w = PIECE_BYTES * 8 / t.bits;
   while (w > 1 && t.lanes % w) w /= 2;
@@ -169,7 +118,7 @@ bool gen_gnu_store(Gen *g, const Stmt *s) {
     gen_line(g);
     gen_vec_ptr(g, b, ir_kid(g->c, i, 0), gen_vector_type(g, t, w), false);
     sb_puts(g->o, " = ");
-    vx(g, v);
+    gen_vector(g, v);
     sb_puts(g->o, ";\n");
   }
   return true;
@@ -192,8 +141,7 @@ static void declare(Pieces *p, ExprId index) {
   const char *name = gen_fresh(g, arena_printf(g->a, "%s_%lld", ir_buffer(c, p->b)->name, (long long)at));
   mapu_set(&g->piece_name, key, g->names.len);
   vec_push(g->a, &g->names, name);
-  gen_line(g);
-  sb_printf(g->o, "%s %s;\n", ramp ? gen_vector_type(g, t, ir_type(c, index).lanes) : gen_storage(g, t), name);
+  gen_linef(g, "%s %s;\n", ramp ? gen_vector_type(g, t, ir_type(c, index).lanes) : gen_storage(g, t), name);
 }
 static void declare_load(IrCtx *c, ExprId e, void *arg) {
   Pieces *p = arg;

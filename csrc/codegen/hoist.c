@@ -63,10 +63,7 @@ void gen_hoist(Gen *g, const Stmt *s) {
   for (int i = 0; i < h.found.len; i++) {
     ExprId e = h.found.at[i];
     VarId v = ir_var_new(g->c, "fixed", ir_type(g->c, e), false);
-    gen_line(g);
-    sb_printf(g->o, "const %s %s = ", gen_type(g, ir_type(g->c, e)), gen_var(g, v));
-    gx_top(g, e);
-    sb_puts(g->o, ";\n");
+    gen_const_line(g, gen_type(g, ir_type(g->c, e)), gen_var(g, v), e);
     mapu_set(&g->hoisted, (uint64_t)e, v);
   }
 }
@@ -152,10 +149,7 @@ int gen_share_indices(Gen *g, int n, Stmt *const *at) {
     ExprId e = r.found.at[i];
     if (mapu_get(&r.count, (uint64_t)e, 0) < MIN_SHARED) continue;
     VarId v = ir_var_new(g->c, "at", ir_type(g->c, e), false);
-    gen_line(g);
-    sb_printf(g->o, "const %s %s = ", gen_type(g, ir_type(g->c, e)), gen_var(g, v));
-    gx_top(g, e);
-    sb_puts(g->o, ";\n");
+    gen_const_line(g, gen_type(g, ir_type(g->c, e)), gen_var(g, v), e);
     r.found.at[kept++] = e;
     mapu_set(&g->hoisted, (uint64_t)e, v);
   }

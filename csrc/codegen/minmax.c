@@ -26,20 +26,20 @@ typedef enum { TESTED, FIRST_KNOWN, UNTESTED } Form;
 static const char *const FORM_NAME[] = {"", "_c", "_n"};
 typedef struct {
   const char *word, *less; /* "max", ">" */
-  ExprId a, b;
   Form form;
   bool serial; /* Gen.serial */
+  bool turned; /* the second operand comes first */
 } Extreme;
 
 static Extreme operands(Gen *g, ExprId e) {
   bool min = ir_kind(g->c, e) == IR_MIN;
-  Extreme x = {min ? "min" : "max", min ? "<" : ">", ir_kid(g->c, e, 0), ir_kid(g->c, e, 1), TESTED, e == g->serial};
+  Extreme x = {min ? "min" : "max", min ? "<" : ">", TESTED, e == g->serial, false};
   if (g->p->f.target.fast_math == FAST_MATH_AGGRESSIVE)
     x.form = UNTESTED;
-  else if (is_number(g->c, x.a))
+  else if (is_number(g->c, ir_kid(g->c, e, 0)))
     x.form = FIRST_KNOWN;
-  else if (is_number(g->c, x.b))
-    x = (Extreme){x.word, x.less, x.b, x.a, FIRST_KNOWN, false};
+  else if (is_number(g->c, ir_kid(g->c, e, 1)))
+    x = (Extreme){x.word, x.less, FIRST_KNOWN, false, true};
   return x;
 }
 
@@ -76,11 +76,7 @@ static void float_scalar(Gen *g, ExprId e, DType t) {
   gen_helper(
       g, name,
       arena_printf(g->a, "%s %s %s(%s a, %s b) { %s }\n", gen_helper_head(g), ty, name, ty, ty, scalar_body(g, &x, t)));
-  sb_printf(g->o, "%s(", name);
-  gx_top(g, x.a);
-  sb_puts(g->o, ", ");
-  gx_top(g, x.b);
-  sb_putc(g->o, ')');
+  gen_form(g, e, x.turned ? "%s($t1, $t0)" : "%s($t0, $t1)", name);
 }
 
 static void int_scalar(Gen *g, ExprId e, DType t) {
@@ -93,12 +89,10 @@ static void int_scalar(Gen *g, ExprId e, DType t) {
                arena_printf(g->a, "static inline %s %s(%s a, %s b) { return a %s b ? a : b; }\n", ty, name, ty, ty,
                             min ? "<" : ">"));
   }
-  if (narrow) sb_printf(g->o, "((%s)", ty); /* overloads are ambiguous for narrow integers */
-  sb_printf(g->o, narrow ? "%s((int)(" : "%s(", name);
-  gx_top(g, ir_kid(g->c, e, 0));
-  sb_puts(g->o, narrow ? "), (int)(" : ", ");
-  gx_top(g, ir_kid(g->c, e, 1));
-  sb_puts(g->o, narrow ? ")))" : ")");
+  if (narrow) /* overloads are ambiguous for narrow integers */
+    gen_form(g, e, "((%s)%s((int)($t0), (int)($t1)))", ty, name);
+  else
+    gen_form(g, e, "%s($t0, $t1)", name);
 }
 
 void gen_min_max(Gen *g, ExprId e, DType t) {
@@ -140,7 +134,7 @@ void gen_choose(Gen *g) {
              "  ((__typeof__(yes))(((test) & (__typeof__(test))(yes)) | (~(test) & (__typeof__(test))(no))))\n");
 }
 
-void gen_min_max_vector(Gen *g, ExprId e, const char *vt, void (*operand)(Gen *, ExprId)) {
+void gen_min_max_vector(Gen *g, ExprId e, const char *vt) {
   DType t = ir_type(g->c, e);
   Extreme x = operands(g, e);
   bool is_float = t.code == DT_FLOAT;
@@ -154,9 +148,5 @@ void gen_min_max_vector(Gen *g, ExprId e, const char *vt, void (*operand)(Gen *,
                               ? arena_printf(g->a, "NS_CHOOSE((b != b) | (b %s a), b, a)", x.less)
                               : arena_printf(g->a, "NS_CHOOSE(a %s b, a, b)", x.less),
                           *x86 ? "#endif\n" : ""));
-  sb_printf(g->o, "%s(", name);
-  operand(g, x.a);
-  sb_puts(g->o, ", ");
-  operand(g, x.b);
-  sb_putc(g->o, ')');
+  gen_form(g, e, x.turned ? "%s($v1, $v0)" : "%s($v0, $v1)", name);
 }

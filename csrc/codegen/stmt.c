@@ -5,14 +5,27 @@
 
 void gen_line(Gen *g) { sb_spaces(g->o, 2 * g->indent); }
 
-static void open_block(Gen *g) {
+void gen_linef(Gen *g, const char *form, ...) {
+  va_list ap;
+  gen_line(g);
+  va_start(ap, form);
+  sb_vprintf(g->o, form, ap);
+  va_end(ap);
+}
+
+void gen_const_line(Gen *g, const char *type, const char *name, ExprId value) {
+  gen_linef(g, "const %s %s = ", type, name);
+  gx_top(g, value);
+  sb_puts(g->o, ";\n");
+}
+
+void gen_open(Gen *g) {
   sb_puts(g->o, "{\n");
   g->indent++;
 }
-static void close_block(Gen *g, const char *after) {
+void gen_close(Gen *g, const char *after) {
   g->indent--;
-  gen_line(g);
-  sb_printf(g->o, "}%s", after);
+  gen_linef(g, "}%s", after);
 }
 
 int64_t gen_const(Gen *g, ExprId e, const char *what) {
@@ -34,8 +47,7 @@ static void thread_loop(Gen *g, const Stmt *s) {
   VarId v = s->u.loop.var;
   ar_bind_range(g->ar, v, s->u.loop.min, s->u.loop.extent);
   const char *ty = gen_type(g, ir_var_info(g->c, v)->type);
-  gen_line(g);
-  sb_printf(g->o, "const %s %s = (%s)%s", ty, gen_var(g, v), ty, block ? g->t->block[dim] : g->t->thread[dim]);
+  gen_linef(g, "const %s %s = (%s)%s", ty, gen_var(g, v), ty, block ? g->t->block[dim] : g->t->thread[dim]);
   if (!ex_is_int(g->c, s->u.loop.min, 0)) {
     sb_puts(g->o, " + ");
     gx(g, s->u.loop.min);
@@ -51,11 +63,10 @@ static void thread_loop(Gen *g, const Stmt *s) {
   }
   if (stmt_has_sync(g, s->u.loop.body))
     err_raise(g->err, NS_ERR_INTERNAL, "kernel '%s' has a barrier inside a narrower thread loop", g->k->name);
-  gen_line(g);
-  sb_printf(g->o, "if (%s < %lld) ", gen_var(g, v), (long long)extent);
-  open_block(g);
+  gen_linef(g, "if (%s < %lld) ", gen_var(g, v), (long long)extent);
+  gen_open(g);
   gen_stmt(g, s->u.loop.body);
-  close_block(g, "\n");
+  gen_close(g, "\n");
 }
 
 static void loop_body(Gen *g, const Stmt *s) {
@@ -86,25 +97,18 @@ static void loop(Gen *g, const Stmt *s) {
        zero = ex_const_int(g->c, s->u.loop.min, &min) && min == 0;
   if (fixed && extent == 1) {
     gen_line(g);
-    open_block(g);
-    gen_line(g);
-    sb_printf(g->o, "const %s %s = ", ty, name);
-    gx_top(g, s->u.loop.min);
-    sb_puts(g->o, ";\n");
+    gen_open(g);
+    gen_const_line(g, ty, name, s->u.loop.min);
   } else {
     bool unroll = fixed && (kind == FOR_UNROLLED || kind == FOR_VTHREAD || s->u.loop.pragma_unroll ||
                             (kind == FOR_VECTOR && g->t->kind != TG_CPU));
     if (unroll) {
-      gen_line(g);
-      sb_puts(g->o, g->t->unroll);
+      gen_linef(g, "%s", g->t->unroll);
       if (g->t->kind == TG_CPU) sb_printf(g->o, "(%lld)", (long long)(extent > 65534 ? 65534 : extent));
       sb_putc(g->o, '\n');
-    } else if (kind == FOR_VECTOR) {
-      gen_line(g);
-      sb_puts(g->o, "NS_IVDEP\n");
-    }
-    gen_line(g);
-    sb_printf(g->o, "for (%s %s = ", ty, name);
+    } else if (kind == FOR_VECTOR)
+      gen_linef(g, "NS_IVDEP\n");
+    gen_linef(g, "for (%s %s = ", ty, name);
     gx_top(g, s->u.loop.min);
     sb_printf(g->o, "; %s < ", name);
     if (zero)
@@ -112,33 +116,32 @@ static void loop(Gen *g, const Stmt *s) {
     else
       gx(g, ex_add(g->c, s->u.loop.min, s->u.loop.extent));
     sb_printf(g->o, "; ++%s) ", name);
-    open_block(g);
+    gen_open(g);
   }
   VarId outer = g->inner;
   g->inner = v;
   loop_body(g, s);
   g->inner = outer;
-  close_block(g, "\n");
+  gen_close(g, "\n");
 }
 
 static void condition(Gen *g, const Stmt *s) {
-  gen_line(g);
-  sb_puts(g->o, "if (");
+  gen_linef(g, "if (");
   gx_top(g, s->u.cond.cond);
   sb_puts(g->o, ") ");
-  open_block(g);
+  gen_open(g);
   ar_push(g->ar, s->u.cond.cond);
   int32_t bufs = g->live_buf.len, vars = g->live_var.len;
   gen_stmt(g, s->u.cond.then);
   ar_pop(g->ar);
   if (s->u.cond.other) {
-    close_block(g, " else ");
-    open_block(g);
+    gen_close(g, " else ");
+    gen_open(g);
     gen_stmt(g, s->u.cond.other);
   }
   g->live_buf.len = bufs;
   g->live_var.len = vars;
-  close_block(g, "\n");
+  gen_close(g, "\n");
 }
 
 static void let(Gen *g, const Stmt *s) {
@@ -150,11 +153,8 @@ static void let(Gen *g, const Stmt *s) {
     return;
   }
   VarId v = s->u.let.var;
-  gen_line(g);
-  sb_printf(g->o, "const %s %s = ", gen_type(g, ir_type(g->c, s->u.let.value)), gen_var(g, v));
-  gx_top(g, s->u.let.value);
-  sb_puts(g->o, ";\n");
   DType t = ir_type(g->c, s->u.let.value);
+  gen_const_line(g, gen_type(g, t), gen_var(g, v), s->u.let.value);
   if (t.code == DT_INT) {
     Bound b = ar_bound(g->ar, s->u.let.value);
     if (b.lo > INT32_MIN && b.hi < INT32_MAX && b.hi >= b.lo)
@@ -179,24 +179,20 @@ static void alloc(Gen *g, const Stmt *s) {
   bool again = g->t->kind == TG_CPU && !work && mapu_get(&g->buf_name, (uint64_t)b, -1) >= 0;
   if (again) {
     gen_line(g);
-    open_block(g);
+    gen_open(g);
   }
   if (g->t->kind == TG_CPU)
     heap = gen_c_alloc(g, b, work);
   else if (info->scope == SC_LOCAL) {
-    gen_line(g);
     int64_t n = gen_const(g, info->size, "size of a local array");
-    sb_printf(g->o, "%s%s %s[%lld];\n", n >= 2 ? g->t->local_align : "", gen_storage(g, dtype_lanes(info->type, 1)),
+    gen_linef(g, "%s%s %s[%lld];\n", n >= 2 ? g->t->local_align : "", gen_storage(g, dtype_lanes(info->type, 1)),
               gen_buf(g, b), (long long)n);
   } else if (info->scope != SC_SHARED && !work)
     err_raise(g->err, NS_ERR_INTERNAL, "buffer '%s' of a kernel is neither shared, local nor a workspace", info->name);
   vec_push(g->a, &g->live_buf, b);
   gen_stmt(g, s->u.alloc.body);
-  if (heap) {
-    gen_line(g);
-    sb_printf(g->o, "free(%s);\n", heap);
-  }
-  if (again) close_block(g, "\n");
+  if (heap) gen_linef(g, "free(%s);\n", heap);
+  if (again) gen_close(g, "\n");
 }
 
 /* C = max(C, x), where C stays the same during the innermost loop. */

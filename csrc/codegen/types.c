@@ -10,31 +10,22 @@
 
 typedef struct {
   uint8_t code, bits;
-  const char *value[3], *storage[3], *vec[2];
-} TypeRow; /* by TargetKind; vec: CUDA, OpenCL stem */
+  const char *value[3], *vec[2], *storage[3];
+} TypeRow; /* by TargetKind; vec: stems of CUDA's and OpenCL's; storage: where it is not that of a value */
 static const TypeRow TYPES[] = {
-    {DT_UINT, 1, {"int", "bool", "int"}, {"uint8_t", "unsigned char", "uchar"}, {"uchar", "uchar"}},
-    {DT_INT, 8, {"int8_t", "signed char", "char"}, {"int8_t", "signed char", "char"}, {"char", "char"}},
-    {DT_INT, 16, {"int16_t", "short", "short"}, {"int16_t", "short", "short"}, {"short", "short"}},
-    {DT_INT, 32, {"int32_t", "int", "int"}, {"int32_t", "int", "int"}, {"int", "int"}},
-    {DT_INT, 64, {"int64_t", "long long", "long"}, {"int64_t", "long long", "long"}, {"longlong", "long"}},
-    {DT_UINT, 8, {"uint8_t", "unsigned char", "uchar"}, {"uint8_t", "unsigned char", "uchar"}, {"uchar", "uchar"}},
-    {DT_UINT,
-     16,
-     {"uint16_t", "unsigned short", "ushort"},
-     {"uint16_t", "unsigned short", "ushort"},
-     {"ushort", "ushort"}},
-    {DT_UINT, 32, {"uint32_t", "unsigned int", "uint"}, {"uint32_t", "unsigned int", "uint"}, {"uint", "uint"}},
-    {DT_UINT,
-     64,
-     {"uint64_t", "unsigned long long", "ulong"},
-     {"uint64_t", "unsigned long long", "ulong"},
-     {"ulonglong", "ulong"}},
-    {DT_FLOAT, 16, {"float", "float", "float"}, {"uint16_t", "unsigned short", "ushort"}, {"ushort", "ushort"}},
-    {DT_BFLOAT, 16, {"float", "float", "float"}, {"uint16_t", "unsigned short", "ushort"}, {"ushort", "ushort"}},
-    {DT_FLOAT, 32, {"float", "float", "float"}, {"float", "float", "float"}, {"float", "float"}},
-    {DT_FLOAT, 64, {"double", "double", "double"}, {"double", "double", "double"}, {"double", "double"}},
-};
+    {DT_UINT, 1, {"int", "bool", "int"}, {"uchar", "uchar"}, {"uint8_t", "unsigned char", "uchar"}},
+    {DT_INT, 8, {"int8_t", "signed char", "char"}, {"char", "char"}, {NULL}},
+    {DT_INT, 16, {"int16_t", "short", "short"}, {"short", "short"}, {NULL}},
+    {DT_INT, 32, {"int32_t", "int", "int"}, {"int", "int"}, {NULL}},
+    {DT_INT, 64, {"int64_t", "long long", "long"}, {"longlong", "long"}, {NULL}},
+    {DT_UINT, 8, {"uint8_t", "unsigned char", "uchar"}, {"uchar", "uchar"}, {NULL}},
+    {DT_UINT, 16, {"uint16_t", "unsigned short", "ushort"}, {"ushort", "ushort"}, {NULL}},
+    {DT_UINT, 32, {"uint32_t", "unsigned int", "uint"}, {"uint", "uint"}, {NULL}},
+    {DT_UINT, 64, {"uint64_t", "unsigned long long", "ulong"}, {"ulonglong", "ulong"}, {NULL}},
+    {DT_FLOAT, 16, {"float", "float", "float"}, {"ushort", "ushort"}, {"uint16_t", "unsigned short", "ushort"}},
+    {DT_BFLOAT, 16, {"float", "float", "float"}, {"ushort", "ushort"}, {"uint16_t", "unsigned short", "ushort"}},
+    {DT_FLOAT, 32, {"float", "float", "float"}, {"float", "float"}, {NULL}},
+    {DT_FLOAT, 64, {"double", "double", "double"}, {"double", "double"}, {NULL}}};
 
 static const TypeRow *row(Gen *g, DType t) {
   for (int i = 0; i < NS_COUNT(TYPES); i++)
@@ -48,7 +39,10 @@ static const TypeRow *row(Gen *g, DType t) {
 }
 
 const char *gen_type(Gen *g, DType t) { return row(g, t)->value[g->t->kind]; }
-const char *gen_storage(Gen *g, DType t) { return row(g, t)->storage[g->t->kind]; }
+const char *gen_storage(Gen *g, DType t) {
+  const char *own = row(g, t)->storage[g->t->kind];
+  return own ? own : gen_type(g, t);
+}
 bool gen_is_small_float(DType t) { return t.bits == 16 && (t.code == DT_FLOAT || t.code == DT_BFLOAT); }
 
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access) {
@@ -65,32 +59,20 @@ const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **a
 }
 
 void gen_int(Gen *g, DType t, int64_t v) {
-  TargetKind k = g->t->kind;
-  if (dtype_is_bool(t)) {
-    sb_puts(g->o, k == TG_CUDA ? (v ? "true" : "false") : (v ? "1" : "0"));
-    return;
-  }
-  if (t.bits == 64) {
-    const char *suffix = t.code == DT_UINT ? (k == TG_OPENCL ? "UL" : "ULL") : (k == TG_OPENCL ? "L" : "LL");
-    if (t.code == DT_INT && v == INT64_MIN)
-      sb_printf(g->o, "(-9223372036854775807%s - 1)", suffix);
-    else if (t.code == DT_UINT)
-      sb_printf(g->o, "((%s)%llu%s)", gen_type(g, t), (unsigned long long)v, suffix);
-    else
-      sb_printf(g->o, "((%s)%lld%s)", gen_type(g, t), (long long)v, suffix);
-    return;
-  }
-  if (t.code == DT_INT && t.bits == 32) {
-    if (v == INT32_MIN)
-      sb_puts(g->o, "(-2147483647 - 1)");
-    else
-      sb_printf(g->o, v < 0 ? "(%lld)" : "%lld", (long long)v);
-    return;
-  }
-  if (t.code == DT_UINT)
-    sb_printf(g->o, "((%s)%lluu)", gen_type(g, t), (unsigned long long)v);
+  bool u = t.code == DT_UINT, wide = t.bits == 64, cl = g->t->kind == TG_OPENCL;
+  const char *suffix = !wide ? (u ? "u" : "") : u ? (cl ? "UL" : "ULL") : cl ? "L" : "LL";
+  if (dtype_is_bool(t))
+    sb_puts(g->o, g->t->kind == TG_CUDA ? (v ? "true" : "false") : (v ? "1" : "0"));
+  else if (u)
+    sb_printf(g->o, "((%s)%llu%s)", gen_type(g, t), (unsigned long long)v, suffix);
+  else if (wide && v == INT64_MIN)
+    sb_printf(g->o, "(-9223372036854775807%s - 1)", suffix);
+  else if (t.bits == 32 && v == INT32_MIN)
+    sb_puts(g->o, "(-2147483647 - 1)");
+  else if (t.bits == 32)
+    sb_printf(g->o, v < 0 ? "(%lld)" : "%lld", (long long)v);
   else
-    sb_printf(g->o, "((%s)%lld)", gen_type(g, t), (long long)v);
+    sb_printf(g->o, "((%s)%lld%s)", gen_type(g, t), (long long)v, suffix);
 }
 
 /* The shortest of 6, 9 and 17 significant digits that reads back as the same number. */

@@ -82,8 +82,7 @@ static void materialise(Gen *g, ExprId e) {
     const char *vec = gen_vec_storage(g, t, n.type.lanes, 0, &access);
     if (!vec) return;
     const char *name = gen_fresh(g, arena_printf(g->a, "vec%d", g->n_tmp++));
-    gen_line(g);
-    sb_printf(g->o, "const %s %s = ", vec, name);
+    gen_linef(g, "const %s %s = ", vec, name);
     gen_vec_ptr(g, b, base, vec, true);
     sb_puts(g->o, ";\n");
     for (int i = 0; i < n.type.lanes; i++) {
@@ -103,42 +102,33 @@ static void materialise(Gen *g, ExprId e) {
 }
 
 static void assign_lanes(Gen *g, ExprId value, int lanes, const char **text) {
-  g->indent++;
   materialise(g, value);
   for (int i = 0; i < lanes; i++) {
-    gen_line(g);
-    sb_printf(g->o, "%s = ", text[i]);
+    gen_linef(g, "%s = ", text[i]);
     gx_top(g, gen_lane(g, value, ex_i32(g->c, i)));
     sb_puts(g->o, ";\n");
   }
-  g->indent--;
 }
 
 /* if_then_else(scalar condition, vector, vector): the lanes become variables that the two branches assign. */
 static void lazy_condition(Gen *g, ExprId e) {
   int lanes = lanes_of(g, e), id = g->n_tmp++;
   const char **text = arena_array(g->a, const char *, lanes);
-  gen_line(g);
-  sb_printf(g->o, "%s ", gen_type(g, dtype_lanes(ir_type(g->c, e), 1)));
+  gen_linef(g, "%s ", gen_type(g, dtype_lanes(ir_type(g->c, e), 1)));
   for (int i = 0; i < lanes; i++) {
     text[i] = gen_fresh(g, arena_printf(g->a, "vec%d_%d", id, i));
     sb_printf(g->o, "%s%s", i ? ", " : "", text[i]);
   }
   sb_puts(g->o, ";\n");
   int32_t outer = g->lanes.len; /* temporaries of a branch are not visible after it */
+  gen_line(g);
+  gen_form(g, e, "if ($t0) ");
   for (int side = 1; side <= 2; side++) {
-    gen_line(g);
-    if (side == 1) {
-      sb_puts(g->o, "if (");
-      gx_top(g, ir_kid(g->c, e, 0));
-      sb_puts(g->o, ") {\n");
-    } else
-      sb_puts(g->o, "} else {\n");
+    gen_open(g);
     assign_lanes(g, ir_kid(g->c, e, side), lanes, text);
     g->lanes.len = outer;
+    gen_close(g, side == 1 ? " else " : "\n");
   }
-  gen_line(g);
-  sb_puts(g->o, "}\n");
   remember(g, (uint64_t)e, ir_type(g->c, e), lanes, text);
 }
 
@@ -147,10 +137,8 @@ static void lane_loop(Gen *g, const Stmt *s, int lanes) {
   VarId l = ir_var_new(g->c, "lane", DT_I32, true);
   ar_bind_range(g->ar, l, ex_i32(g->c, 0), ex_i32(g->c, lanes));
   ExprId lane = ex_var(g->c, l);
-  gen_line(g);
-  sb_puts(g->o, "NS_IVDEP\n");
-  gen_line(g);
-  sb_printf(g->o, "for (int32_t %s = 0; %s < %d; ++%s) ", gen_var(g, l), gen_var(g, l), lanes, gen_var(g, l));
+  gen_linef(g, "NS_IVDEP\n");
+  gen_linef(g, "for (int32_t %s = 0; %s < %d; ++%s) ", gen_var(g, l), gen_var(g, l), lanes, gen_var(g, l));
   gen_element(g, s->u.store.buf, gen_lane(g, s->u.store.idx[0], lane));
   sb_puts(g->o, " = ");
   gen_to_storage(g, dtype_lanes(ir_buffer(g->c, s->u.store.buf)->type, 1), gen_lane(g, s->u.store.value, lane));
@@ -184,10 +172,7 @@ static void store_lanes(Gen *g, const Stmt *s, int lanes) {
     const char *name = gen_fresh(g, arena_printf(g->a, "val%d_%d", g->n_tmp, i));
     VarId v = ir_var_new(g->c, "lane", dtype_lanes(ir_type(g->c, value), 1), false);
     gen_var_as(g, v, name);
-    gen_line(g);
-    sb_printf(g->o, "const %s %s = ", gen_type(g, dtype_lanes(ir_type(g->c, value), 1)), name);
-    gx_top(g, lane[i]);
-    sb_puts(g->o, ";\n");
+    gen_const_line(g, gen_type(g, dtype_lanes(ir_type(g->c, value), 1)), name, lane[i]);
     lane[i] = ex_var(g->c, v);
   }
   g->n_tmp++;
@@ -211,14 +196,11 @@ void gen_vector_store(Gen *g, const Stmt *s) {
   }
   int32_t outer = g->lanes.len;
   gen_line(g);
-  sb_puts(g->o, "{\n");
-  g->indent++;
+  gen_open(g);
   materialise(g, s->u.store.value);
   materialise(g, s->u.store.idx[0]);
   store_lanes(g, s, lanes);
-  g->indent--;
-  gen_line(g);
-  sb_puts(g->o, "}\n");
+  gen_close(g, "\n");
   g->lanes.len = outer;
 }
 
@@ -237,8 +219,7 @@ void gen_vector_let(Gen *g, const Stmt *s) {
                                                 .align = 64,
                                                 .lanes = 1});
     ExprId idx = ex_ramp(g->c, ex_i32(g->c, 0), ex_i32(g->c, 1), t.lanes);
-    gen_line(g);
-    sb_printf(g->o, "%s %s[%d] __attribute__((aligned(64)));\n", gen_storage(g, scalar), gen_buf(g, b), t.lanes);
+    gen_linef(g, "%s %s[%d] __attribute__((aligned(64)));\n", gen_storage(g, scalar), gen_buf(g, b), t.lanes);
     vec_push(g->a, &g->live_buf, b);
     Stmt *st = st_store(g->c, b, 1, &idx, s->u.let.value);
     gen_vector_store(g, st);
@@ -249,10 +230,7 @@ void gen_vector_let(Gen *g, const Stmt *s) {
   materialise(g, s->u.let.value);
   for (int i = 0; i < t.lanes; i++) {
     text[i] = gen_fresh(g, arena_printf(g->a, "%s_%d", base, i));
-    gen_line(g);
-    sb_printf(g->o, "const %s %s = ", gen_type(g, scalar), text[i]);
-    gx_top(g, gen_lane(g, s->u.let.value, ex_i32(g->c, i)));
-    sb_puts(g->o, ";\n");
+    gen_const_line(g, gen_type(g, scalar), text[i], gen_lane(g, s->u.let.value, ex_i32(g->c, i)));
   }
   remember(g, (uint64_t)s->u.let.var << 32, t, t.lanes, text);
 }

@@ -90,73 +90,39 @@ static const char *cluster_helper(Gen *g) {
           gen_helper_head(g)));
 }
 
-static void address(Gen *g, ExprId load) {
-  sb_putc(g->o, '&');
-  gen_element(g, ir_node(g->c, load)->sym, ir_kid(g->c, load, 0));
-}
-
-static void copy_async(Gen *g, ExprId e) {
-  ExprId to = ir_kid(g->c, e, 1);
-  int64_t n = gen_const(g, ir_kid(g->c, e, 0), "length of a copy");
-  sb_printf(g->o, "%s(", copy_helper(g, n * dtype_bytes(ir_buffer(g->c, ir_node(g->c, to)->sym)->type)));
-  address(g, to);
-  sb_puts(g->o, ", ");
-  address(g, ir_kid(g->c, e, 2));
-  sb_puts(g->o, ", ");
-  gx_top(g, ir_kid(g->c, e, 3));
-  sb_putc(g->o, ')');
-}
-
-static void fragment(Gen *g, ExprId e) {
-  int64_t n = gen_const(g, ir_kid(g->c, e, 0), "number of matrices"),
-          turned = gen_const(g, ir_kid(g->c, e, 1), "transposition");
-  sb_printf(g->o, "%s(", fragment_helper(g, n, turned != 0));
-  address(g, ir_kid(g->c, e, 2));
-  sb_puts(g->o, ", ");
-  address(g, ir_kid(g->c, e, 3));
-  sb_putc(g->o, ')');
-}
-
-static void cluster_read(Gen *g, ExprId e) {
-  sb_printf(g->o, "%s(", cluster_helper(g));
-  address(g, ir_kid(g->c, e, 0));
-  sb_puts(g->o, ", ");
-  address(g, ir_kid(g->c, e, 1));
-  sb_puts(g->o, ", ");
-  gx_top(g, ir_kid(g->c, e, 2));
-  sb_putc(g->o, ')');
-}
-
-static void mma(Gen *g, ExprId e) {
-  MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
-  sb_printf(g->o, "%s(", type == MMA_TF32X3 ? mma3_helper(g) : mma_helper(g, type));
-  for (int i = 1; i < 4; i++) {
-    if (i > 1) sb_puts(g->o, ", ");
-    address(g, ir_kid(g->c, e, i));
-  }
-  sb_putc(g->o, ')');
-}
-
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
   if (in < IN_COPY_ASYNC || in > IN_CLUSTER_READ) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
   switch (in) {
-  case IN_COPY_ASYNC: copy_async(g, e); break;
+  case IN_COPY_ASYNC: {
+    int64_t n = gen_const(g, ir_kid(g->c, e, 0), "length of a copy");
+    DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 1))->sym)->type;
+    gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, n * dtype_bytes(t)));
+    break;
+  }
   case IN_COPY_COMMIT: sb_puts(g->o, "asm volatile(\"cp.async.commit_group;\" ::: \"memory\")"); break;
   case IN_COPY_WAIT:
     sb_printf(g->o, "asm volatile(\"cp.async.wait_group %lld;\" ::: \"memory\")",
               (long long)gen_const(g, ir_kid(g->c, e, 0), "number of groups"));
     break;
-  case IN_FRAGMENT: fragment(g, e); break;
+  case IN_FRAGMENT: {
+    int64_t n = gen_const(g, ir_kid(g->c, e, 0), "number of matrices"),
+            turned = gen_const(g, ir_kid(g->c, e, 1), "transposition");
+    gen_form(g, e, "%s(&$l2, &$l3)", fragment_helper(g, n, turned != 0));
+    break;
+  }
   case IN_CLUSTER_SYNC:
     sb_puts(g->o,
             "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "
             "\"memory\")");
     break;
-  case IN_CLUSTER_READ: cluster_read(g, e); break;
-  default: mma(g, e); break;
+  case IN_CLUSTER_READ: gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g)); break;
+  default: {
+    MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
+    gen_form(g, e, "%s(&$l1, &$l2, &$l3)", type == MMA_TF32X3 ? mma3_helper(g) : mma_helper(g, type));
+  }
   }
   return true;
 }

@@ -68,8 +68,34 @@ static const IntrinInfo TABLE[IN_COUNT] = {
 
 const IntrinInfo *intrin_info(Intrin in) { return &TABLE[in]; }
 
+/* ---- vectors of the C target ---- */
 bool intrin_on_vectors(Intrin in, DType t) {
   return (in == IN_EXP || in == IN_ERF || in == IN_TANH) && t.code == DT_FLOAT && t.bits == 32;
+}
+
+bool dtype_on_vectors(DType t) { return (t.code == DT_FLOAT || t.code == DT_INT) && (t.bits == 32 || t.bits == 64); }
+
+static bool element(IrCtx *c, ExprNode n, ExprId e) {
+  ExprKind k = ir_kind(c, ir_kid(c, e, 0));
+  return ir_buffer(c, n.sym)->type.bits == n.type.bits && n.n == 1 && (k == IR_RAMP || k == IR_BCAST);
+}
+
+bool ex_on_vectors(IrCtx *c, ExprId e) {
+  ExprNode n = *ir_node(c, e);
+  if (n.type.lanes == 1) return true;
+  bool narrow = (n.type.code == DT_INT || n.type.code == DT_UINT) && (n.type.bits == 8 || n.type.bits == 16);
+  if (n.kind == IR_BCAST || n.kind == IR_LOAD)
+    return (dtype_on_vectors(n.type) || narrow) && (n.kind == IR_BCAST || element(c, n, e));
+  bool call = n.kind == IR_CALL && intrin_on_vectors((Intrin)n.sym, n.type), cast = n.kind == IR_CAST,
+       arith = n.kind == IR_ADD || n.kind == IR_SUB || n.kind == IR_MUL || n.kind == IR_MIN || n.kind == IR_MAX ||
+               (n.kind == IR_DIV && n.type.code == DT_FLOAT),
+       choice = n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE);
+  DType first = n.n ? ir_type(c, ir_kid(c, e, 0)) : n.type;
+  if (choice && first.lanes > 1) return false;
+  if (cast && (first.code == DT_BFLOAT || (first.code == DT_FLOAT && n.type.code != DT_FLOAT))) return false;
+  bool ok = dtype_on_vectors(n.type) && (call || cast || arith || choice);
+  for (int i = 0; ok && i < n.n; i++) ok = ex_on_vectors(c, ir_kid(c, e, i));
+  return ok;
 }
 
 Intrin intrin_find(const char *name) {

@@ -83,7 +83,10 @@ typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3 } MmaType;
 typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;
 typedef struct { const char *name; int arity; Effect effect; } IntrinInfo;
 const IntrinInfo *intrin_info(Intrin in);
-bool intrin_on_vectors(Intrin in, DType t); /* has C code on vectors of type t (codegen/vecmath.c) */
+/* What GNU C's vectors can compute, in the C target's programs: with elements of type t; a call (codegen/vecmath.c); e, of
+ * which scalar parts may be anything. */
+bool dtype_on_vectors(DType t);
+bool intrin_on_vectors(Intrin in, DType t);
 Intrin intrin_find(const char *name); /* "exp" or "tir.exp"; IN_NONE if unknown */
 
 /* ---- context ---- */
@@ -176,6 +179,7 @@ ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids);
 ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids); /* hash-consed, nothing else */
 bool ex_const_int(const IrCtx *c, ExprId e, int64_t *v); /* also through BCAST */
 bool ex_is_int(const IrCtx *c, ExprId e, int64_t v);
+bool ex_on_vectors(IrCtx *c, ExprId e);
 ExprId dtype_min_value(IrCtx *c, DType t);
 ExprId dtype_max_value(IrCtx *c, DType t);
 /* The neutral element of minima (min) or maxima. Texts show the extreme finite value, as the reference has it; floats compute

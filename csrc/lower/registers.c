@@ -32,44 +32,6 @@ typedef struct {
 } Piece;
 
 /* ---- questions ---- */
-static bool wide_type(DType t) { return (t.code == DT_FLOAT || t.code == DT_INT) && (t.bits == 32 || t.bits == 64); }
-
-/* Can a vector expression be printed with GNU C vectors? Scalars always can. */
-static bool has_vector_code(IrCtx *c, ExprId e) {
-  ExprNode n = *ir_node(c, e);
-  if (n.type.lanes == 1) return true;
-  bool narrow = (n.type.code == DT_INT || n.type.code == DT_UINT) && (n.type.bits == 8 || n.type.bits == 16);
-  switch ((ExprKind)n.kind) {
-  case IR_BCAST: return wide_type(n.type) || narrow;
-  case IR_LOAD: return (wide_type(n.type) || narrow) && ir_buffer(c, n.sym)->type.bits == n.type.bits;
-  case IR_DIV:
-    if (n.type.code != DT_FLOAT) return false;
-    break;
-  case IR_ADD:
-  case IR_SUB:
-  case IR_MUL:
-  case IR_MIN:
-  case IR_MAX: break;
-  case IR_CAST:
-    if (ir_type(c, ir_kid(c, e, 0)).code == DT_BFLOAT ||
-        (ir_type(c, ir_kid(c, e, 0)).code == DT_FLOAT && n.type.code != DT_FLOAT))
-      return false;
-    break;
-  case IR_SELECT:
-    if (ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
-    return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
-  case IR_CALL:
-    if (intrin_on_vectors((Intrin)n.sym, n.type)) break;
-    if (n.sym != IN_IF_THEN_ELSE || ir_type(c, ir_kid(c, e, 0)).lanes > 1) return false;
-    return wide_type(n.type) && has_vector_code(c, ir_kid(c, e, 1)) && has_vector_code(c, ir_kid(c, e, 2));
-  default: return false;
-  }
-  if (!wide_type(n.type)) return false;
-  for (int i = 0; i < n.n; i++)
-    if (!has_vector_code(c, ir_kid(c, e, i))) return false;
-  return true;
-}
-
 typedef struct {
   BufferId buf;
   ExprId idx;
@@ -110,7 +72,7 @@ static Stmt *widen(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, boo
   idx = low_widen_index(&w, idx);
   if (w.fail || ir_kind(c, idx) != IR_RAMP || !ex_is_int(c, ir_kid(c, idx, 1), 1)) return NULL;
   value = low_widen_value(&w, value);
-  if (w.fail || (strict && w.gathers) || !has_vector_code(c, value)) return NULL;
+  if (w.fail || (strict && w.gathers) || !ex_on_vectors(c, value)) return NULL;
   return st_store(c, s->u.store.buf, 1, &idx, value);
 }
 
@@ -122,7 +84,7 @@ static int lanes_at_most(const Regs *g, const Stmt *s) {
 
 static bool supported_store(const Regs *g, const Stmt *s) {
   DType t = ir_buffer(g->c, s->u.store.buf)->type;
-  return s->u.store.n_idx == 1 && ir_type(g->c, s->u.store.value).lanes == 1 && wide_type(t) &&
+  return s->u.store.n_idx == 1 && ir_type(g->c, s->u.store.value).lanes == 1 && dtype_on_vectors(t) &&
          dtype_eq(t, ir_type(g->c, s->u.store.value));
 }
 
