@@ -470,12 +470,12 @@ static Stmt *loops_around(Regs *g, const Nest *x, Stmt *body, Stmt *in, Stmt *ou
   return st_seq(c, 3, all);
 }
 
-/* How a nest is laid over registers: `rows` times `n_piece` pieces of at most `lanes` elements. */
+/* How a nest is laid over registers: `rows` times `cols` times `n_piece` pieces of at most `lanes` elements. */
 typedef struct {
   Piece piece[MAX_PIECES]; /* of the vector loop; a single element without one */
   int n_piece, lanes;
-  int order[MAX_NEST], n_order; /* the other spatial levels, outermost first */
-  int64_t rows, total;
+  int order[MAX_NEST], n_order; /* the other spatial levels, outermost first; those of columns behind those of rows */
+  int64_t rows, cols, total;
 } Tile;
 
 /* Is the vector loop worth cutting? The first vector tells. false: leave the nest. */
@@ -501,10 +501,35 @@ static bool cut_first(Regs *g, Nest *x, Tile *t) {
   return true;
 }
 
+typedef struct {
+  BufferId acc;
+  VarId vec, v;
+  bool scalar, scalar_uses, vector_uses; /* is a number read that all lanes share? does it depend on v? do vectors? */
+} Operands;
+static void operand(IrCtx *c, ExprId e, void *arg) {
+  Operands *o = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD || n->sym == o->acc) return;
+  bool vector = ex_uses_var(c, e, o->vec), uses = ex_uses_var(c, e, o->v);
+  o->scalar |= !vector;
+  o->scalar_uses |= !vector && uses;
+  o->vector_uses |= vector && uses;
+}
+/* Does a level change the vectors that are read, but not the numbers that are spread over all lanes? Then it belongs to the columns of
+ * the tile, like the vector loop. */
+static bool is_column(IrCtx *c, const Nest *x, int level) {
+  if (x->vec < 0) return false;
+  Operands o = {
+      .acc = x->store->u.store.buf, .vec = x->at[x->vec].loop->u.loop.var, .v = x->at[level].loop->u.loop.var};
+  ex_post_order(c, x->store->u.store.value, operand, &o);
+  return o.scalar && o.vector_uses && !o.scalar_uses;
+}
+
 /* Outer loops for levels that stay in registers in part; the number of pieces. */
 static void lay_out(Regs *g, Nest *x, Tile *t) {
   IrCtx *c = g->c;
-  t->rows = 1;
+  int col[MAX_NEST], n_col = 0;
+  t->rows = t->cols = 1;
   for (int i = 0; i < x->n; i++) {
     Level *l = &x->at[i];
     if (!l->spatial) continue;
@@ -514,14 +539,17 @@ static void lay_out(Regs *g, Nest *x, Tile *t) {
       ar_bind_range(g->ar, l->outer, ex_int(c, type, 0), ex_int(c, type, l->extent / l->inner));
     }
     if (i == x->vec) continue;
-    t->order[t->n_order++] = i;
-    t->rows *= l->inner;
+    if (is_column(c, x, i))
+      col[n_col++] = i, t->cols *= l->inner;
+    else
+      t->order[t->n_order++] = i, t->rows *= l->inner;
   }
+  for (int i = 0; i < n_col; i++) t->order[t->n_order++] = col[i];
   if (x->vec >= 0 && x->at[x->vec].inner < x->at[x->vec].extent) {
     t->n_piece = (int)(x->at[x->vec].inner / t->lanes);
     for (int i = 0; i < t->n_piece; i++) t->piece[i] = (Piece){(int64_t)i * t->lanes, t->lanes};
   }
-  t->total = t->rows * t->n_piece;
+  t->total = t->rows * t->cols * t->n_piece;
 }
 
 static BufferId accumulators(IrCtx *c, const Nest *x, const Tile *t) {
@@ -538,14 +566,14 @@ static BufferId accumulators(IrCtx *c, const Nest *x, const Tile *t) {
                                      .registers = true});
 }
 
-/* Values of the spatial variables in a row and a piece, the vector variable last; how many. */
-static int values_at(IrCtx *c, const Nest *x, const Tile *t, int64_t row, int64_t piece, VarSub *sub) {
+/* Values of the spatial variables in a row and column (one number) and a piece, the vector variable last; how many. */
+static int values_at(IrCtx *c, const Nest *x, const Tile *t, int64_t at, int64_t piece, VarSub *sub) {
   int k = 0;
   for (int j = t->n_order - 1; j >= (x->vec < 0 ? 0 : -1); j--) {
     const Level *l = &x->at[j < 0 ? x->vec : t->order[j]];
     DType type = ir_var_info(c, l->loop->u.loop.var)->type;
-    int64_t i = j < 0 ? t->piece[piece].first : row % l->inner;
-    if (j >= 0) row /= l->inner;
+    int64_t i = j < 0 ? t->piece[piece].first : at % l->inner;
+    if (j >= 0) at /= l->inner;
     ExprId value = ex_int(c, type, l->min + i);
     if (l->outer) value = ex_add(c, ex_mul(c, ex_var(c, l->outer), ex_int(c, type, l->inner)), value);
     sub[k++] = (VarSub){l->loop->u.loop.var, value};
@@ -584,12 +612,15 @@ static Stmt *emit_tile(Regs *g, const Nest *x, const Tile *t, BufferId acc) {
   Arena *a = ir_arena(g->c);
   Stmt **in = arena_array(a, Stmt *, t->total), **body = arena_array(a, Stmt *, t->total),
        **out = arena_array(a, Stmt *, t->total);
-  /* The operand that is reused by neighbouring statements stays in registers: let the smaller side vary fastest. */
-  bool rows_inner = t->rows < t->n_piece;
+  /* The operand that is reused by neighbouring statements stays in registers, with as many of the other kind as the side that
+   * varies fastest has: let that be the smaller one. */
+  int64_t across = t->cols * t->n_piece;
+  bool rows_inner = t->rows < across;
   for (int64_t q = 0; q < t->total; q++) {
-    int64_t row = rows_inner ? q % t->rows : q / t->n_piece, piece = rows_inner ? q / t->rows : q % t->n_piece;
+    int64_t row = rows_inner ? q % t->rows : q / across, col = rows_inner ? q / t->rows : q % across;
+    int64_t piece = col % t->n_piece;
     VarSub sub[MAX_NEST];
-    int n = values_at(g->c, x, t, row, piece, sub);
+    int n = values_at(g->c, x, t, row * t->cols + col / t->n_piece, piece, sub);
     Parts p;
     if (!emit_piece(g, x, acc, q * t->lanes, n, sub, t->piece[piece].lanes, &p)) return NULL;
     in[q] = p.in;

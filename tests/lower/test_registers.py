@@ -1,6 +1,8 @@
 """CPU programs: vector statements and register accumulators give NumPy's numbers, bit for bit, on small integers."""
 
 import os
+import platform
+import re
 
 import numpy as np
 import pytest
@@ -75,6 +77,31 @@ def test_matmul_tiles(dtype, acc, n, m, k, ti, tj, tk):
     assert np.array_equal(got, (x.astype("float64") @ y.astype("float64")).astype(acc or dtype))
     if dtype in ("float32", "float64"):
         assert "acc_0" in src and "vector_size" in src
+
+
+@pytest.mark.parametrize("rows, columns", [(6, 2), (2, 6)])
+def test_neighbouring_statements_share_the_operand_of_the_longer_side(rows, columns):
+    """A tile of vectors that two loops make, columns outside: each number of the longer side is used up before the next one, so that
+    the tile, the shorter side and one more are all that registers hold."""
+    lanes = 4
+    a, b, c = matmul(rows, columns * lanes, 32)
+    s = te.create_schedule(c.op)
+    (i, j), (r,) = c.op.axis, c.op.reduce_axis
+    jo, ji = s[c].split(j, lanes)
+    s[c].reorder(r, jo, i, ji)
+    s[c].vectorize(ji)
+    rng = np.random.default_rng(0)
+    x, y = ints(rng, (rows, 32)), ints(rng, (32, columns * lanes))
+    f = ns.build(s, [a, b, c], "llvm -mcpu=x86-64", name="prog") if platform.machine() == "x86_64" else None
+    if f is None:
+        pytest.skip("16 registers of four numbers are assumed")
+    out = ns.nd.array(np.zeros((rows, columns * lanes), "float32"), ns.cpu(0))
+    f(ns.nd.array(x, ns.cpu(0)), ns.nd.array(y, ns.cpu(0)), out)
+    assert np.array_equal(out.numpy(), x @ y)
+    sums = re.findall(r"acc_\d+ = \(acc_\d+ \+ \((.*) \* (.*)\)\);", f.get_source())
+    assert len(sums) == rows * columns
+    side = [m[rows < columns] for m in sums]
+    assert sum(x != y for x, y in zip(side, side[1:])) == max(rows, columns) - 1
 
 
 @pytest.mark.parametrize("transposed", [False, True])

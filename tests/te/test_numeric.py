@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dag_eval import evaluate
-from nestsmith import te, topi
+from nestsmith import auto_scheduler, te, topi
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -110,8 +110,20 @@ def test_winograd(size, pad):
     np.testing.assert_allclose(got, want, atol=2e-4)
     tile = nn.winograd_tile_size(size[0])
     packed = run(lambda b: nn.conv2d_winograd_weight_transform(b, tile), w)
-    got = run(lambda a, b: nn.conv2d_winograd_nhwc_without_weight_transform(a, b, 1, pad, 1), xt, packed)
-    np.testing.assert_allclose(got, want, atol=2e-4)
+    for by_rows in (False, True):
+        got = run(
+            lambda a, b: nn.conv2d_winograd_nhwc_without_weight_transform(a, b, 1, pad, 1, by_rows=by_rows), xt, packed
+        )
+        np.testing.assert_allclose(got, want, atol=2e-4)
+
+
+def test_winograd_by_rows_takes_a_third_of_the_operations():
+    def operations(by_rows):
+        x, w = te.placeholder((1, 16, 16, 8), name="x"), te.placeholder((6, 6, 8, 8), name="w")
+        y = nn.conv2d_winograd_nhwc_without_weight_transform(x, w, 1, 1, 1, by_rows=by_rows)
+        return auto_scheduler.ComputeDAG([x, w, y]).flop_ct - 2 * 36 * 16 * 8 * 8
+
+    assert operations(True) * 3 < operations(False)
 
 
 def test_matrix_products():

@@ -339,7 +339,7 @@ def _conv(a, x, c, target):
 @_rule("nn.contrib_conv2d_winograd_without_weight_transform")
 def _winograd(a, x, c, target):
     return topi.nn.conv2d_winograd_nhwc_without_weight_transform(
-        x[0], x[1], list(a.strides), list(a.padding), list(a.dilation), c.checked_type.dtype
+        x[0], x[1], list(a.strides), list(a.padding), list(a.dilation), c.checked_type.dtype, bool(a.get("by_rows"))
     )
 
 

@@ -112,8 +112,8 @@ def winograd_tile(call, target, config):
 
 
 # In floating-point operations of a product at full speed: a byte of a weight, which comes from memory, and an element that the
-# transforms write and read; of ResNet-18's layers on two cores with AVX-512. And what makes up for what is not known.
-_WEIGHT_BYTE, _ELEMENT, _WORTH = 12, 60, 0.75
+# transforms (by rows) write and read; of ResNet-18's layers on two cores with AVX-512. And what makes up for what is not known.
+_WEIGHT_BYTE, _ELEMENT, _WORTH = 12, 25, 0.85
 
 
 def _fastest_tile(n, h, w, ci, co):
@@ -138,9 +138,11 @@ def transforms_weight(target):
     return not is_gpu(target) or is_mali(target) or _kind(target) in ("cuda", "rocm", "vulkan")
 
 
-def _winograd(call, tile):
+def _winograd(call, tile, by_rows):
     weight = op.transpose(call.args[1], (3, 2, 0, 1))
     a = dict(call.attrs, out_layout=call.attrs.out_layout or "NHWC")
+    if by_rows:
+        a["by_rows"] = True
     new = nn.contrib_conv2d_winograd_without_weight_transform(
         call.args[0], nn.contrib_conv2d_winograd_weight_transform(weight, tile), tile, **a
     )
@@ -197,7 +199,7 @@ def AlterOpLayout(target):
             if isinstance(new, Call) and transforms_weight(target) and not (templates and templates.prefers(old, target)):
                 tile = winograd_tile(new, target, ctx.config) if new.op_name == "nn.conv2d" else None
                 if tile:
-                    return _winograd(new, tile)
+                    return _winograd(new, tile, ctx.config.get("relay.winograd") == "fastest" and not is_gpu(target))
             return new
 
         func = rewrite(func, visit)

@@ -23,6 +23,7 @@ _POINTS = (
     (0, -1, 1, _HALF, -_HALF, 2, -2, -_QUARTER, 4),
 )
 _CONST = "auto_scheduler_simplify_const_tensor_indices"
+_UNROLLED = "auto_scheduler_always_unroll_inner"
 
 
 def _rounded(x, dtype):
@@ -85,7 +86,76 @@ def winograd_tile_size(height):
     return 4 if as_const_int(height) % 8 == 0 else 2
 
 
-def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
+def _by_column(matrix, column, read, dtype):
+    """The sum of matrix[k][column] * read(k) over k as one select per column, so that an unrolled loop over columns leaves
+    products with what is not 0 alone."""
+
+    def total(c):
+        terms = [(row[c], k) for k, row in enumerate(matrix) if row[c]]
+        terms.sort(key=lambda t: t[0] < 0)  # one that can stand first without a sign
+        out = None
+        for v, k in terms:
+            x = read(k) if abs(v) == 1 else read(k) * tir.const(_rounded(abs(v), dtype), dtype)
+            if out is None:
+                out = x if v > 0 else tir.const(0.0, dtype) - x
+            else:
+                out = out + x if v > 0 else out - x
+        return tir.const(0.0, dtype) if out is None else out
+
+    columns = len(matrix[0])
+    now = total(columns - 1)
+    for c in reversed(range(columns - 1)):
+        now = tir.Select(tir.EQ(column, c), total(c), now)
+    return now
+
+
+def _packed_data(tile_element, b, tiles, ci, acc):
+    """B^T d B of each tile d and channel as one sum: the definition that records of TVM speak of."""
+    alpha = len(b)
+    input_tile = te.compute((alpha, alpha, tiles, ci), tile_element, name="input_tile")
+    B = const_matrix(b, "B", acc)
+    r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
+    return te.compute(
+        (alpha, alpha, tiles, ci),
+        lambda eps, nu, p, ci: te.sum(input_tile[r_a, r_b, p, ci] * B[r_a, eps] * B[r_b, nu], axis=[r_a, r_b]),
+        name="data_pack",
+        attrs={_CONST: ["eps", "nu", "r_a", "r_b"]},
+    )
+
+
+def _inverse(bgemm, a, acc):
+    """A^T g A of each product g, as one sum."""
+    alpha, m = len(a), len(a[0])
+    A = const_matrix(a, "A", acc)
+    r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
+    return te.compute(
+        (m, m, *bgemm.shape[2:]),
+        lambda vh, vw, p, co: te.sum(bgemm[r_a, r_b, p, co] * A[r_a, vh] * A[r_b, vw], axis=[r_a, r_b]),
+        name="inverse",
+        attrs={_CONST: ["vh", "vw", "r_a", "r_b"]},
+    )
+
+
+def _transformed_by_rows(source, matrix, name, part, tiles, channels, dtype):
+    """matrix^T source matrix for each tile and channel, rows first and then columns; `source(i, j, p, c)` reads an element.
+
+    It is one stage for the rows, which schedules compute where the other needs them, and one for the columns."""
+    n, m = len(matrix), len(matrix[0])
+    rows = te.compute(
+        (m, n, tiles, channels),
+        lambda i, j, p, c: _by_column(matrix, i, lambda k: source(k, j, p, c), dtype),
+        name=part,
+        attrs={_UNROLLED: ["i", "j"]},
+    )
+    return te.compute(
+        (m, m, tiles, channels),
+        lambda i, j, p, c: _by_column(matrix, j, lambda k: rows[i, k, p, c], dtype),
+        name=name,
+        attrs={_CONST: ["i", "j"]},
+    )
+
+
+def _convolution(data, weight, strides, padding, dilation, out_dtype, packed, by_rows=False):
     if tuple_of(strides, 2, "strides") != (1, 1) or tuple_of(dilation, 2, "dilation") != (1, 1):
         raise ValueError(f"winograd convolution needs stride 1 and dilation 1, not {strides} and {dilation}")
     out_dtype = out_dtype or data.dtype
@@ -116,24 +186,19 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
     a, b, g = transform_matrices(m)
     acc = sum_type(out_dtype)
     data_pad = pad(data, (0, pt, pl, 0), (0, pb + more_h, pr + more_w, 0), name="data_pad")
-    input_tile = te.compute(
-        (alpha, alpha, p, ci),
-        lambda eps, nu, p, ci: data_pad[
+
+    def tile_element(eps, nu, p, ci):
+        return data_pad[
             te.indexdiv(p, nh * nw),
             te.indexmod(te.indexdiv(p, nw), nh) * m + eps,
             te.indexmod(p, nw) * m + nu,
             ci,
-        ].astype(acc),
-        name="input_tile",
-    )
-    B = const_matrix(b, "B", acc)
-    r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
-    data_pack = te.compute(
-        (alpha, alpha, p, ci),
-        lambda eps, nu, p, ci: te.sum(input_tile[r_a, r_b, p, ci] * B[r_a, eps] * B[r_b, nu], axis=[r_a, r_b]),
-        name="data_pack",
-        attrs={_CONST: ["eps", "nu", "r_a", "r_b"]},
-    )
+        ].astype(acc)
+
+    if by_rows:
+        data_pack = _transformed_by_rows(tile_element, b, "data_pack", "data_rows", p, ci, acc)
+    else:
+        data_pack = _packed_data(tile_element, b, p, ci, acc)
     u = weight if packed else _pack_kernel(weight, g, alpha, acc)
     r_c = te.reduce_axis((0, ci), "ci")
     bgemm = te.compute(
@@ -142,14 +207,10 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed):
         name="bgemm",
         attrs={"layout_free_placeholders": [weight]} if packed else None,
     )
-    A = const_matrix(a, "A", acc)
-    r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
-    inverse = te.compute(
-        (m, m, p, co),
-        lambda vh, vw, p, co: te.sum(bgemm[r_a, r_b, p, co] * A[r_a, vh] * A[r_b, vw], axis=[r_a, r_b]),
-        name="inverse",
-        attrs={_CONST: ["vh", "vw", "r_a", "r_b"]},
-    )
+    if by_rows:
+        inverse = _transformed_by_rows(lambda *at: bgemm[at], a, "inverse", "inverse_rows", p, co, acc)
+    else:
+        inverse = _inverse(bgemm, a, acc)
     return te.compute(
         (n, oh, ow, co),
         lambda n, h, w, co: inverse[
@@ -176,9 +237,14 @@ def conv2d_winograd_nhwc(data, weight, strides=1, padding=1, dilation=1, out_dty
     return _convolution(data, weight, strides, padding, dilation, out_dtype, pre_computed)
 
 
-def conv2d_winograd_nhwc_without_weight_transform(data, weight, strides=1, padding=1, dilation=1, out_dtype=None):
-    """3x3 convolution of [N, H, W, CI] with a weight transformed to [tile+2, tile+2, CO, CI]."""
-    return _convolution(data, weight, strides, padding, dilation, out_dtype, True)
+def conv2d_winograd_nhwc_without_weight_transform(
+    data, weight, strides=1, padding=1, dilation=1, out_dtype=None, by_rows=False
+):
+    """3x3 convolution of [N, H, W, CI] with a weight transformed to [tile+2, tile+2, CO, CI].
+
+    `by_rows`: tiles are transformed first by rows and then by columns, with a third of the operations of the definition that
+    TVM has, which is one sum over both."""
+    return _convolution(data, weight, strides, padding, dilation, out_dtype, True, by_rows)
 
 
 def conv2d_winograd_weight_transform(kernel, tile_size):
