@@ -6,6 +6,8 @@ import pathlib
 import threading
 import time
 
+import numpy as np
+
 from nestsmith import _core, te, topi
 
 # (weight, operators) of the 24 tasks of ResNet-18, NHWC, batch 1, in the order of the published tutorial.
@@ -81,6 +83,55 @@ def resnet18_task(index, placeholders="placeholder", pooling="tensor"):
 def resnet18_tasks(placeholders="placeholder", pooling="tensor"):
     """ComputeDAGs of the 24 tasks, by index."""
     return [resnet18_task(i, placeholders, pooling) for i in range(len(RESNET18))]
+
+
+# ---- programs ----
+
+def unlimited(kind):
+    """A target whose GPU can run whatever can be written down for it."""
+    most = 2**31 - 1
+    return kind if kind == "c" else _core.Target(kind, (-1, 16, 64, most, most, most, most, 32))
+
+
+def _bits(array):
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def _equal(got, want, tolerance):
+    """Bit by bit but for the sign of zeros, as 0 + x is x; float32 within a part of the largest magnitude if there is a tolerance."""
+    a, b = _bits(got), _bits(want)
+    floats = got.dtype.kind == "f" or got.dtype.name == "bfloat16"
+    if np.all((a == b) | (floats & ((a | b) << 1 == 0))):
+        return True
+    return bool(tolerance) and got.dtype == "float32" and np.abs(got - want).max() <= tolerance * np.abs(want).max()
+
+
+def check_passes(schedule, target, arrays, tensors=None, tolerance=0.0):
+    """Runs a program after every pass in the checking interpreter; returns what it finds, and which results differ from the
+    evaluation without a schedule. ValueError if the schedule is refused.
+
+    schedule: a _core.Schedule, with the tensors that are its arguments, or a _core.State; arrays: one per tensor.
+    """
+    if isinstance(schedule, _core.Schedule):
+        dag, state = _core.ComputeDAG(list(tensors)), schedule.state(list(tensors))
+    else:
+        dag, state = schedule.dag, schedule
+    found, want = [], [x.copy() for x in arrays]
+
+    def plain(values):  # NumPy has no word for the elements of the other types
+        return [x.view("uint16") if x.dtype.name == "bfloat16" else x for x in values]
+
+    _core.interp_dag(dag, plain(want))
+    for stage in (*_core.PASSES, "loops", "program"):
+        got = [x.copy() for x in arrays]
+        for t, x in zip(dag.tensors, got):
+            if not t.op.is_placeholder:
+                _bits(x)[...] = int("7b" * x.dtype.itemsize, 16)  # a view: x is contiguous
+        report = _core.interp(state, target, plain(got), stage=stage, max_steps=50_000_000)
+        found += [f"{stage}: {f}" for f in report["findings"][:4]]
+        found += [f"{stage}: the result in {t.name} differs from the reference"
+                  for t, x, y in zip(dag.tensors, got, want) if not _equal(x, y, tolerance)]  # fmt: skip
+    return found
 
 
 # ---- processes; tests wait for events, with deadlines that only a broken program reaches ----

@@ -144,7 +144,6 @@ OF_A_TASK = {
     "gpu_check": lambda t: _core.gpu_check(t.state, t.target),
     "program": lambda t: _core.program(t.state, None, t.target, "main"),
     "program of a Schedule": lambda t: _core.program(t.schedule, t.args, t.target, "main"),
-    "gen_source": lambda t: _core.gen_source(t.state, t.target),
     "candidate_source": lambda t: _core.candidate_source(t.state, t.target),
     "features": lambda t: _core.features(t.state, t.target),
     "feature_batch": lambda t: _core.feature_batch(t.states, t.target, threads=2),
@@ -205,7 +204,7 @@ def test_large_data(beside, tmp_path):
         "reference_data": lambda: _core.reference_data(sums),
         "interp_dag": lambda: _core.interp_dag(sums, arrays),
         "interp": lambda: _core.interp(state, "llvm", arrays),
-        "lower_verify": lambda: _core.lower_verify(state, "llvm", arrays),
+        "interp after a pass": lambda: _core.interp(state, "llvm", arrays, stage="cleanup"),
         "model_metrics": lambda: _core.model_metrics(*rows, rows[3]),
         "Forest.score": lambda: forest.score(rows[0], rows[1]),
         "Forest.save": lambda: forest.save(tmp_path / "forest"),
@@ -249,7 +248,7 @@ def test_what_ends_processes(beside):
 
 
 SHARED = ["ComputeDAG.text", "State", "State.infer_bounds", "StateBase.text", "StateBase.python", "lower_text",
-          "lower_text of a Schedule", "gen_source", "features", "Policy.facts", "Policy.check", "Learner.score",
+          "lower_text of a Schedule", "program", "features", "Policy.facts", "Policy.check", "Learner.score",
           "Learner.batch", "schedule_from_steps"]  # fmt: skip
 
 

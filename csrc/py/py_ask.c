@@ -1,34 +1,6 @@
-/* Bindings of search and tune that need no policy: questions about the stages of a state, default hardware parameters,
- * the factor table and the source of a candidate. */
+/* Bindings of search and tune that need no policy: the factor table and the source of a candidate. */
 #include "py/py_fields.h"
 #include "py/py_search.h"
-#include <string.h>
-
-/* ---- questions about states ---- */
-
-static PyObject *f_ask(PyObject *Py_UNUSED(m), PyObject *args) {
-  const char *what;
-  PyObject *so;
-  int stage, other = -1;
-  if (!PyArg_ParseTuple(args, "sOi|i", &what, &so, &stage, &other)) return NULL;
-  PyState *st = py_as_state(so);
-  if (!st) return NULL;
-  const State *s = st->state;
-  if (stage < 0 || stage >= s->stage.len || other >= s->stage.len)
-    return PyErr_Format(PyExc_IndexError, "stage %d: the state has %d stages", stage, s->stage.len);
-  if (strcmp(what, "consumers") == 0 || strcmp(what, "producers") == 0) {
-    int c[256], n = what[0] == 'c' ? pred_consumers(s, stage, c, 256) : pred_producers(s, stage, c, 256);
-    return py_list(FIELD_I32, n, c);
-  }
-  if (strcmp(what, "tiled") == 0) return PyBool_FromLong(pred_is_tiled(s, stage));
-  if (strcmp(what, "cache_read") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHR));
-  if (strcmp(what, "cache_write") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_CHW));
-  if (strcmp(what, "rfactor") == 0) return PyBool_FromLong(pred_has_step(s, stage, STEP_RF));
-  if (strcmp(what, "cross_thread") == 0) return PyBool_FromLong(pred_cross_thread(s, stage));
-  if (strcmp(what, "elementwise") == 0 && other >= 0)
-    return PyBool_FromLong(te_elementwise_match(s->ctx, s->dag, stage, other));
-  return PyErr_Format(PyExc_ValueError, "unknown question %s", what);
-}
 
 typedef struct {
   PyScratch s;
@@ -78,9 +50,6 @@ static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
 }
 
 static PyMethodDef FUNCTIONS[] = {
-    {"state_ask", f_ask, METH_VARARGS,
-     "state_ask(question, state, stage[, other]): consumers, producers, tiled, cache_read, cache_write, rfactor, "
-     "cross_thread, elementwise."},
     {"factor_tuples", f_factors, METH_VARARGS,
      "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
     {"candidate_source", f_source, METH_VARARGS,

@@ -77,7 +77,7 @@ fail:
 typedef struct {
   PyLowering l;
   const char *name;
-  bool loops, on_gpu; /* only the loops are run; what the GPU cannot run is an error */
+  int passes; /* that the interpreter runs after; -1: all, and the kernels are cut out */
   void *const *data;
   int64_t max_steps;
   char *source, *manifest;
@@ -87,7 +87,7 @@ typedef struct {
 static void do_source(void *arg) {
   Job *j = arg;
   Func f = py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE);
-  if (j->on_gpu) {
+  if (j->l.t.kind != TG_CPU) {
     GpuCheck g = low_gpu_check(f);
     if (!g.ok) err_raise(ir_err(f.ctx), NS_ERR_VALUE, "the schedule cannot run on this GPU: %s", g.why);
   }
@@ -98,26 +98,24 @@ static void do_source(void *arg) {
 
 static void do_interp(void *arg) {
   Job *j = arg;
+  int n;
+  const LowPass *pass = low_passes(&n);
   Func f = py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE);
-  f.illegal = NULL; /* the interpreter shows what is wrong with such a program */
-  if (j->loops)
-    j->report = interp_run(&f, j->data, j->max_steps);
-  else {
-    Program p = low_build(f, j->name);
-    j->report = interp_run_program(&p, j->data, j->max_steps);
+  if (j->passes > 0)
+    low_check_legal(&f);
+  else
+    f.illegal = NULL; /* the interpreter shows what is wrong with such a program */
+  for (int i = 0; i < j->passes; i++) {
+    pass[i].run(&f);
+    err_check(ir_err(f.ctx), f.body != NULL, "nothing is left of the program after pass %s", pass[i].name);
+    ir_verify(f.ctx, f.body, f.flat, false);
   }
-}
-
-static PyObject *py_gen_source(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  PyObject *state, *out = NULL;
-  Job j = {.name = "default_function"};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|$s", PY_NAMES("state", "target", "name"), PyState_Type, &state,
-                                   py_target, &j.l.t, &j.name))
-    return NULL;
-  if (py_lowering_of(&j.l, state, Py_None) && py_copy_run(&j.l.copy, py_free, do_source, &j))
-    out = Py_BuildValue("(ss)", j.source, j.manifest);
-  py_lowering_end(&j.l);
-  return out;
+  if (j->passes >= 0) {
+    j->report = interp_run(&f, j->data, j->max_steps);
+    return;
+  }
+  Program p = low_build(f, "main");
+  j->report = interp_run_program(&p, j->data, j->max_steps);
 }
 
 static PyObject *py_program(PyObject *Py_UNUSED(self), PyObject *args) {
@@ -125,7 +123,6 @@ static PyObject *py_program(PyObject *Py_UNUSED(self), PyObject *args) {
   PyObject *what, *list, *out = NULL;
   Job j = {0};
   if (!PyArg_ParseTuple(args, "OOO&s", &what, &list, py_target, &j.l.t, &j.name)) return NULL;
-  j.on_gpu = j.l.t.kind != TG_CPU;
   bool ok = py_lowering_of(&j.l, what, list);
   if (ok && j.l.args.id && (j.l.args.n < 1 || j.l.args.n > MAX_ARGS))
     PyErr_Format(PyExc_ValueError, "args lists %d tensors, allowed are 1 to %d", j.l.args.n, MAX_ARGS);
@@ -143,6 +140,14 @@ static PyObject *report_dict(const InterpReport *r) {
               : NULL;
 }
 
+static int stage_of(const char *name) {
+  int n;
+  const LowPass *pass = low_passes(&n);
+  for (int i = 0; i < n; i++)
+    if (!strcmp(pass[i].name, name)) return i + 1;
+  return !strcmp(name, "loops") ? 0 : !strcmp(name, "program") ? -1 : -2;
+}
+
 static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   PyObject *state, *list, *out = NULL;
   const char *stage = "program";
@@ -151,9 +156,9 @@ static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw)
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", PY_NAMES("state", "target", "arrays", "stage", "max_steps"),
                                    PyState_Type, &state, py_target, &t, &list, &stage, &max_steps))
     return NULL;
-  Job j = {.l.t = t, .name = "default_function", .loops = !strcmp(stage, "loops"), .max_steps = max_steps};
-  if (!j.loops && strcmp(stage, "program"))
-    return PyErr_Format(PyExc_ValueError, "stage must be \"loops\" or \"program\", not '%s'", stage);
+  Job j = {.l.t = t, .passes = stage_of(stage), .max_steps = max_steps};
+  if (j.passes < -1)
+    return PyErr_Format(PyExc_ValueError, "stage must be \"loops\", \"program\" or one of PASSES, not '%s'", stage);
   Arrays a;
   const PyState *o = (PyState *)state;
   if (!arrays_get(list, o->own.ctx, o->state->dag0, &a)) return NULL;
@@ -193,10 +198,6 @@ static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
 }
 
 static PyMethodDef METHODS[] = {
-    {"gen_source", PY_KEYWORDS(py_gen_source),
-     "gen_source(state, target, *, name=\"default_function\")\n--\n\n"
-     "Source text and manifest of the program that a State describes.\n\n"
-     "Returns (source, manifest), both str; the manifest is JSON. Raises ValueError if the State is no valid program."},
     {"program", py_program, METH_VARARGS,
      "program(schedule or state, args or None, target, name) -> (source, manifest). Raises ValueError for a schedule "
      "that is illegal on the target."},
@@ -204,9 +205,8 @@ static PyMethodDef METHODS[] = {
      "interp(state, target, arrays, *, stage=\"program\", max_steps=100000000)\n--\n\n"
      "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
      "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
-     "multi-dimensional loop program) or \"program\" (the kernels that code is generated from). Returns a dict: "
-     "findings\n"
-     "(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
+     "multi-dimensional loop program), the name of a pass (one of PASSES: the program after it; ValueError if the "
+     "schedule\nis illegal) or \"program\" (the kernels that code is generated from). Returns a dict: findings\n(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
      "exceeded."},
     {"interp_dag", py_interp_dag, METH_VARARGS,
      "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any "
@@ -214,4 +214,12 @@ static PyMethodDef METHODS[] = {
      "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written in place. Returns None."},
     {NULL, NULL, 0, NULL}};
 
-int py_init_codegen(PyObject *m) { return PyModule_AddFunctions(m, METHODS); }
+int py_init_codegen(PyObject *m) {
+  int n;
+  const LowPass *pass = low_passes(&n);
+  PyObject *names = PyTuple_New(n);
+  for (int i = 0; names && i < n; i++) py_put(&names, i, PyUnicode_FromString(pass[i].name));
+  bool ok = names && PyModule_AddObjectRef(m, "PASSES", names) == 0;
+  Py_XDECREF(names);
+  return ok ? PyModule_AddFunctions(m, METHODS) : -1;
+}

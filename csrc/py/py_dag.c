@@ -137,22 +137,6 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
   return l;
 }
 
-static bool two_stages(PyObject *o, PyObject *args, int *a, int *b) {
-  const TeDag *d = ((PyDag *)o)->dag;
-  if (!PyArg_ParseTuple(args, "ii", a, b)) return false;
-  if (*a >= 0 && *a < d->n_ops && *b >= 0 && *b < d->n_ops) return true;
-  PyErr_Format(PyExc_IndexError, "stage numbers are 0 to %d, not %d and %d", d->n_ops - 1, *a, *b);
-  return false;
-}
-static PyObject *dag_common_outer(PyObject *o, PyObject *args) {
-  int a, b;
-  return two_stages(o, args, &a, &b) ? PyLong_FromLong(te_common_outer(((PyDag *)o)->dag, a, b)) : NULL;
-}
-static PyObject *dag_elementwise(PyObject *o, PyObject *args) {
-  int a, b;
-  const PyDag *d = (PyDag *)o;
-  return two_stages(o, args, &a, &b) ? PyBool_FromLong(te_elementwise_match(d->own.ctx, d->dag, a, b)) : NULL;
-}
 static PyObject *dag_hold(PyObject *o, PyObject *facts) {
   PyDag *d = (PyDag *)o;
   PyObject *list = PySequence_List(facts), *none = list ? PyList_New(0) : NULL;
@@ -180,10 +164,6 @@ static PyMethodDef DAG_METHODS[] = {
     {"text", PY_KEYWORDS(dag_text), "text(simple=False): all lines unabridged; simple is the form that is hashed."},
     {"workload_key", dag_key, METH_NOARGS, "JSON text of hash (md5 of the simple text) and shapes."},
     {"stages", dag_stages, METH_NOARGS, "One dict of access-analysis flags per stage."},
-    {"common_outer", dag_common_outer, METH_VARARGS,
-     "common_outer(a, b): common outer iterators from stage a to its remote consumer b."},
-    {"elementwise_match", dag_elementwise, METH_VARARGS,
-     "elementwise_match(a, b): all steps from stage a to b are element-wise."},
     {"hold", dag_hold, METH_O, "hold(facts): holds these instead of the tensors and operations it was made from."},
     {NULL, NULL, 0, NULL}};
 

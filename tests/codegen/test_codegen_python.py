@@ -42,7 +42,7 @@ def test_c_text_runs(tmp_path):
     state.apply("AN", 3, 0, 3)
     state.apply("AN", 3, 1, 2)
     state.apply("CA", 2, 3, 0)
-    source, manifest = _core.gen_source(state, "c", name="my_dense")
+    source, manifest = _core.program(state, None, "c", "my_dense")
     m = json.loads(manifest)
     assert m["format"] == 1 and m["target"] == "c" and m["entry"] == "my_dense" and len(m["kernels"]) == 1
     assert [(a["name"], a["shape"], a["bytes"], a["read_only"]) for a in m["args"]] == [
@@ -65,7 +65,7 @@ def test_c_text_runs(tmp_path):
 
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 def test_kernels_and_manifest_agree(target):
-    source, manifest = _core.gen_source(bound(dense()), target, name="f")
+    source, manifest = _core.program(bound(dense()), None, target, "f")
     m = json.loads(manifest)
     assert m["entry"] == "f" and [k["name"] for k in m["kernels"]] == ["f_kernel0", "f_kernel1"]
     assert all(k["name"] + "(" in source for k in m["kernels"])
@@ -80,7 +80,7 @@ def test_kernels_and_manifest_agree(target):
 
 def test_an_unbound_stage_is_no_gpu_program():
     with pytest.raises(ValueError, match="bind"):
-        _core.gen_source(_core.State(dense()), "cuda")
+        _core.program(_core.State(dense()), None, "cuda", "main")
 
 
 def test_fast_math_chooses_the_approximate_functions():
@@ -88,7 +88,7 @@ def test_fast_math_chooses_the_approximate_functions():
     dag = _core.ComputeDAG([a, te.compute((64,), lambda i: te.exp(a[i]), name="E")])
     state = _core.State(dag)
     state.apply("AN", 1, 0, 6)
-    assert "__expf(" in _core.gen_source(state, _core.Target("cuda", fast_math=1))[0]
-    precise = _core.gen_source(state, _core.Target("cuda", fast_math=0))[0]
+    assert "__expf(" in _core.program(state, None, _core.Target("cuda", fast_math=1), "main")[0]
+    precise = _core.program(state, None, _core.Target("cuda", fast_math=0), "main")[0]
     assert "expf(" in precise and "__expf" not in precise
-    assert "exp(" in _core.gen_source(state, "opencl")[0]
+    assert "exp(" in _core.program(state, None, "opencl", "main")[0]

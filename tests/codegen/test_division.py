@@ -177,8 +177,8 @@ def test_nothing_is_paid_where_nothing_can_be_zero():
         else:
             s[c].bind(outer, te.thread_axis("blockIdx.x"))
             s[c].bind(inner, te.thread_axis("threadIdx.x"))
-        source, manifest = _core.gen_source(s._core.state([a, c]), target)
+        source, manifest = _core.program(s._core.state([a, c]), None, target, "main")
         assert "ns_zero" not in source and "ns_any" not in source and json.loads(manifest)["kernels"]
     b = te.placeholder((64, 6), "int32", name="B")
     d = te.compute((64, 6), lambda i, j: te.floormod(a[i, j], b[i, j]), name="D")
-    assert "ns_zero" in _core.gen_source(te.create_schedule(d.op)._core.state([a, b, d]), "c")[0]
+    assert "ns_zero" in _core.program(te.create_schedule(d.op)._core.state([a, b, d]), None, "c", "main")[0]

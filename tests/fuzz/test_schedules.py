@@ -8,6 +8,7 @@ import os
 
 import numpy as np
 import pytest
+from helpers import unlimited
 from schedules import draw
 
 from nestsmith import _core
@@ -44,8 +45,8 @@ def check(seed, gpu):
             raise AssertionError(f"{where}: {e}") from e
         assert report["findings"] == [], f"{where}: {report['findings']}"
         np.testing.assert_array_equal(got[-1], want[-1], err_msg=where)
-    source, manifest = _core.gen_source(state, target)
-    assert "default_function" in source and manifest.startswith("{")
+    source, manifest = _core.program(state, None, unlimited(target), "main")
+    assert "main" in source and manifest.startswith("{")
     return None
 
 

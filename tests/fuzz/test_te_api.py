@@ -28,7 +28,7 @@ def values():
 
 def functions(vals):
     found = [getattr(_core, n) for n in dir(_core) if n.startswith(("expr_", "te_"))]
-    methods = "astype equal same_as output text common_outer elementwise_match __getitem__ __call__".split()
+    methods = "astype equal same_as output text __getitem__ __call__".split()
     found += [getattr(o, n) for o in vals if isinstance(o, ENGINE) for n in methods if n in dir(o)]
     found += [te.var, te.placeholder, te.compute, te.reduce_axis, te.thread_axis, te.sum, te.max, te.const, tir.Select]
     for m in (topi, topi.nn):

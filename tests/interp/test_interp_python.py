@@ -55,7 +55,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="target kind 'metal'"):
         _core.interp(state, "metal", x)
     with pytest.raises(ValueError, match="8 integers"):
-        _core.gen_source(state, _core.Target("cuda", hw=[1, 2]))
+        _core.program(state, None, _core.Target("cuda", hw=[1, 2]), "main")
     with pytest.raises(ValueError, match="stopped after"):
         _core.interp(state, "c", x, max_steps=10)
     frozen = x[2].copy()

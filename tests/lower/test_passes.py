@@ -8,6 +8,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from helpers import check_passes
 from peer_dags import dag_of
 
 from nestsmith import _core, te, tir, topi
@@ -24,7 +25,7 @@ def arrays(tensors, seed=0):
 
 
 def findings(core, target, tensors, tolerance=0.0):
-    return _core.lower_verify(core, target, arrays(tensors), tolerance, tensors)
+    return check_passes(core, target, arrays(tensors), tensors, tolerance)
 
 
 # ---- te schedules ----
@@ -212,7 +213,7 @@ def test_sampled_states(task, target):
     states = _core.Policy(dag, TARGETS[target], {}, 7, 1).sample()
     tolerance = 1e-5 if task is softmax else 0.0
     for s in states[:: max(1, len(states) // 8)][:8]:
-        assert _core.lower_verify(s, target, arrays(dag.tensors), tolerance) == [], s.steps()
+        assert check_passes(s, target, arrays(dag.tensors), tolerance=tolerance) == [], s.steps()
 
 
 @pytest.mark.parametrize("task", [conv, winograd])

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers import check_passes
 
 from nestsmith import _core, te, tir, topi
 
@@ -37,7 +38,7 @@ def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1):
 
 def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA):
     s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms)
-    assert _core.lower_verify(s._core, target, arrays(tensors), 0.0, tensors) == []
+    assert check_passes(s._core, target, arrays(tensors), tensors) == []
     return s
 
 
@@ -183,7 +184,7 @@ def test_another_kernel_beside_it():
     s[near].bind(k, te.thread_axis((0, 32), "threadIdx.x"))
     s[e].bind(s[e].op.reduce_axis[0], te.thread_axis((0, 32), "threadIdx.x"))
     tensors = [*tensors[:-1], e]
-    assert _core.lower_verify(s._core, CUDA, arrays(tensors), 0.0, tensors) == []
+    assert check_passes(s._core, CUDA, arrays(tensors), tensors) == []
 
 
 @functools.cache
@@ -282,7 +283,7 @@ def test_the_kernel_is_whole():
     d = tensors[-1]
     c = d.op.input_tensors[0]
     s, args = behind(tensors, 48)
-    assert _core.lower_verify(s._core, CUDA, arrays(args), 0.0, args) == []
+    assert check_passes(s._core, CUDA, arrays(args), args) == []
     refused(*behind(tensors, 20), "D on tensor cores is computed as a whole, but only a part of it along i0 is read")
     s, args = behind(tensors, 48)
     s[d].compute_at(s[args[-1]], args[-1].op.axis[0])
@@ -329,7 +330,7 @@ def test_a_cast_that_rounds_stays():
     c = te.compute((16, 16), lambda i, j: te.sum(whole(a[i, k]) * whole(b[k, j]), axis=k), name="C")
     s = scheduled(c, (16, 16, 16), (16, 8))
     values = [(x * 0.75).astype(x.dtype) for x in arrays([a, b, c])]
-    assert _core.lower_verify(s._core, CUDA, values, 0.0, [a, b, c]) == []
+    assert check_passes(s._core, CUDA, values, [a, b, c]) == []
 
 
 def lowered(tensors, target=CUDA, block=(32, 32, 32)):

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from helpers import check_passes
 
 from nestsmith import _core, te, tir
 from nestsmith.auto_scheduler import ComputeDAG
@@ -92,7 +93,7 @@ def test_a_condition_on_a_thread_axis_that_is_bound_later():
     text = replayed(s, [a, b], "cuda")
     assert "tx" in text
     data = [np.ones((8, 32), "int32"), np.zeros(8, "int32")]
-    assert _core.lower_verify(s._core, "cuda", data, 0.0, [a, b]) == []
+    assert check_passes(s._core, "cuda", data, [a, b]) == []
 
 
 def test_what_is_no_step_is_refused():
@@ -170,7 +171,7 @@ def test_the_auto_scheduler_double_buffers(target):
     assert shared[1] == 2 * shared[0] > 0
     rng = np.random.default_rng(0)
     data = [rng.integers(-3, 4, (64, 64)).astype("float32") for _ in range(3)]
-    assert _core.lower_verify(core, target, data) == []
+    assert check_passes(core, target, data) == []
     line = record(json.loads(core.steps()), "v0.6 stage=full n=3 sd=0.01")
     assert all(x[0] != "DB" for x in json.loads(line)["i"][1][1])
     steps = _core.record_parse(line)[6]
@@ -333,7 +334,7 @@ def test_indices_of_temporaries_do_not_wrap_around(steps):
     c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * a[k, j], axis=k), name="C")
     state = _core.State(ComputeDAG([a, c]), json.dumps([[x[0], x[1] - 1, *x[2:]] for x in steps]))
     with pytest.raises(ValueError, match="too large: its indices do not fit 32 bits"):
-        _core.gen_source(state, "c")
+        _core.program(state, None, "c", "main")
 
 
 def test_a_candidate_computes_everything():

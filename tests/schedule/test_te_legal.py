@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import check_passes
 
 import nestsmith as ns
 from nestsmith import _core, te, tir
@@ -14,7 +15,7 @@ def arrays(args):
 
 def findings(s, args, target="c"):
     """Of every pass, against the definitions; ValueError if the schedule is refused."""
-    return _core.lower_verify(s._core, target, arrays(args), 0.0, args)
+    return check_passes(s._core, target, arrays(args), args)
 
 
 def run(s, args, outputs):

@@ -88,8 +88,21 @@ def sketches(tensors, target):
     return policy(tensors, target).sketches()
 
 
-def ask(state, question, stage, *more):
-    return _core.state_ask(question, state, stage, *more)
+DONE = {"tiled": ("SP", "FSP", "FFSP"), "cache_read": ("CHR",), "cache_write": ("CHW",), "rfactor": ("RF",)}
+REDUCE, THREAD_X = 1, 6  # kind and annotation of an iterator
+
+
+def ask(state, question, stage):
+    """What the rules have made of a stage: is it tiled, a cache_read, cache_write or rfactor, or summed cross_thread?"""
+    if question == "cross_thread":
+        stages = enumerate(state.stages())
+        loops = [s[3] for i, s in stages if i == stage or (s[2] == 2 and s[4] == stage)]
+        return any(it[1:3] == (REDUCE, THREAD_X) for one in loops for it in one)
+    for name, at, *_ in reversed(state.step_tuples()):
+        if name in DONE[question] and at == stage:
+            return True
+        stage -= name in _core.STEP_INSERTS and stage > at  # its number before the step
+    return False
 
 
 def where(state, stage):

@@ -76,10 +76,7 @@ def test_worked_analysis():
     assert pick("is_simple_access") == set(range(11)) - {3}
     assert pick("is_strictly_inlineable") == {5, 7, 9, 10}
     assert pick("is_output") == {10}
-    assert (dag.common_outer(3, 5), dag.common_outer(3, 10), dag.common_outer(0, 10)) == (4, 4, 1)
-    assert dag.elementwise_match(3, 5) and dag.elementwise_match(3, 10) and not dag.elementwise_match(0, 1)
-    with pytest.raises(IndexError):
-        dag.common_outer(0, 11)
+    assert [s["common_outer_iterators"] for s in flags[3:6]] == [{1: 1, 2: 0}, {}, {3: 4, 4: 0}]
 
 
 def test_tuple_reduction():
