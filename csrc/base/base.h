@@ -171,6 +171,7 @@ static inline int64_t i64_floormod(int64_t a, int64_t b) { /* b != 0 */
   int64_t r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
+double f64_median(double *v, int n); /* n > 0; leaves v ascending */
 int64_t i64_gcd(int64_t a, int64_t b);
 int64_t i64_ceildiv(int64_t a, int64_t b);             /* b > 0 */
 int64_t i64_divisors(Arena *a, int64_t x, int64_t **out); /* x > 0; ascending; how many */

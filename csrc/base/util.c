@@ -1,6 +1,7 @@
 /* Clocks, number theory, whole reads and writes; the overflow-checked 64-bit arithmetic is inline in base.h. */
 #include "base/base.h"
 
+#include <stdlib.h>
 #include <errno.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +13,15 @@ static double clock_read(clockid_t id) {
 }
 
 double clock_now(void) { return clock_read(CLOCK_MONOTONIC); }
+
+static int ascending(const void *x, const void *y) {
+  double a = *(const double *)x, b = *(const double *)y;
+  return a < b ? -1 : a > b;
+}
+double f64_median(double *v, int n) {
+  qsort(v, (size_t)n, sizeof *v, ascending);
+  return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
 
 int64_t i64_gcd(int64_t a, int64_t b) {
   uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;

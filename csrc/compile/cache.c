@@ -47,15 +47,8 @@ static void *read_all(Arena *a, int fd, bool own, size_t *n) {
   struct stat st;
   if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (own && !file_is_own(&st))) return NULL;
   char *out = arena_alloc(a, (size_t)st.st_size + 1);
-  size_t done = 0;
-  while (done < (size_t)st.st_size) {
-    ssize_t k = read(fd, out + done, (size_t)st.st_size - done);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) break;
-    done += (size_t)k;
-  }
-  *n = done;
-  return done == (size_t)st.st_size ? out : NULL;
+  *n = (size_t)st.st_size;
+  return fd_read(fd, out, *n) ? out : NULL;
 }
 
 void *file_read(Arena *a, const char *path, size_t *n) {

@@ -70,6 +70,9 @@ typedef struct {
   double cpu; /* when it has ended: processor seconds of it and of those that it waited for */
 } Child;
 #define NO_CHILD ((Child){.pipe_fd = -1, .life_fd = -1})
+char *spawn_find(Arena *a, const char *name); /* the program in PATH that a name means; NULL: there is none */
+/* This process's environment with these ("NAME=value") in place of what they were. */
+char **spawn_environment(Arena *a, int n, const char *const *set);
 /* Starts argv[0] (searched in PATH) in a process group of its own, which gets SIGCONT when this process ends: one that was
  * stopped can then notice. No output. keep_fd stays open in the child. */
 Child spawn_child(Err *e, char *const argv[], char *const envp[], int keep_fd);

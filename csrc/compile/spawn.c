@@ -21,7 +21,7 @@
 extern char **environ;
 enum { REAP_SECONDS = 30 };
 
-static char *find_program(Arena *a, const char *name) {
+char *spawn_find(Arena *a, const char *name) {
   if (strchr(name, '/')) return access(name, X_OK) == 0 ? arena_strdup(a, name) : NULL;
   const char *path = getenv("PATH");
   for (const char *p = path ? path : "/usr/local/bin:/usr/bin:/bin"; *p;) {
@@ -31,6 +31,19 @@ static char *find_program(Arena *a, const char *name) {
     p += n + (p[n] == ':');
   }
   return NULL;
+}
+
+char **spawn_environment(Arena *a, int n, const char *const *set) {
+  int there = 0, k = 0;
+  while (environ[there]) there++;
+  char **out = arena_array(a, char *, there + n + 1);
+  for (int i = 0; i < there; i++) {
+    bool kept = true;
+    for (int j = 0; j < n; j++) kept = kept && strncmp(environ[i], set[j], strcspn(set[j], "=") + 1) != 0;
+    if (kept) out[k++] = environ[i];
+  }
+  for (int j = 0; j < n; j++) out[k++] = arena_strdup(a, set[j]);
+  return out;
 }
 
 typedef struct {
@@ -97,7 +110,7 @@ static Child spawn(Err *e, char *const argv[], char *const envp[], int keep_fd, 
                    double cpu) {
   int fd[2] = {-1, -1}, life[2] = {-1, -1};
   Arena *a = arena_new(e);
-  const char *path = find_program(a, argv[0]);
+  const char *path = spawn_find(a, argv[0]);
   char name[256];
   strncpy(name, argv[0], sizeof name - 1);
   name[sizeof name - 1] = 0;

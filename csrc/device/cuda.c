@@ -39,9 +39,6 @@ typedef struct {
   const void *timed_set;
   int turn; /* which of several lists of arguments is next */
 } CudaCode;
-typedef struct {
-  CUgraphExec exec;
-} CudaGraph;
 
 enum { FEW = 8, MAX_NODES = 20000, PAD = 4096 };
 static const double SHORT = 20e-6;
@@ -342,30 +339,18 @@ static CUgraphExec end_capture(Device *d, Cuda *c) {
   return x;
 }
 
-static void *cuda_graph_end(Device *d) {
+static DevGraph *cuda_graph_end(Device *d) { return (DevGraph *)end_capture(d, enter(d)); }
+
+static void cuda_graph_launch(Device *d, DevGraph *g) {
   Cuda *c = enter(d);
-  CUgraphExec x = end_capture(d, c);
-  CudaGraph *g = calloc(1, sizeof *g);
-  if (!g) {
-    c->api.graph_exec_free(x);
-    err_raise(d->err, NS_ERR_MEMORY, "out of memory capturing a graph");
-  }
-  g->exec = x;
-  return g;
+  TRY(d, c->api.graph_launch((CUgraphExec)g, c->stream), "launching a graph");
 }
 
-static void cuda_graph_launch(Device *d, void *g) {
-  Cuda *c = enter(d);
-  TRY(d, c->api.graph_launch(((CudaGraph *)g)->exec, c->stream), "launching a graph");
-}
-
-static void cuda_graph_free(Device *d, void *g) {
+static void cuda_graph_free(Device *d, DevGraph *g) {
   Cuda *c = d->impl;
-  if (!d->lost && c->api.ctx_set(c->ctx) == 0) {
-    c->api.stream_sync(c->stream);
-    c->api.graph_exec_free(((CudaGraph *)g)->exec);
-  }
-  free(g);
+  if (d->lost || c->api.ctx_set(c->ctx) != 0) return;
+  c->api.stream_sync(c->stream);
+  c->api.graph_exec_free((CUgraphExec)g);
 }
 
 /* ---- timing ---- */

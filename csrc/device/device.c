@@ -9,12 +9,12 @@ enum { FLUSH_DEFAULT = 64 << 20, FLUSH_MAX = 128 << 20 };
 
 static const struct {
   DevType type;
-  const char *name;
+  const char *name, *target; /* target: of its programs' manifests */
   void (*open)(Device *);
   bool (*probe)(int, char *, size_t, DevInfo *);
-} BACKENDS[] = {{DEV_CPU, "cpu", cpu_open, cpu_probe},
-                {DEV_CUDA, "cuda", cuda_open, cuda_probe},
-                {DEV_OPENCL, "opencl", opencl_open, opencl_probe}};
+} BACKENDS[] = {{DEV_CPU, "cpu", "c", cpu_open, cpu_probe},
+                {DEV_CUDA, "cuda", "cuda", cuda_open, cuda_probe},
+                {DEV_OPENCL, "opencl", "opencl", opencl_open, opencl_probe}};
 
 static int backend(DevType t) {
   for (int i = 0; i < NS_COUNT(BACKENDS); i++)
@@ -128,14 +128,12 @@ static void load_body(void *arg) {
   Load *l = arg;
   Device *d = l->d;
   DevModule *m = l->m = arena_new_of(l->a, DevModule);
-  static const char *const NAMES[][2] = {{"cpu", "c"}, {"cuda", "cuda"}, {"opencl", "opencl"}};
   m->dev = d;
   m->arena = l->a;
   m->man = man_parse(l->a, l->manifest);
-  const char *want = NAMES[backend(d->type)][1];
-  if (strcmp(m->man->target, want) != 0)
+  if (strcmp(m->man->target, BACKENDS[backend(d->type)].target) != 0)
     err_raise(d->err, NS_ERR_VALUE, "this program was built for target \"%s\" and cannot run on device %s(%d)",
-              m->man->target, NAMES[backend(d->type)][0], d->id);
+              m->man->target, BACKENDS[backend(d->type)].name, d->id);
   ops(d)->load(m, l->binary, l->n);
 }
 static void load_undo(void *arg) { arena_free(((Load *)arg)->a); }
@@ -161,7 +159,6 @@ void dev_unload(DevModule *m) {
 
 const Manifest *dev_manifest(const DevModule *m) { return m->man; }
 Device *dev_module_device(const DevModule *m) { return m->dev; }
-int dev_module_args(const DevModule *m) { return m->man->n_args; }
 
 static void ready(DevModule *m, void *const *args) {
   for (int i = 0; i < m->man->n_args; i++)
@@ -292,21 +289,11 @@ int dev_graph_begin(Device *d) { return ops(d)->graph_begin ? ops(d)->graph_begi
 DevGraph *dev_graph_end(Device *d) {
   if (!ops(d)->graph_end)
     err_raise(d->err, NS_ERR_RUNTIME, "%s(%d) cannot capture graphs", BACKENDS[backend(d->type)].name, d->id);
-  void *impl = ops(d)->graph_end(d);
-  DevGraph *g = calloc(1, sizeof *g);
-  if (!g) {
-    d->ops->graph_free(d, impl);
-    err_raise(d->err, NS_ERR_MEMORY, "out of memory capturing a graph");
-  }
-  g->dev = d;
-  g->impl = impl;
-  return g;
+  return ops(d)->graph_end(d);
 }
 
-void dev_graph_launch(DevGraph *g) { ops(g->dev)->graph_launch(g->dev, g->impl); }
+void dev_graph_launch(Device *d, DevGraph *g) { ops(d)->graph_launch(d, g); }
 
-void dev_graph_free(DevGraph *g) {
-  if (!g || inherited(g->dev)) return;
-  g->dev->ops->graph_free(g->dev, g->impl);
-  free(g);
+void dev_graph_free(Device *d, DevGraph *g) {
+  if (g && !inherited(d)) d->ops->graph_free(d, g);
 }

@@ -45,7 +45,6 @@ DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifes
 const Manifest *dev_manifest(const DevModule *m);
 void dev_unload(DevModule *m);
 Device *dev_module_device(const DevModule *m);
-int dev_module_args(const DevModule *m);       /* number of tensor arguments */
 void dev_run(DevModule *m, void *const *args); /* asynchronous on GPUs; allocates workspaces at first use */
 double dev_time(DevModule *m, void *const *args, int number,
                 bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
@@ -59,17 +58,16 @@ int dev_canary(Device *d, int n, double *out);
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes);
 /* ---- who else is there (nvml.c): what NVIDIA's management library says, if it is installed ---- */
 typedef struct {
-  int32_t mhz, utilisation, processes; /* clock of the multiprocessors; percent; processes with a context */
-  uint64_t throttle;                   /* reasons why the clock is low; 0: none */
-  int32_t pid[8];
+  int32_t mhz, processes; /* clock of the multiprocessors; processes with a context */
+  uint64_t throttle;      /* reasons why the clock is low; 0: none */
 } DevWatch;
 bool dev_watch(const DevInfo *gpu, DevWatch *out); /* false: no NVML or not a GPU of NVIDIA; never raises */
 const char *dev_throttle_name(uint64_t reasons);   /* "" for idle and for what the application asked */
 
 /* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). */
-typedef struct DevGraph DevGraph;
+typedef struct DevGraph DevGraph; /* the back end's */
 int dev_graph_begin(Device *d);
 DevGraph *dev_graph_end(Device *d);
-void dev_graph_launch(DevGraph *g);
-void dev_graph_free(DevGraph *g);
+void dev_graph_launch(Device *d, DevGraph *g);
+void dev_graph_free(Device *d, DevGraph *g); /* NULL is allowed */
 #endif

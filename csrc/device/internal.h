@@ -23,9 +23,9 @@ typedef struct {
   int (*canary)(Device *d, int n, double *out); /* how many were stored; may be NULL */
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */
   int (*graph_begin)(Device *d); /* the four graph entries may be NULL */
-  void *(*graph_end)(Device *d);
-  void (*graph_launch)(Device *d, void *g);
-  void (*graph_free)(Device *d, void *g);
+  DevGraph *(*graph_end)(Device *d);
+  void (*graph_launch)(Device *d, DevGraph *g);
+  void (*graph_free)(Device *d, DevGraph *g);
 } DevOps;
 
 struct Device {
@@ -53,11 +53,6 @@ struct DevModule {
   void *const *set_args;
   const void *set_pool;
   uint64_t set_cold;
-};
-
-struct DevGraph {
-  Device *dev;
-  void *impl;
 };
 
 /* What to do in a forked child, where the driver of the parent is of no use. */

@@ -11,9 +11,6 @@ typedef struct {
   unsigned long long bytes;
   unsigned instance, compute_instance;
 } NvmlProcess;
-typedef struct {
-  unsigned gpu, memory;
-} NvmlUse;
 enum { CLOCK_SM = 1, MANY = 64 };
 
 #define NVML_FUNCS(F)                                                                                                  \
@@ -22,7 +19,6 @@ enum { CLOCK_SM = 1, MANY = 64 };
   F(by_pci, "nvmlDeviceGetHandleByPciBusId_v2", (const char *id, void **gpu))                                          \
   F(clock, "nvmlDeviceGetClockInfo", (void *gpu, int kind, unsigned *mhz))                                             \
   F(throttle, "nvmlDeviceGetCurrentClocksThrottleReasons", (void *gpu, unsigned long long *reasons))                   \
-  F(use, "nvmlDeviceGetUtilizationRates", (void *gpu, NvmlUse *u))                                                     \
   F(processes, "nvmlDeviceGetComputeRunningProcesses_v3", (void *gpu, unsigned *n, NvmlProcess *list))
 
 typedef struct {
@@ -53,16 +49,11 @@ bool dev_watch(const DevInfo *gpu, DevWatch *out) {
     ok = api.by_pci(gpu->pci, &dev) == 0;
     unsigned mhz = 0, n = MANY;
     unsigned long long why = 0;
-    NvmlUse use = {0, 0};
     NvmlProcess list[MANY];
     memset(list, 0, sizeof list);
     if (ok && api.clock && api.clock(dev, CLOCK_SM, &mhz) == 0) out->mhz = (int32_t)mhz;
     if (ok && api.throttle && api.throttle(dev, &why) == 0) out->throttle = why;
-    if (ok && api.use && api.use(dev, &use) == 0) out->utilisation = (int32_t)use.gpu;
-    if (ok && api.processes && api.processes(dev, &n, list) == 0) {
-      out->processes = (int32_t)n;
-      for (unsigned i = 0; i < n && i < (unsigned)NS_COUNT(out->pid); i++) out->pid[i] = (int32_t)list[i].pid;
-    }
+    if (ok && api.processes && api.processes(dev, &n, list) == 0) out->processes = (int32_t)n;
     api.end();
   }
   dlclose(lib);

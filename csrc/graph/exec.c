@@ -39,6 +39,11 @@ typedef struct {
   void *env;
 } Init;
 
+static void forget_capture(GraphExec *x) {
+  dev_graph_free(x->d, x->captured);
+  x->captured = NULL;
+}
+
 static void prepare(GraphExec *x) {
   const Graph *g = x->g;
   for (int i = 0; i < x->n_steps; i++) {
@@ -48,8 +53,7 @@ static void prepare(GraphExec *x) {
     for (int j = 0; j < n->n_in; j++) s->args[k++] = x->data[n->in[j]];
     for (int j = 0; j < n->n_out; j++) s->args[k++] = x->data[n->first + j];
   }
-  if (x->captured) dev_graph_free(x->captured);
-  x->captured = NULL;
+  forget_capture(x);
   x->runs = 0;
   x->ready = false;
 }
@@ -62,10 +66,10 @@ static void init_step(Init *in, Launch *s, int node) {
   if (!s->module)
     err_raise(x->e, NS_ERR_VALUE, "the library has no function %s, which node %s calls", n->func, n->name);
   s->n_args = n->n_in + n->n_out;
-  if (dev_module_args(s->module) != s->n_args)
-    err_raise(x->e, NS_ERR_VALUE, "node %s passes %d tensors, %s takes %d", n->name, (int)s->n_args, n->func,
-              dev_module_args(s->module));
   const Manifest *m = dev_manifest(s->module);
+  if (m->n_args != s->n_args)
+    err_raise(x->e, NS_ERR_VALUE, "node %s passes %d tensors, %s takes %d", n->name, (int)s->n_args, n->func,
+              m->n_args);
   for (int k = 0; k < s->n_args; k++) {
     const GraphEntry *en = &x->g->entry[k < n->n_in ? n->in[k] : n->first + k - n->n_in];
     if (m->arg[k].bytes != en->bytes)
@@ -115,7 +119,7 @@ GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, voi
 
 void graph_exec_free(GraphExec *x) {
   if (!x) return;
-  if (x->captured) dev_graph_free(x->captured);
+  forget_capture(x);
   for (int i = 0; x->own && i < x->g->n_storage; i++)
     if (x->own[i]) dev_free(x->d, x->own[i]);
   arena_free(x->arena);
@@ -186,10 +190,7 @@ void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
 
 void graph_exec_replay(GraphExec *x, bool on) {
   x->replay = on;
-  if (!on && x->captured) {
-    dev_graph_free(x->captured);
-    x->captured = NULL;
-  }
+  if (!on) forget_capture(x);
 }
 
 static void launch(void *arg) {
@@ -205,17 +206,15 @@ static void capture(GraphExec *x) {
   }
   ErrCode c = err_try(x->e, launch, x);
   x->captured = dev_graph_end(x->d);
-  if (c != NS_OK) {
-    dev_graph_free(x->captured);
-    x->captured = NULL;
-    err_rethrow(x->e, c);
-  }
+  if (c == NS_OK) return;
+  forget_capture(x);
+  err_rethrow(x->e, c);
 }
 
 static void run(GraphExec *x) {
   if (!x->captured && x->replay && x->runs >= 1) capture(x);
   if (x->captured)
-    dev_graph_launch(x->captured);
+    dev_graph_launch(x->d, x->captured);
   else
     launch(x);
   if (x->runs < 2) x->runs++;

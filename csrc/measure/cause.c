@@ -1,6 +1,7 @@
 /* One word for why a candidate failed, so that failures can be counted. The words are a fixed list; they are found in
  * the error's text, which comes from compilers and drivers. First match wins: the specific ones come first. */
 #include "measure/measure.h"
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -46,4 +47,10 @@ const char *cause_of(MeasureError e, const char *msg) {
   for (int i = 0; !fixed && i < NS_COUNT(CAUSES); i++)
     if (strstr(msg, CAUSES[i].text)) return CAUSES[i].cause;
   return ERRORS[e <= ME_UNKNOWN ? e : ME_UNKNOWN].cause;
+}
+
+void run_failed(RunResult *r, MeasureError e, const char *msg) {
+  r->error = e;
+  snprintf(r->msg, sizeof r->msg, "%.500s", msg);
+  snprintf(r->cause, sizeof r->cause, "%s", cause_of(e, r->msg));
 }

@@ -4,6 +4,7 @@
  * checks is a disturbance: what was measured since the last good check is suspect. A new level that lasts (a GPU that got
  * warm and runs at a lower clock) becomes the median. Spec 05 §7.9. */
 #include "measure/drift.h"
+#include "base/base.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +12,11 @@
 enum { FIRST = 3, PIECES = 64 };
 static const double MOST_SHIFT = 0.3;
 
-static int ascending(const void *x, const void *y) {
-  double a = *(const double *)x, b = *(const double *)y;
-  return a < b ? -1 : a > b;
-}
-
 static double middle(const double *v, int n) {
   double s[PIECES];
   if (n > PIECES) n = PIECES;
   memcpy(s, v, sizeof *s * (size_t)n);
-  qsort(s, (size_t)n, sizeof *s, ascending);
+  f64_median(s, n);
   return s[n / 2];
 }
 

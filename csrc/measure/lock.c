@@ -175,7 +175,12 @@ void devlock_leave(DevLock *l) {
   l->looked = 0;
 }
 
-NS_NORETURN void devlock_refuse(Err *e, const char *holder) {
+DevLock *devlock_open(Err *e, LockMode mode, DevType t, int id, const DevInfo *d) {
+  char holder[400];
+  if (mode == LOCK_NONE || (mode == LOCK_AUTO && t != DEV_CUDA)) return NULL;
+  DevLock *l = devlock_new(e, t, id, d);
+  if (mode != LOCK_FAIL || devlock_try(l, holder, sizeof holder)) return l;
+  devlock_free(l);
   err_raise(e, NS_ERR_RUNTIME,
             "another process tunes on this device: %s; wait for it, choose another device, or take turns with it "
             "(busy=\"turns\")",

@@ -78,6 +78,7 @@ double outputs_unequal(const char *dtype, const void *got, const void *want, siz
 /* ---- what went wrong (cause.c) ---- */
 const char *cause_of(MeasureError e,
                      const char *msg); /* spec 05 §2.8: shared-memory-limit, compiler-error, illegal-address, ... */
+void run_failed(RunResult *r, MeasureError e, const char *msg); /* sets error, msg and cause */
 
 /* ---- the data of a task: inputs as the host made them, expected outputs; in shared memory, made once ---- */
 typedef struct TaskData TaskData;
@@ -124,12 +125,15 @@ typedef struct {
 WorkerStats worker_stats(const Worker *w);
 
 /* ---- one tuner per device at a time (lock.c) ---- */
+/* What to do when another process tunes on the same device: take turns (LOCK_AUTO: on GPUs of NVIDIA only, else nothing),
+ * refuse to start, nothing. */
+typedef enum { LOCK_AUTO, LOCK_TURNS, LOCK_FAIL, LOCK_NONE } LockMode;
 typedef struct DevLock DevLock;
+/* NULL where the mode wants none. LOCK_FAIL: it is held, or NS_ERR_RUNTIME is raised, with who holds it and a remedy. */
+DevLock *devlock_open(Err *e, LockMode mode, DevType t, int id, const DevInfo *d);
 DevLock *devlock_new(Err *e, DevType t, int id, const DevInfo *d);
 void devlock_free(DevLock *l);                          /* NULL is allowed */
 bool devlock_try(DevLock *l, char *holder, size_t n);   /* false: somebody holds it; holder says who */
-/* raises NS_ERR_RUNTIME: what devlock_try says, with a remedy */
-NS_NORETURN void devlock_refuse(Err *e, const char *holder);
 void devlock_release(DevLock *l);
 /* For those that take turns; to be asked again and again, 50 times a second, until it is true or devlock_leave. Who just
  * gave the device back does not get it before the one that waited. now: clock_now(). */

@@ -65,12 +65,6 @@ static int drop_all(Pipeline *p, Queue *q) {
   return n;
 }
 
-static void fail(Job *j, MeasureError e, const char *msg) {
-  j->res.run.error = e;
-  snprintf(j->res.run.msg, sizeof j->res.run.msg, "%.500s", msg);
-  snprintf(j->res.run.cause, sizeof j->res.run.cause, "%s", cause_of(e, j->res.run.msg));
-}
-
 void pipe_say(Pipeline *p, const char *fmt, ...) {
   size_t n = strlen(p->notice);
   va_list ap;
@@ -165,7 +159,7 @@ static void inspect(void *arg) {
         r->threads, r->regs, r->shared_bytes);
   else
     return;
-  fail(j, ME_COMPILE_DEVICE, why);
+  run_failed(&j->res.run, ME_COMPILE_DEVICE, why);
 }
 
 static bool compile_one(Lane *l, Job *j) {
@@ -176,13 +170,14 @@ static bool compile_one(Lane *l, Job *j) {
   MeasureError r = compiler_run(l->c, l->a, &l->p->target, j->source, &l->p->build, &b, msg);
   j->res.build_seconds = clock_now() - start;
   j->res.cached = b.cached;
-  if (r == ME_OK && err_try(&l->e, inspect, &(Inspect){l, j, &b}) != NS_OK) fail(j, ME_COMPILE_HOST, l->e.msg);
+  if (r == ME_OK && err_try(&l->e, inspect, &(Inspect){l, j, &b}) != NS_OK)
+    run_failed(&j->res.run, ME_COMPILE_HOST, l->e.msg);
   if (j->res.run.error != ME_OK) {
   } else if (r == ME_OK && (j->binary = malloc(b.n + 1))) {
     memcpy(j->binary, b.data, b.n);
     j->n_binary = b.n;
   } else {
-    fail(j, r == ME_OK ? ME_COMPILE_HOST : r, r == ME_OK ? "out of memory keeping a program" : msg);
+    run_failed(&j->res.run, r == ME_OK ? ME_COMPILE_HOST : r, r == ME_OK ? "out of memory keeping a program" : msg);
   }
   arena_release(l->a, m);
   free(j->source);
@@ -264,14 +259,10 @@ static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
   r->worker = worker_start_by(e, d, r->id, p->via);
   worker_stop_flag(r->worker, &r->stop);
   if (p->via) return; /* a lock of this machine says nothing of a board */
-  bool want = p->lock_mode == LOCK_TURNS || p->lock_mode == LOCK_FAIL || (p->lock_mode == LOCK_AUTO && d == DEV_CUDA);
-  for (int k = 0; k < i; k++) want = want && p->runner[k].id != r->id; /* one lock per device */
-  if (!want) return;
-  char holder[400];
-  r->lock = devlock_new(e, d, r->id, worker_info(r->worker));
-  if (p->lock_mode != LOCK_FAIL) return;
-  r->locked = devlock_try(r->lock, holder, sizeof holder);
-  if (!r->locked) devlock_refuse(e, holder);
+  for (int k = 0; k < i; k++)
+    if (p->runner[k].id == r->id) return; /* one lock per device */
+  r->lock = devlock_open(e, p->lock_mode, d, r->id, worker_info(r->worker));
+  r->locked = r->lock && p->lock_mode == LOCK_FAIL;
 }
 
 ERR_BODY(check_here, Lane *l, build_check_here(l->a, &l->p->target, &l->p->build))

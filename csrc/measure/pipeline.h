@@ -6,9 +6,6 @@
 #define NS_PIPELINE_H
 #include "measure/measure.h"
 typedef struct Pipeline Pipeline;
-/* What to do when another process tunes on the same device: take turns (LOCK_AUTO: on GPUs of NVIDIA only, else nothing),
- * refuse to start, nothing. */
-typedef enum { LOCK_AUTO, LOCK_TURNS, LOCK_FAIL, LOCK_NONE } LockMode;
 enum { PIPE_DEVICES = 16 };
 typedef struct {
   int n_compile;              /* compile threads; 0: cores - 1, at least 1; -1: none, all programs come compiled */

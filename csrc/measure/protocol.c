@@ -104,14 +104,9 @@ RecvStatus proto_recv(int sock, MsgType *type, MsgBody *body, int *fd, double de
 int memfile_new(const void *const *part, const size_t *n, int count) {
   int fd = memfd_create("nestsmith-data", MFD_CLOEXEC);
   for (int i = 0; fd >= 0 && i < count; i++)
-    for (size_t done = 0; done < n[i];) {
-      ssize_t k = write(fd, (const char *)part[i] + done, n[i] - done);
-      if (k < 0 && errno == EINTR) continue;
-      if (k <= 0) {
-        close(fd);
-        return -1;
-      }
-      done += (size_t)k;
+    if (!fd_write(fd, part[i], n[i])) {
+      close(fd);
+      return -1;
     }
   return fd;
 }

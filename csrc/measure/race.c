@@ -62,16 +62,10 @@ bool race_enter(Task *t, Job *j, Queue *out) {
 
 bool race_due(const Task *t) { return t->finalists.n > 0 && t->pending == 0 && t->hold <= 0 && !t->in_final; }
 
-static int ascending(const void *x, const void *y) {
-  double a = *(const double *)x, b = *(const double *)y;
-  return a < b ? -1 : a > b;
-}
-
 static double median(const double *v, int n) {
   double s[PASSES];
   memcpy(s, v, sizeof *s * (size_t)n);
-  qsort(s, (size_t)n, sizeof *s, ascending);
-  return n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
+  return f64_median(s, n);
 }
 
 /* The passes dealt into as many costs as were asked for; their mean is `cost`. */

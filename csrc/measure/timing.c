@@ -29,16 +29,6 @@ typedef struct {
   double spread;
 } Timing;
 
-static int ascending(const void *x, const void *y) {
-  double a = *(const double *)x, b = *(const double *)y;
-  return a < b ? -1 : a > b;
-}
-
-static double median(double *v, int n) {
-  qsort(v, (size_t)n, sizeof *v, ascending);
-  return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 /* Of sorted values: between the quartiles, over the median. */
 static double spread(const double *v, int n) { return n < 2 ? 0 : (v[n - 1 - n / 4] - v[n / 4]) / v[n / 2]; }
 
@@ -107,7 +97,7 @@ static bool quick(Timing *t, double probe, RunResult *out) {
     if (n >= 3 && hi - lo <= 2 * AGREE * lo) break;
     if ((n >= 3 && spent >= QUICK_BUDGET) || (slow && n >= 2) || clock_now() > t->deadline) break;
   }
-  out->quick = median(x, n);
+  out->quick = f64_median(x, n);
   t->spread = spread(x, n);
   double limit = t->p.full_below > 0 ? t->p.full_below : stop;
   return !t->p.race && (!(limit > 0) || out->quick <= limit);
@@ -130,7 +120,7 @@ static double one_cost(Timing *t, double each) {
       m = (int)fmin(fmax(block / v + 1, m), MOST_RUNS);
     }
   } while (total < goal && !t->flush && clock_now() < t->deadline && n < MAX_BLOCKS);
-  double mid = median(x, n);
+  double mid = f64_median(x, n);
   t->spread = spread(x, n);
   return t->p.strict ? total / (double)(t->runs - runs) : mid;
 }
@@ -166,7 +156,7 @@ static double one_pass(Timing *t, int number, double goal) {
   int n = 0;
   do x[n++] = timed(t, number, &total);
   while ((total < goal || (n < 3 && total < LONG_PASS)) && n < MAX_BLOCKS && clock_now() < t->deadline);
-  return median(x, n);
+  return f64_median(x, n);
 }
 
 /* Slower than the leader by more than CLEARLY in every pass so far: this one cannot win any more. */
@@ -183,7 +173,7 @@ static const FinalResult *leader_of(const FinalResult *r, int n, int passes) {
     double x[PASSES];
     if (r[i].passes < passes) continue;
     memcpy(x, r[i].pass, sizeof x);
-    double m = median(x, passes);
+    double m = f64_median(x, passes);
     if (!best || m < at) best = &r[i], at = m;
   }
   return best;
@@ -219,7 +209,7 @@ void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy 
   for (int i = 0; i < n; i++) {
     double sorted[PASSES];
     memcpy(sorted, out[i].pass, sizeof sorted);
-    median(sorted, out[i].passes);
+    f64_median(sorted, out[i].passes);
     out[i].spread = spread(sorted, out[i].passes);
     out[i].runs = t[i].runs;
     out[i].blocks = t[i].blocks;

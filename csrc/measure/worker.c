@@ -21,7 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
 enum { START_SECONDS = 60, START_TRIES = 4, DYING = 16, FINAL_SECONDS = 20 };
 static const int64_t SPARE_BYTES = (int64_t)2 << 30; /* a GPU context takes some hundred MB: no spare if less is free */
 static const double REAP_SOON = 0.02, REAP_LATE = 30;
@@ -48,16 +47,6 @@ static void program_paths(char *self, char *exe, char *script) {
   if (!dladdr(&HERE, &info) || !info.dli_fname || !realpath(info.dli_fname, self)) snprintf(self, PATH_MAX, "%s", exe);
   int dir = (int)(strrchr(self, '/') ? strrchr(self, '/') - self : 0);
   if (snprintf(script, PATH_MAX, "%.*s/exec/worker.py", dir, self) >= PATH_MAX) script[0] = 0;
-}
-
-static char **child_environment(Arena *a) {
-  int n = 0, k = 0;
-  while (environ[n]) n++;
-  char **out = arena_array(a, char *, n + 2);
-  for (int i = 0; i < n; i++)
-    if (strncmp(environ[i], "OPENBLAS_NUM_THREADS=", 21) != 0) out[k++] = environ[i];
-  out[k++] = arena_strdup(a, "OPENBLAS_NUM_THREADS=1"); /* the worker multiplies no matrices: no threads for it */
-  return out;
 }
 
 typedef struct {
@@ -102,7 +91,9 @@ static void start_body(void *arg) {
                           NULL};
   char **argv = strcmp(self, exe) == 0 ? (char **)direct : (char **)module;
   if (s->p->via) argv = bridge_command(s->a, module, s->p->via, fd);
-  s->p->child = spawn_child(&s->p->e, argv, child_environment(s->a), s->fd[1]);
+  static const char *const SET[] = {
+      "OPENBLAS_NUM_THREADS=1"}; /* the worker multiplies no matrices: no threads for it */
+  s->p->child = spawn_child(&s->p->e, argv, spawn_environment(s->a, NS_COUNT(SET), SET), s->fd[1]);
 }
 
 static bool proc_spawn(Proc *p) {
@@ -131,9 +122,7 @@ static void proc_close(Proc *p) {
 }
 
 static void proc_kill(Proc *p) {
-  if (p->sock >= 0) close(p->sock);
-  p->sock = -1;
-  p->ready = false;
+  proc_close(p);
   if (p->child.pid > 0) spawn_kill(&p->child);
 }
 
@@ -202,18 +191,18 @@ static bool sane_answer(MsgType asked, const void *question, MsgType got, MsgBod
 
 static void proc_end(Proc *p) { (p->kind == 'm' ? proc_close : proc_kill)(p); }
 
-/* Sends a request and waits for the answer. A worker that dies, answers nonsense or does not answer in time is killed;
+/* Sends a request and waits for the answer, and for the file that comes with it (answer_fd NULL: none). A worker that dies, answers nonsense or does not answer in time is killed;
  * text says how it went. */
 static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, int fd, MsgBody *answer, int *answer_fd,
                            double deadline, char text[MSR_MSG]) {
   MsgType got = MSG_NONE;
-  *answer_fd = -1;
+  int came = -1;
   bool frozen = false, beat = true;
   RecvStatus s = proto_send(p->sock, type, body, n, fd) ? RECV_OK : RECV_CLOSED;
   while (s == RECV_OK && beat) {
     double silent = clock_now() + SILENT_SECONDS;
     frozen = p->kind == 'm' && silent < deadline; /* a compiler does not beat */
-    s = proto_recv(p->sock, &got, answer, answer_fd, frozen ? silent : deadline, p->stop);
+    s = proto_recv(p->sock, &got, answer, &came, frozen ? silent : deadline, p->stop);
     beat = got == MSG_BEAT;
     if (s == RECV_TIMEOUT && p->cpu_end > 0 && clock_now() < p->wall_end &&
         spawn_cpu_seconds(p->child.pid) < p->cpu_end) {
@@ -221,9 +210,13 @@ static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, in
       s = RECV_OK, beat = true;
     }
   }
-  if (s == RECV_OK && sane_answer(type, body, got, answer)) return s;
-  if (*answer_fd >= 0) close(*answer_fd);
-  *answer_fd = -1;
+  bool good = s == RECV_OK && sane_answer(type, body, got, answer);
+  if (good && answer_fd) {
+    *answer_fd = came;
+    return s;
+  }
+  if (came >= 0) close(came);
+  if (good) return s;
   if (s == RECV_TIMEOUT && frozen) {
     s = RECV_CLOSED;
     snprintf(text, MSR_MSG, "worker died (frozen: it has given no sign of life for %g s)", SILENT_SECONDS);
@@ -458,9 +451,8 @@ static void after_request(Worker *w) {
 }
 
 static RunResult failure(MeasureError e, const char *msg, double start) {
-  RunResult r = {.error = e, .seconds = clock_now() - start};
-  snprintf(r.msg, sizeof r.msg, "%.500s", msg);
-  snprintf(r.cause, sizeof r.cause, "%s", cause_of(e, r.msg));
+  RunResult r = {.seconds = clock_now() - start};
+  run_failed(&r, e, msg);
   return r;
 }
 
@@ -486,11 +478,9 @@ static RunResult try_run(Worker *w, int slot, int fd, const MsgRun *q) {
   double start = clock_now();
   char text[MSR_MSG] = "";
   MsgBody b;
-  int got = -1;
   if (!prepare(w, slot, text)) return failure(ME_UNKNOWN, text, start);
   start = clock_now();
-  RecvStatus s = proc_ask(&w->p, MSG_RUN, q, sizeof *q, fd, &b, &got, start + q->policy.timeout_s + 2, text);
-  if (got >= 0) close(got);
+  RecvStatus s = proc_ask(&w->p, MSG_RUN, q, sizeof *q, fd, &b, NULL, start + q->policy.timeout_s + 2, text);
   if (s == RECV_OK) {
     if (b.result.dying) proc_close(&w->p);
     return b.result.r;
@@ -537,13 +527,12 @@ bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPoli
     part[3 * i + 1] = p[i].manifest, len[3 * i + 1] = strlen(p[i].manifest);
     part[3 * i + 2] = "", len[3 * i + 2] = 1;
   }
-  int fd = memfile_new(part, len, 3 * n), got = -1;
+  int fd = memfile_new(part, len, 3 * n);
   MsgBody b;
   bool ok = fd >= 0 && prepare(w, slot, why);
   if (ok)
-    ok = proc_ask(&w->p, MSG_FINAL, &q, sizeof q, fd, &b, &got, clock_now() + q.policy.timeout_s * n + FINAL_SECONDS,
+    ok = proc_ask(&w->p, MSG_FINAL, &q, sizeof q, fd, &b, NULL, clock_now() + q.policy.timeout_s * n + FINAL_SECONDS,
                   why) == RECV_OK;
-  if (got >= 0) close(got);
   if (fd >= 0) close(fd);
   if (ok && b.finals.dying) proc_close(&w->p);
   if (ok && !b.finals.ok) snprintf(why, MSR_MSG, "%s", b.finals.msg);
@@ -557,10 +546,8 @@ int worker_canary(Worker *w, double warm_s, int n, double *out) {
   MsgCanary q = {warm_s, n < CANARY_MAX ? n : CANARY_MAX};
   char text[MSR_MSG];
   MsgBody b;
-  int got = -1;
   if (!ensure_ready(w)) return -1;
-  RecvStatus s = proc_ask(&w->p, MSG_CANARY, &q, sizeof q, -1, &b, &got, clock_now() + warm_s + FINAL_SECONDS, text);
-  if (got >= 0) close(got);
+  RecvStatus s = proc_ask(&w->p, MSG_CANARY, &q, sizeof q, -1, &b, NULL, clock_now() + warm_s + FINAL_SECONDS, text);
   if (s == RECV_OK && b.times.dying) proc_close(&w->p);
   after_request(w);
   if (s != RECV_OK) return -1;
@@ -571,12 +558,7 @@ int worker_canary(Worker *w, double warm_s, int n, double *out) {
 /* ---- one run for the outputs ---- */
 static bool read_back(int fd, int n_args, const size_t *bytes, const uint64_t *offset, void *const *data) {
   for (int i = 0; i < n_args; i++)
-    for (size_t done = 0; done < bytes[i];) {
-      ssize_t k = pread(fd, (char *)data[i] + done, bytes[i] - done, (off_t)(offset[i] + done));
-      if (k < 0 && errno == EINTR) continue;
-      if (k <= 0) return false;
-      done += (size_t)k;
-    }
+    if (lseek(fd, (off_t)offset[i], SEEK_SET) < 0 || !fd_read(fd, data[i], bytes[i])) return false;
   return true;
 }
 
@@ -588,7 +570,7 @@ void worker_compute(Err *e, int n_args, const size_t *bytes, void *const *data, 
   char why[MSR_MSG] = "out of memory";
   MsgBody b;
   Proc p;
-  int k = lay_out(n_args, bytes, (const void *const *)data, q.offset, &q.total, part, len), got = -1;
+  int k = lay_out(n_args, bytes, (const void *const *)data, q.offset, &q.total, part, len);
   part[k] = binary, len[k++] = n;
   part[k] = manifest, len[k++] = q.n_manifest + 1;
   proc_init(&p, 'r', DEV_CPU, 0);
@@ -596,10 +578,9 @@ void worker_compute(Err *e, int n_args, const size_t *bytes, void *const *data, 
   int fd = memfile_new(part, len, k);
   bool ok = fd >= 0;
   if (ok && !(ok = proc_ready(&p) == RECV_OK)) snprintf(why, sizeof why, "%.500s", p.e.msg);
-  if (ok) ok = proc_ask(&p, MSG_MAKE, &q, sizeof q, fd, &b, &got, 1e18, why) == RECV_OK;
+  if (ok) ok = proc_ask(&p, MSG_MAKE, &q, sizeof q, fd, &b, NULL, 1e18, why) == RECV_OK;
   if (ok && !(ok = b.made.ok)) snprintf(why, sizeof why, "%s", b.made.msg);
   ok = ok && read_back(fd, n_args, bytes, q.offset, data);
-  if (got >= 0) close(got);
   if (fd >= 0) close(fd);
   proc_kill(&p);
   if (ok) return;

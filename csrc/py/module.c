@@ -96,13 +96,6 @@ void *py_scratch_alloc(PyScratch *s, Py_ssize_t n, size_t size) {
   return py_try(&s->err, scratch_body, &x) ? x.arg : NULL;
 }
 
-PyObject *py_filled(PyObject *seq) {
-  bool list = seq && PyList_Check(seq);
-  for (Py_ssize_t i = 0; seq && i < Py_SIZE(seq); i++)
-    if (!(list ? PyList_GET_ITEM(seq, i) : PyTuple_GET_ITEM(seq, i))) Py_CLEAR(seq);
-  return seq;
-}
-
 void py_put(PyObject **seq, Py_ssize_t i, PyObject *item) {
   if (!item)
     Py_CLEAR(*seq);

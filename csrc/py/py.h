@@ -52,9 +52,6 @@ typedef struct { Err err; IrCtx *ctx; } PyCtx;
 /* context in which te objects of this interpreter live; NULL with exception set */
 PyCtx *py_session(void);
 PyObject *py_text(const char *s); /* of a message: it may hold foreign bytes, or be cut inside of a character */
-/* A list or tuple of numbers and texts, set as they were made; NULL, and it is dropped, if one could not be made. NULL for
- * NULL. Where items call Python, the loop must end with the first that fails. */
-PyObject *py_filled(PyObject *seq);
 /* Item i of a list or tuple that is being made, taken over; NULL (with the exception set) drops *seq, which ends the loop. */
 void py_put(PyObject **seq, Py_ssize_t i, PyObject *item);
 /* Gives back references, or NULL, of objects of any kind. */
@@ -120,6 +117,7 @@ PyCtx *py_state_ctx(PyState *o);
  * exception set. Zeroed before, py_copy_drop in the end, in any case. */
 typedef struct { PyCtx own; State *s; } PyCopy;
 bool py_copy_take(PyCopy *c, PyState *from);
+bool py_copy_dag(PyCopy *c, const PyDag *dag); /* of its context alone, whose numbers are the DAG's */
 bool py_copy_run(PyCopy *c, ErrCode (*run)(Err *e, ErrBody body, void *arg), ErrBody body, void *arg);
 void py_copy_drop(PyCopy *c);
 /* The arguments of a function made from a state: tensors of te, or names. A Schedule's are the tensors themselves, a State's

@@ -172,11 +172,11 @@ static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw)
 
 /* ---- DAGs ---- */
 typedef struct {
-  IrCtx *c;
+  PyCopy copy;
   const TeDag *d;
   void *const *data;
 } DagJob;
-ERR_BODY(do_dag, DagJob *j, interp_dag(j->c, j->d, j->data))
+ERR_BODY(do_dag, DagJob *j, interp_dag(j->copy.own.ctx, j->d, j->data))
 
 static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *dag, *list;
@@ -184,15 +184,9 @@ static PyObject *py_interp_dag(PyObject *Py_UNUSED(m), PyObject *args) {
   PyDag *d = (PyDag *)dag;
   Arrays a;
   if (!arrays_get(list, d->own.ctx, d->dag, &a)) return NULL;
-  Err err;
-  err_init(&err);
-  DagJob j = {.c = py_clone(d->own.ctx, &err), .d = d->dag, .data = a.data};
-  if (!j.c) {
-    arrays_release(&a);
-    return NULL;
-  }
-  bool ok = py_run_ok(&err, do_dag, &j);
-  ir_free(j.c);
+  DagJob j = {.d = d->dag, .data = a.data};
+  bool ok = py_copy_dag(&j.copy, d) && py_copy_run(&j.copy, py_run, do_dag, &j);
+  py_copy_drop(&j.copy);
   arrays_release(&a);
   return py_none(ok);
 }
@@ -206,7 +200,8 @@ static PyMethodDef METHODS[] = {
      "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
      "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
      "multi-dimensional loop program), the name of a pass (one of PASSES: the program after it; ValueError if the "
-     "schedule\nis illegal) or \"program\" (the kernels that code is generated from). Returns a dict: findings\n(list of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
+     "schedule\nis illegal) or \"program\" (the kernels that code is generated from). Returns a dict: findings\n(list "
+     "of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
      "exceeded."},
     {"interp_dag", py_interp_dag, METH_VARARGS,
      "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any "

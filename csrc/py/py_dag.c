@@ -63,19 +63,18 @@ static void dag_dealloc(PyObject *o) {
 
 /* ---- text and key ---- */
 typedef struct {
-  PyCtx own; /* a clone: the DAG's own context never changes */
+  PyCopy copy; /* the DAG's own context never changes */
   const TeDag *d;
   bool simple;
   char *out;
 } Text;
-ERR_BODY(do_text, Text *x, x->out = te_dag_text(x->own.ctx, x->d, x->simple))
-ERR_BODY(do_key, Text *x, x->out = te_workload_key(x->own.ctx, x->d))
+ERR_BODY(do_text, Text *x, x->out = te_dag_text(x->copy.own.ctx, x->d, x->simple))
+ERR_BODY(do_key, Text *x, x->out = te_workload_key(x->copy.own.ctx, x->d))
 static PyObject *text_with(PyDag *d, ErrBody body, Text *x) {
-  err_init(&x->own.err);
-  x->own.ctx = py_clone(d->own.ctx, &x->own.err);
   x->d = d->dag;
-  PyObject *r = x->own.ctx && py_free_ok(&x->own.err, body, x) ? PyUnicode_FromString(x->out) : NULL;
-  ir_free(x->own.ctx);
+  bool ok = py_copy_dag(&x->copy, d) && py_copy_run(&x->copy, py_free, body, x);
+  PyObject *r = ok ? PyUnicode_FromString(x->out) : NULL;
+  py_copy_drop(&x->copy);
   return r;
 }
 

@@ -219,14 +219,7 @@ ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what) {
   PyObject *fast = PySequence_Fast(seq, what);
   if (!fast) return NULL;
   *n = PySequence_Fast_GET_SIZE(fast);
-  ExprId *out = py_calloc(*n + 1, sizeof(ExprId));
-  for (Py_ssize_t i = 0; out && i < *n; i++) {
-    out[i] = py_expr_id(PySequence_Fast_GET_ITEM(fast, i));
-    if (!out[i]) {
-      PyMem_Free(out);
-      out = NULL;
-    }
-  }
+  ExprId *out = py_array(FIELD_EXPR, fast);
   Py_DECREF(fast);
   return out;
 }

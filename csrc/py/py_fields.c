@@ -150,7 +150,7 @@ static PyObject *filled_from(PyObject *seq, FieldType type, Py_ssize_t n, const 
 PyObject *py_list(FieldType type, Py_ssize_t n, const void *at) { return filled_from(PyList_New(n), type, n, at); }
 PyObject *py_tuple(FieldType type, Py_ssize_t n, const void *at) { return filled_from(PyTuple_New(n), type, n, at); }
 
-static bool take_one(FieldType type, PyObject *item, void *out) {
+bool py_value(FieldType type, PyObject *item, void *out) {
   switch (type) {
   case FIELD_DOUBLE: *(double *)out = PyFloat_AsDouble(item); break;
   case FIELD_TEXT: *(const char **)out = PyUnicode_AsUTF8(item); break;
@@ -171,7 +171,7 @@ static bool take_one(FieldType type, PyObject *item, void *out) {
 }
 bool py_take(FieldType type, PyObject *seq, Py_ssize_t n, void *out) {
   for (Py_ssize_t i = 0; i < n && i < PySequence_Fast_GET_SIZE(seq); i++) /* converting an item may change the list */
-    if (!take_one(type, PySequence_Fast_GET_ITEM(seq, i), (char *)out + (size_t)i * SIZE[type])) return false;
+    if (!py_value(type, PySequence_Fast_GET_ITEM(seq, i), (char *)out + (size_t)i * SIZE[type])) return false;
   return true;
 }
 void *py_array(FieldType type, PyObject *seq) {

@@ -30,6 +30,7 @@ PyObject *py_fields_dict(const PyField *f, const void *from);
 /* n values of a C array as a list or a tuple; NULL with the exception set. */
 PyObject *py_list(FieldType type, Py_ssize_t n, const void *at);
 PyObject *py_tuple(FieldType type, Py_ssize_t n, const void *at);
+bool py_value(FieldType type, PyObject *item, void *out); /* one of them; false with the exception set */
 /* The first n items of a list or tuple as an array, texts borrowed from them; false with the exception set. py_array: all of
  * them, in memory of PyMem with room for one more; NULL with the exception set. */
 bool py_take(FieldType type, PyObject *seq, Py_ssize_t n, void *out);

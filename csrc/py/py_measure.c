@@ -345,11 +345,8 @@ static const double TELL_SECONDS = 2;
 static void worker_body(void *arg) {
   NewWorker *n = arg;
   PyWorker *w = n->w;
-  char holder[400];
   w->w = worker_start(&w->err, (DevType)n->type, n->id);
-  if (w->mode == LOCK_NONE || (w->mode == LOCK_AUTO && n->type != DEV_CUDA)) return;
-  w->lock = devlock_new(&w->err, (DevType)n->type, n->id, worker_info(w->w));
-  if (w->mode == LOCK_FAIL && !devlock_try(w->lock, holder, sizeof holder)) devlock_refuse(&w->err, holder);
+  w->lock = devlock_open(&w->err, w->mode, (DevType)n->type, n->id, worker_info(w->w));
 }
 
 /* A line in the log of the package. */

@@ -29,18 +29,13 @@ static void do_write(void *p) {
   x->text = record_text(x->s.a, &x->out);
 }
 
-static PyObject *hw_list(const Record *r) {
-  if (!r->has_hw) return Py_NewRef(Py_None);
-  PyObject *t = py_hw_tuple(&r->hw), *l = t ? PySequence_List(t) : NULL;
-  Py_XDECREF(t);
-  return l;
-}
-
 static PyObject *record_tuple(const Rec *x) {
   const Record *r = x->record;
-  return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target, hw_list(r), r->target_host, r->layout_rewrite,
-                       py_list(FIELD_TEXT, r->n_inputs, r->inputs), x->text, py_list(FIELD_DOUBLE, r->n_costs, r->cost),
-                       r->error_no, r->all_cost, (long long)r->timestamp, r->version);
+  return Py_BuildValue("(ssNsiNsNidLs)", r->workload_key, r->target,
+                       r->has_hw ? py_list(FIELD_I64, HW_FIELDS, &r->hw) : Py_NewRef(Py_None), r->target_host,
+                       r->layout_rewrite, py_list(FIELD_TEXT, r->n_inputs, r->inputs), x->text,
+                       py_list(FIELD_DOUBLE, r->n_costs, r->cost), r->error_no, r->all_cost, (long long)r->timestamp,
+                       r->version);
 }
 
 static PyObject *fn_record_parse(PyObject *Py_UNUSED(m), PyObject *arg) {

@@ -5,6 +5,7 @@
  * State that was there before stays as it is in the context, so that who works with it is not disturbed. Steps
  * cross the border as Python tuples ("SP", 2, 0, 64, [4, 8], 1), laid out as in a record.
  */
+#include "py/py_fields.h"
 #include "py/py_te_int.h"
 #include "search/search.h"
 #include <string.h>
@@ -20,28 +21,19 @@ static bool py_i64(PyObject *o, int64_t *v) {
   return !PyErr_Occurred();
 }
 
-static bool py_i32(PyObject *o, int32_t *v) {
-  int64_t x = PyLong_AsLongLong(o);
-  if (PyErr_Occurred()) return false;
-  if (x < INT32_MIN || x > INT32_MAX)
-    return PyErr_Format(PyExc_ValueError, "%lld does not fit 32 bits", (long long)x), false;
-  *v = (int32_t)x;
-  return true;
-}
-
 /* Lists are PyMem memory, to be freed by the caller. */
 static bool step_arg(Step *p, char kind, PyObject *o) {
   int32_t v;
   switch (kind) {
-  case 's': return py_i32(o, &p->stage);
+  case 's': return py_value(FIELD_I32, o, &p->stage);
   case 'i':
-  case 'S': return py_i32(o, &p->iter);
+  case 'S': return py_value(FIELD_I32, o, &p->iter);
   case 'a':
-  case 'p': return py_i32(o, &p->a);
-  case 'b': return py_i32(o, &p->b);
+  case 'p': return py_value(FIELD_I32, o, &p->a);
+  case 'b': return py_value(FIELD_I32, o, &p->b);
   case 'E': return py_i64(o, &p->extent);
   case 'f':
-    if (!py_i32(o, &v)) return false;
+    if (!py_value(FIELD_I32, o, &v)) return false;
     p->flag = v != 0;
     return true;
   case 't': return (p->text = PyUnicode_AsUTF8(o)) != NULL;
@@ -146,6 +138,10 @@ bool py_copy_take(PyCopy *c, PyState *from) {
   err_init(&c->own.err);
   c->own.ctx = py_candidate(py_state_ctx(from)->ctx, &c->own.err);
   return c->own.ctx && py_guard(&c->own, do_copy, &(Copy){c, from->state});
+}
+bool py_copy_dag(PyCopy *c, const PyDag *dag) {
+  err_init(&c->own.err);
+  return (c->own.ctx = py_clone(dag->own.ctx, &c->own.err)) != NULL;
 }
 bool py_copy_run(PyCopy *c, ErrCode (*run)(Err *e, ErrBody body, void *arg), ErrBody body, void *arg) {
   ErrCode code = run(&c->own.err, body, arg);
@@ -314,11 +310,11 @@ static PyObject *state_step_tuples(PyObject *self, PyObject *Py_UNUSED(u)) {
     const StepInfo *info = step_info((StepKind)s->step.at[i].kind);
     Py_ssize_t n = (Py_ssize_t)strlen(info->args);
     PyObject *t = PyTuple_New(n + 1);
-    if (t) PyTuple_SET_ITEM(t, 0, PyUnicode_FromString(info->mnemonic));
-    for (Py_ssize_t k = 0; t && k < n; k++) PyTuple_SET_ITEM(t, k + 1, arg_obj(&s->step.at[i], info->args[k]));
-    PyList_SET_ITEM(l, i, py_filled(t));
+    if (t) py_put(&t, 0, PyUnicode_FromString(info->mnemonic));
+    for (Py_ssize_t k = 0; t && k < n; k++) py_put(&t, k + 1, arg_obj(&s->step.at[i], info->args[k]));
+    py_put(&l, i, t);
   }
-  return py_filled(l);
+  return l;
 }
 
 static PyGetSetDef BASE_GET[] = {

@@ -34,9 +34,7 @@ static const PyField OPTIONS[] = {FIELD_IN(Target, fast_math, FIELD_I32, 0, 2, N
 static const char *const KIND[] = {[TG_CPU] = "llvm", [TG_CUDA] = "cuda", [TG_OPENCL] = "opencl"};
 
 PyObject *py_hw_tuple(const HwParams *h) {
-  PyObject *t = PyTuple_New(HW_FIELDS);
-  for (int i = 0; t && i < HW_FIELDS; i++) PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(hw_value(h, i)));
-  return py_filled(t);
+  return py_tuple(FIELD_I64, HW_FIELDS, h); /* it is an array of them (hw_value) */
 }
 
 bool py_hw(PyObject *o, HwParams *out) {
@@ -146,9 +144,8 @@ static PyObject *target_get(PyObject *o, PyObject *name) {
 static PyObject *target_key(PyObject *o, PyObject *Py_UNUSED(unused)) {
   const Target *t = &((PyTarget *)o)->t;
   PyObject *options = PyTuple_New(NS_COUNT(OPTIONS) - 1);
-  for (int i = 0; options && OPTIONS[i].name; i++) PyTuple_SET_ITEM(options, i, py_field_value(&OPTIONS[i], t));
-  return Py_BuildValue("(sNiN)", KIND[t->kind], py_hw_tuple(&t->hw), t->kind == TG_CUDA ? t->gpu.sm : 0,
-                       py_filled(options));
+  for (int i = 0; options && OPTIONS[i].name; i++) py_put(&options, i, py_field_value(&OPTIONS[i], t));
+  return Py_BuildValue("(sNiN)", KIND[t->kind], py_hw_tuple(&t->hw), t->kind == TG_CUDA ? t->gpu.sm : 0, options);
 }
 static Py_hash_t target_hash(PyObject *o) {
   PyObject *key = target_key(o, NULL);

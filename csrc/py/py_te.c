@@ -210,10 +210,9 @@ static PyObject *json_call(const char *name, PyObject *arg) {
 static PyObject *as_tuples(PyObject *o) { /* takes it over */
   if (!o || !PyList_Check(o)) return o;
   PyObject *t = PyTuple_New(PyList_GET_SIZE(o));
-  for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(t); i++)
-    PyTuple_SET_ITEM(t, i, as_tuples(Py_NewRef(PyList_GET_ITEM(o, i))));
+  for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(t); i++) py_put(&t, i, as_tuples(Py_NewRef(PyList_GET_ITEM(o, i))));
   Py_DECREF(o);
-  return py_filled(t);
+  return t;
 }
 static PyObject *attr_value(const TeAttr *a) {
   if (a->kind == TA_TUPLE) {
@@ -474,11 +473,9 @@ static PyObject *fn_reduce(PyObject *Py_UNUSED(m), PyObject *args) {
   x.red.n_src = (int32_t)n, x.red.src = s, x.red.init = in, x.red.n_axis = (int32_t)na, x.red.axis = ax;
   for (Py_ssize_t i = 0; ok && i < n; i++) {
     x.red.value_index = (int32_t)i;
-    ok = py_guard(py_session(), do_reduce, &x);
-    if (ok) PyTuple_SET_ITEM(r, i, py_expr_new(x.out));
+    if ((ok = py_guard(py_session(), do_reduce, &x))) py_put(&r, i, py_expr_new(x.out)), ok = r != NULL;
   }
   if (!ok) Py_CLEAR(r);
-  r = py_filled(r);
   PyMem_Free(s);
   PyMem_Free(in);
   PyMem_Free(ax);

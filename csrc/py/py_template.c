@@ -269,9 +269,8 @@ static PyObject *m_entity(PyObject *o, PyObject *args) {
   knob_entity(k, number, row);
   PyObject *t = PyTuple_New(k->width);
   for (int i = 0; t && i < k->width; i++)
-    PyTuple_SET_ITEM(t, i,
-                     k->kind == KNOB_ANNOTATE ? PyUnicode_FromString(ANN_NAME[row[i]]) : PyLong_FromLongLong(row[i]));
-  return py_filled(t);
+    py_put(&t, i, k->kind == KNOB_ANNOTATE ? PyUnicode_FromString(ANN_NAME[row[i]]) : PyLong_FromLongLong(row[i]));
+  return t;
 }
 
 /* ---- indices ---- */

@@ -131,8 +131,7 @@ static void given_free(Given *g) {
 
 typedef struct {
   Session *s;
-  Err err;
-  IrCtx *ctx; /* a clone of the DAG's */
+  PyCopy copy;
   Arena *a;
   PyDag *dag;
   Target t;
@@ -144,15 +143,16 @@ typedef struct {
 } Task;
 static void do_task(void *arg) {
   Task *x = arg;
-  x->a = arena_new(&x->err);
+  Err *e = &x->copy.own.err;
+  x->a = arena_new(e);
   void *made[MSR_MAX_ARGS];
   const void *const *data = x->given.n ? x->given.at : NULL;
   if (x->check) {
-    reference_data(x->a, x->ctx, x->dag->dag, 1, x->given.at, made);
+    reference_data(x->a, x->copy.own.ctx, x->dag->dag, 1, x->given.at, made);
     data = (const void *const *)made;
   }
-  err_poll(&x->err);
-  x->out = session_task(x->s, &x->err, x->ctx, x->dag->dag, &x->t, x->layout, data, !x->given.n, x->math);
+  err_poll(e);
+  x->out = session_task(x->s, e, x->copy.own.ctx, x->dag->dag, &x->t, x->layout, data, !x->given.n, x->math);
 }
 static bool compared(const char *type) {
   double tolerance;
@@ -174,17 +174,13 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   x.dag = (PyDag *)dag, x.layout = layout, x.check = check;
   if (!py_target(target, &x.t)) return NULL;
   PyObject *r = NULL;
-  if (given_from(inputs, x.dag, &x.given)) {
-    err_init(&x.err);
-    x.err.interrupt = py_stop_flag(((PySession *)o)->stop);
-    x.ctx = py_clone(x.dag->own.ctx, &x.err); /* other threads use the DAG's own context */
-    if (x.ctx) {
-      ((PySession *)o)->users++;
-      if (py_run_ok(&x.err, do_task, &x)) r = PyLong_FromLong(x.out);
-      ((PySession *)o)->users--;
-      py_arena_free(x.a);
-      ir_free(x.ctx);
-    }
+  if (given_from(inputs, x.dag, &x.given) && py_copy_dag(&x.copy, x.dag)) {
+    x.copy.own.err.interrupt = py_stop_flag(((PySession *)o)->stop);
+    ((PySession *)o)->users++;
+    if (py_copy_run(&x.copy, py_run, do_task, &x)) r = PyLong_FromLong(x.out);
+    ((PySession *)o)->users--;
+    py_arena_free(x.a);
+    py_copy_drop(&x.copy);
   }
   PyObject *what = r ? Py_BuildValue("OOi", dag, target, layout) : NULL;
   if (r && (!what || PyDict_SetItem(((PySession *)o)->tasks, r, what) < 0)) Py_CLEAR(r);
@@ -208,9 +204,8 @@ static PyObject *f_tolerances(PyObject *m, PyObject *u) {
 
 /* The expected outputs as bytes, for tests and tools. */
 typedef struct {
-  Err err;
+  PyCopy copy;
   Arena *a;
-  IrCtx *ctx; /* a clone of the DAG's */
   PyDag *dag;
   uint64_t seed;
   Given given;
@@ -218,8 +213,8 @@ typedef struct {
 } Ref;
 static void do_reference(void *arg) {
   Ref *x = arg;
-  x->a = arena_new(&x->err);
-  reference_data(x->a, x->ctx, x->dag->dag, x->seed, x->given.at, x->data);
+  x->a = arena_new(&x->copy.own.err);
+  reference_data(x->a, x->copy.own.ctx, x->dag->dag, x->seed, x->given.at, x->data);
 }
 static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   PyObject *dag, *stop = NULL, *inputs = Py_None, *l = NULL;
@@ -231,14 +226,14 @@ static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *k
   Ref *x = PyMem_Calloc(1, sizeof *x);
   if (!x) return Py_DECREF(stop), PyErr_NoMemory();
   x->dag = (PyDag *)dag, x->seed = seed;
-  err_init(&x->err);
-  x->err.interrupt = py_stop_flag(stop);
-  if (given_from(inputs, x->dag, &x->given)) x->ctx = py_clone(x->dag->own.ctx, &x->err);
-  if (x->ctx && py_run_ok(&x->err, do_reference, x)) l = PyList_New(x->dag->dag->n_tensors);
+  if (given_from(inputs, x->dag, &x->given) && py_copy_dag(&x->copy, x->dag)) {
+    x->copy.own.err.interrupt = py_stop_flag(stop);
+    if (py_copy_run(&x->copy, py_run, do_reference, x)) l = PyList_New(x->dag->dag->n_tensors);
+  }
   for (int i = 0; l && i < x->dag->dag->n_tensors; i++)
     py_put(&l, i, py_bytes(x->data[i], (size_t)te_bytes(x->dag->own.ctx, x->dag->dag->tensor[i])));
   py_arena_free(x->a);
-  ir_free(x->ctx);
+  py_copy_drop(&x->copy);
   given_free(&x->given);
   PyMem_Free(x);
   Py_DECREF(stop);
@@ -447,28 +442,23 @@ static PyMethodDef METHODS[] = {
     {NULL, NULL, 0, NULL}};
 typedef struct {
   PyDag *dag;
-  Err err;
-  IrCtx *ctx;
+  PyCopy copy;
   bool exact[MSR_MAX_ARGS];
 } ExactArgs;
 static void do_exact(void *arg) {
   ExactArgs *x = arg;
-  err_check(&x->err, x->dag->dag->n_tensors <= MSR_MAX_ARGS, "a task with %d tensors cannot be measured; at most %d",
-            x->dag->dag->n_tensors, MSR_MAX_ARGS);
-  te_exact(x->ctx, x->dag->dag, x->exact);
+  err_check(&x->copy.own.err, x->dag->dag->n_tensors <= MSR_MAX_ARGS,
+            "a task with %d tensors cannot be measured; at most %d", x->dag->dag->n_tensors, MSR_MAX_ARGS);
+  te_exact(x->copy.own.ctx, x->dag->dag, x->exact);
 }
 static PyObject *f_exact(PyObject *Py_UNUSED(m), PyObject *args) {
   ExactArgs x = {0};
   PyObject *dag;
   if (!PyArg_ParseTuple(args, "O!", PyDag_Type, &dag)) return NULL;
   x.dag = (PyDag *)dag;
-  err_init(&x.err);
-  x.ctx = py_clone(x.dag->own.ctx, &x.err);
-  if (!x.ctx) return NULL;
-  bool ok = py_free_ok(&x.err, do_exact, &x);
-  ir_free(x.ctx);
-  if (!ok) return NULL;
-  return py_list(FIELD_BOOL, x.dag->dag->n_tensors, x.exact);
+  bool ok = py_copy_dag(&x.copy, x.dag) && py_copy_run(&x.copy, py_free, do_exact, &x);
+  py_copy_drop(&x.copy);
+  return ok ? py_list(FIELD_BOOL, x.dag->dag->n_tensors, x.exact) : NULL;
 }
 
 static PyMethodDef FUNCTIONS[] = {

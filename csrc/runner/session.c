@@ -145,10 +145,16 @@ static Device *device_of(const Ask *x) {
 }
 
 /* ---- what there is ---- */
-static void tell_device(Ask *x, DevType t, int id, bool *first) {
+/* Between the elements of a list. */
+static void next(StrBuf *b) {
+  if (b->at[b->len - 1] != '[') sb_putc(b, ',');
+}
+
+static void tell_device(Ask *x, DevType t, int id) {
   DevInfo i;
   if (!dev_query(t, id, &i)) return;
-  sb_printf(x->out, "%s{\"type\":%d,\"id\":%d,\"name\":", *first ? "" : ",", (int)t, id);
+  next(x->out);
+  sb_printf(x->out, "{\"type\":%d,\"id\":%d,\"name\":", (int)t, id);
   sb_json(x->out, i.name);
   sb_printf(x->out, ",\"clock_khz\":%d,\"driver\":%d,\"sm\":%d,\"max_threads_per_block\":%d", i.clock_khz,
             i.driver_version, i.sm, i.max_threads_per_block);
@@ -156,19 +162,17 @@ static void tell_device(Ask *x, DevType t, int id, bool *first) {
             i.max_dims[0], i.max_dims[1], i.max_dims[2], (long long)i.max_shared_per_block, i.warp_size,
             i.multiprocessors);
   sb_printf(x->out, ",\"total_bytes\":%lld,\"l2_bytes\":%lld}", (long long)i.total_bytes, (long long)i.l2_bytes);
-  *first = false;
 }
 
 static void op_hello(Ask *x) {
   static const DevType TYPES[] = {DEV_CPU, DEV_CUDA, DEV_OPENCL};
   struct utsname u;
-  bool first = true;
   sb_printf(x->out, ",\"version\":%d,\"machine\":", RUNNER_VERSION);
   sb_json(x->out, uname(&u) == 0 ? u.machine : "");
   sb_puts(x->out, ",\"devices\":[");
   for (int t = 0; t < NS_COUNT(TYPES); t++)
     for (int id = 0; id < DEVICE_IDS && dev_exists(TYPES[t], id, (char[512]){0}, 512); id++)
-      tell_device(x, TYPES[t], id, &first);
+      tell_device(x, TYPES[t], id);
   sb_puts(x->out, "]");
 }
 
@@ -183,16 +187,16 @@ static void op_del(Ask *x) { files_del(x->e, x->s->dir, text_of(x, "name")); }
 
 static void tell_file(void *arg, const char *name, int64_t bytes) {
   StrBuf *b = arg;
-  sb_puts(b, b->len ? ",[" : "[");
+  next(b);
+  sb_putc(b, '[');
   sb_json(b, name);
   sb_printf(b, ",%lld]", (long long)bytes);
 }
 
 static void op_list(Ask *x) {
-  StrBuf names;
-  sb_init(&names, x->s->a);
-  files_each(x->s->dir, tell_file, &names);
-  sb_printf(x->out, ",\"files\":[%s]", sb_str(&names));
+  sb_puts(x->out, ",\"files\":[");
+  files_each(x->s->dir, tell_file, x->out);
+  sb_putc(x->out, ']');
 }
 
 /* ---- tensors ---- */
@@ -307,6 +311,11 @@ static void module_free(Module *m) {
   free(m->image);
 }
 
+static void tell_text(Ask *x, const char *s) {
+  next(x->out);
+  sb_json(x->out, s);
+}
+
 static void op_load(Ask *x) {
   Load l = {x, arena_new_of(x->s->keep, Module), text_of(x, "name"), NULL};
   ErrCode c = err_try(x->e, load_body, &l);
@@ -322,15 +331,9 @@ static void op_load(Ask *x) {
     sb_puts(x->out, ",\"name\":");
     sb_json(x->out, net->name);
     sb_puts(x->out, ",\"functions\":[");
-    for (int i = 0; i < net->n_programs; i++) {
-      if (i) sb_puts(x->out, ",");
-      sb_json(x->out, net->program[i].name);
-    }
+    for (int i = 0; i < net->n_programs; i++) tell_text(x, net->program[i].name);
     sb_puts(x->out, "],\"original\":[");
-    for (int i = 0; i < net->n_inputs; i++) {
-      if (i) sb_puts(x->out, ",");
-      sb_json(x->out, net->input[i]);
-    }
+    for (int i = 0; i < net->n_inputs; i++) tell_text(x, net->input[i]);
     sb_puts(x->out, "]");
     return;
   }
@@ -437,7 +440,7 @@ static void time_fields(Ask *x, Call *c) {
 
 static void tell_costs(Ask *x, const Call *c) {
   sb_puts(x->out, ",\"costs\":[");
-  for (int i = 0; i < c->n_costs; i++) sb_printf(x->out, "%s%.17g", i ? "," : "", c->costs[i]);
+  for (int i = 0; i < c->n_costs; i++) next(x->out), sb_printf(x->out, "%.17g", c->costs[i]);
   sb_puts(x->out, "]");
 }
 
@@ -451,12 +454,13 @@ static void op_time(Ask *x) {
 /* ---- networks ---- */
 static void tell_entry(Ask *x, const Graph *g, int entry, const char *name) {
   const GraphEntry *en = &g->entry[entry];
+  next(x->out);
   sb_puts(x->out, "{\"name\":");
   sb_json(x->out, name);
   sb_puts(x->out, ",\"dtype\":");
   sb_json(x->out, en->dtype);
   sb_puts(x->out, ",\"shape\":[");
-  for (int i = 0; i < en->rank; i++) sb_printf(x->out, "%s%lld", i ? "," : "", (long long)en->shape[i]);
+  for (int i = 0; i < en->rank; i++) next(x->out), sb_printf(x->out, "%lld", (long long)en->shape[i]);
   sb_puts(x->out, "]}");
 }
 
@@ -469,25 +473,14 @@ static void op_graph(Ask *x) {
   m->users++;
   sb_printf(x->out, ",\"graph\":%lld,\"inputs\":[", (long long)add_handle(x, H_GRAPH, r)->number);
   const Graph *g = network_graph(r->net);
-  bool first = true;
-  for (int i = 0; i < g->n_nodes; i++) {
-    if (g->node[i].kind != GN_NULL) continue;
-    if (!first) sb_puts(x->out, ",");
-    tell_entry(x, g, g->node[i].first, g->node[i].name);
-    first = false;
-  }
+  for (int i = 0; i < g->n_nodes; i++)
+    if (g->node[i].kind == GN_NULL) tell_entry(x, g, g->node[i].first, g->node[i].name);
   sb_puts(x->out, "],\"outputs\":[");
-  for (int i = 0; i < g->n_heads; i++) {
-    if (i) sb_puts(x->out, ",");
-    tell_entry(x, g, g->head[i], "");
-  }
+  for (int i = 0; i < g->n_heads; i++) tell_entry(x, g, g->head[i], "");
   int count;
   const GraphParam *p = params_read(x->s->a, m->network->params, m->network->n_params, &count);
   sb_puts(x->out, "],\"params\":[");
-  for (int i = 0; i < count; i++) {
-    if (i) sb_puts(x->out, ",");
-    sb_json(x->out, p[i].name);
-  }
+  for (int i = 0; i < count; i++) tell_text(x, p[i].name);
   sb_puts(x->out, "]");
 }
 

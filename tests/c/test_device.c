@@ -41,7 +41,7 @@ static void run_twice(Fixture *f, const void *bin, size_t n, const char *manifes
   float in[1000], out[1000];
   DevModule *m = dev_load(f->d, bin, n, manifest);
   void *args[2] = {dev_alloc(f->d, sizeof in), dev_alloc(f->d, sizeof out)};
-  assert_int_equal(dev_module_args(m), 2);
+  assert_int_equal(dev_manifest(m)->n_args, 2);
   for (int round = 0; round < 20; round++) {
     for (int i = 0; i < 1000; i++) in[i] = (float)(i + round);
     dev_upload(f->d, args[0], in, sizeof in);

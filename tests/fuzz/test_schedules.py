@@ -8,9 +8,9 @@ import os
 
 import numpy as np
 import pytest
-from helpers import unlimited
 from schedules import draw
 
+from helpers import unlimited
 from nestsmith import _core
 
 SAMPLE = int(os.environ.get("NESTSMITH_FUZZ", "260"))

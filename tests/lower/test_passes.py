@@ -8,9 +8,9 @@ import pathlib
 
 import numpy as np
 import pytest
-from helpers import check_passes
 from peer_dags import dag_of
 
+from helpers import check_passes
 from nestsmith import _core, te, tir, topi
 
 CPU = _core.Target("llvm", (4, 64, 64, 0, 0, 0, 0, 0))

@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 import pytest
-from helpers import check_passes
 
+from helpers import check_passes
 from nestsmith import _core, te, tir, topi
 
 CUDA = _core.Target("cuda", sm=90)

@@ -61,7 +61,7 @@ int32_t default_function(void *const *args, void *const *work, void *par, void *
 
 def program(task, body):
     """A built candidate whose C text is ours."""
-    _, manifest = _core.program(_core.State(task.compute_dag), None, "c", "main")
+    _, manifest = _core.program(_core.State(task.compute_dag), None, "c", "default_function")
     source = BODY.format(body)
     return BuildResult(program=(source, manifest, _core.build("llvm", source, 10, "")[0]))
 

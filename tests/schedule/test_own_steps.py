@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from helpers import check_passes
 
+from helpers import check_passes
 from nestsmith import _core, te, tir
 from nestsmith.auto_scheduler import ComputeDAG
 

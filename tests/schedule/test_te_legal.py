@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from helpers import check_passes
 
 import nestsmith as ns
+from helpers import check_passes
 from nestsmith import _core, te, tir
 
 
