@@ -82,6 +82,7 @@ typedef struct {
   PyState *o;
   const char *json;
   const State *from;
+  int fit;
   Step step;
   ExprId e;
   bool flag;
@@ -96,10 +97,10 @@ static void do_make(void *arg) {
   if (x->from) /* perhaps a sketch: lengths may be open where a step needs them */
     x->o->state = sketch_replay(c, x->o->dag->dag, x->from->step.len, x->from->step.at);
   else
-    x->o->state = state_replay(c, x->o->dag->dag, n, steps);
+    x->o->state = (x->fit ? state_replay_fitted : state_replay)(c, x->o->dag->dag, n, steps);
 }
 
-static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, const State *from) {
+static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, int fit, const State *from) {
   if (!dag)
     return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule: it has no steps to replay"), NULL;
   PyState *o = (PyState *)type->tp_alloc(type, 0);
@@ -107,7 +108,7 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
   o->dag = (PyDag *)Py_NewRef(dag);
   err_init(&o->own.err);
   o->own.ctx = py_candidate(dag->own.ctx, &o->own.err);
-  Call x = {.o = o, .json = json, .from = from};
+  Call x = {.o = o, .json = json, .fit = fit, .from = from};
   if (!o->own.ctx || !py_free_ok(&o->own.err, do_make, &x)) Py_CLEAR(o);
   return o;
 }
@@ -115,8 +116,10 @@ static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, con
 static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyObject *dag;
   const char *json = NULL;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|z", PY_NAMES("dag", "steps"), PyDag_Type, &dag, &json)) return NULL;
-  return (PyObject *)state_make(type, (PyDag *)dag, json, NULL);
+  int fit = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!|zp", PY_NAMES("dag", "steps", "fit"), PyDag_Type, &dag, &json, &fit))
+    return NULL;
+  return (PyObject *)state_make(type, (PyDag *)dag, json, fit, NULL);
 }
 
 static void state_dealloc(PyObject *self) {
@@ -168,7 +171,7 @@ static PyObject *state_apply_py(PyObject *self, PyObject *args) {
 ERR_BODY(do_infer, Call *x, state_infer_bounds(x->o->state))
 
 static PyObject *state_infer_py(PyObject *self, PyObject *Py_UNUSED(u)) {
-  PyState *o = (PyState *)self, *r = state_make(Py_TYPE(self), o->dag, NULL, o->state);
+  PyState *o = (PyState *)self, *r = state_make(Py_TYPE(self), o->dag, NULL, 0, o->state);
   Call x = {.o = r};
   if (r && !py_free_ok(&r->own.err, do_infer, &x)) Py_CLEAR(r);
   return (PyObject *)r;
@@ -177,7 +180,7 @@ static PyObject *state_infer_py(PyObject *self, PyObject *Py_UNUSED(u)) {
 static PyObject *state_copy_py(PyObject *self, PyObject *Py_UNUSED(u)) {
   PyState *o = (PyState *)self;
   const State *from = o->state; /* of now: others may apply steps meanwhile */
-  PyState *r = state_make(Py_TYPE(self), o->dag, NULL, from);
+  PyState *r = state_make(Py_TYPE(self), o->dag, NULL, 0, from);
   Call x = {.o = r};
   if (r && from->bounded && !py_free_ok(&r->own.err, do_infer, &x)) Py_CLEAR(r);
   return (PyObject *)r;
@@ -404,7 +407,9 @@ static const PyClass CLASSES[] = {
              .doc = "What State and Schedule share: a list of steps and what they give."),
     PY_CLASS("State", sizeof(PyState), .type = &PyState_Type, .base = &PyStateBase_Type, .create = state_new,
              .drop = state_dealloc, .methods = STATE_METHODS,
-             .doc = "State(dag, steps=None): a step list (JSON text) replayed on a ComputeDAG.")};
+             .doc = "State(dag, steps=None, fit=False): a step list (JSON text) replayed on a ComputeDAG. fit: it was "
+                    "made for other sizes; "
+                    "splits that would no longer cut their loops evenly get other lengths.")};
 
 int py_init_schedule(PyObject *m) {
   if (py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0) return -1;

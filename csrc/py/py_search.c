@@ -415,12 +415,15 @@ static PyObject *m_report(PyObject *o, PyObject *args) {
   cand_free(own);
   return py_none(ok);
 }
-static PyObject *m_hint(PyObject *o, PyObject *so) {
+static PyObject *m_hint(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
+  PyObject *so;
+  int first = 0;
+  if (!PyArg_ParseTuple(args, "O|p", &so, &first)) return NULL;
   Candidate *own;
   const Candidate *c = py_candidate_of(so, p->task, 0, &own);
   bool ok = c && enter(p);
-  if (ok) policy_hint(p->policy, c), p->busy = 0;
+  if (ok) policy_hint(p->policy, c, first), p->busy = 0;
   cand_free(own);
   return py_none(ok);
 }
@@ -615,7 +618,10 @@ static PyMethodDef POLICY_METHODS[] = {
      "apart."},
     {"report", m_report, METH_VARARGS,
      "report(state, seconds, valid): the result of a measurement. state: also the steps that a log holds, as text."},
-    {"hint", m_hint, METH_O, "hint(state): a state that may be good; it joins the first generation of later rounds."},
+    {"hint", m_hint, METH_VARARGS,
+     "hint(state, first=False): a state that may be good; it joins the first generation of later rounds. first: the "
+     "next "
+     "round's batch begins with it."},
     {"check", m_check, METH_O, "check(state): (ok, reason) after lowering and the GPU verifier."},
     {"vector", m_vector, METH_O,
      "vector(state): the 48 numbers that describe the kernels of a state; on a CPU the time alone."},

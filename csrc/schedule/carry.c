@@ -1,4 +1,6 @@
-/* Steps for another DAG: networks hold one main stage with several element-wise tails, and a schedule of one fits the others.
+/* Steps for another DAG.
+ *
+ * Networks hold one main stage with several element-wise tails, and a schedule of one fits the others.
  *
  * The first stages of both DAGs are equal. Of the stages behind them the last one is the output, and the others are inlined:
  * steps may work on the output and on what comes before the tail.
@@ -43,4 +45,47 @@ Step *steps_carry(Arena *a, int *n, const Step *steps, int n_stages, int prefix,
   }
   *n = k;
   return out;
+}
+
+/* ---- the same computation in other sizes ----
+ * The lengths of a split stay if they cut the new extent as they cut the old one: evenly. Else those of a tiling become the largest
+ * divisors that are no longer, the innermost ones first: they say what is in registers and vectors. What a copy into a cache
+ * moves at once becomes a part of what it was, since not all widths are there. */
+
+/* The extent that the split p meets in s; of a loop below another stage's it is known after bounds are inferred only. */
+static int64_t extent_met(IrCtx *c, const State *s, const Step *p) {
+  int64_t e = axis_extent(s, p->stage, p->iter);
+  if (e > 0) return e;
+  State *bounded = state_copy(c, s);
+  state_infer_bounds(bounded);
+  return axis_extent(bounded, p->stage, p->iter);
+}
+
+static void fit_lengths(Arena *a, Step *p, int64_t extent, bool tiling) {
+  int64_t old = 1;
+  for (int i = 0; i < p->n; i++) old *= p->list[i];
+  if (extent <= 0 || extent % old == 0 || (p->extent > 0 && p->extent % old != 0)) return;
+  int64_t *d;
+  for (int i = p->n - 1; i >= 0; i--) {
+    int k = (int)i64_divisors(a, extent, &d) - 1;
+    while (d[k] > p->list[i] || (!tiling && p->list[i] % d[k] != 0)) k--;
+    p->list[i] = d[k];
+    extent /= d[k];
+  }
+}
+
+State *state_replay_fitted(IrCtx *c, const TeDag *d, int n, const Step *steps) {
+  State *s = state_init(c, d);
+  for (int i = 0; i < n; i++) {
+    Step p = steps[i];
+    if (p.kind == STEP_SP) {
+      leaf_at(s, p.stage, p.iter);
+      int64_t extent = extent_met(c, s, &p);
+      p.list = arena_copy(ir_arena(c), p.list, sizeof *p.list * (size_t)p.n);
+      fit_lengths(ir_arena(c), &p, extent, s->stage.at[p.stage].at != AT_ITER);
+      p.extent = extent > 0 ? extent : 0;
+    }
+    state_append(s, 1, &p);
+  }
+  return s;
 }

@@ -140,6 +140,9 @@ void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*ste
  * n_stages: of the DAG they are from. Raises NS_ERR_VALUE if a step works on an inner stage of the tail otherwise than by
  * inlining it. (carry.c) */
 Step *steps_carry(Arena *a, int *n, const Step *steps, int n_stages, int prefix, int n_tail, const int *tail);
+/* As state_replay of steps for the same computation in other sizes: splits that would no longer cut their loops evenly get other
+ * lengths. (carry.c) */
+State *state_replay_fitted(IrCtx *c, const TeDag *d, int n, const Step *steps);
 
 /* ---- normalise and infer bounds (bounds.c) : 02 §4, 07 §7.2.1-3 ----
  * On return every axis of every non-inlined stage has min and extent; leaf ranges of the state are updated. Works in

@@ -62,6 +62,7 @@ struct Policy {
   int64_t picked[2]; /* of loops, on tensor cores */
   CandVec measured; /* score: speed, 1 / seconds */
   CandVec hints;    /* the newest MAX_HINTS proposals from outside */
+  CandVec first;    /* those that the next round begins with */
   int target_min, n_worker;
   SearchThread *worker; /* NULL between calls */
   void (*listen)(void *self, const PolicyEvent *ev);

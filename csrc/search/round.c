@@ -214,6 +214,8 @@ static void round_body(void *arg) {
   Best best = best_new(a, (int)(room < most ? room : most < INT32_MAX ? most : INT32_MAX));
   evolve(p, a, init.len, init.at, p->par.population, &best);
   int first = spread_out(p, a, best.n, best.at, c->batch);
+  take(p, p->first.len, p->first.at, (c->batch + 1) / 2, &c->size, c->made);
+  p->first.len = 0;
   take(p, first, best.at, c->batch - n_rand - n_other, &c->size, c->made);
   take(p, other.n, other.at, c->batch - n_rand, &c->size, c->made);
   take(p, n_pool, pool, c->batch, &c->size, c->made);
@@ -232,6 +234,7 @@ typedef struct {
   Policy *p;
   const Candidate *c;
   double speed;
+  bool first;
 } Report;
 static Cand reported(const Report *r) {
   const Candidate *c = r->c;
@@ -246,7 +249,7 @@ static void report_body(void *arg) {
   vec_push(p->arena, &p->measured, c);
 }
 void policy_report(Policy *p, const Candidate *c, double seconds, bool valid) {
-  Report r = {p, c, valid && seconds > 0 ? 1 / seconds : 0};
+  Report r = {p, c, valid && seconds > 0 ? 1 / seconds : 0, false};
   if (c->code == NS_OK) err_try(&p->err, report_body, &r);
 }
 
@@ -254,6 +257,7 @@ static void hint_body(void *arg) {
   Report *r = arg;
   Policy *p = r->p;
   Cand c = reported(r);
+  if (r->first) vec_push(p->arena, &p->first, c);
   for (int i = 0; i < p->hints.len; i++)
     if (p->hints.at[i].hash == c.hash) return;
   if (p->hints.len < MAX_HINTS) {
@@ -263,7 +267,7 @@ static void hint_body(void *arg) {
   memmove(p->hints.at, p->hints.at + 1, sizeof(Cand) * (MAX_HINTS - 1));
   p->hints.at[MAX_HINTS - 1] = c;
 }
-void policy_hint(Policy *p, const Candidate *c) {
-  Report r = {p, c, 0};
+void policy_hint(Policy *p, const Candidate *c, bool first) {
+  Report r = {p, c, 0, first};
   if (c->code == NS_OK) err_try(&p->err, hint_body, &r);
 }

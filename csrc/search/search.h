@@ -107,7 +107,8 @@ void policy_want(Policy *p, unsigned want, int layout);
 void policy_remember(Policy *p, size_t bytes);
 /* result of a measurement, also from a log; raises never */
 void policy_report(Policy *p, const Candidate *c, double seconds, bool valid);
-void policy_hint(Policy *p, const Candidate *c); /* a state that may be good: it joins the first generations; raises never */
+/* A state that may be good: it joins the first generations; first: half of the next round's batch may be such states. Raises never. */
+void policy_hint(Policy *p, const Candidate *c, bool first);
 
 /* Samples n times and counts what became of it: name[i], count[i]; returns the number of names. For tests and tools. */
 int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count);

@@ -228,6 +228,18 @@ def test_tuning_goes_on_from_the_log_and_serves_similar_tasks(tmp_path, own_logs
     assert quick(proto).report().origins() == {"log record": 1}
 
 
+def test_batch_sizes_serve_each_other(tmp_path, own_logs):
+    """A network in another batch size, larger or smaller, gets the schedules of the one that was tuned, fitted to it."""
+    proto, log = product(["Relu"]), tmp_path / "tuned.json"
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    assert quick(proto, shape={"batch": 12}, trials=4, log=log).report().origins() == {"log record": 1}
+    for batch, origin in (12, "log record"), (1, other := "similar task (other sizes)"), (4, other), (24, other), (5, "default"):
+        made, x = quick(proto, shape={"batch": batch}, log=log), data(batch, 32)
+        assert made.report().origins() == {origin: 1}
+        assert s.close(made(x), s.reference(proto, x=x)[0])
+    assert records(log) == 4
+
+
 def test_records_go_to_the_users_directory(own_logs, monkeypatch):
     quick(product(["Relu"]), trials=2)
     assert [p.name for p in own_logs.glob("*.json")] == ["llvm.json"] and records(own_logs / "llvm.json") == 2

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import sys
 
 import numpy as np
@@ -10,7 +11,7 @@ from test_forest import load_pilot, pick
 
 from nestsmith import _core, auto_scheduler, pretrain, te
 from nestsmith.auto_scheduler import learned_model, make_cost_model
-from nestsmith.auto_scheduler.relatives import Relatives
+from nestsmith.auto_scheduler.relatives import Relatives, fitted
 
 ENTRIES, TIME = 212, 164 + 41
 NETWORK = "mlp:batch_size=1,num_classes=10,image_shape=1x4x4"
@@ -247,6 +248,29 @@ def test_schedules_travel(target):
         assert relatives.transplant(2, 1, there).steps() == s.state_object.steps()
         policy.hint(there)
     assert policy.propose(8)
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda -arch=sm_90"])
+@pytest.mark.parametrize(("here", "there"), [(48, 6), (6, 48), (48, 20)])
+def test_schedules_fit_other_sizes(target, here, there):
+    """Splits that would no longer cut their loops evenly get other lengths, all others stay, and a batch begins with what came so."""
+    old, new = task_of(here, 1, target), task_of(there, 1, target)
+    policy = auto_scheduler.SketchPolicy(new, seed=1, verbose=0)
+    given = auto_scheduler.SketchPolicy(old, seed=1, verbose=0).sample_initial_population()[:20]
+    states = [fitted(new.compute_dag, s) for s in given]
+    for was, s in zip(given, states, strict=True):
+        assert policy.engine.check(s) == (True, None)
+        pairs = list(zip(json.loads(was.state_object.steps()), json.loads(s.steps()), strict=True))
+        assert [a for a, _ in pairs if a[0] != "SP"] == [b for _, b in pairs if b[0] != "SP"]
+        for a, b in pairs:
+            if a[0] == "SP" and a[3] and b[3] and a[3] % math.prod(a[4]) == 0:
+                assert b[3] % math.prod(b[4]) == 0 and (b[4] == a[4] or b[3] % math.prod(a[4]) != 0)
+    for s in states[:2]:
+        policy.hint(s, first=True)
+    batch = [s.state_object.steps() for s in policy.propose(8)]
+    assert batch[:2] == list(dict.fromkeys(s.steps() for s in states[:2])) and len(set(batch)) == 8
+    a = te.placeholder((there,), name="A")
+    assert fitted(auto_scheduler.ComputeDAG([a, te.compute((there,), lambda i: a[i] + 1.0)]), given[0]) is None
 
 
 def test_hints_are_proposed():

@@ -137,6 +137,22 @@ def test_bad_models(change, kind, text):
         relay.frontend.from_onnx(**arguments)
 
 
+def test_open_sizes_are_bound_by_their_names():
+    """A size that the model calls by a name is one size for all inputs that have it, given as such or with one of them."""
+    proto = model([helper.make_node("Add", ["a", "b"], ["y"])], {"a": ["batch", "n", 3], "b": ["batch", "n", 1]}, {"y": None})
+    for shape in ({"batch": 4, "n": 2}, {"a": (4, 2, 3)}, {"batch": 4, "b": (4, 2, 1)}, {"batch": (4,), "n": (2,)}):
+        mod, _ = relay.frontend.from_onnx(proto, shape)
+        assert [p.checked_type.concrete_shape for p in mod["main"].params] == [(4, 2, 3), (4, 2, 1)]
+    for shape, kind, text in (
+        ({"batch": 4}, ValueError, r"'a' is \(4, n, 3\) in the model; give.*shape={'a': \(...\)} or, for all inputs, shape={'n': ...}"),
+        ({"batch": 4, "a": (5, 2, 3)}, ValueError, r"shape\['a'\] is \(5, 2, 3\), but the model says \(4, 'n', 3\)"),
+        ({"size": 4}, ValueError, r"\['size'\], but the model's inputs are \['a', 'b'\] and its open sizes \['batch', 'n'\]"),
+        ({"batch": -1}, ValueError, r"shape\['batch'\] is -1"),
+    ):
+        with pytest.raises(kind, match=text):
+            relay.frontend.from_onnx(proto, shape)
+
+
 def run_both(nodes, inputs, weights=(), opset=17, dtype=None):
     """(nestsmith's, onnxruntime's) results ``y`` of nodes on arrays."""
     import onnxruntime

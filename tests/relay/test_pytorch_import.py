@@ -233,6 +233,19 @@ def test_dynamic_shapes_are_refused():
         from_pytorch(program)
 
 
+def test_open_sizes_are_bound_by_examples():
+    linear, d = torch.nn.Linear(8, 4).eval(), torch.export.Dim("n", min=2, max=9)
+    program = torch.export.export(linear, (FLAT,), dynamic_shapes={"input": {0: d}})
+    x = images(5, 8, seed=4)
+    for how in ({"example_inputs": (x,)}, {"input_infos": [("data", (5, 8))]}):
+        mod, params = from_pytorch(program, **how)
+        assert set(params) == {"weight", "bias"} and error(outputs(mod, params, [x]), [linear(x).detach().numpy()]) <= 1e-5
+    with pytest.raises(ValueError, match=r"cannot have inputs of the shapes \(5, 7\)"):
+        from_pytorch(program, example_inputs=(images(5, 7),))
+    with pytest.raises(ValueError, match="2 inputs are given for an exported program that takes 1"):
+        from_pytorch(program, example_inputs=(x, x))
+
+
 def test_everything_that_is_missing_is_said_at_once():
     f = module(lambda x: (torch.linalg.inv(x), torch.linalg.inv(x + 1), torch.fft.rfft(x).abs(), x + torch.rand(4, 4)))
     with pytest.raises(OpNotImplemented) as e:

@@ -16,6 +16,8 @@ from matmuls import options, small, tasks_of
 import nestsmith as ns
 from helpers import PATIENCE
 from nestsmith import auto_scheduler, te
+from nestsmith.auto_scheduler.measure_record import decode_workload_key, size_factor
+from nestsmith.auto_scheduler.relatives import fitted
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
@@ -49,6 +51,35 @@ def test_round_robin_and_resume(tmp_path, monkeypatch):
     assert again.task_cts == [3, 3, 3] and len(records(log)) == 9
     texts = [json.dumps([i.task.workload_key, i.state.steps()]) for i, _ in records(log)]
     assert len(set(texts)) == 9, "a state of the log was measured again"
+
+
+@pytest.mark.parametrize("how", ["one run", "a log"])
+def test_other_sizes_are_where_a_task_begins(tmp_path, how):
+    """The best schedule of the same computation in another size is in the first round, whether this run has found it or a log holds
+    it."""
+    log, (big, little) = tmp_path / "log.json", tasks_of(32, 8)
+    runs = [[big, little]] if how == "one run" else [[big], [little]]
+    for tasks in runs:
+        tuner = auto_scheduler.TaskScheduler(tasks, strategy="round-robin", callbacks=[], start_from=[str(log)])
+        tuner.tune(options(4 * len(tasks), 4, log), search_policy="sketch.random", search_policy_params=small())
+    found, _ = auto_scheduler.load_best_record(str(log), big.workload_key)
+    start = fitted(little.compute_dag, found.state).steps()
+    measured = [i.state.steps() for i, _ in records(log) if i.task.workload_key == little.workload_key]
+    assert start in measured and len(measured) == 4
+
+
+def test_sizes_that_differ_by_one_factor():
+    conv = [1, 56, 56, 64], [3, 3, 64, 64], [1, 56, 56, 64]
+    eight, wider = ([8, 56, 56, 64], [3, 3, 64, 64], [8, 56, 56, 64]), ([1, 56, 56, 32], [3, 3, 32, 64], [1, 56, 56, 64])
+    half = ([1, 28, 56, 64], [3, 3, 64, 64], [1, 14, 56, 64])
+
+    def factor(one, other, names=("a" * 32, "b" * 32)):
+        return size_factor(*(decode_workload_key(json.dumps([n, *s])) for n, s in zip(names, (one, other))))
+
+    assert factor(eight, conv) == 8 and factor(conv, eight) == 1 / 8 and factor(wider, conv) == 0.5
+    assert factor(conv, conv) is None and factor(half, conv) is None and factor(conv, conv[:2]) is None
+    assert factor(eight, conv, ("conv", "pool")) is None and factor(eight, conv, ("conv", "conv")) == 8
+    assert factor([["float32", 4]], [["float16", 8]]) is None
 
 
 def test_what_a_run_knows_is_there_to_be_read_and_changed(tmp_path):

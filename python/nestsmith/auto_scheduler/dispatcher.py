@@ -22,11 +22,14 @@ from .measure_record import (
     known_targets,
     missing_log,
     no_log,
+    size_factor,
 )
+from .relatives import fitted
 
 __all__ = ["DispatchContext", "ApplyHistoryBest", "FallbackContext", "tell_history"]
 
 logger = logging.getLogger("auto_scheduler")
+OTHER_SIZES = "similar task (other sizes)"  # an origin
 
 
 class DispatchContext:
@@ -176,9 +179,9 @@ class ApplyHistoryBest(DispatchContext):
         quick, cost = entry.rank
         return (entry.arch != architecture(target), entry.model != str(target.model), quick, cost * factor)
 
-    def _usable(self, kind, name, args):
-        """Entries of a workload in math modes that the PassContext allows."""
-        allowed = math_mode(PassContext.current().config)
+    def _usable(self, kind, name, args, math_allowed=None):
+        """Entries of a workload in math modes that are allowed, by default by the PassContext."""
+        allowed = math_allowed or math_mode(PassContext.current().config)
         return [e for e in self.best.get(kind, {}).get(name, {}).get(args, ()) if mode_fits(e.math, allowed)]
 
     def _look(self, target, kind, name, args):
@@ -189,6 +192,22 @@ class ApplyHistoryBest(DispatchContext):
         factors = {recorded: calc_workload_dis_factor(wanted, (name, recorded)) for recorded in near}
         ranked = [(self._rank(target, e, f), e) for a, f in factors.items() if f < math.inf for e in near[a]]
         return min(ranked, key=lambda r: r[0])[1] if ranked else None
+
+    def in_other_sizes(self, target, workload_key, dag, most=1, math_allowed=None, whole=False):
+        """Schedules of recorded workloads whose sizes differ from these by one factor, as those of another batch size do, fitted to
+        `dag`: up to `most` states, the nearest size first. `whole`: a factor of which one is a multiple of the other."""
+        wanted, kind, near, out = decode_workload_key(workload_key), target.kind.name, [], []
+        for name, sizes in self.best.get(kind, {}).items():
+            for args in sizes:
+                factor = size_factor(wanted, (name, args))
+                fits = factor and not (whole and factor % 1 and (1 / factor) % 1)
+                entries = self._usable(kind, name, args, math_allowed) if fits else ()
+                near += [(abs(math.log(factor)), self._rank(target, e, factor), e) for e in entries]
+        for _, _, e in sorted(near, key=lambda n: n[:2]):
+            state = fitted(dag, e.state)
+            if state is not None and len(out) < most:
+                out.append(state)
+        return out
 
     def _query_inside(self, target, workload_key, func_name=""):
         if target is None:
@@ -227,7 +246,7 @@ class ApplyHistoryBest(DispatchContext):
         if self._usable(kind, name, args):
             entry = self._look(target, kind, name, args)
             return "log record" + (f" ({entry.math})" if entry.math != "strict" else "")
-        return "similar task (other sizes)" if self._asked.get(workload_key) == "exact" else ""
+        return OTHER_SIZES if self._asked.get(workload_key) == "exact" else ""
 
     def report(self):
         """What was asked for and why what is missing is missing: {workload key: "exact" or the reason}."""

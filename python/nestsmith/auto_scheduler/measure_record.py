@@ -15,6 +15,7 @@ import functools
 import json
 import logging
 import os
+import re
 import tempfile
 import time
 import weakref
@@ -625,6 +626,9 @@ def decode_workload_key(key):
     return (key, None) if any(isinstance(s, dict) for s in scalars) else (parts[0], scalars)
 
 
+_HASH = re.compile("[0-9a-f]{32}")  # the name of a workload that is no registered function
+
+
 def calc_workload_dis_factor(wanted, recorded):
     """How much larger the wanted workload is than a recorded one of the same computation; infinite if unrelated.
 
@@ -647,6 +651,22 @@ def calc_workload_dis_factor(wanted, recorded):
         elif w != r:
             return inf
     return factor
+
+
+def size_factor(wanted, recorded):
+    """The one factor by which all sizes differ in which two workloads differ, as those of a network in two batch sizes do; None if
+    they are equal or differ otherwise. Both are pairs as :func:`decode_workload_key` gives them. Hashes do not count: sizes are a
+    part of what most are made of."""
+    (name, args), (name2, args2) = wanted, recorded
+    if name != name2 and not (_HASH.fullmatch(name) and _HASH.fullmatch(name2)):
+        return None
+    if args is None or args2 is None or len(args) != len(args2):
+        return None
+    pairs = {(w, r) for w, r in zip(args, args2) if w != r}
+    if not all(type(x) is int and x > 0 for pair in pairs for x in pair):
+        return None
+    factors = {w / r for w, r in pairs}
+    return factors.pop() if len(factors) == 1 else None
 
 
 def load_best_record(filename, workload_key=None, target=None, include_compatible=False, math=None):

@@ -2,7 +2,8 @@
 
 A network often holds one convolution several times with different element-wise tails: bias; bias and relu; bias, shortcut
 and relu. These are different tasks, but a schedule of one fits the other: the tail's inner stages are inlined and its last
-stage is the output. So what one task has found is worth a look in the others.
+stage is the output. So what one task has found is worth a look in the others. A task that differs
+from another one in its batch size begins with what that one has found.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from nestsmith import _core
 
 from ..states import handle_of
 
-__all__ = ["Relatives"]
+__all__ = ["Relatives", "fitted"]
 
 REDUCTION = 1  # kind of an iterator
 
@@ -26,6 +27,14 @@ def _stages(task):
 
 def _reduces(stages):
     return any(kind == REDUCTION for _, _, its in stages for kind, _ in its)
+
+
+def fitted(dag, state):
+    """The schedule of a state of the same computation in other sizes on `dag`, or None if it does not fit."""
+    try:
+        return _core.State(dag, handle_of(state).steps(), fit=True)
+    except (ValueError, RuntimeError, IndexError):
+        return None
 
 
 class Relatives:

@@ -335,9 +335,10 @@ class SketchPolicy(SearchPolicy):
         cost = seconds_of(res)
         self.engine.report(state, cost, cost < FAILED)
 
-    def hint(self, state):
-        """A state of this task that may be good, from wherever: it joins the first generation of later rounds."""
-        self.engine.hint(handle_of(state))
+    def hint(self, state, first=False):
+        """A state of this task that may be good, from wherever: it joins the first generation of later rounds. `first`: it is
+        measured in the next round, if at most half of that is such states."""
+        self.engine.hint(handle_of(state), first)
 
     def propose(self, n):
         if self.verbose >= 1:

@@ -16,14 +16,15 @@ from collections.abc import MutableSet
 
 from nestsmith import _core
 
-from .cost import FAILED, seconds_of
+from .cost import FAILED, NOTHING, rank_of, seconds_of
+from .dispatcher import ApplyHistoryBest
 from .display import Progress, short, style
 from .holdings import Holdings, place
 from .learned_model import XGBModel
 from .measure import MeasureInput
-from .measure_record import decode_workload_key, no_log
+from .measure_record import decode_workload_key, no_log, size_factor
 from .models import NAMES, make_cost_model
-from .relatives import Relatives
+from .relatives import Relatives, fitted
 from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask, TuningOptions
 from .session import Measurer, SearchThread, StopTuning, check_compilers, log_file_of
@@ -33,6 +34,7 @@ __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstim
 logger = logging.getLogger("auto_scheduler")
 
 NEVER = 1e20  # trials
+STARTS = 4  # schedules of other sizes that a task begins with
 
 
 def derive_similarity_tag(dag, log_base=1.618):
@@ -159,6 +161,10 @@ class TaskScheduler:
         The cost model is loaded from here if it exists, and saved here after each training.
     load_log_file : str, optional
         Log of an earlier run to go on from.
+    start_from : list of str, optional
+        Logs (`load_log_file` by default, unless there is a `seed`) to look into for tasks that have no record: their best schedules of
+        the same computation in other sizes, those of a network in another batch size for instance, are measured first, and so
+        are those that this run has found.
     alpha : float
         Share of the recent progress in the forecast of the gradient strategy.
     beta : float
@@ -198,6 +204,7 @@ class TaskScheduler:
         backward_window_size=3,
         callbacks=None,
         seed=None,
+        start_from=None,
     ):
         self.tasks = list(tasks)
         self.seed, self._learning = seed, []
@@ -216,6 +223,7 @@ class TaskScheduler:
         else:
             self.objective_func = sum
         self.strategy, self.load_model_file, self.load_log_file = strategy, load_model_file, load_log_file
+        self.start_from = start_from if start_from is not None or seed is not None else [load_log_file]
         self.alpha, self.beta, self.gamma, self.backward_window_size = alpha, beta, gamma, backward_window_size
         self.callbacks = (
             callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency()]
@@ -230,6 +238,7 @@ class TaskScheduler:
         self.restored = 0  # trials of an earlier run that the tables count as well
         self.style = "text"  # what the run shows, see `display.style`
         self._relatives, self._shared_best = None, {}
+        self._found = {}  # task -> (rank, best state) of this run
         self._stop_asked = threading.Event()
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
 
@@ -315,6 +324,7 @@ class TaskScheduler:
                 cost_model,
                 self.seed,
             )
+            self._start_from_logs()
             for cb in self.callbacks:
                 if hasattr(cb, "start"):
                     cb.start(self)
@@ -326,6 +336,16 @@ class TaskScheduler:
         self._check_any_valid()
         if self.style != "none":
             self._summary()
+
+    def _start_from_logs(self):
+        """Gives tasks that have no records what logs know of the same computations in other sizes."""
+        new = [i for i, n in enumerate(self.task_trials) if not n and hasattr(self.search_policies[i], "hint")]
+        logs = [log for log in self.start_from or () if log and not no_log(log)]
+        known = ApplyHistoryBest(logs) if new and logs else None
+        for i in new if known else ():
+            task = self.tasks[i]
+            for state in known.in_other_sizes(task.target, task.workload_key, task.compute_dag, STARTS, task.math):
+                self.search_policies[i].hint(state, first=True)
 
     def stop(self):
         """Ends the run in good order, as Ctrl-C does, but `tune` returns. For other threads: signals do not reach a run
@@ -473,6 +493,8 @@ class TaskScheduler:
         policy = self.search_policies[task]
         begin = time.time()
         try:
+            if not self.task_trials[task]:
+                self._start_from_run(task)
             if type(policy).continue_search_one_round is not SearchPolicy.continue_search_one_round:
                 return "the policy measures by itself"
             states = policy.propose(n)
@@ -489,8 +511,22 @@ class TaskScheduler:
         self._transplant(task, inputs, results)
         self.measurer.split.train += time.time() - begin
 
+    def _start_from_run(self, task):
+        """Gives a task what this run has found for the same computation in other sizes."""
+        here, names = self.tasks[task], [decode_workload_key(t.workload_key) for t in self.tasks]
+        if not hasattr(self.search_policies[task], "hint"):
+            return
+        for i, (_, state) in sorted(self._found.items()):
+            if size_factor(names[task], names[i]) and self.tasks[i].target.kind.name == here.target.kind.name:
+                carried = fitted(here.compute_dag, state)
+                if carried is not None:
+                    self.search_policies[task].hint(carried, first=True)
+
     def _transplant(self, task, inputs, results):
         """Good candidates become proposals for the tasks that differ in what follows the main stage only."""
+        best, k = min(((rank_of(r), k) for k, r in enumerate(results)), default=(NOTHING, 0))
+        if best < self._found.get(task, (NOTHING,))[0]:
+            self._found[task] = best, inputs[k].state
         if self._relatives is None:
             self._relatives = Relatives(self.tasks)
         others = [j for j in self._relatives.of(task) if hasattr(self.search_policies[j], "hint")]

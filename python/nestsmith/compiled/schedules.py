@@ -9,6 +9,7 @@ import threading
 
 from .. import check
 from ..auto_scheduler import ApplyHistoryBestOrSample, LocalRunner, RecordToFile, TaskScheduler, TuningOptions
+from ..auto_scheduler.dispatcher import OTHER_SIZES
 from ..auto_scheduler.holdings import Holdings, architecture, place
 from ..auto_scheduler.measure_record import decode_workload_key, no_log
 from ..auto_scheduler.relatives import Relatives
@@ -45,8 +46,9 @@ def known_logs(log):
 
 
 class BestKnown(ApplyHistoryBestOrSample):
-    """The best schedule that is known for each task of a network without measuring: its own record; a record of the same
-    computation in other sizes; the record of a task that differs in its element-wise tail; the first choice of the search.
+    """The best schedule that is known for each task of a network without measuring: its own record; the record of a task of the
+    network that differs in its element-wise tail; a record of the same computation in another batch size (a multiple or a part of
+    this one), fitted to it; the first choice of the search.
 
     Parameters
     ----------
@@ -67,9 +69,9 @@ class BestKnown(ApplyHistoryBestOrSample):
     def _spread(self, tasks, target):
         """Carries records over to tasks that have none."""
         own = [self._recorded(target, t) for t in tasks]
-        if all(own) or not any(own):
+        if all(own):
             return
-        relatives = Relatives(tasks)
+        relatives = Relatives(tasks) if any(own) else None
         for i, state in enumerate(own):
             for j in relatives.of(i) if state is not None else ():
                 if own[j] is not None or tasks[j].workload_key in self._moved:
@@ -78,6 +80,11 @@ class BestKnown(ApplyHistoryBestOrSample):
                 if carried is not None:
                     self.update(target, tasks[j].workload_key, carried)
                     self._moved[tasks[j].workload_key] = f"similar task ({_short(tasks[i])})"
+        for task, state in zip(tasks, own):
+            if state is None and task.workload_key not in self._moved:
+                for near in self.in_other_sizes(target, task.workload_key, task.compute_dag, whole=True):
+                    self.update(target, task.workload_key, near)
+                    self._moved[task.workload_key] = OTHER_SIZES
 
     def _recorded(self, target, task):
         for key in (task.workload_key, *getattr(task, "alt_keys", ())):
@@ -124,7 +131,8 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
         measure_callbacks=[RecordToFile(log)],
         verbose=verbose,
     )
-    tuner = TaskScheduler(tasks, weights, load_log_file=None if no_log(log) else log, callbacks=None if verbose else [])
+    own = None if no_log(log) else log
+    tuner = TaskScheduler(tasks, weights, load_log_file=own, callbacks=None if verbose else [], start_from=known_logs(log))
     timer = threading.Timer(check.number("tune_seconds", seconds, 0), tuner.stop) if seconds is not None else None
     if timer:
         timer.daemon = True

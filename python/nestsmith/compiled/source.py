@@ -10,7 +10,7 @@ import numpy as np
 
 from ..relay import frontend
 from ..relay.expr import Expr
-from ..relay.frontend import onnx
+from ..relay.frontend import onnx, pytorch
 from ..relay.module import IRModule
 from ..relay.pipeline import as_module
 from .values import dtype_of, holds, shape_of
@@ -223,7 +223,12 @@ def _of_torch(torch, model, example_inputs, shape):
     if shape:
         raise ValueError("shape is for ONNX models; a PyTorch model takes its shapes from example_inputs")
     name = type(model).__name__
-    program = model if isinstance(model, torch.export.ExportedProgram) else exported(torch, model, example_inputs)
+    if not isinstance(model, torch.export.ExportedProgram):
+        program = exported(torch, model, example_inputs)
+    elif example_inputs is not None and pytorch.open_sizes(torch, model):
+        program = pytorch.bound(torch, model, torch.utils._pytree.tree_leaves(_call_of(torch, example_inputs)))
+    else:
+        program = model
     mod, params = frontend.from_pytorch(program, freeze_params=False)
     return Source(mod, params, name, TorchCalling(torch, program, _signature(torch, model)))
 

@@ -31,8 +31,9 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
     ----------
     model : str, os.PathLike, bytes or onnx.ModelProto
         The model, or the file; weights in files beside it are read, too.
-    shape : dict of str to tuple of int, optional
-        Shapes of inputs. Needed for those whose shape in the model has names or gaps: shapes are fixed while importing.
+    shape : dict of str to tuple of int or int, optional
+        Shapes of inputs, and sizes that the model calls by a name (``{"batch": 8}``). Needed where the shape of an input has names or
+        gaps: shapes are fixed while importing.
     dtype : str or dict of str to str
         Element types of inputs that the model does not give.
     opset : int, optional
@@ -101,11 +102,15 @@ def load(model):
 
 
 def fixed_shapes(shape):
-    """The shapes that a user gives by name, as tuples of ints; TypeError or ValueError if they are none."""
+    """The shapes of inputs that a user gives by name, as tuples of ints, and sizes that have names; TypeError or ValueError if they
+    are neither."""
     if not isinstance(shape or {}, dict):
         raise TypeError(f"shape is {shape!r}; it must be a dictionary from names of inputs to tuples of integers")
     out = {}
     for name, dims in (shape or {}).items():
+        if not isinstance(dims, str) and np.ndim(dims) == 0:
+            out[name] = integer(f"shape[{name!r}]", dims, 0)
+            continue
         if isinstance(dims, str) or not isinstance(dims, (tuple, list, np.ndarray)):
             raise TypeError(f"shape[{name!r}] is {dims!r}; it must be a tuple of integers")
         out[name] = tuple(integer(f"shape[{name!r}]", d, 0) for d in dims)
@@ -228,11 +233,10 @@ class _Graph:
             if dtype_of(c) != "bfloat16":  # whose values NumPy cannot hold in params
                 self.weights[id(c)] = (t.name, c)
         names = [i.name for i in graph.input if i.name not in self.values]
-        if set(shapes) - set(names):
-            raise ValueError(f"shape names {sorted(set(shapes) - set(names))}, but the model's inputs are {names}")
+        given = self._given(names, shapes)
         for i in graph.input:
             if i.name not in self.values:
-                self.values[i.name] = v = self._input(i, shapes, dtype)
+                self.values[i.name] = v = self._input(i, *given, dtype)
                 self.inputs.append(v)
         self.nodes(graph.node, self.values, self.version())
         missing = [o.name for o in graph.output if o.name not in self.values]
@@ -263,21 +267,41 @@ class _Graph:
         mod = IRModule.from_expr(Function(order, body))
         return mod, params
 
-    def _input(self, info, shapes, dtype):
+    def _given(self, names, shapes):
+        """What `shapes` says: shapes of inputs; sizes that it calls as the model does; sizes that follow from the shapes."""
+        dims = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in self.proto.graph.input if i.name in names}
+        known = dict.fromkeys(d for ds in dims.values() for d in ds if d)
+        sizes = {k: v if isinstance(v, int) else v[0] for k, v in shapes.items()
+                 if k in known and (isinstance(v, int) or k not in names and len(v) == 1)}  # fmt: skip
+        for k, v in shapes.items():
+            if isinstance(v, int) and k in names and k not in sizes:
+                raise TypeError(f"shape[{k!r}] is {v}; it must be a tuple of integers")
+        wrong = sorted(k for k in shapes if k not in names and k not in sizes)
+        if wrong:
+            called = f" and its open sizes {list(known)}" if known else ""
+            raise ValueError(f"shape names {wrong}, but the model's inputs are {names}{called}")
+        shapes = {k: v for k, v in shapes.items() if k not in sizes}
+        follow = {d: size for name, given in shapes.items() for d, size in zip(dims[name], given) if d}
+        return shapes, sizes, {**follow, **sizes}
+
+    def _input(self, info, shapes, sizes, follow, dtype):
         t = info.type.tensor_type
         if not info.type.HasField("tensor_type"):
             raise OpNotImplemented(f"input {info.name!r} is no tensor (sequences, maps and optional values are not supported)")
         kind = _dtype(t.elem_type, f"input {info.name!r}") if t.elem_type else dtype if isinstance(dtype, str) else dtype[info.name]
-        dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in t.shape.dim]
         given = shapes.get(info.name)
+        sizes = follow if given is None else sizes
+        dims = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, d.dim_param) or "?" for d in t.shape.dim]
         if given is not None:
             if t.HasField("shape") and (len(given) != len(dims) or any(isinstance(d, int) and d > 0 and d != g for d, g in zip(dims, given))):
                 raise ValueError(f"shape[{info.name!r}] is {given}, but the model says {tuple(dims)}")
             dims = given
         elif not t.HasField("shape") or any(not isinstance(d, int) or d < 0 for d in dims):
+            open_size = next((d for d in dims if isinstance(d, str) and d != "?"), None)
+            named = f" or, for all inputs, shape={{{open_size!r}: ...}}" if open_size else ""
             raise ValueError(
                 f"the shape of input {info.name!r} is ({', '.join(map(str, dims))}) in the model; give its sizes with "
-                f"shape={{{info.name!r}: (...)}}: networks have fixed shapes"
+                f"shape={{{info.name!r}: (...)}}{named}: networks have fixed shapes"
             )
         return var(info.name, shape=tuple(dims), dtype=kind)
 

@@ -39,7 +39,8 @@ def from_pytorch(
     Parameters
     ----------
     script_module : torch.export.ExportedProgram, torch.nn.Module or torch.jit.ScriptModule
-        The model, in evaluation mode. Modules are exported with ``torch.export``, scripts through PyTorch's ONNX exporter.
+        The model, in evaluation mode. Modules are exported with ``torch.export``, scripts through PyTorch's ONNX exporter. Sizes
+        that a program leaves open (``dynamic_shapes``) become those of `input_infos` or `example_inputs`.
     input_infos : list of (str, tuple of int) or (str, (tuple of int, str)), optional
         Names, shapes and element types of the inputs, in the order of ``forward``. An exported program knows them; names that
         are given replace its own.
@@ -83,6 +84,8 @@ def from_pytorch(
             f"script_module is {type(script_module).__name__}; it must be a torch.export.ExportedProgram, a torch.nn.Module or a "
             f"torch.jit.ScriptModule{hint}"
         )
+    if (infos or example_inputs is not None) and open_sizes(torch, script_module):
+        script_module = bound(torch, script_module, _examples(torch, infos, example_inputs, "an exported program with open sizes"))
     names = [name for name, _, _ in infos] if infos else None
     table = {**ATEN, **(custom_convert_map or {})}
     program = _Program(torch, _prepared(torch, script_module, table), table)
@@ -142,6 +145,34 @@ def _export(torch, model, infos, given):
             return torch.export.export(model, examples)
     except Exception as e:  # of many kinds
         raise ValueError(f"torch.export cannot export this model: {e}") from e
+
+
+def open_sizes(torch, program):
+    """The first node of a program whose shape has open sizes, and its shape; None if there is none."""
+    for n in program.graph.nodes:
+        value = n.meta.get("val")
+        if isinstance(value, torch.Tensor) and not all(isinstance(d, int) for d in value.shape):
+            return n.name, tuple(value.shape)
+    return None
+
+
+def bound(torch, program, tensors):
+    """A program with open sizes once more, with the sizes of these tensors, its inputs in order."""
+    tree = torch.utils._pytree
+    leaves, spec = tree.tree_flatten(program.example_inputs)
+    left = list(tensors)
+    places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+    if len(places) != len(left):
+        raise ValueError(f"{len(left)} inputs are given for an exported program that takes {len(places)}")
+    for i, x in zip(places, left):
+        leaves[i] = x
+    args, kwargs = tree.tree_unflatten(leaves, spec)
+    try:
+        with torch.no_grad():
+            return torch.export.export(program.module(), args, kwargs)
+    except Exception as e:  # of many kinds
+        given = ", ".join(str(tuple(x.shape)) for x in tensors)
+        raise ValueError(f"the exported program cannot have inputs of the shapes {given}: {e}") from e
 
 
 def _from_script(torch, model, infos, given, freeze, check):
@@ -257,14 +288,12 @@ def _unknown(program, table):
 
 def _prepared(torch, program, table):
     """The program as operators that have converters: others are taken apart if PyTorch can."""
-    for n in program.graph.nodes:
-        value = n.meta.get("val")
-        dims = value.shape if isinstance(value, torch.Tensor) else ()
-        if not all(isinstance(d, int) for d in dims):
-            raise OpNotImplemented(
-                f"{n.name!r} has the shape ({', '.join(map(str, dims))}): networks have fixed shapes. Export the model without "
-                "dynamic_shapes, once for each size"
-            )
+    found = open_sizes(torch, program)
+    if found:
+        raise OpNotImplemented(
+            f"{found[0]!r} has the shape ({', '.join(map(str, found[1]))}): networks have fixed shapes. Give example_inputs with the "
+            "sizes that it shall have, or export the model without dynamic_shapes"
+        )
     if _entangled(program):
         program = program.run_decompositions({})
     missing = None
