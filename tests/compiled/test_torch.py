@@ -84,6 +84,12 @@ def test_exported_program_and_arrays():
         net = nestsmith.compile(given, examples, **QUICK)
         out = net(x.numpy())
         assert isinstance(out, np.ndarray) and close(torch.from_numpy(out), model(x)) and close(net(x), model(x))
+    several = torch.cat([x, x + 1])
+    for keep in (True, False):
+        opened = torch.export.export(model, (several,), dynamic_shapes=({0: torch.export.Dim("batch", max=8)},))
+        opened.example_inputs = opened.example_inputs if keep else None
+        net = nestsmith.compile(opened, torch.cat([several, x]).numpy(), **QUICK)
+        assert close(net(torch.cat([several, x])), model(torch.cat([several, x])))
 
 
 def test_what_cannot_be_taken():

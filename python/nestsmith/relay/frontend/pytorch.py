@@ -159,7 +159,7 @@ def open_sizes(torch, program):
 def bound(torch, program, tensors):
     """A program with open sizes once more, with the sizes of these tensors, its inputs in order."""
     tree = torch.utils._pytree
-    leaves, spec = tree.tree_flatten(program.example_inputs)
+    leaves, spec = tree.tree_flatten(program.example_inputs or (tuple(tensors), {}))
     left = list(tensors)
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
     if len(places) != len(left):
