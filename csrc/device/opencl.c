@@ -241,11 +241,17 @@ static void release(Opencl *c, DevModule *m) {
   c->api.program_free(code->prog);
 }
 
-/* A kernel that takes many registers may run with smaller groups than the device can: better said now than by a launch. */
+/* A kernel that takes many registers may run with smaller groups than the device can: better said now than by a launch, which
+ * ends the process with some drivers where a group has more memory than there is. */
 static void check_group(Device *d, const ManKernel *k, cl_kernel kernel) {
   Opencl *c = d->impl;
   size_t most = 0;
-  int64_t threads = k->block[0] * k->block[1] * k->block[2];
+  cl_ulong local = 0;
+  int64_t threads = k->block[0] * k->block[1] * k->block[2], shared = k->shared_bytes + k->dyn_shared_bytes;
+  if (!c->api.device_info(c->dev, CLD_LOCAL_MEM_SIZE, sizeof local, &local, NULL) && local && shared > (int64_t)local)
+    err_raise(d->err, NS_ERR_RUNTIME,
+              "opencl(%d): kernel %s has %lld bytes of local memory in a group; the device has %llu", d->id, k->name,
+              (long long)shared, (unsigned long long)local);
   if (c->api.kernel_info(kernel, c->dev, CLK_WORK_GROUP_SIZE, sizeof most, &most, NULL) || !most) return;
   if (threads > (int64_t)most)
     err_raise(d->err, NS_ERR_RUNTIME,

@@ -21,6 +21,7 @@ typedef struct {
   int64_t thread[6]; /* extents by tag; 0: not seen in this kernel */
   VLoop vec[MAX_VT];
   int n_vec;     /* vector loops around */
+  bool doubles;  /* here a loop's body begins, whose marked buffers pass_double_buffer doubles */
   MapU64 copies; /* buffer -> factor of its shared or local size */
   int64_t local;
   GpuNeeds need;
@@ -128,15 +129,18 @@ static void on_chip(Check *k, BufferId id) {
     refuse(k, "an on-chip buffer has no constant size");
     return;
   }
-  if (k->n_vec) {
-    times *= k->vec[0].n;
-    mapu_set(&k->copies, (uint64_t)id, (int32_t)times);
-  }
+  if (k->n_vec) times *= k->vec[0].n;
+  if (k->doubles && b->double_buffer) times *= 2;
+  mapu_set(&k->copies, (uint64_t)id, (int32_t)times);
   if (b->scope == SC_LOCAL) k->local += n * times;
 }
 static void walk(Check *k, const Stmt *s) {
   int n = k->n_vec;
+  bool doubles = k->doubles;
+  int64_t e = 0;
   if (s->kind == ST_FOR) enter_loop(k, s);
+  if (s->kind != ST_ALLOC && s->kind != ST_SEQ)
+    k->doubles = s->kind == ST_FOR && s->u.loop.kind == FOR_SERIAL && ex_const_int(k->c, s->u.loop.extent, &e) && e > 1;
   if (s->kind == ST_ALLOC) on_chip(k, s->u.alloc.buf);
   if (s->kind == ST_STORE) vector_store(k, s);
   /* a condition that changes inside a vector keeps its statement scalar */
@@ -145,6 +149,7 @@ static void walk(Check *k, const Stmt *s) {
   for (int i = 0; (kid = st_kid(s, i)); i++)
     if (*kid) walk(k, *kid);
   k->n_vec = n;
+  k->doubles = doubles;
 }
 
 static void kernel(Check *k, const Stmt *s) {
@@ -152,6 +157,7 @@ static void kernel(Check *k, const Stmt *s) {
   k->local = 0;
   k->need = (GpuNeeds){0};
   k->n_vec = 0;
+  k->doubles = false;
   mapu_init(&k->copies, ir_arena(k->c));
   walk(k, s);
   GpuCheck *o = k->out;

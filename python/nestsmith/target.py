@@ -666,6 +666,9 @@ def _device_limits(kind):
 
 # Virtual threads of a schedule that is written by hand: it has as many as it says.
 HAND_VTHREADS = 1 << 30
+# Bytes of one thread's arrays. A driver reserves as much for every thread that a GPU can hold: 64 KiB are 17 GB on one of 132
+# multiprocessors, and no program with more is fast.
+HAND_LOCAL_BYTES = 64 << 10
 
 
 def hand_vector_bytes(target):

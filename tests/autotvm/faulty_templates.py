@@ -42,6 +42,24 @@ def faults_gpu(n, threads):
     return s, [a, b]
 
 
+@autotvm.template("tests/faults.local")
+def faults_local(n, rows):
+    """A thread that holds so many rows of sixteen numbers."""
+    cfg = autotvm.get_config()
+    cfg.define_knob("rows", [rows])
+    a = te.placeholder((n, 16), name="A")
+    b = te.compute((n, 16), lambda i, j: a[i, j] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    kept = s.cache_write(b, "local")
+    block, row = s[b].split(b.op.axis[0], cfg["rows"].val)
+    thread, row = s[b].split(row, nparts=1)
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    s[kept].compute_at(s[b], thread)
+    cfg.add_flop(n * 16)
+    return s, [a, b]
+
+
 @autotvm.template("tests/quotients")
 def quotients(n):
     """Fails where a divisor is 0, on processors that cannot divide by it."""

@@ -1,5 +1,6 @@
 """Which configuration a template gets: contexts, logs, reference logs."""
 
+import io
 import pathlib
 
 import pytest
@@ -88,7 +89,7 @@ def test_history_takes_whatever_a_log_is_given_as(log, tmp_path):
     for given, best in [
         (str(log), 0.1), (log, 0.1), (pairs, 0.1), (iter(pairs), 0.1), (pairs[0], 0.2), ([log, str(other)], 0.05),
         ([pairs, [[iter(pairs)], other]], 0.05), (None, None), ([], None), ([None, [log]], 0.1),
-        (records.load_from_file(log), 0.1), (pathlib.Path(log), 0.1),
+        (records.load_from_file(log), 0.1), (pathlib.Path(log), 0.1), (io.StringIO(log.read_text()), 0.1),
     ]:  # fmt: skip
         with autotvm.apply_history_best(given):
             assert cost() == best

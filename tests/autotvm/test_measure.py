@@ -12,7 +12,7 @@ from faulty_templates import FAULTS
 
 import nestsmith
 from helpers import wait_until
-from nestsmith import autotvm, te
+from nestsmith import _core, autotvm, te
 from nestsmith.autotvm import LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, measure_option
 from nestsmith.autotvm.measure import Builder, Runner, create_measure_batch
 from nestsmith.autotvm.measure.pipeline import trimmed
@@ -77,6 +77,19 @@ def test_1_a_template_that_refuses():
 def test_1_a_kernel_that_breaks_a_limit(target):
     r = measured(autotvm.task.create("tests/faults.gpu", (1 << 16, 8192), target), [0])[0]
     assert r.error_no == MeasureErrorNo.INSTANTIATION_ERROR and "limit of the device: threads" in r.costs[0]
+
+
+@pytest.mark.parametrize("target", ["opencl", "opencl -device=mali", "cuda -arch=sm_90"])
+def test_1_a_thread_that_holds_too_much(target):
+    """A GPU reserves as much for every thread that it can hold."""
+    there, why = _core.build_available(nestsmith.target.Target(target).engine())
+    if not there:
+        pytest.skip(why)
+    kept, refused = (autotvm.task.create("tests/faults.local", (1 << 13, rows), target) for rows in (1 << 10, 1 << 11))
+    built = {k.args[1]: LocalBuilder(n_parallel=1).build([MeasureInput(k.target, k, k.config_space.get(0))])[0] for k in (kept, refused)}
+    assert built[1 << 10].error is None
+    r = built[1 << 11]
+    assert r.error_no == MeasureErrorNo.INSTANTIATION_ERROR and "limit of the device: local" in r.costs[0]
 
 
 def test_2_a_template_that_raises():

@@ -15,7 +15,7 @@ import nestsmith as ns
 from nestsmith import _core, te
 from nestsmith.auto_scheduler.compute_dag import ComputeDAG
 from nestsmith.contrib import cc, ndk, tar, utils
-from nestsmith.runtime.module import BenchmarkResult
+from nestsmith.runtime.module import BenchmarkResult, OperatorModule
 from nestsmith.target import Target
 
 DEVICES = [ns.cpu(0)] + ([ns.opencl(0)] if ns.opencl(0).exist else []) + ([ns.cuda(0)] if ns.cuda(0).exist else [])
@@ -376,6 +376,28 @@ def test_buffers_refuse_nonsense():
             _core.build(bad, "int x;")
     with pytest.raises(ValueError):
         _core.TaskData([(5, b"1234", False, "int8")])
+
+
+@pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL device")
+def test_a_group_with_more_memory_than_the_device_has_is_an_error():
+    """A program made for another device. PoCL would end the process."""
+    n = ns.opencl(0).max_shared_memory_per_block // 4 + 256
+    a = te.placeholder((n,), name="a")
+    b = te.compute((n,), lambda i: a[i] + a[n - 1 - i], name="b")
+    s = te.create_schedule(b.op)
+    kept = s.cache_read(a, "shared", [b])
+    block, row = s[b].split(b.op.axis[0], nparts=1)
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    thread, _ = s[b].split(row, nparts=4)
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    s[kept].compute_at(s[b], block)
+    dev = ns.opencl(0)
+    arrays = ns.nd.array(np.ones(n, "float32"), dev), ns.nd.empty((n,), "float32", dev)
+    limits = (-1, 16, 64, 1 << 30, 2**31 - 1, 4096, 1 << 30, 1)
+    source, manifest = _core.program(s._core, [a, b], Target("opencl").engine(limits), "f")
+    module = OperatorModule(source, manifest, source.encode(), "opencl")
+    with pytest.raises(ns.TVMError, match=rf"{4 * n} bytes of local memory in a group; the device has {4 * n - 1024}"):
+        module(*arrays)
 
 
 @pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL device")

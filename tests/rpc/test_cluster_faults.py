@@ -44,13 +44,17 @@ def harbour():
     f.close()
 
 
+def three_servers(f):
+    """Of a fleet, whatever the test before did to them."""
+    f.man("a", "a", "b")
+    right = wait_until(lambda: (counts(f, "a"), counts(f, "b")) == ((2, 2, 0), (1, 1, 0)), 60)
+    assert right, (counts(f, "a"), counts(f, "b"), [(p.key, p.lines, list(p._new.queue)) for p in f.servers])
+    return f
+
+
 @pytest.fixture
 def fleet(harbour):
-    """Three servers, whatever the test before did to them."""
-    harbour.man("a", "a", "b")
-    right = wait_until(lambda: (counts(harbour, "a"), counts(harbour, "b")) == ((2, 2, 0), (1, 1, 0)), 60)
-    assert right, (counts(harbour, "a"), counts(harbour, "b"), [(p.key, p.lines, list(p._new.queue)) for p in harbour.servers])
-    return harbour
+    return three_servers(harbour)
 
 
 def test_the_numbers_of_the_query_are_right_at_each_step(fleet, closing):
@@ -399,23 +403,6 @@ def refused_client(fleet, who):
         rpc.connect_tracker("127.0.0.1", fleet.port, tls_dir=fleet.folders / who)
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    """Three servers behind certificates. One client reaches the tracker by a link."""
-    folders, older = certificates(tmp_path_factory.mktemp("tls")), tmp_path_factory.mktemp("older")
-    (older / "sitecustomize.py").write_text(OLDER)
-    witness = Witness(tmp_path_factory.mktemp("witness"))
-    f = Fleet("--tls-dir", str(folders / "team"), **witness.environment)
-    f.witness = witness
-    f.link, f.folders, f.older = Link(f.port), folders, os.pathsep.join([str(older), os.environ["PYTHONPATH"]])
-    with pytest.MonkeyPatch.context() as m:
-        m.setenv("NESTSMITH_TLS_DIR", str(folders / "team"))
-        f.man("a", "a", "b")
-        yield f
-    f.link.close()
-    f.close()
-
-
 def test_the_witness_sees_a_device_in_two_hands(tmp_path):
     """One device behind two servers: two clients get it at the same time."""
     witness = Witness(tmp_path)
@@ -436,10 +423,41 @@ def test_the_witness_sees_a_device_in_two_hands(tmp_path):
         fleet.close()
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """Three servers behind certificates. One client reaches the tracker by a link."""
+    folders, older = certificates(tmp_path_factory.mktemp("tls")), tmp_path_factory.mktemp("older")
+    (older / "sitecustomize.py").write_text(OLDER)
+    witness = Witness(tmp_path_factory.mktemp("witness"))
+    f = Fleet("--tls-dir", str(folders / "team"), **witness.environment)
+    f.witness = witness
+    f.link, f.folders, f.older = Link(f.port), folders, os.pathsep.join([str(older), os.environ["PYTHONPATH"]])
+    with pytest.MonkeyPatch.context() as m:
+        m.setenv("NESTSMITH_TLS_DIR", str(folders / "team"))
+        f.man("a", "a", "b")
+        yield f
+    f.link.close()
+    f.close()
+
+
+@pytest.fixture
+def team(guarded):
+    return three_servers(guarded)
+
+
+@pytest.mark.parametrize("steps", [
+    test_the_numbers_of_the_query_are_right_at_each_step,
+    lambda f, _: test_a_board_that_is_killed_comes_back_and_its_programs_end(f),
+    lambda f, _: test_a_tracker_that_comes_back_finds_its_servers_and_clients(f),
+], ids=["client", "board", "tracker"])  # fmt: skip
+def test_the_same_with_certificates(team, closing, steps):
+    steps(team, closing)
+
+
 @pytest.mark.parametrize("faults", [4, pytest.param(500, marks=pytest.mark.full)])
-def test_tuning_survives(guarded, tmp_path, faults):
+def test_tuning_survives(team, tmp_path, faults):
     """Faults while two clients tune: every run ends with all its records, each once, and no device is in two hands."""
-    fleet = guarded
+    fleet = team
     rng, done = random.Random(faults), threading.Event()
     failures, logs, seen = [], [], collections.Counter()
 

@@ -1,11 +1,14 @@
 """te schedules that once gave wrong numbers: each is right now, or refused with stage, loop and remedy."""
 
+import json
+
 import numpy as np
 import pytest
 
 import nestsmith as ns
 from helpers import check_passes
 from nestsmith import _core, te, tir
+from nestsmith.driver import engine_of
 
 
 def arrays(args):
@@ -216,9 +219,8 @@ def test_double_buffers_of_several_outputs_stay_together():
     run(s, [a, d], [d])
 
 
-@pytest.mark.parametrize(("steps", "unroll"), [(2, 0), (3, 0), (4, 0), (2, 64), (3, 64), (4, 64)])
-def test_barriers_of_double_buffers_whose_loop_is_unrolled(steps, unroll):
-    """Side by side, iterations have no mark that says which half they fill."""
+def sum_of_tiles(steps, unroll=0):
+    """(schedule, tensors): a tile of 32 numbers is fetched in each of so many steps, ahead."""
     a, k = te.placeholder((steps, 64), "int32", name="A"), te.reduce_axis((0, steps), name="k")
     b = te.compute((64,), lambda i: te.sum(a[k, 63 - i], axis=k), name="B")
     s = te.create_schedule(b.op)
@@ -234,7 +236,27 @@ def test_barriers_of_double_buffers_whose_loop_is_unrolled(steps, unroll):
     s[tile].compute_at(s[part], k)
     s[tile].double_buffer()
     spread(s, tile, s[tile].op.axis[1], 32)
-    assert findings(s, [a, b], "cuda") == []
+    return s, [a, b]
+
+
+@pytest.mark.parametrize(("steps", "unroll"), [(2, 0), (3, 0), (4, 0), (2, 64), (3, 64), (4, 64)])
+def test_barriers_of_double_buffers_whose_loop_is_unrolled(steps, unroll):
+    """Side by side, iterations have no mark that says which half they fill."""
+    assert findings(*sum_of_tiles(steps, unroll), "cuda") == []
+
+
+@pytest.mark.parametrize(("steps", "copies"), [(1, 1), (2, 2), (3, 2)])
+def test_what_double_buffers_take_counts_where_limits_are_checked(steps, copies):
+    s, tensors = sum_of_tiles(steps)
+    manifest = json.loads(_core.program(s._core, tensors, ns.target.Target("cuda -arch=sm_90").engine(), "f")[1])
+    told = _core.gpu_check(s._core.state(tensors), "cuda")["shared_bytes"]
+    assert told == manifest["kernels"][0]["shared_bytes"] == 4 * 32 * copies
+    little = ns.target.Target(f"cuda -arch=sm_90 -max_shared_memory_per_block={4 * 32}")
+    if copies == 1:
+        _core.program(s._core, tensors, engine_of(little), "f")
+    else:
+        with pytest.raises(ValueError, match="cannot run on this GPU: shared memory"):
+            _core.program(s._core, tensors, engine_of(little), "f")
 
 
 def test_copies_of_an_unrolled_body_allocate_their_own_array():

@@ -17,7 +17,7 @@ from ...auto_scheduler.hardware import FIELDS, HardwareParams
 from ...auto_scheduler.measure import MeasureInput as EngineInput
 from ...auto_scheduler.search_task import SearchTask
 from ...states import core_state
-from ...target import HAND_VTHREADS, hand_vector_bytes
+from ...target import HAND_LOCAL_BYTES, HAND_VTHREADS, hand_vector_bytes
 from .measure import MeasureErrorNo, MeasureResult
 
 __all__ = ["Programs", "failure", "limits_of", "state_of"]
@@ -97,7 +97,10 @@ class Programs:
     def __init__(self, task, limits=None, inputs=None):
         self.task, self._tasks, self._inputs = task, {}, inputs
         known = {k: int(v) for k, v in (limits or {}).items() if k.startswith("max_") and k in FIELDS}
-        own = {"max_vthread_extent": HAND_VTHREADS, "vector_unit_bytes": hand_vector_bytes(task.target)}
+        own = {
+            "max_vthread_extent": HAND_VTHREADS, "vector_unit_bytes": hand_vector_bytes(task.target),
+            "max_local_memory_per_block": HAND_LOCAL_BYTES,
+        }  # fmt: skip
         self._hardware = HardwareParams(target=task.target, **{**own, **known})
         self._key = json.dumps([task.name, task.args], default=str)
 
