@@ -47,8 +47,8 @@ const GpuMachine *gpu_machine(int sm) {
 }
 
 /* Operations of 16-bit floats by one multiprocessor in a cycle, as mma.sync reaches them: Hopper needs wgmma for more. */
-double gpu_matrix_peak(const GpuMachine *m, int bytes) {
-  double cycle = m->sm < 80 ? 0 : m->sm == 80 || m->sm == 100 ? 2048 : m->sm == 90 ? 2560 : 1024;
+double gpu_matrix_peak(const GpuMachine *m, int bytes, bool warpgroups) {
+  double cycle = m->sm < 80 ? 0 : m->sm == 80 || m->sm == 100 ? 2048 : m->sm == 90 ? warpgroups ? 4096 : 2560 : 1024;
   return cycle * m->sms * m->clock * 2 / bytes;
 }
 

@@ -28,7 +28,7 @@ typedef struct {
   int32_t sms, max_warps, max_blocks, regs, shared_bytes, shared_reserve, shared_unit;
   double clock, peak, dram, l2; /* Hz, float32 operations per second, bytes per second */
 } GpuMachine;
-enum { GPU_WARP = 32, GPU_SCHEDULERS = 4, GPU_REG_UNIT = 256, GPU_MAX_REGS = 255, GPU_MAX_THREADS = 1024 };
+enum { GPU_WARP = 32, GPU_WARPGROUP = 128, GPU_SCHEDULERS = 4, GPU_REG_UNIT = 256, GPU_MAX_REGS = 255, GPU_MAX_THREADS = 1024 };
 enum { GPU_GRID_YZ = 65535, GPU_CLUSTER = 8 }; /* blocks of a launch along y and along z; of a cluster, on all GPUs with them */
 /* Shared bytes that a kernel may declare, and what one with more of them asks for at launch beyond its arrays. */
 enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
@@ -36,7 +36,8 @@ enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
  * behind the estimate are of. */
 const GpuMachine *gpu_machine(int sm);
 enum { GPU_MATRIX_ADDRESSES = 40 }; /* registers of a kernel on tensor cores beside its sums and fragments */
-double gpu_matrix_peak(const GpuMachine *m, int bytes); /* of mma.sync by factors of that size: operations per second; 0: none */
+/* Operations per second of tensor cores by factors of that size; warpgroups: of wgmma, else of mma.sync; 0: none. */
+double gpu_matrix_peak(const GpuMachine *m, int bytes, bool warpgroups);
 extern const GpuMachine GPU_SMALL; /* for anything but CUDA: a small GPU of which nothing is known */
 
 typedef struct {

@@ -25,6 +25,15 @@ typedef struct {
   int64_t offset;
 } Shared;
 
+/* Arrays that an instruction finds by their addresses begin at multiples of more than the usual; all that are larger have such
+ * sizes, and so they may follow each other. */
+enum { SHARED_ALIGN = 128 };
+static void strictest(Gen *g, const Stmt *s, void *arg) {
+  int32_t *most = arg;
+  if (s->kind != ST_ALLOC || ir_buffer(g->c, s->u.alloc.buf)->scope != SC_SHARED) return;
+  if (ir_buffer(g->c, s->u.alloc.buf)->align > *most) *most = ir_buffer(g->c, s->u.alloc.buf)->align;
+}
+
 static void shared_array(Gen *g, const Stmt *s, void *arg) {
   Shared *sh = arg;
   if (s->kind != ST_ALLOC || ir_buffer(g->c, s->u.alloc.buf)->scope != SC_SHARED) return;
@@ -32,11 +41,14 @@ static void shared_array(Gen *g, const Stmt *s, void *arg) {
   DType t = dtype_lanes(ir_buffer(g->c, b)->type, 1);
   int64_t n = gen_const(g, ir_buffer(g->c, b)->size, "size of a shared array");
   const char *ty = gen_storage(g, t);
+  int32_t align = ir_buffer(g->c, b)->align;
   gen_line(g);
   if (sh->dynamic)
     sb_printf(g->o, "%s *%s = (%s *)(ns_shared + %lld);\n", ty, gen_buf(g, b), ty, (long long)sh->offset);
   else
-    sb_printf(g->o, "%s%s %s[%lld];\n", g->t->shared, ty, gen_buf(g, b), (long long)n);
+    sb_printf(g->o, "%s%s %s[%lld];\n",
+              align > SHARED_ALIGN ? arena_printf(g->a, "__shared__ __align__(%d) ", align) : g->t->shared, ty,
+              gen_buf(g, b), (long long)n);
   sh->offset += (n * dtype_bytes(t) + 15) / 16 * 16;
 }
 
@@ -78,7 +90,9 @@ void gen_gpu_kernel(Gen *g) {
   sb_puts(g->o, ") {\n");
   g->indent = 1;
   Shared sh = {.dynamic = gen_dynamic_shared(g->p, k) > 0};
-  if (sh.dynamic) sb_puts(g->o, "  extern __shared__ __align__(128) unsigned char ns_shared[];\n");
+  int32_t align = SHARED_ALIGN;
+  gen_walk(g, k->body, NULL, strictest, &align);
+  if (sh.dynamic) sb_printf(g->o, "  extern __shared__ __align__(%d) unsigned char ns_shared[];\n", align);
   gen_walk(g, k->body, NULL, shared_array, &sh);
   g->hoist_pending = true;
   gen_stmt(g, k->body);

@@ -40,9 +40,9 @@ static const char *tf32_helper(Gen *g) {
                    gen_helper_head(g)));
 }
 
+static const char *const MMA_NAME[] = {"f16", "bf16", "tf32"};
 static const char *mma_helper(Gen *g, MmaType t) {
-  static const char *const TYPE[] = {"f16", "bf16", "tf32"};
-  const char *name = arena_printf(g->a, "ns_mma_%s", TYPE[t]);
+  const char *name = arena_printf(g->a, "ns_mma_%s", MMA_NAME[t]);
   const char *value = t == MMA_TF32 ? tf32_helper(g) : "", *head = gen_helper_head(g);
   return gen_helper(
       g, name,
@@ -53,7 +53,8 @@ static const char *mma_helper(Gen *g, MmaType t) {
                    "               \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) :\n"
                    "               \"r\"(%s(a[0])), \"r\"(%s(a[1])), \"r\"(%s(a[2])), \"r\"(%s(a[3])), "
                    "\"r\"(%s(b[0])), \"r\"(%s(b[1])));\n}\n",
-                   head, name, t == MMA_TF32 ? 8 : 16, TYPE[t], TYPE[t], value, value, value, value, value, value));
+                   head, name, t == MMA_TF32 ? 8 : 16, MMA_NAME[t], MMA_NAME[t], value, value, value, value, value,
+                   value));
 }
 
 /* Three products of TF32, small ones first. They are added to the sum by an addition that rounds: the units cut off, which
@@ -90,6 +91,62 @@ static const char *cluster_helper(Gen *g) {
           gen_helper_head(g)));
 }
 
+/* 64 x n sums of a warpgroup, n / 2 of them in each thread; a and b are described by where they begin in shared memory and how
+ * they lie there. */
+static const char *group_mma_helper(Gen *g, MmaType t, int64_t n, bool turned_a, bool turned_b) {
+  const char *type = MMA_NAME[t], *name = arena_printf(g->a, "ns_wgmma_%s_%lld%s%s", type, (long long)n,
+                                                       turned_a ? "_a" : "", turned_b ? "_b" : "");
+  StrBuf to, out;
+  sb_init(&to, g->a);
+  sb_init(&out, g->a);
+  for (int i = 0; i < n / 2; i++) {
+    sb_printf(&to, "%s%%%d", i ? ", " : "", i);
+    sb_printf(&out, "%s\"+f\"(c[%d])", i ? ", " : "", i);
+  }
+  const char *turned = t == MMA_TF32 ? "" : arena_printf(g->a, ", %d, %d", turned_a, turned_b);
+  return gen_helper(
+      g, name,
+      arena_printf(
+          g->a,
+          "%s void %s(float *c, unsigned long long a, unsigned long long b) {\n"
+          "  asm volatile(\"wgmma.mma_async.sync.aligned.m64n%lldk%d.f32.%s.%s {%s}, %%%lld, %%%lld, 1, 1, 1%s;\" :\n"
+          "               %s : \"l\"(a), \"l\"(b));\n}\n",
+          gen_helper_head(g), name, (long long)n, t == MMA_TF32 ? 8 : 16, type, type, sb_str(&to), (long long)n / 2,
+          (long long)n / 2 + 1, turned, sb_str(&out)));
+}
+
+/* Where a tile begins, in units of 16 bytes, beside how it lies. */
+static const char *group_tile_helper(Gen *g) {
+  return gen_helper(
+      g, "ns_tile",
+      arena_printf(
+          g->a,
+          "%s unsigned long long ns_tile(const void *first, unsigned long long form) {\n"
+          "  return (unsigned long long)(((unsigned int)__cvta_generic_to_shared(first) & 0x3ffff) >> 4) | form;\n}\n",
+          gen_helper_head(g)));
+}
+
+/* An instruction that orders others; how many groups may be under way, if it has an argument. */
+static void order(Gen *g, ExprId e, const char *ptx) {
+  sb_printf(g->o, "asm volatile(\"%s", ptx);
+  if (ir_node(g->c, e)->n) sb_printf(g->o, " %lld", (long long)gen_const(g, ir_kid(g->c, e, 0), "number of groups"));
+  sb_puts(g->o, ";\" ::: \"memory\")");
+}
+
+static void group_mma(Gen *g, ExprId e) {
+  int64_t k[9];
+  uint64_t form[2];
+  for (int i = 0; i < 9; i++) k[i] = i > 1 && i < 5 ? 0 : gen_const(g, ir_kid(g->c, e, i), "form of a product");
+  for (int i = 0; i < 2; i++) {
+    int64_t line = k[5 + 2 * i], panel = k[6 + 2 * i];
+    uint64_t exchange = line == 128 ? 1 : line == 64 ? 2 : 3;
+    form[i] = (uint64_t)(panel ? panel / 16 : 1) << 16 | (uint64_t)(8 * line / 16) << 32 | exchange << 62;
+  }
+  const char *tile = group_tile_helper(g), *mma = group_mma_helper(g, (MmaType)k[0], k[1], k[6] > 0, k[8] > 0);
+  gen_form(g, e, "%s(&$l2, %s(&$l3, 0x%llxull), %s(&$l4, 0x%llxull))", mma, tile, (unsigned long long)form[0], tile,
+           (unsigned long long)form[1]);
+}
+
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
   if (in < IN_COPY_ASYNC || in > IN_CLUSTER_READ) return false;
   if (g->t->kind != TG_CUDA)
@@ -102,17 +159,19 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
     gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, n * dtype_bytes(t)));
     break;
   }
-  case IN_COPY_COMMIT: sb_puts(g->o, "asm volatile(\"cp.async.commit_group;\" ::: \"memory\")"); break;
-  case IN_COPY_WAIT:
-    sb_printf(g->o, "asm volatile(\"cp.async.wait_group %lld;\" ::: \"memory\")",
-              (long long)gen_const(g, ir_kid(g->c, e, 0), "number of groups"));
-    break;
+  case IN_COPY_COMMIT: order(g, e, "cp.async.commit_group"); break;
+  case IN_COPY_WAIT: order(g, e, "cp.async.wait_group"); break;
   case IN_FRAGMENT: {
     int64_t n = gen_const(g, ir_kid(g->c, e, 0), "number of matrices"),
             turned = gen_const(g, ir_kid(g->c, e, 1), "transposition");
     gen_form(g, e, "%s(&$l2, &$l3)", fragment_helper(g, n, turned != 0));
     break;
   }
+  case IN_GROUP_MMA: group_mma(g, e); break;
+  case IN_GROUP_BEGIN: order(g, e, "wgmma.fence.sync.aligned"); break;
+  case IN_GROUP_COMMIT: order(g, e, "wgmma.commit_group.sync.aligned"); break;
+  case IN_GROUP_WAIT: order(g, e, "wgmma.wait_group.sync.aligned"); break;
+  case IN_GROUP_SEES: order(g, e, "fence.proxy.async.shared::cta"); break;
   case IN_CLUSTER_SYNC:
     sb_puts(g->o,
             "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "

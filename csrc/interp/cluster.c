@@ -77,6 +77,7 @@ static void one_block(Run *r, const Stmt *s, int64_t z, const bool *on) {
   x->rank = (int)(z % x->n), x->waits = 0, x->read = false;
   r->epoch++;
   end_copies(r);
+  end_groups(r);
   set_thread(r, 0);
   exec_all(r, s, on);
   if (x->read)

@@ -185,4 +185,5 @@ void mem_store_at(Run *r, Mem *m, int64_t at, Val v) {
   s->write_epoch = r->epoch;
   s->init = !v.bad;
   memcpy(p, raw, (size_t)m->size);
+  if (r->groups && ir_buffer(r->c, b)->scope == SC_SHARED) group_stored(r);
 }

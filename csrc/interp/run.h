@@ -59,6 +59,7 @@ typedef struct {
   VEC(const char *) found;
   MapU64 found_keys;
   struct Flight *flight; /* warp.c: copies of the block's threads that have not arrived; NULL: none yet */
+  struct Groups *groups; /* group.c: products of the block's warpgroups that are under way; NULL: none yet */
   struct Cluster *cluster; /* of the kernel */
   int64_t steps, max_steps, misaligned;
 } Run;
@@ -101,6 +102,19 @@ bool is_copy_op(const Run *r, const Stmt *s);
 void exec_warps(Run *r, const Stmt *s, const bool *on);
 void exec_copy(Run *r, const Stmt *s); /* by one thread */
 void end_copies(Run *r);               /* a block begins: nothing is in flight */
+typedef struct {
+  Mem *mem;
+  int64_t at; /* -1: out of bounds, a finding */
+} Spot; /* first of the elements that an instruction reads or writes */
+Spot operand_spot(Run *r, ExprId load, bool write);
+Val operand_take(Run *r, Spot p, int64_t i);
+void operand_put(Run *r, Spot p, int64_t i, Val v);
+/* group.c: products of warpgroups, which take their time */
+bool is_group_op(Intrin in);
+void exec_group(Run *r, const ExprNode *call, int first); /* by the warpgroup that begins with thread `first` */
+void group_sees(Run *r);   /* this thread's stores up to now are seen by products behind the next barrier */
+void group_stored(Run *r); /* this thread has stored in shared memory */
+void end_groups(Run *r);           /* a block begins: nothing is under way */
 /* cluster.c: blocks that read each other's shared memory */
 struct Cluster *cluster_begin(Run *r, const Stmt *kernel);
 void cluster_run(Run *r, const Stmt *s, int64_t z, int32_t serial, const bool *on); /* the blocks from z on */

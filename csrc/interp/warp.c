@@ -19,32 +19,28 @@ static Intrin called(const Run *r, const Stmt *s) {
 }
 bool is_warp_op(const Run *r, const Stmt *s) {
   Intrin in = called(r, s);
-  return in == IN_FRAGMENT || in == IN_MMA;
+  return in == IN_FRAGMENT || in == IN_MMA || is_group_op(in);
 }
 bool is_copy_op(const Run *r, const Stmt *s) {
   Intrin in = called(r, s);
-  return in == IN_COPY_ASYNC || in == IN_COPY_COMMIT || in == IN_COPY_WAIT;
+  return in == IN_COPY_ASYNC || in == IN_COPY_COMMIT || in == IN_COPY_WAIT || in == IN_GROUP_SEES;
 }
 
-typedef struct {
-  Mem *mem;
-  int64_t at; /* -1: out of bounds, a finding */
-} Spot;
-static Spot spot(Run *r, ExprId load, bool write) {
+Spot operand_spot(Run *r, ExprId load, bool write) {
   const ExprNode *n = r->node + load;
   if (n->kind != IR_LOAD) err_raise(r->err, NS_ERR_INTERNAL, "an operand of a warp's instruction is no element");
   Spot p = {.mem = mem_of(r, n->sym)};
   p.at = mem_place(r, p.mem, n->n, r->kid + n->kid0, 0, write);
   return p;
 }
-static Val take(Run *r, Spot p, int64_t i) {
+Val operand_take(Run *r, Spot p, int64_t i) {
   if (p.at < 0) return (Val){.bad = true};
   if (p.at + i < p.mem->n) return mem_load_at(r, p.mem, p.at + i);
   finding(r, FD_BOUNDS, p.mem->id, "out of bounds: an instruction reads behind the %lld elements of '%s'",
           (long long)p.mem->n, ir_buffer(r->c, p.mem->id)->name);
   return (Val){.bad = true};
 }
-static void put(Run *r, Spot p, int64_t i, Val v) {
+void operand_put(Run *r, Spot p, int64_t i, Val v) {
   if (p.at < 0) return;
   if (p.at + i < p.mem->n)
     mem_store_at(r, p.mem, p.at + i, v);
@@ -76,16 +72,16 @@ static void issue(Run *r, const ExprId *k) {
   int64_t bytes = x.n * size;
   if (bytes != 4 && bytes != 8 && bytes != 16)
     err_raise(r->err, NS_ERR_VALUE, "an asynchronous copy of %lld bytes; 4, 8 and 16 are possible", (long long)bytes);
-  x.to = spot(r, k[1], true);
+  x.to = operand_spot(r, k[1], true);
   bool real = ev_cond(r, k[3]);
   Spot from = {NULL, -1};
-  if (real) from = spot(r, k[2], false);
+  if (real) from = operand_spot(r, k[2], false);
   if ((x.to.at >= 0 && x.to.at * size % bytes) || (from.at >= 0 && from.at * size % bytes))
     finding(r, FD_BOUNDS, r->node[k[1]].sym, "an asynchronous copy of %lld bytes to '%s' is not aligned",
             (long long)bytes, ir_buffer(r->c, r->node[k[1]].sym)->name);
   for (int64_t i = 0; i < x.n; i++) {
-    x.value[i] = real ? take(r, from, i) : (Val){.u.f = 0};
-    put(r, x.to, i, (Val){.bad = true});
+    x.value[i] = real ? operand_take(r, from, i) : (Val){.u.f = 0};
+    operand_put(r, x.to, i, (Val){.bad = true});
   }
   vec_push(r->keep, &f->copy[r->t], x);
 }
@@ -99,7 +95,7 @@ static void arrive(Run *r, int64_t in_flight) {
       f->copy[r->t].at[kept++] = *x;
       continue;
     }
-    for (int64_t q = 0; q < x->n; q++) put(r, x->to, q, x->value[q]);
+    for (int64_t q = 0; q < x->n; q++) operand_put(r, x->to, q, x->value[q]);
   }
   f->copy[r->t].len = kept;
 }
@@ -111,6 +107,8 @@ void exec_copy(Run *r, const Stmt *s) {
     issue(r, r->kid + n->kid0);
   else if (n->sym == IN_COPY_COMMIT)
     r->flight->groups[r->t]++;
+  else if (n->sym == IN_GROUP_SEES)
+    group_sees(r);
   else
     arrive(r, ev_int(r, r->kid[n->kid0], "groups in flight"));
 }
@@ -141,25 +139,25 @@ static void fragment(Run *r, const ExprId *k, int first) {
   DType t = NONE;
   for (int i = 0; i < 8 * n; i++) {
     set_thread(r, first + i);
-    Spot from = spot(r, k[3], false);
+    Spot from = operand_spot(r, k[3], false);
     t = from.mem->type;
     if (from.at >= 0 && from.at * from.mem->size % 16)
       finding(r, FD_BOUNDS, from.mem->id, "a row of a fragment in '%s' is not aligned to 16 bytes",
               ir_buffer(r->c, from.mem->id)->name);
-    for (int q = 0; q < 16 / from.mem->size; q++) row[i][q] = take(r, from, q);
+    for (int q = 0; q < 16 / from.mem->size; q++) row[i][q] = operand_take(r, from, q);
   }
   int per = 4 / dtype_bytes(t); /* elements of a register */
   if (turned && per != 2) err_raise(r->err, NS_ERR_VALUE, "only 16-bit types are transposed by a fragment load");
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
-    Spot to = spot(r, k[2], true);
+    Spot to = operand_spot(r, k[2], true);
     for (int m = 0; m < n; m++) {
       Val part[2];
       for (int q = 0; q < per; q++) {
         int other = l % 4 * per + q;
         part[q] = turned ? row[8 * m + other][l / 4] : row[8 * m + l / 4][other];
       }
-      put(r, to, m, pack(t, per, part));
+      operand_put(r, to, m, pack(t, per, part));
     }
   }
 }
@@ -204,45 +202,50 @@ static void multiply(Run *r, const ExprId *k, int first) {
   int per = 4 / dtype_bytes(t), depth = 8 * per;
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
-    Spot pa = spot(r, k[2], false), pb = spot(r, k[3], false);
+    Spot pa = operand_spot(r, k[2], false), pb = operand_spot(r, k[3], false);
     int g = l / 4, c = l % 4 * per;
     for (int q = 0; q < 4; q++) {
-      Val reg = take(r, pa, q);
+      Val reg = operand_take(r, pa, q);
       for (int i = 0; i < per; i++) set(a, g + q % 2 * 8, c + q / 2 * 4 * per + i, part(t, reg, i), type);
     }
     for (int q = 0; q < 2; q++) {
-      Val reg = take(r, pb, q);
+      Val reg = operand_take(r, pb, q);
       for (int i = 0; i < per; i++) set(b, c + q * 4 * per + i, g, part(t, reg, i), type);
     }
   }
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
-    Spot pc = spot(r, k[1], true);
+    Spot pc = operand_spot(r, k[1], true);
     for (int q = 0; q < 4; q++) {
       int row = l / 4 + q / 2 * 8, col = l % 4 * 2 + q % 2;
-      Val v = take(r, pc, q);
+      Val v = operand_take(r, pc, q);
       for (int i = 0; i < depth; i++) v.bad |= a->bad[row][i] || b->bad[i][col];
       double sum = dot(a, b, row, col, depth, type == MMA_TF32X3);
       v.u.f = (float)(v.u.f + (type == MMA_TF32X3 ? (float)sum : sum));
-      put(r, pc, q, v);
+      operand_put(r, pc, q, v);
     }
   }
 }
 
 void exec_warps(Run *r, const Stmt *s, const bool *on) {
   const ExprNode *n = r->node + s->u.eval.e;
-  for (int first = 0; first < r->threads; first += WARP) {
+  bool group = is_group_op((Intrin)n->sym);
+  int team = group ? GPU_WARPGROUP : WARP;
+  for (int first = 0; first < r->threads; first += team) {
     int there = 0;
-    for (int t = first; t < r->threads && t < first + WARP; t++) there += on[t];
+    for (int t = first; t < r->threads && t < first + team; t++) there += on[t];
     if (!there) continue;
-    if (there < WARP) {
-      finding(r, FD_BARRIER, 2, "an instruction of a whole warp is not reached by all its lanes");
+    if (there < team) {
+      finding(r, FD_BARRIER, 2, "an instruction of a whole warp%s is not reached by all its %s", group ? "group" : "",
+              group ? "threads" : "lanes");
       continue;
     }
     set_thread(r, first);
     step(r);
     ArenaMark mark = arena_mark(r->a);
-    if (n->sym == IN_FRAGMENT)
+    if (group)
+      exec_group(r, n, first);
+    else if (n->sym == IN_FRAGMENT)
       fragment(r, r->kid + n->kid0, first);
     else
       multiply(r, r->kid + n->kid0, first);

@@ -62,6 +62,11 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_COPY_WAIT] = {"ns_copy_wait", 1, EFF_SYNC},
     [IN_FRAGMENT] = {"ns_fragment", 4, EFF_SYNC},
     [IN_MMA] = {"ns_mma", 4, EFF_SYNC},
+    [IN_GROUP_MMA] = {"ns_group_mma", 9, EFF_SYNC},
+    [IN_GROUP_BEGIN] = {"ns_group_begin", 0, EFF_SYNC},
+    [IN_GROUP_COMMIT] = {"ns_group_commit", 0, EFF_SYNC},
+    [IN_GROUP_WAIT] = {"ns_group_wait", 1, EFF_SYNC},
+    [IN_GROUP_SEES] = {"ns_group_sees", 0, EFF_SYNC},
     [IN_CLUSTER_SYNC] = {"ns_cluster_sync", 0, EFF_SYNC},
     [IN_CLUSTER_READ] = {"ns_cluster_read", 3, EFF_SYNC},
 };

@@ -74,6 +74,15 @@ typedef enum {
   /* n, transposed, LOAD local, LOAD shared: n registers; lane i names row i % 8, of 16 bytes, of matrix i / 8 */
   IN_FRAGMENT,
   IN_MMA,             /* MmaType, LOAD local c, a, b: c += a b, 16x8 by 32 bytes, spread over the lanes of a warp */
+  /* of a warpgroup, whose products are under way until they are waited for:
+   * MmaType, n, LOAD local c, LOAD shared a, LOAD shared b, line and panel of a, of b: c += a b, 64 x n by 32 bytes. Lines of
+   * 32, 64 or 128 bytes hold elements along k, or along the rows if there are panels so many bytes apart; their chunks of 16
+   * bytes change places with bits 7 and up of the address. */
+  IN_GROUP_MMA,
+  IN_GROUP_BEGIN,     /* registers that the next products use are ready */
+  IN_GROUP_COMMIT,    /* the products of this warpgroup so far are a group */
+  IN_GROUP_WAIT,      /* n: until at most the last n groups of this warpgroup are under way */
+  IN_GROUP_SEES,      /* products behind the next barrier see what this thread has stored in shared memory */
   IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */
   IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: a float32 that lies there in block n of the cluster */
   IN_COUNT

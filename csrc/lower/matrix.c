@@ -19,6 +19,10 @@
  * different banks. What is not contiguous, or not a plain element, passes through registers: read before the products, so
  * that it arrives during them, stored behind them.
  *
+ * Warpgroups (wgmma, sm_90a) have no fragments: their products read slices where they lie, in lines of 128 bytes at most; longer ones
+ * are in panels side by side. The products of a slice, or of two, are under way while the next one is copied to where the one before
+ * them was, and are waited for behind that.
+ *
  * Where there are too few tiles for the device, `split` blocks share the sum of each. Where the device has clusters they add up
  * among themselves, else a second kernel does.
  *
@@ -26,12 +30,13 @@
  */
 #include "lower/util.h"
 
-enum { MAX_SUBS = 4 * MATRIX_DIMS, CHUNK = 16, SMALL_FACTOR = 64 };
+enum { MAX_SUBS = 4 * MATRIX_DIMS, CHUNK = 16, SMALL_FACTOR = 64, GROUP_LINE = 128, GROUP_ALIGN = 1024 };
 
 typedef struct {      /* a factor and its slice */
   ExprId cond, value; /* cond (0: true) ? value : 0, by variables of the dimensions */
   const MatrixIndex *rows;
-  int block, lines, line;       /* rows of the block; lines of the slice and elements of one */
+  int block, lines, line; /* rows of the block; lines of the slice and elements of one */
+  int panel;              /* of them side by side: a line is in so many pieces, each of which has its lines below it */
   int vec, pitch, mask, shift;  /* elements of one copy; from one line to the next; of the swizzle */
   bool by_k, rows_first, async; /* lines run along k; neighbouring threads copy neighbouring rows */
   BufferId shared, passing;
@@ -47,7 +52,8 @@ typedef struct {
   MatrixView v;
   Side a, b;
   int bytes, step, threads, tiles; /* of an element; of k by one instruction; tiles along k */
-  int mi, ni, sets;                /* instructions of a warp's tile; sets of fragments */
+  int mi, ni, sets;                /* instructions of a warp's tile, of 16x8 sums for each warp; sets of fragments */
+  int team, ahead; /* threads that compute a warp's tile; slices that are copied before they are needed */
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
   bool clustered;
@@ -55,6 +61,7 @@ typedef struct {
   BufferId mine, other, total; /* of blocks that add up among themselves */
 } Mx;
 
+static bool plain(const Mx *x) { return low_for_rows(x->env->use) || x->env->use == LOW_ANALYSIS; }
 static ExprId num(Mx *x, int64_t n) { return ex_i32(x->c, n); }
 static ExprId var(Mx *x, VarId v) { return ex_var(x->c, v); }
 static ExprId tidy(Mx *x, ExprId e) { return ar_simplify(x->ar, e); }
@@ -64,6 +71,7 @@ static ExprId rest(Mx *x, ExprId e, int64_t by) { return ex_fmod(x->c, e, num(x,
 static ExprId less(Mx *x, ExprId e, int64_t n) { return ex_bin(x->c, IR_LT, e, num(x, n)); }
 static ExprId both(Mx *x, ExprId a, ExprId b) { return !a ? b : !b ? a : ex_bin(x->c, IR_AND, a, b); }
 static ExprId lane(Mx *x) { return rest(x, var(x, x->tid), GPU_WARP); }
+static bool grouped(const Mx *x) { return x->t.warpgroups && !plain(x); }
 static ExprId element(Mx *x, BufferId b, ExprId at) {
   at = tidy(x, at);
   return ex_load(x->c, b, ir_buffer(x->c, b)->type, 1, &at);
@@ -76,7 +84,6 @@ static Stmt *call(Mx *x, Intrin in, int n, const ExprId *args) {
   return st_eval(x->c, ex_call(x->c, in, DT_I32, n, args));
 }
 static Stmt *seq(Mx *x, Stmt *a, Stmt *b) { return st_seq(x->c, 2, (Stmt *[]){a, b}); }
-static bool plain(const Mx *x) { return low_for_rows(x->env->use) || x->env->use == LOW_ANALYSIS; }
 
 /* A loop whose body comes later. */
 typedef struct {
@@ -188,6 +195,14 @@ static int widest(Mx *x, const Side *s, const MatrixIndex *d, int block) {
   return w;
 }
 
+/* Can a warpgroup take its part of lines along the rows? Those of 128 bytes at most are a panel, and its part is whole ones or lies
+ * in one. */
+static bool in_panels(const Mx *x, const Side *s) {
+  int bytes = s->block * x->bytes, own = (s == &x->a ? x->t.warp_m : x->t.warp_n) * x->bytes;
+  int line = bytes < GROUP_LINE ? bytes : GROUP_LINE;
+  return (line == 32 || line == 64 || line == GROUP_LINE) && bytes % line == 0 && (own % line == 0 || line % own == 0);
+}
+
 static void lie(Mx *x, Side *s) {
   const MatrixIndex *r = s->rows, *k = &x->v.k;
   int along_k = widest(x, s, k, x->t.block_k), along_rows = widest(x, s, r, s->block);
@@ -200,6 +215,7 @@ static void lie(Mx *x, Side *s) {
         contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], w < SMALL_FACTOR ? w : r->extent[r->n - 1], false);
   }
   s->by_k = x->bytes == 4 || along_k > along_rows || (along_k == along_rows && !next_row);
+  s->by_k |= grouped(x) && !in_panels(x, s);
   s->rows_first = along_k == 1 && next_row;
   s->vec = s->by_k ? along_k : along_rows;
   s->async = s->vec * x->bytes >= 4 && ir_kind(x->c, s->value) == IR_LOAD &&
@@ -207,11 +223,12 @@ static void lie(Mx *x, Side *s) {
   if (!s->async) s->vec = 1;
   s->lines = s->by_k ? s->block : x->t.block_k;
   s->line = s->by_k ? x->t.block_k : s->block;
-  int chunks = s->line * x->bytes / CHUNK;
-  bool power = chunks > 1 && (chunks & (chunks - 1)) == 0 && s->line * x->bytes % CHUNK == 0;
+  s->panel = grouped(x) && s->line * x->bytes > GROUP_LINE ? GROUP_LINE / x->bytes : s->line;
+  int chunks = s->panel * x->bytes / CHUNK;
+  bool power = chunks > 1 && (chunks & (chunks - 1)) == 0 && s->panel * x->bytes % CHUNK == 0;
   s->mask = !power ? 1 : chunks < 8 ? chunks : 8;
   s->shift = 8 / s->mask;
-  s->pitch = (s->line * x->bytes + CHUNK - 1) / CHUNK * (CHUNK / x->bytes) + (power ? 0 : CHUNK / x->bytes);
+  s->pitch = (s->panel * x->bytes + CHUNK - 1) / CHUNK * (CHUNK / x->bytes) + (power ? 0 : CHUNK / x->bytes);
 }
 
 /* The axis of k that runs fastest is the one along which most can be copied at once. */
@@ -239,12 +256,22 @@ static void order_k(Mx *x) {
 /* The slice with that number among those of the block's part of the sum. */
 static ExprId of_part(Mx *x, ExprId kt) { return ex_add(x->c, scaled(x, x->part, x->tiles), kt); }
 
-static int64_t slice(const Side *s) { return (int64_t)s->lines * s->pitch; }
+static int64_t panel_size(const Side *s) { return (int64_t)s->lines * s->pitch; }
+static int64_t slice(const Side *s) { return panel_size(s) * (s->line / s->panel); }
+
+/* Where element e of a line would be if chunks did not change places. */
+static ExprId line_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId *e) {
+  ExprId base = ex_add(x->c, scaled(x, slot, slice(s)), scaled(x, line, s->pitch));
+  if (s->panel == s->line) return base;
+  base = ex_add(x->c, base, scaled(x, quot(x, *e, s->panel), panel_size(s)));
+  *e = tidy(x, rest(x, *e, s->panel));
+  return base;
+}
 
 /* Where element e of a line is; line and e may be any expressions. */
 static ExprId spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId e) {
   int per = CHUNK / x->bytes;
-  ExprId base = ex_add(x->c, scaled(x, slot, slice(s)), scaled(x, line, s->pitch));
+  ExprId base = line_spot(x, s, slot, line, &e);
   if (s->mask == 1) return ex_add(x->c, base, e);
   ExprId two[] = {tidy(x, quot(x, e, per)), tidy(x, rest(x, quot(x, line, s->shift), s->mask))};
   ExprId chunk = ex_call(x->c, IN_BXOR, DT_I32, 2, two);
@@ -312,10 +339,16 @@ static Stmt *commit(Mx *x) { return (x->a.async || x->b.async) && !plain(x) ? ca
 /* ---- products ---- */
 
 static ExprId warp_row(Mx *x) { /* of A that the warp's tile begins with, and of B */
-  return scaled(x, quot(x, quot(x, var(x, x->tid), GPU_WARP), x->t.block_n / x->t.warp_n), x->t.warp_m);
+  return scaled(x, quot(x, quot(x, var(x, x->tid), x->team), x->t.block_n / x->t.warp_n), x->t.warp_m);
 }
 static ExprId warp_col(Mx *x) {
-  return scaled(x, rest(x, quot(x, var(x, x->tid), GPU_WARP), x->t.block_n / x->t.warp_n), x->t.warp_n);
+  return scaled(x, rest(x, quot(x, var(x, x->tid), x->team), x->t.block_n / x->t.warp_n), x->t.warp_n);
+}
+/* Of the rows of a tile that its instruction i computes, those that the warp at hand keeps begin with this one. */
+static ExprId instruction_row(Mx *x, ExprId i) {
+  ExprId row = scaled(x, i, x->team / 2);
+  return x->team == GPU_WARP ? row
+                             : ex_add(x->c, row, scaled(x, quot(x, rest(x, var(x, x->tid), x->team), GPU_WARP), 16));
 }
 
 /* n 8x8 matrices of a slice, from `row` and k on. Which of them lane i / 8 names is a matter of the operand: in A the second
@@ -360,7 +393,7 @@ static ExprId acc_col(Mx *x, ExprId r) { return ex_add(x->c, scaled(x, rest(x, l
 
 static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
   Loop r = loop(x, "r", 4, FOR_UNROLLED), kk = loop(x, "kk", x->step, FOR_UNROLLED);
-  ExprId row = ex_add(x->c, ex_add(x->c, warp_row(x), scaled(x, var(x, i.v), 16)), acc_row(x, var(x, r.v))),
+  ExprId row = ex_add(x->c, ex_add(x->c, warp_row(x), instruction_row(x, var(x, i.v))), acc_row(x, var(x, r.v))),
          col = ex_add(x->c, ex_add(x->c, warp_col(x), scaled(x, var(x, j.v), 8)), acc_col(x, var(x, r.v)));
   k = ex_add(x->c, k, var(x, kk.v));
   ExprId two[2];
@@ -375,13 +408,14 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
   return around(x, kk, around(x, r, b));
 }
 
+static MmaType mma_type(const Mx *x) {
+  return x->bytes == 4 ? x->t.terms == 3 ? MMA_TF32X3 : MMA_TF32 : x->v.type.code == DT_BFLOAT ? MMA_BF16 : MMA_F16;
+}
+
 static Stmt *products(Mx *x, int set) {
-  MmaType type = x->bytes == 4                 ? x->t.terms == 3 ? MMA_TF32X3 : MMA_TF32
-                 : x->v.type.code == DT_BFLOAT ? MMA_BF16
-                                               : MMA_F16;
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
   ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4);
-  ExprId args[] = {num(x, type), element(x, x->acc, at),
+  ExprId args[] = {num(x, mma_type(x)), element(x, x->acc, at),
                    element(x, x->fa, in_set(x, set, x->mi * 4, scaled(x, var(x, i.v), 4))),
                    element(x, x->fb, in_set(x, set, x->ni * 2, scaled(x, var(x, j.v), 2)))};
   return around(x, i, around(x, j, call(x, IN_MMA, 4, args)));
@@ -395,18 +429,44 @@ static Stmt *multiply(Mx *x, ExprId slot) {
   return around(x, ks, around(x, i, around(x, j, multiply_plain(x, slot, k, i, j))));
 }
 
+/* A warpgroup's products of one slice. A tile begins with a line whose chunks do not change places, or it begins in such a line's
+ * place: the instruction finds them by their addresses. */
+static ExprId group_tile(Mx *x, const Side *s, ExprId slot, ExprId row, ExprId k) {
+  ExprId e = tidy(x, s->by_k ? k : row), base = line_spot(x, s, slot, s->by_k ? row : k, &e);
+  return element(x, s->shared, ex_add(x->c, base, e));
+}
+static Stmt *group_products(Mx *x, ExprId slot) {
+  Loop ks = loop(x, "ks", x->t.block_k / x->step, FOR_UNROLLED), i = loop(x, "mi", x->mi, FOR_UNROLLED);
+  ExprId k = scaled(x, var(x, ks.v), x->step), row = ex_add(x->c, warp_row(x), scaled(x, var(x, i.v), x->team / 2));
+  ExprId args[9] = {num(x, mma_type(x)), num(x, x->t.warp_n), element(x, x->acc, scaled(x, var(x, i.v), x->ni * 4)),
+                    group_tile(x, &x->a, slot, row, k), group_tile(x, &x->b, slot, warp_col(x), k)};
+  const Side *s[] = {&x->a, &x->b};
+  for (int q = 0; q < 2; q++) {
+    args[5 + 2 * q] = num(x, (int64_t)s[q]->pitch * x->bytes);
+    args[6 + 2 * q] = num(x, s[q]->by_k ? 0 : panel_size(s[q]) * x->bytes);
+  }
+  Stmt *b = around(x, ks, around(x, i, call(x, IN_GROUP_MMA, 9, args)));
+  return seq(x, call(x, IN_GROUP_BEGIN, 0, NULL), seq(x, b, call(x, IN_GROUP_COMMIT, 0, NULL)));
+}
+static Stmt *group_wait(Mx *x, int under_way) {
+  ExprId n = num(x, under_way);
+  return call(x, IN_GROUP_WAIT, 1, &n);
+}
+
 /* ---- the sum ---- */
 
 /* The next slice has arrived, and nobody reads the one before this one any more. */
 static Stmt *next_slice(Mx *x) {
-  ExprId left = num(x, x->t.stages - 2);
-  return seq(x, commit(x) ? call(x, IN_COPY_WAIT, 1, &left) : NULL, low_barrier(x->c));
+  ExprId left = num(x, x->ahead - 1);
+  Stmt *s = commit(x) ? call(x, IN_COPY_WAIT, 1, &left) : NULL;
+  if (grouped(x)) s = seq(x, s, call(x, IN_GROUP_SEES, 0, NULL));
+  return seq(x, s, low_barrier(x->c));
 }
 
 static Stmt *start(Mx *x) {
   Loop z = loop(x, "z", x->mi * x->ni * 4, FOR_UNROLLED);
   Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(x->c, DT_F32, 0)));
-  for (int i = 0; i < x->t.stages - 1; i++) {
+  for (int i = 0; i < x->ahead; i++) {
     s = seq(x, s, copy(x, &x->a, num(x, i), num(x, i), COPY));
     s = seq(x, s, copy(x, &x->b, num(x, i), num(x, i), COPY));
     s = seq(x, s, commit(x));
@@ -432,6 +492,15 @@ static Stmt *step_plainly(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
   return seq(x, seq(x, s, multiply(x, slot)), end_copies(x, ahead, ahead_slot));
 }
 
+/* Warpgroups: products of one slice, or of two, are under way while a later one is copied to where those that are done were. */
+static Stmt *step_grouped(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
+  Stmt *s = seq(x, next_slice(x), group_products(x, slot));
+  s = seq(x, s, begin_copy(x, &x->a, ahead, ahead_slot));
+  s = seq(x, s, begin_copy(x, &x->b, ahead, ahead_slot));
+  s = seq(x, seq(x, s, commit(x)), group_wait(x, x->t.warpgroups - 1));
+  return seq(x, s, end_copies(x, ahead, ahead_slot));
+}
+
 /* Two sets: while one is multiplied the other is loaded, over the border of slices too. The copies are between the first
  * products: they go to where the slice before this one was, whose fragments all were loaded before the barrier. */
 static Stmt *step_ahead(Mx *x, ExprId slot, ExprId after, ExprId ahead, ExprId ahead_slot) {
@@ -451,11 +520,14 @@ static Stmt *step_ahead(Mx *x, ExprId slot, ExprId after, ExprId ahead, ExprId a
 
 static Stmt *steps(Mx *x) {
   Loop kt = loop(x, "kt", x->tiles, FOR_SERIAL);
-  ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->t.stages - 1));
+  ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->ahead));
   ExprId slot = tidy(x, rest(x, now, x->t.stages)), ahead_slot = tidy(x, rest(x, ahead, x->t.stages)),
          after = tidy(x, rest(x, ex_add(x->c, now, num(x, 1)), x->t.stages));
-  return around(x, kt,
-                x->sets > 1 ? step_ahead(x, slot, after, ahead, ahead_slot) : step_plainly(x, slot, ahead, ahead_slot));
+  Stmt *s = grouped(x)    ? step_grouped(x, slot, ahead, ahead_slot)
+            : x->sets > 1 ? step_ahead(x, slot, after, ahead, ahead_slot)
+                          : step_plainly(x, slot, ahead, ahead_slot);
+  s = around(x, kt, s);
+  return grouped(x) && x->t.warpgroups > 1 ? seq(x, s, group_wait(x, 0)) : s;
 }
 
 /* ---- results ---- */
@@ -509,7 +581,7 @@ static bool in_pairs(const Mx *x) {
  * rows, the first of two neighbours. */
 static ExprId result_row(Mx *x, ExprId i, ExprId half) {
   ExprId first = ex_add(x->c, x->a.first, warp_row(x));
-  return tidy(x, ex_add(x->c, first, ex_add(x->c, scaled(x, i, 16), acc_row(x, scaled(x, half, 2)))));
+  return tidy(x, ex_add(x->c, first, ex_add(x->c, instruction_row(x, i), acc_row(x, scaled(x, half, 2)))));
 }
 static ExprId result_col(Mx *x, ExprId j) {
   ExprId first = ex_add(x->c, x->b.first, warp_col(x));
@@ -631,6 +703,9 @@ static void check(Mx *x, int stage) {
   err_check(e, env->t->kind == TG_CUDA, "stage %s asks for tensor cores, which only CUDA targets have", name);
   err_check(e, env->t->gpu.sm >= 80 || env->t->gpu.sm == 0,
             "stage %s asks for tensor cores: compute capability %d is less than 80", name, env->t->gpu.sm);
+  err_check(e, !x->t.warpgroups || matrix_groups(env->t),
+            "stage %s asks for warpgroups' products, which only compute capability 9.0 has, not %d", name,
+            env->t->gpu.sm);
   if (!matrix_view(env->s, stage, x->t.transposed, env->body, &x->v, &why))
     err_raise(e, NS_ERR_VALUE, "stage %s is no product of matrices for tensor cores: %s", name, why);
   const char *fault = matrix_tile_fault(&x->t, x->v.type);
@@ -653,9 +728,11 @@ static void begin(Mx *x) {
   static const char *const NAME[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
   x->bytes = dtype_bytes(x->v.type);
   x->step = 32 / x->bytes;
-  x->mi = x->t.warp_m / 16, x->ni = x->t.warp_n / 8;
+  x->team = matrix_team(&x->t);
+  x->mi = x->t.warp_m * 2 / x->team, x->ni = x->t.warp_n / 8;
+  x->ahead = x->t.stages - (x->t.warpgroups > 1 ? 2 : 1);
   x->sets = plain(x) ? 1 : matrix_sets(&x->t, x->v.type);
-  x->threads = GPU_WARP * (x->t.block_m / x->t.warp_m) * (x->t.block_n / x->t.warp_n);
+  x->threads = matrix_threads(&x->t);
   for (int i = 0; i < 3; i++) x->block[i] = loop(x, NAME[i], grid[i], FOR_BLOCK_X).v;
   x->tid = loop(x, "threadIdx.x", x->threads, FOR_THREAD_X).v;
   x->a.rows = &x->v.m, x->a.block = x->t.block_m, x->a.first = scaled(x, var(x, x->block[0]), x->t.block_m);
@@ -670,6 +747,7 @@ static void begin(Mx *x) {
   for (int i = 0; i < 2; i++) {
     lie(x, s[i]);
     s[i]->shared = array(x, i ? "B.slices" : "A.slices", x->v.type, SC_SHARED, x->t.stages * slice(s[i]));
+    if (grouped(x)) ir_buffer(x->c, s[i]->shared)->align = GROUP_ALIGN;
     s[i]->passing = array(x, i ? "B.passing" : "A.passing", x->v.type, SC_LOCAL,
                           i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads));
   }
@@ -688,8 +766,8 @@ static Stmt *kernel(Mx *x) {
   Stmt *s = seq(x, start(x), steps(x));
   s = seq(x, s, x->clustered ? add_up_here(x) : results(x));
   BufferId local[] = {sums,
-                      plain(x) ? 0 : x->fa,
-                      plain(x) ? 0 : x->fb,
+                      plain(x) || grouped(x) ? 0 : x->fa,
+                      plain(x) || grouped(x) ? 0 : x->fb,
                       x->a.async ? 0 : x->a.passing,
                       x->b.async ? 0 : x->b.passing,
                       x->a.shared,

@@ -70,7 +70,7 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double b = at_least((double)o.blocks, 1), rounds = ceil(k->blocks / (b * sms)),
          resident = at_least(fmin(b, ceil(k->blocks / sms)), 1);
   double busy = fmin(1, resident * warps / MATRIX_WARPS),
-         peak = MATRIX_PEAK * gpu_matrix_peak(m, k->matrix_bytes) / sms;
+         peak = MATRIX_PEAK * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
   double mine = resident / k->blocks; /* share of all blocks that one multiprocessor has at a time */
   double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock,
                    k->global_bytes * mine * fmin(sms, k->blocks) /

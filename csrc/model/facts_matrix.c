@@ -24,18 +24,22 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   if (!matrix_view(s, stage, t->transposed, state_inlined_bodies(s, false), &v, &why)) return false;
   KernelFacts *k = g->k;
   int bytes = dtype_bytes(v.type);
-  double step = 32.0 / bytes, mi = t->warp_m / 16.0, ni = t->warp_n / 8.0,
-         warps = (double)(t->block_m / t->warp_m) * (t->block_n / t->warp_n);
+  double step = 32.0 / bytes, warps = matrix_threads(t) / (double)GPU_WARP,
+         sums = (double)t->warp_m * t->warp_n / matrix_team(t);
   double rows = (double)i64_ceildiv(v.m.size, t->block_m), cols = (double)i64_ceildiv(v.n.size, t->block_n),
          tiles = (double)i64_ceildiv(i64_ceildiv(v.k.size, t->block_k), t->split), batch = (double)v.batch.size;
   double slice = (double)(t->block_m + t->block_n) * t->block_k * bytes;
+  double fragments = t->warp_m / 4.0 + t->warp_n / 4.0; /* registers of a warp's fragments for one step along k */
+  double operands =
+      t->warp_m / 64.0 * (64 + t->warp_n) / 16.0; /* what a fourth of a warpgroup's instructions read for one */
   double out = facts_region(s, stage) * facts_bytes(s, s->stage.at[stage].op->out[0]);
   k->blocks = rows * cols * batch * t->split;
   k->threads = GPU_WARP * warps;
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type, g->t);
-  k->local_elems = mi * ni * 4 + matrix_sets(t, v.type) * (mi * 4 + ni * 2);
+  k->local_elems = sums + matrix_sets(t, v.type) * fragments;
   k->ops = t->terms * 2 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
+  k->matrix_groups = t->warpgroups > 0;
   k->matrix_tiles = tiles;
   k->matrix_share = 2 * (double)v.m.size * (double)v.n.size * (double)v.k.size * batch / k->ops;
   k->stages = t->stages;
@@ -46,7 +50,8 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
       t->split > 1 && k->matrix_cluster < 2 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
   k->global_bytes = k->mem.fill_bytes + (k->matrix_parts > 0 ? k->matrix_parts : out);
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
-  k->shared_reads = k->blocks * tiles * (t->block_k / step) * warps * (mi * 4 + ni * 2) * GPU_WARP;
-  k->mem.wavefronts = k->blocks * tiles * (slice / 128 + t->block_k / step * warps * (mi * 4 + ni * 2));
+  double reads = t->block_k / step * warps * (t->warpgroups ? operands : fragments); /* of 128 bytes, for one slice */
+  k->shared_reads = k->blocks * tiles * reads * GPU_WARP;
+  k->mem.wavefronts = k->blocks * tiles * (slice / 128 + reads);
   return true;
 }

@@ -38,6 +38,7 @@ typedef struct {
   double stages;                      /* GPU: of the pipeline that fills shared memory */
   bool matrix_possible;               /* matrix units could do its products, but do not */
   int matrix_bytes;                   /* they do, of factors of so many bytes; 0: they do not */
+  bool matrix_groups;                 /* by instructions of warpgroups */
   double matrix_tiles, matrix_share;  /* slices of the sum that a block works through; share of ops that is not padding */
   double matrix_cluster;              /* blocks that add up a tile through each other's shared memory; 1: they do not */
   double matrix_parts;                /* bytes that a second kernel adds up; 0: there is none */

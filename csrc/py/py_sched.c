@@ -397,8 +397,8 @@ static PyObject *m_matrix(PyObject *o, PyObject *args) {
   Call x = {.s = state_of(o)};
   MatrixTile *t = &x.matrix;
   int transposed;
-  if (!PyArg_ParseTuple(args, "i(iii)(ii)ipii", &x.stage, &t->block_m, &t->block_n, &t->block_k, &t->warp_m, &t->warp_n,
-                        &t->stages, &transposed, &t->split, &t->terms) ||
+  if (!PyArg_ParseTuple(args, "i(iii)(ii)ipiii", &x.stage, &t->block_m, &t->block_n, &t->block_k, &t->warp_m,
+                        &t->warp_n, &t->stages, &transposed, &t->split, &t->terms, &t->warpgroups) ||
       !stage_ok(x.s, x.stage))
     return NULL;
   t->transposed = transposed != 0;
@@ -488,7 +488,8 @@ static PyMethodDef SCHED_METHODS[] = {
     {"pragma", m_pragma, METH_VARARGS, "pragma(stage, axis, key, value)."},
     {"compute_at", m_compute_at, METH_VARARGS, "compute_at(stage, target, axis)."},
     {"simple", m_simple, METH_VARARGS, "simple(stage, what): 0 inline, 1 root, 2 double buffer."},
-    {"tensor_cores", m_matrix, METH_VARARGS, "tensor_cores(stage, block, warp, stages, transposed, split, terms)."},
+    {"tensor_cores", m_matrix, METH_VARARGS,
+     "tensor_cores(stage, block, warp, stages, transposed, split, terms, warpgroups)."},
     {"storage_align", m_align, METH_VARARGS, "storage_align(stage, axis, factor, offset)."},
     {"set_scope", m_scope, METH_VARARGS, "set_scope(stage, scope)."},
     {"set_store_predicate", m_predicate, METH_VARARGS, "set_store_predicate(stage, condition)."},

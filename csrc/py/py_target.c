@@ -135,7 +135,8 @@ static PyObject *target_get(PyObject *o, PyObject *name) {
   if (strcmp(s, "kind") == 0) return PyUnicode_FromString(KIND[t->kind]);
   if (strcmp(s, "hw") == 0) return py_hw_tuple(&t->hw);
   if (strcmp(s, "sm") == 0) return PyLong_FromLong(t->kind == TG_CUDA ? t->gpu.sm : 0);
-  if (strcmp(s, "matrix_peak") == 0) return PyFloat_FromDouble(t->kind == TG_CUDA ? gpu_matrix_peak(&t->gpu, 2) : 0);
+  if (strcmp(s, "matrix_peak") == 0)
+    return PyFloat_FromDouble(t->kind == TG_CUDA ? gpu_matrix_peak(&t->gpu, 2, false) : 0);
   if (strcmp(s, "machine") == 0) return t->kind == TG_CPU ? Py_NewRef(Py_None) : py_fields_dict(MACHINE, &t->gpu);
   return PyObject_GenericGetAttr(o, name);
 }

@@ -179,9 +179,9 @@ int hand_rfactor(State *s, int stage, int leaf, int factor_axis) {
 }
 
 void hand_matrix(State *s, int stage, const MatrixTile *t) {
-  int64_t list[MATRIX_FIELDS] = {t->block_m, t->block_n,    t->block_k, t->warp_m, t->warp_n,
-                                 t->stages,  t->transposed, t->split,   t->terms};
-  state_apply(s, (Step){.kind = STEP_MM, .stage = stage, .n = MATRIX_FIELDS - (t->terms == 1), .list = list});
+  int64_t list[MATRIX_FIELDS];
+  int n = matrix_numbers(t, list);
+  state_apply(s, (Step){.kind = STEP_MM, .stage = stage, .n = n, .list = list});
 }
 
 /* ---- on a DAG whose stages have another order ---- */

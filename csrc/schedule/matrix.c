@@ -8,6 +8,7 @@
  * of the step, which is why one step is all that a candidate needs. The stage behind the sum may do what it likes with the
  * one element of the sum that it reads: biases, activations and residuals are part of the kernel.
  */
+#include <string.h>
 #include "schedule/internal.h"
 
 /* ---- the step ---- */
@@ -17,9 +18,41 @@ enum { MAX_HELD = 208 }; /* registers of sums and of two sets of fragments: one 
 enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
 MatrixTile matrix_tile(int n, const int64_t *x) {
-  return (MatrixTile){(int32_t)x[0], (int32_t)x[1], (int32_t)x[2],
-                      (int32_t)x[3], (int32_t)x[4], (int32_t)x[5],
-                      x[6] != 0,     (int32_t)x[7], n < MATRIX_FIELDS ? 1 : (int32_t)x[8]};
+  return (MatrixTile){(int32_t)x[0],
+                      (int32_t)x[1],
+                      (int32_t)x[2],
+                      (int32_t)x[3],
+                      (int32_t)x[4],
+                      (int32_t)x[5],
+                      x[6] != 0,
+                      (int32_t)x[7],
+                      n > MATRIX_TERMS ? (int32_t)x[MATRIX_TERMS] : 1,
+                      n > MATRIX_WARPGROUPS ? (int32_t)x[MATRIX_WARPGROUPS] : 0};
+}
+
+int matrix_numbers(const MatrixTile *t, int64_t *x) {
+  const int64_t all[MATRIX_FIELDS] = {t->block_m, t->block_n,    t->block_k, t->warp_m, t->warp_n,
+                                      t->stages,  t->transposed, t->split,   t->terms,  t->warpgroups};
+  memcpy(x, all, sizeof all);
+  return t->warpgroups ? MATRIX_FIELDS : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
+}
+
+int matrix_team(const MatrixTile *t) { return t->warpgroups ? GPU_WARPGROUP : GPU_WARP; }
+int matrix_threads(const MatrixTile *t) { return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n); }
+bool matrix_groups(const Target *t) { return t->kind == TG_CUDA && t->gpu.sm == 90; }
+
+/* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, which change places in
+ * groups that begin at multiples of 1,024 bytes. */
+enum { WIDEST_LINE = 128, SWIZZLED = 1024 };
+static const char *group_fault(const MatrixTile *t, DType type) {
+  int line = t->block_k * dtype_bytes(type);
+  if (t->warpgroups < 0 || t->warpgroups > 2) return "a warpgroup multiplies 1 or 2 slices at a time";
+  if (t->warp_m % 64 || t->warp_n % 8) return "a warpgroup's tile is a multiple of 64 x 8";
+  if (line != 32 && line != 64 && line != WIDEST_LINE) return "a warpgroup's slice of the sum has 32, 64 or 128 bytes";
+  if (t->block_n * line % SWIZZLED) return "a warpgroup's slice has a multiple of 1024 bytes of columns";
+  if (t->terms != 1) return "a warpgroup's product of float32 is one of TF32";
+  if (t->stages <= t->warpgroups) return "warpgroups need more stages than slices that they multiply at a time";
+  return NULL;
 }
 
 const char *matrix_tile_fault(const MatrixTile *t, DType type) {
@@ -32,13 +65,13 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->block_m % t->warp_m || t->block_n % t->warp_n) return "the block's tile is a multiple of the warp's";
   if (t->block_k % step)
     return step == 8 ? "its slice of the sum is a multiple of 8" : "its slice of the sum is a multiple of 16";
-  if (t->warp_m * t->warp_n / GPU_WARP > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
-  if (t->block_m / t->warp_m * (t->block_n / t->warp_n) > MAX_WARPS) return "a block has at most 32 warps";
+  if (t->warp_m * t->warp_n / matrix_team(t) > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
+  if (matrix_threads(t) > MAX_WARPS * GPU_WARP) return "a block has at most 32 warps";
   if (t->split < 1 || t->split > MAX_SPLIT) return "1 to 64 blocks share a sum";
   if (t->terms != 1 && (t->terms != 3 || step != 8))
     return "a product of float32 is one of TF32 or the sum of 3, any other is one";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
-  return NULL;
+  return t->warpgroups ? group_fault(t, type) : NULL;
 }
 
 enum { CLUSTERS_FROM = 90, CLUSTERS_TO = 119 }; /* compute capabilities: data centres' GPUs */
@@ -53,19 +86,20 @@ int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *targe
 }
 
 int matrix_sets(const MatrixTile *t, DType type) {
+  if (t->warpgroups) return 0;
   int mi = t->warp_m / 16, ni = t->warp_n / 8, steps = t->block_k / (32 / dtype_bytes(type));
   return steps % 2 == 0 && mi * ni * 4 + 2 * (mi * 4 + ni * 2) <= MAX_HELD ? 2 : 1;
 }
 
 int matrix_registers(const MatrixTile *t, DType type) {
   int mi = t->warp_m / 16, ni = t->warp_n / 8;
-  return mi * ni * 4 + matrix_sets(t, type) * (mi * 4 + ni * 2) + GPU_MATRIX_ADDRESSES;
+  return mi * ni * 4 * GPU_WARP / matrix_team(t) + matrix_sets(t, type) * (mi * 4 + ni * 2) + GPU_MATRIX_ADDRESSES;
 }
 
 void do_mm(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
-  err_check(S_ERR(s), p->n == MATRIX_FIELDS || p->n == MATRIX_FIELDS - 1, "MM has %d or %d numbers, not %d",
-            MATRIX_FIELDS - 1, MATRIX_FIELDS, p->n);
+  err_check(S_ERR(s), p->n >= MATRIX_TERMS && p->n <= MATRIX_FIELDS, "MM has %d to %d numbers, not %d", MATRIX_TERMS,
+            MATRIX_FIELDS, p->n);
   st->matrix = NULL;
   if (p->list[0] == SIZE_OPEN) { /* a sketch */
     s->concrete = false;
@@ -76,6 +110,7 @@ void do_mm(State *s, const Step *p) {
               (long long)p->list[i], MAX_BLOCK);
   MatrixTile t = matrix_tile(p->n, p->list);
   const char *fault = matrix_tile_fault(&t, DT_F32); /* the weaker demand; lowering knows the type of the factors */
+  if (fault && t.warpgroups) fault = matrix_tile_fault(&t, DT_F16);
   err_check(S_ERR(s), !fault, "stage %d (%s) on tensor cores: %s", p->stage, st->op->name, fault);
   st->matrix = arena_copy(ir_arena(s->ctx), &t, sizeof t);
 }

@@ -232,7 +232,7 @@ static void put_part(Py *p, const Step *q, char what) {
   case 'c':
     sb_printf(p->b, "(%d, %d, %d), (%d, %d), %d, %s, %d", (int)q->list[0], (int)q->list[1], (int)q->list[2],
               (int)q->list[3], (int)q->list[4], (int)q->list[5], q->list[6] ? "True" : "False", (int)q->list[7]);
-    if (q->n == MATRIX_FIELDS) sb_printf(p->b, ", %d", (int)q->list[8]);
+    for (int i = MATRIX_TERMS; i < q->n; i++) sb_printf(p->b, ", %d", (int)q->list[i]);
     break;
   default: sb_puts(p->b, q->flag ? "factor" : "nparts");
   }

@@ -43,8 +43,12 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
 /* How a kernel multiplies matrices on tensor cores (matrix.c): what a block and a warp compute, the slice of the sum that is in
  * shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
  * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; a second kernel adds up. */
-typedef struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; int32_t split, terms; } MatrixTile;
-enum { MATRIX_FIELDS = 9 }; /* of a step; the last one may be missing: 1 */
+/* warpgroups: 0: each tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time,
+ * 1 or 2. */
+typedef struct {
+  int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; int32_t split, terms, warpgroups;
+} MatrixTile;
+enum { MATRIX_FIELDS = 10, MATRIX_TERMS = 8, MATRIX_WARPGROUPS = 9 }; /* of a step; the last two may be missing: 1, 0 */
 typedef struct {
   const TeOp *op; const TeOp *origin;    /* origin: argument identity of rewritten ops */
   ComputeAt at;
@@ -230,6 +234,10 @@ bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, Matr
 const char *state_math(State *s);
 /* Whether the machine can do such tiles; NULL, or why not. */
 MatrixTile matrix_tile(int n, const int64_t *numbers); /* of a step */
+int matrix_numbers(const MatrixTile *t, int64_t *numbers); /* of its step: how many of MATRIX_FIELDS */
+int matrix_team(const MatrixTile *t);    /* threads that compute a warp's tile: those of a warp, or of a warpgroup */
+int matrix_threads(const MatrixTile *t); /* of a block */
+bool matrix_groups(const Target *t);     /* does it have wgmma? */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else a second kernel does. */

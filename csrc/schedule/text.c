@@ -105,9 +105,12 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
   if (st->matrix) {
     const MatrixTile *t = st->matrix;
     sb_spaces(p->b, indent);
-    sb_printf(p->b, "%s tensor cores: block %dx%dx%d, warp %dx%d, %d stages%s, split %d%s\n", st->op->name, t->block_m,
-              t->block_n, t->block_k, t->warp_m, t->warp_n, t->stages, t->transposed ? ", transposed" : "", t->split,
-              t->terms == 3 ? ", float32x3" : "");
+    sb_printf(p->b, "%s tensor cores: block %dx%dx%d, warp %dx%d, %d stages%s, split %d%s%s\n", st->op->name,
+              t->block_m, t->block_n, t->block_k, t->warp_m, t->warp_n, t->stages, t->transposed ? ", transposed" : "",
+              t->split, t->terms == 3 ? ", float32x3" : "",
+              t->warpgroups == 0   ? ""
+              : t->warpgroups == 1 ? ", warpgroups"
+                                   : ", warpgroups with two slices at a time");
   }
   if (st->store_predicate) {
     sb_spaces(p->b, indent);

@@ -6,6 +6,8 @@
 enum { CHUNK = 16 }; /* slots that one item of work fills */
 
 /* ---- memo.c ---- */
+/* Kinds of programs: of loops, or products on tensor cores by instructions of warps or of warpgroups. */
+typedef enum { FAMILY_LOOPS, FAMILY_WARPS, FAMILY_WARPGROUPS, FAMILIES } Family;
 typedef struct Memo Memo;
 enum { MET_REFUSED = 1, MET_ESTIMATE = 2, MET_BAD = 4 };
 typedef struct {
@@ -59,7 +61,7 @@ struct Policy {
   StateList sketches;
   /* picked_tiles: how many states of each tiling of the output were picked, or are in a log */
   MapU64 measured_set, picked_tiles;
-  int64_t picked[2]; /* of loops, on tensor cores */
+  int64_t picked[FAMILIES];
   CandVec measured; /* score: speed, 1 / seconds */
   CandVec hints;    /* the newest MAX_HINTS proposals from outside */
   CandVec first;    /* those that the next round begins with */

@@ -34,6 +34,10 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
 }
 
 static bool on_tensor_cores(const Cand *c) { return tensor_step(c->n, c->step) >= 0; }
+static Family family_of(int n, const Step *step) {
+  int at = tensor_step(n, step);
+  return at < 0 ? FAMILY_LOOPS : step[at].n > MATRIX_WARPGROUPS ? FAMILY_WARPGROUPS : FAMILY_WARPS;
+}
 
 /* How the output is cut: the splits into the most levels (as long as a tiling structure has more S than R). States that
  * agree in it differ in details, such as the slices of a reduction, vectors and unrolling: their times say little more
@@ -43,7 +47,9 @@ static uint64_t tiling_of(int n, const Step *step) {
   int tensor = tensor_step(n, step);
   if (tensor >= 0) {
     const int64_t *x = step[tensor].list;
-    return ((uint64_t)x[x[6] ? 1 : 0] << 40 | (uint64_t)x[x[6] ? 0 : 1] << 20 | (uint64_t)x[7]) * 0x9e3779b97f4a7c15u +
+    return ((uint64_t)x[x[6] ? 1 : 0] << 40 | (uint64_t)x[x[6] ? 0 : 1] << 20 | (uint64_t)x[7] |
+            (uint64_t)(family_of(n, step) == FAMILY_WARPGROUPS) << 60) *
+               0x9e3779b97f4a7c15u +
            1;
   }
   uint64_t h = 0;
@@ -93,7 +99,7 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
 
 static void count_picked(Policy *p, uint64_t hash, int n, const Step *step) {
   uint64_t t = tiling_of(n, step);
-  p->picked[tensor_step(n, step) >= 0]++;
+  p->picked[family_of(n, step)]++;
   mapu_set(&p->measured_set, hash, 1);
   mapu_set(&p->picked_tiles, t, mapu_get(&p->picked_tiles, t, 0) + 1);
 }
@@ -153,27 +159,31 @@ static void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidat
 }
 
 /* ---- loops and tensor cores share the trials ----
- * The estimate compares two families of programs that it was fitted to one by one. So measurements decide between them: of each
+ * The estimate compares families of programs (loops, warps' and warpgroups' products) that it was fitted to one by one. So measurements decide between them: of each
  * some are measured before its scores alone count. */
 enum { FAMILY_LEAST = 4, FAMILY_SHARE = 8 }; /* so many in all; one for each so many of a batch; and of the children */
 
-/* How many of a batch are of the family that was picked too seldom; *tensor: which one that is. */
-static int seldom(const Policy *p, int batch, bool *tensor) {
-  int sketches[2] = {0, 0};
-  for (int i = 0; i < p->sketches.n; i++) sketches[tensor_step(p->sketches.n_step[i], p->sketches.step[i]) >= 0]++;
-  *tensor = p->picked[1] < p->picked[0];
-  int64_t left = FAMILY_LEAST - p->picked[*tensor];
-  if (!sketches[0] || !sketches[1] || left <= 0) return 0;
+/* How many of a batch are of the family that was picked too seldom; *family: which one that is. */
+static int seldom(const Policy *p, int batch, Family *family) {
+  int sketches[FAMILIES] = {0}, there = 0;
+  for (int i = 0; i < p->sketches.n; i++) sketches[family_of(p->sketches.n_step[i], p->sketches.step[i])]++;
+  for (int f = FAMILIES - 1; f >= 0; f--) {
+    if (!sketches[f]) continue;
+    if (!there++ || p->picked[f] <= p->picked[*family]) *family = (Family)f;
+  }
+  if (there < 2) return 0;
+  int64_t left = FAMILY_LEAST - p->picked[*family];
+  if (left <= 0) return 0;
   return batch / FAMILY_SHARE < left ? batch / FAMILY_SHARE : (int)left;
 }
 
 /* The best of one family that a small evolution finds, from those of it among the sampled ones. */
-static Best breed_family(Policy *p, Arena *a, const CandVec *init, bool tensor, int n) {
+static Best breed_family(Policy *p, Arena *a, const CandVec *init, Family family, int n) {
   Best best = best_new(a, n);
   Cand *own = arena_array(a, Cand, init->len);
   int n_own = 0;
   for (int i = 0; i < init->len && n > 0; i++) {
-    if (on_tensor_cores(&init->at[i]) != tensor) continue;
+    if (family_of(init->at[i].n, init->at[i].step) != family) continue;
     own[n_own] = init->at[i];
     own[n_own++].step = sp_steps_copy(a, init->at[i].n, init->at[i].step, true);
   }
@@ -200,9 +210,9 @@ static void round_body(void *arg) {
     pool[i] = init.at[rng_below(&p->rng, init.len)];
     pool[i].step = sp_steps_copy(a, pool[i].n, pool[i].step, true);
   }
-  bool tensor;
-  int n_other = seldom(p, c->batch, &tensor);
-  Best other = breed_family(p, a, &init, tensor, n_other);
+  Family family = FAMILY_LOOPS;
+  int n_other = seldom(p, c->batch, &family);
+  Best other = breed_family(p, a, &init, family, n_other);
   if (drafting(p)) {
     Known known = known_new(a);
     refine(p, a, 0, init.len, init.at, &known);

@@ -506,7 +506,9 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
     layer.at = d.next.at, layer.len = d.next.len, layer.cap = d.next.cap;
   }
   reopen_rfactor_splits(&out);
-  State *matrix = state_init(c, t->dag);
-  if (full_gpu && tensor_sketch(env, matrix)) sp_list_add(a, &out, &cap, matrix->step.len, matrix->step.at, 0);
+  for (int groups = 0; groups < 2 && full_gpu; groups++) {
+    State *matrix = state_init(c, t->dag);
+    if (tensor_sketch(env, matrix, groups)) sp_list_add(a, &out, &cap, matrix->step.len, matrix->step.at, 0);
+  }
   return out;
 }

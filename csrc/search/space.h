@@ -98,8 +98,8 @@ bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps
 bool plan_thread_split(int n, const Step *steps, int i); /* does step i make the threads of an untiled stage? */
 
 /* ---- tensor.c: the sketch that computes a task on tensor cores ---- */
-typedef struct { int64_t m, n, k, batch; DType type; int terms; } TensorPlan;
-bool tensor_sketch(const SketchEnv *env, State *s); /* steps are added to the initial state s; false: there is none */
+typedef struct { int64_t m, n, k, batch; DType type; int terms; bool warpgroups; } TensorPlan;
+bool tensor_sketch(const SketchEnv *env, State *s, bool warpgroups); /* steps are added to the initial state s; false: there is none */
 int tensor_step(int n, const Step *steps);          /* number of the step that asks for them; -1: there is none */
 TensorPlan *tensor_plan(Arena *a, State *sketch);   /* NULL: another kind of sketch */
 

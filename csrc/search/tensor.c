@@ -4,6 +4,7 @@
  * They are drawn so that the device takes them: what a warp computes, how warps lie in the block, the slice of the sum and
  * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle
  * although smaller tiles exist, are drawn less often. A mutation halves or doubles one number, or turns the product around.
+ * Warpgroups (wgmma) are a family of their own with a sketch of its own, for their tiles are others.
  */
 #include "search/space.h"
 #include <string.h>
@@ -62,7 +63,7 @@ DType tensor_factors(State *s) {
   return one_product(s, &root, &v) ? v.type : (DType){0};
 }
 
-bool tensor_sketch(const SketchEnv *env, State *s) {
+bool tensor_sketch(const SketchEnv *env, State *s, bool warpgroups) {
   const Target *t = &env->task->target;
   int root;
   MatrixView v;
@@ -71,8 +72,11 @@ bool tensor_sketch(const SketchEnv *env, State *s) {
   if (v.type.bits == 32 && env->par->tensor_cores < TENSOR_TF32) return false;
   int64_t open[MATRIX_FIELDS];
   bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3;
-  for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = i < MATRIX_FIELDS - 1 ? SIZE_OPEN : 3;
-  state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = MATRIX_FIELDS - !three, .list = open});
+  if (warpgroups && (three || !env->par->warpgroups || !matrix_groups(t))) return false;
+  for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
+  open[MATRIX_TERMS] = three ? 3 : 1;
+  int n = warpgroups ? MATRIX_FIELDS : three ? MATRIX_WARPGROUPS : MATRIX_TERMS;
+  state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = n, .list = open});
   return true;
 }
 
@@ -86,7 +90,14 @@ TensorPlan *tensor_plan(Arena *a, State *sketch) {
   int at = tensor_step(sketch->step.len, sketch->step.at);
   MatrixView v;
   if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
-  TensorPlan p = {v.m.size, v.n.size, v.k.size, v.batch.size, v.type, sketch->step.at[at].n == MATRIX_FIELDS ? 3 : 1};
+  const Step *s = &sketch->step.at[at];
+  TensorPlan p = {v.m.size,
+                  v.n.size,
+                  v.k.size,
+                  v.batch.size,
+                  v.type,
+                  s->n > MATRIX_TERMS ? (int)s->list[MATRIX_TERMS] : 1,
+                  s->n > MATRIX_WARPGROUPS};
   return arena_copy(a, &p, sizeof p);
 }
 
@@ -99,17 +110,17 @@ static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64
 
 static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   MatrixTile t = matrix_tile(MATRIX_FIELDS, x);
-  int64_t rows, cols, step = 32 / dtype_bytes(p->type);
+  int64_t rows, cols, step = 32 / dtype_bytes(p->type), least = p->warpgroups ? 64 : 16;
   HwParams hw = gpu_matrix_limits(target(m));
   if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type, target(m)) > hw.max_shared_memory_per_block)
     return false;
-  int64_t threads = GPU_WARP * (x[0] / x[3]) * (x[1] / x[4]);
+  int64_t threads = matrix_threads(&t);
   if (threads > hw.max_threads_per_block) return false;
   if (threads * matrix_registers(&t, p->type) > target(m)->gpu.regs) return false; /* they would spill */
   int64_t blocks = sides(p, x, &rows, &cols);
   if (i64_ceildiv(cols, x[1]) > GPU_GRID_YZ || p->batch * x[7] > GPU_GRID_YZ) return false; /* blocks in y and z */
   if (x[7] > 1 && (i64_ceildiv(p->k, x[2]) < 2 * x[7] || blocks > 4 * (int64_t)target(m)->gpu.sms)) return false;
-  return x[0] < 2 * i64_ceildiv(rows, 16) * 16 && x[1] < 2 * i64_ceildiv(cols, 8) * 8 &&
+  return x[0] < 2 * i64_ceildiv(rows, least) * least && x[1] < 2 * i64_ceildiv(cols, 8) * 8 &&
          x[2] < 2 * i64_ceildiv(p->k, step) * step;
 }
 
@@ -117,13 +128,14 @@ static int64_t power(Rng *r, int64_t least, int n) { return least << rng_below(r
 
 static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   int64_t step = 32 / dtype_bytes(p->type);
-  x[3] = power(r, 16, 3), x[4] = power(r, 8, 4);
+  x[3] = p->warpgroups ? power(r, 64, 2) : power(r, 16, 3), x[4] = power(r, 8, p->warpgroups ? 6 : 4);
   x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
-  x[2] = power(r, step, 4);
+  x[2] = power(r, step, p->warpgroups ? 3 : 4);
   x[5] = 2 + rng_below(r, 4);
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);
-  x[8] = p->terms;
+  x[MATRIX_TERMS] = p->terms;
+  x[MATRIX_WARPGROUPS] = p->warpgroups ? 1 + rng_below(r, 2) : 0;
 }
 
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
@@ -143,10 +155,13 @@ bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
   int64_t x[MATRIX_FIELDS];
   for (int i = 0; i < TRIES; i++) {
     memcpy(x, s->list, (size_t)s->n * sizeof *x);
-    x[8] = p->terms;
-    int f = (int)rng_below(r, MATRIX_FIELDS - 1);
+    x[MATRIX_TERMS] = p->terms;
+    if (!p->warpgroups) x[MATRIX_WARPGROUPS] = 0;
+    int f = (int)rng_below(r, p->warpgroups ? MATRIX_WARPGROUPS : MATRIX_TERMS);
     bool up = rng_below(r, 2) != 0;
-    if (f == 6)
+    if (f == MATRIX_TERMS) /* which is given */
+      x[MATRIX_WARPGROUPS] = 3 - x[MATRIX_WARPGROUPS];
+    else if (f == 6)
       x[6] = !x[6];
     else if (f == 5)
       x[5] += up ? 1 : -1;

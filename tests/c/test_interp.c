@@ -225,9 +225,91 @@ static void clusters(void **state) {
   }
 }
 
+/* A warpgroup multiplies 64 x 8 ones by 8 x 8 ones from shared memory; B = one of its sums. A letter each: z zeros are added to,
+ * k ones are stored in shared memory, x sevens are, f what is stored is to be seen, b barrier, g begin, m product, c commit, w all
+ * are waited for, v all but the last group are, o the sum is stored. */
+static InterpReport group(Fixture *f, const char *what, float *out) {
+  IrCtx *c = f->c;
+  BufferId b = buffer(c, "B", SC_GLOBAL, true, 128), s = buffer(c, "S", SC_SHARED, false, 640),
+           l = buffer(c, "L", SC_LOCAL, false, 4);
+  ir_buffer(c, s)->align = 1024;
+  VarId t = var(c, "t");
+  ExprId tx = ex_var(c, t), zero = ex_i32(c, 0), one = ex_i32(c, 1), line = ex_i32(c, 32);
+  ExprId args[] = {ex_i32(c, MMA_TF32),
+                   ex_i32(c, 8),
+                   load(c, l, zero),
+                   load(c, s, zero),
+                   load(c, s, ex_i32(c, 512)),
+                   line,
+                   zero,
+                   line,
+                   zero};
+  Stmt *body = NULL, *next;
+  for (const char *w = what; *w; w++) {
+    VarId i = var(c, "i");
+    ExprId at = ex_add(c, ex_mul(c, ex_var(c, i), ex_i32(c, 128)), tx);
+    switch (*w) {
+    case 'z': next = loop(c, i, 4, FOR_SERIAL, store(c, l, ex_var(c, i), ex_flt(c, DT_F32, 0))); break;
+    case 'k':
+    case 'x': next = loop(c, i, 5, FOR_SERIAL, store(c, s, at, ex_flt(c, DT_F32, *w == 'k' ? 1 : 7))); break;
+    case 'f': next = st_eval(c, ex_call(c, IN_GROUP_SEES, DT_I32, 0, NULL)); break;
+    case 'b': next = barrier(c); break;
+    case 'g': next = st_eval(c, ex_call(c, IN_GROUP_BEGIN, DT_I32, 0, NULL)); break;
+    case 'm': next = st_eval(c, ex_call(c, IN_GROUP_MMA, DT_I32, 9, args)); break;
+    case 'c': next = st_eval(c, ex_call(c, IN_GROUP_COMMIT, DT_I32, 0, NULL)); break;
+    case 'w': next = st_eval(c, ex_call(c, IN_GROUP_WAIT, DT_I32, 1, &zero)); break;
+    case 'v': next = st_eval(c, ex_call(c, IN_GROUP_WAIT, DT_I32, 1, &one)); break;
+    default: next = store(c, b, tx, load(c, l, zero)); break;
+    }
+    body = body ? seq(c, body, next) : next;
+  }
+  Stmt *k = loop(c, t, 128, FOR_THREAD_X, st_attr(c, AT_SYNCED, 1, NULL, st_alloc(c, s, st_alloc(c, l, body))));
+  BufferId *copy = arena_copy(ir_arena(c), &b, sizeof b);
+  Kernel kernel = {.name = "k", .body = k, .n_param = 1, .param = copy, .grid = {1, 1, 1}, .block = {128, 1, 1}};
+  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 1, .arg = copy, .flat = true},
+               .n_kernels = 1,
+               .kernel = &kernel};
+  return interp_run_program(&p, (void *[]){out}, 0);
+}
+static void warpgroups(void **state) {
+  Fixture *f = *state;
+  static const struct {
+    const char *what;
+    float sum;
+  } RIGHT[] = {{"zkfbgmcwo", 8}, {"zkfbgmmcwo", 16}, {"zkfbgmcmcvwo", 16}, {"zkfbgmcwbxfbgmcwo", 8 + 8 * 49}};
+  static const struct {
+    const char *what, *finding;
+  } WRONG[] = {{"zkbgmcwo", "may not see what was stored"},
+               {"zfkbbgmcwo", "may not see what was stored"},
+               {"zkfgmcwo", "race"},
+               {"zkfbmcwo", "without a fence"},
+               {"zkfbgmcwmcwo", "without a fence"},
+               {"zkfbgmwo", "never written"},
+               {"zkfbgmco", "never written"},
+               {"zkfbgmcmcvo", "never written"},
+               {"zkfbgmcbxwo", "changes before the products"},
+               {"zkfbgmcxwo", "race"},
+               {"zkfbgmczwo", "is stored to before the products"},
+               {"kfbgmcwo", "never written"}};
+  float out[128];
+  for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
+    InterpReport r = group(f, RIGHT[i].what, out);
+    for (int k = 0; k < r.n; k++) print_message("%s: %s\n", RIGHT[i].what, r.finding[k]);
+    assert_int_equal(r.n, 0);
+    for (int k = 0; k < 128; k++) assert_true(out[k] == RIGHT[i].sum);
+  }
+  for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+    InterpReport r = group(f, WRONG[i].what, out);
+    bool found = false;
+    for (int k = 0; k < r.n; k++) found |= strstr(r.finding[k], WRONG[i].finding) != NULL;
+    for (int k = 0; k < r.n && !found; k++) print_message("%s: %s\n", WRONG[i].what, r.finding[k]);
+    assert_true(found);
+  }
+}
+
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-  const struct CMUnitTest tests[] = {T(barriers),      T(clusters),          T(divergent), T(double_write),
-                                     T(uninitialised), T(vectors_and_types), T(step_limit)};
+  const struct CMUnitTest tests[] = {T(barriers),      T(clusters),          T(divergent),  T(double_write),
+                                     T(uninitialised), T(vectors_and_types), T(step_limit), T(warpgroups)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,16 +10,18 @@ import pytest
 
 from helpers import check_passes
 from nestsmith import _core, te, tir, topi
+from nestsmith.numerics import to_bfloat16
 
 CUDA = _core.Target("cuda", sm=90)
 
 
 def arrays(tensors, seed=0):
     rng = np.random.default_rng(seed)
-    return [rng.integers(-4, 5, [int(x) for x in t.shape]).astype(t.dtype) for t in tensors]
+    data = [rng.integers(-4, 5, [int(x) for x in t.shape]) for t in tensors]
+    return [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
 
 
-def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1):
+def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0):
     """One kernel: everything but the sum is inlined, the sum is computed inside the output."""
     s = te.create_schedule(out.op)
     total = None
@@ -32,12 +34,12 @@ def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1):
             stage.compute_inline()
     if total.op.name != out.op.name:
         total.compute_at(s[out], s[out].op.axis[-1])
-    s[out].tensor_cores(block, warp, stages, transposed, split, terms)
+    s[out].tensor_cores(block, warp, stages, transposed, split, terms, warpgroups)
     return s
 
 
-def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA):
-    s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms)
+def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA, warpgroups=0):
+    s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms, warpgroups)
     assert check_passes(s._core, target, arrays(tensors), tensors) == []
     return s
 
@@ -165,6 +167,88 @@ def test_three_terms():
     refused(scheduled(half[-1], (16, 16, 16), (16, 8), terms=3), half, "is one of TF32")
     with pytest.raises(ValueError, match="the sum of 3"):
         scheduled(tensors[-1], (16, 16, 16), (16, 8), terms=2)
+
+
+WARPGROUPS = [  # what is multiplied, then block, warp, stages, transposed, split, slices at a time
+    (product(70, 37, 75, turn_b=True), (64, 64, 64), (64, 32), 3, False, 1, 1),  # lines along k
+    (product(66, 136, 40), (64, 128, 16), (64, 128), 3, False, 1, 2),  # B in two panels along its rows
+    (product(72, 64, 40, turn_a=True), (128, 64, 32), (64, 32), 4, True, 1, 2),  # half a panel each
+    (product(130, 37, 43, "bfloat16", turn_a=True), (128, 16, 32), (128, 16), 2, False, 1, 1),
+    (product(66, 24, 40, "float32", batch=(2,), turn_b=True), (64, 24, 32), (64, 24), 3, False, 1, 1),
+    (product(64, 33, 60, "float32"), (64, 32, 8), (64, 8), 4, True, 2, 2),
+    (product(20, 22, 120, tail=False), (64, 32, 16), (64, 32), 3, False, 8, 1),
+]
+
+
+def warpgroups(case):
+    tensors, block, warp, stages, transposed, split, at_a_time = case
+    return tensors, scheduled(tensors[-1], block, warp, stages, transposed, split, 1, at_a_time)
+
+
+@pytest.mark.parametrize("case", range(len(WARPGROUPS)))
+def test_warpgroups(case):
+    tensors, s = warpgroups(WARPGROUPS[case])
+    assert check_passes(s._core, CUDA, arrays(tensors), tensors) == []
+
+
+@pytest.mark.parametrize("layout,shape,dtype,transposed", [("NHWC", 1, "float16", False), ("NCHW", 0, "float32", True)])
+def test_convolutions_by_warpgroups(layout, shape, dtype, transposed):
+    block, warp, split = ((64, 32, 32), (64, 32), 2) if dtype == "float16" else ((64, 64, 16), (64, 16), 1)
+    verify(convolution(layout, *SHAPES[shape], dtype), block, warp, 3, transposed, split, warpgroups=1 + transposed)
+
+
+@pytest.mark.parametrize("case", range(len(WARPGROUPS)))
+def test_the_compiler_takes_warpgroups(case):
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors, s = warpgroups(WARPGROUPS[case])
+    source, manifest = _core.program(s._core, tensors, CUDA, "f")
+    assert "wgmma.mma_async" in source and "mma.sync" not in source and "ldmatrix" not in source
+    assert _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])["local_bytes"] == 0
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert str(again) == str(s) and ", warpgroups" in str(s)
+    assert _core.program(again._core, tensors, CUDA, "f")[0] == source
+
+
+def test_large_tiles_by_warpgroups():
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors = product(4096, 4096, 256, turn_b=True)
+    for at_a_time, stages in ((1, 3), (2, 4)):
+        s = scheduled(tensors[-1], (256, 128, 64), (128, 128), stages, warpgroups=at_a_time)
+        source, manifest = _core.program(s._core, tensors, CUDA, "f")
+        assert json.loads(manifest)["kernels"][0]["block"] == [256, 1, 1] and "__align__(1024)" in source
+        report = _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])
+        assert report["local_bytes"] == 0 and report["regs"] > 128
+
+
+@pytest.mark.parametrize(
+    "block,warp,stages,terms,at_a_time,why",
+    [
+        ((64, 32, 32), (32, 32), 3, 1, 1, "64 x 8"),
+        ((64, 32, 32), (64, 32), 3, 1, 3, "1 or 2 slices"),
+        ((64, 32, 128), (64, 32), 3, 1, 1, "32, 64 or 128 bytes"),
+        ((64, 24, 16), (64, 24), 3, 1, 1, "multiple of 1024 bytes"),
+        ((64, 32, 32), (64, 32), 3, 3, 1, "one of TF32"),
+        ((64, 32, 32), (64, 32), 2, 1, 2, "more stages"),
+        ((256, 256, 32), (128, 256), 3, 1, 1, "128 sums"),
+    ],
+)
+def test_tiles_that_no_warpgroup_can_do(block, warp, stages, terms, at_a_time, why):
+    with pytest.raises(ValueError, match=why):
+        scheduled(product(50, 37, 43)[-1], block, warp, stages, terms=terms, warpgroups=at_a_time)
+
+
+def test_who_has_warpgroups():
+    tensors, s = warpgroups(WARPGROUPS[0])
+    for sm in (80, 100, 120):
+        with pytest.raises(ValueError, match=f"only compute capability 9.0 has, not {sm}"):
+            _core.program(s._core, tensors, _core.Target("cuda", sm=sm), "f")
+    tensors = product(50, 37, 43, "float32")
+    refused(scheduled(tensors[-1], (64, 32, 64), (64, 32), warpgroups=1), tensors, "32, 64 or 128 bytes")  # fits 16 bits alone
 
 
 def test_another_kernel_beside_it():

@@ -150,6 +150,62 @@ def test_any_schedule_of_any_shape_is_right(seed):
             tried += 1
 
 
+def by_warpgroups(state):
+    return "warpgroups" in str(state)
+
+
+def test_who_may_use_warpgroups():
+    half, single = dense(40, 24, 72, "float16"), dense(40, 24, 72, "float32")
+    assert sketches(half, warpgroups=1) == [False, True, True] and sketches(half) == [False, True]
+    assert sum(sketches(single, math="tf32", warpgroups=1)) == 2 and not any(sketches(single, warpgroups=1))
+    assert sum(sketches(single, math="float32x3", warpgroups=1)) == 1
+    for sm in (80, 100, 120):
+        assert sum(sketches(half, warpgroups=1, target=f"cuda -arch=sm_{sm}")) == 1
+    with pytest.raises(ValueError, match="warpgroups 2 is neither 0"):
+        sketches(half, warpgroups=2)
+
+
+def drawn_by_warpgroups(tensors, seed, math, n):
+    p = policy(tensors, seed=seed, math=math, warpgroups=1, sample_init_min_population=60)
+    drawn = [s for s in p.sample_initial_population() if by_warpgroups(s)]
+    assert len(drawn) >= n
+    return p, drawn
+
+
+def compiled(state):
+    target = _core.Target("cuda", sm=90)
+    there, why = _core.build_available(target)
+    if there:
+        source = _core.candidate_source(core_state(state), target)[0]
+        assert "wgmma.mma_async" in source
+        assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
+
+
+@pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32")])
+def test_drawn_and_bred_warpgroups_are_right(dtype, math):
+    tensors = dense(33, 21, 40, dtype)
+    p, drawn = drawn_by_warpgroups(tensors, 1, math, 5)
+    bred = [s for s in p.evolutionary_search(drawn, 64) if by_warpgroups(s)]
+    assert {"two slices" in str(s) for s in drawn} == {False, True} and len(bred) > 10
+    for s in drawn[:2] + bred[:2]:
+        right(core_state(s), tensors)
+    compiled(bred[0])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(10))
+def test_any_product_of_warpgroups_is_right(seed):
+    """200 of them, 20 by each seed."""
+    rng, tried = np.random.default_rng(seed + 100), 0
+    while tried < 20:
+        dtype, math = (("float16", None), ("bfloat16", None), ("float32", "tf32"))[tried % 3]
+        tensors = ragged(rng, dtype)
+        for s in drawn_by_warpgroups(tensors, tried, math, 1)[1][:2]:
+            right(core_state(s), tensors)
+            compiled(s)
+            tried += 1
+
+
 def errors(state, tensors, draw):
     """The largest errors of the program in the interpreter and of plain float32 against float64; of the program of the size
     of what is added up, too."""

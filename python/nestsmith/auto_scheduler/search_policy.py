@@ -229,7 +229,9 @@ class SketchPolicy(SearchPolicy):
         products of matrices (dense, batched products, convolutions) on the tensor cores of CUDA devices from compute
         capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, 2 those of float32 as
         well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32", 3 instead with three such
-        products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others.
+        products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others. ``warpgroups``:
+        1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
+        are cut off, not rounded; 0 (never) unless given.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -255,6 +257,7 @@ class SketchPolicy(SearchPolicy):
         "states_per_tiling": 8,
         "double_buffer_prob": 0.0,
         "tensor_cores": "auto",
+        "warpgroups": 0,
     }
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):

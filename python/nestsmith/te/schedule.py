@@ -274,7 +274,7 @@ class Stage:
             raise ValueError("an output stage cannot be double buffered")
         self._core.simple(self._id, _DOUBLE)
 
-    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1):
+    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0):
         """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
 
         The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
@@ -302,6 +302,11 @@ class Stage:
             up to 8 blocks by these blocks themselves, which are a cluster then.
         terms : int
             Of a product of float32 factors: 1 (TF32) or 3 ("float32x3").
+        warpgroups : int
+            0: warps multiply what they have loaded into registers (``mma.sync``). 1 or 2: warpgroups of four warps multiply what
+            lies in shared memory (``wgmma``, compute capability 9.0): ``warp`` is such a group's tile, a multiple of 64 x 8,
+            a slice has 32, 64 or 128 bytes along k, and so many slices are multiplied at a time. TF32 factors are cut off
+            then, not rounded.
 
         Raises
         ------
@@ -309,7 +314,7 @@ class Stage:
             For sizes that no machine can do. Lowering raises it if the stage is no such product or the target no CUDA device
             of compute capability 8.0 or newer.
         """
-        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms)
+        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups)
 
     def set_store_predicate(self, predicate):
         """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
