@@ -29,9 +29,14 @@ static void cpu_close(Device *d) {
   free(d->impl);
 }
 
+/* Arrays of megabytes are asked for in large pages: a kernel that streams through them looks up few addresses, and pages
+ * that the system happened to find do not fight for the same lines of a cache. */
+enum { ARRAY_ALIGN = 256, LARGE_PAGE = 1 << 21 };
 static void *cpu_alloc(Device *d NS_UNUSED, size_t n) {
   void *p = NULL;
-  return posix_memalign(&p, 256, n) == 0 ? p : NULL;
+  if (posix_memalign(&p, n < LARGE_PAGE ? ARRAY_ALIGN : LARGE_PAGE, n) != 0) return NULL;
+  if (n >= LARGE_PAGE) (void)madvise(p, n, MADV_HUGEPAGE); /* a wish: without it the pages are small */
+  return p;
 }
 
 static void cpu_free(Device *d NS_UNUSED, void *p) { free(p); }

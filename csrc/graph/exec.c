@@ -1,6 +1,6 @@
-/* The executor: one buffer per storage id, one prepared argument list per kernel, and `run`, which calls the kernels in
- * node order without allocating. On CUDA the second run with unchanged pointers is captured into one graph, and later
- * runs are a single launch; binding other memory drops the capture.
+/* The executor: one buffer per storage id (on a CPU one for all that lies between kernels), one prepared argument list per
+ * kernel, and `run`, which calls the kernels in node order without allocating. On CUDA the second run with unchanged
+ * pointers is captured into one graph, and later runs are a single launch; binding other memory drops the capture.
  *
  * Memory starts as zeros, and an input without a value stops the run with its name: the result would be a number that
  * means nothing. */
@@ -20,8 +20,11 @@ struct GraphExec {
   Arena *arena;
   const Graph *g;
   Device *d;
-  void **own;   /* per storage */
-  void **data;  /* per entry */
+  void **held; /* what we allocated */
+  int n_held;
+  int64_t bytes;
+  void **own;   /* per entry: our memory for it */
+  void **data;  /* per entry: where it is */
   void **bound; /* per entry: the caller's memory that was bound to this very entry */
   bool *needed; /* per entry: read by a kernel, or an output */
   bool *given;  /* per entry: our own memory has got a value */
@@ -79,12 +82,36 @@ static void init_step(Init *in, Launch *s, int node) {
   s->args = arena_array(x->arena, void *, s->n_args);
 }
 
+static void *hold(GraphExec *x, int64_t bytes) {
+  size_t size = bytes ? (size_t)bytes : 4;
+  void *p = x->held[x->n_held] = dev_alloc(x->d, size);
+  x->n_held++;
+  x->bytes += bytes;
+  dev_fill(x->d, p, 0, size);
+  return p;
+}
+
+static void init_memory(GraphExec *x) {
+  const Graph *g = x->g;
+  int64_t *place = arena_array(x->arena, int64_t, g->n_entries), room = 0;
+  void **storage = arena_array(x->arena, void *, g->n_storage);
+  x->held = arena_array(x->arena, void *, g->n_storage + 1);
+  for (int i = 0; i < g->n_entries; i++) place[i] = -1;
+  if (dev_type(x->d) == DEV_CPU) room = graph_places(x->arena, g, place);
+  char *begin = room ? hold(x, room) : NULL;
+  for (int i = 0; i < g->n_entries; i++) {
+    int k = g->entry[i].storage;
+    if (place[i] < 0 && !storage[k]) storage[k] = hold(x, g->storage_bytes[k]);
+    x->data[i] = x->own[i] = place[i] < 0 ? storage[k] : begin + place[i];
+  }
+}
+
 static void init(void *arg) {
   Init *in = arg;
   GraphExec *x = in->x;
   const Graph *g = x->g;
   x->arena = arena_new(x->e);
-  x->own = arena_array(x->arena, void *, g->n_storage);
+  x->own = arena_array(x->arena, void *, g->n_entries);
   x->data = arena_array(x->arena, void *, g->n_entries);
   x->bound = arena_array(x->arena, void *, g->n_entries);
   x->needed = arena_array(x->arena, bool, g->n_entries);
@@ -99,12 +126,7 @@ static void init(void *arg) {
     for (int k = 0; k < n->n_in; k++)
       if (n->kind == GN_CALL || x->needed[n->first]) x->needed[n->in[k]] = true;
   }
-  for (int i = 0; i < g->n_storage; i++) {
-    size_t size = g->storage_bytes[i] ? (size_t)g->storage_bytes[i] : 4;
-    x->own[i] = dev_alloc(x->d, size);
-    dev_fill(x->d, x->own[i], 0, size);
-  }
-  for (int i = 0; i < g->n_entries; i++) x->data[i] = x->own[g->entry[i].storage];
+  init_memory(x);
   prepare(x);
 }
 
@@ -120,8 +142,7 @@ GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, voi
 void graph_exec_free(GraphExec *x) {
   if (!x) return;
   forget_capture(x);
-  for (int i = 0; x->own && i < x->g->n_storage; i++)
-    if (x->own[i]) dev_free(x->d, x->own[i]);
+  for (int i = 0; i < x->n_held; i++) dev_free(x->d, x->held[i]);
   arena_free(x->arena);
   free(x);
 }
@@ -129,16 +150,14 @@ void graph_exec_free(GraphExec *x) {
 void *graph_exec_data(const GraphExec *x, int entry) { return x->data[entry]; }
 
 /* ---- which inputs have values ---- */
-static void *own_of(const GraphExec *x, int entry) { return x->own[x->g->entry[entry].storage]; }
-
 void graph_exec_given(GraphExec *x, int entry) {
-  if (x->data[entry] == own_of(x, entry)) x->given[entry] = true;
+  if (x->data[entry] == x->own[entry]) x->given[entry] = true;
 }
 
 /* The caller's memory counts as a value where it was bound to the input itself. Where a reshape of the input was given
  * other memory, as an output, the input moved there without its value. */
 static bool has_value(const GraphExec *x, int entry) {
-  return x->data[entry] == own_of(x, entry) ? x->given[entry] : x->data[entry] == x->bound[entry];
+  return x->data[entry] == x->own[entry] ? x->given[entry] : x->data[entry] == x->bound[entry];
 }
 
 int graph_exec_unset(const GraphExec *x, char *names, size_t size) {
@@ -182,7 +201,7 @@ void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
       if (n->kind == GN_NOP && (same[n->in[0]] || (!pass && same[n->first]))) same[n->in[0]] = same[n->first] = true;
     }
   for (int i = 0; i < g->n_entries; i++)
-    if (same[i]) x->data[i] = ptr ? ptr : own_of(x, i);
+    if (same[i]) x->data[i] = ptr ? ptr : x->own[i];
   x->bound[entry] = ptr;
   arena_release(x->arena, mark);
   prepare(x);
@@ -255,8 +274,4 @@ void graph_exec_node_times(GraphExec *x, int number, double *seconds) {
 
 bool graph_exec_captured(const GraphExec *x) { return x->captured != NULL; }
 
-int64_t graph_exec_bytes(const GraphExec *x) {
-  int64_t sum = 0;
-  for (int i = 0; i < x->g->n_storage; i++) sum += x->g->storage_bytes[i];
-  return sum;
-}
+int64_t graph_exec_bytes(const GraphExec *x) { return x->bytes; }

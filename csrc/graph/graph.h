@@ -44,7 +44,11 @@ typedef struct {
   int32_t n_storage;
   int64_t *storage_bytes;
 } Graph;
-Graph *graph_parse(Arena *a, const char *json);   /* raises NS_ERR_VALUE naming the field; all memory in a */
+Graph *graph_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */
+
+/* ---- one room for all values between kernels (plan.c) ----
+ * place: per entry where it begins, -1: it keeps its storage (inputs, parameters, outputs). Returns the size of the room. */
+int64_t graph_places(Arena *a, const Graph *g, int64_t *place);
 
 /* ---- parameter file (params.c) ---- */
 typedef struct {
@@ -69,16 +73,16 @@ void graph_exec_free(GraphExec *x);
 void *graph_exec_data(const GraphExec *x, int entry); /* device pointer */
 void graph_exec_given(GraphExec *x, int entry);       /* a value was written there */
 void graph_exec_bind(GraphExec *x, int entry,
-                     void *ptr);                  /* memory of the caller instead of our own; NULL: ours again */
+                     void *ptr); /* memory of the caller instead of our own; NULL: ours again */
 /* How many inputs a run needs that have got no value, and their names ('a', 'b', ... and 7 more) as far as they fit. */
 int graph_exec_unset(const GraphExec *x, char *names, size_t size);
-void graph_exec_replay(GraphExec *x, bool on);    /* CUDA graph replay, on by default */
-void graph_exec_run(GraphExec *x);                /* asynchronous on GPUs; NS_ERR_VALUE if an input has got no value */
+void graph_exec_replay(GraphExec *x, bool on); /* CUDA graph replay, on by default */
+void graph_exec_run(GraphExec *x);             /* asynchronous on GPUs; NS_ERR_VALUE if an input has got no value */
 /* Mean seconds of `number` runs, device idle before and after. Inputs without a value are zeros (or what was there). */
 double graph_exec_time(GraphExec *x, int number);
 void graph_exec_node_times(GraphExec *x, int number, double *seconds); /* per node; 0 for nodes without kernel */
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
-int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory of the storages */
+int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory that it holds */
 
 /* ---- an exported network (network.c): all that a deployed program needs ----
  * Raises NS_ERR_VALUE if the bytes are damaged or hold none, NS_ERR_RUNTIME if this machine cannot run its programs; what: its

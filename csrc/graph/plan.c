@@ -3,8 +3,9 @@
  * storages without readers become free. A free one is taken again if its size is within a factor of 16 of the request:
  * the smallest that is large enough, else the largest smaller one, which then grows (spec 08 §6.1). */
 #include "graph/graph.h"
+#include <stdlib.h>
 
-enum { RANGE = 16, FOREVER = 1 << 30 };
+enum { RANGE = 16, FOREVER = 1 << 30, ALIGN = 256 };
 
 typedef struct {
   int32_t n;
@@ -76,4 +77,64 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
       if (p.readers[id[n->in[k]]] < FOREVER) drop(&p, id[n->in[k]], 1);
   }
   return (GraphPlan){p.n, id, p.bytes};
+}
+
+/* ---- one room ----
+ * A storage is as large as the largest value that ever takes it. Values that may begin anywhere in one room need less: largest
+ * first, each at the lowest place that no other one has while it lives, they mostly take what lives at the busiest moment, and
+ * that is what has to fit into the caches. */
+typedef struct {
+  int32_t entry, first, last; /* nodes: which makes it, which reads it last */
+  int64_t bytes, at;
+} Life;
+
+static int largest_first(const void *x, const void *y) {
+  const Life *a = x, *b = y;
+  return a->bytes != b->bytes ? (a->bytes < b->bytes) - (a->bytes > b->bytes) : a->entry - b->entry;
+}
+
+/* Lives of the values between kernels; root: per entry the value whose bytes it is. */
+static int lives_of(Arena *a, const Graph *g, const int32_t *root, Life *out) {
+  int32_t *last = arena_array(a, int32_t, g->n_entries), n = 0;
+  int64_t *bytes = arena_array(a, int64_t, g->n_entries);
+  for (int e = 0; e < g->n_entries; e++)
+    if (g->entry[e].bytes > bytes[root[e]]) bytes[root[e]] = g->entry[e].bytes;
+  for (int i = 0; i < g->n_nodes; i++) {
+    const GraphNode *node = &g->node[i];
+    for (int k = 0; k < node->n_out; k++) last[node->first + k] = i;
+    for (int k = 0; k < node->n_in; k++) last[root[node->in[k]]] = i;
+  }
+  for (int k = 0; k < g->n_heads; k++) last[root[g->head[k]]] = FOREVER;
+  for (int i = 0; i < g->n_nodes; i++)
+    for (int e = g->node[i].first; g->node[i].kind == GN_CALL && e < g->node[i].first + g->node[i].n_out; e++)
+      if (last[e] < FOREVER) out[n++] = (Life){e, i, last[e], bytes[e], 0};
+  return n;
+}
+
+int64_t graph_places(Arena *a, const Graph *g, int64_t *place) {
+  int32_t *root = arena_array(a, int32_t, g->n_entries);
+  Life *life = arena_array(a, Life, g->n_entries), **by_place = arena_array(a, Life *, g->n_entries);
+  int64_t room = 0;
+  for (int i = 0; i < g->n_nodes; i++)
+    for (int e = g->node[i].first; e < g->node[i].first + g->node[i].n_out; e++)
+      root[e] = g->node[i].kind == GN_NOP ? root[g->node[i].in[0]] : e;
+  int n = lives_of(a, g, root, life);
+  qsort(life, (size_t)n, sizeof *life, largest_first);
+  for (int e = 0; e < g->n_entries; e++) place[e] = -1;
+  for (int k = 0; k < n; k++) {
+    Life *v = &life[k];
+    for (int i = 0; i < k; i++) {
+      const Life *o = by_place[i];
+      if (o->first > v->last || v->first > o->last || o->at + o->bytes <= v->at) continue;
+      if (o->at - v->at >= v->bytes) break;
+      v->at = i64_ceildiv(o->at + o->bytes, ALIGN) * ALIGN;
+    }
+    int at = k;
+    for (; at > 0 && by_place[at - 1]->at > v->at; at--) by_place[at] = by_place[at - 1];
+    by_place[at] = v;
+    place[v->entry] = v->at;
+    if (v->at + v->bytes > room) room = v->at + v->bytes;
+  }
+  for (int e = 0; e < g->n_entries; e++) place[e] = place[root[e]];
+  return room;
 }

@@ -47,6 +47,55 @@ static void plan_body(void *p) {
   assert_int_equal(g.bytes[g.id[4]], 1000);
 }
 
+enum { PLACED = 40 };
+/* Values that live at the same time lie beside each other, whatever the network. */
+static void places_body(void *p) {
+  Fix *f = p;
+  for (uint64_t seed = 0; seed < 50; seed++) {
+    Rng r;
+    rng_seed(&r, seed);
+    GraphNode n[PLACED] = {{GN_NULL, "x", NULL, 0, NULL, 0, 1}};
+    GraphEntry entry[PLACED] = {{.bytes = 100}};
+    int32_t head = PLACED - 1, root[PLACED] = {0}, last[PLACED] = {0};
+    int64_t place[PLACED];
+    for (int i = 1; i < PLACED; i++) {
+      int from = i - 1 - (int)rng_below(&r, i < 5 ? i : 5);
+      bool nop = rng_below(&r, 4) == 0;
+      n[i] = (GraphNode){nop ? GN_NOP : GN_CALL, "n", nop ? "__nop" : "f", 1, IN(from), i, 1};
+      entry[i].bytes = nop ? entry[from].bytes : 1 + (int64_t)rng_below(&r, 5000);
+      root[i] = nop ? root[from] : i;
+      last[i] = i;
+      last[root[from]] = i;
+    }
+    Graph g = {.n_nodes = PLACED, .node = n, .n_entries = PLACED, .entry = entry, .n_heads = 1, .head = &head};
+    int64_t room = graph_places(f->a, &g, place);
+    for (int i = 0; i < PLACED; i++) {
+      assert_int_equal(place[i], place[root[i]]);
+      if (root[i] == 0 || root[i] == root[head]) assert_int_equal(place[i], -1);
+      if (root[i] != i || place[i] < 0) continue;
+      assert_true(place[i] % 256 == 0 && place[i] + entry[i].bytes <= room);
+      for (int k = 0; k < i; k++) {
+        if (root[k] != k || place[k] < 0 || last[k] < i) continue;
+        assert_true(place[k] + entry[k].bytes <= place[i] || place[i] + entry[i].bytes <= place[k]);
+      }
+    }
+  }
+}
+
+/* A, then B beside C and D: storages would be as large as A, B and D. */
+static void busiest_body(void *p) {
+  Fix *f = p;
+  GraphNode n[6] = {{GN_NULL, "x", NULL, 0, NULL, 0, 1}, {GN_CALL, "A", "f", 1, IN(0), 1, 1},
+                    {GN_CALL, "B", "f", 1, IN(1), 2, 1}, {GN_CALL, "C", "f", 1, IN(2), 3, 1},
+                    {GN_CALL, "D", "f", 1, IN(3), 4, 1}, {GN_CALL, "E", "f", 2, IN(2, 4), 5, 1}};
+  GraphEntry entry[6] = {{.bytes = 1}, {.bytes = 1024}, {.bytes = 256}, {.bytes = 512}, {.bytes = 512}, {.bytes = 1}};
+  int32_t head = 5;
+  int64_t place[6];
+  Graph g = {.n_nodes = 6, .node = n, .n_entries = 6, .entry = entry, .n_heads = 1, .head = &head};
+  assert_int_equal(graph_places(f->a, &g, place), 1024 + 256);
+  assert_true(place[0] == -1 && place[5] == -1 && place[1] == 0 && place[2] == 1024);
+}
+
 static void params_body(void *p) {
   Fix *f = p;
   float w[6] = {1, 2, 3, 4, 5, 6};
@@ -188,6 +237,8 @@ static void under(ErrBody body, ErrCode want) {
 static void test_plan(void **s) {
   (void)s;
   under(plan_body, NS_OK);
+  under(places_body, NS_OK);
+  under(busiest_body, NS_OK);
 }
 static void test_params(void **s) {
   (void)s;
