@@ -245,6 +245,26 @@ def test_constants_beside_tuples():
     assert np.array_equal(run(lib, **given)[0], run(build(mod), **given)[0])
 
 
+def attention(rows):
+    """A product with a constant, whose rows meet a matrix that the network computes."""
+    x, y = relay.var("x", shape=(1, rows, 24)), relay.var("y", shape=(1, 40, 24))
+    return relay.nn.batch_matmul(relay.nn.batch_matmul(x, weight(1, 1, 24, 24)), relay.nn.relu(y))
+
+
+@pytest.mark.parametrize("rows,option", [(32, LayoutRewriteOption.INSERT_TRANSFORM_STAGE), (2, LayoutRewriteOption.NO_REWRITE)])
+def test_computed_matrices_are_packed_by_their_reader(rows, option):
+    """... if it reads their elements often; tuning measures the same program. Constants are packed ahead of time beside it."""
+    mod = module(attention(rows))
+    options = [t.layout_rewrite_option for t in tasks_of(mod)]
+    assert options == [LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED, option]
+    lib, given = build(mod, sampled(mod, 1)), inputs_of(mod)
+    want = run(build(mod), **given)[0]
+    assert len(changes(lib)) == 1 and np.array_equal(run(lib, **given)[0], want)
+    last = list(lib.kernels.values())[-1]
+    plain = build(mod, sampled(mod, 1), disabled_pass=["AutoSchedulerLayoutRewrite"])
+    assert (last.source == list(plain.kernels.values())[-1].source) == (option == LayoutRewriteOption.NO_REWRITE)
+
+
 def test_the_pass_can_be_disabled():
     mod = module(dense())
     history = sampled(mod, 0)

@@ -12,6 +12,7 @@ from ..relay import extract, lowering, schedules
 from ..relay.default_schedule import steps_of
 from ..relay.expr import Call, post_order
 from ..relay.extract import has_reduction
+from ..relay.packing import rewrites
 from ..relay.passes import PassContext
 from ..relay.pipeline import as_module, fuse_module, optimize
 from ..target import Target
@@ -215,7 +216,7 @@ def extract_tasks(
             target=target,
             target_host=target_host,
             hardware_params=hardware_params,
-            layout_rewrite_option=option,
+            layout_rewrite_option=rewrites(option, f["dag"], f["constant"]) if nbytes else option,
             desc=",".join(f["names"]),
         )
         task.alt_keys = f["alt_keys"]

@@ -24,7 +24,7 @@ from .default_schedule import default_state, state_from
 from .expr import Expr
 from .graph_codegen import generate
 from .module import IRModule
-from .packing import Packing
+from .packing import Packing, rewrites
 from .passes import PassContext
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
@@ -136,13 +136,12 @@ def _template_source(p, engine):
 
 
 def _tuned_source(p, state, option, engine):
-    """(source, manifest) with the weights in the layout in which they were measured, if they all are constants."""
+    """(source, manifest) with the weights in the layout in which they were measured."""
+    option = rewrites(option, p.dag, {k for k, at in enumerate(p.arg_index) if at in p.constant})
     source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME)
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
-    if all(p.arg_index[k] in p.constant for k in relaid):
-        p.relaid = {k: Packing(*(tuple(a[x]) for x in ("from_shape", "shape", "axis"))) for k, a in relaid.items()}
-        return source, manifest
-    return _core.candidate_source(state, engine, 0, _core.BUILD_NAME)
+    p.relaid = {k: Packing(*(tuple(a[x]) for x in ("from_shape", "shape", "axis"))) for k, a in relaid.items()}
+    return source, manifest
 
 
 def _compile(p, found, target, engine, hand, option, stop):

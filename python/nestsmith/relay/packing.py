@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,10 @@ from .. import _core
 from .expr import Attrs
 from .op import get
 
-__all__ = ["Packing", "relayout"]
+__all__ = ["AHEAD", "IN_KERNEL", "Packing", "relayout", "rewrites"]
+
+AHEAD, IN_KERNEL = 2, 1  # of LayoutRewriteOption: REWRITE_FOR_PRE_TRANSFORMED, INSERT_TRANSFORM_STAGE
+_ENOUGH_READS = 16  # of an element, for which it is worth being copied first
 
 
 def relayout(data, old, new, axes):
@@ -18,6 +22,20 @@ def relayout(data, old, new, axes):
     the original, outer parts first. Where the parts cover more than the original there are zeros."""
     data = np.ascontiguousarray(data)
     return np.frombuffer(_core.relayout(data, old, new, axes), data.dtype).reshape(new)
+
+
+def rewrites(option, dag, constant):
+    """The layout rewrite option of one program of a network whose option is `option`: weights that are `constant` (positions among the
+    tensors of `dag`) are packed ahead of time; a matrix that the network computes is packed by the kernel that multiplies with
+    it, if it reads each element often enough."""
+    if option != AHEAD:
+        return option
+    free = [t for op in dag.ops for t in (op.attrs or {}).get("layout_free_placeholders", ())]
+    where = [k for k, t in enumerate(dag.tensors) if t in free]
+    if all(k in constant for k in where):
+        return option
+    elements = sum(math.prod(int(d) for d in dag.tensors[k].shape) for k in where)
+    return IN_KERNEL if dag.flop_ct >= 2 * _ENOUGH_READS * elements else 0
 
 
 class Packing(NamedTuple):
