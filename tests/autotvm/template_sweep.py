@@ -3,8 +3,9 @@
     python tests/autotvm/template_sweep.py [--ledger build/template-sweep.jsonl] [--only mali] [--jobs 2] [--target cuda] [--minutes 60]
     python tests/autotvm/template_sweep.py --report --out docs/results     # runs nothing: the table of a ledger
 
-A ledger has a line per configuration. One that was right is not run again as long as its template makes the same program for
-it. The first configurations of all shapes come before the second ones. Without its device a target is compiled for only.
+A ledger has a line per configuration. One that was right, or took a compiler longer than it has now, is not run again as long as
+its template makes the same program for it. The first configurations of all shapes come before the second ones. Without its device
+a target is compiled for only.
 
 Loops that a template unrolls make programs of up to a megabyte, on which a compiler's optimiser spends minutes and the program
 itself milliseconds: PoCL compiles long ones, and those in which it is asked to unroll, without it and without that wish.
@@ -60,6 +61,10 @@ def pairs(only="", target=None, compiled_only=False):
         Pair(n, s, target or str(c.target), compiled_only)
         for n, c in t.CASES.items() for s in c.real if only in n and (not target or c.target is t.GPU)
     ]  # fmt: skip
+
+
+def _settled(outcome):
+    return outcome in GOOD or f"compiling took longer than {COMPILE_SECONDS} s" in outcome
 
 
 class Ledger:
@@ -149,16 +154,16 @@ def outcome_of(pair, at, made):
 
 
 def _serve(talk):
-    """A process: gets (pair, numbers, digests of what was right), says of each that it begins, and how it ended."""
+    """A process: gets (pair, numbers, outcomes by digest of what is not run again), says of each that it begins, and how it ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["NESTSMITH_BUILD_TIMEOUT"] = str(COMPILE_SECONDS)
     while (job := talk.recv()) is not None:
-        pair, ats, right = job
+        pair, ats, settled = job
         for at, made, key in programs_of(pair):
             if at in ats and isinstance(made, Exception):
                 talk.send((at, key, f"WRONG: {type(made).__name__}: {made}"))
-            elif at in ats and key in right:
-                talk.send((at, key, right[key]))
+            elif at in ats and key in settled:
+                talk.send((at, key, settled[key]))
             elif at in ats:
                 talk.send((at, key, None))
                 talk.send((at, key, outcome_of(pair, at, made)))
@@ -186,10 +191,10 @@ class _Worker:
 
     def run(self, pair, ats, ledger, note):
         """Some configurations of a shape."""
-        right, left = {k: v for k, v in ledger.known.items() if v in GOOD}, list(ats)
+        settled, left = {k: v for k, v in ledger.known.items() if _settled(v)}, list(ats)
         while left:
             talk = self._started()
-            talk.send((pair, left, right))
+            talk.send((pair, left, settled))
             at, key, begun = left[0], "", time.monotonic()
             try:
                 while talk.poll(RUN_SECONDS):
@@ -200,7 +205,7 @@ class _Worker:
                         begun = time.monotonic()
                         continue
                     left.remove(at)
-                    if key not in right or at not in ledger.outcomes[pair.name, tuple(pair.shape)]:
+                    if key not in settled or at not in ledger.outcomes[pair.name, tuple(pair.shape)]:
                         ledger.add(pair, at, key, outcome, time.monotonic() - begun)
                     note(pair, at, outcome)
                 outcome = f"limit: it took longer than {RUN_SECONDS} s"

@@ -277,6 +277,20 @@ def test_limits_of_a_gpu_go_to_the_builder(caplog):
     assert runner.get_build_kwargs() == {}
 
 
+def test_a_mali_gpu_has_templates_of_its_own(caplog):
+    """Whoever tunes the templates of any OpenCL device on one is told; so is nobody else."""
+    for target, device, told in (
+        ("opencl", None, False), ("opencl -device=mali", "Mali-G72 r0p3", False), ("opencl", "NVIDIA H200", False), ("opencl", "Mali-G72 r0p3", True),
+    ):  # fmt: skip
+        task = autotvm.task.create("tests/faults.gpu", (1024, 64), target)
+        runner = LocalRunner() if device is None else autotvm.RPCRunner("board", "127.0.0.1", 9190)
+        runner.task = task
+        if device is not None:  # what a board has said
+            runner._limits[task.target.kind.device_type] = {"name": device, "max_threads_per_block": 384, "max_shared_per_block": 1 << 15}
+        assert runner.get_build_kwargs()["check_gpu"]["max_threads_per_block"] > 0
+        assert ("'opencl -device=mali'" in caplog.text) == told, device
+
+
 def test_words_stand_for_the_usual_ones():
     option = measure_option("local", runner="local")
     assert type(option["builder"]) is LocalBuilder and type(option["runner"]) is LocalRunner

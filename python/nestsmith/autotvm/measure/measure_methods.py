@@ -17,10 +17,11 @@ from ... import check
 from ...auto_scheduler import measure as engine
 from ...auto_scheduler.hardware import cores
 from ...auto_scheduler.measure import one_each
+from ...runtime.device import device
 from .loading import measure_loaded
 from .measure import BuildResult, MeasureErrorNo, MeasureResult
 from .pipeline import Pipeline, result_of
-from .program import Programs, failure, limits_of
+from .program import Programs, advise, failure, limits_of
 
 __all__ = ["Builder", "EngineRunner", "LocalBuilder", "LocalRunner", "Runner", "create_measure_batch", "measure_option"]
 
@@ -297,7 +298,11 @@ class LocalRunner(EngineRunner):
         return f"LocalRunner(timeout={self.timeout}, number={self.number}, repeat={self.repeat})"
 
     def get_build_kwargs(self):
-        return limits_of(self.task.target)
+        target = self.task.target
+        if target.kind.name == "opencl":
+            number = self.device[0] if isinstance(self.device, list) else self.device
+            advise(target, device(target.kind.name, number).device_name or "")
+        return limits_of(target)
 
 
 def measure_option(builder, runner):

@@ -18,9 +18,10 @@ from ...auto_scheduler.measure import MeasureInput as EngineInput
 from ...auto_scheduler.search_task import SearchTask
 from ...states import core_state
 from ...target import HAND_LOCAL_BYTES, HAND_VTHREADS, hand_vector_bytes
+from ..task.dispatcher import DispatchContext
 from .measure import MeasureErrorNo, MeasureResult
 
-__all__ = ["Programs", "failure", "limits_of", "state_of"]
+__all__ = ["Programs", "advise", "failure", "limits_of", "state_of"]
 
 MOST_TEXT = 1024  # of an error
 
@@ -61,6 +62,12 @@ def limits_of(target):
             "max_shared_memory_per_block": hw.max_shared_memory_per_block,
         }
     }
+
+
+def advise(target, device):
+    """Tells whoever tunes for any OpenCL device on one that has templates of its own. ``device``: its name."""
+    if target.kind.name == "opencl" and "mali" not in target.keys and "mali" in device.lower():
+        DispatchContext.warn_once(f"the device is {device}: templates of Mali GPUs are tuned for the target 'opencl -device=mali'")
 
 
 def state_of(task, config, target):

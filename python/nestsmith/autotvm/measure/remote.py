@@ -9,7 +9,7 @@ from ... import rpc
 from ...auto_scheduler.hardware import cores
 from ...auto_scheduler.remote import RPCRunner as EngineRPCRunner
 from .measure_methods import EngineRunner
-from .program import limits_of
+from .program import advise, limits_of
 
 __all__ = ["RPCRunner", "check_remote", "default_module_loader", "request_remote"]
 
@@ -154,6 +154,7 @@ class RPCRunner(EngineRunner):
         facts = self._limits[kind]
         if facts is None:
             raise rpc.RPCError(f"the devices of key {self.key!r} have no {self.task.target.kind.name} device {self.device}")
+        advise(self.task.target, facts["name"])
         asked, found = known["check_gpu"], {}
         for name, own in (("max_threads_per_block", "max_threads_per_block"), ("max_shared_memory_per_block", "max_shared_per_block")):
             found[name] = min(asked[name], int(facts[own])) if facts.get(own) else asked[name]
