@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import platform
 import re
 import signal
 import subprocess
@@ -243,6 +244,17 @@ def test_the_query_prints_what_tvm_prints(fleet):
         told = query(fleet.port, "--verbose")
         assert re.search(rf"busy with \S+:{os.getpid()}, for \d+ s", told) and "last event of rk3399:" in told
     tracker.close()
+
+
+def test_a_device_is_tried_step_by_step(fleet, capsys):
+    said = [re.sub(r"[\d.]+ ms$", "", line) for line in query(fleet.port, "--probe=rk3399").splitlines()]
+    assert said[0] == f"the tracker 127.0.0.1:{fleet.port} answers: "
+    assert re.fullmatch(r"it lends 127\.0\.0\.1:\d+ for key rk3399: ", said[1]) and said[2] == f"a session begins on {platform.machine()}: "
+    assert said[3] == "a file of 1 MiB goes there and comes back: " and said[-1] == "the device is given back"
+    assert 1 <= len(said[4:-1]) and all(line.endswith(" keeps 1 MiB: ") for line in said[4:-1])
+    assert "rk3399   1      1     0" in query(fleet.port)
+    assert commands.query([f"--port={fleet.port}", "--probe=" + "k" * 1000]) == 1
+    assert "error: key is 'kkk" in capsys.readouterr().err
 
 
 def test_who_waits_is_told_why_and_is_shown(fleet, monkeypatch, caplog):

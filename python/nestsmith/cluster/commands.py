@@ -11,6 +11,7 @@ import sys
 
 from .client import Client
 from .display import summary_text
+from .probe import probe
 from .runner import check_device
 from .server import serve_board
 from .settings import ClusterError, listening_host, parse_tracker, tls_from, tracker_of
@@ -134,10 +135,14 @@ def query(argv=None):
     parser.add_argument("--port", type=int, help="of the tracker; NESTSMITH_TRACKER_PORT, TVM_TRACKER_PORT or 9190 without it")
     parser.add_argument("--tls-dir", help="directory with ca.pem, cert.pem, key.pem; NESTSMITH_TLS_DIR without it")
     parser.add_argument("--verbose", action="store_true", help="also what each device does, for whom and since when")
+    parser.add_argument("--probe", metavar="KEY", help="try a device of the key: every step from here to its memory, and what it takes")
     args = parser.parse_args(argv)
     host, port = tracker_of(args.host, args.port)
     client = Client(host, port, args.tls_dir)
     try:
+        if args.probe is not None:
+            probe(client, key_of(args.probe), print)
+            return 0
         summary = client.summary()
     finally:
         client.close()
