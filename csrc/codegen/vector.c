@@ -208,16 +208,7 @@ void gen_vector_let(Gen *g, const Stmt *s) {
   DType t = ir_type(g->c, s->u.let.value), scalar = dtype_lanes(t, 1);
   const char *base = ir_var_info(g->c, s->u.let.var)->name;
   if (g->t->kind == TG_CPU) {
-    ExprId size = ex_i32(g->c, t.lanes), *extent = arena_array(g->a, ExprId, 1);
-    extent[0] = size;
-    BufferId b = ir_buffer_new(g->c, (IrBuffer){.name = base,
-                                                .type = scalar,
-                                                .scope = SC_LOCAL,
-                                                .rank = 1,
-                                                .extent = extent,
-                                                .size = size,
-                                                .align = 64,
-                                                .lanes = 1});
+    BufferId b = ir_array(g->c, base, scalar, SC_LOCAL, t.lanes, true);
     ExprId idx = ex_ramp(g->c, ex_i32(g->c, 0), ex_i32(g->c, 1), t.lanes);
     gen_linef(g, "%s %s[%d] __attribute__((aligned(64)));\n", gen_storage(g, scalar), gen_buf(g, b), t.lanes);
     vec_push(g->a, &g->live_buf, b);

@@ -307,9 +307,16 @@ BufferId ir_buffer_new(IrCtx *c, IrBuffer b) {
   b.min = copy_ids(c, b.min, b.rank);
   b.extent = copy_ids(c, b.extent, b.rank);
   b.stride = copy_ids(c, b.stride, b.rank);
-  if (b.lanes == 0) b.lanes = 1;
+  if (b.align == 0) b.align = 64;
   c->buffer[c->n_buffer] = b;
   return c->n_buffer++;
+}
+
+BufferId ir_array(IrCtx *c, const char *name, DType t, ScopeKind scope, int64_t n, bool flat) {
+  ExprId zero = ex_i32(c, 0), size = ex_i32(c, n);
+  IrBuffer b = {.name = name, .type = t, .scope = scope, .rank = 1, .min = &zero, .extent = &size};
+  b.size = flat ? size : 0;
+  return ir_buffer_new(c, b);
 }
 
 static void check_id(const IrCtx *c, int32_t id, int32_t n, const char *what) {

@@ -46,11 +46,6 @@ struct IrCtx {
   Walk walk[IR_MAX_WALKS];
 };
 
-typedef struct {
-  const char *open, *mid, *close;
-} BinaryText;
-extern const BinaryText IR_BINARY[IR_KIND_COUNT]; /* how print.c writes operators; open NULL: no operator */
-
 ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u);
 ExprId ctx_leaf(IrCtx *c, ExprKind k, DType t, int32_t sym, int64_t u); /* the same without kids */
 Walk *walk_begin(IrCtx *c); /* walks nest; every begin has its end unless something is raised */

@@ -122,7 +122,7 @@ typedef struct {
   int32_t rank; const ExprId *min, *extent;                    /* realized region; min NULL for external buffers */
   const ExprId *stride;                                        /* NULL: compact */
   ExprId size;                                                 /* elements, set by flattening */
-  int32_t align, lanes;                                        /* bytes; declared vector width (1) */
+  int32_t align;                                               /* bytes; 0 becomes 64 */
   int32_t align_factor, align_offset, align_dim;               /* storage_align; factor 0: none */
   TensorId tensor;                                             /* the tensor it holds, 0 if none */
   bool double_buffer;
@@ -157,7 +157,9 @@ TensorId ir_tensor_new(IrCtx *c, IrTensor t);        /* copies name and shape */
 const IrTensor *ir_tensor(const IrCtx *c, TensorId t);
 ReducerId ir_reducer_new(IrCtx *c, IrReducer r);
 const IrReducer *ir_reducer(const IrCtx *c, ReducerId r);
-BufferId ir_buffer_new(IrCtx *c, IrBuffer b);
+BufferId ir_buffer_new(IrCtx *c, IrBuffer b);        /* copies name and lists */
+/* n elements of a temporary; flat: for programs after flattening, which takes its size */
+BufferId ir_array(IrCtx *c, const char *name, DType t, ScopeKind scope, int64_t n, bool flat);
 IrBuffer *ir_buffer(IrCtx *c, BufferId b);
 
 /* ---- building (expr.c: raw; fold.c: matched and folded as 01 §1.6, §1.7) ----
@@ -214,6 +216,8 @@ typedef struct {               /* what names stand for; 0: nothing, which is an 
 } ExprNames;
 /* An expression from such a text (parse.c); raises NS_ERR_VALUE, NS_ERR_TYPE. */
 ExprId ex_parse(IrCtx *c, const char *text, const ExprNames *names);
+typedef struct { const char *open, *mid, *close; } BinaryText;
+extern const BinaryText IR_BINARY[IR_KIND_COUNT]; /* how operators are written; open NULL: no operator */
 
 /* ---- walking and rewriting (rewrite.c) ---- */
 typedef void (*ExprVisit)(IrCtx *c, ExprId e, void *arg);
@@ -224,6 +228,8 @@ ExprId ex_subst(IrCtx *c, ExprId e, int n, const VarSub *sub);  /* rebuilds with
 typedef ExprId (*ExprMap)(IrCtx *c, ExprId e, void *arg);
 ExprId ex_map(IrCtx *c, ExprId e, ExprMap f, void *arg);
 bool ex_uses_var(IrCtx *c, ExprId e, VarId v);
+typedef bool (*ExprTest)(IrCtx *c, ExprId e, void *arg);
+bool ex_any(IrCtx *c, ExprId e, ExprTest test, void *arg);      /* is test true of e or of something below? */
 /* Indices are small trees, and walking one is faster than remembering its parts; one with shared parts may be a huge tree.
  * So a walk visits this many nodes before it keeps the value of every further one. */
 enum { EX_PLAIN_VISITS = 1000 };
@@ -261,7 +267,7 @@ typedef enum { FOR_SERIAL, FOR_UNROLLED, FOR_VECTOR, FOR_PARALLEL, FOR_VTHREAD,
                FOR_BLOCK_X, FOR_BLOCK_Y, FOR_BLOCK_Z, FOR_THREAD_X, FOR_THREAD_Y, FOR_THREAD_Z } ForKind;
 static inline bool for_is_block(ForKind k) { return k >= FOR_BLOCK_X && k <= FOR_BLOCK_Z; }
 static inline bool for_is_thread(ForKind k) { return k >= FOR_THREAD_X && k <= FOR_THREAD_Z; }
-typedef enum { AT_UNROLL_STEP, AT_UNROLL_EXPLICIT, AT_PRAGMA, AT_STAGE, AT_DOUBLE_WRITE, AT_REDUCE,
+typedef enum { AT_UNROLL_STEP, AT_UNROLL_EXPLICIT, AT_PRAGMA, AT_DOUBLE_WRITE,
                AT_SYNCED /* the barriers of this kernel stand where they must; value: blocks along z that are a cluster */ } AttrKind;
 
 typedef struct Stmt Stmt;

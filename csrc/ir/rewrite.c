@@ -53,6 +53,26 @@ bool ex_uses_var(IrCtx *c, ExprId e, VarId v) {
 
 typedef struct {
   Walk *w;
+  ExprTest test;
+  void *arg;
+} Any;
+static bool any(IrCtx *c, ExprId e, const Any *a) {
+  if (walk_seen(a->w, e)) return false;
+  walk_set(a->w, e, 0);
+  bool hit = a->test(c, e, a->arg);
+  for (int i = 0; !hit && i < ir_node(c, e)->n; i++) hit = any(c, ir_kid(c, e, i), a);
+  return hit;
+}
+
+bool ex_any(IrCtx *c, ExprId e, ExprTest test, void *arg) {
+  Any a = {walk_begin(c), test, arg};
+  bool hit = any(c, e, &a);
+  walk_end(c);
+  return hit;
+}
+
+typedef struct {
+  Walk *w;
   ExprLeaf leaf;
   void *arg;
 } Size;

@@ -216,9 +216,7 @@ const char *const FOR_NAME[] = {
 static const char *const ATTR_NAME[] = {[AT_UNROLL_STEP] = "unroll_step",
                                         [AT_UNROLL_EXPLICIT] = "unroll_explicit",
                                         [AT_PRAGMA] = "pragma",
-                                        [AT_STAGE] = "stage",
                                         [AT_DOUBLE_WRITE] = "double_write",
-                                        [AT_REDUCE] = "reduce",
                                         [AT_SYNCED] = "synced"};
 const char *const SCOPE_NAME[] = {"global", "shared", "warp", "local"};
 

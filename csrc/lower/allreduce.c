@@ -28,19 +28,7 @@ typedef struct {
 
 static Arena *mem(Kern *k) { return ir_arena(k->c); }
 static BufferId temp(Kern *k, const char *name, int i, DType t, ScopeKind scope, int64_t size) {
-  ExprId *e = arena_array(mem(k), ExprId, 2);
-  e[0] = ex_i32(k->c, 0);
-  e[1] = ex_i32(k->c, size);
-  IrBuffer b = {.name = arena_printf(mem(k), "%s%d", name, i),
-                .type = t,
-                .scope = scope,
-                .rank = 1,
-                .min = &e[0],
-                .extent = &e[1],
-                .size = e[1],
-                .align = 64,
-                .lanes = 1};
-  BufferId id = ir_buffer_new(k->c, b);
+  BufferId id = ir_array(k->c, arena_printf(mem(k), "%s%d", name, i), t, scope, size, true);
   if (scope == SC_SHARED)
     vec_push(mem(k), &k->shared, id);
   else
@@ -49,25 +37,11 @@ static BufferId temp(Kern *k, const char *name, int i, DType t, ScopeKind scope,
 }
 static ExprId load(Kern *k, BufferId b, ExprId i) { return ex_load(k->c, b, ir_buffer(k->c, b)->type, 1, &i); }
 static Stmt *store(Kern *k, BufferId b, ExprId i, ExprId v) { return st_store(k->c, b, 1, &i, v); }
-/* to[i][at[i]] = combine(a, b) for all components; all are computed before the first is stored */
+/* to[i][at[i]] = combine(a, b) for all components */
 static Stmt *combine(Red *q, const BufferId *to, const ExprId *at, const ExprId *a, const ExprId *b) {
-  IrCtx *c = q->k->c;
-  VarSub sub[16];
   Stmt *st[8];
-  VarId tmp[8];
-  ExprId v[8];
-  for (int i = 0; i < q->n; i++) {
-    sub[2 * i] = (VarSub){q->op->lhs[i], a[i]};
-    sub[2 * i + 1] = (VarSub){q->op->rhs[i], b[i]};
-  }
-  for (int i = 0; i < q->n; i++) {
-    v[i] = ex_subst(c, (q->op->code ? q->op->code : q->op->result)[i], 2 * q->n, sub);
-    tmp[i] = ir_var_new(c, "tmp", ir_type(c, v[i]), false);
-    st[i] = store(q->k, to[i], at[i], q->n > 1 ? ex_var(c, tmp[i]) : v[i]);
-  }
-  Stmt *s = st_seq(c, q->n, st);
-  for (int i = q->n - 1; i >= 0 && q->n > 1; i--) s = st_let(c, tmp[i], v[i], s);
-  return s;
+  for (int i = 0; i < q->n; i++) st[i] = store(q->k, to[i], at[i], low_combine(q->k->c, q->op, true, i, a, b));
+  return low_at_once(q->k->c, q->n, st);
 }
 
 static Stmt *warp_variant(Red *q) {

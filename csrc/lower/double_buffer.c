@@ -14,31 +14,16 @@ typedef struct {
   ExprId half;
 } Half; /* buffers that are doubled; which half to address */
 
-static ExprId half_load(IrCtx *c, ExprId e, void *arg) {
-  Half *h = arg;
-  ExprNode n = *ir_node(c, e);
-  if (n.kind != IR_LOAD || mapu_get(&h->buf, (uint64_t)n.sym, -1) < 0) return e;
-  ExprId off = ex_mul(c, h->half, ex_i32(c, mapu_get(&h->buf, (uint64_t)n.sym, 0))), i = ir_kid(c, e, 0);
-  ExprNode k = *ir_node(c, i);
-  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes)
-                        : ex_add(c, off, i);
-  return ex_load(c, n.sym, n.type, 1, &i);
-}
-static ExprId half_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, half_load, arg); }
-static Stmt *half_stmt(IrCtx *c, Stmt *s, void *arg) {
-  Half *h = arg;
-  if (s->kind != ST_STORE || mapu_get(&h->buf, (uint64_t)s->u.store.buf, -1) < 0) return s;
-  ExprId i = s->u.store.idx[0], off = ex_mul(c, h->half, ex_i32(c, mapu_get(&h->buf, (uint64_t)s->u.store.buf, 0)));
-  ExprNode k = *ir_node(c, i);
-  i = k.kind == IR_RAMP ? ex_ramp(c, ex_add(c, off, ir_kid(c, i, 0)), ir_kid(c, i, 1), k.type.lanes)
-                        : ex_add(c, off, i);
-  return st_store(c, s->u.store.buf, 1, &i, s->u.store.value);
+static bool halved(IrCtx *c, BufferId *b, ExprId *index, void *arg) {
+  const Half *h = arg;
+  int32_t size = mapu_get(&h->buf, (uint64_t)*b, -1);
+  if (size >= 0) *index = low_shift(c, ex_mul(c, h->half, ex_i32(c, size)), *index);
+  return size >= 0;
 }
 /* A copy of s for iteration `value` of v, working on half `half`. */
 static Stmt *version(Half *h, const Stmt *s, VarId v, ExprId value, ExprId half) {
-  StmtMap m = {half_stmt, half_expr, h};
   h->half = half;
-  return st_map(h->c, low_copy(h->c, s, v, value), &m);
+  return low_move(h->c, low_copy(h->c, s, v, value), halved, h);
 }
 
 enum { MAX_FILLS = 16, MAX_DOUBLED = 16 };

@@ -11,26 +11,15 @@ typedef struct {
   Arith *ar;
 } Lower;
 
-static bool power_of_two(int64_t b, int *shift) {
-  if (b <= 0 || (b & (b - 1))) return false;
-  *shift = 0;
-  while ((int64_t)1 << *shift < b) ++*shift;
-  return true;
-}
 static ExprId floor_op(Lower *l, bool div, ExprId a, ExprId b) {
   IrCtx *c = l->c;
   DType t = ir_type(c, a);
-  ExprId zero = ex_int(c, dtype_lanes(t, 1), 0), one = ex_int(c, dtype_lanes(t, 1), 1);
+  ExprId zero = ex_int(c, t, 0), one = ex_int(c, t, 1);
   int64_t k;
-  int shift;
-  if (t.lanes > 1) {
-    zero = ex_bcast(c, zero, t.lanes);
-    one = ex_bcast(c, one, t.lanes);
-  }
   bool positive = t.lanes == 1 && ar_bound(l->ar, b).lo > 0;
   if (t.code == DT_UINT || (positive && ar_bound(l->ar, a).lo >= 0)) return ex_bin(c, div ? IR_DIV : IR_MOD, a, b);
-  if (t.lanes == 1 && ex_const_int(c, b, &k) && power_of_two(k, &shift)) {
-    ExprId arg[2] = {a, ex_int(c, t, div ? shift : k - 1)};
+  if (t.lanes == 1 && ex_const_int(c, b, &k) && k > 0 && !(k & (k - 1))) {
+    ExprId arg[2] = {a, ex_int(c, t, div ? __builtin_ctzll((uint64_t)k) : k - 1)};
     return ex_call(c, div ? IN_SHR : IN_BAND, t, 2, arg);
   }
   ExprId q = ex_bin(c, IR_DIV, a, b), r = ex_bin(c, IR_MOD, a, b), neg;
@@ -49,12 +38,7 @@ static ExprId node(IrCtx *c, ExprId e, void *arg) {
   if (n.kind != IR_CALL) return e;
   if (n.sym == IN_LIKELY) return ir_kid(c, e, 0);
   if (n.sym != IN_SIGMOID && n.sym != IN_RSQRT) return e;
-  ExprId x = ir_kid(c, e, 0), one = ex_flt(c, dtype_lanes(n.type, 1), 1.0),
-         zero = ex_flt(c, dtype_lanes(n.type, 1), 0.0);
-  if (n.type.lanes > 1) {
-    one = ex_bcast(c, one, n.type.lanes);
-    zero = ex_bcast(c, zero, n.type.lanes);
-  }
+  ExprId x = ir_kid(c, e, 0), one = ex_flt(c, n.type, 1.0), zero = ex_flt(c, n.type, 0.0);
   if (n.sym == IN_RSQRT) return ex_bin(c, IR_DIV, one, ex_call(c, IN_SQRT, n.type, 1, &x));
   ExprId minus = ex_sub(c, zero, x);
   return ex_bin(c, IR_DIV, one, ex_add(c, one, ex_call(c, IN_EXP, n.type, 1, &minus)));

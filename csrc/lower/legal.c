@@ -162,14 +162,9 @@ static void free_variables(Legal *k, const TeOp *op) {
 }
 
 /* ---- initial values are stored before the loops of the reduction ---- */
-typedef struct {
-  const TeOp *op;
-  bool reads;
-} Reads;
-static void find_read(IrCtx *c, ExprId e, void *arg) {
-  Reads *r = arg;
+static bool reads(IrCtx *c, ExprId e, void *stage) {
   const ExprNode *n = ir_node(c, e);
-  r->reads |= n->kind == IR_READ && ir_tensor(c, (TensorId)n->sym)->op == (const void *)r->op;
+  return n->kind == IR_READ && ir_tensor(c, (TensorId)n->sym)->op == ((const Stage *)stage)->op;
 }
 static void initial_values(Legal *k, int sid, const uint64_t *mark) {
   const Stage *st = &k->s->stage.at[sid];
@@ -179,11 +174,11 @@ static void initial_values(Legal *k, int sid, const uint64_t *mark) {
   int begin = 0;
   while (begin < st->leaf.len && !(mark[st->leaf.at[begin]] & 2)) begin++;
   for (int i = 0; i < k->s->stage.len; i++) {
-    const Stage *p = &k->s->stage.at[i];
+    Stage *p = &k->s->stage.at[i];
     if (p->at != AT_ITER || p->at_stage != sid || p->at_iter < begin) continue;
-    Reads x = {p->op, false};
-    for (int q = 0; q < r.n_src; q++) ex_post_order(k->c, r.init[q], find_read, &x);
-    if (x.reads)
+    bool needed = false;
+    for (int q = 0; q < r.n_src; q++) needed |= ex_any(k->c, r.init[q], reads, p);
+    if (needed)
       REFUSE(k,
              "stage %s is computed inside the reduction loop %s of stage %s, which needs it before, as initial value; "
              "compute it outside of the reduction loops",
@@ -336,23 +331,18 @@ typedef struct {
 
 /* One dimension: serial loops widen what a thread touches; then each runner must step over all that faster ones cover. */
 static void apart_along(const Legal *k, const Axis *dim, int n, Runner *r) {
-  int64_t covered, step[MAX_CONCURRENT];
+  int64_t covered, by, step[MAX_CONCURRENT], count[MAX_CONCURRENT];
+  bool moves[MAX_CONCURRENT];
+  int m = 0;
   if (!ex_const_int(k->c, dim->extent, &covered)) return;
   for (int i = 0; i < n; i++) {
-    if ((step[i] = low_step(k->ar, k->c, dim->min, r[i].v)) < 0) return;
-    if (r[i].serial) covered += step[i] * (r[i].n - 1);
+    if ((by = low_step(k->ar, k->c, dim->min, r[i].v)) < 0) return;
+    moves[i] = by && !r[i].serial;
+    if (r[i].serial) covered += by * (r[i].n - 1);
+    if (moves[i]) step[m] = by, count[m++] = r[i].n;
   }
-  bool done[MAX_CONCURRENT] = {false};
-  for (;;) {
-    int next = -1;
-    for (int i = 0; i < n; i++)
-      if (!r[i].serial && !done[i] && step[i] && (next < 0 || step[i] < step[next])) next = i;
-    if (next < 0) break;
-    if (step[next] < covered) return;
-    covered += step[next] * (r[next].n - 1);
-    done[next] = true;
-  }
-  for (int i = 0; i < n; i++) r[i].apart |= done[i];
+  if (low_apart(m, step, count, covered))
+    for (int i = 0; i < n; i++) r[i].apart |= moves[i];
 }
 
 static void stored_sums(Legal *k, int sid) {

@@ -16,8 +16,6 @@
 #include "lower/util.h"
 #include <string.h>
 
-enum { MAX_RANK = 32 };
-
 typedef struct {
   int32_t obj;
   VarId var;
@@ -152,39 +150,20 @@ static Stmt *guard(IrCtx *c, const Preds *p, Stmt *s) {
 }
 
 /* ---- bodies ---- */
-typedef struct {
-  Loops *l;
-  const Stage *st;
-} ReadMap;
-static ExprId read_to_load(IrCtx *c, ExprId e, void *arg) {
-  const ReadMap *m = arg;
-  const ExprNode *n = ir_node(c, e);
-  if (n->kind != IR_READ) return e;
-  int32_t b = mapu_get(&m->l->buf_of, (uint64_t)n->sym, 0);
-  err_check(ir_err(c), b != 0,
-            "stage %s reads tensor %s, which is neither computed nor an argument; add it to the argument list",
-            m->st->op->name, ir_tensor(c, n->sym)->name);
-  ExprId idx[MAX_RANK];
-  int k = n->n;
-  err_check(ir_err(c), k <= MAX_RANK, "tensor %s has rank %d; at most %d is supported", ir_tensor(c, n->sym)->name, k,
-            MAX_RANK);
-  memcpy(idx, ir_kids(c, e), sizeof(ExprId) * (size_t)k);
-  return ex_load(c, b, n->type, k, idx);
-}
+
 /* An expression of the op's body in terms of loop variables and buffers. */
 static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
   const Stage *st = n->st;
-  VarSub sub[2 * MAX_RANK];
+  VarSub sub[2 * LOW_MAX_RANK];
   int k = 0;
-  for (int i = 0; i < st->n_root && k < 2 * MAX_RANK; i++) {
+  for (int i = 0; i < st->n_root && k < NS_COUNT(sub); i++) {
     const TeOp *op = st->op;
     VarId v = i < st->n_root_data ? op->axis[i].var : op->red[i - st->n_root_data].var;
     if (!val[i]) continue;
     DType t = ir_var_info(n->l->c, v)->type;
     sub[k++] = (VarSub){v, dtype_eq(t, ir_type(n->l->c, val[i])) ? val[i] : ex_cast(n->l->c, t, val[i])};
   }
-  ReadMap m = {n->l, st};
-  return ex_map(n->l->c, ex_subst(n->l->c, e, k, sub), read_to_load, &m);
+  return low_loads(n->l->c, ex_subst(n->l->c, e, k, sub), &n->l->buf_of, st->op->name, 0);
 }
 /* ---- the user's own condition on the final store (set_store_predicate) ---- */
 typedef struct {
@@ -241,31 +220,12 @@ static const ExprId *stage_body(const Nest *n) {
   return n->l->body && n->l->body[n->sid] ? n->l->body[n->sid] : n->st->op->body;
 }
 
-/* out[k][idx] = value[k]; several values are computed before the first is stored. */
+/* out[k][idx] = value[k] */
 static Stmt *store_all(Nest *n, const ExprId *val, int k, const ExprId *value) {
   IrCtx *c = n->l->c;
   Stmt **at = arena_array(n->l->a, Stmt *, k);
-  VarId *tmp = arena_array(n->l->a, VarId, k);
-  for (int i = 0; i < k; i++) {
-    ExprId v = value[i];
-    if (k > 1) {
-      tmp[i] = ir_var_new(c, "tmp", ir_type(c, v), false);
-      v = ex_var(c, tmp[i]);
-    }
-    at[i] = st_store(c, out_buffer(n, i), n->st->n_root_data, val, v);
-  }
-  Stmt *s = st_seq(c, k, at);
-  for (int i = k - 1; i >= 0 && k > 1; i--) s = st_let(c, tmp[i], value[i], s);
-  return s;
-}
-/* result[k] of the reducer for current values `lhs` and new values `rhs` */
-static ExprId combine(const Loops *l, const IrReducer *r, int k, const ExprId *lhs, const ExprId *rhs) {
-  VarSub sub[16];
-  for (int i = 0; i < r->n; i++) {
-    sub[2 * i] = (VarSub){r->lhs[i], lhs[i]};
-    sub[2 * i + 1] = (VarSub){r->rhs[i], rhs[i]};
-  }
-  return ex_subst(l->c, (l->use == LOW_CODE && r->code ? r->code : r->result)[k], 2 * r->n, sub);
+  for (int i = 0; i < k; i++) at[i] = st_store(c, out_buffer(n, i), n->st->n_root_data, val, value[i]);
+  return low_at_once(c, k, at);
 }
 typedef struct {
   const IrReduce *red;
@@ -330,7 +290,7 @@ static Stmt *emit_plain(Nest *n) {
   ExprId cur[8];
   for (int i = 0; i < b.k; i++)
     cur[i] = ex_load(n->l->c, out_buffer(n, i), ir_type(n->l->c, b.src[i]), n->st->n_root_data, n->val);
-  for (int i = 0; i < b.k; i++) v[i] = combine(n->l, b.op, i, cur, b.src);
+  for (int i = 0; i < b.k; i++) v[i] = low_combine(n->l->c, b.op, l->use == LOW_CODE, i, cur, b.src);
   Stmt *s = store_all(n, n->val, b.k, v);
   if (b.cond) s = st_if(n->l->c, b.cond, false, s, NULL);
   bool whole = l->whole && b.k == 1 && !b.cond && !b.red->init &&
@@ -532,18 +492,7 @@ static Stmt *emit_init(Nest *n) {
 
 /* ---- reduction across threads: private partial results, thread_allreduce, one store ---- */
 static BufferId scalar_buffer(Loops *l, const char *name, int k, DType t) {
-  ExprId *one = arena_array(l->a, ExprId, 2);
-  one[0] = ex_i32(l->c, 0);
-  one[1] = ex_i32(l->c, 1);
-  IrBuffer b = {.name = arena_printf(l->a, "%s%d", name, k),
-                .type = t,
-                .scope = SC_LOCAL,
-                .rank = 1,
-                .align = 64,
-                .lanes = 1,
-                .min = &one[0],
-                .extent = &one[1]};
-  return ir_buffer_new(l->c, b);
+  return ir_array(l->c, arena_printf(l->a, "%s%d", name, k), t, SC_LOCAL, 1, false);
 }
 /* acc[0] = combine(acc[0], source) under all predicates, inside the unbound reduction loops */
 static Stmt *cross_loops(Nest *n, int pos) {
@@ -557,14 +506,9 @@ static Stmt *cross_loops(Nest *n, int pos) {
   ExprId zero = ex_i32(c, 0), cur[8];
   Stmt *at[8];
   for (int i = 0; i < b.k; i++) cur[i] = ex_load(c, n->acc[i], ir_type(c, b.src[i]), 1, &zero);
-  VarId tmp[8];
-  for (int i = 0; i < b.k; i++) {
-    ExprId v = combine(l, b.op, i, cur, b.src);
-    tmp[i] = ir_var_new(c, "tmp", ir_type(c, v), false);
-    at[i] = st_store(c, n->acc[i], 1, &zero, b.k > 1 ? ex_var(c, tmp[i]) : v);
-  }
-  Stmt *s = st_seq(c, b.k, at);
-  for (int i = b.k - 1; i >= 0 && b.k > 1; i--) s = st_let(c, tmp[i], combine(l, b.op, i, cur, b.src), s);
+  for (int i = 0; i < b.k; i++)
+    at[i] = st_store(c, n->acc[i], 1, &zero, low_combine(c, b.op, l->use == LOW_CODE, i, cur, b.src));
+  Stmt *s = low_at_once(c, b.k, at);
   if (b.cond) s = st_if(c, b.cond, false, s, NULL);
   Preds p = bound_checks(n, n->val, true, false);
   return guard(c, &p, s);
@@ -658,8 +602,6 @@ static IrBuffer whole_tensor(IrCtx *c, TensorId tensor, bool external) {
                     .external = external,
                     .rank = t->rank,
                     .extent = t->shape,
-                    .align = 64,
-                    .lanes = 1,
                     .tensor = tensor};
 }
 

@@ -102,34 +102,12 @@ static Stmt *around(Mx *x, Loop l, Stmt *body) {
   return s;
 }
 static BufferId array(Mx *x, const char *name, DType t, ScopeKind scope, int64_t n) {
-  ExprId *region = arena_array(ir_arena(x->c), ExprId, 2);
-  region[0] = num(x, 0), region[1] = num(x, n);
-  IrBuffer b = {.name = name,
-                .type = t,
-                .scope = scope,
-                .rank = 1,
-                .min = region,
-                .extent = region + 1,
-                .align = CHUNK,
-                .lanes = 1};
-  return ir_buffer_new(x->c, b);
+  return ir_array(x->c, name, t, scope, n, false);
 }
 
 /* ---- elements ---- */
 
-static ExprId read_to_load(IrCtx *c, ExprId e, void *arg) {
-  const Mx *x = arg;
-  const ExprNode n = *ir_node(c, e);
-  if (n.kind != IR_READ) return e;
-  if (x->v.sum && n.sym == x->v.sum) return e;
-  BufferId b = mapu_get(x->env->buf_of, (uint64_t)n.sym, 0);
-  err_check(ir_err(c), b != 0, "stage %s reads tensor %s, which is neither computed nor an argument", x->st->op->name,
-            ir_tensor(c, n.sym)->name);
-  ExprId idx[32];
-  err_check(ir_err(c), n.n <= NS_COUNT(idx), "tensor %s has rank %d", ir_tensor(c, n.sym)->name, n.n);
-  for (int i = 0; i < n.n; i++) idx[i] = ir_kid(c, e, i);
-  return ex_load(c, b, n.type, n.n, idx);
-}
+static ExprId loads(Mx *x, ExprId e) { return low_loads(x->c, e, x->env->buf_of, x->st->op->name, x->v.sum); }
 
 /* Values of the dimensions of x at the position `at`. */
 static int place(Mx *x, const MatrixIndex *d, ExprId at, VarSub *sub) {
@@ -144,7 +122,7 @@ static int place(Mx *x, const MatrixIndex *d, ExprId at, VarSub *sub) {
 
 static void split_value(Mx *x, Side *s, ExprId e) {
   IrCtx *c = x->c;
-  e = ex_map(c, e, read_to_load, x);
+  e = loads(x, e);
   bool choice = ir_kind(c, e) == IR_SELECT || (ir_kind(c, e) == IR_CALL && ir_node(c, e)->sym == IN_IF_THEN_ELSE);
   s->value = e;
   if (!choice || ir_kind(c, ir_kid(c, e, 2)) != IR_FLT || ir_node(c, ir_kid(c, e, 2))->u.f != 0) return;
@@ -555,7 +533,7 @@ static Stmt *result(Mx *x, ExprId m, ExprId n, ExprId one, ExprId acc) {
   ExprId body = x->env->body[stage] ? x->env->body[stage][0] : op->body[0], value = element(x, x->acc, acc);
   if (x->v.sum) {
     Result r = {x, value};
-    value = ex_map(c, ex_subst(c, ex_map(c, body, read_to_load, x), k, sub), sum_to_value, &r);
+    value = ex_map(c, ex_subst(c, loads(x, body), k, sub), sum_to_value, &r);
   } else if (!dtype_eq(ir_type(c, body), DT_F32))
     value = ex_cast(c, ir_type(c, body), value);
   ExprId *idx = arena_array(ir_arena(c), ExprId, op->n_axis + 1);

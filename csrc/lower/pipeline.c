@@ -60,13 +60,9 @@ static void use_node(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   if (n->kind == IR_LOAD) use(arg, n->sym);
 }
-static void use_expr(Params *p, ExprId e) {
-  if (e) ex_post_order(p->c, e, use_node, p);
-}
 static bool find_params(IrCtx *c, const Stmt *s, void *arg) {
   Params *p = arg;
-  ExprId *e;
-  for (int i = 0; (e = st_expr(s, i)); i++) use_expr(p, *e);
+  st_visit_exprs(c, s, use_node, p);
   if (s->kind == ST_STORE) {
     use(p, s->u.store.buf);
     mapu_set(&p->written, (uint64_t)s->u.store.buf, 1);

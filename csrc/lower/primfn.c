@@ -75,35 +75,17 @@ static void suffix(Text *t, DType d) {
   static const char CODE[] = {[DT_INT] = 'i', [DT_UINT] = 'u', [DT_FLOAT] = 'f', [DT_HANDLE] = 'h', [DT_BFLOAT] = 'b'};
   sb_printf(t->b, "%c%d", CODE[d.code], d.bits);
 }
-static const char *infix(ExprKind k) {
-  static const char *const OP[IR_KIND_COUNT] = {
-      [IR_ADD] = " + ", [IR_SUB] = " - ",  [IR_MUL] = "*",  [IR_DIV] = " / ", [IR_MOD] = " % ",
-      [IR_EQ] = " == ", [IR_NE] = " != ",  [IR_LT] = " < ", [IR_LE] = " <= ", [IR_GT] = " > ",
-      [IR_GE] = " >= ", [IR_AND] = " && ", [IR_OR] = " || "};
-  return OP[k];
-}
-static const char *function(ExprKind k) {
-  static const char *const FN[IR_KIND_COUNT] = {
-      [IR_FDIV] = "floordiv", [IR_FMOD] = "floormod", [IR_MIN] = "min", [IR_MAX] = "max", [IR_SELECT] = "select"};
-  return FN[k];
-}
 static void expr(Text *t, ExprId e) {
   IrCtx *c = t->c;
   StrBuf *b = t->b;
   ExprNode n = *ir_node(c, e);
-  const char *op = infix((ExprKind)n.kind), *fn = function((ExprKind)n.kind);
-  if (op) {
-    sb_putc(b, '(');
+  const BinaryText *op = &IR_BINARY[n.kind];
+  if (op->open) {
+    sb_puts(b, op->open);
     expr(t, ir_kid(c, e, 0));
-    sb_puts(b, op);
+    sb_puts(b, n.kind == IR_DIV ? " / " : op->mid);
     expr(t, ir_kid(c, e, 1));
-    sb_putc(b, ')');
-    return;
-  }
-  if (fn) {
-    sb_printf(b, "%s(", fn);
-    list(t, e, 0);
-    sb_putc(b, ')');
+    sb_puts(b, op->close);
     return;
   }
   switch ((ExprKind)n.kind) {
@@ -124,6 +106,11 @@ static void expr(Text *t, ExprId e) {
   case IR_NOT:
     sb_putc(b, '!');
     expr(t, ir_kid(c, e, 0));
+    return;
+  case IR_SELECT:
+    sb_puts(b, "select(");
+    list(t, e, 0);
+    sb_putc(b, ')');
     return;
   case IR_CAST:
     sb_puts(b, "cast(");
@@ -168,11 +155,10 @@ static void expr(Text *t, ExprId e) {
 
 /* ---- statements ---- */
 static void stmt(Text *t, const Stmt *s, int indent);
-static void line(Text *t, int indent) { sb_spaces(t->b, indent); }
 static void body(Text *t, const Stmt *s, int indent) { /* " {" statements "}" without a final newline */
   sb_puts(t->b, " {\n");
   stmt(t, s, indent + 2);
-  line(t, indent);
+  sb_spaces(t->b, indent);
   sb_putc(t->b, '}');
 }
 static void tail(Text *t, const Stmt *s, int indent) {
@@ -191,7 +177,7 @@ static void loop(Text *t, const Stmt *s, int indent) {
                                      [FOR_VECTOR] = " \"vectorized\"",
                                      [FOR_PARALLEL] = " \"parallel\""};
   ForKind k = s->u.loop.kind;
-  line(t, indent);
+  sb_spaces(t->b, indent);
   if (k >= FOR_VTHREAD) {
     sb_puts(t->b, "attr [IterVar(");
     var_named(t, s->u.loop.var, low_tag(k));
@@ -220,7 +206,7 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     return;
   case ST_FOR: loop(t, s, indent); return;
   case ST_IF:
-    line(t, indent);
+    sb_spaces(t->b, indent);
     sb_puts(b, s->u.cond.likely ? "if @tir.likely(" : "if ");
     expr(t, s->u.cond.cond);
     if (s->u.cond.likely) sb_puts(b, ", dtype=bool)");
@@ -232,7 +218,7 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     sb_putc(b, '\n');
     return;
   case ST_LET:
-    line(t, indent);
+    sb_spaces(t->b, indent);
     sb_puts(b, "let ");
     var(t, s->u.let.var);
     sb_puts(b, " = ");
@@ -242,11 +228,11 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     return;
   case ST_ALLOC: {
     const IrBuffer *x = ir_buffer(t->c, s->u.alloc.buf);
-    line(t, indent);
+    sb_spaces(t->b, indent);
     sb_puts(b, "attr [");
     pointer(t, s->u.alloc.buf);
     sb_printf(b, "] \"storage_scope\" = \"%s\";\n", SCOPE_NAME[x->scope < 0 ? 0 : x->scope]);
-    line(t, indent);
+    sb_spaces(t->b, indent);
     sb_puts(b, "allocate(");
     pointer(t, s->u.alloc.buf);
     sb_puts(b, ", ");
@@ -258,7 +244,7 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     return;
   }
   case ST_STORE:
-    line(t, indent);
+    sb_spaces(t->b, indent);
     pointer(t, s->u.store.buf);
     sb_putc(b, '[');
     expr(t, s->u.store.idx[0]);
@@ -267,12 +253,12 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     sb_putc(b, '\n');
     return;
   case ST_EVAL:
-    line(t, indent);
+    sb_spaces(t->b, indent);
     expr(t, s->u.eval.e);
     sb_putc(b, '\n');
     return;
   case ST_ATTR:
-    line(t, indent);
+    sb_spaces(t->b, indent);
     sb_printf(b, "attr [0] \"%s\" = %lld", s->u.attr.text ? s->u.attr.text : "pragma", (long long)s->u.attr.value);
     tail(t, s->u.attr.body, indent);
     return;

@@ -68,8 +68,8 @@ static Stmt *widen(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, boo
   VarSub sub = {v, ex_add(c, first, ex_var(c, lane))};
   ExprId idx = ar_simplify(g->ar, ex_subst(c, s->u.store.idx[0], 1, &sub)),
          value = ex_subst(c, s->u.store.value, 1, &sub);
-  LowWiden w = {c, g->ar, lane, lanes, false, false};
-  idx = low_widen_index(&w, idx);
+  LowWiden w = {.c = c, .ar = g->ar, .lane = lane, .lanes = lanes, .any_address = true};
+  idx = low_widen_index(&w, idx, 1);
   if (w.fail || ir_kind(c, idx) != IR_RAMP || !ex_is_int(c, ir_kid(c, idx, 1), 1)) return NULL;
   value = low_widen_value(&w, value);
   if (w.fail || (strict && w.gathers) || !ex_on_vectors(c, value)) return NULL;
@@ -227,9 +227,8 @@ static Stmt *widen_body(IrCtx *c, Stmt *s, void *arg) {
     b->fail |= b->n_priv == NS_COUNT(b->priv) || !ex_const_int(c, info.size, &n) ||
                n * b->lanes * dtype_bytes(info.type) > LOW_CPU_STACK_BYTES;
     if (b->fail) return NULL;
-    ExprId *extent = arena_array(ir_arena(c), ExprId, 1);
-    extent[0] = info.size = ex_i32(c, n * b->lanes);
-    info.extent = extent;
+    info.size = ex_i32(c, n * b->lanes);
+    info.extent = &info.size;
     info.rank = 1;
     info.min = info.stride = NULL;
     Private *p = &b->priv[b->n_priv++];
@@ -265,26 +264,21 @@ static Stmt *widen_body(IrCtx *c, Stmt *s, void *arg) {
   }
 }
 
-typedef struct {
-  const Body *b;
-  bool hit;
-} ReadsWritten;
-static void reads_written(IrCtx *c, ExprId e, void *arg) {
-  ReadsWritten *r = arg;
+static bool reads_written(IrCtx *c, ExprId e, void *arg) {
+  const Body *b = arg;
   const ExprNode *n = ir_node(c, e);
-  if (n->kind != IR_LOAD) return;
-  for (int i = 0; i < r->b->n_written; i++) r->hit |= r->b->written[i] == n->sym;
+  bool hit = false;
+  for (int i = 0; i < b->n_written; i++) hit |= n->kind == IR_LOAD && b->written[i] == n->sym;
+  return hit;
 }
 /* Is a buffer read by another statement than the one that accumulates into it? */
 static bool crosses(IrCtx *c, const Stmt *s, void *arg) {
-  const Body *b = arg;
+  Body *b = arg;
   if (s->kind != ST_STORE) return false;
   SelfRead self = {s->u.store.buf, s->u.store.idx[0], false, false};
   ex_post_order(c, s->u.store.value, self_read, &self);
   if (self.same && b->n_written == 1) return self.other;
-  ReadsWritten r = {b, false};
-  ex_post_order(c, s->u.store.value, reads_written, &r);
-  return r.hit;
+  return ex_any(c, s->u.store.value, reads_written, b);
 }
 
 static bool single_store(const Stmt *s) {
@@ -553,17 +547,9 @@ static void lay_out(Regs *g, Nest *x, Tile *t) {
 }
 
 static BufferId accumulators(IrCtx *c, const Nest *x, const Tile *t) {
-  ExprId size = ex_i32(c, t->total * t->lanes), *extent = arena_array(ir_arena(c), ExprId, 1);
-  extent[0] = size;
-  return ir_buffer_new(c, (IrBuffer){.name = "acc",
-                                     .type = ir_buffer(c, x->store->u.store.buf)->type,
-                                     .scope = SC_LOCAL,
-                                     .rank = 1,
-                                     .extent = extent,
-                                     .size = size,
-                                     .align = 64,
-                                     .lanes = 1,
-                                     .registers = true});
+  BufferId b = ir_array(c, "acc", ir_buffer(c, x->store->u.store.buf)->type, SC_LOCAL, t->total * t->lanes, true);
+  ir_buffer(c, b)->registers = true;
+  return b;
 }
 
 /* Values of the spatial variables in a row and column (one number) and a piece, the vector variable last; how many. */
@@ -655,14 +641,9 @@ static Stmt *reduction(Regs *g, const Stmt *s) {
 /* ---- the walk ---- */
 
 /* Does a store call what C compilers have for single numbers only? Then its loop is a vector loop, marked or not. */
-static void on_vectors(IrCtx *c, ExprId e, void *arg) {
+static bool on_vectors(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_CALL && intrin_on_vectors((Intrin)n->sym, n->type)) *(bool *)arg = true;
-}
-static bool calls_on_vectors(IrCtx *c, const Stmt *s) {
-  bool hit = false;
-  ex_post_order(c, s->u.store.value, on_vectors, &hit);
-  return hit;
+  return n->kind == IR_CALL && intrin_on_vectors((Intrin)n->sym, n->type);
 }
 
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
@@ -671,8 +652,8 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
   if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
   low_bind_loop(c, g->ar, s);
-  bool calls =
-      s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE && calls_on_vectors(c, s->u.loop.body);
+  bool calls = s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE &&
+               ex_any(c, s->u.loop.body->u.store.value, on_vectors, NULL);
   if ((s->u.loop.kind == FOR_VECTOR || calls) && (x = vector_loop(g, s))) return x;
   if (s->u.loop.kind <= FOR_VECTOR && (x = wide_loop(g, s))) return x;
   return st_rewrite(c, s, walk, NULL, g);

@@ -55,9 +55,7 @@ static Stmt *simp_if(IrCtx *c, Arith *a, Stmt *s) {
   return st_if(c, cond, s->u.cond.likely, then, other);
 }
 
-/* X[i] = X[i], or a value that nobody takes. */
-static bool changes_nothing(IrCtx *c, const Stmt *s) {
-  if (s->kind == ST_EVAL) return ir_kind(c, s->u.eval.e) != IR_CALL;
+bool low_stores_itself(IrCtx *c, const Stmt *s) {
   if (s->kind != ST_STORE) return false;
   const ExprNode *v = ir_node(c, s->u.store.value);
   return v->kind == IR_LOAD && v->sym == s->u.store.buf && v->n == s->u.store.n_idx &&
@@ -77,7 +75,8 @@ Stmt *low_simplify(IrCtx *c, Arith *a, Stmt *s) {
       return low_simplify(c, a, low_subst(c, s->u.let.body, s->u.let.var, v));
   }
   Stmt *r = st_rewrite(c, s, simp, simp_expr, a);
-  return r && changes_nothing(c, r) ? NULL : r;
+  bool unused = r && r->kind == ST_EVAL && ir_kind(c, r->u.eval.e) != IR_CALL; /* a value that nobody takes */
+  return unused || (r && low_stores_itself(c, r)) ? NULL : r;
 }
 
 /* Feature extraction counts a division by a literal as the multiplication that the reference turns it into. Programs

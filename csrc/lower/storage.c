@@ -159,27 +159,16 @@ LiveBufs low_lives(IrCtx *c, const Stmt *s, ScopeKind scope) {
 }
 
 /* ---- renaming ---- */
-typedef struct {
-  IrCtx *c;
-  MapU64 to;
-} Rename;
-static ExprId rename_load(IrCtx *c, ExprId e, void *arg) {
-  Rename *r = arg;
-  ExprNode n = *ir_node(c, e);
-  int32_t b;
-  if (n.kind != IR_LOAD || (b = mapu_get(&r->to, (uint64_t)n.sym, 0)) == 0) return e;
-  ExprId i = ir_kid(c, e, 0);
-  return ex_load(c, b, n.type, 1, &i);
+static bool renamed(IrCtx *c NS_UNUSED, BufferId *b, ExprId *index NS_UNUSED, void *to) {
+  BufferId now = mapu_get(to, (uint64_t)*b, 0);
+  if (now) *b = now;
+  return now != 0;
 }
-static ExprId rename_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, rename_load, arg); }
-static Stmt *rename_stmt(IrCtx *c, Stmt *s, void *arg) {
-  Rename *r = arg;
-  int32_t b;
-  if (s->kind != ST_STORE || (b = mapu_get(&r->to, (uint64_t)s->u.store.buf, 0)) == 0) return s;
-  return st_store(c, b, s->u.store.n_idx, s->u.store.idx, s->u.store.value);
+static Stmt *drop_renamed(IrCtx *c NS_UNUSED, Stmt *s, void *to) {
+  return s->kind == ST_ALLOC && mapu_get(to, (uint64_t)s->u.alloc.buf, 0) ? s->u.alloc.body : s;
 }
-/* Lets buffers of `scope` that were found by `l` share memory; buffers that gave theirs up are mapped in r. */
-static void share(IrCtx *c, LiveBufs l, Rename *r, ScopeKind scope) {
+/* Lets buffers of `scope` that were found by `l` share memory; buffers that gave theirs up are mapped in `to`. */
+static void share(IrCtx *c, LiveBufs l, MapU64 *to, ScopeKind scope) {
   DType done[8];
   int n_done = 0;
   for (int i = 0; i < l.n; i++) { /* one plan per element type: no reinterpretation of memory */
@@ -197,12 +186,12 @@ static void share(IrCtx *c, LiveBufs l, Rename *r, ScopeKind scope) {
     low_plan_shared(ir_arena(c), n, part);
     for (int j = 0; j < n; j++) {
       if (part[j].shared_with < 0) continue;
-      BufferId to = part[part[j].shared_with].buf;
-      mapu_set(&r->to, (uint64_t)part[j].buf, to);
+      BufferId owner = part[part[j].shared_with].buf;
+      mapu_set(to, (uint64_t)part[j].buf, owner);
       int64_t a = 0, b = 0;
-      ex_const_int(c, ir_buffer(c, to)->size, &a);
+      ex_const_int(c, ir_buffer(c, owner)->size, &a);
       ex_const_int(c, ir_buffer(c, part[j].buf)->size, &b);
-      if (b > a) ir_buffer(c, to)->size = ir_buffer(c, part[j].buf)->size;
+      if (b > a) ir_buffer(c, owner)->size = ir_buffer(c, part[j].buf)->size;
     }
   }
 }
@@ -262,12 +251,6 @@ static Stmt *take(IrCtx *c, Stmt *s, void *arg) {
   if ((for_is_block(k) || for_is_thread(k)) && !m->in_kernel) return take_kernel(m, s);
   return take_below(m, s, m->in_kernel, m->in_parallel || k == FOR_PARALLEL);
 }
-static Stmt *drop_renamed(IrCtx *c, Stmt *s, void *arg) {
-  Rename *r = arg;
-  if (s->kind == ST_ALLOC && mapu_get(&r->to, (uint64_t)s->u.alloc.buf, 0)) return s->u.alloc.body;
-  return rename_stmt(c, s, arg);
-}
-
 static Stmt *share_in_kernel(IrCtx *c, Stmt *s, void *arg) {
   share(c, low_lives(c, s, SC_SHARED), arg, SC_SHARED);
   return s;
@@ -275,9 +258,9 @@ static Stmt *share_in_kernel(IrCtx *c, Stmt *s, void *arg) {
 
 void pass_storage(Func *f) {
   IrCtx *c = f->ctx;
-  Rename r = {.c = c};
-  mapu_init(&r.to, ir_arena(c));
-  low_each_kernel(c, f->body, share_in_kernel, &r);
+  MapU64 to;
+  mapu_init(&to, ir_arena(c));
+  low_each_kernel(c, f->body, share_in_kernel, &to);
   LiveBufs l = low_lives(c, f->body, SC_GLOBAL);
   Move m = {.c = c, .gpu = low_is_gpu(f), .printing = f->use == LOW_TEXT};
   Stmt *body = take(c, f->body, &m);
@@ -285,9 +268,9 @@ void pass_storage(Func *f) {
   for (int i = 0; i < l.n; i++)
     for (int j = 0; j < m.global.len; j++)
       if (m.global.at[j] == l.at[i].buf) top.at[top.n++] = l.at[i];
-  share(c, top, &r, SC_GLOBAL);
+  share(c, top, &to, SC_GLOBAL);
   for (int i = m.global.len - 1; i >= 0; i--) body = st_alloc(c, m.global.at[i], body);
-  StmtMap map = {drop_renamed, rename_expr, &r};
-  f->body = r.to.len ? st_map(c, body, &map) : body;
+  StmtMap drop = {drop_renamed, NULL, &to};
+  f->body = to.len ? low_move(c, st_map(c, body, &drop), renamed, &to) : body;
   low_verify(f, "storage");
 }

@@ -49,28 +49,15 @@ static void read_node(IrCtx *c, ExprId e, void *arg) {
   if (n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_SHARED)
     vec_push(mem(r->k), r->out, ((Acc){ACC_READ, n->sym, ir_kid(c, e, 0), false}));
 }
-static void reads_of(Sync *k, ExprId e, Accs *out) {
-  Reads r = {k, out};
-  if (e) ex_post_order(k->c, e, read_node, &r);
-}
-
 /* Has every thread of the block an element of its own at this index? */
 static bool own_point(Sync *k, ExprId idx) {
-  int64_t step[3], covered = 1;
-  bool done[3] = {false, false, false};
+  int64_t step[3], count[3];
   if (k->dim.len > 3) return false;
   for (int i = 0; i < k->dim.len; i++) {
     if ((step[i] = low_step(k->ar, k->c, idx, k->dim.at[i].v)) < 0) return false;
+    count[i] = k->dim.at[i].n;
   }
-  for (int round = 0; round < k->dim.len; round++) { /* smallest step first: each must pass what the others cover */
-    int at = -1;
-    for (int i = 0; i < k->dim.len; i++)
-      if (!done[i] && (at < 0 || step[i] < step[at])) at = i;
-    if (step[at] < covered) return false;
-    covered += step[at] * (k->dim.at[at].n - 1);
-    done[at] = true;
-  }
-  return true;
+  return low_apart(k->dim.len, step, count, 1);
 }
 
 /* Does access a meet one of prev? At equal points a thread meets its own element, or what other threads wrote too, with
@@ -183,10 +170,9 @@ static void thread_loop(Sync *k, const Stmt *s) {
 static void scan_entry(Sync *k, const Stmt *s, Entries *seq) {
   IrCtx *c = k->c;
   Entry e = {.s = s};
-  ExprId *x;
   Stmt **kid;
   bool loop = s->kind == ST_FOR;
-  for (int i = 0; (x = st_expr(s, i)); i++) reads_of(k, *x, &e.acc);
+  st_visit_exprs(c, s, read_node, &(Reads){k, &e.acc});
   if (s->kind == ST_LET && divergent(k, s->u.let.value)) mapu_set(&k->thread, (uint64_t)s->u.let.var, 1);
   bool d = loop ? divergent(k, s->u.loop.extent) : s->kind == ST_IF && divergent(k, s->u.cond.cond);
   k->divergent += d;

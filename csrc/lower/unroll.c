@@ -34,20 +34,12 @@ typedef struct {
 } Unroll;
 
 /* ---- selects that a loop decides ---- */
-typedef struct {
-  VarId v;
-  bool hit;
-} Find;
-static void find_select(IrCtx *c, ExprId e, void *arg) {
-  Find *f = arg;
-  ExprKind k = ir_kind(c, e);
-  if (!f->hit && k == IR_SELECT && ex_uses_var(c, ir_kid(c, e, 0), f->v)) f->hit = true;
+static bool is_decided(IrCtx *c, ExprId e, void *v) {
+  return ir_kind(c, e) == IR_SELECT && ex_uses_var(c, ir_kid(c, e, 0), *(VarId *)v);
 }
-static bool selects(IrCtx *c, const Stmt *s, void *arg) {
-  if (s->kind == ST_STORE) ex_post_order(c, s->u.store.value, find_select, arg);
-  return ((Find *)arg)->hit;
+static bool decides_select(IrCtx *c, const Stmt *s, void *v) {
+  return s->kind == ST_STORE && ex_any(c, s->u.store.value, is_decided, v);
 }
-static bool decides_select(IrCtx *c, const Stmt *s, VarId v) { return st_any(c, s, selects, &(Find){v, false}); }
 /* (x * a) * b = x * (a * b), exactly, for powers of two: products of entries of Winograd's matrices. */
 static bool scales(IrCtx *c, ExprId e, double *v) {
   const ExprNode *n = ir_node(c, e);
@@ -64,19 +56,10 @@ static ExprId fold_scale(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   DType t = dtype_lanes(ir_type(c, e), 1);
   if (t.code != DT_FLOAT || t.bits < 32 || ir_kind(c, x) != IR_MUL || !scales(c, ir_kid(c, x, 1), &a)) return e;
   x = ir_kid(c, x, 0);
-  ExprId k = ex_flt(c, t, a * b);
-  if (ir_type(c, e).lanes > 1) k = ex_bcast(c, k, ir_type(c, e).lanes);
-  return a * b == 1 ? x : ex_mul(c, x, k);
+  return a * b == 1 ? x : ex_mul(c, x, ex_flt(c, ir_type(c, e), a * b));
 }
 static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, low_fold(c, e), fold_scale, arg); }
-static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg NS_UNUSED) { /* X[i] = X[i] */
-  if (s->kind != ST_STORE) return s;
-  const ExprNode *n = ir_node(c, s->u.store.value);
-  return n->kind == IR_LOAD && n->sym == s->u.store.buf && n->n == 1 &&
-                 ir_kid(c, s->u.store.value, 0) == s->u.store.idx[0]
-             ? NULL
-             : s;
-}
+static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg NS_UNUSED) { return low_stores_itself(c, s) ? NULL : s; }
 /* Runs of stores to one element become one store: X[i] = a; X[i] = X[i] + b  ->  X[i] = a + b. Same operations, same order. */
 typedef struct {
   BufferId buf;
@@ -90,11 +73,6 @@ static ExprId forward_load(IrCtx *c, ExprId e, void *arg) {
   if (ir_kid(c, e, 0) == f->idx) return f->value;
   f->other = true;
   return e;
-}
-static int expr_size(IrCtx *c, ExprId e, int limit) {
-  int n = 1;
-  for (int i = 0; i < ir_node(c, e)->n && n < limit; i++) n += expr_size(c, ir_kid(c, e, i), limit - n);
-  return n;
 }
 static void loads_in(IrCtx *c, ExprId e, void *arg) {
   if (ir_kind(c, e) == IR_LOAD) ++*(int *)arg;
@@ -111,7 +89,7 @@ static Stmt *forward_stores(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
       ExprId v = ex_map(c, x->u.store.value, forward_load, &f);
       int loads = 0;
       ex_post_order(c, v, loads_in, &loads);
-      if (!f.other && loads <= MAX_TERMS && expr_size(c, v, 16 * MAX_TERMS) < 16 * MAX_TERMS) {
+      if (!f.other && loads <= MAX_TERMS && ex_size(c, v, NULL, NULL) < 16 * MAX_TERMS) {
         at[n - 1] = st_store(c, f.buf, 1, &f.idx, v);
         continue;
       }
@@ -145,7 +123,7 @@ static bool count_stores(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
 static Stmt *constants(IrCtx *c, Stmt *s, void *arg) {
   int64_t n, stores = 0, *copied = arg;
   if (s->kind != ST_FOR || s->u.loop.kind != FOR_UNROLLED || !ex_const_int(c, s->u.loop.extent, &n) || n > MAX_COPIES ||
-      !decides_select(c, s->u.loop.body, s->u.loop.var))
+      !st_any(c, s->u.loop.body, decides_select, &s->u.loop.var))
     return st_rewrite(c, s, constants, NULL, arg);
   st_visit(c, s, count_stores, NULL, &stores);
   limit_check(ir_err(c), LIMIT_STATEMENTS, *copied += n * stores);
@@ -154,21 +132,14 @@ static Stmt *constants(IrCtx *c, Stmt *s, void *arg) {
 }
 
 /* ---- private arrays ---- */
-static void find_private(IrCtx *c, ExprId e, void *arg) {
-  Find *f = arg;
+static bool is_private(IrCtx *c, ExprId e, void *v) {
   const ExprNode *n = ir_node(c, e);
-  if (f->hit || n->kind != IR_LOAD || ir_buffer(c, n->sym)->scope != SC_LOCAL) return;
-  f->hit = ex_uses_var(c, ir_kid(c, e, 0), f->v);
+  return n->kind == IR_LOAD && ir_buffer(c, n->sym)->scope == SC_LOCAL && ex_uses_var(c, ir_kid(c, e, 0), *(VarId *)v);
 }
-static bool index_of_private(IrCtx *c, const Stmt *s, void *arg) {
-  Find *f = arg;
-  if (s->kind != ST_STORE) return false;
-  f->hit = ir_buffer(c, s->u.store.buf)->scope == SC_LOCAL && ex_uses_var(c, s->u.store.idx[0], f->v);
-  ex_post_order(c, s->u.store.value, find_private, f);
-  return f->hit;
-}
-static bool indexes_private(IrCtx *c, const Stmt *s, VarId v) {
-  return st_any(c, s, index_of_private, &(Find){v, false});
+static bool indexes_private(IrCtx *c, const Stmt *s, void *v) {
+  return s->kind == ST_STORE &&
+         ((ir_buffer(c, s->u.store.buf)->scope == SC_LOCAL && ex_uses_var(c, s->u.store.idx[0], *(VarId *)v)) ||
+          ex_any(c, s->u.store.value, is_private, v));
 }
 
 /* ---- copies into shared memory ---- */
@@ -181,7 +152,8 @@ static bool only_fills_shared(IrCtx *c, const Stmt *s) { return !st_any(c, s, do
 /* Loops that are unrolled on a GPU although nobody asked for it. */
 static bool wants_unrolling(const Unroll *u, const Stmt *s, int64_t steps) {
   if (!low_is_gpu(u->f) || u->f->use == LOW_TEXT || s->u.loop.kind != FOR_SERIAL) return false;
-  if (steps <= PRIVATE_STEPS && indexes_private(u->c, s->u.loop.body, s->u.loop.var)) return true;
+  VarId v = s->u.loop.var;
+  if (steps <= PRIVATE_STEPS && st_any(u->c, s->u.loop.body, indexes_private, &v)) return true;
   return steps <= COPY_STEPS && only_fills_shared(u->c, s->u.loop.body);
 }
 

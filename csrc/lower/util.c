@@ -24,31 +24,29 @@ void low_verify(Func *f, const char *pass) {
 }
 
 /* ---- questions ---- */
-typedef struct {
-  bool hit;
-  const MapU64 *vars;
-} Probe;
-static void probe_load(IrCtx *c, ExprId e, void *arg) {
+static bool is_load(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_LOAD || n->kind == IR_READ ||
-      (n->kind == IR_CALL && intrin_info((Intrin)n->sym)->effect != EFF_PURE))
-    ((Probe *)arg)->hit = true;
+  return n->kind == IR_LOAD || n->kind == IR_READ ||
+         (n->kind == IR_CALL && intrin_info((Intrin)n->sym)->effect != EFF_PURE);
 }
-bool low_expr_loads(IrCtx *c, ExprId e) {
-  Probe p = {0};
-  ex_post_order(c, e, probe_load, &p);
-  return p.hit;
-}
+bool low_expr_loads(IrCtx *c, ExprId e) { return ex_any(c, e, is_load, NULL); }
 
-static void probe_var(IrCtx *c, ExprId e, void *arg) {
-  Probe *p = arg;
-  const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_VAR && mapu_get(p->vars, (uint64_t)n->sym, -1) >= 0) p->hit = true;
+static bool is_one_of(IrCtx *c, ExprId e, void *vars) {
+  return ir_kind(c, e) == IR_VAR && mapu_get(vars, (uint64_t)ir_node(c, e)->sym, -1) >= 0;
 }
-bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars) {
-  Probe p = {.vars = vars};
-  ex_post_order(c, e, probe_var, &p);
-  return p.hit;
+bool low_expr_uses_any(IrCtx *c, ExprId e, MapU64 *vars) { return ex_any(c, e, is_one_of, vars); }
+
+/* The smallest step first: each must pass what the others cover. */
+bool low_apart(int n, int64_t *step, const int64_t *count, int64_t covered) {
+  for (int round = 0; round < n; round++) {
+    int at = -1;
+    for (int i = 0; i < n; i++)
+      if (step[i] >= 0 && (at < 0 || step[i] < step[at])) at = i;
+    if (step[at] < covered) return false;
+    covered += step[at] * (count[at] - 1);
+    step[at] = -1;
+  }
+  return true;
 }
 
 int64_t low_step(Arith *a, IrCtx *c, ExprId e, VarId v) {
@@ -129,33 +127,26 @@ Stmt *low_barrier(IrCtx *c) {
   ExprId arg = ex_str(c, "shared");
   return st_eval(c, ex_call(c, IN_SYNC_SHARED, DT_I32, 1, &arg));
 }
-static Stmt *place(IrCtx *c, Stmt *s, bool in_threads, int n_shared, const BufferId *shared, int n_local,
-                   const BufferId *local) {
-  if (s->kind == ST_FOR && for_is_block(s->u.loop.kind) && !in_threads) {
-    Stmt *r = st_own(c, s);
-    r->u.loop.body = place(c, s->u.loop.body, false, n_shared, shared, n_local, local);
-    return r;
-  }
-  if (!in_threads) {
-    Stmt *r = place(c, s, true, n_shared, shared, n_local, local);
-    for (int i = n_shared - 1; i >= 0; i--) r = st_alloc(c, shared[i], r);
-    return r;
-  }
-  if (s->kind == ST_FOR && for_is_thread(s->u.loop.kind)) {
-    Stmt *r = st_own(c, s);
-    r->u.loop.body = place(c, s->u.loop.body, true, n_shared, shared, n_local, local);
-    return r;
-  }
-  if (s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->scope == SC_SHARED) {
-    Stmt *r = st_own(c, s);
-    r->u.alloc.body = place(c, s->u.alloc.body, true, n_shared, shared, n_local, local);
-    return r;
-  }
-  for (int i = n_local - 1; i >= 0; i--) s = st_alloc(c, local[i], s);
+typedef struct {
+  bool in_threads; /* below the block loops and the shared arrays */
+  int n_shared, n_local;
+  const BufferId *shared, *local;
+} Place;
+static Stmt *place(IrCtx *c, Stmt *s, void *arg) {
+  Place *p = arg;
+  ForKind k = s->kind == ST_FOR ? s->u.loop.kind : FOR_SERIAL;
+  bool shared = s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->scope == SC_SHARED;
+  if (p->in_threads ? for_is_thread(k) || shared : for_is_block(k)) return st_rewrite(c, s, place, NULL, p);
+  int n = p->in_threads ? p->n_local : p->n_shared;
+  const BufferId *at = p->in_threads ? p->local : p->shared;
+  bool was = p->in_threads;
+  p->in_threads = true;
+  if (!was) s = place(c, s, p);
+  for (int i = n - 1; i >= 0; i--) s = st_alloc(c, at[i], s);
   return s;
 }
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local) {
-  return place(c, kernel, false, n_shared, shared, n_local, local);
+  return place(c, kernel, &(Place){false, n_shared, n_local, shared, local});
 }
 
 /* Applies f to each outermost loop bound to a block or thread axis. */
@@ -195,4 +186,80 @@ Stmt *low_rewrite(IrCtx *c, Arith *a, Stmt *s, StmtRewrite kid, ExprMap expr, vo
   Scope x = {a, s->kind == ST_IF ? s->u.cond.then : NULL, s->kind == ST_IF ? s->u.cond.cond : 0, kid, expr, arg};
   if (s->kind == ST_FOR) low_bind_loop(c, a, s);
   return st_rewrite(c, s, scope_kid, expr ? scope_expr : NULL, &x);
+}
+
+/* ---- accesses of flat programs ---- */
+ExprId low_shift(IrCtx *c, ExprId by, ExprId index) {
+  ExprNode n = *ir_node(c, index);
+  if (n.kind != IR_RAMP) return ex_add(c, by, index);
+  return ex_ramp(c, ex_add(c, by, ir_kid(c, index, 0)), ir_kid(c, index, 1), n.type.lanes);
+}
+typedef struct {
+  LowAccess f;
+  void *arg;
+} Accesses;
+static ExprId moved_load(IrCtx *c, ExprId e, void *arg) {
+  const Accesses *x = arg;
+  ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_LOAD) return e;
+  ExprId index = ir_kid(c, e, 0);
+  return x->f(c, &n.sym, &index, x->arg) ? ex_load(c, n.sym, n.type, 1, &index) : e;
+}
+static ExprId moved_loads(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, moved_load, arg); }
+static Stmt *moved_store(IrCtx *c, Stmt *s, void *arg) {
+  const Accesses *x = arg;
+  if (s->kind != ST_STORE) return s;
+  BufferId b = s->u.store.buf;
+  ExprId index = s->u.store.idx[0];
+  return x->f(c, &b, &index, x->arg) ? st_store(c, b, 1, &index, s->u.store.value) : s;
+}
+Stmt *low_move(IrCtx *c, Stmt *s, LowAccess f, void *arg) {
+  Accesses x = {f, arg};
+  StmtMap m = {moved_store, moved_loads, &x};
+  return st_map(c, s, &m);
+}
+
+/* ---- bodies of stages ---- */
+typedef struct {
+  const MapU64 *buf_of;
+  const char *stage;
+  TensorId keep;
+} Reads;
+static ExprId read_to_load(IrCtx *c, ExprId e, void *arg) {
+  const Reads *r = arg;
+  const ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_READ || n.sym == r->keep) return e;
+  BufferId b = mapu_get(r->buf_of, (uint64_t)n.sym, 0);
+  const char *tensor = ir_tensor(c, n.sym)->name;
+  err_check(ir_err(c), b != 0,
+            "stage %s reads tensor %s, which is neither computed nor an argument; add it to the argument list",
+            r->stage, tensor);
+  err_check(ir_err(c), n.n <= LOW_MAX_RANK, "tensor %s has rank %d; at most %d is supported", tensor, n.n,
+            LOW_MAX_RANK);
+  ExprId idx[LOW_MAX_RANK];
+  memcpy(idx, ir_kids(c, e), sizeof *idx * n.n);
+  return ex_load(c, b, n.type, n.n, idx);
+}
+ExprId low_loads(IrCtx *c, ExprId e, const MapU64 *buf_of, const char *stage, TensorId keep) {
+  return ex_map(c, e, read_to_load, &(Reads){buf_of, stage, keep});
+}
+
+ExprId low_combine(IrCtx *c, const IrReducer *r, bool code, int k, const ExprId *lhs, const ExprId *rhs) {
+  VarSub sub[16];
+  for (int i = 0; i < r->n; i++) {
+    sub[2 * i] = (VarSub){r->lhs[i], lhs[i]};
+    sub[2 * i + 1] = (VarSub){r->rhs[i], rhs[i]};
+  }
+  return ex_subst(c, (code && r->code ? r->code : r->result)[k], 2 * r->n, sub);
+}
+
+Stmt *low_at_once(IrCtx *c, int n, Stmt *const *store) {
+  Stmt **at = arena_array(ir_arena(c), Stmt *, n), *s = store[0];
+  for (int i = 0; i < n && n > 1; i++) at[i] = st_own(c, store[i]);
+  for (int i = 0; i < n && n > 1; i++)
+    at[i]->u.store.value = ex_var(c, ir_var_new(c, "tmp", ir_type(c, store[i]->u.store.value), false));
+  if (n > 1) s = st_seq(c, n, at);
+  for (int i = n - 1; i >= 0 && n > 1; i--)
+    s = st_let(c, ir_node(c, at[i]->u.store.value)->sym, store[i]->u.store.value, s);
+  return s;
 }

@@ -7,15 +7,29 @@ typedef VEC(VarId) VarVec;
 
 /* ---- util.c ---- */
 bool low_expr_loads(IrCtx *c, ExprId e);              /* e reads a buffer or calls something impure */
-bool low_expr_uses_any(IrCtx *c, ExprId e, const MapU64 *vars); /* e mentions a variable that is a key of vars */
+bool low_expr_uses_any(IrCtx *c, ExprId e, MapU64 *vars); /* e mentions a variable that is a key of vars */
 Stmt *low_subst(IrCtx *c, Stmt *s, VarId v, ExprId value);      /* one variable, everywhere below s; binders are kept */
 Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v,
                ExprId value);                         /* a copy with fresh binders, v replaced (v 0: nothing) */
 int64_t low_step(Arith *a, IrCtx *c, ExprId e, VarId v); /* by how much e moves with v, without sign; -1: not a constant */
+/* Do n loops, which move by these steps (that are lost) and run so often, come back to no place of `covered` elements? */
+bool low_apart(int n, int64_t *step, const int64_t *count, int64_t covered);
 bool low_is_gpu(const Func *f);
 ExprId low_fold(IrCtx *c, ExprId e);              /* folds literals, decided selects included; no range facts */
 const char *low_tag(ForKind k);                   /* "blockIdx.x" ..., "" for plain loops */
 void low_verify(Func *f, const char *pass); /* ir_verify, where the context wants it; what it finds ends the process */
+
+bool low_stores_itself(IrCtx *c, const Stmt *s); /* X[i] = X[i]; simplify.c */
+/* s with other buffers and indices, as f changes them (false: it does not), of what it loads and stores; after flattening */
+typedef bool (*LowAccess)(IrCtx *c, BufferId *b, ExprId *index, void *arg);
+Stmt *low_move(IrCtx *c, Stmt *s, LowAccess f, void *arg);
+ExprId low_shift(IrCtx *c, ExprId by, ExprId index); /* by + index; a vector's as a whole */
+Stmt *low_at_once(IrCtx *c, int n, Stmt *const *store); /* n stores, whose values are computed before the first is stored */
+
+/* Of a stage's body: reads of tensors but `keep` as loads; value k of a reducer. */
+enum { LOW_MAX_RANK = 32 };
+ExprId low_loads(IrCtx *c, ExprId e, const MapU64 *buf_of, const char *stage, TensorId keep);
+ExprId low_combine(IrCtx *c, const IrReducer *r, bool code, int k, const ExprId *lhs, const ExprId *rhs);
 
 /* Of a schedule's loops. Marks, per axis: it derives from data axes (1), from reduction axes (2), or from both (3). */
 ForKind low_loop_kind(const Axis *x);
@@ -65,15 +79,16 @@ typedef struct {
 LowTouched low_touched(IrCtx *c, const Stmt *s, VarId t, bool flat); /* closed over s; flat: after flattening */
 bool low_is_touched(LowTouched *k, BufferId b);
 
-/* ---- vectorize.c: expressions over the lanes of one vector, for CPUs ---- */
+/* ---- vectorize.c: expressions over the lanes of one vector ---- */
 typedef struct {
   IrCtx *c;
   Arith *ar;
   VarId lane; /* in [0, lanes), bound in ar */
   int lanes;
+  bool any_address;   /* CPU: unit ramps need no alignment */
   bool fail, gathers; /* fail: e is no vector expression; gathers: it has an access that is neither contiguous nor uniform */
 } LowWiden;
-ExprId low_widen_index(LowWiden *w, ExprId e); /* a ramp, or a scalar if the lane does not matter */
+ExprId low_widen_index(LowWiden *w, ExprId e, int elem_bytes); /* a ramp, or a scalar if the lane does not matter */
 ExprId low_widen_value(LowWiden *w, ExprId e); /* has w->lanes lanes unless w->fail */
 
 /* ---- storage.c: the sharing plan, also used by the GPU check ---- */

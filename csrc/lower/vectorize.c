@@ -9,52 +9,43 @@
  */
 #include "lower/util.h"
 
-typedef struct {
-  IrCtx *c;
-  Arith *ar;
-  VarId v;
-  int n;
-  bool fail;
-  bool any_address, gathers; /* CPU: unit ramps need no alignment; a load with another stride was met */
-} Vec;
-
-static ExprId at_value(Vec *k, ExprId e, int64_t value) {
-  VarSub one = {k->v, ex_int(k->c, ir_var_info(k->c, k->v)->type, value)};
+static ExprId at_value(LowWiden *k, ExprId e, int64_t value) {
+  VarSub one = {k->lane, ex_int(k->c, ir_var_info(k->c, k->lane)->type, value)};
   return ar_simplify(k->ar, ex_subst(k->c, e, 1, &one));
 }
 /* e = *base + v * *stride with a literal stride, over the whole vector */
-static bool affine(Vec *k, ExprId e, ExprId *base, int64_t *stride) {
+static bool affine(LowWiden *k, ExprId e, ExprId *base, int64_t *stride) {
   IrCtx *c = k->c;
-  VarSub next = {k->v, ex_add(c, ex_var(c, k->v), ex_int(c, ir_var_info(c, k->v)->type, 1))};
+  VarSub next = {k->lane, ex_add(c, ex_var(c, k->lane), ex_int(c, ir_var_info(c, k->lane)->type, 1))};
   ExprId d = ar_simplify(k->ar, ex_sub(c, ex_subst(c, e, 1, &next), e));
   *base = at_value(k, e, 0);
   if (ex_const_int(c, d, stride)) return true;
   ExprId first = at_value(k, e, 1),
          zero = *base; /* the step may be constant only inside the vector: compare lane by lane */
   if (!ex_const_int(c, ar_simplify(k->ar, ex_sub(c, first, zero)), stride)) return false;
-  for (int i = 2; i < k->n; i++) {
+  for (int i = 2; i < k->lanes; i++) {
     int64_t s;
     if (!ex_const_int(c, ar_simplify(k->ar, ex_sub(c, at_value(k, e, i), zero)), &s) || s != *stride * i) return false;
   }
   return true;
 }
 /* Is `d < 0` the same for all lanes? With d = base + s*v, s > 0: iff base mod (s*n) < s. */
-static bool same_sign(Vec *k, ExprId d) {
+static bool same_sign(LowWiden *k, ExprId d) {
   ExprId base;
   int64_t s;
   if (!affine(k, d, &base, &s)) return false;
   if (s == 0) return true;
   if (s < 0) {
-    base = at_value(k, d, k->n - 1);
+    base = at_value(k, d, k->lanes - 1);
     s = -s;
   }
   Residue r = ar_residue(k->ar, base);
-  int64_t m = s * k->n;
+  int64_t m = s * k->lanes;
   return r.coeff % m == 0 && i64_floormod(r.base, m) < s;
 }
-static bool uniform(Vec *k, ExprId cond) {
+static bool uniform(LowWiden *k, ExprId cond) {
   IrCtx *c = k->c;
-  if (!ex_uses_var(c, cond, k->v)) return true;
+  if (!ex_uses_var(c, cond, k->lane)) return true;
   ExprKind kind = ir_kind(c, cond);
   ExprId a = ir_node(c, cond)->n > 0 ? ir_kid(c, cond, 0) : 0, b = ir_node(c, cond)->n > 1 ? ir_kid(c, cond, 1) : 0;
   switch (kind) {
@@ -72,12 +63,14 @@ static bool uniform(Vec *k, ExprId cond) {
   return same_sign(k, d);
 }
 
-static ExprId wide(Vec *k, ExprId e) { return ir_type(k->c, e).lanes == k->n ? e : ex_bcast(k->c, e, k->n); }
+static ExprId wide(LowWiden *k, ExprId e) {
+  return ir_type(k->c, e).lanes == k->lanes ? e : ex_bcast(k->c, e, k->lanes);
+}
 
-static ExprId vec_index(Vec *k, ExprId e, int elem_bytes) {
+ExprId low_widen_index(LowWiden *k, ExprId e, int elem_bytes) {
   ExprId base;
   int64_t s;
-  if (!ex_uses_var(k->c, e, k->v)) return e;
+  if (!ex_uses_var(k->c, e, k->lane)) return e;
   if (!affine(k, e, &base, &s)) {
     k->fail = true;
     return e;
@@ -87,28 +80,28 @@ static ExprId vec_index(Vec *k, ExprId e, int elem_bytes) {
     k->gathers |= s != 1;
   else if (s == 1) {
     Residue r = ar_residue(k->ar, base);
-    if (r.coeff % k->n != 0 || i64_floormod(r.base, k->n) != 0 || elem_bytes * k->n > 16) k->fail = true;
+    if (r.coeff % k->lanes != 0 || i64_floormod(r.base, k->lanes) != 0 || elem_bytes * k->lanes > 16) k->fail = true;
   }
-  return ex_ramp(k->c, base, ex_int(k->c, ir_type(k->c, base), s), k->n);
+  return ex_ramp(k->c, base, ex_int(k->c, ir_type(k->c, base), s), k->lanes);
 }
 
-static ExprId vec_expr(Vec *k, ExprId e) {
+static ExprId vec_expr(LowWiden *k, ExprId e) {
   IrCtx *c = k->c;
-  if (k->fail || !ex_uses_var(c, e, k->v)) return e;
+  if (k->fail || !ex_uses_var(c, e, k->lane)) return e;
   ExprNode n = *ir_node(c, e);
   if (n.type.lanes != 1) {
     k->fail = true;
     return e;
   }
   switch ((ExprKind)n.kind) {
-  case IR_VAR: return ex_ramp(c, ex_int(c, n.type, 0), ex_int(c, n.type, 1), k->n);
+  case IR_VAR: return ex_ramp(c, ex_int(c, n.type, 0), ex_int(c, n.type, 1), k->lanes);
   case IR_LOAD: {
-    ExprId i = vec_index(k, ir_kid(c, e, 0), dtype_bytes(n.type));
+    ExprId i = low_widen_index(k, ir_kid(c, e, 0), dtype_bytes(n.type));
     return ex_load(c, n.sym, dtype_lanes(n.type, ir_type(c, i).lanes), 1, &i);
   }
   case IR_CAST: {
     ExprId a = vec_expr(k, ir_kid(c, e, 0));
-    return ex_cast(c, dtype_lanes(n.type, k->n), wide(k, a));
+    return ex_cast(c, dtype_lanes(n.type, k->lanes), wide(k, a));
   }
   case IR_ADD:
   case IR_SUB:
@@ -137,7 +130,7 @@ static ExprId vec_expr(Vec *k, ExprId e) {
     if (intrin_info((Intrin)n.sym)->effect != EFF_PURE || n.n > 4 || n.sym == IN_LIKELY) break;
     ExprId a[4];
     for (int i = 0; i < n.n; i++) a[i] = wide(k, vec_expr(k, ir_kid(c, e, i)));
-    return k->fail ? e : ex_call(c, (Intrin)n.sym, dtype_lanes(n.type, k->n), n.n, a);
+    return k->fail ? e : ex_call(c, (Intrin)n.sym, dtype_lanes(n.type, k->lanes), n.n, a);
   }
   default: break;
   }
@@ -145,66 +138,41 @@ static ExprId vec_expr(Vec *k, ExprId e) {
   return e;
 }
 
-/* ---- for pass_registers ---- */
-ExprId low_widen_index(LowWiden *w, ExprId e) {
-  Vec k = {w->c, w->ar, w->lane, w->lanes, w->fail, true, w->gathers};
-  ExprId r = vec_index(&k, e, 1);
-  w->fail = k.fail;
-  w->gathers = k.gathers;
-  return r;
-}
-ExprId low_widen_value(LowWiden *w, ExprId e) {
-  Vec k = {w->c, w->ar, w->lane, w->lanes, w->fail, true, w->gathers};
-  ExprId r = vec_expr(&k, e);
-  if (!k.fail) r = wide(&k, ex_uses_var(w->c, e, w->lane) ? r : ar_simplify(w->ar, e));
-  w->fail = k.fail;
-  w->gathers = k.gathers;
-  return r;
+ExprId low_widen_value(LowWiden *k, ExprId e) {
+  ExprId r = vec_expr(k, e);
+  return k->fail ? r : wide(k, ex_uses_var(k->c, e, k->lane) ? r : ar_simplify(k->ar, e));
 }
 
-static Stmt *scalarise(Vec *k, Stmt *s) {
+static Stmt *scalarise(LowWiden *k, Stmt *s) {
   IrCtx *c = k->c;
-  const IrVar info = *ir_var_info(c, k->v);
+  const IrVar info = *ir_var_info(c, k->lane);
   VarId fresh = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info.name), info.type, false);
-  Stmt *r = st_for(c, fresh, ex_int(c, info.type, 0), ex_int(c, info.type, k->n), FOR_UNROLLED,
-                   low_subst(c, s, k->v, ex_var(c, fresh)));
+  Stmt *r = st_for(c, fresh, ex_int(c, info.type, 0), ex_int(c, info.type, k->lanes), FOR_UNROLLED,
+                   low_subst(c, s, k->lane, ex_var(c, fresh)));
   return r;
 }
-static Stmt *vec_stmt(Vec *k, Stmt *s) {
-  IrCtx *c = k->c;
+static Stmt *vec_stmt(IrCtx *c, Stmt *s, void *arg) {
+  LowWiden *k = arg;
   switch (s->kind) {
-  case ST_SEQ: {
-    Stmt **at = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
-    for (int i = 0; i < s->u.seq.n; i++) at[i] = vec_stmt(k, s->u.seq.at[i]);
-    return st_seq(c, s->u.seq.n, at);
-  }
+  case ST_SEQ: return st_rewrite(c, s, vec_stmt, NULL, k);
   case ST_IF:
     if (!uniform(k, s->u.cond.cond)) return scalarise(k, s);
-    return st_if(c, at_value(k, s->u.cond.cond, 0), s->u.cond.likely, vec_stmt(k, s->u.cond.then),
-                 s->u.cond.other ? vec_stmt(k, s->u.cond.other) : NULL);
+    return st_if(c, at_value(k, s->u.cond.cond, 0), s->u.cond.likely, vec_stmt(c, s->u.cond.then, k),
+                 s->u.cond.other ? vec_stmt(c, s->u.cond.other, k) : NULL);
   case ST_FOR: {
-    if (ex_uses_var(c, s->u.loop.min, k->v) || ex_uses_var(c, s->u.loop.extent, k->v) || s->u.loop.kind >= FOR_VTHREAD)
+    if (ex_uses_var(c, s->u.loop.min, k->lane) || ex_uses_var(c, s->u.loop.extent, k->lane) ||
+        s->u.loop.kind >= FOR_VTHREAD)
       return scalarise(k, s);
-    low_bind_loop(c, k->ar, s);
-    Stmt *r = st_own(c, s);
-    r->u.loop.body = vec_stmt(k, s->u.loop.body);
+    Stmt *r = st_own(c, low_rewrite(c, k->ar, s, vec_stmt, NULL, k));
     if (r->u.loop.kind == FOR_VECTOR) r->u.loop.kind = FOR_UNROLLED;
     return r;
   }
   case ST_STORE: {
     k->fail = false;
-    int bytes = dtype_bytes(ir_buffer(c, s->u.store.buf)->type);
-    ExprId i = vec_index(k, s->u.store.idx[0], bytes);
-    if (k->fail || ir_type(c, i).lanes == 1) {
-      k->fail = false;
-      return scalarise(k, s);
-    }
+    ExprId i = low_widen_index(k, s->u.store.idx[0], dtype_bytes(ir_buffer(c, s->u.store.buf)->type));
+    k->fail |= ir_type(c, i).lanes == 1;
     ExprId v = vec_expr(k, s->u.store.value);
-    if (k->fail) {
-      k->fail = false;
-      return scalarise(k, s);
-    }
-    return st_store(c, s->u.store.buf, 1, &i, wide(k, v));
+    return k->fail ? scalarise(k, s) : st_store(c, s->u.store.buf, 1, &i, wide(k, v));
   }
   default: return scalarise(k, s);
   }
@@ -222,8 +190,8 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
     return low_rewrite(c, ar, s, walk, NULL, ar);
   }
   low_bind_loop(c, ar, s);
-  Vec k = {c, ar, s->u.loop.var, (int)n, false, false, false};
-  return vec_stmt(&k, s->u.loop.body);
+  LowWiden k = {.c = c, .ar = ar, .lane = s->u.loop.var, .lanes = (int)n};
+  return vec_stmt(c, s->u.loop.body, &k);
 }
 
 void pass_vectorize(Func *f) {

@@ -10,21 +10,13 @@
 #include "base/limits.h"
 
 /* ---- the touched set, also asked by the check of GPU programs ---- */
-typedef struct {
-  LowTouched *k;
-  bool hit;
-} Probe;
-static void probe_node(IrCtx *c, ExprId e, void *arg) {
-  Probe *t = arg;
+static bool is_touched(IrCtx *c, ExprId e, void *arg) {
+  LowTouched *k = arg;
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_VAR && mapu_get(&t->k->var, (uint64_t)n->sym, -1) >= 0) t->hit = true;
-  if (n->kind == IR_LOAD && low_is_touched(t->k, n->sym)) t->hit = true;
+  return (n->kind == IR_VAR && mapu_get(&k->var, (uint64_t)n->sym, -1) >= 0) ||
+         (n->kind == IR_LOAD && low_is_touched(k, n->sym));
 }
-static bool touched(LowTouched *k, ExprId e) {
-  Probe t = {k, false};
-  ex_post_order(k->c, e, probe_node, &t);
-  return t.hit;
-}
+static bool touched(LowTouched *k, ExprId e) { return ex_any(k->c, e, is_touched, k); }
 bool low_is_touched(LowTouched *k, BufferId b) { return mapu_get(&k->buf, (uint64_t)b, -1) >= 0; }
 
 static void add(LowTouched *k, MapU64 *m, int32_t id) {
@@ -81,50 +73,27 @@ typedef struct {
   VarId t;
   int64_t n;
   LowTouched set;
-  bool inside; /* of a loop over t already */
 } VThread;
 
-static bool expanded(VThread *k, BufferId b) {
-  return low_is_touched(&k->set, b) && mapu_get(&k->set.alloc, (uint64_t)b, -1) >= 0;
-}
-/* old index of an expanded buffer -> index of this virtual thread's copy; vectors shift as a whole */
-static ExprId shifted(VThread *k, BufferId b, ExprId idx) {
-  IrCtx *c = k->c;
-  ExprId off = ex_mul(c, ex_var(c, k->t), ir_buffer(c, b)->size);
-  ExprNode n = *ir_node(c, idx);
-  if (n.kind == IR_RAMP) return ex_ramp(c, ex_add(c, off, ir_kid(c, idx, 0)), ir_kid(c, idx, 1), n.type.lanes);
-  return ex_add(c, off, idx);
-}
-static ExprId move_load(IrCtx *c, ExprId e, void *arg) {
+/* An expanded buffer at the index of this virtual thread's copy. */
+static bool own_copy(IrCtx *c, BufferId *b, ExprId *index, void *arg) {
   VThread *k = arg;
-  ExprNode n = *ir_node(c, e);
-  if (n.kind != IR_LOAD || !expanded(k, n.sym)) return e;
-  ExprId i = shifted(k, n.sym, ir_kid(c, e, 0));
-  return ex_load(c, n.sym, n.type, 1, &i);
+  bool expanded = low_is_touched(&k->set, *b) && mapu_get(&k->set.alloc, (uint64_t)*b, -1) >= 0;
+  if (expanded) *index = low_shift(c, ex_mul(c, ex_var(c, k->t), ir_buffer(c, *b)->size), *index);
+  return expanded;
 }
-static ExprId move_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, move_load, arg); }
 
-/* Rewrites accesses everywhere; puts a loop over t around the smallest touched statements unless already inside one. */
-static Stmt *inject(IrCtx *c, Stmt *s, void *arg);
-static Stmt *around(VThread *k, Stmt *s) {
-  IrCtx *c = k->c;
-  const IrVar info = *ir_var_info(c, k->t);
-  VarId v = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info.name), info.type, false);
-  k->inside = true;
-  Stmt *body = low_subst(c, inject(c, s, k), k->t, ex_var(c, v));
-  k->inside = false;
-  return st_for(c, v, ex_int(c, info.type, 0), ex_int(c, info.type, k->n), FOR_UNROLLED, body);
-}
+/* A loop over t around the smallest touched statements. */
 static Stmt *inject(IrCtx *c, Stmt *s, void *arg) {
   VThread *k = arg;
   ExprId *e;
-  bool hit = s->kind == ST_STORE && expanded(k, s->u.store.buf);
-  for (int i = 0; !k->inside && (e = st_expr(s, i)); i++) hit |= touched(&k->set, *e);
-  if (hit && !k->inside) return around(k, s);
-  Stmt *r = st_rewrite(c, s, inject, move_expr, k);
-  if (s->kind != ST_STORE || !expanded(k, s->u.store.buf)) return r;
-  ExprId i = shifted(k, s->u.store.buf, r->u.store.idx[0]);
-  return st_store(c, s->u.store.buf, 1, &i, r->u.store.value);
+  bool hit = false;
+  for (int i = 0; (e = st_expr(s, i)); i++) hit |= touched(&k->set, *e);
+  if (!hit) return st_rewrite(c, s, inject, NULL, k);
+  const IrVar info = *ir_var_info(c, k->t);
+  VarId v = ir_var_new(c, arena_printf(ir_arena(c), "%s.s", info.name), info.type, false);
+  return st_for(c, v, ex_int(c, info.type, 0), ex_int(c, info.type, k->n), FOR_UNROLLED,
+                low_subst(c, s, k->t, ex_var(c, v)));
 }
 
 static Stmt *expand(IrCtx *c, Stmt *s, void *arg NS_UNUSED) { /* post-order: inner virtual threads first */
@@ -134,7 +103,7 @@ static Stmt *expand(IrCtx *c, Stmt *s, void *arg NS_UNUSED) { /* post-order: inn
             "the virtual thread loop %s has no constant extent", ir_var_info(c, k.t)->name);
   if (k.n == 1) return low_subst(c, s->u.loop.body, k.t, s->u.loop.min);
   k.set = low_touched(c, s->u.loop.body, k.t, true);
-  Stmt *r = inject(c, s->u.loop.body, &k);
+  Stmt *r = inject(c, low_move(c, s->u.loop.body, own_copy, &k), &k);
   for (BufferId b = 1; k.set.alloc.len > 0; b++) { /* sizes grow after the accesses were moved */
     if (mapu_get(&k.set.alloc, (uint64_t)b, -1) < 0) continue;
     k.set.alloc.len--;

@@ -30,9 +30,7 @@ static BufferId buffer(IrCtx *c, const char *name, DType t, ScopeKind scope, boo
                                      .rank = 1,
                                      .min = external ? NULL : dims,
                                      .extent = dims + 1,
-                                     .size = dims[1],
-                                     .align = 64,
-                                     .lanes = 1});
+                                     .size = dims[1]});
 }
 static ExprId load(IrCtx *c, BufferId b, ExprId i) {
   return ex_load(c, b, dtype_lanes(ir_buffer(c, b)->type, ir_type(c, i).lanes), 1, &i);

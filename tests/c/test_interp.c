@@ -25,9 +25,7 @@ static BufferId buffer(IrCtx *c, const char *name, ScopeKind scope, bool externa
                                      .rank = 1,
                                      .min = external ? NULL : dims,
                                      .extent = dims + 1,
-                                     .size = dims[1],
-                                     .align = 64,
-                                     .lanes = 1});
+                                     .size = dims[1]});
 }
 static ExprId load(IrCtx *c, BufferId b, ExprId i) { return ex_load(c, b, DT_F32, 1, &i); }
 static Stmt *store(IrCtx *c, BufferId b, ExprId i, ExprId v) { return st_store(c, b, 1, &i, v); }
