@@ -199,18 +199,41 @@ static int widest_lanes_of(const Regs *g, const Stmt *s) {
   return x.lanes;
 }
 
+/* Replicated code allocates a buffer several times, one after the other; it is one wide buffer. */
+static const Private *private_of(const Body *b, BufferId from) {
+  for (int i = 0; i < b->n_priv; i++)
+    if (b->priv[i].from == from) return &b->priv[i];
+  return NULL;
+}
+
+static const Private *private_new(IrCtx *c, Body *b, BufferId from) {
+  IrBuffer info = *ir_buffer(c, from);
+  int64_t n;
+  b->fail |= b->n_priv == NS_COUNT(b->priv) || !ex_const_int(c, info.size, &n) ||
+             n * b->lanes * dtype_bytes(info.type) > LOW_CPU_STACK_BYTES;
+  if (b->fail) return NULL;
+  info.size = ex_i32(c, n * b->lanes);
+  info.extent = &info.size;
+  info.rank = 1;
+  info.min = info.stride = NULL;
+  Private *p = &b->priv[b->n_priv++];
+  *p = (Private){from, ir_buffer_new(c, info)};
+  return p;
+}
+
+/* Where the lanes of an element of a private buffer lie. */
+static ExprId private_index(IrCtx *c, const Body *b, ExprId idx) {
+  return ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)),
+                ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
+}
+
 static ExprId private_load(IrCtx *c, ExprId e, void *arg) {
   const Body *b = arg;
   ExprNode n = *ir_node(c, e);
-  if (n.kind != IR_LOAD) return e;
-  for (int i = 0; i < b->n_priv; i++)
-    if (b->priv[i].from == n.sym) {
-      ExprId idx = ir_kid(c, e, 0);
-      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)),
-                   ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
-      return ex_load(c, b->priv[i].to, n.type, 1, &idx);
-    }
-  return e;
+  const Private *p = n.kind == IR_LOAD ? private_of(b, n.sym) : NULL;
+  if (!p) return e;
+  ExprId idx = private_index(c, b, ir_kid(c, e, 0));
+  return ex_load(c, p->to, n.type, 1, &idx);
 }
 
 static Stmt *widen_body(IrCtx *c, Stmt *s, void *arg) {
@@ -222,27 +245,18 @@ static Stmt *widen_body(IrCtx *c, Stmt *s, void *arg) {
     b->fail |= ex_uses_var(c, s->u.loop.min, b->v) || ex_uses_var(c, s->u.loop.extent, b->v);
     return low_rewrite(c, b->g->ar, s, widen_body, NULL, b);
   case ST_ALLOC: {
-    IrBuffer info = *ir_buffer(c, s->u.alloc.buf);
-    int64_t n;
-    b->fail |= b->n_priv == NS_COUNT(b->priv) || !ex_const_int(c, info.size, &n) ||
-               n * b->lanes * dtype_bytes(info.type) > LOW_CPU_STACK_BYTES;
-    if (b->fail) return NULL;
-    info.size = ex_i32(c, n * b->lanes);
-    info.extent = &info.size;
-    info.rank = 1;
-    info.min = info.stride = NULL;
-    Private *p = &b->priv[b->n_priv++];
-    *p = (Private){s->u.alloc.buf, ir_buffer_new(c, info)};
-    return st_alloc(c, p->to, widen_body(c, s->u.alloc.body, b));
+    const Private *p = private_of(b, s->u.alloc.buf);
+    if (!p) p = private_new(c, b, s->u.alloc.buf);
+    return p ? st_alloc(c, p->to, widen_body(c, s->u.alloc.body, b)) : NULL;
   }
   case ST_STORE: {
     VarSub sub = {b->v, b->at};
     ExprId idx = s->u.store.idx[0], value;
-    BufferId buf = s->u.store.buf, to = buf;
+    BufferId buf = s->u.store.buf;
+    const Private *own = private_of(b, buf);
+    BufferId to = own ? own->to : buf;
     if (++b->n_store > MAX_BODY) b->fail = true;
-    for (int i = 0; i < b->n_priv; i++)
-      if (b->priv[i].from == buf) to = b->priv[i].to;
-    if (to == buf) { /* other iterations must not see what this one writes */
+    if (!own) { /* other iterations must not see what this one writes */
       SelfRead self = {buf, idx, false, false};
       ex_post_order(c, s->u.store.value, self_read, &self);
       b->fail |= self.other || b->n_written == NS_COUNT(b->written);
@@ -250,8 +264,7 @@ static Stmt *widen_body(IrCtx *c, Stmt *s, void *arg) {
       while (i < b->n_written && b->written[i] != buf) i++;
       if (i == b->n_written && !b->fail) b->written[b->n_written++] = buf;
     } else
-      idx = ex_add(c, ex_mul(c, idx, ex_int(c, ir_type(c, idx), b->lanes)),
-                   ex_cast(c, ir_type(c, idx), ex_var(c, b->lane)));
+      idx = private_index(c, b, idx);
     if (b->fail) return NULL;
     idx = ex_subst(c, idx, 1, &sub);
     value = ex_subst(c, ex_map(c, s->u.store.value, private_load, b), 1, &sub);

@@ -72,7 +72,7 @@ static void walk_expr(IrCtx *c, ExprId e, void *arg) {
   ExprNode n = *ir_node(c, e);
   if (n.kind >= IR_ADD && n.kind <= IR_MAX && (n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT)) w->ops += 1;
   if (n.kind == IR_CALL && n.type.code == DT_FLOAT && n.sym != IN_IF_THEN_ELSE && n.sym != IN_LIKELY) w->ops += 8;
-  if (n.kind == IR_SELECT) w->ops += 1;
+  if (n.kind == IR_SELECT) w->ops += 1, w->v->selects += 1;
   if (n.kind != IR_READ) return;
   const IrTensor t = *ir_tensor(c, n.sym);
   const TeOp *from = t.op;
@@ -182,7 +182,7 @@ static void path(View *v, int stage, int depth) {
 
 void view_stage(View *v, State *s, int stage, LaneEnv *lanes) {
   memset(v, 0, offsetof(View, loop));
-  v->ops = 0;
+  v->ops = v->selects = 0;
   v->s = s, v->stage = stage, v->lanes = lanes;
   path(v, stage, 0);
   add_loops(v, stage, s->stage.at[stage].leaf.len - 1, true);
@@ -237,6 +237,7 @@ double facts_region(const State *s, int stage) { /* elements of the stage's buff
 /* ---- CPU ---- */
 
 enum { L2_SHARE = 1 << 18 }; /* bytes of the second cache that one tensor may count on */
+#define STRAIGHT_OP 1.5      /* of straight code, whose operands come from memory: so many of a product's operations */
 
 /* Will a layout rewrite store the tensor in the order in which the stage reads it? */
 static bool rewritten(const TeOp *op, TensorId t) {
@@ -244,6 +245,19 @@ static bool rewritten(const TeOp *op, TensorId t) {
   for (int i = 0; a && a->kind == TA_TENSORS && i < a->n; i++)
     if (a->tensors[i] == t) return true;
   return false;
+}
+
+/* Lanes of straight code (the transforms of Winograd, unrolled): those of the innermost loop that is left around it, which may be
+ * another stage's, if neighbours in memory are its iterations. */
+static double straight_lanes(const View *v, const TeOp *op, int bytes) {
+  for (int i = v->n_loop - 1; i >= 0; i--) {
+    const Loop *l = &v->loop[i];
+    if (l->ext == 1 || l->ann == AN_UNROLL || (l->own && l->kind != IT_SPACE)) continue;
+    int64_t w = 64 / bytes;
+    while (w > 1 && l->ext % w) w /= 2;
+    return w >= 4 && l->ann != AN_PARALLEL && op->n_axis > 0 && l->mask >> (op->n_axis - 1) & 1 ? (double)w : 1;
+  }
+  return 1;
 }
 
 static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
@@ -262,26 +276,20 @@ static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
   /* The compiler unrolls and keeps the innermost spatial loops in registers. */
   int tile = v->n_loop;
   while (tile > 0 && v->loop[tile - 1].own && v->loop[tile - 1].kind == IT_SPACE) inner *= (double)v->loop[--tile].ext;
-  double vectors = inner / lanes, spill = vectors > 24 ? 1 + (vectors - 24) / 24 : 1,
-         latency = facts_reduces(v) ? fmax(1, 8 / fmax(1, vectors)) : 1;
-  double unrolled = 1;
-  int64_t row = 1;
-  for (int i = 0; i < v->n_loop; i++) {
-    const Loop *l = &v->loop[i];
-    if (l->own && l->ann == AN_UNROLL)
-      unrolled *= (double)l->ext;
-    else if (l->own && l->kind == IT_SPACE)
-      row = l->ext; /* the innermost loop around the unrolled ones */
-  }
-  if (unrolled > 16 &&
-      vec == 1) { /* constant matrices: half of the products vanish, loops around straight code become vectors */
-    int64_t w = 64 / bytes;
-    while (w > 1 && row % w) w /= 2;
-    k->ops += execs * 0.6 / (w >= 4 ? (double)w : 1);
+  bool sums = facts_reduces(v); /* what is added up stays in registers */
+  double vectors = inner / lanes, spill = sums && vectors > 24 ? 1 + (vectors - 24) / 24 : 1,
+         latency = sums ? fmax(1, 8 / fmax(1, vectors)) : 1;
+  double unrolled = 1, per = fmax(v->ops, 1);
+  for (int i = 0; i < v->n_loop; i++)
+    if (v->loop[i].own && v->loop[i].ann == AN_UNROLL) unrolled *= (double)v->loop[i].ext;
+  bool choice = v->selects > 0 && unrolled > 1; /* transforms by rows: one select per column, which unrolling decides */
+  if (choice) per = fmax(STRAIGHT_OP * (v->ops - v->selects) / (v->selects + 1), 1);
+  if ((unrolled > 16 || choice) && vec == 1) { /* constant matrices: half of the products vanish */
+    k->ops += execs * (choice ? per : 0.6) / straight_lanes(v, st->op, bytes);
     k->global_bytes += facts_region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 2);
     return;
   }
-  double cost = execs * fmax(v->ops, 1) / lanes * fmin(spill, 3) * fmin(latency, 4);
+  double cost = execs * per / lanes * fmin(spill, 3) * fmin(latency, 4);
   for (int i = 0; i < v->n_access; i++) {
     const ReadFacts *a = &v->access[i];
     int b = facts_bytes(s, a->tensor);

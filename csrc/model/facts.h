@@ -24,7 +24,7 @@ typedef struct {
   int stage, n_loop, n_access;
   Loop loop[MAX_LOOPS]; /* enclosing loops first, then the stage's own; outermost first */
   ReadFacts access[FACT_READS];
-  double ops;
+  double ops, selects;
   LaneEnv *lanes;            /* NULL: not wanted */
   const Lanes *thread[AN_COUNT]; /* by annotation: number of the thread in each lane */
   /* axis: of all axes, scratch; per root axis; the element that the stage writes */

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
-from nestsmith import te
+from nestsmith import te, tir
 
 
 def run(s, args, arrays):
@@ -228,6 +228,23 @@ def test_straight_code_with_private_arrays_becomes_vectors():
     a = ints(np.random.default_rng(5), (4, 32))
     got, src = run(s, [x, y], [a])
     assert np.array_equal(got, a * 2 + a[::-1] * 2) and "vector_size" in src
+
+
+def test_a_private_array_of_replicated_code_is_one_array():
+    """A select that an unrolled loop decides replicates what is computed inside it, its array included."""
+    x = te.placeholder((3, 32), name="X")
+    t = te.compute((3, 2, 32), lambda i, k, c: x[i, c] + k, name="T")
+    y = te.compute((3, 32), lambda i, c: tir.Select(i == 1, t[i, 0, c] * t[i, 1, c], t[i, 0, c] - t[i, 1, c] * 3.0), name="Y")
+    s = te.create_schedule(y.op)
+    i, c = y.op.axis
+    s[y].reorder(c, i)
+    s[y].unroll(i)
+    s[t].compute_at(s[y], i)
+    a = ints(np.random.default_rng(7), (3, 32))
+    got, src = run(s, [x, y], [a])
+    want = a - (a + 1) * 3
+    want[1] = a[1] * (a[1] + 1)
+    assert np.array_equal(got, want) and "vector_size" in src
 
 
 def test_iterations_that_depend_on_each_other_stay_scalar():

@@ -112,7 +112,17 @@ def test_no_winograd_where_tf32_is_allowed(target, direct):
 
 @pytest.mark.parametrize(
     ("size", "ci", "co", "tile"),
-    [(56, 64, 64, 4), (55, 16, 64, 4), (55, 3, 8, None), (28, 128, 128, 4), (14, 256, 256, 2), (13, 48, 192, 2), (7, 512, 512, None), (112, 3, 16, None)],
+    [
+        (56, 64, 64, 4),
+        (55, 16, 64, 4),
+        (55, 3, 8, None),
+        (28, 128, 128, 4),
+        (14, 256, 256, 4),
+        (10, 256, 256, 2),
+        (13, 48, 192, 4),
+        (7, 512, 512, None),
+        (112, 3, 16, None),
+    ],
 )
 def test_the_form_of_winograd_that_is_fastest_on_a_cpu(size, ci, co, tile):
     """Tiles that save products, unless transforms or the larger weights cost what they save."""

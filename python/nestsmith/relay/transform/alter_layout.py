@@ -113,7 +113,7 @@ def winograd_tile(call, target, config):
 
 # In floating-point operations of a product at full speed: a byte of a weight, which comes from memory, and an element that the
 # transforms (by rows) write and read; of ResNet-18's layers on two cores with AVX-512. And what makes up for what is not known.
-_WEIGHT_BYTE, _ELEMENT, _WORTH = 12, 25, 0.85
+_WEIGHT_BYTE, _ELEMENT, _WORTH = 5.5, 25, 0.8
 
 
 def _fastest_tile(n, h, w, ci, co):
