@@ -21,6 +21,7 @@ from nestsmith.autotvm import MeasureErrorNo, MeasureInput, MeasureResult
 from nestsmith.autotvm import record as records
 from nestsmith.autotvm.task import ConfigEntity
 from nestsmith.autotvm.task.task import Task
+from nestsmith.error import TVMValueError
 from nestsmith.exec import autotvm_log_editor
 from nestsmith.target import Target
 
@@ -79,7 +80,7 @@ def test_targets_of_releases(text, keys, option):
 def test_other_protocols_are_refused():
     inp, res = records.decode(json.dumps(RECORD))
     for call in (lambda: records.encode(inp, res, "pickle"), lambda: records.decode("a\tb", protocol="pickle")):
-        with pytest.raises(ValueError, match="protocol is 'pickle'; only 'json'"):
+        with pytest.raises(TVMValueError, match="protocol is 'pickle'; only 'json'"):
             call()
 
 

@@ -16,6 +16,7 @@ import re
 from .. import check
 from .._version import __version__
 from ..auto_scheduler.measure_record import missing_log, no_log, parsed_lines
+from ..error import TVMValueError
 from ..target import Target
 from .measure.measure import MeasureInput, MeasureResult
 from .task.space import ConfigEntity
@@ -38,7 +39,7 @@ def measure_str_key(inp, include_config=True):
 
 def _json_only(protocol):
     if protocol != "json":
-        raise ValueError(f"protocol is {protocol!r}; only 'json' is possible: other logs can run code when they are read")
+        raise TVMValueError(f"protocol is {protocol!r}; only 'json' is possible: other logs can run code when they are read")
 
 
 def _plain(x):
@@ -60,7 +61,7 @@ def encode(inp, result, protocol="json"):
     inp : MeasureInput
     result : MeasureResult
     protocol : str
-        ``json``. Raises ValueError for anything else.
+        ``json``. Raises TVMValueError for anything else.
 
     Returns
     -------
@@ -127,7 +128,7 @@ def decode(row, protocol="json"):
     ----------
     row : str
     protocol : str
-        ``json``. Raises ValueError for anything else.
+        ``json``. Raises TVMValueError for anything else.
 
     Returns
     -------

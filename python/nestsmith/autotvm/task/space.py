@@ -25,6 +25,7 @@ import numpy as np
 
 from ... import _core
 from ...check import did_you_mean, integer
+from ...error import TVMValueError
 from ...tir import IterVar
 from ...tir.expr import Expr, as_const_int
 from .entity import AnnotateEntity, OtherOption, OtherOptionEntity, ReorderEntity, SplitEntity
@@ -678,7 +679,7 @@ class FallbackConfigEntity(ConfigSpace):
         name : str
             A knob of `define_split`.
         constraints : list of int
-            A limit per size, outermost first; -1: none. Raises ValueError if even 1 exceeds one.
+            A limit per size, outermost first; -1: none. Raises TVMValueError if even 1 exceeds one.
         """
         space = self.space_map.get(name)
         if not isinstance(space, SplitSpace):
@@ -689,7 +690,7 @@ class FallbackConfigEntity(ConfigSpace):
         for limit in reversed(constraints):
             fitting = [f for f in get_factors(left) if limit == -1 or f <= limit]
             if not fitting:
-                raise ValueError(f"Cannot find feasible fallback split entity for node: {name}: limit {limit} allows none")
+                raise TVMValueError(f"Cannot find feasible fallback split entity for node: {name}: limit {limit} allows none")
             size.insert(0, fitting[-1])
             left //= fitting[-1]
         self._entity_map[name] = SplitEntity(size)
