@@ -13,6 +13,8 @@ _RUN = "compile with relay.build and run with nestsmith.contrib.graph_executor.G
 INSTEAD = {
     "nestsmith.relay.create_executor": _RUN,
     "nestsmith.relay.vm": _RUN,
+    "nestsmith.autotvm.graph_tuner": "networks with tuned convolutions keep blocks of channels between them without it; build with the "
+    "records, with autotvm.apply_history_best(log): relay.build(...)",
     "nestsmith.meta_schedule": "tune with nestsmith.auto_scheduler",
     "nestsmith.script": "write computations with nestsmith.te",
     "nestsmith.micro": "programs are made for CPUs, CUDA and OpenCL",

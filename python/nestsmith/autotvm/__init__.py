@@ -2,6 +2,7 @@
 
 import warnings as _warnings
 
+from .. import _absent
 from . import (
     callback,
     env,
@@ -53,4 +54,4 @@ _warnings.filterwarnings("ignore", r"'nestsmith\.autotvm\.record' found in sys\.
 def __getattr__(name):
     if name == "RPCRunner":  # needs the extra `cluster`
         return measure.RPCRunner
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _absent.attribute_error(__name__, name)
