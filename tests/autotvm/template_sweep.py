@@ -265,7 +265,7 @@ def summary(outcomes):
     return [f"{name:45} {', '.join(f'{n} {what}' for what, n in sorted(c.items()))}" for name, c in [*sorted(by_name.items()), ("all", total)]]
 
 
-def write(folder, outcomes, target):
+def write(folder, outcomes, target, machines):
     """The table, with the kinds of limits below it."""
     kinds, rows = collections.Counter(), []
     by_name = collections.defaultdict(list)
@@ -279,11 +279,11 @@ def write(folder, outcomes, target):
         rows.append(f"| `{name}` | " + " | ".join(map(str, row)) + " |")
         kinds.update(next(w for w in LIMITS if w in o) for f in shapes for o in f.values() if o.startswith("limit"))
     rows.append("| all | " + " | ".join(map(str, total)) + " |")
-    where = target or "PoCL and this CPU"
+    where = target or "PoCL and CPU"
     text = [
         f"# Templates at shapes of ResNet-18, VGG-16 and MobileNet: {where}", "",
         "Random configurations on small whole numbers, equal to NumPy bit for bit (Winograd's after rounding); every other one is followed by",
-        f"bias, relu and a sum. Written by `tests/autotvm/template_sweep.py`, {datetime.date.today()}.", "",
+        f"bias, relu and a sum. Written by `tests/autotvm/template_sweep.py`, {datetime.date.today()}{machines and ', on ' + machines}.", "",
         "| template | shapes | configurations | right | right, compiled without PoCL's optimiser | over a limit | wrong |",
         "|---|---|---|---|---|---|---|", *rows,
     ]  # fmt: skip
@@ -311,6 +311,7 @@ def main():
     parser.add_argument("--count", type=int, default=COUNT, help="configurations of a shape")
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--out", help="folder of the table")
+    parser.add_argument("--machines", default="", help="on which the ledger was filled, for the table")
     parser.add_argument("--report", action="store_true", help="what the ledger says; runs nothing")
     args = parser.parse_args()
 
@@ -326,7 +327,7 @@ def main():
         outcomes = sweep(of, args.ledger, args.jobs, show, args.minutes, args.count)
     print("\n".join(summary(outcomes)))
     if args.out:
-        write(args.out, outcomes, args.target)
+        write(args.out, outcomes, args.target, args.machines)
     sys.exit(any(o.startswith("WRONG") for found in outcomes.values() for o in found.values()))
 
 
