@@ -708,7 +708,7 @@ static void begin(Mx *x) {
   x->step = 32 / x->bytes;
   x->team = matrix_team(&x->t);
   x->mi = x->t.warp_m * 2 / x->team, x->ni = x->t.warp_n / 8;
-  x->ahead = x->t.stages - (x->t.warpgroups > 1 ? 2 : 1);
+  x->ahead = matrix_ahead(&x->t);
   x->sets = plain(x) ? 1 : matrix_sets(&x->t, x->v.type);
   x->threads = matrix_threads(&x->t);
   for (int i = 0; i < 3; i++) x->block[i] = loop(x, NAME[i], grid[i], FOR_BLOCK_X).v;

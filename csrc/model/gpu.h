@@ -39,6 +39,8 @@ typedef struct {
   bool matrix_possible;               /* matrix units could do its products, but do not */
   int matrix_bytes;                   /* they do, of factors of so many bytes; 0: they do not */
   bool matrix_groups;                 /* by instructions of warpgroups */
+  bool matrix_alone;                  /* by warps, with one set of fragments: none are loaded while others are multiplied */
+  double matrix_ahead;                /* slices that are copied before they are needed */
   double matrix_tiles, matrix_share;  /* slices of the sum that a block works through; share of ops that is not padding */
   double matrix_cluster;              /* blocks that add up a tile through each other's shared memory; 1: they do not */
   double matrix_parts;                /* bytes that a second kernel adds up; 0: there is none */

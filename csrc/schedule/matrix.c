@@ -39,6 +39,7 @@ int matrix_numbers(const MatrixTile *t, int64_t *x) {
 
 int matrix_team(const MatrixTile *t) { return t->warpgroups ? GPU_WARPGROUP : GPU_WARP; }
 int matrix_threads(const MatrixTile *t) { return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n); }
+int matrix_ahead(const MatrixTile *t) { return t->stages - (t->warpgroups > 1 ? 2 : 1); }
 bool matrix_groups(const Target *t) { return t->kind == TG_CUDA && t->gpu.sm == 90; }
 
 /* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, which change places in

@@ -237,6 +237,7 @@ MatrixTile matrix_tile(int n, const int64_t *numbers); /* of a step */
 int matrix_numbers(const MatrixTile *t, int64_t *numbers); /* of its step: how many of MATRIX_FIELDS */
 int matrix_team(const MatrixTile *t);    /* threads that compute a warp's tile: those of a warp, or of a warpgroup */
 int matrix_threads(const MatrixTile *t); /* of a block */
+int matrix_ahead(const MatrixTile *t);   /* slices that are copied before they are needed */
 bool matrix_groups(const Target *t);     /* does it have wgmma? */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
