@@ -3,9 +3,8 @@
 import inspect
 import pathlib
 
-from nestsmith.relay import lowering, op
+from nestsmith.relay import op
 from nestsmith.relay.op import registry
-from nestsmith.relay.transform import simplify
 
 PAGE = pathlib.Path(__file__).with_suffix(".md")
 CLASSES = {
@@ -50,14 +49,14 @@ def layout(o):
     return "chosen" if o.layout is op.nn.convolution.layout_rule else "follows"
 
 
-def loops(name):
-    return "yes" if lowering.has_loops(name) else "taken apart" if simplify.is_taken_apart(name) else "no"
+def loops(o):
+    return "yes" if o.loops else "taken apart" if o.apart else "no"
 
 
 def table():
     """The whole page."""
     rows = ((o, name) for name in op.names() for o in [op.get(name)])
-    lines = [f"| {signature(n)} | {CLASSES[o.pattern]} | {layout(o)} | {o.colour} | {loops(n)} |" for o, n in rows]
+    lines = [f"| {signature(n)} | {CLASSES[o.pattern]} | {layout(o)} | {o.colour} | {loops(o)} |" for o, n in rows]
     return HEAD + "\n".join(lines) + "\n"
 
 

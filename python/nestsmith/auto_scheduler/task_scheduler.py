@@ -161,10 +161,6 @@ class TaskScheduler:
         The cost model is loaded from here if it exists, and saved here after each training.
     load_log_file : str, optional
         Log of an earlier run to go on from.
-    start_from : list of str, optional
-        Logs (`load_log_file` by default, unless there is a `seed`) to look into for tasks that have no record: their best schedules of
-        the same computation in other sizes, those of a network in another batch size for instance, are measured first, and so
-        are those that this run has found.
     alpha : float
         Share of the recent progress in the forecast of the gradient strategy.
     beta : float
@@ -179,6 +175,10 @@ class TaskScheduler:
         Deterministic mode: equal seeds and equal measured times give equal candidates in equal order. A run with a
         `load_log_file` then repeats its searches and takes results from the log as far as it reaches, so that an
         interrupted run ends as the uninterrupted one would have.
+    start_from : list of str, optional
+        Logs (`load_log_file` by default, unless there is a `seed`) to look into for tasks that have no record: their best schedules of
+        the same computation in other sizes, those of a network in another batch size for instance, are measured first, and so
+        are those that this run has found.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ... import check
+from ... import check, topi
 from ...topi.image import METHODS, MODES, ROUNDINGS
 from ..expr import Constant
 from ..ty import TensorType
@@ -21,7 +21,23 @@ def _infer(attrs, types):
     return TensorType(shape, attrs.out_dtype or t.dtype)
 
 
-register("image.resize2d", INJECTIVE, _infer, layout=window_layout)
+def _resize2d_loops(a, x, c, t):
+    return topi.image.resize2d(
+        x[0],
+        a.roi,
+        a.size,
+        a.layout,
+        a.method,
+        a.coordinate_transformation_mode,
+        a.rounding_method,
+        a.cubic_alpha,
+        a.cubic_exclude,
+        a.extrapolation_value,
+        a.out_dtype or None,
+    )
+
+
+register("image.resize2d", INJECTIVE, _infer, layout=window_layout, loops=_resize2d_loops, ranked=True)
 
 
 def resize2d(

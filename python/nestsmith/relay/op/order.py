@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import check
+from ... import check, topi
 from ...numerics import sum_type
 from ..expr import Constant, TupleWrapper
 from ..ty import Any, TensorType, TupleType
@@ -34,7 +34,11 @@ def _ev_cumsum(attrs, x):
     return out.astype(dtype)
 
 
-register("cumsum", OPAQUE, _cumsum_infer, _ev_cumsum, layout=layouts.along_axis, colour=NEVER)
+def _cumsum_loops(a, x, c, t):
+    return topi.cumsum(x[0], a.axis, c.checked_type.dtype, a.exclusive)
+
+
+register("cumsum", OPAQUE, _cumsum_infer, _ev_cumsum, layout=layouts.along_axis, colour=NEVER, loops=_cumsum_loops)
 
 
 def cumsum(data, axis=None, dtype=None, exclusive=False):
@@ -86,7 +90,18 @@ def _ev_topk(attrs, x):
     return list(out.values()) if attrs.ret_type == "both" else out[attrs.ret_type]
 
 
-register("topk", OPAQUE, _topk_infer, _ev_topk, layout=layouts.along_axis, colour=FOLLOW)
+def _topk_loops(a, x, c, t):
+    out = topi.topk(x[0], a.k, a.axis, a.ret_type, a.is_ascend, a.dtype)
+    return out if len(out) > 1 else out[0]
+
+
+register("topk", OPAQUE, _topk_infer, _ev_topk, layout=layouts.along_axis, colour=FOLLOW, loops=_topk_loops)
+
+
+def _argsort_loops(a, x, c, t):
+    return topi.argsort(x[0], a.axis, a.is_ascend, a.dtype)
+
+
 register(
     "argsort",
     OPAQUE,
@@ -94,6 +109,7 @@ register(
     lambda attrs, x: _order(attrs, x).astype(attrs.dtype),
     layout=layouts.along_axis,
     colour=FOLLOW,
+    loops=_argsort_loops,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ... import topi
 from ...numerics import mean_type, sum_type
 from ..expr import Tuple, TupleWrapper
 from ..ty import TensorType
@@ -121,9 +122,15 @@ def _axis(axis):
     return axis if axis is None or isinstance(axis, int) else tuple(int(a) for a in axis)
 
 
+def _reduce_loops(a, x, c, t):
+    axes = real_axes(a, len(c.args[0].checked_type.shape))
+    more = {k: True for k in ("finite", "select_last_index") if a.get(k)}
+    return getattr(topi, c.op_name)(x[0], axes, a.keepdims, **more)
+
+
 def _make(name, infer, ev):
     colour = NEVER if name in ("sum", "mean", "prod") else FOLLOW
-    register(name, REDUCE, infer, ev, layout=_layout_rule, colour=colour)
+    register(name, REDUCE, infer, ev, layout=_layout_rule, colour=colour, loops=_reduce_loops)
 
     def build(data, axis=None, keepdims=False, exclude=False):
         return call(name, [data], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude))
@@ -141,7 +148,7 @@ for _n, _f in _FN.items():
 
 
 def _make_arg(name, fn, which):
-    register(name, REDUCE, _infer("int32"), _ev_arg(fn), layout=_layout_rule, colour=FOLLOW)
+    register(name, REDUCE, _infer("int32"), _ev_arg(fn), layout=_layout_rule, colour=FOLLOW, loops=_reduce_loops)
 
     def build(data, axis=None, keepdims=False, exclude=False, select_last_index=False):
         more = {"select_last_index": True} if select_last_index else {}
@@ -156,7 +163,23 @@ def _make_arg(name, fn, which):
 
 
 argmax, argmin = _make_arg("argmax", np.argmax, "largest"), _make_arg("argmin", np.argmin, "smallest")
-register("variance", REDUCE, _infer(numeric=True), _ev_variance, layout=_layout_rule, colour=NEVER)
+
+
+def _variance_loops(a, x, c, t):
+    axes = real_axes(a, len(c.args[0].checked_type.shape))
+    return topi.variance(x[0], x[1], axes, a.keepdims, a.unbiased)
+
+
+register(
+    "variance",
+    REDUCE,
+    _infer(numeric=True),
+    _ev_variance,
+    layout=_layout_rule,
+    colour=NEVER,
+    loops=_variance_loops,
+    apart=lambda call: call,
+)
 
 
 def _variance(data, mean_, axis, keepdims, exclude, unbiased):

@@ -1,8 +1,8 @@
-"""The operator table.
+"""The operator table: all that is known of an operator stands in one entry.
 
-An operator is a name, a fusion class, a type rule, how it follows its data into another layout, whether it may be
-computed in 16-bit floats, and (where it is cheap) a NumPy evaluation used by constant folding. What it means as loops is
-not known here: that is the business of ``relay.lowering``.
+That is a name, a fusion class, a type rule, its definition as loops or the operators that it is taken apart into, how it follows its
+data into another layout, whether it may be computed in 16-bit floats, and (where it is cheap) a NumPy evaluation used by constant
+folding. Schedules without tuning are made of the loops, whatever the operator.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ _TABLE: dict[str, Op] = {}
 
 class Op:
     """An operator: `name`, `pattern` (fusion class), ``infer(attrs, types) -> type``, ``evaluate(attrs, *arrays)``,
-    `layout` (a rule of :mod:`.layout`, None: it needs its arguments as the network has them) and `colour`."""
+    `layout` (a rule of :mod:`.layout`, None: it needs its arguments as the network has them), `colour`,
+    ``loops(attrs, inputs, call, target)`` (its definition: tensors of :mod:`nestsmith.topi` from tensors, lists of them for tuples) or
+    ``apart(call)`` (the operators that it consists of), and `ranked`: whether the axes of its result are known to be those of a
+    feature map (None: if those of an argument are), so that a vector per channel which meets it gets its rank."""
 
-    __slots__ = ("name", "pattern", "infer", "evaluate", "stateful", "layout", "colour")
+    __slots__ = ("name", "pattern", "infer", "evaluate", "stateful", "layout", "colour", "loops", "apart", "ranked")
 
-    def __init__(self, name, pattern, infer, evaluate=None, stateful=False, layout=None, colour=None):
+    def __init__(self, name, pattern, infer, evaluate, stateful, layout, colour, loops, apart, ranked):
         self.name, self.pattern, self.infer, self.evaluate, self.stateful = name, pattern, infer, evaluate, stateful
-        self.layout, self.colour = layout, colour
+        self.layout, self.colour, self.loops, self.apart, self.ranked = layout, colour, loops, apart, ranked
 
     def __call__(self, *args, **attrs):
         return Call(self, args, attrs)
@@ -56,7 +59,9 @@ class Op:
         return get, (self.name,)
 
 
-def register(name, pattern, infer, evaluate=None, stateful=False, layout=None, colour=None):
+def register(
+    name, pattern, infer, evaluate=None, stateful=False, layout=None, colour=None, loops=None, apart=None, ranked=None
+):
     """Add an operator to the table and return it. What is computed element by element follows its data into any layout;
     operators up to the class INJECTIVE are computed in the type of their arguments."""
     if name in _TABLE:
@@ -65,7 +70,7 @@ def register(name, pattern, infer, evaluate=None, stateful=False, layout=None, c
         layout = layouts.follow
     if pattern <= INJECTIVE and colour is None:
         colour = FOLLOW
-    op = _TABLE[name] = Op(name, pattern, infer, evaluate, stateful, layout, colour)
+    op = _TABLE[name] = Op(name, pattern, infer, evaluate, stateful, layout, colour, loops, apart, ranked)
     return op
 
 

@@ -7,6 +7,7 @@ import typing
 
 import numpy as np
 
+from ... import topi
 from ...numerics import clip_bounds, is_float
 from ..expr import Expr, const
 from ..ty import Any, TensorType
@@ -41,7 +42,19 @@ def broadcast_shape(a, b):
 # Operators of truth values alone, of integers and truth values, and of numbers alone; those of floats follow below.
 _LOGICAL = {"logical_and", "logical_or", "logical_xor", "logical_not", "all", "any"}
 _INTEGRAL = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "left_shift", "right_shift"}
-_NUMERIC = {"subtract", "divide", "power", "floor_divide", "mod", "floor_mod", "left_shift", "right_shift", "negative", "abs", "sign"}
+_NUMERIC = {
+    "subtract",
+    "divide",
+    "power",
+    "floor_divide",
+    "mod",
+    "floor_mod",
+    "left_shift",
+    "right_shift",
+    "negative",
+    "abs",
+    "sign",
+}
 
 
 def check_type(name, dtype):
@@ -136,7 +149,9 @@ UNARY = {
     "ceil": np.ceil,
     "round": np.round,
     "trunc": np.trunc,
-    "sign": lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),  # of not-a-number 0, as compiled and in PyTorch
+    "sign": lambda x: (
+        (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
+    ),  # of not-a-number 0, as compiled and in PyTorch
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -168,7 +183,16 @@ def _make_binary(name, fn, result=None):
         with np.errstate(all="ignore"):
             return fn(a, b)
 
-    register(name, BROADCAST, _binary_infer(name, result), ev, layout=broadcast, colour=_colour(name))
+    f = getattr(topi, name)
+    register(
+        name,
+        BROADCAST,
+        _binary_infer(name, result),
+        ev,
+        layout=broadcast,
+        colour=_colour(name),
+        loops=lambda a, x, c, t: f(x[0], x[1]),
+    )
 
     def build(lhs, rhs):
         return call(name, [as_expr(lhs), as_expr(rhs)])
@@ -188,7 +212,8 @@ def _make_unary(name, fn):
         check_type(name, t.dtype)
         return t
 
-    register(name, ELEMWISE, infer, ev, colour=_colour(name))
+    f = getattr(topi, name.removeprefix("fast_"))
+    register(name, ELEMWISE, infer, ev, colour=_colour(name), loops=lambda a, x, c, t: f(x[0]))
 
     def build(data):
         return call(name, [as_expr(data)])
@@ -209,13 +234,20 @@ for _n, _f in _FAST.items():
     globals()[_n] = _make_unary(_n, _f)
     __all__.append(_n)
 
-register("copy", ELEMWISE, _same, lambda attrs, x: x.copy())
-register("clip", ELEMWISE, _same, lambda attrs, x: np.clip(x, *clip_bounds(attrs.a_min, attrs.a_max, str(x.dtype))))
+register("copy", ELEMWISE, _same, lambda attrs, x: x.copy(), loops=lambda a, x, c, t: topi.identity(x[0]))
+register(
+    "clip",
+    ELEMWISE,
+    _same,
+    lambda attrs, x: np.clip(x, *clip_bounds(attrs.a_min, attrs.a_max, str(x.dtype))),
+    loops=lambda a, x, c, t: topi.clip(x[0], a.a_min, a.a_max),
+)
 register(
     "cast",
     ELEMWISE,
     lambda attrs, types: TensorType(tensor(types, 0).shape, attrs.dtype),
     lambda attrs, x: x.astype(attrs.dtype),
+    loops=lambda a, x, c, t: topi.cast(x[0], a.dtype),
 )
 
 
@@ -241,7 +273,14 @@ def _where_infer(attrs, types):
     return TensorType(broadcast_shape(broadcast_shape(a.shape, b.shape), c.shape), a.dtype)
 
 
-register("where", BROADCAST, _where_infer, lambda attrs, c, a, b: np.where(c, a, b), layout=broadcast)
+register(
+    "where",
+    BROADCAST,
+    _where_infer,
+    lambda attrs, c, a, b: np.where(c, a, b),
+    layout=broadcast,
+    loops=lambda a, x, c, t: topi.where(*x),
+)
 
 
 def where(condition, x, y):
@@ -253,22 +292,43 @@ def _full_infer(attrs, types):
     return TensorType(attrs.shape, attrs.dtype or tensor(types, 0).dtype)
 
 
-register("full", ELEMWISE, _full_infer, lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype))
+def _full_loops(a, x, c, t):
+    value = x[-1]
+    shape = a.shape if "shape" in a else x[0].shape
+    return topi.broadcast_to(topi.cast(value, c.checked_type.dtype), shape)
+
+
+register(
+    "full",
+    ELEMWISE,
+    _full_infer,
+    lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype),
+    loops=_full_loops,
+    ranked=False,
+)
 register(
     "zeros",
     ELEMWISE,
     lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
     lambda attrs: np.zeros(attrs.shape, attrs.dtype),
+    loops=lambda a, x, c, t: topi.zeros(a.shape, a.dtype),
+    ranked=False,
 )
 register(
     "ones",
     ELEMWISE,
     lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
     lambda attrs: np.ones(attrs.shape, attrs.dtype),
+    loops=lambda a, x, c, t: topi.ones(a.shape, a.dtype),
+    ranked=False,
 )
-register("full_like", ELEMWISE, _same, lambda attrs, x, v: np.full_like(x, v))
-register("zeros_like", ELEMWISE, _same, lambda attrs, x: np.zeros_like(x))
-register("ones_like", ELEMWISE, _same, lambda attrs, x: np.ones_like(x))
+register("full_like", ELEMWISE, _same, lambda attrs, x, v: np.full_like(x, v), loops=_full_loops)
+register(
+    "zeros_like", ELEMWISE, _same, lambda attrs, x: np.zeros_like(x), loops=lambda a, x, c, t: topi.full_like(x[0], 0)
+)
+register(
+    "ones_like", ELEMWISE, _same, lambda attrs, x: np.ones_like(x), loops=lambda a, x, c, t: topi.full_like(x[0], 1)
+)
 
 
 def _shape(shape):
@@ -311,7 +371,11 @@ def _shape_of_infer(attrs, types):
     return TensorType((len(tensor(types, 0).shape),), attrs.dtype)
 
 
-register("shape_of", OPAQUE, _shape_of_infer, colour=FOLLOW)
+def _shape_of_loops(a, x, c, t):
+    return topi.shape(x[0], a.dtype)
+
+
+register("shape_of", OPAQUE, _shape_of_infer, colour=FOLLOW, loops=_shape_of_loops, ranked=False)
 
 
 def shape_of(data, dtype="int32"):

@@ -8,6 +8,7 @@ import string
 
 import numpy as np
 
+from ... import te, topi
 from ...numerics import is_float
 from ..expr import Call, Constant, Expr, TupleWrapper, const
 from ..ty import Any, TensorType, TupleType
@@ -157,6 +158,8 @@ register(
     _reshape_infer,
     lambda attrs, x: x.reshape(reshape_shape(x.shape, attrs.newshape, attrs.get("allowzero", False))),
     layout=_reshape_layout,
+    loops=lambda a, x, c, t: topi.reshape(x[0], c.checked_type.shape),
+    ranked=False,
 )
 
 
@@ -224,6 +227,7 @@ register(
     _transpose_infer,
     lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim))),
     layout=_move_layout,
+    loops=lambda a, x, c, t: topi.transpose(x[0], a.axes),
 )
 
 
@@ -263,6 +267,7 @@ register(
     _concat_infer,
     lambda attrs, xs: np.concatenate(xs, attrs.axis),
     layout=layouts.concatenate,
+    loops=lambda a, x, c, t: topi.concatenate(x[0], a.axis),
 )
 
 
@@ -279,7 +284,14 @@ def _stack_infer(attrs, types):
     return TensorType(shape, fields[0].dtype)
 
 
-register("stack", INJECTIVE, _stack_infer, lambda attrs, xs: np.stack(xs, attrs.axis))
+register(
+    "stack",
+    INJECTIVE,
+    _stack_infer,
+    lambda attrs, xs: np.stack(xs, attrs.axis),
+    loops=lambda a, x, c, t: topi.stack(x[0], a.axis),
+    ranked=False,
+)
 
 
 def stack(data, axis):
@@ -307,12 +319,18 @@ def _split_infer(attrs, types):
     return TupleType([TensorType(t.shape[:axis] + (b - a,) + t.shape[axis + 1 :], t.dtype) for a, b in zip(p, p[1:])])
 
 
+def _split_loops(a, x, c, t):
+    s = a.indices_or_sections
+    return list(topi.split(x[0], s if isinstance(s, int) else list(s), a.axis))
+
+
 register(
     "split",
     INJECTIVE,
     _split_infer,
     lambda attrs, x: np.split(x, split_points(attrs, x.shape[attrs.axis])[1:-1], attrs.axis),
     layout=layouts.along_axis,
+    loops=_split_loops,
 )
 
 
@@ -369,7 +387,12 @@ def _slice_layout(e, has, want):
     return Plan([at], at, {"axes": tuple(at.axis(k) for k in axes)})
 
 
-register("strided_slice", INJECTIVE, _strided_slice_infer, _ev_slice, layout=_slice_layout)
+def _strided_slice_loops(a, x, c, t):
+    begin, end, stride = zip(*slice_ranges(a, c.args[0].checked_type.concrete_shape))
+    return topi.strided_slice(x[0], list(begin), [e if e >= 0 else -(2**30) for e in end], list(stride))
+
+
+register("strided_slice", INJECTIVE, _strided_slice_infer, _ev_slice, layout=_slice_layout, loops=_strided_slice_loops)
 
 
 def strided_slice(data, begin, end, strides=None, axes=None, slice_mode="end"):
@@ -414,6 +437,8 @@ register(
     _expand_infer,
     lambda attrs, x: x.reshape(_expand_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
     layout=_expand_layout,
+    loops=lambda a, x, c, t: topi.expand_dims(x[0], a.axis, a.num_newaxis),
+    ranked=False,
 )
 
 
@@ -439,7 +464,9 @@ def _squeeze_layout(e, has, want):
     if at is None:
         return None
     shape = e.args[0].checked_type.shape
-    axes = [i for i, d in enumerate(shape) if d == 1] if e.attrs.axis is None else [a % len(shape) for a in e.attrs.axis]
+    axes = (
+        [i for i, d in enumerate(shape) if d == 1] if e.attrs.axis is None else [a % len(shape) for a in e.attrs.axis]
+    )
     return Plan([at], at.without(axes), {"axis": tuple(sorted(at.axis(a) for a in axes))})
 
 
@@ -449,6 +476,7 @@ register(
     _squeeze_infer,
     lambda attrs, x: x.reshape(_squeeze_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
     layout=_squeeze_layout,
+    loops=lambda a, x, c, t: topi.squeeze(x[0], a.axis),
 )
 
 
@@ -491,7 +519,14 @@ def _ev_take(attrs, x, i):
     return np.stack(parts).reshape(i.shape[:b] + parts[0].shape)
 
 
-register("take", INJECTIVE, _take_infer, _ev_take)
+register(
+    "take",
+    INJECTIVE,
+    _take_infer,
+    _ev_take,
+    loops=lambda a, x, c, t: topi.take(x[0], x[1], a.axis, a.batch_dims, a.mode),
+    ranked=False,
+)
 
 
 def take(data, indices, axis=None, batch_dims=0, mode="clip"):
@@ -518,6 +553,8 @@ register(
     INJECTIVE,
     _gather_infer,
     lambda attrs, x, i: np.take_along_axis(x, i.astype("int64"), attrs.axis),
+    loops=lambda a, x, c, t: topi.gather(x[0], a.axis, x[1]),
+    ranked=False,
 )
 
 
@@ -531,7 +568,24 @@ def _gather_nd_infer(attrs, types):
     return TensorType(i.shape[1:] + t.shape[i.shape[0] :], t.dtype)
 
 
-register("gather_nd", INJECTIVE, _gather_nd_infer, lambda attrs, x, i: x[tuple(i.astype("int64"))])
+def _gather_nd_loops(a, x, c, t):
+    data, idx = x
+    m, rank = c.args[1].checked_type.shape[0], len(c.args[1].checked_type.shape) - 1
+
+    def f(*ax):
+        return data(*[idx(k, *ax[:rank]) for k in range(m)], *ax[rank:])
+
+    return topi.util.c_compute(c.checked_type.shape, f, "T_gather_nd", topi.util.INJECTIVE)
+
+
+register(
+    "gather_nd",
+    INJECTIVE,
+    _gather_nd_infer,
+    lambda attrs, x, i: x[tuple(i.astype("int64"))],
+    loops=_gather_nd_loops,
+    ranked=False,
+)
 
 
 def gather_nd(data, indices):
@@ -546,7 +600,11 @@ def _one_hot_infer(attrs, types):
     return TensorType(shape, attrs.dtype)
 
 
-register("one_hot", ANCHOR, _one_hot_infer, colour=FOLLOW)
+def _one_hot_loops(a, x, c, t):
+    return topi.one_hot(x[0], x[1], x[2], a.depth, a.axis, a.dtype)
+
+
+register("one_hot", ANCHOR, _one_hot_infer, colour=FOLLOW, loops=_one_hot_loops, ranked=False)
 
 
 def one_hot(indices, on_value, off_value, depth, axis, dtype):
@@ -570,6 +628,7 @@ register(
     _broadcast_to_infer,
     lambda attrs, x: np.array(np.broadcast_to(x, attrs.shape)),
     layout=layouts.permuted("shape"),
+    loops=lambda a, x, c, t: topi.broadcast_to(x[0], a.shape),
 )
 
 
@@ -591,7 +650,14 @@ def _tile_infer(attrs, types):
     return TensorType([a * b for a, b in zip(shape, reps)], t.dtype)
 
 
-register("tile", BROADCAST, _tile_infer, lambda attrs, x: np.tile(x, attrs.reps), layout=layouts.permuted("reps"))
+register(
+    "tile",
+    BROADCAST,
+    _tile_infer,
+    lambda attrs, x: np.tile(x, attrs.reps),
+    layout=layouts.permuted("reps"),
+    loops=lambda a, x, c, t: topi.tile(x[0], a.reps),
+)
 
 
 def tile(data, reps):
@@ -611,6 +677,7 @@ register(
     _repeat_infer,
     lambda attrs, x: np.repeat(x, attrs.repeats, attrs.axis),
     layout=layouts.along_axis,
+    loops=lambda a, x, c, t: topi.repeat(x[0], a.repeats, a.axis),
 )
 
 
@@ -625,6 +692,7 @@ register(
     lambda attrs, types: tensor(types, 0),
     lambda attrs, x: np.ascontiguousarray(np.flip(x, attrs.axis)),
     layout=layouts.along_axis,
+    loops=lambda a, x, c, t: topi.flip(x[0], a.axis),
 )
 
 
@@ -693,7 +761,39 @@ def _ev_layout(attrs, x):
     return np.ascontiguousarray(x.reshape(split_shape).transpose([pos[a, 1 if b else 0] for a, b in dst]))
 
 
-register("layout_transform", INJECTIVE, _layout_infer, _ev_layout, layout=_move_layout)
+def relayout(x, old, new):
+    if old == new:
+        return x
+    src, dst = parse_layout(old), parse_layout(new)
+    shape = layout_shape(x.shape, src, dst)
+    blocks_out, blocks_in = {k: b for k, b in dst if b}, {k: b for k, b in src if b}
+
+    def f(*ax):
+        major = {k: v for (k, b), v in zip(dst, ax) if not b}
+        minor = {k: v for (k, b), v in zip(dst, ax) if b}
+        full = {k: major[k] * blocks_out[k] + minor[k] if k in minor else major[k] for k in major}
+        idx = []
+        for k, b in src:
+            v = full[k]
+            idx.append(te.floormod(v, b) if b else te.floordiv(v, blocks_in[k]) if k in blocks_in else v)
+        return x(*idx)
+
+    return topi.util.c_compute(shape, f, "T_layout_trans", topi.util.INJECTIVE)
+
+
+def _layout_transform_loops(a, x, c, t):
+    return relayout(x[0], a.src_layout, a.dst_layout)
+
+
+register(
+    "layout_transform",
+    INJECTIVE,
+    _layout_infer,
+    _ev_layout,
+    layout=_move_layout,
+    loops=_layout_transform_loops,
+    ranked=True,
+)
 
 
 def layout_transform(data, src_layout, dst_layout):

@@ -8,91 +8,13 @@ import numpy as np
 from ...numerics import sum_type
 from .. import op
 from .. import passes as _t
-from ..expr import Call, Constant, Function, Tuple, TupleGetItem, const, count_refs, post_order, rewrite, with_children
+from ..expr import Call, Constant, Function, Tuple, TupleGetItem, count_refs, post_order, rewrite, with_children
 from ..infer import infer_type
+from ..op.nn.normalisation import expand_to
 from ..op.registry import BROADCAST, ELEMWISE, REDUCE
 from ..ty import TensorType, dtype_bytes
 
 __all__ = ["SimplifyInference", "CanonicalizeCast", "CanonicalizeOps", "SimplifyExpr", "EliminateCommonSubexpr"]
-
-
-def expand_to(vec, rank, axis):
-    """A per-channel vector with trailing axes so that it broadcasts along `axis` of a tensor of `rank`."""
-    n = rank - axis % rank - 1
-    return op.expand_dims(vec, 1, n) if n else vec
-
-
-def _batch_norm(call):
-    data, gamma, beta, mean, variance = call.args
-    a = call.attrs
-    t = data.checked_type
-    scale = op.divide(const(1.0, t.dtype), op.sqrt(op.add(variance, const(a.epsilon, t.dtype))))
-    if a.scale:
-        scale = op.multiply(scale, gamma)
-    shift = op.multiply(op.negative(mean), scale)
-    if a.center:
-        shift = op.add(shift, beta)
-    rank = len(t.shape)
-    return op.add(op.multiply(data, expand_to(scale, rank, a.axis)), expand_to(shift, rank, a.axis))
-
-
-def _normalise(x, axes, a):
-    m = op.mean(x, axes, True)
-    v = op.variance(x, axes, True, with_mean=m)
-    return op.divide(op.subtract(x, m), op.sqrt(op.add(v, const(a.epsilon, x.checked_type.dtype))))
-
-
-def _affine(y, gamma, beta, a, rank):
-    if a.scale:
-        y = op.multiply(y, expand_to(gamma, rank, a.axis))
-    if a.center:
-        y = op.add(y, expand_to(beta, rank, a.axis))
-    return y
-
-
-def _layer_norm(call):
-    x, gamma, beta = call.args
-    t = x.checked_type
-    y = _normalise(x, (call.attrs.axis % len(t.shape),), call.attrs)
-    return _affine(y, gamma, beta, call.attrs, len(t.shape))
-
-
-def _instance_norm(call):
-    x, gamma, beta = call.args
-    t = x.checked_type
-    rank = len(t.shape)
-    axes = tuple(i for i in range(rank) if i not in (0, call.attrs.axis % rank))
-    return _affine(_normalise(x, axes, call.attrs), gamma, beta, call.attrs, rank)
-
-
-def _group_norm(call):
-    x, gamma, beta = call.args
-    t = x.checked_type
-    axis, g = call.attrs.axis % len(t.shape), call.attrs.num_groups
-    shape = t.concrete_shape
-    if shape[axis] % g:
-        raise ValueError(f"group_norm: {shape[axis]} channels do not divide into {g} groups")
-    grouped = shape[:axis] + (g, shape[axis] // g) + shape[axis + 1 :]
-    y = op.reshape(x, grouped)
-    y = _normalise(y, tuple(i for i in range(1, len(grouped)) if i != axis), call.attrs)
-    return _affine(op.reshape(y, shape), gamma, beta, call.attrs, len(shape))
-
-
-def _l2_normalize(call):
-    x = call.args[0]
-    dtype = x.checked_type.dtype
-    total = op.sum(op.multiply(x, x), call.attrs.axis, True)
-    return op.divide(x, op.sqrt(op.maximum(total, const(call.attrs.eps, dtype))))
-
-
-_NORMS = {
-    "nn.batch_norm": _batch_norm,
-    "nn.layer_norm": _layer_norm,
-    "nn.instance_norm": _instance_norm,
-    "nn.group_norm": _group_norm,
-    "nn.l2_normalize": _l2_normalize,
-    "variance": lambda call: call,
-}
 
 
 def _norm(call):
@@ -102,18 +24,13 @@ def _norm(call):
     dtype = x.checked_type.dtype
     wide = sum_type(dtype)
     if wide == dtype:
-        return _NORMS[call.op_name](call)
+        return call.op.apart(call)
     args = [op.cast(a, wide) for a in call.args]
     if call.op_name == "variance":
         mean = call.args[1]
         if isinstance(mean, Call) and mean.op_name == "mean" and mean.args[0] is x:
             args[1] = with_children(mean, args[:1])
-    return op.cast(_NORMS[call.op_name](with_children(call, args)), dtype)
-
-
-def is_taken_apart(name):
-    """Whether SimplifyInference replaces the operator `name` by others."""
-    return name in _NORMS or name == "nn.dropout"
+    return op.cast(call.op.apart(with_children(call, args)), dtype)
 
 
 def is_whole_norm(call):
@@ -132,8 +49,8 @@ def _of_inference(func, others, whole=False):
         if isinstance(new, Call) and new.op_name == "nn.batch_norm":
             return Tuple([_norm(new), *new.args[3:]])
         if isinstance(new, Call) and new.op_name == "nn.dropout":
-            return Tuple([new.args[0], op.ones_like(new.args[0])])
-        if others and isinstance(new, Call) and new.op_name in _NORMS and not (whole and is_whole_norm(old)):
+            return new.op.apart(new)
+        if others and isinstance(new, Call) and new.op_name and new.op.apart and not (whole and is_whole_norm(old)):
             return _norm(new)
         return new
 

@@ -1,5 +1,4 @@
-"""Neural-network operators, one file per kind. Each operator is a type rule, a NumPy evaluation where constant folding
-wants one, and the builder that users call; their loops are in `nestsmith.relay.lowering`."""
+"""Neural-network operators, one file per kind: for each operator its entry in the table and the builder that users call."""
 
 from . import activation, convolution, normalisation, pool, product, shape, util, winograd
 from .activation import *  # noqa: F401,F403

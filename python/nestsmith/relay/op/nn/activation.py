@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from .... import topi
 from ....numerics import is_float
-from ...expr import TupleWrapper
+from ...expr import Tuple, TupleWrapper
 from ...ty import TupleType
 from ..layout import follow
 from ..reduce import softmax_numpy
 from ..registry import ANCHOR, ELEMWISE, FOLLOW, NEVER, OPAQUE, call, norm_axis, register, tensor
+from ..tensor import ones_like
 
 __all__ = ["softmax", "fast_softmax", "log_softmax", "relu", "leaky_relu", "dropout"]
 
@@ -29,11 +31,47 @@ def _of_floats(attrs, types):
 
 
 # Without a rule of layout: the reduced axis stays where the network has it, innermost as a rule.
-register("nn.softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis), colour=NEVER)
-register("nn.fast_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis), colour=NEVER)
-register("nn.log_softmax", ANCHOR, _same, lambda attrs, x: softmax_numpy(x, attrs.axis, log=True), colour=NEVER)
-register("nn.relu", ELEMWISE, _same, lambda attrs, x: np.maximum(x, x.dtype.type(0)))
-register("nn.leaky_relu", ELEMWISE, _of_floats, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)))
+register(
+    "nn.softmax",
+    ANCHOR,
+    _same,
+    lambda attrs, x: softmax_numpy(x, attrs.axis),
+    colour=NEVER,
+    loops=lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
+    ranked=False,
+)
+register(
+    "nn.fast_softmax",
+    ANCHOR,
+    _same,
+    lambda attrs, x: softmax_numpy(x, attrs.axis),
+    colour=NEVER,
+    loops=lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
+    ranked=False,
+)
+register(
+    "nn.log_softmax",
+    ANCHOR,
+    _same,
+    lambda attrs, x: softmax_numpy(x, attrs.axis, log=True),
+    colour=NEVER,
+    loops=lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
+    ranked=False,
+)
+register(
+    "nn.relu",
+    ELEMWISE,
+    _same,
+    lambda attrs, x: np.maximum(x, x.dtype.type(0)),
+    loops=lambda a, x, c, t: topi.relu(x[0]),
+)
+register(
+    "nn.leaky_relu",
+    ELEMWISE,
+    _of_floats,
+    lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)),
+    loops=lambda a, x, c, t: topi.leaky_relu(x[0], a.alpha),
+)
 
 
 def softmax(data, axis=-1):
@@ -65,7 +103,14 @@ def _dropout_infer(attrs, types):
     return TupleType([tensor(types, 0), tensor(types, 0)])
 
 
-register("nn.dropout", OPAQUE, _dropout_infer, layout=follow, colour=FOLLOW)
+register(
+    "nn.dropout",
+    OPAQUE,
+    _dropout_infer,
+    layout=follow,
+    colour=FOLLOW,
+    apart=lambda call: Tuple([call.args[0], ones_like(call.args[0])]),
+)
 
 
 def dropout(data, rate=0.5):

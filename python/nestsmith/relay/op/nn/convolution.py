@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from .... import topi
+from ...passes import PassContext
 from ...ty import Any, TensorType
 from ..layout import Plan, layout
 from ..registry import ALWAYS, ANCHOR, call, register, tensor
-from ..transform import layout_shape, parse_layout
+from ..transform import layout_shape, parse_layout, relayout
+from .product import parts_of_sum
 from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
+from .winograd import winograd_tile
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "contrib_conv2d_nchwc", "conv_axes", "is_depthwise"]
 
@@ -140,11 +144,103 @@ def _blocked_infer(attrs, types):
     return TensorType(layout_shape(out.shape, plain, parse_layout(attrs.out_layout)), out.dtype)
 
 
+def _is_pointwise(call):
+    """Whether a convolution in NHWC is the product of all pixels with a matrix."""
+    a = call.attrs
+    plain = a.groups == 1 and set(a.strides) == {1} and not any(a.padding)
+    return (
+        plain
+        and (a.data_layout, a.kernel_layout) == ("NHWC", "HWIO")
+        and call.args[1].checked_type.concrete_shape[:2] == (1, 1)
+    )
+
+
+def _conv2d_loops(a, x, c, target):
+    data, weight = x
+    strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
+    dtype = c.checked_type.dtype
+    if _is_pointwise(c):
+        ci, co = weight.shape[2:]
+        parts = parts_of_sum(c, ci)
+        if parts > 1:
+            pixels = topi.reshape(data, (topi.util.prod(data.shape[:3]), ci))
+            product = topi.nn.matmul_in_parts(pixels, topi.reshape(weight, (ci, co)), parts)
+            return topi.reshape(product, (*data.shape[:3], co))
+    tile = winograd_tile(c, target, PassContext.current().config) if target is not None else None
+    if tile:  # only where the weight is not transformed ahead of time
+        return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
+    depthwise = is_depthwise(c)
+    if depthwise and (a.data_layout, a.kernel_layout) == ("NCHW", "OIHW"):
+        return topi.nn.depthwise_conv2d_nchw(data, weight, strides, padding, dilation, dtype)
+    if depthwise and (a.data_layout, a.kernel_layout) == ("NHWC", "HWOI"):
+        return topi.nn.depthwise_conv2d_nhwc(data, weight, strides, padding, dilation, out_dtype=dtype)
+    return topi.nn.conv(data, weight, strides, padding, dilation, a.groups, a.data_layout, a.kernel_layout, dtype)
+
+
+def _conv_loops(a, x, c, target):
+    return topi.nn.conv(
+        x[0],
+        x[1],
+        list(a.strides),
+        list(a.padding),
+        list(a.dilation),
+        a.groups,
+        a.data_layout,
+        a.kernel_layout,
+        c.checked_type.dtype,
+    )
+
+
 for _d in (1, 2, 3):
-    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d), layout=layout_rule, colour=ALWAYS)
+    register(
+        f"nn.conv{_d}d",
+        ANCHOR,
+        _conv_infer(_d),
+        layout=layout_rule,
+        colour=ALWAYS,
+        loops=_conv2d_loops if _d == 2 else _conv_loops,
+        ranked=True,
+    )
+
+
 # Data and result in NCHW or in blocks of channels (NCHW16c), the weight in OIHW: what AlterOpLayout makes for templates.
-register("nn.contrib_conv2d_NCHWc", ANCHOR, _blocked_infer, colour=ALWAYS)
-register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=layout_rule, colour=ALWAYS)
+def _conv2d_blocked_loops(a, x, c, target):
+    data = relayout(x[0], a.data_layout, "NCHW")
+    window, dtype = (list(a.strides), list(a.padding), list(a.dilation)), c.checked_type.dtype
+    if is_depthwise(c):
+        out = topi.nn.depthwise_conv2d_nchw(data, x[1], *window, dtype)
+    else:
+        out = topi.nn.conv(data, x[1], *window, a.groups, "NCHW", "OIHW", dtype)
+    return relayout(out, "NCHW", a.out_layout)
+
+
+register("nn.contrib_conv2d_NCHWc", ANCHOR, _blocked_infer, colour=ALWAYS, loops=_conv2d_blocked_loops)
+
+
+def _conv2d_transpose_loops(a, x, c, target):
+    return topi.nn.conv2d_transpose(
+        x[0],
+        x[1],
+        list(a.strides),
+        list(a.padding),
+        list(a.dilation),
+        a.groups,
+        a.data_layout,
+        a.kernel_layout,
+        c.checked_type.dtype,
+        list(a.output_padding),
+    )
+
+
+register(
+    "nn.conv2d_transpose",
+    ANCHOR,
+    _conv_infer(2, True),
+    layout=layout_rule,
+    colour=ALWAYS,
+    loops=_conv2d_transpose_loops,
+    ranked=True,
+)
 
 
 def _direct(dims, one, none, data_layout, kernel_layout, doc):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...expr import TupleWrapper
+from .... import topi
+from ...expr import TupleWrapper, const
 from ...ty import Any, TensorType, TupleType
+from .. import reduce
 from ..layout import along_axes, along_axis
 from ..registry import ANCHOR, BROADCAST, FOLLOW, NEVER, OPAQUE, call, norm_axis, register, tensor
-from ..tensor import check_type
+from ..tensor import add, check_type, divide, maximum, multiply, negative, sqrt, subtract
+from ..transform import expand_dims, reshape
 
 __all__ = [
     "bias_add",
@@ -43,7 +46,13 @@ def _ev_bias(attrs, x, b):
     return x + channel(b, x.ndim, attrs.axis)
 
 
-register("nn.bias_add", BROADCAST, _bias_infer, _ev_bias, layout=along_axis)
+def _bias_add_loops(a, x, c, t):
+    rank = len(c.checked_type.shape)
+    n = rank - a.axis % rank - 1
+    return topi.add(x[0], topi.expand_dims(x[1], 1, n) if n else x[1])
+
+
+register("nn.bias_add", BROADCAST, _bias_infer, _ev_bias, layout=along_axis, loops=_bias_add_loops)
 
 
 def bias_add(data, bias, axis=1):
@@ -66,11 +75,109 @@ def _norm_infer(n_vec, tuple_out=False):
     return infer
 
 
-register("nn.batch_norm", ANCHOR, _norm_infer(4, True), layout=along_axis, colour=FOLLOW)
-register("nn.layer_norm", ANCHOR, _norm_infer(2), layout=along_axis, colour=NEVER)
-for _n in ("instance_norm", "group_norm"):
-    register(f"nn.{_n}", OPAQUE, _norm_infer(2), layout=along_axis, colour=NEVER)
-register("nn.l2_normalize", OPAQUE, lambda attrs, types: tensor(types, 0), layout=along_axes, colour=NEVER)
+def expand_to(vec, rank, axis):
+    """A per-channel vector with trailing axes so that it broadcasts along `axis` of a tensor of `rank`."""
+    n = rank - axis % rank - 1
+    return expand_dims(vec, 1, n) if n else vec
+
+
+def _batch_norm_apart(call):
+    data, gamma, beta, mean, variance = call.args
+    a = call.attrs
+    t = data.checked_type
+    scale = divide(const(1.0, t.dtype), sqrt(add(variance, const(a.epsilon, t.dtype))))
+    if a.scale:
+        scale = multiply(scale, gamma)
+    shift = multiply(negative(mean), scale)
+    if a.center:
+        shift = add(shift, beta)
+    rank = len(t.shape)
+    return add(multiply(data, expand_to(scale, rank, a.axis)), expand_to(shift, rank, a.axis))
+
+
+def _normalise(x, axes, a):
+    m = reduce.mean(x, axes, True)
+    v = reduce.variance(x, axes, True, with_mean=m)
+    return divide(subtract(x, m), sqrt(add(v, const(a.epsilon, x.checked_type.dtype))))
+
+
+def _affine(y, gamma, beta, a, rank):
+    if a.scale:
+        y = multiply(y, expand_to(gamma, rank, a.axis))
+    if a.center:
+        y = add(y, expand_to(beta, rank, a.axis))
+    return y
+
+
+def _layer_norm_apart(call):
+    x, gamma, beta = call.args
+    t = x.checked_type
+    y = _normalise(x, (call.attrs.axis % len(t.shape),), call.attrs)
+    return _affine(y, gamma, beta, call.attrs, len(t.shape))
+
+
+def _instance_norm_apart(call):
+    x, gamma, beta = call.args
+    t = x.checked_type
+    rank = len(t.shape)
+    axes = tuple(i for i in range(rank) if i not in (0, call.attrs.axis % rank))
+    return _affine(_normalise(x, axes, call.attrs), gamma, beta, call.attrs, rank)
+
+
+def _group_norm_apart(call):
+    x, gamma, beta = call.args
+    t = x.checked_type
+    axis, g = call.attrs.axis % len(t.shape), call.attrs.num_groups
+    shape = t.concrete_shape
+    if shape[axis] % g:
+        raise ValueError(f"group_norm: {shape[axis]} channels do not divide into {g} groups")
+    grouped = shape[:axis] + (g, shape[axis] // g) + shape[axis + 1 :]
+    y = reshape(x, grouped)
+    y = _normalise(y, tuple(i for i in range(1, len(grouped)) if i != axis), call.attrs)
+    return _affine(reshape(y, shape), gamma, beta, call.attrs, len(shape))
+
+
+def _l2_normalize_apart(call):
+    x = call.args[0]
+    dtype = x.checked_type.dtype
+    total = reduce.sum(multiply(x, x), call.attrs.axis, True)
+    return divide(x, sqrt(maximum(total, const(call.attrs.eps, dtype))))
+
+
+register(
+    "nn.batch_norm",
+    ANCHOR,
+    _norm_infer(4, True),
+    layout=along_axis,
+    colour=FOLLOW,
+    ranked=True,
+    apart=_batch_norm_apart,
+)
+
+
+def _layer_norm_loops(a, x, c, t):
+    return topi.nn.layer_norm(x[0], x[1] if a.scale else None, x[2] if a.center else None, a.axis, a.epsilon)
+
+
+register(
+    "nn.layer_norm",
+    ANCHOR,
+    _norm_infer(2),
+    layout=along_axis,
+    colour=NEVER,
+    loops=_layer_norm_loops,
+    apart=_layer_norm_apart,
+)
+register("nn.instance_norm", OPAQUE, _norm_infer(2), layout=along_axis, colour=NEVER, apart=_instance_norm_apart)
+register("nn.group_norm", OPAQUE, _norm_infer(2), layout=along_axis, colour=NEVER, apart=_group_norm_apart)
+register(
+    "nn.l2_normalize",
+    OPAQUE,
+    lambda attrs, types: tensor(types, 0),
+    layout=along_axes,
+    colour=NEVER,
+    apart=_l2_normalize_apart,
+)
 
 
 def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
@@ -132,7 +239,11 @@ def _ev_prelu(attrs, x, a):
     return np.where(x > 0, x, x * channel(a, x.ndim, attrs.axis))
 
 
-register("nn.prelu", BROADCAST, _bias_infer, _ev_prelu, layout=along_axis)
+def _prelu_loops(a, x, c, t):
+    return topi.nn.prelu(x[0], x[1], a.axis)
+
+
+register("nn.prelu", BROADCAST, _bias_infer, _ev_prelu, layout=along_axis, loops=_prelu_loops)
 
 
 def prelu(data, alpha, axis=1):
@@ -149,7 +260,11 @@ def _lrn_infer(attrs, types):
     return t
 
 
-register("nn.lrn", OPAQUE, _lrn_infer, layout=along_axis, colour=NEVER)
+def _lrn_loops(a, x, c, t):
+    return topi.nn.lrn(x[0], a.size, a.axis, a.alpha, a.beta, a.bias)
+
+
+register("nn.lrn", OPAQUE, _lrn_infer, layout=along_axis, colour=NEVER, loops=_lrn_loops)
 
 
 def lrn(data, size=5, axis=1, bias=2.0, alpha=1e-5, beta=0.75):

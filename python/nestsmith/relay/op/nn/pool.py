@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .... import check
+from .... import check, topi
 from ...ty import TensorType
 from ..registry import ANCHOR, FOLLOW, NEVER, call, register, tensor
 from ..transform import layout_shape, parse_layout
@@ -54,9 +54,35 @@ def _adaptive_infer(dims):
     return infer
 
 
+_POOL = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}
+_ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
+
+
+def _pool_loops(a, x, c, target):
+    kind, dims = c.op_name[3:6], int(c.op_name[-2])
+    return _POOL[dims](
+        x[0],
+        list(a.pool_size),
+        list(a.strides),
+        list(a.dilation),
+        list(a.padding),
+        kind,
+        a.ceil_mode,
+        a.layout,
+        a.get("count_include_pad", True),
+    )
+
+
+def _adaptive_loops(a, x, c, target):
+    dims, kind = int(c.op_name[-2]), "max" if "max" in c.op_name else "avg"
+    shape = c.checked_type.concrete_shape
+    size = [shape[p] for p in pool_axes(a.get("out_layout") or a.layout, dims)]
+    return _ADAPTIVE[dims](x[0], size, kind, a.layout)
+
+
 def _make_pool(kind, dims):
     name = f"nn.{kind}_pool{dims}d"
-    register(name, ANCHOR, _pool_infer(dims), layout=window_layout, colour=FOLLOW)
+    register(name, ANCHOR, _pool_infer(dims), layout=window_layout, colour=FOLLOW, loops=_pool_loops, ranked=True)
 
     def build(
         data,
@@ -90,7 +116,15 @@ def _make_pool(kind, dims):
 
 def _make_adaptive(kind, dims):
     name = f"nn.adaptive_{kind}_pool{dims}d"
-    register(name, ANCHOR, _adaptive_infer(dims), layout=window_layout, colour=_COLOUR[kind])
+    register(
+        name,
+        ANCHOR,
+        _adaptive_infer(dims),
+        layout=window_layout,
+        colour=_COLOUR[kind],
+        loops=_adaptive_loops,
+        ranked=True,
+    )
 
     def build(data, output_size=None, layout=_LAYOUT[dims], out_layout=""):
         size = (
@@ -114,7 +148,15 @@ for _d in (1, 2, 3):
         globals()[f"adaptive_{_k}_pool{_d}d"] = _make_adaptive(_k, _d)
         __all__ += [f"{_k}_pool{_d}d", f"adaptive_{_k}_pool{_d}d"]
 for _k in ("max", "avg"):
-    register(f"nn.global_{_k}_pool2d", ANCHOR, _adaptive_infer(2), layout=window_layout, colour=_COLOUR[_k])
+    register(
+        f"nn.global_{_k}_pool2d",
+        ANCHOR,
+        _adaptive_infer(2),
+        layout=window_layout,
+        colour=_COLOUR[_k],
+        loops=_adaptive_loops,
+        ranked=True,
+    )
 
 
 def global_avg_pool2d(data, layout="NCHW", out_layout=""):

@@ -6,7 +6,9 @@ weight (n, k), that is a second operand which is transposed and has no batch.
 
 from __future__ import annotations
 
+from .... import topi
 from ....numerics import sum_type
+from ...passes import PassContext
 from ...ty import Any, TensorType
 from ..registry import ALWAYS, ANCHOR, call, register, tensor
 from .util import product_type
@@ -85,9 +87,82 @@ def _weight(attrs):
     return False, True
 
 
-register("nn.dense", ANCHOR, _product(_weight, least=1, weight=True), _numpy(_weight), colour=ALWAYS)
-register("nn.matmul", ANCHOR, _product(_flags), _numpy(_flags), colour=ALWAYS)
-register("nn.batch_matmul", ANCHOR, _product(_flags, rank=3), _numpy(_flags), colour=ALWAYS)
+def _dense_loops(a, x, c, target):
+    data, weight = x
+    dtype = c.checked_type.dtype
+    if len(c.args[0].checked_type.shape) == 2:
+        return topi.nn.dense(data, weight, None, dtype)
+    shape = c.args[0].checked_type.concrete_shape
+    flat = topi.nn.dense(topi.reshape(data, (topi.util.prod(shape[:-1]), shape[-1])), weight, None, dtype)
+    return topi.reshape(flat, c.checked_type.shape)
+
+
+register(
+    "nn.dense",
+    ANCHOR,
+    _product(_weight, least=1, weight=True),
+    _numpy(_weight),
+    colour=ALWAYS,
+    loops=_dense_loops,
+    ranked=True,
+)
+# A product of few elements and a long sum leaves most of a GPU idle. In parts of the sum there is as much to do at the same time as
+# in a product of so many elements; a shorter part would be over before its tiles are loaded, and adding up would take longer.
+_FEW_ELEMENTS, _ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 200_000, 640_000, 384, 8
+
+
+def parts_of_sum(call, k):
+    """Into how many parts the sums of `k` products are taken apart that a call consists of; 1: not at all."""
+    types = [call.checked_type, *(e.checked_type for e in call.args)]
+    elements = topi.util.prod(types[0].concrete_shape)
+    if (
+        not PassContext.current().config.get("relay.parts_of_sums")
+        or any(t.dtype != "float32" for t in types)
+        or elements > _FEW_ELEMENTS
+    ):
+        return 1
+    fits = (
+        p
+        for p in range(_MOST_PARTS, 1, -1)
+        if k % p == 0 and k // p >= _LEAST_PART and elements * p <= _ENOUGH_ELEMENTS
+    )
+    return next(fits, 1)
+
+
+def _matmul_loops(a, x, c, target):
+    """Of two matrices, of all rows of a tensor with one matrix, or of batches, where an extent of 1 serves all."""
+    left, right = (t.checked_type.concrete_shape for t in c.args)
+    out = c.checked_type.concrete_shape
+    flags = a.transpose_a, a.transpose_b
+    if len(left) == len(right) == 2:
+        parts = 1 if any(flags) else parts_of_sum(c, left[1])
+        if parts > 1:
+            return topi.nn.matmul_in_parts(*x, parts)
+        return topi.nn.matmul(*x, None, c.checked_type.dtype, *flags)
+    if len(right) == 2 and not a.transpose_a:
+        rows = topi.reshape(x[0], (topi.util.prod(left[:-1]), left[-1]))
+        return topi.reshape(topi.nn.matmul(rows, x[1], None, c.checked_type.dtype, *flags), out)
+    batch = out[:-2]
+
+    def batches(t, shape):
+        if shape[:-2] not in ((), batch):
+            t = topi.broadcast_to(t, (*batch, *shape[-2:]))
+        return topi.reshape(t, (topi.util.prod(batch) if shape[:-2] else 1, *shape[-2:]))
+
+    product = topi.nn.batch_matmul(batches(x[0], left), batches(x[1], right), None, c.checked_type.dtype, *flags)
+    return topi.reshape(product, out)
+
+
+register("nn.matmul", ANCHOR, _product(_flags), _numpy(_flags), colour=ALWAYS, loops=_matmul_loops, ranked=False)
+register(
+    "nn.batch_matmul",
+    ANCHOR,
+    _product(_flags, rank=3),
+    _numpy(_flags),
+    colour=ALWAYS,
+    loops=lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], None, c.checked_type.dtype, a.transpose_a, a.transpose_b),
+    ranked=False,
+)
 
 
 def dense(data, weight, units=None, out_dtype=""):

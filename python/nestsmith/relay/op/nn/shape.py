@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .... import check
+from .... import check, topi
 from ...expr import const
 from ...ty import Any, TensorType
 from .. import layout as layouts
@@ -23,7 +23,18 @@ def _flatten_infer(attrs, types):
     return TensorType((t.shape[0], n), t.dtype)
 
 
-register("nn.batch_flatten", INJECTIVE, _flatten_infer, lambda attrs, x: x.reshape(x.shape[0], -1))
+def _flatten_loops(a, x, c, t):
+    return topi.nn.flatten(x[0])
+
+
+register(
+    "nn.batch_flatten",
+    INJECTIVE,
+    _flatten_infer,
+    lambda attrs, x: x.reshape(x.shape[0], -1),
+    loops=_flatten_loops,
+    ranked=False,
+)
 
 
 def batch_flatten(data):
@@ -51,13 +62,27 @@ def _np_pad(attrs, x, v):
     return np.pad(x, attrs.pad_width, **mode[attrs.pad_mode])
 
 
-register("nn.pad", INJECTIVE, _pad_infer, _np_pad, layout=layouts.permuted("pad_width"))
+def _pad_loops(a, x, c, t):
+    before, after = zip(*a.pad_width)
+    value = topi.cast(x[1], x[0].dtype) if a.pad_mode == "constant" else 0.0
+    return topi.pad(x[0], list(before), list(after), value, pad_mode=a.pad_mode)
+
+
+register("nn.pad", INJECTIVE, _pad_infer, _np_pad, layout=layouts.permuted("pad_width"), loops=_pad_loops)
+
+
+def _mirror_pad_loops(a, x, c, t):
+    before, after = zip(*a.pad_width)
+    return topi.nn.mirror_pad(x[0], list(before), list(after), a.mode)
+
+
 register(
     "nn.mirror_pad",
     INJECTIVE,
     _pad_infer,
     lambda attrs, x: np.pad(x, attrs.pad_width, mode=attrs.mode.lower()),
     layout=layouts.permuted("pad_width"),
+    loops=_mirror_pad_loops,
 )
 
 
@@ -89,7 +114,11 @@ def _upsampling_infer(attrs, types):
     return TensorType(shape, t.dtype)
 
 
-register("nn.upsampling", INJECTIVE, _upsampling_infer, layout=window_layout)
+def _upsampling_loops(a, x, c, t):
+    return topi.nn.upsampling(x[0], a.scale_h, a.scale_w, a.layout, a.method, a.align_corners)
+
+
+register("nn.upsampling", INJECTIVE, _upsampling_infer, layout=window_layout, loops=_upsampling_loops, ranked=True)
 
 
 def _scale(name, value):
@@ -129,8 +158,18 @@ def _d2s(sign):
     return infer
 
 
-register("nn.depth_to_space", INJECTIVE, _d2s(1), layout=window_layout)
-register("nn.space_to_depth", INJECTIVE, _d2s(-1), layout=window_layout)
+def _depth_to_space_loops(a, x, c, t):
+    return topi.nn.depth_to_space(x[0], a.block_size, a.layout, a.mode)
+
+
+register("nn.depth_to_space", INJECTIVE, _d2s(1), layout=window_layout, loops=_depth_to_space_loops)
+
+
+def _space_to_depth_loops(a, x, c, t):
+    return topi.nn.space_to_depth(x[0], a.block_size, a.layout)
+
+
+register("nn.space_to_depth", INJECTIVE, _d2s(-1), layout=window_layout, loops=_space_to_depth_loops)
 
 
 def depth_to_space(data, block_size, layout="NCHW", mode="DCR"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....numerics import is_float, sum_type
+from .... import topi
+from ....numerics import is_float, math_mode, sum_type
 from ....topi.nn.winograd import transform_matrices
-from ...ty import TensorType
+from ...ty import Any, TensorType
 from ..registry import ANCHOR, NEVER, call, register, tensor
 from .util import layout_axes, window_out
 
@@ -43,6 +44,78 @@ def winograd_matrices(m, r):
     return tuple(np.array(matrix, dtype="float64") for matrix in transform_matrices(m, r))
 
 
+def kind_of(target):
+    return target.kind.name if hasattr(target.kind, "name") else str(target.kind)
+
+
+def is_gpu(target):
+    """Whether kernels are bound to blocks and threads on this target."""
+    return "gpu" in target.keys
+
+
+def is_mali(target):
+    """Whether the target is an Arm Mali GPU."""
+    return "mali" in target.keys or getattr(target, "device_name", "") == "mali"
+
+
+def winograd_tile(call, target, config):
+    """The output tile of the Winograd form of a convolution call, or None if the direct form is used (spec 08 §5.4). `config`: of
+    the PassContext."""
+    a, mode = call.attrs, config.get("relay.winograd", "auto")
+    if (
+        mode == "never"
+        or (math_mode(config) != "strict" and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
+        or call.op_name != "nn.conv2d"
+        or a.groups != 1
+        or a.data_layout != "NHWC"
+        or a.kernel_layout != "HWIO"
+    ):
+        return None
+    data, weight = (x.checked_type for x in call.args)
+    kh, kw, _, co = weight.shape
+    if "float" not in data.dtype or "float" not in weight.dtype:
+        return None
+    if sum_type(call.checked_type.dtype) != sum_type(weight.dtype):  # the transformed weight would be less exact
+        return None
+    if (kh, kw) != (3, 3) or tuple(a.strides) != (1, 1) or tuple(a.dilation) != (1, 1):
+        return None
+    h = data.shape[1]
+    if any(isinstance(d, Any) for d in data.shape):
+        return None
+    if is_mali(target):
+        return 4 if h % 4 == 0 else 2
+    if mode == "fastest" and target.has_tensor_cores and data.dtype in ("float16", "bfloat16"):
+        return None  # tensor cores compute it
+    if is_gpu(target):
+        return 4 if h % 8 == 0 else 2
+    if "arm_cpu" in target.keys:
+        return None
+    if mode == "fastest":
+        return _fastest_tile(*map(int, data.shape), int(co))
+    return 4 if 64 < co < 512 or mode == "always" else None
+
+
+# In floating-point operations of a product at full speed: a byte of a weight, which comes from memory, and an element that the
+# transforms (by rows) write and read; of ResNet-18's layers on two cores with AVX-512. And what makes up for what is not known.
+_WEIGHT_BYTE, _ELEMENT, _WORTH = 5.5, 25, 0.8
+
+
+def _fastest_tile(n, h, w, ci, co):
+    """The output tile for which Winograd's form takes clearly less than the direct one on a CPU, or None: products, weights
+    that are read once, tiles that are written and read between the transforms."""
+
+    def operations(points, places, weights, moved):
+        return 2 * points * places * ci * co + 4 * _WEIGHT_BYTE * weights * ci * co + _ELEMENT * moved
+
+    best, tile = _WORTH * operations(9, n * h * w, 9, 0), None
+    for m in (4, 2):
+        a, places = (m + 2) ** 2, n * -(-h // m) * -(-w // m)
+        cost = operations(a, places, a, a * places * (ci + co))
+        if cost < best:
+            best, tile = cost, m
+    return tile
+
+
 def _wino_infer(attrs, types):
     t, w = _float_tensor(types, 0), _float_tensor(types, 1)
     n, _, h, ww = (t.shape[p] for p in layout_axes(attrs.data_layout, "NCHW"))
@@ -55,8 +128,34 @@ def _wino_infer(attrs, types):
     return TensorType(shape, attrs.out_dtype or t.dtype)
 
 
-register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_infer, _wino_weight_numpy, colour=NEVER)
-register("nn.contrib_conv2d_winograd_without_weight_transform", ANCHOR, _wino_infer, colour=NEVER)
+def _winograd_weight_loops(a, x, c, target):
+    return topi.nn.conv2d_winograd_weight_transform(x[0], a.tile_size)
+
+
+register(
+    "nn.contrib_conv2d_winograd_weight_transform",
+    ANCHOR,
+    _wino_weight_infer,
+    _wino_weight_numpy,
+    colour=NEVER,
+    loops=_winograd_weight_loops,
+)
+
+
+def _winograd_loops(a, x, c, target):
+    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(
+        x[0], x[1], list(a.strides), list(a.padding), list(a.dilation), c.checked_type.dtype, bool(a.get("by_rows"))
+    )
+
+
+register(
+    "nn.contrib_conv2d_winograd_without_weight_transform",
+    ANCHOR,
+    _wino_infer,
+    colour=NEVER,
+    loops=_winograd_loops,
+    ranked=True,
+)
 
 
 def contrib_conv2d_winograd_weight_transform(weight, tile_size):
