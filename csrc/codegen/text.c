@@ -16,7 +16,7 @@ GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *
   Step *own = n ? arena_copy(ir_arena(c), steps, sizeof(Step) * (size_t)n) : NULL;
   int n_made = 0;
   Relayout *made = NULL;
-  if (layout != 0) d = dag_pre_transform(c, d, &n, &own, layout, &n_made, &made);
+  if (layout != 0) d = dag_rewrite_layout(c, d, &n, &own, layout, &n_made, &made);
   State *s = state_replay(c, d, n, own);
   state_check_whole(s);
   state_infer_bounds(s);

@@ -39,7 +39,7 @@ static void use_var(IrCtx *c, ExprId e, void *arg) {
   if (k != IR_VAR) return;
   VarId v = ir_node(c, e)->sym;
   for (int i = 0; i < u->op->n_axis + u->op->n_red && i < MAX_AXES; i++)
-    if ((i < u->op->n_axis ? u->op->axis[i].var : u->op->red[i - u->op->n_axis].var) == v) u->mask |= 1ull << i;
+    if (te_axis(u->op, i)->var == v) u->mask |= 1ull << i;
 }
 
 typedef struct {

@@ -9,9 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_block(int ann) { return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z; }
-static bool is_thread(int ann) { return ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z; }
-
 static void limit(Gpu *g, const char *why) { /* NULL: none is broken */
   if (!g->f->invalid) g->f->invalid = why;
 }
@@ -169,15 +166,15 @@ void facts_gpu_stage(Gpu *g, View *v, State *s, int stage) {
   double execs = 1, threads = 1, blocks = 1, vthreads = 1, serial = 1, vec = 1;
   for (int i = 0; i < v->n_loop; i++) {
     const Loop *l = &v->loop[i];
-    if (!l->own && is_thread(l->ann)) path_thread = true;
+    if (!l->own && ann_is_thread(l->ann)) path_thread = true;
     if (l->ann == AN_VECTORIZE) vec *= (double)l->ext;
-    if (is_block(l->ann))
+    if (ann_is_block(l->ann))
       blocks *= (double)l->ext;
-    else if (l->own && is_thread(l->ann))
+    else if (l->own && ann_is_thread(l->ann))
       threads *= (double)l->ext;
     else if (l->ann == AN_VTHREAD)
       vthreads *= (double)l->ext;
-    else if (!is_thread(l->ann))
+    else if (!ann_is_thread(l->ann))
       serial *= (double)l->ext;
   }
   if (threads > 1 || (st->at == AT_ROOT && threads >= 1)) {

@@ -106,7 +106,7 @@ static void do_replay(void *p) {
   int n = 0;
   Step *steps = steps_parse(ir_arena(SES), x->json, &n);
   x->dag = te_dag(SES, x->n, x->t);
-  if (x->option) x->dag = dag_rewrite_layout(SES, x->dag, &n, &steps, x->option);
+  if (x->option) x->dag = dag_rewrite_layout(SES, x->dag, &n, &steps, x->option, NULL, NULL);
   if (x->layout_only) return;
   x->s = state_replay(SES, x->dag, n, steps);
   x->s->by_hand = true;

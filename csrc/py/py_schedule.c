@@ -24,13 +24,8 @@ static bool py_i64(PyObject *o, int64_t *v) {
 /* Lists are PyMem memory, to be freed by the caller. */
 static bool step_arg(Step *p, char kind, PyObject *o) {
   int32_t v;
+  if (step_number(p, kind)) return py_value(FIELD_I32, o, step_number(p, kind));
   switch (kind) {
-  case 's': return py_value(FIELD_I32, o, &p->stage);
-  case 'i':
-  case 'S': return py_value(FIELD_I32, o, &p->iter);
-  case 'a':
-  case 'p': return py_value(FIELD_I32, o, &p->a);
-  case 'b': return py_value(FIELD_I32, o, &p->b);
   case 'E': return py_i64(o, &p->extent);
   case 'f':
     if (!py_value(FIELD_I32, o, &v)) return false;
@@ -291,14 +286,9 @@ static PyObject *list_obj(const Step *p) {
   return l;
 }
 
-static PyObject *arg_obj(const Step *p, char kind) {
+static PyObject *arg_obj(Step *p, char kind) {
+  if (step_number(p, kind)) return PyLong_FromLong(*step_number(p, kind));
   switch (kind) {
-  case 's': return PyLong_FromLong(p->stage);
-  case 'i':
-  case 'S': return PyLong_FromLong(p->iter);
-  case 'a':
-  case 'p': return PyLong_FromLong(p->a);
-  case 'b': return PyLong_FromLong(p->b);
   case 'E': return PyLong_FromLongLong(p->extent);
   case 'f': return PyLong_FromLong(p->flag);
   case 't': return PyUnicode_FromString(p->text);

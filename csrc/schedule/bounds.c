@@ -92,9 +92,8 @@ static void count_points(IrCtx *c, const Stage *st, int64_t points[IT_MIXED + 1]
   int64_t n;
   points[IT_SPACE] = points[IT_REDUCE] = 1;
   for (int i = 0; i < st->n_root; i++) {
-    const TeAxis *t = i < st->n_root_data ? &st->op->axis[i] : &st->op->red[i - st->n_root_data];
     int64_t *kind = &points[i < st->n_root_data ? IT_SPACE : IT_REDUCE];
-    if (ex_const_int(c, t->extent, &n) && n > 0 && !i64_mul(*kind, n, kind)) *kind = INT64_MAX;
+    if (ex_const_int(c, te_axis(st->op, i)->extent, &n) && n > 0 && !i64_mul(*kind, n, kind)) *kind = INT64_MAX;
   }
   if (!i64_mul(points[IT_SPACE], points[IT_REDUCE], &points[IT_MIXED])) points[IT_MIXED] = INT64_MAX;
 }
@@ -183,10 +182,7 @@ static const Axis *path_axis(const Infer *f, PathLoop p) {
   return &st->axes.at[st->leaf.at[p.leaf]];
 }
 
-static bool is_block(int ann) { return ann == AN_BLOCK_X || ann == AN_BLOCK_Y || ann == AN_BLOCK_Z; }
-static bool is_thread(int ann) {
-  return ann == AN_VTHREAD || ann == AN_THREAD_X || ann == AN_THREAD_Y || ann == AN_THREAD_Z;
-}
+static bool is_thread(int ann) { return ann == AN_VTHREAD || ann_is_thread(ann); }
 
 ScopeKind state_scope(const State *s, int stage) {
   const Stage *st = &s->stage.at[stage];
@@ -197,7 +193,7 @@ ScopeKind state_scope(const State *s, int stage) {
     for (int k = st->at_iter; k >= 0; k--) {
       int ann = target->axes.at[target->leaf.at[k]].ann;
       if (is_thread(ann)) return SC_LOCAL;
-      if (is_block(ann)) r = SC_SHARED;
+      if (ann_is_block(ann)) r = SC_SHARED;
     }
     st = target;
   }
@@ -206,7 +202,7 @@ ScopeKind state_scope(const State *s, int stage) {
 
 static bool relaxed(const Axis *x, bool inside, ScopeKind scope) {
   if (scope == SC_WARP && x->ann == AN_THREAD_X) return true;
-  if (is_block(x->ann)) return scope <= SC_GLOBAL;
+  if (ann_is_block(x->ann)) return scope <= SC_GLOBAL;
   if (is_thread(x->ann)) return scope <= SC_SHARED;
   return inside;
 }
@@ -365,7 +361,7 @@ static void sets_upwards(Infer *f, const Stage *st, const Dom *d, Span *up) {
 static bool without_dimension(const Stage *st, const Axis *x) {
   if (st->scope == SC_AUTO || x->ann == AN_VTHREAD) return false;
   if (st->scope == SC_WARP && x->ann == AN_THREAD_X) return false;
-  return is_block(x->ann) ? st->scope > SC_GLOBAL : is_thread(x->ann) && st->scope > SC_SHARED;
+  return ann_is_block(x->ann) ? st->scope > SC_GLOBAL : is_thread(x->ann) && st->scope > SC_SHARED;
 }
 
 /* Binds the root variables of reader `q` to what one production of `p` must serve. */
@@ -412,8 +408,7 @@ static void reader_sets(Infer *f, int p, int q) {
     }
     root[i] = x;
   }
-  for (int i = 0; i < st->n_root; i++)
-    bind(f, i < st->n_root_data ? st->op->axis[i].var : st->op->red[i - st->n_root_data].var, root[i]);
+  for (int i = 0; i < st->n_root; i++) bind(f, te_axis(st->op, i)->var, root[i]);
 }
 
 /* ---- regions ---- */
@@ -459,14 +454,16 @@ static Dom region_dom(Infer *f, Span x) {
   return (Dom){x.lo, ext};
 }
 
+static void declared(LinCtx *L, const Stage *st, Dom *d) {
+  for (int i = 0; i < st->n_root; i++)
+    d[i] = (Dom){lin_of(L, te_axis(st->op, i)->min), lin_of(L, te_axis(st->op, i)->extent)};
+}
+
 static void root_domains(Infer *f, int p) {
   State *s = f->s;
   Stage *st = &s->stage.at[p];
   Dom *d = f->dom[p];
-  for (int i = 0; i < st->n_root; i++) {
-    const TeAxis *t = i < st->n_root_data ? &st->op->axis[i] : &st->op->red[i - st->n_root_data];
-    d[i] = (Dom){lin_of(&f->L, t->min), lin_of(&f->L, t->extent)};
-  }
+  declared(&f->L, st, d);
   Span *region = arena_array(f->m, Span, st->n_root_data);
   bool any = false, read = false, whole = st->at == AT_ROOT && te_attr(st->op, TE_WHOLE);
   for (int q = p + 1; q < s->stage.len; q++) {
@@ -532,7 +529,7 @@ static char *thread_marks(Infer *f, const Stage *st) { /* axes with a thread-bou
   char *mark = arena_alloc(f->m, (size_t)st->axes.len);
   for (int i = 0; i < st->leaf.len; i++) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];
-    mark[st->leaf.at[i]] = is_block(x->ann) || is_thread(x->ann);
+    mark[st->leaf.at[i]] = ann_is_block(x->ann) || is_thread(x->ann);
   }
   for (int i = st->rels.len - 1; i >= 0; i--) {
     const Rel *r = &st->rels.at[i];
@@ -563,13 +560,17 @@ static void finish_stage(Infer *f, int p) {
 
 /* ---- writing the result back ---- */
 
+static void write_extents(LinCtx *L, Stage *st, const Dom *d) {
+  for (int i = 0; i < st->axes.len; i++) {
+    st->axes.at[i].min = lin_expr(L, d[i].min);
+    st->axes.at[i].extent = lin_expr(L, d[i].ext);
+  }
+}
+
 static void write_stage(Infer *f, int p) {
   Stage *st = &f->s->stage.at[p];
   Dom *d = f->dom[p];
-  for (int i = 0; i < st->axes.len; i++) {
-    st->axes.at[i].min = lin_expr(&f->L, d[i].min);
-    st->axes.at[i].extent = lin_expr(&f->L, d[i].ext);
-  }
+  write_extents(&f->L, st, d);
   for (int i = 0; i < st->leaf.len; i++) {
     int k = st->leaf.at[i];
     Axis *x = &st->axes.at[k];
@@ -666,18 +667,12 @@ void stage_early_extents(IrCtx *c, Stage *st) {
   LinCtx L;
   lin_init(&L, c);
   Dom *d = arena_array(ir_arena(c), Dom, st->axes.len);
-  for (int i = 0; i < st->n_root; i++) {
-    const TeAxis *t = i < st->n_root_data ? &st->op->axis[i] : &st->op->red[i - st->n_root_data];
-    d[i] = (Dom){lin_of(&L, t->min), lin_of(&L, t->extent)};
-  }
+  declared(&L, st, d);
   for (int i = 0; i < st->rels.len; i++) {
     const Rel *r = &st->rels.at[i];
     err_check(ir_err(c), r->kind != REL_SPLIT || r->factor || r->nparts, "a split length of stage %s is still open",
               st->op->name);
   }
   extents_downwards(&L, st, d, NULL, true);
-  for (int i = 0; i < st->axes.len; i++) {
-    st->axes.at[i].min = lin_expr(&L, d[i].min);
-    st->axes.at[i].extent = lin_expr(&L, d[i].ext);
-  }
+  write_extents(&L, st, d);
 }

@@ -7,26 +7,17 @@
 #include "schedule/internal.h"
 #include <string.h>
 
-static const char *const SCOPES[] = {
-    [SC_GLOBAL] = "global", [SC_SHARED] = "shared", [SC_WARP] = "warp", [SC_LOCAL] = "local"};
-
-const char *scope_name(ScopeKind k) { return k == SC_AUTO ? "auto" : SCOPES[k]; }
-
 ScopeKind scope_parse(Err *e, const char *text) {
-  for (int i = 0; i < NS_COUNT(SCOPES); i++)
-    if (!strcmp(SCOPES[i], text)) return (ScopeKind)i;
+  for (int i = SC_GLOBAL; i <= SC_LOCAL; i++)
+    if (!strcmp(SCOPE_NAME[i], text)) return (ScopeKind)i;
   err_raise(e, NS_ERR_VALUE, "memory scope '%s' is unknown: use global, shared, warp or local", text);
 }
 
 /* ---- exchanging operations ---- */
 
-typedef struct {
-  VEC(TensorId) from, to;
-} Swap;
-
 /* What became `a` becomes b at once: a reader of a cache is exchanged a second time if it reads another of them, and who reads
  * it knows its first tensors only. */
-static void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b) {
+void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b) {
   for (int i = 0; i < a->n_out; i++) {
     for (int k = 0; k < w->to.len; k++)
       if (w->to.at[k] == a->out[i]) w->to.at[k] = b->out[i];
@@ -35,7 +26,7 @@ static void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b) {
   }
 }
 
-static TeOp *swap_reads(IrCtx *c, const TeOp *op, const Swap *w) { /* op itself if it reads none of them */
+TeOp *swap_reads(IrCtx *c, const TeOp *op, const Swap *w) {
   ExprId *body = NULL;
   for (int k = 0; k < w->from.len; k++) {
     bool reads = false;
@@ -47,52 +38,44 @@ static TeOp *swap_reads(IrCtx *c, const TeOp *op, const Swap *w) { /* op itself 
   return body ? te_op_with_body(c, op, body) : (TeOp *)op;
 }
 
-/* Exchanges the operations of stages `from` and later that read anything in w, then rebuilds the DAG. */
+/* Exchanges the operations of stages `from` and later that read anything in w, and rebuilds the DAG; or takes over the
+ * rewritten one if it is known. */
 static void swap_downstream(State *s, int from, Swap *w) {
   Arena *m = ir_arena(s->ctx);
-  TeOp **ops = arena_array(m, TeOp *, s->stage.len);
+  TeOp **ops = s->reuse ? s->reuse->op : arena_array(m, TeOp *, s->stage.len);
   for (int i = 0; i < s->stage.len; i++) {
     Stage *st = &s->stage.at[i];
-    if (i >= from && st->op->kind == TE_COMPUTE) {
-      TeOp *op = swap_reads(s->ctx, st->op, w);
-      if (op != st->op) {
-        swap_outputs(m, w, st->op, op);
-        st->op = op;
-      }
+    if (!s->reuse) {
+      ops[i] = i >= from && st->op->kind == TE_COMPUTE ? swap_reads(s->ctx, st->op, w) : (TeOp *)st->op;
+      if (ops[i] != st->op) swap_outputs(m, w, st->op, ops[i]);
     }
-    ops[i] = (TeOp *)st->op;
+    st->op = ops[i];
   }
-  s->dag = te_dag_rewritten(s->ctx, s->dag, s->stage.len, ops);
+  s->dag = s->reuse ? s->reuse : te_dag_rewritten(s->ctx, s->stage.len, ops);
   vec_push(m, &s->dags, s->dag);
 }
 
-/* The same when the rewritten DAG is known. */
-static void swap_known(State *s) {
-  s->dag = s->reuse;
-  vec_push(ir_arena(s->ctx), &s->dags, s->dag);
-  for (int i = 0; i < s->stage.len; i++) s->stage.at[i].op = s->dag->op[i];
-}
-
-static Stage *stage_insert(State *s, int at, Stage st) {
+static void stage_insert(State *s, int at, const TeOp *op, ScopeKind scope) {
+  Stage st = stage_fresh(s->ctx, op, op);
+  st.scope = scope;
   attach_shift(s, at);
   vec_push(ir_arena(s->ctx), &s->stage, st);
   memmove(s->stage.at + at + 1, s->stage.at + at, sizeof(Stage) * (size_t)(s->stage.len - 1 - at));
   s->stage.at[at] = st;
-  return &s->stage.at[at];
 }
 
-static Stage *stage_renew(State *s, int i, const TeOp *op) { /* a fresh stage with the identity of the old one */
-  Stage *st = &s->stage.at[i], old = *st;
+static void stage_renew(State *s, int i,
+                        const TeOp *op) { /* a fresh stage with the identity and the place of the old one */
+  const Stage old = s->stage.at[i];
   err_check(S_ERR(s), !old.store_predicate,
             "stage %d (%s) is stored under a condition, whose loops end here; set it afterwards", i, old.op->name);
   err_check(S_ERR(s), !old.matrix, "stage %d (%s) is on tensor cores and would be made anew; ask for them afterwards",
             i, old.op->name);
-  *st = stage_fresh(s->ctx, op, old.origin);
-  st->is_output = old.is_output;
-  st->scope = old.scope;
-  st->scope_asked = old.scope_asked;
-  st->double_buffer = old.double_buffer;
-  return st;
+  Stage st = stage_fresh(s->ctx, op, old.origin);
+  st.at = old.at, st.at_stage = old.at_stage, st.at_iter = old.at_iter;
+  st.is_output = old.is_output, st.double_buffer = old.double_buffer;
+  st.scope = old.scope, st.scope_asked = old.scope_asked;
+  s->stage.at[i] = st;
 }
 
 /* ---- cache read ---- */
@@ -122,39 +105,36 @@ static TeOp *copy_op(IrCtx *c, const char *name, TensorId t) {
   return te_compute(c, name, "", x.rank, axis, 1, &body, 0, NULL);
 }
 
-int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text, int n, const int64_t *readers) {
+/* The copy of what the stage makes, which the readers read from now on. */
+static TeOp *cached(State *s, int stage, const char *scope, int n, const int64_t *readers, Swap *w) {
   IrCtx *c = s->ctx;
-  if (s->reuse) {
-    Stage known = stage_fresh(c, s->reuse->op[stage + 1], s->reuse->op[stage + 1]);
-    known.scope = scope;
-    stage_insert(s, stage + 1, known);
-    swap_known(s);
-    return stage + 1;
-  }
   const TeOp *x = s->stage.at[stage].op;
-  TeOp *y = copy_op(c, cache_name(s, x, scope_text), x->out[0]);
-  Swap w = {0}, cached = {0};
-  vec_push(ir_arena(c), &cached.from, x->out[0]);
-  vec_push(ir_arena(c), &cached.to, y->out[0]);
+  TeOp *y = copy_op(c, cache_name(s, x, scope), x->out[0]);
+  Swap from = {0};
+  vec_push(ir_arena(c), &from.from, x->out[0]);
+  vec_push(ir_arena(c), &from.to, y->out[0]);
   err_check(S_ERR(s), n > 0, "a cache read of %s needs at least one reader", x->name);
   TeOp **op = arena_array(ir_arena(c), TeOp *, n);
   for (int i = 0; i < n; i++) {
     const TeOp *r = s->stage.at[readers[i]].op;
-    op[i] = swap_reads(c, r, &cached);
+    op[i] = swap_reads(c, r, &from);
     for (int k = 0; k < i; k++)
       if (readers[k] == readers[i]) op[i] = (TeOp *)r; /* listed twice: it reads the cache already */
     err_check(S_ERR(s), op[i] != r, "cache read: stage %lld (%s) does not read %s", (long long)readers[i], r->name,
               x->name);
   }
   for (int i = 0; i < n; i++) {
-    swap_outputs(ir_arena(c), &w, s->stage.at[readers[i]].op, op[i]);
+    swap_outputs(ir_arena(c), w, s->stage.at[readers[i]].op, op[i]);
     s->stage.at[readers[i]].op = op[i];
   }
-  Stage st = stage_fresh(c, y, y);
-  st.scope = scope;
-  stage_insert(s, stage + 1, st);
+  return y;
+}
+
+void dag_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers) {
+  ScopeKind kind = scope_parse(S_ERR(s), scope);
+  Swap w = {0};
+  stage_insert(s, stage + 1, s->reuse ? s->reuse->op[stage + 1] : cached(s, stage, scope, n, readers, &w), kind);
   swap_downstream(s, stage + 2, &w);
-  return stage + 1;
 }
 
 /* ---- cache write ---- */
@@ -218,38 +198,37 @@ static ExprId cached_body(IrCtx *c, ExprId body, const Layout *l) {
   return ex_reduce(c, r);
 }
 
-int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text) {
+/* The cache, and in *x2 the copy of it into the tensor. */
+static const TeOp *cache_of(State *s, int stage, const char *scope, const TeOp **x2) {
   IrCtx *c = s->ctx;
   Arena *m = ir_arena(c);
   const TeOp *x = s->stage.at[stage].op;
-  err_check(S_ERR(s), !attach_any(s, stage, -1),
-            "cache write: stage %d (%s) carries attached stages; call cache_write before attaching them", stage,
-            x->name);
-  if (s->reuse) {
-    attach_clear(s, stage);
-    stage_renew(s, stage, s->reuse->op[stage + 1]);
-    Stage known = stage_fresh(c, s->reuse->op[stage], s->reuse->op[stage]);
-    known.scope = scope;
-    stage_insert(s, stage, known);
-    swap_known(s);
-    return stage;
-  }
   Layout l = cache_layout(s, &s->stage.at[stage]);
   ExprId *body = arena_array(m, ExprId, x->n_out);
   for (int i = 0; i < x->n_out; i++) body[i] = cached_body(c, x->body[i], &l);
-  TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope_text), x->tag, l.axis.len, l.axis.at, x->n_out, body,
-                       x->n_attr, x->attr);
+  const TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope), x->tag, l.axis.len, l.axis.at, x->n_out, body,
+                             x->n_attr, x->attr);
   for (int i = 0; i < x->n_out; i++) body[i] = ex_read(c, y->out[i], l.idx.len, l.idx.at);
-  TeOp *x2 = te_compute(c, x->name, x->tag, x->n_axis, x->axis, x->n_out, body, x->n_attr, x->attr);
+  *x2 = te_compute(c, x->name, x->tag, x->n_axis, x->axis, x->n_out, body, x->n_attr, x->attr);
+  return y;
+}
+
+void dag_cache_write(State *s, int stage, const char *scope) {
+  ScopeKind kind = scope_parse(S_ERR(s), scope);
+  const TeOp *x = s->stage.at[stage].op, *y = NULL, *x2 = NULL;
   Swap w = {0};
-  swap_outputs(m, &w, x, x2);
+  err_check(S_ERR(s), !attach_any(s, stage, -1),
+            "cache write: stage %d (%s) carries attached stages; call cache_write before attaching them", stage,
+            x->name);
+  if (s->reuse)
+    y = s->reuse->op[stage], x2 = s->reuse->op[stage + 1];
+  else
+    y = cache_of(s, stage, scope, &x2), swap_outputs(ir_arena(s->ctx), &w, x, x2);
   attach_clear(s, stage);
+  s->stage.at[stage].at = AT_ROOT;
   stage_renew(s, stage, x2);
-  Stage st = stage_fresh(c, y, y);
-  st.scope = scope;
-  stage_insert(s, stage, st);
+  stage_insert(s, stage, y, kind);
   swap_downstream(s, stage + 2, &w);
-  return stage;
 }
 
 /* ---- rfactor ---- */
@@ -394,7 +373,7 @@ static TeOp *repl_op(State *s, const Factor *f, const TeOp *rf) {
   return te_compute(c, name_join(m, f->x->name, ".repl"), "", n, axis, n_out, body, 0, NULL);
 }
 
-int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
+void dag_rfactor(State *s, int stage, int axis, int factor_iter) {
   Stage *st = &s->stage.at[stage];
   const TeOp *x = st->op;
   err_check(S_ERR(s), te_is_reduction(s->ctx, x), "rfactor: stage %d (%s) is not a reduction", stage, x->name);
@@ -421,13 +400,7 @@ int dag_rfactor(State *s, int stage, int axis, int factor_iter) {
   TeOp *rf = factor_op(s, &f), *repl = repl_op(s, &f, rf);
   Swap w = {0};
   swap_outputs(ir_arena(s->ctx), &w, x, repl);
-  ComputeAt at = st->at;
-  int at_stage = st->at_stage, at_iter = st->at_iter;
-  Stage *now = stage_renew(s, stage, repl);
-  now->at = at;
-  now->at_stage = at_stage;
-  now->at_iter = at_iter;
-  stage_insert(s, stage, stage_fresh(s->ctx, rf, rf));
+  stage_renew(s, stage, repl);
+  stage_insert(s, stage, rf, SC_AUTO);
   swap_downstream(s, stage + 2, &w);
-  return stage;
 }

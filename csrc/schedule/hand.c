@@ -136,7 +136,8 @@ void hand_compute_inline(State *s, int stage) {
 }
 
 void hand_compute_root(State *s, int stage) {
-  if (stage_at(s, stage, false)->op->kind == TE_COMPUTE) state_compute_root(s, stage); /* an input is there already */
+  if (stage_at(s, stage, false)->op->kind == TE_COMPUTE) /* an input is there already */
+    state_apply(s, (Step){.kind = STEP_CR, .stage = stage});
 }
 
 void hand_storage_align(State *s, int stage, VarId handle, int factor, int offset) {

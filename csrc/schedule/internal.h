@@ -47,12 +47,14 @@ char *expr_store(State *s, int stage, ExprId e, int32_t *n, int64_t **places); /
 /* Order of all loops in which those of the listed axes take, as listed, the places that they hold now. */
 int64_t *loops_in_place(State *s, int stage, int n, const int64_t *axes);
 
-/* ---- dagstep.c: the steps that rewrite the DAG; each returns the id of the new stage ---- */
-int dag_cache_read(State *s, int stage, ScopeKind scope, const char *scope_text, int n, const int64_t *readers);
-int dag_cache_write(State *s, int stage, ScopeKind scope, const char *scope_text);
-int dag_rfactor(State *s, int stage, int axis, int factor_iter);
+/* ---- dagstep.c: the steps that rewrite the DAG ---- */
+void dag_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers);
+void dag_cache_write(State *s, int stage, const char *scope);
+void dag_rfactor(State *s, int stage, int axis, int factor_iter);
+typedef struct { VEC(TensorId) from, to; } Swap; /* what became of tensors while operations are exchanged */
+void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b);
+TeOp *swap_reads(IrCtx *c, const TeOp *op, const Swap *w); /* op itself if it reads none of them */
 ScopeKind scope_parse(Err *e, const char *text);
-const char *scope_name(ScopeKind k); /* the word for it */
 
 /* ---- bounds.c ---- */
 void state_unbound(State *s); /* takes the rebased axes of an earlier bound inference away again; keeps the ranges */

@@ -220,43 +220,29 @@ static TeOp *reader_op(IrCtx *c, const TeOp *op, const Rewrite *r, TensorId to, 
 /* The DAG with `to` in the place of w; *inserted is the op number of the transform stage, -1 without one. */
 static TeDag *rewrite_dag(IrCtx *c, const TeDag *d, const Rewrite *r, bool insert, Tensors *handled, int *inserted) {
   Arena *m = ir_arena(c);
-  Tensors from = {0}, into = {0};
+  Swap w = {0};
   TeOp *made;
   if (insert) {
     made = transform_op(c, r);
   } else {
     ExprId *shape = arena_array(m, ExprId, r->to.len);
     for (int i = 0; i < r->to.len; i++) shape[i] = ex_i32(c, r->to.at[i].size);
-    const TeOp *w = te_op_of(c, r->w);
-    made = te_placeholder(c, w->name, ir_tensor(c, r->w)->type, r->to.len, shape);
-    vec_push(m, &from, r->w);
-    vec_push(m, &into, made->out[0]);
+    made = te_placeholder(c, te_op_of(c, r->w)->name, ir_tensor(c, r->w)->type, r->to.len, shape);
+    swap_outputs(m, &w, te_op_of(c, r->w), made);
     vec_push(m, handled, made->out[0]);
   }
   for (int i = 0; i < d->n_ops; i++) {
     const TeOp *op = d->op[i], *now = op;
     if (op->kind != TE_COMPUTE) continue;
     if (contains(op->n_in, op->in, r->w)) now = reader_op(c, op, r, made->out[0], !insert);
-    ExprId *body = arena_copy(m, now->body, sizeof(ExprId) * (size_t)now->n_out);
-    bool changed = false;
-    for (int k = 0; k < from.len; k++) {
-      if (from.at[k] == r->w || !contains(now->n_in, now->in, from.at[k])) continue;
-      for (int o = 0; o < now->n_out; o++) body[o] = te_replace_tensor(c, body[o], from.at[k], into.at[k]);
-      changed = true;
-    }
-    if (changed) now = te_op_with_body(c, now, body);
-    for (int o = 0; now != op && o < op->n_out; o++) {
-      vec_push(m, &from, op->out[o]);
-      vec_push(m, &into, now->out[o]);
-    }
+    now = swap_reads(c, now, &w);
+    if (now != op) swap_outputs(m, &w, op, now);
   }
   TensorId *list = arena_copy(m, d->tensor, sizeof(TensorId) * (size_t)d->n_tensors);
-  for (int i = 0; i < d->n_tensors; i++)
-    for (int k = 0; k < from.len; k++)
-      if (list[i] == from.at[k]) {
-        list[i] = into.at[k];
-        break;
-      }
+  for (int i = 0, k; i < d->n_tensors; i++) {
+    for (k = 0; k < w.from.len && w.from.at[k] != list[i];) k++;
+    if (k < w.from.len) list[i] = w.to.at[k];
+  }
   TeDag *out = te_dag(c, d->n_tensors, list);
   *inserted = insert ? te_dag_find(out, made) : -1;
   return out;
@@ -292,14 +278,8 @@ static Relayout relayout_of(Arena *m, const TeDag *d, const Rewrite *r) {
   return out;
 }
 
-TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option) {
-  int n;
-  Relayout *made;
-  return dag_pre_transform(c, d, n_steps, steps, option, &n, &made);
-}
-
-TeDag *dag_pre_transform(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option, int *n_made,
-                         Relayout **made) {
+TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option, int *n_made,
+                          Relayout **made) {
   err_check(ir_err(c), option >= 0 && option <= 2, "layout rewrite option %d is not 0, 1 or 2", option);
   const TeDag *now = d;
   Tensors handled = {0};
@@ -316,7 +296,6 @@ TeDag *dag_pre_transform(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, i
     now = rewrite_dag(c, now, &r, option == 1, &handled, &at);
     if (option == 1) *steps = adapt_steps(ir_arena(c), at, r.to.len, n_steps, *steps);
   }
-  *n_made = list.len;
-  *made = list.at;
+  if (made) *n_made = list.len, *made = list.at;
   return (TeDag *)now;
 }

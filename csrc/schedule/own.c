@@ -27,16 +27,12 @@ VarId axis_handle(State *s, int stage, int axis) {
   return x->handle;
 }
 
-static VarId root_var(const Stage *st, int axis) {
-  return axis < st->n_root_data ? st->op->axis[axis].var : st->op->red[axis - st->n_root_data].var;
-}
-
 static bool find_axis(const State *s, int stage, VarId v, int64_t place[2]) {
   const Stage *st = &s->stage.at[stage];
   place[0] = stage;
   for (int k = 0; k < st->axes.len; k++) {
     place[1] = k;
-    if (st->axes.at[k].handle == v || (k < st->n_root && root_var(st, k) == v)) return true;
+    if (st->axes.at[k].handle == v || (k < st->n_root && te_axis(st->op, k)->var == v)) return true;
   }
   return false;
 }
@@ -81,7 +77,7 @@ static ExprId var_named(void *arg, const char *name) {
   if (stage < 0) return ex_var(s->ctx, s->var.at[axis].var);
   VarId v = axis_handle(s, (int)stage, (int)axis);
   const Stage *st = &s->stage.at[stage];
-  return ex_var(s->ctx, axis < st->n_root ? root_var(st, (int)axis) : v);
+  return ex_var(s->ctx, axis < st->n_root ? te_axis(st->op, (int)axis)->var : v);
 }
 
 static TensorId tensor_named(void *arg, const char *name) {

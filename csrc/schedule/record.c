@@ -94,18 +94,29 @@ static const char *get_text(Reader *r, const cJSON *x) {
   return s;
 }
 
-static int64_t *get_list(Reader *r, const cJSON *x, int32_t *n) {
-  if (!cJSON_IsArray(x)) bad(r, "an array is expected");
+/* The elements of an array, at most as many as the limit says, in memory of `size` bytes each. */
+typedef void (*ReadItem)(Reader *r, const cJSON *x, void *to);
+static void *get_array(Reader *r, const cJSON *x, const char *what, LimitKind limit, size_t size, ReadItem read,
+                       int32_t *n) {
+  if (!cJSON_IsArray(x)) bad(r, what);
   *n = cJSON_GetArraySize(x);
-  within(r, LIMIT_LIST, *n);
-  int64_t *v = arena_array(r->m, int64_t, *n);
+  within(r, limit, *n);
+  char *out = arena_alloc(r->m, size * (size_t)*n);
   int i = 0;
   for (const cJSON *e = x->child; e; e = e->next, i++) {
     size_t at = enter(r, i);
-    v[i] = get_int(r, e);
+    read(r, e, out + size * (size_t)i);
     leave(r, at);
   }
-  return v;
+  return out;
+}
+static void read_int(Reader *r, const cJSON *x, void *to) { *(int64_t *)to = get_int(r, x); }
+static void read_text(Reader *r, const cJSON *x, void *to) { *(const char **)to = get_text(r, x); }
+static void read_cost(Reader *r, const cJSON *x, void *to) {
+  *(double *)to = get_number(r, x, "costs are finite numbers");
+}
+static int64_t *get_list(Reader *r, const cJSON *x, int32_t *n) {
+  return get_array(r, x, "an array is expected", LIMIT_LIST, sizeof(int64_t), read_int, n);
 }
 
 static Step read_step(Reader *r, const cJSON *x, int first) { /* first: of its elements */
@@ -120,12 +131,6 @@ static Step read_step(Reader *r, const cJSON *x, int first) { /* first: of its e
   for (int i = 0; args[i]; i++, e = e->next) {
     size_t at = enter(r, first + i + 1);
     switch (args[i]) {
-    case 's': p.stage = get_i32(r, e); break;
-    case 'i':
-    case 'S': p.iter = get_i32(r, e); break;
-    case 'a':
-    case 'p': p.a = get_i32(r, e); break;
-    case 'b': p.b = get_i32(r, e); break;
     case 'E': p.extent = get_int(r, e); break;
     case 'f': {
       int64_t v = get_int(r, e);
@@ -138,7 +143,11 @@ static Step read_step(Reader *r, const cJSON *x, int first) { /* first: of its e
       if (r->record && (kind == STEP_PR || kind == STEP_PRX) && strncmp(p.text, "debug_skip_region", 17) == 0)
         bad(r, "debug_skip_region leaves a part of the computation out: a record is of the whole");
       break;
-    default: p.list = get_list(r, e, &p.n); break;
+    default:
+      if (step_number(&p, args[i]))
+        *step_number(&p, args[i]) = get_i32(r, e);
+      else
+        p.list = get_list(r, e, &p.n);
     }
     leave(r, at);
   }
@@ -147,18 +156,9 @@ static Step read_step(Reader *r, const cJSON *x, int first) { /* first: of its e
   return p;
 }
 
-static Step *read_steps(Reader *r, const cJSON *x, int *n) {
-  if (!cJSON_IsArray(x)) bad(r, "an array of steps is expected");
-  *n = cJSON_GetArraySize(x);
-  within(r, LIMIT_STEPS, *n);
-  Step *out = arena_array(r->m, Step, *n);
-  int i = 0;
-  for (const cJSON *e = x->child; e; e = e->next, i++) {
-    size_t at = enter(r, i);
-    out[i] = read_step(r, e, 0);
-    leave(r, at);
-  }
-  return out;
+static void read_plain_step(Reader *r, const cJSON *x, void *to) { *(Step *)to = read_step(r, x, 0); }
+static Step *read_steps(Reader *r, const cJSON *x, int32_t *n) {
+  return get_array(r, x, "an array of steps is expected", LIMIT_STEPS, sizeof(Step), read_plain_step, n);
 }
 
 /* The steps beside the list, each with its place; the list's own fill the places between. Sources of followers in the list
@@ -228,13 +228,10 @@ static void read_task(Reader *r, const cJSON *x, Record *out) {
   if (n > 3) out->target_host = get_text(r, item(r, x, 3));
   if (n > 4) out->layout_rewrite = get_i32(r, item(r, x, 4));
   if (n > 5) {
-    const cJSON *l = item(r, x, 5);
-    if (!cJSON_IsArray(l)) bad(r, "task input names are an array");
-    out->n_inputs = cJSON_GetArraySize(l);
-    within(r, LIMIT_INPUTS, out->n_inputs);
-    out->inputs = arena_array(r->m, const char *, out->n_inputs);
-    int i = 0;
-    for (const cJSON *e = l->child; e; e = e->next) out->inputs[i++] = get_text(r, e);
+    size_t at = enter(r, 5);
+    out->inputs = get_array(r, item(r, x, 5), "task input names are an array", LIMIT_INPUTS, sizeof(char *), read_text,
+                            &out->n_inputs);
+    leave(r, at);
   }
 }
 
@@ -257,13 +254,9 @@ static void read_input(Reader *r, const cJSON *x, Record *out) {
 static void read_result(Reader *r, const cJSON *x, Record *out) {
   strcpy(r->where, "r");
   if (cJSON_GetArraySize(x) != 4) bad(r, "[costs, error_no, all_cost, timestamp] is expected");
-  const cJSON *costs = item(r, x, 0);
-  if (!cJSON_IsArray(costs)) bad(r, "costs are an array");
-  out->n_costs = cJSON_GetArraySize(costs);
-  within(r, LIMIT_COSTS, out->n_costs);
-  out->cost = arena_array(r->m, double, out->n_costs);
-  int i = 0;
-  for (const cJSON *e = costs->child; e; e = e->next, i++) out->cost[i] = get_number(r, e, "costs are finite numbers");
+  size_t at = enter(r, 0);
+  out->cost = get_array(r, item(r, x, 0), "costs are an array", LIMIT_COSTS, sizeof(double), read_cost, &out->n_costs);
+  leave(r, at);
   out->error_no = get_i32(r, item(r, x, 1));
   out->all_cost = get_number(r, item(r, x, 2), "all_cost is a finite number");
   out->timestamp = get_int(r, item(r, x, 3));
@@ -369,25 +362,23 @@ static void put_list(StrBuf *b, int n, const int64_t *v) {
   sb_putc(b, ']');
 }
 
-static void put_step(StrBuf *b, Err *e, int k, const Step *p) { /* without the bracket in front */
-  const StepInfo *info = step_info((StepKind)p->kind);
+static void put_step(StrBuf *b, Err *e, int k, Step p) { /* without the bracket in front */
+  const StepInfo *info = step_info((StepKind)p.kind);
   sb_putc(b, '"'), sb_puts(b, info->mnemonic), sb_putc(b, '"');
   for (const char *a = info->args; *a; a++) {
     sb_puts(b, ", ");
     switch (*a) {
-    case 's': sb_int(b, p->stage); break;
-    case 'i':
-    case 'S': sb_int(b, p->iter); break;
-    case 'a':
-    case 'p': sb_int(b, p->a); break;
-    case 'b': sb_int(b, p->b); break;
-    case 'E': sb_int(b, p->extent); break;
-    case 'f': sb_int(b, p->flag); break;
-    case 't': sb_json(b, p->text); break;
+    case 'E': sb_int(b, p.extent); break;
+    case 'f': sb_int(b, p.flag); break;
+    case 't': sb_json(b, p.text); break;
     default:
-      for (int i = 0; p->kind == STEP_SP && i < p->n; i++)
-        err_check(e, p->list[i] != SIZE_OPEN, "step %d: an open split length cannot be written", k);
-      put_list(b, p->n, p->list);
+      if (step_number(&p, *a)) {
+        sb_int(b, *step_number(&p, *a));
+        break;
+      }
+      for (int i = 0; p.kind == STEP_SP && i < p.n; i++)
+        err_check(e, p.list[i] != SIZE_OPEN, "step %d: an open split length cannot be written", k);
+      put_list(b, p.n, p.list);
     }
   }
   sb_putc(b, ']');
@@ -399,7 +390,7 @@ char *steps_text(Arena *a, int n, const Step *steps) {
   sb_putc(&b, '[');
   for (int k = 0; k < n; k++) {
     sb_puts(&b, k ? ", [" : "[");
-    put_step(&b, arena_err(a), k, &steps[k]);
+    put_step(&b, arena_err(a), k, steps[k]);
   }
   sb_putc(&b, ']');
   return sb_str(&b);
@@ -432,7 +423,7 @@ static void put_plain(StrBuf *b, Arena *a, const Record *r, int end) {
     if (n < k && (p.kind == STEP_FSP || p.kind == STEP_FFSP))
       step_renumber(a, &p, same_stage, place_of, &(Places){to, k});
     sb_puts(b, n++ ? ", [" : "[");
-    put_step(b, arena_err(a), k, &p);
+    put_step(b, arena_err(a), k, p);
   }
   sb_putc(b, ']');
 }
@@ -444,7 +435,7 @@ static const char *steps_mark(Arena *a, const Record *r, int end) {
   for (int k = 0; k < r->n_steps; k++) {
     if (k < end && r->step[k].kind < STEP_OWN) continue;
     sb_printf(&b, "%s[%d, ", b.len ? ", " : " steps=[", k);
-    put_step(&b, arena_err(a), k, &r->step[k]);
+    put_step(&b, arena_err(a), k, r->step[k]);
   }
   if (!b.len) return "";
   sb_putc(&b, ']');

@@ -15,6 +15,8 @@ typedef enum { IT_SPACE, IT_REDUCE, IT_MIXED, IT_SPECIAL } IterKind;
 typedef enum { AN_NONE, AN_UNROLL, AN_VECTORIZE, AN_PARALLEL, AN_VTHREAD, AN_BLOCK_X, AN_THREAD_X, AN_BLOCK_Y, AN_THREAD_Y,
                AN_BLOCK_Z, AN_THREAD_Z, AN_TENSORIZE, AN_COUNT } Annotation;
 extern const char *const AN_WORD[AN_COUNT]; /* "for", "unroll", ... as in the state text */
+static inline bool ann_is_block(int a) { return a == AN_BLOCK_X || a == AN_BLOCK_Y || a == AN_BLOCK_Z; }
+static inline bool ann_is_thread(int a) { return a == AN_THREAD_X || a == AN_THREAD_Y || a == AN_THREAD_Z; }
 
 typedef struct {
   const char *name;    /* state name, cleaned */
@@ -94,6 +96,7 @@ typedef struct {
 } StepInfo;
 const StepInfo *step_info(StepKind k);
 int step_find(const char *mnemonic); /* -1: unknown */
+int32_t *step_number(Step *p, char arg); /* the field of an argument, if it is a 32-bit number; else NULL */
 
 /* called: by the user of te; else 0. kind: of the thread axis, once it is known; size: of the shapes of the DAG */
 typedef struct { VarId var, called; uint8_t kind; bool size; } StateVar;
@@ -121,17 +124,12 @@ void state_check_whole(const State *s);                            /* raises if 
 void state_apply(State *s, Step step);                             /* validates, appends, applies */
 /* Helpers that build and apply one step; ids as documented in spec 02 §2. */
 void state_split(State *s, int stage, int iter, int n, const int64_t *lengths, bool inner_to_outer);
-void state_follow_split(State *s, int stage, int iter, int src_step, int n_split);
-void state_follow_fused_split(State *s, int stage, int iter, int n, const int64_t *src, int level, bool factor);
 void state_fuse(State *s, int stage, int n, const int64_t *iters);
 void state_reorder(State *s, int stage, int n, const int64_t *order);
 void state_annotate(State *s, int stage, int iter, Annotation a);
-void state_pragma(State *s, int stage, int iter, const char *text);
 void state_compute_at(State *s, int stage, int target, int iter);
 void state_compute_inline(State *s, int stage);
-void state_compute_root(State *s, int stage);
 int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers); /* returns the new stage's id */
-int state_cache_write(State *s, int stage, const char *scope);
 int64_t axis_extent(const State *s, int stage, int iter);          /* state range; -1 unknown */
 int step_stage_shift(const Step *step, int stage_id);              /* id of a stage after an inserting step */
 /* and before it; of the new stage: the one it was made of */
@@ -247,7 +245,6 @@ int matrix_registers(const MatrixTile *t, DType type); /* of a thread, about: su
 int matrix_sets(const MatrixTile *t, DType type); /* of fragments in registers: 2: one is loaded while the other is multiplied */
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
-TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option);
-/* As dag_rewrite_layout; *made lists what the caller has to transform: inputs that option 2 has in another layout. */
-TeDag *dag_pre_transform(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option, int *n_made, Relayout **made);
+/* *made: what the caller has to transform: inputs that option 2 has in another layout; NULL: nobody asks. */
+TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, int option, int *n_made, Relayout **made);
 #endif

@@ -124,17 +124,6 @@ void state_split(State *s, int stage, int iter, int n, const int64_t *lengths, b
                         .flag = inner_to_outer});
 }
 
-void state_follow_split(State *s, int stage, int iter, int src_step, int n_split) {
-  state_apply(s, (Step){.kind = STEP_FSP, .stage = stage, .iter = iter, .a = src_step, .b = n_split});
-}
-
-void state_follow_fused_split(State *s, int stage, int iter, int n, const int64_t *src, int level, bool factor) {
-  state_apply(
-      s,
-      (Step){
-          .kind = STEP_FFSP, .stage = stage, .iter = iter, .n = n, .list = (int64_t *)src, .a = level, .flag = factor});
-}
-
 void state_fuse(State *s, int stage, int n, const int64_t *iters) {
   state_apply(s, (Step){.kind = STEP_FU, .stage = stage, .n = n, .list = (int64_t *)iters});
 }
@@ -147,23 +136,13 @@ void state_annotate(State *s, int stage, int iter, Annotation a) {
   state_apply(s, (Step){.kind = STEP_AN, .stage = stage, .iter = iter, .a = (int32_t)a});
 }
 
-void state_pragma(State *s, int stage, int iter, const char *text) {
-  state_apply(s, (Step){.kind = STEP_PR, .stage = stage, .iter = iter, .text = text});
-}
-
 void state_compute_at(State *s, int stage, int target, int iter) {
   state_apply(s, (Step){.kind = STEP_CA, .stage = stage, .iter = target, .a = iter});
 }
 
 void state_compute_inline(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CI, .stage = stage}); }
-void state_compute_root(State *s, int stage) { state_apply(s, (Step){.kind = STEP_CR, .stage = stage}); }
 
 int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers) {
   state_apply(s, (Step){.kind = STEP_CHR, .stage = stage, .text = scope, .n = n, .list = (int64_t *)readers});
   return stage + 1;
-}
-
-int state_cache_write(State *s, int stage, const char *scope) {
-  state_apply(s, (Step){.kind = STEP_CHW, .stage = stage, .text = scope});
-  return stage;
 }

@@ -227,14 +227,11 @@ static void do_ffsp(State *s, const Step *p) {
 
 static void do_sa(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
+  Step by_axis = *p;
   leaf_at(s, p->stage, p->iter);
-  err_check(S_ERR(s), p->a >= 1, "storage_align: the factor is %d; it must be positive", p->a);
+  by_axis.iter = st->leaf.at[p->iter];
+  do_sax(s, &by_axis);
   st->storage_offset = p->b;
-  int axis = st->leaf.at[p->iter];
-  if (axis < st->n_root_data) { /* other loops have no dimension of their own: no effect */
-    st->axes.at[axis].align_factor = p->a;
-    st->axes.at[axis].align_offset = p->b;
-  }
 }
 
 /* ---- placement ---- */
@@ -288,13 +285,13 @@ static void do_chr(State *s, const Step *p) {
               (long long)p->list[i]);
     stage_at(s, (int)p->list[i], true);
   }
-  dag_cache_read(s, p->stage, scope_parse(S_ERR(s), p->text), p->text, p->n, p->list);
+  dag_cache_read(s, p->stage, p->text, p->n, p->list);
 }
 
 static void do_chwx(State *s, const Step *p) { /* the cache has the layout of the loops */
   new_stage(s);
   stage_at(s, p->stage, true);
-  dag_cache_write(s, p->stage, scope_parse(S_ERR(s), p->text), p->text);
+  dag_cache_write(s, p->stage, p->text);
 }
 
 static void do_chw(State *s, const Step *p) {
@@ -379,6 +376,18 @@ int step_find(const char *mnemonic) {
   return -1;
 }
 
+int32_t *step_number(Step *p, char arg) {
+  switch (arg) {
+  case 's': return &p->stage;
+  case 'i':
+  case 'S': return &p->iter;
+  case 'a':
+  case 'p': return &p->a;
+  case 'b': return &p->b;
+  default: return NULL;
+  }
+}
+
 int step_stage_shift(const Step *p, int stage_id) {
   switch (STEPS[p->kind].info.shift) {
   case SHIFT_BEHIND: return stage_id + (stage_id > p->stage);
@@ -399,9 +408,9 @@ static void check_list(Err *e, const Step *p) {
 void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*step)(void *arg, int id), void *arg) {
   int every = 0;
   for (const char *x = STEPS[p->kind].info.args; *x; x++) {
-    if (*x == 's') p->stage = stage(arg, p->stage);
-    if (*x == 'S') p->iter = stage(arg, p->iter);
-    if (*x == 'p' && step) p->a = step(arg, p->a);
+    int32_t *at = step_number(p, *x);
+    if (*x == 's' || *x == 'S') *at = stage(arg, *at);
+    if (*x == 'p' && step) *at = step(arg, *at);
     if (*x == 'L' || *x == 'V' || (*x == 'P' && step)) every = *x;
   }
   if (!every || !p->n) return;

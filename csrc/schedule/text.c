@@ -8,16 +8,6 @@ typedef struct {
   bool hide;
 } Printer;
 
-static void put_i64(StrBuf *b, int64_t v) {
-  char t[24];
-  int n = sizeof(t);
-  uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-  do t[--n] = (char)('0' + u % 10);
-  while (u /= 10);
-  if (v < 0) t[--n] = '-';
-  sb_write(b, t + n, sizeof(t) - (size_t)n);
-}
-
 /* ---- symbolic ranges, in the notation of release 0.14: infix with the precedence of Python, T.Select, T.min, T.bool ---- */
 static const struct {
   ExprKind kind;
@@ -41,7 +31,7 @@ static void put_expr(IrCtx *c, StrBuf *b, ExprId e, int outer) { /* in parenthes
   } else if (n.kind == IR_INT && dtype_is_bool(n.type)) {
     sb_puts(b, n.u.i ? "T.bool(True)" : "T.bool(False)");
   } else if (n.kind == IR_INT && n.type.bits == 32) {
-    put_i64(b, n.u.i);
+    sb_int(b, n.u.i);
   } else if (at >= 0 && INFIX[at].prec > 0) {
     bool paren = INFIX[at].prec <= outer;
     if (paren) sb_putc(b, '(');
@@ -72,10 +62,10 @@ static void put_range(const Printer *p, const Stage *st, const Axis *x) {
   if (p->s->bounded && root->min && !ex_const_int(p->s->ctx, root->min, &v))
     put_expr(p->s->ctx, p->b, root->min, 0);
   else
-    put_i64(p->b, x->smin);
+    sb_int(p->b, x->smin);
   sb_putc(p->b, ',');
   if (x->sext >= 0)
-    put_i64(p->b, x->sext);
+    sb_int(p->b, x->sext);
   else if (root->extent)
     put_expr(p->s->ctx, p->b, root->extent, 0);
   else
@@ -83,39 +73,29 @@ static void put_range(const Printer *p, const Stage *st, const Axis *x) {
   sb_puts(p->b, ")\n");
 }
 
+static StrBuf *note(const Printer *p, const Stage *st, int indent) { /* a line about a stage: behind its name */
+  sb_spaces(p->b, indent);
+  sb_puts(p->b, st->op->name);
+  return p->b;
+}
+
 static void put_stage(const Printer *p, int stage, int indent, int depth) {
   const Stage *st = &p->s->stage.at[stage];
+  const MatrixTile *t = st->matrix;
   if (depth > p->s->stage.len) return; /* a cycle of attachments: bound inference reports it */
-  if (st->auto_unroll) {
-    sb_spaces(p->b, indent);
-    sb_printf(p->b, "%s auto_unroll: %d\n", st->op->name, st->auto_unroll);
-  }
-  if (st->storage_offset) {
-    sb_spaces(p->b, indent);
-    sb_printf(p->b, "%s storage_offset: %d\n", st->op->name, st->storage_offset);
-  }
-  if (st->double_buffer) {
-    sb_spaces(p->b, indent);
-    sb_printf(p->b, "%s double_buffer\n", st->op->name);
-  }
-  if (st->scope_asked) {
-    sb_spaces(p->b, indent);
-    sb_printf(p->b, "%s scope: %s\n", st->op->name, scope_name(st->scope));
-  }
-  if (st->matrix) {
-    const MatrixTile *t = st->matrix;
-    sb_spaces(p->b, indent);
-    sb_printf(p->b, "%s tensor cores: block %dx%dx%d, warp %dx%d, %d stages%s, split %d%s%s\n", st->op->name,
-              t->block_m, t->block_n, t->block_k, t->warp_m, t->warp_n, t->stages, t->transposed ? ", transposed" : "",
-              t->split, t->terms == 3 ? ", float32x3" : "",
+  if (st->auto_unroll) sb_printf(note(p, st, indent), " auto_unroll: %d\n", st->auto_unroll);
+  if (st->storage_offset) sb_printf(note(p, st, indent), " storage_offset: %d\n", st->storage_offset);
+  if (st->double_buffer) sb_puts(note(p, st, indent), " double_buffer\n");
+  if (st->scope_asked)
+    sb_printf(note(p, st, indent), " scope: %s\n", st->scope == SC_AUTO ? "auto" : SCOPE_NAME[st->scope]);
+  if (t)
+    sb_printf(note(p, st, indent), " tensor cores: block %dx%dx%d, warp %dx%d, %d stages%s, split %d%s%s\n", t->block_m,
+              t->block_n, t->block_k, t->warp_m, t->warp_n, t->stages, t->transposed ? ", transposed" : "", t->split,
+              t->terms == 3 ? ", float32x3" : "",
               t->warpgroups == 0   ? ""
               : t->warpgroups == 1 ? ", warpgroups"
                                    : ", warpgroups with two slices at a time");
-  }
-  if (st->store_predicate) {
-    sb_spaces(p->b, indent);
-    sb_printf(p->b, "%s stored if: %s\n", st->op->name, ex_text(p->s->ctx, st->store_predicate));
-  }
+  if (st->store_predicate) sb_printf(note(p, st, indent), " stored if: %s\n", ex_text(p->s->ctx, st->store_predicate));
   for (int i = 0; i < st->leaf.len; i++) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];
     if (!(p->hide && x->ranged && x->sext == 1)) {
@@ -129,9 +109,7 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
     for (int k = 0; k < st->attached.len; k++)
       if (attach_leaf(st->attached.at[k]) == i) put_stage(p, attach_stage(st->attached.at[k]), indent, depth + 1);
   }
-  sb_spaces(p->b, indent);
-  sb_puts(p->b, st->op->name);
-  sb_puts(p->b, " = ...\n");
+  sb_puts(note(p, st, indent), " = ...\n");
 }
 
 char *state_text(const State *s, bool hide_trivial) {

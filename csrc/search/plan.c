@@ -53,8 +53,7 @@ static int64_t walk_value(PointWalk *w, ExprId e) {
   if (n->kind == IR_INT) return clamped(n->u.i);
   if (n->kind == IR_VAR) {
     for (int i = 0; i < p->op->n_axis + p->op->n_red && i < PLAN_AXES; i++)
-      if ((i < p->op->n_axis ? p->op->axis[i].var : p->op->red[i - p->op->n_axis].var) == n->sym)
-        return clamped(p->at[i]);
+      if (te_axis(p->op, i)->var == n->sym) return clamped(p->at[i]);
     return 0;
   }
   if (++w->visits <= EX_PLAIN_VISITS) return node_value(w, e, n);
@@ -154,7 +153,7 @@ static bool add_kernel(Plan *plan, const State *s, int member) {
   *k = (PlanKernel){
       .ctx = s->ctx, .op = op, .n_space = op->n_axis, .n_axis = op->n_axis + op->n_red, .points = 1, .copies = 1};
   for (int a = 0; a < k->n_axis; a++) {
-    const TeAxis *x = a < op->n_axis ? &op->axis[a] : &op->red[a - op->n_axis];
+    const TeAxis *x = te_axis(op, a);
     PlanAxis *y = &k->axis[a];
     *y = (PlanAxis){.step = -1, .extent = te_const(s->ctx, x->extent)};
     if (y->extent <= 0) return false;
@@ -165,11 +164,7 @@ static bool add_kernel(Plan *plan, const State *s, int member) {
     if (p->extent != y->extent || p->n < (a < op->n_axis ? 2 : 1) || p->n > PLAN_LEVELS) return false;
   }
   if (used != n) return false;
-  const TeOp *root = s->stage.at[g->at_stage].op;
-  for (int i = 0; i < root->n_axis + root->n_red; i++) {
-    const TeAxis *x = i < root->n_axis ? &root->axis[i] : &root->red[i - root->n_axis];
-    if (!i64_mul(k->points, te_const(s->ctx, x->extent), &k->points)) k->points = INT64_MAX / 2;
-  }
+  k->points = sp_points(s, g->at_stage);
   k->bytes = dtype_bytes(ir_tensor(s->ctx, op->out[0])->type);
   for (int i = 0; i < s->stage.len; i++)
     if (s->stage.at[i].at == AT_ITER && s->stage.at[i].at_stage == member &&

@@ -62,17 +62,6 @@ static bool tiled_member(const State *s, int stage) {
   return sp_needs_tiling(s, stage) && s->stage.at[stage].at == AT_ITER;
 }
 
-/* Axis extents of an operation, reductions included. */
-static int64_t op_points(const State *s, int stage) {
-  const TeOp *op = s->stage.at[stage].op;
-  int64_t n = 1;
-  for (int i = 0; i < op->n_axis + op->n_red; i++) {
-    const TeAxis *x = i < op->n_axis ? &op->axis[i] : &op->red[i - op->n_axis];
-    if (!i64_mul(n, te_const(s->ctx, x->extent), &n)) return INT64_MAX;
-  }
-  return n;
-}
-
 /* What thread binding will refuse can be read off the sizes before anything is replayed. */
 static Fit threads_fit(const MakeEnv *m, const State *sketch, const Step *steps) {
   for (int i = 0; i < sketch->stage.len; i++) {
@@ -86,7 +75,7 @@ static Fit threads_fit(const MakeEnv *m, const State *sketch, const Step *steps)
     }
     GpuNeeds need = {.vthread = (double)vthread,
                      .threads = (double)thread,
-                     .points = (double)op_points(sketch, sketch->stage.at[i].at_stage)};
+                     .points = (double)sp_points(sketch, sketch->stage.at[i].at_stage)};
     Fit fit = gpu_fits(&m->task->target.hw, &need);
     if (fit != FIT_OK) return fit;
   }
@@ -135,7 +124,7 @@ static void choose_locations(MakeEnv *m, Rng *r, State *s) {
       if (!sp_has_reduce(s, i) && s->stage.at[i].at == AT_ITER && s->stage.at[i].attached.len == 0)
         state_compute_inline(s, i);
     } else if (c == 1)
-      state_compute_root(s, i);
+      state_apply(s, (Step){.kind = STEP_CR, .stage = i});
     else
       state_compute_at(s, i, cand[c - 2][0], cand[c - 2][1]);
   }
@@ -222,7 +211,8 @@ static void unroll(MakeEnv *m, Rng *r, State *s) {
     if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED) continue;
     unroll_inner(s, i);
     if (!sp_has_reduce(s, i)) continue;
-    state_pragma(s, i, 0, arena_printf(ir_arena(s->ctx), "auto_unroll_max_step$%d", choice[rng_below(r, n)]));
+    const char *text = arena_printf(ir_arena(s->ctx), "auto_unroll_max_step$%d", choice[rng_below(r, n)]);
+    state_apply(s, (Step){.kind = STEP_PR, .stage = i, .text = text});
   }
 }
 
@@ -280,7 +270,7 @@ static const char *bind_level(State *s, int stage, int at, const char *tail, Ann
 
 static const char *bind_tiled_root(const MakeEnv *m, State *s, int stage) {
   const HwParams *hw = &m->task->target.hw;
-  int64_t least = op_points(s, stage) > 2 * (int64_t)hw->warp_size ? hw->warp_size : 0;
+  int64_t least = sp_points(s, stage) > 2 * (int64_t)hw->warp_size ? hw->warp_size : 0;
   const char *why = bind_level(s, stage, 0, ".0", AN_BLOCK_X, 0, INT64_MAX);
   if (!why) why = bind_level(s, stage, 1, ".1", AN_VTHREAD, 0, hw->max_vthread_extent);
   if (!why) why = bind_level(s, stage, 2, ".2", AN_THREAD_X, least, INT64_MAX);
@@ -309,7 +299,7 @@ static void bind_shared(State *s, int stage, int64_t vector) {
   fuse_range(s, stage, 0, sp_loops(s, stage));
   state_split(s, stage, 0, 1, &vector, true);
   state_annotate(s, stage, 1, AN_VECTORIZE);
-  state_follow_fused_split(s, stage, 0, n, ids, 1, true);
+  state_apply(s, (Step){.kind = STEP_FFSP, .stage = stage, .n = n, .list = ids, .a = 1, .flag = true});
   state_annotate(s, stage, 1, AN_THREAD_X);
 }
 

@@ -161,6 +161,14 @@ int64_t sp_len(const State *s, int stage, IterKind k) {
   return len;
 }
 
+int64_t sp_points(const State *s, int stage) {
+  const TeOp *op = s->stage.at[stage].op;
+  int64_t n = 1;
+  for (int i = 0; i < op->n_axis + op->n_red; i++)
+    if (!i64_mul(n, te_const(s->ctx, te_axis(op, i)->extent), &n)) return INT64_MAX;
+  return n;
+}
+
 int sp_final_stage(int n, const Step *steps, int from, int stage) {
   for (int i = from + 1; i < n; i++) stage = step_stage_shift(&steps[i], stage);
   return stage;

@@ -138,7 +138,7 @@ static void follow_tiling(Derive *d, State *s, int t, const int64_t *splits, int
       continue;
     }
     Annotation ann = (Annotation)x->ann;
-    state_follow_split(s, t, at, (int)splits[k++], level);
+    state_apply(s, (Step){.kind = STEP_FSP, .stage = t, .iter = at, .a = (int)splits[k++], .b = level});
     if (ann == AN_UNROLL || ann == AN_VECTORIZE) state_annotate(s, t, at + level, ann);
     if (ann == AN_PARALLEL) state_annotate(s, t, at, ann);
     for (int p = 0; p <= level; p++) group_add(d, &part[p], at++);
@@ -196,7 +196,7 @@ static Verdict cwrite_check(Derive *d, const State *s, int stage) {
 }
 static void cwrite_apply(Derive *d, const State *s, int stage) {
   State *n = copy(d, s);
-  state_cache_write(n, stage, "local");
+  state_apply(n, (Step){.kind = STEP_CHW, .stage = stage, .text = "local"});
   emit(d, n, stage);
 }
 
@@ -327,7 +327,7 @@ static void xthread_apply(Derive *d, const State *s0, int stage) {
     }
   }
   if (src >= 0) {
-    state_follow_split(s, stage, f, src, 1);
+    state_apply(s, (Step){.kind = STEP_FSP, .stage = stage, .iter = f, .a = src, .b = 1});
     state_annotate(s, stage, f + 1, AN_THREAD_X);
     state_compute_at(s, stage, t, common - 1);
   } else {

@@ -32,6 +32,7 @@ bool sp_names(const State *s, int stage, const char *key, const char *name);
 bool sp_has_attr(const State *s, int stage, const char *key);
 int sp_orig_names(Arena *a, const char *name, const char **out, int cap);   /* original axis names of a loop */
 int64_t sp_len(const State *s, int stage, IterKind k);     /* product of extents; unknown counts -1 */
+int64_t sp_points(const State *s, int stage);              /* extents of the operation, reductions included, multiplied */
 bool sp_ends(const char *name, const char *tail);
 int sp_final_stage(int n, const Step *steps, int from, int stage); /* id after the inserting steps behind number `from` */
 

@@ -108,14 +108,12 @@ static void stage_order(Graph *g, TeDag *d, int n_out, TeOp **outs) {
 static void check_names(IrCtx *c, const TeOp *op) {
   int n = op->n_axis + op->n_red;
   for (int i = 0; i < n; i++) {
-    const char *x = i < op->n_axis ? op->axis[i].name : op->red[i - op->n_axis].name;
-    for (int j = 0; j < i; j++) {
-      const char *y = j < op->n_axis ? op->axis[j].name : op->red[j - op->n_axis].name;
-      err_check(ir_err(c), strcmp(x, y) != 0,
+    const char *x = te_axis(op, i)->name;
+    for (int j = 0; j < i; j++)
+      err_check(ir_err(c), strcmp(x, te_axis(op, j)->name) != 0,
                 "operation '%s' has two iterators named '%s'; give the axes and reduce axes of one operation distinct "
                 "names",
                 op->name, x);
-    }
   }
 }
 
@@ -147,10 +145,10 @@ TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs) {
   number_ops(&g, n, t);
   TeDag order = {0};
   stage_order(&g, &order, n, outs);
-  return te_dag_rewritten(c, NULL, order.n_ops, order.op);
+  return te_dag_rewritten(c, order.n_ops, order.op);
 }
 
-TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base NS_UNUSED, int n_ops, TeOp **ops) {
+TeDag *te_dag_rewritten(IrCtx *c, int n_ops, TeOp **ops) {
   Arena *a = ir_arena(c);
   TeDag *d = arena_new_of(a, TeDag);
   d->n_ops = n_ops;

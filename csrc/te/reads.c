@@ -30,7 +30,7 @@ static const Values UNKNOWN = {.exact = false};
 static Values values_of_axis(Reads *r, VarId v) {
   const TeOp *op = r->op;
   for (int i = 0; i < op->n_axis + op->n_red && i < 64; i++) {
-    const TeAxis *a = i < op->n_axis ? &op->axis[i] : &op->red[i - op->n_axis];
+    const TeAxis *a = te_axis(op, i);
     int64_t lo, n, hi;
     if (a->var != v) continue;
     if (!ex_const_int(r->c, a->min, &lo) || !ex_const_int(r->c, a->extent, &n) || n < 1 || !i64_add(lo, n - 1, &hi))
@@ -147,7 +147,7 @@ static void walk(Reads *r, ExprId e, bool guarded) {
 static bool empty(const IrCtx *c, const TeOp *op) {
   int64_t n;
   for (int i = 0; i < op->n_axis + op->n_red; i++)
-    if (ex_const_int(c, i < op->n_axis ? op->axis[i].extent : op->red[i - op->n_axis].extent, &n) && n < 1) return true;
+    if (ex_const_int(c, te_axis(op, i)->extent, &n) && n < 1) return true;
   return false;
 }
 

@@ -48,6 +48,8 @@ TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const 
 const TeOp *te_op_of(const IrCtx *c, TensorId t);
 int64_t te_bytes(const IrCtx *c, TensorId t); /* of all its elements; -1: the shape is no constant, or too large */
 bool te_is_reduction(const IrCtx *c, const TeOp *op);
+/* Loop i of an operation: its data axes, then its reduce axes. */
+static inline const TeAxis *te_axis(const TeOp *op, int i) { return i < op->n_axis ? &op->axis[i] : &op->red[i - op->n_axis]; }
 const TeAttr *te_attr(const TeOp *op, const char *key); /* NULL if absent */
 /* All operators of these tensors and of what they read, shared stages once per reader; *why: NULL, or why there is no count */
 double te_count_operations(IrCtx *c, int n, const TensorId *out, const char **why);
@@ -80,8 +82,7 @@ typedef struct TeDag {
 
 TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors); /* orders, checks names, analyses; in c's arena */
 TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs); /* what they need, in the order of a schedule */
-TeDag *te_dag_rewritten(IrCtx *c, const TeDag *base, int n_ops,
-                        TeOp **ops); /* given order (after CHR/CHW/RF); re-analysed */
+TeDag *te_dag_rewritten(IrCtx *c, int n_ops, TeOp **ops); /* given order (after CHR/CHW/RF); analysed anew */
 TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d);
 int te_dag_find(const TeDag *d, const TeOp *op);              /* op number or -1 */
 int te_dag_op_of(const IrCtx *c, const TeDag *d, TensorId t); /* number of the op that makes t */

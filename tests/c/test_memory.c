@@ -123,7 +123,7 @@ static void schedules(void *arg) {
   state_python(s);
   steps_text(ir_arena(f->c), s->step.len, s->step.at);
   state_copy(f->c, s);
-  dag_rewrite_layout(f->c, f->d, &(int){s->step.len}, &(Step *){s->step.at}, 1);
+  dag_rewrite_layout(f->c, f->d, &(int){s->step.len}, &(Step *){s->step.at}, 1, NULL, NULL);
 }
 
 #define LINE                                                                                                           \

@@ -51,7 +51,7 @@ static void rewrite_body(void *arg) {
   for (int option = 0; option <= 2; option++) {
     int n;
     Step *steps = steps_parse(ir_arena(f->c), "[[\"SP\",2,1,128,[16],1],[\"RE\",2,[0,1,3,2]]]", &n);
-    TeDag *d = dag_rewrite_layout(f->c, f->d, &n, &steps, option);
+    TeDag *d = dag_rewrite_layout(f->c, f->d, &n, &steps, option, NULL, NULL);
     assert_int_equal(n, option == 1 ? 4 : 2);
     assert_int_equal(d->n_ops, option == 1 ? 4 : 3);
     State *s = state_replay(f->c, d, n, steps);

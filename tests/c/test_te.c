@@ -120,7 +120,7 @@ static void test_rewrite(void **state) {
   ExprId dbody = te_replace_tensor(c, f->relu->body[0], f->sum->out[0], sum->out[0]);
   TeOp *relu = te_op_with_body(c, f->relu, &dbody);
   TeOp *ops[] = {f->dag->op[0], shared, f->dag->op[1], sum, relu};
-  TeDag *d = te_dag_rewritten(c, f->dag, 5, ops);
+  TeDag *d = te_dag_rewritten(c, 5, ops);
   assert_int_equal(d->n_tensors, 3);
   assert_true(d->flags[4].is_output && !d->flags[3].is_output && d->flags[1].strictly_inlineable);
   /* ... and inlined away again. */
