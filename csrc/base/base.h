@@ -139,6 +139,7 @@ uint64_t rng_next(Rng *r);
 int64_t rng_below(Rng *r, int64_t n); /* uniform in [0, n); n > 0 */
 double rng_unit(Rng *r);              /* uniform in [0, 1) */
 Rng rng_split(Rng *r);                /* an independent stream */
+void rng_shuffle(Rng *r, int n, int32_t *v);
 
 /* ---- threads (pool.c) ---- */
 typedef struct Pool Pool;

@@ -41,3 +41,11 @@ Rng rng_split(Rng *r) {
   rng_seed(&out, rng_next(r));
   return out;
 }
+
+void rng_shuffle(Rng *r, int n, int32_t *v) {
+  for (int i = n - 1; i > 0; i--) {
+    int j = (int)rng_below(r, i + 1);
+    int32_t x = v[i];
+    v[i] = v[j], v[j] = x;
+  }
+}

@@ -264,14 +264,6 @@ static Mlp *new_mlp(Train *w, uint64_t seed, const Mlp *start) {
   return m;
 }
 
-static void shuffle(Rng *r, int32_t *v, int n) {
-  for (int i = n - 1; i > 0; i--) {
-    int j = (int)rng_below(r, i + 1);
-    int32_t t = v[i];
-    v[i] = v[j], v[j] = t;
-  }
-}
-
 /* States with rows, grouped by task under compact task numbers. */
 static void group(Train *w) {
   const FeatBatch *b = w->b;
@@ -301,11 +293,11 @@ static void new_pass(Train *w, Rng *r) {
   ArenaMark mark = arena_mark(w->arena);
   int32_t *tasks = arena_array(w->arena, int32_t, w->n_tasks + 1);
   for (int t = 0; t < w->n_tasks; t++) tasks[t] = t;
-  shuffle(r, tasks, w->n_tasks);
+  rng_shuffle(r, w->n_tasks, tasks);
   int n = 0;
   for (int k = 0; k < w->n_tasks; k++) {
     int32_t from = w->start[tasks[k]], len = w->start[tasks[k] + 1] - from;
-    shuffle(r, w->by_task + from, len);
+    rng_shuffle(r, len, w->by_task + from);
     memcpy(w->order + n, w->by_task + from, sizeof *w->order * (size_t)len);
     n += len;
   }

@@ -119,7 +119,7 @@ static int rule_check(void *self, Arena *a, const State *s, int stage) {
 }
 #define RULE_RETURNS "a custom sketch rule must return a list of [state, next stage id]"
 /* One pair of a rule's result. A state may be the engine's or a wrapper with one in its state_object. */
-static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out, int i) {
+static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out) {
   PyObject *seq = PySequence_Fast(pair, RULE_RETURNS);
   if (!seq) return false;
   PyObject *inner = NULL;
@@ -140,9 +140,9 @@ static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out, int i) {
   }
   bool ok = s && !PyErr_Occurred();
   if (ok) {
-    out->pos[i] = pos > INT_MAX ? INT_MAX : pos < 0 ? -1 : (int)pos;
-    out->n_step[i] = s->state->step.len;
-    out->step[i] = sp_steps_copy(a, s->state->step.len, s->state->step.at, true);
+    RuleState x = {s->state->step.len, NULL, pos > INT_MAX ? INT_MAX : pos < 0 ? -1 : (int)pos};
+    x.step = sp_steps_copy(a, x.n, s->state->step.at, true);
+    vec_push(a, out, x);
   }
   Py_XDECREF(inner);
   Py_DECREF(seq);
@@ -152,10 +152,7 @@ static void rule_result(PyObject *list, Arena *a, RuleOut *out) {
   PyObject *seq = PySequence_Fast(list, RULE_RETURNS);
   if (!seq) return;
   int n = (int)PySequence_Fast_GET_SIZE(seq);
-  out->step = arena_array(a, Step *, n);
-  out->n_step = arena_array(a, int, n);
-  out->pos = arena_array(a, int, n);
-  while (out->n < n && rule_pair(PySequence_Fast_GET_ITEM(seq, out->n), a, out, out->n)) out->n++;
+  while (out->len < n && rule_pair(PySequence_Fast_GET_ITEM(seq, out->len), a, out)) continue;
   Py_DECREF(seq);
 }
 static void rule_apply(void *self, Arena *a, const State *s, int stage, RuleOut *out) {
@@ -264,6 +261,7 @@ typedef struct {
   int what, n;
   StateList in, out;
   Candidate **made; /* of a round: n */
+  int n_made;
 } Op;
 ERR_BODY(do_arena, Op *x, x->a = arena_new(&x->err))
 static void do_op(void *arg) {
@@ -278,7 +276,7 @@ static void do_op(void *arg) {
   default:
     if (x->n <= ROUND_MOST)
       x->made = arena_array(x->a, Candidate *, x->n > 0 ? x->n : 0); /* else it is refused at once */
-    x->out.n = policy_round(p, &x->err, x->n, x->made);
+    x->n_made = policy_round(p, &x->err, x->n, x->made);
   }
 }
 static bool idle(const PyPolicy *p) {
@@ -297,14 +295,9 @@ typedef struct {
 static void do_take(void *arg) {
   Take *t = arg;
   int n = (int)PySequence_Fast_GET_SIZE(t->seq);
-  t->x->in = (StateList){.n = n,
-                         .step = arena_array(t->x->a, Step *, n),
-                         .n_step = arena_array(t->x->a, int, n),
-                         .score = arena_array(t->x->a, double, n)};
   for (int i = 0; i < n; i++) {
     State *s = ((PyState *)PySequence_Fast_GET_ITEM(t->seq, i))->state;
-    t->x->in.n_step[i] = s->step.len;
-    t->x->in.step[i] = sp_steps_copy(t->x->a, s->step.len, s->step.at, true);
+    sp_list_add(t->x->a, &t->x->in, s->step.len, s->step.at, 0);
   }
 }
 
@@ -324,10 +317,11 @@ static void name_cause(PyPolicy *p) {
 
 /* What an operation found: states, or the candidates of a round. */
 static PyObject *result_list(Op *x) {
-  PyObject *out = PyList_New(x->out.n);
-  for (int i = 0; out && i < x->out.n; i++) {
+  int n = x->made ? x->n_made : x->out.len;
+  PyObject *out = PyList_New(n);
+  for (int i = 0; out && i < n; i++) {
     PyObject *o = x->made ? py_candidate_new(x->p->dag, x->p->task_box, x->made[i])
-                          : py_state_of_steps(x->p->dag, x->out.n_step[i], x->out.step[i], x->what != DO_SKETCHES);
+                          : py_state_of_steps(x->p->dag, x->out.at[i].n, x->out.at[i].step, x->what != DO_SKETCHES);
     if (x->made) x->made[i] = NULL;
     py_put(&out, i, o);
   }

@@ -12,6 +12,7 @@ typedef struct {
   const Step *steps;
   const Traits *known;
   State *s;
+  Func f;
 } Make;
 
 static const char *kept(Arena *a, const char *text) { return text ? arena_strdup(a, text) : NULL; }
@@ -27,42 +28,33 @@ static void replay(void *arg) {
 static void describe(void *arg) {
   Make *x = arg;
   const Target *t = &x->m->task->target;
-  if (x->known) {
-    x->c->traits = traits_copy(x->c->keep, x->known);
-    return;
+  Traits made;
+  if (!x->known) {
+    StateFacts f = state_facts(t, x->s);
+    made = traits_of(t, x->s, &f);
   }
-  StateFacts f = state_facts(t, x->s);
-  Traits made = traits_of(t, x->s, &f);
-  x->c->traits = traits_copy(x->c->keep, &made);
+  x->c->traits = traits_copy(x->c->keep, x->known ? x->known : &made);
 }
 
-static void relaid(void *arg) { /* other steps on another DAG */
-  Make *x = arg;
-  const SearchTask *t = x->m->task;
-  x->c->text = gen_steps(x->m->ctx, t->dag, &t->target, x->c->n_step, x->c->step, x->c->layout, PROGRAM_NAME);
-}
-
-typedef struct {
-  Make *x;
-  Func f;
-} Print;
 static void print(void *arg) {
-  Print *p = arg;
-  p->x->c->text = gen_loops(p->f, PROGRAM_NAME, 0, NULL);
+  Make *x = arg;
+  Candidate *c = x->c;
+  const SearchTask *t = x->m->task;
+  c->text = c->layout ? gen_steps(x->m->ctx, t->dag, &t->target, c->n_step, c->step, c->layout, PROGRAM_NAME)
+                      : gen_loops(x->f, PROGRAM_NAME, 0, NULL);
 }
 
 static void lower(void *arg) {
   Make *x = arg;
   Candidate *c = x->c;
   const SearchTask *task = x->m->task;
-  Func f = low_loops(x->s, &task->target, task->dag->n_tensors, task->dag->tensor, LOW_CODE);
+  x->f = low_loops(x->s, &task->target, task->dag->n_tensors, task->dag->tensor, LOW_CODE);
   GpuCheck g = {.ok = true};
-  if (task->gpu) g = low_gpu_check(f);
+  if (task->gpu) g = low_gpu_check(x->f);
   if (!g.ok) c->why = kept(c->keep, g.why);
   if (c->why || !(c->want & WANT_PROGRAM)) return;
   Err *e = ir_err(x->m->ctx);
-  Print p = {x, f};
-  ErrCode code = c->layout ? err_try(e, relaid, x) : err_try(e, print, &p);
+  ErrCode code = err_try(e, print, x);
   if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(e, code);
   if (code != NS_OK) c->text.why = e->msg; /* an answer too: it is the result of measuring it */
   c->printed = arena_new(e);

@@ -28,12 +28,9 @@ static int draw_weighted(Rng *r, int n, const double *w) {
   return i;
 }
 
-static void shuffle(Rng *r, int n, int *order) {
+void sp_shuffle(Rng *r, int n, int *order) {
   for (int i = 0; i < n; i++) order[i] = i;
-  for (int i = n; i > 1; i--) {
-    int k = (int)rng_below(r, i), x = order[i - 1];
-    order[i - 1] = order[k], order[k] = x;
-  }
+  rng_shuffle(r, n, order);
 }
 
 /* ---- threads ---- */
@@ -157,14 +154,14 @@ static bool draw_space(MakeEnv *m, Rng *r, PlanKernel *k, Round *e, Step *steps,
     if (k->axis[a].step < 0) held *= k->axis[a].extent;
   if (held * k->bytes > hw->max_local_memory_per_block) return false;
   if (cap > hw->max_local_memory_per_block / k->bytes) cap = hw->max_local_memory_per_block / k->bytes;
-  shuffle(r, k->n_space, order);
+  sp_shuffle(r, k->n_space, order);
   for (int i = 0; i < k->n_space; i++) {
     int a = order[i];
     if (k->axis[a].step < 0) continue;
     own[a] = draw_divisor(m, r, e->extent[a] / lane[a], held, cap > held ? cap : held);
     held *= own[a];
   }
-  shuffle(r, k->n_space, order);
+  sp_shuffle(r, k->n_space, order);
   for (int i = 0; i < k->n_space; i++) {
     int a = order[i];
     tile[a] = k->axis[a].extent;
@@ -187,7 +184,7 @@ static bool draw_slices(MakeEnv *m, Rng *r, const PlanKernel *k, const Round *e,
   for (int a = k->n_space; a < k->n_axis; a++) tile[a] = k->axis[a].step < 0 ? k->axis[a].extent : 1;
   if (plan_shared_bytes(k, tile) > limit) return false;
   if (rng_below(r, 16) == 0) cap = INT64_MAX;
-  shuffle(r, n, order);
+  sp_shuffle(r, n, order);
   for (int i = 0; i < n; i++) {
     int a = k->n_space + order[i], fit = 0;
     if (k->axis[a].step < 0) continue;

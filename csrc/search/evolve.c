@@ -43,7 +43,7 @@ static void best_offer(Policy *p, Best *b, const Cand *c) {
     i = (i - 1) / 2;
   }
 }
-static int by_score(const void *x, const void *y) { return worse(y, x) ? -1 : worse(x, y) ? 1 : 0; }
+static int best_first(const void *x, const void *y) { return worse(y, x) ? -1 : worse(x, y) ? 1 : 0; }
 
 static double best_score(int n, const Cand *c) {
   double m = -INFINITY;
@@ -59,11 +59,7 @@ int drop_empty(int n, Cand *c) {
 }
 
 static void generation_out(Policy *p, int gen) { /* empties the arenas that the next generation fills */
-  for (int i = 0; i < p->n_worker; i++) {
-    arena_free(p->worker[i].out[gen & 1]);
-    p->worker[i].out[gen & 1] = NULL;
-    p->worker[i].out[gen & 1] = arena_new(&p->err);
-  }
+  for (int i = 0; i < p->n_worker; i++) { arena_release(p->worker[i].out[gen & 1], (ArenaMark){0}); }
 }
 
 void evolve(Policy *p, Arena *a, int n, Cand *now, int size, Best *best) {
@@ -109,7 +105,7 @@ void evolve(Policy *p, Arena *a, int n, Cand *now, int size, Best *best) {
     n = drop_empty(size, next);
     now = arena_copy(a, next, sizeof(Cand) * (size_t)n);
   }
-  qsort(best->at, (size_t)best->n, sizeof(Cand), by_score);
+  qsort(best->at, (size_t)best->n, sizeof(Cand), best_first);
   pol_tell(p, (PolicyEvent){.kind = 4, .count = best->n, .seconds = clock_now() - t0});
 }
 
@@ -124,10 +120,10 @@ static void evolve_body(void *arg) {
   Policy *p = c->p;
   pol_workers_open(p);
   Arena *a = p->call;
-  Cand *now = arena_array(a, Cand, c->init.n);
-  for (int i = 0; i < c->init.n; i++) now[i] = (Cand){.n = c->init.n_step[i], .step = c->init.step[i]};
-  evaluate(p, 0, c->init.n, now);
-  int n = drop_empty(c->init.n, now);
+  Cand *now = arena_array(a, Cand, c->init.len);
+  for (int i = 0; i < c->init.len; i++) now[i] = (Cand){.n = c->init.at[i].n, .step = c->init.at[i].step};
+  evaluate(p, 0, c->init.len, now);
+  int n = drop_empty(c->init.len, now);
   Best best = best_new(a, c->size);
   evolve(p, a, n, now, p->par.population, &best);
   c->out = pol_list_out(c->a, best.n, best.at);

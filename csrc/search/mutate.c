@@ -11,14 +11,17 @@ enum { MAX_PARTS = 32, MAX_LOOPS = 128 };
 
 /* ---- tile size ---- */
 
-/* Moves a random factor between two parts of one split. parts[0] is the outermost, not stored in the step. */
-static bool move_factor(MakeEnv *m, Rng *r, int n, int64_t *part) {
-  int order[MAX_PARTS];
-  for (int i = 0; i <= n; i++) order[i] = i;
-  for (int i = n; i > 0; i--) {
-    int k = (int)rng_below(r, i + 1), x = order[i];
-    order[i] = order[k], order[k] = x;
+/* Moves a random factor between two parts of one split; the list is made anew. */
+static bool move_factor(MakeEnv *m, Rng *r, Step *p) {
+  int64_t part[MAX_PARTS], inner = 1; /* the first is the outermost, not stored in the step */
+  int n = p->n;
+  for (int i = 0; i < n; i++) {
+    part[i + 1] = p->list[i];
+    if (p->list[i] <= 0 || !i64_mul(inner, p->list[i], &inner)) return false;
   }
+  part[0] = (p->extent + inner - 1) / inner;
+  int order[MAX_PARTS];
+  sp_shuffle(r, n + 1, order);
   for (int q = 0; q <= n; q++) {
     int src = order[q], dst = order[(q + 1) % (n + 1)];
     if (part[src] <= 1) continue;
@@ -30,6 +33,7 @@ static bool move_factor(MakeEnv *m, Rng *r, int n, int64_t *part) {
     int64_t f = d[1 + rng_below(r, nd - 1)];
     part[src] /= f;
     part[dst] *= f;
+    p->list = arena_copy(ir_arena(m->ctx), part + 1, sizeof(int64_t) * (size_t)n);
     return true;
   }
   return false;
@@ -50,16 +54,7 @@ bool mutate_tile(MakeEnv *m, Rng *r, int n, Step *steps) {
   Step *p = NULL;
   do p = &steps[at[rng_below(r, count)]];
   while (p->extent <= 1 && ++draws < 4 * count);
-  if (p->extent <= 1) return false;
-  int64_t part[MAX_PARTS], inner = 1;
-  for (int i = 0; i < p->n; i++) {
-    part[i + 1] = p->list[i];
-    if (p->list[i] <= 0 || !i64_mul(inner, p->list[i], &inner)) return false;
-  }
-  part[0] = (p->extent + inner - 1) / inner;
-  if (!move_factor(m, r, p->n, part)) return false;
-  p->list = arena_copy(a, part + 1, sizeof(int64_t) * (size_t)p->n);
-  return true;
+  return p->extent > 1 && move_factor(m, r, p);
 }
 
 /* ---- tile size, extended mode: only moves that the device takes ---- */
@@ -73,11 +68,6 @@ typedef struct {
   const PlanTile *tile;
 } Spot;
 
-static bool vector_split(int n, const Step *steps, int i) {
-  return steps[i].n == 1 && i + 1 < n && steps[i + 1].kind == STEP_AN && steps[i + 1].stage == steps[i].stage &&
-         steps[i + 1].iter == steps[i].iter + 1 && steps[i + 1].a == AN_VECTORIZE;
-}
-
 /* What a split of a candidate decides. Splits of stages with constant matrices are undone by the binding of threads. */
 static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *steps, int i) {
   Spot s = {i, MOVE_NONE, NULL, NULL};
@@ -88,10 +78,11 @@ static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *st
     for (int a = 0; a < q->n_axis; a++)
       if (q->axis[a].step == i) return (Spot){i, MOVE_TILE, q, NULL};
     for (int t = 0; t < q->n_tile && i >= sketch->step.len; t++)
-      if (q->tile[t].stage == p->stage && vector_split(n, steps, i)) return (Spot){i, MOVE_VECTOR, q, &q->tile[t]};
+      if (q->tile[t].stage == p->stage && plan_split_for(n, steps, i, AN_VECTORIZE))
+        return (Spot){i, MOVE_VECTOR, q, &q->tile[t]};
   }
   s.move = MOVE_PARTS;
-  if (plan_thread_split(n, steps, i))
+  if (plan_split_for(n, steps, i, AN_THREAD_X))
     s.move = MOVE_THREADS;
   else if (i < sketch->step.len && sp_has_attr(sketch, sp_final_stage(sketch->step.len, sketch->step.at, i, p->stage),
                                                "auto_scheduler_simplify_const_tensor_indices"))
@@ -118,20 +109,14 @@ static void fit_vectors(MakeEnv *m, const Plan *plan, const State *sketch, int n
 
 static bool make_move(MakeEnv *m, Rng *r, const Spot *s, Step *steps) {
   Step *p = &steps[s->step];
-  int64_t part[MAX_PARTS], inner = 1, old = p->list[0], *before = p->list;
+  int64_t *before = p->list;
   if (s->move == MOVE_THREADS || s->move == MOVE_VECTOR) {
-    part[1] = s->move == MOVE_THREADS ? construct_threads(m, r, p->extent)
-                                      : construct_vector(m, r, row_of(s, steps), s->tile->bytes);
-    if (part[1] == old) return false;
-  } else {
-    for (int i = 0; i < p->n; i++) {
-      part[i + 1] = p->list[i];
-      if (p->list[i] <= 0 || !i64_mul(inner, p->list[i], &inner)) return false;
-    }
-    part[0] = (p->extent + inner - 1) / inner;
-    if (!move_factor(m, r, p->n, part)) return false;
-  }
-  p->list = arena_copy(ir_arena(m->ctx), part + 1, sizeof(int64_t) * (size_t)p->n);
+    int64_t one = s->move == MOVE_THREADS ? construct_threads(m, r, p->extent)
+                                          : construct_vector(m, r, row_of(s, steps), s->tile->bytes);
+    if (one == before[0]) return false;
+    p->list = arena_copy(ir_arena(m->ctx), &one, sizeof one);
+  } else if (!move_factor(m, r, p))
+    return false;
   if (s->move != MOVE_TILE || plan_kernel_fits(&m->task->target.hw, s->kernel, steps)) return true;
   p->list = before;
   return false;
@@ -190,7 +175,7 @@ static bool mutate_location(MakeEnv *m, Rng *r, int n, Step *steps) {
   if (count == 0) return false;
   Step *p = &steps[at[rng_below(r, count)]];
   int final = sp_final_stage(n, steps, (int)(p - steps), p->stage), cand[MAX_LOOPS][2];
-  int k = sp_locations(s, final, false, MAX_LOOPS, cand);
+  int k = sp_locations(s, final, MAX_LOOPS, cand);
   if (k == 0) return false;
   const int *c = cand[rng_below(r, k)];
   p->iter = c[0] - (final - p->stage);

@@ -112,21 +112,6 @@ static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {
 
 /* ---- making a plan ---- */
 
-/* Split steps of a stage in the order of the list; the list is walked backwards to follow the stage's number. */
-static int splits_of(const State *s, int stage, int *out, int cap) {
-  int n = 0;
-  for (int i = s->step.len - 1; i >= 0; i--) {
-    const Step *p = &s->step.at[i];
-    stage = step_stage_before(p, stage);
-    if (p->kind == STEP_SP && p->stage == stage && n < cap) out[n++] = i;
-  }
-  for (int i = 0; i < n / 2; i++) {
-    int x = out[i];
-    out[i] = out[n - 1 - i], out[n - 1 - i] = x;
-  }
-  return n;
-}
-
 static bool add_tile(PlanKernel *k, const State *s, int member, int stage) {
   if (k->n_tile == PLAN_TILES) return false;
   PlanTile *t = &k->tile[k->n_tile];
@@ -148,7 +133,7 @@ static bool add_kernel(Plan *plan, const State *s, int member) {
   const Stage *g = &s->stage.at[member];
   const TeOp *op = g->op;
   PlanKernel *k = &plan->kernel[plan->n_kernel];
-  int split[2 * PLAN_AXES], n = splits_of(s, member, split, 2 * PLAN_AXES), used = 0;
+  int split[2 * PLAN_AXES], n = sp_steps_of(s, member, STEP_SP, split, 2 * PLAN_AXES), used = 0;
   if (plan->n_kernel == PLAN_KERNELS || op->n_axis + op->n_red > PLAN_AXES) return false;
   *k = (PlanKernel){
       .ctx = s->ctx, .op = op, .n_space = op->n_axis, .n_axis = op->n_axis + op->n_red, .points = 1, .copies = 1};
@@ -159,7 +144,7 @@ static bool add_kernel(Plan *plan, const State *s, int member) {
     if (y->extent <= 0) return false;
     if (sp_names(s, member, "auto_scheduler_no_split_at_inner", x->name)) continue;
     if (used == n) return false;
-    y->step = split[used++];
+    y->step = split[n - ++used]; /* the last was made last */
     const Step *p = &s->step.at[y->step];
     if (p->extent != y->extent || p->n < (a < op->n_axis ? 2 : 1) || p->n > PLAN_LEVELS) return false;
   }
@@ -174,10 +159,10 @@ static bool add_kernel(Plan *plan, const State *s, int member) {
   return true;
 }
 
-bool plan_thread_split(int n, const Step *steps, int i) {
-  return steps[i].kind == STEP_SP && steps[i].n == 1 && i + 1 < n && steps[i + 1].kind == STEP_AN &&
-         steps[i + 1].stage == steps[i].stage && steps[i + 1].iter == steps[i].iter + 1 &&
-         steps[i + 1].a == AN_THREAD_X;
+bool plan_split_for(int n, const Step *steps, int i, Annotation ann) {
+  const Step *p = &steps[i], *q = p + 1;
+  return p->kind == STEP_SP && p->n == 1 && i + 1 < n && q->kind == STEP_AN && q->stage == p->stage &&
+         q->iter == p->iter + 1 && q->a == (int)ann;
 }
 
 Plan *plan_new(Arena *a, const State *sketch) {
@@ -187,7 +172,7 @@ Plan *plan_new(Arena *a, const State *sketch) {
     if (sp_needs_tiling(sketch, i) && sketch->stage.at[i].at == AT_ITER && !add_kernel(plan, sketch, i))
       plan->known = false;
   for (int i = 0; i < sketch->step.len && plan->n_thread < PLAN_KERNELS; i++)
-    if (plan_thread_split(sketch->step.len, sketch->step.at, i)) plan->thread[plan->n_thread++] = i;
+    if (plan_split_for(sketch->step.len, sketch->step.at, i, AN_THREAD_X)) plan->thread[plan->n_thread++] = i;
   return plan;
 }
 

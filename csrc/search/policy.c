@@ -189,23 +189,21 @@ static void pol_need_sketches(Policy *p) {
   ErrCode c = err_try(&p->err, derive, &x);
   ir_free(x.ctx);
   if (c != NS_OK) err_rethrow(&p->err, c);
-  err_check(&p->err, p->sketches.n > 0, "the sketch rules produced no sketch");
-  pol_tell(p, (PolicyEvent){.kind = 0, .count = p->sketches.n, .seconds = clock_now() - t0});
+  err_check(&p->err, p->sketches.len > 0, "the sketch rules produced no sketch");
+  pol_tell(p, (PolicyEvent){.kind = 0, .count = p->sketches.len, .seconds = clock_now() - t0});
 }
 
 StateList pol_list_out(Arena *a, int n, const Cand *c) {
   StateList l = {0};
-  int cap = 0;
-  for (int i = 0; i < n; i++) sp_list_add(a, &l, &cap, c[i].n, c[i].step, c[i].score);
+  for (int i = 0; i < n; i++) sp_list_add(a, &l, c[i].n, c[i].step, c[i].score);
   return l;
 }
 
 static void sketches_body(void *arg) {
   Call *c = arg;
   pol_need_sketches(c->p);
-  int cap = 0;
-  for (int i = 0; i < c->p->sketches.n; i++)
-    sp_list_add(c->a, &c->out, &cap, c->p->sketches.n_step[i], c->p->sketches.step[i], 0);
+  for (int i = 0; i < c->p->sketches.len; i++)
+    sp_list_add(c->a, &c->out, c->p->sketches.at[i].n, c->p->sketches.at[i].step, 0);
 }
 StateList policy_sketches(Policy *p, Arena *a) {
   Call c = {.p = p, .a = a};
@@ -224,13 +222,14 @@ static void worker_open(void *arg) {
   w->ctx = ir_clone(w->env.task->ctx, &w->err);
   w->env.ctx = w->ctx;
   w->env.factors = factor_new(w->keep);
-  w->env.sketch = arena_array(w->keep, State *, l->n);
-  w->env.n_sketch = l->n;
-  for (int i = 0; i < l->n; i++) w->env.sketch[i] = sketch_replay(w->ctx, w->env.task->dag, l->n_step[i], l->step[i]);
+  w->env.sketch = arena_array(w->keep, State *, l->len);
+  w->env.n_sketch = l->len;
+  for (int i = 0; i < l->len; i++)
+    w->env.sketch[i] = sketch_replay(w->ctx, w->env.task->dag, l->at[i].n, l->at[i].step);
   if (w->env.par->extended && w->env.task->gpu && !w->env.task->target.mali) {
-    w->env.plan = arena_array(w->keep, Plan *, l->n);
-    w->env.tensor = arena_array(w->keep, TensorPlan *, l->n);
-    for (int i = 0; i < l->n; i++) {
+    w->env.plan = arena_array(w->keep, Plan *, l->len);
+    w->env.tensor = arena_array(w->keep, TensorPlan *, l->len);
+    for (int i = 0; i < l->len; i++) {
       w->env.tensor[i] = tensor_plan(w->keep, w->env.sketch[i]);
       w->env.plan[i] = plan_new(w->keep, w->env.sketch[i]);
     }

@@ -88,6 +88,7 @@ Ranking ranking(const Policy *p);
 typedef struct {
   Policy *p;
   SearchThread *w;
+  ErrBody make;        /* what fills a slot */
   int gen, n;          /* gen: which of the two arenas receives the result */
   Rng *rng;            /* one per slot; sampling and breeding */
   const Cand *parent;  /* breeding: the old generation */
@@ -125,6 +126,7 @@ StateList pol_list_out(Arena *a, int n, const Cand *c);
 /* ---- sample.c: making candidates in chunks, the sampling loop ---- */
 enum { SLOTS_SAMPLE, SLOTS_GIVEN, SLOTS_CHILD };
 void slots_fill(Job *j, int kind);
+int by_score(const void *x, const void *y); /* of pointers to Cand in one array, best first, equal ones as they come */
 Rng *slot_rngs(Policy *p, Arena *a, int n);
 void evaluate(Policy *p, int gen, int n, Cand *c); /* scores given states in place; those that fail lose their steps */
 bool drafting(const Policy *p);                    /* is the draft estimate asked before the model? */

@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum { MAX_LOOPS = 128 };
-const int UNROLL_CPU[] = {0, 16, 64, 512}, UNROLL_GPU[] = {0, 16, 64, 512, 1024};
 
 int sp_unroll_choices(const SearchTask *t, const int **out) {
-  *out = t->gpu ? UNROLL_GPU : UNROLL_CPU;
+  static const int CHOICE[] = {0, 16, 64, 512, 1024};
+  *out = CHOICE;
   return t->gpu ? 5 : 4;
 }
 
@@ -39,23 +39,14 @@ static bool fill_sizes(MakeEnv *m, Rng *r, Plan *plan, int n, Step *steps) {
   return true;
 }
 
-/* Steps that split the spatial axes of a tiled stage, last axis first: the list is walked backwards, and the splits of
- * the reduction axes, which were made last, are passed over. */
-static int spatial_splits(const State *s, int stage, int64_t *out, int cap) {
+/* Steps that split the spatial axes of a tiled stage, last axis first: the splits of the reduction axes, which were made
+ * last, are passed over. */
+static int spatial_splits(const State *s, int stage, int64_t *out) {
   const TeOp *op = s->stage.at[stage].op;
-  int red = 0, n = 0;
+  int all[MAX_LOOPS], red = 0, n = sp_steps_of(s, stage, STEP_SP, all, MAX_LOOPS);
   for (int i = 0; i < op->n_red; i++) red += !sp_names(s, stage, "auto_scheduler_no_split_at_inner", op->red[i].name);
-  for (int i = s->step.len - 1; i >= 0; i--) {
-    const Step *p = &s->step.at[i];
-    stage = step_stage_before(p, stage);
-    if (p->kind == STEP_SP && p->stage == stage) {
-      if (red > 0)
-        red--;
-      else if (n < cap)
-        out[n++] = i;
-    }
-  }
-  return n;
+  for (int i = red; i < n; i++) out[i - red] = all[i];
+  return n > red ? n - red : 0;
 }
 
 static bool tiled_member(const State *s, int stage) {
@@ -67,7 +58,7 @@ static Fit threads_fit(const MakeEnv *m, const State *sketch, const Step *steps)
   for (int i = 0; i < sketch->stage.len; i++) {
     if (!tiled_member(sketch, i)) continue;
     int64_t ids[MAX_LOOPS], vthread = 1, thread = 1;
-    int n = spatial_splits(sketch, i, ids, MAX_LOOPS);
+    int n = spatial_splits(sketch, i, ids);
     for (int k = 0; k < n; k++) {
       const Step *p = &steps[ids[k]];
       if (p->n < 3) return FIT_OK; /* another tiling structure */
@@ -84,9 +75,7 @@ static Fit threads_fit(const MakeEnv *m, const State *sketch, const Step *steps)
 
 /* ---- compute location (CPU) ---- */
 
-static int64_t extent_seen(const State *s, int stage, int iter) { return axis_extent(s, stage, iter); }
-
-int sp_locations(const State *s, int stage, bool fresh NS_UNUSED, int cap, int (*out)[2]) {
+int sp_locations(const State *s, int stage, int cap, int (*out)[2]) {
   int t = sp_single_consumer(s, stage), n = 0;
   if (t < 0) return 0;
   bool reduced = false, tiled = pred_is_tiled(s, t), attached = s->stage.at[t].at == AT_ITER;
@@ -98,7 +87,7 @@ int sp_locations(const State *s, int stage, bool fresh NS_UNUSED, int cap, int (
     } else if (x->kind == IT_SPACE && reduced)
       break;
     if (x->ann == AN_UNROLL) break;
-    if (extent_seen(s, t, i) == 1) continue;
+    if (axis_extent(s, t, i) == 1) continue;
     if (attached && x->kind == IT_SPACE && sp_ends(x->name, ".0")) continue;
     if (n < cap) out[n][0] = t, out[n++][1] = i;
     if (attach_any(s, t, i)) break;
@@ -108,7 +97,7 @@ int sp_locations(const State *s, int stage, bool fresh NS_UNUSED, int cap, int (
   for (int i = 0; i < sp_loops(s, u); i++) {
     const Axis *x = sp_axis(s, u, i);
     if (x->kind == IT_REDUCE || attach_any(s, u, i) || x->ann == AN_UNROLL) break;
-    if (extent_seen(s, u, i) == 1) continue;
+    if (axis_extent(s, u, i) == 1) continue;
     if (n < cap) out[n][0] = u, out[n++][1] = i;
   }
   return n;
@@ -119,7 +108,7 @@ static void choose_locations(MakeEnv *m, Rng *r, State *s) {
   for (int i = s->stage.len - 1; i >= 0; i--) {
     if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED || pred_is_tiled(s, i) || sp_needs_tiling(s, i))
       continue;
-    int cand[MAX_LOOPS][2], n = sp_locations(s, i, true, MAX_LOOPS, cand), c = (int)rng_below(r, n + 2);
+    int cand[MAX_LOOPS][2], n = sp_locations(s, i, MAX_LOOPS, cand), c = (int)rng_below(r, n + 2);
     if (c == 0) {
       if (!sp_has_reduce(s, i) && s->stage.at[i].at == AT_ITER && s->stage.at[i].attached.len == 0)
         state_compute_inline(s, i);
@@ -192,12 +181,8 @@ static void unroll_inner(State *s, int stage) {
   int n = 0;
   for (int i = sp_loops(s, stage) - 1; i >= 0; i--) {
     const char *own[MAX_LOOPS];
-    int m = sp_orig_names(a, sp_axis(s, stage, i)->name, own, MAX_LOOPS), before = n;
-    for (int k = 0; k < m; k++) {
-      int j = 0;
-      while (j < n && strcmp(seen[j], own[k]) != 0) j++;
-      if (j == n && n < MAX_LOOPS) seen[n++] = own[k];
-    }
+    int m = sp_orig_names(a, sp_axis(s, stage, i)->name, 0, own, MAX_LOOPS), before = n;
+    n = sp_orig_names(a, sp_axis(s, stage, i)->name, n, seen, MAX_LOOPS);
     if (n == before) break; /* a second loop of the same axis: outside the innermost tile */
     if (m == 1 && sp_axis(s, stage, i)->ann == AN_NONE && sp_names(s, stage, KEY, own[0]))
       state_annotate(s, stage, i, AN_UNROLL);
@@ -295,7 +280,7 @@ static void bind_plain_root(const MakeEnv *m, Rng *r, const Plan *plan, State *s
  * compatible mode, to be mutated) and then as many threads as the block has. */
 static void bind_shared(State *s, int stage, int64_t vector) {
   int64_t ids[MAX_LOOPS];
-  int n = spatial_splits(s, s->stage.at[stage].at_stage, ids, MAX_LOOPS);
+  int n = spatial_splits(s, s->stage.at[stage].at_stage, ids);
   fuse_range(s, stage, 0, sp_loops(s, stage));
   state_split(s, stage, 0, 1, &vector, true);
   state_annotate(s, stage, 1, AN_VECTORIZE);

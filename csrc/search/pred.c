@@ -49,11 +49,8 @@ int pred_producers(const State *s, int stage, int *out, int cap) {
 }
 
 bool sp_direct_producer(const State *s, int from, int to) {
-  int buf[NEIGHBOURS], n = te_producers(s->dag, to, NULL);
-  if (n > NEIGHBOURS) return false;
-  te_producers(s->dag, to, buf);
-  for (int i = 0; i < n; i++)
-    if (buf[i] == from) return true;
+  for (int k = 0; k < s->dag->n_edges; k++)
+    if (s->dag->edge[k].consumer == to && s->dag->edge[k].producer == from) return true;
   return false;
 }
 
@@ -94,14 +91,18 @@ bool pred_is_tiled(const State *s, int stage) {
   return op->kind == TE_COMPUTE && sp_loops(s, stage) != op->n_axis + op->n_red;
 }
 
-bool pred_has_step(const State *s, int stage, StepKind k) {
-  for (int i = s->step.len - 1; i >= 0; i--) {
+/* The list is walked backwards to follow the stage's number. */
+int sp_steps_of(const State *s, int stage, StepKind k, int *out, int cap) {
+  int n = 0;
+  for (int i = s->step.len - 1; i >= 0 && n < cap; i--) {
     const Step *p = &s->step.at[i];
-    if (p->kind == k && p->stage == stage) return true;
+    if (p->kind == k && p->stage == stage) out[n++] = i;
     stage = step_stage_before(p, stage);
   }
-  return false;
+  return n;
 }
+
+bool pred_has_step(const State *s, int stage, StepKind k) { return sp_steps_of(s, stage, k, (int[1]){0}, 1) > 0; }
 
 static bool thread_reduce(const State *s, int stage) {
   for (int i = 0; i < sp_loops(s, stage); i++) {
@@ -134,8 +135,7 @@ bool sp_names(const State *s, int stage, const char *key, const char *name) {
   return false;
 }
 
-int sp_orig_names(Arena *a, const char *name, const char **out, int cap) {
-  int n = 0;
+int sp_orig_names(Arena *a, const char *name, int n, const char **out, int cap) {
   const char *p = name;
   while (*p) {
     size_t len = strcspn(p, ".@");
@@ -191,28 +191,6 @@ Step *sp_steps_copy(Arena *a, int n, const Step *s, bool lists) {
   return out;
 }
 
-static StateList sp_list_new(Arena *a, int cap) {
-  StateList l = {0};
-  l.step = arena_array(a, Step *, cap);
-  l.n_step = arena_array(a, int, cap);
-  l.score = arena_array(a, double, cap);
-  return l;
-}
-
-void sp_list_add(Arena *a, StateList *l, int *cap, int n, const Step *s, double score) {
-  if (l->n == *cap) {
-    int old = *cap;
-    *cap = old < 16 ? 16 : 2 * old;
-    StateList b = sp_list_new(a, *cap);
-    if (l->n) {
-      memcpy(b.step, l->step, sizeof(Step *) * (size_t)l->n);
-      memcpy(b.n_step, l->n_step, sizeof(int) * (size_t)l->n);
-      memcpy(b.score, l->score, sizeof(double) * (size_t)l->n);
-    }
-    b.n = l->n;
-    *l = b;
-  }
-  l->step[l->n] = sp_steps_copy(a, n, s, true);
-  l->n_step[l->n] = n;
-  l->score[l->n++] = score;
+void sp_list_add(Arena *a, StateList *l, int n, const Step *s, double score) {
+  vec_push(a, l, ((StepList){n, sp_steps_copy(a, n, s, true), score}));
 }

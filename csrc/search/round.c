@@ -10,18 +10,13 @@
 
 enum { MAX_HINTS = 32 };
 
-static int by_speed(const void *x, const void *y) {
-  const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
-  return a->score > b->score ? -1 : a->score < b->score ? 1 : a < b ? -1 : a > b;
-}
-
 /* The fastest valid measured states and the hints that were not measured join the first generation. */
 static void add_measured(Policy *p, Arena *a, CandVec *init) {
   int n = 0, use = (int)(p->par.sample_init_use_measured_ratio * p->par.population);
   const Cand **m = arena_array(a, const Cand *, p->measured.len);
   for (int i = 0; i < p->measured.len; i++)
     if (p->measured.at[i].score > 0) m[n++] = &p->measured.at[i];
-  qsort(m, (size_t)n, sizeof *m, by_speed);
+  qsort(m, (size_t)n, sizeof *m, by_score);
   if (n > use) n = use;
   Cand *c = arena_array(a, Cand, n + p->hints.len + 1);
   for (int i = 0; i < n; i++) c[i] = *m[i];
@@ -166,7 +161,7 @@ enum { FAMILY_LEAST = 4, FAMILY_SHARE = 8 }; /* so many in all; one for each so 
 /* How many of a batch are of the family that was picked too seldom; *family: which one that is. */
 static int seldom(const Policy *p, int batch, Family *family) {
   int sketches[FAMILIES] = {0}, there = 0;
-  for (int i = 0; i < p->sketches.n; i++) sketches[family_of(p->sketches.n_step[i], p->sketches.step[i])]++;
+  for (int i = 0; i < p->sketches.len; i++) sketches[family_of(p->sketches.at[i].n, p->sketches.at[i].step)]++;
   for (int f = FAMILIES - 1; f >= 0; f--) {
     if (!sketches[f]) continue;
     if (!there++ || p->picked[f] <= p->picked[*family]) *family = (Family)f;

@@ -118,18 +118,18 @@ static void finish(Job *j) {
   j->n_state = 0;
 }
 
-/* Runs `make` for each slot of the chunk, each under its own protection, and scores what came out: at once, while it is in the
+/* Runs the job's `make` for each slot of the chunk, each under its own protection, and scores what came out: at once, while it is in the
  * processor's caches, or all together for somebody who wants to see states. Nothing is done any more when the call is to end: it was
  * interrupted, or its scorer failed. */
-static void chunk(Job *shared, int worker, int64_t item, ErrBody make) {
-  Job j = *shared;
+static void chunk(void *arg, int worker, int64_t item) {
+  Job j = *(const Job *)arg;
   const atomic_int *stop = j.p->err.interrupt;
   j.w = &j.p->worker[worker];
   if (stop && *stop) return;
   int end = (int)item * CHUNK + CHUNK < j.n ? (int)item * CHUNK + CHUNK : j.n;
   for (j.at = (int)item * CHUNK; j.at < end && j.w->score_code == NS_OK; j.at++) {
     j.id = 0;
-    ErrCode c = err_try(&j.w->err, make, &j);
+    ErrCode c = err_try(&j.w->err, j.make, &j);
     if (c == NS_ERR_MEMORY) pol_ends(j.w, c); /* says nothing of the candidate */
     if (c == NS_ERR_VALUE && j.id) memo_put(j.p->memo, j.id, &(Met){.have = MET_REFUSED});
     if (j.by != BY_STATES) finish(&j);
@@ -187,13 +187,10 @@ static void make_child(void *arg) {
   }
 }
 
-static void sample_job(void *arg, int worker, int64_t item) { chunk(arg, worker, item, make_sample); }
-static void given_job(void *arg, int worker, int64_t item) { chunk(arg, worker, item, make_given); }
-static void child_job(void *arg, int worker, int64_t item) { chunk(arg, worker, item, make_child); }
-
 void slots_fill(Job *j, int kind) {
-  static const PoolJob JOB[] = {[SLOTS_SAMPLE] = sample_job, [SLOTS_GIVEN] = given_job, [SLOTS_CHILD] = child_job};
-  pol_run(j->p, (j->n + CHUNK - 1) / CHUNK, JOB[kind], j);
+  static const ErrBody MAKE[] = {[SLOTS_SAMPLE] = make_sample, [SLOTS_GIVEN] = make_given, [SLOTS_CHILD] = make_child};
+  j->make = MAKE[kind];
+  pol_run(j->p, (j->n + CHUNK - 1) / CHUNK, chunk, j);
 }
 
 void evaluate(Policy *p, int gen, int n, Cand *c) {
@@ -227,7 +224,7 @@ void known_add(Arena *a, Known *k, const Cand *c) {
   vec_push(a, &k->score, c->score);
 }
 
-static int by_draft(const void *x, const void *y) {
+int by_score(const void *x, const void *y) {
   const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
   return a->score > b->score ? -1 : a->score < b->score ? 1 : a < b ? -1 : a > b;
 }
@@ -250,7 +247,7 @@ void refine(Policy *p, Arena *a, int gen, int n, Cand *c, Known *known) {
       wait[n_wait++] = &c[i];
     }
   }
-  qsort(wait, (size_t)n_wait, sizeof *wait, by_draft);
+  qsort(wait, (size_t)n_wait, sizeof *wait, by_score);
   for (int i = keep; i < n_wait && i < keep + extra; i++) { /* behind the best: a random choice of the others */
     int k = i + (int)rng_below(&p->rng, n_wait - i);
     Cand *t = wait[i];
@@ -272,16 +269,20 @@ void refine(Policy *p, Arena *a, int gen, int n, Cand *c, Known *known) {
 
 /* ---- sampling ---- */
 
+/* Counts one more of a name, as long as there is room for it; the number of names. */
+static int tally(int n, int cap, const char **name, int *count, const char *one) {
+  int k = 0;
+  while (k < n && strcmp(name[k], one) != 0) k++;
+  if (k == cap) return n;
+  if (k == n) name[n] = one, count[n++] = 0;
+  count[k]++;
+  return n;
+}
+
 static const char *main_reason(int n, const char **why, Arena *a) {
   const char *name[16];
   int count[16], k = 0, best = 0;
-  for (int i = 0; i < n; i++) {
-    const char *w = why[i] ? why[i] : "bounds, limits of the device or score";
-    int j = 0;
-    while (j < k && strcmp(name[j], w) != 0) j++;
-    if (j == k && k < 16) name[k] = w, count[k++] = 0;
-    if (j < 16) count[j]++;
-  }
+  for (int i = 0; i < n; i++) k = tally(k, 16, name, count, why[i] ? why[i] : "bounds, limits of the device or score");
   for (int i = 1; i < k; i++)
     if (count[i] > count[best]) best = i;
   return k ? arena_printf(a, "%s (%d of %d)", name[best], count[best], n) : "nothing was sampled";
@@ -370,12 +371,7 @@ static void shares_body(void *arg) {
       why = f.invalid ? f.invalid : "ok";
     }
     ir_release(w->ctx, w->base);
-    if (!why) why = "nested parallel";
-    int k = 0;
-    while (k < x->n_name && strcmp(x->name[k], why) != 0) k++;
-    if (k == x->cap) continue;
-    if (k == x->n_name) x->name[x->n_name] = why, x->count[x->n_name++] = 0;
-    x->count[k]++;
+    x->n_name = tally(x->n_name, x->cap, x->name, x->count, why ? why : "nested parallel");
   }
 }
 int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *count) {

@@ -43,11 +43,13 @@ SearchParams search_params_default(void);
 typedef struct SearchTask SearchTask; /* DAG in its own context, target, parameters; immutable and shared by workers */
 typedef struct Policy Policy;         /* generator, sketches, measured set; one per task */
 /* states as step lists: the only thing that crosses contexts */
-typedef struct { int n; Step **step; int *n_step; double *score; } StateList;
+typedef struct { int n; Step *step; double score; } StepList;
+typedef VEC(StepList) StateList;
 
 /* A user's rule. check: 0 pass, 1 apply, 2 apply and skip the rest. apply: fills *out with states (step lists in a) and
  * their next positions (-1 ends the derivation). Both may raise on arena_err(a). */
-typedef struct { int n; Step **step; int *n_step; int *pos; } RuleOut;
+typedef struct { int n; Step *step; int pos; } RuleState;
+typedef VEC(RuleState) RuleOut;
 typedef struct {
   const char *name;
   int (*check)(void *self, Arena *a, const State *s, int stage);

@@ -22,7 +22,8 @@ typedef struct {
 typedef struct {
   const char *name;
   Verdict (*check)(Derive *d, const State *s, int stage);
-  void (*apply)(Derive *d, const State *s, int stage);
+  void (*apply)(Derive *d, State *s, int stage); /* s is its own */
+  enum { FOR_CPU = 1, FOR_GPU, FOR_BOTH } of;    /* CPU: Mali too */
 } Rule;
 
 static const char CONST_ATTR[] = "auto_scheduler_simplify_const_tensor_indices";
@@ -45,13 +46,12 @@ static bool inlinable(const Derive *d, const State *s, int stage) {
 static Verdict inline_check(Derive *d, const State *s, int stage) {
   return inlinable(d, s, stage) ? APPLY_AND_STOP : PASS;
 }
-static void inline_apply(Derive *d, const State *s, int stage) {
-  State *n = copy(d, s);
-  state_compute_inline(n, stage);
-  emit(d, n, stage - 1);
+static void inline_apply(Derive *d, State *s, int stage) {
+  state_compute_inline(s, stage);
+  emit(d, s, stage - 1);
 }
 static Verdict skip_check(Derive *d NS_UNUSED, const State *s NS_UNUSED, int stage NS_UNUSED) { return APPLY; }
-static void skip_apply(Derive *d, const State *s, int stage) { emit(d, copy(d, s), stage - 1); }
+static void skip_apply(Derive *d, State *s, int stage) { emit(d, s, stage - 1); }
 
 /* ---- multi-level tiling ---- */
 
@@ -118,11 +118,10 @@ static int tile(Derive *d, State *s, int stage, int64_t *splits) {
 static Verdict tile_check(Derive *d NS_UNUSED, const State *s, int stage) {
   return sp_needs_tiling(s, stage) ? APPLY_AND_STOP : PASS;
 }
-static void tile_apply(Derive *d, const State *s, int stage) {
+static void tile_apply(Derive *d, State *s, int stage) {
   int64_t splits[MAX_LOOPS];
-  State *n = copy(d, s);
-  tile(d, n, stage, splits);
-  emit(d, n, stage - 1);
+  tile(d, s, stage, splits);
+  emit(d, s, stage - 1);
 }
 
 /* ---- tiling with fusion into the consumer ---- */
@@ -171,12 +170,11 @@ static Verdict fuse_check(Derive *d, const State *s, int stage) {
   if (!sp_needs_tiling(s, stage) || fuse_target(s, stage) < 0) return PASS;
   return is_gpu(d) || pred_has_step(s, stage, STEP_CHW) ? APPLY_AND_STOP : APPLY;
 }
-static void fuse_apply(Derive *d, const State *s, int stage) {
+static void fuse_apply(Derive *d, State *base, int stage) {
   static const int CPU[] = {1, 2}, GPU[] = {3};
   const int *levels = is_gpu(d) ? GPU : CPU;
-  int n_levels = is_gpu(d) ? 1 : 2, t = fuse_target(s, stage);
+  int n_levels = is_gpu(d) ? 1 : 2, t = fuse_target(base, stage);
   int64_t splits[MAX_LOOPS];
-  State *base = copy(d, s);
   int n_split = tile(d, base, stage, splits);
   for (int i = 0; i < n_levels; i++) {
     const char *fmt = structure(d);
@@ -194,10 +192,9 @@ static Verdict cwrite_check(Derive *d, const State *s, int stage) {
   if (!sp_needs_tiling(s, stage) || sp_matched_consumer(s, stage) >= 0) return PASS;
   return is_gpu(d) ? APPLY_AND_STOP : APPLY;
 }
-static void cwrite_apply(Derive *d, const State *s, int stage) {
-  State *n = copy(d, s);
-  state_apply(n, (Step){.kind = STEP_CHW, .stage = stage, .text = "local"});
-  emit(d, n, stage);
+static void cwrite_apply(Derive *d, State *s, int stage) {
+  state_apply(s, (Step){.kind = STEP_CHW, .stage = stage, .text = "local"});
+  emit(d, s, stage);
 }
 
 /* ---- constant-tensor stages (Winograd transforms) ---- */
@@ -205,8 +202,7 @@ static void cwrite_apply(Derive *d, const State *s, int stage) {
 static Verdict const_check(Derive *d NS_UNUSED, const State *s, int stage) {
   return sp_has_attr(s, stage, CONST_ATTR) ? APPLY_AND_STOP : PASS;
 }
-static void const_apply(Derive *d, const State *s0, int stage) {
-  State *s = copy(d, s0);
+static void const_apply(Derive *d, State *s, int stage) {
   Group *g = arena_array(d->a, Group, 3); /* outer parts, inner parts, unrolled */
   int at = 0, loops = sp_loops(s, stage);
   const int64_t open = SIZE_OPEN;
@@ -251,9 +247,8 @@ static int fuse_reductions(State *s, int stage) {
   return (int)ids[0];
 }
 
-static void rfactor_apply(Derive *d, const State *s0, int stage) {
-  State *base = copy(d, s0);
-  int n_space = s0->stage.at[stage].op->n_axis;
+static void rfactor_apply(Derive *d, State *base, int stage) {
+  int n_space = base->stage.at[stage].op->n_axis;
   int r = fuse_reductions(base, stage);
   const int64_t one = 1;
   state_split(base, stage, r, 1, &one, true);
@@ -297,25 +292,14 @@ static Verdict xthread_check(Derive *d, const State *s, int stage) {
   return ok ? APPLY : PASS;
 }
 
-/* Numbers of the split steps made on a stage, last first. */
-static int split_steps(const State *s, int stage, int *out, int cap) {
-  int n = 0;
-  for (int i = s->step.len - 1; i >= 0; i--) {
-    const Step *p = &s->step.at[i];
-    if (p->kind == STEP_SP && p->stage == stage && n < cap) out[n++] = i;
-    stage = step_stage_before(p, stage);
-  }
-  return n;
-}
-
-static void xthread_apply(Derive *d, const State *s0, int stage) {
-  State *s = copy(d, s0);
+static void xthread_apply(Derive *d, State *s, int stage) {
+  bool alone = matrix_by_vector(d, s, stage);
   int f = fuse_reductions(s, stage);
   const int64_t warp = hw(d)->warp_size;
   int t = sp_single_consumer(s, stage), common = t >= 0 ? te_common_outer(s->dag, stage, t) : 0, src = -1;
   /* Beside its reader a matrix times a vector would have the block compute as many elements as it has threads. */
-  if (t >= 0 && common > 0 && !sp_needs_tiling(s, t) && !matrix_by_vector(d, s0, stage)) {
-    int at[2], n = split_steps(s, t, at, 2);
+  if (t >= 0 && common > 0 && !sp_needs_tiling(s, t) && !alone) {
+    int at[2], n = sp_steps_of(s, t, STEP_SP, at, 2);
     if (n == 1)
       src = at[0];
     else if (n == 0 && !sp_has_reduce(s, t) &&
@@ -349,13 +333,7 @@ static int shared_position(Derive *d, const State *s, int stage) {
     const Axis *x = sp_axis(s, stage, i);
     if (x->kind != IT_REDUCE) continue;
     if (n_red == 0) return i;
-    const char *names[MAX_LOOPS];
-    int m = sp_orig_names(d->a, x->name, names, MAX_LOOPS);
-    for (int k = 0; k < m; k++) {
-      int j = 0;
-      while (j < n && strcmp(seen[j], names[k]) != 0) j++;
-      if (j == n && n < MAX_LOOPS) seen[n++] = names[k];
-    }
+    n = sp_orig_names(d->a, x->name, n, seen, MAX_LOOPS);
     if (n == n_red) return i;
   }
   return -1;
@@ -370,8 +348,7 @@ static Verdict cread_check(Derive *d, const State *s, int stage) {
       return PASS;
   return APPLY_AND_STOP;
 }
-static void cread_apply(Derive *d, const State *s0, int stage) {
-  State *s = copy(d, s0);
+static void cread_apply(Derive *d, State *s, int stage) {
   int c[MAX_LOOPS], n = pred_consumers(s, stage, c, MAX_LOOPS);
   for (int i = 0; i < n; i++) {
     int64_t reader = c[i] + i; /* every cache inserted before shifted the readers by one */
@@ -395,8 +372,7 @@ static Verdict special_check(Derive *d, const State *s, int stage) {
   if (pred_consumers(s, stage, c, 2) != 1 || !sp_has_attr(s, c[0], CONST_ATTR)) return PASS;
   return first_unrolled(s, c[0]) > 0 ? APPLY_AND_STOP : PASS;
 }
-static void special_apply(Derive *d, const State *s0, int stage) {
-  State *s = copy(d, s0);
+static void special_apply(Derive *d, State *s, int stage) {
   int c[1];
   pred_consumers(s, stage, c, 1);
   state_compute_at(s, stage, c[0], first_unrolled(s, c[0]) - 1);
@@ -405,28 +381,16 @@ static void special_apply(Derive *d, const State *s0, int stage) {
 
 /* ---- the loop over positions ---- */
 
-#define R_CREAD                                                                                                        \
-  { "add cache read", cread_check, cread_apply }
-#define R_SPECIAL                                                                                                      \
-  { "special compute location", special_check, special_apply }
-#define R_INLINE                                                                                                       \
-  { "always inline", inline_check, inline_apply }
-#define R_CONST                                                                                                        \
-  { "simplify with constant tensor", const_check, const_apply }
-#define R_RFACTOR                                                                                                      \
-  { "add rfactor", rfactor_check, rfactor_apply }
-#define R_XTHREAD                                                                                                      \
-  { "cross-thread reduction", xthread_check, xthread_apply }
-#define R_CWRITE                                                                                                       \
-  { "add cache write", cwrite_check, cwrite_apply }
-#define R_FUSE                                                                                                         \
-  { "multi-level tiling with fusion", fuse_check, fuse_apply }
-#define R_TILE                                                                                                         \
-  { "multi-level tiling", tile_check, tile_apply }
-#define R_SKIP                                                                                                         \
-  { "skip stage", skip_check, skip_apply }
-static const Rule CPU_RULES[] = {R_INLINE, R_CONST, R_RFACTOR, R_CWRITE, R_FUSE, R_TILE, R_SKIP}; /* Mali too */
-static const Rule GPU_RULES[] = {R_CREAD, R_SPECIAL, R_INLINE, R_CONST, R_XTHREAD, R_CWRITE, R_FUSE, R_TILE, R_SKIP};
+static const Rule RULES[] = {{"add cache read", cread_check, cread_apply, FOR_GPU},
+                             {"special compute location", special_check, special_apply, FOR_GPU},
+                             {"always inline", inline_check, inline_apply, FOR_BOTH},
+                             {"simplify with constant tensor", const_check, const_apply, FOR_BOTH},
+                             {"add rfactor", rfactor_check, rfactor_apply, FOR_CPU},
+                             {"cross-thread reduction", xthread_check, xthread_apply, FOR_GPU},
+                             {"add cache write", cwrite_check, cwrite_apply, FOR_BOTH},
+                             {"multi-level tiling with fusion", fuse_check, fuse_apply, FOR_BOTH},
+                             {"multi-level tiling", tile_check, tile_apply, FOR_BOTH},
+                             {"skip stage", skip_check, skip_apply, FOR_BOTH}};
 
 static bool custom_rules(Derive *d, const State *s, int stage) {
   for (int i = 0; i < d->env->n_rules; i++) {
@@ -435,8 +399,8 @@ static bool custom_rules(Derive *d, const State *s, int stage) {
     if (v == PASS) continue;
     RuleOut out = {0};
     r->apply(r->self, d->a, s, stage, &out);
-    for (int k = 0; k < out.n; k++)
-      emit(d, sketch_replay(d->ctx, d->env->task->dag, out.n_step[k], out.step[k]), out.pos[k]);
+    for (int k = 0; k < out.len; k++)
+      emit(d, sketch_replay(d->ctx, d->env->task->dag, out.at[k].n, out.at[k].step), out.at[k].pos);
     if (v != APPLY) return true;
   }
   return false;
@@ -444,10 +408,10 @@ static bool custom_rules(Derive *d, const State *s, int stage) {
 
 /* A split made only to be factored was given size 1 so that it could be replayed; now its size becomes open too. */
 static void reopen_rfactor_splits(StateList *l) {
-  for (int i = 0; i < l->n; i++)
-    for (int k = 1; k < l->n_step[i]; k++) {
-      Step *sp = &l->step[i][k - 1];
-      if (l->step[i][k].kind == STEP_RF && sp->kind == STEP_SP)
+  for (int i = 0; i < l->len; i++)
+    for (int k = 1; k < l->at[i].n; k++) {
+      Step *sp = &l->at[i].step[k - 1];
+      if (l->at[i].step[k].kind == STEP_RF && sp->kind == STEP_SP)
         for (int j = 0; j < sp->n; j++) sp->list[j] = SIZE_OPEN;
     }
 }
@@ -477,8 +441,7 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
   Derive d = {.env = env, .ctx = c, .a = ir_arena(c)};
   const SearchTask *t = env->task;
   bool full_gpu = t->gpu && !t->target.mali;
-  const Rule *rules = full_gpu ? GPU_RULES : CPU_RULES;
-  int n_rules = full_gpu ? NS_COUNT(GPU_RULES) : NS_COUNT(CPU_RULES), cap = 0;
+  int of = full_gpu ? FOR_GPU : FOR_CPU;
   StateList out = {0};
   State *init = state_init(c, t->dag);
   VEC(Work) layer = {0};
@@ -489,17 +452,17 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
     for (int i = 0; i < layer.len; i++) {
       Work w = layer.at[i];
       if (w.pos < 0) {
-        sp_list_add(a, &out, &cap, w.s->step.len, w.s->step.at, 0);
+        sp_list_add(a, &out, w.s->step.len, w.s->step.at, 0);
         continue;
       }
       if (w.pos >= w.s->stage.len)
         err_raise(ir_err(c), NS_ERR_RUNTIME, "a custom sketch rule returned position %d; the state has %d stages",
                   w.pos, w.s->stage.len);
       if (custom_rules(&d, w.s, w.pos)) continue;
-      for (int k = 0; k < n_rules; k++) {
-        Verdict v = rules[k].check(&d, w.s, w.pos);
+      for (int k = 0; k < NS_COUNT(RULES); k++) {
+        Verdict v = RULES[k].of & of ? RULES[k].check(&d, w.s, w.pos) : PASS;
         if (v == PASS) continue;
-        rules[k].apply(&d, w.s, w.pos);
+        RULES[k].apply(&d, copy(&d, w.s), w.pos);
         if (v == APPLY_AND_STOP) break;
       }
     }
@@ -508,7 +471,7 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
   reopen_rfactor_splits(&out);
   for (int groups = 0; groups < 2 && full_gpu; groups++) {
     State *matrix = state_init(c, t->dag);
-    if (tensor_sketch(env, matrix, groups)) sp_list_add(a, &out, &cap, matrix->step.len, matrix->step.at, 0);
+    if (tensor_sketch(env, matrix, groups)) sp_list_add(a, &out, matrix->step.len, matrix->step.at, 0);
   }
   return out;
 }

@@ -30,7 +30,9 @@ bool sp_direct_producer(const State *s, int from, int to);
 /* is name in the op's attribute list? "_c" of a cache stage ignored */
 bool sp_names(const State *s, int stage, const char *key, const char *name);
 bool sp_has_attr(const State *s, int stage, const char *key);
-int sp_orig_names(Arena *a, const char *name, const char **out, int cap);   /* original axis names of a loop */
+/* adds the original axis names of a loop to a set of n; its number now */
+int sp_orig_names(Arena *a, const char *name, int n, const char **out, int cap);
+int sp_steps_of(const State *s, int stage, StepKind k, int *out, int cap); /* numbers of the steps made on a stage, last first */
 int64_t sp_len(const State *s, int stage, IterKind k);     /* product of extents; unknown counts -1 */
 int64_t sp_points(const State *s, int stage);              /* extents of the operation, reductions included, multiplied */
 bool sp_ends(const char *name, const char *tail);
@@ -38,7 +40,7 @@ int sp_final_stage(int n, const Step *steps, int from, int stage); /* id after t
 
 /* ---- step lists ---- */
 Step *sp_steps_copy(Arena *a, int n, const Step *s, bool lists); /* lists: also the integer lists and texts */
-void sp_list_add(Arena *a, StateList *l, int *cap, int n, const Step *s, double score);
+void sp_list_add(Arena *a, StateList *l, int n, const Step *s, double score); /* copies the steps */
 
 /* ---- sketches (sketch.c) ---- */
 typedef struct { const SearchTask *task; const SearchParams *par; int n_rules; const CustomRule *rules; } SketchEnv;
@@ -96,7 +98,8 @@ int64_t plan_tile_extent(const PlanAxis *x, const Step *steps); /* -1: a size is
 double plan_shared_bytes(const PlanKernel *k, const int64_t *tile); /* tile: an extent per axis */
 double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile); /* elements of the innermost dimension */
 bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps); /* no limit is broken, no size open */
-bool plan_thread_split(int n, const Step *steps, int i); /* does step i make the threads of an untiled stage? */
+/* Does step i split off one loop, which the next step binds so? AN_THREAD_X: the threads of an untiled stage. */
+bool plan_split_for(int n, const Step *steps, int i, Annotation ann);
 
 /* ---- tensor.c: the sketch that computes a task on tensor cores ---- */
 typedef struct { int64_t m, n, k, batch; DType type; int terms; bool warpgroups; } TensorPlan;
@@ -124,6 +127,7 @@ Candidate *cand_make(MakeEnv *m, int n, const Step *steps, unsigned want, int la
 
 /* construct.c: sizes within the limits of the device; false: none found. */
 bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps);
+void sp_shuffle(Rng *r, int n, int *order); /* 0 to n - 1 at random */
 int64_t construct_threads(const MakeEnv *m, Rng *r, int64_t extent);
 int64_t construct_vector(const MakeEnv *m, Rng *r, double row, double bytes);
 
@@ -134,9 +138,7 @@ bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s);
 /* populate.c: a complete, annotated candidate from a sketch, in ctx's arena; NULL if a rule refuses. *why names the rule. */
 State *populate(MakeEnv *m, Rng *r, const char **why);
 bool sp_nested_parallel(const State *s);
-/* 03 §3.3.1; fresh: extents of open loops are unknown */
-int sp_locations(const State *s, int stage, bool fresh, int cap, int (*out)[2]);
-extern const int UNROLL_CPU[], UNROLL_GPU[];
+int sp_locations(const State *s, int stage, int cap, int (*out)[2]); /* 03 §3.3.1 */
 int sp_unroll_choices(const SearchTask *t, const int **out);
 
 /* mutate.c: a changed copy of a step list in ctx's arena; false: the drawn rule does not apply. */
