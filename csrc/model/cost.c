@@ -165,8 +165,7 @@ static double rank_correlation(const double *x, const double *y, int n) {
 
 /* A task whose first measurements contradict the base goes on without it. */
 static void judge_base(CostModel *m, const FeatBatch *b, const double *base) {
-  for (int i = 0; i < b->n_states; i++)
-    while (b->task[i] >= m->verdict.len) vec_push(m->keep, &m->verdict, 0);
+  for (int32_t n = batch_tasks(b); m->verdict.len < n;) vec_push(m->keep, &m->verdict, 0);
   for (int t = 0; t < m->verdict.len; t++) {
     double s[TRIAL], speed[TRIAL];
     int n = 0;
@@ -201,13 +200,12 @@ static Curve fit_curve(Arena *a, Knot *k, int n) {
   return (Curve){m, k};
 }
 
-static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b, const double *y) {
+static void fit_curves(CostModel *m, Arena *a, const FeatBatch *b) {
+  const double *y = loss_labels(loss_new(a, b, m->params.loss));
   double *score = arena_array(a, double, b->n_states + 1);
   Knot *every = arena_array(a, Knot, b->n_states + 1);
-  int n_all = 0, tasks = 0;
+  int n_all = 0, tasks = batch_tasks(b);
   score_batch(m, -1, b, score);
-  for (int i = 0; i < b->n_states; i++)
-    if (b->task[i] >= tasks) tasks = b->task[i] + 1;
   m->curve = arena_array(a, Curve, tasks + 1), m->n_curves = tasks;
   for (int t = 0; t < tasks; t++) {
     Knot *k = arena_array(a, Knot, b->n_states + 1);
@@ -225,7 +223,7 @@ static void renew_curves(CostModel *m) {
   m->n_curves = 0, m->all = (Curve){0};
   if (m->cost.len < MIN_RECORDS) return;
   FeatBatch b = cost_batch(m);
-  fit_curves(m, m->loaded, &b, loss_labels(loss_new(m->loaded, &b, m->params.loss)));
+  fit_curves(m, m->loaded, &b);
 }
 
 static void check_rows(const CostModel *m, const char *path, int rules, int entries) {
@@ -292,9 +290,7 @@ static void train_trees(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool) 
 
 /* One over the deviation of scores inside tasks, so that two models can be added. */
 static double unit_of(Arena *a, const FeatBatch *b, const double *score) {
-  int tasks = 0;
-  for (int i = 0; i < b->n_states; i++)
-    if (b->task[i] >= tasks) tasks = b->task[i] + 1;
+  int32_t tasks = batch_tasks(b);
   double *sum = arena_array(a, double, tasks + 1), all = 0;
   int32_t *count = arena_array(a, int32_t, tasks + 1), n = 0;
   for (int i = 0; i < b->n_states; i++)
@@ -332,7 +328,7 @@ void cost_train(CostModel *model, Pool *pool) {
   else if (m->kind == MODEL_TREES)
     m->net = NULL;
   m->now = 1 - m->now, m->trained_on = m->cost.len, m->trainings++;
-  fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
+  fit_curves(m, a, &b);
   *model = copy;
 }
 
@@ -343,7 +339,7 @@ void cost_adopt(CostModel *model, const Forest *f) {
   FeatBatch b = cost_batch(m);
   m->forest = m->plain = forest_join(a, NULL, 1, f), m->net = NULL;
   m->now = 1 - m->now, m->trained_on = m->cost.len;
-  fit_curves(m, a, &b, loss_labels(loss_new(a, &b, m->params.loss)));
+  fit_curves(m, a, &b);
   *model = copy;
 }
 

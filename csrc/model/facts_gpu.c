@@ -66,14 +66,8 @@ static void global_access(Gpu *g, const View *v, TensorId t, const Lanes *l, boo
   while (seen < g->n_seen && g->seen[seen] != t) seen++;
   if (seen < g->n_seen || g->n_seen == FACT_READS) return;
   g->seen[g->n_seen++] = t;
-  const IrTensor *x = ir_tensor(v->s->ctx, t);
-  double all = bytes;
-  for (int d = 0; d < x->rank; d++) {
-    int64_t e = 1;
-    ex_const_int(v->s->ctx, x->shape[d], &e);
-    all *= (double)e;
-  }
-  g->k->unique_bytes += fmin(all, elements * bytes);
+  int64_t all = te_bytes(v->s->ctx, t);
+  g->k->unique_bytes += fmin(all < 0 ? INFINITY : (double)all, elements * bytes);
 }
 
 static void shared_access(Gpu *g, const View *v, TensorId t, const Lanes *l, bool write, int width, double elements) {

@@ -142,15 +142,11 @@ static void touch(Ext *x, int n_acc, const Access *acc, double *mem) {
   }
 }
 
-static double book_bytes(const Ext *x, const Loop *l) {
+/* Bytes of all regions of a book, or of an element of each. */
+static double book_bytes(const Ext *x, const Loop *l, bool whole) {
   double sum = 0;
-  for (int32_t p = l->first; p >= 0; p = x->pairs.at[p].next) sum += x->pairs.at[p].size * x->pairs.at[p].bytes;
-  return sum;
-}
-
-static double book_elem_bytes(const Ext *x, const Loop *l) {
-  double sum = 0;
-  for (int32_t p = l->first; p >= 0; p = x->pairs.at[p].next) sum += x->pairs.at[p].bytes;
+  for (int32_t p = l->first; p >= 0; p = x->pairs.at[p].next)
+    sum += (whole ? x->pairs.at[p].size : 1) * x->pairs.at[p].bytes;
   return sum;
 }
 
@@ -165,11 +161,11 @@ static Reuse reuse_of(Ext *x, const Access *a, const bool *uses) {
     Loop *l = &x->loop[i];
     double ext = (double)l->extent;
     if (!uses[i]) {
-      if (bytes < 0) bytes = book_elem_bytes(x, l);
+      if (bytes < 0) bytes = book_bytes(x, l, false);
       return (Reuse){REUSE_LOOP, dist, bytes, ext};
     }
     dist *= ext;
-    bytes = book_bytes(x, l);
+    bytes = book_bytes(x, l, true);
     int n = -1;
     double near = INFINITY;
     for (int32_t p = l->first; p >= 0; p = x->pairs.at[p].next)
@@ -301,17 +297,12 @@ static void annotated(const Ext *x, ForKind kind, double *v) {
 }
 
 static void thread_extents(const Ext *x, double *v) {
-  static const struct {
-    ForKind kind;
-    int at;
-  } AXES[] = {{FOR_BLOCK_X, 50},  {FOR_BLOCK_Y, 51},  {FOR_BLOCK_Z, 52},
-              {FOR_THREAD_X, 53}, {FOR_THREAD_Y, 54}, {FOR_THREAD_Z, 55}};
   v[49] = x->gpu;
   for (int i = 50; i <= 56; i++) v[i] = 1;
   for (int i = 0; i < x->n_loops; i++) {
-    for (int k = 0; k < NS_COUNT(AXES); k++)
-      if (x->loop[i].kind == AXES[k].kind) v[AXES[k].at] = (double)x->loop[i].extent;
-    if (x->loop[i].kind == FOR_VTHREAD) v[56] *= (double)x->loop[i].extent;
+    ForKind k = x->loop[i].kind; /* blocks and threads in x, y, z follow each other */
+    if (for_is_block(k) || for_is_thread(k)) v[50 + k - FOR_BLOCK_X] = (double)x->loop[i].extent;
+    if (k == FOR_VTHREAD) v[56] *= (double)x->loop[i].extent;
   }
 }
 

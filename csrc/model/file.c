@@ -33,13 +33,8 @@ void model_put_u32(StrBuf *b, int64_t v) {
 void model_file_begin(StrBuf *b, Arena *a, const ModelHead *h) {
   sb_init(b, a);
   sb_write(b, "ACM1", 4);
-  model_put_u32(b, VERSION);
-  model_put_u32(b, h->kind);
-  model_put_u32(b, FEATURE_VERSION);
-  model_put_u32(b, h->rules);
-  model_put_u32(b, h->n_feat);
-  model_put_u32(b, h->n_state);
-  model_put_u32(b, h->n_kept);
+  const int64_t head[] = {VERSION, h->kind, FEATURE_VERSION, h->rules, h->n_feat, h->n_state, h->n_kept};
+  for (int i = 0; i < NS_COUNT(head); i++) model_put_u32(b, head[i]);
   for (int i = 0; i < h->n_kept; i++) {
     uint16_t k = (uint16_t)h->kept[i];
     model_put(b, &k, sizeof k);

@@ -41,14 +41,20 @@ static void one_body(void *arg) {
   x->r->rate(x->r->self, 1, one, &x->out);
 }
 
+Ranking scorer_ranking(const Scorer *r) {
+  if (r->rate) return r->rate(r->self, 0, NULL, NULL) ? BY_TRAITS : BY_ESTIMATE;
+  return r->score ? BY_STATES : BY_ESTIMATE;
+}
+
 double scorer_one(const Scorer *r, const Target *t, State *s) {
   One x = {r, t, s, -INFINITY};
   State *const one[1] = {s};
-  if (r->rate && r->rate(r->self, 0, NULL, NULL)) {
+  Ranking by = scorer_ranking(r);
+  if (by == BY_TRAITS) {
     Err *e = ir_err(s->ctx);
     ErrCode c = err_try(e, one_body, &x);
     if (c == NS_ERR_MEMORY || c == NS_ERR_INTERRUPT) err_rethrow(e, c);
-  } else if (!r->rate && r->score) {
+  } else if (by == BY_STATES) {
     r->score(r->self, t, 1, one, &x.out);
   } else {
     StateFacts f = state_facts(t, s);
@@ -68,58 +74,6 @@ void random_score(void *self, const Target *t, int n, State *const *s, double *o
 }
 
 /* ---- the learner ---- */
-
-struct Learner {
-  Arena *arena;
-  CostModel *model;
-  int n_tasks;
-};
-struct LearnerTask {
-  CostModel *model;
-  int number;
-};
-
-typedef struct {
-  Err *err;
-  Arena *arena;
-  uint64_t seed;
-  Learner *made;
-} New;
-static void new_body(void *arg) {
-  New *n = arg;
-  n->made = arena_new_of(n->arena, Learner);
-  *n->made = (Learner){.arena = n->arena, .model = cost_new(n->err, n->seed, NULL)};
-}
-static void new_undo(void *arg) { arena_free(((New *)arg)->arena); }
-Learner *learner_new(Err *e, uint64_t seed) {
-  New n = {e, arena_new(e), seed, NULL};
-  err_guard(e, new_body, new_undo, &n);
-  return n.made;
-}
-
-void learner_free(Learner *l) {
-  if (!l) return;
-  cost_free(l->model);
-  arena_free(l->arena);
-}
-
-LearnerTask *learner_task(Learner *l) {
-  LearnerTask *x = arena_new_of(l->arena, LearnerTask);
-  *x = (LearnerTask){l->model, l->n_tasks++};
-  return x;
-}
-
-CostModel *learner_model(const Learner *l) { return l->model; }
-
-void learner_add(LearnerTask *x, const Traits *t, double seconds) {
-  cost_add(x->model, x->number, &t->f, t->state, seconds);
-}
-
-bool learner_train(Learner *l, Pool *pool) {
-  if (!cost_due(l->model)) return false;
-  cost_train(l->model, pool);
-  return true;
-}
 
 /* Rows are named after what is stored. The parts of a reduction across threads belong to the row that they lead to. */
 bool learner_stages(const LearnerTask *x, const Target *t, State *s, double *out) {
@@ -152,4 +106,4 @@ static bool learned_rate(void *self, int n, const Traits *const *t, double *out)
   return true;
 }
 
-Scorer learner_scorer(LearnerTask *x) { return (Scorer){.self = x, .rate = learned_rate}; }
+Scorer learner_scorer(const LearnerTask *x) { return (Scorer){.self = (void *)(uintptr_t)x, .rate = learned_rate}; }

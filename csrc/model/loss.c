@@ -31,16 +31,23 @@ struct RankLoss {
 
 const double *loss_labels(const RankLoss *l) { return l->y; }
 
-static int32_t count_tasks(const FeatBatch *b) {
+int32_t batch_tasks(const FeatBatch *b) {
   int32_t n = 0;
   for (int i = 0; i < b->n_states; i++)
     if (b->task[i] >= n) n = b->task[i] + 1;
   return n;
 }
 
+void batch_finite(Err *e, const FeatBatch *b) {
+  int64_t n = (int64_t)b->first[b->n_states] * b->n_feat;
+  for (int64_t i = 0; i < n; i++)
+    err_check(e, isfinite(b->rows[i]), "row %lld, entry %lld: feature is not finite", (long long)(i / b->n_feat),
+              (long long)(i % b->n_feat));
+}
+
 RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind) {
   RankLoss *l = arena_new_of(a, RankLoss);
-  int32_t n_tasks = count_tasks(b);
+  int32_t n_tasks = batch_tasks(b);
   *l = (RankLoss){.arena = a, .kind = kind, .n_states = b->n_states, .n_groups = n_tasks};
   l->group = arena_array(a, Group, n_tasks);
   l->y = arena_array(a, double, b->n_states);

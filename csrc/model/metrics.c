@@ -49,9 +49,7 @@ static void add_task(Item *it, int n, ModelMetrics *m) {
 
 ModelMetrics model_metrics(Arena *a, const FeatBatch *b, const double *score) {
   ModelMetrics m = {0};
-  int tasks = 0, n_tasks = 0;
-  for (int i = 0; i < b->n_states; i++)
-    if (b->task[i] >= n_tasks) n_tasks = b->task[i] + 1;
+  int tasks = 0, n_tasks = batch_tasks(b);
   Item *it = arena_array(a, Item, b->n_states + 1);
   for (int t = 0; t < n_tasks; t++) {
     int n = 0;

@@ -146,22 +146,20 @@ static size_t lay_out(const Mlp *m, Work *k, Real *block, bool train) {
   struct {
     Real **to;
     size_t len;
-    bool need;
-  } part[] = {{&k->x, rows * (size_t)m->n_kept, true},
-              {&k->h1, rows * h, true},
-              {&k->h2, rows * h, true},
-              {&k->p, n * h, true},
-              {&k->r3, n * h, true},
-              {&k->u1, n * h, true},
-              {&k->r4, n * h, true},
-              {&k->u2, n * h, true},
-              {&k->s, n, true},
-              {&k->dr1, rows * h, train},
-              {&k->dr2, rows * h, train},
-              {&k->du, n * h, train},
-              {&k->t, n * h, train}};
-  for (int i = 0; i < NS_COUNT(part); i++) {
-    if (!part[i].need) continue;
+  } part[] = {{&k->x, rows * (size_t)m->n_kept},
+              {&k->h1, rows * h},
+              {&k->h2, rows * h},
+              {&k->p, n * h},
+              {&k->r3, n * h},
+              {&k->u1, n * h},
+              {&k->r4, n * h},
+              {&k->u2, n * h},
+              {&k->s, n},
+              {&k->dr1, rows * h},
+              {&k->dr2, rows * h},
+              {&k->du, n * h},
+              {&k->t, n * h}};
+  for (int i = 0; i < NS_COUNT(part) - (train ? 0 : 4); i++) { /* the last four are gradients */
     *part[i].to = block ? block + at : NULL;
     at += part[i].len;
   }
@@ -357,10 +355,7 @@ static void check(Arena *a, const FeatBatch *b, const MlpParams *p) {
   err_check(e, p->hidden >= 1 && p->hidden <= 4096, "hidden width %d is not in 1..4096", p->hidden);
   err_check(e, p->batch >= 2, "batch of %d states is too small", p->batch);
   err_check(e, p->steps >= 0, "number of steps %d is negative", p->steps);
-  int64_t n = (int64_t)b->first[b->n_states] * b->n_feat;
-  for (int64_t i = 0; i < n; i++)
-    err_check(e, isfinite(b->rows[i]), "row %lld, entry %lld: feature is not finite", (long long)(i / b->n_feat),
-              (long long)(i % b->n_feat));
+  batch_finite(e, b);
 }
 
 Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed, const Mlp *start) {

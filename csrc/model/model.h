@@ -31,6 +31,8 @@ typedef struct {
   const int32_t *task;  /* task number of each state */
   const double *cost;   /* seconds; 1e10 or more: failed. NULL when only predicting */
 } FeatBatch;
+int32_t batch_tasks(const FeatBatch *b);             /* one more than the largest number of a task */
+void batch_finite(Err *e, const FeatBatch *b);        /* raises if a feature is not finite */
 /* Is a cost a time? Else the state failed: 1e10, and what no clock shows (0, negative, not a number). */
 static inline bool cost_is_time(double seconds) { return seconds > 0 && seconds < 1e9; }
 

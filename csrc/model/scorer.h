@@ -21,20 +21,16 @@ typedef struct {
   /* From bounded states, where there is no rate. Neither: the estimate ranks. */
   void (*score)(void *self, const Target *t, int n, State *const *s, double *out);
 } Scorer;
+/* By the estimate, by a model from traits, or by somebody who wants to see states. */
+typedef enum { BY_ESTIMATE, BY_TRAITS, BY_STATES } Ranking;
+Ranking scorer_ranking(const Scorer *r); /* now */
 double scorer_one(const Scorer *r, const Target *t, State *s); /* of one bounded state */
 void random_score(void *self, const Target *t, int n, State *const *s, double *out); /* a score; self: the seed, uint64_t */
 
-/* ---- the learned scorer (learner.c): one per session, shared by its tasks; add and train while no search runs ---- */
-typedef struct Learner Learner;
-typedef struct LearnerTask LearnerTask; /* lives as long as the Learner */
-Learner *learner_new(Err *e, uint64_t seed);
-void learner_free(Learner *l);
-LearnerTask *learner_task(Learner *l);
-void learner_add(LearnerTask *x, const Traits *t, double seconds); /* 1e10: failed */
-bool learner_train(Learner *l, Pool *pool); /* trains if that is due; says whether it did */
-Scorer learner_scorer(LearnerTask *x);
+/* ---- the learned scorer (learner.c): a task of a session's cost model, which learns while no search runs ---- */
+typedef struct { CostModel *model; int number; } LearnerTask;
+Scorer learner_scorer(const LearnerTask *x); /* x must stay where it is */
 /* What each stage of a bounded state adds to the raw score of trees, then what belongs to none of them: stage.len + 1 numbers;
  * zeros before the first training. false: the model has no such parts. */
 bool learner_stages(const LearnerTask *x, const Target *t, State *s, double *out);
-CostModel *learner_model(const Learner *l);
 #endif

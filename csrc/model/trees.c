@@ -69,18 +69,10 @@ TreeParams tree_params_online(void) {
 
 /* Of the reference's template tuner. */
 TreeParams tree_params_template(LossKind loss) {
-  return (TreeParams){.trees = 8000,
-                      .depth = 3,
-                      .bins = EXACT_BINS,
-                      .eta = 0.3,
-                      .lambda = 1,
-                      .gamma = 1e-4,
-                      .min_child_weight = 1,
-                      .states = 1,
-                      .entries = 1,
-                      .loss = loss,
-                      .recall = 64,
-                      .patience = 20};
+  TreeParams p = tree_params_default();
+  p.trees = 8000, p.depth = 3, p.bins = EXACT_BINS, p.eta = 0.3, p.gamma = 1e-4, p.min_child_weight = 1;
+  p.loss = loss, p.recall = 64, p.patience = 20;
+  return p;
 }
 
 /* ---- quantisation ---- */
@@ -286,10 +278,7 @@ static void check(Arena *a, const FeatBatch *b, const TreeParams *p) {
   err_check(e, p->trees >= 0, "number of trees %d is negative", p->trees);
   err_check(e, p->states > 0 && p->states <= 1 && p->entries > 0 && p->entries <= 1,
             "shares of states and entries %g and %g are not in (0, 1]", p->states, p->entries);
-  int64_t n = (int64_t)b->first[b->n_states] * b->n_feat;
-  for (int64_t i = 0; i < n; i++)
-    err_check(e, isfinite(b->rows[i]), "row %lld, entry %lld: feature is not finite", (long long)(i / b->n_feat),
-              (long long)(i % b->n_feat));
+  batch_finite(e, b);
 }
 
 /* Rows of the states that the next tree sees, with their gradients; their number. All others keep their score. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct {
-  LearnerTask *task;
+  LearnerTask task;
   Scorer scorer;
 } Slot;
 typedef struct {
@@ -14,7 +14,7 @@ typedef struct {
   int busy;    /* training and files go on without the interpreter lock: nothing else may use the learner meanwhile */
   int readers; /* and so does scoring: nothing may change it meanwhile */
   atomic_int stop;
-  Learner *learner;
+  CostModel *model;
   PyObject *keep; /* the engine-side tasks in use, as capsules */
   Slot **slot;
   int n_slot, cap;
@@ -24,14 +24,12 @@ typedef struct {
   PyLearner *p;
   uint64_t seed;
   ModelKind kind;
-  LearnerTask *out;
 } New;
 static void do_new(void *arg) {
   New *x = arg;
-  x->p->learner = learner_new(&x->p->err, x->seed);
-  cost_use(learner_model(x->p->learner), x->kind);
+  x->p->model = cost_new(&x->p->err, x->seed, NULL);
+  cost_use(x->p->model, x->kind);
 }
-ERR_BODY(do_task, New *x, x->out = learner_task(x->p->learner))
 
 static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   const char *kind = "trees";
@@ -55,7 +53,7 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
 }
 static void learner_drop(PyObject *o) {
   PyLearner *p = (PyLearner *)o;
-  PY_UNLOCKED(learner_free(p->learner));
+  PY_UNLOCKED(cost_free(p->model));
   for (int i = 0; i < p->n_slot; i++) PyMem_Free(p->slot[i]);
   PyMem_Free(p->slot);
   Py_CLEAR(p->keep);
@@ -79,7 +77,6 @@ static PyObject *m_task(PyObject *o, PyObject *policy) {
   PyLearner *p = (PyLearner *)o;
   PyObject *box = py_policy_task(policy);
   if (!box || !idle(p)) return NULL;
-  New x = {.p = p};
   if (p->n_slot == p->cap) {
     int cap = p->cap ? 2 * p->cap : 16;
     Slot **more = PyMem_Realloc(p->slot, sizeof *more * (size_t)cap);
@@ -89,12 +86,7 @@ static PyObject *m_task(PyObject *o, PyObject *policy) {
   Slot *s = PyMem_Calloc(1, sizeof *s);
   if (!s) return PyErr_NoMemory();
   if (PyList_Append(p->keep, box) < 0) return PyMem_Free(s), NULL;
-  ErrCode c = err_try(&p->err, do_task, &x);
-  if (c != NS_OK) {
-    PyMem_Free(s);
-    return PyList_SetSlice(p->keep, p->n_slot, p->n_slot + 1, NULL) == 0 ? py_raise(&p->err, c) : NULL;
-  }
-  *s = (Slot){x.out, learner_scorer(x.out)};
+  *s = (Slot){{p->model, p->n_slot}, learner_scorer(&s->task)};
   p->slot[p->n_slot] = s;
   return PyLong_FromLong(p->n_slot++);
 }
@@ -117,11 +109,11 @@ static PyObject *m_scorer(PyObject *o, PyObject *args) {
 }
 
 typedef struct {
-  LearnerTask *t;
+  const LearnerTask *t;
   const Traits *traits;
   double seconds;
 } Add;
-ERR_BODY(do_add, Add *x, learner_add(x->t, x->traits, x->seconds))
+ERR_BODY(do_add, Add *x, cost_add(x->t->model, x->t->number, &x->traits->f, x->traits->state, x->seconds))
 static PyObject *m_add(PyObject *o, PyObject *args) {
   PyLearner *p = (PyLearner *)o;
   PyObject *so;
@@ -132,7 +124,7 @@ static PyObject *m_add(PyObject *o, PyObject *args) {
   if (!s || !idle(p)) return NULL;
   Candidate *own;
   const Candidate *c = py_candidate_of(so, task_in(PyList_GET_ITEM(p->keep, i)), WANT_TRAITS, &own);
-  x.t = s->task;
+  x.t = &s->task;
   bool ok = c && idle(p);                                             /* the lock was released meanwhile */
   if (ok && (x.traits = c->traits)) ok = py_try(&p->err, do_add, &x); /* what cannot be lowered teaches nothing */
   cand_free(own);
@@ -148,7 +140,7 @@ typedef struct {
 static void do_train(void *arg) {
   Train *x = arg;
   if (x->threads > 1) x->pool = pool_new(x->threads, &x->p->err);
-  x->trained = learner_train(x->p->learner, x->pool);
+  if ((x->trained = cost_due(x->p->model))) cost_train(x->p->model, x->pool);
 }
 static PyObject *m_train(PyObject *o, PyObject *args) {
   Train x = {.p = (PyLearner *)o, .threads = 1};
@@ -180,7 +172,7 @@ ERR_BODY(do_score, Score *x, x->score = scorer_one(&x->slot->scorer, x->t, x->co
 static void do_stages(void *arg) {
   Score *x = arg;
   x->stage = arena_array(ir_arena(x->copy.own.ctx), double, x->copy.s->stage.len + 1);
-  x->ok = learner_stages(x->slot->task, x->t, x->copy.s, x->stage);
+  x->ok = learner_stages(&x->slot->task, x->t, x->copy.s, x->stage);
 }
 /* args: task number, state. The copy is to be dropped in any case; false with the exception set. */
 static bool score_by(PyObject *o, PyObject *args, ErrBody body, Score *x) {
@@ -217,7 +209,7 @@ typedef struct {
   PyLearner *p;
   const char *path, *json;
 } File;
-ERR_BODY(do_save, File *x, cost_save(learner_model(x->p->learner), x->path, x->json))
+ERR_BODY(do_save, File *x, cost_save(x->p->model, x->path, x->json))
 /* Nothing else may use the learner meanwhile. */
 static bool alone(PyLearner *p, ErrBody body, void *arg) {
   if (!idle(p)) return false;
@@ -239,7 +231,7 @@ static PyObject *m_save(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O&s", PyUnicode_FSConverter, &path, &x.json)) return NULL;
   return with_path(&x, path, do_save);
 }
-ERR_BODY(do_load, File *x, cost_load(learner_model(x->p->learner), x->path))
+ERR_BODY(do_load, File *x, cost_load(x->p->model, x->path))
 static PyObject *m_load(PyObject *o, PyObject *args) {
   File x = {.p = (PyLearner *)o};
   PyObject *path;
@@ -249,7 +241,7 @@ static PyObject *m_load(PyObject *o, PyObject *args) {
 static PyObject *m_batch(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyLearner *p = (PyLearner *)o;
   if (!readable(p)) return NULL;
-  FeatBatch b = cost_batch(learner_model(p->learner));
+  FeatBatch b = cost_batch(p->model);
   p->readers++; /* copied without the lock */
   PyObject *r = py_batch_arrays(&b);
   p->readers--;
@@ -259,7 +251,7 @@ typedef struct {
   PyLearner *p;
   const Forest *f;
 } Adopt;
-ERR_BODY(do_adopt, Adopt *x, cost_adopt(learner_model(x->p->learner), x->f))
+ERR_BODY(do_adopt, Adopt *x, cost_adopt(x->p->model, x->f))
 static PyObject *m_adopt(PyObject *o, PyObject *forest) {
   Adopt x = {(PyLearner *)o, py_forest(forest)};
   if (!x.f || !idle(x.p)) return NULL;
@@ -270,15 +262,14 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
 static PyObject *m_dropped(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyLearner *p = (PyLearner *)o;
   PyObject *l = readable(p) ? PyList_New(p->n_slot) : NULL;
-  for (int i = 0; l && i < p->n_slot; i++)
-    PyList_SET_ITEM(l, i, PyBool_FromLong(cost_dropped(learner_model(p->learner), i)));
+  for (int i = 0; l && i < p->n_slot; i++) PyList_SET_ITEM(l, i, PyBool_FromLong(cost_dropped(p->model, i)));
   return l;
 }
 static PyObject *m_records(PyObject *o, PyObject *Py_UNUSED(u)) {
-  return PyLong_FromLong(cost_records(learner_model(((PyLearner *)o)->learner)));
+  return PyLong_FromLong(cost_records(((PyLearner *)o)->model));
 }
 static PyObject *m_ready(PyObject *o, PyObject *Py_UNUSED(u)) {
-  return PyBool_FromLong(cost_ready(learner_model(((PyLearner *)o)->learner)));
+  return PyBool_FromLong(cost_ready(((PyLearner *)o)->model));
 }
 
 /* ---- the scorer of the random model ---- */

@@ -94,7 +94,7 @@ void evolve(Policy *p, Arena *a, int n, Cand *now, int size, Best *best) {
              .parent = now,
              .share = share,
              .n_parent = n,
-             .by = draft ? BY_ESTIMATE : ranking(p),
+             .by = draft ? BY_ESTIMATE : scorer_ranking(&p->scorer),
              .draft = draft,
              .slot = next};
     slots_fill(&j, SLOTS_CHILD);

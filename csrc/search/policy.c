@@ -46,10 +46,9 @@ SearchTask *task_new(Err *e, const IrCtx *src, const TeDag *d, const Target *tar
   NewTask n = {t, src, d};
   ErrCode c = err_try(&t->err, new_task, &n);
   if (c != NS_OK) {
-    char msg[ERR_MSG_MAX];
-    memcpy(msg, t->err.msg, sizeof msg);
+    memcpy(e->msg, t->err.msg, sizeof e->msg);
     task_free(t);
-    err_raise(e, c, "%s", msg);
+    err_rethrow(e, c);
   }
   return t;
 }

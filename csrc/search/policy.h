@@ -80,10 +80,6 @@ typedef struct {
 } Call;
 
 
-/* How states are scored: by the estimate, by a model from their traits, or by somebody who wants to see them. */
-typedef enum { BY_ESTIMATE, BY_TRAITS, BY_STATES } Ranking;
-Ranking ranking(const Policy *p);
-
 /* Work on an array of slots, cut into chunks. */
 typedef struct {
   Policy *p;

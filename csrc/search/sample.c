@@ -13,12 +13,6 @@ enum { GIVE_UP_PASSES = 10, MAX_TRIES = 8 };
 
 /* ---- evaluating: from a step list to hash and score ---- */
 
-Ranking ranking(const Policy *p) {
-  const Scorer *r = &p->scorer;
-  if (r->rate) return r->rate(r->self, 0, NULL, NULL) ? BY_TRAITS : BY_ESTIMATE;
-  return r->score ? BY_STATES : BY_ESTIMATE;
-}
-
 static double rated(const Job *j, const Traits *t) {
   double out;
   j->p->scorer.rate(j->p->scorer.self, 1, &t, &out);
@@ -196,7 +190,7 @@ void slots_fill(Job *j, int kind) {
 void evaluate(Policy *p, int gen, int n, Cand *c) {
   Cand *given = arena_copy(p->call, c, sizeof(Cand) * (size_t)n);
   memset(c, 0, sizeof(Cand) * (size_t)n);
-  Job j = {.p = p, .gen = gen, .n = n, .parent = given, .slot = c, .by = ranking(p)};
+  Job j = {.p = p, .gen = gen, .n = n, .parent = given, .slot = c, .by = scorer_ranking(&p->scorer)};
   slots_fill(&j, SLOTS_GIVEN);
 }
 
@@ -212,7 +206,7 @@ Rng *slot_rngs(Policy *p, Arena *a, int n) {
 enum { KEEP_ONE_IN = 4, RANDOM_ONE_IN = 32 };
 
 /* On a GPU the estimate picks who is scored by the model; on a CPU it ranks too badly for that. */
-bool drafting(const Policy *p) { return p->task->gpu && ranking(p) == BY_TRAITS; }
+bool drafting(const Policy *p) { return p->task->gpu && scorer_ranking(&p->scorer) == BY_TRAITS; }
 
 Known known_new(Arena *a) {
   Known k = {0};
@@ -299,7 +293,7 @@ void sample(Policy *p, Arena *a, CandVec *out) {
            .n = n,
            .rng = slot_rngs(p, a, n),
            .slot = arena_array(a, Cand, n),
-           .by = drafting(p) ? BY_ESTIMATE : ranking(p),
+           .by = drafting(p) ? BY_ESTIMATE : scorer_ranking(&p->scorer),
            .draft = drafting(p),
            .why = arena_array(a, const char *, n)};
   for (int pass = 1; out->len < p->target_min; pass++) {

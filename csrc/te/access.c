@@ -197,25 +197,18 @@ void te_analyse(IrCtx *c, TeDag *d) {
 
 /* ---- queries ---- */
 
-int te_consumers(const TeDag *d, int op, int *out) {
+static int neighbours(const TeDag *d, int op, bool readers, int *out) {
   int n = 0;
-  for (int k = 0; k < d->n_edges; k++) { /* edges are grouped by consumer in stage order: ascending */
-    if (d->edge[k].producer != op) continue;
-    if (out) out[n] = d->edge[k].consumer;
+  for (int k = 0; k < d->n_edges; k++) { /* edges are grouped by consumer in stage order: readers ascend */
+    const TeEdge *e = &d->edge[k];
+    if ((readers ? e->producer : e->consumer) != op) continue;
+    if (out) out[n] = readers ? e->consumer : e->producer;
     n++;
   }
   return n;
 }
-
-int te_producers(const TeDag *d, int op, int *out) {
-  int n = 0;
-  for (int k = 0; k < d->n_edges; k++) {
-    if (d->edge[k].consumer != op) continue;
-    if (out) out[n] = d->edge[k].producer;
-    n++;
-  }
-  return n;
-}
+int te_consumers(const TeDag *d, int op, int *out) { return neighbours(d, op, true, out); }
+int te_producers(const TeDag *d, int op, int *out) { return neighbours(d, op, false, out); }
 
 /* done[i]: the smallest number over all edges of all paths from i to `to`, -1 without a path. Stage order puts
  * producers first, so walking backwards finds every consumer done. */

@@ -29,11 +29,6 @@ struct Session {
   int next_done;
 };
 
-static void make_arena(void *arg) {
-  Session *s = arg;
-  s->arena = arena_new(&s->err);
-}
-
 typedef struct {
   Session *s;
   const Target *t;
@@ -43,6 +38,7 @@ typedef struct {
 } Open;
 static void open_pipe(void *arg) {
   Open *x = arg;
+  x->s->arena = arena_new(&x->s->err);
   if (x->n_lower > 1) x->s->pool = pool_new(x->n_lower, &x->s->err);
   x->s->pipe = pipe_new(&x->s->err, x->t, x->d, x->id, x->o);
 }
@@ -52,16 +48,14 @@ Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, co
   err_init(&s->err);
   s->made = fork_count();
   pthread_mutex_init(&s->lock, NULL);
-  ErrCode c = err_try(&s->err, make_arena, s);
   Open x = {s, t, d, id, n_lower, o};
   s->err.interrupt = e->interrupt;
-  if (c == NS_OK) c = err_try(&s->err, open_pipe, &x);
+  ErrCode c = err_try(&s->err, open_pipe, &x);
   s->err.interrupt = NULL;
   if (c != NS_OK) {
-    char msg[ERR_MSG_MAX];
-    memcpy(msg, s->err.msg, sizeof msg);
+    memcpy(e->msg, s->err.msg, sizeof e->msg);
     session_free(s);
-    err_raise(e, c, "%s", msg);
+    err_rethrow(e, c);
   }
   return s;
 }
@@ -127,12 +121,11 @@ static void add_task(void *arg) {
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout,
                  const void *const *data, bool exact, const char *math) {
   AddTask x = {s, src, d, t, layout, data, exact, math, -1};
-  char msg[ERR_MSG_MAX];
   pthread_mutex_lock(&s->lock); /* other threads submit and poll meanwhile */
   ErrCode c = err_try(&s->err, add_task, &x);
-  if (c != NS_OK) memcpy(msg, s->err.msg, sizeof msg);
+  if (c != NS_OK) memcpy(e->msg, s->err.msg, sizeof e->msg);
   pthread_mutex_unlock(&s->lock);
-  if (c != NS_OK) err_raise(e, c, "%s", msg);
+  if (c != NS_OK) err_rethrow(e, c);
   return x.out;
 }
 
@@ -152,13 +145,15 @@ typedef struct {
   const SubmitItem *item;
   int64_t tag;
   const RunPolicy *policy;
-  Err *err; /* one per worker */
-  IrCtx **ctx;
-  IrMark *mark;
+  struct Lowering {
+    Err err;
+    IrCtx *ctx;
+    IrMark mark;
+  } * at; /* one per worker */
 } Submit;
 typedef struct {
   Submit *x;
-  int worker;
+  struct Lowering *at;
   int64_t item;
 } Lower;
 
@@ -166,16 +161,15 @@ static void lower_one(void *arg) {
   Lower *l = arg;
   Submit *x = l->x;
   SessionTask *t = x->t;
-  Err *e = &x->err[l->worker];
+  Err *e = &l->at->err;
   err_poll(e);
   const SubmitItem *it = &x->item[l->item];
-  if (!it->text && !x->ctx[l->worker]) {
-    x->ctx[l->worker] = ir_clone(t->ctx, e);
-    x->mark[l->worker] = ir_mark(x->ctx[l->worker]);
+  if (!it->text && !l->at->ctx) {
+    l->at->ctx = ir_clone(t->ctx, e);
+    l->at->mark = ir_mark(l->at->ctx);
   }
-  GenText src = it->text
-                    ? *it->text
-                    : gen_steps(x->ctx[l->worker], t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME);
+  GenText src =
+      it->text ? *it->text : gen_steps(l->at->ctx, t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME);
   if (src.why) err_raise(e, NS_ERR_VALUE, "%s", src.why);
   RunPolicy p = *x->policy;
   p.check = p.check && t->check;
@@ -190,13 +184,13 @@ static void push_done(void *arg) {
 }
 static void lower_job(void *arg, int worker, int64_t item) {
   Submit *x = arg;
-  Lower l = {x, worker, item};
-  ErrCode c = err_try(&x->err[worker], lower_one, &l);
-  if (x->ctx[worker]) ir_release(x->ctx[worker], x->mark[worker]);
+  Lower l = {x, &x->at[worker], item};
+  ErrCode c = err_try(&l.at->err, lower_one, &l);
+  if (l.at->ctx) ir_release(l.at->ctx, l.at->mark);
   if (c == NS_OK || c == NS_ERR_INTERRUPT) return; /* the run ends: that is no result of the candidate */
   PipeResult r = {.tag = x->tag + item, .task = x->task};
   r.run.error = ME_INSTANTIATION;
-  snprintf(r.run.msg, sizeof r.run.msg, "%.500s", x->err[worker].msg);
+  snprintf(r.run.msg, sizeof r.run.msg, "%.500s", l.at->err.msg);
   snprintf(r.run.cause, sizeof r.run.cause, "%s", cause_of(ME_INSTANTIATION, r.run.msg));
   pthread_mutex_lock(&x->s->lock);
   void *both[2] = {x->s, &r};
@@ -213,26 +207,21 @@ void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item,
   err_check(e, own && own->pipe >= 0, "task %d is not one of the session's %d tasks", task, known);
   int workers = s->pool ? pool_size(s->pool) : 1;
   Submit x = {.s = s, .t = own, .task = task, .n = n, .item = item, .tag = first_tag, .policy = p};
-  x.err = calloc((size_t)workers, sizeof *x.err);
-  x.ctx = calloc((size_t)workers, sizeof *x.ctx);
-  x.mark = calloc((size_t)workers, sizeof *x.mark);
-  bool ok = x.err && x.ctx && x.mark;
+  x.at = calloc((size_t)workers, sizeof *x.at);
+  if (!x.at) err_raise(e, NS_ERR_MEMORY, "out of memory submitting %d candidates", n);
   pipe_hold(s->pipe, own->pipe, 1); /* the round is not over while some of it is still being lowered */
-  for (int i = 0; ok && i < workers; i++) {
-    err_init(&x.err[i]);
-    x.err[i].interrupt = e->interrupt;
+  for (int i = 0; i < workers; i++) {
+    err_init(&x.at[i].err);
+    x.at[i].err.interrupt = e->interrupt;
   }
-  if (ok && s->pool)
+  if (s->pool)
     pool_run(s->pool, n, lower_job, &x);
   else
-    for (int i = 0; ok && i < n; i++) lower_job(&x, 0, i);
+    for (int i = 0; i < n; i++) lower_job(&x, 0, i);
   pipe_hold(s->pipe, own->pipe, -1);
-  for (int i = 0; ok && i < workers; i++)
-    if (x.ctx[i]) ir_free(x.ctx[i]);
-  free(x.err);
-  free(x.ctx);
-  free(x.mark);
-  if (!ok) err_raise(e, NS_ERR_MEMORY, "out of memory submitting %d candidates", n);
+  for (int i = 0; i < workers; i++)
+    if (x.at[i].ctx) ir_free(x.at[i].ctx);
+  free(x.at);
   err_poll(e);
 }
 
