@@ -121,97 +121,71 @@ int64_t access_step(IrCtx *c, const Access *a, VarId var) {
 
 /* ---- intervals ---- */
 struct RangeOf {
-  int64_t lo, hi;
+  Bound is;
   int32_t seen;
 };
 
 void ranges_init(Ranges *r, IrCtx *c) {
   Arena *a = ir_arena(c);
   memset(r, 0, sizeof *r);
-  r->c = c, r->n_vars = ir_mark(c).vars + 1, r->n_exprs = ir_count(c) + 1, r->stamp = 1;
-  r->var_lo = arena_array(a, int64_t, r->n_vars);
-  r->var_hi = arena_array(a, int64_t, r->n_vars);
-  r->known = arena_array(a, struct RangeOf, r->n_exprs);
+  r->c = c, r->stamp = 1;
+  r->var = arena_array(a, Bound, ir_mark(c).vars + 1);
+  r->known = arena_array(a, struct RangeOf, ir_count(c) + 1);
 }
 
 void ranges_set(Ranges *r, VarId v, int64_t lo, int64_t hi) {
   r->stamp++;
-  r->var_lo[v] = lo, r->var_hi[v] = hi;
+  r->var[v] = (Bound){lo, hi};
 }
 
-static void product(int64_t al, int64_t ah, int64_t bl, int64_t bh, int64_t *lo, int64_t *hi) {
-  int64_t p[4] = {al * bl, al * bh, ah * bl, ah * bh};
-  *lo = *hi = p[0];
-  for (int i = 1; i < 4; i++) {
-    if (p[i] < *lo) *lo = p[i];
-    if (p[i] > *hi) *hi = p[i];
-  }
-}
+static Bound hull(Bound a, Bound b) { return (Bound){a.lo < b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi}; }
 
-static void binary(Ranges *r, ExprKind k, ExprId a, ExprId b, int64_t *lo, int64_t *hi) {
-  int64_t al, ah, bl, bh;
-  ranges_of(r, a, &al, &ah);
-  ranges_of(r, b, &bl, &bh);
-  bool by_const = bl == bh && bl > 0, inside = al >= 0 && ah < bl;
-  *lo = *hi = 0;
+static Bound binary(ExprKind k, Bound a, Bound b) {
+  bool by_const = b.lo == b.hi && b.lo > 0, inside = a.lo >= 0 && a.hi < b.lo;
   switch (k) {
-  case IR_ADD: *lo = al + bl, *hi = ah + bh; break;
-  case IR_SUB: *lo = al - bh, *hi = ah - bl; break;
-  case IR_MUL: product(al, ah, bl, bh, lo, hi); break;
-  case IR_MIN: *lo = al < bl ? al : bl, *hi = ah < bh ? ah : bh; break;
-  case IR_MAX: *lo = al > bl ? al : bl, *hi = ah > bh ? ah : bh; break;
+  case IR_ADD: return (Bound){a.lo + b.lo, a.hi + b.hi};
+  case IR_SUB: return (Bound){a.lo - b.hi, a.hi - b.lo};
+  case IR_MUL: {
+    int64_t p[4] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
+    Bound x = {p[0], p[0]};
+    for (int i = 1; i < 4; i++) x = hull(x, (Bound){p[i], p[i]});
+    return x;
+  }
+  case IR_MIN: return (Bound){a.lo < b.lo ? a.lo : b.lo, a.hi < b.hi ? a.hi : b.hi};
+  case IR_MAX: return (Bound){a.lo > b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi};
   case IR_DIV:
-  case IR_FDIV:
-    if (by_const) *lo = i64_floordiv(al, bl), *hi = i64_floordiv(ah, bl);
-    break;
+  case IR_FDIV: return by_const ? (Bound){i64_floordiv(a.lo, b.lo), i64_floordiv(a.hi, b.lo)} : (Bound){0, 0};
   case IR_MOD:
-  case IR_FMOD:
-    if (by_const) *lo = inside ? al : 0, *hi = inside ? ah : bl - 1;
-    break;
-  default: break;
+  case IR_FMOD: return !by_const ? (Bound){0, 0} : inside ? a : (Bound){0, b.lo - 1};
+  default: return (Bound){0, 0};
   }
 }
 
-void ranges_of(Ranges *r, ExprId e, int64_t *lo, int64_t *hi) {
+static Bound range_of(Ranges *r, ExprId e) {
   const ExprNode *n = ir_node(r->c, e);
   ExprKind k = (ExprKind)n->kind;
-  if (k == IR_INT) {
-    *lo = *hi = n->u.i;
-    return;
-  }
-  if (k == IR_VAR) {
-    *lo = r->var_lo[n->sym], *hi = r->var_hi[n->sym];
-    return;
-  }
+  if (k == IR_INT) return (Bound){n->u.i, n->u.i};
+  if (k == IR_VAR) return r->var[n->sym];
   struct RangeOf *known = &r->known[e];
-  if (known->seen == r->stamp) {
-    *lo = known->lo, *hi = known->hi;
-    return;
-  }
-  *lo = *hi = 0;
-  if (k == IR_SELECT || (k == IR_CALL && n->sym == IN_IF_THEN_ELSE)) {
-    int64_t l2, h2;
-    ranges_of(r, ir_kid(r->c, e, 1), lo, hi);
-    ranges_of(r, ir_kid(r->c, e, 2), &l2, &h2);
-    if (l2 < *lo) *lo = l2;
-    if (h2 > *hi) *hi = h2;
-  } else if (k == IR_CAST) {
-    ranges_of(r, ir_kid(r->c, e, 0), lo, hi);
-  } else if (n->n == 2 && k != IR_LOAD && k != IR_CALL) {
-    binary(r, k, ir_kid(r->c, e, 0), ir_kid(r->c, e, 1), lo, hi);
-  }
-  *known = (struct RangeOf){*lo, *hi, r->stamp};
+  if (known->seen == r->stamp) return known->is;
+  Bound x = {0, 0};
+  if (k == IR_SELECT || (k == IR_CALL && n->sym == IN_IF_THEN_ELSE))
+    x = hull(range_of(r, ir_kid(r->c, e, 1)), range_of(r, ir_kid(r->c, e, 2)));
+  else if (k == IR_CAST)
+    x = range_of(r, ir_kid(r->c, e, 0));
+  else if (n->n == 2 && k != IR_LOAD && k != IR_CALL)
+    x = binary(k, range_of(r, ir_kid(r->c, e, 0)), range_of(r, ir_kid(r->c, e, 1)));
+  *known = (struct RangeOf){x, r->stamp};
+  return x;
 }
 
 void access_region(Ranges *r, const Access *a, double *dims) {
   for (int d = 0; d < a->rank; d++) {
-    int64_t lo = 0, hi = 0;
+    Bound x = {0, 0};
     for (int l = 0; l < a->n_lists; l++) {
-      int64_t l1, h1;
-      ranges_of(r, a->list[l][d], &l1, &h1);
-      if (l == 0 || l1 < lo) lo = l1;
-      if (l == 0 || h1 > hi) hi = h1;
+      Bound y = range_of(r, a->list[l][d]);
+      x = l == 0 ? y : hull(x, y);
     }
-    dims[d] = (double)(hi - lo + 1);
+    dims[d] = (double)(x.hi - x.lo + 1);
   }
 }

@@ -25,12 +25,11 @@ int access_bytes(DType t);
 /* Ranges of variables, and intervals of index expressions under them. */
 typedef struct {
   IrCtx *c;
-  int32_t n_vars, n_exprs, stamp;
-  int64_t *var_lo, *var_hi;
+  int32_t stamp;
+  Bound *var;
   struct RangeOf *known; /* by expression */
 } Ranges;
 void ranges_init(Ranges *r, IrCtx *c); /* no variable or expression may be made in c while r is in use */
 void ranges_set(Ranges *r, VarId v, int64_t lo, int64_t hi);
-void ranges_of(Ranges *r, ExprId e, int64_t *lo, int64_t *hi);
 void access_region(Ranges *r, const Access *a, double *dims); /* extent of the touched region per dimension */
 #endif

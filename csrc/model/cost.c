@@ -52,26 +52,23 @@ void cost_free(CostModel *m) {
   arena_free(m->trained[0]);
   arena_free(m->trained[1]);
   arena_free(m->keep);
+  free(m);
 }
 
-typedef struct {
-  CostModel *m, start;
-} New;
 static void new_body(void *arg) {
-  New *n = arg;
-  CostModel *m = arena_new_of(n->start.keep, CostModel);
-  *m = n->start;
-  n->m = m;
+  CostModel *m = arg;
+  m->keep = arena_new(m->err);
   m->trained[0] = arena_new(m->err);
   m->trained[1] = arena_new(m->err);
   vec_push(m->keep, &m->first, 0);
 }
-ERR_BODY(new_undo, New *n, cost_free(n->m ? n->m : &n->start))
+ERR_BODY(new_undo, CostModel *m, cost_free(m))
 CostModel *cost_new(Err *e, uint64_t seed, const TreeParams *p) {
-  New n = {.start = {.err = e, .keep = arena_new(e), .seed = seed, .kind = MODEL_TREES}};
-  n.start.params = p ? *p : tree_params_online();
-  err_guard(e, new_body, new_undo, &n);
-  return n.m;
+  CostModel *m = mem_alloc(e, sizeof *m);
+  m->err = e, m->seed = seed, m->kind = MODEL_TREES;
+  m->params = p ? *p : tree_params_online();
+  err_guard(e, new_body, new_undo, m);
+  return m;
 }
 
 /* The rows of a state as the model sees them; their number. */
@@ -313,35 +310,26 @@ static void blend(CostModel *m, Arena *a, const FeatBatch *b, Pool *pool) {
 }
 
 /* On a copy: a training that is interrupted leaves the model as it was, and nothing in it points to the arena that the
- * next one empties. */
-void cost_train(CostModel *model, Pool *pool) {
+ * next one empties. adopt: a forest that was trained elsewhere, instead. */
+static void renew(CostModel *model, const Forest *adopt, Pool *pool) {
   CostModel copy = *model, *m = &copy;
   Arena *a = m->trained[1 - m->now];
   arena_release(a, (ArenaMark){0});
   FeatBatch b = cost_batch(m);
-  if (m->kind == MODEL_NETWORK)
+  if (adopt)
+    m->forest = m->plain = forest_join(a, NULL, 1, adopt), m->net = NULL;
+  else if (m->kind == MODEL_NETWORK)
     train_network(m, a, &b, pool), m->forest = NULL;
   else
     train_trees(m, a, &b, pool);
-  if (m->kind == MODEL_BLEND)
-    blend(m, a, &b, pool);
-  else if (m->kind == MODEL_TREES)
-    m->net = NULL;
-  m->now = 1 - m->now, m->trained_on = m->cost.len, m->trainings++;
+  if (!adopt && m->kind == MODEL_BLEND) blend(m, a, &b, pool);
+  if (!adopt && m->kind == MODEL_TREES) m->net = NULL;
+  m->now = 1 - m->now, m->trained_on = m->cost.len, m->trainings += !adopt;
   fit_curves(m, a, &b);
   *model = copy;
 }
-
-void cost_adopt(CostModel *model, const Forest *f) {
-  CostModel copy = *model, *m = &copy;
-  Arena *a = m->trained[1 - m->now];
-  arena_release(a, (ArenaMark){0});
-  FeatBatch b = cost_batch(m);
-  m->forest = m->plain = forest_join(a, NULL, 1, f), m->net = NULL;
-  m->now = 1 - m->now, m->trained_on = m->cost.len;
-  fit_curves(m, a, &b);
-  *model = copy;
-}
+void cost_train(CostModel *m, Pool *pool) { renew(m, NULL, pool); }
+void cost_adopt(CostModel *m, const Forest *f) { renew(m, f, NULL); }
 
 double cost_score(const CostModel *m, int task, const Features *f, const float *state) {
   float(*rows)[ROW_N] = malloc(sizeof *rows * (size_t)(f->n_rows + 1));

@@ -5,8 +5,6 @@
 #include "model/estimate.h"
 #include <math.h>
 
-static double at_least(double x, double lo) { return x > lo ? x : lo; }
-
 /* How far real kernels stay from the peaks, and what latency costs: fitted by a rank loss over tasks to 7,400 programs
  * measured on H100s and an H200 (twelve networks; random, estimated and learned choices); see docs/features.md. */
 #define MATH_SHARE 0.502  /* of the lanes' peak without fused multiply-add, index arithmetic included */
@@ -28,23 +26,21 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
   double need = 24 + k->local_elems + fmin(64, 2 * sqrt(k->local_elems));
   double cap =
       fmin(255, floor((double)m->regs / (groups * 128) / 8) * 8); /* the compiler is told the number of threads */
-  double regs = fmin(need, cap), spill = at_least(need - cap, 0);
+  double regs = fmin(need, cap), spill = fmax(need - cap, 0);
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
   if (o.blocks < 1 && (o.limit == GPU_BY_SHARED || m->max_warps < warps)) return INFINITY;
-  double b = at_least((double)o.blocks, 1), sms = m->sms;
-  double resident = at_least(fmin(b, ceil(k->blocks / sms)), 1); /* blocks that really share a multiprocessor */
+  double b = fmax((double)o.blocks, 1), sms = m->sms;
+  double resident = fmax(fmin(b, ceil(k->blocks / sms)), 1); /* blocks that really share a multiprocessor */
   double waves = k->blocks / (b * sms), tail = waves > 1 ? waves / ceil(waves) : 1, fill = fmin(1, k->blocks / sms);
-  double busy = fmin(1, resident * warps / BUSY_WARPS), lane = k->threads / (32 * warps),
-         rounds = at_least(ceil(waves), 1);
+  double busy = fmin(1, resident * warps / BUSY_WARPS), lane = k->threads / (32 * warps), rounds = fmax(ceil(waves), 1);
   double work = k->ops * (1 + SPILL_COST * spill / (24 + k->local_elems)) + k->shared_reads * LOAD_COST;
   double streams = fmin(1, fill * fmin(1, resident * k->threads / MEM_THREADS));
   double part[] = {work / (m->peak / 2 * MATH_SHARE * tail * fill * lane * busy),
-                   k->global_bytes / (m->l2 * L2_SHARE * at_least(streams, 0.02)),
-                   k->unique_bytes / (m->dram * DRAM_SHARE),
+                   k->global_bytes / (m->l2 * L2_SHARE * fmax(streams, 0.02)), k->unique_bytes / (m->dram * DRAM_SHARE),
                    SHARED_SHARE * k->mem.wavefronts / (sms * m->clock * fill * tail)};
   double longest = 0, all = 0;
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
-  double chain = k->ops / (2 * k->blocks * k->threads) / at_least(k->local_elems, 1);
+  double chain = k->ops / (2 * k->blocks * k->threads) / fmax(k->local_elems, 1);
   double latency =
       chain * CHAIN_STEP + k->global_bytes / (4 * k->blocks * k->threads) * FETCH_STEP + k->barriers * BARRIER;
   return longest + OVERLAP * (all - longest) + rounds * latency + LAUNCH;
@@ -72,8 +68,8 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double warps = k->threads / 32, regs = fmin(255, GPU_MATRIX_ADDRESSES + k->local_elems), sms = m->sms;
   Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
   if (o.blocks < 1 && o.limit == GPU_BY_SHARED) return INFINITY;
-  double b = at_least((double)o.blocks, 1), rounds = ceil(k->blocks / (b * sms)),
-         resident = at_least(fmin(b, ceil(k->blocks / sms)), 1);
+  double b = fmax((double)o.blocks, 1), rounds = ceil(k->blocks / (b * sms)),
+         resident = fmax(fmin(b, ceil(k->blocks / sms)), 1);
   double busy = fmin(1, resident * warps / MATRIX[family].warps) * (k->matrix_alone ? MATRIX_ALONE : 1),
          peak = MATRIX[family].peak * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
   double mine = resident / k->blocks; /* share of all blocks that one multiprocessor has at a time */
@@ -99,7 +95,7 @@ double estimate_seconds(const Target *t, const StateFacts *f) {
       total += f->k[i].matrix_bytes ? matrix_seconds(m, &f->k[i]) : kernel_seconds(m, &f->k[i]);
     return total;
   }
-  double cores = at_least((double)t->hw.num_cores, 1);
+  double cores = fmax((double)t->hw.num_cores, 1);
   for (int i = 0; i < f->n; i++) {
     const KernelFacts *k = &f->k[i];
     double p = k->blocks, used = p <= 1 ? 1 : p / (ceil(p / cores)); /* uneven shares leave cores idle */

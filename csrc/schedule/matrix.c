@@ -232,6 +232,13 @@ static bool add_axis(Look *l, MatrixIndex *x, VarId var, ExprId min, ExprId exte
   return true;
 }
 
+static void turn(MatrixView *v) { /* the other factor gives the rows */
+  MatrixIndex m = v->m;
+  ExprId a = v->a;
+  v->m = v->n, v->n = m;
+  v->a = v->b, v->b = a;
+}
+
 static bool sort_axes(Look *l, const IrReduce *r, const VarSub *sub) {
   IrCtx *c = l->s->ctx;
   MatrixView *v = l->v;
@@ -253,40 +260,34 @@ static bool sort_axes(Look *l, const IrReduce *r, const VarSub *sub) {
     if (!both && !ex_is_int(c, r->axis[i].extent, 1)) return refuse(l, "an axis of the sum is in one factor alone");
     if (!add_axis(l, &v->k, r->axis[i].var, r->axis[i].min, r->axis[i].extent)) return false;
   }
-  if (last == 0) {
-    ExprId a = v->a;
-    v->a = v->b, v->b = a;
-  }
-  v->m = only[!last], v->n = only[last];
+  v->m = only[0], v->n = only[1];
+  if (last == 0) turn(v);
   return true;
 }
 
+static bool look(Look *l, int stage) {
+  State *s = l->s;
+  MatrixView *v = l->v;
+  if (!find_sum(l, stage)) return false;
+  l->root = s->stage.at[stage].op;
+  l->sum = s->stage.at[v->sum_stage].op;
+  VarSub *sub = arena_array(ir_arena(s->ctx), VarSub, l->sum->n_axis + 1);
+  if (l->root != l->sum && !match_axes(l, stage, sub)) return false;
+  ExprId e = body_of(l, v->sum_stage);
+  if (ir_kind(s->ctx, e) != IR_REDUCE) return refuse(l, "what is computed inside it is no sum");
+  IrReduce r = *ir_reduce(s->ctx, e);
+  if (!factors(l, &r)) return false;
+  if (l->root != l->sum) {
+    v->a = ex_subst(s->ctx, v->a, l->sum->n_axis, sub);
+    v->b = ex_subst(s->ctx, v->b, l->sum->n_axis, sub);
+  }
+  return sort_axes(l, &r, sub);
+}
+
 bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why) {
-  IrCtx *c = s->ctx;
   Look l = {.s = s, .body = body, .v = v};
-  *why = NULL;
-  bool ok = find_sum(&l, stage);
-  l.root = s->stage.at[stage].op;
-  l.sum = s->stage.at[v->sum_stage].op;
-  VarSub *sub = arena_array(ir_arena(c), VarSub, l.sum->n_axis + 1);
-  ok = ok && (l.root == l.sum || match_axes(&l, stage, sub));
-  ExprId e = ok ? body_of(&l, v->sum_stage) : 0;
-  if (ok && ir_kind(c, e) != IR_REDUCE) ok = refuse(&l, "what is computed inside it is no sum");
-  if (ok) {
-    IrReduce r = *ir_reduce(c, e);
-    ok = factors(&l, &r);
-    if (ok && l.root != l.sum) {
-      v->a = ex_subst(c, v->a, l.sum->n_axis, sub);
-      v->b = ex_subst(c, v->b, l.sum->n_axis, sub);
-    }
-    ok = ok && sort_axes(&l, &r, sub);
-  }
-  if (ok && transposed) {
-    MatrixIndex m = v->m;
-    ExprId a = v->a;
-    v->m = v->n, v->n = m;
-    v->a = v->b, v->b = a;
-  }
+  bool ok = look(&l, stage);
+  if (ok && transposed) turn(v);
   *why = l.why;
   return ok;
 }

@@ -12,13 +12,8 @@
 /* ---- index expressions as numbers ---- */
 
 typedef struct {
-  IrCtx *ctx;
-  const TeOp *op;
+  const PlanKernel *k;
   const int64_t *at; /* a value per axis, reductions behind the others */
-} Point;
-
-typedef struct {
-  const Point *p;
   int visits;
   MapU64 known; /* place in val, by expression */
   VEC(int64_t) val;
@@ -31,7 +26,7 @@ static int64_t clamped(int64_t v) { return v > FAR ? FAR : v < -FAR ? -FAR : v; 
 static int64_t walk_value(PointWalk *w, ExprId e);
 
 static int64_t node_value(PointWalk *w, ExprId e, const ExprNode *n) {
-  const IrCtx *c = w->p->ctx;
+  const IrCtx *c = w->k->ctx;
   if (n->kind == IR_CAST) return walk_value(w, ir_kid(c, e, 0));
   if (!ir_is_arith(n->kind)) return 0; /* loads and the like: taken as a fixed place */
   int64_t x = walk_value(w, ir_kid(c, e, 0)), y = walk_value(w, ir_kid(c, e, 1)), r = 0;
@@ -48,26 +43,26 @@ static int64_t node_value(PointWalk *w, ExprId e, const ExprNode *n) {
 }
 
 static int64_t walk_value(PointWalk *w, ExprId e) {
-  const Point *p = w->p;
-  const ExprNode *n = ir_node(p->ctx, e);
+  const PlanKernel *k = w->k;
+  const ExprNode *n = ir_node(k->ctx, e);
   if (n->kind == IR_INT) return clamped(n->u.i);
   if (n->kind == IR_VAR) {
-    for (int i = 0; i < p->op->n_axis + p->op->n_red && i < PLAN_AXES; i++)
-      if (te_axis(p->op, i)->var == n->sym) return clamped(p->at[i]);
+    for (int i = 0; i < k->op->n_axis + k->op->n_red && i < PLAN_AXES; i++)
+      if (te_axis(k->op, i)->var == n->sym) return clamped(w->at[i]);
     return 0;
   }
   if (++w->visits <= EX_PLAIN_VISITS) return node_value(w, e, n);
-  if (!w->known.arena) mapu_init(&w->known, ir_arena(p->ctx));
+  if (!w->known.arena) mapu_init(&w->known, ir_arena(k->ctx));
   int32_t at = mapu_get(&w->known, (uint64_t)e, -1);
   if (at >= 0) return w->val.at[at];
   int64_t v = node_value(w, e, n);
   mapu_set(&w->known, (uint64_t)e, w->val.len);
-  vec_push(ir_arena(p->ctx), &w->val, v);
+  vec_push(ir_arena(k->ctx), &w->val, v);
   return v;
 }
 
-static int64_t value_of(const Point *p, ExprId e) {
-  PointWalk w = {.p = p};
+static int64_t value_of(const PlanKernel *k, const int64_t *at, ExprId e) {
+  PointWalk w = {.k = k, .at = at};
   return walk_value(&w, e);
 }
 
@@ -82,8 +77,7 @@ static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *ti
   if (!d->linear) {
     int64_t corner[PLAN_AXES], zero[PLAN_AXES] = {0};
     for (int a = 0; a < k->n_axis; a++) corner[a] = tile[a] - 1;
-    Point p = {k->ctx, k->op, corner}, o = {k->ctx, k->op, zero};
-    double sweep = (double)value_of(&p, d->index) - (double)value_of(&o, d->index);
+    double sweep = (double)value_of(k, corner, d->index) - (double)value_of(k, zero, d->index);
     range = (sweep < 0 ? -sweep : sweep) + 1;
   }
   return range < cap ? range : cap;
@@ -91,15 +85,14 @@ static double dim_range(const PlanKernel *k, const PlanDim *d, const int64_t *ti
 
 static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {
   int64_t at[PLAN_AXES] = {0}, origin, sum = 0;
-  Point p = {k->ctx, k->op, at};
   *d = (PlanDim){.index = index, .cap = cap, .linear = true};
-  origin = value_of(&p, index);
+  origin = value_of(k, at, index);
   for (int a = 0; a < k->n_axis; a++) {
     if (k->axis[a].extent < 2) continue;
     at[a] = 1;
-    int64_t c = value_of(&p, index) - origin, whole = k->axis[a].extent - 1, last;
+    int64_t c = value_of(k, at, index) - origin, whole = k->axis[a].extent - 1, last;
     at[a] = whole;
-    last = value_of(&p, index) - origin;
+    last = value_of(k, at, index) - origin;
     at[a] = 0;
     int64_t straight;
     d->linear = d->linear && i64_mul(c, whole, &straight) && last == straight;
@@ -107,7 +100,7 @@ static void dim_init(PlanKernel *k, PlanDim *d, ExprId index, int64_t cap) {
     sum += last;
   }
   for (int a = 0; a < k->n_axis; a++) at[a] = k->axis[a].extent - 1;
-  d->linear = d->linear && value_of(&p, index) - origin == sum;
+  d->linear = d->linear && value_of(k, at, index) - origin == sum;
 }
 
 /* ---- making a plan ---- */

@@ -101,17 +101,12 @@ static void count_picked(Policy *p, uint64_t hash, int n, const Step *step) {
 
 typedef struct {
   Policy *p;
+  SearchThread *w;
   const Cand *c;
   Candidate **made;
 } MakeJob;
-typedef struct {
-  Policy *p;
-  SearchThread *w;
-  const Cand *c;
-  Candidate *made;
-} MakeOne;
 static void make_one(void *arg) {
-  MakeOne *x = arg;
+  MakeJob *x = arg;
   Policy *p = x->p;
   const Cand *c = x->c;
   Met k = {0};
@@ -120,24 +115,23 @@ static void make_one(void *arg) {
     memo_get(p->memo, steps_hash(c->n, c->step), ir_arena(x->w->ctx), &k);
     want |= WANT_TRAITS;
   }
-  x->made = cand_make(&x->w->env, c->n, c->step, want, p->layout, k.traits);
-  if (!x->made || x->made->code == NS_ERR_MEMORY)
-    err_raise(&x->w->err, NS_ERR_MEMORY, "out of memory making a candidate");
-  x->made->score = c->score;
+  Candidate *made = *x->made = cand_make(&x->w->env, c->n, c->step, want, p->layout, k.traits);
+  if (!made || made->code == NS_ERR_MEMORY) err_raise(&x->w->err, NS_ERR_MEMORY, "out of memory making a candidate");
+  made->score = c->score;
 }
 static void make_job(void *arg, int worker, int64_t item) {
-  MakeJob *j = arg;
-  MakeOne x = {j->p, &j->p->worker[worker], &j->c[item], NULL};
+  MakeJob x = *(const MakeJob *)arg;
+  x.w = &x.p->worker[worker], x.c += item, x.made += item;
+  *x.made = NULL;
   if (err_try(&x.w->err, make_one, &x) != NS_OK) pol_ends(x.w, NS_ERR_MEMORY);
   ir_release(x.w->ctx, x.w->base);
-  j->made[item] = x.made;
 }
 
 /* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
 static void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidate **out) {
   for (int from = 0; from < n && *n_out < room;) {
     int want = room - *n_out, m = n - from < want ? n - from : want;
-    MakeJob j = {p, c + from, out + *n_out};
+    MakeJob j = {p, NULL, c + from, out + *n_out};
     pol_run(p, m, make_job, &j);
     for (int i = 0; i < m; i++) {
       Candidate *made = j.made[i];

@@ -10,49 +10,43 @@
 
 #include "te/te.h"
 
-static void print_shape(IrCtx *c, StrBuf *b, TensorId t) {
-  IrTensor x = *ir_tensor(c, t);
-  sb_putc(b, '[');
-  for (int i = 0; i < x.rank; i++) {
+static void print_list(IrCtx *c, StrBuf *b, int n, const ExprId *e) {
+  for (int i = 0; i < n; i++) {
     if (i) sb_puts(b, ", ");
-    ex_print(c, b, x.shape[i]);
+    ex_print(c, b, e[i]);
   }
-  sb_putc(b, ']');
 }
 
 /* " += source" and its relatives; the operator shown is the root of the combiner's result. */
 static void print_reduce(IrCtx *c, StrBuf *b, const IrReduce *r) {
   ExprId res = ir_reducer(c, r->reducer)->result[r->value_index];
-  const char *op = NULL;
-  switch (ir_kind(c, res)) {
-  case IR_ADD: op = " += "; break;
-  case IR_MAX: op = " max= "; break;
-  case IR_MIN: op = " min= "; break;
-  case IR_SELECT:
+  ExprKind k = ir_kind(c, res);
+  if (k == IR_ADD || k == IR_MAX || k == IR_MIN) {
+    sb_puts(b, k == IR_ADD ? " += " : k == IR_MAX ? " max= " : " min= ");
+    ex_print(c, b, r->src[0]);
+  } else if (k == IR_SELECT) {
+    const ExprId part[] = {ir_kid(c, res, 0), ir_kid(c, res, 1), ir_kid(c, res, 2)};
     sb_puts(b, " select(");
-    for (int i = 0; i < 3; i++) {
-      if (i) sb_puts(b, ", ");
-      ex_print(c, b, ir_kid(c, res, i));
-    }
+    print_list(c, b, 3, part);
     sb_puts(b, ")= (");
     ex_print(c, b, r->src[0]);
     sb_putc(b, ',');
     ex_print(c, b, r->src[r->n_src > 1 ? 1 : 0]);
     sb_putc(b, ')');
-    return;
-  default:
+  } else {
     sb_puts(b, "reduce");
     ex_print(c, b, res);
-    return;
   }
-  sb_puts(b, op);
-  ex_print(c, b, r->src[0]);
 }
 
 static void print_op(IrCtx *c, StrBuf *b, const TeOp *op, bool simple) {
   if (op->kind == TE_PLACEHOLDER) {
     sb_printf(b, "%s = PLACEHOLDER ", op->name);
-    if (!simple) print_shape(c, b, op->out[0]);
+    if (!simple) {
+      sb_putc(b, '[');
+      print_list(c, b, ir_tensor(c, op->out[0])->rank, ir_tensor(c, op->out[0])->shape);
+      sb_putc(b, ']');
+    }
     sb_putc(b, '\n');
     return;
   }
