@@ -26,7 +26,6 @@ static void origins(const Stage *g, uint64_t *mask) {
 /* ---- accesses ---- */
 
 typedef struct {
-  const State *s;
   const TeOp *op;
   uint64_t mask;
   bool linear;
@@ -83,7 +82,7 @@ static void walk_expr(IrCtx *c, ExprId e, void *arg) {
   Lanes at[MAX_DIMS];
   for (int d = 0; d < a.rank; d++) {
     if (w->v->lanes) lanes_of(w->v->lanes, ir_kid(c, e, d), &at[d]);
-    Uses u = {.s = w->v->s, .op = w->op, .linear = w->linear};
+    Uses u = {.op = w->op, .linear = w->linear};
     ex_post_order(c, ir_kid(c, e, d), use_var, &u);
     a.linear[d] = u.linear;
     for (int i = 0; i < MAX_AXES && u.mask >> i; i++)

@@ -46,6 +46,19 @@ char *name_clean(Arena *a, const char *s) {
   return r;
 }
 
+int loop_names(Arena *a, const char *name, int n, const char **out, int cap) {
+  for (const char *p = name; *p;) {
+    size_t len = strcspn(p, ".@");
+    if (len > 0 && !(p[0] >= '0' && p[0] <= '9')) {
+      int i = 0;
+      while (i < n && !(strlen(out[i]) == len && strncmp(out[i], p, len) == 0)) i++;
+      if (i == n && n < cap) out[n++] = arena_strndup(a, p, len);
+    }
+    p += len + (p[len] != 0);
+  }
+  return n;
+}
+
 int axis_new(IrCtx *c, Stage *st, Axis a) {
   vec_push(ir_arena(c), &st->axes, a);
   return st->axes.len - 1;

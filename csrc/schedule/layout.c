@@ -31,23 +31,6 @@ static const char *base_name(Arena *m, const char *name) {
   return s;
 }
 
-/* The single axis name a loop goes back to: pieces between '.' and '@' that do not start with a digit; NULL if several.
- */
-static const char *original_name(Arena *m, const char *name) {
-  const char *found = NULL;
-  size_t len = 0;
-  for (const char *p = name; *p;) {
-    size_t n = strcspn(p, ".@");
-    if (n && !(p[0] >= '0' && p[0] <= '9')) {
-      if (found && (n != len || memcmp(found, p, n))) return NULL;
-      found = p;
-      len = n;
-    }
-    p += n + (p[n] != 0);
-  }
-  return found ? arena_printf(m, "%.*s", (int)len, found) : NULL;
-}
-
 /* ---- deriving the new layout ---- */
 
 static bool old_layout(IrCtx *c, const TeDag *d, int producer, int consumer, Rewrite *r) {
@@ -82,9 +65,9 @@ static bool add_loops(IrCtx *c, const Stage *st, int n, Entries *out) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];
     for (int k = 0; k < (x->n_orig ? x->n_orig : 1); k++) {
       const Axis *y = x->n_orig ? &st->axes.at[x->orig[k]] : x;
-      const char *name = original_name(m, y->name);
-      if (!name) return false;
-      vec_push(m, out, ((Entry){base_name(m, name), y->ranged && y->sext > 0 ? y->sext : 1}));
+      const char *name[2];
+      if (loop_names(m, y->name, 0, name, 2) != 1) return false;
+      vec_push(m, out, ((Entry){base_name(m, name[0]), y->ranged && y->sext > 0 ? y->sext : 1}));
     }
   }
   return true;

@@ -275,42 +275,33 @@ static bool one_quotient(Bound b, int64_t d, int64_t *q) {
   return *q == i64_floordiv(b.hi, d);
 }
 
-static bool plain_atom(Lin a) { return a.n == 1 && a.c == 0 && a.t[0].k == 1; }
-
-static Lin fdiv_const(LinCtx *L, Lin a, int64_t d) {
-  if (d == 1) return a;
-  if (!a.n) return lin_const(i64_floordiv(a.c, d));
+static Lin div_const(LinCtx *L, Lin a, int64_t d, bool mod) {
+  IrCtx *c = L->ctx;
+  if (d == 1) return mod ? lin_const(0) : a;
+  if (!a.n) return lin_const(mod ? i64_floormod(a.c, d) : i64_floordiv(a.c, d));
   Lin q, r, big, low;
   part(L, a, d, &q, &r);
   int64_t m, inner;
-  if (one_quotient(lin_bound(L, r), d, &m)) return lin_addc(L, q, m);
+  if (one_quotient(lin_bound(L, r), d, &m)) return mod ? lin_addc(L, r, -cmul(L, m, d)) : lin_addc(L, q, m);
   int64_t g = common_part(L, r, d, &big, &low);
-  if (g > 1) return lin_add(L, q, fdiv_const(L, big, d / g));
-  if (plain_atom(r) && ir_kind(L->ctx, r.t[0].atom) == IR_FDIV &&
-      ex_const_int(L->ctx, ir_kid(L->ctx, r.t[0].atom, 1), &inner) && inner > 0)
-    return lin_add(L, q, fdiv_const(L, lin_of(L, ir_kid(L->ctx, r.t[0].atom, 0)), cmul(L, inner, d)));
-  return lin_add(L, q, opaque(L, IR_FDIV, r, lin_const(d)));
-}
-
-static Lin fmod_const(LinCtx *L, Lin a, int64_t d) {
-  if (d == 1) return lin_const(0);
-  if (!a.n) return lin_const(i64_floormod(a.c, d));
-  Lin q, r, big, low;
-  part(L, a, d, &q, &r);
-  int64_t m;
-  if (one_quotient(lin_bound(L, r), d, &m)) return lin_addc(L, r, -cmul(L, m, d));
-  int64_t g = common_part(L, r, d, &big, &low);
-  if (g > 1) return lin_add(L, lin_scale(L, fmod_const(L, big, d / g), g), low);
+  if (g > 1) {
+    Lin x = div_const(L, big, d / g, mod);
+    return mod ? lin_add(L, lin_scale(L, x, g), low) : lin_add(L, q, x);
+  }
   Digit x;
-  if (plain_atom(r) && digit_of(L, r.t[0].atom, &x) && x.l > 0) {
+  bool plain = r.n == 1 && r.c == 0 && r.t[0].k == 1;
+  if (!mod && plain && ir_kind(c, r.t[0].atom) == IR_FDIV && ex_const_int(c, ir_kid(c, r.t[0].atom, 1), &inner) &&
+      inner > 0)
+    return lin_add(L, q, div_const(L, lin_of(L, ir_kid(c, r.t[0].atom, 0)), cmul(L, inner, d), false));
+  if (mod && plain && digit_of(L, r.t[0].atom, &x) && x.l > 0) {
     int64_t u = cmul(L, x.l, d);
     if (x.u == 0 || x.u % u == 0) {
       Lin y = lin_of(L, x.x);
-      if (x.l == 1) return x.u ? fmod_const(L, y, d) : opaque(L, IR_FMOD, r, lin_const(d));
-      return fdiv_const(L, fmod_const(L, y, u), x.l);
+      if (x.l == 1) return x.u ? div_const(L, y, d, true) : opaque(L, IR_FMOD, r, lin_const(d));
+      return div_const(L, div_const(L, y, u, true), x.l, false);
     }
   }
-  return opaque(L, IR_FMOD, r, lin_const(d));
+  return mod ? opaque(L, IR_FMOD, r, lin_const(d)) : lin_add(L, q, opaque(L, IR_FDIV, r, lin_const(d)));
 }
 
 /* Terms of a that are multiples of the single symbol product b; the rest goes to *rest. */
@@ -337,27 +328,20 @@ static Lin multiples(LinCtx *L, Lin a, Lin b, Lin *rest) {
   return q;
 }
 
-Lin lin_fdiv(LinCtx *L, Lin a, Lin b) {
+static Lin divided(LinCtx *L, Lin a, Lin b, bool mod) {
+  ExprKind k = mod ? IR_FMOD : IR_FDIV;
   err_check(L->err, !lin_is(b, 0), "an index expression divides by zero");
-  if (!b.n && b.c > 0) return fdiv_const(L, a, b.c);
-  if (lin_eq(a, b)) return lin_const(1);
+  if (!b.n && b.c > 0) return div_const(L, a, b.c, mod);
+  if (lin_eq(a, b)) return lin_const(!mod);
   if (lin_is(a, 0)) return a;
-  if (b.n != 1 || b.c) return opaque(L, IR_FDIV, a, b);
+  if (b.n != 1 || b.c) return opaque(L, k, a, b);
   Lin r, q = multiples(L, a, b, &r);
-  if (lin_bound(L, r).lo >= 0 && lin_le(L, lin_addc(L, r, 1), b)) return q;
-  return lin_add(L, q, opaque(L, IR_FDIV, r, b));
+  bool less = (mod && lin_is(r, 0)) || (lin_bound(L, r).lo >= 0 && lin_le(L, lin_addc(L, r, 1), b));
+  if (mod) return less ? r : opaque(L, k, r, b);
+  return less ? q : lin_add(L, q, opaque(L, k, r, b));
 }
-
-Lin lin_fmod(LinCtx *L, Lin a, Lin b) {
-  err_check(L->err, !lin_is(b, 0), "an index expression divides by zero");
-  if (!b.n && b.c > 0) return fmod_const(L, a, b.c);
-  if (lin_eq(a, b) || lin_is(a, 0)) return lin_const(0);
-  if (b.n != 1 || b.c) return opaque(L, IR_FMOD, a, b);
-  Lin r;
-  multiples(L, a, b, &r);
-  if (lin_is(r, 0) || (lin_bound(L, r).lo >= 0 && lin_le(L, lin_addc(L, r, 1), b))) return r;
-  return opaque(L, IR_FMOD, r, b);
-}
+Lin lin_fdiv(LinCtx *L, Lin a, Lin b) { return divided(L, a, b, false); }
+Lin lin_fmod(LinCtx *L, Lin a, Lin b) { return divided(L, a, b, true); }
 
 /* ---- to and from expressions ---- */
 

@@ -130,6 +130,8 @@ void state_annotate(State *s, int stage, int iter, Annotation a);
 void state_compute_at(State *s, int stage, int target, int iter);
 void state_compute_inline(State *s, int stage);
 int state_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers); /* returns the new stage's id */
+/* Adds the names of the axes that a loop of that name goes back to, to a set of n; its number now. */
+int loop_names(Arena *a, const char *name, int n, const char **out, int cap);
 int64_t axis_extent(const State *s, int stage, int iter);          /* state range; -1 unknown */
 int step_stage_shift(const Step *step, int stage_id);              /* id of a stage after an inserting step */
 /* and before it; of the new stage: the one it was made of */

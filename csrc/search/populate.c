@@ -181,8 +181,8 @@ static void unroll_inner(State *s, int stage) {
   int n = 0;
   for (int i = sp_loops(s, stage) - 1; i >= 0; i--) {
     const char *own[MAX_LOOPS];
-    int m = sp_orig_names(a, sp_axis(s, stage, i)->name, 0, own, MAX_LOOPS), before = n;
-    n = sp_orig_names(a, sp_axis(s, stage, i)->name, n, seen, MAX_LOOPS);
+    int m = loop_names(a, sp_axis(s, stage, i)->name, 0, own, MAX_LOOPS), before = n;
+    n = loop_names(a, sp_axis(s, stage, i)->name, n, seen, MAX_LOOPS);
     if (n == before) break; /* a second loop of the same axis: outside the innermost tile */
     if (m == 1 && sp_axis(s, stage, i)->ann == AN_NONE && sp_names(s, stage, KEY, own[0]))
       state_annotate(s, stage, i, AN_UNROLL);

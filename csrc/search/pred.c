@@ -135,25 +135,6 @@ bool sp_names(const State *s, int stage, const char *key, const char *name) {
   return false;
 }
 
-int sp_orig_names(Arena *a, const char *name, int n, const char **out, int cap) {
-  const char *p = name;
-  while (*p) {
-    size_t len = strcspn(p, ".@");
-    if (len > 0 && !(p[0] >= '0' && p[0] <= '9')) {
-      int i = 0;
-      while (i < n && !(strlen(out[i]) == len && strncmp(out[i], p, len) == 0)) i++;
-      if (i == n && n < cap) {
-        char *w = arena_copy(a, p, len + 1);
-        w[len] = 0;
-        out[n++] = w;
-      }
-    }
-    p += len;
-    if (*p) p++;
-  }
-  return n;
-}
-
 int64_t sp_len(const State *s, int stage, IterKind k) {
   int64_t len = 1;
   for (int i = 0; i < sp_loops(s, stage); i++)

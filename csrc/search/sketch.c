@@ -71,6 +71,10 @@ static void group_add(Derive *d, Group *g, int iter) {
   g->iter[g->n++] = iter;
 }
 
+static void group_put(int64_t *order, int *n, const Group *g) {
+  for (int i = 0; i < g->n; i++) order[(*n)++] = g->iter[i];
+}
+
 /* Splits every loop of the stage into the levels of its kind and interleaves the levels as the structure says. Returns the
  * numbers of the spatial split steps in splits. */
 static int tile(Derive *d, State *s, int stage, int64_t *splits) {
@@ -86,9 +90,8 @@ static int tile(Derive *d, State *s, int stage, int64_t *splits) {
   Group *level[2] = {arena_array(d->a, Group, MAX_LEVELS), arena_array(d->a, Group, MAX_LEVELS)};
   Group *kept = arena_array(d->a, Group, 2);
   int n_split = 0, at = 0, loops = sp_loops(s, stage);
-  static const int64_t OPEN[MAX_LEVELS] = {SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN,
-                                           SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN,
-                                           SIZE_OPEN, SIZE_OPEN, SIZE_OPEN, SIZE_OPEN};
+  int64_t open[MAX_LEVELS];
+  for (int i = 0; i < MAX_LEVELS; i++) open[i] = SIZE_OPEN;
   for (int i = 0; i < loops; i++) {
     const Axis *x = sp_axis(s, stage, at);
     int kind = x->kind == IT_SPACE ? 0 : 1, parts = n_level[kind];
@@ -98,7 +101,7 @@ static int tile(Derive *d, State *s, int stage, int64_t *splits) {
     }
     if (parts > 1) {
       if (kind == 0) splits[n_split++] = s->step.len;
-      state_split(s, stage, at, parts - 1, OPEN, true);
+      state_split(s, stage, at, parts - 1, open, true);
     }
     for (int k = 0; k < parts; k++) group_add(d, &level[kind][k], at++);
   }
@@ -106,10 +109,8 @@ static int tile(Derive *d, State *s, int stage, int64_t *splits) {
   int n = 0, seen[2] = {0, 0};
   for (const char *p = fmt; *p; p++) {
     int kind = is_space_letter(*p) ? 0 : 1;
-    bool last = seen[kind] == n_level[kind] - 1;
-    for (int k = 0; last && k < kept[kind].n; k++) order[n++] = kept[kind].iter[k];
-    const Group *g = &level[kind][seen[kind]++];
-    for (int k = 0; k < g->n; k++) order[n++] = g->iter[k];
+    if (seen[kind] == n_level[kind] - 1) group_put(order, &n, &kept[kind]);
+    group_put(order, &n, &level[kind][seen[kind]++]);
   }
   state_reorder(s, stage, n, order);
   return n_split;
@@ -144,9 +145,8 @@ static void follow_tiling(Derive *d, State *s, int t, const int64_t *splits, int
   }
   int64_t order[4 * MAX_LOOPS];
   int n = 0;
-  for (int p = 0; p <= level; p++)
-    for (int i = 0; i < part[p].n; i++) order[n++] = part[p].iter[i];
-  for (int i = 0; i < kept->n; i++) order[n++] = kept->iter[i];
+  for (int p = 0; p <= level; p++) group_put(order, &n, &part[p]);
+  group_put(order, &n, kept);
   state_reorder(s, t, n, order);
 }
 
@@ -221,8 +221,7 @@ static void const_apply(Derive *d, State *s, int stage) {
   }
   int64_t order[3 * MAX_LOOPS];
   int n = 0;
-  for (int k = 0; k < 3; k++)
-    for (int i = 0; i < g[k].n; i++) order[n++] = g[k].iter[i];
+  for (int k = 0; k < 3; k++) group_put(order, &n, &g[k]);
   state_reorder(s, stage, n, order);
   emit(d, s, stage - 1);
 }
@@ -333,7 +332,7 @@ static int shared_position(Derive *d, const State *s, int stage) {
     const Axis *x = sp_axis(s, stage, i);
     if (x->kind != IT_REDUCE) continue;
     if (n_red == 0) return i;
-    n = sp_orig_names(d->a, x->name, n, seen, MAX_LOOPS);
+    n = loop_names(d->a, x->name, n, seen, MAX_LOOPS);
     if (n == n_red) return i;
   }
   return -1;

@@ -30,8 +30,6 @@ bool sp_direct_producer(const State *s, int from, int to);
 /* is name in the op's attribute list? "_c" of a cache stage ignored */
 bool sp_names(const State *s, int stage, const char *key, const char *name);
 bool sp_has_attr(const State *s, int stage, const char *key);
-/* adds the original axis names of a loop to a set of n; its number now */
-int sp_orig_names(Arena *a, const char *name, int n, const char **out, int cap);
 int sp_steps_of(const State *s, int stage, StepKind k, int *out, int cap); /* numbers of the steps made on a stage, last first */
 int64_t sp_len(const State *s, int stage, IterKind k);     /* product of extents; unknown counts -1 */
 int64_t sp_points(const State *s, int stage);              /* extents of the operation, reductions included, multiplied */

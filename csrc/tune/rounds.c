@@ -132,10 +132,10 @@ static int next_task(Rounds *r) {
 
 /* ---- events ---- */
 
-static int live_tasks(const Rounds *r, bool free_only) {
-  int n = 0;
-  for (int i = 0; i < r->n; i++) n += free_only ? is_free(r, i) : !r->task[i].dead;
-  return n;
+static bool any_free(const Rounds *r) {
+  for (int i = 0; i < r->n; i++)
+    if (is_free(r, i)) return true;
+  return false;
 }
 
 static int depth(const Rounds *r) { return OF_A_DEVICE * r->o.devices + 1; }
@@ -148,13 +148,13 @@ static int round_to_land(const Rounds *r, const int32_t *left) {
     return -1;
   }
   if (r->searching >= 0 || r->flying.len == 0 || left[0] > 0) return -1;
-  bool need = r->flying.len >= depth(r) || r->planned >= r->o.total || live_tasks(r, true) == 0;
+  bool need = r->flying.len >= depth(r) || r->planned >= r->o.total || !any_free(r);
   return need ? 0 : -1;
 }
 
 /* Queues are bounded: little waits to be measured, and at most a few tasks are in flight. */
 static bool has_room(const Rounds *r, const int32_t *left) {
-  if (r->planned >= r->o.total || live_tasks(r, true) == 0) return false;
+  if (r->planned >= r->o.total || !any_free(r)) return false;
   if (!r->o.devices) return r->flying.len == 0;
   if (r->o.ordered) return r->flying.len < depth(r);
   int64_t waiting = 0;
