@@ -47,12 +47,10 @@ void gen_form(Gen *g, ExprId e, const char *form, ...) {
 }
 
 /* ---- integers have the values of their type ---- */
-static bool is_int(DType t) { return t.code == DT_INT || t.code == DT_UINT; }
-
 /* a op b of integers, formed without overflow and brought back to its type unless only the low bits matter. */
 static void sum_or_product(Gen *g, ExprId e, const char *op, DType t, Plain plain) {
   const char *u = "", *back = "";
-  if (plain != PLAIN_INDEX && is_int(t) && !dtype_is_bool(t)) {
+  if (plain != PLAIN_INDEX && dtype_is_int(t) && !dtype_is_bool(t)) {
     bool narrow = t.bits < 32;
     if (narrow ? *op == '*' : t.code == DT_INT && ir_node(g->c, e)->data) /* sums of narrow integers fit into an int */
       u = arena_printf(g->a, "(%s)", gen_type(g, dtype(DT_UINT, narrow ? 32 : t.bits)));
@@ -203,7 +201,7 @@ void gx(Gen *g, ExprId e) {
   case IR_DIV:
   case IR_MOD:
   case IR_FDIV:
-  case IR_FMOD: (is_int(n.type) ? int_division : float_division)(g, e, (ExprKind)n.kind, n.type); return;
+  case IR_FMOD: (dtype_is_int(n.type) ? int_division : float_division)(g, e, (ExprKind)n.kind, n.type); return;
   case IR_MIN:
   case IR_MAX: gen_min_max(g, e, n.type); return;
   case IR_NOT: gen_form(g, e, "(!$0)"); return;
@@ -358,7 +356,7 @@ void gen_to_storage(Gen *g, DType t, ExprId value) {
     gx(g, value);
     sb_puts(g->o, " ? 1 : 0");
   } else {
-    g->plain = is_int(t) && dtype_eq(ir_type(g->c, value), t) ? PLAIN_LOW_BITS : PLAIN_NO;
+    g->plain = dtype_is_int(t) && dtype_eq(ir_type(g->c, value), t) ? PLAIN_LOW_BITS : PLAIN_NO;
     gx_top(g, value);
   }
 }

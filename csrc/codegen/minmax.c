@@ -95,10 +95,7 @@ static void int_scalar(Gen *g, ExprId e, DType t) {
     gen_form(g, e, "%s($t0, $t1)", name);
 }
 
-void gen_min_max(Gen *g, ExprId e, DType t) {
-  bool is_float = t.code == DT_FLOAT || t.code == DT_BFLOAT;
-  (is_float ? float_scalar : int_scalar)(g, e, t);
-}
+void gen_min_max(Gen *g, ExprId e, DType t) { (dtype_is_float(t) ? float_scalar : int_scalar)(g, e, t); }
 
 /* ---- GNU C vectors ---- */
 

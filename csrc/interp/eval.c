@@ -2,6 +2,7 @@
  * broadcasts are the only places that look at the lane number. READ and REDUCE occur in reference evaluation only
  * (dag.c).
  */
+#include <string.h>
 #include "interp/run.h"
 
 void set_thread(Run *r, int t) {
@@ -86,6 +87,16 @@ typedef struct {
   Val acc[8];
 } Reduction;
 
+void combine(Run *r, const IrReducer *op, Val *acc, const Val *src) {
+  Val out[8];
+  for (int i = 0; i < op->n; i++) {
+    set_var(r, op->lhs[i], acc[i]);
+    set_var(r, op->rhs[i], src[i]);
+  }
+  for (int i = 0; i < op->n; i++) out[i] = ev(r, (op->code ? op->code : op->result)[i], 0);
+  memcpy(acc, out, sizeof *out * (size_t)op->n);
+}
+
 static void reduce_axis(Run *r, Reduction *d, int axis) {
   if (axis < d->red->n_axis) {
     const IrAxis *a = &d->red->axis[axis];
@@ -98,15 +109,9 @@ static void reduce_axis(Run *r, Reduction *d, int axis) {
   }
   if ((++r->steps & 1023) == 0) err_poll(r->err);
   if (d->red->cond && !ev(r, d->red->cond, 0).u.i) return;
-  Val src[8], out[8];
+  Val src[8];
   for (int i = 0; i < d->op->n; i++) src[i] = ev(r, d->red->src[i], 0);
-  for (int i = 0; i < d->op->n; i++) {
-    set_var(r, d->op->lhs[i], d->acc[i]);
-    set_var(r, d->op->rhs[i], src[i]);
-  }
-  const ExprId *result = d->op->code ? d->op->code : d->op->result;
-  for (int i = 0; i < d->op->n; i++) out[i] = ev(r, result[i], 0);
-  for (int i = 0; i < d->op->n; i++) d->acc[i] = out[i];
+  combine(r, d->op, d->acc, src);
 }
 
 static Val reduce(Run *r, ExprId e) {

@@ -11,7 +11,7 @@ void step(Run *r) {
               (long long)r->max_steps);
 }
 
-static void note_alignment(Run *r, BufferId b NS_UNUSED, int n, const ExprId *idx) {
+static void note_alignment(Run *r, int n, const ExprId *idx) {
   const ExprNode *x = r->node + idx[0];
   if (n != 1 || !r->flat || x->kind != IR_RAMP || r->node[r->kid[x->kid0 + 1]].kind != IR_INT ||
       r->node[r->kid[x->kid0 + 1]].u.i != 1)
@@ -23,7 +23,7 @@ static void note_loads(Run *r, ExprId e) {
   const ExprNode *n = r->node + e;
   if (n->type.lanes == 1) return;
   if (n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE) return;
-  if (n->kind == IR_LOAD) note_alignment(r, n->sym, n->n, r->kid + n->kid0);
+  if (n->kind == IR_LOAD) note_alignment(r, n->n, r->kid + n->kid0);
   for (int i = 0; i < n->n; i++) note_loads(r, r->kid[n->kid0 + i]);
 }
 
@@ -36,7 +36,7 @@ static void store(Run *r, const Stmt *s) {
   }
   Val v[256];
   if (lanes > 256) err_raise(r->err, NS_ERR_VALUE, "a vector of %d lanes; the interpreter allows 256", lanes);
-  note_alignment(r, b, s->u.store.n_idx, s->u.store.idx);
+  note_alignment(r, s->u.store.n_idx, s->u.store.idx);
   note_loads(r, s->u.store.value);
   for (int i = 0; i < lanes; i++) v[i] = ev(r, s->u.store.value, i);
   for (int i = 0; i < lanes; i++) mem_store(r, b, s->u.store.n_idx, s->u.store.idx, i, v[i]);
@@ -89,6 +89,26 @@ static void parallel(Run *r, const Stmt *s, int64_t min, int64_t n) {
   r->kernel_epoch = ++r->epoch;
 }
 
+void thread_index(const Run *r, int64_t t, int64_t at[3]) {
+  int64_t x = r->block_dim[0], y = r->block_dim[1];
+  at[0] = t % x, at[1] = t / x % y, at[2] = t / x / y;
+}
+
+bool set_axis(Run *r, const Stmt *s, int64_t min, int64_t n) {
+  VarId v = s->u.loop.var;
+  bool block = for_is_block(s->u.loop.kind);
+  int dim = (int)s->u.loop.kind - (int)(block ? FOR_BLOCK_X : FOR_THREAD_X);
+  int64_t at[3];
+  thread_index(r, r->t, at);
+  int64_t i = block ? r->block_id[dim] : at[dim];
+  if (!block) r->dim_of[v] = (int8_t)dim;
+  set_var(r, v, (Val){.u.i = min + i});
+  if (i >= n)
+    finding(r, FD_LAUNCH, v, "loop '%s' has extent %lld, but its thread axis is launched with more",
+            ir_var_info(r->c, v)->name, (long long)n);
+  return i < n;
+}
+
 static void loop(Run *r, const Stmt *s) {
   ForKind k = s->u.loop.kind;
   bool hw = for_is_block(k) || for_is_thread(k);
@@ -98,17 +118,7 @@ static void loop(Run *r, const Stmt *s) {
   }
   int64_t min = ev_int(r, s->u.loop.min, "loop minimum"), n = ev_int(r, s->u.loop.extent, "loop extent");
   if (hw) {
-    int dim = (int)k - (int)(for_is_block(k) ? FOR_BLOCK_X : FOR_THREAD_X);
-    int64_t x = r->block_dim[0], y = r->block_dim[1], t = r->t;
-    int64_t i = for_is_block(k) ? r->block_id[dim] : dim == 0 ? t % x : dim == 1 ? t / x % y : t / x / y;
-    if (for_is_thread(k)) r->dim_of[s->u.loop.var] = (int8_t)dim;
-    if (i >= n) {
-      finding(r, FD_LAUNCH, s->u.loop.var, "loop '%s' has extent %lld, but its thread axis is launched with more",
-              ir_var_info(r->c, s->u.loop.var)->name, (long long)n);
-      return;
-    }
-    set_var(r, s->u.loop.var, (Val){.u.i = min + i});
-    exec_one(r, s->u.loop.body);
+    if (set_axis(r, s, min, n)) exec_one(r, s->u.loop.body);
     return;
   }
   if (k == FOR_PARALLEL && !r->in_parallel && !r->in_kernel) {

@@ -15,10 +15,9 @@ static bool count_binder(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
 }
 
 /* Buffers may be more than any table tells: the largest number in use is found by making a mark. */
-static void set_up(Run *r, IrCtx *c) {
+static void set_up(Run *r) {
+  IrCtx *c = r->c;
   IrMark m = ir_mark(c);
-  r->c = c;
-  r->err = ir_err(c);
   r->n_buffers = m.buffers + 1;
   r->n_vars = m.vars + 1;
   r->n_exprs = m.exprs + 1;
@@ -38,19 +37,19 @@ static void set_up(Run *r, IrCtx *c) {
   r->threads = 1;
   r->epoch = r->kernel_epoch = 1;
   r->max_slots += 256; /* lets in expressions and variables of reducers */
-}
-
-static void start(Run *r) {
   r->env_all = arena_array(r->keep, Val, r->max_slots);
   set_thread(r, 0);
+}
+
+static void bind(Run *r, BufferId b, void *data) { /* memory that all kernels see */
+  r->mem[b] = mem_new(r, b, data);
+  r->mem[b]->fixed_block = true;
 }
 
 static void bind_args(Run *r, const Func *f, void *const *args) {
   for (int i = 0; i < f->n_args; i++) {
     if (!args[i]) err_raise(r->err, NS_ERR_VALUE, "argument %d of the program has no data", i);
-    Mem *m = mem_new(r, f->arg[i], args[i]);
-    m->fixed_block = true;
-    r->mem[f->arg[i]] = m;
+    bind(r, f->arg[i], args[i]);
   }
 }
 
@@ -59,25 +58,24 @@ static void run_func(void *arg) {
   Run *r = j->r;
   r->flat = j->f->flat;
   st_visit(j->f->ctx, j->f->body, count_binder, NULL, r);
-  set_up(r, j->f->ctx);
+  set_up(r);
   r->implied = r->unplaced = j->f->target.kind != TG_CPU && !uses_barriers(r, j->f->body);
-  start(r);
   bind_args(r, j->f, j->args);
   exec_one(r, j->f->body);
 }
 
 static void check_launch(Run *r, const Kernel *k) {
-  for (int i = 0; i < 3; i++)
-    if ((k->grid[i] > 1 || r->grid_dim[i] > 1) && (k->grid[i] != r->grid_dim[i]))
-      finding(r, FD_LAUNCH, -1 - i, "kernel '%s' is launched with %lld blocks in dimension %d, its loops have %lld",
-              k->name, (long long)k->grid[i], i, (long long)r->grid_dim[i]);
-  for (int i = 0; i < 3; i++)
-    if ((k->block[i] > 1 || r->block_dim[i] > 1) && (k->block[i] != r->block_dim[i]))
-      finding(r, FD_LAUNCH, -4 - i, "kernel '%s' is launched with %lld threads in dimension %d, its loops have %lld",
-              k->name, (long long)k->block[i], i, (long long)r->block_dim[i]);
+  static const char *const WHAT[] = {"blocks", "threads"};
+  for (int i = 0; i < 6; i++) {
+    bool block = i >= 3;
+    int64_t said = (block ? k->block : k->grid)[i % 3], have = (block ? r->block_dim : r->grid_dim)[i % 3];
+    if ((said > 1 || have > 1) && said != have)
+      finding(r, FD_LAUNCH, -1 - i, "kernel '%s' is launched with %lld %s in dimension %d, its loops have %lld",
+              k->name, (long long)said, WHAT[block], i % 3, (long long)have);
+  }
 }
 
-static void check_params(Run *r, const Program *p NS_UNUSED, const Kernel *k) {
+static void check_params(Run *r, const Kernel *k) {
   for (int i = 0; i < k->n_param; i++)
     if (!r->mem[k->param[i]])
       err_raise(r->err, NS_ERR_INTERNAL, "parameter '%s' of kernel '%s' is neither an argument nor a workspace",
@@ -92,17 +90,12 @@ static void run_program(void *arg) {
   r->flat = true;
   r->strict = true;
   for (int i = 0; i < p->n_kernels; i++) st_visit(p->f.ctx, p->kernel[i].body, count_binder, NULL, r);
-  set_up(r, p->f.ctx);
-  start(r);
+  set_up(r);
   bind_args(r, &p->f, j->args);
-  for (int i = 0; i < p->n_work; i++) {
-    Mem *m = mem_new(r, p->work[i], NULL);
-    m->fixed_block = true;
-    r->mem[p->work[i]] = m;
-  }
+  for (int i = 0; i < p->n_work; i++) bind(r, p->work[i], NULL);
   for (int i = 0; i < p->n_kernels; i++) {
     const Kernel *k = &p->kernel[i];
-    check_params(r, p, k);
+    check_params(r, k);
     if (p->f.target.kind == TG_CPU)
       exec_one(r, k->body);
     else {
@@ -124,6 +117,8 @@ typedef struct {
 static void run_and_report(void *arg) {
   Protected *p = arg;
   Run *r = p->j->r = arena_new_of(p->keep, Run);
+  r->c = p->c;
+  r->err = ir_err(p->c);
   r->keep = p->keep;
   r->a = p->a = arena_new(ir_err(p->c));
   r->max_steps = p->max_steps;
@@ -192,8 +187,7 @@ static void run_dag(void *arg) {
   Run *r = j->r;
   const TeDag *d = j->dag;
   for (int i = 0; i < d->n_ops; i++) r->max_slots += d->op[i]->n_axis + d->op[i]->n_red + 16;
-  set_up(r, r->c);
-  start(r);
+  set_up(r);
   r->tensor = arena_array(r->keep, Mem *, ir_mark(r->c).tensors + 1);
   for (int i = 0; i < d->n_tensors; i++) r->tensor[d->tensor[i]] = tensor_mem(r, d->tensor[i], j->args[i]);
   for (int i = 0; i < d->n_ops; i++)
@@ -209,12 +203,6 @@ static void run_dag(void *arg) {
 }
 
 void interp_dag(IrCtx *c, const TeDag *d, void *const *data) {
-  Run r = {0};
-  r.c = c;
-  r.err = ir_err(c);
-  r.keep = arena_new(r.err);
-  Job j = {.r = &r, .dag = d, .args = data};
-  ErrCode code = err_try(r.err, run_dag, &j);
-  arena_free(r.keep);
-  if (code != NS_OK) err_rethrow(ir_err(c), code);
+  Job j = {.dag = d, .args = data};
+  protected_run(c, run_dag, &j, 0);
 }

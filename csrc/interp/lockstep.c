@@ -162,8 +162,11 @@ static AllReduce parse_allreduce(Run *r, ExprId e) {
 
 /* Threads with the same key share a result: their indices along axes that are not reduced. */
 static int group_of(const Run *r, const AllReduce *a, int t) {
-  int64_t x = r->block_dim[0], y = r->block_dim[1], i[3] = {t % x, t / x % y, t / x / y};
-  return (int)((a->dim[0] ? 0 : i[0]) + x * ((a->dim[1] ? 0 : i[1]) + y * (a->dim[2] ? 0 : i[2])));
+  int64_t i[3];
+  thread_index(r, t, i);
+  for (int d = 0; d < 3; d++)
+    if (a->dim[d]) i[d] = 0;
+  return (int)(i[0] + r->block_dim[0] * (i[1] + r->block_dim[1] * i[2]));
 }
 
 static void allreduce(Run *r, const Stmt *s, const bool *on) {
@@ -177,15 +180,13 @@ static void allreduce(Run *r, const Stmt *s, const bool *on) {
     if (!on[t]) continue;
     set_thread(r, t);
     step(r);
-    Val v[8], out[8];
+    Val v[8];
     int g = group_of(r, &a, t);
     for (int i = 0; i < a.k; i++) v[i] = ev(r, a.value[i], 0);
-    for (int i = 0; i < a.k; i++) {
-      set_var(r, op->lhs[i], acc[g * a.k + i]);
-      set_var(r, op->rhs[i], v[i]);
-    }
-    for (int i = 0; i < a.k; i++) out[i] = seen[g] ? ev(r, (op->code ? op->code : op->result)[i], 0) : v[i];
-    for (int i = 0; i < a.k; i++) acc[g * a.k + i] = out[i];
+    if (seen[g])
+      combine(r, op, acc + g * a.k, v);
+    else
+      memcpy(acc + g * a.k, v, sizeof *v * (size_t)a.k);
     seen[g] = true;
   }
   for (int t = 0; t < r->threads; t++)
@@ -211,18 +212,10 @@ static void loop_all(Run *r, const Stmt *s, const bool *on) {
     if (n[t] > most) most = n[t];
   }
   if (hw) {
-    int dim = (int)k - (int)(for_is_block(k) ? FOR_BLOCK_X : FOR_THREAD_X);
-    int64_t x = r->block_dim[0], y = r->block_dim[1];
-    if (for_is_thread(k)) r->dim_of[s->u.loop.var] = (int8_t)dim;
     for (int t = 0; t < r->threads; t++) {
       if (!on[t]) continue;
-      int64_t i = for_is_block(k) ? r->block_id[dim] : dim == 0 ? t % x : dim == 1 ? t / x % y : t / x / y;
       set_thread(r, t);
-      set_var(r, s->u.loop.var, (Val){.u.i = min[t] + i});
-      go[t] = i < n[t];
-      if (!go[t])
-        finding(r, FD_LAUNCH, s->u.loop.var, "loop '%s' has extent %lld, but its thread axis is launched with more",
-                ir_var_info(r->c, s->u.loop.var)->name, (long long)n[t]);
+      go[t] = set_axis(r, s, min[t], n[t]);
     }
     exec_all(r, s->u.loop.body, go);
     return;

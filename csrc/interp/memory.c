@@ -56,12 +56,13 @@ Mem *mem_new(Run *r, BufferId b, void *data) {
 }
 
 static const char *who(Run *r, char *text, size_t n, int32_t thread) {
-  int64_t t = (thread - 1) % r->threads, x = r->block_dim[0], y = r->block_dim[1];
+  int64_t at[3] = {0, 0, 0};
+  if (r->in_kernel) thread_index(r, (thread - 1) % r->threads, at);
   if (!r->in_kernel)
     snprintf(text, n, "iteration %d", thread - 1);
   else
-    snprintf(text, n, "thread (%lld,%lld,%lld) of block %d", (long long)(t % x), (long long)(t / x % y),
-             (long long)(t / x / y), (thread - 1) / r->threads);
+    snprintf(text, n, "thread (%lld,%lld,%lld) of block %d", (long long)at[0], (long long)at[1], (long long)at[2],
+             (thread - 1) / r->threads);
   return text;
 }
 

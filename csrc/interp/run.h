@@ -90,12 +90,16 @@ void finding(Run *r, FindingKind k, int32_t subject, const char *fmt, ...) NS_PR
 Val ev(Run *r, ExprId e, int lane);
 int64_t ev_int(Run *r, ExprId e, const char *what);
 bool ev_cond(Run *r, ExprId e);
+void combine(Run *r, const IrReducer *op, Val *acc, const Val *src); /* acc: what the reducer makes of it and src */
 
 /* exec.c: one thread; lockstep.c: all threads of a block */
 void exec_one(Run *r, const Stmt *s);
 void exec_all(Run *r, const Stmt *s, const bool *on);
 void exec_leaf(Run *r, const Stmt *s);
 void run_launch(Run *r, const Stmt *s);
+void thread_index(const Run *r, int64_t t, int64_t at[3]); /* of thread t of a block */
+/* The variable of a loop that is bound to an axis of the launch, for the thread that runs; false: there is no such iteration. */
+bool set_axis(Run *r, const Stmt *s, int64_t min, int64_t n);
 /* warp.c: what the lanes of a warp do together, and copies that take their time */
 bool is_warp_op(const Run *r, const Stmt *s); /* its threads work together: all of a block are taken through it at once */
 bool is_copy_op(const Run *r, const Stmt *s);

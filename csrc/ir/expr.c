@@ -74,7 +74,7 @@ static int64_t wrap(DType t, int64_t v) {
 }
 
 ExprId ex_int(IrCtx *c, DType t, int64_t v) {
-  if (t.code == DT_FLOAT || t.code == DT_BFLOAT) return ex_flt(c, t, (double)v);
+  if (dtype_is_float(t)) return ex_flt(c, t, (double)v);
   if (t.lanes > 1) return ex_bcast(c, ex_int(c, dtype_lanes(t, 1), v), t.lanes);
   return ctx_leaf(c, IR_INT, t, 0, wrap(t, v));
 }
@@ -82,15 +82,13 @@ ExprId ex_int(IrCtx *c, DType t, int64_t v) {
 ExprId ex_i32(IrCtx *c, int64_t v) { return ctx_leaf(c, IR_INT, DT_I32, 0, wrap(DT_I32, v)); }
 
 ExprId ex_flt(IrCtx *c, DType t, double v) {
-  if (t.code != DT_FLOAT && t.code != DT_BFLOAT) return ex_int(c, t, (int64_t)v);
+  if (!dtype_is_float(t)) return ex_int(c, t, (int64_t)v);
   if (t.lanes > 1) return ex_bcast(c, ex_flt(c, dtype_lanes(t, 1), v), t.lanes);
   int64_t bits;
   memcpy(&bits, &v, sizeof bits);
   return ctx_node(c, IR_FLT, t, 0, 0, NULL, bits);
 }
-ExprId ex_zero(IrCtx *c, DType t) {
-  return t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 0) : ex_int(c, t, 0);
-}
+ExprId ex_zero(IrCtx *c, DType t) { return dtype_is_float(t) ? ex_flt(c, t, 0) : ex_int(c, t, 0); }
 
 bool ex_const_int(const IrCtx *c, ExprId e, int64_t *v) {
   if (!e) return false;
@@ -107,7 +105,7 @@ bool ex_is_int(const IrCtx *c, ExprId e, int64_t v) {
 }
 
 static ExprId limit_value(IrCtx *c, DType t, bool max) {
-  if (t.code == DT_FLOAT || t.code == DT_BFLOAT) {
+  if (dtype_is_float(t)) {
     double v = t.code == DT_BFLOAT ? 3.3895313892515355e38
                : t.bits == 64      ? 1.7976931348623157e308
                : t.bits == 32      ? 3.4028234663852886e38

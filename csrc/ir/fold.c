@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_float(DType t) { return t.code == DT_FLOAT || t.code == DT_BFLOAT; }
-static bool is_int(DType t) { return t.code == DT_INT || t.code == DT_UINT; }
 static bool is_index(DType t) { return t.code == DT_INT && (t.bits == 32 || t.bits == 64) && t.lanes == 1; }
 
 static NS_NORETURN void bad_types(IrCtx *c, const char *what, DType a, DType b) {
@@ -37,11 +35,11 @@ static void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
   bool to_b; /* cast a to b's type */
   if (s.code == DT_FLOAT && t.code == DT_FLOAT)
     to_b = s.bits < t.bits;
-  else if (is_float(s) && is_int(t))
+  else if (dtype_is_float(s) && dtype_is_int(t))
     to_b = false;
-  else if (is_int(s) && is_float(t))
+  else if (dtype_is_int(s) && dtype_is_float(t))
     to_b = true;
-  else if (is_int(s) && is_int(t))
+  else if (dtype_is_int(s) && dtype_is_int(t))
     to_b = s.bits < t.bits || (s.bits == t.bits && s.code == DT_INT);
   else
     bad_types(c, "combination", s, t);
@@ -52,52 +50,16 @@ static void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
 }
 
 /* ---- literals ---- */
-static ExprId fold_int(IrCtx *c, ExprKind k, DType t, int64_t a, int64_t b) {
-  bool u64 = t.code == DT_UINT && t.bits == 64;
-  uint64_t x = (uint64_t)a, y = (uint64_t)b;
-  switch (k) {
-  case IR_ADD: return ex_int(c, t, (int64_t)(x + y));
-  case IR_SUB: return ex_int(c, t, (int64_t)(x - y));
-  case IR_MUL: return ex_int(c, t, (int64_t)(x * y));
-  case IR_DIV: return ex_int(c, t, u64 ? (int64_t)(x / y) : b == -1 ? (int64_t)(0 - x) : a / b);
-  case IR_MOD: return ex_int(c, t, u64 ? (int64_t)(x % y) : b == -1 ? 0 : a % b);
-  case IR_FDIV: return ex_int(c, t, u64 ? (int64_t)(x / y) : i64_floordiv(a, b));
-  case IR_FMOD: return ex_int(c, t, u64 ? (int64_t)(x % y) : i64_floormod(a, b));
-  case IR_MIN: return ex_int(c, t, (u64 ? x < y : a < b) ? a : b);
-  case IR_MAX: return ex_int(c, t, (u64 ? x > y : a > b) ? a : b);
-  case IR_EQ: return ex_int(c, DT_BOOL, a == b);
-  case IR_NE: return ex_int(c, DT_BOOL, a != b);
-  case IR_LT: return ex_int(c, DT_BOOL, u64 ? x < y : a < b);
-  case IR_LE: return ex_int(c, DT_BOOL, u64 ? x <= y : a <= b);
-  case IR_GT: return ex_int(c, DT_BOOL, u64 ? x > y : a > b);
-  case IR_GE: return ex_int(c, DT_BOOL, u64 ? x >= y : a >= b);
-  default: return 0;
-  }
-}
+static bool is_division(ExprKind k) { return k == IR_DIV || k == IR_MOD || k == IR_FDIV || k == IR_FMOD; }
+static bool is_compare(ExprKind k) { return k >= IR_EQ && k <= IR_GE; }
 
 static ExprId fold_flt(IrCtx *c, ExprKind k, DType t, double a, double b) {
-  switch (k) {
-  case IR_EQ: return ex_int(c, DT_BOOL, a == b);
-  case IR_NE: return ex_int(c, DT_BOOL, a != b);
-  case IR_LT: return ex_int(c, DT_BOOL, a < b);
-  case IR_LE: return ex_int(c, DT_BOOL, a <= b);
-  case IR_GT: return ex_int(c, DT_BOOL, a > b);
-  case IR_GE: return ex_int(c, DT_BOOL, a >= b);
-  case IR_MIN: return ex_flt(c, t, flt_min(a, b));
-  case IR_MAX: return ex_flt(c, t, flt_max(a, b));
-  default: break;
-  }
-  if (t.code != DT_FLOAT || t.bits < 32) return 0;
+  if (is_compare(k)) return ex_int(c, DT_BOOL, num_flt(k, t, a, b) != 0);
+  if (k == IR_MIN || k == IR_MAX) return ex_flt(c, t, num_flt(k, t, a, b));
+  if (t.code != DT_FLOAT || t.bits < 32 || k == IR_MOD || k == IR_FMOD) return 0;
   bool single = t.bits == 32;
-  float x = (float)a, y = (float)b;
-  switch (k) {
-  case IR_ADD: return ex_flt(c, t, single ? (double)(x + y) : a + b);
-  case IR_SUB: return ex_flt(c, t, single ? (double)(x - y) : a - b);
-  case IR_MUL: return ex_flt(c, t, single ? (double)(x * y) : a * b);
-  case IR_DIV: return ex_flt(c, t, single ? (double)(x / y) : a / b);
-  case IR_FDIV: return ex_flt(c, t, single ? (double)floorf(x / y) : floor(a / b));
-  default: return 0;
-  }
+  double v = single ? num_flt(k, t, (double)(float)a, (double)(float)b) : num_flt(k, t, a, b);
+  return ex_flt(c, t, single ? (double)(float)v : v);
 }
 
 /* -1: not a literal; 0, 1: literal of that value; 2: another literal */
@@ -124,9 +86,6 @@ static ExprId fold_identity(IrCtx *c, ExprKind k, DType t, ExprId a, ExprId b) {
   }
 }
 
-static bool is_division(ExprKind k) { return k == IR_DIV || k == IR_MOD || k == IR_FDIV || k == IR_FMOD; }
-static bool is_compare(ExprKind k) { return k >= IR_EQ && k <= IR_GE; }
-
 static ExprId fold_logic(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
   DType s = ir_type(c, a), t = ir_type(c, b);
   if (!dtype_is_bool(s) || !dtype_is_bool(t)) bad_types(c, k == IR_AND ? "logical and" : "logical or", s, t);
@@ -146,14 +105,14 @@ ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
   if (t.code == DT_HANDLE) bad_types(c, "arithmetic", t, t);
   int q = literal01(c, b);
   bool by_zero = q == 0 && is_division(k); /* of floats: what IEEE says */
-  if (by_zero && !is_float(t)) err_raise(c->err, NS_ERR_VALUE, "division by zero");
+  if (by_zero && !dtype_is_float(t)) err_raise(c->err, NS_ERR_VALUE, "division by zero");
   ExprId f = 0;
   int p = literal01(c, a);
   if (p >= 0 && q >= 0) {
     bool modulo = k == IR_MOD || k == IR_FMOD;
-    if (is_int(t) && (!modulo || is_index(t)))
-      f = fold_int(c, k, t, ir_node(c, a)->u.i, ir_node(c, b)->u.i);
-    else if (is_float(t))
+    if (dtype_is_int(t) && (!modulo || is_index(t)))
+      f = ex_int(c, is_compare(k) ? DT_BOOL : t, num_int(k, t, ir_node(c, a)->u.i, ir_node(c, b)->u.i));
+    else if (dtype_is_float(t))
       f = fold_flt(c, k, t, ir_flt(c, a), ir_flt(c, b));
     if (f) return f;
   }
@@ -181,12 +140,12 @@ ExprId ex_cast(IrCtx *c, DType t, ExprId a) {
   const ExprNode *p = ir_node(c, a);
   if (p->kind == IR_INT) {
     int64_t v = p->u.i;
-    if (is_float(t)) return ex_flt(c, t, s.code == DT_UINT ? (double)(uint64_t)v : (double)v);
+    if (dtype_is_float(t)) return ex_flt(c, t, s.code == DT_UINT ? (double)(uint64_t)v : (double)v);
     return ex_int(c, t, v);
   }
   if (p->kind == IR_FLT) {
     double v = p->u.f;
-    if (is_float(t)) return p->sym ? ctx_node(c, IR_FLT, t, p->sym, 0, NULL, p->u.i) : ex_flt(c, t, v);
+    if (dtype_is_float(t)) return p->sym ? ctx_node(c, IR_FLT, t, p->sym, 0, NULL, p->u.i) : ex_flt(c, t, v);
     if (dtype_is_bool(t)) return ex_int(c, t, v != 0);
     if (v > -9.2e18 && v < 9.2e18) return ex_int(c, t, (int64_t)v);
   }
@@ -221,34 +180,25 @@ ExprId ex_if_then_else(IrCtx *c, ExprId cond, ExprId t, ExprId f) {
 static ExprId math_abs(IrCtx *c, ExprId x) {
   DType t = ir_type(c, x);
   const ExprNode *p = ir_node(c, x);
-  if (is_float(t)) return p->kind == IR_FLT ? ex_flt(c, t, fabs(p->u.f)) : ex_call(c, IN_FABS, t, 1, &x);
+  if (dtype_is_float(t)) return p->kind == IR_FLT ? ex_flt(c, t, fabs(p->u.f)) : ex_call(c, IN_FABS, t, 1, &x);
   if (t.code == DT_UINT) return x;
   if (p->kind == IR_INT) return ex_int(c, t, p->u.i < 0 ? (int64_t)(0 - (uint64_t)p->u.i) : p->u.i);
   ExprId zero = ex_int(c, t, 0);
   return ex_select(c, ex_bin(c, IR_GE, x, zero), x, ex_sub(c, zero, x));
 }
 
-static double round_flt(Intrin in, double v) {
-  switch (in) {
-  case IN_FLOOR: return floor(v);
-  case IN_CEIL: return ceil(v);
-  case IN_TRUNC: return trunc(v);
-  case IN_ROUND: /* half to even, as nearbyint in the default mode */
-  default: return nearbyint(v);
-  }
-}
-
 static ExprId math_round(IrCtx *c, Intrin in, ExprId x) {
   DType t = ir_type(c, x);
-  if (is_int(t)) return x;
-  if (ir_kind(c, x) == IR_FLT) return ex_flt(c, t, round_flt(in, ir_flt(c, x)));
+  if (dtype_is_int(t)) return x;
+  double v;
+  if (ir_kind(c, x) == IR_FLT && num_math(in, t, ir_flt(c, x), 0, &v)) return ex_flt(c, t, v);
   return ex_call(c, in, t, 1, &x);
 }
 
 static ExprId math_bits(IrCtx *c, Intrin in, ExprId a, ExprId b) {
   ex_match(c, &a, &b);
   DType t = ir_type(c, a);
-  if (!is_int(t)) bad_types(c, intrin_info(in)->name, t, t);
+  if (!dtype_is_int(t)) bad_types(c, intrin_info(in)->name, t, t);
   int64_t x, y, v = 0;
   if (is_index(t) && ir_kind(c, b) == IR_INT) {
     y = ir_node(c, b)->u.i;
@@ -256,16 +206,7 @@ static ExprId math_bits(IrCtx *c, Intrin in, ExprId a, ExprId b) {
     if (shift && y == 0) return a;
     if (shift && (y < 0 || y >= t.bits))
       err_raise(c->err, NS_ERR_VALUE, "shift of a %d-bit integer by %lld", t.bits, (long long)y);
-    if (ex_const_int(c, a, &x)) {
-      switch (in) {
-      case IN_SHL: v = (int64_t)((uint64_t)x << y); break;
-      case IN_SHR: v = x >> y; break;
-      case IN_BAND: v = x & y; break;
-      case IN_BOR: v = x | y; break;
-      default: v = x ^ y; break;
-      }
-      return ex_int(c, t, v);
-    }
+    if (ex_const_int(c, a, &x) && num_bits(in, t, x, y, &v)) return ex_int(c, t, v);
   }
   ExprId kids[2] = {a, b};
   return ex_call(c, in, t, 2, kids);
@@ -273,7 +214,7 @@ static ExprId math_bits(IrCtx *c, Intrin in, ExprId a, ExprId b) {
 
 static ExprId math_isnan(IrCtx *c, ExprId x) {
   DType t = ir_type(c, x), out = dtype_lanes(DT_BOOL, t.lanes);
-  if (is_int(t)) return ex_int(c, out, 0);
+  if (dtype_is_int(t)) return ex_int(c, out, 0);
   if (ir_kind(c, x) == IR_FLT) return ex_int(c, out, isnan(ir_flt(c, x)) != 0);
   if (t.bits == 16) x = ex_cast(c, dtype_lanes(DT_F32, t.lanes), x);
   return ex_call(c, IN_ISNAN, out, 1, &x);
@@ -307,13 +248,13 @@ ExprId ex_math(IrCtx *c, Intrin in, int n, const ExprId *args) {
     ExprId kids[2] = {args[0], args[1]};
     ex_match(c, &kids[0], &kids[1]);
     DType t = ir_type(c, kids[0]);
-    if (!is_float(t)) bad_types(c, info->name, ir_type(c, args[0]), ir_type(c, args[1]));
+    if (!dtype_is_float(t)) bad_types(c, info->name, ir_type(c, args[0]), ir_type(c, args[1]));
     return ex_call(c, in, t, 2, kids);
   }
   default: break;
   }
   DType t = n > 0 ? ir_type(c, args[0]) : DT_I32;
-  if (in == IN_BNOT && !is_int(t)) bad_types(c, info->name, t, t);
+  if (in == IN_BNOT && !dtype_is_int(t)) bad_types(c, info->name, t, t);
   if (t.code == DT_HANDLE && n > 0) bad_types(c, info->name, t, t);
   return ex_call(c, in, t, n, args);
 }

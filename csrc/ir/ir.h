@@ -25,6 +25,8 @@ extern const DType DT_I32, DT_I64, DT_F32, DT_F16, DT_F64, DT_BOOL, DT_U8, DT_I8
 static inline bool dtype_eq(DType a, DType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 DType dtype_lanes(DType t, int lanes);
 bool dtype_is_bool(DType t);
+static inline bool dtype_is_float(DType t) { return t.code == DT_FLOAT || t.code == DT_BFLOAT; }
+static inline bool dtype_is_int(DType t) { return t.code == DT_INT || t.code == DT_UINT; }
 int dtype_bytes(DType t);                          /* of all lanes; bool counts 1 byte per lane */
 void dtype_print(StrBuf *b, DType t);              /* "float32", "float32x4", "bool" */
 bool dtype_parse(const char *s, DType *out);       /* false if unknown */
@@ -200,6 +202,12 @@ double ir_flt(const IrCtx *c, ExprId e); /* what a FLT computes with */
 /* Minimum and maximum of floats: not a number if one of them is not. */
 static inline double flt_min(double a, double b) { return a != a || a < b ? a : b; }
 static inline double flt_max(double a, double b) { return a != a || a > b ? a : b; }
+/* Operations on numbers of type t (number.c): ADD .. GE, comparisons give 0 or 1; bits; functions. Not rounded or wrapped to the
+ * type. A divisor of integers is not 0. false: no such operation. */
+int64_t num_int(ExprKind k, DType t, int64_t a, int64_t b);
+double num_flt(ExprKind k, DType t, double a, double b);
+bool num_bits(Intrin in, DType t, int64_t a, int64_t b, int64_t *out);
+bool num_math(Intrin in, DType t, double x, double y, double *out);
 static inline ExprId ex_add(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_ADD, a, b); }
 static inline ExprId ex_sub(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_SUB, a, b); }
 static inline ExprId ex_mul(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_MUL, a, b); }

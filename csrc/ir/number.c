@@ -1,0 +1,92 @@
+/* What operations give for numbers, for whoever folds literals (fold.c) and whoever executes programs (csrc/interp). Floats are
+ * computed in double; who has a narrower type rounds the result, which for sums, products and quotients of float32 is what that
+ * type's own arithmetic gives. */
+#include "ir/ir.h"
+
+#include <math.h>
+
+int64_t num_int(ExprKind k, DType t, int64_t a, int64_t b) {
+  uint64_t x = (uint64_t)a, y = (uint64_t)b;
+  bool u = t.code == DT_UINT, less = u ? x < y : a < b;
+  switch (k) {
+  case IR_ADD: return (int64_t)(x + y);
+  case IR_SUB: return (int64_t)(x - y);
+  case IR_MUL: return (int64_t)(x * y);
+  case IR_DIV: return u ? (int64_t)(x / y) : b == -1 ? (int64_t)(0 - x) : a / b;
+  case IR_MOD: return u ? (int64_t)(x % y) : b == -1 ? 0 : a % b;
+  case IR_FDIV: return u ? (int64_t)(x / y) : i64_floordiv(a, b);
+  case IR_FMOD: return u ? (int64_t)(x % y) : i64_floormod(a, b);
+  case IR_MIN: return less ? a : b;
+  case IR_MAX: return less ? b : a;
+  case IR_EQ: return a == b;
+  case IR_NE: return a != b;
+  case IR_LT: return less;
+  case IR_LE: return less || a == b;
+  case IR_GT: return !less && a != b;
+  default: return !less; /* IR_GE */
+  }
+}
+
+double num_flt(ExprKind k, DType t, double a, double b) {
+  switch (k) {
+  case IR_ADD: return a + b;
+  case IR_SUB: return a - b;
+  case IR_MUL: return a * b;
+  case IR_DIV: return a / b;
+  case IR_MOD: return fmod(a, b);
+  case IR_FDIV: return floor(t.bits == 64 ? a / b : (double)(float)(a / b));
+  case IR_FMOD: return a - floor(a / b) * b;
+  case IR_MIN: return flt_min(a, b);
+  case IR_MAX: return flt_max(a, b);
+  case IR_EQ: return a == b;
+  case IR_NE: return a != b;
+  case IR_LT: return a < b;
+  case IR_LE: return a <= b;
+  case IR_GT: return a > b;
+  default: return a >= b; /* IR_GE */
+  }
+}
+
+bool num_bits(Intrin in, DType t, int64_t a, int64_t b, int64_t *out) {
+  uint64_t x = (uint64_t)a, low = x & (t.bits == 64 ? UINT64_MAX : (1ull << t.bits) - 1);
+  int64_t by = b & (t.bits - 1);
+  switch (in) {
+  case IN_SHL: *out = (int64_t)(x << by); break;
+  case IN_SHR: *out = t.code == DT_UINT ? (int64_t)(x >> by) : a >> by; break;
+  case IN_BAND: *out = a & b; break;
+  case IN_BOR: *out = a | b; break;
+  case IN_BXOR: *out = a ^ b; break;
+  case IN_BNOT: *out = dtype_is_bool(t) ? !a : ~a; break;
+  case IN_POPCOUNT: *out = __builtin_popcountll(low); break;
+  case IN_CLZ: *out = low ? __builtin_clzll(low) - (64 - t.bits) : t.bits; break;
+  case IN_FABS: *out = a < 0 ? -a : a; break;
+  default: return false;
+  }
+  return true;
+}
+
+bool num_math(Intrin in, DType t, double x, double y, double *out) {
+  static double (*const OF_ONE[IN_COUNT])(double) = {
+      [IN_EXP] = exp,        [IN_EXP2] = exp2,   [IN_ERF] = erf,     [IN_TANH] = tanh,   [IN_LOG] = log,
+      [IN_LOG2] = log2,      [IN_LOG10] = log10, [IN_LOG1P] = log1p, [IN_TAN] = tan,     [IN_COS] = cos,
+      [IN_COSH] = cosh,      [IN_SIN] = sin,     [IN_SINH] = sinh,   [IN_ASIN] = asin,   [IN_ACOS] = acos,
+      [IN_ATAN] = atan,      [IN_ASINH] = asinh, [IN_ACOSH] = acosh, [IN_ATANH] = atanh, [IN_SQRT] = sqrt,
+      [IN_FLOOR] = floor,    [IN_CEIL] = ceil,   [IN_TRUNC] = trunc, [IN_FABS] = fabs,   [IN_NEARBYINT] = nearbyint,
+      [IN_ROUND] = nearbyint /* half to even */};
+  static double (*const OF_TWO[IN_COUNT])(double, double) = {
+      [IN_POW] = pow, [IN_FMOD] = fmod, [IN_ATAN2] = atan2, [IN_HYPOT] = hypot, [IN_COPYSIGN] = copysign};
+  if (OF_ONE[in])
+    *out = OF_ONE[in](x);
+  else if (OF_TWO[in])
+    *out = OF_TWO[in](x, y);
+  else
+    switch (in) {
+    case IN_EXP10: *out = pow(10.0, x); break;
+    case IN_SIGMOID: *out = 1.0 / (1.0 + exp(-x)); break;
+    case IN_RSQRT: *out = 1.0 / sqrt(x); break;
+    case IN_LDEXP: *out = ldexp(x, (int)y); break;
+    case IN_NEXTAFTER: *out = t.bits == 32 ? (double)nextafterf((float)x, (float)y) : nextafter(x, y); break;
+    default: return false;
+    }
+  return true;
+}
