@@ -101,9 +101,9 @@ class Bench:
         for tag, (number, source, manifest) in enumerate(jobs):
             self.pipe.submit(number, source, manifest, tag, how)
         out = {}
-        while self.pipe.pending:
-            for tag, _, r, _, _ in self.pipe.poll(0.2):
-                out[tag] = r
+        while self.pipe.pending():
+            for r in self.pipe.poll(0.2):
+                out[r["tag"]] = r
         return [out[i] for i in range(len(jobs))]
 
 

@@ -344,8 +344,8 @@ def measure(pipe, device, n, seed, log):
     """Sends n candidates and takes their results: (kinds by tag, results by tag, how often what came, what is odd)."""
     kinds, names = CPU if device == "cpu" else OPENCL, submit_all(pipe, device, n, random.Random(seed))
     done, seen, odd, limit = {}, collections.Counter(), [], time.monotonic() + 3 * n + 2 * PATIENCE
-    while pipe.pending and time.monotonic() < limit:
-        for tag, _, r, _, _ in pipe.poll(0.2):
+    while pipe.pending() and time.monotonic() < limit:
+        for tag, r in ((r["tag"], r) for r in pipe.poll(0.2)):
             assert tag not in done, f"{tag} came out twice"
             kind, got = names[tag], (r["error"], r["cause"])
             done[tag] = (kind, r["error"])

@@ -445,6 +445,16 @@ void pipe_submit_built(Pipeline *p, Err *e, int task, const void *binary, size_t
   enter(p, &p->to_run, job_new(p, e, task, NULL, binary, n, manifest, tag, policy));
 }
 
+void pipe_failed(Pipeline *p, Err *e, int task, int64_t tag, MeasureError error, const char *msg) {
+  Job *j = job_new(p, e, task, "", NULL, 0, "", tag, &(RunPolicy){0});
+  run_failed(&j->res.run, error, msg);
+  pthread_mutex_lock(&p->lock);
+  p->open++;
+  pipe_finish(p, j);
+  pipe_changed(p);
+  pthread_mutex_unlock(&p->lock);
+}
+
 int pipe_poll(Pipeline *p, double wait_s, PipeResult *out, int max) {
   struct timespec end;
   clock_gettime(CLOCK_MONOTONIC, &end);

@@ -42,6 +42,8 @@ void pipe_submit(Pipeline *p, Err *e, int task, const char *source, const char *
 /* The same with a program that was compiled elsewhere, which is run in the order of the tags. */
 void pipe_submit_built(Pipeline *p, Err *e, int task, const void *binary, size_t n, const char *manifest, int64_t tag,
                        const RunPolicy *policy);
+/* A candidate that failed on its way here: it comes out as any other does. Raises only when out of memory. */
+void pipe_failed(Pipeline *p, Err *e, int task, int64_t tag, MeasureError error, const char *msg);
 int pipe_poll(Pipeline *p, double wait_s, PipeResult *out,
               int max); /* waits up to wait_s for the first; returns how many were stored, in order of completion */
 int pipe_pending(Pipeline *p); /* submitted and not yet returned by pipe_poll */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+PyTypeObject *PyPipelineBase_Type;
 static PyTypeObject *Task_Type;
 typedef struct {
   PyObject_HEAD TaskData *data;
@@ -30,11 +31,6 @@ typedef struct {
   bool busy;
   int made;
 } PyWorker;
-typedef struct {
-  PyObject_HEAD Err err;
-  Pipeline *p;
-  int users, made;
-} PyPipeline;
 
 /* A field of the policy more: its member in measure/measure.h and one line here. */
 static const char *const CACHES[] = {"mixed", "hot", "cold", NULL};
@@ -76,7 +72,7 @@ static const PyField RESULT[] = {FIELD_AS(RunResult, "error", error, FIELD_I32),
                                  FIELD(RunResult, cause, FIELD_CHARS),
                                  FIELD(RunResult, msg, FIELD_CHARS),
                                  FIELDS_END};
-PyObject *py_run_result(const RunResult *r) {
+static PyObject *run_result(const RunResult *r) {
   PyObject *costs = py_list(FIELD_DOUBLE, r->n_costs, r->cost), *d = costs ? py_fields_dict(RESULT, r) : NULL;
   if (d && PyDict_SetItemString(d, "costs", costs) != 0) Py_CLEAR(d);
   Py_XDECREF(costs);
@@ -454,7 +450,7 @@ static PyObject *worker_run_py(PyObject *o, PyObject *args) {
   if (w->lock && w->mode != LOCK_FAIL) devlock_release(w->lock);
   Py_END_ALLOW_THREADS;
   w->busy = false;
-  return py_run_result(&r);
+  return run_result(&r);
 }
 
 static PyObject *worker_stop_py(PyObject *o, PyObject *flag) {
@@ -474,6 +470,125 @@ static PyObject *worker_pid_py(PyObject *o, void *Py_UNUSED(none)) {
   return PyLong_FromLong(w->w ? worker_pid(w->w) : 0);
 }
 
+/* ---- where results come out ---- */
+PyPipeline *py_pipeline_open(PyObject *o) {
+  PyPipeline *p = (PyPipeline *)o;
+  const char *what = p->tasks ? "session" : "pipeline";
+  if (!p->p) return PyErr_Format(PyExc_ValueError, "the %s is closed", what), NULL;
+  return py_here(p->made, p->tasks ? "measuring session" : what) ? p : NULL;
+}
+
+/* New calls are refused; those of other threads come to their end first. After a fork those are threads of the parent. */
+static PyObject *pipeline_close(PyObject *o, PyObject *Py_UNUSED(none)) {
+  PyPipeline *p = (PyPipeline *)o;
+  void *owner = p->owner;
+  p->p = NULL, p->owner = NULL;
+  if (p->stop) py_stop_set(p->stop);
+  while (p->users && p->made == fork_count()) PY_UNLOCKED(nanosleep(&(struct timespec){0, 5000000}, NULL));
+  if (owner) PY_UNLOCKED(p->end(owner));
+  return Py_NewRef(Py_None);
+}
+static void pipeline_dealloc(PyObject *o) {
+  PyPipeline *p = (PyPipeline *)o;
+  if (p->owner) PY_UNLOCKED(p->end(p->owner));
+  Py_CLEAR(p->stop);
+  Py_CLEAR(p->tasks);
+  py_free_object(o);
+}
+
+static const PyField PIPE_RESULT[] = {FIELD(PipeResult, tag, FIELD_I64),
+                                      FIELD(PipeResult, task, FIELD_I32),
+                                      FIELD(PipeResult, build_seconds, FIELD_DOUBLE),
+                                      FIELD(PipeResult, cached, FIELD_BOOL),
+                                      FIELD_AS(PipeResult, "run_seconds", run.seconds, FIELD_DOUBLE),
+                                      FIELD_AS(PipeResult, "occupancy", report.occupancy, FIELD_DOUBLE),
+                                      FIELDS_END};
+static PyObject *result_new(const PipeResult *r) {
+  RunResult run = r->run;
+  if (r->report.kernels > 0) /* from the binary: the worst of all kernels; the device tells of the first alone */
+    run.regs = r->report.regs, run.local_bytes = r->report.local_bytes, run.shared_bytes = r->report.shared_bytes;
+  PyObject *d = run_result(&run);
+  if (d && !py_fields_add(d, PIPE_RESULT, r)) Py_CLEAR(d);
+  return d;
+}
+static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
+  enum { POLL_MAX = 64 };
+  PyPipeline *p = py_pipeline_open(o);
+  double wait = 0;
+  if (!p || !PyArg_ParseTuple(args, "|d", &wait)) return NULL;
+  PipeResult *out = py_calloc(POLL_MAX, sizeof *out);
+  if (!out) return NULL;
+  int n;
+  double end = clock_now() + wait;
+  do { /* in short pieces, so that Ctrl-C is heard; a signal handler may close it */
+    Pipeline *x = p->p;
+    double left = pipe_pending(x) > 0 ? end - clock_now() : 0;
+    p->users++;
+    PY_UNLOCKED(n = pipe_poll(x, left < 0.2 ? left : 0.2, out, POLL_MAX));
+    p->users--;
+  } while (n == 0 && PyErr_CheckSignals() == 0 && p->p && clock_now() < end && pipe_pending(p->p) > 0);
+  PyObject *l = PyErr_Occurred() ? NULL : PyList_New(n);
+  for (int i = 0; l && i < n; i++) py_put(&l, i, result_new(&out[i]));
+  PyMem_Free(out);
+  return l;
+}
+static PyObject *pipeline_pending(PyObject *o, PyObject *Py_UNUSED(none)) {
+  return py_pipeline_open(o) ? PyLong_FromLong(pipe_pending(((PyPipeline *)o)->p)) : NULL;
+}
+static PyObject *pipeline_cancel(PyObject *o, PyObject *Py_UNUSED(none)) {
+  return py_pipeline_open(o) ? PyLong_FromLong(pipe_cancel(((PyPipeline *)o)->p)) : NULL;
+}
+static PyObject *pipeline_incumbent(PyObject *o, PyObject *args) {
+  int task;
+  double seconds;
+  if (!PyArg_ParseTuple(args, "id", &task, &seconds) || !py_pipeline_open(o)) return NULL;
+  pipe_incumbent(((PyPipeline *)o)->p, task, seconds);
+  return Py_NewRef(Py_None);
+}
+#define SECONDS(member) FIELD(PipeStats, member, FIELD_DOUBLE)
+#define COUNT(member) FIELD(PipeStats, member, FIELD_I32)
+static const PyField STATS[] = {SECONDS(elapsed),
+                                SECONDS(compile_s),
+                                SECONDS(run_s),
+                                SECONDS(late_elapsed),
+                                SECONDS(late_run_s),
+                                SECONDS(canary),
+                                SECONDS(canary_spread),
+                                SECONDS(waited_s),
+                                SECONDS(longest_recovery),
+                                COUNT(lanes),
+                                COUNT(compiled),
+                                COUNT(cached),
+                                COUNT(ran),
+                                COUNT(full),
+                                COUNT(devices),
+                                COUNT(cut),
+                                COUNT(audited),
+                                COUNT(wrong_cuts),
+                                COUNT(finals),
+                                COUNT(finalists),
+                                COUNT(finals_again),
+                                COUNT(checks),
+                                COUNT(disturbed),
+                                COUNT(shifts),
+                                COUNT(redone),
+                                COUNT(deaths),
+                                COUNT(spares),
+                                FIELDS_END};
+static PyObject *pipeline_stats(PyObject *o, PyObject *Py_UNUSED(none)) {
+  if (!py_pipeline_open(o)) return NULL;
+  PipeStats t = pipe_stats(((PyPipeline *)o)->p);
+  return py_fields_dict(STATS, &t);
+}
+static PyObject *pipeline_notice(PyObject *o, PyObject *Py_UNUSED(none)) {
+  char text[1024];
+  if (!py_pipeline_open(o)) return NULL;
+  return py_text(pipe_notice(((PyPipeline *)o)->p, text, sizeof text) ? text : "");
+}
+static PyObject *pipeline_device(PyObject *o, PyObject *Py_UNUSED(none)) {
+  return py_pipeline_open(o) ? py_device_facts(pipe_device(((PyPipeline *)o)->p)) : NULL;
+}
+
 /* ---- Pipeline ---- */
 typedef struct {
   PyPipeline *p;
@@ -481,7 +596,9 @@ typedef struct {
   int type, id;
   PipeOptions o;
 } NewPipeline;
-ERR_BODY(pipeline_body, NewPipeline *n, n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o))
+ERR_BODY(pipeline_body, NewPipeline *n,
+         n->p->owner = n->p->p = pipe_new(&n->p->err, &n->t, (DevType)n->type, n->id, &n->o))
+static void end_pipeline(void *p) { pipe_free(p); }
 
 /* The texts of a list into out, which borrows them and stays ended by NULL; None: none. */
 static bool words_from(PyObject *list, char **out, Py_ssize_t most) {
@@ -511,34 +628,15 @@ static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   n.p = (PyPipeline *)t->tp_alloc(t, 0);
   if (!n.p) return NULL;
   n.p->made = fork_count();
+  n.p->end = end_pipeline;
   err_init(&n.p->err);
   if (!py_run_ok(&n.p->err, pipeline_body, &n)) Py_CLEAR(n.p);
   return (PyObject *)n.p;
 }
 
-static bool pipeline_open(PyPipeline *p) {
-  if (!p->p) PyErr_SetString(PyExc_ValueError, "the pipeline is closed");
-  return p->p != NULL && py_here(p->made, "pipeline");
-}
-
-static PyObject *pipeline_close(PyObject *o, PyObject *Py_UNUSED(none)) {
-  PyPipeline *p = (PyPipeline *)o;
-  if (p->users && p->made == fork_count())
-    return PyErr_Format(PyExc_RuntimeError, "another thread is waiting in this pipeline");
-  Pipeline *x = p->p;
-  p->p = NULL;
-  PY_UNLOCKED(pipe_free(x));
-  return Py_NewRef(Py_None);
-}
-
-static void pipeline_dealloc(PyObject *o) {
-  PY_UNLOCKED(pipe_free(((PyPipeline *)o)->p));
-  py_free_object(o);
-}
-
 static PyObject *pipeline_task(PyObject *o, PyObject *arg) {
-  PyPipeline *p = (PyPipeline *)o;
-  if (!pipeline_open(p)) return NULL;
+  PyPipeline *p = py_pipeline_open(o);
+  if (!p) return NULL;
   if (!PyObject_TypeCheck(arg, Task_Type))
     return PyErr_Format(PyExc_TypeError, "expected TaskData, not %s", Py_TYPE(arg)->tp_name);
   PyTask *t = (PyTask *)arg;
@@ -562,7 +660,7 @@ ERR_BODY(submit_body, Submit *s, pipe_submit(s->p->p, &s->p->err, s->task, s->so
 static PyObject *pipeline_submit(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};
   if (!PyArg_ParseTuple(args, "issLO&", &s.task, &s.source, &s.manifest, &s.tag, py_policy, &s.policy) ||
-      !pipeline_open(s.p))
+      !py_pipeline_open(o))
     return NULL;
   return py_none(py_try(&s.p->err, submit_body, &s));
 }
@@ -573,59 +671,16 @@ ERR_BODY(submit_built_body, Submit *s,
 static PyObject *pipeline_submit_built(PyObject *o, PyObject *args) {
   Submit s = {.p = (PyPipeline *)o};
   if (!PyArg_ParseTuple(args, "iy#sLO&", &s.task, &s.source, &s.n, &s.manifest, &s.tag, py_policy, &s.policy) ||
-      !pipeline_open(s.p))
+      !py_pipeline_open(o))
     return NULL;
   return py_none(py_try(&s.p->err, submit_built_body, &s));
 }
 
-static PyObject *pipeline_incumbent(PyObject *o, PyObject *args) {
-  int task;
-  double seconds;
-  if (!PyArg_ParseTuple(args, "id", &task, &seconds) || !pipeline_open((PyPipeline *)o)) return NULL;
-  pipe_incumbent(((PyPipeline *)o)->p, task, seconds);
-  return Py_NewRef(Py_None);
-}
-
 static PyObject *pipeline_hold(PyObject *o, PyObject *args) {
   int task, by;
-  if (!PyArg_ParseTuple(args, "ii", &task, &by) || !pipeline_open((PyPipeline *)o)) return NULL;
+  if (!PyArg_ParseTuple(args, "ii", &task, &by) || !py_pipeline_open(o)) return NULL;
   pipe_hold(((PyPipeline *)o)->p, task, by);
   return Py_NewRef(Py_None);
-}
-
-static PyObject *pipeline_canary(PyObject *o, void *Py_UNUSED(none)) {
-  return pipeline_open((PyPipeline *)o) ? PyFloat_FromDouble(pipe_stats(((PyPipeline *)o)->p).canary) : NULL;
-}
-
-static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
-  PyPipeline *p = (PyPipeline *)o;
-  double wait = 0;
-  enum { MAX = 32 };
-  if (!PyArg_ParseTuple(args, "|d", &wait) || !pipeline_open(p)) return NULL;
-  PipeResult *r = py_calloc(MAX, sizeof *r);
-  if (!r) return NULL;
-  int n = 0;
-  p->users++;
-  PY_UNLOCKED(n = pipe_poll(p->p, wait > 0.2 ? 0.2 : wait, r, MAX));
-  p->users--;
-  PyObject *out = PyErr_CheckSignals() < 0 ? NULL : PyList_New(n);
-  for (int i = 0; out && i < n; i++) {
-    PyObject *x = py_run_result(&r[i].run);
-    py_put(&out, i,
-           x ? Py_BuildValue("LiNdO", (long long)r[i].tag, r[i].task, x, r[i].build_seconds,
-                             r[i].cached ? Py_True : Py_False)
-             : NULL);
-  }
-  PyMem_Free(r);
-  return out;
-}
-
-static PyObject *pipeline_pending(PyObject *o, void *Py_UNUSED(none)) {
-  return pipeline_open((PyPipeline *)o) ? PyLong_FromLong(pipe_pending(((PyPipeline *)o)->p)) : NULL;
-}
-
-static PyObject *pipeline_cancel(PyObject *o, PyObject *Py_UNUSED(none)) {
-  return pipeline_open((PyPipeline *)o) ? PyLong_FromLong(pipe_cancel(((PyPipeline *)o)->p)) : NULL;
 }
 
 /* ---- tables ---- */
@@ -642,23 +697,28 @@ static PyMethodDef WORKER_METHODS[] = {
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef WORKER_GET[] = {{"pid", worker_pid_py, NULL, "Process id, 0 while there is none.", NULL},
                                    {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef BASE_METHODS[] = {
+    {"poll", pipeline_poll, METH_VARARGS,
+     "poll(wait=0): results that have come out, as dicts; waits up to `wait` seconds for the first."},
+    {"pending", pipeline_pending, METH_NOARGS, "pending(): submitted and not yet polled."},
+    {"cancel", pipeline_cancel, METH_NOARGS, "cancel(): drops what has not started; returns how many."},
+    {"incumbent", pipeline_incumbent, METH_VARARGS,
+     "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
+    {"stats", pipeline_stats, METH_NOARGS,
+     "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts; canary: "
+     "seconds of the device's fixed piece of work, 0 before the first run."},
+    {"notice", pipeline_notice, METH_NOARGS, "notice(): something to tell the user, once; \"\" if there is nothing."},
+    {"device", pipeline_device, METH_NOARGS, "device(): name and limits of the device."},
+    {"close", pipeline_close, METH_NOARGS, "close(): ends all threads and processes."},
+    {NULL, NULL, 0, NULL}};
 static PyMethodDef PIPELINE_METHODS[] = {
     {"task", pipeline_task, METH_O, "task(TaskData) -> number of the task; takes the data over."},
     {"submit", pipeline_submit, METH_VARARGS, "submit(task, source, manifest, tag, policy)."},
     {"submit_built", pipeline_submit_built, METH_VARARGS,
      "submit_built(task, binary, manifest, tag, policy): a program that was compiled elsewhere."},
-    {"incumbent", pipeline_incumbent, METH_VARARGS, "incumbent(task, seconds): what its candidates have to beat."},
     {"hold", pipeline_hold, METH_VARARGS,
      "hold(task, by): while the sum is above 0 more candidates of a round are to come, and no final is held."},
-    {"poll", pipeline_poll, METH_VARARGS,
-     "poll(wait=0) -> list of (tag, task, result dict, build seconds, cached); waits at most 0.2 s."},
-    {"cancel", pipeline_cancel, METH_NOARGS, "Drops what has not started; returns how many."},
-    {"close", pipeline_close, METH_NOARGS, "Ends all its processes."},
     {NULL, NULL, 0, NULL}};
-static PyGetSetDef PIPELINE_GET[] = {
-    {"pending", pipeline_pending, NULL, "Submitted and not yet polled.", NULL},
-    {"canary", pipeline_canary, NULL, "Seconds of the device's fixed piece of work, 0 before the first run.", NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef FUNCTIONS[] = {
     {"build", fn_build, METH_VARARGS,
      "build(target, source, timeout=0, cache_dir=None, cc=None, stop=None) -> (binary, seconds, cached)."},
@@ -689,8 +749,11 @@ static const PyClass CLASSES[] = {
              .get = WORKER_GET,
              .doc = "Worker(device_type, device_id, lock=3, stop=None): an isolated measuring process. stop ends a "
                     "start that takes long."),
-    PY_CLASS("Pipeline", sizeof(PyPipeline), .create = pipeline_new, .drop = pipeline_dealloc,
-             .methods = PIPELINE_METHODS, .get = PIPELINE_GET,
+    PY_CLASS("PipelineBase", sizeof(PyPipeline), .type = &PyPipelineBase_Type, .flags = Py_TPFLAGS_BASETYPE,
+             .drop = pipeline_dealloc, .methods = BASE_METHODS,
+             .doc = "What Pipeline and Session share: where results come out."),
+    PY_CLASS("Pipeline", sizeof(PyPipeline), .base = &PyPipelineBase_Type, .create = pipeline_new,
+             .methods = PIPELINE_METHODS,
              .doc = "Pipeline(target, device_type, device_id, n_compile=0, build_timeout=15, cache_dir=None, "
                     "cc=None, lock=0, via=None): compiles and measures, overlapped. n_compile -1: programs come "
                     "compiled. via: the command (a list) that starts a runner with --worker on a board.")};

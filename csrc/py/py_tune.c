@@ -8,21 +8,18 @@
 #include <time.h>
 
 typedef struct {
-  PyObject_HEAD Err err;
-  Session *session;
-  PyObject *stop;  /* a _core.Stop: ends what opens the session, makes its tasks and lowers candidates */
-  PyObject *tasks; /* number of a task: (dag, target, layout) */
-  int users, made; /* users: calls that run without the interpreter lock; made: fork_count */
-} PySession;
-
-typedef struct {
-  PySession *p;
+  PyPipeline *p;
   Target t;
   DevType d;
   int id, n_lower;
   PipeOptions o;
 } Open;
-ERR_BODY(do_open, Open *x, x->p->session = session_new(&x->p->err, &x->t, x->d, x->id, x->n_lower, &x->o))
+static void do_open(void *arg) {
+  Open *x = arg;
+  Session *s = x->p->owner = session_new(&x->p->err, &x->t, x->d, x->id, x->n_lower, &x->o);
+  x->p->p = session_pipe(s);
+}
+static void end_session(void *s) { session_free(s); }
 /* A number, or a list of numbers: devices that measure side by side. */
 static bool devices_from(PyObject *ids, Open *x) {
   if (PyLong_Check(ids)) {
@@ -51,10 +48,11 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   if (ids && !devices_from(ids, &x)) return NULL;
   x.o.memory = py_build_memory();
   x.d = (DevType)type_code;
-  PySession *p = (PySession *)type->tp_alloc(type, 0);
+  PyPipeline *p = (PyPipeline *)type->tp_alloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
   p->made = fork_count();
+  p->end = end_session;
   x.p = p;
   p->tasks = PyDict_New();
   p->stop = p->tasks ? py_stop_from(stop) : NULL;
@@ -63,29 +61,9 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   Py_DECREF(p);
   return NULL;
 }
-static PyObject *m_close(PyObject *o, PyObject *Py_UNUSED(u)) {
-  PySession *p = (PySession *)o;
-  Session *s = p->session;
-  p->session = NULL; /* new calls are refused; those of other threads come to their end first */
-  py_stop_set(p->stop);
-  while (p->users && p->made == fork_count()) { /* after a fork those are threads of the parent */
-    Py_BEGIN_ALLOW_THREADS;
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
-    Py_END_ALLOW_THREADS;
-  }
-  PY_UNLOCKED(session_free(s));
-  Py_RETURN_NONE;
-}
-static void session_drop(PyObject *o) {
-  PY_UNLOCKED(session_free(((PySession *)o)->session));
-  Py_CLEAR(((PySession *)o)->stop);
-  Py_CLEAR(((PySession *)o)->tasks);
-  py_free_object(o);
-}
 static Session *open_session(PyObject *o) {
-  Session *s = ((PySession *)o)->session;
-  if (!s) PyErr_SetString(PyExc_ValueError, "the session is closed");
-  return s && py_here(((PySession *)o)->made, "measuring session") ? s : NULL;
+  PyPipeline *p = py_pipeline_open(o);
+  return p ? p->owner : NULL;
 }
 
 /* ---- tasks ---- */
@@ -175,15 +153,15 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   if (!py_target(target, &x.t)) return NULL;
   PyObject *r = NULL;
   if (given_from(inputs, x.dag, &x.given) && py_copy_dag(&x.copy, x.dag)) {
-    x.copy.own.err.interrupt = py_stop_flag(((PySession *)o)->stop);
-    ((PySession *)o)->users++;
+    x.copy.own.err.interrupt = py_stop_flag(((PyPipeline *)o)->stop);
+    ((PyPipeline *)o)->users++;
     if (py_copy_run(&x.copy, py_run, do_task, &x)) r = PyLong_FromLong(x.out);
-    ((PySession *)o)->users--;
+    ((PyPipeline *)o)->users--;
     py_arena_free(x.a);
     py_copy_drop(&x.copy);
   }
   PyObject *what = r ? Py_BuildValue("OOi", dag, target, layout) : NULL;
-  if (r && (!what || PyDict_SetItem(((PySession *)o)->tasks, r, what) < 0)) Py_CLEAR(r);
+  if (r && (!what || PyDict_SetItem(((PyPipeline *)o)->tasks, r, what) < 0)) Py_CLEAR(r);
   Py_XDECREF(what);
   given_free(&x.given);
   return r;
@@ -254,7 +232,7 @@ typedef struct {
 } Submit;
 ERR_BODY(do_submit, Submit *x, session_submit(x->s, &x->err, x->task, x->n, x->item, x->tag, &x->p))
 /* Was the program that a task of the session needs made of a candidate? */
-static bool has_program(const PySession *p, PyObject *number, PyObject *o) {
+static bool has_program(const PyPipeline *p, PyObject *number, PyObject *o) {
   PyObject *dag, *target, *task = PyObject_TypeCheck(o, PyCandidate_Type) ? PyDict_GetItem(p->tasks, number) : NULL;
   int layout;
   if (!task || !PyArg_ParseTuple(task, "OOi", &dag, &target, &layout)) return false;
@@ -281,7 +259,7 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   for (int i = 0; ok && i < x.n; i++) {
     PyObject *it = PySequence_Fast_GET_ITEM(seq, i);
     ok = py_steps_of(it, &x.item[i].n_step, &x.item[i].step);
-    if (!ok || !has_program((PySession *)o, number, it)) continue;
+    if (!ok || !has_program((PyPipeline *)o, number, it)) continue;
     Candidate *c = ((PyCandidate *)it)->c; /* it will not be asked for again: the pipeline copies it */
     x.text[i] = c->text, x.item[i].text = &x.text[i];
     x.taken[i] = c->printed;
@@ -290,10 +268,10 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   PyObject *r = NULL;
   if (ok) {
     err_init(&x.err);
-    x.err.interrupt = py_stop_flag(((PySession *)o)->stop);
-    ((PySession *)o)->users++;
+    x.err.interrupt = py_stop_flag(((PyPipeline *)o)->stop);
+    ((PyPipeline *)o)->users++;
     if (py_run_ok(&x.err, do_submit, &x)) r = PyLong_FromLong(x.n);
-    ((PySession *)o)->users--;
+    ((PyPipeline *)o)->users--;
   }
   for (int i = 0; x.taken && i < x.n; i++) py_arena_free(x.taken[i]);
   PyMem_Free(x.taken);
@@ -303,99 +281,6 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   return r;
 }
 
-static const PyField RESULT[] = {FIELD(PipeResult, tag, FIELD_I64),
-                                 FIELD(PipeResult, task, FIELD_I32),
-                                 FIELD(PipeResult, build_seconds, FIELD_DOUBLE),
-                                 FIELD(PipeResult, cached, FIELD_BOOL),
-                                 FIELD_AS(PipeResult, "run_seconds", run.seconds, FIELD_DOUBLE),
-                                 FIELD_AS(PipeResult, "occupancy", report.occupancy, FIELD_DOUBLE),
-                                 FIELDS_END};
-static PyObject *result_new(const PipeResult *r) {
-  RunResult run = r->run;
-  if (r->report.kernels > 0) /* from the binary: the worst of all kernels; the device tells of the first alone */
-    run.regs = r->report.regs, run.local_bytes = r->report.local_bytes, run.shared_bytes = r->report.shared_bytes;
-  PyObject *d = py_run_result(&run);
-  if (d && !py_fields_add(d, RESULT, r)) Py_CLEAR(d);
-  return d;
-}
-enum { POLL_MAX = 64 };
-static PyObject *m_poll(PyObject *o, PyObject *args) {
-  Session *s = open_session(o);
-  double wait = 0;
-  if (!s || !PyArg_ParseTuple(args, "|d", &wait)) return NULL;
-  PipeResult *out = PyMem_Calloc(POLL_MAX, sizeof *out);
-  if (!out) return PyErr_NoMemory();
-  int n;
-  double end = clock_now() + wait;
-  do { /* in short pieces, so that Ctrl-C is heard; a signal handler may close the session */
-    double left = end - clock_now();
-    ((PySession *)o)->users++;
-    PY_UNLOCKED(n = session_poll(s, left < 0.2 ? left : 0.2, out, POLL_MAX));
-    ((PySession *)o)->users--;
-  } while (n == 0 && PyErr_CheckSignals() == 0 && ((PySession *)o)->session == s && clock_now() < end &&
-           session_pending(s) > 0);
-  PyObject *l = PyErr_Occurred() ? NULL : PyList_New(n);
-  for (int i = 0; l && i < n; i++) py_put(&l, i, result_new(&out[i]));
-  PyMem_Free(out);
-  return l;
-}
-static PyObject *m_pending(PyObject *o, PyObject *Py_UNUSED(u)) {
-  Session *s = open_session(o);
-  return s ? PyLong_FromLong(session_pending(s)) : NULL;
-}
-static PyObject *m_cancel(PyObject *o, PyObject *Py_UNUSED(u)) {
-  Session *s = open_session(o);
-  return s ? PyLong_FromLong(session_cancel(s)) : NULL;
-}
-static PyObject *m_incumbent(PyObject *o, PyObject *args) {
-  Session *s = open_session(o);
-  int task;
-  double seconds;
-  if (!s || !PyArg_ParseTuple(args, "id", &task, &seconds)) return NULL;
-  session_incumbent(s, task, seconds);
-  Py_RETURN_NONE;
-}
-#define SECONDS(member) FIELD(PipeStats, member, FIELD_DOUBLE)
-#define COUNT(member) FIELD(PipeStats, member, FIELD_I32)
-static const PyField STATS[] = {SECONDS(elapsed),
-                                SECONDS(compile_s),
-                                SECONDS(run_s),
-                                SECONDS(late_elapsed),
-                                SECONDS(late_run_s),
-                                SECONDS(canary),
-                                SECONDS(canary_spread),
-                                SECONDS(waited_s),
-                                SECONDS(longest_recovery),
-                                COUNT(lanes),
-                                COUNT(compiled),
-                                COUNT(cached),
-                                COUNT(ran),
-                                COUNT(full),
-                                COUNT(devices),
-                                COUNT(cut),
-                                COUNT(audited),
-                                COUNT(wrong_cuts),
-                                COUNT(finals),
-                                COUNT(finalists),
-                                COUNT(finals_again),
-                                COUNT(checks),
-                                COUNT(disturbed),
-                                COUNT(shifts),
-                                COUNT(redone),
-                                COUNT(deaths),
-                                COUNT(spares),
-                                FIELDS_END};
-static PyObject *m_stats(PyObject *o, PyObject *Py_UNUSED(u)) {
-  Session *s = open_session(o);
-  if (!s) return NULL;
-  PipeStats t = session_stats(s);
-  return py_fields_dict(STATS, &t);
-}
-static PyObject *m_notice(PyObject *o, PyObject *Py_UNUSED(u)) {
-  Session *s = open_session(o);
-  char text[1024];
-  return s ? py_text(session_notice(s, text, sizeof text) ? text : "") : NULL;
-}
 typedef struct {
   Session *s;
   Err err;
@@ -412,12 +297,6 @@ static PyObject *m_cold(PyObject *o, PyObject *args) {
   if (c != NS_OK) return py_raise(&x.err, c);
   Py_RETURN_NONE;
 }
-static PyObject *m_device(PyObject *o, PyObject *Py_UNUSED(u)) {
-  Session *s = open_session(o);
-  const DevInfo *d = s ? session_device(s) : NULL;
-  return d ? py_device_facts(d) : NULL;
-}
-
 static PyMethodDef METHODS[] = {
     {"task", (PyCFunction)(void (*)(void))m_task, METH_VARARGS | METH_KEYWORDS,
      "task(dag, target, layout=0, check=True, inputs=None): number of the task; check computes the expected outputs on "
@@ -425,20 +304,9 @@ static PyMethodDef METHODS[] = {
     {"submit", m_submit, METH_VARARGS,
      "submit(task, states, first_tag, (number, repeat, min_repeat_ms, timeout, flush, check, strict, cache=0)): "
      "queues candidates."},
-    {"poll", m_poll, METH_VARARGS,
-     "poll(wait=0): results that have come out, as dicts; waits up to `wait` seconds for the first."},
-    {"pending", m_pending, METH_NOARGS, "pending(): submitted and not yet polled."},
-    {"cancel", m_cancel, METH_NOARGS, "cancel(): drops what has not started; returns how many."},
-    {"incumbent", m_incumbent, METH_VARARGS,
-     "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
-    {"stats", m_stats, METH_NOARGS,
-     "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts."},
-    {"notice", m_notice, METH_NOARGS, "notice(): something to tell the user, once; \"\" if there is nothing."},
     {"cold", m_cold, METH_VARARGS,
      "cold(task, args, bytes): the inputs with a bit in args are weights of a network of so many bytes of weights: as "
      "cold in the cache as there."},
-    {"device", m_device, METH_NOARGS, "device(): name and limits of the device."},
-    {"close", m_close, METH_NOARGS, "close(): ends all threads and processes."},
     {NULL, NULL, 0, NULL}};
 typedef struct {
   PyDag *dag;
@@ -474,7 +342,7 @@ static PyMethodDef FUNCTIONS[] = {
     {NULL, NULL, 0, NULL}};
 
 static const PyClass CLASSES[] = {PY_CLASS(
-    "Session", sizeof(PySession), .create = session_create, .drop = session_drop, .methods = METHODS,
+    "Session", sizeof(PyPipeline), .base = &PyPipelineBase_Type, .create = session_create, .methods = METHODS,
     .doc = "Session(target, device_type, device_id=0, lower_threads=1, compile_threads=0, build_timeout=0, "
            "cache_dir=None, cc=None, lock=0, stop=None): builds and measures candidates. device_id: a number or a list "
            "of devices that measure side by side. lock: what to do about other tuners on a device: 0 turns on GPUs, 1 "

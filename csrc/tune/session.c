@@ -4,7 +4,6 @@
  */
 #include "tune/tune.h"
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@ typedef struct {
   IrCtx *ctx;
   TeDag *dag;
   Target target;
-  int layout, pipe;
+  int layout;
   bool check;
   uint64_t cold_args;
   int64_t cold_bytes;
@@ -25,8 +24,6 @@ struct Session {
   Pool *pool;
   int made; /* fork_count */
   pthread_mutex_t lock;
-  VEC(PipeResult) done; /* failed before they reached the pipeline */
-  int next_done;
 };
 
 typedef struct {
@@ -85,7 +82,7 @@ static void add_task(void *arg) {
   Session *s = x->s;
   Err *e = &s->err;
   SessionTask *slot = arena_new_of(s->arena, SessionTask);
-  *slot = (SessionTask){.target = *x->t, .layout = x->layout, .pipe = -1};
+  *slot = (SessionTask){.target = *x->t, .layout = x->layout};
   slot->ctx = ir_new(e);
   vec_push(s->arena, &s->task, slot);
   slot->dag = te_dag_import(slot->ctx, x->src, x->d);
@@ -111,19 +108,20 @@ static void add_task(void *arg) {
   bool exact[MSR_MAX_ARGS] = {false};
   if (x->exact && x->data && !x->math) te_exact(slot->ctx, slot->dag, exact);
   TaskData *made = task_data_new(e, n, bytes, data, is_output, dtype, exact);
-  slot->pipe = pipe_task(s->pipe, made);
-  if (slot->pipe < 0) {
-    task_data_free(made);
-    err_raise(e, NS_ERR_MEMORY, "out of memory adding a task");
-  }
-  x->out = s->task.len - 1;
+  x->out = pipe_task(s->pipe, made);
+  if (x->out >= 0) return;
+  task_data_free(made);
+  err_raise(e, NS_ERR_MEMORY, "out of memory adding a task");
 }
 int session_task(Session *s, Err *e, const IrCtx *src, const TeDag *d, const Target *t, int layout,
                  const void *const *data, bool exact, const char *math) {
   AddTask x = {s, src, d, t, layout, data, exact, math, -1};
   pthread_mutex_lock(&s->lock); /* other threads submit and poll meanwhile */
+  int known = s->task.len;
   ErrCode c = err_try(&s->err, add_task, &x);
   if (c != NS_OK) memcpy(e->msg, s->err.msg, sizeof e->msg);
+  if (c != NS_OK && s->task.len > known)
+    ir_free(s->task.at[--s->task.len]->ctx); /* numbers are those of the pipeline */
   pthread_mutex_unlock(&s->lock);
   if (c != NS_OK) err_rethrow(e, c);
   return x.out;
@@ -175,27 +173,19 @@ static void lower_one(void *arg) {
   p.check = p.check && t->check;
   p.cold_args = t->cold_args;
   p.cold_bytes = t->cold_bytes;
-  pipe_submit(x->s->pipe, e, t->pipe, src.source, src.manifest, x->tag + l->item, &p);
+  pipe_submit(x->s->pipe, e, x->task, src.source, src.manifest, x->tag + l->item, &p);
 }
-static void push_done(void *arg) {
-  void **x = arg;
-  Session *s = x[0];
-  vec_push(s->arena, &s->done, *(PipeResult *)x[1]);
+static void tell_failure(void *arg) {
+  const Lower *l = arg;
+  pipe_failed(l->x->s->pipe, &l->at->err, l->x->task, l->x->tag + l->item, ME_INSTANTIATION, l->at->err.msg);
 }
 static void lower_job(void *arg, int worker, int64_t item) {
   Submit *x = arg;
   Lower l = {x, &x->at[worker], item};
   ErrCode c = err_try(&l.at->err, lower_one, &l);
   if (l.at->ctx) ir_release(l.at->ctx, l.at->mark);
-  if (c == NS_OK || c == NS_ERR_INTERRUPT) return; /* the run ends: that is no result of the candidate */
-  PipeResult r = {.tag = x->tag + item, .task = x->task};
-  r.run.error = ME_INSTANTIATION;
-  snprintf(r.run.msg, sizeof r.run.msg, "%.500s", l.at->err.msg);
-  snprintf(r.run.cause, sizeof r.run.cause, "%s", cause_of(ME_INSTANTIATION, r.run.msg));
-  pthread_mutex_lock(&x->s->lock);
-  void *both[2] = {x->s, &r};
-  err_try(&x->s->err, push_done, both);
-  pthread_mutex_unlock(&x->s->lock);
+  if (c != NS_OK && c != NS_ERR_INTERRUPT) /* then the run ends: that is no result of the candidate */
+    err_try(&l.at->err, tell_failure, &l);
 }
 
 void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item, int64_t first_tag,
@@ -204,12 +194,12 @@ void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item,
   int known = s->task.len;
   SessionTask *own = task >= 0 && task < known ? s->task.at[task] : NULL;
   pthread_mutex_unlock(&s->lock);
-  err_check(e, own && own->pipe >= 0, "task %d is not one of the session's %d tasks", task, known);
+  err_check(e, own, "task %d is not one of the session's %d tasks", task, known);
   int workers = s->pool ? pool_size(s->pool) : 1;
   Submit x = {.s = s, .t = own, .task = task, .n = n, .item = item, .tag = first_tag, .policy = p};
   x.at = calloc((size_t)workers, sizeof *x.at);
   if (!x.at) err_raise(e, NS_ERR_MEMORY, "out of memory submitting %d candidates", n);
-  pipe_hold(s->pipe, own->pipe, 1); /* the round is not over while some of it is still being lowered */
+  pipe_hold(s->pipe, task, 1); /* the round is not over while some of it is still being lowered */
   for (int i = 0; i < workers; i++) {
     err_init(&x.at[i].err);
     x.at[i].err.interrupt = e->interrupt;
@@ -218,35 +208,11 @@ void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item,
     pool_run(s->pool, n, lower_job, &x);
   else
     for (int i = 0; i < n; i++) lower_job(&x, 0, i);
-  pipe_hold(s->pipe, own->pipe, -1);
+  pipe_hold(s->pipe, task, -1);
   for (int i = 0; i < workers; i++)
     if (x.at[i].ctx) ir_free(x.at[i].ctx);
   free(x.at);
   err_poll(e);
 }
 
-int session_poll(Session *s, double wait_s, PipeResult *out, int max) {
-  int n = 0;
-  pthread_mutex_lock(&s->lock);
-  while (n < max && s->next_done < s->done.len) out[n++] = s->done.at[s->next_done++];
-  if (s->next_done == s->done.len) s->next_done = s->done.len = 0;
-  pthread_mutex_unlock(&s->lock);
-  if (n > 0) wait_s = 0;
-  if (n < max && pipe_pending(s->pipe) > 0) n += pipe_poll(s->pipe, wait_s, out + n, max - n);
-  return n;
-}
-int session_pending(Session *s) {
-  pthread_mutex_lock(&s->lock);
-  int n = s->done.len - s->next_done;
-  pthread_mutex_unlock(&s->lock);
-  return n + pipe_pending(s->pipe);
-}
-int session_cancel(Session *s) { return pipe_cancel(s->pipe); }
-void session_incumbent(Session *s, int task, double seconds) {
-  pthread_mutex_lock(&s->lock);
-  if (task >= 0 && task < s->task.len) pipe_incumbent(s->pipe, s->task.at[task]->pipe, seconds);
-  pthread_mutex_unlock(&s->lock);
-}
-bool session_notice(Session *s, char *out, size_t n) { return pipe_notice(s->pipe, out, n); }
-PipeStats session_stats(const Session *s) { return pipe_stats(s->pipe); }
-const DevInfo *session_device(const Session *s) { return pipe_device(s->pipe); }
+Pipeline *session_pipe(const Session *s) { return s->pipe; }

@@ -35,13 +35,7 @@ typedef struct {
 } SubmitItem;
 /* Makes the programs that are missing, in parallel, and queues all; tags count up from first_tag. */
 void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item, int64_t first_tag, const RunPolicy *p);
-int session_poll(Session *s, double wait_s, PipeResult *out, int max);
-int session_pending(Session *s);
-int session_cancel(Session *s);
-void session_incumbent(Session *s, int task, double seconds); /* as pipe_incumbent */
-bool session_notice(Session *s, char *out, size_t n); /* as pipe_notice */
-PipeStats session_stats(const Session *s);
-const DevInfo *session_device(const Session *s);
+Pipeline *session_pipe(const Session *s); /* where the results come out; its tasks have the same numbers */
 
 /* ---- choice of the next task (schedule.c): 03 §5.3 ---- */
 typedef struct {

@@ -161,14 +161,15 @@ static void submit(void *arg) {
   reference_data(f->arena, f->c, f->d, 1, NULL, m->data);
   m->s = session_new(&f->err, &f->t, DEV_CPU, 0, 2, NULL);
   m->task = session_task(m->s, &f->err, f->c, f->d, &f->t, 0, (const void *const *)m->data, false, NULL);
-  RunPolicy p = {.number = 1, .repeat = 1, .timeout_s = 20, .check = true};
+  RunPolicy how = {.number = 1, .repeat = 1, .timeout_s = 20, .check = true};
   SubmitItem item[3];
   for (int i = 0; i < 3; i++) item[i] = (SubmitItem){f->out[i]->n_step, f->out[i]->step, NULL};
   item[0].text = &f->out[0]->text; /* made already */
-  session_submit(m->s, &f->err, m->task, 3, item, 10, &p);
+  session_submit(m->s, &f->err, m->task, 3, item, 10, &how);
   Step broken = {.kind = STEP_CI, .stage = 99};
-  session_submit(m->s, &f->err, m->task, 1, &(SubmitItem){1, &broken, NULL}, 13, &p);
-  while (session_pending(m->s) > 0) m->n += session_poll(m->s, 0.5, m->got + m->n, 16 - m->n);
+  session_submit(m->s, &f->err, m->task, 1, &(SubmitItem){1, &broken, NULL}, 13, &how);
+  Pipeline *p = session_pipe(m->s);
+  while (pipe_pending(p) > 0) m->n += pipe_poll(p, 0.5, m->got + m->n, 16 - m->n);
 }
 static void session_measures_and_names_failures(void **state) {
   Measure m = {.f = *state};

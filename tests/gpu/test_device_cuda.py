@@ -180,11 +180,11 @@ def test_pipeline_overlaps_compiling_and_measuring():
             helpers.policy(number=3, min_repeat_ms=20),
         )
     done = []
-    while pipe.pending:
+    while pipe.pending():
         done += pipe.poll(0.2)
     wall = time.time() - start
-    assert sorted(d[0] for d in done) == list(range(24)) and all(d[2]["error"] == 0 for d in done), done
+    assert sorted(d["tag"] for d in done) == list(range(24)) and all(d["error"] == 0 for d in done), done
     print(
-        f"24 candidates in {wall:.2f} s; compiling took {sum(d[3] for d in done):.2f} s, running {sum(d[2]['seconds'] for d in done):.2f} s"
+        f"24 candidates in {wall:.2f} s; compiling took {sum(d['build_seconds'] for d in done):.2f} s, running {sum(d['seconds'] for d in done):.2f} s"
     )
     pipe.close()

@@ -50,11 +50,11 @@ def policy(min_repeat_ms=2, race=False, timeout=10.0, strict=False):
 
 def collect(pipe, seconds=2 * PATIENCE):
     out, end = {}, time.time() + seconds
-    while pipe.pending and time.time() < end:
-        for tag, _, r, _, _ in pipe.poll(0.2):
+    while pipe.pending() and time.time() < end:
+        for tag, r in ((r["tag"], r) for r in pipe.poll(0.2)):
             assert tag not in out
             out[tag] = r
-    assert not pipe.pending
+    assert not pipe.pending()
     return out
 
 

@@ -67,7 +67,7 @@ class Bench:
         number = line.task(m["task"], m.get("rows"))
         if number is None:
             return {"unknown": True}
-        return {"results": self._run(line, number, m, limit), "canary": line.pipeline.canary}
+        return {"results": self._run(line, number, m, limit), "canary": line.pipeline.stats()["canary"]}
 
     def _run(self, line, number, m, limit):
         pipe, items, first = line.pipeline, m["items"], line.tag
@@ -85,9 +85,11 @@ class Bench:
                 raise ClusterError("the session has ended")
             if end is not None and time.monotonic() > end:
                 raise SessionTimeout(f"the batch took longer than {limit:g} s")
-            for tag, _, result, _, _ in pipe.poll(POLL_SECONDS):
+            for result in pipe.poll(POLL_SECONDS):
+                tag = result["tag"]
                 if tag < first:
                     continue  # of a batch that took too long
+                del result["occupancy"]  # told by who compiles
                 out[tag - first] = result
                 if not result["error"] and result["full"] and result["costs"]:
                     line.best[number] = min(line.best.get(number, 1e30), sum(result["costs"]) / len(result["costs"]))
