@@ -1,7 +1,7 @@
-"""Speed of feature extraction: replay, bounds, loop program, simplification and features of one state, on one core.
+"""Speed of feature extraction: replay of one state, and with it bounds, loop program, simplification and features, on one core.
 
 The states are those that the reference tuner sampled for ResNet-18 (tests/data). Prints, per kind of task, states per
-second of each prefix of the path, the estimate alone ("draft"), the goals of both, and whether they hold.
+second of replay and of the whole path, the estimate alone ("draft"), the goals of both, and whether they hold.
 
     PYTHONPATH=python python benchmarks/features_speed.py [repeats]
 """
@@ -28,11 +28,11 @@ DRAFTS = 50_000  # estimates per second and core
 
 
 def main(repeats=20):
-    heads, missed = ("replay+bounds", "+loops", "+simplify", "+features", "goal", "draft", "goal"), []
+    heads, missed = ("replay", "+features", "goal", "draft", "goal"), []
     print(f"{'task':9} {'target':6}" + "".join(f"{h:>14}" for h in heads))
     for kind, stage in KINDS.items():
         for name, target in TARGETS.items():
-            total, draft, n = [0.0] * 4, 0.0, 0
+            total, draft, n = [0.0] * 2, 0.0, 0
             for t in peer_tasks():
                 if t["network"] != f"resnet-18-NHWC-{name}" or stage not in t["stages"]:
                     continue
@@ -40,10 +40,12 @@ def main(repeats=20):
                 policy = _core.Policy(dag, target)
                 for s in t["states"][:3]:
                     steps = json.dumps(s["steps"])
-                    for what in range(4):
-                        start = time.process_time()
-                        _core.feature_speed(dag, target, steps, repeats, what)
-                        total[what] += time.process_time() - start
+                    start = time.process_time()
+                    states = [_core.State(dag, steps) for _ in range(repeats)]
+                    replayed = time.process_time() - start
+                    _core.feature_batch(states, target)
+                    total[0] += replayed
+                    total[1] += time.process_time() - start
                     state = _core.State(dag, steps).infer_bounds()
                     start = time.process_time()
                     policy.estimate(state, 10 * repeats)
@@ -51,7 +53,7 @@ def main(repeats=20):
                     n += repeats
             cells = [*(n / x for x in total), GOAL[kind], n / draft, DRAFTS]
             print(f"{kind:9} {name:6}" + "".join(f"{x:14.0f}" for x in cells), flush=True)
-            for what, got, goal in (("features", *cells[3:5]), ("draft", *cells[5:7])):
+            for what, got, goal in (("features", *cells[1:3]), ("draft", *cells[3:5])):
                 if got < goal:
                     missed.append(f"{what} of {kind} on {name}: {got:.0f} < {goal}")
     print("goals (states per second and core): " + ("; ".join(missed) + " MISSED" if missed else "all hold"))

@@ -147,7 +147,6 @@ OF_A_TASK = {
     "candidate_source": lambda t: _core.candidate_source(t.state, t.target),
     "features": lambda t: _core.features(t.state, t.target),
     "feature_batch": lambda t: _core.feature_batch(t.states, t.target, threads=2),
-    "feature_speed": lambda t: _core.feature_speed(t.dag, t.target, t.steps, 20),
     "reference_exact": lambda t: _core.reference_exact(t.dag),
     "Policy": lambda t: _core.Policy(t.dag, t.target),
     "Policy.sketches": lambda t: _core.Policy(t.dag, t.target).sketches(),

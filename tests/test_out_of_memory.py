@@ -88,7 +88,6 @@ calls = {
         _core.container_write("n", "llvm", "{}", b"", [("f", "source", "{}", None)], ["x"]), "a file"),
     "Target": lambda: _core.Target("cuda", sm=90),
     "limits": lambda: _core.limits(),
-    "factors": lambda: _core.factor_tuples(512, 4, 64),
     "features": lambda: _core.features(state, cpu),
 }
 

@@ -127,6 +127,9 @@ uint64_t hash_str(const char *s);
 /* The tree of a text, not in an arena: cJSON_Delete frees it. NULL: no JSON, or something follows it. Raises
  * NS_ERR_MEMORY. */
 struct cJSON *json_parse(Err *e, const char *text);
+/* Runs body(arg), which sets *root to such a tree; it is freed before an error travels on. */
+void json_with(Err *e, ErrBody body, void *arg, struct cJSON **root);
+bool json_whole(const struct cJSON *v, int64_t lo, int64_t hi); /* is it a whole number from lo to hi? */
 
 /* ---- digests (digest.c) ---- */
 void md5_hex(const void *p, size_t n, char out[33]);    /* of workload keys, and names in caches */

@@ -3,6 +3,7 @@
 #include "base/base.h"
 
 #include <cJSON.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,4 +14,15 @@ cJSON *json_parse(Err *e, const char *text) {
   cJSON *root = cJSON_ParseWithOpts(text, NULL, 1);
   if (!root) free(mem_alloc(e, strlen(text) * TREE_PER_BYTE + TREE_LEAST)); /* with that much it was not for memory */
   return root;
+}
+
+void json_with(Err *e, ErrBody body, void *arg, cJSON **root) {
+  ErrCode c = err_try(e, body, arg);
+  cJSON_Delete(*root);
+  if (c != NS_OK) err_rethrow(e, c);
+}
+
+bool json_whole(const cJSON *v, int64_t lo, int64_t hi) {
+  return cJSON_IsNumber(v) && floor(v->valuedouble) == v->valuedouble && v->valuedouble >= (double)lo &&
+         v->valuedouble <= (double)hi;
 }

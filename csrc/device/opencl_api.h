@@ -20,7 +20,6 @@ enum {
   CL_DEVICE_TYPE_CPU_BIT = 2,
   CL_DEVICE_TYPE_GPU_BIT = 4,
   CL_DEVICE_TYPE_ACCELERATOR_BIT = 8,
-  CLD_TYPE = 0x1000,
   CLD_MAX_COMPUTE_UNITS = 0x1002,
   CLD_MAX_WORK_GROUP_SIZE = 0x1004,
   CLD_MAX_WORK_ITEM_SIZES = 0x1005,
@@ -29,13 +28,10 @@ enum {
   CLD_GLOBAL_MEM_SIZE = 0x101F,
   CLD_LOCAL_MEM_SIZE = 0x1023,
   CLD_NAME = 0x102B,
-  CLD_DRIVER_VERSION = 0x102D,
   CL_READ_WRITE = 1,
   CL_PROFILING_ENABLE = 2,
   CL_YES = 1,
   CLP_BUILD_LOG = 0x1183,
-  CLP_BINARY_SIZES = 0x1165,
-  CLP_BINARIES = 0x1166,
   CLK_WORK_GROUP_SIZE = 0x11B0,
   CLK_PRIVATE_MEM_SIZE = 0x11B4,
   CLK_LOCAL_MEM_SIZE = 0x11B2,
@@ -78,7 +74,6 @@ enum {
     (cl_program p, cl_uint n, const cl_device_id *d, const char *options, void *cb, void *user))                       \
   F(cl_int, build_info, "clGetProgramBuildInfo",                                                                       \
     (cl_program p, cl_device_id d, cl_uint what, size_t n, void *out, size_t *len))                                    \
-  F(cl_int, program_info, "clGetProgramInfo", (cl_program p, cl_uint what, size_t n, void *out, size_t *len))          \
   F(cl_int, program_free, "clReleaseProgram", (cl_program p))                                                          \
   F(cl_kernel, kernel_new, "clCreateKernel", (cl_program p, const char *name, cl_int *err))                            \
   F(cl_int, kernel_free, "clReleaseKernel", (cl_kernel k))                                                             \

@@ -3,7 +3,6 @@
  * number is checked here once and the executor can trust it. */
 #include "graph/graph.h"
 #include <cJSON.h>
-#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -32,9 +31,7 @@ static const char *string(const Parse *p, const cJSON *o, const char *field, int
 }
 
 static int64_t integer(const Parse *p, const cJSON *v, const char *what, int i, int64_t lo, int64_t hi) {
-  if (!cJSON_IsNumber(v) || floor(v->valuedouble) != v->valuedouble || v->valuedouble < (double)lo ||
-      v->valuedouble > (double)hi)
-    bad(p, what, i);
+  if (!json_whole(v, lo, hi)) bad(p, what, i);
   return (int64_t)v->valuedouble;
 }
 
@@ -147,8 +144,6 @@ static void parse(void *arg) {
 
 Graph *graph_parse(Arena *a, const char *json) {
   Parse p = {a, json, NULL, NULL, NULL};
-  ErrCode c = err_try(arena_err(a), parse, &p);
-  cJSON_Delete(p.root); /* before the error travels on: cJSON's tree is not in the arena */
-  if (c != NS_OK) err_rethrow(arena_err(a), c);
+  json_with(arena_err(a), parse, &p, &p.root);
   return p.g;
 }

@@ -59,20 +59,8 @@ static RecvStatus wait_readable(int sock, double deadline, const atomic_int *sto
   }
 }
 
-static const size_t SIZES[] = {0,
-                               sizeof(MsgReady),
-                               sizeof(MsgTask),
-                               sizeof(MsgRun),
-                               sizeof(MsgResult),
-                               sizeof(MsgCompile),
-                               sizeof(MsgBinary),
-                               sizeof(MsgFinal),
-                               sizeof(MsgFinals),
-                               sizeof(MsgCanary),
-                               sizeof(MsgTimes),
-                               sizeof(MsgBeat),
-                               sizeof(MsgMake),
-                               sizeof(MsgMade)};
+#define SIZE(number, member, type) [number] = sizeof(type),
+static const size_t SIZES[] = {MESSAGES(SIZE)};
 
 size_t proto_size(MsgType type) { return type > MSG_NONE && type < NS_COUNT(SIZES) ? SIZES[type] : 0; }
 

@@ -6,8 +6,6 @@
 #include "measure/measure.h"
 
 enum { PROTO_VERSION = 4 };
-typedef enum { MSG_NONE, MSG_READY, MSG_TASK, MSG_RUN, MSG_RESULT, MSG_COMPILE, MSG_BINARY, MSG_FINAL, MSG_FINALS, MSG_CANARY,
-               MSG_TIMES, MSG_BEAT, MSG_MAKE, MSG_MADE } MsgType;
 typedef struct {
   uint16_t type, version;
   uint32_t len;
@@ -81,20 +79,17 @@ typedef struct {
   int32_t ok;
   char msg[MSR_MSG];
 } MsgMade;
+/* Every message: its number in the order of this list, its member of MsgBody, its struct. */
+#define MESSAGES(F)                                                                                                    \
+  F(MSG_READY, ready, MsgReady) F(MSG_TASK, task, MsgTask) F(MSG_RUN, run, MsgRun) F(MSG_RESULT, result, MsgResult)      \
+  F(MSG_COMPILE, compile, MsgCompile) F(MSG_BINARY, binary, MsgBinary) F(MSG_FINAL, final, MsgFinal)                   \
+  F(MSG_FINALS, finals, MsgFinals) F(MSG_CANARY, canary, MsgCanary) F(MSG_TIMES, times, MsgTimes)                      \
+  F(MSG_BEAT, beat, MsgBeat) F(MSG_MAKE, make, MsgMake) F(MSG_MADE, made, MsgMade)
+#define MSG_NUMBER(number, member, type) number,
+#define MSG_MEMBER(number, member, type) type member;
+typedef enum { MSG_NONE, MESSAGES(MSG_NUMBER) } MsgType;
 typedef union {
-  MsgReady ready;
-  MsgTask task;
-  MsgRun run;
-  MsgResult result;
-  MsgCompile compile;
-  MsgBinary binary;
-  MsgFinal final;
-  MsgFinals finals;
-  MsgCanary canary;
-  MsgTimes times;
-  MsgBeat beat;
-  MsgMake make;
-  MsgMade made;
+  MESSAGES(MSG_MEMBER)
 } MsgBody;
 
 struct TaskData {

@@ -142,9 +142,7 @@ Container *container_read(Arena *a, const void *data, size_t n, const char *what
   if (size > (uint64_t)(r.end - r.at)) damaged(&r, "it ends inside its description");
   r.text = arena_strndup(a, r.at, (size_t)size);
   r.at += size;
-  ErrCode c = err_try(arena_err(a), read_sections, &r);
-  cJSON_Delete(r.head); /* before the error travels on: cJSON's tree is not in the arena */
-  if (c != NS_OK) err_rethrow(arena_err(a), c);
+  json_with(arena_err(a), read_sections, &r, &r.head);
   return r.out;
 }
 

@@ -3,7 +3,6 @@
  * meaning needs a new format number. */
 #include "program/program.h"
 #include <cJSON.h>
-#include <math.h>
 #include <string.h>
 
 enum { FORMAT = 1 };
@@ -27,9 +26,7 @@ static const cJSON *get(const Parse *p, const cJSON *o, const char *where, const
 }
 
 static int64_t integer(const Parse *p, const cJSON *v, const char *where, const char *field, int64_t lo, int64_t hi) {
-  if (!cJSON_IsNumber(v) || floor(v->valuedouble) != v->valuedouble || v->valuedouble < (double)lo ||
-      v->valuedouble > (double)hi)
-    bad(p, where, field, "is not an integer in range");
+  if (!json_whole(v, lo, hi)) bad(p, where, field, "is not an integer in range");
   return (int64_t)v->valuedouble;
 }
 
@@ -147,9 +144,7 @@ static void parse(void *arg) {
 
 const Manifest *man_parse(Arena *a, const char *json) {
   Parse p = {a, json, NULL, NULL};
-  ErrCode c = err_try(arena_err(a), parse, &p);
-  cJSON_Delete(p.root); /* before the error travels on: cJSON's tree is not in the arena */
-  if (c != NS_OK) err_rethrow(arena_err(a), c);
+  json_with(arena_err(a), parse, &p, &p.root);
   return p.out;
 }
 

@@ -1,26 +1,5 @@
-/* Bindings of search and tune that need no policy: the factor table and the source of a candidate. */
-#include "py/py_fields.h"
+/* Binding of tune that needs no policy: the source of a candidate. */
 #include "py/py_search.h"
-
-typedef struct {
-  PyScratch s;
-  long long extent, last;
-  int n;
-  int64_t count, *out;
-} Factors;
-ERR_BODY(do_factors, Factors *x, x->count = factor_list(x->s.a, x->extent, x->n, x->last, &x->out))
-static PyObject *f_factors(PyObject *Py_UNUSED(m), PyObject *args) {
-  Factors x = {.n = 0};
-  if (!PyArg_ParseTuple(args, "LiL", &x.extent, &x.n, &x.last)) return NULL;
-  if (x.extent < 1 || x.n < 1 || x.n > 8)
-    return PyErr_Format(PyExc_ValueError, "factor_tuples: extent %lld and count %d must be positive", x.extent, x.n);
-  PyObject *l = py_scratch_run(&x.s, do_factors, &x) ? PyList_New((Py_ssize_t)x.count) : NULL;
-  for (int64_t i = 0; l && i < x.count; i++) py_put(&l, i, py_tuple(FIELD_I64, x.n, x.out + i * x.n));
-  py_arena_free(x.s.a);
-  return l;
-}
-
-/* ---- source of a candidate ---- */
 
 typedef struct {
   Err err;
@@ -50,8 +29,6 @@ static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
 }
 
 static PyMethodDef FUNCTIONS[] = {
-    {"factor_tuples", f_factors, METH_VARARGS,
-     "factor_tuples(extent, n, last_max): all splits into n factors, in sampling order."},
     {"candidate_source", f_source, METH_VARARGS,
      "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
     {NULL, NULL, 0, NULL}};

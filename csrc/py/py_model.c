@@ -146,12 +146,21 @@ static PyTrained *trained_empty(PyTypeObject *type) {
   return f;
 }
 
-static bool loss_from(const char *loss, LossKind *out) {
+/* Converters for O&: a loss; where to start from, or None for nowhere (dropped by PyArg_Parse if a later argument fails). */
+static int to_loss(PyObject *o, void *out) {
   static const char *const NAME[] = {
       [LOSS_TOP_WEIGHTED] = "top", [LOSS_PAIRWISE] = "pairwise", [LOSS_SQUARED] = "squared", [LOSS_ORDER] = "order"};
-  for (int i = 0; i < NS_COUNT(NAME); i++)
-    if (!strcmp(loss, NAME[i])) return *out = (LossKind)i, true;
-  return PyErr_Format(PyExc_ValueError, "loss: '%s' is none of 'top', 'pairwise', 'squared', 'order'", loss), false;
+  const char *loss = PyUnicode_AsUTF8(o);
+  for (int i = 0; loss && i < NS_COUNT(NAME); i++)
+    if (!strcmp(loss, NAME[i])) return *(LossKind *)out = (LossKind)i, 1;
+  if (loss) PyErr_Format(PyExc_ValueError, "loss: '%s' is none of 'top', 'pairwise', 'squared', 'order'", loss);
+  return 0;
+}
+static int to_start(PyObject *o, void *out) {
+  PyArrayObject **at = out;
+  if (!o) Py_CLEAR(*at);
+  if (!o || o == Py_None) return 1;
+  return (*at = as_array(o, NPY_FLOAT64, 1, "start")) ? Py_CLEANUP_SUPPORTED : 0;
 }
 
 static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows, PyObject *first, PyObject *task,
@@ -170,66 +179,57 @@ static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows
 }
 
 static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
-  PyObject *rows, *first, *task, *cost, *start = Py_None;
-  const char *loss = "top";
+  PyObject *rows, *first, *task, *cost;
+  PyArrayObject *start = NULL;
   unsigned long long seed = 0;
   Call c = {.p = tree_params_default(), .threads = 1, .rules = FEAT_RULES_REPAIRED};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiiddpO",
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidO&KiiddpO&",
                                    PY_NAMES("rows", "first", "task", "cost", "trees", "depth", "eta", "loss", "seed",
                                             "threads", "rules", "states", "entries", "prior", "start"),
-                                   &rows, &first, &task, &cost, &c.p.trees, &c.p.depth, &c.p.eta, &loss, &seed,
-                                   &c.threads, &c.rules, &c.p.states, &c.p.entries, &c.prior, &start) ||
-      !loss_from(loss, &c.p.loss))
+                                   &rows, &first, &task, &cost, &c.p.trees, &c.p.depth, &c.p.eta, to_loss, &c.p.loss,
+                                   &seed, &c.threads, &c.rules, &c.p.states, &c.p.entries, &c.prior, to_start, &start))
     return NULL;
   c.seed = seed;
-  PyArrayObject *at = NULL;
-  if (start != Py_None) {
-    if (!(at = as_array(start, NPY_FLOAT64, 1, "start"))) return NULL;
-    c.scores = PyArray_DATA(at), c.n_scores = PyArray_DIM(at, 0);
-  }
+  if (start) c.scores = PyArray_DATA(start), c.n_scores = PyArray_DIM(start, 0);
   PyObject *out = train_new(type, &c, do_train, rows, first, task, cost);
-  Py_XDECREF(at);
+  Py_XDECREF(start);
   return out;
 }
 
 static PyObject *forest_train_template_py(PyObject *type, PyObject *args, PyObject *kw) {
-  PyObject *rows, *cost, *start = Py_None, *out = NULL;
-  const char *loss = "order";
+  PyObject *rows, *cost, *out = NULL;
+  PyArrayObject *start = NULL;
   unsigned long long seed = 0;
   Call c = {.p = tree_params_template(LOSS_ORDER), .threads = 1, .rules = FEAT_RULES_REPAIRED};
   if (!PyArg_ParseTupleAndKeywords(
-          args, kw, "OO|siiidOKi",
+          args, kw, "OO|O&iiidO&Ki",
           PY_NAMES("rows", "cost", "loss", "recall", "patience", "trees", "cut", "start", "seed", "threads"), &rows,
-          &cost, &loss, &c.p.recall, &c.p.patience, &c.p.trees, &c.p.recall_cut, &start, &seed, &c.threads) ||
-      !loss_from(loss, &c.p.loss))
+          &cost, to_loss, &c.p.loss, &c.p.recall, &c.p.patience, &c.p.trees, &c.p.recall_cut, to_start, &start, &seed,
+          &c.threads))
     return NULL;
   c.seed = seed;
-  PyArrayObject *at = start == Py_None ? NULL : as_array(start, NPY_FLOAT64, 1, "start");
-  if (start != Py_None && !at) return NULL;
-  if (at) c.scores = PyArray_DATA(at), c.n_scores = PyArray_DIM(at, 0);
+  if (start) c.scores = PyArray_DATA(start), c.n_scores = PyArray_DIM(start, 0);
   npy_intp n = PyObject_Size(cost);
   npy_intp dim = n + 1;
   PyObject *first = n < 0 ? NULL : PyArray_SimpleNew(1, &dim, NPY_INT32);
   PyObject *task = first ? PyArray_ZEROS(1, &n, NPY_INT32, 0) : NULL;
   for (npy_intp i = 0; task && i <= n; i++) ((int32_t *)PyArray_DATA((PyArrayObject *)first))[i] = (int32_t)i;
   if (task) out = train_new(type, &c, do_train, rows, first, task, cost);
-  PY_DROP(first, task, at);
+  PY_DROP(first, task, start);
   return out;
 }
 
 static PyObject *network_train_py(PyObject *type, PyObject *args, PyObject *kw) {
   PyObject *rows, *first, *task, *cost, *start = Py_None;
-  const char *loss = "top";
   unsigned long long seed = 0;
   Call c = {.np = mlp_params_default(false), .rules = FEAT_RULES_REPAIRED};
   int steps = -1;
   double rate = -1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidsKiOi",
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OOOO|iidO&KiOi",
                                    PY_NAMES("rows", "first", "task", "cost", "hidden", "steps", "rate", "loss", "seed",
                                             "threads", "start", "rules"),
-                                   &rows, &first, &task, &cost, &c.np.hidden, &steps, &rate, &loss, &seed,
-                                   &c.np.threads, &start, &c.rules) ||
-      !loss_from(loss, &c.np.loss))
+                                   &rows, &first, &task, &cost, &c.np.hidden, &steps, &rate, to_loss, &c.np.loss, &seed,
+                                   &c.np.threads, &start, &c.rules))
     return NULL;
   if (start != Py_None) {
     if (!PyObject_TypeCheck(start, PyNetwork_Type))
@@ -486,11 +486,10 @@ static PyObject *features_result(const Features *f) {
 }
 
 static PyObject *features_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  PyObject *state, *target;
+  PyObject *state;
   FeatCall k = {.rules = FEAT_RULES_REPAIRED, .log = 1};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipp", PY_NAMES("state", "target", "rules", "log", "check"),
-                                   PyState_Type, &state, &target, &k.rules, &k.log, &k.check) ||
-      !py_target(target, &k.t))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|ipp", PY_NAMES("state", "target", "rules", "log", "check"),
+                                   PyState_Type, &state, py_target, &k.t, &k.rules, &k.log, &k.check))
     return NULL;
   if (k.rules != FEAT_RULES_REFERENCE && k.rules != FEAT_RULES_REPAIRED)
     return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", k.rules);
@@ -590,13 +589,12 @@ static PyObject *batch_of(StateBatch *b, const FeatCall *all, PyObject *states) 
 }
 
 static PyObject *feature_batch_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  PyObject *list, *target, *out = NULL;
+  PyObject *list, *out = NULL;
   FeatCall all = {.rules = FEAT_RULES_REPAIRED, .log = 1, .check = 1};
   int threads = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|ippi",
-                                   PY_NAMES("states", "target", "rules", "log", "check", "threads"), &list, &target,
-                                   &all.rules, &all.log, &all.check, &threads) ||
-      !py_target(target, &all.t))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO&|ippi",
+                                   PY_NAMES("states", "target", "rules", "log", "check", "threads"), &list, py_target,
+                                   &all.t, &all.rules, &all.log, &all.check, &threads))
     return NULL;
   if (all.rules != FEAT_RULES_REFERENCE && all.rules != FEAT_RULES_REPAIRED)
     return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", all.rules);
@@ -618,46 +616,6 @@ static PyObject *feature_batch_py(PyObject *Py_UNUSED(m), PyObject *args, PyObje
   return out;
 }
 
-typedef struct {
-  IrCtx *c;
-  PyDag *dag;
-  Target t;
-  const char *json;
-  long n;
-  int what;
-} SpeedCall;
-static void do_feature_speed(void *arg) {
-  SpeedCall *k = arg;
-  int n_steps;
-  Step *steps = steps_parse(ir_arena(k->c), k->json, &n_steps);
-  for (long i = 0; i < k->n; i++) {
-    IrMark mark = ir_mark(k->c);
-    State *s = state_replay(k->c, k->dag->dag, n_steps, steps);
-    state_infer_bounds(s);
-    if (k->what > 0) {
-      Func f = low_loops(s, &k->t, s->dag0->n_tensors, s->dag0->tensor, LOW_FEATURES);
-      if (k->what > 1) pass_simplify(&f);
-      if (k->what > 2) feat_extract(&f, FEAT_RULES_REPAIRED, true);
-    }
-    ir_release(k->c, mark);
-  }
-}
-/* Repeats the path that the search takes for every candidate. */
-static PyObject *feature_speed_py(PyObject *Py_UNUSED(m), PyObject *args) {
-  PyObject *dag, *target;
-  SpeedCall k = {.what = 3};
-  if (!PyArg_ParseTuple(args, "O!Osl|i", PyDag_Type, &dag, &target, &k.json, &k.n, &k.what) || !py_target(target, &k.t))
-    return NULL;
-  k.dag = (PyDag *)dag;
-  PyCtx mine;
-  err_init(&mine.err);
-  mine.ctx = k.c = py_candidate(k.dag->own.ctx, &mine.err);
-  if (!k.c) return NULL;
-  bool ok = py_free_ok(&mine.err, do_feature_speed, &k);
-  ir_free(k.c);
-  return py_none(ok);
-}
-
 static PyMethodDef FUNCTIONS[] = {
     {"features", PY_KEYWORDS(features_py),
      "features(state, target, rules=2, log=True, check=False) -> (names, float32 [rows, "
@@ -665,9 +623,6 @@ static PyMethodDef FUNCTIONS[] = {
     {"feature_batch", PY_KEYWORDS(feature_batch_py),
      "feature_batch(states, target, rules=2, log=True, check=True, threads=1) -> "
      "(float32 [rows, 164], int32 first [states + 1])"},
-    {"feature_speed", feature_speed_py, METH_VARARGS,
-     "feature_speed(dag, target, steps, n, what=3): n times replay and bounds; what > 0: "
-     "loops, > 1: simplify, > 2: features"},
     {"model_metrics", metrics_py, METH_VARARGS,
      "model_metrics(rows, first, task, cost, score) -> dict; means over tasks"},
     {"average_recall", recall_py, METH_VARARGS,

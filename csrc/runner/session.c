@@ -77,8 +77,7 @@ static const char *text_of(const Ask *x, const char *field) {
 }
 
 static int64_t whole(const Ask *x, const cJSON *v, const char *field, int64_t lo, int64_t hi) {
-  if (!cJSON_IsNumber(v) || floor(v->valuedouble) != v->valuedouble || v->valuedouble < (double)lo ||
-      v->valuedouble > (double)hi)
+  if (!json_whole(v, lo, hi))
     err_raise(x->e, NS_ERR_VALUE, "\"%s\" is no whole number from %lld to %lld", field, (long long)lo, (long long)hi);
   return (int64_t)v->valuedouble;
 }

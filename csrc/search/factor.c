@@ -77,11 +77,3 @@ void factor_tuple(FactorTable *f, int64_t extent, int n, int64_t last_max, int64
     extent /= d[i];
   }
 }
-
-int64_t factor_list(Arena *a, int64_t extent, int n, int64_t last_max, int64_t **out) {
-  FactorTable *f = factor_new(a);
-  int64_t count = factor_count(f, extent, n, last_max);
-  *out = arena_array(a, int64_t, count * n);
-  for (int64_t i = 0; i < count; i++) factor_tuple(f, extent, n, last_max, i, *out + i * n);
-  return count;
-}

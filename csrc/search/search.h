@@ -134,8 +134,4 @@ bool pred_cross_thread(const State *s, int stage);
  * the DAG, and changed. */
 DType tensor_factors(State *s);
 
-/* All tuples of n factors whose product divides the extent, last <= last_max, in sampling order; *out: count * n
- * numbers in a. */
-int64_t factor_list(Arena *a, int64_t extent, int n, int64_t last_max, int64_t **out);
-
 #endif

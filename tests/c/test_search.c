@@ -3,6 +3,7 @@
  * that builds and runs what a round proposes.
  */
 #include "fixture.h"
+#include "search/space.h"
 #include "tune/tune.h"
 
 typedef struct {
@@ -24,6 +25,30 @@ static void build(void *arg) {
   f->arena = ir_arena(f->c);
 }
 SETUP_AND_TEARDOWN(Fix, build)
+
+/* All tuples, in order, each once: their product divides the extent, the last is at most 64. */
+static void list_factors(void *arena) {
+  static const int64_t CASES[][3] = {{512, 4, 700}, {512, 3, 210}, {512, 2, 49}, {512, 1, 7}, {4096, 4, 1694}};
+  FactorTable *t = factor_new(arena);
+  for (int k = 0; k < NS_COUNT(CASES); k++) {
+    int n = (int)CASES[k][1];
+    int64_t last[4] = {0}, now[4] = {0};
+    assert_int_equal(factor_count(t, CASES[k][0], n, 64), CASES[k][2]);
+    for (int64_t i = 0; i < CASES[k][2]; i++) {
+      int64_t product = 1;
+      int differs = 0;
+      factor_tuple(t, CASES[k][0], n, 64, i, now);
+      for (int j = 0; j < n; j++) product *= now[j];
+      while (differs < n - 1 && now[differs] == last[differs]) differs++;
+      assert_true(CASES[k][0] % product == 0 && now[n - 1] <= 64 && now[differs] > last[differs]);
+      memcpy(last, now, sizeof last);
+    }
+  }
+}
+static void factors_are_listed_in_order(void **state) {
+  Fix *f = *state;
+  assert_int_equal(err_try(&f->err, list_factors, f->arena), NS_OK);
+}
 
 typedef struct {
   Fix *f;
@@ -193,8 +218,8 @@ int main(int argc, char **argv) {
   int rc = worker_main_if_asked(argc, argv);
   if (rc >= 0) return rc;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equal_for_any_number_of_threads), cmocka_unit_test(candidate_is_its_steps),
-      cmocka_unit_test(unsatisfiable_task_is_refused), cmocka_unit_test(reference_is_the_product),
-      cmocka_unit_test(session_measures_and_names_failures)};
+      cmocka_unit_test(factors_are_listed_in_order), cmocka_unit_test(equal_for_any_number_of_threads),
+      cmocka_unit_test(candidate_is_its_steps),      cmocka_unit_test(unsatisfiable_task_is_refused),
+      cmocka_unit_test(reference_is_the_product),    cmocka_unit_test(session_measures_and_names_failures)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

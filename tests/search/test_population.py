@@ -39,14 +39,6 @@ def test_sampled_states_are_valid(make, target):
             assert sp[4][-1] <= 64 or (len(sp[4]) == 1 and sp[4][0] <= 1024)
 
 
-@pytest.mark.parametrize("extent, n, count", [(512, 4, 700), (512, 3, 210), (512, 2, 49), (512, 1, 7), (4096, 4, 1694)])
-def test_factor_counts(extent, n, count):
-    got = _core.factor_tuples(extent, n, 64)
-    assert len(got) == count == len(set(got))
-    assert all(extent % math.prod(t) == 0 and t[-1] <= 64 for t in got)
-    assert got == sorted(got)
-
-
 def test_thread_binding_follows_the_sizes():
     p = policy(matmul(512, 512, 512), CUDA, seed=5)
     for s in p.sample()[:50]:

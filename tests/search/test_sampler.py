@@ -172,15 +172,23 @@ def test_a_log_of_the_compatible_mode_can_be_evolved():
 # ---- no holes ----
 
 
+def factors(extent, n, last):
+    """All tuples of n factors of a divisor of the extent, the last at most `last`."""
+    if n == 0:
+        return [()]
+    ends = [f for f in range(1, min(extent, last) + 1) if extent % f == 0]
+    return [(*rest, f) for f in ends for rest in factors(extent // f, n - 1, extent)]
+
+
 def valid_tiles(n, m, k, hw, last=64):
     """All (i, j, k) tuples of a matrix product that the device takes."""
     _, _, _, shared, _, threads, vthread, warp = hw
     out = set()
-    for i, j in itertools.product(_core.factor_tuples(n, 4, last), _core.factor_tuples(m, 4, last)):
+    for i, j in itertools.product(factors(n, 4, last), factors(m, 4, last)):
         t = i[1] * j[1]
         if i[0] * j[0] > vthread or t > threads or (t < warp and n * m > 2 * warp):
             continue
-        for r in _core.factor_tuples(k, 2, last):
+        for r in factors(k, 2, last):
             if 4 * math.prod(r) * (math.prod(i) + math.prod(j)) <= shared:
                 out.add((i, j, r))
     return out
