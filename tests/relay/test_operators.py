@@ -148,6 +148,37 @@ def test_definitions_keep_the_promise_of_the_type(monkeypatch):
             outputs(registry.call("test.liar", [V("x", 3, 4)]), {"x": small(3, 4)})
 
 
+def test_an_operator_is_one_entry(monkeypatch):
+    """Nothing but its registration: type, loops, fusion, layouts, 16 bits, schedules for CPU and GPU, constant folding."""
+    from nestsmith import topi
+    from nestsmith.relay import transform
+    from nestsmith.relay.op import registry
+
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
+    registry.register(
+        "test.softsign", registry.ELEMWISE, lambda attrs, types: types[0], lambda attrs, x: x / (1 + np.abs(x)),
+        loops=lambda a, x, c, t: topi.divide(x[0], topi.add(topi.abs(x[0]), topi.full_like(x[0], 1))),
+    )  # fmt: skip
+    data, weights = small(1, 4, 6, 6), [small(4, 4, 3, 3) / 8 for _ in range(2)]
+    x, shift = V("x", *data.shape), np.linspace(-1, 1, 16, dtype="float32").reshape(1, 4, 2, 2)
+    body = relay.nn.conv2d(x, relay.const(weights[0]), padding=(1, 1))
+    body = relay.nn.conv2d(registry.call("test.softsign", [body]), relay.const(weights[1]), strides=(3, 3), padding=(1, 1))
+    body = relay.add(body, registry.call("test.softsign", [relay.const(shift)]))
+    want = F.conv2d(F.softsign(F.conv2d(T(data), T(weights[0]), padding=1)), T(weights[1]), stride=3, padding=1) + F.softsign(T(shift))
+    same(body, {"x": data}, want.numpy(), 1e-5, levels=(0, 3))
+    mod = transform.InferType()(ns.ir.IRModule.from_expr(relay.Function([x], body)))
+    with transform.PassContext(opt_level=3):
+        folded = transform.Sequential([transform.FoldConstant(), transform.InferType()])(mod)
+        assert str(folded["main"]).count("test.softsign") == 1
+        moves = [transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}), transform.FoldConstant(), transform.InferType()]
+        assert str(transform.Sequential(moves)(folded)["main"]).count("layout_transform(") == 2  # at both ends, not around the operator
+        half = str(transform.Sequential([transform.ToMixedPrecision("float16"), transform.InferType()])(folded)["main"])
+        assert next(line for line in half.splitlines() if "test.softsign" in line).endswith("float16] */;")
+    for target in ("llvm", "cuda -arch=sm_90"):
+        tasks, _ = ns.auto_scheduler.extract_tasks(mod["main"], {}, target)
+        assert len(tasks) == 2 and any("test_softsign" in t.desc for t in tasks)
+
+
 @pytest.mark.parametrize("layouts", [("NCHW", "IOHW"), ("NHWC", "HWIO"), ("NHWC", "HWOI")])
 def test_transposed_convolutions(layouts):
     """Layouts, groups and dilations."""

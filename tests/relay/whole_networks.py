@@ -198,12 +198,14 @@ FULL = {
     "bert-base": bert(12, 32),
     "distilbert-base": _distilbert(6, 32),
     "gpt2-base": _gpt2(12, 32),
+    **{n: SMALL[n] for n in ("unet", "detector", "tagger")},
 }  # fmt: skip
 
 # Those that are judged in 16 bits, too.
 FULL_16 = (
     "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1", "densenet121", "efficientnet_b0",
     "shufflenet_v2_x1_0", "vgg16_bn", "convnext_tiny", "vit_b_16", "distilbert-base", "gpt2-base",
+    "unet", "detector", "tagger",
 )  # fmt: skip
 
 
