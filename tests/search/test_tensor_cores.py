@@ -213,7 +213,7 @@ def test_any_product_of_warpgroups_is_right(seed):
     while tried < 20:
         dtype, math = (("float16", None), ("bfloat16", None), ("float32", "tf32"))[tried % 3]
         tensors = ragged(rng, dtype)
-        for s in drawn_by_warpgroups(tensors, tried, math, 1)[1][:2]:
+        for s in drawn_by_warpgroups(tensors, tried, math, 0)[1][:2]:  # of some shapes there are none
             right(core_state(s), tensors)
             compiled(s)
             tried += 1
