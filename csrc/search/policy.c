@@ -201,8 +201,7 @@ StateList pol_list_out(Arena *a, int n, const Cand *c) {
 static void sketches_body(void *arg) {
   Call *c = arg;
   pol_need_sketches(c->p);
-  for (int i = 0; i < c->p->sketches.len; i++)
-    sp_list_add(c->a, &c->out, c->p->sketches.at[i].n, c->p->sketches.at[i].step, 0);
+  c->out = c->p->sketches;
 }
 StateList policy_sketches(Policy *p, Arena *a) {
   Call c = {.p = p, .a = a};

@@ -92,7 +92,7 @@ typedef struct {
   int n_parent;
   Cand *slot; /* results; step NULL: none */
   State *state[CHUNK];
-  int state_slot[CHUNK], n_state;
+  int state_slot[CHUNK], n_state, scored; /* scored: the one that is being scored */
   uint64_t state_id[CHUNK], id; /* hashes of step lists; id: of the slot being made, 0: it has none yet */
   int at;                       /* slot being made */
   Ranking by;

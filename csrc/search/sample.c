@@ -63,17 +63,12 @@ static void stage_state(Job *j, int n, const Step *steps, State *s) {
   j->state_slot[j->n_state++] = j->at;
 }
 
-typedef struct {
-  Job *j;
-  int i;
-} Describe;
 /* Facts of a bounded state, and its traits if the model wants them. */
 static void describe(void *arg) {
-  Describe *x = arg;
-  Job *j = x->j;
+  Job *j = arg;
   const Target *t = &j->p->task->target;
-  State *s = j->state[x->i];
-  Cand *c = &j->slot[j->state_slot[x->i]];
+  State *s = j->state[j->scored];
+  Cand *c = &j->slot[j->state_slot[j->scored]];
   StateFacts f = state_facts(t, s);
   Traits made;
   Met k = {.hash = c->hash, .estimate = estimate_of(t, &f), .have = f.invalid ? MET_ESTIMATE | MET_BAD : MET_ESTIMATE};
@@ -83,7 +78,7 @@ static void describe(void *arg) {
   }
   met(j, &k, &c->score);
   if (isnan(c->score)) c->score = -INFINITY;
-  memo_put(j->p->memo, j->state_id[x->i], &k);
+  memo_put(j->p->memo, j->state_id[j->scored], &k);
 }
 
 static void score_states(void *arg) {
@@ -96,8 +91,8 @@ static void score_states(void *arg) {
     return;
   }
   for (int i = 0; i < j->n_state; i++) {
-    Describe x = {j, i};
-    ErrCode c = err_try(&j->w->err, describe, &x);
+    j->scored = i;
+    ErrCode c = err_try(&j->w->err, describe, j);
     if (c == NS_ERR_MEMORY || c == NS_ERR_INTERRUPT) err_rethrow(&j->w->err, c);
     if (c == NS_OK) continue; /* else it cannot be lowered */
     memo_put(j->p->memo, j->state_id[i], &(Met){.hash = j->slot[j->state_slot[i]].hash, .have = MET_BAD});

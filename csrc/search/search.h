@@ -94,7 +94,7 @@ void policy_add_rule(Err *e, Policy *p, CustomRule r);
 /* NULL: the calling thread alone; between calls only */
 void policy_set_pool(Policy *p, Pool *pool);
 void policy_set_scorer(Policy *p, Scorer s);                          /* .score NULL: the analytic estimate */
-StateList policy_sketches(Policy *p, Arena *a);                       /* 03 §2; replay them with sketch_replay */
+StateList policy_sketches(Policy *p, Arena *a); /* 03 §2; the policy's own; replay them with sketch_replay */
 /* like state_replay; a split made to be factored may be open */
 State *sketch_replay(IrCtx *c, const TeDag *d, int n, const Step *steps);
 /* 03 §3; raises if nothing valid is found in bounded time */

@@ -106,7 +106,6 @@ void space_filter(Space *s, SpaceFilter f) {
   s->filter = f;
   forget(s);
 }
-static bool space_filtered(const Space *s) { return s->filter.allows != NULL; }
 
 /* Room for the answer about an index; the bit of it. */
 static Page *page_of(Space *s, int64_t index) {
@@ -126,7 +125,7 @@ static Page *page_of(Space *s, int64_t index) {
 
 bool space_allows(Space *s, int64_t index) {
   if (index < 0 || index >= s->range) return false;
-  if (!space_filtered(s)) return true;
+  if (!s->filter.allows) return true;
   uint64_t bit = (uint64_t)1 << (index % 64);
   const Page *p = page_of(s, index);
   if (p->known & bit) return p->allowed & bit;
@@ -140,7 +139,7 @@ bool space_allows(Space *s, int64_t index) {
 }
 
 int64_t space_count(Space *s, int64_t begin, int64_t end) {
-  if (!space_filtered(s)) return end > begin ? end - begin : 0;
+  if (!s->filter.allows) return end > begin ? end - begin : 0;
   int64_t n = 0;
   for (int64_t i = begin; i < end; i++) {
     err_poll(s->err);
@@ -151,7 +150,7 @@ int64_t space_count(Space *s, int64_t begin, int64_t end) {
 
 int64_t space_next(Space *s, int64_t index, int64_t n, int64_t begin, int64_t end) {
   int64_t step = n < 0 ? -1 : 1, left = n;
-  if (!space_filtered(s)) {
+  if (!s->filter.allows) {
     if (!i64_add(index, n, &index)) return -1;
     return index >= begin && index < end ? index : -1;
   }
