@@ -34,7 +34,7 @@ static void visit(IrCtx *c, ExprId e, void *arg) {
   Hoist *h = arg;
   ExprKind k = ir_kind(c, e);
   int64_t d;
-  if (!h->inside || (k != IR_DIV && k != IR_MOD && k != IR_FDIV && k != IR_FMOD) || h->found.len >= MAX_HOISTED) return;
+  if (!h->inside || !ir_is_division(k) || h->found.len >= MAX_HOISTED) return;
   if (!ex_const_int(c, ir_kid(c, e, 1), &d) || d == 0 || ir_kind(c, ir_kid(c, e, 0)) == IR_INT ||
       mapu_get(&h->seen, (uint64_t)e, 0))
     return;
@@ -86,24 +86,9 @@ static int pure_size(Run *r, ExprId e) { /* nodes; 0: not a sum of indices alone
   if (n.type.lanes > 1 || n.type.code != DT_INT || n.type.bits < 32) return 0;
   int32_t known = mapu_get(&r->pure, (uint64_t)e, -1);
   if (known >= 0) return known;
-  int size = 1;
   int64_t d;
-  switch ((ExprKind)n.kind) {
-  case IR_INT:
-  case IR_VAR: break;
-  case IR_DIV:
-  case IR_MOD:
-  case IR_FDIV:
-  case IR_FMOD:
-    if (!ex_const_int(c, ir_kid(c, e, 1), &d) || d <= 0) size = 0;
-    break;
-  case IR_ADD:
-  case IR_SUB:
-  case IR_MUL:
-  case IR_MIN:
-  case IR_MAX: break;
-  default: size = 0; break;
-  }
+  int size = n.kind == IR_INT || n.kind == IR_VAR || ir_is_arith(n.kind);
+  if (ir_is_division(n.kind) && (!ex_const_int(c, ir_kid(c, e, 1), &d) || d <= 0)) size = 0;
   for (int i = 0; size && i < n.n; i++) {
     int k = pure_size(r, ir_kid(c, e, i));
     size = k ? size + k : 0;

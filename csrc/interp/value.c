@@ -103,8 +103,7 @@ Val val_bin(Run *r, ExprKind k, DType t, Val x, Val y) {
       v.u.f = k < IR_MIN ? val_round(t, z) : z;
     return v;
   }
-  bool divides = k == IR_DIV || k == IR_MOD || k == IR_FDIV || k == IR_FMOD;
-  if (divides && y.u.i == 0) {
+  if (ir_is_division(k) && y.u.i == 0) {
     if (r->quiet || y.bad) return (Val){.bad = true};
     err_raise(r->err, NS_ERR_VALUE, "division by zero in a program");
   }

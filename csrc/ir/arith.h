@@ -81,7 +81,11 @@ const Sum *sum_done(SumBuf *b); /* NULL if bad */
 const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y); /* for looking at only; NULL on overflow, or if one may wrap */
 const Sum *sum_mod(Arith *a, const Sum *s, int64_t k);
 ExprId sum_expr(Arith *a, const Sum *s);
-bool term_same(const Term *x, const Term *y);
+static inline bool term_part(const Term *x, const Term *y) { /* the same digits of the same atom? */
+  return x->x == y->x && x->lower == y->lower && x->upper == y->upper;
+}
+static inline bool term_same(const Term *x, const Term *y) { return term_part(x, y) && x->scale == y->scale; }
+void sum_terms(SumBuf *b, int n, const Term *at, int64_t k); /* k times each */
 
 /* rules.c */
 ExprId simp(Arith *a, ExprId e);

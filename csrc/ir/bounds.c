@@ -24,10 +24,12 @@ static uint32_t new_version(IrCtx *c) {
   return c->version;
 }
 
+static void changed(Arith *a) { a->version = a->top = new_version(a->c); }
+
 Arith *ar_new(IrCtx *c) {
   Arith *a = arena_new_of(c->arena, Arith);
   a->c = c;
-  a->version = a->top = new_version(c);
+  changed(a);
   a->epoch = c->epoch;
   a->cap_var = c->n_var + 32;
   a->var = arena_array(c->arena, VarFact, a->cap_var);
@@ -36,13 +38,13 @@ Arith *ar_new(IrCtx *c) {
 
 void ar_reduce(Arith *a) {
   a->reduced = true;
-  a->version = a->top = new_version(a->c);
+  changed(a);
 }
 
 void arith_enter(Arith *a) {
   if (a->epoch == a->c->epoch) return;
   a->epoch = a->c->epoch;
-  a->version = a->top = new_version(a->c);
+  changed(a);
 }
 
 VarFact *arith_var(Arith *a, VarId v) {
@@ -55,8 +57,6 @@ VarFact *arith_var(Arith *a, VarId v) {
   }
   return a->var + v;
 }
-
-static void changed(Arith *a) { a->version = a->top = new_version(a->c); }
 
 /* ---- saturating interval arithmetic; BOUND_MIN and BOUND_MAX are infinite ---- */
 static bool inf(int64_t v) { return v == BOUND_MIN || v == BOUND_MAX; }
@@ -271,7 +271,7 @@ bool bound_matches(const Sum *s, const Sum *key, int64_t *k) {
   for (int i = 0; i < key->n; i++) {
     const Term *f = &key->at[i];
     int j = 0;
-    while (j < s->n && (s->at[j].x != f->x || s->at[j].lower != f->lower || s->at[j].upper != f->upper)) j++;
+    while (j < s->n && !term_part(&s->at[j], f)) j++;
     if (j == s->n || s->at[j].scale % f->scale) return false;
     int64_t q = s->at[j].scale / f->scale;
     if (*k == 0) *k = q;

@@ -46,6 +46,16 @@ void sum_term(SumBuf *b, ExprId x, int64_t lower, int64_t upper, int64_t scale) 
   b->at[b->n++] = (Term){x, lower, upper, scale};
 }
 
+void sum_terms(SumBuf *b, int n, const Term *at, int64_t k) {
+  for (int i = 0; i < n; i++) {
+    int64_t scale;
+    if (!i64_mul(at[i].scale, k, &scale))
+      b->bad = true;
+    else
+      sum_term(b, at[i].x, at[i].lower, at[i].upper, scale);
+  }
+}
+
 static void sum_base(SumBuf *b, int64_t v, int64_t k) {
   int64_t r;
   if (!i64_mul(v, k, &r) || !i64_add(b->base, r, &b->base)) b->bad = true;
@@ -59,13 +69,7 @@ void sum_add(SumBuf *b, const Sum *s, int64_t k) {
     sum_base(b, s->base, k);
     return;
   }
-  for (int i = 0; i < s->n; i++) {
-    int64_t scale;
-    if (!i64_mul(s->at[i].scale, k, &scale))
-      b->bad = true;
-    else
-      sum_term(b, s->at[i].x, s->at[i].lower, s->at[i].upper, scale);
-  }
+  sum_terms(b, s->n, s->at, k);
   sum_base(b, s->base, k);
 }
 
@@ -159,8 +163,7 @@ static bool merge_extreme(SumBuf *b) {
       for (int j = 0; j < b->n; j++)
         for (int l = 0; l < s->n; l++) {
           Term t = b->at[j];
-          if (j == i || s->at[l].x != t.x || s->at[l].lower != t.lower || s->at[l].upper != t.upper ||
-              t.scale % m.scale || s->at[l].scale != -(t.scale / m.scale))
+          if (j == i || !term_part(&s->at[l], &t) || t.scale % m.scale || s->at[l].scale != -(t.scale / m.scale))
             continue;
           ExprId kids[2];
           for (int n = 0; n < 2; n++) {
@@ -234,10 +237,6 @@ const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y) {
   sum_add(&b, x, 1);
   sum_add(&b, y, -1);
   return sum_done(&b);
-}
-
-bool term_same(const Term *x, const Term *y) {
-  return x->x == y->x && x->lower == y->lower && x->upper == y->upper && x->scale == y->scale;
 }
 
 static bool sum_same(const Sum *x, const Sum *y) {
@@ -500,8 +499,7 @@ static bool divide_symbolic(Arith *a, const Sum *p, const Sum *q, const Sum **wh
   /* a divisor that is a sum: p may hold all of its terms */
   if (w.n == 0 && w.base == 0 && q->n + (q->base != 0) > 1) {
     for (int i = 0; i < p->n; i++)
-      if (p->at[i].x == q->at[0].x && p->at[i].lower == q->at[0].lower && p->at[i].upper == q->at[0].upper &&
-          p->at[i].scale % q->at[0].scale == 0) {
+      if (term_part(&p->at[i], &q->at[0]) && p->at[i].scale % q->at[0].scale == 0) {
         int64_t m = p->at[i].scale / q->at[0].scale;
         SumBuf d;
         sum_start(&d, a, p->type);

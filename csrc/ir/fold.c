@@ -50,7 +50,6 @@ static void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
 }
 
 /* ---- literals ---- */
-static bool is_division(ExprKind k) { return k == IR_DIV || k == IR_MOD || k == IR_FDIV || k == IR_FMOD; }
 static bool is_compare(ExprKind k) { return k >= IR_EQ && k <= IR_GE; }
 
 static ExprId fold_flt(IrCtx *c, ExprKind k, DType t, double a, double b) {
@@ -104,7 +103,7 @@ ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
   DType t = ir_type(c, a);
   if (t.code == DT_HANDLE) bad_types(c, "arithmetic", t, t);
   int q = literal01(c, b);
-  bool by_zero = q == 0 && is_division(k); /* of floats: what IEEE says */
+  bool by_zero = q == 0 && ir_is_division(k); /* of floats: what IEEE says */
   if (by_zero && !dtype_is_float(t)) err_raise(c->err, NS_ERR_VALUE, "division by zero");
   ExprId f = 0;
   int p = literal01(c, a);

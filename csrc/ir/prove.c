@@ -61,7 +61,7 @@ static Bound by_facts(Arith *a, const Sum *d, Bound b) {
     for (int i = 0; i < fact->key->n; i++)
       for (int j = 0; j < d->n; j++) {
         const Term *p = &fact->key->at[i], *q = &d->at[j];
-        if (p->x != q->x || p->lower != q->lower || p->upper != q->upper || q->scale % p->scale) continue;
+        if (!term_part(p, q) || q->scale % p->scale) continue;
         int64_t k = q->scale / p->scale;
         if (k == done) continue;
         done = k;

@@ -9,7 +9,6 @@ enum { FEW = 8 };
 
 static ExprId boolean(Arith *a, bool v) { return ex_int(a->c, DT_BOOL, v); }
 static bool is_bool_lit(Arith *a, ExprId e, bool v) { return ex_is_int(a->c, e, v); }
-static bool is_division(ExprKind k) { return k == IR_DIV || k == IR_MOD || k == IR_FDIV || k == IR_FMOD; }
 
 /* ---- comparisons of index expressions ---- */
 static bool all_negative(const SumBuf *b) {
@@ -46,7 +45,7 @@ static bool take_sides(Arith *a, Sides *s, const Sum *p, const Sum *q, bool equa
     const Term *t = &p->at[i];
     int64_t r = 0;
     for (int j = 0; j < q->n; j++)
-      if (q->at[j].x == t->x && q->at[j].lower == t->lower && q->at[j].upper == t->upper) r = q->at[j].scale;
+      if (term_part(&q->at[j], t)) r = q->at[j].scale;
     int64_t net = t->scale - r;
     bool right = r != 0 && (r > 0) == (t->scale > 0) && (net > 0) != (r > 0);
     sum_term(right ? &s->right : &s->left, t->x, t->lower, t->upper, right ? -net : net);
@@ -54,21 +53,18 @@ static bool take_sides(Arith *a, Sides *s, const Sum *p, const Sum *q, bool equa
   for (int j = 0; j < q->n; j++) {
     const Term *t = &q->at[j];
     bool both = false;
-    for (int i = 0; i < p->n; i++)
-      both = both || (p->at[i].x == t->x && p->at[i].lower == t->lower && p->at[i].upper == t->upper);
+    for (int i = 0; i < p->n; i++) both = both || term_part(&p->at[i], t);
     if (!both) sum_term(&s->right, t->x, t->lower, t->upper, t->scale);
   }
   if (all_negative(&s->right)) { /* x < k - y: x + y < k */
-    for (int i = 0; i < s->right.n; i++)
-      sum_term(&s->left, s->right.at[i].x, s->right.at[i].lower, s->right.at[i].upper, -s->right.at[i].scale);
+    sum_terms(&s->left, s->right.n, s->right.at, -1);
     s->right.n = 0;
   }
   if (all_negative(&s->left)) {
     if (s->right.n == 0)
       swap_sides(s);
     else {
-      for (int i = 0; i < s->left.n; i++)
-        sum_term(&s->right, s->left.at[i].x, s->left.at[i].lower, s->left.at[i].upper, -s->left.at[i].scale);
+      sum_terms(&s->right, s->left.n, s->left.at, -1);
       s->left.n = 0;
     }
   }
@@ -307,14 +303,14 @@ static ExprId common_out(Arith *a, ExprKind k, const Sum *p, const Sum *q) {
   for (int i = 0; i < p->n; i++) {
     bool same = false;
     for (int j = 0; j < q->n; j++) same = same || term_same(&p->at[i], &q->at[j]);
-    if (same) sum_term(&out, p->at[i].x, p->at[i].lower, p->at[i].upper, p->at[i].scale);
+    if (same) sum_terms(&out, 1, &p->at[i], 1);
   }
   if (p->base == q->base) out.base = p->base;
   bool moved = out.n || out.base;
   sum_add(&in[0], p, 1);
   sum_add(&in[1], q, 1);
   for (int s = 0; s < 2 && moved; s++) {
-    for (int i = 0; i < out.n; i++) sum_term(&in[s], out.at[i].x, out.at[i].lower, out.at[i].upper, -out.at[i].scale);
+    sum_terms(&in[s], out.n, out.at, -1);
     in[s].base -= out.base;
   }
   p = sum_done(&in[0]);
@@ -443,7 +439,7 @@ static ExprId vector_bin(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
   bool rx = ir_kind(c, x) == IR_RAMP, ry = ir_kind(c, y) == IR_RAMP;
   if ((!rx && ir_kind(c, x) != IR_BCAST) || (!ry && ir_kind(c, y) != IR_BCAST)) return e;
   ExprId p = ir_kid(c, x, 0), q = ir_kid(c, y, 0);
-  if (is_division(k) && (ex_is_int(c, q, 0) || ir_kind(c, q) == IR_FLT)) return e;
+  if (ir_is_division(k) && (ex_is_int(c, q, 0) || ir_kind(c, q) == IR_FLT)) return e;
   if (!rx && !ry) return ex_bcast(c, simp(a, ex_bin(c, k, p, q)), lanes);
   DType t = ir_type(c, p);
   if (!arith_is_index(t)) return e;
@@ -491,7 +487,7 @@ static ExprId with_kids(Arith *a, ExprId e) {
     same = same && kids[i] == old;
   }
   if (same) return e;
-  if (is_division(k) && ex_is_int(c, kids[1], 0))
+  if (ir_is_division(k) && ex_is_int(c, kids[1], 0))
     return ctx_node(c, k, ir_type(c, e), 0, n, kids, 0); /* division by zero: not ours to refuse */
   return ex_rebuild(c, e, kids);
 }

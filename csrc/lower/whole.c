@@ -91,8 +91,8 @@ bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of
   ex_post_order(c, src, collect, &all);
   for (int i = 0; i < all.len; i++) {
     const ExprNode n = *ir_node(c, all.at[i]);
-    bool divides = n.kind == IR_DIV || n.kind == IR_MOD || n.kind == IR_FDIV || n.kind == IR_FMOD;
-    if (n.kind == IR_CALL || (divides && n.type.code != DT_FLOAT && loads_inside(c, all.at[i]))) return false;
+    if (n.kind == IR_CALL || (ir_is_division(n.kind) && n.type.code != DT_FLOAT && loads_inside(c, all.at[i])))
+      return false;
     if (n.kind != IR_LOAD) continue;
     int from = stage_of(s, buf_of, n.sym);
     if (from < 0 || loads_inside(c, all.at[i]) || !low_copies_whole(c, s, buf_of, body, from)) return false;
