@@ -15,14 +15,13 @@ static State *state_of(PyObject *o) {
 
 typedef struct {
   State *s;
-  int stage, target, leaf, n, offset, kind;
+  int stage, leaf, n, offset, kind;
   VarId var;
   ExprId a, b;
   const char *text;
-  int64_t value;
+  long long value;
   MatrixTile matrix;
-  int *list;
-  int64_t *ids;
+  void *list; /* n positions of leaves (int), or numbers of stages (int64_t) */
   const TeOp **ops;
   Step *steps;
   int out;
@@ -41,26 +40,29 @@ ERR_BODY(do_find, Call *x, x->leaf = hand_axis(x->s, x->stage, x->var))
 ERR_BODY(do_handles, Call *x,
          for (int k = 0; k < x->s->stage.at[x->stage].axes.len; k++) axis_handle(x->s, x->stage, k))
 
-static bool leaf_of_axis(Call *x, PyObject *iv) {
-  if (!PyObject_TypeCheck(iv, PyIterVar_Type))
-    return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", Py_TYPE(iv)->tp_name), false;
-  x->var = ((PyIterVar *)iv)->var;
-  return run(do_find, x);
+static bool stage_ok(const State *s, int i) {
+  if (i >= 0 && i < s->stage.len) return true;
+  PyErr_Format(PyExc_IndexError, "stage %d does not exist; there are %d", i, s->stage.len);
+  return false;
 }
 
-/* Converters for O&: an axis of the stage that was read before, into leaf; an expression, or None for none. */
-static int to_leaf(PyObject *iv, void *call) { return leaf_of_axis(call, iv); }
+/* Converters for O&. They fill a Call: a stage's number, an axis's handle, an axis of the stage that was read before. */
+static int to_stage(PyObject *o, void *call) {
+  Call *x = call;
+  return py_value(FIELD_I32, o, &x->stage) && stage_ok(x->s, x->stage);
+}
+static int to_handle(PyObject *iv, void *call) {
+  if (!PyObject_TypeCheck(iv, PyIterVar_Type))
+    return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", Py_TYPE(iv)->tp_name), 0;
+  return ((Call *)call)->var = ((PyIterVar *)iv)->var, 1;
+}
+static int to_leaf(PyObject *iv, void *call) { return to_handle(iv, call) && run(do_find, call); }
+/* an expression, or None for none */
 static int to_expr(PyObject *o, void *id) { return o == Py_None || (*(ExprId *)id = py_expr_id(o)) != 0; }
 
 static PyObject *leaf_obj(Call *x, int leaf) {
   const Stage *st = &x->s->stage.at[x->stage];
   return run(do_handles, x) ? axis_obj(&st->axes.at[st->leaf.at[leaf]]) : NULL;
-}
-
-static bool stage_ok(const State *s, int i) {
-  if (i >= 0 && i < s->stage.len) return true;
-  PyErr_Format(PyExc_IndexError, "stage %d does not exist; there are %d", i, s->stage.len);
-  return false;
 }
 
 /* ---- making ---- */
@@ -281,184 +283,111 @@ static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
 
 /* ---- primitives ---- */
 
-ERR_BODY(do_split, Call *x, hand_split(x->s, x->stage, x->leaf, x->a, x->b))
-static PyObject *m_split(PyObject *o, PyObject *args) {
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iO&O&O&", &x.stage, to_leaf, &x, to_expr, &x.a, to_expr, &x.b) || !run(do_split, &x))
-    return NULL;
-  return Py_BuildValue("(NN)", leaf_obj(&x, x.leaf), leaf_obj(&x, x.leaf + 1));
+static int to_leaves(PyObject *l, void *call) {
+  Call *x = call;
+  if (!PyList_Check(l)) return PyErr_Format(PyExc_TypeError, "expected a list of axes, not %s", Py_TYPE(l)->tp_name), 0;
+  int n = (int)PyList_GET_SIZE(l), *at = x->list = py_calloc(n + 1, sizeof(int));
+  for (; at && x->n < n && to_leaf(PyList_GET_ITEM(l, x->n), x); x->n++) at[x->n] = x->leaf;
+  return at && x->n == n;
 }
+
+static int to_readers(PyObject *l, void *call) {
+  Call *x = call;
+  if (!PyList_Check(l))
+    return PyErr_Format(PyExc_TypeError, "expected a list of stages, not %s", Py_TYPE(l)->tp_name), 0;
+  int n = (int)PyList_GET_SIZE(l); /* converting an item may change it */
+  const int64_t *id = x->list = py_array(FIELD_I64, l);
+  bool ok = id != NULL;
+  for (; ok && x->n < n; x->n++) {
+    int64_t i = id[x->n];
+    ok = stage_ok(x->s, i < 0 || i > INT32_MAX ? -1 : (int)i);
+    if (ok && x->s->stage.at[i].op->kind != TE_COMPUTE)
+      PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;
+  }
+  return ok;
+}
+
+static int to_thread(PyObject *o, void *call) {
+  Call *x = call;
+  if (!PyObject_TypeCheck(o, PyIterVar_Type) || ((PyIterVar *)o)->kind != IV_THREAD)
+    return PyErr_Format(PyExc_ValueError, "bind needs a te.thread_axis as its second axis"), 0;
+  PyObject *tag = ((PyIterVar *)o)->tag;
+  const char *t = PyUnicode_Check(tag) ? PyUnicode_AsUTF8(tag) : NULL;
+  x->var = ((PyIterVar *)o)->var;
+  x->kind = t && (!strncmp(t, "vthread", 7) || !strcmp(t, "cthread")) ? AN_VTHREAD : AN_NONE;
+  for (int i = AN_BLOCK_X; t && i <= AN_THREAD_Z; i++)
+    if (!strcmp(t, AN_WORD[i])) x->kind = i;
+  if (x->kind == AN_NONE && !PyErr_Occurred()) py_err_objects(PyExc_ValueError, "thread axis tag %R is not known", tag);
+  return x->kind != AN_NONE;
+}
+
+static int to_condition(PyObject *o, void *id) {
+  if (!(*(ExprId *)id = py_expr_id(o))) return 0;
+  DType t = ir_type(SES, *(ExprId *)id);
+  if (t.code == DT_BOOL.code && t.bits == DT_BOOL.bits && t.lanes == 1) return 1;
+  return PyErr_Format(PyExc_TypeError, "set_store_predicate needs a condition, e.g. thread.equal(0)"), 0;
+}
+
+static PyObject *nothing(Call *x) { return py_none(x != NULL); }
+static PyObject *two_axes(Call *x) { return Py_BuildValue("(NN)", leaf_obj(x, x->leaf), leaf_obj(x, x->leaf + 1)); }
+static PyObject *outputs_of(Call *x) {
+  const TeOp *op = x->s->stage.at[x->out].op;
+  return py_list(FIELD_TENSOR, op->n_out, op->out);
+}
+
+/* A primitive: its name, what it gives back, the engine's call, and how PyArg_ParseTuple reads its arguments. The stage that
+ * compute_at moves is in n: the axis is one of the target's. */
+#define PRIMITIVE(name, result, call, ...)                                                                             \
+  ERR_BODY(do_##name, Call *x, call)                                                                                   \
+  static PyObject *m_##name(PyObject *o, PyObject *args) {                                                             \
+    Call x = {.s = state_of(o)};                                                                                       \
+    PyObject *r = PyArg_ParseTuple(args, __VA_ARGS__) && run(do_##name, &x) ? result(&x) : NULL;                       \
+    PyMem_Free(x.list);                                                                                                \
+    return r;                                                                                                          \
+  }
+PRIMITIVE(split, two_axes, hand_split(x->s, x->stage, x->leaf, x->a, x->b), "O&O&O&O&", to_stage, &x, to_leaf, &x,
+          to_expr, &x.a, to_expr, &x.b)
+PRIMITIVE(reorder, nothing, hand_reorder(x->s, x->stage, x->n, x->list), "O&O&", to_stage, &x, to_leaves, &x)
+PRIMITIVE(bind, nothing, hand_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind), "O&O&O&", to_stage, &x,
+          to_leaf, &x, to_thread, &x)
+PRIMITIVE(annotate, nothing, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind), "O&O&i", to_stage, &x,
+          to_leaf, &x, &x.kind)
+PRIMITIVE(pragma, nothing, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value), "O&O&sL", to_stage, &x, to_leaf, &x,
+          &x.text, &x.value)
+PRIMITIVE(compute_at, nothing, state_compute_at(x->s, x->n, x->stage, x->leaf), "iO&O&", &x.n, to_stage, &x, to_leaf,
+          &x)
+PRIMITIVE(compute_inline, nothing, hand_compute_inline(x->s, x->stage), "O&", to_stage, &x)
+PRIMITIVE(compute_root, nothing, hand_compute_root(x->s, x->stage), "O&", to_stage, &x)
+PRIMITIVE(double_buffer, nothing, hand_double_buffer(x->s, x->stage), "O&", to_stage, &x)
+PRIMITIVE(storage_align, nothing, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset), "O&O&ii", to_stage, &x,
+          to_handle, &x, &x.n, &x.offset)
+PRIMITIVE(tensor_cores, nothing, x->matrix.transposed = x->kind != 0;
+          hand_matrix(x->s, x->stage, &x->matrix), "O&(iii)(ii)ipiii", to_stage, &x, &x.matrix.block_m,
+          &x.matrix.block_n, &x.matrix.block_k, &x.matrix.warp_m, &x.matrix.warp_n, &x.matrix.stages, &x.kind,
+          &x.matrix.split, &x.matrix.terms, &x.matrix.warpgroups)
+PRIMITIVE(set_scope, nothing, hand_scope(x->s, x->stage, x->text), "O&s", to_stage, &x, &x.text)
+PRIMITIVE(set_store_predicate, nothing, hand_predicate(x->s, x->stage, x->a), "O&O&", to_stage, &x, to_condition, &x.a)
+PRIMITIVE(cache_read, outputs_of, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->list), "O&sO&", to_stage,
+          &x, &x.text, to_readers, &x)
+PRIMITIVE(cache_write, outputs_of, x->out = hand_cache_write(x->s, x->stage, x->text), "O&s", to_stage, &x, &x.text)
+PRIMITIVE(rfactor, outputs_of, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n), "O&O&i", to_stage, &x, to_leaf, &x,
+          &x.n)
 
 ERR_BODY(do_fuse, Call *x, hand_fuse(x->s, x->stage, x->leaf))
 static PyObject *m_fuse(PyObject *o, PyObject *args) { /* two axes, or none */
   PyObject *a = NULL, *b = NULL;
   Call x = {.s = state_of(o), .leaf = -1};
-  if (!PyArg_ParseTuple(args, "i|OO", &x.stage, &a, &b)) return NULL;
+  if (!PyArg_ParseTuple(args, "O&|OO", to_stage, &x, &a, &b)) return NULL;
   if (!a) return run(do_fuse, &x) ? leaf_obj(&x, 0) : NULL;
-  if (!leaf_of_axis(&x, a)) return NULL;
+  if (!to_leaf(a, &x)) return NULL;
   int first = x.leaf;
   if (!b) return Py_NewRef(a);
-  if (!leaf_of_axis(&x, b)) return NULL;
+  if (!to_leaf(b, &x)) return NULL;
   if (x.leaf - first != 1 && first - x.leaf != 1)
     return PyErr_Format(PyExc_ValueError, "fuse: the axes are not adjacent (positions %d and %d); reorder them first",
                         first, x.leaf);
   if (first < x.leaf) x.leaf = first; /* given in reverse order they are swapped silently */
   return run(do_fuse, &x) ? leaf_obj(&x, x.leaf) : NULL;
-}
-
-ERR_BODY(do_reorder, Call *x, hand_reorder(x->s, x->stage, x->n, x->list))
-static PyObject *m_reorder(PyObject *o, PyObject *args) {
-  PyObject *l;
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iO!", &x.stage, &PyList_Type, &l)) return NULL;
-  x.n = (int)PyList_GET_SIZE(l);
-  x.list = py_calloc(x.n + 1, sizeof(int));
-  bool ok = x.list != NULL;
-  for (int i = 0; ok && i < x.n; i++) {
-    ok = leaf_of_axis(&x, PyList_GET_ITEM(l, i));
-    x.list[i] = x.leaf;
-  }
-  ok = ok && run(do_reorder, &x);
-  PyMem_Free(x.list);
-  return py_none(ok);
-}
-
-static bool thread_kind(PyObject *tag, int *kind) {
-  const char *t = PyUnicode_Check(tag) ? PyUnicode_AsUTF8(tag) : NULL;
-  *kind = AN_NONE;
-  if (t && (!strncmp(t, "vthread", 7) || !strcmp(t, "cthread"))) *kind = AN_VTHREAD;
-  for (int i = AN_BLOCK_X; t && i <= AN_THREAD_Z; i++)
-    if (!strcmp(t, AN_WORD[i])) *kind = i;
-  if (*kind == AN_NONE && !PyErr_Occurred()) py_err_objects(PyExc_ValueError, "thread axis tag %R is not known", tag);
-  return *kind != AN_NONE;
-}
-
-ERR_BODY(do_bind, Call *x, hand_bind(x->s, x->stage, x->leaf, x->var, (Annotation)x->kind))
-static PyObject *m_bind(PyObject *o, PyObject *args) {
-  PyObject *iv, *thread;
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iOO", &x.stage, &iv, &thread)) return NULL;
-  if (!PyObject_TypeCheck(thread, PyIterVar_Type) || ((PyIterVar *)thread)->kind != IV_THREAD)
-    return PyErr_Format(PyExc_ValueError, "bind needs a te.thread_axis as its second axis");
-  if (!leaf_of_axis(&x, iv) || !thread_kind(((PyIterVar *)thread)->tag, &x.kind)) return NULL;
-  x.var = ((PyIterVar *)thread)->var;
-  return py_none(run(do_bind, &x));
-}
-
-ERR_BODY(do_annotate, Call *x, hand_annotate(x->s, x->stage, x->leaf, (Annotation)x->kind))
-static PyObject *m_annotate(PyObject *o, PyObject *args) {
-  Call x = {.s = state_of(o)};
-  return py_none(PyArg_ParseTuple(args, "iO&i", &x.stage, to_leaf, &x, &x.kind) && run(do_annotate, &x));
-}
-
-ERR_BODY(do_pragma, Call *x, hand_pragma(x->s, x->stage, x->leaf, x->text, x->value))
-static PyObject *m_pragma(PyObject *o, PyObject *args) {
-  Call x = {.s = state_of(o)};
-  long long v;
-  if (!PyArg_ParseTuple(args, "iO&sL", &x.stage, to_leaf, &x, &x.text, &v)) return NULL;
-  x.value = v;
-  return py_none(run(do_pragma, &x));
-}
-
-ERR_BODY(do_compute_at, Call *x, state_compute_at(x->s, x->stage, x->target, x->leaf))
-static PyObject *m_compute_at(PyObject *o, PyObject *args) {
-  PyObject *iv;
-  int stage;
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iiO", &stage, &x.target, &iv)) return NULL;
-  x.stage = x.target;
-  if (!leaf_of_axis(&x, iv)) return NULL;
-  x.stage = stage;
-  return py_none(run(do_compute_at, &x));
-}
-
-ERR_BODY(do_inline, Call *x, hand_compute_inline(x->s, x->stage))
-ERR_BODY(do_root, Call *x, hand_compute_root(x->s, x->stage))
-ERR_BODY(do_double, Call *x, hand_double_buffer(x->s, x->stage))
-static PyObject *m_simple(PyObject *o, PyObject *args) {
-  static const ErrBody DO[] = {do_inline, do_root, do_double};
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "ii", &x.stage, &x.kind) || !stage_ok(x.s, x.stage)) return NULL;
-  if (x.kind < 0 || x.kind >= NS_COUNT(DO)) return PyErr_Format(PyExc_ValueError, "%d is no primitive", x.kind);
-  return py_none(run(DO[x.kind], &x));
-}
-
-ERR_BODY(do_align, Call *x, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset))
-static PyObject *m_align(PyObject *o, PyObject *args) {
-  PyObject *iv;
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iO!ii", &x.stage, PyIterVar_Type, &iv, &x.n, &x.offset)) return NULL;
-  x.var = ((PyIterVar *)iv)->var;
-  return py_none(run(do_align, &x));
-}
-
-ERR_BODY(do_matrix, Call *x, hand_matrix(x->s, x->stage, &x->matrix))
-static PyObject *m_matrix(PyObject *o, PyObject *args) {
-  Call x = {.s = state_of(o)};
-  MatrixTile *t = &x.matrix;
-  int transposed;
-  if (!PyArg_ParseTuple(args, "i(iii)(ii)ipiii", &x.stage, &t->block_m, &t->block_n, &t->block_k, &t->warp_m,
-                        &t->warp_n, &t->stages, &transposed, &t->split, &t->terms, &t->warpgroups) ||
-      !stage_ok(x.s, x.stage))
-    return NULL;
-  t->transposed = transposed != 0;
-  return py_none(run(do_matrix, &x));
-}
-
-ERR_BODY(do_scope, Call *x, hand_scope(x->s, x->stage, x->text))
-static PyObject *m_scope(PyObject *o, PyObject *args) {
-  Call x = {.s = state_of(o)};
-  return py_none(PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_scope, &x));
-}
-
-ERR_BODY(do_predicate, Call *x, hand_predicate(x->s, x->stage, x->a))
-static PyObject *m_predicate(PyObject *o, PyObject *args) {
-  PyObject *cond;
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "iO", &x.stage, &cond) || !stage_ok(x.s, x.stage) || !(x.a = py_expr_id(cond)))
-    return NULL;
-  DType t = ir_type(SES, x.a);
-  if (t.code != DT_BOOL.code || t.bits != DT_BOOL.bits || t.lanes != 1)
-    return PyErr_Format(PyExc_TypeError, "set_store_predicate needs a condition, e.g. thread.equal(0)");
-  return py_none(run(do_predicate, &x));
-}
-
-/* ---- data flow ---- */
-
-static PyObject *outputs_of(const Call *x) {
-  const TeOp *op = x->s->stage.at[x->out].op;
-  return py_list(FIELD_TENSOR, op->n_out, op->out);
-}
-
-ERR_BODY(do_cache_read, Call *x, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->ids))
-static PyObject *m_cache_read(PyObject *o, PyObject *args) {
-  PyObject *l;
-  Call x = {.s = state_of(o)};
-  if (!PyArg_ParseTuple(args, "isO!", &x.stage, &x.text, &PyList_Type, &l)) return NULL;
-  x.n = (int)PyList_GET_SIZE(l);
-  x.ids = py_array(FIELD_I64, l);
-  bool ok = x.ids != NULL;
-  for (int i = 0; ok && i < x.n; i++) {
-    if (x.ids[i] < 0 || x.ids[i] > INT32_MAX) x.ids[i] = -1; /* is no stage either way */
-    ok = stage_ok(x.s, (int)x.ids[i]);
-    if (ok && x.s->stage.at[x.ids[i]].op->kind != TE_COMPUTE)
-      PyErr_SetString(PyExc_ValueError, "a placeholder cannot be a reader"), ok = false;
-  }
-  PyObject *r = ok && run(do_cache_read, &x) ? outputs_of(&x) : NULL;
-  PyMem_Free(x.ids);
-  return r;
-}
-
-ERR_BODY(do_cache_write, Call *x, x->out = hand_cache_write(x->s, x->stage, x->text))
-static PyObject *m_cache_write(PyObject *o, PyObject *args) {
-  Call x = {.s = state_of(o)};
-  return PyArg_ParseTuple(args, "is", &x.stage, &x.text) && run(do_cache_write, &x) ? outputs_of(&x) : NULL;
-}
-
-ERR_BODY(do_rfactor, Call *x, x->out = hand_rfactor(x->s, x->stage, x->leaf, x->n))
-static PyObject *m_rfactor(PyObject *o, PyObject *args) {
-  Call x = {.s = state_of(o)};
-  return PyArg_ParseTuple(args, "iO&i", &x.stage, to_leaf, &x, &x.n) && run(do_rfactor, &x) ? outputs_of(&x) : NULL;
 }
 
 static PyObject *sched_len(PyObject *o, void *Py_UNUSED(u)) { return PyLong_FromLong(state_of(o)->stage.len); }
@@ -487,12 +416,14 @@ static PyMethodDef SCHED_METHODS[] = {
     {"annotate", m_annotate, METH_VARARGS, "annotate(stage, axis, code)."},
     {"pragma", m_pragma, METH_VARARGS, "pragma(stage, axis, key, value)."},
     {"compute_at", m_compute_at, METH_VARARGS, "compute_at(stage, target, axis)."},
-    {"simple", m_simple, METH_VARARGS, "simple(stage, what): 0 inline, 1 root, 2 double buffer."},
-    {"tensor_cores", m_matrix, METH_VARARGS,
+    {"compute_inline", m_compute_inline, METH_VARARGS, "compute_inline(stage)."},
+    {"compute_root", m_compute_root, METH_VARARGS, "compute_root(stage)."},
+    {"double_buffer", m_double_buffer, METH_VARARGS, "double_buffer(stage)."},
+    {"tensor_cores", m_tensor_cores, METH_VARARGS,
      "tensor_cores(stage, block, warp, stages, transposed, split, terms, warpgroups)."},
-    {"storage_align", m_align, METH_VARARGS, "storage_align(stage, axis, factor, offset)."},
-    {"set_scope", m_scope, METH_VARARGS, "set_scope(stage, scope)."},
-    {"set_store_predicate", m_predicate, METH_VARARGS, "set_store_predicate(stage, condition)."},
+    {"storage_align", m_storage_align, METH_VARARGS, "storage_align(stage, axis, factor, offset)."},
+    {"set_scope", m_set_scope, METH_VARARGS, "set_scope(stage, scope)."},
+    {"set_store_predicate", m_set_store_predicate, METH_VARARGS, "set_store_predicate(stage, condition)."},
     {"cache_read", m_cache_read, METH_VARARGS, "cache_read(stage, scope, readers): the new stage's tensors."},
     {"cache_write", m_cache_write, METH_VARARGS, "cache_write(stage, scope): the new stage's tensors."},
     {"rfactor", m_rfactor, METH_VARARGS, "rfactor(stage, axis, factor_axis): the new stage's tensors."},

@@ -12,7 +12,6 @@ from .. import _core
 from ..tir.expr import Range
 
 _OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)
-_INLINE, _ROOT, _DOUBLE = range(3)
 _UNROLL, _VECTORIZE, _PARALLEL = 1, 2, 3
 
 
@@ -256,11 +255,11 @@ class Stage:
 
     def compute_inline(self):
         """Puts the expression into all readers; the stage disappears."""
-        self._core.simple(self._id, _INLINE)
+        self._core.compute_inline(self._id)
 
     def compute_root(self):
         """Computes the stage as a whole, before its readers."""
-        self._core.simple(self._id, _ROOT)
+        self._core.compute_root(self._id)
 
     def set_scope(self, scope):
         """Memory of the stage's buffer: ``global``, ``shared``, ``local`` or ``warp``."""
@@ -272,7 +271,7 @@ class Stage:
         """
         if self.is_output:
             raise ValueError("an output stage cannot be double buffered")
-        self._core.simple(self._id, _DOUBLE)
+        self._core.double_buffer(self._id)
 
     def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0):
         """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
