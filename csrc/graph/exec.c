@@ -93,12 +93,12 @@ static void *hold(GraphExec *x, int64_t bytes) {
 
 static void init_memory(GraphExec *x) {
   const Graph *g = x->g;
-  int64_t *place = arena_array(x->arena, int64_t, g->n_entries), room = 0;
+  int64_t *place = arena_array(x->arena, int64_t, g->n_entries);
   void **storage = arena_array(x->arena, void *, g->n_storage);
   x->held = arena_array(x->arena, void *, g->n_storage + 1);
   for (int i = 0; i < g->n_entries; i++) place[i] = -1;
-  if (dev_type(x->d) == DEV_CPU) room = graph_places(x->arena, g, place);
-  char *begin = room ? hold(x, room) : NULL;
+  /* Values without elements have a place, too: the room is there, however small. */
+  char *begin = dev_type(x->d) == DEV_CPU ? hold(x, graph_places(x->arena, g, place)) : NULL;
   for (int i = 0; i < g->n_entries; i++) {
     int k = g->entry[i].storage;
     if (place[i] < 0 && !storage[k]) storage[k] = hold(x, g->storage_bytes[k]);

@@ -203,6 +203,14 @@ def test_zero_copy(mlp):
         m.set_input_zero_copy("data", nd.empty((1, 28, 28), "float32"))
 
 
+def test_values_between_kernels_may_have_no_elements():
+    x, w = relay.var("x", shape=(0, 8)), relay.const(np.ones((4, 8), "float32"))
+    rows = relay.nn.relu(relay.nn.dense(relay.nn.relu(relay.nn.dense(x, w)), relay.const(np.ones((5, 4), "float32"))))
+    lib = relay.build(relay.module.IRModule.from_expr(relay.Function([x], relay.sum(rows, axis=0))), target="llvm")
+    assert len(lib.kernels) > 1
+    assert np.array_equal(run(lib, x=np.zeros((0, 8), "float32"))[0], np.zeros(5))
+
+
 def test_timing(mlp):
     m = graph_executor.GraphModule(mlp[2]["default"](CPU))
     r = m.benchmark(CPU, repeat=3, number=2)

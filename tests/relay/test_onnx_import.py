@@ -143,6 +143,8 @@ def test_open_sizes_are_bound_by_their_names():
     for shape in ({"batch": 4, "n": 2}, {"a": (4, 2, 3)}, {"batch": 4, "b": (4, 2, 1)}, {"batch": (4,), "n": (2,)}):
         mod, _ = relay.frontend.from_onnx(proto, shape)
         assert [p.checked_type.concrete_shape for p in mod["main"].params] == [(4, 2, 3), (4, 2, 1)]
+    none, _ = relay.frontend.from_onnx(proto, {"batch": 0, "n": 2})
+    assert [p.checked_type.concrete_shape for p in none["main"].params] == [(0, 2, 3), (0, 2, 1)]
     for shape, kind, text in (
         ({"batch": 4}, ValueError, r"'a' is \(4, n, 3\) in the model; give.*shape={'a': \(...\)} or, for all inputs, shape={'n': ...}"),
         ({"batch": 4, "a": (5, 2, 3)}, ValueError, r"shape\['a'\] is \(5, 2, 3\), but the model says \(4, 'n', 3\)"),

@@ -291,7 +291,7 @@ class _Graph:
         kind = _dtype(t.elem_type, f"input {info.name!r}") if t.elem_type else dtype if isinstance(dtype, str) else dtype[info.name]
         given = shapes.get(info.name)
         sizes = follow if given is None else sizes
-        dims = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, d.dim_param) or "?" for d in t.shape.dim]
+        dims = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, d.dim_param or "?") for d in t.shape.dim]
         if given is not None:
             if t.HasField("shape") and (len(given) != len(dims) or any(isinstance(d, int) and d > 0 and d != g for d, g in zip(dims, given))):
                 raise ValueError(f"shape[{info.name!r}] is {given}, but the model says {tuple(dims)}")
