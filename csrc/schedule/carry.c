@@ -63,7 +63,8 @@ static int64_t extent_met(IrCtx *c, const State *s, const Step *p) {
 
 static void fit_lengths(Arena *a, Step *p, int64_t extent, bool tiling) {
   int64_t old = 1;
-  for (int i = 0; i < p->n; i++) old *= p->list[i];
+  for (int i = 0; i < p->n; i++)
+    if (!i64_mul(old, p->list[i], &old)) return; /* longer than any loop */
   if (extent <= 0 || extent % old == 0 || (p->extent > 0 && p->extent % old != 0)) return;
   int64_t *d;
   for (int i = p->n - 1; i >= 0; i--) {

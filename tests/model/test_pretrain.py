@@ -271,6 +271,8 @@ def test_schedules_fit_other_sizes(target, here, there):
     assert batch[:2] == list(dict.fromkeys(s.steps() for s in states[:2])) and len(set(batch)) == 8
     a = te.placeholder((there,), name="A")
     assert fitted(auto_scheduler.ComputeDAG([a, te.compute((there,), lambda i: a[i] + 1.0)]), given[0]) is None
+    with pytest.raises(ValueError, match="32-bit"):  # a product of 2 ** 64
+        _core.State(new.compute_dag, json.dumps([["SP", 2, 0, there, [2**32, 2**32], 1]]), fit=True)
 
 
 def test_hints_are_proposed():
