@@ -244,6 +244,10 @@ def test_open_sizes_are_bound_by_examples():
         from_pytorch(program, example_inputs=(images(5, 7),))
     with pytest.raises(ValueError, match="2 inputs are given for an exported program that takes 1"):
         from_pytorch(program, example_inputs=(x, x))
+    halves = torch.export.export(module(lambda x: x // 2), (FLAT.int(),), dynamic_shapes={"x": ({0: d},)})
+    for how in ({"example_inputs": (x,)}, {"input_infos": [("x", (5, 8))]}):
+        with pytest.raises(ValueError, match="given as float32; the exported program takes int32"):
+            from_pytorch(halves, **how)
 
 
 def test_everything_that_is_missing_is_said_at_once():

@@ -164,6 +164,11 @@ def bound(torch, program, tensors):
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
     if len(places) != len(left):
         raise ValueError(f"{len(left)} inputs are given for an exported program that takes {len(places)}")
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    taken = [k for k in program.graph_signature.user_inputs if isinstance(k, str) and isinstance(values.get(k), torch.Tensor)]
+    for name, x in zip(taken, left):
+        if x.dtype != values[name].dtype:
+            raise ValueError(f"input {name!r} is given as {_dtype(x.dtype)}; the exported program takes {_dtype(values[name].dtype)}")
     for i, x in zip(places, left):
         leaves[i] = x
     args, kwargs = tree.tree_unflatten(leaves, spec)
