@@ -265,6 +265,19 @@ def test_computed_matrices_are_packed_by_their_reader(rows, option):
     assert (last.source == list(plain.kernels.values())[-1].source) == (option == LayoutRewriteOption.NO_REWRITE)
 
 
+def test_computed_matrices_are_read_as_they_lie_on_a_gpu():
+    """A kernel that packs is no kernel there: what was tuned was not built."""
+    mod, mali = module(attention(32)), ns.target.Target("opencl -device=mali")
+    task = auto_scheduler.extract_tasks(mod, None, mali, include_simple_tasks=False)[0][1]
+    assert task.layout_rewrite_option == LayoutRewriteOption.NO_REWRITE
+    history = auto_scheduler.ApplyHistoryBest(None)
+    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.RandomModel(), seed=1, verbose=0)
+    history.update(mali, task.workload_key, policy.sample_initial_population()[0])
+    with history, transform.PassContext(opt_level=3):
+        lib = relay.build(mod, target=mali)
+    assert list(lib.kernels.values())[-1].origin == "tuned"
+
+
 def test_the_pass_can_be_disabled():
     mod = module(dense())
     history = sampled(mod, 0)

@@ -216,7 +216,7 @@ def extract_tasks(
             target=target,
             target_host=target_host,
             hardware_params=hardware_params,
-            layout_rewrite_option=rewrites(option, f["dag"], f["constant"]) if nbytes else option,
+            layout_rewrite_option=rewrites(option, f["dag"], f["constant"], target) if nbytes else option,
             desc=",".join(f["names"]),
         )
         task.alt_keys = f["alt_keys"]

@@ -135,9 +135,9 @@ def _template_source(p, engine):
     return source, manifest
 
 
-def _tuned_source(p, state, option, engine):
+def _tuned_source(p, state, option, target, engine):
     """(source, manifest) with the weights in the layout in which they were measured."""
-    option = rewrites(option, p.dag, {k for k, at in enumerate(p.arg_index) if at in p.constant})
+    option = rewrites(option, p.dag, {k for k, at in enumerate(p.arg_index) if at in p.constant}, target)
     source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME)
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
     p.relaid = {k: Packing(*(tuple(a[x]) for x in ("from_shape", "shape", "axis"))) for k, a in relaid.items()}
@@ -149,7 +149,7 @@ def _compile(p, found, target, engine, hand, option, stop):
     if found is not None or p.made is not None:
         try:
             if found is not None:
-                p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), option, engine)
+                p.source, p.manifest = _tuned_source(p, state_from(p.dag, found), option, target, engine)
             else:
                 p.source, p.manifest = _template_source(p, hand)
             p.origin = "tuned"

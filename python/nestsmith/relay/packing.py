@@ -24,16 +24,18 @@ def relayout(data, old, new, axes):
     return np.frombuffer(_core.relayout(data, old, new, axes), data.dtype).reshape(new)
 
 
-def rewrites(option, dag, constant):
+def rewrites(option, dag, constant, target):
     """The layout rewrite option of one program of a network whose option is `option`: weights that are `constant` (positions among the
     tensors of `dag`) are packed ahead of time; a matrix that the network computes is packed by the kernel that multiplies with
-    it, if it reads each element often enough."""
+    it, if it reads each element often enough; on GPUs, where a kernel has no place for that, it is read as it lies."""
     if option != AHEAD:
         return option
     free = [t for op in dag.ops for t in (op.attrs or {}).get("layout_free_placeholders", ())]
     where = [k for k, t in enumerate(dag.tensors) if t in free]
     if all(k in constant for k in where):
         return option
+    if "gpu" in target.keys:
+        return 0
     elements = sum(math.prod(int(d) for d in dag.tensors[k].shape) for k in where)
     return IN_KERNEL if dag.flop_ct >= 2 * _ENOUGH_READS * elements else 0
 
