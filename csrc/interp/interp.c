@@ -18,9 +18,9 @@ static bool count_binder(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
 static void set_up(Run *r) {
   IrCtx *c = r->c;
   IrMark m = ir_mark(c);
-  r->n_buffers = m.buffers + 1;
-  r->n_vars = m.vars + 1;
-  r->n_exprs = m.exprs + 1;
+  r->n_buffers = m.n.buffer + 1;
+  r->n_vars = m.n.var + 1;
+  r->n_exprs = m.n.expr + 1;
   r->node = ir_node(c, 0);
   r->kid = r->node ? ir_kids(c, 0) - ir_node(c, 0)->kid0 : NULL;
   Arena *k = r->keep;
@@ -188,7 +188,7 @@ static void run_dag(void *arg) {
   const TeDag *d = j->dag;
   for (int i = 0; i < d->n_ops; i++) r->max_slots += d->op[i]->n_axis + d->op[i]->n_red + 16;
   set_up(r);
-  r->tensor = arena_array(r->keep, Mem *, ir_mark(r->c).tensors + 1);
+  r->tensor = arena_array(r->keep, Mem *, ir_mark(r->c).n.tensor + 1);
   for (int i = 0; i < d->n_tensors; i++) r->tensor[d->tensor[i]] = tensor_mem(r, d->tensor[i], j->args[i]);
   for (int i = 0; i < d->n_ops; i++)
     for (int o = 0; o < d->op[i]->n_out; o++) {

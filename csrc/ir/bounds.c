@@ -11,9 +11,9 @@
 #include <string.h>
 
 void arith_grow_memo(IrCtx *c) {
-  c->memo = mem_realloc(c->err, c->memo, (size_t)c->cap_expr * sizeof *c->memo);
-  memset(c->memo + c->cap_memo, 0, (size_t)(c->cap_expr - c->cap_memo) * sizeof *c->memo);
-  c->cap_memo = c->cap_expr;
+  c->memo = mem_realloc(c->err, c->memo, (size_t)c->cap.expr * sizeof *c->memo);
+  memset(c->memo + c->cap_memo, 0, (size_t)(c->cap.expr - c->cap_memo) * sizeof *c->memo);
+  c->cap_memo = c->cap.expr;
 }
 
 static uint32_t new_version(IrCtx *c) {
@@ -31,7 +31,7 @@ Arith *ar_new(IrCtx *c) {
   a->c = c;
   changed(a);
   a->epoch = c->epoch;
-  a->cap_var = c->n_var + 32;
+  a->cap_var = c->n.var + 32;
   a->var = arena_array(c->arena, VarFact, a->cap_var);
   return a;
 }

@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Every table: its field and that of its length. Those of expressions grow together. */
+#define EXPR_TABLES(X) X(t.node, expr) X(depth, expr) X(hash, expr)
+#define OTHER_TABLES(X)                                                                                                \
+  X(t.kid, kid) X(t.var, var) X(tensor, tensor) X(reducer, reducer) X(reduce, reduce) X(buffer, buffer) X(str, str)
+
 static void grow(Arena *a, void *pp, int32_t *cap, int32_t need, size_t elem) {
   if (need <= *cap) return;
   Err *e = arena_err(a);
@@ -31,7 +36,7 @@ static void grow(Arena *a, void *pp, int32_t *cap, int32_t need, size_t elem) {
 static void rehash(IrCtx *c, uint32_t size) {
   uint64_t *fresh = mem_alloc(c->err, size * sizeof *fresh);
   uint32_t mask = size - 1;
-  for (int32_t e = 1; e < c->n_expr; e++) { /* in the order of ids: releasing relies on it */
+  for (int32_t e = 1; e < c->n.expr; e++) { /* in the order of ids: releasing relies on it */
     uint32_t i = c->hash[e] & mask;
     while (fresh[i]) i = (i + 1) & mask;
     fresh[i] = (uint64_t)c->hash[e] << 32 | (uint32_t)e;
@@ -42,19 +47,17 @@ static void rehash(IrCtx *c, uint32_t size) {
 }
 
 static void grow_exprs(IrCtx *c, int32_t need) {
-  if (need <= c->cap_expr) return;
-  int32_t cap = c->cap_expr;
-  grow(c->arena, &c->depth, &cap, need, sizeof *c->depth);
-  cap = c->cap_expr;
-  grow(c->arena, &c->hash, &cap, need, sizeof *c->hash);
-  cap = c->cap_expr;
-  grow(c->arena, &c->t.node, &cap, need, sizeof *c->t.node);
+  if (need <= c->cap.expr) return;
+  int32_t cap;
+#define GROW(field, _) cap = c->cap.expr, grow(c->arena, &c->field, &cap, need, sizeof *c->field);
+  EXPR_TABLES(GROW)
+#undef GROW
   if ((int64_t)c->mask + 1 < (int64_t)cap * 2) {
     uint32_t size = 128;
     while (size < (uint32_t)cap * 2) size *= 2;
     rehash(c, size);
   }
-  c->cap_expr = cap;
+  c->cap.expr = cap;
 }
 
 static IrCtx *ctx_bare(Err *e) {
@@ -69,7 +72,7 @@ static IrCtx *ctx_bare(Err *e) {
 #ifdef NS_DEBUG_VERIFY /* the sanitized builds */
   c->verify = true;
 #endif
-  c->n_expr = c->n_kid = c->n_var = c->n_tensor = c->n_reducer = c->n_reduce = c->n_buffer = c->n_str = 1;
+  c->n = (IrCounts){1, 1, 1, 1, 1, 1, 1, 1};
   return c;
 }
 
@@ -87,13 +90,9 @@ static IrCtx *ctx_fill(IrCtx *c, ErrBody fill, void *arg) {
 static void fill_new(void *arg) {
   IrCtx *c = arg;
   grow_exprs(c, 256);
-  grow(c->arena, &c->t.kid, &c->cap_kid, 512, sizeof *c->t.kid);
-  grow(c->arena, &c->t.var, &c->cap_var, 64, sizeof *c->t.var);
-  grow(c->arena, &c->tensor, &c->cap_tensor, 8, sizeof *c->tensor);
-  grow(c->arena, &c->reducer, &c->cap_reducer, 8, sizeof *c->reducer);
-  grow(c->arena, &c->reduce, &c->cap_reduce, 8, sizeof *c->reduce);
-  grow(c->arena, &c->buffer, &c->cap_buffer, 8, sizeof *c->buffer);
-  grow(c->arena, &c->str, &c->cap_str, 8, sizeof *c->str);
+#define MAKE(field, count) grow(c->arena, &c->field, &c->cap.count, 1, sizeof *c->field);
+  OTHER_TABLES(MAKE)
+#undef MAKE
 }
 
 IrCtx *ir_new(Err *e) {
@@ -116,18 +115,10 @@ static void fill_clone(void *arg) {
   const IrCtx *s = ((CloneArg *)arg)->src;
   IrCtx *d = ((CloneArg *)arg)->dst;
   Err *e = d->err;
-#define COPY(field, n, cap)                                                                                            \
-  (d->field = copy_table(e, s->field, s->n, s->cap, sizeof *d->field), d->n = s->n, d->cap = s->cap)
-  COPY(t.node, n_expr, cap_expr);
-  COPY(depth, n_expr, cap_expr);
-  COPY(hash, n_expr, cap_expr);
-  COPY(t.kid, n_kid, cap_kid);
-  COPY(t.var, n_var, cap_var);
-  COPY(tensor, n_tensor, cap_tensor);
-  COPY(reducer, n_reducer, cap_reducer);
-  COPY(reduce, n_reduce, cap_reduce);
-  COPY(buffer, n_buffer, cap_buffer);
-  COPY(str, n_str, cap_str);
+  d->n = s->n, d->cap = s->cap;
+#define COPY(field, count) d->field = copy_table(e, s->field, s->n.count, s->cap.count, sizeof *d->field);
+  EXPR_TABLES(COPY)
+  OTHER_TABLES(COPY)
 #undef COPY
   d->verify = s->verify;
   d->slot = mem_alloc(e, ((size_t)s->mask + 1) * sizeof *d->slot);
@@ -142,16 +133,10 @@ IrCtx *ir_clone(const IrCtx *src, Err *e) {
 
 void ir_free(IrCtx *c) {
   if (!c) return;
-  free(c->t.node);
-  free(c->t.kid);
-  free(c->t.var);
-  free(c->depth);
-  free(c->hash);
-  free(c->tensor);
-  free(c->reducer);
-  free(c->reduce);
-  free(c->buffer);
-  free(c->str);
+#define FREE(field, _) free(c->field);
+  EXPR_TABLES(FREE)
+  OTHER_TABLES(FREE)
+#undef FREE
   free(c->slot);
   free(c->memo);
   for (int i = 0; i < IR_MAX_WALKS; i++) {
@@ -164,7 +149,7 @@ void ir_free(IrCtx *c) {
 
 Arena *ir_arena(IrCtx *c) { return c->arena; }
 Err *ir_err(IrCtx *c) { return c->err; }
-int32_t ir_count(const IrCtx *c) { return c->n_expr - 1; }
+int32_t ir_count(const IrCtx *c) { return c->n.expr - 1; }
 
 /* ---- interning ---- */
 static uint32_t node_hash(ExprKind k, DType t, int32_t sym, int n, const ExprId *kids, int64_t u) {
@@ -202,7 +187,7 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
   uint16_t depth = 0;
   bool data = k == IR_READ || k == IR_LOAD || k == IR_REDUCE || (k == IR_VAR && c->t.var[sym].data);
   for (int j = 0; j < n; j++) {
-    if (kids[j] <= 0 || kids[j] >= c->n_expr)
+    if (kids[j] <= 0 || kids[j] >= c->n.expr)
       err_raise(c->err, NS_ERR_INTERNAL, "operand %d is not an expression of this context (id %d)", j, kids[j]);
     if (c->depth[kids[j]] > depth) depth = c->depth[kids[j]];
     data = data || c->t.node[kids[j]].data;
@@ -210,27 +195,27 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
   if (depth >= IR_MAX_DEPTH)
     err_raise(c->err, NS_ERR_VALUE, "expression nested deeper than %d operations; split it over several compute stages",
               IR_MAX_DEPTH);
-  if (c->n_kid + n > c->cap_kid) {
-    ptrdiff_t at = kids && kids >= c->t.kid && kids < c->t.kid + c->n_kid ? kids - c->t.kid : -1;
-    grow(c->arena, &c->t.kid, &c->cap_kid, c->n_kid + n, sizeof *c->t.kid);
+  if (c->n.kid + n > c->cap.kid) {
+    ptrdiff_t at = kids && kids >= c->t.kid && kids < c->t.kid + c->n.kid ? kids - c->t.kid : -1;
+    grow(c->arena, &c->t.kid, &c->cap.kid, c->n.kid + n, sizeof *c->t.kid);
     if (at >= 0) kids = c->t.kid + at;
   }
-  if (c->n_expr >= c->cap_expr) {
-    grow_exprs(c, c->n_expr + 1);
+  if (c->n.expr >= c->cap.expr) {
+    grow_exprs(c, c->n.expr + 1);
     i = hash & c->mask;
     while (c->slot[i]) i = (i + 1) & c->mask;
   }
-  ExprId e = c->n_expr++;
+  ExprId e = c->n.expr++;
   ExprNode *p = c->t.node + e;
   p->kind = (uint8_t)k;
   p->data = data;
   p->n = (uint16_t)n;
   p->type = t;
   p->sym = sym;
-  p->kid0 = c->n_kid;
+  p->kid0 = c->n.kid;
   p->u.i = u;
-  if (n) memcpy(c->t.kid + c->n_kid, kids, (size_t)n * sizeof *kids);
-  c->n_kid += n;
+  if (n) memcpy(c->t.kid + c->n.kid, kids, (size_t)n * sizeof *kids);
+  c->n.kid += n;
   c->depth[e] = (uint16_t)(depth + 1);
   c->hash[e] = hash;
   c->slot[i] = (uint64_t)hash << 32 | (uint32_t)e;
@@ -241,41 +226,31 @@ ExprId ctx_node(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId 
 ExprId ctx_leaf(IrCtx *c, ExprKind k, DType t, int32_t sym, int64_t u) {
   enum { HALF = IR_LEAVES / 2 };
   ExprId *at = &c->leaf[k == IR_VAR ? HALF + (sym & (HALF - 1)) : (u ^ u >> 7) & (HALF - 1)];
-  if (*at < c->n_expr && node_same(c, c->t.node + *at, k, t, sym, 0, NULL, u)) return *at;
+  if (*at < c->n.expr && node_same(c, c->t.node + *at, k, t, sym, 0, NULL, u)) return *at;
   return *at = ctx_node(c, k, t, sym, 0, NULL, u);
 }
 
 /* ---- marks ---- */
-IrMark ir_mark(const IrCtx *c) {
-  return (IrMark){c->n_expr,   c->n_kid,    c->n_var, c->n_tensor,         c->n_reducer,
-                  c->n_reduce, c->n_buffer, c->n_str, arena_mark(c->arena)};
-}
+IrMark ir_mark(const IrCtx *c) { return (IrMark){c->n, arena_mark(c->arena)}; }
 
 void ir_release(IrCtx *c, IrMark m) {
-  for (ExprId e = c->n_expr - 1; e >= m.exprs; e--) {
+  for (ExprId e = c->n.expr - 1; e >= m.n.expr; e--) {
     uint32_t i = c->hash[e] & c->mask;
     while ((uint32_t)c->slot[i] != (uint32_t)e) i = (i + 1) & c->mask;
     c->slot[i] = 0;
   }
-  int32_t memo_end = c->n_expr < c->cap_memo ? c->n_expr : c->cap_memo;
-  if (m.exprs < memo_end) memset(c->memo + m.exprs, 0, (size_t)(memo_end - m.exprs) * sizeof *c->memo);
+  int32_t memo_end = c->n.expr < c->cap_memo ? c->n.expr : c->cap_memo;
+  if (m.n.expr < memo_end) memset(c->memo + m.n.expr, 0, (size_t)(memo_end - m.n.expr) * sizeof *c->memo);
   c->epoch++;
-  c->n_expr = m.exprs;
-  c->n_kid = m.kids;
-  c->n_var = m.vars;
-  c->n_tensor = m.tensors;
-  c->n_reducer = m.reducers;
-  c->n_reduce = m.reduces;
-  c->n_buffer = m.buffers;
-  c->n_str = m.strs;
+  c->n = m.n;
   arena_release(c->arena, m.arena);
 }
 
 /* ---- the other tables ---- */
 VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg) {
-  grow(c->arena, &c->t.var, &c->cap_var, c->n_var + 1, sizeof *c->t.var);
-  c->t.var[c->n_var] = (IrVar){arena_strdup(c->arena, name), t, nonneg, false};
-  return c->n_var++;
+  grow(c->arena, &c->t.var, &c->cap.var, c->n.var + 1, sizeof *c->t.var);
+  c->t.var[c->n.var] = (IrVar){arena_strdup(c->arena, name), t, nonneg, false};
+  return c->n.var++;
 }
 
 static const ExprId *copy_ids(IrCtx *c, const ExprId *p, int32_t n) {
@@ -283,33 +258,33 @@ static const ExprId *copy_ids(IrCtx *c, const ExprId *p, int32_t n) {
 }
 
 TensorId ir_tensor_new(IrCtx *c, IrTensor t) {
-  grow(c->arena, &c->tensor, &c->cap_tensor, c->n_tensor + 1, sizeof *c->tensor);
+  grow(c->arena, &c->tensor, &c->cap.tensor, c->n.tensor + 1, sizeof *c->tensor);
   t.name = arena_strdup(c->arena, t.name);
   t.shape = copy_ids(c, t.shape, t.rank);
-  c->tensor[c->n_tensor] = t;
-  return c->n_tensor++;
+  c->tensor[c->n.tensor] = t;
+  return c->n.tensor++;
 }
 
 ReducerId ir_reducer_new(IrCtx *c, IrReducer r) {
-  grow(c->arena, &c->reducer, &c->cap_reducer, c->n_reducer + 1, sizeof *c->reducer);
+  grow(c->arena, &c->reducer, &c->cap.reducer, c->n.reducer + 1, sizeof *c->reducer);
   r.lhs = copy_ids(c, r.lhs, r.n);
   r.rhs = copy_ids(c, r.rhs, r.n);
   r.result = copy_ids(c, r.result, r.n);
   r.identity = copy_ids(c, r.identity, r.n);
   r.code = copy_ids(c, r.code, r.n);
-  c->reducer[c->n_reducer] = r;
-  return c->n_reducer++;
+  c->reducer[c->n.reducer] = r;
+  return c->n.reducer++;
 }
 
 BufferId ir_buffer_new(IrCtx *c, IrBuffer b) {
-  grow(c->arena, &c->buffer, &c->cap_buffer, c->n_buffer + 1, sizeof *c->buffer);
+  grow(c->arena, &c->buffer, &c->cap.buffer, c->n.buffer + 1, sizeof *c->buffer);
   b.name = arena_strdup(c->arena, b.name);
   b.min = copy_ids(c, b.min, b.rank);
   b.extent = copy_ids(c, b.extent, b.rank);
   b.stride = copy_ids(c, b.stride, b.rank);
   if (b.align == 0) b.align = 64;
-  c->buffer[c->n_buffer] = b;
-  return c->n_buffer++;
+  c->buffer[c->n.buffer] = b;
+  return c->n.buffer++;
 }
 
 BufferId ir_array(IrCtx *c, const char *name, DType t, ScopeKind scope, int64_t n, bool flat) {
@@ -324,17 +299,17 @@ static void check_id(const IrCtx *c, int32_t id, int32_t n, const char *what) {
 }
 
 const IrTensor *ir_tensor(const IrCtx *c, TensorId t) {
-  check_id(c, t, c->n_tensor, "tensor");
+  check_id(c, t, c->n.tensor, "tensor");
   return c->tensor + t;
 }
 
 const IrReducer *ir_reducer(const IrCtx *c, ReducerId r) {
-  check_id(c, r, c->n_reducer, "reducer");
+  check_id(c, r, c->n.reducer, "reducer");
   return c->reducer + r;
 }
 
 IrBuffer *ir_buffer(IrCtx *c, BufferId b) {
-  check_id(c, b, c->n_buffer, "buffer");
+  check_id(c, b, c->n.buffer, "buffer");
   return c->buffer + b;
 }
 
@@ -368,20 +343,20 @@ static void check_initial(IrCtx *c, ExprId init, DType t) {
 }
 
 ExprId ex_reduce(IrCtx *c, IrReduce r) {
-  check_id(c, r.reducer, c->n_reducer, "reducer");
+  check_id(c, r.reducer, c->n.reducer, "reducer");
   err_check(c->err, r.n_src >= 1 && r.value_index >= 0 && r.value_index < r.n_src,
             "reduction over %d sources has no value %d", r.n_src, r.value_index);
   for (int i = 0; r.init && i < r.n_src; i++) check_initial(c, r.init[i], ir_type(c, r.src[i]));
   if (!r.cond) r.cond = ex_int(c, DT_BOOL, 1);
-  int32_t id = c->n_reduce - 1; /* few exist, and the equal one is mostly the latest */
+  int32_t id = c->n.reduce - 1; /* few exist, and the equal one is mostly the latest */
   while (id > 0 && !reduce_same(&c->reduce[id], &r)) id--;
   if (id == 0) {
-    grow(c->arena, &c->reduce, &c->cap_reduce, c->n_reduce + 1, sizeof *c->reduce);
+    grow(c->arena, &c->reduce, &c->cap.reduce, c->n.reduce + 1, sizeof *c->reduce);
     r.src = copy_ids(c, r.src, r.n_src);
     r.init = copy_ids(c, r.init, r.n_src);
     r.axis = arena_copy(c->arena, r.axis, (size_t)r.n_axis * sizeof *r.axis);
-    c->reduce[c->n_reduce] = r;
-    id = c->n_reduce++;
+    c->reduce[c->n.reduce] = r;
+    id = c->n.reduce++;
   }
   const IrReduce *q = &c->reduce[id];
   int n = 2 * q->n_axis + q->n_src * (q->init ? 2 : 1) + 1, k = 0;
@@ -397,12 +372,12 @@ ExprId ex_reduce(IrCtx *c, IrReduce r) {
 }
 
 ExprId ex_str(IrCtx *c, const char *s) {
-  int32_t id = c->n_str - 1;
+  int32_t id = c->n.str - 1;
   while (id > 0 && strcmp(c->str[id], s) != 0) id--;
   if (id == 0) {
-    grow(c->arena, &c->str, &c->cap_str, c->n_str + 1, sizeof *c->str);
-    c->str[c->n_str] = arena_strdup(c->arena, s);
-    id = c->n_str++;
+    grow(c->arena, &c->str, &c->cap.str, c->n.str + 1, sizeof *c->str);
+    c->str[c->n.str] = arena_strdup(c->arena, s);
+    id = c->n.str++;
   }
   return ctx_node(c, IR_STR, dtype(DT_HANDLE, 64), 0, 0, NULL, id);
 }
@@ -412,11 +387,11 @@ Walk *walk_begin(IrCtx *c) {
   if (c->err->depth >= IR_MAX_WALKS)
     err_raise(c->err, NS_ERR_INTERNAL, "walks over expressions nested deeper than %d", IR_MAX_WALKS);
   Walk *w = &c->walk[c->err->depth];
-  if (w->cap < c->n_expr) {
+  if (w->cap < c->n.expr) {
     int32_t cap = w->cap;
-    grow(c->arena, &w->stamp, &cap, c->n_expr, sizeof *w->stamp);
+    grow(c->arena, &w->stamp, &cap, c->n.expr, sizeof *w->stamp);
     cap = w->cap;
-    grow(c->arena, &w->val, &cap, c->n_expr, sizeof *w->val);
+    grow(c->arena, &w->val, &cap, c->n.expr, sizeof *w->val);
     w->cap = cap;
   }
   if (++w->now == 0) { /* wrapped: no old stamp may look new */

@@ -33,8 +33,7 @@ struct IrCtx {
   IrReduce *reduce;
   IrBuffer *buffer;
   const char **str;
-  int32_t n_expr, n_kid, n_var, n_tensor, n_reducer, n_reduce, n_buffer, n_str; /* entries used, entry 0 included */
-  int32_t cap_expr, cap_kid, cap_var, cap_tensor, cap_reducer, cap_reduce, cap_buffer, cap_str;
+  IrCounts n, cap; /* entries used, entry 0 included, and allocated */
   uint64_t *slot; /* hash table: high half the hash, low half the ExprId; 0: free */
   uint32_t mask;
   ExprId leaf[IR_LEAVES]; /* where a constant or a variable was found last; 0: nowhere yet */

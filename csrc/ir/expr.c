@@ -138,7 +138,7 @@ ExprId ex_raw(IrCtx *c, ExprKind k, DType t, int32_t sym, int n, const ExprId *k
 }
 
 ExprId ex_var(IrCtx *c, VarId v) {
-  if (v <= 0 || v >= c->n_var) err_raise(c->err, NS_ERR_INTERNAL, "no variable with number %d in this context", v);
+  if (v <= 0 || v >= c->n.var) err_raise(c->err, NS_ERR_INTERNAL, "no variable with number %d in this context", v);
   return ctx_leaf(c, IR_VAR, c->t.var[v].type, v, 0);
 }
 

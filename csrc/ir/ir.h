@@ -132,7 +132,8 @@ typedef struct {
 } IrBuffer;
 
 typedef struct IrCtx IrCtx;
-typedef struct { int32_t exprs, kids, vars, tensors, reducers, reduces, buffers, strs; ArenaMark arena; } IrMark;
+typedef struct { int32_t expr, kid, var, tensor, reducer, reduce, buffer, str; } IrCounts; /* entries of each table */
+typedef struct { IrCounts n; ArenaMark arena; } IrMark;
 
 IrCtx *ir_new(Err *e);
 IrCtx *ir_clone(const IrCtx *src, Err *e); /* ids of src mean the same in the clone */
@@ -323,10 +324,9 @@ void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg); /* every n
  * walk goes on. Copied where something changed; NULL if nothing is left. */
 typedef Stmt *(*StmtRewrite)(IrCtx *c, Stmt *s, void *arg);
 Stmt *st_rewrite(IrCtx *c, Stmt *s, StmtRewrite kid, ExprMap expr, void *arg);
-typedef struct { Stmt *(*stmt)(IrCtx *c, Stmt *s, void *arg);   /* post-order; may return NULL to delete; NULL fn: keep */
-                 ExprId (*expr)(IrCtx *c, ExprId e, void *arg); /* each whole expression; NULL fn: keep */
-                 void *arg; } StmtMap;
-Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m); /* rebuilds changed spines only */
+/* Rebuilds changed spines only: each (NULL: keep) for every node of every expression, as in ex_map, and stmt (NULL: keep) for
+ * every statement, post-order, which may return NULL to delete it. */
+Stmt *st_map(IrCtx *c, Stmt *s, StmtRewrite stmt, ExprMap each, void *arg);
 Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub);
 /* Raises NS_ERR_INTERNAL on a broken invariant, 07 §7.7.4. features: a program for these, which allocates computed
  * arguments. */

@@ -177,18 +177,21 @@ Stmt *st_rewrite(IrCtx *c, Stmt *s, StmtRewrite kid, ExprMap expr, void *arg) {
 }
 
 typedef struct {
-  const StmtMap *m;
+  StmtRewrite stmt;
+  ExprMap node;
+  void *arg;
 } Map;
-static Stmt *map_kid(IrCtx *c, Stmt *s, void *arg) { return st_map(c, s, ((Map *)arg)->m); }
 static ExprId map_expr(IrCtx *c, ExprId e, void *arg) {
-  const StmtMap *m = ((Map *)arg)->m;
-  return m->expr(c, e, m->arg);
+  const Map *m = arg;
+  return ex_map(c, e, m->node, m->arg);
 }
-Stmt *st_map(IrCtx *c, Stmt *s, const StmtMap *m) {
-  if (!s) return NULL;
-  Map arg = {m};
-  Stmt *t = st_rewrite(c, s, map_kid, m->expr ? map_expr : NULL, &arg);
+static Stmt *map_stmt(IrCtx *c, Stmt *s, void *arg) {
+  const Map *m = arg;
+  Stmt *t = st_rewrite(c, s, map_stmt, m->node ? map_expr : NULL, arg);
   return t && m->stmt ? m->stmt(c, t, m->arg) : t;
+}
+Stmt *st_map(IrCtx *c, Stmt *s, StmtRewrite stmt, ExprMap each, void *arg) {
+  return s ? map_stmt(c, s, &(Map){stmt, each, arg}) : NULL;
 }
 
 typedef struct {
@@ -200,11 +203,9 @@ static ExprId subst_expr(IrCtx *c, ExprId e, void *arg) {
   const SubstArg *a = arg;
   return ex_subst(c, e, a->n, a->sub);
 }
-
+static Stmt *subst_stmt(IrCtx *c, Stmt *s, void *arg) { return st_rewrite(c, s, subst_stmt, subst_expr, arg); }
 Stmt *st_subst(IrCtx *c, Stmt *s, int n, const VarSub *sub) {
-  SubstArg arg = {n, sub};
-  StmtMap m = {NULL, subst_expr, &arg};
-  return n ? st_map(c, s, &m) : s;
+  return s && n ? subst_stmt(c, s, &(SubstArg){n, sub}) : s;
 }
 
 /* ---- text ---- */

@@ -27,7 +27,7 @@ static bool same_type(const IrCtx *c, ExprId a, ExprId b) { return dtype_eq(ir_t
 
 static void check_access(Verify *v, ExprId e, BufferId buf, int n, const ExprId *idx, DType value) {
   IrCtx *c = v->c;
-  if (buf <= 0 || buf >= c->n_buffer) broken(v, e, "access to a buffer that does not exist");
+  if (buf <= 0 || buf >= c->n.buffer) broken(v, e, "access to a buffer that does not exist");
   const IrBuffer *b = ir_buffer(c, buf);
   if (!b->external && !v->alive[buf])
     broken(v, e, arena_printf(c->arena, "buffer %s is used outside of its allocation", b->name));
@@ -72,7 +72,7 @@ static void check_node(Verify *v, ExprId e) {
 /* Types and accesses are checked once per place of allocation; variables on every visit of a statement. */
 static void check_expr(Verify *v, ExprId e) {
   IrCtx *c = v->c;
-  if (e <= 0 || e >= c->n_expr)
+  if (e <= 0 || e >= c->n.expr)
     err_raise(c->err, NS_ERR_INTERNAL, "broken program: an operand is missing or not of this context (id %d)", e);
   if (walk_seen(v->seen, e)) return;
   walk_set(v->seen, e, 0);
@@ -94,7 +94,7 @@ static void fresh_scope(Verify *v) { /* what was checked under other bindings mu
 }
 
 static void bind(Verify *v, VarId var) {
-  if (var <= 0 || var >= v->c->n_var)
+  if (var <= 0 || var >= v->c->n.var)
     err_raise(v->c->err, NS_ERR_INTERNAL, "broken program: it binds variable number %d, which does not exist", var);
   if (v->bound[var])
     err_raise(v->c->err, NS_ERR_INTERNAL, "broken program: variable %s is bound twice on one path",
@@ -120,7 +120,7 @@ static void check_shape(Verify *v, const Stmt *s) {
 }
 static void allocate(Verify *v, BufferId b) {
   IrCtx *c = v->c;
-  if (b <= 0 || b >= c->n_buffer) broken(v, 0, "an allocation of a buffer that does not exist");
+  if (b <= 0 || b >= c->n.buffer) broken(v, 0, "an allocation of a buffer that does not exist");
   if ((ir_buffer(c, b)->external && !v->features) || v->alive[b])
     broken(v, 0, arena_printf(c->arena, "buffer %s is allocated twice", ir_buffer(c, b)->name));
   v->alive[b] = 1;
@@ -146,9 +146,9 @@ static bool leave_stmt(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
 
 void ir_verify(IrCtx *c, const Stmt *s, bool flat, bool features) {
   Verify v = {.c = c, .flat = flat, .features = features};
-  v.bound = arena_array(c->arena, uint8_t, c->n_var);
-  v.was = arena_array(c->arena, uint8_t, c->n_var);
-  v.alive = arena_array(c->arena, uint8_t, c->n_buffer);
+  v.bound = arena_array(c->arena, uint8_t, c->n.var);
+  v.was = arena_array(c->arena, uint8_t, c->n.var);
+  v.alive = arena_array(c->arena, uint8_t, c->n.buffer);
   v.seen = walk_begin(c);
   st_visit(c, s, enter_stmt, leave_stmt, &v);
   walk_end(c);

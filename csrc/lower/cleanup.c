@@ -15,7 +15,6 @@ static ExprId lazy_select(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   if (ir_type(c, k[0]).lanes != 1 || !(low_expr_loads(c, k[1]) || low_expr_loads(c, k[2]))) return e;
   return ex_call(c, IN_IF_THEN_ELSE, ir_type(c, e), 3, k);
 }
-static ExprId lazy_selects(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, lazy_select, arg); }
 
 /* ---- moving conditions out ---- */
 typedef struct {
@@ -76,12 +75,10 @@ static Stmt *drop_pragmas(IrCtx *c NS_UNUSED, Stmt *s, void *arg NS_UNUSED) {
 
 void pass_cleanup(Func *f) {
   IrCtx *c = f->ctx;
-  StmtMap m = {drop_pragmas, lazy_selects, NULL};
   Stmt *s = low_simplify(c, ar_new(c), f->body);
-  s = s ? st_map(c, s, &m) : NULL;
+  s = st_map(c, s, drop_pragmas, lazy_select, NULL);
   Hoist h = {.c = c, .printing = f->use == LOW_TEXT};
   mapu_init(&h.thread, ir_arena(c));
   if (s) s = hoist(c, s, &h);
   f->body = low_simplify(c, ar_new(c), s);
-  low_verify(f, "cleanup");
 }

@@ -95,8 +95,4 @@ static Stmt *double_loop(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
   }
   return r;
 }
-void pass_double_buffer(Func *f) {
-  StmtMap m = {double_loop, NULL, NULL};
-  f->body = st_map(f->ctx, f->body, &m);
-  low_verify(f, "double buffer");
-}
+void pass_double_buffer(Func *f) { f->body = st_map(f->ctx, f->body, double_loop, NULL, NULL); }

@@ -49,5 +49,4 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) { return low_rewrite(c, ((Lower 
 void pass_intrinsics(Func *f) {
   Lower l = {f->ctx, ar_new(f->ctx)};
   if (f->body) f->body = walk(f->ctx, f->body, &l);
-  low_verify(f, "intrinsics");
 }

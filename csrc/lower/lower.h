@@ -30,6 +30,7 @@ typedef struct {
   const char *name;
   void (*run)(Func *);
 } LowPass;
+void low_run(Func *f, void (*pass)(Func *)); /* a pass of those below, and verifies what it left where the context wants it */
 const LowPass *low_passes(int *n); /* what low_build runs, in order; for tests that look at every step */
 
 /* ---- passes, in pipeline order; each takes and returns the body of f ---- */

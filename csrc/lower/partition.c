@@ -9,15 +9,10 @@ static ExprId unwrap(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   const ExprNode *n = ir_node(c, e);
   return n->kind == IR_CALL && n->sym == IN_LIKELY ? ir_kid(c, e, 0) : e;
 }
-static ExprId unlikely_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, unwrap, arg); }
 static Stmt *unlikely(IrCtx *c, Stmt *s, void *arg NS_UNUSED) {
   if (s->kind != ST_IF || !s->u.cond.likely) return s;
   Stmt *r = st_own(c, s);
   r->u.cond.likely = false;
   return r;
 }
-void pass_partition(Func *f) {
-  StmtMap m = {unlikely, unlikely_expr, NULL};
-  f->body = st_map(f->ctx, f->body, &m);
-  low_verify(f, "partition");
-}
+void pass_partition(Func *f) { f->body = st_map(f->ctx, f->body, unlikely, unwrap, NULL); }

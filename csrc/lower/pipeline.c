@@ -28,18 +28,19 @@ const LowPass *low_passes(int *n) {
   return PASSES;
 }
 
+void low_run(Func *f, void (*pass)(Func *)) {
+  int i = 0;
+  while (PASSES[i].run != pass) i++;
+  pass(f);
+  low_verify(f, PASSES[i].name);
+}
+
 /* The passes that a printed program goes through: kernels keep their nested thread loops, guards stay `likely`. */
-static const LowPass PRINTING[] = {{"flatten", pass_flatten},
-                                   {"simplify", pass_simplify},
-                                   {"vectorize", pass_vectorize},
-                                   {"vthread", pass_vthread},
-                                   {"double buffer", pass_double_buffer},
-                                   {"storage", pass_storage},
-                                   {"unroll", pass_unroll},
-                                   {"cleanup", pass_cleanup}};
+static void (*const PRINTING[])(Func *) = {pass_flatten,       pass_simplify, pass_vectorize, pass_vthread,
+                                           pass_double_buffer, pass_storage,  pass_unroll,    pass_cleanup};
 Func low_printable(Func f) {
   f.use = LOW_TEXT;
-  for (int i = 0; i < NS_COUNT(PRINTING) && f.body; i++) PRINTING[i].run(&f);
+  for (int i = 0; i < NS_COUNT(PRINTING) && f.body; i++) low_run(&f, PRINTING[i]);
   return f;
 }
 
@@ -177,7 +178,7 @@ Program low_build(Func f, const char *name) {
   Program p = {0};
   const Stmt *empty = NULL;
   for (int i = f.flat ? 2 : 0; i < NS_COUNT(PASSES); i++) {
-    PASSES[i].run(&f);
+    low_run(&f, PASSES[i].run);
     if (!f.body) empty = f.body = st_eval(c, ex_i32(c, 0)); /* all extents are zero: a program that does nothing */
   }
   ir_verify(c, f.body, true, false);

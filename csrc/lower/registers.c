@@ -678,5 +678,4 @@ void pass_registers(Func *f) {
   CpuMachine cpu = cpu_machine(f->target.cpu);
   g.vector_bytes = cpu.vector_bytes, g.registers = cpu.registers;
   if (f->body) f->body = walk(f->ctx, f->body, &g);
-  low_verify(f, "registers");
 }

@@ -87,7 +87,6 @@ static ExprId reciprocal(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   if (ir_kind(c, b) != IR_FLT || ir_node(c, b)->u.f == 0) return e;
   return ex_mul(c, a, ex_flt(c, ir_type(c, b), 1.0 / ir_node(c, b)->u.f));
 }
-static ExprId reciprocals(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, reciprocal, arg); }
 static bool divides(const IrCtx *c) { /* most programs do not: looking through a table is faster than through a tree */
   for (ExprId e = 1; e <= ir_count(c); e++)
     if (ir_kind(c, e) == IR_DIV && ir_type(c, e).code == DT_FLOAT) return true;
@@ -98,7 +97,5 @@ void pass_simplify(Func *f) {
   Arith *a = ar_new(f->ctx);
   if (low_for_rows(f->use)) ar_reduce(a);
   f->body = low_simplify(f->ctx, a, f->body);
-  StmtMap m = {NULL, reciprocals, NULL};
-  if (low_for_rows(f->use) && f->body && divides(f->ctx)) f->body = st_map(f->ctx, f->body, &m);
-  low_verify(f, "simplify");
+  if (low_for_rows(f->use) && divides(f->ctx)) f->body = st_map(f->ctx, f->body, NULL, reciprocal, NULL);
 }

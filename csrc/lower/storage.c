@@ -270,7 +270,5 @@ void pass_storage(Func *f) {
       if (m.global.at[j] == l.at[i].buf) top.at[top.n++] = l.at[i];
   share(c, top, &to, SC_GLOBAL);
   for (int i = m.global.len - 1; i >= 0; i--) body = st_alloc(c, m.global.at[i], body);
-  StmtMap drop = {drop_renamed, NULL, &to};
-  f->body = to.len ? low_move(c, st_map(c, body, &drop), renamed, &to) : body;
-  low_verify(f, "storage");
+  f->body = to.len ? low_move(c, st_map(c, body, drop_renamed, NULL, &to), renamed, &to) : body;
 }

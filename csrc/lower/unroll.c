@@ -59,7 +59,10 @@ static ExprId fold_scale(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   return a * b == 1 ? x : ex_mul(c, x, ex_flt(c, ir_type(c, e), a * b));
 }
 static ExprId fold_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, low_fold(c, e), fold_scale, arg); }
-static Stmt *drop_self(IrCtx *c, Stmt *s, void *arg NS_UNUSED) { return low_stores_itself(c, s) ? NULL : s; }
+static Stmt *fold(IrCtx *c, Stmt *s, void *arg) {
+  Stmt *r = st_rewrite(c, s, fold, fold_expr, arg);
+  return r && low_stores_itself(c, r) ? NULL : r;
+}
 /* Runs of stores to one element become one store: X[i] = a; X[i] = X[i] + b  ->  X[i] = a + b. Same operations, same order. */
 typedef struct {
   BufferId buf;
@@ -107,11 +110,10 @@ static Stmt *drop_marks(IrCtx *c, Stmt *s, void *arg) {
 static Stmt *replicate(IrCtx *c, const Stmt *loop, int64_t n) {
   Stmt **at = arena_array(ir_arena(c), Stmt *, n);
   DType t = ir_var_info(c, loop->u.loop.var)->type;
-  StmtMap m = {drop_self, fold_expr, NULL};
   for (int64_t i = 0; i < n; i++) {
     ExprId v = ex_add(c, loop->u.loop.min, ex_int(c, t, i));
     Stmt *copy = low_copy(c, drop_marks(c, loop->u.loop.body, NULL), loop->u.loop.var, v);
-    at[i] = copy ? st_map(c, copy, &m) : NULL;
+    at[i] = copy ? fold(c, copy, NULL) : NULL;
   }
   return st_seq(c, (int)n, at);
 }
@@ -227,11 +229,9 @@ static Stmt *loop(Unroll *u, Stmt *s) {
 void pass_unroll(Func *f) {
   Unroll u = {f, f->ctx, 0, true, {0, 0, 0}, 0};
   if (f->use != LOW_TEXT) {
-    StmtMap m = {forward_stores, NULL, NULL};
     int64_t copied = 0;
     if (f->body) f->body = constants(f->ctx, f->body, &copied);
-    f->body = f->body ? st_map(f->ctx, f->body, &m) : NULL;
+    f->body = st_map(f->ctx, f->body, forward_stores, NULL, NULL);
   }
   if (f->body) f->body = walk(f->ctx, f->body, &u);
-  low_verify(f, "unroll");
 }

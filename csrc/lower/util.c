@@ -205,7 +205,6 @@ static ExprId moved_load(IrCtx *c, ExprId e, void *arg) {
   ExprId index = ir_kid(c, e, 0);
   return x->f(c, &n.sym, &index, x->arg) ? ex_load(c, n.sym, n.type, 1, &index) : e;
 }
-static ExprId moved_loads(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, moved_load, arg); }
 static Stmt *moved_store(IrCtx *c, Stmt *s, void *arg) {
   const Accesses *x = arg;
   if (s->kind != ST_STORE) return s;
@@ -214,9 +213,7 @@ static Stmt *moved_store(IrCtx *c, Stmt *s, void *arg) {
   return x->f(c, &b, &index, x->arg) ? st_store(c, b, 1, &index, s->u.store.value) : s;
 }
 Stmt *low_move(IrCtx *c, Stmt *s, LowAccess f, void *arg) {
-  Accesses x = {f, arg};
-  StmtMap m = {moved_store, moved_loads, &x};
-  return st_map(c, s, &m);
+  return st_map(c, s, moved_store, moved_load, &(Accesses){f, arg});
 }
 
 /* ---- bodies of stages ---- */

@@ -196,5 +196,4 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
 
 void pass_vectorize(Func *f) {
   if ((low_is_gpu(f) || f->use == LOW_TEXT) && f->body) f->body = walk(f->ctx, f->body, ar_new(f->ctx));
-  low_verify(f, "vectorize");
 }

@@ -134,7 +134,5 @@ static bool leave(IrCtx *c, const Stmt *s, void *arg) {
 void pass_vthread(Func *f) {
   int64_t around = 1;
   if (f->body) st_visit(f->ctx, f->body, enter, leave, &around);
-  StmtMap m = {expand, NULL, NULL};
-  f->body = st_map(f->ctx, f->body, &m);
-  low_verify(f, "vthread");
+  f->body = st_map(f->ctx, f->body, expand, NULL, NULL);
 }

@@ -129,7 +129,7 @@ void ranges_init(Ranges *r, IrCtx *c) {
   Arena *a = ir_arena(c);
   memset(r, 0, sizeof *r);
   r->c = c, r->stamp = 1;
-  r->var = arena_array(a, Bound, ir_mark(c).vars + 1);
+  r->var = arena_array(a, Bound, ir_mark(c).n.var + 1);
   r->known = arena_array(a, struct RangeOf, ir_count(c) + 1);
 }
 

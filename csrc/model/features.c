@@ -467,6 +467,6 @@ Features feat_of_state(State *s, const Target *t, FeatRules rules, bool log, boo
   LowUse use = rules == FEAT_RULES_REPAIRED && !check ? LOW_ROWS : LOW_FEATURES;
   Func f = low_loops(s, t, s->dag0->n_tensors, s->dag0->tensor, use);
   if (check && t->kind != TG_CPU && !low_gpu_check(f).ok) return (Features){0};
-  pass_simplify(&f);
+  low_run(&f, pass_simplify);
   return feat_extract(&f, rules, log);
 }

@@ -4,7 +4,7 @@
 #include "model/lanes.h"
 
 LaneEnv lane_env(IrCtx *c) {
-  int32_t n = ir_mark(c).vars + 1;
+  int32_t n = ir_mark(c).n.var + 1;
   return (LaneEnv){c, n, arena_array(ir_arena(c), const Lanes *, n)};
 }
 

@@ -106,7 +106,7 @@ static void do_interp(void *arg) {
   else
     f.illegal = NULL; /* the interpreter shows what is wrong with such a program */
   for (int i = 0; i < j->passes; i++) {
-    pass[i].run(&f);
+    low_run(&f, pass[i].run);
     err_check(ir_err(f.ctx), f.body != NULL, "nothing is left of the program after pass %s", pass[i].name);
     ir_verify(f.ctx, f.body, f.flat, false);
   }

@@ -16,7 +16,7 @@ typedef struct {
 static void do_loops(void *arg) {
   Job *j = arg;
   Func f = py_lowering_loops(&j->l, j->l.copy.s, LOW_ANALYSIS);
-  pass_flatten(&f);
+  low_run(&f, pass_flatten);
   j->facts = itervar_facts(&f);
   if (j->want == WANT_ITERVAR) itervar_vector(ir_arena(f.ctx), &j->facts, &j->vec);
   if (j->want == WANT_CURVE) curve_vector(ir_arena(f.ctx), &j->facts, j->samples, &j->vec);

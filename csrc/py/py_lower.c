@@ -56,7 +56,7 @@ static void do_text(void *arg) {
     kernels_text(j, f);
     return;
   }
-  pass_simplify(&f);
+  low_run(&f, pass_simplify);
   StrBuf b;
   sb_init(&b, ir_arena(context(j)));
   st_print(context(j), &b, f.body, 0);

@@ -42,7 +42,7 @@ static void run(void *arg) {
   int n;
   const LowPass *pass = low_passes(&n);
   for (int i = 0; i < n; i++) {
-    pass[i].run(&g);
+    low_run(&g, pass[i].run);
     ir_verify(f->c, g.body, g.flat, false);
   }
   f->p = low_build(loops(f, false), "mm");
@@ -110,7 +110,7 @@ static void break_and_pass(void *arg) {
   Fix *f = arg;
   Func g = loops(f, false);
   g.body = without_allocations(f->c, g.body, NULL);
-  pass_simplify(&g);
+  low_run(&g, pass_simplify);
 }
 static void broken_programs_end_the_process(void **state) {
   Fix *f = *state, g = {.steps = GPU, .t = target_default(TG_CUDA, 90)};
