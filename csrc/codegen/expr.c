@@ -21,10 +21,6 @@ static const char *const OPS[IR_KIND_COUNT] = {
     [IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/", [IR_MOD] = "%",  [IR_EQ] = "==", [IR_NE] = "!=",
     [IR_LT] = "<",  [IR_LE] = "<=", [IR_GT] = ">",  [IR_GE] = ">=", [IR_AND] = "&&", [IR_OR] = "||"};
 
-const char *gen_helper_head(const Gen *g) {
-  return g->t->kind == TG_CUDA ? "static __device__ __forceinline__" : "static inline";
-}
-
 void gen_form(Gen *g, ExprId e, const char *form, ...) {
   va_list ap;
   StrBuf text;
@@ -108,9 +104,8 @@ static const char *any_division(Gen *g, ExprKind kind, DType t) {
   const char *rare = t.code == DT_UINT ? "b == 0" : arena_printf(g->a, "(%s)((%s)b + 1) <= 1", u, u),
              *value = divides ? arena_printf(g->a, "b == 0 ? 0 : (%s)(0 - (%s)a)", ty, u) : "0";
   g->divides_by_any |= cpu;
-  return gen_helper(g, name,
-                    arena_printf(g->a, "%s %s %s(%s a, %s b%s) { if (%s) { %sreturn %s; } %s }\n", gen_helper_head(g),
-                                 ty, name, ty, ty, cpu ? ", int32_t *zero" : "", rare, tell, value, RESULT[kind]));
+  return gen_function(g, ty, name, "(%s a, %s b%s) { if (%s) { %sreturn %s; } %s }\n", ty, ty,
+                      cpu ? ", int32_t *zero" : "", rare, tell, value, RESULT[kind]);
 }
 
 static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
@@ -145,9 +140,7 @@ static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
     gen_form(g, e, "floor%s(($0 / $1))", sf);
   else {
     const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_floormod_%s", gen_suffix(g, t));
-    gen_helper(g, name,
-               arena_printf(g->a, "%s %s %s(%s a, %s b) { return a - floor%s(a / b) * b; }\n", gen_helper_head(g), ty,
-                            name, ty, ty, sf));
+    gen_function(g, ty, name, "(%s a, %s b) { return a - floor%s(a / b) * b; }\n", ty, ty, sf);
     gen_form(g, e, "%s($t0, $t1)", name);
   }
 }
@@ -331,9 +324,8 @@ static const char *small_float(Gen *g, DType t, bool store) {
   bool bf = t.code == DT_BFLOAT;
   const char *u16 = gen_storage(g, t),
              *name = arena_printf(g->a, "ns_%s_%s_float", bf ? "bf16" : "f16", store ? "from" : "to");
-  return gen_helper(g, name,
-                    arena_printf(g->a, "%s %s %s(%s x) {%s}\n", gen_helper_head(g), store ? u16 : "float", name,
-                                 store ? "float" : u16, BODY[g->t->kind][bf][store]));
+  return gen_function(g, store ? u16 : "float", name, "(%s x) {%s}\n", store ? "float" : u16,
+                      BODY[g->t->kind][bf][store]);
 }
 
 void gen_load(Gen *g, BufferId b, ExprId index) {

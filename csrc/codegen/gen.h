@@ -72,14 +72,14 @@ void gen_int(Gen *g, DType t, int64_t v);
 void gen_flt(Gen *g, DType t, double v);
 
 /* math.c */
-const char *gen_helper(Gen *g, const char *name,
-                       const char *text); /* the program will start with FN text; returns name */
+const char *gen_helper(Gen *g, const char *name, const char *text); /* the program starts with it; returns name */
+/* The helper function TYPE NAME, form: its parameters and what follows; returns name. */
+const char *gen_function(Gen *g, const char *type, const char *name, const char *form, ...) NS_PRINTF(4, 5);
 const char *gen_suffix(Gen *g, DType t);  /* "f32", "i8" */
 void gen_call(Gen *g, ExprId e);
 const char *gen_vector_type(Gen *g, DType t, int w);                 /* gnuvec.c: GNU C's type of w elements */
 const char *gen_vector_function(Gen *g, Intrin in, DType t);         /* vecmath.c: of what intrin_on_vectors says */
 void gen_choose(Gen *g);                                             /* minmax.c: NS_CHOOSE */
-const char *gen_helper_head(const Gen *g); /* what the definition of a helper function begins with */
 
 /* warp.c: the instructions of NVIDIA's warps; false: in is none */
 bool gen_warp(Gen *g, ExprId e, Intrin in);

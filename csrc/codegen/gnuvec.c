@@ -39,10 +39,9 @@ static void broadcast(Gen *g, DType t, ExprId value) {
              *name = arena_printf(g->a, "ns_bcast_%sx%d", gen_suffix(g, t), t.lanes);
   StrBuf b;
   sb_init(&b, g->a);
-  sb_printf(&b, "static inline %s %s(%s x) { return (%s){", vt, name, gen_type(g, dtype_lanes(t, 1)), vt);
   for (int i = 0; i < t.lanes; i++) sb_puts(&b, i ? ", x" : "x");
-  sb_puts(&b, "}; }\n");
-  sb_printf(g->o, "%s(", gen_helper(g, name, sb_str(&b)));
+  gen_function(g, vt, name, "(%s x) { return (%s){%s}; }\n", gen_type(g, dtype_lanes(t, 1)), vt, sb_str(&b));
+  sb_printf(g->o, "%s(", name);
   gx_top(g, value);
   sb_putc(g->o, ')');
 }

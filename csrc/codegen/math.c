@@ -31,6 +31,18 @@ const char *gen_helper(Gen *g, const char *name, const char *text) {
   return name;
 }
 
+const char *gen_function(Gen *g, const char *type, const char *name, const char *form, ...) {
+  StrBuf text;
+  va_list ap;
+  sb_init(&text, g->a);
+  sb_printf(&text, "%s %s %s", g->t->kind == TG_CUDA ? "static __device__ __forceinline__" : "static inline", type,
+            name);
+  va_start(ap, form);
+  sb_vprintf(&text, form, ap);
+  va_end(ap);
+  return gen_helper(g, name, sb_str(&text));
+}
+
 static void math_call(Gen *g, ExprId e, Intrin in, DType t) { /* of floats */
   const MathName *m = &MATH[in];
   TargetKind kind = g->t->kind;
@@ -40,13 +52,9 @@ static void math_call(Gen *g, ExprId e, Intrin in, DType t) { /* of floats */
   g->math_used = true;
   if (fast && *sf && m->cuda_fast) name = m->cuda_fast;
   if (kind == TG_CPU && in == IN_EXP10)
-    name =
-        gen_helper(g, arena_printf(g->a, "ns_exp10%s", sf),
-                   arena_printf(g->a, "static inline %s ns_exp10%s(%s x) { return pow%s(10, x); }\n", ty, sf, ty, sf));
+    name = gen_function(g, ty, arena_printf(g->a, "ns_exp10%s", sf), "(%s x) { return pow%s(10, x); }\n", ty, sf);
   if (in == IN_RSQRT && kind != TG_OPENCL && !fast)
-    name = gen_helper(
-        g, arena_printf(g->a, "ns_rsqrt%s", sf),
-        arena_printf(g->a, "%s %s ns_rsqrt%s(%s x) { return 1 / sqrt%s(x); }\n", gen_helper_head(g), ty, sf, ty, sf));
+    name = gen_function(g, ty, arena_printf(g->a, "ns_rsqrt%s", sf), "(%s x) { return 1 / sqrt%s(x); }\n", ty, sf);
   gen_form(g, e, ir_node(g->c, e)->n == 2 ? "%s($t0, $t1)" : "%s($t0)", name);
 }
 
@@ -66,10 +74,8 @@ static void reinterpret(Gen *g, ExprId e, DType to) {
   const char *name = arena_printf(g->a, "as_%s", gen_type(g, to));
   if (g->t->kind != TG_OPENCL) {
     name = arena_printf(g->a, "ns_%s_as_%s", gen_suffix(g, from), gen_suffix(g, to));
-    gen_helper(g, name,
-               arena_printf(g->a, "%s %s %s(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n",
-                            gen_helper_head(g), gen_type(g, to), name, gen_type(g, from), gen_type(g, from),
-                            gen_type(g, to)));
+    const char *is = gen_type(g, from), *wanted = gen_type(g, to);
+    gen_function(g, wanted, name, "(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n", is, is, wanted);
   }
   gen_form(g, e, "%s($t0)", name);
 }

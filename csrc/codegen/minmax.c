@@ -73,9 +73,7 @@ static void float_scalar(Gen *g, ExprId e, DType t) {
   Extreme x = operands(g, e);
   const char *ty = gen_type(g, t), *form = x.serial && x.form == TESTED ? "_s" : FORM_NAME[x.form],
              *name = arena_printf(g->a, "ns_%s%s_%s", x.word, form, gen_suffix(g, t));
-  gen_helper(
-      g, name,
-      arena_printf(g->a, "%s %s %s(%s a, %s b) { %s }\n", gen_helper_head(g), ty, name, ty, ty, scalar_body(g, &x, t)));
+  gen_function(g, ty, name, "(%s a, %s b) { %s }\n", ty, ty, scalar_body(g, &x, t));
   gen_form(g, e, x.turned ? "%s($t1, $t0)" : "%s($t0, $t1)", name);
 }
 
@@ -83,11 +81,8 @@ static void int_scalar(Gen *g, ExprId e, DType t) {
   bool min = ir_kind(g->c, e) == IR_MIN, narrow = t.bits < 32 && g->t->kind != TG_CPU;
   const char *ty = gen_type(g, t), *name = min ? "min" : "max";
   if (g->t->kind == TG_CPU) {
-    const char *plain = name;
-    name = arena_printf(g->a, "ns_%s_%s", plain, gen_suffix(g, t));
-    gen_helper(g, name,
-               arena_printf(g->a, "static inline %s %s(%s a, %s b) { return a %s b ? a : b; }\n", ty, name, ty, ty,
-                            min ? "<" : ">"));
+    name = arena_printf(g->a, "ns_%s_%s", name, gen_suffix(g, t));
+    gen_function(g, ty, name, "(%s a, %s b) { return a %s b ? a : b; }\n", ty, ty, min ? "<" : ">");
   }
   if (narrow) /* overloads are ambiguous for narrow integers */
     gen_form(g, e, "((%s)%s((int)($t0), (int)($t1)))", ty, name);
@@ -139,11 +134,8 @@ void gen_min_max_vector(Gen *g, ExprId e, const char *vt) {
              *name = arena_printf(g->a, "ns_%s%s_%sx%d", x.word, form, gen_suffix(g, t), t.lanes),
              *x86 = is_float ? x86_body(g, &x, t, vt) : "";
   gen_choose(g);
-  gen_helper(g, name,
-             arena_printf(g->a, "static inline %s %s(%s a, %s b) {\n%s  return %s;\n%s}\n", vt, name, vt, vt, x86,
-                          is_float && x.form == TESTED
-                              ? arena_printf(g->a, "NS_CHOOSE((b != b) | (b %s a), b, a)", x.less)
-                              : arena_printf(g->a, "NS_CHOOSE(a %s b, a, b)", x.less),
-                          *x86 ? "#endif\n" : ""));
+  bool tested = is_float && x.form == TESTED;
+  gen_function(g, vt, name, "(%s a, %s b) {\n%s  return NS_CHOOSE(%s %s %s);\n%s}\n", vt, vt, x86,
+               tested ? "(b != b) | (b" : "a", x.less, tested ? "a), b, a" : "b, a, b", *x86 ? "#endif\n" : "");
   gen_form(g, e, x.turned ? "%s($v1, $v0)" : "%s($v0, $v1)", name);
 }
