@@ -22,7 +22,7 @@ static int length(const PyArrayObject *a) { return (int)PyArray_DIM(a, 0); }
 static PyArrayObject *indices_of(const PySpace *p, PyObject *o, const char *name) {
   PyArrayObject *a = numbers(o, NPY_INT64, name);
   for (int i = 0; a && i < length(a); i++)
-    if (indices(a)[i] < 0 || indices(a)[i] >= space_range(p->space)) {
+    if (indices(a)[i] < 0 || indices(a)[i] >= p->space->range) {
       PyErr_Format(PyExc_IndexError, "%s: the space has no index %lld", name, (long long)indices(a)[i]);
       Py_CLEAR(a);
     }
@@ -70,9 +70,9 @@ static PyObject *shuffle_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     return NULL;
   PySpace *p = py_space(space);
   if (!p) return NULL;
-  if (begin < 0 || end > space_range(p->space))
+  if (begin < 0 || end > p->space->range)
     return PyErr_Format(PyExc_IndexError, "range (%lld, %lld) is not within (0, %lld)", begin, end,
-                        (long long)space_range(p->space));
+                        (long long)p->space->range);
   PyShuffle *x = (PyShuffle *)type->tp_alloc(type, 0);
   if (!x) return NULL;
   x->p = (PySpace *)Py_NewRef(space);

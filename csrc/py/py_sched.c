@@ -361,10 +361,9 @@ PRIMITIVE(compute_root, nothing, hand_compute_root(x->s, x->stage), "O&", to_sta
 PRIMITIVE(double_buffer, nothing, hand_double_buffer(x->s, x->stage), "O&", to_stage, &x)
 PRIMITIVE(storage_align, nothing, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset), "O&O&ii", to_stage, &x,
           to_handle, &x, &x.n, &x.offset)
-PRIMITIVE(tensor_cores, nothing, x->matrix.transposed = x->kind != 0;
-          hand_matrix(x->s, x->stage, &x->matrix), "O&(iii)(ii)ipiii", to_stage, &x, &x.matrix.block_m,
-          &x.matrix.block_n, &x.matrix.block_k, &x.matrix.warp_m, &x.matrix.warp_n, &x.matrix.stages, &x.kind,
-          &x.matrix.split, &x.matrix.terms, &x.matrix.warpgroups)
+PRIMITIVE(tensor_cores, nothing, hand_matrix(x->s, x->stage, &x->matrix), "O&(iii)(ii)ipiii", to_stage, &x,
+          &x.matrix.block_m, &x.matrix.block_n, &x.matrix.block_k, &x.matrix.warp_m, &x.matrix.warp_n, &x.matrix.stages,
+          &x.matrix.transposed, &x.matrix.split, &x.matrix.terms, &x.matrix.warpgroups)
 PRIMITIVE(set_scope, nothing, hand_scope(x->s, x->stage, x->text), "O&s", to_stage, &x, &x.text)
 PRIMITIVE(set_store_predicate, nothing, hand_predicate(x->s, x->stage, x->a), "O&O&", to_stage, &x, to_condition, &x.a)
 PRIMITIVE(cache_read, outputs_of, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->list), "O&sO&", to_stage,

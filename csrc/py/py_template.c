@@ -74,7 +74,7 @@ typedef struct {
 } Define;
 static void do_define(void *arg) {
   Define *x = arg;
-  Knob k = x->make(x->self, space_arena(x->p->space), x->name);
+  Knob k = x->make(x->self, x->p->space->a, x->name);
   x->at = space_define(x->p->space, &k);
 }
 static PyObject *define(PyObject *o, const char *name, Knob (*make)(void *self, Arena *a, const char *name),
@@ -226,8 +226,8 @@ static PyObject *m_other(PyObject *o, PyObject *args) {
 
 static const Knob *knob_at(PyObject *o, int i) {
   const Space *s = ((PySpace *)o)->space;
-  if (i >= 0 && i < space_knobs(s)) return space_knob(s, i);
-  PyErr_Format(PyExc_IndexError, "knob %d: the space has %d knobs", i, space_knobs(s));
+  if (i >= 0 && i < s->knob.len) return &s->knob.at[i];
+  PyErr_Format(PyExc_IndexError, "knob %d: the space has %d knobs", i, s->knob.len);
   return NULL;
 }
 
@@ -238,8 +238,8 @@ typedef struct {
 } Keep;
 static void do_keep(void *arg) {
   Keep *x = arg;
-  Knob k = *space_knob(x->p->space, x->at);
-  knob_keep(space_arena(x->p->space), &k, x->keep);
+  Knob k = x->p->space->knob.at[x->at];
+  knob_keep(x->p->space->a, &k, x->keep);
   space_define(x->p->space, &k);
 }
 static PyObject *m_keep(PyObject *o, PyObject *args) {
@@ -277,16 +277,15 @@ static PyObject *m_entity(PyObject *o, PyObject *args) {
 static PyObject *get_dims(PyObject *o, void *Py_UNUSED(u)) {
   const Space *s = ((PySpace *)o)->space;
   int32_t n[SPACE_KNOBS];
-  for (int i = 0; i < space_knobs(s); i++) n[i] = space_knob(s, i)->n;
-  return py_tuple(FIELD_I32, space_knobs(s), n);
+  for (int i = 0; i < s->knob.len; i++) n[i] = s->knob.at[i].n;
+  return py_tuple(FIELD_I32, s->knob.len, n);
 }
 static PyObject *get_range(PyObject *o, void *Py_UNUSED(u)) {
-  return PyLong_FromLongLong(space_range(((PySpace *)o)->space));
+  return PyLong_FromLongLong(((PySpace *)o)->space->range);
 }
 static bool index_in(const PySpace *p, long long index) {
-  if (index >= 0 && index < space_range(p->space)) return true;
-  PyErr_Format(PyExc_IndexError, "index %lld: the space has indices 0 to %lld", index,
-               (long long)space_range(p->space) - 1);
+  if (index >= 0 && index < p->space->range) return true;
+  PyErr_Format(PyExc_IndexError, "index %lld: the space has indices 0 to %lld", index, (long long)p->space->range - 1);
   return false;
 }
 static PyObject *m_digits(PyObject *o, PyObject *args) {
@@ -295,21 +294,21 @@ static PyObject *m_digits(PyObject *o, PyObject *args) {
   int32_t q[SPACE_KNOBS];
   if (!PyArg_ParseTuple(args, "L", &index) || !index_in(p, index)) return NULL;
   space_digits(p->space, index, q);
-  return py_tuple(FIELD_I32, space_knobs(p->space), q);
+  return py_tuple(FIELD_I32, p->space->knob.len, q);
 }
 static PyObject *m_index(PyObject *o, PyObject *args) {
   const Space *s = ((PySpace *)o)->space;
   PyObject *t;
   int32_t q[SPACE_KNOBS];
   if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &t)) return NULL;
-  if (PyTuple_GET_SIZE(t) != space_knobs(s))
-    return PyErr_Format(PyExc_ValueError, "%zd digits: the space has %d knobs", PyTuple_GET_SIZE(t), space_knobs(s));
-  for (int i = 0; i < space_knobs(s); i++) {
+  if (PyTuple_GET_SIZE(t) != s->knob.len)
+    return PyErr_Format(PyExc_ValueError, "%zd digits: the space has %d knobs", PyTuple_GET_SIZE(t), s->knob.len);
+  for (int i = 0; i < s->knob.len; i++) {
     long d = PyLong_AsLong(PyTuple_GET_ITEM(t, i));
     if (d == -1 && PyErr_Occurred()) return NULL;
-    if (d < 0 || d >= space_knob(s, i)->n)
-      return PyErr_Format(PyExc_IndexError, "knob '%s' has entities 0 to %d, not %ld", space_knob(s, i)->name,
-                          (int)space_knob(s, i)->n - 1, d);
+    if (d < 0 || d >= s->knob.at[i].n)
+      return PyErr_Format(PyExc_IndexError, "knob '%s' has entities 0 to %d, not %ld", s->knob.at[i].name,
+                          (int)s->knob.at[i].n - 1, d);
     q[i] = (int32_t)d;
   }
   return PyLong_FromLongLong(space_index(s, q));
@@ -319,7 +318,7 @@ static PyObject *m_index(PyObject *o, PyObject *args) {
 static bool ask_filter(void *self, Err *e, const int32_t *q) {
   PySpace *p = self;
   PyGILState_STATE g = PyGILState_Ensure();
-  PyObject *t = py_tuple(FIELD_I32, space_knobs(p->space), q), *r = t ? PyObject_CallOneArg(p->filter, t) : NULL;
+  PyObject *t = py_tuple(FIELD_I32, p->space->knob.len, q), *r = t ? PyObject_CallOneArg(p->filter, t) : NULL;
   int yes = r ? PyObject_IsTrue(r) : -1;
   PY_DROP(t, r);
   if (yes < 0) py_space_failed(p);

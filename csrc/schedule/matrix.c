@@ -18,22 +18,13 @@ enum { MAX_HELD = 208 }; /* registers of sums and of two sets of fragments: one 
 enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
 MatrixTile matrix_tile(int n, const int64_t *x) {
-  return (MatrixTile){(int32_t)x[0],
-                      (int32_t)x[1],
-                      (int32_t)x[2],
-                      (int32_t)x[3],
-                      (int32_t)x[4],
-                      (int32_t)x[5],
-                      x[6] != 0,
-                      (int32_t)x[7],
-                      n > MATRIX_TERMS ? (int32_t)x[MATRIX_TERMS] : 1,
-                      n > MATRIX_WARPGROUPS ? (int32_t)x[MATRIX_WARPGROUPS] : 0};
+  MatrixTile t = {.number[MATRIX_TERMS] = 1};
+  for (int i = 0; i < n; i++) t.number[i] = (int32_t)x[i];
+  return t;
 }
 
 int matrix_numbers(const MatrixTile *t, int64_t *x) {
-  const int64_t all[MATRIX_FIELDS] = {t->block_m, t->block_n,    t->block_k, t->warp_m, t->warp_n,
-                                      t->stages,  t->transposed, t->split,   t->terms,  t->warpgroups};
-  memcpy(x, all, sizeof all);
+  for (int i = 0; i < MATRIX_FIELDS; i++) x[i] = t->number[i];
   return t->warpgroups ? MATRIX_FIELDS : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
 }
 

@@ -353,20 +353,19 @@ Step *steps_parse(Arena *a, const char *json, int *n) {
 
 /* ---- writing ---- */
 
-static void put_list(StrBuf *b, int n, const int64_t *v) {
-  sb_putc(b, '[');
+static void put_list(StrBuf *b, int n, const int64_t *v, const char *comma) {
   for (int i = 0; i < n; i++) {
-    if (i) sb_puts(b, ", ");
+    sb_puts(b, i ? comma : "[");
     sb_int(b, v[i]);
   }
-  sb_putc(b, ']');
+  sb_puts(b, n ? "]" : "[]");
 }
 
-static void put_step(StrBuf *b, Err *e, int k, Step p) { /* without the bracket in front */
+static void put_step(StrBuf *b, Err *e, int k, Step p, const char *comma) { /* without the bracket in front */
   const StepInfo *info = step_info((StepKind)p.kind);
   sb_putc(b, '"'), sb_puts(b, info->mnemonic), sb_putc(b, '"');
   for (const char *a = info->args; *a; a++) {
-    sb_puts(b, ", ");
+    sb_puts(b, comma);
     switch (*a) {
     case 'E': sb_int(b, p.extent); break;
     case 'f': sb_int(b, p.flag); break;
@@ -378,7 +377,7 @@ static void put_step(StrBuf *b, Err *e, int k, Step p) { /* without the bracket 
       }
       for (int i = 0; p.kind == STEP_SP && i < p.n; i++)
         err_check(e, p.list[i] != SIZE_OPEN, "step %d: an open split length cannot be written", k);
-      put_list(b, p.n, p.list);
+      put_list(b, p.n, p.list, comma);
     }
   }
   sb_putc(b, ']');
@@ -390,7 +389,7 @@ char *steps_text(Arena *a, int n, const Step *steps) {
   sb_putc(&b, '[');
   for (int k = 0; k < n; k++) {
     sb_puts(&b, k ? ", [" : "[");
-    put_step(&b, arena_err(a), k, steps[k]);
+    put_step(&b, arena_err(a), k, steps[k], ", ");
   }
   sb_putc(&b, ']');
   return sb_str(&b);
@@ -423,34 +422,29 @@ static void put_plain(StrBuf *b, Arena *a, const Record *r, int end) {
     if (n < k && (p.kind == STEP_FSP || p.kind == STEP_FFSP))
       step_renumber(a, &p, same_stage, place_of, &(Places){to, k});
     sb_puts(b, n++ ? ", [" : "[");
-    put_step(b, arena_err(a), k, p);
+    put_step(b, arena_err(a), k, p, ", ");
   }
   sb_putc(b, ']');
 }
 
-/* The mark for the other steps, in JSON without spaces; "" if there are none. */
+/* The mark for the other steps; "" if there are none. Blanks separate marks: none inside of this one. */
 static const char *steps_mark(Arena *a, const Record *r, int end) {
-  StrBuf b;
+  StrBuf b, out;
   sb_init(&b, a);
+  sb_init(&out, a);
   for (int k = 0; k < r->n_steps; k++) {
     if (k < end && r->step[k].kind < STEP_OWN) continue;
-    sb_printf(&b, "%s[%d, ", b.len ? ", " : " steps=[", k);
-    put_step(&b, arena_err(a), k, r->step[k]);
+    sb_printf(&b, "%s[%d,", b.len ? "," : "[", k);
+    put_step(&b, arena_err(a), k, r->step[k], ",");
   }
   if (!b.len) return "";
-  sb_putc(&b, ']');
-  StrBuf out;
-  sb_init(&out, a);
-  sb_putc(&out, ' ');
-  bool text = false;
-  for (const char *s = sb_str(&b) + 1; *s; s++) { /* blanks separate marks: none inside of this one */
-    if (*s == '"') text = !text;
-    if (*s == '\\') sb_putc(&out, *s++); /* with what it escapes */
-    if (*s != ' ')
-      sb_putc(&out, *s);
-    else if (text)
+  sb_puts(&out, " steps=");
+  for (const char *s = sb_str(&b); *s; s++) /* what is left of them is in texts */
+    if (*s == ' ')
       sb_puts(&out, "\\u0020");
-  }
+    else
+      sb_putc(&out, *s);
+  sb_putc(&out, ']');
   return sb_str(&out);
 }
 
@@ -464,7 +458,7 @@ char *record_text(Arena *a, const Record *r) {
   sb_puts(&b, ", ");
   int64_t hw[HW_FIELDS];
   for (int i = 0; i < HW_FIELDS; i++) hw[i] = hw_value(&r->hw, i);
-  put_list(&b, HW_FIELDS, hw);
+  put_list(&b, HW_FIELDS, hw, ", ");
   sb_puts(&b, ", ");
   sb_json(&b, r->target_host ? r->target_host : "");
   sb_printf(&b, ", %d, [", r->layout_rewrite);

@@ -47,10 +47,11 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
  * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; a second kernel adds up. */
 /* warpgroups: 0: each tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time,
  * 1 or 2. */
-typedef struct {
-  int32_t block_m, block_n, block_k, warp_m, warp_n, stages; bool transposed; int32_t split, terms, warpgroups;
-} MatrixTile;
 enum { MATRIX_FIELDS = 10, MATRIX_TERMS = 8, MATRIX_WARPGROUPS = 9 }; /* of a step; the last two may be missing: 1, 0 */
+typedef union {
+  struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages, transposed, split, terms, warpgroups; };
+  int32_t number[MATRIX_FIELDS]; /* as in a step */
+} MatrixTile;
 typedef struct {
   const TeOp *op; const TeOp *origin;    /* origin: argument identity of rewritten ops */
   ComputeAt at;

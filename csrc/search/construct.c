@@ -211,14 +211,9 @@ static bool enough_blocks(const MakeEnv *m, Rng *r, const PlanKernel *k, const i
 }
 
 static bool draw_uniform(MakeEnv *m, Rng *r, const PlanKernel *k, Step *steps) {
-  int64_t last = m->par->max_innermost_split_factor;
   for (int i = 0; i < UNIFORM_TRIES; i++) {
-    for (int a = 0; a < k->n_axis; a++) {
-      if (k->axis[a].step < 0) continue;
-      Step *p = &steps[k->axis[a].step];
-      int64_t count = factor_count(m->factors, p->extent, p->n, last);
-      factor_tuple(m->factors, p->extent, p->n, last, rng_below(r, count), p->list);
-    }
+    for (int a = 0; a < k->n_axis; a++)
+      if (k->axis[a].step >= 0) factor_draw(m->factors, r, m->par->max_innermost_split_factor, &steps[k->axis[a].step]);
     if (plan_kernel_fits(&m->task->target.hw, k, steps)) return true;
   }
   return false;

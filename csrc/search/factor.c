@@ -77,3 +77,8 @@ void factor_tuple(FactorTable *f, int64_t extent, int n, int64_t last_max, int64
     extent /= d[i];
   }
 }
+
+void factor_draw(FactorTable *f, Rng *r, int64_t last_max, Step *split) {
+  int64_t count = factor_count(f, split->extent, split->n, last_max);
+  factor_tuple(f, split->extent, split->n, last_max, rng_below(r, count), split->list);
+}

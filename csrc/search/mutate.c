@@ -77,9 +77,11 @@ static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *st
     const PlanKernel *q = &plan->kernel[k];
     for (int a = 0; a < q->n_axis; a++)
       if (q->axis[a].step == i) return (Spot){i, MOVE_TILE, q, NULL};
-    for (int t = 0; t < q->n_tile && i >= sketch->step.len; t++)
-      if (q->tile[t].stage == p->stage && plan_split_for(n, steps, i, AN_VECTORIZE))
-        return (Spot){i, MOVE_VECTOR, q, &q->tile[t]};
+  }
+  if (i >= sketch->step.len && plan_split_for(n, steps, i, AN_VECTORIZE)) {
+    s.tile = plan_tile_of(plan, p->stage, &s.kernel);
+    s.move = MOVE_VECTOR;
+    if (s.tile) return s;
   }
   s.move = MOVE_PARTS;
   if (plan_split_for(n, steps, i, AN_THREAD_X))
@@ -90,19 +92,13 @@ static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *st
   return s;
 }
 
-static double row_of(const Spot *s, const Step *steps) {
-  int64_t tile[PLAN_AXES];
-  for (int a = 0; a < s->kernel->n_axis; a++) tile[a] = plan_tile_extent(&s->kernel->axis[a], steps);
-  return plan_row(s->kernel, s->tile, tile);
-}
-
 /* Vectors that no longer divide the rows of their tile become shorter. */
 static void fit_vectors(MakeEnv *m, const Plan *plan, const State *sketch, int n, Step *steps) {
   for (int i = sketch->step.len; i < n; i++) {
     if (steps[i].kind != STEP_SP || steps[i].n != 1 || steps[i].list[0] <= 1) continue;
     Spot s = spot_of(plan, sketch, n, steps, i);
     if (s.move != MOVE_VECTOR) continue;
-    int64_t v = i64_gcd((int64_t)row_of(&s, steps), steps[i].list[0]);
+    int64_t v = i64_gcd((int64_t)plan_row(s.kernel, s.tile, steps), steps[i].list[0]);
     if (v != steps[i].list[0]) steps[i].list = arena_copy(ir_arena(m->ctx), &v, sizeof v);
   }
 }
@@ -112,7 +108,7 @@ static bool make_move(MakeEnv *m, Rng *r, const Spot *s, Step *steps) {
   int64_t *before = p->list;
   if (s->move == MOVE_THREADS || s->move == MOVE_VECTOR) {
     int64_t one = s->move == MOVE_THREADS ? construct_threads(m, r, p->extent)
-                                          : construct_vector(m, r, row_of(s, steps), s->tile->bytes);
+                                          : construct_vector(m, r, plan_row(s->kernel, s->tile, steps), s->tile->bytes);
     if (one == before[0]) return false;
     p->list = arena_copy(ir_arena(m->ctx), &one, sizeof one);
   } else if (!move_factor(m, r, p))

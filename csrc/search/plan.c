@@ -181,7 +181,7 @@ void plan_copies(Plan *plan, int n, const Step *steps) {
   }
 }
 
-int64_t plan_tile_extent(const PlanAxis *x, const Step *steps) {
+static int64_t tile_extent(const PlanAxis *x, const Step *steps) {
   if (x->step < 0) return x->extent;
   int64_t t = 1;
   const Step *p = &steps[x->step];
@@ -200,7 +200,18 @@ double plan_shared_bytes(const PlanKernel *k, const int64_t *tile) {
   return total * k->copies;
 }
 
-double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile) {
+const PlanTile *plan_tile_of(const Plan *plan, int stage, const PlanKernel **of) {
+  for (int i = 0; plan && i < plan->n_kernel; i++)
+    for (int t = 0; t < plan->kernel[i].n_tile; t++) {
+      *of = &plan->kernel[i];
+      if ((*of)->tile[t].stage == stage) return &(*of)->tile[t];
+    }
+  return NULL;
+}
+
+double plan_row(const PlanKernel *k, const PlanTile *t, const Step *steps) {
+  int64_t tile[PLAN_AXES];
+  for (int a = 0; a < k->n_axis; a++) tile[a] = tile_extent(&k->axis[a], steps);
   return t->n_dim ? dim_range(k, &t->dim[t->n_dim - 1], tile) : 1;
 }
 
@@ -210,7 +221,7 @@ bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps
   double all = 1;
   for (int a = 0; a < k->n_axis; a++) {
     const PlanAxis *x = &k->axis[a];
-    if ((tile[a] = plan_tile_extent(x, steps)) < 0) return false;
+    if ((tile[a] = tile_extent(x, steps)) < 0) return false;
     if (a >= k->n_space) continue;
     all *= (double)tile[a];
     if (x->step < 0) continue;

@@ -32,9 +32,8 @@ static bool fill_sizes(MakeEnv *m, Rng *r, Plan *plan, int n, Step *steps) {
     Step *p = &steps[i];
     if (p->kind != STEP_SP || !is_open(p)) continue;
     if (p->extent <= 0) return false;
-    int64_t last = m->par->max_innermost_split_factor, count = factor_count(m->factors, p->extent, p->n, last);
     p->list = arena_array(a, int64_t, p->n);
-    factor_tuple(m->factors, p->extent, p->n, last, rng_below(r, count), p->list);
+    factor_draw(m->factors, r, m->par->max_innermost_split_factor, p);
   }
   return true;
 }
@@ -290,16 +289,9 @@ static void bind_shared(State *s, int stage, int64_t vector) {
 
 /* Extended mode: a width that the rows of the tile allow. */
 static int64_t vector_width(const MakeEnv *m, Rng *r, const Plan *plan, const State *s, int stage) {
-  for (int i = 0; plan && i < plan->n_kernel; i++) {
-    const PlanKernel *k = &plan->kernel[i];
-    for (int t = 0; t < k->n_tile; t++) {
-      if (k->tile[t].stage != stage) continue;
-      int64_t tile[PLAN_AXES];
-      for (int a = 0; a < k->n_axis; a++) tile[a] = plan_tile_extent(&k->axis[a], s->step.at);
-      return construct_vector(m, r, plan_row(k, &k->tile[t], tile), k->tile[t].bytes);
-    }
-  }
-  return 1;
+  const PlanKernel *k;
+  const PlanTile *t = plan_tile_of(plan, stage, &k);
+  return t ? construct_vector(m, r, plan_row(k, t, s->step.at), t->bytes) : 1;
 }
 
 static const char *bind_threads(const MakeEnv *m, Rng *r, const Plan *plan, State *s) {

@@ -50,6 +50,7 @@ FactorTable *factor_new(Arena *a);
 int64_t factor_count(FactorTable *f, int64_t extent, int n, int64_t last_max);
 /* Writes tuple number `index` (0 .. count-1, depth first, ascending, first member outermost). */
 void factor_tuple(FactorTable *f, int64_t extent, int n, int64_t last_max, int64_t index, int64_t *out);
+void factor_draw(FactorTable *f, Rng *r, int64_t last_max, Step *split); /* any tuple, into its list */
 int factor_divisors(FactorTable *f, int64_t x, const int64_t **out);
 
 Arena *factor_arena(const FactorTable *f);
@@ -92,15 +93,15 @@ typedef struct {
 } Plan;
 Plan *plan_new(Arena *a, const State *sketch);
 void plan_copies(Plan *plan, int n, const Step *steps); /* notes which tiles the steps double */
-int64_t plan_tile_extent(const PlanAxis *x, const Step *steps); /* -1: a size is open */
 double plan_shared_bytes(const PlanKernel *k, const int64_t *tile); /* tile: an extent per axis */
-double plan_row(const PlanKernel *k, const PlanTile *t, const int64_t *tile); /* elements of the innermost dimension */
+const PlanTile *plan_tile_of(const Plan *plan, int stage, const PlanKernel **of); /* plan NULL: no stage is one */
+double plan_row(const PlanKernel *k, const PlanTile *t, const Step *steps); /* elements of the innermost dimension */
 bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps); /* no limit is broken, no size open */
 /* Does step i split off one loop, which the next step binds so? AN_THREAD_X: the threads of an untiled stage. */
 bool plan_split_for(int n, const Step *steps, int i, Annotation ann);
 
 /* ---- tensor.c: the sketch that computes a task on tensor cores ---- */
-typedef struct { int64_t m, n, k, batch; DType type; int terms; bool warpgroups; } TensorPlan;
+typedef struct { MatrixView v; MatrixTile open; } TensorPlan; /* open: the sketch's numbers */
 bool tensor_sketch(const SketchEnv *env, State *s, bool warpgroups); /* steps are added to the initial state s; false: there is none */
 int tensor_step(int n, const Step *steps);          /* number of the step that asks for them; -1: there is none */
 TensorPlan *tensor_plan(Arena *a, State *sketch);   /* NULL: another kind of sketch */

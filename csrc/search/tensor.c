@@ -91,51 +91,47 @@ TensorPlan *tensor_plan(Arena *a, State *sketch) {
   MatrixView v;
   if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
   const Step *s = &sketch->step.at[at];
-  TensorPlan p = {v.m.size,
-                  v.n.size,
-                  v.k.size,
-                  v.batch.size,
-                  v.type,
-                  s->n > MATRIX_TERMS ? (int)s->list[MATRIX_TERMS] : 1,
-                  s->n > MATRIX_WARPGROUPS};
+  TensorPlan p = {v, matrix_tile(s->n, s->list)};
   return arena_copy(a, &p, sizeof p);
 }
 
 /* ---- numbers that the device takes ---- */
 
 static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64_t *cols) {
-  *rows = x[6] ? p->n : p->m, *cols = x[6] ? p->m : p->n;
-  return i64_ceildiv(*rows, x[0]) * i64_ceildiv(*cols, x[1]) * p->batch * x[7];
+  *rows = x[6] ? p->v.n.size : p->v.m.size, *cols = x[6] ? p->v.m.size : p->v.n.size;
+  return i64_ceildiv(*rows, x[0]) * i64_ceildiv(*cols, x[1]) * p->v.batch.size * x[7];
 }
 
 static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   MatrixTile t = matrix_tile(MATRIX_FIELDS, x);
-  int64_t rows, cols, step = 32 / dtype_bytes(p->type), least = p->warpgroups ? 64 : 16;
+  int64_t rows, cols, step = 32 / dtype_bytes(p->v.type), least = p->open.warpgroups ? 64 : 16;
   HwParams hw = gpu_matrix_limits(target(m));
-  if (matrix_tile_fault(&t, p->type) || matrix_shared_bytes(&t, p->type, target(m)) > hw.max_shared_memory_per_block)
+  if (matrix_tile_fault(&t, p->v.type) ||
+      matrix_shared_bytes(&t, p->v.type, target(m)) > hw.max_shared_memory_per_block)
     return false;
   int64_t threads = matrix_threads(&t);
   if (threads > hw.max_threads_per_block) return false;
-  if (threads * matrix_registers(&t, p->type) > target(m)->gpu.regs) return false; /* they would spill */
+  if (threads * matrix_registers(&t, p->v.type) > target(m)->gpu.regs) return false; /* they would spill */
   int64_t blocks = sides(p, x, &rows, &cols);
-  if (i64_ceildiv(cols, x[1]) > GPU_GRID_YZ || p->batch * x[7] > GPU_GRID_YZ) return false; /* blocks in y and z */
-  if (x[7] > 1 && (i64_ceildiv(p->k, x[2]) < 2 * x[7] || blocks > 4 * (int64_t)target(m)->gpu.sms)) return false;
+  if (i64_ceildiv(cols, x[1]) > GPU_GRID_YZ || p->v.batch.size * x[7] > GPU_GRID_YZ)
+    return false; /* blocks in y and z */
+  if (x[7] > 1 && (i64_ceildiv(p->v.k.size, x[2]) < 2 * x[7] || blocks > 4 * (int64_t)target(m)->gpu.sms)) return false;
   return x[0] < 2 * i64_ceildiv(rows, least) * least && x[1] < 2 * i64_ceildiv(cols, 8) * 8 &&
-         x[2] < 2 * i64_ceildiv(p->k, step) * step;
+         x[2] < 2 * i64_ceildiv(p->v.k.size, step) * step;
 }
 
 static int64_t power(Rng *r, int64_t least, int n) { return least << rng_below(r, n); }
 
 static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
-  int64_t step = 32 / dtype_bytes(p->type);
-  x[3] = p->warpgroups ? power(r, 64, 2) : power(r, 16, 3), x[4] = power(r, 8, p->warpgroups ? 6 : 4);
+  int64_t step = 32 / dtype_bytes(p->v.type);
+  x[3] = p->open.warpgroups ? power(r, 64, 2) : power(r, 16, 3), x[4] = power(r, 8, p->open.warpgroups ? 6 : 4);
   x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
-  x[2] = power(r, step, p->warpgroups ? 3 : 4);
+  x[2] = power(r, step, p->open.warpgroups ? 3 : 4);
   x[5] = 2 + rng_below(r, 4);
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);
-  x[MATRIX_TERMS] = p->terms;
-  x[MATRIX_WARPGROUPS] = p->warpgroups ? 1 + rng_below(r, 2) : 0;
+  x[MATRIX_TERMS] = p->open.terms;
+  x[MATRIX_WARPGROUPS] = p->open.warpgroups ? 1 + rng_below(r, 2) : 0;
 }
 
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
@@ -155,9 +151,9 @@ bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
   int64_t x[MATRIX_FIELDS];
   for (int i = 0; i < TRIES; i++) {
     memcpy(x, s->list, (size_t)s->n * sizeof *x);
-    x[MATRIX_TERMS] = p->terms;
-    if (!p->warpgroups) x[MATRIX_WARPGROUPS] = 0;
-    int f = (int)rng_below(r, p->warpgroups ? MATRIX_WARPGROUPS : MATRIX_TERMS);
+    x[MATRIX_TERMS] = p->open.terms;
+    if (!p->open.warpgroups) x[MATRIX_WARPGROUPS] = 0;
+    int f = (int)rng_below(r, p->open.warpgroups ? MATRIX_WARPGROUPS : MATRIX_TERMS);
     bool up = rng_below(r, 2) != 0;
     if (f == MATRIX_TERMS) /* which is given */
       x[MATRIX_WARPGROUPS] = 3 - x[MATRIX_WARPGROUPS];

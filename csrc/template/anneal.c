@@ -60,7 +60,7 @@ static int best_first(const void *p, const void *q) {
 
 int anneal(Space *s, Arena *a, Rng *r, const AnnealParams *p, Predictor f, int n, int64_t *point, int most,
            const MapU64 *exclude, Scored *out) {
-  Err *e = space_err(s);
+  Err *e = s->err;
   double *score = arena_array(a, double, n + 1), *other = arena_array(a, double, n + 1);
   int64_t *next = arena_array(a, int64_t, n + 1);
   Best best = {.most = most, .at = out};
@@ -83,10 +83,10 @@ int anneal(Space *s, Arena *a, Rng *r, const AnnealParams *p, Predictor f, int n
 
 /* ---- different ones ---- */
 int pick_diverse(const Space *s, Arena *a, int n, const Scored *candidate, int most, int32_t *out) {
-  int k = space_knobs(s), chosen = 0, words = 0;
+  int k = s->knob.len, chosen = 0, words = 0;
   int32_t *digit = arena_array(a, int32_t, (int64_t)n * k + 1);
   int at[SPACE_KNOBS + 1] = {0}; /* where the flags of a knob's digits begin */
-  for (int i = 0; i < k; i++) at[i + 1] = words += space_knob(s, i)->n;
+  for (int i = 0; i < k; i++) at[i + 1] = words += s->knob.at[i].n;
   bool *shown = arena_array(a, bool, words + 1), *used = arena_array(a, bool, n + 1);
   for (int i = 0; i < n; i++) space_digits(s, candidate[i].index, digit + (int64_t)i * k);
   while (chosen < most && chosen < n) {

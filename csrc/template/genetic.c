@@ -40,13 +40,13 @@ static int draw_mate(const Breed *b, int other) {
 
 static int64_t breed(const Breed *b) {
   int32_t x[SPACE_KNOBS], y[SPACE_KNOBS];
-  int k = space_knobs(b->s), first = parent_at(b, rng_unit(b->r) * b->sum), second = draw_mate(b, first);
+  int k = b->s->knob.len, first = parent_at(b, rng_unit(b->r) * b->sum), second = draw_mate(b, first);
   space_digits(b->s, b->parent[first].index, x);
   space_digits(b->s, b->parent[second].index, y);
   int64_t cut = k ? rng_below(b->r, k) : 0;
   for (int i = 0; i < k; i++) {
     if (i >= cut) x[i] = y[i];
-    if (rng_unit(b->r) < b->mutation) x[i] = (int32_t)rng_below(b->r, space_knob(b->s, i)->n);
+    if (rng_unit(b->r) < b->mutation) x[i] = (int32_t)rng_below(b->r, b->s->knob.at[i].n);
   }
   return space_index(b->s, x);
 }
@@ -61,7 +61,7 @@ void genetic_next(Space *s, Arena *a, Rng *r, int n_parent, const Scored *parent
     if (parent[i].score > best) best = parent[i].score;
   for (int i = 0; i < n_parent; i++) b.upto[i] = b.sum += parent[i].score / best + LEAST;
   Draw others;
-  draw_init(&others, a, s, 0, space_range(s));
+  draw_init(&others, a, s, 0, s->range);
   for (int n = 0; n < children; n++) {
     int64_t child = -1;
     for (int t = 0; t < TRIES && n_parent && child < 0; t++) {
@@ -74,6 +74,6 @@ void genetic_next(Space *s, Arena *a, Rng *r, int n_parent, const Scored *parent
     if (child < 0) return;
     index_add(visited, child);
     vec_push(a, out, child);
-    err_poll(space_err(s));
+    err_poll(s->err);
   }
 }

@@ -7,21 +7,10 @@
 #include "template/space.h"
 #include <stdlib.h>
 
-typedef struct {
+typedef struct Page {
   uint64_t known, allowed;
 } Page;
 enum { PAGES = 1 << 21 }; /* 32 MiB; then all is forgotten */
-struct Space {
-  Err *err;
-  Arena *a;
-  VEC(Knob) knob;
-  MapStr at;
-  int64_t range;
-  SpaceFilter filter;
-  Arena *answers; /* of the filter */
-  MapU64 page_at;
-  VEC(Page) page;
-};
 
 static void forget(Space *s) {
   arena_free(s->answers);
@@ -49,11 +38,6 @@ void space_free(Space *s) {
   arena_free(s->a);
   free(s);
 }
-Err *space_err(const Space *s) { return s->err; }
-Arena *space_arena(const Space *s) { return s->a; }
-int space_knobs(const Space *s) { return s->knob.len; }
-const Knob *space_knob(const Space *s, int i) { return &s->knob.at[i]; }
-int64_t space_range(const Space *s) { return s->range; }
 
 int space_define(Space *s, const Knob *k) {
   int at = maps_get(&s->at, k->name, -1);

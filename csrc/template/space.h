@@ -9,7 +9,7 @@
  *   space.c    index and digits, the filter over combinations, random walks, draws without repetition
  *
  * A space is used by one thread at a time (reading digits of an index is free for all). What cannot be done is raised on
- * space_err: callers protect it, and take the same one for what they do beside it.
+ * its Err: callers protect it, and take the same one for what they do beside it.
  */
 #ifndef NS_TEMPLATE_SPACE_H
 #define NS_TEMPLATE_SPACE_H
@@ -63,20 +63,25 @@ int knob_features(const Knob *k);                                           /* h
 void knob_feature(const Knob *k, int32_t digit, float *out);
 
 /* ---- spaces (space.c) ---- */
-typedef struct Space Space;
 enum { SPACE_KNOBS = 128 }; /* at most: room for the digits of any space */
-/* Is a combination allowed? It may raise on e, which is space_err. */
+/* Is a combination allowed? It may raise on e, the space's. */
 typedef struct { bool (*allows)(void *self, Err *e, const int32_t *digit); void *self; } SpaceFilter;
+typedef struct {
+  Err *err;
+  Arena *a;
+  VEC(Knob) knob;
+  MapStr at;      /* of knobs, by name */
+  int64_t range;  /* indices: the product of all n; 1 without knobs */
+  SpaceFilter filter;
+  Arena *answers; /* of the filter */
+  MapU64 page_at;
+  VEC(struct Page) page;
+} Space;
 
 Space *space_new(Err *e); /* raises NS_ERR_MEMORY; e lives as long as the space */
 void space_free(Space *s);
-Err *space_err(const Space *s);
-Arena *space_arena(const Space *s);
 /* Adds a knob, or puts it in the place of the one with its name; its number. Raises if the space is beyond 2^63. */
 int space_define(Space *s, const Knob *k);
-int space_knobs(const Space *s);
-const Knob *space_knob(const Space *s, int i);
-int64_t space_range(const Space *s); /* indices: the product of all n; 1 without knobs */
 void space_digits(const Space *s, int64_t index, int32_t *out);
 int64_t space_index(const Space *s, const int32_t *digit);
 int space_features(const Space *s);

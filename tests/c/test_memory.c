@@ -277,7 +277,7 @@ static bool even(void *self, Err *e, const int32_t *digit) {
 static void spaces(void *arg) {
   Fix *f = arg;
   Space *s = f->space = space_new(&f->err);
-  Arena *a = space_arena(s);
+  Arena *a = s->a;
   bool keep[3] = {true, false, true};
   Knob k = knob_other(a, "unroll", 3, (double[]){0, 512, 1500});
   knob_keep(a, &k, keep);
@@ -287,11 +287,11 @@ static void spaces(void *arg) {
   k = knob_anchors(a, "place", 5, 2);
   space_define(s, &k);
   space_filter(s, (SpaceFilter){even, NULL});
-  space_count(s, 0, space_range(s));
+  space_count(s, 0, s->range);
   Draw d;
   Rng r;
   rng_seed(&r, 1);
-  draw_init(&d, f->a, s, 0, space_range(s));
+  draw_init(&d, f->a, s, 0, s->range);
   for (int i = 0; i < 100; i++) space_walk(s, &r, draw_next(&d, &r));
 }
 

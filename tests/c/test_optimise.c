@@ -17,7 +17,7 @@ static void make(void *arg) {
   static const double VALUE[16];
   for (int i = 0; i < 3; i++) {
     const char *const NAME[] = {"x", "y", "z"};
-    Knob k = knob_other(space_arena(f->s), NAME[i], 16, VALUE);
+    Knob k = knob_other(f->s->a, NAME[i], 16, VALUE);
     space_define(f->s, &k);
   }
 }
@@ -88,7 +88,7 @@ static void do_annealing(void *arg) {
   rng_seed(&r, 3);
   int64_t point[32];
   Draw d;
-  draw_init(&d, f->a, f->s, 0, space_range(f->s));
+  draw_init(&d, f->a, f->s, 0, f->s->range);
   for (int i = 0; i < 32; i++) point[i] = draw_next(&d, &r);
   MapU64 exclude;
   mapu_init(&exclude, f->a);

@@ -24,7 +24,10 @@ static int teardown(void **state) {
   space_free(((Fix *)*state)->s);
   return 0;
 }
-static const Knob *define(Fix *f, Knob k) { return space_knob(f->s, space_define(f->s, &k)); }
+static const Knob *define(Fix *f, Knob k) {
+  int at = space_define(f->s, &k);
+  return &f->s->knob.at[at];
+}
 static void expect(const Knob *k, int32_t digit, const char *wanted) {
   int64_t at[KNOB_WIDTH];
   char text[512];
@@ -38,8 +41,7 @@ static void expect(const Knob *k, int32_t digit, const char *wanted) {
 
 /* ---- knobs ---- */
 static const Knob *split(Fix *f, int64_t length, int outputs, SplitPolicy p, bool tails) {
-  return define(f,
-                knob_split(space_arena(f->s), "x", &(SplitDef){length, outputs, p, (int64_t)1 << 31, tails, 0, NULL}));
+  return define(f, knob_split(f->s->a, "x", &(SplitDef){length, outputs, p, (int64_t)1 << 31, tails, 0, NULL}));
 }
 static void do_splits(void *arg) {
   static const struct {
@@ -63,7 +65,7 @@ static void do_splits(void *arg) {
 
 static void do_orders(void *arg) {
   Fix *f = arg;
-  Arena *a = space_arena(f->s);
+  Arena *a = f->s->a;
   const Knob *k = define(f, knob_permute(a, "x", 4, 0, 4));
   assert_int_equal(k->n, 24);
   expect(k, 0, "0,1,2,3");
@@ -81,7 +83,7 @@ static void do_orders(void *arg) {
 
 static void do_words(void *arg) {
   Fix *f = arg;
-  Arena *a = space_arena(f->s);
+  Arena *a = f->s->a;
   static const uint8_t WORDS[] = {ANN_NONE, ANN_UNROLL, ANN_VEC};
   const Knob *k = define(f, knob_words(a, "x", 3, 3, WORDS));
   assert_int_equal(k->n, 20); /* 2^3 without a vector and 3 * 2^2 with one */
@@ -100,7 +102,7 @@ static void do_words(void *arg) {
 
 static void do_kept(void *arg) {
   Fix *f = arg;
-  Arena *a = space_arena(f->s);
+  Arena *a = f->s->a;
   Knob k = knob_other(a, "x", 4, (double[]){1, 2, 4, 8});
   knob_keep(a, &k, (bool[]){true, false, true, true});
   knob_keep(a, &k, (bool[]){false, true, true}); /* of what is left */
@@ -114,16 +116,14 @@ static void do_kept(void *arg) {
 
 static void bad_length(void *arg) { split(arg, 0, 2, SPLIT_FACTORS, false); }
 static void bad_outputs(void *arg) { split(arg, 4, 1, SPLIT_FACTORS, false); }
-static void bad_interval(void *arg) { knob_permute(space_arena(((Fix *)arg)->s), "x", 3, 2, 4); }
-static void too_many_orders(void *arg) { knob_permute(space_arena(((Fix *)arg)->s), "x", 13, 0, 13); }
+static void bad_interval(void *arg) { knob_permute(((Fix *)arg)->s->a, "x", 3, 2, 4); }
+static void too_many_orders(void *arg) { knob_permute(((Fix *)arg)->s->a, "x", 13, 0, 13); }
 static void too_many_splits(void *arg) { split(arg, (int64_t)1 << 40, 12, SPLIT_POWER2, true); }
-static void too_many_words(void *arg) {
-  knob_words(space_arena(((Fix *)arg)->s), "x", 64, 2, (uint8_t[]){ANN_NONE, ANN_UNROLL});
-}
-static void no_words(void *arg) { knob_words(space_arena(((Fix *)arg)->s), "x", 2, 1, (uint8_t[]){ANN_VEC}); }
-static void no_values(void *arg) { knob_other(space_arena(((Fix *)arg)->s), "x", 0, NULL); }
+static void too_many_words(void *arg) { knob_words(((Fix *)arg)->s->a, "x", 64, 2, (uint8_t[]){ANN_NONE, ANN_UNROLL}); }
+static void no_words(void *arg) { knob_words(((Fix *)arg)->s->a, "x", 2, 1, (uint8_t[]){ANN_VEC}); }
+static void no_values(void *arg) { knob_other(((Fix *)arg)->s->a, "x", 0, NULL); }
 static void none_kept(void *arg) {
-  Arena *a = space_arena(((Fix *)arg)->s);
+  Arena *a = ((Fix *)arg)->s->a;
   Knob k = knob_other(a, "x", 1, (double[]){1});
   knob_keep(a, &k, (bool[]){false});
 }
@@ -131,13 +131,13 @@ static void too_large(void *arg) {
   Fix *f = arg;
   for (int i = 0; i < 3; i++) {
     char name[2] = {(char)('a' + i), 0};
-    define(f, knob_permute(space_arena(f->s), name, 12, 0, 12));
+    define(f, knob_permute(f->s->a, name, 12, 0, 12));
   }
 }
 static void too_wide(void *arg) {
   Fix *f = arg;
   for (int i = 0; i <= SPACE_KNOBS; i++)
-    define(f, knob_other(space_arena(f->s), arena_printf(space_arena(f->s), "k%d", i), 1, (double[]){1}));
+    define(f, knob_other(f->s->a, arena_printf(f->s->a, "k%d", i), 1, (double[]){1}));
 }
 static void what_cannot_be(void **state) {
   Fix *f = *state;
@@ -159,13 +159,13 @@ static void what_cannot_be(void **state) {
     assert_int_equal(err_try(&f->err, CASES[i].body, f), NS_ERR_VALUE);
     if (!strstr(f->err.msg, CASES[i].said)) fail_msg("%s: %s", CASES[i].said, f->err.msg);
   }
-  assert_int_equal(space_knobs(f->s), SPACE_KNOBS); /* what was refused is not there */
+  assert_int_equal(f->s->knob.len, SPACE_KNOBS); /* what was refused is not there */
 }
 
 /* ---- spaces ---- */
 static void spatial_pack(Fix *f) { /* 64 channels, 56 x 56 */
   static const uint8_t WORDS[] = {ANN_NONE, ANN_UNROLL, ANN_VEC};
-  Arena *a = space_arena(f->s);
+  Arena *a = f->s->a;
   define(f, knob_split(a, "tile_co", &(SplitDef){64, 3, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
   define(f, knob_split(a, "tile_oh", &(SplitDef){56, 3, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
   define(f, knob_split(a, "tile_ow", &(SplitDef){56, 3, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
@@ -177,23 +177,23 @@ static void do_indices(void *arg) {
   static const int32_t WANTED[] = {19, 8, 16, 1, 2, 13};
   Fix *f = arg;
   int32_t digit[SPACE_KNOBS];
-  assert_int_equal(space_range(f->s), 1);
+  assert_int_equal(f->s->range, 1);
   spatial_pack(f);
-  assert_int_equal(space_range(f->s), 4032000);
+  assert_int_equal(f->s->range, 4032000);
   space_digits(f->s, 2760483, digit);
   assert_memory_equal(digit, WANTED, sizeof WANTED);
   assert_int_equal(space_index(f->s, digit), 2760483);
-  expect(space_knob(f->s, 0), 19, "-1,2,8");
-  expect(space_knob(f->s, 1), 8, "-1,1,2");
-  expect(space_knob(f->s, 2), 16, "-1,7,4");
-  expect(space_knob(f->s, 3), 1, "0,3,1,2");
+  expect(&f->s->knob.at[0], 19, "-1,2,8");
+  expect(&f->s->knob.at[1], 8, "-1,1,2");
+  expect(&f->s->knob.at[2], 16, "-1,7,4");
+  expect(&f->s->knob.at[3], 1, "0,3,1,2");
   assert_int_equal(space_features(f->s), 3 + 3 + 3 + 4 + 22 + 33);
   float x[68];
   space_feature(f->s, 2760483, x);
   assert_true(x[0] == -1 && x[1] == 2 && x[8] == 4 && x[10] == 3 && x[13 + ANN_UNROLL] == 1 && x[13 + ANN_NONE] == 0);
-  Knob again = knob_other(space_arena(f->s), "tile_oh", 2, (double[]){0, 1}); /* takes the place of the other */
+  Knob again = knob_other(f->s->a, "tile_oh", 2, (double[]){0, 1}); /* takes the place of the other */
   assert_int_equal(space_define(f->s, &again), 1);
-  assert_int_equal(space_range(f->s), 4032000 / 30 * 2);
+  assert_int_equal(f->s->range, 4032000 / 30 * 2);
 }
 
 static bool middle(void *self, Err *e, const int32_t *digit) { /* 32 <= 2^a * 2^b < 1024 */
@@ -203,8 +203,8 @@ static bool middle(void *self, Err *e, const int32_t *digit) { /* 32 <= 2^a * 2^
   return digit[0] + digit[1] >= 5 && digit[0] + digit[1] < 10;
 }
 static void tiles(Fix *f) {
-  define(f, knob_split(space_arena(f->s), "tile_y", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
-  define(f, knob_split(space_arena(f->s), "tile_x", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
+  define(f, knob_split(f->s->a, "tile_y", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
+  define(f, knob_split(f->s->a, "tile_x", &(SplitDef){128, 2, SPLIT_FACTORS, 1 << 30, false, 0, NULL}));
   space_filter(f->s, (SpaceFilter){middle, f});
 }
 static void do_filters(void *arg) {
@@ -245,7 +245,7 @@ static void filters_that_fail(void **state) {
 
 static void do_draws(void *arg) {
   Fix *f = arg;
-  Arena *a = space_arena(f->s);
+  Arena *a = f->s->a;
   Rng r;
   rng_seed(&r, 7);
   tiles(f);
@@ -301,8 +301,8 @@ static void do_far_walks(void *arg) { /* random changes will not find the only o
   Rng r;
   rng_seed(&r, 7);
   static double value[256];
-  define(f, knob_other(space_arena(f->s), "a", 256, value));
-  define(f, knob_other(space_arena(f->s), "b", 256, value));
+  define(f, knob_other(f->s->a, "a", 256, value));
+  define(f, knob_other(f->s->a, "b", 256, value));
   space_filter(f->s, (SpaceFilter){first_only, NULL});
   assert_int_equal(space_walk(f->s, &r, 0), 0);
   space_filter(f->s, (SpaceFilter){ends_only, NULL});
