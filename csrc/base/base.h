@@ -59,6 +59,9 @@ NS_NORETURN void err_raise(Err *e, ErrCode code, const char *fmt, ...) NS_PRINTF
 /* runs body(arg); what it raises travels on after undo(arg) */
 void err_guard(Err *e, ErrBody body, ErrBody undo, void *arg);
 NS_NORETURN void err_rethrow(Err *e, ErrCode code); /* raise again what a nested err_try on the same Err returned */
+NS_NORETURN void err_again(Err *e, ErrCode code, const Err *from); /* likewise, what one on another Err returned */
+/* As err_try, but what says nothing of the work itself travels on: no memory, an interrupt. */
+ErrCode err_attempt(Err *e, ErrBody body, void *arg);
 void err_poll(Err *e);                              /* raises NS_ERR_INTERRUPT if the interrupt flag is set */
 #define err_check(e, cond, ...) ((cond) ? (void)0 : err_raise((e), NS_ERR_VALUE, __VA_ARGS__))
 #define err_assert(e, cond) ((cond) ? (void)0 : err_raise((e), NS_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond))
@@ -92,6 +95,8 @@ Err *arena_err(const Arena *a);
 #define VEC(T) struct { T *at; int32_t len, cap; }
 #define vec_push(a, v, x) (vec_grow((a), (void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof(*(v)->at)), (v)->at[(v)->len++] = (x))
 void vec_grow(Arena *a, void **at, int32_t *cap, int32_t need, size_t elem);
+/* Pushes x, whose place a map tells by a key from then on; first, so that without memory for the map nothing is found. */
+#define vec_note(a, v, x, map, key) (vec_push(a, v, x), mapu_set(map, (uint64_t)(key), (v)->len - 1))
 
 /* ---- text (strbuf.c) ---- */
 typedef struct { Arena *arena; char *at; size_t len, cap; } StrBuf;
@@ -143,6 +148,8 @@ int64_t rng_below(Rng *r, int64_t n); /* uniform in [0, n); n > 0 */
 double rng_unit(Rng *r);              /* uniform in [0, 1) */
 Rng rng_split(Rng *r);                /* an independent stream */
 void rng_shuffle(Rng *r, int n, int32_t *v);
+/* The one of n pieces that lie one behind the other, the i-th up to upto[i], on which a point is; behind all: the last. */
+int rng_piece(int n, const double *upto, double at);
 
 /* ---- threads (pool.c) ---- */
 typedef struct Pool Pool;

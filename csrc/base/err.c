@@ -55,6 +55,16 @@ void err_raise(Err *e, ErrCode code, const char *fmt, ...) {
 }
 
 void err_rethrow(Err *e, ErrCode code) { err_jump(e, code); }
+void err_again(Err *e, ErrCode code, const Err *from) {
+  memcpy(e->msg, from->msg, sizeof e->msg);
+  err_jump(e, code);
+}
+
+ErrCode err_attempt(Err *e, ErrBody body, void *arg) {
+  ErrCode c = err_try(e, body, arg);
+  if (c == NS_ERR_MEMORY || c == NS_ERR_INTERRUPT) err_rethrow(e, c);
+  return c;
+}
 
 void err_poll(Err *e) {
   if (e->interrupt && *e->interrupt) err_raise(e, NS_ERR_INTERRUPT, "interrupted");

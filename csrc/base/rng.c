@@ -49,3 +49,15 @@ void rng_shuffle(Rng *r, int n, int32_t *v) {
     v[i] = v[j], v[j] = x;
   }
 }
+
+int rng_piece(int n, const double *upto, double at) {
+  int lo = 0, hi = n - 1;
+  while (lo < hi) {
+    int mid = (lo + hi) / 2;
+    if (upto[mid] <= at)
+      lo = mid + 1;
+    else
+      hi = mid;
+  }
+  return lo;
+}

@@ -138,8 +138,7 @@ static void declare(Pieces *p, ExprId index) {
   uint64_t key = (uint64_t)p->b << 32 | (uint64_t)at;
   if (mapu_get(&g->piece_name, key, -1) >= 0) return;
   const char *name = gen_fresh(g, arena_printf(g->a, "%s_%lld", ir_buffer(c, p->b)->name, (long long)at));
-  mapu_set(&g->piece_name, key, g->names.len);
-  vec_push(g->a, &g->names, name);
+  vec_note(g->a, &g->names, name, &g->piece_name, key);
   gen_linef(g, "%s %s;\n", ramp ? gen_vector_type(g, t, ir_type(c, index).lanes) : gen_storage(g, t), name);
 }
 static void declare_load(IrCtx *c, ExprId e, void *arg) {

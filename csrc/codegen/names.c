@@ -53,10 +53,7 @@ const char *gen_fresh(Gen *g, const char *base) {
   return name;
 }
 
-void gen_var_as(Gen *g, VarId v, const char *text) {
-  mapu_set(&g->var_name, (uint64_t)v, g->names.len);
-  vec_push(g->a, &g->names, text);
-}
+void gen_var_as(Gen *g, VarId v, const char *text) { vec_note(g->a, &g->names, text, &g->var_name, v); }
 
 const char *gen_var(Gen *g, VarId v) {
   int32_t at = mapu_get(&g->var_name, (uint64_t)v, -1);

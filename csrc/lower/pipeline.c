@@ -54,8 +54,7 @@ typedef struct {
 static void use(Params *p, BufferId b) {
   if (ir_buffer(p->c, b)->scope != SC_GLOBAL && !ir_buffer(p->c, b)->external) return;
   if (mapu_get(&p->at, (uint64_t)b, -1) >= 0) return;
-  mapu_set(&p->at, (uint64_t)b, p->buf.len);
-  vec_push(ir_arena(p->c), &p->buf, b);
+  vec_note(ir_arena(p->c), &p->buf, b, &p->at, b);
 }
 static void use_node(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);

@@ -32,10 +32,7 @@ static bool letter(char x) { return (x >= 'a' && x <= 'z') || (x >= 'A' && x <= 
 static const char *prefixed(Text *t, const char *name, const char *if_no_letter) {
   return letter(name[0]) ? name : arena_printf(ir_arena(t->c), "%s%s", if_no_letter, name);
 }
-static void keep(Text *t, MapU64 *m, int32_t id, const char *name) {
-  mapu_set(m, (uint64_t)id, t->name.len);
-  vec_push(ir_arena(t->c), &t->name, name);
-}
+static void keep(Text *t, MapU64 *m, int32_t id, const char *name) { vec_note(ir_arena(t->c), &t->name, name, m, id); }
 static void var_named(Text *t, VarId v, const char *prefix) {
   int32_t i = mapu_get(&t->var, (uint64_t)v, -1);
   if (i >= 0) {

@@ -133,8 +133,7 @@ static void life_alloc(Lives *l, BufferId id) {
     return;
   }
   LiveBuf x = {id, n, -1, -1, -1, l->stack.len};
-  mapu_set(&l->index, (uint64_t)id, l->live.len);
-  vec_push(ir_arena(l->c), &l->live, x);
+  vec_note(ir_arena(l->c), &l->live, x, &l->index, id);
 }
 static bool life_enter(IrCtx *c, const Stmt *s, void *arg) {
   Lives *l = arg;

@@ -328,8 +328,7 @@ static Row *row_for(Ext *x, BufferId b) {
   if (at >= 0) return x->rows.at[at];
   Row *r = arena_new_of(x->arena, Row);
   r->buf = b, r->raw[19] = r->raw[30] = r->raw[41] = 1; /* no annotated loops, should no store follow */
-  mapu_set(&x->row_of, (uint64_t)b, x->rows.len);
-  vec_push(x->arena, &x->rows, r);
+  vec_note(x->arena, &x->rows, r, &x->row_of, b);
   return r;
 }
 

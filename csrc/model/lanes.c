@@ -146,8 +146,7 @@ static void lanes_walk(LaneWalk *w, ExprId x, Lanes *out) {
       return;
     }
     lanes_node(w, x, &n, out);
-    mapu_set(&w->known, (uint64_t)x, w->val.len);
-    vec_push(ir_arena(e->c), &w->val, *out);
+    vec_note(ir_arena(e->c), &w->val, *out, &w->known, x);
   }
 }
 

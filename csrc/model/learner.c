@@ -51,9 +51,7 @@ double scorer_one(const Scorer *r, const Target *t, State *s) {
   State *const one[1] = {s};
   Ranking by = scorer_ranking(r);
   if (by == BY_TRAITS) {
-    Err *e = ir_err(s->ctx);
-    ErrCode c = err_try(e, one_body, &x);
-    if (c == NS_ERR_MEMORY || c == NS_ERR_INTERRUPT) err_rethrow(e, c);
+    err_attempt(ir_err(s->ctx), one_body, &x);
   } else if (by == BY_STATES) {
     r->score(r->self, t, 1, one, &x.out);
   } else {

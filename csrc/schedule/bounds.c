@@ -278,8 +278,7 @@ static Span eval(Infer *f, ExprId e) {
     int at = mapu_get(&f->known, (uint64_t)e, -1);
     if (at >= 0) return f->kept.at[at];
     Span x = eval2(f, e, (ExprKind)n.kind);
-    mapu_set(&f->known, (uint64_t)e, f->kept.len);
-    vec_push(f->m, &f->kept, x);
+    vec_note(f->m, &f->kept, x, &f->known, e);
     return x;
   }
   switch (n.kind) {
@@ -599,13 +598,11 @@ static void check_threads(Infer *f) {
       Lin e = f->dom[p][st->leaf.at[i]].ext;
       if (!x->thread_obj) continue;
       int k = mapu_get(&first, (uint64_t)x->thread_obj, -1);
-      if (k < 0) {
-        mapu_set(&first, (uint64_t)x->thread_obj, ext.len);
-        vec_push(f->m, &ext, e);
-      } else if (!lin_eq(ext.at[k], e)) {
+      if (k < 0)
+        vec_note(f->m, &ext, e, &first, x->thread_obj);
+      else if (!lin_eq(ext.at[k], e))
         err_raise(S_ERR(f->s), NS_ERR_VALUE, "loops of extent %s and %s are bound to the same thread axis %s",
                   ex_text(f->c, lin_expr(&f->L, ext.at[k])), ex_text(f->c, lin_expr(&f->L, e)), AN_WORD[x->ann]);
-      }
     }
   }
 }

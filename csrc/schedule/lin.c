@@ -20,15 +20,9 @@ void lin_init(LinCtx *L, IrCtx *c) {
   mapu_init(&L->range, L->m);
 }
 
-void lin_bind(LinCtx *L, VarId v, Bound b) {
-  vec_push(L->m, &L->ranges, b);
-  mapu_set(&L->range, (uint64_t)ex_var(L->ctx, v), L->ranges.len - 1);
-}
+void lin_bind(LinCtx *L, VarId v, Bound b) { vec_note(L->m, &L->ranges, b, &L->range, ex_var(L->ctx, v)); }
 
-static void remember(LinCtx *L, ExprId e, Lin a) {
-  vec_push(L->m, &L->forms, a);
-  mapu_set(&L->form, (uint64_t)e, L->forms.len - 1);
-}
+static void remember(LinCtx *L, ExprId e, Lin a) { vec_note(L->m, &L->forms, a, &L->form, e); }
 
 static int64_t cmul(LinCtx *L, int64_t a, int64_t b) {
   int64_t r = 0;
@@ -200,10 +194,7 @@ static Bound atom_bound(LinCtx *L, ExprId e) {
   int i = mapu_get(&L->range, (uint64_t)e, -1);
   if (i >= 0) return L->ranges.at[i];
   Bound b = bound_calc(L, e);
-  if (ir_kind(L->ctx, e) != IR_VAR) { /* a variable may still be bound later */
-    vec_push(L->m, &L->ranges, b);
-    mapu_set(&L->range, (uint64_t)e, L->ranges.len - 1);
-  }
+  if (ir_kind(L->ctx, e) != IR_VAR) vec_note(L->m, &L->ranges, b, &L->range, e); /* which may still be bound later */
   return b;
 }
 

@@ -54,9 +54,7 @@ static void lower(void *arg) {
   if (!g.ok) c->why = kept(c->keep, g.why);
   if (c->why || !(c->want & WANT_PROGRAM)) return;
   Err *e = ir_err(x->m->ctx);
-  ErrCode code = err_try(e, print, x);
-  if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(e, code);
-  if (code != NS_OK) c->text.why = e->msg; /* an answer too: it is the result of measuring it */
+  if (err_attempt(e, print, x) != NS_OK) c->text.why = e->msg; /* an answer too: it is the result of measuring it */
   c->printed = arena_new(e);
   GenText t = c->text;
   c->text = (GenText){kept(c->printed, t.source), kept(c->printed, t.manifest), kept(c->printed, t.why)};
@@ -72,18 +70,14 @@ static void all(void *arg) {
   replay(x);
   if (x->c->want & WANT_TRAITS) {
     t->traits += !x->known;
-    ErrCode code = err_try(e, describe, x);
-    if (code == NS_ERR_MEMORY || code == NS_ERR_INTERRUPT) err_rethrow(e, code);
+    err_attempt(e, describe, x);
   }
   if (!(x->c->want & (WANT_CHECK | WANT_PROGRAM))) return;
   t->programs++;
   lower(x);
 }
 
-static void keep_why(void *arg) {
-  Make *x = arg;
-  x->c->why = kept(x->c->keep, ir_err(x->m->ctx)->msg);
-}
+ERR_BODY(keep_why, Make *x, x->c->why = kept(x->c->keep, ir_err(x->m->ctx)->msg))
 Candidate *cand_make(MakeEnv *m, int n, const Step *steps, unsigned want, int layout, const Traits *known) {
   Candidate *c = calloc(1, sizeof *c);
   if (!c) return NULL;
@@ -104,10 +98,7 @@ typedef struct {
   MakeEnv env;
   Err err;
 } Alone;
-static void open_alone(void *arg) {
-  Alone *x = arg;
-  x->env.ctx = ir_clone(x->env.task->ctx, &x->err);
-}
+ERR_BODY(open_alone, Alone *x, x->env.ctx = ir_clone(x->env.task->ctx, &x->err))
 Candidate *cand_new(const SearchTask *t, int n, const Step *steps, unsigned want, int layout, const atomic_int *stop) {
   Alone x = {.env = {.task = t}};
   err_init(&x.err);

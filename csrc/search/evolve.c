@@ -130,7 +130,5 @@ static void evolve_body(void *arg) {
 }
 StateList policy_evolve(Policy *p, Arena *a, StateList init, int out_size) {
   err_check(arena_err(a), out_size >= 0, "out_size %d must not be negative", out_size);
-  Call c = {.p = p, .a = a, .init = init, .size = out_size};
-  pol_guarded(p, arena_err(a), evolve_body, &c);
-  return c.out;
+  return pol_guarded(arena_err(a), evolve_body, (Call){.p = p, .a = a, .init = init, .size = out_size}).out;
 }

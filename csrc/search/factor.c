@@ -35,9 +35,8 @@ int factor_divisors(FactorTable *f, int64_t x, const int64_t **out) {
   if (at < 0) {
     Divisors v = {.x = x};
     v.n = (int32_t)i64_divisors(f->a, x, &v.d);
-    at = f->div.len;
-    vec_push(f->a, &f->div, v);
-    mapu_set(&f->div_at, (uint64_t)x, at);
+    vec_note(f->a, &f->div, v, &f->div_at, x);
+    at = f->div.len - 1;
   }
   *out = f->div.at[at].d;
   return f->div.at[at].n;
@@ -58,9 +57,7 @@ int64_t factor_count(FactorTable *f, int64_t extent, int n, int64_t last_max) {
     else
       total += d[i] <= last_max;
   }
-  at = f->count.len;
-  vec_push(f->a, &f->count, total);
-  mapu_set(&f->count_at, key, at);
+  vec_note(f->a, &f->count, total, &f->count_at, key);
   return total;
 }
 

@@ -153,9 +153,8 @@ static void put(void *arg) {
   open_young(x->m, g);
   int at = find(g, x->steps);
   if (at < 0) {
-    at = g->small.len;
-    vec_push(g->a, &g->small, (Small){0});
-    mapu_set(&g->at, x->steps, at);
+    vec_note(g->a, &g->small, (Small){0}, &g->at, x->steps);
+    at = g->small.len - 1;
   }
   Small *s = &g->small.at[at];
   s->hash = k->hash, s->have |= k->have;
@@ -164,8 +163,7 @@ static void put(void *arg) {
   open_young(x->m, t);
   if (find(t, x->steps) >= 0 || arena_bytes(t->a) > x->m->most) return;
   Packed p = pack(t->a, k->traits);
-  vec_push(t->a, &t->packed, p); /* first: without memory for the other half nothing is found */
-  mapu_set(&t->at, x->steps, t->packed.len - 1);
+  vec_note(t->a, &t->packed, p, &t->at, x->steps);
 }
 void memo_put(Memo *m, uint64_t steps, const Met *k) {
   Put x = {m, steps, k};

@@ -56,8 +56,7 @@ static int64_t walk_value(PointWalk *w, ExprId e) {
   int32_t at = mapu_get(&w->known, (uint64_t)e, -1);
   if (at >= 0) return w->val.at[at];
   int64_t v = node_value(w, e, n);
-  mapu_set(&w->known, (uint64_t)e, w->val.len);
-  vec_push(ir_arena(k->ctx), &w->val, v);
+  vec_note(ir_arena(k->ctx), &w->val, v, &w->known, e);
   return v;
 }
 

@@ -38,19 +38,16 @@ static void new_task(void *arg) {
 }
 
 SearchTask *task_new(Err *e, const IrCtx *src, const TeDag *d, const Target *target) {
-  SearchTask *t = calloc(1, sizeof *t);
-  if (!t) err_raise(e, NS_ERR_MEMORY, "out of memory making a search task");
+  SearchTask *t = mem_alloc(e, sizeof *t);
   err_init(&t->err);
   t->target = *target;
   t->gpu = target->kind != TG_CPU;
   NewTask n = {t, src, d};
   ErrCode c = err_try(&t->err, new_task, &n);
-  if (c != NS_OK) {
-    memcpy(e->msg, t->err.msg, sizeof e->msg);
-    task_free(t);
-    err_rethrow(e, c);
-  }
-  return t;
+  if (c == NS_OK) return t;
+  Err own = t->err;
+  task_free(t);
+  err_again(e, c, &own);
 }
 void task_free(SearchTask *t) {
   if (!t) return;
@@ -99,8 +96,7 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
   err_check(e, !t->gpu || (t->target.hw.warp_size > 0 && t->target.hw.max_threads_per_block > 0),
             "hardware parameters: warp_size %lld and max_threads_per_block %lld of a GPU must be positive",
             (long long)t->target.hw.warp_size, (long long)t->target.hw.max_threads_per_block);
-  Policy *p = calloc(1, sizeof *p);
-  if (!p) err_raise(e, NS_ERR_MEMORY, "out of memory making a search policy");
+  Policy *p = mem_alloc(e, sizeof *p);
   err_init(&p->err);
   p->task = t, p->par = *par, p->pool = pool;
   p->target_min = par->sample_init_min_population > 0 ? par->sample_init_min_population : 1;
@@ -144,28 +140,26 @@ void pol_tell(Policy *p, PolicyEvent ev) {
   if (p->listen) p->listen(p->listen_self, &ev);
 }
 
-/* Runs the body of a public call; an error inside is raised again where the caller listens. */
-void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg) {
+Call pol_guarded(Err *caller, ErrBody body, Call call) {
+  Policy *p = call.p;
   p->err.interrupt = caller->interrupt;
   memo_age(p->memo);
-  ErrCode c = err_try(&p->err, body, arg);
+  ErrCode c = err_try(&p->err, body, &call);
   p->err.interrupt = NULL; /* the flag may be gone after this call */
   pol_workers_close(p);
-  if (c != NS_OK) err_raise(caller, c, "%s", p->err.msg);
+  if (c != NS_OK) err_again(caller, c, &p->err);
+  return call;
 }
 
 typedef struct {
   Policy *p;
   CustomRule r;
 } AddRule;
-static void add_rule(void *arg) {
-  AddRule *x = arg;
-  vec_push(x->p->arena, &x->p->rules, x->r);
-}
+ERR_BODY(add_rule, AddRule *x, vec_push(x->p->arena, &x->p->rules, x->r))
 void policy_add_rule(Err *e, Policy *p, CustomRule r) {
   AddRule x = {p, r};
   ErrCode c = err_try(&p->err, add_rule, &x);
-  if (c != NS_OK) err_raise(e, c, "%s", p->err.msg);
+  if (c != NS_OK) err_again(e, c, &p->err);
   p->has_sketches = false;
 }
 
@@ -198,15 +192,10 @@ StateList pol_list_out(Arena *a, int n, const Cand *c) {
   return l;
 }
 
-static void sketches_body(void *arg) {
-  Call *c = arg;
-  pol_need_sketches(c->p);
-  c->out = c->p->sketches;
-}
+ERR_BODY(sketches_body, Call *c, pol_need_sketches(c->p))
 StateList policy_sketches(Policy *p, Arena *a) {
-  Call c = {.p = p, .a = a};
-  pol_guarded(p, arena_err(a), sketches_body, &c);
-  return c.out;
+  pol_guarded(arena_err(a), sketches_body, (Call){.p = p});
+  return p->sketches;
 }
 
 /* ---- workers ---- */
@@ -246,7 +235,7 @@ void pol_workers_open(Policy *p) {
     err_init(&w->err);
     w->env = (MakeEnv){.task = p->task, .par = &p->par, .sketch = (State **)(void *)&p->sketches};
     ErrCode c = err_try(&w->err, worker_open, w);
-    if (c != NS_OK) err_raise(&p->err, c, "%s", w->err.msg);
+    if (c != NS_OK) err_again(&p->err, c, &w->err);
   }
 }
 

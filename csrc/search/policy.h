@@ -111,7 +111,8 @@ typedef struct {
 
 /* ---- policy.c ---- */
 void pol_tell(Policy *p, PolicyEvent ev);
-void pol_guarded(Policy *p, Err *caller, ErrBody body, void *arg); /* runs the body of a public call */
+/* Runs the body of a public call, on a Call; an error inside is raised again where the caller listens. */
+Call pol_guarded(Err *caller, ErrBody body, Call call);
 void pol_workers_open(Policy *p);
 void pol_workers_close(Policy *p);
 /* what w's slot for errors says ends the call: pol_run raises it on the caller's thread */

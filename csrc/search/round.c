@@ -222,9 +222,7 @@ static void round_body(void *arg) {
 }
 int policy_round(Policy *p, Err *e, int batch, Candidate **out) {
   err_check(e, batch > 0 && batch <= ROUND_MOST, "batch size %d is not in 1..%d", batch, (int)ROUND_MOST);
-  Call c = {.p = p, .batch = batch, .made = out};
-  pol_guarded(p, e, round_body, &c);
-  return c.size;
+  return pol_guarded(e, round_body, (Call){.p = p, .batch = batch, .made = out}).size;
 }
 
 /* ---- what comes from outside ---- */

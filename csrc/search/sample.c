@@ -92,9 +92,7 @@ static void score_states(void *arg) {
   }
   for (int i = 0; i < j->n_state; i++) {
     j->scored = i;
-    ErrCode c = err_try(&j->w->err, describe, j);
-    if (c == NS_ERR_MEMORY || c == NS_ERR_INTERRUPT) err_rethrow(&j->w->err, c);
-    if (c == NS_OK) continue; /* else it cannot be lowered */
+    if (err_attempt(&j->w->err, describe, j) == NS_OK) continue; /* else it cannot be lowered */
     memo_put(j->p->memo, j->state_id[i], &(Met){.hash = j->slot[j->state_slot[i]].hash, .have = MET_BAD});
   }
 }
@@ -142,16 +140,7 @@ static void make_given(void *arg) {
 static int draw_parent(const Job *j, Rng *r) {
   double total = j->share[j->n_parent - 1];
   if (!(total > 0)) return (int)rng_below(r, j->n_parent);
-  double u = rng_unit(r) * total;
-  int lo = 0, hi = j->n_parent - 1;
-  while (lo < hi) {
-    int mid = (lo + hi) / 2;
-    if (j->share[mid] >= u)
-      hi = mid;
-    else
-      lo = mid + 1;
-  }
-  return lo;
+  return rng_piece(j->n_parent, j->share, rng_unit(r) * total);
 }
 
 static void make_child(void *arg) {
@@ -208,10 +197,7 @@ Known known_new(Arena *a) {
   mapu_init(&k.at, a);
   return k;
 }
-void known_add(Arena *a, Known *k, const Cand *c) {
-  mapu_set(&k->at, c->hash, k->score.len);
-  vec_push(a, &k->score, c->score);
-}
+void known_add(Arena *a, Known *k, const Cand *c) { vec_note(a, &k->score, c->score, &k->at, c->hash); }
 
 int by_score(const void *x, const void *y) {
   const Cand *a = *(const Cand *const *)x, *b = *(const Cand *const *)y;
@@ -332,9 +318,7 @@ static void sample_body(void *arg) {
   c->out = pol_list_out(c->a, got.len, got.at);
 }
 StateList policy_sample(Policy *p, Arena *a) {
-  Call c = {.p = p, .a = a};
-  pol_guarded(p, arena_err(a), sample_body, &c);
-  return c.out;
+  return pol_guarded(arena_err(a), sample_body, (Call){.p = p, .a = a}).out;
 }
 
 typedef struct {

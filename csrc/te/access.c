@@ -72,9 +72,8 @@ static void collect_node(IrCtx *c, ExprId e, void *arg) {
   err_assert(ir_err(c), p >= 0);
   int at = mapu_get(&s->slot, (uint64_t)p, -1);
   if (at < 0) {
-    at = s->edge.len;
-    mapu_set(&s->slot, (uint64_t)p, at);
-    vec_push(a, &s->edge, ((TeEdge){.producer = p, .consumer = s->consumer, .rank = n.n}));
+    vec_note(a, &s->edge, ((TeEdge){.producer = p, .consumer = s->consumer, .rank = n.n}), &s->slot, p);
+    at = s->edge.len - 1;
     vec_push(a, &s->tuples, (Tuples){0});
   }
   ExprId *index = arena_copy(a, ir_kids(c, e), sizeof(ExprId) * n.n);

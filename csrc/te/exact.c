@@ -120,8 +120,7 @@ static Exact prove(Proof *p, ExprId e) {
   int32_t known = mapu_get(&p->memo, (uint64_t)e, -1);
   if (known >= 0) return p->val.at[known];
   Exact x = checked(ir_type(p->c, e), prove_node(p, e));
-  mapu_set(&p->memo, (uint64_t)e, p->val.len);
-  vec_push(ir_arena(p->c), &p->val, x);
+  vec_note(ir_arena(p->c), &p->val, x, &p->memo, e);
   return x;
 }
 

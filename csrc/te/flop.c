@@ -65,8 +65,7 @@ static double count(Count *s, ExprId e) {
   int32_t at = mapu_get(&s->memo, (uint64_t)e, -1);
   if (at >= 0) return s->val.at[at];
   double v = count_node(s, e);
-  mapu_set(&s->memo, (uint64_t)e, s->val.len);
-  vec_push(ir_arena(s->c), &s->val, v);
+  vec_note(ir_arena(s->c), &s->val, v, &s->memo, e);
   return v;
 }
 
@@ -117,8 +116,7 @@ static double total_of(Total *t, const TeOp *op) {
   double sum = op->n_out == 1 ? count_op(&s, op) : 0;
   t->why = op->n_out == 1 ? s.fail : "an operation has several results";
   for (int i = 0; i < op->n_in; i++) sum += total_of(t, te_op_of(t->c, op->in[i]));
-  mapu_set(&t->memo, (uint64_t)op->out[0], t->val.len);
-  vec_push(ir_arena(t->c), &t->val, sum);
+  vec_note(ir_arena(t->c), &t->val, sum, &t->memo, op->out[0]);
   return sum;
 }
 double te_count_operations(IrCtx *c, int n, const TensorId *out, const char **why) {

@@ -18,17 +18,7 @@ typedef struct {
 } Breed;
 
 /* The parent at a point of the line on which their weights lie one behind the other. */
-static int parent_at(const Breed *b, double at) {
-  int lo = 0, hi = b->n_parent - 1;
-  while (lo < hi) {
-    int mid = (lo + hi) / 2;
-    if (b->upto[mid] <= at)
-      lo = mid + 1;
-    else
-      hi = mid;
-  }
-  return lo;
-}
+static int parent_at(const Breed *b, double at) { return rng_piece(b->n_parent, b->upto, at); }
 /* Another one than `other`, in proportion to the weights of the rest. */
 static int draw_mate(const Breed *b, int other) {
   if (b->n_parent < 2) return other;

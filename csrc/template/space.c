@@ -101,8 +101,8 @@ static Page *page_of(Space *s, int64_t index) {
   }
   int32_t at = mapu_get(&s->page_at, key, -1);
   if (at < 0) {
-    vec_push(s->answers, &s->page, (Page){0});
-    mapu_set(&s->page_at, key, at = s->page.len - 1);
+    vec_note(s->answers, &s->page, (Page){0}, &s->page_at, key);
+    at = s->page.len - 1;
   }
   return &s->page.at[at];
 }
@@ -164,12 +164,10 @@ int64_t draw_next(Draw *d, Rng *r) {
     int64_t i = rng_below(r, d->left), index = draw_at(d, i), last = draw_at(d, --d->left);
     if (i != d->left) { /* the last one takes the place of the one that is drawn */
       int32_t at = mapu_get(&d->at, (uint64_t)i, -1);
-      if (at < 0) {
-        vec_push(d->a, &d->moved, last);
-        mapu_set(&d->at, (uint64_t)i, d->moved.len - 1);
-      } else {
+      if (at < 0)
+        vec_note(d->a, &d->moved, last, &d->at, i);
+      else
         d->moved.at[at] = last;
-      }
     }
     if (space_allows(d->s, d->begin + index)) return d->begin + index;
   }

@@ -40,8 +40,7 @@ static void open_pipe(void *arg) {
   x->s->pipe = pipe_new(&x->s->err, x->t, x->d, x->id, x->o);
 }
 Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, const PipeOptions *o) {
-  Session *s = calloc(1, sizeof *s);
-  if (!s) err_raise(e, NS_ERR_MEMORY, "out of memory opening a measuring session");
+  Session *s = mem_alloc(e, sizeof *s);
   err_init(&s->err);
   s->made = fork_count();
   pthread_mutex_init(&s->lock, NULL);
@@ -49,12 +48,10 @@ Session *session_new(Err *e, const Target *t, DevType d, int id, int n_lower, co
   s->err.interrupt = e->interrupt;
   ErrCode c = err_try(&s->err, open_pipe, &x);
   s->err.interrupt = NULL;
-  if (c != NS_OK) {
-    memcpy(e->msg, s->err.msg, sizeof e->msg);
-    session_free(s);
-    err_rethrow(e, c);
-  }
-  return s;
+  if (c == NS_OK) return s;
+  Err own = s->err;
+  session_free(s);
+  err_again(e, c, &own);
 }
 void session_free(Session *s) {
   if (!s || s->made != fork_count()) return;
@@ -175,10 +172,8 @@ static void lower_one(void *arg) {
   p.cold_bytes = t->cold_bytes;
   pipe_submit(x->s->pipe, e, x->task, src.source, src.manifest, x->tag + l->item, &p);
 }
-static void tell_failure(void *arg) {
-  const Lower *l = arg;
-  pipe_failed(l->x->s->pipe, &l->at->err, l->x->task, l->x->tag + l->item, ME_INSTANTIATION, l->at->err.msg);
-}
+ERR_BODY(tell_failure, const Lower *l,
+         pipe_failed(l->x->s->pipe, &l->at->err, l->x->task, l->x->tag + l->item, ME_INSTANTIATION, l->at->err.msg))
 static void lower_job(void *arg, int worker, int64_t item) {
   Submit *x = arg;
   Lower l = {x, &x->at[worker], item};
@@ -197,8 +192,7 @@ void session_submit(Session *s, Err *e, int task, int n, const SubmitItem *item,
   err_check(e, own, "task %d is not one of the session's %d tasks", task, known);
   int workers = s->pool ? pool_size(s->pool) : 1;
   Submit x = {.s = s, .t = own, .task = task, .n = n, .item = item, .tag = first_tag, .policy = p};
-  x.at = calloc((size_t)workers, sizeof *x.at);
-  if (!x.at) err_raise(e, NS_ERR_MEMORY, "out of memory submitting %d candidates", n);
+  x.at = mem_alloc(e, (size_t)workers * sizeof *x.at);
   pipe_hold(s->pipe, task, 1); /* the round is not over while some of it is still being lowered */
   for (int i = 0; i < workers; i++) {
     err_init(&x.at[i].err);
