@@ -269,18 +269,18 @@ static PyObject *arith(ExprKind k, const char *topi, PyObject *a, PyObject *b) {
   return binary(k, a, b);
 }
 
-static PyObject *expr_add(PyObject *a, PyObject *b) { return arith(IR_ADD, "add", a, b); }
-static PyObject *expr_sub(PyObject *a, PyObject *b) { return arith(IR_SUB, "subtract", a, b); }
-static PyObject *expr_mul(PyObject *a, PyObject *b) { return arith(IR_MUL, "multiply", a, b); }
-static PyObject *expr_fdiv(PyObject *a, PyObject *b) { return arith(IR_FDIV, "floor_divide", a, b); }
-static PyObject *expr_fmod(PyObject *a, PyObject *b) { return arith(IR_FMOD, "floor_mod", a, b); }
+PyObject *py_expr_add(PyObject *a, PyObject *b) { return arith(IR_ADD, "add", a, b); }
+PyObject *py_expr_sub(PyObject *a, PyObject *b) { return arith(IR_SUB, "subtract", a, b); }
+PyObject *py_expr_mul(PyObject *a, PyObject *b) { return arith(IR_MUL, "multiply", a, b); }
+PyObject *py_expr_fdiv(PyObject *a, PyObject *b) { return arith(IR_FDIV, "floor_divide", a, b); }
+PyObject *py_expr_fmod(PyObject *a, PyObject *b) { return arith(IR_FMOD, "floor_mod", a, b); }
 
 bool py_is_integer(ExprId e) {
   DType t = ir_type(SES, e);
   return t.code == DT_INT || t.code == DT_UINT;
 }
 
-static PyObject *expr_div(PyObject *a, PyObject *b) {
+PyObject *py_expr_div(PyObject *a, PyObject *b) {
   if (is_tensor(a) || is_tensor(b)) return py_tensor_arith("divide", a, b);
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
   ExprId ab[2] = {py_expr_id(a), 0};
@@ -548,12 +548,7 @@ static const PyType_Slot EXPR_SLOTS[] = {{Py_tp_str, expr_str},
                                          {Py_tp_repr, expr_str},
                                          {Py_tp_hash, expr_hash},
                                          {Py_tp_richcompare, expr_compare},
-                                         {Py_nb_add, expr_add},
-                                         {Py_nb_subtract, expr_sub},
-                                         {Py_nb_multiply, expr_mul},
-                                         {Py_nb_true_divide, expr_div},
-                                         {Py_nb_floor_divide, expr_fdiv},
-                                         {Py_nb_remainder, expr_fmod},
+                                         PY_ARITHMETIC,
                                          {Py_nb_lshift, expr_shl},
                                          {Py_nb_rshift, expr_shr},
                                          {Py_nb_and, expr_and},

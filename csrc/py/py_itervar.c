@@ -1,9 +1,7 @@
 /* Bindings of the features by which template tuners learn: what the loops of a schedule do, as facts and as numbers. */
 #include "model/itervar.h"
+#include "py/py_array.h"
 #include "py/py_lower.h"
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#define PY_ARRAY_UNIQUE_SYMBOL nestsmith_itervar_ARRAY_API
-#include <numpy/arrayobject.h>
 #include <string.h>
 
 enum { WANT_FACTS, WANT_ITERVAR, WANT_CURVE };
@@ -45,13 +43,6 @@ static PyObject *facts_list(const LoopFacts *l) {
   }
   return out;
 }
-static PyObject *vector(const FloatVec *v) {
-  npy_intp n = v->len;
-  PyObject *out = PyArray_SimpleNew(1, &n, NPY_FLOAT32);
-  if (out && n) memcpy(PyArray_DATA((PyArrayObject *)out), v->at, sizeof(float) * (size_t)n);
-  return out;
-}
-
 static PyObject *run(PyObject *args, PyObject *kw, bool facts) {
   static const char *const KIND[] = {[WANT_ITERVAR] = "itervar", [WANT_CURVE] = "curve"};
   PyObject *o, *list, *out = NULL;
@@ -67,7 +58,7 @@ static PyObject *run(PyObject *args, PyObject *kw, bool facts) {
   if (j.samples < 1 || j.samples > 1000)
     return PyErr_Format(PyExc_ValueError, "samples=%d is not in 1..1000", j.samples);
   if (py_lowering_of(&j.l, o, list) && py_copy_run(&j.l.copy, py_free, do_loops, &j))
-    out = facts ? facts_list(&j.facts) : vector(&j.vec);
+    out = facts ? facts_list(&j.facts) : py_array_copy(NPY_FLOAT32, j.vec.at, 1, j.vec.len, 0);
   py_lowering_end(&j.l);
   return out;
 }
@@ -84,7 +75,4 @@ static PyMethodDef FUNCTIONS[] = {
      "or \"curve\", with `samples` points of each curve."},
     {NULL, NULL, 0, NULL}};
 
-int py_init_itervar(PyObject *m) {
-  import_array1(-1);
-  return PyModule_AddFunctions(m, FUNCTIONS);
-}
+int py_init_itervar(PyObject *m) { return PyModule_AddFunctions(m, FUNCTIONS); }

@@ -4,9 +4,8 @@
 #include "py/py.h"
 #include "py/py_search.h"
 #include "model/model.h"
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#define PY_ARRAY_UNIQUE_SYMBOL nestsmith_model_ARRAY_API
-#include <numpy/arrayobject.h>
+#define PY_ARRAY_HOME
+#include "py/py_array.h"
 #include <math.h>
 
 typedef struct {
@@ -24,12 +23,17 @@ typedef struct {
   FeatBatch b;
 } Batch;
 
-static PyArrayObject *as_array(PyObject *o, int type, int nd, const char *name) {
+PyArrayObject *py_array_from(PyObject *o, int type, int nd, const char *name) {
   PyArrayObject *a = (PyArrayObject *)PyArray_FROMANY(o, type, nd, nd, NPY_ARRAY_CARRAY_RO);
   if (!a) {
     py_clear();
     PyErr_Format(PyExc_ValueError, "%s: expected a %d-dimensional array of numbers", name, nd);
   }
+  return a;
+}
+PyObject *py_array_copy(int type, const void *from, int nd, npy_intp n, npy_intp m) {
+  PyObject *a = PyArray_SimpleNew(nd, ((npy_intp[]){n, m}), type);
+  if (a) py_memcpy(PyArray_DATA((PyArrayObject *)a), from, (size_t)PyArray_NBYTES((PyArrayObject *)a));
   return a;
 }
 
@@ -65,9 +69,10 @@ static bool batch_check(Batch *x) {
 
 static bool batch_from(Batch *x, PyObject *rows, PyObject *first, PyObject *task, PyObject *cost) {
   memset(x, 0, sizeof *x);
-  if (!(x->rows = as_array(rows, NPY_FLOAT32, 2, "rows")) || !(x->first = as_array(first, NPY_INT32, 1, "first")) ||
-      (task && !(x->task = as_array(task, NPY_INT32, 1, "task"))) ||
-      (cost && !(x->cost = as_array(cost, NPY_FLOAT64, 1, "cost")))) {
+  if (!(x->rows = py_array_from(rows, NPY_FLOAT32, 2, "rows")) ||
+      !(x->first = py_array_from(first, NPY_INT32, 1, "first")) ||
+      (task && !(x->task = py_array_from(task, NPY_INT32, 1, "task"))) ||
+      (cost && !(x->cost = py_array_from(cost, NPY_FLOAT64, 1, "cost")))) {
     batch_drop(x);
     return false;
   }
@@ -160,7 +165,7 @@ static int to_start(PyObject *o, void *out) {
   PyArrayObject **at = out;
   if (!o) Py_CLEAR(*at);
   if (!o || o == Py_None) return 1;
-  return (*at = as_array(o, NPY_FLOAT64, 1, "start")) ? Py_CLEANUP_SUPPORTED : 0;
+  return (*at = py_array_from(o, NPY_FLOAT64, 1, "start")) ? Py_CLEANUP_SUPPORTED : 0;
 }
 
 static PyObject *train_new(PyObject *type, Call *c, ErrBody body, PyObject *rows, PyObject *first, PyObject *task,
@@ -309,18 +314,11 @@ static void trained_dealloc(PyTrained *self) {
   py_free_object((PyObject *)self);
 }
 
-static PyObject *copied(int nd, npy_intp n, npy_intp m, int type, const void *from, size_t size) {
-  npy_intp dim[2] = {n, m};
-  PyObject *a = PyArray_SimpleNew(nd, dim, type);
-  if (a) py_memcpy(PyArray_DATA((PyArrayObject *)a), from, (size_t)n * (size_t)m * size);
-  return a;
-}
 PyObject *py_batch_arrays(const FeatBatch *b) {
   npy_intp n = b->n_states;
-  PyObject *part[] = {copied(2, b->first[n], b->n_feat, NPY_FLOAT32, b->rows, sizeof(float)),
-                      copied(1, n + 1, 1, NPY_INT32, b->first, sizeof(int32_t)),
-                      copied(1, n, 1, NPY_INT32, b->task, sizeof(int32_t)),
-                      copied(1, n, 1, NPY_FLOAT64, b->cost, sizeof(double))};
+  PyObject *part[] = {py_array_copy(NPY_FLOAT32, b->rows, 2, b->first[n], b->n_feat),
+                      py_array_copy(NPY_INT32, b->first, 1, n + 1, 0), py_array_copy(NPY_INT32, b->task, 1, n, 0),
+                      py_array_copy(NPY_FLOAT64, b->cost, 1, n, 0)};
   return Py_BuildValue("NNNN", part[0], part[1], part[2], part[3]);
 }
 
@@ -357,7 +355,7 @@ static PyObject *forest_from_nodes(PyObject *type, PyObject *args) {
   static const char *const names[] = {"root", "entry", "value", "left"};
   PyArrayObject *a[4] = {0};
   for (int i = 0; i < 4; i++)
-    if (!(a[i] = as_array(o[i], i == 2 ? NPY_FLOAT32 : NPY_INT32, 1, names[i]))) goto done;
+    if (!(a[i] = py_array_from(o[i], i == 2 ? NPY_FLOAT32 : NPY_INT32, 1, names[i]))) goto done;
   npy_intp n = PyArray_DIM(a[1], 0);
   if (PyArray_DIM(a[2], 0) != n || PyArray_DIM(a[3], 0) != n) {
     PyErr_SetString(PyExc_ValueError, "entry, value and left differ in length");
@@ -424,7 +422,7 @@ static PyObject *metrics_py(PyObject *Py_UNUSED(m), PyObject *args) {
   if (!PyArg_ParseTuple(args, "OOOOO", &rows, &first, &task, &cost, &score)) return NULL;
   Batch x;
   if (!batch_from(&x, rows, first, task, cost)) return NULL;
-  PyArrayObject *s = as_array(score, NPY_FLOAT64, 1, "score");
+  PyArrayObject *s = py_array_from(score, NPY_FLOAT64, 1, "score");
   PyObject *out = NULL;
   if (s && PyArray_DIM(s, 0) == x.b.n_states) {
     MetricCall c = {.b = &x.b, .score = PyArray_DATA(s)};
@@ -453,7 +451,8 @@ static PyObject *recall_py(PyObject *Py_UNUSED(m), PyObject *args) {
   RecallCall c = {0};
   if (!PyArg_ParseTuple(args, "OOid", &label, &score, &c.top, &c.cut)) return NULL;
   if (c.top < 1) return PyErr_Format(PyExc_ValueError, "top is %d; it must be at least 1", c.top);
-  if ((c.label = as_array(label, NPY_FLOAT64, 1, "label")) && (c.score = as_array(score, NPY_FLOAT64, 1, "score"))) {
+  if ((c.label = py_array_from(label, NPY_FLOAT64, 1, "label")) &&
+      (c.score = py_array_from(score, NPY_FLOAT64, 1, "score"))) {
     if (PyArray_DIM(c.label, 0) != PyArray_DIM(c.score, 0))
       PyErr_SetString(PyExc_ValueError, "label and score differ in length");
     else if (py_scratch_run(&c.s, do_recall, &c))
@@ -479,10 +478,8 @@ static void do_features(void *arg) {
 }
 
 static PyObject *features_result(const Features *f) {
-  npy_intp dim[2] = {f->n_rows, FEAT_N};
-  PyObject *names = py_tuple(FIELD_TEXT, f->n_rows, f->name), *rows = PyArray_SimpleNew(2, dim, NPY_FLOAT32);
-  if (rows && f->n_rows) memcpy(PyArray_DATA((PyArrayObject *)rows), f->row, sizeof *f->row * (size_t)f->n_rows);
-  return Py_BuildValue("NN", names, rows);
+  PyObject *names = py_tuple(FIELD_TEXT, f->n_rows, f->name);
+  return Py_BuildValue("NN", names, py_array_copy(NPY_FLOAT32, f->row, 2, f->n_rows, FEAT_N));
 }
 
 static PyObject *features_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {

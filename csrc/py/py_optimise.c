@@ -2,25 +2,16 @@
  * space is the caller's, and all time but some microseconds per round goes into the model, which is Python's. */
 #include "py/py_template.h"
 #include "template/optimise.h"
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#define PY_ARRAY_UNIQUE_SYMBOL nestsmith_optimise_ARRAY_API
-#include <numpy/arrayobject.h>
+#include "py/py_array.h"
 #include <string.h>
 
-static PyArrayObject *numbers(PyObject *o, int type, const char *name) {
-  PyArrayObject *a = (PyArrayObject *)PyArray_FROMANY(o, type, 1, 1, NPY_ARRAY_CARRAY_RO);
-  if (a) return a;
-  py_clear();
-  PyErr_Format(PyExc_ValueError, "%s: expected a list or array of numbers", name);
-  return NULL;
-}
 static const int64_t *indices(const PyArrayObject *a) { return PyArray_DATA(a); }
 static const double *scores(const PyArrayObject *a) { return PyArray_DATA(a); }
 static int length(const PyArrayObject *a) { return (int)PyArray_DIM(a, 0); }
 
 /* Index arrays that are within the space. */
 static PyArrayObject *indices_of(const PySpace *p, PyObject *o, const char *name) {
-  PyArrayObject *a = numbers(o, NPY_INT64, name);
+  PyArrayObject *a = py_array_from(o, NPY_INT64, 1, name);
   for (int i = 0; a && i < length(a); i++)
     if (indices(a)[i] < 0 || indices(a)[i] >= p->space->range) {
       PyErr_Format(PyExc_IndexError, "%s: the space has no index %lld", name, (long long)indices(a)[i]);
@@ -28,11 +19,7 @@ static PyArrayObject *indices_of(const PySpace *p, PyObject *o, const char *name
     }
   return a;
 }
-static PyObject *array_of(int type, npy_intp n, const void *from) {
-  PyObject *a = PyArray_SimpleNew(1, &n, type);
-  if (a && n) memcpy(PyArray_DATA((PyArrayObject *)a), from, (size_t)n * 8);
-  return a;
-}
+static PyObject *indices_new(npy_intp n, const int64_t *from) { return py_array_copy(NPY_INT64, from, 1, n, 0); }
 
 static PyObject *f_features(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *space, *list;
@@ -121,11 +108,11 @@ static PyObject *f_genetic(PyObject *Py_UNUSED(m), PyObject *args) {
     return NULL;
   rng_seed(&x.rng, seed);
   if ((x.p = py_space(space)) && (x.parent = indices_of(x.p, parent, "parents")) &&
-      (x.score = numbers(score, NPY_FLOAT64, "scores")) && (x.visited = indices_of(x.p, visited, "visited"))) {
+      (x.score = py_array_from(score, NPY_FLOAT64, 1, "scores")) && (x.visited = indices_of(x.p, visited, "visited"))) {
     if (length(x.parent) != length(x.score))
       PyErr_SetString(PyExc_ValueError, "parents and scores differ in length");
     else if (py_space_try(x.p, do_genetic, &x))
-      out = array_of(NPY_INT64, x.out.len, x.out.at);
+      out = indices_new(x.out.len, x.out.at);
   }
   arena_free(x.a);
   PY_DROP(x.parent, x.score, x.visited);
@@ -144,7 +131,7 @@ typedef struct {
   int64_t *point, *best;
 } Anneal;
 static bool read_scores(PyObject *r, int n, double *score) {
-  PyArrayObject *s = r ? numbers(r, NPY_FLOAT64, "scores of the model") : NULL;
+  PyArrayObject *s = r ? py_array_from(r, NPY_FLOAT64, 1, "scores of the model") : NULL;
   bool ok = s && length(s) == n;
   if (s && !ok) PyErr_Format(PyExc_ValueError, "the model gave %d scores for %d configurations", length(s), n);
   if (ok) memcpy(score, scores(s), sizeof *score * (size_t)n);
@@ -153,7 +140,7 @@ static bool read_scores(PyObject *r, int n, double *score) {
 }
 static void predict(void *self, Err *e, int n, const int64_t *index, double *score) {
   const Anneal *x = self;
-  PyObject *at = array_of(NPY_INT64, n, index), *r = at ? PyObject_CallOneArg(x->predict, at) : NULL;
+  PyObject *at = indices_new(n, index), *r = at ? PyObject_CallOneArg(x->predict, at) : NULL;
   bool ok = read_scores(r, n, score);
   PY_DROP(at, r);
   if (ok) return;
@@ -185,7 +172,7 @@ static PyObject *f_anneal(PyObject *Py_UNUSED(m), PyObject *args) {
   rng_seed(&x.rng, seed);
   if ((x.p = py_space(space)) && (x.start = indices_of(x.p, start, "points")) &&
       (x.exclude = indices_of(x.p, exclude, "exclude")) && py_space_try(x.p, do_anneal, &x))
-    out = Py_BuildValue("NN", array_of(NPY_INT64, x.n_best, x.best), array_of(NPY_INT64, length(x.start), x.point));
+    out = Py_BuildValue("NN", indices_new(x.n_best, x.best), indices_new(length(x.start), x.point));
   arena_free(x.a);
   PY_DROP(x.start, x.exclude);
   return out;
@@ -215,11 +202,11 @@ static PyObject *f_pick(PyObject *Py_UNUSED(m), PyObject *args) {
   Pick x = {0};
   if (!PyArg_ParseTuple(args, "OOOi", &space, &at, &score, &x.most)) return NULL;
   if ((x.p = py_space(space)) && (x.at = indices_of(x.p, at, "candidates")) &&
-      (x.score = numbers(score, NPY_FLOAT64, "scores"))) {
+      (x.score = py_array_from(score, NPY_FLOAT64, 1, "scores"))) {
     if (length(x.at) != length(x.score))
       PyErr_SetString(PyExc_ValueError, "candidates and scores differ in length");
     else if (py_space_try(x.p, do_pick, &x))
-      out = array_of(NPY_INT64, x.n, x.out);
+      out = indices_new(x.n, x.out);
   }
   arena_free(x.a);
   PY_DROP(x.at, x.score);
@@ -243,7 +230,4 @@ static const PyClass CLASSES[] = {PY_CLASS(
     "Shuffle", sizeof(PyShuffle), .create = shuffle_new, .drop = shuffle_drop, .more = SHUFFLE_SLOTS,
     .doc = "Shuffle(space, begin, end, seed): iterates over the allowed indices in [begin, end) in random order.")};
 
-int py_init_optimise(PyObject *m) {
-  import_array1(-1);
-  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS);
-}
+int py_init_optimise(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCTIONS); }

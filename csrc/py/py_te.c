@@ -177,12 +177,6 @@ static PyObject *tensor_compare(PyObject *a, PyObject *b, int op) {
   return PyBool_FromLong((((PyTensor *)a)->id == ((PyTensor *)b)->id) == (op == Py_EQ));
 }
 static Py_hash_t tensor_hash(PyObject *o) { return (Py_hash_t)((PyTensor *)o)->id; }
-static PyObject *tensor_add(PyObject *a, PyObject *b) { return py_tensor_arith("add", a, b); }
-static PyObject *tensor_sub(PyObject *a, PyObject *b) { return py_tensor_arith("subtract", a, b); }
-static PyObject *tensor_mul(PyObject *a, PyObject *b) { return py_tensor_arith("multiply", a, b); }
-static PyObject *tensor_div(PyObject *a, PyObject *b) { return py_tensor_arith("divide", a, b); }
-static PyObject *tensor_fdiv(PyObject *a, PyObject *b) { return py_tensor_arith("floor_divide", a, b); }
-static PyObject *tensor_fmod(PyObject *a, PyObject *b) { return py_tensor_arith("floor_mod", a, b); }
 static PyObject *tensor_neg(PyObject *a) { return py_tensor_arith("multiply", a, Py_None); }
 static PyObject *tensor_astype(PyObject *o, PyObject *t) { return py_tensor_arith("astype", o, t); }
 static Py_ssize_t tensor_len(PyObject *o) {
@@ -524,12 +518,7 @@ static const PyType_Slot TENSOR_SLOTS[] = {{Py_tp_repr, tensor_repr},
                                            {Py_tp_call, tensor_call},
                                            {Py_mp_subscript, tensor_subscript},
                                            {Py_mp_length, tensor_len},
-                                           {Py_nb_add, tensor_add},
-                                           {Py_nb_subtract, tensor_sub},
-                                           {Py_nb_multiply, tensor_mul},
-                                           {Py_nb_true_divide, tensor_div},
-                                           {Py_nb_floor_divide, tensor_fdiv},
-                                           {Py_nb_remainder, tensor_fmod},
+                                           PY_ARITHMETIC,
                                            {Py_nb_negative, tensor_neg},
                                            {0, NULL}};
 static const PyType_Slot TENSORSLICE_SLOTS[] = {{Py_mp_subscript, slice_subscript}, {Py_nb_add, slice_binary},

@@ -52,6 +52,12 @@ PyObject *py_operation_of(TensorId t);
 PyObject *py_dim_new(ExprId e);         /* an extent: int (IntImm) if constant, else an expression */
 bool py_dtype(PyObject *o, DType *out); /* "float32"; false with exception set */
 PyObject *py_dtype_str(DType t);
+/* The operators of expressions; where an operand is a tensor they are those of tensors. */
+PyObject *py_expr_add(PyObject *a, PyObject *b), *py_expr_sub(PyObject *a, PyObject *b), *py_expr_mul(PyObject *a, PyObject *b);
+PyObject *py_expr_div(PyObject *a, PyObject *b), *py_expr_fdiv(PyObject *a, PyObject *b), *py_expr_fmod(PyObject *a, PyObject *b);
+#define PY_ARITHMETIC                                                                                                  \
+  {Py_nb_add, py_expr_add}, {Py_nb_subtract, py_expr_sub}, {Py_nb_multiply, py_expr_mul},                              \
+      {Py_nb_true_divide, py_expr_div}, {Py_nb_floor_divide, py_expr_fdiv}, {Py_nb_remainder, py_expr_fmod}
 PyObject *py_tensor_arith(const char *name, PyObject *a, PyObject *b); /* whole-tensor arithmetic, done by topi */
 ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what); /* PyMem_Malloc'ed; NULL with exception set */
 
