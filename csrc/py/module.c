@@ -105,6 +105,11 @@ void py_put(PyObject **seq, Py_ssize_t i, PyObject *item) {
     PyTuple_SET_ITEM(*seq, i, item);
 }
 
+void py_put_key(PyObject **dict, const char *key, PyObject *item) {
+  if (!item || PyDict_SetItemString(*dict, key, item) != 0) Py_CLEAR(*dict);
+  Py_XDECREF(item);
+}
+
 void py_drop(int n, void *const *o) {
   for (int i = 0; i < n; i++) Py_XDECREF((PyObject *)o[i]);
 }

@@ -54,6 +54,7 @@ PyCtx *py_session(void);
 PyObject *py_text(const char *s); /* of a message: it may hold foreign bytes, or be cut inside of a character */
 /* Item i of a list or tuple that is being made, taken over; NULL (with the exception set) drops *seq, which ends the loop. */
 void py_put(PyObject **seq, Py_ssize_t i, PyObject *item);
+void py_put_key(PyObject **dict, const char *key, PyObject *item); /* the same of a dict */
 /* Gives back references, or NULL, of objects of any kind. */
 void py_drop(int n, void *const *o);
 #define PY_DROP(...) py_drop(NS_COUNT(((void *const[]){__VA_ARGS__})), (void *const[]){__VA_ARGS__})

@@ -15,8 +15,7 @@ PyObject *py_candidate_new(PyDag *dag, PyObject *task_box, Candidate *c) {
 static void candidate_drop(PyObject *o) {
   PyCandidate *p = (PyCandidate *)o;
   cand_free(p->c);
-  Py_CLEAR(p->dag);
-  Py_CLEAR(p->task_box);
+  PY_DROP(p->dag, p->task_box);
   py_free_object(o);
 }
 

@@ -49,19 +49,17 @@ static bool arrays_get(PyObject *list, const IrCtx *c, const TeDag *d, Arrays *a
       goto fail;
     a->n = i + 1;
     a->data[i] = a->at[i].buf;
-    int64_t n = 1, v = 0;
-    bool fixed = true;
-    for (int k = 0; k < t->rank && fixed; k++) fixed = ex_const_int(c, t->shape[k], &v) && i64_mul(n, v, &n);
-    if (!fixed) {
+    int64_t bytes = te_bytes(c, d->tensor[i]);
+    if (bytes < 0) {
       PyErr_Format(PyExc_ValueError, "tensor '%s' has a symbolic shape; arrays need constants", t->name);
       goto fail;
     }
-    if (!format_matches(t->type, a->at[i].format, a->at[i].itemsize) || a->at[i].len != n * a->at[i].itemsize) {
+    if (!format_matches(t->type, a->at[i].format, a->at[i].itemsize) || a->at[i].len != bytes) {
       PyErr_Format(PyExc_ValueError,
                    "array %d (tensor '%s') has %zd bytes of format '%s'; %lld elements of %d bytes in the tensor's "
                    "dtype are needed",
-                   i, t->name, a->at[i].len, a->at[i].format ? a->at[i].format : "B", (long long)n,
-                   dtype_bytes(t->type));
+                   i, t->name, a->at[i].len, a->at[i].format ? a->at[i].format : "B",
+                   (long long)(bytes / dtype_bytes(t->type)), dtype_bytes(t->type));
       goto fail;
     }
   }

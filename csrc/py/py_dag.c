@@ -56,8 +56,7 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
 static void dag_dealloc(PyObject *o) {
   PyDag *d = (PyDag *)o;
   if (d->own.ctx) ir_free(d->own.ctx);
-  Py_CLEAR(d->tensors);
-  Py_CLEAR(d->ops);
+  PY_DROP(d->tensors, d->ops);
   py_free_object(o);
 }
 

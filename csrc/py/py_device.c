@@ -81,10 +81,8 @@ static const PyField INFO[] = {FIELD(DevInfo, name, FIELD_CHARS),
                                FIELD(DevInfo, driver_version, FIELD_I32),
                                FIELDS_END};
 PyObject *py_device_facts(const DevInfo *f) {
-  PyObject *d = py_fields_dict(INFO, f),
-           *dims = d ? Py_BuildValue("[iii]", f->max_dims[0], f->max_dims[1], f->max_dims[2]) : NULL;
-  if (!dims || PyDict_SetItemString(d, "max_dims", dims) != 0) Py_CLEAR(d);
-  Py_XDECREF(dims);
+  PyObject *d = py_fields_dict(INFO, f);
+  if (d) py_put_key(&d, "max_dims", Py_BuildValue("[iii]", f->max_dims[0], f->max_dims[1], f->max_dims[2]));
   return d;
 }
 

@@ -378,8 +378,7 @@ static void expr_dealloc(PyObject *o) {
   py_free_object(o);
 }
 static void deferred_dealloc(PyObject *o) {
-  Py_CLEAR(((PyDeferred *)o)->a);
-  Py_CLEAR(((PyDeferred *)o)->b);
+  PY_DROP(((PyDeferred *)o)->a, ((PyDeferred *)o)->b);
   expr_dealloc(o);
 }
 static void iter_dealloc(PyObject *o) {

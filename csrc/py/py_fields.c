@@ -43,16 +43,21 @@ static bool set_int(const char *what, const PyField *f, PyObject *v, void *out) 
   return true;
 }
 
+bool py_word(const char *what, const char *given, const char *const *words, int *out) {
+  for (int i = 0; words[i]; i++)
+    if (strcmp(words[i], given) == 0) return *out = i, true;
+  PyObject *known = PyUnicode_FromString(words[0]);
+  for (int i = 1; known && words[i]; i++) Py_SETREF(known, py_text_objects("%U, %s", known, words[i]));
+  if (known) py_err_objects(PyExc_ValueError, "%s: '%s' is none of %U", what, given, known);
+  Py_XDECREF(known);
+  return false;
+}
 static bool set_word(const char *what, const PyField *f, PyObject *v, void *out) {
   const char *s = PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : NULL;
   if (!s) return refuse(what, f, v, "a text");
-  for (int i = 0; f->words[i]; i++)
-    if (strcmp(f->words[i], s) == 0) return *(int32_t *)member(out, f) = i, true;
-  PyObject *known = PyUnicode_FromString(f->words[0]);
-  for (int i = 1; known && f->words[i]; i++) Py_SETREF(known, py_text_objects("%U, %s", known, f->words[i]));
-  if (known) py_err_objects(PyExc_ValueError, "%s[\"%s\"]: '%s' is none of %U", what, f->name, s, known);
-  Py_XDECREF(known);
-  return false;
+  char where[128];
+  snprintf(where, sizeof where, "%s[\"%s\"]", what, f->name);
+  return py_word(where, s, f->words, member(out, f));
 }
 
 static bool set_field(const char *what, const PyField *f, PyObject *v, void *out) {

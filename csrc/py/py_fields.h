@@ -27,6 +27,9 @@ PyObject *py_field_value(const PyField *f, const void *from);
 bool py_fields_add(PyObject *dict, const PyField *f, const void *from); /* all of them; false with exception set */
 PyObject *py_fields_dict(const PyField *f, const void *from);
 
+/* Which of the words, ended by NULL, was given for `what`; false with ValueError set, which lists them. */
+bool py_word(const char *what, const char *given, const char *const *words, int *out);
+
 /* n values of a C array as a list or a tuple; NULL with the exception set. */
 PyObject *py_list(FieldType type, Py_ssize_t n, const void *at);
 PyObject *py_tuple(FieldType type, Py_ssize_t n, const void *at);

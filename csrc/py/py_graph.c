@@ -110,14 +110,12 @@ static PyObject *describe(const Graph *g, int entry) {
 
 static PyObject *exec_inputs(PyObject *self, PyObject *Py_UNUSED(none)) {
   const Graph *g = ((PyExec *)self)->g;
-  PyObject *out = PyList_New(0);
+  PyObject *out = PyList_New(g->n_args);
   for (int i = 0; out && i < g->n_args; i++) {
     const char *name = "";
     for (int k = 0; k < g->n_nodes; k++)
       if (g->node[k].kind == GN_NULL && g->node[k].first == g->arg[i]) name = g->node[k].name;
-    PyObject *d = describe(g, g->arg[i]), *item = d ? Py_BuildValue("sN", name, d) : NULL;
-    if (!item || PyList_Append(out, item) < 0) Py_CLEAR(out);
-    Py_XDECREF(item);
+    py_put(&out, i, Py_BuildValue("sN", name, describe(g, g->arg[i])));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 /* Bindings of the features by which template tuners learn: what the loops of a schedule do, as facts and as numbers. */
 #include "model/itervar.h"
 #include "py/py_array.h"
+#include "py/py_fields.h"
 #include "py/py_lower.h"
 #include <string.h>
 
@@ -24,10 +25,9 @@ static PyObject *touches(const LoopFact *l) {
   PyObject *d = PyDict_New();
   for (int i = 0; d && i < l->touch.len; i++) {
     const Touch *t = &l->touch.at[i];
-    PyObject *v = Py_BuildValue("(LLLLLL)", (long long)t->stride, (long long)t->mod, (long long)t->count,
-                                (long long)t->reuse, (long long)t->thread_count, (long long)t->thread_reuse);
-    if (!v || PyDict_SetItemString(d, t->name, v) < 0) Py_CLEAR(d);
-    Py_XDECREF(v);
+    py_put_key(&d, t->name,
+               Py_BuildValue("(LLLLLL)", (long long)t->stride, (long long)t->mod, (long long)t->count,
+                             (long long)t->reuse, (long long)t->thread_count, (long long)t->thread_reuse));
   }
   return d;
 }
@@ -44,17 +44,15 @@ static PyObject *facts_list(const LoopFacts *l) {
   return out;
 }
 static PyObject *run(PyObject *args, PyObject *kw, bool facts) {
-  static const char *const KIND[] = {[WANT_ITERVAR] = "itervar", [WANT_CURVE] = "curve"};
+  static const char *const KIND[] = {"itervar", "curve", NULL};
   PyObject *o, *list, *out = NULL;
   const char *kind = "itervar";
   Job j = {.samples = 20};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO&|si", PY_NAMES("schedule", "args", "target", "kind", "samples"), &o,
                                    &list, py_target, &j.l.t, &kind, &j.samples))
     return NULL;
-  if (!facts) j.want = WANT_ITERVAR;
-  while (!facts && j.want < NS_COUNT(KIND) && strcmp(KIND[j.want], kind)) j.want++;
-  if (j.want == NS_COUNT(KIND))
-    return PyErr_Format(PyExc_ValueError, "kind='%s' is unknown; use \"itervar\" or \"curve\"", kind);
+  if (!py_word("kind", kind, KIND, &j.want)) return NULL;
+  j.want = facts ? WANT_FACTS : j.want + WANT_ITERVAR;
   if (j.samples < 1 || j.samples > 1000)
     return PyErr_Format(PyExc_ValueError, "samples=%d is not in 1..1000", j.samples);
   if (py_lowering_of(&j.l, o, list) && py_copy_run(&j.l.copy, py_free, do_loops, &j))

@@ -35,18 +35,14 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
   const char *kind = "trees";
   unsigned long long seed = 1;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "|Ks", PY_NAMES("seed", "kind"), &seed, &kind)) return NULL;
-  static const struct {
-    const char *name;
-    ModelKind kind;
-  } kinds[] = {{"trees", MODEL_TREES}, {"mlp", MODEL_NETWORK}, {"trees+mlp", MODEL_BLEND}};
-  int k = 0;
-  while (k < NS_COUNT(kinds) && strcmp(kinds[k].name, kind) != 0) k++;
-  if (k == NS_COUNT(kinds))
-    return PyErr_Format(PyExc_ValueError, "kind: '%s' is none of 'trees', 'mlp', 'trees+mlp'", kind);
+  static const char *const WORD[] = {"trees", "mlp", "trees+mlp", NULL};
+  static const ModelKind KIND[] = {MODEL_TREES, MODEL_NETWORK, MODEL_BLEND};
+  int k;
+  if (!py_word("kind", kind, WORD, &k)) return NULL;
   PyLearner *p = (PyLearner *)type->tp_alloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
-  New x = {.p = p, .seed = seed, .kind = kinds[k].kind};
+  New x = {.p = p, .seed = seed, .kind = KIND[k]};
   p->keep = PyList_New(0);
   if (!p->keep || !py_try(&p->err, do_new, &x)) Py_CLEAR(p);
   return (PyObject *)p;

@@ -2,6 +2,7 @@
  * interpreter lock.
  */
 #include <string.h>
+#include "py/py_fields.h"
 #include "py/py_lower.h"
 
 bool py_lowering_of(PyLowering *l, PyObject *schedule, PyObject *args) {
@@ -66,17 +67,14 @@ ERR_BODY(do_check, Job *j, j->check = low_gpu_check(py_lowering_loops(&j->l, j->
 
 /* ---- functions ---- */
 static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static const char *const WHAT[] = {"primfn", "loops", "features", "kernels"};
+  static const char *const WHAT[] = {"primfn", "loops", "features", "kernels", NULL};
   PyObject *state, *list = Py_None;
   const char *what;
   Job j = {.l.t = target_default(TG_CPU, 0)};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "Os|O&O", PY_NAMES("state", "what", "target", "args"), &state, &what,
-                                   py_target, &j.l.t, &list))
+                                   py_target, &j.l.t, &list) ||
+      !py_word("what", what, WHAT, &j.what))
     return NULL;
-  while (j.what < NS_COUNT(WHAT) && strcmp(WHAT[j.what], what)) j.what++;
-  if (j.what == NS_COUNT(WHAT))
-    return PyErr_Format(PyExc_ValueError,
-                        "what='%s' is unknown; use \"primfn\", \"loops\", \"features\" or \"kernels\"", what);
   PyObject *r = py_lowering_of(&j.l, state, list) && py_copy_run(&j.l.copy, py_free, do_text, &j)
                     ? PyUnicode_FromString(j.text)
                     : NULL;

@@ -73,9 +73,8 @@ static const PyField RESULT[] = {FIELD_AS(RunResult, "error", error, FIELD_I32),
                                  FIELD(RunResult, msg, FIELD_CHARS),
                                  FIELDS_END};
 static PyObject *run_result(const RunResult *r) {
-  PyObject *costs = py_list(FIELD_DOUBLE, r->n_costs, r->cost), *d = costs ? py_fields_dict(RESULT, r) : NULL;
-  if (d && PyDict_SetItemString(d, "costs", costs) != 0) Py_CLEAR(d);
-  Py_XDECREF(costs);
+  PyObject *d = py_fields_dict(RESULT, r);
+  if (d) py_put_key(&d, "costs", py_list(FIELD_DOUBLE, r->n_costs, r->cost));
   return d;
 }
 
@@ -491,8 +490,7 @@ static PyObject *pipeline_close(PyObject *o, PyObject *Py_UNUSED(none)) {
 static void pipeline_dealloc(PyObject *o) {
   PyPipeline *p = (PyPipeline *)o;
   if (p->owner) PY_UNLOCKED(p->end(p->owner));
-  Py_CLEAR(p->stop);
-  Py_CLEAR(p->tasks);
+  PY_DROP(p->stop, p->tasks);
   py_free_object(o);
 }
 

@@ -37,13 +37,14 @@ PyObject *py_array_copy(int type, const void *from, int nd, npy_intp n, npy_intp
   return a;
 }
 
-static void batch_drop(Batch *x) {
-  Py_CLEAR(x->rows);
-  Py_CLEAR(x->first);
-  Py_CLEAR(x->task);
-  Py_CLEAR(x->cost);
-}
+static void batch_drop(Batch *x) { PY_DROP(x->rows, x->first, x->task, x->cost); }
 
+static bool one_each(PyArrayObject *a, const char *name, int states) {
+  if (!a || PyArray_DIM(a, 0) == states) return true;
+  PyErr_Format(PyExc_ValueError, "%s: has %zd elements, first describes %d states", name, (Py_ssize_t)PyArray_DIM(a, 0),
+               states);
+  return false;
+}
 static bool batch_check(Batch *x) {
   FeatBatch *b = &x->b;
   npy_intp n_rows = PyArray_DIM(x->rows, 0);
@@ -53,14 +54,7 @@ static bool batch_check(Batch *x) {
            false;
   for (int i = 0; i < b->n_states; i++)
     if (b->first[i + 1] < b->first[i]) return PyErr_Format(PyExc_ValueError, "first: decreases at state %d", i), false;
-  if (x->task && PyArray_DIM(x->task, 0) != b->n_states)
-    return PyErr_Format(PyExc_ValueError, "task: has %zd elements, first describes %d states",
-                        (Py_ssize_t)PyArray_DIM(x->task, 0), b->n_states),
-           false;
-  if (x->cost && PyArray_DIM(x->cost, 0) != b->n_states)
-    return PyErr_Format(PyExc_ValueError, "cost: has %zd elements, first describes %d states",
-                        (Py_ssize_t)PyArray_DIM(x->cost, 0), b->n_states),
-           false;
+  if (!one_each(x->task, "task", b->n_states) || !one_each(x->cost, "cost", b->n_states)) return false;
   for (int i = 0; x->task && i < b->n_states; i++)
     if (b->task[i] < 0 || b->task[i] >= 1 << 20)
       return PyErr_Format(PyExc_ValueError, "task: number %d of state %d is not in 0..2^20", b->task[i], i), false;
@@ -153,13 +147,15 @@ static PyTrained *trained_empty(PyTypeObject *type) {
 
 /* Converters for O&: a loss; where to start from, or None for nowhere (dropped by PyArg_Parse if a later argument fails). */
 static int to_loss(PyObject *o, void *out) {
-  static const char *const NAME[] = {
-      [LOSS_TOP_WEIGHTED] = "top", [LOSS_PAIRWISE] = "pairwise", [LOSS_SQUARED] = "squared", [LOSS_ORDER] = "order"};
+  static const char *const NAME[] = {[LOSS_TOP_WEIGHTED] = "top",
+                                     [LOSS_PAIRWISE] = "pairwise",
+                                     [LOSS_SQUARED] = "squared",
+                                     [LOSS_ORDER] = "order",
+                                     NULL};
   const char *loss = PyUnicode_AsUTF8(o);
-  for (int i = 0; loss && i < NS_COUNT(NAME); i++)
-    if (!strcmp(loss, NAME[i])) return *(LossKind *)out = (LossKind)i, 1;
-  if (loss) PyErr_Format(PyExc_ValueError, "loss: '%s' is none of 'top', 'pairwise', 'squared', 'order'", loss);
-  return 0;
+  int k;
+  if (!loss || !py_word("loss", loss, NAME, &k)) return 0;
+  return *(LossKind *)out = (LossKind)k, 1;
 }
 static int to_start(PyObject *o, void *out) {
   PyArrayObject **at = out;
@@ -477,6 +473,12 @@ static void do_features(void *arg) {
   k->f = feat_of_state(s, &k->t, (FeatRules)k->rules, k->log, k->check);
 }
 
+static int to_rules(PyObject *o, void *out) {
+  int rules;
+  if (!py_value(FIELD_I32, o, &rules)) return 0;
+  if (rules == FEAT_RULES_REFERENCE || rules == FEAT_RULES_REPAIRED) return *(int *)out = rules, 1;
+  return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", rules), 0;
+}
 static PyObject *features_result(const Features *f) {
   PyObject *names = py_tuple(FIELD_TEXT, f->n_rows, f->name);
   return Py_BuildValue("NN", names, py_array_copy(NPY_FLOAT32, f->row, 2, f->n_rows, FEAT_N));
@@ -485,11 +487,9 @@ static PyObject *features_result(const Features *f) {
 static PyObject *features_py(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
   PyObject *state;
   FeatCall k = {.rules = FEAT_RULES_REPAIRED, .log = 1};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|ipp", PY_NAMES("state", "target", "rules", "log", "check"),
-                                   PyState_Type, &state, py_target, &k.t, &k.rules, &k.log, &k.check))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&|O&pp", PY_NAMES("state", "target", "rules", "log", "check"),
+                                   PyState_Type, &state, py_target, &k.t, to_rules, &k.rules, &k.log, &k.check))
     return NULL;
-  if (k.rules != FEAT_RULES_REFERENCE && k.rules != FEAT_RULES_REPAIRED)
-    return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", k.rules);
   bool ok = py_copy_take(&k.copy, (PyState *)state) && py_copy_run(&k.copy, py_free, do_features, &k);
   PyObject *r = ok ? features_result(&k.f) : NULL;
   py_copy_drop(&k.copy);
@@ -589,12 +589,10 @@ static PyObject *feature_batch_py(PyObject *Py_UNUSED(m), PyObject *args, PyObje
   PyObject *list, *out = NULL;
   FeatCall all = {.rules = FEAT_RULES_REPAIRED, .log = 1, .check = 1};
   int threads = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO&|ippi",
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "OO&|O&ppi",
                                    PY_NAMES("states", "target", "rules", "log", "check", "threads"), &list, py_target,
-                                   &all.t, &all.rules, &all.log, &all.check, &threads))
+                                   &all.t, to_rules, &all.rules, &all.log, &all.check, &threads))
     return NULL;
-  if (all.rules != FEAT_RULES_REFERENCE && all.rules != FEAT_RULES_REPAIRED)
-    return PyErr_Format(PyExc_ValueError, "rules=%d is unknown; use 1 (reference) or 2 (repaired)", all.rules);
   PyObject *states = PySequence_Tuple(list); /* owns its items while the lock is released */
   if (!states) return NULL;
   bool ok = true;

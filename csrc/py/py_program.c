@@ -108,22 +108,16 @@ static PyObject *fn_write(PyObject *Py_UNUSED(m), PyObject *args) {
 ERR_BODY(read_body, Call *c, c->out = container_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what))
 
 static PyObject *described(const Container *c) {
-  PyObject *programs = PyList_New(c->n_programs), *inputs = PyList_New(c->n_inputs);
-  bool ok = programs && inputs;
-  for (int i = 0; ok && i < c->n_programs; i++) {
+  PyObject *programs = PyList_New(c->n_programs);
+  for (int i = 0; programs && i < c->n_programs; i++) {
     const StoredProgram *p = &c->program[i];
-    PyObject *row = Py_BuildValue("sssN", p->name, p->source, p->manifest,
-                                  p->binary ? py_bytes(p->binary, p->n_binary) : Py_NewRef(Py_None));
-    if ((ok = row != NULL)) PyList_SET_ITEM(programs, i, row);
+    py_put(&programs, i,
+           Py_BuildValue("sssN", p->name, p->source, p->manifest,
+                         p->binary ? py_bytes(p->binary, p->n_binary) : Py_NewRef(Py_None)));
   }
-  for (int i = 0; ok && i < c->n_inputs; i++) {
-    PyObject *name = PyUnicode_FromString(c->input[i]);
-    if ((ok = name != NULL)) PyList_SET_ITEM(inputs, i, name);
-  }
-  if (ok)
-    return Py_BuildValue("sssNNN", c->name, c->target, c->graph, py_bytes(c->params, c->n_params), programs, inputs);
-  PY_DROP(programs, inputs);
-  return NULL;
+  if (!programs) return NULL;
+  return Py_BuildValue("sssNNN", c->name, c->target, c->graph, py_bytes(c->params, c->n_params), programs,
+                       py_list(FIELD_TEXT, c->n_inputs, c->input));
 }
 
 static PyObject *fn_read(PyObject *Py_UNUSED(m), PyObject *args) {

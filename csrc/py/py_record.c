@@ -99,9 +99,7 @@ static PyObject *fn_limits(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(none)) {
   PyObject *r = PyDict_New();
   for (int k = 0; r && k < LIMIT_KINDS; k++) {
     const Limit *l = limit_of((LimitKind)k);
-    PyObject *row = Py_BuildValue("(LLs)", (long long)l->most, (long long)l->seen, l->what);
-    if (!row || PyDict_SetItemString(r, l->name, row) < 0) Py_CLEAR(r);
-    Py_XDECREF(row);
+    py_put_key(&r, l->name, Py_BuildValue("(LLs)", (long long)l->most, (long long)l->seen, l->what));
   }
   return r;
 }

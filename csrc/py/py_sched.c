@@ -75,23 +75,27 @@ static PyObject *sched_obj(PyTypeObject *type, State *s) {
   return (PyObject *)o;
 }
 
+/* The operations of a list, in memory of PyMem; NULL with the exception set. */
+static const TeOp **ops_from(PyObject *list) {
+  const TeOp **ops = py_calloc(PyList_GET_SIZE(list) + 1, sizeof(TeOp *));
+  for (Py_ssize_t i = 0; ops && i < PyList_GET_SIZE(list); i++) {
+    PyObject *o = PyList_GET_ITEM(list, i);
+    if (PyObject_TypeCheck(o, PyOperation_Type)) {
+      ops[i] = ((PyOperation *)o)->op;
+      continue;
+    }
+    PyErr_Format(PyExc_TypeError, "output %zd is no te.Operation but %s", i, Py_TYPE(o)->tp_name);
+    PyMem_Free(ops);
+    return NULL;
+  }
+  return ops;
+}
 static PyObject *sched_py_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyObject *list;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!", PY_NAMES("outputs"), &PyList_Type, &list)) return NULL;
-  Py_ssize_t n = PyList_GET_SIZE(list);
-  const TeOp **ops = py_calloc(n + 1, sizeof(TeOp *));
-  bool ok = ops != NULL;
-  for (Py_ssize_t i = 0; ok && i < n; i++) {
-    PyObject *o = PyList_GET_ITEM(list, i);
-    ok = PyObject_TypeCheck(o, PyOperation_Type);
-    if (ok)
-      ops[i] = ((PyOperation *)o)->op;
-    else
-      PyErr_Format(PyExc_TypeError, "output %zd is no te.Operation but %s", i, Py_TYPE(o)->tp_name);
-  }
-  Call x = {.n = (int)n, .ops = ops};
-  PyObject *r = ok && run(do_new, &x) ? sched_obj(type, x.s) : NULL;
-  PyMem_Free(ops);
+  Call x = {.n = (int)PyList_GET_SIZE(list), .ops = ops_from(list)};
+  PyObject *r = x.ops && run(do_new, &x) ? sched_obj(type, x.s) : NULL;
+  PyMem_Free(x.ops);
   return r;
 }
 
@@ -192,12 +196,10 @@ static PyObject *m_bounds(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyObject *l = PyList_New(x.s->stage.len);
   for (int i = 0; l && i < x.s->stage.len; i++) {
     const Stage *st = &x.s->stage.at[i];
-    PyObject *row = PyList_New(0);
-    for (int k = 0; row && st->n_plain_axes && k < st->n_plain_axes; k++) {
+    PyObject *row = PyList_New(st->n_plain_axes);
+    for (int k = 0; row && k < st->n_plain_axes; k++) {
       const Axis *a = &st->axes.at[k];
-      PyObject *t = Py_BuildValue("(NNN)", axis_obj(a), py_dim_new(a->min), py_dim_new(a->extent));
-      if (!t || PyList_Append(row, t) < 0) Py_CLEAR(row);
-      Py_XDECREF(t);
+      py_put(&row, k, Py_BuildValue("(NNN)", axis_obj(a), py_dim_new(a->min), py_dim_new(a->extent)));
     }
     py_put(&l, i, row);
   }
@@ -272,11 +274,8 @@ static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
   if (!PyObject_TypeCheck(dag, PyDag_Type))
     return PyErr_Format(PyExc_TypeError, "expected a ComputeDAG, not %s", Py_TYPE(dag)->tp_name);
   PyObject *ops = ((PyDag *)dag)->ops;
-  Call x = {.s = state_of(o), .n = (int)PyList_GET_SIZE(ops)};
-  x.ops = py_calloc(x.n + 1, sizeof(TeOp *));
-  if (!x.ops) return NULL;
-  for (int i = 0; i < x.n; i++) x.ops[i] = ((PyOperation *)PyList_GET_ITEM(ops, i))->op;
-  PyObject *r = run(do_steps_for, &x) ? PyUnicode_FromString(x.text) : NULL;
+  Call x = {.s = state_of(o), .n = (int)PyList_GET_SIZE(ops), .ops = ops_from(ops)};
+  PyObject *r = x.ops && run(do_steps_for, &x) ? PyUnicode_FromString(x.text) : NULL;
   PyMem_Free(x.ops);
   return r;
 }

@@ -407,10 +407,7 @@ int py_init_schedule(PyObject *m) {
       PyDict_New(); /* STEP_INSERTS: where the stage comes that a step inserts, behind its own (1) or in its place */
   for (int k = 0; inserts && k < STEP_KINDS; k++) {
     const StepInfo *info = step_info((StepKind)k);
-    PyObject *where = PyLong_FromLong(info->shift == SHIFT_BEHIND);
-    if (!where || (info->shift != SHIFT_NONE && PyDict_SetItemString(inserts, info->mnemonic, where) < 0))
-      Py_CLEAR(inserts);
-    Py_XDECREF(where);
+    if (info->shift != SHIFT_NONE) py_put_key(&inserts, info->mnemonic, PyLong_FromLong(info->shift == SHIFT_BEHIND));
   }
   bool ok = inserts && PyModule_AddObjectRef(m, "STEP_INSERTS", inserts) == 0;
   Py_XDECREF(inserts);

@@ -243,12 +243,7 @@ static void policy_drop(PyObject *o) {
   PyPolicy *p = (PyPolicy *)o;
   PY_UNLOCKED(policy_free(p->policy)); /* it may have remembered much */
   if (!p->task_box) task_free(p->task);
-  Py_CLEAR(p->task_box);
-  Py_CLEAR(p->dag);
-  Py_CLEAR(p->scorer);
-  Py_CLEAR(p->listener);
-  Py_CLEAR(p->rules);
-  Py_CLEAR(p->failure);
+  PY_DROP(p->task_box, p->dag, p->scorer, p->listener, p->rules, p->failure);
   py_free_object(o);
 }
 
@@ -498,11 +493,7 @@ static PyObject *m_shares(PyObject *o, PyObject *args) {
   Py_CLEAR(p->failure); /* a sample that failed is one that is refused */
   p->busy = 0;
   PyObject *d = PyDict_New();
-  for (int i = 0; d && i < k; i++) {
-    PyObject *v = PyFloat_FromDouble((double)count[i] / n);
-    if (!v || PyDict_SetItemString(d, name[i], v) < 0) Py_CLEAR(d);
-    Py_XDECREF(v);
-  }
+  for (int i = 0; d && i < k; i++) py_put_key(&d, name[i], PyFloat_FromDouble((double)count[i] / n));
   return d;
 }
 

@@ -225,11 +225,7 @@ static PyObject *attr_value(const TeAttr *a) {
 }
 static PyObject *attrs_of(const TeOp *op) {
   PyObject *d = PyDict_New();
-  for (int i = 0; d && i < op->n_attr; i++) {
-    PyObject *v = attr_value(&op->attr[i]);
-    if (!v || PyDict_SetItemString(d, op->attr[i].key, v) < 0) Py_CLEAR(d);
-    Py_XDECREF(v);
-  }
+  for (int i = 0; d && i < op->n_attr; i++) py_put_key(&d, op->attr[i].key, attr_value(&op->attr[i]));
   return d;
 }
 enum { OG_NAME, OG_TAG, OG_AXIS, OG_REDUCE, OG_BODY, OG_INPUTS, OG_ATTRS, OG_COUNT, OG_SHAPE, OG_DTYPE };
@@ -278,8 +274,7 @@ static PyObject *op_compare(PyObject *a, PyObject *b, int op) {
 static Py_hash_t op_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)((PyOperation *)o)->op >> 4); }
 static void op_dealloc(PyObject *o) {
   py_scope_dies(((PyOperation *)o)->scope);
-  Py_CLEAR(((PyOperation *)o)->axis);
-  Py_CLEAR(((PyOperation *)o)->reduce_axis);
+  PY_DROP(((PyOperation *)o)->axis, ((PyOperation *)o)->reduce_axis);
   py_free_object(o);
 }
 

@@ -172,11 +172,8 @@ static PyObject *f_tolerances(PyObject *m, PyObject *u) {
   PyObject *d = PyDict_New();
   double tolerance;
   const char *t;
-  for (int k = 0; d && (t = compared_type(k, &tolerance)) != NULL; k++) {
-    PyObject *v = PyFloat_FromDouble(tolerance);
-    if (!v || PyDict_SetItemString(d, t, v) < 0) Py_CLEAR(d);
-    Py_XDECREF(v);
-  }
+  for (int k = 0; d && (t = compared_type(k, &tolerance)) != NULL; k++)
+    py_put_key(&d, t, PyFloat_FromDouble(tolerance));
   return d;
 }
 
