@@ -44,7 +44,6 @@ static void var_named(Text *t, VarId v, const char *prefix) {
   sb_printf(t->b, "%s: ", s);
   dtype_print(t->b, ir_var_info(t->c, v)->type);
 }
-static void var(Text *t, VarId v) { var_named(t, v, ir_var_info(t->c, v)->name); }
 static void pointer(Text *t, BufferId id) {
   int32_t i = mapu_get(&t->buf, (uint64_t)id, -1);
   if (i >= 0) {
@@ -61,11 +60,27 @@ static void pointer(Text *t, BufferId id) {
 
 /* ---- expressions ---- */
 static void expr(Text *t, ExprId e);
-static void list(Text *t, ExprId e, int from) {
-  int n = ir_node(t->c, e)->n;
-  for (int i = from; i < n; i++) {
-    if (i > from) sb_puts(t->b, ", ");
-    expr(t, ir_kid(t->c, e, i));
+/* A text in which $0 is the first of n expressions, $* all of them, $v the variable and $b the buffer `sym`, $t the type and $l
+ * its lanes. */
+static void form(Text *t, const char *text, int32_t sym, DType type, int n, const ExprId *kid) {
+  for (; *text; text++) {
+    if (*text != '$') {
+      sb_putc(t->b, *text);
+      continue;
+    }
+    switch (*++text) {
+    case 'v': var_named(t, sym, ir_var_info(t->c, sym)->name); break;
+    case 'b': pointer(t, sym); break;
+    case 't': dtype_print(t->b, type); break;
+    case 'l': sb_printf(t->b, "%d", type.lanes); break;
+    case '*':
+      for (int i = 0; i < n; i++) {
+        if (i) sb_puts(t->b, ", ");
+        expr(t, kid[i]);
+      }
+      break;
+    default: expr(t, kid[*text - '0']);
+    }
   }
 }
 static void suffix(Text *t, DType d) {
@@ -73,81 +88,33 @@ static void suffix(Text *t, DType d) {
   sb_printf(t->b, "%c%d", CODE[d.code], d.bits);
 }
 static void expr(Text *t, ExprId e) {
-  IrCtx *c = t->c;
-  StrBuf *b = t->b;
-  ExprNode n = *ir_node(c, e);
+  static const char *const FORM[IR_KIND_COUNT] = {[IR_VAR] = "$v",
+                                                  [IR_NOT] = "!$0",
+                                                  [IR_SELECT] = "select($*)",
+                                                  [IR_CAST] = "cast($t, $*)",
+                                                  [IR_LOAD] = "($t*)$b[$*]",
+                                                  [IR_RAMP] = "ramp($*, $l)",
+                                                  [IR_BCAST] = "broadcast($*, $l)",
+                                                  [IR_LET] = "let $v = $0 in $1"};
+  ExprNode n = *ir_node(t->c, e);
   const BinaryText *op = &IR_BINARY[n.kind];
-  if (op->open) {
-    sb_puts(b, op->open);
-    expr(t, ir_kid(c, e, 0));
-    sb_puts(b, n.kind == IR_DIV ? " / " : op->mid);
-    expr(t, ir_kid(c, e, 1));
-    sb_puts(b, op->close);
-    return;
-  }
-  switch ((ExprKind)n.kind) {
-  case IR_INT:
-    if (dtype_is_bool(n.type)) {
-      sb_puts(b, n.u.i ? "True" : "False");
-      return;
-    }
-    sb_printf(b, "%lld", (long long)n.u.i);
+  const char *text = FORM[n.kind];
+  if (op->open)
+    text = arena_printf(ir_arena(t->c), "%s$0%s$1%s", op->open, n.kind == IR_DIV ? " / " : op->mid, op->close);
+  if (n.kind == IR_CALL)
+    text = arena_printf(ir_arena(t->c), "@tir.%s($*%sdtype=$t)", intrin_info((Intrin)n.sym)->name, n.n ? ", " : "");
+  if (text)
+    form(t, text, n.sym, n.type, n.n, ir_kids(t->c, e));
+  else if (n.kind == IR_INT && dtype_is_bool(n.type))
+    sb_puts(t->b, n.u.i ? "True" : "False");
+  else if (n.kind == IR_INT) {
+    sb_printf(t->b, "%lld", (long long)n.u.i);
     if (!dtype_eq(n.type, DT_I32)) suffix(t, n.type);
-    return;
-  case IR_FLT:
-    sb_printf(b, "%g", n.u.f);
+  } else if (n.kind == IR_FLT) {
+    sb_printf(t->b, "%g", n.u.f);
     suffix(t, n.type);
-    return;
-  case IR_STR: ex_print(c, b, e); return;
-  case IR_VAR: var(t, n.sym); return;
-  case IR_NOT:
-    sb_putc(b, '!');
-    expr(t, ir_kid(c, e, 0));
-    return;
-  case IR_SELECT:
-    sb_puts(b, "select(");
-    list(t, e, 0);
-    sb_putc(b, ')');
-    return;
-  case IR_CAST:
-    sb_puts(b, "cast(");
-    dtype_print(b, n.type);
-    sb_puts(b, ", ");
-    list(t, e, 0);
-    sb_putc(b, ')');
-    return;
-  case IR_LOAD:
-    sb_putc(b, '(');
-    dtype_print(b, n.type);
-    sb_puts(b, "*)");
-    pointer(t, n.sym);
-    sb_putc(b, '[');
-    list(t, e, 0);
-    sb_putc(b, ']');
-    return;
-  case IR_RAMP:
-  case IR_BCAST:
-    sb_puts(b, n.kind == IR_RAMP ? "ramp(" : "broadcast(");
-    list(t, e, 0);
-    sb_printf(b, ", %d)", n.type.lanes);
-    return;
-  case IR_CALL:
-    sb_printf(b, "@tir.%s(", intrin_info((Intrin)n.sym)->name);
-    list(t, e, 0);
-    sb_puts(b, n.n ? ", dtype=" : "dtype=");
-    dtype_print(b, n.type);
-    sb_putc(b, ')');
-    return;
-  case IR_LET:
-    sb_puts(b, "let ");
-    var(t, n.sym);
-    sb_puts(b, " = ");
-    expr(t, ir_kid(c, e, 0));
-    sb_puts(b, " in ");
-    expr(t, ir_kid(c, e, 1));
-    return;
-  default: ex_print(c, b, e); return;
-  }
+  } else
+    ex_print(t->c, t->b, e);
 }
 
 /* ---- statements ---- */
@@ -184,29 +151,23 @@ static void loop(Text *t, const Stmt *s, int indent) {
     tail(t, s->u.loop.body, indent);
     return;
   }
-  sb_puts(t->b, "for (");
-  var(t, s->u.loop.var);
-  sb_puts(t->b, ", ");
-  expr(t, s->u.loop.min);
-  sb_puts(t->b, ", ");
-  expr(t, ar_simplify(ar_new(t->c), ex_add(t->c, s->u.loop.min, s->u.loop.extent)));
-  sb_printf(t->b, ")%s", WORD[k]);
+  ExprId at[] = {s->u.loop.min, ar_simplify(ar_new(t->c), ex_add(t->c, s->u.loop.min, s->u.loop.extent))};
+  form(t, "for ($v, $*)", s->u.loop.var, DT_I32, 2, at);
+  sb_puts(t->b, WORD[k]);
   body(t, s->u.loop.body, indent);
   sb_putc(t->b, '\n');
 }
 static void stmt(Text *t, const Stmt *s, int indent) {
   if (!s) return;
   StrBuf *b = t->b;
+  if (s->kind != ST_SEQ && s->kind != ST_FOR) sb_spaces(b, indent);
   switch (s->kind) {
   case ST_SEQ:
     for (int i = 0; i < s->u.seq.n; i++) stmt(t, s->u.seq.at[i], indent);
     return;
   case ST_FOR: loop(t, s, indent); return;
   case ST_IF:
-    sb_spaces(t->b, indent);
-    sb_puts(b, s->u.cond.likely ? "if @tir.likely(" : "if ");
-    expr(t, s->u.cond.cond);
-    if (s->u.cond.likely) sb_puts(b, ", dtype=bool)");
+    form(t, s->u.cond.likely ? "if @tir.likely($0, dtype=bool)" : "if $0", 0, DT_BOOL, 1, &s->u.cond.cond);
     body(t, s->u.cond.then, indent);
     if (s->u.cond.other) {
       sb_puts(b, " else");
@@ -215,47 +176,25 @@ static void stmt(Text *t, const Stmt *s, int indent) {
     sb_putc(b, '\n');
     return;
   case ST_LET:
-    sb_spaces(t->b, indent);
-    sb_puts(b, "let ");
-    var(t, s->u.let.var);
-    sb_puts(b, " = ");
-    expr(t, s->u.let.value);
-    sb_putc(b, '\n');
+    form(t, "let $v = $0\n", s->u.let.var, DT_I32, 1, &s->u.let.value);
     stmt(t, s->u.let.body, indent);
     return;
   case ST_ALLOC: {
     const IrBuffer *x = ir_buffer(t->c, s->u.alloc.buf);
-    sb_spaces(t->b, indent);
-    sb_puts(b, "attr [");
-    pointer(t, s->u.alloc.buf);
-    sb_printf(b, "] \"storage_scope\" = \"%s\";\n", SCOPE_NAME[x->scope < 0 ? 0 : x->scope]);
-    sb_spaces(t->b, indent);
-    sb_puts(b, "allocate(");
-    pointer(t, s->u.alloc.buf);
-    sb_puts(b, ", ");
-    dtype_print(b, x->type);
-    sb_puts(b, ", [");
-    expr(t, x->size);
-    sb_puts(b, "])");
+    form(t, "attr [$b] \"storage_scope\" = ", s->u.alloc.buf, x->type, 0, NULL);
+    sb_printf(b, "\"%s\";\n", SCOPE_NAME[x->scope < 0 ? 0 : x->scope]);
+    sb_spaces(b, indent);
+    form(t, "allocate($b, $t, [$0])", s->u.alloc.buf, x->type, 1, &x->size);
     tail(t, s->u.alloc.body, indent);
     return;
   }
-  case ST_STORE:
-    sb_spaces(t->b, indent);
-    pointer(t, s->u.store.buf);
-    sb_putc(b, '[');
-    expr(t, s->u.store.idx[0]);
-    sb_puts(b, "] = ");
-    expr(t, s->u.store.value);
-    sb_putc(b, '\n');
+  case ST_STORE: {
+    ExprId part[] = {s->u.store.idx[0], s->u.store.value};
+    form(t, "$b[$0] = $1\n", s->u.store.buf, DT_I32, 2, part);
     return;
-  case ST_EVAL:
-    sb_spaces(t->b, indent);
-    expr(t, s->u.eval.e);
-    sb_putc(b, '\n');
-    return;
+  }
+  case ST_EVAL: form(t, "$0\n", 0, DT_I32, 1, &s->u.eval.e); return;
   case ST_ATTR:
-    sb_spaces(t->b, indent);
     sb_printf(b, "attr [0] \"%s\" = %lld", s->u.attr.text ? s->u.attr.text : "pragma", (long long)s->u.attr.value);
     tail(t, s->u.attr.body, indent);
     return;
@@ -264,27 +203,12 @@ static void stmt(Text *t, const Stmt *s, int indent) {
 }
 
 /* ---- header ---- */
-static void shape(Text *t, int n, const ExprId *e) {
-  sb_putc(t->b, '[');
-  for (int i = 0; i < n; i++) {
-    if (i) sb_puts(t->b, ", ");
-    expr(t, e[i]);
-  }
-  sb_putc(t->b, ']');
-}
 static void buffer(Text *t, BufferId id, const char *name) {
   IrBuffer x = *ir_buffer(t->c, id);
-  StrBuf *b = t->b;
-  sb_printf(b, "%s: Buffer(", name);
-  pointer(t, id);
-  sb_puts(b, ", ");
-  dtype_print(b, x.type);
-  sb_puts(b, ", ");
-  shape(t, x.rank, x.extent);
+  sb_printf(t->b, "%s: Buffer(", name);
+  form(t, "$b, $t, [$*], ", id, x.type, x.rank, x.extent);
   bool automatic = x.stride && x.rank > 0 && ir_kind(t->c, x.stride[0]) == IR_VAR;
-  sb_puts(b, ", ");
-  shape(t, automatic ? x.rank : 0, x.stride);
-  sb_puts(b, automatic ? ", type=\"auto\")" : ")");
+  form(t, automatic ? "[$*], type=\"auto\")" : "[])", id, x.type, x.rank, x.stride);
 }
 
 char *low_primfn(Func f) {
