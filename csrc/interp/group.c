@@ -6,7 +6,6 @@
  * is a race. Its sums count as never written in between, and as written by others if the thread stores to them. What threads
  * store is seen by the unit behind IN_GROUP_SEES of the thread that stores.
  */
-#include <math.h>
 #include <string.h>
 #include "interp/run.h"
 
@@ -71,16 +70,6 @@ void end_groups(Run *r) {
 }
 
 /* ---- operands ---- */
-
-/* What a TF32 unit takes of a float32. */
-static double cut_off(double x) {
-  float f = (float)x;
-  uint32_t u;
-  memcpy(&u, &f, sizeof u);
-  if (!isnan(f)) u &= ~0x1fffu;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
 
 /* The byte at which element (row, k) of a tile that begins at byte `first` lies. */
 static int64_t place(int64_t first, int64_t line, int64_t panel, int size, int64_t row, int64_t k) {
@@ -182,7 +171,7 @@ static void multiply(const Factor *a, const Factor *b, Product *p, bool tf32) {
       bool bad = false;
       const Val *x = a->v + row * DEPTH, *y = b->v + col * DEPTH;
       for (int i = 0; i < a->depth; i++) {
-        sum += tf32 ? cut_off(x[i].u.f) * cut_off(y[i].u.f) : x[i].u.f * y[i].u.f;
+        sum += tf32 ? to_tf32(x[i].u.f, false) * to_tf32(y[i].u.f, false) : x[i].u.f * y[i].u.f;
         bad |= x[i].bad || y[i].bad;
       }
       Val *c = &p->sum[row * COLS + col];

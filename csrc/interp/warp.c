@@ -164,13 +164,12 @@ static void fragment(Run *r, const ExprId *k, int first) {
 
 /* ---- products ---- */
 
-/* The value that a TF32 unit multiplies: ten bits behind the first, ties away from zero. */
-static double to_tf32(double x) {
+double to_tf32(double x, bool rounded) {
   float f = (float)x;
   uint32_t u;
   if (!isfinite(f)) return f;
   memcpy(&u, &f, sizeof u);
-  u = (u + 0x1000u) & ~0x1fffu;
+  u = (rounded ? u + 0x1000u : u) & ~0x1fffu;
   memcpy(&f, &u, sizeof f);
   return f;
 }
@@ -181,8 +180,8 @@ typedef struct {
 } Tile;
 static void set(Tile *t, int row, int col, Val v, MmaType type) {
   bool tf32 = type == MMA_TF32 || type == MMA_TF32X3;
-  t->v[row][col] = tf32 ? to_tf32(v.u.f) : v.u.f;
-  t->low[row][col] = type == MMA_TF32X3 && isfinite(v.u.f) ? to_tf32(v.u.f - t->v[row][col]) : 0;
+  t->v[row][col] = tf32 ? to_tf32(v.u.f, true) : v.u.f;
+  t->low[row][col] = type == MMA_TF32X3 && isfinite(v.u.f) ? to_tf32(v.u.f - t->v[row][col], true) : 0;
   t->bad[row][col] = v.bad;
 }
 

@@ -48,12 +48,10 @@ static void self_read(IrCtx *c, ExprId e, void *arg) {
 }
 
 /* The widest element that the value computes with or reads in a lane: it decides how many lanes a register has. */
-typedef struct {
-  int bytes;
-} Widest;
 static void widest(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_LOAD && n->type.bits / 8 > ((Widest *)arg)->bytes) ((Widest *)arg)->bytes = n->type.bits / 8;
+  int *bytes = arg;
+  if (n->kind == IR_LOAD && n->type.bits / 8 > *bytes) *bytes = n->type.bits / 8;
 }
 
 /* ---- widening one store ---- */
@@ -77,9 +75,9 @@ static Stmt *widen(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, boo
 }
 
 static int lanes_at_most(const Regs *g, const Stmt *s) {
-  Widest w = {dtype_bytes(dtype_lanes(ir_buffer(g->c, s->u.store.buf)->type, 1))};
-  ex_post_order(g->c, s->u.store.value, widest, &w);
-  return g->vector_bytes / w.bytes;
+  int bytes = dtype_bytes(dtype_lanes(ir_buffer(g->c, s->u.store.buf)->type, 1));
+  ex_post_order(g->c, s->u.store.value, widest, &bytes);
+  return g->vector_bytes / bytes;
 }
 
 static bool supported_store(const Regs *g, const Stmt *s) {
