@@ -60,7 +60,7 @@ def test_other_sizes_are_where_a_task_begins(tmp_path, how):
     log, (big, little) = tmp_path / "log.json", tasks_of(32, 8)
     runs = [[big, little]] if how == "one run" else [[big], [little]]
     for tasks in runs:
-        tuner = auto_scheduler.TaskScheduler(tasks, strategy="round-robin", callbacks=[], start_from=[str(log)])
+        tuner = auto_scheduler.TaskScheduler(tasks, strategy="round-robin", callbacks=[], start_from=str(log))
         tuner.tune(options(4 * len(tasks), 4, log), search_policy="sketch.random", search_policy_params=small())
     found, _ = auto_scheduler.load_best_record(str(log), big.workload_key)
     start = fitted(little.compute_dag, found.state).steps()
@@ -80,6 +80,8 @@ def test_sizes_that_differ_by_one_factor():
     assert factor(conv, conv) is None and factor(half, conv) is None and factor(conv, conv[:2]) is None
     assert factor(eight, conv, ("conv", "pool")) is None and factor(eight, conv, ("conv", "conv")) == 8
     assert factor([["float32", 4]], [["float16", 8]]) is None
+    of_49 = [49, 56, 56, 64], [3, 3, 64, 64], [49, 56, 56, 64]
+    assert (factor(conv, of_49).numerator, factor(conv, of_49).denominator) == (1, 49)  # 1 / (1 / 49) is not 49
 
 
 def test_what_a_run_knows_is_there_to_be_read_and_changed(tmp_path):

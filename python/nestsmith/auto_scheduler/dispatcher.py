@@ -200,12 +200,12 @@ class ApplyHistoryBest(DispatchContext):
         for name, sizes in self.best.get(kind, {}).items():
             for args in sizes:
                 factor = size_factor(wanted, (name, args))
-                fits = factor and not (whole and factor % 1 and (1 / factor) % 1)
+                fits = factor and not (whole and 1 not in (factor.numerator, factor.denominator))
                 entries = self._usable(kind, name, args, math_allowed) if fits else ()
                 near += [(abs(math.log(factor)), self._rank(target, e, factor), e) for e in entries]
         for _, _, e in sorted(near, key=lambda n: n[:2]):
-            state = fitted(dag, e.state)
-            if state is not None and len(out) < most:
+            state = fitted(dag, e.state) if len(out) < most else None
+            if state is not None:
                 out.append(state)
         return out
 

@@ -19,6 +19,7 @@ import re
 import tempfile
 import time
 import weakref
+from fractions import Fraction
 
 try:
     import fcntl
@@ -654,8 +655,8 @@ def calc_workload_dis_factor(wanted, recorded):
 
 
 def size_factor(wanted, recorded):
-    """The one factor by which all sizes differ in which two workloads differ, as those of a network in two batch sizes do; None if
-    they are equal or differ otherwise. Both are pairs as :func:`decode_workload_key` gives them. Hashes do not count: sizes are a
+    """The one factor, a Fraction, by which all sizes differ in which two workloads differ, as those of a network in two batch sizes do;
+    None if they are equal or differ otherwise. Both are pairs as :func:`decode_workload_key` gives them. Hashes do not count: sizes are a
     part of what most are made of."""
     (name, args), (name2, args2) = wanted, recorded
     if name != name2 and not (_HASH.fullmatch(name) and _HASH.fullmatch(name2)):
@@ -665,7 +666,7 @@ def size_factor(wanted, recorded):
     pairs = {(w, r) for w, r in zip(args, args2) if w != r}
     if not all(type(x) is int and x > 0 for pair in pairs for x in pair):
         return None
-    factors = {w / r for w, r in pairs}
+    factors = {Fraction(w, r) for w, r in pairs}
     return factors.pop() if len(factors) == 1 else None
 
 

@@ -175,7 +175,7 @@ class TaskScheduler:
         Deterministic mode: equal seeds and equal measured times give equal candidates in equal order. A run with a
         `load_log_file` then repeats its searches and takes results from the log as far as it reaches, so that an
         interrupted run ends as the uninterrupted one would have.
-    start_from : list of str, optional
+    start_from : str or list of str, optional
         Logs (`load_log_file` by default, unless there is a `seed`) to look into for tasks that have no record: their best schedules of
         the same computation in other sizes, those of a network in another batch size for instance, are measured first, and so
         are those that this run has found.
@@ -223,7 +223,9 @@ class TaskScheduler:
         else:
             self.objective_func = sum
         self.strategy, self.load_model_file, self.load_log_file = strategy, load_model_file, load_log_file
-        self.start_from = start_from if start_from is not None or seed is not None else [load_log_file]
+        if start_from is None and seed is None:
+            start_from = load_log_file
+        self.start_from = [start_from] if isinstance(start_from, (str, os.PathLike)) else list(start_from or ())
         self.alpha, self.beta, self.gamma, self.backward_window_size = alpha, beta, gamma, backward_window_size
         self.callbacks = (
             callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency()]
@@ -340,7 +342,7 @@ class TaskScheduler:
     def _start_from_logs(self):
         """Gives tasks that have no records what logs know of the same computations in other sizes."""
         new = [i for i, n in enumerate(self.task_trials) if not n and hasattr(self.search_policies[i], "hint")]
-        logs = [log for log in self.start_from or () if log and not no_log(log)]
+        logs = [log for log in self.start_from if log and not no_log(log)]
         known = ApplyHistoryBest(logs) if new and logs else None
         for i in new if known else ():
             task = self.tasks[i]
