@@ -92,7 +92,7 @@ CPU = {
     "short message": (4, "uint16_t b[4] = {4, 2, 900, 0}; send(wire(), b, sizeof b, 0);" + GOOD, {DIED}),
     "empty answer": (4, "uint16_t b[4] = {0, 2, 0, 0}; send(wire(), b, sizeof b, 0);" + GOOD, {DIED}),
     "closed connection": (3, "for (int i = 3; i < 256; i++) close(i);" + GOOD, {DIED}),
-    "endless loop": (1, "for (volatile int i = 0;;) i++;", {LATE}),
+    "endless loop": (1, "for (volatile unsigned i = 0;;) i++;", {LATE}),
     "endless sleep": (0.5, "for (;;) pause();", {LATE}),
     "stopped": (0.5, "kill(getpid(), SIGSTOP);", {LATE}),
     "cc: syntax": (2, "this is not C", {(2, "compiler-error")}),

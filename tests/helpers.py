@@ -185,7 +185,7 @@ def when(happened, act):
 
 def endless(mark):
     """C statements that make the file ``mark`` and then never end; the program has to include <fcntl.h>."""
-    return f'open("{mark}", O_CREAT | O_WRONLY, 0600); for (volatile int i = 0;;) i++;'
+    return f'open("{mark}", O_CREAT | O_WRONLY, 0600); for (volatile unsigned i = 0;;) i++;'
 
 
 def policy(**fields):

@@ -38,7 +38,7 @@ static const struct {
     {"crash", BODY("*(volatile int *)8 = 1;"), ME_RUNTIME_DEVICE, "worker-died"},
     {"abort", BODY("__builtin_trap();"), ME_RUNTIME_DEVICE, "worker-died"},
     {"error code", BODY("if (x != y) return 5;"), ME_RUNTIME_DEVICE, "launch-failure"},
-    {"endless", BODY("for (volatile int i = 0;;) i++;"), ME_RUN_TIMEOUT, "run-timeout"},
+    {"endless", BODY("for (volatile unsigned i = 0;;) i++;"), ME_RUN_TIMEOUT, "run-timeout"},
     {"no symbol", "int other;", ME_COMPILE_DEVICE, "compiler-error"},
     {"syntax", "int k(", ME_COMPILE_HOST, "compiler-error"},
     {"good again", BODY("for (int i = 1023; i >= 0; i--) y[i] = x[i] + 1;"), ME_OK, ""}};

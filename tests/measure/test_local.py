@@ -84,7 +84,7 @@ def test_good_candidate(task, capsys, closing, new_children):
     [
         ("*(volatile int *)8 = 1;", MeasureErrorNo.RUNTIME_DEVICE, "worker-died"),
         ("return 3;", MeasureErrorNo.RUNTIME_DEVICE, "launch-failure"),
-        ("for (volatile int i = 0;;) i++;", MeasureErrorNo.RUN_TIMEOUT, "run-timeout"),
+        ("for (volatile unsigned i = 0;;) i++;", MeasureErrorNo.RUN_TIMEOUT, "run-timeout"),
         ("((float *)args[2])[0] = 0;", MeasureErrorNo.WRONG_ANSWER, "wrong-answer"),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_batch_that_took_too_long_does_not_answer_for_the_next():
     t, runner, bench = task(16), auto_scheduler.RPCRunner("board", timeout=1), Bench()
     (built,) = auto_scheduler.LocalBuilder().build([auto_scheduler.MeasureInput(t, t.compute_dag.init_state)], 0)
     source, manifest, good = built.program
-    endless = re.sub(r"\)\s*\{", lambda m: m[0] + "for (volatile int i = 0;;) i++;", source, count=1)
+    endless = re.sub(r"\)\s*\{", lambda m: m[0] + "for (volatile unsigned i = 0;;) i++;", source, count=1)
     batch = {
         "target": str(t.target), "device": 0, "lock": runner.lock_mode, "task": "one", "rows": runner._board_rows(t, True), "best": 0.0,
         "policy": runner.engine_policy(),

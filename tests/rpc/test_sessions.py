@@ -108,7 +108,7 @@ def test_a_runner_leaves_no_directory_behind(tmp_path):
     """On a board it makes its own, and an endless program ends with the process."""
     from nestsmith.cluster import runner as rooms
 
-    path, here = crash("for (volatile int i = 0;;) i++;"), {**os.environ, "TMPDIR": str(tmp_path)}
+    path, here = crash("for (volatile unsigned i = 0;;) i++;"), {**os.environ, "TMPDIR": str(tmp_path)}
     for limit, status in ((250, 124), (None, 0)):
         child = subprocess.Popen(rooms.command_of("local"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=here)
 
@@ -161,7 +161,7 @@ def crash(how):
 
 @pytest.mark.parametrize("how, error, text", [
     ("*(volatile int *)8 = 1;", rpc.RPCError, "signal 11"),
-    ("for (volatile int i = 0;;) i++;", rpc.RPCSessionTimeoutError, "longer than 1 s"),
+    ("for (volatile unsigned i = 0;;) i++;", rpc.RPCSessionTimeoutError, "longer than 1 s"),
     ("return 7;", TVMError, "7"),
 ])  # fmt: skip
 def test_what_a_program_does_ends_its_session_and_no_more(fleet, how, error, text):
@@ -216,7 +216,7 @@ def test_the_selftest_says_what_the_runner_finds():
 
 def test_a_session_ends_when_its_time_is_over(fleet):
     with rpc.request_remote("rk3399", "127.0.0.1", fleet.port, timeout=0.3) as remote:
-        path = crash("for (volatile int i = 0;;) i++;")
+        path = crash("for (volatile unsigned i = 0;;) i++;")
         with pytest.raises(rpc.RPCSessionTimeoutError, match=r"0\.3 s"):
             while True:
                 remote.upload(path.relpath("crash.so"))

@@ -37,7 +37,7 @@ for a; do [[ $a == *.c ]] && source=$a; done
 if [[ -n $source ]] && grep -qE '@NAME@' "$source"; then
   n=0; until mkdir "$COUNT/$n" 2>/dev/null; do n=$((n + 1)); done # several compile at once
   case $((n % 9)) in
-    2) edit "close(open(\"$COUNT/hangs\", O_CREAT | O_WRONLY, 0600)); for (volatile int i = 0;;) i++;";;
+    2) edit "close(open(\"$COUNT/hangs\", O_CREAT | O_WRONLY, 0600)); for (volatile unsigned i = 0;;) i++;";;
     5) edit '*(volatile int *)8 = 1;';;
     8) echo "$source:1:1: error: injected" >&2; exit 1;;
   esac
