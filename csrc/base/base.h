@@ -182,6 +182,9 @@ static inline int64_t i64_floormod(int64_t a, int64_t b) { /* b != 0 */
   int64_t r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
+int f64_ascending(const void *x, const void *y); /* for qsort */
+/* Moves element i of a heap of n, which has changed, to its place. The one that comes last in the order is at the top. */
+void heap_settle(void *heap, int n, size_t size, int i, int (*order)(const void *, const void *));
 double f64_median(double *v, int n); /* n > 0; leaves v ascending */
 int64_t i64_gcd(int64_t a, int64_t b);
 int64_t i64_ceildiv(int64_t a, int64_t b);             /* b > 0 */

@@ -14,13 +14,28 @@ static double clock_read(clockid_t id) {
 
 double clock_now(void) { return clock_read(CLOCK_MONOTONIC); }
 
-static int ascending(const void *x, const void *y) {
+int f64_ascending(const void *x, const void *y) {
   double a = *(const double *)x, b = *(const double *)y;
   return a < b ? -1 : a > b;
 }
 double f64_median(double *v, int n) {
-  qsort(v, (size_t)n, sizeof *v, ascending);
+  qsort(v, (size_t)n, sizeof *v, f64_ascending);
   return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static void exchange(char *x, char *y, size_t n) {
+  for (char t; n-- > 0; x++, y++) t = *x, *x = *y, *y = t;
+}
+void heap_settle(void *heap, int n, size_t size, int i, int (*order)(const void *, const void *)) {
+  char *at = heap;
+  for (int up; i > 0 && order(at + size * (size_t)i, at + size * (size_t)(up = (i - 1) / 2)) > 0; i = up)
+    exchange(at + size * (size_t)i, at + size * (size_t)up, size);
+  for (int last = i, k;; i = last) {
+    for (k = 2 * i + 1; k <= 2 * i + 2 && k < n; k++)
+      if (order(at + size * (size_t)k, at + size * (size_t)last) > 0) last = k;
+    if (last == i) return;
+    exchange(at + size * (size_t)i, at + size * (size_t)last, size);
+  }
 }
 
 int64_t i64_gcd(int64_t a, int64_t b) {

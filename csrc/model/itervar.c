@@ -233,10 +233,6 @@ static size_t raw_length(const char *name) {
 static int by_buffer(const void *p, const void *q) {
   return strcmp(((const Buffer *)p)->name, ((const Buffer *)q)->name);
 }
-static int ascending(const void *p, const void *q) {
-  double a = *(const double *)p, b = *(const double *)q;
-  return (a > b) - (a < b);
-}
 
 /* The last access to each buffer in the innermost loops. */
 static Buffers innermost(Arena *a, const LoopFacts *l) {
@@ -282,7 +278,7 @@ void curve_vector(Arena *a, const LoopFacts *l, int samples, FloatVec *out) {
         vec_push(a, &b->count, lg(x->count));
         vec_push(a, &b->outer, lg(l->at[i].top_down));
       }
-    for (int i = 0; i < NS_COUNT(curve); i++) qsort(curve[i]->at, (size_t)curve[i]->len, sizeof(double), ascending);
+    for (int i = 0; i < NS_COUNT(curve); i++) qsort(curve[i]->at, (size_t)curve[i]->len, sizeof(double), f64_ascending);
     sample(a, &b->count, &b->reuse, samples, out);
     sample(a, &b->reuse, &b->count, samples, out);
     sample(a, &b->count, &b->outer, samples, out);

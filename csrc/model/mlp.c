@@ -166,11 +166,12 @@ static size_t lay_out(const Mlp *m, Work *k, Real *block, bool train) {
   return at;
 }
 
-static void standardise(const Mlp *m, const float *row, Real *out) {
-  for (int i = 0; i < m->n_kept; i++) {
-    float v = (row[m->kept[i]] - m->mean[i]) * m->inv[i];
-    out[i] = v > 5 ? 5 : v < -5 ? -5 : v;
-  }
+static void standardise(const Mlp *m, const FeatBatch *b, int from, int n, Real *out) {
+  for (int r = from; r < from + n; r++)
+    for (int i = 0; i < m->n_kept; i++) {
+      float v = (b->rows[(size_t)r * (size_t)b->n_feat + (size_t)m->kept[i]] - m->mean[i]) * m->inv[i];
+      *out++ = v > 5 ? 5 : v < -5 ? -5 : v;
+    }
 }
 
 /* ---- scoring ---- */
@@ -182,8 +183,7 @@ static void score_some(const Mlp *m, const FeatBatch *b, int from, int to, doubl
   for (int i = from; i < to; i++) score[i] = -INFINITY;
   if (!block) return; /* unscored candidates are left out */
   lay_out(m, &k, block, false);
-  for (int r = 0; r < k.n_rows; r++)
-    standardise(m, b->rows + (size_t)(r0 + r) * (size_t)b->n_feat, k.x + (size_t)r * (size_t)m->n_kept);
+  standardise(m, b, r0, k.n_rows, k.x);
   forward(m, &k);
   for (int i = from; i < to; i++)
     if (b->first[i + 1] > b->first[i]) score[i] = (double)k.s[i - from];
@@ -364,8 +364,7 @@ Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed, 
   Mlp *m = w.m = new_mlp(&w, seed, start);
   int32_t rows = b->first[b->n_states];
   w.x = arena_array(a, Real, (size_t)rows * (size_t)m->n_kept + 1);
-  for (int r = 0; r < rows; r++)
-    standardise(m, b->rows + (size_t)r * (size_t)b->n_feat, w.x + (size_t)r * (size_t)m->n_kept);
+  standardise(m, b, 0, rows, w.x);
   w.grad = arena_array(a, Real, m->n_param);
   w.m1 = arena_array(a, Real, m->n_param);
   w.m2 = arena_array(a, Real, m->n_param);

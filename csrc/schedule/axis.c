@@ -214,19 +214,11 @@ static void attach_move(State *s, int stage, int i, int leaf) {
   s->stage.at[attach_stage(*e)].at_iter = leaf;
 }
 
-void attach_split(State *s, int stage, int pos, int more) {
+void attach_replace(State *s, int stage, int pos, int n_old, int n_new) {
   const Stage *st = &s->stage.at[stage];
   for (int i = 0; i < st->attached.len; i++) {
     int q = attach_leaf(st->attached.at[i]);
-    if (q >= pos) attach_move(s, stage, i, q + more);
-  }
-}
-
-void attach_fuse(State *s, int stage, int first, int n) {
-  const Stage *st = &s->stage.at[stage];
-  for (int i = 0; i < st->attached.len; i++) {
-    int q = attach_leaf(st->attached.at[i]);
-    if (q > first) attach_move(s, stage, i, q < first + n ? first : q - n + 1);
+    if (q >= pos) attach_move(s, stage, i, q < pos + n_old ? pos + n_new - 1 : q + n_new - n_old);
   }
 }
 

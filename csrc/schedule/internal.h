@@ -24,8 +24,8 @@ char *name_join(Arena *a, const char *x, const char *y);       /* concatenation 
 /* ---- attach map (axis.c) ---- */
 void attach_set(State *s, int stage, int target, int iter);
 void attach_clear(State *s, int stage);
-void attach_split(State *s, int stage, int pos, int more); /* leaf pos became 1 + more leaves */
-void attach_fuse(State *s, int stage, int first, int n);   /* leaves first .. first+n-1 became one */
+/* n_old leaves from pos became n_new: what was attached at one of them is at the last of these */
+void attach_replace(State *s, int stage, int pos, int n_old, int n_new);
 void attach_permute(State *s, int stage, const int64_t *to); /* leaf p moved to to[p] */
 void attach_shift(State *s, int from);                     /* stage ids >= from move up by one */
 

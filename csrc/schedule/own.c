@@ -210,7 +210,7 @@ void do_spx(State *s, const Step *p) {
   stage_split2(s->ctx, st, pos, p->flag ? by : 0, p->flag ? 0 : by);
   for (int k = 0; k < 2; k++)
     st->axes.at[st->leaf.at[pos + k]].name = arena_printf(ir_arena(s->ctx), "%s.%d", parent.name, k);
-  attach_split(s, p->stage, pos, 1);
+  attach_replace(s, p->stage, pos, 1, 2);
 }
 
 /* A stage attached at the outer of two fused loops loses its place; bound inference says so unless it is moved. */
@@ -230,7 +230,7 @@ void do_fux(State *s, const Step *p) {
   Stage *st = stage_at(s, p->stage, true);
   if (p->n == 0) { /* all loops move one further in */
     if (!s->by_hand) limit_check(S_ERR(s), LIMIT_ITERATORS, st->leaf.len + 1);
-    attach_split(s, p->stage, 0, 1);
+    attach_replace(s, p->stage, 0, 0, 1);
     stage_singleton(s->ctx, st);
     return;
   }
@@ -241,7 +241,7 @@ void do_fux(State *s, const Step *p) {
   stage_fuse2(s->ctx, st, pos);
   const Axis *a = &st->axes.at[p->list[0]], *b = &st->axes.at[p->list[1]];
   st->axes.at[st->leaf.at[pos]].name = arena_printf(ir_arena(s->ctx), "%s@%s@", a->name, b->name);
-  attach_fuse(s, p->stage, pos, 2);
+  attach_replace(s, p->stage, pos, 2, 1);
 }
 
 int64_t *loops_in_place(State *s, int stage, int n, const int64_t *axes) {

@@ -135,9 +135,7 @@ static const char *form_of(const Py *p, const Step *q, Names old) {
 
 static void put_pragma(Py *p, const char *text) { /* "key$value" */
   size_t n = strcspn(text, "$");
-  char *key = arena_copy(p->m, text, n + 1);
-  key[n] = 0;
-  sb_json(p->b, key);
+  sb_json(p->b, arena_strndup(p->m, text, n));
   sb_printf(p->b, ", %lld", text[n] ? strtoll(text + n + 1, NULL, 10) : 1);
 }
 

@@ -201,10 +201,8 @@ static const char *cut_mark(Reader *r, const char *version, const char **rest) {
     return NULL;
   }
   size_t len = strcspn(version + n, " ");
-  char *json = arena_copy(r->m, version + n, len + 1);
-  json[len] = 0;
   *rest = arena_printf(r->m, "v0.6%s", version + n + len);
-  return json;
+  return arena_strndup(r->m, version + n, len);
 }
 
 static void read_task(Reader *r, const cJSON *x, Record *out) {
@@ -383,18 +381,6 @@ static void put_step(StrBuf *b, Err *e, int k, Step p, const char *comma) { /* w
   sb_putc(b, ']');
 }
 
-char *steps_text(Arena *a, int n, const Step *steps) {
-  StrBuf b;
-  sb_init(&b, a);
-  sb_putc(&b, '[');
-  for (int k = 0; k < n; k++) {
-    sb_puts(&b, k ? ", [" : "[");
-    put_step(&b, arena_err(a), k, steps[k], ", ");
-  }
-  sb_putc(&b, ']');
-  return sb_str(&b);
-}
-
 /* How many steps come before all of those that no reader of the plain list could place. */
 static int plain_until(const Record *r) {
   int k = 0;
@@ -412,19 +398,26 @@ static int place_of(void *arg, int k) {
 }
 static int same_stage(void *arg NS_UNUSED, int k) { return k; }
 
-static void put_plain(StrBuf *b, Arena *a, const Record *r, int end) {
-  int *to = arena_array(a, int, end + 1), n = 0; /* number of each step in the plain list */
+static void put_steps(StrBuf *b, Arena *a, int end, const Step *steps, bool plain) { /* plain: TVM's only */
+  int *to = arena_array(a, int, end + 1), n = 0; /* number of each step in the list */
   sb_putc(b, '[');
   for (int k = 0; k < end; k++) {
-    Step p = r->step[k];
+    Step p = steps[k];
     to[k] = n;
-    if (p.kind >= STEP_OWN) continue;
+    if (plain && p.kind >= STEP_OWN) continue;
     if (n < k && (p.kind == STEP_FSP || p.kind == STEP_FFSP))
       step_renumber(a, &p, same_stage, place_of, &(Places){to, k});
     sb_puts(b, n++ ? ", [" : "[");
     put_step(b, arena_err(a), k, p, ", ");
   }
   sb_putc(b, ']');
+}
+
+char *steps_text(Arena *a, int n, const Step *steps) {
+  StrBuf b;
+  sb_init(&b, a);
+  put_steps(&b, a, n, steps, false);
+  return sb_str(&b);
 }
 
 /* The mark for the other steps; "" if there are none. Blanks separate marks: none inside of this one. */
@@ -468,7 +461,7 @@ char *record_text(Arena *a, const Record *r) {
   }
   sb_puts(&b, "]], [[], ");
   int end = plain_until(r);
-  put_plain(&b, a, r, end);
+  put_steps(&b, a, end, r->step, true);
   sb_puts(&b, "]], \"r\": [[");
   for (int i = 0; i < r->n_costs; i++)
     err_check(arena_err(a), isfinite(r->cost[i]), "cost %d is %g: JSON has no such number; write 1e10 for a failure", i,

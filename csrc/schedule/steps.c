@@ -82,7 +82,7 @@ static void do_fu(State *s, const Step *p) {
     f.align_offset = x->align_offset;
   }
   *x = f;
-  attach_fuse(s, p->stage, first, p->n);
+  attach_replace(s, p->stage, first, p->n, 1);
 }
 
 static void do_pr(State *s, const Step *p) {
@@ -179,7 +179,7 @@ static void split(State *s, int stage, int iter, int n, const int64_t *len, bool
   }
   for (int k = 0; k <= n; k++) st->axes.at[st->leaf.at[iter + k]].name = part_name(s, parent.name, k);
   split_ranges(s, st, iter, parent, n, len, inward);
-  attach_split(s, stage, iter, n);
+  attach_replace(s, stage, iter, 1, n + 1);
 }
 
 static void do_sp(State *s, const Step *p) { split(s, p->stage, p->iter, p->n, p->list, p->flag); }

@@ -8,42 +8,23 @@
 
 /* ---- evolution ---- */
 
-static bool worse(const Cand *x, const Cand *y) {
-  return x->score < y->score || (x->score == y->score && x->hash > y->hash);
-}
-static void sift_down(Best *b, int i) {
-  for (;;) {
-    int c = 2 * i + 1;
-    if (c >= b->n) return;
-    if (c + 1 < b->n && worse(&b->at[c + 1], &b->at[c])) c++;
-    if (!worse(&b->at[c], &b->at[i])) return;
-    Cand t = b->at[i];
-    b->at[i] = b->at[c], b->at[c] = t;
-    i = c;
-  }
+static int best_first(const void *x, const void *y) {
+  const Cand *a = x, *b = y;
+  return a->score != b->score ? (a->score > b->score ? -1 : 1) : (a->hash > b->hash) - (a->hash < b->hash);
 }
 static void best_offer(Policy *p, Best *b, const Cand *c) {
   if (b->cap == 0 || c->score == -INFINITY || mapu_get(&p->measured_set, c->hash, 0) || mapu_get(&b->known, c->hash, 0))
     return;
-  if (b->n == b->cap && !worse(&b->at[0], c)) return;
+  if (b->n == b->cap && best_first(&b->at[0], c) <= 0) return;
   Cand own = *c;
   own.step = sp_steps_copy(b->a, c->n, c->step, true);
   mapu_set(&b->known, c->hash, 1);
-  if (b->n == b->cap) {
-    mapu_set(&b->known, b->at[0].hash, 0);
-    b->at[0] = own;
-    sift_down(b, 0);
-    return;
-  }
-  int i = b->n++;
+  bool full = b->n == b->cap;
+  if (full) mapu_set(&b->known, b->at[0].hash, 0);
+  int i = full ? 0 : b->n++;
   b->at[i] = own;
-  while (i > 0 && worse(&b->at[i], &b->at[(i - 1) / 2])) {
-    Cand t = b->at[i];
-    b->at[i] = b->at[(i - 1) / 2], b->at[(i - 1) / 2] = t;
-    i = (i - 1) / 2;
-  }
+  heap_settle(b->at, b->n, sizeof *b->at, i, best_first);
 }
-static int best_first(const void *x, const void *y) { return worse(y, x) ? -1 : worse(x, y) ? 1 : 0; }
 
 static double best_score(int n, const Cand *c) {
   double m = -INFINITY;

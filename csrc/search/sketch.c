@@ -309,14 +309,12 @@ static void xthread_apply(Derive *d, State *s, int stage) {
       state_annotate(s, t, last + 1, AN_THREAD_X);
     }
   }
-  if (src >= 0) {
+  if (src >= 0)
     state_apply(s, (Step){.kind = STEP_FSP, .stage = stage, .iter = f, .a = src, .b = 1});
-    state_annotate(s, stage, f + 1, AN_THREAD_X);
-    state_compute_at(s, stage, t, common - 1);
-  } else {
+  else
     state_split(s, stage, f, 1, &warp, true);
-    state_annotate(s, stage, f + 1, AN_THREAD_X);
-  }
+  state_annotate(s, stage, f + 1, AN_THREAD_X);
+  if (src >= 0) state_compute_at(s, stage, t, common - 1);
   emit(d, s, stage - 1);
 }
 

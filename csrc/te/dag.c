@@ -29,7 +29,9 @@ static TeOp *op_of(IrCtx *c, TensorId t) {
 }
 
 /* Numbers all reachable operations with a stack; an operation popped later has the higher priority. */
-static void number_ops(Graph *g, int n, const TensorId *tensors) {
+static Graph number_ops(IrCtx *c, int n, const TensorId *tensors) {
+  Graph made = {.c = c, .a = ir_arena(c)}, *g = &made;
+  mapu_init(&g->of, g->a);
   VEC(TeOp *) stack = {0};
   typedef struct {
     TeOp *from;
@@ -54,6 +56,7 @@ static void number_ops(Graph *g, int n, const TensorId *tensors) {
     from->read = true;
     vec_push(g->a, &from->to, edges.at[i].to);
   }
+  return made;
 }
 
 /* Outputs in topological order, the largest priority first among the ready ones (a bitmap stands for the queue:
@@ -123,9 +126,7 @@ TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors) {
   TeDag *d = arena_new_of(a, TeDag);
   d->n_tensors = n;
   d->tensor = arena_copy(a, tensors, sizeof(TensorId) * (size_t)n);
-  Graph g = {.c = c, .a = a};
-  mapu_init(&g.of, a);
-  number_ops(&g, n, tensors);
+  Graph g = number_ops(c, n, tensors);
   int n_out = 0;
   TeOp **outs = ordered_outputs(&g, &n_out);
   err_check(ir_err(c), n_out > 0, "a compute DAG needs a computed tensor; the list holds placeholders only");
@@ -137,12 +138,10 @@ TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors) {
 
 TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs) {
   Arena *a = ir_arena(c);
-  Graph g = {.c = c, .a = a};
-  mapu_init(&g.of, a);
   TensorId *t = arena_array(a, TensorId, n);
   TeOp **outs = arena_array(a, TeOp *, n);
   for (int i = 0; i < n; i++) t[i] = outputs[i]->out[0], outs[i] = op_of(c, t[i]);
-  number_ops(&g, n, t);
+  Graph g = number_ops(c, n, t);
   TeDag order = {0};
   stage_order(&g, &order, n, outs);
   return te_dag_rewritten(c, order.n_ops, order.op);

@@ -12,37 +12,19 @@ typedef struct {
   Scored *at;
 } Best;
 
-static bool worse(Scored a, Scored b) { return a.score != b.score ? a.score < b.score : a.index > b.index; }
+static int best_first(const void *p, const void *q) {
+  const Scored *a = p, *b = q;
+  return a->score != b->score ? (a->score > b->score ? -1 : 1) : (a->index > b->index) - (a->index < b->index);
+}
 
-static void sink(Best *b, int i) {
-  for (;;) {
-    int least = i;
-    for (int k = 2 * i + 1; k <= 2 * i + 2 && k < b->n; k++)
-      if (worse(b->at[k], b->at[least])) least = k;
-    if (least == i) return;
-    Scored t = b->at[i];
-    b->at[i] = b->at[least], b->at[least] = t;
-    i = least;
-  }
-}
-static void rise(Best *b, int i) {
-  for (int up = (i - 1) / 2; i > 0 && worse(b->at[i], b->at[up]); i = up, up = (i - 1) / 2) {
-    Scored t = b->at[i];
-    b->at[i] = b->at[up], b->at[up] = t;
-  }
-}
 /* Is it in now, and was not before? */
 static bool keep(Best *b, Scored x) {
-  if (b->most == 0 || isnan(x.score) || (b->n == b->most && !worse(b->at[0], x))) return false;
+  if (b->most == 0 || isnan(x.score) || (b->n == b->most && best_first(&b->at[0], &x) <= 0)) return false;
   for (int i = 0; i < b->n; i++)
     if (b->at[i].index == x.index) return false;
-  if (b->n < b->most) {
-    b->at[b->n++] = x;
-    rise(b, b->n - 1);
-  } else {
-    b->at[0] = x;
-    sink(b, 0);
-  }
+  int at = b->n < b->most ? b->n++ : 0;
+  b->at[at] = x;
+  heap_settle(b->at, b->n, sizeof *b->at, at, best_first);
   return true;
 }
 
@@ -51,11 +33,6 @@ static bool keep_all(Best *b, int n, const int64_t *index, const double *score, 
   for (int i = 0; i < n; i++)
     if (!index_in(exclude, index[i])) any |= keep(b, (Scored){index[i], score[i]});
   return any;
-}
-
-static int best_first(const void *p, const void *q) {
-  const Scored *a = p, *b = q;
-  return worse(*a, *b) ? 1 : worse(*b, *a) ? -1 : 0;
 }
 
 int anneal(Space *s, Arena *a, Rng *r, const AnnealParams *p, Predictor f, int n, int64_t *point, int most,

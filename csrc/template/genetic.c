@@ -17,20 +17,19 @@ typedef struct {
   double mutation;
 } Breed;
 
-/* The parent at a point of the line on which their weights lie one behind the other. */
-static int parent_at(const Breed *b, double at) { return rng_piece(b->n_parent, b->upto, at); }
 /* Another one than `other`, in proportion to the weights of the rest. */
 static int draw_mate(const Breed *b, int other) {
   if (b->n_parent < 2) return other;
   double before = other ? b->upto[other - 1] : 0, weight = b->upto[other] - before;
   double at = rng_unit(b->r) * (b->sum - weight);
-  int mate = parent_at(b, at < before ? at : at + weight);
+  int mate = rng_piece(b->n_parent, b->upto, at < before ? at : at + weight);
   return mate != other ? mate : other ? other - 1 : 1; /* rounding */
 }
 
 static int64_t breed(const Breed *b) {
   int32_t x[SPACE_KNOBS], y[SPACE_KNOBS];
-  int k = b->s->knob.len, first = parent_at(b, rng_unit(b->r) * b->sum), second = draw_mate(b, first);
+  int k = b->s->knob.len, first = rng_piece(b->n_parent, b->upto, rng_unit(b->r) * b->sum),
+      second = draw_mate(b, first);
   space_digits(b->s, b->parent[first].index, x);
   space_digits(b->s, b->parent[second].index, y);
   int64_t cut = k ? rng_below(b->r, k) : 0;

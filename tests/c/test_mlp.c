@@ -45,7 +45,7 @@ static void compare(void *arg) {
   RankLoss *loss = loss_new(a, &c->b, c->kind);
   Work k = {.n_rows = c->b.first[STATES], .n_states = STATES, .first = c->b.first};
   lay_out(m, &k, arena_array(a, Real, lay_out(m, &k, NULL, true)), true);
-  for (int r = 0; r < k.n_rows; r++) standardise(m, c->b.rows + r * ENTRIES, k.x + r * m->n_kept);
+  standardise(m, &c->b, 0, k.n_rows, k.x);
   Real *grad = arena_array(a, Real, m->n_param);
   double g[STATES], h[STATES];
   Rng rng;
