@@ -115,11 +115,11 @@ static int cut(Regs *g, int n_store, Stmt *const *store, VarId v, ExprId base, i
 }
 
 /* ---- vector loops without a reduction ---- */
-static Stmt *piece_of(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes) {
+static Stmt *piece_of(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, bool strict) {
   IrCtx *c = g->c;
   if (lanes > 1) {
     Stmt *r = widen(g, s, v, first, lanes, true);
-    return r ? r : widen(g, s, v, first, lanes, false);
+    return r || strict ? r : widen(g, s, v, first, lanes, false);
   }
   VarSub sub = {v, first};
   ExprId i = ar_simplify(g->ar, ex_subst(c, s->u.store.idx[0], 1, &sub));
@@ -148,7 +148,7 @@ static Stmt *vector_loop(Regs *g, const Stmt *s) {
     if (!pieces) return NULL;
     for (int p = 0; p < pieces; p++)
       for (int i = 0; i < n_store; i++)
-        out[k++] = piece_of(g, store[i], v, ex_int(c, t, min + piece[p].first), piece[p].lanes);
+        out[k++] = piece_of(g, store[i], v, ex_int(c, t, min + piece[p].first), piece[p].lanes, false);
     return st_seq(c, k, out);
   }
   for (int i = 0; i < n_store; i++)
@@ -445,15 +445,9 @@ static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int
   Stmt *in = st_store(c, acc, 1, &at, ex_load(c, buf, t, 1, &idx)),
        *out = st_store(c, buf, 1, &idx, ex_load(c, acc, t, 1, &at)), *body = st_store(c, acc, 1, &at, value);
   ExprId zero = ex_int(c, it, 0);
-  if (lanes == 1) {
-    p->in = piece_of(g, in, lane, zero, 1);
-    p->body = piece_of(g, body, lane, zero, 1);
-    p->out = piece_of(g, out, lane, zero, 1);
-  } else {
-    p->in = widen(g, in, lane, zero, lanes, true);
-    p->body = piece_of(g, body, lane, zero, lanes);
-    p->out = widen(g, out, lane, zero, lanes, true);
-  }
+  p->in = piece_of(g, in, lane, zero, lanes, true);
+  p->body = piece_of(g, body, lane, zero, lanes, false);
+  p->out = piece_of(g, out, lane, zero, lanes, true);
   return p->in && p->body && p->out;
 }
 

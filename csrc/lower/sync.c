@@ -127,21 +127,13 @@ static Accs summarise(Sync *k, Entries *seq, bool loop, VarId v) {
   Acc mark = {ACC_SYNC, 0, 0, false};
   for (int i = 0; i < seq->len; i++) {
     Entry *e = &seq->at[i];
-    if (e->sync) {
-      if (syncs++)
+    for (int j = e->sync ? -1 : 0; j < e->acc.len; j++) /* -1: the barrier in front of it */
+      if (j >= 0 && e->acc.at[j].kind != ACC_SYNC)
+        vec_push(mem(k), syncs ? &tail : &head, e->acc.at[j]);
+      else if (syncs++)
         tail.len = 0;
       else
         vec_push(mem(k), &head, mark);
-    }
-    for (int j = 0; j < e->acc.len; j++) {
-      if (e->acc.at[j].kind == ACC_SYNC) {
-        if (syncs++)
-          tail.len = 0;
-        else
-          vec_push(mem(k), &head, mark);
-      } else
-        vec_push(mem(k), syncs ? &tail : &head, e->acc.at[j]);
-    }
   }
   for (int i = 0; i < tail.len; i++) vec_push(mem(k), &head, tail.at[i]);
   return head;
