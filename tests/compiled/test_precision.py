@@ -194,6 +194,18 @@ def test_records_of_a_mode_that_is_not_allowed_hide_no_compatible_ones(pair, log
         assert asked() == (True, "log record (tf32)")
 
 
+def test_records_of_a_mode_that_is_not_allowed_are_none_of_a_network(pair, log):
+    """nestsmith.compile looks into all logs of the user, also into those of networks that it compiled in another precision."""
+    strict = pair[0][0]
+    lines = open(log).read().splitlines(keepends=True)
+    with open(log, "w") as f:
+        f.write(lines[1])
+    assert schedules.BestKnown([log], [strict], strict.target, guess=False).origin(strict.target, strict.workload_key) == ""
+    with transform.PassContext(config=ALLOWED):
+        known = schedules.BestKnown([log], [strict], strict.target, guess=False)
+        assert known.origin(strict.target, strict.workload_key) == "log record (tf32)"
+
+
 def test_a_build_refuses_steps_that_need_what_it_does_not_allow(pair, tmp_path, caplog):
     """A record without the mark, or a schedule given by hand."""
     (strict, loose), states = pair

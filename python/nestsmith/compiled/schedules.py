@@ -89,7 +89,7 @@ class BestKnown(ApplyHistoryBestOrSample):
     def _recorded(self, target, task):
         for key in (task.workload_key, *getattr(task, "alt_keys", ())):
             name, args = decode_workload_key(key)
-            if args in self.best.get(target.kind.name, {}).get(name, {}):
+            if self._usable(target.kind.name, name, args):
                 return self._look(target, target.kind.name, name, args).state
         return None
 
