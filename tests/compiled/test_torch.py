@@ -92,6 +92,19 @@ def test_exported_program_and_arrays():
         assert close(net(torch.cat([several, x])), model(torch.cat([several, x])))
 
 
+def test_programs_with_open_sizes_take_keywords_and_numbers():
+    """In any order; a number has become a part of the program."""
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x, scale, *, k):
+            return torch.relu(x) * scale @ k
+
+    x, k, rows = torch.randn(7, 4), torch.randn(4, 5), {0: torch.export.Dim("rows", max=9)}
+    opened = torch.export.export(Scaled(), (x[:3], 3), {"k": k}, dynamic_shapes={"x": rows, "scale": None, "k": None})
+    for examples in ({"k": k, "x": x, "scale": 3}, (x, 3, k)):
+        assert close(nestsmith.compile(opened, examples, **QUICK)(x, 3, k=k), Scaled()(x, 3, k=k))
+
+
 def test_what_cannot_be_taken():
     with pytest.raises(ValueError, match="needs example_inputs"):
         nestsmith.compile(small(), **QUICK)

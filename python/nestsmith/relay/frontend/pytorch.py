@@ -157,10 +157,11 @@ def open_sizes(torch, program):
 
 
 def bound(torch, program, tensors):
-    """A program with open sizes once more, with the sizes of these tensors, its inputs in order."""
+    """A program with open sizes once more, with the sizes of these tensors, its inputs in order; what is no tensor among them has become
+    a part of the program."""
     tree = torch.utils._pytree
     leaves, spec = tree.tree_flatten(program.example_inputs or (tuple(tensors), {}))
-    left = list(tensors)
+    left = [x for x in tree.tree_leaves(tuple(tensors)) if isinstance(x, torch.Tensor)]
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
     if len(places) != len(left):
         raise ValueError(f"{len(left)} inputs are given for an exported program that takes {len(places)}")
@@ -176,7 +177,7 @@ def bound(torch, program, tensors):
         with torch.no_grad():
             return torch.export.export(program.module(), args, kwargs)
     except Exception as e:  # of many kinds
-        given = ", ".join(str(tuple(x.shape)) for x in tensors)
+        given = ", ".join(str(tuple(x.shape)) for x in left)
         raise ValueError(f"the exported program cannot have inputs of the shapes {given}: {e}") from e
 
 
