@@ -511,9 +511,9 @@ static PyObject *result_new(const PipeResult *r) {
 }
 static PyObject *pipeline_poll(PyObject *o, PyObject *args) {
   enum { POLL_MAX = 64 };
-  PyPipeline *p = py_pipeline_open(o);
+  PyPipeline *p;
   double wait = 0;
-  if (!p || !PyArg_ParseTuple(args, "|d", &wait)) return NULL;
+  if (!PyArg_ParseTuple(args, "|d", &wait) || !(p = py_pipeline_open(o))) return NULL;
   PipeResult *out = py_calloc(POLL_MAX, sizeof *out);
   if (!out) return NULL;
   int n;

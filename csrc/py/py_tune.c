@@ -61,7 +61,7 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   Py_DECREF(p);
   return NULL;
 }
-static Session *open_session(PyObject *o) {
+static Session *open_session(PyObject *o) { /* to be asked behind the arguments: reading them may run Python, which may close it */
   PyPipeline *p = py_pipeline_open(o);
   return p ? p->owner : NULL;
 }
@@ -142,9 +142,8 @@ static bool compared(const char *type) {
 static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   PyObject *dag, *target, *inputs = Py_None;
   int layout = 0, check = 1;
-  Task x = {.s = open_session(o)};
-  if (!x.s ||
-      !PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipOz", PY_NAMES("dag", "target", "layout", "check", "inputs", "math"),
+  Task x = {0};
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O|ipOz", PY_NAMES("dag", "target", "layout", "check", "inputs", "math"),
                                    PyDag_Type, &dag, &target, &layout, &check, &inputs, &x.math))
     return NULL;
   if (x.math && !compared(x.math))
@@ -152,7 +151,7 @@ static PyObject *m_task(PyObject *o, PyObject *args, PyObject *kw) {
   x.dag = (PyDag *)dag, x.layout = layout, x.check = check;
   if (!py_target(target, &x.t)) return NULL;
   PyObject *r = NULL;
-  if (given_from(inputs, x.dag, &x.given) && py_copy_dag(&x.copy, x.dag)) {
+  if (given_from(inputs, x.dag, &x.given) && (x.s = open_session(o)) && py_copy_dag(&x.copy, x.dag)) {
     x.copy.own.err.interrupt = py_stop_flag(((PyPipeline *)o)->stop);
     ((PyPipeline *)o)->users++;
     if (py_copy_run(&x.copy, py_run, do_task, &x)) r = PyLong_FromLong(x.out);
@@ -239,10 +238,10 @@ static bool has_program(const PyPipeline *p, PyObject *number, PyObject *o) {
          memcmp(task_target(k->c->task), &t, sizeof t) == 0;
 }
 static PyObject *m_submit(PyObject *o, PyObject *args) {
-  Submit x = {.s = open_session(o)};
+  Submit x = {0};
   PyObject *states, *number;
   long long tag;
-  if (!x.s || !PyArg_ParseTuple(args, "O!OLO&", &PyLong_Type, &number, &states, &tag, py_policy, &x.p)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!OLO&", &PyLong_Type, &number, &states, &tag, py_policy, &x.p)) return NULL;
   x.tag = tag;
   x.task = (int)PyLong_AsLong(number);
   if (PyErr_Occurred()) return NULL;
@@ -263,7 +262,7 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
     c->printed = NULL, c->want &= ~(unsigned)WANT_PROGRAM;
   }
   PyObject *r = NULL;
-  if (ok) {
+  if (ok && (x.s = open_session(o))) {
     err_init(&x.err);
     x.err.interrupt = py_stop_flag(((PyPipeline *)o)->stop);
     ((PyPipeline *)o)->users++;
@@ -287,8 +286,8 @@ typedef struct {
 } Cold;
 ERR_BODY(do_cold, Cold *x, session_cold(x->s, &x->err, x->task, x->args, x->bytes))
 static PyObject *m_cold(PyObject *o, PyObject *args) {
-  Cold x = {.s = open_session(o)};
-  if (!x.s || !PyArg_ParseTuple(args, "iKL", &x.task, &x.args, &x.bytes)) return NULL;
+  Cold x = {0};
+  if (!PyArg_ParseTuple(args, "iKL", &x.task, &x.args, &x.bytes) || !(x.s = open_session(o))) return NULL;
   err_init(&x.err);
   ErrCode c = err_try(&x.err, do_cold, &x);
   if (c != NS_OK) return py_raise(&x.err, c);

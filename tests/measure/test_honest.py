@@ -247,6 +247,44 @@ def test_log_of_a_run_has_marks(tmp_path):
     assert again.best_costs[0] <= best
 
 
+class Closes:
+    """A number that closes something when it is read."""
+
+    def __init__(self, what):
+        self.what = what
+
+    def __float__(self):
+        self.what.close()
+        return 0.0
+
+    def __index__(self):
+        self.what.close()
+        return 0
+
+
+@pytest.mark.parametrize("call", ["poll", "incumbent", "cold", "submit"])
+def test_an_argument_that_closes_the_session(call):
+    """Reading arguments runs Python: what the session is then is asked behind them."""
+    llvm = _core.Target("llvm", (2, 64, 64, 0, 0, 0, 0, 0))
+    s, a = _core.Session(llvm, 1, 0, 1, 1), te.placeholder((8,), name="A")
+    dag = _core.ComputeDAG([a, te.compute((8,), lambda i: a[i] + 1, name="B")])
+    task = s.task(dag, llvm)
+
+    def states():
+        yield _core.State(dag)
+        s.close()
+
+    arguments = {"poll": [Closes(s)], "incumbent": [Closes(s), 1.0], "cold": [Closes(s), 0, 0], "submit": [task, states(), 0, {}]}
+    with pytest.raises(ValueError, match="the session is closed"):
+        getattr(s, call)(*arguments[call])
+
+
+def test_an_argument_that_closes_the_pipeline():
+    pipe = _core.Pipeline("llvm", 1, 0, n_compile=1)
+    with pytest.raises(ValueError, match="the pipeline is closed"):
+        pipe.poll(Closes(pipe))
+
+
 # ---- several tuners, several devices ----
 
 HOLDER = """
