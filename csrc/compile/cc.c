@@ -125,7 +125,7 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   int n = words(a, compiler(o), w, MOST_WORDS);
   for (int i = 0; i < n; i++) {
     struct stat st = {0};
-    const char *path = spawn_find(a, w[i]);
+    const char *path = strchr(w[i], '/') ? w[i] : spawn_find(a, w[i]); /* with a slash: files that it reads, too */
     if (path)
       stat(path, &st); /* size and date stand for the version: asking the compiler would cost a process per build */
     sb_printf(&b, "%s:%lld:%lld ", w[i], (long long)st.st_size, (long long)st.st_mtim.tv_sec);

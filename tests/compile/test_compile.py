@@ -5,6 +5,8 @@ import pathlib
 import platform
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -77,6 +79,19 @@ def compiler(path, body):
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return str(path)
+
+
+def test_files_that_the_compiler_is_told_to_read_count_in_the_cache(tmp_path):
+    """With CC="cc -include FILE" a changed file makes another program; each is asked for by a process of its own."""
+    header, cached = tmp_path / "one.h", []
+    script = "import sys; from nestsmith import _core; "
+    script += "print(_core.build('llvm', 'int x = N;', 60.0, sys.argv[1], 'cc -include ' + sys.argv[2])[2])"
+    for text in ("#define N 1\n", "#define N 1\n", "#define N 20\n"):
+        header.write_text(text)
+        os.utime(header, (1, 1))
+        command = [sys.executable, "-c", script, str(tmp_path / "cache"), str(header)]
+        cached.append(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert cached == ["False\n", "True\n", "False\n"]
 
 
 def test_the_limit_of_a_compiler_is_processor_time(tmp_path):
