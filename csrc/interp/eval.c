@@ -63,7 +63,7 @@ static Val call(Run *r, const ExprNode *n, ExprId e, int lane) {
     err_raise(r->err, NS_ERR_VALUE, "the interpreter does not know '%s' with %d arguments", intrin_info(in)->name,
               n->n);
   for (int i = 0; i < n->n; i++) a[i] = ev(r, k[i], lane);
-  return val_math(r, in, n->type, n->n, a, r->node[k[0]].type);
+  return val_math(r, in, n->type, n->n, a, r->node[k[n->n - 1]].type);
 }
 
 static Val read_tensor(Run *r, const ExprNode *n, int lane) {

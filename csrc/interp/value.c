@@ -137,7 +137,7 @@ Val val_cast(Run *r NS_UNUSED, DType to, DType from, Val a) {
   return v;
 }
 
-/* t: result type; from: type of the first argument. */
+/* t: result type; from: type of the last argument. */
 Val val_math(Run *r, Intrin in, DType t, int n, const Val *a, DType from) {
   Val v = {.bad = false};
   for (int i = 0; i < n; i++) v.bad |= a[i].bad;
@@ -155,7 +155,7 @@ Val val_math(Run *r, Intrin in, DType t, int n, const Val *a, DType from) {
   }
   bool known;
   if (dtype_is_float(t)) {
-    double y = n < 2 ? 0 : in == IN_LDEXP ? (double)a[1].u.i : a[1].u.f, z = 0;
+    double y = n < 2 ? 0 : dtype_is_float(from) ? a[1].u.f : (double)(int32_t)a[1].u.i, z = 0;
     known = num_math(in, t, a[0].u.f, y, &z);
     v.u.f = val_round(t, z);
   } else {

@@ -84,7 +84,7 @@ bool num_math(Intrin in, DType t, double x, double y, double *out) {
     case IN_EXP10: *out = pow(10.0, x); break;
     case IN_SIGMOID: *out = 1.0 / (1.0 + exp(-x)); break;
     case IN_RSQRT: *out = 1.0 / sqrt(x); break;
-    case IN_LDEXP: *out = ldexp(x, (int)y); break;
+    case IN_LDEXP: *out = ldexp(x, (int)fmin(fmax(y, -1e6), 1e6)); break; /* nothing is left of x there */
     case IN_NEXTAFTER: *out = t.bits == 32 ? (double)nextafterf((float)x, (float)y) : nextafter(x, y); break;
     default: return false;
     }

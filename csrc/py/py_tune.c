@@ -61,7 +61,8 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   Py_DECREF(p);
   return NULL;
 }
-static Session *open_session(PyObject *o) { /* to be asked behind the arguments: reading them may run Python, which may close it */
+static Session *
+open_session(PyObject *o) { /* to be asked behind the arguments: reading them may run Python, which may close it */
   PyPipeline *p = py_pipeline_open(o);
   return p ? p->owner : NULL;
 }

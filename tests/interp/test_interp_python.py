@@ -24,6 +24,16 @@ def test_reference_evaluation_equals_numpy():
     np.testing.assert_array_equal(x[2], x[0] @ x[1])
 
 
+@pytest.mark.parametrize("dtype,by", [("float32", [1, 2.5, 3e38]), ("int32", [1, -3, 40]), ("int64", [1, 2**33 + 1, -(2**40) - 2])])
+def test_ldexp_takes_exponents_of_any_type(dtype, by):
+    """As C does: a float is cut to an integer, and of a wide integer the low 32 bits count."""
+    x, y = te.placeholder((3,), name="X"), te.placeholder((3,), dtype=dtype, name="Y")
+    data = [np.ones(3, "float32"), np.array(by, dtype), np.zeros(3, "float32")]
+    _core.interp_dag(_core.ComputeDAG([x, y, te.compute((3,), lambda i: te.ldexp(x[i], y[i]), name="Z")]), data)
+    want = [2.0, 4.0, np.inf] if dtype == "float32" else [2.0**1, 2.0**-3, 2.0**40] if dtype == "int32" else [2.0, 2.0, 0.25]
+    np.testing.assert_array_equal(data[2], np.array(want, "float32"))
+
+
 @pytest.mark.parametrize("stage", ["loops", "program"])
 def test_report_of_a_clean_run(stage):
     x = arrays()
