@@ -191,8 +191,8 @@ static bool sane_answer(MsgType asked, const void *question, MsgType got, MsgBod
 
 static void proc_end(Proc *p) { (p->kind == 'm' ? proc_close : proc_kill)(p); }
 
-/* Sends a request and waits for the answer, and for the file that comes with it (answer_fd NULL: none). A worker that dies, answers nonsense or does not answer in time is killed;
- * text says how it went. */
+/* Sends a request and waits for the answer, and for the file that comes with it (answer_fd NULL: none). A worker that
+ * dies, answers nonsense or does not answer in time is killed; text says how it went. */
 static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, int fd, MsgBody *answer, int *answer_fd,
                            double deadline, char text[MSR_MSG]) {
   MsgType got = MSG_NONE;

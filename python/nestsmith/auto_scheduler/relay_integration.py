@@ -206,6 +206,7 @@ def extract_tasks(
     _tell_what_cannot_be_built([k.name for k in kernels if not k.static], failed, target, unsupported)
     tasks, weights = [], []
     option = LayoutRewriteOption.get_target_default(target, True)
+    # without params nothing tells which matrices are weights: all are taken for them, as TVM does
     for key, f in found.items():
         register_workload_tensors(key, f["tensors"])
         for alt, tensors in zip(f["alt_keys"], f["alt_tensors"]):
