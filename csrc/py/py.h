@@ -104,6 +104,7 @@ extern PyTypeObject *PyDag_Type;
 /* te.Tensor / te.Operation / Var objects of the session (py_te.c) */
 TensorId py_tensor_id(PyObject *o);          /* 0 with TypeError set if o is no tensor */
 ExprId py_expr_id(PyObject *o);              /* accepts expressions, variables, Python numbers; 0 with exception set */
+int py_expr_arg(PyObject *o, void *id);      /* the same as a converter for PyArg_ParseTuple's O& */
 PyObject *py_expr_new(ExprId e);
 PyObject *py_tensor_new(TensorId t);
 

@@ -214,6 +214,7 @@ ExprId py_expr_id(PyObject *o) {
   PyErr_Format(PyExc_TypeError, "expected an expression or a number, not %s", Py_TYPE(o)->tp_name);
   return 0;
 }
+int py_expr_arg(PyObject *o, void *id) { return (*(ExprId *)id = py_expr_id(o)) != 0; }
 
 ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what) {
   PyObject *fast = PySequence_Fast(seq, what);
@@ -283,8 +284,8 @@ bool py_is_integer(ExprId e) {
 PyObject *py_expr_div(PyObject *a, PyObject *b) {
   if (is_tensor(a) || is_tensor(b)) return py_tensor_arith("divide", a, b);
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
-  ExprId ab[2] = {py_expr_id(a), 0};
-  if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
+  ExprId ab[2];
+  if (!pair(a, b, ab)) return NULL;
   if (py_is_integer(ab[0]) && py_is_integer(ab[1])) {
     PyErr_SetString(PyExc_RuntimeError,
                     "a / b of two integers is ambiguous; use te.indexdiv or te.floordiv to round down, "

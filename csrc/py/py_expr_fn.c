@@ -17,14 +17,10 @@ static void do_var(void *p) {
 
 static PyObject *fn_bin(PyObject *Py_UNUSED(m), PyObject *args) {
   const char *name;
-  PyObject *a, *b;
-  if (!PyArg_ParseTuple(args, "sOO", &name, &a, &b)) return NULL;
-  for (int k = IR_ADD; k <= IR_OR; k++) {
-    if (strcmp(PY_KIND_NAME[k], name) != 0) continue;
-    ExprId ab[2] = {py_expr_id(a), 0};
-    if (!ab[0] || !(ab[1] = py_expr_id(b))) return NULL;
-    return py_engine_expr(py_do_bin, &(PyCall){.kind = (ExprKind)k, .a = ab});
-  }
+  ExprId ab[2];
+  if (!PyArg_ParseTuple(args, "sO&O&", &name, py_expr_arg, &ab[0], py_expr_arg, &ab[1])) return NULL;
+  for (int k = IR_ADD; k <= IR_OR; k++)
+    if (strcmp(PY_KIND_NAME[k], name) == 0) return py_engine_expr(py_do_bin, &(PyCall){.kind = (ExprKind)k, .a = ab});
   return PyErr_Format(PyExc_ValueError, "unknown binary node '%s'", name);
 }
 static PyObject *fn_not(PyObject *Py_UNUSED(m), PyObject *o) {
@@ -32,10 +28,8 @@ static PyObject *fn_not(PyObject *Py_UNUSED(m), PyObject *o) {
   return e ? py_engine_expr(do_not, &(PyCall){.a = &e}) : NULL;
 }
 static PyObject *three(PyObject *args, ErrBody body) {
-  PyObject *c, *t, *f;
   ExprId a[3];
-  if (!PyArg_ParseTuple(args, "OOO", &c, &t, &f)) return NULL;
-  if (!(a[0] = py_expr_id(c)) || !(a[1] = py_expr_id(t)) || !(a[2] = py_expr_id(f))) return NULL;
+  if (!PyArg_ParseTuple(args, "O&O&O&", py_expr_arg, &a[0], py_expr_arg, &a[1], py_expr_arg, &a[2])) return NULL;
   return py_engine_expr(body, &(PyCall){.a = a});
 }
 static PyObject *fn_select(PyObject *Py_UNUSED(m), PyObject *args) { return three(args, do_select); }
@@ -99,10 +93,9 @@ static PyObject *fn_iter_var(PyObject *Py_UNUSED(m), PyObject *args) {
   return py_engine(do_var, &x) ? py_iter_new(x.v, min, extent, kind, tag) : NULL;
 }
 static PyObject *fn_let(PyObject *Py_UNUSED(m), PyObject *args) {
-  PyObject *v, *value, *body;
+  PyObject *v;
   ExprId a[2];
-  if (!PyArg_ParseTuple(args, "O!OO", PyVar_Type, &v, &value, &body)) return NULL;
-  if (!(a[0] = py_expr_id(value)) || !(a[1] = py_expr_id(body))) return NULL;
+  if (!PyArg_ParseTuple(args, "O!O&O&", PyVar_Type, &v, py_expr_arg, &a[0], py_expr_arg, &a[1])) return NULL;
   return py_engine_expr(do_let, &(PyCall){.v = ir_node(SES, ((PyExpr *)v)->id)->sym, .a = a});
 }
 static PyObject *fn_limits(PyObject *Py_UNUSED(m), PyObject *args) {
@@ -114,13 +107,11 @@ static PyObject *fn_limits(PyObject *Py_UNUSED(m), PyObject *args) {
   return py_engine_expr(neutral ? do_neutral : max ? do_max : do_min, &x);
 }
 static PyObject *fn_cast(PyObject *Py_UNUSED(m), PyObject *args) {
-  PyObject *t, *v;
+  PyObject *t;
+  ExprId e;
   int bits = 0;
-  PyCall x = {0};
-  if (!PyArg_ParseTuple(args, "OO|p", &t, &v, &bits) || !py_dtype(t, &x.t)) return NULL;
-  ExprId e = py_expr_id(v);
-  if (!e) return NULL;
-  x.a = &e;
+  PyCall x = {.a = &e};
+  if (!PyArg_ParseTuple(args, "OO&|p", &t, py_expr_arg, &e, &bits) || !py_dtype(t, &x.t)) return NULL;
   if (bits && dtype_bytes(x.t) != dtype_bytes(ir_type(SES, e)))
     return PyErr_Format(PyExc_ValueError, "reinterpret needs two types of the same size");
   return py_engine_expr(bits ? do_reint : py_do_cast, &x);

@@ -218,17 +218,19 @@ static PyObject *exec_run(PyObject *self, PyObject *Py_UNUSED(none)) {
   Call c = {.o = (PyExec *)self};
   return py_none(py_dev_call(c.o->dev, run_body, &c));
 }
+static bool runs_from(PyObject *arg, Call *c) {
+  if (py_value(FIELD_I32, arg, &c->number) && c->number < 1)
+    PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c->number);
+  return !PyErr_Occurred();
+}
 static PyObject *exec_time(PyObject *self, PyObject *arg) {
-  Call c = {.o = (PyExec *)self, .number = (int)PyLong_AsLong(arg)};
-  if (PyErr_Occurred()) return NULL;
-  if (c.number < 1) return PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c.number);
-  return py_dev_call(c.o->dev, time_body, &c) ? PyFloat_FromDouble(c.seconds) : NULL;
+  Call c = {.o = (PyExec *)self};
+  return runs_from(arg, &c) && py_dev_call(c.o->dev, time_body, &c) ? PyFloat_FromDouble(c.seconds) : NULL;
 }
 static PyObject *exec_node_times(PyObject *self, PyObject *arg) {
   PyExec *o = (PyExec *)self;
-  Call c = {.o = o, .number = (int)PyLong_AsLong(arg)};
-  if (PyErr_Occurred()) return NULL;
-  if (c.number < 1) return PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c.number);
+  Call c = {.o = o};
+  if (!runs_from(arg, &c)) return NULL;
   c.each = py_calloc(o->g->n_nodes + 1, sizeof(double));
   if (!c.each) return NULL;
   PyObject *out = py_dev_call(o->dev, nodes_body, &c) ? py_list(FIELD_DOUBLE, o->g->n_nodes, c.each) : NULL;

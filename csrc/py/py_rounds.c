@@ -380,7 +380,7 @@ static PyMethodDef LOG_METHODS[] = {
     {"places", log_places, METH_O, "places(groups): where the lines of their records begin, in bytes."},
     {NULL, NULL, 0, NULL}};
 
-static PyMethodDef FUNCTIONS[] = {{"rank", (PyCFunction)(void (*)(void))f_rank, METH_VARARGS | METH_KEYWORDS,
+static PyMethodDef FUNCTIONS[] = {{"rank", PY_KEYWORDS(f_rank),
                                    "rank(costs, error_no=0, quick=False, version=''): (quick, seconds) of a result; "
                                    "the smallest is the best. version: the record's, with its marks."},
                                   {"rank_of", f_rank_of, METH_O, "rank_of(result): rank of a MeasureResult."},

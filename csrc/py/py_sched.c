@@ -58,7 +58,7 @@ static int to_handle(PyObject *iv, void *call) {
 }
 static int to_leaf(PyObject *iv, void *call) { return to_handle(iv, call) && run(do_find, call); }
 /* an expression, or None for none */
-static int to_expr(PyObject *o, void *id) { return o == Py_None || (*(ExprId *)id = py_expr_id(o)) != 0; }
+static int to_expr(PyObject *o, void *id) { return o == Py_None || py_expr_arg(o, id); }
 
 static PyObject *leaf_obj(Call *x, int leaf) {
   const Stage *st = &x->s->stage.at[x->stage];
@@ -321,7 +321,7 @@ static int to_thread(PyObject *o, void *call) {
 }
 
 static int to_condition(PyObject *o, void *id) {
-  if (!(*(ExprId *)id = py_expr_id(o))) return 0;
+  if (!py_expr_arg(o, id)) return 0;
   DType t = ir_type(SES, *(ExprId *)id);
   if (t.code == DT_BOOL.code && t.bits == DT_BOOL.bits && t.lanes == 1) return 1;
   return PyErr_Format(PyExc_TypeError, "set_store_predicate needs a condition, e.g. thread.equal(0)"), 0;

@@ -198,8 +198,8 @@ static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *k
                                    &seed, &stop, &inputs))
     return NULL;
   if (!(stop = py_stop_from(stop))) return NULL;
-  Ref *x = PyMem_Calloc(1, sizeof *x);
-  if (!x) return Py_DECREF(stop), PyErr_NoMemory();
+  Ref *x = py_calloc(1, sizeof *x);
+  if (!x) return Py_DECREF(stop), NULL;
   x->dag = (PyDag *)dag, x->seed = seed;
   if (given_from(inputs, x->dag, &x->given) && py_copy_dag(&x->copy, x->dag)) {
     x->copy.own.err.interrupt = py_stop_flag(stop);
@@ -219,7 +219,7 @@ static PyObject *f_reference(PyObject *Py_UNUSED(m), PyObject *args, PyObject *k
 
 typedef struct {
   Session *s;
-  Err err;
+  PyScratch own; /* the next three */
   int task, n;
   SubmitItem *item;
   GenText *text; /* of item */
@@ -227,7 +227,7 @@ typedef struct {
   int64_t tag;
   RunPolicy p;
 } Submit;
-ERR_BODY(do_submit, Submit *x, session_submit(x->s, &x->err, x->task, x->n, x->item, x->tag, &x->p))
+ERR_BODY(do_submit, Submit *x, session_submit(x->s, &x->own.err, x->task, x->n, x->item, x->tag, &x->p))
 /* Was the program that a task of the session needs made of a candidate? */
 static bool has_program(const PyPipeline *p, PyObject *number, PyObject *o) {
   PyObject *dag, *target, *task = PyObject_TypeCheck(o, PyCandidate_Type) ? PyDict_GetItem(p->tasks, number) : NULL;
@@ -249,9 +249,9 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   PyObject *seq = PySequence_Tuple(states); /* owns its items while the lock is released */
   if (!seq) return NULL;
   x.n = (int)PySequence_Fast_GET_SIZE(seq);
-  x.item = PyMem_Calloc((size_t)x.n + 1, sizeof *x.item);
-  x.text = PyMem_Calloc((size_t)x.n + 1, sizeof *x.text);
-  x.taken = PyMem_Calloc((size_t)x.n + 1, sizeof(Arena *));
+  x.item = py_scratch_alloc(&x.own, x.n, sizeof *x.item);
+  x.text = py_scratch_alloc(&x.own, x.n, sizeof *x.text);
+  x.taken = py_scratch_alloc(&x.own, x.n, sizeof(Arena *));
   bool ok = x.item && x.text && x.taken;
   for (int i = 0; ok && i < x.n; i++) {
     PyObject *it = PySequence_Fast_GET_ITEM(seq, i);
@@ -264,16 +264,13 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   }
   PyObject *r = NULL;
   if (ok && (x.s = open_session(o))) {
-    err_init(&x.err);
-    x.err.interrupt = py_stop_flag(((PyPipeline *)o)->stop);
+    x.own.err.interrupt = py_stop_flag(((PyPipeline *)o)->stop);
     ((PyPipeline *)o)->users++;
-    if (py_run_ok(&x.err, do_submit, &x)) r = PyLong_FromLong(x.n);
+    if (py_run_ok(&x.own.err, do_submit, &x)) r = PyLong_FromLong(x.n);
     ((PyPipeline *)o)->users--;
   }
   for (int i = 0; x.taken && i < x.n; i++) py_arena_free(x.taken[i]);
-  PyMem_Free(x.taken);
-  PyMem_Free(x.text);
-  PyMem_Free(x.item);
+  py_arena_free(x.own.a);
   Py_DECREF(seq);
   return r;
 }
@@ -290,12 +287,10 @@ static PyObject *m_cold(PyObject *o, PyObject *args) {
   Cold x = {0};
   if (!PyArg_ParseTuple(args, "iKL", &x.task, &x.args, &x.bytes) || !(x.s = open_session(o))) return NULL;
   err_init(&x.err);
-  ErrCode c = err_try(&x.err, do_cold, &x);
-  if (c != NS_OK) return py_raise(&x.err, c);
-  Py_RETURN_NONE;
+  return py_none(py_try(&x.err, do_cold, &x));
 }
 static PyMethodDef METHODS[] = {
-    {"task", (PyCFunction)(void (*)(void))m_task, METH_VARARGS | METH_KEYWORDS,
+    {"task", PY_KEYWORDS(m_task),
      "task(dag, target, layout=0, check=True, inputs=None): number of the task; check computes the expected outputs on "
      "the CPU."},
     {"submit", m_submit, METH_VARARGS,
@@ -332,7 +327,7 @@ static PyMethodDef FUNCTIONS[] = {
      "their mean size}."},
     {"reference_exact", f_exact, METH_VARARGS,
      "reference_exact(dag): per tensor, whether every order of operations gives reference_data's bits."},
-    {"reference_data", (PyCFunction)(void (*)(void))f_reference, METH_VARARGS | METH_KEYWORDS,
+    {"reference_data", PY_KEYWORDS(f_reference),
      "reference_data(dag, seed=1, stop=None, inputs=None): bytes per tensor: small integers for inputs (or those "
      "given: an "
      "array or None per tensor), the unscheduled program's outputs."},
